@@ -1,0 +1,72 @@
+"""The interface of heads: everything between the last hidden activation and the loss."""
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+
+from largevocab.labels import Counts, Targets
+
+PyTree = Any
+
+
+class HeadStep(NamedTuple):
+  """What a head returns for one batch.
+
+  Attributes:
+    loss: f32[], sum(w * loss) / sum(w) over the examples, nats.
+    dh_ND: f32[N, D], d loss / d h: all that the rest of the network needs.
+    grads: the head's own form of its gradient; only `Head.update` opens it.
+    sq_norm: f32[], |d loss / d head parameters|^2, for clipping jointly with the
+      network.
+    metrics: scalars to log.
+  """
+
+  loss: jax.Array
+  dh_ND: jax.Array
+  grads: PyTree
+  sq_norm: jax.Array
+  metrics: dict[str, jax.Array]
+
+
+class Head(Protocol):
+  """An output layer. Implemented by frozen dataclasses: fields are hyper-parameters,
+  methods are pure functions, all state is one pytree of distinct arrays.
+
+  Attributes:
+    refresh_every: steps between calls of `refresh`; 0: never.
+  """
+
+  refresh_every: int
+
+  def init(self, key: jax.Array, counts: "Counts | jax.Array", dim: int) -> PyTree:
+    """State for classes with these counts and activations of width dim."""
+    ...
+
+  def backward(
+    self, state: PyTree, h_ND: jax.Array, y: Targets, key: jax.Array
+  ) -> HeadStep:
+    """Loss and gradients of one batch."""
+    ...
+
+  def update(
+    self, state: PyTree, grads: PyTree, lr: jax.Array, scale: jax.Array
+  ) -> PyTree:
+    """Applies scale * grads at rate lr and brings every statistic up to date."""
+    ...
+
+  def refresh(self, state: PyTree, key: jax.Array) -> PyTree:
+    """The rare and dear work: rebuilds statistics."""
+    ...
+
+  def evaluate(
+    self, state: PyTree, h_ND: jax.Array, y: Targets
+  ) -> dict[str, jax.Array]:
+    """Exact metrics f32[N] per example; 'nll' (nats) only if normalised over V."""
+    ...
+
+  def top_k(
+    self, state: PyTree, h_ND: jax.Array, k: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """Ids i32[N, k] and scores f32[N, k] (log-probabilities where the head is
+    normalised) of the best classes, best first; never holds [N, V]."""
+    ...

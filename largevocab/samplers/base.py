@@ -1,0 +1,91 @@
+"""The interface of samplers: what a draw is, and the law that it reports."""
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+
+from largevocab.labels import Counts, Targets
+
+PyTree = Any
+
+
+class Draw(NamedTuple):
+  """Negative classes, and how often each was to be expected.
+
+  A draw is a constant: no gradient flows through it.
+
+  Attributes:
+    ids: i32[M] shared by the batch, or i32[N, M] per example.
+    log_expected: f32, same shape: log of the expected number of times that this class
+      occurs in the draw, in nats. It is the law of the draw as made, also with stale
+      statistics. An importance weight is exp(-log_expected).
+    mask: bool, same shape: False on unused capacity.
+    exact_ids: i32[S] or i32[N, S], classes to be summed exactly besides the true ones,
+      each at most once per example, padded with V; or None.
+  """
+
+  ids: jax.Array
+  log_expected: jax.Array
+  mask: jax.Array
+  exact_ids: jax.Array | None = None
+
+
+class Sampler(Protocol):
+  """A law over classes. Implemented by frozen dataclasses of hyper-parameters.
+
+  A sampler keeps statistics only; the class table is passed in, since a second
+  reference to it would keep it from being updated in place.
+  """
+
+  def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PyTree:
+    """Statistics for draws of size m: a pytree of distinct arrays."""
+    ...
+
+  def sample(
+    self,
+    stats: PyTree,
+    w_VD: jax.Array,
+    key: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    m: int,
+  ) -> Draw:
+    """Draws m classes (per example or for the batch)."""
+    ...
+
+  def log_expected(
+    self,
+    stats: PyTree,
+    w_VD: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    ids: jax.Array,
+    m: int,
+  ) -> jax.Array:
+    """Log expected number of times each of `ids` occurs in a draw of size m.
+
+    `ids` is i32[M] or i32[N, M]; the result has the shape of `Draw.log_expected`
+    of this sampler's draws. With ids = all classes it enumerates the law: the
+    exponentials then sum to the expected size of the draw.
+    """
+    ...
+
+  def update(
+    self, stats: PyTree, ids_R: jax.Array, old_RD: jax.Array, new_RD: jax.Array
+  ) -> PyTree:
+    """Statistics after rows `ids_R` changed (ids >= V are padding)."""
+    ...
+
+  def refresh(self, stats: PyTree, w_VD: jax.Array, key: jax.Array) -> PyTree:
+    """Statistics rebuilt from the whole table."""
+    ...
+
+
+class FixedLaw:
+  """Base of samplers whose law does not depend on the table."""
+
+  def update(self, stats, ids_R, old_RD, new_RD):
+    return stats
+
+  def refresh(self, stats, w_VD, key):
+    return stats
