@@ -1,4 +1,4 @@
-"""The interface of heads: everything between the last hidden activation and the loss."""
+"""The interface of heads: all that lies between the last hidden activation and loss."""
 
 from typing import Any, NamedTuple, Protocol
 
