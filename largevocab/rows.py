@@ -1,0 +1,207 @@
+"""Tables of which a step touches few rows, and optimisers that touch no others."""
+
+import abc
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from largevocab.ops.merge import merge_rows
+from largevocab.ops.shapes import check_shapes
+
+
+class RowGrads(NamedTuple):
+  """Gradient of a table that is zero outside few rows.
+
+  Attributes:
+    ids_R: i32[R], distinct; ids >= V are padding.
+    rows_RD: f32[R, D], zeros on padding.
+  """
+
+  ids_R: jax.Array
+  rows_RD: jax.Array
+
+
+class Table(NamedTuple):
+  """A table with its optimiser's state. Donate it: undonated, an update copies it.
+
+  Attributes:
+    w_VD: f32[V, D].
+    slots: what the optimiser keeps per row: arrays with leading axis V.
+    count: i32[], the number of updates so far.
+  """
+
+  w_VD: jax.Array
+  slots: dict[str, jax.Array]
+  count: jax.Array
+
+
+def row_grads(ids_R: jax.Array, rows_RD: jax.Array, num_rows: int) -> RowGrads:
+  """Gradient from rows as they were looked up: repeated ids are summed once.
+
+  >>> g = row_grads(jnp.array([3, 3]), jnp.array([[1.], [2.]]), 4)
+  >>> float(sq_norm(g))
+  9.0
+  """
+  return RowGrads(*merge_rows(ids_R, rows_RD, num_rows))
+
+
+def sq_norm(tree: Any) -> jax.Array:
+  """Sum of squares of all float leaves, f32[].
+
+  >>> float(sq_norm({"a": jnp.array([3.0, 4.0])}))
+  25.0
+  """
+  leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+  return sum((jnp.sum(jnp.square(x)) for x in leaves), jnp.float32(0.0))
+
+
+class RowOptimizer(abc.ABC):
+  """An optimiser that works row by row: w -= lr * direction(scale * gradient).
+
+  A subclass gives the state of a row and its direction; the same rule then updates few
+  rows of a table, a whole table, or (as an optax transformation) a network, so that one
+  setting holds for all three.
+  """
+
+  @abc.abstractmethod
+  def init_slots(self, w_VD: jax.Array) -> dict[str, jax.Array]:
+    """The optimiser's state for each row."""
+
+  @abc.abstractmethod
+  def direction(
+    self, g_RD: jax.Array, slots: dict[str, jax.Array], count: jax.Array
+  ) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The step for a learning rate of 1, and the new state, of the given rows."""
+
+  @abc.abstractmethod
+  def transformation(self) -> optax.GradientTransformation:
+    """The same rule for dense pytrees; its updates are directions to subtract."""
+
+  def init(self, w_VD: jax.Array) -> Table:
+    """A table of these rows.
+
+    >>> SGD().init(jnp.zeros((3, 2))).w_VD.shape
+    (3, 2)
+    """
+    return Table(w_VD, self.init_slots(w_VD), jnp.int32(0))
+
+  def update(self, table: Table, grads: RowGrads, lr, scale) -> Table:
+    """Updates the touched rows.
+
+    Cost: O(R D), independent of V, if the table is donated.
+
+    >>> table = SGD().init(jnp.ones((3, 1)))
+    >>> g = RowGrads(jnp.array([1, 3]), jnp.array([[2.0], [0.0]]))
+    >>> SGD().update(table, g, lr=0.5, scale=1.0).w_VD[:, 0].tolist()
+    [1.0, 0.0, 1.0]
+    """
+    check_shapes(w_VD=table.w_VD, ids_R=grads.ids_R, rows_RD=grads.rows_RD)
+    rows = jax.tree.map(lambda s: s.at[grads.ids_R].get(mode="clip"), table.slots)
+    step_RD, rows = self.direction(scale * grads.rows_RD, rows, table.count)
+    # The ids are distinct, and those of padding fall outside the table.
+    at = dict(mode="drop", unique_indices=True)
+    put = lambda s, row: s.at[grads.ids_R].set(row, **at)
+    return Table(
+      table.w_VD.at[grads.ids_R].add(-lr * step_RD, **at),
+      jax.tree.map(put, table.slots, rows),
+      table.count + 1,
+    )
+
+  def dense_update(self, table: Table, g_VD: jax.Array, lr, scale) -> Table:
+    """Updates all rows with a gradient of the table's shape.
+
+    >>> table = SGD().init(jnp.ones((1, 2)))
+    >>> SGD().dense_update(table, jnp.ones((1, 2)), lr=0.5, scale=1.0).w_VD.tolist()
+    [[0.5, 0.5]]
+    """
+    step_VD, slots = self.direction(scale * g_VD, table.slots, table.count)
+    return Table(table.w_VD - lr * step_VD, slots, table.count + 1)
+
+
+@dataclass(frozen=True)
+class SGD(RowOptimizer):
+  """direction = g."""
+
+  def init_slots(self, w_VD):
+    return {}
+
+  def direction(self, g_RD, slots, count):
+    return g_RD, slots
+
+  def transformation(self):
+    return optax.identity()
+
+
+@dataclass(frozen=True)
+class Adagrad(RowOptimizer):
+  """direction = g / sqrt(s + eps) with s the sum of all g^2 so far.
+
+  On touched rows exactly dense Adagrad: where the gradient is zero, it does nothing.
+
+  Attributes:
+    initial_accumulator: where s starts.
+    eps: keeps the root away from zero.
+  """
+
+  initial_accumulator: float = 0.1
+  eps: float = 1e-7
+
+  def init_slots(self, w_VD):
+    return {"sum_sq_VD": jnp.full_like(w_VD, self.initial_accumulator)}
+
+  def direction(self, g_RD, slots, count):
+    sum_sq_RD = slots["sum_sq_VD"] + jnp.square(g_RD)
+    return g_RD * jax.lax.rsqrt(sum_sq_RD + self.eps), {"sum_sq_VD": sum_sq_RD}
+
+  def transformation(self):
+    return optax.scale_by_rss(self.initial_accumulator, self.eps)
+
+
+@dataclass(frozen=True)
+class Adam(RowOptimizer):
+  """Lazy Adam: moments as in dense Adam, a row moves only when it is touched.
+
+  A row that was not touched for s steps first decays its moments by b1^s and b2^s, as
+  dense Adam would have done with zero gradients; both moments thus equal dense Adam's
+  on every touched row. Deviation from dense Adam: the steps that the first moment
+  would have gone on making in between are not made.
+
+  Attributes:
+    b1: decay of the first moment.
+    b2: decay of the second moment.
+    eps: added to the root of the second moment.
+  """
+
+  b1: float = 0.9
+  b2: float = 0.999
+  eps: float = 1e-8
+
+  def init_slots(self, w_VD):
+    return {
+      "mean_VD": jnp.zeros_like(w_VD),
+      "mean_sq_VD": jnp.zeros_like(w_VD),
+      "last_V": jnp.zeros(w_VD.shape[0], jnp.int32),
+    }
+
+  def direction(self, g_RD, slots, count):
+    step = count + 1
+    since_R = (step - slots["last_V"]).astype(g_RD.dtype)[:, None]
+    mean_RD = self.b1**since_R * slots["mean_VD"] + (1 - self.b1) * g_RD
+    mean_sq_RD = self.b2**since_R * slots["mean_sq_VD"] + (1 - self.b2) * g_RD**2
+    unbiased_RD = mean_RD / (1 - self.b1**step)
+    root_RD = jnp.sqrt(mean_sq_RD / (1 - self.b2**step))
+    slots = {
+      "mean_VD": mean_RD,
+      "mean_sq_VD": mean_sq_RD,
+      "last_V": jnp.full_like(slots["last_V"], step),
+    }
+    return unbiased_RD / (root_RD + self.eps), slots
+
+  def transformation(self):
+    return optax.scale_by_adam(self.b1, self.b2, self.eps)
+
+
+OPTIMIZERS = {"sgd": SGD, "adagrad": Adagrad, "adam": Adam}
