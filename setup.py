@@ -1,0 +1,50 @@
+"""Packaging metadata. Lower bounds are the versions that the tests run on."""
+
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+init = pathlib.Path(__file__).with_name("largevocab") / "__init__.py"
+version = re.search(r'^__version__ = "(.+)"$', init.read_text(), re.MULTILINE)
+assert version is not None, f"no __version__ in {init}"
+
+setup(
+  name="largevocab",
+  version=version[1],
+  description="Training with very large output spaces, in JAX",
+  packages=find_packages(include=["largevocab", "largevocab.*"]),
+  python_requires=">=3.11",
+  install_requires=[
+    # All that heads and samplers need (tests/imports_test.py).
+    "flax>=0.12",
+    "jax>=0.10",
+    "numpy>=2",
+    "optax>=0.2.8",
+    # Training: command line, checkpoints, logs.
+    "absl-py>=2.1",
+    "matplotlib>=3.9",
+    "ml_collections>=1.1",
+    "orbax-checkpoint>=0.12",
+    "tensorboard>=2.20",
+    "tqdm>=4.67",
+    # Data sets. TensorFlow itself is never needed: files are array_record's.
+    "array_record>=0.8",
+    "tensorflow-datasets>=4.9.9",
+  ],
+  extras_require={
+    "cuda": ["jax[cuda13]"],
+    "cuda12": ["jax[cuda12]"],
+    "tpu": ["jax[tpu]"],
+    "profile": ["xprof"],
+    "test": [
+      "hypothesis>=6.150",
+      "pytest>=9",
+      "pytest-xdist>=3.8",
+      "scipy>=1.15",
+      # A new minor version of these finds new faults in old code.
+      "pyrefly==1.4.*",
+      "ruff==0.17.*",
+    ],
+  },
+)
