@@ -1,1 +1,14 @@
-"""Samplers."""
+"""Samplers: laws over the classes from which a loss draws its negatives."""
+
+from largevocab.samplers.base import Draw, Sampler
+from largevocab.samplers.pps import PPS
+from largevocab.samplers.static import LogUniform, Uniform, Unigram
+
+SAMPLERS = {
+  "uniform": Uniform,
+  "log_uniform": LogUniform,
+  "unigram": Unigram,
+  "pps": PPS,
+}
+
+__all__ = ["SAMPLERS", "Draw", "Sampler", *(s.__name__ for s in SAMPLERS.values())]

@@ -1,0 +1,151 @@
+"""Samplers whose law is fixed once the classes are counted; independent draws.
+
+Every law here lives in strata (see ops/strata.py): a draw costs O(log V), and the
+reported probability is that of the draw to the last bit of the 42 that choose it.
+"""
+
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab.errors import UserError
+from largevocab.labels import Counts, Targets, as_counts
+from largevocab.ops import strata
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.strata import Strata
+from largevocab.samplers.base import Draw, FixedLaw
+
+
+def check_counts(counts: Counts, w_VD: jax.Array) -> np.ndarray:
+  """The counts i64[V] of the classes of a table, which must not all be zero.
+
+  Raises:
+    UserError: all counts are zero, or the table has another number of classes.
+  """
+  unigram_V = as_counts(counts).unigram_V
+  if len(unigram_V) != w_VD.shape[0]:
+    raise UserError(
+      f"counts of {len(unigram_V)} classes for a table of shape {w_VD.shape}: give one "
+      "count for each row"
+    )
+  if not unigram_V.any():
+    raise UserError(
+      f"counts of all {len(unigram_V)} classes are zero: count the classes of the "
+      "training data, or choose the uniform sampler"
+    )
+  return unigram_V
+
+
+def count_weights(count_V: np.ndarray, power: float, smoothing: float) -> np.ndarray:
+  """(count + smoothing) ** power as f64[V], relative to the largest.
+
+  >>> count_weights(np.array([3, 1, 0]), power=1.0, smoothing=1.0).tolist()
+  [1.0, 0.5, 0.25]
+
+  Raises:
+    UserError: power or smoothing is negative.
+  """
+  if not (power >= 0 and smoothing >= 0):
+    raise UserError(f"power={power}, smoothing={smoothing}: both must be zero or more")
+  smooth_V = count_V + np.float64(smoothing)
+  weight_V = (smooth_V / smooth_V.max()) ** power
+  # 0 ** 0 must not revive a class, and underflow must not make one impossible.
+  return np.where(smooth_V > 0, np.maximum(weight_V, np.finfo(np.float64).tiny), 0.0)
+
+
+@dataclass(frozen=True)
+class StaticLaw(FixedLaw):
+  """Base of these samplers; a law is a function from counts to weights.
+
+  The draws are independent and with replacement. The estimates made from them are
+  unbiased for the sum over all classes that the law can draw.
+
+  Attributes:
+    per_example: draw anew for each example instead of once for the batch.
+
+  Cost: `init` O(V) on the host, 8 bytes of state a class; a draw O(log V).
+  """
+
+  per_example: bool = False
+
+  def weights(self, counts: Counts, w_VD: jax.Array) -> np.ndarray:
+    """f64[V], in proportion to the probabilities."""
+    raise NotImplementedError
+
+  def init(self, counts: Counts, w_VD: jax.Array, m: int) -> Strata:
+    return strata.build_iid(self.weights(counts, w_VD))
+
+  def sample(
+    self,
+    stats: Strata,
+    w_VD: jax.Array,
+    key: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    m: int,
+  ) -> Draw:
+    check_shapes(w_VD=w_VD, h_ND=h_ND, start_V=stats.start_V)
+    shape = (h_ND.shape[0], m) if self.per_example else (m,)
+    ids = strata.draw_iid(stats, key, shape)
+    log_expected = self.log_expected(stats, w_VD, h_ND, y, ids, m)
+    return Draw(ids, log_expected, jnp.ones(shape, bool))
+
+  def log_expected(
+    self,
+    stats: Strata,
+    w_VD: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    ids: jax.Array,
+    m: int,
+  ) -> jax.Array:
+    check_shapes(w_VD=w_VD, h_ND=h_ND, start_V=stats.start_V)
+    if self.per_example and ids.ndim == 1:
+      ids = jnp.broadcast_to(ids[None, :], (h_ND.shape[0], *ids.shape))
+    log_strata = stats.log_expected_V.at[ids].get(mode="clip")
+    return log_strata + math.log(m / strata.IID_STRATA)
+
+
+@dataclass(frozen=True)
+class Uniform(StaticLaw):
+  """q(c) = 1 / V, whatever the counts."""
+
+  def weights(self, counts: Counts, w_VD: jax.Array) -> np.ndarray:
+    return np.ones(w_VD.shape[0])
+
+
+@dataclass(frozen=True)
+class LogUniform(StaticLaw):
+  """q(c) = log((r + 2) / (r + 1)) / log(V + 1) for the class of rank r = 0, 1, ...
+
+  Source: TensorFlow's log_uniform_candidate_sampler. Deviation: the rank is that of
+  decreasing count (equal counts by id), where TensorFlow takes the id for the rank.
+  """
+
+  def weights(self, counts: Counts, w_VD: jax.Array) -> np.ndarray:
+    count_V = check_counts(counts, w_VD)
+    weight_V = np.empty(len(count_V))
+    weight_V[np.argsort(-count_V, kind="stable")] = np.log1p(
+      1 / np.arange(1, len(count_V) + 1)
+    )
+    return weight_V
+
+
+@dataclass(frozen=True)
+class Unigram(StaticLaw):
+  """q(c) proportional to (count(c) + smoothing) ** power.
+
+  Attributes:
+    power: 1 for the unigram law, 0.75 for that of word2vec.
+    smoothing: added to every count. The default of 1 keeps classes without counts
+      possible; with 0 they are never drawn, and a loss that samples never lowers them.
+  """
+
+  power: float = 1.0
+  smoothing: float = 1.0
+
+  def weights(self, counts: Counts, w_VD: jax.Array) -> np.ndarray:
+    return count_weights(check_counts(counts, w_VD), self.power, self.smoothing)
