@@ -1,0 +1,146 @@
+"""Batches of a token stream: pure functions of the step, read lazily."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from largevocab.errors import UserError
+from largevocab.labels import Targets
+
+
+class Batch(NamedTuple):
+  """T consecutive tokens of each of B streams.
+
+  Attributes:
+    x: i32[B, T], input ids: the token before each target.
+    y: the targets; example n = b * T + t, P = 1, context_N is x flattened.
+    start: bool[], True where the recurrent state starts anew.
+  """
+
+  x: np.ndarray
+  y: Targets
+  start: np.bool_
+
+
+def _batch(x: np.ndarray, y: np.ndarray, weight: np.ndarray, start: bool) -> Batch:
+  targets = Targets(
+    y.reshape(-1, 1).astype(np.int32),  # pyrefly: ignore
+    weight.reshape(-1, 1).astype(np.float32),  # pyrefly: ignore
+    x.reshape(-1).astype(np.int32),  # pyrefly: ignore
+  )
+  return Batch(x.astype(np.int32), targets, np.bool_(start))
+
+
+@dataclass(frozen=True)
+class TokenBatches:
+  """Training batches: the text cut into B contiguous streams, read T tokens a step.
+
+  The iterator's whole state is the global step, so that resuming is exact. At most
+  B - 1 tokens at the end of the text and T - 1 at the end of each stream are not read.
+
+  Attributes:
+    tokens: i32[tokens], memory-mapped is fine: only slices of it are read.
+    batch_size: B, the number of streams.
+    unroll: T, tokens of each stream per step.
+    first: the id that stands before the very first token (that of `<eos>`).
+
+  Raises:
+    UserError: the text is too short for a single batch.
+
+  >>> batches = TokenBatches(np.arange(12), batch_size=2, unroll=3, first=9)
+  >>> batches.steps_per_epoch
+  2
+  >>> batches.batch(0).x
+  array([[9, 0, 1],
+         [5, 6, 7]], dtype=int32)
+  >>> batches.batch(0).y.ids_NP.ravel()
+  array([0, 1, 2, 6, 7, 8], dtype=int32)
+  """
+
+  tokens: np.ndarray
+  batch_size: int
+  unroll: int
+  first: int
+
+  def __post_init__(self):
+    _check_positive(self.batch_size, self.unroll)
+    if not self.steps_per_epoch:
+      raise UserError(
+        f"the training text has {len(self.tokens)} tokens, a batch takes batch_size *"
+        f" unroll = {self.batch_size} * {self.unroll}: reduce one of the two"
+      )
+
+  @property
+  def steps_per_epoch(self) -> int:
+    return len(self.tokens) // self.batch_size // self.unroll
+
+  def batch(self, step: int) -> Batch:
+    """The batch of a global step; epochs follow one another without end."""
+    length = len(self.tokens) // self.batch_size
+    streams = self.tokens[: self.batch_size * length].reshape(self.batch_size, length)
+    t = int(step) % self.steps_per_epoch * self.unroll
+    y = streams[:, t : t + self.unroll]
+    before = streams[:, t - 1] if t else np.append(self.first, streams[:-1, -1])
+    x = np.concatenate([before[:, None], y[:, :-1]], axis=1)
+    return _batch(x, y, np.ones(y.shape), start=t == 0)
+
+
+@dataclass(frozen=True)
+class EvaluationBatches:
+  """Every token exactly once, in ceil(len / B) steps of B streams, T at a time.
+
+  What pads the last streams has weight 0 and the valid id `first`. Only the first
+  batch starts the recurrent state anew. Attributes as in `TokenBatches`.
+
+  >>> batches = EvaluationBatches(np.arange(5), batch_size=2, unroll=2, first=9)
+  >>> [batch.x.tolist() for batch in batches]
+  [[[9, 0], [2, 3]], [[1, 9], [9, 9]]]
+  >>> sum(batch.y.w_NP.sum() for batch in batches)
+  np.float32(5.0)
+  """
+
+  tokens: np.ndarray
+  batch_size: int
+  unroll: int
+  first: int
+
+  def __post_init__(self):
+    _check_positive(self.batch_size, self.unroll)
+    if not len(self.tokens):
+      raise UserError("the text to evaluate has no tokens: give one that has")
+
+  @property
+  def _stream_length(self) -> int:
+    return -(-len(self.tokens) // self.batch_size)
+
+  def __len__(self) -> int:
+    return -(-self._stream_length // self.unroll)
+
+  def __iter__(self) -> Iterator[Batch]:
+    starts = np.arange(self.batch_size)[:, None] * self._stream_length
+    for step in range(len(self)):
+      offset = np.arange(step * self.unroll, (step + 1) * self.unroll)[None, :]
+      position = starts + offset
+      real = (offset < self._stream_length) & (position < len(self.tokens))
+      has_context = real & (position > 0)
+      y = np.where(real, self.tokens[np.where(real, position, 0)], self.first)
+      x = np.where(
+        has_context, self.tokens[np.where(has_context, position - 1, 0)], self.first
+      )
+      yield _batch(x, y, real, start=step == 0)
+
+
+def evaluation_batches(
+  tokens: np.ndarray, batch_size: int, unroll: int, first: int
+) -> EvaluationBatches:
+  """Batches that read every token exactly once: iterable, with a length."""
+  return EvaluationBatches(tokens, batch_size, unroll, first)
+
+
+def _check_positive(batch_size: int, unroll: int) -> None:
+  if batch_size < 1 or unroll < 1:
+    raise UserError(
+      f"batch_size = {batch_size} and unroll = {unroll}: both must be at least 1"
+    )

@@ -1,0 +1,73 @@
+"""Lines of text files, plain or compressed, with every fault named."""
+
+import codecs
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from largevocab.errors import UserError
+
+_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+SUFFIXES = ("", *_OPENERS)
+_CHUNK = 1 << 20
+
+
+def read_lines(path: Path) -> Iterator[str]:
+  """The lines of a UTF-8 text file, plain, .gz or .xz.
+
+  Raises:
+    UserError: the file is missing, cut short, damaged, binary or not UTF-8.
+  """
+  with _open(path) as file:
+    for number, line in enumerate(file, 1):
+      yield _decode(line, path, number)
+
+
+def read_chunks(path: Path) -> Iterator[str]:
+  """A file in pieces that end between words; for a text without line ends.
+
+  Raises:
+    UserError: as `read_lines`.
+  """
+  with _open(path) as file:
+    rest, number = b"", 1
+    while chunk := file.read(_CHUNK):
+      # A word, and a character, may go on in the next chunk.
+      end = 1 + max(chunk.rfind(b" "), chunk.rfind(b"\n"))
+      yield _decode(rest + chunk[:end], path, number) if end else ""
+      rest = chunk[end:] if end else rest + chunk
+      number += chunk.count(b"\n", 0, end)
+    yield _decode(rest, path, number)
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[IO[bytes]]:
+  opener = _OPENERS.get(path.suffix, open)
+  try:
+    with opener(path, "rb") as file:
+      yield file
+  except EOFError as error:
+    raise UserError(f"{path} is cut short: copy or download it again") from error
+  except (lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
+    raise UserError(
+      f"{path} is not a sound {path.suffix} file ({error}): copy or download it again"
+    ) from error
+  except OSError as error:
+    raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _decode(line: bytes, path: Path, number: int) -> str:
+  if number == 1:
+    line = line.removeprefix(codecs.BOM_UTF8)
+  try:
+    if b"\0" not in line:
+      return line.decode()
+    fault = "a NUL byte"
+  except UnicodeDecodeError as error:
+    number += line.count(b"\n", 0, error.start)
+    fault = f"bytes that are not UTF-8 ({error.reason})"
+  raise UserError(f"{path}, line {number}: {fault}; give a text file in UTF-8")

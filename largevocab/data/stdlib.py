@@ -1,0 +1,61 @@
+"""The source of Python's own standard library: a corpus that is always at hand."""
+
+import hashlib
+import os
+import re
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from largevocab.data.corpus import SPLITS
+from largevocab.data.text_corpus import Text, TextCorpus
+from largevocab.data.vocabulary import EOS
+
+# An identifier or word, a run of digits, or one mark of punctuation.
+_TOKEN = re.compile(r"[^\W\d]\w*|\d+|[^\w\s]")
+
+_NOT_LIBRARY = {"site-packages", "dist-packages", "__pycache__"}
+# Left out since many installations lack them.
+_TESTS = {"test", "tests", "idle_test"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stdlib(TextCorpus):
+  """Source text of the running Python's standard library, without its tests.
+
+  Identifiers, runs of digits and single marks of punctuation are the words; each line
+  ends in `<eos>`. About 2.9 M tokens (2.6 M of them words) and 52,000 distinct words on
+  CPython 3.11; other versions differ, so compare results within one only. Of every 20
+  files, by a hash of their paths, about one is for validation and one for test.
+  """
+
+  def texts(self):
+    files = {split: [] for split in SPLITS}
+    root = Path(sysconfig.get_paths()["stdlib"])
+    for path in sorted(_source_files(root)):
+      files[_split_of(path.relative_to(root).as_posix())].append(path)
+    return {
+      split: Text((words for path in paths for words in _read(path)), paths)
+      for split, paths in files.items()
+    }
+
+
+def _source_files(directory: Path) -> Iterator[Path]:
+  for path, directories, names in os.walk(directory):
+    directories[:] = sorted(set(directories) - _NOT_LIBRARY - _TESTS)
+    yield from (Path(path, name) for name in names if name.endswith(".py"))
+
+
+def _split_of(name: str) -> str:
+  bucket = hashlib.blake2b(name.encode(), digest_size=8).digest()[0] % 20
+  return {0: "valid", 1: "test"}.get(bucket, "train")
+
+
+def _read(path: Path) -> Iterator[list[str]]:
+  try:
+    source = path.read_text(encoding="utf-8")
+  except (OSError, UnicodeDecodeError):
+    return  # A few test files of encodings; a damaged file is no reason to stop.
+  for line in source.splitlines():
+    yield [*_TOKEN.findall(line), EOS]

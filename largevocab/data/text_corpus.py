@@ -1,0 +1,98 @@
+"""What all corpora read from text have in common: encoded once, cached, mapped."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from glob import glob
+from pathlib import Path
+from typing import NamedTuple
+
+from largevocab.data.cache import cache_root, cached, content_key
+from largevocab.data.corpus import SPLITS, Corpus, open_corpus
+from largevocab.data.encode import encode
+from largevocab.data.lines import SUFFIXES
+from largevocab.errors import UserError
+
+_FORMAT = 1  # of the encoded files; a change makes all corpora anew
+_LOCATIONS = {"path", "train", "valid", "test", "data_dir", "cache_dir"}
+
+
+class Text(NamedTuple):
+  """The text of one split.
+
+  Attributes:
+    words: its words in lists of any length, in order; `<eos>` ends a line. Read once.
+    files: the files that it is read from.
+    version: what else its content depends on.
+  """
+
+  words: Iterable[list[str]]
+  files: Sequence[Path] = ()
+  version: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextCorpus:
+  """Base of the corpora read from text.
+
+  Attributes:
+    min_count: words seen less often in the training text become `<unk>`.
+    max_vocab: classes at most, `<unk>` and `<eos>` included; 0: no limit.
+    cache_dir: where encoded corpora are kept; empty: $LARGEVOCAB_CACHE, or else
+      ~/.cache/largevocab.
+  """
+
+  min_count: int = 1
+  max_vocab: int = 0
+  cache_dir: str = ""
+
+  def texts(self) -> Mapping[str, Text | float]:
+    """The text of each split; a number: that share of the training text's end."""
+    raise NotImplementedError
+
+  def load(self) -> Corpus:
+    """The corpus, encoded at the first call and memory-mapped from the cache."""
+    root = cache_root(self.cache_dir)
+    texts = self.texts()
+    given = [(s, text) for s in SPLITS if isinstance(text := texts[s], Text)]
+    options = {k: v for k, v in asdict(self).items() if k not in _LOCATIONS}
+    contents = [(split, len(text.files), text.version) for split, text in given]
+    files = [path for _, text in given for path in text.files]
+    key = content_key(root, files, [_FORMAT, type(self).__name__, options, contents])
+
+    def build(directory: Path) -> None:
+      words = {s: t.words if isinstance(t, Text) else t for s, t in texts.items()}
+      encode(directory, words, self.min_count, self.max_vocab)
+
+    name = f"{type(self).__name__.lower()}-{key}"
+    return open_corpus(cached(root, name, build))
+
+
+def find_file(directory: str, name: str, setting: str) -> Path:
+  """The file `name`, plain, .gz or .xz, in a directory that `setting` names.
+
+  Raises:
+    UserError: there is none.
+  """
+  if not directory:
+    raise UserError(f"{setting} is empty: set it to the directory that holds {name}")
+  for suffix in SUFFIXES:
+    path = Path(directory).expanduser() / (name + suffix)
+    if path.is_file():
+      return path
+  raise UserError(f"{setting}: no {name} (or .gz, .xz) in {directory}: put it there")
+
+
+def find_files(pattern: str, setting: str) -> list[Path]:
+  """The files that a path or glob pattern names, sorted.
+
+  Raises:
+    UserError: there is none.
+  """
+  if not pattern:
+    raise UserError(f"{setting} is empty: set it to a file or a glob pattern")
+  whole = str(Path(pattern).expanduser())
+  found = [whole] if Path(whole).is_file() else sorted(glob(whole, recursive=True))
+  files = [Path(name) for name in found if Path(name).is_file()]
+  if not files:
+    raise UserError(f"{setting}: no file {pattern}: give a file or a glob pattern")
+  return files

@@ -1,0 +1,117 @@
+"""Words and their class ids, in order of decreasing count."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from largevocab.errors import UserError
+
+UNK = "<unk>"
+EOS = "<eos>"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+  """Words by decreasing count, ties by word: a word's place is its class id.
+
+  `<unk>`, the word that stands for all words left out, and `<eos>`, the end of a line,
+  are always present, if need be with count 0.
+
+  Attributes:
+    words: the word of each class.
+    counts_V: i64[V], occurrences in the training text.
+  """
+
+  words: Sequence[str]
+  counts_V: np.ndarray
+
+  def __len__(self) -> int:
+    return len(self.words)
+
+  @cached_property
+  def index(self) -> dict[str, int]:
+    """The id of each word."""
+    return {word: id for id, word in enumerate(self.words)}
+
+  @cached_property
+  def unk(self) -> int:
+    return self.words.index(UNK)
+
+  @cached_property
+  def eos(self) -> int:
+    return self.words.index(EOS)
+
+  def encode(self, words: Iterable[str]) -> list[int]:
+    """Ids of words; `<unk>`'s for a word not in the vocabulary."""
+    return [self.index.get(word, self.unk) for word in words]
+
+  def decode(self, ids: Iterable[int]) -> list[str]:
+    """Words of ids."""
+    return [self.words[id] for id in ids]
+
+  def save(self, path: Path) -> None:
+    """Writes lines of `word <tab> count`, the word of class 0 first."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+      for word, count in zip(self.words, self.counts_V.tolist(), strict=True):
+        file.write(f"{word}\t{count}\n")
+
+  @classmethod
+  def load(cls, path: Path) -> "Vocabulary":
+    """Reads what `save` wrote.
+
+    Raises:
+      UserError: the file is no vocabulary.
+    """
+    fields = path.read_text(encoding="utf-8").split()
+    words = fields[::2]
+    try:
+      counts_V = np.array(fields[1::2], dtype=np.int64)
+    except ValueError:
+      counts_V = np.zeros(0)
+    if len(counts_V) != len(words) or not {UNK, EOS} <= set(words):
+      raise UserError(f"{path} is not a vocabulary (lines of word, tab, count)")
+    return cls(words, counts_V)
+
+
+def build_vocabulary(
+  counts: Mapping[str, int], min_count: int = 1, max_vocab: int = 0
+) -> Vocabulary:
+  """The vocabulary of words with these counts.
+
+  Args:
+    counts: occurrences of each word; those of `<unk>` and `<eos>` among them, if the
+      text has such words.
+    min_count: words seen less often are left out (their occurrences become `<unk>`).
+    max_vocab: the most frequent words are kept so that the vocabulary, with `<unk>` and
+      `<eos>`, has at most this many; 0: no limit.
+
+  Raises:
+    UserError: fewer than two words besides `<unk>` and `<eos>` remain.
+
+  >>> vocabulary = build_vocabulary({"a": 2, "b": 5, "c": 1, "<eos>": 3}, min_count=2)
+  >>> vocabulary.words, vocabulary.counts_V
+  (['b', '<eos>', 'a', '<unk>'], array([5, 3, 2, 1]))
+  """
+  kept = [
+    (-count, word)
+    for word, count in counts.items()
+    if count >= max(min_count, 1) and word not in (UNK, EOS)
+  ]
+  kept.sort()
+  if max_vocab:
+    del kept[max(max_vocab - 2, 0) :]
+  if len(kept) < 2:
+    raise UserError(
+      f"min_count = {min_count} and max_vocab = {max_vocab} leave {len(kept)} of "
+      f"{len(counts)} words, and a vocabulary needs 2: lower min_count, raise max_vocab"
+      " (0: no limit) or give more text"
+    )
+  eos = counts.get(EOS, 0)
+  unk = sum(counts.values()) - eos + sum(count for count, _ in kept)
+  kept += [(-eos, EOS), (-unk, UNK)]
+  kept.sort()
+  counts_V = np.array([-count for count, _ in kept], dtype=np.int64)
+  return Vocabulary([word for _, word in kept], counts_V)
