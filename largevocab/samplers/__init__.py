@@ -1,14 +1,18 @@
 """Samplers: laws over the classes from which a loss draws its negatives."""
 
 from largevocab.samplers.base import Draw, Sampler
+from largevocab.samplers.bigram import Bigram
 from largevocab.samplers.pps import PPS
+from largevocab.samplers.softmax import Softmax
 from largevocab.samplers.static import LogUniform, Uniform, Unigram
 
 SAMPLERS = {
   "uniform": Uniform,
   "log_uniform": LogUniform,
   "unigram": Unigram,
+  "bigram": Bigram,
   "pps": PPS,
+  "softmax": Softmax,
 }
 
 __all__ = ["SAMPLERS", "Draw", "Sampler", *(s.__name__ for s in SAMPLERS.values())]

@@ -1,0 +1,152 @@
+"""Categorical draws from a row of weights per example, with an exactly known law.
+
+The weights are summed in groups of 128, the sums in groups of 128 again, until one
+group is left. A draw descends from there: at each level it picks one entry of one group
+by inverting the cumulative weights of that group alone. So a draw reads 128 numbers a
+level, and all that touches V entries is one pass of sums.
+
+At each level the weights of a group are rounded to integers that sum to 2^24 and are
+compared with a 24-bit random integer. The cumulative sums of such integers are exact in
+float32 in any order, so the law of the draw is known exactly, an entry of weight zero
+is never picked, and every other entry can be.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab.ops.shapes import check_shapes
+
+GROUP = 128
+UNIT = 1 << 24  # sum of the integer weights of a group
+
+
+def draw(key: jax.Array, weight_NV: jax.Array, m: int) -> tuple[jax.Array, jax.Array]:
+  """m independent draws per row, with probabilities in proportion to its weights.
+
+  Args:
+    key: PRNG key.
+    weight_NV: f32[N, V], finite and non-negative. A row of zeros draws class 0, at a
+      probability that means nothing.
+    m: number of draws.
+
+  Returns:
+    ids_NM: i32[N, M].
+    log_q_NM: f32[N, M], log-probability of each draw, nats. It is the law of the draw
+      up to the rounding of the logarithms. It differs from the log of weight / sum by
+      the rounding to integers: by 2^-24 of its group's weight, or more only for
+      entries that have less than 2^-17 of that.
+
+  Cost: one pass over the weights; then O(M * 128 * log V / log 128) a row.
+
+  >>> ids_NM, log_q_NM = draw(jax.random.key(0), jnp.array([[0.0, 3.0, 0.0]]), 4)
+  >>> ids_NM, log_q_NM.tolist()
+  (Array([[1, 1, 1, 1]], dtype=int32), [[0.0, 0.0, 0.0, 0.0]])
+  """
+  check_shapes(weight_NV=weight_NV)
+  levels = _levels(weight_NV)
+  n = weight_NV.shape[0]
+  ids_NM, log_q_NM = jnp.zeros((n, 1), jnp.int32), jnp.zeros((n, m))
+  total_NM = levels[0].sum(-1)
+  u_LNM = _random_units(key, len(levels), n, m)
+  for weight_NKG, u_NM in zip(levels, u_LNM, strict=True):
+    weight_NMG = jnp.take_along_axis(weight_NKG, ids_NM[:, :, None], axis=1)
+    length_NMG = _lengths(weight_NMG, total_NM)
+    pick_NM = (_cumulative(length_NMG) <= u_NM[:, :, None]).sum(-1)
+    total_NM, length_NM = (
+      jnp.take_along_axis(x_NMG, pick_NM[:, :, None], axis=-1)[:, :, 0]
+      for x_NMG in (weight_NMG, length_NMG)
+    )
+    ids_NM = ids_NM * weight_NKG.shape[-1] + pick_NM
+    log_q_NM += jnp.log(length_NM / UNIT)
+  return ids_NM, log_q_NM
+
+
+def log_law(weight_NV: jax.Array, ids_NM: jax.Array) -> jax.Array:
+  """Log-probability f32[N, M], in nats, that a draw of `draw` is each of ids_NM.
+
+  It is -inf just for classes that are never drawn.
+
+  Cost: O(V) a row in time and memory.
+
+  >>> log_law(jnp.array([[1.0, 0.0]]), jnp.array([[0, 1]]))
+  Array([[  0., -inf]], dtype=float32)
+  """
+  sizes = check_shapes(weight_NV=weight_NV, ids_NM=ids_NM)
+  levels = _levels(weight_NV)
+  log_q_NM = jnp.zeros(ids_NM.shape)
+  total_NK = levels[0].sum(-1)
+  below = GROUP ** (len(levels) - 1)  # classes under one entry of the level
+  for weight_NKG in levels:
+    total_NK = total_NK[:, : weight_NKG.shape[1]]
+    length_NE = _lengths(weight_NKG, total_NK).reshape(sizes["N"], -1)
+    length_NM = jnp.take_along_axis(length_NE, ids_NM // below, axis=-1, mode="clip")
+    log_q_NM += jnp.log(length_NM / UNIT)
+    total_NK = weight_NKG.reshape(sizes["N"], -1)
+    below //= GROUP
+  return log_q_NM
+
+
+def reference_draw(
+  key: jax.Array, weight_NV: np.ndarray, m: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """What `draw` computes, one draw and one group at a time on the host.
+
+  >>> reference_draw(jax.random.key(0), np.array([[0.0, 3.0, 0.0]]), 2)
+  (array([[1, 1]]), array([[0., 0.]]))
+  """
+  levels = [np.asarray(level) for level in _levels(jnp.asarray(weight_NV))]
+  u_LNM = np.asarray(_random_units(key, len(levels), len(weight_NV), m))
+  ids_NM, log_q_NM = np.zeros(u_LNM.shape[1:], int), np.zeros(u_LNM.shape[1:])
+  for n, i in np.ndindex(ids_NM.shape):
+    for weight_NKG, u_NM in zip(levels, u_LNM, strict=True):
+      weight_G = weight_NKG[n, ids_NM[n, i]]
+      share_G = weight_G / weight_G.sum()
+      length_G = np.floor(share_G * (UNIT - 2 * len(share_G))) + (weight_G > 0)
+      length_G[weight_G.argmax()] += UNIT - length_G.sum()
+      pick = np.searchsorted(np.cumsum(length_G), u_NM[n, i], side="right")
+      ids_NM[n, i] = ids_NM[n, i] * len(weight_G) + pick
+      log_q_NM[n, i] += np.log(length_G[pick] / UNIT)
+  return ids_NM, log_q_NM
+
+
+def _random_units(key: jax.Array, num_levels: int, n: int, m: int) -> jax.Array:
+  """Random integers 0..UNIT-1 for each draw at each level, exact in f32."""
+  return (jax.random.bits(key, (num_levels, n, m), jnp.uint32) >> 8).astype(jnp.float32)
+
+
+def _levels(weight_NV: jax.Array) -> list[jax.Array]:
+  """Weights in groups, [N, K, G], and groups of their sums: from one group to all."""
+  levels, weight_NK = [], weight_NV
+  while True:
+    n, size = weight_NK.shape
+    if size <= GROUP:
+      return [weight_NK[:, None, :], *levels]
+    padded_NK = jnp.pad(weight_NK, ((0, 0), (0, -size % GROUP)))
+    levels.insert(0, padded_NK.reshape(n, -1, GROUP))
+    weight_NK = levels[0].sum(-1)
+
+
+def _lengths(weight_NKG: jax.Array, total_NK: jax.Array) -> jax.Array:
+  """Integers i32[N, K, G], of sum UNIT in each group, positive where the weights are.
+
+  total_NK is the weight of each group as the level above has it.
+  """
+  size = weight_NKG.shape[-1]
+  share_NKG = weight_NKG / jnp.where(total_NK > 0, total_NK, 1.0)[:, :, None]
+  # The units kept back pay for those of tiny weights and for the rounding of the total.
+  length_NKG = (share_NKG * (UNIT - 2 * size)).astype(jnp.int32) + (weight_NKG > 0)
+  left_NK = UNIT - length_NKG.sum(-1)
+  heaviest_NK = jnp.argmax(weight_NKG, axis=-1)
+  takes_NKG = jnp.arange(size)[None, None, :] == heaviest_NK[:, :, None]
+  return length_NKG + jnp.where(takes_NKG, left_NK[:, :, None], 0)
+
+
+def _cumulative(length_NKG: jax.Array) -> jax.Array:
+  """Cumulative sums as f32, by a product with a triangle: exact, and 10 times faster
+  than `cumsum` on a CPU."""
+  size = length_NKG.shape[-1]
+  triangle_GG = jnp.triu(jnp.ones((size, size)))
+  return jnp.matmul(
+    length_NKG.astype(jnp.float32), triangle_GG, precision=jax.lax.Precision.HIGHEST
+  )

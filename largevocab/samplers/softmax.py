@@ -1,0 +1,65 @@
+"""Draws from the model's own distribution: the best law, at the price of the loss."""
+
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.labels import Counts, Targets
+from largevocab.ops import inverse_cdf
+from largevocab.ops.shapes import check_shapes
+from largevocab.samplers.base import Draw, FixedLaw
+
+
+@dataclass(frozen=True)
+class Softmax(FixedLaw):
+  """q(c | h) = softmax(h @ w)_c, m independent draws per example.
+
+  The yardstick of samplers: with it a sampled softmax has the gradient of the full one
+  in expectation, at any m. It keeps no statistics, so it is never stale.
+
+  Attributes:
+    absolute: q(c | h) = softmax(|h @ w|)_c, for models that take |h @ w| as logits.
+
+  Source: Bengio and Senecal 2008, section III; Blanc and Rendle 2018, theorem 2.1.
+  Deviation: classes whose softmax underflows float32 are never drawn (log -inf).
+  Cost: O(N V D) time and O(N V) memory a draw: as dear as the exact loss.
+  """
+
+  absolute: bool = False
+
+  def init(self, counts: Counts, w_VD: jax.Array, m: int) -> tuple[()]:
+    return ()
+
+  def sample(
+    self,
+    stats: tuple[()],
+    w_VD: jax.Array,
+    key: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    m: int,
+  ) -> Draw:
+    ids_NM, log_q_NM = inverse_cdf.draw(key, self._weights(w_VD, h_ND), m)
+    return Draw(ids_NM, log_q_NM + math.log(m), jnp.ones(ids_NM.shape, bool))
+
+  def log_expected(
+    self,
+    stats: tuple[()],
+    w_VD: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    ids: jax.Array,
+    m: int,
+  ) -> jax.Array:
+    if ids.ndim == 1:
+      ids = jnp.broadcast_to(ids[None, :], (h_ND.shape[0], *ids.shape))
+    return inverse_cdf.log_law(self._weights(w_VD, h_ND), ids) + math.log(m)
+
+  def _weights(self, w_VD: jax.Array, h_ND: jax.Array) -> jax.Array:
+    check_shapes(w_VD=w_VD, h_ND=h_ND)
+    logits_NV = jax.lax.stop_gradient(jnp.matmul(h_ND, w_VD.T)).astype(jnp.float32)
+    if self.absolute:
+      logits_NV = jnp.abs(logits_NV)
+    return jnp.exp(logits_NV - logits_NV.max(axis=-1, keepdims=True))
