@@ -1,0 +1,82 @@
+"""Records of finished runs, as read from workdirs and kept in results.jsonl.
+
+A record is an object: `run` (id), `name`, `config`, `overrides` (an object itself), all
+of the run's result.json, and of its meta.json the device, versions and source revision.
+"""
+
+import json
+import pathlib
+from typing import Any
+
+from sweepfile import Run
+
+from largevocab.errors import UserError
+
+Record = dict[str, Any]
+
+
+def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
+  """Record of a run, or None if it has not finished."""
+  if not (workdir / "result.json").exists():
+    return None
+  result = _read_json(workdir / "result.json")
+  meta = _read_json(workdir / "meta.json")
+  return {
+    "run": run.id,
+    "name": run.name,
+    "config": run.config,
+    "overrides": run.overrides,
+    **{key: result[key] for key in sorted(result)},
+    **{key: meta[key] for key in ("device", "num_devices", "python")},
+    **meta["versions"],
+    "git": meta["git"],
+    "git_dirty": meta["git_dirty"],
+  }
+
+
+def of_directory(root: pathlib.Path) -> list[Record]:
+  """Records of all finished runs below a directory, named by their paths."""
+  workdirs = sorted(path.parent for path in root.rglob("result.json"))
+  names = [str(workdir.relative_to(root)) for workdir in workdirs]
+  runs = [Run(config="", name=name) for name in names]
+  records = (of_run(run, workdir) for run, workdir in zip(runs, workdirs, strict=True))
+  return [record for record in records if record is not None]
+
+
+def load(path: pathlib.Path) -> list[Record]:
+  """Records of results.jsonl.
+
+  Raises:
+    UserError: the file is missing, or a line of it is not JSON.
+  """
+  if not path.is_file():
+    raise UserError(f"{path}: no such file; run scripts/run_sweep.py first")
+  records = []
+  for number, line in enumerate(path.read_text().splitlines(), start=1):
+    try:
+      records.append(json.loads(line))
+    except json.JSONDecodeError as error:
+      raise UserError(f"{path}:{number}: not JSON ({error.msg}); mend it") from None
+  return records
+
+
+def update(path: pathlib.Path, runs: list[Run], root: pathlib.Path) -> None:
+  """Rewrites results.jsonl: one line for each finished run, in the sweep's order.
+
+  A run that has not finished in `root` keeps the line that it has (from another
+  machine, say); lines of runs that are not in the sweep go.
+  """
+  kept = {record["run"]: record for record in load(path)} if path.exists() else {}
+  rows = [of_run(run, root / run.id) or kept.get(run.id) for run in runs]
+  lines = [json.dumps(row) + "\n" for row in rows if row is not None]
+  if lines:
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.write_text("".join(lines))
+    temporary.replace(path)
+
+
+def _read_json(path: pathlib.Path) -> Record:
+  try:
+    return json.loads(path.read_text())
+  except (OSError, json.JSONDecodeError) as error:
+    raise UserError(f"{path} cannot be read ({error}); delete its directory") from error

@@ -1,0 +1,237 @@
+"""Runs a sweep: one process for each run; finished ones are skipped.
+
+  python scripts/run_sweep.py experiments/ptb/sweep.py --jobs 2 --set data.path=/my/ptb
+
+Each run has a directory of its own in --root, named after its config and overrides,
+with its output in log.txt. Interrupt it (Ctrl-C) and start it again at will: a run that
+left result.json is skipped, any other is resumed from its last checkpoint. At the end
+the results of all finished runs are written to results.jsonl beside the sweep file.
+
+As a job array: --index=$ID does one run only and writes no results.jsonl; a last call
+without --index, on the same --root, collects the results.
+"""
+
+import argparse
+import fcntl
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import records
+from status_line import StatusLine
+from sweepfile import Run, load
+
+from largevocab.errors import UserError
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Launcher:
+  """Where runs go, and the flags that all of them are given."""
+
+  root: pathlib.Path
+  flags: list[str]
+
+  def workdir(self, run: Run) -> pathlib.Path:
+    return self.root / run.id
+
+  def finished(self, run: Run) -> bool:
+    return (self.workdir(run) / "result.json").exists()
+
+  def command(self, run: Run) -> list[str]:
+    program = [sys.executable, "-m", "largevocab.main"]
+    return [*program, *run.flags(), *self.flags, f"--workdir={self.workdir(run)}"]
+
+  def start(self, run: Run) -> subprocess.Popen | None:
+    """Starts a run; None if it is running already."""
+    self.workdir(run).mkdir(parents=True, exist_ok=True)
+    with log_path(self.workdir(run)).open("ab") as log:
+      try:
+        # The run inherits the lock with its output and keeps it should we be killed.
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      except BlockingIOError:
+        return None
+      # Runs of one sweep differ little and can share what they compile.
+      cache = {"JAX_COMPILATION_CACHE_DIR": str(self.root / ".jax_cache")}
+      return subprocess.Popen(
+        self.command(run),
+        cwd=REPOSITORY,
+        env={**cache, **os.environ},
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # Ctrl-C reaches us alone.
+      )
+
+
+def log_path(workdir: pathlib.Path) -> pathlib.Path:
+  return workdir / "log.txt"
+
+
+def last_line(log: pathlib.Path) -> str:
+  """The last line of a log that is not blank; '' if there is none.
+
+  >>> last_line(pathlib.Path("no/such/log.txt"))
+  ''
+  """
+  if not log.exists():
+    return ""
+  with log.open("rb") as file:
+    file.seek(max(0, log.stat().st_size - 4096))
+    lines = file.read().decode(errors="replace").split("\n")
+  return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def run_all(launcher: Launcher, runs: list[Run], jobs: int) -> dict[str, str]:
+  """Does what is not finished.
+
+  Returns:
+    {id: why} of the runs that are not finished now.
+  """
+  waiting = [run for run in runs if not launcher.finished(run)]
+  running: dict[str, tuple[Run, subprocess.Popen]] = {}
+  failed: dict[str, str] = {}
+  status = StatusLine()
+  status.print(f"{len(runs)} runs, {len(runs) - len(waiting)} finished before")
+  try:
+    while waiting or running:
+      while waiting and len(running) < jobs:
+        run = waiting.pop(0)
+        process = launcher.start(run)
+        if process is None:
+          failed[run.id] = "it is running already, started by another launcher"
+        else:
+          running[run.id] = run, process
+          status.print(f"started   {run.id}")
+      time.sleep(POLL_SECONDS)
+      for id, (run, process) in list(running.items()):
+        if process.poll() is None:
+          continue
+        del running[id]
+        if launcher.finished(run):
+          status.print(f"finished  {id}")
+        else:
+          line = last_line(log_path(launcher.workdir(run)))
+          failed[id] = f"exit code {process.returncode}: {line}"
+          status.print(f"failed    {id}")
+      done = len(runs) - len(waiting) - len(running) - len(failed)
+      lines = (
+        f"{id}: {last_line(log_path(launcher.workdir(run)))}"
+        for id, (run, _) in running.items()
+      )
+      status.show(
+        f"{done}/{len(runs)} done, {len(failed)} failed | {' | '.join(lines)}"
+      )
+  finally:
+    status.clear()
+    stop([process for _, process in running.values()])
+  return failed
+
+
+def stop(processes: list[subprocess.Popen]) -> None:
+  """Asks the runs to save and leave, and waits; a second interrupt kills them."""
+  if not processes:
+    return
+  print(f"stopping {len(processes)} runs; they save first", flush=True)
+  try:
+    for process in processes:
+      process.terminate()
+    for process in processes:
+      process.wait()
+  except KeyboardInterrupt:
+    for process in processes:
+      process.kill()
+    raise
+
+
+def choose(runs: list[Run], index: int | None) -> list[Run]:
+  """All runs, or the one of this index."""
+  if index is None:
+    return runs
+  if not 0 <= index < len(runs):
+    raise UserError(f"--index={index}: the sweep has runs 0 to {len(runs) - 1}")
+  return [runs[index]]
+
+
+def path_flags(settings: list[str]) -> list[str]:
+  """Flags of largevocab.main for settings KEY=PATH.
+
+  Only paths may be set from outside: where data lie does not change a result, and is
+  no part of a run's name. All else belongs in the sweep file.
+
+  >>> path_flags(["data.path=/"])
+  ['--config.data.path=/']
+  """
+  flags = []
+  for setting in settings:
+    key, _, path = setting.partition("=")
+    if not path or not pathlib.Path(path).exists():
+      raise UserError(
+        f"--set {setting}: want KEY=PATH of a file or directory that exists; other "
+        "settings belong in the sweep file"
+      )
+    flags.append(f"--config.{key}={pathlib.Path(path).resolve()}")
+  return flags
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument("sweep", type=pathlib.Path, help="experiments/NAME/sweep.py")
+  parser.add_argument("--root", type=pathlib.Path, help="default: runs/NAME")
+  parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+  parser.add_argument("--index", type=int, help="only this run, from 0")
+  parser.add_argument("--dry_run", action="store_true", help="print the commands")
+  parser.add_argument(
+    "--set",
+    action="append",
+    default=[],
+    metavar="KEY=PATH",
+    help="for every run: where data lie on this machine, e.g. data.path=/data/ptb",
+  )
+  return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+  args = parse_args(argv)
+  if args.jobs < 1:
+    raise UserError(f"--jobs={args.jobs}: must be positive")
+  sweep = load(args.sweep)
+  chosen = choose(sweep.runs, args.index)
+  root = args.root or REPOSITORY / "runs" / args.sweep.resolve().parent.name
+  launcher = Launcher(root.resolve(), path_flags(args.set))
+  if args.dry_run:
+    for run in chosen:
+      mark = "# finished: " if launcher.finished(run) else ""
+      print(mark + shlex.join(launcher.command(run)))
+    return 0
+  try:
+    failed = run_all(launcher, chosen, args.jobs)
+  finally:
+    if args.index is None:
+      records.update(args.sweep.with_name("results.jsonl"), sweep.runs, launcher.root)
+  for id, why in failed.items():
+    print(f"failed: {id}: {why}", file=sys.stderr)
+  return 1 if failed else 0
+
+
+def raise_interrupt(*_) -> None:
+  raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+  signal.signal(signal.SIGTERM, raise_interrupt)
+  try:
+    sys.exit(main())
+  except UserError as error:
+    sys.exit(f"run_sweep: {error}")
+  except KeyboardInterrupt:
+    sys.exit(130)
