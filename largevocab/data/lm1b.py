@@ -1,0 +1,66 @@
+"""The One Billion Word benchmark, from its shards."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from largevocab.data.corpus import SPLITS
+from largevocab.data.lines import read_lines
+from largevocab.data.text_corpus import Text, TextCorpus, find_files
+from largevocab.data.vocabulary import EOS
+from largevocab.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lm1b(TextCorpus):
+  """A directory of shards of tokenised sentences; one `<eos>` per sentence.
+
+  Training sentences come in a random order: shards, and lines within a shard (one shard
+  is held in memory). The published vocabulary, 793,471 words, is that of words seen at
+  least 3 times, with sentence marks.
+
+  Attributes:
+    path: the directory, as unpacked.
+    train, valid, test: glob patterns of shards inside it.
+    seed: of the order.
+    begin: a word to put before each sentence, such as `<S>`; empty: none, the `<eos>`
+      of the sentence before marks the beginning. A word that always follows `<eos>`
+      costs nothing to predict and lowers the perplexity per token.
+  """
+
+  min_count: int = 3
+  path: str = ""
+  train: str = "training-monolingual*/news.en-*"
+  valid: str = "heldout-monolingual*/news.en.heldout-00001*"
+  test: str = "heldout-monolingual*/news.en.heldout-00000*"
+  seed: int = 0
+  begin: str = ""
+
+  def texts(self):
+    if not self.path:
+      raise UserError("lm1b path is empty: set it to the directory of the benchmark")
+    texts = {}
+    for split in SPLITS:
+      pattern = str(Path(self.path, getattr(self, split)))
+      shards = find_files(pattern, f"lm1b {split}")
+      lines = self._shuffled(shards) if split == "train" else _in_order(shards)
+      texts[split] = Text(self._sentences(lines), shards)
+    return texts
+
+  def _sentences(self, lines: Iterator[str]) -> Iterator[list[str]]:
+    begin = [self.begin] if self.begin else []
+    for line in lines:
+      yield [*begin, *line.split(), EOS]
+
+  def _shuffled(self, shards: Sequence[Path]) -> Iterator[str]:
+    rng = np.random.default_rng(self.seed)
+    for shard in rng.permutation(len(shards)):
+      lines = list(read_lines(shards[shard]))
+      for line in rng.permutation(len(lines)):
+        yield lines[line]
+
+
+def _in_order(shards: Sequence[Path]) -> Iterator[str]:
+  return (line for shard in shards for line in read_lines(shard))
