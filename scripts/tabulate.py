@@ -27,11 +27,11 @@ from records import Record
 from largevocab.errors import UserError
 
 EXPERIMENTS = pathlib.Path(__file__).resolve().parents[1] / "experiments"
+MARKER = re.compile(r"^<!-- /?results:.*$", re.MULTILINE)
 SECTION = re.compile(
-  r"(<!-- results:([\w-]+) -->\n)(?:(?!<!-- results:).)*?(<!-- /results:\2 -->)",
-  re.DOTALL,
+  r"^(<!-- results:([\w-]+) -->\n)(?:(?!<!-- results:).)*?^(<!-- /results:\2 -->)$",
+  re.DOTALL | re.MULTILINE,
 )
-MARKER = re.compile(r"<!-- /?results:[^>]*-->")
 # What a record holds besides metrics.
 NOT_METRICS = {"run", "name", "config", "overrides", "num_devices", "git_dirty"}
 SIGNIFICANT_DIGITS = 4
@@ -122,7 +122,7 @@ def report(rows: list[Record], metrics: list[str], paper: Paper | None = None) -
   return f"{table(rows, metrics, paper)}\n\n{measured_on(rows)}\n"
 
 
-def rewrite(text: str, experiments: pathlib.Path = EXPERIMENTS) -> str:
+def rewrite(text: str, experiments: pathlib.Path) -> str:
   """Text with the table in each of its marked sections made anew.
 
   Raises:
@@ -180,6 +180,7 @@ def main(argv: list[str] | None = None) -> int:
     "--update", action="store_true", help="rewrite tables in these files"
   )
   mode.add_argument("--check", action="store_true", help="exit 1 if a table is stale")
+  parser.add_argument("--experiments", type=pathlib.Path, default=EXPERIMENTS)
   args = parser.parse_args(argv)
   stale = []
   for path in args.paths:
@@ -189,7 +190,7 @@ def main(argv: list[str] | None = None) -> int:
     if not path.is_file():
       raise UserError(f"{path}: no such file")
     old = path.read_text()
-    new = rewrite(old)
+    new = rewrite(old, args.experiments)
     if args.update and new != old:
       path.write_text(new)
     if args.check and new != old:

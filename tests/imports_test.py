@@ -1,0 +1,89 @@
+"""What users take into code of their own needs jax, flax, optax and numpy alone."""
+
+import re
+import subprocess
+import sys
+from importlib import metadata
+
+PROGRAM = """
+import sys
+
+blocked = set(sys.argv[1].split(","))
+
+class Blocker:
+  def find_spec(self, name, path=None, target=None):
+    if name.partition(".")[0] in blocked:
+      raise ModuleNotFoundError(f"{name} is not to be needed", name=name)
+
+sys.meta_path.insert(0, Blocker())
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import largevocab
+import largevocab.models
+from largevocab import labels
+from largevocab.heads import HEADS
+from largevocab.samplers import SAMPLERS
+
+N, D, V, M = 4, 3, 20, 5
+key = jax.random.key(0)
+counts = labels.Counts(np.arange(V, 0, -1), np.arange(10 * V) % V)
+h_ND = jax.random.normal(key, (N, D))
+w_VD = jax.random.normal(key, (V, D))
+y = labels.single_targets(jnp.arange(N))
+
+for name, Sampler in SAMPLERS.items():
+  sampler = Sampler()
+  stats = sampler.init(counts, w_VD, M)
+  draw = sampler.sample(stats, w_VD, key, h_ND, y, M)
+  assert jnp.isfinite(draw.log_expected[draw.mask]).all(), name
+
+for name, Head in HEADS.items():
+  head = Head()
+  state = head.init(key, counts, D)
+  step = head.backward(state, h_ND, y, key)
+  state = head.update(state, step.grads, jnp.float32(0.1), jnp.float32(1.0))
+  assert jnp.isfinite(step.loss), name
+  assert all(jnp.isfinite(v).all() for v in head.evaluate(state, h_ND, y).values())
+
+print(len(SAMPLERS), len(HEADS))
+"""
+
+
+def requirements_of(*names: str) -> set[str]:
+  """Installed packages that these need, themselves included, extras left out."""
+  found: set[str] = set()
+  todo = list(names)
+  while todo:
+    name = re.sub(r"[-_.]+", "-", todo.pop().lower())
+    if name in found:
+      continue
+    try:
+      needed = metadata.requires(name) or []
+    except metadata.PackageNotFoundError:
+      continue  # Needed on another platform only.
+    found.add(name)
+    todo += [re.split(r"[^\w.-]", n)[0] for n in needed if "extra ==" not in n]
+  return found
+
+
+def test_heads_and_samplers_need_nothing_else():
+  needed = requirements_of("jax", "flax", "optax", "numpy")
+  blocked = {
+    module
+    for module, owners in metadata.packages_distributions().items()
+    if not {re.sub(r"[-_.]+", "-", owner.lower()) for owner in owners} & needed
+  } - {"largevocab"}
+  assert {"tensorflow_datasets", "matplotlib", "tqdm", "tensorboard"} <= blocked
+  done = subprocess.run(
+    [sys.executable, "-c", PROGRAM, ",".join(blocked)],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  num_samplers, num_heads = map(int, done.stdout.split())
+  assert num_samplers > 0
+  assert num_heads > 0

@@ -1,0 +1,134 @@
+"""Who may import whom, and who may know of what."""
+
+import ast
+import pathlib
+import re
+import sys
+
+import pytest
+
+from largevocab import heads, samplers
+
+REPOSITORY = pathlib.Path(__file__).parents[1]
+PACKAGE = REPOSITORY / "largevocab"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+names_of = lambda paths: [str(path.relative_to(REPOSITORY)) for path in paths]
+
+# Leaves, which any module may import.
+LEAVES = {"errors", "labels", "ops.shapes"}
+# For each module or subpackage: the others that it may import.
+MAY_IMPORT = {
+  "__init__": set(),
+  "errors": set(),
+  "labels": set(),
+  "ops": set(),
+  "rows": {"ops"},
+  "samplers": {"ops"},
+  "heads": {"ops", "rows", "samplers"},
+  "models": set(),
+  "data": set(),
+  "experiment": {"heads.base", "rows"},
+  "checkpoint": set(),
+  "runlog": set(),
+  "config": {"data", "experiment", "heads", "models", "rows", "runlog", "samplers"},
+  "evaluate": {"data", "experiment", "heads.base"},
+  "train": {
+    *("checkpoint", "data", "evaluate", "experiment", "heads.base", "rows", "runlog")
+  },
+  "predict": {"data", "evaluate", "experiment", "heads.base", "train"},
+  "main": {"config", "predict", "train"},
+}
+# For parts that people take into code of their own: all that they may need installed.
+MAY_NEED = {
+  "errors": set(),
+  "labels": {"jax", "numpy"},
+  "ops": {"jax", "numpy"},
+  "rows": {"jax", "numpy", "optax"},
+  "samplers": {"jax", "numpy"},
+  "heads": {"jax", "numpy", "optax"},
+  "models": {"flax", "jax", "numpy"},
+}
+
+
+def part_of(path: pathlib.Path) -> str:
+  return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def imports_of(path: pathlib.Path) -> set[str]:
+  """Dotted names of all that a file imports, anywhere in it."""
+  imported = set()
+  for node in ast.walk(ast.parse(path.read_text())):
+    if isinstance(node, ast.Import):
+      imported |= {alias.name for alias in node.names}
+    elif isinstance(node, ast.ImportFrom):
+      assert node.level == 0, f"{path}: relative import"
+      imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+  return imported
+
+
+def is_within(name: str, allowed: set[str]) -> bool:
+  return any(name == a or name.startswith(f"{a}.") for a in allowed)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=names_of(MODULES))
+def test_imports_go_downwards(path):
+  part = part_of(path)
+  assert part in MAY_IMPORT, f"say in MAY_IMPORT what {part} may import"
+  allowed = MAY_IMPORT[part] | LEAVES | {part, "__version__"}
+  ours = {n for n in imports_of(path) if n.split(".")[0] == "largevocab"}
+  ours = {n.partition(".")[2] for n in ours}
+  assert {name for name in ours if not is_within(name, allowed)} == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=names_of(MODULES))
+def test_only_what_may_be_needed_is_imported(path):
+  allowed = MAY_NEED.get(part_of(path))
+  if allowed is None:  # Programs may need all that setup.py names.
+    return
+  needed = {name.split(".")[0] for name in imports_of(path)}
+  assert needed - allowed - {"largevocab"} - sys.stdlib_module_names == set()
+
+
+def methods() -> set[str]:
+  """Names by which a method is known: of its class, its file and in the registry."""
+  found = set()
+  for package, registry in (
+    (heads, heads.HEADS),
+    (samplers, samplers.SAMPLERS),
+  ):
+    found |= registry.keys() | {c.__name__ for c in registry.values()}
+    found |= {path.stem for path in PACKAGE.glob(f"{package.__name__[11:]}/*.py")}
+  return found - {"__init__", "base"}
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate"])
+def test_trainer_knows_no_method(name):
+  tree = ast.parse((PACKAGE / f"{name}.py").read_text())
+  docstrings = {
+    id(node.body[0].value)
+    for node in ast.walk(tree)
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+    and isinstance(node.body[0], ast.Expr)
+  }
+  words: set[str] = set()
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Name):
+      words.add(node.id)
+    elif isinstance(node, ast.Attribute):
+      # jax.random.uniform is not the uniform sampler.
+      words |= set() if ast.unparse(node).startswith("jax.random.") else {node.attr}
+    elif isinstance(node, ast.arg | ast.keyword):
+      words.add(node.arg or "")
+    elif isinstance(node, ast.alias):
+      words |= set(node.name.split("."))
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+      words |= set() if id(node) in docstrings else set(re.findall(r"\w+", node.value))
+  assert words & methods() == set()
+
+
+def test_files_are_named_after_what_they_hold():
+  nameless = {"utils", "util", "helpers", "helper", "common", "misc"}
+  folders = ("largevocab", "tests", "scripts", "configs", "experiments")
+  files = [path for folder in folders for path in (REPOSITORY / folder).rglob("*.py")]
+  assert MODULES
+  assert [str(p) for p in files if p.stem.removesuffix("_test") in nameless] == []

@@ -1,0 +1,148 @@
+import fcntl
+import json
+import pathlib
+
+import pytest
+import records
+import run_sweep
+import sweepfile
+from sweepfile import Run
+
+from largevocab.errors import UserError
+
+META = {
+  "device": "d",
+  "num_devices": 1,
+  "python": "3",
+  "versions": {"jax": "0"},
+  "git": "abc",
+  "git_dirty": False,
+}
+
+
+def finish(root: pathlib.Path, run: Run, **result):
+  workdir = root / run.id
+  workdir.mkdir(parents=True)
+  (workdir / "result.json").write_text(json.dumps(result))
+  (workdir / "meta.json").write_text(json.dumps(META))
+
+
+def test_id_depends_on_config_and_overrides_alone():
+  run = Run("configs/a.py:x", {"head.m": 1, "seed": 0}, name="one")
+  assert run.id == Run("configs/a.py:x", {"seed": 0, "head.m": 1}, name="two").id
+  others = [
+    Run("configs/a.py:y", {"head.m": 1, "seed": 0}),
+    Run("configs/a.py:x", {"head.m": 2, "seed": 0}),
+    Run("configs/a.py:x", {"model.m": 1, "seed": 0}),
+    Run("configs/a.py:x", {"head.m": 1}),
+  ]
+  assert len({run.id, *(other.id for other in others)}) == 5
+
+
+def test_id_is_one_short_directory_name():
+  run = Run("configs/a.py:x/y", {"data.name": "a b/../c" * 50})
+  assert pathlib.PurePath(run.id).name == run.id
+  assert len(run.id) < 80
+  assert " " not in run.id
+
+
+def test_overrides_by_dict_and_keyword():
+  def sweep(add):
+    add("configs/a.py", {"head.m": 1}, seed=0)
+    add("configs/a.py", name="label", **{"head.m": 1, "seed": 1})
+
+  first, second = sweepfile.collect(sweep)
+  assert first == Run("configs/a.py", {"head.m": 1, "seed": 0})
+  assert second == Run("configs/a.py", {"head.m": 1, "seed": 1}, "label")
+
+
+def test_same_run_twice():
+  def sweep(add):
+    add("configs/a.py", seed=0, name="one")
+    add("configs/a.py", seed=0, name="two")
+
+  with pytest.raises(UserError, match="twice"):
+    sweepfile.collect(sweep)
+
+
+def test_sweep_file_without_metrics(tmp_path):
+  path = tmp_path / "sweep.py"
+  path.write_text("def sweep(add): pass\n")
+  with pytest.raises(UserError, match="define metrics"):
+    sweepfile.load(path)
+
+
+def test_results_follow_the_sweep(tmp_path):
+  runs = [Run("configs/a.py", {"seed": seed}) for seed in range(3)]
+  root, path = tmp_path / "root", tmp_path / "results.jsonl"
+  records.update(path, runs, root)
+  assert not path.exists()
+
+  finish(root, runs[2], ppl=2.0)
+  records.update(path, runs, root)
+  finish(root, runs[0], ppl=0.0)
+  records.update(path, runs, root)
+  rows = records.load(path)
+  assert [row["ppl"] for row in rows] == [0.0, 2.0]
+  assert rows[0]["overrides"] == {"seed": 0}
+  assert (rows[0]["jax"], rows[0]["git"]) == ("0", "abc")
+
+  # A run measured elsewhere keeps its line; one that left the sweep does not.
+  records.update(path, runs[:2], tmp_path / "elsewhere")
+  assert [row["ppl"] for row in records.load(path)] == [0.0]
+
+
+def test_results_are_a_function_of_the_runs(tmp_path):
+  runs = [Run("configs/a.py", {"seed": seed}) for seed in range(2)]
+  for run in runs:
+    finish(tmp_path, run, b=1, a=2)
+  path = tmp_path / "results.jsonl"
+  records.update(path, runs, tmp_path)
+  first = path.read_bytes()
+  records.update(path, runs, tmp_path)
+  assert path.read_bytes() == first
+
+
+def test_only_paths_may_be_set_from_outside(tmp_path):
+  assert run_sweep.path_flags([f"data.path={tmp_path}"]) == [
+    f"--config.data.path={tmp_path}"
+  ]
+  for setting in ("train.steps=5", "data.path", f"data.path={tmp_path}/none"):
+    with pytest.raises(UserError, match="belong in the sweep file"):
+      run_sweep.path_flags([setting])
+
+
+def test_index_out_of_range():
+  with pytest.raises(UserError, match="runs 0 to 0"):
+    run_sweep.choose([Run("configs/a.py")], 1)
+
+
+def test_dry_run_marks_finished_runs(tmp_path, capsys):
+  path = tmp_path / "sweep.py"
+  path.write_text(
+    "def sweep(add):\n  for seed in (0, 1): add('configs/a.py', seed=seed)\n"
+    "def metrics(): return ['ppl']\n"
+  )
+  finish(tmp_path / "root", Run("configs/a.py", {"seed": 0}), ppl=1.0)
+  args = [str(path), "--root", str(tmp_path / "root"), "--dry_run"]
+  assert run_sweep.main(args) == 0
+  first, second = capsys.readouterr().out.splitlines()
+  assert first.startswith("# finished: ")
+  assert not second.startswith("#")
+  assert "-m largevocab.main --config=configs/a.py --config.seed=1" in second
+  assert not path.with_name("results.jsonl").exists()
+
+
+def test_last_line_of_a_log(tmp_path):
+  log = tmp_path / "log.txt"
+  log.write_bytes(b"x" * 10_000 + b"\nerror: no such file\n\n")
+  assert run_sweep.last_line(log) == "error: no such file"
+
+
+def test_run_in_hand_is_left_alone(tmp_path):
+  run = Run("configs/a.py")
+  (tmp_path / run.id).mkdir()
+  with (tmp_path / run.id / "log.txt").open("ab") as log:
+    fcntl.flock(log, fcntl.LOCK_EX)
+    failed = run_sweep.run_all(run_sweep.Launcher(tmp_path, []), [run], jobs=1)
+  assert "running already" in failed[run.id]
