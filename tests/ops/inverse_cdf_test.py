@@ -1,0 +1,89 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from largevocab.ops import inverse_cdf
+
+draw = jax.jit(inverse_cdf.draw, static_argnames="m")
+log_law = jax.jit(inverse_cdf.log_law)
+KEY = jax.random.key(0)
+
+
+def all_ids(weight_NV):
+  return jnp.broadcast_to(jnp.arange(weight_NV.shape[1])[None, :], weight_NV.shape)
+
+
+@pytest.mark.parametrize("num_classes", [1, 5, 128, 129, 1000, 128 * 128 + 1])
+def test_fast_is_naive(num_classes):
+  # Small integers: the sums of groups are exact in any order.
+  weight_NV = np.random.default_rng(0).integers(0, 9, (3, num_classes)).astype("f")
+  weight_NV[:, 0] = 1
+  ids_NM, log_q_NM = draw(KEY, jnp.asarray(weight_NV), m=40)
+  naive_ids_NM, naive_log_q_NM = inverse_cdf.reference_draw(KEY, weight_NV, 40)
+  np.testing.assert_array_equal(ids_NM, naive_ids_NM)
+  np.testing.assert_allclose(log_q_NM, naive_log_q_NM, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("num_classes", [1, 64, 200, 20_000])
+def test_law_is_the_definition_and_is_what_draws_report(num_classes):
+  rng = np.random.default_rng(1)
+  weight_NV = np.exp(2 * rng.normal(size=(2, num_classes))).astype("f")
+  log_q_NV = log_law(jnp.asarray(weight_NV), all_ids(weight_NV))
+  q_NV = np.exp(np.asarray(log_q_NV, np.float64))
+  np.testing.assert_allclose(q_NV.sum(-1), 1, atol=2e-6)
+  p_NV = weight_NV.astype(np.float64) / weight_NV.astype(np.float64).sum(-1)[:, None]
+  assert np.abs(q_NV - p_NV).sum(-1).max() < 1e-4
+  ids_NM, log_q_NM = draw(KEY, jnp.asarray(weight_NV), m=500)
+  np.testing.assert_allclose(
+    log_q_NM, np.take_along_axis(np.asarray(log_q_NV), np.asarray(ids_NM), 1), atol=1e-5
+  )
+
+
+def test_a_random_integer_for_every_unit_of_length():
+  """Enumerates the random integers around every boundary of a group."""
+  weight_NV = jnp.asarray([[0.0, 1e-30, 2.0, 0.0, 5.0, 1.0, 0.0]])
+  length_V = np.exp(np.float64(log_law(weight_NV, all_ids(weight_NV))))[0]
+  length_V = np.rint(length_V * inverse_cdf.UNIT).astype(int)
+  assert length_V.sum() == inverse_cdf.UNIT
+  end_V = np.cumsum(length_V)
+  cumulative = inverse_cdf._cumulative(jnp.asarray(length_V, jnp.int32)[None, None, :])
+  np.testing.assert_array_equal(cumulative[0, 0], end_V)
+  np.testing.assert_array_equal(length_V > 0, np.asarray(weight_NV[0]) > 0)
+
+
+@pytest.mark.parametrize("num_classes", [100, 700])
+def test_weight_zero_is_never_drawn(num_classes):
+  rng = np.random.default_rng(2)
+  weight_NV = np.where(
+    rng.random((4, num_classes)) < 0.9, 0, 10.0 ** rng.uniform(-30, 0, num_classes)
+  ).astype("f")
+  ids_NM, log_q_NM = draw(KEY, jnp.asarray(weight_NV), m=5000)
+  assert (np.take_along_axis(weight_NV, np.asarray(ids_NM), 1) > 0).all()
+  assert np.isfinite(log_q_NM).all()
+  log_q_NV = log_law(jnp.asarray(weight_NV), all_ids(weight_NV))
+  np.testing.assert_array_equal(np.isfinite(log_q_NV), weight_NV > 0)
+
+
+def test_law_of_weights_over_the_whole_range_of_float32_sums_to_one():
+  weight_NV = 10.0 ** np.linspace(-37, 30, 1000)[None, :].astype("f")
+  log_q_NV = log_law(jnp.asarray(weight_NV), all_ids(weight_NV))
+  np.testing.assert_allclose(np.exp(np.float64(log_q_NV)).sum(), 1, atol=1e-6)
+
+
+def test_draws_follow_the_law():
+  rng = np.random.default_rng(3)
+  weight_NV = jnp.asarray(rng.exponential(size=(1, 300)), jnp.float32)
+  ids_NM, _ = draw(KEY, weight_NV, m=50_000)
+  count_V = np.bincount(np.asarray(ids_NM[0]), minlength=300)
+  q_V = np.exp(np.float64(log_law(weight_NV, all_ids(weight_NV))))[0]
+
+  def p_value(law_V):
+    enough_V = law_V * 50_000 >= 5
+    cells = [np.append(x[enough_V], x[~enough_V].sum()) for x in (count_V, law_V)]
+    return scipy.stats.chisquare(cells[0], cells[1] / cells[1].sum() * 50_000).pvalue
+
+  assert p_value(q_V) > 1e-4
+  wrong_V = q_V * np.where(np.arange(300) % 2, 1.1, 0.9)
+  assert p_value(wrong_V / wrong_V.sum()) < 1e-4
