@@ -1,0 +1,89 @@
+"""Classes in even chunks: the logits of a few classes at a time, never [N, V]."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+class Chunks(NamedTuple):
+  """`num` chunks of `size`: (num - 1) * size < total <= num * size."""
+
+  num: int
+  size: int
+
+
+def even_chunks(total: int, at_most: int) -> Chunks:
+  """Chunks of at most `at_most`, evened out so that little of the last is wasted.
+
+  >>> even_chunks(10_000, 8192)
+  Chunks(num=2, size=5000)
+  >>> even_chunks(10, 100)
+  Chunks(num=1, size=10)
+  """
+  num = -(-total // max(1, min(at_most, total)))
+  size = -(-total // num)
+  return Chunks(-(-total // size), size)
+
+
+class ClassChunk(NamedTuple):
+  """One chunk of a class table.
+
+  Attributes:
+    start: i32[], the class of its first row.
+    w_VD: its rows (here V is the size of the chunk).
+    is_new_V: bool, False on rows that the chunk before holds already.
+  """
+
+  start: jax.Array
+  w_VD: jax.Array
+  is_new_V: jax.Array
+
+
+def class_chunk(w_VD: jax.Array, i: jax.Array, size: int) -> ClassChunk:
+  """Chunk i of the table. The last starts early enough to be full, so that no table is
+  ever padded; the rows that it repeats are marked.
+
+  >>> class_chunk(jnp.arange(5.)[:, None], jnp.int32(1), 3).is_new_V
+  Array([False,  True,  True], dtype=bool)
+  """
+  start = jnp.minimum(i * size, w_VD.shape[0] - size)
+  rows_VD = lax.dynamic_slice_in_dim(w_VD, start, size)
+  return ClassChunk(start, rows_VD, start + jnp.arange(size) >= i * size)
+
+
+def ids_in_chunk(ids: jax.Array, start: jax.Array, is_new_V: jax.Array) -> jax.Array:
+  """Class ids relative to a chunk; `size` (out of range) for those not new in it.
+
+  >>> ids_in_chunk(jnp.array([1, 2, 3, 5]), 2, jnp.array([False, True, True]))
+  Array([3, 3, 1, 3], dtype=int32)
+  """
+  size = is_new_V.shape[0]
+  first_new = start + size - is_new_V.sum(dtype=ids.dtype)
+  return jnp.where((ids >= first_new) & (ids < start + size), ids - start, size)
+
+
+def compute_dtype(h_ND: jax.Array, w_VD: jax.Array, dtype=None) -> jnp.dtype:
+  """`dtype`, or the one that holds both arguments."""
+  return jnp.dtype(dtype or jnp.promote_types(h_ND.dtype, w_VD.dtype))
+
+
+def product(spec: str, a: jax.Array, b: jax.Array, dtype) -> jax.Array:
+  """`jnp.einsum(spec, a, b)` with operands of `dtype`, summed in at least float32.
+
+  The products are those of the operands as cast: float32 means float32, also on
+  devices that would rather use fewer bits.
+  """
+  return jnp.einsum(
+    spec,
+    a.astype(dtype),
+    b.astype(dtype),
+    preferred_element_type=jnp.promote_types(dtype, jnp.float32),
+    precision=lax.Precision.HIGHEST,
+  )
+
+
+def logits(h_ND: jax.Array, w_VD: jax.Array, dtype) -> jax.Array:
+  """o_NV = h_ND @ w_VD.T, operands of `dtype`, summed in at least float32."""
+  return product("nd,vd->nv", h_ND, w_VD, dtype)

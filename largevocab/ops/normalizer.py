@@ -1,0 +1,222 @@
+"""The exact log normaliser of a softmax, streamed: for evaluation by every head."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from largevocab.ops.class_chunks import (
+  class_chunk,
+  compute_dtype,
+  even_chunks,
+  ids_in_chunk,
+  logits,
+)
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax_plan import Plan, plan
+
+_BUDGET = 256 * 2**20
+
+
+class Normalized(NamedTuple):
+  """What the loss needs to know of an example's logits.
+
+  The largest is kept apart: in log_z = max + log(sum) the sum is lost to rounding if
+  logits are large.
+
+  Attributes:
+    max_N: the largest score.
+    sum_N: sum over all classes of exp(score - max).
+    o_NP: logits of the given classes, 0 on padding.
+  """
+
+  max_N: jax.Array
+  sum_N: jax.Array
+  o_NP: jax.Array
+
+
+def score(o: jax.Array, absolute: bool) -> jax.Array:
+  """What is exponentiated: the logits, or |logits| in an absolute softmax."""
+  return jnp.abs(o) if absolute else o
+
+
+def at_ids(o_NV: jax.Array, ids_NP: jax.Array) -> jax.Array:
+  """Logits of the ids, 0 for ids >= V."""
+  return jnp.take_along_axis(o_NV, ids_NP, axis=1, mode="fill", fill_value=0)
+
+
+def normalized_logits(o_NV: jax.Array, ids_NP: jax.Array, absolute: bool) -> Normalized:
+  """From all logits at once."""
+  s_NV = score(o_NV, absolute)
+  max_N = s_NV.max(axis=1)
+  sum_N = jnp.exp(s_NV - max_N[:, None]).sum(axis=1)
+  return Normalized(max_N, sum_N, at_ids(o_NV, ids_NP))
+
+
+def nll_of(normalized: Normalized, absolute: bool) -> jax.Array:
+  """f32[N, P], nats, of the given classes."""
+  max_N, sum_N, o_NP = normalized
+  return jnp.log(sum_N)[:, None] + (max_N[:, None] - score(o_NP, absolute))
+
+
+def normalize_by_classes(
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  ids_NP: jax.Array,
+  size: int,
+  absolute: bool,
+  dtype,
+) -> Normalized:
+  """`size` classes at a time, with a running maximum."""
+
+  def add_chunk(so_far, i):
+    max_N, sum_N, o_NP = so_far
+    chunk = class_chunk(w_VD, i, size)
+    o_NV = logits(h_ND, chunk.w_VD, dtype)
+    s_NV = jnp.where(chunk.is_new_V[None], score(o_NV, absolute), -jnp.inf)
+    new_max_N = jnp.maximum(max_N, s_NV.max(axis=1))
+    sum_N = sum_N * jnp.exp(max_N - new_max_N)
+    sum_N += jnp.exp(s_NV - new_max_N[:, None]).sum(axis=1)
+    o_NP += at_ids(o_NV, ids_in_chunk(ids_NP, chunk.start, chunk.is_new_V))
+    return Normalized(new_max_N, sum_N, o_NP), None
+
+  chunks = even_chunks(w_VD.shape[0], size)
+  N, sum_dtype = h_ND.shape[0], jnp.promote_types(dtype, jnp.float32)
+  init = Normalized(
+    jnp.full(N, -jnp.inf, sum_dtype),
+    jnp.zeros(N, sum_dtype),
+    jnp.zeros(ids_NP.shape, sum_dtype),
+  )
+  return lax.scan(add_chunk, init, jnp.arange(chunks.num))[0]
+
+
+def example_chunks(size: int, *arrays_and_fills) -> list[jax.Array]:
+  """Cuts (array, fill) pairs along their first axis into chunks, the last filled up.
+
+  >>> example_chunks(2, (jnp.arange(3), -1))
+  [Array([[ 0,  1],
+         [ 2, -1]], dtype=int32)]
+  """
+  cut = []
+  for array, fill in arrays_and_fills:
+    num = -(-array.shape[0] // size)
+    missing = [(0, num * size - array.shape[0])] + [(0, 0)] * (array.ndim - 1)
+    full = jnp.pad(array, missing, constant_values=fill)
+    cut.append(full.reshape(num, size, *array.shape[1:]))
+  return cut
+
+
+def unchunked(chunks, num: int):
+  """The inverse of `example_chunks`, on every leaf."""
+  return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:num], chunks)
+
+
+def normalize_by_examples(
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  ids_NP: jax.Array,
+  size: int,
+  absolute: bool,
+  dtype,
+) -> Normalized:
+  """`size` examples at a time."""
+  N, V = h_ND.shape[0], w_VD.shape[0]
+  cast_w_VD = w_VD.astype(dtype)
+
+  def one_chunk(chunk):
+    h_ND, ids_NP = chunk
+    return normalized_logits(logits(h_ND, cast_w_VD, dtype), ids_NP, absolute)
+
+  chunks = example_chunks(size, (h_ND, 0), (ids_NP, V))
+  return unchunked(lax.map(one_chunk, chunks), N)
+
+
+def normalize(
+  h_ND: jax.Array, w_VD: jax.Array, ids_NP: jax.Array, absolute: bool, dtype, how: Plan
+) -> Normalized:
+  """By the method and chunk size of the plan."""
+  dtype = compute_dtype(h_ND, w_VD, dtype)
+  by = normalize_by_classes if how.method == "classes" else normalize_by_examples
+  return by(h_ND, w_VD, ids_NP, how.size, absolute, dtype)
+
+
+def log_normalizer(
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  *,
+  absolute: bool = False,
+  dtype=None,
+  how: Plan | None = None,
+) -> jax.Array:
+  """log_z_N = logsumexp(h_ND @ w_VD.T, axis=1), exact, never holding [N, V].
+
+  Args:
+    h_ND: float[N, D], activations.
+    w_VD: float[V, D], class table.
+    absolute: sums exp(|o|) instead of exp(o).
+    dtype: of the operands of the products; sums are at least float32.
+    how: chunks; by default a few classes at a time.
+
+  Returns:
+    f32[N], nats.
+
+  Cost: one matrix product; memory of one chunk of logits. It can be differentiated, but
+  JAX then keeps the logits: to train, use `largevocab.ops.full_softmax`.
+
+  >>> h_ND, w_VD = jnp.zeros((3, 2)), jnp.zeros((5, 2))
+  >>> [f"{x:.3f}" for x in jnp.exp(log_normalizer(h_ND, w_VD))]
+  ['5.000', '5.000', '5.000']
+  """
+  check_shapes(h_ND=h_ND, w_VD=w_VD)
+  ids_NP = jnp.zeros((h_ND.shape[0], 0), jnp.int32)
+  how = how or _for_evaluation(h_ND, w_VD)
+  max_N, sum_N, _ = normalize(h_ND, w_VD, ids_NP, absolute, dtype, how)
+  return max_N + jnp.log(sum_N)
+
+
+def softmax_nll(
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  ids_NP: jax.Array,
+  w_NP: jax.Array,
+  *,
+  absolute: bool = False,
+  dtype=None,
+  how: Plan | None = None,
+) -> jax.Array:
+  """nll_N = sum_p w_NP (log_z_N - o[ids_NP]) / sum_p w_NP, exact; 0 where all w are 0.
+
+  The mean over an example's true classes: multiply by its weight `w_NP.sum(1)` to sum
+  over examples.
+
+  Args:
+    h_ND: float[N, D], activations.
+    w_VD: float[V, D], class table.
+    ids_NP: i32[N, P], true classes, padded with V.
+    w_NP: f32[N, P], their weights, 0 on padding.
+    absolute: softmax of |o| instead of o.
+    dtype: of the operands of the products; sums are at least float32.
+    how: chunks; by default a few classes at a time.
+
+  Returns:
+    f32[N], nats.
+
+  Cost: one matrix product; memory of one chunk of logits.
+
+  >>> nll_N = softmax_nll(jnp.zeros((1, 2)), jnp.zeros((5, 2)), jnp.array([[3]]),
+  ...                     jnp.ones((1, 1)))
+  >>> f"{nll_N[0]:.4f}"  # log 5
+  '1.6094'
+  """
+  check_shapes(h_ND=h_ND, w_VD=w_VD, ids_NP=ids_NP, w_NP=w_NP)
+  how = how or _for_evaluation(h_ND, w_VD)
+  normalized = normalize(h_ND, w_VD, ids_NP, absolute, dtype, how)
+  weight_N = w_NP.sum(axis=1)
+  nll_N = (w_NP * nll_of(normalized, absolute)).sum(axis=1)
+  return jnp.where(weight_N > 0, nll_N / jnp.where(weight_N > 0, weight_N, 1), 0)
+
+
+def _for_evaluation(h_ND: jax.Array, w_VD: jax.Array) -> Plan:
+  V, D = w_VD.shape
+  return plan(h_ND.shape[0], V, D, _BUDGET, method="classes")

@@ -1,0 +1,97 @@
+"""The best k classes, streamed over the table."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from largevocab.ops.class_chunks import (
+  class_chunk,
+  compute_dtype,
+  even_chunks,
+  logits,
+)
+from largevocab.ops.shapes import check_shapes
+
+_LOGIT_BYTES = 8 * 2**20
+
+
+def top_k_naive(
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  k: int,
+  *,
+  absolute: bool = False,
+  dtype=None,
+) -> tuple[jax.Array, jax.Array]:
+  """`top_k` from all logits at once."""
+  _check(h_ND, w_VD, k)
+  best_NK, ids_NK = lax.top_k(_scores(h_ND, w_VD, absolute, dtype), k)
+  return ids_NK, best_NK
+
+
+def top_k(
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  k: int,
+  *,
+  size: int | None = None,
+  absolute: bool = False,
+  dtype=None,
+) -> tuple[jax.Array, jax.Array]:
+  """The k classes of the largest logits o_NV = h_ND @ w_VD.T, best first.
+
+  Exact. Of equal logits the smaller class id comes first.
+
+  Args:
+    h_ND: float[N, D], activations.
+    w_VD: float[V, D], class table.
+    k: how many.
+    size: classes a chunk; by default 8 MiB of logits.
+    absolute: ranks by |o| instead of o.
+    dtype: of the operands of the products.
+
+  Returns:
+    ids i32[N, k] and their logits (|o| if absolute) f32[N, k].
+
+  Raises:
+    ValueError: k is not in 1 ... V.
+
+  Cost: one product of N V D; holds [N, size].
+
+  >>> w_VD = jnp.array([[1.], [3.], [2.], [3.]])
+  >>> ids_NK, o_NK = top_k(jnp.ones((1, 1)), w_VD, 3, size=2)
+  >>> ids_NK.tolist(), o_NK.tolist()
+  ([[1, 3, 2]], [[3.0, 3.0, 2.0]])
+  """
+  _check(h_ND, w_VD, k)
+  num = h_ND.shape[0]
+  dtype = compute_dtype(h_ND, w_VD, dtype)
+  size = max(size or _LOGIT_BYTES // (4 * num), k)
+  chunks = even_chunks(w_VD.shape[0], size)
+
+  def merge(best, i):
+    chunk = class_chunk(w_VD, i, chunks.size)
+    o_NV = _scores(h_ND, chunk.w_VD, absolute, dtype)
+    o_NV = jnp.where(chunk.is_new_V[None], o_NV, -jnp.inf)
+    o_NK, at_NK = lax.top_k(o_NV, min(k, chunks.size))
+    # Those before come first: they win ties, and have the smaller ids.
+    both_NK = jnp.concatenate([best[0], o_NK], axis=1)
+    ids_NK = jnp.concatenate([best[1], chunk.start + at_NK], axis=1)
+    o_NK, at_NK = lax.top_k(both_NK, k)
+    return (o_NK, jnp.take_along_axis(ids_NK, at_NK, axis=1)), None
+
+  o_dtype = jnp.promote_types(dtype, jnp.float32)
+  none = jnp.full((num, k), -jnp.inf, o_dtype), jnp.zeros((num, k), jnp.int32)
+  (o_NK, ids_NK), _ = lax.scan(merge, none, jnp.arange(chunks.num, dtype=jnp.int32))
+  return ids_NK, o_NK
+
+
+def _scores(h_ND, w_VD, absolute, dtype):
+  o_NV = logits(h_ND, w_VD, compute_dtype(h_ND, w_VD, dtype))
+  return jnp.abs(o_NV) if absolute else o_NV
+
+
+def _check(h_ND, w_VD, k):
+  V = check_shapes(h_ND=h_ND, w_VD=w_VD)["V"]
+  if not 1 <= k <= V:
+    raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
