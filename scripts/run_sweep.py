@@ -59,7 +59,10 @@ class Launcher:
       except BlockingIOError:
         return None
       # Runs of one sweep differ little and can share what they compile.
-      cache = {"JAX_COMPILATION_CACHE_DIR": str(self.root / ".jax_cache")}
+      cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(self.root / ".jax_cache"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+      }
       return subprocess.Popen(
         self.command(run),
         cwd=REPOSITORY,
