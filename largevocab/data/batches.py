@@ -79,7 +79,8 @@ class TokenBatches:
   def batch(self, step: int) -> Batch:
     """The batch of a global step; epochs follow one another without end."""
     length = len(self.tokens) // self.batch_size
-    streams = self.tokens[: self.batch_size * length].reshape(self.batch_size, length)
+    text = np.asarray(self.tokens)[: self.batch_size * length]
+    streams = text.reshape(self.batch_size, length)
     t = int(step) % self.steps_per_epoch * self.unroll
     y = streams[:, t : t + self.unroll]
     before = streams[:, t - 1] if t else np.append(self.first, streams[:-1, -1])
@@ -119,15 +120,16 @@ class EvaluationBatches:
     return -(-self._stream_length // self.unroll)
 
   def __iter__(self) -> Iterator[Batch]:
+    tokens = np.asarray(self.tokens)
     starts = np.arange(self.batch_size)[:, None] * self._stream_length
     for step in range(len(self)):
       offset = np.arange(step * self.unroll, (step + 1) * self.unroll)[None, :]
       position = starts + offset
-      real = (offset < self._stream_length) & (position < len(self.tokens))
+      real = (offset < self._stream_length) & (position < len(tokens))
       has_context = real & (position > 0)
-      y = np.where(real, self.tokens[np.where(real, position, 0)], self.first)
+      y = np.where(real, tokens[np.where(real, position, 0)], self.first)
       x = np.where(
-        has_context, self.tokens[np.where(has_context, position - 1, 0)], self.first
+        has_context, tokens[np.where(has_context, position - 1, 0)], self.first
       )
       yield _batch(x, y, real, start=step == 0)
 

@@ -50,7 +50,9 @@ def encode(
   parts |= _cut(parts["train"], shares, numbers.get(EOS))
   for split, part in parts.items():
     if not len(part):
-      raise UserError(f"the {split} text has no words: give a longer one")
+      raise UserError(
+        f"the {split} text has no words: give more text or raise its share"
+      )
 
   counts = np.zeros(len(numbers), np.int64)
   for block in _blocks(parts["train"]):

@@ -66,8 +66,8 @@ def _decode(line: bytes, path: Path, number: int) -> str:
   try:
     if b"\0" not in line:
       return line.decode()
-    fault = "a NUL byte"
+    fault, place = "a NUL byte", line.index(b"\0")
   except UnicodeDecodeError as error:
-    number += line.count(b"\n", 0, error.start)
-    fault = f"bytes that are not UTF-8 ({error.reason})"
+    fault, place = f"bytes that are not UTF-8 ({error.reason})", error.start
+  number += line.count(b"\n", 0, place)
   raise UserError(f"{path}, line {number}: {fault}; give a text file in UTF-8")

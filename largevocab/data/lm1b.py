@@ -41,6 +41,8 @@ class Lm1b(TextCorpus):
   def texts(self):
     if not self.path:
       raise UserError("lm1b path is empty: set it to the directory of the benchmark")
+    if self.seed < 0:
+      raise UserError(f"lm1b seed is {self.seed}: it must be at least 0")
     texts = {}
     for split in SPLITS:
       pattern = str(Path(self.path, getattr(self, split)))

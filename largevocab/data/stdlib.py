@@ -48,7 +48,8 @@ class Stdlib(TextCorpus):
 def _source_files(directory: Path) -> Iterator[Path]:
   for path, directories, names in os.walk(directory):
     directories[:] = sorted(set(directories) - _NOT_LIBRARY - _TESTS)
-    yield from (Path(path, name) for name in names if name.endswith(".py"))
+    files = (Path(path, name) for name in names if name.endswith(".py"))
+    yield from (file for file in files if os.access(file, os.R_OK))
 
 
 def _split_of(name: str) -> str:

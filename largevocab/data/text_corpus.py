@@ -1,6 +1,6 @@
 """What all corpora read from text have in common: encoded once, cached, mapped."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from glob import glob
 from pathlib import Path
@@ -60,11 +60,24 @@ class TextCorpus:
     key = content_key(root, files, [_FORMAT, type(self).__name__, options, contents])
 
     def build(directory: Path) -> None:
-      words = {s: t.words if isinstance(t, Text) else t for s, t in texts.items()}
+      words = {
+        split: _not_empty(split, text) if isinstance(text, Text) else text
+        for split, text in texts.items()
+      }
       encode(directory, words, self.min_count, self.max_vocab)
 
     name = f"{type(self).__name__.lower()}-{key}"
     return open_corpus(cached(root, name, build))
+
+
+def _not_empty(split: str, text: Text) -> Iterator[list[str]]:
+  empty = True
+  for words in text.words:
+    empty = empty and not words
+    yield words
+  if empty:
+    places = ", ".join(map(str, text.files[:3]))
+    raise UserError(f"the {split} text has no words: put text in {places}")
 
 
 def find_file(directory: str, name: str, setting: str) -> Path:

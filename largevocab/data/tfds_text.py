@@ -9,6 +9,7 @@ Prepared with `file_format="array_record"` they keep the order of the document:
 """
 
 import tensorflow_datasets as tfds
+from etils import epath
 
 from largevocab.data.corpus import SPLITS
 from largevocab.data.lines import read_lines
@@ -21,6 +22,8 @@ class TextLines(tfds.core.GeneratorBasedBuilder):
   VERSION = tfds.core.Version("1.0.0")
   MANUAL_DOWNLOAD_INSTRUCTIONS = "Put {train,valid,test}.txt[.gz|.xz] in manual_dir."
   PREFIX = ""
+  # Else looked up through importlib_resources, needed but not installed by TFDS 4.9.
+  code_path = epath.Path(__file__)
 
   def _info(self):
     return tfds.core.DatasetInfo(

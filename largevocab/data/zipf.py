@@ -112,7 +112,7 @@ class Zipf:
   num_classes: int = 1000
   num_tokens: int = 1_000_000
   exponent: float = 1.0
-  coupling: float = 3.0
+  coupling: float = 2.0
   rank: int = 8
   seed: int = 0
 
@@ -148,14 +148,9 @@ class Zipf:
     return np.sqrt(self.coupling) * x_VE / norm_V[:, None]
 
   def _check(self) -> None:
-    limits = {
-      "num_classes": 2,
-      "num_tokens": 1,
-      "exponent": 0,
-      "coupling": 0,
-      "rank": 1,
-    }
-    for name, least in limits.items():
+    least_of = {"num_classes": 2, "num_tokens": 1, "rank": 1}
+    least_of |= {"exponent": 0, "coupling": 0, "seed": 0}
+    for name, least in least_of.items():
       if getattr(self, name) < least:
         raise UserError(
           f"zipf {name} is {getattr(self, name)}: it must be at least {least}"

@@ -1,0 +1,89 @@
+import gzip
+import lzma
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from largevocab.data import lines
+from largevocab.data.lines import read_chunks, read_lines
+from largevocab.errors import UserError
+
+TEXT = "první řádek\nzweite Zeile\n\nlast"
+PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
+
+
+@pytest.fixture(params=PACK)
+def text_file(request, tmp_path):
+  path = tmp_path / f"text.txt{request.param}"
+  path.write_bytes(PACK[request.param](TEXT.encode()))
+  return path
+
+
+def test_lines_of_plain_and_compressed_files(text_file):
+  assert [line.rstrip("\n") for line in read_lines(text_file)] == TEXT.split("\n")
+
+
+def test_chunks_end_between_words(text_file, monkeypatch):
+  for size in range(1, 40):
+    monkeypatch.setattr(lines, "_CHUNK", size)
+    words = [word for chunk in read_chunks(text_file) for word in chunk.split()]
+    assert words == TEXT.split()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(alphabet="aé \n\u2028", max_size=30), st.integers(1, 8))
+def test_chunks_hold_the_words_of_the_file(tmp_path_factory, text, size):
+  path = tmp_path_factory.mktemp("d") / "f"
+  path.write_text(text, encoding="utf-8", newline="\n")
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(lines, "_CHUNK", size)
+    chunks = list(read_chunks(path))
+  assert "".join(chunks) == text
+  assert [word for chunk in chunks for word in chunk.split()] == text.split()
+
+
+@pytest.mark.parametrize("read", [read_lines, read_chunks])
+class TestFaults:
+  def test_missing(self, read, tmp_path):
+    with pytest.raises(UserError, match=r"no.txt cannot be read: No such file"):
+      list(read(tmp_path / "no.txt"))
+
+  @pytest.mark.parametrize("suffix", [".gz", ".xz"])
+  def test_cut_short(self, read, tmp_path, suffix):
+    path = tmp_path / f"t{suffix}"
+    path.write_bytes(PACK[suffix](TEXT.encode() * 1000)[:-20])
+    with pytest.raises(UserError, match=rf"t\{suffix} is cut short: copy or download"):
+      list(read(path))
+
+  @pytest.mark.parametrize("suffix", [".gz", ".xz"])
+  def test_not_compressed_at_all(self, read, tmp_path, suffix):
+    path = tmp_path / f"t{suffix}"
+    path.write_text(TEXT)
+    with pytest.raises(UserError, match=rf"not a sound \{suffix} file"):
+      list(read(path))
+
+  def test_damaged_inside(self, read, tmp_path):
+    for suffix in (".gz", ".xz"):
+      path = tmp_path / f"t{suffix}"
+      data = bytearray(PACK[suffix](TEXT.encode() * 1000))
+      data[len(data) // 2] ^= 0xFF
+      path.write_bytes(data)
+      with pytest.raises(UserError, match=rf"t\{suffix} is not a sound \{suffix} file"):
+        list(read(path))
+
+  def test_binary(self, read, tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_bytes(b"one\ntwo\0\nthree\n")
+    with pytest.raises(UserError, match=r"t.txt, line 2: a NUL byte; give a text"):
+      list(read(path))
+
+  def test_not_utf8_names_the_line(self, read, tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_bytes("one\ntwo\nd\xe9j\xe0 vu\n".encode("latin-1"))
+    with pytest.raises(UserError, match=r"t.txt, line 3: bytes that are not UTF-8"):
+      list(read(path))
+
+  def test_byte_order_mark_is_no_part_of_the_first_word(self, read, tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_text("one two\n", encoding="utf-8-sig")
+    assert next(iter(read(path))) == "one two\n"

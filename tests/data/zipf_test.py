@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from largevocab.data import DATASETS
+from largevocab.errors import UserError
+
+Zipf = DATASETS["zipf"]
+SMALL = {"num_classes": 12, "num_tokens": 40_000, "rank": 3}
+
+
+@pytest.fixture(scope="module")
+def corpus():
+  return Zipf(**SMALL).load()
+
+
+def transitions(tokens, num_classes):
+  pairs = tokens[:-1].astype(np.int64) * num_classes + tokens[1:]
+  return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, -1)
+
+
+def chi_square(counts_KV, prob_KV):
+  """p-value of counts given each row's total; cells expected < 5 pooled by row."""
+  statistic, freedom = 0.0, 0
+  for counts_V, prob_V in zip(counts_KV, prob_KV, strict=True):
+    expected_V = counts_V.sum() * prob_V
+    rare = expected_V < 5
+    observed = np.append(counts_V[~rare], counts_V[rare].sum())
+    expected = np.append(expected_V[~rare], expected_V[rare].sum())
+    keep = expected > 0
+    statistic += np.sum((observed[keep] - expected[keep]) ** 2 / expected[keep])
+    freedom += max(keep.sum() - 1, 0)
+  return stats.chi2.sf(statistic, freedom)
+
+
+def test_text_follows_the_true_law(corpus):
+  prob_VV = np.exp(corpus.true_log_prob(np.arange(12)))
+  assert chi_square(transitions(corpus.train, 12), prob_VV) > 1e-4
+
+
+def test_another_law_is_rejected(corpus):
+  counts_VV = transitions(corpus.train, 12)
+  unigram_VV = np.tile(corpus.vocabulary.counts_V / 40_000, (12, 1))
+  assert chi_square(counts_VV, unigram_VV) < 1e-4
+  prob_VV = np.exp(Zipf(**SMALL, seed=1).load().true_log_prob(np.arange(12)))
+  assert chi_square(counts_VV, prob_VV) < 1e-4
+
+
+def test_second_order_is_as_the_chain_says(corpus):
+  """The joints of sentences, where the sampler joins, are part of the chain too."""
+  prob_VV = np.exp(corpus.true_log_prob(np.arange(12)))
+  eos = corpus.vocabulary.eos
+  after_eos = corpus.train[1:][corpus.train[:-1] == eos]
+  thirds = transitions(after_eos, 12)  # words after successive <eos>: independent
+  assert chi_square(thirds, np.tile(prob_VV[eos], (12, 1))) > 1e-4
+
+
+def test_true_log_prob_is_the_formula_under_class_ids(corpus):
+  language = corpus.language
+  log_prob_NV = corpus.true_log_prob(np.array([3, 0]))
+  assert log_prob_NV.dtype == np.float64
+  weights_V = np.exp(language.log_base_V + language.v_VE @ language.u_VE[3])
+  np.testing.assert_allclose(np.exp(log_prob_NV[0]), weights_V / weights_V.sum())
+  rank_V = [
+    {"<eos>": 1, "<unk>": 2}.get(w) or int(w[1:]) for w in corpus.vocabulary.words
+  ]
+  np.testing.assert_allclose(language.log_base_V, -np.log(rank_V))
+
+
+def test_classes_are_in_order_of_training_counts(corpus):
+  counts_V = np.bincount(corpus.train, minlength=12)
+  np.testing.assert_array_equal(counts_V, corpus.counts.unigram_V)
+  assert (np.diff(counts_V) <= 0).all()
+
+
+def test_same_seed_same_text(corpus):
+  again = Zipf(**SMALL).load()
+  np.testing.assert_array_equal(corpus.train, again.train)
+  np.testing.assert_array_equal(corpus.test, again.test)
+
+
+def test_sizes_and_types():
+  corpus = Zipf(num_classes=30, num_tokens=17).load()
+  assert [len(s) for s in (corpus.train, corpus.valid, corpus.test)] == [17, 1, 1]
+  assert corpus.train.dtype == corpus.valid.dtype == np.int32
+  assert len(corpus.vocabulary) == 30
+
+
+def test_no_coupling_no_exponent_is_uniform():
+  corpus = Zipf(num_classes=4, num_tokens=10, exponent=0.0, coupling=0.0).load()
+  np.testing.assert_allclose(corpus.true_log_prob(np.arange(4)), -np.log(4))
+
+
+@pytest.mark.parametrize(
+  "wrong", [{"num_classes": 1}, {"num_tokens": 0}, {"coupling": -1.0}, {"seed": -1}]
+)
+def test_impossible_settings(wrong):
+  (name,) = wrong
+  with pytest.raises(UserError, match=f"zipf {name} is .*must be at least"):
+    Zipf(**wrong).load()
