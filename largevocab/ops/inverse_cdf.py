@@ -33,9 +33,9 @@ def draw(key: jax.Array, weight_NV: jax.Array, m: int) -> tuple[jax.Array, jax.A
   Returns:
     ids_NM: i32[N, M].
     log_q_NM: f32[N, M], log-probability of each draw, nats. It is the law of the draw
-      up to the rounding of the logarithms. It differs from the log of weight / sum by
-      the rounding to integers: by 2^-24 of its group's weight, or more only for
-      entries that have less than 2^-17 of that.
+      up to the rounding of logarithms. That law is weight / sum but for the rounding to
+      integers, which moves each entry by up to 2^-24 of the weight of its group, and
+      the heaviest of the group by what the others lack.
 
   Cost: one pass over the weights; then O(M * 128 * log V / log 128) a row.
 
@@ -102,7 +102,7 @@ def reference_draw(
     for weight_NKG, u_NM in zip(levels, u_LNM, strict=True):
       weight_G = weight_NKG[n, ids_NM[n, i]]
       share_G = weight_G / weight_G.sum()
-      length_G = np.floor(share_G * (UNIT - 2 * len(share_G))) + (weight_G > 0)
+      length_G = np.maximum(np.rint(share_G * UNIT), weight_G > 0)
       length_G[weight_G.argmax()] += UNIT - length_G.sum()
       pick = np.searchsorted(np.cumsum(length_G), u_NM[n, i], side="right")
       ids_NM[n, i] = ids_NM[n, i] * len(weight_G) + pick
@@ -130,12 +130,13 @@ def _levels(weight_NV: jax.Array) -> list[jax.Array]:
 def _lengths(weight_NKG: jax.Array, total_NK: jax.Array) -> jax.Array:
   """Integers i32[N, K, G], of sum UNIT in each group, positive where the weights are.
 
-  total_NK is the weight of each group as the level above has it.
+  total_NK is the weight of each group as the level above has it. The heaviest entry,
+  of UNIT / G or more, takes what rounding leaves or lacks.
   """
   size = weight_NKG.shape[-1]
   share_NKG = weight_NKG / jnp.where(total_NK > 0, total_NK, 1.0)[:, :, None]
-  # The units kept back pay for those of tiny weights and for the rounding of the total.
-  length_NKG = (share_NKG * (UNIT - 2 * size)).astype(jnp.int32) + (weight_NKG > 0)
+  length_NKG = jnp.rint(share_NKG * UNIT).astype(jnp.int32)
+  length_NKG = jnp.maximum(length_NKG, weight_NKG > 0)
   left_NK = UNIT - length_NKG.sum(-1)
   heaviest_NK = jnp.argmax(weight_NKG, axis=-1)
   takes_NKG = jnp.arange(size)[None, None, :] == heaviest_NK[:, :, None]

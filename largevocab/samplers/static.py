@@ -53,7 +53,7 @@ def count_weights(count_V: np.ndarray, power: float, smoothing: float) -> np.nda
   smooth_V = count_V + np.float64(smoothing)
   weight_V = (smooth_V / smooth_V.max()) ** power
   # 0 ** 0 must not revive a class, and underflow must not make one impossible.
-  return np.where(smooth_V > 0, np.maximum(weight_V, np.finfo(np.float64).tiny), 0.0)
+  return np.where(smooth_V > 0, np.maximum(weight_V, 1e-100), 0.0)
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ def all_ids(weight_NV):
   return jnp.broadcast_to(jnp.arange(weight_NV.shape[1])[None, :], weight_NV.shape)
 
 
-@pytest.mark.parametrize("num_classes", [1, 5, 128, 129, 1000, 128 * 128 + 1])
+@pytest.mark.parametrize("num_classes", [5, 129, 128 * 128 + 1])
 def test_fast_is_naive(num_classes):
   # Small integers: the sums of groups are exact in any order.
   weight_NV = np.random.default_rng(0).integers(0, 9, (3, num_classes)).astype("f")
   weight_NV[:, 0] = 1
-  ids_NM, log_q_NM = draw(KEY, jnp.asarray(weight_NV), m=40)
-  naive_ids_NM, naive_log_q_NM = inverse_cdf.reference_draw(KEY, weight_NV, 40)
+  ids_NM, log_q_NM = draw(KEY, jnp.asarray(weight_NV), m=20)
+  naive_ids_NM, naive_log_q_NM = inverse_cdf.reference_draw(KEY, weight_NV, 20)
   np.testing.assert_array_equal(ids_NM, naive_ids_NM)
   np.testing.assert_allclose(log_q_NM, naive_log_q_NM, rtol=1e-6, atol=1e-6)
 

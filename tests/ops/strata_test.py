@@ -8,7 +8,6 @@ from hypothesis.extra.numpy import arrays
 from largevocab.ops import strata
 from largevocab.ops.strata import UNIT
 
-
 lookup = jax.jit(strata.lookup)
 
 

@@ -1,0 +1,303 @@
+"""What holds for every sampler. Each law is defined again here, naively, in float64."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab.errors import UserError
+from largevocab.labels import Counts, single_targets
+from largevocab.samplers import (
+  PPS,
+  SAMPLERS,
+  Bigram,
+  Draw,
+  LogUniform,
+  Softmax,
+  Uniform,
+  Unigram,
+)
+
+V, N, D, M = 50, 3, 4, 12
+KEY = jax.random.key(0)
+
+
+def problem(num_classes=V, n=N, seed=0, scale=1.0):
+  """Counts with zeros and ties, not sorted; a table; activations; targets."""
+  rng = np.random.default_rng(seed)
+  law_V = rng.permutation(1.0 / np.arange(1, num_classes + 1) ** 1.2)
+  law_V[1 :: max(num_classes // 4, 2)] = 0
+  tokens = rng.choice(num_classes, size=800, p=law_V / law_V.sum())
+  unigram_V = np.bincount(tokens, minlength=num_classes)
+  w_VD = scale * rng.normal(size=(num_classes, D)).astype("f")
+  h_ND = rng.normal(size=(n, D)).astype("f")
+  y = single_targets(jnp.asarray(rng.integers(0, num_classes, n)))
+  context_N = rng.integers(0, num_classes, n)
+  context_N[-1] = np.argmin(unigram_V)  # not seen, if any is not
+  y = y._replace(context_N=jnp.asarray(context_N))
+  return Counts(unigram_V, tokens), jnp.asarray(w_VD), jnp.asarray(h_ND), y
+
+
+def uniform_law(sampler, counts, w_VD, h_ND, y):
+  return np.full(len(w_VD), 1 / len(w_VD))
+
+
+def log_uniform_law(sampler, counts, w_VD, h_ND, y):
+  num_classes = len(w_VD)
+  law_V = np.zeros(num_classes)
+  by_count = sorted(range(num_classes), key=lambda c: (-counts.unigram_V[c], c))
+  for rank, c in enumerate(by_count):
+    law_V[c] = np.log((rank + 2) / (rank + 1)) / np.log(num_classes + 1)
+  return law_V
+
+
+def unigram_law(sampler, counts, w_VD, h_ND, y):
+  weight_V = (counts.unigram_V + sampler.smoothing) ** sampler.power
+  return (
+    np.where(counts.unigram_V + sampler.smoothing > 0, weight_V, 0) / weight_V.sum()
+  )
+
+
+def bigram_law(sampler, counts, w_VD, h_ND, y):
+  unigram_V = (counts.unigram_V + sampler.smoothing) / (
+    counts.unigram_V + sampler.smoothing
+  ).sum()
+  law_NV = np.zeros((len(h_ND), len(w_VD)))
+  for n, context in enumerate(np.asarray(y.context_N)):
+    after = counts.tokens[1:][counts.tokens[:-1] == context]
+    count_V = np.bincount(after, minlength=len(w_VD))
+    trust = len(after) / max(len(after) + len(set(after)), 1)
+    law_NV[n] = trust * count_V / max(len(after), 1) + (1 - trust) * unigram_V
+  return law_NV
+
+
+def pps_law(sampler, counts, w_VD, h_ND, y):
+  """Expected counts over M, by bisection on lam."""
+  weight_V = unigram_law(sampler, counts, w_VD, h_ND, y)
+  low, high = 0.0, 1e30
+  drawn = min(M, np.count_nonzero(weight_V))
+  for _ in range(400):
+    lam = (low + high) / 2
+    low, high = (
+      (lam, high) if np.minimum(1, lam * weight_V).sum() < drawn else (low, lam)
+    )
+  return np.minimum(1, high * weight_V) / M
+
+
+def softmax_law(sampler, counts, w_VD, h_ND, y):
+  logits_NV = np.float64(h_ND) @ np.float64(w_VD).T
+  logits_NV = np.abs(logits_NV) if sampler.absolute else logits_NV
+  e_NV = np.exp(logits_NV - logits_NV.max(-1, keepdims=True))
+  return e_NV / e_NV.sum(-1, keepdims=True)
+
+
+CASES = {
+  "uniform": (Uniform(), uniform_law),
+  "uniform per example": (Uniform(per_example=True), uniform_law),
+  "log_uniform": (LogUniform(), log_uniform_law),
+  "unigram": (Unigram(), unigram_law),
+  "unigram per example": (Unigram(per_example=True, power=0.75), unigram_law),
+  "unigram without smoothing": (Unigram(power=0.5, smoothing=0.0), unigram_law),
+  "bigram": (Bigram(), bigram_law),
+  "bigram without smoothing": (Bigram(smoothing=0.0), bigram_law),
+  "pps": (PPS(), pps_law),
+  "pps of roots": (PPS(power=0.5, smoothing=0.1), pps_law),
+  "pps without smoothing": (PPS(smoothing=0.0), pps_law),
+  "softmax": (Softmax(), softmax_law),
+  "absolute softmax": (Softmax(absolute=True), softmax_law),
+}
+every_sampler = pytest.mark.parametrize(
+  ("sampler", "law"), CASES.values(), ids=CASES.keys()
+)
+NEEDS_NO_COUNTS = (Uniform, Softmax)
+
+
+@partial(jax.jit, static_argnames=("sampler", "m"))
+def sample(sampler, stats, w_VD, key, h_ND, y, m=M) -> Draw:
+  return sampler.sample(stats, w_VD, key, h_ND, y, m)
+
+
+@partial(jax.jit, static_argnames=("sampler", "m"))
+def log_expected(sampler, stats, w_VD, h_ND, y, ids, m=M) -> jax.Array:
+  return sampler.log_expected(stats, w_VD, h_ND, y, ids, m)
+
+
+def enumerate_law(sampler, stats, w_VD, h_ND, y, m=M) -> np.ndarray:
+  ids_V = jnp.arange(w_VD.shape[0])
+  return np.exp(np.float64(log_expected(sampler, stats, w_VD, h_ND, y, ids_V, m)))
+
+
+def test_every_sampler_has_a_case():
+  assert {type(sampler) for sampler, _ in CASES.values()} == set(SAMPLERS.values())
+
+
+@every_sampler
+def test_statistics_are_distinct_arrays_that_can_be_saved(sampler, law):
+  counts, w_VD, h_ND, y = problem()
+  stats = sampler.init(counts, w_VD, M)
+  leaves = jax.tree.leaves(stats)
+  assert all(isinstance(leaf, jax.Array) for leaf in leaves)
+  pointers = [leaf.unsafe_buffer_pointer() for leaf in [*leaves, w_VD]]
+  assert len(set(pointers)) == len(pointers)
+  restored = jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf)), stats)
+  for a, b in zip(
+    sample(sampler, stats, w_VD, KEY, h_ND, y),
+    sample(sampler, restored, w_VD, KEY, h_ND, y),
+    strict=True,
+  ):
+    if a is not None:
+      np.testing.assert_array_equal(a, b)
+
+
+@every_sampler
+def test_draw(sampler, law):
+  counts, w_VD, h_ND, y = problem()
+  stats = sampler.init(counts, w_VD, M)
+  traces = []
+
+  @jax.jit
+  def jitted(stats, w_VD, key, h_ND, y):
+    traces.append(1)
+    return sampler.sample(stats, w_VD, key, h_ND, y, M)
+
+  first = jitted(stats, w_VD, jax.random.key(1), h_ND, y)
+  second = jitted(stats, w_VD + 1, jax.random.key(2), h_ND, y)
+  assert len(traces) == 1
+  assert (np.asarray(first.ids) != np.asarray(second.ids)).any()
+
+  shared = enumerate_law(sampler, stats, w_VD, h_ND, y).ndim == 1
+  assert first.ids.shape == ((M,) if shared else (N, M))
+  assert first.ids.dtype == jnp.int32
+  assert first.log_expected.shape == first.mask.shape == first.ids.shape
+  assert first.log_expected.dtype == jnp.float32
+  assert first.mask.dtype == jnp.bool_
+  assert (first.ids >= 0).all()
+  assert (first.ids < V).all()
+  assert np.isfinite(first.log_expected).all()
+  np.testing.assert_allclose(
+    first.log_expected,
+    log_expected(sampler, stats, w_VD, h_ND, y, first.ids),
+    rtol=1e-5,
+    atol=1e-5,
+  )
+  in_rows = jnp.broadcast_to(first.ids, (N, M))
+  assert log_expected(sampler, stats, w_VD, h_ND, y, in_rows).shape == (N, M)
+
+
+@every_sampler
+def test_the_law_is_its_definition_also_after_the_table_changed(sampler, law):
+  counts, w_VD, h_ND, y = problem()
+  stats = sampler.init(counts, w_VD, M)
+  new_VD = w_VD + problem(seed=9)[1]
+  ids_R = jnp.arange(V)
+  updated = sampler.update(stats, ids_R, w_VD, new_VD)
+  refreshed = sampler.refresh(stats, new_VD, KEY)
+  for state, table in (
+    (stats, w_VD),
+    (stats, new_VD),
+    (updated, new_VD),
+    (refreshed, new_VD),
+  ):
+    expected = enumerate_law(sampler, state, table, h_ND, y)
+    definition = M * law(sampler, counts, table, h_ND, y)
+    definition = np.broadcast_to(definition, expected.shape)
+    np.testing.assert_allclose(expected.sum(-1), definition.sum(-1), rtol=1e-5)
+    # Of integers of sum 2^24 (ops/inverse_cdf.py) each is rounded by up to 1, and one
+    # takes what the others lack.
+    np.testing.assert_allclose(expected, definition, rtol=5e-6, atol=M * V * 2**-24)
+    draw = sample(sampler, state, table, KEY, h_ND, y)
+    reported = np.exp(np.float64(draw.log_expected))
+    rows = np.broadcast_to(expected, (*reported.shape[:-1], V))
+    at_ids = np.take_along_axis(rows, np.asarray(draw.ids), -1)
+    np.testing.assert_allclose(reported, at_ids, rtol=2e-5)
+
+
+@every_sampler
+def test_draws_follow_the_law_and_the_test_would_notice(sampler, law, chi_square):
+  if isinstance(sampler, PPS):
+    pytest.skip("not independent draws: see pps_test.py")
+  counts, w_VD, h_ND, y = problem()
+  m = 20_000
+  stats = sampler.init(counts, w_VD, m)
+  draw = sample(sampler, stats, w_VD, KEY, h_ND, y, m)
+  expected = enumerate_law(sampler, stats, w_VD, h_ND, y, m)
+  for ids_M, law_V in zip(
+    np.atleast_2d(draw.ids), np.atleast_2d(expected / m), strict=False
+  ):
+    assert chi_square(ids_M, law_V) > 1e-4
+    up_V = np.zeros(V, bool)
+    up_V[np.argsort(-law_V)[::2]] = True
+    wrong_V = law_V * np.where(
+      up_V, 1 + 0.05 / law_V[up_V].sum(), 1 - 0.05 / law_V[~up_V].sum()
+    )
+    assert 0.049 < np.abs(wrong_V - law_V).sum() / 2 < 0.051
+    assert chi_square(ids_M, wrong_V) < 1e-4
+
+
+@every_sampler
+def test_relabelling_the_classes_permutes_the_law(sampler, law):
+  counts, w_VD, h_ND, y = problem()
+  # Classes without counts tie in the ranking: keep their order.
+  unseen = np.flatnonzero(counts.unigram_V == 0)
+  new_id = np.random.default_rng(4).permutation(V)
+  new_id[unseen] = np.sort(new_id[unseen])
+  if isinstance(sampler, LogUniform):
+    counts = replace(counts, unigram_V=counts.unigram_V * V + np.arange(V))
+  expected = enumerate_law(sampler, sampler.init(counts, w_VD, M), w_VD, h_ND, y)
+  old_id = np.argsort(new_id)
+  permuted = Counts(counts.unigram_V[old_id], new_id[counts.tokens])
+  y = y._replace(context_N=jnp.asarray(new_id)[y.context_N])
+  stats = sampler.init(permuted, w_VD[old_id], M)
+  again = enumerate_law(sampler, stats, w_VD[old_id], h_ND, y)
+  np.testing.assert_allclose(
+    again, expected[..., old_id], rtol=5e-6, atol=M * V * 2**-24
+  )
+
+
+@every_sampler
+@pytest.mark.parametrize(("num_classes", "n", "m"), [(1, 1, 1), (2, 3, 1), (2, 1, 7)])
+def test_few_classes_and_more_draws_than_classes(sampler, law, num_classes, n, m):
+  counts, w_VD, h_ND, y = problem(num_classes, n)
+  stats = sampler.init(counts, w_VD, m)
+  for h in (h_ND, jnp.zeros_like(h_ND)):
+    draw = sample(sampler, stats, w_VD, KEY, h, y, m)
+    assert draw.ids.shape[-1] == m
+    assert (draw.ids < num_classes).all()
+    assert np.isfinite(draw.log_expected).all()
+    expected = enumerate_law(sampler, stats, w_VD, h, y, m)
+    size = np.asarray(draw.mask).sum(-1)
+    np.testing.assert_allclose(expected.sum(-1), size, rtol=1e-5)
+
+
+@every_sampler
+def test_all_counts_zero(sampler, law):
+  _, w_VD, h_ND, y = problem()
+  counts = Counts(np.zeros(V, np.int64), np.zeros(9, np.int64))
+  if isinstance(sampler, NEEDS_NO_COUNTS):
+    sample(sampler, sampler.init(counts, w_VD, M), w_VD, KEY, h_ND, y)
+  else:
+    with pytest.raises(UserError, match="counts of all 50 classes are zero"):
+      sampler.init(counts, w_VD, M)
+
+
+@every_sampler
+def test_counts_of_another_number_of_classes(sampler, law):
+  counts, w_VD, _, _ = problem()
+  if not isinstance(sampler, NEEDS_NO_COUNTS):
+    with pytest.raises(UserError, match="counts of 50 classes for a table of shape"):
+      sampler.init(counts, w_VD[1:], M)
+
+
+@every_sampler
+def test_nothing_is_differentiated(sampler, law):
+  counts, w_VD, h_ND, y = problem()
+  stats = sampler.init(counts, w_VD, M)
+
+  def total(w_VD, h_ND):
+    return sampler.sample(stats, w_VD, KEY, h_ND, y, M).log_expected.sum()
+
+  for gradient in jax.jit(jax.grad(total, argnums=(0, 1)))(w_VD, h_ND):
+    np.testing.assert_array_equal(gradient, 0)
