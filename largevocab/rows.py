@@ -102,7 +102,7 @@ class RowOptimizer(abc.ABC):
     rows = jax.tree.map(lambda s: s.at[grads.ids_R].get(mode="clip"), table.slots)
     step_RD, rows = self.direction(scale * grads.rows_RD, rows, table.count)
     # The ids are distinct, and those of padding fall outside the table.
-    at = dict(mode="drop", unique_indices=True)
+    at = {"mode": "drop", "unique_indices": True}
     put = lambda s, row: s.at[grads.ids_R].set(row, **at)
     return Table(
       table.w_VD.at[grads.ids_R].add(-lr * step_RD, **at),

@@ -40,13 +40,13 @@ class Lm1b(TextCorpus):
 
   def texts(self):
     if not self.path:
-      raise UserError("lm1b path is empty: set it to the directory of the benchmark")
+      raise UserError("data.path is empty: set it to the directory of the benchmark")
     if self.seed < 0:
-      raise UserError(f"lm1b seed is {self.seed}: it must be at least 0")
+      raise UserError(f"data.seed is {self.seed}: it must be at least 0")
     texts = {}
     for split in SPLITS:
       pattern = str(Path(self.path, getattr(self, split)))
-      shards = find_files(pattern, f"lm1b {split}")
+      shards = find_files(pattern, f"data.{split}")
       lines = self._shuffled(shards) if split == "train" else _in_order(shards)
       texts[split] = Text(self._sentences(lines), shards)
     return texts

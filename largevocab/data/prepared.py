@@ -46,7 +46,7 @@ class Tfds(PlainText):
           files = [Path(path) for path in builder.info.splits[name].filepaths]
         except (KeyError, ValueError) as error:
           raise UserError(
-            f"tfds {split}: {self.dataset} has no split {name}, only "
+            f"data.{split}: {self.dataset} has no split {name}, only "
             f"{', '.join(builder.info.splits)}: choose one of these"
           ) from error
         lines = self._lines(builder, name)
@@ -71,13 +71,16 @@ class Tfds(PlainText):
 
   def _not_prepared(self) -> UserError:
     return UserError(
-      f"tfds dataset {self.dataset!r} is not prepared in "
+      f"data.dataset: {self.dataset!r} is not prepared in "
       f"{self.data_dir or '~/tensorflow_datasets'}: prepare it there with "
       'file_format="array_record", or set dataset and data_dir'
     )
 
   def _lines(self, builder, split: str) -> Iterator[str]:
-    source = builder.as_data_source(split)
+    try:
+      source = builder.as_data_source(split)
+    except NotImplementedError as error:  # tfrecord: only TensorFlow reads it
+      raise self._not_prepared() from error
     for start in range(0, len(source), _RECORDS):
       numbers = range(start, min(start + _RECORDS, len(source)))
       for record in source.__getitems__(numbers):
@@ -89,10 +92,10 @@ class Tfds(PlainText):
     for key in self.feature.split("/"):
       if not isinstance(value, dict) or key not in value:
         raise UserError(
-          f"tfds feature: {self.dataset} has no {self.feature}, only "
+          f"data.feature: {self.dataset} has no {self.feature}, only "
           f"{', '.join(record)}: choose one of these"
         )
       value = value[key]
     if not isinstance(value, bytes | str):
-      raise UserError(f"tfds feature: {self.feature} of {self.dataset} is not text")
+      raise UserError(f"data.feature: {self.feature} of {self.dataset} is not text")
     return value.decode() if isinstance(value, bytes) else value

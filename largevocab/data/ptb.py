@@ -23,7 +23,7 @@ class Ptb(TextCorpus):
   path: str = ""
 
   def texts(self):
-    files = {s: find_file(self.path, f"ptb.{s}.txt", "ptb path") for s in SPLITS}
+    files = {s: find_file(self.path, f"ptb.{s}.txt", "data.path") for s in SPLITS}
     return {
       split: Text(([*line.split(), EOS] for line in read_lines(path)), [path])
       for split, path in files.items()

@@ -37,7 +37,7 @@ class TextFiles(PlainText):
     for split in SPLITS:
       pattern = getattr(self, split)
       if pattern or split == "train":
-        files = find_files(pattern, f"{type(self).__name__.lower()} {split}")
+        files = find_files(pattern, f"data.{split}")
         lines = (line for path in files for line in self.read(path))
         texts[split] = Text(self.words(lines), files)
     return texts

@@ -153,5 +153,5 @@ class Zipf:
     for name, least in least_of.items():
       if getattr(self, name) < least:
         raise UserError(
-          f"zipf {name} is {getattr(self, name)}: it must be at least {least}"
+          f"data.{name} is {getattr(self, name)}: it must be at least {least}"
         )

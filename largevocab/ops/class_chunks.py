@@ -60,7 +60,7 @@ def ids_in_chunk(ids: jax.Array, start: jax.Array, is_new_V: jax.Array) -> jax.A
   Array([3, 3, 1, 3], dtype=int32)
   """
   size = is_new_V.shape[0]
-  first_new = start + size - is_new_V.sum(dtype=ids.dtype)
+  first_new = start + size - is_new_V.sum(dtype=jnp.int32)
   return jnp.where((ids >= first_new) & (ids < start + size), ids - start, size)
 
 

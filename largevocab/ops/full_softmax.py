@@ -94,7 +94,7 @@ def softmax_loss_by_examples(
   Returns:
     f32[], nats.
 
-  Cost: 3 products of N V D; holds [size, V] and [V, D].
+  Cost: 3 products of N V D; holds [size, V] and the larger of [size, V] and [V, D].
 
   >>> h_ND, w_VD = jnp.eye(3), jnp.eye(3)
   >>> ids_NP, w_NP = jnp.arange(3)[:, None], jnp.ones((3, 1))
@@ -179,8 +179,8 @@ def _dlogits(o_NV, normalized, ids_NP, w_NP, absolute):
   scale_N = w_NP.sum(axis=1) / normalized.sum_N
   do_NV = jnp.exp(score(o_NV, absolute) - normalized.max_N[:, None]) * scale_N[:, None]
   if absolute:
-    do_NV *= jnp.sign(o_NV)
-    w_NP = w_NP * jnp.sign(normalized.o_NP)
+    do_NV = jnp.where(o_NV >= 0, do_NV, -do_NV)
+    w_NP = jnp.where(normalized.o_NP >= 0, w_NP, -w_NP)
   # Subtracted before the products: 1 - p would be lost to rounding after them.
   return do_NV.at[jnp.arange(len(w_NP))[:, None], ids_NP].add(-w_NP, mode="drop")
 

@@ -34,6 +34,7 @@ def merge_rows(
   >>> sorted((int(i), float(r)) for i, r in zip(ids, rows[:, 0]) if i < 9)
   [(2, 2.0), (7, 5.0)]
   """
+  ids_R, rows_RD = jnp.asarray(ids_R), jnp.asarray(rows_RD)
   check_shapes(ids_R=ids_R, rows_RD=rows_RD)
   return lax.platform_dependent(
     ids_R,

@@ -37,8 +37,9 @@ class Normalized(NamedTuple):
 
 
 def score(o: jax.Array, absolute: bool) -> jax.Array:
-  """What is exponentiated: the logits, or |logits| in an absolute softmax."""
-  return jnp.abs(o) if absolute else o
+  """What is exponentiated: the logits, or |logits| in an absolute softmax. The slope at
+  0 is 1, so that training can leave 0."""
+  return jnp.where(o >= 0, o, -o) if absolute else o
 
 
 def at_ids(o_NV: jax.Array, ids_NP: jax.Array) -> jax.Array:
@@ -109,7 +110,8 @@ def example_chunks(size: int, *arrays_and_fills) -> list[jax.Array]:
 
 def unchunked(chunks, num: int):
   """The inverse of `example_chunks`, on every leaf."""
-  return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:num], chunks)
+  join = lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])[:num]
+  return jax.tree.map(join, chunks)
 
 
 def normalize_by_examples(

@@ -47,9 +47,9 @@ class Plan(NamedTuple):
 
 
 def plan(
-  num_examples: int,
-  num_classes: int,
-  dim: int,
+  N: int,
+  V: int,
+  D: int,
   budget_bytes: int,
   *,
   method: str = "auto",
@@ -59,13 +59,12 @@ def plan(
   """Chooses chunks of examples (3 matrix products) or of classes (4 products).
 
   Chunks of examples need a temporary of the table's size besides their logits, chunks
-  of classes only logits of a few classes. Measured on CPU, with chunks of this
-  size both take 0.6 to 1.1 times what all logits at once take.
+  of classes only the logits of a few classes.
 
   Args:
-    num_examples: N.
-    num_classes: V.
-    dim: D.
+    N: number of examples.
+    V: number of classes.
+    D: width of a class row.
     budget_bytes: temporary memory that loss and gradient may take. A budget too small
       for even one example or one class a chunk is exceeded.
     method: 'auto', or 'reference' | 'examples' | 'classes' to choose only the size.
@@ -77,25 +76,25 @@ def plan(
   """
   compute_bytes = compute_bytes or float_bytes
   # An operand of fewer bits is a copy.
-  copy = compute_bytes if compute_bytes != float_bytes else 0
-  N, V, D = num_examples, num_classes, dim
-
-  per_example = V * (float_bytes + copy)
-  table = V * D * (float_bytes + copy)
-
-  def chosen(method: str, total: int, at_most: int, unit: int, fixed: int) -> Plan:
-    chunks = even_chunks(total, at_most)
-    return Plan(method, chunks.size, chunks.num, fixed + unit * chunks.size)
-
+  copy_bytes = compute_bytes if compute_bytes != float_bytes else 0
   if method == "reference":
-    return Plan("reference", N, 1, 2 * N * V * float_bytes)
+    return Plan(method, N, 1, 2 * N * V * float_bytes + (N + V) * D * copy_bytes)
 
-  at_most = (budget_bytes - table) // per_example
+  # The logits of a chunk, and their gradient or the gradient of the table.
+  logits = V * float_bytes
+  examples = 2 * N * D * float_bytes
+  copies = (N + V) * D * copy_bytes
+  table = V * D * float_bytes
+  room = budget_bytes - examples - copies
+  at_most = min((room - table) // logits, room // (2 * logits))
   if method == "examples" or (method == "auto" and at_most >= min(N, _MIN_EXAMPLES)):
-    return chosen("examples", N, at_most, per_example, table)
+    num, size = even_chunks(N, at_most)
+    temp_bytes = examples + copies + size * logits + max(size * logits, table)
+    return Plan("examples", size, num, temp_bytes)
 
-  per_class = 2 * N * float_bytes + N * copy + D * (2 * float_bytes + copy)
-  fixed = N * D * (2 * float_bytes + copy)
-  size = max(_CACHE_BYTES // (N * float_bytes), -(-V // _MAX_CHUNKS))
-  at_most = min(size, (budget_bytes - fixed) // per_class)
-  return chosen("classes", V, at_most, per_class, fixed)
+  # The logits of a chunk and their gradient, its rows and their gradient.
+  per_class = N * (2 * float_bytes + copy_bytes) + D * (2 * float_bytes + copy_bytes)
+  fixed = N * D * (2 * float_bytes + copy_bytes)
+  at_most = max(_CACHE_BYTES // (N * float_bytes), -(-V // _MAX_CHUNKS))
+  num, size = even_chunks(V, min(at_most, (budget_bytes - fixed) // per_class))
+  return Plan("classes", size, num, fixed + size * per_class)

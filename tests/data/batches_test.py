@@ -26,7 +26,7 @@ def test_batch_is_a_pure_function_of_the_global_step():
     assert not batch.start
   assert batches.batch(0).start
   assert batches.batch(5).start
-  assert batches.batch(np.int64(10)).start
+  assert batches.batch(10).start
 
 
 def test_types_and_shapes():

@@ -17,6 +17,10 @@ def write(directory):
   (directory / "file").write_text("whole")
 
 
+def never(directory):
+  raise AssertionError("built again")
+
+
 def visible(root):
   return sorted(p.name for p in root.iterdir() if p.suffix != ".lock")
 
@@ -24,7 +28,7 @@ def visible(root):
 def test_built_once(tmp_path):
   path = cached(tmp_path / "new", "name", write)
   assert (path / "file").read_text() == "whole"
-  assert cached(tmp_path / "new", "name", pytest.fail) == path
+  assert cached(tmp_path / "new", "name", never) == path
   assert visible(tmp_path / "new") == ["name"]
 
 

@@ -5,7 +5,7 @@ from largevocab.data.corpus import open_corpus
 from largevocab.data.encode import encode
 from largevocab.errors import UserError
 
-SPLITS = {"train": [list("abcab")], "valid": [list("ab")], "test": [list("c")]}
+SPLITS = {"train": [["a", "b", "c", "a", "b"]], "valid": [["a"]], "test": [["c"]]}
 
 
 @pytest.fixture

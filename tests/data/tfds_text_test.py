@@ -1,3 +1,4 @@
+import shutil
 import sys
 
 import numpy as np
@@ -56,6 +57,17 @@ def test_slices_and_shares_of_splits(data_dir, tmp_path):
   assert len(corpus.train) + len(corpus.valid) == 150 * 4
   assert len(corpus.test) == 30 * 4
   assert corpus.vocabulary.decode(corpus.train[:4]) == ["a0", "b0", "train", "<eos>"]
+
+
+def test_prepared_in_a_format_that_needs_tensorflow(data_dir, tmp_path):
+  copy = tmp_path / "copy"
+  shutil.copytree(data_dir[0] / "text_lines", copy / "text_lines")
+  info = next(copy.rglob("dataset_info.json"))
+  info.write_text(info.read_text().replace("array_record", "tfrecord"))
+  for file in copy.rglob("*.array_record-*"):
+    file.rename(file.with_name(file.name.replace("array_record", "tfrecord")))
+  with pytest.raises(UserError, match='with file_format="array_record"'):
+    dataset([copy], tmp_path, dataset="text_lines").load()
 
 
 @pytest.mark.parametrize(

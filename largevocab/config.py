@@ -1,0 +1,246 @@
+"""Configs: the only file that knows ml_collections.
+
+A config is a ConfigDict made from the frozen dataclasses of an `Experiment`; their
+fields are its keys and their defaults its values. A part chosen from a registry carries
+its registry name as `name`. `build` turns a config back into dataclasses; a missing,
+misspelt or ill-typed key is an error that names it.
+"""
+
+import dataclasses
+import difflib
+import os
+import types
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from largevocab.data import DATASETS
+from largevocab.errors import UserError
+from largevocab.experiment import (
+  Checkpointing,
+  Evaluating,
+  Experiment,
+  Logging,
+  Training,
+)
+from largevocab.heads import HEADS
+from largevocab.models import MODELS
+from largevocab.rows import OPTIMIZERS
+from largevocab.runlog import read_json
+from largevocab.samplers import SAMPLERS
+
+# What may stand in a block of this name, anywhere in a config.
+REGISTRIES: dict[str, dict[str, Any]] = {
+  "data": DATASETS,
+  "model": MODELS,
+  "head": HEADS,
+  "sampler": SAMPLERS,
+  "optimizer": OPTIMIZERS,
+}
+SETTINGS: dict[str, Any] = {
+  "train": Training,
+  "eval": Evaluating,
+  "checkpoint": Checkpointing,
+  "log": Logging,
+}
+
+
+def part(kind: str, name: str, **fields: Any) -> Any:
+  """A part of an experiment from a registry, by name.
+
+  >>> part("sampler", "pps", power=0.75)
+  PPS(power=0.75, ...)
+  """
+  return _choose(kind, name, f"{kind}")(**fields)
+
+
+def head(path: str, **fields: Any) -> Any:
+  """A head from 'head' or 'head/sampler'.
+
+  >>> head("sampled/uniform", num_samples=64).num_samples
+  64
+  """
+  name, slash, sampler = path.partition("/")
+  if slash:
+    fields["sampler"] = part("sampler", sampler)
+  cls = _choose("head", name, "head")
+  for key in list(fields):
+    if key not in _fields(cls):
+      if key == "sampler":
+        raise UserError(f"head {name!r} takes no sampler; drop {'/' + sampler!r}")
+      del fields[key]
+  return cls(**fields)
+
+
+def parse_arg(arg: str | None, **defaults: Any) -> types.SimpleNamespace:
+  """What stands after the colon in --config=FILE:ARG.
+
+  ARG is `key=value` or, for a bool, `key`, separated by commas; a first word without a
+  key is `head`. Every config takes `runlocal`.
+
+  Args:
+    arg: the text after the colon.
+    **defaults: the keys that this config knows; values are cast to their types.
+
+  Raises:
+    UserError: unknown key or ill-typed value.
+
+  >>> parse_arg("sampled/pps,hidden=650", head="full", hidden=200)
+  namespace(runlocal=False, head='sampled/pps', hidden=650)
+  """
+  values = {"runlocal": False, **defaults}
+  for position, word in enumerate((arg or "").split(",")):
+    key, equals, text = word.strip().partition("=")
+    if not key:
+      continue
+    if not equals and key not in values and position == 0 and "head" in values:
+      key, equals, text = "head", "=", key
+    if key not in values:
+      raise UserError(f"config argument {key!r} is unknown{_nearest(key, values)}")
+    values[key] = _cast(f"config argument {key}", text, type(values[key]), bool(equals))
+  return types.SimpleNamespace(**values)
+
+
+def experiment(runlocal: bool = False, **parts: Any) -> ConfigDict:
+  """The config of an experiment.
+
+  Args:
+    runlocal: replace the data by a tiny synthetic language and stop after 5 steps.
+    **parts: fields of `Experiment`.
+  """
+  whole = Experiment(**parts)
+  if runlocal:
+    whole = _shrink(whole)
+  blocks = {f.name: getattr(whole, f.name) for f in dataclasses.fields(whole)}
+  return ConfigDict({key: _to_block(key, value) for key, value in blocks.items()})
+
+
+def build(config: ConfigDict) -> Experiment:
+  """The experiment that a config describes.
+
+  The head learns with the experiment's optimiser, if it has use for one.
+
+  Raises:
+    UserError: names the key and its nearest valid neighbour.
+  """
+  keys = [f.name for f in dataclasses.fields(Experiment)]
+  _check_keys("config", config, keys)
+  parts = {key: _build_block(f"config.{key}", key, config[key]) for key in keys}
+  if "optimizer" in _fields(type(parts["head"])):
+    parts["head"] = dataclasses.replace(parts["head"], optimizer=parts["optimizer"])
+  return Experiment(**parts)
+
+
+def of_workdir(workdir: str) -> ConfigDict:
+  """The config that a run was started with."""
+  path = os.path.join(workdir, "config.json")
+  if not os.path.exists(path):
+    raise UserError(f"{path} is missing; name the workdir of a run, or give --config")
+  return ConfigDict(read_json(path))
+
+
+def _shrink(whole: Experiment) -> Experiment:
+  fields = {"num_samples": 16} if "num_samples" in _fields(type(whole.head)) else {}
+  return dataclasses.replace(
+    whole,
+    data=part("data", "zipf", **TINY_DATA),
+    model=whole.model.clone(embed=8, hidden=8),
+    head=dataclasses.replace(whole.head, **fields),
+    train=dataclasses.replace(whole.train, batch_size=4, unroll=5, max_steps=5),
+    eval=Evaluating(batch_size=4, unroll=5),
+    checkpoint=Checkpointing(every_steps=2),
+    log=Logging(every_steps=1),
+  )
+
+
+TINY_DATA: dict[str, Any] = {"num_tokens": 1000}
+
+
+def _fields(cls) -> dict[str, Any]:
+  """Fields that a config may set: not those that flax adds to its modules."""
+  own = (f for f in dataclasses.fields(cls) if f.init)
+  return {f.name: f for f in own if f.name not in ("parent", "name")}
+
+
+def _to_block(key: str, value: Any) -> ConfigDict:
+  block = ConfigDict()
+  if key in REGISTRIES:
+    names = {cls: name for name, cls in REGISTRIES[key].items()}
+    block.name = names[type(value)]
+  for name in _fields(type(value)):
+    inner = getattr(value, name)
+    if name == "optimizer":
+      continue  # the experiment's own: see `build`
+    nested = dataclasses.is_dataclass(inner)
+    block[name] = _to_block(name, inner) if nested else inner
+  return block
+
+
+def _build_block(path: str, key: str, block: Any) -> Any:
+  if not isinstance(block, ConfigDict):
+    raise UserError(f"{path} is {block!r}; it must be a block of keys")
+  if key in REGISTRIES:
+    if "name" not in block:
+      raise UserError(f"{path}.name is missing; one of {_listed(REGISTRIES[key])}")
+    cls = _choose(key, block.name, f"{path}.name")
+  else:
+    cls = SETTINGS[key]
+  fields = {n: f for n, f in _fields(cls).items() if n != "optimizer"}
+  _check_keys(path, block, [*fields, "name"] if key in REGISTRIES else list(fields))
+  values = {}
+  for name, f in fields.items():
+    value = block[name]
+    if name in REGISTRIES:
+      value = _build_block(f"{path}.{name}", name, value)
+    elif f.default is not dataclasses.MISSING:
+      value = _check_type(f"{path}.{name}", value, type(f.default))
+    values[name] = value
+  return cls(**values)
+
+
+def _check_keys(path: str, block: ConfigDict, keys: list[str]) -> None:
+  for key in block:
+    if key not in keys:
+      raise UserError(f"{path}.{key} is no such key{_nearest(key, keys)}")
+  for key in keys:
+    if key not in block:
+      raise UserError(f"{path}.{key} is missing")
+
+
+def _check_type(path: str, value: Any, kind: type) -> Any:
+  if kind is float and type(value) is int:
+    return float(value)
+  if kind is tuple and type(value) is list:
+    return tuple(value)
+  if type(value) is not kind:
+    raise UserError(f"{path} is {value!r}; it must be of type {kind.__name__}")
+  return value
+
+
+def _cast(what: str, text: str, kind: type, has_value: bool) -> Any:
+  if kind is bool:
+    words = {"": True, "true": True, "1": True, "false": False, "0": False}
+    if text.lower() in words:
+      return words[text.lower()]
+  elif has_value:
+    try:
+      return kind(text)
+    except ValueError:
+      pass
+  raise UserError(f"{what} is {text!r}; it must be of type {kind.__name__}")
+
+
+def _choose(kind: str, name: str, path: str) -> Any:
+  registry = REGISTRIES[kind]
+  if name not in registry:
+    raise UserError(f"{path} is {name!r}; it must be one of {_listed(registry)}")
+  return registry[name]
+
+
+def _listed(names) -> str:
+  return ", ".join(sorted(names))
+
+
+def _nearest(key: str, names) -> str:
+  found = difflib.get_close_matches(key, list(names), n=1, cutoff=0.5)
+  return f"; did you mean {found[0]!r}?" if found else f"; known: {_listed(names)}"

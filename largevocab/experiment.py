@@ -1,0 +1,149 @@
+"""What defines a run: frozen dataclasses; their fields are the keys of a config."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+from largevocab.errors import UserError
+from largevocab.heads.base import Head
+from largevocab.rows import RowOptimizer
+
+
+@dataclass(frozen=True)
+class Training:
+  """Length, learning rate and batches of training.
+
+  The learning rate is lr for `hold_epochs` epochs and is then multiplied by `decay` at
+  the beginning of each further epoch.
+
+  Attributes:
+    epochs: passes over the training data.
+    max_steps: stop after so many steps; 0: after `epochs`.
+    batch_size: B, parallel streams.
+    unroll: T, time steps per update (truncated back-propagation).
+    lr: learning rate for the mean loss per token.
+    hold_epochs: epochs at the full learning rate.
+    decay: factor per epoch after that.
+    head_lr_factor: the head learns at head_lr_factor * lr.
+    clip_norm: bound on the norm of the gradient of network, inputs and head together;
+      0: none.
+    seed: of initialisation, dropout and negatives.
+  """
+
+  epochs: float = 13.0
+  max_steps: int = 0
+  batch_size: int = 20
+  unroll: int = 20
+  lr: float = 1.0
+  hold_epochs: float = 4.0
+  decay: float = 1.0
+  head_lr_factor: float = 1.0
+  clip_norm: float = 5.0
+  seed: int = 0
+
+  def __post_init__(self):
+    for name in ("batch_size", "unroll", "lr", "epochs", "decay", "head_lr_factor"):
+      if not getattr(self, name) > 0:
+        raise UserError(f"train.{name} is {getattr(self, name)}; it must be positive")
+    for name in ("max_steps", "clip_norm", "hold_epochs"):
+      if getattr(self, name) < 0:
+        raise UserError(
+          f"train.{name} is {getattr(self, name)}; it must not be negative"
+        )
+
+  def num_steps(self, steps_per_epoch: int) -> int:
+    """Steps of the whole run.
+
+    >>> Training(epochs=2).num_steps(100)
+    200
+    """
+    steps = round(self.epochs * steps_per_epoch)
+    return min(steps, self.max_steps) if self.max_steps else steps
+
+  def learning_rate(self, step: int, steps_per_epoch: int) -> float:
+    """The learning rate of a step.
+
+    >>> t = Training(lr=1.0, hold_epochs=4, decay=0.5)
+    >>> [t.learning_rate(epoch * 10, 10) for epoch in (0, 3, 4, 6)]
+    [1.0, 1.0, 0.5, 0.125]
+    """
+    epoch = step // steps_per_epoch
+    return self.lr * self.decay ** max(epoch + 1 - self.hold_epochs, 0.0)
+
+
+@dataclass(frozen=True)
+class Evaluating:
+  """When and how the exact loss on held-out data is measured.
+
+  Attributes:
+    every_epochs: epochs between evaluations on the validation data; 0: at the end only.
+    batch_size: B of evaluation; each of the B streams begins with an empty state.
+    unroll: T of evaluation.
+  """
+
+  every_epochs: float = 1.0
+  batch_size: int = 20
+  unroll: int = 20
+
+  def __post_init__(self):
+    if self.batch_size <= 0 or self.unroll <= 0 or self.every_epochs < 0:
+      raise UserError(
+        f"eval.batch_size = {self.batch_size} and eval.unroll = {self.unroll} must be "
+        f"positive, eval.every_epochs = {self.every_epochs} not negative"
+      )
+
+
+@dataclass(frozen=True)
+class Checkpointing:
+  """When state is saved.
+
+  Attributes:
+    every_steps: steps between checkpoints.
+    keep: how many of the latest to keep; the best on validation data is kept as well.
+  """
+
+  every_steps: int = 2000
+  keep: int = 2
+
+  def __post_init__(self):
+    if self.every_steps <= 0 or self.keep <= 0:
+      raise UserError(
+        f"checkpoint.every_steps = {self.every_steps} and checkpoint.keep = {self.keep} "
+        "must be positive"
+      )
+
+
+@dataclass(frozen=True)
+class Logging:
+  """How often training metrics are written.
+
+  Attributes:
+    every_steps: steps between lines.
+  """
+
+  every_steps: int = 200
+
+  def __post_init__(self):
+    if self.every_steps <= 0:
+      raise UserError(f"log.every_steps is {self.every_steps}; it must be positive")
+
+
+@dataclass(frozen=True)
+class Experiment:
+  """All of a run: data, network, head, and how they are trained.
+
+  Attributes:
+    data: has `load() -> Corpus`.
+    model: a flax module, input rows and carry -> h and carry.
+    head: from h to the loss.
+    optimizer: of network, inputs and (as its own field) the head.
+  """
+
+  data: Any
+  model: Any
+  head: Head
+  optimizer: RowOptimizer
+  train: Training = field(default_factory=Training)
+  eval: Evaluating = field(default_factory=Evaluating)
+  checkpoint: Checkpointing = field(default_factory=Checkpointing)
+  log: Logging = field(default_factory=Logging)

@@ -1,0 +1,76 @@
+"""The complement estimator: softmax loss from exact classes and a weighted sample."""
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.ops.shapes import check_shapes
+
+# Stands for log 0: finite, so that gradients through it are zero and never NaN.
+LOG_ZERO = -1e30
+
+
+def complement_loss(
+  o_NP: jax.Array,
+  w_NP: jax.Array,
+  true_NP: jax.Array,
+  o_NM: jax.Array,
+  log_expected_NM: jax.Array,
+  mask_NM: jax.Array,
+) -> jax.Array:
+  """Softmax loss whose normaliser is exact on some classes and sampled on the rest.
+
+  Z~_n = sum over p with true_np of exp(o_np)
+         + sum over m with mask_nm of exp(o_nm) / expected_nm
+  loss = sum over n, p of w_np (log Z~_n - o_np)
+
+  Z~ is unbiased for Z if the masked-in candidates leave out the true classes, and every
+  other class is either there for certain (log_expected 0) or drawn as often as
+  `expected` says. The loss itself is consistent as the sample grows; its bias is about
+  -Var(Z~) / (2 Z^2).
+
+  Args:
+    o_NP: f32[N, P], logits of the true classes.
+    w_NP: f32[N, P], their weights.
+    true_NP: bool[N, P], False on padding and on repetitions of a class.
+    o_NM: f32[N, M], logits of the candidates.
+    log_expected_NM: f32[N, M] or f32[1, M], log expected number of occurrences.
+    mask_NM: bool[N, M], which candidates count.
+
+  Returns:
+    f32[], nats, summed over the examples.
+
+  Source: Bengio and Senecal 2008, as in paper 001 section 3; kappa = 1 / expected.
+  Cost: O(N (P + M)).
+
+  >>> o = jnp.array([[1.0, 2.0, 0.5]])   # three classes, the first is true
+  >>> w, yes = jnp.ones((1, 1)), jnp.ones((1, 2), bool)
+  >>> loss = complement_loss(o[:, :1], w, yes[:, :1], o[:, 1:], jnp.zeros((1, 2)), yes)
+  >>> bool(jnp.allclose(loss, jax.nn.logsumexp(o) - 1.0))
+  True
+  """
+  check_shapes(o_NP=o_NP, w_NP=w_NP, true_NP=true_NP, o_NM=o_NM, mask_NM=mask_NM)
+  exact_NP = jnp.where(true_NP, o_NP, LOG_ZERO)
+  sampled_NM = jnp.where(mask_NM, o_NM - log_expected_NM, LOG_ZERO)
+  log_z_N = jax.nn.logsumexp(jnp.concatenate([exact_NP, sampled_NM], axis=1), axis=1)
+  return jnp.sum(w_NP * (log_z_N[:, None] - o_NP))
+
+
+def is_member(ids_NM: jax.Array, set_NS: jax.Array) -> jax.Array:
+  """Which ids occur in their row's set: bool[N, M]; either may have one row for all.
+
+  >>> is_member(jnp.array([[1, 2, 3]]), jnp.array([[2], [3]])).tolist()
+  [[False, True, False], [False, False, True]]
+  """
+  return jnp.any(ids_NM[:, :, None] == set_NS[:, None, :], axis=-1)
+
+
+def is_first(ids_NP: jax.Array) -> jax.Array:
+  """Which entries of a row are not a repetition of an earlier one: bool[N, P].
+
+  >>> is_first(jnp.array([[4, 4, 1]])).tolist()
+  [[True, False, True]]
+  """
+  num = ids_NP.shape[1]
+  earlier_PP = jnp.tril(jnp.ones((num, num), bool), -1)
+  same_NPP = ids_NP[:, :, None] == ids_NP[:, None, :]
+  return ~jnp.any(same_NPP & earlier_PP[None], axis=-1)

@@ -1,0 +1,73 @@
+"""Questions to a trained language model: the next word, the perplexity of a text."""
+
+import dataclasses
+import math
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from largevocab.data.vocabulary import Vocabulary
+from largevocab.errors import UserError
+from largevocab.evaluate import make_evaluate
+from largevocab.experiment import Evaluating, Experiment
+from largevocab.train import State, restore
+
+
+class LanguageModel(NamedTuple):
+  """A trained model and its words."""
+
+  exp: Experiment
+  vocabulary: Vocabulary
+  state: State
+
+
+def load(exp: Experiment, workdir: str, which: str) -> LanguageModel:
+  """The model of a run's 'latest' or 'best' checkpoint."""
+  corpus, state = restore(exp, workdir, which)
+  return LanguageModel(exp, corpus.vocabulary, state)
+
+
+def answer(model: LanguageModel, lines: Iterable[str], k: int) -> None:
+  """Prints, for each line of text, its perplexity and the k likeliest next words.
+
+  The perplexity is that of the words of the line, after the end of a line.
+  """
+  vocabulary = model.vocabulary
+  for line in lines:
+    words = line.split()
+    if not words:
+      continue
+    ids = np.asarray(vocabulary.encode(words), np.int32)
+    unknown = [w for w in words if w not in vocabulary.index]
+    if unknown:
+      print(f"not in the vocabulary: {' '.join(unknown)}", file=sys.stderr)
+    print(" ".join(words))
+    print(f"  perplexity {perplexity(model, ids):.2f} over {len(ids)} words")
+    for word, log_prob in next_words(model, ids, k):
+      print(f"  {math.exp(log_prob):8.5f}  {word}")
+
+
+def perplexity(model: LanguageModel, ids: np.ndarray) -> float:
+  """exp of the mean nll of these words, after the end of a line."""
+  one_stream = Evaluating(batch_size=1, unroll=model.exp.eval.unroll)
+  exp = dataclasses.replace(model.exp, eval=one_stream)
+  evaluate = make_evaluate(exp, model.vocabulary.eos)
+  return evaluate(model.state, ids)["ppl"]
+
+
+def next_words(
+  model: LanguageModel, ids: np.ndarray, k: int
+) -> list[tuple[str, float]]:
+  """The k likeliest words after these, with their log-probabilities, best first."""
+  exp, state = model.exp, model.state
+  if k > len(model.vocabulary):
+    raise UserError(f"--top_k is {k}, and there are {len(model.vocabulary)} words")
+  x_BT = np.append(model.vocabulary.eos, ids)[None, :]
+  rows_BTE = state.inputs.w_VD[x_BT]
+  carry = exp.model.initial_carry(1)
+  h_BTD, _ = exp.model.apply({"params": state.params}, rows_BTE, carry)
+  ids_NK, log_prob_NK = exp.head.top_k(state.head, h_BTD[:, -1], k)
+  words = model.vocabulary.decode(np.asarray(ids_NK[0]))
+  return list(zip(words, np.asarray(log_prob_NK[0]).tolist(), strict=True))

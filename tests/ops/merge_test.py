@@ -1,0 +1,50 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab.ops import merge
+
+METHODS = [merge.merge_by_hash, merge.merge_by_sort, merge.merge_rows]
+
+
+def _naive(ids_R, rows_RD, num_rows):
+  dense_VD = np.zeros((num_rows, rows_RD.shape[1]))
+  for i, row_D in zip(ids_R, rows_RD, strict=True):
+    if i < num_rows:
+      dense_VD[i] += row_D
+  return dense_VD
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+  "ids",
+  [
+    [3],
+    [0, 0, 0],
+    [5, 2, 5, 9, 2, 5],
+    [10, 12, 3, 10],  # padding
+    list(range(10)),
+    np.random.default_rng(0).zipf(1.3, 4000).clip(max=10) % 10,
+  ],
+)
+def test_merge_sums_equal_ids_once(method, ids):
+  num_rows = 10
+  ids_R = np.asarray(ids, np.int32)
+  rows_RD = np.random.default_rng(1).integers(-9, 9, (len(ids_R), 3)).astype(np.float32)
+  merged = jax.jit(lambda i, r: method(i, r, num_rows=num_rows))
+  out_R, out_RD = map(np.asarray, merged(ids_R, rows_RD))
+  assert len(np.unique(out_R)) == len(out_R)
+  np.testing.assert_array_equal(out_RD[out_R >= num_rows], 0)
+  np.testing.assert_array_equal(
+    _naive(out_R, out_RD, num_rows), _naive(ids_R, rows_RD, num_rows)
+  )
+  assert np.sum(out_R < num_rows) == len(np.unique(ids_R[ids_R < num_rows]))
+
+
+def test_first_occurrence_with_a_million_possible_ids():
+  ids_R = np.random.default_rng(0).integers(0, 2**31 - 1, 5000)
+  ids_R = np.concatenate([ids_R, ids_R[::-1]]).astype(np.int32)
+  _, first, inverse = np.unique(ids_R, return_index=True, return_inverse=True)
+  got_R = merge.first_occurrence(jnp.asarray(ids_R))
+  np.testing.assert_array_equal(got_R, first[inverse])

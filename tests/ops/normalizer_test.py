@@ -1,0 +1,86 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+
+from largevocab.ops.normalizer import log_normalizer, softmax_nll
+from largevocab.ops.softmax_plan import plan
+
+
+def problem(N=5, V=11, D=4, dtype=np.float32):
+  rng = np.random.default_rng(0)
+  h_ND, w_VD = rng.standard_normal((N, D)), rng.standard_normal((V, D))
+  return h_ND.astype(dtype), w_VD.astype(dtype)
+
+
+def plans(N, V, D):
+  yield None
+  for method in ("reference", "examples", "classes"):
+    yield plan(N, V, D, 400, method=method)
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize(("N", "V"), [(5, 11), (1, 11), (5, 1)])
+def test_every_plan_gives_logsumexp(N, V, absolute):
+  h_ND, w_VD = problem(N, V)
+  o_NV = h_ND.astype(np.float64) @ w_VD.T.astype(np.float64)
+  want_N = scipy.special.logsumexp(np.abs(o_NV) if absolute else o_NV, axis=1)
+  for how in plans(N, V, 4):
+    got_N = log_normalizer(h_ND, w_VD, absolute=absolute, how=how)
+    np.testing.assert_allclose(got_N, want_N, rtol=1e-5, atol=1e-6)
+
+
+def test_large_logits():
+  h_ND, w_VD = problem()
+  o_NV = 1e4 * h_ND.astype(np.float64) @ w_VD.T.astype(np.float64)
+  want_N = scipy.special.logsumexp(o_NV, axis=1)
+  for how in plans(5, 11, 4):
+    np.testing.assert_allclose(
+      log_normalizer(1e4 * h_ND, w_VD, how=how), want_N, rtol=1e-5
+    )
+
+
+def test_probabilities_sum_to_1():
+  h_ND, w_VD = problem()
+  for how in plans(5, 11, 4):
+    p_NV = np.stack(
+      [
+        np.exp(-softmax_nll(h_ND, w_VD, np.full((5, 1), c), np.ones((5, 1)), how=how))
+        for c in range(11)
+      ],
+      axis=1,
+    )
+    np.testing.assert_allclose(p_NV.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_nll_is_the_mean_over_true_classes():
+  h_ND, w_VD = problem()
+  ids_NP = np.array([[1, 2], [3, 11], [4, 4], [11, 11], [0, 10]], np.int32)
+  w_NP = np.array([[0.5, 0.5], [2, 0], [1, 3], [0, 0], [0, 0]], np.float32)
+  log_p_NV = scipy.special.log_softmax(h_ND @ w_VD.T, axis=1)
+  want_N = [
+    -(log_p_NV[0, 1] + log_p_NV[0, 2]) / 2,
+    -log_p_NV[1, 3],
+    -log_p_NV[2, 4],
+    0,
+    0,
+  ]
+  for how in plans(5, 11, 4):
+    nll_N = softmax_nll(h_ND, w_VD, ids_NP, w_NP, how=how)
+    np.testing.assert_allclose(nll_N, want_N, rtol=1e-5, atol=1e-6)
+
+
+def test_bfloat16_operands_are_summed_in_float32():
+  h_ND, w_VD = (np.asarray(jnp.bfloat16(x), np.float32) for x in problem(V=3000))
+  want_N = log_normalizer(h_ND, w_VD)
+  for how in plans(5, 3000, 4):
+    got_N = log_normalizer(h_ND, w_VD, dtype="bfloat16", how=how)
+    np.testing.assert_allclose(got_N, want_N, rtol=1e-6)
+
+
+def test_never_holds_all_logits():
+  N, V, D = 256, 50_000, 8
+  h_ND, w_VD = jnp.zeros((N, D)), jnp.zeros((V, D))
+  compiled = jax.jit(log_normalizer).lower(h_ND, w_VD).compile()
+  assert compiled.memory_analysis().temp_size_in_bytes < 4 * N * V / 2
