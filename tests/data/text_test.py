@@ -50,7 +50,7 @@ def test_changed_file_or_option_is_encoded_anew(ptb, tmp_path):
 
 
 def test_ptb_without_its_files(tmp_path):
-  with pytest.raises(UserError, match="data.path is empty: set it to the directory"):
+  with pytest.raises(UserError, match=r"data.path is empty: set it to the directory"):
     DATASETS["ptb"]().load()
   with pytest.raises(UserError, match=r"data.path: no ptb.train.txt \(or .gz, .xz\)"):
     DATASETS["ptb"](path=str(tmp_path)).load()
@@ -113,9 +113,9 @@ def test_a_file_without_words(tmp_path):
 
 
 def test_no_file(tmp_path):
-  with pytest.raises(UserError, match="data.train is empty: set it"):
+  with pytest.raises(UserError, match=r"data.train is empty: set it"):
     text("text", tmp_path).load()
-  with pytest.raises(UserError, match="data.train: no file /no/where: give"):
+  with pytest.raises(UserError, match=r"data.train: no file /no/where: give"):
     text("text", tmp_path, train="/no/where").load()
 
 
@@ -184,7 +184,7 @@ def test_lm1b_begin_token(lm1b):
 
 
 def test_lm1b_mistakes(lm1b):
-  with pytest.raises(UserError, match="data.path is empty"):
+  with pytest.raises(UserError, match=r"data.path is empty"):
     DATASETS["lm1b"]().load()
   with pytest.raises(UserError, match=r"data.valid: no file .*/nothing"):
     lm1b(valid="nothing").load()
