@@ -82,7 +82,7 @@ def plan(
 
   # The logits of a chunk, and their gradient or the gradient of the table.
   logits = V * float_bytes
-  examples = 2 * N * D * float_bytes
+  examples = N * (2 * D + 8) * float_bytes
   copies = (N + V) * D * copy_bytes
   table = V * D * float_bytes
   room = budget_bytes - examples - copies
