@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-
 from largevocab.errors import UserError
 from largevocab.heads.base import Head
 from largevocab.rows import RowOptimizer
@@ -108,8 +107,8 @@ class Checkpointing:
   def __post_init__(self):
     if self.every_steps <= 0 or self.keep <= 0:
       raise UserError(
-        f"checkpoint.every_steps = {self.every_steps} and checkpoint.keep = {self.keep} "
-        "must be positive"
+        f"checkpoint.every_steps = {self.every_steps} and checkpoint.keep = "
+        f"{self.keep} must be positive"
       )
 
 

@@ -65,9 +65,7 @@ def _parse_flags(argv: list[str]) -> list[str]:
 def run() -> None:
   """Entry: a user's mistake ends in one line and exit status 1."""
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-  logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-  logging.getLogger("largevocab").setLevel(logging.INFO)
-  absl.logging.set_verbosity(absl.logging.WARNING)  # checkpointing says much at INFO
+  _log_to_stderr()
   try:
     app.run(main, flags_parser=_parse_flags)
   except UserError as error:
@@ -76,6 +74,17 @@ def run() -> None:
     _fail("interrupted; the same command goes on from the last checkpoint", 130)
   except OSError as error:
     _fail(f"{error.strerror or error}: {error.filename or ''}")
+
+
+def _log_to_stderr() -> None:
+  """Our own lines; of what absl carries (checkpointing says much), errors only."""
+  handler = logging.StreamHandler()
+  handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+  log = logging.getLogger("largevocab")
+  log.addHandler(handler)
+  log.setLevel(logging.INFO)
+  log.propagate = False
+  absl.logging.set_verbosity(absl.logging.ERROR)
 
 
 def _fail(message: str, status: int = 1) -> None:

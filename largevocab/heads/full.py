@@ -13,7 +13,7 @@ from largevocab.heads.softmax import SoftmaxHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.full_softmax import softmax_loss
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.softmax_plan import METHODS, plan
+from largevocab.ops.softmax_plan import METHODS, Plan, plan
 from largevocab.rows import Table, sq_norm
 
 _LOG = logging.getLogger("largevocab")
@@ -59,18 +59,22 @@ class Full(SoftmaxHead):
   def init(self, key: jax.Array, counts: Counts | jax.Array, dim: int) -> FullState:
     return FullState(self.init_table(key, as_counts(counts).num_classes, dim))
 
-  def backward(
-    self, state: FullState, h_ND: jax.Array, y: Targets, key: jax.Array
-  ) -> HeadStep:
-    check_shapes(h_ND=h_ND, ids_NP=y.ids_NP, w_NP=y.w_NP)
-    w_VD = state.table.w_VD
-    how = plan(
-      len(h_ND),
+  def plan(self, num_examples: int, w_VD: jax.Array) -> Plan:
+    """The chunks of a step."""
+    return plan(
+      num_examples,
       *w_VD.shape,
       self.budget_mib * 2**20,
       method=self.method,
       compute_bytes=jnp.dtype(self.dtype).itemsize,
     )
+
+  def backward(
+    self, state: FullState, h_ND: jax.Array, y: Targets, key: jax.Array
+  ) -> HeadStep:
+    check_shapes(h_ND=h_ND, ids_NP=y.ids_NP, w_NP=y.w_NP)
+    w_VD = state.table.w_VD
+    how = self.plan(len(h_ND), w_VD)
     _LOG.info("%s", how)
     mean_w_NP = y.w_NP / self.total_weight(y)
 

@@ -76,19 +76,15 @@ class Sampled(SoftmaxHead):
     check_shapes(h_ND=h_ND, **y._asdict())
     w_VD, num = state.table.w_VD, self.num_samples
     x_ND = self.features(h_ND)
-    x_stopped_ND = jax.lax.stop_gradient(x_ND)
-    draw = self.sampler.sample(state.stats, w_VD, key, x_stopped_ND, y, num)
+    draw = self.sampler.sample(state.stats, w_VD, key, x_ND, y, num)
+    draw = jax.lax.stop_gradient(draw)
     groups = _candidates(draw, y, w_VD.shape[0])
     true_NP = (y.ids_NP < w_VD.shape[0]) & is_first(y.ids_NP)
     if self.correct_positive:
-      shift_NP = self.sampler.log_expected(
-        state.stats, w_VD, x_stopped_ND, y, y.ids_NP, num
-      )
-      shift_NP = jnp.where(true_NP, shift_NP, 0)
+      shift_NP = self.sampler.log_expected(state.stats, w_VD, x_ND, y, y.ids_NP, num)
+      shift_NP = jax.lax.stop_gradient(jnp.where(true_NP, shift_NP, 0))
     else:
       shift_NP = jnp.zeros_like(y.w_NP)
-    total = jnp.maximum(jnp.sum(y.w_NP), jnp.finfo(jnp.float32).tiny)
-
     log_expected = [_spread(g.log_expected, len(h_ND)) for g in groups]
 
     def mean_loss(x_ND, true_NPD, rows):
@@ -96,7 +92,7 @@ class Sampled(SoftmaxHead):
       o_NS = [self._scores(x_ND, r) for r in rows]
       return complement_loss(
         o_NP,
-        y.w_NP / total,
+        y.w_NP / self.total_weight(y),
         true_NP,
         jnp.concatenate(o_NS, axis=1),
         jnp.concatenate(log_expected, axis=1),

@@ -49,28 +49,30 @@ class SoftmaxHead:
     w_VD = jax.random.uniform(key, (num_classes, dim), minval=-limit, maxval=limit)
     return self.optimizer.init(jnp.pad(w_VD, ((0, 0), (0, width - dim))))
 
+  def total_weight(self, y: Targets) -> jax.Array:
+    """Sum of the examples' weights; 1 where there is none, so that a mean is 0."""
+    total = jnp.sum(y.w_NP)
+    return jnp.where(total > 0, total, 1)
+
+  @property
+  def logit_kind(self) -> dict:
+    """How logits are made: arguments of the operations in `largevocab.ops`."""
+    return {"absolute": self.absolute, "dtype": self.dtype}
+
   def evaluate(
     self, state: PyTree, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
-    nll_N = softmax_nll(
-      self.features(h_ND),
-      state.table.w_VD,
-      y.ids_NP,
-      y.w_NP,
-      absolute=self.absolute,
-      dtype=self.dtype,
-    )
-    return {"nll": nll_N}
+    x_ND, w_VD = self.features(h_ND), state.table.w_VD
+    return {"nll": softmax_nll(x_ND, w_VD, y.ids_NP, y.w_NP, **self.logit_kind)}
 
   def top_k(
     self, state: PyTree, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
     """The k likeliest classes and their log-probabilities, best first."""
     x_ND, w_VD = self.features(h_ND), state.table.w_VD
-    how = {"absolute": self.absolute, "dtype": self.dtype}
-    ids_NK, score_NK = top_k(x_ND, w_VD, k, **how)
-    return ids_NK, score_NK - log_normalizer(x_ND, w_VD, **how)[:, None]
+    ids_NK, o_NK = top_k(x_ND, w_VD, k, **self.logit_kind)
+    return ids_NK, o_NK - log_normalizer(x_ND, w_VD, **self.logit_kind)[:, None]
 
   def refresh(self, state: PyTree, key: jax.Array) -> PyTree:
     return state

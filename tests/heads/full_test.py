@@ -52,7 +52,7 @@ def test_backward_is_the_gradient_of_the_mean_loss(method, bias, absolute):
     w_N = y.w_NP[:, 0]
     return -(w_N * log_p_NV[jnp.arange(N), y.ids_NP[:, 0]]).sum() / w_N.sum()
 
-  w_VD = state["table"].w_VD
+  w_VD = state.table.w_VD
   loss, (dh_ND, dw_VD) = jax.value_and_grad(mean_loss, (0, 1))(h_ND, w_VD)
   step = backward(head, state, h_ND, y, KEY)
   np.testing.assert_allclose(step.loss, loss, rtol=1e-5)
@@ -67,7 +67,7 @@ def test_evaluate_and_top_k_are_dense_log_probabilities(bias, absolute):
   head = Full(bias=bias, absolute=absolute)
   h_ND, y = batch()
   state = started(head, h_ND, y)
-  log_p_NV = dense_log_p(head, state["table"].w_VD, h_ND)
+  log_p_NV = dense_log_p(head, state.table.w_VD, h_ND)
   nll_N = head.evaluate(state, h_ND, y)["nll"]
   np.testing.assert_allclose(
     nll_N, -log_p_NV[jnp.arange(N), y.ids_NP[:, 0]], rtol=1e-5, atol=1e-6
@@ -88,8 +88,8 @@ def test_training_learns_and_keeps_padding_columns_at_0(optimizer):
   for _ in range(30):
     state = update(state, backward(head, state, h_ND, y, KEY).grads, 0.5, 1.0)
   assert head.evaluate(state, h_ND, y)["nll"].mean() < 0.5 * before
-  assert state["table"].w_VD[:, D].any()
-  assert not state["table"].w_VD[:, D + 1 :].any()
+  assert state.table.w_VD[:, D].any()
+  assert not state.table.w_VD[:, D + 1 :].any()
 
 
 def test_lr_0_keeps_the_table_and_scale_scales():
@@ -97,9 +97,9 @@ def test_lr_0_keeps_the_table_and_scale_scales():
   h_ND, y = batch()
   state = head.init(KEY, np.ones(V, int), D)
   g_VD = head.backward(state, h_ND, y, KEY).grads
-  w_VD = state["table"].w_VD
-  np.testing.assert_array_equal(head.update(state, g_VD, 0.0, 1.0)["table"].w_VD, w_VD)
-  moved_VD = head.update(state, g_VD, 0.5, 0.25)["table"].w_VD
+  w_VD = state.table.w_VD
+  np.testing.assert_array_equal(head.update(state, g_VD, 0.0, 1.0).table.w_VD, w_VD)
+  moved_VD = head.update(state, g_VD, 0.5, 0.25).table.w_VD
   np.testing.assert_allclose(moved_VD, w_VD - 0.125 * g_VD, atol=1e-7)
 
 
@@ -117,7 +117,7 @@ def test_no_weight_is_no_step(method):
 
 
 def test_rows_start_uniform_and_biases_at_0():
-  w_VD = Full(init_scale=0.1).init(KEY, np.ones(1000, int), 8)["table"].w_VD
+  w_VD = Full(init_scale=0.1).init(KEY, np.ones(1000, int), 8).table.w_VD
   assert 0.099 < jnp.abs(w_VD[:, :8]).max() <= 0.1
   assert abs(w_VD[:, :8].mean()) < 0.005
   assert not w_VD[:, 8:].any()
@@ -160,7 +160,7 @@ want = backward(naive, state, h_ND, y, key)
 # Small enough for several chunks.
 head = Full(bias=False, method="examples")
 object.__setattr__(head, "budget_mib", 6 * 4 * V / 2**20)
-assert head._plan(h_ND, state["table"].w_VD).num_chunks > 1
+assert head.plan(N, state.table.w_VD).num_chunks > 1
 state = jax.device_put(state, jax.tree.map(
   lambda x: by_class if x.ndim else NamedSharding(mesh, PartitionSpec()), state))
 step = backward(head, state, h_ND, y, key)
