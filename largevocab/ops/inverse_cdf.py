@@ -47,17 +47,21 @@ def draw(key: jax.Array, weight_NV: jax.Array, m: int) -> tuple[jax.Array, jax.A
   levels = _levels(weight_NV)
   n = weight_NV.shape[0]
   ids_NM, log_q_NM = jnp.zeros((n, 1), jnp.int32), jnp.zeros((n, m))
-  total_NM = levels[0].sum(-1)
+  total_NM = levels[0].sum(-1, keepdims=True)
   u_LNM = _random_units(key, len(levels), n, m)
-  for weight_NKG, u_NM in zip(levels, u_LNM, strict=True):
-    weight_NMG = jnp.take_along_axis(weight_NKG, ids_NM[:, :, None], axis=1)
+  for level_NE, u_NM in zip(levels, u_LNM, strict=True):
+    group_G = jnp.arange(min(level_NE.shape[1], GROUP))
+    index_NMG = ids_NM[:, :, None] * GROUP + group_G[None, None, :]
+    weight_NMG = jnp.take_along_axis(
+      level_NE[:, None, :], index_NMG, axis=2, mode="fill", fill_value=0
+    )
     length_NMG = _lengths(weight_NMG, total_NM)
     pick_NM = (_cumulative(length_NMG) <= u_NM[:, :, None]).sum(-1)
     total_NM, length_NM = (
       jnp.take_along_axis(x_NMG, pick_NM[:, :, None], axis=-1)[:, :, 0]
       for x_NMG in (weight_NMG, length_NMG)
     )
-    ids_NM = ids_NM * weight_NKG.shape[-1] + pick_NM
+    ids_NM = ids_NM * GROUP + pick_NM
     log_q_NM += jnp.log(length_NM / UNIT)
   return ids_NM, log_q_NM
 
@@ -75,15 +79,14 @@ def log_law(weight_NV: jax.Array, ids_NM: jax.Array) -> jax.Array:
   sizes = check_shapes(weight_NV=weight_NV, ids_NM=ids_NM)
   levels = _levels(weight_NV)
   log_q_NM = jnp.zeros(ids_NM.shape)
-  total_NK = levels[0].sum(-1)
+  total_NK = levels[0].sum(-1, keepdims=True)
   below = GROUP ** (len(levels) - 1)  # classes under one entry of the level
-  for weight_NKG in levels:
-    total_NK = total_NK[:, : weight_NKG.shape[1]]
+  for level_NE in levels:
+    weight_NKG = _groups(level_NE)
     length_NE = _lengths(weight_NKG, total_NK).reshape(sizes["N"], -1)
     length_NM = jnp.take_along_axis(length_NE, ids_NM // below, axis=-1, mode="clip")
     log_q_NM += jnp.log(length_NM / UNIT)
-    total_NK = weight_NKG.reshape(sizes["N"], -1)
-    below //= GROUP
+    total_NK, below = level_NE, below // GROUP
   return log_q_NM
 
 
@@ -95,7 +98,7 @@ def reference_draw(
   >>> reference_draw(jax.random.key(0), np.array([[0.0, 3.0, 0.0]]), 2)
   (array([[1, 1]]), array([[0., 0.]]))
   """
-  levels = [np.asarray(level) for level in _levels(jnp.asarray(weight_NV))]
+  levels = [np.asarray(_groups(level)) for level in _levels(jnp.asarray(weight_NV))]
   u_LNM = np.asarray(_random_units(key, len(levels), len(weight_NV), m))
   ids_NM, log_q_NM = np.zeros(u_LNM.shape[1:], int), np.zeros(u_LNM.shape[1:])
   for n, i in np.ndindex(ids_NM.shape):
@@ -116,15 +119,22 @@ def _random_units(key: jax.Array, num_levels: int, n: int, m: int) -> jax.Array:
 
 
 def _levels(weight_NV: jax.Array) -> list[jax.Array]:
-  """Weights in groups, [N, K, G], and groups of their sums: from one group to all."""
-  levels, weight_NK = [], weight_NV
-  while True:
-    n, size = weight_NK.shape
-    if size <= GROUP:
-      return [weight_NK[:, None, :], *levels]
-    padded_NK = jnp.pad(weight_NK, ((0, 0), (0, -size % GROUP)))
-    levels.insert(0, padded_NK.reshape(n, -1, GROUP))
-    weight_NK = levels[0].sum(-1)
+  """Sums of groups of groups [N, E], from one group of at most 128 to the weights."""
+  levels = [weight_NV]
+  while (size := levels[0].shape[1]) > GROUP:
+    n, full = len(weight_NV), size - size % GROUP
+    whole_NE = levels[0][:, :full].reshape(n, -1, GROUP).sum(-1)
+    rest_NE = levels[0][:, full:].sum(-1, keepdims=True)  # not padded: that copies
+    both = (whole_NE, rest_NE) if full < size else (whole_NE,)
+    levels.insert(0, jnp.concatenate(both, axis=1))
+  return levels
+
+
+def _groups(level_NE: jax.Array) -> jax.Array:
+  """The entries of a level in their groups, [N, K, G]; 0 beyond the last."""
+  n, size = level_NE.shape
+  group = min(size, GROUP)
+  return jnp.pad(level_NE, ((0, 0), (0, -size % group))).reshape(n, -1, group)
 
 
 def _lengths(weight_NKG: jax.Array, total_NK: jax.Array) -> jax.Array:
