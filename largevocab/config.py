@@ -49,7 +49,7 @@ def part(kind: str, name: str, **fields: Any) -> Any:
   """A part of an experiment from a registry, by name.
 
   >>> part("sampler", "pps", power=0.75)
-  PPS(power=0.75, ...)
+  PPS(power=0.75, smoothing=1.0)
   """
   return _choose(kind, name, f"{kind}")(**fields)
 

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 
 class Targets(NamedTuple):
@@ -22,16 +24,17 @@ class Targets(NamedTuple):
   context_N: jax.Array
 
 
-def single_targets(ids_N: jax.Array, weight_N: jax.Array | None = None) -> Targets:
+def single_targets(ids_N: ArrayLike, weight_N: ArrayLike | None = None) -> Targets:
   """Targets with one true class per example, each of weight 1 unless told.
 
   >>> single_targets(np.array([3, 1])).ids_NP.shape
   (2, 1)
   """
-  ids_N = np.asarray(ids_N, np.int32) if not isinstance(ids_N, jax.Array) else ids_N
+  ids_N = jnp.asarray(ids_N, jnp.int32)
   if weight_N is None:
-    weight_N = np.ones(ids_N.shape, np.float32)
-  return Targets(ids_N[:, None], weight_N[:, None], np.zeros_like(ids_N))
+    weight_N = jnp.ones(ids_N.shape)
+  weight_N = jnp.asarray(weight_N, jnp.float32)
+  return Targets(ids_N[:, None], weight_N[:, None], jnp.zeros_like(ids_N))
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Counts:
     return len(self.unigram_V)
 
 
-def as_counts(counts: "Counts | np.ndarray") -> Counts:
+def as_counts(counts: "Counts | ArrayLike") -> Counts:
   """`Counts` from a plain array of unigram counts.
 
   >>> as_counts([5, 3, 1]).num_classes

@@ -90,7 +90,7 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
   out = exp.head.backward(state.head, h_ND, batch.y, k_head)
   g_params, g_rows_BTE = pull_back(out.dh_ND.reshape(h_BTD.shape))
   g_rows_NE = g_rows_BTE.reshape(-1, rows_BTE.shape[-1])
-  g_inputs = row_grads(batch.x.ravel(), g_rows_NE, state.inputs.w_VD.shape[0])
+  g_inputs = row_grads(batch.y.context_N, g_rows_NE, state.inputs.w_VD.shape[0])
 
   norm = jnp.sqrt(sq_norm(g_params) + sq_norm(g_inputs.rows_RD) + out.sq_norm)
   clip = exp.train.clip_norm

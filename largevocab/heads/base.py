@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple, Protocol
 
 import jax
+from jax.typing import ArrayLike
 
 from largevocab.labels import Counts, Targets
 
@@ -38,7 +39,7 @@ class Head(Protocol):
 
   refresh_every: int
 
-  def init(self, key: jax.Array, counts: "Counts | jax.Array", dim: int) -> PyTree:
+  def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> PyTree:
     """State for classes with these counts and activations of width dim."""
     ...
 
@@ -49,7 +50,7 @@ class Head(Protocol):
     ...
 
   def update(
-    self, state: PyTree, grads: PyTree, lr: jax.Array, scale: jax.Array
+    self, state: PyTree, grads: PyTree, lr: ArrayLike, scale: ArrayLike
   ) -> PyTree:
     """Applies scale * grads at rate lr and brings every statistic up to date."""
     ...

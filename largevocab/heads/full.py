@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.heads.base import HeadStep
@@ -56,14 +57,16 @@ class Full(SoftmaxHead):
     if self.budget_mib < 1:
       raise UserError(f"head.budget_mib is {self.budget_mib}; it must be at least 1")
 
-  def init(self, key: jax.Array, counts: Counts | jax.Array, dim: int) -> FullState:
+  def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> FullState:
     return FullState(self.init_table(key, as_counts(counts).num_classes, dim))
 
   def plan(self, num_examples: int, w_VD: jax.Array) -> Plan:
     """The chunks of a step."""
+    num_classes, dim = w_VD.shape
     return plan(
       num_examples,
-      *w_VD.shape,
+      num_classes,
+      dim,
       self.budget_mib * 2**20,
       method=self.method,
       compute_bytes=jnp.dtype(self.dtype).itemsize,
@@ -86,6 +89,6 @@ class Full(SoftmaxHead):
     return HeadStep(loss, dh_ND, dw_VD, sq_norm(dw_VD), {})
 
   def update(
-    self, state: FullState, grads: jax.Array, lr: jax.Array, scale: jax.Array
+    self, state: FullState, grads: jax.Array, lr: ArrayLike, scale: ArrayLike
   ) -> FullState:
     return FullState(self.optimizer.dense_update(state.table, grads, lr, scale))
