@@ -63,10 +63,9 @@ class PPS(FixedLaw):
 
   weight(c) = (count(c) + smoothing) ** power, and lam is such that the probabilities
   sum to m. Frequent classes are certain (they are summed exactly, with expected count
-  1) and the rest is sampled systematically: no class twice, and always m of them. At
-  equal m the estimate of the normaliser has a variance 6 to 400 times below that of
-  independent draws on trained language models; it is unbiased. With m >= V every class
-  is drawn.
+  1) and add no variance; the rest is sampled systematically: no class twice, and always
+  m of them. Estimates of sums over classes are unbiased. With m >= V every class is
+  drawn.
 
   Class ids ordered by count (as the data sets order them) make the draw a stratified
   one; any order is correct.
