@@ -154,7 +154,7 @@ def _lengths(weight_NKG: jax.Array, total_NK: jax.Array) -> jax.Array:
 
 
 def _cumulative(length_NKG: jax.Array) -> jax.Array:
-  """Cumulative sums as f32, exact: by a product with a triangle, as `cumsum` is slow."""
+  """Cumulative sums as f32, exact. A product with a triangle: `cumsum` is slow."""
   size = length_NKG.shape[-1]
   triangle_GG = jnp.triu(jnp.ones((size, size)))
   return jnp.matmul(
