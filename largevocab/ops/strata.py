@@ -4,7 +4,7 @@ Lay the classes along [0, K), each over a stretch as long as its expected count,
 the line into K strata of length 1. All lengths are integers in units of 2^-32, so the
 law of a draw is known exactly and every class with a positive weight can be drawn, also
 where a float32 cumulative distribution has long lost most of them (two thirds of a Zipf
-law over ten million classes). A position on the line is a stratum and a 32-bit fraction.
+law over ten million classes). A position is a stratum and a 32-bit fraction of it.
 """
 
 from typing import NamedTuple
