@@ -23,7 +23,6 @@ setup(
     "optax>=0.2.8",
     # Training: command line, checkpoints, logs.
     "absl-py>=2.1",
-    "matplotlib>=3.9",
     "ml_collections>=1.1",
     "orbax-checkpoint>=0.12",
     "tensorboard>=2.20",

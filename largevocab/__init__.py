@@ -1,5 +1,8 @@
 """Training with very large output spaces, in JAX.
 
+Heads and samplers can be used in training code of one's own; they need nothing but jax,
+flax, optax and numpy. `largevocab.main` trains whole models with them.
+
 Shape letters. The part of an array's name after the last underscore has one letter per
 axis (`h_ND`, `log_q_NM`):
 
@@ -8,7 +11,23 @@ axis (`h_ND`, `log_q_NM`):
   D width of h and of a class row           V classes
   M samples            S exactly summed     R touched rows
   K blocks, nodes, clusters, strata         L hash tables
-  C code bits          F features
+  C code bits          F features           G gates
 """
 
+from largevocab.heads import HEADS, Head, HeadStep
+from largevocab.labels import Counts, Targets, single_targets
+from largevocab.samplers import SAMPLERS, Draw, Sampler
+
 __version__ = "0.1.0"
+
+__all__ = [
+  "HEADS",
+  "SAMPLERS",
+  "Counts",
+  "Draw",
+  "Head",
+  "HeadStep",
+  "Sampler",
+  "Targets",
+  "single_targets",
+]

@@ -1,0 +1,22 @@
+"""Europarl, any language: one file, or train, valid and test.
+
+--config=configs/europarl.py:full         --config.data.train=europarl-v7.da
+--config=configs/europarl.py:sampled/pps  --config.data.train=europarl-v7.da
+
+Settings of paper 004, section 5. Left out: its weight decay.
+"""
+
+from largevocab import config as c
+
+
+def get_config(arg: str = ""):
+  a = c.parse_arg(arg, head="full")
+  return c.experiment(
+    runlocal=a.runlocal,
+    data=c.part("data", "europarl"),
+    model=c.part("model", "lstm", embed=256, hidden=512, layers=1),
+    head=c.head(a.head, num_samples=4096, init_scale=0.1),
+    optimizer=c.part("optimizer", "adagrad"),
+    train=c.Training(epochs=5, batch_size=128, unroll=20, lr=0.1, clip_norm=1.0),
+    eval=c.Evaluating(batch_size=128),
+  )

@@ -1,0 +1,24 @@
+"""The One Billion Word benchmark, about 800,000 words.
+
+--config=configs/lm1b.py:sampled/pps  --config.data.path=1-billion-word-...-output
+
+`path` is the directory as unpacked, or any with shards of the same names. Settings of
+paper 004, section 5.
+"""
+
+from largevocab import config as c
+
+
+def get_config(arg: str = ""):
+  a = c.parse_arg(arg, head="sampled/pps")
+  return c.experiment(
+    runlocal=a.runlocal,
+    data=c.part("data", "lm1b"),
+    model=c.part("model", "lstm", embed=256, hidden=2048, layers=1),
+    head=c.head(a.head, num_samples=8192, init_scale=0.1),
+    optimizer=c.part("optimizer", "adagrad"),
+    train=c.Training(epochs=5, batch_size=128, unroll=20, lr=0.1, clip_norm=1.0),
+    eval=c.Evaluating(every_epochs=0.1, batch_size=128),
+    checkpoint=c.Checkpointing(every_steps=10_000),
+    log=c.Logging(every_steps=500),
+  )

@@ -1,0 +1,267 @@
+"""Laws that every head obeys. A new head is one new row of CASES."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab.heads import HEADS, Full, Sampled
+from largevocab.labels import Counts, Targets, single_targets
+from largevocab.rows import Adagrad, Adam, RowGrads
+from largevocab.samplers import SAMPLERS
+
+N, V, D, M = 6, 13, 5, 8
+KEY = jax.random.key(3)
+
+
+CASES = {
+  "full": Full(),
+  "full, |o|, no bias": Full(absolute=True, bias=False),
+  "full, by classes": Full(method="classes", optimizer=Adam()),
+  "sampled, |o|, no bias": Sampled(num_samples=M, absolute=True, bias=False),
+  "sampled, positive corrected": Sampled(num_samples=M, correct_positive=True),
+  "sampled, adagrad": Sampled(num_samples=M, optimizer=Adagrad()),
+  "sampled, adam": Sampled(num_samples=M, optimizer=Adam()),
+  "sampled, unigram, per example": Sampled(
+    num_samples=M, sampler=SAMPLERS["unigram"](per_example=True)
+  ),
+  **{f"sampled, {s}": Sampled(num_samples=M, sampler=SAMPLERS[s]()) for s in SAMPLERS},
+}
+
+
+@pytest.fixture(params=CASES)
+def head(request):
+  return CASES[request.param]
+
+
+def test_every_head_is_tried():
+  assert {type(head) for head in CASES.values()} == set(HEADS.values())
+
+
+def counts():
+  tokens = np.random.default_rng(0).zipf(1.5, 500).clip(max=V) - 1
+  return Counts(np.bincount(tokens, minlength=V), tokens.astype(np.int32))
+
+
+def batch(seed=0, num=N):
+  rng = np.random.default_rng(seed)
+  h_ND = jnp.asarray(rng.standard_normal((num, D)), jnp.float32)
+  weight_N = rng.uniform(0.2, 1, num)
+  y = single_targets(rng.integers(0, V, num), weight_N)
+  return h_ND, y._replace(context_N=jnp.asarray(rng.integers(0, V, num), jnp.int32))
+
+
+def multi_label(y):
+  """Up to three true classes: one repeated, some padding, one example without any."""
+  rng = np.random.default_rng(1)
+  num = len(y.ids_NP)
+  ids_NP = rng.integers(0, V, (num, 3)).astype(np.int32)
+  ids_NP[0] = [4, 4, 7]
+  ids_NP[1, 1:] = V
+  ids_NP[2] = V
+  w_NP = np.where(ids_NP < V, rng.uniform(0.1, 1, (num, 3)), 0).astype(np.float32)
+  return Targets(jnp.asarray(ids_NP), jnp.asarray(w_NP), y.context_N)
+
+
+# Compiled once for each head and shape, whatever the test.
+backward = jax.jit(lambda head, *args: head.backward(*args), static_argnums=0)
+update = jax.jit(lambda head, *args: head.update(*args), static_argnums=0)
+evaluate = jax.jit(lambda head, *args: head.evaluate(*args), static_argnums=0)
+
+
+@functools.cache
+def started(head):
+  """A state after two steps, so that no gradient is zero by symmetry."""
+  state = head.init(jax.random.key(0), counts(), D)
+  for seed in range(2):
+    out = backward(head, state, *batch(seed), jax.random.key(seed))
+    state = update(head, state, out.grads, 0.5, 1.0)
+  return state
+
+
+def with_table(state, w_VD):
+  return state._replace(table=state.table._replace(w_VD=w_VD))
+
+
+def dense(grads, w_VD):
+  """A head's gradient as one of the table's shape."""
+  if isinstance(grads, RowGrads):
+    return jnp.zeros_like(w_VD).at[grads.ids_R].add(grads.rows_RD, mode="drop")
+  return grads
+
+
+def log_p(head, state, h_ND):
+  """Log-probabilities of all classes by the definition, f32[N, V]."""
+  w_VD = state.table.w_VD
+  o_NV = h_ND @ w_VD[:, :D].T
+  if head.bias:
+    o_NV = o_NV + w_VD[:, D][None, :]
+  return jax.nn.log_softmax(jnp.abs(o_NV) if head.absolute else o_NV)
+
+
+def test_state_leaves_are_distinct_arrays(head):
+  leaves = jax.tree.leaves(head.init(KEY, counts(), D))
+  assert all(isinstance(leaf, jax.Array) for leaf in leaves)
+  pointers = [leaf.unsafe_buffer_pointer() for leaf in leaves if leaf.size]
+  assert len(set(pointers)) == len(pointers)
+
+
+def test_two_steps_compile_once(head):
+  traces = []
+
+  @jax.jit
+  def step(state, h_ND, y, key):
+    traces.append(1)
+    out = head.backward(state, h_ND, y, key)
+    return head.update(state, out.grads, 0.1, out.loss)
+
+  state = head.init(KEY, counts(), D)
+  for seed in range(3):
+    state = step(state, *batch(seed), jax.random.key(seed))
+  assert len(traces) == 1
+
+
+@pytest.mark.parametrize("labels", ["one", "many"])
+def test_gradients_are_those_of_the_loss(head, labels):
+  h_ND, y = batch(5)
+  y = multi_label(y) if labels == "many" else y
+  state = started(head)
+
+  def loss(h_ND, w_VD):
+    return backward(head, with_table(state, w_VD), h_ND, y, KEY).loss
+
+  out = backward(head, state, h_ND, y, KEY)
+  dh_ND, dw_VD = jax.jit(jax.grad(loss, (0, 1)))(h_ND, state.table.w_VD)
+  np.testing.assert_allclose(out.dh_ND, dh_ND, rtol=1e-4, atol=1e-6)
+  got_VD = dense(out.grads, dw_VD)
+  np.testing.assert_allclose(got_VD, dw_VD, rtol=1e-4, atol=1e-6)
+  np.testing.assert_allclose(out.sq_norm, jnp.sum(dw_VD**2), rtol=1e-4)
+  assert np.isfinite(out.loss)
+
+
+def test_gradient_is_a_finite_difference(head):
+  """Independent of autodiff: the loss along a direction of h, draw held fixed."""
+  if isinstance(head, Sampled) and head.sampler == SAMPLERS["softmax"]():
+    pytest.skip("its draw moves with h")
+  h_ND, y = batch(6)
+  state = started(head)
+  step_ND = jax.random.normal(jax.random.key(1), h_ND.shape)
+  loss = lambda eps: backward(head, state, h_ND + eps * step_ND, y, KEY).loss
+  slope = jnp.sum(backward(head, state, h_ND, y, KEY).dh_ND * step_ND)
+  np.testing.assert_allclose((loss(1e-2) - loss(-1e-2)) / 2e-2, slope, atol=2e-3)
+
+
+def test_examples_without_weight_change_nothing(head):
+  h_ND, y = batch(7)
+  y = y._replace(w_NP=y.w_NP.at[-2:].set(0))
+  state = started(head)
+  other_h_ND = h_ND.at[-2:].set(9.0)
+  other_y = y._replace(ids_NP=y.ids_NP.at[-2:].set(V))
+  a = backward(head, state, h_ND, y, KEY)
+  b = backward(head, state, other_h_ND, other_y, KEY)
+  np.testing.assert_allclose(a.loss, b.loss, rtol=1e-6)
+  np.testing.assert_allclose(a.dh_ND[:-2], b.dh_ND[:-2], rtol=1e-5, atol=1e-7)
+  assert not a.dh_ND[-2:].any()
+  w_VD = state.table.w_VD
+  np.testing.assert_allclose(dense(a.grads, w_VD), dense(b.grads, w_VD), atol=1e-6)
+
+
+def test_no_weight_at_all_is_no_step(head):
+  h_ND, y = batch(8)
+  y = y._replace(w_NP=jnp.zeros_like(y.w_NP))
+  out = backward(head, started(head), h_ND, y, KEY)
+  assert out.loss == out.sq_norm == 0
+  assert not out.dh_ND.any()
+
+
+def test_rate_zero_keeps_parameters(head):
+  state = started(head)
+  grads = backward(head, state, *batch(9), KEY).grads
+  after = update(head, state, grads, 0.0, 1.0)
+  np.testing.assert_array_equal(after.table.w_VD, state.table.w_VD)
+
+
+def test_scale_multiplies_the_gradient(head):
+  state = started(head)
+  grads = backward(head, state, *batch(9), KEY).grads
+  tripled = jax.tree.map(lambda g: 3 * g if g.dtype == jnp.float32 else g, grads)
+  a, b = update(head, state, grads, 0.1, 3.0), update(head, state, tripled, 0.1, 1.0)
+  np.testing.assert_allclose(a.table.w_VD, b.table.w_VD, rtol=1e-5, atol=1e-7)
+
+
+def test_training_improves_the_exact_metric(head):
+  h_ND, y = batch(10)
+  state = head.init(jax.random.key(0), counts(), D)
+  before = evaluate(head, state, h_ND, y)["nll"].mean()
+  for seed in range(60):
+    grads = backward(head, state, h_ND, y, jax.random.key(seed)).grads
+    state = update(head, state, grads, 0.3, 1.0)
+  assert evaluate(head, state, h_ND, y)["nll"].mean() < 0.75 * before
+
+
+def test_probabilities_sum_to_one(head):
+  state = started(head)
+  h_ND = jnp.repeat(batch(11)[0][:1], V, axis=0)
+  nll_N = evaluate(head, state, h_ND, single_targets(np.arange(V)))["nll"]
+  np.testing.assert_allclose(jnp.exp(-nll_N).sum(), 1, rtol=1e-5)
+  np.testing.assert_allclose(-nll_N, log_p(head, state, h_ND)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_relabelled_classes_give_permuted_results(head):
+  state = started(head)
+  h_ND, y = batch(12)
+  new_V = np.random.default_rng(2).permutation(V)  # class c becomes new_V[c]
+  moved = with_table(state, state.table.w_VD[np.argsort(new_V)])
+  moved_y = y._replace(ids_NP=jnp.asarray(new_V)[y.ids_NP])
+  a, b = evaluate(head, state, h_ND, y), evaluate(head, moved, h_ND, moved_y)
+  np.testing.assert_allclose(a["nll"], b["nll"], rtol=1e-5)
+
+
+def test_top_k_is_dense_sorting(head):
+  state = started(head)
+  h_ND, _ = batch(13)
+  ids_NK, score_NK = jax.jit(head.top_k, static_argnums=2)(state, h_ND, 4)
+  want_NK, want_ids_NK = jax.lax.top_k(log_p(head, state, h_ND), 4)
+  np.testing.assert_array_equal(ids_NK, want_ids_NK)
+  np.testing.assert_allclose(score_NK, want_NK, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e4])
+def test_extreme_activations_stay_finite(head, size):
+  state = started(head)
+  h_ND, y = batch(14)
+  out = backward(head, state, size * jnp.sign(h_ND), y, KEY)
+  leaves = [out.loss, out.dh_ND, out.sq_norm, dense(out.grads, state.table.w_VD)]
+  assert all(bool(jnp.isfinite(leaf).all()) for leaf in leaves)
+  assert bool(jnp.isfinite(evaluate(head, state, size * h_ND, y)["nll"]).all())
+
+
+def test_one_example(head):
+  h_ND, y = batch(15, num=1)
+  out = backward(head, started(head), h_ND, y, KEY)
+  assert out.dh_ND.shape == (1, D)
+  assert np.isfinite(out.loss)
+
+
+@pytest.mark.parametrize("num_classes", [1, 2])
+def test_very_few_classes(head, num_classes):
+  tokens = np.arange(20, dtype=np.int32) % num_classes
+  state = head.init(KEY, Counts(np.bincount(tokens), tokens), D)
+  h_ND, y = batch(16)
+  y = y._replace(ids_NP=y.ids_NP % num_classes, context_N=jnp.zeros_like(y.context_N))
+  out = backward(head, state, h_ND, y, KEY)
+  state = update(head, state, out.grads, 0.1, 1.0)
+  nll_N = evaluate(head, state, h_ND, y)["nll"]
+  assert np.isfinite(out.loss)
+  assert bool(jnp.isfinite(nll_N).all())
+  if num_classes == 1:
+    np.testing.assert_allclose(nll_N, 0, atol=1e-6)
+    np.testing.assert_allclose(out.loss, 0, atol=1e-6)
+
+
+def test_shapes_that_disagree_are_named(head):
+  h_ND, y = batch()
+  with pytest.raises(ValueError, match="ids_NP"):
+    head.backward(started(head), h_ND[:-1], y, KEY)
