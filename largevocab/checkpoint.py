@@ -1,6 +1,9 @@
 """Checkpoints: the only file that knows orbax."""
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -31,13 +34,21 @@ class Checkpoints:
       best_mode="min",
       enable_async_checkpointing=True,
     )
-    self._manager = ocp.CheckpointManager(os.path.abspath(directory), options=options)
+    self._directory = os.path.abspath(directory)
+    try:
+      self._manager = ocp.CheckpointManager(self._directory, options=options)
+    except (OSError, ValueError) as error:
+      raise UserError(
+        f"{self._directory} is damaged or cannot be written ({_reason(error)}); delete "
+        "the checkpoint that is damaged, or make room"
+      ) from error
 
   def __enter__(self) -> "Checkpoints":
     return self
 
   def __exit__(self, *exc: object) -> None:
-    self._manager.close()
+    with self._writing():
+      self._manager.close()
 
   @property
   def latest_step(self) -> int | None:
@@ -46,25 +57,42 @@ class Checkpoints:
   def save(
     self, step: int, state: PyTree, clock: dict[str, float], valid_nll: float | None
   ) -> None:
-    """Saves the state; the step goes on while it is written."""
+    """Saves the state; the training goes on while it is written.
+
+    Raises:
+      UserError: this one or the one before cannot be written.
+    """
     if step in self._manager.all_steps():
       return
     args = ocp.args.Composite(
       state=ocp.args.StandardSave(state), clock=ocp.args.JsonSave(clock)
     )
     metrics = None if valid_nll is None else {METRIC: valid_nll}
-    self._manager.save(step, args=args, metrics=metrics)
+    with self._writing():
+      self._manager.save(step, args=args, metrics=metrics)
 
   def wait(self) -> None:
     """Returns when everything saved is on disk."""
-    self._manager.wait_until_finished()
+    with self._writing():
+      self._manager.wait_until_finished()
+
+  @contextmanager
+  def _writing(self) -> Iterator[None]:
+    """What goes wrong in the background is raised at the next call, as ValueError."""
+    try:
+      yield
+    except (OSError, ValueError) as error:
+      raise UserError(
+        f"cannot write to {self._directory} ({_reason(error)}); make room there, and "
+        "the same command goes on from the last whole checkpoint"
+      ) from error
 
   def restore(self, like: PyTree, which: str = "latest") -> tuple[PyTree, dict]:
     """State and clock of the 'latest' or the 'best' checkpoint.
 
     Args:
       like: a state of the same structure and shapes.
-      which: 'latest' or 'best'.
+      which: 'latest' or 'best'; where no loss was measured yet, the latest.
 
     Raises:
       UserError: there is none, or it does not fit.
@@ -72,17 +100,24 @@ class Checkpoints:
     best = self._manager.best_step() if which == "best" else None
     step = self._manager.latest_step() if best is None else best
     if step is None:
-      raise UserError(f"no checkpoint in {self._manager.directory}; train first")
+      raise UserError(f"there is no checkpoint in {self._directory}; train first")
     abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
     args = ocp.args.Composite(
       state=ocp.args.StandardRestore(abstract), clock=ocp.args.JsonRestore()
     )
     try:
       restored = self._manager.restore(step, args=args)
-    except (ValueError, KeyError, OSError) as error:
-      reason = str(error).splitlines()[0][:200]
+      state, clock = restored["state"], restored["clock"]
+    except (ValueError, KeyError, TypeError, OSError) as error:
       raise UserError(
-        f"checkpoint {self._manager.directory}/{step} does not fit or is damaged "
-        f"({reason}); delete that directory to go on from an older one"
+        f"checkpoint {self._directory}/{step} is damaged or of another config "
+        f"({_reason(error)}); delete that directory to go on from an older one"
       ) from error
-    return restored["state"], restored["clock"]
+    return state, clock
+
+
+def _reason(error: Exception) -> str:
+  """The innermost of the causes that orbax strings up, or else the first line."""
+  if cause := re.search(r"([^:]*) \[os_error_code=", str(error)):
+    return cause[1].strip()
+  return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

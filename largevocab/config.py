@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import os
 import types
+from collections.abc import Iterable
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -26,8 +27,8 @@ from largevocab.experiment import (
 from largevocab.heads import HEADS
 from largevocab.models import MODELS
 from largevocab.rows import OPTIMIZERS
-from largevocab.runlog import read_json
 from largevocab.samplers import SAMPLERS
+from largevocab.workdir import read_json
 
 # What may stand in a block of this name, anywhere in a config.
 REGISTRIES: dict[str, dict[str, Any]] = {
@@ -96,7 +97,7 @@ def parse_arg(arg: str | None, **defaults: Any) -> types.SimpleNamespace:
     if not equals and key not in values and position == 0 and "head" in values:
       key, equals, text = "head", "=", key
     if key not in values:
-      raise UserError(f"config argument {key!r} is unknown{_nearest(key, values)}")
+      raise UserError(f"config argument {key!r} is unknown{nearest(key, values)}")
     values[key] = _cast(f"config argument {key}", text, type(values[key]), bool(equals))
   return types.SimpleNamespace(**values)
 
@@ -140,12 +141,13 @@ def of_workdir(workdir: str) -> ConfigDict:
 
 
 def _shrink(whole: Experiment) -> Experiment:
-  fields = {"num_samples": 16} if "num_samples" in _fields(type(whole.head)) else {}
+  head: Any = whole.head
+  fields = {"num_samples": 16} if "num_samples" in _fields(type(head)) else {}
   return dataclasses.replace(
     whole,
     data=part("data", "zipf", **TINY_DATA),
     model=whole.model.clone(embed=8, hidden=8),
-    head=dataclasses.replace(whole.head, **fields),
+    head=dataclasses.replace(head, **fields),
     train=dataclasses.replace(whole.train, batch_size=4, unroll=5, max_steps=5),
     eval=Evaluating(batch_size=4, unroll=5),
     checkpoint=Checkpointing(every_steps=2),
@@ -167,12 +169,15 @@ def _to_block(key: str, value: Any) -> ConfigDict:
   if key in REGISTRIES:
     names = {cls: name for name, cls in REGISTRIES[key].items()}
     block.name = names[type(value)]
-  for name in _fields(type(value)):
+  for name, f in _fields(type(value)).items():
     inner = getattr(value, name)
     if name == "optimizer":
       continue  # the experiment's own: see `build`
-    nested = dataclasses.is_dataclass(inner)
-    block[name] = _to_block(name, inner) if nested else inner
+    if dataclasses.is_dataclass(inner):
+      inner = _to_block(name, inner)
+    elif type(f.default) is float:
+      inner = float(inner)  # so that flags may set it to any number
+    block[name] = inner
   return block
 
 
@@ -181,7 +186,7 @@ def _build_block(path: str, key: str, block: Any) -> Any:
     raise UserError(f"{path} is {block!r}; it must be a block of keys")
   if key in REGISTRIES:
     if "name" not in block:
-      raise UserError(f"{path}.name is missing; one of {_listed(REGISTRIES[key])}")
+      raise UserError(f"{path}.name is missing; one of {listed(REGISTRIES[key])}")
     cls = _choose(key, block.name, f"{path}.name")
   else:
     cls = SETTINGS[key]
@@ -201,7 +206,7 @@ def _build_block(path: str, key: str, block: Any) -> Any:
 def _check_keys(path: str, block: ConfigDict, keys: list[str]) -> None:
   for key in block:
     if key not in keys:
-      raise UserError(f"{path}.{key} is no such key{_nearest(key, keys)}")
+      raise UserError(f"{path}.{key} is no such key{nearest(key, keys)}")
   for key in keys:
     if key not in block:
       raise UserError(f"{path}.{key} is missing")
@@ -233,14 +238,25 @@ def _cast(what: str, text: str, kind: type, has_value: bool) -> Any:
 def _choose(kind: str, name: str, path: str) -> Any:
   registry = REGISTRIES[kind]
   if name not in registry:
-    raise UserError(f"{path} is {name!r}; it must be one of {_listed(registry)}")
+    raise UserError(f"{path} is {name!r}; it must be one of {listed(registry)}")
   return registry[name]
 
 
-def _listed(names) -> str:
+def listed(names: Iterable[str]) -> str:
+  """Names in order, as a message lists them.
+
+  >>> listed({"b", "a"})
+  'a, b'
+  """
   return ", ".join(sorted(names))
 
 
-def _nearest(key: str, names) -> str:
-  found = difflib.get_close_matches(key, list(names), n=1, cutoff=0.5)
-  return f"; did you mean {found[0]!r}?" if found else f"; known: {_listed(names)}"
+def nearest(name: str, names: Iterable[str]) -> str:
+  """What to add to a message about a name that is unknown.
+
+  >>> nearest("hiden", ["hidden", "layers"])
+  "; did you mean 'hidden'?"
+  """
+  names = list(names)
+  found = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+  return f"; did you mean {found[0]!r}?" if found else f"; known: {listed(names)}"

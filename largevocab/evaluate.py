@@ -1,6 +1,8 @@
 """Exact metrics of a state on a stream of tokens."""
 
+import logging
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +12,15 @@ import numpy as np
 
 from largevocab.data.batches import evaluation_batches
 from largevocab.experiment import Experiment
+from largevocab.state import State, restore
+
+_LOG = logging.getLogger("largevocab")
+_SECONDS = 10.0  # between lines that tell how far a long evaluation is
 
 
 def make_evaluate(
   exp: Experiment, first: int
-) -> Callable[[Any, np.ndarray], dict[str, float]]:
+) -> Callable[[State, np.ndarray], dict[str, float]]:
   """A function from state and tokens to weighted means of the head's exact metrics.
 
   Every token is predicted once. Where the head gives 'nll' (nats per token), 'ppl' =
@@ -34,17 +40,33 @@ def make_evaluate(
     metrics = head.evaluate(head_state, h_ND, batch.y)
     return carry, {k: jnp.sum(weight_N * v_N) for k, v_N in metrics.items()}
 
-  def evaluate(state, tokens):
+  def evaluate(state: State, tokens: np.ndarray) -> dict[str, float]:
     carry = model.initial_carry(settings.batch_size)
     sums: dict[str, float] = {}
-    shape = (settings.batch_size, settings.unroll)
-    for batch in evaluation_batches(tokens, *shape, first):
+    told = time.monotonic()
+    batches = evaluation_batches(tokens, settings.batch_size, settings.unroll, first)
+    for number, batch in enumerate(batches, 1):
       carry, part = step(state.params, state.inputs.w_VD, state.head, carry, batch)
       for key, value in part.items():
         sums[key] = sums.get(key, 0.0) + float(value)
+      if time.monotonic() > told + _SECONDS:
+        told = time.monotonic()
+        _LOG.info("evaluated %d of %d batches", number, len(batches))
     means = {key: value / len(tokens) for key, value in sums.items()}
     if "nll" in means:
       means["ppl"] = math.exp(min(means["nll"], 700.0))
     return means
 
   return evaluate
+
+
+def evaluate_workdir(exp: Experiment, workdir: str, which: str) -> dict[str, Any]:
+  """Metrics of a run's 'latest' or 'best' checkpoint on validation and test data."""
+  corpus, state = restore(exp, workdir, which)
+  _LOG.info("evaluating the state after step %d", int(state.step))
+  evaluate = make_evaluate(exp, corpus.vocabulary.eos)
+  metrics: dict[str, Any] = {"step": int(state.step)}
+  for split in ("valid", "test"):
+    values = evaluate(state, getattr(corpus, split))
+    metrics.update({f"{split}_{key}": value for key, value in values.items()})
+  return metrics

@@ -1,5 +1,6 @@
 """What defines a run: frozen dataclasses; their fields are the keys of a config."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,13 +43,11 @@ class Training:
 
   def __post_init__(self):
     for name in ("batch_size", "unroll", "lr", "epochs", "decay", "head_lr_factor"):
-      if not getattr(self, name) > 0:
+      if not 0 < getattr(self, name) < math.inf:
         raise UserError(f"train.{name} is {getattr(self, name)}; it must be positive")
-    for name in ("max_steps", "clip_norm", "hold_epochs"):
-      if getattr(self, name) < 0:
-        raise UserError(
-          f"train.{name} is {getattr(self, name)}; it must not be negative"
-        )
+    for name in ("max_steps", "clip_norm", "hold_epochs", "seed"):
+      if not 0 <= getattr(self, name) < math.inf:
+        raise UserError(f"train.{name} is {getattr(self, name)}; it must be 0 or more")
 
   def num_steps(self, steps_per_epoch: int) -> int:
     """Steps of the whole run.
@@ -56,7 +55,7 @@ class Training:
     >>> Training(epochs=2).num_steps(100)
     200
     """
-    steps = round(self.epochs * steps_per_epoch)
+    steps = max(round(self.epochs * steps_per_epoch), 1)
     return min(steps, self.max_steps) if self.max_steps else steps
 
   def learning_rate(self, step: int, steps_per_epoch: int) -> float:
@@ -85,11 +84,21 @@ class Evaluating:
   unroll: int = 20
 
   def __post_init__(self):
-    if self.batch_size <= 0 or self.unroll <= 0 or self.every_epochs < 0:
+    if min(self.batch_size, self.unroll) <= 0 or not 0 <= self.every_epochs < math.inf:
       raise UserError(
         f"eval.batch_size = {self.batch_size} and eval.unroll = {self.unroll} must be "
         f"positive, eval.every_epochs = {self.every_epochs} not negative"
       )
+
+  def every_steps(self, steps_per_epoch: int) -> int:
+    """Steps between evaluations; 0: none before the end.
+
+    >>> Evaluating(every_epochs=0.5).every_steps(100)
+    50
+    """
+    if not self.every_epochs:
+      return 0
+    return max(round(self.every_epochs * steps_per_epoch), 1)
 
 
 @dataclass(frozen=True)

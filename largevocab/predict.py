@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -12,29 +12,49 @@ from largevocab.data.vocabulary import Vocabulary
 from largevocab.errors import UserError
 from largevocab.evaluate import make_evaluate
 from largevocab.experiment import Evaluating, Experiment
-from largevocab.train import State, restore
+from largevocab.state import State, restore
 
 
 class LanguageModel(NamedTuple):
-  """A trained model and its words."""
+  """A trained model and its words.
+
+  Attributes:
+    evaluate: metrics of a state on one text.
+  """
 
   exp: Experiment
   vocabulary: Vocabulary
   state: State
+  evaluate: Callable[[State, np.ndarray], dict[str, float]]
+
+
+def language_model(
+  exp: Experiment, vocabulary: Vocabulary, state: State
+) -> LanguageModel:
+  """A model that reads one text at a time."""
+  one_stream = Evaluating(batch_size=1, unroll=exp.eval.unroll)
+  evaluate = make_evaluate(dataclasses.replace(exp, eval=one_stream), vocabulary.eos)
+  return LanguageModel(exp, vocabulary, state, evaluate)
 
 
 def load(exp: Experiment, workdir: str, which: str) -> LanguageModel:
   """The model of a run's 'latest' or 'best' checkpoint."""
   corpus, state = restore(exp, workdir, which)
-  return LanguageModel(exp, corpus.vocabulary, state)
+  return language_model(exp, corpus.vocabulary, state)
 
 
 def answer(model: LanguageModel, lines: Iterable[str], k: int) -> None:
   """Prints, for each line of text, its perplexity and the k likeliest next words.
 
-  The perplexity is that of the words of the line, after the end of a line.
+  The perplexity is that of the words of the line, after the end of a line. Words that
+  the model does not know, which it reads as `<unk>`, are named on stderr.
+
+  Raises:
+    UserError: k is larger than the vocabulary.
   """
   vocabulary = model.vocabulary
+  if k > len(vocabulary):
+    raise UserError(f"--top_k is {k}; the model has only {len(vocabulary)} words")
   for line in lines:
     words = line.split()
     if not words:
@@ -46,15 +66,12 @@ def answer(model: LanguageModel, lines: Iterable[str], k: int) -> None:
     print(" ".join(words))
     print(f"  perplexity {perplexity(model, ids):.2f} over {len(ids)} words")
     for word, log_prob in next_words(model, ids, k):
-      print(f"  {math.exp(log_prob):8.5f}  {word}")
+      print(f"  {math.exp(log_prob):8.5f}  {word}", flush=True)
 
 
 def perplexity(model: LanguageModel, ids: np.ndarray) -> float:
   """exp of the mean nll of these words, after the end of a line."""
-  one_stream = Evaluating(batch_size=1, unroll=model.exp.eval.unroll)
-  exp = dataclasses.replace(model.exp, eval=one_stream)
-  evaluate = make_evaluate(exp, model.vocabulary.eos)
-  return evaluate(model.state, ids)["ppl"]
+  return model.evaluate(model.state, ids)["ppl"]
 
 
 def next_words(
@@ -62,8 +79,6 @@ def next_words(
 ) -> list[tuple[str, float]]:
   """The k likeliest words after these, with their log-probabilities, best first."""
   exp, state = model.exp, model.state
-  if k > len(model.vocabulary):
-    raise UserError(f"--top_k is {k}, and there are {len(model.vocabulary)} words")
   x_BT = np.append(model.vocabulary.eos, ids)[None, :]
   rows_BTE = state.inputs.w_VD[x_BT]
   carry = exp.model.initial_carry(1)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from largevocab.errors import UserError
 from largevocab.heads.base import HeadStep
 from largevocab.heads.softmax import SoftmaxHead
 from largevocab.labels import Targets, as_counts
@@ -65,6 +66,14 @@ class Sampled(SoftmaxHead):
   num_samples: int = 512
   correct_positive: bool = False
   refresh_every: int = 0
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.num_samples < 1 or self.refresh_every < 0:
+      raise UserError(
+        f"head.num_samples is {self.num_samples} and head.refresh_every "
+        f"{self.refresh_every}; the one must be at least 1, the other 0"
+      )
 
   def init(self, key, counts, dim):
     counts = as_counts(counts)

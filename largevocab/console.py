@@ -1,0 +1,70 @@
+"""What a user sees: our own lines on stderr, and a mistake as one of them."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from largevocab.errors import UserError
+
+
+def run(program: Callable[[], None]) -> int:
+  """Runs a program and returns its exit status; a user's mistake is told in one line.
+
+  Other exceptions are ours, and keep their traceback.
+  """
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+  with _log_to_stderr():
+    try:
+      program()
+      return 0
+    except UserError as error:
+      return _fail(str(error))
+    except KeyboardInterrupt:
+      return _fail("interrupted; the same command goes on from the last save", 130)
+    except OSError as error:
+      place = f"{error.filename}: " if error.filename else ""
+      return _fail(f"{place}{error.strerror or error}")
+    except (MemoryError, RuntimeError) as error:
+      if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+        raise
+      return _fail(
+        "out of memory; lower train.batch_size, train.unroll or the sizes of the model "
+        f"({str(error)[:200]})"
+      )
+
+
+@contextmanager
+def _log_to_stderr() -> Iterator[None]:
+  """Shows our own lines; of others (checkpointing says much) none.
+
+  What goes wrong with checkpoints is raised as well.
+  """
+  import absl.logging
+
+  handler = logging.StreamHandler()
+  handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+  log = logging.getLogger("largevocab")
+  log.addHandler(handler)
+  log.setLevel(logging.INFO)
+  log.propagate = False
+  absl.logging.set_verbosity(absl.logging.FATAL)
+  hook, sys.unraisablehook = sys.unraisablehook, _hush
+  try:
+    yield
+  finally:
+    sys.unraisablehook = hook
+    log.removeHandler(handler)
+    log.propagate = True
+
+
+def _hush(unraisable: "sys.UnraisableHookArgs") -> None:
+  """A save that failed leaves writes behind, which find their event loop closed."""
+  if str(unraisable.exc_value) != "Event loop is closed":
+    sys.__unraisablehook__(unraisable)
+
+
+def _fail(message: str, status: int = 1) -> int:
+  print(f"error: {' '.join(message.split())}", file=sys.stderr)
+  return status

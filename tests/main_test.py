@@ -1,0 +1,400 @@
+"""The command line: whatever is wrong ends in one line; the rest works."""
+
+import json
+import lzma
+import pathlib
+import resource
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from largevocab import main
+
+REPOSITORY = pathlib.Path(__file__).parents[1]
+PTB = f"--config={REPOSITORY}/configs/ptb.py"
+TINY = f"{PTB}:sampled/pps,runlocal"
+TEXT = f"--config={REPOSITORY}/configs/text.py:full"
+LINES = "the cat sat on the mat\na dog sat on a cat\n" * 40
+
+
+@pytest.fixture
+def run(capsys):
+  """Runs the program; returns exit status, stdout and the lines on stderr."""
+
+  def call(*flags):
+    status = main.run(["main", *map(str, flags)])
+    out, err = capsys.readouterr()
+    return status, out, err.splitlines()
+
+  return call
+
+
+@pytest.fixture
+def fails(run):
+  """Runs the program; it must fail, and its last line names all of these words."""
+
+  def call(flags, *words):
+    status, out, lines = run(*flags)
+    assert status == 1
+    assert out == ""
+    assert [line for line in lines if line.startswith("error: ")] == lines[-1:]
+    for word in words:
+      assert str(word) in lines[-1]
+    return lines[-1]
+
+  return call
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp("trained") / "run"
+  assert main.run(["main", TINY, f"--workdir={workdir}"]) == 0
+  return workdir
+
+
+@pytest.fixture
+def workdir(trained, tmp_path):
+  """A copy of a finished run, to be damaged."""
+  return shutil.copytree(trained, tmp_path / "run")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+  monkeypatch.setenv("LARGEVOCAB_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize(
+  ("flags", "words"),
+  [
+    ([TINY, "--config.trian.epochs=1"], ["--config.trian.epochs", "'train'"]),
+    ([TINY, "--config.model.hiden=1"], ["--config.model.hiden", "'hidden'"]),
+    ([TINY, "--config.model.hidden=3.5"], ["--config.model.hidden=3.5", "int"]),
+    ([TINY, "--config.model.hidden=abc"], ["--config.model.hidden=abc", "int"]),
+    ([TINY, "--config.model.hidden"], ["--config.model.hidden", "value"]),
+    ([TINY, "--config.head.bias=maybe"], ["--config.head.bias=maybe", "bool"]),
+    ([TINY, "--config.train=3"], ["--config.train", "batch_size"]),
+    ([TINY, "--config.train.lr.x=3"], ["--config.train.lr.x"]),
+    ([TINY, "--config.head.name=full"], ["--config.head.name", "after the colon"]),
+    ([TINY, "--config.train.batch_size=0"], ["train.batch_size", "positive"]),
+    ([TINY, "--config.train.lr=-1"], ["train.lr", "-1", "positive"]),
+    ([TINY, "--config.train.lr=nan"], ["train.lr", "nan", "positive"]),
+    ([TINY, "--config.train.epochs=inf"], ["train.epochs", "inf"]),
+    ([TINY, "--config.train.seed=-1"], ["train.seed", "-1"]),
+    ([TINY, "--config.eval.unroll=0"], ["eval.unroll"]),
+    ([TINY, "--config.checkpoint.keep=0"], ["checkpoint.keep"]),
+    ([TINY, "--config.log.every_steps=0"], ["log.every_steps"]),
+    ([TINY, "--config.model.layers=0"], ["model.layers", "at least 1"]),
+    ([TINY, "--config.model.dropout=1.5"], ["model.dropout", "[0, 1)"]),
+    ([TINY, "--config.model.dtype=int8"], ["model.dtype", "bfloat16"]),
+    ([TINY, "--config.head.num_samples=0"], ["head.num_samples", "at least 1"]),
+    ([TINY, "--config.data.num_tokens=10"], ["10 tokens", "4 * 5", "reduce"]),
+    ([TINY, "--config.data.num_classes=1"], ["data.num_classes", "at least 2"]),
+    ([TINY, "--confg.data.num_classes=3"], ["--confg", "'config'"]),
+    ([TINY, "--wrokdir=x"], ["--wrokdir", "'workdir'"]),
+    ([TINY, "--mode=tain"], ["--mode=tain", "train"]),
+    ([TINY, "--top_k=0"], ["--top_k=0", "positive"]),
+    ([TINY, "stray"], ["'stray'"]),
+    ([], ["--config is missing"]),
+    ([PTB.replace("ptb", "pbt")], ["configs/pbt.py", "configs/ptb.py'"]),
+    ([PTB + ":fulll"], ["'fulll'", "full, sampled"]),
+    ([PTB + ":sampled/ppss"], ["'ppss'", "pps"]),
+    ([PTB + ":full/pps"], ["'full' takes no sampler", "drop"]),
+    ([PTB + ":full,runlokal"], ["'runlokal'", "'runlocal'"]),
+    ([PTB + ":full,runlocal=2"], ["runlocal", "bool"]),
+    ([PTB], ["data.path is empty"]),
+    ([PTB, "--config.data.path=/no/such"], ["data.path", "/no/such"]),
+  ],
+)
+def test_mistake_in_the_command_is_one_line(fails, tmp_path, flags, words):
+  fails([f"--workdir={tmp_path}/run", *flags], *words)
+
+
+def test_workdir_is_needed(fails):
+  fails([TINY], "--workdir is missing")
+
+
+def test_mended_command_may_use_the_same_workdir(run, fails, tmp_path):
+  fails([f"--workdir={tmp_path}", TINY, "--config.data.num_tokens=10"], "10 tokens")
+  assert run(f"--workdir={tmp_path}", TINY)[0] == 0
+
+
+@pytest.mark.parametrize(
+  ("source", "words"),
+  [
+    ("import nothing_of_this_name", ["line 1", "nothing_of_this_name"]),
+    ("\n\ndef get_config(arg)\n  pass", ["line 3", "SyntaxError"]),
+    ("def get_config(arg):\n  return arg + 1", ["line 2", "TypeError"]),
+    ("def get_config(arg):\n  return 3", ["get_config"]),
+    ("def config(arg):\n  return 3", ["get_config"]),
+  ],
+)
+def test_fault_in_a_config_file_is_one_line(fails, tmp_path, source, words):
+  path = tmp_path / "mine.py"
+  path.write_text(source)
+  fails([f"--config={path}", f"--workdir={tmp_path}/run"], path, *words)
+
+
+def write_text(path: pathlib.Path, content: bytes) -> pathlib.Path:
+  path.write_bytes(content)
+  return path
+
+
+@pytest.mark.parametrize(
+  ("name", "content", "words"),
+  [
+    ("a.txt", b"", ["no words"]),
+    ("a.txt.xz", lzma.compress(LINES.encode())[:-20], ["cut short"]),
+    ("a.txt.xz", b"no archive", ["not a sound .xz"]),
+    ("a.txt", b"the cat\n\x00\x01\n", ["line 2", "NUL"]),
+    ("a.txt", b"the cat\nthe \xff\n", ["line 2", "UTF-8"]),
+    ("a.txt", b"cat\n" * 400, ["vocabulary needs 2"]),
+    ("a.txt", b"the cat sat\n" * 20, ["tokens", "batch_size"]),
+  ],
+)
+def test_fault_in_a_text_is_one_line(fails, tmp_path, name, content, words):
+  path = write_text(tmp_path / name, content)
+  flags = [TEXT, f"--config.data.train={path}", f"--workdir={tmp_path}/run"]
+  line = fails(flags, *words)
+  assert "cat" not in line.split()[-1]
+  assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+  ("file", "damage"),
+  [
+    ("train.npy", lambda path: path.write_bytes(path.read_bytes()[:-40])),
+    ("train.npy", lambda path: path.write_bytes(b"nothing")),
+    ("vocabulary.txt", lambda path: path.write_text("one two three")),
+    ("corpus.json", lambda path: path.unlink()),
+    ("valid.npy", lambda path: np.save(path, np.full(9, 10**6, np.int32))),
+  ],
+)
+def test_damaged_cache_is_one_line(fails, tmp_path, file, damage):
+  path = write_text(tmp_path / "a.txt", LINES.encode())
+  flags = [TEXT, f"--config.data.train={path}", f"--workdir={tmp_path}/run"]
+  fails([*flags, "--config.train.batch_size=1000"], "tokens")  # encoded by now
+  (encoded,) = (tmp_path / "cache").glob("*/" + file)
+  damage(encoded)
+  fails([*flags], encoded.parent, "damaged", "delete")
+
+
+@pytest.mark.parametrize(
+  ("file", "content", "words"),
+  [
+    ("config.json", "{", ["damaged", "delete it"]),
+    ("config.json", "[]", ["damaged", "delete it"]),
+    ("result.json", "", ["damaged", "delete it"]),
+    ("result.json", "\x00\x01", ["damaged", "delete it"]),
+  ],
+)
+def test_damaged_file_of_a_run_is_one_line(fails, workdir, file, content, words):
+  (workdir / file).write_text(content)
+  fails([TINY, f"--workdir={workdir}"], workdir / file, *words)
+
+
+def damage_checkpoint(path: pathlib.Path, how: str) -> None:
+  files = [p for p in path.rglob("*") if p.is_file()]
+  data = [p for p in files if "/d/" in str(p)]
+  if how == "data cut short":
+    for p in data:
+      p.write_bytes(p.read_bytes()[:10])
+  elif how == "data gone":
+    for p in data:
+      p.unlink()
+  elif how == "state gone":
+    shutil.rmtree(path / "state")
+  elif how == "clock gone":
+    shutil.rmtree(path / "clock")
+  else:
+    for p in files:
+      p.write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+  "how", ["data cut short", "data gone", "state gone", "clock gone", "all empty"]
+)
+@pytest.mark.parametrize("mode", ["train", "evaluate"])
+def test_damaged_checkpoint_is_one_line(fails, workdir, how, mode):
+  (workdir / "result.json").unlink()
+  damage_checkpoint(workdir / "checkpoints" / "5", how)
+  flags = [f"--workdir={workdir}", f"--mode={mode}"]
+  fails([*flags, TINY], workdir / "checkpoints", "damaged", "delete")
+
+
+def test_without_the_damaged_checkpoint_it_goes_on(run, workdir):
+  expected = json.loads((workdir / "result.json").read_text())
+  (workdir / "result.json").unlink()
+  shutil.rmtree(workdir / "checkpoints" / "5")
+  status, _, lines = run(TINY, f"--workdir={workdir}")
+  assert status == 0
+  assert any(line.endswith("going on from step 4") for line in lines)
+  result = json.loads((workdir / "result.json").read_text())
+  assert result["test_nll"] == expected["test_nll"]
+
+
+def test_workdir_of_another_config_is_one_line(fails, workdir):
+  before = (workdir / "config.json").read_bytes()
+  flags = [TINY, f"--workdir={workdir}", "--config.train.lr=0.5"]
+  fails(flags, "config.train.lr = 20.0", "0.5", "another")
+  assert (workdir / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("mode", ["evaluate", "predict"])
+def test_nothing_trained_is_one_line(fails, tmp_path, mode):
+  flags = [f"--mode={mode}", f"--workdir={tmp_path}"]
+  fails(flags, tmp_path, "config.json is missing")
+  fails([*flags, TINY], tmp_path, "train first")
+  (tmp_path / "checkpoints").mkdir()
+  fails([*flags, TINY], tmp_path, "train first")
+
+
+def test_checkpoint_of_other_shapes_is_one_line(fails, trained):
+  flags = [f"--workdir={trained}", "--mode=evaluate", "--config.model.hidden=9"]
+  fails(flags, trained, "another config")
+
+
+def test_too_many_next_words_is_one_line(fails, trained):
+  flags = [f"--workdir={trained}", "--mode=predict", "--text=w3", "--top_k=2000"]
+  fails(flags, "--top_k", "2000", "1000")
+
+
+def test_workdir_that_is_no_directory_is_one_line(fails, tmp_path):
+  path = write_text(tmp_path / "file", b"mine")
+  fails([TINY, f"--workdir={path}"], path, "cannot be written")
+  fails([TINY, f"--workdir={path}/run"], path, "cannot be written")
+  assert path.read_bytes() == b"mine"
+
+
+def test_loss_that_is_not_finite_is_one_line(fails, run, tmp_path):
+  # Two steps an epoch, and a rate that grows at each epoch.
+  flags = ["--config.data.num_tokens=40", "--config.train.decay=1e15"]
+  flags += [TINY, f"--workdir={tmp_path}", "--config.train.hold_epochs=1"]
+  flags += ["--config.train.max_steps=50", "--config.train.epochs=50"]
+  line = fails([*flags, "--config.eval.every_epochs=0"], "not finite at step", "lr")
+  bad, kept = (
+    int(line.split(w)[1].split(";")[0]) for w in ("at step ", "save is of step ")
+  )
+  assert 0 < kept <= bad
+  assert (tmp_path / "checkpoints" / str(kept)).is_dir()
+  assert not (tmp_path / "result.json").exists()
+  steps = [json.loads(x)["step"] for x in (tmp_path / "metrics.jsonl").open()]
+  assert max(steps) <= bad
+  status, out, _ = run(f"--workdir={tmp_path}", "--mode=evaluate")
+  assert status == 0
+  assert json.loads(out)["step"] == kept
+
+
+@pytest.fixture
+def small_files():
+  """Files may not grow beyond 20 kB: as a full disk, but sooner."""
+  soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+  yield
+  resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_full_disk_under_a_checkpoint_is_one_line(fails, tmp_path, small_files):
+  flags = [TINY, f"--workdir={tmp_path}", "--config.train.max_steps=50"]
+  fails(flags, tmp_path / "checkpoints", "cannot write", "File too large", "make room")
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="no /dev/full")
+def test_full_disk_under_the_metrics_is_one_line(fails, run, tmp_path):
+  (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+  flags = [TINY, f"--workdir={tmp_path}"]
+  fails(flags, tmp_path / "metrics.jsonl", "No space left", "make room")
+  (tmp_path / "metrics.jsonl").unlink()
+  assert run(*flags)[0] == 0
+
+
+def test_lines_of_a_run(run, tmp_path):
+  status, out, lines = run(TINY, f"--workdir={tmp_path}")
+  assert status == 0
+  assert out == ""
+  first, second, *_, last = lines
+  assert "training zipf with lstm and sampled/pps on " in first
+  assert "1000 training tokens, 1000 words" in second
+  assert "5 steps" in second
+  assert len([line for line in lines if "step 3/5 (60.0 %)" in line]) == 1
+  assert len([line for line in lines if "step 5  valid  nll" in line]) == 1
+  assert "test_ppl" in last
+  assert last.endswith(f"tensorboard --logdir {tmp_path}")
+  again = run(TINY, f"--workdir={tmp_path}")[2]
+  assert [line[9:] for line in again] == [last[9:]]  # but for the time of day
+
+
+def test_evaluate_prints_one_object(run, trained):
+  result = json.loads((trained / "result.json").read_text())
+  for which in ("latest", "best"):
+    status, out, _ = run(
+      "--mode=evaluate", f"--workdir={trained}", f"--checkpoint={which}"
+    )
+    assert status == 0
+    metrics = json.loads(out)
+    assert metrics["step"] == 5
+    assert metrics["test_nll"] == result["test_nll"]
+    assert metrics["valid_ppl"] == result["valid_ppl"]
+
+
+def test_flags_of_the_config_hold_in_evaluation(run, trained):
+  flags = ("--mode=evaluate", f"--workdir={trained}", "--config.eval.batch_size=7")
+  status, out, _ = run(*flags)
+  assert status == 0
+  result = json.loads((trained / "result.json").read_text())
+  assert json.loads(out)["test_nll"] == pytest.approx(result["test_nll"], rel=1e-2)
+
+
+def test_help(run):
+  status, out, _ = run("--help")
+  assert status == 0
+  assert "--workdir" in out
+  assert "python -m largevocab.main" in out
+
+
+def start(*args, text=""):
+  return subprocess.run(
+    [sys.executable, *args],
+    cwd=REPOSITORY,
+    input=text,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+
+
+def test_program_ends_in_one_line():
+  done = start("-m", "largevocab.main", "--config=configs/pbt.py", "--workdir=/no/such")
+  assert done.returncode == 1
+  assert done.stdout == ""
+  (line,) = done.stderr.splitlines()
+  assert line.startswith("error: --config: there is no file configs/pbt.py")
+
+
+def test_program_prints_only_our_lines(trained):
+  flags = ["--mode=predict", f"--workdir={trained}", "--top_k=2"]
+  done = start("-m", "largevocab.main", *flags, text="w3 w4\n\nnonsense w5\n")
+  assert done.returncode == 0
+  assert done.stderr.splitlines() == ["not in the vocabulary: nonsense"]
+  lines = done.stdout.splitlines()
+  assert [lines[i] for i in (0, 4)] == ["w3 w4", "nonsense w5"]
+  assert [line.split()[0] for line in lines] == [
+    *("w3", "perplexity", *[line.split()[0] for line in lines[2:4]]),
+    *("nonsense", "perplexity", *[line.split()[0] for line in lines[6:8]]),
+  ]
+
+
+def test_full_disk_in_the_program_is_one_line(tmp_path):
+  source = (
+    "import resource, sys; from largevocab import main;"
+    "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY));"
+    "sys.exit(main.run(sys.argv))"
+  )
+  done = start("-c", source, TINY, f"--workdir={tmp_path}")
+  assert done.returncode == 1
+  lines = done.stderr.splitlines()
+  assert [x for x in lines if x.startswith("error: ")] == lines[-1:]
+  assert "Traceback" not in done.stderr
+  assert "cannot write" in lines[-1]
