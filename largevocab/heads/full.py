@@ -13,6 +13,7 @@ from largevocab.heads.base import HeadStep
 from largevocab.heads.softmax import SoftmaxHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.full_softmax import softmax_loss
+from largevocab.ops.normalizer import softmax_nll
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax_plan import METHODS, Plan, plan
 from largevocab.rows import Table, sq_norm
@@ -33,13 +34,13 @@ class Full(SoftmaxHead):
   Exact. The chunks chosen are logged when a step is traced.
 
   Attributes:
-    method: 'auto', or 'reference' (all logits at once), 'examples', 'classes': what a
-      chunk is made of. Use 'examples' with a table sharded over classes.
+    method: 'auto', or how to cut: see `largevocab.ops.softmax_plan.plan`. 'reference'
+      holds all logits at once. A table sharded over classes needs 'examples'.
     budget_mib: temporary memory for loss and gradient.
     refresh_every: there is nothing to refresh.
 
   Source: paper 000 equation 1, equation 11 for `absolute`.
-  Cost: 3 (examples) or 4 (classes) products of N V D a step, and a dense update.
+  Cost: 3 products of N V D a step, or 4 by classes, and a dense update.
 
   >>> head = Full(bias=False)
   >>> head.init(jax.random.key(0), [3, 2, 1], 4).table.w_VD.shape
@@ -92,3 +93,15 @@ class Full(SoftmaxHead):
     self, state: FullState, grads: jax.Array, lr: ArrayLike, scale: ArrayLike
   ) -> FullState:
     return FullState(self.optimizer.dense_update(state.table, grads, lr, scale))
+
+  def evaluate(
+    self, state: FullState, h_ND: jax.Array, y: Targets
+  ) -> dict[str, jax.Array]:
+    """{'nll': f32[N]}, exact, in nats."""
+    if self.method != "examples":
+      return super().evaluate(state, h_ND, y)
+    # Chunks of classes would gather a table that is sharded over them.
+    x_ND, w_VD = self.features(h_ND), state.table.w_VD
+    how = self.plan(len(h_ND), w_VD)
+    kind = self.logit_kind
+    return {"nll": softmax_nll(x_ND, w_VD, y.ids_NP, y.w_NP, how=how, **kind)}

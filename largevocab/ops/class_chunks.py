@@ -1,6 +1,7 @@
 """Classes in even chunks: the logits of a few classes at a time, never [N, V]."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +18,22 @@ class Chunks(NamedTuple):
 def even_chunks(total: int, at_most: int) -> Chunks:
   """Chunks of at most `at_most`, evened out so that little of the last is wasted.
 
+  Several chunks have a multiple of 8, which is no multiple of 1024 if that can be
+  helped: rows 4 KiB apart fall on the same lines of a cache.
+
   >>> even_chunks(10_000, 8192)
   Chunks(num=2, size=5000)
+  >>> even_chunks(4096, 1100)
+  Chunks(num=4, size=1032)
   >>> even_chunks(10, 100)
   Chunks(num=1, size=10)
   """
-  num = -(-total // max(1, min(at_most, total)))
+  at_most = max(1, min(at_most, total))
+  num = -(-total // at_most)
   size = -(-total // num)
+  if num > 1:
+    size = -(-size // 8) * 8
+    size = min(size + 8 * (size % 1024 == 0), at_most)
   return Chunks(-(-total // size), size)
 
 
@@ -51,6 +61,35 @@ def class_chunk(w_VD: jax.Array, i: jax.Array, size: int) -> ClassChunk:
   start = jnp.minimum(i * size, w_VD.shape[0] - size)
   rows_VD = lax.dynamic_slice_in_dim(w_VD, start, size)
   return ClassChunk(start, rows_VD, start + jnp.arange(size) >= i * size)
+
+
+def scan_classes(
+  body: Callable[[Any, ClassChunk, Any], tuple[Any, Any]],
+  init: Any,
+  w_VD: jax.Array,
+  size: int,
+  xs: Any = None,
+) -> tuple[Any, Any]:
+  """`lax.scan` over the chunks of a table: body(carry, chunk, x) -> carry, y.
+
+  One chunk is the table itself, neither sliced nor looped over: it may be sharded.
+
+  >>> add = lambda total, chunk, _: (total + (chunk.w_VD.T @ chunk.is_new_V)[0], None)
+  >>> [float(scan_classes(add, 0.0, jnp.ones((5, 1)), size)[0]) for size in (2, 5)]
+  [5.0, 5.0]
+  """
+  chunks = even_chunks(w_VD.shape[0], size)
+  if chunks.num == 1:
+    all_V = jnp.ones(chunks.size, bool)
+    x = jax.tree.map(lambda x: x[0], xs)
+    carry, y = body(init, ClassChunk(jnp.int32(0), w_VD, all_V), x)
+    return carry, jax.tree.map(lambda y: y[None], y)
+
+  def step(carry, i_and_x):
+    i, x = i_and_x
+    return body(carry, class_chunk(w_VD, i, chunks.size), x)
+
+  return lax.scan(step, init, (jnp.arange(chunks.num), xs))
 
 
 def ids_in_chunk(ids: jax.Array, start: jax.Array, is_new_V: jax.Array) -> jax.Array:

@@ -12,19 +12,18 @@ import jax.numpy as jnp
 from jax import lax
 
 from largevocab.ops.class_chunks import (
-  class_chunk,
   compute_dtype,
   even_chunks,
   ids_in_chunk,
   logits,
   product,
+  scan_classes,
 )
 from largevocab.ops.normalizer import (
   example_chunks,
   nll_of,
+  normalize,
   normalize_by_classes,
-  normalize_by_examples,
-  normalized_logits,
   score,
   unchunked,
 )
@@ -79,33 +78,39 @@ def softmax_loss_by_examples(
   ids_NP: jax.Array,
   w_NP: jax.Array,
   *,
-  size: int,
+  examples: int,
+  classes: int | None = None,
   absolute: bool = False,
   dtype=None,
 ) -> jax.Array:
-  """`softmax_loss_naive`, `size` examples at a time.
+  """`softmax_loss_naive`, some examples at a time.
 
   When differentiated, the forward pass computes the gradient of each chunk while it
-  has the logits. A table sharded over classes stays sharded.
+  has the logits.
 
   Args:
-    size: examples a chunk. The others: see `softmax_loss_naive`.
+    examples: how many a chunk.
+    classes: how many of their logits to go through at a time: few stay in the cache. By
+      default all, with which a table sharded over classes stays sharded.
+    The others: see `softmax_loss_naive`.
 
   Returns:
     f32[], nats.
 
-  Cost: 3 products of N V D; holds [size, V] and the larger of [size, V] and [V, D].
+  Cost: 3 products of N V D. Holds [examples, V] and [examples, classes]; by default
+    [V, D] if that is larger.
 
   >>> h_ND, w_VD = jnp.eye(3), jnp.eye(3)
   >>> ids_NP, w_NP = jnp.arange(3)[:, None], jnp.ones((3, 1))
-  >>> loss = softmax_loss_by_examples(h_ND, w_VD, ids_NP, w_NP, size=2)
+  >>> loss = softmax_loss_by_examples(h_ND, w_VD, ids_NP, w_NP, examples=2)
   >>> jnp.allclose(loss, softmax_loss_naive(h_ND, w_VD, ids_NP, w_NP)).item()
   True
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD, ids_NP=ids_NP, w_NP=w_NP)
-  size = even_chunks(h_ND.shape[0], size).size
+  examples = even_chunks(h_ND.shape[0], examples).size
+  classes = even_chunks(w_VD.shape[0], classes or w_VD.shape[0]).size
   dtype = compute_dtype(h_ND, w_VD, dtype)
-  return _by_examples(h_ND, w_VD, ids_NP, w_NP, size, absolute, dtype)
+  return _by_examples(h_ND, w_VD, ids_NP, w_NP, examples, classes, absolute, dtype)
 
 
 def softmax_loss_by_classes(
@@ -114,33 +119,34 @@ def softmax_loss_by_classes(
   ids_NP: jax.Array,
   w_NP: jax.Array,
   *,
-  size: int,
+  classes: int,
   absolute: bool = False,
   dtype=None,
 ) -> jax.Array:
-  """`softmax_loss_naive`, `size` classes at a time.
+  """`softmax_loss_naive`, some classes at a time.
 
   The backward pass computes the logits again. The gradient of the table is written
   chunk by chunk: there is no second array of its size.
 
   Args:
-    size: classes a chunk. The others: see `softmax_loss_naive`.
+    classes: how many a chunk.
+    The others: see `softmax_loss_naive`.
 
   Returns:
     f32[], nats.
 
-  Cost: 4 products of N V D; holds [N, size] twice.
+  Cost: 4 products of N V D; holds [N, classes] twice.
 
   >>> h_ND, w_VD = jnp.eye(3), jnp.eye(3)
   >>> ids_NP, w_NP = jnp.arange(3)[:, None], jnp.ones((3, 1))
-  >>> loss = softmax_loss_by_classes(h_ND, w_VD, ids_NP, w_NP, size=2)
+  >>> loss = softmax_loss_by_classes(h_ND, w_VD, ids_NP, w_NP, classes=2)
   >>> jnp.allclose(loss, softmax_loss_naive(h_ND, w_VD, ids_NP, w_NP)).item()
   True
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD, ids_NP=ids_NP, w_NP=w_NP)
-  size = even_chunks(w_VD.shape[0], size).size
+  classes = even_chunks(w_VD.shape[0], classes).size
   dtype = compute_dtype(h_ND, w_VD, dtype)
-  return _by_classes(h_ND, w_VD, ids_NP, w_NP, size, absolute, dtype)
+  return _by_classes(h_ND, w_VD, ids_NP, w_NP, classes, absolute, dtype)
 
 
 def softmax_loss(
@@ -153,7 +159,7 @@ def softmax_loss(
   absolute: bool = False,
   dtype=None,
 ) -> jax.Array:
-  """`softmax_loss_naive` by the method and chunk size of the plan.
+  """`softmax_loss_naive` by the method and chunks of the plan.
 
   >>> from largevocab.ops.softmax_plan import plan
   >>> w_VD, how = jnp.zeros((5, 3)), plan(2, 5, 3, 2**20)
@@ -161,10 +167,14 @@ def softmax_loss(
   >>> f"{softmax_loss(jnp.ones((2, 3)), w_VD, ids_NP, w_NP, how):.4f}"  # log 5
   '1.6094'
   """
+  by_examples = functools.partial(
+    softmax_loss_by_examples, examples=how.examples, classes=how.classes
+  )
   loss = {
     "reference": softmax_loss_naive,
-    "examples": functools.partial(softmax_loss_by_examples, size=how.size),
-    "classes": functools.partial(softmax_loss_by_classes, size=how.size),
+    "examples": by_examples,
+    "tiles": by_examples,
+    "classes": functools.partial(softmax_loss_by_classes, classes=how.classes),
   }[how.method]
   return loss(h_ND, w_VD, ids_NP, w_NP, absolute=absolute, dtype=dtype)
 
@@ -185,29 +195,50 @@ def _dlogits(o_NV, normalized, ids_NP, w_NP, absolute):
   return do_NV.at[jnp.arange(len(w_NP))[:, None], ids_NP].add(-w_NP, mode="drop")
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
-def _by_examples(h_ND, w_VD, ids_NP, w_NP, size, absolute, dtype):
-  normalized = normalize_by_examples(h_ND, w_VD, ids_NP, size, absolute, dtype)
+def _add_class_chunk(
+  gradients, chunk, o_NV, h_ND, ids_NP, w_NP, normalized, absolute, dtype
+):
+  """Adds to (dh_ND, dw_VD) what comes through the logits of a chunk of classes."""
+  dh_ND, dw_VD = gradients
+  ids_NP = ids_in_chunk(ids_NP, chunk.start, chunk.is_new_V)
+  do_NV = _dlogits(o_NV, normalized, ids_NP, w_NP, absolute)
+  do_NV = jnp.where(chunk.is_new_V[None], do_NV, 0)
+  dh_ND += product("nv,vd->nd", do_NV, chunk.w_VD, dtype)
+  rows_VD = lax.dynamic_slice_in_dim(dw_VD, chunk.start, len(chunk.w_VD))
+  rows_VD += product("nv,nd->vd", do_NV, h_ND, dtype).astype(dw_VD.dtype)
+  return dh_ND, lax.dynamic_update_slice_in_dim(dw_VD, rows_VD, chunk.start, 0)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6, 7))
+def _by_examples(h_ND, w_VD, ids_NP, w_NP, examples, classes, absolute, dtype):
+  normalized = normalize(h_ND, w_VD, ids_NP, examples, classes, absolute, dtype)
   return _loss(normalized, w_NP, absolute)
 
 
-def _by_examples_forward(h_ND, w_VD, ids_NP, w_NP, size, absolute, dtype):
+def _by_examples_forward(h_ND, w_VD, ids_NP, w_NP, examples, classes, absolute, dtype):
   N, V = h_ND.shape[0], w_VD.shape[0]
-  cast_w_VD = w_VD.astype(dtype)
+  # A few rows at a time are cast when they are needed.
+  cast_w_VD = w_VD.astype(dtype) if classes == V else w_VD
+  sum_dtype = jnp.promote_types(dtype, jnp.float32)
 
-  def add_chunk(dw_VD, chunk):
+  def add_examples(dw_VD, chunk):
     h_ND, ids_NP, w_NP = chunk
-    o_NV = logits(h_ND, cast_w_VD, dtype)
-    normalized = normalized_logits(o_NV, ids_NP, absolute)
-    do_NV = _dlogits(o_NV, normalized, ids_NP, w_NP, absolute)
-    dh_ND = product("nv,vd->nd", do_NV, cast_w_VD, dtype)
-    dw_VD += product("nv,nd->vd", do_NV, h_ND, dtype)
+    normalized, o_KNV = normalize_by_classes(
+      h_ND, cast_w_VD, ids_NP, classes, absolute, dtype, keep=True
+    )
+
+    def add_classes(gradients, chunk, o_NV):
+      rest = h_ND, ids_NP, w_NP, normalized, absolute, dtype
+      return _add_class_chunk(gradients, chunk, o_NV, *rest), None
+
+    gradients = jnp.zeros(h_ND.shape, sum_dtype), dw_VD
+    (dh_ND, dw_VD), _ = scan_classes(add_classes, gradients, cast_w_VD, classes, o_KNV)
     return dw_VD, (dh_ND, normalized)
 
   dw_VD, stacked = lax.scan(
-    add_chunk,
-    jnp.zeros(w_VD.shape, jnp.promote_types(dtype, jnp.float32)),
-    example_chunks(size, (h_ND, 0), (ids_NP, V), (w_NP, 0)),
+    add_examples,
+    jnp.zeros(w_VD.shape, sum_dtype),
+    example_chunks(examples, (h_ND, 0), (ids_NP, V), (w_NP, 0)),
   )
   dh_ND, normalized = unchunked(stacked, N)
   gradients = (
@@ -218,7 +249,7 @@ def _by_examples_forward(h_ND, w_VD, ids_NP, w_NP, size, absolute, dtype):
   return _loss(normalized, w_NP, absolute), gradients
 
 
-def _by_examples_backward(size, absolute, dtype, gradients, g):
+def _by_examples_backward(examples, classes, absolute, dtype, gradients, g):
   dh_ND, dw_VD, dw_NP = (x * g.astype(x.dtype) for x in gradients)
   return dh_ND, dw_VD, None, dw_NP
 
@@ -227,45 +258,28 @@ _by_examples.defvjp(_by_examples_forward, _by_examples_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
-def _by_classes(h_ND, w_VD, ids_NP, w_NP, size, absolute, dtype):
-  return _by_classes_forward(h_ND, w_VD, ids_NP, w_NP, size, absolute, dtype)[0]
+def _by_classes(h_ND, w_VD, ids_NP, w_NP, classes, absolute, dtype):
+  return _by_classes_forward(h_ND, w_VD, ids_NP, w_NP, classes, absolute, dtype)[0]
 
 
-def _by_classes_forward(h_ND, w_VD, ids_NP, w_NP, size, absolute, dtype):
-  normalized = normalize_by_classes(h_ND, w_VD, ids_NP, size, absolute, dtype)
+def _by_classes_forward(h_ND, w_VD, ids_NP, w_NP, classes, absolute, dtype):
+  normalized, _ = normalize_by_classes(h_ND, w_VD, ids_NP, classes, absolute, dtype)
   residuals = h_ND, w_VD, ids_NP, w_NP, normalized
   return _loss(normalized, w_NP, absolute), residuals
 
 
-def _by_classes_backward(size, absolute, dtype, residuals, g):
+def _by_classes_backward(classes, absolute, dtype, residuals, g):
   h_ND, w_VD, ids_NP, w_NP, normalized = residuals
   cast_h_ND = h_ND.astype(dtype)
 
-  def add_chunk(carry, i):
-    dh_ND, dw_VD = carry
-    chunk = class_chunk(w_VD, i, size)
-    chunk_w_VD = chunk.w_VD.astype(dtype)
-    ids = ids_in_chunk(ids_NP, chunk.start, chunk.is_new_V)
-    o_NV = logits(cast_h_ND, chunk_w_VD, dtype)
-    do_NV = _dlogits(o_NV, normalized, ids, g * w_NP, absolute)
-    do_NV = jnp.where(chunk.is_new_V[None], do_NV, 0)
-    dh_ND += product("nv,vd->nd", do_NV, chunk_w_VD, dtype)
-    rows_VD = product("nv,nd->vd", do_NV, cast_h_ND, dtype).astype(dw_VD.dtype)
-    old_VD = lax.dynamic_slice_in_dim(dw_VD, chunk.start, size)
-    rows_VD = jnp.where(chunk.is_new_V[:, None], rows_VD, old_VD)
-    return (
-      dh_ND,
-      lax.dynamic_update_slice_in_dim(dw_VD, rows_VD, chunk.start, 0),
-    ), None
+  def add_classes(gradients, chunk, _):
+    o_NV = logits(cast_h_ND, chunk.w_VD, dtype)
+    rest = cast_h_ND, ids_NP, g * w_NP, normalized, absolute, dtype
+    return _add_class_chunk(gradients, chunk, o_NV, *rest), None
 
-  (dh_ND, dw_VD), _ = lax.scan(
-    add_chunk,
-    (
-      jnp.zeros(h_ND.shape, jnp.promote_types(dtype, jnp.float32)),
-      jnp.zeros_like(w_VD),
-    ),
-    jnp.arange(even_chunks(w_VD.shape[0], size).num),
-  )
+  dh_ND = jnp.zeros(h_ND.shape, jnp.promote_types(dtype, jnp.float32))
+  gradients = dh_ND, jnp.zeros_like(w_VD)
+  (dh_ND, dw_VD), _ = scan_classes(add_classes, gradients, w_VD, classes)
   dw_NP = g * nll_of(normalized, absolute)
   return dh_ND.astype(h_ND.dtype), dw_VD, None, dw_NP.astype(w_NP.dtype)
 

@@ -7,11 +7,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from largevocab.ops.class_chunks import (
-  class_chunk,
   compute_dtype,
-  even_chunks,
   ids_in_chunk,
   logits,
+  scan_classes,
 )
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax_plan import Plan, plan
@@ -47,14 +46,6 @@ def at_ids(o_NV: jax.Array, ids_NP: jax.Array) -> jax.Array:
   return jnp.take_along_axis(o_NV, ids_NP, axis=1, mode="fill", fill_value=0)
 
 
-def normalized_logits(o_NV: jax.Array, ids_NP: jax.Array, absolute: bool) -> Normalized:
-  """From all logits at once."""
-  s_NV = score(o_NV, absolute)
-  max_N = s_NV.max(axis=1)
-  sum_N = jnp.exp(s_NV - max_N[:, None]).sum(axis=1)
-  return Normalized(max_N, sum_N, at_ids(o_NV, ids_NP))
-
-
 def nll_of(normalized: Normalized, absolute: bool) -> jax.Array:
   """f32[N, P], nats, of the given classes."""
   max_N, sum_N, o_NP = normalized
@@ -65,31 +56,32 @@ def normalize_by_classes(
   h_ND: jax.Array,
   w_VD: jax.Array,
   ids_NP: jax.Array,
-  size: int,
+  classes: int,
   absolute: bool,
   dtype,
-) -> Normalized:
-  """`size` classes at a time, with a running maximum."""
+  *,
+  keep: bool = False,
+) -> tuple[Normalized, jax.Array | None]:
+  """`classes` at a time, with a running maximum; and if asked to `keep` them, the
+  logits of all chunks, stacked."""
 
-  def add_chunk(so_far, i):
+  def add_chunk(so_far, chunk, _):
     max_N, sum_N, o_NP = so_far
-    chunk = class_chunk(w_VD, i, size)
     o_NV = logits(h_ND, chunk.w_VD, dtype)
     s_NV = jnp.where(chunk.is_new_V[None], score(o_NV, absolute), -jnp.inf)
     new_max_N = jnp.maximum(max_N, s_NV.max(axis=1))
     sum_N = sum_N * jnp.exp(max_N - new_max_N)
     sum_N += jnp.exp(s_NV - new_max_N[:, None]).sum(axis=1)
     o_NP += at_ids(o_NV, ids_in_chunk(ids_NP, chunk.start, chunk.is_new_V))
-    return Normalized(new_max_N, sum_N, o_NP), None
+    return Normalized(new_max_N, sum_N, o_NP), o_NV if keep else None
 
-  chunks = even_chunks(w_VD.shape[0], size)
   N, sum_dtype = h_ND.shape[0], jnp.promote_types(dtype, jnp.float32)
   init = Normalized(
     jnp.full(N, -jnp.inf, sum_dtype),
     jnp.zeros(N, sum_dtype),
     jnp.zeros(ids_NP.shape, sum_dtype),
   )
-  return lax.scan(add_chunk, init, jnp.arange(chunks.num))[0]
+  return scan_classes(add_chunk, init, w_VD, classes)
 
 
 def example_chunks(size: int, *arrays_and_fills) -> list[jax.Array]:
@@ -114,33 +106,26 @@ def unchunked(chunks, num: int):
   return jax.tree.map(join, chunks)
 
 
-def normalize_by_examples(
+def normalize(
   h_ND: jax.Array,
   w_VD: jax.Array,
   ids_NP: jax.Array,
-  size: int,
+  examples: int,
+  classes: int,
   absolute: bool,
   dtype,
 ) -> Normalized:
-  """`size` examples at a time."""
+  """`examples` at a time, of each `classes` at a time."""
   N, V = h_ND.shape[0], w_VD.shape[0]
-  cast_w_VD = w_VD.astype(dtype)
 
   def one_chunk(chunk):
     h_ND, ids_NP = chunk
-    return normalized_logits(logits(h_ND, cast_w_VD, dtype), ids_NP, absolute)
+    return normalize_by_classes(h_ND, w_VD, ids_NP, classes, absolute, dtype)[0]
 
-  chunks = example_chunks(size, (h_ND, 0), (ids_NP, V))
+  if examples >= N:
+    return one_chunk((h_ND, ids_NP))
+  chunks = example_chunks(examples, (h_ND, 0), (ids_NP, V))
   return unchunked(lax.map(one_chunk, chunks), N)
-
-
-def normalize(
-  h_ND: jax.Array, w_VD: jax.Array, ids_NP: jax.Array, absolute: bool, dtype, how: Plan
-) -> Normalized:
-  """By the method and chunk size of the plan."""
-  dtype = compute_dtype(h_ND, w_VD, dtype)
-  by = normalize_by_classes if how.method == "classes" else normalize_by_examples
-  return by(h_ND, w_VD, ids_NP, how.size, absolute, dtype)
 
 
 def log_normalizer(
@@ -172,8 +157,7 @@ def log_normalizer(
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD)
   ids_NP = jnp.zeros((h_ND.shape[0], 0), jnp.int32)
-  how = how or _for_evaluation(h_ND, w_VD)
-  max_N, sum_N, _ = normalize(h_ND, w_VD, ids_NP, absolute, dtype, how)
+  max_N, sum_N, _ = _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how)
   return max_N + jnp.log(sum_N)
 
 
@@ -212,13 +196,15 @@ def softmax_nll(
   '1.6094'
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD, ids_NP=ids_NP, w_NP=w_NP)
-  how = how or _for_evaluation(h_ND, w_VD)
-  normalized = normalize(h_ND, w_VD, ids_NP, absolute, dtype, how)
+  normalized = _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how)
   weight_N = w_NP.sum(axis=1)
   nll_N = (w_NP * nll_of(normalized, absolute)).sum(axis=1)
   return jnp.where(weight_N > 0, nll_N / jnp.where(weight_N > 0, weight_N, 1), 0)
 
 
-def _for_evaluation(h_ND: jax.Array, w_VD: jax.Array) -> Plan:
-  V, D = w_VD.shape
-  return plan(h_ND.shape[0], V, D, _BUDGET, method="classes")
+def _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how):
+  if how is None:
+    V, D = w_VD.shape
+    how = plan(h_ND.shape[0], V, D, _BUDGET, method="classes")
+  dtype = compute_dtype(h_ND, w_VD, dtype)
+  return normalize(h_ND, w_VD, ids_NP, how.examples, how.classes, absolute, dtype)

@@ -2,47 +2,51 @@
 
 from typing import NamedTuple
 
+import jax
+
 from largevocab.ops.class_chunks import even_chunks
 
-METHODS = ("auto", "reference", "examples", "classes")
-
+METHODS = ("auto", "reference", "tiles", "examples", "classes")
 _MIB = 2**20
-# Fewer examples a chunk make the gradient of the table, which each chunk adds to as a
-# whole, dearer than the logits.
-_MIN_EXAMPLES = 128
-# Logits of one chunk of classes. They are passed over several times: past the cache
-# they are bound by memory.
+# Logits of a chunk and gradient of its rows: they are passed over several times.
 _CACHE_BYTES = 8 * _MIB
 # But each step of a loop costs some launches.
-_MAX_CHUNKS = 128
+_MAX_STEPS = 128
+# Each chunk of examples reads the table twice, and reads and writes its gradient: with
+# fewer examples this takes longer than to compute the logits once more.
+_MIN_EXAMPLES = {"cpu": 64}
+_MIN_EXAMPLES_ELSEWHERE = 1024
 
 
 class Plan(NamedTuple):
   """A way to compute an exact softmax.
 
   Attributes:
-    method: 'reference' (all logits at once), 'examples' or 'classes' (chunks of).
-    size: examples or classes a chunk.
+    method: 'reference' (all logits at once), 'examples' or 'classes' (chunks of), or
+      'tiles' (chunks of examples, of each its logits in chunks of classes).
+    examples: how many a chunk.
+    classes: how many a chunk.
     num_chunks: number of chunks.
     temp_bytes: estimated temporary memory of loss and gradient, in bytes.
   """
 
   method: str
-  size: int
+  examples: int
+  classes: int
   num_chunks: int
   temp_bytes: int
 
   def __str__(self) -> str:
     """One line to print.
 
-    >>> str(plan(1024, 100_000, 128, 64 * 2**20))
-    'exact softmax in 49 chunks of 2041 classes, 18.9 MiB of temporary memory'
+    >>> print(plan(1024, 100_000, 128, 64 * 2**20))
+    exact softmax by tiles: 128 x 7144 logits at a time, 112 times; about 63.8 MiB of
+    temporary memory
     """
-    what = "examples" if self.method != "classes" else "classes"
-    chunks = "chunk" if self.num_chunks == 1 else "chunks"
+    times = "once" if self.num_chunks == 1 else f"{self.num_chunks} times"
     return (
-      f"exact softmax in {self.num_chunks} {chunks} of {self.size} {what}, "
-      f"{self.temp_bytes / _MIB:.1f} MiB of temporary memory"
+      f"exact softmax by {self.method}: {self.examples} x {self.classes} logits at a "
+      f"time, {times}; about {self.temp_bytes / _MIB:.1f} MiB of temporary memory"
     )
 
 
@@ -56,10 +60,12 @@ def plan(
   float_bytes: int = 4,
   compute_bytes: int | None = None,
 ) -> Plan:
-  """Chooses chunks of examples (3 matrix products) or of classes (4 products).
+  """Chooses chunks by the temporary memory that they take.
 
-  Chunks of examples need a temporary of the table's size besides their logits, chunks
-  of classes only the logits of a few classes.
+  'tiles' and 'examples' keep the logits of some examples for the backward pass and
+  take 3 matrix products. 'examples' also needs a temporary of the table's size, but
+  leaves a table that is sharded over classes as it is. 'classes' keeps nothing and
+  takes 4 products.
 
   Args:
     N: number of examples.
@@ -67,34 +73,63 @@ def plan(
     D: width of a class row.
     budget_bytes: temporary memory that loss and gradient may take. A budget too small
       for even one example or one class a chunk is exceeded.
-    method: 'auto', or 'reference' | 'examples' | 'classes' to choose only the size.
+    method: one of METHODS; 'auto' is 'tiles' if the budget allows for enough examples
+      a chunk, else 'classes'.
     float_bytes: bytes of a logit.
     compute_bytes: bytes of an operand of the products, if not `float_bytes`.
 
-  >>> plan(512, 1000, 64, 2**22).method, plan(512, 10**6, 64, 2**22).method
-  ('examples', 'classes')
+  >>> plan(512, 1000, 64, 2**23).method, plan(512, 10**6, 64, 2**23).method
+  ('tiles', 'classes')
   """
   compute_bytes = compute_bytes or float_bytes
   # An operand of fewer bits is a copy.
   copy_bytes = compute_bytes if compute_bytes != float_bytes else 0
+  both_bytes = float_bytes + copy_bytes
+  # What is kept of each example: h, its gradient, labels, sums.
+  examples_bytes = N * (2 * D + 16) * float_bytes + N * D * copy_bytes
+  table_bytes = V * D * float_bytes
+  table_copy_bytes = V * D * copy_bytes
+  logits_bytes = V * float_bytes
+
+  # Rows of a tile and their gradient.
+  rows_bytes = D * both_bytes
+
+  def cached_classes(examples: int, class_bytes: int, room: int) -> int:
+    at_most = _CACHE_BYTES // ((examples + D) * float_bytes)
+    at_most = max(at_most, -(-V * -(-N // examples) // _MAX_STEPS))
+    return even_chunks(V, min(at_most, room // class_bytes)).size
+
+  def made(method: str, examples: int, classes: int, temp_bytes: int) -> Plan:
+    num = -(-N // examples) * -(-V // classes)
+    return Plan(method, examples, classes, num, temp_bytes)
+
   if method == "reference":
-    return Plan(method, N, 1, 2 * N * V * float_bytes + (N + V) * D * copy_bytes)
+    temp_bytes = 2 * N * logits_bytes + N * D * copy_bytes + table_copy_bytes
+    return made(method, N, V, temp_bytes)
 
-  # The logits of a chunk, and their gradient or the gradient of the table.
-  logits = V * float_bytes
-  examples = N * (2 * D + 8) * float_bytes
-  copies = (N + V) * D * copy_bytes
-  table = V * D * float_bytes
-  room = budget_bytes - examples - copies
-  at_most = min((room - table) // logits, room // (2 * logits))
-  if method == "examples" or (method == "auto" and at_most >= min(N, _MIN_EXAMPLES)):
-    num, size = even_chunks(N, at_most)
-    temp_bytes = examples + copies + size * logits + max(size * logits, table)
-    return Plan("examples", size, num, temp_bytes)
+  room = budget_bytes - examples_bytes
+  if method == "examples":
+    room -= table_copy_bytes
+    at_most = min((room - table_bytes) // logits_bytes, room // (2 * logits_bytes))
+    examples = even_chunks(N, at_most).size
+    chunk_bytes = examples * logits_bytes
+    temp_bytes = budget_bytes - room + chunk_bytes + max(chunk_bytes, table_bytes)
+    return made(method, examples, V, temp_bytes)
 
-  # The logits of a chunk and their gradient, its rows and their gradient.
-  per_class = N * (2 * float_bytes + copy_bytes) + D * (2 * float_bytes + copy_bytes)
-  fixed = N * D * (2 * float_bytes + copy_bytes)
-  at_most = max(_CACHE_BYTES // (N * float_bytes), -(-V // _MAX_CHUNKS))
-  num, size = even_chunks(V, min(at_most, (budget_bytes - fixed) // per_class))
-  return Plan("classes", size, num, fixed + size * per_class)
+  if method in ("auto", "tiles"):
+    backend = jax.default_backend()
+    min_examples = min(N, _MIN_EXAMPLES.get(backend, _MIN_EXAMPLES_ELSEWHERE))
+    kept_room = room - min(_CACHE_BYTES, room // 8)
+    examples = even_chunks(N, kept_room // logits_bytes).size
+    if examples >= min_examples or method == "tiles":
+      # The last chunk of classes may be kept with up to a chunk of repeated ones.
+      class_bytes = examples * (2 * float_bytes + both_bytes) + rows_bytes
+      kept_bytes = examples * logits_bytes
+      classes = cached_classes(examples, class_bytes, room - kept_bytes)
+      temp_bytes = examples_bytes + kept_bytes + classes * class_bytes
+      return made("tiles", examples, classes, temp_bytes)
+
+  class_bytes = N * (float_bytes + both_bytes) + rows_bytes
+  classes = cached_classes(N, class_bytes, room)
+  temp_bytes = examples_bytes + classes * class_bytes
+  return made("classes", N, classes, temp_bytes)

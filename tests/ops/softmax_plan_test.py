@@ -1,6 +1,6 @@
 import pytest
 
-from largevocab.ops.softmax_plan import plan
+from largevocab.ops.softmax_plan import METHODS, plan
 
 MIB = 2**20
 
@@ -9,24 +9,31 @@ MIB = 2**20
 @pytest.mark.parametrize("V", [1, 1000, 100_000, 1_000_000])
 @pytest.mark.parametrize("D", [8, 512])
 @pytest.mark.parametrize("compute_bytes", [2, 4])
-def test_budget_is_kept_and_chunks_cover_all(N, V, D, compute_bytes):
+def test_budget_is_kept(N, V, D, compute_bytes):
   for budget in (128 * MIB, 1024 * MIB):
     how = plan(N, V, D, budget, compute_bytes=compute_bytes)
-    total = V if how.method == "classes" else N
-    assert (how.num_chunks - 1) * how.size < total <= how.num_chunks * how.size
+    assert 1 <= how.examples <= N
+    assert 1 <= how.classes <= V
     assert how.temp_bytes <= budget
+
+
+@pytest.mark.parametrize(
+  ("budget", "method"), [(1, "classes"), (64, "classes"), (256, "tiles")]
+)
+def test_auto_keeps_the_logits_of_enough_examples_or_none(budget, method):
+  assert plan(1024, 800_000, 64, budget * MIB).method == method
 
 
 def test_one_chunk_if_all_fits():
   how = plan(128, 1000, 64, 64 * MIB)
-  assert (how.method, how.num_chunks) == ("examples", 1)
+  assert (how.method, how.num_chunks) == ("tiles", 1)
+  assert str(how).startswith(
+    "exact softmax by tiles: 128 x 1000 logits at a time, once"
+  )
 
 
-def test_larger_budgets_give_fewer_chunks():
-  nums = [plan(4096, 50_000, 64, b * MIB, method="examples") for b in (64, 128, 512)]
-  assert nums[0].num_chunks > nums[1].num_chunks > nums[2].num_chunks
-
-
-@pytest.mark.parametrize("method", ["reference", "examples", "classes"])
-def test_method_can_be_chosen(method):
-  assert plan(512, 100_000, 64, MIB, method=method).method == method
+@pytest.mark.parametrize("method", METHODS[1:])
+def test_larger_budgets_give_fewer_chunks(method):
+  few, many = (plan(4096, 50_000, 64, b * MIB, method=method) for b in (1024, 64))
+  assert few.method == many.method == method
+  assert few.num_chunks <= many.num_chunks
