@@ -1,0 +1,9 @@
+"""No training runs: `scripts/bench.py` writes results.jsonl; this says what to show."""
+
+
+def sweep(add):
+  pass
+
+
+def metrics():
+  return ["ratio", "at_least", "at_most", "memory_ratio"]

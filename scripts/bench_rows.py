@@ -1,0 +1,135 @@
+"""Benchmarks of steps that touch few rows."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from measure import Case, check_close, compare
+
+from largevocab import single_targets
+from largevocab.heads import Sampled
+from largevocab.rows import OPTIMIZERS, Adagrad, RowOptimizer, Table, row_grads
+
+LR = 0.1
+
+
+class Stepper:
+  """A step whose state is donated: called without arguments, again and again."""
+
+  def __init__(self, step: Callable[..., Any], state: Any, *args: Any):
+    self._step = jax.jit(step, donate_argnums=0)
+    self.state, self._args = state, args
+
+  def __call__(self) -> Any:
+    self.state = self._step(self.state, *self._args)
+    return self.state
+
+
+def zipf_ids(num: int, num_classes: int, seed: int = 0) -> jax.Array:
+  """Class ids, P(rank r) about proportional to 1 / r."""
+  u = np.random.default_rng(seed).random(num)
+  ids = np.exp(u * np.log(num_classes + 1)).astype(np.int64) - 1
+  return jnp.asarray(ids.clip(max=num_classes - 1), jnp.int32)
+
+
+def row_step(head: Sampled) -> Callable[..., Any]:
+  """What a training step does in the head."""
+
+  def step(state, h_ND, y, key):
+    out = head.backward(state, h_ND, y, key)
+    return head.update(state, out.grads, LR, 1.0)
+
+  return step
+
+
+def dense_step(head: Sampled) -> Callable[..., Any]:
+  """The same by autodiff: a gradient of the table's size, a dense optax update."""
+  tx = head.optimizer.transformation()
+
+  def step(carry, h_ND, y, key):
+    state, opt = carry
+
+    def loss(w_VD):
+      moved = state._replace(table=state.table._replace(w_VD=w_VD))
+      return head.backward(moved, h_ND, y, key).loss
+
+    w_VD = state.table.w_VD
+    direction, opt = tx.update(jax.grad(loss)(w_VD), opt)
+    table = state.table._replace(w_VD=w_VD - LR * direction)
+    return state._replace(table=table), opt
+
+  return step
+
+
+def _batch(num: int, num_classes: int, dim: int):
+  h_ND = jax.random.normal(jax.random.key(1), (num, dim))
+  return h_ND, single_targets(zipf_ids(num, num_classes)), jax.random.key(2)
+
+
+def sampled_step(D: int = 64, N: int = 256, M: int = 1024) -> Iterator[Case]:
+  """One `pps` step with row-sparse Adagrad: dense autodiff over it, and V over V.
+
+  Goals: at V = 1 M at least 50 times as fast as the dense step, and at most 1.3 times
+  as long as at V = 10 k.
+  """
+  head = Sampled(num_samples=M, optimizer=Adagrad())
+  sizes = {"D": D, "N": N, "M": M}
+  steppers = {}
+  for V in (10_000, 1_000_000):
+    counts = np.ceil(1e7 / np.arange(1, V + 1)).astype(np.int64)
+    state = head.init(jax.random.key(0), counts, D)
+    rows = steppers[V] = Stepper(row_step(head), state, *_batch(N, V, D))
+    state = head.init(jax.random.key(0), counts, D)
+    opt = head.optimizer.transformation().init(state.table.w_VD)
+    dense = Stepper(dense_step(head), (state, opt), *_batch(N, V, D))
+    errors = [
+      check_close(rows().table.w_VD, dense()[0].table.w_VD, 1e-4) for _ in range(3)
+    ]
+    goal = {"at_least": 50} if V == 1_000_000 else {}
+    yield Case(
+      f"sampled step, dense autodiff / rows, V={V:,}",
+      {**sizes, "error": max(errors)},
+      {**compare(dense, rows), **goal},
+    )
+    del dense, state, opt
+  figures = compare(steppers[1_000_000], steppers[10_000])
+  yield Case("sampled step, V=1,000,000 / V=10,000", sizes, {**figures, "at_most": 1.3})
+
+
+def row_update(V: int = 800_000, D: int = 200, R: int = 1512) -> Iterator[Case]:
+  """The update alone: dense optax over R touched rows. Goal: at least 40."""
+  ids_R = zipf_ids(R, V)
+  rows_RD = jax.random.normal(jax.random.key(0), (R, D))
+  for name, make in OPTIMIZERS.items():
+    optimizer: RowOptimizer = make()
+    tx = optimizer.transformation()
+
+    def sparse(table: Table, ids_R, rows_RD, optimizer=optimizer):
+      grads = row_grads(ids_R, rows_RD, V)
+      return optimizer.update(table, grads, LR, 1.0)
+
+    def dense(carry, ids_R, rows_RD, tx=tx):
+      w_VD, opt = carry
+      g_VD = jnp.zeros_like(w_VD).at[ids_R].add(rows_RD)
+      direction, opt = tx.update(g_VD, opt)
+      return w_VD - LR * direction, opt
+
+    rows = Stepper(sparse, optimizer.init(jnp.ones((V, D))), ids_R, rows_RD)
+    w_VD = jnp.ones((V, D))
+    whole = Stepper(dense, (w_VD, tx.init(w_VD)), ids_R, rows_RD)
+    del w_VD
+    errors = [check_close(rows().w_VD, whole()[0], 1e-4) for _ in range(3)]
+    yield Case(
+      f"{name} update, dense optax / {R:,} rows, V={V:,} D={D}",
+      {"R": R, "error": max(errors)},
+      {**compare(whole, rows), "at_least": 40},
+    )
+    del rows, whole
+
+
+ROWS: dict[str, Callable[[], Iterator[Case]]] = {
+  "sampled_step": sampled_step,
+  "row_update": row_update,
+}

@@ -1,0 +1,87 @@
+"""Measuring functions against each other: in turns, answers compared first."""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Case(NamedTuple):
+  """One measured comparison.
+
+  Attributes:
+    name: what is compared with what, and the sizes that matter.
+    sizes: all sizes, and how far the answers are apart.
+    figures: what was measured; `ratio`, and the goal `at_least` or `at_most`.
+  """
+
+  name: str
+  sizes: dict[str, Any]
+  figures: dict[str, Any]
+
+
+def compare(
+  above: Callable[[], Any],
+  below: Callable[[], Any],
+  *,
+  seconds: float = 20.0,
+  min_turns: int = 7,
+) -> dict[str, Any]:
+  """Times two functions in turns.
+
+  Args:
+    above, below: compiled, and called once already.
+    seconds: how long to go on.
+    min_turns: how many turns to take at least.
+
+  Returns:
+    `ratio`, the median over the turns of above's time over below's; `cpu_ratio`, the
+    same of the processor time of all threads, which other programs disturb less; the
+    median times in ms; the number of turns.
+  """
+  functions = {"above": above, "below": below}
+  walls: dict[str, list[float]] = {name: [] for name in functions}
+  cpus: dict[str, list[float]] = {name: [] for name in functions}
+  end = time.perf_counter() + seconds
+  while time.perf_counter() < end or len(walls["above"]) < min_turns:
+    for name, function in functions.items():
+      wall, cpu = time.perf_counter(), time.process_time()
+      jax.block_until_ready(function())
+      walls[name].append(time.perf_counter() - wall)
+      cpus[name].append(time.process_time() - cpu)
+
+  def ratio(times: dict[str, list[float]]) -> float:
+    pairs = zip(times["above"], times["below"], strict=True)
+    return statistics.median(a / b for a, b in pairs)
+
+  return {
+    "ratio": ratio(walls),
+    "cpu_ratio": ratio(cpus),
+    "above_ms": 1e3 * statistics.median(walls["above"]),
+    "below_ms": 1e3 * statistics.median(walls["below"]),
+    "turns": len(walls["above"]),
+  }
+
+
+def temp_bytes(compiled: jax.stages.Compiled) -> int:
+  """Temporary memory of a compiled function, without arguments and results."""
+  analysis = compiled.memory_analysis()
+  assert analysis is not None, "this device does not tell the memory of a program"
+  return analysis.temp_size_in_bytes
+
+
+def check_close(got: Any, want: Any, tolerance: float) -> float:
+  """The largest difference in a leaf, relative to the leaf's largest absolute value.
+
+  Raises:
+    AssertionError: it is above the tolerance: there is nothing to time.
+  """
+  errors = jax.tree.map(
+    lambda a, b: float(jnp.abs(a - b).max() / jnp.abs(b).max()), got, want
+  )
+  error = max(jax.tree.leaves(errors))
+  assert error <= tolerance, f"the answers differ by {error}"
+  return error
