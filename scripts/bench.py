@@ -20,7 +20,7 @@ import pathlib
 import bench_rows
 import bench_softmax
 
-from largevocab.runlog import describe_machine
+from largevocab.workdir import describe_machine
 
 BENCHMARKS = {**bench_softmax.ROWS, **bench_rows.ROWS}
 

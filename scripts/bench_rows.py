@@ -57,8 +57,8 @@ def dense_step(head: Sampled) -> Callable[..., Any]:
 
     w_VD = state.table.w_VD
     direction, opt = tx.update(jax.grad(loss)(w_VD), opt)
-    table = state.table._replace(w_VD=w_VD - LR * direction)
-    return state._replace(table=table), opt
+    w_VD = w_VD - LR * jnp.asarray(direction)
+    return state._replace(table=state.table._replace(w_VD=w_VD)), opt
 
   return step
 
@@ -114,7 +114,7 @@ def row_update(V: int = 800_000, D: int = 200, R: int = 1512) -> Iterator[Case]:
       w_VD, opt = carry
       g_VD = jnp.zeros_like(w_VD).at[ids_R].add(rows_RD)
       direction, opt = tx.update(g_VD, opt)
-      return w_VD - LR * direction, opt
+      return w_VD - LR * jnp.asarray(direction), opt
 
     rows = Stepper(sparse, optimizer.init(jnp.ones((V, D))), ids_R, rows_RD)
     w_VD = jnp.ones((V, D))
