@@ -73,7 +73,7 @@ def _kind(config: ConfigDict, key: str) -> type:
   """The type of what `key`, with dots, stands for."""
   if key.endswith(".name"):
     raise UserError(
-      f"--config.{key}: choose after the colon of --config=FILE:HEAD/SAMPLER, or in FILE"
+      f"--config.{key}: choose it after the colon of --config=FILE:ARG, or in the file"
     )
   value = config
   for name in key.split("."):

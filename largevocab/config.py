@@ -73,6 +73,19 @@ def head(path: str, **fields: Any) -> Any:
   return cls(**fields)
 
 
+def head_paths() -> list[str]:
+  """All that `head` takes.
+
+  >>> "full" in head_paths(), "sampled/uniform" in head_paths()
+  (True, True)
+  """
+  paths = []
+  for name, cls in HEADS.items():
+    samplers = SAMPLERS if "sampler" in _fields(cls) else ()
+    paths += [f"{name}/{sampler}" for sampler in samplers] or [name]
+  return paths
+
+
 def parse_arg(arg: str | None, **defaults: Any) -> types.SimpleNamespace:
   """What stands after the colon in --config=FILE:ARG.
 

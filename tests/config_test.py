@@ -1,0 +1,109 @@
+"""Configs and the dataclasses that they stand for."""
+
+import pytest
+from ml_collections import ConfigDict
+
+from largevocab import command_line, config as c
+from largevocab.errors import UserError
+
+
+def tiny(**parts):
+  defaults = {
+    "data": c.part("data", "zipf"),
+    "model": c.part("model", "lstm", embed=4, hidden=4),
+    "head": c.head("sampled/pps", num_samples=8),
+    "optimizer": c.part("optimizer", "adagrad"),
+  }
+  return c.experiment(**{**defaults, **parts})
+
+
+def test_build_returns_what_the_config_was_made_of():
+  exp = c.build(tiny(train=c.Training(lr=0.25), eval=c.Evaluating(unroll=7)))
+  assert exp.data == c.part("data", "zipf")
+  assert exp.head.sampler == c.part("sampler", "pps")
+  assert exp.head.num_samples == 8
+  assert exp.train == c.Training(lr=0.25)
+  assert exp.eval == c.Evaluating(unroll=7)
+
+
+def test_head_learns_with_the_optimizer_of_the_experiment():
+  exp = c.build(tiny(optimizer=c.part("optimizer", "adam", b1=0.5)))
+  assert exp.head.optimizer == exp.optimizer == c.part("optimizer", "adam", b1=0.5)
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    (lambda s: s.train.update(epoch=3), "config.train.epoch .*'epochs'"),
+    (lambda s: s.head.sampler.update(pwer=1.0), "config.head.sampler.pwer .*'power'"),
+    (lambda s: s.update(trian={}), "config.trian .*'train'"),
+    (lambda s: s.__delitem__("eval"), "config.eval is missing"),
+    (lambda s: s.train.__delitem__("lr"), "config.train.lr is missing"),
+    (lambda s: s.head.__delitem__("name"), "config.head.name is missing.*sampled"),
+    (lambda s: s.head.update(name="samplde"), "config.head.name is 'samplde'.*sampled"),
+  ],
+)
+def test_unknown_or_missing_key_is_named(change, message):
+  settings = tiny()
+  change(settings)
+  with pytest.raises(UserError, match=message):
+    c.build(settings)
+
+
+@pytest.mark.parametrize(
+  ("block", "key", "value"),
+  [("train", "batch_size", 2.5), ("train", "lr", "1"), ("head", "bias", 1)],
+)
+def test_ill_typed_value_is_named(block, key, value):
+  with tiny().unlocked() as settings:
+    settings[block] = ConfigDict({**settings[block], key: value})
+  with pytest.raises(UserError, match=rf"config\.{block}\.{key} is .* of type"):
+    c.build(settings)
+
+
+def test_flags_set_values_of_the_type_they_have():
+  settings = tiny(train=c.Training(epochs=13))
+  flags = ["--config.train.epochs=0.5", "--config.model.layers", "3"]
+  flags += ["--noconfig.head.bias", "--config.head.sampler.power=1"]
+  command_line.override(settings, ["main", *flags], known=[])
+  exp = c.build(settings)
+  assert exp.train.epochs == 0.5
+  assert exp.model.layers == 3
+  assert exp.head.bias is False
+  assert exp.head.sampler.power == 1.0
+
+
+def test_runlocal_shrinks_all_that_takes_time():
+  exp = c.build(tiny(runlocal=True, train=c.Training(epochs=100)))
+  assert exp.train.max_steps == 5
+  assert len(exp.data.load().train) == 1000
+
+
+@pytest.mark.parametrize(
+  ("path", "message"),
+  [
+    ("fulll", "head is 'fulll'; it must be one of full, sampled"),
+    ("full/pps", "takes no sampler"),
+    ("sampled/nothing", "sampler is 'nothing'"),
+  ],
+)
+def test_unknown_head_is_named(path, message):
+  with pytest.raises(UserError, match=message):
+    c.head(path)
+
+
+def test_learning_rate_halves_after_the_fourth_epoch():
+  """Zaremba et al. 2014, the small network: 4 epochs at 1, then halved each epoch."""
+  settings = c.Training(epochs=13, lr=1.0, hold_epochs=4, decay=0.5)
+  steps = settings.num_steps(steps_per_epoch=10)
+  assert steps == 130
+  rates = [settings.learning_rate(step, 10) for step in range(steps)]
+  assert rates == [0.5 ** max(0, step // 10 - 3) for step in range(steps)]
+
+
+def test_steps_of_a_run():
+  assert c.Training(epochs=2).num_steps(10) == 20
+  assert c.Training(epochs=2, max_steps=7).num_steps(10) == 7
+  assert c.Training(epochs=1e-6).num_steps(10) == 1
+  assert c.Evaluating(every_epochs=0).every_steps(10) == 0
+  assert c.Evaluating(every_epochs=1e-6).every_steps(10) == 1

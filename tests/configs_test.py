@@ -1,0 +1,54 @@
+"""Every config with every head, and every point of every sweep."""
+
+import json
+import pathlib
+import shlex
+
+import pytest
+import sweepfile
+
+from largevocab import command_line, config, main
+
+REPOSITORY = pathlib.Path(__file__).parents[1]
+CONFIGS = sorted(REPOSITORY.glob("configs/*.py"))
+SWEEPS = sorted(REPOSITORY.glob("experiments/*/sweep.py"))
+name_of = lambda path: str(path.relative_to(REPOSITORY))
+
+
+@pytest.mark.parametrize("head", config.head_paths())
+@pytest.mark.parametrize("path", CONFIGS, ids=name_of)
+def test_every_config_builds_with_every_head(path, head):
+  for arg in (head, f"{head},runlocal"):
+    exp = config.build(command_line.load(f"{path}:{arg}"))
+    name, _, sampler = head.partition("/")
+    assert config.HEADS[name] is type(exp.head)
+    if sampler:
+      assert config.SAMPLERS[sampler] is type(exp.head.sampler)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=name_of)
+def test_every_config_trains_locally(path, tmp_path):
+  flags = [f"--config={path}:runlocal", f"--workdir={tmp_path}"]
+  assert main.run(["main", *flags]) == 0
+  assert json.loads((tmp_path / "result.json").read_text())["steps"] == 5
+  # What is in the workdir describes the same run.
+  settings = command_line.load(f"{path}:runlocal")
+  assert config.build(config.of_workdir(str(tmp_path))) == config.build(settings)
+
+
+def test_there_are_sweeps():
+  assert CONFIGS
+  assert SWEEPS
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=name_of)
+def test_every_point_of_a_sweep_builds(path, monkeypatch):
+  monkeypatch.chdir(REPOSITORY)
+  sweep = sweepfile.load(path)
+  assert sweep.runs
+  for run in sweep.runs:
+    first, *overrides = run.flags()
+    settings = command_line.load(first.removeprefix("--config="))
+    command_line.override(settings, ["main", *overrides], known=[])
+    exp = config.build(settings)
+    assert exp.train.num_steps(1000) > 0, shlex.join(run.flags())

@@ -1,0 +1,82 @@
+"""Evaluation against a loop over single tokens."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab import config as c
+from largevocab.evaluate import make_evaluate
+from largevocab.state import init_state
+
+V = 20
+
+
+@pytest.fixture(scope="module")
+def trained():
+  """A network and its tables, at random, and a text of 37 words."""
+  settings = c.experiment(
+    data=c.part("data", "zipf", num_classes=V, num_tokens=370),
+    model=c.part("model", "lstm", embed=5, hidden=6, layers=2, dropout=0.5),
+    head=c.head("full", init_scale=1.0),
+    optimizer=c.part("optimizer", "sgd"),
+  )
+  exp = c.build(settings)
+  corpus = exp.data.load()
+  assert len(corpus.test) == 37
+  return exp, init_state(exp, corpus.counts), corpus
+
+
+def nll_of_each(exp, state, tokens, first):
+  """nll of each token of one stream, one at a time, in float64."""
+  w_VD = np.asarray(state.head.table.w_VD, np.float64)
+  carry, before, nll = exp.model.initial_carry(1), first, []
+  for token in tokens:
+    row = state.inputs.w_VD[before][None, None]
+    h_BTD, carry = exp.model.apply({"params": state.params}, row, carry)
+    x = np.asarray(exp.head.features(h_BTD[0]), np.float64)[0]
+    logits = w_VD @ x
+    nll.append(np.log(np.sum(np.exp(logits))) - logits[token])
+    before = token
+  return nll
+
+
+@pytest.mark.parametrize(("batch_size", "unroll"), [(1, 37), (1, 5), (3, 4), (5, 8)])
+def test_every_token_counts_once(trained, batch_size, unroll):
+  exp, state, corpus = trained
+  first = corpus.vocabulary.eos
+  tokens = corpus.test
+  length = -(-len(tokens) // batch_size)
+  nll = []
+  for begin in range(0, len(tokens), length):
+    before = tokens[begin - 1] if begin else first
+    nll += nll_of_each(exp, state, tokens[begin : begin + length], before)
+  assert len(nll) == 37
+
+  shape = c.Evaluating(batch_size=batch_size, unroll=unroll)
+  evaluate = make_evaluate(dataclasses.replace(exp, eval=shape), first)
+  metrics = evaluate(state, tokens)
+  assert metrics["nll"] == pytest.approx(np.mean(nll), rel=1e-6)
+  assert metrics["ppl"] == pytest.approx(np.exp(np.mean(nll)), rel=1e-5)
+
+
+def test_padding_does_not_count(trained):
+  """One more padded step, and rows that only padding reads, change nothing."""
+  exp, state, corpus = trained
+  values = []
+  for unroll in (37, 40, 100):
+    shape = c.Evaluating(batch_size=1, unroll=unroll)
+    evaluate = make_evaluate(dataclasses.replace(exp, eval=shape), 0)
+    values.append(evaluate(state, corpus.test)["nll"])
+  assert values == pytest.approx([values[0]] * 3, rel=1e-6)
+
+
+def test_evaluation_changes_no_state(trained):
+  exp, state, corpus = trained
+  before = jax.tree.map(jnp.copy, state)
+  evaluate = make_evaluate(exp, 0)
+  assert evaluate(state, corpus.test) == evaluate(state, corpus.test)
+  for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(state), strict=True):
+    assert (a == b).all()

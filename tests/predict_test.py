@@ -1,0 +1,87 @@
+"""Questions to a language model, against its dense distribution."""
+
+import dataclasses
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from largevocab import config as c, main
+from largevocab.evaluate import make_evaluate
+from largevocab.predict import answer, language_model, next_words, perplexity
+from largevocab.state import init_state
+
+REPOSITORY = pathlib.Path(__file__).parents[1]
+V = 20
+
+
+@pytest.fixture(scope="module")
+def model():
+  settings = c.experiment(
+    data=c.part("data", "zipf", num_classes=V, num_tokens=300),
+    model=c.part("model", "lstm", embed=5, hidden=6, layers=1, init_scale=1.0),
+    head=c.head("full", init_scale=1.0),
+    optimizer=c.part("optimizer", "sgd"),
+    eval=c.Evaluating(batch_size=4, unroll=3),
+  )
+  exp = c.build(settings)
+  corpus = exp.data.load()
+  return language_model(exp, corpus.vocabulary, init_state(exp, corpus.counts))
+
+
+def log_probs(model, ids):
+  """log p(c | the text so far) after each word, dense, f32[len(ids) + 1, V]."""
+  rows_BTE = model.state.inputs.w_VD[np.append(model.vocabulary.eos, ids)][None]
+  carry = model.exp.model.initial_carry(1)
+  h_BTD, _ = model.exp.model.apply({"params": model.state.params}, rows_BTE, carry)
+  x_TD = model.exp.head.features(h_BTD[0])
+  return np.asarray(jax.nn.log_softmax(x_TD @ model.state.head.table.w_VD.T))
+
+
+def test_next_words_are_the_likeliest_of_the_dense_distribution(model):
+  ids = np.array([3, 1, 7, 7], np.int32)
+  expected = log_probs(model, ids)[-1]
+  found = next_words(model, ids, 6)
+  order = np.argsort(-expected)[:6]
+  assert [word for word, _ in found] == model.vocabulary.decode(order)
+  np.testing.assert_allclose([p for _, p in found], expected[order], atol=1e-5)
+  assert sum(np.exp(p) for _, p in found) < 1
+  every = next_words(model, ids, V)
+  assert sum(np.exp(p) for _, p in every) == pytest.approx(1, abs=1e-5)
+
+
+def test_perplexity_is_that_of_evaluation(model):
+  ids = np.array([3, 1, 7, 7, 2, 5, 0], np.int32)
+  nll = -log_probs(model, ids)[np.arange(len(ids)), ids]
+  assert perplexity(model, ids) == pytest.approx(np.exp(nll.mean()), rel=1e-5)
+  whole = dataclasses.replace(model.exp, eval=c.Evaluating(batch_size=1, unroll=50))
+  metrics = make_evaluate(whole, model.vocabulary.eos)(model.state, ids)
+  assert perplexity(model, ids) == pytest.approx(metrics["ppl"], rel=1e-6)
+
+
+def test_answer_prints_perplexity_and_next_words(model, capsys):
+  answer(model, ["w3 w5", "", "  w4 never w5 seen "], k=2)
+  out, err = capsys.readouterr()
+  ids = np.asarray(model.vocabulary.encode(["w3", "w5"]), np.int32)
+  first, *rest = out.splitlines()
+  assert first == "w3 w5"
+  assert rest[0] == f"  perplexity {perplexity(model, ids):.2f} over 2 words"
+  for line, (word, log_prob) in zip(rest[1:3], next_words(model, ids, 2), strict=True):
+    assert line.split() == [f"{np.exp(log_prob):.5f}", word]
+  assert rest[3:5] == ["w4 never w5 seen", rest[4]]
+  assert rest[4].endswith("over 4 words")
+  assert err == "not in the vocabulary: never seen\n"
+
+
+def test_program_answers(tmp_path, capsys):
+  flags = [f"--config={REPOSITORY}/configs/ptb.py:runlocal", f"--workdir={tmp_path}"]
+  assert main.run(["main", *flags]) == 0
+  flags = ["--mode=predict", f"--workdir={tmp_path}", "--text=w3 oops", "--top_k=3"]
+  assert main.run(["main", *flags, "--checkpoint=best"]) == 0
+  out, err = capsys.readouterr()
+  lines = out.splitlines()
+  assert lines[0] == "w3 oops"
+  assert lines[1].startswith("  perplexity ")
+  assert len(lines) == 5
+  assert "not in the vocabulary: oops" in err.splitlines()

@@ -1,0 +1,109 @@
+"""Real runs that are killed, or asked to stop, and started again."""
+
+import json
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from largevocab import config, main
+from largevocab.state import restore
+
+REPOSITORY = pathlib.Path(__file__).parents[1]
+TIMING = {"seconds", "tokens_per_second", "train_seconds"}
+SECONDS = 240
+
+
+def flags(head, workdir):
+  settings = {
+    "model.dropout": 0.3,
+    "train.max_steps": 900,
+    "train.epochs": 100,
+    "train.lr": 0.5,
+    "checkpoint.every_steps": 30,
+    "eval.every_epochs": 7,
+    "log.every_steps": 7,  # so that checkpoints are made between lines
+  }
+  first = [f"--config=configs/ptb.py:{head},runlocal", f"--workdir={workdir}"]
+  return first + [f"--config.{key}={value}" for key, value in settings.items()]
+
+
+def checkpoints(workdir):
+  return [int(p.name) for p in workdir.glob("checkpoints/*") if p.name.isdigit()]
+
+
+def stop_midway(command, workdir, number):
+  """Starts the program, and sends a signal at some moment after its next checkpoint."""
+  before = max(checkpoints(workdir), default=0)
+  process = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+  deadline = time.monotonic() + SECONDS
+  while max(checkpoints(workdir), default=0) <= before:
+    assert process.poll() is None, process.communicate()
+    assert time.monotonic() < deadline
+    time.sleep(0.01)
+  time.sleep(random.uniform(0, 0.15))
+  process.send_signal(number)
+  _, stderr = process.communicate(timeout=SECONDS)
+  assert not (workdir / "result.json").exists(), "it had finished already"
+  return process.returncode, stderr.splitlines()
+
+
+def without_timing(record):
+  return {key: value for key, value in record.items() if key not in TIMING}
+
+
+def metrics(workdir):
+  lines = (workdir / "metrics.jsonl").read_text().splitlines()
+  return [without_timing(json.loads(line)) for line in lines]
+
+
+def final_state(workdir):
+  _, state = restore(
+    config.build(config.of_workdir(str(workdir))), str(workdir), "latest"
+  )
+  return jax.tree.leaves(state._replace(key=jax.random.key_data(state.key)))
+
+
+@pytest.mark.parametrize("head", ["full", "sampled/pps"])
+def test_stopped_run_ends_bitwise_as_one_that_was_not(head, tmp_path, monkeypatch):
+  monkeypatch.chdir(REPOSITORY)
+  whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+  assert main.run(["main", *flags(head, whole)]) == 0
+
+  command = [sys.executable, "-m", "largevocab.main", *flags(head, stopped)]
+  for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+    status, lines = stop_midway(command, stopped, number)
+    if number == signal.SIGTERM:
+      assert status == 128 + signal.SIGTERM
+      assert lines[-1].endswith("the same command goes on from here")
+      step = int(lines[-1].split("stopped at step ")[1].split(";")[0])
+      assert step == max(checkpoints(stopped))
+    else:
+      assert status == -signal.SIGKILL
+  with (stopped / "metrics.jsonl").open("a") as file:
+    file.write('{"step": 3, "spl')  # as torn as a write can be
+  assert main.run(["main", *flags(head, stopped)]) == 0
+
+  assert metrics(stopped) == metrics(whole)
+  results = [json.loads((d / "result.json").read_text()) for d in (whole, stopped)]
+  assert without_timing(results[0]) == without_timing(results[1])
+  for a, b in zip(final_state(whole), final_state(stopped), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_run_killed_between_its_last_save_and_its_result(tmp_path, monkeypatch):
+  monkeypatch.chdir(REPOSITORY)
+  command = ["main", "--config=configs/ptb.py:runlocal", f"--workdir={tmp_path}"]
+  assert main.run(command) == 0
+  before = metrics(tmp_path), (tmp_path / "result.json").read_text()
+  (tmp_path / "result.json").unlink()
+  assert main.run(command) == 0
+  assert metrics(tmp_path) == before[0]
+  again = json.loads((tmp_path / "result.json").read_text())
+  assert without_timing(again) == without_timing(json.loads(before[1]))

@@ -1,0 +1,170 @@
+"""The training step, and that stopping and going on changes nothing."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from largevocab import config as c
+from largevocab.checkpoint import Checkpoints
+from largevocab.data import TokenBatches
+from largevocab.labels import as_counts
+from largevocab.rows import sq_norm
+from largevocab.state import init_state
+from largevocab.train import train_step
+
+B, T, V = 4, 3, 30
+LR = 0.5
+
+
+def experiment(head="full", optimizer="sgd", dropout=0.0, width=6, **train):
+  settings = c.experiment(
+    data=c.part("data", "zipf", num_classes=V, num_tokens=500),
+    model=c.part("model", "lstm", embed=width, hidden=width, layers=1, dropout=dropout),
+    head=c.head(head, num_samples=8, init_scale=0.5),
+    optimizer=c.part("optimizer", optimizer),
+    train=c.Training(batch_size=B, unroll=T, **train),
+  )
+  return c.build(settings)
+
+
+def start(exp):
+  """The first state, batches, and the compiled step."""
+  corpus = exp.data.load()
+  batches = TokenBatches(corpus.train, B, T, corpus.vocabulary.eos)
+  step = jax.jit(functools.partial(train_step, exp=exp), donate_argnums=0)
+  return init_state(exp, corpus.counts), batches, step
+
+
+def leaves(state):
+  state = state._replace(key=jax.random.key_data(state.key))
+  return jax.tree.leaves(jax.tree.map(np.asarray, state))
+
+
+def copy(state):
+  return jax.tree.map(jnp.copy, state)
+
+
+# All heads, and samplers of each kind: fixed law, of the context, of the table.
+SAMPLERS = ("", "pps", "bigram", "softmax")
+HEADS = [path for path in c.head_paths() if path.partition("/")[2] in SAMPLERS]
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_restored_state_goes_on_bitwise(head, tmp_path):
+  exp = experiment(head, optimizer="adagrad", dropout=0.3)
+  state, batches, step = start(exp)
+  with Checkpoints(str(tmp_path)) as saved:
+    for i in range(2):
+      state = step(state, batches.batch(i), LR)
+    saved.save(2, state, {"seconds": 1.0}, None)
+    # The state just handed over is donated while it is written.
+    for i in (2, 3):
+      state = step(state, batches.batch(i), LR)
+  with Checkpoints(str(tmp_path)) as saved:
+    restored, clock = saved.restore(start(exp)[0])
+  assert clock == {"seconds": 1.0}
+  assert int(restored.step) == 2
+  for i in (2, 3):
+    restored = step(restored, batches.batch(i), LR)
+  for got, expected in zip(leaves(restored), leaves(state), strict=True):
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("clip", [0.01, 1e6, 0.0])
+@pytest.mark.parametrize("head", ["full", "sampled/pps"])
+def test_joint_clipping_is_that_of_the_dense_gradient(head, clip):
+  exp = experiment(head, clip_norm=clip, head_lr_factor=0.5)
+  state, batches, step = start(exp)
+  state = state._replace(carry=jax.tree.map(lambda x: x + 0.1, state.carry))
+  batch = batches.batch(1)
+  _, k_head = jax.random.split(jax.random.fold_in(state.key, state.step))
+
+  def loss(params, inputs_VE, classes_VD):
+    h_BTD, _ = exp.model.apply({"params": params}, inputs_VE[batch.x], state.carry)
+    table = state.head.table._replace(w_VD=classes_VD)
+    h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
+    return exp.head.backward(
+      state.head._replace(table=table), h_ND, batch.y, k_head
+    ).loss
+
+  dense = state.params, state.inputs.w_VD, state.head.table.w_VD
+  grads = jax.grad(loss, (0, 1, 2))(*dense)
+  if clip:
+    grads, _ = optax.clip_by_global_norm(clip).update(grads, optax.EmptyState())
+  rates = LR, LR, 0.5 * LR
+  expected = [
+    jax.tree.map(lambda w, g, rate=rate: w - rate * g, *pair)
+    for *pair, rate in zip(dense, grads, rates, strict=True)
+  ]
+  new = step(copy(state), batch, LR)
+  got = [new.params, new.inputs.w_VD, new.head.table.w_VD]
+  for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+  moved = sq_norm(jax.tree.map(jnp.subtract, dense, tuple(got))) ** 0.5
+  assert moved > (0 if clip == 0.01 else 0.02)  # the small bound binds, others do not
+
+
+def test_epoch_begins_with_an_empty_state():
+  exp = experiment()
+  state, batches, step = start(exp)
+  full = state._replace(carry=jax.tree.map(lambda x: x + 0.5, state.carry))
+  per_epoch = batches.steps_per_epoch
+  for i, forgets in ((0, True), (1, False), (per_epoch, True), (per_epoch + 1, False)):
+    empty_next = step(copy(state), batches.batch(i), LR)
+    full_next = step(copy(full), batches.batch(i), LR)
+    pairs = zip(leaves(empty_next), leaves(full_next), strict=True)
+    assert all(np.array_equal(a, b) for a, b in pairs) == forgets
+
+
+def test_head_learns_at_its_own_rate():
+  moved = []
+  for factor in (1.0, 0.25):
+    exp = experiment(clip_norm=0.0, head_lr_factor=factor)
+    state, batches, step = start(exp)
+    before_VD = np.array(state.head.table.w_VD)
+    after = step(state, batches.batch(0), LR)
+    moved.append(np.asarray(after.head.table.w_VD) - before_VD)
+  np.testing.assert_allclose(0.25 * moved[0], moved[1], rtol=1e-3, atol=1e-6)
+
+
+def test_each_step_has_negatives_and_dropout_of_its_own():
+  exp = experiment("sampled/uniform", dropout=0.5)
+  state, batches, step = start(exp)
+  later = state._replace(step=jnp.int32(7))
+  one = step(copy(state), batches.batch(0), LR)
+  two = step(copy(later), batches.batch(0), LR)
+  assert float(one.loss_sum) != float(two.loss_sum)
+  again = step(copy(state), batches.batch(0), LR)
+  assert float(one.loss_sum) == float(again.loss_sum)
+
+
+def test_first_step_that_is_not_finite_is_noted():
+  exp = experiment(clip_norm=0.0)
+  state, batches, step = start(exp)
+  rates = [LR, np.inf, LR, LR]
+  for i, rate in enumerate(rates):
+    state = step(state, batches.batch(i), rate)
+    assert int(state.bad_step) == (-1 if i < 2 else 2)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_sampled_step_updates_both_tables_in_place(optimizer):
+  """Guards speed without timing: nothing of a table's size is copied or made."""
+  exp = experiment("sampled/pps", optimizer, width=64)
+  num_classes, width = 100_000, 64
+  counts = as_counts(np.arange(num_classes, 0, -1))
+  state = init_state(exp, counts)
+  _, batches, step = start(dataclasses.replace(exp))
+  memory = step.lower(state, batches.batch(0), LR).compile().memory_analysis()
+  tables = 2 * num_classes * width * 4 * (2 if optimizer == "adagrad" else 1)
+  assert memory.alias_size_in_bytes >= tables
+  assert memory.temp_size_in_bytes < 2**20
+
+  undonated = jax.jit(functools.partial(train_step, exp=exp))
+  memory = undonated.lower(state, batches.batch(0), LR).compile().memory_analysis()
+  assert memory.alias_size_in_bytes == 0
