@@ -39,8 +39,7 @@ def dense_log_p(head, w_VD, h_ND):
   return jax.nn.log_softmax(jnp.abs(o_NV) if head.absolute else o_NV)
 
 
-@pytest.mark.parametrize("absolute", [False, True])
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("bias", "absolute"), [(True, False), (False, True)])
 @pytest.mark.parametrize("method", METHODS)
 def test_backward_is_the_gradient_of_the_mean_loss(method, bias, absolute):
   head = Full(bias=bias, absolute=absolute, method=method)
@@ -61,8 +60,7 @@ def test_backward_is_the_gradient_of_the_mean_loss(method, bias, absolute):
   np.testing.assert_allclose(step.sq_norm, (dw_VD**2).sum(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("absolute", [False, True])
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("bias", "absolute"), [(True, False), (False, True)])
 def test_evaluate_and_top_k_are_dense_log_probabilities(bias, absolute):
   head = Full(bias=bias, absolute=absolute)
   h_ND, y = batch()
