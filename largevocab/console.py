@@ -2,11 +2,14 @@
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from largevocab.errors import UserError
+
+_OUT_OF_MEMORY = re.compile("out of memory|RESOURCE_EXHAUSTED", re.IGNORECASE)
 
 
 def run(program: Callable[[], None]) -> int:
@@ -27,12 +30,10 @@ def run(program: Callable[[], None]) -> int:
       place = f"{error.filename}: " if error.filename else ""
       return _fail(f"{place}{error.strerror or error}")
     except (MemoryError, RuntimeError) as error:
-      if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+      if not isinstance(error, MemoryError) and not _OUT_OF_MEMORY.search(str(error)):
         raise
-      return _fail(
-        "out of memory; lower train.batch_size, train.unroll or the sizes of the model "
-        f"({str(error)[:200]})"
-      )
+      remedy = "lower train.batch_size, train.unroll or the sizes of model and head"
+      return _fail(f"out of memory; {remedy} ({str(error)[:200]})")
 
 
 @contextmanager

@@ -44,10 +44,14 @@ class Training:
   def __post_init__(self):
     for name in ("batch_size", "unroll", "lr", "epochs", "decay", "head_lr_factor"):
       if not 0 < getattr(self, name) < math.inf:
-        raise UserError(f"train.{name} is {getattr(self, name)}; it must be positive")
+        raise UserError(
+          f"train.{name} is {getattr(self, name)}; it must be positive and finite"
+        )
     for name in ("max_steps", "clip_norm", "hold_epochs", "seed"):
       if not 0 <= getattr(self, name) < math.inf:
-        raise UserError(f"train.{name} is {getattr(self, name)}; it must be 0 or more")
+        raise UserError(
+          f"train.{name} is {getattr(self, name)}; it must not be negative or infinite"
+        )
 
   def num_steps(self, steps_per_epoch: int) -> int:
     """Steps of the whole run.
