@@ -60,7 +60,8 @@ def class_chunk(w_VD: jax.Array, i: jax.Array, size: int) -> ClassChunk:
   """
   start = jnp.minimum(i * size, w_VD.shape[0] - size)
   rows_VD = lax.dynamic_slice_in_dim(w_VD, start, size)
-  return ClassChunk(start, rows_VD, start + jnp.arange(size) >= i * size)
+  at_V = start + jnp.arange(size, dtype=jnp.int32)
+  return ClassChunk(start, rows_VD, at_V >= i * size)
 
 
 def scan_classes(
@@ -89,7 +90,7 @@ def scan_classes(
     i, x = i_and_x
     return body(carry, class_chunk(w_VD, i, chunks.size), x)
 
-  return lax.scan(step, init, (jnp.arange(chunks.num), xs))
+  return lax.scan(step, init, (jnp.arange(chunks.num, dtype=jnp.int32), xs))
 
 
 def ids_in_chunk(ids: jax.Array, start: jax.Array, is_new_V: jax.Array) -> jax.Array:
@@ -105,7 +106,13 @@ def ids_in_chunk(ids: jax.Array, start: jax.Array, is_new_V: jax.Array) -> jax.A
 
 def compute_dtype(h_ND: jax.Array, w_VD: jax.Array, dtype=None) -> jnp.dtype:
   """`dtype`, or the one that holds both arguments."""
-  return jnp.dtype(dtype or jnp.promote_types(h_ND.dtype, w_VD.dtype))
+  with jax.numpy_dtype_promotion("standard"):
+    return jnp.dtype(dtype or jnp.promote_types(h_ND.dtype, w_VD.dtype))
+
+
+def sum_dtype(dtype) -> jnp.dtype:
+  """What products of operands of `dtype` are summed in: at least float32."""
+  return jnp.dtype(jnp.float64 if jnp.dtype(dtype) == jnp.float64 else jnp.float32)
 
 
 def product(spec: str, a: jax.Array, b: jax.Array, dtype) -> jax.Array:
@@ -118,7 +125,7 @@ def product(spec: str, a: jax.Array, b: jax.Array, dtype) -> jax.Array:
     spec,
     a.astype(dtype),
     b.astype(dtype),
-    preferred_element_type=jnp.promote_types(dtype, jnp.float32),
+    preferred_element_type=sum_dtype(dtype),
     precision=lax.Precision.HIGHEST,
   )
 

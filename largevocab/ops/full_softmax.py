@@ -18,6 +18,7 @@ from largevocab.ops.class_chunks import (
   logits,
   product,
   scan_classes,
+  sum_dtype,
 )
 from largevocab.ops.normalizer import (
   example_chunks,
@@ -219,7 +220,6 @@ def _by_examples_forward(h_ND, w_VD, ids_NP, w_NP, examples, classes, absolute, 
   N, V = h_ND.shape[0], w_VD.shape[0]
   # A few rows at a time are cast when they are needed.
   cast_w_VD = w_VD.astype(dtype) if classes == V else w_VD
-  sum_dtype = jnp.promote_types(dtype, jnp.float32)
 
   def add_examples(dw_VD, chunk):
     h_ND, ids_NP, w_NP = chunk
@@ -231,13 +231,13 @@ def _by_examples_forward(h_ND, w_VD, ids_NP, w_NP, examples, classes, absolute, 
       rest = h_ND, ids_NP, w_NP, normalized, absolute, dtype
       return _add_class_chunk(gradients, chunk, o_NV, *rest), None
 
-    gradients = jnp.zeros(h_ND.shape, sum_dtype), dw_VD
+    gradients = jnp.zeros(h_ND.shape, sum_dtype(dtype)), dw_VD
     (dh_ND, dw_VD), _ = scan_classes(add_classes, gradients, cast_w_VD, classes, o_KNV)
     return dw_VD, (dh_ND, normalized)
 
   dw_VD, stacked = lax.scan(
     add_examples,
-    jnp.zeros(w_VD.shape, sum_dtype),
+    jnp.zeros(w_VD.shape, sum_dtype(dtype)),
     example_chunks(examples, (h_ND, 0), (ids_NP, V), (w_NP, 0)),
   )
   dh_ND, normalized = unchunked(stacked, N)
@@ -277,7 +277,7 @@ def _by_classes_backward(classes, absolute, dtype, residuals, g):
     rest = cast_h_ND, ids_NP, g * w_NP, normalized, absolute, dtype
     return _add_class_chunk(gradients, chunk, o_NV, *rest), None
 
-  dh_ND = jnp.zeros(h_ND.shape, jnp.promote_types(dtype, jnp.float32))
+  dh_ND = jnp.zeros(h_ND.shape, sum_dtype(dtype))
   gradients = dh_ND, jnp.zeros_like(w_VD)
   (dh_ND, dw_VD), _ = scan_classes(add_classes, gradients, w_VD, classes)
   dw_NP = g * nll_of(normalized, absolute)

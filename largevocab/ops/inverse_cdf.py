@@ -146,7 +146,7 @@ def _lengths(weight_NKG: jax.Array, total_NK: jax.Array) -> jax.Array:
   size = weight_NKG.shape[-1]
   share_NKG = weight_NKG / jnp.where(total_NK > 0, total_NK, 1.0)[:, :, None]
   length_NKG = jnp.rint(share_NKG * UNIT).astype(jnp.int32)
-  length_NKG = jnp.maximum(length_NKG, weight_NKG > 0)
+  length_NKG = jnp.maximum(length_NKG, (weight_NKG > 0).astype(jnp.int32))
   left_NK = UNIT - length_NKG.sum(-1)
   heaviest_NK = jnp.argmax(weight_NKG, axis=-1)
   takes_NKG = jnp.arange(size)[None, None, :] == heaviest_NK[:, :, None]

@@ -11,6 +11,7 @@ from largevocab.ops.class_chunks import (
   ids_in_chunk,
   logits,
   scan_classes,
+  sum_dtype,
 )
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax_plan import Plan, plan
@@ -75,11 +76,11 @@ def normalize_by_classes(
     o_NP += at_ids(o_NV, ids_in_chunk(ids_NP, chunk.start, chunk.is_new_V))
     return Normalized(new_max_N, sum_N, o_NP), o_NV if keep else None
 
-  N, sum_dtype = h_ND.shape[0], jnp.promote_types(dtype, jnp.float32)
+  N, summed = h_ND.shape[0], sum_dtype(dtype)
   init = Normalized(
-    jnp.full(N, -jnp.inf, sum_dtype),
-    jnp.zeros(N, sum_dtype),
-    jnp.zeros(ids_NP.shape, sum_dtype),
+    jnp.full(N, -jnp.inf, summed),
+    jnp.zeros(N, summed),
+    jnp.zeros(ids_NP.shape, summed),
   )
   return scan_classes(add_chunk, init, w_VD, classes)
 

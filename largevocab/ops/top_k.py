@@ -9,6 +9,7 @@ from largevocab.ops.class_chunks import (
   compute_dtype,
   even_chunks,
   logits,
+  sum_dtype,
 )
 from largevocab.ops.shapes import check_shapes
 
@@ -80,7 +81,7 @@ def top_k(
     o_NK, at_NK = lax.top_k(both_NK, k)
     return (o_NK, jnp.take_along_axis(ids_NK, at_NK, axis=1)), None
 
-  o_dtype = jnp.promote_types(dtype, jnp.float32)
+  o_dtype = sum_dtype(dtype)
   none = jnp.full((num, k), -jnp.inf, o_dtype), jnp.zeros((num, k), jnp.int32)
   (o_NK, ids_NK), _ = lax.scan(merge, none, jnp.arange(chunks.num, dtype=jnp.int32))
   return ids_NK, o_NK

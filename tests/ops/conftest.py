@@ -1,0 +1,9 @@
+import jax
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _strict_dtype_promotion():
+  """Operations mix no dtypes by accident."""
+  with jax.numpy_dtype_promotion("strict"):
+    yield
