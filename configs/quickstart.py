@@ -8,7 +8,7 @@ from largevocab import config as c
 
 
 def get_config(arg: str = ""):
-  a = c.parse_arg(arg, head="sampled/pps", steps=1000)
+  a = c.parse_arg(arg, head="sampled/pps", steps=800)
   return c.experiment(
     runlocal=a.runlocal,
     data=c.part("data", "stdlib"),
