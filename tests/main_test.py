@@ -171,7 +171,8 @@ def test_fault_in_a_text_is_one_line(fails, tmp_path, name, content, words):
     ("train.npy", lambda path: path.write_bytes(b"nothing")),
     ("vocabulary.txt", lambda path: path.write_text("one two three")),
     ("corpus.json", lambda path: path.unlink()),
-    ("valid.npy", lambda path: np.save(path, np.full(9, 10**6, np.int32))),
+    ("valid.npy", lambda path: np.save(path, 10**6 + np.load(path))),
+    ("train.npy", lambda path: np.save(path, np.load(path) - 1)),
   ],
 )
 def test_damaged_cache_is_one_line(fails, tmp_path, file, damage):

@@ -40,7 +40,7 @@ def write_summary(directory: Path, vocabulary: Vocabulary, lengths: dict[str, in
 
 
 def open_corpus(directory: Path) -> Corpus:
-  """The corpus encoded in a directory, memory-mapped.
+  """The corpus encoded in a directory, memory-mapped; its ids are read once to check.
 
   Raises:
     UserError: a file is missing, cut short or of another kind.
@@ -55,11 +55,13 @@ def open_corpus(directory: Path) -> Corpus:
       and lengths == summary["tokens"]
       and int(vocabulary.counts_V.sum()) == lengths["train"]
       and all(split.dtype == np.int32 for split in splits.values())
+      and all(split.min() >= 0 for split in splits.values())
+      and all(split.max() < len(vocabulary) for split in splits.values())
     )
   except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
     raise _damaged(directory, str(error)) from error
   if not sound:
-    raise _damaged(directory, "sizes differ from those written")
+    raise _damaged(directory, "sizes or class ids are not those written")
   return Corpus(vocabulary, **splits)
 
 
