@@ -1,8 +1,9 @@
 """Checkpoints: the only file that knows orbax."""
 
+import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,30 +12,30 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from largevocab.errors import UserError
+from largevocab.workdir import read_json, write_json
 
 PyTree = Any
-METRIC = "valid_nll"
 
 
 class Checkpoints:
-  """The latest few states of a run and its best one, saved in the background."""
+  """The latest few states of a run and its best one, saved in the background.
+
+  A state is saved before it is measured, so that no evaluation, however long, can lose
+  it; what was measured is therefore kept beside the states, in valid_nll.json.
+  """
 
   def __init__(self, directory: str, keep: int = 2):
-    best = policies.BestN(
-      get_metric_fn=lambda metrics: metrics[METRIC],
-      reverse=True,
-      n=1,
-      keep_checkpoints_without_metrics=False,
-    )
+    self._directory = os.path.abspath(directory)
+    self._nll_path = os.path.join(self._directory, "valid_nll.json")
+    self._nll: dict[str, float] = {}
+    if os.path.exists(self._nll_path):
+      self._nll = read_json(self._nll_path)
     options = ocp.CheckpointManagerOptions(
       preservation_policy=policies.AnyPreservationPolicy(
-        [policies.LatestN(keep), best]
+        [policies.LatestN(keep), _KeepBest(self)]
       ),
-      best_fn=lambda metrics: metrics[METRIC],
-      best_mode="min",
       enable_async_checkpointing=True,
     )
-    self._directory = os.path.abspath(directory)
     try:
       self._manager = ocp.CheckpointManager(self._directory, options=options)
     except (OSError, ValueError) as error:
@@ -54,9 +55,12 @@ class Checkpoints:
   def latest_step(self) -> int | None:
     return self._manager.latest_step()
 
-  def save(
-    self, step: int, state: PyTree, clock: dict[str, float], valid_nll: float | None
-  ) -> None:
+  def best_of(self, steps: Sequence[int]) -> int | None:
+    """The step with the lowest loss on validation data; None: none was measured."""
+    measured = [step for step in steps if str(step) in self._nll]
+    return min(measured, key=lambda step: self._nll[str(step)], default=None)
+
+  def save(self, step: int, state: PyTree, clock: dict[str, float]) -> None:
     """Saves the state; the training goes on while it is written.
 
     Raises:
@@ -67,9 +71,14 @@ class Checkpoints:
     args = ocp.args.Composite(
       state=ocp.args.StandardSave(state), clock=ocp.args.JsonSave(clock)
     )
-    metrics = None if valid_nll is None else {METRIC: valid_nll}
     with self._writing():
-      self._manager.save(step, args=args, metrics=metrics)
+      self._manager.save(step, args=args)
+
+  def note_nll(self, step: int, valid_nll: float) -> None:
+    """Notes the loss on validation data of a state that was saved."""
+    if math.isfinite(valid_nll):
+      self._nll[str(step)] = valid_nll
+      write_json(self._nll_path, self._nll)
 
   def wait(self) -> None:
     """Returns when everything saved is on disk."""
@@ -97,7 +106,7 @@ class Checkpoints:
     Raises:
       UserError: there is none, or it does not fit.
     """
-    best = self._manager.best_step() if which == "best" else None
+    best = self.best_of(self._manager.all_steps()) if which == "best" else None
     step = self._manager.latest_step() if best is None else best
     if step is None:
       raise UserError(f"there is no checkpoint in {self._directory}; train first")
@@ -114,6 +123,17 @@ class Checkpoints:
         f"({_reason(error)}); delete that directory to go on from an older one"
       ) from error
     return state, clock
+
+
+class _KeepBest(policies.PreservationPolicy):
+  """Keeps the state that was best on validation data, of those still there."""
+
+  def __init__(self, saved: Checkpoints):
+    self._saved = saved
+
+  def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+    best = self._saved.best_of([each.step for each in checkpoints])
+    return [each.step == best for each in checkpoints]
 
 
 def _reason(error: Exception) -> str:

@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,23 @@ _LOG = logging.getLogger("largevocab")
 _SECONDS = 10.0  # between lines that tell how far a long evaluation is
 
 
-def make_evaluate(
-  exp: Experiment, first: int
-) -> Callable[[State, np.ndarray], dict[str, float]]:
+class Stopped(Exception):
+  """An evaluation was asked to stop."""
+
+
+class Evaluate(Protocol):
+  """Exact metrics of a state on tokens; `stopped` is asked before each batch.
+
+  Raises:
+    Stopped: `stopped` said so.
+  """
+
+  def __call__(
+    self, state: State, tokens: np.ndarray, stopped: Callable[[], Any] = ...
+  ) -> dict[str, float]: ...
+
+
+def make_evaluate(exp: Experiment, first: int) -> Evaluate:
   """A function from state and tokens to weighted means of the head's exact metrics.
 
   Every token is predicted once. Where the head gives 'nll' (nats per token), 'ppl' =
@@ -40,12 +54,16 @@ def make_evaluate(
     metrics = head.evaluate(head_state, h_ND, batch.y)
     return carry, {k: jnp.sum(weight_N * v_N) for k, v_N in metrics.items()}
 
-  def evaluate(state: State, tokens: np.ndarray) -> dict[str, float]:
+  def evaluate(
+    state: State, tokens: np.ndarray, stopped: Callable[[], Any] = lambda: False
+  ) -> dict[str, float]:
     carry = model.initial_carry(settings.batch_size)
     sums: dict[str, float] = {}
     told = time.monotonic()
     batches = evaluation_batches(tokens, settings.batch_size, settings.unroll, first)
     for number, batch in enumerate(batches, 1):
+      if stopped():
+        raise Stopped
       carry, part = step(state.params, state.inputs.w_VD, state.head, carry, batch)
       for key, value in part.items():
         sums[key] = sums.get(key, 0.0) + float(value)

@@ -20,8 +20,9 @@ class RunLog:
   """Metrics of one run, as JSON lines and for TensorBoard.
 
   A run that goes on from step s drops what an earlier process wrote for later steps, so
-  that the files read as if there had been one process. Each line is on disk when
-  `write` returns.
+  that the files read as if there had been one process. A line has been handed to the
+  operating system when `write` returns: it outlives the process, also one that is
+  killed, but not a crash of the machine.
   """
 
   def __init__(self, workdir: str, start_step: int, config: dict[str, Any]):
@@ -61,6 +62,10 @@ class RunLog:
     scalar = self._summary_pb2.Summary.Value
     values = [scalar(tag=f"{split}/{k}", simple_value=v) for k, v in metrics.items()]
     self._add_event(step, summary=self._summary_pb2.Summary(value=values))
+
+  def has(self, step: int, split: str) -> bool:
+    """Whether there is such a line, of this process or of one before."""
+    return (step, split) in self._written
 
   def close(self) -> None:
     with writing(self._path):

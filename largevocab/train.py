@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from largevocab.checkpoint import Checkpoints
 from largevocab.data.batches import Batch, TokenBatches
 from largevocab.data.corpus import Corpus
 from largevocab.errors import UserError
-from largevocab.evaluate import make_evaluate
+from largevocab.evaluate import Stopped, make_evaluate
 from largevocab.experiment import Experiment
 from largevocab.rows import row_grads, sq_norm
 from largevocab.runlog import Progress, RunLog
@@ -48,7 +48,7 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
   out = exp.head.backward(state.head, h_ND, batch.y, k_head)
   g_params, g_rows_BTE = pull_back(out.dh_ND.reshape(h_BTD.shape))
   g_rows_NE = g_rows_BTE.reshape(-1, rows_BTE.shape[-1])
-  g_inputs = row_grads(batch.y.context_N, g_rows_NE, state.inputs.w_VD.shape[0])
+  g_inputs = row_grads(jnp.ravel(batch.x), g_rows_NE, state.inputs.w_VD.shape[0])
 
   norm = jnp.sqrt(sq_norm(g_params) + sq_norm(g_inputs.rows_RD) + out.sq_norm)
   clip = exp.train.clip_norm
@@ -133,14 +133,18 @@ class _Loop:
     self._step = jax.jit(functools.partial(train_step, exp=exp), donate_argnums=0)
     self._refresh = jax.jit(exp.head.refresh, donate_argnums=0)
     self._evaluate = make_evaluate(exp, corpus.vocabulary.eos)
+    self._signals = StopSignals()
 
   def run(self, state: State, seconds: float) -> dict[str, Any]:
     """Trains to the end and returns the result; `seconds` were spent before."""
     exp, step = self._exp, int(state.step)
     self._describe(state)
     first_step = step
-    progress = Progress(step, self._num_steps, exp.train.batch_size * exp.train.unroll)
-    with StopSignals() as signals:
+    with self._signals as signals:
+      if self._is_eval(step) and not self._log.has(step, "valid"):
+        self._measure(state, step, "valid", seconds)  # It was stopped before it had.
+      tokens = exp.train.batch_size * exp.train.unroll
+      progress = Progress(step, self._num_steps, tokens)
       started = time.perf_counter()
       while step < self._num_steps:
         lr = exp.train.learning_rate(step, self._batches.steps_per_epoch)
@@ -155,26 +159,32 @@ class _Loop:
           progress.rest(step)
         if step % exp.log.every_steps == 0:
           state = self._log_training(state, step, lr, progress)
-        is_end = step == self._num_steps
-        is_eval = bool(self._eval_steps) and step % self._eval_steps == 0
+        is_eval = self._is_eval(step)
         is_save = step % exp.checkpoint.every_steps == 0 or signals.caught
-        if is_end or not (is_eval or is_save):
+        if not (is_eval or is_save) or step == self._num_steps:
           continue
         jax.block_until_ready(state)
         seconds += time.perf_counter() - started
-        valid_nll = None
+        self._save(state, step, seconds)  # first: an evaluation may be stopped
         if is_eval:
-          valid_nll = self._measure(state, step, "valid", seconds).get("nll")
-        self._save(state, step, seconds, valid_nll)
+          self._measure(state, step, "valid", seconds)
+        if signals.caught:
+          self._leave(step)
         progress.rest(step)
         started = time.perf_counter()
-        if signals.caught:
-          self._saved.wait()
-          _LOG.info("stopped at step %d; the same command goes on from here", step)
-          raise SystemExit(128 + signals.caught)
       jax.block_until_ready(state)
       seconds += time.perf_counter() - started
-    return self._finish(state, step, seconds)
+      self._save(state, step, seconds)
+      return self._result(state, step, seconds)
+
+  def _is_eval(self, step: int) -> bool:
+    between = 0 < step < self._num_steps  # at the end both splits are measured anyway
+    return between and bool(self._eval_steps) and step % self._eval_steps == 0
+
+  def _leave(self, step: int) -> NoReturn:
+    self._saved.wait()
+    _LOG.info("stopped at step %d; the same command goes on from here", step)
+    raise SystemExit(128 + self._signals.caught)
 
   def _describe(self, state: State) -> None:
     size = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
@@ -197,18 +207,22 @@ class _Loop:
   def _measure(
     self, state: State, step: int, split: str, seconds: float
   ) -> dict[str, float]:
-    self._check_finite(state)
-    metrics = self._evaluate(state, getattr(self._corpus, split))
+    """Metrics of a state that is saved; leaves when a signal comes meanwhile."""
+    tokens = getattr(self._corpus, split)
+    try:
+      metrics = self._evaluate(state, tokens, lambda: self._signals.caught)
+    except Stopped:
+      self._leave(step)
+    if split == "valid" and "nll" in metrics:
+      self._saved.note_nll(step, metrics["nll"])
     shown = "  ".join(f"{key} {value:.5g}" for key, value in metrics.items())
     _LOG.info("step %d  %s  %s", step, split, shown)
     self._log.write(step, split, {**metrics, "seconds": seconds})
     return metrics
 
-  def _save(
-    self, state: State, step: int, seconds: float, valid_nll: float | None
-  ) -> None:
+  def _save(self, state: State, step: int, seconds: float) -> None:
     self._check_finite(state)
-    self._saved.save(step, state, {"seconds": seconds}, valid_nll)
+    self._saved.save(step, state, {"seconds": seconds})
 
   def _check_finite(self, state: State) -> None:
     bad = int(state.bad_step)
@@ -221,10 +235,9 @@ class _Loop:
         "another --workdir with a lower train.lr or train.clip_norm"
       )
 
-  def _finish(self, state: State, step: int, seconds: float) -> dict[str, Any]:
+  def _result(self, state: State, step: int, seconds: float) -> dict[str, Any]:
     valid = self._measure(state, step, "valid", seconds)
     test = self._measure(state, step, "test", seconds)
-    self._save(state, step, seconds, valid.get("nll"))
     self._saved.wait()
     tokens = step * self._exp.train.batch_size * self._exp.train.unroll
     return {

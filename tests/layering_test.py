@@ -28,7 +28,7 @@ MAY_IMPORT = {
   "models": set(),
   "data": set(),
   "experiment": {"heads.base", "rows"},
-  "checkpoint": set(),
+  "checkpoint": {"workdir"},
   "signals": set(),
   "workdir": set(),
   "runlog": {"workdir"},

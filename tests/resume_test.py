@@ -1,6 +1,7 @@
 """Real runs that are killed, or asked to stop, and started again."""
 
 import json
+import os
 import pathlib
 import random
 import signal
@@ -12,7 +13,8 @@ import jax
 import numpy as np
 import pytest
 
-from largevocab import config, main
+from largevocab import config, main, train
+from largevocab.checkpoint import Checkpoints
 from largevocab.state import restore
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
@@ -63,10 +65,8 @@ def metrics(workdir):
   return [without_timing(json.loads(line)) for line in lines]
 
 
-def final_state(workdir):
-  _, state = restore(
-    config.build(config.of_workdir(str(workdir))), str(workdir), "latest"
-  )
+def final_state(workdir, which="latest"):
+  _, state = restore(config.build(config.of_workdir(str(workdir))), str(workdir), which)
   return jax.tree.leaves(state._replace(key=jax.random.key_data(state.key)))
 
 
@@ -107,3 +107,70 @@ def test_run_killed_between_its_last_save_and_its_result(tmp_path, monkeypatch):
   assert metrics(tmp_path) == before[0]
   again = json.loads((tmp_path / "result.json").read_text())
   assert without_timing(again) == without_timing(json.loads(before[1]))
+
+
+def test_stopped_while_it_evaluates(tmp_path, monkeypatch):
+  """Once in each evaluation: two on the way, and both at the end."""
+  monkeypatch.chdir(REPOSITORY)
+  whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+  keys = {"max_steps": 50, "epochs": 1, "lr": 20.0}
+  flags = [f"--config.train.{key}={value}" for key, value in keys.items()]
+  flags += ["--config=configs/ptb.py:runlocal", "--config.eval.every_epochs=0.4"]
+  flags += ["--config.checkpoint.every_steps=1000"]
+  assert main.run(["main", *flags, f"--workdir={whole}"]) == 0
+  flags.append(f"--workdir={stopped}")
+
+  for number, step in ((1, 20), (2, 40), (2, 50), (2, 50)):
+    with monkeypatch.context() as patch:
+      patch.setattr(train, "make_evaluate", signalling(train.make_evaluate, number))
+      with pytest.raises(SystemExit) as end:
+        main.run(["main", *flags])
+    assert end.value.code == 128 + signal.SIGTERM
+    assert max(checkpoints(stopped)) == step
+    assert not (stopped / "result.json").exists()
+  assert main.run(["main", *flags]) == 0
+
+  assert metrics(stopped) == metrics(whole)
+  results = [json.loads((d / "result.json").read_text()) for d in (whole, stopped)]
+  assert without_timing(results[0]) == without_timing(results[1])
+  for which in ("latest", "best"):
+    pairs = zip(final_state(whole, which), final_state(stopped, which), strict=True)
+    for a, b in pairs:
+      np.testing.assert_array_equal(a, b)
+
+
+def signalling(make_evaluate, number):
+  """`make_evaluate`, but that SIGTERM comes during the evaluation of this number."""
+
+  def make(*args):
+    evaluate, calls = make_evaluate(*args), []
+
+    def evaluate_and_signal(state, tokens, stopped):
+      calls.append(tokens)
+      asked = []
+
+      def signal_at_the_second_batch():
+        asked.append(True)
+        if len(calls) == number and len(asked) == 2:
+          os.kill(os.getpid(), signal.SIGTERM)
+        return stopped()
+
+      return evaluate(state, tokens, signal_at_the_second_batch)
+
+    return evaluate_and_signal
+
+  return make
+
+
+def test_best_is_the_lowest_measured_and_is_kept(tmp_path):
+  state = {"x": np.arange(3.0)}
+  losses = {1: 3.0, 2: 2.0, 3: float("nan"), 4: 5.0, 5: 4.0}
+  with Checkpoints(str(tmp_path), keep=1) as saved:
+    for step, nll in losses.items():
+      saved.save(step, {"x": step * state["x"]}, {"seconds": 0.0})
+      saved.note_nll(step, nll)
+    saved.save(6, state, {"seconds": 0.0})
+  assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["2", "6"]
+  with Checkpoints(str(tmp_path)) as saved:
+    best, _ = saved.restore(state, "best")
+  np.testing.assert_array_equal(best["x"], 2 * state["x"])

@@ -61,7 +61,7 @@ def test_restored_state_goes_on_bitwise(head, tmp_path):
   with Checkpoints(str(tmp_path)) as saved:
     for i in range(2):
       state = step(state, batches.batch(i), LR)
-    saved.save(2, state, {"seconds": 1.0}, None)
+    saved.save(2, state, {"seconds": 1.0})
     # The state just handed over is donated while it is written.
     for i in (2, 3):
       state = step(state, batches.batch(i), LR)
