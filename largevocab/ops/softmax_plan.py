@@ -10,7 +10,8 @@ METHODS = ("auto", "reference", "tiles", "examples", "classes")
 _MIB = 2**20
 # Logits of a chunk and gradient of its rows: they are passed over several times.
 _CACHE_BYTES = 8 * _MIB
-# But each step of a loop costs some launches.
+# But each step of a loop costs some launches. No loop over classes is longer than this,
+# nor one over few examples a chunk.
 _MAX_STEPS = 128
 # Each chunk of examples reads the table twice, and reads and writes its gradient: with
 # fewer examples this takes longer than to compute the logits once more.
@@ -71,8 +72,9 @@ def plan(
     N: number of examples.
     V: number of classes.
     D: width of a class row.
-    budget_bytes: temporary memory that loss and gradient may take. A budget too small
-      for even one example or one class a chunk is exceeded.
+    budget_bytes: temporary memory that loss and gradient may take. It is exceeded, as
+      `temp_bytes` then says, where it would need more than 128 chunks of classes, or
+      more than 128 chunks of too few examples.
     method: one of METHODS; 'auto' is 'tiles' if the budget allows for enough examples
       a chunk, else 'classes'.
     float_bytes: bytes of a logit.
@@ -93,11 +95,15 @@ def plan(
 
   # Rows of a tile and their gradient.
   rows_bytes = D * both_bytes
+  backend = jax.default_backend()
+  min_examples = min(N, _MIN_EXAMPLES.get(backend, _MIN_EXAMPLES_ELSEWHERE))
+  fewest_examples = min(min_examples, -(-N // _MAX_STEPS))
+  fewest_classes = -(-V // _MAX_STEPS)
 
   def cached_classes(examples: int, class_bytes: int, room: int) -> int:
     at_most = _CACHE_BYTES // ((examples + D) * float_bytes)
     at_most = max(at_most, -(-V * -(-N // examples) // _MAX_STEPS))
-    return even_chunks(V, min(at_most, room // class_bytes)).size
+    return even_chunks(V, max(min(at_most, room // class_bytes), fewest_classes)).size
 
   def made(method: str, examples: int, classes: int, temp_bytes: int) -> Plan:
     num = -(-N // examples) * -(-V // classes)
@@ -111,19 +117,19 @@ def plan(
   if method == "examples":
     room -= table_copy_bytes
     at_most = min((room - table_bytes) // logits_bytes, room // (2 * logits_bytes))
-    examples = even_chunks(N, at_most).size
+    examples = even_chunks(N, max(at_most, fewest_examples)).size
     chunk_bytes = examples * logits_bytes
     temp_bytes = budget_bytes - room + chunk_bytes + max(chunk_bytes, table_bytes)
     return made(method, examples, V, temp_bytes)
 
   if method in ("auto", "tiles"):
-    backend = jax.default_backend()
-    min_examples = min(N, _MIN_EXAMPLES.get(backend, _MIN_EXAMPLES_ELSEWHERE))
-    kept_room = room - min(_CACHE_BYTES, room // 8)
-    examples = even_chunks(N, kept_room // logits_bytes).size
-    if examples >= min_examples or method == "tiles":
-      # The last chunk of classes may be kept with up to a chunk of repeated ones.
-      class_bytes = examples * (2 * float_bytes + both_bytes) + rows_bytes
+    # The last chunk of classes may be kept with up to a chunk of repeated ones.
+    tile_bytes = 2 * float_bytes + both_bytes
+    kept_room = room - max(min(_CACHE_BYTES, room // 8), fewest_classes * rows_bytes)
+    at_most = kept_room // (logits_bytes + fewest_classes * tile_bytes)
+    if at_most >= min_examples or method == "tiles":
+      examples = even_chunks(N, max(at_most, fewest_examples)).size
+      class_bytes = examples * tile_bytes + rows_bytes
       kept_bytes = examples * logits_bytes
       classes = cached_classes(examples, class_bytes, room - kept_bytes)
       temp_bytes = examples_bytes + kept_bytes + classes * class_bytes
