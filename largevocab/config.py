@@ -56,7 +56,7 @@ def part(kind: str, name: str, **fields: Any) -> Any:
 
 
 def head(path: str, **fields: Any) -> Any:
-  """A head from 'head' or 'head/sampler'.
+  """A head from 'head' or 'head/sampler'; fields of other heads are left out.
 
   >>> head("sampled/uniform", num_samples=64).num_samples
   64
@@ -69,6 +69,9 @@ def head(path: str, **fields: Any) -> Any:
     if key not in _fields(cls):
       if key == "sampler":
         raise UserError(f"head {name!r} takes no sampler; drop {'/' + sampler!r}")
+      known = {f for other in HEADS.values() for f in _fields(other)}
+      if key not in known:
+        raise UserError(f"no head has a field {key!r}{nearest(key, known)}")
       del fields[key]
   return cls(**fields)
 

@@ -24,7 +24,9 @@ from largevocab.state import State, init_state
 from largevocab.workdir import (
   claim_workdir,
   device_name,
+  has_finished,
   read_json,
+  result_path,
   write_json,
   writing,
 )
@@ -83,9 +85,8 @@ def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, An
     SystemExit: stopped by a signal, after saving.
   """
   claim_workdir(workdir, config)
-  result_path = os.path.join(workdir, "result.json")
-  if os.path.exists(result_path):
-    result = read_json(result_path)
+  if has_finished(workdir):
+    result = read_json(result_path(workdir))
     _tell(result, workdir)
     return result
   _LOG.info("training %s on %s; reading the data", _title(config), device_name())
@@ -105,7 +106,7 @@ def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, An
       result = _Loop(exp, corpus, batches, saved, log).run(state, clock["seconds"])
     finally:
       log.close()
-  write_json(result_path, result)
+  write_json(result_path(workdir), result)
   _tell(result, workdir)
   return result
 

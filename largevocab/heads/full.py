@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,6 @@ class Full(SoftmaxHead):
     method: 'auto', or how to cut: see `largevocab.ops.softmax_plan.plan`. 'reference'
       holds all logits at once. A table sharded over classes needs 'examples'.
     budget_mib: temporary memory for loss and gradient.
-    refresh_every: there is nothing to refresh.
 
   Source: paper 000 equation 1, equation 11 for `absolute`.
   Cost: 3 products of N V D a step, or 4 by classes, and a dense update.
@@ -49,7 +48,7 @@ class Full(SoftmaxHead):
 
   method: str = "auto"
   budget_mib: int = 64
-  refresh_every: int = 0
+  refresh_every: ClassVar[int] = 0  # there is nothing to refresh
 
   def __post_init__(self):
     super().__post_init__()

@@ -54,7 +54,8 @@ class Sampled(SoftmaxHead):
     sampler: the law of the negatives.
     num_samples: M, negatives per draw: per batch if the sampler shares them.
     correct_positive: subtract log expected from the true classes' logits too, as
-      TensorFlow and Jean et al. 2015 do. For comparison: this is biased.
+      TensorFlow and Jean et al. 2015 do. For comparison: this is biased. A class that
+      is never drawn keeps its logit.
     refresh_every: steps between rebuilds of the sampler's statistics; 0: never.
 
   Source: paper 001 section 3 (complementary sum), paper 000 equations 2-3 (corrected
@@ -74,6 +75,11 @@ class Sampled(SoftmaxHead):
         f"head.num_samples is {self.num_samples} and head.refresh_every "
         f"{self.refresh_every}; the one must be at least 1, the other 0"
       )
+    if getattr(self.sampler, "absolute", self.absolute) != self.absolute:
+      raise UserError(
+        f"head.absolute is {self.absolute} and head.sampler.absolute is not: the "
+        "sampler would follow another model; set both"
+      )
 
   def init(self, key, counts, dim):
     counts = as_counts(counts)
@@ -91,7 +97,8 @@ class Sampled(SoftmaxHead):
     true_NP = (y.ids_NP < w_VD.shape[0]) & is_first(y.ids_NP)
     if self.correct_positive:
       shift_NP = self.sampler.log_expected(state.stats, w_VD, x_ND, y, y.ids_NP, num)
-      shift_NP = jax.lax.stop_gradient(jnp.where(true_NP, shift_NP, 0))
+      shift_NP = jnp.where(jnp.isfinite(shift_NP), shift_NP, 0)
+      shift_NP = jax.lax.stop_gradient(shift_NP)
     else:
       shift_NP = jnp.zeros_like(y.w_NP)
     log_expected = [_spread(g.log_expected, len(h_ND)) for g in groups]
@@ -115,7 +122,15 @@ class Sampled(SoftmaxHead):
     loss, (dx_ND, d_true_NPD, d_rows) = jax.value_and_grad(mean_loss, (0, 1, 2))(
       x_ND, take(y.ids_NP), rows
     )
-    ids_R = jnp.concatenate([y.ids_NP.ravel(), *(g.ids.ravel() for g in groups)])
+    # Rows that no weighted example counts stay untouched: an optimiser may move a row
+    # also for a gradient of zero.
+    live_N1 = jnp.sum(y.w_NP, axis=1, keepdims=True) > 0
+    ids = [jnp.where(live_N1, y.ids_NP, w_VD.shape[0])]
+    for group in groups:
+      live = live_N1 & group.mask_NS
+      live = live if group.ids.ndim == 2 else jnp.any(live, axis=0)
+      ids.append(jnp.where(live, group.ids, w_VD.shape[0]))
+    ids_R = jnp.concatenate([i.ravel() for i in ids])
     flat = lambda d: d.reshape(-1, w_VD.shape[1])
     rows_RD = jnp.concatenate([flat(d_true_NPD), *(flat(d) for d in d_rows)])
     grads = row_grads(ids_R, rows_RD, w_VD.shape[0])

@@ -81,8 +81,8 @@ class Sampler(Protocol):
     ...
 
 
-class FixedLaw:
-  """Base of samplers whose law does not depend on the table."""
+class NoUpkeep:
+  """Base of samplers whose statistics do not depend on the table."""
 
   def update(self, stats, ids_R, old_RD, new_RD):
     return stats

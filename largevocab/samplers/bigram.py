@@ -13,7 +13,7 @@ from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops import strata
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.strata import Strata
-from largevocab.samplers.base import Draw, FixedLaw
+from largevocab.samplers.base import Draw, NoUpkeep
 from largevocab.samplers.static import check_counts, count_weights
 
 CHUNK = 1 << 23  # tokens counted at a time
@@ -89,7 +89,7 @@ def row_lengths(counts_P: np.ndarray, first: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Bigram(FixedLaw):
+class Bigram(NoUpkeep):
   """q(c | a) = trust(a) count(a, c) / count(a) + (1 - trust(a)) unigram(c).
 
   a is the current input token (`Targets.context_N`) and trust(a) = count(a) / (count(a)

@@ -11,7 +11,7 @@ from largevocab.labels import Counts, Targets
 from largevocab.ops import strata
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.strata import Strata
-from largevocab.samplers.base import Draw, FixedLaw
+from largevocab.samplers.base import Draw, NoUpkeep
 from largevocab.samplers.static import check_counts, count_weights
 
 
@@ -58,7 +58,7 @@ def inclusion_probabilities(weight_V: np.ndarray, m: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class PPS(FixedLaw):
+class PPS(NoUpkeep):
   """m distinct classes for the batch: P(c is drawn) = min(1, lam * weight(c)).
 
   weight(c) = (count(c) + smoothing) ** power, and lam is such that the probabilities

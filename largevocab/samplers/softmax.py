@@ -9,11 +9,11 @@ import jax.numpy as jnp
 from largevocab.labels import Counts, Targets
 from largevocab.ops import inverse_cdf
 from largevocab.ops.shapes import check_shapes
-from largevocab.samplers.base import Draw, FixedLaw
+from largevocab.samplers.base import Draw, NoUpkeep
 
 
 @dataclass(frozen=True)
-class Softmax(FixedLaw):
+class Softmax(NoUpkeep):
   """q(c | h) = softmax(h @ w)_c, m independent draws per example.
 
   The yardstick of samplers: with it a sampled softmax has the gradient of the full one

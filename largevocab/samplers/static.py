@@ -16,7 +16,7 @@ from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops import strata
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.strata import Strata
-from largevocab.samplers.base import Draw, FixedLaw
+from largevocab.samplers.base import Draw, NoUpkeep
 
 
 def check_counts(counts: Counts, w_VD: jax.Array) -> np.ndarray:
@@ -57,7 +57,7 @@ def count_weights(count_V: np.ndarray, power: float, smoothing: float) -> np.nda
 
 
 @dataclass(frozen=True)
-class StaticLaw(FixedLaw):
+class StaticLaw(NoUpkeep):
   """Base of these samplers; a law is a function from counts to weights.
 
   The draws are independent and with replacement. The estimates made from them are

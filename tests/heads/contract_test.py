@@ -22,6 +22,9 @@ CASES = {
   "full, by classes": Full(method="classes", optimizer=Adam()),
   "sampled, |o|, no bias": Sampled(num_samples=M, absolute=True, bias=False),
   "sampled, positive corrected": Sampled(num_samples=M, correct_positive=True),
+  "sampled, positive corrected, some never drawn": Sampled(
+    num_samples=M, correct_positive=True, sampler=SAMPLERS["unigram"](smoothing=0.0)
+  ),
   "sampled, adagrad": Sampled(num_samples=M, optimizer=Adagrad()),
   "sampled, adam": Sampled(num_samples=M, optimizer=Adam()),
   "sampled, unigram, per example": Sampled(
@@ -191,6 +194,34 @@ def test_scale_multiplies_the_gradient(head):
   np.testing.assert_allclose(a.table.w_VD, b.table.w_VD, rtol=1e-5, atol=1e-7)
 
 
+def test_lazy_rows_stay_where_no_example_has_weight():
+  head = Sampled(num_samples=M, optimizer=Adam())
+  h_ND, y = batch(7)
+  y = y._replace(ids_NP=y.ids_NP.at[:, 0].set(jnp.arange(N)))
+  y = y._replace(w_NP=y.w_NP.at[-2:].set(0))
+  state = started(head)
+  grads = backward(head, state, h_ND, y, KEY).grads
+  after = update(head, state, grads, 0.1, 1.0)
+  touched = np.unique(np.asarray(grads.ids_R))
+  rest = np.setdiff1d(np.arange(V), touched)
+  assert len(rest)
+  np.testing.assert_array_equal(after.table.w_VD[rest], state.table.w_VD[rest])
+  padded = y._replace(ids_NP=y.ids_NP.at[-2:].set(V))
+  grads = backward(head, state, h_ND, padded, KEY).grads
+  other = update(head, state, grads, 0.1, 1.0)
+  np.testing.assert_allclose(after.table.w_VD, other.table.w_VD, atol=1e-6)
+
+
+def test_refresh_leaves_the_model_as_it_is(head):
+  state = started(head)
+  h_ND, y = batch(3)
+  fresh = jax.jit(head.refresh)(state, KEY)
+  assert jax.tree.map(jnp.shape, fresh) == jax.tree.map(jnp.shape, state)
+  a, b = evaluate(head, state, h_ND, y), evaluate(head, fresh, h_ND, y)
+  np.testing.assert_array_equal(a["nll"], b["nll"])
+  assert np.isfinite(backward(head, fresh, h_ND, y, KEY).loss)
+
+
 def test_training_improves_the_exact_metric(head):
   h_ND, y = batch(10)
   state = head.init(jax.random.key(0), counts(), D)
@@ -217,6 +248,8 @@ def test_relabelled_classes_give_permuted_results(head):
   moved_y = y._replace(ids_NP=jnp.asarray(new_V)[y.ids_NP])
   a, b = evaluate(head, state, h_ND, y), evaluate(head, moved, h_ND, moved_y)
   np.testing.assert_allclose(a["nll"], b["nll"], rtol=1e-5)
+  (ids_NK, _), (moved_NK, _) = head.top_k(state, h_ND, 3), head.top_k(moved, h_ND, 3)
+  np.testing.assert_array_equal(new_V[ids_NK], moved_NK)
 
 
 def test_top_k_is_dense_sorting(head):

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from largevocab.errors import UserError
 from largevocab.heads import Full, Sampled
 from largevocab.labels import single_targets
-from largevocab.samplers import PPS, Draw, Uniform, Unigram
+from largevocab.samplers import PPS, Draw, Softmax, Uniform, Unigram
 
 N, V, D = 7, 30, 5
 KEY = jax.random.key(0)
@@ -143,6 +144,22 @@ def test_correcting_the_positive_is_tensorflows_formula():
   assert float(loss) == pytest.approx(float(want), rel=1e-4)
 
 
+def test_a_label_given_twice_is_that_label():
+  h_ND, y = batch()
+  twice = y._replace(ids_NP=jnp.repeat(y.ids_NP, 2, axis=1), w_NP=jnp.full((N, 2), 0.5))
+  for correct in (False, True):
+    head = Sampled(sampler=Unigram(), num_samples=9, correct_positive=correct)
+    state = head.init(KEY, COUNTS, D)
+    a, b = (head.backward(state, h_ND, t, KEY) for t in (y, twice))
+    np.testing.assert_allclose(a.loss, b.loss, rtol=1e-6)
+    np.testing.assert_allclose(a.dh_ND, b.dh_ND, atol=1e-6)
+
+
+def test_a_sampler_of_another_model_is_refused():
+  with pytest.raises(UserError, match=r"head\.absolute"):
+    Sampled(absolute=True, sampler=Softmax())
+
+
 def test_bfloat16_keeps_rows_and_sums_in_float32():
   head, exact = Sampled(num_samples=16, dtype="bfloat16"), Sampled(num_samples=16)
   h_ND, y = batch()
@@ -174,6 +191,7 @@ def test_a_step_neither_makes_nor_copies_anything_of_the_tables_size():
 SHARDED = """
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from largevocab.errors import UserError
 from largevocab.heads import Sampled
 from largevocab.labels import single_targets
 from largevocab.rows import Adagrad
