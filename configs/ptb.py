@@ -1,7 +1,7 @@
 """Penn Treebank: the small LSTM of Zaremba et al. 2014, with any head.
 
---config=configs/ptb.py:full          --config.data.directory=DIR
---config=configs/ptb.py:sampled/pps   --config.data.directory=DIR
+--config=configs/ptb.py:full         --config.data.path=DIR
+--config=configs/ptb.py:sampled/pps  --config.data.path=DIR
 """
 
 from largevocab import config as c

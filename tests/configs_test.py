@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shlex
 
 import pytest
@@ -34,6 +35,37 @@ def test_every_config_trains_locally(path, tmp_path):
   # What is in the workdir describes the same run.
   settings = command_line.load(f"{path}:runlocal")
   assert config.build(config.of_workdir(str(tmp_path))) == config.build(settings)
+
+
+def command_lines():
+  """(--config=..., its --config.KEY=VALUE) of each command that is shown to users."""
+  for path in [*CONFIGS, REPOSITORY / "README.md"]:
+    for line in path.read_text().replace("\\\n", " ").splitlines():
+      if config_flag := re.search(r"--config=(configs/\S+)", line):
+        keys = re.findall(r"--config\.([\w.]+)=", line)
+        yield pytest.param(config_flag[1], keys, id=f"{path.name}:{line.strip()[:60]}")
+
+
+@pytest.mark.parametrize(("argument", "keys"), list(command_lines()))
+def test_keys_that_are_shown_exist(argument, keys, monkeypatch):
+  monkeypatch.chdir(REPOSITORY)
+  settings = command_line.load(argument)
+  for key in keys:
+    block = settings
+    for name in key.split("."):
+      assert name in block, key
+      block = block[name]
+
+
+def test_keys_of_the_table_of_data_sets_exist(monkeypatch):
+  monkeypatch.chdir(REPOSITORY)
+  readme = (REPOSITORY / "README.md").read_text()
+  rows = re.findall(
+    r"^\| `(configs/[^`]+)` \|[^|]*\| `(\w+)` \|$", readme, re.MULTILINE
+  )
+  assert len(rows) > 3
+  for argument, key in rows:
+    assert key in command_line.load(argument).data, argument
 
 
 def test_there_are_sweeps():
