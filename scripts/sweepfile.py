@@ -4,8 +4,8 @@ A sweep file is Python with two functions, and a third if there are published nu
 
   def sweep(add):
     for seed in range(3):
-      add("configs/ptb.py:full", name="full softmax", seed=seed)
-      add("configs/ptb.py:sampled/pps", {"head.num_samples": 160}, seed=seed)
+      add("configs/ptb.py:full", {"train.seed": seed}, name="full softmax")
+      add("configs/ptb.py:sampled/pps", {"head.num_samples": 160, "train.seed": seed})
 
   def metrics():                                   # keys of result.json
     return ["test_ppl", "train_seconds"]
@@ -46,8 +46,8 @@ class Run:
   def id(self) -> str:
     """Directory name: readable, and unique by a hash of config and overrides.
 
-    >>> Run("configs/ptb.py:sampled/pps", {"seed": 1}).id
-    'ptb-sampled-pps-seed=1-1fd188b8'
+    >>> Run("configs/ptb.py:sampled/pps", {"train.seed": 1}).id
+    'ptb-sampled-pps-seed=1-e8c956fa'
     """
     identity = json.dumps([self.config, self.overrides], sort_keys=True, default=list)
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
@@ -60,8 +60,8 @@ class Run:
   def flags(self) -> list[str]:
     """Flags of largevocab.main.
 
-    >>> Run("configs/ptb.py", {"seed": 1}).flags()
-    ['--config=configs/ptb.py', '--config.seed=1']
+    >>> Run("configs/ptb.py", {"train.seed": 1}).flags()
+    ['--config=configs/ptb.py', '--config.train.seed=1']
     """
     overrides = [f"--config.{k}={v}" for k, v in self.overrides.items()]
     return [f"--config={self.config}", *overrides]
@@ -77,13 +77,13 @@ class Sweep:
 def collect(sweep: Callable[[Callable[..., None]], None]) -> list[Run]:
   """The runs that `sweep(add)` adds, in order.
 
-  >>> collect(lambda add: [add("configs/ptb.py", seed=s) for s in (0, 1)])[1].overrides
-  {'seed': 1}
+  >>> collect(lambda add: add("configs/ptb.py", {"train.seed": 1}))[0].overrides
+  {'train.seed': 1}
   """
   runs: dict[str, Run] = {}
 
-  def add(config, overrides=None, /, *, name="", **more):
-    run = Run(config, {**(overrides or {}), **more}, name)
+  def add(config, overrides=None, /, *, name=""):
+    run = Run(config, dict(overrides or {}), name)
     if run.id in runs:
       raise UserError(f"the sweep adds {' '.join(run.flags())} twice; remove one")
     runs[run.id] = run

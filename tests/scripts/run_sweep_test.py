@@ -28,12 +28,12 @@ def finish(root: pathlib.Path, run: Run, **result):
 
 
 def test_id_depends_on_config_and_overrides_alone():
-  run = Run("configs/a.py:x", {"head.m": 1, "seed": 0}, name="one")
-  assert run.id == Run("configs/a.py:x", {"seed": 0, "head.m": 1}, name="two").id
+  run = Run("configs/a.py:x", {"head.m": 1, "train.seed": 0}, name="one")
+  assert run.id == Run("configs/a.py:x", {"train.seed": 0, "head.m": 1}, name="two").id
   others = [
-    Run("configs/a.py:y", {"head.m": 1, "seed": 0}),
-    Run("configs/a.py:x", {"head.m": 2, "seed": 0}),
-    Run("configs/a.py:x", {"model.m": 1, "seed": 0}),
+    Run("configs/a.py:y", {"head.m": 1, "train.seed": 0}),
+    Run("configs/a.py:x", {"head.m": 2, "train.seed": 0}),
+    Run("configs/a.py:x", {"model.m": 1, "train.seed": 0}),
     Run("configs/a.py:x", {"head.m": 1}),
   ]
   assert len({run.id, *(other.id for other in others)}) == 5
@@ -46,20 +46,20 @@ def test_id_is_one_short_directory_name():
   assert " " not in run.id
 
 
-def test_overrides_by_dict_and_keyword():
+def test_runs_in_order_with_their_overrides():
   def sweep(add):
-    add("configs/a.py", {"head.m": 1}, seed=0)
-    add("configs/a.py", name="label", **{"head.m": 1, "seed": 1})
+    add("configs/a.py")
+    add("configs/a.py", {"head.m": 1, "train.seed": 1}, name="label")
 
   first, second = sweepfile.collect(sweep)
-  assert first == Run("configs/a.py", {"head.m": 1, "seed": 0})
-  assert second == Run("configs/a.py", {"head.m": 1, "seed": 1}, "label")
+  assert first == Run("configs/a.py")
+  assert second == Run("configs/a.py", {"head.m": 1, "train.seed": 1}, "label")
 
 
 def test_same_run_twice():
   def sweep(add):
-    add("configs/a.py", seed=0, name="one")
-    add("configs/a.py", seed=0, name="two")
+    add("configs/a.py", {"train.seed": 0}, name="one")
+    add("configs/a.py", {"train.seed": 0}, name="two")
 
   with pytest.raises(UserError, match="twice"):
     sweepfile.collect(sweep)
@@ -73,7 +73,7 @@ def test_sweep_file_without_metrics(tmp_path):
 
 
 def test_results_follow_the_sweep(tmp_path):
-  runs = [Run("configs/a.py", {"seed": seed}) for seed in range(3)]
+  runs = [Run("configs/a.py", {"train.seed": seed}) for seed in range(3)]
   root, path = tmp_path / "root", tmp_path / "results.jsonl"
   records.update(path, runs, root)
   assert not path.exists()
@@ -84,7 +84,7 @@ def test_results_follow_the_sweep(tmp_path):
   records.update(path, runs, root)
   rows = records.load(path)
   assert [row["ppl"] for row in rows] == [0.0, 2.0]
-  assert rows[0]["overrides"] == {"seed": 0}
+  assert rows[0]["overrides"] == {"train.seed": 0}
   assert (rows[0]["jax"], rows[0]["git"]) == ("0", "abc")
 
   # A run measured elsewhere keeps its line; one that left the sweep does not.
@@ -93,7 +93,7 @@ def test_results_follow_the_sweep(tmp_path):
 
 
 def test_results_are_a_function_of_the_runs(tmp_path):
-  runs = [Run("configs/a.py", {"seed": seed}) for seed in range(2)]
+  runs = [Run("configs/a.py", {"train.seed": seed}) for seed in range(2)]
   for run in runs:
     finish(tmp_path, run, b=1, a=2)
   path = tmp_path / "results.jsonl"
@@ -120,16 +120,16 @@ def test_index_out_of_range():
 def test_dry_run_marks_finished_runs(tmp_path, capsys):
   path = tmp_path / "sweep.py"
   path.write_text(
-    "def sweep(add):\n  for seed in (0, 1): add('configs/a.py', seed=seed)\n"
+    "def sweep(add):\n  for s in (0, 1): add('configs/a.py', {'train.seed': s})\n"
     "def metrics(): return ['ppl']\n"
   )
-  finish(tmp_path / "root", Run("configs/a.py", {"seed": 0}), ppl=1.0)
+  finish(tmp_path / "root", Run("configs/a.py", {"train.seed": 0}), ppl=1.0)
   args = [str(path), "--root", str(tmp_path / "root"), "--dry_run"]
   assert run_sweep.main(args) == 0
   first, second = capsys.readouterr().out.splitlines()
   assert first.startswith("# finished: ")
   assert not second.startswith("#")
-  assert "-m largevocab.main --config=configs/a.py --config.seed=1" in second
+  assert "-m largevocab.main --config=configs/a.py --config.train.seed=1" in second
   assert not path.with_name("results.jsonl").exists()
 
 

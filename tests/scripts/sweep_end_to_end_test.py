@@ -14,8 +14,10 @@ def sweep(add):
   for seed in (0, 1):
     add(
       "configs/ptb.py:runlocal",
-      {"train.seed": seed, "train.epochs": 1000, "train.max_steps": 1000},
-      **{"eval.every_epochs": 0, "checkpoint.every_steps": 10_000},
+      {
+        "train.seed": seed, "train.epochs": 1000, "train.max_steps": 1000,
+        "eval.every_epochs": 0, "checkpoint.every_steps": 10_000,
+      },
       name="tiny",
     )
   add("configs/absent.py", name="faulty")

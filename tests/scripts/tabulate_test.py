@@ -10,7 +10,7 @@ REPOSITORY = pathlib.Path(tabulate.__file__).parents[1]
 SWEEP = """
 def sweep(add):
   for seed in range(3):
-    add("configs/a.py:full", name="full", seed=seed)
+    add("configs/a.py:full", {"train.seed": seed}, name="full")
 
 def metrics():
   return ["test_ppl", "steps"]
