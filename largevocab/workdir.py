@@ -40,7 +40,9 @@ def write_json(path: str, content: dict[str, Any]) -> None:
 def claim_workdir(workdir: str, config: dict[str, Any]) -> None:
   """Makes the workdir this config's own, and notes how it was started.
 
-  Until something is saved in it, a workdir may be claimed anew by another config.
+  Until something is saved in it, a workdir may be claimed anew by another config. When
+  a run goes on, meta.json tells of this start, and under `earlier` of those before, the
+  first one first; that of a finished run stays as it is.
 
   Raises:
     UserError: the workdir holds a run of another config.
@@ -49,7 +51,8 @@ def claim_workdir(workdir: str, config: dict[str, Any]) -> None:
     os.makedirs(workdir, exist_ok=True)
   path = os.path.join(workdir, "config.json")
   wanted = json.loads(json.dumps(config))
-  if os.path.exists(path) and _holds_results(workdir):
+  holds_results = _holds_results(workdir)
+  if os.path.exists(path) and holds_results:
     there = read_json(path)
     if there != wanted:
       key, old, new = _first_difference(there, wanted)
@@ -59,13 +62,30 @@ def claim_workdir(workdir: str, config: dict[str, Any]) -> None:
       )
   else:
     write_json(path, wanted)
-  write_json(os.path.join(workdir, "meta.json"), describe_machine())
+  if not has_finished(workdir):
+    _note_start(os.path.join(workdir, "meta.json"), goes_on=holds_results)
+
+
+def has_finished(workdir: str) -> bool:
+  return os.path.exists(result_path(workdir))
+
+
+def result_path(workdir: str) -> str:
+  return os.path.join(workdir, "result.json")
+
+
+def _note_start(path: str, goes_on: bool) -> None:
+  meta = describe_machine()
+  if goes_on and os.path.exists(path):
+    before = read_json(path)
+    meta["earlier"] = [*before.pop("earlier", []), before]
+  write_json(path, meta)
 
 
 def _holds_results(workdir: str) -> bool:
   checkpoints = os.path.join(workdir, "checkpoints")
   has_checkpoints = os.path.isdir(checkpoints) and bool(os.listdir(checkpoints))
-  return has_checkpoints or os.path.exists(os.path.join(workdir, "result.json"))
+  return has_checkpoints or has_finished(workdir)
 
 
 def read_json(path: str) -> dict[str, Any]:

@@ -325,8 +325,23 @@ def test_lines_of_a_run(run, tmp_path):
   assert len([line for line in lines if "step 5  valid  nll" in line]) == 1
   assert "test_ppl" in last
   assert last.endswith(f"tensorboard --logdir {tmp_path}")
+  meta = (tmp_path / "meta.json").read_bytes()
   again = run(TINY, f"--workdir={tmp_path}")[2]
   assert [line[9:] for line in again] == [last[9:]]  # but for the time of day
+  assert (tmp_path / "meta.json").read_bytes() == meta
+
+
+def test_meta_tells_of_every_start(run, workdir):
+  path = workdir / "meta.json"
+  first = json.loads(path.read_text())
+  assert "earlier" not in first
+  for starts_before in (1, 2):
+    (workdir / "result.json").unlink()
+    assert run(TINY, f"--workdir={workdir}")[0] == 0
+    last = json.loads(path.read_text())
+    assert last.keys() == first.keys() | {"earlier"}
+    assert [start.keys() for start in last["earlier"]] == [first.keys()] * starts_before
+    assert last["earlier"][0] == first
 
 
 def test_evaluate_prints_one_object(run, trained):
