@@ -145,7 +145,7 @@ class Experiment:
   """All of a run: data, network, head, and how they are trained.
 
   Attributes:
-    data: has `load() -> Corpus`.
+    data: has `load() -> Corpus` and `words(line) -> list[str]`.
     model: a flax module, input rows and carry -> h and carry.
     head: from h to the loss.
     optimizer: of network, inputs and (as its own field) the head.

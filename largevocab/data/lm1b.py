@@ -54,7 +54,7 @@ class Lm1b(TextCorpus):
   def _sentences(self, lines: Iterator[str]) -> Iterator[list[str]]:
     begin = [self.begin] if self.begin else []
     for line in lines:
-      yield [*begin, *line.split(), EOS]
+      yield [*begin, *self.words(line), EOS]
 
   def _shuffled(self, shards: Sequence[Path]) -> Iterator[str]:
     rng = np.random.default_rng(self.seed)

@@ -29,16 +29,17 @@ class PlainText(TextCorpus):
   tokenize: bool = False
   line_ends: bool = True
 
-  def words(self, lines: Iterable[str]) -> Iterator[list[str]]:
-    """The words of each line.
+  def words(self, line: str) -> list[str]:
+    """The words of a line, without `<eos>`.
 
-    >>> list(PlainText(tokenize=True, lower_case=True).words(["It's 1,000 (U.S.)."]))
-    [["it's", '1,000', '(', 'u.s', '.', ')', '.', '<eos>']]
+    >>> PlainText(tokenize=True, lower_case=True).words("It's 1,000 (U.S.).")
+    ["it's", '1,000', '(', 'u.s', '.', ')', '.']
     """
-    for line in lines:
-      if self.lower_case:
-        line = line.lower()
-      words = _TOKEN.findall(line) if self.tokenize else line.split()
-      if self.line_ends:
-        words.append(EOS)
-      yield words
+    if self.lower_case:
+      line = line.lower()
+    return _TOKEN.findall(line) if self.tokenize else line.split()
+
+  def words_of(self, lines: Iterable[str]) -> Iterator[list[str]]:
+    """The words of each line, with an `<eos>` if lines have ends."""
+    end = [EOS] if self.line_ends else []
+    return ([*self.words(line), *end] for line in lines)

@@ -50,7 +50,7 @@ class Tfds(PlainText):
             f"{', '.join(builder.info.splits)}: choose one of these"
           ) from error
         lines = self._lines(builder, name)
-        texts[split] = Text(self.words(lines), files, f"{name}/{self.feature}")
+        texts[split] = Text(self.words_of(lines), files, f"{name}/{self.feature}")
     return texts
 
   def _builder(self):

@@ -25,6 +25,6 @@ class Ptb(TextCorpus):
   def texts(self):
     files = {s: find_file(self.path, f"ptb.{s}.txt", "data.path") for s in SPLITS}
     return {
-      split: Text(([*line.split(), EOS] for line in read_lines(path)), [path])
+      split: Text(([*self.words(line), EOS] for line in read_lines(path)), [path])
       for split, path in files.items()
     }

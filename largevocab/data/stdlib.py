@@ -39,10 +39,20 @@ class Stdlib(TextCorpus):
     root = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(_source_files(root)):
       files[_split_of(path.relative_to(root).as_posix())].append(path)
-    return {
-      split: Text((words for path in paths for words in _read(path)), paths)
-      for split, paths in files.items()
-    }
+    return {split: Text(self._words_of(paths), paths) for split, paths in files.items()}
+
+  def words(self, line: str) -> list[str]:
+    """The words of a line of source, without `<eos>`.
+
+    >>> Stdlib().words("x1 = f(20)")
+    ['x1', '=', 'f', '(', '20', ')']
+    """
+    return _TOKEN.findall(line)
+
+  def _words_of(self, paths: list[Path]) -> Iterator[list[str]]:
+    for path in paths:
+      for line in _lines(path):
+        yield [*self.words(line), EOS]
 
 
 def _source_files(directory: Path) -> Iterator[Path]:
@@ -57,10 +67,8 @@ def _split_of(name: str) -> str:
   return {0: "valid", 1: "test"}.get(bucket, "train")
 
 
-def _read(path: Path) -> Iterator[list[str]]:
+def _lines(path: Path) -> list[str]:
   try:
-    source = path.read_text(encoding="utf-8")
+    return path.read_text(encoding="utf-8").splitlines()
   except (OSError, UnicodeDecodeError):
-    return  # The installation is not the user's to mend.
-  for line in source.splitlines():
-    yield [*_TOKEN.findall(line), EOS]
+    return []  # The installation is not the user's to mend.

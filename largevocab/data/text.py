@@ -39,7 +39,7 @@ class TextFiles(PlainText):
       if pattern or split == "train":
         files = find_files(pattern, f"data.{split}")
         lines = (line for path in files for line in self.read(path))
-        texts[split] = Text(self.words(lines), files)
+        texts[split] = Text(self.words_of(lines), files)
     return texts
 
 

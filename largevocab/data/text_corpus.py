@@ -49,6 +49,10 @@ class TextCorpus:
     """The text of each split; a number: that share of the training text's end."""
     raise NotImplementedError
 
+  def words(self, line: str) -> list[str]:
+    """The words of a line, without `<eos>`; the same in training and in questions."""
+    return line.split()
+
   def load(self) -> Corpus:
     """The corpus, encoded at the first call and memory-mapped from the cache."""
     root = cache_root(self.cache_dir)

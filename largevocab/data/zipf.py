@@ -142,6 +142,10 @@ class Zipf:
     train, valid, test = (class_of_V[text] for text in texts)
     return ZipfCorpus(vocabulary, train, valid, test, language.relabel(order_V))
 
+  def words(self, line: str) -> list[str]:
+    """The words of a line, without `<eos>`."""
+    return line.split()
+
   def _spheres(self, rng: np.random.Generator) -> np.ndarray:
     x_VE = rng.standard_normal((self.num_classes, self.rank))
     norm_V = np.linalg.norm(x_VE, axis=1)
