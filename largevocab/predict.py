@@ -1,11 +1,13 @@
 """Questions to a trained language model: the next word, the perplexity of a text."""
 
 import dataclasses
+import functools
 import math
 import sys
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from largevocab.data.vocabulary import Vocabulary
@@ -20,12 +22,14 @@ class LanguageModel(NamedTuple):
 
   Attributes:
     evaluate: metrics of a state on one text.
+    top_k: compiled `_top_k`.
   """
 
   exp: Experiment
   vocabulary: Vocabulary
   state: State
   evaluate: Callable[[State, np.ndarray], dict[str, float]]
+  top_k: Callable[..., tuple[jax.Array, jax.Array]]
 
 
 def language_model(
@@ -34,7 +38,8 @@ def language_model(
   """A model that reads one text at a time."""
   one_stream = Evaluating(batch_size=1, unroll=exp.eval.unroll)
   evaluate = make_evaluate(dataclasses.replace(exp, eval=one_stream), vocabulary.eos)
-  return LanguageModel(exp, vocabulary, state, evaluate)
+  top_k = jax.jit(functools.partial(_top_k, exp), static_argnames="k")
+  return LanguageModel(exp, vocabulary, state, evaluate, top_k)
 
 
 def load(exp: Experiment, workdir: str, which: str) -> LanguageModel:
@@ -46,8 +51,9 @@ def load(exp: Experiment, workdir: str, which: str) -> LanguageModel:
 def answer(model: LanguageModel, lines: Iterable[str], k: int) -> None:
   """Prints, for each line of text, its perplexity and the k likeliest next words.
 
-  The perplexity is that of the words of the line, after the end of a line. Words that
-  the model does not know, which it reads as `<unk>`, are named on stderr.
+  A line becomes words as the training text did. The perplexity is that of these words,
+  after the end of a line. Words that the model does not know, which it reads as
+  `<unk>`, are named on stderr.
 
   Raises:
     UserError: k is larger than the vocabulary.
@@ -56,7 +62,7 @@ def answer(model: LanguageModel, lines: Iterable[str], k: int) -> None:
   if k > len(vocabulary):
     raise UserError(f"--top_k is {k}; the model has only {len(vocabulary)} words")
   for line in lines:
-    words = line.split()
+    words = model.exp.data.words(line)
     if not words:
       continue
     ids = np.asarray(vocabulary.encode(words), np.int32)
@@ -77,12 +83,24 @@ def perplexity(model: LanguageModel, ids: np.ndarray) -> float:
 def next_words(
   model: LanguageModel, ids: np.ndarray, k: int
 ) -> list[tuple[str, float]]:
-  """The k likeliest words after these, with their log-probabilities, best first."""
-  exp, state = model.exp, model.state
-  x_BT = np.append(model.vocabulary.eos, ids)[None, :]
-  rows_BTE = state.inputs.w_VD[x_BT]
-  carry = exp.model.initial_carry(1)
-  h_BTD, _ = exp.model.apply({"params": state.params}, rows_BTE, carry)
-  ids_NK, log_prob_NK = exp.head.top_k(state.head, h_BTD[:, -1], k)
+  """The k likeliest words after these, with their log-probabilities, best first.
+
+  Compiles once for each k and power of two of the length.
+  """
+  eos = model.vocabulary.eos
+  length = 1 + len(ids)
+  x_T = np.full(1 << (length - 1).bit_length(), eos, np.int32)
+  x_T[1:length] = ids
+  ids_NK, log_prob_NK = model.top_k(model.state, x_T, length - 1, k=k)
   words = model.vocabulary.decode(np.asarray(ids_NK[0]))
   return list(zip(words, np.asarray(log_prob_NK[0]).tolist(), strict=True))
+
+
+def _top_k(
+  exp: Experiment, state: State, x_T: jax.Array, last: int, *, k: int
+) -> tuple[jax.Array, jax.Array]:
+  """Ids and log-probabilities after x_T[last]; what comes later is not looked at."""
+  rows_BTE = state.inputs.w_VD[x_T][None]
+  carry = exp.model.initial_carry(1)
+  h_BTD, _ = exp.model.apply({"params": state.params}, rows_BTE, carry)
+  return exp.head.top_k(state.head, h_BTD[:, last], k)

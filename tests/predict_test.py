@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from largevocab import config as c, main
+from largevocab.data import stdlib
 from largevocab.evaluate import make_evaluate
 from largevocab.predict import answer, language_model, next_words, perplexity
 from largevocab.state import init_state
@@ -72,6 +73,57 @@ def test_answer_prints_perplexity_and_next_words(model, capsys):
   assert rest[3:5] == ["w4 never w5 seen", rest[4]]
   assert rest[4].endswith("over 4 words")
   assert err == "not in the vocabulary: never seen\n"
+
+
+def test_few_compilations_for_texts_of_any_length(model):
+  rng = np.random.default_rng(0)
+  sizes = []
+  for length in range(1, 32):
+    ids = rng.integers(0, V, length)
+    ((_, log_prob),) = next_words(model, ids, 1)
+    sizes.append(model.top_k._cache_size())
+    if length in (1, 7, 8, 31):
+      assert log_prob == pytest.approx(log_probs(model, ids)[-1].max(), abs=1e-5)
+  assert sizes[-1] - sizes[0] == 4  # of 4, 8, 16 and 32 words with the first `<eos>`
+
+
+def ask(tmp_path, capsys, data, line):
+  """What the program prints for a line, and the warnings."""
+  settings = c.experiment(
+    data=data,
+    model=c.part("model", "lstm", embed=4, hidden=4, layers=1),
+    head=c.head("full"),
+    optimizer=c.part("optimizer", "sgd"),
+  )
+  exp = c.build(settings)
+  corpus = exp.data.load()
+  answer(
+    language_model(exp, corpus.vocabulary, init_state(exp, corpus.counts)), [line], k=1
+  )
+  out, err = capsys.readouterr()
+  return out.splitlines()[0], err
+
+
+def test_a_question_becomes_words_as_europarl_did(tmp_path, capsys):
+  path = tmp_path / "europarl"
+  path.write_text("Mr President, it is so.\nIs it, Mr President?\n" * 100)
+  data = c.part("data", "europarl", train=str(path), cache_dir=str(tmp_path / "cache"))
+  out, err = ask(tmp_path, capsys, data, "Is it so, President?")
+  assert out == "is it so , president ?"
+  assert err == ""
+
+
+def test_a_question_becomes_words_as_the_source_text_did(tmp_path, capsys, monkeypatch):
+  library = tmp_path / "lib"
+  library.mkdir()
+  for number in range(60):
+    (library / f"m{number}.py").write_text("x = len(self.y[0])\n" * 3)
+  paths = {"stdlib": str(library)}
+  monkeypatch.setattr(stdlib.sysconfig, "get_paths", lambda: paths)
+  data = c.part("data", "stdlib", cache_dir=str(tmp_path / "cache"))
+  out, err = ask(tmp_path, capsys, data, "x=self.x(y)")
+  assert out == "x = self . x ( y )"
+  assert err == ""
 
 
 def test_program_answers(tmp_path, capsys):
