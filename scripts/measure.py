@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+TURN_SECONDS = 0.2
+
 
 class Case(NamedTuple):
   """One measured comparison.
@@ -32,6 +34,9 @@ def compare(
 ) -> dict[str, Any]:
   """Times two functions in turns.
 
+  In its turn a function is called until TURN_SECONDS are over, as it would be in a loop
+  of its own: a single call would find the caches as the other function left them.
+
   Args:
     above, below: compiled, and called once already.
     seconds: how long to go on.
@@ -48,10 +53,12 @@ def compare(
   end = time.perf_counter() + seconds
   while time.perf_counter() < end or len(walls["above"]) < min_turns:
     for name, function in functions.items():
-      wall, cpu = time.perf_counter(), time.process_time()
-      jax.block_until_ready(function())
-      walls[name].append(time.perf_counter() - wall)
-      cpus[name].append(time.process_time() - cpu)
+      wall, cpu, calls = time.perf_counter(), time.process_time(), 0
+      while not calls or time.perf_counter() < wall + TURN_SECONDS:
+        jax.block_until_ready(function())
+        calls += 1
+      walls[name].append((time.perf_counter() - wall) / calls)
+      cpus[name].append((time.process_time() - cpu) / calls)
 
   def ratio(times: dict[str, list[float]]) -> float:
     pairs = zip(times["above"], times["below"], strict=True)
