@@ -1,11 +1,14 @@
 """Classes in even chunks: the logits of a few classes at a time, never [N, V]."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+_MAX_BLOCKS = 64
 
 
 class Chunks(NamedTuple):
@@ -37,6 +40,21 @@ def even_chunks(total: int, at_most: int) -> Chunks:
   return Chunks(-(-total // size), size)
 
 
+def class_blocks(w_VD: jax.Array) -> jax.Array:
+  """The table in equal blocks [A, V / A, D], to be cut along the second axis.
+
+  A is the largest power of 2, up to 64, that divides V. A table that is sharded over
+  that many devices, or half as many and so on, is then sharded over blocks: a chunk of
+  every block is a chunk of every shard, while a chunk of the table lies on one.
+
+  >>> class_blocks(jnp.zeros((12, 3))).shape
+  (4, 3, 3)
+  """
+  V, D = w_VD.shape
+  num = math.gcd(V, _MAX_BLOCKS)
+  return w_VD.reshape(num, V // num, D)
+
+
 class ClassChunk(NamedTuple):
   """One chunk of a class table.
 
@@ -62,6 +80,35 @@ def class_chunk(w_VD: jax.Array, i: jax.Array, size: int) -> ClassChunk:
   rows_VD = lax.dynamic_slice_in_dim(w_VD, start, size)
   at_V = start + jnp.arange(size, dtype=jnp.int32)
   return ClassChunk(start, rows_VD, at_V >= i * size)
+
+
+class BlockChunk(NamedTuple):
+  """A chunk of every block of a table, one after the other.
+
+  Attributes:
+    w_VD: its rows (here V is the size of the chunk).
+    ids_V: i32, their classes.
+    is_new_V: bool, False on rows that the chunk before holds already.
+  """
+
+  w_VD: jax.Array
+  ids_V: jax.Array
+  is_new_V: jax.Array
+
+
+def block_chunk(blocks_AVD: jax.Array, i: jax.Array, size: int) -> BlockChunk:
+  """Chunk i of all blocks, `size` rows of each.
+
+  >>> block_chunk(class_blocks(jnp.zeros((12, 3))), jnp.int32(1), 1).ids_V
+  Array([ 1,  4,  7, 10], dtype=int32)
+  """
+  num, block, D = blocks_AVD.shape
+  start = jnp.minimum(i * size, block - size)
+  rows_AVD = lax.dynamic_slice_in_dim(blocks_AVD, start, size, axis=1)
+  at_V = start + jnp.arange(size, dtype=jnp.int32)
+  ids_AV = block * jnp.arange(num, dtype=jnp.int32)[:, None] + at_V[None]
+  is_new_AV = jnp.broadcast_to((at_V >= i * size)[None], ids_AV.shape)
+  return BlockChunk(rows_AVD.reshape(-1, D), ids_AV.ravel(), is_new_AV.ravel())
 
 
 def scan_classes(

@@ -7,7 +7,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from largevocab.ops.class_chunks import (
+  block_chunk,
+  class_blocks,
   compute_dtype,
+  even_chunks,
   ids_in_chunk,
   logits,
   scan_classes,
@@ -53,6 +56,13 @@ def nll_of(normalized: Normalized, absolute: bool) -> jax.Array:
   return jnp.log(sum_N)[:, None] + (max_N[:, None] - score(o_NP, absolute))
 
 
+def _add_scores(max_N, sum_N, s_NV):
+  """The maximum, and the sum of exp(score - maximum), with more scores."""
+  new_max_N = jnp.maximum(max_N, s_NV.max(axis=1))
+  sum_N = sum_N * jnp.exp(max_N - new_max_N)
+  return new_max_N, sum_N + jnp.exp(s_NV - new_max_N[:, None]).sum(axis=1)
+
+
 def normalize_by_classes(
   h_ND: jax.Array,
   w_VD: jax.Array,
@@ -70,11 +80,9 @@ def normalize_by_classes(
     max_N, sum_N, o_NP = so_far
     o_NV = logits(h_ND, chunk.w_VD, dtype)
     s_NV = jnp.where(chunk.is_new_V[None], score(o_NV, absolute), -jnp.inf)
-    new_max_N = jnp.maximum(max_N, s_NV.max(axis=1))
-    sum_N = sum_N * jnp.exp(max_N - new_max_N)
-    sum_N += jnp.exp(s_NV - new_max_N[:, None]).sum(axis=1)
+    max_N, sum_N = _add_scores(max_N, sum_N, s_NV)
     o_NP += at_ids(o_NV, ids_in_chunk(ids_NP, chunk.start, chunk.is_new_V))
-    return Normalized(new_max_N, sum_N, o_NP), o_NV if keep else None
+    return Normalized(max_N, sum_N, o_NP), o_NV if keep else None
 
   N, summed = h_ND.shape[0], sum_dtype(dtype)
   init = Normalized(
@@ -144,7 +152,8 @@ def log_normalizer(
     w_VD: float[V, D], class table.
     absolute: sums exp(|o|) instead of exp(o).
     dtype: of the operands of the products; sums are at least float32.
-    how: chunks; by default a few classes at a time.
+    how: chunks; by default a few classes at a time, which leaves a table that is
+      sharded over classes where it is.
 
   Returns:
     f32[N], nats.
@@ -184,7 +193,8 @@ def softmax_nll(
     w_NP: f32[N, P], their weights, 0 on padding.
     absolute: softmax of |o| instead of o.
     dtype: of the operands of the products; sums are at least float32.
-    how: chunks; by default a few classes at a time.
+    how: chunks; by default a few classes at a time, which leaves a table that is
+      sharded over classes where it is.
 
   Returns:
     f32[N], nats.
@@ -203,9 +213,34 @@ def softmax_nll(
   return jnp.where(weight_N > 0, nll_N / jnp.where(weight_N > 0, weight_N, 1), 0)
 
 
+def _normalize_by_blocks(h_ND, w_VD, ids_NP, absolute, dtype):
+  """A few classes of every block of the table at a time."""
+  N, (V, D) = h_ND.shape[0], w_VD.shape
+  blocks_AVD = class_blocks(w_VD)
+  how = plan(N, V, D, _BUDGET, method="classes")
+  chunks = even_chunks(blocks_AVD.shape[1], how.classes // len(blocks_AVD))
+
+  def add_chunk(so_far, i):
+    max_N, sum_N, o_NP = so_far
+    rows_VD, ids_V, is_new_V = block_chunk(blocks_AVD, i, chunks.size)
+    o_NV = logits(h_ND, rows_VD, dtype)
+    s_NV = jnp.where(is_new_V[None], score(o_NV, absolute), -jnp.inf)
+    at_NP = jnp.searchsorted(ids_V, ids_NP)
+    is_here_NP = (ids_V.at[at_NP].get(mode="clip") == ids_NP) & is_new_V[at_NP]
+    o_NP += at_ids(o_NV, jnp.where(is_here_NP, at_NP, len(ids_V)))
+    return Normalized(*_add_scores(max_N, sum_N, s_NV), o_NP), None
+
+  summed = sum_dtype(dtype)
+  init = Normalized(
+    jnp.full(N, -jnp.inf, summed),
+    jnp.zeros(N, summed),
+    jnp.zeros(ids_NP.shape, summed),
+  )
+  return lax.scan(add_chunk, init, jnp.arange(chunks.num, dtype=jnp.int32))[0]
+
+
 def _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how):
-  if how is None:
-    V, D = w_VD.shape
-    how = plan(h_ND.shape[0], V, D, _BUDGET, method="classes")
   dtype = compute_dtype(h_ND, w_VD, dtype)
+  if how is None:
+    return _normalize_by_blocks(h_ND, w_VD, ids_NP, absolute, dtype)
   return normalize(h_ND, w_VD, ids_NP, how.examples, how.classes, absolute, dtype)

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from largevocab.ops.class_chunks import (
-  class_chunk,
+  block_chunk,
+  class_blocks,
   compute_dtype,
   even_chunks,
   logits,
@@ -47,7 +48,7 @@ def top_k(
     h_ND: float[N, D], activations.
     w_VD: float[V, D], class table.
     k: how many.
-    size: classes a chunk; by default 8 MiB of logits.
+    size: classes a chunk, about; by default 8 MiB of logits.
     absolute: ranks by |o| instead of o.
     dtype: of the operands of the products.
 
@@ -57,7 +58,8 @@ def top_k(
   Raises:
     ValueError: k is not in 1 ... V.
 
-  Cost: one product of N V D; holds [N, size].
+  Cost: one product of N V D; holds [N, size]. A table that is sharded over classes
+    stays where it is.
 
   >>> w_VD = jnp.array([[1.], [3.], [2.], [3.]])
   >>> ids_NK, o_NK = top_k(jnp.ones((1, 1)), w_VD, 3, size=2)
@@ -65,26 +67,27 @@ def top_k(
   ([[1, 3, 2]], [[3.0, 3.0, 2.0]])
   """
   _check(h_ND, w_VD, k)
-  num = h_ND.shape[0]
+  num, V = h_ND.shape[0], w_VD.shape[0]
   dtype = compute_dtype(h_ND, w_VD, dtype)
   size = max(size or _LOGIT_BYTES // (4 * num), k)
-  chunks = even_chunks(w_VD.shape[0], size)
+  blocks_AVD = class_blocks(w_VD)
+  chunks = even_chunks(blocks_AVD.shape[1], -(-size // len(blocks_AVD)))
 
   def merge(best, i):
-    chunk = class_chunk(w_VD, i, chunks.size)
+    chunk = block_chunk(blocks_AVD, i, chunks.size)
     o_NV = _scores(h_ND, chunk.w_VD, absolute, dtype)
     o_NV = jnp.where(chunk.is_new_V[None], o_NV, -jnp.inf)
-    o_NK, at_NK = lax.top_k(o_NV, min(k, chunks.size))
-    # Those before come first: they win ties, and have the smaller ids.
-    both_NK = jnp.concatenate([best[0], o_NK], axis=1)
-    ids_NK = jnp.concatenate([best[1], chunk.start + at_NK], axis=1)
-    o_NK, at_NK = lax.top_k(both_NK, k)
-    return (o_NK, jnp.take_along_axis(ids_NK, at_NK, axis=1)), None
+    o_NK, at_NK = lax.top_k(o_NV, min(k, o_NV.shape[1]))
+    worse_NK = jnp.concatenate([best[0], -o_NK], axis=1)
+    ids_NK = jnp.concatenate([best[1], chunk.ids_V[at_NK]], axis=1)
+    # By logit, and those that are equal by id.
+    worse_NK, ids_NK = lax.sort((worse_NK, ids_NK), num_keys=2)
+    return (worse_NK[:, :k], ids_NK[:, :k]), None
 
   o_dtype = sum_dtype(dtype)
-  none = jnp.full((num, k), -jnp.inf, o_dtype), jnp.zeros((num, k), jnp.int32)
-  (o_NK, ids_NK), _ = lax.scan(merge, none, jnp.arange(chunks.num, dtype=jnp.int32))
-  return ids_NK, o_NK
+  none = jnp.full((num, k), jnp.inf, o_dtype), jnp.full((num, k), V, jnp.int32)
+  (worse_NK, ids_NK), _ = lax.scan(merge, none, jnp.arange(chunks.num, dtype=jnp.int32))
+  return ids_NK, -worse_NK
 
 
 def _scores(h_ND, w_VD, absolute, dtype):

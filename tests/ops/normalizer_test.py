@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -77,6 +81,60 @@ def test_bfloat16_operands_are_summed_in_float32():
   for how in plans(5, 3000, 4):
     got_N = log_normalizer(h_ND, w_VD, dtype="bfloat16", how=how)
     np.testing.assert_allclose(got_N, want_N, rtol=1e-6)
+
+
+@pytest.mark.parametrize("V", [3000, 4096, 4097, 4104])
+def test_default_chunks_hold_each_class_once(V, monkeypatch):
+  monkeypatch.setattr("largevocab.ops.softmax_plan._CACHE_BYTES", 4096)
+  h_ND, w_VD = problem(V=V)
+  log_p_NV = scipy.special.log_softmax(h_ND @ w_VD.T, axis=1)
+  ids_NP = np.random.default_rng(1).integers(0, V, (5, 300))
+  ids_NP[:, 0], ids_NP[:, 1] = 0, V - 1
+  for p in range(0, 300, 30):
+    nll_N = softmax_nll(h_ND, w_VD, ids_NP[:, p : p + 2], np.full((5, 2), 0.5))
+    want_N = -np.take_along_axis(log_p_NV, ids_NP[:, p : p + 2], axis=1).mean(axis=1)
+    np.testing.assert_allclose(nll_N, want_N, rtol=1e-5)
+
+
+SHARDED = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from largevocab.heads import Full
+from largevocab.labels import single_targets
+
+N, V, D = 64, 262_144, 8
+mesh = jax.make_mesh((4,), ("vocab",), axis_types=(AxisType.Auto,))
+head = Full(bias=False, init_scale=1.0)
+alone = head.init(jax.random.key(0), np.ones(V, int), D)
+spread = jax.device_put(alone, jax.tree.map(lambda x: NamedSharding(
+  mesh, PartitionSpec("vocab") if x.ndim else PartitionSpec()), alone))
+h_ND = jax.random.normal(jax.random.key(1), (N, D))
+y = single_targets(np.random.default_rng(0).integers(0, V, N))
+evaluate = jax.jit(head.evaluate).lower(spread, h_ND, y).compile()
+top_k = jax.jit(head.top_k, static_argnums=2).lower(spread, h_ND, 5).compile()
+for program in evaluate, top_k:
+  text = program.as_text()
+  assert "while" in text, "one chunk"
+  for whole in f"[{V},{D}]", f"[64,{V // 64},{D}]":
+    assert whole not in text, "a device holds the whole table"
+np.testing.assert_allclose(evaluate(spread, h_ND, y)["nll"],
+                           head.evaluate(alone, h_ND, y)["nll"], rtol=1e-5)
+got, want = top_k(spread, h_ND), head.top_k(alone, h_ND, 5)
+np.testing.assert_array_equal(got[0], want[0])
+np.testing.assert_allclose(got[1], want[1], rtol=1e-5)
+"""
+
+
+def test_a_table_sharded_over_classes_is_not_gathered():
+  flags = "--xla_force_host_platform_device_count=4"
+  run = subprocess.run(
+    [sys.executable, "-c", SHARDED],
+    env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert run.returncode == 0, run.stderr
 
 
 def test_never_holds_all_logits():

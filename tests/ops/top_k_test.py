@@ -9,7 +9,14 @@ from largevocab.ops.top_k import top_k, top_k_naive
 @pytest.mark.parametrize("absolute", [False, True])
 @pytest.mark.parametrize(
   ("N", "V", "k", "size"),
-  [(3, 11, 1, 4), (3, 11, 5, 4), (3, 11, 11, 4), (1, 11, 3, 1), (2, 1, 1, 8)],
+  [
+    (3, 11, 1, 4),
+    (3, 11, 5, 4),
+    (3, 11, 11, 4),
+    (1, 11, 3, 1),
+    (2, 1, 1, 8),
+    (3, 48, 7, 20),
+  ],
 )
 def test_streamed_equals_naive(N, V, k, size, absolute):
   rng = np.random.default_rng(0)
