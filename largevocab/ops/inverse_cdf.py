@@ -37,18 +37,34 @@ def draw(key: jax.Array, weight_NV: jax.Array, m: int) -> tuple[jax.Array, jax.A
       integers, which moves each entry by up to 2^-24 of the weight of its group, and
       the heaviest of the group by what the others lack.
 
-  Cost: one pass over the weights; then O(M * 128 * log V / log 128) a row.
+  Cost: one pass over the weights; then O(M * 128 * log V / log 128) a row. Holds a
+    few arrays of max(V, M, 128) a row: of many draws only some are made at a time.
 
   >>> ids_NM, log_q_NM = draw(jax.random.key(0), jnp.array([[0.0, 3.0, 0.0]]), 4)
   >>> ids_NM, log_q_NM.tolist()
   (Array([[1, 1, 1, 1]], dtype=int32), [[0.0, 0.0, 0.0, 0.0]])
   """
-  check_shapes(weight_NV=weight_NV)
+  n, num_classes = check_shapes(weight_NV=weight_NV).values()
   levels = _levels(weight_NV)
-  n = weight_NV.shape[0]
+  u_LNM = _random_units(key, len(levels), n, m)
+  # So many draws at a time as read about as much as there are weights, or draws.
+  size = -(-max(num_classes, m) // GROUP)
+  if size >= m:
+    return _descend(levels, u_LNM)
+  chunks = -(-m // size)
+  u_LNM = jnp.pad(u_LNM, ((0, 0), (0, 0), (0, chunks * size - m)))
+  u_CLNM = jnp.moveaxis(u_LNM.reshape(len(levels), n, chunks, size), 2, 0)
+  drawn_CNM = jax.lax.map(lambda u_LNM: _descend(levels, u_LNM), u_CLNM)
+  joined = lambda x_CNM: jnp.moveaxis(x_CNM, 0, 1).reshape(n, -1)[:, :m]
+  ids_NM, log_q_NM = map(joined, drawn_CNM)
+  return ids_NM, log_q_NM
+
+
+def _descend(levels: list[jax.Array], u_LNM: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """A draw, and its log-probability, for the random integers of every level."""
+  _, n, m = u_LNM.shape
   ids_NM, log_q_NM = jnp.zeros((n, 1), jnp.int32), jnp.zeros((n, m))
   total_NM = levels[0].sum(-1, keepdims=True)
-  u_LNM = _random_units(key, len(levels), n, m)
   for level_NE, u_NM in zip(levels, u_LNM, strict=True):
     group_G = jnp.arange(min(level_NE.shape[1], GROUP))
     index_NMG = ids_NM[:, :, None] * GROUP + group_G[None, None, :]

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from largevocab.labels import Counts, Targets
 from largevocab.ops import inverse_cdf
+from largevocab.ops.normalizer import score
 from largevocab.ops.shapes import check_shapes
 from largevocab.samplers.base import Draw, NoUpkeep
 
@@ -24,7 +25,7 @@ class Softmax(NoUpkeep):
 
   Source: Bengio and Senecal 2008, section III; Blanc and Rendle 2018, theorem 2.1.
   Deviation: classes whose softmax underflows float32 are never drawn (log -inf).
-  Cost: O(N V D) time and O(N V) memory a draw: as dear as the exact loss.
+  Cost: O(N V D) time and O(N (V + m)) memory a draw: as dear as the exact loss.
   """
 
   absolute: bool = False
@@ -60,6 +61,5 @@ class Softmax(NoUpkeep):
   def _weights(self, w_VD: jax.Array, h_ND: jax.Array) -> jax.Array:
     check_shapes(w_VD=w_VD, h_ND=h_ND)
     logits_NV = jax.lax.stop_gradient(jnp.matmul(h_ND, w_VD.T)).astype(jnp.float32)
-    if self.absolute:
-      logits_NV = jnp.abs(logits_NV)
-    return jnp.exp(logits_NV - logits_NV.max(axis=-1, keepdims=True))
+    score_NV = score(logits_NV, self.absolute)
+    return jnp.exp(score_NV - score_NV.max(axis=-1, keepdims=True))

@@ -87,3 +87,16 @@ def test_draws_follow_the_law():
   assert p_value(q_V) > 1e-4
   wrong_V = q_V * np.where(np.arange(300) % 2, 1.1, 0.9)
   assert p_value(wrong_V / wrong_V.sum()) < 1e-4
+
+
+def test_memory_is_that_of_the_weights_at_any_number_of_draws():
+  n, num_classes = 40, 10_000
+  weight_NV = jax.ShapeDtypeStruct((n, num_classes), jnp.float32)
+  few, many = (
+    draw.lower(KEY, weight_NV, m=m).compile().memory_analysis().temp_size_in_bytes
+    for m in (64, 2048)
+  )
+  # A draw keeps its random integers, one a level, and what it returns.
+  kept = 4 * n * 2048 * 8
+  assert many - kept <= few + 4 * n * num_classes
+  assert few < 8 * 4 * n * num_classes
