@@ -13,7 +13,6 @@ from largevocab.heads.base import HeadStep
 from largevocab.heads.softmax import SoftmaxHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.full_softmax import softmax_loss
-from largevocab.ops.normalizer import softmax_nll
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax_plan import METHODS, Plan, plan
 from largevocab.rows import Table, sq_norm
@@ -92,15 +91,3 @@ class Full(SoftmaxHead):
     self, state: FullState, grads: jax.Array, lr: ArrayLike, scale: ArrayLike
   ) -> FullState:
     return FullState(self.optimizer.dense_update(state.table, grads, lr, scale))
-
-  def evaluate(
-    self, state: FullState, h_ND: jax.Array, y: Targets
-  ) -> dict[str, jax.Array]:
-    """{'nll': f32[N]}, exact, in nats."""
-    if self.method != "examples":
-      return super().evaluate(state, h_ND, y)
-    # Chunks of classes would gather a table that is sharded over them.
-    x_ND, w_VD = self.features(h_ND), state.table.w_VD
-    how = self.plan(len(h_ND), w_VD)
-    kind = self.logit_kind
-    return {"nll": softmax_nll(x_ND, w_VD, y.ids_NP, y.w_NP, how=how, **kind)}

@@ -1,0 +1,50 @@
+"""README: its example runs, its tables are those of the committed results."""
+
+import pathlib
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import records
+import tabulate
+
+ROOT = pathlib.Path(__file__).parents[1]
+RUNS = ("full softmax", "sampled, pps, 512")
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_example_trains():
+  (example,) = re.findall(r"<!-- example -->\n```python\n(.*?)```", README, re.DOTALL)
+  num_classes = 1000
+  names = {
+    "counts": np.arange(num_classes, 0, -1),
+    "network": lambda params, x: jnp.tanh(x @ params["w"]),
+  }
+  exec(example, names)
+  params = {"w": 0.1 * jax.random.normal(jax.random.key(0), (8, 64))}
+  x = jax.random.normal(jax.random.key(1), (32, 8))
+  labels = np.random.default_rng(0).integers(0, num_classes, 32)
+  state, losses = names["head_state"], []
+  for step in range(200):
+    key = jax.random.key(step)
+    params, state, loss = names["train_step"](params, state, x, labels, key)
+    losses.append(float(loss))
+  assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:10])
+
+
+def test_tables_are_those_of_the_committed_results():
+  assert tabulate.main(["--check", str(ROOT / "README.md")]) == 0
+
+
+def test_what_it_names_exists():
+  for path in re.findall(r"(?:configs|scripts|tests|experiments)/[\w/.]+\w", README):
+    assert (ROOT / path).exists(), path
+
+
+def test_the_claims_of_ptb_sampled_hold_in_its_results():
+  rows = records.load(ROOT / "experiments" / "ptb_sampled" / "results.jsonl")
+  full, sampled = ({row["name"]: row for row in rows}[name] for name in RUNS)
+  assert full["test_ppl"] <= 117
+  assert sampled["test_ppl"] <= 1.03 * full["test_ppl"]
+  assert sampled["train_seconds"] <= full["train_seconds"] / 3
