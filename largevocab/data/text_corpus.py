@@ -1,5 +1,6 @@
 """What all corpora read from text have in common: encoded once, cached, mapped."""
 
+import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from glob import glob
@@ -31,7 +32,7 @@ class Text(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextCorpus:
+class TextCorpus(abc.ABC):
   """Base of the corpora read from text.
 
   Attributes:
@@ -45,9 +46,9 @@ class TextCorpus:
   max_vocab: int = 0
   cache_dir: str = ""
 
+  @abc.abstractmethod
   def texts(self) -> Mapping[str, Text | float]:
     """The text of each split; a number: that share of the training text's end."""
-    raise NotImplementedError
 
   def words(self, line: str) -> list[str]:
     """The words of a line, without `<eos>`; the same in training and in questions."""

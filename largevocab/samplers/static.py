@@ -4,6 +4,7 @@ Every law here lives in strata (see ops/strata.py): a draw costs O(log V), and t
 reported probability is that of the draw to the last bit of the 42 that choose it.
 """
 
+import abc
 import math
 from dataclasses import dataclass
 
@@ -57,7 +58,7 @@ def count_weights(count_V: np.ndarray, power: float, smoothing: float) -> np.nda
 
 
 @dataclass(frozen=True)
-class StaticLaw(NoUpkeep):
+class StaticLaw(NoUpkeep, abc.ABC):
   """Base of these samplers; a law is a function from counts to weights.
 
   The draws are independent and with replacement. The estimates made from them are
@@ -71,9 +72,9 @@ class StaticLaw(NoUpkeep):
 
   per_example: bool = False
 
+  @abc.abstractmethod
   def weights(self, counts: Counts, w_VD: jax.Array) -> np.ndarray:
     """f64[V], in proportion to the probabilities."""
-    raise NotImplementedError
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> Strata:
     return strata.build_iid(self.weights(counts, w_VD))
