@@ -32,7 +32,8 @@ class PlainText(TextCorpus):
   def words(self, line: str) -> list[str]:
     """The words of a line, without `<eos>`.
 
-    >>> PlainText(tokenize=True, lower_case=True).words("It's 1,000 (U.S.).")
+    >>> from largevocab.data import Europarl
+    >>> Europarl(tokenize=True, lower_case=True).words("It's 1,000 (U.S.).")
     ["it's", '1,000', '(', 'u.s', '.', ')', '.']
     """
     if self.lower_case:
