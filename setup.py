@@ -35,9 +35,11 @@ setup(
     "cuda": ["jax[cuda13]"],
     "cuda12": ["jax[cuda12]"],
     "tpu": ["jax[tpu]"],
+    "plot": ["matplotlib>=3.9"],
     "profile": ["xprof"],
     "test": [
       "hypothesis>=6.150",
+      "matplotlib>=3.9",
       "pytest>=9",
       "pytest-xdist>=3.8",
       "scipy>=1.15",

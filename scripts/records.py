@@ -1,7 +1,9 @@
 """Records of finished runs, as read from workdirs and kept in results.jsonl.
 
 A record is an object: `run` (id), `name`, `config`, `overrides` (an object itself), all
-of the run's result.json, and of its meta.json the device, versions and source revision.
+of the run's result.json, of its meta.json the device, versions and source revision, and
+`curve`, the exact loss on validation data as it went: [[step, nll, seconds], ...] with
+the nll in nats and the seconds of training. A run without an nll has no `curve`.
 """
 
 import json
@@ -13,6 +15,7 @@ from sweepfile import Run
 from largevocab.errors import UserError
 
 Record = dict[str, Any]
+CURVE_DIGITS = 5  # significant ones
 
 
 def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
@@ -21,17 +24,39 @@ def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
     return None
   result = _read_json(workdir / "result.json")
   meta = _read_json(workdir / "meta.json")
+  curve = validation_curve(workdir / "metrics.jsonl")
   return {
     "run": run.id,
     "name": run.name,
     "config": run.config,
     "overrides": run.overrides,
     **{key: result[key] for key in sorted(result)},
+    **measured_with(meta),
+    **({"curve": curve} if curve else {}),
+  }
+
+
+def measured_with(meta: Record) -> Record:
+  """Of what `workdir.describe_machine` tells, that on which figures depend."""
+  return {
     **{key: meta[key] for key in ("device", "num_devices", "python")},
     **meta["versions"],
-    "git": meta["git"],
-    "git_dirty": meta["git_dirty"],
+    **{key: meta[key] for key in ("git", "git_dirty")},
   }
+
+
+def validation_curve(path: pathlib.Path) -> list[list[float]]:
+  """[[step, nll, seconds], ...] of the lines of metrics.jsonl on validation data.
+
+  >>> validation_curve(pathlib.Path("no/such/metrics.jsonl"))
+  []
+  """
+  if not path.exists():
+    return []
+  lines = load(path)
+  valid = [line for line in lines if line["split"] == "valid" and "nll" in line]
+  rounded = lambda value: float(f"{value:.{CURVE_DIGITS}g}")
+  return [[v["step"], rounded(v["nll"]), rounded(v["seconds"])] for v in valid]
 
 
 def of_directory(root: pathlib.Path) -> list[Record]:
@@ -44,7 +69,7 @@ def of_directory(root: pathlib.Path) -> list[Record]:
 
 
 def load(path: pathlib.Path) -> list[Record]:
-  """Records of results.jsonl.
+  """The objects in results.jsonl, or in another file of one a line.
 
   Raises:
     UserError: the file is missing, or a line of it is not JSON.

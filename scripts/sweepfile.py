@@ -1,6 +1,8 @@
-"""What a sweep file says: its runs, the metrics of its table, the paper's numbers.
+"""What a sweep file says: its runs, the metrics of its table, the paper's numbers, the
+figures to draw.
 
-A sweep file is Python with two functions, and a third if there are published numbers:
+A sweep file is Python with two functions, a third if there are published numbers, and a
+fourth if there is something to draw:
 
   def sweep(add):
     for seed in range(3):
@@ -12,6 +14,12 @@ A sweep file is Python with two functions, and a third if there are published nu
 
   def paper():                                     # by name, then by metric
     return {"full softmax": {"test_ppl": 114.5}}
+
+  def figures():                                   # see `Figure`
+    return [
+      {"file": "samples", "x": "head.num_samples", "y": "test_ppl", "log": "xy"},
+      {"file": "epochs", "x": "step", "y": "valid_ppl", "line": "head.num_samples"},
+    ]
 """
 
 import hashlib
@@ -20,7 +28,7 @@ import pathlib
 import re
 import runpy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from largevocab.errors import UserError
@@ -35,7 +43,8 @@ class Run:
   Attributes:
     config: as the flag of largevocab.main takes it, relative to the repository.
     overrides: {"head.num_samples": 160}.
-    name: what the table calls it; runs of one name are averaged over seeds.
+    name: what the table calls it; runs of one name are averaged over seeds. What
+      stands before its first comma is the method: "unigram, m=80" is "unigram".
   """
 
   config: str
@@ -67,11 +76,83 @@ class Run:
     return [f"--config={self.config}", *overrides]
 
 
+# What a validation curve may be drawn over, and what it may show.
+CURVE_X = ("step", "epoch", "seconds")
+CURVE_Y = ("valid_nll", "valid_ppl")
+
+
+@dataclass(frozen=True)
+class Figure:
+  """One figure: a point for each run, or a curve for each run.
+
+  A key is "method" (see `Run.name`), an override such as "head.num_samples", or what a
+  record holds, such as "test_ppl" or "train_seconds". Runs that differ in the seed only
+  are averaged.
+
+  Attributes:
+    file: its name in experiments/NAME/figures, without suffix.
+    x: "step", "epoch" or "seconds" for curves over training; a key for points.
+    y: "valid_ppl" or "valid_nll" for curves; a key for points.
+    line: key; runs that agree in it make one line of points, or one colour of curves.
+    panel: key; runs that agree in it share a panel. "": there is one panel.
+    where: key: value or list of values; only these runs are drawn.
+    reference: methods drawn in every panel, dashed: their curves, or the y of their
+      points as a level. `where` does not apply to them.
+    log: axes that are logarithmic: "", "x", "y" or "xy".
+    steps_per_epoch: for x = "epoch".
+  """
+
+  file: str
+  x: str
+  y: str
+  line: str = "method"
+  panel: str = ""
+  where: dict[str, Any] = field(default_factory=dict)
+  reference: list[str] = field(default_factory=list)
+  log: str = ""
+  steps_per_epoch: int = 0
+
+  def __post_init__(self):
+    if self.is_curve and self.y not in CURVE_Y:
+      raise UserError(f"figure {self.file}: over {self.x}, y must be one of {CURVE_Y}")
+    if self.x == "epoch" and self.steps_per_epoch < 1:
+      raise UserError(f"figure {self.file}: x is 'epoch', so give steps_per_epoch")
+    if not re.fullmatch(r"[\w-]+", self.file) or self.log not in ("", "x", "y", "xy"):
+      raise UserError(
+        f"figure {self.file}: `file` must be a name without suffix, and `log` '', "
+        f"'x', 'y' or 'xy', not {self.log!r}"
+      )
+
+  @property
+  def is_curve(self) -> bool:
+    """Whether runs are drawn over the time of their training."""
+    return self.x in CURVE_X
+
+
+def figure(description: dict[str, Any]) -> Figure:
+  """A figure from what `figures()` says of it.
+
+  >>> figure({"file": "speed", "x": "train_seconds", "y": "test_ppl"}).line
+  'method'
+
+  Raises:
+    UserError: a key is missing or unknown, or a value impossible.
+  """
+  known = [f.name for f in fields(Figure)]
+  missing = [key for key in ("file", "x", "y") if key not in description]
+  unknown = [key for key in description if key not in known]
+  if missing or unknown:
+    what = f"lacks {missing}" if missing else f"has unknown {unknown}"
+    raise UserError(f"figure {description} {what}; known: {', '.join(known)}")
+  return Figure(**description)
+
+
 @dataclass(frozen=True)
 class Sweep:
   runs: list[Run]
   metrics: list[str]
   paper: dict[str, dict[str, float]]
+  figures: list[Figure] = field(default_factory=list)
 
 
 def collect(sweep: Callable[[Callable[..., None]], None]) -> list[Run]:
@@ -104,4 +185,7 @@ def load(path: pathlib.Path) -> Sweep:
   if missing := {"sweep", "metrics"} - names.keys():
     raise UserError(f"{path}: define {' and '.join(sorted(missing))}, see {__file__}")
   paper = names["paper"]() if "paper" in names else {}
-  return Sweep(collect(names["sweep"]), list(names["metrics"]()), paper)
+  figures = [figure(each) for each in names.get("figures", list)()]
+  if len({each.file for each in figures}) < len(figures):
+    raise UserError(f"{path}: two figures go to the same `file`; rename one")
+  return Sweep(collect(names["sweep"]), list(names["metrics"]()), paper, figures)

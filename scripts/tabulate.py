@@ -64,6 +64,16 @@ def table(rows: list[Record], metrics: list[str], paper: Paper | None = None) ->
       if metric in published:
         cells.append(str(paper.get(members[0]["name"], {}).get(metric, NOTHING)))
     lines.append(cells)
+  return markdown(lines)
+
+
+def markdown(lines: list[list[str]]) -> str:
+  """Lines of cells as Markdown.
+
+  >>> print(markdown([["a", "b"], ["1", "2"]]))
+  | a | b |
+  | 1 | 2 |
+  """
   return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
@@ -89,6 +99,8 @@ def summary(values: list[float]) -> str:
 
   >>> summary([0.012341]), summary([20000, 20000]), summary([99.0, 101.0]), summary([])
   ('0.01234', '20000', '100.0 ± 1.4', '-')
+  >>> summary([1.23456e-9])
+  '1.235e-09'
   """
   if not values:
     return NOTHING
@@ -99,9 +111,10 @@ def summary(values: list[float]) -> str:
     return str(mean)
   exponent = math.floor(math.log10(abs(mean))) if mean else 0
   decimals = max(0, SIGNIFICANT_DIGITS - 1 - exponent)
+  form = f".{decimals}f" if exponent >= -4 else f".{SIGNIFICANT_DIGITS - 1}e"
   if len(values) == 1:
-    return f"{mean:.{decimals}f}"
-  return f"{mean:.{decimals}f} ± {statistics.stdev(values):.{decimals}f}"
+    return f"{mean:{form}}"
+  return f"{mean:{form}} ± {statistics.stdev(values):{form}}"
 
 
 def measured_on(rows: list[Record]) -> str:

@@ -103,6 +103,23 @@ def test_results_are_a_function_of_the_runs(tmp_path):
   assert path.read_bytes() == first
 
 
+def test_validation_curve_is_kept(tmp_path):
+  run = Run("configs/a.py")
+  finish(tmp_path, run, ppl=1.0)
+  before = records.of_run(run, tmp_path / run.id)
+  lines = [
+    {"step": 3, "split": "train", "loss": 9.0},
+    {"step": 5, "split": "valid", "nll": 6.1234567, "ppl": 456.0, "seconds": 123456.7},
+    {"step": 5, "split": "test", "nll": 1.0, "seconds": 1.0},
+    {"step": 1234567, "split": "valid", "nll": 0.5, "seconds": 0.0012345678},
+  ]
+  text = "".join(json.dumps(line) + "\n" for line in lines)
+  (tmp_path / run.id / "metrics.jsonl").write_text(text)
+  record = records.of_run(run, tmp_path / run.id)
+  curve = [[5, 6.1235, 123460.0], [1234567, 0.5, 0.0012346]]
+  assert record == {**before, "curve": curve}
+
+
 def test_only_paths_may_be_set_from_outside(tmp_path):
   assert run_sweep.path_flags([f"data.path={tmp_path}"]) == [
     f"--config.data.path={tmp_path}"

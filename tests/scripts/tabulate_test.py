@@ -115,6 +115,15 @@ def test_metric_that_a_method_lacks():
   assert lines[2:] == ["| full | 1 | 10.00 | - |", "| other | 1 | - | 0.5000 |"]
 
 
+def test_curves_are_no_metrics():
+  row = record(test_ppl=10.0)
+  with_curve = {**row, "curve": [[1, 5.0, 2.0]]}
+  assert tabulate.scalars([with_curve]) == ["test_ppl"]
+  assert tabulate.report([with_curve], ["test_ppl"]) == tabulate.report(
+    [row], ["test_ppl"]
+  )
+
+
 def test_update_mends_what_check_reports(experiments, capsys):
   readme = experiments.parent / "README.md"
   readme.write_text("<!-- results:ptb -->\n<!-- /results:ptb -->\n")

@@ -1,0 +1,52 @@
+"""PTB: how the law of the negatives and their number m bias the sampled softmax.
+
+After Blanc and Rendle 2018, figures 2 to 4.
+"""
+
+STEPS = 1000
+FRACTION = 0.05  # of an epoch, between evaluations
+STEPS_PER_EPOCH = 2323  # 929,589 tokens, 20 * 20 a step
+
+SAMPLERS = ["uniform", "unigram", "bigram", "softmax"]
+SHARED_UNLESS_TOLD = ("uniform", "unigram")
+NUM_SAMPLES = (10, 20, 40, 80, 160, 320)
+SHARED = 512
+
+LENGTH = {"train.max_steps": STEPS, "eval.every_epochs": FRACTION}
+
+
+def sweep(add):
+  add("configs/ptb.py:full", LENGTH, name="full softmax")
+  absolute = {"head.absolute": True, **LENGTH}
+  add("configs/ptb.py:full", absolute, name="full absolute softmax")
+  shared = {"head.num_samples": SHARED, **LENGTH}
+  add("configs/ptb.py:sampled/pps", shared, name=f"pps, shared, m={SHARED}")
+  for sampler in SAMPLERS:
+    for m in NUM_SAMPLES:
+      overrides = {"head.num_samples": m, **LENGTH}
+      if sampler in SHARED_UNLESS_TOLD:
+        overrides["head.sampler.per_example"] = True
+      add(f"configs/ptb.py:sampled/{sampler}", overrides, name=f"{sampler}, m={m}")
+
+
+def metrics():
+  return ["valid_ppl", "test_ppl", "train_seconds"]
+
+
+def figures():
+  full = ["full softmax", "full absolute softmax"]
+  over_epochs = {"x": "epoch", "y": "valid_ppl", "steps_per_epoch": STEPS_PER_EPOCH}
+  return [
+    {
+      **{"file": "samples", "x": "head.num_samples", "y": "test_ppl", "log": "xy"},
+      **{"where": {"method": SAMPLERS}, "reference": [*full, "pps"]},
+    },
+    {
+      **{"file": "epochs", **over_epochs, "line": "head.num_samples", "log": "y"},
+      **{"panel": "method", "where": {"method": SAMPLERS}, "reference": full},
+    },
+    {
+      **{"file": "epochs_m80", **over_epochs, "log": "y"},
+      **{"where": {"head.num_samples": 80}, "reference": full},
+    },
+  ]

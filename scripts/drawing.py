@@ -1,0 +1,40 @@
+"""Figures as files; the only script that knows matplotlib."""
+
+import pathlib
+from typing import TYPE_CHECKING
+
+from largevocab.errors import UserError
+
+if TYPE_CHECKING:
+  from matplotlib.figure import Figure
+
+# The same figure is the same file: ids in an SVG come from this, not from chance.
+SALT = {"svg.hashsalt": "largevocab"}
+DPI = 150
+
+
+def new_figure(width: float, height: float) -> "Figure":
+  """An empty figure of this many inches.
+
+  Raises:
+    UserError: matplotlib is missing.
+  """
+  try:
+    from matplotlib.figure import Figure
+  except ImportError as error:
+    raise UserError(
+      f"drawing needs matplotlib ({error}): pip install 'largevocab[plot]'"
+    ) from error
+  return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: "Figure", directory: pathlib.Path, name: str) -> list[pathlib.Path]:
+  """Writes NAME.png and NAME.svg, the same bytes for the same figure."""
+  from matplotlib import rc_context
+
+  directory.mkdir(parents=True, exist_ok=True)
+  png, svg = directory / f"{name}.png", directory / f"{name}.svg"
+  with rc_context(SALT):
+    figure.savefig(png, dpi=DPI, metadata={"Software": None})
+    figure.savefig(svg, metadata={"Date": None, "Creator": None})
+  return [png, svg]

@@ -1,0 +1,271 @@
+"""Figures of an experiment, as its sweep file describes them.
+
+  python scripts/plot.py experiments/kernel_bias/sweep.py
+
+Reads results.jsonl beside the sweep file and writes figures/FILE.png and .svg there,
+one pair for each entry of the sweep's `figures()` (see scripts/sweepfile.py). What has
+no results yet is left out, so that a sweep can be looked at while it goes on.
+"""
+
+import argparse
+import math
+import pathlib
+import statistics
+import sys
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import drawing
+import records
+import sweepfile
+import tabulate
+from records import Record
+from sweepfile import Figure
+
+from largevocab.errors import UserError
+
+LABELS = {
+  "epoch": "epochs",
+  "seconds": "seconds of training",
+  "train_seconds": "seconds of training",
+  "valid_nll": "validation loss, nats",
+  "valid_ppl": "validation perplexity",
+  "test_ppl": "test perplexity",
+  "head.num_samples": "negatives m",
+}
+PANEL_INCHES = 3.2
+MAX_COLUMNS = 4
+MAX_TICKS = 10
+
+
+class Line(NamedTuple):
+  """A line of a panel.
+
+  Attributes:
+    label: what the runs in it agree in.
+    points: (x, y), in order of x. Of a `level` x means nothing.
+    is_level: one value of y, whatever x.
+    is_reference: drawn dashed.
+  """
+
+  label: Any
+  points: list[tuple[float, float]]
+  is_level: bool = False
+  is_reference: bool = False
+
+
+def value(row: Record, key: str) -> Any:
+  """What a key of a figure stands for in a record; None if it has no such thing.
+
+  >>> row = {"name": "unigram, m=80", "overrides": {"head.num_samples": 80}}
+  >>> value(row, "method"), value(row, "head.num_samples"), value(row, "test_ppl")
+  ('unigram', 80, None)
+  """
+  if key == "method":
+    return row["name"].partition(",")[0]
+  return row["overrides"].get(key, row.get(key))
+
+
+def chosen(row: Record, where: dict[str, Any]) -> bool:
+  """Whether a record has the value, or one of the values, of every key.
+
+  >>> row = {"name": "unigram, m=80", "overrides": {"head.num_samples": 80}}
+  >>> chosen(row, {"method": ["uniform", "unigram"]}), chosen(row, {"method": "pps"})
+  (True, False)
+  """
+  as_list = lambda wanted: wanted if isinstance(wanted, list) else [wanted]
+  return all(value(row, key) in as_list(wanted) for key, wanted in where.items())
+
+
+def curve(members: list[Record], figure: Figure) -> list[tuple[float, float]]:
+  """Mean curve of runs that differ in the seed only, at the steps that all have."""
+  by_step: dict[int, list[tuple[float, float]]] = {}
+  for row in members:
+    for step, nll, seconds in row.get("curve", []):
+      x = {"step": step, "seconds": seconds}.get(figure.x)
+      x = step / figure.steps_per_epoch if x is None else x
+      y = nll if figure.y == "valid_nll" else math.exp(min(nll, 700.0))
+      by_step.setdefault(step, []).append((x, y))
+  whole = [by_step[s] for s in sorted(by_step) if len(by_step[s]) == len(members)]
+  return [mean_point(at_step) for at_step in whole]
+
+
+def point(members: list[Record], figure: Figure) -> tuple[float, float] | None:
+  """Mean of runs that differ in the seed only; None if one lacks x or y."""
+  pairs = [(value(row, figure.x), value(row, figure.y)) for row in members]
+  if any(None in pair for pair in pairs):
+    return None
+  return mean_point(pairs)
+
+
+def mean_point(pairs: list[tuple[Any, Any]]) -> tuple[float, float]:
+  """
+  >>> mean_point([(1, 2), (3, 4)])
+  (2.0, 3.0)
+  """
+  x, y = zip(*pairs, strict=True)
+  return statistics.fmean(x), statistics.fmean(y)
+
+
+def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
+  """The lines of each panel, in the order of the results; references come last.
+
+  Raises:
+    UserError: there is nothing to draw, or two curves of a panel have the same label.
+  """
+  panels: dict[Any, dict[Any, list[tuple[float, float]]]] = {}
+  for members in tabulate.groups(r for r in rows if chosen(r, figure.where)).values():
+    first = members[0]
+    if value(first, "method") in figure.reference:
+      continue
+    panel = value(first, figure.panel) if figure.panel else ""
+    label = value(first, figure.line)
+    here = curve(members, figure) if figure.is_curve else [point(members, figure)]
+    points = [p for p in here if p is not None]
+    if label is None or not points:
+      continue
+    lines = panels.setdefault(panel, {})
+    if figure.is_curve and label in lines:
+      raise UserError(
+        f"figure {figure.file}: {figure.line} = {label!r} has curves of several "
+        "settings; choose one by `where`, or tell them apart by `line` or `panel`"
+      )
+    lines.setdefault(label, []).extend(points)
+  if not panels:
+    raise UserError(
+      f"figure {figure.file}: no result has {figure.x}, {figure.y} and {figure.line} "
+      f"where {figure.where or 'ever'}; run the sweep, or mend figures()"
+    )
+  dashed = references(rows, figure)
+  return {
+    panel: [*(Line(label, sorted(points)) for label, points in lines.items()), *dashed]
+    for panel, lines in panels.items()
+  }
+
+
+def references(rows: list[Record], figure: Figure) -> list[Line]:
+  """What is drawn in every panel: curves, or levels of y."""
+  lines = []
+  wanted = (r for r in rows if value(r, "method") in figure.reference)
+  for label, members in tabulate.groups(wanted).items():
+    if figure.is_curve:
+      points = curve(members, figure)
+    else:
+      levels = [value(row, figure.y) for row in members]
+      points = [] if None in levels else [(0.0, statistics.fmean(levels))]
+    if points:
+      lines.append(Line(label, points, not figure.is_curve, is_reference=True))
+  return lines
+
+
+def colors(labels: list[Any]) -> dict[Any, Any]:
+  """A colour for each label: numbers from dark to light, names told well apart."""
+  from matplotlib import colormaps
+
+  if are_numbers(labels):
+    lightest = 0.9 / max(len(labels) - 1, 1)
+    shades = [colormaps["viridis"](i * lightest) for i in range(len(labels))]
+  else:
+    shades = [colormaps["tab10"](i % 10) for i in range(len(labels))]
+  return dict(zip(labels, shades, strict=True))
+
+
+def draw(rows: list[Record], figure: Figure):
+  """The figure, in matplotlib's sense.
+
+  Raises:
+    UserError: see `panels_of`; or matplotlib is missing.
+  """
+  panels = panels_of(rows, figure)
+  columns = min(len(panels), MAX_COLUMNS)
+  rows_of_panels = -(-len(panels) // columns)
+  size = PANEL_INCHES if len(panels) > 1 else 1.5 * PANEL_INCHES
+  canvas = drawing.new_figure(columns * size + 1.8, 0.8 * rows_of_panels * size + 0.3)
+  axes = canvas.subplots(
+    rows_of_panels, columns, sharex=True, sharey=True, squeeze=False
+  )
+  every = [line for lines in panels.values() for line in lines]
+  own = in_order(line.label for line in every if not line.is_reference)
+  dashed = in_order(line.label for line in every if line.is_reference)
+  greys = {label: str(0.25 * i) for i, label in enumerate(dashed)}
+  color_of = {**colors(own), **greys}
+  handles = {}
+  for ax, (panel, lines) in zip(axes.flat, panels.items(), strict=False):
+    for line in lines:
+      how = {"color": color_of[line.label], "ls": "--" if line.is_reference else "-"}
+      x, y = zip(*line.points, strict=True)
+      if line.is_level:
+        handles[line.label] = ax.axhline(y[0], **how)
+      else:
+        marker = "" if figure.is_curve else "o"
+        (handles[line.label],) = ax.plot(x, y, marker=marker, **how)
+    ax.set_title(str(panel))
+    dress(ax, figure, every)
+  for ax in axes.flat[len(panels) :]:
+    ax.remove()
+  canvas.supxlabel(LABELS.get(figure.x, figure.x))
+  canvas.supylabel(LABELS.get(figure.y, figure.y))
+  labels = [*own, *dashed]
+  canvas.legend(
+    [handles[label] for label in labels],
+    [str(label) for label in labels],
+    loc="outside right upper",
+    title=LABELS.get(figure.line, figure.line),
+  )
+  return canvas
+
+
+def in_order(labels: Iterable[Any]) -> list[Any]:
+  """Each label once: numbers in order, names as they come.
+
+  >>> in_order([20, 10, 20]), in_order(["b", "a"])
+  ([10, 20], ['b', 'a'])
+  """
+  distinct = list(dict.fromkeys(labels))
+  return sorted(distinct) if are_numbers(distinct) else distinct
+
+
+def are_numbers(labels: list[Any]) -> bool:
+  return all(isinstance(label, int | float) for label in labels)
+
+
+def dress(ax, figure: Figure, lines: list[Line]) -> None:
+  """Scales, ticks and grid of a panel."""
+  from matplotlib.ticker import LogFormatter
+
+  ax.grid(alpha=0.3, which="both")
+  if "y" in figure.log:
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter(LogFormatter())
+    ax.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+  if "x" in figure.log:
+    ax.set_xscale("log")
+    ticks = {x for line in lines if not line.is_level for x, _ in line.points}
+    if len(ticks) <= MAX_TICKS:  # chosen values, such as numbers of samples
+      ax.set_xticks(sorted(ticks), [f"{x:g}" for x in sorted(ticks)])
+      ax.xaxis.minorticks_off()
+
+
+def main(argv: list[str] | None = None) -> int:
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument("sweep", type=pathlib.Path, help="experiments/NAME/sweep.py")
+  parser.add_argument("--output", type=pathlib.Path, help="default: figures beside it")
+  args = parser.parse_args(argv)
+  figures = sweepfile.load(args.sweep).figures
+  if not figures:
+    raise UserError(f"{args.sweep} has no figures(); see {sweepfile.__file__}")
+  rows = records.load(args.sweep.with_name("results.jsonl"))
+  output = args.output or args.sweep.with_name("figures")
+  for figure in figures:
+    for path in drawing.save(draw(rows, figure), output, figure.file):
+      print(path)
+  return 0
+
+
+if __name__ == "__main__":
+  try:
+    sys.exit(main())
+  except UserError as error:
+    sys.exit(f"plot: {error}")
