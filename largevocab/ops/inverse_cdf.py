@@ -2,13 +2,12 @@
 
 The weights are summed in groups of 128, the sums in groups of 128 again, until one
 group is left. A draw descends from there: at each level it picks one entry of one group
-by inverting the cumulative weights of that group alone. So a draw reads 128 numbers a
-level, and all that touches V entries is one pass of sums.
+by inverting the cumulative weights of that group alone.
 
-At each level the weights of a group are rounded to integers that sum to 2^24 and are
-compared with a 24-bit random integer. The cumulative sums of such integers are exact in
-float32 in any order, so the law of the draw is known exactly, an entry of weight zero
-is never picked, and every other entry can be.
+At each level the weights of a group are rounded to integers that sum to 2^24, and a
+24-bit random integer falls into one of them: it halves the group seven times, by the
+sums of the halves. Sums of integers are exact in any order, so the law of the draw is
+known exactly, an entry of weight zero is never picked, and every other entry can be.
 """
 
 import jax
@@ -19,6 +18,7 @@ from largevocab.ops.shapes import check_shapes
 
 GROUP = 128
 UNIT = 1 << 24  # sum of the integer weights of a group
+AT_A_TIME = 1 << 17  # weights: all that is made of them stays in a cache
 
 
 def draw(key: jax.Array, weight_NV: jax.Array, m: int) -> tuple[jax.Array, jax.Array]:
@@ -37,49 +37,46 @@ def draw(key: jax.Array, weight_NV: jax.Array, m: int) -> tuple[jax.Array, jax.A
       integers, which moves each entry by up to 2^-24 of the weight of its group, and
       the heaviest of the group by what the others lack.
 
-  Cost: one pass over the weights; then O(M * 128 * log V / log 128) a row. Holds a
-    few arrays of max(V, M, 128) a row: of many draws only some are made at a time.
+  Cost: O(V + min(128 M, V) + M log V) a row. Besides what it returns and a random
+    integer a draw and level it holds a few arrays of as many rows as have 2^17 weights,
+    or of one row.
 
   >>> ids_NM, log_q_NM = draw(jax.random.key(0), jnp.array([[0.0, 3.0, 0.0]]), 4)
   >>> ids_NM, log_q_NM.tolist()
   (Array([[1, 1, 1, 1]], dtype=int32), [[0.0, 0.0, 0.0, 0.0]])
   """
-  n, num_classes = check_shapes(weight_NV=weight_NV).values()
-  levels = _levels(weight_NV)
-  u_LNM = _random_units(key, len(levels), n, m)
-  # So many draws at a time as read about as much as there are weights, or draws.
-  size = -(-max(num_classes, m) // GROUP)
-  if size >= m:
-    return _descend(levels, u_LNM)
-  chunks = -(-m // size)
-  u_LNM = jnp.pad(u_LNM, ((0, 0), (0, 0), (0, chunks * size - m)))
-  u_CLNM = jnp.moveaxis(u_LNM.reshape(len(levels), n, chunks, size), 2, 0)
-  drawn_CNM = jax.lax.map(lambda u_LNM: _descend(levels, u_LNM), u_CLNM)
-  joined = lambda x_CNM: jnp.moveaxis(x_CNM, 0, 1).reshape(n, -1)[:, :m]
-  ids_NM, log_q_NM = map(joined, drawn_CNM)
-  return ids_NM, log_q_NM
+  sizes = check_shapes(weight_NV=weight_NV)
+  u_NLM = jnp.moveaxis(_random_units(key, weight_NV.shape, m), 0, 1)
+  rows = max(1, min(sizes["N"], AT_A_TIME // max(sizes["V"], m)))
+
+  def draw_some(i, drawn):
+    # The last rows start early enough to be as many: nothing is padded or copied.
+    start = jnp.minimum(i * rows, sizes["N"] - rows)
+    some = lambda x: jax.lax.dynamic_slice_in_dim(x, start, rows)
+    put = lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, start, 0)
+    return jax.tree.map(put, drawn, jax.vmap(_draw_row)(some(weight_NV), some(u_NLM)))
+
+  none = jnp.zeros((sizes["N"], m), jnp.int32), jnp.zeros((sizes["N"], m))
+  return jax.lax.fori_loop(0, -(-sizes["N"] // rows), draw_some, none)
 
 
-def _descend(levels: list[jax.Array], u_LNM: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """A draw, and its log-probability, for the random integers of every level."""
-  _, n, m = u_LNM.shape
-  ids_NM, log_q_NM = jnp.zeros((n, 1), jnp.int32), jnp.zeros((n, m))
-  total_NM = levels[0].sum(-1, keepdims=True)
-  for level_NE, u_NM in zip(levels, u_LNM, strict=True):
-    group_G = jnp.arange(min(level_NE.shape[1], GROUP))
-    index_NMG = ids_NM[:, :, None] * GROUP + group_G[None, None, :]
-    weight_NMG = jnp.take_along_axis(
-      level_NE[:, None, :], index_NMG, axis=2, mode="fill", fill_value=0
-    )
-    length_NMG = _lengths(weight_NMG, total_NM)
-    pick_NM = (_cumulative(length_NMG) <= u_NM[:, :, None]).sum(-1)
-    total_NM, length_NM = (
-      jnp.take_along_axis(x_NMG, pick_NM[:, :, None], axis=-1)[:, :, 0]
-      for x_NMG in (weight_NMG, length_NMG)
-    )
-    ids_NM = ids_NM * GROUP + pick_NM
-    log_q_NM += jnp.log(length_NM / UNIT)
-  return ids_NM, log_q_NM
+def _draw_row(weight_V: jax.Array, u_LM: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """A row's draws and their log-probabilities, for random integers at every level."""
+  m = u_LM.shape[1]
+  ids_M, log_q_M = jnp.zeros(m, jnp.int32), jnp.zeros(m)
+  for (total_K, weight_KG), u_M in zip(_levels(weight_V), u_LM, strict=True):
+    group_M = ids_M
+    if m < len(weight_KG):  # few draws: each has a copy of its group
+      at_MG = ids_M[:, None] * GROUP + jnp.arange(GROUP, dtype=jnp.int32)[None, :]
+      weight_KG = weight_KG.ravel().at[at_MG].get(mode="promise_in_bounds")
+      total_K = total_K.at[ids_M].get(mode="promise_in_bounds")
+      group_M = jnp.arange(m, dtype=jnp.int32)
+    length_KG = _lengths(total_K, weight_KG)
+    pick_M = _pick(length_KG, group_M, u_M)
+    ids_M = ids_M * weight_KG.shape[1] + pick_M
+    length_M = length_KG.at[group_M, pick_M].get(mode="promise_in_bounds")
+    log_q_M += jnp.log(length_M / UNIT)
+  return ids_M, log_q_M
 
 
 def log_law(weight_NV: jax.Array, ids_NM: jax.Array) -> jax.Array:
@@ -87,23 +84,22 @@ def log_law(weight_NV: jax.Array, ids_NM: jax.Array) -> jax.Array:
 
   It is -inf just for classes that are never drawn.
 
-  Cost: O(V) a row in time and memory.
+  Cost: O(V + M log V) a row in time and memory.
 
   >>> log_law(jnp.array([[1.0, 0.0]]), jnp.array([[0, 1]]))
   Array([[  0., -inf]], dtype=float32)
   """
-  sizes = check_shapes(weight_NV=weight_NV, ids_NM=ids_NM)
-  levels = _levels(weight_NV)
-  log_q_NM = jnp.zeros(ids_NM.shape)
-  total_NK = levels[0].sum(-1, keepdims=True)
-  below = GROUP ** (len(levels) - 1)  # classes under one entry of the level
-  for level_NE in levels:
-    weight_NKG = _groups(level_NE)
-    length_NE = _lengths(weight_NKG, total_NK).reshape(sizes["N"], -1)
-    length_NM = jnp.take_along_axis(length_NE, ids_NM // below, axis=-1, mode="clip")
-    log_q_NM += jnp.log(length_NM / UNIT)
-    total_NK, below = level_NE, below // GROUP
-  return log_q_NM
+  check_shapes(weight_NV=weight_NV, ids_NM=ids_NM)
+  return jax.vmap(_log_law_row)(weight_NV, ids_NM)
+
+
+def _log_law_row(weight_V: jax.Array, ids_M: jax.Array) -> jax.Array:
+  log_q_M = jnp.zeros(ids_M.shape)
+  for total_K, weight_KG in reversed(_levels(weight_V)):
+    length_E = _lengths(total_K, weight_KG).ravel()
+    log_q_M += jnp.log(length_E.at[ids_M].get(mode="clip") / UNIT)
+    ids_M = ids_M // weight_KG.shape[1]
+  return log_q_M
 
 
 def reference_draw(
@@ -114,12 +110,12 @@ def reference_draw(
   >>> reference_draw(jax.random.key(0), np.array([[0.0, 3.0, 0.0]]), 2)
   (array([[1, 1]]), array([[0., 0.]]))
   """
-  levels = [np.asarray(_groups(level)) for level in _levels(jnp.asarray(weight_NV))]
-  u_LNM = np.asarray(_random_units(key, len(levels), len(weight_NV), m))
+  u_LNM = np.asarray(_random_units(key, weight_NV.shape, m))
   ids_NM, log_q_NM = np.zeros(u_LNM.shape[1:], int), np.zeros(u_LNM.shape[1:])
+  levels = jax.vmap(_levels)(jnp.asarray(weight_NV))
   for n, i in np.ndindex(ids_NM.shape):
-    for weight_NKG, u_NM in zip(levels, u_LNM, strict=True):
-      weight_G = weight_NKG[n, ids_NM[n, i]]
+    for (_, weight_NKG), u_NM in zip(levels, u_LNM, strict=True):
+      weight_G = np.asarray(weight_NKG[n, ids_NM[n, i]])
       share_G = weight_G / weight_G.sum()
       length_G = np.maximum(np.rint(share_G * UNIT), weight_G > 0)
       length_G[weight_G.argmax()] += UNIT - length_G.sum()
@@ -129,50 +125,63 @@ def reference_draw(
   return ids_NM, log_q_NM
 
 
-def _random_units(key: jax.Array, num_levels: int, n: int, m: int) -> jax.Array:
-  """Random integers 0..UNIT-1 for each draw at each level, exact in f32."""
-  return (jax.random.bits(key, (num_levels, n, m), jnp.uint32) >> 8).astype(jnp.float32)
+def _random_units(key: jax.Array, shape: tuple[int, ...], m: int) -> jax.Array:
+  """Random integers 0..UNIT-1 i32[L, N, M], one for each draw at each level."""
+  (n, num_classes), num_levels = shape, 1
+  while num_classes > GROUP**num_levels:
+    num_levels += 1
+  return (jax.random.bits(key, (num_levels, n, m), jnp.uint32) >> 8).astype(jnp.int32)
 
 
-def _levels(weight_NV: jax.Array) -> list[jax.Array]:
-  """Sums of groups of groups [N, E], from one group of at most 128 to the weights."""
-  levels = [weight_NV]
-  while (size := levels[0].shape[1]) > GROUP:
-    n, full = len(weight_NV), size - size % GROUP
-    whole_NE = levels[0][:, :full].reshape(n, -1, GROUP).sum(-1)
-    rest_NE = levels[0][:, full:].sum(-1, keepdims=True)  # not padded: that copies
-    both = (whole_NE, rest_NE) if full < size else (whole_NE,)
-    levels.insert(0, jnp.concatenate(both, axis=1))
-  return levels
+def _levels(weight_V: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
+  """Groups of weights [K, G], below their sums [K], from one group to all the classes.
 
-
-def _groups(level_NE: jax.Array) -> jax.Array:
-  """The entries of a level in their groups, [N, K, G]; 0 beyond the last."""
-  n, size = level_NE.shape
-  group = min(size, GROUP)
-  return jnp.pad(level_NE, ((0, 0), (0, -size % group))).reshape(n, -1, group)
-
-
-def _lengths(weight_NKG: jax.Array, total_NK: jax.Array) -> jax.Array:
-  """Integers i32[N, K, G], of sum UNIT in each group, positive where the weights are.
-
-  total_NK is the weight of each group as the level above has it. The heaviest entry,
-  of UNIT / G or more, takes what rounding leaves or lacks.
+  G is 128, or the power of 2 that holds fewer classes; 0 fills the last group up.
   """
-  size = weight_NKG.shape[-1]
-  share_NKG = weight_NKG / jnp.where(total_NK > 0, total_NK, 1.0)[:, :, None]
-  length_NKG = jnp.rint(share_NKG * UNIT).astype(jnp.int32)
-  length_NKG = jnp.maximum(length_NKG, (weight_NKG > 0).astype(jnp.int32))
-  left_NK = UNIT - length_NKG.sum(-1)
-  heaviest_NK = jnp.argmax(weight_NKG, axis=-1)
-  takes_NKG = jnp.arange(size)[None, None, :] == heaviest_NK[:, :, None]
-  return length_NKG + jnp.where(takes_NKG, left_NK[:, :, None], 0)
+  levels, size = [], len(weight_V)
+  while True:
+    group = min(GROUP, 1 << (size - 1).bit_length())
+    weight_KG = jnp.pad(weight_V, (0, -size % group)).reshape(-1, group)
+    weight_V, size = weight_KG.sum(-1), len(weight_KG)
+    levels.insert(0, (weight_V, weight_KG))
+    if size == 1:
+      return levels
 
 
-def _cumulative(length_NKG: jax.Array) -> jax.Array:
-  """Cumulative sums as f32, exact. A product with a triangle: `cumsum` is slow."""
-  size = length_NKG.shape[-1]
-  triangle_GG = jnp.triu(jnp.ones((size, size)))
-  return jnp.matmul(
-    length_NKG.astype(jnp.float32), triangle_GG, precision=jax.lax.Precision.HIGHEST
-  )
+def _lengths(total_K: jax.Array, weight_KG: jax.Array) -> jax.Array:
+  """Integers i32[K, G], of sum UNIT in each group, positive where the weights are.
+
+  The heaviest entry, of UNIT / G or more, takes what rounding leaves or lacks.
+  """
+  size = weight_KG.shape[1]
+  share_KG = weight_KG / jnp.where(total_K > 0, total_K, 1.0)[:, None]
+  length_KG = jnp.rint(share_KG * UNIT).astype(jnp.int32)
+  length_KG = jnp.maximum(length_KG, (weight_KG > 0).astype(jnp.int32))
+  left_K = UNIT - length_KG.sum(-1)
+  # The first of the heaviest; `argmax` is slow on CPU.
+  at_1G = jnp.arange(size)[None, :]
+  is_max_KG = weight_KG == weight_KG.max(-1, keepdims=True)
+  heaviest_K = jnp.where(is_max_KG, at_1G, size).min(-1)
+  return length_KG + jnp.where(at_1G == heaviest_K[:, None], left_K[:, None], 0)
+
+
+def _pick(length_KG: jax.Array, group_M: jax.Array, u_M: jax.Array) -> jax.Array:
+  """The entry i32[M] of its group into whose part of 0..UNIT-1 each integer falls."""
+  sums = [length_KG]
+  while sums[0].shape[1] > 1:
+    sums.insert(0, sums[0].reshape(len(length_KG), -1, 2).sum(-1))
+  if len(sums) == 1:
+    return jnp.zeros_like(u_M)
+  # A loop over one array of all sums: unrolled, XLA makes every step from the first.
+  sum_T = jnp.concatenate([sum_KE.ravel() for sum_KE in sums[1:]])
+
+  def halve(i, at_and_u):
+    at_M, u_M = at_and_u
+    start = len(length_KG) * ((2 << i) - 2)
+    left_M = sum_T.at[start + 2 * at_M].get(mode="promise_in_bounds")
+    right_M = u_M >= left_M
+    at_M = 2 * at_M + right_M.astype(jnp.int32)
+    return at_M, jnp.where(right_M, u_M - left_M, u_M)
+
+  at_M, _ = jax.lax.fori_loop(0, len(sums) - 1, halve, (group_M, u_M))
+  return at_M % length_KG.shape[1]

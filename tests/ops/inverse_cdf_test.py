@@ -15,13 +15,16 @@ def all_ids(weight_NV):
   return jnp.broadcast_to(jnp.arange(weight_NV.shape[1])[None, :], weight_NV.shape)
 
 
-@pytest.mark.parametrize("num_classes", [5, 129, 128 * 128 + 1])
-def test_fast_is_naive(num_classes):
+@pytest.mark.parametrize("num_classes", [5, 129, 700, 128 * 128 + 1])
+@pytest.mark.parametrize("m", [1, 20])
+def test_fast_is_naive(num_classes, m, monkeypatch):
   # Small integers: the sums of groups are exact in any order.
-  weight_NV = np.random.default_rng(0).integers(0, 9, (3, num_classes)).astype("f")
+  weight_NV = np.random.default_rng(0).integers(0, 9, (9, num_classes)).astype("f")
   weight_NV[:, 0] = 1
-  ids_NM, log_q_NM = draw(KEY, jnp.asarray(weight_NV), m=20)
-  naive_ids_NM, naive_log_q_NM = inverse_cdf.reference_draw(KEY, weight_NV, 20)
+  # Few rows at a time, the last of them in part again.
+  monkeypatch.setattr(inverse_cdf, "AT_A_TIME", 4 * num_classes)
+  ids_NM, log_q_NM = inverse_cdf.draw(KEY, jnp.asarray(weight_NV), m)
+  naive_ids_NM, naive_log_q_NM = inverse_cdf.reference_draw(KEY, weight_NV, m)
   np.testing.assert_array_equal(ids_NM, naive_ids_NM)
   np.testing.assert_allclose(log_q_NM, naive_log_q_NM, rtol=1e-6, atol=1e-6)
 
@@ -48,8 +51,13 @@ def test_a_random_integer_for_every_unit_of_length():
   length_V = np.rint(length_V * inverse_cdf.UNIT).astype(int)
   assert length_V.sum() == inverse_cdf.UNIT
   end_V = np.cumsum(length_V)
-  cumulative = inverse_cdf._cumulative(jnp.asarray(length_V, jnp.int32)[None, None, :])
-  np.testing.assert_array_equal(cumulative[0, 0], end_V)
+  length_KG = jnp.asarray(np.pad(length_V, (0, 1)), jnp.int32)[None, :]
+  u_M = (end_V[:, None] + np.arange(-2, 2)[None, :]).ravel()
+  u_M = u_M[(u_M >= 0) & (u_M < inverse_cdf.UNIT)].astype(np.int32)
+  pick_M = inverse_cdf._pick(
+    length_KG, jnp.zeros(len(u_M), jnp.int32), jnp.asarray(u_M)
+  )
+  np.testing.assert_array_equal(pick_M, np.searchsorted(end_V, u_M, side="right"))
   np.testing.assert_array_equal(length_V > 0, np.asarray(weight_NV[0]) > 0)
 
 
