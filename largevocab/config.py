@@ -122,7 +122,8 @@ def experiment(runlocal: bool = False, **parts: Any) -> ConfigDict:
   """The config of an experiment.
 
   Args:
-    runlocal: replace the data by a tiny synthetic language and stop after 5 steps.
+    runlocal: replace the data by a tiny synthetic set of their kind and stop after 5
+      steps.
     **parts: fields of `Experiment`.
   """
   whole = Experiment(**parts)
@@ -161,17 +162,24 @@ def _shrink(whole: Experiment) -> Experiment:
   fields = {"num_samples": 16} if "num_samples" in _fields(type(head)) else {}
   return dataclasses.replace(
     whole,
-    data=part("data", "zipf", **TINY_DATA),
+    data=_tiny_data(whole.data),
     model=whole.model.clone(embed=8, hidden=8),
     head=dataclasses.replace(head, **fields),
-    train=dataclasses.replace(whole.train, batch_size=4, unroll=5, max_steps=5),
-    eval=Evaluating(batch_size=4, unroll=5),
+    train=dataclasses.replace(
+      whole.train, batch_size=4, unroll=min(whole.train.unroll, 5), max_steps=5
+    ),
+    eval=dataclasses.replace(
+      whole.eval, every_epochs=1.0, batch_size=4, unroll=min(whole.eval.unroll, 5)
+    ),
     checkpoint=Checkpointing(every_steps=2),
     log=Logging(every_steps=1),
   )
 
 
-TINY_DATA: dict[str, Any] = {"num_tokens": 1000}
+def _tiny_data(data: Any) -> Any:
+  if "history" in _fields(type(data)):
+    return part("data", "zipf_items", num_items=1000, history=data.history)
+  return part("data", "zipf", num_tokens=1000)
 
 
 def _fields(cls) -> dict[str, Any]:

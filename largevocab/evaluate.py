@@ -1,4 +1,4 @@
-"""Exact metrics of a state on a stream of tokens."""
+"""Exact metrics of a state on held-out data."""
 
 import logging
 import math
@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab.data.batches import evaluation_batches
+from largevocab.data.base import HeldOutBatches
 from largevocab.experiment import Experiment
-from largevocab.state import State, restore
+from largevocab.ranking import ranking
+from largevocab.state import State, look_up, restore
 
 _LOG = logging.getLogger("largevocab")
 _SECONDS = 10.0  # between lines that tell how far a long evaluation is
@@ -23,54 +24,53 @@ class Stopped(Exception):
 
 
 class Evaluate(Protocol):
-  """Exact metrics of a state on tokens; `stopped` is asked before each batch.
+  """Exact metrics of a state on batches; `stopped` is asked before each of them.
 
   Raises:
     Stopped: `stopped` said so.
   """
 
   def __call__(
-    self, state: State, tokens: np.ndarray, stopped: Callable[[], Any] = ...
+    self, state: State, batches: HeldOutBatches, stopped: Callable[[], Any] = ...
   ) -> dict[str, float]: ...
 
 
-def make_evaluate(exp: Experiment, first: int) -> Evaluate:
-  """A function from state and tokens to weighted means of the head's exact metrics.
+def make_evaluate(exp: Experiment) -> Evaluate:
+  """A function from state and batches to weighted means of the head's exact metrics.
 
-  Every token is predicted once. Where the head gives 'nll' (nats per token), 'ppl' =
-  exp(nll) is added.
-
-  Args:
-    exp: network, head and the batch shape.
-    first: the class before the first token.
+  Where the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added; with
+  `eval.ranking_k`, 'recall@k' and 'mrr@k', see `ranking`.
   """
-  model, head, settings = exp.model, exp.head, exp.eval
+  model, head, k = exp.model, exp.head, exp.eval.ranking_k
 
   @jax.jit
   def step(params, w_VE, head_state, carry, batch):
-    h_BTD, carry = model.apply({"params": params}, w_VE[batch.x], carry)
+    h_BTD, carry = model.apply({"params": params}, look_up(w_VE, batch.x), carry)
     h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
     weight_N = jnp.sum(batch.y.w_NP, axis=1)
     metrics = head.evaluate(head_state, h_ND, batch.y)
+    if k:
+      metrics |= ranking(head.top_k(head_state, h_ND, k)[0], batch.y)
     return carry, {k: jnp.sum(weight_N * v_N) for k, v_N in metrics.items()}
 
   def evaluate(
-    state: State, tokens: np.ndarray, stopped: Callable[[], Any] = lambda: False
+    state: State, batches: HeldOutBatches, stopped: Callable[[], Any] = lambda: False
   ) -> dict[str, float]:
-    carry = model.initial_carry(settings.batch_size)
+    carry = model.initial_carry(batches.batch_size)
     sums: dict[str, float] = {}
+    total = 0.0
     told = time.monotonic()
-    batches = evaluation_batches(tokens, settings.batch_size, settings.unroll, first)
     for number, batch in enumerate(batches, 1):
       if stopped():
         raise Stopped
       carry, part = step(state.params, state.inputs.w_VD, state.head, carry, batch)
       for key, value in part.items():
         sums[key] = sums.get(key, 0.0) + float(value)
+      total += float(np.sum(batch.y.w_NP, dtype=np.float64))
       if time.monotonic() > told + _SECONDS:
         told = time.monotonic()
         _LOG.info("evaluated %d of %d batches", number, len(batches))
-    means = {key: value / len(tokens) for key, value in sums.items()}
+    means = {key: value / total for key, value in sums.items()}
     if "nll" in means:
       means["ppl"] = math.exp(min(means["nll"], 700.0))
     return means
@@ -80,11 +80,12 @@ def make_evaluate(exp: Experiment, first: int) -> Evaluate:
 
 def evaluate_workdir(exp: Experiment, workdir: str, which: str) -> dict[str, Any]:
   """Metrics of a run's 'latest' or 'best' checkpoint on validation and test data."""
-  corpus, state = restore(exp, workdir, which)
+  data, state = restore(exp, workdir, which)
   _LOG.info("evaluating the state after step %d", int(state.step))
-  evaluate = make_evaluate(exp, corpus.vocabulary.eos)
+  evaluate = make_evaluate(exp)
   metrics: dict[str, Any] = {"step": int(state.step)}
   for split in ("valid", "test"):
-    values = evaluate(state, getattr(corpus, split))
+    shape = (exp.eval.batch_size, exp.eval.unroll)
+    values = evaluate(state, data.evaluation_batches(split, *shape))
     metrics.update({f"{split}_{key}": value for key, value in values.items()})
   return metrics

@@ -19,8 +19,9 @@ class Training:
   Attributes:
     epochs: passes over the training data.
     max_steps: stop after so many steps; 0: after `epochs`.
-    batch_size: B, parallel streams.
-    unroll: T, time steps per update (truncated back-propagation).
+    batch_size: B, parallel streams, or examples that stand alone.
+    unroll: T, time steps per update (truncated back-propagation); 1 where examples
+      stand alone.
     lr: learning rate for the mean loss per token.
     hold_epochs: epochs at the full learning rate.
     decay: factor per epoch after that.
@@ -81,13 +82,17 @@ class Evaluating:
     every_epochs: epochs between evaluations on the validation data; 0: at the end only.
     batch_size: B of evaluation; each of the B streams begins with an empty state.
     unroll: T of evaluation.
+    ranking_k: measure 'recall@k' and 'mrr@k' for this k as well; 0: do not.
   """
 
   every_epochs: float = 1.0
   batch_size: int = 20
   unroll: int = 20
+  ranking_k: int = 0
 
   def __post_init__(self):
+    if self.ranking_k < 0:
+      raise UserError(f"eval.ranking_k is {self.ranking_k}; it must not be negative")
     if min(self.batch_size, self.unroll) <= 0 or not 0 <= self.every_epochs < math.inf:
       raise UserError(
         f"eval.batch_size = {self.batch_size} and eval.unroll = {self.unroll} must be "
@@ -145,7 +150,7 @@ class Experiment:
   """All of a run: data, network, head, and how they are trained.
 
   Attributes:
-    data: has `load() -> Corpus` and `words(line) -> list[str]`.
+    data: has `load() -> Data` and, of text, `words(line) -> list[str]`.
     model: a flax module, input rows and carry -> h and carry.
     head: from h to the loss.
     optimizer: of network, inputs and (as its own field) the head.

@@ -1,6 +1,5 @@
 """Questions to a trained language model: the next word, the perplexity of a text."""
 
-import dataclasses
 import functools
 import math
 import sys
@@ -10,10 +9,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from largevocab.data.batches import EvaluationBatches
+from largevocab.data.corpus import Corpus
 from largevocab.data.vocabulary import Vocabulary
 from largevocab.errors import UserError
-from largevocab.evaluate import make_evaluate
-from largevocab.experiment import Evaluating, Experiment
+from largevocab.evaluate import Evaluate, make_evaluate
+from largevocab.experiment import Experiment
 from largevocab.state import State, restore
 
 
@@ -21,14 +22,14 @@ class LanguageModel(NamedTuple):
   """A trained model and its words.
 
   Attributes:
-    evaluate: metrics of a state on one text.
+    evaluate: metrics of a state on batches of text.
     top_k: compiled `_top_k`.
   """
 
   exp: Experiment
   vocabulary: Vocabulary
   state: State
-  evaluate: Callable[[State, np.ndarray], dict[str, float]]
+  evaluate: Evaluate
   top_k: Callable[..., tuple[jax.Array, jax.Array]]
 
 
@@ -36,16 +37,24 @@ def language_model(
   exp: Experiment, vocabulary: Vocabulary, state: State
 ) -> LanguageModel:
   """A model that reads one text at a time."""
-  one_stream = Evaluating(batch_size=1, unroll=exp.eval.unroll)
-  evaluate = make_evaluate(dataclasses.replace(exp, eval=one_stream), vocabulary.eos)
+  evaluate = make_evaluate(exp)
   top_k = jax.jit(functools.partial(_top_k, exp), static_argnames="k")
   return LanguageModel(exp, vocabulary, state, evaluate, top_k)
 
 
 def load(exp: Experiment, workdir: str, which: str) -> LanguageModel:
-  """The model of a run's 'latest' or 'best' checkpoint."""
-  corpus, state = restore(exp, workdir, which)
-  return language_model(exp, corpus.vocabulary, state)
+  """The model of a run's 'latest' or 'best' checkpoint.
+
+  Raises:
+    UserError: it was trained on something else than text.
+  """
+  data, state = restore(exp, workdir, which)
+  if not isinstance(data, Corpus):
+    raise UserError(
+      f"{workdir} was not trained on text, and --mode=predict asks for words: use "
+      "--mode=evaluate"
+    )
+  return language_model(exp, data.vocabulary, state)
 
 
 def answer(model: LanguageModel, lines: Iterable[str], k: int) -> None:
@@ -77,7 +86,8 @@ def answer(model: LanguageModel, lines: Iterable[str], k: int) -> None:
 
 def perplexity(model: LanguageModel, ids: np.ndarray) -> float:
   """exp of the mean nll of these words, after the end of a line."""
-  return model.evaluate(model.state, ids)["ppl"]
+  text = EvaluationBatches(ids, 1, model.exp.eval.unroll, model.vocabulary.eos)
+  return model.evaluate(model.state, text)["ppl"]
 
 
 def next_words(

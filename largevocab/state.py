@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from largevocab.checkpoint import Checkpoints
-from largevocab.data.corpus import Corpus
+from largevocab.data.base import Data
 from largevocab.errors import UserError
 from largevocab.experiment import Experiment
 from largevocab.labels import Counts
@@ -41,13 +42,31 @@ class State(NamedTuple):
   bad_step: jax.Array
 
 
+def look_up(w_VE: jax.Array, ids: ArrayLike) -> jax.Array:
+  """Rows of an input table; ids >= V, which stand for nothing, give zeros.
+
+  >>> look_up(jnp.ones((3, 2)), jnp.array([2, 3])).tolist()
+  [[1.0, 1.0], [0.0, 0.0]]
+  """
+  return w_VE.at[ids].get(mode="fill", fill_value=0)
+
+
 def init_state(exp: Experiment, counts: Counts) -> State:
-  """The state before the first step."""
+  """The state before the first step.
+
+  Raises:
+    UserError: there are fewer classes than are to be ranked.
+  """
+  if exp.eval.ranking_k > counts.num_classes:
+    raise UserError(
+      f"eval.ranking_k is {exp.eval.ranking_k}, and there are {counts.num_classes} "
+      "classes: rank fewer"
+    )
   key = jax.random.key(exp.train.seed)
   key, k_net, k_inputs, k_head = jax.random.split(key, 4)
   carry = exp.model.initial_carry(exp.train.batch_size)
   width, scale = exp.model.embed, exp.model.init_scale
-  rows_BTE = jnp.zeros((exp.train.batch_size, 1, width))
+  rows_BTE = jnp.zeros((exp.train.batch_size, exp.model.history, width))
   params = exp.model.init(k_net, rows_BTE, carry)["params"]
   shape = (counts.num_classes, width)
   w_VE = jax.random.uniform(k_inputs, shape, minval=-scale, maxval=scale)
@@ -64,12 +83,12 @@ def init_state(exp: Experiment, counts: Counts) -> State:
   )
 
 
-def restore(exp: Experiment, workdir: str, which: str) -> tuple[Corpus, State]:
+def restore(exp: Experiment, workdir: str, which: str) -> tuple[Data, State]:
   """The data of a run, and its 'latest' or 'best' state."""
   directory = os.path.join(workdir, "checkpoints")
   if not os.path.isdir(directory):
     raise UserError(f"no checkpoints in {workdir}; train first")
-  corpus = exp.data.load()
+  data = exp.data.load()
   with Checkpoints(directory) as saved:
-    state, _ = saved.restore(init_state(exp, corpus.counts), which)
-  return corpus, state
+    state, _ = saved.restore(init_state(exp, data.counts), which)
+  return data, state

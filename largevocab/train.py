@@ -12,15 +12,15 @@ import jax
 import jax.numpy as jnp
 
 from largevocab.checkpoint import Checkpoints
-from largevocab.data.batches import Batch, TokenBatches
-from largevocab.data.corpus import Corpus
+from largevocab.data.base import Data, TrainingBatches
+from largevocab.data.batches import Batch
 from largevocab.errors import UserError
 from largevocab.evaluate import Stopped, make_evaluate
 from largevocab.experiment import Experiment
 from largevocab.rows import row_grads, sq_norm
 from largevocab.runlog import Progress, RunLog
 from largevocab.signals import StopSignals
-from largevocab.state import State, init_state
+from largevocab.state import State, init_state, look_up
 from largevocab.workdir import (
   claim_workdir,
   device_name,
@@ -38,7 +38,7 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
   """One update of network, inputs and head, with one joint gradient norm."""
   k_net, k_head = jax.random.split(jax.random.fold_in(state.key, state.step))
   carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), state.carry)
-  rows_BTE = state.inputs.w_VD[batch.x]
+  rows_BTE = look_up(state.inputs.w_VD, batch.x)
 
   def network(params, rows_BTE):
     return exp.model.apply(
@@ -90,12 +90,11 @@ def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, An
     _tell(result, workdir)
     return result
   _LOG.info("training %s on %s; reading the data", _title(config), device_name())
-  corpus = exp.data.load()
+  data = exp.data.load()
   with writing(workdir):
-    corpus.vocabulary.save(Path(workdir, "vocabulary.txt"))
-  shape = (exp.train.batch_size, exp.train.unroll)
-  batches = TokenBatches(corpus.train, *shape, corpus.vocabulary.eos)
-  state = init_state(exp, corpus.counts)
+    data.vocabulary.save(Path(workdir, "vocabulary.txt"))
+  batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
+  state = init_state(exp, data.counts)
   clock = {"seconds": 0.0}
   with Checkpoints(os.path.join(workdir, "checkpoints"), exp.checkpoint.keep) as saved:
     if saved.latest_step is not None:
@@ -103,7 +102,7 @@ def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, An
       _LOG.info("going on from step %d", int(state.step))
     log = RunLog(workdir, int(state.step), config)
     try:
-      result = _Loop(exp, corpus, batches, saved, log).run(state, clock["seconds"])
+      result = _Loop(exp, data, batches, saved, log).run(state, clock["seconds"])
     finally:
       log.close()
   write_json(result_path(workdir), result)
@@ -122,18 +121,18 @@ class _Loop:
   def __init__(
     self,
     exp: Experiment,
-    corpus: Corpus,
-    batches: TokenBatches,
+    data: Data,
+    batches: TrainingBatches,
     saved: Checkpoints,
     log: RunLog,
   ):
-    self._exp, self._corpus, self._batches = exp, corpus, batches
+    self._exp, self._data, self._batches = exp, data, batches
     self._saved, self._log = saved, log
     self._num_steps = exp.train.num_steps(batches.steps_per_epoch)
     self._eval_steps = exp.eval.every_steps(batches.steps_per_epoch)
     self._step = jax.jit(functools.partial(train_step, exp=exp), donate_argnums=0)
     self._refresh = jax.jit(exp.head.refresh, donate_argnums=0)
-    self._evaluate = make_evaluate(exp, corpus.vocabulary.eos)
+    self._evaluate = make_evaluate(exp)
     self._signals = StopSignals()
 
   def run(self, state: State, seconds: float) -> dict[str, Any]:
@@ -190,9 +189,9 @@ class _Loop:
   def _describe(self, state: State) -> None:
     size = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
     _LOG.info(
-      "%d training tokens, %d words; %d numbers in the network, %d in its inputs, "
-      "%d in the head; %d steps, a line every %d; compiling",
-      *(len(self._corpus.train), len(self._corpus.vocabulary)),
+      "%s; %d numbers in the network, %d in its inputs, %d in the head; %d steps, a "
+      "line every %d; compiling",
+      self._data.summary,
       *(size(state.params), size(state.inputs.w_VD), size(state.head)),
       *(self._num_steps, self._exp.log.every_steps),
     )
@@ -209,9 +208,10 @@ class _Loop:
     self, state: State, step: int, split: str, seconds: float
   ) -> dict[str, float]:
     """Metrics of a state that is saved; leaves when a signal comes meanwhile."""
-    tokens = getattr(self._corpus, split)
+    shape = (self._exp.eval.batch_size, self._exp.eval.unroll)
+    batches = self._data.evaluation_batches(split, *shape)
     try:
-      metrics = self._evaluate(state, tokens, lambda: self._signals.caught)
+      metrics = self._evaluate(state, batches, lambda: self._signals.caught)
     except Stopped:
       self._leave(step)
     if split == "valid" and "nll" in metrics:

@@ -1,5 +1,7 @@
 """Configs and the dataclasses that they stand for."""
 
+import dataclasses
+
 import pytest
 from ml_collections import ConfigDict
 
@@ -107,3 +109,10 @@ def test_steps_of_a_run():
   assert c.Training(epochs=1e-6).num_steps(10) == 1
   assert c.Evaluating(every_epochs=0).every_steps(10) == 0
   assert c.Evaluating(every_epochs=1e-6).every_steps(10) == 1
+
+
+def test_no_key_hides_a_method_of_configs():
+  for registry in c.REGISTRIES.values():
+    for cls in registry.values():
+      for f in dataclasses.fields(cls):
+        assert f.name == "name" or not hasattr(ConfigDict, f.name), (cls, f.name)

@@ -1,13 +1,12 @@
 """Evaluation against a loop over single tokens."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from largevocab import config as c
+from largevocab.data import EvaluationBatches
 from largevocab.evaluate import make_evaluate
 from largevocab.state import init_state
 
@@ -55,9 +54,8 @@ def test_every_token_counts_once(trained, batch_size, unroll):
     nll += nll_of_each(exp, state, tokens[begin : begin + length], before)
   assert len(nll) == 37
 
-  shape = c.Evaluating(batch_size=batch_size, unroll=unroll)
-  evaluate = make_evaluate(dataclasses.replace(exp, eval=shape), first)
-  metrics = evaluate(state, tokens)
+  batches = EvaluationBatches(tokens, batch_size, unroll, first)
+  metrics = make_evaluate(exp)(state, batches)
   assert metrics["nll"] == pytest.approx(np.mean(nll), rel=1e-6)
   assert metrics["ppl"] == pytest.approx(np.exp(np.mean(nll)), rel=1e-5)
 
@@ -66,17 +64,18 @@ def test_padding_does_not_count(trained):
   """One more padded step, and rows that only padding reads, change nothing."""
   exp, state, corpus = trained
   values = []
+  evaluate = make_evaluate(exp)
   for unroll in (37, 40, 100):
-    shape = c.Evaluating(batch_size=1, unroll=unroll)
-    evaluate = make_evaluate(dataclasses.replace(exp, eval=shape), 0)
-    values.append(evaluate(state, corpus.test)["nll"])
+    batches = EvaluationBatches(corpus.test, 1, unroll, 0)
+    values.append(evaluate(state, batches)["nll"])
   assert values == pytest.approx([values[0]] * 3, rel=1e-6)
 
 
 def test_evaluation_changes_no_state(trained):
   exp, state, corpus = trained
   before = jax.tree.map(jnp.copy, state)
-  evaluate = make_evaluate(exp, 0)
-  assert evaluate(state, corpus.test) == evaluate(state, corpus.test)
+  evaluate = make_evaluate(exp)
+  batches = corpus.evaluation_batches("test", 4, 3)
+  assert evaluate(state, batches) == evaluate(state, batches)
   for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(state), strict=True):
     assert (a == b).all()

@@ -36,7 +36,8 @@ MAY_IMPORT = {
   "config": {"data", "experiment", "heads", "models", "rows", "samplers", "workdir"},
   "command_line": {"config"},
   "state": {"checkpoint", "data", "experiment", "rows"},
-  "evaluate": {"data", "experiment", "state"},
+  "ranking": set(),
+  "evaluate": {"data", "experiment", "ranking", "state"},
   "predict": {"data", "evaluate", "experiment", "state"},
   "train": {
     *("checkpoint", "data", "evaluate", "experiment", "rows", "runlog"),

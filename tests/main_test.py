@@ -16,6 +16,8 @@ from largevocab import main
 REPOSITORY = pathlib.Path(__file__).parents[1]
 PTB = f"--config={REPOSITORY}/configs/ptb.py"
 TINY = f"{PTB}:sampled/pps,runlocal"
+ITEMS = f"--config={REPOSITORY}/configs/next_item.py"
+TINY_ITEMS = f"{ITEMS}:sampled/pps,runlocal"
 TEXT = f"--config={REPOSITORY}/configs/text.py:full"
 # A save or restore that failed leaves tasks behind, which find their loop closed.
 pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in")
@@ -108,6 +110,16 @@ def own_cache(tmp_path, monkeypatch):
     ([PTB + ":full,runlocal=2"], ["runlocal", "bool"]),
     ([PTB], ["data.path is empty"]),
     ([PTB, "--config.data.path=/no/such"], ["data.path", "/no/such"]),
+    (
+      [ITEMS, "--config.data.path=/no/such"],
+      ["diginetica", "/no/such", "put it there"],
+    ),
+    ([ITEMS + ":full,data=video_game"], ["'video_game'", "video_games"]),
+    ([ITEMS + ":sampled/bigram,runlocal"], ["bigram", "data set of text"]),
+    ([TINY_ITEMS, "--config.train.unroll=3"], ["unroll is 3", "set train.unroll"]),
+    ([TINY_ITEMS, "--config.data.history=2"], ["shows 2 items", "model.history is 3"]),
+    ([TINY_ITEMS, "--config.train.batch_size=1000"], ["999", "1000", "reduce"]),
+    ([TINY_ITEMS, "--config.eval.ranking_k=1001"], ["ranking_k is 1001", "rank fewer"]),
   ],
 )
 def test_mistake_in_the_command_is_one_line(fails, tmp_path, flags, words):
@@ -355,6 +367,17 @@ def test_evaluate_prints_one_object(run, trained):
     assert metrics["step"] == 5
     assert metrics["test_nll"] == result["test_nll"]
     assert metrics["valid_ppl"] == result["valid_ppl"]
+
+
+def test_items_are_ranked_and_not_asked_for_words(run, fails, tmp_path):
+  assert run(TINY_ITEMS, f"--workdir={tmp_path}")[0] == 0
+  result = json.loads((tmp_path / "result.json").read_text())
+  status, out, _ = run("--mode=evaluate", f"--workdir={tmp_path}")
+  assert status == 0
+  for key in ("test_recall@20", "valid_mrr@20", "test_nll"):
+    assert json.loads(out)[key] == result[key]
+  assert 0 < result["test_mrr@20"] < result["test_recall@20"] < 1
+  fails(["--mode=predict", f"--workdir={tmp_path}"], tmp_path, "not trained on text")
 
 
 def test_flags_of_the_config_hold_in_evaluation(run, trained):

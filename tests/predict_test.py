@@ -1,6 +1,5 @@
 """Questions to a language model, against its dense distribution."""
 
-import dataclasses
 import pathlib
 
 import jax
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 from largevocab import config as c, main
-from largevocab.data import stdlib
+from largevocab.data import EvaluationBatches, stdlib
 from largevocab.evaluate import make_evaluate
 from largevocab.predict import answer, language_model, next_words, perplexity
 from largevocab.state import init_state
@@ -56,8 +55,8 @@ def test_perplexity_is_that_of_evaluation(model):
   ids = np.array([3, 1, 7, 7, 2, 5, 0], np.int32)
   nll = -log_probs(model, ids)[np.arange(len(ids)), ids]
   assert perplexity(model, ids) == pytest.approx(np.exp(nll.mean()), rel=1e-5)
-  whole = dataclasses.replace(model.exp, eval=c.Evaluating(batch_size=1, unroll=50))
-  metrics = make_evaluate(whole, model.vocabulary.eos)(model.state, ids)
+  whole = EvaluationBatches(ids, 1, 50, model.vocabulary.eos)
+  metrics = make_evaluate(model.exp)(model.state, whole)
   assert perplexity(model, ids) == pytest.approx(metrics["ppl"], rel=1e-6)
 
 

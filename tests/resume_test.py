@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -109,6 +110,23 @@ def test_run_killed_between_its_last_save_and_its_result(tmp_path, monkeypatch):
   assert without_timing(again) == without_timing(json.loads(before[1]))
 
 
+def test_shuffled_examples_go_on_within_an_epoch(tmp_path, monkeypatch):
+  monkeypatch.chdir(REPOSITORY)
+  keys = {"train.batch_size": 128, "train.max_steps": 60, "checkpoint.every_steps": 25}
+  keys |= {"model.dropout": 0.3, "eval.every_epochs": 0}
+  command = ["main", "--config=configs/next_item.py:runlocal", f"--workdir={tmp_path}"]
+  command += [f"--config.{key}={value}" for key, value in keys.items()]
+  assert main.run(command) == 0
+  before = metrics(tmp_path), final_state(tmp_path)
+  (tmp_path / "result.json").unlink()
+  shutil.rmtree(tmp_path / "checkpoints" / "60")
+  assert max(checkpoints(tmp_path)) == 50  # of 7 steps an epoch
+  assert main.run(command) == 0
+  assert metrics(tmp_path) == before[0]
+  for a, b in zip(final_state(tmp_path), before[1], strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
 def test_stopped_while_it_evaluates(tmp_path, monkeypatch):
   """Once in each evaluation: two on the way, and both at the end."""
   monkeypatch.chdir(REPOSITORY)
@@ -145,8 +163,8 @@ def signalling(make_evaluate, number):
   def make(*args):
     evaluate, calls = make_evaluate(*args), []
 
-    def evaluate_and_signal(state, tokens, stopped):
-      calls.append(tokens)
+    def evaluate_and_signal(state, batches, stopped):
+      calls.append(batches)
       asked = []
 
       def signal_at_the_second_batch():
@@ -155,7 +173,7 @@ def signalling(make_evaluate, number):
           os.kill(os.getpid(), signal.SIGTERM)
         return stopped()
 
-      return evaluate(state, tokens, signal_at_the_second_batch)
+      return evaluate(state, batches, signal_at_the_second_batch)
 
     return evaluate_and_signal
 

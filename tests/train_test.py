@@ -11,7 +11,6 @@ import pytest
 
 from largevocab import config as c
 from largevocab.checkpoint import Checkpoints
-from largevocab.data import TokenBatches
 from largevocab.labels import as_counts
 from largevocab.rows import sq_norm
 from largevocab.state import init_state
@@ -35,7 +34,7 @@ def experiment(head="full", optimizer="sgd", dropout=0.0, width=6, **train):
 def start(exp):
   """The first state, batches, and the compiled step."""
   corpus = exp.data.load()
-  batches = TokenBatches(corpus.train, B, T, corpus.vocabulary.eos)
+  batches = corpus.training_batches(B, T)
   step = jax.jit(functools.partial(train_step, exp=exp), donate_argnums=0)
   return init_state(exp, corpus.counts), batches, step
 
@@ -107,6 +106,33 @@ def test_joint_clipping_is_that_of_the_dense_gradient(head, clip):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
   moved = sq_norm(jax.tree.map(jnp.subtract, dense, tuple(got))) ** 0.5
   assert moved > (0 if clip == 0.01 else 0.02)  # the small bound binds, others do not
+
+
+def test_missing_items_are_rows_of_zeros_that_do_not_learn():
+  exp = c.build(
+    c.experiment(
+      data=c.part("data", "zipf_items", num_classes=V, num_items=200),
+      model=c.part("model", "mlp", embed=5, hidden=6),
+      head=c.head("full", init_scale=0.5),
+      optimizer=c.part("optimizer", "sgd"),
+      train=c.Training(batch_size=2, unroll=1, clip_norm=0.0),
+    )
+  )
+  data = exp.data.load()
+  state, num_rows = init_state(exp, data.counts), len(data.vocabulary)
+  (batch, *_) = data.evaluation_batches("train", 2, 1)  # the first two of a history
+  assert (batch.x == num_rows).sum() == 3
+
+  def loss(rows_VE):
+    padded_VE = jnp.pad(rows_VE, ((0, 1), (0, 0)))
+    h_BTD, _ = exp.model.apply({"params": state.params}, padded_VE[batch.x], ())
+    return exp.head.backward(state.head, h_BTD[:, 0], batch.y, state.key).loss
+
+  expected = state.inputs.w_VD - LR * jax.grad(loss)(state.inputs.w_VD)
+  new = jax.jit(functools.partial(train_step, exp=exp))(state, batch, LR)
+  np.testing.assert_allclose(new.inputs.w_VD, expected, rtol=1e-5, atol=1e-6)
+  moved = np.any(np.asarray(new.inputs.w_VD != state.inputs.w_VD), axis=1)
+  assert set(np.flatnonzero(moved)) == set(batch.x[batch.x < num_rows])
 
 
 def test_epoch_begins_with_an_empty_state():

@@ -1,22 +1,21 @@
-"""Texts as class ids: corpora, vocabularies, batches.
+"""Texts and item histories as class ids: corpora, vocabularies, batches.
 
-`DATASETS[name](**settings).load()` is a `Corpus`; the settings are plain values.
+`DATASETS[name](**settings).load()` is a `Data`; the settings are plain values.
 """
 
-from largevocab.data.batches import (
-  Batch,
-  EvaluationBatches,
-  TokenBatches,
-  evaluation_batches,
-)
+from largevocab.data.base import Data
+from largevocab.data.batches import Batch, EvaluationBatches, TokenBatches
 from largevocab.data.corpus import Corpus
+from largevocab.data.diginetica import Diginetica
 from largevocab.data.lm1b import Lm1b
 from largevocab.data.prepared import Tfds
 from largevocab.data.ptb import Ptb
 from largevocab.data.stdlib import Stdlib
 from largevocab.data.text import Europarl, Text8, TextFiles
+from largevocab.data.video_games import VideoGames
 from largevocab.data.vocabulary import Vocabulary, build_vocabulary
 from largevocab.data.zipf import Zipf
+from largevocab.data.zipf_items import ZipfItems
 
 DATASETS = {
   "ptb": Ptb,
@@ -27,15 +26,18 @@ DATASETS = {
   "stdlib": Stdlib,
   "zipf": Zipf,
   "tfds": Tfds,
+  "diginetica": Diginetica,
+  "video_games": VideoGames,
+  "zipf_items": ZipfItems,
 }
 
 __all__ = [
   "DATASETS",
   "Batch",
   "Corpus",
+  "Data",
   "EvaluationBatches",
   "TokenBatches",
   "Vocabulary",
   "build_vocabulary",
-  "evaluation_batches",
 ]

@@ -11,11 +11,13 @@ from largevocab.labels import Targets
 
 
 class Batch(NamedTuple):
-  """T consecutive tokens of each of B streams.
+  """What a network reads, and what it has to predict from it.
 
   Attributes:
-    x: i32[B, T], input ids: the token before each target.
-    y: the targets; example n = b * T + t, P = 1, context_N is x flattened.
+    x: i32[B, T], input ids; those >= V stand for nothing and look up zeros. Of texts
+      the token before each target: T consecutive ones of each of B streams.
+    y: the targets. Of texts example n = b * T + t, and context_N is x flattened; of
+      item histories example n = b, and context_N is the last of its items. P = 1.
     start: bool[], True where the recurrent state starts anew.
   """
 
@@ -65,7 +67,7 @@ class TokenBatches:
   first: int
 
   def __post_init__(self):
-    _check_positive(self.batch_size, self.unroll)
+    check_positive(self.batch_size, self.unroll)
     if not self.steps_per_epoch:
       raise UserError(
         f"the training text has {len(self.tokens)} tokens, a batch takes batch_size *"
@@ -108,7 +110,7 @@ class EvaluationBatches:
   first: int
 
   def __post_init__(self):
-    _check_positive(self.batch_size, self.unroll)
+    check_positive(self.batch_size, self.unroll)
     if not len(self.tokens):
       raise UserError("the text to evaluate has no tokens: give one that has")
 
@@ -134,14 +136,8 @@ class EvaluationBatches:
       yield _batch(x, y, real, start=step == 0)
 
 
-def evaluation_batches(
-  tokens: np.ndarray, batch_size: int, unroll: int, first: int
-) -> EvaluationBatches:
-  """Batches that read every token exactly once: iterable, with a length."""
-  return EvaluationBatches(tokens, batch_size, unroll, first)
-
-
-def _check_positive(batch_size: int, unroll: int) -> None:
+def check_positive(batch_size: int, unroll: int) -> None:
+  """Raises a UserError unless a batch has examples."""
   if batch_size < 1 or unroll < 1:
     raise UserError(
       f"batch_size = {batch_size} and unroll = {unroll}: both must be at least 1"

@@ -1,16 +1,14 @@
 """A text as class ids: one memory-mapped array per split, and the vocabulary."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from largevocab.data.batches import EvaluationBatches, TokenBatches
+from largevocab.data.encoded import open_encoded
 from largevocab.data.vocabulary import Vocabulary
-from largevocab.errors import UserError
 from largevocab.labels import Counts
-
-SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,21 @@ class Corpus:
     """What a head is told of the training data."""
     return Counts(self.vocabulary.counts_V, self.train)
 
+  @property
+  def summary(self) -> str:
+    """How much text there is."""
+    return f"{len(self.train)} training tokens, {len(self.vocabulary)} words"
 
-def write_summary(directory: Path, vocabulary: Vocabulary, lengths: dict[str, int]):
-  """Writes what `open_corpus` checks the files of `directory` against."""
-  summary = {"vocabulary": len(vocabulary), "tokens": lengths}
-  (directory / "corpus.json").write_text(json.dumps(summary, indent=1) + "\n")
+  def training_batches(self, batch_size: int, unroll: int) -> TokenBatches:
+    """The training text in B streams, T tokens at a time."""
+    return TokenBatches(self.train, batch_size, unroll, self.vocabulary.eos)
+
+  def evaluation_batches(
+    self, split: str, batch_size: int, unroll: int
+  ) -> EvaluationBatches:
+    """Every token of a split once."""
+    tokens = getattr(self, split)
+    return EvaluationBatches(tokens, batch_size, unroll, self.vocabulary.eos)
 
 
 def open_corpus(directory: Path) -> Corpus:
@@ -45,29 +53,5 @@ def open_corpus(directory: Path) -> Corpus:
   Raises:
     UserError: a file is missing, cut short or of another kind.
   """
-  try:
-    summary = json.loads((directory / "corpus.json").read_text())
-    vocabulary = Vocabulary.load(directory / "vocabulary.txt")
-    splits = {s: np.load(directory / f"{s}.npy", mmap_mode="r") for s in SPLITS}
-    lengths = {s: len(splits[s]) for s in SPLITS}
-    sound = (
-      len(vocabulary) == summary["vocabulary"]
-      and lengths == summary["tokens"]
-      and int(vocabulary.counts_V.sum()) == lengths["train"]
-      and all(split.dtype == np.int32 for split in splits.values())
-      and all(split.min() >= 0 for split in splits.values())
-      and all(split.max() < len(vocabulary) for split in splits.values())
-    )
-  except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-    raise _damaged(directory, str(error)) from error
-  if not sound:
-    raise _damaged(directory, "sizes or class ids are not those written")
+  vocabulary, splits = open_encoded(directory, Vocabulary)
   return Corpus(vocabulary, **splits)
-
-
-def _damaged(directory: Path, reason: str) -> UserError:
-  reason = " ".join(reason.split())
-  return UserError(
-    f"the encoded corpus in {directory} is damaged ({reason}): delete that directory,"
-    " it will be made again"
-  )

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from largevocab.data.corpus import SPLITS, write_summary
+from largevocab.data.encoded import SPLITS, write_summary
 from largevocab.data.vocabulary import EOS, build_vocabulary
 from largevocab.errors import UserError
 

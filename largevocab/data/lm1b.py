@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from largevocab.data.corpus import SPLITS
+from largevocab.data.encoded import SPLITS
+from largevocab.data.files import find_files
 from largevocab.data.lines import read_lines
-from largevocab.data.text_corpus import Text, TextCorpus, find_files
+from largevocab.data.text_corpus import Text, TextCorpus
 from largevocab.data.vocabulary import EOS
 from largevocab.errors import UserError
 

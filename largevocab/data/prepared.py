@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from largevocab.data.corpus import SPLITS
+from largevocab.data.encoded import SPLITS
 from largevocab.data.plain_text import PlainText
 from largevocab.data.text_corpus import Text
 from largevocab.errors import UserError

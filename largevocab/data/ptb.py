@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from largevocab.data.corpus import SPLITS
+from largevocab.data.encoded import SPLITS
+from largevocab.data.files import find_file
 from largevocab.data.lines import read_lines
-from largevocab.data.text_corpus import Text, TextCorpus, find_file
+from largevocab.data.text_corpus import Text, TextCorpus
 from largevocab.data.vocabulary import EOS
 
 

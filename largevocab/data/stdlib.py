@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from largevocab.data.corpus import SPLITS
+from largevocab.data.encoded import SPLITS
 from largevocab.data.text_corpus import Text, TextCorpus
 from largevocab.data.vocabulary import EOS
 

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from largevocab.data.corpus import SPLITS
+from largevocab.data.encoded import SPLITS
+from largevocab.data.files import find_files
 from largevocab.data.lines import read_chunks, read_lines
 from largevocab.data.plain_text import PlainText
-from largevocab.data.text_corpus import Text, find_files
+from largevocab.data.text_corpus import Text
 
 
 @dataclass(frozen=True, kw_only=True)

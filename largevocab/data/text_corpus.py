@@ -3,14 +3,13 @@
 import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from glob import glob
 from pathlib import Path
 from typing import NamedTuple
 
 from largevocab.data.cache import cache_root, cached, content_key
-from largevocab.data.corpus import SPLITS, Corpus, open_corpus
+from largevocab.data.corpus import Corpus, open_corpus
 from largevocab.data.encode import encode
-from largevocab.data.lines import SUFFIXES
+from largevocab.data.encoded import SPLITS
 from largevocab.errors import UserError
 
 _FORMAT = 1  # of the encoded files; a change makes all corpora anew
@@ -83,34 +82,3 @@ def _not_empty(split: str, text: Text) -> Iterator[list[str]]:
   if empty:
     places = ", ".join(map(str, text.files[:3]))
     raise UserError(f"the {split} text has no words: put text in {places}")
-
-
-def find_file(directory: str, name: str, setting: str) -> Path:
-  """The file `name`, plain, .gz or .xz, in a directory that `setting` names.
-
-  Raises:
-    UserError: there is none.
-  """
-  if not directory:
-    raise UserError(f"{setting} is empty: set it to the directory that holds {name}")
-  for suffix in SUFFIXES:
-    path = Path(directory).expanduser() / (name + suffix)
-    if path.is_file():
-      return path
-  raise UserError(f"{setting}: no {name} (or .gz, .xz) in {directory}: put it there")
-
-
-def find_files(pattern: str, setting: str) -> list[Path]:
-  """The files that a path or glob pattern names, sorted.
-
-  Raises:
-    UserError: there is none.
-  """
-  if not pattern:
-    raise UserError(f"{setting} is empty: set it to a file or a glob pattern")
-  whole = str(Path(pattern).expanduser())
-  found = [whole] if Path(whole).is_file() else sorted(glob(whole, recursive=True))
-  files = [Path(name) for name in found if Path(name).is_file()]
-  if not files:
-    raise UserError(f"{setting}: no file {pattern}: give a file or a glob pattern")
-  return files

@@ -11,9 +11,9 @@ Prepared with `file_format="array_record"` they keep the order of the document:
 import tensorflow_datasets as tfds
 from etils import epath
 
-from largevocab.data.corpus import SPLITS
+from largevocab.data.encoded import SPLITS
+from largevocab.data.files import find_file
 from largevocab.data.lines import read_lines
-from largevocab.data.text_corpus import find_file
 
 
 class TextLines(tfds.core.GeneratorBasedBuilder):

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
+from largevocab.data.classes import Classes
 from largevocab.errors import UserError
 
 UNK = "<unk>"
@@ -14,22 +14,12 @@ EOS = "<eos>"
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(Classes):
   """Words by decreasing count, ties by word: a word's place is its class id.
 
   `<unk>`, the word that stands for all words left out, and `<eos>`, the end of a line,
   are always present, if need be with count 0.
-
-  Attributes:
-    words: the word of each class.
-    counts_V: i64[V], occurrences in the training text.
   """
-
-  words: Sequence[str]
-  counts_V: np.ndarray
-
-  def __len__(self) -> int:
-    return len(self.words)
 
   @cached_property
   def index(self) -> dict[str, int]:
@@ -48,32 +38,9 @@ class Vocabulary:
     """Ids of words; `<unk>`'s for a word not in the vocabulary."""
     return [self.index.get(word, self.unk) for word in words]
 
-  def decode(self, ids: Iterable[int]) -> list[str]:
-    """Words of ids."""
-    return [self.words[id] for id in ids]
-
-  def save(self, path: Path) -> None:
-    """Writes lines of `word <tab> count`, the word of class 0 first."""
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-      for word, count in zip(self.words, self.counts_V.tolist(), strict=True):
-        file.write(f"{word}\t{count}\n")
-
   @classmethod
-  def load(cls, path: Path) -> "Vocabulary":
-    """Reads what `save` wrote.
-
-    Raises:
-      UserError: the file is no vocabulary.
-    """
-    fields = path.read_text(encoding="utf-8").split()
-    words = fields[::2]
-    try:
-      counts_V = np.array(fields[1::2], dtype=np.int64)
-    except ValueError:
-      counts_V = np.zeros(0)
-    if len(counts_V) != len(words) or not {UNK, EOS} <= set(words):
-      raise UserError(f"{path} is not a vocabulary (lines of word, tab, count)")
-    return cls(words, counts_V)
+  def is_sound(cls, words: Sequence[str]) -> bool:
+    return {UNK, EOS} <= set(words)
 
 
 def build_vocabulary(

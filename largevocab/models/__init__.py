@@ -1,5 +1,6 @@
 """Networks from looked-up input rows to the last hidden activation."""
 
 from largevocab.models.lstm import LSTM
+from largevocab.models.mlp import MLP
 
-MODELS = {"lstm": LSTM}
+MODELS = {"lstm": LSTM, "mlp": MLP}

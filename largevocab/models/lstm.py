@@ -53,6 +53,11 @@ class LSTM(nn.Module):
     super().__post_init__()
 
   @property
+  def history(self) -> int:
+    """The least input rows of an example; it reads any number."""
+    return 1
+
+  @property
   def width(self) -> int:
     """D, the width of h."""
     return self.hidden

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from largevocab.data.batches import TokenBatches, evaluation_batches
+from largevocab.data.batches import EvaluationBatches, TokenBatches
 from largevocab.errors import UserError
 
 
@@ -44,7 +44,7 @@ def test_memory_mapped_tokens_give_plain_arrays(tmp_path):
   tokens = np.load(tmp_path / "tokens.npy", mmap_mode="r")
   for batch in (
     TokenBatches(tokens, 2, 4, first=0).batch(1),
-    next(iter(evaluation_batches(tokens, 2, 4, first=0))),
+    next(iter(EvaluationBatches(tokens, 2, 4, first=0))),
   ):
     assert type(batch.x) is np.ndarray
     assert type(batch.y.ids_NP) is np.ndarray
@@ -62,19 +62,19 @@ def test_batch_shape_must_be_positive(batch_size, unroll):
   with pytest.raises(UserError, match="at least 1"):
     TokenBatches(np.arange(9), batch_size, unroll, first=0)
   with pytest.raises(UserError, match="at least 1"):
-    evaluation_batches(np.arange(9), batch_size, unroll, first=0)
+    EvaluationBatches(np.arange(9), batch_size, unroll, first=0)
 
 
 def test_nothing_to_evaluate():
   with pytest.raises(UserError, match="no tokens"):
-    evaluation_batches(np.arange(0), 1, 1, first=0)
+    EvaluationBatches(np.arange(0), 1, 1, first=0)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 9))
 def test_evaluation_reads_every_token_once_after_the_one_before(length, b, t):
   tokens = np.arange(1000, 1000 + length, dtype=np.int32)
-  batches = evaluation_batches(tokens, b, t, first=5)
+  batches = EvaluationBatches(tokens, b, t, first=5)
   read = list(batches)
   assert len(read) == len(batches)
   seen = {}
@@ -94,6 +94,6 @@ def test_evaluation_reads_every_token_once_after_the_one_before(length, b, t):
 
 
 def test_evaluation_streams_go_on_from_batch_to_batch():
-  batches = evaluation_batches(np.arange(12, dtype=np.int32), 2, 3, first=5)
+  batches = EvaluationBatches(np.arange(12, dtype=np.int32), 2, 3, first=5)
   rows = np.concatenate([b.y.ids_NP.reshape(2, 3) for b in batches], axis=1)
   np.testing.assert_array_equal(rows, np.arange(12).reshape(2, 6))

@@ -24,5 +24,6 @@ def test_settings_are_hashable_and_frozen(name):
 
 def test_registry_is_complete():
   assert set(DATASETS) == {
-    "ptb", "text8", "europarl", "lm1b", "text", "stdlib", "zipf", "tfds"
+    "ptb", "text8", "europarl", "lm1b", "text", "stdlib", "zipf", "tfds",
+    "diginetica", "video_games", "zipf_items",
   }  # fmt: skip

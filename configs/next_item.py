@@ -1,0 +1,25 @@
+"""Next-item recommendation: the last 3 items through a small network.
+
+--config=configs/next_item.py:full                          --config.data.path=DIR
+--config=configs/next_item.py:sampled/pps,data=video_games  --config.data.path=DIR
+"""
+
+from largevocab import config as c
+
+
+def get_config(arg: str = ""):
+  a = c.parse_arg(arg, head="sampled/pps", data="diginetica")
+  history = 3
+  return c.experiment(
+    runlocal=a.runlocal,
+    data=c.part("data", a.data, history=history),
+    model=c.part("model", "mlp", history=history, embed=64, hidden=64, layers=1),
+    head=c.head(a.head, num_samples=512, init_scale=0.1),
+    # Gradients are means over the batch, of which an item is a small part: next to an
+    # accumulator that starts at 0.1 they would not move it.
+    optimizer=c.part("optimizer", "adagrad", initial_accumulator=1e-6),
+    train=c.Training(
+      epochs=10, batch_size=256, unroll=1, lr=0.1, hold_epochs=10, clip_norm=1.0
+    ),
+    eval=c.Evaluating(batch_size=256, unroll=1, ranking_k=20),
+  )

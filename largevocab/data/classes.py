@@ -1,0 +1,58 @@
+"""Names of the classes, in order of decreasing count."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from largevocab.errors import UserError
+
+
+@dataclass(frozen=True)
+class Classes:
+  """Words, or other names, by decreasing count: the place of one is its class id.
+
+  Attributes:
+    words: the name of each class; none has blanks in it.
+    counts_V: i64[V], occurrences in the training data.
+  """
+
+  words: Sequence[str]
+  counts_V: np.ndarray
+
+  def __len__(self) -> int:
+    return len(self.words)
+
+  def decode(self, ids: Iterable[int]) -> list[str]:
+    """Words of ids."""
+    return [self.words[id] for id in ids]
+
+  def save(self, path: Path) -> None:
+    """Writes lines of `word <tab> count`, the word of class 0 first."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+      for word, count in zip(self.words, self.counts_V.tolist(), strict=True):
+        file.write(f"{word}\t{count}\n")
+
+  @classmethod
+  def load(cls, path: Path) -> Self:
+    """Reads what `save` wrote.
+
+    Raises:
+      UserError: the file is no vocabulary.
+    """
+    fields = path.read_text(encoding="utf-8").split()
+    words = fields[::2]
+    try:
+      counts_V = np.array(fields[1::2], dtype=np.int64)
+    except ValueError:
+      counts_V = np.zeros(0)
+    if not words or len(counts_V) != len(words) or not cls.is_sound(words):
+      raise UserError(f"{path} is not a vocabulary (lines of word, tab, count)")
+    return cls(words, counts_V)
+
+  @classmethod
+  def is_sound(cls, words: Sequence[str]) -> bool:
+    """Whether such words can be all there are."""
+    return len(set(words)) == len(words)

@@ -1,0 +1,62 @@
+"""A directory of encoded data: an array per split, the classes, and a summary."""
+
+import json
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from largevocab.data.classes import Classes
+from largevocab.errors import UserError
+
+SPLITS = ("train", "valid", "test")
+C = TypeVar("C", bound=Classes)
+
+
+def write_summary(directory: Path, classes: Classes, lengths: dict[str, int]) -> None:
+  """Writes what `open_encoded` checks the files of `directory` against."""
+  summary = {"vocabulary": len(classes), "tokens": lengths}
+  (directory / "corpus.json").write_text(json.dumps(summary, indent=1) + "\n")
+
+
+def open_encoded(
+  directory: Path, kind: type[C], padding: bool = False
+) -> tuple[C, dict[str, np.ndarray]]:
+  """The classes, and i32[n] or i32[n, K] for each split, memory-mapped.
+
+  The ids are read once to check.
+
+  Args:
+    directory: holds `{train,valid,test}.npy`, `vocabulary.txt` and the summary.
+    kind: of the classes.
+    padding: whether V, the number of classes, is an id as well.
+
+  Raises:
+    UserError: a file is missing, cut short or of another kind.
+  """
+  try:
+    summary = json.loads((directory / "corpus.json").read_text())
+    classes = kind.load(directory / "vocabulary.txt")
+    splits = {s: np.load(directory / f"{s}.npy", mmap_mode="r") for s in SPLITS}
+    lengths = {s: len(splits[s]) for s in SPLITS}
+    sound = (
+      len(classes) == summary["vocabulary"]
+      and lengths == summary["tokens"]
+      and int(classes.counts_V.sum()) == lengths["train"]
+      and all(split.dtype == np.int32 for split in splits.values())
+      and all(split.min() >= 0 for split in splits.values())
+      and all(split.max() < len(classes) + padding for split in splits.values())
+    )
+  except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+    raise _damaged(directory, str(error)) from error
+  if not sound:
+    raise _damaged(directory, "sizes or class ids are not those written")
+  return classes, splits
+
+
+def _damaged(directory: Path, reason: str) -> UserError:
+  reason = " ".join(reason.split())
+  return UserError(
+    f"the encoded corpus in {directory} is damaged ({reason}): delete that directory,"
+    " it will be made again"
+  )

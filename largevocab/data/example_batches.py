@@ -1,0 +1,110 @@
+"""Batches of examples that stand alone: pure functions of the step, read lazily."""
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from largevocab.data.batches import Batch, check_positive
+from largevocab.errors import UserError
+from largevocab.labels import Targets
+
+
+def _batch(rows_BK: np.ndarray, weight_B: np.ndarray) -> Batch:
+  x_BK = np.ascontiguousarray(rows_BK[:, :-1], np.int32)
+  weight_BP = weight_B[:, None].astype(np.float32)
+  last_B = np.ascontiguousarray(x_BK[:, -1])
+  targets = Targets(
+    np.ascontiguousarray(rows_BK[:, -1:], np.int32),  # pyrefly: ignore
+    weight_BP,  # pyrefly: ignore
+    last_B,  # pyrefly: ignore
+  )
+  return Batch(x_BK, targets, np.bool_(True))
+
+
+@dataclass(frozen=True)
+class ShuffledExamples:
+  """Training batches: all examples, in another order each epoch.
+
+  The order is a function of seed and epoch, so that the global step is the iterator's
+  whole state. At most B - 1 examples at the end of an epoch, other ones each time, are
+  not read.
+
+  Attributes:
+    rows: i32[n, K + 1], memory-mapped is fine: only rows of it are read.
+    batch_size: B.
+    seed: of the orders.
+
+  Raises:
+    UserError: there are too few examples for a single batch.
+
+  >>> batches = ShuffledExamples(np.arange(12).reshape(4, 3), batch_size=2, seed=0)
+  >>> batches.steps_per_epoch
+  2
+  >>> batch = batches.batch(1)
+  >>> batch.x.shape, batch.y.ids_NP.shape
+  ((2, 2), (2, 1))
+  """
+
+  rows: np.ndarray
+  batch_size: int
+  seed: int
+
+  def __post_init__(self):
+    check_positive(self.batch_size, 1)
+    if not self.steps_per_epoch:
+      raise UserError(
+        f"there are {len(self.rows)} training examples, a batch takes "
+        f"{self.batch_size}: reduce train.batch_size"
+      )
+
+  @property
+  def steps_per_epoch(self) -> int:
+    return len(self.rows) // self.batch_size
+
+  def batch(self, step: int) -> Batch:
+    """The batch of a global step; epochs follow one another without end."""
+    epoch, t = divmod(int(step), self.steps_per_epoch)
+    order = _order(self.seed, epoch, len(self.rows))
+    chosen = order[t * self.batch_size : (t + 1) * self.batch_size]
+    return _batch(np.asarray(self.rows)[chosen], np.ones(self.batch_size))
+
+
+@functools.lru_cache(maxsize=1)
+def _order(seed: int, epoch: int, size: int) -> np.ndarray:
+  """A permutation of range(size)."""
+  return np.random.default_rng([seed, epoch]).permutation(size)
+
+
+@dataclass(frozen=True)
+class HeldOutExamples:
+  """Every example exactly once, in order.
+
+  What pads the last batch is the last example, of weight 0.
+
+  Attributes:
+    rows: i32[n, K + 1], at least one.
+    batch_size: B.
+
+  >>> batches = HeldOutExamples(np.arange(6).reshape(3, 2), batch_size=2)
+  >>> [batch.x.tolist() for batch in batches]
+  [[[0], [2]], [[4], [4]]]
+  >>> sum(batch.y.w_NP.sum() for batch in batches)
+  np.float32(3.0)
+  """
+
+  rows: np.ndarray
+  batch_size: int
+
+  def __post_init__(self):
+    check_positive(self.batch_size, 1)
+
+  def __len__(self) -> int:
+    return -(-len(self.rows) // self.batch_size)
+
+  def __iter__(self) -> Iterator[Batch]:
+    rows = np.asarray(self.rows)
+    for step in range(len(self)):
+      at_B = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
+      yield _batch(rows[np.minimum(at_B, len(rows) - 1)], at_B < len(rows))

@@ -1,0 +1,38 @@
+"""Files that a setting names, plain or compressed."""
+
+from glob import glob
+from pathlib import Path
+
+from largevocab.data.lines import SUFFIXES
+from largevocab.errors import UserError
+
+
+def find_file(directory: str, name: str, setting: str) -> Path:
+  """The file `name`, plain, .gz or .xz, in a directory that `setting` names.
+
+  Raises:
+    UserError: there is none.
+  """
+  if not directory:
+    raise UserError(f"{setting} is empty: set it to the directory that holds {name}")
+  for suffix in SUFFIXES:
+    path = Path(directory).expanduser() / (name + suffix)
+    if path.is_file():
+      return path
+  raise UserError(f"{setting}: no {name} (or .gz, .xz) in {directory}: put it there")
+
+
+def find_files(pattern: str, setting: str) -> list[Path]:
+  """The files that a path or glob pattern names, sorted.
+
+  Raises:
+    UserError: there is none.
+  """
+  if not pattern:
+    raise UserError(f"{setting} is empty: set it to a file or a glob pattern")
+  whole = str(Path(pattern).expanduser())
+  found = [whole] if Path(whole).is_file() else sorted(glob(whole, recursive=True))
+  files = [Path(name) for name in found if Path(name).is_file()]
+  if not files:
+    raise UserError(f"{setting}: no file {pattern}: give a file or a glob pattern")
+  return files

@@ -1,0 +1,45 @@
+"""Synthetic item histories: the synthetic language read as items."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from largevocab.data.histories import Histories
+from largevocab.data.item_histories import check_history
+from largevocab.data.next_item import NextItem, number
+from largevocab.data.zipf import Zipf
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZipfItems:
+  """One long history for each split, a text of `Zipf`: each item depends on the last.
+
+  Attributes:
+    num_classes: of the language; items are those that the texts have.
+    num_items: of the training history; validation and test have a tenth each.
+    history: K, how many items before the next one are shown.
+    seed: of the language, the histories and the order of training examples.
+  """
+
+  num_classes: int = 1000
+  num_items: int = 100_000
+  history: int = 3
+  seed: int = 0
+
+  def load(self) -> NextItem:
+    """Samples the histories.
+
+    >>> data = ZipfItems(num_classes=5, num_items=100).load()
+    >>> data.train.shape, data.valid.shape
+    ((99, 4), (9, 4))
+    """
+    check_history(self.history, self.seed)
+    text = Zipf(
+      num_classes=self.num_classes, num_tokens=self.num_items, seed=self.seed
+    ).load()
+    parts = (text.train, text.valid, text.test)
+    lengths = np.array([len(part) for part in parts])
+    split_I = np.repeat(np.arange(len(parts), dtype=np.int8), lengths)
+    histories = Histories(np.concatenate(parts), lengths, split_I)
+    classes, splits = number(histories, self.history)
+    return NextItem(classes, **splits, seed=self.seed)

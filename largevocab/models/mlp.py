@@ -1,0 +1,75 @@
+"""The network of next-item recommendation."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from largevocab.errors import UserError
+
+
+class MLP(nn.Module):
+  """Rows of the last K items, side by side, through layers of ReLU: one h an example.
+
+  h_0 = (x_1, ..., x_K);  h_l = max(0, h_{l-1} W_l + b_l). Dropout acts on h_0 and on
+  every h_l. An item that is missing has a row of zeros. There is no recurrent state.
+
+  Attributes:
+    history: K, the number of items of each example.
+    embed: E, width of the input rows.
+    hidden: D, units per layer.
+    layers: number of layers.
+    dropout: probability of dropping a unit.
+    init_scale: input rows start uniform in [-init_scale, init_scale]; weights as He et
+      al. 2015 (uniform), biases at 0.
+    dtype: of the operands of matrix products; sums stay float32.
+
+  Source: paper 000 section 4.1, the network for YouTube.
+  """
+
+  history: int = 3
+  embed: int = 64
+  hidden: int = 64
+  layers: int = 1
+  dropout: float = 0.0
+  init_scale: float = 0.1
+  dtype: str = "float32"
+
+  def __post_init__(self):
+    for name in ("history", "embed", "hidden", "layers"):
+      if getattr(self, name) < 1:
+        raise UserError(f"model.{name} is {getattr(self, name)}; it must be at least 1")
+    if not 0 <= self.dropout < 1:
+      raise UserError(f"model.dropout is {self.dropout}; it must be in [0, 1)")
+    if self.dtype not in ("float32", "bfloat16"):
+      raise UserError(f"model.dtype is {self.dtype!r}; use 'float32' or 'bfloat16'")
+    super().__post_init__()
+
+  @property
+  def width(self) -> int:
+    """D, the width of h."""
+    return self.hidden
+
+  def initial_carry(self, batch_size: int):
+    """Nothing."""
+    return ()
+
+  @nn.compact
+  def __call__(self, x_BKE, carry, train: bool = False):
+    if x_BKE.shape[1] != self.history:
+      raise UserError(
+        f"the data shows {x_BKE.shape[1]} items before the next, model.history is "
+        f"{self.history}: set data.history and model.history to the same number"
+      )
+    drop = nn.Dropout(self.dropout, deterministic=not train)
+    h_BD = drop(x_BKE.reshape(x_BKE.shape[0], -1))
+    for layer in range(self.layers):
+      shape = (h_BD.shape[-1], self.hidden)
+      w = self.param(f"layer_{layer}_w", nn.initializers.he_uniform(), shape)
+      b = self.param(f"layer_{layer}_b", nn.initializers.zeros, (self.hidden,))
+      h_BD = jnp.matmul(
+        h_BD.astype(self.dtype),
+        w.astype(self.dtype),
+        preferred_element_type=jnp.float32,
+      )
+      h_BD = drop(jax.nn.relu(h_BD + b[None, :]))
+    return h_BD[:, None, :], carry

@@ -1,0 +1,94 @@
+"""Ranking metrics against a loop over examples."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab import config as c
+from largevocab.data import EvaluationBatches
+from largevocab.errors import UserError
+from largevocab.evaluate import make_evaluate
+from largevocab.labels import Targets
+from largevocab.ranking import ranking
+from largevocab.state import init_state
+
+V = 30
+
+
+def naive(score_NV, ids_NP, w_NP, k):
+  """Recall and reciprocal rank of each example; equal scores in order of id."""
+  recall, mrr = [], []
+  for score_V, ids_P, w_P in zip(score_NV, ids_NP, w_NP, strict=True):
+    best = sorted(range(len(score_V)), key=lambda c: (-score_V[c], c))[:k]
+    true = {i: w for i, w in zip(ids_P.tolist(), w_P.tolist(), strict=True) if w}
+    recall.append(sum(w for i, w in true.items() if i in best) / sum(true.values()))
+    ranks = [1 + best.index(i) for i in true if i in best]
+    mrr.append(1 / min(ranks) if ranks else 0.0)
+  return recall, mrr
+
+
+@pytest.mark.parametrize("k", [1, 4, V])
+def test_equals_a_loop_with_several_true_classes(k):
+  rng = np.random.default_rng(0)
+  score_NV = rng.integers(0, 8, (40, V)).astype(np.float32)  # many are equal
+  ids_NP = np.stack([rng.permutation(V)[:3] for _ in range(40)]).astype(np.int32)
+  w_NP = rng.integers(0, 3, (40, 3)).astype(np.float32)
+  w_NP[:, 0] = 1
+  ids_NP[w_NP == 0] = V  # padding
+  order_NV = np.argsort(-score_NV, axis=1, kind="stable")
+  y = Targets(jnp.asarray(ids_NP), jnp.asarray(w_NP), jnp.zeros(40, jnp.int32))
+  metrics = ranking(jnp.asarray(order_NV[:, :k], jnp.int32), y)
+  recall_N, mrr_N = naive(score_NV, ids_NP, w_NP, k)
+  np.testing.assert_allclose(metrics[f"recall@{k}"], recall_N, rtol=1e-6)
+  np.testing.assert_allclose(metrics[f"mrr@{k}"], mrr_N, rtol=1e-6)
+  assert 0 < np.mean(recall_N) <= 1
+
+
+def test_an_example_without_weight_finds_nothing():
+  y = Targets(jnp.array([[3]]), jnp.zeros((1, 1)), jnp.zeros(1, jnp.int32))
+  metrics = ranking(jnp.array([[3, 1]]), y)
+  assert {key: float(v_N[0]) for key, v_N in metrics.items()} == {
+    "recall@2": 0,
+    "mrr@2": 0,
+  }
+
+
+def experiment(k):
+  return c.build(
+    c.experiment(
+      data=c.part("data", "zipf", num_classes=V, num_tokens=370),
+      model=c.part("model", "lstm", embed=5, hidden=6, layers=1),
+      head=c.head("full", init_scale=1.0),
+      optimizer=c.part("optimizer", "sgd"),
+      eval=c.Evaluating(ranking_k=k),
+    )
+  )
+
+
+def test_evaluation_averages_over_examples_without_the_padding():
+  exp = experiment(4)
+  corpus = exp.data.load()
+  state = init_state(exp, corpus.counts)
+  tokens, eos = corpus.test, corpus.vocabulary.eos
+  x_BT = np.append(eos, tokens[:-1])[None]
+  h_BTD, _ = exp.model.apply(
+    {"params": state.params}, state.inputs.w_VD[x_BT], exp.model.initial_carry(1)
+  )
+  score_NV = exp.head.features(h_BTD[0]) @ state.head.table.w_VD.T
+  ones_NP = np.ones((len(tokens), 1))
+  recall_N, mrr_N = naive(np.asarray(score_NV), tokens[:, None], ones_NP, 4)
+  assert len(tokens) % 10
+  metrics = make_evaluate(exp)(state, EvaluationBatches(tokens, 1, 10, eos))
+  assert metrics["recall@4"] == pytest.approx(np.mean(recall_N), rel=1e-5)
+  assert metrics["mrr@4"] == pytest.approx(np.mean(mrr_N), rel=1e-5)
+  assert set(metrics) == {"nll", "ppl", "recall@4", "mrr@4"}
+  off = make_evaluate(experiment(0))(state, EvaluationBatches(tokens, 1, 10, eos))
+  assert off == {key: metrics[key] for key in ("nll", "ppl")}
+
+
+def test_no_more_can_be_ranked_than_there_are():
+  exp = experiment(V + 1)
+  with pytest.raises(UserError, match=r"eval.ranking_k is 31, and there are 30"):
+    init_state(exp, exp.data.load().counts)
+  with pytest.raises(UserError, match=r"eval.ranking_k is -1"):
+    c.Evaluating(ranking_k=-1)
