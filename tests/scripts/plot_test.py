@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 
 import plot
 import pytest
@@ -146,3 +147,9 @@ def test_sweep_without_figures(tmp_path):
   path.write_text("def sweep(add): pass\ndef metrics(): return []\n")
   with pytest.raises(UserError, match=r"has no figures\(\)"):
     plot.main([str(path)])
+
+
+def test_matplotlib_is_missing(monkeypatch):
+  monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+  with pytest.raises(UserError, match=r"pip install 'largevocab\[plot\]'"):
+    plot.draw(ROWS, figure())

@@ -1,0 +1,410 @@
+"""How close is each sampler's law to the softmax of a trained model?
+
+  python scripts/sampler_report.py --workdir=runs/ptb
+  python scripts/sampler_report.py --workdir=runs/ptb --samplers=pps,unigram \\
+    --num_samples=512
+
+Takes hidden activations h at positions spread over the validation data and enumerates,
+at each of them, the model's exact softmax p and each sampler's law q over all classes:
+
+  tv       sum |p - q| / 2, total variation
+  chi2     sum (p - q)^2 / q = sum p^2 / q - 1
+  ess      m / (1 + chi2), effective size of m draws, and `ess_share` of m
+  relvar   variance of Z~ / Z as the sampled loss makes it: true class exact, the others
+           drawn. Independent draws: (sum p^2 / q - (sum p)^2) / m over all classes but
+           the true one. Fixed size without replacement: sum p^2 (1 / pi - 1) with the
+           inclusion probabilities pi, which holds for independent inclusions; a
+           systematic draw along classes ordered by count stays below it as a rule
+  ms       a draw for all these positions at once, as training makes it
+  ratio    its time over that of a draw from the softmax itself, side by side
+
+Of the first four means over positions, and medians. Statistics are built anew from the
+table, as after a refresh. `random_features` is no sampler but a law to judge: see
+`random_feature_law`.
+
+Prints a table; writes sampler_report.jsonl (with the medians), .png and .svg. Holds
+[--chunk, V] numbers at a time for the figures; a draw holds what the sampler holds.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import drawing
+import jax
+import jax.numpy as jnp
+import measure
+import numpy as np
+import records
+import tabulate
+from records import Record
+
+from largevocab import config
+from largevocab.data.base import HeldOutBatches
+from largevocab.errors import UserError
+from largevocab.experiment import Experiment
+from largevocab.heads.softmax import SoftmaxHead
+from largevocab.labels import Targets
+from largevocab.ops.class_chunks import product
+from largevocab.ops.normalizer import score
+from largevocab.samplers import SAMPLERS, Sampler, Softmax
+from largevocab.state import State, look_up, restore
+from largevocab.workdir import describe_machine
+
+RANDOM_FEATURES = "random_features"
+COLUMNS = [
+  *("tv", "tv_median", "chi2", "chi2_median", "ess", "ess_share"),
+  *("relvar", "relvar_median", "ms", "ratio"),
+]
+# Draws of fixed size without replacement; those of all others are independent.
+FIXED_SIZE = {"pps"}
+CLASSES = 8192  # whose random features are held at a time
+FEATURE_SCALES = (2.0, 4.0, 8.0)  # at 1 the longest rows are hopeless
+SECONDS = 3.0  # to time one sampler
+LEAST_CHI2 = 1e-3  # shown in the plot; a law that is exact has none
+
+# Expected occurrences of all classes in a draw, up to a factor: f64[V] or f64[N, V].
+Law = Callable[[jax.Array, Targets], np.ndarray]
+
+
+class Positions(NamedTuple):
+  """Examples of held-out data.
+
+  Attributes:
+    x_ND: f32[N, D], activations.
+    y: what is to be predicted there.
+  """
+
+  x_ND: jax.Array
+  y: Targets
+
+  def chunks(self, size: int) -> list["Positions"]:
+    """The same in chunks, the last may be smaller."""
+    starts = range(0, len(self.x_ND), size)
+    return [jax.tree.map(lambda a: a[s : s + size], self) for s in starts]  # noqa: B023
+
+
+def positions_of(
+  exp: Experiment, state: State, batches: HeldOutBatches, num: int
+) -> Positions:
+  """`num` examples spread evenly over held-out data, or all where there are fewer.
+
+  The network reads all of the data, as it does when it is evaluated.
+  """
+  total = sum(int((batch.y.w_NP.sum(axis=1) > 0).sum()) for batch in batches)
+  wanted = np.unique(np.linspace(0, total - 1, min(num, total)).astype(np.int64))
+
+  @jax.jit
+  def network(params, w_VE, carry, ids):
+    h_BTD, carry = exp.model.apply({"params": params}, look_up(w_VE, ids), carry)
+    return h_BTD.reshape(-1, h_BTD.shape[-1]), carry
+
+  carry = exp.model.initial_carry(batches.batch_size)
+  seen, parts = 0, []
+  for batch in batches:
+    h_ND, carry = network(state.params, state.inputs.w_VD, carry, batch.x)
+    real = np.flatnonzero(batch.y.w_NP.sum(axis=1) > 0)
+    here = wanted[(wanted >= seen) & (wanted < seen + len(real))] - seen
+    seen += len(real)
+    rows = real[here]
+    parts.append(jax.tree.map(lambda a: a[rows], (h_ND, batch.y)))  # noqa: B023
+  h_ND, y = jax.tree.map(lambda *a: jnp.concatenate(a), *parts)
+  return Positions(h_ND, y)
+
+
+def softmax(scores_NV: np.ndarray) -> np.ndarray:
+  """f64[N, V], in float64 from the logits on."""
+  scores_NV = np.asarray(scores_NV, np.float64)
+  p_NV = np.exp(scores_NV - scores_NV.max(axis=1, keepdims=True))
+  return p_NV / p_NV.sum(axis=1, keepdims=True)
+
+
+def figures(
+  p_NV: np.ndarray, expected_NV: np.ndarray, y: Targets, m: int, fixed_size: bool
+) -> dict[str, np.ndarray]:
+  """tv, chi2, ess_share and relvar of each position; see the top of this file.
+
+  A class that is possible and never drawn makes chi2 and relvar infinite.
+
+  Args:
+    p_NV: f64[N, V], the softmax.
+    expected_NV: f64[N, V], occurrences to be expected in a draw. Only for fixed sizes
+      does a common factor matter.
+    y: the true classes.
+    m: independent draws.
+    fixed_size: expected_NV are inclusion probabilities of draws without replacement.
+
+  >>> y = Targets(np.array([[0]]), np.ones((1, 1)), np.zeros(1))
+  >>> law = figures(np.array([[0.5, 0.5]]), np.array([[3.0, 1.0]]), y, 4, False)
+  >>> [(key, float(value_N[0].round(4))) for key, value_N in law.items()]
+  [('tv', 0.25), ('chi2', 0.3333), ('ess_share', 0.75), ('relvar', 0.1875)]
+  """
+  q_NV = expected_NV / expected_NV.sum(axis=1, keepdims=True)
+  others_NV = p_NV.copy()
+  n, i = np.nonzero(y.ids_NP < p_NV.shape[1])
+  others_NV[n, np.asarray(y.ids_NP)[n, i]] = 0
+  over = lambda a, b: np.divide(a, b, out=np.where(a > 0, np.inf, 0.0), where=b > 0)
+  chi2_N = over((p_NV - q_NV) ** 2, q_NV).sum(axis=1)
+  if fixed_size:
+    relvar_N = (over(others_NV**2, expected_NV) - others_NV**2).sum(axis=1)
+  else:
+    relvar_N = over(others_NV**2, q_NV).sum(axis=1) - others_NV.sum(axis=1) ** 2
+    relvar_N = relvar_N / m
+  return {
+    "tv": np.abs(p_NV - q_NV).sum(axis=1) / 2,
+    "chi2": chi2_N,
+    "ess_share": 1 / (1 + chi2_N),
+    "relvar": relvar_N,
+  }
+
+
+def sampler_law(sampler: Sampler, stats: Any, w_VD: jax.Array, m: int) -> Law:
+  """A sampler's law over all classes, as it reports it."""
+  ids_V = jnp.arange(w_VD.shape[0])
+
+  @jax.jit
+  def log_expected(stats, w_VD, x_ND, y):
+    return sampler.log_expected(stats, w_VD, x_ND, y, ids_V, m)
+
+  return lambda x_ND, y: np.exp(
+    np.asarray(log_expected(stats, w_VD, x_ND, y), np.float64)
+  )
+
+
+def random_feature_law(
+  w_VD: jax.Array,
+  absolute: bool,
+  scale: float,
+  num_features: int = 1024,
+  seed: int = 0,
+) -> Law:
+  """q(c | x) proportional to <phi(x), phi(w_c)>: positive random features.
+
+  phi(x) = exp(R x - |x|^2 / 2) / sqrt(F), rows of R orthogonal and as long as Gaussian
+  ones, so that E <phi(x), phi(w)> = exp(<x, w>). x is taken times `scale` and w over
+  it, which changes nothing but the variance: that grows with the exponential of either
+  squared length. For absolute logits phi(x) + phi(-x) takes the place of phi(x).
+
+  Source: Choromanski et al. 2021 (FAVOR+), lemma 1 and section 2.4; Rawat et al. 2019
+  for such laws as samplers. Here they are enumerated, at O(V F D) for each chunk.
+  """
+  rows_VD = np.asarray(w_VD, np.float64)
+  dim = rows_VD.shape[1]
+  rng = np.random.default_rng(seed)
+  blocks = -(-num_features // dim)
+  q_KDD, r_KDD = np.linalg.qr(rng.normal(size=(blocks, dim, dim)))
+  # Without these signs the rotations would not be uniform.
+  q_KDD = q_KDD * np.sign(np.diagonal(r_KDD, axis1=1, axis2=2))[:, None, :]
+  lengths_F = np.sqrt(rng.chisquare(dim, num_features))
+  r_FD = q_KDD.reshape(-1, dim)[:num_features] * lengths_F[:, None]
+  half_norm = lambda a_ND: (a_ND**2).sum(axis=1, keepdims=True) / 2
+
+  def law(x_ND: jax.Array, y: Targets) -> np.ndarray:
+    # What multiplies a whole row of phi(x) is lost to the normalisation of q.
+    logs_NF = scale * np.asarray(x_ND, np.float64) @ r_FD.T
+    top_N1 = np.abs(logs_NF).max(axis=1, keepdims=True)
+    phi_NF = np.exp(logs_NF - top_N1)
+    phi_NF = phi_NF + np.exp(-logs_NF - top_N1) if absolute else phi_NF
+    log_q = []
+    for start in range(0, len(rows_VD), CLASSES):
+      w_CD = rows_VD[start : start + CLASSES] / scale
+      logs_CF = w_CD @ r_FD.T - half_norm(w_CD)
+      top_C1 = logs_CF.max(axis=1, keepdims=True)
+      log_q.append(np.log(phi_NF @ np.exp(logs_CF - top_C1).T) + top_C1.T)
+    log_q_NV = np.concatenate(log_q, axis=1)
+    return np.exp(log_q_NV - log_q_NV.max(axis=1, keepdims=True))
+
+  return law
+
+
+def judge(
+  laws: dict[str, Law],
+  head: SoftmaxHead,
+  w_VD: jax.Array,
+  positions: Positions,
+  m: int,
+  chunk: int,
+) -> dict[str, Record]:
+  """Means and medians of the figures of each law."""
+
+  @jax.jit
+  def scores(w_VD, x_ND):
+    return score(product("nd,vd->nv", x_ND, w_VD, head.dtype), head.absolute)
+
+  parts: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in laws}
+  for part in positions.chunks(chunk):
+    p_NV = softmax(scores(w_VD, part.x_ND))
+    for name, law in laws.items():
+      expected = law(part.x_ND, part.y)
+      expected_NV = np.broadcast_to(expected, p_NV.shape)
+      parts[name].append(figures(p_NV, expected_NV, part.y, m, name in FIXED_SIZE))
+  judged = {}
+  for name, chunks in parts.items():
+    whole = {key: np.concatenate([c[key] for c in chunks]) for key in chunks[0]}
+    judged[name] = {
+      **{key: float(value_N.mean()) for key, value_N in whole.items()},
+      **{f"{key}_median": float(np.median(v_N)) for key, v_N in whole.items()},
+      "ess": m * float(whole["ess_share"].mean()),
+      "relvar_formula": "fixed size" if name in FIXED_SIZE else "independent",
+    }
+  return judged
+
+
+def timed(draw: Callable[[], Any], yardstick: Callable[[], Any]) -> Record:
+  """Milliseconds of a draw, and their ratio to those of the yardstick."""
+  jax.block_until_ready((draw(), yardstick()))
+  took = measure.compare(draw, yardstick, seconds=SECONDS, min_turns=3)
+  return {"ms": took["above_ms"], "ratio": took["ratio"]}
+
+
+def drawing_of(
+  sampler: Sampler, stats: Any, w_VD: jax.Array, positions: Positions, m: int
+) -> Callable[[], Any]:
+  """A draw for all positions, compiled."""
+  sample = jax.jit(functools.partial(sampler.sample, m=m))
+  key, (x_ND, y) = jax.random.key(0), positions
+  return lambda: sample(stats, w_VD, key, x_ND, y)
+
+
+def report(args: argparse.Namespace) -> list[Record]:
+  """A record for each law that the model's table and data allow.
+
+  Raises:
+    UserError: the head has no row for each class, or no sampler can serve.
+  """
+  exp = config.build(config.of_workdir(args.workdir))
+  head = exp.head
+  if not isinstance(head, SoftmaxHead):
+    raise UserError(
+      f"{args.workdir} has a head without one row for each class: choose a run with "
+      "the head full or sampled"
+    )
+  data, state = restore(exp, args.workdir, args.checkpoint)
+  w_VD, m = state.head.table.w_VD, args.num_samples
+  batches = data.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
+  h_ND, y = positions_of(exp, state, batches, args.positions)
+  positions = Positions(head.features(h_ND), y)  # as the class rows see them
+  ready = {}
+  for name in args.samplers:
+    if name == RANDOM_FEATURES:
+      continue
+    try:
+      sampler = config.part("sampler", name)
+      if hasattr(sampler, "absolute"):
+        sampler = dataclasses.replace(sampler, absolute=head.absolute)
+      ready[name] = sampler, sampler.init(data.counts, w_VD, m)
+    except UserError as error:
+      print(f"without {name}: {error}", file=sys.stderr)
+  laws = {name: sampler_law(*s, w_VD, m) for name, s in ready.items()}
+  if RANDOM_FEATURES in args.samplers:
+    for scale in FEATURE_SCALES:
+      name = f"{RANDOM_FEATURES}, scale {scale:g}"
+      laws[name] = random_feature_law(w_VD, head.absolute, scale)
+  if not laws:
+    raise UserError("no sampler is left to report on; name others in --samplers")
+  judged = judge(laws, head, w_VD, positions, m, args.chunk)
+  yardstick = drawing_of(Softmax(absolute=head.absolute), (), w_VD, positions, m)
+  for name, (sampler, stats) in ready.items():
+    draw = drawing_of(sampler, stats, w_VD, positions, m)
+    judged[name].update(timed(draw, yardstick))
+  about = {"checkpoint_step": int(state.step), "positions": len(positions.x_ND)}
+  about.update(num_samples=m, num_classes=len(w_VD))
+  return [
+    {
+      **{"run": name, "name": name, "config": "", "overrides": {}},
+      **figures,
+      **about,
+      **records.measured_with(describe_machine()),
+    }
+    for name, figures in judged.items()
+  ]
+
+
+def table(rows: list[Record]) -> str:
+  """The figures in Markdown, and what they were measured on."""
+  cells = lambda row: [
+    tabulate.summary([row[key]] if key in row else []) for key in COLUMNS
+  ]
+  header = ["law", *COLUMNS]
+  body = [[row["name"], *cells(row)] for row in rows]
+  first = rows[0]
+  fixed = [r["name"] for r in rows if r["relvar_formula"] == "fixed size"]
+  bound = f"; of {', '.join(fixed)} by inclusion probabilities" if fixed else ""
+  return (
+    f"{tabulate.markdown([header, ['---'] * len(header), *body])}\n\n"
+    f"m={first['num_samples']}, V={first['num_classes']:,}, {first['positions']} "
+    f"positions, after step {first['checkpoint_step']}. relvar of independent draws"
+    f"{bound}. {tabulate.measured_on(rows)}"
+  )
+
+
+def draw_plot(rows: list[Record]):
+  """chi2 over milliseconds, both logarithmic; laws without a time are levels."""
+  canvas = drawing.new_figure(7, 4)
+  ax = canvas.subplots()
+  ax.set_xscale("log")
+  ax.set_yscale("log")
+  shown = [row for row in rows if math.isfinite(row["chi2"])]
+  for i, row in enumerate(shown):
+    how = {"color": f"C{i % 10}", "label": row["name"]}
+    if "ms" not in row:
+      ax.axhline(row["chi2"], ls=(0, (i % 3 + 1, 2)), **how)
+    elif row["chi2"] >= LEAST_CHI2:
+      ax.plot(row["ms"], row["chi2"], "s" if i >= 10 else "o", **how)
+    else:
+      how["label"] += f", below {LEAST_CHI2:g}"
+      ax.plot(row["ms"], LEAST_CHI2, "v", **how)
+  ax.grid(alpha=0.3)
+  ax.set_xlabel(f"milliseconds a draw, {rows[0]['positions']} positions")
+  ax.set_ylabel("mean chi-square distance to the softmax")
+  canvas.legend(loc="outside right upper")
+  return canvas
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  names = lambda text: list(dict.fromkeys(text.split(",")))
+  every = [*SAMPLERS, RANDOM_FEATURES]
+  add = parser.add_argument
+  add("--workdir", required=True, help="of a run of largevocab.main")
+  add("--checkpoint", choices=["latest", "best"], default="latest")
+  add("--samplers", type=names, default=every, help=f"of {','.join(every)}")
+  add("--positions", type=int, default=256, help="how many")
+  add("--num_samples", type=int, default=64, help="m, negatives a draw")
+  add("--chunk", type=int, default=32, help="positions enumerated at a time")
+  add("--output", type=pathlib.Path, help="directory; default: the workdir")
+  args = parser.parse_args(argv)
+  for key in ("positions", "num_samples", "chunk"):
+    if getattr(args, key) < 1:
+      raise UserError(f"--{key}={getattr(args, key)}: must be positive")
+  if unknown := [name for name in args.samplers if name not in every]:
+    raise UserError(f"--samplers: unknown {unknown[0]!r}; known: {', '.join(every)}")
+  return args
+
+
+def main(argv: list[str] | None = None) -> int:
+  args = parse_args(argv)
+  drawing.new_figure(1, 1)  # so that it does not fail at the end
+  rows = report(args)
+  print(table(rows))
+  output = args.output or pathlib.Path(args.workdir)
+  output.mkdir(parents=True, exist_ok=True)
+  lines = "".join(json.dumps(row) + "\n" for row in rows)
+  (output / "sampler_report.jsonl").write_text(lines)
+  drawing.save(draw_plot(rows), output, "sampler_report")
+  return 0
+
+
+if __name__ == "__main__":
+  try:
+    sys.exit(main())
+  except UserError as error:
+    sys.exit(f"sampler_report: {error}")
