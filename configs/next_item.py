@@ -13,13 +13,19 @@ def get_config(arg: str = ""):
   return c.experiment(
     runlocal=a.runlocal,
     data=c.part("data", a.data, history=history),
-    model=c.part("model", "mlp", history=history, embed=64, hidden=64, layers=1),
+    model=c.part("model", "mlp", history=history, embed=64, hidden=64, dropout=0.1),
     head=c.head(a.head, num_samples=512, init_scale=0.1),
     # Gradients are means over the batch, of which an item is a small part: next to an
     # accumulator that starts at 0.1 they would not move it.
     optimizer=c.part("optimizer", "adagrad", initial_accumulator=1e-6),
     train=c.Training(
-      epochs=10, batch_size=256, unroll=1, lr=0.1, hold_epochs=10, clip_norm=1.0
+      epochs=4,
+      batch_size=256,
+      unroll=1,
+      lr=0.1,
+      hold_epochs=1,
+      decay=0.5,
+      clip_norm=1.0,
     ),
     eval=c.Evaluating(batch_size=256, unroll=1, ranking_k=20),
   )
