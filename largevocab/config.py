@@ -58,12 +58,18 @@ def part(kind: str, name: str, **fields: Any) -> Any:
 def head(path: str, **fields: Any) -> Any:
   """A head from 'head' or 'head/sampler'; fields of other heads are left out.
 
+  A sampler that is made for absolute logits makes the head's absolute.
+
   >>> head("sampled/uniform", num_samples=64).num_samples
   64
+  >>> head("sampled/quadratic").absolute
+  True
   """
   name, slash, sampler = path.partition("/")
   if slash:
     fields["sampler"] = part("sampler", sampler)
+    if getattr(fields["sampler"], "absolute", False):
+      fields.setdefault("absolute", True)
   cls = _choose("head", name, "head")
   for key in list(fields):
     if key not in _fields(cls):

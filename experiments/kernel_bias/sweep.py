@@ -4,10 +4,13 @@ After Blanc and Rendle 2018, figures 2 to 4.
 """
 
 STEPS = 1000
-FRACTION = 0.05  # of an epoch, between evaluations
+FRACTION = 0.1  # of an epoch, between evaluations
 STEPS_PER_EPOCH = 2323  # 929,589 tokens, 20 * 20 a step
 
-SAMPLERS = ["uniform", "unigram", "bigram", "softmax"]
+SAMPLERS = [
+  *("uniform", "unigram", "bigram", "quadratic", "quartic", "softmax"),
+  *("quadratic_prior", "block"),
+]
 SHARED_UNLESS_TOLD = ("uniform", "unigram")
 NUM_SAMPLES = (10, 20, 40, 80, 160, 320)
 SHARED = 512

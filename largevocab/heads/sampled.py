@@ -56,7 +56,8 @@ class Sampled(SoftmaxHead):
     correct_positive: subtract log expected from the true classes' logits too, as
       TensorFlow and Jean et al. 2015 do. For comparison: this is biased. A class that
       is never drawn keeps its logit.
-    refresh_every: steps between rebuilds of the sampler's statistics; 0: never.
+    refresh_every: steps between rebuilds of the sampler's statistics, which bound how
+      far rounding takes them in between; 0: never.
 
   Source: paper 001 section 3 (complementary sum), paper 000 equations 2-3 (corrected
     logits; deviation: the positive is exact, not corrected, unless asked for).
@@ -66,7 +67,7 @@ class Sampled(SoftmaxHead):
   sampler: Sampler = field(default_factory=PPS)
   num_samples: int = 512
   correct_positive: bool = False
-  refresh_every: int = 0
+  refresh_every: int = 500
 
   def __post_init__(self):
     super().__post_init__()
@@ -77,8 +78,9 @@ class Sampled(SoftmaxHead):
       )
     if getattr(self.sampler, "absolute", self.absolute) != self.absolute:
       raise UserError(
-        f"head.absolute is {self.absolute} and head.sampler.absolute is not: the "
-        "sampler would follow another model; set both"
+        f"head.absolute is {self.absolute} and head.sampler.absolute is not: a law of "
+        "|o| mostly draws the least likely classes of a model with o as logits; set "
+        "both alike (a sampler with absolute=False serves any model that says so)"
       )
 
   def init(self, key, counts, dim):
@@ -147,7 +149,9 @@ class Sampled(SoftmaxHead):
     old_RD = state.table.w_VD.at[grads.ids_R].get(mode="clip")
     table = self.optimizer.update(state.table, grads, lr, scale)
     new_RD = table.w_VD.at[grads.ids_R].get(mode="clip")
-    stats = self.sampler.update(state.stats, grads.ids_R, old_RD, new_RD)
+    stats = self.sampler.update(
+      state.stats, table.w_VD, grads.ids_R, old_RD, new_RD
+    )
     return SampledState(table, stats)
 
   def refresh(self, state, key):

@@ -4,8 +4,8 @@ The weights are summed in groups of 128, the sums in groups of 128 again, until 
 group is left. A draw descends from there: at each level it picks one entry of one group
 by inverting the cumulative weights of that group alone.
 
-At each level the weights of a group are rounded to integers that sum to 2^24, and a
-24-bit random integer falls into one of them: it halves the group seven times, by the
+At each level the weights of a group are rounded to integers that sum to 2^31, and a
+31-bit random integer falls into one of them: it halves the group seven times, by the
 sums of the halves. Sums of integers are exact in any order, so the law of the draw is
 known exactly, an entry of weight zero is never picked, and every other entry can be.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from largevocab.ops.shapes import check_shapes
 
 GROUP = 128
-UNIT = 1 << 24  # sum of the integer weights of a group
+UNIT = np.uint32(1 << 31)  # sum of the integer weights of a group
 AT_A_TIME = 1 << 17  # weights: all that is made of them stays in a cache
 
 
@@ -34,7 +34,7 @@ def draw(key: jax.Array, weight_NV: jax.Array, m: int) -> tuple[jax.Array, jax.A
     ids_NM: i32[N, M].
     log_q_NM: f32[N, M], log-probability of each draw, nats. It is the law of the draw
       up to the rounding of logarithms. That law is weight / sum but for the rounding to
-      integers, which moves each entry by up to 2^-24 of the weight of its group, and
+      integers, which moves each entry by up to 2^-31 of the weight of its group, and
       the heaviest of the group by what the others lack.
 
   Cost: O(V + min(128 M, V) + M log V) a row. Besides what it returns and a random
@@ -117,7 +117,7 @@ def reference_draw(
     for (_, weight_NKG), u_NM in zip(levels, u_LNM, strict=True):
       weight_G = np.asarray(weight_NKG[n, ids_NM[n, i]])
       share_G = weight_G / weight_G.sum()
-      length_G = np.maximum(np.rint(share_G * UNIT), weight_G > 0)
+      length_G = np.maximum(np.rint(share_G * UNIT).astype(int), weight_G > 0)
       length_G[weight_G.argmax()] += UNIT - length_G.sum()
       pick = np.searchsorted(np.cumsum(length_G), u_NM[n, i], side="right")
       ids_NM[n, i] = ids_NM[n, i] * len(weight_G) + pick
@@ -126,11 +126,11 @@ def reference_draw(
 
 
 def _random_units(key: jax.Array, shape: tuple[int, ...], m: int) -> jax.Array:
-  """Random integers 0..UNIT-1 i32[L, N, M], one for each draw at each level."""
+  """Random integers 0..UNIT-1 u32[L, N, M], one for each draw at each level."""
   (n, num_classes), num_levels = shape, 1
   while num_classes > GROUP**num_levels:
     num_levels += 1
-  return (jax.random.bits(key, (num_levels, n, m), jnp.uint32) >> 8).astype(jnp.int32)
+  return jax.random.bits(key, (num_levels, n, m), jnp.uint32) >> 1
 
 
 def _levels(weight_V: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
@@ -149,15 +149,15 @@ def _levels(weight_V: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
 
 
 def _lengths(total_K: jax.Array, weight_KG: jax.Array) -> jax.Array:
-  """Integers i32[K, G], of sum UNIT in each group, positive where the weights are.
+  """Integers u32[K, G], of sum UNIT in each group, positive where the weights are.
 
   The heaviest entry, of UNIT / G or more, takes what rounding leaves or lacks.
   """
   size = weight_KG.shape[1]
   share_KG = weight_KG / jnp.where(total_K > 0, total_K, 1.0)[:, None]
-  length_KG = jnp.rint(share_KG * UNIT).astype(jnp.int32)
-  length_KG = jnp.maximum(length_KG, (weight_KG > 0).astype(jnp.int32))
-  left_K = UNIT - length_KG.sum(-1)
+  length_KG = jnp.rint(share_KG * float(UNIT)).astype(jnp.uint32)
+  length_KG = jnp.maximum(length_KG, (weight_KG > 0).astype(jnp.uint32))
+  left_K = UNIT - length_KG.sum(-1)  # modulo 2^32, as is its sum with a length
   # The first of the heaviest; `argmax` is slow on CPU.
   at_1G = jnp.arange(size)[None, :]
   is_max_KG = weight_KG == weight_KG.max(-1, keepdims=True)
@@ -171,7 +171,7 @@ def _pick(length_KG: jax.Array, group_M: jax.Array, u_M: jax.Array) -> jax.Array
   while sums[0].shape[1] > 1:
     sums.insert(0, sums[0].reshape(len(length_KG), -1, 2).sum(-1))
   if len(sums) == 1:
-    return jnp.zeros_like(u_M)
+    return jnp.zeros(u_M.shape, jnp.int32)
   # A loop over one array of all sums: unrolled, XLA makes every step from the first.
   sum_T = jnp.concatenate([sum_KE.ravel() for sum_KE in sums[1:]])
 

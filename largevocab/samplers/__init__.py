@@ -2,6 +2,8 @@
 
 from largevocab.samplers.base import Draw, Sampler
 from largevocab.samplers.bigram import Bigram
+from largevocab.samplers.block import Block
+from largevocab.samplers.kernels import Quadratic, QuadraticPrior, Quartic
 from largevocab.samplers.pps import PPS
 from largevocab.samplers.softmax import Softmax
 from largevocab.samplers.static import LogUniform, Uniform, Unigram
@@ -13,6 +15,10 @@ SAMPLERS = {
   "bigram": Bigram,
   "pps": PPS,
   "softmax": Softmax,
+  "quadratic": Quadratic,
+  "quartic": Quartic,
+  "quadratic_prior": QuadraticPrior,
+  "block": Block,
 }
 
 __all__ = ["SAMPLERS", "Draw", "Sampler", *(s.__name__ for s in SAMPLERS.values())]

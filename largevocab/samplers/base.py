@@ -71,9 +71,17 @@ class Sampler(Protocol):
     ...
 
   def update(
-    self, stats: PyTree, ids_R: jax.Array, old_RD: jax.Array, new_RD: jax.Array
+    self,
+    stats: PyTree,
+    w_VD: jax.Array,
+    ids_R: jax.Array,
+    old_RD: jax.Array,
+    new_RD: jax.Array,
   ) -> PyTree:
-    """Statistics after rows `ids_R` changed (ids >= V are padding)."""
+    """Statistics after rows `ids_R` of the table, distinct, changed from old to new.
+
+    `w_VD` is the table after the change; ids >= V are padding.
+    """
     ...
 
   def refresh(self, stats: PyTree, w_VD: jax.Array, key: jax.Array) -> PyTree:
@@ -84,7 +92,7 @@ class Sampler(Protocol):
 class NoUpkeep:
   """Base of samplers whose statistics do not depend on the table."""
 
-  def update(self, stats, ids_R, old_RD, new_RD):
+  def update(self, stats, w_VD, ids_R, old_RD, new_RD):
     return stats
 
   def refresh(self, stats, w_VD, key):

@@ -1,0 +1,65 @@
+"""Blocks of consecutive classes: their ids and their logits.
+
+V classes in blocks of `size`; the last may be shorter. It is read from where a whole
+block still fits into the table, so that all slices have the same shape without a copy
+of the table; what it thereby has of its neighbour is masked.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+_AT_A_TIME = 1 << 24  # numbers gathered at once
+
+
+def block_ids(
+  block_NK: jax.Array, size: int, num_classes: int
+) -> tuple[jax.Array, jax.Array]:
+  """The classes of blocks.
+
+  Args:
+    block_NK: i32[N, K]; blocks beyond the last class are empty.
+    size: E, classes in a block, up to num_classes.
+    num_classes: V.
+
+  Returns:
+    ids_NKE: i32[N, K, E], the ids that a slice of the block holds.
+    mask_NKE: bool[N, K, E], which of them belong to the block.
+
+  >>> ids, mask = block_ids(jnp.array([[0, 1]]), 2, 3)
+  >>> ids.tolist(), mask.tolist()
+  ([[[0, 1], [1, 2]]], [[[True, True], [False, True]]])
+  """
+  first_NK = jnp.minimum(block_NK * size, num_classes - size)
+  ids_NKE = first_NK[:, :, None] + jnp.arange(size)[None, None, :]
+  return ids_NKE, ids_NKE // size == block_NK[:, :, None]
+
+
+def block_logits(
+  x_ND: jax.Array, w_VD: jax.Array, block_NK: jax.Array, size: int
+) -> jax.Array:
+  """o_nke = <x_n, w_c> for the classes c = ids_nke of `block_ids`: f32[N, K, E].
+
+  Cost: O(N K E D), read at the speed of memory. On CPU a loop over the pairs, which
+  reads every block in place; elsewhere a gather of [K, E, D] of some examples at once.
+
+  >>> w_VD = jnp.array([[1.0], [2.0], [3.0]])
+  >>> block_logits(jnp.ones((1, 1)), w_VD, jnp.array([[1]]), 2).tolist()
+  [[[2.0, 3.0]]]
+  """
+  first_NK = jnp.minimum(block_NK * size, w_VD.shape[0] - size)
+  rows = lambda first: lax.dynamic_slice_in_dim(w_VD, first, size)
+  dot = lambda rows, x_D: jnp.matmul(rows, x_D, precision=lax.Precision.HIGHEST)
+
+  def by_pair(x_ND, first_NK):
+    one = lambda pair: dot(rows(pair[1]), x_ND[pair[0]])
+    n, k = first_NK.shape
+    example_P = jnp.repeat(jnp.arange(n), k)
+    return lax.map(one, (example_P, first_NK.ravel())).reshape(n, k, size)
+
+  def by_example(x_ND, first_NK):
+    one = lambda pair: dot(jax.vmap(rows)(pair[1]), pair[0])
+    numbers = first_NK.shape[1] * size * x_ND.shape[1]  # of an example's blocks
+    return lax.map(one, (x_ND, first_NK), batch_size=max(_AT_A_TIME // numbers, 1))
+
+  return lax.platform_dependent(x_ND, first_NK, cpu=by_pair, default=by_example)

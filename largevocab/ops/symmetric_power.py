@@ -1,0 +1,98 @@
+"""Powers of inner products as inner products: the feature space of polynomial kernels.
+
+<u, v>^p is a sum over products of p coordinates. Each product stands once, however its
+factors are ordered: C(D + p - 1, p) features instead of D^p.
+"""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab.ops.shapes import check_shapes
+
+
+def num_features(dim: int, degree: int) -> int:
+  """F = C(dim + degree - 1, degree).
+
+  >>> num_features(16, 2), num_features(16, 4)
+  (136, 3876)
+  """
+  return math.comb(dim + degree - 1, degree)
+
+
+def factors(dim: int, degree: int) -> np.ndarray:
+  """i32[F, degree], which coordinates each feature multiplies, ascending.
+
+  >>> factors(2, 2).tolist()
+  [[0, 0], [0, 1], [1, 1]]
+  """
+  chosen = itertools.combinations_with_replacement(range(dim), degree)
+  return np.array(list(chosen), np.int32).reshape(-1, degree)
+
+
+def multiplicity(dim: int, degree: int) -> np.ndarray:
+  """f32[F], in how many orders the factors of each feature can stand.
+
+  >>> multiplicity(2, 2).tolist()
+  [1.0, 2.0, 1.0]
+  """
+  count = lambda chosen: math.prod(
+    math.factorial(len(list(same))) for _, same in itertools.groupby(chosen)
+  )
+  orders = math.factorial(degree)
+  return np.array([orders / count(f) for f in factors(dim, degree)], np.float32)
+
+
+def features(v_ND: jax.Array, degree: int) -> jax.Array:
+  """psi(v), f32[N, F]: all products of `degree` coordinates.
+
+  <query(u), features(v)> = <u, v>^degree; sums of features over many v keep this.
+
+  Cost: O(N F).
+
+  >>> u, v = jnp.array([[1.0, 2.0]]), jnp.array([[3.0, 5.0]])
+  >>> float(jnp.vdot(query(u, 2), features(v, 2)))
+  169.0
+  """
+  dim = check_shapes(v_ND=v_ND)["D"]
+  product = jnp.ones((), v_ND.dtype)
+  for index_F in factors(dim, degree).T:
+    product = product * v_ND[:, index_F]
+  return product
+
+
+def query(u_ND: jax.Array, degree: int) -> jax.Array:
+  """phi(u), f32[N, F]: the features, each as often as its factors can be ordered."""
+  dim = check_shapes(u_ND=u_ND)["D"]
+  return features(u_ND, degree) * multiplicity(dim, degree).astype(u_ND.dtype)[None]
+
+
+def moments(v_KED: jax.Array, weight_KE: jax.Array, degree: int) -> jax.Array:
+  """Sums of features over groups: out_k = sum over e of weight_ke psi(v_ke), f32[K, F].
+
+  Args:
+    v_KED: f32[K, E, D], E vectors in each of K groups.
+    weight_KE: f32[K, E].
+    degree: even: the products of half the degree are multiplied as matrices.
+
+  Cost: O(K E G^2) in matrix products, with G features of half the degree.
+
+  >>> moments(jnp.ones((1, 3, 2)), jnp.ones((1, 3)), 2)
+  Array([[3., 3., 3.]], dtype=float32)
+  """
+  K, E, D = check_shapes(v_KED=v_KED, weight_KE=weight_KE).values()
+  half_KEG = features(v_KED.reshape(K * E, D), degree // 2).reshape(K, E, -1)
+  product_KGG = jnp.einsum(
+    "keg,kef->kgf",
+    half_KEG * weight_KE[:, :, None],
+    half_KEG,
+    precision=jax.lax.Precision.HIGHEST,
+  )
+  # A feature's ascending factors are a left and a right half, each a feature.
+  number = {tuple(f): i for i, f in enumerate(factors(D, degree // 2).tolist())}
+  halves = np.split(factors(D, degree), 2, axis=1)
+  left_F, right_F = ([number[tuple(f)] for f in half.tolist()] for half in halves)
+  return product_KGG[:, np.array(left_F), np.array(right_F)]

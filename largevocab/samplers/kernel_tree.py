@@ -1,0 +1,232 @@
+"""Draws in proportion to a polynomial kernel of the logit, through sums over blocks."""
+
+import abc
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab.errors import UserError
+from largevocab.labels import Counts
+from largevocab.ops import inverse_cdf, sumtree, symmetric_power
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.sumtree import SumTree
+from largevocab.samplers.static import check_counts, count_weights
+from largevocab.samplers.tree_plan import choose_layout
+from largevocab.samplers.two_stage import TwoStage, check_whole_leaves, softmax_weights
+
+_PAIR_NUMBERS = 1 << 22  # numbers of nodes read at once
+_BLOCK_NUMBERS = 1 << 24  # numbers of products held at once
+# Measured: adding R rows to k levels takes as long as a rebuild where R k = V / 25.
+_REBUILD_AT = 0.04
+
+
+class KernelStats(NamedTuple):
+  """What is known of the classes.
+
+  Attributes:
+    tree: of each node the sums of the features and, last, of the class weights.
+    weight_V: f32[V], class weights, at most 1.
+    centre_D: f32[D], what rows are taken relative to.
+  """
+
+  tree: SumTree
+  weight_V: jax.Array
+  centre_D: jax.Array
+
+
+@dataclass(frozen=True)
+class KernelTree(TwoStage):
+  """q(c | h) proportional to weight_c K(o_c), K a polynomial kernel of the logit.
+
+  weight_c = (count_c + smoothing)^power, o_c = <w_c - centre, h> + shift. The kernel is
+  an inner product, K(o) = <phi(h), psi(w_c)>, so that its sum over a set of classes is
+  <phi(h), z>, with z summed beforehand (paper 000 section 3.1). A block of classes is
+  drawn by such sums, a class in its block by K itself (section 3.2.2). Sums that are
+  out of date make the law another one, which is reported just as exactly.
+
+  Attributes (besides those of `TwoStage`):
+    shift: added to the logit.
+    power: of the counts, in the class weights; 0: all weights are 1.
+    smoothing: added to every count.
+    centred: take rows relative to their weighted mean, as of the last refresh.
+    leaf: how a class in its block is drawn: 'kernel', or 'softmax', by exp(o).
+    dense_levels: levels of the binary tree over the blocks that are one product for the
+      whole batch; those below are descended draw by draw. 0 is the tree of the paper;
+      -1: by predicted time (`tree_plan`).
+
+  Source: Blanc and Rendle 2018 (paper 000), sections 3.1 to 3.3.
+  Deviations: levels above the cut are summed for all draws at once; where a single
+    block is faster, classes are drawn from all logits. The law is the same.
+  Cost: F = C(D + p - 1, p) + 1 sums a node, at most 1.5 times the table in all. A draw:
+    see `tree_plan.seconds`. `update`: O(R F) a level for R changed rows, or a rebuild,
+    O(V D F), where that is faster.
+  """
+
+  shift: float = 0.0
+  power: float = 0.0
+  smoothing: float = 1.0
+  centred: bool = False
+  leaf: str = "kernel"
+  dense_levels: int = -1
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.leaf not in ("kernel", "softmax"):
+      raise UserError(f"sampler.leaf is {self.leaf!r}; use 'kernel' or 'softmax'")
+    if self.dense_levels < -1:
+      raise UserError(f"sampler.dense_levels is {self.dense_levels}; use -1 or more")
+
+  @abc.abstractmethod
+  def kernel(self, o: jax.Array) -> jax.Array:
+    """K of centred and shifted logits."""
+
+  @abc.abstractmethod
+  def degree(self, dim: int) -> int:
+    """p, the power that is summed for rows of this width: even."""
+
+  @abc.abstractmethod
+  def mass(self, power_sum: jax.Array, weight: jax.Array, degree: int) -> jax.Array:
+    """Sum of weight_c K(o_c) over a set of classes, or what is to stand for it.
+
+    Args:
+      power_sum: sum of weight_c o_c^p, not negative.
+      weight: sum of weight_c; where it is positive the result must be.
+      degree: p.
+    """
+
+  def init(self, counts: Counts, w_VD: jax.Array, m: int) -> KernelStats:
+    V, D = check_shapes(w_VD=w_VD).values()
+    weight_V = np.ones(V)
+    if self.power:
+      count_V = check_counts(counts, w_VD)
+      weight_V = count_weights(count_V, self.power, self.smoothing)
+    width = symmetric_power.num_features(D + bool(self.shift), self.degree(D)) + 1
+    leaf_size = self.leaf_size
+    if self.whole_leaves and not leaf_size:
+      leaf_size = min(max(D // 2, 1), m)
+    layout = choose_layout(V, D, width, m, min(leaf_size, V), self.dense_levels)
+    if self.whole_leaves:
+      check_whole_leaves(layout.size(V), m)
+    tree = sumtree.build(jnp.zeros((layout.num_blocks, width)), layout.num_top)
+    stats = KernelStats(tree, jnp.asarray(weight_V, jnp.float32), jnp.zeros(D))
+    return self.refresh(stats, w_VD, jax.random.key(0))
+
+  def refresh(self, stats: KernelStats, w_VD: jax.Array, key: jax.Array) -> KernelStats:
+    if self.centred:
+      mean_D = jnp.matmul(stats.weight_V, w_VD) / stats.weight_V.sum()
+      stats = stats._replace(centre_D=mean_D)
+    return self._rebuild(stats, w_VD)
+
+  def update(
+    self,
+    stats: KernelStats,
+    w_VD: jax.Array,
+    ids_R: jax.Array,
+    old_RD: jax.Array,
+    new_RD: jax.Array,
+  ) -> KernelStats:
+    check_shapes(w_VD=w_VD, ids_R=ids_R, old_RD=old_RD, new_RD=new_RD)
+    blocks, V = self.num_blocks(stats), len(w_VD)
+    if blocks == 1:
+      return stats
+    if len(ids_R) * (1 + sumtree.depth(stats.tree)) > _REBUILD_AT * V:
+      return self._rebuild(stats, w_VD)
+    degree = self.degree(w_VD.shape[1])
+    features = lambda rows_RD: symmetric_power.features(
+      self._relative(stats, rows_RD), degree
+    )
+    weight_R1 = stats.weight_V.at[ids_R].get(mode="fill", fill_value=0)[:, None]
+    delta_RF = weight_R1 * (features(new_RD) - features(old_RD))
+    delta_RF = jnp.pad(delta_RF, ((0, 0), (0, 1)))  # weights do not change
+    block_R = jnp.where(ids_R < V, ids_R // -(-V // blocks), blocks)
+    return stats._replace(tree=sumtree.add(stats.tree, block_R, delta_RF))
+
+  def num_blocks(self, stats: KernelStats) -> int:
+    return sumtree.num_blocks(stats.tree)
+
+  def draw_blocks(self, stats, key, h_ND, m):
+    k_top, k_way = jax.random.split(key)
+    tree = stats.tree
+    node_NM, log_top_NM = inverse_cdf.draw(k_top, self._top(tree, h_ND), m)
+    if not sumtree.depth(tree):
+      return node_NM, log_top_NM
+    shape = (len(h_ND), sumtree.depth(tree), m)
+    u_NKM = (jax.random.bits(k_way, shape, jnp.uint32) >> 8).astype(jnp.int32)
+
+    descend = lambda mass, node_M, u_KM: sumtree.descend(tree, mass, node_M, u_KM)
+    block_NM, log_way_NM = self._by_example(descend, tree, h_ND, node_NM, u_NKM)
+    return block_NM, log_top_NM + log_way_NM
+
+  def log_blocks(self, stats, h_ND, block_NM):
+    tree = stats.tree
+    node_NM = block_NM >> sumtree.depth(tree)
+    log_top_NM = inverse_cdf.log_law(self._top(tree, h_ND), node_NM)
+    if not sumtree.depth(tree):
+      return log_top_NM
+    path = lambda mass, block_M: sumtree.log_path(tree, mass, block_M)
+    return log_top_NM + self._by_example(path, tree, h_ND, block_NM)
+
+  def leaf_weights(self, stats, h_ND, o_NKE, ids_NKE, mask_NKE):
+    if self.leaf == "softmax":
+      return softmax_weights(o_NKE, mask_NKE, self.absolute)
+    offset_N = self.shift - jnp.matmul(h_ND, stats.centre_D)
+    weight_NKE = self.kernel(o_NKE + offset_N[:, None, None]) * stats.weight_V[ids_NKE]
+    return jnp.where(mask_NKE, weight_NKE, 0)
+
+  def _relative(self, stats: KernelStats, rows_RD: jax.Array) -> jax.Array:
+    """Rows relative to the centre, with a 1 that the query's shift meets."""
+    rows_RD = rows_RD - stats.centre_D[None]
+    widths = ((0, 0), (0, bool(self.shift)))
+    return jnp.pad(rows_RD, widths, constant_values=1)
+
+  def _query(self, h_ND: jax.Array) -> jax.Array:
+    """phi(h) with a 0 for the weights, f32[N, F]: times a node's sums, sum c o^p."""
+    degree = self.degree(h_ND.shape[1])
+    if self.shift:
+      h_ND = jnp.pad(h_ND, ((0, 0), (0, 1)), constant_values=self.shift)
+    return jnp.pad(symmetric_power.query(h_ND, degree), ((0, 0), (0, 1)))
+
+  def _top(self, tree: SumTree, h_ND: jax.Array) -> jax.Array:
+    """Masses of the top nodes, [N, C]."""
+    return self._mass(tree.top_CF, self._query(h_ND).T, h_ND.shape[1]).T
+
+  def _mass(self, sums: jax.Array, query: jax.Array, dim: int) -> jax.Array:
+    """Masses of nodes [..., F], for a query [F] or for queries [F, N]."""
+    dot = jnp.matmul(sums, query, precision=jax.lax.Precision.HIGHEST)
+    weight = sums[..., -1].reshape(sums.shape[:-1] + (1,) * (query.ndim - 1))
+    return self.mass(jnp.maximum(dot, 0), weight, self.degree(dim))
+
+  def _by_example(self, function, tree: SumTree, h_ND: jax.Array, *args):
+    """`function` of the masses of nodes and of `args`, for each example; so many at
+    once as read _PAIR_NUMBERS numbers."""
+
+    def call(example):
+      query_F, *args = example
+      return function(lambda sums: self._mass(sums, query_F, h_ND.shape[1]), *args)
+
+    read = 2 * tree.top_CF.shape[1] * args[0].shape[-1]
+    at_once = max(_PAIR_NUMBERS // read, 1)
+    return jax.lax.map(call, (self._query(h_ND), *args), batch_size=at_once)
+
+  def _rebuild(self, stats: KernelStats, w_VD: jax.Array) -> KernelStats:
+    """All sums anew, some blocks at a time."""
+    (V, D), blocks = w_VD.shape, self.num_blocks(stats)
+    size, degree = -(-V // blocks), self.degree(D)
+    fill = blocks * size - V
+    w_VD = jnp.pad(w_VD, ((0, fill), (0, 0))) if fill else w_VD
+    weight_BE = jnp.pad(stats.weight_V, (0, fill)).reshape(blocks, size)
+
+    def sums(block):
+      rows_ED, weight_E = block
+      v_1ED, weight_1E = self._relative(stats, rows_ED)[None], weight_E[None]
+      moments_F = symmetric_power.moments(v_1ED, weight_1E, degree)[0]
+      return jnp.append(moments_F, weight_E.sum())
+
+    half = symmetric_power.num_features(D + bool(self.shift), degree // 2)
+    at_once = max(_BLOCK_NUMBERS // (half * max(half, size)), 1)
+    leaves = (w_VD.reshape(blocks, size, D), weight_BE)
+    block_BF = jax.lax.map(sums, leaves, batch_size=min(at_once, blocks))
+    return stats._replace(tree=sumtree.build(block_BF, len(stats.tree.top_CF)))

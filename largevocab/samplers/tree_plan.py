@@ -1,0 +1,127 @@
+"""How a tree over the classes is laid out: sizes of blocks, and the cut."""
+
+import math
+from typing import NamedTuple
+
+import jax
+
+
+class Layout(NamedTuple):
+  """C 2^k blocks: C nodes in one matrix product, k levels below them node by node.
+
+  Attributes:
+    num_top: C; 1 with no levels: a single block, drawn from all logits.
+    levels: k.
+  """
+
+  num_top: int
+  levels: int
+
+  @property
+  def num_blocks(self) -> int:
+    return self.num_top << self.levels
+
+  def size(self, num_classes: int) -> int:
+    """E, classes in a block.
+
+    >>> Layout(3, 1).size(100)
+    17
+    """
+    return -(-num_classes // self.num_blocks)
+
+
+class Rates(NamedTuple):
+  """What a device takes for the parts of a draw.
+
+  Attributes:
+    product: seconds a floating point operation of a matrix product.
+    number: seconds a number of a pass that turns logits into weights and sums them.
+    feature: seconds a feature of a query.
+    byte: seconds a byte read block by block, or node by node.
+    pair: seconds a draw, whatever the block.
+  """
+
+  product: float
+  number: float
+  feature: float
+  byte: float
+  pair: float
+
+
+# Fitted to `scripts/bench.py --only kernel_draw` on one core of an AMD EPYC (AVX2); the
+# other row follows from the bandwidths of an accelerator and is not yet measured.
+RATES = {
+  "cpu": Rates(product=1e-11, number=5e-9, feature=1e-9, byte=1.6e-10, pair=5e-8),
+  "accelerator": Rates(
+    product=5e-14, number=3e-12, feature=3e-12, byte=1e-12, pair=5e-9
+  ),
+}
+MEMORY = 1.5  # at most so many times the table, for all sums
+
+
+def make_layout(num_classes: int, leaf_size: int, dense_levels: int) -> Layout:
+  """The layout with blocks of at most `leaf_size` and a cut below `dense_levels`.
+
+  A binary tree over the blocks has ceil(log2(blocks)) levels; with as many or more
+  dense ones nothing is left to descend.
+
+  >>> make_layout(1000, 100, 0), make_layout(1000, 100, 9)
+  (Layout(num_top=1, levels=4), Layout(num_top=10, levels=0))
+  """
+  blocks = -(-num_classes // leaf_size)
+  levels = max(math.ceil(math.log2(blocks)) - dense_levels, 0)
+  return Layout(-(-blocks >> levels) or 1, levels)
+
+
+def seconds(
+  layout: Layout, rates: Rates, num_classes: int, dim: int, width: int, m: int
+) -> float:
+  """Predicted seconds for m draws of one example.
+
+  Args:
+    dim: D, width of the class rows.
+    width: F, sums a node.
+  """
+  if layout.num_blocks == 1:
+    return num_classes * (2 * dim * rates.product + rates.number)
+  top = layout.num_top * (2 * width * rates.product + rates.number)
+  descent = layout.levels * 2 * 4 * width * rates.byte
+  size = layout.size(num_classes)
+  leaf = rates.pair + size * (4 * dim * rates.byte + rates.number)
+  return width * rates.feature + top + m * (descent + leaf)
+
+
+def choose_layout(
+  num_classes: int,
+  dim: int,
+  width: int,
+  m: int,
+  leaf_size: int = 0,
+  dense_levels: int = -1,
+  device: str = "",
+) -> Layout:
+  """The layout that is predicted to draw fastest.
+
+  Args:
+    num_classes, dim, width, m: V, D, F, M.
+    leaf_size: classes in a block; 0: free.
+    dense_levels: levels above the cut; -1: free.
+    device: 'cpu' or 'accelerator'; the default is where JAX computes.
+
+  >>> choose_layout(1000, 64, 2080, 16, device="cpu")
+  Layout(num_top=1, levels=0)
+  >>> choose_layout(1_000_000, 16, 136, 32, device="cpu").levels > 0
+  True
+  """
+  device = device or ("cpu" if jax.default_backend() == "cpu" else "accelerator")
+  deepest = math.ceil(math.log2(max(num_classes, 2)))
+  sizes = [leaf_size] if leaf_size else [num_classes, *(2**i for i in range(deepest))]
+  cuts = [dense_levels] if dense_levels >= 0 else range(deepest + 1)
+  layouts = {
+    make_layout(num_classes, min(s, num_classes), c) for s in sizes for c in cuts
+  }
+  limit = MEMORY * num_classes * dim
+  stored = lambda layout: (2 * layout.num_blocks - layout.num_top) * width
+  fitting = {x for x in layouts if x.num_blocks == 1 or stored(x) <= limit}
+  cost = lambda layout: seconds(layout, RATES[device], num_classes, dim, width, m)
+  return min(sorted(fitting or layouts), key=cost)

@@ -1,0 +1,189 @@
+"""Draws of a block of classes, and then of a class in it: q(c) = q(block) q(c | block).
+
+Any two laws multiply to a law that is known. What is kept of the blocks may therefore
+be out of date, and the classes of a block be drawn by their rows of today: the reported
+probability is still that of the draw.
+"""
+
+import abc
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.errors import UserError
+from largevocab.labels import Targets
+from largevocab.ops import inverse_cdf
+from largevocab.ops.blocks import block_ids, block_logits
+from largevocab.ops.normalizer import score
+from largevocab.ops.sampled_loss import LOG_ZERO
+from largevocab.ops.shapes import check_shapes
+from largevocab.samplers.base import Draw
+
+PyTree = Any
+
+
+@dataclass(frozen=True)
+class TwoStage(abc.ABC):
+  """Base of samplers that draw a block of consecutive classes first.
+
+  Attributes:
+    absolute: which model to follow, one whose logits are |o|, or o. A head that differs
+      is refused.
+    leaf_size: E, classes in a block at most; 0: by predicted time.
+    whole_leaves: a draw is a block with all its classes: m / E blocks, without a second
+      stage (paper 000 section 3.2.2, multiple partial samples). Dependent draws, but E
+      for the price of one.
+  """
+
+  absolute: bool = False
+  leaf_size: int = 0
+  whole_leaves: bool = False
+
+  def __post_init__(self):
+    if self.leaf_size < 0:
+      raise UserError(f"sampler.leaf_size is {self.leaf_size}; use 0 or more")
+
+  @abc.abstractmethod
+  def num_blocks(self, stats: PyTree) -> int:
+    """B; block b holds the classes b E to (b + 1) E, with E = ceil(V / B)."""
+
+  @abc.abstractmethod
+  def draw_blocks(
+    self, stats: PyTree, key: jax.Array, h_ND: jax.Array, m: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """Blocks i32[N, M], and their log-probabilities, nats."""
+
+  @abc.abstractmethod
+  def log_blocks(
+    self, stats: PyTree, h_ND: jax.Array, block_NM: jax.Array
+  ) -> jax.Array:
+    """Log-probability f32[N, M] that `draw_blocks` draws each block."""
+
+  @abc.abstractmethod
+  def leaf_weights(
+    self,
+    stats: PyTree,
+    h_ND: jax.Array,
+    o_NKE: jax.Array,
+    ids_NKE: jax.Array,
+    mask_NKE: jax.Array,
+  ) -> jax.Array:
+    """Weights of classes within their block, [N, K, E]; 0 where masked."""
+
+  def sample(
+    self,
+    stats: PyTree,
+    w_VD: jax.Array,
+    key: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    m: int,
+  ) -> Draw:
+    N = check_shapes(w_VD=w_VD, h_ND=h_ND)["N"]
+    w_VD, h_ND = jax.lax.stop_gradient((w_VD, h_ND))
+    k_block, k_leaf = jax.random.split(key)
+    blocks = self.num_blocks(stats)
+    size = -(-len(w_VD) // blocks)
+    if self.whole_leaves:
+      block_NK, log_q_NK = self.draw_blocks(stats, k_block, h_ND, m // size)
+      return _whole(block_NK, log_q_NK, size, len(w_VD), m)
+    if blocks == 1:  # all draws from the same leaf
+      block_NK, log_q_NK = jnp.zeros((N, 1), jnp.int32), jnp.zeros((N, 1))
+    else:
+      block_NK, log_q_NK = self.draw_blocks(stats, k_block, h_ND, m)
+    ids_NKE, weight_NKE = self._leaves(stats, w_VD, h_ND, block_NK)
+    rows = weight_NKE.reshape(-1, weight_NKE.shape[-1])
+    pick, log_leaf = inverse_cdf.draw(k_leaf, rows, m // block_NK.shape[1])
+    ids_NM = (ids_NKE[:, :, :1] + pick.reshape(*block_NK.shape, -1)).reshape(N, m)
+    log_q_NM = (log_q_NK[:, :, None] + log_leaf.reshape(*block_NK.shape, -1)).reshape(
+      N, m
+    )
+    return Draw(ids_NM, log_q_NM + math.log(m), jnp.ones((N, m), bool))
+
+  def log_expected(
+    self,
+    stats: PyTree,
+    w_VD: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    ids: jax.Array,
+    m: int,
+  ) -> jax.Array:
+    N = check_shapes(w_VD=w_VD, h_ND=h_ND)["N"]
+    blocks = self.num_blocks(stats)
+    size = -(-len(w_VD) // blocks)
+    ids_NM = jnp.broadcast_to(ids, (N, ids.shape[-1]))
+    block_NM = ids_NM // size
+    log_q_NM = jnp.zeros(ids_NM.shape)
+    if blocks > 1:
+      log_q_NM = self.log_blocks(stats, h_ND, block_NM)
+    if self.whole_leaves:
+      return log_q_NM + math.log(m // size)
+    # The leaves of the ids, or each leaf once where there are more ids than leaves.
+    if ids_NM.shape[1] > blocks:
+      block_NK, leaf_NM = jnp.broadcast_to(jnp.arange(blocks), (N, blocks)), block_NM
+    else:
+      block_NK, leaf_NM = (
+        block_NM,
+        jnp.broadcast_to(jnp.arange(ids_NM.shape[1]), ids_NM.shape),
+      )
+    ids_NKE, weight_NKE = self._leaves(stats, w_VD, h_ND, block_NK)
+    rows = weight_NKE.reshape(-1, weight_NKE.shape[-1])
+    entries = jnp.broadcast_to(jnp.arange(rows.shape[1]), rows.shape)
+    log_leaf_NP = inverse_cdf.log_law(rows, entries).reshape(N, -1)
+    first_NM = jnp.take_along_axis(ids_NKE[:, :, 0], leaf_NM, axis=1)
+    index_NM = leaf_NM * rows.shape[1] + ids_NM - first_NM
+    return log_q_NM + jnp.take_along_axis(log_leaf_NP, index_NM, axis=1) + math.log(m)
+
+  def _leaves(self, stats, w_VD, h_ND, block_NK) -> tuple[jax.Array, jax.Array]:
+    """Ids of the classes of blocks, and their weights, [N, K, E]."""
+    blocks, V = self.num_blocks(stats), len(w_VD)
+    ids_NKE, mask_NKE = block_ids(block_NK, -(-V // blocks), V)
+    if blocks == 1:
+      o_NKE = jnp.matmul(h_ND, w_VD.T)[:, None, :]  # one product for all examples
+    else:
+      o_NKE = block_logits(h_ND, w_VD, block_NK, -(-V // blocks))
+    return ids_NKE, self.leaf_weights(stats, h_ND, o_NKE, ids_NKE, mask_NKE)
+
+
+def softmax_weights(o_NKE: jax.Array, mask_NKE: jax.Array, absolute: bool) -> jax.Array:
+  """exp(o), or exp(|o|), up to a factor for each block; 0 where masked.
+
+  >>> o, mask = jnp.array([[[0.0, 7.0]]]), jnp.array([[[True, False]]])
+  >>> softmax_weights(o, mask, absolute=False).tolist()
+  [[[1.0, 0.0]]]
+  """
+  score_NKE = jnp.where(mask_NKE, score(o_NKE, absolute), LOG_ZERO)
+  return jnp.exp(score_NKE - score_NKE.max(axis=-1, keepdims=True)) * mask_NKE
+
+
+def check_whole_leaves(size: int, m: int) -> None:
+  """A draw must hold a block.
+
+  Raises:
+    UserError: m is too small.
+  """
+  if size > m:
+    raise UserError(
+      f"sampler.whole_leaves draws blocks of {size} classes: raise head.num_samples, "
+      f"which is {m}, or lower sampler.leaf_size"
+    )
+
+
+def _whole(
+  block_NK: jax.Array, log_q_NK: jax.Array, size: int, num_classes: int, m: int
+) -> Draw:
+  """All classes of blocks as one draw; what is left of m is masked."""
+  N, K = block_NK.shape
+  ids_NKE, mask_NKE = block_ids(block_NK, size, num_classes)
+  ids_NKE = jnp.where(mask_NKE, ids_NKE, block_NK[:, :, None] * size)
+  log_expected_NK1 = log_q_NK[:, :, None] + math.log(K)
+  log_expected_NKE = jnp.broadcast_to(log_expected_NK1, ids_NKE.shape)
+  unused = m - K * size
+  fill = lambda x, mode: jnp.pad(x.reshape(N, -1), ((0, 0), (0, unused)), mode=mode)
+  return Draw(
+    fill(ids_NKE, "edge"), fill(log_expected_NKE, "edge"), fill(mask_NKE, "constant")
+  )

@@ -1,0 +1,211 @@
+"""The tree of kernel sums: exact laws through many updates, and when they are stale."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab.errors import UserError
+from largevocab.heads import Sampled
+from largevocab.labels import Counts, single_targets
+from largevocab.ops import sumtree
+from largevocab.samplers import Quadratic, QuadraticPrior, Quartic
+
+N, D, M = 4, 8, 10_000
+KEY = jax.random.key(0)
+
+
+def problem(num_classes, seed=0, dim=D):
+  rng = np.random.default_rng(seed)
+  w_VD = 0.5 * rng.normal(size=(num_classes, dim)).astype("f")
+  h_ND = rng.normal(size=(N, dim)).astype("f")
+  counts = Counts(rng.integers(0, 1000, num_classes))
+  y = single_targets(jnp.zeros(N, int))
+  return counts, jnp.asarray(w_VD), jnp.asarray(h_ND), y
+
+
+def kernel_law(sampler, counts, w_VD, h_ND, centre_D):
+  """K / sum K in float64."""
+  o_NV = np.float64(h_ND) @ (np.float64(w_VD) - np.float64(centre_D)).T + sampler.shift
+  k_NV = o_NV**4 + 1 if isinstance(sampler, Quartic) else sampler.alpha * o_NV**2 + 1
+  weight_V = np.ones(len(w_VD))
+  if sampler.power:
+    weight_V = (counts.unigram_V + sampler.smoothing) ** sampler.power
+  return weight_V * k_NV / (weight_V * k_NV).sum(-1, keepdims=True)
+
+
+def enumerated(sampler, stats, w_VD, h_ND, y, m=M):
+  ids_V = jnp.arange(len(w_VD))
+  return np.exp(np.float64(sampler.log_expected(stats, w_VD, h_ND, y, ids_V, m))) / m
+
+
+def change_rows(sampler, stats, w_VD, steps, rows, seed=1):
+  """Consecutive updates of a few random rows, some ids being padding."""
+  V = len(w_VD)
+
+  def step(carry, key):
+    stats, w_VD = carry
+    k_ids, k_rows = jax.random.split(key)
+    ids_R = jax.random.permutation(k_ids, V + 3)[:rows]
+    old_RD = w_VD.at[ids_R].get(mode="clip")
+    new_RD = 0.5 * jax.random.normal(k_rows, old_RD.shape)
+    w_VD = w_VD.at[ids_R].set(new_RD, mode="drop")
+    return (sampler.update(stats, w_VD, ids_R, old_RD, new_RD), w_VD), None
+
+  keys = jax.random.split(jax.random.key(seed), steps)
+  return jax.jit(lambda carry: jax.lax.scan(step, carry, keys)[0])((stats, w_VD))
+
+
+LAYOUTS = {
+  "one block": {},
+  "tree": {"leaf_size": 20, "dense_levels": 0},
+  "cut": {"leaf_size": 7, "dense_levels": 4},
+  "flat": {"leaf_size": 9, "dense_levels": 99},
+}
+
+
+@pytest.mark.parametrize("fields", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("num_classes", [1, 37, 64, 1000])
+@pytest.mark.parametrize("make", [Quadratic, QuadraticPrior, Quartic])
+def test_the_law_is_the_kernels_before_and_after_1000_updates(
+  make, num_classes, fields, chi_square
+):
+  sampler = make(**fields)
+  counts, w_VD, h_ND, y = problem(num_classes)
+  stats = sampler.init(counts, w_VD, M)
+  blocks, depth = sumtree.num_blocks(stats.tree), sumtree.depth(stats.tree)
+  assert blocks == 1 or num_classes % blocks or num_classes == 64
+  before = enumerated(sampler, stats, w_VD, h_ND, y)
+  law_NV = kernel_law(sampler, counts, w_VD, h_ND, stats.centre_D)
+  np.testing.assert_allclose(before, law_NV, rtol=1e-5)
+  np.testing.assert_allclose(before.sum(-1), 1, rtol=2e-6)
+
+  stats, w_VD = change_rows(sampler, stats, w_VD, steps=1000, rows=3)
+  assert (blocks, depth) == (
+    sumtree.num_blocks(stats.tree),
+    sumtree.depth(stats.tree),
+  )
+  after = enumerated(sampler, stats, w_VD, h_ND, y)
+  law_NV = kernel_law(sampler, counts, w_VD, h_ND, stats.centre_D)
+  np.testing.assert_allclose(after, law_NV, rtol=1e-5)
+
+  draw = jax.jit(sampler.sample, static_argnums=5)(stats, w_VD, KEY, h_ND, y, M)
+  for ids_M, law_V in zip(draw.ids, law_NV, strict=True):
+    if num_classes == 1:
+      assert (ids_M == 0).all()
+      continue
+    assert chi_square(ids_M, law_V) > 1e-5
+    # And the test would notice another law.
+    tilted_V = law_V * np.where(np.argsort(np.argsort(law_V)) % 2, 1.2, 0.8)
+    assert chi_square(ids_M, tilted_V / tilted_V.sum()) < 1e-5
+
+
+def test_incremental_updates_are_what_was_tested():
+  """With three rows of 1000 the sums are added to; with 50 they are built anew."""
+  sampler = Quadratic(leaf_size=20, dense_levels=0)
+  counts, w_VD, _, _ = problem(1000)
+  stats = sampler.init(counts, w_VD, M)
+  wrong = stats._replace(tree=jax.tree.map(jnp.ones_like, stats.tree))
+  few, many = jnp.arange(3), jnp.arange(50)
+  added = sampler.update(wrong, w_VD, few, w_VD[few], w_VD[few])
+  rebuilt = sampler.update(wrong, w_VD, many, w_VD[many], w_VD[many])
+  np.testing.assert_array_equal(added.tree.top_CF, 1)
+  np.testing.assert_array_equal(rebuilt.tree.top_CF, stats.tree.top_CF)
+
+
+@pytest.mark.parametrize("fields", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("make", [Quadratic, QuadraticPrior, Quartic])
+def test_the_law_is_known_when_sums_are_50_steps_old(make, fields, chi_square):
+  sampler = make(**fields)
+  counts, w_VD, h_ND, y = problem(100)
+  stats = sampler.init(counts, w_VD, M)
+  _, new_VD = change_rows(sampler, stats, w_VD, steps=50, rows=20)
+  law_NV = enumerated(sampler, stats, new_VD, h_ND, y)
+  np.testing.assert_allclose(law_NV.sum(-1), 1, rtol=2e-6)
+  draw = jax.jit(sampler.sample, static_argnums=5)(stats, new_VD, KEY, h_ND, y, M)
+  at_ids = np.take_along_axis(law_NV, np.asarray(draw.ids), -1)
+  np.testing.assert_allclose(draw.log_expected, np.log(M * at_ids), atol=1e-5)
+  for ids_M, law_V in zip(draw.ids, law_NV, strict=True):
+    assert chi_square(ids_M, law_V) > 1e-4
+  fresh_NV = kernel_law(sampler, counts, new_VD, h_ND, stats.centre_D)
+  if sumtree.num_blocks(stats.tree) > 1:  # it is another law than that of fresh sums
+    assert max(np.abs(law_NV - fresh_NV).sum(-1)) > 0.01
+    assert min(map(chi_square, draw.ids, fresh_NV)) < 1e-4
+
+
+def test_refresh_bounds_the_drift():
+  sampler = QuadraticPrior(leaf_size=7, dense_levels=2)
+  counts, w_VD, _, _ = problem(500)
+  stats, w_VD = change_rows(sampler, sampler.init(counts, w_VD, M), w_VD, 300, 2)
+  refreshed = sampler.refresh(stats, w_VD, KEY)
+  assert refreshed.tree.below_SF is not None
+  scale = jnp.abs(refreshed.tree.below_SF).max()
+  anew = sampler.init(counts, w_VD, M)
+  for a, b in zip(refreshed, anew, strict=True):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+  recentred = stats._replace(centre_D=refreshed.centre_D)
+  drifted = sampler._rebuild(recentred._replace(centre_D=stats.centre_D), w_VD)
+  error = jnp.abs(stats.tree.below_SF - drifted.tree.below_SF).max() / scale
+  assert 0 < error < 1e-5
+
+
+def test_whole_leaves_hold_every_class_of_a_block_as_often():
+  sampler = Quadratic(leaf_size=10, dense_levels=1, whole_leaves=True)
+  counts, w_VD, h_ND, y = problem(97)
+  m = 25
+  stats = sampler.init(counts, w_VD, m)
+  sample = jax.jit(sampler.sample, static_argnums=5)
+  draw = sample(stats, w_VD, KEY, h_ND, y, m)
+  size = -(-97 // sumtree.num_blocks(stats.tree))
+  ids_NKE = np.asarray(draw.ids)[:, : 3 * size].reshape(N, 3, size)
+  assert (ids_NKE // size == ids_NKE[:, :, :1] // size).all()
+  assert not np.asarray(draw.mask)[:, 3 * size :].any()
+  expected = m * enumerated(sampler, stats, w_VD, h_ND, y, m)
+  at_ids = np.take_along_axis(expected, np.asarray(draw.ids), -1)
+  np.testing.assert_allclose(np.exp(draw.log_expected), at_ids, rtol=1e-5)
+  counted = np.zeros((N, 97))
+  for key in jax.random.split(KEY, 2000):
+    draw = sample(stats, w_VD, key, h_ND, y, m)
+    for n in range(N):
+      np.add.at(counted[n], np.asarray(draw.ids[n])[np.asarray(draw.mask[n])], 1)
+  error = (counted / 2000 - expected) / np.sqrt(expected / 2000)
+  assert np.abs(error).max() < 5
+
+
+def test_whole_leaves_need_a_sample_that_holds_one():
+  counts, w_VD, _, _ = problem(97)
+  with pytest.raises(UserError, match=r"blocks of 10 classes: raise head.num_samples"):
+    Quadratic(leaf_size=10, whole_leaves=True).init(counts, w_VD, 9)
+
+
+def test_an_even_kernel_is_refused_for_an_ordinary_softmax():
+  with pytest.raises(UserError, match="least likely classes"):
+    Sampled(sampler=Quadratic())
+  Sampled(sampler=Quadratic(), absolute=True)
+  Sampled(sampler=Quadratic(absolute=False))  # asked for
+  Sampled(sampler=QuadraticPrior())  # shifted
+
+
+def test_a_plain_quadratic_under_an_ordinary_softmax_draws_the_least_likely():
+  """Why it is refused: logits of rare classes are large and negative."""
+  counts, w_VD, h_ND, y = problem(200)
+  w_VD, h_ND = w_VD.at[:, 0].add(-3), h_ND.at[:, 0].set(1)
+  p_NV = jax.nn.softmax(h_ND @ w_VD.T)
+  shares = {}
+  for sampler in (Quadratic(absolute=False), QuadraticPrior(power=0.0)):
+    q_NV = enumerated(sampler, sampler.init(counts, w_VD, M), w_VD, h_ND, y)
+    shares[type(sampler)] = (np.square(p_NV) / q_NV).sum(-1).mean()
+  assert shares[Quadratic] > 3 * shares[QuadraticPrior]
+
+
+@pytest.mark.parametrize(
+  ("fields", "message"),
+  [
+    ({"leaf": "max"}, "sampler.leaf is 'max'"),
+    ({"leaf_size": -1}, "sampler.leaf_size is -1"),
+    ({"dense_levels": -2}, "sampler.dense_levels is -2"),
+  ],
+)
+def test_bad_fields(fields, message):
+  with pytest.raises(UserError, match=message):
+    Quadratic(**fields)
