@@ -22,14 +22,14 @@ class BlockStats(NamedTuple):
   """What is known of blocks.
 
   Attributes:
-    log_weight_B: f32[B], log of the number of classes, or of the sum of their counts.
-    mean_BD: f32[B, D], mean of their rows; zeros for `mass='unigram'`.
-    variance_BD: f32[B, D], variance of each coordinate of their rows; zeros likewise.
+    weight_B: f32[B], number of classes, or sum of their counts.
+    sum_BD: f32[B, D], sum of their rows; None for `mass='unigram'`.
+    square_BD: f32[B, D], sum of the squares of their rows; None likewise.
   """
 
-  log_weight_B: jax.Array
-  mean_BD: jax.Array
-  variance_BD: jax.Array
+  weight_B: jax.Array
+  sum_BD: jax.Array | None
+  square_BD: jax.Array | None
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,6 @@ class Block(TwoStage):
     mass_B = size_B exp(<mean_B, h> + <variance_B, h^2> / 2),
 
   or by the counts of its classes ('unigram'), which takes no statistics of the rows.
-  The second stage follows the model as it is, so moments may be many steps old:
-  `update` leaves them alone, `refresh` takes them anew.
 
   Blocks of alike classes are told apart best: classes ordered by count, as the data
   sets order them, already are.
@@ -53,8 +51,8 @@ class Block(TwoStage):
     smoothing: added to every count, for 'unigram'.
 
   Not in the papers. The moments are those of a log-normal sum.
-  Cost: two products of N B D and m E D numbers read an example; `refresh` O(V D); 2 D
-    numbers of state a block.
+  Cost: two products of N B D, and m E D numbers read an example; `update` O(R D);
+    `refresh` O(V D); 2 D numbers of state a block.
   """
 
   mass: str = "gaussian"
@@ -78,28 +76,41 @@ class Block(TwoStage):
     if self.mass == "unigram":
       weight_V = count_weights(check_counts(counts, w_VD), 1.0, self.smoothing)
     weight_BE = np.pad(weight_V, (0, blocks * size - V)).reshape(blocks, size)
-    with np.errstate(divide="ignore"):
-      log_weight_B = jnp.asarray(np.log(weight_BE.sum(axis=1)), jnp.float32)
-    stats = BlockStats(log_weight_B, jnp.zeros((blocks, D)), jnp.zeros((blocks, D)))
+    weight_B = jnp.asarray(weight_BE.sum(axis=1), jnp.float32)
+    stats = BlockStats(weight_B, None, None)
     return self.refresh(stats, w_VD, jax.random.key(0))
-
-  def update(self, stats, w_VD, ids_R, old_RD, new_RD):
-    return stats
 
   def refresh(self, stats: BlockStats, w_VD: jax.Array, key: jax.Array) -> BlockStats:
     if self.mass == "unigram":
       return stats
     (V, D), blocks = w_VD.shape, self.num_blocks(stats)
     fill = blocks * -(-V // blocks) - V
-    rows_BED = jnp.pad(w_VD, ((0, fill), (0, 0))).reshape(blocks, -1, D)
-    size_B1 = jnp.exp(stats.log_weight_B)[:, None]
-    mean_BD = rows_BED.sum(axis=1) / jnp.maximum(size_B1, 1)
-    square_BD = jnp.square(rows_BED).sum(axis=1) / jnp.maximum(size_B1, 1)
-    variance_BD = jnp.maximum(square_BD - jnp.square(mean_BD), 0)
-    return stats._replace(mean_BD=mean_BD, variance_BD=variance_BD)
+    w_VD = jnp.pad(w_VD, ((0, fill), (0, 0))) if fill else w_VD
+    rows_BED = w_VD.reshape(blocks, -1, D)
+    sum_BD, square_BD = rows_BED.sum(axis=1), jnp.square(rows_BED).sum(axis=1)
+    return stats._replace(sum_BD=sum_BD, square_BD=square_BD)
+
+  def update(
+    self,
+    stats: BlockStats,
+    w_VD: jax.Array,
+    ids_R: jax.Array,
+    old_RD: jax.Array,
+    new_RD: jax.Array,
+  ) -> BlockStats:
+    check_shapes(w_VD=w_VD, ids_R=ids_R, old_RD=old_RD, new_RD=new_RD)
+    if stats.sum_BD is None or stats.square_BD is None:
+      return stats
+    blocks, V = self.num_blocks(stats), len(w_VD)
+    block_R = jnp.where(ids_R < V, ids_R // -(-V // blocks), blocks)
+    add = lambda x_BD, d_RD: x_BD.at[block_R].add(d_RD, mode="drop")
+    return stats._replace(
+      sum_BD=add(stats.sum_BD, new_RD - old_RD),
+      square_BD=add(stats.square_BD, jnp.square(new_RD) - jnp.square(old_RD)),
+    )
 
   def num_blocks(self, stats: BlockStats) -> int:
-    return len(stats.log_weight_B)
+    return len(stats.weight_B)
 
   def draw_blocks(self, stats, key, h_ND, m):
     return inverse_cdf.draw(key, self._weights(stats, h_ND), m)
@@ -112,9 +123,13 @@ class Block(TwoStage):
 
   def _weights(self, stats: BlockStats, h_ND: jax.Array) -> jax.Array:
     """Weights of the blocks, [N, B]."""
-    mean_NB = jnp.matmul(h_ND, stats.mean_BD.T)
+    if stats.sum_BD is None or stats.square_BD is None:
+      return jnp.broadcast_to(stats.weight_B, (len(h_ND), len(stats.weight_B)))
+    size_B1 = jnp.maximum(stats.weight_B, 1)[:, None]
+    mean_BD = stats.sum_BD / size_B1
+    variance_BD = jnp.maximum(stats.square_BD / size_B1 - jnp.square(mean_BD), 0)
+    mean_NB = jnp.matmul(h_ND, mean_BD.T)
     if self.absolute:
       mean_NB = jnp.logaddexp(mean_NB, -mean_NB)  # exp(|o|) is nearly 2 cosh(o)
-    half_variance_NB = jnp.matmul(jnp.square(h_ND), stats.variance_BD.T) / 2
-    log_NB = stats.log_weight_B[None] + mean_NB + half_variance_NB
-    return jnp.exp(log_NB - log_NB.max(axis=-1, keepdims=True))
+    log_NB = mean_NB + jnp.matmul(jnp.square(h_ND), variance_BD.T) / 2
+    return stats.weight_B[None] * jnp.exp(log_NB - log_NB.max(axis=-1, keepdims=True))
