@@ -3,8 +3,8 @@
 After Blanc and Rendle 2018, figures 2 to 4.
 """
 
-STEPS = 1000
-FRACTION = 0.1  # of an epoch, between evaluations
+STEPS = 600
+FRACTION = 0.065  # of an epoch, between evaluations
 STEPS_PER_EPOCH = 2323  # 929,589 tokens, 20 * 20 a step
 
 SAMPLERS = [
@@ -24,12 +24,17 @@ def sweep(add):
   add("configs/ptb.py:full", absolute, name="full absolute softmax")
   shared = {"head.num_samples": SHARED, **LENGTH}
   add("configs/ptb.py:sampled/pps", shared, name=f"pps, shared, m={SHARED}")
-  for sampler in SAMPLERS:
-    for m in NUM_SAMPLES:
-      overrides = {"head.num_samples": m, **LENGTH}
-      if sampler in SHARED_UNLESS_TOLD:
-        overrides["head.sampler.per_example"] = True
-      add(f"configs/ptb.py:sampled/{sampler}", overrides, name=f"{sampler}, m={m}")
+  for m in NUM_SAMPLES:
+    for sampler in SAMPLERS:
+      add_sampled(add, sampler, m)
+  add_sampled(add, "quadratic_prior", 32)
+
+
+def add_sampled(add, sampler, m):
+  overrides = {"head.num_samples": m, **LENGTH}
+  if sampler in SHARED_UNLESS_TOLD:
+    overrides["head.sampler.per_example"] = True
+  add(f"configs/ptb.py:sampled/{sampler}", overrides, name=f"{sampler}, m={m}")
 
 
 def metrics():
