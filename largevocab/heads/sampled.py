@@ -10,10 +10,10 @@ from largevocab.errors import UserError
 from largevocab.heads.base import HeadStep
 from largevocab.heads.softmax import SoftmaxHead
 from largevocab.labels import Targets, as_counts
-from largevocab.ops.class_chunks import product
+from largevocab.ops.pair_logits import pair_logits
 from largevocab.ops.sampled_loss import complement_loss, is_first, is_member
 from largevocab.ops.shapes import check_shapes
-from largevocab.rows import RowGrads, Table, row_grads, sq_norm
+from largevocab.rows import RowGrads, Table, sq_norm
 from largevocab.samplers.base import Draw, Sampler
 from largevocab.samplers.pps import PPS
 
@@ -31,14 +31,16 @@ class Candidates(NamedTuple):
   """Classes besides the true ones that enter the normaliser.
 
   Attributes:
-    ids: i32[S] for the whole batch or i32[N, S] per example.
-    log_expected: f32, same shape.
-    mask_NS: bool, which count for which example.
+    own_NS: i32, each example's own.
+    shared_T: i32, those of the whole batch.
+    log_expected: f32[N, S + T], own ones first.
+    mask: bool[N, S + T], which count for which example.
   """
 
-  ids: jax.Array
+  own_NS: jax.Array
+  shared_T: jax.Array
   log_expected: jax.Array
-  mask_NS: jax.Array
+  mask: jax.Array
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ class Sampled(SoftmaxHead):
 
   loss = log Z~ - o_y, with Z~ exact on the true classes (and on what the sampler asks
   to be exact) and weighted by 1 / expected occurrences on the drawn ones; see
-  `ops/sampled_loss.py`. A drawn class that is summed exactly is masked. A step reads
-  and writes the rows of the true and the drawn classes only.
+  `ops/sampled_loss.py`. A drawn class that is summed exactly is masked. A step changes
+  the rows of the true and the drawn classes only.
 
   Attributes:
     sampler: the law of the negatives.
@@ -62,6 +64,8 @@ class Sampled(SoftmaxHead):
   Source: paper 001 section 3 (complementary sum), paper 000 equations 2-3 (corrected
     logits; deviation: the positive is exact, not corrected, unless asked for).
   Cost: O((N P + M) D) with shared negatives, O(N (P + M) D) else; independent of V.
+    Where they are faster, for many negatives per example, 3 products of N V D instead:
+    `ops/pair_logits.py`.
   """
 
   sampler: Sampler = field(default_factory=PPS)
@@ -95,7 +99,7 @@ class Sampled(SoftmaxHead):
     x_ND = self.features(h_ND)
     draw = self.sampler.sample(state.stats, w_VD, key, x_ND, y, num)
     draw = jax.lax.stop_gradient(draw)
-    groups = _candidates(draw, y, w_VD.shape[0])
+    candidates = _candidates(draw, y, w_VD.shape[0])
     true_NP = (y.ids_NP < w_VD.shape[0]) & is_first(y.ids_NP)
     if self.correct_positive:
       shift_NP = self.sampler.log_expected(state.stats, w_VD, x_ND, y, y.ids_NP, num)
@@ -103,55 +107,35 @@ class Sampled(SoftmaxHead):
       shift_NP = jax.lax.stop_gradient(shift_NP)
     else:
       shift_NP = jnp.zeros_like(y.w_NP)
-    log_expected = [_spread(g.log_expected, len(h_ND)) for g in groups]
+    ids_NS = jnp.concatenate([y.ids_NP, candidates.own_NS], axis=1)
+    P = y.ids_NP.shape[1]
+    o, pull_back = pair_logits(x_ND, w_VD, ids_NS, candidates.shared_T, self.dtype)
 
-    def mean_loss(x_ND, true_NPD, rows):
-      o_NP = self._scores(x_ND, true_NPD) - shift_NP
-      o_NS = [self._scores(x_ND, r) for r in rows]
+    def mean_loss(o):
+      o = jnp.abs(o) if self.absolute else o
       return complement_loss(
-        o_NP,
+        o[:, :P] - shift_NP,
         y.w_NP / self.total_weight(y),
         true_NP,
-        jnp.concatenate(o_NS, axis=1),
-        jnp.concatenate(log_expected, axis=1),
-        jnp.concatenate([g.mask_NS for g in groups], axis=1),
+        o[:, P:],
+        candidates.log_expected,
+        candidates.mask,
       )
 
-    # Rows are gathered out here: differentiating through the gather would make a
-    # gradient of the size of the table.
-    take = lambda ids: w_VD.at[ids].get(mode="clip")
-    rows = [take(g.ids) for g in groups]
-    loss, (dx_ND, d_true_NPD, d_rows) = jax.value_and_grad(mean_loss, (0, 1, 2))(
-      x_ND, take(y.ids_NP), rows
-    )
+    loss, d = jax.value_and_grad(mean_loss)(o)
     # Rows that no weighted example counts stay untouched: an optimiser may move a row
     # also for a gradient of zero.
-    live_N1 = jnp.sum(y.w_NP, axis=1, keepdims=True) > 0
-    ids = [jnp.where(live_N1, y.ids_NP, w_VD.shape[0])]
-    for group in groups:
-      live = live_N1 & group.mask_NS
-      live = live if group.ids.ndim == 2 else jnp.any(live, axis=0)
-      ids.append(jnp.where(live, group.ids, w_VD.shape[0]))
-    ids_R = jnp.concatenate([i.ravel() for i in ids])
-    flat = lambda d: d.reshape(-1, w_VD.shape[1])
-    rows_RD = jnp.concatenate([flat(d_true_NPD), *(flat(d) for d in d_rows)])
-    grads = row_grads(ids_R, rows_RD, w_VD.shape[0])
+    counts = jnp.concatenate([y.ids_NP < w_VD.shape[0], candidates.mask], axis=1)
+    live = counts & (jnp.sum(y.w_NP, axis=1, keepdims=True) > 0)
+    dx_ND, ids_R, rows_RD = pull_back(d, live)
     dh_ND = dx_ND[:, : h_ND.shape[1]]
-    return HeadStep(loss, dh_ND, grads, sq_norm(grads.rows_RD), {})
-
-  def _scores(self, x_ND, rows):
-    """Logits (absolute ones if asked for) of shared [S, D] or own [N, S, D] rows."""
-    spec = "nd,sd->ns" if rows.ndim == 2 else "nd,nsd->ns"
-    o_NS = product(spec, x_ND, rows, self.dtype)
-    return jnp.abs(o_NS) if self.absolute else o_NS
+    return HeadStep(loss, dh_ND, RowGrads(ids_R, rows_RD), sq_norm(rows_RD), {})
 
   def update(self, state, grads: RowGrads, lr, scale):
     old_RD = state.table.w_VD.at[grads.ids_R].get(mode="clip")
     table = self.optimizer.update(state.table, grads, lr, scale)
     new_RD = table.w_VD.at[grads.ids_R].get(mode="clip")
-    stats = self.sampler.update(
-      state.stats, table.w_VD, grads.ids_R, old_RD, new_RD
-    )
+    stats = self.sampler.update(state.stats, table.w_VD, grads.ids_R, old_RD, new_RD)
     return SampledState(table, stats)
 
   def refresh(self, state, key):
@@ -159,23 +143,26 @@ class Sampled(SoftmaxHead):
     return state._replace(stats=stats)
 
 
-def _spread(x: jax.Array, num_examples: int) -> jax.Array:
-  """A row for each example, if there is one for all."""
-  return jnp.broadcast_to(x, (num_examples, x.shape[-1]))
-
-
-def _candidates(draw: Draw, y: Targets, num_classes: int) -> list[Candidates]:
+def _candidates(draw: Draw, y: Targets, num_classes: int) -> Candidates:
   """The draw and the exact set, each without what is summed exactly already."""
-  spread = lambda x: _spread(x, len(y.ids_NP))
+  N = len(y.ids_NP)
   ids_NM = jnp.atleast_2d(draw.ids)
   keep_NM = jnp.atleast_2d(draw.mask) & ~is_member(ids_NM, y.ids_NP)
-  if draw.exact_ids is None:
-    return [Candidates(draw.ids, draw.log_expected, spread(keep_NM))]
-  exact_NS = jnp.atleast_2d(draw.exact_ids)
-  keep_NM &= ~is_member(ids_NM, exact_NS)
-  keep_NS = (exact_NS < num_classes) & ~is_member(exact_NS, y.ids_NP)
-  certain = jnp.zeros(draw.exact_ids.shape, jnp.float32)
-  return [
-    Candidates(draw.ids, draw.log_expected, spread(keep_NM)),
-    Candidates(draw.exact_ids, certain, spread(keep_NS)),
-  ]
+  groups = []
+  if draw.exact_ids is not None:
+    exact_NS = jnp.atleast_2d(draw.exact_ids)
+    keep_NM &= ~is_member(ids_NM, exact_NS)
+    keep_NS = (exact_NS < num_classes) & ~is_member(exact_NS, y.ids_NP)
+    groups.append((draw.exact_ids, jnp.zeros(draw.exact_ids.shape), keep_NS))
+  groups.append((draw.ids, draw.log_expected, keep_NM))
+  groups.sort(key=lambda group: -group[0].ndim)
+  ids, log_expected, mask = zip(*groups, strict=True)
+  spread = lambda x: jnp.broadcast_to(x, (N, x.shape[-1]))
+  own = [i for i in ids if i.ndim == 2]
+  shared = [i for i in ids if i.ndim == 1]
+  return Candidates(
+    jnp.concatenate([jnp.zeros((N, 0), jnp.int32), *own], axis=1),
+    jnp.concatenate([jnp.zeros(0, jnp.int32), *shared]),
+    jnp.concatenate([spread(x) for x in log_expected], axis=1),
+    jnp.concatenate(mask, axis=1),
+  )

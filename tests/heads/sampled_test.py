@@ -155,6 +155,74 @@ def test_a_label_given_twice_is_that_label():
     np.testing.assert_allclose(a.dh_ND, b.dh_ND, atol=1e-6)
 
 
+@dataclasses.dataclass(frozen=True)
+class FirstClasses(Uniform):
+  """Draws per example, with a law of its own, from the first `V` classes of any table.
+
+  Attributes:
+    exact: what is summed exactly besides: 'none', 'shared' or 'own' classes.
+  """
+
+  exact: str = "none"
+
+  def sample(self, stats, w_VD, key, h_ND, y, m):
+    rng = np.random.default_rng(0)
+    ids_NM = jnp.asarray(rng.integers(0, V, (N, m)), jnp.int32)
+    mask_NM = jnp.asarray(rng.random((N, m)) < 0.8)
+    draw = Draw(ids_NM, self.log_expected(stats, w_VD, h_ND, y, ids_NM, m), mask_NM)
+    if self.exact == "none":
+      return draw
+    exact_S = jnp.array([3, 0, w_VD.shape[0], 8], jnp.int32)
+    own_NS = jnp.broadcast_to(exact_S, (N, 4)).at[2:, 1].set(11)
+    return draw._replace(exact_ids=exact_S if self.exact == "shared" else own_NS)
+
+  def log_expected(self, stats, w_VD, h_ND, y, ids, m):
+    return jnp.log(0.1 * (1.0 + ids))
+
+
+@pytest.mark.parametrize(
+  "head",
+  [
+    Sampled(sampler=FirstClasses(), num_samples=10),
+    Sampled(sampler=FirstClasses(), num_samples=10, absolute=True, bias=False),
+    Sampled(sampler=FirstClasses(), num_samples=10, correct_positive=True),
+    Sampled(sampler=FirstClasses(exact="shared"), num_samples=10),
+    Sampled(sampler=FirstClasses(exact="own"), num_samples=10, correct_positive=True),
+    Sampled(sampler=FirstClasses(exact="own"), num_samples=10, dtype="bfloat16"),
+  ],
+)
+def test_more_classes_that_nobody_draws_change_nothing(head):
+  """Of few classes all logits are computed, of many only the rows that are needed."""
+  h_ND, _ = batch()
+  w_NP = jnp.asarray(np.random.default_rng(2).uniform(0.1, 1, (N, 3)), jnp.float32)
+  w_NP = w_NP.at[0, 1:].set(0).at[1].set(0)
+
+  def dense_step(num_classes):
+    ids_NP = jnp.asarray(np.random.default_rng(1).integers(0, V, (N, 3)), jnp.int32)
+    ids_NP = ids_NP.at[0, 1:].set(num_classes).at[2, :2].set(5)  # padding; twice
+    y = single_targets(ids_NP[:, 0])._replace(ids_NP=ids_NP, w_NP=w_NP)
+    state = head.init(KEY, np.ones(num_classes, int), D)
+    rows_VD = jax.random.normal(KEY, (V, state.table.w_VD.shape[1]))
+    w_VD = state.table.w_VD.at[:V].set(rows_VD)
+    state = state._replace(table=state.table._replace(w_VD=w_VD))
+    out = jax.jit(head.backward)(state, h_ND, y, KEY)
+    ids_R = np.asarray(out.grads.ids_R)
+    touched = sorted(ids_R[ids_R < num_classes].tolist())
+    dw_VD = jnp.zeros_like(w_VD).at[ids_R].add(out.grads.rows_RD, mode="drop")
+    return out, touched, dw_VD[:V]
+
+  (few, few_touched, few_dw_VD), (many, many_touched, many_dw_VD) = map(
+    dense_step, (V, 100 * V)
+  )
+  assert len(few.grads.ids_R) == V < len(many.grads.ids_R) < 100 * V
+  tol = {"atol": 2e-3} if head.dtype == "bfloat16" else {"rtol": 1e-4, "atol": 1e-6}
+  np.testing.assert_allclose(few.loss, many.loss, rtol=1e-5)
+  np.testing.assert_allclose(few.dh_ND, many.dh_ND, **tol)
+  np.testing.assert_allclose(few_dw_VD, many_dw_VD, **tol)
+  np.testing.assert_allclose(few.sq_norm, many.sq_norm, rtol=1e-2)
+  assert few_touched == many_touched
+
+
 def test_a_sampler_of_another_model_is_refused():
   with pytest.raises(UserError, match=r"head\.absolute"):
     Sampled(absolute=True, sampler=Softmax())
@@ -189,38 +257,46 @@ def test_a_step_neither_makes_nor_copies_anything_of_the_tables_size():
 
 
 SHARDED = """
+import functools
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from largevocab.errors import UserError
 from largevocab.heads import Sampled
 from largevocab.labels import single_targets
 from largevocab.rows import Adagrad
+from largevocab.samplers import Uniform
 
 N, V, D = 8, 64, 7
 mesh = jax.make_mesh((4,), ("vocab",), axis_types=(AxisType.Auto,))
 by_class = lambda x: NamedSharding(mesh, PartitionSpec("vocab")
                                    if x.ndim and x.shape[0] == V else PartitionSpec())
-head = Sampled(num_samples=16, optimizer=Adagrad())
+heads = [
+  Sampled(num_samples=16, optimizer=Adagrad()),
+  # Per example: by rows, and by products.
+  Sampled(num_samples=4, sampler=Uniform(per_example=True), optimizer=Adagrad()),
+  Sampled(num_samples=16, sampler=Uniform(per_example=True), optimizer=Adagrad()),
+]
 rng = np.random.default_rng(0)
 
-@jax.jit
-def step(state, h_ND, y, key):
+@functools.partial(jax.jit, static_argnums=0)
+def step(head, state, h_ND, y, key):
   out = head.backward(state, h_ND, y, key)
   return head.update(state, out.grads, 0.5, 1.0), out.loss
 
-alone = head.init(jax.random.key(0), np.arange(V, 0, -1), D)
-spread = jax.device_put(alone, jax.tree.map(by_class, alone))
-assert len(spread.table.w_VD.addressable_shards) == 4
-for i in range(3):
-  h_ND = jnp.asarray(rng.standard_normal((N, D)), jnp.float32)
-  y = single_targets(rng.integers(0, V, N))
-  alone, a = step(alone, h_ND, y, jax.random.key(i))
-  spread, b = step(spread, h_ND, y, jax.random.key(i))
-  np.testing.assert_allclose(a, b, rtol=1e-5)
-  np.testing.assert_allclose(alone.table.w_VD, spread.table.w_VD, atol=1e-5)
-assert spread.table.w_VD.sharding.is_equivalent_to(by_class(alone.table.w_VD), 2)
-np.testing.assert_allclose(head.evaluate(alone, h_ND, y)["nll"],
-                           head.evaluate(spread, h_ND, y)["nll"], rtol=1e-4)
+for head in heads:
+  alone = head.init(jax.random.key(0), np.arange(V, 0, -1), D)
+  spread = jax.device_put(alone, jax.tree.map(by_class, alone))
+  assert len(spread.table.w_VD.addressable_shards) == 4
+  for i in range(3):
+    h_ND = jnp.asarray(rng.standard_normal((N, D)), jnp.float32)
+    y = single_targets(rng.integers(0, V, N))
+    alone, a = step(head, alone, h_ND, y, jax.random.key(i))
+    spread, b = step(head, spread, h_ND, y, jax.random.key(i))
+    np.testing.assert_allclose(a, b, rtol=1e-5)
+    np.testing.assert_allclose(alone.table.w_VD, spread.table.w_VD, atol=1e-5)
+  assert spread.table.w_VD.sharding.is_equivalent_to(by_class(alone.table.w_VD), 2)
+  np.testing.assert_allclose(head.evaluate(alone, h_ND, y)["nll"],
+                             head.evaluate(spread, h_ND, y)["nll"], rtol=1e-4)
 """
 
 

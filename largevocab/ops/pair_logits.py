@@ -1,0 +1,118 @@
+"""Logits of (example, class) pairs, and their pull-back, by rows or by products."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.ops.class_chunks import product
+from largevocab.ops.merge import merge_rows
+from largevocab.ops.shapes import check_shapes
+
+# On a CPU core, to gather the row of one pair and to merge its gradient takes about as
+# long as to pass over 50 rows of the table in the three products.
+_ROWS_A_PAIR = 64
+_MAX_LOGITS_BYTES = 256 * 2**20
+
+# From d loss / d logits and which of the pairs count to d x_ND, ids_R and rows_RD.
+PullBack = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array]]
+
+
+def pair_logits(
+  x_ND: jax.Array, w_VD: jax.Array, ids_NS: jax.Array, shared_T: jax.Array, dtype
+) -> tuple[jax.Array, PullBack]:
+  """o_ns = <x_n, w_c> with c = ids_ns, and for every n also with c = shared_t.
+
+  `pull_back(d, live)` takes the gradient of a loss with respect to the logits back to
+  x_ND and to the rows of the table, each once. Rows of which no pair is live are
+  padding: they are not touched at all.
+
+    dx_n = sum over live s of d_ns w_c,  dw_c = sum over live n, s with ids_ns = c of
+    d_ns x_n, and likewise for the shared classes
+
+  Args:
+    x_ND: float[N, D], features of the examples.
+    w_VD: float[V, D], class table.
+    ids_NS: i32[N, S], classes of each example; may repeat; padded with V.
+    shared_T: i32[T], classes of all examples; may repeat; padded with V. T may be 0.
+    dtype: of the operands of the products; sums are at least float32.
+
+  Returns:
+    o f32[N, S + T], those of `ids_NS` first, undefined (but finite) on padding; and
+    `pull_back`: d f32[N, S + T] and live bool[N, S + T] to dx f32[N, D], ids i32[R],
+    distinct, padded with ids >= V, and rows f32[R, D], zeros on padding.
+
+  Cost: by rows O(N (S + T) D), independent of V, and R = N S + T. By products, which is
+    the way taken where it is faster: 3 products of N V D, twice [N, V], and R = V. It
+    is faster for many classes of each example's own, and [N, V] takes at most 256 MiB.
+
+  >>> x_ND, w_VD = jnp.array([[1.0], [2.0]]), jnp.array([[1.0], [3.0], [5.0]])
+  >>> ids_NS, shared_T = jnp.array([[0, 0], [0, 3]]), jnp.array([2])
+  >>> o, pull_back = pair_logits(x_ND, w_VD, ids_NS, shared_T, "float32")
+  >>> live = jnp.array([[True, True, False], [True, False, False]])
+  >>> o[live].tolist()
+  [1.0, 1.0, 2.0]
+  >>> dx_ND, ids_R, rows_RD = pull_back(jnp.ones((2, 3)), live)
+  >>> dx_ND[:, 0].tolist()
+  [2.0, 1.0]
+  >>> [(int(i), float(r)) for i, r in zip(ids_R, rows_RD[:, 0]) if i < 3]
+  [(0, 4.0)]
+  """
+  check_shapes(x_ND=x_ND, w_VD=w_VD, ids_NS=ids_NS, shared_T=shared_T)
+  N, S = ids_NS.shape
+  way = by_products if products_are_faster(N, S, len(w_VD)) else by_rows
+  return way(x_ND, w_VD, ids_NS, shared_T, dtype)
+
+
+def products_are_faster(N: int, S: int, V: int) -> bool:
+  """Whether to compute all logits of N examples for S classes of each one's own.
+
+  >>> products_are_faster(400, 81, 10_000), products_are_faster(400, 321, 10_000)
+  (False, True)
+  """
+  return min(N, _ROWS_A_PAIR) * S >= V and 4 * N * V <= _MAX_LOGITS_BYTES
+
+
+def by_rows(x_ND, w_VD, ids_NS, shared_T, dtype):
+  """`pair_logits` from the rows of the pairs, gathered."""
+  V, D = w_VD.shape
+  S = ids_NS.shape[1]
+  own_NSD = w_VD.at[ids_NS].get(mode="clip")
+  shared_TD = w_VD.at[shared_T].get(mode="clip")
+  o_NS = product("nd,nsd->ns", x_ND, own_NSD, dtype)
+  o_NT = product("nd,td->nt", x_ND, shared_TD, dtype)
+
+  def pull_back(d, live):
+    d = jnp.where(live, d, 0)
+    d_NS, d_NT = d[:, :S], d[:, S:]
+    dx_ND = product("ns,nsd->nd", d_NS, own_NSD, dtype)
+    dx_ND += product("nt,td->nd", d_NT, shared_TD, dtype)
+    rows_NSD = product("ns,nd->nsd", d_NS, x_ND, dtype)
+    rows_TD = product("nt,nd->td", d_NT, x_ND, dtype)
+    own_NS = jnp.where(live[:, :S], ids_NS, V)
+    live_T = jnp.any(live[:, S:], axis=0)
+    ids_R = jnp.concatenate([own_NS.ravel(), jnp.where(live_T, shared_T, V)])
+    rows_RD = jnp.concatenate([rows_NSD.reshape(-1, D), rows_TD])
+    return dx_ND, *merge_rows(ids_R, rows_RD, V)
+
+  return jnp.concatenate([o_NS, o_NT], axis=1), pull_back
+
+
+def by_products(x_ND, w_VD, ids_NS, shared_T, dtype):
+  """`pair_logits` from the logits of all classes, of which the pairs are picked."""
+  N, V = len(x_ND), len(w_VD)
+  shared_NT = jnp.broadcast_to(shared_T, (N, len(shared_T)))
+  ids = jnp.concatenate([ids_NS, shared_NT], axis=1)
+  o_NV = product("nd,vd->nv", x_ND, w_VD, dtype)
+
+  def pull_back(d, live):
+    live_ids = jnp.where(live, ids, V)
+    n_N1 = jnp.arange(N, dtype=ids.dtype)[:, None]
+    d_NV = jnp.zeros_like(o_NV).at[n_N1, live_ids].add(d, mode="drop")
+    dx_ND = product("nv,vd->nd", d_NV, w_VD, dtype)
+    rows_VD = product("nv,nd->vd", d_NV, x_ND, dtype)
+    touched_V = jnp.zeros(V, bool).at[live_ids.ravel()].set(True, mode="drop")
+    at_V = jnp.arange(V, dtype=ids.dtype)
+    return dx_ND, jnp.where(touched_V, at_V, V + at_V), rows_VD
+
+  return jnp.take_along_axis(o_NV, ids, axis=1, mode="clip"), pull_back
