@@ -13,6 +13,8 @@ from largevocab.labels import Counts
 from largevocab.ops import inverse_cdf, sumtree, symmetric_power
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.sumtree import SumTree
+from largevocab.samplers import sketch
+from largevocab.samplers.sketch import Sketch
 from largevocab.samplers.static import check_counts, count_weights
 from largevocab.samplers.tree_plan import choose_layout
 from largevocab.samplers.two_stage import TwoStage, check_whole_leaves, softmax_weights
@@ -30,11 +32,13 @@ class KernelStats(NamedTuple):
     tree: of each node the sums of the features and, last, of the class weights.
     weight_V: f32[V], class weights, at most 1.
     centre_D: f32[D], what rows are taken relative to.
+    sketch: few coordinates in place of all, or None.
   """
 
   tree: SumTree
   weight_V: jax.Array
   centre_D: jax.Array
+  sketch: Sketch | None
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,9 @@ class KernelTree(TwoStage):
     smoothing: added to every count.
     centred: take rows relative to their weighted mean, as of the last refresh.
     leaf: how a class in its block is drawn: 'kernel', or 'softmax', by exp(o).
+    rank: coordinates of a sketch (`samplers/sketch.py`), by which blocks are drawn in
+      place of all D; as of the last refresh. 0: none.
+    incremental: keep the sums up to date at every update. If not, `refresh` alone does.
     dense_levels: levels of the binary tree over the blocks that are one product for the
       whole batch; those below are descended draw by draw. 0 is the tree of the paper;
       -1: by predicted time (`tree_plan`).
@@ -70,14 +77,19 @@ class KernelTree(TwoStage):
   smoothing: float = 1.0
   centred: bool = False
   leaf: str = "kernel"
+  rank: int = 0
+  incremental: bool = True
   dense_levels: int = -1
 
   def __post_init__(self):
     super().__post_init__()
     if self.leaf not in ("kernel", "softmax"):
       raise UserError(f"sampler.leaf is {self.leaf!r}; use 'kernel' or 'softmax'")
-    if self.dense_levels < -1:
-      raise UserError(f"sampler.dense_levels is {self.dense_levels}; use -1 or more")
+    if self.dense_levels < -1 or self.rank < 0:
+      raise UserError(
+        f"sampler.dense_levels is {self.dense_levels} and sampler.rank {self.rank}: "
+        "the one must be at least -1, the other 0"
+      )
 
   @abc.abstractmethod
   def kernel(self, o: jax.Array) -> jax.Array:
@@ -85,7 +97,7 @@ class KernelTree(TwoStage):
 
   @abc.abstractmethod
   def degree(self, dim: int) -> int:
-    """p, the power that is summed for rows of this width: even."""
+    """p, the power that is summed for this many coordinates: even."""
 
   @abc.abstractmethod
   def mass(self, power_sum: jax.Array, weight: jax.Array, degree: int) -> jax.Array:
@@ -103,7 +115,9 @@ class KernelTree(TwoStage):
     if self.power:
       count_V = check_counts(counts, w_VD)
       weight_V = count_weights(count_V, self.power, self.smoothing)
-    width = symmetric_power.num_features(D + bool(self.shift), self.degree(D)) + 1
+    coordinates = min(self.rank, D) or D
+    degree = self.degree(coordinates)
+    width = symmetric_power.num_features(coordinates + bool(self.shift), degree) + 1
     leaf_size = self.leaf_size
     if self.whole_leaves and not leaf_size:
       leaf_size = min(max(D // 2, 1), m)
@@ -111,13 +125,19 @@ class KernelTree(TwoStage):
     if self.whole_leaves:
       check_whole_leaves(layout.size(V), m)
     tree = sumtree.build(jnp.zeros((layout.num_blocks, width)), layout.num_top)
-    stats = KernelStats(tree, jnp.asarray(weight_V, jnp.float32), jnp.zeros(D))
+    drawing = sketch.init(D, coordinates) if self.rank else None
+    weight_V = jnp.asarray(weight_V, jnp.float32)
+    stats = KernelStats(tree, weight_V, jnp.zeros(D), drawing)
     return self.refresh(stats, w_VD, jax.random.key(0))
 
   def refresh(self, stats: KernelStats, w_VD: jax.Array, key: jax.Array) -> KernelStats:
     if self.centred:
       mean_D = jnp.matmul(stats.weight_V, w_VD) / stats.weight_V.sum()
       stats = stats._replace(centre_D=mean_D)
+    if stats.sketch is not None:
+      rows_VD = w_VD - stats.centre_D[None]
+      moment_DD = jnp.matmul((stats.weight_V[:, None] * rows_VD).T, rows_VD)
+      stats = stats._replace(sketch=sketch.fit(stats.sketch, moment_DD))
     return self._rebuild(stats, w_VD)
 
   def update(
@@ -130,13 +150,14 @@ class KernelTree(TwoStage):
   ) -> KernelStats:
     check_shapes(w_VD=w_VD, ids_R=ids_R, old_RD=old_RD, new_RD=new_RD)
     blocks, V = self.num_blocks(stats), len(w_VD)
-    if blocks == 1:
+    if stats.sketch is not None:
+      stats = stats._replace(sketch=sketch.observe(stats.sketch, new_RD - old_RD))
+    if blocks == 1 or not self.incremental:
       return stats
     if len(ids_R) * (1 + sumtree.depth(stats.tree)) > _REBUILD_AT * V:
       return self._rebuild(stats, w_VD)
-    degree = self.degree(w_VD.shape[1])
     features = lambda rows_RD: symmetric_power.features(
-      self._relative(stats, rows_RD), degree
+      self._coordinates(stats, rows_RD), self._degree(stats)
     )
     weight_R1 = stats.weight_V.at[ids_R].get(mode="fill", fill_value=0)[:, None]
     delta_RF = weight_R1 * (features(new_RD) - features(old_RD))
@@ -150,24 +171,23 @@ class KernelTree(TwoStage):
   def draw_blocks(self, stats, key, h_ND, m):
     k_top, k_way = jax.random.split(key)
     tree = stats.tree
-    node_NM, log_top_NM = inverse_cdf.draw(k_top, self._top(tree, h_ND), m)
+    node_NM, log_top_NM = inverse_cdf.draw(k_top, self._top(stats, h_ND), m)
     if not sumtree.depth(tree):
       return node_NM, log_top_NM
     shape = (len(h_ND), sumtree.depth(tree), m)
     u_NKM = (jax.random.bits(k_way, shape, jnp.uint32) >> 8).astype(jnp.int32)
-
     descend = lambda mass, node_M, u_KM: sumtree.descend(tree, mass, node_M, u_KM)
-    block_NM, log_way_NM = self._by_example(descend, tree, h_ND, node_NM, u_NKM)
+    block_NM, log_way_NM = self._by_example(descend, stats, h_ND, node_NM, u_NKM)
     return block_NM, log_top_NM + log_way_NM
 
   def log_blocks(self, stats, h_ND, block_NM):
     tree = stats.tree
     node_NM = block_NM >> sumtree.depth(tree)
-    log_top_NM = inverse_cdf.log_law(self._top(tree, h_ND), node_NM)
+    log_top_NM = inverse_cdf.log_law(self._top(stats, h_ND), node_NM)
     if not sumtree.depth(tree):
       return log_top_NM
     path = lambda mass, block_M: sumtree.log_path(tree, mass, block_M)
-    return log_top_NM + self._by_example(path, tree, h_ND, block_NM)
+    return log_top_NM + self._by_example(path, stats, h_ND, block_NM)
 
   def leaf_weights(self, stats, h_ND, o_NKE, ids_NKE, mask_NKE):
     if self.leaf == "softmax":
@@ -176,57 +196,64 @@ class KernelTree(TwoStage):
     weight_NKE = self.kernel(o_NKE + offset_N[:, None, None]) * stats.weight_V[ids_NKE]
     return jnp.where(mask_NKE, weight_NKE, 0)
 
-  def _relative(self, stats: KernelStats, rows_RD: jax.Array) -> jax.Array:
-    """Rows relative to the centre, with a 1 that the query's shift meets."""
-    rows_RD = rows_RD - stats.centre_D[None]
-    widths = ((0, 0), (0, bool(self.shift)))
-    return jnp.pad(rows_RD, widths, constant_values=1)
+  def _degree(self, stats: KernelStats) -> int:
+    dim = len(stats.centre_D) if stats.sketch is None else stats.sketch.row_DR.shape[1]
+    return self.degree(dim)
 
-  def _query(self, h_ND: jax.Array) -> jax.Array:
+  def _coordinates(self, stats: KernelStats, rows_RD: jax.Array) -> jax.Array:
+    """Rows as blocks see them: centred, sketched, with a 1 that meets the shift."""
+    rows = rows_RD - stats.centre_D[None]
+    if stats.sketch is not None:
+      rows = jnp.matmul(rows, stats.sketch.row_DR)
+    return jnp.pad(rows, ((0, 0), (0, bool(self.shift))), constant_values=1)
+
+  def _query(self, stats: KernelStats, h_ND: jax.Array) -> jax.Array:
     """phi(h) with a 0 for the weights, f32[N, F]: times a node's sums, sum c o^p."""
-    degree = self.degree(h_ND.shape[1])
-    if self.shift:
-      h_ND = jnp.pad(h_ND, ((0, 0), (0, 1)), constant_values=self.shift)
-    return jnp.pad(symmetric_power.query(h_ND, degree), ((0, 0), (0, 1)))
+    if stats.sketch is not None:
+      h_ND = jnp.matmul(h_ND, stats.sketch.query_DR)
+    widths = ((0, 0), (0, bool(self.shift)))
+    query_ND = jnp.pad(h_ND, widths, constant_values=self.shift)
+    query_NF = symmetric_power.query(query_ND, self._degree(stats))
+    return jnp.pad(query_NF, ((0, 0), (0, 1)))
 
-  def _top(self, tree: SumTree, h_ND: jax.Array) -> jax.Array:
+  def _top(self, stats: KernelStats, h_ND: jax.Array) -> jax.Array:
     """Masses of the top nodes, [N, C]."""
-    return self._mass(tree.top_CF, self._query(h_ND).T, h_ND.shape[1]).T
+    return self._mass(stats, stats.tree.top_CF, self._query(stats, h_ND).T).T
 
-  def _mass(self, sums: jax.Array, query: jax.Array, dim: int) -> jax.Array:
+  def _mass(self, stats: KernelStats, sums: jax.Array, query: jax.Array) -> jax.Array:
     """Masses of nodes [..., F], for a query [F] or for queries [F, N]."""
     dot = jnp.matmul(sums, query, precision=jax.lax.Precision.HIGHEST)
     weight = sums[..., -1].reshape(sums.shape[:-1] + (1,) * (query.ndim - 1))
-    return self.mass(jnp.maximum(dot, 0), weight, self.degree(dim))
+    return self.mass(jnp.maximum(dot, 0), weight, self._degree(stats))
 
-  def _by_example(self, function, tree: SumTree, h_ND: jax.Array, *args):
+  def _by_example(self, function, stats: KernelStats, h_ND: jax.Array, *args):
     """`function` of the masses of nodes and of `args`, for each example; so many at
     once as read _PAIR_NUMBERS numbers."""
 
     def call(example):
       query_F, *args = example
-      return function(lambda sums: self._mass(sums, query_F, h_ND.shape[1]), *args)
+      return function(lambda sums: self._mass(stats, sums, query_F), *args)
 
-    read = 2 * tree.top_CF.shape[1] * args[0].shape[-1]
+    read = 2 * stats.tree.top_CF.shape[1] * args[0].shape[-1]
     at_once = max(_PAIR_NUMBERS // read, 1)
-    return jax.lax.map(call, (self._query(h_ND), *args), batch_size=at_once)
+    return jax.lax.map(call, (self._query(stats, h_ND), *args), batch_size=at_once)
 
   def _rebuild(self, stats: KernelStats, w_VD: jax.Array) -> KernelStats:
     """All sums anew, some blocks at a time."""
     (V, D), blocks = w_VD.shape, self.num_blocks(stats)
-    size, degree = -(-V // blocks), self.degree(D)
+    size, degree = -(-V // blocks), self._degree(stats)
     fill = blocks * size - V
     w_VD = jnp.pad(w_VD, ((0, fill), (0, 0))) if fill else w_VD
     weight_BE = jnp.pad(stats.weight_V, (0, fill)).reshape(blocks, size)
 
     def sums(block):
       rows_ED, weight_E = block
-      v_1ED, weight_1E = self._relative(stats, rows_ED)[None], weight_E[None]
+      v_1ED, weight_1E = self._coordinates(stats, rows_ED)[None], weight_E[None]
       moments_F = symmetric_power.moments(v_1ED, weight_1E, degree)[0]
       return jnp.append(moments_F, weight_E.sum())
 
-    half = symmetric_power.num_features(D + bool(self.shift), degree // 2)
-    at_once = max(_BLOCK_NUMBERS // (half * max(half, size)), 1)
+    products = stats.tree.top_CF.shape[1] * degree  # about those of halves of features
+    at_once = max(_BLOCK_NUMBERS // (2 * max(products, size * D)), 1)
     leaves = (w_VD.reshape(blocks, size, D), weight_BE)
     block_BF = jax.lax.map(sums, leaves, batch_size=min(at_once, blocks))
     return stats._replace(tree=sumtree.build(block_BF, len(stats.tree.top_CF)))

@@ -154,6 +154,7 @@ CASES = {
   "quartic": (Quartic(), kernel_law),
   "quartic, tree": (Quartic(leaf_size=4, dense_levels=1), kernel_law),
   "quadratic_prior": (QuadraticPrior(), kernel_law),
+  "quadratic, all coordinates": (Quadratic(leaf_size=4, rank=D), kernel_law),
   "quadratic_prior, cut": (QuadraticPrior(leaf_size=5, dense_levels=1), kernel_law),
   "block": (Block(leaf_size=6), block_law),
   "block, absolute": (Block(leaf_size=6, absolute=True), block_law),

@@ -113,7 +113,14 @@ def test_incremental_updates_are_what_was_tested():
   np.testing.assert_array_equal(rebuilt.tree.top_CF, stats.tree.top_CF)
 
 
-@pytest.mark.parametrize("fields", LAYOUTS.values(), ids=LAYOUTS)
+STALE = {
+  **LAYOUTS,
+  "sketch": {"leaf_size": 7, "dense_levels": 2, "rank": 2},
+  "softmax in a block": {"leaf_size": 7, "dense_levels": 2, "leaf": "softmax"},
+}
+
+
+@pytest.mark.parametrize("fields", STALE.values(), ids=STALE)
 @pytest.mark.parametrize("make", [Quadratic, QuadraticPrior, Quartic])
 def test_the_law_is_known_when_sums_are_50_steps_old(make, fields, chi_square):
   sampler = make(**fields)
@@ -128,9 +135,20 @@ def test_the_law_is_known_when_sums_are_50_steps_old(make, fields, chi_square):
   for ids_M, law_V in zip(draw.ids, law_NV, strict=True):
     assert chi_square(ids_M, law_V) > 1e-4
   fresh_NV = kernel_law(sampler, counts, new_VD, h_ND, stats.centre_D)
-  if sumtree.num_blocks(stats.tree) > 1:  # it is another law than that of fresh sums
+  if sumtree.num_blocks(stats.tree) > 1:  # it is another law than the kernel's
     assert max(np.abs(law_NV - fresh_NV).sum(-1)) > 0.01
     assert min(map(chi_square, draw.ids, fresh_NV)) < 1e-4
+
+
+def test_sums_may_be_left_to_refresh():
+  sampler = Quadratic(leaf_size=20, dense_levels=0, incremental=False)
+  counts, w_VD, _, _ = problem(1000)
+  stats = sampler.init(counts, w_VD, M)
+  for rows in (3, 50):
+    changed, new_VD = change_rows(sampler, stats, w_VD, steps=2, rows=rows)
+    jax.tree.map(np.testing.assert_array_equal, changed, stats)
+    refreshed = sampler.refresh(changed, new_VD, KEY)
+    assert (refreshed.tree.top_CF != stats.tree.top_CF).any()
 
 
 def test_refresh_bounds_the_drift():

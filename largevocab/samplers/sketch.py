@@ -1,0 +1,70 @@
+"""Few coordinates that keep most of <w, h>: principal components, whitened by h.
+
+Of all products of rank R, <P^T h, Q^T w> with P = H^-1/2 U, Q = H^1/2 U is closest to
+<w, h> in mean square, where H is the second moment of activations and U are the first R
+eigenvectors of H^1/2 W H^1/2, W being the second moment of the class rows.
+
+A sampler does not see the activations of many steps, but it sees how rows change: each
+change is a sum of activations. So the second moment of changes stands for H.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+DECAY = 0.99  # of the moment of changes, an update
+OBSERVED = 1024  # changed rows of an update that are looked at
+FLOOR = 1e-3  # added to H, relative to its mean eigenvalue
+
+
+class Sketch(NamedTuple):
+  """Attributes:
+  query_DR: f32[D, R], P.
+  row_DR: f32[D, R], Q.
+  change_DD: f32[D, D], decaying sum of squares of changes of rows.
+  """
+
+  query_DR: jax.Array
+  row_DR: jax.Array
+  change_DD: jax.Array
+
+
+def init(dim: int, rank: int) -> Sketch:
+  """A sketch of the first coordinates.
+
+  >>> init(3, 1).row_DR.tolist()
+  [[1.0], [0.0], [0.0]]
+  """
+  first_DR = jnp.eye(dim, rank)
+  return Sketch(first_DR, jnp.copy(first_DR), jnp.zeros((dim, dim)))
+
+
+def observe(sketch: Sketch, change_RD: jax.Array) -> Sketch:
+  """Takes note of how rows changed. Cost: at most 1024 D^2 products."""
+  some_RD = change_RD[:OBSERVED]
+  change_DD = DECAY * sketch.change_DD + jnp.matmul(some_RD.T, some_RD)
+  return sketch._replace(change_DD=change_DD)
+
+
+def fit(sketch: Sketch, moment_DD: jax.Array) -> Sketch:
+  """The best sketch for rows with this second moment f32[D, D]. Cost: O(D^3).
+
+  >>> rows_VD = jnp.array([[3.0, 0.0], [0.0, 1.0]])
+  >>> jnp.abs(fit(init(2, 1), rows_VD.T @ rows_VD).row_DR).round(3).tolist()
+  [[1.0], [0.0]]
+  """
+  dim, rank = sketch.row_DR.shape
+  mean = jnp.trace(sketch.change_DD) / dim
+  h_DD = jnp.where(mean > 0, sketch.change_DD / jnp.where(mean > 0, mean, 1), 0)
+  h_DD = jnp.where(mean > 0, h_DD, jnp.eye(dim)) + FLOOR * jnp.eye(dim)
+  value_D, vector_DD = jnp.linalg.eigh(h_DD)
+  root_D = jnp.sqrt(jnp.maximum(value_D, FLOOR / 2))
+  highest = jax.lax.Precision.HIGHEST
+  dot = lambda *factors: jnp.linalg.multi_dot(factors, precision=highest)
+  root_DD = dot(vector_DD * root_D[None], vector_DD.T)
+  inverse_DD = dot(vector_DD / root_D[None], vector_DD.T)
+  best_DR = jnp.linalg.eigh(dot(root_DD, moment_DD, root_DD))[1][:, ::-1][:, :rank]
+  return sketch._replace(
+    query_DR=dot(inverse_DD, best_DR), row_DR=dot(root_DD, best_DR)
+  )
