@@ -10,10 +10,17 @@ import pytest
 from largevocab.heads import HEADS, Full, Sampled
 from largevocab.labels import Counts, Targets, single_targets
 from largevocab.rows import Adagrad, Adam, RowGrads
-from largevocab.samplers import SAMPLERS
+from largevocab.samplers import SAMPLERS, Block, Quadratic, QuadraticPrior, Softmax
+from largevocab.samplers.two_stage import TwoStage
 
 N, V, D, M = 6, 13, 5, 8
 KEY = jax.random.key(3)
+
+
+def sampled(sampler):
+  """A head of the logits that the sampler is made for."""
+  absolute = getattr(sampler, "absolute", False)
+  return Sampled(num_samples=M, sampler=sampler, absolute=absolute)
 
 
 CASES = {
@@ -30,7 +37,12 @@ CASES = {
   "sampled, unigram, per example": Sampled(
     num_samples=M, sampler=SAMPLERS["unigram"](per_example=True)
   ),
-  **{f"sampled, {s}": Sampled(num_samples=M, sampler=SAMPLERS[s]()) for s in SAMPLERS},
+  **{f"sampled, {s}": sampled(SAMPLERS[s]()) for s in SAMPLERS},
+  "sampled, quadratic, tree": sampled(Quadratic(leaf_size=2, dense_levels=1)),
+  "sampled, quadratic_prior, tree": sampled(
+    QuadraticPrior(leaf_size=2, dense_levels=0)
+  ),
+  "sampled, block, several": sampled(Block(leaf_size=4)),
 }
 
 
@@ -144,8 +156,15 @@ def test_gradients_are_those_of_the_loss(head, labels):
   assert np.isfinite(out.loss)
 
 
-# The draw of the softmax sampler moves with h.
-@pytest.mark.parametrize("name", sorted(set(CASES) - {"sampled, softmax"}))
+# A draw that depends on h moves with it.
+MOVING = {
+  name
+  for name, head in CASES.items()
+  if isinstance(getattr(head, "sampler", None), (Softmax, TwoStage))
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(CASES) - MOVING))
 def test_gradient_is_a_finite_difference(name):
   """Independent of autodiff: the loss along a direction of h, draw held fixed."""
   head = CASES[name]
