@@ -94,6 +94,30 @@ def test_unknown_head_is_named(path, message):
     c.head(path)
 
 
+SAMPLERS = c.REGISTRIES["sampler"]
+ABSOLUTE = [name for name in SAMPLERS if c.head(f"sampled/{name}").absolute]
+
+
+def test_a_sampler_of_absolute_logits_makes_the_head_absolute():
+  assert ABSOLUTE == ["quadratic", "quartic"]
+  exp = c.build(tiny(head=c.head("sampled/quadratic")))
+  assert exp.head.absolute
+  assert exp.head.sampler.absolute
+  assert not c.head("sampled/block").absolute
+
+
+@pytest.mark.parametrize("sampler", ABSOLUTE)
+@pytest.mark.parametrize("key", ["head.absolute", "head.sampler.absolute"])
+def test_absolute_is_set_for_both_or_none(sampler, key):
+  flags = ["--config.head.absolute=false", "--config.head.sampler.absolute=false"]
+  settings = tiny(head=c.head(f"sampled/{sampler}"))
+  command_line.override(settings, ["main", f"--config.{key}=false"], known=[])
+  with pytest.raises(UserError, match=r"head\.absolute is .* least likely classes"):
+    c.build(settings)
+  command_line.override(settings, ["main", *flags], known=[])
+  assert not c.build(settings).head.absolute
+
+
 def test_learning_rate_halves_after_the_fourth_epoch():
   """Zaremba et al. 2014, the small network: 4 epochs at 1, then halved each epoch."""
   settings = c.Training(epochs=13, lr=1.0, hold_epochs=4, decay=0.5)

@@ -5,6 +5,8 @@ block still fits into the table, so that all slices have the same shape without 
 of the table; what it thereby has of its neighbour is masked.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -47,19 +49,37 @@ def block_logits(
   >>> block_logits(jnp.ones((1, 1)), w_VD, jnp.array([[1]]), 2).tolist()
   [[[2.0, 3.0]]]
   """
-  first_NK = jnp.minimum(block_NK * size, w_VD.shape[0] - size)
-  rows = lambda first: lax.dynamic_slice_in_dim(w_VD, first, size)
-  dot = lambda rows, x_D: jnp.matmul(rows, x_D, precision=lax.Precision.HIGHEST)
+  return lax.platform_dependent(
+    x_ND,
+    w_VD,
+    block_NK,
+    cpu=partial(logits_by_pair, size=size),
+    default=partial(logits_by_example, size=size),
+  )
 
-  def by_pair(x_ND, first_NK):
-    one = lambda pair: dot(rows(pair[1]), x_ND[pair[0]])
-    n, k = first_NK.shape
-    example_P = jnp.repeat(jnp.arange(n), k)
-    return lax.map(one, (example_P, first_NK.ravel())).reshape(n, k, size)
 
-  def by_example(x_ND, first_NK):
-    one = lambda pair: dot(jax.vmap(rows)(pair[1]), pair[0])
-    numbers = first_NK.shape[1] * size * x_ND.shape[1]  # of an example's blocks
-    return lax.map(one, (x_ND, first_NK), batch_size=max(_AT_A_TIME // numbers, 1))
+def logits_by_pair(x_ND, w_VD, block_NK, size):
+  """`block_logits`, one block of one example after the other."""
+  one = lambda pair: _dot(_rows(w_VD, pair[1], size), x_ND[pair[0]])
+  n, k = block_NK.shape
+  example_P = jnp.repeat(jnp.arange(n), k)
+  return lax.map(one, (example_P, block_NK.ravel())).reshape(n, k, size)
 
-  return lax.platform_dependent(x_ND, first_NK, cpu=by_pair, default=by_example)
+
+def logits_by_example(x_ND, w_VD, block_NK, size):
+  """`block_logits`, all blocks of an example, and of some examples, at once."""
+  rows = jax.vmap(lambda block: _rows(w_VD, block, size))
+  one = lambda pair: _dot(rows(pair[1]), pair[0])
+  numbers = block_NK.shape[1] * size * x_ND.shape[1]  # of an example's blocks
+  at_once = max(_AT_A_TIME // max(numbers, 1), 1)
+  return lax.map(one, (x_ND, block_NK), batch_size=at_once)
+
+
+def _rows(w_VD: jax.Array, block: jax.Array, size: int) -> jax.Array:
+  """The rows [E, D] that a slice of a block holds."""
+  first = jnp.minimum(block * size, len(w_VD) - size)
+  return lax.dynamic_slice_in_dim(w_VD, first, size)
+
+
+def _dot(rows: jax.Array, x_D: jax.Array) -> jax.Array:
+  return jnp.matmul(rows, x_D, precision=lax.Precision.HIGHEST)

@@ -61,11 +61,12 @@ def build(block_BF: jax.Array, num_top: int) -> SumTree:
   ([15.0], [3.0, 12.0, 1.0, 2.0, 4.0, 8.0])
   """
   num, width = block_BF.shape
+  each, left = divmod(num, num_top)
+  if left or each.bit_count() != 1:
+    raise ValueError(f"{num} blocks are not {num_top} times a power of two")
   levels = [block_BF]
   while levels[0].shape[0] > num_top:
     levels.insert(0, levels[0].reshape(-1, 2, width).sum(axis=1))
-  if levels[0].shape[0] != num_top:
-    raise ValueError(f"{num} blocks are not {num_top} times a power of two")
   top_CF, *below = levels
   return SumTree(top_CF, jnp.concatenate(below) if below else None)
 
@@ -113,7 +114,6 @@ def descend(
 
   Cost: O(M F k): two nodes are read for each draw and level.
   """
-
   turn = lambda length_M2, u_M: (u_M >= length_M2[:, 0]).astype(jnp.int32)
   return _walk(tree, mass, node_M, u_KM, turn)
 

@@ -84,7 +84,9 @@ def moments(v_KED: jax.Array, weight_KE: jax.Array, degree: int) -> jax.Array:
   Array([[3., 3., 3.]], dtype=float32)
   """
   K, E, D = check_shapes(v_KED=v_KED, weight_KE=weight_KE).values()
-  half_KEG = features(v_KED.reshape(K * E, D), degree // 2).reshape(K, E, -1)
+  half = degree // 2
+  half_KEG = features(v_KED.reshape(K * E, D), half)
+  half_KEG = half_KEG.reshape(K, E, num_features(D, half))
   product_KGG = jnp.einsum(
     "keg,kef->kgf",
     half_KEG * weight_KE[:, :, None],
@@ -92,7 +94,7 @@ def moments(v_KED: jax.Array, weight_KE: jax.Array, degree: int) -> jax.Array:
     precision=jax.lax.Precision.HIGHEST,
   )
   # A feature's ascending factors are a left and a right half, each a feature.
-  number = {tuple(f): i for i, f in enumerate(factors(D, degree // 2).tolist())}
+  number = {tuple(f): i for i, f in enumerate(factors(D, half).tolist())}
   halves = np.split(factors(D, degree), 2, axis=1)
-  left_F, right_F = ([number[tuple(f)] for f in half.tolist()] for half in halves)
+  left_F, right_F = ([number[tuple(f)] for f in side.tolist()] for side in halves)
   return product_KGG[:, np.array(left_F), np.array(right_F)]
