@@ -17,12 +17,13 @@ import json
 import os
 import pathlib
 
+import bench_kernel
 import bench_rows
 import bench_softmax
 
 from largevocab.workdir import describe_machine
 
-BENCHMARKS = {**bench_softmax.ROWS, **bench_rows.ROWS}
+BENCHMARKS = {**bench_softmax.ROWS, **bench_rows.ROWS, **bench_kernel.ROWS}
 
 
 def about_this_run() -> dict[str, object]:

@@ -4,6 +4,9 @@
   python scripts/sampler_report.py --workdir=runs/ptb --samplers=pps,unigram \\
     --num_samples=512
 
+  python scripts/sampler_report.py --workdir=runs/ptb \\
+    --samplers=quadratic_prior,quadratic_prior:rank=16:leaf_size=100
+
 Takes hidden activations h at positions spread over the validation data and enumerates,
 at each of them, the model's exact softmax p and each sampler's law q over all classes:
 
@@ -46,6 +49,7 @@ import tabulate
 from records import Record
 
 from largevocab import config
+from largevocab.config import nearest
 from largevocab.data.base import HeldOutBatches
 from largevocab.errors import UserError
 from largevocab.experiment import Experiment
@@ -64,6 +68,7 @@ COLUMNS = [
 ]
 # Draws of fixed size without replacement; those of all others are independent.
 FIXED_SIZE = {"pps"}
+FORMULAS = {True: "fixed size", False: "independent"}  # of relvar
 CLASSES = 8192  # whose random features are held at a time
 FEATURE_SCALES = (2.0, 4.0, 8.0)  # at 1 the longest rows are hopeless
 SECONDS = 3.0  # to time one sampler
@@ -243,7 +248,8 @@ def judge(
     for name, law in laws.items():
       expected = law(part.x_ND, part.y)
       expected_NV = np.broadcast_to(expected, p_NV.shape)
-      parts[name].append(figures(p_NV, expected_NV, part.y, m, name in FIXED_SIZE))
+      fixed_size = name.partition(":")[0] in FIXED_SIZE
+      parts[name].append(figures(p_NV, expected_NV, part.y, m, fixed_size))
   judged = {}
   for name, chunks in parts.items():
     whole = {key: np.concatenate([c[key] for c in chunks]) for key in chunks[0]}
@@ -251,7 +257,7 @@ def judge(
       **{key: float(value_N.mean()) for key, value_N in whole.items()},
       **{f"{key}_median": float(np.median(v_N)) for key, v_N in whole.items()},
       "ess": m * float(whole["ess_share"].mean()),
-      "relvar_formula": "fixed size" if name in FIXED_SIZE else "independent",
+      "relvar_formula": FORMULAS[name.partition(":")[0] in FIXED_SIZE],
     }
   return judged
 
@@ -261,6 +267,30 @@ def timed(draw: Callable[[], Any], yardstick: Callable[[], Any]) -> Record:
   jax.block_until_ready((draw(), yardstick()))
   took = measure.compare(draw, yardstick, seconds=SECONDS, min_turns=3)
   return {"ms": took["above_ms"], "ratio": took["ratio"]}
+
+
+def sampler_of(text: str) -> Sampler:
+  """A sampler from NAME or NAME:FIELD=VALUE:FIELD=VALUE.
+
+  >>> sampler_of("pps:power=0.5").power
+  0.5
+  """
+  name, *settings = text.split(":")
+  sampler = config.part("sampler", name)
+  for setting in settings:
+    key, _, value = setting.partition("=")
+    kind = type(getattr(sampler, key, None))
+    if kind not in (int, float, str, bool):
+      known = [field.name for field in dataclasses.fields(sampler)]
+      raise UserError(f"--samplers: {text}: {key!r} is no field{nearest(key, known)}")
+    try:
+      cast = {"true": True, "false": False}[value] if kind is bool else kind(value)
+    except (KeyError, ValueError):
+      raise UserError(
+        f"--samplers: {text}: {key} is {value!r}; it must be of type {kind.__name__}"
+      ) from None
+    sampler = dataclasses.replace(sampler, **{key: cast})
+  return sampler
 
 
 def drawing_of(
@@ -295,7 +325,7 @@ def report(args: argparse.Namespace) -> list[Record]:
     if name == RANDOM_FEATURES:
       continue
     try:
-      sampler = config.part("sampler", name)
+      sampler = sampler_of(name)
       if hasattr(sampler, "absolute"):
         sampler = dataclasses.replace(sampler, absolute=head.absolute)
       ready[name] = sampler, sampler.init(data.counts, w_VD, m)
@@ -376,7 +406,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
   add = parser.add_argument
   add("--workdir", required=True, help="of a run of largevocab.main")
   add("--checkpoint", choices=["latest", "best"], default="latest")
-  add("--samplers", type=names, default=every, help=f"of {','.join(every)}")
+  many = f"of {','.join(every)}; fields may follow, as in pps:power=0.75"
+  add("--samplers", type=names, default=every, help=many)
   add("--positions", type=int, default=256, help="how many")
   add("--num_samples", type=int, default=64, help="m, negatives a draw")
   add("--chunk", type=int, default=32, help="positions enumerated at a time")
@@ -385,8 +416,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
   for key in ("positions", "num_samples", "chunk"):
     if getattr(args, key) < 1:
       raise UserError(f"--{key}={getattr(args, key)}: must be positive")
-  if unknown := [name for name in args.samplers if name not in every]:
-    raise UserError(f"--samplers: unknown {unknown[0]!r}; known: {', '.join(every)}")
+  for name in args.samplers:
+    if name.partition(":")[0] not in every:
+      raise UserError(f"--samplers: unknown {name!r}; known: {', '.join(every)}")
+    if name != RANDOM_FEATURES:
+      sampler_of(name)  # fails here if it fails
   return args
 
 

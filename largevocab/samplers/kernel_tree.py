@@ -138,7 +138,7 @@ class KernelTree(TwoStage):
       rows_VD = w_VD - stats.centre_D[None]
       moment_DD = jnp.matmul((stats.weight_V[:, None] * rows_VD).T, rows_VD)
       stats = stats._replace(sketch=sketch.fit(stats.sketch, moment_DD))
-    return self._rebuild(stats, w_VD)
+    return self.rebuild(stats, w_VD)
 
   def update(
     self,
@@ -155,7 +155,14 @@ class KernelTree(TwoStage):
     if blocks == 1 or not self.incremental:
       return stats
     if len(ids_R) * (1 + sumtree.depth(stats.tree)) > _REBUILD_AT * V:
-      return self._rebuild(stats, w_VD)
+      return self.rebuild(stats, w_VD)
+    return self.add_changes(stats, ids_R, old_RD, new_RD)
+
+  def add_changes(
+    self, stats: KernelStats, ids_R: jax.Array, old_RD: jax.Array, new_RD: jax.Array
+  ) -> KernelStats:
+    """Adds psi(new) - psi(old) to all nodes above the rows. Cost: O(R F) a level."""
+    blocks, V = self.num_blocks(stats), len(stats.weight_V)
     features = lambda rows_RD: symmetric_power.features(
       self._coordinates(stats, rows_RD), self._degree(stats)
     )
@@ -238,8 +245,8 @@ class KernelTree(TwoStage):
     at_once = max(_PAIR_NUMBERS // read, 1)
     return jax.lax.map(call, (self._query(stats, h_ND), *args), batch_size=at_once)
 
-  def _rebuild(self, stats: KernelStats, w_VD: jax.Array) -> KernelStats:
-    """All sums anew, some blocks at a time."""
+  def rebuild(self, stats: KernelStats, w_VD: jax.Array) -> KernelStats:
+    """All sums anew, some blocks at a time. Cost: O(V D F)."""
     (V, D), blocks = w_VD.shape, self.num_blocks(stats)
     size, degree = -(-V // blocks), self._degree(stats)
     fill = blocks * size - V

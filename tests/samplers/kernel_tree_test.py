@@ -162,7 +162,7 @@ def test_refresh_bounds_the_drift():
   for a, b in zip(refreshed, anew, strict=True):
     jax.tree.map(np.testing.assert_array_equal, a, b)
   recentred = stats._replace(centre_D=refreshed.centre_D)
-  drifted = sampler._rebuild(recentred._replace(centre_D=stats.centre_D), w_VD)
+  drifted = sampler.rebuild(recentred._replace(centre_D=stats.centre_D), w_VD)
   error = jnp.abs(stats.tree.below_SF - drifted.tree.below_SF).max() / scale
   assert 0 < error < 1e-5
 

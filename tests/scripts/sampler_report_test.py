@@ -200,6 +200,8 @@ def test_true_classes_and_what_is_never_drawn():
 def test_what_cannot_be_reported(workdir):
   for flag, message in (
     ("--samplers=unigrm", "unknown 'unigrm'"),
+    ("--samplers=pps:powr=1", "'powr' is no field; did you mean 'power'"),
+    ("--samplers=pps:power=x", "power is 'x'; it must be of type float"),
     ("--positions=0", "must be positive"),
   ):
     with pytest.raises(UserError, match=message):
