@@ -269,7 +269,7 @@ def timed(draw: Callable[[], Any], yardstick: Callable[[], Any]) -> Record:
   return {"ms": took["above_ms"], "ratio": took["ratio"]}
 
 
-def sampler_of(text: str) -> Sampler:
+def sampler_of(text: str) -> Any:
   """A sampler from NAME or NAME:FIELD=VALUE:FIELD=VALUE.
 
   >>> sampler_of("pps:power=0.5").power
