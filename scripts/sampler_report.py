@@ -25,7 +25,7 @@ Of the first four means over positions, and medians. Statistics are built anew f
 table, as after a refresh. `random_features` is no sampler but a law to judge: see
 `random_feature_law`.
 
-Prints a table; writes sampler_report.jsonl (with the medians), .png and .svg. Holds
+Prints a table; writes --output (with the medians) and a .png and .svg beside it. Holds
 [--chunk, V] numbers at a time for the figures; a draw holds what the sampler holds.
 """
 
@@ -411,7 +411,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
   add("--positions", type=int, default=256, help="how many")
   add("--num_samples", type=int, default=64, help="m, negatives a draw")
   add("--chunk", type=int, default=32, help="positions enumerated at a time")
-  add("--output", type=pathlib.Path, help="directory; default: the workdir")
+  add("--output", type=pathlib.Path, help="default: WORKDIR/sampler_report.jsonl")
   args = parser.parse_args(argv)
   for key in ("positions", "num_samples", "chunk"):
     if getattr(args, key) < 1:
@@ -429,11 +429,10 @@ def main(argv: list[str] | None = None) -> int:
   drawing.new_figure(1, 1)  # so that it does not fail at the end
   rows = report(args)
   print(table(rows))
-  output = args.output or pathlib.Path(args.workdir)
-  output.mkdir(parents=True, exist_ok=True)
-  lines = "".join(json.dumps(row) + "\n" for row in rows)
-  (output / "sampler_report.jsonl").write_text(lines)
-  drawing.save(draw_plot(rows), output, "sampler_report")
+  output = args.output or pathlib.Path(args.workdir, "sampler_report.jsonl")
+  output.parent.mkdir(parents=True, exist_ok=True)
+  output.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  drawing.save(draw_plot(rows), output.parent, output.stem)
   return 0
 
 

@@ -65,9 +65,9 @@ def test_figures_are_those_of_naive_formulas(workdir, absolute, tmp_path, capsys
   workdir = tiny_run(tmp_path / "run", absolute) if absolute else workdir
   tmp_path = tmp_path / "report"
   args = [f"--workdir={workdir}", "--samplers=unigram,softmax", "--positions=100000"]
-  args += [f"--num_samples={M}", "--chunk=7", f"--output={tmp_path}"]
+  args += [f"--num_samples={M}", "--chunk=7", f"--output={tmp_path}/report.jsonl"]
   assert sampler_report.main(args) == 0
-  lines = (tmp_path / "sampler_report.jsonl").read_text().splitlines()
+  lines = (tmp_path / "report.jsonl").read_text().splitlines()
   unigram, softmax = map(json.loads, lines)
 
   corpus, p_NV, y_N = naive(workdir)
@@ -94,7 +94,7 @@ def test_figures_are_those_of_naive_formulas(workdir, absolute, tmp_path, capsys
   assert {path.suffix for path in tmp_path.iterdir()} == {".jsonl", ".png", ".svg"}
   assert "| unigram |" in capsys.readouterr().out
   # The file is one that tabulate reads.
-  assert tabulate.main([str(tmp_path / "sampler_report.jsonl")]) == 0
+  assert tabulate.main([str(tmp_path / "report.jsonl")]) == 0
 
 
 def test_positions_are_spread_over_the_validation_data(workdir):
@@ -115,12 +115,12 @@ def test_positions_are_spread_over_the_validation_data(workdir):
 
 def test_every_sampler_and_random_features(workdir, tmp_path, capsys):
   names = [*SAMPLERS, sampler_report.RANDOM_FEATURES]
-  args = [f"--workdir={workdir}", "--positions=20", f"--output={tmp_path}"]
+  args = [f"--workdir={workdir}", "--positions=20", f"--output={tmp_path}/report.jsonl"]
   assert sampler_report.main([*args, f"--samplers={','.join(names)}"]) == 0
   out, err = capsys.readouterr()
   for name in names:
     assert f"| {name}" in out or f"without {name}: " in err
-  rows = (tmp_path / "sampler_report.jsonl").read_text().splitlines()
+  rows = (tmp_path / "report.jsonl").read_text().splitlines()
   chi2 = {row["name"]: row["chi2"] for row in map(json.loads, rows)}
   assert chi2["softmax"] < chi2["unigram"]
   assert min(value for name, value in chi2.items() if "random" in name) > 0.01
