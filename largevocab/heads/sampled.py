@@ -81,10 +81,12 @@ class Sampled(SoftmaxHead):
         f"{self.refresh_every}; the one must be at least 1, the other 0"
       )
     if getattr(self.sampler, "absolute", self.absolute) != self.absolute:
+      what, which = ("o", "|o|") if self.absolute else ("|o|", "o")
       raise UserError(
-        f"head.absolute is {self.absolute} and head.sampler.absolute is not: a law of "
-        "|o| mostly draws the least likely classes of a model with o as logits; set "
-        "both alike (a sampler with absolute=False serves any model that says so)"
+        f"head.absolute is {self.absolute} and head.sampler.absolute is not: a sampler "
+        f"that follows {what} hardly draws what a model with {which} as logits finds "
+        "likely, but the least likely classes; set head.absolute like the sampler's, "
+        "or the sampler's like the head's to have it all the same"
       )
 
   def init(self, key, counts, dim):
