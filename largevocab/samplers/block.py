@@ -39,8 +39,10 @@ class Block(TwoStage):
   A block of E consecutive classes is drawn by what a softmax would give it if its rows
   were normal with a diagonal covariance ('gaussian'):
 
-    mass_B = size_B exp(<mean_B, h> + <variance_B, h^2> / 2),
+    mass_B = size_B exp(mu + v / 2),  mu = <mean_B, h>,  v = <variance_B, h^2>
 
+  (for |o|: size_B exp(v / 2) (exp(mu) Phi(s + mu / s) + exp(-mu) Phi(s - mu / s)) with
+  s^2 = v and the normal distribution function Phi),
   or by the counts of its classes ('unigram'), which takes no statistics of the rows.
 
   Blocks of alike classes are told apart best: classes ordered by count, as the data
@@ -129,7 +131,13 @@ class Block(TwoStage):
     mean_BD = stats.sum_BD / size_B1
     variance_BD = jnp.maximum(stats.square_BD / size_B1 - jnp.square(mean_BD), 0)
     mean_NB = jnp.matmul(h_ND, mean_BD.T)
+    variance_NB = jnp.matmul(jnp.square(h_ND), variance_BD.T)
+    log_NB = mean_NB
     if self.absolute:
-      mean_NB = jnp.logaddexp(mean_NB, -mean_NB)  # exp(|o|) is nearly 2 cosh(o)
-    log_NB = mean_NB + jnp.matmul(jnp.square(h_ND), variance_BD.T) / 2
+      deviation_NB = jnp.sqrt(jnp.maximum(variance_NB, 1e-12))
+      tail = lambda sign: jax.scipy.special.log_ndtr(
+        deviation_NB + sign * mean_NB / deviation_NB
+      )
+      log_NB = jnp.logaddexp(mean_NB + tail(1), -mean_NB + tail(-1))
+    log_NB += variance_NB / 2
     return stats.weight_B[None] * jnp.exp(log_NB - log_NB.max(axis=-1, keepdims=True))

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from largevocab.errors import UserError
 from largevocab.labels import Counts, single_targets
@@ -123,9 +124,12 @@ def block_law(sampler, counts, w_VD, h_ND, y):
     if sampler.mass == "unigram":
       mass_N = (counts.unigram_V + sampler.smoothing)[start : start + size].sum()
     else:
-      mean_N = h_ND @ rows.mean(0)
-      e_N = np.exp(mean_N) + np.exp(-mean_N) if sampler.absolute else np.exp(mean_N)
-      mass_N = len(rows) * e_N * np.exp(h_ND**2 @ rows.var(0) / 2)
+      mean_N, s_N = h_ND @ rows.mean(0), np.sqrt(h_ND**2 @ rows.var(0))
+      e_N = np.exp(mean_N)
+      if sampler.absolute:
+        up_N, down_N = s_N + mean_N / s_N, s_N - mean_N / s_N
+        e_N = e_N * norm.cdf(up_N) + np.exp(-mean_N) * norm.cdf(down_N)
+      mass_N = len(rows) * e_N * np.exp(s_N**2 / 2)
     e_NE = np.exp(np.abs(o_NE) if sampler.absolute else o_NE)
     law_NV[:, start : start + size] = (
       np.broadcast_to(mass_N, len(h_ND))[:, None] * e_NE / e_NE.sum(-1, keepdims=True)
