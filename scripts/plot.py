@@ -244,6 +244,9 @@ def dress(ax, figure: Figure, lines: list[Line]) -> None:
     if len(ticks) <= MAX_TICKS:  # chosen values, such as numbers of samples
       ax.set_xticks(sorted(ticks), [f"{x:g}" for x in sorted(ticks)])
       ax.xaxis.minorticks_off()
+  shown = [y for line in lines for _, y in line.points if y <= figure.y_max]
+  if shown:
+    ax.set_ylim(0.95 * min(shown), figure.y_max)
 
 
 def main(argv: list[str] | None = None) -> int:

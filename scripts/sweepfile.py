@@ -100,6 +100,7 @@ class Figure:
       points as a level. `where` does not apply to them.
     log: axes that are logarithmic: "", "x", "y" or "xy".
     steps_per_epoch: for x = "epoch".
+    y_max: where the y axis ends, if what lies above would flatten the rest; 0: free.
   """
 
   file: str
@@ -111,6 +112,7 @@ class Figure:
   reference: list[str] = field(default_factory=list)
   log: str = ""
   steps_per_epoch: int = 0
+  y_max: float = 0.0
 
   def __post_init__(self):
     if self.is_curve and self.y not in CURVE_Y:

@@ -44,9 +44,11 @@ def metrics():
 def figures():
   full = ["full softmax", "full absolute softmax"]
   over_epochs = {"x": "epoch", "y": "valid_ppl", "steps_per_epoch": STEPS_PER_EPOCH}
+  over_epochs["y_max"] = 1000
   return [
     {
       **{"file": "samples", "x": "head.num_samples", "y": "test_ppl", "log": "xy"},
+      "y_max": 600,
       **{"where": {"method": SAMPLERS}, "reference": [*full, "pps"]},
     },
     {
