@@ -13,8 +13,8 @@ from largevocab import config as c
 from largevocab.checkpoint import Checkpoints
 from largevocab.labels import as_counts
 from largevocab.rows import sq_norm
-from largevocab.state import init_state
-from largevocab.train import train_step
+from largevocab.state import init_state, restore
+from largevocab.train import train, train_step
 
 B, T, V = 4, 3, 30
 LR = 0.5
@@ -48,8 +48,8 @@ def copy(state):
   return jax.tree.map(jnp.copy, state)
 
 
-# All heads, and samplers of each kind: fixed law, of the context, of the table.
-SAMPLERS = ("", "pps", "bigram", "softmax")
+# All heads, and samplers of each kind: law fixed, of context, of the table, of sums.
+SAMPLERS = ("", "pps", "bigram", "softmax", "quadratic_prior")
 HEADS = [path for path in c.head_paths() if path.partition("/")[2] in SAMPLERS]
 
 
@@ -194,3 +194,16 @@ def test_sampled_step_updates_both_tables_in_place(optimizer):
   undonated = jax.jit(functools.partial(train_step, exp=exp))
   memory = undonated.lower(state, batches.batch(0), LR).compile().memory_analysis()
   assert memory.alias_size_in_bytes == 0
+
+
+@pytest.mark.parametrize(("every", "refreshed"), [(4, True), (100, True), (0, False)])
+def test_statistics_are_refreshed_in_training(every, refreshed, tmp_path):
+  """After four steps, a multiple or a power of two, the centre is that of the rows."""
+  exp = experiment("sampled/quadratic_prior", max_steps=4)
+  head = dataclasses.replace(exp.head, refresh_every=every)
+  exp = dataclasses.replace(exp, head=head)
+  train(exp, {p: {"name": p} for p in ("data", "model", "head")}, str(tmp_path))
+  _, state = restore(exp, str(tmp_path), "latest")
+  anew = head.refresh(state.head, jax.random.key(0))
+  is_anew = jnp.array_equal(anew.stats.centre_D, state.head.stats.centre_D)
+  assert bool(is_anew) == refreshed

@@ -34,7 +34,8 @@ class Head(Protocol):
   methods are pure functions, all state is one pytree of distinct arrays.
 
   Attributes:
-    refresh_every: steps between calls of `refresh`; 0: never.
+    refresh_every: steps between calls of `refresh`, after those at steps 1, 2, 4, ...;
+      0: never.
   """
 
   refresh_every: int

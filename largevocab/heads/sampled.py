@@ -58,8 +58,9 @@ class Sampled(SoftmaxHead):
     correct_positive: subtract log expected from the true classes' logits too, as
       TensorFlow and Jean et al. 2015 do. For comparison: this is biased. A class that
       is never drawn keeps its logit.
-    refresh_every: steps between rebuilds of the sampler's statistics, which bound how
-      far rounding takes them in between; 0: never.
+    refresh_every: steps between rebuilds of the sampler's statistics, after those at
+      steps 1, 2, 4, ...; 0: never. They take anew what updates leave alone, and bound
+      how far rounding takes the rest.
 
   Source: paper 001 section 3 (complementary sum), paper 000 equations 2-3 (corrected
     logits; deviation: the positive is exact, not corrected, unless asked for).
