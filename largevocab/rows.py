@@ -104,8 +104,10 @@ class RowOptimizer(abc.ABC):
     # The ids are distinct, and those of padding fall outside the table.
     at = {"mode": "drop", "unique_indices": True}
     put = lambda s, row: s.at[grads.ids_R].set(row, **at)
+    # Read, then written: who else reads the old rows before does not force a copy.
+    old_RD = table.w_VD.at[grads.ids_R].get(mode="clip")
     return Table(
-      table.w_VD.at[grads.ids_R].add(-lr * step_RD, **at),
+      table.w_VD.at[grads.ids_R].set(old_RD - lr * step_RD, **at),
       jax.tree.map(put, table.slots, rows),
       table.count + 1,
     )

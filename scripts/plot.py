@@ -187,7 +187,7 @@ def draw(rows: list[Record], figure: Figure):
   every = [line for lines in panels.values() for line in lines]
   own = in_order(line.label for line in every if not line.is_reference)
   dashed = in_order(line.label for line in every if line.is_reference)
-  greys = {label: str(0.25 * i) for i, label in enumerate(dashed)}
+  greys = {label: str(0.7 * i / len(dashed)) for i, label in enumerate(dashed)}
   color_of = {**colors(own), **greys}
   handles = {}
   for ax, (panel, lines) in zip(axes.flat, panels.items(), strict=False):

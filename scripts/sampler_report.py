@@ -54,10 +54,10 @@ from largevocab.data.base import HeldOutBatches
 from largevocab.errors import UserError
 from largevocab.experiment import Experiment
 from largevocab.heads.softmax import SoftmaxHead
-from largevocab.labels import Targets
+from largevocab.labels import Counts, Targets
 from largevocab.ops.class_chunks import product
 from largevocab.ops.normalizer import score
-from largevocab.samplers import SAMPLERS, Sampler, Softmax
+from largevocab.samplers import SAMPLERS, Sampler, Softmax, sketch
 from largevocab.state import State, look_up, restore
 from largevocab.workdir import describe_machine
 
@@ -293,6 +293,17 @@ def sampler_of(text: str) -> Any:
   return sampler
 
 
+def statistics(
+  sampler: Sampler, counts: Counts, w_VD: jax.Array, x_ND: jax.Array, m: int
+) -> Any:
+  """Statistics as after a refresh; a sketch knows activations, here those given."""
+  stats = sampler.init(counts, w_VD, m)
+  if getattr(stats, "sketch", None) is None:
+    return stats
+  stats = stats._replace(sketch=sketch.observe(stats.sketch, x_ND))
+  return sampler.refresh(stats, w_VD, jax.random.key(0))
+
+
 def drawing_of(
   sampler: Sampler, stats: Any, w_VD: jax.Array, positions: Positions, m: int
 ) -> Callable[[], Any]:
@@ -328,7 +339,9 @@ def report(args: argparse.Namespace) -> list[Record]:
       sampler = sampler_of(name)
       if hasattr(sampler, "absolute"):
         sampler = dataclasses.replace(sampler, absolute=head.absolute)
-      ready[name] = sampler, sampler.init(data.counts, w_VD, m)
+      if getattr(sampler, "whole_leaves", False):
+        raise UserError("its draws depend on one another; drop whole_leaves")
+      ready[name] = sampler, statistics(sampler, data.counts, w_VD, positions.x_ND, m)
     except UserError as error:
       print(f"without {name}: {error}", file=sys.stderr)
   laws = {name: sampler_law(*s, w_VD, m) for name, s in ready.items()}

@@ -6,6 +6,7 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import records
 import tabulate
 
@@ -48,3 +49,31 @@ def test_the_claims_of_ptb_sampled_hold_in_its_results():
   assert full["test_ppl"] <= 117
   assert sampled["test_ppl"] <= 1.03 * full["test_ppl"]
   assert sampled["train_seconds"] <= full["train_seconds"] / 3
+
+
+def ppl_of(name: str) -> float:
+  """Test perplexity in kernel_bias, mean over seeds."""
+  rows = records.load(ROOT / "experiments" / "kernel_bias" / "results.jsonl")
+  return float(np.mean([row["test_ppl"] for row in rows if row["name"] == name]))
+
+
+def test_the_claims_of_kernel_bias_hold_in_its_results():
+  num_samples = (10, 20, 40, 80, 160, 320)
+  softmax = [ppl_of(f"softmax, m={m}") for m in num_samples]
+  assert max(softmax) <= 1.06 * min(softmax)
+  assert ppl_of("quadratic, m=10") < ppl_of("uniform, m=320")
+  first = [ppl_of(f"{name}, m=10") for name in ("quadratic", "quartic", "softmax")]
+  assert first == sorted(first, reverse=True)
+  assert ppl_of("quadratic_prior, m=32") <= 1.02 * ppl_of("full softmax")
+  assert ppl_of("pps, shared, m=512") <= 1.02 * ppl_of("full softmax")
+
+
+@pytest.mark.parametrize("data", ["diginetica", "video_games"])
+def test_the_claims_of_next_item_hold_in_its_results(data):
+  rows = records.load(ROOT / "experiments" / "next_item" / "results.jsonl")
+  nll = {row["name"]: row["test_nll"] for row in rows}
+  full = nll[f"{data}: full softmax"]
+  for name in ("quadratic", "quartic", "softmax", "quadratic_prior", "block"):
+    assert nll[f"{data}: {name}, m=20"] < nll[f"{data}: unigram, m=20"] - 0.25
+    assert abs(nll[f"{data}: {name}, m=160"] - full) < 0.05
+  assert nll[f"{data}: unigram, m=20"] < nll[f"{data}: uniform, m=20"]

@@ -53,9 +53,12 @@ SAMPLERS = ("", "pps", "bigram", "softmax", "quadratic_prior")
 HEADS = [path for path in c.head_paths() if path.partition("/")[2] in SAMPLERS]
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", [*HEADS, "sampled/quadratic_prior with a sketch"])
 def test_restored_state_goes_on_bitwise(head, tmp_path):
-  exp = experiment(head, optimizer="adagrad", dropout=0.3)
+  exp = experiment(head.partition(" ")[0], optimizer="adagrad", dropout=0.3)
+  if " " in head:
+    sampler = dataclasses.replace(exp.head.sampler, rank=3, leaf_size=3, dense_levels=1)
+    exp = dataclasses.replace(exp, head=dataclasses.replace(exp.head, sampler=sampler))
   state, batches, step = start(exp)
   with Checkpoints(str(tmp_path)) as saved:
     for i in range(2):

@@ -28,10 +28,13 @@ def sweep(add):
     for sampler in SAMPLERS:
       add_sampled(add, sampler, m)
   add_sampled(add, "quadratic_prior", 32)
+  for seed in (1, 2):  # what the claim of 2 % rests on
+    add("configs/ptb.py:full", {**LENGTH, "train.seed": seed}, name="full softmax")
+    add_sampled(add, "quadratic_prior", 32, {"train.seed": seed})
 
 
-def add_sampled(add, sampler, m):
-  overrides = {"head.num_samples": m, **LENGTH}
+def add_sampled(add, sampler, m, more=None):
+  overrides = {"head.num_samples": m, **LENGTH, **(more or {})}
   if sampler in SHARED_UNLESS_TOLD:
     overrides["head.sampler.per_example"] = True
   add(f"configs/ptb.py:sampled/{sampler}", overrides, name=f"{sampler}, m={m}")

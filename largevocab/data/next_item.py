@@ -106,7 +106,10 @@ def number(
   for code, split in enumerate(SPLITS):
     (at_N,) = np.nonzero((place_I > 0) & (histories.split_I == code))
     if not len(at_N):
-      raise UserError(f"the {split} split has no examples: give longer histories")
+      raise UserError(
+        f"the {split} split has no examples: give more or longer histories, or a "
+        "larger share of them"
+      )
     lag_K = np.arange(num_before, 0, -1)
     has_NK = place_I[at_N][:, None] >= lag_K[None]
     before_NK = np.where(has_NK, at_N[:, None] - lag_K[None], 0)

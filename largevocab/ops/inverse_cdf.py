@@ -26,8 +26,8 @@ def draw(key: jax.Array, weight_NV: jax.Array, m: int) -> tuple[jax.Array, jax.A
 
   Args:
     key: PRNG key.
-    weight_NV: f32[N, V], finite and non-negative. A row of zeros draws class 0, at a
-      probability that means nothing.
+    weight_NV: f32[N, V], non-negative. A row of zeros draws class 0, at a probability
+      that means nothing; a row whose sum is not finite any class, at NaN.
     m: number of draws.
 
   Returns:
@@ -76,7 +76,8 @@ def _draw_row(weight_V: jax.Array, u_LM: jax.Array) -> tuple[jax.Array, jax.Arra
     ids_M = ids_M * weight_KG.shape[1] + pick_M
     length_M = length_KG.at[group_M, pick_M].get(mode="promise_in_bounds")
     log_q_M += jnp.log(length_M / UNIT)
-  return ids_M, log_q_M
+  is_law = jnp.isfinite(weight_V.sum())
+  return jnp.minimum(ids_M, len(weight_V) - 1), jnp.where(is_law, log_q_M, jnp.nan)
 
 
 def log_law(weight_NV: jax.Array, ids_NM: jax.Array) -> jax.Array:
@@ -99,7 +100,7 @@ def _log_law_row(weight_V: jax.Array, ids_M: jax.Array) -> jax.Array:
     length_E = _lengths(total_K, weight_KG).ravel()
     log_q_M += jnp.log(length_E.at[ids_M].get(mode="clip") / UNIT)
     ids_M = ids_M // weight_KG.shape[1]
-  return log_q_M
+  return jnp.where(jnp.isfinite(weight_V.sum()), log_q_M, jnp.nan)
 
 
 def reference_draw(

@@ -135,10 +135,11 @@ def _walk(tree, mass, node_M, way_KM, turn):
     node_M, log_q_M = carry
     start, way_M = level
     child_M2 = 2 * node_M[:, None] + jnp.arange(2)[None]
-    length_M2 = _lengths(mass(tree.below_SF.at[start + child_M2].get(mode="clip")))
+    weight_M2 = mass(tree.below_SF.at[start + child_M2].get(mode="clip"))
+    length_M2, is_law_M = _lengths(weight_M2), jnp.isfinite(weight_M2.sum(axis=-1))
     turn_M = turn(length_M2, way_M)
     length_M = jnp.take_along_axis(length_M2, turn_M[:, None], -1)[:, 0]
-    log_q_M += jnp.log(length_M / UNIT)
+    log_q_M += jnp.where(is_law_M, jnp.log(length_M / UNIT), jnp.nan)
     return (2 * node_M + turn_M, log_q_M), None
 
   starts_K = jnp.array([_start(tree, k) for k in range(1, depth(tree) + 1)], jnp.int32)

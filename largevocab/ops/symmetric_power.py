@@ -4,6 +4,7 @@
 factors are ordered: C(D + p - 1, p) features instead of D^p.
 """
 
+import functools
 import itertools
 import math
 
@@ -23,6 +24,7 @@ def num_features(dim: int, degree: int) -> int:
   return math.comb(dim + degree - 1, degree)
 
 
+@functools.lru_cache
 def factors(dim: int, degree: int) -> np.ndarray:
   """i32[F, degree], which coordinates each feature multiplies, ascending.
 
@@ -33,6 +35,7 @@ def factors(dim: int, degree: int) -> np.ndarray:
   return np.array(list(chosen), np.int32).reshape(-1, degree)
 
 
+@functools.lru_cache
 def multiplicity(dim: int, degree: int) -> np.ndarray:
   """f32[F], in how many orders the factors of each feature can stand.
 

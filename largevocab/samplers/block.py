@@ -12,10 +12,10 @@ from largevocab.labels import Counts
 from largevocab.ops import inverse_cdf
 from largevocab.ops.shapes import check_shapes
 from largevocab.samplers.static import check_counts, count_weights
-from largevocab.samplers.tree_plan import choose_layout
-from largevocab.samplers.two_stage import TwoStage, check_whole_leaves, softmax_weights
+from largevocab.samplers.two_stage import TwoStage, softmax_weights
 
 MASSES = ("gaussian", "unigram")
+_LEAST = -40.0  # log of the share of a block, relative to the largest
 
 
 class BlockStats(NamedTuple):
@@ -67,13 +67,8 @@ class Block(TwoStage):
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> BlockStats:
     V, D = check_shapes(w_VD=w_VD).values()
-    leaf_size = self.leaf_size
-    if self.whole_leaves and not leaf_size:
-      leaf_size = min(max(D // 2, 1), m)
-    layout = choose_layout(V, D, 2 * D, m, min(leaf_size, V), dense_levels=64)
+    layout = self.choose_layout(w_VD, 2 * D, m, dense_levels=64)
     blocks, size = layout.num_blocks, layout.size(V)
-    if self.whole_leaves:
-      check_whole_leaves(size, m)
     weight_V = np.ones(V)
     if self.mass == "unigram":
       weight_V = count_weights(check_counts(counts, w_VD), 1.0, self.smoothing)
@@ -85,12 +80,12 @@ class Block(TwoStage):
   def refresh(self, stats: BlockStats, w_VD: jax.Array, key: jax.Array) -> BlockStats:
     if self.mass == "unigram":
       return stats
-    (V, D), blocks = w_VD.shape, self.num_blocks(stats)
-    fill = blocks * -(-V // blocks) - V
-    w_VD = jnp.pad(w_VD, ((0, fill), (0, 0))) if fill else w_VD
-    rows_BED = w_VD.reshape(blocks, -1, D)
-    sum_BD, square_BD = rows_BED.sum(axis=1), jnp.square(rows_BED).sum(axis=1)
-    return stats._replace(sum_BD=sum_BD, square_BD=square_BD)
+    V, blocks = len(w_VD), self.num_blocks(stats)
+    block_V = jnp.arange(V) // -(-V // blocks)
+    add = lambda x_VD: jax.ops.segment_sum(
+      x_VD, block_V, num_segments=blocks, indices_are_sorted=True
+    )
+    return stats._replace(sum_BD=add(w_VD), square_BD=add(jnp.square(w_VD)))
 
   def update(
     self,
@@ -140,4 +135,6 @@ class Block(TwoStage):
       )
       log_NB = jnp.logaddexp(mean_NB + tail(1), -mean_NB + tail(-1))
     log_NB += variance_NB / 2
-    return stats.weight_B[None] * jnp.exp(log_NB - log_NB.max(axis=-1, keepdims=True))
+    # No block becomes impossible, however wrong the guess of its share.
+    log_NB = jnp.maximum(log_NB - log_NB.max(axis=-1, keepdims=True), _LEAST)
+    return stats.weight_B[None] * jnp.exp(log_NB)

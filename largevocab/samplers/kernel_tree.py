@@ -11,16 +11,17 @@ import numpy as np
 from largevocab.errors import UserError
 from largevocab.labels import Counts
 from largevocab.ops import inverse_cdf, sumtree, symmetric_power
+from largevocab.ops.blocks import block_ids
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.sumtree import SumTree
 from largevocab.samplers import sketch
 from largevocab.samplers.sketch import Sketch
 from largevocab.samplers.static import check_counts, count_weights
-from largevocab.samplers.tree_plan import choose_layout
-from largevocab.samplers.two_stage import TwoStage, check_whole_leaves, softmax_weights
+from largevocab.samplers.two_stage import TwoStage, softmax_weights
 
 _PAIR_NUMBERS = 1 << 22  # numbers of nodes read at once
 _BLOCK_NUMBERS = 1 << 24  # numbers of products held at once
+_ROW_NUMBERS = 1 << 24  # features of changed rows held at once
 # Measured: adding R rows to k levels takes as long as a rebuild where R k = V / 25.
 _REBUILD_AT = 0.04
 
@@ -67,7 +68,8 @@ class KernelTree(TwoStage):
   Source: Blanc and Rendle 2018 (paper 000), sections 3.1 to 3.3.
   Deviations: levels above the cut are summed for all draws at once; where a single
     block is faster, classes are drawn from all logits. The law is the same.
-  Cost: F = C(D + p - 1, p) + 1 sums a node, at most 1.5 times the table in all. A draw:
+  Cost: F = C(D + p - 1, p) + 1 sums a node, in all at most 1.5 times the table unless
+    `leaf_size` asks for more. A draw:
     see `tree_plan.seconds`. `update`: O(R F) a level for R changed rows, or a rebuild,
     O(V D F), where that is faster.
   """
@@ -85,6 +87,12 @@ class KernelTree(TwoStage):
     super().__post_init__()
     if self.leaf not in ("kernel", "softmax"):
       raise UserError(f"sampler.leaf is {self.leaf!r}; use 'kernel' or 'softmax'")
+    if not (np.isfinite(self.shift) and self.power >= 0 and self.smoothing >= 0):
+      raise UserError(
+        f"sampler.shift is {self.shift}, sampler.power {self.power} and "
+        f"sampler.smoothing {self.smoothing}: the first must be finite, the others 0 "
+        "or more"
+      )
     if self.dense_levels < -1 or self.rank < 0:
       raise UserError(
         f"sampler.dense_levels is {self.dense_levels} and sampler.rank {self.rank}: "
@@ -118,15 +126,11 @@ class KernelTree(TwoStage):
     coordinates = min(self.rank, D) or D
     degree = self.degree(coordinates)
     width = symmetric_power.num_features(coordinates + bool(self.shift), degree) + 1
-    leaf_size = self.leaf_size
-    if self.whole_leaves and not leaf_size:
-      leaf_size = min(max(D // 2, 1), m)
-    layout = choose_layout(V, D, width, m, min(leaf_size, V), self.dense_levels)
-    if self.whole_leaves:
-      check_whole_leaves(layout.size(V), m)
+    layout = self.choose_layout(w_VD, width, m, self.dense_levels)
     tree = sumtree.build(jnp.zeros((layout.num_blocks, width)), layout.num_top)
     drawing = sketch.init(D, coordinates) if self.rank else None
-    weight_V = jnp.asarray(weight_V, jnp.float32)
+    # As float32 no weight may become 0 that was not.
+    weight_V = jnp.asarray(np.where(weight_V > 0, np.maximum(weight_V, 1e-30), 0), "f")
     stats = KernelStats(tree, weight_V, jnp.zeros(D), drawing)
     return self.refresh(stats, w_VD, jax.random.key(0))
 
@@ -151,7 +155,8 @@ class KernelTree(TwoStage):
     check_shapes(w_VD=w_VD, ids_R=ids_R, old_RD=old_RD, new_RD=new_RD)
     blocks, V = self.num_blocks(stats), len(w_VD)
     if stats.sketch is not None:
-      stats = stats._replace(sketch=sketch.observe(stats.sketch, new_RD - old_RD))
+      change_RD = jnp.where((ids_R < V)[:, None], new_RD - old_RD, 0)
+      stats = stats._replace(sketch=sketch.observe(stats.sketch, change_RD))
     if blocks == 1 or not self.incremental:
       return stats
     if len(ids_R) * (1 + sumtree.depth(stats.tree)) > _REBUILD_AT * V:
@@ -161,16 +166,32 @@ class KernelTree(TwoStage):
   def add_changes(
     self, stats: KernelStats, ids_R: jax.Array, old_RD: jax.Array, new_RD: jax.Array
   ) -> KernelStats:
-    """Adds psi(new) - psi(old) to all nodes above the rows. Cost: O(R F) a level."""
+    """Adds psi(new) - psi(old) to all nodes above the rows, some rows at a time.
+
+    Cost: O(R F) a level.
+    """
     blocks, V = self.num_blocks(stats), len(stats.weight_V)
     features = lambda rows_RD: symmetric_power.features(
       self._coordinates(stats, rows_RD), self._degree(stats)
     )
-    weight_R1 = stats.weight_V.at[ids_R].get(mode="fill", fill_value=0)[:, None]
-    delta_RF = weight_R1 * (features(new_RD) - features(old_RD))
-    delta_RF = jnp.pad(delta_RF, ((0, 0), (0, 1)))  # weights do not change
-    block_R = jnp.where(ids_R < V, ids_R // -(-V // blocks), blocks)
-    return stats._replace(tree=sumtree.add(stats.tree, block_R, delta_RF))
+
+    def add(tree, rows):
+      ids_R, old_RD, new_RD = rows
+      weight_R = stats.weight_V.at[ids_R].get(mode="fill", fill_value=0)
+      delta_RF = weight_R[:, None] * (features(new_RD) - features(old_RD))
+      delta_RF = jnp.pad(delta_RF, ((0, 0), (0, 1)))  # weights do not change
+      block_R = jnp.where(ids_R < V, ids_R // -(-V // blocks), blocks)
+      return sumtree.add(tree, block_R, delta_RF), None
+
+    num_rows, width = len(ids_R), stats.tree.top_CF.shape[1]
+    size = max(min(_ROW_NUMBERS // width, num_rows), 1)
+    fill = -num_rows % size
+    ids_R = jnp.pad(ids_R, (0, fill), constant_values=V)
+    cut = lambda x_RD: jnp.pad(x_RD, ((0, fill), (0, 0))).reshape(
+      -1, size, x_RD.shape[1]
+    )
+    chunks = (ids_R.reshape(-1, size), cut(old_RD), cut(new_RD))
+    return stats._replace(tree=jax.lax.scan(add, stats.tree, chunks)[0])
 
   def num_blocks(self, stats: KernelStats) -> int:
     return sumtree.num_blocks(stats.tree)
@@ -234,33 +255,41 @@ class KernelTree(TwoStage):
     return self.mass(jnp.maximum(dot, 0), weight, self._degree(stats))
 
   def _by_example(self, function, stats: KernelStats, h_ND: jax.Array, *args):
-    """`function` of the masses of nodes and of `args`, for each example; so many at
-    once as read _PAIR_NUMBERS numbers."""
+    """`function` of the masses of nodes and of `args` [..., M], for each example; so
+    many examples, or draws of one, at once as read _PAIR_NUMBERS numbers."""
+    query_NF = self._query(stats, h_ND)
+    width, num_draws = query_NF.shape[1], args[0].shape[-1]
+    draws = max(min(_PAIR_NUMBERS // (2 * width), num_draws), 1)
+    fill = -num_draws % draws
+
+    def cut(x):
+      x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, fill)])
+      return jnp.moveaxis(x.reshape(*x.shape[:-1], -1, draws), -2, 0)
 
     def call(example):
       query_F, *args = example
-      return function(lambda sums: self._mass(stats, sums, query_F), *args)
+      some = lambda args: function(lambda sums: self._mass(stats, sums, query_F), *args)
+      cut_args = tuple(map(cut, args))
+      return jax.tree.map(lambda x: x.ravel()[:num_draws], jax.lax.map(some, cut_args))
 
-    read = 2 * stats.tree.top_CF.shape[1] * args[0].shape[-1]
-    at_once = max(_PAIR_NUMBERS // read, 1)
-    return jax.lax.map(call, (self._query(stats, h_ND), *args), batch_size=at_once)
+    at_once = max(_PAIR_NUMBERS // (2 * width * draws), 1)
+    return jax.lax.map(call, (query_NF, *args), batch_size=at_once)
 
   def rebuild(self, stats: KernelStats, w_VD: jax.Array) -> KernelStats:
     """All sums anew, some blocks at a time. Cost: O(V D F)."""
     (V, D), blocks = w_VD.shape, self.num_blocks(stats)
     size, degree = -(-V // blocks), self._degree(stats)
-    fill = blocks * size - V
-    w_VD = jnp.pad(w_VD, ((0, fill), (0, 0))) if fill else w_VD
-    weight_BE = jnp.pad(stats.weight_V, (0, fill)).reshape(blocks, size)
 
     def sums(block):
-      rows_ED, weight_E = block
+      (ids_E,), (mask_E,) = (x[0] for x in block_ids(block[None, None], size, V))
+      weight_E = jnp.where(mask_E, stats.weight_V[ids_E], 0)
+      rows_ED = jax.lax.dynamic_slice_in_dim(w_VD, ids_E[0], size)
       v_1ED, weight_1E = self._coordinates(stats, rows_ED)[None], weight_E[None]
       moments_F = symmetric_power.moments(v_1ED, weight_1E, degree)[0]
       return jnp.append(moments_F, weight_E.sum())
 
     products = stats.tree.top_CF.shape[1] * degree  # about those of halves of features
     at_once = max(_BLOCK_NUMBERS // (2 * max(products, size * D)), 1)
-    leaves = (w_VD.reshape(blocks, size, D), weight_BE)
-    block_BF = jax.lax.map(sums, leaves, batch_size=min(at_once, blocks))
+    numbers_B = jnp.arange(blocks, dtype=jnp.int32)
+    block_BF = jax.lax.map(sums, numbers_B, batch_size=min(at_once, blocks))
     return stats._replace(tree=sumtree.build(block_BF, len(stats.tree.top_CF)))

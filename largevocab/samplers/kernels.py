@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
+from largevocab.errors import UserError
 from largevocab.samplers.kernel_tree import KernelTree
 
 QUARTIC_DIM = 16  # the widest rows whose fourth powers are summed
@@ -28,6 +29,11 @@ class Quadratic(KernelTree):
 
   absolute: bool = True
   alpha: float = 100.0
+
+  def __post_init__(self):
+    super().__post_init__()
+    if not 0 < self.alpha < float("inf"):
+      raise UserError(f"sampler.alpha is {self.alpha}; it must be positive and finite")
 
   def kernel(self, o):
     return self.alpha * jnp.square(o) + 1
@@ -65,10 +71,11 @@ class QuadraticPrior(Quadratic):
 class Quartic(KernelTree):
   """K(o) = o^4 + 1: closer to exp(|o|) than a square.
 
-  Rows of up to 16 numbers have their fourth powers summed (3,876 features). For wider
-  ones sums of squares stand for them: (sum c o^2)^2 / sum c, which is the sum of fourth
-  powers if |o| does not vary within the block; the class in its block is drawn by the
-  quartic all the same, and the law of both together is what is reported.
+  Rows of up to 16 numbers (the constant feature of a bias is one, padded to a multiple
+  of 8) have their fourth powers summed: 3,876 features. For wider ones sums of squares
+  stand for them: (sum c o^2)^2 / sum c, which is the sum of fourth powers if |o| does
+  not vary within the block; the class in its block is drawn by the quartic all the
+  same, and the law of both together is what is reported.
 
   Source: paper 000 section 4.2.
 

@@ -41,8 +41,8 @@ def init(dim: int, rank: int) -> Sketch:
 
 
 def observe(sketch: Sketch, change_RD: jax.Array) -> Sketch:
-  """Takes note of how rows changed. Cost: at most 1024 D^2 products."""
-  some_RD = change_RD[:OBSERVED]
+  """Takes note of how rows changed; zeros are padding. Cost: at most 1024 D^2."""
+  some_RD = change_RD[:: -(-len(change_RD) // OBSERVED)]
   change_DD = DECAY * sketch.change_DD + jnp.matmul(some_RD.T, some_RD)
   return sketch._replace(change_DD=change_DD)
 

@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-import jax
+from largevocab.errors import UserError
 
 
 class Layout(NamedTuple):
@@ -48,8 +48,10 @@ class Rates(NamedTuple):
   pair: float
 
 
-# Fitted to `scripts/bench.py --only kernel_draw` on one core of an AMD EPYC (AVX2); the
-# other row follows from the bandwidths of an accelerator and is not yet measured.
+# 'cpu' was fitted to draws with 62 layouts on one core of an Intel Xeon (AVX-512): most are
+# predicted within a factor of 1.5. 'accelerator' follows from bandwidths and is not yet
+# measured. Checkpoints hold sums laid out by these numbers: a change makes them
+# unreadable.
 RATES = {
   "cpu": Rates(product=1e-11, number=5e-9, feature=1e-9, byte=1.6e-10, pair=5e-8),
   "accelerator": Rates(
@@ -98,30 +100,47 @@ def choose_layout(
   m: int,
   leaf_size: int = 0,
   dense_levels: int = -1,
-  device: str = "",
+  rates: str = "cpu",
+  largest: int = 0,
 ) -> Layout:
   """The layout that is predicted to draw fastest.
 
   Args:
     num_classes, dim, width, m: V, D, F, M.
-    leaf_size: classes in a block; 0: free.
+    leaf_size: classes in a block at most, whatever memory that takes; 0: free, with
+      sums of at most MEMORY times the table.
     dense_levels: levels above the cut; -1: free.
-    device: 'cpu' or 'accelerator'; the default is where JAX computes.
+    rates: row of RATES.
+    largest: classes in a block at most, if `leaf_size` is free; 0: any number.
 
-  >>> choose_layout(1000, 64, 2080, 16, device="cpu")
+  Raises:
+    UserError: no layout keeps to the memory.
+
+  >>> choose_layout(1000, 64, 2080, 16)
   Layout(num_top=1, levels=0)
-  >>> choose_layout(1_000_000, 16, 136, 32, device="cpu").levels > 0
+  >>> choose_layout(1_000_000, 16, 136, 32).levels > 0
   True
   """
-  device = device or ("cpu" if jax.default_backend() == "cpu" else "accelerator")
   deepest = math.ceil(math.log2(max(num_classes, 2)))
-  sizes = [leaf_size] if leaf_size else [num_classes, *(2**i for i in range(deepest))]
+  largest = largest or num_classes
+  sizes = [s for s in (num_classes, *(2**i for i in range(deepest))) if s <= largest]
+  sizes = [leaf_size] if leaf_size else sizes
   cuts = [dense_levels] if dense_levels >= 0 else range(deepest + 1)
   layouts = {
     make_layout(num_classes, min(s, num_classes), c) for s in sizes for c in cuts
   }
-  limit = MEMORY * num_classes * dim
   stored = lambda layout: (2 * layout.num_blocks - layout.num_top) * width
-  fitting = {x for x in layouts if x.num_blocks == 1 or stored(x) <= limit}
-  cost = lambda layout: seconds(layout, RATES[device], num_classes, dim, width, m)
-  return min(sorted(fitting or layouts), key=cost)
+  fits = lambda layout: (
+    layout.num_blocks == 1 or stored(layout) <= MEMORY * num_classes * dim
+  )
+  if not leaf_size:
+    least = min(map(stored, layouts))
+    layouts = {layout for layout in layouts if fits(layout)}
+    if not layouts:
+      raise UserError(
+        f"sums over blocks of at most {largest} classes take {4 * least / 1e9:.2g} GB, "
+        f"more than {MEMORY} times the table: raise head.num_samples, or name a "
+        "sampler.leaf_size"
+      )
+  cost = lambda layout: seconds(layout, RATES[rates], num_classes, dim, width, m)
+  return min(sorted(layouts), key=cost)

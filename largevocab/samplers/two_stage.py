@@ -21,6 +21,7 @@ from largevocab.ops.normalizer import score
 from largevocab.ops.sampled_loss import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
 from largevocab.samplers.base import Draw
+from largevocab.samplers.tree_plan import RATES, Layout, choose_layout
 
 PyTree = Any
 
@@ -36,15 +37,41 @@ class TwoStage(abc.ABC):
     whole_leaves: a draw is a block with all its classes: m / E blocks, without a second
       stage (paper 000 section 3.2.2, multiple partial samples). Dependent draws, but E
       for the price of one.
+    rates: by what times the layout is chosen: 'cpu' or 'accelerator'. A field, and not
+      the device at hand, since a checkpoint must fit on any device.
+
+  Cost: a single block holds the logits of all classes, [N, V]. Of a table that is
+    sharded over its classes, blocks are read through a copy of the whole table.
   """
 
   absolute: bool = False
   leaf_size: int = 0
   whole_leaves: bool = False
+  rates: str = "cpu"
 
   def __post_init__(self):
     if self.leaf_size < 0:
       raise UserError(f"sampler.leaf_size is {self.leaf_size}; use 0 or more")
+    if self.rates not in RATES:
+      raise UserError(f"sampler.rates is {self.rates!r}; use {' or '.join(RATES)}")
+
+  def choose_layout(
+    self, w_VD: jax.Array, width: int, m: int, dense_levels: int
+  ) -> Layout:
+    """The layout for `width` sums a node.
+
+    Raises:
+      UserError: a draw does not hold a whole leaf, or sums would take too much memory.
+    """
+    V, D = w_VD.shape
+    size, largest = min(self.leaf_size, V), m if self.whole_leaves else V
+    layout = choose_layout(V, D, width, m, size, dense_levels, self.rates, largest)
+    if self.whole_leaves and layout.size(V) > m:
+      raise UserError(
+        f"sampler.whole_leaves draws blocks of {layout.size(V)} classes: raise "
+        f"head.num_samples, which is {m}, or lower sampler.leaf_size"
+      )
+    return layout
 
   @abc.abstractmethod
   def num_blocks(self, stats: PyTree) -> int:
@@ -139,13 +166,15 @@ class TwoStage(abc.ABC):
     return log_q_NM + jnp.take_along_axis(log_leaf_NP, index_NM, axis=1) + math.log(m)
 
   def _leaves(self, stats, w_VD, h_ND, block_NK) -> tuple[jax.Array, jax.Array]:
-    """Ids of the classes of blocks, and their weights, [N, K, E]."""
+    """Ids of the classes of blocks, and their weights, [N, K, E]; of a single block ids
+    [1, 1, V]."""
     blocks, V = self.num_blocks(stats), len(w_VD)
-    ids_NKE, mask_NKE = block_ids(block_NK, -(-V // blocks), V)
-    if blocks == 1:
-      o_NKE = jnp.matmul(h_ND, w_VD.T)[:, None, :]  # one product for all examples
+    if blocks == 1:  # one product for all examples, and the same ids
+      block_NK = block_NK[:1]
+      o_NKE = jnp.matmul(h_ND, w_VD.T)[:, None, :]
     else:
       o_NKE = block_logits(h_ND, w_VD, block_NK, -(-V // blocks))
+    ids_NKE, mask_NKE = block_ids(block_NK, -(-V // blocks), V)
     return ids_NKE, self.leaf_weights(stats, h_ND, o_NKE, ids_NKE, mask_NKE)
 
 
@@ -158,19 +187,6 @@ def softmax_weights(o_NKE: jax.Array, mask_NKE: jax.Array, absolute: bool) -> ja
   """
   score_NKE = jnp.where(mask_NKE, score(o_NKE, absolute), LOG_ZERO)
   return jnp.exp(score_NKE - score_NKE.max(axis=-1, keepdims=True)) * mask_NKE
-
-
-def check_whole_leaves(size: int, m: int) -> None:
-  """A draw must hold a block.
-
-  Raises:
-    UserError: m is too small.
-  """
-  if size > m:
-    raise UserError(
-      f"sampler.whole_leaves draws blocks of {size} classes: raise head.num_samples, "
-      f"which is {m}, or lower sampler.leaf_size"
-    )
 
 
 def _whole(

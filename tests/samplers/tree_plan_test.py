@@ -16,7 +16,7 @@ from largevocab.samplers.tree_plan import (
 
 SIZES = [1, 2, 3, 37, 64, 1000, 100_003]
 DIM, WIDTH, M = 16, 137, 32
-DEVICES = sorted(RATES)
+ROWS = sorted(RATES)
 # D and F: a quadratic kernel, wider rows, a quartic kernel, moments.
 WIDTHS = [(16, 137), (64, 2081), (16, 3877), (64, 128)]
 
@@ -45,17 +45,17 @@ def test_blocks_hold_all_classes(num_classes, leaf_size, dense_levels):
     assert layout == Layout(blocks, 0)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("rates", ROWS)
 @pytest.mark.parametrize("num_classes", [*SIZES, 1_000_000])
 @pytest.mark.parametrize(
   ("dim", "width"), [(16, 137), (64, 2081), (16, 3877), (64, 128)]
 )
-def test_sums_take_no_more_than_the_memory(device, num_classes, dim, width):
-  layout = choose_layout(num_classes, dim, width, M, device=device)
+def test_sums_take_no_more_than_the_memory(rates, num_classes, dim, width):
+  layout = choose_layout(num_classes, dim, width, M, rates=rates)
   limit = MEMORY * num_classes * dim
   assert layout.num_blocks == 1 or stored(layout, width) <= limit
   # Layouts that would be faster, if any, need more.
-  price = lambda layout: seconds(layout, RATES[device], num_classes, dim, width, M)
+  price = lambda layout: seconds(layout, RATES[rates], num_classes, dim, width, M)
   for leaf_size in [2**i for i in range(20) if 2**i <= num_classes]:
     for dense_levels in range(21):
       other = make_layout(num_classes, leaf_size, dense_levels)
@@ -65,42 +65,42 @@ def test_sums_take_no_more_than_the_memory(device, num_classes, dim, width):
 
 def test_memory_binds_where_blocks_would_be_small(monkeypatch):
   args = 1_000_000, 16, 3877, 1000
-  bound = choose_layout(*args, device="cpu")
+  bound = choose_layout(*args, rates="cpu")
   monkeypatch.setattr(tree_plan, "MEMORY", 1e9)
-  free = choose_layout(*args, device="cpu")
+  free = choose_layout(*args, rates="cpu")
   assert stored(bound, 3877) <= MEMORY * 16e6 < stored(free, 3877)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_sizes_that_are_asked_for_are_kept_though_they_need_more(device):
+@pytest.mark.parametrize("rates", ROWS)
+def test_sizes_that_are_asked_for_are_kept_though_they_need_more(rates):
   num_classes = 10_000
-  layout = choose_layout(num_classes, DIM, WIDTH, M, 2, 1, device)
+  layout = choose_layout(num_classes, DIM, WIDTH, M, 2, 1, rates)
   assert layout == make_layout(num_classes, 2, 1)
   assert stored(layout, WIDTH) > MEMORY * num_classes * DIM
-  layout = choose_layout(num_classes, DIM, WIDTH, M, leaf_size=100, device=device)
+  layout = choose_layout(num_classes, DIM, WIDTH, M, leaf_size=100, rates=rates)
   assert layout.size(num_classes) <= 100
-  layout = choose_layout(num_classes, DIM, WIDTH, M, dense_levels=0, device=device)
+  layout = choose_layout(num_classes, DIM, WIDTH, M, dense_levels=0, rates=rates)
   assert layout.num_top == 1
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("rates", ROWS)
 @pytest.mark.parametrize("num_classes", [1, 2, 3, 30])
-def test_few_classes_are_one_block(device, num_classes):
-  layout = choose_layout(num_classes, 64, 2081, M, device=device)
+def test_few_classes_are_one_block(rates, num_classes):
+  layout = choose_layout(num_classes, 64, 2081, M, rates=rates)
   assert layout == Layout(1, 0)
   # A block of more than all classes is one of all.
-  assert choose_layout(num_classes, 64, 2081, M, 100, 0, device) == Layout(1, 0)
+  assert choose_layout(num_classes, 64, 2081, M, 100, 0, rates) == Layout(1, 0)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("rates", ROWS)
 @pytest.mark.parametrize("dense_levels", [-1, 0, 64])
-def test_the_price_grows_much_less_than_the_classes(device, dense_levels):
+def test_the_price_grows_much_less_than_the_classes(rates, dense_levels):
   def price(num_classes):
     args = num_classes, DIM, WIDTH, M
-    layout = choose_layout(*args, dense_levels=dense_levels, device=device)
-    return seconds(layout, RATES[device], *args)
+    layout = choose_layout(*args, dense_levels=dense_levels, rates=rates)
+    return seconds(layout, RATES[rates], *args)
 
-  one = lambda v: seconds(Layout(1, 0), RATES[device], v, DIM, WIDTH, M)
+  one = lambda v: seconds(Layout(1, 0), RATES[rates], v, DIM, WIDTH, M)
   assert one(10_000_000) > 99 * one(100_000)
   # Without levels at best with the root of V, in a tree with log V.
   growth = price(10_000_000) / price(100_000)
@@ -110,4 +110,4 @@ def test_the_price_grows_much_less_than_the_classes(device, dense_levels):
 
 def test_devices_have_names():
   with pytest.raises(KeyError, match="gpu"):
-    choose_layout(100, DIM, WIDTH, M, device="gpu")
+    choose_layout(100, DIM, WIDTH, M, rates="gpu")
