@@ -61,6 +61,8 @@ def features(v_ND: jax.Array, degree: int) -> jax.Array:
   169.0
   """
   dim = check_shapes(v_ND=v_ND)["D"]
+  if degree == 1:
+    return v_ND
   product = jnp.ones((), v_ND.dtype)
   for index_F in factors(dim, degree).T:
     product = product * v_ND[:, index_F]

@@ -20,9 +20,10 @@ from largevocab.samplers.static import check_counts, count_weights
 from largevocab.samplers.two_stage import TwoStage, softmax_weights
 
 _PAIR_NUMBERS = 1 << 22  # numbers of nodes read at once
-_BLOCK_NUMBERS = 1 << 24  # numbers of products held at once
+_BLOCK_NUMBERS = 1 << 18  # numbers of products held at once, in a cache
 _ROW_NUMBERS = 1 << 24  # features of changed rows held at once
-# Measured: adding R rows to k levels takes as long as a rebuild where R k = V / 25.
+# Measured: adding R rows to k levels takes as long as a rebuild where R k is 2 % (D = 64)
+# to 10 % (D = 16) of V.
 _REBUILD_AT = 0.04
 
 
