@@ -6,4 +6,4 @@ def sweep(add):
 
 
 def metrics():
-  return ["ratio", "at_least", "at_most", "memory_ratio"]
+  return ["ratio", "at_least", "at_most", "memory_ratio", "break_even"]

@@ -22,8 +22,8 @@ from largevocab.samplers.two_stage import TwoStage, softmax_weights
 _PAIR_NUMBERS = 1 << 22  # numbers of nodes read at once
 _BLOCK_NUMBERS = 1 << 18  # numbers of products held at once, in a cache
 _ROW_NUMBERS = 1 << 24  # features of changed rows held at once
-# Measured: adding R rows to k levels takes as long as a rebuild where R k is 2 % (D = 64)
-# to 10 % (D = 16) of V.
+# Measured at D = 64: adding R rows takes as long as a rebuild where R is 2.5 % of V; at
+# D = 16 more.
 _REBUILD_AT = 0.04
 
 

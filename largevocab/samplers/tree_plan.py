@@ -48,9 +48,9 @@ class Rates(NamedTuple):
   pair: float
 
 
-# 'cpu' was fitted to draws with 62 layouts on one core of an Intel Xeon (AVX-512): most are
-# predicted within a factor of 1.5. 'accelerator' follows from bandwidths and is not yet
-# measured. Checkpoints hold sums laid out by these numbers: a change makes them
+# 'cpu' was fitted to draws with 62 layouts on one core of an Intel Xeon (AVX-512): most
+# are predicted within a factor of 1.5. 'accelerator' follows from bandwidths and is not
+# yet measured. Checkpoints hold sums laid out by these numbers: a change makes them
 # unreadable.
 RATES = {
   "cpu": Rates(product=1e-11, number=5e-9, feature=1e-9, byte=1.6e-10, pair=5e-8),
