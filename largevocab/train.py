@@ -145,6 +145,9 @@ class _Loop:
     self._step = jax.jit(functools.partial(train_step, exp=exp), donate_argnums=0)
     self._refresh = jax.jit(exp.head.refresh, donate_argnums=0)
     self._evaluate = make_evaluate(exp)
+    shape = (exp.eval.batch_size, exp.eval.unroll)
+    # Made here, since what cannot be evaluated should fail before it is trained.
+    self._held_out = {s: data.evaluation_batches(s, *shape) for s in ("valid", "test")}
     self._signals = StopSignals()
 
   def run(self, state: State, seconds: float) -> dict[str, Any]:
@@ -220,10 +223,10 @@ class _Loop:
     self, state: State, step: int, split: str, seconds: float
   ) -> dict[str, float]:
     """Metrics of a state that is saved; leaves when a signal comes meanwhile."""
-    shape = (self._exp.eval.batch_size, self._exp.eval.unroll)
-    batches = self._data.evaluation_batches(split, *shape)
     try:
-      metrics = self._evaluate(state, batches, lambda: self._signals.caught)
+      metrics = self._evaluate(
+        state, self._held_out[split], lambda: self._signals.caught
+      )
     except Stopped:
       self._leave(step)
     if split == "valid" and "nll" in metrics:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import pathlib
+import runpy
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ import pytest
 
 from largevocab import config as c
 from largevocab.checkpoint import Checkpoints
+from largevocab.errors import UserError
 from largevocab.labels import as_counts
 from largevocab.rows import sq_norm
 from largevocab.state import init_state, restore
@@ -210,3 +213,13 @@ def test_statistics_are_refreshed_in_training(every, refreshed, tmp_path):
   anew = head.refresh(state.head, jax.random.key(0))
   is_anew = jnp.array_equal(anew.stats.centre_D, state.head.stats.centre_D)
   assert bool(is_anew) == refreshed
+
+
+def test_what_cannot_be_evaluated_fails_before_it_is_trained(tmp_path):
+  path = pathlib.Path(__file__).parents[1] / "configs" / "next_item.py"
+  settings = runpy.run_path(str(path))["get_config"]("sampled/pps,runlocal")
+  settings.eval.unroll = 3  # an item is no sequence
+  exp = c.build(settings)
+  with pytest.raises(UserError, match="unroll"):
+    train(exp, settings.to_dict(), str(tmp_path))
+  assert not (tmp_path / "metrics.jsonl").read_text()
