@@ -113,7 +113,7 @@ def test_run_killed_between_its_last_save_and_its_result(tmp_path, monkeypatch):
 def test_shuffled_examples_go_on_within_an_epoch(tmp_path, monkeypatch):
   monkeypatch.chdir(REPOSITORY)
   keys = {"train.batch_size": 128, "train.max_steps": 60, "checkpoint.every_steps": 25}
-  keys |= {"model.dropout": 0.3, "eval.every_epochs": 0}
+  keys |= {"train.epochs": 100, "model.dropout": 0.3, "eval.every_epochs": 0}
   command = ["main", "--config=configs/next_item.py:runlocal", f"--workdir={tmp_path}"]
   command += [f"--config.{key}={value}" for key, value in keys.items()]
   assert main.run(command) == 0

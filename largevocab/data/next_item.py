@@ -84,7 +84,8 @@ def number(
   >>> classes, splits = number(histories, num_before=2)
   Traceback (most recent call last):
   ...
-  largevocab.errors.UserError: the valid split has no examples: give longer histories
+  largevocab.errors.UserError: the valid split has no examples: give more or longer
+  histories, or a larger share of them
   >>> split_I = np.array([0, 0, 1, 0, 1, 2], np.int8)
   >>> classes, splits = number(histories._replace(split_I=split_I), num_before=2)
   >>> classes.words, classes.counts_V.tolist()

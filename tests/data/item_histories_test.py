@@ -139,7 +139,7 @@ def test_line_that_is_no_review(games, line, message):
 @pytest.mark.parametrize(
   ("text", "message"),
   [("", "0 different items"), ("4\n4 4\n", "1 different items: give at least 2"),
-   ("1\n2\n", "the train split has no examples: give longer histories")],
+   ("1\n2\n", "the train split has no examples: give more or longer histories")],
 )  # fmt: skip
 def test_file_without_examples(diginetica, tmp_path, text, message):
   for name in ("train.txt", "test.txt"):
