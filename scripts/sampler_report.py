@@ -23,7 +23,7 @@ at each of them, the model's exact softmax p and each sampler's law q over all c
 
 Of the first four means over positions, and medians. Statistics are built anew from the
 table, as after a refresh. `random_features` is no sampler but a law to judge: see
-`random_feature_law`.
+random_features.py.
 
 Prints a table; writes --output (with the medians) and a .png and .svg beside it. Holds
 [--chunk, V] numbers at a time for the figures; a draw holds what the sampler holds.
@@ -46,6 +46,7 @@ import measure
 import numpy as np
 import records
 import tabulate
+from random_features import random_feature_law
 from records import Record
 
 from largevocab import config
@@ -69,7 +70,6 @@ COLUMNS = [
 # Draws of fixed size without replacement; those of all others are independent.
 FIXED_SIZE = {"pps"}
 FORMULAS = {True: "fixed size", False: "independent"}  # of relvar
-CLASSES = 8192  # whose random features are held at a time
 FEATURE_SCALES = (2.0, 4.0, 8.0)  # at 1 the longest rows are hopeless
 SECONDS = 3.0  # to time one sampler
 LEAST_CHI2 = 1e-3  # shown in the plot; a law that is exact has none
@@ -180,52 +180,6 @@ def sampler_law(sampler: Sampler, stats: Any, w_VD: jax.Array, m: int) -> Law:
   return lambda x_ND, y: np.exp(
     np.asarray(log_expected(stats, w_VD, x_ND, y), np.float64)
   )
-
-
-def random_feature_law(
-  w_VD: jax.Array,
-  absolute: bool,
-  scale: float,
-  num_features: int = 1024,
-  seed: int = 0,
-) -> Law:
-  """q(c | x) proportional to <phi(x), phi(w_c)>: positive random features.
-
-  phi(x) = exp(R x - |x|^2 / 2) / sqrt(F), rows of R orthogonal and as long as Gaussian
-  ones, so that E <phi(x), phi(w)> = exp(<x, w>). x is taken times `scale` and w over
-  it, which changes nothing but the variance: that grows with the exponential of either
-  squared length. For absolute logits phi(x) + phi(-x) takes the place of phi(x).
-
-  Source: Choromanski et al. 2021 (FAVOR+), lemma 1 and section 2.4; Rawat et al. 2019
-  for such laws as samplers. Here they are enumerated, at O(V F D) for each chunk.
-  """
-  rows_VD = np.asarray(w_VD, np.float64)
-  dim = rows_VD.shape[1]
-  rng = np.random.default_rng(seed)
-  blocks = -(-num_features // dim)
-  q_KDD, r_KDD = np.linalg.qr(rng.normal(size=(blocks, dim, dim)))
-  # Without these signs the rotations would not be uniform.
-  q_KDD = q_KDD * np.sign(np.diagonal(r_KDD, axis1=1, axis2=2))[:, None, :]
-  lengths_F = np.sqrt(rng.chisquare(dim, num_features))
-  r_FD = q_KDD.reshape(-1, dim)[:num_features] * lengths_F[:, None]
-  half_norm = lambda a_ND: (a_ND**2).sum(axis=1, keepdims=True) / 2
-
-  def law(x_ND: jax.Array, y: Targets) -> np.ndarray:
-    # What multiplies a whole row of phi(x) is lost to the normalisation of q.
-    logs_NF = scale * np.asarray(x_ND, np.float64) @ r_FD.T
-    top_N1 = np.abs(logs_NF).max(axis=1, keepdims=True)
-    phi_NF = np.exp(logs_NF - top_N1)
-    phi_NF = phi_NF + np.exp(-logs_NF - top_N1) if absolute else phi_NF
-    log_q = []
-    for start in range(0, len(rows_VD), CLASSES):
-      w_CD = rows_VD[start : start + CLASSES] / scale
-      logs_CF = w_CD @ r_FD.T - half_norm(w_CD)
-      top_C1 = logs_CF.max(axis=1, keepdims=True)
-      log_q.append(np.log(phi_NF @ np.exp(logs_CF - top_C1).T) + top_C1.T)
-    log_q_NV = np.concatenate(log_q, axis=1)
-    return np.exp(log_q_NV - log_q_NV.max(axis=1, keepdims=True))
-
-  return law
 
 
 def judge(

@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from largevocab.errors import UserError
+from largevocab.models.fields import check_fields
 
 
 def _uniform(scale: float):
@@ -43,13 +43,7 @@ class LSTM(nn.Module):
   dtype: str = "float32"
 
   def __post_init__(self):
-    for name in ("embed", "hidden", "layers"):
-      if getattr(self, name) < 1:
-        raise UserError(f"model.{name} is {getattr(self, name)}; it must be at least 1")
-    if not 0 <= self.dropout < 1:
-      raise UserError(f"model.dropout is {self.dropout}; it must be in [0, 1)")
-    if self.dtype not in ("float32", "bfloat16"):
-      raise UserError(f"model.dtype is {self.dtype!r}; use 'float32' or 'bfloat16'")
+    check_fields(self, "embed", "hidden", "layers")
     super().__post_init__()
 
   @property

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import sampler_report
 import tabulate
+from random_features import random_feature_law
 
 from largevocab import config, main
 from largevocab.errors import UserError
@@ -175,7 +176,7 @@ def test_random_features_are_right_where_logits_are_small():
   y = single_targets(np.zeros(6, int))
   even = lambda o: np.log(np.cosh(o))
   for absolute, scores_NV in ((False, o_NV), (True, even(o_NV))):
-    law = sampler_report.random_feature_law(w_VD, absolute, 1.3, num_features=1 << 17)
+    law = random_feature_law(w_VD, absolute, 1.3, num_features=1 << 17)
     p_NV = sampler_report.softmax(scores_NV)
     figures = sampler_report.figures(p_NV, law(x_ND, y), y, M, fixed_size=False)
     assert figures["chi2"].max() < 1e-3

@@ -1,0 +1,20 @@
+"""What the fields of every network must be."""
+
+from typing import Any
+
+from largevocab.errors import UserError
+
+
+def check_fields(model: Any, *sizes: str) -> None:
+  """Sizes are positive, dropout is a probability below 1, dtype is one that we compute.
+
+  Raises:
+    UserError: names the key.
+  """
+  for name in sizes:
+    if getattr(model, name) < 1:
+      raise UserError(f"model.{name} is {getattr(model, name)}; it must be at least 1")
+  if not 0 <= model.dropout < 1:
+    raise UserError(f"model.dropout is {model.dropout}; it must be in [0, 1)")
+  if model.dtype not in ("float32", "bfloat16"):
+    raise UserError(f"model.dtype is {model.dtype!r}; use 'float32' or 'bfloat16'")
