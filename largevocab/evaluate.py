@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from largevocab import inputs
 from largevocab.data.base import HeldOutBatches
 from largevocab.experiment import Experiment
 from largevocab.ranking import ranking
-from largevocab.state import State, look_up, restore
+from largevocab.state import State, restore
 
 _LOG = logging.getLogger("largevocab")
 _SECONDS = 10.0  # between lines that tell how far a long evaluation is
@@ -44,8 +45,9 @@ def make_evaluate(exp: Experiment) -> Evaluate:
   model, head, k = exp.model, exp.head, exp.eval.ranking_k
 
   @jax.jit
-  def step(params, w_VE, head_state, carry, batch):
-    h_BTD, carry = model.apply({"params": params}, look_up(w_VE, batch.x), carry)
+  def step(params, table, head_state, carry, batch):
+    rows_BTE = inputs.look_up(table, batch.x, model.embed)
+    h_BTD, carry = model.apply({"params": params}, rows_BTE, carry)
     h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
     weight_N = jnp.sum(batch.y.w_NP, axis=1)
     metrics = head.evaluate(head_state, h_ND, batch.y)
@@ -63,7 +65,7 @@ def make_evaluate(exp: Experiment) -> Evaluate:
     for number, batch in enumerate(batches, 1):
       if stopped():
         raise Stopped
-      carry, part = step(state.params, state.inputs.w_VD, state.head, carry, batch)
+      carry, part = step(state.params, state.inputs, state.head, carry, batch)
       for key, value in part.items():
         sums[key] = sums.get(key, 0.0) + float(value)
       total += float(np.sum(batch.y.w_NP, dtype=np.float64))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from largevocab import inputs
 from largevocab.data.batches import EvaluationBatches
 from largevocab.data.corpus import Corpus
 from largevocab.data.vocabulary import Vocabulary
@@ -110,7 +111,7 @@ def _top_k(
   exp: Experiment, state: State, x_T: jax.Array, last: int, *, k: int
 ) -> tuple[jax.Array, jax.Array]:
   """Ids and log-probabilities after x_T[last]; what comes later is not looked at."""
-  rows_BTE = state.inputs.w_VD[x_T][None]
+  rows_BTE = inputs.look_up(state.inputs, x_T[None], exp.model.embed)
   carry = exp.model.initial_carry(1)
   h_BTD, _ = exp.model.apply({"params": state.params}, rows_BTE, carry)
   return exp.head.top_k(state.head, h_BTD[:, last], k)

@@ -5,13 +5,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 
+from largevocab import inputs
 from largevocab.checkpoint import Checkpoints
 from largevocab.data.base import Data
 from largevocab.errors import UserError
 from largevocab.experiment import Experiment
-from largevocab.labels import Counts
 from largevocab.rows import Table
 
 PyTree = Any
@@ -24,7 +23,7 @@ class State(NamedTuple):
     step: i32[], updates done.
     key: of the whole run; each step folds in its number.
     params, opt: of the network.
-    inputs: the table of input rows.
+    inputs: the table of input rows, or None: see `largevocab.inputs`.
     head: whatever the head keeps.
     carry: recurrent state.
     loss_sum: f32[], losses since the last log line.
@@ -35,28 +34,20 @@ class State(NamedTuple):
   key: jax.Array
   params: PyTree
   opt: PyTree
-  inputs: Table
+  inputs: Table | None
   head: PyTree
   carry: PyTree
   loss_sum: jax.Array
   bad_step: jax.Array
 
 
-def look_up(w_VE: jax.Array, ids: ArrayLike) -> jax.Array:
-  """Rows of an input table; ids >= V, which stand for nothing, give zeros.
-
-  >>> look_up(jnp.ones((3, 2)), jnp.array([2, 3])).tolist()
-  [[1.0, 1.0], [0.0, 0.0]]
-  """
-  return w_VE.at[ids].get(mode="fill", fill_value=0)
-
-
-def init_state(exp: Experiment, counts: Counts) -> State:
+def init_state(exp: Experiment, data: Data) -> State:
   """The state before the first step.
 
   Raises:
     UserError: there are fewer classes than are to be ranked.
   """
+  counts = data.counts
   if exp.eval.ranking_k > counts.num_classes:
     raise UserError(
       f"eval.ranking_k is {exp.eval.ranking_k}, and there are {counts.num_classes} "
@@ -67,15 +58,13 @@ def init_state(exp: Experiment, counts: Counts) -> State:
   carry = exp.model.initial_carry(exp.train.batch_size)
   width, scale = exp.model.embed, exp.model.init_scale
   rows_BTE = jnp.zeros((exp.train.batch_size, exp.model.history, width))
-  params = exp.model.init(k_net, rows_BTE, carry)["params"]
-  shape = (counts.num_classes, width)
-  w_VE = jax.random.uniform(k_inputs, shape, minval=-scale, maxval=scale)
+  params = exp.model.init(k_net, rows_BTE, carry).get("params", {})
   return State(
     step=jnp.int32(0),
     key=key,
     params=params,
     opt=exp.optimizer.transformation().init(params),
-    inputs=exp.optimizer.init(w_VE),
+    inputs=inputs.init(exp.optimizer, k_inputs, data.num_inputs, width, scale),
     head=exp.head.init(k_head, counts, exp.model.width),
     carry=carry,
     loss_sum=jnp.float32(0),
@@ -90,5 +79,5 @@ def restore(exp: Experiment, workdir: str, which: str) -> tuple[Data, State]:
     raise UserError(f"no checkpoints in {workdir}; train first")
   data = exp.data.load()
   with Checkpoints(directory) as saved:
-    state, _ = saved.restore(init_state(exp, data.counts), which)
+    state, _ = saved.restore(init_state(exp, data), which)
   return data, state

@@ -11,16 +11,17 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
+from largevocab import inputs
 from largevocab.checkpoint import Checkpoints
 from largevocab.data.base import Data, TrainingBatches
 from largevocab.data.batches import Batch
 from largevocab.errors import UserError
 from largevocab.evaluate import Stopped, make_evaluate
 from largevocab.experiment import Experiment
-from largevocab.rows import row_grads, sq_norm
+from largevocab.rows import sq_norm
 from largevocab.runlog import Progress, RunLog
 from largevocab.signals import StopSignals
-from largevocab.state import State, init_state, look_up
+from largevocab.state import State, init_state
 from largevocab.workdir import (
   claim_workdir,
   device_name,
@@ -38,7 +39,7 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
   """One update of network, inputs and head, with one joint gradient norm."""
   k_net, k_head = jax.random.split(jax.random.fold_in(state.key, state.step))
   carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), state.carry)
-  rows_BTE = look_up(state.inputs.w_VD, batch.x)
+  rows_BTE = inputs.look_up(state.inputs, batch.x, exp.model.embed)
 
   def network(params, rows_BTE):
     return exp.model.apply(
@@ -49,10 +50,9 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
   h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
   out = exp.head.backward(state.head, h_ND, batch.y, k_head)
   g_params, g_rows_BTE = pull_back(out.dh_ND.reshape(h_BTD.shape))
-  g_rows_NE = g_rows_BTE.reshape(-1, rows_BTE.shape[-1])
-  g_inputs = row_grads(jnp.ravel(batch.x), g_rows_NE, state.inputs.w_VD.shape[0])
+  g_inputs = inputs.gradient(state.inputs, batch.x, g_rows_BTE)
 
-  norm = jnp.sqrt(sq_norm(g_params) + sq_norm(g_inputs.rows_RD) + out.sq_norm)
+  norm = jnp.sqrt(sq_norm(g_params) + sq_norm(g_inputs) + out.sq_norm)
   clip = exp.train.clip_norm
   scale = clip / jnp.maximum(norm, clip) if clip else jnp.float32(1)
   g_params = jax.tree.map(lambda g: scale * g, g_params)
@@ -64,7 +64,7 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
     key=state.key,
     params=jax.tree.map(lambda p, d: p - lr * d, state.params, direction),
     opt=opt,
-    inputs=exp.optimizer.update(state.inputs, g_inputs, lr, scale),
+    inputs=inputs.update(exp.optimizer, state.inputs, g_inputs, lr, scale),
     head=exp.head.update(state.head, out.grads, lr * exp.train.head_lr_factor, scale),
     carry=carry,
     loss_sum=state.loss_sum + out.loss,
@@ -106,7 +106,7 @@ def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, An
   with writing(workdir):
     data.vocabulary.save(Path(workdir, "vocabulary.txt"))
   batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
-  state = init_state(exp, data.counts)
+  state = init_state(exp, data)
   clock = {"seconds": 0.0}
   with Checkpoints(os.path.join(workdir, "checkpoints"), exp.checkpoint.keep) as saved:
     if saved.latest_step is not None:
@@ -207,7 +207,7 @@ class _Loop:
       "%s; %d numbers in the network, %d in its inputs, %d in the head; %d steps, a "
       "line every %d; compiling",
       self._data.summary,
-      *(size(state.params), size(state.inputs.w_VD), size(state.head)),
+      *(size(state.params), size(inputs.rows(state.inputs)), size(state.head)),
       *(self._num_steps, self._exp.log.every_steps),
     )
 

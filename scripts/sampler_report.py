@@ -49,7 +49,7 @@ import tabulate
 from random_features import random_feature_law
 from records import Record
 
-from largevocab import config
+from largevocab import config, inputs
 from largevocab.config import nearest
 from largevocab.data.base import HeldOutBatches
 from largevocab.errors import UserError
@@ -59,7 +59,7 @@ from largevocab.labels import Counts, Targets
 from largevocab.ops.class_chunks import product
 from largevocab.ops.normalizer import score
 from largevocab.samplers import SAMPLERS, Sampler, Softmax, sketch
-from largevocab.state import State, look_up, restore
+from largevocab.state import State, restore
 from largevocab.workdir import describe_machine
 
 RANDOM_FEATURES = "random_features"
@@ -106,14 +106,15 @@ def positions_of(
   wanted = np.unique(np.linspace(0, total - 1, min(num, total)).astype(np.int64))
 
   @jax.jit
-  def network(params, w_VE, carry, ids):
-    h_BTD, carry = exp.model.apply({"params": params}, look_up(w_VE, ids), carry)
+  def network(params, table, carry, x):
+    rows_BTE = inputs.look_up(table, x, exp.model.embed)
+    h_BTD, carry = exp.model.apply({"params": params}, rows_BTE, carry)
     return h_BTD.reshape(-1, h_BTD.shape[-1]), carry
 
   carry = exp.model.initial_carry(batches.batch_size)
   seen, parts = 0, []
   for batch in batches:
-    h_ND, carry = network(state.params, state.inputs.w_VD, carry, batch.x)
+    h_ND, carry = network(state.params, state.inputs, carry, batch.x)
     real = np.flatnonzero(batch.y.w_NP.sum(axis=1) > 0)
     here = wanted[(wanted >= seen) & (wanted < seen + len(real))] - seen
     seen += len(real)

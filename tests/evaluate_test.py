@@ -25,7 +25,7 @@ def trained():
   exp = c.build(settings)
   corpus = exp.data.load()
   assert len(corpus.test) == 37
-  return exp, init_state(exp, corpus.counts), corpus
+  return exp, init_state(exp, corpus), corpus
 
 
 def nll_of_each(exp, state, tokens, first):

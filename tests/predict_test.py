@@ -27,7 +27,7 @@ def model():
   )
   exp = c.build(settings)
   corpus = exp.data.load()
-  return language_model(exp, corpus.vocabulary, init_state(exp, corpus.counts))
+  return language_model(exp, corpus.vocabulary, init_state(exp, corpus))
 
 
 def log_probs(model, ids):
@@ -96,9 +96,7 @@ def ask(tmp_path, capsys, data, line):
   )
   exp = c.build(settings)
   corpus = exp.data.load()
-  answer(
-    language_model(exp, corpus.vocabulary, init_state(exp, corpus.counts)), [line], k=1
-  )
+  answer(language_model(exp, corpus.vocabulary, init_state(exp, corpus)), [line], k=1)
   out, err = capsys.readouterr()
   return out.splitlines()[0], err
 

@@ -68,7 +68,7 @@ def experiment(k):
 def test_evaluation_averages_over_examples_without_the_padding():
   exp = experiment(4)
   corpus = exp.data.load()
-  state = init_state(exp, corpus.counts)
+  state = init_state(exp, corpus)
   tokens, eos = corpus.test, corpus.vocabulary.eos
   x_BT = np.append(eos, tokens[:-1])[None]
   h_BTD, _ = exp.model.apply(
@@ -89,6 +89,6 @@ def test_evaluation_averages_over_examples_without_the_padding():
 def test_no_more_can_be_ranked_than_there_are():
   exp = experiment(V + 1)
   with pytest.raises(UserError, match=r"eval.ranking_k is 31, and there are 30"):
-    init_state(exp, exp.data.load().counts)
+    init_state(exp, exp.data.load())
   with pytest.raises(UserError, match=r"eval.ranking_k is -1"):
     c.Evaluating(ranking_k=-1)

@@ -13,8 +13,8 @@ import pytest
 
 from largevocab import config as c
 from largevocab.checkpoint import Checkpoints
+from largevocab.data.classes import Classes
 from largevocab.errors import UserError
-from largevocab.labels import as_counts
 from largevocab.rows import sq_norm
 from largevocab.state import init_state, restore
 from largevocab.train import train, train_step
@@ -39,7 +39,7 @@ def start(exp):
   corpus = exp.data.load()
   batches = corpus.training_batches(B, T)
   step = jax.jit(functools.partial(train_step, exp=exp), donate_argnums=0)
-  return init_state(exp, corpus.counts), batches, step
+  return init_state(exp, corpus), batches, step
 
 
 def leaves(state):
@@ -125,7 +125,7 @@ def test_missing_items_are_rows_of_zeros_that_do_not_learn():
     )
   )
   data = exp.data.load()
-  state, num_rows = init_state(exp, data.counts), len(data.vocabulary)
+  state, num_rows = init_state(exp, data), len(data.vocabulary)
   (batch, *_) = data.evaluation_batches("train", 2, 1)  # the first two of a history
   assert (batch.x == num_rows).sum() == 3
 
@@ -189,8 +189,9 @@ def test_sampled_step_updates_both_tables_in_place(optimizer):
   """Guards speed without timing: nothing of a table's size is copied or made."""
   exp = experiment("sampled/pps", optimizer, width=64)
   num_classes, width = 100_000, 64
-  counts = as_counts(np.arange(num_classes, 0, -1))
-  state = init_state(exp, counts)
+  vocabulary = Classes(range(num_classes), np.arange(num_classes, 0, -1))
+  data = dataclasses.replace(exp.data.load(), vocabulary=vocabulary)
+  state = init_state(exp, data)
   _, batches, step = start(dataclasses.replace(exp))
   memory = step.lower(state, batches.batch(0), LR).compile().memory_analysis()
   tables = 2 * num_classes * width * 4 * (2 if optimizer == "adagrad" else 1)

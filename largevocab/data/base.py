@@ -46,6 +46,11 @@ class Data(Protocol):
     ...
 
   @property
+  def num_inputs(self) -> int:
+    """Rows of the table of inputs, which `Batch.x` names; 0: x holds the features."""
+    ...
+
+  @property
   def summary(self) -> str:
     """How much of what there is to learn from."""
     ...

@@ -15,7 +15,8 @@ class Batch(NamedTuple):
 
   Attributes:
     x: i32[B, T], input ids; those >= V stand for nothing and look up zeros. Of texts
-      the token before each target: T consecutive ones of each of B streams.
+      the token before each target: T consecutive ones of each of B streams. Where
+      there is no table of inputs f32[B, T, F], the features themselves.
     y: the targets. Of texts example n = b * T + t, and context_N is x flattened; of
       item histories example n = b, and context_N is the last of its items. P = 1.
     start: bool[], True where the recurrent state starts anew.

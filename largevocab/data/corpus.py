@@ -31,6 +31,11 @@ class Corpus:
     return Counts(self.vocabulary.counts_V, self.train)
 
   @property
+  def num_inputs(self) -> int:
+    """Every word has a row."""
+    return len(self.vocabulary)
+
+  @property
   def summary(self) -> str:
     """How much text there is."""
     return f"{len(self.train)} training tokens, {len(self.vocabulary)} words"

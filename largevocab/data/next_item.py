@@ -38,6 +38,11 @@ class NextItem:
     return Counts(self.vocabulary.counts_V)
 
   @property
+  def num_inputs(self) -> int:
+    """Every item has a row."""
+    return len(self.vocabulary)
+
+  @property
   def summary(self) -> str:
     """How many examples there are."""
     return f"{len(self.train)} training examples, {len(self.vocabulary)} items"

@@ -1,0 +1,93 @@
+"""What a network reads: rows of a table that learns, or features that the data has.
+
+`Data.num_inputs` says which: so many rows, which `Batch.x` names by their ids; or none,
+and `Batch.x` itself is read: then there is no table, and no gradient of one.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from largevocab.errors import UserError
+from largevocab.rows import RowGrads, RowOptimizer, Table, row_grads
+
+
+def init(
+  optimizer: RowOptimizer, key: jax.Array, num_inputs: int, width: int, scale: float
+) -> Table | None:
+  """A table of `num_inputs` rows, uniform in [-scale, scale]; None without any.
+
+  >>> from largevocab.rows import SGD
+  >>> init(SGD(), jax.random.key(0), num_inputs=5, width=2, scale=0.1).w_VD.shape
+  (5, 2)
+  >>> init(SGD(), jax.random.key(0), num_inputs=0, width=2, scale=0.1)
+  """
+  if not num_inputs:
+    return None
+  shape = (num_inputs, width)
+  return optimizer.init(jax.random.uniform(key, shape, minval=-scale, maxval=scale))
+
+
+def rows(table: Table | None) -> jax.Array | None:
+  """What is learnt, f32[V, E]; None where nothing is.
+
+  >>> rows(None)
+  """
+  return None if table is None else table.w_VD
+
+
+def look_up(table: Table | None, x: ArrayLike, width: int) -> jax.Array:
+  """What the network is given for `Batch.x`, f32[B, T, E].
+
+  Rows of the table, zeros for ids >= V, which stand for nothing; without a table x.
+
+  Args:
+    table: V rows, or None.
+    x: i32[B, T], ids; without a table f32[B, T, E].
+    width: E, `model.embed`.
+
+  Raises:
+    UserError: x has features of another width.
+
+  >>> from largevocab.rows import SGD
+  >>> table = SGD().init(jnp.ones((3, 2)))
+  >>> look_up(table, jnp.array([[2, 3]]), width=2).tolist()
+  [[[1.0, 1.0], [0.0, 0.0]]]
+  """
+  if table is not None:
+    return table.w_VD.at[x].get(mode="fill", fill_value=0)
+  x_BTF = jnp.asarray(x)
+  if x_BTF.ndim != 3 or x_BTF.shape[-1] != width:
+    raise UserError(
+      f"the data's features have shape {x_BTF.shape}, model.embed is {width}: set "
+      "model.embed to the last of these numbers"
+    )
+  return x_BTF
+
+
+def gradient(table: Table | None, x: ArrayLike, g_BTE: jax.Array) -> RowGrads | None:
+  """The gradient of the table from that of what was looked up.
+
+  >>> from largevocab.rows import SGD
+  >>> table = SGD().init(jnp.ones((3, 1)))
+  >>> grads = gradient(table, jnp.array([[2, 2]]), jnp.array([[[1.0], [4.0]]]))
+  >>> sorted(grads.rows_RD.ravel().tolist())
+  [0.0, 5.0]
+  """
+  if table is None:
+    return None
+  g_NE = g_BTE.reshape(-1, g_BTE.shape[-1])
+  return row_grads(jnp.ravel(x), g_NE, table.w_VD.shape[0])
+
+
+def update(
+  optimizer: RowOptimizer, table: Table | None, grads: RowGrads | None, lr, scale
+) -> Table | None:
+  """The table after a step with scale * grads at rate lr.
+
+  >>> from largevocab.rows import SGD
+  >>> update(SGD(), None, None, lr=0.1, scale=1.0)
+  """
+  if table is None or grads is None:
+    return None
+  return optimizer.update(table, grads, lr, scale)
