@@ -1,12 +1,20 @@
 """Heads: output layers, from the last hidden activation to the loss."""
 
 from largevocab.heads.base import Head, HeadStep
+from largevocab.heads.blackout import BlackOut
 from largevocab.heads.full import Full
+from largevocab.heads.nce import NCE
+from largevocab.heads.negative_sampling import NegativeSampling
+from largevocab.heads.ranking import Ranking
 from largevocab.heads.sampled import Sampled
 
 HEADS = {
   "full": Full,
   "sampled": Sampled,
+  "nce": NCE,
+  "negative_sampling": NegativeSampling,
+  "ranking": Ranking,
+  "blackout": BlackOut,
 }
 
 __all__ = ["HEADS", "Head", "HeadStep", *(h.__name__ for h in HEADS.values())]

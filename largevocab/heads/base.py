@@ -66,6 +66,13 @@ class Head(Protocol):
     """Exact metrics f32[N] per example; 'nll' (nats) only if normalised over V."""
     ...
 
+  def monitor(
+    self, state: PyTree, h_ND: jax.Array, y: Targets, key: jax.Array
+  ) -> dict[str, jax.Array]:
+    """Scalars that tell, by all logits of a few examples of a batch, how well the head
+    estimates what it trains on; {} where it estimates nothing."""
+    ...
+
   def top_k(
     self, state: PyTree, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:

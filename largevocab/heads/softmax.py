@@ -76,3 +76,8 @@ class SoftmaxHead:
 
   def refresh(self, state: PyTree, key: jax.Array) -> PyTree:
     return state
+
+  def monitor(
+    self, state: PyTree, h_ND: jax.Array, y: Targets, key: jax.Array
+  ) -> dict[str, jax.Array]:
+    return {}

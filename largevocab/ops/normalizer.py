@@ -206,11 +206,34 @@ def softmax_nll(
   >>> f"{nll_N[0]:.4f}"  # log 5
   '1.6094'
   """
+  return softmax_nll_and_log_z(
+    h_ND, w_VD, ids_NP, w_NP, absolute=absolute, dtype=dtype, how=how
+  )[0]
+
+
+def softmax_nll_and_log_z(
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  ids_NP: jax.Array,
+  w_NP: jax.Array,
+  *,
+  absolute: bool = False,
+  dtype=None,
+  how: Plan | None = None,
+) -> tuple[jax.Array, jax.Array]:
+  """`softmax_nll` and `log_normalizer`, both f32[N], from one pass.
+
+  >>> both = softmax_nll_and_log_z(jnp.zeros((1, 2)), jnp.zeros((5, 2)),
+  ...                              jnp.array([[3]]), jnp.ones((1, 1)))
+  >>> [f"{x[0]:.4f}" for x in both]
+  ['1.6094', '1.6094']
+  """
   check_shapes(h_ND=h_ND, w_VD=w_VD, ids_NP=ids_NP, w_NP=w_NP)
   normalized = _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how)
   weight_N = w_NP.sum(axis=1)
   nll_N = (w_NP * nll_of(normalized, absolute)).sum(axis=1)
-  return jnp.where(weight_N > 0, nll_N / jnp.where(weight_N > 0, weight_N, 1), 0)
+  nll_N = jnp.where(weight_N > 0, nll_N / jnp.where(weight_N > 0, weight_N, 1), 0)
+  return nll_N, normalized.max_N + jnp.log(normalized.sum_N)
 
 
 def _normalize_by_blocks(h_ND, w_VD, ids_NP, absolute, dtype):

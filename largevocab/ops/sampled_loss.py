@@ -7,6 +7,7 @@ from largevocab.ops.shapes import check_shapes
 
 # Stands for log 0: finite, so that gradients through it are zero and never NaN.
 LOG_ZERO = -1e30
+_SEARCHED = 32  # classes of a set from which on a search beats comparing with each
 
 
 def complement_loss(
@@ -55,12 +56,46 @@ def complement_loss(
   return jnp.sum(w_NP * (log_z_N[:, None] - o_NP))
 
 
+def normalizer_ratio(
+  log_p_NV: jax.Array,
+  ids_NP: jax.Array,
+  true_NP: jax.Array,
+  ids_NM: jax.Array,
+  log_expected_NM: jax.Array,
+  mask_NM: jax.Array,
+) -> jax.Array:
+  """Z~ / Z, f32[N], of the estimate in `complement_loss`, from exact log-probabilities.
+
+  Args:
+    log_p_NV: f32[N, V], of all classes.
+    ids_NP: i32[N, P], the true classes; true_NP: bool[N, P], which of them count.
+    ids_NM: i32[N, M], the candidates, with log_expected_NM and mask_NM as there.
+
+  >>> log_p_NV = jnp.log(jnp.array([[0.5, 0.25, 0.25]]))
+  >>> true, drawn, yes = jnp.array([[0]]), jnp.array([[2]]), jnp.array([[True]])
+  >>> log_half = jnp.log(jnp.full((1, 1), 0.5))
+  >>> f"{normalizer_ratio(log_p_NV, true, yes, drawn, log_half, yes)[0]:.4f}"
+  '1.0000'
+  """
+  check_shapes(log_p_NV=log_p_NV, ids_NP=ids_NP, ids_NM=ids_NM, mask_NM=mask_NM)
+  at = lambda ids: jnp.take_along_axis(log_p_NV, ids, axis=1, mode="clip")
+  exact_N = jnp.sum(jnp.where(true_NP, jnp.exp(at(ids_NP)), 0), axis=1)
+  log_share_NM = jnp.where(mask_NM, at(ids_NM) - log_expected_NM, LOG_ZERO)
+  return exact_N + jnp.sum(jnp.exp(log_share_NM), axis=1)
+
+
 def is_member(ids_NM: jax.Array, set_NS: jax.Array) -> jax.Array:
   """Which ids occur in their row's set: bool[N, M]; either may have one row for all.
+
+  Cost: O(N M S); O(N M log S) for one larger set for all rows.
 
   >>> is_member(jnp.array([[1, 2, 3]]), jnp.array([[2], [3]])).tolist()
   [[False, True, False], [False, False, True]]
   """
+  if len(set_NS) == 1 and set_NS.shape[1] > _SEARCHED:
+    sorted_S = jnp.sort(set_NS[0])
+    at_NM = jnp.searchsorted(sorted_S, ids_NM)
+    return sorted_S.at[at_NM].get(mode="clip") == ids_NM
   return jnp.any(ids_NM[:, :, None] == set_NS[:, None, :], axis=-1)
 
 

@@ -1,0 +1,32 @@
+"""BlackOut over any sampler."""
+
+from dataclasses import dataclass, field
+
+from largevocab.heads.discriminative import Discriminative
+from largevocab.ops.blackout_loss import blackout_loss
+from largevocab.samplers.base import Sampler
+from largevocab.samplers.static import Unigram
+
+
+@dataclass(frozen=True)
+class BlackOut(Discriminative):
+  """Picks the true class, and none of the drawn ones, by a softmax of weighted scores;
+  see `ops/blackout_loss`.
+
+  Attributes:
+    sampler: its law is the paper's Q. The default is f(c)^a, with a = 0.5.
+
+  Source: Ji et al. 2016; paper 001 section 3.4, equations 46-47.
+  """
+
+  sampler: Sampler = field(default_factory=lambda: Unigram(power=0.5))
+
+  def loss(self, o_NP, o_NM, scored):
+    return blackout_loss(
+      o_NP,
+      scored.w_NP,
+      scored.log_expected_true(),
+      o_NM,
+      scored.candidates.log_expected,
+      scored.candidates.mask,
+    )

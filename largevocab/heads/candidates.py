@@ -1,0 +1,90 @@
+"""Classes besides the true ones that enter a loss: exact sets and a draw, once each."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.labels import Targets
+from largevocab.ops.sampled_loss import is_first, is_member
+from largevocab.samplers.base import Draw
+
+
+class Candidates(NamedTuple):
+  """Classes that enter a loss besides the true ones.
+
+  Attributes:
+    own_NS: i32, each example's own.
+    shared_T: i32, those of the whole batch.
+    log_expected: f32[N, S + T], own ones first.
+    mask: bool[N, S + T], which count for which example.
+  """
+
+  own_NS: jax.Array
+  shared_T: jax.Array
+  log_expected: jax.Array
+  mask: jax.Array
+
+
+def candidates(
+  draw: Draw,
+  exact: list[jax.Array],
+  y: Targets,
+  num_classes: int,
+  keep_hits: bool = False,
+) -> Candidates:
+  """Exact sets and a draw, each without what stands in an earlier one or is true.
+
+  Args:
+    draw: of the sampler; its exact set comes after those given.
+    exact: i32[T], classes to be summed exactly, distinct in each set, padded with V.
+    y: the true classes.
+    num_classes: V.
+    keep_hits: keep candidates that are true classes.
+
+  >>> draw = Draw(jnp.array([3, 1, 0]), jnp.zeros(3), jnp.ones(3, bool))
+  >>> y = Targets(jnp.array([[0]]), jnp.ones((1, 1)), jnp.zeros(1))
+  >>> candidates(draw, [jnp.array([1])], y, 4).mask.tolist()
+  [[True, True, False, False]]
+  """
+  N = len(y.ids_NP)
+  sets = [*exact, *([] if draw.exact_ids is None else [draw.exact_ids])]
+  groups = [(ids, jnp.zeros(ids.shape), ids < num_classes) for ids in sets]
+  groups.append((draw.ids, draw.log_expected, draw.mask))
+  seen = [] if keep_hits else [y.ids_NP]
+  masked = []
+  for ids, log_expected, mask in groups:
+    keep = jnp.atleast_2d(mask)
+    for earlier in seen:
+      keep &= ~is_member(jnp.atleast_2d(ids), earlier)
+    seen.append(jnp.atleast_2d(ids))
+    masked.append((ids, log_expected, keep))
+  masked.sort(key=lambda group: -group[0].ndim)
+  ids, log_expected, mask = zip(*masked, strict=True)
+  spread = lambda x: jnp.broadcast_to(x, (N, x.shape[-1]))
+  own = [i for i in ids if i.ndim == 2]
+  shared = [i for i in ids if i.ndim == 1]
+  return Candidates(
+    jnp.concatenate([jnp.zeros((N, 0), jnp.int32), *own], axis=1),
+    jnp.concatenate([jnp.zeros(0, jnp.int32), *shared]),
+    jnp.concatenate([spread(x) for x in log_expected], axis=1),
+    jnp.concatenate([spread(x) for x in mask], axis=1),
+  )
+
+
+def batch_classes(y: Targets, num_classes: int) -> jax.Array:
+  """The true classes of the examples with weight, each once, padded with V: i32[N * P].
+
+  >>> ids_NP, w_NP = jnp.array([[2], [0], [2], [1]]), jnp.array([[1.0], [1], [1], [0]])
+  >>> batch_classes(Targets(ids_NP, w_NP, jnp.zeros(4)), 3)
+  Array([0, 2, 3, 3], dtype=int32)
+  """
+  ids_T = jnp.where(y.w_NP > 0, y.ids_NP, num_classes).ravel()
+  ids_T = jnp.sort(ids_T)
+  again_T = jnp.concatenate([jnp.zeros(1, bool), ids_T[1:] == ids_T[:-1]])
+  return jnp.sort(jnp.where(again_T, num_classes, ids_T))
+
+
+def true_mask(y: Targets, num_classes: int) -> jax.Array:
+  """Which entries are true classes: bool[N, P], not padding and no repetition."""
+  return (y.ids_NP < num_classes) & is_first(y.ids_NP)

@@ -1,0 +1,38 @@
+"""Heads that learn to tell true classes from drawn ones: their scores are no logits of
+a normalised model, and evaluation says so."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.heads.base import PyTree
+from largevocab.heads.sampling import SamplingHead
+from largevocab.labels import Targets
+from largevocab.ops.normalizer import softmax_nll_and_log_z
+
+
+@dataclass(frozen=True)
+class Discriminative(SamplingHead):
+  """Base of heads that do not maximise an estimate of the likelihood.
+
+  `evaluate` gives the exact 'nll' of the softmax of the scores; 'log_z', the log of its
+  normaliser; and 'self_normalised_nll', the loss of a user who takes exp(score) for a
+  probability and saves the normaliser. The last is a loss of probabilities, and
+  comparable with the first, only where log_z is near 0 everywhere.
+  """
+
+  def log_norm(self, state: PyTree, y: Targets) -> jax.Array:
+    """What the head itself takes for log z: f32[N] or f32[1]."""
+    return jnp.zeros(1)
+
+  def evaluate(self, state, h_ND, y):
+    nll_N, log_z_N = softmax_nll_and_log_z(
+      self.features(h_ND), state.table.w_VD, y.ids_NP, y.w_NP, **self.logit_kind
+    )
+    log_z_N = log_z_N - self.log_norm(state, y)
+    return {
+      "nll": nll_N,
+      "self_normalised_nll": nll_N - log_z_N,
+      "log_z": log_z_N,
+    }

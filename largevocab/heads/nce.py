@@ -1,0 +1,126 @@
+"""Noise-contrastive estimation over any sampler."""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.errors import UserError
+from largevocab.heads.discriminative import Discriminative
+from largevocab.heads.sampling import PyTree
+from largevocab.ops.binary_loss import nce_loss
+from largevocab.rows import RowGrads, Table, row_grads, sq_norm
+
+NORMALIZERS = ("one", "global", "context")
+
+
+class NCEState(NamedTuple):
+  """As `SampledState`, and the learned normalisers.
+
+  Attributes:
+    table: the class rows.
+    stats: of the sampler.
+    log_z: log z as rows of width 1, of all examples or of each context; None: z = 1.
+  """
+
+  table: Table
+  stats: PyTree
+  log_z: Table | None
+
+
+class NCEGrads(NamedTuple):
+  """Gradients of class rows and of normalisers."""
+
+  rows: RowGrads
+  log_z: RowGrads
+
+
+@dataclass(frozen=True)
+class NCE(Discriminative):
+  """Tells labels from noise, as in `ops/binary_loss.nce_loss`.
+
+  Noise is what the sampler draws, also where it happens to be the label. The scores are
+  taken to be log-probabilities up to z:
+
+  Attributes:
+    normalizer: 'one': z = 1, the model has to normalise itself; 'global': one log z is
+      learned; 'context': one for each context (`Targets.context_N`: the current token
+      of a language model, the number of an example in a fixed set). They start at
+      log V, where a model that knows nothing is normalised.
+    num_contexts: how many z for 'context'; 0: as many as classes. Contexts beyond that
+      share them (their number modulo this).
+
+  Source: paper 001 section 3.2, equations 30-31; Mnih and Teh 2012 (z for each context,
+    and z = 1).
+  """
+
+  normalizer: str = "one"
+  num_contexts: int = 0
+
+  keep_hits: ClassVar[bool] = True
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.normalizer not in NORMALIZERS:
+      raise UserError(
+        f"head.normalizer is {self.normalizer!r}; use one of {NORMALIZERS}"
+      )
+    if self.num_contexts < 0:
+      raise UserError(
+        f"head.num_contexts is {self.num_contexts}; it must not be negative"
+      )
+
+  def init_state(self, table, counts):
+    table, stats, _ = super().init_state(table, counts)
+    rows = {"one": 0, "global": 1, "context": self.num_contexts or counts.num_classes}
+    num = rows[self.normalizer]
+    log_z_VD = jnp.full((num, 1), jnp.log(float(counts.num_classes)))
+    return NCEState(table, stats, self.optimizer.init(log_z_VD) if num else None)
+
+  def log_norm(self, state, y):
+    if state.log_z is None:
+      return jnp.zeros(1)
+    return state.log_z.w_VD[self._contexts(state, y), 0]
+
+  def loss(self, o_NP, o_NM, scored):
+    return nce_loss(
+      o_NP,
+      scored.w_NP,
+      scored.log_expected_true(),
+      o_NM,
+      scored.candidates.log_expected,
+      scored.candidates.mask,
+    )
+
+  def backward(self, state, h_ND, y, key):
+    if state.log_z is None:
+      return super().backward(state, h_ND, y, key)
+    scored = self.scored(state, h_ND, y, key)
+
+    def mean_loss(o, log_z_N):
+      o_NP, o_NM = self.scores(o, y)
+      return self.loss(o_NP - log_z_N[:, None], o_NM - log_z_N[:, None], scored)
+
+    loss, (d, d_N) = jax.value_and_grad(mean_loss, (0, 1))(
+      scored.o, self.log_norm(state, y)
+    )
+    step = scored.step(loss, d)
+    at_N = self._contexts(state, y)
+    # An optimiser may move a row also for a gradient of zero.
+    at_N = jnp.where(jnp.sum(y.w_NP, axis=1) > 0, at_N, len(state.log_z.w_VD))
+    log_z = row_grads(at_N, d_N[:, None], len(state.log_z.w_VD))
+    return step._replace(
+      grads=NCEGrads(step.grads, log_z),
+      sq_norm=step.sq_norm + sq_norm(log_z.rows_RD),
+    )
+
+  def update(self, state, grads, lr, scale):
+    if state.log_z is None:
+      return super().update(state, grads, lr, scale)
+    state = super().update(state, grads.rows, lr, scale)
+    log_z = self.optimizer.update(state.log_z, grads.log_z, lr, scale)
+    return state._replace(log_z=log_z)
+
+  def _contexts(self, state, y):
+    return y.context_N % len(state.log_z.w_VD)

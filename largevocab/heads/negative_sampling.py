@@ -1,0 +1,35 @@
+"""Negative sampling: a logistic regression for each class."""
+
+from dataclasses import dataclass
+
+from largevocab.errors import UserError
+from largevocab.heads.discriminative import Discriminative
+from largevocab.ops.binary_loss import calibrated_weight, negative_sampling_loss
+
+
+@dataclass(frozen=True)
+class NegativeSampling(Discriminative):
+  """Scores of true classes up and of drawn ones down: word2vec's loss, and gBCE.
+
+  See `ops/binary_loss.negative_sampling_loss`. Its scores are best at
+  log(p(c) / expected(c)), so their softmax is not p: it ranks, or makes vectors.
+
+  Attributes:
+    calibration: t of gBCE, from 0 (binary cross-entropy as in word2vec) to 1 (scores as
+      sure as with all classes as negatives; made for uniform draws).
+
+  Source: Mikolov et al. 2013; paper 001 section 3.3.2; Petrov and Macdonald 2023.
+  """
+
+  calibration: float = 0.0
+
+  def __post_init__(self):
+    super().__post_init__()
+    if not 0 <= self.calibration <= 1:
+      raise UserError(f"head.calibration is {self.calibration}; it must be in [0, 1]")
+
+  def loss(self, o_NP, o_NM, scored):
+    weight = calibrated_weight(self.num_samples, scored.num_classes, self.calibration)
+    return negative_sampling_loss(
+      o_NP, scored.w_NP, o_NM, scored.candidates.mask, weight
+    )

@@ -1,0 +1,253 @@
+"""What all heads that draw negatives share: who is scored, and whose rows learn."""
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab.errors import UserError
+from largevocab.heads.base import HeadStep
+from largevocab.heads.candidates import Candidates, candidates, true_mask
+from largevocab.heads.softmax import SoftmaxHead
+from largevocab.labels import Counts, Targets, as_counts
+from largevocab.ops.class_chunks import product
+from largevocab.ops.normalizer import score
+from largevocab.ops.pair_logits import PullBack, pair_logits
+from largevocab.ops.sampled_loss import is_member, normalizer_ratio
+from largevocab.ops.shapes import check_shapes
+from largevocab.rows import RowGrads, Table, sq_norm
+from largevocab.samplers.base import Draw, Sampler
+from largevocab.samplers.static import Unigram
+
+PyTree = Any
+_MONITORED = 32  # examples, and draws for each: a standard error of a few percent
+
+
+class SampledState(NamedTuple):
+  """The class rows, and what the sampler knows of them.
+
+  Attributes:
+    table: the class rows.
+    stats: of the sampler.
+    exact_T: i32[T], classes that are always summed exactly; None: no fixed ones.
+  """
+
+  table: Table
+  stats: PyTree
+  exact_T: jax.Array | None = None
+
+
+@dataclass(frozen=True)
+class Scored:
+  """The logits of a batch, true classes [N, P] before candidates [N, M].
+
+  Attributes:
+    o: f32[N, P + M].
+    y: the true classes.
+    w_NP: f32, their weights over the weight of the batch.
+    true_NP: bool, False on padding and repetitions.
+    candidates: the rest.
+    log_expected_true: of the true classes, f32[N, P]; computed when it is called.
+    pull_back: see `pair_logits`.
+    num_classes: V.
+    dim: D of h.
+  """
+
+  o: jax.Array
+  y: Targets
+  w_NP: jax.Array
+  true_NP: jax.Array
+  candidates: Candidates
+  log_expected_true: Callable[[], jax.Array]
+  pull_back: PullBack
+  num_classes: int
+  dim: int
+
+  def step(self, loss: jax.Array, d: jax.Array) -> HeadStep:
+    """The step of a loss whose gradient with respect to `o` is d."""
+    # Rows that no weighted example counts stay untouched: an optimiser may move a row
+    # also for a gradient of zero.
+    is_class_NP = self.y.ids_NP < self.num_classes
+    counts = jnp.concatenate([is_class_NP, self.candidates.mask], axis=1)
+    live = counts & (jnp.sum(self.y.w_NP, axis=1, keepdims=True) > 0)
+    dx_ND, ids_R, rows_RD = self.pull_back(d, live)
+    grads = RowGrads(ids_R, rows_RD)
+    return HeadStep(loss, dx_ND[:, : self.dim], grads, sq_norm(rows_RD), {})
+
+
+@dataclass(frozen=True)
+class SamplingHead(SoftmaxHead, abc.ABC):
+  """Base of heads whose loss reads the true classes and a draw; a step changes their
+  rows only. A subclass says what the loss is.
+
+  Attributes:
+    sampler: the law of the negatives.
+    num_samples: M, negatives per draw: per batch if the sampler shares them.
+    refresh_every: steps between rebuilds of the sampler's statistics, after those at
+      steps 1, 2, 4, ...; 0: never. They take anew what updates leave alone, and bound
+      how far rounding takes the rest.
+
+  Cost: O((N P + M) D) with shared negatives, O(N (P + M) D) else; independent of V.
+    Where they are faster, for many negatives per example, 3 products of N V D instead:
+    `ops/pair_logits.py`.
+  """
+
+  sampler: Sampler = field(default_factory=Unigram)
+  num_samples: int = 512
+  refresh_every: int = 500
+
+  # Whether a candidate that happens to be a true class enters the loss as well.
+  keep_hits: ClassVar[bool] = False
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.num_samples < 1 or self.refresh_every < 0:
+      raise UserError(
+        f"head.num_samples is {self.num_samples} and head.refresh_every "
+        f"{self.refresh_every}; the one must be at least 1, the other 0"
+      )
+    if getattr(self.sampler, "absolute", self.absolute) != self.absolute:
+      what, which = ("o", "|o|") if self.absolute else ("|o|", "o")
+      raise UserError(
+        f"head.absolute is {self.absolute} and head.sampler.absolute is not: a sampler "
+        f"that follows {what} hardly draws what a model with {which} as logits finds "
+        "likely, but the least likely classes; set head.absolute like the sampler's, "
+        "or the sampler's like the head's to have it all the same"
+      )
+
+  @abc.abstractmethod
+  def loss(self, o_NP: jax.Array, o_NM: jax.Array, scored: Scored) -> jax.Array:
+    """f32[], of the scores of the true classes and of the candidates.
+
+    Where `scored` says that they do not count, scores are any finite number.
+    """
+
+  def exact_sets(self, state: PyTree, y: Targets) -> list[jax.Array]:
+    """Candidates besides the draw, with an expected count of 1."""
+    return []
+
+  def init(self, key, counts, dim):
+    counts = as_counts(counts)
+    table = self.init_table(key, counts.num_classes, dim)
+    return self.init_state(table, counts)
+
+  def init_state(self, table: Table, counts: Counts) -> PyTree:
+    """All state, for class rows that are new."""
+    return SampledState(table, self.sampler.init(counts, table.w_VD, self.num_samples))
+
+  def backward(self, state, h_ND, y, key):
+    scored = self.scored(state, h_ND, y, key)
+    loss, d = jax.value_and_grad(lambda o: self.loss(*self.scores(o, y), scored))(
+      scored.o
+    )
+    return scored.step(loss, d)
+
+  def scores(self, o: jax.Array, y: Targets) -> tuple[jax.Array, jax.Array]:
+    """Of true classes f32[N, P] and candidates f32[N, M], from their logits."""
+    o, P = score(o, self.absolute), y.ids_NP.shape[1]
+    return o[:, :P], o[:, P:]
+
+  def scored(
+    self, state: PyTree, h_ND: jax.Array, y: Targets, key: jax.Array
+  ) -> Scored:
+    """Draws, and computes the logits of all that a loss reads."""
+    check_shapes(h_ND=h_ND, **y._asdict())
+    w_VD = state.table.w_VD
+    x_ND = self.features(h_ND)
+    draw = self._draw(state, x_ND, y, key)
+    exact = self.exact_sets(state, y)
+    others = candidates(draw, exact, y, len(w_VD), self.keep_hits)
+
+    def log_expected_true():
+      log_expected_NP = self.sampler.log_expected(
+        state.stats, w_VD, x_ND, y, y.ids_NP, self.num_samples
+      )
+      for ids in [*exact, *([] if draw.exact_ids is None else [draw.exact_ids])]:
+        is_exact_NP = is_member(y.ids_NP, jnp.atleast_2d(ids))
+        log_expected_NP = jnp.where(is_exact_NP, 0, log_expected_NP)
+      return jax.lax.stop_gradient(log_expected_NP)
+
+    ids_NS = jnp.concatenate([y.ids_NP, others.own_NS], axis=1)
+    o, pull_back = pair_logits(x_ND, w_VD, ids_NS, others.shared_T, self.dtype)
+    return Scored(
+      o,
+      y,
+      y.w_NP / self.total_weight(y),
+      true_mask(y, len(w_VD)),
+      others,
+      log_expected_true,
+      pull_back,
+      len(w_VD),
+      h_ND.shape[1],
+    )
+
+  def update(self, state, grads: RowGrads, lr, scale):
+    old_RD = state.table.w_VD.at[grads.ids_R].get(mode="clip")
+    table = self.optimizer.update(state.table, grads, lr, scale)
+    new_RD = table.w_VD.at[grads.ids_R].get(mode="clip")
+    stats = self.sampler.update(state.stats, table.w_VD, grads.ids_R, old_RD, new_RD)
+    return state._replace(table=table, stats=stats)
+
+  def refresh(self, state, key):
+    stats = self.sampler.refresh(state.stats, state.table.w_VD, key)
+    return state._replace(stats=stats)
+
+  def monitor(self, state, h_ND, y, key):
+    """How good the sampler is for this model: means over some examples of the batch.
+
+    {'relvar': Var(Z~) / Z^2 of the estimated normaliser with this head's exact sets and
+    number of negatives, 'log_z_bias': E log(Z~ / Z) in nats, which is the bias of a
+    sampled softmax loss, 'chi2': sum (p - q)^2 / q of the softmax p against the law q
+    of the draws}. The first two are measured over draws, the last is exact.
+    """
+    check_shapes(h_ND=h_ND, **y._asdict())
+    w_VD = state.table.w_VD
+    x_ND = self.features(h_ND)
+    at_N = np.linspace(0, len(h_ND) - 1, min(len(h_ND), _MONITORED)).astype(int)
+    some = lambda tree: jax.tree.map(lambda a: a[at_N], tree)
+    o_NV = product("nd,vd->nv", x_ND[at_N], w_VD, self.dtype)
+    log_p_NV = jax.nn.log_softmax(score(o_NV, self.absolute))
+
+    def ratio(key):
+      # A draw of the whole batch: exact sets and probes may be made from all of it.
+      draw = self._draw(state, x_ND, y, key)
+      others = candidates(draw, self.exact_sets(state, y), y, len(w_VD))
+      return normalizer_ratio(
+        log_p_NV,
+        some(y.ids_NP),
+        some(true_mask(y, len(w_VD))),
+        jnp.concatenate(
+          [
+            some(others.own_NS),
+            jnp.broadcast_to(others.shared_T, (len(at_N), len(others.shared_T))),
+          ],
+          axis=1,
+        ),
+        some(others.log_expected),
+        some(others.mask),
+      )
+
+    ratio_RN = jax.lax.map(ratio, jax.random.split(key, _MONITORED))
+    ids_V = jnp.arange(len(w_VD))
+    log_expected = self.sampler.log_expected(
+      state.stats, w_VD, x_ND[at_N], some(y), ids_V, self.num_samples
+    )
+    log_q = jax.nn.log_softmax(jnp.atleast_2d(log_expected))
+    chi2_N = jnp.sum(jnp.exp(2 * log_p_NV - log_q), axis=1) - 1
+    weight_N = jnp.sum(some(y.w_NP), axis=1)
+    mean = lambda v_N: jnp.sum(weight_N * v_N) / jnp.maximum(jnp.sum(weight_N), 1e-30)
+    return {
+      "relvar": mean(jnp.mean(jnp.square(ratio_RN - 1), axis=0)),
+      "log_z_bias": mean(jnp.mean(jnp.log(ratio_RN), axis=0)),
+      "chi2": mean(chi2_N),
+    }
+
+  def _draw(self, state, x_ND, y, key) -> Draw:
+    draw = self.sampler.sample(
+      state.stats, state.table.w_VD, key, x_ND, y, self.num_samples
+    )
+    return jax.lax.stop_gradient(draw)
