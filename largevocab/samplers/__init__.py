@@ -1,8 +1,10 @@
 """Samplers: laws over the classes from which a loss draws its negatives."""
 
 from largevocab.samplers.base import Draw, Sampler
+from largevocab.samplers.bernoulli import Bernoulli
 from largevocab.samplers.bigram import Bigram
 from largevocab.samplers.block import Block
+from largevocab.samplers.ivf import IVF
 from largevocab.samplers.kernels import Quadratic, QuadraticPrior, Quartic
 from largevocab.samplers.pps import PPS
 from largevocab.samplers.softmax import Softmax
@@ -14,6 +16,8 @@ SAMPLERS = {
   "unigram": Unigram,
   "bigram": Bigram,
   "pps": PPS,
+  "bernoulli": Bernoulli,
+  "ivf": IVF,
   "softmax": Softmax,
   "quadratic": Quadratic,
   "quartic": Quartic,

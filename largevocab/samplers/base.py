@@ -15,13 +15,15 @@ class Draw(NamedTuple):
   A draw is a constant: no gradient flows through it.
 
   Attributes:
-    ids: i32[M] shared by the batch, or i32[N, M] per example.
+    ids: i32[M] shared by the batch, or i32[N, M] per example. M is the m that was asked
+      for, or, of a draw whose size is random, a capacity that may be larger.
     log_expected: f32, same shape: log of the expected number of times that this class
       occurs in the draw, in nats. It is the law of the draw as made, also with stale
       statistics. An importance weight is exp(-log_expected).
     mask: bool, same shape: False on unused capacity.
     exact_ids: i32[S] or i32[N, S], classes to be summed exactly besides the true ones,
-      each at most once per example, padded with V; or None.
+      each at most once per example, padded with V; or None. They are exact whatever
+      `log_expected` says, which is the law of `ids`.
   """
 
   ids: jax.Array

@@ -12,6 +12,7 @@ from largevocab.ops import strata
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.strata import Strata
 from largevocab.samplers.base import Draw, NoUpkeep
+from largevocab.samplers.inclusion import capped_probabilities
 from largevocab.samplers.static import check_counts, count_weights
 
 
@@ -25,36 +26,6 @@ class PPSStats(NamedTuple):
 
   strata: Strata
   mask_M: jax.Array
-
-
-def inclusion_probabilities(weight_V: np.ndarray, m: int) -> np.ndarray:
-  """pi = min(1, lam * weight) of sum m, as f64[V].
-
-  With the k heaviest classes certain, lam = (m - k) / (sum of the other weights); k is
-  the least for which no other class exceeds 1.
-
-  Args:
-    weight_V: f64[V], non-negative, not all zero.
-    m: from 1 to the number of positive weights.
-
-  Cost: O(V + m log m) time.
-
-  >>> inclusion_probabilities(np.array([6.0, 1.0, 1.0, 2.0]), 2).tolist()
-  [1.0, 0.25, 0.25, 0.5]
-  """
-  num_classes = len(weight_V)
-  ascending_V = np.partition(weight_V, num_classes - m)
-  light, heavy_M = ascending_V[: num_classes - m].sum(), ascending_V[-m:]
-  heavy_M = np.sort(heavy_M)[::-1]
-  rest_M = light + np.cumsum(heavy_M[::-1])[::-1]  # of all but the k heaviest
-  if light == 0:
-    return (weight_V > 0).astype(np.float64)
-  fits_M = heavy_M * (m - np.arange(m)) < rest_M
-  k = int(np.argmax(fits_M)) if fits_M.any() else m - 1
-  lam = (m - k) / rest_M[k]
-  # Where rounding takes an uncertain class to 1, the others must keep their share.
-  pi_V = np.minimum(lam * weight_V, np.nextafter(1, 0))
-  return np.where(weight_V > heavy_M[k], 1.0, pi_V)
 
 
 @dataclass(frozen=True)
@@ -87,7 +58,7 @@ class PPS(NoUpkeep):
     count_V = check_counts(counts, w_VD)
     weight_V = count_weights(count_V, self.power, self.smoothing)
     drawn = min(m, int(np.count_nonzero(weight_V)))
-    pi_V = inclusion_probabilities(weight_V, drawn)
+    pi_V = capped_probabilities(weight_V, drawn)
     return PPSStats(strata.build(pi_V, drawn), jnp.arange(m) < drawn)
 
   def sample(

@@ -12,8 +12,10 @@ from scipy.stats import norm
 from largevocab.errors import UserError
 from largevocab.labels import Counts, single_targets
 from largevocab.samplers import (
+  IVF,
   PPS,
   SAMPLERS,
+  Bernoulli,
   Bigram,
   Block,
   Draw,
@@ -93,6 +95,21 @@ def pps_law(sampler, counts, w_VD, h_ND, y):
   return np.minimum(1, high * weight_V) / M
 
 
+def bernoulli_law(sampler, counts, w_VD, h_ND, y):
+  """Expected counts over M, by bisection on log lam, or on -alpha."""
+  weight_V = counts.unigram_V + sampler.smoothing
+  f_V = weight_V / weight_V.sum()
+  low, high = -50.0, 50.0
+  for _ in range(200):
+    middle = (low + high) / 2
+    if sampler.inclusion == "capped":
+      b_V = np.minimum(1, np.exp(middle) * f_V)
+    else:
+      b_V = np.where(f_V > 0, f_V ** -min(middle, 0), 0)
+    low, high = (middle, high) if (1 - f_V) @ b_V < M else (low, middle)
+  return b_V / M
+
+
 def softmax_law(sampler, counts, w_VD, h_ND, y):
   logits_NV = np.float64(h_ND) @ np.float64(w_VD).T
   logits_NV = np.abs(logits_NV) if sampler.absolute else logits_NV
@@ -149,6 +166,21 @@ CASES = {
   "pps": (PPS(), pps_law),
   "pps of roots": (PPS(power=0.5, smoothing=0.1), pps_law),
   "pps without smoothing": (PPS(smoothing=0.0), pps_law),
+  "bernoulli": (Bernoulli(), bernoulli_law),
+  "bernoulli, power": (Bernoulli(inclusion="power"), bernoulli_law),
+  "bernoulli, power, without smoothing": (
+    Bernoulli(inclusion="power", smoothing=0.0),
+    bernoulli_law,
+  ),
+  "bernoulli per example": (Bernoulli(per_example=True, smoothing=0.1), bernoulli_law),
+  "bernoulli, systematic": (Bernoulli(systematic=True), bernoulli_law),
+  "bernoulli, systematic per example": (
+    Bernoulli(inclusion="power", systematic=True, per_example=True),
+    bernoulli_law,
+  ),
+  "ivf": (IVF(probes=2), pps_law),
+  "ivf, |o|": (IVF(clusters=3, probes=1, absolute=True, power=0.5), pps_law),
+  "ivf without smoothing": (IVF(slack=1.0, smoothing=0.0), pps_law),
   "softmax": (Softmax(), softmax_law),
   "absolute softmax": (Softmax(absolute=True), softmax_law),
   "quadratic": (Quadratic(), kernel_law),
@@ -175,6 +207,11 @@ def needs_counts(sampler) -> bool:
     is_counting = getattr(sampler, "mass", None) == "unigram"
     return is_counting or getattr(sampler, "power", 0) > 0
   return not isinstance(sampler, (Uniform, Softmax))
+
+
+def has_random_size(sampler) -> bool:
+  """Whether a draw has a capacity of its own, and a mask, instead of m entries."""
+  return isinstance(sampler, Bernoulli)
 
 
 def is_defined_by(state, sampler) -> bool:
@@ -239,10 +276,13 @@ def test_draw(sampler, law):
   first = jitted(stats, w_VD, jax.random.key(1), h_ND, y)
   second = jitted(stats, w_VD + 1, jax.random.key(2), h_ND, y)
   assert len(traces) == 1
-  assert (np.asarray(first.ids) != np.asarray(second.ids)).any()
+  drawn = [np.where(draw.mask, draw.ids, V) for draw in (first, second)]
+  assert (drawn[0] != drawn[1]).any()
 
   shared = enumerate_law(sampler, stats, w_VD, h_ND, y).ndim == 1
-  assert first.ids.shape == ((M,) if shared else (N, M))
+  size = first.ids.shape[-1] if has_random_size(sampler) else M
+  assert M <= size <= V
+  assert first.ids.shape == second.ids.shape == ((size,) if shared else (N, size))
   assert first.ids.dtype == jnp.int32
   assert first.log_expected.shape == first.mask.shape == first.ids.shape
   assert first.log_expected.dtype == jnp.float32
@@ -250,14 +290,19 @@ def test_draw(sampler, law):
   assert (first.ids >= 0).all()
   assert (first.ids < V).all()
   assert np.isfinite(first.log_expected).all()
+  if first.exact_ids is not None:  # each at most once, or padding
+    assert first.exact_ids.dtype == jnp.int32
+    for exact_S in np.atleast_2d(first.exact_ids):
+      assert np.bincount(exact_S, minlength=V + 1)[:V].max() == 1
+      assert (exact_S <= V).all()
   np.testing.assert_allclose(
     first.log_expected,
     log_expected(sampler, stats, w_VD, h_ND, y, first.ids),
     rtol=1e-5,
     atol=1e-5,
   )
-  in_rows = jnp.broadcast_to(first.ids, (N, M))
-  assert log_expected(sampler, stats, w_VD, h_ND, y, in_rows).shape == (N, M)
+  in_rows = jnp.broadcast_to(first.ids, (N, size))
+  assert log_expected(sampler, stats, w_VD, h_ND, y, in_rows).shape == (N, size)
 
 
 @every_sampler
@@ -287,9 +332,11 @@ def test_the_law_is_its_definition_also_after_the_table_changed(sampler, law):
     np.testing.assert_allclose(reported, at_ids, rtol=2e-5)
 
 
-# The draws of `pps` are not independent: pps_test.py has its own test.
+# Sets of distinct classes are no independent draws: pps_test.py and bernoulli_test.py
+# have tests of their own.
 @pytest.mark.parametrize(
-  "name", [name for name, (sampler, _) in CASES.items() if not isinstance(sampler, PPS)]
+  "name",
+  [name for name, (s, _) in CASES.items() if not isinstance(s, (PPS, Bernoulli, IVF))],
 )
 def test_draws_follow_the_law_and_the_test_would_notice(name, chi_square):
   sampler, _ = CASES[name]
@@ -339,10 +386,11 @@ def test_few_classes_and_more_draws_than_classes(sampler, law, num_classes, n, m
   stats = sampler.init(counts, w_VD, m)
   for h in (h_ND, jnp.zeros_like(h_ND)):
     draw = sample(sampler, stats, w_VD, KEY, h, y, m)
-    assert draw.ids.shape[-1] == m
+    expected = enumerate_law(sampler, stats, w_VD, h, y, m)
+    possible = np.count_nonzero(np.atleast_2d(expected)[0])
+    assert draw.ids.shape[-1] == (possible if has_random_size(sampler) else m)
     assert (draw.ids < num_classes).all()
     assert np.isfinite(draw.log_expected).all()
-    expected = enumerate_law(sampler, stats, w_VD, h, y, m)
     size = np.asarray(draw.mask).sum(-1)
     np.testing.assert_allclose(expected.sum(-1), size, rtol=1e-5)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from largevocab.labels import Counts, single_targets
 from largevocab.ops import strata
 from largevocab.samplers import PPS
-from largevocab.samplers.pps import inclusion_probabilities
+from largevocab.samplers.inclusion import capped_probabilities
 
 M, V = 12, 50
 COUNTS = Counts(np.random.default_rng(0).permutation(1000 // np.arange(1, V + 1) ** 2))
@@ -24,7 +24,7 @@ def test_inclusion_probabilities(counts, data):
   if not positive:
     return
   m = data.draw(st.integers(1, positive))
-  pi_V = inclusion_probabilities(weight_V, m)
+  pi_V = capped_probabilities(weight_V, m)
   assert pi_V.sum() == pytest.approx(m, rel=1e-12)
   np.testing.assert_array_equal(pi_V > 0, weight_V > 0)
   assert (pi_V <= 1).all()
@@ -44,7 +44,7 @@ def test_inclusion_probabilities(counts, data):
 )
 @pytest.mark.parametrize("m", [1, 2])
 def test_weights_beyond_the_precision_of_float64(weight_V, m):
-  pi_V = inclusion_probabilities(np.array(weight_V, np.float64), m)
+  pi_V = capped_probabilities(np.array(weight_V, np.float64), m)
   expected_V = np.exp(np.float64(strata.build(pi_V, m).log_expected_V))
   assert (expected_V > 0).all()
   assert (expected_V <= 1).all()

@@ -1,0 +1,117 @@
+"""k-means over the rows of a class table, which is read in chunks of classes."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from largevocab.ops.class_chunks import (
+  block_chunk,
+  class_blocks,
+  compute_dtype,
+  even_chunks,
+  logits,
+)
+from largevocab.ops.shapes import check_shapes
+
+_SCORE_BYTES = 8 * 2**20
+
+
+def random_rows(key: jax.Array, w_VD: jax.Array, num: int) -> jax.Array:
+  """`num` rows [K, D] of different classes, to begin with.
+
+  Raises:
+    ValueError: there are fewer classes.
+
+  >>> sorted(random_rows(jax.random.key(0), jnp.arange(3.0)[:, None], 3)[:, 0].tolist())
+  [0.0, 1.0, 2.0]
+  """
+  return w_VD[jax.random.choice(key, w_VD.shape[0], (num,), replace=False)]
+
+
+def nearest(
+  w_VD: jax.Array, centroids_KD: jax.Array, *, size: int | None = None
+) -> jax.Array:
+  """The centroid nearest to each row, i32[V].
+
+  Args:
+    w_VD: float[V, D], class table.
+    centroids_KD: float[K, D].
+    size: classes a chunk, about; by default 8 MiB of scores.
+
+  Cost: one product of V K D; holds [size, K]. A table that is sharded over classes
+    stays where it is.
+
+  >>> nearest(jnp.array([[0.0], [7.0], [4.0]]), jnp.array([[1.0], [6.0]]), size=2)
+  Array([0, 1, 1], dtype=int32)
+  """
+  V = check_shapes(w_VD=w_VD, centroids_KD=centroids_KD)["V"]
+  dtype = compute_dtype(w_VD, centroids_KD)
+  # The nearest of them has the largest <w, c> - |c|^2 / 2.
+  half_K = jnp.sum(jnp.square(centroids_KD), axis=1) / 2
+  size = size or _SCORE_BYTES // (4 * len(centroids_KD))
+  blocks_AVD = class_blocks(w_VD)
+  chunks = even_chunks(blocks_AVD.shape[1], -(-size // len(blocks_AVD)))
+
+  def assign(cluster_V, i):
+    chunk = block_chunk(blocks_AVD, i, chunks.size)
+    score_VK = logits(chunk.w_VD, centroids_KD, dtype) - half_K[None]
+    chosen_V = jnp.argmax(score_VK, axis=1).astype(jnp.int32)
+    return cluster_V.at[chunk.ids_V].set(chosen_V), None
+
+  numbers = jnp.arange(chunks.num, dtype=jnp.int32)
+  return lax.scan(assign, jnp.zeros(V, jnp.int32), numbers)[0]
+
+
+def lloyd_step(w_VD: jax.Array, centroids_KD: jax.Array, key: jax.Array) -> jax.Array:
+  """Each centroid moves to the mean of the rows nearest to it, [K, D].
+
+  One without rows moves to a random row instead.
+
+  Source: Lloyd 1982.
+  Cost: that of `nearest`, and O(V D).
+
+  >>> w_VD = jnp.array([[0.0], [1.0], [6.0]])
+  >>> lloyd_step(w_VD, jnp.array([[2.0], [7.0]]), jax.random.key(0)).tolist()
+  [[0.5], [6.0]]
+  """
+  V, K = (check_shapes(w_VD=w_VD, centroids_KD=centroids_KD)[x] for x in "VK")
+  cluster_V = nearest(w_VD, centroids_KD)
+  sum_KD = jax.ops.segment_sum(w_VD, cluster_V, num_segments=K)
+  one_V1 = jnp.ones((V, 1), sum_KD.dtype)
+  num_K1 = jax.ops.segment_sum(one_V1, cluster_V, num_segments=K)
+  other_KD = w_VD[jax.random.randint(key, (K,), 0, V)]
+  return jnp.where(num_K1 > 0, sum_KD / jnp.maximum(num_K1, 1), other_KD)
+
+
+class Members(NamedTuple):
+  """Which classes are in which cluster.
+
+  Attributes:
+    slots_KC: i32[K, C], the classes of each cluster, ascending, padded with V.
+    num_K: i32[K], how many of its slots are filled.
+  """
+
+  slots_KC: jax.Array
+  num_K: jax.Array
+
+
+def members(cluster_V: jax.Array, num: int, capacity: int) -> Members:
+  """The first `capacity` classes of each of `num` clusters; others are in no slot.
+
+  Cost: O(V log V + K C).
+
+  >>> members(jnp.array([1, 1, 0, 1]), 3, 2)
+  Members(slots_KC=Array([[2, 4], [0, 1], [4, 4]], dtype=int32),
+          num_K=Array([1, 2, 0], dtype=int32))
+  """
+  V = len(cluster_V)
+  cluster_V, class_V = lax.sort_key_val(cluster_V, jnp.arange(V, dtype=jnp.int32))
+  first_K = jnp.searchsorted(cluster_V, jnp.arange(num + 1, dtype=cluster_V.dtype))
+  first_K = first_K.astype(jnp.int32)
+  num_K = jnp.minimum(first_K[1:] - first_K[:-1], capacity)
+  at_C = jnp.arange(capacity, dtype=jnp.int32)
+  at_KC = jnp.minimum(first_K[:-1, None] + at_C[None], V - 1)
+  filled_KC = at_C[None] < num_K[:, None]
+  return Members(jnp.where(filled_KC, class_V[at_KC], V), num_K)

@@ -1,0 +1,146 @@
+"""Bernoulli sampling: random sets of classes, weighted by 1 / inclusion probability."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab.errors import UserError
+from largevocab.labels import Counts, Targets
+from largevocab.ops import random_sets
+from largevocab.ops.random_sets import RandomSets
+from largevocab.ops.shapes import check_shapes
+from largevocab.samplers.base import Draw, NoUpkeep
+from largevocab.samplers.inclusion import capped_probabilities, power_probabilities
+from largevocab.samplers.static import check_counts, count_weights
+
+INCLUSIONS = ("capped", "power")
+
+
+class BernoulliStats(NamedTuple):
+  """Statistics of `Bernoulli`.
+
+  Attributes:
+    log_expected_V: f32[V], log of the inclusion probabilities.
+    certain_C: i32[C], the classes of probability 1; None if there are none.
+    others: what draws the other classes; None if there are none.
+    asked_M: bool[M], only by its length: the size that draws have to be asked for.
+  """
+
+  log_expected_V: jax.Array
+  certain_C: jax.Array | None
+  others: RandomSets | None
+  asked_M: jax.Array
+
+
+@dataclass(frozen=True)
+class Bernoulli(NoUpkeep):
+  """A random set of classes, each in it independently of the others: P = b(c).
+
+  With f(c) the share of class c in all counts (after smoothing),
+
+    b(c) = min(1, lam f(c))  ('capped'), or  b(c) = f(c)^alpha  ('power'),
+
+  where lam or alpha is such that m classes of the set are expected to differ from the
+  label, of a label drawn from f: sum over c of (1 - f(c)) b(c) = m. With m >= V - 1
+  every class is in the set (alpha = 0), and the loss is exact. Estimates of sums over
+  classes are unbiased, with variance sum over c of (1 / b(c) - 1) z(c)^2.
+
+  The size of the set is random, with variance sum over c of b(c) (1 - b(c)); draws
+  therefore have a capacity above m, and a mask. Even if all logits are equal, an
+  estimate varies as the size does; `systematic` takes that away.
+
+  Attributes:
+    inclusion: 'capped', by which the most frequent classes are certain, or 'power', as
+      in the paper, by which most of the set is spent on rare classes.
+    smoothing: added to every count. The default of 1 keeps classes without counts
+      possible; with 0 they are never drawn, and a loss that samples never lowers them.
+    per_example: a set for each example instead of one for the batch.
+    systematic: the same inclusion probabilities, but not independently: one draw from
+      each stratum (see `ops/random_sets.py`), so that sizes vary by one at most.
+
+  Source: paper 001, section 2.1.2. Deviations: 'capped'; the expected size is the mean
+    over labels of that in the paper, so that a batch can share a set; smoothing.
+  Cost: `init` O(V log V) on the host, 12 bytes of state a class; a draw O(m log V), or
+    O(V) where that is less.
+  """
+
+  inclusion: str = "capped"
+  smoothing: float = 1.0
+  per_example: bool = False
+  systematic: bool = False
+
+  def __post_init__(self):
+    if self.inclusion not in INCLUSIONS:
+      raise UserError(
+        f"sampler.inclusion is {self.inclusion!r}; use {' or '.join(INCLUSIONS)}"
+      )
+    if not self.smoothing >= 0:
+      raise UserError(f"sampler.smoothing is {self.smoothing}; use 0 or more")
+
+  def probabilities(self, counts: Counts, w_VD: jax.Array, m: int) -> np.ndarray:
+    """The inclusion probabilities b, f64[V]."""
+    weight_V = count_weights(check_counts(counts, w_VD), 1.0, self.smoothing)
+    label_V = weight_V / weight_V.sum()
+    if self.inclusion == "power":
+      return power_probabilities(label_V, m)
+    return capped_probabilities(weight_V, m, label_V)
+
+  def init(self, counts: Counts, w_VD: jax.Array, m: int) -> BernoulliStats:
+    b_V = self.probabilities(counts, w_VD, m)
+    certain_V = b_V == 1
+    certain_C = others = None
+    if certain_V.any():
+      certain_C = jnp.asarray(np.flatnonzero(certain_V).astype(np.int32))
+    if (b_V[~certain_V] > 0).any():
+      build = (
+        random_sets.build_systematic
+        if self.systematic
+        else random_sets.build_independent
+      )
+      others, realised_V = build(np.where(certain_V, 0, b_V))
+      b_V = np.where(certain_V, 1, realised_V)
+    with np.errstate(divide="ignore"):
+      log_expected_V = jnp.asarray(np.log(b_V), jnp.float32)
+    return BernoulliStats(log_expected_V, certain_C, others, jnp.ones(m, bool))
+
+  def sample(
+    self,
+    stats: BernoulliStats,
+    w_VD: jax.Array,
+    key: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    m: int,
+  ) -> Draw:
+    self._check(stats, w_VD, h_ND, m)
+    lead = (h_ND.shape[0],) if self.per_example else ()
+    parts = []
+    if stats.certain_C is not None:
+      shape = (*lead, len(stats.certain_C))
+      parts.append((jnp.broadcast_to(stats.certain_C, shape), jnp.ones(shape, bool)))
+    if stats.others is not None:
+      parts.append(stats.others.draw(key, lead))
+    ids, mask = (jnp.concatenate(x, axis=-1) for x in zip(*parts, strict=True))
+    return Draw(ids, self.log_expected(stats, w_VD, h_ND, y, ids, m), mask)
+
+  def log_expected(
+    self,
+    stats: BernoulliStats,
+    w_VD: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    ids: jax.Array,
+    m: int,
+  ) -> jax.Array:
+    self._check(stats, w_VD, h_ND, m)
+    if self.per_example and ids.ndim == 1:
+      ids = jnp.broadcast_to(ids[None, :], (h_ND.shape[0], *ids.shape))
+    return stats.log_expected_V.at[ids].get(mode="clip")
+
+  def _check(self, stats: BernoulliStats, w_VD: jax.Array, h_ND: jax.Array, m: int):
+    check_shapes(w_VD=w_VD, h_ND=h_ND, log_expected_V=stats.log_expected_V)
+    if stats.asked_M.shape != (m,):
+      raise ValueError(f"statistics were built for m={len(stats.asked_M)}, not m={m}")

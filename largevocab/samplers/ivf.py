@@ -1,0 +1,161 @@
+"""An index over the class rows: likely classes exactly, the others by a sample."""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.errors import UserError
+from largevocab.labels import Counts, Targets
+from largevocab.ops import kmeans
+from largevocab.ops.kmeans import Members
+from largevocab.ops.normalizer import score
+from largevocab.ops.sampled_loss import LOG_ZERO
+from largevocab.ops.shapes import check_shapes
+from largevocab.samplers.base import Draw
+from largevocab.samplers.pps import PPS, PPSStats
+
+
+class IVFStats(NamedTuple):
+  """Statistics of `IVF`.
+
+  Attributes:
+    tail: those of the sample.
+    centroids_KD: f32[K, D].
+    members: the classes of the clusters, as of the last refresh.
+  """
+
+  tail: PPSStats
+  centroids_KD: jax.Array
+  members: Members
+
+
+@dataclass(frozen=True)
+class IVF:
+  """All classes of the clusters that a batch points at, and m classes drawn by `PPS`.
+
+  The rows are clustered by k-means. Of the K clusters, those with the largest
+
+    sum over n of w_n softmax_k(<centroid_k, h_n> + log size_k)
+
+  are summed exactly (`Draw.exact_ids`, the same for the whole batch); w_n is the weight
+  of example n. The sample stands for all other classes: a draw in the exact set is
+  masked by the head. Any exact set leaves the estimate unbiased, so that the index may
+  be out of date, and classes for which a cluster has no room are merely sampled.
+
+  For models whose logits are peaked at classes that no count foretells. Where counts
+  do (Zipf's law), `PPS` with as many classes more does as well.
+
+  Attributes:
+    clusters: K; 0: about sqrt(V).
+    probes: clusters that are summed exactly.
+    slack: room in a cluster, relative to V / K.
+    iterations: of Lloyd's algorithm at each refresh, from the centroids before.
+    absolute: probes by |<centroid_k, h_n>|, for models that take |o| as logits. A head
+      that differs is refused.
+    power, smoothing: those of `PPS`.
+
+  `log_expected` is that of the sample: which classes are exact, a draw alone tells.
+
+  Source: inverted files, Sivic and Zisserman 2003; the exact set C_n of paper 001,
+    section 2.1.
+  Cost: a draw is a product of N K D besides that of `PPS`, and has slack probes V / K
+    exact classes; `refresh` (iterations + 1) V K D; `update` none. State: K D numbers,
+    4 slack bytes a class, and those of `PPS`.
+  """
+
+  clusters: int = 0
+  probes: int = 8
+  slack: float = 1.5
+  iterations: int = 2
+  absolute: bool = False
+  power: float = 1.0
+  smoothing: float = 1.0
+
+  def __post_init__(self):
+    for name, least in {
+      "clusters": 0,
+      "probes": 1,
+      "slack": 1,
+      "iterations": 1,
+    }.items():
+      value = getattr(self, name)
+      if not value >= least:
+        raise UserError(f"sampler.{name} is {value}; use {least} or more")
+
+  @property
+  def tail(self) -> PPS:
+    return PPS(self.power, self.smoothing)
+
+  def init(self, counts: Counts, w_VD: jax.Array, m: int) -> IVFStats:
+    tail = self.tail.init(counts, w_VD, m)
+    V = len(w_VD)
+    num = min(self.clusters or round(math.sqrt(V)), V)
+    k_rows, k_index = jax.random.split(jax.random.key(0))
+    centroids_KD = kmeans.random_rows(k_rows, w_VD, num)
+    room = min(math.ceil(self.slack * V / num), V)
+    return IVFStats(tail, *_index(w_VD, centroids_KD, k_index, self.iterations, room))
+
+  def sample(
+    self,
+    stats: IVFStats,
+    w_VD: jax.Array,
+    key: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    m: int,
+  ) -> Draw:
+    draw = self.tail.sample(stats.tail, w_VD, key, h_ND, y, m)
+    cluster_S = self.probe(stats, h_ND, y)
+    return draw._replace(exact_ids=stats.members.slots_KC[cluster_S].ravel())
+
+  def probe(self, stats: IVFStats, h_ND: jax.Array, y: Targets) -> jax.Array:
+    """The clusters that a batch points at, i32[S], the strongest first."""
+    check_shapes(h_ND=h_ND, centroids_KD=stats.centroids_KD)
+    o_NK = score(jnp.matmul(h_ND, stats.centroids_KD.T), self.absolute)
+    num_K = stats.members.num_K
+    log_num_K = jnp.where(num_K > 0, jnp.log(jnp.maximum(num_K, 1)), LOG_ZERO)
+    share_NK = jax.nn.softmax(o_NK + log_num_K[None], axis=1)
+    vote_K = jnp.sum(y.w_NP, axis=1) @ share_NK
+    probes = min(self.probes, len(vote_K))
+    return jax.lax.top_k(jax.lax.stop_gradient(vote_K), probes)[1]
+
+  def log_expected(
+    self,
+    stats: IVFStats,
+    w_VD: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    ids: jax.Array,
+    m: int,
+  ) -> jax.Array:
+    return self.tail.log_expected(stats.tail, w_VD, h_ND, y, ids, m)
+
+  def update(
+    self,
+    stats: IVFStats,
+    w_VD: jax.Array,
+    ids_R: jax.Array,
+    old_RD: jax.Array,
+    new_RD: jax.Array,
+  ) -> IVFStats:
+    return stats
+
+  def refresh(self, stats: IVFStats, w_VD: jax.Array, key: jax.Array) -> IVFStats:
+    room = stats.members.slots_KC.shape[1]
+    index = _index(w_VD, stats.centroids_KD, key, self.iterations, room)
+    return IVFStats(stats.tail, *index)
+
+
+@partial(jax.jit, static_argnames=("iterations", "room"))
+def _index(
+  w_VD: jax.Array, centroids_KD: jax.Array, key: jax.Array, iterations: int, room: int
+) -> tuple[jax.Array, Members]:
+  """Centroids after some iterations, and the classes nearest to them."""
+  for key_i in jax.random.split(key, iterations):
+    centroids_KD = kmeans.lloyd_step(w_VD, centroids_KD, key_i)
+  cluster_V = kmeans.nearest(w_VD, centroids_KD)
+  return centroids_KD, kmeans.members(cluster_V, len(centroids_KD), room)
