@@ -39,8 +39,9 @@ class Evaluate(Protocol):
 def make_evaluate(exp: Experiment) -> Evaluate:
   """A function from state and batches to weighted means of the head's exact metrics.
 
-  Where the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added; with
-  `eval.ranking_k`, 'recall@k' and 'mrr@k', see `ranking`.
+  Where the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added, and where it
+  gives 'log_z', its standard deviation over examples 'log_z_sd'; with `eval.ranking_k`,
+  'recall@k' and 'mrr@k', see `ranking`.
   """
   model, head, k = exp.model, exp.head, exp.eval.ranking_k
 
@@ -53,6 +54,10 @@ def make_evaluate(exp: Experiment) -> Evaluate:
     metrics = head.evaluate(head_state, h_ND, batch.y)
     if k:
       metrics |= ranking(head.top_k(head_state, h_ND, k)[0], batch.y)
+    if "log_z" in metrics:
+      # From the batch's mean, so that little is lost to rounding.
+      mean = jnp.average(metrics["log_z"], weights=jnp.maximum(weight_N, 1e-30))
+      metrics["log_z_sq"] = jnp.square(metrics["log_z"] - mean)
     return carry, {k: jnp.sum(weight_N * v_N) for k, v_N in metrics.items()}
 
   def evaluate(
@@ -66,15 +71,22 @@ def make_evaluate(exp: Experiment) -> Evaluate:
       if stopped():
         raise Stopped
       carry, part = step(state.params, state.inputs, state.head, carry, batch)
+      weight = float(np.sum(batch.y.w_NP, dtype=np.float64))
+      part = {key: float(value) for key, value in part.items()}
+      if "log_z" in part and weight:
+        part["log_z_sq"] += part["log_z"] ** 2 / weight
       for key, value in part.items():
-        sums[key] = sums.get(key, 0.0) + float(value)
-      total += float(np.sum(batch.y.w_NP, dtype=np.float64))
+        sums[key] = sums.get(key, 0.0) + value
+      total += weight
       if time.monotonic() > told + _SECONDS:
         told = time.monotonic()
         _LOG.info("evaluated %d of %d batches", number, len(batches))
     means = {key: value / total for key, value in sums.items()}
     if "nll" in means:
       means["ppl"] = math.exp(min(means["nll"], 700.0))
+    if "log_z" in means:
+      variance = means.pop("log_z_sq") - means["log_z"] ** 2
+      means["log_z_sd"] = math.sqrt(max(variance, 0.0))
     return means
 
   return evaluate

@@ -136,13 +136,20 @@ class Logging:
 
   Attributes:
     every_steps: steps between lines.
+    monitor_every_steps: steps between measurements of how well a head that samples
+      estimates its normaliser ('monitor/relvar' and others, see `Head.monitor`), which
+      take all logits of a few examples; 0: none.
   """
 
   every_steps: int = 200
+  monitor_every_steps: int = 1000
 
   def __post_init__(self):
-    if self.every_steps <= 0:
-      raise UserError(f"log.every_steps is {self.every_steps}; it must be positive")
+    if self.every_steps <= 0 or self.monitor_every_steps < 0:
+      raise UserError(
+        f"log.every_steps is {self.every_steps}, log.monitor_every_steps "
+        f"{self.monitor_every_steps}; the one must be positive, the other not negative"
+      )
 
 
 @dataclass(frozen=True)

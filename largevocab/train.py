@@ -72,6 +72,17 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
   )
 
 
+def monitor(state: State, batch: Batch, *, exp: Experiment) -> dict[str, jax.Array]:
+  """What the head has to say of its own estimates, on a batch not yet trained on."""
+  carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), state.carry)
+  rows_BTE = inputs.look_up(state.inputs, batch.x, exp.model.embed)
+  h_BTD, _ = exp.model.apply({"params": state.params}, rows_BTE, carry)
+  h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
+  number = jnp.uint32(3 << 30) + state.step.astype(jnp.uint32)  # no step's own
+  key = jax.random.fold_in(state.key, number)
+  return exp.head.monitor(state.head, h_ND, batch.y, key)
+
+
 def is_refresh(step: int, every: int) -> bool:
   """Whether a head is refreshed after this many steps: at multiples of `every`, and
   before the first at powers of two, since a model changes fastest at the beginning.
@@ -144,6 +155,7 @@ class _Loop:
     self._eval_steps = exp.eval.every_steps(batches.steps_per_epoch)
     self._step = jax.jit(functools.partial(train_step, exp=exp), donate_argnums=0)
     self._refresh = jax.jit(exp.head.refresh, donate_argnums=0)
+    self._monitor = jax.jit(functools.partial(monitor, exp=exp))
     self._evaluate = make_evaluate(exp)
     shape = (exp.eval.batch_size, exp.eval.unroll)
     # Made here, since what cannot be evaluated should fail before it is trained.
@@ -174,13 +186,16 @@ class _Loop:
           progress.rest(step)
         if step % exp.log.every_steps == 0:
           state = self._log_training(state, step, lr, progress)
-        is_eval = self._is_eval(step)
+        is_eval, is_monitored = self._is_eval(step), self._is_monitored(step)
         is_save = step % exp.checkpoint.every_steps == 0 or signals.caught
-        if not (is_eval or is_save) or step == self._num_steps:
+        if not (is_eval or is_save or is_monitored) or step == self._num_steps:
           continue
         jax.block_until_ready(state)
         seconds += time.perf_counter() - started
-        self._save(state, step, seconds)  # first: an evaluation may be stopped
+        if is_monitored:
+          self._watch(state, step)
+        if is_eval or is_save:
+          self._save(state, step, seconds)  # first: an evaluation may be stopped
         if is_eval:
           self._measure(state, step, "valid", seconds)
         if signals.caught:
@@ -195,6 +210,20 @@ class _Loop:
   def _is_eval(self, step: int) -> bool:
     between = 0 < step < self._num_steps  # at the end both splits are measured anyway
     return between and bool(self._eval_steps) and step % self._eval_steps == 0
+
+  def _is_monitored(self, step: int) -> bool:
+    every = self._exp.log.monitor_every_steps
+    return bool(every) and step % every == 0
+
+  def _watch(self, state: State, step: int) -> None:
+    metrics = self._monitor(state, self._batches.batch(step))
+    if not metrics:
+      return
+    metrics = {key: float(value) for key, value in metrics.items()}
+    _LOG.info(
+      "step %d  %s", step, "  ".join(f"{k} {v:.3g}" for k, v in metrics.items())
+    )
+    self._log.write(step, "monitor", metrics)
 
   def _leave(self, step: int) -> NoReturn:
     self._saved.wait()

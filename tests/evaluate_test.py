@@ -1,5 +1,7 @@
 """Evaluation against a loop over single tokens."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -79,3 +81,22 @@ def test_evaluation_changes_no_state(trained):
   assert evaluate(state, batches) == evaluate(state, batches)
   for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(state), strict=True):
     assert (a == b).all()
+
+
+@pytest.mark.parametrize("unroll", [37, 5])
+def test_the_normalisers_mean_and_spread_are_those_of_all_tokens(trained, unroll):
+  """Also where it is far from 0, for which squares lose their last digits."""
+  exp, state, corpus = trained
+  exp = dataclasses.replace(exp, head=c.head("nce/uniform", num_samples=4))
+  head = init_state(exp, corpus).head
+  w_VD = 500 * state.head.table.w_VD
+  state = state._replace(head=head._replace(table=head.table._replace(w_VD=w_VD)))
+  (whole,) = EvaluationBatches(corpus.test, 1, 37, 0)
+  h_BTD, _ = exp.model.apply(
+    {"params": state.params}, state.inputs.w_VD[whole.x], exp.model.initial_carry(1)
+  )
+  log_z_N = exp.head.evaluate(state.head, h_BTD[0], whole.y)["log_z"]
+  log_z_N = np.asarray(log_z_N, np.float64)
+  metrics = make_evaluate(exp)(state, EvaluationBatches(corpus.test, 1, unroll, 0))
+  assert metrics["log_z"] == pytest.approx(log_z_N.mean(), rel=1e-6)
+  assert metrics["log_z_sd"] == pytest.approx(log_z_N.std(), rel=1e-5)

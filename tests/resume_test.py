@@ -32,6 +32,7 @@ def flags(head, workdir):
     "checkpoint.every_steps": 30,
     "eval.every_epochs": 7,
     "log.every_steps": 7,  # so that checkpoints are made between lines
+    "log.monitor_every_steps": 45,
   }
   first = [f"--config=configs/ptb.py:{head},runlocal", f"--workdir={workdir}"]
   return first + [f"--config.{key}={value}" for key, value in settings.items()]

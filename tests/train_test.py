@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import pathlib
 import runpy
 
@@ -53,7 +54,11 @@ def copy(state):
 
 # All heads, and samplers of each kind: law fixed, of context, of the table, of sums.
 SAMPLERS = ("", "pps", "bigram", "softmax", "quadratic_prior")
-HEADS = [path for path in c.head_paths() if path.partition("/")[2] in SAMPLERS]
+HEADS = [
+  path
+  for path in c.head_paths()
+  if path.partition("/")[2] in (SAMPLERS if "sampled" in path else ("", "pps"))
+]
 
 
 @pytest.mark.parametrize("head", [*HEADS, "sampled/quadratic_prior with a sketch"])
@@ -224,3 +229,20 @@ def test_what_cannot_be_evaluated_fails_before_it_is_trained(tmp_path):
   with pytest.raises(UserError, match="unroll"):
     train(exp, settings.to_dict(), str(tmp_path))
   assert not (tmp_path / "metrics.jsonl").read_text()
+
+
+def test_monitoring_is_logged_and_changes_nothing(tmp_path):
+  runs = []
+  for every in (0, 2):
+    exp = experiment("sampled/unigram", max_steps=5)
+    logging = dataclasses.replace(exp.log, monitor_every_steps=every)
+    exp = dataclasses.replace(exp, log=logging)
+    workdir = tmp_path / str(every)
+    train(exp, {p: {"name": p} for p in ("data", "model", "head")}, str(workdir))
+    lines = (workdir / "metrics.jsonl").read_text().splitlines()
+    lines = [line for line in map(json.loads, lines) if line["split"] == "monitor"]
+    assert [line["step"] for line in lines] == ([2, 4] if every else [])
+    assert all(line["relvar"] > 0 and line["chi2"] > 0 for line in lines)
+    runs.append(leaves(restore(exp, str(workdir), "latest")[1]))
+  for a, b in zip(*runs, strict=True):
+    np.testing.assert_array_equal(a, b)

@@ -19,8 +19,8 @@ def blackout_loss(
 
     loss = -sum over n, p of w_np [log p_np(true) + sum over m of log(1 - p_np(m))]
 
-  Biased as a likelihood for few draws; it tends to the maximum-likelihood solution as
-  their number grows.
+  Biased as a likelihood, since draws that hit the true class are left out: little where
+  no class is likely to be drawn.
 
   Args:
     o_NP: f32[N, P], scores of the true classes.

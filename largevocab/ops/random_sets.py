@@ -126,6 +126,20 @@ def capacity(mean: float) -> int:
   return math.ceil(mean + 7 * math.sqrt(mean) + 10)
 
 
+def poisson_lengths(mean: float) -> np.ndarray:
+  """The Poisson law in 0 ... capacity(mean), i64, in units of 2^-42; of sum 2^42.
+
+  >>> (poisson_lengths(1.0)[:3] / 2**42).round(6).tolist()
+  [0.367879, 0.367879, 0.18394]
+  """
+  n_N = np.arange(1, capacity(mean) + 1)
+  log_N = np.cumsum(np.append(0.0, math.log(mean) - np.log(n_N)))
+  p_N = np.exp(log_N - log_N.max())
+  total = IID_STRATA * UNIT
+  # What rounds to nothing is left out: lengths of 1 would take of the others.
+  return strata.apportion(np.where(p_N / p_N.sum() * total < 0.5, 0.0, p_N), total)
+
+
 def build_independent(b_V: np.ndarray) -> Realised:
   """Sets in which every class is independently of the others.
 
@@ -156,7 +170,7 @@ def build_independent(b_V: np.ndarray) -> Realised:
   length_V = strata.apportion(lam_V, IID_STRATA * UNIT)
   classes = strata.from_lengths(length_V, IID_STRATA)
   mean = float(lam_V.sum())
-  sizes = strata.build_iid(_poisson(mean, capacity(mean)))
+  sizes = strata.from_lengths(poisson_lengths(mean), IID_STRATA)
   realised_V = -np.expm1(-mean * (length_V / (IID_STRATA * UNIT)))
   return Realised(Poissonised(classes, sizes), realised_V)
 
@@ -193,10 +207,3 @@ def _checked(b_V: np.ndarray) -> np.ndarray:
   if not ((b_V >= 0) & (b_V < 1)).all() or not b_V.any():
     raise ValueError("inclusion probabilities must be in [0, 1), and not all 0")
   return b_V
-
-
-def _poisson(mean: float, most: int) -> np.ndarray:
-  """The Poisson law in 0 ... most, relative; 0 where it would round to 0 of 2^42."""
-  log_N = np.cumsum(np.append(0.0, math.log(mean) - np.log(np.arange(1, most + 1))))
-  p_N = np.exp(log_N - log_N.max())
-  return np.where(p_N / p_N.sum() * IID_STRATA * UNIT < 0.5, 0.0, p_N)

@@ -54,5 +54,5 @@ def ranking_loss(
   check_shapes(o_NP=o_NP, w_NP=w_NP, o_NM=o_NM, mask_NM=mask_NM)
   short_NPM = alpha - (o_NP[:, :, None] - o_NM[:, None, :])
   each_NPM = jnp.where(mask_NM[:, None, :], PENALTIES[penalty](short_NPM), 0)
-  drawn_N = jnp.maximum(jnp.sum(mask_NM, axis=1), 1)
+  drawn_N = jnp.maximum(jnp.sum(mask_NM, axis=1), 1).astype(o_NM.dtype)
   return jnp.sum(w_NP * jnp.sum(each_NPM, axis=2) / drawn_N[:, None])

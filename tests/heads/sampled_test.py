@@ -60,6 +60,8 @@ class AlwaysClass(Uniform):
     Sampled(sampler=PPS(), num_samples=V, absolute=True),
     Sampled(sampler=ExactSet(exact=V), num_samples=4),
     Sampled(sampler=ExactSet(exact=V, per_example=True), num_samples=4),
+    Sampled(sampler=Uniform(), num_samples=4, exact_frequent=V),
+    Sampled(sampler=Uniform(), exact_frequent=9, exact_ids=tuple(range(5, V))),
   ],
 )
 def test_with_every_class_summed_it_is_the_full_softmax(head):
@@ -87,6 +89,8 @@ def test_with_every_class_summed_it_is_the_full_softmax(head):
     Sampled(sampler=PPS(), num_samples=10),
     Sampled(sampler=ExactSet(exact=5), num_samples=10),
     Sampled(sampler=ExactSet(exact=5, per_example=True), num_samples=10),
+    Sampled(sampler=Unigram(), num_samples=10, exact_frequent=4, exact_ids=(2, 17)),
+    Sampled(sampler=ExactSet(exact=5), num_samples=10, exact_ids=(3, 17)),
   ],
 )
 def test_the_normaliser_is_unbiased(head):
@@ -103,6 +107,38 @@ def test_the_normaliser_is_unbiased(head):
   # The test would see the true class counted twice where it is likely enough.
   true_N = jnp.exp(head_true(state, h_ND, y) - log_z_N)
   assert float(jnp.max(true_N / error_N)) > 9
+
+
+def test_the_classes_of_the_batch_are_summed_exactly():
+  """With all but the batch's classes impossible, the loss is that of those alone."""
+  h_ND, _ = batch()
+  y = single_targets([3, 4, 3, 9, 1, 2, 5])
+  y = y._replace(w_NP=y.w_NP.at[-1].set(0))  # 5 is no class of the batch
+  head = Sampled(sampler=AlwaysClass(target=3), num_samples=6, exact_batch=True)
+  state = head.init(KEY, COUNTS, D)
+  o_NV = head.features(h_ND) @ state.table.w_VD.T
+  ids_N = np.asarray(y.ids_NP[:, 0])
+  few = jnp.array([1, 2, 3, 4, 9])
+  log_z_N = jax.nn.logsumexp(o_NV[:, few], axis=1)
+  want = np.mean((log_z_N - o_NV[np.arange(N), ids_N])[:-1])
+  out = head.backward(state, h_ND, y, KEY)
+  np.testing.assert_allclose(out.loss, want, rtol=1e-5)
+  touched = {int(i) for i in out.grads.ids_R if i < V}
+  assert touched == {1, 2, 3, 4, 9}
+
+
+def test_frequent_classes_are_those_with_the_largest_counts():
+  counts = np.array([1, 5, 3, 9, 0])
+  head = Sampled(exact_frequent=2, exact_ids=(4, 3))
+  state = head.init(KEY, counts, D)
+  assert sorted(state.exact_T.tolist()) == [1, 3, 4]
+  assert Sampled().init(KEY, counts, D).exact_T is None
+
+
+@pytest.mark.parametrize("wrong", [-1, V])
+def test_exact_classes_that_do_not_exist_are_named(wrong):
+  with pytest.raises(UserError, match=f"head.exact_ids has {wrong}, and there are 30"):
+    Sampled(exact_ids=(0, wrong)).init(KEY, COUNTS, D)
 
 
 def head_true(state, h_ND, y):

@@ -2,8 +2,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 
-from largevocab.ops.sampled_loss import complement_loss, is_first, is_member
+from largevocab.ops.sampled_loss import (
+  complement_loss,
+  is_first,
+  is_member,
+  normalizer_ratio,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +69,64 @@ def test_nothing_drawn_and_one_true_class_is_no_loss():
   value, grad = jax.value_and_grad(loss)(o)
   assert value == 0
   assert grad[0, 0] == 0
+
+
+logits = st.lists(st.floats(-30, 30), min_size=3, max_size=9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(logits, st.integers(0, 6), st.lists(st.floats(-12, 0), min_size=8, max_size=8))
+def test_coefficients_are_bounded_and_of_the_right_sign(o, num_exact, log_expected):
+  """gamma = -d loss / d o is in [-1, 1], sums to 0, and has the sign of the exact one:
+  paper 001, equations 26 and 28. Some classes are exact, others drawn, maybe twice."""
+  others = np.array(o[1:] + o[-1:])  # the last class is drawn twice
+  log_e = np.array([*log_expected, 0.0])[: len(others)]
+  log_e[:num_exact] = 0
+  loss = lambda a, b: complement_loss(
+    a,
+    jnp.ones((1, 1)),
+    jnp.ones((1, 1), bool),
+    b,
+    jnp.asarray(log_e)[None],
+    jnp.ones(b.shape, bool),
+  )
+  d_NP, d_NM = jax.grad(loss, (0, 1))(jnp.array([[o[0]]]), jnp.asarray(others)[None])
+  of_class = np.append(d_NM[0, :-2], d_NM[0, -2:].sum())
+  true, gamma = -float(d_NP[0, 0]), -of_class
+  exact = np.exp(np.array(o) - max(o))
+  exact = np.eye(len(o))[0] - exact / exact.sum()
+  assert 0 <= true <= 1
+  assert (np.abs(gamma) <= 1).all()
+  np.testing.assert_allclose(true + gamma.sum(), 0, atol=1e-12)
+  assert (np.sign(gamma) * np.sign(exact[1:]) >= 0).all()
+  assert np.sign(true) * np.sign(exact[0]) >= 0
+
+
+def test_ratio_is_that_of_the_normalisers_in_the_loss():
+  rng = np.random.default_rng(0)
+  o_NV = jnp.asarray(rng.standard_normal((5, 20)))
+  ids_NP = jnp.asarray(rng.integers(0, 20, (5, 2)))
+  true_NP = is_first(ids_NP)
+  ids_NM = jnp.asarray(rng.integers(0, 20, (5, 7)))
+  log_e_NM = jnp.asarray(rng.standard_normal((5, 7)))
+  mask_NM = jnp.asarray(rng.random((5, 7)) < 0.7)
+  ratio_N = normalizer_ratio(
+    jax.nn.log_softmax(o_NV), ids_NP, true_NP, ids_NM, log_e_NM, mask_NM
+  )
+  at = lambda ids: jnp.take_along_axis(o_NV, ids, axis=1)
+  for n in range(5):
+    w_NP = jnp.zeros((5, 2)).at[n, 0].set(1.0)
+    loss = complement_loss(at(ids_NP), w_NP, true_NP, at(ids_NM), log_e_NM, mask_NM)
+    z = jnp.exp(loss + at(ids_NP)[n, 0])
+    np.testing.assert_allclose(ratio_N[n], z / jnp.exp(o_NV[n]).sum(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 33, 100])
+def test_membership_in_one_set_for_all_rows(size):
+  rng = np.random.default_rng(size)
+  ids_NM, set_S = rng.integers(0, 200, (5, 7)), rng.integers(0, 200, size)
+  got = is_member(jnp.asarray(ids_NM), jnp.asarray(set_S)[None])
+  np.testing.assert_array_equal(got, np.isin(ids_NM, set_S))
 
 
 def test_membership_and_first_occurrence():

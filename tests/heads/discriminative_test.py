@@ -1,0 +1,177 @@
+"""What heads learn that tell true classes from drawn ones, and what they say of it."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab.errors import UserError
+from largevocab.heads import NCE, BlackOut, NegativeSampling, Ranking, Sampled
+from largevocab.labels import single_targets
+from largevocab.rows import SGD
+from largevocab.samplers import PPS, Uniform, Unigram
+
+
+@dataclasses.dataclass(frozen=True)
+class BlackOutWithHits(BlackOut):
+  """The drawn classes are all those that the law gives, the label too."""
+
+  keep_hits: ClassVar[bool] = True
+
+
+LABELS = np.repeat(np.arange(5), [10, 5, 3, 1, 1])
+LAW = np.bincount(LABELS) / len(LABELS)
+K = 40
+
+
+@dataclasses.dataclass(frozen=True)
+class NCEWithoutHits(NCE):
+  """What others do: noise that happens to be the label is left out."""
+
+  keep_hits: ClassVar[bool] = False
+
+
+def learnt(head, steps=600):
+  """Scores of all classes after training on one context, a mean over the last steps."""
+  h_ND, y = jnp.ones((len(LABELS), 1)), single_targets(LABELS)
+  state = head.init(jax.random.key(0), np.bincount(LABELS), 1)
+
+  def step(state, key):
+    out = head.backward(state, h_ND, y, key)
+    state = head.update(state, out.grads, 0.5, 1.0)
+    return state, state
+
+  _, states = jax.lax.scan(step, state, jax.random.split(jax.random.key(1), steps))
+  last = jax.tree.map(lambda x: x[-steps // 2 :].mean(0), states)
+  return last.table.w_VD[:, 0], last
+
+
+plain = {"bias": False, "num_samples": K, "init_scale": 0.0}
+own = {"sampler": Unigram(per_example=True)}
+
+
+@pytest.mark.parametrize(
+  "head",
+  [
+    NCE(**plain, **own),
+    NCE(**plain, normalizer="global", sampler=PPS(), refresh_every=0),
+    NCE(**plain, **own, normalizer="context"),
+    BlackOutWithHits(**plain, **own),
+    Sampled(**plain, **own),
+  ],
+  ids=lambda head: f"{type(head).__name__}",
+)
+def test_with_many_draws_the_law_of_the_labels_is_learnt(head):
+  if isinstance(head.sampler, PPS):  # all of the five classes
+    head = dataclasses.replace(head, num_samples=5)
+  scores_V, _ = learnt(head)
+  np.testing.assert_allclose(jax.nn.log_softmax(scores_V), np.log(LAW), atol=0.12)
+
+
+def test_nce_normalises_itself_with_z_of_one_and_learns_a_z():
+  scores_V, _ = learnt(NCE(**plain, **own))
+  np.testing.assert_allclose(jax.nn.logsumexp(scores_V), 0, atol=0.1)
+  head = NCE(**plain, **own, normalizer="global")
+  scores_V, state = learnt(head)
+  log_z = state.log_z.w_VD[0, 0]
+  np.testing.assert_allclose(jax.nn.logsumexp(scores_V), log_z, atol=0.1)
+
+
+@pytest.mark.parametrize("head", [NCEWithoutHits, BlackOut])
+def test_without_draws_that_hit_the_label_another_law_is_learnt(head):
+  """For BlackOut that is its definition; it matters where draws often hit."""
+  scores_V, _ = learnt(head(**plain, **own))
+  assert np.abs(jax.nn.log_softmax(scores_V) - np.log(LAW)).max() > 0.3
+
+
+def test_negative_sampling_learns_its_own_optimum_and_not_the_law():
+  """Negatives leave the label out: sigma = p / (p + k q (1 - p))."""
+  sampler = Uniform(per_example=True)
+  scores_V, _ = learnt(NegativeSampling(**plain, sampler=sampler))
+  want_V = np.log(LAW / (K / 5 * (1 - LAW)))
+  np.testing.assert_allclose(scores_V, want_V, atol=0.12)
+  assert np.abs(jax.nn.log_softmax(scores_V) - np.log(LAW)).max() > 0.3
+
+
+def test_calibrated_negative_sampling_is_as_sure_as_with_all_classes():
+  """With all classes as negatives sigma = p, with few calibrated ones as well."""
+  sampler = Uniform(per_example=True)
+  few = dataclasses.replace(
+    NegativeSampling(**plain, sampler=sampler), num_samples=2, calibration=1.0
+  )
+  scores_V, _ = learnt(few, 3000)
+  # M = 2 of the 4 other classes, as 2/5 of each in expectation: rates 1/2 and 2/5.
+  want_V = np.log(0.5 * LAW / (0.4 * (1 - LAW)))
+  np.testing.assert_allclose(scores_V, want_V, atol=0.15)
+
+
+HEADS = [
+  NCE(num_samples=8),
+  NCE(num_samples=8, normalizer="context"),
+  NegativeSampling(num_samples=8),
+  Ranking(num_samples=8),
+  BlackOut(num_samples=8, absolute=True),
+]
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)
+def test_evaluation_tells_both_losses_and_the_normaliser(head):
+  V, D, N = 9, 4, 6
+  rng = np.random.default_rng(0)
+  h_ND = jnp.asarray(rng.standard_normal((N, D)), jnp.float32)
+  y = single_targets(rng.integers(0, V, N))
+  y = y._replace(context_N=jnp.asarray(rng.integers(0, V, N)))
+  state = head.init(jax.random.key(0), np.arange(V, 0, -1), D)
+  w_VD = jnp.asarray(rng.standard_normal(state.table.w_VD.shape), jnp.float32)
+  state = state._replace(table=state.table._replace(w_VD=w_VD))
+  log_norm_N = np.zeros(N)
+  if getattr(state, "log_z", None) is not None:
+    learnt_V = rng.standard_normal(V).astype("f")
+    log_z = state.log_z._replace(w_VD=jnp.asarray(learnt_V)[:, None])
+    state = state._replace(log_z=log_z)
+    log_norm_N = learnt_V[np.asarray(y.context_N)]
+  o_NV = np.asarray(head.features(h_ND) @ w_VD.T, np.float64)
+  o_NV = np.abs(o_NV) if head.absolute else o_NV
+  log_z_N = np.log(np.exp(o_NV).sum(1))
+  o_N = o_NV[np.arange(N), np.asarray(y.ids_NP[:, 0])]
+  metrics = head.evaluate(state, h_ND, y)
+  assert metrics.keys() == {"nll", "self_normalised_nll", "log_z"}
+  np.testing.assert_allclose(metrics["nll"], log_z_N - o_N, rtol=1e-5)
+  np.testing.assert_allclose(metrics["log_z"], log_z_N - log_norm_N, rtol=1e-5)
+  own_N = log_norm_N - o_N
+  np.testing.assert_allclose(
+    metrics["self_normalised_nll"], own_N, rtol=1e-4, atol=1e-5
+  )
+
+
+def test_contexts_have_normalisers_of_their_own():
+  """Only those of the batch move, and with too few they are shared."""
+  head = NCE(num_samples=8, normalizer="context", num_contexts=5, optimizer=SGD())
+  h_ND, y = jnp.ones((3, 2)), single_targets([1, 2, 3])
+  y = y._replace(context_N=jnp.array([1, 3, 8]))  # 8 is 3 modulo 5
+  state = head.init(jax.random.key(0), np.ones(7, int), 2)
+  np.testing.assert_allclose(state.log_z.w_VD, np.log(7), rtol=1e-6)
+  out = head.backward(state, h_ND, y, jax.random.key(1))
+  after = head.update(state, out.grads, 0.1, 1.0)
+  moved = np.flatnonzero(after.log_z.w_VD[:, 0] != state.log_z.w_VD[:, 0])
+  assert moved.tolist() == [1, 3]
+  assert out.sq_norm > jnp.sum(out.grads.rows.rows_RD**2)
+
+
+@pytest.mark.parametrize(
+  ("make", "message"),
+  [
+    (lambda: NCE(normalizer="two"), "head.normalizer is 'two'"),
+    (lambda: NCE(num_contexts=-1), "head.num_contexts is -1"),
+    (lambda: NegativeSampling(calibration=1.5), "head.calibration is 1.5"),
+    (lambda: Ranking(penalty="cubic"), "head.penalty is 'cubic'"),
+    (lambda: Ranking(alpha="log(V)"), r"head.alpha is 'log\(V\)'; give a number"),
+    (lambda: Ranking(alpha="inf"), "head.alpha is inf; it must be finite"),
+  ],
+)
+def test_impossible_settings_are_named(make, message):
+  with pytest.raises(UserError, match=message):
+    make()

@@ -1,0 +1,103 @@
+"""What heads that sample say of their estimates."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab.heads import NCE, Full, Sampled
+from largevocab.labels import single_targets
+from largevocab.samplers import PPS, Softmax, Uniform, Unigram
+
+N, V, D, M = 40, 50, 6, 20
+COUNTS = np.arange(V, 0, -1)
+KEYS = 20
+
+
+def problem(head):
+  rng = np.random.default_rng(0)
+  h_ND = jnp.asarray(rng.standard_normal((N, D)), jnp.float32)
+  y = single_targets(rng.integers(0, V, N))
+  state = head.init(jax.random.key(0), COUNTS, D)
+  w_VD = jnp.asarray(rng.standard_normal(state.table.w_VD.shape) * 0.6, jnp.float32)
+  state = state._replace(table=state.table._replace(w_VD=w_VD))
+  return state, h_ND, y
+
+
+def monitored(head, problem):
+  """Means over several monitored draws."""
+  keys = jax.random.split(jax.random.key(3), KEYS)
+  seen = jax.jit(jax.vmap(lambda key: head.monitor(*problem, key)))(keys)
+  return {key: float(value.mean()) for key, value in seen.items()}
+
+
+def exact(head, problem, q_V, exact_ids=()):
+  """relvar and chi2 by their formulas for independent draws, in float64."""
+  state, h_ND, y = problem
+  at_N = np.linspace(0, N - 1, 32).astype(int)
+  o_NV = np.asarray(head.features(h_ND) @ state.table.w_VD.T, np.float64)[at_N]
+  p_NV = np.exp(o_NV) / np.exp(o_NV).sum(1, keepdims=True)
+  rest_NV = p_NV.copy()
+  rest_NV[np.arange(len(at_N)), np.asarray(y.ids_NP)[at_N, 0]] = 0
+  rest_NV[:, list(exact_ids)] = 0
+  relvar_N = ((rest_NV**2 / q_V).sum(1) - rest_NV.sum(1) ** 2) / M
+  return relvar_N.mean(), ((p_NV - q_V) ** 2 / q_V).sum(1).mean()
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+@pytest.mark.parametrize("frequent", [0, 10])
+def test_it_measures_the_variance_that_theory_tells(per_example, frequent):
+  sampler = Unigram(per_example=per_example)
+  head = Sampled(sampler=sampler, num_samples=M, exact_frequent=frequent)
+  case = problem(head)
+  got = monitored(head, case)
+  q_V = (COUNTS + 1) / (COUNTS + 1).sum()
+  relvar, chi2 = exact(head, case, q_V, range(frequent))
+  assert got["relvar"] == pytest.approx(relvar, rel=0.1)
+  assert got["chi2"] == pytest.approx(chi2, rel=1e-4)
+  # E log(1 + e) = -relvar / 2 to first order.
+  assert -0.75 * relvar < got["log_z_bias"] < -0.3 * relvar
+
+
+def test_other_heads_tell_what_a_sampled_softmax_would_have():
+  """Noise of `nce` may be the label; the complement's estimate leaves it out."""
+  sampler = Uniform(per_example=True)
+  for head in (
+    Sampled(sampler=sampler, num_samples=M),
+    NCE(sampler=sampler, num_samples=M),
+  ):
+    case = problem(head)
+    relvar, _ = exact(head, case, np.full(V, 1 / V))
+    assert monitored(head, case)["relvar"] == pytest.approx(relvar, rel=0.1)
+
+
+def test_what_is_exact_has_no_variance():
+  head = Sampled(sampler=PPS(), num_samples=V)
+  got = monitored(head, problem(head))
+  assert got["relvar"] == pytest.approx(0, abs=1e-9)
+  assert got["log_z_bias"] == pytest.approx(0, abs=1e-5)
+  head = Sampled(sampler=Softmax(), num_samples=M)
+  assert monitored(head, problem(head))["chi2"] == pytest.approx(0, abs=1e-4)
+
+
+def test_a_batch_as_exact_set_is_the_whole_batch():
+  """40 examples with all 50 classes among their labels leave little to be drawn."""
+  head = Sampled(sampler=Uniform(), num_samples=M, exact_batch=True)
+  state, h_ND, _ = problem(head)
+  y = single_targets(np.arange(N) % V)
+  got = monitored(head, (state, h_ND, y))
+  relvar, _ = exact(head, (state, h_ND, y), np.full(V, 1 / V), range(N))
+  assert got["relvar"] == pytest.approx(relvar, rel=0.15)
+
+
+def test_heads_that_estimate_nothing_have_nothing_to_say():
+  head = Full()
+  assert head.monitor(*problem(head), jax.random.key(0)) == {}
+
+
+def test_no_weight_is_no_measurement():
+  head = Sampled(num_samples=M)
+  state, h_ND, y = problem(head)
+  y = y._replace(w_NP=jnp.zeros_like(y.w_NP))
+  got = head.monitor(state, h_ND, y, jax.random.key(0))
+  assert all(np.isfinite(value) for value in got.values())
