@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab import inputs
+from largevocab import inputs, retrieval
 from largevocab.data.base import HeldOutBatches
 from largevocab.experiment import Experiment
-from largevocab.ranking import ranking
 from largevocab.state import State, restore
 
 _LOG = logging.getLogger("largevocab")
@@ -41,7 +40,7 @@ def make_evaluate(exp: Experiment) -> Evaluate:
 
   Where the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added, and where it
   gives 'log_z', its standard deviation over examples 'log_z_sd'; with `eval.ranking_k`,
-  'recall@k' and 'mrr@k', see `ranking`.
+  'recall@k' and 'mrr@k', see `retrieval`.
   """
   model, head, k = exp.model, exp.head, exp.eval.ranking_k
 
@@ -53,7 +52,7 @@ def make_evaluate(exp: Experiment) -> Evaluate:
     weight_N = jnp.sum(batch.y.w_NP, axis=1)
     metrics = head.evaluate(head_state, h_ND, batch.y)
     if k:
-      metrics |= ranking(head.top_k(head_state, h_ND, k)[0], batch.y)
+      metrics |= retrieval.at_k(head.top_k(head_state, h_ND, k)[0], batch.y)
     if "log_z" in metrics:
       # From the batch's mean, so that little is lost to rounding.
       mean = jnp.average(metrics["log_z"], weights=jnp.maximum(weight_N, 1e-30))
@@ -70,9 +69,9 @@ def make_evaluate(exp: Experiment) -> Evaluate:
     for number, batch in enumerate(batches, 1):
       if stopped():
         raise Stopped
-      carry, part = step(state.params, state.inputs, state.head, carry, batch)
+      carry, summed = step(state.params, state.inputs, state.head, carry, batch)
       weight = float(np.sum(batch.y.w_NP, dtype=np.float64))
-      part = {key: float(value) for key, value in part.items()}
+      part: dict[str, float] = {key: float(value) for key, value in summed.items()}
       if "log_z" in part and weight:
         part["log_z_sq"] += part["log_z"] ** 2 / weight
       for key, value in part.items():

@@ -216,14 +216,12 @@ class _Loop:
     return bool(every) and step % every == 0
 
   def _watch(self, state: State, step: int) -> None:
-    metrics = self._monitor(state, self._batches.batch(step))
-    if not metrics:
-      return
-    metrics = {key: float(value) for key, value in metrics.items()}
-    _LOG.info(
-      "step %d  %s", step, "  ".join(f"{k} {v:.3g}" for k, v in metrics.items())
-    )
-    self._log.write(step, "monitor", metrics)
+    seen = self._monitor(state, self._batches.batch(step))
+    metrics: dict[str, float] = {key: float(value) for key, value in seen.items()}
+    if metrics:
+      shown = "  ".join(f"{key} {value:.3g}" for key, value in metrics.items())
+      _LOG.info("step %d  %s", step, shown)
+      self._log.write(step, "monitor", metrics)
 
   def _leave(self, step: int) -> NoReturn:
     self._saved.wait()

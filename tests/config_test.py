@@ -84,7 +84,7 @@ def test_runlocal_shrinks_all_that_takes_time():
 @pytest.mark.parametrize(
   ("path", "message"),
   [
-    ("fulll", "head is 'fulll'; it must be one of full, sampled"),
+    ("fulll", "head is 'fulll'; it must be one of blackout, full, nce"),
     ("full/pps", "takes no sampler"),
     ("sampled/nothing", "sampler is 'nothing'"),
   ],

@@ -37,8 +37,8 @@ MAY_IMPORT = {
   "config": {"data", "experiment", "heads", "models", "rows", "samplers", "workdir"},
   "command_line": {"config"},
   "state": {"checkpoint", "data", "experiment", "inputs", "rows"},
-  "ranking": set(),
-  "evaluate": {"data", "experiment", "inputs", "ranking", "state"},
+  "retrieval": set(),
+  "evaluate": {"data", "experiment", "inputs", "retrieval", "state"},
   "predict": {"data", "evaluate", "experiment", "inputs", "state"},
   "train": {
     *("checkpoint", "data", "evaluate", "experiment", "inputs", "rows"),

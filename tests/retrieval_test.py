@@ -4,12 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from largevocab import config as c
+from largevocab import config as c, retrieval
 from largevocab.data import EvaluationBatches
 from largevocab.errors import UserError
 from largevocab.evaluate import make_evaluate
 from largevocab.labels import Targets
-from largevocab.ranking import ranking
 from largevocab.state import init_state
 
 V = 30
@@ -37,7 +36,7 @@ def test_equals_a_loop_with_several_true_classes(k):
   ids_NP[w_NP == 0] = V  # padding
   order_NV = np.argsort(-score_NV, axis=1, kind="stable")
   y = Targets(jnp.asarray(ids_NP), jnp.asarray(w_NP), jnp.zeros(40, jnp.int32))
-  metrics = ranking(jnp.asarray(order_NV[:, :k], jnp.int32), y)
+  metrics = retrieval.at_k(jnp.asarray(order_NV[:, :k], jnp.int32), y)
   recall_N, mrr_N = naive(score_NV, ids_NP, w_NP, k)
   np.testing.assert_allclose(metrics[f"recall@{k}"], recall_N, rtol=1e-6)
   np.testing.assert_allclose(metrics[f"mrr@{k}"], mrr_N, rtol=1e-6)
@@ -46,7 +45,7 @@ def test_equals_a_loop_with_several_true_classes(k):
 
 def test_an_example_without_weight_finds_nothing():
   y = Targets(jnp.array([[3]]), jnp.zeros((1, 1)), jnp.zeros(1, jnp.int32))
-  metrics = ranking(jnp.array([[3, 1]]), y)
+  metrics = retrieval.at_k(jnp.array([[3, 1]]), y)
   assert {key: float(v_N[0]) for key, v_N in metrics.items()} == {
     "recall@2": 0,
     "mrr@2": 0,

@@ -7,7 +7,7 @@ from largevocab.labels import Targets
 from largevocab.ops.shapes import check_shapes
 
 
-def ranking(ids_NK: jax.Array, y: Targets) -> dict[str, jax.Array]:
+def at_k(ids_NK: jax.Array, y: Targets) -> dict[str, jax.Array]:
   """Recall and reciprocal rank of the best K classes, for each example.
 
   recall_n = sum_p w_np [y_np is among the K] / sum_p w_np;  mrr_n = 1 / rank of the
@@ -22,7 +22,7 @@ def ranking(ids_NK: jax.Array, y: Targets) -> dict[str, jax.Array]:
     {'recall@K': f32[N], 'mrr@K': f32[N]}.
 
   >>> y = Targets(jnp.array([[7], [5]]), jnp.ones((2, 1)), jnp.zeros(2, int))
-  >>> metrics = ranking(jnp.array([[3, 7], [1, 2]]), y)
+  >>> metrics = at_k(jnp.array([[3, 7], [1, 2]]), y)
   >>> {name: values.tolist() for name, values in metrics.items()}
   {'recall@2': [1.0, 0.0], 'mrr@2': [0.5, 0.0]}
   """
