@@ -30,6 +30,8 @@ from largevocab.rows import OPTIMIZERS
 from largevocab.samplers import SAMPLERS
 from largevocab.workdir import read_json
 
+_TINY_WIDTH = 8  # of what `runlocal` trains
+
 # What may stand in a block of this name, anywhere in a config.
 REGISTRIES: dict[str, dict[str, Any]] = {
   "data": DATASETS,
@@ -169,7 +171,7 @@ def _shrink(whole: Experiment) -> Experiment:
   return dataclasses.replace(
     whole,
     data=_tiny_data(whole.data),
-    model=whole.model.clone(embed=8, hidden=8),
+    model=_tiny_model(whole.model),
     head=dataclasses.replace(head, **fields),
     train=dataclasses.replace(
       whole.train, batch_size=4, unroll=min(whole.train.unroll, 5), max_steps=5
@@ -178,13 +180,22 @@ def _shrink(whole: Experiment) -> Experiment:
       whole.eval, every_epochs=1.0, batch_size=4, unroll=min(whole.eval.unroll, 5)
     ),
     checkpoint=Checkpointing(every_steps=2),
-    log=Logging(every_steps=1),
+    log=Logging(every_steps=1, monitor_every_steps=2),
   )
 
 
+def _tiny_model(model: Any) -> Any:
+  sizes = {"embed", "hidden"} & _fields(type(model)).keys()
+  return model.clone(**dict.fromkeys(sizes, _TINY_WIDTH))
+
+
 def _tiny_data(data: Any) -> Any:
-  if "history" in _fields(type(data)):
+  fields = _fields(type(data))
+  if "history" in fields:
     return part("data", "zipf_items", num_items=1000, history=data.history)
+  if "dim" in fields:
+    sizes = {"num_classes": 100, "num_examples": 100, "dim": _TINY_WIDTH}
+    return part("data", "softmax_regression", **sizes)
   return part("data", "zipf", num_tokens=1000)
 
 

@@ -16,7 +16,9 @@ class Targets(NamedTuple):
     ids_NP: i32[N, P], the true classes; padding is V (the number of classes).
     w_NP: f32[N, P], their weights, 0 on padding. A row sums to the example's weight:
       1/P each for P equally true classes, all 0 for an example that does not count.
-    context_N: i32[N], the current input token of a language model (0 elsewhere).
+    context_N: i32[N], what a head may keep something for: of a language model the
+      current input token, of item histories the last item, of examples with features
+      of their own the number of the example; 0 where there is no such thing.
   """
 
   ids_NP: jax.Array

@@ -1,4 +1,4 @@
-"""Tables of which a step touches few rows, and optimisers that touch no others."""
+"""Tables of which a step touches few rows, and optimisers that need touch no others."""
 
 import abc
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from largevocab.errors import UserError
 from largevocab.ops.merge import merge_rows
 from largevocab.ops.shapes import check_shapes
 
@@ -138,6 +139,54 @@ class SGD(RowOptimizer):
 
 
 @dataclass(frozen=True)
+class Momentum(RowOptimizer):
+  """direction = m with m <- momentum m + g: heavy-ball momentum, on all rows.
+
+  A row goes on moving after it was touched, and so every row moves in every step, also
+  when the gradient is sparse; to move only those that are touched (a lazy version)
+  would be another method. Samplers that follow the table are told of touched rows only,
+  and of the others when the head is refreshed.
+
+  Cost: O(V D) an update, however few rows are touched.
+
+  Attributes:
+    momentum: share of m that is kept.
+
+  >>> table = Momentum(momentum=0.5).init(jnp.zeros((2, 1)))
+  >>> g = RowGrads(jnp.array([1]), jnp.array([[1.0]]))
+  >>> for _ in range(2):
+  ...   table = Momentum(momentum=0.5).update(table, g, lr=1.0, scale=1.0)
+  >>> table.w_VD[:, 0].tolist()
+  [0.0, -2.5]
+  """
+
+  momentum: float = 0.9
+
+  def __post_init__(self):
+    if not 0 <= self.momentum < 1:
+      raise UserError(
+        f"optimizer.momentum is {self.momentum}; it must be at least 0 and below 1"
+      )
+
+  def init_slots(self, w_VD):
+    return {"velocity_VD": jnp.zeros_like(w_VD)}
+
+  def direction(self, g_RD, slots, count):
+    velocity_RD = self.momentum * slots["velocity_VD"] + g_RD
+    return velocity_RD, {"velocity_VD": velocity_RD}
+
+  def update(self, table, grads, lr, scale):
+    check_shapes(w_VD=table.w_VD, ids_R=grads.ids_R, rows_RD=grads.rows_RD)
+    kept_VD = self.momentum * table.slots["velocity_VD"]
+    velocity_VD = kept_VD.at[grads.ids_R].add(scale * grads.rows_RD, mode="drop")
+    slots = {"velocity_VD": velocity_VD}
+    return Table(table.w_VD - lr * velocity_VD, slots, table.count + 1)
+
+  def transformation(self):
+    return optax.trace(self.momentum)
+
+
+@dataclass(frozen=True)
 class Adagrad(RowOptimizer):
   """direction = g / sqrt(s + eps) with s the sum of all g^2 so far.
 
@@ -206,4 +255,4 @@ class Adam(RowOptimizer):
     return optax.scale_by_adam(self.b1, self.b2, self.eps)
 
 
-OPTIMIZERS = {"sgd": SGD, "adagrad": Adagrad, "adam": Adam}
+OPTIMIZERS = {"sgd": SGD, "momentum": Momentum, "adagrad": Adagrad, "adam": Adam}

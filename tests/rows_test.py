@@ -6,7 +6,16 @@ import numpy as np
 import optax
 import pytest
 
-from largevocab.rows import OPTIMIZERS, SGD, Adagrad, Adam, row_grads, sq_norm
+from largevocab.errors import UserError
+from largevocab.rows import (
+  OPTIMIZERS,
+  SGD,
+  Adagrad,
+  Adam,
+  Momentum,
+  row_grads,
+  sq_norm,
+)
 
 V, D, R = 12, 3, 8
 LR, SCALE = 0.1, 0.5
@@ -23,7 +32,7 @@ def _dense(ids_R, rows_RD):
   return jnp.zeros((V, D)).at[ids_R].add(rows_RD, mode="drop")
 
 
-@pytest.mark.parametrize("opt", [SGD(), Adagrad()])
+@pytest.mark.parametrize("opt", [SGD(), Momentum(0.9), Adagrad()])
 def test_rows_equal_dense_optax_over_updates(opt):
   w_VD = jnp.asarray(np.random.default_rng(1).standard_normal((V, D)), jnp.float32)
   table, tx = opt.init(w_VD), opt.transformation()
@@ -33,6 +42,32 @@ def test_rows_equal_dense_optax_over_updates(opt):
     direction, state = tx.update(SCALE * _dense(ids_R, rows_RD), state)
     w_VD = w_VD - LR * direction
     np.testing.assert_allclose(table.w_VD, w_VD, rtol=1e-5, atol=1e-6)
+
+
+def test_momentum_is_that_of_optax_also_on_rows_that_are_not_touched():
+  """Every row moves by what earlier steps left, as in optax on the whole table."""
+  opt, tx = Momentum(0.9), optax.sgd(LR, momentum=0.9)
+  start_VD = jnp.asarray(np.random.default_rng(1).standard_normal((V, D)), jnp.float32)
+  table, w_VD, state = opt.init(start_VD), start_VD, tx.init(start_VD)
+  for ids_R, rows_RD in _batches(5):
+    ids_R = np.where(ids_R < V, ids_R % 4, ids_R)  # repeated, and some padding
+    before_VD = table.w_VD
+    table = opt.update(table, row_grads(ids_R, rows_RD, V), LR, SCALE)
+    updates, state = tx.update(SCALE * _dense(ids_R, rows_RD), state)
+    w_VD = optax.apply_updates(w_VD, updates)
+    np.testing.assert_allclose(table.w_VD, w_VD, rtol=1e-5, atol=1e-6)
+  np.testing.assert_array_equal(table.w_VD[4:], start_VD[4:])
+  ids_R = np.array([V, 0])
+  table = opt.update(table, row_grads(ids_R, np.zeros((2, D)), V), LR, SCALE)
+  moved_V = np.any(np.asarray(table.w_VD != w_VD), axis=1)
+  assert np.flatnonzero(moved_V).tolist() == [0, 1, 2, 3]
+  assert not np.allclose(before_VD[1:4], table.w_VD[1:4])
+
+
+@pytest.mark.parametrize("momentum", [-0.1, 1.0, float("nan")])
+def test_impossible_momentum_is_named(momentum):
+  with pytest.raises(UserError, match=r"optimizer\.momentum is"):
+    Momentum(momentum)
 
 
 def test_lazy_adam_has_dense_moments_on_touched_rows_and_moves_no_other():

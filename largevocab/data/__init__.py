@@ -1,4 +1,4 @@
-"""Texts and item histories as class ids: corpora, vocabularies, batches.
+"""Texts and item histories as class ids, and labelled features.
 
 `DATASETS[name](**settings).load()` is a `Data`; the settings are plain values.
 """
@@ -10,6 +10,7 @@ from largevocab.data.diginetica import Diginetica
 from largevocab.data.lm1b import Lm1b
 from largevocab.data.prepared import Tfds
 from largevocab.data.ptb import Ptb
+from largevocab.data.softmax_regression import SoftmaxRegression
 from largevocab.data.stdlib import Stdlib
 from largevocab.data.text import Europarl, Text8, TextFiles
 from largevocab.data.video_games import VideoGames
@@ -29,6 +30,7 @@ DATASETS = {
   "diginetica": Diginetica,
   "video_games": VideoGames,
   "zipf_items": ZipfItems,
+  "softmax_regression": SoftmaxRegression,
 }
 
 __all__ = [

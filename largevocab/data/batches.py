@@ -18,7 +18,8 @@ class Batch(NamedTuple):
       the token before each target: T consecutive ones of each of B streams. Where
       there is no table of inputs f32[B, T, F], the features themselves.
     y: the targets. Of texts example n = b * T + t, and context_N is x flattened; of
-      item histories example n = b, and context_N is the last of its items. P = 1.
+      item histories example n = b, and context_N is the last of its items; of examples
+      with features context_N is their number in the split. P = 1.
     start: bool[], True where the recurrent state starts anew.
   """
 

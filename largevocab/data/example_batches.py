@@ -3,24 +3,22 @@
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from largevocab.data.batches import Batch, check_positive
 from largevocab.errors import UserError
-from largevocab.labels import Targets
 
 
-def _batch(rows_BK: np.ndarray, weight_B: np.ndarray) -> Batch:
-  x_BK = np.ascontiguousarray(rows_BK[:, :-1], np.int32)
-  weight_BP = weight_B[:, None].astype(np.float32)
-  last_B = np.ascontiguousarray(x_BK[:, -1])
-  targets = Targets(
-    np.ascontiguousarray(rows_BK[:, -1:], np.int32),  # pyrefly: ignore
-    weight_BP,  # pyrefly: ignore
-    last_B,  # pyrefly: ignore
-  )
-  return Batch(x_BK, targets, np.bool_(True))
+class Examples(Protocol):
+  """Examples by number, of any kind."""
+
+  def __len__(self) -> int: ...
+
+  def batch(self, at_B: np.ndarray, weight_B: np.ndarray) -> Batch:
+    """The examples of these numbers, with these weights."""
+    ...
 
 
 @dataclass(frozen=True)
@@ -32,14 +30,16 @@ class ShuffledExamples:
   not read.
 
   Attributes:
-    rows: i32[n, K + 1], memory-mapped is fine: only rows of it are read.
+    examples: memory-mapped is fine: only those of a batch are read.
     batch_size: B.
     seed: of the orders.
 
   Raises:
     UserError: there are too few examples for a single batch.
 
-  >>> batches = ShuffledExamples(np.arange(12).reshape(4, 3), batch_size=2, seed=0)
+  >>> from largevocab.data.next_item import ItemRows
+  >>> rows = ItemRows(np.arange(12).reshape(4, 3))
+  >>> batches = ShuffledExamples(rows, batch_size=2, seed=0)
   >>> batches.steps_per_epoch
   2
   >>> batch = batches.batch(1)
@@ -47,7 +47,7 @@ class ShuffledExamples:
   ((2, 2), (2, 1))
   """
 
-  rows: np.ndarray
+  examples: Examples
   batch_size: int
   seed: int
 
@@ -55,20 +55,20 @@ class ShuffledExamples:
     check_positive(self.batch_size, 1)
     if not self.steps_per_epoch:
       raise UserError(
-        f"there are {len(self.rows)} training examples, a batch takes "
+        f"there are {len(self.examples)} training examples, a batch takes "
         f"{self.batch_size}: reduce train.batch_size"
       )
 
   @property
   def steps_per_epoch(self) -> int:
-    return len(self.rows) // self.batch_size
+    return len(self.examples) // self.batch_size
 
   def batch(self, step: int) -> Batch:
     """The batch of a global step; epochs follow one another without end."""
     epoch, t = divmod(int(step), self.steps_per_epoch)
-    order = _order(self.seed, epoch, len(self.rows))
+    order = _order(self.seed, epoch, len(self.examples))
     chosen = order[t * self.batch_size : (t + 1) * self.batch_size]
-    return _batch(np.asarray(self.rows)[chosen], np.ones(self.batch_size))
+    return self.examples.batch(chosen, np.ones(self.batch_size))
 
 
 @functools.lru_cache(maxsize=1)
@@ -84,27 +84,37 @@ class HeldOutExamples:
   What pads the last batch is the last example, of weight 0.
 
   Attributes:
-    rows: i32[n, K + 1], at least one.
+    examples: at least one.
     batch_size: B.
 
-  >>> batches = HeldOutExamples(np.arange(6).reshape(3, 2), batch_size=2)
+  >>> from largevocab.data.next_item import ItemRows
+  >>> batches = HeldOutExamples(ItemRows(np.arange(6).reshape(3, 2)), batch_size=2)
   >>> [batch.x.tolist() for batch in batches]
   [[[0], [2]], [[4], [4]]]
   >>> sum(batch.y.w_NP.sum() for batch in batches)
   np.float32(3.0)
   """
 
-  rows: np.ndarray
+  examples: Examples
   batch_size: int
 
   def __post_init__(self):
     check_positive(self.batch_size, 1)
 
   def __len__(self) -> int:
-    return -(-len(self.rows) // self.batch_size)
+    return -(-len(self.examples) // self.batch_size)
 
   def __iter__(self) -> Iterator[Batch]:
-    rows = np.asarray(self.rows)
+    size = len(self.examples)
     for step in range(len(self)):
       at_B = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
-      yield _batch(rows[np.minimum(at_B, len(rows) - 1)], at_B < len(rows))
+      yield self.examples.batch(np.minimum(at_B, size - 1), at_B < size)
+
+
+def check_unroll(unroll: int) -> None:
+  """Raises a UserError unless there is a single time step."""
+  if unroll != 1:
+    raise UserError(
+      f"unroll is {unroll}, and the examples of this data stand alone: set "
+      "train.unroll and eval.unroll to 1"
+    )

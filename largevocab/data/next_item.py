@@ -5,12 +5,46 @@ from pathlib import Path
 
 import numpy as np
 
+from largevocab.data.batches import Batch
 from largevocab.data.classes import Classes
 from largevocab.data.encoded import SPLITS, open_encoded, write_summary
-from largevocab.data.example_batches import HeldOutExamples, ShuffledExamples
+from largevocab.data.example_batches import (
+  HeldOutExamples,
+  ShuffledExamples,
+  check_unroll,
+)
 from largevocab.data.histories import Histories
 from largevocab.errors import UserError
-from largevocab.labels import Counts
+from largevocab.labels import Counts, Targets
+
+
+@dataclass(frozen=True)
+class ItemRows:
+  """Examples: the items before, which are the input, and the next item.
+
+  Attributes:
+    rows: i32[n, K + 1], the next item last; memory-mapped is fine.
+
+  >>> batch = ItemRows(np.array([[7, 5, 6]])).batch(np.array([0]), np.ones(1))
+  >>> batch.x.tolist(), batch.y.ids_NP.tolist(), batch.y.context_N.tolist()
+  ([[7, 5]], [[6]], [5])
+  """
+
+  rows: np.ndarray
+
+  def __len__(self) -> int:
+    return len(self.rows)
+
+  def batch(self, at_B: np.ndarray, weight_B: np.ndarray) -> Batch:
+    """The examples of these numbers, with these weights."""
+    rows_BK = np.asarray(self.rows)[at_B]
+    x_BK = np.ascontiguousarray(rows_BK[:, :-1], np.int32)
+    targets = Targets(
+      np.ascontiguousarray(rows_BK[:, -1:], np.int32),  # pyrefly: ignore
+      weight_B[:, None].astype(np.float32),  # pyrefly: ignore
+      np.ascontiguousarray(x_BK[:, -1]),  # pyrefly: ignore
+    )
+    return Batch(x_BK, targets, np.bool_(True))
 
 
 @dataclass(frozen=True)
@@ -49,23 +83,15 @@ class NextItem:
 
   def training_batches(self, batch_size: int, unroll: int) -> ShuffledExamples:
     """Examples in another order each epoch."""
-    _check_unroll(unroll)
-    return ShuffledExamples(self.train, batch_size, self.seed)
+    check_unroll(unroll)
+    return ShuffledExamples(ItemRows(self.train), batch_size, self.seed)
 
   def evaluation_batches(
     self, split: str, batch_size: int, unroll: int
   ) -> HeldOutExamples:
     """Every example of a split once."""
-    _check_unroll(unroll)
-    return HeldOutExamples(getattr(self, split), batch_size)
-
-
-def _check_unroll(unroll: int) -> None:
-  if unroll != 1:
-    raise UserError(
-      f"unroll is {unroll}, and examples of item histories stand alone: set "
-      "train.unroll and eval.unroll to 1"
-    )
+    check_unroll(unroll)
+    return HeldOutExamples(ItemRows(getattr(self, split)), batch_size)
 
 
 def number(

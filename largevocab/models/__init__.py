@@ -1,6 +1,7 @@
 """Networks from looked-up input rows to the last hidden activation."""
 
+from largevocab.models.linear import Linear
 from largevocab.models.lstm import LSTM
 from largevocab.models.mlp import MLP
 
-MODELS = {"lstm": LSTM, "mlp": MLP}
+MODELS = {"linear": Linear, "lstm": LSTM, "mlp": MLP}

@@ -5,8 +5,8 @@ from typing import Any
 from largevocab.errors import UserError
 
 
-def check_fields(model: Any, *sizes: str) -> None:
-  """Sizes are positive, dropout is a probability below 1, dtype is one that we compute.
+def check_sizes(model: Any, *sizes: str) -> None:
+  """Sizes are positive.
 
   Raises:
     UserError: names the key.
@@ -14,6 +14,15 @@ def check_fields(model: Any, *sizes: str) -> None:
   for name in sizes:
     if getattr(model, name) < 1:
       raise UserError(f"model.{name} is {getattr(model, name)}; it must be at least 1")
+
+
+def check_fields(model: Any, *sizes: str) -> None:
+  """Sizes are positive, dropout is a probability below 1, dtype is one that we compute.
+
+  Raises:
+    UserError: names the key.
+  """
+  check_sizes(model, *sizes)
   if not 0 <= model.dropout < 1:
     raise UserError(f"model.dropout is {model.dropout}; it must be in [0, 1)")
   if model.dtype not in ("float32", "bfloat16"):

@@ -25,5 +25,5 @@ def test_settings_are_hashable_and_frozen(name):
 def test_registry_is_complete():
   assert set(DATASETS) == {
     "ptb", "text8", "europarl", "lm1b", "text", "stdlib", "zipf", "tfds",
-    "diginetica", "video_games", "zipf_items",
+    "diginetica", "video_games", "zipf_items", "softmax_regression",
   }  # fmt: skip

@@ -3,13 +3,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from largevocab.data.example_batches import HeldOutExamples, ShuffledExamples
+from largevocab.data.next_item import ItemRows
 from largevocab.errors import UserError
 
 
 def examples(n):
   """Rows that tell which they are: (10 n, 10 n + 1, 10 n + 2; n)."""
   n_N = np.arange(n, dtype=np.int32)
-  return np.stack([10 * n_N, 10 * n_N + 1, 10 * n_N + 2, n_N], axis=1)
+  return ItemRows(np.stack([10 * n_N, 10 * n_N + 1, 10 * n_N + 2, n_N], axis=1))
 
 
 def epoch(batches, number):
@@ -34,7 +35,7 @@ def test_an_epoch_reads_no_example_twice_and_few_not_at_all():
 def test_rows_are_items_before_and_next_item():
   for batch in epoch(ShuffledExamples(examples(12), batch_size=4, seed=1), 2):
     id_B = batch.y.ids_NP[:, 0]
-    np.testing.assert_array_equal(batch.x, examples(12)[id_B, :3])
+    np.testing.assert_array_equal(batch.x, examples(12).rows[id_B, :3])
     np.testing.assert_array_equal(batch.y.context_N, 10 * id_B + 2)
     np.testing.assert_array_equal(batch.y.w_NP, np.ones((4, 1)))
 
@@ -49,8 +50,8 @@ def test_batch_is_a_pure_function_of_seed_and_step():
 
 
 def test_types_and_shapes(tmp_path):
-  np.save(tmp_path / "rows.npy", examples(9))
-  rows = np.load(tmp_path / "rows.npy", mmap_mode="r")
+  np.save(tmp_path / "rows.npy", examples(9).rows)
+  rows = ItemRows(np.load(tmp_path / "rows.npy", mmap_mode="r"))
   for batch in (ShuffledExamples(rows, 4, 0).batch(1), *HeldOutExamples(rows, 4)):
     assert type(batch.x) is type(batch.y.ids_NP) is np.ndarray
     assert batch.x.dtype == batch.y.ids_NP.dtype == batch.y.context_N.dtype == np.int32

@@ -1,0 +1,45 @@
+"""No network at all: the head alone is the model."""
+
+import flax.linen as nn
+
+from largevocab.models.fields import check_sizes
+
+
+class Linear(nn.Module):
+  """h = x, without parameters.
+
+  With features as inputs the head on it is softmax regression, o_c = <w_c, x>. With
+  ids it is a log-bilinear model of the current one, o_c = <w_c, r_x>: of texts a bigram
+  model of rank E. There is no recurrent state.
+
+  Attributes:
+    embed: E, width of the input, and D.
+    init_scale: input rows, if there are any, start uniform in [-init_scale,
+      init_scale].
+
+  Source: paper 001 section 4.
+  """
+
+  embed: int = 100
+  init_scale: float = 0.1
+
+  def __post_init__(self):
+    check_sizes(self, "embed")
+    super().__post_init__()
+
+  @property
+  def history(self) -> int:
+    """The least input rows of an example; it reads any number."""
+    return 1
+
+  @property
+  def width(self) -> int:
+    """D, the width of h."""
+    return self.embed
+
+  def initial_carry(self, batch_size: int):
+    """Nothing."""
+    return ()
+
+  def __call__(self, x_BTE, carry, train: bool = False):
+    return x_BTE, carry
