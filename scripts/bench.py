@@ -19,11 +19,17 @@ import pathlib
 
 import bench_kernel
 import bench_rows
+import bench_samplers
 import bench_softmax
 
 from largevocab.workdir import describe_machine
 
-BENCHMARKS = {**bench_softmax.ROWS, **bench_rows.ROWS, **bench_kernel.ROWS}
+BENCHMARKS = {
+  **bench_softmax.ROWS,
+  **bench_rows.ROWS,
+  **bench_kernel.ROWS,
+  **bench_samplers.ROWS,
+}
 
 
 def about_this_run() -> dict[str, object]:

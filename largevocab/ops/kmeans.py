@@ -89,29 +89,46 @@ class Members(NamedTuple):
   """Which classes are in which cluster.
 
   Attributes:
-    slots_KC: i32[K, C], the classes of each cluster, ascending, padded with V.
-    num_K: i32[K], how many of its slots are filled.
+    class_V: i32[V], the classes of one cluster after those of the other, ascending.
+    first_K: i32[K + 1], where those of each cluster begin.
   """
 
-  slots_KC: jax.Array
-  num_K: jax.Array
+  class_V: jax.Array
+  first_K: jax.Array
 
 
-def members(cluster_V: jax.Array, num: int, capacity: int) -> Members:
-  """The first `capacity` classes of each of `num` clusters; others are in no slot.
+def members(cluster_V: jax.Array, num: int) -> Members:
+  """The classes of each of `num` clusters.
 
-  Cost: O(V log V + K C).
+  Cost: O(V log V).
 
-  >>> members(jnp.array([1, 1, 0, 1]), 3, 2)
-  Members(slots_KC=Array([[2, 4], [0, 1], [4, 4]], dtype=int32),
-          num_K=Array([1, 2, 0], dtype=int32))
+  >>> found = members(jnp.array([1, 1, 0, 1]), 3)
+  >>> found.class_V.tolist(), found.first_K.tolist()
+  ([2, 0, 1, 3], [0, 1, 4, 4])
   """
-  V = len(cluster_V)
-  cluster_V, class_V = lax.sort_key_val(cluster_V, jnp.arange(V, dtype=jnp.int32))
-  first_K = jnp.searchsorted(cluster_V, jnp.arange(num + 1, dtype=cluster_V.dtype))
-  first_K = first_K.astype(jnp.int32)
-  num_K = jnp.minimum(first_K[1:] - first_K[:-1], capacity)
-  at_C = jnp.arange(capacity, dtype=jnp.int32)
-  at_KC = jnp.minimum(first_K[:-1, None] + at_C[None], V - 1)
-  filled_KC = at_C[None] < num_K[:, None]
-  return Members(jnp.where(filled_KC, class_V[at_KC], V), num_K)
+  ids_V = jnp.arange(len(cluster_V), dtype=jnp.int32)
+  cluster_V, class_V = lax.sort_key_val(cluster_V, ids_V)
+  numbers = jnp.arange(num + 1, dtype=cluster_V.dtype)
+  return Members(class_V, jnp.searchsorted(cluster_V, numbers).astype(jnp.int32))
+
+
+def first_members(members: Members, order_K: jax.Array, num: int) -> jax.Array:
+  """The first `num` classes when clusters come in the given order, i32[num].
+
+  Args:
+    order_K: i32[K], the clusters.
+    num: up to V.
+
+  Cost: O(K + num log K).
+
+  >>> found = members(jnp.array([1, 1, 0, 1]), 3)
+  >>> first_members(found, jnp.array([2, 1, 0]), 2).tolist()
+  [0, 1]
+  """
+  first_K = members.first_K[order_K]
+  end_K = jnp.cumsum(members.first_K[order_K + 1] - first_K)
+  at_S = jnp.arange(num, dtype=end_K.dtype)
+  i_S = jnp.searchsorted(end_K, at_S, side="right")
+  # Position at_S of all is at_S - end_K[i - 1] of cluster i.
+  before_K = jnp.concatenate([jnp.zeros(1, end_K.dtype), end_K[:-1]])
+  return members.class_V[(first_K - before_K)[i_S] + at_S]

@@ -35,53 +35,48 @@ class IVFStats(NamedTuple):
 
 @dataclass(frozen=True)
 class IVF:
-  """All classes of the clusters that a batch points at, and m classes drawn by `PPS`.
+  """The classes that a batch finds likely by an index, and m classes drawn by `PPS`.
 
-  The rows are clustered by k-means. Of the K clusters, those with the largest
+  The rows are clustered by k-means. A batch takes the S = probes V / K classes of those
+  of the K clusters that promise most for each class,
 
-    sum over n of w_n softmax_k(<centroid_k, h_n> + log size_k)
+    sum over n of w_n exp(<centroid_k, h_n>) / Z_n,
+    Z_n = sum over k of size_k exp(<centroid_k, h_n>)
 
-  are summed exactly (`Draw.exact_ids`, the same for the whole batch); w_n is the weight
-  of example n. The sample stands for all other classes: a draw in the exact set is
-  masked by the head. Any exact set leaves the estimate unbiased, so that the index may
-  be out of date, and classes for which a cluster has no room are merely sampled.
+  (w_n is the weight of example n), and of the last of them as many as there is room
+  for. These are summed exactly (`Draw.exact_ids`, the same for the whole batch). The
+  sample stands for all other classes: a draw in the exact set is masked by the head.
+  Any exact set leaves the estimate unbiased, so the index may be out of date.
 
   For models whose logits are peaked at classes that no count foretells. Where counts
   do (Zipf's law), `PPS` with as many classes more does as well.
 
   Attributes:
     clusters: K; 0: about sqrt(V).
-    probes: clusters that are summed exactly.
-    slack: room in a cluster, relative to V / K.
+    probes: size of the exact set in clusters of average size.
     iterations: of Lloyd's algorithm at each refresh, from the centroids before.
-    absolute: probes by |<centroid_k, h_n>|, for models that take |o| as logits. A head
-      that differs is refused.
+    absolute: |<centroid_k, h_n>| in place of <centroid_k, h_n>, for models that take
+      |o| as logits. A head that differs is refused.
     power, smoothing: those of `PPS`.
 
   `log_expected` is that of the sample: which classes are exact, a draw alone tells.
 
   Source: inverted files, Sivic and Zisserman 2003; the exact set C_n of paper 001,
     section 2.1.
-  Cost: a draw is a product of N K D besides that of `PPS`, and has slack probes V / K
-    exact classes; `refresh` (iterations + 1) V K D; `update` none. State: K D numbers,
-    4 slack bytes a class, and those of `PPS`.
+  Cost: a draw is a product of N K D besides that of `PPS`, and has S exact classes;
+    `refresh` (iterations + 1) V K D; `update` none. State: K D numbers, 4 bytes a
+    class, and that of `PPS`.
   """
 
   clusters: int = 0
   probes: int = 8
-  slack: float = 1.5
   iterations: int = 2
   absolute: bool = False
   power: float = 1.0
   smoothing: float = 1.0
 
   def __post_init__(self):
-    for name, least in {
-      "clusters": 0,
-      "probes": 1,
-      "slack": 1,
-      "iterations": 1,
-    }.items():
+    for name, least in {"clusters": 0, "probes": 1, "iterations": 1}.items():
       value = getattr(self, name)
       if not value >= least:
         raise UserError(f"sampler.{name} is {value}; use {least} or more")
@@ -96,8 +91,7 @@ class IVF:
     num = min(self.clusters or round(math.sqrt(V)), V)
     k_rows, k_index = jax.random.split(jax.random.key(0))
     centroids_KD = kmeans.random_rows(k_rows, w_VD, num)
-    room = min(math.ceil(self.slack * V / num), V)
-    return IVFStats(tail, *_index(w_VD, centroids_KD, k_index, self.iterations, room))
+    return IVFStats(tail, *_index(w_VD, centroids_KD, k_index, self.iterations))
 
   def sample(
     self,
@@ -109,19 +103,20 @@ class IVF:
     m: int,
   ) -> Draw:
     draw = self.tail.sample(stats.tail, w_VD, key, h_ND, y, m)
-    cluster_S = self.probe(stats, h_ND, y)
-    return draw._replace(exact_ids=stats.members.slots_KC[cluster_S].ravel())
+    V, K = len(w_VD), len(stats.centroids_KD)
+    size = min(-(-self.probes * V // K), V)
+    exact_S = kmeans.first_members(stats.members, self.ranking(stats, h_ND, y), size)
+    return draw._replace(exact_ids=exact_S)
 
-  def probe(self, stats: IVFStats, h_ND: jax.Array, y: Targets) -> jax.Array:
-    """The clusters that a batch points at, i32[S], the strongest first."""
-    check_shapes(h_ND=h_ND, centroids_KD=stats.centroids_KD)
+  def ranking(self, stats: IVFStats, h_ND: jax.Array, y: Targets) -> jax.Array:
+    """The clusters i32[K], first those whose classes are the likeliest for a batch."""
+    check_shapes(h_ND=h_ND, w_NP=y.w_NP, centroids_KD=stats.centroids_KD)
     o_NK = score(jnp.matmul(h_ND, stats.centroids_KD.T), self.absolute)
-    num_K = stats.members.num_K
-    log_num_K = jnp.where(num_K > 0, jnp.log(jnp.maximum(num_K, 1)), LOG_ZERO)
-    share_NK = jax.nn.softmax(o_NK + log_num_K[None], axis=1)
-    vote_K = jnp.sum(y.w_NP, axis=1) @ share_NK
-    probes = min(self.probes, len(vote_K))
-    return jax.lax.top_k(jax.lax.stop_gradient(vote_K), probes)[1]
+    size_K = jnp.diff(stats.members.first_K).astype(o_NK.dtype)
+    o_NK = jnp.where(size_K[None] > 0, o_NK, LOG_ZERO)
+    log_z_N1 = jax.nn.logsumexp(o_NK, axis=1, b=size_K[None], keepdims=True)
+    promise_K = jnp.sum(y.w_NP, axis=1) @ jnp.exp(o_NK - log_z_N1)
+    return jnp.argsort(-jax.lax.stop_gradient(promise_K)).astype(jnp.int32)
 
   def log_expected(
     self,
@@ -145,17 +140,16 @@ class IVF:
     return stats
 
   def refresh(self, stats: IVFStats, w_VD: jax.Array, key: jax.Array) -> IVFStats:
-    room = stats.members.slots_KC.shape[1]
-    index = _index(w_VD, stats.centroids_KD, key, self.iterations, room)
+    index = _index(w_VD, stats.centroids_KD, key, self.iterations)
     return IVFStats(stats.tail, *index)
 
 
-@partial(jax.jit, static_argnames=("iterations", "room"))
+@partial(jax.jit, static_argnames="iterations")
 def _index(
-  w_VD: jax.Array, centroids_KD: jax.Array, key: jax.Array, iterations: int, room: int
+  w_VD: jax.Array, centroids_KD: jax.Array, key: jax.Array, iterations: int
 ) -> tuple[jax.Array, Members]:
   """Centroids after some iterations, and the classes nearest to them."""
   for key_i in jax.random.split(key, iterations):
     centroids_KD = kmeans.lloyd_step(w_VD, centroids_KD, key_i)
   cluster_V = kmeans.nearest(w_VD, centroids_KD)
-  return centroids_KD, kmeans.members(cluster_V, len(centroids_KD), room)
+  return centroids_KD, kmeans.members(cluster_V, len(centroids_KD))

@@ -180,7 +180,7 @@ CASES = {
   ),
   "ivf": (IVF(probes=2), pps_law),
   "ivf, |o|": (IVF(clusters=3, probes=1, absolute=True, power=0.5), pps_law),
-  "ivf without smoothing": (IVF(slack=1.0, smoothing=0.0), pps_law),
+  "ivf without smoothing": (IVF(smoothing=0.0), pps_law),
   "softmax": (Softmax(), softmax_law),
   "absolute softmax": (Softmax(absolute=True), softmax_law),
   "quadratic": (Quadratic(), kernel_law),

@@ -1,0 +1,202 @@
+"""Exact sets from an index: any set is unbiased, and a good one has little variance."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab.errors import UserError
+from largevocab.labels import Counts, single_targets
+from largevocab.ops.sampled_loss import complement_loss, is_member
+from largevocab.samplers import IVF, PPS
+
+KEY = jax.random.key(0)
+D = 16
+
+
+def clustered(num_blobs, size, n, seed=0, scale=8.0):
+  """Rows around as many directions; activations each near one row, so that its logits
+  are peaked; counts that tell nothing."""
+  rng = np.random.default_rng(seed)
+  V = num_blobs * size
+  unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
+  centre_BD = unit(rng.normal(size=(num_blobs, D)))
+  blob_V = rng.permutation(np.repeat(np.arange(num_blobs), size))
+  w_VD = unit(centre_BD[blob_V] + 0.08 * rng.normal(size=(V, D)))
+  true_N = rng.integers(0, V, n)
+  h_ND = scale * unit(w_VD[true_N] + 0.08 * rng.normal(size=(n, D)))
+  as_f32 = lambda x: jnp.asarray(x, jnp.float32)
+  return Counts(np.full(V, 5)), as_f32(w_VD), as_f32(h_ND), single_targets(true_N)
+
+
+sample = functools.partial(jax.jit, static_argnames=("sampler", "m"))(
+  lambda sampler, *args, m: sampler.sample(*args, m)
+)
+
+
+@functools.partial(jax.jit, static_argnames=("sampler", "m"))
+def z_of_draws(sampler, stats, w_VD, keys, h_ND, y, m):
+  """Z~ / Z of each example in each draw, through the loss: f32[R, N]."""
+  o_NV = h_ND @ w_VD.T
+  one = jnp.ones((1, 1))
+
+  def one_draw(key):
+    draw = sampler.sample(stats, w_VD, key, h_ND, y, m)
+    exact_S = draw.exact_ids
+    if exact_S is None:
+      exact_S = jnp.full(1, len(w_VD))
+
+    def one_example(o_V, true_P):
+      true = true_P[None]
+      in_M = is_member(draw.ids[None], true) | is_member(draw.ids[None], exact_S[None])
+      in_S = (exact_S[None] < len(w_VD)) & ~is_member(exact_S[None], true)
+      o_M = jnp.concatenate([o_V[draw.ids], o_V.at[exact_S].get(mode="clip")])[None]
+      law_M = jnp.concatenate([draw.log_expected, jnp.zeros(len(exact_S))])[None]
+      mask_M = jnp.concatenate([draw.mask[None] & ~in_M, in_S], axis=1)
+      o_true = o_V[true_P][None]
+      loss = complement_loss(o_true, one, one > 0, o_M, law_M, mask_M)
+      return jnp.exp(loss + o_true[0, 0] - jax.nn.logsumexp(o_V))
+
+    return jax.vmap(one_example)(o_NV, y.ids_NP)
+
+  return jax.lax.map(one_draw, keys, batch_size=64)
+
+
+def keys(num):
+  return jax.random.split(jax.random.key(7), num)
+
+
+def test_the_exact_set_is_that_of_the_most_promising_clusters():
+  sampler = IVF(clusters=10, probes=3)
+  counts, w_VD, h_ND, y = clustered(10, 20, 6)
+  y = y._replace(w_NP=y.w_NP.at[3:].set(0))  # only three examples have a say
+  stats = sampler.init(counts, w_VD, 12)
+  draw = sample(sampler, stats, w_VD, KEY, h_ND, y, m=12)
+  exact_S = np.asarray(draw.exact_ids)
+  assert len(set(exact_S.tolist())) == len(exact_S) == 3 * 20
+
+  square_VK = ((np.asarray(w_VD)[:, None] - np.asarray(stats.centroids_KD)) ** 2).sum(
+    -1
+  )
+  cluster_V = square_VK.argmin(1)
+  size_K = np.bincount(cluster_V, minlength=10)
+  e_NK = np.exp(np.float64(h_ND) @ np.float64(stats.centroids_KD).T)
+  promise_K = np.asarray(y.w_NP)[:, 0] @ (e_NK / (e_NK @ size_K)[:, None])
+  by_promise = np.argsort(-promise_K)
+  whole = np.cumsum(size_K[by_promise]) <= len(exact_S)
+  assert 1 <= whole.sum() < 9
+  last = by_promise[whole.sum()]
+  in_K = np.bincount(cluster_V[exact_S], minlength=10)
+  assert (in_K[by_promise[whole]] == size_K[by_promise[whole]]).all()
+  assert in_K[last] == len(exact_S) - size_K[by_promise[whole]].sum()
+  # What these examples find likely is in it.
+  p_NV = np.asarray(jax.nn.softmax(h_ND @ w_VD.T))
+  assert (p_NV[:3, exact_S].sum(1) > 0.5).all()
+
+
+def test_absolute_logits_promise_as_much_on_both_sides():
+  counts, w_VD, h_ND, y = clustered(10, 20, 1)
+  for absolute in (False, True):
+    sampler = IVF(clusters=10, probes=1, absolute=absolute)
+    stats = sampler.init(counts, w_VD, 12)
+    probe = lambda h_ND, s=sampler, stats=stats: int(s.ranking(stats, h_ND, y)[0])
+    assert (probe(h_ND) == probe(-h_ND)) == absolute
+
+
+@pytest.mark.parametrize(
+  "sampler",
+  [
+    IVF(clusters=6, probes=2),
+    IVF(clusters=6, probes=5),
+    IVF(clusters=30, probes=1),
+    IVF(probes=2, power=0.5),
+  ],
+)
+def test_the_estimate_is_unbiased_whatever_the_clusters_hold(sampler):
+  counts, w_VD, h_ND, y = clustered(6, 10, 4, scale=4.0)
+  counts = Counts(np.random.default_rng(2).integers(0, 50, len(w_VD)))
+  stats = sampler.init(counts, w_VD, 10)
+  for table in (w_VD, w_VD[::-1]):  # also with an index that is out of date
+    z_RN = np.float64(z_of_draws(sampler, stats, table, keys(4000), h_ND, y, 10))
+    error_N = z_RN.std(0) / np.sqrt(len(z_RN))
+    assert (np.abs(z_RN.mean(0) - 1) < 4.5 * error_N + 1e-5).all()
+  assert error_N.max() > 1e-3  # there was something to estimate
+
+
+def test_of_a_cluster_without_room_the_rest_is_left_to_the_sample():
+  """All rows alike: one cluster of all classes."""
+  counts, _, h_ND, y = clustered(5, 10, 2)
+  counts = Counts(np.arange(50))
+  sampler = IVF(clusters=5, probes=2)
+  w_VD = jnp.ones((50, D))
+  stats = sampler.init(counts, w_VD, 10)
+  assert np.diff(stats.members.first_K).max() == 50
+  draw = sample(sampler, stats, w_VD, KEY, h_ND, y, m=10)
+  assert sorted(draw.exact_ids.tolist()) == list(range(20))
+  z_RN = np.float64(z_of_draws(sampler, stats, w_VD, keys(4000), h_ND, y, 10))
+  error_N = z_RN.std(0) / np.sqrt(len(z_RN))
+  assert (np.abs(z_RN.mean(0) - 1) < 4.5 * error_N + 1e-5).all()
+
+
+def test_a_refresh_follows_the_rows_and_an_update_does_not():
+  sampler = IVF(clusters=8, probes=1)
+  counts, w_VD, _, _ = clustered(8, 20, 5)
+  stats = sampler.init(counts, w_VD, 10)
+  new_VD = clustered(8, 20, 5, seed=1)[1]
+  ids_V = jnp.arange(len(w_VD))
+  assert sampler.update(stats, new_VD, ids_V, w_VD, new_VD) is stats
+  for _ in range(4):
+    stats = sampler.refresh(stats, new_VD, KEY)
+
+  def error(stats):
+    """Mean square distance of the rows from the centroids of their clusters."""
+    class_V, first_K = map(np.asarray, stats.members)
+    centroids_KD = np.asarray(stats.centroids_KD)
+    of_V = np.repeat(centroids_KD, np.diff(first_K), axis=0)
+    return ((np.asarray(new_VD)[class_V] - of_V) ** 2).sum(-1).mean()
+
+  stale = sampler.init(counts, w_VD, 10)
+  assert error(stats) < 0.3 * error(stale)
+
+
+def test_peaked_logits_that_no_count_foretells():
+  """With as many classes a step, far less variance than a sample alone."""
+  V, m = 2000, 64
+  counts, w_VD, h_ND, y = clustered(50, V // 50, 32, scale=25.0)
+  y = single_targets((y.ids_NP[:, 0] + 1) % V)  # not the likely one
+  sampler, tail = IVF(probes=4), PPS()
+  stats = sampler.init(counts, w_VD, m)
+  exact_S = sample(sampler, stats, w_VD, KEY, h_ND, y, m=m).exact_ids
+  budget = m + len(exact_S)
+  assert budget < V / 8
+
+  def relvar(sampler, stats, m):
+    """Of batches of one example each, a mean."""
+    batch = lambda h_D, id: z_of_draws(
+      sampler, stats, w_VD, keys(64), h_D[None], single_targets(id[None]), m
+    )
+    z_NR1 = np.float64(jax.jit(jax.vmap(batch))(h_ND, y.ids_NP[:, 0]))
+    return np.mean((z_NR1 - 1) ** 2)
+
+  alone = relvar(tail, tail.init(counts, w_VD, budget), budget)
+  assert relvar(sampler, stats, m) < 0.05 * alone
+
+
+@pytest.mark.parametrize(
+  ("field", "value"),
+  [("clusters", -1), ("probes", 0), ("iterations", 0)],
+)
+def test_wrong_values_are_refused(field, value):
+  with pytest.raises(UserError, match=rf"sampler\.{field} is {value}; use"):
+    IVF(**{field: value})
+
+
+def test_more_clusters_than_classes():
+  counts, w_VD, h_ND, y = clustered(2, 3, 2)
+  sampler = IVF(clusters=100, probes=100)
+  stats = sampler.init(counts, w_VD, 2)
+  draw = sample(sampler, stats, w_VD, KEY, h_ND, y, m=2)
+  assert stats.centroids_KD.shape == (6, D)
+  assert sorted(draw.exact_ids.tolist()) == list(range(6))
