@@ -1,0 +1,416 @@
+"""Figures 1 and 2 of paper 001: how well do losses that read few classes stand in for
+the likelihood?
+
+  python experiments/likelihood_toy/run.py --figure 1
+  python experiments/likelihood_toy/run.py --figure 2
+  python experiments/likelihood_toy/run.py --search     # where RATES come from
+
+Softmax regression on synthetic data, every method from the same initial rows and on the
+same minibatches. At points along the way, over all training inputs:
+
+  log_likelihood  exact, mean per example, nats
+  bias_exact      log mean |p - p'|, natural, over inputs and classes, with p' of the
+                  model trained with the exact gradient, at the same iteration
+  bias_true       the same with p' of the model that the labels were drawn from
+
+A figure's results replace those of the same methods in results.jsonl; its plots go to
+figures. Both figures hold `exact` and `ranking, alpha=log(C-1)`.
+"""
+
+import argparse
+import functools
+import json
+import math
+import pathlib
+import sys
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab.data.softmax_regression import KnownRegression, SoftmaxRegression
+from largevocab.errors import UserError
+from largevocab.heads import (
+  NCE,
+  BlackOut,
+  Full,
+  NegativeSampling,
+  Ranking,
+  Sampled,
+)
+from largevocab.heads.sampling import SamplingHead
+from largevocab.labels import Targets
+from largevocab.rows import Momentum
+from largevocab.samplers import Bernoulli, Uniform, Unigram
+from largevocab.workdir import describe_machine
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parents[1] / "scripts"))
+
+import drawing  # noqa: E402
+import records  # noqa: E402
+import tabulate  # noqa: E402
+from records import Record  # noqa: E402
+
+EXACT = "exact"
+IMPORTANCE = "complement, importance, q=f+1"
+CORRECTED = "importance, true class corrected too"
+RANKING = "ranking, alpha=log(C-1)"
+BLACKOUT = "BlackOut"
+NCE_ONE, NCE_OWN = "NCE, z=1", "NCE, z learned for each example"
+NEGATIVE_SAMPLING = "negative sampling"
+ALPHAS = ("0", "1", "3", "5", "log(C-1)", "8", "10")
+NEGATIVES = 20  # K, of each example
+
+# The learning rate by which each of these ends at the highest exact likelihood, on data
+# of its own: of --search, whose table is in README.md. The others share one of these.
+RATES = {
+  IMPORTANCE: 0.03,
+  RANKING: 0.03,
+  BLACKOUT: 0.03,
+  CORRECTED: 0.1,
+  NCE_ONE: 0.001,
+  NCE_OWN: 0.03,
+  NEGATIVE_SAMPLING: 0.003,
+}
+GRID = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+SEARCH_SEED = 100
+
+METRICS = ("log_likelihood", "bias_exact", "bias_true")
+AXES = {
+  "log_likelihood": "- exact log likelihood, nats",
+  "bias_exact": "log mean |p - p of exact training|",
+  "bias_true": "log mean |p - p of the true model|",
+}
+# What each figure shows beside the likelihood.
+BIAS = {1: "bias_true", 2: "bias_exact"}
+CURVE_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Setting:
+  """Sizes, those of the caption of figure 2; what it does not give is ours.
+
+  Attributes:
+    num_classes, num_examples, dim: C, N and D.
+    batch_size: examples of a step.
+    momentum: of all methods.
+    init_scale: rows start uniform in [-init_scale, init_scale].
+    iterations: steps.
+    points: how often is measured, evenly.
+  """
+
+  num_classes: int = 1000
+  num_examples: int = 2000
+  dim: int = 100
+  batch_size: int = 50
+  momentum: float = 0.99
+  init_scale: float = 0.05
+  iterations: int = 2000
+  points: int = 40
+
+  def __post_init__(self):
+    if self.points < 1 or self.iterations % self.points:
+      raise UserError(
+        f"--iterations is {self.iterations} and --points {self.points}: the one must "
+        "be a multiple of the other"
+      )
+
+
+class Method(NamedTuple):
+  """A head, and its learning rate."""
+
+  head: Full | SamplingHead
+  lr: float
+
+
+def methods(setting: Setting) -> dict[str, Method]:
+  """All that is compared, by name."""
+  common = {
+    "bias": False,  # the paper's score is <w_c, x>
+    "init_scale": setting.init_scale,
+    "optimizer": Momentum(setting.momentum),
+  }
+  drawn = {**common, "num_samples": NEGATIVES}
+  uniform, frequency = Uniform(per_example=True), Unigram(per_example=True)
+  samplers = {
+    IMPORTANCE: frequency,
+    "complement, importance, q=f": Unigram(per_example=True, smoothing=0),
+    "complement, importance, q uniform": uniform,
+    "complement, Bernoulli, b=f^a": Bernoulli(inclusion="power", per_example=True),
+    "complement, Bernoulli, b=min(1, lam f)": Bernoulli(per_example=True),
+  }
+  rankings = {
+    f"ranking, alpha={alpha}": Ranking(
+      sampler=uniform, alpha=alpha.replace("C", "V"), **drawn
+    )
+    for alpha in ALPHAS
+  }
+  own_z = {"normalizer": "context", "num_contexts": setting.num_examples}
+  others = {
+    CORRECTED: Sampled(sampler=frequency, correct_positive=True, **drawn),
+    BLACKOUT: BlackOut(sampler=Unigram(power=0.5, per_example=True), **drawn),
+    NCE_ONE: NCE(sampler=frequency, **drawn),
+    NCE_OWN: NCE(sampler=frequency, **own_z, **drawn),
+    NEGATIVE_SAMPLING: NegativeSampling(sampler=uniform, **drawn),
+  }
+  shared = RATES[IMPORTANCE]
+  return {
+    EXACT: Method(Full(**common), shared),
+    **{n: Method(Sampled(sampler=s, **drawn), shared) for n, s in samplers.items()},
+    **{name: Method(head, RATES[RANKING]) for name, head in rankings.items()},
+    **{name: Method(head, RATES[name]) for name, head in others.items()},
+  }
+
+
+def of_figure(names: list[str], figure: int) -> list[str]:
+  """The methods that a figure compares.
+
+  >>> of_figure(["exact", "ranking, alpha=1", "BlackOut"], 1)
+  ['exact', 'ranking, alpha=1']
+  """
+  is_ranking = lambda name: name.startswith("ranking")
+  if figure == 1:
+    return [name for name in names if name == EXACT or is_ranking(name)]
+  return [name for name in names if name == RANKING or not is_ranking(name)]
+
+
+class Problem(NamedTuple):
+  """Training examples, and the true law.
+
+  Attributes:
+    x_ND: f32[N, D].
+    ids_N: i32[N].
+    p_NC: f32[N, C], the law of the labels.
+  """
+
+  x_ND: jax.Array
+  ids_N: jax.Array
+  p_NC: jax.Array
+
+
+def problem_of(data: KnownRegression) -> Problem:
+  x_ND = data.train.x_ND
+  p_NC = np.exp(data.true_log_prob(x_ND)).astype(np.float32)
+  return Problem(*map(jnp.asarray, (x_ND, data.train.ids_N, p_NC)))
+
+
+@functools.partial(jax.jit, static_argnames="head", donate_argnames="state")
+def advance(
+  head: Full | SamplingHead,
+  state: Any,
+  problem: Problem,
+  at_SB: jax.Array,
+  key: jax.Array,
+  lr: float,
+) -> Any:
+  """The state after one step for each row of at_SB, i32[S, B], examples by number."""
+
+  def step(state, now):
+    number, at_B = now
+    y = Targets(problem.ids_N[at_B][:, None], jnp.ones((len(at_B), 1)), at_B)
+    key_step = jax.random.fold_in(key, number)
+    out = head.backward(state, problem.x_ND[at_B], y, key_step)
+    return head.update(state, out.grads, lr, 1.0), None
+
+  return jax.lax.scan(step, state, (jnp.arange(len(at_SB)), at_SB))[0]
+
+
+@jax.jit
+def predict(w_CD: jax.Array, problem: Problem) -> tuple[jax.Array, jax.Array]:
+  """The exact log likelihood, and the probabilities f32[N, C]."""
+  log_p_NC = jax.nn.log_softmax(problem.x_ND @ w_CD.T)
+  of_labels_N = jnp.take_along_axis(log_p_NC, problem.ids_N[:, None], axis=1)
+  return jnp.mean(of_labels_N), jnp.exp(log_p_NC)
+
+
+@jax.jit
+def log_difference(p_NC: jax.Array, other_NC: jax.Array) -> jax.Array:
+  """log mean |p - p'|."""
+  return jnp.log(jnp.mean(jnp.abs(p_NC - other_NC)))
+
+
+Curve = dict[str, list[float]]  # a number for each point, by metric
+
+
+def compare(
+  setting: Setting, compared: dict[str, Method], seed: int
+) -> dict[str, Curve]:
+  """The curves of methods; the first is what the others are to be like.
+
+  Args:
+    setting: sizes.
+    compared: by name.
+    seed: of data, initial rows, order and negatives.
+  """
+  data = SoftmaxRegression(
+    num_classes=setting.num_classes,
+    num_examples=setting.num_examples,
+    dim=setting.dim,
+    seed=seed,
+  ).load()
+  problem = problem_of(data)
+  batches = data.training_batches(setting.batch_size, 1)
+  every = setting.iterations // setting.points
+  key_rows, key_draws = jax.random.split(jax.random.key(seed))
+  states = {
+    name: head.init(key_rows, data.counts, setting.dim)
+    for name, (head, _) in compared.items()
+  }
+  curves: dict[str, Curve] = {name: {m: [] for m in METRICS} for name in compared}
+  for point in range(setting.points):
+    steps = range(point * every, (point + 1) * every)
+    at_SB = np.stack([batches.batch(step).y.context_N for step in steps])
+    key = jax.random.fold_in(key_draws, point)
+    first_p_NC = None
+    for name, (head, lr) in compared.items():
+      states[name] = advance(head, states[name], problem, at_SB, key, lr)
+      likelihood, p_NC = predict(states[name].table.w_VD, problem)
+      first_p_NC = p_NC if first_p_NC is None else first_p_NC
+      curve = curves[name]
+      curve["log_likelihood"].append(float(likelihood))
+      curve["bias_exact"].append(float(log_difference(p_NC, first_p_NC)))
+      curve["bias_true"].append(float(log_difference(p_NC, problem.p_NC)))
+  return curves
+
+
+def search(setting: Setting) -> None:
+  """Prints where the methods of RATES end, log_likelihood, over GRID."""
+  setting = replace(setting, points=1)
+  every = methods(setting)
+  print("| method |", *(f"{lr} |" for lr in GRID))
+  print("| --- |", *("--- |" for _ in GRID))
+  for name in RATES:
+    compared = {str(lr): every[name]._replace(lr=lr) for lr in GRID}
+    curves = compare(setting, compared, SEARCH_SEED)
+    cells = (f"{curve['log_likelihood'][-1]:.4f} |" for curve in curves.values())
+    print(f"| {name} |", *cells, flush=True)
+
+
+def run(setting: Setting, figure: int, num_seeds: int) -> list[Record]:
+  """A record for each method of a figure and each seed.
+
+  Raises:
+    UserError: a method diverged.
+  """
+  every = methods(setting)
+  names = of_figure(list(every), figure)
+  compared = {name: every[name] for name in names}
+  machine = records.measured_with(describe_machine())
+  rows = []
+  for seed in range(num_seeds):
+    for name, curve in compare(setting, compared, seed).items():
+      lr = compared[name].lr
+      if not all(map(math.isfinite, curve["log_likelihood"])):
+        raise UserError(f"{name} diverges with a rate of {lr}; see --search")
+      if name == EXACT:
+        del curve["bias_exact"]  # log 0
+      rows.append(
+        {
+          "run": f"{name}, seed={seed}",
+          "name": name,
+          "config": "",
+          "overrides": {"lr": lr, "seed": seed},
+          **{metric: values[-1] for metric, values in curve.items()},
+          **{key: getattr(setting, key) for key in ("iterations", "num_classes")},
+          **machine,
+          "curves": {m: [short(value) for value in v] for m, v in curve.items()},
+        }
+      )
+    print(f"figure {figure}: seed {seed} is done", file=sys.stderr, flush=True)
+  return rows
+
+
+def short(value: float) -> float:
+  """Few digits, for the file's sake.
+
+  >>> short(-3.14159265)
+  -3.142
+  """
+  return float(f"{value:.{CURVE_DIGITS}g}")
+
+
+def merged(old: list[Record], new: list[Record], names: list[str]) -> list[Record]:
+  """Records with those of the new ones' methods replaced, in the order of names.
+
+  >>> one, two, anew = ({"name": n, "x": x} for n, x in (("a", 1), ("b", 1), ("b", 2)))
+  >>> merged([two, one], [anew], ["a", "b"])
+  [{'name': 'a', 'x': 1}, {'name': 'b', 'x': 2}]
+  """
+  replaced = {row["name"] for row in new}
+  rows = [row for row in old if row["name"] not in replaced] + new
+  return sorted(rows, key=lambda row: names.index(row["name"]))
+
+
+def draw(rows: list[Record], names: list[str], figure: int):
+  """A figure: likelihood and bias over iterations, means and ranges over seeds."""
+  canvas = drawing.new_figure(11.5, 4.2)
+  likelihood_ax, bias_ax = canvas.subplots(1, 2)
+  groups = tabulate.groups(row for row in rows if row["name"] in names)
+  for number, members in enumerate(groups.values()):
+    name = members[0]["name"]
+    how = {"color": "black" if name == EXACT else f"C{(number - 1) % 10}"}
+    how["ls"] = "--" if number > 10 else "-"
+    for ax, metric in ((likelihood_ax, "log_likelihood"), (bias_ax, BIAS[figure])):
+      if metric not in members[0]["curves"]:
+        continue
+      y_RP = np.array([row["curves"][metric] for row in members])
+      y_RP = -y_RP if metric == "log_likelihood" else y_RP
+      x_P = np.linspace(0, members[0]["iterations"], y_RP.shape[1] + 1)[1:]
+      ax.plot(
+        x_P, y_RP.mean(axis=0), label=name if ax is likelihood_ax else None, **how
+      )
+      ax.fill_between(
+        x_P, *(f(y_RP, axis=0) for f in (np.min, np.max)), alpha=0.15, **how
+      )
+  for ax, metric in ((likelihood_ax, "log_likelihood"), (bias_ax, BIAS[figure])):
+    ax.grid(alpha=0.3)
+    ax.set_xlabel("iterations")
+    ax.set_ylabel(AXES[metric])
+  likelihood_ax.set_yscale("log")
+  likelihood_ax.invert_yaxis()  # better is above, as in the paper
+  canvas.legend(loc="outside right upper")
+  return canvas
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  what = parser.add_mutually_exclusive_group(required=True)
+  what.add_argument("--figure", type=int, choices=[1, 2])
+  what.add_argument("--search", action="store_true", help="print a table of rates")
+  parser.add_argument("--seeds", type=int, default=5, help="how many, from 0")
+  parser.add_argument("--output", type=pathlib.Path, default=HERE)
+  for field in fields(Setting):
+    kind = type(field.default)
+    parser.add_argument(f"--{field.name}", type=kind, default=field.default)
+  return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+  args = parse_args(argv)
+  setting = Setting(
+    **{field.name: getattr(args, field.name) for field in fields(Setting)}
+  )
+  if args.search:
+    search(setting)
+    return 0
+  drawing.new_figure(1, 1)  # so that it does not fail at the end
+  names = list(methods(setting))
+  path = args.output / "results.jsonl"
+  old = records.load(path) if path.exists() else []
+  rows = merged(old, run(setting, args.figure, args.seeds), names)
+  path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  canvas = draw(rows, of_figure(names, args.figure), args.figure)
+  drawing.save(canvas, args.output / "figures", f"figure{args.figure}")
+  return 0
+
+
+if __name__ == "__main__":
+  try:
+    sys.exit(main())
+  except UserError as error:
+    sys.exit(f"likelihood_toy: {error}")

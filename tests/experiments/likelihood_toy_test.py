@@ -1,0 +1,135 @@
+"""Losses compared with the likelihood: what is measured, and what was found."""
+
+import importlib.util
+import math
+import pathlib
+
+import numpy as np
+import pytest
+import records
+
+from largevocab.data.softmax_regression import SoftmaxRegression
+from largevocab.errors import UserError
+
+HERE = pathlib.Path(__file__).parents[2] / "experiments" / "likelihood_toy"
+C, N, D, B = 12, 40, 4, 8
+SIZES = {"num_classes": C, "num_examples": N, "dim": D, "batch_size": B, "points": 2}
+SIZES |= {"iterations": 20, "momentum": 0.8, "init_scale": 0.3}
+
+
+@pytest.fixture(scope="module")
+def toy():
+  spec = importlib.util.spec_from_file_location("likelihood_toy", HERE / "run.py")
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  module.ALPHAS = ("0", "log(C-1)")  # each has to be compiled
+  return module
+
+
+def flags(path):
+  sizes = [f"--{key}={value}" for key, value in SIZES.items()]
+  return [*sizes, "--seeds=2", f"--output={path}"]
+
+
+@pytest.fixture(scope="module")
+def results(toy, tmp_path_factory):
+  """Records after figure 1, and after figure 2."""
+  path = tmp_path_factory.mktemp("toy")
+  assert toy.main([*flags(path), "--figure=1"]) == 0
+  first = records.load(path / "results.jsonl")
+  assert toy.main([*flags(path), "--figure=2"]) == 0
+  for name in ("figure1.png", "figure2.png"):
+    assert (path / "figures" / name).stat().st_size > 10_000
+  return first, records.load(path / "results.jsonl")
+
+
+def naive_curve(lr, rows_CD):
+  """Exact gradient descent with momentum in float64, and what is measured of it."""
+  data = SoftmaxRegression(num_classes=C, num_examples=N, dim=D).load()
+  batches = data.training_batches(B, 1)
+  x_ND, ids_N = np.float64(data.train.x_ND), data.train.ids_N
+
+  def softmax(w_CD, x_ND):
+    e_NC = np.exp(x_ND @ w_CD.T)
+    return e_NC / e_NC.sum(axis=1, keepdims=True)
+
+  w_CD, velocity_CD = np.float64(rows_CD), np.zeros((C, D))
+  likelihood, bias = [], []
+  for step in range(20):
+    at_B = batches.batch(step).y.context_N
+    p_BC = softmax(w_CD, x_ND[at_B])
+    p_BC[np.arange(B), ids_N[at_B]] -= 1
+    velocity_CD = 0.8 * velocity_CD + p_BC.T @ x_ND[at_B] / B
+    w_CD = w_CD - lr * velocity_CD
+    if step % 10 == 9:
+      p_NC = softmax(w_CD, x_ND)
+      likelihood.append(np.log(p_NC[np.arange(N), ids_N]).mean())
+      true_NC = softmax(np.float64(data.true_VD), x_ND)
+      bias.append(np.log(np.abs(p_NC - true_NC).mean()))
+  return likelihood, bias
+
+
+def test_exact_training_is_what_it_says(toy, results):
+  import jax
+
+  _, rows = results
+  (exact,) = [row for row in rows if row["run"] == "exact, seed=0"]
+  head = toy.methods(toy.Setting(**SIZES))["exact"].head
+  key_rows, _ = jax.random.split(jax.random.key(0))
+  rows_CD = head.init(key_rows, np.ones(C), D).table.w_VD
+  likelihood, bias = naive_curve(exact["overrides"]["lr"], rows_CD)
+  assert exact["curves"]["log_likelihood"] == pytest.approx(likelihood, rel=1e-3)
+  assert exact["curves"]["bias_true"] == pytest.approx(bias, rel=1e-3)
+  assert exact["log_likelihood"] == pytest.approx(likelihood[-1], rel=1e-5)
+  assert "bias_exact" not in exact
+  assert likelihood[0] < likelihood[1]
+
+
+def test_all_methods_begin_at_the_same_rows_and_see_the_same_examples(toy):
+  """Without learning they agree with exact training; with it, none does."""
+  setting = toy.Setting(**SIZES)
+  every = toy.methods(setting)
+  at_rest = {name: method._replace(lr=0.0) for name, method in every.items()}
+  for curve in toy.compare(setting, at_rest, 0).values():
+    assert curve["bias_exact"] == [-math.inf, -math.inf]
+  moved = {name: method._replace(lr=0.1) for name, method in every.items()}
+  for name, curve in toy.compare(setting, moved, 0).items():
+    assert np.isfinite(curve["bias_exact"]).all() == (name != "exact")
+
+
+def test_a_figure_replaces_its_own_methods_only(toy, results):
+  first, both = results
+  names = list(toy.methods(toy.Setting(**SIZES)))
+  runs = [row["run"] for row in both]
+  assert runs == [f"{name}, seed={seed}" for name in names for seed in (0, 1)]
+  rankings = [row for row in both if row["name"].startswith("ranking")]
+  assert len(rankings) == 4
+  kept = [row for row in first if row["name"] in toy.of_figure(names, 1)]
+  assert kept == first
+  for row in first:
+    (again,) = [r for r in both if r["run"] == row["run"]]
+    assert again["curves"]["log_likelihood"] == row["curves"]["log_likelihood"]
+
+
+def test_search_tells_where_each_rate_ends(toy, capsys, monkeypatch):
+  monkeypatch.setattr(toy, "GRID", (0.0, 0.1))
+  sizes = [f"--{k}={v}" for k, v in {**SIZES, "iterations": 10}.items()]
+  assert toy.main(["--search", *sizes]) == 0
+  header, _, *lines = capsys.readouterr().out.splitlines()
+  assert header == "| method | 0.0 | 0.1 |"
+  cells = [line.strip("| ").split(" | ") for line in lines]
+  assert [name for name, *_ in cells] == list(toy.RATES)
+  assert len({at_rest for _, at_rest, _ in cells}) == 1  # the same rows
+  assert len({moved for _, _, moved in cells}) == len(cells)
+  best = {name: float(moved) > float(at_rest) for name, at_rest, moved in cells}
+  assert best[toy.IMPORTANCE]
+  assert best[toy.RANKING]
+
+
+def test_what_cannot_be_is_named(toy, monkeypatch):
+  with pytest.raises(UserError, match="--iterations is 20 and --points 3"):
+    toy.main([*flags("nowhere"), "--figure=1", "--points=3"])
+  monkeypatch.setitem(toy.RATES, toy.RANKING, 1e38)
+  setting = toy.Setting(**SIZES)
+  with pytest.raises(UserError, match="alpha=0 diverges with a rate of 1e"):
+    toy.run(setting, figure=1, num_seeds=1)
