@@ -135,12 +135,14 @@ def methods(setting: Setting) -> dict[str, Method]:
   }
   drawn = {**common, "num_samples": NEGATIVES}
   uniform, frequency = Uniform(per_example=True), Unigram(per_example=True)
+  # With f, as in the paper, a class without training examples is never drawn.
+  paper = {"smoothing": 0.0, "per_example": True}
   samplers = {
+    "complement, importance, q=f": Unigram(**paper),
+    "complement, Bernoulli, b=f^a": Bernoulli(inclusion="power", **paper),
     IMPORTANCE: frequency,
-    "complement, importance, q=f": Unigram(per_example=True, smoothing=0),
+    "complement, Bernoulli, b=min(1, lam (f+1))": Bernoulli(per_example=True),
     "complement, importance, q uniform": uniform,
-    "complement, Bernoulli, b=f^a": Bernoulli(inclusion="power", per_example=True),
-    "complement, Bernoulli, b=min(1, lam f)": Bernoulli(per_example=True),
   }
   rankings = {
     f"ranking, alpha={alpha}": Ranking(
