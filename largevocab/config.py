@@ -158,11 +158,30 @@ def build(config: ConfigDict) -> Experiment:
 
 
 def of_workdir(workdir: str) -> ConfigDict:
-  """The config that a run was started with."""
+  """The config that a run was started with.
+
+  Keys that a run of an older version does not have are at their defaults.
+  """
   path = os.path.join(workdir, "config.json")
   if not os.path.exists(path):
     raise UserError(f"{path} is missing; name the workdir of a run, or give --config")
-  return ConfigDict(read_json(path))
+  config = ConfigDict(read_json(path))
+  for key, block in config.items():
+    _complete(key, block)
+  return config
+
+
+def _complete(key: str, block: Any) -> None:
+  """Adds to a block, in place, the keys of today that it lacks."""
+  registry = REGISTRIES.get(key)
+  cls = registry.get(block.get("name")) if registry else SETTINGS.get(key)
+  if cls is None:
+    return  # `build` says what is wrong
+  for name, value in _to_block(key, cls()).items():
+    if name not in block:
+      block[name] = value
+    elif isinstance(value, ConfigDict):
+      _complete(name, block[name])
 
 
 def _shrink(whole: Experiment) -> Experiment:

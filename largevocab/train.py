@@ -161,6 +161,8 @@ class _Loop:
     # Made here, since what cannot be evaluated should fail before it is trained.
     self._held_out = {s: data.evaluation_batches(s, *shape) for s in ("valid", "test")}
     self._signals = StopSignals()
+    # Step and seconds from which on steps are timed: after this process has compiled.
+    self._paced_from = 0, 0.0
 
   def run(self, state: State, seconds: float) -> dict[str, Any]:
     """Trains to the end and returns the result; `seconds` were spent before."""
@@ -182,7 +184,9 @@ class _Loop:
           state = state._replace(head=self._refresh(state.head, key))
         if step == first_step + 1:
           jax.block_until_ready(state)
-          _LOG.info("compiled, in %.1f s", time.perf_counter() - started)
+          compiling = time.perf_counter() - started
+          _LOG.info("compiled, in %.1f s", compiling)
+          self._paced_from = step, seconds + compiling
           progress.rest(step)
         if step % exp.log.every_steps == 0:
           state = self._log_training(state, step, lr, progress)
@@ -283,12 +287,15 @@ class _Loop:
     test = self._measure(state, step, "test", seconds)
     self._saved.wait()
     tokens = step * self._exp.train.batch_size * self._exp.train.unroll
+    first, before = self._paced_from
+    timed = step - first if first else 0
     return {
       **{f"valid_{key}": value for key, value in valid.items()},
       **{f"test_{key}": value for key, value in test.items()},
       "steps": step,
       "train_seconds": seconds,
       "tokens_per_second": tokens / max(seconds, 1e-9),
+      **({"ms_per_step": 1e3 * (seconds - before) / timed} if timed else {}),
     }
 
 

@@ -15,9 +15,10 @@ at each of them, the model's exact softmax p and each sampler's law q over all c
   ess      m / (1 + chi2), effective size of m draws, and `ess_share` of m
   relvar   variance of Z~ / Z as the sampled loss makes it: true class exact, the others
            drawn. Independent draws: (sum p^2 / q - (sum p)^2) / m over all classes but
-           the true one. Fixed size without replacement: sum p^2 (1 / pi - 1) with the
-           inclusion probabilities pi, which holds for independent inclusions; a
-           systematic draw along classes ordered by count stays below it as a rule
+           the true one. Every class at most once: sum p^2 (1 / pi - 1) with the
+           inclusion probabilities pi, which holds for independent inclusions
+           (bernoulli); a systematic draw (pps) along classes ordered by count stays
+           below it as a rule. relvar_report.py measures it over draws
   ms       a draw for all these positions at once, as training makes it
   ratio    its time over that of a draw from the softmax itself, side by side
 
@@ -37,7 +38,7 @@ import math
 import pathlib
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import drawing
 import jax
@@ -46,20 +47,19 @@ import measure
 import numpy as np
 import records
 import tabulate
+from positions import Positions, positions_of
 from random_features import random_feature_law
 from records import Record
+from specs import with_field
 
-from largevocab import config, inputs
-from largevocab.config import nearest
-from largevocab.data.base import HeldOutBatches
+from largevocab import config
 from largevocab.errors import UserError
-from largevocab.experiment import Experiment
 from largevocab.heads.softmax import SoftmaxHead
 from largevocab.labels import Counts, Targets
 from largevocab.ops.class_chunks import product
 from largevocab.ops.normalizer import score
 from largevocab.samplers import SAMPLERS, Sampler, Softmax, sketch
-from largevocab.state import State, restore
+from largevocab.state import restore
 from largevocab.workdir import describe_machine
 
 RANDOM_FEATURES = "random_features"
@@ -67,61 +67,16 @@ COLUMNS = [
   *("tv", "tv_median", "chi2", "chi2_median", "ess", "ess_share"),
   *("relvar", "relvar_median", "ms", "ratio"),
 ]
-# Draws of fixed size without replacement; those of all others are independent.
-FIXED_SIZE = {"pps"}
-FORMULAS = {True: "fixed size", False: "independent"}  # of relvar
+# A class at most once, by inclusion probabilities; all others draw independently.
+AT_MOST_ONCE = {"pps", "bernoulli"}
+FORMULAS = {True: "inclusion", False: "independent"}  # of relvar
 FEATURE_SCALES = (2.0, 4.0, 8.0)  # at 1 the longest rows are hopeless
+KEY = jax.random.key(0)
 SECONDS = 3.0  # to time one sampler
 LEAST_CHI2 = 1e-3  # shown in the plot; a law that is exact has none
 
 # Expected occurrences of all classes in a draw, up to a factor: f64[V] or f64[N, V].
 Law = Callable[[jax.Array, Targets], np.ndarray]
-
-
-class Positions(NamedTuple):
-  """Examples of held-out data.
-
-  Attributes:
-    x_ND: f32[N, D], activations.
-    y: what is to be predicted there.
-  """
-
-  x_ND: jax.Array
-  y: Targets
-
-  def chunks(self, size: int) -> list["Positions"]:
-    """The same in chunks, the last may be smaller."""
-    starts = range(0, len(self.x_ND), size)
-    return [jax.tree.map(lambda a: a[s : s + size], self) for s in starts]  # noqa: B023
-
-
-def positions_of(
-  exp: Experiment, state: State, batches: HeldOutBatches, num: int
-) -> Positions:
-  """`num` examples spread evenly over held-out data, or all where there are fewer.
-
-  The network reads all of the data, as it does when it is evaluated.
-  """
-  total = sum(int((batch.y.w_NP.sum(axis=1) > 0).sum()) for batch in batches)
-  wanted = np.unique(np.linspace(0, total - 1, min(num, total)).astype(np.int64))
-
-  @jax.jit
-  def network(params, table, carry, x):
-    rows_BTE = inputs.look_up(table, x, exp.model.embed)
-    h_BTD, carry = exp.model.apply({"params": params}, rows_BTE, carry)
-    return h_BTD.reshape(-1, h_BTD.shape[-1]), carry
-
-  carry = exp.model.initial_carry(batches.batch_size)
-  seen, parts = 0, []
-  for batch in batches:
-    h_ND, carry = network(state.params, state.inputs, carry, batch.x)
-    real = np.flatnonzero(batch.y.w_NP.sum(axis=1) > 0)
-    here = wanted[(wanted >= seen) & (wanted < seen + len(real))] - seen
-    seen += len(real)
-    rows = real[here]
-    parts.append(jax.tree.map(lambda a: a[rows], (h_ND, batch.y)))  # noqa: B023
-  h_ND, y = jax.tree.map(lambda *a: jnp.concatenate(a), *parts)
-  return Positions(h_ND, y)
 
 
 def softmax(scores_NV: np.ndarray) -> np.ndarray:
@@ -132,7 +87,7 @@ def softmax(scores_NV: np.ndarray) -> np.ndarray:
 
 
 def figures(
-  p_NV: np.ndarray, expected_NV: np.ndarray, y: Targets, m: int, fixed_size: bool
+  p_NV: np.ndarray, expected_NV: np.ndarray, y: Targets, m: int, at_most_once: bool
 ) -> dict[str, np.ndarray]:
   """tv, chi2, ess_share and relvar of each position; see the top of this file.
 
@@ -144,7 +99,7 @@ def figures(
       does a common factor matter.
     y: the true classes.
     m: independent draws.
-    fixed_size: expected_NV are inclusion probabilities of draws without replacement.
+    at_most_once: expected_NV are inclusion probabilities.
 
   >>> y = Targets(np.array([[0]]), np.ones((1, 1)), np.zeros(1))
   >>> law = figures(np.array([[0.5, 0.5]]), np.array([[3.0, 1.0]]), y, 4, False)
@@ -157,7 +112,7 @@ def figures(
   others_NV[n, np.asarray(y.ids_NP)[n, i]] = 0
   over = lambda a, b: np.divide(a, b, out=np.where(a > 0, np.inf, 0.0), where=b > 0)
   chi2_N = over((p_NV - q_NV) ** 2, q_NV).sum(axis=1)
-  if fixed_size:
+  if at_most_once:
     relvar_N = (over(others_NV**2, expected_NV) - others_NV**2).sum(axis=1)
   else:
     relvar_N = over(others_NV**2, q_NV).sum(axis=1) - others_NV.sum(axis=1) ** 2
@@ -203,8 +158,8 @@ def judge(
     for name, law in laws.items():
       expected = law(part.x_ND, part.y)
       expected_NV = np.broadcast_to(expected, p_NV.shape)
-      fixed_size = name.partition(":")[0] in FIXED_SIZE
-      parts[name].append(figures(p_NV, expected_NV, part.y, m, fixed_size))
+      at_most_once = name.partition(":")[0] in AT_MOST_ONCE
+      parts[name].append(figures(p_NV, expected_NV, part.y, m, at_most_once))
   judged = {}
   for name, chunks in parts.items():
     whole = {key: np.concatenate([c[key] for c in chunks]) for key in chunks[0]}
@@ -212,7 +167,7 @@ def judge(
       **{key: float(value_N.mean()) for key, value_N in whole.items()},
       **{f"{key}_median": float(np.median(v_N)) for key, v_N in whole.items()},
       "ess": m * float(whole["ess_share"].mean()),
-      "relvar_formula": FORMULAS[name.partition(":")[0] in FIXED_SIZE],
+      "relvar_formula": FORMULAS[name.partition(":")[0] in AT_MOST_ONCE],
     }
   return judged
 
@@ -234,17 +189,7 @@ def sampler_of(text: str) -> Any:
   sampler = config.part("sampler", name)
   for setting in settings:
     key, _, value = setting.partition("=")
-    kind = type(getattr(sampler, key, None))
-    if kind not in (int, float, str, bool):
-      known = [field.name for field in dataclasses.fields(sampler)]
-      raise UserError(f"--samplers: {text}: {key!r} is no field{nearest(key, known)}")
-    try:
-      cast = {"true": True, "false": False}[value] if kind is bool else kind(value)
-    except (KeyError, ValueError):
-      raise UserError(
-        f"--samplers: {text}: {key} is {value!r}; it must be of type {kind.__name__}"
-      ) from None
-    sampler = dataclasses.replace(sampler, **{key: cast})
+    sampler = with_field(f"--samplers: {text}", sampler, key, value)
   return sampler
 
 
@@ -296,7 +241,12 @@ def report(args: argparse.Namespace) -> list[Record]:
         sampler = dataclasses.replace(sampler, absolute=head.absolute)
       if getattr(sampler, "whole_leaves", False):
         raise UserError("its draws depend on one another; drop whole_leaves")
-      ready[name] = sampler, statistics(sampler, data.counts, w_VD, positions.x_ND, m)
+      stats = statistics(sampler, data.counts, w_VD, positions.x_ND, m)
+      if sampler.sample(stats, w_VD, KEY, *positions, m).exact_ids is not None:
+        raise UserError(
+          "it sums classes exactly, which its law does not tell: use relvar_report.py"
+        )
+      ready[name] = sampler, stats
     except UserError as error:
       print(f"without {name}: {error}", file=sys.stderr)
   laws = {name: sampler_law(*s, w_VD, m) for name, s in ready.items()}
@@ -332,8 +282,8 @@ def table(rows: list[Record]) -> str:
   header = ["law", *COLUMNS]
   body = [[row["name"], *cells(row)] for row in rows]
   first = rows[0]
-  fixed = [r["name"] for r in rows if r["relvar_formula"] == "fixed size"]
-  bound = f"; of {', '.join(fixed)} by inclusion probabilities" if fixed else ""
+  once = [r["name"] for r in rows if r["relvar_formula"] == FORMULAS[True]]
+  bound = f"; of {', '.join(once)} by inclusion probabilities" if once else ""
   return (
     f"{tabulate.markdown([header, ['---'] * len(header), *body])}\n\n"
     f"m={first['num_samples']}, V={first['num_classes']:,}, {first['positions']} "

@@ -19,7 +19,7 @@ from largevocab.checkpoint import Checkpoints
 from largevocab.state import restore
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
-TIMING = {"seconds", "tokens_per_second", "train_seconds"}
+TIMING = {"seconds", "tokens_per_second", "train_seconds", "ms_per_step"}
 SECONDS = 240
 
 

@@ -72,7 +72,7 @@ class NCE(Discriminative):
       )
 
   def init_state(self, table, counts):
-    table, stats, _ = super().init_state(table, counts)
+    table, stats = super().init_state(table, counts)
     rows = {"one": 0, "global": 1, "context": self.num_contexts or counts.num_classes}
     num = rows[self.normalizer]
     log_z_VD = jnp.full((num, 1), jnp.log(float(counts.num_classes)))

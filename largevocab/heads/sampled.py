@@ -1,6 +1,7 @@
 """Sampled softmax: one estimator over any sampler and any exact set."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +9,19 @@ import numpy as np
 
 from largevocab.errors import UserError
 from largevocab.heads.candidates import batch_classes
-from largevocab.heads.sampling import SampledState, SamplingHead
+from largevocab.heads.sampling import PyTree, SampledState, SamplingHead
 from largevocab.ops.sampled_loss import complement_loss
+from largevocab.rows import Table
 from largevocab.samplers.base import Sampler
 from largevocab.samplers.pps import PPS
+
+
+class ExactSetState(NamedTuple):
+  """As `SampledState`, with i32[T], the classes that are always summed exactly."""
+
+  table: Table
+  stats: PyTree
+  exact_T: jax.Array
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,7 @@ class Sampled(SamplingHead):
         f"head.exact_frequent is {self.exact_frequent}; it must not be negative"
       )
 
-  def init_state(self, table, counts) -> SampledState:
+  def init_state(self, table, counts) -> SampledState | ExactSetState:
     state = super().init_state(table, counts)
     by_count_V = np.argsort(-counts.unigram_V, kind="stable")
     frequent = by_count_V[: self.exact_frequent]
@@ -66,10 +76,10 @@ class Sampled(SamplingHead):
       )
     if not len(exact_T):
       return state
-    return state._replace(exact_T=jnp.asarray(exact_T, jnp.int32))
+    return ExactSetState(*state, jnp.asarray(exact_T, jnp.int32))
 
   def exact_sets(self, state, y):
-    sets = [] if state.exact_T is None else [state.exact_T]
+    sets = [state.exact_T] if isinstance(state, ExactSetState) else []
     if self.exact_batch:
       sets.append(batch_classes(y, len(state.table.w_VD)))
     return sets

@@ -33,12 +33,10 @@ class SampledState(NamedTuple):
   Attributes:
     table: the class rows.
     stats: of the sampler.
-    exact_T: i32[T], classes that are always summed exactly; None: no fixed ones.
   """
 
   table: Table
   stats: PyTree
-  exact_T: jax.Array | None = None
 
 
 @dataclass(frozen=True)
@@ -204,47 +202,59 @@ class SamplingHead(SoftmaxHead, abc.ABC):
     sampled softmax loss, 'chi2': sum (p - q)^2 / q of the softmax p against the law q
     of the draws}. The first two are measured over draws, the last is exact.
     """
-    check_shapes(h_ND=h_ND, **y._asdict())
-    w_VD = state.table.w_VD
-    x_ND = self.features(h_ND)
     at_N = np.linspace(0, len(h_ND) - 1, min(len(h_ND), _MONITORED)).astype(int)
-    some = lambda tree: jax.tree.map(lambda a: a[at_N], tree)
-    o_NV = product("nd,vd->nv", x_ND[at_N], w_VD, self.dtype)
-    log_p_NV = jax.nn.log_softmax(score(o_NV, self.absolute))
-
-    def ratio(key):
-      # A draw of the whole batch: exact sets and probes may be made from all of it.
-      draw = self._draw(state, x_ND, y, key)
-      others = candidates(draw, self.exact_sets(state, y), y, len(w_VD))
-      return normalizer_ratio(
-        log_p_NV,
-        some(y.ids_NP),
-        some(true_mask(y, len(w_VD))),
-        jnp.concatenate(
-          [
-            some(others.own_NS),
-            jnp.broadcast_to(others.shared_T, (len(at_N), len(others.shared_T))),
-          ],
-          axis=1,
-        ),
-        some(others.log_expected),
-        some(others.mask),
-      )
-
-    ratio_RN = jax.lax.map(ratio, jax.random.split(key, _MONITORED))
-    ids_V = jnp.arange(len(w_VD))
+    ratio_RN = self.normalizer_ratios(state, h_ND, y, key, at_N, _MONITORED)
+    w_VD = state.table.w_VD
+    x_ND, y = jax.tree.map(lambda a: a[at_N], (self.features(h_ND), y))
     log_expected = self.sampler.log_expected(
-      state.stats, w_VD, x_ND[at_N], some(y), ids_V, self.num_samples
+      state.stats, w_VD, x_ND, y, jnp.arange(len(w_VD)), self.num_samples
     )
     log_q = jax.nn.log_softmax(jnp.atleast_2d(log_expected))
-    chi2_N = jnp.sum(jnp.exp(2 * log_p_NV - log_q), axis=1) - 1
-    weight_N = jnp.sum(some(y.w_NP), axis=1)
+    chi2_N = jnp.sum(jnp.exp(2 * self._log_p(state, x_ND) - log_q), axis=1) - 1
+    weight_N = jnp.sum(y.w_NP, axis=1)
     mean = lambda v_N: jnp.sum(weight_N * v_N) / jnp.maximum(jnp.sum(weight_N), 1e-30)
     return {
       "relvar": mean(jnp.mean(jnp.square(ratio_RN - 1), axis=0)),
       "log_z_bias": mean(jnp.mean(jnp.log(ratio_RN), axis=0)),
       "chi2": mean(chi2_N),
     }
+
+  def normalizer_ratios(
+    self,
+    state: PyTree,
+    h_ND: jax.Array,
+    y: Targets,
+    key: jax.Array,
+    at_N: np.ndarray,
+    draws: int,
+  ) -> jax.Array:
+    """Z~ / Z of examples `at_N` of a batch, for several draws: f32[draws, len(at_N)].
+
+    Each draw is one of the whole batch: exact sets may be made from all of it.
+
+    Cost: all logits of these examples, and `draws` times what a step draws.
+    """
+    check_shapes(h_ND=h_ND, **y._asdict())
+    num_classes = len(state.table.w_VD)
+    x_ND = self.features(h_ND)
+    log_p_NV = self._log_p(state, x_ND[at_N])
+    true_NP = true_mask(y, num_classes)
+
+    def ratio(key):
+      draw = self._draw(state, x_ND, y, key)
+      others = candidates(draw, self.exact_sets(state, y), y, num_classes)
+      shape = len(y.ids_NP), len(others.shared_T)
+      shared_NT = jnp.broadcast_to(others.shared_T, shape)
+      ids_NM = jnp.concatenate([others.own_NS, shared_NT], axis=1)
+      of_examples = y.ids_NP, true_NP, ids_NM, others.log_expected, others.mask
+      return normalizer_ratio(log_p_NV, *(a[at_N] for a in of_examples))
+
+    return jax.lax.map(ratio, jax.random.split(key, draws))
+
+  def _log_p(self, state: PyTree, x_ND: jax.Array) -> jax.Array:
+    """Log-probabilities of all classes, f32[N, V]."""
+    o_NV = product("nd,vd->nv", x_ND, state.table.w_VD, self.dtype)
+    return jax.nn.log_softmax(score(o_NV, self.absolute))
 
   def _draw(self, state, x_ND, y, key) -> Draw:
     draw = self.sampler.sample(

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import measure
 import numpy as np
+import positions
 import pytest
 import sampler_report
 import tabulate
@@ -102,7 +103,7 @@ def test_positions_are_spread_over_the_validation_data(workdir):
   exp = config.build(config.of_workdir(workdir))
   corpus, state = restore(exp, workdir, "latest")
   batches = corpus.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
-  take = lambda num: sampler_report.positions_of(exp, state, batches, num)
+  take = lambda num: positions.positions_of(exp, state, batches, num)
   every, some = take(10**6), take(7)
   assert len(every.x_ND) == len(corpus.valid)
   rows_ND = np.array(every.x_ND)
@@ -144,8 +145,8 @@ def test_variance_is_that_of_actual_draws(name):
   p_NV = sampler_report.softmax(x_ND @ w_VD.T)
   law = sampler_report.sampler_law(sampler, stats, w_VD, m)
   expected_NV = np.broadcast_to(law(x_ND, y), p_NV.shape)
-  fixed_size = name in sampler_report.FIXED_SIZE
-  told = sampler_report.figures(p_NV, expected_NV, y, m, fixed_size)["relvar"].mean()
+  at_most_once = name in sampler_report.AT_MOST_ONCE
+  told = sampler_report.figures(p_NV, expected_NV, y, m, at_most_once)["relvar"].mean()
 
   @jax.jit
   @jax.vmap
@@ -161,7 +162,7 @@ def test_variance_is_that_of_actual_draws(name):
 
   drawn_RN = estimate(jax.random.split(jax.random.key(1), repeats))
   found = np.var(drawn_RN, axis=0).mean()
-  if fixed_size:
+  if at_most_once:
     assert found <= 1.05 * told
   else:
     assert found == pytest.approx(told, rel=0.1)
@@ -178,9 +179,9 @@ def test_random_features_are_right_where_logits_are_small():
   for absolute, scores_NV in ((False, o_NV), (True, even(o_NV))):
     law = random_feature_law(w_VD, absolute, 1.3, num_features=1 << 17)
     p_NV = sampler_report.softmax(scores_NV)
-    figures = sampler_report.figures(p_NV, law(x_ND, y), y, M, fixed_size=False)
+    figures = sampler_report.figures(p_NV, law(x_ND, y), y, M, at_most_once=False)
     assert figures["chi2"].max() < 1e-3
-    flat = sampler_report.figures(p_NV, np.ones_like(p_NV), y, M, fixed_size=False)
+    flat = sampler_report.figures(p_NV, np.ones_like(p_NV), y, M, at_most_once=False)
     assert flat["chi2"].mean() > 20 * figures["chi2"].mean()
 
 
@@ -188,13 +189,13 @@ def test_true_classes_and_what_is_never_drawn():
   p_NV = np.array([[0.5, 0.25, 0.25, 0.0]])
   y = Targets(np.array([[0, 1, 4]]), np.ones((1, 3)), np.zeros(1))
   q_NV = np.array([[0.0, 1.0, 1.0, 0.0]])
-  figures = sampler_report.figures(p_NV, q_NV, y, 2, fixed_size=False)
+  figures = sampler_report.figures(p_NV, q_NV, y, 2, at_most_once=False)
   assert figures["chi2"] == np.inf
   assert figures["ess_share"] == 0
   # Of the classes that are not true only one is possible: 1/16 / (1/2) - 1/16.
   assert figures["relvar"] * 2 == 1 / 16
   pi_NV = np.array([[0.5, 0.5, 0.25, 0.75]])
-  figures = sampler_report.figures(p_NV, pi_NV, y, 2, fixed_size=True)
+  figures = sampler_report.figures(p_NV, pi_NV, y, 2, at_most_once=True)
   assert figures["relvar"] == 3 / 16
 
 

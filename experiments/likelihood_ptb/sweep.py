@@ -1,0 +1,45 @@
+"""PTB: likelihood, discrimination or ranking, at K negatives for each token.
+
+The heads of Barber and Botev 2016, by the protocol of experiments/kernel_bias.
+"""
+
+STEPS = 600
+NUM_SAMPLES = (100, 20, 500)
+LENGTH = {"train.max_steps": STEPS, "eval.every_epochs": 0.0, "eval.ranking_k": 10}
+# Of the rates 20 (that of the config) and 5 the better one after 200 steps, K = 100.
+SLOWER = {"train.lr": 5.0}
+
+# Name: head and sampler, overrides. Each token has negatives of its own.
+OWN = {"head.sampler.per_example": True}
+METHODS = {
+  "importance, unigram": ("sampled/unigram", {}),
+  "bernoulli, capped": ("sampled/bernoulli", {}),
+  "bernoulli, f^alpha": ("sampled/bernoulli", {"head.sampler.inclusion": "power"}),
+  "blackout": ("blackout/unigram", {"head.sampler.power": 0.5}),
+  "nce, z = 1": ("nce/unigram", SLOWER),
+  "nce, a learned z": ("nce/unigram", {"head.normalizer": "global"}),
+  "nce, z of each word before": ("nce/unigram", {"head.normalizer": "context"}),
+  "negative sampling": ("negative_sampling/unigram", SLOWER),
+  "ranking, log(V-1)": ("ranking/uniform", SLOWER),
+  "ranking, alpha = 1": ("ranking/uniform", {"head.alpha": "1", **SLOWER}),
+}
+# One draw for the batch.
+SHARED = {
+  "pps, shared": ("sampled/pps", {}),
+  "bernoulli, capped, shared": ("sampled/bernoulli", {}),
+  "blackout, shared": ("blackout/unigram", {"head.sampler.power": 0.5}),
+  "nce, a learned z, shared": ("nce/unigram", {"head.normalizer": "global"}),
+}
+
+
+def sweep(add):
+  add("configs/ptb.py:full", LENGTH, name="full softmax")
+  for m in NUM_SAMPLES:
+    for methods, more in ((METHODS, OWN), (SHARED, {})):
+      for name, (head, overrides) in methods.items():
+        overrides = {"head.num_samples": m, **LENGTH, **more, **overrides}
+        add(f"configs/ptb.py:{head}", overrides, name=f"{name}, K={m}")
+
+
+def metrics():
+  return ["test_ppl", "test_recall@10", "test_self_normalised_nll", "ms_per_step"]
