@@ -18,6 +18,6 @@ def get_config(arg: str = ""):
     model=c.part("model", "linear", embed=a.dim),
     head=c.head(a.head, num_samples=20, bias=False, init_scale=0.05),
     optimizer=c.part("optimizer", "momentum", momentum=0.99),
-    train=c.Training(epochs=50, batch_size=50, unroll=1, lr=0.1, clip_norm=0.0),
+    train=c.Training(epochs=50, batch_size=50, unroll=1, lr=0.03, clip_norm=0.0),
     eval=c.Evaluating(every_epochs=5, batch_size=100, unroll=1),
   )
