@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 
+import bench_heads
 import bench_kernel
 import bench_rows
 import bench_samplers
@@ -29,6 +30,7 @@ BENCHMARKS = {
   **bench_rows.ROWS,
   **bench_kernel.ROWS,
   **bench_samplers.ROWS,
+  **bench_heads.ROWS,
 }
 
 

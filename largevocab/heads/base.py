@@ -31,14 +31,12 @@ class HeadStep(NamedTuple):
 
 class Head(Protocol):
   """An output layer. Implemented by frozen dataclasses: fields are hyper-parameters,
-  methods are pure functions, all state is one pytree of distinct arrays.
+  methods are pure functions, all state is one pytree of distinct arrays."""
 
-  Attributes:
-    refresh_every: steps between calls of `refresh`, after those at steps 1, 2, 4, ...;
-      0: never.
-  """
-
-  refresh_every: int
+  @property
+  def refresh_every(self) -> int:
+    """Steps between calls of `refresh`, after those at steps 1, 2, 4, ...; 0: never."""
+    ...
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> PyTree:
     """State for classes with these counts and activations of width dim."""

@@ -76,7 +76,7 @@ class Sampled(SamplingHead):
       )
     if not len(exact_T):
       return state
-    return ExactSetState(*state, jnp.asarray(exact_T, jnp.int32))
+    return ExactSetState(state.table, state.stats, jnp.asarray(exact_T, jnp.int32))
 
   def exact_sets(self, state, y):
     sets = [state.exact_T] if isinstance(state, ExactSetState) else []
