@@ -1,6 +1,7 @@
 """Configs and the dataclasses that they stand for."""
 
 import dataclasses
+import json
 
 import pytest
 from ml_collections import ConfigDict
@@ -140,3 +141,17 @@ def test_no_key_hides_a_method_of_configs():
     for cls in registry.values():
       for f in dataclasses.fields(cls):
         assert f.name == "name" or not hasattr(ConfigDict, f.name), (cls, f.name)
+
+
+def test_keys_that_an_older_run_lacks_are_at_their_defaults(tmp_path):
+  """Also in parts of parts; what it has stays, and what is wrong is still an error."""
+  settings = tiny()
+  old = settings.to_dict()
+  del old["log"]["monitor_every_steps"], old["head"]["exact_ids"]
+  del old["head"]["sampler"]["power"]
+  path = tmp_path / "config.json"
+  path.write_text(json.dumps(old))
+  assert c.build(c.of_workdir(str(tmp_path))) == c.build(settings)
+  path.write_text(json.dumps(old | {"head": {"name": "sampeld"}}))
+  with pytest.raises(UserError, match="sampeld"):
+    c.build(c.of_workdir(str(tmp_path)))

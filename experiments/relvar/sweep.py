@@ -1,0 +1,10 @@
+"""No training runs: `scripts/relvar_report.py` writes results.jsonl; this says what to
+show."""
+
+
+def sweep(add):
+  pass
+
+
+def metrics():
+  return ["classes", "relvar", "relvar_median", "log_z_bias"]
