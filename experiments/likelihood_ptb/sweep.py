@@ -14,13 +14,16 @@ OWN = {"head.sampler.per_example": True}
 METHODS = {
   "importance, unigram": ("sampled/unigram", {}),
   "bernoulli, capped": ("sampled/bernoulli", {}),
-  "bernoulli, f^alpha": ("sampled/bernoulli", {"head.sampler.inclusion": "power"}),
   "blackout": ("blackout/unigram", {"head.sampler.power": 0.5}),
   "nce, z = 1": ("nce/unigram", SLOWER),
   "nce, a learned z": ("nce/unigram", {"head.normalizer": "global"}),
-  "nce, z of each word before": ("nce/unigram", {"head.normalizer": "context"}),
   "negative sampling": ("negative_sampling/unigram", SLOWER),
   "ranking, log(V-1)": ("ranking/uniform", SLOWER),
+}
+# Variants, at one K.
+VARIANTS = {
+  "bernoulli, f^alpha": ("sampled/bernoulli", {"head.sampler.inclusion": "power"}),
+  "nce, z of each word before": ("nce/unigram", {"head.normalizer": "context"}),
   "ranking, alpha = 1": ("ranking/uniform", {"head.alpha": "1", **SLOWER}),
 }
 # One draw for the batch.
@@ -35,10 +38,16 @@ SHARED = {
 def sweep(add):
   add("configs/ptb.py:full", LENGTH, name="full softmax")
   for m in NUM_SAMPLES:
-    for methods, more in ((METHODS, OWN), (SHARED, {})):
-      for name, (head, overrides) in methods.items():
-        overrides = {"head.num_samples": m, **LENGTH, **more, **overrides}
-        add(f"configs/ptb.py:{head}", overrides, name=f"{name}, K={m}")
+    add_all(add, METHODS, m, OWN)
+    if m == NUM_SAMPLES[0]:
+      add_all(add, VARIANTS, m, OWN)
+    add_all(add, SHARED, m, {})
+
+
+def add_all(add, methods, m, more):
+  for name, (head, overrides) in methods.items():
+    overrides = {"head.num_samples": m, **LENGTH, **more, **overrides}
+    add(f"configs/ptb.py:{head}", overrides, name=f"{name}, K={m}")
 
 
 def metrics():
