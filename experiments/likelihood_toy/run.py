@@ -337,12 +337,14 @@ def short(value: float) -> float:
 def merged(old: list[Record], new: list[Record], names: list[str]) -> list[Record]:
   """Records with those of the new ones' methods replaced, in the order of names.
 
+  Those of methods that are no longer compared go.
+
   >>> one, two, anew = ({"name": n, "x": x} for n, x in (("a", 1), ("b", 1), ("b", 2)))
   >>> merged([two, one], [anew], ["a", "b"])
   [{'name': 'a', 'x': 1}, {'name': 'b', 'x': 2}]
   """
-  replaced = {row["name"] for row in new}
-  rows = [row for row in old if row["name"] not in replaced] + new
+  kept = set(names) - {row["name"] for row in new}
+  rows = [row for row in old if row["name"] in kept] + new
   return sorted(rows, key=lambda row: names.index(row["name"]))
 
 

@@ -1,5 +1,6 @@
 """Losses compared with the likelihood: what is measured, and what was found."""
 
+import doctest
 import importlib.util
 import math
 import pathlib
@@ -7,6 +8,7 @@ import pathlib
 import numpy as np
 import pytest
 import records
+import tabulate
 
 from largevocab.data.softmax_regression import SoftmaxRegression
 from largevocab.errors import UserError
@@ -133,3 +135,35 @@ def test_what_cannot_be_is_named(toy, monkeypatch):
   setting = toy.Setting(**SIZES)
   with pytest.raises(UserError, match="alpha=0 diverges with a rate of 1e"):
     toy.run(setting, figure=1, num_seeds=1)
+
+
+def test_examples_in_its_docstrings(toy):
+  failed, attempted = doctest.testmod(toy)
+  assert attempted
+  assert not failed
+
+
+def test_the_table_is_that_of_the_committed_results():
+  assert tabulate.main(["--check", str(HERE / "README.md")]) == 0
+
+
+def test_the_claims_hold_in_the_committed_results(toy):
+  """In each seed: the order of biases, and that of margins."""
+  rows = records.load(HERE / "results.jsonl")
+  for seed in range(5):
+    here = {row["name"]: row for row in rows if row["overrides"]["seed"] == seed}
+    bias = {name: row["bias_exact"] for name, row in here.items() if name != toy.EXACT}
+    estimates = [bias[name] for name in here if name.startswith("complement")]
+    assert len(estimates) == 5
+    power, importance = "complement, Bernoulli, b=f^a", "complement, importance, q=f"
+    assert bias[importance] < bias[power]
+    others = [bias[n] for n in (toy.RANKING, toy.BLACKOUT, toy.CORRECTED)]
+    assert max(estimates) < min(others)
+    assert max(others) < bias[toy.NCE_OWN] - 3
+    for name in (toy.NCE_ONE, toy.NEGATIVE_SAMPLING):
+      assert bias[name] > bias[toy.NCE_OWN] + 0.5
+      assert here[name]["log_likelihood"] < -5
+    margins = [bias[f"ranking, alpha={a}"] for a in ("0", "1", "3", "5", "log(C-1)")]
+    assert margins == sorted(margins, reverse=True)
+    for alpha in ("8", "10"):  # beyond the paper's optimum
+      assert bias[f"ranking, alpha={alpha}"] < bias[toy.RANKING]
