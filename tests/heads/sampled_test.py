@@ -297,10 +297,10 @@ import functools
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from largevocab.errors import UserError
-from largevocab.heads import Sampled
+from largevocab.heads import NCE, Sampled
 from largevocab.labels import single_targets
 from largevocab.rows import Adagrad
-from largevocab.samplers import Uniform
+from largevocab.samplers import IVF, Bernoulli, Uniform
 
 N, V, D = 8, 64, 7
 mesh = jax.make_mesh((4,), ("vocab",), axis_types=(AxisType.Auto,))
@@ -311,6 +311,8 @@ heads = [
   # Per example: by rows, and by products.
   Sampled(num_samples=4, sampler=Uniform(per_example=True), optimizer=Adagrad()),
   Sampled(num_samples=16, sampler=Uniform(per_example=True), optimizer=Adagrad()),
+  Sampled(num_samples=8, sampler=IVF(clusters=4, probes=1), exact_batch=True),
+  NCE(num_samples=16, normalizer="context", sampler=Bernoulli(), optimizer=Adagrad()),
 ]
 rng = np.random.default_rng(0)
 
@@ -318,6 +320,9 @@ rng = np.random.default_rng(0)
 def step(head, state, h_ND, y, key):
   out = head.backward(state, h_ND, y, key)
   return head.update(state, out.grads, 0.5, 1.0), out.loss
+
+refresh = jax.jit(lambda head, *args: head.refresh(*args), static_argnums=0)
+monitor = jax.jit(lambda head, *args: head.monitor(*args), static_argnums=0)
 
 for head in heads:
   alone = head.init(jax.random.key(0), np.arange(V, 0, -1), D)
@@ -333,6 +338,10 @@ for head in heads:
   assert spread.table.w_VD.sharding.is_equivalent_to(by_class(alone.table.w_VD), 2)
   np.testing.assert_allclose(head.evaluate(alone, h_ND, y)["nll"],
                              head.evaluate(spread, h_ND, y)["nll"], rtol=1e-4)
+  alone, spread = (refresh(head, state, jax.random.key(0)) for state in (alone, spread))
+  a, b = (monitor(head, state, h_ND, y, jax.random.key(1)) for state in (alone, spread))
+  for name in a:
+    np.testing.assert_allclose(a[name], b[name], rtol=1e-3, atol=1e-5)
 """
 
 
