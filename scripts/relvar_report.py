@@ -24,6 +24,7 @@ import functools
 import json
 import pathlib
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +40,7 @@ from largevocab.errors import UserError
 from largevocab.heads.candidates import candidates
 from largevocab.heads.sampled import Sampled
 from largevocab.heads.softmax import SoftmaxHead
-from largevocab.labels import Counts
+from largevocab.labels import Counts, Targets
 from largevocab.rows import Table
 from largevocab.state import restore
 from largevocab.workdir import describe_machine
@@ -93,6 +94,24 @@ def shuffled(
   )
 
 
+def classes(
+  head: Sampled, state: Any, h_ND: jax.Array, y: Targets, key: jax.Array
+) -> jax.Array:
+  """How many distinct classes besides the true ones a draw reads."""
+  w_VD = state.table.w_VD
+  draw = head.sampler.sample(
+    state.stats, w_VD, key, head.features(h_ND), y, head.num_samples
+  )
+  got = candidates(draw, head.exact_sets(state, y), y, len(w_VD))
+  shared_NT = jnp.broadcast_to(got.shared_T, (len(h_ND), len(got.shared_T)))
+  ids = jnp.concatenate([got.own_NS, shared_NT], axis=1)
+  ids = jnp.where(got.mask, ids, len(w_VD))
+  read_NV = jnp.zeros((len(h_ND), len(w_VD)), bool)
+  read_NV = read_NV.at[jnp.arange(len(h_ND))[:, None], ids].set(True, mode="drop")
+  own = read_NV.sum(axis=1).mean()
+  return own if got.own_NS.size else read_NV.any(axis=0).sum()
+
+
 def figures(
   head: Sampled, counts: Counts, w_VD: jax.Array, positions: Positions, draws: int
 ) -> Record:
@@ -107,23 +126,11 @@ def figures(
   ratios = functools.partial(head.normalizer_ratios, at_N=at_N, draws=draws)
   ratio_RN = np.asarray(jax.jit(ratios)(state, h_ND, y, KEY), np.float64)
 
-  @jax.jit
-  def classes(key):
-    draw = head.sampler.sample(
-      state.stats, w_VD, key, head.features(h_ND), y, head.num_samples
-    )
-    got = candidates(draw, head.exact_sets(state, y), y, len(w_VD))
-    shared_NT = jnp.broadcast_to(got.shared_T, (len(h_ND), len(got.shared_T)))
-    ids = jnp.concatenate([got.own_NS, shared_NT], axis=1)
-    ids = jnp.where(got.mask, ids, len(w_VD))
-    read_NV = jnp.zeros((len(h_ND), len(w_VD)), bool)
-    read_NV = read_NV.at[jnp.arange(len(h_ND))[:, None], ids].set(True, mode="drop")
-    own = read_NV.sum(axis=1).mean()
-    return own if got.own_NS.size else read_NV.any(axis=0).sum()
-
+  read = jax.jit(functools.partial(classes, head))
+  keys = jax.random.split(KEY, 8)
   relvar_N = np.square(ratio_RN - 1).mean(axis=0)
   return {
-    "classes": float(np.mean([classes(key) for key in jax.random.split(KEY, 8)])),
+    "classes": float(np.mean([read(state, h_ND, y, key) for key in keys])),
     "relvar": float(relvar_N.mean()),
     "relvar_median": float(np.median(relvar_N)),
     "log_z_bias": float(np.log(ratio_RN).mean()),
