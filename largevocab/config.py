@@ -8,6 +8,7 @@ misspelt or ill-typed key is an error that names it.
 
 import dataclasses
 import difflib
+import json
 import os
 import types
 from collections.abc import Iterable
@@ -28,7 +29,7 @@ from largevocab.heads import HEADS
 from largevocab.models import MODELS
 from largevocab.rows import OPTIMIZERS
 from largevocab.samplers import SAMPLERS
-from largevocab.workdir import read_json
+from largevocab.workdir import read_json, write_json
 
 _TINY_WIDTH = 8  # of what `runlocal` trains
 
@@ -169,6 +170,16 @@ def of_workdir(workdir: str) -> ConfigDict:
   for key, block in config.items():
     _complete(key, block)
   return config
+
+
+def bring_up_to_date(workdir: str) -> None:
+  """Writes the keys of today that the config of an older run lacks, so that it can go
+  on; there need not be one."""
+  path = os.path.join(workdir, "config.json")
+  if os.path.exists(path):
+    there, completed = read_json(path), of_workdir(workdir).to_dict()
+    if json.loads(json.dumps(completed)) != there:
+      write_json(path, completed)
 
 
 def _complete(key: str, block: Any) -> None:

@@ -136,13 +136,13 @@ class Logging:
 
   Attributes:
     every_steps: steps between lines.
-    monitor_every_steps: steps between measurements of how well a head that samples
-      estimates its normaliser ('monitor/relvar' and others, see `Head.monitor`), which
-      take all logits of a few examples; 0: none.
+    monitor_every_steps: steps between measurements of how good the sample of a head is
+      ('monitor/relvar' and others, see `Head.monitor`), which take all logits of a few
+      examples, and one at the end; 0: none.
   """
 
   every_steps: int = 200
-  monitor_every_steps: int = 1000
+  monitor_every_steps: int = 5000
 
   def __post_init__(self):
     if self.every_steps <= 0 or self.monitor_every_steps < 0:

@@ -57,6 +57,7 @@ def main(argv: list[str]) -> None:
   command_line.override(settings, rest, known=list(own))
   exp = config.build(settings)
   if own.mode == "train":
+    config.bring_up_to_date(own.workdir)
     train.train(exp, settings.to_dict(), own.workdir)
   elif own.mode == "evaluate":
     print(json.dumps(evaluate.evaluate_workdir(exp, own.workdir, own.checkpoint)))

@@ -3,6 +3,7 @@ the loss, its gradient with respect to h, and to update itself."""
 
 import functools
 import logging
+import math
 import os
 import time
 from pathlib import Path
@@ -208,6 +209,8 @@ class _Loop:
         started = time.perf_counter()
       jax.block_until_ready(state)
       seconds += time.perf_counter() - started
+      if self._exp.log.monitor_every_steps:
+        self._watch(state, step)
       self._save(state, step, seconds)
       return self._result(state, step, seconds)
 
@@ -222,6 +225,8 @@ class _Loop:
   def _watch(self, state: State, step: int) -> None:
     seen = self._monitor(state, self._batches.batch(step))
     metrics: dict[str, float] = {key: float(value) for key, value in seen.items()}
+    # JSON has no number for laws that cannot draw some class: they are infinitely off.
+    metrics = {key: value for key, value in metrics.items() if math.isfinite(value)}
     if metrics:
       shown = "  ".join(f"{key} {value:.3g}" for key, value in metrics.items())
       _LOG.info("step %d  %s", step, shown)

@@ -123,18 +123,18 @@ def figures(
       state = refresh(state, key)
   h_ND, y = positions
   at_N = np.arange(len(h_ND))
-  ratios = functools.partial(head.normalizer_ratios, at_N=at_N, draws=draws)
-  ratio_RN = np.asarray(jax.jit(ratios)(state, h_ND, y, KEY), np.float64)
+  log_ratios = functools.partial(head.log_normalizer_ratios, at_N=at_N, draws=draws)
+  log_ratio_RN = np.asarray(jax.jit(log_ratios)(state, h_ND, y, KEY), np.float64)
 
   read = jax.jit(functools.partial(classes, head))
   keys = jax.random.split(KEY, 8)
-  relvar_N = np.square(ratio_RN - 1).mean(axis=0)
+  relvar_N = np.square(np.expm1(log_ratio_RN)).mean(axis=0)
   return {
     "classes": float(np.mean([read(state, h_ND, y, key) for key in keys])),
     "relvar": float(relvar_N.mean()),
     "relvar_median": float(np.median(relvar_N)),
-    "log_z_bias": float(np.log(ratio_RN).mean()),
-    "mean_ratio": float(ratio_RN.mean()),
+    "log_z_bias": float(log_ratio_RN.mean()),
+    "mean_ratio": float(np.exp(log_ratio_RN).mean()),
   }
 
 

@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 
 from largevocab import command_line, config as c
 from largevocab.errors import UserError
+from largevocab.workdir import claim_workdir
 
 
 def tiny(**parts):
@@ -152,6 +153,9 @@ def test_keys_that_an_older_run_lacks_are_at_their_defaults(tmp_path):
   path = tmp_path / "config.json"
   path.write_text(json.dumps(old))
   assert c.build(c.of_workdir(str(tmp_path))) == c.build(settings)
+  c.bring_up_to_date(str(tmp_path))
+  claim_workdir(str(tmp_path), settings.to_dict())  # it is the same run
+  assert json.loads(path.read_text()) == json.loads(json.dumps(settings.to_dict()))
   path.write_text(json.dumps(old | {"head": {"name": "sampeld"}}))
   with pytest.raises(UserError, match="sampeld"):
     c.build(c.of_workdir(str(tmp_path)))

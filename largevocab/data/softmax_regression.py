@@ -24,6 +24,7 @@ class LabelledFeatures:
   Attributes:
     x_ND: f32[N, D].
     ids_N: i32[N].
+    first: the number of the first of them, of all there are.
 
   >>> examples = LabelledFeatures(np.zeros((3, 2), np.float32), np.array([5, 6, 7]))
   >>> batch = examples.batch(np.array([2, 0]), np.ones(2))
@@ -33,6 +34,7 @@ class LabelledFeatures:
 
   x_ND: np.ndarray
   ids_N: np.ndarray
+  first: int = 0
 
   def __len__(self) -> int:
     return len(self.ids_N)
@@ -42,7 +44,7 @@ class LabelledFeatures:
     targets = Targets(
       self.ids_N[at_B, None].astype(np.int32),  # pyrefly: ignore
       weight_B[:, None].astype(np.float32),  # pyrefly: ignore
-      at_B.astype(np.int32),  # pyrefly: ignore
+      (self.first + at_B).astype(np.int32),  # pyrefly: ignore
     )
     return Batch(self.x_ND[at_B, None], targets, np.bool_(True))
 
@@ -153,9 +155,8 @@ class SoftmaxRegression:
     counts_V = np.bincount(train.ids_N, minlength=self.num_classes)
     order_V = np.argsort(-counts_V, kind="stable")
     id_of_V = np.argsort(order_V).astype(np.int32)
-    train, test = (
-      LabelledFeatures(part.x_ND, id_of_V[part.ids_N]) for part in (train, test)
-    )
+    train = LabelledFeatures(train.x_ND, id_of_V[train.ids_N])
+    test = LabelledFeatures(test.x_ND, id_of_V[test.ids_N], first=len(train))
     names = [f"c{number}" for number in order_V]
     classes = Classes(names, counts_V[order_V])
     return KnownRegression(classes, w_VD[order_V], train, test, self.seed)

@@ -67,8 +67,8 @@ class Head(Protocol):
   def monitor(
     self, state: PyTree, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> dict[str, jax.Array]:
-    """Scalars that tell, by all logits of a few examples of a batch, how well the head
-    estimates what it trains on; {} where it estimates nothing."""
+    """Scalars that tell, by all logits of a few examples of a batch, how good the
+    head's sample is; {} where there is none."""
     ...
 
   def top_k(

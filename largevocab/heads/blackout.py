@@ -14,7 +14,8 @@ class BlackOut(Discriminative):
   see `ops/blackout_loss`.
 
   Attributes:
-    sampler: its law is the paper's Q. The default is f(c)^a, with a = 0.5.
+    sampler: its law is the paper's Q. The default is f(c)^a, with a = 0.5; in a config,
+      'blackout/unigram' has a = 1 and head.sampler.power sets it.
 
   Source: Ji et al. 2016; paper 001 section 3.4, equations 46-47.
   """

@@ -22,6 +22,13 @@ class Discriminative(SamplingHead):
   comparable with the first, only where log_z is near 0 everywhere.
   """
 
+  def monitor(self, state, h_ND, y, key):
+    """What a sampled softmax with the same draws would estimate; it has no bias here,
+    where no normaliser is estimated."""
+    metrics = super().monitor(state, h_ND, y, key)
+    del metrics["log_z_bias"]
+    return metrics
+
   def log_norm(self, state: PyTree, y: Targets) -> jax.Array:
     """What the head itself takes for log z: f32[N] or f32[1]."""
     return jnp.zeros(1)

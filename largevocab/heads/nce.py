@@ -1,5 +1,6 @@
 """Noise-contrastive estimation over any sampler."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -46,10 +47,11 @@ class NCE(Discriminative):
   Attributes:
     normalizer: 'one': z = 1, the model has to normalise itself; 'global': one log z is
       learned; 'context': one for each context (`Targets.context_N`: the current token
-      of a language model, the number of an example in a fixed set). They start at
-      log V, where a model that knows nothing is normalised.
+      of a language model, the number of an example in a fixed set). So that a model
+      which knows nothing is normalised, log z starts at log V; where z = 1 the bias
+      starts at -log V, if there is one.
     num_contexts: how many z for 'context'; 0: as many as classes. Contexts beyond that
-      share them (their number modulo this).
+      share the last one.
 
   Source: paper 001 section 3.2, equations 30-31; Mnih and Teh 2012 (z for each context,
     and z = 1).
@@ -71,11 +73,17 @@ class NCE(Discriminative):
         f"head.num_contexts is {self.num_contexts}; it must not be negative"
       )
 
+  def init_table(self, key, num_classes, dim):
+    table = super().init_table(key, num_classes, dim)
+    if self.normalizer != "one" or self.absolute or not self.bias:
+      return table
+    return table._replace(w_VD=table.w_VD.at[:, dim].set(-math.log(num_classes)))
+
   def init_state(self, table, counts):
     table, stats = super().init_state(table, counts)
     rows = {"one": 0, "global": 1, "context": self.num_contexts or counts.num_classes}
     num = rows[self.normalizer]
-    log_z_VD = jnp.full((num, 1), jnp.log(float(counts.num_classes)))
+    log_z_VD = jnp.full((num, 1), math.log(counts.num_classes), table.w_VD.dtype)
     return NCEState(table, stats, self.optimizer.init(log_z_VD) if num else None)
 
   def log_norm(self, state, y):
@@ -123,4 +131,4 @@ class NCE(Discriminative):
     return state._replace(log_z=log_z)
 
   def _contexts(self, state, y):
-    return y.context_N % len(state.log_z.w_VD)
+    return jnp.minimum(y.context_N, len(state.log_z.w_VD) - 1)

@@ -26,7 +26,7 @@ class Ranking(Discriminative):
 
   sampler: Sampler = field(default_factory=Uniform)
   penalty: str = "log"
-  alpha: str = LOG_CLASSES
+  alpha: str | float = LOG_CLASSES
 
   def __post_init__(self):
     super().__post_init__()
@@ -45,7 +45,7 @@ class Ranking(Discriminative):
       return math.log(max(num_classes - 1, 1))
     try:
       return float(self.alpha)
-    except ValueError:
+    except (TypeError, ValueError):
       raise UserError(
         f"head.alpha is {self.alpha!r}; give a number or {LOG_CLASSES!r}"
       ) from None

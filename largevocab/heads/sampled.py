@@ -39,7 +39,8 @@ class Sampled(SamplingHead):
   Attributes:
     sampler: the law of the negatives.
     exact_batch: sum all true classes of the batch exactly, for every example.
-    exact_frequent: sum so many of the most frequent classes exactly.
+    exact_frequent: sum so many of the most frequent classes exactly. A sampler that
+      goes by counts still draws them, for nothing: `pps` makes its own exact.
     exact_ids: sum these classes exactly.
     correct_positive: subtract log expected from the true classes' logits too, as
       TensorFlow and Jean et al. 2015 do. For comparison: this is biased. A class that
@@ -53,7 +54,7 @@ class Sampled(SamplingHead):
   sampler: Sampler = field(default_factory=PPS)
   exact_batch: bool = False
   exact_frequent: int = 0
-  exact_ids: tuple = ()
+  exact_ids: tuple[int, ...] = ()
   correct_positive: bool = False
 
   def __post_init__(self):
@@ -61,6 +62,11 @@ class Sampled(SamplingHead):
     if self.exact_frequent < 0:
       raise UserError(
         f"head.exact_frequent is {self.exact_frequent}; it must not be negative"
+      )
+    is_tuple = isinstance(self.exact_ids, tuple)
+    if not is_tuple or not all(isinstance(c, int) for c in self.exact_ids):
+      raise UserError(
+        f"head.exact_ids is {self.exact_ids!r}; give class ids, as in (0, 7)"
       )
 
   def init_state(self, table, counts) -> SampledState | ExactSetState:
@@ -83,6 +89,13 @@ class Sampled(SamplingHead):
     if self.exact_batch:
       sets.append(batch_classes(y, len(state.table.w_VD)))
     return sets
+
+  def monitor(self, state, h_ND, y, key):
+    """As of all heads that draw; the bias is not that of a corrected positive."""
+    metrics = super().monitor(state, h_ND, y, key)
+    if self.correct_positive:
+      del metrics["log_z_bias"]
+    return metrics
 
   def loss(self, o_NP, o_NM, scored) -> jax.Array:
     if self.correct_positive:

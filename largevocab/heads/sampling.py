@@ -17,14 +17,14 @@ from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.class_chunks import product
 from largevocab.ops.normalizer import score
 from largevocab.ops.pair_logits import PullBack, pair_logits
-from largevocab.ops.sampled_loss import is_member, normalizer_ratio
+from largevocab.ops.sampled_loss import is_member, log_normalizer_ratio
 from largevocab.ops.shapes import check_shapes
 from largevocab.rows import RowGrads, Table, sq_norm
 from largevocab.samplers.base import Draw, Sampler
 from largevocab.samplers.static import Unigram
 
 PyTree = Any
-_MONITORED = 32  # examples, and draws for each: a standard error of a few percent
+_MONITORED = 32  # examples, and draws for each
 
 
 class SampledState(NamedTuple):
@@ -195,15 +195,18 @@ class SamplingHead(SoftmaxHead, abc.ABC):
     return state._replace(stats=stats)
 
   def monitor(self, state, h_ND, y, key):
-    """How good the sampler is for this model: means over some examples of the batch.
+    """How good the sampler is for this model: means over 32 examples of the batch.
 
-    {'relvar': Var(Z~) / Z^2 of the estimated normaliser with this head's exact sets and
-    number of negatives, 'log_z_bias': E log(Z~ / Z) in nats, which is the bias of a
-    sampled softmax loss, 'chi2': sum (p - q)^2 / q of the softmax p against the law q
-    of the draws}. The first two are measured over draws, the last is exact.
+    {'relvar': Var(Z~) / Z^2 of the normaliser as a sampled softmax estimates it from
+    this head's exact sets and negatives, 'log_z_bias': E log(Z~ / Z) in nats, the bias
+    of its loss, 'chi2': sum (p - q)^2 / q of the softmax p against the law q of the
+    draws alone; inf if it cannot draw some class}. The first two are means over 32
+    draws, good to some 10 % where no example stands out; the last is exact.
+
+    Cost: 32 draws of a step, and 32 logits a class: at V = 1 M a hundred `pps` steps.
     """
     at_N = np.linspace(0, len(h_ND) - 1, min(len(h_ND), _MONITORED)).astype(int)
-    ratio_RN = self.normalizer_ratios(state, h_ND, y, key, at_N, _MONITORED)
+    log_ratio_RN = self.log_normalizer_ratios(state, h_ND, y, key, at_N, _MONITORED)
     w_VD = state.table.w_VD
     x_ND, y = jax.tree.map(lambda a: a[at_N], (self.features(h_ND), y))
     log_expected = self.sampler.log_expected(
@@ -212,14 +215,15 @@ class SamplingHead(SoftmaxHead, abc.ABC):
     log_q = jax.nn.log_softmax(jnp.atleast_2d(log_expected))
     chi2_N = jnp.sum(jnp.exp(2 * self._log_p(state, x_ND) - log_q), axis=1) - 1
     weight_N = jnp.sum(y.w_NP, axis=1)
-    mean = lambda v_N: jnp.sum(weight_N * v_N) / jnp.maximum(jnp.sum(weight_N), 1e-30)
+    total = jnp.maximum(jnp.sum(weight_N), 1e-30)
+    mean = lambda v_N: jnp.sum(jnp.where(weight_N > 0, weight_N * v_N, 0)) / total
     return {
-      "relvar": mean(jnp.mean(jnp.square(ratio_RN - 1), axis=0)),
-      "log_z_bias": mean(jnp.mean(jnp.log(ratio_RN), axis=0)),
+      "relvar": mean(jnp.mean(jnp.square(jnp.expm1(log_ratio_RN)), axis=0)),
+      "log_z_bias": mean(jnp.mean(log_ratio_RN, axis=0)),
       "chi2": mean(chi2_N),
     }
 
-  def normalizer_ratios(
+  def log_normalizer_ratios(
     self,
     state: PyTree,
     h_ND: jax.Array,
@@ -228,7 +232,7 @@ class SamplingHead(SoftmaxHead, abc.ABC):
     at_N: np.ndarray,
     draws: int,
   ) -> jax.Array:
-    """Z~ / Z of examples `at_N` of a batch, for several draws: f32[draws, len(at_N)].
+    """log(Z~ / Z) of examples `at_N` of a batch, for several draws: f32[draws, ...].
 
     Each draw is one of the whole batch: exact sets may be made from all of it.
 
@@ -247,7 +251,7 @@ class SamplingHead(SoftmaxHead, abc.ABC):
       shared_NT = jnp.broadcast_to(others.shared_T, shape)
       ids_NM = jnp.concatenate([others.own_NS, shared_NT], axis=1)
       of_examples = y.ids_NP, true_NP, ids_NM, others.log_expected, others.mask
-      return normalizer_ratio(log_p_NV, *(a[at_N] for a in of_examples))
+      return log_normalizer_ratio(log_p_NV, *(a[at_N] for a in of_examples))
 
     return jax.lax.map(ratio, jax.random.split(key, draws))
 

@@ -62,7 +62,8 @@ def negative_sampling_loss(
 
     loss = sum over n, p of w_np [b softplus(-o_np) + sum over m of softplus(o_nm)]
 
-  It is best at o_c = log(b p(c) / expected(c)), not at log p(c): as a likelihood it is
+  It is best at o_c = log(b p(c) / e(c)), where e(c) is how often c is drawn and counts:
+  (1 - p(c)) expected(c) if draws that hit the label do not. As a likelihood it is
   biased, whatever the number of draws.
 
   Args:

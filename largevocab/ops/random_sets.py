@@ -193,6 +193,8 @@ def build_systematic(b_V: np.ndarray) -> Realised:
   """
   b_V = _checked(b_V)
   V, num = len(b_V), math.ceil(b_V.sum())
+  if num > strata.MAX_STRATA:
+    raise ValueError(f"the probabilities sum to {num}, more than {strata.MAX_STRATA}")
   length_V = strata.apportion(np.append(b_V, num - b_V.sum()), num * UNIT)
   filled = strata.from_lengths(length_V, num)
   classes = Strata(

@@ -56,7 +56,7 @@ def complement_loss(
   return jnp.sum(w_NP * (log_z_N[:, None] - o_NP))
 
 
-def normalizer_ratio(
+def log_normalizer_ratio(
   log_p_NV: jax.Array,
   ids_NP: jax.Array,
   true_NP: jax.Array,
@@ -64,7 +64,8 @@ def normalizer_ratio(
   log_expected_NM: jax.Array,
   mask_NM: jax.Array,
 ) -> jax.Array:
-  """Z~ / Z, f32[N], of the estimate in `complement_loss`, from exact log-probabilities.
+  """log(Z~ / Z), f32[N], of the estimate in `complement_loss`, from exact
+  log-probabilities.
 
   Args:
     log_p_NV: f32[N, V], of all classes.
@@ -74,14 +75,14 @@ def normalizer_ratio(
   >>> log_p_NV = jnp.log(jnp.array([[0.5, 0.25, 0.25]]))
   >>> true, drawn, yes = jnp.array([[0]]), jnp.array([[2]]), jnp.array([[True]])
   >>> log_half = jnp.log(jnp.full((1, 1), 0.5))
-  >>> f"{normalizer_ratio(log_p_NV, true, yes, drawn, log_half, yes)[0]:.4f}"
-  '1.0000'
+  >>> f"{log_normalizer_ratio(log_p_NV, true, yes, drawn, log_half, yes)[0]:.4f}"
+  '0.0000'
   """
   check_shapes(log_p_NV=log_p_NV, ids_NP=ids_NP, ids_NM=ids_NM, mask_NM=mask_NM)
   at = lambda ids: jnp.take_along_axis(log_p_NV, ids, axis=1, mode="clip")
-  exact_N = jnp.sum(jnp.where(true_NP, jnp.exp(at(ids_NP)), 0), axis=1)
-  log_share_NM = jnp.where(mask_NM, at(ids_NM) - log_expected_NM, LOG_ZERO)
-  return exact_N + jnp.sum(jnp.exp(log_share_NM), axis=1)
+  exact_NP = jnp.where(true_NP, at(ids_NP), LOG_ZERO)
+  drawn_NM = jnp.where(mask_NM, at(ids_NM) - log_expected_NM, LOG_ZERO)
+  return jax.nn.logsumexp(jnp.concatenate([exact_NP, drawn_NM], axis=1), axis=1)
 
 
 def is_member(ids_NM: jax.Array, set_NS: jax.Array) -> jax.Array:

@@ -62,7 +62,6 @@ CASES = {
   "sampled, exact sets": Sampled(
     num_samples=M, exact_batch=True, exact_frequent=2, exact_ids=(0,)
   ),
-  "nce": NCE(num_samples=M),
   "nce, a learned z, adam": NCE(
     num_samples=M, normalizer="global", optimizer=Adam(), sampler=SAMPLERS["pps"]()
   ),
@@ -70,14 +69,11 @@ CASES = {
   "nce, some never drawn": NCE(
     num_samples=M, sampler=SAMPLERS["unigram"](smoothing=0.0)
   ),
-  "negative_sampling": NegativeSampling(num_samples=M),
   "negative_sampling, calibrated": NegativeSampling(
     num_samples=4, calibration=0.75, sampler=Unigram(per_example=True)
   ),
   "ranking": Ranking(num_samples=M),
-  "ranking, hinge": Ranking(num_samples=M, penalty="hinge", alpha="1"),
   "ranking, |o|": Ranking(num_samples=M, absolute=True, sampler=Softmax(absolute=True)),
-  "blackout": BlackOut(num_samples=M),
   "blackout, per example": BlackOut(num_samples=M, sampler=Unigram(per_example=True)),
 }
 

@@ -147,17 +147,27 @@ def test_evaluation_tells_both_losses_and_the_normaliser(head):
   )
 
 
+def test_nce_starts_normalised_where_it_can():
+  """z = V at the start is what makes z = 1 diverge at the rates of other losses."""
+  y = single_targets([1, 2, 3])
+  for normalizer in ("one", "global", "context"):
+    head = NCE(num_samples=8, normalizer=normalizer, init_scale=0.0)
+    state = head.init(jax.random.key(0), np.ones(7, int), 2)
+    log_z_N = head.evaluate(state, jnp.ones((3, 2)), y)["log_z"]
+    np.testing.assert_allclose(log_z_N, 0, atol=1e-5)
+
+
 def test_contexts_have_normalisers_of_their_own():
   """Only those of the batch move, and with too few they are shared."""
   head = NCE(num_samples=8, normalizer="context", num_contexts=5, optimizer=SGD())
   h_ND, y = jnp.ones((3, 2)), single_targets([1, 2, 3])
-  y = y._replace(context_N=jnp.array([1, 3, 8]))  # 8 is 3 modulo 5
+  y = y._replace(context_N=jnp.array([1, 4, 8]))  # 8 has the last one
   state = head.init(jax.random.key(0), np.ones(7, int), 2)
   np.testing.assert_allclose(state.log_z.w_VD, np.log(7), rtol=1e-6)
   out = head.backward(state, h_ND, y, jax.random.key(1))
   after = head.update(state, out.grads, 0.1, 1.0)
   moved = np.flatnonzero(after.log_z.w_VD[:, 0] != state.log_z.w_VD[:, 0])
-  assert moved.tolist() == [1, 3]
+  assert moved.tolist() == [1, 4]
   assert out.sq_norm > jnp.sum(out.grads.rows.rows_RD**2)
 
 
@@ -169,6 +179,7 @@ def test_contexts_have_normalisers_of_their_own():
     (lambda: NegativeSampling(calibration=1.5), "head.calibration is 1.5"),
     (lambda: Ranking(penalty="cubic"), "head.penalty is 'cubic'"),
     (lambda: Ranking(alpha="log(V)"), r"head.alpha is 'log\(V\)'; give a number"),
+    (lambda: Ranking(alpha=None), "head.alpha is None; give a number"),
     (lambda: Ranking(alpha="inf"), "head.alpha is inf; it must be finite"),
   ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 from largevocab.heads import NCE, Full, Sampled
 from largevocab.labels import single_targets
-from largevocab.samplers import PPS, Softmax, Uniform, Unigram
+from largevocab.samplers import PPS, Bernoulli, Softmax, Uniform, Unigram
 
 N, V, D, M = 40, 50, 6, 20
 COUNTS = np.arange(V, 0, -1)
@@ -57,6 +57,24 @@ def test_it_measures_the_variance_that_theory_tells(per_example, frequent):
   assert got["chi2"] == pytest.approx(chi2, rel=1e-4)
   # E log(1 + e) = -relvar / 2 to first order.
   assert -0.75 * relvar < got["log_z_bias"] < -0.3 * relvar
+
+
+def test_where_the_loss_has_another_bias_none_is_told():
+  for head in (Sampled(num_samples=M, correct_positive=True), NCE(num_samples=M)):
+    assert "log_z_bias" not in monitored(head, problem(head))
+
+
+def test_sets_that_may_be_empty_and_sure_models_stay_finite():
+  """Without draws and weight Z~ is 0; with a logit of 1e4, e^-1e4 of Z."""
+  head = Sampled(sampler=Bernoulli(), num_samples=2)
+  state, h_ND, y = problem(head)
+  y = y._replace(w_NP=y.w_NP.at[::2].set(0), ids_NP=y.ids_NP.at[::2].set(V))
+  for scale in (1.0, 2e4):
+    w_VD = scale * state.table.w_VD
+    case = state._replace(table=state.table._replace(w_VD=w_VD)), h_ND, y
+    got = monitored(head, case)
+    assert np.isfinite(got["log_z_bias"])
+    assert np.isfinite(got["relvar"])
 
 
 def test_other_heads_tell_what_a_sampled_softmax_would_have():

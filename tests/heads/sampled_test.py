@@ -141,6 +141,12 @@ def test_exact_classes_that_do_not_exist_are_named(wrong):
     Sampled(exact_ids=(0, wrong)).init(KEY, COUNTS, D)
 
 
+@pytest.mark.parametrize("wrong", [("a",), 5, (1.5,)])
+def test_exact_classes_that_are_no_ids_are_named(wrong):
+  with pytest.raises(UserError, match=r"head\.exact_ids is .*; give class ids"):
+    Sampled(exact_ids=wrong)
+
+
 def head_true(state, h_ND, y):
   return jnp.sum(h_ND * state.table.w_VD[y.ids_NP[:, 0], :D], axis=1)
 

@@ -8,7 +8,7 @@ from largevocab.ops.sampled_loss import (
   complement_loss,
   is_first,
   is_member,
-  normalizer_ratio,
+  log_normalizer_ratio,
 )
 
 
@@ -110,9 +110,10 @@ def test_ratio_is_that_of_the_normalisers_in_the_loss():
   ids_NM = jnp.asarray(rng.integers(0, 20, (5, 7)))
   log_e_NM = jnp.asarray(rng.standard_normal((5, 7)))
   mask_NM = jnp.asarray(rng.random((5, 7)) < 0.7)
-  ratio_N = normalizer_ratio(
+  log_ratio_N = log_normalizer_ratio(
     jax.nn.log_softmax(o_NV), ids_NP, true_NP, ids_NM, log_e_NM, mask_NM
   )
+  ratio_N = jnp.exp(log_ratio_N)
   at = lambda ids: jnp.take_along_axis(o_NV, ids, axis=1)
   for n in range(5):
     w_NP = jnp.zeros((5, 2)).at[n, 0].set(1.0)
