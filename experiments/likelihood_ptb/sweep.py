@@ -26,6 +26,8 @@ VARIANTS = {
   "nce, z of each word before": ("nce/unigram", {"head.normalizer": "context"}),
   "ranking, alpha = 1": ("ranking/uniform", {"head.alpha": "1", **SLOWER}),
 }
+# Is it BlackOut, or its law of negatives, that serves where they are few?
+FEWEST = {"importance, f^0.5": ("sampled/unigram", {"head.sampler.power": 0.5})}
 # One draw for the batch.
 SHARED = {
   "pps, shared": ("sampled/pps", {}),
@@ -41,6 +43,8 @@ def sweep(add):
     add_all(add, METHODS, m, OWN)
     if m == NUM_SAMPLES[0]:
       add_all(add, VARIANTS, m, OWN)
+    if m == min(NUM_SAMPLES):
+      add_all(add, FEWEST, m, OWN)
     add_all(add, SHARED, m, {})
 
 
