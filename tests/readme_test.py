@@ -68,6 +68,55 @@ def test_the_claims_of_kernel_bias_hold_in_its_results():
   assert ppl_of("pps, shared, m=512") <= 1.02 * ppl_of("full softmax")
 
 
+def test_the_claims_of_likelihood_ptb_hold_in_its_results():
+  rows = records.load(ROOT / "experiments" / "likelihood_ptb" / "results.jsonl")
+  ppl = {row["name"]: row["test_ppl"] for row in rows}
+  own_nll = {row["name"]: row.get("test_self_normalised_nll") for row in rows}
+  full = ppl["full softmax"]
+  assert round(full) == 320
+  for name in ("importance, unigram", "bernoulli, capped"):
+    assert ppl[f"{name}, K=100"] < 1.04 * full
+    assert ppl[f"{name}, K=500"] < 1.03 * full
+  assert ppl["pps, shared, K=500"] < 1.03 * full
+  assert ppl["bernoulli, f^alpha, K=100"] > 1.05 * ppl["bernoulli, capped, K=100"]
+  few = [
+    ppl[f"{name}, K=20"]
+    for name in ("blackout", "bernoulli, capped", "importance, f^0.5")
+  ]
+  assert [round(value) for value in few] == [343, 412, 780]
+  assert ppl["blackout, K=500"] < 1.03 * ppl["importance, unigram, K=500"]
+  assert ppl["blackout, shared, K=20"] == max(
+    value for name, value in ppl.items() if "shared, K=20" in name
+  )
+  assert ppl["nce, z = 1, K=20"] < 1.01 * ppl["importance, unigram, K=20"]
+  for m in (20, 100, 500):
+    name = f"nce, z = 1, K={m}"
+    assert abs(own_nll[name] - np.log(ppl[name])) < 0.2
+  for m in (100, 500):
+    assert ppl[f"nce, z = 1, K={m}"] > 1.3 * ppl[f"importance, unigram, K={m}"]
+  assert ppl["nce, a learned z, K=100"] > ppl["nce, z = 1, K=100"]
+  assert ppl["nce, z of each word before, K=100"] < ppl["nce, z = 1, K=100"]
+  for name in ("negative sampling", "ranking, log(V-1)"):
+    assert min(ppl[f"{name}, K={m}"] for m in (20, 100, 500)) > 1e4
+  assert ppl["ranking, alpha = 1, K=100"] < 1e3
+
+
+def test_the_claims_of_relvar_hold_in_its_results():
+  rows = records.load(ROOT / "experiments" / "relvar" / "results.jsonl")
+  mean = {row["name"].removesuffix(":num_samples=512"): row["relvar"] for row in rows}
+  median = {
+    row["name"].removesuffix(":num_samples=512"): row["relvar_median"] for row in rows
+  }
+  power = "bernoulli:inclusion=power"
+  assert 2.3 < mean[power] / mean["bernoulli"] < 2.7
+  assert 20 < median[power] / median["bernoulli"] < 26
+  assert mean["unigram"] > 2 * mean["pps"]
+  assert mean["block:leaf_size=100:num_samples=64"] < mean["pps"] / 9
+  for row in rows:  # the estimate is unbiased
+    error = 6 * np.sqrt(row["relvar"] / row["draws"])
+    assert abs(row["mean_ratio"] - 1) < error, row["name"]
+
+
 @pytest.mark.parametrize("data", ["diginetica", "video_games"])
 def test_the_claims_of_next_item_hold_in_its_results(data):
   rows = records.load(ROOT / "experiments" / "next_item" / "results.jsonl")
