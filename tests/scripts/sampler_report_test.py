@@ -128,7 +128,11 @@ def test_every_sampler_and_random_features(workdir, tmp_path, capsys):
   assert min(value for name, value in chi2.items() if "random" in name) > 0.01
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+# What is summed exactly is not in the law: the report leaves such samplers out.
+WITH_EXACT_SETS = {"ivf"}
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLERS.keys() - WITH_EXACT_SETS))
 def test_variance_is_that_of_actual_draws(name):
   """Of each sampler, which says whether its draws are as independent as assumed."""
   num_classes, n, m, repeats = 60, 5, 12, 4000

@@ -15,8 +15,9 @@ def sweep(add):
     add(
       "configs/ptb.py:runlocal",
       {
-        "train.seed": seed, "train.epochs": 1000, "train.max_steps": 1000,
+        "train.seed": seed, "train.epochs": 1000, "train.max_steps": 3000,
         "eval.every_epochs": 0, "checkpoint.every_steps": 10_000,
+        "log.monitor_every_steps": 0,
       },
       name="tiny",
     )
@@ -72,7 +73,7 @@ def test_interrupted_sweep_goes_on(tmp_path):
     assert "going on from step" in log.read_text()
   rows = [json.loads(line) for line in results.read_text().splitlines()]
   assert [row["overrides"]["train.seed"] for row in rows] == [0, 1]
-  assert [row["steps"] for row in rows] == [1000, 1000]
+  assert [row["steps"] for row in rows] == [3000, 3000]
   assert rows[0]["test_ppl"] != rows[1]["test_ppl"]
 
   # Finished runs are left as they are.
