@@ -101,6 +101,24 @@ def test_the_claims_of_likelihood_ptb_hold_in_its_results():
   assert ppl["ranking, alpha = 1, K=100"] < 1e3
 
 
+def test_the_claims_of_bench_hold_in_its_results():
+  rows = records.load(ROOT / "experiments" / "bench" / "results.jsonl")
+  ratio = {row["name"]: row.get("ratio") for row in rows}
+  assert round(ratio["sampled step, V=1,000,000 / V=10,000"], 2) == 1.08
+  assert round(ratio["sampled step, dense autodiff / rows, V=1,000,000"]) == 78
+  update = "update, dense optax / 1,512 rows, V=800,000 D=200"
+  assert round(ratio[f"sgd {update}"], -2) == 700
+  assert round(ratio[f"adam {update}"], -1) == 260
+  sets = "sets of 1,024, capped"
+  assert round(ratio[f"{sets}, V=1,000,000 / V=10,000"], 1) == 1.2
+  mask = f"{sets}, mask of all classes / bernoulli, V=1,000,000"
+  assert round(ratio[mask]) == 163
+  assert round(ratio["draws, quadratic, V=1,000,000 / V=10,000, D=16"], 1) == 3.6
+  assert round(ratio["draws, all logits / quadratic, V=1,000,000 D=64"]) == 18
+  chunks = [v for k, v in ratio.items() if k.startswith("exact softmax in chunks")]
+  assert (round(min(chunks), 2), round(max(chunks), 2)) == (0.94, 1.16)
+
+
 def test_the_claims_of_relvar_hold_in_its_results():
   rows = records.load(ROOT / "experiments" / "relvar" / "results.jsonl")
   mean = {row["name"].removesuffix(":num_samples=512"): row["relvar"] for row in rows}
