@@ -15,9 +15,8 @@ def sweep(add):
     add(
       "configs/ptb.py:runlocal",
       {
-        "train.seed": seed, "train.epochs": 1000, "train.max_steps": 3000,
+        "train.seed": seed, "train.epochs": 1000, "train.max_steps": 1000,
         "eval.every_epochs": 0, "checkpoint.every_steps": 10_000,
-        "log.monitor_every_steps": 0,
       },
       name="tiny",
     )
@@ -32,7 +31,12 @@ SECONDS = 240
 def start(path: pathlib.Path) -> subprocess.Popen[str]:
   command = [sys.executable, run_sweep.__file__, str(path), "--root", str(path.parent)]
   return subprocess.Popen(
-    [*command, "--jobs", "2"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    [*command, "--jobs", "2"],
+    stderr=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    text=True,
+    # Tests that a shell runs in the background would hand on that it is ignored.
+    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
   )
 
 
@@ -73,7 +77,7 @@ def test_interrupted_sweep_goes_on(tmp_path):
     assert "going on from step" in log.read_text()
   rows = [json.loads(line) for line in results.read_text().splitlines()]
   assert [row["overrides"]["train.seed"] for row in rows] == [0, 1]
-  assert [row["steps"] for row in rows] == [3000, 3000]
+  assert [row["steps"] for row in rows] == [1000, 1000]
   assert rows[0]["test_ppl"] != rows[1]["test_ppl"]
 
   # Finished runs are left as they are.
