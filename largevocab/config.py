@@ -184,10 +184,12 @@ def bring_up_to_date(workdir: str) -> None:
 
 def _complete(key: str, block: Any) -> None:
   """Adds to a block, in place, the keys of today that it lacks."""
-  registry = REGISTRIES.get(key)
-  cls = registry.get(block.get("name")) if registry else SETTINGS.get(key)
-  if cls is None:
+  if not isinstance(block, ConfigDict):
     return  # `build` says what is wrong
+  registry = REGISTRIES.get(key)
+  cls = registry.get(str(block.get("name"))) if registry else SETTINGS.get(key)
+  if cls is None:
+    return
   for name, value in _to_block(key, cls()).items():
     if name not in block:
       block[name] = value

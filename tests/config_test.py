@@ -156,6 +156,9 @@ def test_keys_that_an_older_run_lacks_are_at_their_defaults(tmp_path):
   c.bring_up_to_date(str(tmp_path))
   claim_workdir(str(tmp_path), settings.to_dict())  # it is the same run
   assert json.loads(path.read_text()) == json.loads(json.dumps(settings.to_dict()))
+  path.write_text(json.dumps(old | {"log": 3}))
+  with pytest.raises(UserError, match=r"config\.log is 3; it must be a block"):
+    c.build(c.of_workdir(str(tmp_path)))
   path.write_text(json.dumps(old | {"head": {"name": "sampeld"}}))
   with pytest.raises(UserError, match="sampeld"):
     c.build(c.of_workdir(str(tmp_path)))

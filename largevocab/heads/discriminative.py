@@ -18,7 +18,7 @@ class Discriminative(SamplingHead):
 
   `evaluate` gives the exact 'nll' of the softmax of the scores; 'log_z', the log of its
   normaliser; and 'self_normalised_nll', the loss of a user who takes exp(score) for a
-  probability and saves the normaliser. The last is a loss of probabilities, and
+  probability and does without the normaliser. The last is a loss of probabilities, and
   comparable with the first, only where log_z is near 0 everywhere.
   """
 
