@@ -47,10 +47,13 @@ class Counts:
     unigram_V: i64[V], occurrences of each class.
     tokens: the training stream itself as class ids (memory-mapped is fine), or None.
       What needs more than unigram counts (bigrams, clusters) counts it from here.
+    examples: how many training examples there are, where they have several classes or
+      none; 0: one for each occurrence.
   """
 
   unigram_V: np.ndarray
   tokens: np.ndarray | None = None
+  examples: int = 0
 
   @property
   def num_classes(self) -> int:

@@ -10,20 +10,34 @@ from largevocab.errors import UserError
 from largevocab.labels import Targets
 
 
+class Bag(NamedTuple):
+  """Sparse features of B examples, of which each has a row in the table of inputs.
+
+  Attributes:
+    ids_BF: i32[B, F], the features that each example has, padded with their number.
+    values_BF: f32[B, F], 0 on padding.
+  """
+
+  ids_BF: np.ndarray
+  values_BF: np.ndarray
+
+
 class Batch(NamedTuple):
   """What a network reads, and what it has to predict from it.
 
   Attributes:
     x: i32[B, T], input ids; those >= V stand for nothing and look up zeros. Of texts
-      the token before each target: T consecutive ones of each of B streams. Where
-      there is no table of inputs f32[B, T, F], the features themselves.
+      the token before each target: T consecutive ones of each of B streams. Of examples
+      with few of very many features a `Bag`. Where there is no table of inputs
+      f32[B, T, F], the features themselves.
     y: the targets. Of texts example n = b * T + t, and context_N is x flattened; of
       item histories example n = b, and context_N is the last of its items; of examples
-      with features context_N is their number in the split. P = 1.
+      with features context_N is their number in the split. P = 1 but where examples
+      have several labels.
     start: bool[], True where the recurrent state starts anew.
   """
 
-  x: np.ndarray
+  x: np.ndarray | Bag
   y: Targets
   start: np.bool_
 
