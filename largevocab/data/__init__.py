@@ -1,4 +1,4 @@
-"""Texts and item histories as class ids, and labelled features.
+"""Texts and item histories as class ids, and features with labels.
 
 `DATASETS[name](**settings).load()` is a `Data`; the settings are plain values.
 """
@@ -15,6 +15,7 @@ from largevocab.data.stdlib import Stdlib
 from largevocab.data.text import Europarl, Text8, TextFiles
 from largevocab.data.video_games import VideoGames
 from largevocab.data.vocabulary import Vocabulary, build_vocabulary
+from largevocab.data.xmlc import Xmlc
 from largevocab.data.zipf import Zipf
 from largevocab.data.zipf_items import ZipfItems
 
@@ -31,6 +32,7 @@ DATASETS = {
   "video_games": VideoGames,
   "zipf_items": ZipfItems,
   "softmax_regression": SoftmaxRegression,
+  "xmlc": Xmlc,
 }
 
 __all__ = [

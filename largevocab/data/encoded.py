@@ -48,13 +48,14 @@ def open_encoded(
       and all(split.max() < len(classes) + padding for split in splits.values())
     )
   except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-    raise _damaged(directory, str(error)) from error
+    raise damaged(directory, str(error)) from error
   if not sound:
-    raise _damaged(directory, "sizes or class ids are not those written")
+    raise damaged(directory, "sizes or class ids are not those written")
   return classes, splits
 
 
-def _damaged(directory: Path, reason: str) -> UserError:
+def damaged(directory: Path, reason: str) -> UserError:
+  """What to tell whose encoded data cannot be read."""
   reason = " ".join(reason.split())
   return UserError(
     f"the encoded corpus in {directory} is damaged ({reason}): delete that directory,"

@@ -1,0 +1,194 @@
+"""Batches of documents of like lengths: few static shapes, nothing cut short."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from largevocab.data.batches import Batch, check_positive
+from largevocab.errors import UserError
+
+_MULTIPLES = (8, 4)  # of which the capacities for features and labels are
+
+
+class PaddedExamples(Protocol):
+  """Examples by number, of several lengths."""
+
+  @property
+  def lengths(self) -> np.ndarray:
+    """i64[n, 2], how many features and labels each has."""
+    ...
+
+  def batch(
+    self, at_B: np.ndarray, weight_B: np.ndarray, num_features: int, num_labels: int
+  ) -> Batch:
+    """The examples of these numbers, padded to these lengths."""
+    ...
+
+
+class _Plan(NamedTuple):
+  """Batches: the bucket of each, and which examples it has, in order."""
+
+  bucket_S: np.ndarray
+  examples: list[np.ndarray]
+
+
+def capacities(lengths: np.ndarray, shares: Sequence[float]) -> np.ndarray:
+  """How many features and labels the examples of each bucket may have, i64[K, 2].
+
+  Bucket k holds the share `shares[k]` of examples by the number of features, and by the
+  number of labels; the last one holds all. They are nested. Numbers of features are
+  rounded up to multiples of 8, those of labels to multiples of 4; 1 label if no example
+  has more. Buckets that coincide are one.
+
+  Args:
+    lengths: i64[n, 2], n >= 1.
+    shares: rising, above 0 and below 1.
+
+  >>> lengths = np.array([[3, 1], [5, 1], [9, 2], [40, 7]])
+  >>> capacities(lengths, (0.5, 0.75)).tolist()
+  [[8, 4], [16, 4], [40, 8]]
+  """
+  levels = np.quantile(lengths, [*shares, 1.0], axis=0, method="inverted_cdf")
+  multiples = np.array(_MULTIPLES)
+  rounded = np.maximum(-(-levels // multiples), 1).astype(np.int64) * multiples
+  if levels[-1, 1] <= 1:
+    rounded[:, 1] = 1
+  return np.unique(rounded, axis=0)
+
+
+def buckets_of(lengths: np.ndarray, capacities: np.ndarray) -> np.ndarray:
+  """The smallest bucket that holds both features and labels of each example, i64[n].
+
+  >>> limits = np.array([[8, 4], [16, 8]])
+  >>> buckets_of(np.array([[3, 1], [3, 5], [9, 1]]), limits).tolist()
+  [0, 1, 1]
+  """
+  return np.max(
+    [np.searchsorted(capacities[:, i], lengths[:, i]) for i in range(2)], axis=0
+  )
+
+
+@dataclass(frozen=True, eq=False)
+class _Buckets:
+  examples: PaddedExamples
+  batch_size: int
+  shares: Sequence[float]
+
+  def __post_init__(self):
+    check_positive(self.batch_size, 1)
+
+  @property
+  def capacities(self) -> np.ndarray:
+    """i64[K, 2], see `capacities`."""
+    return self._sorted[0]
+
+  @functools.cached_property
+  def _sorted(self) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Capacities, and the members of each bucket."""
+    lengths = self.examples.lengths
+    limits = capacities(lengths, self.shares)
+    of_N = buckets_of(lengths, limits)
+    return limits, [np.flatnonzero(of_N == k) for k in range(len(limits))]
+
+  def _batch(self, at: np.ndarray, bucket: int) -> Batch:
+    """The examples `at`, the last one repeated with weight 0 if there are too few."""
+    at_B = np.pad(at, (0, self.batch_size - len(at)), mode="edge")
+    weight_B = np.arange(self.batch_size) < len(at)
+    return self.examples.batch(at_B, weight_B, *self.capacities[bucket].tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class BucketedExamples(_Buckets):
+  """Training batches: examples of like lengths together, in another order each epoch.
+
+  The members of a bucket are permuted and cut into batches. Those left over, fewer than
+  B, move up into the next bucket, which holds them as well; those left over from the
+  last one, other ones each time, are not read in that epoch. So the number of batches
+  of each shape is the same in all epochs, and no example is left out for its length.
+  Batches of all buckets come in random order. Which these are is a function of seed and
+  epoch, so that the global step is the iterator's whole state.
+
+  Attributes:
+    examples: memory-mapped is fine: only those of a batch are read.
+    batch_size: B.
+    shares: of the examples in each bucket, see `capacities`.
+    seed: of the orders.
+
+  Raises:
+    UserError: there are too few examples for a single batch.
+
+  Cost: O(N) memory and time for each epoch; a batch is O(B F).
+  """
+
+  seed: int = 0
+
+  def __post_init__(self):
+    super().__post_init__()
+    if not self.steps_per_epoch:
+      raise UserError(
+        f"there are {len(self.examples.lengths)} training examples, a batch takes "
+        f"{self.batch_size}: reduce train.batch_size"
+      )
+
+  @property
+  def steps_per_epoch(self) -> int:
+    return len(self.examples.lengths) // self.batch_size
+
+  def batch(self, step: int) -> Batch:
+    """The batch of a global step; epochs follow one another without end."""
+    epoch, t = divmod(int(step), self.steps_per_epoch)
+    plan = _epoch(self, epoch)
+    return self._batch(plan.examples[t], plan.bucket_S[t])
+
+  def plan(self, epoch: int) -> _Plan:
+    """The batches of an epoch."""
+    rng = np.random.default_rng([self.seed, epoch])
+    plan, _ = _cut(self, rng.permutation)
+    order = rng.permutation(len(plan.examples))
+    return _Plan(plan.bucket_S[order], [plan.examples[i] for i in order])
+
+
+@functools.lru_cache(maxsize=1)
+def _epoch(batches: BucketedExamples, epoch: int) -> _Plan:
+  return batches.plan(epoch)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutBuckets(_Buckets):
+  """Every example exactly once, examples of like lengths together, in order.
+
+  Those left over from a bucket, fewer than B, are in the next one. What pads the very
+  last batch is the last example, of weight 0. Attributes as in `BucketedExamples`.
+  """
+
+  @functools.cached_property
+  def _plan(self) -> _Plan:
+    plan, left = _cut(self, lambda members: members)
+    if not len(left):
+      return plan
+    last = len(self.capacities) - 1
+    return _Plan(np.append(plan.bucket_S, last), [*plan.examples, left])
+
+  def __len__(self) -> int:
+    return -(-len(self.examples.lengths) // self.batch_size)
+
+  def __iter__(self) -> Iterator[Batch]:
+    for bucket, at in zip(self._plan.bucket_S, self._plan.examples, strict=True):
+      yield self._batch(at, bucket)
+
+
+def _cut(buckets: _Buckets, order) -> tuple[_Plan, np.ndarray]:
+  """Whole batches, smallest bucket first, and the examples left over from the last."""
+  bucket_S, examples = [], []
+  left = np.zeros(0, np.int64)
+  for bucket, members in enumerate(buckets._sorted[1]):
+    members = order(np.concatenate([left, members]))
+    whole = len(members) // buckets.batch_size
+    left = members[whole * buckets.batch_size :]
+    batches = members[: whole * buckets.batch_size].reshape(whole, -1)
+    examples.extend(batches)
+    bucket_S.extend([bucket] * whole)
+  return _Plan(np.array(bucket_S, np.int64), examples), left

@@ -1,0 +1,94 @@
+"""What all data sets of documents with labels have in common: encoded once, cached."""
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from largevocab.data.cache import cache_root, cached, content_key
+from largevocab.data.encoded_documents import open_documents, write_documents
+from largevocab.data.label_sets import LabelSet, number_labels
+from largevocab.data.multi_label import MultiLabel
+from largevocab.errors import UserError
+
+_FORMAT = 1  # of the encoded files; a change makes all of them anew
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentBatches:
+  """How documents become batches: the settings of all such data sets.
+
+  Attributes:
+    normalize: 'l2': the values of a document are divided by their Euclidean norm;
+      'none': they are as given.
+    buckets: the documents of each batch are of like lengths: these shares of them, by
+      the number of features and of labels, are in the first buckets, and the last one
+      holds all. Each bucket is compiled for.
+    seed: of the order of training documents.
+  """
+
+  normalize: str = "l2"
+  buckets: tuple = (0.5, 0.9)
+  seed: int = 0
+
+  def check(self) -> None:
+    """Raises a UserError unless these settings have a meaning."""
+    if self.normalize not in ("none", "l2"):
+      raise UserError(f"data.normalize is {self.normalize!r}; set it to none or l2")
+    if self.seed < 0:
+      raise UserError(f"data.seed is {self.seed}; it must be at least 0")
+    bounds = (0, *self.buckets, 1)
+    # `not <` and not `>=`: false of NaN as well.
+    if any(not low < high for low, high in pairwise(bounds)):
+      raise UserError(
+        f"data.buckets is {list(self.buckets)}; give shares that rise, above 0 and "
+        "below 1"
+      )
+
+  def loaded(self, classes, labels: LabelSet) -> MultiLabel:
+    """Documents with class ids as data."""
+    return MultiLabel(
+      classes,
+      labels.num_features,
+      **labels.splits,
+      unit_norm=self.normalize == "l2",
+      shares=self.buckets,
+      seed=self.seed,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentSet(DocumentBatches, abc.ABC):
+  """Base of the data sets of documents with labels that are read from files.
+
+  Attributes:
+    cache_dir: where encoded documents are kept; empty: $LARGEVOCAB_CACHE, or else
+      ~/.cache/largevocab.
+  """
+
+  cache_dir: str = ""
+
+  @abc.abstractmethod
+  def files(self) -> Sequence[Path]:
+    """The files to read."""
+
+  @abc.abstractmethod
+  def options(self) -> Sequence[float | str]:
+    """What else the documents depend on."""
+
+  @abc.abstractmethod
+  def read(self, files: Sequence[Path]) -> LabelSet:
+    """What is in the files."""
+
+  def load(self) -> MultiLabel:
+    """The documents, encoded at the first call and memory-mapped from the cache."""
+    self.check()
+    root, files = cache_root(self.cache_dir), self.files()
+    name = type(self).__name__
+    key = content_key(root, files, [_FORMAT, name, *self.options()])
+
+    def build(directory: Path) -> None:
+      write_documents(directory, *number_labels(self.read(files)))
+
+    return self.loaded(*open_documents(cached(root, f"{name.lower()}-{key}", build)))

@@ -1,0 +1,86 @@
+"""A directory of encoded documents: flat arrays, the classes, and a summary."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from largevocab.data.classes import Classes
+from largevocab.data.documents import Documents
+from largevocab.data.encoded import SPLITS, damaged
+from largevocab.data.label_sets import LabelSet
+
+_DTYPES = Documents(np.int64, np.int32, np.float32, np.int64, np.int32)  # pyrefly: ignore
+_SUMMARY = "documents.json"
+
+
+def write_documents(directory: Path, classes: Classes, labels: LabelSet) -> None:
+  """Writes `{split}.{array}.npy` of class ids, `vocabulary.txt` and a summary."""
+  for split in SPLITS:
+    for name, dtype in _DTYPES._asdict().items():
+      array = getattr(labels.splits[split], name).astype(dtype, copy=False)
+      np.save(directory / f"{split}.{name}.npy", array)
+  classes.save(directory / "vocabulary.txt")
+  summary = {
+    "classes": len(classes),
+    "features": labels.num_features,
+    "sizes": {split: _sizes(labels.splits[split]) for split in SPLITS},
+  }
+  (directory / _SUMMARY).write_text(json.dumps(summary, indent=1) + "\n")
+
+
+def open_documents(directory: Path) -> tuple[Classes, LabelSet]:
+  """What `write_documents` wrote, memory-mapped. All of it is read once to check.
+
+  Raises:
+    UserError: a file is missing, cut short or of another kind.
+  """
+  try:
+    summary = json.loads((directory / _SUMMARY).read_text())
+    classes = Classes.load(directory / "vocabulary.txt")
+    num_features = int(summary["features"])
+    splits = {split: _open(directory, split) for split in SPLITS}
+    counts_V = np.bincount(splits["train"].label_ids, minlength=len(classes))
+    sound = (
+      len(classes) == summary["classes"]
+      and {split: _sizes(splits[split]) for split in SPLITS} == summary["sizes"]
+      and np.array_equal(counts_V, classes.counts_V)
+      and all(_sound(split, num_features, len(classes)) for split in splits.values())
+    )
+  except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+    raise damaged(directory, str(error)) from error
+  if not sound:
+    raise damaged(directory, "sizes, ids or values are not those written")
+  return classes, LabelSet(splits, num_features, classes.words)
+
+
+def _open(directory: Path, split: str) -> Documents:
+  names = Documents._fields
+  return Documents(
+    *(np.load(directory / f"{split}.{name}.npy", mmap_mode="r") for name in names)
+  )
+
+
+def _sizes(documents: Documents) -> list[int]:
+  return [len(array) for array in documents]
+
+
+def _sound(documents: Documents, num_features: int, num_classes: int) -> bool:
+  return (
+    all(a.dtype == dtype for a, dtype in zip(documents, _DTYPES, strict=True))
+    and _points(documents.feature_ptr, documents.feature_ids)
+    and _points(documents.label_ptr, documents.label_ids)
+    and len(documents.feature_ptr) == len(documents.label_ptr)
+    and len(documents.values) == len(documents.feature_ids)
+    and _below(documents.feature_ids, num_features)
+    and _below(documents.label_ids, num_classes)
+    and bool(np.isfinite(documents.values).all())
+  )
+
+
+def _points(ptr: np.ndarray, ids: np.ndarray) -> bool:
+  return ptr[0] == 0 and ptr[-1] == len(ids) and bool((np.diff(ptr) >= 0).all())
+
+
+def _below(ids: np.ndarray, limit: int) -> bool:
+  return not len(ids) or bool(ids.min() >= 0 and ids.max() < limit)

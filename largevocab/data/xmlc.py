@@ -1,0 +1,78 @@
+"""Data sets of the Extreme Classification Repository."""
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from largevocab.data.document_set import DocumentSet
+from largevocab.data.documents import Documents
+from largevocab.data.files import find_file
+from largevocab.data.label_sets import LabelSet, cut_validation, thin_labels
+from largevocab.data.xmlc_format import read_xmlc
+from largevocab.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainAndTest(DocumentSet, abc.ABC):
+  """Base of data sets that have training and test documents, and numbers for labels.
+
+  All labels are classes, also those that no training document has, unless min_count or
+  max_count is set. Documents without labels count for nothing. All of this is the same
+  for every seed.
+
+  Attributes:
+    valid_share: of the training documents, taken evenly from among them.
+    min_count, max_count: not 0: rare labels, and occurrences of frequent ones, are left
+      out; see `label_sets.thin_labels`. Paper 002 made Amazon-Uniform so.
+  """
+
+  valid_share: float = 0.05
+  min_count: int = 0
+  max_count: int = 0
+
+  def options(self) -> Sequence[float | str]:
+    return [self.valid_share, self.min_count, self.max_count]
+
+  def splits(
+    self, train: Documents, test: Documents, num_features: int, num_labels: int
+  ) -> LabelSet:
+    """The three splits."""
+    train, valid = cut_validation(train, self.valid_share)
+    splits = {"train": train, "valid": valid, "test": test}
+    labels = LabelSet(splits, num_features, [str(i) for i in range(num_labels)])
+    return thin_labels(labels, self.min_count, self.max_count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Xmlc(TrainAndTest):
+  """Files in the format of the Extreme Classification Repository.
+
+  Amazon-670K, Delicious-200K, WikiLSHTC-325K, EURLex-4K and others are published so.
+  Features are read as they are in the file; for the format see `read_xmlc`.
+
+  Attributes:
+    path: the directory of the files, each plain, .gz or .xz.
+    train, test: names of the files.
+
+  Source: paper 002, section 3.1; Bhatia et al. 2016, the extreme classification
+    repository.
+  """
+
+  path: str = ""
+  train: str = "train.txt"
+  test: str = "test.txt"
+
+  def files(self) -> Sequence[Path]:
+    return [find_file(self.path, name, "data.path") for name in (self.train, self.test)]
+
+  def read(self, files: Sequence[Path]) -> LabelSet:
+    train, test = map(read_xmlc, files)
+    sizes = (train.num_features, train.num_labels)
+    if sizes != (test.num_features, test.num_labels):
+      raise UserError(
+        f"{files[1]}, line 1: {test.num_features} features and {test.num_labels} "
+        f"labels, and in {files[0]} there are {sizes[0]} and {sizes[1]}: give two "
+        "files of the same data set"
+      )
+    return self.splits(train.documents, test.documents, *sizes)
