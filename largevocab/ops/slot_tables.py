@@ -1,0 +1,166 @@
+"""Hash tables with slots: the classes of a bucket at the cost of reading them.
+
+A table has K buckets of E slots, and a class just one slot that it can take in a
+bucket, by a hash of its id. Whoever comes last has the slot: a full bucket forgets
+classes, others in every table, since every table hashes ids in a way of its own. So a
+table is built by one scatter, and a class is in a bucket just if it is in its slot.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from largevocab.ops.shapes import check_shapes
+
+
+class SlotTables(NamedTuple):
+  """L tables.
+
+  Attributes:
+    ids_LKE: i32, the class in each slot of each bucket; V: none.
+    factor_L: u32, odd, by which ids are hashed to slots.
+  """
+
+  ids_LKE: jax.Array
+  factor_L: jax.Array
+
+
+def slots_of(factor_L: jax.Array, ids_R: jax.Array, slots: int) -> jax.Array:
+  """The slot i32[L, R] of each class in each table.
+
+  >>> slots_of(jnp.array([1 << 31], jnp.uint32), jnp.array([0, 1]), 4).tolist()
+  [[0, 2]]
+  """
+  check_shapes(factor_L=factor_L, ids_R=ids_R)
+  return slot(factor_L[:, None], ids_R[None], slots)
+
+
+def slot(factor: jax.Array, ids: jax.Array, slots: int) -> jax.Array:
+  """The slot of each id by each factor; their shapes broadcast.
+
+  Source: Dietzfelbinger et al. 1997 (multiplicative hashing).
+
+  >>> int(slot(jnp.uint32(1 << 31), jnp.int32(1), 4))
+  2
+  """
+  mixed = ids.astype(jnp.uint32) * factor >> 16
+  return (mixed * jnp.uint32(slots) >> 16).astype(jnp.int32)
+
+
+def new_factors(key: jax.Array, tables: int) -> jax.Array:
+  """Random odd numbers u32[L].
+
+  >>> (new_factors(jax.random.key(0), 3) % 2).tolist()
+  [1, 1, 1]
+  """
+  return jax.random.bits(key, (tables,), jnp.uint32) | 1
+
+
+def build(
+  factor_L: jax.Array, bucket_LV: jax.Array, buckets: int, slots: int
+) -> SlotTables:
+  """Tables of all classes.
+
+  Where classes compete for a slot, the last id has it in tables 0, 2, ..., and the
+  first in the others.
+
+  Args:
+    factor_L: u32, of `new_factors`.
+    bucket_LV: i32, the bucket of each class in each table.
+    buckets: K.
+    slots: E, up to 65536.
+
+  Cost: one scatter of L V, a table at a time.
+
+  >>> bucket_LV = jnp.array([[0, 1, 1], [0, 1, 1]])
+  >>> build(jnp.ones(2, jnp.uint32), bucket_LV, 2, 1).ids_LKE.tolist()
+  [[[0], [2]], [[0], [1]]]
+  """
+  L, V = (check_shapes(factor_L=factor_L, bucket_LV=bucket_LV)[x] for x in "LV")
+  ids_V = jnp.arange(V, dtype=jnp.int32)
+
+  def one(args):
+    number, factor, bucket_V = args
+    turn = lambda x_V: jnp.where(number % 2 == 0, x_V, x_V[::-1])
+    at_V = turn(bucket_V * slots + slot(factor, ids_V, slots))
+    none_K = jnp.full(buckets * slots, V, jnp.int32)
+    return none_K.at[at_V].set(turn(ids_V)).reshape(buckets, slots)
+
+  numbers_L = jnp.arange(L, dtype=jnp.int32)
+  return SlotTables(lax.map(one, (numbers_L, factor_L, bucket_LV)), factor_L)
+
+
+def insert(
+  tables: SlotTables, ids_R: jax.Array, bucket_LR: jax.Array, num_classes: int
+) -> SlotTables:
+  """Tables in which classes have the slots of these buckets, whoever had them.
+
+  Args:
+    tables: L tables.
+    ids_R: i32, distinct; ids >= num_classes are padding.
+    bucket_LR: i32, the bucket of each in each table.
+    num_classes: V.
+
+  Cost: one scatter of L R.
+
+  >>> tables = build(jnp.ones(1, jnp.uint32), jnp.array([[0, 0]]), 2, 1)
+  >>> insert(tables, jnp.array([0]), jnp.array([[1]]), 2).ids_LKE.tolist()
+  [[[1], [0]]]
+  """
+  at = _places(tables, ids_R, bucket_LR, ids_R[None] < num_classes)
+  ids_LR = jnp.broadcast_to(ids_R.astype(jnp.int32)[None], bucket_LR.shape)
+  return tables._replace(ids_LKE=tables.ids_LKE.at[at].set(ids_LR, mode="drop"))
+
+
+def remove(
+  tables: SlotTables, ids_R: jax.Array, bucket_LR: jax.Array, num_classes: int
+) -> SlotTables:
+  """Tables in which classes have no slot in these buckets; what others took, they keep.
+
+  Args: as of `insert`.
+
+  Cost: one gather and one scatter of L R.
+
+  >>> tables = build(jnp.ones(1, jnp.uint32), jnp.array([[0, 0]]), 1, 1)
+  >>> first = remove(tables, jnp.array([0]), jnp.array([[0]]), 2)
+  >>> second = remove(first, jnp.array([1]), jnp.array([[0]]), 2)
+  >>> first.ids_LKE.tolist(), second.ids_LKE.tolist()
+  ([[[1]]], [[[2]]])
+  """
+  everywhere = _places(tables, ids_R, bucket_LR, jnp.ones((1, 1), bool))
+  is_there_LR = tables.ids_LKE.at[everywhere].get(mode="clip") == ids_R[None]
+  at = _places(tables, ids_R, bucket_LR, is_there_LR)
+  none = jnp.int32(num_classes)
+  return tables._replace(ids_LKE=tables.ids_LKE.at[at].set(none, mode="drop"))
+
+
+def _places(tables, ids_R, bucket_LR, keep_LR):
+  """Index of the slots of classes; out of range but where they are to be kept."""
+  check_shapes(ids_LKE=tables.ids_LKE, ids_R=ids_R, bucket_LR=bucket_LR)
+  L, K, E = tables.ids_LKE.shape
+  number_LR = jnp.broadcast_to(jnp.arange(L, dtype=jnp.int32)[:, None], bucket_LR.shape)
+  bucket_LR = jnp.where(keep_LR, bucket_LR, K)
+  return number_LR, bucket_LR, slots_of(tables.factor_L, ids_R, E)
+
+
+def look_up(tables: SlotTables, bucket_NL: jax.Array, num_classes: int) -> jax.Array:
+  """The classes i32[N, L, E] in the buckets of queries; V on slots without one.
+
+  Args:
+    tables: L tables.
+    bucket_NL: i32, a bucket in each table; K: none.
+    num_classes: V.
+
+  Cost: N L reads of E.
+
+  >>> tables = build(jnp.ones(1, jnp.uint32), jnp.array([[0, 0]]), 2, 1)
+  >>> look_up(tables, jnp.array([[0], [1], [2]]), 2).tolist()
+  [[[1]], [[2]], [[2]]]
+  """
+  L = check_shapes(bucket_NL=bucket_NL, **tables._asdict())["L"]
+  number_1L = jnp.arange(L, dtype=jnp.int32)[None]
+  return tables.ids_LKE.at[number_1L, bucket_NL].get(
+    mode="fill", fill_value=num_classes
+  )
