@@ -188,7 +188,7 @@ def _cut(buckets: _Buckets, order) -> tuple[_Plan, np.ndarray]:
     members = order(np.concatenate([left, members]))
     whole = len(members) // buckets.batch_size
     left = members[whole * buckets.batch_size :]
-    batches = members[: whole * buckets.batch_size].reshape(whole, -1)
+    batches = members[: whole * buckets.batch_size].reshape(whole, buckets.batch_size)
     examples.extend(batches)
     bucket_S.extend([bucket] * whole)
   return _Plan(np.array(bucket_S, np.int64), examples), left
