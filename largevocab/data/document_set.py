@@ -39,8 +39,9 @@ class DocumentBatches:
     if self.seed < 0:
       raise UserError(f"data.seed is {self.seed}; it must be at least 0")
     bounds = (0, *self.buckets, 1)
-    # `not <` and not `>=`: false of NaN as well.
-    if any(not low < high for low, high in pairwise(bounds)):
+    numbers = all(isinstance(bound, float | int) for bound in bounds)
+    # `<` and not `>=`: false of NaN as well.
+    if not (numbers and all(low < high for low, high in pairwise(bounds))):
       raise UserError(
         f"data.buckets is {list(self.buckets)}; give shares that rise, above 0 and "
         "below 1"
