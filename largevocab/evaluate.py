@@ -13,6 +13,7 @@ import numpy as np
 from largevocab import inputs, retrieval
 from largevocab.data.base import HeldOutBatches
 from largevocab.experiment import Experiment
+from largevocab.labels import Counts
 from largevocab.state import State, restore
 
 _LOG = logging.getLogger("largevocab")
@@ -35,24 +36,31 @@ class Evaluate(Protocol):
   ) -> dict[str, float]: ...
 
 
-def make_evaluate(exp: Experiment) -> Evaluate:
+def make_evaluate(exp: Experiment, counts: Counts) -> Evaluate:
   """A function from state and batches to weighted means of the head's exact metrics.
+
+  `counts` are those of the training data.
 
   Where the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added, and where it
   gives 'log_z', its standard deviation over examples 'log_z_sd'; with `eval.ranking_k`,
-  'recall@k' and 'mrr@k', see `retrieval`.
+  'recall@k' and 'mrr@k', with `eval.precision_k` those of labels, see `retrieval`.
   """
-  model, head, k = exp.model, exp.head, exp.eval.ranking_k
+  model, head, k, ks = exp.model, exp.head, exp.eval.ranking_k, exp.eval.precision_k
+  worth_V = retrieval.inverse_propensities(
+    counts, exp.eval.propensity_a, exp.eval.propensity_b
+  )
 
   @jax.jit
-  def step(params, table, head_state, carry, batch):
+  def step(params, table, head_state, carry, worth_V, batch):
     rows_BTE = inputs.look_up(table, batch.x, model.embed)
     h_BTD, carry = model.apply({"params": params}, rows_BTE, carry)
     h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
     weight_N = jnp.sum(batch.y.w_NP, axis=1)
     metrics = head.evaluate(head_state, h_ND, batch.y)
-    if k:
-      metrics |= retrieval.at_k(head.top_k(head_state, h_ND, k)[0], batch.y)
+    if exp.eval.top:
+      best_NK, _ = head.top_k(head_state, h_ND, exp.eval.top)
+      metrics |= retrieval.at_k(best_NK[:, :k], batch.y) if k else {}
+      metrics |= retrieval.of_labels(best_NK, batch.y, worth_V, ks)
     if "log_z" in metrics:
       # From the batch's mean, so that little is lost to rounding.
       mean = jnp.average(metrics["log_z"], weights=jnp.maximum(weight_N, 1e-30))
@@ -69,7 +77,8 @@ def make_evaluate(exp: Experiment) -> Evaluate:
     for number, batch in enumerate(batches, 1):
       if stopped():
         raise Stopped
-      carry, summed = step(state.params, state.inputs, state.head, carry, batch)
+      tables = state.params, state.inputs, state.head
+      carry, summed = step(*tables, carry, worth_V, batch)
       weight = float(np.sum(batch.y.w_NP, dtype=np.float64))
       part: dict[str, float] = {key: float(value) for key, value in summed.items()}
       if "log_z" in part and weight:
@@ -86,7 +95,7 @@ def make_evaluate(exp: Experiment) -> Evaluate:
     if "log_z" in means:
       variance = means.pop("log_z_sq") - means["log_z"] ** 2
       means["log_z_sd"] = math.sqrt(max(variance, 0.0))
-    return means
+    return retrieval.finish(means)
 
   return evaluate
 
@@ -95,7 +104,7 @@ def evaluate_workdir(exp: Experiment, workdir: str, which: str) -> dict[str, Any
   """Metrics of a run's 'latest' or 'best' checkpoint on validation and test data."""
   data, state = restore(exp, workdir, which)
   _LOG.info("evaluating the state after step %d", int(state.step))
-  evaluate = make_evaluate(exp)
+  evaluate = make_evaluate(exp, data.counts)
   metrics: dict[str, Any] = {"step": int(state.step)}
   for split in ("valid", "test"):
     shape = (exp.eval.batch_size, exp.eval.unroll)

@@ -83,21 +83,46 @@ class Evaluating:
     batch_size: B of evaluation; each of the B streams begins with an empty state.
     unroll: T of evaluation.
     ranking_k: measure 'recall@k' and 'mrr@k' for this k as well; 0: do not.
+    precision_k: measure 'p@k', 'ndcg@k' and, with the propensities of the classes,
+      'psp@k' for each of these k as well.
+    propensity_a, propensity_b: the constants of propensities, see
+      `largevocab.retrieval`.
   """
 
   every_epochs: float = 1.0
   batch_size: int = 20
   unroll: int = 20
   ranking_k: int = 0
+  precision_k: tuple[int, ...] = ()
+  propensity_a: float = 0.55
+  propensity_b: float = 1.5
 
   def __post_init__(self):
     if self.ranking_k < 0:
       raise UserError(f"eval.ranking_k is {self.ranking_k}; it must not be negative")
+    if not all(isinstance(k, int) and k > 0 for k in self.precision_k):
+      raise UserError(
+        f"eval.precision_k is {self.precision_k}; give positive numbers, as in (1, 3)"
+      )
+    if not (self.propensity_a >= 0 and self.propensity_b > 0):
+      raise UserError(
+        f"eval.propensity_a is {self.propensity_a}, eval.propensity_b "
+        f"{self.propensity_b}; the one must not be negative, the other positive"
+      )
     if min(self.batch_size, self.unroll) <= 0 or not 0 <= self.every_epochs < math.inf:
       raise UserError(
         f"eval.batch_size = {self.batch_size} and eval.unroll = {self.unroll} must be "
         f"positive, eval.every_epochs = {self.every_epochs} not negative"
       )
+
+  @property
+  def top(self) -> int:
+    """How many of the best classes are looked at.
+
+    >>> Evaluating(ranking_k=2, precision_k=(1, 5)).top
+    5
+    """
+    return max(self.ranking_k, *self.precision_k, 0)
 
   def every_steps(self, steps_per_epoch: int) -> int:
     """Steps between evaluations; 0: none before the end.

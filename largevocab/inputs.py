@@ -1,13 +1,15 @@
 """What a network reads: rows of a table that learns, or features that the data has.
 
-`Data.num_inputs` says which: so many rows, which `Batch.x` names by their ids; or none,
-and `Batch.x` itself is read: then there is no table, and no gradient of one.
+`Data.num_inputs` says which: so many rows, which `Batch.x` names by their ids, or by
+the ids of bags, whose rows are summed; or none, and `Batch.x` itself is read: then
+there is no table, and no gradient of one.
 """
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from largevocab.data.batches import Bag
 from largevocab.errors import UserError
 from largevocab.rows import RowGrads, RowOptimizer, Table, row_grads
 
@@ -36,14 +38,15 @@ def rows(table: Table | None) -> jax.Array | None:
   return None if table is None else table.w_VD
 
 
-def look_up(table: Table | None, x: ArrayLike, width: int) -> jax.Array:
+def look_up(table: Table | None, x: ArrayLike | Bag, width: int) -> jax.Array:
   """What the network is given for `Batch.x`, f32[B, T, E].
 
-  Rows of the table, zeros for ids >= V, which stand for nothing; without a table x.
+  Rows of the table, zeros for ids >= V, which stand for nothing; of bags their sums
+  weighted by the features' values, and T = 1; without a table x.
 
   Args:
     table: V rows, or None.
-    x: i32[B, T], ids; without a table f32[B, T, E].
+    x: i32[B, T], ids, or a bag of F each; without a table f32[B, T, E].
     width: E, `model.embed`.
 
   Raises:
@@ -53,7 +56,15 @@ def look_up(table: Table | None, x: ArrayLike, width: int) -> jax.Array:
   >>> table = SGD().init(jnp.ones((3, 2)))
   >>> look_up(table, jnp.array([[2, 3]]), width=2).tolist()
   [[[1.0, 1.0], [0.0, 0.0]]]
+  >>> bag = Bag(jnp.array([[2, 0]]), jnp.array([[0.5, 2.0]]))
+  >>> look_up(table, bag, width=2).tolist()
+  [[[2.5, 2.5]]]
+
+  Cost: O(B T E), of bags O(B F E): independent of V.
   """
+  if table is not None and isinstance(x, Bag):
+    rows_BFE = table.w_VD.at[x.ids_BF].get(mode="fill", fill_value=0)
+    return jnp.einsum("bf,bfe->be", x.values_BF, rows_BFE)[:, None, :]
   if table is not None:
     return table.w_VD.at[x].get(mode="fill", fill_value=0)
   x_BTF = jnp.asarray(x)
@@ -65,7 +76,9 @@ def look_up(table: Table | None, x: ArrayLike, width: int) -> jax.Array:
   return x_BTF
 
 
-def gradient(table: Table | None, x: ArrayLike, g_BTE: jax.Array) -> RowGrads | None:
+def gradient(
+  table: Table | None, x: ArrayLike | Bag, g_BTE: jax.Array
+) -> RowGrads | None:
   """The gradient of the table from that of what was looked up.
 
   >>> from largevocab.rows import SGD
@@ -76,6 +89,9 @@ def gradient(table: Table | None, x: ArrayLike, g_BTE: jax.Array) -> RowGrads | 
   """
   if table is None:
     return None
+  if isinstance(x, Bag):
+    g_BTE = jnp.asarray(x.values_BF)[:, :, None] * g_BTE
+    x = x.ids_BF
   g_NE = g_BTE.reshape(-1, g_BTE.shape[-1])
   return row_grads(jnp.ravel(x), g_NE, table.w_VD.shape[0])
 

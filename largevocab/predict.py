@@ -16,6 +16,7 @@ from largevocab.data.vocabulary import Vocabulary
 from largevocab.errors import UserError
 from largevocab.evaluate import Evaluate, make_evaluate
 from largevocab.experiment import Experiment
+from largevocab.labels import Counts
 from largevocab.state import State, restore
 
 
@@ -38,7 +39,7 @@ def language_model(
   exp: Experiment, vocabulary: Vocabulary, state: State
 ) -> LanguageModel:
   """A model that reads one text at a time."""
-  evaluate = make_evaluate(exp)
+  evaluate = make_evaluate(exp, Counts(vocabulary.counts_V))
   top_k = jax.jit(functools.partial(_top_k, exp), static_argnames="k")
   return LanguageModel(exp, vocabulary, state, evaluate, top_k)
 

@@ -1,9 +1,12 @@
 """How high the true classes rank among all."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from largevocab.labels import Targets
+from largevocab.labels import Counts, Targets
 from largevocab.ops.shapes import check_shapes
 
 
@@ -37,3 +40,93 @@ def at_k(ids_NK: jax.Array, y: Targets) -> dict[str, jax.Array]:
     f"recall@{k}": found_N / jnp.where(weight_N > 0, weight_N, 1),
     f"mrr@{k}": jnp.where(jnp.any(is_true_NK, axis=1), 1 / rank_N, 0),
   }
+
+
+def of_labels(
+  ids_NK: jax.Array, y: Targets, inverse_propensity_V: jax.Array, ks: Sequence[int]
+) -> dict[str, jax.Array]:
+  """The metrics of extreme classification of the best k classes, for several k.
+
+  p@k = (true classes among the best k) / k
+  ndcg@k = sum over true ones of 1 / log2(1 + rank), over the most that is possible
+  psp@k = sum over true ones of 1 / propensity, over the most that is possible; it is a
+    ratio of means over the examples, for which `finish` needs both.
+
+  Args:
+    ids_NK: i32[N, K], the best classes, best first; K is at least the largest k.
+    y: the true classes, those of positive weight; how large it is does not matter.
+    inverse_propensity_V: f32[V], see `inverse_propensities`.
+    ks: one set of metrics for each.
+
+  Returns:
+    {'p@k', 'ndcg@k', 'psp_gain@k', 'psp_ideal@k': f32[N]}.
+
+  Source: the extreme classification repository (Bhatia et al. 2016); nDCG with the
+    ideal of an example's own number of classes.
+
+  >>> y = Targets(jnp.array([[1, 2]]), jnp.full((1, 2), 0.5), jnp.zeros(1, int))
+  >>> metrics = of_labels(jnp.array([[1, 0]]), y, jnp.array([1.0, 2.0, 5.0]), [1, 2])
+  >>> {name: round(float(v_N[0]), 3) for name, v_N in sorted(metrics.items())}
+  {'ndcg@1': 1.0, 'ndcg@2': 0.613, 'p@1': 1.0, 'p@2': 0.5, 'psp_gain@1': 2.0, \
+'psp_gain@2': 2.0, 'psp_ideal@1': 5.0, 'psp_ideal@2': 7.0}
+  """
+  num = check_shapes(ids_NK=ids_NK, ids_NP=y.ids_NP, w_NP=y.w_NP)["P"]
+  is_true_NP = y.w_NP > 0
+  found_NPK = (y.ids_NP[:, :, None] == ids_NK[:, None]) & is_true_NP[:, :, None]
+  hit_NK = jnp.any(found_NPK, axis=1)
+  worth_NP = inverse_propensity_V.at[y.ids_NP].get(mode="fill", fill_value=0)
+  worth_NP = -jnp.sort(-jnp.where(is_true_NP, worth_NP, 0), axis=1)
+  worth_NK = jnp.where(hit_NK, inverse_propensity_V[ids_NK], 0)
+  discount_K = jnp.asarray(1 / np.log2(2 + np.arange(ids_NK.shape[1])), jnp.float32)
+  ideal_K = jnp.cumsum(discount_K)
+  true_N = jnp.sum(is_true_NP, axis=1)
+  metrics = {}
+  for k in ks:
+    gain_N = jnp.sum(hit_NK[:, :k] * discount_K[None, :k], axis=1)
+    best_N = ideal_K[jnp.clip(true_N, 1, k) - 1]
+    metrics |= {
+      f"p@{k}": jnp.mean(hit_NK[:, :k].astype(jnp.float32), axis=1),
+      f"ndcg@{k}": gain_N / best_N,
+      f"psp_gain@{k}": jnp.sum(worth_NK[:, :k], axis=1),
+      f"psp_ideal@{k}": jnp.sum(worth_NP[:, : min(k, num)], axis=1),
+    }
+  return metrics
+
+
+def finish(means: dict[str, float]) -> dict[str, float]:
+  """Means over examples, with 'psp@k' in place of the two that it is made from.
+
+  >>> finish({"p@1": 0.5, "psp_gain@1": 1.0, "psp_ideal@1": 4.0})
+  {'p@1': 0.5, 'psp@1': 0.25}
+  """
+  finished = {}
+  for name, value in means.items():
+    if name.startswith("psp_gain@"):
+      k = name.partition("@")[2]
+      ideal = means[f"psp_ideal@{k}"]
+      finished[f"psp@{k}"] = value / ideal if ideal else 0.0
+    elif not name.startswith("psp_ideal@"):
+      finished[name] = value
+  return finished
+
+
+def inverse_propensities(counts: Counts, a: float, b: float) -> jax.Array:
+  """1 / P(a true class is observed): 1 + C (count + b)^-a, C = (ln N - 1)(b + 1)^a.
+
+  Args:
+    counts: of the N training examples (of occurrences, if it does not know).
+    a, b: constants of the data set: 0.55 and 1.5; for Amazon 0.6 and 2.6, for Wikipedia
+      0.5 and 0.4.
+
+  Returns:
+    f32[V].
+
+  Source: Jain, Prabhu and Varma 2016, section 4.
+
+  >>> worth_V = inverse_propensities(Counts(np.array([9, 0]), examples=9), 0.55, 1.5)
+  >>> worth_V.round(3).tolist()
+  [1.5440..., 2.5860...]
+  """
+  num = max(counts.examples or int(counts.unigram_V.sum()), 3)
+  constant = (np.log(num) - 1) * (b + 1) ** a
+  return jnp.asarray(1 + constant * (counts.unigram_V + b) ** -a, jnp.float32)

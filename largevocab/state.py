@@ -48,10 +48,10 @@ def init_state(exp: Experiment, data: Data) -> State:
     UserError: there are fewer classes than are to be ranked.
   """
   counts = data.counts
-  if exp.eval.ranking_k > counts.num_classes:
+  if exp.eval.top > counts.num_classes:
     raise UserError(
-      f"eval.ranking_k is {exp.eval.ranking_k}, and there are {counts.num_classes} "
-      "classes: rank fewer"
+      f"eval.ranking_k or eval.precision_k has {exp.eval.top}, and there are "
+      f"{counts.num_classes} classes: rank fewer"
     )
   key = jax.random.key(exp.train.seed)
   key, k_net, k_inputs, k_head = jax.random.split(key, 4)

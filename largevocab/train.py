@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from largevocab import inputs
 from largevocab.checkpoint import Checkpoints
@@ -84,18 +85,6 @@ def monitor(state: State, batch: Batch, *, exp: Experiment) -> dict[str, jax.Arr
   return exp.head.monitor(state.head, h_ND, batch.y, key)
 
 
-def is_refresh(step: int, every: int) -> bool:
-  """Whether a head is refreshed after this many steps: at multiples of `every`, and
-  before the first at powers of two, since a model changes fastest at the beginning.
-
-  >>> [step for step in range(1, 25) if is_refresh(step, 10)]
-  [1, 2, 4, 8, 10, 20]
-  """
-  if not every:
-    return False
-  return step % every == 0 or (step < every and step.bit_count() == 1)
-
-
 def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, Any]:
   """Trains, or goes on training, and returns the final metrics.
 
@@ -157,19 +146,20 @@ class _Loop:
     self._step = jax.jit(functools.partial(train_step, exp=exp), donate_argnums=0)
     self._refresh = jax.jit(exp.head.refresh, donate_argnums=0)
     self._monitor = jax.jit(functools.partial(monitor, exp=exp))
-    self._evaluate = make_evaluate(exp)
+    self._evaluate = make_evaluate(exp, data.counts)
     shape = (exp.eval.batch_size, exp.eval.unroll)
     # Made here, since what cannot be evaluated should fail before it is trained.
     self._held_out = {s: data.evaluation_batches(s, *shape) for s in ("valid", "test")}
     self._signals = StopSignals()
-    # Step and seconds from which on steps are timed: after this process has compiled.
-    self._paced_from = 0, 0.0
+    self._compiled: set[Any] = set()  # shapes of the batches that there were
+    # Steps and seconds that do not tell the pace: of other processes, and of compiling.
+    self._unpaced = np.zeros(2)
 
   def run(self, state: State, seconds: float) -> dict[str, Any]:
     """Trains to the end and returns the result; `seconds` were spent before."""
     exp, step = self._exp, int(state.step)
     self._describe(state)
-    first_step = step
+    self._unpaced = np.array([step, seconds])
     with self._signals as signals:
       if self._is_eval(step) and not self._log.has(step, "valid"):
         self._measure(state, step, "valid", seconds)  # It was stopped before it had.
@@ -178,16 +168,22 @@ class _Loop:
       started = time.perf_counter()
       while step < self._num_steps:
         lr = exp.train.learning_rate(step, self._batches.steps_per_epoch)
-        state = self._step(state, self._batches.batch(step), lr)
+        batch = self._batches.batch(step)
+        shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(batch))
+        if is_new := shapes not in self._compiled:
+          jax.block_until_ready(state)
+        began = time.perf_counter()
+        state = self._step(state, batch, lr)
         step += 1
-        if is_refresh(step, exp.head.refresh_every):
+        if exp.head.refreshes(step):
           key = jax.random.fold_in(state.key, 2**31 + step)  # no step's own number
           state = state._replace(head=self._refresh(state.head, key))
-        if step == first_step + 1:
+        if is_new:
           jax.block_until_ready(state)
-          compiling = time.perf_counter() - started
+          compiling = time.perf_counter() - began
           _LOG.info("compiled, in %.1f s", compiling)
-          self._paced_from = step, seconds + compiling
+          self._compiled.add(shapes)
+          self._unpaced += np.array([1, compiling])
           progress.rest(step)
         if step % exp.log.every_steps == 0:
           state = self._log_training(state, step, lr, progress)
@@ -292,15 +288,14 @@ class _Loop:
     test = self._measure(state, step, "test", seconds)
     self._saved.wait()
     tokens = step * self._exp.train.batch_size * self._exp.train.unroll
-    first, before = self._paced_from
-    timed = step - first if first else 0
+    paced, paced_seconds = np.array([step, seconds]) - self._unpaced
     return {
       **{f"valid_{key}": value for key, value in valid.items()},
       **{f"test_{key}": value for key, value in test.items()},
       "steps": step,
       "train_seconds": seconds,
       "tokens_per_second": tokens / max(seconds, 1e-9),
-      **({"ms_per_step": 1e3 * (seconds - before) / timed} if timed else {}),
+      **({"ms_per_step": 1e3 * paced_seconds / paced} if paced else {}),
     }
 
 

@@ -117,7 +117,7 @@ def figures(
 ) -> Record:
   """What is measured of one head; see the top of this file."""
   state = head.init_state(Table(w_VD, {}, jnp.int32(0)), counts)
-  if head.refresh_every:
+  if head.refreshes(1):
     refresh = jax.jit(head.refresh)
     for key in jax.random.split(KEY, REFRESHES):
       state = refresh(state, key)

@@ -81,7 +81,7 @@ def test_evaluation_reads_features():
     class Batches(list):
       batch_size = N
 
-    return make_evaluate(exp)(state, Batches([batch]))["nll"]
+    return make_evaluate(exp, as_counts(np.ones(V)))(state, Batches([batch]))["nll"]
 
   h_BTD, _ = exp.model.apply({"params": state.params}, x_NTE, ())
   y = single_targets(np.arange(N))

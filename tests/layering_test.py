@@ -23,7 +23,7 @@ MAY_IMPORT = {
   "labels": set(),
   "ops": set(),
   "rows": {"ops"},
-  "inputs": {"rows"},
+  "inputs": {"data.batches", "rows"},
   "samplers": {"ops"},
   "heads": {"ops", "rows", "samplers"},
   "models": set(),

@@ -9,6 +9,7 @@ import pytest
 from largevocab import config as c, main
 from largevocab.data import EvaluationBatches, stdlib
 from largevocab.evaluate import make_evaluate
+from largevocab.labels import as_counts
 from largevocab.predict import answer, language_model, next_words, perplexity
 from largevocab.state import init_state
 
@@ -56,7 +57,8 @@ def test_perplexity_is_that_of_evaluation(model):
   nll = -log_probs(model, ids)[np.arange(len(ids)), ids]
   assert perplexity(model, ids) == pytest.approx(np.exp(nll.mean()), rel=1e-5)
   whole = EvaluationBatches(ids, 1, 50, model.vocabulary.eos)
-  metrics = make_evaluate(model.exp)(model.state, whole)
+  counts = as_counts(model.vocabulary.counts_V)
+  metrics = make_evaluate(model.exp, counts)(model.state, whole)
   assert perplexity(model, ids) == pytest.approx(metrics["ppl"], rel=1e-6)
 
 

@@ -8,7 +8,7 @@ from largevocab import config as c, retrieval
 from largevocab.data import EvaluationBatches
 from largevocab.errors import UserError
 from largevocab.evaluate import make_evaluate
-from largevocab.labels import Targets
+from largevocab.labels import Counts, Targets
 from largevocab.state import init_state
 
 V = 30
@@ -52,6 +52,43 @@ def test_an_example_without_weight_finds_nothing():
   }
 
 
+def naive_of_labels(score_V, true, worth_V, k):
+  """p@k, ndcg@k, and gain and ideal of psp@k of one example."""
+  best = sorted(range(len(score_V)), key=lambda c: (-score_V[c], c))[:k]
+  discounts = [1 / np.log2(rank + 1) for rank in range(1, k + 1)]
+  dcg = sum(d for d, c in zip(discounts, best, strict=True) if c in true)
+  ideal = sum(discounts[: len(true)])
+  gain = sum(worth_V[c] for c in best if c in true)
+  most = sum(sorted((worth_V[c] for c in true), reverse=True)[:k])
+  return sum(c in true for c in best) / k, dcg / ideal, gain, most
+
+
+def test_metrics_of_labels_equal_a_loop():
+  rng = np.random.default_rng(1)
+  score_NV = rng.integers(0, 8, (40, V)).astype(np.float32)
+  ids_NP = np.stack([rng.permutation(V)[:6] for _ in range(40)]).astype(np.int32)
+  w_NP = rng.integers(0, 2, (40, 6)) * rng.uniform(0.1, 2, (40, 6))
+  w_NP[:, 2] = 1
+  ids_NP[:20][w_NP[:20] == 0] = V  # padding, or weightless: the same
+  counts = Counts(rng.integers(0, 50, V), examples=99)
+  worth_V = retrieval.inverse_propensities(counts, 0.6, 2.6)
+  constant = (np.log(99) - 1) * 3.6**0.6
+  expected_V = 1 + constant * np.exp(-0.6 * np.log(counts.unigram_V + 2.6))
+  np.testing.assert_allclose(worth_V, expected_V, rtol=1e-6)
+  best_NK = jnp.asarray(np.argsort(-score_NV, axis=1, kind="stable")[:, :5])
+  y = Targets(jnp.asarray(ids_NP), jnp.asarray(w_NP), jnp.zeros(40, jnp.int32))
+  metrics = retrieval.of_labels(best_NK, y, worth_V, (1, 5))
+  for k in (1, 5):
+    rows = [
+      naive_of_labels(score_V, set(ids_P[w_P > 0]), expected_V, k)
+      for score_V, ids_P, w_P in zip(score_NV, ids_NP, w_NP, strict=True)
+    ]
+    names = (f"p@{k}", f"ndcg@{k}", f"psp_gain@{k}", f"psp_ideal@{k}")
+    for name, expected_N in zip(names, np.transpose(rows), strict=True):
+      np.testing.assert_allclose(metrics[name], expected_N, rtol=1e-5, err_msg=name)
+      assert expected_N.any()
+
+
 def experiment(k):
   return c.build(
     c.experiment(
@@ -77,17 +114,20 @@ def test_evaluation_averages_over_examples_without_the_padding():
   ones_NP = np.ones((len(tokens), 1))
   recall_N, mrr_N = naive(np.asarray(score_NV), tokens[:, None], ones_NP, 4)
   assert len(tokens) % 10
-  metrics = make_evaluate(exp)(state, EvaluationBatches(tokens, 1, 10, eos))
+  batches = EvaluationBatches(tokens, 1, 10, eos)
+  metrics = make_evaluate(exp, corpus.counts)(state, batches)
   assert metrics["recall@4"] == pytest.approx(np.mean(recall_N), rel=1e-5)
   assert metrics["mrr@4"] == pytest.approx(np.mean(mrr_N), rel=1e-5)
   assert set(metrics) == {"nll", "ppl", "recall@4", "mrr@4"}
-  off = make_evaluate(experiment(0))(state, EvaluationBatches(tokens, 1, 10, eos))
+  off = make_evaluate(experiment(0), corpus.counts)(state, batches)
   assert off == {key: metrics[key] for key in ("nll", "ppl")}
 
 
 def test_no_more_can_be_ranked_than_there_are():
   exp = experiment(V + 1)
-  with pytest.raises(UserError, match=r"eval.ranking_k is 31, and there are 30"):
+  with pytest.raises(
+    UserError, match=r"eval.ranking_k or eval.precision_k has 31, and there are 30"
+  ):
     init_state(exp, exp.data.load())
   with pytest.raises(UserError, match=r"eval.ranking_k is -1"):
     c.Evaluating(ranking_k=-1)

@@ -33,9 +33,8 @@ class Head(Protocol):
   """An output layer. Implemented by frozen dataclasses: fields are hyper-parameters,
   methods are pure functions, all state is one pytree of distinct arrays."""
 
-  @property
-  def refresh_every(self) -> int:
-    """Steps between calls of `refresh`, after those at steps 1, 2, 4, ...; 0: never."""
+  def refreshes(self, step: int) -> bool:
+    """Whether `refresh` is due after so many steps."""
     ...
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> PyTree:

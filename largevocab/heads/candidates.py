@@ -32,6 +32,7 @@ def candidates(
   y: Targets,
   num_classes: int,
   keep_hits: bool = False,
+  active_set: bool = False,
 ) -> Candidates:
   """Exact sets and a draw, each without what stands in an earlier one or is true.
 
@@ -41,6 +42,7 @@ def candidates(
     y: the true classes.
     num_classes: V.
     keep_hits: keep candidates that are true classes.
+    active_set: each drawn class counts once, with weight 1, whatever its law.
 
   >>> draw = Draw(jnp.array([3, 1, 0]), jnp.zeros(3), jnp.ones(3, bool))
   >>> y = Targets(jnp.array([[0]]), jnp.ones((1, 1)), jnp.zeros(1))
@@ -50,7 +52,14 @@ def candidates(
   N = len(y.ids_NP)
   sets = [*exact, *([] if draw.exact_ids is None else [draw.exact_ids])]
   groups = [(ids, jnp.zeros(ids.shape), ids < num_classes) for ids in sets]
-  groups.append((draw.ids, draw.log_expected, draw.mask))
+  drawn, log_drawn = draw.mask, draw.log_expected
+  if active_set:
+    unused = num_classes + jnp.arange(draw.ids.shape[-1], dtype=draw.ids.dtype)
+    unused = jnp.broadcast_to(unused, draw.ids.shape)
+    first = is_first(jnp.atleast_2d(jnp.where(drawn, draw.ids, unused)))
+    drawn &= first.reshape(drawn.shape)
+    log_drawn = jnp.zeros_like(log_drawn)
+  groups.append((draw.ids, log_drawn, drawn))
   seen = [] if keep_hits else [y.ids_NP]
   masked = []
   for ids, log_expected, mask in groups:

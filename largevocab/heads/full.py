@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,6 @@ class Full(SoftmaxHead):
 
   method: str = "auto"
   budget_mib: int = 64
-  refresh_every: ClassVar[int] = 0  # there is nothing to refresh
 
   def __post_init__(self):
     super().__post_init__()

@@ -42,19 +42,24 @@ class Sampled(SamplingHead):
     exact_frequent: sum so many of the most frequent classes exactly. A sampler that
       goes by counts still draws them, for nothing: `pps` makes its own exact.
     exact_ids: sum these classes exactly.
+    corrected: weigh drawn classes by their law. Without, the loss is the softmax over
+      the active set, the true and the drawn classes, each once: paper 002's loss.
+      It is biased, with few classes by far: what the model learns is which classes to
+      tell apart, not how likely they are.
     correct_positive: subtract log expected from the true classes' logits too, as
       TensorFlow and Jean et al. 2015 do. For comparison: this is biased. A class that
       is never drawn keeps its logit.
 
   Source: paper 001 section 2.1 (complementary sum, equations 22-26), paper 000
     equations 2-3 (corrected logits; deviation: the positive is exact, not corrected,
-    unless asked for).
+    unless asked for), paper 002 algorithms 1 and 2 (the active set).
   """
 
   sampler: Sampler = field(default_factory=PPS)
   exact_batch: bool = False
   exact_frequent: int = 0
   exact_ids: tuple[int, ...] = ()
+  corrected: bool = True
   correct_positive: bool = False
 
   def __post_init__(self):
@@ -68,6 +73,16 @@ class Sampled(SamplingHead):
       raise UserError(
         f"head.exact_ids is {self.exact_ids!r}; give class ids, as in (0, 7)"
       )
+
+    if self.correct_positive and not self.corrected:
+      raise UserError(
+        "head.correct_positive corrects the true classes' logits, and head.corrected "
+        "is False: set one of them the other way"
+      )
+
+  @property
+  def is_active_set(self):
+    return not self.corrected
 
   def init_state(self, table, counts) -> SampledState | ExactSetState:
     state = super().init_state(table, counts)

@@ -1,6 +1,7 @@
 """What all heads that draw negatives share: who is scored, and whose rows learn."""
 
 import abc
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -12,6 +13,7 @@ import numpy as np
 from largevocab.errors import UserError
 from largevocab.heads.base import HeadStep
 from largevocab.heads.candidates import Candidates, candidates, true_mask
+from largevocab.heads.schedule import is_refresh
 from largevocab.heads.softmax import SoftmaxHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.class_chunks import product
@@ -88,6 +90,7 @@ class SamplingHead(SoftmaxHead, abc.ABC):
     refresh_every: steps between rebuilds of the sampler's statistics, after those at
       steps 1, 2, 4, ...; 0: never. They take anew what updates leave alone, and bound
       how far rounding takes the rest.
+    refresh_growth: each gap between rebuilds is so many times the one before.
 
   Cost: O((N P + M) D) with shared negatives, O(N (P + M) D) else; independent of V.
     Where they are faster, for many negatives per example, 3 products of N V D instead:
@@ -97,6 +100,7 @@ class SamplingHead(SoftmaxHead, abc.ABC):
   sampler: Sampler = field(default_factory=Unigram)
   num_samples: int = 512
   refresh_every: int = 500
+  refresh_growth: float = 1.0
 
   # Whether a candidate that happens to be a true class enters the loss as well.
   keep_hits: ClassVar[bool] = False
@@ -107,6 +111,10 @@ class SamplingHead(SoftmaxHead, abc.ABC):
       raise UserError(
         f"head.num_samples is {self.num_samples} and head.refresh_every "
         f"{self.refresh_every}; the one must be at least 1, the other 0"
+      )
+    if not 1 <= self.refresh_growth < math.inf:
+      raise UserError(
+        f"head.refresh_growth is {self.refresh_growth}; it must be at least 1"
       )
     if getattr(self.sampler, "absolute", self.absolute) != self.absolute:
       what, which = ("o", "|o|") if self.absolute else ("|o|", "o")
@@ -123,6 +131,11 @@ class SamplingHead(SoftmaxHead, abc.ABC):
 
     Where `scored` says that they do not count, scores are any finite number.
     """
+
+  @property
+  def is_active_set(self) -> bool:
+    """Whether drawn classes count once each, with weight 1, whatever their law."""
+    return False
 
   def exact_sets(self, state: PyTree, y: Targets) -> list[jax.Array]:
     """Candidates besides the draw, with an expected count of 1."""
@@ -158,7 +171,7 @@ class SamplingHead(SoftmaxHead, abc.ABC):
     x_ND = self.features(h_ND)
     draw = self._draw(state, x_ND, y, key)
     exact = self.exact_sets(state, y)
-    others = candidates(draw, exact, y, len(w_VD), self.keep_hits)
+    others = candidates(draw, exact, y, len(w_VD), self.keep_hits, self.is_active_set)
 
     def log_expected_true():
       log_expected_NP = self.sampler.log_expected(
@@ -189,6 +202,9 @@ class SamplingHead(SoftmaxHead, abc.ABC):
     new_RD = table.w_VD.at[grads.ids_R].get(mode="clip")
     stats = self.sampler.update(state.stats, table.w_VD, grads.ids_R, old_RD, new_RD)
     return state._replace(table=table, stats=stats)
+
+  def refreshes(self, step):
+    return is_refresh(step, self.refresh_every, self.refresh_growth)
 
   def refresh(self, state, key):
     stats = self.sampler.refresh(state.stats, state.table.w_VD, key)
@@ -246,7 +262,9 @@ class SamplingHead(SoftmaxHead, abc.ABC):
 
     def ratio(key):
       draw = self._draw(state, x_ND, y, key)
-      others = candidates(draw, self.exact_sets(state, y), y, num_classes)
+      others = candidates(
+        draw, self.exact_sets(state, y), y, num_classes, active_set=self.is_active_set
+      )
       shape = len(y.ids_NP), len(others.shared_T)
       shared_NT = jnp.broadcast_to(others.shared_T, shape)
       ids_NM = jnp.concatenate([others.own_NS, shared_NT], axis=1)

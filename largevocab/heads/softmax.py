@@ -74,6 +74,9 @@ class SoftmaxHead:
     ids_NK, o_NK = top_k(x_ND, w_VD, k, **self.logit_kind)
     return ids_NK, o_NK - log_normalizer(x_ND, w_VD, **self.logit_kind)[:, None]
 
+  def refreshes(self, step: int) -> bool:
+    return False
+
   def refresh(self, state: PyTree, key: jax.Array) -> PyTree:
     return state
 

@@ -1,7 +1,8 @@
 """Networks from looked-up input rows to the last hidden activation."""
 
+from largevocab.models.bag import Bag
 from largevocab.models.linear import Linear
 from largevocab.models.lstm import LSTM
 from largevocab.models.mlp import MLP
 
-MODELS = {"linear": Linear, "lstm": LSTM, "mlp": MLP}
+MODELS = {"bag": Bag, "linear": Linear, "lstm": LSTM, "mlp": MLP}

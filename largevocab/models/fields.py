@@ -17,7 +17,8 @@ def check_sizes(model: Any, *sizes: str) -> None:
 
 
 def check_fields(model: Any, *sizes: str) -> None:
-  """Sizes are positive, dropout is a probability below 1, dtype is one that we compute.
+  """Sizes are positive, dropout is a probability below 1, dtype, if there is
+  one, is one that we compute.
 
   Raises:
     UserError: names the key.
@@ -25,5 +26,5 @@ def check_fields(model: Any, *sizes: str) -> None:
   check_sizes(model, *sizes)
   if not 0 <= model.dropout < 1:
     raise UserError(f"model.dropout is {model.dropout}; it must be in [0, 1)")
-  if model.dtype not in ("float32", "bfloat16"):
+  if getattr(model, "dtype", "float32") not in ("float32", "bfloat16"):
     raise UserError(f"model.dtype is {model.dtype!r}; use 'float32' or 'bfloat16'")

@@ -12,7 +12,7 @@ import pytest
 
 from largevocab.errors import UserError
 from largevocab.heads import Full, Sampled
-from largevocab.labels import single_targets
+from largevocab.labels import Targets, single_targets
 from largevocab.samplers import PPS, Draw, Softmax, Uniform, Unigram
 
 N, V, D = 7, 30, 5
@@ -304,7 +304,7 @@ import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from largevocab.errors import UserError
 from largevocab.heads import NCE, Sampled
-from largevocab.labels import single_targets
+from largevocab.labels import Targets, single_targets
 from largevocab.rows import Adagrad
 from largevocab.samplers import IVF, Bernoulli, Uniform
 
@@ -361,3 +361,44 @@ def test_a_table_sharded_over_classes_trains_the_same():
     check=False,
   )
   assert run.returncode == 0, run.stderr
+
+
+def test_uncorrected_it_is_the_softmax_over_the_active_set():
+  """The true classes and the drawn ones, each once, whatever their law; hits count as
+  true, and what is not used of a draw not at all."""
+  h_ND, _ = batch()
+  rng = np.random.default_rng(3)
+  ids_NP = np.stack([rng.permutation(V)[:2] for _ in range(N)])
+  y = Targets(jnp.asarray(ids_NP), jnp.full((N, 2), 0.5), jnp.zeros(N, jnp.int32))
+  drawn_NM = rng.integers(0, 9, (N, 12))  # many repeat, some are true
+  used_NM = rng.random((N, 12)) < 0.8
+
+  @dataclasses.dataclass(frozen=True)
+  class Given(Uniform):
+    """Draws these, by a law that is not asked for."""
+
+    def sample(self, stats, w_VD, key, h_ND, y, m):
+      log_expected = jnp.asarray(rng.normal(size=(N, 12)))
+      return Draw(jnp.asarray(drawn_NM), log_expected, jnp.asarray(used_NM))
+
+  head = Sampled(sampler=Given(), num_samples=12, corrected=False)
+  state = head.init(KEY, COUNTS, D)
+  state = state._replace(table=state.table._replace(w_VD=10 * state.table.w_VD))
+
+  def naive(h_ND):
+    o_NV = head.features(h_ND) @ state.table.w_VD.T
+    active_NV = np.zeros((N, V), bool)
+    active_NV[np.arange(N)[:, None], ids_NP] = True
+    for n in range(N):
+      active_NV[n, drawn_NM[n, used_NM[n]]] = True
+    log_p_NV = jax.nn.log_softmax(jnp.where(active_NV, o_NV, -jnp.inf))
+    return -jnp.mean(jnp.take_along_axis(log_p_NV, ids_NP, axis=1))
+
+  out = head.backward(state, h_ND, y, KEY)
+  loss, dh_ND = jax.value_and_grad(naive)(h_ND)
+  np.testing.assert_allclose(out.loss, loss, rtol=1e-5)
+  np.testing.assert_allclose(out.dh_ND, dh_ND, atol=1e-6)
+  corrected = dataclasses.replace(head, corrected=True).backward(state, h_ND, y, KEY)
+  assert abs(corrected.loss - out.loss) > 0.1
+  with pytest.raises(UserError, match=r"head\.corrected is False"):
+    Sampled(corrected=False, correct_positive=True)

@@ -1,0 +1,56 @@
+"""The network of extreme classification: one hidden layer over sparse features."""
+
+import flax.linen as nn
+import jax
+
+from largevocab.errors import UserError
+from largevocab.models.fields import check_fields
+
+
+class Bag(nn.Module):
+  """h = max(0, sum over the features f of an example of v_f r_f + b).
+
+  The rows r_f are those of the table of inputs, so that a step reads and changes the
+  rows of the features that its examples have, and no others. Dropout acts on h. There
+  is no recurrent state.
+
+  Attributes:
+    embed: E, the width of the rows, and D, the units of the hidden layer.
+    dropout: probability of dropping a unit.
+    init_scale: rows start uniform in [-init_scale, init_scale], b at 0.
+
+  Source: paper 002 section 3.3.
+  """
+
+  embed: int = 128
+  dropout: float = 0.0
+  init_scale: float = 0.1
+
+  def __post_init__(self):
+    check_fields(self, "embed")
+    super().__post_init__()
+
+  @property
+  def history(self) -> int:
+    """Of each example there is one sum of rows."""
+    return 1
+
+  @property
+  def width(self) -> int:
+    """D, the width of h."""
+    return self.embed
+
+  def initial_carry(self, batch_size: int):
+    """Nothing."""
+    return ()
+
+  @nn.compact
+  def __call__(self, x_B1E, carry, train: bool = False):
+    if x_B1E.shape[1] != 1:
+      raise UserError(
+        f"the data shows {x_B1E.shape[1]} inputs an example, and this model reads one "
+        "bag of features: set model.name to 'mlp' or 'lstm'"
+      )
+    b_E = self.param("b", nn.initializers.zeros, (self.embed,))
+    h_B1E = jax.nn.relu(x_B1E + b_E[None, None, :])
+    return nn.Dropout(self.dropout, deterministic=not train)(h_B1E), carry
