@@ -6,9 +6,12 @@ from largevocab.samplers.bigram import Bigram
 from largevocab.samplers.block import Block
 from largevocab.samplers.ivf import IVF
 from largevocab.samplers.kernels import Quadratic, QuadraticPrior, Quartic
+from largevocab.samplers.lsh_embedding import LSHEmbedding
+from largevocab.samplers.lsh_label import LSHLabel
 from largevocab.samplers.pps import PPS
 from largevocab.samplers.softmax import Softmax
 from largevocab.samplers.static import LogUniform, Uniform, Unigram
+from largevocab.samplers.top_k import TopK
 
 SAMPLERS = {
   "uniform": Uniform,
@@ -23,6 +26,9 @@ SAMPLERS = {
   "quartic": Quartic,
   "quadratic_prior": QuadraticPrior,
   "block": Block,
+  "lsh_embedding": LSHEmbedding,
+  "lsh_label": LSHLabel,
+  "top_k": TopK,
 }
 
 __all__ = ["SAMPLERS", "Draw", "Sampler", *(s.__name__ for s in SAMPLERS.values())]

@@ -1,0 +1,292 @@
+"""Negatives from hash tables of the class rows, in time that does not grow with V."""
+
+import abc
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from largevocab.errors import UserError
+from largevocab.labels import Counts, Targets
+from largevocab.ops import bucket_law, hashing, slot_tables, strata
+from largevocab.ops.class_chunks import block_chunk, class_blocks, even_chunks
+from largevocab.ops.hashing import Functions
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.slot_tables import SlotTables
+from largevocab.ops.votes import most_common
+from largevocab.samplers.base import Draw, PyTree, Sampler
+from largevocab.samplers.pps import PPS
+from largevocab.samplers.static import Unigram
+
+_HASHED_AT_A_TIME = 4096  # rows
+
+
+class LSHStats(NamedTuple):
+  """Statistics of `LSH`.
+
+  Attributes:
+    by_count: of the law that goes by counts.
+    functions: by which the rows are hashed; those of a table are its own.
+    tables: the classes by the hashes of their rows.
+    updates: i32[], how many there were; by it tables are rebuilt in turn.
+  """
+
+  by_count: PyTree
+  functions: Functions
+  tables: SlotTables
+  updates: jax.Array
+
+
+@dataclass(frozen=True)
+class LSH(abc.ABC):
+  """Base of samplers that look a query up in L hash tables of the class rows.
+
+  m independent draws per example,
+
+    q(c | query) = u unigram(c) + (1 - u) (1 / L') sum over l of [c in bucket_l]
+      / |bucket_l|,
+
+  where bucket_l holds what table l has under the hash of the query and L' of the
+  buckets are not empty; where all are, u is 1. It is the law for the tables as they
+  are, whether the rows have moved on since or slots have been lost.
+
+  Attributes:
+    family: of hashes, 'dwta' (where coordinates are largest), 'simhash' (angles) or
+      'mips' (inner products); see `ops/hashing.py`.
+    codes: C, codes to a table, of 8 values each, of the other families 2. More make
+      buckets smaller and closer to the query.
+    tables: L.
+    slots: E, of a bucket. A table has so many buckets that there are V slots or more,
+      or one for every combination of codes, if these are fewer.
+    unigram_share: u. With 0 an estimate leaves out what shares no bucket with the
+      query: the paper's choice, and biased.
+    exact: if not 0, the classes in the buckets of the query, up to so many of each
+      example and first those in the buckets of most tables, are summed exactly
+      (`Draw.exact_ids`), and m classes are drawn by `PPS` for the whole batch: the
+      estimate with the least variance that these tables give. u then means nothing.
+    rehash: put changed rows where they belong at every update. Without it tables
+      change when they are rebuilt only.
+    rebuild_tables: so many tables are built anew at every update, in turn and with new
+      functions, so that no step has to wait for all of them.
+    power, smoothing: of the law that goes by counts, as of `Unigram` and `PPS`.
+
+  Source: paper 002. Deviations: there each example takes candidates from the buckets
+    until it has enough, without weights; here they are weighted by a law that is known
+    exactly. 1 - (1 - p^C)^L of theorems 1 and 2 is the probability over random hash
+    functions, not of a draw from given tables. Its tables are rebuilt every 50
+    iterations at first and then ever less often; here rows are rehashed as they change.
+  Cost: a draw hashes N vectors and reads N L (E + m) slots, whatever V is; an update
+    hashes 2 R rows and writes 2 R L slots, or builds the tables where that is less;
+    `refresh` hashes V rows and writes V L slots. State: 4 L bytes a slot, which are V
+    to 2 V of them, or what all combinations of codes need; a rebuild has as much again.
+  """
+
+  family: str = "dwta"
+  codes: int = 4
+  tables: int = 50
+  slots: int = 16
+  unigram_share: float = 0.5
+  exact: int = 0
+  rehash: bool = True
+  rebuild_tables: int = 0
+  power: float = 1.0
+  smoothing: float = 1.0
+
+  def __post_init__(self):
+    if self.family not in hashing.FAMILIES:
+      raise UserError(
+        f"sampler.family is {self.family!r}; use one of {', '.join(hashing.FAMILIES)}"
+      )
+    for name, least in {
+      **{"codes": 1, "tables": 1, "slots": 1},
+      **{"exact": 0, "rebuild_tables": 0},
+    }.items():
+      value = getattr(self, name)
+      if not value >= least:
+        raise UserError(f"sampler.{name} is {value}; use {least} or more")
+    if not 0 <= self.unigram_share <= 1:
+      raise UserError(
+        f"sampler.unigram_share is {self.unigram_share}; use a number from 0 to 1"
+      )
+    if self.rebuild_tables > self.tables:
+      raise UserError(
+        f"sampler.rebuild_tables is {self.rebuild_tables}, but there are {self.tables} "
+        "tables: use so many or fewer"
+      )
+
+  @abc.abstractmethod
+  def query_buckets(
+    self, stats: LSHStats, w_VD: jax.Array, h_ND: jax.Array, y: Targets
+  ) -> jax.Array:
+    """The bucket i32[N, L] of each example in each table; K: none."""
+
+  @property
+  def by_count(self) -> Sampler:
+    if self.exact:
+      return PPS(self.power, self.smoothing)
+    return Unigram(per_example=True, power=self.power, smoothing=self.smoothing)
+
+  def init(self, counts: Counts, w_VD: jax.Array, m: int) -> LSHStats:
+    by_count = self.by_count.init(counts, w_VD, m)
+    functions, tables = self._new_tables(w_VD, jax.random.key(0), self.tables)
+    return LSHStats(by_count, functions, tables, jnp.int32(0))
+
+  def sample(
+    self,
+    stats: LSHStats,
+    w_VD: jax.Array,
+    key: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    m: int,
+  ) -> Draw:
+    bucket_NL, members_NLE = self._buckets(stats, w_VD, h_ND, y)
+    N, V = len(h_ND), len(w_VD)
+    if self.exact:
+      draw = self.by_count.sample(stats.by_count, w_VD, key, h_ND, y, m)
+      exact_NS = most_common(members_NLE.reshape(N, -1), V, self.exact)
+      return draw._replace(exact_ids=exact_NS)
+    k_coin, k_count, k_bucket = jax.random.split(key, 3)
+    ids_NM = bucket_law.draw(k_bucket, members_NLE, V, m)
+    size_NL = bucket_law.sizes(members_NLE, V)
+    is_by_count_NM = jnp.all(size_NL == 0, axis=1, keepdims=True)
+    if self.unigram_share > 0:
+      coin_NM = jax.random.bits(k_coin, (N, m), jnp.uint32)
+      is_by_count_NM |= coin_NM <= jnp.uint32(self._share_units - 1)
+    by_count_NM = strata.draw_iid(stats.by_count, k_count, (N, m))
+    ids_NM = jnp.where(is_by_count_NM, by_count_NM, ids_NM)
+    log_expected_NM = self._log_expected(stats, bucket_NL, size_NL, ids_NM, m)
+    return Draw(ids_NM, log_expected_NM, jnp.ones((N, m), bool))
+
+  def log_expected(
+    self,
+    stats: LSHStats,
+    w_VD: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    ids: jax.Array,
+    m: int,
+  ) -> jax.Array:
+    if self.exact:
+      return self.by_count.log_expected(stats.by_count, w_VD, h_ND, y, ids, m)
+    bucket_NL, members_NLE = self._buckets(stats, w_VD, h_ND, y)
+    size_NL = bucket_law.sizes(members_NLE, len(w_VD))
+    ids_NM = jnp.broadcast_to(ids, (len(h_ND), ids.shape[-1]))
+    return self._log_expected(stats, bucket_NL, size_NL, ids_NM, m)
+
+  def update(
+    self,
+    stats: LSHStats,
+    w_VD: jax.Array,
+    ids_R: jax.Array,
+    old_RD: jax.Array,
+    new_RD: jax.Array,
+  ) -> LSHStats:
+    check_shapes(w_VD=w_VD, ids_R=ids_R, old_RD=old_RD, new_RD=new_RD)
+    functions, tables, V = stats.functions, stats.tables, len(w_VD)
+    if self.rehash and 2 * len(ids_R) >= V:  # all of them are less
+      tables = self._build(functions, tables.factor_L, w_VD)
+    elif self.rehash:
+      both_RD = jnp.concatenate([old_RD, new_RD])
+      num = tables.ids_LKE.shape[1]
+      bucket_LR = hashing.row_buckets(functions, both_RD, self.codes, num)
+      old_LR, new_LR = jnp.split(bucket_LR, 2, axis=1)
+      tables = slot_tables.remove(tables, ids_R, old_LR, V)
+      tables = slot_tables.insert(tables, ids_R, new_LR, V)
+    stats = stats._replace(tables=tables, updates=stats.updates + 1)
+    return self._rebuild_some(stats, w_VD) if self.rebuild_tables else stats
+
+  def refresh(self, stats: LSHStats, w_VD: jax.Array, key: jax.Array) -> LSHStats:
+    functions, tables = self._new_tables(w_VD, key, self.tables)
+    return stats._replace(functions=functions, tables=tables)
+
+  def _rebuild_some(self, stats: LSHStats, w_VD: jax.Array) -> LSHStats:
+    num = self.rebuild_tables
+    turn = (stats.updates - 1) % -(-self.tables // num)
+    start = jnp.minimum(turn * num, self.tables - num)
+    key = jax.random.fold_in(jax.random.key(1), stats.updates)
+    put = partial(lax.dynamic_update_slice_in_dim, start_index=start, axis=0)
+    old = stats.functions, stats.tables
+    functions, tables = jax.tree.map(put, old, self._new_tables(w_VD, key, num))
+    return stats._replace(functions=functions, tables=tables)
+
+  def _new_tables(
+    self, w_VD: jax.Array, key: jax.Array, tables: int
+  ) -> tuple[Functions, SlotTables]:
+    """So many tables of all rows, by new functions."""
+    k_functions, k_slots = jax.random.split(key)
+    functions = hashing.new_functions(
+      self.family, k_functions, w_VD, self.codes, tables
+    )
+    factor_L = slot_tables.new_factors(k_slots, tables)
+    return functions, self._build(functions, factor_L, w_VD)
+
+  def _build(
+    self, functions: Functions, factor_L: jax.Array, w_VD: jax.Array
+  ) -> SlotTables:
+    V, D = w_VD.shape
+    radix = hashing.radix(self.family, D)
+    num = hashing.num_buckets(radix, self.codes, -(-V // self.slots))
+    return _build(functions, factor_L, w_VD, self.codes, num, self.slots)
+
+  def _buckets(
+    self, stats: LSHStats, w_VD: jax.Array, h_ND: jax.Array, y: Targets
+  ) -> tuple[jax.Array, jax.Array]:
+    """The buckets of each example, and their members."""
+    check_shapes(w_VD=w_VD, h_ND=h_ND)
+    w_VD, h_ND = lax.stop_gradient((w_VD, h_ND))
+    bucket_NL = self.query_buckets(stats, w_VD, h_ND, y)
+    return bucket_NL, slot_tables.look_up(stats.tables, bucket_NL, len(w_VD))
+
+  @property
+  def _share_units(self) -> int:
+    """u in units of 2^-32."""
+    return max(round(self.unigram_share * strata.UNIT), self.unigram_share > 0)
+
+  def _log_expected(
+    self,
+    stats: LSHStats,
+    bucket_NL: jax.Array,
+    size_NL: jax.Array,
+    ids_NM: jax.Array,
+    m: int,
+  ) -> jax.Array:
+    q_NM = bucket_law.law(stats.tables, bucket_NL, size_NL, ids_NM)
+    log_strata_NM = stats.by_count.log_expected_V.at[ids_NM].get(mode="clip")
+    by_count_NM = jnp.exp(log_strata_NM - math.log(strata.IID_STRATA))
+    share = self._share_units / strata.UNIT
+    share_N1 = jnp.where(jnp.all(size_NL == 0, axis=1, keepdims=True), 1, share)
+    q_NM = share_N1 * by_count_NM + (1 - share_N1) * q_NM
+    return jnp.log(q_NM) + math.log(m)
+
+
+@partial(jax.jit, static_argnames=("codes", "buckets", "slots"))
+def _build(
+  functions: Functions,
+  factor_L: jax.Array,
+  w_VD: jax.Array,
+  codes: int,
+  buckets: int,
+  slots: int,
+) -> SlotTables:
+  """Tables of all rows, which are hashed a chunk of every block at a time."""
+  blocks_AVD = class_blocks(w_VD)
+  A, V = blocks_AVD.shape[:2]
+  chunks = even_chunks(V, -(-_HASHED_AT_A_TIME // A))
+
+  def put(bucket_LAV, i):
+    chunk = block_chunk(blocks_AVD, i, chunks.size)
+    bucket_LR = hashing.row_buckets(functions, chunk.w_VD, codes, buckets)
+    bucket_LAR = bucket_LR.reshape(-1, A, chunks.size)
+    start = chunk.ids_V[0]
+    return lax.dynamic_update_slice_in_dim(bucket_LAV, bucket_LAR, start, axis=2), None
+
+  none = jnp.zeros((len(factor_L), A, V), jnp.int32)
+  numbers = jnp.arange(chunks.num, dtype=jnp.int32)
+  bucket_LAV, _ = lax.scan(put, none, numbers)
+  bucket_LV = bucket_LAV.reshape(len(factor_L), -1)
+  return slot_tables.build(factor_L, bucket_LV, buckets, slots)

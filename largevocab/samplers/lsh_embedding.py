@@ -1,0 +1,26 @@
+"""Negatives from the buckets of h: classes with a large logit."""
+
+from dataclasses import dataclass
+
+import jax
+
+from largevocab.labels import Targets
+from largevocab.ops import hashing
+from largevocab.samplers.lsh import LSH, LSHStats
+
+
+@dataclass(frozen=True)
+class LSHEmbedding(LSH):
+  """`LSH` whose query is the last activation h.
+
+  Rows that the hash finds similar to h are those of large logits, if the family is
+  'mips'; if it is another, about so, among rows of about the same norm.
+
+  Source: paper 002, LSH Embedding, theorem 2.
+  """
+
+  def query_buckets(
+    self, stats: LSHStats, w_VD: jax.Array, h_ND: jax.Array, y: Targets
+  ) -> jax.Array:
+    buckets = stats.tables.ids_LKE.shape[1]
+    return hashing.query_buckets(stats.functions, h_ND, self.codes, buckets).T

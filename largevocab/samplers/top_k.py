@@ -1,0 +1,70 @@
+"""The classes of the largest logits: the hardest negatives, and no sample."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.labels import Counts, Targets
+from largevocab.ops import top_k
+from largevocab.ops.shapes import check_shapes
+from largevocab.samplers.base import Draw, NoUpkeep
+
+
+@dataclass(frozen=True)
+class TopK(NoUpkeep):
+  """The m classes of the largest logits of each example, each of them for certain.
+
+  They are no sample of the classes: all others are left out, so a loss that takes them
+  for one is biased, its normaliser too small. Others than these never learn from it
+  that they are wrong. A baseline, and the exact answer to what LSH approximates.
+
+  Attributes:
+    absolute: by |o|, for models that take |o| as logits. A head that differs is
+      refused.
+
+  Source: paper 002, section 3.2, TopK Softmax.
+  Cost: a product of N V D a draw, as dear as the exact loss, besides the choice of the
+    largest; `ops/top_k.py`.
+  """
+
+  absolute: bool = False
+
+  def init(self, counts: Counts, w_VD: jax.Array, m: int) -> tuple[()]:
+    return ()
+
+  def sample(
+    self,
+    stats: tuple[()],
+    w_VD: jax.Array,
+    key: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    m: int,
+  ) -> Draw:
+    ids_NK = self._best(w_VD, h_ND, m)
+    unused = m - ids_NK.shape[1]
+    pad = lambda x_NK, mode: jnp.pad(x_NK, ((0, 0), (0, unused)), mode=mode)
+    mask_NM = pad(jnp.ones(ids_NK.shape, bool), "constant")
+    return Draw(pad(ids_NK, "edge"), jnp.zeros(mask_NM.shape), mask_NM)
+
+  def log_expected(
+    self,
+    stats: tuple[()],
+    w_VD: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    ids: jax.Array,
+    m: int,
+  ) -> jax.Array:
+    ids_NM = jnp.broadcast_to(ids, (len(h_ND), ids.shape[-1]))
+    sorted_NK = jnp.sort(self._best(w_VD, h_ND, m), axis=1)
+    at_NM = jax.vmap(jnp.searchsorted)(sorted_NK, ids_NM)
+    at_NM = jnp.minimum(at_NM, sorted_NK.shape[1] - 1)
+    is_best_NM = jnp.take_along_axis(sorted_NK, at_NM, axis=1) == ids_NM
+    return jnp.where(is_best_NM, 0.0, -jnp.inf)
+
+  def _best(self, w_VD: jax.Array, h_ND: jax.Array, m: int) -> jax.Array:
+    check_shapes(w_VD=w_VD, h_ND=h_ND)
+    w_VD, h_ND = jax.lax.stop_gradient((w_VD, h_ND))
+    return top_k.top_k(h_ND, w_VD, min(m, len(w_VD)), absolute=self.absolute)[0]
