@@ -7,6 +7,7 @@ from largevocab.data.base import Data
 from largevocab.data.batches import Batch, EvaluationBatches, TokenBatches
 from largevocab.data.corpus import Corpus
 from largevocab.data.diginetica import Diginetica
+from largevocab.data.gowalla import Gowalla
 from largevocab.data.lm1b import Lm1b
 from largevocab.data.prepared import Tfds
 from largevocab.data.ptb import Ptb
@@ -18,6 +19,7 @@ from largevocab.data.vocabulary import Vocabulary, build_vocabulary
 from largevocab.data.xmlc import Xmlc
 from largevocab.data.zipf import Zipf
 from largevocab.data.zipf_items import ZipfItems
+from largevocab.data.zipf_labels import ZipfLabels
 
 DATASETS = {
   "ptb": Ptb,
@@ -33,6 +35,8 @@ DATASETS = {
   "zipf_items": ZipfItems,
   "softmax_regression": SoftmaxRegression,
   "xmlc": Xmlc,
+  "gowalla": Gowalla,
+  "zipf_labels": ZipfLabels,
 }
 
 __all__ = [

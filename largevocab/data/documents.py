@@ -5,6 +5,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+Row = Sequence[float] | np.ndarray
+
 
 class Documents(NamedTuple):
   """n documents in compressed rows; memory-mapped is fine.
@@ -68,9 +70,7 @@ class Documents(NamedTuple):
 
 
 def from_rows(
-  features: Sequence[Sequence[int]],
-  values: Sequence[Sequence[float]],
-  labels: Sequence[Sequence[int]],
+  features: Sequence[Row], values: Sequence[Row], labels: Sequence[Row]
 ) -> Documents:
   """Documents from what each has.
 
@@ -95,7 +95,7 @@ def pointers(lengths) -> np.ndarray:
   return np.append(0, np.cumsum(lengths, dtype=np.int64))
 
 
-def _flat(rows: Sequence[Sequence[float]], dtype: type) -> np.ndarray:
+def _flat(rows: Sequence[Row], dtype: type) -> np.ndarray:
   return np.concatenate([np.zeros(0, dtype), *(np.asarray(r, dtype) for r in rows)])
 
 
