@@ -13,6 +13,7 @@ from largevocab.data.prepared import Tfds
 from largevocab.data.ptb import Ptb
 from largevocab.data.softmax_regression import SoftmaxRegression
 from largevocab.data.stdlib import Stdlib
+from largevocab.data.stdlib_calls import StdlibCalls
 from largevocab.data.text import Europarl, Text8, TextFiles
 from largevocab.data.video_games import VideoGames
 from largevocab.data.vocabulary import Vocabulary, build_vocabulary
@@ -36,6 +37,7 @@ DATASETS = {
   "softmax_regression": SoftmaxRegression,
   "xmlc": Xmlc,
   "gowalla": Gowalla,
+  "stdlib_calls": StdlibCalls,
   "zipf_labels": ZipfLabels,
 }
 

@@ -37,8 +37,8 @@ class Stdlib(TextCorpus):
   def texts(self):
     files = {split: [] for split in SPLITS}
     root = Path(sysconfig.get_paths()["stdlib"])
-    for path in sorted(_source_files(root)):
-      files[_split_of(path.relative_to(root).as_posix())].append(path)
+    for path in sorted(source_files(root)):
+      files[split_of(path.relative_to(root).as_posix())].append(path)
     return {split: Text(self._words_of(paths), paths) for split, paths in files.items()}
 
   def words(self, line: str) -> list[str]:
@@ -55,14 +55,20 @@ class Stdlib(TextCorpus):
         yield [*self.words(line), EOS]
 
 
-def _source_files(directory: Path) -> Iterator[Path]:
+def source_files(directory: Path) -> Iterator[Path]:
+  """All Python files of a directory that can be read, but for tests."""
   for path, directories, names in os.walk(directory):
     directories[:] = sorted(set(directories) - _NOT_LIBRARY - _TESTS)
     files = (Path(path, name) for name in names if name.endswith(".py"))
     yield from (file for file in files if os.access(file, os.R_OK))
 
 
-def _split_of(name: str) -> str:
+def split_of(name: str) -> str:
+  """The split of the file of this name: of 20 about one for validation, one for test.
+
+  >>> split_of("ast.py"), split_of("glob.py")
+  ('train', 'train')
+  """
   bucket = hashlib.blake2b(name.encode(), digest_size=8).digest()[0] % 20
   return {0: "valid", 1: "test"}.get(bucket, "train")
 
