@@ -18,6 +18,7 @@ from largevocab.data.text import Europarl, Text8, TextFiles
 from largevocab.data.video_games import VideoGames
 from largevocab.data.vocabulary import Vocabulary, build_vocabulary
 from largevocab.data.xmlc import Xmlc
+from largevocab.data.xmlc_prepared import XmlcTfds
 from largevocab.data.zipf import Zipf
 from largevocab.data.zipf_items import ZipfItems
 from largevocab.data.zipf_labels import ZipfLabels
@@ -36,6 +37,7 @@ DATASETS = {
   "zipf_items": ZipfItems,
   "softmax_regression": SoftmaxRegression,
   "xmlc": Xmlc,
+  "tfds_xmlc": XmlcTfds,
   "gowalla": Gowalla,
   "stdlib_calls": StdlibCalls,
   "zipf_labels": ZipfLabels,

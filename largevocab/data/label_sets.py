@@ -57,9 +57,10 @@ def thin_labels(labels: LabelSet, min_count: int, max_count: int) -> LabelSet:
     labels: label ids are below the number of names.
     min_count, max_count: 0: off. If both are, nothing is left out.
 
-  Source: paper 002, section 3.5, which has 158,000 classes of Amazon-670K, "down
-    sampling frequent classes", and gives no numbers; that rare labels are left out is
-    inferred from the number of classes.
+  Source: paper 002, section 3.5: Amazon-Uniform, made of Amazon-670K by "down sampling
+    frequent classes". How, it does not say. Rare labels are left out too, for of
+    670,091 there remain 158,114; and test occurrences like those in training, for of
+    training and test documents there remain alike shares, 71 and 73 % (table 1).
 
   >>> from largevocab.data.documents import from_rows
   >>> train = from_rows([[0], [1], [2]], [[1.0]] * 3, [[0, 2], [2], [2, 1]])

@@ -9,8 +9,7 @@ from largevocab.data.document_set import DocumentSet
 from largevocab.data.documents import Documents
 from largevocab.data.files import find_file
 from largevocab.data.label_sets import LabelSet, cut_validation, thin_labels
-from largevocab.data.xmlc_format import read_xmlc
-from largevocab.errors import UserError
+from largevocab.data.xmlc_format import read_train_and_test
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +66,6 @@ class Xmlc(TrainAndTest):
     return [find_file(self.path, name, "data.path") for name in (self.train, self.test)]
 
   def read(self, files: Sequence[Path]) -> LabelSet:
-    train, test = map(read_xmlc, files)
-    sizes = (train.num_features, train.num_labels)
-    if sizes != (test.num_features, test.num_labels):
-      raise UserError(
-        f"{files[1]}, line 1: {test.num_features} features and {test.num_labels} "
-        f"labels, and in {files[0]} there are {sizes[0]} and {sizes[1]}: give two "
-        "files of the same data set"
-      )
+    train, test = read_train_and_test(*files)
+    sizes = train.num_features, train.num_labels
     return self.splits(train.documents, test.documents, *sizes)

@@ -79,6 +79,23 @@ def read_xmlc(path: Path) -> XmlcFile:
   return XmlcFile(documents, num_features, num_labels)
 
 
+def read_train_and_test(train: Path, test: Path) -> tuple[XmlcFile, XmlcFile]:
+  """Two files of one data set.
+
+  Raises:
+    UserError: as `read_xmlc`; or they have other numbers of features or labels.
+  """
+  files = read_xmlc(train), read_xmlc(test)
+  (_, *sizes), (_, *other_sizes) = files
+  if sizes != other_sizes:
+    raise UserError(
+      f"{test}, line 1: {other_sizes[0]} features and {other_sizes[1]} labels, and in "
+      f"{train} there are {sizes[0]} and {sizes[1]}: give two files of the same data "
+      "set"
+    )
+  return files
+
+
 def _header(path: Path, lines: Iterator[tuple[int, str]]) -> tuple[int, int, int]:
   _, line = next(lines, (1, ""))
   words = line.split()

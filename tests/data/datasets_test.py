@@ -26,5 +26,5 @@ def test_registry_is_complete():
   assert set(DATASETS) == {
     "ptb", "text8", "europarl", "lm1b", "text", "stdlib", "zipf", "tfds",
     "diginetica", "video_games", "zipf_items", "softmax_regression",
-    "xmlc", "gowalla", "zipf_labels", "stdlib_calls",
+    "xmlc", "tfds_xmlc", "gowalla", "zipf_labels", "stdlib_calls",
   }  # fmt: skip
