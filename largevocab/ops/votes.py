@@ -28,8 +28,9 @@ def most_common(ids_NM: jax.Array, num_classes: int, size: int) -> jax.Array:
   ids_NM = jnp.minimum(ids_NM, num_classes)
   first_NM = jax.vmap(first_occurrence)(ids_NM)
   row_N1 = jnp.arange(N, dtype=jnp.int32)[:, None]
-  one_NM = (ids_NM < num_classes).astype(jnp.int32)
-  votes_NM = jnp.zeros((N, M), jnp.int32).at[row_N1, first_NM].add(one_NM)
+  # float32, of which the largest are found ten times as fast on CPU as of integers.
+  one_NM = (ids_NM < num_classes).astype(jnp.float32)
+  votes_NM = jnp.zeros((N, M)).at[row_N1, first_NM].add(one_NM)
   votes_NS, at_NS = lax.top_k(votes_NM, min(size, M))
   ids_NS = jnp.take_along_axis(ids_NM, at_NS, axis=1)
   ids_NS = jnp.where(votes_NS > 0, ids_NS, num_classes)

@@ -52,7 +52,8 @@ class LSH(abc.ABC):
 
   where bucket_l holds what table l has under the hash of the query and L' of the
   buckets are not empty; where all are, u is 1. It is the law for the tables as they
-  are, whether the rows have moved on since or slots have been lost.
+  are, whether the rows have moved on since or slots have been lost. Of the draws u m
+  are from the first part; a fraction of one is left to chance.
 
   Attributes:
     family: of hashes, 'dwta' (where coordinates are largest), 'simhash' (angles) or
@@ -60,8 +61,8 @@ class LSH(abc.ABC):
     codes: C, codes to a table, of 8 values each, of the other families 2. More make
       buckets smaller and closer to the query.
     tables: L.
-    slots: E, of a bucket. A table has so many buckets that there are V slots or more,
-      or one for every combination of codes, if these are fewer.
+    slots: E, of a bucket. A table has so many buckets that there are 4 V slots or
+      more, or one for every combination of codes, if these are fewer.
     unigram_share: u. With 0 an estimate leaves out what shares no bucket with the
       query: the paper's choice, and biased.
     exact: if not 0, the classes in the buckets of the query, up to so many of each
@@ -81,8 +82,10 @@ class LSH(abc.ABC):
     iterations at first and then ever less often; here rows are rehashed as they change.
   Cost: a draw hashes N vectors and reads N L (E + m) slots, whatever V is; an update
     hashes 2 R rows and writes 2 R L slots, or builds the tables where that is less;
-    `refresh` hashes V rows and writes V L slots. State: 4 L bytes a slot, which are V
-    to 2 V of them, or what all combinations of codes need; a rebuild has as much again.
+    `refresh` hashes V rows and writes V L slots. State: 4 bytes a slot, 16 L to 32 L
+    bytes a class, or less where there are few combinations of codes: with L = 50 and
+    E = 16, 13 MB for C = 4 whatever V is, 840 MB for V = 670 k and C = 6. `refresh` has
+    as much again.
   """
 
   family: str = "dwta"
@@ -150,15 +153,23 @@ class LSH(abc.ABC):
       draw = self.by_count.sample(stats.by_count, w_VD, key, h_ND, y, m)
       exact_NS = most_common(members_NLE.reshape(N, -1), V, self.exact)
       return draw._replace(exact_ids=exact_NS)
-    k_coin, k_count, k_bucket = jax.random.split(key, 3)
-    ids_NM = bucket_law.draw(k_bucket, members_NLE, V, m)
+    k_count, k_coin, k_bucket, k_rest = jax.random.split(key, 4)
     size_NL = bucket_law.sizes(members_NLE, V)
-    is_by_count_NM = jnp.all(size_NL == 0, axis=1, keepdims=True)
-    if self.unigram_share > 0:
-      coin_NM = jax.random.bits(k_coin, (N, m), jnp.uint32)
-      is_by_count_NM |= coin_NM <= jnp.uint32(self._share_units - 1)
-    by_count_NM = strata.draw_iid(stats.by_count, k_count, (N, m))
-    ids_NM = jnp.where(is_by_count_NM, by_count_NM, ids_NM)
+    certain, chance = self._num_by_count(m)
+    count_NM = strata.draw_iid(stats.by_count, k_count, (N, certain + 1))
+    drawn_NM = bucket_law.draw(k_bucket, members_NLE, V, m - certain)
+    if chance:
+      is_count_N = jax.random.bits(k_coin, (N,), jnp.uint32) < jnp.uint32(chance)
+      one_N = jnp.where(is_count_N, count_NM[:, -1], drawn_NM[:, 0])
+      drawn_NM = drawn_NM.at[:, 0].set(one_N)
+    is_none_N1 = _has_none(size_NL)
+
+    def replace(ids_NM):
+      by_count_NM = strata.draw_iid(stats.by_count, k_rest, ids_NM.shape)
+      return jnp.where(is_none_N1, by_count_NM, ids_NM)
+
+    drawn_NM = lax.cond(jnp.any(is_none_N1), replace, lambda ids: ids, drawn_NM)
+    ids_NM = jnp.concatenate([count_NM[:, :certain], drawn_NM], axis=1)
     log_expected_NM = self._log_expected(stats, bucket_NL, size_NL, ids_NM, m)
     return Draw(ids_NM, log_expected_NM, jnp.ones((N, m), bool))
 
@@ -230,7 +241,7 @@ class LSH(abc.ABC):
   ) -> SlotTables:
     V, D = w_VD.shape
     radix = hashing.radix(self.family, D)
-    num = hashing.num_buckets(radix, self.codes, -(-V // self.slots))
+    num = hashing.num_buckets(radix, self.codes, -(-4 * V // self.slots))
     return _build(functions, factor_L, w_VD, self.codes, num, self.slots)
 
   def _buckets(
@@ -242,10 +253,11 @@ class LSH(abc.ABC):
     bucket_NL = self.query_buckets(stats, w_VD, h_ND, y)
     return bucket_NL, slot_tables.look_up(stats.tables, bucket_NL, len(w_VD))
 
-  @property
-  def _share_units(self) -> int:
-    """u in units of 2^-32."""
-    return max(round(self.unigram_share * strata.UNIT), self.unigram_share > 0)
+  def _num_by_count(self, m: int) -> tuple[int, int]:
+    """u m: so many draws for certain, and one more with a chance in units of 2^-32."""
+    certain = int(self.unigram_share * m)
+    chance = round((self.unigram_share * m - certain) * strata.UNIT)
+    return certain, min(chance, strata.UNIT - 1)
 
   def _log_expected(
     self,
@@ -258,10 +270,15 @@ class LSH(abc.ABC):
     q_NM = bucket_law.law(stats.tables, bucket_NL, size_NL, ids_NM)
     log_strata_NM = stats.by_count.log_expected_V.at[ids_NM].get(mode="clip")
     by_count_NM = jnp.exp(log_strata_NM - math.log(strata.IID_STRATA))
-    share = self._share_units / strata.UNIT
-    share_N1 = jnp.where(jnp.all(size_NL == 0, axis=1, keepdims=True), 1, share)
-    q_NM = share_N1 * by_count_NM + (1 - share_N1) * q_NM
-    return jnp.log(q_NM) + math.log(m)
+    certain, chance = self._num_by_count(m)
+    num = certain + chance / strata.UNIT
+    num_N1 = jnp.where(_has_none(size_NL), m, num)
+    return jnp.log(num_N1 * by_count_NM + (m - num_N1) * q_NM)
+
+
+def _has_none(size_NL: jax.Array) -> jax.Array:
+  """Which queries share a bucket with no class: bool[N, 1]."""
+  return jnp.all(size_NL == 0, axis=1, keepdims=True)
 
 
 @partial(jax.jit, static_argnames=("codes", "buckets", "slots"))
