@@ -53,7 +53,7 @@ def read_xmlc(path: Path) -> XmlcFile:
       document has twice is such a fault: whether values are to be added is not stated
       anywhere.
 
-  Cost: about 0.6 us for each non-zero.
+  Cost: about 1 us for each non-zero: a minute for the 41 million of Amazon-670K.
   """
   lines = enumerate(read_lines(path), 1)
   num_documents, num_features, num_labels = _header(path, lines)
