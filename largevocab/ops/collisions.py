@@ -76,7 +76,8 @@ def retrieval(p: float, codes: int, tables: int) -> float:
 
     1 - (1 - p^codes)^tables
 
-  Source: paper 002, theorems 1 and 2.
+  Source: paper 002, theorems 1 and 2. It takes the codes of a table for independent,
+    which winners of the same permutation are but roughly.
 
   >>> round(retrieval(0.5, codes=2, tables=2), 4)
   0.4375

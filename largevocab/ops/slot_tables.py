@@ -63,8 +63,8 @@ def build(
 ) -> SlotTables:
   """Tables of all classes.
 
-  Where classes compete for a slot, the last id has it in tables 0, 2, ..., and the
-  first in the others.
+  Where classes compete for a slot, the last has it. Ids come in a circle that begins at
+  factor mod V, so that no class is last in every table.
 
   Args:
     factor_L: u32, of `new_factors`.
@@ -74,22 +74,21 @@ def build(
 
   Cost: one scatter of L V, a table at a time.
 
-  >>> bucket_LV = jnp.array([[0, 1, 1], [0, 1, 1]])
-  >>> build(jnp.ones(2, jnp.uint32), bucket_LV, 2, 1).ids_LKE.tolist()
+  >>> bucket_LV, factor_L = jnp.array([[0, 1, 1]] * 2), jnp.array([3, 5], jnp.uint32)
+  >>> build(factor_L, bucket_LV, 2, 1).ids_LKE.tolist()
   [[[0], [2]], [[0], [1]]]
   """
-  L, V = (check_shapes(factor_L=factor_L, bucket_LV=bucket_LV)[x] for x in "LV")
-  ids_V = jnp.arange(V, dtype=jnp.int32)
+  V = check_shapes(factor_L=factor_L, bucket_LV=bucket_LV)["V"]
 
   def one(args):
-    number, factor, bucket_V = args
-    turn = lambda x_V: jnp.where(number % 2 == 0, x_V, x_V[::-1])
-    at_V = turn(bucket_V * slots + slot(factor, ids_V, slots))
+    factor, bucket_V = args
+    first = (factor % jnp.uint32(V)).astype(jnp.int32)
+    ids_V = jnp.roll(jnp.arange(V, dtype=jnp.int32), -first)
+    at_V = jnp.roll(bucket_V, -first) * slots + slot(factor, ids_V, slots)
     none_K = jnp.full(buckets * slots, V, jnp.int32)
-    return none_K.at[at_V].set(turn(ids_V)).reshape(buckets, slots)
+    return none_K.at[at_V].set(ids_V).reshape(buckets, slots)
 
-  numbers_L = jnp.arange(L, dtype=jnp.int32)
-  return SlotTables(lax.map(one, (numbers_L, factor_L, bucket_LV)), factor_L)
+  return SlotTables(lax.map(one, (factor_L, bucket_LV)), factor_L)
 
 
 def insert(
@@ -106,8 +105,8 @@ def insert(
   Cost: one scatter of L R.
 
   >>> tables = build(jnp.ones(1, jnp.uint32), jnp.array([[0, 0]]), 2, 1)
-  >>> insert(tables, jnp.array([0]), jnp.array([[1]]), 2).ids_LKE.tolist()
-  [[[1], [0]]]
+  >>> insert(tables, jnp.array([1]), jnp.array([[1]]), 2).ids_LKE.tolist()
+  [[[0], [1]]]
   """
   at = _places(tables, ids_R, bucket_LR, ids_R[None] < num_classes)
   ids_LR = jnp.broadcast_to(ids_R.astype(jnp.int32)[None], bucket_LR.shape)
@@ -124,10 +123,10 @@ def remove(
   Cost: one gather and one scatter of L R.
 
   >>> tables = build(jnp.ones(1, jnp.uint32), jnp.array([[0, 0]]), 1, 1)
-  >>> first = remove(tables, jnp.array([0]), jnp.array([[0]]), 2)
-  >>> second = remove(first, jnp.array([1]), jnp.array([[0]]), 2)
+  >>> first = remove(tables, jnp.array([1]), jnp.array([[0]]), 2)
+  >>> second = remove(first, jnp.array([0]), jnp.array([[0]]), 2)
   >>> first.ids_LKE.tolist(), second.ids_LKE.tolist()
-  ([[[1]]], [[[2]]])
+  ([[[0]]], [[[2]]])
   """
   everywhere = _places(tables, ids_R, bucket_LR, jnp.ones((1, 1), bool))
   is_there_LR = tables.ids_LKE.at[everywhere].get(mode="clip") == ids_R[None]
@@ -157,7 +156,7 @@ def look_up(tables: SlotTables, bucket_NL: jax.Array, num_classes: int) -> jax.A
 
   >>> tables = build(jnp.ones(1, jnp.uint32), jnp.array([[0, 0]]), 2, 1)
   >>> look_up(tables, jnp.array([[0], [1], [2]]), 2).tolist()
-  [[[1]], [[2]], [[2]]]
+  [[[0]], [[2]], [[2]]]
   """
   L = check_shapes(bucket_NL=bucket_NL, **tables._asdict())["L"]
   number_1L = jnp.arange(L, dtype=jnp.int32)[None]
