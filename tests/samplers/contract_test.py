@@ -20,14 +20,19 @@ from largevocab.samplers import (
   Block,
   Draw,
   LogUniform,
+  LSHEmbedding,
+  LSHLabel,
   Quadratic,
   QuadraticPrior,
   Quartic,
   Softmax,
+  TopK,
   Uniform,
   Unigram,
 )
+from largevocab.samplers.lsh import LSH
 from largevocab.samplers.two_stage import TwoStage
+from tests.samplers import naive_lsh
 
 V, N, D, M = 50, 3, 4, 12
 KEY = jax.random.key(0)
@@ -154,6 +159,31 @@ def block_law(sampler, counts, w_VD, h_ND, y):
   return law_NV / law_NV.sum(-1, keepdims=True)
 
 
+def lsh_law(sampler, counts, w_VD, h_ND, y):
+  """Dictionaries of the rows; the hash functions are those of a new sampler."""
+  if sampler.exact:
+    return pps_law(sampler, counts, w_VD, h_ND, y)
+  stats = sampler.init(counts, w_VD, M)
+  tables = naive_lsh.fill(
+    stats.functions, stats.tables.factor_L, w_VD, sampler.codes, sampler.slots
+  )
+  unigram_V = unigram_law(sampler, counts, w_VD, h_ND, y)
+  law_NV = np.zeros((len(h_ND), len(w_VD)))
+  for n, h_D in enumerate(h_ND):
+    if isinstance(sampler, LSHLabel):
+      h_D = w_VD[y.ids_NP[n, 0]]
+    found = naive_lsh.look_up(tables, stats.functions, h_D, sampler.codes)
+    law_NV[n] = naive_lsh.mixture(sampler, naive_lsh.law(found, len(w_VD)), unigram_V)
+  return law_NV
+
+
+def top_k_law(sampler, counts, w_VD, h_ND, y):
+  """The M largest logits, each for certain."""
+  o_NV = np.float64(h_ND) @ np.float64(w_VD).T
+  o_NV = np.abs(o_NV) if sampler.absolute else o_NV
+  return (np.argsort(np.argsort(-o_NV)) < M) / M
+
+
 CASES = {
   "uniform": (Uniform(), uniform_law),
   "uniform per example": (Uniform(per_example=True), uniform_law),
@@ -196,6 +226,19 @@ CASES = {
   "block, absolute": (Block(leaf_size=6, absolute=True), block_law),
   "block of counts": (Block(leaf_size=6, mass="unigram"), block_law),
   "block, one": (Block(leaf_size=V), softmax_law),
+  "lsh_embedding": (LSHEmbedding(codes=2, tables=6, slots=4), lsh_law),
+  "lsh_label": (LSHLabel(codes=2, tables=6, slots=3, power=0.75), lsh_law),
+  "lsh simhash": (
+    LSHEmbedding(family="simhash", codes=3, tables=5, unigram_share=0.3),
+    lsh_law,
+  ),
+  "lsh mips": (
+    LSHEmbedding(family="mips", codes=3, tables=5, unigram_share=0.0),
+    lsh_law,
+  ),
+  "lsh exact": (LSHEmbedding(codes=2, tables=6, exact=5), lsh_law),
+  "top_k": (TopK(), top_k_law),
+  "top_k, absolute": (TopK(absolute=True), top_k_law),
 }
 every_sampler = pytest.mark.parametrize(
   ("sampler", "law"), CASES.values(), ids=CASES.keys()
@@ -206,7 +249,7 @@ def needs_counts(sampler) -> bool:
   if isinstance(sampler, TwoStage):
     is_counting = getattr(sampler, "mass", None) == "unigram"
     return is_counting or getattr(sampler, "power", 0) > 0
-  return not isinstance(sampler, (Uniform, Softmax))
+  return not isinstance(sampler, (Uniform, Softmax, TopK))
 
 
 def has_random_size(sampler) -> bool:
@@ -216,6 +259,8 @@ def has_random_size(sampler) -> bool:
 
 def is_defined_by(state, sampler) -> bool:
   """Whether the law's definition, on the table of today, holds for these statistics."""
+  if isinstance(sampler, LSH) and not sampler.exact:  # it has functions of its own
+    return state == "new" or (state == "updated" and sampler.family != "mips")
   if state in ("new", "refreshed"):
     return True
   if getattr(sampler, "centred", False):  # as of the last refresh
@@ -277,7 +322,7 @@ def test_draw(sampler, law):
   second = jitted(stats, w_VD + 1, jax.random.key(2), h_ND, y)
   assert len(traces) == 1
   drawn = [np.where(draw.mask, draw.ids, V) for draw in (first, second)]
-  assert (drawn[0] != drawn[1]).any()
+  assert (drawn[0] != drawn[1]).any() or isinstance(sampler, TopK)
 
   shared = enumerate_law(sampler, stats, w_VD, h_ND, y).ndim == 1
   size = first.ids.shape[-1] if has_random_size(sampler) else M
@@ -334,9 +379,13 @@ def test_the_law_is_its_definition_also_after_the_table_changed(sampler, law):
 
 # Sets of distinct classes are no independent draws: pps_test.py and bernoulli_test.py
 # have tests of their own.
+def draws_a_set(sampler) -> bool:
+  is_lsh = isinstance(sampler, LSH) and sampler.exact
+  return bool(is_lsh) or isinstance(sampler, (PPS, Bernoulli, IVF, TopK))
+
+
 @pytest.mark.parametrize(
-  "name",
-  [name for name, (s, _) in CASES.items() if not isinstance(s, (PPS, Bernoulli, IVF))],
+  "name", [name for name, (s, _) in CASES.items() if not draws_a_set(s)]
 )
 def test_draws_follow_the_law_and_the_test_would_notice(name, chi_square):
   sampler, _ = CASES[name]
@@ -358,9 +407,11 @@ def test_draws_follow_the_law_and_the_test_would_notice(name, chi_square):
     assert chi_square(ids_M, wrong_V) < 1e-4
 
 
-# What a block holds depends on the order of the classes.
+# What a block holds depends on the order of the classes, slots on their ids.
 @pytest.mark.parametrize(
-  "sampler", [s for s, law in CASES.values() if law is not block_law], ids=repr
+  "sampler",
+  [s for s, law in CASES.values() if law is not block_law and not isinstance(s, LSH)],
+  ids=repr,
 )
 def test_relabelling_the_classes_permutes_the_law(sampler):
   counts, w_VD, h_ND, y = problem()

@@ -64,9 +64,19 @@ def fill(functions, factor_L, w_VD, codes, slots):
   return tables
 
 
+def look_up(tables, functions, x_D, codes):
+  """The classes in the buckets of a query, a list for each table."""
+  functions = jax.tree.map(np.asarray, functions)
+  found = []
+  for number, table in enumerate(tables):
+    bucket = table.get(code(functions, number, x_D, codes, is_row=False), {})
+    found.append(list(bucket.values()))
+  return found
+
+
 def law(buckets, num_classes):
   """Of a draw from one of the buckets that are not empty: f64[V], or None."""
-  buckets = [sorted(bucket) for bucket in buckets if bucket]
+  buckets = [bucket for bucket in buckets if bucket]
   if not buckets:
     return None
   law_V = np.zeros(num_classes)
