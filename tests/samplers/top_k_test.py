@@ -1,0 +1,67 @@
+"""The hardest negatives, and that an estimate from them alone is biased."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab.errors import UserError
+from largevocab.heads import Sampled
+from largevocab.labels import Counts, single_targets
+from largevocab.samplers import TopK
+
+KEY = jax.random.key(0)
+
+
+def problem(num_classes=40, n=5, dim=6):
+  rng = np.random.default_rng(0)
+  w_VD = jnp.asarray(rng.normal(size=(num_classes, dim)), jnp.float32)
+  h_ND = jnp.asarray(rng.normal(size=(n, dim)), jnp.float32)
+  y = single_targets(rng.integers(0, num_classes, n))
+  return Counts(np.ones(num_classes, int)), w_VD, h_ND, y
+
+
+@pytest.mark.parametrize("m", [1, 7, 40, 45])
+@pytest.mark.parametrize("absolute", [False, True])
+def test_the_largest_logits_once_each_best_first(m, absolute):
+  _, w_VD, h_ND, y = problem()
+  draw = TopK(absolute=absolute).sample((), w_VD, KEY, h_ND, y, m)
+  o_NV = np.asarray(h_ND @ w_VD.T)
+  want_NV = np.argsort(-(np.abs(o_NV) if absolute else o_NV), axis=1)
+  size = min(m, 40)
+  assert draw.ids.shape == draw.mask.shape == (5, m)
+  np.testing.assert_array_equal(draw.ids[:, :size], want_NV[:, :size])
+  np.testing.assert_array_equal(draw.mask, np.tile(np.arange(m) < size, (5, 1)))
+  assert not draw.log_expected.any()
+
+
+def test_it_is_certain_and_leaves_the_others_out():
+  _, w_VD, h_ND, y = problem()
+  sampler = TopK()
+  first, second = (
+    sampler.sample((), w_VD, key, h_ND, y, 9) for key in jax.random.split(KEY)
+  )
+  np.testing.assert_array_equal(first.ids, second.ids)
+  law_NV = sampler.log_expected((), w_VD, h_ND, y, jnp.arange(40), 9)
+  for law_V, ids_M in zip(law_NV, first.ids, strict=True):
+    assert set(np.flatnonzero(law_V == 0)) == set(ids_M.tolist())
+    assert np.isneginf(np.delete(law_V, ids_M)).all()
+
+
+def test_the_loss_is_too_small_unless_all_classes_are_taken():
+  counts, w_VD, h_ND, y = problem()
+  for m, exact in [(5, False), (40, True)]:
+    head = Sampled(sampler=TopK(), num_samples=m, bias=False)
+    state = head.init(KEY, counts, 6)
+    state = state._replace(table=state.table._replace(w_VD=w_VD))
+    loss = head.backward(state, h_ND, y, KEY).loss
+    nll = head.evaluate(state, h_ND, y)["nll"].mean()
+    if exact:
+      np.testing.assert_allclose(loss, nll, rtol=1e-5)
+    else:
+      assert loss < nll - 0.05
+
+
+def test_a_head_of_other_logits_is_refused():
+  with pytest.raises(UserError, match=r"head\.absolute"):
+    Sampled(sampler=TopK(absolute=True), num_samples=3)
