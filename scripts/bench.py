@@ -19,6 +19,7 @@ import pathlib
 
 import bench_heads
 import bench_kernel
+import bench_lsh
 import bench_rows
 import bench_samplers
 import bench_softmax
@@ -30,6 +31,7 @@ BENCHMARKS = {
   **bench_rows.ROWS,
   **bench_kernel.ROWS,
   **bench_samplers.ROWS,
+  **bench_lsh.ROWS,
   **bench_heads.ROWS,
 }
 

@@ -58,8 +58,10 @@ class LSH(abc.ABC):
   Attributes:
     family: of hashes, 'dwta' (where coordinates are largest), 'simhash' (angles) or
       'mips' (inner products); see `ops/hashing.py`.
-    codes: C, codes to a table, of 8 values each, of the other families 2. More make
-      buckets smaller and closer to the query.
+    codes: C, codes to a table, of 8 values each, of the other families 2: three times
+      as many of them make as many buckets. More make buckets smaller and closer to the
+      query. About as many buckets as V / 10 are good; tables too small for V keep but
+      some classes of each bucket.
     tables: L.
     slots: E, of a bucket. A table has so many buckets that there are 4 V slots or
       more, or one for every combination of codes, if these are fewer.
@@ -69,8 +71,10 @@ class LSH(abc.ABC):
       example and first those in the buckets of most tables, are summed exactly
       (`Draw.exact_ids`), and m classes are drawn by `PPS` for the whole batch: the
       estimate with the least variance that these tables give. u then means nothing.
-    rehash: put changed rows where they belong at every update. Without it tables
-      change when they are rebuilt only.
+    rehash: put changed rows where they belong at every update, and take them from
+      where they were; a projection that rounds otherwise than before leaves an entry
+      behind until its table is rebuilt, 'dwta' never does. Without it tables change
+      when they are rebuilt only.
     rebuild_tables: so many tables are built anew at every update, in turn and with new
       functions, so that no step has to wait for all of them.
     power, smoothing: of the law that goes by counts, as of `Unigram` and `PPS`.
