@@ -45,6 +45,7 @@ def lsh_build(V: int = 100_000, L: int = 50) -> Iterator[Case]:
     bucket, slot = np.nonzero(ids_LKE[number] < V)
     classes = ids_LKE[number][bucket, slot]
     assert (np.asarray(bucket_LV[number])[classes] == bucket).all()
+  kept = float((ids_LKE < V).sum() / (L * V))
   yield Case(
     f"{L} tables, sorted buckets / slots, V={V:,}",
     {
@@ -52,7 +53,7 @@ def lsh_build(V: int = 100_000, L: int = 50) -> Iterator[Case]:
       "L": L,
       "K": buckets,
       "E": slots,
-      "kept": float((ids_LKE < V).mean() * ids_LKE[0].size / V),
+      "kept": kept,
     },
     {
       **compare(
