@@ -61,28 +61,36 @@ def part(kind: str, name: str, **fields: Any) -> Any:
 def head(path: str, **fields: Any) -> Any:
   """A head from 'head' or 'head/sampler'; fields of other heads are left out.
 
-  A sampler that is made for absolute logits makes the head's absolute.
+  `sampler` are fields of the sampler, of which those of others are left out, too. A
+  sampler that is made for absolute logits makes the head's absolute.
 
   >>> head("sampled/uniform", num_samples=64).num_samples
   64
+  >>> head("sampled/unigram", sampler={"power": 0.5, "tables": 50}).sampler.power
+  0.5
   >>> head("sampled/quadratic").absolute
   True
   """
   name, slash, sampler = path.partition("/")
+  of_sampler = fields.pop("sampler", {})
   if slash:
-    fields["sampler"] = part("sampler", sampler)
+    own = _own("sampler", _choose("sampler", sampler, "sampler"), of_sampler)
+    fields["sampler"] = part("sampler", sampler, **own)
     if getattr(fields["sampler"], "absolute", False):
       fields.setdefault("absolute", True)
   cls = _choose("head", name, "head")
-  for key in list(fields):
-    if key not in _fields(cls):
-      if key == "sampler":
-        raise UserError(f"head {name!r} takes no sampler; drop {'/' + sampler!r}")
-      known = {f for other in HEADS.values() for f in _fields(other)}
-      if key not in known:
-        raise UserError(f"no head has a field {key!r}{nearest(key, known)}")
-      del fields[key]
-  return cls(**fields)
+  if slash and "sampler" not in _fields(cls):
+    raise UserError(f"head {name!r} takes no sampler; drop {'/' + sampler!r}")
+  return cls(**_own("head", cls, fields))
+
+
+def _own(kind: str, cls: Any, fields: dict[str, Any]) -> dict[str, Any]:
+  """Those of the fields that a class has; the others must be of one of its kind."""
+  known = {name for other in REGISTRIES[kind].values() for name in _fields(other)}
+  for key in fields:
+    if key not in known:
+      raise UserError(f"no {kind} has a field {key!r}{nearest(key, known)}")
+  return {key: value for key, value in fields.items() if key in _fields(cls)}
 
 
 def head_paths() -> list[str]:
@@ -225,6 +233,8 @@ def _tiny_data(data: Any) -> Any:
   fields = _fields(type(data))
   if "history" in fields:
     return part("data", "zipf_items", num_items=1000, history=data.history)
+  if "buckets" in fields:
+    return part("data", "zipf_labels")
   if "dim" in fields:
     sizes = {"num_classes": 100, "num_examples": 100, "dim": _TINY_WIDTH}
     return part("data", "softmax_regression", **sizes)

@@ -124,8 +124,8 @@ def inverse_propensities(counts: Counts, a: float, b: float) -> jax.Array:
   Source: Jain, Prabhu and Varma 2016, section 4.
 
   >>> worth_V = inverse_propensities(Counts(np.array([9, 0]), examples=9), 0.55, 1.5)
-  >>> worth_V.round(3).tolist()
-  [1.5440..., 2.5860...]
+  >>> [round(float(worth), 3) for worth in worth_V]
+  [1.544, 2.586]
   """
   num = max(counts.examples or int(counts.unigram_V.sum()), 3)
   constant = (np.log(num) - 1) * (b + 1) ** a

@@ -3,7 +3,8 @@
 A record is an object: `run` (id), `name`, `config`, `overrides` (an object itself), all
 of the run's result.json, of its meta.json the device, versions and source revision, and
 `curve`, the exact loss on validation data as it went: [[step, nll, seconds], ...] with
-the nll in nats and the seconds of training. A run without an nll has no `curve`.
+the nll in nats and the seconds of training; `curve_p@1` is the same of the precision. A
+run without an nll, or p@1, has no such curve.
 """
 
 import json
@@ -15,6 +16,7 @@ from sweepfile import Run
 from largevocab.errors import UserError
 
 Record = dict[str, Any]
+CURVES = {"curve": "nll", "curve_p@1": "p@1"}
 CURVE_DIGITS = 5  # significant ones
 
 
@@ -24,7 +26,10 @@ def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
     return None
   result = _read_json(workdir / "result.json")
   meta = _read_json(workdir / "meta.json")
-  curve = validation_curve(workdir / "metrics.jsonl")
+  curves = {
+    name: validation_curve(workdir / "metrics.jsonl", metric)
+    for name, metric in CURVES.items()
+  }
   return {
     "run": run.id,
     "name": run.name,
@@ -32,7 +37,7 @@ def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
     "overrides": run.overrides,
     **{key: result[key] for key in sorted(result)},
     **measured_with(meta),
-    **({"curve": curve} if curve else {}),
+    **{name: curve for name, curve in curves.items() if curve},
   }
 
 
@@ -45,18 +50,18 @@ def measured_with(meta: Record) -> Record:
   }
 
 
-def validation_curve(path: pathlib.Path) -> list[list[float]]:
-  """[[step, nll, seconds], ...] of the lines of metrics.jsonl on validation data.
+def validation_curve(path: pathlib.Path, metric: str) -> list[list[float]]:
+  """[[step, metric, seconds], ...] of the lines of metrics.jsonl on validation data.
 
-  >>> validation_curve(pathlib.Path("no/such/metrics.jsonl"))
+  >>> validation_curve(pathlib.Path("no/such/metrics.jsonl"), "nll")
   []
   """
   if not path.exists():
     return []
   lines = load(path)
-  valid = [line for line in lines if line["split"] == "valid" and "nll" in line]
+  valid = [line for line in lines if line["split"] == "valid" and metric in line]
   rounded = lambda value: float(f"{value:.{CURVE_DIGITS}g}")
-  return [[v["step"], rounded(v["nll"]), rounded(v["seconds"])] for v in valid]
+  return [[v["step"], rounded(v[metric]), rounded(v["seconds"])] for v in valid]
 
 
 def of_directory(root: pathlib.Path) -> list[Record]:

@@ -26,6 +26,7 @@ import records
 from status_line import StatusLine
 from sweepfile import Run, load
 
+from largevocab import command_line
 from largevocab.errors import UserError
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
@@ -34,7 +35,7 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Launcher:
-  """Where runs go, and the flags that all of them are given."""
+  """Where runs go, and the flags that they are given if their configs have the key."""
 
   root: pathlib.Path
   flags: list[str]
@@ -47,7 +48,8 @@ class Launcher:
 
   def command(self, run: Run) -> list[str]:
     program = [sys.executable, "-m", "largevocab.main"]
-    return [*program, *run.flags(), *self.flags, f"--workdir={self.workdir(run)}"]
+    flags = [flag for flag in self.flags if takes(run, flag)]
+    return [*program, *run.flags(), *flags, f"--workdir={self.workdir(run)}"]
 
   def start(self, run: Run) -> subprocess.Popen | None:
     """Starts a run; None if it is running already."""
@@ -72,6 +74,15 @@ class Launcher:
         stderr=subprocess.STDOUT,
         start_new_session=True,  # Ctrl-C reaches us alone.
       )
+
+
+def takes(run: Run, flag: str) -> bool:
+  """Whether the run's config has the key of a flag --config.KEY=VALUE."""
+  block = command_line.load(str(REPOSITORY / run.config))
+  *blocks, key = flag.removeprefix("--config.").partition("=")[0].split(".")
+  for name in blocks:
+    block = block.get(name, {})
+  return key in block
 
 
 def log_path(workdir: pathlib.Path) -> pathlib.Path:
@@ -198,7 +209,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     action="append",
     default=[],
     metavar="KEY=PATH",
-    help="for every run: where data lie on this machine, e.g. data.path=/data/ptb",
+    help="for runs that have the key: where data lie on this machine, e.g. "
+    "data.path=/data/ptb",
   )
   return parser.parse_args(argv)
 
@@ -211,6 +223,9 @@ def main(argv: list[str] | None = None) -> int:
   chosen = choose(sweep.runs, args.index)
   root = args.root or REPOSITORY / "runs" / args.sweep.resolve().parent.name
   launcher = Launcher(root.resolve(), path_flags(args.set))
+  for setting, flag in zip(args.set, launcher.flags, strict=True):
+    if not any(takes(run, flag) for run in chosen):
+      raise UserError(f"--set {setting}: no config of the sweep has this key")
   if args.dry_run:
     for run in chosen:
       mark = "# finished: " if launcher.finished(run) else ""

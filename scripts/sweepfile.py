@@ -1,8 +1,9 @@
 """What a sweep file says: its runs, the metrics of its table, the paper's numbers, the
 figures to draw.
 
-A sweep file is Python with two functions, a third if there are published numbers, and a
-fourth if there is something to draw:
+A sweep file is Python with two functions, a third if there are published numbers, a
+fourth if there is something to draw, and a fifth if the table has metrics that are made
+from those of several runs:
 
   def sweep(add):
     for seed in range(3):
@@ -20,6 +21,10 @@ fourth if there is something to draw:
       {"file": "samples", "x": "head.num_samples", "y": "test_ppl", "log": "xy"},
       {"file": "epochs", "x": "step", "y": "valid_ppl", "line": "head.num_samples"},
     ]
+
+  def derived(record, records):                    # further metrics of a record
+    full = next(r for r in records if r["name"] == "full softmax")
+    return {"slower": record["test_ppl"] / full["test_ppl"]}
 """
 
 import hashlib
@@ -155,6 +160,11 @@ class Sweep:
   metrics: list[str]
   paper: dict[str, dict[str, float]]
   figures: list[Figure] = field(default_factory=list)
+  derived: Callable[[dict, list[dict]], dict[str, float]] = lambda record, records: {}
+
+  def complete(self, records: list[dict]) -> list[dict]:
+    """Records with the metrics that are derived."""
+    return [record | self.derived(record, records) for record in records]
 
 
 def collect(sweep: Callable[[Callable[..., None]], None]) -> list[Run]:
@@ -190,4 +200,6 @@ def load(path: pathlib.Path) -> Sweep:
   figures = [figure(each) for each in names.get("figures", list)()]
   if len({each.file for each in figures}) < len(figures):
     raise UserError(f"{path}: two figures go to the same `file`; rename one")
-  return Sweep(collect(names["sweep"]), list(names["metrics"]()), paper, figures)
+  derived = {"derived": names["derived"]} if "derived" in names else {}
+  runs, metrics = collect(names["sweep"]), list(names["metrics"]())
+  return Sweep(runs, metrics, paper, figures, **derived)

@@ -145,7 +145,7 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
   def section(match: re.Match[str]) -> str:
     begin, name, end = match.groups()
     sweep = sweepfile.load(experiments / name / "sweep.py")
-    rows = records.load(experiments / name / "results.jsonl")
+    rows = sweep.complete(records.load(experiments / name / "results.jsonl"))
     return f"{begin}\n{report(rows, sweep.metrics, sweep.paper)}\n{end}"
 
   if stray := MARKER.search(SECTION.sub("", text)):
@@ -176,7 +176,7 @@ def print_table(path: pathlib.Path, metrics: list[str] | None) -> None:
     rows = records.load(path)
     if path.with_name("sweep.py").exists():
       sweep = sweepfile.load(path.with_name("sweep.py"))
-      metrics, paper = metrics or sweep.metrics, sweep.paper
+      metrics, paper, rows = metrics or sweep.metrics, sweep.paper, sweep.complete(rows)
   if not rows:
     raise UserError(f"{path}: no finished run here")
   print(report(rows, metrics or scalars(rows), paper), end="")

@@ -55,16 +55,18 @@ class StdlibCalls(DocumentSet):
   each, of 7,200. Other versions differ: compare results within one only.
 
   Attributes:
-    path: a directory of other Python sources; empty: the standard library, without its
+    sources: a directory of other Python sources; empty: the standard library, without its
       tests.
   """
 
-  path: str = ""
+  sources: str = ""
 
   def files(self) -> Sequence[Path]:
     files = sorted(source_files(self._root()))
     if not files:
-      raise UserError(f"data.path: no .py file in {self.path}: set it to another place")
+      raise UserError(
+        f"data.sources: no .py file in {self.sources}: set it to another place"
+      )
     return files
 
   def options(self) -> Sequence[float | str]:
@@ -85,7 +87,7 @@ class StdlibCalls(DocumentSet):
     return thin_labels(LabelSet(splits, len(words), names), _MIN_COUNT, 0)
 
   def _root(self) -> Path:
-    return Path(self.path or sysconfig.get_paths()["stdlib"]).expanduser()
+    return Path(self.sources or sysconfig.get_paths()["stdlib"]).expanduser()
 
 
 def functions_of(source: str) -> Iterator[Function]:

@@ -59,7 +59,7 @@ def write(root, sources):
     name = next(name for name in names if split_of(name) == split)
     (root / name).write_text(source)
   return lambda **more: DATASETS["stdlib_calls"](
-    path=str(root), cache_dir=str(root / "cache"), **more
+    sources=str(root), cache_dir=str(root / "cache"), **more
   ).load()
 
 
@@ -97,7 +97,7 @@ def test_changed_source_is_encoded_anew_and_tests_are_passed_over(tmp_path):
 
 
 def test_mistakes(tmp_path):
-  with pytest.raises(UserError, match=r"data.path: no \.py file in .*: set it to"):
+  with pytest.raises(UserError, match=r"data.sources: no \.py file in .*: set it to"):
     write(tmp_path, {})()
   with pytest.raises(UserError, match="no document of the valid split has labels"):
     write(tmp_path, {"train": TRAIN})()

@@ -1,0 +1,110 @@
+"""Extreme classification: sparse features, many labels, one hidden layer of 128.
+
+--config=configs/xmlc.py:amazon670k                         --config.data.path=DIR
+--config=configs/xmlc.py:wiki325k,head=sampled/lsh_label    --config.data.path=DIR
+--config=configs/xmlc.py:full,data=citeulike_t              --config.data.path=DIR
+--config=configs/xmlc.py:stdlib_calls
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from largevocab import config as c
+
+
+@dataclass(frozen=True)
+class Setting:
+  """A data set, and what it is trained with.
+
+  Attributes:
+    data: name and fields of the data set.
+    codes, tables: K and L of locality-sensitive hashing.
+    batch_size, optimizer, lr, epochs: of training.
+    propensity: the constants a and b of the labels' propensities.
+  """
+
+  data: dict[str, Any] = field(default_factory=lambda: {"name": "xmlc"})
+  codes: int = 4
+  tables: int = 50
+  batch_size: int = 256
+  # Adam takes steps of one size from gradients of any size: with few negatives, of which
+  # rare ones come with large weights, it hardly lowers what was raised by mistake.
+  optimizer: dict[str, Any] = field(
+    default_factory=lambda: {"name": "adagrad", "initial_accumulator": 1e-6}
+  )
+  lr: float = 0.1
+  epochs: float = 5.0
+  propensity: tuple[float, float] = (0.55, 1.5)
+
+
+def of_files(prefix: str, **fields: Any) -> dict[str, Any]:
+  """A data set of two files, PREFIX_train.txt and PREFIX_test.txt."""
+  files = {split: f"{prefix}_{split}.txt" for split in ("train", "test")}
+  return {"name": "xmlc", **files, **fields}
+
+
+AMAZON, WIKIPEDIA = (0.6, 2.6), (0.5, 0.4)
+# It does not tell how many epochs there were.
+PAPER = {"optimizer": {"name": "adam"}, "lr": 1e-4, "epochs": 25.0}
+SETTINGS = {
+  # Those of the paper: batch, K, L and rate are its own.
+  "amazon670k": Setting(
+    codes=6, tables=400, batch_size=1024, propensity=AMAZON, **PAPER
+  ),
+  "wiki325k": Setting(codes=5, tables=300, propensity=WIKIPEDIA, **PAPER),
+  "odp105k": Setting(codes=5, tables=150, batch_size=128, **PAPER),
+  # The paper does not tell its counts: choose them for its 158 thousand labels.
+  "amazon_uniform": Setting(
+    {"name": "xmlc", "min_count": 4, "max_count": 8},
+    **{"codes": 6, "tables": 150, "propensity": AMAZON, **PAPER},
+  ),
+  # Others of the repository.
+  "delicious200k": Setting(),
+  "eurlex4k": Setting(),
+  "bibtex": Setting(of_files("bibtex")),
+  "delicious": Setting(of_files("delicious")),
+  "citeulike_t": Setting(of_files("citeulike-t")),
+  "citeulike_t_uniform": Setting(of_files("citeulike-t", min_count=5, max_count=10)),
+  "gowalla": Setting({"name": "gowalla"}),
+  "stdlib_calls": Setting({"name": "stdlib_calls"}),
+  "synthetic": Setting({"name": "zipf_labels"}),
+}
+
+
+def get_config(arg: str = ""):
+  # The first word may be a data set, too.
+  first, _, others = arg.partition(",")
+  arg = f"data={first},{others}" if first in SETTINGS else arg
+  a = c.parse_arg(arg, head="sampled/lsh_embedding", data="stdlib_calls")
+  if a.data not in SETTINGS:
+    raise c.UserError(
+      f"config argument data is {a.data!r}{c.nearest(a.data, SETTINGS)}"
+    )
+  s = SETTINGS[a.data]
+  # The paper's loss of classes that follow the model: the softmax over the active set.
+  is_active = a.head.endswith(("/lsh_embedding", "/lsh_label", "/top_k"))
+  return c.experiment(
+    runlocal=a.runlocal,
+    data=c.part("data", **s.data),
+    model=c.part("model", "bag", embed=128),
+    head=c.head(
+      a.head,
+      num_samples=128,
+      refresh_every=50,
+      refresh_growth=1.2,
+      corrected=not is_active,
+      sampler={"codes": s.codes, "tables": s.tables, "unigram_share": 0.0},
+    ),
+    optimizer=c.part("optimizer", **s.optimizer),
+    train=c.Training(
+      epochs=s.epochs, batch_size=s.batch_size, unroll=1, lr=s.lr, clip_norm=0.0
+    ),
+    eval=c.Evaluating(
+      batch_size=s.batch_size,
+      unroll=1,
+      precision_k=(1, 3, 5),
+      propensity_a=s.propensity[0],
+      propensity_b=s.propensity[1],
+    ),
+    log=c.Logging(every_steps=50),
+  )
