@@ -27,8 +27,8 @@ class Setting:
   codes: int = 4
   tables: int = 50
   batch_size: int = 256
-  # Adam takes steps of one size from gradients of any size: with few negatives, of which
-  # rare ones come with large weights, it hardly lowers what was raised by mistake.
+  # Not Adam: its steps are of one size for gradients of any size, and with few
+  # negatives, of which rare ones have large weights, it hardly lowers what it raised.
   optimizer: dict[str, Any] = field(
     default_factory=lambda: {"name": "adagrad", "initial_accumulator": 1e-6}
   )
@@ -62,11 +62,13 @@ SETTINGS = {
   "delicious200k": Setting(),
   "eurlex4k": Setting(),
   "bibtex": Setting(of_files("bibtex")),
-  "delicious": Setting(of_files("delicious")),
+  "delicious": Setting(of_files("delicious"), codes=2),
   "citeulike_t": Setting(of_files("citeulike-t")),
-  "citeulike_t_uniform": Setting(of_files("citeulike-t", min_count=5, max_count=10)),
+  "citeulike_t_uniform": Setting(
+    of_files("citeulike-t", min_count=5, max_count=10), codes=3
+  ),
   "gowalla": Setting({"name": "gowalla"}),
-  "stdlib_calls": Setting({"name": "stdlib_calls"}),
+  "stdlib_calls": Setting({"name": "stdlib_calls"}, codes=3),
   "synthetic": Setting({"name": "zipf_labels"}),
 }
 

@@ -55,8 +55,8 @@ class StdlibCalls(DocumentSet):
   each, of 7,200. Other versions differ: compare results within one only.
 
   Attributes:
-    sources: a directory of other Python sources; empty: the standard library, without its
-      tests.
+    sources: a directory of other Python sources; empty: the standard library, without
+      its tests.
   """
 
   sources: str = ""
