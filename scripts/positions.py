@@ -31,11 +31,12 @@ class Positions(NamedTuple):
 
 
 def positions_of(
-  exp: Experiment, state: State, batches: HeldOutBatches, num: int
+  exp: Experiment, state: State, batches: HeldOutBatches, num: int, num_classes: int
 ) -> Positions:
   """`num` examples spread evenly over held-out data, or all where there are fewer.
 
-  The network reads all of the data, as it does when it is evaluated.
+  The network reads all of the data, as it does when it is evaluated. Examples of fewer
+  true classes than others are padded with `num_classes`.
   """
   total = sum(int((batch.y.w_NP.sum(axis=1) > 0).sum()) for batch in batches)
   wanted = np.unique(np.linspace(0, total - 1, min(num, total)).astype(np.int64))
@@ -55,5 +56,13 @@ def positions_of(
     seen += len(real)
     rows = real[here]
     parts.append(jax.tree.map(lambda a: a[rows], (h_ND, batch.y)))  # noqa: B023
+  widest = max(y.ids_NP.shape[1] for _, y in parts)
+
+  def padded(y):
+    missing = (0, 0), (0, widest - y.ids_NP.shape[1])
+    ids_NP = np.pad(y.ids_NP, missing, constant_values=num_classes)
+    return y._replace(ids_NP=ids_NP, w_NP=np.pad(y.w_NP, missing))
+
+  parts = [(h_ND, padded(y)) for h_ND, y in parts]
   h_ND, y = jax.tree.map(lambda *a: jnp.concatenate(a), *parts)
   return Positions(h_ND, y)

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import records
 from status_line import StatusLine
@@ -78,7 +79,7 @@ class Launcher:
 
 def takes(run: Run, flag: str) -> bool:
   """Whether the run's config has the key of a flag --config.KEY=VALUE."""
-  block = command_line.load(str(REPOSITORY / run.config))
+  block: Any = command_line.load(str(REPOSITORY / run.config))
   *blocks, key = flag.removeprefix("--config.").partition("=")[0].split(".")
   for name in blocks:
     block = block.get(name, {})

@@ -229,7 +229,7 @@ def report(args: argparse.Namespace) -> list[Record]:
   data, state = restore(exp, args.workdir, args.checkpoint)
   w_VD, m = state.head.table.w_VD, args.num_samples
   batches = data.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
-  h_ND, y = positions_of(exp, state, batches, args.positions)
+  h_ND, y = positions_of(exp, state, batches, args.positions, data.counts.num_classes)
   positions = Positions(head.features(h_ND), y)  # as the class rows see them
   ready = {}
   for name in args.samplers:

@@ -3,8 +3,11 @@
 import dataclasses
 from typing import Any
 
+from largevocab import config
 from largevocab.config import nearest
 from largevocab.errors import UserError
+from largevocab.heads.sampled import Sampled
+from largevocab.heads.softmax import SoftmaxHead
 
 
 def with_field(text: str, part: Any, key: str, value: str) -> Any:
@@ -28,3 +31,32 @@ def with_field(text: str, part: Any, key: str, value: str) -> Any:
       f"{text}: {key} is {value!r}; it must be of type {kind.__name__}"
     ) from None
   return dataclasses.replace(part, **{key: cast})
+
+
+def sampled_head(text: str, like: SoftmaxHead) -> Sampled:
+  """The head `sampled` that SAMPLER:FIELD=VALUE:... describes, with fields of either.
+
+  Its logits are those of the head `like`.
+
+  Raises:
+    UserError: there is no such sampler or field.
+
+  >>> head = sampled_head("pps:power=0.5:num_samples=64", Sampled())
+  >>> head.sampler.power, head.num_samples
+  (0.5, 64)
+  """
+  name, *settings = text.split(":")
+  sampler = config.part("sampler", name)
+  if hasattr(sampler, "absolute"):
+    sampler = dataclasses.replace(sampler, absolute=like.absolute)
+  head = Sampled(
+    bias=like.bias, absolute=like.absolute, dtype=like.dtype, sampler=sampler
+  )
+  for setting in settings:
+    key, _, value = setting.partition("=")
+    if hasattr(sampler, key):
+      sampler = with_field(text, sampler, key, value)
+      head = dataclasses.replace(head, sampler=sampler)
+    else:
+      head = with_field(text, head, key, value)
+  return head

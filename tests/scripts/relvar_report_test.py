@@ -39,7 +39,7 @@ def formula(workdir, text):
   exp = config.build(config.of_workdir(workdir))
   data, state = restore(exp, workdir, "latest")
   batches = data.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
-  h_ND, y = positions.positions_of(exp, state, batches, 32)
+  h_ND, y = positions.positions_of(exp, state, batches, 32, data.counts.num_classes)
   head, _ = relvar_report.head_of(text, exp.head)
   x_ND, w_VD = head.features(h_ND), state.head.table.w_VD
   stats = head.sampler.init(data.counts, w_VD, head.num_samples)

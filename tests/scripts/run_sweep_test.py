@@ -129,6 +129,18 @@ def test_only_paths_may_be_set_from_outside(tmp_path):
       run_sweep.path_flags([setting])
 
 
+def test_paths_go_to_the_runs_that_have_the_key(tmp_path):
+  launcher = run_sweep.Launcher(tmp_path, [f"--config.data.path={tmp_path}"])
+  with_key = [Run("configs/ptb.py"), Run("configs/xmlc.py:eurlex4k")]
+  without = [Run("configs/quickstart.py"), Run("configs/xmlc.py:stdlib_calls")]
+  assert all(launcher.flags[0] in launcher.command(run) for run in with_key)
+  assert not any(launcher.flags[0] in launcher.command(run) for run in without)
+  path = tmp_path / "sweep.py"
+  path.write_text("def sweep(add): add('configs/quickstart.py')\nmetrics = list\n")
+  with pytest.raises(UserError, match=r"no config of the sweep has this key"):
+    run_sweep.main([str(path), "--dry_run", "--set", f"data.path={tmp_path}"])
+
+
 def test_index_out_of_range():
   with pytest.raises(UserError, match="runs 0 to 0"):
     run_sweep.choose([Run("configs/a.py")], 1)

@@ -103,7 +103,9 @@ def test_positions_are_spread_over_the_validation_data(workdir):
   exp = config.build(config.of_workdir(workdir))
   corpus, state = restore(exp, workdir, "latest")
   batches = corpus.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
-  take = lambda num: positions.positions_of(exp, state, batches, num)
+  take = lambda num: positions.positions_of(
+    exp, state, batches, num, corpus.counts.num_classes
+  )
   every, some = take(10**6), take(7)
   assert len(every.x_ND) == len(corpus.valid)
   rows_ND = np.array(every.x_ND)
@@ -132,7 +134,8 @@ def test_every_sampler_and_random_features(workdir, tmp_path, capsys):
 WITH_EXACT_SETS = {"ivf"}
 
 
-@pytest.mark.parametrize("name", sorted(SAMPLERS.keys() - WITH_EXACT_SETS))
+# `top_k` always leaves the same classes out, so that no number of draws is enough.
+@pytest.mark.parametrize("name", sorted(SAMPLERS.keys() - WITH_EXACT_SETS - {"top_k"}))
 def test_variance_is_that_of_actual_draws(name):
   """Of each sampler, which says whether its draws are as independent as assumed."""
   num_classes, n, m, repeats = 60, 5, 12, 4000

@@ -1,0 +1,41 @@
+"""Which classes a head draws at given examples."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.heads.candidates import candidates
+from largevocab.heads.sampled import Sampled
+from largevocab.labels import Targets
+
+
+class Drawn(NamedTuple):
+  """What one draw of a batch reads besides true classes.
+
+  Attributes:
+    is_drawn_NV: bool[N, V].
+    is_own: whether some of it are each example's own.
+  """
+
+  is_drawn_NV: jax.Array
+  is_own: bool
+
+
+def drawn_classes(
+  head: Sampled, state: Any, h_ND: jax.Array, y: Targets, key: jax.Array
+) -> Drawn:
+  """One draw for these examples as a batch."""
+  w_VD = state.table.w_VD
+  draw = head.sampler.sample(
+    state.stats, w_VD, key, head.features(h_ND), y, head.num_samples
+  )
+  got = candidates(draw, head.exact_sets(state, y), y, len(w_VD))
+  shared_NT = jnp.broadcast_to(got.shared_T, (len(h_ND), len(got.shared_T)))
+  ids = jnp.concatenate([got.own_NS, shared_NT], axis=1)
+  ids = jnp.where(got.mask, ids, len(w_VD))
+  is_drawn_NV = jnp.zeros((len(h_ND), len(w_VD)), bool)
+  is_drawn_NV = is_drawn_NV.at[jnp.arange(len(h_ND))[:, None], ids].set(
+    True, mode="drop"
+  )
+  return Drawn(is_drawn_NV, bool(got.own_NS.size))

@@ -1,0 +1,85 @@
+"""Reports on heads that draw, for the model of a run: a record for each of them."""
+
+import argparse
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import records
+import tabulate
+from positions import Positions, positions_of
+from records import Record
+
+from largevocab import config
+from largevocab.errors import UserError
+from largevocab.heads.softmax import SoftmaxHead
+from largevocab.labels import Counts
+from largevocab.state import restore
+from largevocab.workdir import describe_machine
+
+# Counts, class rows and examples of a model.
+Model = tuple[Counts, jax.Array, Positions]
+
+
+def parse(
+  description: str | None, draws: int, argv: list[str] | None = None
+) -> argparse.Namespace:
+  """The arguments of a report."""
+  parser = argparse.ArgumentParser(
+    description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  add = parser.add_argument
+  add("heads", nargs="+", metavar="SAMPLER[:FIELD=VALUE...]")
+  add("--workdir", required=True, help="of a run of largevocab.main")
+  add("--checkpoint", choices=["latest", "best"], default="latest")
+  add("--positions", type=int, default=256, help="how many examples")
+  add("--draws", type=int, default=draws, help="how many, of each")
+  add("--output", type=pathlib.Path, help="default: WORKDIR/REPORT.jsonl")
+  args = parser.parse_args(argv)
+  for key in ("positions", "draws"):
+    if getattr(args, key) < 1:
+      raise UserError(f"--{key}={getattr(args, key)}: must be positive")
+  return args
+
+
+def report(
+  args: argparse.Namespace,
+  head_of: Callable[[str, SoftmaxHead], Any],
+  figures: Callable[[Any, Model], Record],
+  columns: list[str],
+) -> list[Record]:
+  """A record for each of args.heads, told as it is made.
+
+  Raises:
+    UserError: the run's head has no row for each class, or a head cannot be.
+  """
+  exp = config.build(config.of_workdir(args.workdir))
+  if not isinstance(exp.head, SoftmaxHead):
+    raise UserError(f"{args.workdir} has a head without one row for each class")
+  heads = {text: head_of(text, exp.head) for text in args.heads}
+  data, state = restore(exp, args.workdir, args.checkpoint)
+  batches = data.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
+  num_classes = data.counts.num_classes
+  positions = positions_of(exp, state, batches, args.positions, num_classes)
+  model = data.counts, state.head.table.w_VD, positions
+  about = {"checkpoint_step": int(state.step), "positions": len(positions.x_ND)}
+  about |= {"draws": args.draws, "num_classes": num_classes}
+  rows = []
+  for text, head in heads.items():
+    row = {"run": text, "name": text, "config": "", "overrides": {}}
+    row |= figures(head, model)
+    rows.append({**row, **about, **records.measured_with(describe_machine())})
+    print(text, *(f"{key} {row[key]:.4g}" for key in columns), sep="  ")
+  return rows
+
+
+def write(
+  args: argparse.Namespace, name: str, rows: list[Record], columns: list[str]
+) -> None:
+  """Prints the table, and writes the records to args.output, or to the workdir."""
+  print(tabulate.table(rows, columns))
+  path = args.output or pathlib.Path(args.workdir, f"{name}.jsonl")
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_text("".join(json.dumps(row) + "\n" for row in rows))
