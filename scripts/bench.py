@@ -23,6 +23,7 @@ import bench_lsh
 import bench_rows
 import bench_samplers
 import bench_softmax
+import bench_xmlc
 
 from largevocab.workdir import describe_machine
 
@@ -33,6 +34,7 @@ BENCHMARKS = {
   **bench_samplers.ROWS,
   **bench_lsh.ROWS,
   **bench_heads.ROWS,
+  **bench_xmlc.ROWS,
 }
 
 

@@ -1,12 +1,12 @@
 """Tables 2, 3 and 4 of paper 002 (methods and budgets), and 5 to 7 (hash tables)."""
 
-# Epochs; budgets of half a per cent and of five per cent of the classes.
+# Epochs; budgets of half a per cent and of five per cent of the classes; bits of MIPS.
 SETS = {
-  "citeulike_t": (5, (265, 2647)),
-  "citeulike_t_uniform": (8, (33, 330)),
-  "stdlib_calls": (8, (20, 196)),
-  "delicious": (6, (10, 49)),
-  "gowalla": (5, (205, 2049)),
+  "citeulike_t": (5, (265, 2647), 9),
+  "citeulike_t_uniform": (8, (33, 330), 7),
+  "stdlib_calls": (8, (20, 196), 6),
+  "delicious": (6, (10, 49), 4),
+  "gowalla": (5, (205, 2049), 9),
 }
 LARGE = ("citeulike_t", "gowalla")  # five per cent for each example take too long
 SHARED = {
@@ -19,45 +19,60 @@ SHARED = {
 ACTIVE = {"head.corrected": False, "head.sampler.rehash": False}
 HALF = {"head.corrected": False, "head.sampler.unigram_share": 0.5}
 WEIGHTED = {"head.corrected": True, "head.sampler.unigram_share": 0.5}
-TABLES = ({"tables": 10}, {"tables": 25}, {"tables": 100}, {"codes": 3}, {"codes": 5})
+HASH_TABLES = {
+  "L=10": {"head.sampler.tables": 10},
+  "L=25": {"head.sampler.tables": 25},
+  "L=100": {"head.sampler.tables": 100},
+  "K=3": {"head.sampler.codes": 3},
+  "K=5": {"head.sampler.codes": 5},
+}
 REFERENCE = "full softmax"
 
 
 def sweep(add):
-  for data, (epochs, (few, many)) in SETS.items():
+  def run(data, head, name, **fields):
+    overrides = {"train.epochs": SETS[data][0], "log.monitor_every_steps": 0}
+    config = f"configs/xmlc.py:{data},head={head}"
+    add(config, overrides | fields, name=f"{data}: {name}")
 
-    def run(head, name, fields, data=data, epochs=epochs):
-      length = {"train.epochs": epochs, "log.monitor_every_steps": 0}
-      config = f"configs/xmlc.py:{data},head={head}"
-      add(config, length | fields, name=f"{data}: {name}")
-
-    run("full", REFERENCE, {})
+  for data, (_, (few, many), bits) in SETS.items():
+    run(data, "full", REFERENCE)
     for m in (few, many):
       size = {"head.num_samples": m}
       is_dear = data in LARGE and m == many
       for query in () if is_dear else ("embedding", "label"):
         lsh = f"sampled/lsh_{query}"
-        run(lsh, f"LSH {query}, m={m}", size | ACTIVE)
-        run(lsh, f"LSH {query} weighted, m={m}", size | WEIGHTED)
+        run(data, lsh, f"LSH {query}, m={m}", **size, **ACTIVE)
+        run(data, lsh, f"LSH {query} weighted, m={m}", **size, **WEIGHTED)
       if not is_dear:
-        run("sampled/top_k", f"top-k, m={m}", size)
+        mips = {"head.sampler.family": "mips", "head.sampler.codes": bits}
+        mips |= size | {"head.sampler.tables": 100}
+        lsh = "sampled/lsh_embedding"
+        run(data, lsh, f"LSH MIPS, m={m}", **mips, **ACTIVE)
+        stale = {"head.sampler.rehash": False}
+        run(data, lsh, f"LSH MIPS weighted, m={m}", **mips, **WEIGHTED, **stale)
+        run(data, "sampled/top_k", f"top-k, m={m}", **size)
       for head, name in SHARED.items():
-        run(head, f"{name}, m={m}", size)
-    lsh = "sampled/lsh_embedding"
-    size = {"head.num_samples": few}
-    run(lsh, f"LSH half by counts, m={few}", size | HALF)
-    exact = {"head.num_samples": many, "head.sampler.exact": few}
-    run(lsh, f"LSH union exact, {few} and pps {many}", exact | {"head.corrected": True})
-    if data == "citeulike_t":
-      for hashing in TABLES:
-        ((key, value),) = hashing.items()
-        letter = {"tables": "L", "codes": "K"}[key]
-        fields = size | WEIGHTED | {f"head.sampler.{key}": value}
-        run(lsh, f"LSH embedding weighted, {letter}={value}, m={few}", fields)
-      size = {"head.num_samples": many}
-      wide = {"head.sampler.tables": 400}
-      run(lsh, f"LSH embedding, L=400, m={many}", size | ACTIVE | wide)
-      run(lsh, f"LSH embedding weighted, m={many}", size | WEIGHTED)
+        run(data, head, f"{name}, m={m}", **size)
+    own = {"head.num_samples": few, "head.sampler.per_example": True}
+    run(data, "sampled/unigram", f"frequency of its own, m={few}", **own)
+    if data != "gowalla":
+      lsh = "sampled/lsh_embedding"
+      run(
+        data, lsh, f"LSH half by counts, m={few}", **{"head.num_samples": few}, **HALF
+      )
+      exact = {"head.num_samples": many, "head.sampler.exact": few}
+      exact |= {"head.corrected": True}
+      run(data, lsh, f"LSH union exact, {few} and pps {many}", **exact)
+
+  data, lsh = "citeulike_t", "sampled/lsh_embedding"
+  few, many = SETS[data][1]
+  size = {"head.num_samples": few}
+  for name, fields in HASH_TABLES.items():
+    name = f"LSH embedding weighted, {name}, m={few}"
+    run(data, lsh, name, **size, **WEIGHTED, **fields)
+  wide = {"head.num_samples": many, "head.sampler.tables": 400}
+  run(data, lsh, f"LSH embedding, L=400, m={many}", **wide, **ACTIVE)
 
 
 def metrics():
