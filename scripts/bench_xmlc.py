@@ -1,0 +1,95 @@
+"""Benchmarks of whole training steps of extreme classification."""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from measure import Case, compare
+
+from largevocab import config
+from largevocab.data.batches import Batch
+from largevocab.heads import Full, Sampled
+from largevocab.samplers import LSHEmbedding, LSHLabel, TopK, Unigram
+from largevocab.state import State, init_state
+from largevocab.train import train_step
+
+# Documents of 76 of 135,909 features and 5.5 of 670,091 labels, as many as are needed.
+SHAPE = {
+  "num_classes": 670_091,
+  "num_features": 135_909,
+  "features_per_example": 90.0,
+  "features_per_label": 50,
+  "labels_per_example": 5.5,
+  "exponent": 0.5,
+}
+B, D, TABLES, CODES = 1024, 128, 50, 6
+MOST = 0.05  # that the loss of a weighted head may be from that of the full softmax
+
+
+class Training:
+  """A model that is trained: a call makes one step on the same batch."""
+
+  def __init__(self, head: Any, data: Any, batch: Batch):
+    parts = {
+      "data": config.part("data", "zipf_labels"),
+      "model": config.part("model", "bag", embed=D),
+      "optimizer": config.part("optimizer", "adam"),
+      "train": config.Training(batch_size=B, unroll=1, lr=1e-4, clip_norm=0.0),
+    }
+    self._exp = config.build(config.experiment(head=head, **parts))
+    self._step = jax.jit(functools.partial(train_step, exp=self._exp), donate_argnums=0)
+    self._state: State = init_state(self._exp, data)
+    self._batch = jax.tree.map(jnp.asarray, batch)
+    self.loss = float(self().loss_sum)
+
+  def __call__(self) -> State:
+    self._state = self._step(self._state, self._batch, 1e-4)
+    return self._state
+
+
+def lsh(kind: type, m: int, **fields: Any) -> Sampled:
+  """Weighted draws, half of them from hash tables."""
+  sampler = kind(tables=TABLES, codes=CODES, slots=8, **fields)
+  return Sampled(sampler=sampler, num_samples=m)
+
+
+def heads() -> dict[str, Any]:
+  """What is compared with the full softmax; by name."""
+  return {
+    "LSH embedding, m=32": lsh(LSHEmbedding, 32),
+    "LSH embedding, m=128": lsh(LSHEmbedding, 128),
+    "LSH embedding, m=32, rebuilt now and then": lsh(LSHEmbedding, 32, rehash=False),
+    "LSH label, m=32": lsh(LSHLabel, 32),
+    "frequency, m=4096 shared": Sampled(sampler=Unigram(), num_samples=4096),
+    "top-k, m=32": Sampled(sampler=TopK(), num_samples=32, corrected=False),
+  }
+
+
+def xmlc_step() -> Iterator[Case]:
+  """A step of the full softmax over one of each head: B=1024, D=128, Adam.
+
+  The loss of the first step is compared, where the draws are weighted: it is nearly
+  that of the full softmax. Goal: with LSH 20 times as fast.
+  """
+  data = config.part("data", "zipf_labels", **SHAPE, num_examples=20 * B).load()
+  batches = data.training_batches(B, 1)
+  batch = batches.batch(0)
+  full = Training(Full(), data, batch)
+  F, P = batch.x.ids_BF.shape[1], batch.y.ids_NP.shape[1]
+  V = SHAPE["num_classes"]
+  for name, head in heads().items():
+    below = Training(head, data, batch)
+    error = abs(below.loss / full.loss - 1)
+    assert error < MOST or not head.corrected, f"{name}: the loss is off by {error}"
+    goal = {"at_least": 20} if name.startswith("LSH") else {}
+    yield Case(
+      f"training step, full / {name}, V={V:,}",
+      {"V": V, "D": D, "N": B, "F": F, "P": P, "error": error},
+      {**compare(full, below, seconds=20, min_turns=5), **goal},
+    )
+    del below
+
+
+ROWS: dict[str, Callable[[], Iterator[Any]]] = {"xmlc_step": xmlc_step}
