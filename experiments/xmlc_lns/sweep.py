@@ -16,7 +16,11 @@ SHARED = {
   "nce/log_uniform": "NCE",
 }
 # The paper's: the softmax over what the tables give, built anew every 50 steps.
-ACTIVE = {"head.corrected": False, "head.sampler.rehash": False}
+ACTIVE = {
+  "head.corrected": False,
+  "head.sampler.rehash": False,
+  "head.sampler.unigram_share": 0.0,
+}
 HALF = {"head.corrected": False, "head.sampler.unigram_share": 0.5}
 WEIGHTED = {"head.corrected": True, "head.sampler.unigram_share": 0.5}
 HASH_TABLES = {
