@@ -39,35 +39,33 @@ def sweep(add):
     config = f"configs/xmlc.py:{data},head={head}"
     add(config, overrides | fields, name=f"{data}: {name}")
 
-  for data, (_, (few, many), bits) in SETS.items():
-    run(data, "full", REFERENCE)
-    for m in (few, many):
+  for number, share in enumerate(("half a per cent", "five per cent")):
+    for data, (_, budgets, bits) in SETS.items():
+      m = budgets[number]
       size = {"head.num_samples": m}
-      is_dear = data in LARGE and m == many
-      for query in () if is_dear else ("embedding", "label"):
-        lsh = f"sampled/lsh_{query}"
-        run(data, lsh, f"LSH {query}, m={m}", **size, **ACTIVE)
-        run(data, lsh, f"LSH {query} weighted, m={m}", **size, **WEIGHTED)
-      if not is_dear:
-        mips = {"head.sampler.family": "mips", "head.sampler.codes": bits}
-        mips |= size | {"head.sampler.tables": 100}
-        lsh = "sampled/lsh_embedding"
-        run(data, lsh, f"LSH MIPS, m={m}", **mips, **ACTIVE)
-        stale = {"head.sampler.rehash": False}
-        run(data, lsh, f"LSH MIPS weighted, m={m}", **mips, **WEIGHTED, **stale)
-        run(data, "sampled/top_k", f"top-k, m={m}", **size)
+      lsh = "sampled/lsh_embedding"
+      if share == "half a per cent":
+        run(data, "full", REFERENCE)
+        own = size | {"head.sampler.per_example": True}
+        run(data, "sampled/unigram", f"frequency of its own, m={m}", **own)
+        exact = {"head.num_samples": budgets[1], "head.sampler.exact": m}
+        exact |= {"head.corrected": True}
+        run(data, lsh, f"LSH union exact, {m} and pps {budgets[1]}", **exact)
+        run(data, lsh, f"LSH half by counts, m={m}", **size, **HALF)
       for head, name in SHARED.items():
         run(data, head, f"{name}, m={m}", **size)
-    own = {"head.num_samples": few, "head.sampler.per_example": True}
-    run(data, "sampled/unigram", f"frequency of its own, m={few}", **own)
-    if data != "gowalla":
-      lsh = "sampled/lsh_embedding"
-      run(
-        data, lsh, f"LSH half by counts, m={few}", **{"head.num_samples": few}, **HALF
-      )
-      exact = {"head.num_samples": many, "head.sampler.exact": few}
-      exact |= {"head.corrected": True}
-      run(data, lsh, f"LSH union exact, {few} and pps {many}", **exact)
+      if data in LARGE and share == "five per cent":
+        continue
+      run(data, "sampled/top_k", f"top-k, m={m}", **size)
+      for query in ("embedding", "label"):
+        head = f"sampled/lsh_{query}"
+        run(data, head, f"LSH {query}, m={m}", **size, **ACTIVE)
+        run(data, head, f"LSH {query} weighted, m={m}", **size, **WEIGHTED)
+      mips = {"head.sampler.family": "mips", "head.sampler.codes": bits}
+      mips |= size | {"head.sampler.tables": 100}
+      run(data, lsh, f"LSH MIPS, m={m}", **mips, **ACTIVE)
+      stale = {"head.sampler.rehash": False}
+      run(data, lsh, f"LSH MIPS weighted, m={m}", **mips, **WEIGHTED, **stale)
 
   data, lsh = "citeulike_t", "sampled/lsh_embedding"
   few, many = SETS[data][1]
@@ -87,12 +85,14 @@ def derived(record, records):
   """When precision on validation data reached half, and nine tenths, of what the full
   softmax ended at; inf: never."""
   data = record["name"].partition(":")[0]
-  full = next(r for r in records if r["name"] == f"{data}: {REFERENCE}")
+  full = [r for r in records if r["name"] == f"{data}: {REFERENCE}"]
+  if not full:
+    return {}
   per_epoch = record["steps"] / record["overrides"]["train.epochs"]
-  curve = [*record["curve_p@1"], [record["steps"], record["valid_p@1"], 0]]
   epochs = {}
   for share in (50, 90):
-    goal = share / 100 * full["valid_p@1"]
+    goal = share / 100 * full[0]["valid_p@1"]
+    curve = record.get("curve_p@1", [])
     reached = (step / per_epoch for step, value, _ in curve if value >= goal)
     epochs[f"epochs_to_{share}%"] = next(reached, float("inf"))
   return epochs

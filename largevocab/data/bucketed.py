@@ -35,7 +35,9 @@ class _Plan(NamedTuple):
   examples: list[np.ndarray]
 
 
-def capacities(lengths: np.ndarray, shares: Sequence[float]) -> np.ndarray:
+def capacities(
+  lengths: np.ndarray, shares: Sequence[float], others: Sequence[np.ndarray] = ()
+) -> np.ndarray:
   """How many features and labels the examples of each bucket may have, i64[K, 2].
 
   Bucket k holds the share `shares[k]` of examples by the number of features, and by the
@@ -46,12 +48,16 @@ def capacities(lengths: np.ndarray, shares: Sequence[float]) -> np.ndarray:
   Args:
     lengths: i64[n, 2], n >= 1.
     shares: rising, above 0 and below 1.
+    others: further examples that the last bucket has to hold, i64[m, 2] each.
 
   >>> lengths = np.array([[3, 1], [5, 1], [9, 2], [40, 7]])
   >>> capacities(lengths, (0.5, 0.75)).tolist()
   [[8, 4], [16, 4], [40, 8]]
+  >>> capacities(lengths, (0.5, 0.75), [np.array([[3, 9]])]).tolist()
+  [[8, 4], [16, 4], [40, 12]]
   """
   levels = np.quantile(lengths, [*shares, 1.0], axis=0, method="inverted_cdf")
+  levels[-1] = np.max([levels[-1], *(np.max(m, axis=0) for m in others)], axis=0)
   multiples = np.array(_MULTIPLES)
   rounded = np.maximum(-(-levels // multiples), 1).astype(np.int64) * multiples
   if levels[-1, 1] <= 1:
@@ -75,23 +81,16 @@ def buckets_of(lengths: np.ndarray, capacities: np.ndarray) -> np.ndarray:
 class _Buckets:
   examples: PaddedExamples
   batch_size: int
-  shares: Sequence[float]
+  capacities: np.ndarray
 
   def __post_init__(self):
     check_positive(self.batch_size, 1)
 
-  @property
-  def capacities(self) -> np.ndarray:
-    """i64[K, 2], see `capacities`."""
-    return self._sorted[0]
-
   @functools.cached_property
-  def _sorted(self) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Capacities, and the members of each bucket."""
-    lengths = self.examples.lengths
-    limits = capacities(lengths, self.shares)
-    of_N = buckets_of(lengths, limits)
-    return limits, [np.flatnonzero(of_N == k) for k in range(len(limits))]
+  def members(self) -> list[np.ndarray]:
+    """Which examples are in each bucket."""
+    of_N = buckets_of(self.examples.lengths, self.capacities)
+    return [np.flatnonzero(of_N == k) for k in range(len(self.capacities))]
 
   def _batch(self, at: np.ndarray, bucket: int) -> Batch:
     """The examples `at`, the last one repeated with weight 0 if there are too few."""
@@ -114,7 +113,7 @@ class BucketedExamples(_Buckets):
   Attributes:
     examples: memory-mapped is fine: only those of a batch are read.
     batch_size: B.
-    shares: of the examples in each bucket, see `capacities`.
+    capacities: i64[K, 2], nested; see the function of this name.
     seed: of the orders.
 
   Raises:
@@ -184,7 +183,7 @@ def _cut(buckets: _Buckets, order) -> tuple[_Plan, np.ndarray]:
   """Whole batches, smallest bucket first, and the examples left over from the last."""
   bucket_S, examples = [], []
   left = np.zeros(0, np.int64)
-  for bucket, members in enumerate(buckets._sorted[1]):
+  for bucket, members in enumerate(buckets.members):
     members = order(np.concatenate([left, members]))
     whole = len(members) // buckets.batch_size
     left = members[whole * buckets.batch_size :]

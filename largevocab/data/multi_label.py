@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from largevocab.data.batches import Bag, Batch
-from largevocab.data.bucketed import BucketedExamples, HeldOutBuckets
+from largevocab.data.bucketed import BucketedExamples, HeldOutBuckets, capacities
 from largevocab.data.classes import Classes
 from largevocab.data.documents import Documents
 from largevocab.data.example_batches import check_unroll
@@ -92,7 +92,7 @@ class MultiLabel:
     num_inputs: D, the features.
     train, valid, test: the documents of each split.
     unit_norm: see `LabelledDocuments`.
-    shares: of the examples in each bucket, see `bucketed.capacities`.
+    shares: of the training documents in each bucket, see `bucketed.capacities`.
     seed: of the order in which training examples come.
   """
 
@@ -129,7 +129,7 @@ class MultiLabel:
     """Documents of like lengths together, in another order each epoch."""
     check_unroll(unroll)
     return BucketedExamples(
-      self.examples("train"), batch_size, self.shares, seed=self.seed
+      self.examples("train"), batch_size, self._capacities, seed=self.seed
     )
 
   def evaluation_batches(
@@ -137,4 +137,10 @@ class MultiLabel:
   ) -> HeldOutBuckets:
     """Every document of a split once."""
     check_unroll(unroll)
-    return HeldOutBuckets(self.examples(split), batch_size, self.shares)
+    return HeldOutBuckets(self.examples(split), batch_size, self._capacities)
+
+  @cached_property
+  def _capacities(self) -> np.ndarray:
+    """The same for all splits, so that each shape is compiled for once."""
+    held_out = [part.lengths for part in (self.valid, self.test) if part.number]
+    return capacities(self.train.lengths, self.shares, held_out)

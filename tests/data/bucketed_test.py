@@ -9,8 +9,9 @@ from largevocab.data.bucketed import (
   buckets_of,
   capacities,
 )
+from largevocab.data.classes import Classes
 from largevocab.data.documents import Documents, pointers
-from largevocab.data.multi_label import LabelledDocuments
+from largevocab.data.multi_label import LabelledDocuments, MultiLabel
 from largevocab.errors import UserError
 
 NUM_FEATURES, NUM_CLASSES = 300, 90
@@ -30,6 +31,11 @@ def examples(number, seed=0, max_labels=40, unit_norm=False):
     draw(labels, NUM_CLASSES),
   )  # fmt: skip
   return LabelledDocuments(documents, NUM_FEATURES, NUM_CLASSES, unit_norm)
+
+
+def made_of(source, batch_size, shares):
+  """What batches are made of."""
+  return source, batch_size, capacities(source.lengths, shares)
 
 
 def check_whole(batch, source):
@@ -62,7 +68,7 @@ def shape(batch):
 @pytest.mark.parametrize("shares", [(), (0.5, 0.9)])
 def test_an_epoch_has_every_example_at_most_once(number, batch_size, shares):
   source = examples(number)
-  batches = BucketedExamples(source, batch_size, shares, seed=3)
+  batches = BucketedExamples(*made_of(source, batch_size, shares), seed=3)
   steps = batches.steps_per_epoch
   assert steps == number // batch_size
   shapes = []
@@ -79,7 +85,7 @@ def test_an_epoch_has_every_example_at_most_once(number, batch_size, shares):
 
 def test_examples_not_read_differ_and_none_is_missed_for_its_length():
   source = examples(203)
-  batches = BucketedExamples(source, 20, (0.5, 0.9), seed=1)
+  batches = BucketedExamples(*made_of(source, 20, (0.5, 0.9)), seed=1)
   missed = [
     {*range(203)} - {*np.concatenate(batches.plan(epoch).examples).tolist()}
     for epoch in range(300)
@@ -95,9 +101,8 @@ def test_examples_not_read_differ_and_none_is_missed_for_its_length():
 
 def test_order_depends_on_seed_and_epoch_and_mixes_the_buckets():
   source = examples(1000)
-  plan = lambda seed, epoch: BucketedExamples(source, 20, (0.5, 0.9), seed=seed).plan(
-    epoch
-  )
+  made = made_of(source, 20, (0.5, 0.9))
+  plan = lambda seed, epoch: BucketedExamples(*made, seed=seed).plan(epoch)
   flat = lambda seed, epoch: np.concatenate(plan(seed, epoch).examples)
   np.testing.assert_array_equal(flat(0, 4), flat(0, 4))
   assert not np.array_equal(flat(0, 4), flat(0, 5))
@@ -109,9 +114,9 @@ def test_order_depends_on_seed_and_epoch_and_mixes_the_buckets():
 
 def test_batches_are_a_function_of_the_step():
   source = examples(100)
-  forward = BucketedExamples(source, 9, (0.5,), seed=2)
+  forward = BucketedExamples(*made_of(source, 9, (0.5,)), seed=2)
   read = [forward.batch(step).y.context_N for step in range(30)]
-  back = BucketedExamples(source, 9, (0.5,), seed=2)
+  back = BucketedExamples(*made_of(source, 9, (0.5,)), seed=2)
   for step in reversed(range(30)):
     np.testing.assert_array_equal(back.batch(np.int64(step)).y.context_N, read[step])
 
@@ -120,7 +125,7 @@ def test_batches_are_a_function_of_the_step():
 @pytest.mark.parametrize("batch_size", [1, 7, 20])
 def test_held_out_examples_have_their_weight_once(number, batch_size):
   source = examples(number)
-  batches = HeldOutBuckets(source, batch_size, (0.5, 0.9))
+  batches = HeldOutBuckets(*made_of(source, batch_size, (0.5, 0.9)))
   read = list(batches)
   assert len(read) == len(batches) == -(-number // batch_size)
   weight = np.zeros(number)
@@ -162,12 +167,26 @@ def test_few_capacities_where_lengths_are_alike(lengths, expected):
 
 
 def test_unit_norm():
-  batch = next(iter(HeldOutBuckets(examples(50, unit_norm=True), 50, ())))
+  batch = next(iter(HeldOutBuckets(*made_of(examples(50, unit_norm=True), 50, ()))))
   np.testing.assert_allclose(np.linalg.norm(batch.x.values_BF, axis=1), 1, rtol=1e-6)
 
 
 def test_mistakes():
   with pytest.raises(UserError, match=r"3 training examples, a batch takes 4: reduce"):
-    BucketedExamples(examples(3), 4, ())
+    BucketedExamples(*made_of(examples(3), 4, ()))
   with pytest.raises(UserError, match="batch_size = 0"):
-    HeldOutBuckets(examples(3), 0, ())
+    HeldOutBuckets(*made_of(examples(3), 0, ()))
+
+
+def test_all_splits_have_the_same_shapes():
+  """Also where a held-out document is the longest of all."""
+  splits = [examples(200, seed, max_labels=20 + seed).documents for seed in range(3)]
+  counts_V = np.ones(NUM_CLASSES, int)
+  classes = Classes([str(i) for i in range(NUM_CLASSES)], counts_V)
+  data = MultiLabel(classes, NUM_FEATURES, *splits)
+  training = data.training_batches(8, 1)
+  shapes = {shape(training.batch(step)) for step in range(training.steps_per_epoch)}
+  for split in ("valid", "test"):
+    batches = data.evaluation_batches(split, 8, 1)
+    assert {shape(batch) for batch in batches} <= shapes
+  assert len(shapes) == 3
