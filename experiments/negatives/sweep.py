@@ -1,0 +1,10 @@
+"""No training runs: `scripts/negatives_report.py` writes results.jsonl; this says what
+to show."""
+
+
+def sweep(add):
+  pass
+
+
+def metrics():
+  return ["classes", "rank", "mass", "top10"]
