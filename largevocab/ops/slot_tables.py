@@ -1,9 +1,10 @@
 """Hash tables with slots: the classes of a bucket at the cost of reading them.
 
 A table has K buckets of E slots, and a class just one slot that it can take in a
-bucket, by a hash of its id. Whoever comes last has the slot: a full bucket forgets
-classes, others in every table, since every table hashes ids in a way of its own. So a
-table is built by one scatter, and a class is in a bucket just if it is in its slot.
+bucket, by a hash of its id. Just one of those who want a slot has it: a full bucket
+forgets classes, others in every table, since every table hashes ids in a way of its
+own. So a table is built by one scatter, and a class is in a bucket just if it is in its
+slot.
 """
 
 from typing import NamedTuple
@@ -63,8 +64,8 @@ def build(
 ) -> SlotTables:
   """Tables of all classes.
 
-  Where classes compete for a slot, the last has it. Ids come in a circle that begins at
-  factor mod V, so that no class is last in every table.
+  Where classes compete for a slot, the last has it, in a circle of ids that begins at
+  factor mod V, so that no class is last in every table. It is the same on all devices.
 
   Args:
     factor_L: u32, of `new_factors`.
@@ -83,10 +84,12 @@ def build(
   def one(args):
     factor, bucket_V = args
     first = (factor % jnp.uint32(V)).astype(jnp.int32)
-    ids_V = jnp.roll(jnp.arange(V, dtype=jnp.int32), -first)
-    at_V = jnp.roll(bucket_V, -first) * slots + slot(factor, ids_V, slots)
-    none_K = jnp.full(buckets * slots, V, jnp.int32)
-    return none_K.at[at_V].set(ids_V).reshape(buckets, slots)
+    ids_V = jnp.arange(V, dtype=jnp.int32)
+    at_V = bucket_V * slots + slot(factor, ids_V, slots)
+    place_V = jnp.where(ids_V < first, ids_V + V, ids_V)  # in the circle
+    last_K = jnp.full(buckets * slots, -1, jnp.int32).at[at_V].max(place_V)
+    ids_K = jnp.where(last_K < V, last_K, last_K - V)
+    return jnp.where(last_K < 0, V, ids_K).reshape(buckets, slots)
 
   return SlotTables(lax.map(one, (factor_L, bucket_LV)), factor_L)
 
@@ -95,6 +98,9 @@ def insert(
   tables: SlotTables, ids_R: jax.Array, bucket_LR: jax.Array, num_classes: int
 ) -> SlotTables:
   """Tables in which classes have the slots of these buckets, whoever had them.
+
+  Where several of `ids_R` compete for a slot, the last has it on CPU; on other devices
+  any of them, not always the same: to have it the same there costs a second scatter.
 
   Args:
     tables: L tables.
