@@ -24,6 +24,7 @@ import bench_rows
 import bench_samplers
 import bench_softmax
 import bench_xmlc
+import records
 
 from largevocab.workdir import describe_machine
 
@@ -50,15 +51,6 @@ def about_this_run() -> dict[str, object]:
   }
 
 
-def write(path: pathlib.Path, records: list[dict[str, object]]) -> None:
-  """Puts records into a file, in place of those of the same run."""
-  lines = path.read_text().splitlines() if path.exists() else []
-  old = [json.loads(line) for line in lines]
-  merged = {record["run"]: record for record in [*old, *records]}
-  path.parent.mkdir(parents=True, exist_ok=True)
-  path.write_text("".join(json.dumps(record) + "\n" for record in merged.values()))
-
-
 def main() -> None:
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -77,7 +69,7 @@ def main() -> None:
       }
       print(json.dumps(record), flush=True)
       if args.output:
-        write(args.output, [record])
+        records.merge(args.output, [record])
 
 
 if __name__ == "__main__":

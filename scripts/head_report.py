@@ -1,7 +1,6 @@
 """Reports on heads that draw, for the model of a run: a record for each of them."""
 
 import argparse
-import json
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +35,7 @@ def parse(
   add("--checkpoint", choices=["latest", "best"], default="latest")
   add("--positions", type=int, default=256, help="how many examples")
   add("--draws", type=int, default=draws, help="how many, of each")
+  add("--label", default="", help="what stands before the names: which run it is")
   add("--output", type=pathlib.Path, help="default: WORKDIR/REPORT.jsonl")
   args = parser.parse_args(argv)
   for key in ("positions", "draws"):
@@ -68,18 +68,18 @@ def report(
   about |= {"draws": args.draws, "num_classes": num_classes}
   rows = []
   for text, head in heads.items():
-    row = {"run": text, "name": text, "config": "", "overrides": {}}
+    name = f"{args.label}: {text}" if args.label else text
+    row = {"run": name, "name": name, "config": "", "overrides": {}}
     row |= figures(head, model)
     rows.append({**row, **about, **records.measured_with(describe_machine())})
-    print(text, *(f"{key} {row[key]:.4g}" for key in columns), sep="  ")
+    print(name, *(f"{key} {row[key]:.4g}" for key in columns), sep="  ")
   return rows
 
 
 def write(
   args: argparse.Namespace, name: str, rows: list[Record], columns: list[str]
 ) -> None:
-  """Prints the table, and writes the records to args.output, or to the workdir."""
+  """Prints the table, and writes the records to args.output, or to the workdir, in
+  place of those that the file has of the same names."""
   print(tabulate.table(rows, columns))
-  path = args.output or pathlib.Path(args.workdir, f"{name}.jsonl")
-  path.parent.mkdir(parents=True, exist_ok=True)
-  path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  records.merge(args.output or pathlib.Path(args.workdir, f"{name}.jsonl"), rows)

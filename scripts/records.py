@@ -105,6 +105,14 @@ def update(path: pathlib.Path, runs: list[Run], root: pathlib.Path) -> None:
     temporary.replace(path)
 
 
+def merge(path: pathlib.Path, rows: list[Record]) -> None:
+  """Puts records into a file, in place of those of the same run."""
+  old = load(path) if path.exists() else []
+  merged = {record["run"]: record for record in [*old, *rows]}
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_text("".join(json.dumps(record) + "\n" for record in merged.values()))
+
+
 def _read_json(path: pathlib.Path) -> Record:
   try:
     return json.loads(path.read_text())
