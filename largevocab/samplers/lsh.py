@@ -23,6 +23,7 @@ from largevocab.samplers.pps import PPS
 from largevocab.samplers.static import Unigram
 
 _HASHED_AT_A_TIME = 4096  # rows
+_SEED = 0x5D1C9A37  # of the first tables; none that a training run would have
 
 
 class LSHStats(NamedTuple):
@@ -33,12 +34,14 @@ class LSHStats(NamedTuple):
     functions: by which the rows are hashed; those of a table are its own.
     tables: the classes by the hashes of their rows.
     updates: i32[], how many there were; by it tables are rebuilt in turn.
+    key: u32, data of the PRNG key of tables rebuilt in turn; `refresh` replaces it.
   """
 
   by_count: PyTree
   functions: Functions
   tables: SlotTables
   updates: jax.Array
+  key: jax.Array
 
 
 @dataclass(frozen=True)
@@ -142,8 +145,7 @@ class LSH(abc.ABC):
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> LSHStats:
     by_count = self.by_count.init(counts, w_VD, m)
-    functions, tables = self._new_tables(w_VD, jax.random.key(0), self.tables)
-    return LSHStats(by_count, functions, tables, jnp.int32(0))
+    return self._new_stats(by_count, jnp.int32(0), w_VD, jax.random.key(_SEED))
 
   def sample(
     self,
@@ -214,14 +216,21 @@ class LSH(abc.ABC):
     return self._rebuild_some(stats, w_VD) if self.rebuild_tables else stats
 
   def refresh(self, stats: LSHStats, w_VD: jax.Array, key: jax.Array) -> LSHStats:
-    functions, tables = self._new_tables(w_VD, key, self.tables)
-    return stats._replace(functions=functions, tables=tables)
+    return self._new_stats(stats.by_count, stats.updates, w_VD, key)
+
+  def _new_stats(
+    self, by_count: PyTree, updates: jax.Array, w_VD: jax.Array, key: jax.Array
+  ) -> LSHStats:
+    k_all, k_some = jax.random.split(key)
+    functions, tables = self._new_tables(w_VD, k_all, self.tables)
+    return LSHStats(by_count, functions, tables, updates, jax.random.key_data(k_some))
 
   def _rebuild_some(self, stats: LSHStats, w_VD: jax.Array) -> LSHStats:
     num = self.rebuild_tables
     turn = (stats.updates - 1) % -(-self.tables // num)
     start = jnp.minimum(turn * num, self.tables - num)
-    key = jax.random.fold_in(jax.random.key(1), stats.updates)
+    key = jax.random.wrap_key_data(stats.key)
+    key = jax.random.fold_in(key, stats.updates)
     put = partial(lax.dynamic_update_slice_in_dim, start_index=start, axis=0)
     old = stats.functions, stats.tables
     functions, tables = jax.tree.map(put, old, self._new_tables(w_VD, key, num))

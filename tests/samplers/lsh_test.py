@@ -178,7 +178,7 @@ def test_a_touched_row_is_where_it_belongs_and_an_untouched_one_stays():
   counts, w_VD, _, _ = problem()
   stats = sampler.init(counts, w_VD, M)
   (updated, new_VD), _ = change_rows(sampler, stats, w_VD, steps=100, rows=9)
-  built = sampler.refresh(stats, new_VD, jax.random.key(0))  # as `init` does
+  built = sampler.init(counts, new_VD, M)  # by the same functions
   jax.tree.map(np.testing.assert_array_equal, built.functions, stats.functions)
   same = np.mean(np.asarray(updated.tables.ids_LKE) == np.asarray(built.tables.ids_LKE))
   assert same > 0.9  # but for who came last
@@ -229,6 +229,23 @@ def test_tables_rebuilt_in_turn_are_new_tables_of_their_own_functions(rebuild):
       for slot, c in bucket.items():
         want_KE[number_of(sampler, code), slot] = c
     np.testing.assert_array_equal(ids_KE, want_KE)
+
+
+def test_what_is_rebuilt_in_turn_follows_from_the_key_of_the_last_refresh():
+  sampler = sampler_of("dwta", rehash=False, rebuild_tables=7)
+  counts, w_VD, _, _ = problem()
+  start = sampler.init(counts, w_VD, M)
+  refresh, update = jax.jit(sampler.refresh), jax.jit(sampler.update)
+  none_R = jnp.full(2, V)
+  coords = []
+  for seed in (0, 0, 1):
+    stats = refresh(start, w_VD, jax.random.key(seed))
+    coords.append(stats.functions.coord_LKE)
+    stats = update(stats, w_VD, none_R, w_VD[:2], w_VD[:2])
+    coords.append(stats.functions.coord_LKE)
+  np.testing.assert_array_equal(coords[1], coords[3])
+  for i, j in [(0, 1), (1, 5), (0, 4)]:
+    assert (coords[i] != coords[j]).any()
 
 
 def test_exact_classes_are_those_found_in_most_tables():
