@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from largevocab.labels import Targets
 from largevocab.ops import hashing
@@ -20,21 +21,29 @@ class LSHLabel(LSH):
   negatives by counts.
 
   Source: paper 002, LSH Label, theorem 1, which says of one true class what is done.
-  Cost: hashes N P rows for a draw.
+  Cost: reads N P rows, and N rows for every table to hash them.
   """
 
   def query_buckets(
     self, stats: LSHStats, w_VD: jax.Array, h_ND: jax.Array, y: Targets
   ) -> jax.Array:
-    N, P = (check_shapes(ids_NP=y.ids_NP, w_NP=y.w_NP, h_ND=h_ND)[x] for x in "NP")
+    check_shapes(ids_NP=y.ids_NP, w_NP=y.w_NP, h_ND=h_ND)
     L, buckets = stats.tables.ids_LKE.shape[:2]
-    row_RD = w_VD.at[y.ids_NP.ravel()].get(mode="clip")
-    bucket_LR = hashing.query_buckets(stats.functions, row_RD, self.codes, buckets)
-    bucket_NPL = jnp.moveaxis(bucket_LR.reshape(L, N, P), 0, 2)
     is_true_NP = (y.ids_NP < len(w_VD)) & (y.w_NP > 0)
     num_N = jnp.sum(is_true_NP, axis=1, dtype=jnp.int32)
-    number_NP = jnp.cumsum(is_true_NP, axis=1, dtype=jnp.int32) - 1
-    turn_NL = jnp.arange(L, dtype=jnp.int32)[None] % jnp.maximum(num_N, 1)[:, None]
-    is_it_NPL = is_true_NP[:, :, None] & (number_NP[:, :, None] == turn_NL[:, None])
-    bucket_NL = jnp.sum(jnp.where(is_it_NPL, bucket_NPL, 0), axis=1)
-    return jnp.where(num_N[:, None] > 0, bucket_NL, buckets)
+    # The places of the true classes, in front.
+    place_NP = jnp.argsort(~is_true_NP, axis=1, stable=True)
+    row_NPD = w_VD.at[y.ids_NP].get(mode="clip")
+
+    def ask(args):
+      """One table."""
+      number, functions = args
+      turn_N = number % jnp.maximum(num_N, 1)
+      at_N1 = jnp.take_along_axis(place_NP, turn_N[:, None], axis=1)
+      row_ND = jnp.take_along_axis(row_NPD, at_N1[:, :, None], axis=1)[:, 0]
+      functions = jax.tree.map(lambda x: x[None], functions)
+      return hashing.query_buckets(functions, row_ND, self.codes, buckets)[0]
+
+    numbers = jnp.arange(L, dtype=jnp.int32)
+    bucket_LN = lax.map(ask, (numbers, stats.functions))
+    return jnp.where(num_N[:, None] > 0, bucket_LN.T, buckets)
