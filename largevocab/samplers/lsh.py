@@ -60,26 +60,29 @@ class LSH(abc.ABC):
 
   Attributes:
     family: of hashes, 'dwta' (where coordinates are largest), 'simhash' (angles) or
-      'mips' (inner products); see `ops/hashing.py`.
+      'mips' (inner products); see `ops/hashing.py`. With 'dwta' the 1 that meets a
+      head's bias is a coordinate like others: 8 C / D of the tables use the bin
+      that has it, where it beats most activations: they tell fewer queries apart.
     codes: C, codes to a table, of 8 values each, of the other families 2: three times
       as many of them make as many buckets. More make buckets smaller and closer to the
       query. About as many buckets as V / 10 are good; tables too small for V keep but
       some classes of each bucket.
     tables: L.
-    slots: E, of a bucket. A table has so many buckets that there are 4 V slots or
-      more, or one for every combination of codes, if these are fewer.
+    slots: E, of a bucket, up to 65536. A table has so many buckets that there are 4 V
+      slots or more, or one for every combination of codes, if these are fewer.
     unigram_share: u. With 0 an estimate leaves out what shares no bucket with the
       query: the paper's choice, and biased.
     exact: if not 0, the classes in the buckets of the query, up to so many of each
-      example and first those in the buckets of most tables, are summed exactly
-      (`Draw.exact_ids`), and m classes are drawn by `PPS` for the whole batch: the
-      estimate with the least variance that these tables give. u then means nothing.
+      example (L E at most) and first those in the buckets of most tables, are summed
+      exactly (`Draw.exact_ids`), and m classes are drawn by `PPS` for the whole batch:
+      the estimate with the least variance that these tables give. u then means nothing.
     rehash: put changed rows where they belong at every update, and take them from
       where they were; a projection that rounds otherwise than before leaves an entry
       behind until its table is rebuilt, 'dwta' never does. Without it tables change
       when they are rebuilt only.
     rebuild_tables: so many tables are built anew at every update, in turn and with new
-      functions, so that no step has to wait for all of them.
+      functions, so that no step has to wait for all of them. That is what
+      `head.refresh_every` makes steps do, all the same: set it to 0.
     power, smoothing: of the law that goes by counts, as of `Unigram` and `PPS`.
 
   Source: paper 002. Deviations: there each example takes candidates from the buckets
@@ -124,6 +127,15 @@ class LSH(abc.ABC):
     if not 0 <= self.unigram_share <= 1:
       raise UserError(
         f"sampler.unigram_share is {self.unigram_share}; use a number from 0 to 1"
+      )
+    if self.slots > slot_tables.MAX_SLOTS:
+      raise UserError(
+        f"sampler.slots is {self.slots}; use {slot_tables.MAX_SLOTS} or less"
+      )
+    if self.exact > self.tables * self.slots:
+      raise UserError(
+        f"sampler.exact is {self.exact}, but the {self.tables} buckets of a query have "
+        f"{self.slots} slots each: use {self.tables * self.slots} or less"
       )
     if self.rebuild_tables > self.tables:
       raise UserError(
