@@ -61,6 +61,8 @@ def sweep(add):
         head = f"sampled/lsh_{query}"
         run(data, head, f"LSH {query}, m={m}", **size, **ACTIVE)
         run(data, head, f"LSH {query} weighted, m={m}", **size, **WEIGHTED)
+      if data == "gowalla":
+        continue
       mips = {"head.sampler.family": "mips", "head.sampler.codes": bits}
       mips |= size | {"head.sampler.tables": 100}
       run(data, lsh, f"LSH MIPS, m={m}", **mips, **ACTIVE)
@@ -68,13 +70,11 @@ def sweep(add):
       run(data, lsh, f"LSH MIPS weighted, m={m}", **mips, **WEIGHTED, **stale)
 
   data, lsh = "citeulike_t", "sampled/lsh_embedding"
-  few, many = SETS[data][1]
+  few, _ = SETS[data][1]
   size = {"head.num_samples": few}
   for name, fields in HASH_TABLES.items():
     name = f"LSH embedding weighted, {name}, m={few}"
     run(data, lsh, name, **size, **WEIGHTED, **fields)
-  wide = {"head.num_samples": many, "head.sampler.tables": 400}
-  run(data, lsh, f"LSH embedding, L=400, m={many}", **wide, **ACTIVE)
 
 
 def metrics():

@@ -306,7 +306,7 @@ from largevocab.errors import UserError
 from largevocab.heads import NCE, Sampled
 from largevocab.labels import Targets, single_targets
 from largevocab.rows import Adagrad
-from largevocab.samplers import IVF, Bernoulli, Uniform
+from largevocab.samplers import IVF, Bernoulli, LSHEmbedding, Uniform
 
 N, V, D = 8, 64, 7
 mesh = jax.make_mesh((4,), ("vocab",), axis_types=(AxisType.Auto,))
@@ -318,6 +318,7 @@ heads = [
   Sampled(num_samples=4, sampler=Uniform(per_example=True), optimizer=Adagrad()),
   Sampled(num_samples=16, sampler=Uniform(per_example=True), optimizer=Adagrad()),
   Sampled(num_samples=8, sampler=IVF(clusters=4, probes=1), exact_batch=True),
+  Sampled(num_samples=8, sampler=LSHEmbedding(codes=1, tables=3, slots=4)),
   NCE(num_samples=16, normalizer="context", sampler=Bernoulli(), optimizer=Adagrad()),
 ]
 rng = np.random.default_rng(0)
