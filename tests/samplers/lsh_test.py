@@ -350,7 +350,7 @@ def test_many_rows_are_rehashed_in_chunks():
 
 def test_a_step_holds_nothing_of_all_classes_and_writes_in_place():
   num_classes = 50_000
-  sampler = LSHEmbedding(family="simhash", codes=12, tables=20)
+  sampler = LSHEmbedding(family="simhash", codes=14, tables=4)
   head = Sampled(sampler=sampler, num_samples=16)
   counts = Counts(np.ones(num_classes, int))
   shapes = jax.eval_shape(lambda: head.init(KEY, counts, 16))
@@ -365,7 +365,7 @@ def test_a_step_holds_nothing_of_all_classes_and_writes_in_place():
   memory = lowered.compile().memory_analysis()
   sizes = [4 * x.size for x in (shapes.table.w_VD, shapes.stats.tables.ids_LKE)]
   assert memory.alias_size_in_bytes >= sum(sizes)
-  assert memory.temp_size_in_bytes < min(sizes), memory.temp_size_in_bytes
+  assert memory.temp_size_in_bytes < min(sizes) / 2
 
 
 @pytest.mark.parametrize(
