@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from largevocab import inputs
 from largevocab.checkpoint import Checkpoints
@@ -48,11 +49,12 @@ def init_state(exp: Experiment, data: Data) -> State:
     UserError: there are fewer classes than are to be ranked.
   """
   counts = data.counts
-  if exp.eval.top > counts.num_classes:
-    raise UserError(
-      f"eval.ranking_k or eval.precision_k has {exp.eval.top}, and there are "
-      f"{counts.num_classes} classes: rank fewer"
-    )
+  for name in ("ranking_k", "precision_k"):
+    k = getattr(exp.eval, name)
+    if np.max(k, initial=0) > counts.num_classes:
+      raise UserError(
+        f"eval.{name} is {k}, and there are {counts.num_classes} classes: rank fewer"
+      )
   key = jax.random.key(exp.train.seed)
   key, k_net, k_inputs, k_head = jax.random.split(key, 4)
   carry = exp.model.initial_carry(exp.train.batch_size)
