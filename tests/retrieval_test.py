@@ -1,5 +1,7 @@
 """Ranking metrics against a loop over examples."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -125,9 +127,11 @@ def test_evaluation_averages_over_examples_without_the_padding():
 
 def test_no_more_can_be_ranked_than_there_are():
   exp = experiment(V + 1)
-  with pytest.raises(
-    UserError, match=r"eval.ranking_k or eval.precision_k has 31, and there are 30"
-  ):
+  with pytest.raises(UserError, match=r"eval\.ranking_k is 31, and there are 30"):
+    init_state(exp, exp.data.load())
+  labels = dataclasses.replace(exp.eval, ranking_k=0, precision_k=(1, V + 1))
+  exp = dataclasses.replace(exp, eval=labels)
+  with pytest.raises(UserError, match=r"eval\.precision_k is \(1, 31\), and there"):
     init_state(exp, exp.data.load())
   with pytest.raises(UserError, match=r"eval.ranking_k is -1"):
     c.Evaluating(ranking_k=-1)
