@@ -144,3 +144,42 @@ def test_the_claims_of_next_item_hold_in_its_results(data):
     assert nll[f"{data}: {name}, m=20"] < nll[f"{data}: unigram, m=20"] - 0.25
     assert abs(nll[f"{data}: {name}, m=160"] - full) < 0.05
   assert nll[f"{data}: unigram, m=20"] < nll[f"{data}: uniform, m=20"]
+
+
+def test_the_claims_of_negatives_hold_in_its_results():
+  rows = records.load(ROOT / "experiments" / "negatives" / "results.jsonl")
+  mass = {row["name"]: row["mass"] for row in rows}
+  uniform = "citeulike_t_uniform: {}:num_samples=33"
+  frequent = mass[uniform.format("unigram")]
+  lsh = mass[uniform.format("lsh_embedding:unigram_share=0") + ":codes=3"]
+  assert 11 < lsh / frequent < 12
+  union = mass["citeulike_t_uniform: lsh_embedding:exact=33:num_samples=1:codes=3"]
+  assert 35 < union / frequent < 36
+  tags = "citeulike_t: {}:num_samples=265"
+  assert mass[tags.format("unigram")] > 10 * mass[tags.format("uniform")]
+
+
+def test_the_claims_of_xmlc_lns_hold_in_its_results():
+  rows = records.load(ROOT / "experiments" / "xmlc_lns" / "results.jsonl")
+  p1 = {row["name"]: 100 * row["test_p@1"] for row in rows}
+  few = {"citeulike_t": 265, "citeulike_t_uniform": 33, "gowalla": 205}
+  few |= {"stdlib_calls": 20, "delicious": 10}
+  many = {"citeulike_t_uniform": 330, "stdlib_calls": 196, "delicious": 49}
+  full = {data: p1[f"{data}: full softmax"] for data in few}
+  lsh = lambda data, m: p1[f"{data}: LSH embedding weighted, m={m}"]
+  for data, m in many.items():
+    assert full[data] - lsh(data, m) < 1.5
+  for data, m in few.items():
+    assert lsh(data, m) > p1[f"{data}: frequency of its own, m={m}"]
+  assert full["gowalla"] - lsh("gowalla", 205) < 0.6
+  assert full["citeulike_t"] - lsh("citeulike_t", 265) < 1.7
+  for data, sizes in {"citeulike_t": (265, 2647), "gowalla": (205, 2049)}.items():
+    exact = "{}: LSH union exact, {} and pps {}".format(data, *sizes)
+    assert full[data] - p1[exact] < 0.6
+  static = ("pps", "frequency", "log-uniform", "NCE")
+  on_uniform = [p1[f"citeulike_t_uniform: {name}, m=330"] for name in static]
+  assert 3.5 < min(on_uniform) < max(on_uniform) < 11.5
+  assert min(full["citeulike_t_uniform"], lsh("citeulike_t_uniform", 330)) > 15
+  for name in static:
+    assert p1[f"citeulike_t: {name}, m=2647"] > full["citeulike_t"] - 1.3
+  assert p1["citeulike_t: LSH embedding, m=265"] < 0.1
