@@ -28,6 +28,7 @@ class Setting:
 
   Attributes:
     data: name and fields of the data set.
+    builder: what prepares it for tensorflow-datasets; empty: it has the set's name.
     codes, tables, slots: K, L and the size of a bucket of locality-sensitive hashing.
     rebuild_tables: so many are rebuilt in every step, instead of all every 50 steps and
       changed rows in between: of large sets, where no step should wait for all.
@@ -36,6 +37,7 @@ class Setting:
   """
 
   data: dict[str, Any] = field(default_factory=lambda: {"name": "xmlc"})
+  builder: str = ""
   codes: int = 4
   tables: int = 50
   slots: int = 16
@@ -74,6 +76,7 @@ SETTINGS = {
   # The paper does not tell its counts: choose them for its 158 thousand labels.
   "amazon_uniform": Setting(
     {"name": "xmlc", "min_count": 4, "max_count": 8},
+    builder="amazon670k",
     **{"codes": 6, "tables": 150, "propensity": AMAZON, **PAPER},
   ),
   # Others of the repository.
@@ -107,7 +110,7 @@ def get_config(arg: str = ""):
       f"{a.data!r} is no data set and no head{c.nearest(a.data, names)}"
     )
   s = SETTINGS[a.data]
-  prepared = {"name": "tfds_xmlc", "dataset": a.data} if a.tfds else {}
+  prepared = {"name": "tfds_xmlc", "dataset": s.builder or a.data} if a.tfds else {}
   is_rebuilt = s.rebuild_tables > 0
   return c.experiment(
     runlocal=a.runlocal,
