@@ -78,12 +78,13 @@ def sweep(add):
 
 
 def metrics():
-  return ["epochs_to_50%", "epochs_to_90%", "test_p@1", "test_p@5", "test_psp@1"]
+  epochs = ["epochs_to_50%", "epochs_to_90%"]
+  return [*epochs, "speed", "test_p@1", "test_p@5", "test_psp@1"]
 
 
 def derived(record, records):
   """When precision on validation data reached half, and nine tenths, of what the full
-  softmax ended at; inf: never."""
+  softmax ended at (inf: never), and how many times as fast as that an epoch is."""
   data = record["name"].partition(":")[0]
   full = [r for r in records if r["name"] == f"{data}: {REFERENCE}"]
   if not full:
@@ -95,4 +96,4 @@ def derived(record, records):
     curve = record.get("curve_p@1", [])
     reached = (step / per_epoch for step, value, _ in curve if value >= goal)
     epochs[f"epochs_to_{share}%"] = next(reached, float("inf"))
-  return epochs
+  return epochs | {"speed": full[0]["ms_per_step"] / record["ms_per_step"]}
