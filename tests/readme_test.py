@@ -117,6 +117,11 @@ def test_the_claims_of_bench_hold_in_its_results():
   assert round(ratio["draws, all logits / quadratic, V=1,000,000 D=64"]) == 18
   chunks = [v for k, v in ratio.items() if k.startswith("exact softmax in chunks")]
   assert (round(min(chunks), 2), round(max(chunks), 2)) == (0.94, 1.16)
+  assert round(ratio["64 draws from buckets, V=1,000,000 / V=10,000"], 1) == 1.3
+  step = lambda head: round(ratio[f"training step, full / {head}, V=670,091"])
+  assert (step("LSH embedding, m=32"), step("LSH label, m=32")) == (19, 21)
+  assert step("LSH embedding, m=128") == 15
+  assert step("frequency, m=4096 shared") == 33
 
 
 def test_the_claims_of_relvar_hold_in_its_results():
