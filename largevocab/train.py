@@ -188,7 +188,8 @@ class _Loop:
         if step % exp.log.every_steps == 0:
           state = self._log_training(state, step, lr, progress)
         is_eval, is_monitored = self._is_eval(step), self._is_monitored(step)
-        is_save = step % exp.checkpoint.every_steps == 0 or signals.caught
+        is_stopped = bool(signals.caught)  # read once: one that comes later is seen later
+        is_save = step % exp.checkpoint.every_steps == 0 or is_stopped
         if not (is_eval or is_save or is_monitored) or step == self._num_steps:
           continue
         jax.block_until_ready(state)
@@ -199,7 +200,7 @@ class _Loop:
           self._save(state, step, seconds)  # first: an evaluation may be stopped
         if is_eval:
           self._measure(state, step, "valid", seconds)
-        if signals.caught:
+        if is_stopped:
           self._leave(step)
         progress.rest(step)
         started = time.perf_counter()

@@ -16,6 +16,7 @@ import pytest
 
 from largevocab import config, main, train
 from largevocab.checkpoint import Checkpoints
+from largevocab.runlog import RunLog
 from largevocab.state import restore
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
@@ -156,6 +157,24 @@ def test_stopped_while_it_evaluates(tmp_path, monkeypatch):
     pairs = zip(final_state(whole, which), final_state(stopped, which), strict=True)
     for a, b in pairs:
       np.testing.assert_array_equal(a, b)
+
+
+def test_stopped_while_it_watches_its_samples(tmp_path, monkeypatch):
+  """Between a checkpoint's turn and the next step: nothing may be left unsaved."""
+  monkeypatch.chdir(REPOSITORY)
+
+  def write_and_signal(log, step, split, metrics, write=RunLog.write):
+    write(log, step, split, metrics)
+    if split == "monitor" and step == 2:
+      os.kill(os.getpid(), signal.SIGTERM)
+
+  flags = ["main", "--config=configs/ptb.py:sampled/pps,runlocal"]
+  flags += [f"--workdir={tmp_path}", "--config.checkpoint.every_steps=1000"]
+  with monkeypatch.context() as patch:
+    patch.setattr(RunLog, "write", write_and_signal)
+    with pytest.raises(SystemExit):
+      main.run(flags)
+  assert checkpoints(tmp_path) == [3]
 
 
 def signalling(make_evaluate, number):
