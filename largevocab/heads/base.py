@@ -76,3 +76,8 @@ class Head(Protocol):
     """Ids i32[N, k] and scores f32[N, k] (log-probabilities where the head is
     normalised) of the best classes, best first; never holds [N, V]."""
     ...
+
+  def class_rows(self, state: PyTree, ids_R: jax.Array) -> jax.Array:
+    """Output embeddings of classes i32[R], f32[R, E] with E >= D: their first D columns
+    are what multiplies h; those after them, if any, what multiplies constants."""
+    ...

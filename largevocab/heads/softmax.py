@@ -74,6 +74,10 @@ class SoftmaxHead:
     ids_NK, o_NK = top_k(x_ND, w_VD, k, **self.logit_kind)
     return ids_NK, o_NK - log_normalizer(x_ND, w_VD, **self.logit_kind)[:, None]
 
+  def class_rows(self, state: PyTree, ids_R: jax.Array) -> jax.Array:
+    """Rows of the table, w_c and then, if there is a bias, b_c and padding."""
+    return state.table.w_VD[ids_R]
+
   def refreshes(self, step: int) -> bool:
     return False
 
