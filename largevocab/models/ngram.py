@@ -1,0 +1,90 @@
+"""The n-gram network: the next word from the rows of a few words before it."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from largevocab.errors import UserError
+from largevocab.models.fields import check_fields
+
+
+class NGram(nn.Module):
+  """h_t from the rows of the last K inputs, through layers of tanh.
+
+  h_0 = (x_{t-K+1}, ..., x_t) or their mean;  h_l = tanh(h_{l-1} W_l + b_l). Dropout
+  acts on h_0 and on every h_l.
+
+  The carry holds the last K - 1 rows of each stream, so that windows reach over the
+  edge of an unrolled batch: h does not depend on where a text is cut. They are as they
+  were when they were read, and no gradient goes back to them, as in truncated
+  back-propagation. Rows before the start of a stream are zeros, which count in a mean.
+
+  Attributes:
+    context: K, the inputs that are seen: of texts an n-gram model with n = K + 1.
+    combine: 'concatenate' their rows, or 'average' them.
+    embed: E, width of the input rows.
+    hidden: D, units per layer.
+    layers: number of layers.
+    dropout: probability of dropping a unit.
+    init_scale: input rows start uniform in [-init_scale, init_scale]; weights as Glorot
+      and Bengio 2010 (uniform), biases at 0.
+    dtype: of the operands of matrix products; sums stay float32.
+
+  Source: Bengio et al. 2003 section 2, without their direct connections from rows to
+    output; the models that paper 003 trains in section 6 are of this kind.
+  """
+
+  context: int = 4
+  combine: str = "concatenate"
+  embed: int = 300
+  hidden: int = 300
+  layers: int = 1
+  dropout: float = 0.0
+  init_scale: float = 0.1
+  dtype: str = "float32"
+
+  def __post_init__(self):
+    check_fields(self, "context", "embed", "hidden", "layers")
+    if self.combine not in ("concatenate", "average"):
+      raise UserError(
+        f"model.combine is {self.combine!r}; use 'concatenate' or 'average'"
+      )
+    super().__post_init__()
+
+  @property
+  def history(self) -> int:
+    """The least input rows of an example; it reads any number."""
+    return 1
+
+  @property
+  def width(self) -> int:
+    """D, the width of h."""
+    return self.hidden
+
+  def initial_carry(self, batch_size: int):
+    """Zero rows, the oldest first."""
+    shape = (batch_size, self.embed)
+    return tuple(jnp.zeros(shape, jnp.float32) for _ in range(self.context - 1))
+
+  @nn.compact
+  def __call__(self, x_BTE, carry, train: bool = False):
+    drop = nn.Dropout(self.dropout, deterministic=not train)
+    length = x_BTE.shape[1]
+    before = [row_BE[:, None] for row_BE in carry]
+    rows_BTE = jnp.concatenate([*before, x_BTE], axis=1)
+    seen = [rows_BTE[:, k : k + length] for k in range(self.context)]
+    if self.combine == "average":
+      h_BTD = sum(seen) / self.context
+    else:
+      h_BTD = jnp.concatenate(seen, axis=2)
+    h_BTD = drop(h_BTD)
+    for layer in range(self.layers):
+      shape = (h_BTD.shape[-1], self.hidden)
+      w = self.param(f"layer_{layer}_w", nn.initializers.glorot_uniform(), shape)
+      b = self.param(f"layer_{layer}_b", nn.initializers.zeros, (self.hidden,))
+      h_BTD = jnp.matmul(
+        h_BTD.astype(self.dtype),
+        w.astype(self.dtype),
+        preferred_element_type=jnp.float32,
+      )
+      h_BTD = drop(jnp.tanh(h_BTD + b[None, None, :]))
+    return h_BTD, tuple(rows_BTE[:, length + k] for k in range(self.context - 1))
