@@ -3,34 +3,29 @@
 from dataclasses import dataclass, field
 
 import jax
-import jax.numpy as jnp
 
 from largevocab.errors import UserError
 from largevocab.heads.base import PyTree
+from largevocab.heads.linear import LinearHead
 from largevocab.labels import Targets
-from largevocab.ops.constant_feature import extend, extended_width
 from largevocab.ops.normalizer import log_normalizer, softmax_nll
 from largevocab.ops.top_k import top_k
 from largevocab.rows import SGD, RowOptimizer, Table
 
 
 @dataclass(frozen=True)
-class SoftmaxHead:
+class SoftmaxHead(LinearHead):
   """p(c | h) = exp(o_c) / sum over all classes of exp(o), with o_c = <w_c, h> + b_c.
 
   Attributes:
-    bias: learn a bias per class: the weight of one more, constant feature of h.
     absolute: |o| in place of o (paper 000 section 3.3), which kernels that are even in
       o can follow.
-    init_scale: rows start uniform in [-init_scale, init_scale], the bias at 0.
     dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
       normalisers are float32.
     optimizer: of the rows.
   """
 
-  bias: bool = True
   absolute: bool = False
-  init_scale: float = 0.05
   dtype: str = "float32"
   optimizer: RowOptimizer = field(default_factory=SGD)
 
@@ -38,21 +33,9 @@ class SoftmaxHead:
     if self.dtype not in ("float32", "bfloat16"):
       raise UserError(f"head.dtype is {self.dtype!r}; use 'float32' or 'bfloat16'")
 
-  def features(self, h_ND: jax.Array) -> jax.Array:
-    """h as the class rows see it: with the constant feature, if there is a bias."""
-    return extend(h_ND) if self.bias else h_ND
-
   def init_table(self, key: jax.Array, num_classes: int, dim: int) -> Table:
-    """A table of random rows; what multiplies constant features starts at 0."""
-    width = extended_width(dim) if self.bias else dim
-    limit = self.init_scale
-    w_VD = jax.random.uniform(key, (num_classes, dim), minval=-limit, maxval=limit)
-    return self.optimizer.init(jnp.pad(w_VD, ((0, 0), (0, width - dim))))
-
-  def total_weight(self, y: Targets) -> jax.Array:
-    """Sum of the examples' weights; 1 where there is none, so that a mean is 0."""
-    total = jnp.sum(y.w_NP)
-    return jnp.where(total > 0, total, 1)
+    """A table of random rows."""
+    return self.optimizer.init(self.random_rows(key, num_classes, dim))
 
   @property
   def logit_kind(self) -> dict:
@@ -77,14 +60,3 @@ class SoftmaxHead:
   def class_rows(self, state: PyTree, ids_R: jax.Array) -> jax.Array:
     """Rows of the table, w_c and then, if there is a bias, b_c and padding."""
     return state.table.w_VD[ids_R]
-
-  def refreshes(self, step: int) -> bool:
-    return False
-
-  def refresh(self, state: PyTree, key: jax.Array) -> PyTree:
-    return state
-
-  def monitor(
-    self, state: PyTree, h_ND: jax.Array, y: Targets, key: jax.Array
-  ) -> dict[str, jax.Array]:
-    return {}
