@@ -21,10 +21,11 @@ setup(
     "jax>=0.10",
     "numpy>=2",
     "optax>=0.2.8",
-    # Training: command line, checkpoints, logs.
+    # Training: command line, checkpoints, logs, rank correlation.
     "absl-py>=2.1",
     "ml_collections>=1.1",
     "orbax-checkpoint>=0.12",
+    "scipy>=1.15",
     "tensorboard>=2.20",
     "tqdm>=4.67",
     # Data sets. TensorFlow itself is never needed: files are array_record's.
@@ -42,7 +43,6 @@ setup(
       "matplotlib>=3.9",
       "pytest>=9",
       "pytest-xdist>=3.8",
-      "scipy>=1.15",
       # A new minor version of these finds new faults in old code.
       "pyrefly==1.4.*",
       "ruff==0.17.*",

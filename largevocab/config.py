@@ -191,7 +191,8 @@ def bring_up_to_date(workdir: str) -> None:
 
 
 def _complete(key: str, block: Any) -> None:
-  """Adds to a block, in place, the keys of today that it lacks."""
+  """Adds to a block, in place, the keys of today that it lacks, and makes its lists the
+  tuples that they were."""
   if not isinstance(block, ConfigDict):
     return  # `build` says what is wrong
   registry = REGISTRIES.get(key)
@@ -203,6 +204,10 @@ def _complete(key: str, block: Any) -> None:
       block[name] = value
     elif isinstance(value, ConfigDict):
       _complete(name, block[name])
+    elif isinstance(value, tuple) and isinstance(block[name], list):
+      values = tuple(block[name])  # JSON has no tuples, and flags set no lists.
+      del block[name]  # or else the new value would become a list, too
+      block[name] = values
 
 
 def _shrink(whole: Experiment) -> Experiment:

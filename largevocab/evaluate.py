@@ -14,6 +14,7 @@ from largevocab import inputs, retrieval
 from largevocab.data.base import HeldOutBatches
 from largevocab.experiment import Experiment
 from largevocab.labels import Counts
+from largevocab.similarity import make_similarity
 from largevocab.state import State, restore
 
 _LOG = logging.getLogger("largevocab")
@@ -104,10 +105,11 @@ def evaluate_workdir(exp: Experiment, workdir: str, which: str) -> dict[str, Any
   """Metrics of a run's 'latest' or 'best' checkpoint on validation and test data."""
   data, state = restore(exp, workdir, which)
   _LOG.info("evaluating the state after step %d", int(state.step))
-  evaluate = make_evaluate(exp, data.counts)
+  evaluate, similarity = make_evaluate(exp, data.counts), make_similarity(exp, data)
   metrics: dict[str, Any] = {"step": int(state.step)}
   for split in ("valid", "test"):
     shape = (exp.eval.batch_size, exp.eval.unroll)
     values = evaluate(state, data.evaluation_batches(split, *shape))
+    values |= similarity(state) if split == "valid" else {}
     metrics.update({f"{split}_{key}": value for key, value in values.items()})
   return metrics

@@ -87,6 +87,9 @@ class Evaluating:
       'psp@k' for each of these k as well.
     propensity_a, propensity_b: the constants of propensities, see
       `largevocab.retrieval`.
+    word_pairs: files like those of SimLex-999 and WordSim-353, or glob patterns, by
+      which the rows of words are measured with the validation data, see
+      `largevocab.similarity`.
   """
 
   every_epochs: float = 1.0
@@ -96,6 +99,7 @@ class Evaluating:
   precision_k: tuple[int, ...] = ()
   propensity_a: float = 0.55
   propensity_b: float = 1.5
+  word_pairs: tuple[str, ...] = ()
 
   def __post_init__(self):
     if self.ranking_k < 0:
@@ -108,6 +112,10 @@ class Evaluating:
       raise UserError(
         f"eval.propensity_a is {self.propensity_a}, eval.propensity_b "
         f"{self.propensity_b}; the one must not be negative, the other positive"
+      )
+    if not all(isinstance(path, str) and path for path in self.word_pairs):
+      raise UserError(
+        f"eval.word_pairs is {self.word_pairs}; give files, as in ('SimLex-999.txt',)"
       )
     if min(self.batch_size, self.unroll) <= 0 or not 0 <= self.every_epochs < math.inf:
       raise UserError(

@@ -23,6 +23,7 @@ from largevocab.experiment import Experiment
 from largevocab.rows import sq_norm
 from largevocab.runlog import Progress, RunLog
 from largevocab.signals import StopSignals
+from largevocab.similarity import make_similarity
 from largevocab.state import State, init_state
 from largevocab.workdir import (
   claim_workdir,
@@ -147,6 +148,7 @@ class _Loop:
     self._refresh = jax.jit(exp.head.refresh, donate_argnums=0)
     self._monitor = jax.jit(functools.partial(monitor, exp=exp))
     self._evaluate = make_evaluate(exp, data.counts)
+    self._similarity = make_similarity(exp, data)
     shape = (exp.eval.batch_size, exp.eval.unroll)
     # Made here, since what cannot be evaluated should fail before it is trained.
     self._held_out = {s: data.evaluation_batches(s, *shape) for s in ("valid", "test")}
@@ -188,7 +190,7 @@ class _Loop:
         if step % exp.log.every_steps == 0:
           state = self._log_training(state, step, lr, progress)
         is_eval, is_monitored = self._is_eval(step), self._is_monitored(step)
-        is_stopped = bool(signals.caught)  # read once: one that comes later is seen later
+        is_stopped = bool(signals.caught)  # Read once: a later one is seen later.
         is_save = step % exp.checkpoint.every_steps == 0 or is_stopped
         if not (is_eval or is_save or is_monitored) or step == self._num_steps:
           continue
@@ -262,8 +264,10 @@ class _Loop:
       )
     except Stopped:
       self._leave(step)
-    if split == "valid" and "nll" in metrics:
-      self._saved.note_nll(step, metrics["nll"])
+    if split == "valid":
+      metrics |= self._similarity(state)
+      if "nll" in metrics:
+        self._saved.note_nll(step, metrics["nll"])
     shown = "  ".join(f"{key} {value:.5g}" for key, value in metrics.items())
     _LOG.info("step %d  %s  %s", step, split, shown)
     self._log.write(step, split, {**metrics, "seconds": seconds})

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 from ml_collections import ConfigDict
@@ -77,6 +78,22 @@ def test_flags_set_values_of_the_type_they_have():
   assert exp.head.sampler.power == 1.0
 
 
+@pytest.mark.parametrize("words", ["('a.txt', 'b.csv')", "('a.txt',)", "a.txt", "()"])
+def test_flags_set_tuples_also_of_a_run_that_was_written(words, tmp_path):
+  settings = tiny(eval=c.Evaluating(precision_k=(1, 3)))
+  (tmp_path / "config.json").write_text(json.dumps(settings.to_dict()))
+  names = tuple(re.findall(r"\w\.\w+", words))
+  for read in (settings, c.of_workdir(str(tmp_path))):
+    flags = [f"--config.eval.word_pairs={words}", "--config.eval.precision_k=(5,)"]
+    command_line.override(read, ["main", *flags], known=[])
+    assert c.build(read).eval == c.Evaluating(precision_k=(5,), word_pairs=names)
+
+
+def test_word_pairs_are_files():
+  with pytest.raises(UserError, match=r"eval\.word_pairs is \('',\); give files"):
+    c.Evaluating(word_pairs=("",))
+
+
 def test_runlocal_shrinks_all_that_takes_time():
   exp = c.build(tiny(runlocal=True, train=c.Training(epochs=100)))
   assert exp.train.max_steps == 5
@@ -86,7 +103,7 @@ def test_runlocal_shrinks_all_that_takes_time():
 @pytest.mark.parametrize(
   ("path", "message"),
   [
-    ("fulll", "head is 'fulll'; it must be one of blackout, full, nce"),
+    ("fulll", "head is 'fulll'; it must be one of blackout, full, "),
     ("full/pps", "takes no sampler"),
     ("sampled/nothing", "sampler is 'nothing'"),
   ],

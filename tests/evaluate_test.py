@@ -1,6 +1,7 @@
 """Evaluation against a loop over single tokens."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +10,9 @@ import pytest
 
 from largevocab import config as c
 from largevocab.data import EvaluationBatches
-from largevocab.evaluate import make_evaluate
+from largevocab.evaluate import evaluate_workdir, make_evaluate
 from largevocab.state import init_state
+from largevocab.train import train
 
 V = 20
 
@@ -101,3 +103,31 @@ def test_the_normalisers_mean_and_spread_are_those_of_all_tokens(trained, unroll
   metrics = make_evaluate(exp, corpus.counts)(state, batches)
   assert metrics["log_z"] == pytest.approx(log_z_N.mean(), rel=1e-6)
   assert metrics["log_z_sd"] == pytest.approx(log_z_N.std(), rel=1e-5)
+
+
+def test_word_pairs_are_measured_with_validation_data(tmp_path):
+  """In metrics.jsonl, result.json and by `evaluate_workdir`."""
+  path = tmp_path / "pairs.csv"
+  path.write_text("a,b,score\nw2,w3,1\nw4,w5,2\nw6,w7,3\n")
+  settings = c.experiment(
+    runlocal=True,
+    data=c.part("data", "text"),
+    model=c.part("model", "ngram"),
+    head=c.head("full"),
+    optimizer=c.part("optimizer", "sgd"),
+    eval=c.Evaluating(word_pairs=(str(path),)),
+  )
+  settings.eval.every_epochs = 3 / 50
+  exp, workdir = c.build(settings), tmp_path / "run"
+  result = train(exp, settings.to_dict(), str(workdir))
+  lines = (workdir / "metrics.jsonl").read_text().splitlines()
+  lines = [json.loads(line) for line in lines]
+  names = {"pairs_input", "pairs_output"}
+  measured = [line for line in lines if names & set(line)]
+  places = [(line["step"], line["split"]) for line in measured]
+  assert places == [(3, "valid"), (5, "valid")]
+  later = evaluate_workdir(exp, str(workdir), "latest")
+  for name in names:
+    assert -1 <= measured[-1][name] <= 1
+    assert result[f"valid_{name}"] == later[f"valid_{name}"] == measured[-1][name]
+    assert f"test_{name}" not in result.keys() | later.keys()

@@ -38,11 +38,12 @@ MAY_IMPORT = {
   "command_line": {"config"},
   "state": {"checkpoint", "data", "experiment", "inputs", "rows"},
   "retrieval": set(),
-  "evaluate": {"data", "experiment", "inputs", "retrieval", "state"},
+  "similarity": {"data", "experiment", "state"},
+  "evaluate": {"data", "experiment", "inputs", "retrieval", "similarity", "state"},
   "predict": {"data", "evaluate", "experiment", "inputs", "state"},
   "train": {
     *("checkpoint", "data", "evaluate", "experiment", "inputs", "rows"),
-    *("runlog", "signals", "state", "workdir"),
+    *("runlog", "signals", "similarity", "state", "workdir"),
   },
   "main": {"command_line", "config", "console", "evaluate", "predict", "train"},
 }

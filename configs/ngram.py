@@ -1,0 +1,26 @@
+"""An n-gram language model of any text, and how alike its words are to those of people.
+
+--config=configs/ngram.py                      --config.data.train=FILE
+--config=configs/ngram.py:full,data=text8      --config.data.train=FILE \
+  --config.eval.word_pairs="('SimLex-999.txt', 'wordsim353.csv')"
+--config=configs/ngram.py:sampled/pps,data=tfds --config.data.dataset=lm1b
+
+The models of paper 003, section 6, are of this kind: a next word from the rows of the
+last few. The rows of words, those of the inputs and those of the head, are measured by
+the files of pairs, if there are any.
+"""
+
+from largevocab import config as c
+
+
+def get_config(arg: str = ""):
+  a = c.parse_arg(arg, head="full", data="text", context=4, hidden=300)
+  return c.experiment(
+    runlocal=a.runlocal,
+    data=c.part("data", a.data, min_count=2),
+    model=c.part("model", "ngram", context=a.context, embed=a.hidden, hidden=a.hidden),
+    head=c.head(a.head, num_samples=1024, init_scale=0.1),
+    optimizer=c.part("optimizer", "adagrad"),
+    train=c.Training(epochs=5, batch_size=32, unroll=20, lr=0.1, clip_norm=1.0),
+    eval=c.Evaluating(batch_size=32),
+  )
