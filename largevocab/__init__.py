@@ -9,7 +9,8 @@ axis (`h_ND`, `log_q_NM`):
   B batch              T time               N = B * T examples
   P true classes per example                E embedding width
   D width of h and of a class row           V classes
-  M samples            S exactly summed     R touched rows
+  M samples            S exactly summed;    R touched rows
+                         slots of a cluster
   K blocks, nodes, clusters, strata         L hash tables
   C code bits          F features           G gates
 """

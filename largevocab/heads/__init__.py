@@ -3,6 +3,7 @@
 from largevocab.heads.base import Head, HeadStep
 from largevocab.heads.blackout import BlackOut
 from largevocab.heads.full import Full
+from largevocab.heads.hierarchical import Hierarchical
 from largevocab.heads.nce import NCE
 from largevocab.heads.negative_sampling import NegativeSampling
 from largevocab.heads.ranking import Ranking
@@ -15,6 +16,7 @@ HEADS = {
   "negative_sampling": NegativeSampling,
   "ranking": Ranking,
   "blackout": BlackOut,
+  "hierarchical": Hierarchical,
 }
 
 __all__ = ["HEADS", "Head", "HeadStep", *(h.__name__ for h in HEADS.values())]

@@ -77,17 +77,39 @@ def top_k(
     chunk = block_chunk(blocks_AVD, i, chunks.size)
     o_NV = _scores(h_ND, chunk.w_VD, absolute, dtype)
     o_NV = jnp.where(chunk.is_new_V[None], o_NV, -jnp.inf)
-    o_NK, at_NK = lax.top_k(o_NV, min(k, o_NV.shape[1]))
-    worse_NK = jnp.concatenate([best[0], -o_NK], axis=1)
-    ids_NK = jnp.concatenate([best[1], chunk.ids_V[at_NK]], axis=1)
-    # By logit, and those that are equal by id.
-    worse_NK, ids_NK = lax.sort((worse_NK, ids_NK), num_keys=2)
-    return (worse_NK[:, :k], ids_NK[:, :k]), None
+    return merge_best(best, chunk.ids_V, o_NV), None
 
-  o_dtype = sum_dtype(dtype)
-  none = jnp.full((num, k), jnp.inf, o_dtype), jnp.full((num, k), V, jnp.int32)
-  (worse_NK, ids_NK), _ = lax.scan(merge, none, jnp.arange(chunks.num, dtype=jnp.int32))
-  return ids_NK, -worse_NK
+  none = none_best(num, k, V, sum_dtype(dtype))
+  best, _ = lax.scan(merge, none, jnp.arange(chunks.num, dtype=jnp.int32))
+  return best
+
+
+def none_best(num: int, k: int, num_classes: int, dtype) -> tuple[jax.Array, jax.Array]:
+  """Ids and scores [N, k] for `merge_best` to begin with, worse than any class."""
+  return (
+    jnp.full((num, k), num_classes, jnp.int32),
+    jnp.full((num, k), -jnp.inf, dtype),
+  )
+
+
+def merge_best(
+  best: tuple[jax.Array, jax.Array], ids_V: jax.Array, o_NV: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """The best k of the best k so far and some more classes, whose ids must ascend.
+
+  >>> best = jnp.array([[1, 2]]), jnp.array([[5.0, 3.0]])
+  >>> ids_NK, o_NK = merge_best(best, jnp.array([0, 7]), jnp.array([[3.0, 4.0]]))
+  >>> ids_NK.tolist(), o_NK.tolist()
+  ([[1, 7]], [[5.0, 4.0]])
+  """
+  ids_NK, o_NK = best
+  k = ids_NK.shape[1]
+  more_NK, at_NK = lax.top_k(o_NV, min(k, o_NV.shape[1]))
+  worse_NK = -jnp.concatenate([o_NK, more_NK], axis=1)
+  ids_NK = jnp.concatenate([ids_NK, ids_V[at_NK]], axis=1)
+  # By score, and those that are equal by id.
+  worse_NK, ids_NK = lax.sort((worse_NK, ids_NK), num_keys=2)
+  return ids_NK[:, :k], -worse_NK[:, :k]
 
 
 def _scores(h_ND, w_VD, absolute, dtype):

@@ -1,0 +1,213 @@
+"""The two-level hierarchical softmax: a cluster first, then a class of it."""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from largevocab.errors import UserError
+from largevocab.heads.base import HeadStep
+from largevocab.heads.linear import LinearHead
+from largevocab.labels import Counts, Targets, as_counts
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.two_level import Layout, layout, two_level_loss, two_level_nll
+from largevocab.ops.two_level_top_k import two_level_top_k
+from largevocab.rows import SGD, RowGrads, RowOptimizer, Table, sq_norm
+
+_MOST_SLOTS = 4  # for each class: free slots take memory and time as others do
+
+
+class HierarchicalState(NamedTuple):
+  """Rows of clusters and of classes, and where classes are.
+
+  Attributes:
+    clusters: [K, D'] a row per cluster.
+    leaves: [K, S D'] the rows of a cluster's S slots, one after the other.
+    members_KS: i32[K, S], the classes of each cluster; free slots have V.
+    cluster_V: i32[V], the cluster of each class.
+    slot_V: i32[V], its slot there.
+  """
+
+  clusters: Table
+  leaves: Table
+  members_KS: jax.Array
+  cluster_V: jax.Array
+  slot_V: jax.Array
+
+  @property
+  def model(self) -> tuple[jax.Array, jax.Array, Layout]:
+    """Arguments of the operations in `largevocab.ops.two_level`."""
+    clusters_KD = self.clusters.w_VD
+    leaves_KSD = self.leaves.w_VD.reshape(*self.members_KS.shape, clusters_KD.shape[1])
+    return clusters_KD, leaves_KSD, Layout(*self[2:])
+
+
+class HierarchicalGrads(NamedTuple):
+  """Gradients of all clusters, and of the blocks of those that a batch needs.
+
+  Attributes:
+    clusters_KD: f32[K, D'].
+    leaves: of blocks, as rows of the width S D'.
+  """
+
+  clusters_KD: jax.Array
+  leaves: RowGrads
+
+
+@dataclass(frozen=True)
+class Hierarchical(LinearHead):
+  """p(c | h) = p(cluster of c | h) p(c | its cluster, h), two ordinary softmaxes.
+
+  Exact, and normalised over all classes; but another model than the softmax over all
+  classes, whose quality depends on the clusters. Training reads only the clusters and
+  the classes that share one with a true class. Rows are trained as blocks: an optimiser
+  touches all classes of a cluster together.
+
+  Attributes:
+    num_clusters: K, up to V; 0: sqrt(V), rounded up. Classes sorted by decreasing count
+      are cut into so many clusters of the same size.
+    clusters: path of a .npy file with i32[V], the cluster of each class, instead.
+      Numbers that no class has are left out.
+    optimizer: of the rows.
+
+  Source: Morin and Bengio 2005, with a tree of two levels (Goodman 2001) for a binary
+    one; paper 003 section 6, whose rival it is.
+
+  Cost: products of N (K + S) D and, for a batch of which few examples share a cluster,
+    up to 8 times as much; three times that to train, plus min(N P, K) blocks of S D to
+    update. `evaluate` like a training step, `top_k` as for a softmax.
+
+  >>> state = Hierarchical(bias=False).init(jax.random.key(0), [1, 5, 3, 4], 2)
+  >>> state.members_KS.tolist()
+  [[1, 3], [0, 2]]
+  """
+
+  num_clusters: int = 0
+  clusters: str = ""
+  optimizer: RowOptimizer = field(default_factory=SGD)
+
+  def __post_init__(self):
+    if self.num_clusters < 0:
+      raise UserError(
+        f"head.num_clusters is {self.num_clusters}; it must not be negative"
+      )
+    if self.num_clusters and self.clusters:
+      raise UserError(
+        f"head.num_clusters is {self.num_clusters}, but head.clusters names a file "
+        "that says how many there are; set one of them only"
+      )
+
+  def init(
+    self, key: jax.Array, counts: Counts | ArrayLike, dim: int
+  ) -> HierarchicalState:
+    where = layout(self.cluster_of(as_counts(counts)))
+    num, slots = where.members_KS.shape
+    for_clusters, for_leaves = jax.random.split(key)
+    clusters_KD = self.random_rows(for_clusters, num, dim)
+    leaves_VD = self.random_rows(for_leaves, num * slots, dim)
+    return HierarchicalState(
+      self.optimizer.init(clusters_KD),
+      self.optimizer.init(leaves_VD.reshape(num, -1)),
+      *where,
+    )
+
+  def cluster_of(self, counts: Counts) -> np.ndarray:
+    """The cluster of each class, int[V].
+
+    Raises:
+      UserError: the file is missing or is not one of clusters for these classes.
+
+    >>> Hierarchical(num_clusters=3).cluster_of(as_counts([1, 5, 3, 4])).tolist()
+    [2, 0, 1, 0]
+    """
+    V = counts.num_classes
+    if self.clusters:
+      return _read_clusters(self.clusters, V)
+    num = min(self.num_clusters or math.ceil(math.sqrt(V)), V)
+    cluster_V = np.empty(V, np.int64)
+    cluster_V[np.argsort(-counts.unigram_V, kind="stable")] = np.arange(V) * num // V
+    return cluster_V
+
+  def backward(
+    self, state: HierarchicalState, h_ND: jax.Array, y: Targets, key: jax.Array
+  ) -> HeadStep:
+    check_shapes(h_ND=h_ND, **y._asdict())
+    mean_w_NP = y.w_NP / self.total_weight(y)
+    loss, d = two_level_loss(self.features(h_ND), *state.model, y.ids_NP, mean_w_NP)
+    leaves = RowGrads(d.ids_R, d.rows_RSD.reshape(len(d.ids_R), -1))
+    grads = HierarchicalGrads(d.clusters_KD, leaves)
+    return HeadStep(loss, d.x_ND[:, : h_ND.shape[1]], grads, sq_norm(grads), {})
+
+  def update(
+    self,
+    state: HierarchicalState,
+    grads: HierarchicalGrads,
+    lr: ArrayLike,
+    scale: ArrayLike,
+  ) -> HierarchicalState:
+    step = self.optimizer.dense_update(state.clusters, grads.clusters_KD, lr, scale)
+    leaves = self.optimizer.update(state.leaves, grads.leaves, lr, scale)
+    return state._replace(clusters=step, leaves=leaves)
+
+  def evaluate(
+    self, state: HierarchicalState, h_ND: jax.Array, y: Targets
+  ) -> dict[str, jax.Array]:
+    """{'nll': f32[N]}, exact, in nats."""
+    nll_NP = two_level_nll(self.features(h_ND), *state.model, y.ids_NP)
+    weight_N = jnp.sum(y.w_NP, axis=1)
+    sum_N = jnp.sum(y.w_NP * nll_NP, axis=1)
+    return {"nll": sum_N / jnp.where(weight_N > 0, weight_N, 1)}
+
+  def top_k(
+    self, state: HierarchicalState, h_ND: jax.Array, k: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """The k likeliest classes and their log-probabilities, best first."""
+    return two_level_top_k(self.features(h_ND), *state.model, k)
+
+  def class_rows(self, state: HierarchicalState, ids_R: jax.Array) -> jax.Array:
+    """The row of the class plus that of its cluster: log p(c | h) is <their sum, h>
+    less the normalisers of the two softmaxes."""
+    clusters_KD, leaves_KSD, (_, cluster_V, slot_V) = state.model
+    cluster_R = cluster_V[ids_R]
+    return clusters_KD[cluster_R] + leaves_KSD[cluster_R, slot_V[ids_R]]
+
+
+def _read_clusters(path: str, V: int) -> np.ndarray:
+  """The cluster of each of V classes from a file."""
+  try:
+    cluster_V = np.load(path)
+  except FileNotFoundError:
+    raise UserError(
+      f"head.clusters: {path} is missing; name a .npy file with the cluster of each "
+      "class, or leave it empty for clusters by frequency"
+    ) from None
+  except (OSError, ValueError, EOFError):
+    raise UserError(
+      f"head.clusters: {path} is no .npy file of numbers; write it with numpy.save"
+    ) from None
+  if not isinstance(cluster_V, np.ndarray) or cluster_V.dtype.kind not in "iu":
+    raise UserError(f"head.clusters: {path} holds no array of integers; save i32[V]")
+  if cluster_V.shape != (V,):
+    raise UserError(
+      f"head.clusters: {path} has shape {cluster_V.shape}, and there are {V} classes: "
+      f"give the cluster of each, shape ({V},)"
+    )
+  if cluster_V.min() < 0:
+    c = int(np.argmax(cluster_V < 0))
+    raise UserError(
+      f"head.clusters: {path} puts class {c} into cluster {cluster_V[c]}; number "
+      "clusters from 0"
+    )
+  _, size_K = np.unique(cluster_V, return_counts=True)
+  slots = len(size_K) * int(size_K.max())
+  if slots > _MOST_SLOTS * V:
+    raise UserError(
+      f"head.clusters: {path} has {len(size_K)} clusters of up to {size_K.max()} "
+      f"classes, which makes {slots} slots for {V} classes, more than {_MOST_SLOTS} "
+      "times as many: cut the largest clusters"
+    )
+  return cluster_V

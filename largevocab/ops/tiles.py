@@ -1,0 +1,93 @@
+"""Examples in tiles of one group each: for products with a matrix per group."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+_NONE = jnp.iinfo(jnp.int32).max
+
+
+class Tiles(NamedTuple):
+  """A tiles, each with T places for examples of one group.
+
+  Attributes:
+    group_A: i32[A], the group of each tile; `num_groups` on padding, which comes last.
+    row_A: i32[A], where `ids_R` has it; R on padding.
+    at_AT: i32[A, T], the examples in it; free places have an index that is no example.
+    ids_R: i32[R], the groups that have examples, R = min(N, num_groups); padding is
+      >= num_groups, and all are distinct.
+    num: i32[], how many tiles are no padding.
+  """
+
+  group_A: jax.Array
+  row_A: jax.Array
+  at_AT: jax.Array
+  ids_R: jax.Array
+  num: jax.Array
+
+
+def tiles(group_N: jax.Array, num_groups: int, size: int) -> Tiles:
+  """The examples of each group in as many tiles of `size` as it needs.
+
+  Args:
+    group_N: i32[N], the group of each example; those of groups >= num_groups are left
+      out.
+    num_groups: K.
+    size: T, places in a tile.
+
+  Returns:
+    At most N / T + min(N, K) tiles, and padding up to min(N, N / T + K).
+
+  Cost: O(K + N log N).
+
+  >>> cut = tiles(jnp.array([2, 0, 2, 2]), 3, 2)
+  >>> cut.group_A.tolist(), cut.ids_R.tolist()
+  ([0, 2, 2, 3], [0, 2, 5])
+  >>> (cut.at_AT < 4).sum(axis=1).tolist(), cut.at_AT[1].tolist()
+  ([1, 2, 1, 0], [0, 2])
+  """
+  (N,), K = group_N.shape, num_groups
+  order_N = jnp.argsort(group_N).astype(jnp.int32)
+  bounds = jnp.searchsorted(group_N[order_N], jnp.arange(K + 1)).astype(jnp.int32)
+  count_K = jnp.diff(bounds)
+  end_K = jnp.cumsum(-(-count_K // size))
+  at_A = jnp.arange(min(N, N // size + K), dtype=jnp.int32)
+  group_A = jnp.searchsorted(end_K, at_A, side="right").astype(jnp.int32)
+
+  # Tiles of a group before this one, and where its places begin and end.
+  known_A = jnp.minimum(group_A, K - 1)
+  before_A = at_A - (end_K - -(-count_K // size))[known_A]
+  place_AT = (bounds[known_A] + size * before_A)[:, None] + jnp.arange(size)[None]
+  is_taken_AT = (place_AT < bounds[known_A + 1][:, None]) & (group_A < K)[:, None]
+  at_AT = jnp.where(is_taken_AT, order_N.at[place_AT].get(mode="clip"), _NONE)
+
+  index_R = jnp.arange(min(N, K), dtype=jnp.int32)
+  (ids_R,) = jnp.nonzero(count_K > 0, size=len(index_R), fill_value=K)
+  ids_R = jnp.where(ids_R < K, ids_R.astype(jnp.int32), K + index_R)
+  row_A = jnp.where(group_A < K, jnp.searchsorted(ids_R, group_A), len(index_R))
+  return Tiles(group_A, row_A.astype(jnp.int32), at_AT, ids_R, end_K[-1])
+
+
+def over_tiles(
+  body: Callable[[Any, Tiles], Any], init: Any, tiles: Tiles, at_once: int
+) -> Any:
+  """`lax.fori_loop` over some tiles at a time: body(carry, tiles) -> carry.
+
+  Padding costs nothing, except that it fills up the last turn.
+
+  >>> cut = tiles(jnp.array([2, 0, 2, 2]), 3, 2)
+  >>> int(over_tiles(lambda n, part: n + (part.at_AT < 4).sum(), 0, cut, 2))
+  4
+  """
+  at_once = min(at_once, len(tiles.group_A))
+
+  def turn(i, carry):
+    at_A = i * at_once + jnp.arange(at_once)
+    take = lambda x: x.at[at_A].get(mode="fill", fill_value=_NONE)
+    group_A, row_A, at_AT, *rest = tiles
+    return body(carry, Tiles(take(group_A), take(row_A), take(at_AT), *rest))
+
+  return lax.fori_loop(0, -(-tiles.num // at_once), turn, init)
