@@ -21,6 +21,6 @@ def get_config(arg: str = ""):
     model=c.part("model", "ngram", context=a.context, embed=a.hidden, hidden=a.hidden),
     head=c.head(a.head, num_samples=1024, init_scale=0.1),
     optimizer=c.part("optimizer", "adagrad"),
-    train=c.Training(epochs=5, batch_size=32, unroll=20, lr=0.1, clip_norm=1.0),
+    train=c.Training(epochs=5, batch_size=32, unroll=20, lr=1.0, clip_norm=1.0),
     eval=c.Evaluating(batch_size=32),
   )
