@@ -50,25 +50,27 @@ def tiles(group_N: jax.Array, num_groups: int, size: int) -> Tiles:
   ([1, 2, 1, 0], [0, 2])
   """
   (N,), K = group_N.shape, num_groups
-  order_N = jnp.argsort(group_N).astype(jnp.int32)
-  bounds = jnp.searchsorted(group_N[order_N], jnp.arange(K + 1)).astype(jnp.int32)
-  count_K = jnp.diff(bounds)
-  end_K = jnp.cumsum(-(-count_K // size))
+  count_K = jnp.zeros(K, jnp.int32).at[group_N].add(1, mode="drop")
+  tiles_K = -(-count_K // size)
+  end_K = jnp.cumsum(tiles_K)
   at_A = jnp.arange(min(N, N // size + K), dtype=jnp.int32)
   group_A = jnp.searchsorted(end_K, at_A, side="right").astype(jnp.int32)
 
-  # Tiles of a group before this one, and where its places begin and end.
-  known_A = jnp.minimum(group_A, K - 1)
-  before_A = at_A - (end_K - -(-count_K // size))[known_A]
-  place_AT = (bounds[known_A] + size * before_A)[:, None] + jnp.arange(size)[None]
-  is_taken_AT = (place_AT < bounds[known_A + 1][:, None]) & (group_A < K)[:, None]
-  at_AT = jnp.where(is_taken_AT, order_N.at[place_AT].get(mode="clip"), _NONE)
+  # Examples sorted by group: those of tile A begin with number first_A.
+  order_N = jnp.argsort(group_N).astype(jnp.int32)
+  stop_K = jnp.cumsum(count_K)
+  of_tile = lambda x_K: x_K.at[group_A].get(mode="fill", fill_value=0)
+  first_A = of_tile(stop_K - count_K) + size * (at_A - of_tile(end_K - tiles_K))
+  number_AT = first_A[:, None] + jnp.arange(size, dtype=jnp.int32)[None]
+  is_taken_AT = number_AT < of_tile(stop_K)[:, None]
+  at_AT = jnp.where(is_taken_AT, order_N.at[number_AT].get(mode="clip"), _NONE)
 
-  index_R = jnp.arange(min(N, K), dtype=jnp.int32)
-  (ids_R,) = jnp.nonzero(count_K > 0, size=len(index_R), fill_value=K)
-  ids_R = jnp.where(ids_R < K, ids_R.astype(jnp.int32), K + index_R)
-  row_A = jnp.where(group_A < K, jnp.searchsorted(ids_R, group_A), len(index_R))
-  return Tiles(group_A, row_A.astype(jnp.int32), at_AT, ids_R, end_K[-1])
+  R = min(N, K)
+  row_K = jnp.where(count_K > 0, jnp.cumsum(count_K > 0) - 1, R).astype(jnp.int32)
+  ids_R = K + jnp.arange(R, dtype=jnp.int32)
+  ids_R = ids_R.at[row_K].set(jnp.arange(K, dtype=jnp.int32), mode="drop")
+  row_A = row_K.at[group_A].get(mode="fill", fill_value=R)
+  return Tiles(group_A, row_A, at_AT, ids_R, end_K[-1])
 
 
 def over_tiles(
