@@ -29,6 +29,7 @@ from largevocab.heads import HEADS
 from largevocab.models import MODELS
 from largevocab.rows import OPTIMIZERS
 from largevocab.samplers import SAMPLERS
+from largevocab.spherical_losses import SPHERICAL_LOSSES
 from largevocab.workdir import read_json, write_json
 
 _TINY_WIDTH = 8  # of what `runlocal` trains
@@ -39,8 +40,11 @@ REGISTRIES: dict[str, dict[str, Any]] = {
   "model": MODELS,
   "head": HEADS,
   "sampler": SAMPLERS,
+  "loss": SPHERICAL_LOSSES,
   "optimizer": OPTIMIZERS,
 }
+# What a head may be made with: what stands after the slash in 'sampled/pps'.
+_INNER = ("sampler", "loss")
 SETTINGS: dict[str, Any] = {
   "train": Training,
   "eval": Evaluating,
@@ -59,7 +63,7 @@ def part(kind: str, name: str, **fields: Any) -> Any:
 
 
 def head(path: str, **fields: Any) -> Any:
-  """A head from 'head' or 'head/sampler'; fields of other heads are left out.
+  """A head from 'head', 'head/sampler' or 'head/loss'; fields of others are left out.
 
   `sampler` are fields of the sampler, of which those of others are left out, too. A
   sampler that is made for absolute logits makes the head's absolute.
@@ -70,18 +74,26 @@ def head(path: str, **fields: Any) -> Any:
   0.5
   >>> head("sampled/quadratic").absolute
   True
+  >>> head("spherical/squared").loss
+  Squared(binary=False)
   """
-  name, slash, sampler = path.partition("/")
-  of_sampler = fields.pop("sampler", {})
-  if slash:
-    own = _own("sampler", _choose("sampler", sampler, "sampler"), of_sampler)
-    fields["sampler"] = part("sampler", sampler, **own)
-    if getattr(fields["sampler"], "absolute", False):
-      fields.setdefault("absolute", True)
+  name, slash, inner = path.partition("/")
   cls = _choose("head", name, "head")
-  if slash and "sampler" not in _fields(cls):
-    raise UserError(f"head {name!r} takes no sampler; drop {'/' + sampler!r}")
+  given = {kind: fields.pop(kind, {}) for kind in _INNER}
+  if slash:
+    kind = _inner_kind(cls)
+    if kind is None:
+      raise UserError(f"head {name!r} takes no sampler; drop {'/' + inner!r}")
+    own = _own(kind, _choose(kind, inner, kind), given[kind])
+    fields[kind] = part(kind, inner, **own)
+    if getattr(fields[kind], "absolute", False):
+      fields.setdefault("absolute", True)
   return cls(**_own("head", cls, fields))
+
+
+def _inner_kind(cls: Any) -> str | None:
+  """What heads of a class are made with: 'sampler', 'loss' or nothing."""
+  return next((kind for kind in _INNER if kind in _fields(cls)), None)
 
 
 def _own(kind: str, cls: Any, fields: dict[str, Any]) -> dict[str, Any]:
@@ -101,8 +113,8 @@ def head_paths() -> list[str]:
   """
   paths = []
   for name, cls in HEADS.items():
-    samplers = SAMPLERS if "sampler" in _fields(cls) else ()
-    paths += [f"{name}/{sampler}" for sampler in samplers] or [name]
+    kind = _inner_kind(cls)
+    paths += [f"{name}/{inner}" for inner in REGISTRIES[kind]] if kind else [name]
   return paths
 
 

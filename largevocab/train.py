@@ -307,5 +307,5 @@ class _Loop:
 def _title(config: dict[str, Any]) -> str:
   """'ptb with lstm and sampled/pps'."""
   data, model, head = (config[part]["name"] for part in ("data", "model", "head"))
-  sampler = config["head"].get("sampler")
-  return f"{data} with {model} and {head}{'/' + sampler['name'] if sampler else ''}"
+  inner = [part["name"] for part in config["head"].values() if isinstance(part, dict)]
+  return f"{data} with {model} and {'/'.join([head, *inner])}"

@@ -20,7 +20,9 @@ name_of = lambda path: str(path.relative_to(REPOSITORY))
 PATHS = [
   path
   for path in config.head_paths()
-  if path.startswith("sampled/") or path.partition("/")[2] in ("", "pps")
+  if path.startswith(("sampled/", "spherical/"))
+  or path.endswith("/pps")
+  or "/" not in path
 ]
 
 
@@ -29,10 +31,11 @@ PATHS = [
 def test_every_config_builds_with_every_head(path, head):
   for arg in (head, f"{head},runlocal"):
     exp = config.build(command_line.load(f"{path}:{arg}"))
-    name, _, sampler = head.partition("/")
+    name, _, inner = head.partition("/")
     assert config.HEADS[name] is type(exp.head)
-    if sampler:
-      assert config.SAMPLERS[sampler] is type(exp.head.sampler)
+    if inner:
+      kind = "loss" if name == "spherical" else "sampler"
+      assert config.REGISTRIES[kind][inner] is type(getattr(exp.head, kind))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=name_of)

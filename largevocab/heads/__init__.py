@@ -8,6 +8,7 @@ from largevocab.heads.nce import NCE
 from largevocab.heads.negative_sampling import NegativeSampling
 from largevocab.heads.ranking import Ranking
 from largevocab.heads.sampled import Sampled
+from largevocab.heads.spherical import Spherical
 
 HEADS = {
   "full": Full,
@@ -17,6 +18,7 @@ HEADS = {
   "ranking": Ranking,
   "blackout": BlackOut,
   "hierarchical": Hierarchical,
+  "spherical": Spherical,
 }
 
 __all__ = ["HEADS", "Head", "HeadStep", *(h.__name__ for h in HEADS.values())]

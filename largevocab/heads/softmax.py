@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import jax
+import jax.numpy as jnp
 
 from largevocab.errors import UserError
 from largevocab.heads.base import PyTree
@@ -54,7 +55,8 @@ class SoftmaxHead(LinearHead):
   ) -> tuple[jax.Array, jax.Array]:
     """The k likeliest classes and their log-probabilities, best first."""
     x_ND, w_VD = self.features(h_ND), state.table.w_VD
-    ids_NK, o_NK = top_k(x_ND, w_VD, k, **self.logit_kind)
+    score = jnp.abs if self.absolute else jnp.positive
+    ids_NK, o_NK = top_k(x_ND, w_VD, k, score=score, dtype=self.dtype)
     return ids_NK, o_NK - log_normalizer(x_ND, w_VD, **self.logit_kind)[:, None]
 
   def class_rows(self, state: PyTree, ids_R: jax.Array) -> jax.Array:

@@ -1,5 +1,7 @@
 """The best k classes, streamed over the table."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -16,18 +18,20 @@ from largevocab.ops.shapes import check_shapes
 
 _LOGIT_BYTES = 8 * 2**20
 
+Score = Callable[[jax.Array], jax.Array]
+
 
 def top_k_naive(
   h_ND: jax.Array,
   w_VD: jax.Array,
   k: int,
   *,
-  absolute: bool = False,
+  score: Score = jnp.positive,
   dtype=None,
 ) -> tuple[jax.Array, jax.Array]:
   """`top_k` from all logits at once."""
   _check(h_ND, w_VD, k)
-  best_NK, ids_NK = lax.top_k(_scores(h_ND, w_VD, absolute, dtype), k)
+  best_NK, ids_NK = lax.top_k(_scores(h_ND, w_VD, score, dtype), k)
   return ids_NK, best_NK
 
 
@@ -37,23 +41,23 @@ def top_k(
   k: int,
   *,
   size: int | None = None,
-  absolute: bool = False,
+  score: Score = jnp.positive,
   dtype=None,
 ) -> tuple[jax.Array, jax.Array]:
-  """The k classes of the largest logits o_NV = h_ND @ w_VD.T, best first.
+  """The k classes of the largest scores of o_NV = h_ND @ w_VD.T, best first.
 
-  Exact. Of equal logits the smaller class id comes first.
+  Exact. Of equal scores the smaller class id comes first.
 
   Args:
     h_ND: float[N, D], activations.
     w_VD: float[V, D], class table.
     k: how many.
     size: classes a chunk, about; by default 8 MiB of logits.
-    absolute: ranks by |o| instead of o.
+    score: what classes are ranked by, of the logits of some of them, [N, any].
     dtype: of the operands of the products.
 
   Returns:
-    ids i32[N, k] and their logits (|o| if absolute) f32[N, k].
+    ids i32[N, k] and their scores f32[N, k].
 
   Raises:
     ValueError: k is not in 1 ... V.
@@ -75,7 +79,7 @@ def top_k(
 
   def merge(best, i):
     chunk = block_chunk(blocks_AVD, i, chunks.size)
-    o_NV = _scores(h_ND, chunk.w_VD, absolute, dtype)
+    o_NV = _scores(h_ND, chunk.w_VD, score, dtype)
     o_NV = jnp.where(chunk.is_new_V[None], o_NV, -jnp.inf)
     return merge_best(best, chunk.ids_V, o_NV), None
 
@@ -112,9 +116,8 @@ def merge_best(
   return ids_NK[:, :k], -worse_NK[:, :k]
 
 
-def _scores(h_ND, w_VD, absolute, dtype):
-  o_NV = logits(h_ND, w_VD, compute_dtype(h_ND, w_VD, dtype))
-  return jnp.abs(o_NV) if absolute else o_NV
+def _scores(h_ND, w_VD, score, dtype):
+  return score(logits(h_ND, w_VD, compute_dtype(h_ND, w_VD, dtype)))
 
 
 def _check(h_ND, w_VD, k):

@@ -67,4 +67,5 @@ class TopK(NoUpkeep):
   def _best(self, w_VD: jax.Array, h_ND: jax.Array, m: int) -> jax.Array:
     check_shapes(w_VD=w_VD, h_ND=h_ND)
     w_VD, h_ND = jax.lax.stop_gradient((w_VD, h_ND))
-    return top_k.top_k(h_ND, w_VD, min(m, len(w_VD)), absolute=self.absolute)[0]
+    score = jnp.abs if self.absolute else jnp.positive
+    return top_k.top_k(h_ND, w_VD, min(m, len(w_VD)), score=score)[0]

@@ -1,0 +1,158 @@
+"""The factored head: exact steps whose cost does not depend on V, for some losses."""
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from largevocab.errors import UserError
+from largevocab.heads.base import HeadStep
+from largevocab.heads.linear import LinearHead
+from largevocab.heads.schedule import is_refresh
+from largevocab.labels import Counts, Targets, as_counts
+from largevocab.ops import spherical as ops
+from largevocab.ops.class_chunks import logits
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.stabilizers import STABILIZERS, spread
+from largevocab.ops.top_k import top_k
+from largevocab.spherical_losses import SphericalLoss, TaylorSoftmax
+
+_WATCHED = 32  # examples whose outputs `monitor` computes
+
+
+@dataclass(frozen=True)
+class Spherical(LinearHead):
+  """Outputs o = W h under a loss of the spherical family, with W = V U + 1 omega^T.
+
+  The same steps as gradient descent on W, exactly, in O(D^2) an example: V changes in
+  the true classes' rows only, U and omega for all others. Plain gradient descent is all
+  there is: no other optimiser keeps W in this form. Its rate is `train.head_lr_factor`
+  times that of the network, which may have any.
+
+  Attributes:
+    loss: any object as `largevocab.spherical_losses.SphericalLoss`.
+    stabilizer: how U is kept well conditioned, W unchanged: 'absorb' multiplies V by U
+      once `spread` is over its limit; 'singular_values' sets those to 1 that are
+      outside [1 / limit, limit], one after the other.
+    stabilize_every: steps between looks at U; 0: never. The time of one is O(D^3), and
+      O(V D^2) when all of U has to be absorbed.
+    limit: of the singular values of U, see `stabilizer`.
+
+  Source: paper 003 (Vincent et al. 2015), section 4 for the steps, 5 for stability.
+  Deviations: losses are weighted means over the batch, not sums; 'absorb' goes by need.
+
+  Cost: O(N D^2 + N P D) a step, independent of V; V, once, in memory.
+
+  >>> head = Spherical(bias=False)
+  >>> state = head.init(jax.random.key(0), [3, 2, 1], 4)
+  >>> state.v_VD.shape, state.u_DD.shape
+  ((3, 4), (4, 4))
+  """
+
+  loss: SphericalLoss = field(default_factory=TaylorSoftmax)
+  stabilizer: str = "absorb"
+  stabilize_every: int = 100
+  limit: float = 4.0
+
+  def __post_init__(self):
+    if self.stabilizer not in STABILIZERS:
+      raise UserError(
+        f"head.stabilizer is {self.stabilizer!r}; use one of {tuple(STABILIZERS)}"
+      )
+    if self.stabilize_every < 0:
+      raise UserError(
+        f"head.stabilize_every is {self.stabilize_every}; it must not be negative"
+      )
+    if not self.limit > 1:
+      raise UserError(f"head.limit is {self.limit}; it must be above 1")
+
+  def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> ops.Factored:
+    return ops.factor(self.random_rows(key, as_counts(counts).num_classes, dim))
+
+  def backward(
+    self, state: ops.Factored, h_ND: jax.Array, y: Targets, key: jax.Array
+  ) -> HeadStep:
+    check_shapes(h_ND=h_ND, ids_NP=y.ids_NP, w_NP=y.w_NP)
+    ids_NP, t_NP, weight_N = self._targets(state, y)
+    weight_N = weight_N / self.total_weight(y)
+    x_ND = self.features(h_ND)
+    loss, dx_ND, grads = ops.value_and_grads(
+      state, self._loss_of(state), x_ND, ids_NP, t_NP, weight_N
+    )
+    dh_ND = dx_ND[:, : h_ND.shape[1]]
+    return HeadStep(loss, dh_ND, grads, ops.sq_norm(state, grads), {})
+
+  def update(
+    self,
+    state: ops.Factored,
+    grads: ops.SphericalGrads,
+    lr: ArrayLike,
+    scale: ArrayLike,
+  ) -> ops.Factored:
+    return ops.step(state, grads, jnp.asarray(lr * scale, state.v_VD.dtype))
+
+  def refreshes(self, step: int) -> bool:
+    return is_refresh(step, self.stabilize_every)
+
+  def refresh(self, state: ops.Factored, key: jax.Array) -> ops.Factored:
+    return STABILIZERS[self.stabilizer](state, key, self.limit)
+
+  def evaluate(
+    self, state: ops.Factored, h_ND: jax.Array, y: Targets
+  ) -> dict[str, jax.Array]:
+    """{'nll': f32[N]}, nats, of losses that are normalised, else {'loss': f32[N]}.
+
+    Exact, by q and s: no [N, V].
+    """
+    ids_NP, t_NP, _ = self._targets(state, y)
+    x_ND = self.features(h_ND)
+    o_NP = ops.outputs(state, x_ND, ids_NP)
+    q_N, s_N = ops.sums(state, x_ND)
+    loss_N = jax.vmap(self._loss_of(state))(o_NP, t_NP, q_N, s_N)
+    return {"nll" if self.loss.is_normalized else "loss": loss_N}
+
+  def monitor(
+    self, state: ops.Factored, h_ND: jax.Array, y: Targets, key: jax.Array
+  ) -> dict[str, jax.Array]:
+    """'spread' of the singular values of U, see `largevocab.ops.stabilizers`, and
+    'drift', the largest relative error of q = |o|^2 over a few examples."""
+    x_ND = self.features(h_ND[:_WATCHED])
+    queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
+    o_NV = logits(queries_ND, v_VD, v_VD.dtype) + shift_N[:, None]
+    q_N, _ = ops.sums(state, x_ND)
+    exact_N = jnp.sum(jnp.square(o_NV), axis=1)
+    drift_N = jnp.abs(q_N - exact_N) / jnp.maximum(exact_N, 1e-30)
+    return {"spread": spread(state), "drift": jnp.max(drift_N)}
+
+  def top_k(
+    self, state: ops.Factored, h_ND: jax.Array, k: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """The k best classes and their scores (log-probabilities of a normalised loss, else
+    outputs), best first; streamed through V (U h)."""
+    x_ND = self.features(h_ND)
+    q_N, s_N = ops.sums(state, x_ND)
+    queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
+
+    def score(o_NV):
+      sums = q_N[:, None], s_N[:, None], len(v_VD)
+      return self.loss.score(o_NV + shift_N[:, None], *sums)
+
+    return top_k(queries_ND, v_VD, k, score=score)
+
+  def class_rows(self, state: ops.Factored, ids_R: jax.Array) -> jax.Array:
+    return ops.implied_rows(state, ids_R)
+
+  def _shifted(self, state, x_ND):
+    """o_NV = queries_ND V^T + shift_N: by classes as a table has them."""
+    return x_ND @ state.u_DD.T, state.v_VD, x_ND @ state.omega_D
+
+  def _loss_of(self, state):
+    num_classes = len(state.v_VD)
+    return lambda o_P, t_P, q, s: self.loss(o_P, t_P, q, s, num_classes)
+
+  def _targets(self, state, y):
+    """Ids, shares that sum to 1, and the weight of each example."""
+    weight_N = jnp.sum(y.w_NP, axis=1)
+    share_NP = y.w_NP / jnp.where(weight_N > 0, weight_N, 1)[:, None]
+    return *ops.distinct(y.ids_NP, share_NP, len(state.v_VD)), weight_N

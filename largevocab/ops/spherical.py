@@ -1,0 +1,346 @@
+"""Exact steps on W = V U + 1 omega^T for losses that see o = W h by few numbers of it.
+
+A loss of the spherical family is a function l(o_P, t_P, q, s) of the outputs o_P of an
+example's true classes and their targets t_P, of q = |o|^2 and of s = sum of o. With
+Q = W^T W and the sum of W's rows at hand, loss and gradients take O(D^2) an example,
+and the step W <- W - rate dL/dW, which changes every row of W, is a change of U, of
+omega and of the true classes' rows of V.
+
+Source: paper 003, section 4 and algorithm 4. The equations are lost from the text that
+we have; they were derived anew, with rows where the paper has columns.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from largevocab.ops.merge import merge_rows
+from largevocab.ops.shapes import check_shapes
+
+Loss = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+class Factored(NamedTuple):
+  """A table W = V U + 1 omega^T that is never held, and what is known of it.
+
+  Attributes:
+    v_VD: f32[V, D].
+    u_DD: f32[D, D].
+    omega_D: f32[D].
+    gram_DD: f32[D, D], Q = W^T W.
+    sum_D: f32[D], W^T 1.
+    u_inv_DD: f32[D, D], the inverse of U.
+  """
+
+  v_VD: jax.Array
+  u_DD: jax.Array
+  omega_D: jax.Array
+  gram_DD: jax.Array
+  sum_D: jax.Array
+  u_inv_DD: jax.Array
+
+
+class SphericalGrads(NamedTuple):
+  """dL/dW = 2 W H^T diag(dq) H + 1 (ds H) + T, by its parts.
+
+  Attributes:
+    h_ND: f32[N, D].
+    dq_N: f32[N], dL/dq.
+    ds_N: f32[N], dL/ds.
+    do_NP: f32[N, P], dL/do of the true classes.
+    ids_NP: i32[N, P], the true classes, padding >= V.
+    gram_ND: f32[N, D], H Q.
+    pull_ND: f32[N, D], sum over p of do_np w_p.
+    ids_R: i32[R], the true classes, each once.
+    rows_RD: f32[R, D], the rows of T: sums of do_np h_n.
+  """
+
+  h_ND: jax.Array
+  dq_N: jax.Array
+  ds_N: jax.Array
+  do_NP: jax.Array
+  ids_NP: jax.Array
+  gram_ND: jax.Array
+  pull_ND: jax.Array
+  ids_R: jax.Array
+  rows_RD: jax.Array
+
+
+def factor(w_VD: jax.Array) -> Factored:
+  """W with U = 1 and omega = 0.
+
+  Cost: O(V D^2).
+
+  >>> factor(jnp.ones((3, 2))).sum_D.tolist()
+  [3.0, 3.0]
+  """
+  D = w_VD.shape[1]
+  eye = lambda: jnp.eye(D, dtype=w_VD.dtype)
+  return Factored(
+    v_VD=w_VD,
+    u_DD=eye(),
+    omega_D=jnp.zeros(D, w_VD.dtype),
+    gram_DD=_dot(w_VD.T, w_VD),
+    sum_D=jnp.sum(w_VD, axis=0),
+    u_inv_DD=eye(),
+  )
+
+
+def implied(f: Factored) -> jax.Array:
+  """W, f32[V, D].
+
+  Cost: O(V D^2).
+
+  >>> implied(factor(jnp.ones((3, 2)))).tolist()
+  [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
+  """
+  return _dot(f.v_VD, f.u_DD) + f.omega_D[None, :]
+
+
+def implied_rows(f: Factored, ids_R: jax.Array) -> jax.Array:
+  """Rows of W, f32[R, D]; zeros for ids >= V.
+
+  >>> implied_rows(factor(jnp.array([[1.0], [2.0]])), jnp.array([1, 2])).tolist()
+  [[2.0], [0.0]]
+  """
+  rows_RD = _dot(f.v_VD.at[ids_R].get(mode="fill", fill_value=0), f.u_DD)
+  return jnp.where((ids_R < len(f.v_VD))[:, None], rows_RD + f.omega_D[None, :], 0)
+
+
+def sums(f: Factored, h_ND: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """q_N = |W h_n|^2 and s_N = sum of W h_n.
+
+  >>> q_N, s_N = sums(factor(jnp.array([[1.0], [2.0]])), jnp.array([[3.0]]))
+  >>> q_N.tolist(), s_N.tolist()
+  ([45.0], [9.0])
+  """
+  return jnp.sum(_dot(h_ND, f.gram_DD) * h_ND, axis=1), _dot(h_ND, f.sum_D)
+
+
+def outputs(f: Factored, h_ND: jax.Array, ids_NP: jax.Array) -> jax.Array:
+  """o_NP = <w_c, h_n> of the classes ids_NP; 0 for ids >= V.
+
+  >>> f = factor(jnp.array([[1.0], [2.0]]))
+  >>> outputs(f, jnp.array([[3.0]]), jnp.array([[1, 0, 2]])).tolist()
+  [[6.0, 3.0, 0.0]]
+  """
+  v_NPD = f.v_VD.at[ids_NP].get(mode="fill", fill_value=0)
+  o_NP = jnp.einsum("npd,nd->np", v_NPD, _dot(h_ND, f.u_DD.T), precision="highest")
+  o_NP = o_NP + _dot(h_ND, f.omega_D)[:, None]
+  return jnp.where(ids_NP < len(f.v_VD), o_NP, 0)
+
+
+def distinct(
+  ids_NP: jax.Array, t_NP: jax.Array, num_classes: int
+) -> tuple[jax.Array, jax.Array]:
+  """Targets whose ids repeat within an example, merged: values add up.
+
+  Args:
+    ids_NP: i32[N, P]; padding >= V.
+    t_NP: f32[N, P].
+    num_classes: V.
+
+  Returns:
+    ids i32[N, P] and values f32[N, P]: what repeats an earlier id, and padding, has the
+    id V and the value 0.
+
+  Cost: O(N P^2).
+
+  >>> ids, t = distinct(jnp.array([[3, 1, 3]]), jnp.array([[0.5, 0.25, 0.25]]), 5)
+  >>> ids.tolist(), t.tolist()
+  ([[3, 1, 5]], [[0.75, 0.25, 0.0]])
+  """
+  P = ids_NP.shape[1]
+  same_NPP = ids_NP[:, :, None] == ids_NP[:, None, :]
+  is_first_NP = jnp.argmax(same_NPP, axis=2) == jnp.arange(P)[None, :]
+  keeps_NP = is_first_NP & (ids_NP < num_classes)
+  t_NP = jnp.where(keeps_NP, jnp.sum(same_NPP * t_NP[:, None, :], axis=2), 0)
+  return jnp.where(keeps_NP, ids_NP, num_classes), t_NP
+
+
+def value_and_grads(
+  f: Factored,
+  loss: Loss,
+  h_ND: jax.Array,
+  ids_NP: jax.Array,
+  t_NP: jax.Array,
+  weight_N: jax.Array,
+) -> tuple[jax.Array, jax.Array, SphericalGrads]:
+  """L = sum over n of weight_n loss(o_nP, t_nP, q_n, s_n), and its gradients. Exact.
+
+  Args:
+    f: the table.
+    loss: one example's; JAX differentiates it. Targets of value 0 must not count.
+    h_ND: f32[N, D], activations.
+    ids_NP: i32[N, P], classes with targets other than 0, once in each example; padding
+      >= V. An example may have classes that others have, too.
+    t_NP: f32[N, P], the targets; 0 on padding.
+    weight_N: f32[N].
+
+  Returns:
+    L, dL/dh f32[N, D], and what `step` wants.
+
+  Cost: O(N D^2 + N P D).
+
+  >>> f = factor(jnp.array([[1.0], [2.0]]))
+  >>> squared = lambda o_P, t_P, q, s: q - 2 * jnp.sum(o_P * t_P) + jnp.sum(t_P**2)
+  >>> h_ND, ids_NP, t_NP = jnp.ones((1, 1)), jnp.array([[1]]), jnp.ones((1, 1))
+  >>> value, dh_ND, _ = value_and_grads(f, squared, h_ND, ids_NP, t_NP, jnp.ones(1))
+  >>> float(value), dh_ND.tolist()  # |(1, 2) - (0, 1)|^2
+  (2.0, [[6.0]])
+  """
+  sizes = check_shapes(
+    v_VD=f.v_VD, h_ND=h_ND, ids_NP=ids_NP, t_NP=t_NP, weight_N=weight_N
+  )
+  V, N, P, D = (sizes[axis] for axis in "VNPD")
+  is_true_NP = ids_NP < V
+  gram_ND = _dot(h_ND, f.gram_DD)
+  q_N, s_N = sums(f, h_ND)
+  o_NP = outputs(f, h_ND, ids_NP)
+  each = jax.vmap(jax.value_and_grad(loss, (0, 2, 3)))
+  loss_N, (do_NP, dq_N, ds_N) = each(o_NP, t_NP, q_N, s_N)
+  # An example of weight 0 may have a loss that is not finite.
+  weigh = lambda x, w: jnp.where(w == 0, 0, w * x)
+  dq_N, ds_N = weigh(dq_N, weight_N), weigh(ds_N, weight_N)
+  do_NP = jnp.where(is_true_NP, weigh(do_NP, weight_N[:, None]), 0)
+  v_NPD = f.v_VD.at[ids_NP].get(mode="fill", fill_value=0)
+  pull_ND = _dot(jnp.einsum("np,npd->nd", do_NP, v_NPD, precision="highest"), f.u_DD)
+  pull_ND = pull_ND + jnp.sum(do_NP, axis=1)[:, None] * f.omega_D[None, :]
+  dh_ND = 2 * dq_N[:, None] * gram_ND + ds_N[:, None] * f.sum_D[None, :] + pull_ND
+  rows_NPD = do_NP[:, :, None] * h_ND[:, None, :]
+  merged = merge_rows(ids_NP.ravel(), rows_NPD.reshape(N * P, D), V)
+  grads = SphericalGrads(h_ND, dq_N, ds_N, do_NP, ids_NP, gram_ND, pull_ND, *merged)
+  return jnp.sum(weigh(loss_N, weight_N)), dh_ND, grads
+
+
+def sq_norm(f: Factored, g: SphericalGrads) -> jax.Array:
+  """|dL/dW|^2, the squared Frobenius norm, from the parts.
+
+  Cost: O(N D^2), or O(N^2 D) where N < D.
+
+  >>> f = factor(jnp.array([[1.0], [2.0]]))
+  >>> loss = lambda o_P, t_P, q, s: q
+  >>> args = jnp.ones((1, 1)), jnp.array([[0]]), jnp.ones((1, 1)), jnp.ones(1)
+  >>> float(sq_norm(f, value_and_grads(f, loss, *args)[2]))  # of 2 o h^T
+  20.0
+  """
+  c_D = _dot(g.ds_N, g.h_ND)
+  shrink = _shrink(g.h_ND, 2 * g.dq_N)
+  # With A = 2 H^T diag(dq) H and R = 1 c^T + T: tr AQA + 2 tr A W^T R + tr R^T R.
+  by_gram = jnp.sum(shrink(g.gram_ND) * (2 * g.dq_N)[:, None] * g.h_ND)
+  by_rest = jnp.sum(shrink(g.pull_ND) * g.h_ND) + jnp.sum(
+    shrink(f.sum_D[None])[0] * c_D
+  )
+  of_rest = len(f.v_VD) * jnp.sum(c_D**2) + 2 * jnp.sum(c_D * jnp.sum(g.rows_RD, 0))
+  return by_gram + 2 * by_rest + of_rest + jnp.sum(jnp.square(g.rows_RD))
+
+
+def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
+  """W <- W - rate dL/dW, exactly, with all that is known of W brought up to date.
+
+  With A = 2 rate H^T diag(dq) H and R = 1 (ds H) + T, W <- W (1 - A) - rate R:
+  U <- U (1 - A), omega likewise and less its share of R, and the true classes' rows of
+  V less rate T U^-1 with the new U. The inverse is brought up to date by Woodbury's
+  identity where N < D (Sherman and Morrison's at N = 1), else by one D x D solution.
+
+  Args:
+    f: the table. Donate it: undonated, V is copied.
+    g: of `value_and_grads`.
+    rate: f32[].
+
+  Cost: about 8 products of N D^2 where N < D, independent of V; O(D^3) else.
+
+  >>> f = factor(jnp.array([[1.0], [2.0]]))
+  >>> loss = lambda o_P, t_P, q, s: q
+  >>> args = jnp.ones((1, 1)), jnp.array([[0]]), jnp.ones((1, 1)), jnp.ones(1)
+  >>> _, _, grads = value_and_grads(f, loss, *args)
+  >>> implied(step(f, grads, 0.25)).tolist()
+  [[0.5], [1.0]]
+  """
+  h_ND, (V, D) = g.h_ND, f.v_VD.shape
+  shrink = _shrink(h_ND, 2 * rate * g.dq_N)
+  c_D = rate * _dot(g.ds_N, h_ND)
+  rest_D = V / 2 * c_D + rate * jnp.sum(g.rows_RD, axis=0)
+  sum_D = f.sum_D - shrink(f.sum_D[None])[0]
+  # Q <- Q - P - P^T + rate^2 T^T T.
+  half_ND = g.gram_ND - shrink(g.gram_ND) / 2
+  half_ND = 2 * rate * g.dq_N[:, None] * half_ND
+  half_ND = half_ND + rate * (g.pull_ND - shrink(g.pull_ND))
+  p_DD = _dot(half_ND.T, h_ND) + (sum_D - rest_D)[:, None] * c_D[None, :]
+  rows_RD = rate * g.rows_RD
+  u_inv_DD, back_ND = _inverse(f.u_inv_DD, h_ND, 2 * rate * g.dq_N)
+  v_NPD = rate * g.do_NP[:, :, None] * back_ND[:, None, :]
+  ids_R, v_RD = merge_rows(g.ids_NP.ravel(), v_NPD.reshape(-1, D), V)
+  return Factored(
+    v_VD=f.v_VD.at[ids_R].add(-v_RD, mode="drop", unique_indices=True),
+    u_DD=f.u_DD - shrink(f.u_DD),
+    omega_D=f.omega_D - shrink(f.omega_D[None])[0] - c_D,
+    gram_DD=f.gram_DD - p_DD - p_DD.T + _dot(rows_RD.T, rows_RD),
+    sum_D=sum_D - 2 * rest_D + rate * jnp.sum(g.rows_RD, axis=0),
+    u_inv_DD=u_inv_DD,
+  )
+
+
+def _shrink(h_ND: jax.Array, g_N: jax.Array) -> Callable[[jax.Array], jax.Array]:
+  """X -> X A with A = H^T diag(g) H, by whichever products are smaller."""
+  N, D = h_ND.shape
+  if N < D:
+    return lambda x_RD: _dot(_dot(x_RD, h_ND.T) * g_N[None, :], h_ND)
+  a_DD = _dot(h_ND.T * g_N[None, :], h_ND)
+  return lambda x_RD: _dot(x_RD, a_DD)
+
+
+def _inverse(
+  u_inv_DD: jax.Array, h_ND: jax.Array, g_N: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """The inverse of U (1 - H^T diag(g) H) from that of U, and H times it."""
+  N, D = h_ND.shape
+  if N < D:
+    pairs_NN = _dot(h_ND, h_ND.T) * g_N[None, :]
+    back_ND = jnp.linalg.solve(
+      jnp.eye(N, dtype=h_ND.dtype) - pairs_NN, _dot(h_ND, u_inv_DD)
+    )
+    return u_inv_DD + _dot(h_ND.T, g_N[:, None] * back_ND), back_ND
+  a_DD = _dot(h_ND.T * g_N[None, :], h_ND)
+  u_inv_DD = jnp.linalg.solve(jnp.eye(D, dtype=h_ND.dtype) - a_DD, u_inv_DD)
+  return u_inv_DD, _dot(h_ND, u_inv_DD)
+
+
+def step_naive(
+  w_VD: jax.Array,
+  loss: Loss,
+  h_ND: jax.Array,
+  ids_NP: jax.Array,
+  t_NP: jax.Array,
+  weight_N: jax.Array,
+  rate: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """(L, dL/dh, W - rate dL/dW) by all outputs.
+
+  Arguments are those of `value_and_grads`, with W itself.
+
+  Cost: 3 products of N V D and an update of W.
+
+  >>> loss = lambda o_P, t_P, q, s: q
+  >>> args = jnp.ones((1, 1)), jnp.array([[0]]), jnp.ones((1, 1)), jnp.ones(1)
+  >>> step_naive(jnp.array([[1.0], [2.0]]), loss, *args, 0.25)[2].tolist()
+  [[0.5], [1.0]]
+  """
+
+  def total(w_VD, h_ND):
+    o_NV = _dot(h_ND, w_VD.T)
+    o_NP = jnp.take_along_axis(o_NV, jnp.minimum(ids_NP, len(w_VD) - 1), axis=1)
+    o_NP = jnp.where(ids_NP < len(w_VD), o_NP, 0)
+    q_N, s_N = jnp.sum(jnp.square(o_NV), axis=1), jnp.sum(o_NV, axis=1)
+    loss_N = jax.vmap(loss)(o_NP, t_NP, q_N, s_N)
+    return jnp.sum(jnp.where(weight_N == 0, 0, weight_N * loss_N))
+
+  value, (dw_VD, dh_ND) = jax.value_and_grad(total, (0, 1))(w_VD, h_ND)
+  return value, dh_ND, w_VD - rate * dw_VD
+
+
+def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
+  return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
