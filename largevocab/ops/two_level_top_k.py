@@ -10,7 +10,6 @@ from largevocab.ops.class_chunks import (
   compute_dtype,
   even_chunks,
   logits,
-  product,
   sum_dtype,
 )
 from largevocab.ops.top_k import merge_best, none_best
@@ -69,14 +68,15 @@ def two_level_top_k(
   def merge(best, i):
     rows_KD, ids_K, is_new_K = block_chunk(blocks_AVD, i, chunks.size)
     members_KS = layout.members_KS[ids_K]
-    o_NKS = product("nd,ksd->nks", x_ND, rows_KD.reshape(-1, S, D), dtype)
+    o_NKS = logits(x_ND, rows_KD.reshape(-1, D), dtype).reshape(N, -1, S)
     log_q_NKS = jax.nn.log_softmax(jnp.where(members_KS[None] < V, o_NKS, -jnp.inf))
     log_q_NKS += log_p_NK[:, ids_K, None]
     log_q_NKS = jnp.where(is_new_K[None, :, None], log_q_NKS, -jnp.inf)
     ids_V, order_V = lax.sort_key_val(
       members_KS.ravel(), jnp.arange(members_KS.size, dtype=jnp.int32)
     )
-    return merge_best(best, ids_V, log_q_NKS.reshape(N, -1)[:, order_V]), None
+    log_q_NV = jnp.take(log_q_NKS.reshape(N, -1), order_V, axis=1, mode="clip")
+    return merge_best(best, ids_V, log_q_NV), None
 
   none = none_best(N, k, V, sum_dtype(dtype))
   best, _ = lax.scan(merge, none, jnp.arange(chunks.num, dtype=jnp.int32))
