@@ -21,7 +21,7 @@ from largevocab.ops.shapes import check_shapes
 from largevocab.ops.tiles import Tiles, over_tiles, tiles
 
 _TILE = 8  # examples that read a block together
-_BLOCK_BYTES = 8 * 2**20
+_BLOCK_BYTES = 2**20
 
 
 class Layout(NamedTuple):
@@ -129,7 +129,7 @@ def two_level_nll(
     place of a binary one; Goodman 2001, classes for maximum entropy.
 
   Cost: products of N K D and, on tiles of 8 examples that share a cluster, N P S D;
-    holds [N, K] and 8 MiB of blocks. Blocks of clusters that have none of the ids are
+    holds [N, K] and 1 MiB of blocks. Blocks of clusters that have none of the ids are
     not read.
 
   >>> clusters_KD, leaves_KSD = jnp.zeros((2, 3)), jnp.zeros((2, 2, 3))
