@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from largevocab.ops.merge import merge_rows
+from largevocab.ops.merge import merge_rows, sums_of_equals
 from largevocab.ops.shapes import check_shapes
 
 Loss = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
@@ -54,8 +54,7 @@ class SphericalGrads(NamedTuple):
     ids_NP: i32[N, P], the true classes, padding >= V.
     gram_ND: f32[N, D], H Q.
     pull_ND: f32[N, D], sum over p of do_np w_p.
-    ids_R: i32[R], the true classes, each once.
-    rows_RD: f32[R, D], the rows of T: sums of do_np h_n.
+    equal_ND: f32[N, D], sum over p of do_np T_p, so that T^T T = equal^T H.
   """
 
   h_ND: jax.Array
@@ -65,8 +64,7 @@ class SphericalGrads(NamedTuple):
   ids_NP: jax.Array
   gram_ND: jax.Array
   pull_ND: jax.Array
-  ids_R: jax.Array
-  rows_RD: jax.Array
+  equal_ND: jax.Array
 
 
 def factor(w_VD: jax.Array) -> Factored:
@@ -127,10 +125,7 @@ def outputs(f: Factored, h_ND: jax.Array, ids_NP: jax.Array) -> jax.Array:
   >>> outputs(f, jnp.array([[3.0]]), jnp.array([[1, 0, 2]])).tolist()
   [[6.0, 3.0, 0.0]]
   """
-  v_NPD = f.v_VD.at[ids_NP].get(mode="fill", fill_value=0)
-  o_NP = jnp.einsum("npd,nd->np", v_NPD, _dot(h_ND, f.u_DD.T), precision="highest")
-  o_NP = o_NP + _dot(h_ND, f.omega_D)[:, None]
-  return jnp.where(ids_NP < len(f.v_VD), o_NP, 0)
+  return _outputs_and_pull(f, h_ND, ids_NP)[0]
 
 
 def distinct(
@@ -196,24 +191,41 @@ def value_and_grads(
     v_VD=f.v_VD, h_ND=h_ND, ids_NP=ids_NP, t_NP=t_NP, weight_N=weight_N
   )
   V, N, P, D = (sizes[axis] for axis in "VNPD")
-  is_true_NP = ids_NP < V
   gram_ND = _dot(h_ND, f.gram_DD)
   q_N, s_N = sums(f, h_ND)
-  o_NP = outputs(f, h_ND, ids_NP)
+  o_NP, pull = _outputs_and_pull(f, h_ND, ids_NP)
   each = jax.vmap(jax.value_and_grad(loss, (0, 2, 3)))
   loss_N, (do_NP, dq_N, ds_N) = each(o_NP, t_NP, q_N, s_N)
   # An example of weight 0 may have a loss that is not finite.
   weigh = lambda x, w: jnp.where(w == 0, 0, w * x)
   dq_N, ds_N = weigh(dq_N, weight_N), weigh(ds_N, weight_N)
-  do_NP = jnp.where(is_true_NP, weigh(do_NP, weight_N[:, None]), 0)
-  v_NPD = f.v_VD.at[ids_NP].get(mode="fill", fill_value=0)
-  pull_ND = _dot(jnp.einsum("np,npd->nd", do_NP, v_NPD, precision="highest"), f.u_DD)
-  pull_ND = pull_ND + jnp.sum(do_NP, axis=1)[:, None] * f.omega_D[None, :]
+  do_NP = jnp.where(ids_NP < V, weigh(do_NP, weight_N[:, None]), 0)
+  pull_ND = pull(do_NP)
   dh_ND = 2 * dq_N[:, None] * gram_ND + ds_N[:, None] * f.sum_D[None, :] + pull_ND
   rows_NPD = do_NP[:, :, None] * h_ND[:, None, :]
-  merged = merge_rows(ids_NP.ravel(), rows_NPD.reshape(N * P, D), V)
-  grads = SphericalGrads(h_ND, dq_N, ds_N, do_NP, ids_NP, gram_ND, pull_ND, *merged)
+  equal_RD = sums_of_equals(ids_NP.ravel(), rows_NPD.reshape(N * P, D), V)
+  equal_ND = jnp.einsum("np,npd->nd", do_NP, equal_RD.reshape(N, P, D))
+  grads = SphericalGrads(h_ND, dq_N, ds_N, do_NP, ids_NP, gram_ND, pull_ND, equal_ND)
   return jnp.sum(weigh(loss_N, weight_N)), dh_ND, grads
+
+
+def _outputs_and_pull(f, h_ND, ids_NP):
+  """Outputs of the true classes, and do_NP -> sum over p of do_np w_p, f32[N, D]."""
+  is_true_NP = ids_NP < len(f.v_VD)
+  v_NPD = f.v_VD.at[ids_NP].get(mode="fill", fill_value=0)
+  if ids_NP.shape[1] == 1:  # the rows themselves: one product with U instead of two
+    w_ND = _dot(v_NPD[:, 0], f.u_DD) + f.omega_D[None, :]
+    o_NP = jnp.sum(w_ND * h_ND, axis=1, keepdims=True)
+    return jnp.where(is_true_NP, o_NP, 0), lambda do_NP: do_NP * w_ND
+  o_NP = jnp.einsum("npd,nd->np", v_NPD, _dot(h_ND, f.u_DD.T), precision="highest")
+  o_NP = o_NP + _dot(h_ND, f.omega_D)[:, None]
+
+  def pull(do_NP):
+    v_ND = jnp.einsum("np,npd->nd", do_NP, v_NPD, precision="highest")
+    omega_ND = jnp.sum(do_NP, axis=1)[:, None] * f.omega_D[None, :]
+    return _dot(v_ND, f.u_DD) + omega_ND
+
+  return jnp.where(is_true_NP, o_NP, 0), pull
 
 
 def sq_norm(f: Factored, g: SphericalGrads) -> jax.Array:
@@ -227,15 +239,15 @@ def sq_norm(f: Factored, g: SphericalGrads) -> jax.Array:
   >>> float(sq_norm(f, value_and_grads(f, loss, *args)[2]))  # of 2 o h^T
   20.0
   """
-  c_D = _dot(g.ds_N, g.h_ND)
-  shrink = _shrink(g.h_ND, 2 * g.dq_N)
+  c_D, t_D = _dot(g.ds_N, g.h_ND), _dot(jnp.sum(g.do_NP, axis=1), g.h_ND)
+  shrink = _shrink(g)
   # With A = 2 H^T diag(dq) H and R = 1 c^T + T: tr AQA + 2 tr A W^T R + tr R^T R.
   by_gram = jnp.sum(shrink(g.gram_ND) * (2 * g.dq_N)[:, None] * g.h_ND)
   by_rest = jnp.sum(shrink(g.pull_ND) * g.h_ND) + jnp.sum(
     shrink(f.sum_D[None])[0] * c_D
   )
-  of_rest = len(f.v_VD) * jnp.sum(c_D**2) + 2 * jnp.sum(c_D * jnp.sum(g.rows_RD, 0))
-  return by_gram + 2 * by_rest + of_rest + jnp.sum(jnp.square(g.rows_RD))
+  of_rest = len(f.v_VD) * jnp.sum(c_D**2) + 2 * jnp.sum(c_D * t_D)
+  return by_gram + 2 * by_rest + of_rest + jnp.sum(g.equal_ND * g.h_ND)
 
 
 def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
@@ -261,16 +273,16 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
   [[0.5], [1.0]]
   """
   h_ND, (V, D) = g.h_ND, f.v_VD.shape
-  shrink = _shrink(h_ND, 2 * rate * g.dq_N)
+  by_one = _shrink(g)
+  shrink = lambda x_RD: rate * by_one(x_RD)
   c_D = rate * _dot(g.ds_N, h_ND)
-  rest_D = V / 2 * c_D + rate * jnp.sum(g.rows_RD, axis=0)
+  t_D = rate * _dot(jnp.sum(g.do_NP, axis=1), h_ND)
   sum_D = f.sum_D - shrink(f.sum_D[None])[0]
-  # Q <- Q - P - P^T + rate^2 T^T T.
-  half_ND = g.gram_ND - shrink(g.gram_ND) / 2
-  half_ND = 2 * rate * g.dq_N[:, None] * half_ND
+  # Q <- Q - P - P^T with P = half^T H and what 1 c^T adds.
+  half_ND = 2 * rate * g.dq_N[:, None] * (g.gram_ND - shrink(g.gram_ND) / 2)
   half_ND = half_ND + rate * (g.pull_ND - shrink(g.pull_ND))
-  p_DD = _dot(half_ND.T, h_ND) + (sum_D - rest_D)[:, None] * c_D[None, :]
-  rows_RD = rate * g.rows_RD
+  half_ND = half_ND - rate**2 / 2 * g.equal_ND
+  p_DD = _dot(half_ND.T, h_ND) + (sum_D - V / 2 * c_D - t_D)[:, None] * c_D[None, :]
   u_inv_DD, back_ND = _inverse(f.u_inv_DD, h_ND, 2 * rate * g.dq_N)
   v_NPD = rate * g.do_NP[:, :, None] * back_ND[:, None, :]
   ids_R, v_RD = merge_rows(g.ids_NP.ravel(), v_NPD.reshape(-1, D), V)
@@ -278,14 +290,15 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
     v_VD=f.v_VD.at[ids_R].add(-v_RD, mode="drop", unique_indices=True),
     u_DD=f.u_DD - shrink(f.u_DD),
     omega_D=f.omega_D - shrink(f.omega_D[None])[0] - c_D,
-    gram_DD=f.gram_DD - p_DD - p_DD.T + _dot(rows_RD.T, rows_RD),
-    sum_D=sum_D - 2 * rest_D + rate * jnp.sum(g.rows_RD, axis=0),
+    gram_DD=f.gram_DD - p_DD - p_DD.T,
+    sum_D=sum_D - V * c_D - t_D,
     u_inv_DD=u_inv_DD,
   )
 
 
-def _shrink(h_ND: jax.Array, g_N: jax.Array) -> Callable[[jax.Array], jax.Array]:
-  """X -> X A with A = H^T diag(g) H, by whichever products are smaller."""
+def _shrink(g: SphericalGrads) -> Callable[[jax.Array], jax.Array]:
+  """X -> X A with A = 2 H^T diag(dq) H, by whichever products are smaller."""
+  h_ND, g_N = g.h_ND, 2 * g.dq_N
   N, D = h_ND.shape
   if N < D:
     return lambda x_RD: _dot(_dot(x_RD, h_ND.T) * g_N[None, :], h_ND)

@@ -275,14 +275,17 @@ class SphericalView(View):
     return factor(params[0])
 
   def dense(self, grads, params):
-    at = dense_rows(RowGrads(grads.ids_R, grads.rows_RD), params[0])
+    rows_NPD = grads.do_NP[:, :, None] * grads.h_ND[:, None, :]
+    at = jnp.zeros_like(params[0]).at[grads.ids_NP].add(rows_NPD, mode="drop")
     dq_N1, ds_N1 = grads.dq_N[:, None], grads.ds_N[:, None]
     a_DD = grads.h_ND.T @ (dq_N1 * grads.h_ND)
     return [2 * params[0] @ a_DD + jnp.sum(ds_N1 * grads.h_ND, 0)[None] + at]
 
   def tripled(self, grads):
     of_parts = super().tripled(grads)
-    return of_parts._replace(h_ND=grads.h_ND, gram_ND=grads.gram_ND)
+    squared = 3 * of_parts.equal_ND
+    kept = {"h_ND": grads.h_ND, "gram_ND": grads.gram_ND}
+    return of_parts._replace(equal_ND=squared, **kept)
 
   def scores(self, head, state, h_ND):
     o_NV = head.features(h_ND) @ implied(state).T
