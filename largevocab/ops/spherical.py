@@ -152,7 +152,9 @@ def distinct(
   same_NPP = ids_NP[:, :, None] == ids_NP[:, None, :]
   is_first_NP = jnp.argmax(same_NPP, axis=2) == jnp.arange(P)[None, :]
   keeps_NP = is_first_NP & (ids_NP < num_classes)
-  t_NP = jnp.where(keeps_NP, jnp.sum(same_NPP * t_NP[:, None, :], axis=2), 0)
+  t_NP = jnp.where(
+    keeps_NP, jnp.sum(jnp.where(same_NPP, t_NP[:, None, :], 0), axis=2), 0
+  )
   return jnp.where(keeps_NP, ids_NP, num_classes), t_NP
 
 

@@ -48,3 +48,21 @@ def test_first_occurrence_with_a_million_possible_ids():
   _, first, inverse = np.unique(ids_R, return_index=True, return_inverse=True)
   got_R = merge.first_occurrence(jnp.asarray(ids_R))
   np.testing.assert_array_equal(got_R, first[inverse])
+
+
+FIRST = [merge.first_occurrence, merge._first_occurrence_by_sort]
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_first_occurrence(first):
+  ids_R = jnp.asarray([9, 2, 9, 2, 2, 5], jnp.int32)
+  assert first(ids_R).tolist() == [0, 1, 0, 1, 1, 5]
+
+
+def test_sums_of_equals_are_those_of_the_merged_rows():
+  rng = np.random.default_rng(2)
+  ids_R = rng.integers(0, 12, 200).astype(np.int32)
+  rows_RD = rng.integers(-9, 9, (200, 3)).astype(np.float32)
+  dense_VD = np.vstack([_naive(ids_R, rows_RD, 10), np.zeros((2, 3))])
+  got_RD = jax.jit(merge.sums_of_equals, static_argnums=2)(ids_R, rows_RD, 10)
+  np.testing.assert_array_equal(got_RD, dense_VD[ids_R])

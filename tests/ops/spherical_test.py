@@ -1,0 +1,138 @@
+"""Factored steps against those of the table itself, step after step."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab.ops import spherical
+from largevocab.ops.stabilizers import STABILIZERS, spread
+from largevocab.spherical_losses import (
+  SphericalSoftmax,
+  Squared,
+  TaylorSoftmax,
+  ZLoss,
+)
+
+V, D = 60, 12
+# Loss and rate.
+LOSSES = {
+  "squared": (Squared(), 0.01),
+  "spherical": (SphericalSoftmax(eps=0.5), 0.1),
+  "taylor": (TaylorSoftmax(), 0.3),
+  "z": (ZLoss(), 0.1),
+}
+WHAT = ("loss", "dh", "sq_norm", "w", "gram", "sum")
+
+
+def batch(key, N, dtype):
+  """Skewed classes, so that some repeat in the batch; up to three an example."""
+  h_key, ids_key, t_key = jax.random.split(key, 3)
+  h_ND = jax.random.normal(h_key, (N, D), dtype)
+  ids_NP = (V * jax.random.uniform(ids_key, (N, 3)) ** 3).astype(jnp.int32)
+  ids_NP = ids_NP.at[: N // 2, 2].set(V + 3)  # padding
+  t_NP = jnp.where(ids_NP < V, jax.random.uniform(t_key, (N, 3), dtype), 0)
+  weight_N = jnp.ones(N, dtype).at[-1].set(0.5) / N
+  return h_ND, *spherical.distinct(ids_NP, t_NP, V), weight_N
+
+
+def relative(got, want):
+  return jnp.linalg.norm(jnp.ravel(got - want)) / jnp.linalg.norm(jnp.ravel(want))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5))
+def errors(loss, rate, N, num_steps, stabilizer=None, dtype=jnp.float32):
+  """Relative errors, one row of WHAT for each step, and the last spread."""
+  loss = functools.partial(loss, num_classes=V)
+
+  def step(carry, number):
+    f, w_VD = carry
+    key = jax.random.fold_in(jax.random.key(1), number)
+    args = batch(key, N, dtype)
+    want_loss, want_dh_ND, new_VD = spherical.step_naive(w_VD, loss, *args, rate)
+    got_loss, dh_ND, grads = spherical.value_and_grads(f, loss, *args)
+    norm = jnp.sqrt(spherical.sq_norm(f, grads))
+    want_norm = jnp.linalg.norm((w_VD - new_VD) / rate)
+    f = spherical.step(f, grads, rate)
+    if stabilizer is not None:
+      fix = lambda f: STABILIZERS[stabilizer](f, key, 2.0)
+      f = jax.lax.cond(number % 20 == 19, fix, lambda f: f, f)
+    pairs = [
+      *((got_loss, want_loss), (dh_ND, want_dh_ND), (norm, want_norm)),
+      *((spherical.implied(f), new_VD), (f.gram_DD, new_VD.T @ new_VD)),
+      (f.sum_D, new_VD.sum(axis=0)),
+    ]
+    return (f, new_VD), jnp.stack([relative(*pair) for pair in pairs])
+
+  w_VD = 0.3 * jax.random.normal(jax.random.key(0), (V, D), dtype)
+  (f, _), error_TK = jax.lax.scan(
+    step, (spherical.factor(w_VD), w_VD), jnp.arange(num_steps)
+  )
+  return error_TK, spread(f)
+
+
+# N = 1: Sherman and Morrison's identity; N < D: Woodbury's; N >= D: a solution.
+@pytest.mark.parametrize(
+  ("name", "N"),
+  [("squared", 1), *((name, 8) for name in LOSSES), ("taylor", 16)],
+)
+def test_1000_steps_are_those_of_the_table_in_float64(name, N):
+  with jax.enable_x64(True):
+    error_TK, _ = errors(*LOSSES[name], N, 1000, None, jnp.float64)
+  worst = dict(zip(WHAT, np.max(error_TK, axis=0), strict=True))
+  assert max(worst.values()) < 1e-8, worst
+
+
+@pytest.mark.parametrize(
+  ("name", "stabilizer"),
+  [
+    *(("squared", stabilizer) for stabilizer in STABILIZERS),
+    *(("spherical", "absorb"), ("taylor", "singular_values"), ("z", "absorb")),
+  ],
+)
+def test_1000_steps_stabilised_in_float32(name, stabilizer):
+  error_TK, far = errors(*LOSSES[name], 8, 1000, stabilizer)
+  worst = dict(zip(WHAT, np.max(error_TK, axis=0), strict=True))
+  assert max(worst.values()) < 1e-3, worst
+  assert far < 10
+
+
+def test_without_stabiliser_the_error_grows_and_spread_tells():
+  loss, rate = LOSSES["squared"]
+  error_TK, far = errors(loss, 3 * rate, 8, 1000)
+  w_T = np.asarray(error_TK[:, WHAT.index("w")])
+  assert not w_T[-1] < 1e-3
+  assert not w_T[-1] < 100 * w_T[50]
+  assert not far < 100  # what `absorb` goes by
+  stable_TK, _ = errors(loss, 3 * rate, 8, 1000, "absorb")
+  assert np.max(stable_TK) < 1e-3
+
+
+def test_any_loss_of_that_form_will_do():
+  cubic = lambda o_P, t_P, q, s: jnp.sin(q) * s + jnp.sum(t_P * o_P**3)
+  with jax.enable_x64(True):
+    args = batch(jax.random.key(2), 8, jnp.float64)
+    w_VD = 0.1 * jax.random.normal(jax.random.key(3), (V, D), jnp.float64)
+    f = spherical.factor(w_VD)
+    value, dh_ND, grads = spherical.value_and_grads(f, cubic, *args)
+    want, want_dh_ND, want_VD = spherical.step_naive(w_VD, cubic, *args, 0.01)
+    np.testing.assert_allclose(value, want, rtol=1e-12)
+    np.testing.assert_allclose(dh_ND, want_dh_ND, rtol=1e-10, atol=1e-12)
+    got_VD = spherical.implied(spherical.step(f, grads, 0.01))
+    np.testing.assert_allclose(got_VD, want_VD, atol=1e-12)
+
+
+def test_repeated_targets_are_one():
+  ids_NP, t_NP = np.array([[4, 7, 4, 9], [9, 8, 2, 2]]), np.full((2, 4), 0.25, "f")
+  ids_NP, t_NP = spherical.distinct(jnp.asarray(ids_NP, jnp.int32), t_NP, 9)
+  assert ids_NP.tolist() == [[4, 7, 9, 9], [9, 8, 2, 9]]
+  assert t_NP.tolist() == [[0.5, 0.25, 0, 0], [0, 0.25, 0.5, 0]]
+
+
+def test_shapes_that_disagree_are_named():
+  f = spherical.factor(jnp.ones((V, D)))
+  args = jnp.ones((3, D + 1)), jnp.zeros((3, 1), jnp.int32), jnp.ones((3, 1))
+  with pytest.raises(ValueError, match="h_ND"):
+    spherical.value_and_grads(f, lambda *_: 0.0, *args, jnp.ones(3))
