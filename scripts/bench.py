@@ -23,6 +23,7 @@ import bench_lsh
 import bench_rows
 import bench_samplers
 import bench_softmax
+import bench_spherical
 import bench_xmlc
 import records
 
@@ -36,6 +37,7 @@ BENCHMARKS = {
   **bench_lsh.ROWS,
   **bench_heads.ROWS,
   **bench_xmlc.ROWS,
+  **bench_spherical.ROWS,
 }
 
 

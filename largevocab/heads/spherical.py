@@ -52,7 +52,7 @@ class Spherical(LinearHead):
 
   loss: SphericalLoss = field(default_factory=TaylorSoftmax)
   stabilizer: str = "absorb"
-  stabilize_every: int = 100
+  stabilize_every: int = 20
   limit: float = 4.0
 
   def __post_init__(self):

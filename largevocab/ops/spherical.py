@@ -324,37 +324,31 @@ def _inverse(
   return u_inv_DD, _dot(h_ND, u_inv_DD)
 
 
-def step_naive(
+def loss_naive(
   w_VD: jax.Array,
   loss: Loss,
   h_ND: jax.Array,
   ids_NP: jax.Array,
   t_NP: jax.Array,
   weight_N: jax.Array,
-  rate: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """(L, dL/dh, W - rate dL/dW) by all outputs.
+) -> jax.Array:
+  """L of `value_and_grads` by all outputs, for JAX to differentiate.
 
   Arguments are those of `value_and_grads`, with W itself.
 
-  Cost: 3 products of N V D and an update of W.
+  Cost: a product of N V D.
 
   >>> loss = lambda o_P, t_P, q, s: q
   >>> args = jnp.ones((1, 1)), jnp.array([[0]]), jnp.ones((1, 1)), jnp.ones(1)
-  >>> step_naive(jnp.array([[1.0], [2.0]]), loss, *args, 0.25)[2].tolist()
-  [[0.5], [1.0]]
+  >>> float(loss_naive(jnp.array([[1.0], [2.0]]), loss, *args))
+  5.0
   """
-
-  def total(w_VD, h_ND):
-    o_NV = _dot(h_ND, w_VD.T)
-    o_NP = jnp.take_along_axis(o_NV, jnp.minimum(ids_NP, len(w_VD) - 1), axis=1)
-    o_NP = jnp.where(ids_NP < len(w_VD), o_NP, 0)
-    q_N, s_N = jnp.sum(jnp.square(o_NV), axis=1), jnp.sum(o_NV, axis=1)
-    loss_N = jax.vmap(loss)(o_NP, t_NP, q_N, s_N)
-    return jnp.sum(jnp.where(weight_N == 0, 0, weight_N * loss_N))
-
-  value, (dw_VD, dh_ND) = jax.value_and_grad(total, (0, 1))(w_VD, h_ND)
-  return value, dh_ND, w_VD - rate * dw_VD
+  o_NV = _dot(h_ND, w_VD.T)
+  o_NP = jnp.take_along_axis(o_NV, jnp.minimum(ids_NP, len(w_VD) - 1), axis=1)
+  o_NP = jnp.where(ids_NP < len(w_VD), o_NP, 0)
+  q_N, s_N = jnp.sum(jnp.square(o_NV), axis=1), jnp.sum(o_NV, axis=1)
+  loss_N = jax.vmap(loss)(o_NP, t_NP, q_N, s_N)
+  return jnp.sum(jnp.where(weight_N == 0, 0, weight_N * loss_N))
 
 
 def _dot(a: jax.Array, b: jax.Array) -> jax.Array:

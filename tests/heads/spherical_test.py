@@ -1,0 +1,157 @@
+"""What is the factored head's own; tests/heads/contract_test.py has the common laws."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab.errors import UserError
+from largevocab.heads import Spherical
+from largevocab.labels import Targets, single_targets
+from largevocab.ops.spherical import implied
+from largevocab.spherical_losses import (
+  SPHERICAL_LOSSES,
+  SphericalSoftmax,
+  Squared,
+  TaylorSoftmax,
+  ZLoss,
+)
+
+V, D, N = 11, 4, 3
+KEY = jax.random.key(0)
+
+
+def outputs(seed=0):
+  rng = np.random.default_rng(seed)
+  o_V = jnp.asarray(rng.standard_normal(V), jnp.float32)
+  return o_V, o_V @ o_V, o_V.sum()
+
+
+def at(loss, c):
+  """The loss of one true class."""
+  o_V, q, s = outputs()
+  return float(loss(o_V[c : c + 1], jnp.ones(1), q, s, V))
+
+
+@pytest.mark.parametrize(
+  "loss", [TaylorSoftmax(), SphericalSoftmax(eps=0.3), SphericalSoftmax()]
+)
+def test_normalised_losses_are_cross_entropies(loss):
+  log_p_V = loss.score(*outputs(), V)
+  np.testing.assert_allclose(jnp.exp(log_p_V).sum(), 1, rtol=1e-5)
+  for c in (0, 4):
+    np.testing.assert_allclose(at(loss, c), -log_p_V[c], rtol=1e-5)
+
+
+def test_losses_by_their_definitions():
+  o_V, _, _ = outputs()
+  target_V = jnp.zeros(V).at[2].set(1)
+  np.testing.assert_allclose(
+    at(Squared(), 2), jnp.sum((o_V - target_V) ** 2), rtol=1e-5
+  )
+  z = (o_V[2] - o_V.mean()) / o_V.std()
+  want = jax.nn.softplus(0.5 * (3 - z)) / 0.5
+  np.testing.assert_allclose(at(ZLoss(a=0.5, b=3.0), 2), want, rtol=1e-4)
+
+
+def test_binary_targets_are_1_for_every_true_class():
+  o_P, t_P = jnp.array([0.3, -0.2, 0.0]), jnp.array([0.5, 0.5, 0.0])
+  got = Squared(binary=True)(o_P, t_P, jnp.float32(4), jnp.float32(1), V)
+  np.testing.assert_allclose(got, 4 - 2 * 0.1 + 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", SPHERICAL_LOSSES)
+def test_padding_does_not_count(name):
+  loss, (o_V, q, s) = SPHERICAL_LOSSES[name](), outputs()
+  t_P = jnp.array([0.25, 0.75])
+  padded = jnp.append(o_V[:2], 0), jnp.append(t_P, 0)
+  a, b = loss(o_V[:2], t_P, q, s, V), loss(*padded, q, s, V)
+  np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_settings_that_cannot_be():
+  with pytest.raises(UserError, match="stabilizer is 'svd'; use one of"):
+    Spherical(stabilizer="svd")
+  with pytest.raises(UserError, match="stabilize_every is -1"):
+    Spherical(stabilize_every=-1)
+  with pytest.raises(UserError, match="limit is 1"):
+    Spherical(limit=1.0)
+  with pytest.raises(UserError, match="eps is 0"):
+    SphericalSoftmax(eps=0.0)
+  with pytest.raises(UserError, match=r"loss\.a is -1"):
+    ZLoss(a=-1.0)
+
+
+def test_multi_label_squared_error_is_that_of_the_shares():
+  head = Spherical(loss=Squared(), bias=False)
+  state = head.init(KEY, np.ones(V), D)
+  h_ND = jax.random.normal(jax.random.key(1), (N, D))
+  ids_NP = jnp.array([[1, 5, 1], [3, V, V], [V, V, V]], jnp.int32)
+  w_NP = jnp.array([[0.5, 1.0, 0.5], [1.0, 0, 0], [0, 0, 0]])
+  out = head.backward(state, h_ND, Targets(ids_NP, w_NP, jnp.zeros(N, jnp.int32)), KEY)
+  target_NV = jnp.zeros((N, V)).at[0, 1].set(0.5).at[0, 5].set(0.5).at[1, 3].set(1)
+  each_N = jnp.sum((h_ND @ implied(state).T - target_NV) ** 2, axis=1)
+  np.testing.assert_allclose(out.loss, (2 * each_N[0] + each_N[1]) / 3, rtol=1e-5)
+
+
+def test_20000_steps_stay_finite_and_true():
+  """Steps that shrink U all the time, in float32, with the head's own upkeep."""
+  head = Spherical(loss=Squared(), stabilize_every=20)
+  state = head.init(KEY, np.ones(V), D)
+  h_CD = jax.random.normal(jax.random.key(1), (V, D))
+
+  @functools.partial(jax.jit, static_argnums=1)
+  def run(state, num_steps):
+    def step(number, carry):
+      state, _ = carry
+      ids_N = jax.random.randint(jax.random.fold_in(KEY, number), (N,), 0, V)
+      out = head.backward(state, h_CD[ids_N], single_targets(ids_N), KEY)
+      state = head.update(state, out.grads, 0.01, 1.0)
+      fix = lambda state: head.refresh(state, KEY)
+      state = jax.lax.cond(number % 20 == 0, fix, lambda state: state, state)
+      return state, out.loss
+
+    return jax.lax.fori_loop(1, num_steps, step, (state, jnp.float32(0)))
+
+  state, loss = run(state, 20_000)
+  assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state))
+  assert loss < 0.9  # of 1 at the beginning: 11 classes in 5 dimensions
+  seen = head.monitor(state, h_CD, single_targets(np.arange(V)), KEY)
+  assert seen["drift"] < 1e-3
+  assert seen["spread"] < 2 * head.limit
+
+
+def test_monitor_sees_drift():
+  head = Spherical(bias=False)
+  state = head.init(KEY, np.ones(V), D)
+  h_ND, y = jax.random.normal(KEY, (N, D)), single_targets(np.zeros(N))
+  assert head.monitor(state, h_ND, y, KEY)["drift"] < 1e-5
+  off = state._replace(gram_DD=1.1 * state.gram_DD)
+  np.testing.assert_allclose(head.monitor(off, h_ND, y, KEY)["drift"], 0.1, rtol=1e-3)
+
+
+def test_class_rows_are_those_of_the_table():
+  head = Spherical(bias=False)
+  state = head.init(KEY, np.ones(V), D)
+  state = state._replace(u_DD=2 * state.u_DD, omega_D=state.omega_D + 1)
+  rows_RD = head.class_rows(state, jnp.array([3, 0]))
+  np.testing.assert_allclose(rows_RD, 2 * state.v_VD[jnp.array([3, 0])] + 1, rtol=1e-6)
+
+
+def test_a_step_does_not_copy_the_table():
+  """Donated, the state is changed in place: no temporary of the size of V."""
+  big = 200_000
+  head = Spherical(bias=False)
+  state = jax.eval_shape(lambda: head.init(KEY, np.ones(big), 16))
+
+  def step(state, h_ND, y):
+    out = head.backward(state, h_ND, y, KEY)
+    return head.update(state, out.grads, 0.1, 1.0)
+
+  args = jnp.zeros((N, 16)), single_targets(np.zeros(N))
+  compiled = jax.jit(step, donate_argnums=0).lower(state, *args).compile()
+  analysis = compiled.memory_analysis()
+  assert analysis.alias_size_in_bytes >= 4 * big * 16
+  assert analysis.temp_size_in_bytes < 4 * big
