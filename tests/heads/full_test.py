@@ -174,7 +174,7 @@ np.testing.assert_allclose(
 
 
 def test_a_table_sharded_over_classes_stays_sharded():
-  flags = "--xla_force_host_platform_device_count=4"
+  flags = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=4"
   run = subprocess.run(
     [sys.executable, "-c", SHARDED],
     env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},

@@ -353,7 +353,7 @@ for head in heads:
 
 
 def test_a_table_sharded_over_classes_trains_the_same():
-  flags = "--xla_force_host_platform_device_count=4"
+  flags = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=4"
   run = subprocess.run(
     [sys.executable, "-c", SHARDED],
     env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},

@@ -126,7 +126,7 @@ np.testing.assert_allclose(got[1], want[1], rtol=1e-5)
 
 
 def test_a_table_sharded_over_classes_is_not_gathered():
-  flags = "--xla_force_host_platform_device_count=4"
+  flags = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=4"
   run = subprocess.run(
     [sys.executable, "-c", SHARDED],
     env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
