@@ -20,7 +20,7 @@ import records
 import sweepfile
 import tabulate
 from records import Record
-from sweepfile import Figure
+from sweepfile import CURVE_Y, Figure
 
 from largevocab.errors import UserError
 
@@ -81,10 +81,11 @@ def curve(members: list[Record], figure: Figure) -> list[tuple[float, float]]:
   """Mean curve of runs that differ in the seed only, at the steps that all have."""
   by_step: dict[int, list[tuple[float, float]]] = {}
   for row in members:
-    for step, nll, seconds in row.get("curve", []):
+    own = figure.y if figure.y not in CURVE_Y else "curve"
+    for step, y, seconds in row.get(own, []):
       x = {"step": step, "seconds": seconds}.get(figure.x)
       x = step / figure.steps_per_epoch if x is None else x
-      y = nll if figure.y == "valid_nll" else math.exp(min(nll, 700.0))
+      y = math.exp(min(y, 700.0)) if figure.y == "valid_ppl" else y
       by_step.setdefault(step, []).append((x, y))
   whole = [by_step[s] for s in sorted(by_step) if len(by_step[s]) == len(members)]
   return [mean_point(at_step) for at_step in whole]
@@ -245,7 +246,7 @@ def dress(ax, figure: Figure, lines: list[Line]) -> None:
       ax.set_xticks(sorted(ticks), [f"{x:g}" for x in sorted(ticks)])
       ax.xaxis.minorticks_off()
   shown = [y for line in lines for _, y in line.points if y <= figure.y_max]
-  if shown:
+  if figure.y_max and shown:
     ax.set_ylim(0.95 * min(shown), figure.y_max)
 
 

@@ -3,12 +3,14 @@
 A record is an object: `run` (id), `name`, `config`, `overrides` (an object itself), all
 of the run's result.json, of its meta.json the device, versions and source revision, and
 `curve`, the exact loss on validation data as it went: [[step, nll, seconds], ...] with
-the nll in nats and the seconds of training; `curve_p@1` is the same of the precision. A
-run without an nll, or p@1, has no such curve.
+the nll in nats and the seconds of training; `curve_p@1` is the same of the precision,
+`curve_PAIRS_input` and `curve_PAIRS_output` of the rank correlations with a file of
+pairs of words. A run that does not measure these has no such curve.
 """
 
 import json
 import pathlib
+import re
 from typing import Any
 
 from sweepfile import Run
@@ -17,6 +19,7 @@ from largevocab.errors import UserError
 
 Record = dict[str, Any]
 CURVES = {"curve": "nll", "curve_p@1": "p@1"}
+OF_PAIRS = re.compile(r"valid_(.+_(?:input|output))")  # see largevocab.similarity
 CURVE_DIGITS = 5  # significant ones
 
 
@@ -26,9 +29,11 @@ def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
     return None
   result = _read_json(workdir / "result.json")
   meta = _read_json(workdir / "meta.json")
+  pairs = [found[1] for key in result if (found := OF_PAIRS.fullmatch(key))]
+  metrics = CURVES | {f"curve_{metric}": metric for metric in pairs}
   curves = {
     name: validation_curve(workdir / "metrics.jsonl", metric)
-    for name, metric in CURVES.items()
+    for name, metric in metrics.items()
   }
   return {
     "run": run.id,

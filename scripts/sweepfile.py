@@ -97,7 +97,8 @@ class Figure:
   Attributes:
     file: its name in experiments/NAME/figures, without suffix.
     x: "step", "epoch" or "seconds" for curves over training; a key for points.
-    y: "valid_ppl" or "valid_nll" for curves; a key for points.
+    y: for curves "valid_ppl", "valid_nll" or the name of another curve of the records,
+      such as "curve_p@1"; a key for points.
     line: key; runs that agree in it make one line of points, or one colour of curves.
     panel: key; runs that agree in it share a panel. "": there is one panel.
     where: key: value or list of values; only these runs are drawn.
@@ -120,8 +121,11 @@ class Figure:
   y_max: float = 0.0
 
   def __post_init__(self):
-    if self.is_curve and self.y not in CURVE_Y:
-      raise UserError(f"figure {self.file}: over {self.x}, y must be one of {CURVE_Y}")
+    if self.is_curve and not (self.y in CURVE_Y or self.y.startswith("curve_")):
+      raise UserError(
+        f"figure {self.file}: over {self.x}, y must be one of {CURVE_Y}, or a curve "
+        "that records hold, such as 'curve_p@1'"
+      )
     if self.x == "epoch" and self.steps_per_epoch < 1:
       raise UserError(f"figure {self.file}: x is 'epoch', so give steps_per_epoch")
     if not re.fullmatch(r"[\w-]+", self.file) or self.log not in ("", "x", "y", "xy"):
