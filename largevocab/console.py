@@ -1,5 +1,6 @@
 """What a user sees: our own lines on stderr, and a mistake as one of them."""
 
+import functools
 import logging
 import os
 import re
@@ -51,19 +52,28 @@ def _log_to_stderr() -> Iterator[None]:
   log.setLevel(logging.INFO)
   log.propagate = False
   absl.logging.set_verbosity(absl.logging.FATAL)
-  hook, sys.unraisablehook = sys.unraisablehook, _hush
+  _hush_late_writes()
   try:
     yield
   finally:
-    sys.unraisablehook = hook
     log.removeHandler(handler)
     log.propagate = True
 
 
-def _hush(unraisable: "sys.UnraisableHookArgs") -> None:
-  """A save that failed leaves writes behind, which find their event loop closed."""
+def _hush_late_writes() -> None:
+  """A save that failed leaves writes behind, which find their event loop closed: some
+  not before the process ends, so that this outlasts the program."""
+  show = sys.unraisablehook
+  if getattr(show, "func", None) is not _show_others:
+    sys.unraisablehook = functools.partial(_show_others, show)
+
+
+def _show_others(
+  show: "Callable[[sys.UnraisableHookArgs], object]",
+  unraisable: "sys.UnraisableHookArgs",
+) -> None:
   if str(unraisable.exc_value) != "Event loop is closed":
-    sys.__unraisablehook__(unraisable)
+    show(unraisable)
 
 
 def _fail(message: str, status: int = 1) -> int:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 
 import jax.numpy as jnp
 import pytest
@@ -67,3 +68,22 @@ def test_stop_of_a_program_passes_through():
   with pytest.raises(SystemExit, match="143"):
     console.run(program)
   assert os.environ["TF_CPP_MIN_LOG_LEVEL"]
+
+
+def test_writes_left_behind_are_hushed_also_later(monkeypatch):
+  shown = []
+  monkeypatch.setattr(sys, "unraisablehook", shown.append)
+
+  class LeftBehind:
+    def __init__(self, message):
+      self.message = message
+
+    def __del__(self):
+      raise RuntimeError(self.message)
+
+  for _ in range(2):
+    assert console.run(lambda: None) == 0
+  LeftBehind("Event loop is closed")
+  assert not shown
+  LeftBehind("something else")
+  assert len(shown) == 1
