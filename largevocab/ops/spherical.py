@@ -265,7 +265,7 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
     g: of `value_and_grads`.
     rate: f32[].
 
-  Cost: about 8 products of N D^2 where N < D, independent of V; O(D^3) else.
+  Cost: 7 products of N D^2 and 6 of N^2 D where N < D, independent of V; O(D^3) else.
 
   >>> f = factor(jnp.array([[1.0], [2.0]]))
   >>> loss = lambda o_P, t_P, q, s: q
