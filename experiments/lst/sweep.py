@@ -6,15 +6,15 @@ figure 3 (right) of Vincent et al. 2015. Rates are the best of the few that were
 """
 
 STEPS = 20_000
-# Of 16 streams of 8 words: 128 examples, as in the paper. Little is kept for validation,
-# of which the softmax takes all outputs.
+# Of 16 streams of 8 words: 128 examples, as in the paper. Little is kept for
+# validation, of which the softmax takes all outputs.
 NGRAM = {
   **{"train.batch_size": 16, "train.unroll": 8},
   **{"eval.batch_size": 16, "eval.unroll": 8, "eval.every_epochs": 0.01},
   **{"data.min_count": 5, "data.valid_share": 5e-4, "data.test_share": 5e-4},
 }
-# Head, its rate over that of the network and other overrides. The factored ones learn by
-# plain gradient descent, the others by Adagrad as the network.
+# Head, its rate over that of the network and other overrides. The factored ones learn
+# by plain gradient descent, the others by Adagrad as the network.
 MODELS = {
   "taylor": ("spherical/taylor", {"train.head_lr_factor": 100.0}),
   "sampled softmax": ("sampled/pps", {}),

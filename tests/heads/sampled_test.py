@@ -19,6 +19,8 @@ N, V, D = 7, 30, 5
 KEY = jax.random.key(0)
 COUNTS = np.arange(V, 0, -1)
 
+backward = jax.jit(lambda head, *args: head.backward(*args), static_argnums=0)
+
 
 def batch(seed=0):
   rng = np.random.default_rng(seed)
@@ -71,8 +73,8 @@ def test_with_every_class_summed_it_is_the_full_softmax(head):
   np.testing.assert_array_equal(state.table.w_VD, full_state.table.w_VD)
   for step in range(5):
     key = jax.random.key(step)
-    out = head.backward(state, h_ND, y, key)
-    want = full.backward(full_state, h_ND, y, key)
+    out = backward(head, state, h_ND, y, key)
+    want = backward(full, full_state, h_ND, y, key)
     np.testing.assert_allclose(out.loss, want.loss, rtol=1e-5)
     np.testing.assert_allclose(out.dh_ND, want.dh_ND, atol=1e-6)
     np.testing.assert_allclose(out.sq_norm, want.sq_norm, rtol=1e-4)
@@ -121,7 +123,7 @@ def test_the_classes_of_the_batch_are_summed_exactly():
   few = jnp.array([1, 2, 3, 4, 9])
   log_z_N = jax.nn.logsumexp(o_NV[:, few], axis=1)
   want = np.mean((log_z_N - o_NV[np.arange(N), ids_N])[:-1])
-  out = head.backward(state, h_ND, y, KEY)
+  out = backward(head, state, h_ND, y, KEY)
   np.testing.assert_allclose(out.loss, want, rtol=1e-5)
   touched = {int(i) for i in out.grads.ids_R if i < V}
   assert touched == {1, 2, 3, 4, 9}
@@ -154,14 +156,14 @@ def head_true(state, h_ND, y):
 def head_z(head, state, h_ND, y, draws=4000):
   """Estimates Z~ over many draws: exp(loss + o_y)."""
   keys = jax.random.split(jax.random.key(1), draws)
-  loss_S = jax.lax.map(lambda k: head.backward(state, h_ND, y, k).loss, keys)
+  loss_S = jax.lax.map(lambda k: backward(head, state, h_ND, y, k).loss, keys)
   return jnp.exp(loss_S + head_true(state, h_ND, y))
 
 
 def test_draws_that_all_hit_the_true_class_leave_nothing_to_learn():
   head = Sampled(sampler=AlwaysClass(target=3), num_samples=6)
   h_ND, _ = batch()
-  out = head.backward(head.init(KEY, COUNTS, D), h_ND, single_targets([3] * N), KEY)
+  out = backward(head, head.init(KEY, COUNTS, D), h_ND, single_targets([3] * N), KEY)
   assert float(out.loss) == pytest.approx(0, abs=1e-6)
   assert not out.dh_ND.any()
   assert float(out.sq_norm) == 0
@@ -182,7 +184,7 @@ def test_correcting_the_positive_is_tensorflows_formula():
   o_NM = jnp.where(draw.ids[None, :] == ids_N[:, None], -jnp.inf, o_NM)
   logits = jnp.concatenate([true_N1, o_NM], axis=1)
   want = jnp.mean(-jax.nn.log_softmax(logits)[:, 0])
-  loss = head.backward(state, h_ND, y, key).loss
+  loss = backward(head, state, h_ND, y, key).loss
   assert float(loss) == pytest.approx(float(want), rel=1e-4)
 
 
@@ -192,7 +194,7 @@ def test_a_label_given_twice_is_that_label():
   for correct in (False, True):
     head = Sampled(sampler=Unigram(), num_samples=9, correct_positive=correct)
     state = head.init(KEY, COUNTS, D)
-    a, b = (head.backward(state, h_ND, t, KEY) for t in (y, twice))
+    a, b = (backward(head, state, h_ND, t, KEY) for t in (y, twice))
     np.testing.assert_allclose(a.loss, b.loss, rtol=1e-6)
     np.testing.assert_allclose(a.dh_ND, b.dh_ND, atol=1e-6)
 
@@ -247,7 +249,7 @@ def test_more_classes_that_nobody_draws_change_nothing(head):
     rows_VD = jax.random.normal(KEY, (V, state.table.w_VD.shape[1]))
     w_VD = state.table.w_VD.at[:V].set(rows_VD)
     state = state._replace(table=state.table._replace(w_VD=w_VD))
-    out = jax.jit(head.backward)(state, h_ND, y, KEY)
+    out = backward(head, state, h_ND, y, KEY)
     ids_R = np.asarray(out.grads.ids_R)
     touched = sorted(ids_R[ids_R < num_classes].tolist())
     dw_VD = jnp.zeros_like(w_VD).at[ids_R].add(out.grads.rows_RD, mode="drop")
@@ -274,7 +276,7 @@ def test_bfloat16_keeps_rows_and_sums_in_float32():
   head, exact = Sampled(num_samples=16, dtype="bfloat16"), Sampled(num_samples=16)
   h_ND, y = batch()
   state = exact.init(KEY, COUNTS, D)
-  a, b = (x.backward(state, h_ND, y, KEY) for x in (head, exact))
+  a, b = (backward(x, state, h_ND, y, KEY) for x in (head, exact))
   assert a.grads.rows_RD.dtype == a.loss.dtype == jnp.float32
   assert 0 < abs(float(a.loss - b.loss)) < 1e-2 * float(b.loss)
   np.testing.assert_allclose(a.dh_ND, b.dh_ND, atol=2e-3)
@@ -289,7 +291,7 @@ def test_a_step_neither_makes_nor_copies_anything_of_the_tables_size():
   y = single_targets(np.arange(16))
 
   def step(state, h_ND, y, key):
-    out = head.backward(state, h_ND, y, key)
+    out = backward(head, state, h_ND, y, key)
     return head.update(state, out.grads, 0.1, 1.0), out.dh_ND
 
   compiled = jax.jit(step, donate_argnums=0).lower(state, h_ND, y, KEY).compile()
@@ -330,6 +332,7 @@ def step(head, state, h_ND, y, key):
 
 refresh = jax.jit(lambda head, *args: head.refresh(*args), static_argnums=0)
 monitor = jax.jit(lambda head, *args: head.monitor(*args), static_argnums=0)
+evaluate = jax.jit(lambda head, *args: head.evaluate(*args), static_argnums=0)
 
 for head in heads:
   alone = head.init(jax.random.key(0), np.arange(V, 0, -1), D)
@@ -343,8 +346,8 @@ for head in heads:
     np.testing.assert_allclose(a, b, rtol=1e-5)
     np.testing.assert_allclose(alone.table.w_VD, spread.table.w_VD, atol=1e-5)
   assert spread.table.w_VD.sharding.is_equivalent_to(by_class(alone.table.w_VD), 2)
-  np.testing.assert_allclose(head.evaluate(alone, h_ND, y)["nll"],
-                             head.evaluate(spread, h_ND, y)["nll"], rtol=1e-4)
+  np.testing.assert_allclose(evaluate(head, alone, h_ND, y)["nll"],
+                             evaluate(head, spread, h_ND, y)["nll"], rtol=1e-4)
   alone, spread = (refresh(head, state, jax.random.key(0)) for state in (alone, spread))
   a, b = (monitor(head, state, h_ND, y, jax.random.key(1)) for state in (alone, spread))
   for name in a:
@@ -395,11 +398,12 @@ def test_uncorrected_it_is_the_softmax_over_the_active_set():
     log_p_NV = jax.nn.log_softmax(jnp.where(active_NV, o_NV, -jnp.inf))
     return -jnp.mean(jnp.take_along_axis(log_p_NV, ids_NP, axis=1))
 
-  out = head.backward(state, h_ND, y, KEY)
+  out = backward(head, state, h_ND, y, KEY)
   loss, dh_ND = jax.value_and_grad(naive)(h_ND)
   np.testing.assert_allclose(out.loss, loss, rtol=1e-5)
   np.testing.assert_allclose(out.dh_ND, dh_ND, atol=1e-6)
-  corrected = dataclasses.replace(head, corrected=True).backward(state, h_ND, y, KEY)
+  corrected = dataclasses.replace(head, corrected=True)
+  corrected = backward(corrected, state, h_ND, y, KEY)
   assert abs(corrected.loss - out.loss) > 0.1
   with pytest.raises(UserError, match=r"head\.corrected is False"):
     Sampled(corrected=False, correct_positive=True)
