@@ -103,7 +103,7 @@ def test_joint_clipping_is_that_of_the_dense_gradient(head, clip):
     ).loss
 
   dense = state.params, state.inputs.w_VD, state.head.table.w_VD
-  grads = jax.grad(loss, (0, 1, 2))(*dense)
+  grads = jax.jit(jax.grad(loss, (0, 1, 2)))(*dense)
   if clip:
     grads, _ = optax.clip_by_global_norm(clip).update(grads, optax.EmptyState())
   rates = LR, LR, 0.5 * LR
@@ -139,7 +139,7 @@ def test_missing_items_are_rows_of_zeros_that_do_not_learn():
     h_BTD, _ = exp.model.apply({"params": state.params}, padded_VE[batch.x], ())
     return exp.head.backward(state.head, h_BTD[:, 0], batch.y, state.key).loss
 
-  expected = state.inputs.w_VD - LR * jax.grad(loss)(state.inputs.w_VD)
+  expected = state.inputs.w_VD - LR * jax.jit(jax.grad(loss))(state.inputs.w_VD)
   new = jax.jit(functools.partial(train_step, exp=exp))(state, batch, LR)
   np.testing.assert_allclose(new.inputs.w_VD, expected, rtol=1e-5, atol=1e-6)
   moved = np.any(np.asarray(new.inputs.w_VD != state.inputs.w_VD), axis=1)
