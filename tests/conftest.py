@@ -9,7 +9,8 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 # Tests compile thousands of programs and run each for milliseconds: machine code that
-# is made quickly halves the time. XLA's own passes (sharding, fusion, aliasing) remain.
+# is made quickly halves the time. Sharding and aliasing are as users have them. Fusion
+# is not always: a test of memory may need `xla_cpu_use_fusion_emitters` back.
 CODEGEN = (
   "--xla_backend_optimization_level=0",
   "--xla_llvm_disable_expensive_passes=true",
