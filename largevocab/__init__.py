@@ -13,6 +13,7 @@ axis (`h_ND`, `log_q_NM`):
                          slots of a cluster
   K blocks, nodes, clusters, strata         L hash tables
   C code bits          F features           G gates
+  A tiles, blocks of a table                T places of a tile
 """
 
 from largevocab.heads import HEADS, Head, HeadStep

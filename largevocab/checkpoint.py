@@ -74,10 +74,10 @@ class Checkpoints:
     with self._writing():
       self._manager.save(step, args=args)
 
-  def note_nll(self, step: int, valid_nll: float) -> None:
+  def note_loss(self, step: int, valid_loss: float) -> None:
     """Notes the loss on validation data of a state that was saved."""
-    if math.isfinite(valid_nll):
-      self._nll[str(step)] = valid_nll
+    if math.isfinite(valid_loss):
+      self._nll[str(step)] = valid_loss
       write_json(self._nll_path, self._nll)
 
   def wait(self) -> None:

@@ -83,7 +83,9 @@ def head(path: str, **fields: Any) -> Any:
   if slash:
     kind = _inner_kind(cls)
     if kind is None:
-      raise UserError(f"head {name!r} takes no sampler; drop {'/' + inner!r}")
+      raise UserError(
+        f"head {name!r} takes neither sampler nor loss; drop {'/' + inner!r}"
+      )
     own = _own(kind, _choose(kind, inner, kind), given[kind])
     fields[kind] = part(kind, inner, **own)
     if getattr(fields[kind], "absolute", False):

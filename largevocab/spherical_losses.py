@@ -87,7 +87,7 @@ class SphericalSoftmax:
   """
 
   is_normalized: ClassVar[bool] = True
-  eps: float = 0.01
+  eps: float = 0.1
 
   def __post_init__(self):
     if not self.eps > 0:

@@ -266,8 +266,8 @@ class _Loop:
       self._leave(step)
     if split == "valid":
       metrics |= self._similarity(state)
-      if "nll" in metrics:
-        self._saved.note_nll(step, metrics["nll"])
+      # Of a head that is not normalised there is a loss of its own.
+      self._saved.note_loss(step, metrics.get("nll", metrics.get("loss", math.nan)))
     shown = "  ".join(f"{key} {value:.5g}" for key, value in metrics.items())
     _LOG.info("step %d  %s  %s", step, split, shown)
     self._log.write(step, split, {**metrics, "seconds": seconds})
@@ -285,7 +285,8 @@ class _Loop:
       kept = "nothing was saved" if last is None else f"the last save is of step {last}"
       raise UserError(
         f"the loss or its gradient is not finite at step {bad}; {kept}; start anew in "
-        "another --workdir with a lower train.lr or train.clip_norm"
+        "another --workdir with a lower train.lr, train.head_lr_factor or "
+        "train.clip_norm"
       )
 
   def _result(self, state: State, step: int, seconds: float) -> dict[str, Any]:

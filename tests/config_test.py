@@ -104,7 +104,7 @@ def test_runlocal_shrinks_all_that_takes_time():
   ("path", "message"),
   [
     ("fulll", "head is 'fulll'; it must be one of blackout, full, "),
-    ("full/pps", "takes no sampler"),
+    ("full/pps", "takes neither sampler nor loss"),
     ("sampled/nothing", "sampler is 'nothing'"),
   ],
 )

@@ -105,7 +105,7 @@ def own_cache(tmp_path, monkeypatch):
     ([PTB.replace("ptb", "pbt")], ["configs/pbt.py", "configs/ptb.py'"]),
     ([PTB + ":fulll"], ["'fulll'", "full, hierarchical, nce", "ranking, sampled"]),
     ([PTB + ":sampled/ppss"], ["'ppss'", "pps"]),
-    ([PTB + ":full/pps"], ["'full' takes no sampler", "drop"]),
+    ([PTB + ":full/pps"], ["'full' takes neither sampler nor loss", "drop"]),
     ([PTB + ":full,runlokal"], ["'runlokal'", "'runlocal'"]),
     ([PTB + ":full,runlocal=2"], ["runlocal", "bool"]),
     ([PTB], ["data.path is empty"]),

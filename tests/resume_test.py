@@ -112,11 +112,13 @@ def test_run_killed_between_its_last_save_and_its_result(tmp_path, monkeypatch):
   assert without_timing(again) == without_timing(json.loads(before[1]))
 
 
-def test_shuffled_examples_go_on_within_an_epoch(tmp_path, monkeypatch):
+@pytest.mark.parametrize("head", ["sampled/pps", "spherical/taylor"])
+def test_shuffled_examples_go_on_within_an_epoch(head, tmp_path, monkeypatch):
   monkeypatch.chdir(REPOSITORY)
   keys = {"train.batch_size": 128, "train.max_steps": 60, "checkpoint.every_steps": 25}
   keys |= {"train.epochs": 100, "model.dropout": 0.3, "eval.every_epochs": 0}
-  command = ["main", "--config=configs/next_item.py:runlocal", f"--workdir={tmp_path}"]
+  config = f"--config=configs/next_item.py:{head},runlocal"
+  command = ["main", config, f"--workdir={tmp_path}"]
   command += [f"--config.{key}={value}" for key, value in keys.items()]
   assert main.run(command) == 0
   before = metrics(tmp_path), final_state(tmp_path)
@@ -206,7 +208,7 @@ def test_best_is_the_lowest_measured_and_is_kept(tmp_path):
   with Checkpoints(str(tmp_path), keep=1) as saved:
     for step, nll in losses.items():
       saved.save(step, {"x": step * state["x"]}, {"seconds": 0.0})
-      saved.note_nll(step, nll)
+      saved.note_loss(step, nll)
     saved.save(6, state, {"seconds": 0.0})
   assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["2", "6"]
   with Checkpoints(str(tmp_path)) as saved:

@@ -11,10 +11,11 @@ from largevocab.heads.base import HeadStep
 from largevocab.heads.linear import LinearHead
 from largevocab.heads.schedule import is_refresh
 from largevocab.labels import Counts, Targets, as_counts
-from largevocab.ops import spherical as ops
+from largevocab.ops import factored, spherical
 from largevocab.ops.class_chunks import logits
+from largevocab.ops.factored import Factored, dot
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.stabilizers import STABILIZERS, spread
+from largevocab.ops.stabilizers import STABILIZERS, guard, spread
 from largevocab.ops.top_k import top_k
 from largevocab.spherical_losses import SphericalLoss, TaylorSoftmax
 
@@ -32,15 +33,17 @@ class Spherical(LinearHead):
 
   Attributes:
     loss: any object as `largevocab.spherical_losses.SphericalLoss`.
-    stabilizer: how U is kept well conditioned, W unchanged: 'absorb' multiplies V by U
-      once `spread` is over its limit; 'singular_values' sets those to 1 that are
-      outside [1 / limit, limit], one after the other.
-    stabilize_every: steps between looks at U; 0: never. The time of one is O(D^3), and
-      O(V D^2) when all of U has to be absorbed.
-    limit: of the singular values of U, see `stabilizer`.
+    limit: of the spread of U's singular values (`largevocab.ops.stabilizers.spread`).
+      After every step those furthest from 1 are set to 1 until it is kept, W unchanged;
+      the cost of each is O(V D).
+    stabilizer: what else is done now and then, so that this is seldom needed. 'absorb'
+      multiplies V by U once the spread exceeds sqrt(limit), at a cost of O(V D^2);
+      'singular_values' sets those outside [1 / sqrt(limit), sqrt(limit)] to 1.
+    stabilize_every: steps between; 0: never. U is inverted anew, in O(D^3).
 
   Source: paper 003 (Vincent et al. 2015), section 4 for the steps, 5 for stability.
-  Deviations: losses are weighted means over the batch, not sums; 'absorb' goes by need.
+  Deviations: losses are weighted means over the batch, not sums; U is kept well
+  conditioned by need, at any step.
 
   Cost: O(N D^2 + N P D) a step, independent of V; V, once, in memory.
 
@@ -52,7 +55,7 @@ class Spherical(LinearHead):
 
   loss: SphericalLoss = field(default_factory=TaylorSoftmax)
   stabilizer: str = "absorb"
-  stabilize_every: int = 20
+  stabilize_every: int = 100
   limit: float = 4.0
 
   def __post_init__(self):
@@ -67,39 +70,40 @@ class Spherical(LinearHead):
     if not self.limit > 1:
       raise UserError(f"head.limit is {self.limit}; it must be above 1")
 
-  def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> ops.Factored:
-    return ops.factor(self.random_rows(key, as_counts(counts).num_classes, dim))
+  def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> Factored:
+    return factored.factor(self.random_rows(key, as_counts(counts).num_classes, dim))
 
   def backward(
-    self, state: ops.Factored, h_ND: jax.Array, y: Targets, key: jax.Array
+    self, state: Factored, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
     check_shapes(h_ND=h_ND, ids_NP=y.ids_NP, w_NP=y.w_NP)
     ids_NP, t_NP, weight_N = self._targets(state, y)
     weight_N = weight_N / self.total_weight(y)
     x_ND = self.features(h_ND)
-    loss, dx_ND, grads = ops.value_and_grads(
+    loss, dx_ND, grads = spherical.value_and_grads(
       state, self._loss_of(state), x_ND, ids_NP, t_NP, weight_N
     )
     dh_ND = dx_ND[:, : h_ND.shape[1]]
-    return HeadStep(loss, dh_ND, grads, ops.sq_norm(state, grads), {})
+    return HeadStep(loss, dh_ND, grads, spherical.sq_norm(state, grads), {})
 
   def update(
     self,
-    state: ops.Factored,
-    grads: ops.SphericalGrads,
+    state: Factored,
+    grads: spherical.SphericalGrads,
     lr: ArrayLike,
     scale: ArrayLike,
-  ) -> ops.Factored:
-    return ops.step(state, grads, jnp.asarray(lr * scale, state.v_VD.dtype))
+  ) -> Factored:
+    rate = jnp.asarray(lr * scale, state.v_VD.dtype)
+    return guard(spherical.step(state, grads, rate), self.limit)
 
   def refreshes(self, step: int) -> bool:
     return is_refresh(step, self.stabilize_every)
 
-  def refresh(self, state: ops.Factored, key: jax.Array) -> ops.Factored:
-    return STABILIZERS[self.stabilizer](state, key, self.limit)
+  def refresh(self, state: Factored, key: jax.Array) -> Factored:
+    return STABILIZERS[self.stabilizer](state, key, self.limit**0.5)
 
   def evaluate(
-    self, state: ops.Factored, h_ND: jax.Array, y: Targets
+    self, state: Factored, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, nats, of losses that are normalised, else {'loss': f32[N]}.
 
@@ -107,31 +111,31 @@ class Spherical(LinearHead):
     """
     ids_NP, t_NP, _ = self._targets(state, y)
     x_ND = self.features(h_ND)
-    o_NP = ops.outputs(state, x_ND, ids_NP)
-    q_N, s_N = ops.sums(state, x_ND)
+    o_NP = factored.outputs(state, x_ND, ids_NP)
+    q_N, s_N = factored.sums(state, x_ND)
     loss_N = jax.vmap(self._loss_of(state))(o_NP, t_NP, q_N, s_N)
     return {"nll" if self.loss.is_normalized else "loss": loss_N}
 
   def monitor(
-    self, state: ops.Factored, h_ND: jax.Array, y: Targets, key: jax.Array
+    self, state: Factored, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> dict[str, jax.Array]:
     """'spread' of the singular values of U, see `largevocab.ops.stabilizers`, and
     'drift', the largest relative error of q = |o|^2 over a few examples."""
     x_ND = self.features(h_ND[:_WATCHED])
     queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
     o_NV = logits(queries_ND, v_VD, v_VD.dtype) + shift_N[:, None]
-    q_N, _ = ops.sums(state, x_ND)
+    q_N, _ = factored.sums(state, x_ND)
     exact_N = jnp.sum(jnp.square(o_NV), axis=1)
     drift_N = jnp.abs(q_N - exact_N) / jnp.maximum(exact_N, 1e-30)
     return {"spread": spread(state), "drift": jnp.max(drift_N)}
 
   def top_k(
-    self, state: ops.Factored, h_ND: jax.Array, k: int
+    self, state: Factored, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
     """The k best classes and their scores (log-probabilities of a normalised loss, else
     outputs), best first; streamed through V (U h)."""
     x_ND = self.features(h_ND)
-    q_N, s_N = ops.sums(state, x_ND)
+    q_N, s_N = factored.sums(state, x_ND)
     queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
 
     def score(o_NV):
@@ -140,12 +144,12 @@ class Spherical(LinearHead):
 
     return top_k(queries_ND, v_VD, k, score=score)
 
-  def class_rows(self, state: ops.Factored, ids_R: jax.Array) -> jax.Array:
-    return ops.implied_rows(state, ids_R)
+  def class_rows(self, state: Factored, ids_R: jax.Array) -> jax.Array:
+    return factored.implied_rows(state, ids_R)
 
   def _shifted(self, state, x_ND):
     """o_NV = queries_ND V^T + shift_N: by classes as a table has them."""
-    return x_ND @ state.u_DD.T, state.v_VD, x_ND @ state.omega_D
+    return dot(x_ND, state.u_DD.T), state.v_VD, dot(x_ND, state.omega_D)
 
   def _loss_of(self, state):
     num_classes = len(state.v_VD)
@@ -155,4 +159,4 @@ class Spherical(LinearHead):
     """Ids, shares that sum to 1, and the weight of each example."""
     weight_N = jnp.sum(y.w_NP, axis=1)
     share_NP = y.w_NP / jnp.where(weight_N > 0, weight_N, 1)[:, None]
-    return *ops.distinct(y.ids_NP, share_NP, len(state.v_VD)), weight_N
+    return *spherical.distinct(y.ids_NP, share_NP, len(state.v_VD)), weight_N

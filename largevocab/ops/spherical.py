@@ -6,8 +6,8 @@ Q = W^T W and the sum of W's rows at hand, loss and gradients take O(D^2) an exa
 and the step W <- W - rate dL/dW, which changes every row of W, is a change of U, of
 omega and of the true classes' rows of V.
 
-Source: paper 003, section 4 and algorithm 4. The equations are lost from the text that
-we have; they were derived anew, with rows where the paper has columns.
+Source: paper 003, section 4 and algorithm 4; the equations are derived here, with rows
+where the paper has columns.
 """
 
 from collections.abc import Callable
@@ -15,32 +15,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
+from largevocab.ops.factored import Factored, dot, outputs_and_pull
 from largevocab.ops.merge import merge_rows, sums_of_equals
 from largevocab.ops.shapes import check_shapes
 
 Loss = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
-
-
-class Factored(NamedTuple):
-  """A table W = V U + 1 omega^T that is never held, and what is known of it.
-
-  Attributes:
-    v_VD: f32[V, D].
-    u_DD: f32[D, D].
-    omega_D: f32[D].
-    gram_DD: f32[D, D], Q = W^T W.
-    sum_D: f32[D], W^T 1.
-    u_inv_DD: f32[D, D], the inverse of U.
-  """
-
-  v_VD: jax.Array
-  u_DD: jax.Array
-  omega_D: jax.Array
-  gram_DD: jax.Array
-  sum_D: jax.Array
-  u_inv_DD: jax.Array
 
 
 class SphericalGrads(NamedTuple):
@@ -65,67 +45,6 @@ class SphericalGrads(NamedTuple):
   gram_ND: jax.Array
   pull_ND: jax.Array
   equal_ND: jax.Array
-
-
-def factor(w_VD: jax.Array) -> Factored:
-  """W with U = 1 and omega = 0.
-
-  Cost: O(V D^2).
-
-  >>> factor(jnp.ones((3, 2))).sum_D.tolist()
-  [3.0, 3.0]
-  """
-  D = w_VD.shape[1]
-  eye = lambda: jnp.eye(D, dtype=w_VD.dtype)
-  return Factored(
-    v_VD=w_VD,
-    u_DD=eye(),
-    omega_D=jnp.zeros(D, w_VD.dtype),
-    gram_DD=_dot(w_VD.T, w_VD),
-    sum_D=jnp.sum(w_VD, axis=0),
-    u_inv_DD=eye(),
-  )
-
-
-def implied(f: Factored) -> jax.Array:
-  """W, f32[V, D].
-
-  Cost: O(V D^2).
-
-  >>> implied(factor(jnp.ones((3, 2)))).tolist()
-  [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
-  """
-  return _dot(f.v_VD, f.u_DD) + f.omega_D[None, :]
-
-
-def implied_rows(f: Factored, ids_R: jax.Array) -> jax.Array:
-  """Rows of W, f32[R, D]; zeros for ids >= V.
-
-  >>> implied_rows(factor(jnp.array([[1.0], [2.0]])), jnp.array([1, 2])).tolist()
-  [[2.0], [0.0]]
-  """
-  rows_RD = _dot(f.v_VD.at[ids_R].get(mode="fill", fill_value=0), f.u_DD)
-  return jnp.where((ids_R < len(f.v_VD))[:, None], rows_RD + f.omega_D[None, :], 0)
-
-
-def sums(f: Factored, h_ND: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """q_N = |W h_n|^2 and s_N = sum of W h_n.
-
-  >>> q_N, s_N = sums(factor(jnp.array([[1.0], [2.0]])), jnp.array([[3.0]]))
-  >>> q_N.tolist(), s_N.tolist()
-  ([45.0], [9.0])
-  """
-  return jnp.sum(_dot(h_ND, f.gram_DD) * h_ND, axis=1), _dot(h_ND, f.sum_D)
-
-
-def outputs(f: Factored, h_ND: jax.Array, ids_NP: jax.Array) -> jax.Array:
-  """o_NP = <w_c, h_n> of the classes ids_NP; 0 for ids >= V.
-
-  >>> f = factor(jnp.array([[1.0], [2.0]]))
-  >>> outputs(f, jnp.array([[3.0]]), jnp.array([[1, 0, 2]])).tolist()
-  [[6.0, 3.0, 0.0]]
-  """
-  return _outputs_and_pull(f, h_ND, ids_NP)[0]
 
 
 def distinct(
@@ -182,6 +101,7 @@ def value_and_grads(
 
   Cost: O(N D^2 + N P D).
 
+  >>> from largevocab.ops.factored import factor
   >>> f = factor(jnp.array([[1.0], [2.0]]))
   >>> squared = lambda o_P, t_P, q, s: q - 2 * jnp.sum(o_P * t_P) + jnp.sum(t_P**2)
   >>> h_ND, ids_NP, t_NP = jnp.ones((1, 1)), jnp.array([[1]]), jnp.ones((1, 1))
@@ -193,9 +113,9 @@ def value_and_grads(
     v_VD=f.v_VD, h_ND=h_ND, ids_NP=ids_NP, t_NP=t_NP, weight_N=weight_N
   )
   V, N, P, D = (sizes[axis] for axis in "VNPD")
-  gram_ND = _dot(h_ND, f.gram_DD)
-  q_N, s_N = sums(f, h_ND)
-  o_NP, pull = _outputs_and_pull(f, h_ND, ids_NP)
+  gram_ND = dot(h_ND, f.gram_DD)
+  q_N, s_N = jnp.sum(gram_ND * h_ND, axis=1), dot(h_ND, f.sum_D)
+  o_NP, pull = outputs_and_pull(f, h_ND, ids_NP)
   each = jax.vmap(jax.value_and_grad(loss, (0, 2, 3)))
   loss_N, (do_NP, dq_N, ds_N) = each(o_NP, t_NP, q_N, s_N)
   # An example of weight 0 may have a loss that is not finite.
@@ -206,28 +126,10 @@ def value_and_grads(
   dh_ND = 2 * dq_N[:, None] * gram_ND + ds_N[:, None] * f.sum_D[None, :] + pull_ND
   rows_NPD = do_NP[:, :, None] * h_ND[:, None, :]
   equal_RD = sums_of_equals(ids_NP.ravel(), rows_NPD.reshape(N * P, D), V)
-  equal_ND = jnp.einsum("np,npd->nd", do_NP, equal_RD.reshape(N, P, D))
+  equal_NPD = equal_RD.reshape(N, P, D)
+  equal_ND = jnp.einsum("np,npd->nd", do_NP, equal_NPD, precision="highest")
   grads = SphericalGrads(h_ND, dq_N, ds_N, do_NP, ids_NP, gram_ND, pull_ND, equal_ND)
   return jnp.sum(weigh(loss_N, weight_N)), dh_ND, grads
-
-
-def _outputs_and_pull(f, h_ND, ids_NP):
-  """Outputs of the true classes, and do_NP -> sum over p of do_np w_p, f32[N, D]."""
-  is_true_NP = ids_NP < len(f.v_VD)
-  v_NPD = f.v_VD.at[ids_NP].get(mode="fill", fill_value=0)
-  if ids_NP.shape[1] == 1:  # the rows themselves: one product with U instead of two
-    w_ND = _dot(v_NPD[:, 0], f.u_DD) + f.omega_D[None, :]
-    o_NP = jnp.sum(w_ND * h_ND, axis=1, keepdims=True)
-    return jnp.where(is_true_NP, o_NP, 0), lambda do_NP: do_NP * w_ND
-  o_NP = jnp.einsum("npd,nd->np", v_NPD, _dot(h_ND, f.u_DD.T), precision="highest")
-  o_NP = o_NP + _dot(h_ND, f.omega_D)[:, None]
-
-  def pull(do_NP):
-    v_ND = jnp.einsum("np,npd->nd", do_NP, v_NPD, precision="highest")
-    omega_ND = jnp.sum(do_NP, axis=1)[:, None] * f.omega_D[None, :]
-    return _dot(v_ND, f.u_DD) + omega_ND
-
-  return jnp.where(is_true_NP, o_NP, 0), pull
 
 
 def sq_norm(f: Factored, g: SphericalGrads) -> jax.Array:
@@ -235,13 +137,14 @@ def sq_norm(f: Factored, g: SphericalGrads) -> jax.Array:
 
   Cost: O(N D^2), or O(N^2 D) where N < D.
 
+  >>> from largevocab.ops.factored import factor
   >>> f = factor(jnp.array([[1.0], [2.0]]))
   >>> loss = lambda o_P, t_P, q, s: q
   >>> args = jnp.ones((1, 1)), jnp.array([[0]]), jnp.ones((1, 1)), jnp.ones(1)
   >>> float(sq_norm(f, value_and_grads(f, loss, *args)[2]))  # of 2 o h^T
   20.0
   """
-  c_D, t_D = _dot(g.ds_N, g.h_ND), _dot(jnp.sum(g.do_NP, axis=1), g.h_ND)
+  c_D, t_D = dot(g.ds_N, g.h_ND), dot(jnp.sum(g.do_NP, axis=1), g.h_ND)
   shrink = _shrink(g)
   # With A = 2 H^T diag(dq) H and R = 1 c^T + T: tr AQA + 2 tr A W^T R + tr R^T R.
   by_gram = jnp.sum(shrink(g.gram_ND) * (2 * g.dq_N)[:, None] * g.h_ND)
@@ -249,7 +152,8 @@ def sq_norm(f: Factored, g: SphericalGrads) -> jax.Array:
     shrink(f.sum_D[None])[0] * c_D
   )
   of_rest = len(f.v_VD) * jnp.sum(c_D**2) + 2 * jnp.sum(c_D * t_D)
-  return by_gram + 2 * by_rest + of_rest + jnp.sum(g.equal_ND * g.h_ND)
+  total = by_gram + 2 * by_rest + of_rest + jnp.sum(g.equal_ND * g.h_ND)
+  return jnp.maximum(total, 0)  # not below by rounding
 
 
 def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
@@ -265,26 +169,28 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
     g: of `value_and_grads`.
     rate: f32[].
 
-  Cost: 7 products of N D^2 and 6 of N^2 D where N < D, independent of V; O(D^3) else.
+  Cost: 5 products of N D^2 and 6 of N^2 D where N < D, independent of V; O(D^3) else.
 
+  >>> from largevocab.ops.factored import factor
   >>> f = factor(jnp.array([[1.0], [2.0]]))
   >>> loss = lambda o_P, t_P, q, s: q
   >>> args = jnp.ones((1, 1)), jnp.array([[0]]), jnp.ones((1, 1)), jnp.ones(1)
   >>> _, _, grads = value_and_grads(f, loss, *args)
+  >>> from largevocab.ops.factored import implied
   >>> implied(step(f, grads, 0.25)).tolist()
   [[0.5], [1.0]]
   """
   h_ND, (V, D) = g.h_ND, f.v_VD.shape
   by_one = _shrink(g)
   shrink = lambda x_RD: rate * by_one(x_RD)
-  c_D = rate * _dot(g.ds_N, h_ND)
-  t_D = rate * _dot(jnp.sum(g.do_NP, axis=1), h_ND)
+  c_D = rate * dot(g.ds_N, h_ND)
+  t_D = rate * dot(jnp.sum(g.do_NP, axis=1), h_ND)
   sum_D = f.sum_D - shrink(f.sum_D[None])[0]
   # Q <- Q - P - P^T with P = half^T H and what 1 c^T adds.
   half_ND = 2 * rate * g.dq_N[:, None] * (g.gram_ND - shrink(g.gram_ND) / 2)
   half_ND = half_ND + rate * (g.pull_ND - shrink(g.pull_ND))
   half_ND = half_ND - rate**2 / 2 * g.equal_ND
-  p_DD = _dot(half_ND.T, h_ND) + (sum_D - V / 2 * c_D - t_D)[:, None] * c_D[None, :]
+  p_DD = dot(half_ND.T, h_ND) + (sum_D - V / 2 * c_D - t_D)[:, None] * c_D[None, :]
   u_inv_DD, back_ND = _inverse(f.u_inv_DD, h_ND, 2 * rate * g.dq_N)
   v_NPD = rate * g.do_NP[:, :, None] * back_ND[:, None, :]
   ids_R, v_RD = merge_rows(g.ids_NP.ravel(), v_NPD.reshape(-1, D), V)
@@ -292,7 +198,7 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
     v_VD=f.v_VD.at[ids_R].add(-v_RD, mode="drop", unique_indices=True),
     u_DD=f.u_DD - shrink(f.u_DD),
     omega_D=f.omega_D - shrink(f.omega_D[None])[0] - c_D,
-    gram_DD=f.gram_DD - p_DD - p_DD.T,
+    gram_DD=f.gram_DD - (p_DD + p_DD.T),
     sum_D=sum_D - V * c_D - t_D,
     u_inv_DD=u_inv_DD,
   )
@@ -303,9 +209,9 @@ def _shrink(g: SphericalGrads) -> Callable[[jax.Array], jax.Array]:
   h_ND, g_N = g.h_ND, 2 * g.dq_N
   N, D = h_ND.shape
   if N < D:
-    return lambda x_RD: _dot(_dot(x_RD, h_ND.T) * g_N[None, :], h_ND)
-  a_DD = _dot(h_ND.T * g_N[None, :], h_ND)
-  return lambda x_RD: _dot(x_RD, a_DD)
+    return lambda x_RD: dot(dot(x_RD, h_ND.T) * g_N[None, :], h_ND)
+  a_DD = dot(h_ND.T * g_N[None, :], h_ND)
+  return lambda x_RD: dot(x_RD, a_DD)
 
 
 def _inverse(
@@ -314,14 +220,14 @@ def _inverse(
   """The inverse of U (1 - H^T diag(g) H) from that of U, and H times it."""
   N, D = h_ND.shape
   if N < D:
-    pairs_NN = _dot(h_ND, h_ND.T) * g_N[None, :]
+    pairs_NN = dot(h_ND, h_ND.T) * g_N[None, :]
     back_ND = jnp.linalg.solve(
-      jnp.eye(N, dtype=h_ND.dtype) - pairs_NN, _dot(h_ND, u_inv_DD)
+      jnp.eye(N, dtype=h_ND.dtype) - pairs_NN, dot(h_ND, u_inv_DD)
     )
-    return u_inv_DD + _dot(h_ND.T, g_N[:, None] * back_ND), back_ND
-  a_DD = _dot(h_ND.T * g_N[None, :], h_ND)
+    return u_inv_DD + dot(h_ND.T, g_N[:, None] * back_ND), back_ND
+  a_DD = dot(h_ND.T * g_N[None, :], h_ND)
   u_inv_DD = jnp.linalg.solve(jnp.eye(D, dtype=h_ND.dtype) - a_DD, u_inv_DD)
-  return u_inv_DD, _dot(h_ND, u_inv_DD)
+  return u_inv_DD, dot(h_ND, u_inv_DD)
 
 
 def loss_naive(
@@ -343,13 +249,9 @@ def loss_naive(
   >>> float(loss_naive(jnp.array([[1.0], [2.0]]), loss, *args))
   5.0
   """
-  o_NV = _dot(h_ND, w_VD.T)
+  o_NV = dot(h_ND, w_VD.T)
   o_NP = jnp.take_along_axis(o_NV, jnp.minimum(ids_NP, len(w_VD) - 1), axis=1)
   o_NP = jnp.where(ids_NP < len(w_VD), o_NP, 0)
   q_N, s_N = jnp.sum(jnp.square(o_NV), axis=1), jnp.sum(o_NV, axis=1)
   loss_N = jax.vmap(loss)(o_NP, t_NP, q_N, s_N)
   return jnp.sum(jnp.where(weight_N == 0, 0, weight_N * loss_N))
-
-
-def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
-  return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)

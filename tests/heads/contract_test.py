@@ -22,7 +22,7 @@ from largevocab.heads import (
 )
 from largevocab.heads.nce import NCEGrads
 from largevocab.labels import Counts, Targets, single_targets
-from largevocab.ops.spherical import factor, implied
+from largevocab.ops.factored import factor, implied
 from largevocab.rows import Adagrad, Adam, RowGrads
 from largevocab.samplers import (
   SAMPLERS,

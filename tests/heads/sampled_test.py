@@ -305,7 +305,7 @@ import functools
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from largevocab.errors import UserError
-from largevocab.heads import NCE, Sampled
+from largevocab.heads import NCE, Sampled, Spherical
 from largevocab.labels import Targets, single_targets
 from largevocab.rows import Adagrad
 from largevocab.samplers import IVF, Bernoulli, LSHEmbedding, Uniform
@@ -322,7 +322,9 @@ heads = [
   Sampled(num_samples=8, sampler=IVF(clusters=4, probes=1), exact_batch=True),
   Sampled(num_samples=8, sampler=LSHEmbedding(codes=1, tables=3, slots=4)),
   NCE(num_samples=16, normalizer="context", sampler=Bernoulli(), optimizer=Adagrad()),
+  Spherical(),
 ]
+table = lambda state: state.v_VD if hasattr(state, "v_VD") else state.table.w_VD
 rng = np.random.default_rng(0)
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -337,15 +339,15 @@ evaluate = jax.jit(lambda head, *args: head.evaluate(*args), static_argnums=0)
 for head in heads:
   alone = head.init(jax.random.key(0), np.arange(V, 0, -1), D)
   spread = jax.device_put(alone, jax.tree.map(by_class, alone))
-  assert len(spread.table.w_VD.addressable_shards) == 4
+  assert len(table(spread).addressable_shards) == 4
   for i in range(3):
     h_ND = jnp.asarray(rng.standard_normal((N, D)), jnp.float32)
     y = single_targets(rng.integers(0, V, N))
     alone, a = step(head, alone, h_ND, y, jax.random.key(i))
     spread, b = step(head, spread, h_ND, y, jax.random.key(i))
     np.testing.assert_allclose(a, b, rtol=1e-5)
-    np.testing.assert_allclose(alone.table.w_VD, spread.table.w_VD, atol=1e-5)
-  assert spread.table.w_VD.sharding.is_equivalent_to(by_class(alone.table.w_VD), 2)
+    np.testing.assert_allclose(table(alone), table(spread), atol=1e-5)
+  assert table(spread).sharding.is_equivalent_to(by_class(table(alone)), 2)
   np.testing.assert_allclose(evaluate(head, alone, h_ND, y)["nll"],
                              evaluate(head, spread, h_ND, y)["nll"], rtol=1e-4)
   alone, spread = (refresh(head, state, jax.random.key(0)) for state in (alone, spread))

@@ -10,7 +10,9 @@ import pytest
 from largevocab.errors import UserError
 from largevocab.heads import Spherical
 from largevocab.labels import Targets, single_targets
-from largevocab.ops.spherical import implied
+from largevocab.ops import spherical
+from largevocab.ops.factored import implied
+from largevocab.ops.stabilizers import STABILIZERS
 from largevocab.spherical_losses import (
   SPHERICAL_LOSSES,
   SphericalSoftmax,
@@ -96,31 +98,55 @@ def test_multi_label_squared_error_is_that_of_the_shares():
   np.testing.assert_allclose(out.loss, (2 * each_N[0] + each_N[1]) / 3, rtol=1e-5)
 
 
-def test_20000_steps_stay_finite_and_true():
-  """Steps that shrink U all the time, in float32, with the head's own upkeep."""
-  head = Spherical(loss=Squared(), stabilize_every=20)
-  state = head.init(KEY, np.ones(V), D)
-  h_CD = jax.random.normal(jax.random.key(1), (V, D))
+@functools.partial(jax.jit, static_argnums=(0, 3, 4, 5))
+def train(head, state, h_VD, rate, num_steps, is_kept):
+  """Steps on the classes' own activations, with or without upkeep of U."""
 
-  @functools.partial(jax.jit, static_argnums=1)
-  def run(state, num_steps):
-    def step(number, carry):
-      state, _ = carry
-      ids_N = jax.random.randint(jax.random.fold_in(KEY, number), (N,), 0, V)
-      out = head.backward(state, h_CD[ids_N], single_targets(ids_N), KEY)
-      state = head.update(state, out.grads, 0.01, 1.0)
-      fix = lambda state: head.refresh(state, KEY)
-      state = jax.lax.cond(number % 20 == 0, fix, lambda state: state, state)
-      return state, out.loss
+  def step(number, carry):
+    state, _ = carry
+    ids_N = jax.random.randint(jax.random.fold_in(KEY, number), (N,), 0, V)
+    out = head.backward(state, h_VD[ids_N], single_targets(ids_N), KEY)
+    if not is_kept:
+      return spherical.step(state, out.grads, rate), out.loss
+    state = head.update(state, out.grads, rate, 1.0)
+    refresh = lambda state: head.refresh(state, KEY)
+    is_due = number % head.stabilize_every == 0
+    return jax.lax.cond(is_due, refresh, lambda state: state, state), out.loss
 
-    return jax.lax.fori_loop(1, num_steps, step, (state, jnp.float32(0)))
+  return jax.lax.fori_loop(1, num_steps, step, (state, jnp.float32(0)))
 
-  state, loss = run(state, 20_000)
+
+# The second rate is at the edge of what gradient descent itself bears.
+@pytest.mark.parametrize("rate", [0.01, 0.05])
+@pytest.mark.parametrize("stabilizer", STABILIZERS)
+def test_20000_steps_stay_finite_and_true(stabilizer, rate):
+  """Steps that shrink U all the time, in float32; without upkeep they end in NaN."""
+  head = Spherical(loss=Squared(), stabilizer=stabilizer)
+  start = head.init(KEY, np.ones(V), D)
+  h_VD = jax.random.normal(jax.random.key(1), (V, D))
+  state, loss = train(head, start, h_VD, rate, 20_000, True)
   assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state))
-  assert loss < 0.9  # of 1 at the beginning: 11 classes in 5 dimensions
-  seen = head.monitor(state, h_CD, single_targets(np.arange(V)), KEY)
+  assert loss < 1  # 11 classes in 5 dimensions
+  seen = head.monitor(state, h_VD, single_targets(np.arange(V)), KEY)
   assert seen["drift"] < 1e-3
-  assert seen["spread"] < 2 * head.limit
+  assert np.linalg.cond(state.u_DD) < 100
+  lost, _ = train(head, start, h_VD, rate, 20_000, False)
+  assert not bool(jnp.isfinite(lost.v_VD).all())
+
+
+def test_the_norm_is_not_below_zero_where_all_is_learnt():
+  head = Spherical(loss=Squared(), bias=False)
+  state = head.init(KEY, np.ones(V), 16)
+  h_VD = jax.random.normal(jax.random.key(1), (V, 16))
+  y = single_targets(np.arange(V))
+
+  def step(state, _):
+    out = head.backward(state, h_VD, y, KEY)
+    return head.update(state, out.grads, 0.1, 1.0), out.sq_norm
+
+  _, sq_norm_T = jax.lax.scan(step, state, None, 300)
+  assert sq_norm_T.min() >= 0
+  assert sq_norm_T[-1] < 1e-4
 
 
 def test_monitor_sees_drift():
@@ -141,7 +167,7 @@ def test_class_rows_are_those_of_the_table():
 
 
 def test_a_step_does_not_copy_the_table():
-  """Donated, the state is changed in place: no temporary of the size of V."""
+  """Donated, the state is changed in place: a number per class at most beside it."""
   big = 200_000
   head = Spherical(bias=False)
   state = jax.eval_shape(lambda: head.init(KEY, np.ones(big), 16))
@@ -154,4 +180,4 @@ def test_a_step_does_not_copy_the_table():
   compiled = jax.jit(step, donate_argnums=0).lower(state, *args).compile()
   analysis = compiled.memory_analysis()
   assert analysis.alias_size_in_bytes >= 4 * big * 16
-  assert analysis.temp_size_in_bytes < 4 * big
+  assert analysis.temp_size_in_bytes < 1.2 * 4 * big

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from largevocab.ops import stabilizers
-from largevocab.ops.spherical import Factored, factor, implied
+from largevocab.ops.factored import Factored, factor, implied
 
 V, D = 50, 10
 KEY = jax.random.key(0)
