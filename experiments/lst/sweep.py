@@ -9,6 +9,7 @@ STEPS = 20_000
 # Of 16 streams of 8 words: 128 examples, as in the paper. Little is kept for
 # validation, of which the softmax takes all outputs.
 NGRAM = {
+  "model.combine": "average",
   **{"train.batch_size": 16, "train.unroll": 8},
   **{"eval.batch_size": 16, "eval.unroll": 8, "eval.every_epochs": 0.01},
   **{"data.min_count": 5, "data.valid_share": 5e-4, "data.test_share": 5e-4},
