@@ -33,23 +33,26 @@ SPREADS = {
 }
 
 
+# Where values are far off, float32 has lost digits of V U before any is set.
+CASES = [(values, np.float64) for values in SPREADS] + [("just outside", np.float32)]
+
+
 @pytest.mark.parametrize("name", stabilizers.STABILIZERS)
-@pytest.mark.parametrize("values", SPREADS)
-def test_table_stays_and_singular_values_come_inside(values, name):
-  f = factored(SPREADS[values])
-  fixed = jax.jit(stabilizers.STABILIZERS[name], static_argnums=2)(f, KEY, 2.0)
-  w_VD = implied(f)
-  # Values far off are set one by one, and U is ill-conditioned in between.
-  far = max(SPREADS[values].max(), 1 / SPREADS[values].min())
-  atol = 1e-6 * max(far / 10, 1) * jnp.abs(w_VD).max()
-  np.testing.assert_allclose(implied(fixed), w_VD, atol=atol)
-  np.testing.assert_allclose(fixed.gram_DD, f.gram_DD, rtol=1e-4, atol=1e-4)
-  inside_D = np.linalg.svd(fixed.u_DD, compute_uv=False)
-  if name == "singular_values":
-    assert inside_D.max() <= 2.001
-    assert inside_D.min() >= 0.499
-  np.testing.assert_allclose(fixed.u_DD @ fixed.u_inv_DD, np.eye(D), atol=3e-4)
-  assert stabilizers.spread(fixed) <= 2
+@pytest.mark.parametrize(("values", "dtype"), CASES)
+def test_table_stays_and_singular_values_come_inside(values, dtype, name):
+  with jax.enable_x64(dtype == np.float64):
+    f = factored(SPREADS[values], dtype)
+    fixed = jax.jit(stabilizers.STABILIZERS[name], static_argnums=2)(f, KEY, 2.0)
+    w_VD = implied(f)
+    atol = 1e-6 * jnp.abs(w_VD).max()
+    np.testing.assert_allclose(implied(fixed), w_VD, atol=atol)
+    np.testing.assert_allclose(fixed.gram_DD, f.gram_DD, rtol=1e-4, atol=1e-4)
+    inside_D = np.linalg.svd(fixed.u_DD, compute_uv=False)
+    if name == "singular_values":
+      assert inside_D.max() <= 2.001
+      assert inside_D.min() >= 0.499
+    np.testing.assert_allclose(fixed.u_DD @ fixed.u_inv_DD, np.eye(D), atol=1e-5)
+    assert stabilizers.spread(fixed) <= 2
 
 
 def test_what_is_well_conditioned_is_left_alone():
