@@ -67,7 +67,7 @@ class Head(Protocol):
     self, state: PyTree, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> dict[str, jax.Array]:
     """Scalars that tell, by all logits of a few examples of a batch, how good the
-    head's sample is; {} where there is none."""
+    head's sample is, or how true its statistics; {} where there are none."""
     ...
 
   def top_k(
