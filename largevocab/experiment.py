@@ -169,9 +169,9 @@ class Logging:
 
   Attributes:
     every_steps: steps between lines.
-    monitor_every_steps: steps between measurements of how good the sample of a head is,
-      or how true its statistics ('monitor/relvar' and others, see `Head.monitor`), which
-      take all logits of a few examples, and one at the end; 0: none.
+    monitor_every_steps: steps between measurements of how good the sample of a head
+      is, or how true its statistics ('monitor/relvar' and others, see `Head.monitor`),
+      which take all logits of a few examples, and one at the end; 0: none.
   """
 
   every_steps: int = 200

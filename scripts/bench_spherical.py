@@ -61,8 +61,8 @@ def output_layer() -> Iterator[Case]:
   """Steps of the output layer: V over V, and naive over factored.
 
   Goals: at most 1.3 times as long with 100 or 1000 times the classes; at 793,471
-  classes 1000 times as fast as the naive step, whose answer is the same (its passes over
-  all outputs are not in `predicted_ratio`).
+  classes 1000 times as fast as the naive step, whose answer is the same. Its passes
+  over all outputs are not in `predicted_ratio`.
   """
   factored = Spherical(loss=LOSS, bias=False)
   for D, V in ((64, 10_000_000), (300, 1_000_000)):
