@@ -32,6 +32,8 @@ LABELS = {
   "valid_ppl": "validation perplexity",
   "test_ppl": "test perplexity",
   "head.num_samples": "negatives m",
+  "curve_SimLex-999_input": "SimLex-999, rows of inputs",
+  "curve_SimLex-999_output": "SimLex-999, rows of classes",
 }
 PANEL_INCHES = 3.2
 MAX_COLUMNS = 4

@@ -192,3 +192,16 @@ def test_the_claims_of_xmlc_lns_hold_in_its_results():
     assert p1[f"stdlib_calls: {name}, m=196"] < full["stdlib_calls"] - 3
   for data in ("citeulike_t", "citeulike_t_uniform", "gowalla"):
     assert p1[f"{data}: LSH embedding, m={few[data]}"] < 2
+
+
+def test_the_claims_of_lst_hold_in_its_results():
+  rows = {r["name"]: r for r in records.load(ROOT / "experiments/lst/results.jsonl")}
+  ppl = {name: round(row.get("test_ppl", 0)) for name, row in rows.items()}
+  assert (ppl["PTB: taylor"], ppl["PTB: spherical"]) == (150, 152)
+  assert (ppl["taylor"], ppl["spherical"], ppl["sampled softmax"]) == (949, 984, 682)
+  assert ppl["full softmax"] == 1041
+  similar = [
+    v for r in rows.values() for k, v in r.items() if k.startswith("valid_Sim")
+  ]
+  assert len(similar) == 10
+  assert max(abs(rho) for rho in similar) < 1.5 * 0.033

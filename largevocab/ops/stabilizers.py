@@ -12,11 +12,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from largevocab.ops.class_chunks import block_chunk, class_blocks, even_chunks
 from largevocab.ops.factored import Factored, dot, factor, implied
 
 Stabilizer = Callable[[Factored, jax.Array, float], Factored]
 
 _ITERATIONS = 100  # of the power method, as in the paper
+_CHUNK = 32  # rows of each block of V that are changed at a time
 _DIGITS = 2 / 3  # those that must be right, as a share of all
 
 
@@ -166,12 +168,28 @@ def fix_singular_value(f: Factored, p_D: jax.Array, value: jax.Array) -> Factore
   [1.0, 1.0]
   """
   along = lambda x_DD: p_D[:, None] * dot(p_D, x_DD)[None, :]
-  across = lambda x_RD: dot(x_RD, p_D)[:, None] * p_D[None, :]
+  across = lambda x_RD: x_RD + (value - 1) * dot(x_RD, p_D)[:, None] * p_D[None, :]
   return f._replace(
-    v_VD=f.v_VD + (value - 1) * across(f.v_VD),
+    v_VD=_by_chunks(across, f.v_VD),
     u_DD=f.u_DD + (1 / value - 1) * along(f.u_DD),
-    u_inv_DD=f.u_inv_DD + (value - 1) * across(f.u_inv_DD),
+    u_inv_DD=across(f.u_inv_DD),
   )
+
+
+def _by_chunks(change: Callable[[jax.Array], jax.Array], v_VD: jax.Array) -> jax.Array:
+  """`change` of all rows, in place: with a temporary number for each, a program takes
+  longer for more classes also when it changes nothing."""
+  blocks_AVD = class_blocks(v_VD)
+  chunks = even_chunks(blocks_AVD.shape[1], _CHUNK)
+
+  def turn(i, blocks_AVD):
+    chunk = block_chunk(blocks_AVD, i, chunks.size)
+    rows_VD = jnp.where(chunk.is_new_V[:, None], change(chunk.w_VD), chunk.w_VD)
+    start = jnp.minimum(i * chunks.size, blocks_AVD.shape[1] - chunks.size)
+    rows_AVD = rows_VD.reshape(len(blocks_AVD), chunks.size, -1)
+    return lax.dynamic_update_slice_in_dim(blocks_AVD, rows_AVD, start, axis=1)
+
+  return lax.fori_loop(0, chunks.num, turn, blocks_AVD).reshape(v_VD.shape)
 
 
 def _start(f: Factored, key: jax.Array) -> jax.Array:

@@ -167,7 +167,7 @@ def test_class_rows_are_those_of_the_table():
 
 
 def test_a_step_does_not_copy_the_table():
-  """Donated, the state is changed in place: a number per class at most beside it."""
+  """Donated, the state is changed in place: no temporary of the size of V."""
   big = 200_000
   head = Spherical(bias=False)
   state = jax.eval_shape(lambda: head.init(KEY, np.ones(big), 16))
@@ -180,4 +180,4 @@ def test_a_step_does_not_copy_the_table():
   compiled = jax.jit(step, donate_argnums=0).lower(state, *args).compile()
   analysis = compiled.memory_analysis()
   assert analysis.alias_size_in_bytes >= 4 * big * 16
-  assert analysis.temp_size_in_bytes < 1.2 * 4 * big
+  assert analysis.temp_size_in_bytes < 4 * big
