@@ -205,3 +205,13 @@ def test_the_claims_of_lst_hold_in_its_results():
   ]
   assert len(similar) == 10
   assert max(abs(rho) for rho in similar) < 1.5 * 0.033
+
+
+def test_the_claims_of_lst_speed_hold_in_its_results():
+  rows = records.load(ROOT / "experiments" / "lst_speed" / "results.jsonl")
+  ratio = {row["name"]: row["ratio"] for row in rows}
+  assert round(ratio["factored step, V=10,000,000 / V=10,000, D=64"], 2) == 0.94
+  assert ratio["factored step, V=1,000,000 / V=10,000, D=300"] < 1.3
+  for where, times in (("output layer", (231, 11)), ("whole model", (174, 18))):
+    for head, factor in zip(("factored", "hierarchical"), times, strict=True):
+      assert round(ratio[f"{where}, naive / {head}, V=793,471"]) == factor
