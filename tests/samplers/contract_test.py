@@ -369,8 +369,9 @@ def test_the_law_is_its_definition_also_after_the_table_changed(sampler, law):
     definition = np.broadcast_to(definition, expected.shape)
     np.testing.assert_allclose(expected.sum(-1), definition.sum(-1), rtol=1e-5)
     if is_defined_by(name, sampler):
-      # Fourth powers by their features cancel: some 100 units of the last place.
-      np.testing.assert_allclose(expected, definition, rtol=2e-5, atol=1e-7)
+      # The features of fourth powers cancel: some 100 units of the last place.
+      rtol = 2e-5 if isinstance(sampler, Quartic) else 5e-6
+      np.testing.assert_allclose(expected, definition, rtol=rtol, atol=1e-7)
     draw = sample(sampler, state, table, KEY, h_ND, y)
     reported = np.exp(np.float64(draw.log_expected))
     rows = np.broadcast_to(expected, (*reported.shape[:-1], V))
