@@ -1,5 +1,7 @@
 """The exact log normaliser of a softmax, streamed: for evaluation by every head."""
 
+import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -54,6 +56,29 @@ def nll_of(normalized: Normalized, absolute: bool) -> jax.Array:
   """f32[N, P], nats, of the given classes."""
   max_N, sum_N, o_NP = normalized
   return jnp.log(sum_N)[:, None] + (max_N[:, None] - score(o_NP, absolute))
+
+
+def mean_nll(normalized: Normalized, w_NP: jax.Array, absolute: bool) -> jax.Array:
+  """f32[N], nats: the weighted mean over an example's classes, 0 without weight."""
+  weight_N = w_NP.sum(axis=1)
+  nll_N = (w_NP * nll_of(normalized, absolute)).sum(axis=1)
+  return jnp.where(weight_N > 0, nll_N / jnp.where(weight_N > 0, weight_N, 1), 0)
+
+
+def joined(each: Sequence[Normalized]) -> Normalized:
+  """Of the classes of several tables together; a given class is in one of them.
+
+  >>> half = Normalized(jnp.ones(1), jnp.array([2.0]), jnp.zeros((1, 0)))
+  >>> joined([half, half]).sum_N.tolist()
+  [4.0]
+  """
+
+  def join(a, b):
+    max_N = jnp.maximum(a.max_N, b.max_N)
+    part_N, other_N = (x.sum_N * jnp.exp(x.max_N - max_N) for x in (a, b))
+    return Normalized(max_N, part_N + other_N, a.o_NP + b.o_NP)
+
+  return functools.reduce(join, each)
 
 
 def _add_scores(max_N, sum_N, s_NV):
@@ -230,13 +255,13 @@ def softmax_nll_and_log_z(
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD, ids_NP=ids_NP, w_NP=w_NP)
   normalized = _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how)
-  weight_N = w_NP.sum(axis=1)
-  nll_N = (w_NP * nll_of(normalized, absolute)).sum(axis=1)
-  nll_N = jnp.where(weight_N > 0, nll_N / jnp.where(weight_N > 0, weight_N, 1), 0)
-  return nll_N, normalized.max_N + jnp.log(normalized.sum_N)
+  log_z_N = normalized.max_N + jnp.log(normalized.sum_N)
+  return mean_nll(normalized, w_NP, absolute), log_z_N
 
 
-def _normalize_by_blocks(h_ND, w_VD, ids_NP, absolute, dtype):
+def normalize_by_blocks(
+  h_ND: jax.Array, w_VD: jax.Array, ids_NP: jax.Array, absolute: bool, dtype
+) -> Normalized:
   """A few classes of every block of the table at a time."""
   N, (V, D) = h_ND.shape[0], w_VD.shape
   blocks_AVD = class_blocks(w_VD)
@@ -265,5 +290,5 @@ def _normalize_by_blocks(h_ND, w_VD, ids_NP, absolute, dtype):
 def _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how):
   dtype = compute_dtype(h_ND, w_VD, dtype)
   if how is None:
-    return _normalize_by_blocks(h_ND, w_VD, ids_NP, absolute, dtype)
+    return normalize_by_blocks(h_ND, w_VD, ids_NP, absolute, dtype)
   return normalize(h_ND, w_VD, ids_NP, how.examples, how.classes, absolute, dtype)
