@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.heads.base import HeadStep
+from largevocab.heads.binning import BINNINGS
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.shapes import check_shapes
@@ -68,14 +69,19 @@ class Hierarchical(LinearHead):
   touches all classes of a cluster together.
 
   Attributes:
-    num_clusters: K, up to V; 0: sqrt(V), rounded up. Classes sorted by decreasing count
-      are cut into so many clusters of the same size.
+    num_clusters: K, up to V; 0: sqrt(V), rounded up.
+    binning: how classes are put into so many clusters. 'equal': sorted by decreasing
+      count, cut to the same size; 'frequency': so that clusters occur equally often;
+      'sqrt': by square roots of counts; 'brown': classes with like neighbours in the
+      text, in minutes, at every start. See `largevocab.heads.binning`.
     clusters: path of a .npy file with i32[V], the cluster of each class, instead.
-      Numbers that no class has are left out.
+      Numbers that no class has are left out. scripts/brown_clusters.py writes one.
     optimizer: of the rows.
 
   Source: Morin and Bengio 2005, with a tree of two levels (Goodman 2001) for a binary
-    one; paper 003 section 6, whose rival it is.
+    one; paper 003 section 6 and paper 004 section 5, whose rival it is. Deviation: all
+    clusters are padded to the size of the largest, and so must not be too large: up to
+    4 V / K classes each.
 
   Cost: products of N (K + S) D and, for a batch of which few examples share a cluster,
     up to 8 times as much; three times that to train, plus min(N P, K) blocks of S D to
@@ -87,6 +93,7 @@ class Hierarchical(LinearHead):
   """
 
   num_clusters: int = 0
+  binning: str = "equal"
   clusters: str = ""
   optimizer: RowOptimizer = field(default_factory=SGD)
 
@@ -95,6 +102,8 @@ class Hierarchical(LinearHead):
       raise UserError(
         f"head.num_clusters is {self.num_clusters}; it must not be negative"
       )
+    if self.binning not in BINNINGS:
+      raise UserError(f"head.binning is {self.binning!r}; use one of {list(BINNINGS)}")
     if self.num_clusters and self.clusters:
       raise UserError(
         f"head.num_clusters is {self.num_clusters}, but head.clusters names a file "
@@ -119,7 +128,8 @@ class Hierarchical(LinearHead):
     """The cluster of each class, int[V].
 
     Raises:
-      UserError: the file is missing or is not one of clusters for these classes.
+      UserError: the file is missing or is not one of clusters for these classes; or
+        the binning needs a text, and there is none.
 
     >>> Hierarchical(num_clusters=3).cluster_of(as_counts([1, 5, 3, 4])).tolist()
     [2, 0, 1, 0]
@@ -128,9 +138,7 @@ class Hierarchical(LinearHead):
     if self.clusters:
       return _read_clusters(self.clusters, V)
     num = min(self.num_clusters or math.ceil(math.sqrt(V)), V)
-    cluster_V = np.empty(V, np.int64)
-    cluster_V[np.argsort(-counts.unigram_V, kind="stable")] = np.arange(V) * num // V
-    return cluster_V
+    return BINNINGS[self.binning](counts, num, _MOST_SLOTS * V // num)
 
   def backward(
     self, state: HierarchicalState, h_ND: jax.Array, y: Targets, key: jax.Array
