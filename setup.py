@@ -14,6 +14,7 @@ setup(
   version=version[1],
   description="Training with very large output spaces, in JAX",
   packages=find_packages(include=["largevocab", "largevocab.*"]),
+  package_data={"largevocab": ["cost_models/*.json"]},
   python_requires=">=3.11",
   install_requires=[
     # All that heads and samplers need (tests/imports_test.py).

@@ -26,7 +26,8 @@ MAY_IMPORT = {
   "inputs": {"data.batches", "rows"},
   "samplers": {"ops"},
   "spherical_losses": set(),
-  "heads": {"ops", "rows", "samplers", "spherical_losses"},
+  "cost_model": set(),
+  "heads": {"cost_model", "ops", "rows", "samplers", "spherical_losses"},
   "models": set(),
   "data": set(),
   "experiment": {"heads.base", "rows"},
@@ -65,6 +66,7 @@ MAY_NEED = {
   "rows": {"jax", "numpy", "optax"},
   "samplers": {"jax", "numpy"},
   "spherical_losses": {"jax", "numpy"},
+  "cost_model": {"numpy"},
   "heads": {"jax", "numpy", "optax"},
   "models": {"flax", "jax", "numpy"},
 }

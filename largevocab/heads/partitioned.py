@@ -1,36 +1,121 @@
 """What heads share whose classes are in clusters by frequency, with narrower rows."""
 
+import itertools
+import logging
 from dataclasses import dataclass
 
 import numpy as np
 
+from largevocab import cost_model
 from largevocab.errors import UserError
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts
+from largevocab.ops.cluster_plan import ClusterPlan, plan_clusters, price
 from largevocab.ops.clusters import Clusters, cut, widths
+
+_LOG = logging.getLogger("largevocab")
 
 
 @dataclass(frozen=True)
 class Partitioned(LinearHead):
   """Classes sorted by count and cut: a short list, and tails whose rows are narrower.
 
+  Where to cut is part of the model, and found anew when a run goes on: it depends on
+  the counts and on what stands here, never on the device at hand.
+
   Attributes:
-    cutoffs: ends of the short list and of each tail but the last, in classes.
+    cutoffs: ends of the short list and of each tail but the last, in classes. Empty:
+      those with which a step of an adaptive softmax is expected to be fastest, see
+      `largevocab.ops.cluster_plan`. The other fields say with which limits.
+    num_clusters: with the short list; 0: 2 to 5, whichever is fastest. 1: a short list
+      of all classes.
     factor: rows of each tail are by this factor narrower than those before.
     align: widths of tails are rounded up to a multiple of this.
+    min_head_mass: least share of the training examples whose class is on the short
+      list.
+    max_mib: for all parameters, without an optimiser's statistics; 0: no limit.
+    batch_examples: true classes in a batch of those that are to be fast.
+    cost_model: which device's times: see `largevocab.cost_model.load`.
   """
 
   cutoffs: tuple[int, ...] = ()
+  num_clusters: int = 0
   factor: int = 4
   align: int = 8
+  min_head_mass: float = 0.7
+  max_mib: float = 0.0
+  batch_examples: int = 2560
+  cost_model: str = "cpu"
+
+  def __post_init__(self):
+    for key, least in (("factor", 1), ("align", 1), ("batch_examples", 1)):
+      if getattr(self, key) < least:
+        raise UserError(f"head.{key} is {getattr(self, key)}; it must be at least 1")
+    for key in ("num_clusters", "max_mib"):
+      if getattr(self, key) < 0:
+        raise UserError(f"head.{key} is {getattr(self, key)}; it must not be negative")
+    if not 0 <= self.min_head_mass <= 1:
+      raise UserError(
+        f"head.min_head_mass is {self.min_head_mass}; it is a share, from 0 to 1"
+      )
+    if any(type(end) is not int for end in self.cutoffs):
+      raise UserError(f"head.cutoffs is {self.cutoffs}; use whole numbers of classes")
+    if any(a >= b for a, b in itertools.pairwise((0, *self.cutoffs))):
+      raise UserError(f"head.cutoffs is {self.cutoffs}; numbers above 0 must ascend")
+    num = len(self.cutoffs) + 1
+    if self.cutoffs and self.num_clusters not in (0, num):
+      raise UserError(
+        f"head.num_clusters is {self.num_clusters}, but head.cutoffs = {self.cutoffs} "
+        f"make {num}; set one of them only"
+      )
+
+  def plan(self, counts: Counts, dim: int) -> ClusterPlan:
+    """The clusters of these classes, and the time that they are expected to take.
+
+    Raises:
+      UserError: the limits cannot be kept with these classes.
+    """
+    V, seconds = counts.num_classes, cost_model.load(self.cost_model).step
+    times = {"batch": self.batch_examples, "bias": self.bias}
+    if self.cutoffs:
+      if self.cutoffs[-1] >= V:
+        raise UserError(
+          f"head.cutoffs is {self.cutoffs}, but there are only V = {V} classes; all "
+          "must be below V, or leave it empty"
+        )
+      all_widths = widths(dim, len(self.cutoffs) + 1, self.factor, self.align)
+      clusters = cut(counts.unigram_V, self.cutoffs, all_widths)
+      return price(clusters, seconds, **times)
+    if self.num_clusters > V:
+      raise UserError(
+        f"head.num_clusters is {self.num_clusters}, but there are only V = {V} "
+        "classes; it can be at most V"
+      )
+    if not counts.unigram_V.any():
+      raise UserError(
+        "no class occurs in the training data, so there is no frequency to cut "
+        "clusters by; set head.cutoffs"
+      )
+    try:
+      return plan_clusters(
+        counts.unigram_V,
+        dim,
+        seconds,
+        num_clusters=self.num_clusters,
+        factor=self.factor,
+        align=self.align,
+        min_head_mass=self.min_head_mass,
+        max_bytes=int(self.max_mib * 2**20),
+        **times,
+      )
+    except ValueError as error:
+      raise UserError(f"head.max_mib: {error}; raise it, or head.factor") from None
 
   def clusters(self, counts: Counts, dim: int) -> Clusters:
-    """The clusters of these classes."""
-    try:
-      all_widths = widths(dim, len(self.cutoffs) + 1, self.factor, self.align)
-      return cut(counts.unigram_V, self.cutoffs, all_widths)
-    except ValueError as e:
-      raise UserError(f"head.cutoffs: {e}") from None
+    """The clusters of these classes; the plan is logged."""
+    plan = self.plan(counts, dim)
+    _LOG.info("clusters, times of %s:\n%s", self.cost_model, plan)
+    return plan.clusters
 
   def sorted_ids(self, counts: Counts) -> np.ndarray:
     """Classes by decreasing count, i32[V]; equally frequent ones by id."""

@@ -4,6 +4,9 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+_ALIGN = 8  # examples
 
 
 class Clusters(NamedTuple):
@@ -36,6 +39,22 @@ def widths(dim: int, num: int, factor: int, align: int = 1) -> tuple[int, ...]:
   """
   narrower = (max(dim // factor**i, 1) for i in range(1, num))
   return (dim, *(min(-(-width // align) * align, dim) for width in narrower))
+
+
+def places(mean: ArrayLike, num: int) -> np.ndarray:
+  """How many of a batch's true classes a tail should be ready for: the mean and four
+  standard deviations, as a multiple of 8, but not more than there are.
+
+  Args:
+    mean: how many of them are to be expected there.
+    num: how many there are.
+
+  >>> places([200, 100, 0.1, 990], 1000).tolist()
+  [264, 144, 8, 1000]
+  """
+  wanted = np.asarray(mean) + 4 * np.sqrt(mean)
+  aligned = np.maximum(np.ceil(wanted / _ALIGN), 1) * _ALIGN
+  return np.minimum(aligned, num).astype(np.int64)
 
 
 def cut(

@@ -1,0 +1,197 @@
+"""How long the work on a set of classes takes: formulas, and what was fitted to them.
+
+`scripts/fit_cost_model.py` measures a device and writes a file; those of this package
+are in `largevocab/cost_models`.
+"""
+
+import dataclasses
+import json
+import pathlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from largevocab.errors import UserError
+
+FITTED = pathlib.Path(__file__).with_name("cost_models")
+_SCRIPT = "scripts/fit_cost_model.py"
+
+
+@dataclass(frozen=True)
+class Fit:
+  """How far a formula is from what was measured.
+
+  Attributes:
+    points: how many measurements there are.
+    rms_error: root mean square of log(predicted / measured).
+    worst_error: the largest absolute value of it.
+  """
+
+  points: int
+  rms_error: float
+  worst_error: float
+
+
+@dataclass(frozen=True)
+class ProductTime(Fit):
+  """g(k, B) = max(c + rate k0 B0, c + rate k B) of h_BD @ w_kD.T at one width.
+
+  Attributes:
+    dim: the width, D.
+    constant: c, seconds.
+    rate: seconds for each logit.
+    least: k0 B0: fewer logits take no less time.
+
+  Source: paper 004, equation 7.
+
+  >>> g = ProductTime(9, 0.0, 0.0, dim=64, constant=1.0, rate=0.5, least=10.0)
+  >>> g(k=np.array([1, 100]), B=2).tolist()
+  [6.0, 101.0]
+  """
+
+  dim: int
+  constant: float
+  rate: float
+  least: float
+
+  def __call__(self, k: ArrayLike, B: ArrayLike) -> np.ndarray:
+    logits = np.multiply(k, np.asarray(B, np.float64))
+    return self.constant + self.rate * np.maximum(self.least, logits)
+
+
+@dataclass(frozen=True)
+class StepTime(Fit):
+  """t(k, B, d) = c + (logit + product d) k B + row k d + far max(0, k d - near).
+
+  A training step on k classes with rows of width d for which B examples ask: loss,
+  gradients, and an update of all rows.
+
+  Attributes:
+    constant: c, seconds.
+    logit: for each logit, whatever the width: exponentials and the like.
+    product: for each logit and each number of a row.
+    row: for each number of a row, whatever B: read it, write its gradient, update it.
+    far: the same once more, for those that find no place near the processor.
+    near: how many numbers do.
+
+  Source: paper 004, equation 7, with what it leaves out: other widths, and the time for
+    the rows, which is most of it where few examples reach a cluster. Terms are added:
+    their maximum, as in the paper, predicts no better (both within a fourth on average,
+    before `far`, which makes it a fifth).
+
+  >>> t = StepTime(9, 0.0, 0.0, constant=1.0, logit=2.0, product=1.0, row=0.5, far=1.0,
+  ...              near=100.0)
+  >>> t(k=np.array([1, 100]), B=2, d=4).tolist()
+  [15.0, 1701.0]
+  """
+
+  constant: float
+  logit: float
+  product: float
+  row: float
+  far: float
+  near: float
+
+  def __call__(self, k: ArrayLike, B: ArrayLike, d: ArrayLike) -> np.ndarray:
+    k, B, d = (np.asarray(x, np.float64) for x in (k, B, d))
+    logits = (self.logit + self.product * d) * k * B
+    rows = self.row * k * d + self.far * np.maximum(0, k * d - self.near)
+    return self.constant + logits + rows
+
+
+@dataclass(frozen=True)
+class CostModel:
+  """What was fitted on one device.
+
+  Attributes:
+    device: its name.
+    dtype: of rows and activations.
+    date: when, ISO 8601.
+    jax: its version.
+    product: of one matrix product.
+    step: of a training step.
+  """
+
+  device: str
+  dtype: str
+  date: str
+  jax: str
+  product: ProductTime
+  step: StepTime
+
+  def save(self, path: pathlib.Path) -> None:
+    """Writes what `load` reads."""
+    path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+
+
+def names() -> list[str]:
+  """Of those in this package, KIND-DTYPE.
+
+  >>> "cpu-float32" in names()
+  True
+  """
+  return sorted(path.stem for path in FITTED.glob("*.json"))
+
+
+def load(name: str) -> CostModel:
+  """A fitted cost model.
+
+  Args:
+    name: 'cpu-float32' and the like, where float32 may be left out, of those in this
+      package; or the path of a file that ends in .json.
+
+  Raises:
+    UserError: there is no such model, or the file is damaged.
+
+  >>> bool(load("cpu").step(k=100, B=8, d=64) < load("cpu").step(k=900, B=8, d=64))
+  True
+  """
+  if name.endswith(".json"):
+    path = pathlib.Path(name)
+  else:
+    known = names()
+    wanted = name if name in known else f"{name}-float32"
+    if wanted not in known:
+      raise UserError(
+        f"there is no cost model {name!r}; use one of {', '.join(known)}, or run "
+        f"{_SCRIPT} on the device and give the path of the .json that it writes"
+      )
+    path = FITTED / f"{wanted}.json"
+  try:
+    content = json.loads(path.read_text())
+  except OSError as error:
+    raise UserError(
+      f"cost model {path} cannot be read ({error.strerror}); {_SCRIPT} writes one"
+    ) from None
+  except ValueError as error:
+    raise UserError(
+      f"cost model {path} is not JSON ({error}); write it anew with {_SCRIPT}"
+    ) from None
+  return _build(CostModel, content, str(path))
+
+
+def _build(cls: Any, content: Any, where: str) -> Any:
+  """An instance of one of the classes above from what JSON made of it."""
+  fields = {field.name: field.type for field in dataclasses.fields(cls)}
+  if not isinstance(content, dict) or content.keys() != fields.keys():
+    raise UserError(
+      f"cost model {where} must have the keys {', '.join(fields)} and no others; "
+      f"write it anew with {_SCRIPT}"
+    )
+  values = {}
+  for key, kind in fields.items():
+    value = content[key]
+    if dataclasses.is_dataclass(kind):
+      value = _build(kind, value, f"{where}: {key}")
+    elif kind is str and not isinstance(value, str):
+      raise UserError(f"cost model {where}: {key} is {value!r}; it must be a string")
+    elif kind is not str:
+      is_number = isinstance(value, int | float) and not isinstance(value, bool)
+      if not is_number or not 0 <= value < np.inf:
+        raise UserError(
+          f"cost model {where}: {key} is {value!r}; it must be a number, at least 0"
+        )
+    values[key] = value
+  return cls(**values)
