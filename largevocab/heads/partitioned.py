@@ -69,7 +69,7 @@ class Partitioned(LinearHead):
         f"make {num}; set one of them only"
       )
 
-  def plan(self, counts: Counts, dim: int) -> ClusterPlan:
+  def cluster_plan(self, counts: Counts, dim: int) -> ClusterPlan:
     """The clusters of these classes, and the time that they are expected to take.
 
     Raises:
@@ -113,7 +113,7 @@ class Partitioned(LinearHead):
 
   def clusters(self, counts: Counts, dim: int) -> Clusters:
     """The clusters of these classes; the plan is logged."""
-    plan = self.plan(counts, dim)
+    plan = self.cluster_plan(counts, dim)
     _LOG.info("clusters, times of %s:\n%s", self.cost_model, plan)
     return plan.clusters
 
