@@ -35,7 +35,7 @@ from largevocab.ops.full_softmax import softmax_loss
 from largevocab.ops.softmax_plan import plan
 from largevocab.workdir import device_name
 
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = ("float32", "bfloat16")
 BUDGET_BYTES = 64 * 2**20  # of the heads' `budget_mib`
 LEAST = 8  # classes, examples, width
 MOST_CLASSES, MOST_EXAMPLES, MOST_WIDTH = 500_000, 4096, 1024
@@ -205,6 +205,22 @@ def told(
   return f"{name}\n\n{table}\n\n{model}\n"
 
 
+def made(steps: list[Size], products: list[Size], dtype: str) -> CostModel:
+  """The cost model of this device, from times at these sizes, which are printed."""
+  t_P = measured(product_seconds, products, jnp.dtype(dtype))
+  product = fit_product(products, t_P)
+  predicted_P = np.array([product(size.k, size.B) for size in products])
+  print(told("One product", product, products, predicted_P, t_P))
+
+  t_P = measured(step_seconds, steps, jnp.dtype(dtype))
+  step = fit_step(steps, t_P)
+  predicted_P = np.array([step(*size) for size in steps])
+  print(told("A training step", step, steps, predicted_P, t_P))
+
+  today = datetime.date.today().isoformat()
+  return CostModel(device_name(), dtype, today, jax.__version__, product, step)
+
+
 def main(argv: list[str] | None = None) -> int:
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -219,26 +235,13 @@ def main(argv: list[str] | None = None) -> int:
   args = parser.parse_args(argv)
   if args.points < 20:
     raise UserError(f"--points={args.points}: there are 6 constants; take 20 at least")
-  backend, dtype = jax.default_backend(), jnp.dtype(args.dtype)
+  backend = jax.default_backend()
   out = args.out or pathlib.Path(f"{backend}-{args.dtype}.json")
   if not out.parent.is_dir():
     raise UserError(f"--out={out}: there is no such directory; make it first")
 
-  sizes = product_sizes(args.points // 2, args.dim, backend)
-  t_P = measured(product_seconds, sizes, dtype)
-  product = fit_product(sizes, t_P)
-  predicted_P = np.array([product(size.k, size.B) for size in sizes])
-  print(told("One product", product, sizes, predicted_P, t_P))
-
-  sizes = step_sizes(args.points, backend)
-  t_P = measured(step_seconds, sizes, dtype)
-  step = fit_step(sizes, t_P)
-  predicted_P = np.array([step(*size) for size in sizes])
-  print(told("A training step", step, sizes, predicted_P, t_P))
-
-  today = datetime.date.today().isoformat()
-  made = CostModel(device_name(), args.dtype, today, jax.__version__, product, step)
-  made.save(out)
+  products = product_sizes(args.points // 2, args.dim, backend)
+  made(step_sizes(args.points, backend), products, args.dtype).save(out)
   print(f"written to {out}")
   return 0
 
