@@ -1,9 +1,11 @@
 """Heads: output layers, from the last hidden activation to the loss."""
 
+from largevocab.heads.adaptive import Adaptive
 from largevocab.heads.base import Head, HeadStep
 from largevocab.heads.blackout import BlackOut
 from largevocab.heads.full import Full
 from largevocab.heads.hierarchical import Hierarchical
+from largevocab.heads.huffman import Huffman
 from largevocab.heads.nce import NCE
 from largevocab.heads.negative_sampling import NegativeSampling
 from largevocab.heads.ranking import Ranking
@@ -17,7 +19,9 @@ HEADS = {
   "negative_sampling": NegativeSampling,
   "ranking": Ranking,
   "blackout": BlackOut,
+  "adaptive": Adaptive,
   "hierarchical": Hierarchical,
+  "huffman": Huffman,
   "spherical": Spherical,
 }
 

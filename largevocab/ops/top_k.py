@@ -106,13 +106,26 @@ def merge_best(
   >>> ids_NK.tolist(), o_NK.tolist()
   ([[1, 7]], [[5.0, 4.0]])
   """
-  ids_NK, o_NK = best
-  k = ids_NK.shape[1]
-  more_NK, at_NK = lax.top_k(o_NV, min(k, o_NV.shape[1]))
-  worse_NK = -jnp.concatenate([o_NK, more_NK], axis=1)
-  ids_NK = jnp.concatenate([ids_NK, ids_V[at_NK]], axis=1)
+  more_NK, at_NK = lax.top_k(o_NV, min(best[0].shape[1], o_NV.shape[1]))
+  return best_of_both(best, (ids_V[at_NK], more_NK))
+
+
+def best_of_both(
+  best: tuple[jax.Array, jax.Array], more: tuple[jax.Array, jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+  """The best k of the best k so far and some more of each example.
+
+  >>> best = jnp.array([[1, 2]]), jnp.array([[5.0, 3.0]])
+  >>> ids_NK, o_NK = best_of_both(best, (jnp.array([[0]]), jnp.array([[3.0]])))
+  >>> ids_NK.tolist(), o_NK.tolist()
+  ([[1, 0]], [[5.0, 3.0]])
+  """
+  k = best[0].shape[1]
+  ids_NK, o_NK = (
+    jnp.concatenate(both, axis=1) for both in zip(best, more, strict=True)
+  )
   # By score, and those that are equal by id.
-  worse_NK, ids_NK = lax.sort((worse_NK, ids_NK), num_keys=2)
+  worse_NK, ids_NK = lax.sort((-o_NK, ids_NK), num_keys=2)
   return ids_NK[:, :k], -worse_NK[:, :k]
 
 

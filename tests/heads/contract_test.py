@@ -12,9 +12,11 @@ import pytest
 from largevocab.heads import (
   HEADS,
   NCE,
+  Adaptive,
   BlackOut,
   Full,
   Hierarchical,
+  Huffman,
   NegativeSampling,
   Ranking,
   Sampled,
@@ -22,8 +24,9 @@ from largevocab.heads import (
 )
 from largevocab.heads.nce import NCEGrads
 from largevocab.labels import Counts, Targets, single_targets
+from largevocab.ops.clusters import cut, widths
 from largevocab.ops.factored import factor, implied
-from largevocab.rows import Adagrad, Adam, RowGrads
+from largevocab.rows import Adagrad, Adam, RowGrads, Table
 from largevocab.samplers import (
   SAMPLERS,
   Block,
@@ -52,6 +55,15 @@ class UnequalClusters(Hierarchical):
   def cluster_of(self, counts):
     given_V = np.array([5, 5, 0, 5, 9, 5, 2, 5, 9, 2, 5, 9, 2])
     return given_V[: counts.num_classes]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cut(Adaptive):
+  """Fixed cutoffs, of which those are left out that there are no classes for."""
+
+  def clusters(self, counts, dim):
+    cutoffs = tuple(c for c in self.cutoffs if c < counts.num_classes)
+    return cut(counts.unigram_V, cutoffs, widths(dim, len(cutoffs) + 1, self.factor))
 
 
 # To a head they are as others: `lsh_embedding`, and samplers without statistics.
@@ -93,10 +105,20 @@ CASES = {
   "ranking": Ranking(num_samples=M),
   "ranking, |o|": Ranking(num_samples=M, absolute=True, sampler=Softmax(absolute=True)),
   "blackout, per example": BlackOut(num_samples=M, sampler=Unigram(per_example=True)),
+  "adaptive": Cut(cutoffs=(3, 7)),
+  "adaptive, tied, no bias, adam, narrow": Cut(
+    cutoffs=(2, 6, 9),
+    tied=True,
+    **{"bias": False, "tail_bias": False, "factor": 2},
+    optimizer=Adam(),
+  ),
+  "adaptive, planned, adagrad": Adaptive(min_head_mass=0.3, optimizer=Adagrad()),
   "hierarchical": Hierarchical(),
   "hierarchical, unequal, no bias, adagrad": UnequalClusters(
     bias=False, optimizer=Adagrad()
   ),
+  "huffman": Huffman(),
+  "huffman, no bias, adam": Huffman(bias=False, optimizer=Adam()),
   "spherical, taylor": Spherical(),
   "spherical, no bias": Spherical(loss=SphericalSoftmax(eps=0.1), bias=False),
   "spherical, squared": Spherical(loss=Squared()),
@@ -220,7 +242,16 @@ class View:
     return self.with_parameters(state, [w_VD, *self.parameters(state)[1:]])
 
 
-class HierarchicalView(View):
+class ByScores(View):
+  """Of heads whose loss is that of the log-probabilities."""
+
+  def loss(self, head, state, h_ND, y):
+    log_p_NV = self.scores(head, state, h_ND)
+    log_p_NP = jnp.take_along_axis(log_p_NV, y.ids_NP, 1, mode="fill", fill_value=0)
+    return -jnp.sum(y.w_NP * log_p_NP) / jnp.sum(y.w_NP)
+
+
+class HierarchicalView(ByScores):
   """Of heads with rows of clusters and blocks of rows of their classes."""
 
   def parameters(self, state):
@@ -235,11 +266,6 @@ class HierarchicalView(View):
 
   def dense(self, grads, params):
     return [dense_rows(g, w) for g, w in zip(grads, params, strict=True)]
-
-  def loss(self, head, state, h_ND, y):
-    log_p_NV = self.scores(head, state, h_ND)
-    log_p_NP = jnp.take_along_axis(log_p_NV, y.ids_NP, 1, mode="fill", fill_value=0)
-    return -jnp.sum(y.w_NP * log_p_NP) / jnp.sum(y.w_NP)
 
   def scores(self, head, state, h_ND):
     one_N1 = jnp.ones((len(h_ND), 1 if head.bias else 0))
@@ -261,6 +287,80 @@ class HierarchicalView(View):
       slot_V=state.slot_V[old_V],
       members_KS=jnp.asarray(np.append(new_V, V), jnp.int32)[state.members_KS],
     )
+
+
+class AdaptiveView(ByScores):
+  """Of heads with a short list, tails and projections."""
+
+  def parameters(self, state):
+    return [t.w_VD for t in (state.head, *state.tails, *state.downs)]
+
+  def with_parameters(self, state, params):
+    tables = state.head, state.tails, state.downs
+    leaves, tree = jax.tree.flatten(tables, is_leaf=lambda x: isinstance(x, Table))
+    new = [t._replace(w_VD=w) for t, w in zip(leaves, params, strict=True)]
+    head, tails, downs = jax.tree.unflatten(tree, new)
+    return dataclasses.replace(state, head=head, tails=tails, downs=downs)
+
+  def dense(self, grads, params):
+    return jax.tree.leaves(grads._replace(reached_J=None))
+
+  def scores(self, head, state, h_ND):
+    """By masks over all classes: no example is left out of any part."""
+    extended = lambda x, bias: jnp.pad(x, ((0, 0), (0, int(bias))), constant_values=1)
+    x_ND = extended(h_ND, head.bias)
+    w_VD = state.head.w_VD[:, : x_ND.shape[1]]
+    log_p_NV = jax.nn.log_softmax(x_ND @ w_VD.T)
+    short = len(w_VD) - len(state.tails)
+    in_order = [log_p_NV[:, :short]]
+    for i, tail in enumerate(state.tails):
+      width = state.clusters.widths[1 + i]
+      down_ED = state.downs[0 if head.tied else i].w_VD[:width]
+      x_NE = extended(h_ND @ down_ED.T, head.tail_bias)
+      log_q_NV = jax.nn.log_softmax(x_NE @ tail.w_VD[:, : x_NE.shape[1]].T)
+      in_order.append(log_p_NV[:, [short + i]] + log_q_NV)
+    return jnp.concatenate(in_order, axis=1)[:, state.place_V]
+
+  def relabelled(self, state, new_V):
+    """Classes stay where they are; those that are equally likely are none here."""
+    return dataclasses.replace(
+      state,
+      place_V=state.place_V[np.argsort(new_V)],
+      class_V=jnp.asarray(new_V, jnp.int32)[state.class_V],
+    )
+
+
+class HuffmanView(View):
+  """Of heads with rows of the inner nodes of a binary tree."""
+
+  def parameters(self, state):
+    return [state.nodes.w_VD]
+
+  def with_parameters(self, state, params):
+    return state._replace(nodes=state.nodes._replace(w_VD=params[0]))
+
+  def loss(self, head, state, h_ND, y):
+    log_p_NV = self.scores(head, state, h_ND)
+    log_p_NP = jnp.take_along_axis(log_p_NV, y.ids_NP, 1, mode="fill", fill_value=0)
+    return -jnp.sum(y.w_NP * log_p_NP) / jnp.sum(y.w_NP)
+
+  def scores(self, head, state, h_ND):
+    o_NV = head.features(h_ND) @ state.nodes.w_VD.T
+    above_class_V, above_node_V, _ = (np.asarray(x) for x in state.tree)
+    columns = []
+    for above in above_class_V:
+      log_p_N = jnp.zeros(len(h_ND))
+      while above >= 0:
+        sign = 2 * (above % 2) - 1
+        log_p_N += jax.nn.log_sigmoid(sign * o_NV[:, above // 2])
+        above = above_node_V[above // 2]
+      columns.append(log_p_N)
+    return jnp.stack(columns, axis=1)
+
+  def relabelled(self, state, new_V):
+    """Classes stay where they are."""
+    above_V = state.tree.above_class_V[np.argsort(new_V)]
+    return state._replace(tree=state.tree._replace(above_class_V=above_V))
 
 
 class SphericalView(View):
@@ -297,7 +397,9 @@ class SphericalView(View):
 
 
 VIEWS: dict[type, View] = {
+  Adaptive: AdaptiveView(),
   Hierarchical: HierarchicalView(),
+  Huffman: HuffmanView(),
   Spherical: SphericalView(),
 }
 
@@ -525,7 +627,7 @@ def test_very_few_classes(head, num_classes):
   assert all(bool(jnp.isfinite(metric).all()) for metric in metrics.values())
   if num_classes == 1:
     np.testing.assert_allclose(metrics.get("nll", 0), 0, atol=1e-6)
-    if isinstance(head, (Full, Sampled, BlackOut, Hierarchical)):
+    if isinstance(head, (Full, Sampled, BlackOut, Hierarchical, Huffman)):
       np.testing.assert_allclose(out.loss, 0, atol=1e-6)
 
 

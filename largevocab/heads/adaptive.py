@@ -1,0 +1,234 @@
+"""The adaptive softmax: a short list, and tails of rare classes with narrow rows."""
+
+import dataclasses
+import logging
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from largevocab.errors import UserError
+from largevocab.heads.base import HeadStep
+from largevocab.heads.partitioned import Partitioned
+from largevocab.labels import Counts, Targets, as_counts
+from largevocab.ops.adaptive import (
+  Model,
+  Tail,
+  adaptive_loss,
+  adaptive_nll,
+  capacities,
+  class_rows,
+)
+from largevocab.ops.adaptive_top_k import adaptive_top_k
+from largevocab.ops.clusters import Clusters
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax_plan import METHODS
+from largevocab.rows import SGD, RowOptimizer, Table, sq_norm
+
+_LOG = logging.getLogger("largevocab")
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class AdaptiveState:
+  """Rows of the short list and of tails, projections, and where classes are.
+
+  Attributes:
+    head: [S + J, D'] a row for each class of the short list, then one for each tail.
+    tails: [V_j, E_j'] the rows of each tail.
+    downs: [E_j, D] the projection of each tail, or one that all share.
+    place_V: i32[V], the place of each class: short list first, tail by tail.
+    class_V: i32[V], the class at each place; those of one part ascend.
+    clusters: sizes, widths and masses: no array, but part of the structure.
+  """
+
+  head: Table
+  tails: tuple[Table, ...]
+  downs: tuple[Table, ...]
+  place_V: jax.Array
+  class_V: jax.Array
+  clusters: Clusters = field(metadata={"static": True})
+
+  @property
+  def model(self) -> Model:
+    """What the operations in `largevocab.ops.adaptive` read."""
+    tails = []
+    for i, (tail, width) in enumerate(
+      zip(self.tails, self.clusters.widths[1:], strict=True)
+    ):
+      down = self.downs[min(i, len(self.downs) - 1)]
+      tails.append(Tail(down.w_VD[:width], tail.w_VD))
+    return Model(self.head.w_VD, tuple(tails))
+
+
+class AdaptiveGrads(NamedTuple):
+  """Gradients of all rows and projections, as they are in the state.
+
+  Attributes:
+    head_VD, tails, downs: of the tables of the same names.
+    reached_J: i32[J], how many true classes of the batch are in each tail.
+  """
+
+  head_VD: jax.Array
+  tails: tuple[jax.Array, ...]
+  downs: tuple[jax.Array, ...]
+  reached_J: jax.Array
+
+
+@dataclass(frozen=True)
+class Adaptive(Partitioned):
+  """Frequent classes beside one row for each cluster of rare ones, at full width; rare
+  ones by a softmax over their cluster, whose rows see a projection of h.
+
+  Exact, and normalised over all classes; but another model than the softmax over all
+  classes: rare classes have fewer parameters. Ids need not be sorted by frequency.
+
+  Attributes:
+    tail_bias: learn a bias for each class of a tail; `bias` is of the short list and
+      the clusters.
+    tied: tails share one projection: each reads the first of its outputs.
+    lazy: leave rows of tails alone that no true class of the batch is in. Changes
+      nothing for 'sgd' and 'adagrad', whose steps are then 0; 'adam' and 'momentum'
+      skip a step of these rows.
+    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
+      normalisers are float32.
+    method: how to cut products: see `largevocab.ops.softmax_plan.plan`.
+    budget_mib: temporary memory for the largest of the softmaxes.
+    optimizer: of rows and projections.
+
+  Source: paper 004 (Grave et al. 2017), section 4. Not in the paper: biases of tails,
+    `tied`, and all of `Partitioned` that keeps the short list from shrinking too far.
+    Torch's implementation is this one with bias = tail_bias = False, align = 1.
+
+  Cost: three products of N (S + J) D and, for the n_j true classes in a tail of V_j
+    classes, n_j V_j E_j. `evaluate` like the forward pass; `top_k` looks into the tails
+    that may have one of the best k.
+
+  >>> head = Adaptive(cutoffs=(1,), align=1)
+  >>> state = head.init(jax.random.key(0), [1, 5, 3, 4], 8)
+  >>> state.class_V.tolist(), [tail.w_VD.shape for tail in state.tails]
+  ([1, 0, 2, 3], [(3, 8)])
+  """
+
+  tail_bias: bool = True
+  tied: bool = False
+  lazy: bool = True
+  dtype: str = "float32"
+  method: str = "auto"
+  budget_mib: int = 64
+  optimizer: RowOptimizer = field(default_factory=SGD)
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.dtype not in ("float32", "bfloat16"):
+      raise UserError(f"head.dtype is {self.dtype!r}; use 'float32' or 'bfloat16'")
+    if self.method not in METHODS:
+      raise UserError(f"head.method is {self.method!r}; use one of {METHODS}")
+    if self.budget_mib < 1:
+      raise UserError(f"head.budget_mib is {self.budget_mib}; it must be at least 1")
+
+  def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> AdaptiveState:
+    counts = as_counts(counts)
+    clusters = self.clusters(counts, dim)
+    _, *widths = clusters.widths
+    short, *others = clusters.sizes
+    for_head, for_tails, for_downs = jax.random.split(key, 3)
+    head_VD = self.random_rows(for_head, short + len(others), dim)
+    of_tails = dataclasses.replace(self, bias=self.tail_bias)
+    tails = [
+      of_tails.random_rows(jax.random.fold_in(for_tails, i), num, width)
+      for i, (num, width) in enumerate(zip(others, widths, strict=True))
+    ]
+    # Of this scale projections keep that of h.
+    project = jax.nn.initializers.lecun_uniform(in_axis=1, out_axis=0)
+    downs = [
+      project(jax.random.fold_in(for_downs, i), (width, dim))
+      for i, width in enumerate(widths[:1] if self.tied else widths)
+    ]
+    class_V = self.sorted_ids(counts)
+    ends = np.cumsum(clusters.sizes)
+    class_V = np.concatenate([np.sort(part) for part in np.split(class_V, ends[:-1])])
+    start = self.optimizer.init
+    return AdaptiveState(
+      start(head_VD),
+      tuple(start(tail_VD) for tail_VD in tails),
+      tuple(start(down_ED) for down_ED in downs),
+      jnp.array(np.argsort(class_V), jnp.int32),
+      jnp.array(class_V, jnp.int32),
+      clusters,
+    )
+
+  def backward(
+    self, state: AdaptiveState, h_ND: jax.Array, y: Targets, key: jax.Array
+  ) -> HeadStep:
+    check_shapes(h_ND=h_ND, **y._asdict())
+    loss, d = adaptive_loss(
+      h_ND,
+      state.model,
+      _places(state, y.ids_NP),
+      y.w_NP / self.total_weight(y),
+      capacities(state.clusters, y.ids_NP.size),
+      method=self.method,
+      budget_bytes=self.budget_mib * 2**20,
+      dtype=self.dtype,
+    )
+    dtails = tuple(tail.rows_VE for tail in d.model.tails)
+    ddowns = tuple(tail.down_ED for tail in d.model.tails)
+    if self.tied and ddowns:
+      ddowns = (_sum_of_first_rows(ddowns),)
+    grads = AdaptiveGrads(d.model.head_VD, dtails, ddowns, d.reached_J)
+    return HeadStep(loss, d.h_ND, grads, sq_norm(grads), {})
+
+  def update(
+    self, state: AdaptiveState, grads: AdaptiveGrads, lr: ArrayLike, scale: ArrayLike
+  ) -> AdaptiveState:
+    move = lambda table, g_VD: self.optimizer.dense_update(table, g_VD, lr, scale)
+    move_tail = lambda table, g_VD, num: (
+      jax.lax.cond(num > 0, move, lambda table, _: table, table, g_VD)
+      if self.lazy
+      else move(table, g_VD)
+    )
+    return dataclasses.replace(
+      state,
+      head=move(state.head, grads.head_VD),
+      tails=tuple(map(move_tail, state.tails, grads.tails, grads.reached_J)),
+      downs=tuple(map(move, state.downs, grads.downs)),
+    )
+
+  def evaluate(
+    self, state: AdaptiveState, h_ND: jax.Array, y: Targets
+  ) -> dict[str, jax.Array]:
+    """{'nll': f32[N]}, exact, in nats."""
+    places_NP = _places(state, y.ids_NP)
+    sizes = capacities(state.clusters, y.ids_NP.size)
+    args = h_ND, state.model, places_NP, y.w_NP, sizes
+    return {"nll": adaptive_nll(*args, dtype=self.dtype)}
+
+  def top_k(
+    self, state: AdaptiveState, h_ND: jax.Array, k: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """The k likeliest classes and their log-probabilities, best first."""
+    return adaptive_top_k(h_ND, state.model, state.class_V, k, dtype=self.dtype)
+
+  def class_rows(self, state: AdaptiveState, ids_R: jax.Array) -> jax.Array:
+    """Of the short list the row; of a tail that of the tail plus that of the class,
+    through the projection: log p(c | h) is their product with h and the constant
+    feature, less the normalisers of the softmaxes."""
+    return class_rows(state.model, state.place_V[ids_R])
+
+
+def _places(state: AdaptiveState, ids_NP: jax.Array) -> jax.Array:
+  """The place of each class, V on padding."""
+  V = len(state.place_V)
+  return state.place_V.at[ids_NP].get(mode="fill", fill_value=V)
+
+
+def _sum_of_first_rows(downs: tuple[jax.Array, ...]) -> jax.Array:
+  """The gradient of the projection of which each tail reads the first rows."""
+  total_ED = downs[0]
+  for d_ED in downs[1:]:
+    total_ED = total_ED.at[: len(d_ED)].add(d_ED)
+  return total_ED
