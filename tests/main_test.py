@@ -103,7 +103,7 @@ def own_cache(tmp_path, monkeypatch):
     ([TINY, "stray"], ["'stray'"]),
     ([], ["--config is missing"]),
     ([PTB.replace("ptb", "pbt")], ["configs/pbt.py", "configs/ptb.py'"]),
-    ([PTB + ":fulll"], ["'fulll'", "full, hierarchical, nce", "ranking, sampled"]),
+    ([PTB + ":fulll"], ["'fulll'", "hierarchical, huffman, nce", "ranking, sampled"]),
     ([PTB + ":sampled/ppss"], ["'ppss'", "pps"]),
     ([PTB + ":full/pps"], ["'full' takes neither sampler nor loss", "drop"]),
     ([PTB + ":full,runlokal"], ["'runlokal'", "'runlocal'"]),

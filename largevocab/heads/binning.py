@@ -12,7 +12,7 @@ from largevocab.samplers.bigram import count_pairs
 
 _LOG = logging.getLogger("largevocab")
 _PASSES = 20  # of the exchange algorithm at most
-_FEW = 0.005  # of the words: when a pass moves no more, it was the last
+_FEW = 0.01  # of the words: when a pass moves no more, it was the last
 
 
 def equal(counts: Counts, num: int, most: int) -> np.ndarray:
@@ -56,7 +56,7 @@ def brown(counts: Counts, num: int, most: int) -> np.ndarray:
   """Classes that have like neighbours in the training stream; logs each pass.
 
   Begins with the ranks by count modulo `num`, and stops after 20 passes, or when one
-  moves less than 0.5 % of the classes.
+  moves less than 1 % of the classes.
 
   Source: Brown et al. 1992, as paper 004 section 5 uses them; made by exchange in place
     of merging, see `largevocab.ops.exchange`.

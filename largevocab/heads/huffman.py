@@ -1,0 +1,98 @@
+"""The binary hierarchical softmax over Huffman's tree."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from largevocab.heads.base import HeadStep
+from largevocab.heads.linear import LinearHead
+from largevocab.labels import Counts, Targets, as_counts
+from largevocab.ops.binary_tree_loss import tree_loss, tree_nll, ways
+from largevocab.ops.binary_tree_top_k import tree_top_k
+from largevocab.ops.huffman import Tree, huffman
+from largevocab.ops.shapes import check_shapes
+from largevocab.rows import SGD, RowGrads, RowOptimizer, Table, sq_norm
+
+
+class HuffmanState(NamedTuple):
+  """Rows of inner nodes, and the tree.
+
+  Attributes:
+    nodes: [V, D'], the row of each of V - 1 inner nodes, and one that is never used.
+    tree: where classes and nodes are.
+  """
+
+  nodes: Table
+  tree: Tree
+
+
+@dataclass(frozen=True)
+class Huffman(LinearHead):
+  """p(c | h) = prod of sigma(+-<w_node, h>) over the nodes on the way to class c.
+
+  Exact, and normalised over all classes; but another model than the softmax over all
+  classes, and by experience a worse one. Training reads and writes only the rows on the
+  ways to the true classes: about log2 of the perplexity of the unigram law for each.
+
+  Attributes:
+    optimizer: of the rows.
+
+  Source: Morin and Bengio 2005; Mikolov et al. 2013, section 2.1, for Huffman's tree.
+
+  Cost: with L the depth of the tree (20 to 30 for words), products of 3 N P L D a step
+    and min(N P L, V) rows to update; 8 bytes a class for the tree, whose ways are
+    climbed anew and not kept. `top_k` as for a softmax.
+
+  >>> state = Huffman(bias=False).init(jax.random.key(0), [1, 5, 3, 4], 2)
+  >>> state.nodes.w_VD.shape, state.tree.num_L.tolist()
+  ((4, 2), [1, 1, 2])
+  """
+
+  optimizer: RowOptimizer = field(default_factory=SGD)
+
+  def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> HuffmanState:
+    count_V = as_counts(counts).unigram_V
+    w_VD = self.random_rows(key, len(count_V), dim)
+    return HuffmanState(self.optimizer.init(w_VD), huffman(count_V))
+
+  def backward(
+    self, state: HuffmanState, h_ND: jax.Array, y: Targets, key: jax.Array
+  ) -> HeadStep:
+    check_shapes(h_ND=h_ND, **y._asdict())
+    x_ND, mean_w_NP = self.features(h_ND), y.w_NP / self.total_weight(y)
+    loss, dx_ND, rows = tree_loss(
+      x_ND, state.nodes.w_VD, state.tree, y.ids_NP, mean_w_NP
+    )
+    grads = RowGrads(*rows)
+    return HeadStep(loss, dx_ND[:, : h_ND.shape[1]], grads, sq_norm(grads), {})
+
+  def update(
+    self, state: HuffmanState, grads: RowGrads, lr: ArrayLike, scale: ArrayLike
+  ) -> HuffmanState:
+    return state._replace(nodes=self.optimizer.update(state.nodes, grads, lr, scale))
+
+  def evaluate(
+    self, state: HuffmanState, h_ND: jax.Array, y: Targets
+  ) -> dict[str, jax.Array]:
+    """{'nll': f32[N]}, exact, in nats."""
+    nll_NP = tree_nll(self.features(h_ND), state.nodes.w_VD, state.tree, y.ids_NP)
+    weight_N = jnp.sum(y.w_NP, axis=1)
+    sum_N = jnp.sum(y.w_NP * nll_NP, axis=1)
+    return {"nll": sum_N / jnp.where(weight_N > 0, weight_N, 1)}
+
+  def top_k(
+    self, state: HuffmanState, h_ND: jax.Array, k: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """The k likeliest classes and their log-probabilities, best first."""
+    return tree_top_k(self.features(h_ND), state.nodes.w_VD, state.tree, k)
+
+  def class_rows(self, state: HuffmanState, ids_R: jax.Array) -> jax.Array:
+    """Half the sum of the rows on the way to a class, with their signs: the slope of
+    log p(c | h) at h = 0. There is no row whose product with h is a class's score."""
+    above_LR = ways(state.tree, ids_R)
+    sign_LR = jnp.where(above_LR < 0, 0, 2 * (above_LR % 2) - 1)
+    rows_LRD = state.nodes.w_VD.at[above_LR // 2].get(mode="clip")
+    return jnp.sum(sign_LR[:, :, None] * rows_LRD, axis=0) / 2
