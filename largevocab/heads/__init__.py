@@ -3,6 +3,7 @@
 from largevocab.heads.adaptive import Adaptive
 from largevocab.heads.base import Head, HeadStep
 from largevocab.heads.blackout import BlackOut
+from largevocab.heads.d_softmax import DSoftmax
 from largevocab.heads.full import Full
 from largevocab.heads.hierarchical import Hierarchical
 from largevocab.heads.huffman import Huffman
@@ -20,6 +21,7 @@ HEADS = {
   "ranking": Ranking,
   "blackout": BlackOut,
   "adaptive": Adaptive,
+  "d_softmax": DSoftmax,
   "hierarchical": Hierarchical,
   "huffman": Huffman,
   "spherical": Spherical,

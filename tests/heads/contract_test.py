@@ -14,6 +14,7 @@ from largevocab.heads import (
   NCE,
   Adaptive,
   BlackOut,
+  DSoftmax,
   Full,
   Hierarchical,
   Huffman,
@@ -57,13 +58,20 @@ class UnequalClusters(Hierarchical):
     return given_V[: counts.num_classes]
 
 
-@dataclasses.dataclass(frozen=True)
-class Cut(Adaptive):
+class Cut:
   """Fixed cutoffs, of which those are left out that there are no classes for."""
 
   def clusters(self, counts, dim):
     cutoffs = tuple(c for c in self.cutoffs if c < counts.num_classes)
     return cut(counts.unigram_V, cutoffs, widths(dim, len(cutoffs) + 1, self.factor))
+
+
+class CutAdaptive(Cut, Adaptive):
+  pass
+
+
+class CutDSoftmax(Cut, DSoftmax):
+  pass
 
 
 # To a head they are as others: `lsh_embedding`, and samplers without statistics.
@@ -105,14 +113,18 @@ CASES = {
   "ranking": Ranking(num_samples=M),
   "ranking, |o|": Ranking(num_samples=M, absolute=True, sampler=Softmax(absolute=True)),
   "blackout, per example": BlackOut(num_samples=M, sampler=Unigram(per_example=True)),
-  "adaptive": Cut(cutoffs=(3, 7)),
-  "adaptive, tied, no bias, adam, narrow": Cut(
+  "adaptive": CutAdaptive(cutoffs=(3, 7)),
+  "adaptive, tied, no bias, adam, narrow": CutAdaptive(
     cutoffs=(2, 6, 9),
     tied=True,
     **{"bias": False, "tail_bias": False, "factor": 2},
     optimizer=Adam(),
   ),
   "adaptive, planned, adagrad": Adaptive(min_head_mass=0.3, optimizer=Adagrad()),
+  "d_softmax": DSoftmax(),
+  "d_softmax, projected, no bias, adam": CutDSoftmax(
+    cutoffs=(2, 6, 9), projected=True, bias=False, factor=2, optimizer=Adam()
+  ),
   "hierarchical": Hierarchical(),
   "hierarchical, unequal, no bias, adagrad": UnequalClusters(
     bias=False, optimizer=Adagrad()
@@ -330,6 +342,35 @@ class AdaptiveView(ByScores):
     )
 
 
+class DSoftmaxView(AdaptiveView):
+  """Of heads with parts of one softmax, and projections."""
+
+  def parameters(self, state):
+    return [table.w_VD for table in (*state.rows, *state.downs)]
+
+  def with_parameters(self, state, params):
+    is_table = lambda x: isinstance(x, Table)
+    tables, tree = jax.tree.flatten((state.rows, state.downs), is_leaf=is_table)
+    new = [t._replace(w_VD=w) for t, w in zip(tables, params, strict=True)]
+    rows, downs = jax.tree.unflatten(tree, new)
+    return dataclasses.replace(state, rows=rows, downs=downs)
+
+  def dense(self, grads, params):
+    return [*grads.rows, *grads.downs]
+
+  def scores(self, head, state, h_ND):
+    """From all logits at once."""
+    in_order, begin = [], 0
+    for i, (table, width) in enumerate(zip(state.rows, state.widths, strict=True)):
+      x_NE = h_ND[:, begin : begin + width]
+      if head.projected:
+        x_NE = h_ND @ state.downs[i - 1].w_VD.T if i else h_ND
+      o_NV = x_NE @ table.w_VD[:, :width].T
+      in_order.append(o_NV + table.w_VD[:, width][None] if head.bias else o_NV)
+      begin += width
+    return jax.nn.log_softmax(jnp.concatenate(in_order, axis=1)[:, state.place_V])
+
+
 class HuffmanView(View):
   """Of heads with rows of the inner nodes of a binary tree."""
 
@@ -398,6 +439,7 @@ class SphericalView(View):
 
 VIEWS: dict[type, View] = {
   Adaptive: AdaptiveView(),
+  DSoftmax: DSoftmaxView(),
   Hierarchical: HierarchicalView(),
   Huffman: HuffmanView(),
   Spherical: SphericalView(),

@@ -1,0 +1,235 @@
+"""The differentiated softmax: one softmax, rare classes with narrower rows."""
+
+import dataclasses
+import logging
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from largevocab.errors import UserError
+from largevocab.heads.base import HeadStep
+from largevocab.heads.partitioned import Partitioned
+from largevocab.labels import Counts, Targets, as_counts
+from largevocab.ops.class_chunks import product
+from largevocab.ops.parts_top_k import parts_top_k
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.slice_widths import slice_widths
+from largevocab.ops.softmax_parts import Part, Parts, parts_loss, parts_nll
+from largevocab.ops.softmax_plan import Plan, plan
+from largevocab.rows import SGD, RowOptimizer, Table, sq_norm
+
+_LOG = logging.getLogger("largevocab")
+
+
+class Weights(NamedTuple):
+  """All parameters, or a gradient of them.
+
+  Attributes:
+    rows: of each part, [V_i, E_i'].
+    downs: projections of the parts but the first, [E_i, D]; none for slices.
+  """
+
+  rows: tuple[jax.Array, ...]
+  downs: tuple[jax.Array, ...]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class DSoftmaxState:
+  """Rows of each part, projections, and where classes are.
+
+  Attributes:
+    rows, downs: tables of `Weights`.
+    place_V: i32[V], the place of each class: part by part.
+    class_V: i32[V], the class at each place; those of one part ascend.
+    widths: E_i, of the activations that each part sees: no array, but part of the
+      structure.
+  """
+
+  rows: tuple[Table, ...]
+  downs: tuple[Table, ...]
+  place_V: jax.Array
+  class_V: jax.Array
+  widths: tuple[int, ...] = field(metadata={"static": True})
+
+  @property
+  def weights(self) -> Weights:
+    """The parameters alone."""
+    return Weights(
+      tuple(table.w_VD for table in self.rows),
+      tuple(table.w_VD for table in self.downs),
+    )
+
+
+@dataclass(frozen=True)
+class DSoftmax(Partitioned):
+  """Softmax over all classes whose rare ones have fewer parameters.
+
+    o_c = <w_c, h[slice of part i]>  or, if projected,  o_c = <w_c, P_i h>
+
+  Exact, and normalised over all classes, which are cut into parts by frequency. Unlike
+  in an adaptive softmax each part is computed for every example. Ids need not be sorted
+  by frequency.
+
+  Attributes:
+    projected: whether parts see projections of h, of the widths of the partition, the
+      first h itself ('D-softmax*' of paper 004); otherwise disjoint slices of h, whose
+      widths are in proportion to those and sum to D.
+    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
+      normalisers are float32.
+    budget_mib: temporary memory for loss and gradient.
+    optimizer: of rows and projections.
+
+  Source: Chen, Grangier and Auli 2015, section 2.1; paper 004 section 5, which has both
+    as baselines on the partition of its adaptive softmax. It does not tell how wide
+    slices are.
+
+  Cost: 3 products of N, V_i and E_i for each part i a step, or 4 by classes, and a
+    dense update.
+
+  >>> head = DSoftmax(cutoffs=(1,), bias=False)
+  >>> state = head.init(jax.random.key(0), [1, 5, 3, 4], 16)
+  >>> state.class_V.tolist(), [table.w_VD.shape for table in state.rows]
+  ([1, 0, 2, 3], [(1, 11), (3, 5)])
+  """
+
+  projected: bool = False
+  dtype: str = "float32"
+  budget_mib: int = 64
+  optimizer: RowOptimizer = field(default_factory=SGD)
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.dtype not in ("float32", "bfloat16"):
+      raise UserError(f"head.dtype is {self.dtype!r}; use 'float32' or 'bfloat16'")
+    if self.budget_mib < 1:
+      raise UserError(f"head.budget_mib is {self.budget_mib}; it must be at least 1")
+
+  def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> DSoftmaxState:
+    counts = as_counts(counts)
+    clusters = self.clusters(counts, dim)
+    widths = clusters.widths if self.projected else _slices(dim, clusters.widths)
+    for_rows, for_downs = jax.random.split(key)
+    rows = [
+      self.random_rows(jax.random.fold_in(for_rows, i), num, width)
+      for i, (num, width) in enumerate(zip(clusters.sizes, widths, strict=True))
+    ]
+    # Of this scale projections keep that of h.
+    project = jax.nn.initializers.lecun_uniform(in_axis=1, out_axis=0)
+    downs = [
+      project(jax.random.fold_in(for_downs, i), (width, dim))
+      for i, width in enumerate(widths[1:] if self.projected else ())
+    ]
+    in_parts = np.split(self.sorted_ids(counts), np.cumsum(clusters.sizes)[:-1])
+    class_V = np.concatenate([np.sort(part) for part in in_parts])
+    return DSoftmaxState(
+      tuple(map(self.optimizer.init, rows)),
+      tuple(map(self.optimizer.init, downs)),
+      jnp.array(np.argsort(class_V), jnp.int32),
+      jnp.array(class_V, jnp.int32),
+      widths,
+    )
+
+  def seen(
+    self, downs: tuple[jax.Array, ...], widths: tuple[int, ...], h_ND: jax.Array
+  ) -> list[jax.Array]:
+    """Of h what each part sees, without the constant feature."""
+    if self.projected:
+      return [h_ND, *(product("nd,ed->ne", h_ND, d_ED, self.dtype) for d_ED in downs)]
+    return jnp.split(h_ND, np.cumsum(widths)[:-1], axis=1)
+
+  def parts(self, weights: Weights, widths: tuple[int, ...], h_ND: jax.Array) -> Parts:
+    """What the operations in `largevocab.ops.softmax_parts` read."""
+    seen = self.seen(weights.downs, widths, h_ND)
+    return tuple(map(Part, map(self.features, seen), weights.rows))
+
+  def plan(self, num_examples: int, weights: Weights) -> Plan:
+    """The chunks of a step."""
+    return plan(
+      num_examples,
+      sum(len(w_VE) for w_VE in weights.rows),
+      sum(w_VE.shape[1] for w_VE in weights.rows),
+      self.budget_mib * 2**20,
+      compute_bytes=jnp.dtype(self.dtype).itemsize,
+    )
+
+  def backward(
+    self, state: DSoftmaxState, h_ND: jax.Array, y: Targets, key: jax.Array
+  ) -> HeadStep:
+    check_shapes(h_ND=h_ND, **y._asdict())
+    how = self.plan(len(h_ND), state.weights)
+    _LOG.info("%s", how)
+    place_NP, mean_w_NP = _places(state, y.ids_NP), y.w_NP / self.total_weight(y)
+
+    def mean_loss(h_ND, weights):
+      parts = self.parts(weights, state.widths, h_ND)
+      return parts_loss(parts, place_NP, mean_w_NP, how, dtype=self.dtype)
+
+    loss, (dh_ND, grads) = jax.value_and_grad(mean_loss, (0, 1))(h_ND, state.weights)
+    return HeadStep(loss, dh_ND, grads, sq_norm(grads), {})
+
+  def update(
+    self, state: DSoftmaxState, grads: Weights, lr: ArrayLike, scale: ArrayLike
+  ) -> DSoftmaxState:
+    move = lambda table, g_VD: self.optimizer.dense_update(table, g_VD, lr, scale)
+    return dataclasses.replace(
+      state,
+      rows=tuple(map(move, state.rows, grads.rows)),
+      downs=tuple(map(move, state.downs, grads.downs)),
+    )
+
+  def evaluate(
+    self, state: DSoftmaxState, h_ND: jax.Array, y: Targets
+  ) -> dict[str, jax.Array]:
+    """{'nll': f32[N]}, exact, in nats."""
+    parts = self.parts(state.weights, state.widths, h_ND)
+    place_NP = _places(state, y.ids_NP)
+    return {"nll": parts_nll(parts, place_NP, y.w_NP, dtype=self.dtype)[0]}
+
+  def top_k(
+    self, state: DSoftmaxState, h_ND: jax.Array, k: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """The k likeliest classes and their log-probabilities, best first."""
+    parts = self.parts(state.weights, state.widths, h_ND)
+    return parts_top_k(parts, state.class_V, k, dtype=self.dtype)
+
+  def class_rows(self, state: DSoftmaxState, ids_R: jax.Array) -> jax.Array:
+    """Rows whose product with h and the constant feature is the logit: P_i^T w_c, or
+    w_c in the columns of its slice and 0 elsewhere; then, if there is a bias, b_c and
+    padding."""
+    place_R, (rows, downs) = state.place_V[ids_R], state.weights
+    rows_by_part, start = [], 0
+    for w_VE in rows:
+      is_here_R = (place_R >= start) & (place_R < start + len(w_VE))
+      at_R = jnp.where(is_here_R, place_R - start, len(w_VE))
+      rows_by_part.append(w_VE.at[at_R].get(mode="fill", fill_value=0))
+      start += len(w_VE)
+    dim = state.widths[0] if self.projected else sum(state.widths)
+    see = lambda h_ND: self.seen(downs, state.widths, h_ND)
+    of_widths = list(zip(rows_by_part, state.widths, strict=True))
+    _, pull_back = jax.vjp(see, jnp.zeros((len(ids_R), dim)))
+    (wide_RD,) = pull_back([rows_RE[:, :width] for rows_RE, width in of_widths])
+    if not self.bias:
+      return wide_RD
+    bias_R = sum(rows_RE[:, width] for rows_RE, width in of_widths)
+    return self.features(wide_RD).at[:, dim].set(bias_R)
+
+
+def _slices(dim: int, widths: tuple[int, ...]) -> tuple[int, ...]:
+  try:
+    return slice_widths(dim, widths)
+  except ValueError:
+    raise UserError(
+      f"head.cutoffs: {len(widths)} parts share the {dim} columns of h; name fewer, or "
+      "set head.projected"
+    ) from None
+
+
+def _places(state: DSoftmaxState, ids_NP: jax.Array) -> jax.Array:
+  """The place of each class, V on padding."""
+  V = len(state.place_V)
+  return state.place_V.at[ids_NP].get(mode="fill", fill_value=V)
