@@ -103,7 +103,7 @@ def test_runlocal_shrinks_all_that_takes_time():
 @pytest.mark.parametrize(
   ("path", "message"),
   [
-    ("fulll", "head is 'fulll'; it must be one of blackout, full, "),
+    ("fulll", "head is 'fulll'; it must be one of adaptive, blackout, "),
     ("full/pps", "takes neither sampler nor loss"),
     ("sampled/nothing", "sampler is 'nothing'"),
   ],
