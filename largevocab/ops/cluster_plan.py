@@ -103,7 +103,7 @@ def plan_clusters(
   num_clusters: int = 0,
   factor: int = 4,
   align: int = 8,
-  min_head_mass: float = 0.7,
+  min_head_mass: float = 0.8,
   max_bytes: int = 0,
   bias: bool = False,
 ) -> ClusterPlan:
@@ -148,7 +148,7 @@ def plan_clusters(
   >>> best = plan_clusters(counts_V, 64, lambda k, B, d: 1e-5 + 1e-10 * k * B * d,
   ...                      batch=1000, num_clusters=3)
   >>> best.clusters.sizes, best.clusters.widths
-  ((529, 1816, 7655), (64, 16, 8))
+  ((1408, 1961, 6631), (64, 16, 8))
   """
   counts_V = np.asarray(counts_V)
   V = len(counts_V)

@@ -25,12 +25,12 @@ def test_given_cutoffs_win(caplog):
 def test_chosen_by_what_the_fields_say():
   free = Partitioned().cluster_plan(COUNTS, 64)
   assert 2 <= len(free.clusters.sizes) <= 5
-  assert free.clusters.masses[0] >= 0.7 - 1e-9
+  assert free.clusters.masses[0] >= 0.8 - 1e-9
   assert Partitioned(num_clusters=3).clusters(COUNTS, 64).widths == (64, 16, 8)
   assert Partitioned(num_clusters=1).clusters(COUNTS, 64).sizes == (20_000,)
-  limit = Partitioned(num_clusters=2, factor=2).cluster_plan(COUNTS, 64)
-  mib = limit.num_bytes / 2**20 - 0.01
-  tight = Partitioned(num_clusters=2, factor=2, max_mib=mib)
+  two = {"num_clusters": 2, "factor": 2, "min_head_mass": 0.5}
+  limit = Partitioned(**two).cluster_plan(COUNTS, 64)
+  tight = Partitioned(**two, max_mib=limit.num_bytes / 2**20 - 0.01)
   assert tight.cluster_plan(COUNTS, 64).num_bytes < limit.num_bytes
   longer = Partitioned(min_head_mass=0.9).clusters(COUNTS, 64)
   assert longer.sizes[0] > free.clusters.sizes[0]
