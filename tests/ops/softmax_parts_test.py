@@ -16,11 +16,8 @@ N, SIZES, WIDTHS = 7, (5, 11, 1, 8), (6, 3, 2, 1)
 V = sum(SIZES)
 HOW = {
   "reference": Plan("reference", N, V, 1, 0),
-  "one chunk": Plan("tiles", N, V, 1, 0),
   "tiles": Plan("tiles", 3, 4, 0, 0),
-  "examples": Plan("examples", 3, V, 0, 0),
   "classes": Plan("classes", N, 4, 0, 0),
-  "each class": Plan("classes", N, 1, 0, 0),
 }
 
 
