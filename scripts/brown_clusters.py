@@ -11,6 +11,7 @@ perplexity of a bigram model of clusters, beside clusters by count.
 """
 
 import argparse
+import functools
 import pathlib
 import sys
 
@@ -39,22 +40,25 @@ def main(argv: list[str]) -> None:
   add("--config", required=True, metavar="FILE[:ARG]", help="--config.KEY=VALUE sets")
   add("--out", required=True, type=pathlib.Path, help="the .npy file to write")
   add("--num_clusters", type=int, default=0, help="default: the square root of V")
+  more = "words of the largest over those of the mean, 1 to 4: see `Hierarchical`"
+  add("--slack", type=float, default=Hierarchical.slack, help=more)
   args, rest = parser.parse_known_args(argv[1:])
   if args.out.suffix != ".npy":
     raise UserError(f"--out={args.out}: name a file that ends in .npy")
   settings = command_line.load(args.config)
-  known = ["config", "out", "num_clusters"]
+  known = ["config", "out", "num_clusters", "slack"]
   command_line.override(settings, [argv[0], *rest], known=known)
   counts = config.build(settings).data.load().counts
-  head = lambda binning: Hierarchical(num_clusters=args.num_clusters, binning=binning)
-  cluster_V = head("brown").cluster_of(counts)
+  sizes = {"num_clusters": args.num_clusters, "slack": args.slack}
+  head = functools.partial(Hierarchical, **sizes)
+  cluster_V = head(binning="brown").cluster_of(counts)
   args.out.parent.mkdir(parents=True, exist_ok=True)
   np.save(args.out, cluster_V.astype(np.int32))
   size_K = np.bincount(cluster_V)
   print(f"{len(size_K)} clusters of {size_K.min()} to {size_K.max()} words: {args.out}")
   print(f"perplexity {perplexity(counts, cluster_V):.1f}")
   for binning in ("equal", "frequency", "sqrt"):
-    of_counts_V = head(binning).cluster_of(counts)
+    of_counts_V = head(binning=binning).cluster_of(counts)
     print(f"{binning} {perplexity(counts, of_counts_V):.1f}")
 
 

@@ -74,14 +74,16 @@ class Hierarchical(LinearHead):
       count, cut to the same size; 'frequency': so that clusters occur equally often;
       'sqrt': by square roots of counts; 'brown': classes with like neighbours in the
       text, in minutes, at every start. See `largevocab.heads.binning`.
+    slack: classes of the largest of these clusters over those of the mean, 1 to 4. More
+      is truer to the rule, and slower: time grows with the size of the largest.
     clusters: path of a .npy file with i32[V], the cluster of each class, instead.
       Numbers that no class has are left out. scripts/brown_clusters.py writes one.
     optimizer: of the rows.
 
   Source: Morin and Bengio 2005, with a tree of two levels (Goodman 2001) for a binary
     one; paper 003 section 6 and paper 004 section 5, whose rival it is. Deviation: all
-    clusters are padded to the size of the largest, and so must not be too large: up to
-    4 V / K classes each.
+    clusters are padded to the size of the largest, and so none may be much larger than
+    the mean: see `slack`; in a file, 4 times as large.
 
   Cost: products of N (K + S) D and, for a batch of which few examples share a cluster,
     up to 8 times as much; three times that to train, plus min(N P, K) blocks of S D to
@@ -94,6 +96,7 @@ class Hierarchical(LinearHead):
 
   num_clusters: int = 0
   binning: str = "equal"
+  slack: float = 1.5
   clusters: str = ""
   optimizer: RowOptimizer = field(default_factory=SGD)
 
@@ -104,6 +107,8 @@ class Hierarchical(LinearHead):
       )
     if self.binning not in BINNINGS:
       raise UserError(f"head.binning is {self.binning!r}; use one of {list(BINNINGS)}")
+    if not 1 <= self.slack <= _MOST_SLOTS:
+      raise UserError(f"head.slack is {self.slack}; it must be 1 to {_MOST_SLOTS}")
     if self.num_clusters and self.clusters:
       raise UserError(
         f"head.num_clusters is {self.num_clusters}, but head.clusters names a file "
@@ -138,7 +143,8 @@ class Hierarchical(LinearHead):
     if self.clusters:
       return _read_clusters(self.clusters, V)
     num = min(self.num_clusters or math.ceil(math.sqrt(V)), V)
-    return BINNINGS[self.binning](counts, num, _MOST_SLOTS * V // num)
+    most = max(int(self.slack * V / num), -(-V // num))
+    return BINNINGS[self.binning](counts, num, most)
 
   def backward(
     self, state: HierarchicalState, h_ND: jax.Array, y: Targets, key: jax.Array

@@ -77,6 +77,19 @@ def test_brown_needs_a_text():
       Hierarchical(binning="brown").cluster_of(Counts(np.ones(4, int), tokens))
 
 
+def test_the_head_says_how_large_clusters_may_be():
+  given = Counts(np.append(10_000, np.ones(99, int)))
+  size_K = lambda **how: np.bincount(
+    Hierarchical(num_clusters=10, **how).cluster_of(given)
+  )
+  assert size_K(binning="frequency", slack=1.0).tolist() == [10] * 10
+  assert size_K(binning="frequency").max() == 15
+  assert size_K(binning="frequency", slack=3.0).max() == 30
+  for slack in (0.9, 4.1):
+    with pytest.raises(UserError, match=f"head.slack is {slack}"):
+      Hierarchical(slack=slack)
+
+
 def test_an_unknown_binning_is_named():
   with pytest.raises(UserError, match=r"head\.binning is 'zipf'.*'sqrt'"):
     Hierarchical(binning="zipf")
