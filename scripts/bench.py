@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 
+import bench_adaptive
 import bench_heads
 import bench_kernel
 import bench_lsh
@@ -38,6 +39,7 @@ BENCHMARKS = {
   **bench_heads.ROWS,
   **bench_xmlc.ROWS,
   **bench_spherical.ROWS,
+  **bench_adaptive.ROWS,
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from measure import Case, check_close, compare
 
 from largevocab import single_targets
-from largevocab.heads import Sampled
+from largevocab.heads import Head, Sampled
 from largevocab.heads.sampling import SamplingHead
 from largevocab.rows import SGD, Adagrad, Adam, RowOptimizer, Table, row_grads
 
@@ -35,7 +35,7 @@ def zipf_ids(num: int, num_classes: int, seed: int = 0) -> jax.Array:
   return jnp.asarray(ids.clip(max=num_classes - 1), jnp.int32)
 
 
-def row_step(head: SamplingHead) -> Callable[..., Any]:
+def row_step(head: Head) -> Callable[..., Any]:
   """What a training step does in the head."""
 
   def step(state, h_ND, y, key):

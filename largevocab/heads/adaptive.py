@@ -1,18 +1,15 @@
 """The adaptive softmax: a short list, and tails of rare classes with narrow rows."""
 
 import dataclasses
-import logging
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.heads.base import HeadStep
-from largevocab.heads.partitioned import Partitioned
+from largevocab.heads.partitioned import Partitioned, at_places
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.adaptive import (
   Model,
@@ -26,9 +23,7 @@ from largevocab.ops.adaptive_top_k import adaptive_top_k
 from largevocab.ops.clusters import Clusters
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax_plan import METHODS
-from largevocab.rows import SGD, RowOptimizer, Table, sq_norm
-
-_LOG = logging.getLogger("largevocab")
+from largevocab.rows import Table, sq_norm
 
 
 @jax.tree_util.register_dataclass
@@ -93,11 +88,7 @@ class Adaptive(Partitioned):
     lazy: leave rows of tails alone that no true class of the batch is in. Changes
       nothing for 'sgd' and 'adagrad', whose steps are then 0; 'adam' and 'momentum'
       skip a step of these rows.
-    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
-      normalisers are float32.
     method: how to cut products: see `largevocab.ops.softmax_plan.plan`.
-    budget_mib: temporary memory for the largest of the softmaxes.
-    optimizer: of rows and projections.
 
   Source: paper 004 (Grave et al. 2017), section 4. Not in the paper: biases of tails,
     `tied`, and all of `Partitioned` that keeps the short list from shrinking too far.
@@ -116,19 +107,12 @@ class Adaptive(Partitioned):
   tail_bias: bool = True
   tied: bool = False
   lazy: bool = True
-  dtype: str = "float32"
   method: str = "auto"
-  budget_mib: int = 64
-  optimizer: RowOptimizer = field(default_factory=SGD)
 
   def __post_init__(self):
     super().__post_init__()
-    if self.dtype not in ("float32", "bfloat16"):
-      raise UserError(f"head.dtype is {self.dtype!r}; use 'float32' or 'bfloat16'")
     if self.method not in METHODS:
       raise UserError(f"head.method is {self.method!r}; use one of {METHODS}")
-    if self.budget_mib < 1:
-      raise UserError(f"head.budget_mib is {self.budget_mib}; it must be at least 1")
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> AdaptiveState:
     counts = as_counts(counts)
@@ -142,22 +126,14 @@ class Adaptive(Partitioned):
       of_tails.random_rows(jax.random.fold_in(for_tails, i), num, width)
       for i, (num, width) in enumerate(zip(others, widths, strict=True))
     ]
-    # Of this scale projections keep that of h.
-    project = jax.nn.initializers.lecun_uniform(in_axis=1, out_axis=0)
-    downs = [
-      project(jax.random.fold_in(for_downs, i), (width, dim))
-      for i, width in enumerate(widths[:1] if self.tied else widths)
-    ]
-    class_V = self.sorted_ids(counts)
-    ends = np.cumsum(clusters.sizes)
-    class_V = np.concatenate([np.sort(part) for part in np.split(class_V, ends[:-1])])
+    down_widths = tuple(widths[:1] if self.tied else widths)
+    downs = self.random_downs(for_downs, down_widths, dim)
     start = self.optimizer.init
     return AdaptiveState(
       start(head_VD),
       tuple(start(tail_VD) for tail_VD in tails),
       tuple(start(down_ED) for down_ED in downs),
-      jnp.array(np.argsort(class_V), jnp.int32),
-      jnp.array(class_V, jnp.int32),
+      *self.places(counts, clusters),
       clusters,
     )
 
@@ -168,7 +144,7 @@ class Adaptive(Partitioned):
     loss, d = adaptive_loss(
       h_ND,
       state.model,
-      _places(state, y.ids_NP),
+      at_places(state.place_V, y.ids_NP),
       y.w_NP / self.total_weight(y),
       capacities(state.clusters, y.ids_NP.size),
       method=self.method,
@@ -202,7 +178,7 @@ class Adaptive(Partitioned):
     self, state: AdaptiveState, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
-    places_NP = _places(state, y.ids_NP)
+    places_NP = at_places(state.place_V, y.ids_NP)
     sizes = capacities(state.clusters, y.ids_NP.size)
     args = h_ND, state.model, places_NP, y.w_NP, sizes
     return {"nll": adaptive_nll(*args, dtype=self.dtype)}
@@ -218,12 +194,6 @@ class Adaptive(Partitioned):
     through the projection: log p(c | h) is their product with h and the constant
     feature, less the normalisers of the softmaxes."""
     return class_rows(state.model, state.place_V[ids_R])
-
-
-def _places(state: AdaptiveState, ids_NP: jax.Array) -> jax.Array:
-  """The place of each class, V on padding."""
-  V = len(state.place_V)
-  return state.place_V.at[ids_NP].get(mode="fill", fill_value=V)
 
 
 def _sum_of_first_rows(downs: tuple[jax.Array, ...]) -> jax.Array:

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.heads.base import HeadStep
-from largevocab.heads.partitioned import Partitioned
+from largevocab.heads.partitioned import Partitioned, at_places
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.class_chunks import product
 from largevocab.ops.parts_top_k import parts_top_k
@@ -20,7 +20,7 @@ from largevocab.ops.shapes import check_shapes
 from largevocab.ops.slice_widths import slice_widths
 from largevocab.ops.softmax_parts import Part, Parts, parts_loss, parts_nll
 from largevocab.ops.softmax_plan import Plan, plan
-from largevocab.rows import SGD, RowOptimizer, Table, sq_norm
+from largevocab.rows import Table, sq_norm
 
 _LOG = logging.getLogger("largevocab")
 
@@ -79,10 +79,6 @@ class DSoftmax(Partitioned):
     projected: whether parts see projections of h, of the widths of the partition, the
       first h itself ('D-softmax*' of paper 004); otherwise disjoint slices of h, whose
       widths are in proportion to those and sum to D.
-    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
-      normalisers are float32.
-    budget_mib: temporary memory for loss and gradient.
-    optimizer: of rows and projections.
 
   Source: Chen, Grangier and Auli 2015, section 2.1; paper 004 section 5, which has both
     as baselines on the partition of its adaptive softmax. It does not tell how wide
@@ -98,16 +94,6 @@ class DSoftmax(Partitioned):
   """
 
   projected: bool = False
-  dtype: str = "float32"
-  budget_mib: int = 64
-  optimizer: RowOptimizer = field(default_factory=SGD)
-
-  def __post_init__(self):
-    super().__post_init__()
-    if self.dtype not in ("float32", "bfloat16"):
-      raise UserError(f"head.dtype is {self.dtype!r}; use 'float32' or 'bfloat16'")
-    if self.budget_mib < 1:
-      raise UserError(f"head.budget_mib is {self.budget_mib}; it must be at least 1")
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> DSoftmaxState:
     counts = as_counts(counts)
@@ -118,19 +104,12 @@ class DSoftmax(Partitioned):
       self.random_rows(jax.random.fold_in(for_rows, i), num, width)
       for i, (num, width) in enumerate(zip(clusters.sizes, widths, strict=True))
     ]
-    # Of this scale projections keep that of h.
-    project = jax.nn.initializers.lecun_uniform(in_axis=1, out_axis=0)
-    downs = [
-      project(jax.random.fold_in(for_downs, i), (width, dim))
-      for i, width in enumerate(widths[1:] if self.projected else ())
-    ]
-    in_parts = np.split(self.sorted_ids(counts), np.cumsum(clusters.sizes)[:-1])
-    class_V = np.concatenate([np.sort(part) for part in in_parts])
+    down_widths = widths[1:] if self.projected else ()
+    downs = self.random_downs(for_downs, down_widths, dim)
     return DSoftmaxState(
       tuple(map(self.optimizer.init, rows)),
       tuple(map(self.optimizer.init, downs)),
-      jnp.array(np.argsort(class_V), jnp.int32),
-      jnp.array(class_V, jnp.int32),
+      *self.places(counts, clusters),
       widths,
     )
 
@@ -163,7 +142,10 @@ class DSoftmax(Partitioned):
     check_shapes(h_ND=h_ND, **y._asdict())
     how = self.plan(len(h_ND), state.weights)
     _LOG.info("%s", how)
-    place_NP, mean_w_NP = _places(state, y.ids_NP), y.w_NP / self.total_weight(y)
+    place_NP, mean_w_NP = (
+      at_places(state.place_V, y.ids_NP),
+      y.w_NP / self.total_weight(y),
+    )
 
     def mean_loss(h_ND, weights):
       parts = self.parts(weights, state.widths, h_ND)
@@ -187,7 +169,7 @@ class DSoftmax(Partitioned):
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
     parts = self.parts(state.weights, state.widths, h_ND)
-    place_NP = _places(state, y.ids_NP)
+    place_NP = at_places(state.place_V, y.ids_NP)
     return {"nll": parts_nll(parts, place_NP, y.w_NP, dtype=self.dtype)[0]}
 
   def top_k(
@@ -227,9 +209,3 @@ def _slices(dim: int, widths: tuple[int, ...]) -> tuple[int, ...]:
       f"head.cutoffs: {len(widths)} parts share the {dim} columns of h; name fewer, or "
       "set head.projected"
     ) from None
-
-
-def _places(state: DSoftmaxState, ids_NP: jax.Array) -> jax.Array:
-  """The place of each class, V on padding."""
-  V = len(state.place_V)
-  return state.place_V.at[ids_NP].get(mode="fill", fill_value=V)

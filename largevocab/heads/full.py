@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.heads.base import HeadStep
+from largevocab.heads.linear import check_products
 from largevocab.heads.softmax import SoftmaxHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.full_softmax import softmax_loss
@@ -52,8 +53,7 @@ class Full(SoftmaxHead):
     super().__post_init__()
     if self.method not in METHODS:
       raise UserError(f"head.method is {self.method!r}; use one of {METHODS}")
-    if self.budget_mib < 1:
-      raise UserError(f"head.budget_mib is {self.budget_mib}; it must be at least 1")
+    check_products(self.dtype, self.budget_mib)
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> FullState:
     return FullState(self.init_table(key, as_counts(counts).num_classes, dim))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from largevocab.errors import UserError
 from largevocab.heads.base import PyTree
 from largevocab.labels import Targets
 from largevocab.ops.constant_feature import extend, extended_width
@@ -48,3 +49,11 @@ class LinearHead:
     self, state: PyTree, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> dict[str, jax.Array]:
     return {}
+
+
+def check_products(dtype: str, budget_mib: int = 1) -> None:
+  """Raises UserError unless matrix products can be made so."""
+  if dtype not in ("float32", "bfloat16"):
+    raise UserError(f"head.dtype is {dtype!r}; use 'float32' or 'bfloat16'")
+  if budget_mib < 1:
+    raise UserError(f"head.budget_mib is {budget_mib}; it must be at least 1")

@@ -2,16 +2,19 @@
 
 import itertools
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from largevocab import cost_model
 from largevocab.errors import UserError
-from largevocab.heads.linear import LinearHead
+from largevocab.heads.linear import LinearHead, check_products
 from largevocab.labels import Counts
 from largevocab.ops.cluster_plan import ClusterPlan, plan_clusters, price
 from largevocab.ops.clusters import Clusters, cut, widths
+from largevocab.rows import SGD, RowOptimizer
 
 _LOG = logging.getLogger("largevocab")
 
@@ -36,6 +39,10 @@ class Partitioned(LinearHead):
     max_mib: for all parameters, without an optimiser's statistics; 0: no limit.
     batch_examples: true classes in a batch of those that are to be fast.
     cost_model: which device's times: see `largevocab.cost_model.load`.
+    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
+      normalisers are float32.
+    budget_mib: temporary memory for loss and gradient.
+    optimizer: of rows and projections.
   """
 
   cutoffs: tuple[int, ...] = ()
@@ -46,8 +53,12 @@ class Partitioned(LinearHead):
   max_mib: float = 0.0
   batch_examples: int = 2560
   cost_model: str = "cpu"
+  dtype: str = "float32"
+  budget_mib: int = 64
+  optimizer: RowOptimizer = field(default_factory=SGD)
 
   def __post_init__(self):
+    check_products(self.dtype, self.budget_mib)
     for key, least in (("factor", 1), ("align", 1), ("batch_examples", 1)):
       if getattr(self, key) < least:
         raise UserError(f"head.{key} is {getattr(self, key)}; it must be at least 1")
@@ -117,6 +128,26 @@ class Partitioned(LinearHead):
     _LOG.info("clusters, times of %s:\n%s", self.cost_model, plan)
     return plan.clusters
 
-  def sorted_ids(self, counts: Counts) -> np.ndarray:
-    """Classes by decreasing count, i32[V]; equally frequent ones by id."""
-    return np.argsort(-counts.unigram_V, kind="stable").astype(np.int32)
+  def places(self, counts: Counts, clusters: Clusters) -> tuple[jax.Array, jax.Array]:
+    """Where classes are: the place of each and the class at each place, both i32[V].
+
+    By decreasing count from cluster to cluster, and by id within each; of classes that
+    are equally frequent the smaller ids come first.
+    """
+    sorted_V = np.argsort(-counts.unigram_V, kind="stable")
+    in_clusters = np.split(sorted_V, np.cumsum(clusters.sizes)[:-1])
+    class_V = np.concatenate([np.sort(ids) for ids in in_clusters])
+    return jnp.array(np.argsort(class_V), jnp.int32), jnp.array(class_V, jnp.int32)
+
+  def random_downs(
+    self, key: jax.Array, widths: tuple[int, ...], dim: int
+  ) -> list[jax.Array]:
+    """Projections [E, D] to begin with, of a scale that keeps that of h."""
+    project = jax.nn.initializers.lecun_uniform(in_axis=1, out_axis=0)
+    keys = jax.random.split(key, len(widths))
+    return [project(k, (width, dim)) for k, width in zip(keys, widths, strict=True)]
+
+
+def at_places(place_V: jax.Array, ids_NP: jax.Array) -> jax.Array:
+  """The place of each class, V on padding."""
+  return place_V.at[ids_NP].get(mode="fill", fill_value=len(place_V))

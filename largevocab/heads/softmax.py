@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 
-from largevocab.errors import UserError
 from largevocab.heads.base import PyTree
-from largevocab.heads.linear import LinearHead
+from largevocab.heads.linear import LinearHead, check_products
 from largevocab.labels import Targets
 from largevocab.ops.normalizer import log_normalizer, softmax_nll
 from largevocab.ops.top_k import top_k
@@ -31,8 +30,7 @@ class SoftmaxHead(LinearHead):
   optimizer: RowOptimizer = field(default_factory=SGD)
 
   def __post_init__(self):
-    if self.dtype not in ("float32", "bfloat16"):
-      raise UserError(f"head.dtype is {self.dtype!r}; use 'float32' or 'bfloat16'")
+    check_products(self.dtype)
 
   def init_table(self, key: jax.Array, num_classes: int, dim: int) -> Table:
     """A table of random rows."""

@@ -10,22 +10,20 @@ projection of h. Classes are named by their place: short list first, tail by tai
 
 import functools
 import itertools
-import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from largevocab.ops.class_chunks import compute_dtype, logits, product
-from largevocab.ops.clusters import Clusters
+from largevocab.ops.clusters import Clusters, places
 from largevocab.ops.constant_feature import extend, extended_width
 from largevocab.ops.full_softmax import softmax_loss
 from largevocab.ops.normalizer import softmax_nll
 from largevocab.ops.routing import over_turns, route, sum_of_turns
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax_plan import plan
-
-_ALIGN = 8  # examples
 
 
 class Tail(NamedTuple):
@@ -85,7 +83,7 @@ class Gradients(NamedTuple):
 
 
 def capacities(clusters: Clusters, num: int) -> tuple[int, ...]:
-  """Places for the true classes of each tail: mean and four standard deviations.
+  """Places for the true classes of each tail: see `largevocab.ops.clusters.places`.
 
   Args:
     clusters: whose masses say what share of the true classes is in each.
@@ -94,9 +92,7 @@ def capacities(clusters: Clusters, num: int) -> tuple[int, ...]:
   >>> capacities(Clusters((1, 3, 9), (8, 4, 2), (0.7, 0.2, 0.1)), 1000)
   (264, 144)
   """
-  of_tails = (num * mass for mass in clusters.masses[1:])
-  wanted = (math.ceil(mean + 4 * math.sqrt(mean)) for mean in of_tails)
-  return tuple(min(max(-(-c // _ALIGN), 1) * _ALIGN, num) for c in wanted)
+  return tuple(places(num * np.array(clusters.masses[1:]), num).tolist())
 
 
 def log_p_naive(h_ND: jax.Array, model: Model) -> jax.Array:

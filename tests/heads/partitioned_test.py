@@ -38,9 +38,12 @@ def test_chosen_by_what_the_fields_say():
   assert sum(small.seconds) < sum(free.seconds)
 
 
-def test_ids_in_order_of_counts():
-  ids = Partitioned().sorted_ids(as_counts([3, 5, 3, 9]))
-  assert ids.tolist() == [3, 1, 0, 2]
+def test_places_by_count_and_then_by_id():
+  counts = as_counts([3, 5, 3, 9, 9])
+  head = Partitioned(cutoffs=(3,))
+  place_V, class_V = head.places(counts, head.clusters(counts, 8))
+  assert class_V.tolist() == [1, 3, 4, 0, 2]
+  assert place_V.tolist() == [3, 0, 4, 1, 2]
 
 
 @pytest.mark.parametrize(

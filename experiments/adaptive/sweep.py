@@ -1,0 +1,77 @@
+"""Adaptive softmax against its rivals on Wikipedia: table 1 of Grave et al. 2017, cut
+to what a CPU does in some hours: an LSTM of half the width, 32 streams, few steps.
+"""
+
+TOKENS = 32 * 20  # a step; the paper: 128 * 20
+SMALL = {
+  **{"model.hidden": 256, "train.batch_size": 32, "eval.batch_size": 32},
+  "log.monitor_every_steps": 0,
+}
+PLAN = {"head.batch_examples": TOKENS, "head.min_head_mass": 0.8}
+FULL, ADAPTIVE = "full softmax", "adaptive softmax"
+
+
+def rivals(fifth):
+  """Heads of the paper's tables in their order, and overrides; `fifth` of the words."""
+  return {
+    FULL: ("full", {}),
+    "sampling": ("sampled/unigram", {"head.num_samples": fifth}),
+    "HSM (freq)": ("hierarchical", {"head.binning": "sqrt"}),
+    "HSM (sim)": ("hierarchical", {"head.binning": "brown"}),
+    "D-softmax": ("d_softmax", PLAN),
+    "D-softmax [*]": ("d_softmax", PLAN | {"head.projected": True}),
+    ADAPTIVE: ("adaptive", PLAN),
+  }
+
+
+def sweep(add):
+  length = {"train.max_steps": 2500, "eval.every_epochs": 0.0095}
+  rest = {"data.valid_share": 1e-3, "data.test_share": 1e-3}
+  others = {
+    "adaptive softmax, 70 % on the short list": (
+      "adaptive",
+      PLAN | {"head.min_head_mass": 0.7},
+    ),
+    "adaptive softmax, 3 clusters": (
+      "adaptive",
+      PLAN | {"head.num_clusters": 3},
+    ),
+    "HSM (Huffman)": ("huffman", {}),
+  }
+  for name, (head, overrides) in (rivals(13_570) | others).items():
+    overrides = SMALL | length | rest | overrides
+    add(f"configs/enwiki8.py:{head}", overrides, name=name)
+
+
+def metrics():
+  return ["test_ppl", "to_full", "train_seconds", "ms_per_step", "steps"]
+
+
+def derived(record, records):
+  """Perplexity over that of the full softmax."""
+  full = next((r for r in records if r["name"] == FULL), None)
+  return {"to_full": record["test_ppl"] / full["test_ppl"]} if full else {}
+
+
+def paper():
+  """Text8, 5 epochs, hidden width 512; its times are minutes on a GPU."""
+  figures = {
+    FULL: (144, 83),
+    "sampling": (166, 41),
+    "HSM (freq)": (166, 34),
+    "HSM (sim)": (155, 41),
+    "D-softmax": (195, 53),
+    "D-softmax [*]": (147, 54),
+    ADAPTIVE: (147, 30),
+  }
+  return {
+    name: {"test_ppl": ppl, "train_seconds": 60 * minutes}
+    for name, (ppl, minutes) in figures.items()
+  }
+
+
+def figures():
+  return [
+    {"file": "perplexity_over_steps", "x": "step", "y": "valid_ppl"},
+    {"file": "perplexity_over_time", "x": "seconds", "y": "valid_ppl"},
+  ]

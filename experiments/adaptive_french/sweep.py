@@ -1,0 +1,16 @@
+"""Adaptive softmax against its rivals on Europarl, French: table 3 of Grave et al.
+2017 for one more language, as small as the runs on Wikipedia, see experiments/adaptive.
+"""
+
+import pathlib
+import runpy
+
+shared = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "adaptive/sweep.py"))
+metrics, derived, figures = (shared[key] for key in ("metrics", "derived", "figures"))
+
+
+def sweep(add):
+  length = {"train.max_steps": 670, "eval.every_epochs": 0.2}
+  for name, (head, overrides) in shared["rivals"](2_000).items():
+    overrides = shared["SMALL"] | length | overrides
+    add(f"configs/europarl.py:{head}", overrides, name=name)

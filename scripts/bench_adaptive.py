@@ -1,0 +1,187 @@
+"""Benchmarks of the adaptive softmax: torch's, common cutoffs, and searched ones."""
+
+import importlib.util
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from bench_rows import LR, Stepper, row_step, zipf_ids
+from measure import Case, check_close, compare
+
+from largevocab import single_targets
+from largevocab.heads import Adaptive
+from largevocab.heads.adaptive import AdaptiveState
+from largevocab.labels import Counts
+
+D, N = 512, 2560
+COMMON = (20_000, 60_000)  # of fairseq's and Transformer-XL's examples
+# As torch has it, so that both do the same work.
+PLAIN: dict[str, Any] = {"bias": False, "tail_bias": False, "align": 1}
+
+
+def zipf_counts(num_classes: int) -> Counts:
+  """About what `zipf_ids` draws."""
+  ranks = np.arange(1, num_classes + 1)
+  return Counts(np.ceil(1e8 * np.log1p(1 / ranks)).astype(np.int64))
+
+
+def batch(num_classes: int, dim: int = D, num: int = N):
+  h_ND = jax.random.normal(jax.random.key(1), (num, dim))
+  return h_ND, single_targets(zipf_ids(num, num_classes)), jax.random.key(2)
+
+
+def stepper(head: Adaptive, num_classes: int) -> Stepper:
+  """The output layer alone: backward and update."""
+  state = head.init(jax.random.key(0), zipf_counts(num_classes), D)
+  return Stepper(row_step(head), state, *batch(num_classes))
+
+
+class TorchStepper:
+  """`torch.nn.AdaptiveLogSoftmaxWithLoss` with the parameters of a state, and SGD."""
+
+  def __init__(self, state: AdaptiveState, cutoffs: tuple[int, ...], num_classes: int):
+    torch: Any = importlib.import_module("torch")
+    head = torch.nn.AdaptiveLogSoftmaxWithLoss(D, num_classes, list(cutoffs))
+    tensor = lambda table: torch.tensor(np.asarray(table.w_VD))
+    with torch.no_grad():
+      head.head.weight.copy_(tensor(state.head))
+      for (down, rows), to_down, to_rows in zip(
+        head.tail, state.downs, state.tails, strict=True
+      ):
+        down.weight.copy_(tensor(to_down))
+        rows.weight.copy_(tensor(to_rows))
+    h_ND, y, _ = batch(num_classes)
+    self._h = torch.tensor(np.asarray(h_ND), requires_grad=True)
+    self._ids = torch.tensor(np.asarray(y.ids_NP[:, 0]), dtype=torch.long)
+    self._head, self._sgd = head, torch.optim.SGD(head.parameters(), lr=LR)
+
+  def __call__(self) -> None:
+    self._sgd.zero_grad()
+    self._h.grad = None
+    self._head(self._h, self._ids).loss.backward()
+    self._sgd.step()
+
+  def rows(self) -> list[jax.Array]:
+    """Of the short list and each tail."""
+    weights = [self._head.head.weight, *(tail[1].weight for tail in self._head.tail)]
+    return [jnp.asarray(weight.detach().numpy()) for weight in weights]
+
+
+def rows(state: AdaptiveState) -> list[jax.Array]:
+  return [table.w_VD for table in (state.head, *state.tails)]
+
+
+def adaptive_step() -> Iterator[Case]:
+  """A step, forward, backward and update: torch over ours with the same cutoffs, and
+  common cutoffs over planned ones.
+
+  Goals: 1.5 times as fast as torch, whose rows are the same after three steps; twice as
+  fast with planned cutoffs as with common ones.
+  """
+  has_torch = importlib.util.find_spec("torch") is not None
+  if not has_torch:
+    print("torch is missing: pip install largevocab[peers]", file=sys.stderr)
+  for V in (100_000, 800_000):
+    sizes = {"V": V, "D": D, "N": N}
+    ours = stepper(Adaptive(cutoffs=COMMON, **PLAIN), V)
+    theirs = TorchStepper(ours.state, COMMON, V) if has_torch else None
+    if theirs:
+      for _ in range(3):
+        ours(), theirs()
+      error = check_close(rows(ours.state), theirs.rows(), 1e-4)
+      yield Case(
+        f"torch / adaptive, cutoffs {COMMON}, V={V:,}",
+        {**sizes, "error": error},
+        {**compare(theirs, ours, seconds=15), "at_least": 1.5},
+      )
+    planned = Adaptive(batch_examples=N)
+    clusters = planned.clusters(zipf_counts(V), D)
+    sizes |= {"clusters": clusters.sizes, "head_mass": clusters.masses[0]}
+    best = stepper(planned, V)
+    for name, common in (("adaptive", ours), ("torch", theirs)):
+      if common:
+        jax.block_until_ready((best(), common()))
+        yield Case(
+          f"{name}, cutoffs {COMMON} / adaptive, planned, V={V:,}",
+          sizes,
+          {**compare(common, best, seconds=15), "at_least": 2.0},
+        )
+
+
+def random_cutoffs(counts: Counts, head_mass: float, num: int) -> list[tuple[int, ...]]:
+  """Cutoffs for 2 to 5 clusters, log-uniform from the least short list on."""
+  rng = np.random.default_rng(0)
+  mass_V = np.cumsum(-np.sort(-counts.unigram_V)) / counts.unigram_V.sum()
+  least = int(np.searchsorted(mass_V, head_mass)) + 1
+  drawn: list[tuple[int, ...]] = []
+  while len(drawn) < num:
+    logs = rng.uniform(np.log(least), np.log(counts.num_classes), rng.integers(1, 5))
+    cutoffs = tuple(np.exp(np.sort(logs)).astype(int).tolist())
+    if len(set(cutoffs)) == len(cutoffs):
+      drawn.append(cutoffs)
+  return drawn
+
+
+def milliseconds(function: Callable[[], Any], calls: int = 5) -> float:
+  """Of the median call, after one that is not timed."""
+  jax.block_until_ready(function())
+  times = []
+  for _ in range(calls):
+    start = time.perf_counter()
+    jax.block_until_ready(function())
+    times.append(1e3 * (time.perf_counter() - start))
+  return statistics.median(times)
+
+
+def adaptive_search(V: int = 100_000, points: int = 50) -> Iterator[Case]:
+  """The planned cutoffs against the best of so many drawn at random, and predicted
+  times against measured ones.
+
+  Goals: the planned ones at most 1.1 times as slow as the best; their time predicted to
+  within a quarter.
+  """
+  counts = zipf_counts(V)
+  planned = Adaptive(batch_examples=N)
+  plan = planned.cluster_plan(counts, D)
+  measured: dict[tuple[int, ...], float] = {}
+  errors = []
+  for cutoffs in random_cutoffs(counts, planned.min_head_mass, points):
+    head = Adaptive(batch_examples=N, cutoffs=cutoffs)
+    measured[cutoffs] = milliseconds(stepper(head, V))
+    predicted = 1e3 * sum(head.cluster_plan(counts, D).seconds)
+    errors.append(predicted / measured[cutoffs] - 1)
+  best = min(measured, key=lambda cutoffs: measured[cutoffs])
+  chosen, other = stepper(planned, V), stepper(Adaptive(cutoffs=best), V)
+  jax.block_until_ready((chosen(), other()))
+  figures = compare(chosen, other, seconds=15)
+  sizes = {"V": V, "D": D, "N": N, "points": points}
+  cut = {"clusters": plan.clusters.sizes, "best_cutoffs": best}
+  yield Case(
+    f"planned cutoffs / best of {points}, V={V:,}",
+    {**sizes, **cut},
+    {**figures, "at_most": 1.1},
+  )
+  predicted = 1e3 * sum(plan.seconds)
+  yield Case(
+    f"predicted / measured time, V={V:,}",
+    {**sizes, **cut},
+    {
+      "ratio": predicted / figures["above_ms"],
+      **{"above_ms": predicted, "below_ms": figures["above_ms"]},
+      "median_error": statistics.median(map(abs, errors)),
+      "within_a_quarter": statistics.mean(abs(error) <= 0.25 for error in errors),
+      "worst_error": max(errors, key=abs),
+      **{"at_least": 0.75, "at_most": 1.25},
+    },
+  )
+
+
+ROWS: dict[str, Callable[[], Iterator[Case]]] = {
+  "adaptive_step": adaptive_step,
+  "adaptive_search": adaptive_search,
+}
