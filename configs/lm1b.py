@@ -1,6 +1,7 @@
 """The One Billion Word benchmark, about 800,000 words.
 
 --config=configs/lm1b.py:sampled/pps  --config.data.path=1-billion-word-...-output
+--config=configs/lm1b.py:adaptive     --config.data.path=1-billion-word-...-output
 
 `path` is the directory as unpacked, or any with shards of the same names. Settings of
 paper 004, section 5.
@@ -16,7 +17,7 @@ def get_config(arg: str = ""):
     data=c.part("data", "lm1b"),
     model=c.part("model", "lstm", embed=256, hidden=2048, layers=1),
     head=c.head(a.head, num_samples=8192, init_scale=0.1),
-    # Torch's, of the paper, starts at 0; a little above, the first steps are less wild.
+    # Torch's starts at 0, as the paper's; a little above, first steps are less wild.
     optimizer=c.part("optimizer", "adagrad", initial_accumulator=1e-8, eps=1e-9),
     train=c.Training(epochs=5, batch_size=128, unroll=20, lr=0.1, clip_norm=1.0),
     eval=c.Evaluating(every_epochs=0.1, batch_size=128),

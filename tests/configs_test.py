@@ -93,3 +93,15 @@ def test_every_point_of_a_sweep_builds(path, monkeypatch):
     command_line.override(settings, ["main", *overrides], known=[])
     exp = config.build(settings)
     assert exp.train.num_steps(1000) > 0, shlex.join(run.flags())
+
+
+def test_europarl_in_a_language():
+  """The word before the head; Finnish in smaller batches, as in the paper."""
+  danish, finnish = (
+    config.build(command_line.load(f"{REPOSITORY}/configs/europarl.py:{arg}"))
+    for arg in ("da,adaptive", "fi")
+  )
+  assert (danish.data.train, danish.train.batch_size) == ("europarl*.da", 128)
+  assert type(danish.head) is config.HEADS["adaptive"]
+  assert (finnish.data.train, finnish.train.batch_size) == ("europarl*.fi", 64)
+  assert type(finnish.head) is config.HEADS["full"]
