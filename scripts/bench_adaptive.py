@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from bench_rows import LR, Stepper, row_step, zipf_ids
 from measure import Case, check_close, compare
+from training_steps import TrainingSteps
 
-from largevocab import single_targets
+from largevocab import config, single_targets
+from largevocab.experiment import Experiment
 from largevocab.heads import Adaptive
 from largevocab.heads.adaptive import AdaptiveState
 from largevocab.labels import Counts
@@ -181,7 +183,42 @@ def adaptive_search(V: int = 100_000, points: int = 50) -> Iterator[Case]:
   )
 
 
+def lstm(path: str, **fields: Any) -> Experiment:
+  """The LSTM of paper 004, half as wide, in batches of a quarter."""
+  parts = {
+    "data": config.part("data", "zipf"),
+    "model": config.part("model", "lstm", embed=256, hidden=256, layers=1),
+    "optimizer": config.part("optimizer", "adagrad"),
+    "train": config.Training(batch_size=32, unroll=20, lr=0.1, clip_norm=1.0),
+  }
+  return config.build(config.experiment(head=config.head(path, **fields), **parts))
+
+
+def rivals(V: int = 67_852) -> Iterator[Case]:
+  """Training steps of whole models, as those of experiments/adaptive, over those with
+  an adaptive softmax."""
+  data = config.part("data", "zipf", num_classes=V, num_tokens=1_000_000).load()
+  plan = {"batch_examples": 32 * 20, "min_head_mass": 0.8}
+  below = TrainingSteps(lstm("adaptive", **plan), data)
+  for name, exp in (
+    ("full softmax", lstm("full")),
+    ("sampling", lstm("sampled/unigram", num_samples=V // 5)),
+    ("HSM (freq)", lstm("hierarchical", binning="sqrt")),
+    ("HSM (Huffman)", lstm("huffman")),
+    ("D-softmax", lstm("d_softmax", **plan)),
+    ("D-softmax [*]", lstm("d_softmax", projected=True, **plan)),
+  ):
+    above = TrainingSteps(exp, data)
+    yield Case(
+      f"training step, {name} / adaptive softmax, V={V:,}",
+      {"V": V, "D": 256, "N": 640},
+      compare(above, below, seconds=8),
+    )
+    del above
+
+
 ROWS: dict[str, Callable[[], Iterator[Case]]] = {
   "adaptive_step": adaptive_step,
   "adaptive_search": adaptive_search,
+  "adaptive_rivals": rivals,
 }

@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 from bench_rows import Stepper, row_step, zipf_ids
 from measure import Case, check_close, compare
+from training_steps import TrainingSteps
 
 from largevocab import HeadStep, config, single_targets
+from largevocab.experiment import Experiment
 from largevocab.heads import Hierarchical, Spherical
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import as_counts
 from largevocab.ops.spherical import loss_naive
 from largevocab.spherical_losses import SphericalLoss, SphericalSoftmax
-from largevocab.state import State, init_state
-from largevocab.train import train_step
 
 N = 128
 LM1B = 793_471  # classes of One Billion Word
@@ -95,37 +95,26 @@ def output_layer() -> Iterator[Case]:
     yield Case(f"output layer, naive / hierarchical, V={V:,}", sizes, figures)
 
 
-class Training:
-  """An n-gram model that is trained: a call makes one step on the same batch."""
-
-  def __init__(self, head: Any, data: Any):
-    parts = {
-      "data": config.part("data", "zipf"),
-      "model": config.part("model", "ngram"),
-      "optimizer": config.part("optimizer", "sgd"),
-      "train": config.Training(batch_size=16, unroll=N // 16, lr=0.1, clip_norm=0.0),
-    }
-    self._exp = config.Experiment(head=head, **parts)
-    self._step = jax.jit(functools.partial(train_step, exp=self._exp), donate_argnums=0)
-    self._state: State = init_state(self._exp, data)
-    batches = data.training_batches(16, N // 16)
-    self._batch = jax.tree.map(jnp.asarray, batches.batch(0))
-    self.loss = float(self().loss_sum)
-
-  def __call__(self) -> State:
-    self._state = self._step(self._state, self._batch, 0.1)
-    return self._state
+def ngram(head: Any) -> Experiment:
+  """A 5-gram model with rows and hidden units of width 300."""
+  return Experiment(
+    head=head,
+    data=config.part("data", "zipf"),
+    model=config.part("model", "ngram"),
+    optimizer=config.part("optimizer", "sgd"),
+    train=config.Training(batch_size=16, unroll=N // 16, lr=0.1, clip_norm=0.0),
+  )
 
 
 def whole_model() -> Iterator[Case]:
-  """Training steps of a 5-gram model with rows and hidden units of width 300."""
+  """Training steps of a 5-gram model."""
   data = config.part("data", "zipf", num_classes=LM1B, num_tokens=200_000).load()
-  naive = Training(Naive(), data)
+  naive = TrainingSteps(ngram(Naive()), data)
   for name, head in (
     ("factored", Spherical(loss=LOSS)),
     ("hierarchical", Hierarchical()),
   ):
-    below = Training(head, data)
+    below = TrainingSteps(ngram(head), data)
     error = abs(below.loss / naive.loss - 1)
     assert name != "factored" or error < 1e-5, f"the loss is off by {error}"
     yield Case(

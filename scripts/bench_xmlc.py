@@ -1,19 +1,15 @@
 """Benchmarks of whole training steps of extreme classification."""
 
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from measure import Case, compare
+from training_steps import TrainingSteps
 
 from largevocab import config
-from largevocab.data.batches import Batch
+from largevocab.experiment import Experiment
 from largevocab.heads import Full, Sampled
 from largevocab.samplers import LSHEmbedding, LSHLabel, Unigram
-from largevocab.state import State, init_state
-from largevocab.train import train_step
 
 # Documents of 76 of 135,909 features and 5.5 of 670,091 labels, as many as are needed.
 SHAPE = {
@@ -28,25 +24,15 @@ B, D, TABLES, CODES = 1024, 128, 50, 6
 MOST = 0.05  # that the loss of a head may be from that of the full softmax
 
 
-class Training:
-  """A model that is trained: a call makes one step on the same batch."""
-
-  def __init__(self, head: Any, data: Any, batch: Batch):
-    parts = {
-      "data": config.part("data", "zipf_labels"),
-      "model": config.part("model", "bag", embed=D),
-      "optimizer": config.part("optimizer", "adam"),
-      "train": config.Training(batch_size=B, unroll=1, lr=1e-4, clip_norm=0.0),
-    }
-    self._exp = config.build(config.experiment(head=head, **parts))
-    self._step = jax.jit(functools.partial(train_step, exp=self._exp), donate_argnums=0)
-    self._state: State = init_state(self._exp, data)
-    self._batch = jax.tree.map(jnp.asarray, batch)
-    self.loss = float(self().loss_sum)
-
-  def __call__(self) -> State:
-    self._state = self._step(self._state, self._batch, 1e-4)
-    return self._state
+def bag(head: Any) -> Experiment:
+  """One hidden layer, and Adam."""
+  parts = {
+    "data": config.part("data", "zipf_labels"),
+    "model": config.part("model", "bag", embed=D),
+    "optimizer": config.part("optimizer", "adam"),
+    "train": config.Training(batch_size=B, unroll=1, lr=1e-4, clip_norm=0.0),
+  }
+  return config.build(config.experiment(head=head, **parts))
 
 
 def lsh(kind: type, m: int) -> Sampled:
@@ -73,13 +59,12 @@ def xmlc_step() -> Iterator[Case]:
   with LSH 20 times as fast.
   """
   data = config.part("data", "zipf_labels", **SHAPE, num_examples=20 * B).load()
-  batches = data.training_batches(B, 1)
-  batch = batches.batch(0)
-  full = Training(Full(), data, batch)
+  batch = data.training_batches(B, 1).batch(0)
+  full = TrainingSteps(bag(Full()), data)
   F, P = batch.x.ids_BF.shape[1], batch.y.ids_NP.shape[1]
   V = SHAPE["num_classes"]
   for name, head in heads().items():
-    below = Training(head, data, batch)
+    below = TrainingSteps(bag(head), data)
     error = abs(below.loss / full.loss - 1)
     assert error < MOST, f"{name}: the loss is off by {error}"
     goal = {"at_least": 20} if name.startswith("LSH") else {}
