@@ -112,7 +112,7 @@ def test_run_killed_between_its_last_save_and_its_result(tmp_path, monkeypatch):
   assert without_timing(again) == without_timing(json.loads(before[1]))
 
 
-@pytest.mark.parametrize("head", ["sampled/pps", "spherical/taylor"])
+@pytest.mark.parametrize("head", ["sampled/pps", "spherical/taylor", "adaptive"])
 def test_shuffled_examples_go_on_within_an_epoch(head, tmp_path, monkeypatch):
   monkeypatch.chdir(REPOSITORY)
   keys = {"train.batch_size": 128, "train.max_steps": 60, "checkpoint.every_steps": 25}
