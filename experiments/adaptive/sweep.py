@@ -27,17 +27,8 @@ def rivals(fifth):
 def sweep(add):
   length = {"train.max_steps": 2500, "eval.every_epochs": 0.0095}
   rest = {"data.valid_share": 1e-3, "data.test_share": 1e-3}
-  others = {
-    "adaptive softmax, 70 % on the short list": (
-      "adaptive",
-      PLAN | {"head.min_head_mass": 0.7},
-    ),
-    "adaptive softmax, 3 clusters": (
-      "adaptive",
-      PLAN | {"head.num_clusters": 3},
-    ),
-    "HSM (Huffman)": ("huffman", {}),
-  }
+  less = PLAN | {"head.min_head_mass": 0.7}
+  others = {"adaptive softmax, 70 % on the short list": ("adaptive", less)}
   for name, (head, overrides) in (rivals(13_570) | others).items():
     overrides = SMALL | length | rest | overrides
     add(f"configs/enwiki8.py:{head}", overrides, name=name)

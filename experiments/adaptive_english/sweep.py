@@ -10,7 +10,7 @@ metrics, derived, figures = (shared[key] for key in ("metrics", "derived", "figu
 
 
 def sweep(add):
-  length = {"train.max_steps": 700, "eval.every_epochs": 0.0056}
+  length = {"train.max_steps": 500, "eval.every_epochs": 0.004}
   rest = {"data.valid_share": 1e-3, "data.test_share": 1e-3}
   for name, (head, overrides) in shared["rivals"](11_000).items():
     overrides = shared["SMALL"] | length | rest | overrides

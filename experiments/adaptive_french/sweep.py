@@ -10,7 +10,7 @@ metrics, derived, figures = (shared[key] for key in ("metrics", "derived", "figu
 
 
 def sweep(add):
-  length = {"train.max_steps": 670, "eval.every_epochs": 0.5}
+  length = {"train.max_steps": 400, "eval.every_epochs": 0.5}
   rest = {"data.valid_share": 0.05, "data.test_share": 0.05}
   for name, (head, overrides) in shared["rivals"](2_000).items():
     overrides = shared["SMALL"] | length | rest | overrides
