@@ -215,3 +215,17 @@ def test_the_claims_of_lst_speed_hold_in_its_results():
   for where, times in (("output layer", (231, 11)), ("whole model", (174, 18))):
     for head, factor in zip(("factored", "hierarchical"), times, strict=True):
       assert round(ratio[f"{where}, naive / {head}, V=793,471"]) == factor
+
+
+def test_the_claims_of_adaptive_hold_in_its_results():
+  rows = records.load(ROOT / "experiments" / "adaptive" / "results.jsonl")
+  full = next(row for row in rows if row["name"] == "full softmax")
+  ppl = {row["name"]: row["test_ppl"] / full["test_ppl"] for row in rows}
+  seconds = {row["name"]: row["train_seconds"] / full["train_seconds"] for row in rows}
+  assert ppl["adaptive softmax"] < 1.015
+  assert seconds["adaptive softmax"] < 1 / 4
+  assert round(ppl["adaptive softmax (70 %)"], 2) == 1.05
+  assert round(ppl["D-softmax [*]"], 2) == 1.02
+  assert round(ppl["D-softmax"], 2) == 1.26
+  assert round(ppl["HSM (sim)"], 2) == 0.88
+  assert ppl["HSM (freq)"] < 1
