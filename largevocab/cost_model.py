@@ -78,8 +78,7 @@ class StepTime(Fit):
 
   Source: paper 004, equation 7, with what it leaves out: other widths, and the time for
     the rows, which is most of it where few examples reach a cluster. Terms are added:
-    on a CPU their maximum, as in the paper, predicts no better (root mean square of the
-    log of predicted over measured 0.29 and 0.28; with `far` 0.23).
+    on a CPU their maximum, as in the paper, predicts no better.
 
   >>> t = StepTime(9, 0.0, 0.0, constant=1.0, logit=2.0, product=1.0, row=0.5, far=1.0,
   ...              near=100.0)

@@ -44,7 +44,7 @@ class Huffman(LinearHead):
 
   Cost: with L the depth of the tree (20 to 30 for words), products of 3 N P L D a step
     and min(N P L, V) rows to update; 8 bytes a class for the tree, whose ways are
-    climbed anew and not kept. `top_k` as for a softmax.
+    climbed anew and not kept. `top_k` is dear: gathers of V log L for each example.
 
   >>> state = Huffman(bias=False).init(jax.random.key(0), [1, 5, 3, 4], 2)
   >>> state.nodes.w_VD.shape, state.tree.num_L.tolist()

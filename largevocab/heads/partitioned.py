@@ -24,7 +24,8 @@ class Partitioned(LinearHead):
   """Classes sorted by count and cut: a short list, and tails whose rows are narrower.
 
   Where to cut is part of the model, and found anew when a run goes on: it depends on
-  the counts and on what stands here, never on the device at hand.
+  the counts, on what stands here and on the file of `cost_model`, never on the device.
+  A run goes on only as long as that file is what it was; set `cutoffs` otherwise.
 
   Attributes:
     cutoffs: ends of the short list and of each tail but the last, in classes. Empty:

@@ -38,9 +38,10 @@ class Tail(NamedTuple):
   down_ED: jax.Array
   rows_VE: jax.Array
 
-  def features(self, h_ND: jax.Array) -> jax.Array:
-    """h as the rows see it."""
-    x_NE = product("nd,ed->ne", h_ND, self.down_ED, compute_dtype(h_ND, self.down_ED))
+  def features(self, h_ND: jax.Array, dtype=None) -> jax.Array:
+    """h as the rows see it; dtype: of the operands of the projection."""
+    dtype = compute_dtype(h_ND, self.down_ED, dtype)
+    x_NE = product("nd,ed->ne", h_ND, self.down_ED, dtype)
     has_bias = self.rows_VE.shape[1] > self.down_ED.shape[0]
     return extend(x_NE) if has_bias else x_NE
 
@@ -153,7 +154,7 @@ def adaptive_nll(
     def add(nll_N, at_K, tail=tail, local_M=local_M):
       h_KD, local_K1, w_K1, example_K = _read(at_K, h_ND, tail, local_M, w_NP)
       is_there_K1 = (w_K1 > 0).astype(w_K1.dtype)
-      x_KE = tail.features(h_KD)
+      x_KE = tail.features(h_KD, dtype)
       nll_K = softmax_nll(x_KE, tail.rows_VE, local_K1, is_there_K1, dtype=dtype)
       part_K = w_K1[:, 0] * nll_K * scale_N.at[example_K].get(mode="clip")
       return nll_N.at[example_K].add(part_K, mode="drop")
@@ -216,7 +217,7 @@ def adaptive_loss(
     return softmax(model.features(h_ND), head_VD, head_NP, w_NP)
 
   def tail_loss(h_KD, tail, local_K1, w_K1):
-    return softmax(tail.features(h_KD), tail.rows_VE, local_K1, w_K1)
+    return softmax(tail.features(h_KD, dtype), tail.rows_VE, local_K1, w_K1)
 
   def tail_gradients(at_K, tail, local_M):
     h_KD, local_K1, w_K1, example_K = _read(at_K, h_ND, tail, local_M, w_NP)

@@ -63,7 +63,7 @@ def adaptive_top_k(
 
     def look(best, at_K, tail=tail, class_V=class_of_tail_V, log_p_N=log_p_N):
       take = lambda x: x.at[at_K].get(mode="clip")
-      x_KE = tail.features(take(h_ND))
+      x_KE = tail.features(take(h_ND), dtype)
       at_NK, o_NK = top_k(x_KE, tail.rows_VE, min(k, len(class_V)), dtype=dtype)
       log_z_K = log_normalizer(x_KE, tail.rows_VE, dtype=dtype)
       more = class_V[at_NK], o_NK + (take(log_p_N) - log_z_K)[:, None]
