@@ -38,6 +38,7 @@ def adaptive_top_k(
   Cost: two products of N with the short list, and two with the rows of a tail for the
     examples that need it, 64 at a time.
 
+  >>> import jax.numpy as jnp
   >>> from largevocab.ops.adaptive import Tail
   >>> tail = Tail(jnp.ones((1, 2)), jnp.array([[0.0], [9.0]]))
   >>> model = Model(jnp.array([[0.0, 0.0], [0.5, 0.5]]), (tail,))
