@@ -1,5 +1,6 @@
 """Checkpoints: the only file that knows orbax."""
 
+import functools
 import math
 import os
 import re
@@ -37,7 +38,14 @@ class Checkpoints:
       enable_async_checkpointing=True,
     )
     try:
-      self._manager = ocp.CheckpointManager(self._directory, options=options)
+      self._manager = ocp.CheckpointManager(
+        self._directory,
+        options=options,
+        item_handlers={
+          "state": ocp.StandardCheckpointHandler(),
+          "clock": ocp.JsonCheckpointHandler(),
+        },
+      )
     except (OSError, ValueError) as error:
       raise UserError(
         f"{self._directory} is damaged or cannot be written ({_reason(error)}); delete "
@@ -104,13 +112,14 @@ class Checkpoints:
       which: 'latest' or 'best'; where no loss was measured yet, the latest.
 
     Raises:
-      UserError: there is none, or it does not fit.
+      UserError: there is none, it does not fit, or it is damaged.
     """
     best = self.best_of(self._manager.all_steps()) if which == "best" else None
     step = self._manager.latest_step() if best is None else best
     if step is None:
       raise UserError(f"there is no checkpoint in {self._directory}; train first")
     abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+    self._check_fits(step, abstract)
     args = ocp.args.Composite(
       state=ocp.args.StandardRestore(abstract), clock=ocp.args.JsonRestore()
     )
@@ -119,10 +128,26 @@ class Checkpoints:
       state, clock = restored["state"], restored["clock"]
     except (ValueError, KeyError, TypeError, OSError) as error:
       raise UserError(
-        f"checkpoint {self._directory}/{step} is damaged or of another config "
-        f"({_reason(error)}); delete that directory to go on from an older one"
+        f"checkpoint {self._directory}/{step} is damaged ({_reason(error)}); delete "
+        "that directory to go on from an older one"
       ) from error
     return state, clock
+
+  def _check_fits(self, step: int, like: PyTree) -> None:
+    """Raises UserError if other arrays are saved; what cannot be read is left alone."""
+    try:
+      saved = _shapes(self._manager.item_metadata(step)["state"])
+    except (ValueError, KeyError, TypeError, OSError):
+      return
+    wanted = _shapes(like)
+    for name in sorted(saved.keys() | wanted.keys()):
+      was, shall_be = saved.get(name, "none"), wanted.get(name, "none")
+      if was != shall_be:
+        raise UserError(
+          f"checkpoint {self._directory}/{step} is whole, but of another model: its "
+          f"array {name} is {was}, not {shall_be}; train on with the config, the data "
+          "and the version that it was begun with (config.json, meta.json)"
+        )
 
 
 class _KeepBest(policies.PreservationPolicy):
@@ -134,6 +159,13 @@ class _KeepBest(policies.PreservationPolicy):
   def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
     best = self._saved.best_of([each.step for each in checkpoints])
     return [each.step == best for each in checkpoints]
+
+
+def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
+  """Of each array, by its name."""
+  name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  return {name(path): tuple(leaf.shape) for path, leaf in leaves}
 
 
 def _reason(error: Exception) -> str:

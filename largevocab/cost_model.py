@@ -1,7 +1,8 @@
 """How long the work on a set of classes takes: formulas, and what was fitted to them.
 
 `scripts/fit_cost_model.py` measures a device and writes a file; those of this package
-are in `largevocab/cost_models`.
+are in `largevocab/cost_models`. A file there is never changed, since runs go on with
+the clusters that they began with: a new fit is a new file.
 """
 
 import dataclasses
@@ -105,6 +106,7 @@ class CostModel:
   """What was fitted on one device.
 
   Attributes:
+    platform: 'cpu', 'gpu' or 'tpu'.
     device: its name.
     dtype: of rows and activations.
     date: when, ISO 8601.
@@ -113,6 +115,7 @@ class CostModel:
     step: of a training step.
   """
 
+  platform: str
   device: str
   dtype: str
   date: str
@@ -126,9 +129,9 @@ class CostModel:
 
 
 def names() -> list[str]:
-  """Of those in this package, KIND-DTYPE.
+  """Of those in this package, PLATFORM-DTYPE-DATE.
 
-  >>> "cpu-float32" in names()
+  >>> "cpu-float32-2026-11" in names()
   True
   """
   return sorted(path.stem for path in FITTED.glob("*.json"))
@@ -138,26 +141,24 @@ def load(name: str) -> CostModel:
   """A fitted cost model.
 
   Args:
-    name: 'cpu-float32' and the like, where float32 may be left out, of those in this
-      package; or the path of a file that ends in .json.
+    name: 'cpu-float32-2026-11' and the like, of those in this package; or the path of a
+      file that ends in .json.
 
   Raises:
     UserError: there is no such model, or the file is damaged.
 
-  >>> bool(load("cpu").step(k=100, B=8, d=64) < load("cpu").step(k=900, B=8, d=64))
+  >>> t = load("cpu-float32-2026-11").step
+  >>> bool(t(k=100, B=8, d=64) < t(k=900, B=8, d=64))
   True
   """
-  if name.endswith(".json"):
-    path = pathlib.Path(name)
-  else:
-    known = names()
-    wanted = name if name in known else f"{name}-float32"
-    if wanted not in known:
+  path = pathlib.Path(name)
+  if path.suffix != ".json":
+    if name not in names():
       raise UserError(
-        f"there is no cost model {name!r}; use one of {', '.join(known)}, or run "
+        f"there is no cost model {name!r}; use one of {', '.join(names())}, or run "
         f"{_SCRIPT} on the device and give the path of the .json that it writes"
       )
-    path = FITTED / f"{wanted}.json"
+    path = FITTED / f"{name}.json"
   try:
     content = json.loads(path.read_text())
   except OSError as error:

@@ -59,6 +59,15 @@ class Counts:
   def num_classes(self) -> int:
     return len(self.unigram_V)
 
+  @property
+  def classes_per_example(self) -> float:
+    """On average.
+
+    >>> Counts(np.array([4, 2]), examples=2).classes_per_example
+    3.0
+    """
+    return float(self.unigram_V.sum() / self.examples) if self.examples else 1.0
+
 
 def as_counts(counts: "Counts | ArrayLike") -> Counts:
   """`Counts` from a plain array of unigram counts.

@@ -123,8 +123,9 @@ def kernel_update(V: int = 100_000, D: int = 64) -> Iterator[Case]:
       jax.jit(add)(stats, w_VD).tree, jax.jit(rebuild)(stats, moved_VD).tree, 1e-4
     )
     depth = sumtree.depth(stats.tree)
-    added = Stepper(add, stats, w_VD)
-    rebuilt = Stepper(rebuild, sampler.init(counts, w_VD, 32), w_VD)
+    with_nothing = lambda step: lambda *args: (step(*args), None)
+    added = Stepper(with_nothing(add), stats, w_VD)
+    rebuilt = Stepper(with_nothing(rebuild), sampler.init(counts, w_VD, 32), w_VD)
     added(), rebuilt()
     yield Case(
       f"kernel sums, built anew / {R:,} rows added, V={V:,} D={D}",

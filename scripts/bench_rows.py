@@ -17,14 +17,18 @@ LR = 0.1
 
 
 class Stepper:
-  """A step whose state is donated: called without arguments, again and again."""
+  """A step whose state is donated: called without arguments, again and again.
+
+  What else a step returns is computed too, and dropped: `step(state, *args)` is
+  (state, anything).
+  """
 
   def __init__(self, step: Callable[..., Any], state: Any, *args: Any):
     self._step = jax.jit(step, donate_argnums=0)
     self.state, self._args = state, args
 
   def __call__(self) -> Any:
-    self.state = self._step(self.state, *self._args)
+    self.state, _ = self._step(self.state, *self._args)
     return self.state
 
 
@@ -36,11 +40,11 @@ def zipf_ids(num: int, num_classes: int, seed: int = 0) -> jax.Array:
 
 
 def row_step(head: Head) -> Callable[..., Any]:
-  """What a training step does in the head."""
+  """What a training step does in the head, the gradient for the network included."""
 
   def step(state, h_ND, y, key):
     out = head.backward(state, h_ND, y, key)
-    return head.update(state, out.grads, LR, 1.0)
+    return head.update(state, out.grads, LR, 1.0), out.dh_ND
 
   return step
 
@@ -52,14 +56,15 @@ def dense_step(head: SamplingHead) -> Callable[..., Any]:
   def step(carry, h_ND, y, key):
     state, opt = carry
 
-    def loss(w_VD):
+    def loss(w_VD, h_ND):
       moved = state._replace(table=state.table._replace(w_VD=w_VD))
       return head.backward(moved, h_ND, y, key).loss
 
     w_VD = state.table.w_VD
-    direction, opt = tx.update(jax.grad(loss)(w_VD), opt)
+    dw_VD, dh_ND = jax.grad(loss, (0, 1))(w_VD, h_ND)
+    direction, opt = tx.update(dw_VD, opt)
     w_VD = w_VD - LR * jnp.asarray(direction)
-    return state._replace(table=state.table._replace(w_VD=w_VD)), opt
+    return (state._replace(table=state.table._replace(w_VD=w_VD)), opt), dh_ND
 
   return step
 
@@ -113,13 +118,13 @@ def row_update(V: int = 800_000, D: int = 200, R: int = 1512) -> Iterator[Case]:
 
     def sparse(table: Table, ids_R, rows_RD, optimizer=optimizer):
       grads = row_grads(ids_R, rows_RD, V)
-      return optimizer.update(table, grads, LR, 1.0)
+      return optimizer.update(table, grads, LR, 1.0), None
 
     def dense(carry, ids_R, rows_RD, tx=tx):
       w_VD, opt = carry
       g_VD = jnp.zeros_like(w_VD).at[ids_R].add(rows_RD)
       direction, opt = tx.update(g_VD, opt)
-      return w_VD - LR * jnp.asarray(direction), opt
+      return (w_VD - LR * jnp.asarray(direction), opt), None
 
     rows = Stepper(sparse, optimizer.init(jnp.ones((V, D))), ids_R, rows_RD)
     w_VD = jnp.ones((V, D))

@@ -218,7 +218,9 @@ def made(steps: list[Size], products: list[Size], dtype: str) -> CostModel:
   print(told("A training step", step, steps, predicted_P, t_P))
 
   today = datetime.date.today().isoformat()
-  return CostModel(device_name(), dtype, today, jax.__version__, product, step)
+  return CostModel(
+    jax.default_backend(), device_name(), dtype, today, jax.__version__, product, step
+  )
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -226,7 +228,7 @@ def main(argv: list[str] | None = None) -> int:
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
   add = parser.add_argument
-  add("--out", type=pathlib.Path, help="default: KIND-DTYPE.json")
+  add("--out", type=pathlib.Path, help="default: PLATFORM-DTYPE-YEAR-MONTH.json")
   add("--dtype", choices=DTYPES, default="float32", help="of operands of products")
   add(
     "--points", type=int, default=120, help="how many steps, and half as many products"
@@ -236,7 +238,8 @@ def main(argv: list[str] | None = None) -> int:
   if args.points < 20:
     raise UserError(f"--points={args.points}: there are 6 constants; take 20 at least")
   backend = jax.default_backend()
-  out = args.out or pathlib.Path(f"{backend}-{args.dtype}.json")
+  month = datetime.date.today().isoformat()[:7]
+  out = args.out or pathlib.Path(f"{backend}-{args.dtype}-{month}.json")
   if not out.parent.is_dir():
     raise UserError(f"--out={out}: there is no such directory; make it first")
 

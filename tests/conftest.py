@@ -2,6 +2,9 @@
 
 import os
 import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
 from importlib.metadata import version
 
 # What one test run compiles, the next finds here, and so do programs that tests start.
@@ -25,6 +28,24 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(scope="session")
+def on_four_devices() -> Callable[[str], None]:
+  """Runs a program on a CPU that counts as four devices."""
+
+  def run(program: str) -> None:
+    flags = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=4"
+    finished = subprocess.run(
+      [sys.executable, "-c", program],
+      env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+      capture_output=True,
+      text=True,
+      check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+
+  return run
 
 
 @pytest.fixture(scope="module", autouse=True)

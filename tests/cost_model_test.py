@@ -1,6 +1,7 @@
 """Cost models as files."""
 
 import dataclasses
+import hashlib
 import json
 
 import numpy as np
@@ -11,10 +12,20 @@ from largevocab.errors import UserError
 
 
 def test_round_trip(tmp_path):
-  model = cost_model.load("cpu")
+  model = cost_model.load("cpu-float32-2026-11")
   path = tmp_path / "mine.json"
   model.save(path)
-  assert cost_model.load(str(path)) == model == cost_model.load("cpu-float32")
+  assert cost_model.load(str(path)) == model
+
+
+def test_committed_models_never_change():
+  digests = {
+    path.stem: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    for path in cost_model.FITTED.glob("*.json")
+  }
+  assert digests == {"cpu-float32-2026-11": "2b20238abeb9ff48"}, (
+    "a new fit is a new file"
+  )
 
 
 @pytest.mark.parametrize("name", cost_model.names())
@@ -32,14 +43,14 @@ def test_committed_models_ascend(name):
   ("change", "message"),
   [
     ({"step": {}}, "step must have the keys points, rms_error"),
-    ({"extra": 1}, "must have the keys device"),
+    ({"extra": 1}, "must have the keys platform"),
     ({"device": 3}, "device is 3; it must be a string"),
     ({"product": {"constant": -1.0}}, "product: constant is -1.0; it must be a number"),
     ({"product": {"rate": "fast"}}, "product: rate is 'fast'"),
   ],
 )
 def test_damaged_files(tmp_path, change, message):
-  content = dataclasses.asdict(cost_model.load("cpu"))
+  content = dataclasses.asdict(cost_model.load("cpu-float32-2026-11"))
   for key, value in change.items():
     is_part = isinstance(value, dict) and value
     content[key] = {**content[key], **value} if is_part else value

@@ -268,7 +268,8 @@ def test_nothing_trained_is_one_line(fails, tmp_path, mode):
 
 def test_checkpoint_of_other_shapes_is_one_line(fails, trained):
   flags = [f"--workdir={trained}", "--mode=evaluate", "--config.model.hidden=9"]
-  fails(flags, trained, "another config")
+  line = fails(flags, trained, "is whole, but of another model", "not (", "config.json")
+  assert "delete" not in line
 
 
 def test_too_many_next_words_is_one_line(fails, trained):

@@ -7,22 +7,14 @@ from typing import NamedTuple
 import jax
 from jax.typing import ArrayLike
 
-from largevocab.errors import UserError
 from largevocab.heads.base import HeadStep
 from largevocab.heads.partitioned import Partitioned, at_places
 from largevocab.labels import Counts, Targets, as_counts
-from largevocab.ops.adaptive import (
-  Model,
-  Tail,
-  adaptive_loss,
-  adaptive_nll,
-  capacities,
-  class_rows,
-)
+from largevocab.ops.adaptive import adaptive_loss, adaptive_nll, capacities
+from largevocab.ops.adaptive_model import Model, Tail, class_rows
 from largevocab.ops.adaptive_top_k import adaptive_top_k
 from largevocab.ops.clusters import Clusters
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.softmax_plan import METHODS
 from largevocab.rows import Table, sq_norm
 
 
@@ -49,7 +41,7 @@ class AdaptiveState:
 
   @property
   def model(self) -> Model:
-    """What the operations in `largevocab.ops.adaptive` read."""
+    """What the operations in `largevocab.ops.adaptive_model` read."""
     tails = []
     for i, (tail, width) in enumerate(
       zip(self.tails, self.clusters.widths[1:], strict=True)
@@ -88,7 +80,6 @@ class Adaptive(Partitioned):
     lazy: leave rows of tails alone that no true class of the batch is in. Changes
       nothing for 'sgd' and 'adagrad', whose steps are then 0; 'adam' and 'momentum'
       skip a step of these rows.
-    method: how to cut products: see `largevocab.ops.softmax_plan.plan`.
 
   Source: paper 004 (Grave et al. 2017), section 4. Not in the paper: biases of tails,
     `tied`, and all of `Partitioned` that keeps the short list from shrinking too far.
@@ -107,12 +98,9 @@ class Adaptive(Partitioned):
   tail_bias: bool = True
   tied: bool = False
   lazy: bool = True
-  method: str = "auto"
 
-  def __post_init__(self):
-    super().__post_init__()
-    if self.method not in METHODS:
-      raise UserError(f"head.method is {self.method!r}; use one of {METHODS}")
+  def parameters(self) -> dict[str, bool]:
+    return {"bias": self.bias, "tail_bias": self.tail_bias, "tied": self.tied}
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> AdaptiveState:
     counts = as_counts(counts)
@@ -146,7 +134,7 @@ class Adaptive(Partitioned):
       state.model,
       at_places(state.place_V, y.ids_NP),
       y.w_NP / self.total_weight(y),
-      capacities(state.clusters, y.ids_NP.size),
+      capacities(state.clusters, *y.ids_NP.shape),
       method=self.method,
       budget_bytes=self.budget_mib * 2**20,
       dtype=self.dtype,
@@ -179,7 +167,7 @@ class Adaptive(Partitioned):
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
     places_NP = at_places(state.place_V, y.ids_NP)
-    sizes = capacities(state.clusters, y.ids_NP.size)
+    sizes = capacities(state.clusters, *y.ids_NP.shape)
     args = h_ND, state.model, places_NP, y.w_NP, sizes
     return {"nll": adaptive_nll(*args, dtype=self.dtype)}
 

@@ -133,6 +133,7 @@ class DSoftmax(Partitioned):
       sum(len(w_VE) for w_VE in weights.rows),
       sum(w_VE.shape[1] for w_VE in weights.rows),
       self.budget_mib * 2**20,
+      method=self.method,
       compute_bytes=jnp.dtype(self.dtype).itemsize,
     )
 

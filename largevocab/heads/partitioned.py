@@ -12,11 +12,13 @@ from largevocab import cost_model
 from largevocab.errors import UserError
 from largevocab.heads.linear import LinearHead, check_products
 from largevocab.labels import Counts
-from largevocab.ops.cluster_plan import ClusterPlan, plan_clusters, price
+from largevocab.ops.cluster_plan import ClusterPlan, Costs, plan_clusters, price
 from largevocab.ops.clusters import Clusters, cut, widths
+from largevocab.ops.softmax_plan import METHODS
 from largevocab.rows import SGD, RowOptimizer
 
 _LOG = logging.getLogger("largevocab")
+_MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -25,21 +27,26 @@ class Partitioned(LinearHead):
 
   Where to cut is part of the model, and found anew when a run goes on: it depends on
   the counts, on what stands here and on the file of `cost_model`, never on the device.
-  A run goes on only as long as that file is what it was; set `cutoffs` otherwise.
+  The files of this package never change; keep one of your own with the runs that it is
+  for, or set `cutoffs` to what the log shows.
 
   Attributes:
     cutoffs: ends of the short list and of each tail but the last, in classes. Empty:
       those with which a step of an adaptive softmax is expected to be fastest, see
-      `largevocab.ops.cluster_plan`. The other fields say with which limits.
+      `largevocab.ops.cluster_plan`, within the limits of `num_clusters`,
+      `min_head_mass` and `max_mib`.
     num_clusters: with the short list; 0: 2 to 5, whichever is fastest. 1: a short list
       of all classes.
     factor: rows of each tail are by this factor narrower than those before.
     align: widths of tails are rounded up to a multiple of this.
     min_head_mass: least share of the training examples whose class is on the short
       list, which time alone would make very short. 0.8 are 1,500 words of Europarl.
-    max_mib: for all parameters, without an optimiser's statistics; 0: no limit.
-    batch_examples: true classes in a batch of those that are to be fast.
+    max_mib: for all parameters of an adaptive softmax of these clusters, without an
+      optimiser's statistics; 0: no limit.
+    batch_examples: true classes in a batch of those that are to be fast: of a language
+      model train.batch_size * train.unroll.
     cost_model: which device's times: see `largevocab.cost_model.load`.
+    method: how to cut products: see `largevocab.ops.softmax_plan.plan`.
     dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
       normalisers are float32.
     budget_mib: temporary memory for loss and gradient.
@@ -53,13 +60,16 @@ class Partitioned(LinearHead):
   min_head_mass: float = 0.8
   max_mib: float = 0.0
   batch_examples: int = 2560
-  cost_model: str = "cpu"
+  cost_model: str = "cpu-float32-2026-11"
+  method: str = "auto"
   dtype: str = "float32"
   budget_mib: int = 64
   optimizer: RowOptimizer = field(default_factory=SGD)
 
   def __post_init__(self):
     check_products(self.dtype, self.budget_mib)
+    if self.method not in METHODS:
+      raise UserError(f"head.method is {self.method!r}; use one of {METHODS}")
     for key, least in (("factor", 1), ("align", 1), ("batch_examples", 1)):
       if getattr(self, key) < least:
         raise UserError(f"head.{key} is {getattr(self, key)}; it must be at least 1")
@@ -87,8 +97,9 @@ class Partitioned(LinearHead):
     Raises:
       UserError: the limits cannot be kept with these classes.
     """
-    V, seconds = counts.num_classes, cost_model.load(self.cost_model).step
-    times = {"batch": self.batch_examples, "bias": self.bias}
+    V, max_bytes = counts.num_classes, int(self.max_mib * _MIB)
+    step = cost_model.load(self.cost_model).step
+    costs = Costs(dim, step, self.batch_examples, **self.parameters())
     if self.cutoffs:
       if self.cutoffs[-1] >= V:
         raise UserError(
@@ -96,8 +107,13 @@ class Partitioned(LinearHead):
           "must be below V, or leave it empty"
         )
       all_widths = widths(dim, len(self.cutoffs) + 1, self.factor, self.align)
-      clusters = cut(counts.unigram_V, self.cutoffs, all_widths)
-      return price(clusters, seconds, **times)
+      plan = price(cut(counts.unigram_V, self.cutoffs, all_widths), costs)
+      if max_bytes and plan.num_bytes > max_bytes:
+        raise UserError(
+          f"head.max_mib is {self.max_mib}, but head.cutoffs = {self.cutoffs} make "
+          f"{plan.num_bytes / _MIB:.3g} MiB; raise the one or change the other"
+        )
+      return plan
     if self.num_clusters > V:
       raise UserError(
         f"head.num_clusters is {self.num_clusters}, but there are only V = {V} "
@@ -111,23 +127,35 @@ class Partitioned(LinearHead):
     try:
       return plan_clusters(
         counts.unigram_V,
-        dim,
-        seconds,
+        costs,
         num_clusters=self.num_clusters,
         factor=self.factor,
         align=self.align,
         min_head_mass=self.min_head_mass,
-        max_bytes=int(self.max_mib * 2**20),
-        **times,
+        max_bytes=max_bytes,
       )
     except ValueError as error:
       raise UserError(f"head.max_mib: {error}; raise it, or head.factor") from None
 
+  def parameters(self) -> dict[str, bool]:
+    """Which there are, as `largevocab.ops.cluster_plan.Costs` is told."""
+    return {"bias": self.bias, "tail_bias": self.bias}
+
   def clusters(self, counts: Counts, dim: int) -> Clusters:
     """The clusters of these classes; the plan is logged."""
-    plan = self.cluster_plan(counts, dim)
-    _LOG.info("clusters, times of %s:\n%s", self.cost_model, plan)
-    return plan.clusters
+    plan, fitted = self.cluster_plan(counts, dim), cost_model.load(self.cost_model)
+    _LOG.info(
+      "clusters for batches of %d true classes, times of %s:\n%s",
+      *(self.batch_examples, self.cost_model, plan),
+    )
+    here = jax.default_backend(), self.dtype
+    if not self.cutoffs and here != (fitted.platform, fitted.dtype):
+      _LOG.warning(
+        "head.cost_model %s is of %s in %s, but this is %s in %s: other clusters may "
+        "be faster here; scripts/fit_cost_model.py measures this device",
+        *(self.cost_model, fitted.platform, fitted.dtype, *here),
+      )
+    return plan.clusters._replace(labels=counts.classes_per_example)
 
   def places(self, counts: Counts, clusters: Clusters) -> tuple[jax.Array, jax.Array]:
     """Where classes are: the place of each and the class at each place, both i32[V].

@@ -1,11 +1,6 @@
-"""The adaptive softmax: frequent classes at once, rare ones by way of their cluster.
+"""The adaptive softmax, its exact loss and gradients: `largevocab.ops.adaptive_model`.
 
-  p(c | h) = p(c | short list and clusters, h)                   c on the short list
-  p(c | h) = p(cluster of c | ..., h) p(c | its cluster, h)      else
-
-Both are softmaxes of linear logits: the first over the rows of the short list and one
-row for each tail, the others over the rows of a tail, which are narrower and see a
-projection of h. Classes are named by their place: short list first, tail by tail.
+Each tail reads the examples whose class it has, and no others.
 """
 
 import functools
@@ -16,57 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab.ops.class_chunks import compute_dtype, logits, product
+from largevocab.ops.adaptive_model import Model
+from largevocab.ops.class_chunks import compute_dtype
 from largevocab.ops.clusters import Clusters, places
-from largevocab.ops.constant_feature import extend, extended_width
 from largevocab.ops.full_softmax import softmax_loss
 from largevocab.ops.normalizer import softmax_nll
 from largevocab.ops.routing import over_turns, route, sum_of_turns
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax_plan import plan
-
-
-class Tail(NamedTuple):
-  """What tells the classes of a tail apart.
-
-  Attributes:
-    down_ED: projects activations to the width of the tail.
-    rows_VE: a row for each class of the tail: as wide as the projection or, with a
-      bias, as `largevocab.ops.constant_feature.extend` makes it.
-  """
-
-  down_ED: jax.Array
-  rows_VE: jax.Array
-
-  def features(self, h_ND: jax.Array, dtype=None) -> jax.Array:
-    """h as the rows see it; dtype: of the operands of the projection."""
-    dtype = compute_dtype(h_ND, self.down_ED, dtype)
-    x_NE = product("nd,ed->ne", h_ND, self.down_ED, dtype)
-    has_bias = self.rows_VE.shape[1] > self.down_ED.shape[0]
-    return extend(x_NE) if has_bias else x_NE
-
-
-class Model(NamedTuple):
-  """All parameters.
-
-  Attributes:
-    head_VD: a row for each class of the short list, then one for each tail; as wide as
-      h or, with a bias, as `largevocab.ops.constant_feature.extend` makes it.
-    tails: of rarer and rarer classes.
-  """
-
-  head_VD: jax.Array
-  tails: tuple[Tail, ...]
-
-  @property
-  def sizes(self) -> tuple[int, ...]:
-    """Classes of the short list and of each tail."""
-    of_tails = tuple(len(tail.rows_VE) for tail in self.tails)
-    return (len(self.head_VD) - len(of_tails), *of_tails)
-
-  def features(self, h_ND: jax.Array) -> jax.Array:
-    """h as the rows of the short list see it."""
-    return extend(h_ND) if self.head_VD.shape[1] > h_ND.shape[1] else h_ND
 
 
 class Gradients(NamedTuple):
@@ -83,33 +35,20 @@ class Gradients(NamedTuple):
   reached_J: jax.Array
 
 
-def capacities(clusters: Clusters, num: int) -> tuple[int, ...]:
+def capacities(clusters: Clusters, num: int, most: int = 1) -> tuple[int, ...]:
   """Places for the true classes of each tail: see `largevocab.ops.clusters.places`.
 
   Args:
-    clusters: whose masses say what share of the true classes is in each.
-    num: how many true classes there are, in all.
+    clusters: whose masses say what share of the true classes is in each, and whose
+      labels how many an example has.
+    num: N, how many examples there are.
+    most: P, true classes of an example at most.
 
   >>> capacities(Clusters((1, 3, 9), (8, 4, 2), (0.7, 0.2, 0.1)), 1000)
   (264, 144)
   """
-  return tuple(places(num * np.array(clusters.masses[1:]), num).tolist())
-
-
-def log_p_naive(h_ND: jax.Array, model: Model) -> jax.Array:
-  """Log-probabilities of all classes by place, f32[N, V], from all logits at once.
-
-  >>> tail = Tail(jnp.zeros((1, 2)), jnp.zeros((2, 1)))
-  >>> jnp.exp(log_p_naive(jnp.ones((1, 2)), Model(jnp.zeros((2, 2)), (tail,)))).tolist()
-  [[0.5, 0.25, 0.25]]
-  """
-  dtype = compute_dtype(h_ND, model.head_VD)
-  log_p_NV = jax.nn.log_softmax(logits(model.features(h_ND), model.head_VD, dtype))
-  parts = [log_p_NV[:, : model.sizes[0]]]
-  for i, tail in enumerate(model.tails):
-    log_q_NV = jax.nn.log_softmax(logits(tail.features(h_ND), tail.rows_VE, dtype))
-    parts.append(log_p_NV[:, model.sizes[0] + i, None] + log_q_NV)
-  return jnp.concatenate(parts, axis=1)
+  mean_J = num * min(clusters.labels, most) * np.array(clusters.masses[1:])
+  return tuple(places(mean_J, num * most).tolist())
 
 
 def adaptive_nll(
@@ -138,6 +77,7 @@ def adaptive_nll(
   Cost: a product of N with the short list and, for each tail, one of its capacity with
     its rows; never holds [N, V].
 
+  >>> from largevocab.ops.adaptive_model import Tail
   >>> tail = Tail(jnp.zeros((1, 2)), jnp.zeros((2, 1)))
   >>> model, place_NP = Model(jnp.zeros((2, 2)), (tail,)), jnp.array([[0], [2]])
   >>> nll_N = adaptive_nll(jnp.ones((2, 2)), model, place_NP, jnp.ones((2, 1)), (1,))
@@ -145,7 +85,7 @@ def adaptive_nll(
   [0.5, 0.25]
   """
   _check(h_ND, model, place_NP, w_NP, capacities)
-  x_ND, head_NP = model.features(h_ND), _in_head(model.sizes, place_NP)
+  x_ND, head_NP = model.features(h_ND), model.head_rows(place_NP)
   nll_N = softmax_nll(x_ND, model.head_VD, head_NP, w_NP, dtype=dtype)
   scale_N = w_NP.sum(axis=1)
   scale_N = jnp.where(scale_N > 0, 1 / jnp.where(scale_N > 0, scale_N, 1), 0)
@@ -197,6 +137,7 @@ def adaptive_loss(
   Cost: three products where `adaptive_nll` has one (four where logits do not fit into
     the budget); writes a gradient of the size of the model.
 
+  >>> from largevocab.ops.adaptive_model import Tail
   >>> tail = Tail(jnp.zeros((1, 2)), jnp.zeros((2, 1)))
   >>> model, place_NP = Model(jnp.zeros((2, 2)), (tail,)), jnp.array([[0], [2]])
   >>> loss, grads = adaptive_loss(jnp.ones((2, 2)), model, place_NP, jnp.ones((2, 1)),
@@ -213,7 +154,7 @@ def adaptive_loss(
     return softmax_loss(x_ND, rows_VD, ids_NP, w_NP, how, dtype=dtype)
 
   def head_loss(h_ND, head_VD):
-    head_NP = _in_head(model.sizes, place_NP)
+    head_NP = model.head_rows(place_NP)
     return softmax(model.features(h_ND), head_VD, head_NP, w_NP)
 
   def tail_loss(h_KD, tail, local_K1, w_K1):
@@ -240,53 +181,10 @@ def adaptive_loss(
   return loss, Gradients(dh_ND, Model(dhead_VD, tuple(dtails)), reached_J)
 
 
-def class_rows(model: Model, place_R: jax.Array) -> jax.Array:
-  """Rows that log-probabilities are linear in h by, but for normalisers: of the short
-  list its own; of a tail the row of the tail plus that of the class.
-
-  Args:
-    model: all parameters.
-    place_R: i32[R], places of classes.
-
-  Returns:
-    f32[R, D'], as wide as h or, if there is any bias, as
-    `largevocab.ops.constant_feature.extend` makes it.
-
-  >>> tail = Tail(jnp.array([[2.0, 3.0]]), jnp.array([[1.0], [4.0]]))
-  >>> model = Model(jnp.array([[5.0, 6.0], [0.5, 0.0]]), (tail,))
-  >>> class_rows(model, jnp.array([0, 2])).tolist()
-  [[5.0, 6.0], [8.5, 12.0]]
-  """
-  rows_RD = model.head_VD[_in_head(model.sizes, place_R)]
-  starts = itertools.accumulate(model.sizes)
-  for tail, start in zip(model.tails, starts, strict=False):
-    (width, dim), (size, _) = tail.down_ED.shape, tail.rows_VE.shape
-    # Indices below 0 would count from the end.
-    local_R = jnp.where(place_R < start, size, place_R - start)
-    rows_RE = tail.rows_VE.at[local_R].get(mode="fill", fill_value=0)
-    wide_RD = rows_RE[:, :width] @ tail.down_ED
-    if rows_RE.shape[1] > width:
-      rest = extended_width(dim) - dim
-      bias_R1 = rows_RE[:, width : width + 1]
-      wide_RD = jnp.concatenate([wide_RD, jnp.pad(bias_R1, ((0, 0), (0, rest - 1)))], 1)
-    more = wide_RD.shape[1] - rows_RD.shape[1]
-    rows_RD = jnp.pad(rows_RD, ((0, 0), (0, max(more, 0))))
-    rows_RD += jnp.pad(wide_RD, ((0, 0), (0, max(-more, 0))))
-  return rows_RD
-
-
 def _check(h_ND, model, place_NP, w_NP, capacities):
   check_shapes(h_ND=h_ND, place_NP=place_NP, w_NP=w_NP)
   if len(capacities) != len(model.tails):
     raise ValueError(f"{len(capacities)} capacities for {len(model.tails)} tails")
-
-
-def _in_head(sizes: tuple[int, ...], place_NP: jax.Array) -> jax.Array:
-  """The row of the head for each place: its own, or that of its tail."""
-  ends_J = jnp.cumsum(jnp.array(sizes, jnp.int32))
-  tail_NP = jnp.searchsorted(ends_J, place_NP, side="right").astype(jnp.int32)
-  # Places >= V are after the last end, and so rows after the last tail.
-  return jnp.where(tail_NP > 0, sizes[0] + tail_NP - 1, place_NP)
 
 
 def _routed(model: Model, place_NP, w_NP, capacities):

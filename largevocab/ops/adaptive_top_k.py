@@ -1,8 +1,9 @@
 """The likeliest k classes of an adaptive softmax, by the tails that may have them."""
 
 import jax
+import jax.numpy as jnp
 
-from largevocab.ops.adaptive import Model
+from largevocab.ops.adaptive_model import Model
 from largevocab.ops.class_chunks import compute_dtype, logits
 from largevocab.ops.normalizer import log_normalizer
 from largevocab.ops.routing import over_turns, route
@@ -39,7 +40,7 @@ def adaptive_top_k(
     examples that need it, 64 at a time.
 
   >>> import jax.numpy as jnp
-  >>> from largevocab.ops.adaptive import Tail
+  >>> from largevocab.ops.adaptive_model import Tail
   >>> tail = Tail(jnp.ones((1, 2)), jnp.array([[0.0], [9.0]]))
   >>> model = Model(jnp.array([[0.0, 0.0], [0.5, 0.5]]), (tail,))
   >>> ids_NK, _ = adaptive_top_k(jnp.ones((1, 2)), model, jnp.array([1, 0, 2]), 2)
@@ -53,10 +54,15 @@ def adaptive_top_k(
   x_ND = model.features(h_ND)
   dtype = compute_dtype(x_ND, model.head_VD, dtype)
   log_z_N = log_normalizer(x_ND, model.head_VD, dtype=dtype)
-  at_NK, o_NK = top_k(x_ND, model.head_VD[:short], min(k, short), dtype=dtype)
-  found = class_V[at_NK], o_NK - log_z_N[:, None]
-  best = best_of_both(none_best(len(h_ND), k, V, o_NK.dtype), found)
-  log_p_NJ = logits(x_ND, model.head_VD[short:], dtype) - log_z_N[:, None]
+  # A slice of the short list would bring together what is sharded.
+  num_rows = len(model.head_VD)
+  at_NK, o_NK = top_k(x_ND, model.head_VD, min(k + len(others), num_rows), dtype=dtype)
+  is_class_NK = at_NK < short
+  ids_NK = jnp.where(is_class_NK, class_V[at_NK], V)
+  log_p_NK = jnp.where(is_class_NK, o_NK - log_z_N[:, None], -jnp.inf)
+  best = best_of_both(none_best(len(h_ND), k, V, o_NK.dtype), (ids_NK, log_p_NK))
+  tails_JD = model.head_VD[jnp.arange(short, num_rows)]
+  log_p_NJ = logits(x_ND, tails_JD, dtype) - log_z_N[:, None]
 
   start = short
   for i, (tail, size) in enumerate(zip(model.tails, others, strict=True)):

@@ -1,6 +1,7 @@
 """Where to cut the classes into clusters so that a training step is fastest."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from largevocab.ops.constant_feature import extended_width
 Seconds = Callable[..., np.ndarray]
 MOST_CLUSTERS = 5  # that are tried: more are hardly faster, and a worse model
 _BOUNDARIES = 128  # at most 11 % apart for a million classes
+_ROWS = 64  # large tables, but the last, have a multiple of: they divide over devices
 _FLOAT_BYTES = 4
 _MIB = 2**20
 
@@ -45,67 +47,73 @@ class ClusterPlan(NamedTuple):
     ...                   2**20))
     short list: 9 classes, 80.0 % of the examples, width 8: 10 ms
     tail 1: 90 classes, 20.0 % of the examples, width 2: 3 ms
-    an adaptive softmax of these: 13 ms a step predicted, 10.0 times as fast as the full
-    softmax; 1.0 MiB
+    an adaptive softmax with cutoffs=(9,): 13 ms a step predicted, 10.0 times as fast as
+    the full softmax; 1.0 MiB
     """
     names = ["short list", *(f"tail {i}" for i in range(1, len(self.seconds)))]
     lines = [
       f"{name}: {size:,} classes, {mass:.1%} of the examples, width {width}: "
       f"{1e3 * seconds:.3g} ms".replace("%", " %")
       for name, size, width, mass, seconds in zip(
-        names, *self.clusters, self.seconds, strict=True
+        names, *self.clusters[:3], self.seconds, strict=True
       )
     ]
     total = sum(self.seconds)
     lines.append(
-      f"an adaptive softmax of these: {1e3 * total:.3g} ms a step predicted, "
+      f"an adaptive softmax with cutoffs={self.cutoffs}: {1e3 * total:.3g} ms a step "
+      f"predicted, "
       f"{self.full_seconds / total:.1f} times as fast as the full softmax; "
       f"{self.num_bytes / _MIB:.1f} MiB"
     )
     return "\n".join(lines)
 
 
-class _Costs(NamedTuple):
+@dataclass(frozen=True)
+class Costs:
   """What takes how long, and how much memory.
 
-  Attributes: see `plan_clusters`.
+  Attributes:
+    dim: D, width of activations.
+    seconds: t(k, B, d), of arrays k and B, ascending in each.
+    batch: B, true classes in a batch.
+    bias: rows of the short list have one, see `constant_feature.extended_width`.
+    tail_bias: rows of tails have one.
+    tied: tails share the projection of the first.
   """
 
   dim: int
   seconds: Seconds
   batch: int
-  bias: bool
-
-  def row_width(self, width: int) -> int:
-    return extended_width(width) if self.bias else width
+  bias: bool = False
+  tail_bias: bool = False
+  tied: bool = False
 
   def short_list(self, size: Any, num_tails: int) -> tuple[Any, Any]:
     """Seconds and bytes of a short list of so many classes."""
-    width, rows = self.row_width(self.dim), size + num_tails
+    rows, width = size + num_tails, extended_width(self.dim) if self.bias else self.dim
     return self.seconds(rows, self.batch, width), rows * width * _FLOAT_BYTES
 
-  def tail(self, size: Any, mass: Any, width: int) -> tuple[Any, Any]:
-    """Seconds and bytes of a tail of so many classes."""
+  def tail(self, size: Any, mass: Any, width: int, number: int) -> tuple[Any, Any]:
+    """Seconds and bytes of a tail of so many classes, the first being number 1."""
     mean = self.batch * np.maximum(mass, 0)
-    num, row_width = places(mean, self.batch), self.row_width(width)
+    num = places(mean, self.batch)
+    row_width = extended_width(width) if self.tail_bias else width
     projection = self.seconds(width, num, self.dim)
     is_reached = -np.expm1(-mean)  # by an example at least, or else it is skipped
     seconds = is_reached * (projection + self.seconds(size, num, row_width))
-    return seconds, (width * self.dim + size * row_width) * _FLOAT_BYTES
+    own = 0 if self.tied and number > 1 else width * self.dim
+    return seconds, (own + size * row_width) * _FLOAT_BYTES
 
 
 def plan_clusters(
   counts_V: np.ndarray,
-  dim: int,
-  seconds: Seconds,
+  costs: Costs,
   *,
-  batch: int,
   num_clusters: int = 0,
   factor: int = 4,
   align: int = 8,
   min_head_mass: float = 0.8,
   max_bytes: int = 0,
-  bias: bool = False,
 ) -> ClusterPlan:
   """The clusters whose expected time is least: sum of
 
@@ -116,20 +124,18 @@ def plan_clusters(
 
   Args:
     counts_V: int[V], in any order.
-    dim: D, width of activations.
-    seconds: t(k, B, d), of arrays k and B, ascending in each.
-    batch: B, true classes in a batch.
+    costs: t, D and B, and which parameters there are.
     num_clusters: how many, with the short list; 0: 2 to 5, whichever is fastest.
     factor, align: see `clusters.widths`.
     min_head_mass: least share of the examples whose class is on the short list. Time
       alone would leave some tens of classes there, and a poor model. Where tails of a
       class each leave less, they leave the short list all they can.
     max_bytes: of all parameters, of 4 bytes each; 0: as many as it takes.
-    bias: rows have one, see `constant_feature.extended_width`.
 
   Returns:
     The best clusters that end at boundaries of a grid, of which it has all below about
-    30 and, above it, one every tenth; with up to 128 classes all.
+    30 and, above it, one every tenth; with up to 128 classes all. From 1,024 on, short
+    list and tails but the last have a multiple of 64 rows.
 
   Raises:
     ValueError: no class occurs, there are fewer classes than clusters, or no plan keeps
@@ -145,8 +151,8 @@ def plan_clusters(
     for V = 800,000.
 
   >>> counts_V = 10**6 // np.arange(1, 10_001)
-  >>> best = plan_clusters(counts_V, 64, lambda k, B, d: 1e-5 + 1e-10 * k * B * d,
-  ...                      batch=1000, num_clusters=3)
+  >>> costs = Costs(64, lambda k, B, d: 1e-5 + 1e-10 * k * B * d, batch=1000)
+  >>> best = plan_clusters(counts_V, costs, num_clusters=3)
   >>> best.clusters.sizes, best.clusters.widths
   ((1408, 1961, 6631), (64, 16, 8))
   """
@@ -156,20 +162,17 @@ def plan_clusters(
     raise ValueError("no class occurs: there is nothing to sort classes by")
   if num_clusters > V:
     raise ValueError(f"{num_clusters} clusters, but {V} classes")
-  costs = _Costs(dim, seconds, batch, bias)
   nums = [num_clusters] if num_clusters else range(min(2, V), min(MOST_CLUSTERS, V) + 1)
   # Sorted here, so that nothing after it has to work.
   sorted_V = -np.sort(-counts_V.astype(np.float64))
   found, least = [], []
   for num in nums:
-    all_widths = widths(dim, num, factor, align)
+    all_widths = widths(costs.dim, num, factor, align)
     ends_G, mass_G = _boundaries(sorted_V, num, min_head_mass)
     seconds_KGG, bytes_KGG = _stages(costs, ends_G, mass_G, all_widths, min_head_mass)
     planned = lambda path: price(
       cut(sorted_V, tuple(ends_G[list(path[:-1])].tolist()), all_widths),  # noqa: B023
-      seconds,
-      batch=batch,
-      bias=bias,
+      costs,
     )
     plan = planned(fastest_path(seconds_KGG, np.zeros_like(bytes_KGG), 0))
     if max_bytes and plan.num_bytes > max_bytes:
@@ -186,23 +189,21 @@ def plan_clusters(
   return min(found, key=lambda plan: sum(plan.seconds))
 
 
-def price(
-  clusters: Clusters, seconds: Seconds, *, batch: int, bias: bool = False
-) -> ClusterPlan:
-  """What given clusters are expected to take; for the arguments see `plan_clusters`.
+def price(clusters: Clusters, costs: Costs) -> ClusterPlan:
+  """What given clusters are expected to take.
 
   >>> clusters = Clusters((9, 90), (8, 2), (1.0, 0.0))
-  >>> priced = price(clusters, lambda k, B, d: k * B * d, batch=2)
+  >>> priced = price(clusters, Costs(8, lambda k, B, d: k * B * d, batch=2))
   >>> priced.seconds, priced.full_seconds, priced.num_bytes
   ((160.0, 0.0), 1584.0, 1104)
   """
-  costs = _Costs(clusters.widths[0], seconds, batch, bias)
-  tails = list(zip(*clusters, strict=True))[1:]
+  sizes, all_widths, masses = clusters[:3]
+  tails = zip(sizes[1:], masses[1:], all_widths[1:], strict=True)
   parts = [
-    costs.short_list(clusters.sizes[0], len(tails)),
-    *(costs.tail(size, mass, width) for size, width, mass in tails),
+    costs.short_list(sizes[0], len(sizes) - 1),
+    *(costs.tail(*tail, number) for number, tail in enumerate(tails, start=1)),
   ]
-  full_seconds, _ = costs.short_list(sum(clusters.sizes), 0)
+  full_seconds, _ = costs.short_list(sum(sizes), 0)
   return ClusterPlan(
     clusters,
     tuple(float(part_seconds) for part_seconds, _ in parts),
@@ -220,7 +221,12 @@ def _boundaries(sorted_V, num, min_head_mass):
   ends = np.unique(np.geomspace(1, V, min(_BOUNDARIES, V)).round().astype(int))
   if V <= _BOUNDARIES:
     ends = np.arange(V + 1)
-  ends_G = np.union1d(ends, [0, min(shortest, V), *range(max(V - num, 0), V + 1)])
+  ends = np.append(ends, min(shortest, V))
+  if V > _BOUNDARIES:
+    # The rows of the short list are its classes and a row for each tail.
+    aligned = -(-(ends + num - 1) // _ROWS) * _ROWS - (num - 1)
+    ends = np.where(ends >= 16 * _ROWS, np.minimum(aligned, V), ends)
+  ends_G = np.union1d(ends, [0, *range(max(V - num, 0), V + 1)])
   return ends_G, mass_V[ends_G]
 
 
@@ -235,5 +241,5 @@ def _stages(costs, ends_G, mass_G, all_widths, min_head_mass):
   bytes_KGG[0] = np.where(mass_G >= least_mass, bytes_G, np.inf)[None]
   sizes_GG, masses_GG = (x_G[None] - x_G[:, None] for x_G in (ends_G, mass_G))
   for k, width in enumerate(all_widths[1:], start=1):
-    seconds_KGG[k], bytes_KGG[k] = costs.tail(sizes_GG.clip(0), masses_GG, width)
+    seconds_KGG[k], bytes_KGG[k] = costs.tail(sizes_GG.clip(0), masses_GG, width, k)
   return seconds_KGG, bytes_KGG

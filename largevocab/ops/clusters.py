@@ -18,11 +18,13 @@ class Clusters(NamedTuple):
     sizes: classes of each, that of the short list first.
     widths: of their rows; the first is that of the activations, D.
     masses: share of the training examples whose class is in each; they sum to 1.
+    labels: true classes of a training example, on average.
   """
 
   sizes: tuple[int, ...]
   widths: tuple[int, ...]
   masses: tuple[float, ...]
+  labels: float = 1.0
 
 
 def widths(dim: int, num: int, factor: int, align: int = 1) -> tuple[int, ...]:
@@ -71,7 +73,7 @@ def cut(
     ValueError: cutoffs do not ascend or are not in 1 ... V - 1.
 
   >>> cut(np.array([1, 6, 3]), (1,), (8, 2))
-  Clusters(sizes=(1, 2), widths=(8, 2), masses=(0.6, 0.4))
+  Clusters(sizes=(1, 2), widths=(8, 2), masses=(0.6, 0.4), labels=1.0)
   """
   V = len(counts_V)
   ends = (0, *cutoffs, V)

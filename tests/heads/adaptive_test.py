@@ -10,6 +10,7 @@ import pytest
 from largevocab import config, single_targets
 from largevocab.errors import UserError
 from largevocab.heads import Adaptive
+from largevocab.ops.softmax_plan import plan
 from largevocab.rows import SGD, Adagrad, Adam
 
 N, V, D = 40, 203, 200  # no multiple of anything
@@ -111,17 +112,16 @@ def test_bfloat16_products_are_near():
 
 
 def test_a_budget_changes_the_work_not_the_result():
-  h_ND, y = batch()
-  outs = [
-    backward(
-      head := Adaptive(cutoffs=(20, 90), method=m),
-      head.init(KEY, counts(), D),
-      h_ND,
-      y,
-      KEY,
-    )
-    for m in ("reference", "classes", "examples")
-  ]
+  num, dim, classes = 600, 8, 1500  # 3 MiB of logits
+  h_ND = jax.random.normal(KEY, (num, dim))
+  y = single_targets(np.random.default_rng(0).integers(0, classes, num))
+  outs = []
+  for method in ("reference", "classes", "examples"):
+    head = Adaptive(cutoffs=(1300,), method=method, budget_mib=1)
+    how = plan(num, 1301, 2 * dim, 2**20, method=method)
+    assert how.num_chunks > 1 or method == "reference"
+    state = head.init(KEY, np.ones(classes, int), dim)
+    outs.append(backward(head, state, h_ND, y, KEY))
   for out in outs[1:]:
     jax.tree.map(
       lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), outs[0], out

@@ -1,7 +1,4 @@
 import logging
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -173,12 +170,5 @@ np.testing.assert_allclose(
 """
 
 
-def test_a_table_sharded_over_classes_stays_sharded():
-  flags = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=4"
-  run = subprocess.run(
-    [sys.executable, "-c", SHARDED],
-    env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-    capture_output=True,
-    text=True,
-  )
-  assert run.returncode == 0, run.stderr
+def test_a_table_sharded_over_classes_stays_sharded(on_four_devices):
+  on_four_devices(SHARDED)

@@ -1,13 +1,18 @@
 """Clusters that heads choose for themselves, and those that they are given."""
 
+import dataclasses
 import logging
 
+import jax
 import numpy as np
 import pytest
 
+from largevocab import cost_model
 from largevocab.errors import UserError
+from largevocab.heads.adaptive import Adaptive
 from largevocab.heads.partitioned import Partitioned
-from largevocab.labels import as_counts
+from largevocab.labels import Counts, as_counts
+from largevocab.ops.adaptive import capacities
 
 COUNTS = as_counts(10**6 // np.arange(1, 20_001))
 
@@ -18,8 +23,45 @@ def test_given_cutoffs_win(caplog):
   assert got.sizes == (1000, 4000, 15_000)
   assert got.widths == (64, 16, 8)
   (message,) = caplog.messages
+  assert "for batches of 2560 true classes" in message
   assert "short list: 1,000 classes" in message
+  assert "with cutoffs=(1000, 5000): " in message
   assert "ms a step predicted" in message
+
+
+@pytest.mark.parametrize("tail_bias", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("limit", [0.0, 1.5])
+def test_planned_bytes_are_those_of_the_parameters(tail_bias, tied, limit):
+  head = Adaptive(tail_bias=tail_bias, tied=tied, max_mib=limit, num_clusters=4)
+  state = jax.eval_shape(lambda key: head.init(key, COUNTS, 64), jax.random.key(0))
+  tables = state.head, *state.tails, *state.downs
+  num_bytes = head.cluster_plan(COUNTS, 64).num_bytes
+  assert num_bytes == sum(4 * table.w_VD.size for table in tables)
+  assert not limit or num_bytes <= limit * 2**20
+
+
+def test_true_classes_of_an_example_make_room():
+  """Not the padding up to those of the example that has most of them."""
+  counts = Counts(COUNTS.unigram_V, examples=COUNTS.unigram_V.sum() // 2)
+  clusters = Partitioned(cutoffs=(1000, 5000)).clusters(counts, 64)
+  plain = Partitioned(cutoffs=(1000, 5000)).clusters(COUNTS, 64)
+  assert clusters.labels == pytest.approx(2.0)
+  assert capacities(clusters, 100, 50) == capacities(plain, 200)
+  assert capacities(clusters, 100, 1) == capacities(plain, 100)
+
+
+def test_warns_of_times_of_another_device(caplog, tmp_path):
+  fitted = cost_model.load(Partitioned().cost_model)
+  path = tmp_path / "gpu.json"
+  dataclasses.replace(fitted, platform="gpu").save(path)
+  Partitioned().clusters(COUNTS, 64)
+  assert not [r for r in caplog.records if r.levelno == logging.WARNING]
+  Partitioned(cost_model=str(path)).clusters(COUNTS, 64)
+  Partitioned(dtype="bfloat16").clusters(COUNTS, 64)
+  warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+  assert "gpu in float32, but this is cpu in float32" in warned[0]
+  assert "cpu in float32, but this is cpu in bfloat16" in warned[1]
 
 
 def test_chosen_by_what_the_fields_say():
@@ -51,6 +93,7 @@ def test_places_by_count_and_then_by_id():
   [
     ({"factor": 0}, r"head\.factor is 0"),
     ({"align": 0}, r"head\.align is 0"),
+    ({"method": "fast"}, r"head\.method is 'fast'"),
     ({"batch_examples": 0}, r"head\.batch_examples is 0"),
     ({"num_clusters": -1}, r"head\.num_clusters is -1"),
     ({"max_mib": -1.0}, r"head\.max_mib is -1"),
@@ -72,6 +115,11 @@ def test_wrong_fields(fields, message):
     ({"cutoffs": (9,)}, [5, 3, 1], r"head\.cutoffs is \(9,\).*only V = 3 classes"),
     ({"num_clusters": 4}, [5, 3, 1], r"head\.num_clusters is 4.*only V = 3"),
     ({"max_mib": 2**-10}, [5, 3, 1], r"head\.max_mib: 0.000977 MiB are too few"),
+    (
+      {"max_mib": 2**-10, "cutoffs": (1,)},
+      [5, 3, 1],
+      r"head\.cutoffs = \(1,\) make 0\.00",
+    ),
     ({}, [0, 0, 0], "no class occurs"),
     ({"cost_model": "abacus"}, [5, 3, 1], "no cost model 'abacus'"),
   ],
@@ -79,3 +127,66 @@ def test_wrong_fields(fields, message):
 def test_what_cannot_be_with_these_classes(fields, counts, message):
   with pytest.raises(UserError, match=message):
     Partitioned(**fields).clusters(as_counts(counts), 64)
+
+
+SHARDED = """
+import functools
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from largevocab.heads import Adaptive, DSoftmax, Huffman
+from largevocab.labels import single_targets
+from largevocab.rows import Adagrad
+
+N, V, D = 64, 16_384, 16
+mesh = jax.make_mesh((4,), ("vocab",), axis_types=(AxisType.Auto,))
+by_class = lambda x: NamedSharding(
+  mesh, PartitionSpec("vocab") if x.ndim == 2 and len(x) > 1000 else PartitionSpec())
+each = {"optimizer": Adagrad(), "method": "examples"}
+heads = [
+  Adaptive(num_clusters=3, **each),
+  DSoftmax(cutoffs=(1024, 4096), **each),
+  DSoftmax(cutoffs=(1024, 4096), projected=True, **each),
+  Huffman(optimizer=Adagrad()),
+]
+rng = np.random.default_rng(0)
+
+def backward(head, state, h_ND, y, key):
+  return head.backward(state, h_ND, y, key)
+
+def step(head, state, h_ND, y, key):
+  out = head.backward(state, h_ND, y, key)
+  return head.update(state, out.grads, 0.5, 1.0), out.loss
+
+evaluate = lambda head, state, h_ND, y: head.evaluate(state, h_ND, y)["nll"]
+top_k = lambda head, state, h_ND: head.top_k(state, h_ND, 5)
+
+for head in heads:
+  # Of an adaptive softmax the short list has 2 rows more, and the plan knows.
+  num_classes = V - 2 if isinstance(head, Adaptive) else V
+  counts_V = 10**7 // np.arange(1, num_classes + 1)
+  alone = head.init(jax.random.key(0), counts_V, D)
+  spread = jax.device_put(alone, jax.tree.map(by_class, alone))
+  tables = {x.shape for x in jax.tree.leaves(alone) if x.ndim == 2 and len(x) > 1000}
+  assert tables
+  for program in step, evaluate, top_k:
+    run = jax.jit(program, static_argnums=0)
+    if program is top_k and isinstance(head, Huffman):
+      continue  # gathers rows for V log V nodes
+    for i in range(3 if program is step else 1):
+      h_ND = jnp.asarray(rng.standard_normal((N, D)), jnp.float32)
+      y = single_targets(rng.integers(0, num_classes, N))
+      args = {step: (y, jax.random.key(i)), evaluate: (y,), top_k: ()}[program]
+      want, got = run(head, alone, h_ND, *args), run(head, spread, h_ND, *args)
+      jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), want, got)
+      if program is step:
+        (alone, _), (spread, _) = want, got
+    text = run.lower(head, spread, h_ND, *args).compile().as_text()
+    for rows, width in tables:
+      name = program.__name__, type(head).__name__
+      assert f"[{rows},{width}]" not in text, (*name, "a device holds a whole table")
+"""
+
+
+def test_tables_sharded_over_classes_train_the_same(on_four_devices):
+  on_four_devices(SHARDED)

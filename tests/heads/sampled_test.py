@@ -1,9 +1,6 @@
 """What is particular to the sampled softmax."""
 
 import dataclasses
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -357,16 +354,8 @@ for head in heads:
 """
 
 
-def test_a_table_sharded_over_classes_trains_the_same():
-  flags = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=4"
-  run = subprocess.run(
-    [sys.executable, "-c", SHARDED],
-    env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert run.returncode == 0, run.stderr
+def test_a_table_sharded_over_classes_trains_the_same(on_four_devices):
+  on_four_devices(SHARDED)
 
 
 def test_uncorrected_it_is_the_softmax_over_the_active_set():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from largevocab.ops import adaptive, adaptive_top_k
+from largevocab.ops.adaptive_model import Model, Tail, class_rows, log_p_naive
 from largevocab.ops.clusters import Clusters, widths
 from largevocab.ops.constant_feature import extended_width
 
@@ -25,10 +26,10 @@ def normal(key, *shape):
 def model(bias=True, dim=D, widths=CLUSTERS.widths[1:]):
   width = lambda d: extended_width(d) if bias else d
   tails = tuple(
-    adaptive.Tail(normal(2 * i, e, dim), normal(2 * i + 1, size, width(e)))
+    Tail(normal(2 * i, e, dim), normal(2 * i + 1, size, width(e)))
     for i, (size, e) in enumerate(zip(SIZES[1:], widths, strict=True), 1)
   )
-  return adaptive.Model(normal(0, SIZES[0] + len(tails), width(dim)), tails)
+  return Model(normal(0, SIZES[0] + len(tails), width(dim)), tails)
 
 
 def batch(place_NP):
@@ -54,7 +55,7 @@ top_k = jax.jit(adaptive_top_k.adaptive_top_k, static_argnums=3)
 
 @jax.jit
 def masked_loss(h_ND, model, place_NP, w_NP):
-  log_p_NV = adaptive.log_p_naive(h_ND, model)
+  log_p_NV = log_p_naive(h_ND, model)
   log_p_NP = jnp.take_along_axis(log_p_NV, place_NP, 1, mode="fill", fill_value=0)
   return -(w_NP * log_p_NP).sum()
 
@@ -65,7 +66,7 @@ def test_sums_to_one(bias):
     m = jax.tree.map(lambda x: x.astype(jnp.float64), model(bias))
     h_ND = normal(9, N, D).astype(jnp.float64)
     place_NV = jnp.broadcast_to(jnp.arange(V, dtype=jnp.int32)[None], (N, V))
-    at_once = adaptive.log_p_naive(h_ND, m)
+    at_once = log_p_naive(h_ND, m)
     each = [
       nll(h_ND, m, place_NV[:, [v]], jnp.ones((N, 1)), adaptive.capacities(CLUSTERS, N))
       for v in range(V)
@@ -126,7 +127,7 @@ def test_top_k_is_that_of_all_classes(k, scale):
   rng = np.random.default_rng(2)
   class_V = np.concatenate([np.sort(p) for p in np.split(rng.permutation(V), [5, 12])])
   m, h_ND = jax.tree.map(lambda x: scale * x, model()), normal(4, 150, D)
-  log_p_NV = np.asarray(adaptive.log_p_naive(h_ND, m))
+  log_p_NV = np.asarray(log_p_naive(h_ND, m))
   ids_NK, best_NK = top_k(h_ND, m, jnp.asarray(class_V), k)
   order_NV = np.argsort(-log_p_NV, axis=1)
   np.testing.assert_array_equal(ids_NK, class_V[order_NV[:, :k]])
@@ -159,9 +160,9 @@ def test_tails_that_cannot_have_one_are_not_read():
 
 def test_class_rows_are_linear_in_log_p():
   m, h_ND = model(), normal(4, 3, D)
-  rows_VD = adaptive.class_rows(m, jnp.arange(V))
+  rows_VD = class_rows(m, jnp.arange(V))
   o_NV = m.features(h_ND) @ rows_VD.T
-  log_p_NV = adaptive.log_p_naive(h_ND, m)
+  log_p_NV = log_p_naive(h_ND, m)
   for start, end in ((0, 5), (5, 12), (12, V)):
     part = (o_NV - log_p_NV)[:, start:end]
     np.testing.assert_allclose(
@@ -172,7 +173,7 @@ def test_class_rows_are_linear_in_log_p():
 def test_biases_of_tails_only_widen_class_rows():
   m = model()
   no_bias = m._replace(head_VD=m.head_VD[:, :D])
-  rows_VD = adaptive.class_rows(no_bias, jnp.arange(V))
+  rows_VD = class_rows(no_bias, jnp.arange(V))
   assert rows_VD.shape == (V, extended_width(D))
   assert not rows_VD[:5, D].any()
   assert rows_VD[5:, D].all()
@@ -196,8 +197,8 @@ def test_logits_of_a_tail_are_held_for_its_capacity_only():
   clusters = Clusters(sizes, (dim, 8), (0.9, 0.1))
   spec = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
   shapes = (sizes[0] + 1, dim), (8, dim), (sizes[1], 8)
-  zeros = lambda head, down, rows: adaptive.Model(
-    jnp.zeros(head), (adaptive.Tail(jnp.zeros(down), jnp.zeros(rows)),)
+  zeros = lambda head, down, rows: Model(
+    jnp.zeros(head), (Tail(jnp.zeros(down), jnp.zeros(rows)),)
   )
   m = jax.eval_shape(lambda: zeros(*shapes))
   places = jax.ShapeDtypeStruct((num, 1), jnp.int32)

@@ -1,12 +1,13 @@
 """Where classes are cut, against all ways to cut them."""
 
+import dataclasses
 import itertools
 import math
 
 import numpy as np
 import pytest
 
-from largevocab.ops.cluster_plan import plan_clusters, price
+from largevocab.ops.cluster_plan import Costs, plan_clusters, price
 from largevocab.ops.clusters import cut, places, widths
 
 V, DIM, BATCH = 11, 12, 40
@@ -59,7 +60,7 @@ def test_best_of_all(seed, num, min_head_mass):
   ways = list(enumerated(counts_V, num, seconds, factor, min_head_mass))
   limits = {"factor": factor, "align": 1, "min_head_mass": min_head_mass}
   make = lambda **more: plan_clusters(
-    counts_V, DIM, seconds, batch=BATCH, num_clusters=num, **limits, **more
+    counts_V, Costs(DIM, seconds, BATCH), num_clusters=num, **limits, **more
   )
   free = make()
   assert sum(free.seconds) == pytest.approx(min(ways)[0])
@@ -88,18 +89,16 @@ def test_budgets_of_these_tests_matter():
 
 def test_number_of_clusters():
   counts_V = np.random.default_rng(0).geometric(0.02, V)
-  seconds = random_seconds(0)
-  free = plan_clusters(counts_V, DIM, seconds, batch=BATCH)
-  given = [
-    plan_clusters(counts_V, DIM, seconds, batch=BATCH, num_clusters=num)
-    for num in (2, 3, 4, 5)
-  ]
+  costs = Costs(DIM, random_seconds(0), BATCH)
+  free = plan_clusters(counts_V, costs)
+  given = [plan_clusters(counts_V, costs, num_clusters=num) for num in (2, 3, 4, 5)]
   assert sum(free.seconds) == min(sum(plan.seconds) for plan in given)
 
 
 @pytest.mark.parametrize("num_classes", [1, 2, 3])
 def test_few_classes(num_classes):
-  got = plan_clusters(np.ones(num_classes), 4, lambda k, B, d: 1.0 + k * B * d, batch=9)
+  costs = Costs(4, lambda k, B, d: 1.0 + k * B * d, batch=9)
+  got = plan_clusters(np.ones(num_classes), costs)
   assert len(got.clusters.sizes) == min(num_classes, 2) or num_classes == 3
   assert sum(got.clusters.sizes) == num_classes
   assert min(got.clusters.sizes) > 0
@@ -108,9 +107,10 @@ def test_few_classes(num_classes):
 def test_grid_of_boundaries_is_fine_enough():
   """With many classes not all boundaries are tried: little is lost."""
   t = lambda k, B, d: 3e-5 + (3e-9 + 6e-11 * d) * k * B + 1e-9 * k * d
-  got = plan_clusters(ZIPF_V, 256, t, batch=2560, num_clusters=2)
+  costs = Costs(256, t, batch=2560)
+  got = plan_clusters(ZIPF_V, costs, num_clusters=2)
   best = min(
-    sum(price(cut(ZIPF_V, (end,), (256, 64)), t, batch=2560).seconds)
+    sum(price(cut(ZIPF_V, (end,), (256, 64)), costs).seconds)
     for end in np.arange(got.cutoffs[0] // 2, 2 * got.cutoffs[0], 500).tolist()
     if ZIPF_V[:end].sum() >= 0.8 * ZIPF_V.sum()
   )
@@ -122,7 +122,7 @@ def test_short_list_keeps_its_mass():
   t = lambda k, B, d: 3e-5 + 6e-11 * d * k * B
   sizes = []
   for least in (0.0, 0.6, 0.9):
-    got = plan_clusters(ZIPF_V, 256, t, batch=2560, min_head_mass=least)
+    got = plan_clusters(ZIPF_V, Costs(256, t, 2560), min_head_mass=least)
     assert got.clusters.masses[0] >= least - 1e-9
     sizes.append(got.clusters.sizes[0])
   assert sizes[0] < 1000 < sizes[1] < sizes[2]  # by time alone it is too short
@@ -131,28 +131,33 @@ def test_short_list_keeps_its_mass():
 def test_frequencies_not_ids_matter():
   t = lambda k, B, d: 3e-5 + 6e-11 * d * k * B
   shuffled_V = np.random.default_rng(0).permutation(ZIPF_V)
-  first, second = (plan_clusters(c_V, 64, t, batch=99) for c_V in (ZIPF_V, shuffled_V))
+  costs = Costs(64, t, batch=99)
+  first, second = (plan_clusters(c_V, costs) for c_V in (ZIPF_V, shuffled_V))
   assert first == second
 
 
 def test_widths_are_never_0():
   assert min(widths(200, 5, 4)) == 1
   t = lambda k, B, d: 3e-5 + 6e-11 * d * k * B
-  got = plan_clusters(ZIPF_V, 200, t, batch=99, num_clusters=5, align=1)
+  got = plan_clusters(ZIPF_V, Costs(200, t, 99), num_clusters=5, align=1)
   assert got.clusters.widths == (200, 50, 12, 3, 1)
 
 
 def test_rows_with_a_bias_are_wider():
-  t = lambda k, B, d: 1.0 * k * B * d
+  costs = Costs(64, lambda k, B, d: 1.0 * k * B * d, batch=1000)
   clusters = cut(ZIPF_V, (1000,), (64, 8))
-  plain, biased = (price(clusters, t, batch=1000, bias=bias) for bias in (False, True))
+  plain = price(clusters, costs)
+  biased = price(clusters, dataclasses.replace(costs, bias=True))
   assert biased.seconds[0] / plain.seconds[0] == 72 / 64
-  assert biased.num_bytes - plain.num_bytes == 4 * 8 * (1001 + 199_000)
+  assert biased.num_bytes - plain.num_bytes == 4 * 8 * 1001
+  biased = price(clusters, dataclasses.replace(costs, tail_bias=True))
+  assert biased.seconds[0] == plain.seconds[0]
+  assert biased.num_bytes - plain.num_bytes == 4 * 8 * 199_000
 
 
 def test_errors():
-  t = lambda k, B, d: 1.0 * k * B * d
+  costs = Costs(4, lambda k, B, d: 1.0 * k * B * d, batch=9)
   with pytest.raises(ValueError, match="no class occurs"):
-    plan_clusters(np.zeros(9), 4, t, batch=9)
+    plan_clusters(np.zeros(9), costs)
   with pytest.raises(ValueError, match="4 clusters, but 3 classes"):
-    plan_clusters(np.ones(3), 4, t, batch=9, num_clusters=4)
+    plan_clusters(np.ones(3), costs, num_clusters=4)

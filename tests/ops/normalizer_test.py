@@ -1,7 +1,3 @@
-import os
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -125,16 +121,8 @@ np.testing.assert_allclose(got[1], want[1], rtol=1e-5)
 """
 
 
-def test_a_table_sharded_over_classes_is_not_gathered():
-  flags = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=4"
-  run = subprocess.run(
-    [sys.executable, "-c", SHARDED],
-    env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert run.returncode == 0, run.stderr
+def test_a_table_sharded_over_classes_is_not_gathered(on_four_devices):
+  on_four_devices(SHARDED)
 
 
 def test_never_holds_all_logits():
