@@ -21,6 +21,7 @@ import bench_adaptive
 import bench_heads
 import bench_kernel
 import bench_lsh
+import bench_peers
 import bench_rows
 import bench_samplers
 import bench_softmax
@@ -40,6 +41,7 @@ BENCHMARKS = {
   **bench_xmlc.ROWS,
   **bench_spherical.ROWS,
   **bench_adaptive.ROWS,
+  **bench_peers.ROWS,
 }
 
 

@@ -13,7 +13,7 @@ from largevocab.errors import UserError
 from largevocab.heads.linear import LinearHead, check_products
 from largevocab.labels import Counts
 from largevocab.ops.cluster_plan import ClusterPlan, Costs, plan_clusters, price
-from largevocab.ops.clusters import Clusters, cut, widths
+from largevocab.ops.clusters import Clusters, cut, head_mass, widths
 from largevocab.ops.softmax_plan import METHODS
 from largevocab.rows import SGD, RowOptimizer
 
@@ -34,13 +34,15 @@ class Partitioned(LinearHead):
     cutoffs: ends of the short list and of each tail but the last, in classes. Empty:
       those with which a step of an adaptive softmax is expected to be fastest, see
       `largevocab.ops.cluster_plan`, within the limits of `num_clusters`,
-      `min_head_mass` and `max_mib`.
+      `min_head_mass`, `enough_classes` and `max_mib`.
     num_clusters: with the short list; 0: 2 to 5, whichever is fastest. 1: a short list
       of all classes.
     factor: rows of each tail are by this factor narrower than those before.
     align: widths of tails are rounded up to a multiple of this.
     min_head_mass: least share of the training examples whose class is on the short
       list, which time alone would make very short. 0.8 are 1,500 words of Europarl.
+    enough_classes: a short list of so many is long enough, whatever its mass. By
+      default as in common use: cutoffs of 20,000 and 60,000.
     max_mib: for all parameters of an adaptive softmax of these clusters, without an
       optimiser's statistics; 0: no limit.
     batch_examples: true classes in a batch of those that are to be fast: of a language
@@ -58,6 +60,7 @@ class Partitioned(LinearHead):
   factor: int = 4
   align: int = 8
   min_head_mass: float = 0.8
+  enough_classes: int = 20_000
   max_mib: float = 0.0
   batch_examples: int = 2560
   cost_model: str = "cpu-float32-2026-11"
@@ -70,8 +73,8 @@ class Partitioned(LinearHead):
     check_products(self.dtype, self.budget_mib)
     if self.method not in METHODS:
       raise UserError(f"head.method is {self.method!r}; use one of {METHODS}")
-    for key, least in (("factor", 1), ("align", 1), ("batch_examples", 1)):
-      if getattr(self, key) < least:
+    for key in ("factor", "align", "batch_examples", "enough_classes"):
+      if getattr(self, key) < 1:
         raise UserError(f"head.{key} is {getattr(self, key)}; it must be at least 1")
     for key in ("num_clusters", "max_mib"):
       if getattr(self, key) < 0:
@@ -124,6 +127,7 @@ class Partitioned(LinearHead):
         "no class occurs in the training data, so there is no frequency to cut "
         "clusters by; set head.cutoffs"
       )
+    enough = min(self.enough_classes, V)
     try:
       return plan_clusters(
         counts.unigram_V,
@@ -131,7 +135,7 @@ class Partitioned(LinearHead):
         num_clusters=self.num_clusters,
         factor=self.factor,
         align=self.align,
-        min_head_mass=self.min_head_mass,
+        min_head_mass=min(self.min_head_mass, head_mass(counts.unigram_V, enough)),
         max_bytes=max_bytes,
       )
     except ValueError as error:

@@ -154,7 +154,7 @@ def plan_clusters(
   >>> costs = Costs(64, lambda k, B, d: 1e-5 + 1e-10 * k * B * d, batch=1000)
   >>> best = plan_clusters(counts_V, costs, num_clusters=3)
   >>> best.clusters.sizes, best.clusters.widths
-  ((1408, 1961, 6631), (64, 16, 8))
+  ((1470, 2176, 6354), (64, 16, 8))
   """
   counts_V = np.asarray(counts_V)
   V = len(counts_V)

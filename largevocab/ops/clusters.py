@@ -59,6 +59,16 @@ def places(mean: ArrayLike, num: int) -> np.ndarray:
   return np.minimum(aligned, num).astype(np.int64)
 
 
+def head_mass(counts_V: np.ndarray, size: int) -> float:
+  """Share of the examples whose class is among the `size` most frequent ones.
+
+  >>> head_mass(np.array([1, 6, 3]), 2)
+  0.9
+  """
+  first = -np.partition(-np.asarray(counts_V, np.float64), size - 1)[:size]
+  return float(first.sum() / counts_V.sum())
+
+
 def cut(
   counts_V: np.ndarray, cutoffs: tuple[int, ...], widths: tuple[int, ...]
 ) -> Clusters:

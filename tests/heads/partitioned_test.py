@@ -31,7 +31,7 @@ def test_given_cutoffs_win(caplog):
 
 @pytest.mark.parametrize("tail_bias", [False, True])
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("limit", [0.0, 1.5])
+@pytest.mark.parametrize("limit", [0.0, 2.0])
 def test_planned_bytes_are_those_of_the_parameters(tail_bias, tied, limit):
   head = Adaptive(tail_bias=tail_bias, tied=tied, max_mib=limit, num_clusters=4)
   state = jax.eval_shape(lambda key: head.init(key, COUNTS, 64), jax.random.key(0))
@@ -76,6 +76,9 @@ def test_chosen_by_what_the_fields_say():
   assert tight.cluster_plan(COUNTS, 64).num_bytes < limit.num_bytes
   longer = Partitioned(min_head_mass=0.9).clusters(COUNTS, 64)
   assert longer.sizes[0] > free.clusters.sizes[0]
+  enough = Partitioned(min_head_mass=0.9, enough_classes=2000).clusters(COUNTS, 64)
+  assert enough.masses[0] < 0.9
+  assert 2000 <= enough.sizes[0] < 2064  # as few as may be, in steps of 64 rows
   small = Partitioned(batch_examples=8).cluster_plan(COUNTS, 64)
   assert sum(small.seconds) < sum(free.seconds)
 
@@ -93,6 +96,7 @@ def test_places_by_count_and_then_by_id():
   [
     ({"factor": 0}, r"head\.factor is 0"),
     ({"align": 0}, r"head\.align is 0"),
+    ({"enough_classes": 0}, r"head\.enough_classes is 0"),
     ({"method": "fast"}, r"head\.method is 'fast'"),
     ({"batch_examples": 0}, r"head\.batch_examples is 0"),
     ({"num_clusters": -1}, r"head\.num_clusters is -1"),
@@ -144,8 +148,8 @@ by_class = lambda x: NamedSharding(
 each = {"optimizer": Adagrad(), "method": "examples"}
 heads = [
   Adaptive(num_clusters=3, **each),
-  DSoftmax(cutoffs=(1024, 4096), **each),
-  DSoftmax(cutoffs=(1024, 4096), projected=True, **each),
+  DSoftmax(cutoffs=(1280, 5120), **each),
+  DSoftmax(cutoffs=(1280, 5120), projected=True, **each),
   Huffman(optimizer=Adagrad()),
 ]
 rng = np.random.default_rng(0)

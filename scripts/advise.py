@@ -1,0 +1,253 @@
+"""Which head is right for your classes, on this device?
+
+  python scripts/advise.py --counts=counts.npy --dim=512 --batch=2560
+  python scripts/advise.py --workdir=runs/ptb --num_samples 256 1024 --budget_ms=5
+  python scripts/advise.py --workdir=runs/ptb --heads full sampled/pps adaptive
+
+Runs steps of every head (or of those in --heads) with your numbers of classes, widths
+and examples: loss, gradients, update. Prints for each
+
+  ms      a step of the output layer, the least of many
+  mib     parameters, statistics and temporary memory of the step, by the compiler
+  relvar  Var(Z~) / Z^2, Z~ the normaliser as a sampled softmax estimates it from the
+          head's negatives, for a trained model: 0 is the exact softmax. With --workdir
+
+and, marked, the heads that no other one beats in both time and relvar (without
+--workdir: in time and memory, among those of their kind). Kinds: `softmax`, exact;
+`sample`, with the same parameters; `other`, another model, whose worth only training
+shows. At the end flags for largevocab.main, of the best that keeps to --budget_ms and
+--budget_mib.
+
+--workdir takes from that run counts, activations and labels of held-out data, class
+rows and optimiser; it must have a row for each class. --counts draws labels by their
+counts, activations at random. Heads that these data do not suit are told and left out.
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import sys
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import records
+import tabulate
+from bench_rows import Stepper, row_step
+from fit_cost_model import least_time
+from measure import temp_bytes
+from positions import positions_of
+from records import Record
+
+from largevocab import config, single_targets
+from largevocab.errors import UserError
+from largevocab.heads.sampling import SamplingHead
+from largevocab.heads.softmax import SoftmaxHead
+from largevocab.labels import Counts, Targets, as_counts
+from largevocab.rows import Adagrad, RowOptimizer
+from largevocab.state import restore
+from largevocab.workdir import describe_machine
+
+COLUMNS = ["kind", "ms", "mib", "relvar"]
+KEY = jax.random.key(0)
+
+
+class Problem(NamedTuple):
+  """What a head is to learn.
+
+  Attributes:
+    counts: of the classes.
+    h_ND: f32[N, D], activations.
+    y: their true classes.
+    optimizer: of the rows.
+    w_VD: rows of a trained model, or None.
+    like: the head that they are of, or None.
+  """
+
+  counts: Counts
+  h_ND: jax.Array
+  y: Targets
+  optimizer: RowOptimizer
+  w_VD: jax.Array | None = None
+  like: SoftmaxHead | None = None
+
+
+def of_counts(path: str, dim: int, batch: int) -> Problem:
+  """Labels drawn by counts from a file, activations at random."""
+  try:
+    counts = as_counts(np.load(path))
+  except (OSError, ValueError) as error:
+    raise UserError(f"--counts={path}: {error}; give a .npy with int[V]") from None
+  rng = np.random.default_rng(0)
+  p_V = counts.unigram_V / max(counts.unigram_V.sum(), 1)
+  if not p_V.any():
+    raise UserError(f"--counts={path}: no class occurs; give how often each does")
+  y = single_targets(rng.choice(counts.num_classes, batch, p=p_V))
+  h_ND = jnp.asarray(rng.standard_normal((batch, dim)), jnp.float32)
+  return Problem(counts, h_ND, y, Adagrad())
+
+
+def of_run(workdir: str, batch: int) -> Problem:
+  """Held-out data and class rows of a run."""
+  exp = config.build(config.of_workdir(workdir))
+  if not isinstance(exp.head, SoftmaxHead):
+    raise UserError(f"{workdir} has a head without one row for each class")
+  data, state = restore(exp, workdir, "latest")
+  batches = data.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
+  num = batch or exp.train.batch_size * exp.train.unroll
+  x_ND, y = positions_of(exp, state, batches, num, data.counts.num_classes)
+  return Problem(
+    data.counts, x_ND, y, exp.optimizer, state.head.table.w_VD, like=exp.head
+  )
+
+
+def heads(
+  paths: Iterable[str], num_samples: Iterable[int], problem: Problem
+) -> dict[str, Any]:
+  """Heads by the flags that make them."""
+  shared = {"optimizer": problem.optimizer}
+  if problem.like is not None:
+    shared |= {"bias": problem.like.bias, "dtype": problem.like.dtype}
+  made = {}
+  for path in paths:
+    head = config.head(path, **shared)
+    if not isinstance(head, SamplingHead):
+      made[path] = head
+      continue
+    for num in num_samples:
+      flags = f"{path} --config.head.num_samples={num}"
+      made[flags] = dataclasses.replace(head, num_samples=num)
+  return made
+
+
+def measured(head: Any, problem: Problem) -> Record:
+  """Kind, time, memory and, of a trained model, relvar."""
+  counts, h_ND, y, _, w_VD, like = problem
+  state = head.init(KEY, counts, h_ND.shape[1])
+  is_sample = isinstance(head, SamplingHead)
+  kind = "sample" if is_sample else "softmax" if isinstance(head, SoftmaxHead) else ""
+  row: Record = {"kind": kind or "other"}
+  if kind and like is not None and head.absolute == like.absolute:
+    state = state._replace(table=head.optimizer.init(w_VD))
+    state = jax.jit(head.refresh)(state, KEY)
+    seen = jax.jit(head.monitor)(state, h_ND, y, KEY) if is_sample else {"relvar": 0}
+    row["relvar"] = float(seen["relvar"])
+  stepper = Stepper(row_step(head), state, h_ND, y, KEY)
+  row["ms"] = 1e3 * least_time(stepper)
+  compiled = jax.jit(row_step(head), donate_argnums=0).lower(
+    stepper.state, h_ND, y, KEY
+  )
+  held = sum(leaf.nbytes for leaf in jax.tree.leaves(stepper.state))
+  row["mib"] = (held + temp_bytes(compiled.compile())) / 2**20
+  return row
+
+
+def unbeaten(rows: list[Record]) -> list[Record]:
+  """Rows that no other is at least as good as in time and relvar, and better in one.
+
+  Rows without relvar are compared with those of their kind, in time and memory.
+
+  >>> rows = [{"kind": "sample", "ms": t, "mib": 1.0, "relvar": v}
+  ...         for t, v in ((1.0, 0.5), (2.0, 0.1), (3.0, 0.2))]
+  >>> [row["ms"] for row in unbeaten(rows)]
+  [1.0, 2.0]
+  """
+
+  def figures(row):
+    if "relvar" in row:
+      return "", row["ms"], row["relvar"]
+    return row["kind"], row["ms"], row["mib"]
+
+  def beats(a, b):
+    (kind_a, *a), (kind_b, *b) = figures(a), figures(b)
+    return (
+      kind_a == kind_b and a != b and all(x <= y for x, y in zip(a, b, strict=True))
+    )
+
+  return [row for row in rows if not any(beats(other, row) for other in rows)]
+
+
+def choice(rows: list[Record], budget_ms: float, budget_mib: float) -> Record | None:
+  """The best within the budgets: of least relvar, where there is any; or else exact
+  before sampled, and then the fastest.
+
+  >>> rows = [{"kind": "softmax", "ms": 9.0, "mib": 1.0},
+  ...         {"kind": "sample", "ms": 2.0, "mib": 1.0}]
+  >>> choice(rows, 0, 0)["ms"], choice(rows, 5, 0)["ms"]
+  (9.0, 2.0)
+  """
+  fits = [
+    row
+    for row in rows
+    if row["kind"] != "other"
+    and (not budget_ms or row["ms"] <= budget_ms)
+    and (not budget_mib or row["mib"] <= budget_mib)
+  ]
+  known = [row for row in fits if "relvar" in row] or fits
+  by = lambda row: (row.get("relvar", 0), row["kind"] != "softmax", row["ms"])
+  return min(known, key=by, default=None)
+
+
+def main(argv: list[str] | None = None) -> int:
+  parser = argparse.ArgumentParser(
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+    allow_abbrev=False,
+  )
+  source = parser.add_mutually_exclusive_group(required=True)
+  source.add_argument("--counts", help=".npy with int[V]")
+  source.add_argument("--workdir", help="of a run of largevocab.main")
+  add = parser.add_argument
+  add("--dim", type=int, default=512, help="width of activations, with --counts")
+  add("--batch", type=int, default=0, help="examples; default: 2560, or as the run")
+  add("--num_samples", type=int, nargs="+", default=[1024], help="negatives")
+  add("--heads", nargs="+", default=config.head_paths(), metavar="HEAD[/SAMPLER]")
+  add("--budget_ms", type=float, default=0.0, help="a step may take; 0: any")
+  add("--budget_mib", type=float, default=0.0, help="it may hold; 0: any")
+  add("--output", type=pathlib.Path, help="records, .jsonl")
+  args = parser.parse_args(argv)
+  for key in ("dim", "batch", "num_samples"):
+    if np.min(getattr(args, key)) < (key != "batch"):
+      raise UserError(f"--{key}={getattr(args, key)}: must be positive")
+  if args.counts:
+    problem = of_counts(args.counts, args.dim, args.batch or 2560)
+  else:
+    problem = of_run(args.workdir, args.batch)
+  num, dim = problem.h_ND.shape
+  about = {"num_classes": problem.counts.num_classes, "dim": dim, "batch": num}
+  print(", ".join(f"{key} {value:,}" for key, value in about.items()))
+
+  rows: list[Record] = []
+  candidates = heads(args.heads, args.num_samples, problem)
+  for number, (flags, head) in enumerate(candidates.items(), start=1):
+    print(f"\r{number} of {len(candidates)}: {flags:60}", end="", file=sys.stderr)
+    try:
+      row = measured(head, problem)
+    except UserError as error:
+      print(f"\nleft out: {flags}: {error}", file=sys.stderr)
+      continue
+    row = {"run": flags, "name": flags, "config": "", "overrides": {}} | row
+    rows.append({**row, **about, **records.measured_with(describe_machine())})
+  print(file=sys.stderr)
+  if not rows:
+    raise UserError("no head suits these data")
+  marked = {row["run"] for row in unbeaten(rows)}
+  shown = [row | {"name": "* " * (row["run"] in marked) + row["name"]} for row in rows]
+  print(tabulate.table(sorted(shown, key=lambda row: row["ms"]), COLUMNS))
+  best = choice(rows, args.budget_ms, args.budget_mib)
+  print(
+    f"--config=FILE:{best['run']}" if best else "none keeps to the budgets: raise them"
+  )
+  if args.output:
+    args.output.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  return 0
+
+
+if __name__ == "__main__":
+  try:
+    sys.exit(main())
+  except UserError as error:
+    sys.exit(f"advise: {error}")
