@@ -1,0 +1,136 @@
+"""docs: examples run, commands and links are valid, no method is missing."""
+
+import functools
+import pathlib
+import re
+import shlex
+
+import numpy as np
+import pytest
+import tabulate
+
+from largevocab import command_line, config
+from largevocab.heads import HEADS
+from largevocab.samplers import SAMPLERS
+from largevocab.spherical_losses import SPHERICAL_LOSSES
+
+ROOT = pathlib.Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+INDEX, ADDING = DOCS / "README.md", DOCS / "adding.md"
+METHODS = sorted(DOCS.glob("methods/*.md"))
+PAGES = [INDEX, ADDING, *METHODS]
+NAMES = {*HEADS, *SAMPLERS, *(f"spherical/{loss}" for loss in SPHERICAL_LOSSES)}
+name_of = lambda path: str(path.relative_to(DOCS))
+every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+
+
+def blocks(page: pathlib.Path, language: str) -> list[str]:
+  return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+@functools.cache
+def prelude() -> dict:
+  """What the first example of the index leaves for those of all pages."""
+  names: dict = {}
+  exec(blocks(INDEX, "python")[0], names)
+  return names
+
+
+@pytest.mark.parametrize("page", [INDEX, *METHODS], ids=name_of)
+def test_examples_run(page):
+  names = dict(prelude())
+  for block in blocks(page, "python"):
+    exec(block, names)
+  if "estimate" in names:  # of the number of classes
+    assert 400 < names["estimate"] < 600
+  else:
+    assert np.isfinite(names["step"].loss)
+    assert np.isfinite(names["step"].dh_ND).all()
+
+
+def test_adding_adds_methods_that_configs_know(monkeypatch):
+  monkeypatch.chdir(ROOT)
+  names: dict = {}
+  try:
+    for block in blocks(ADDING, "python"):
+      exec(block, names)
+    (argument,) = re.findall(r"--config=(\S+)", ADDING.read_text())
+    head = config.build(command_line.load(argument)).head
+    assert type(head.sampler) is names["RowNorm"]
+  finally:  # other tests ask what there is
+    SAMPLERS.pop("row_norm", None)
+    HEADS.pop("margin", None)
+
+
+def commands() -> list[tuple[str, str]]:
+  """Page and command, of all that are shown, but those of methods yet to be added."""
+  found = []
+  for page in PAGES:
+    text = "\n".join(
+      [*blocks(page, "sh"), *re.findall(r"`(python .*)`", page.read_text())]
+    )
+    lines = text.replace("\\\n", " ").splitlines()
+    found += [(name_of(page), " ".join(line.split())) for line in lines if line]
+  return [(page, line) for page, line in found if page != name_of(ADDING)]
+
+
+@pytest.mark.parametrize(("page", "command"), commands())
+def test_commands_are_valid(page, command, monkeypatch):
+  monkeypatch.chdir(ROOT)
+  program, *words = shlex.split(command)
+  assert program == "python"
+  if words[:2] == ["-m", "largevocab.main"]:
+    assert [word for word in words if word.startswith("--workdir=")]
+  elif words[0] == "scripts/bench.py":
+    name = words[words.index("--only") + 1]
+    files = ROOT.glob("scripts/bench_*.py")
+    assert any(f'"{name}"' in path.read_text() for path in files)
+  assert all((ROOT / word).exists() for word in words if re.match(r"\w+/.*\.py$", word))
+  for word in words:
+    if word.startswith("--config="):
+      settings = command_line.load(word.removeprefix("--config="))
+      flags = [word for word in words if word.startswith("--config.")]
+      command_line.override(settings, ["main", *flags], known=[])
+      config.build(settings)
+
+
+def test_tables_are_those_of_the_committed_results():
+  assert tabulate.main(["--check", *map(str, PAGES)]) == 0
+
+
+def anchors(page: pathlib.Path) -> set[str]:
+  headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+  return {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+@every_page
+def test_links_lead_somewhere(page):
+  for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+    path, _, anchor = target.partition("#")
+    there = (page.parent / path).resolve() if path else page
+    assert there.exists(), target
+    assert not anchor or anchor in anchors(there), target
+
+
+@every_page
+def test_what_it_names_exists(page):
+  to_add = {"largevocab/samplers/row_norm.py", "largevocab/heads/margin.py"}
+  places = r"\b(?:configs|scripts|tests|experiments|largevocab)/[\w/.-]+\w"
+  for path in set(re.findall(places, page.read_text())) - to_add:
+    assert (ROOT / path).exists(), path
+
+
+def test_every_method_has_a_heading_and_a_row_of_the_index():
+  text = "\n".join(page.read_text() for page in METHODS)
+  headings = re.findall(r"^##? `([\w/]+)`", text, re.MULTILINE)
+  assert sorted(headings) == sorted(NAMES)
+  rows = re.findall(r"^\| \[`(\w+)`\]\((\S+)\)", INDEX.read_text(), re.MULTILINE)
+  assert sorted(name for name, _ in rows) == sorted([*HEADS, *SAMPLERS])
+  for name, path in rows:
+    page = (DOCS / path).read_text()
+    assert re.search(rf"^##? `{name}`", page, re.MULTILINE), name
+
+
+def test_the_index_leads_to_every_page():
+  linked = re.findall(r"\]\(([^)#]+\.md)", INDEX.read_text())
+  assert {name_of(page) for page in PAGES} - {"README.md"} <= set(linked)
