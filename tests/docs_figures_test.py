@@ -289,8 +289,8 @@ def samplers_by_model():
     f"{nll('quadratic')}, `unigram` {nll('unigram')}, `full` "
     f"{ITEMS('diginetica: full softmax', 'test_nll'):.2f}",
     f"from {classes(16):,.0f} classes on at D = 16, from {classes(64):,.0f} at D = 64 "
-    f"and from {classes(200):,.0f} at D = 200; {faster:.0f} times as fast at a million and "
-    "D = 64",
+    f"and from {classes(200):,.0f} at D = 200; {faster:.0f} times as fast at a million "
+    "and D = 64",
   ]
 
 
@@ -317,7 +317,7 @@ def samplers_by_hashing():
       *map(places, methods), p1("gowalla: full softmax")
     ),
     f"`lsh_embedding` has {tags('LSH embedding')} and {places('LSH embedding')}",
-    "that 33 negatives hold there: `lsh_embedding` "
+    "that 33 negatives hold: `lsh_embedding` "
     f"{held('lsh_embedding:unigram_share=0:num_samples=33:codes=3')}, with `exact` "
     f"{held('lsh_embedding:exact=33:num_samples=1:codes=3')}, `unigram` "
     f"{held('unigram:num_samples=33')}, `top_k` {held('top_k:num_samples=33')}",

@@ -66,10 +66,8 @@ def commands() -> list[tuple[str, str]]:
   """Page and command, of all that are shown, but those of methods yet to be added."""
   found = []
   for page in PAGES:
-    text = "\n".join(
-      [*blocks(page, "sh"), *re.findall(r"`(python .*)`", page.read_text())]
-    )
-    lines = text.replace("\\\n", " ").splitlines()
+    in_text = re.findall(r"`(python .*?)`", page.read_text())
+    lines = "\n".join(blocks(page, "sh") + in_text).replace("\\\n", " ").splitlines()
     found += [(name_of(page), " ".join(line.split())) for line in lines if line]
   return [(page, line) for page, line in found if page != name_of(ADDING)]
 
