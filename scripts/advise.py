@@ -4,8 +4,9 @@
   python scripts/advise.py --workdir=runs/ptb --num_samples 256 1024 --budget_ms=5
   python scripts/advise.py --workdir=runs/ptb --heads full sampled/pps adaptive
 
-Runs steps of every head (or of those in --heads) with your numbers of classes, widths
-and examples: loss, gradients, update. Prints for each
+Runs steps (loss, gradients, update) with your number of classes, width and examples: of
+every head, and of `sampled` with every sampler, or of those in --heads, where any may
+stand that a config takes. Prints for each
 
   ms      a step of the output layer, the least of many
   mib     parameters, statistics and temporary memory of the step, by the compiler
@@ -36,7 +37,7 @@ import jax.numpy as jnp
 import numpy as np
 import records
 import tabulate
-from bench_rows import Stepper, row_step
+from bench_rows import row_step
 from fit_cost_model import least_time
 from measure import temp_bytes
 from positions import positions_of
@@ -44,6 +45,7 @@ from records import Record
 
 from largevocab import config, single_targets
 from largevocab.errors import UserError
+from largevocab.heads import HEADS
 from largevocab.heads.sampling import SamplingHead
 from largevocab.heads.softmax import SoftmaxHead
 from largevocab.labels import Counts, Targets, as_counts
@@ -104,6 +106,16 @@ def of_run(workdir: str, batch: int) -> Problem:
   )
 
 
+def default_heads() -> list[str]:
+  """Every head, and every sampler once.
+
+  >>> {"full", "adaptive", "nce", "sampled/pps"} <= set(default_heads())
+  True
+  """
+  samplers = [path for path in config.head_paths() if path.startswith("sampled/")]
+  return [*(name for name in HEADS if name != "sampled"), *samplers]
+
+
 def heads(
   paths: Iterable[str], num_samples: Iterable[int], problem: Problem
 ) -> dict[str, Any]:
@@ -135,13 +147,16 @@ def measured(head: Any, problem: Problem) -> Record:
     state = jax.jit(head.refresh)(state, KEY)
     seen = jax.jit(head.monitor)(state, h_ND, y, KEY) if is_sample else {"relvar": 0}
     row["relvar"] = float(seen["relvar"])
-  stepper = Stepper(row_step(head), state, h_ND, y, KEY)
-  row["ms"] = 1e3 * least_time(stepper)
-  compiled = jax.jit(row_step(head), donate_argnums=0).lower(
-    stepper.state, h_ND, y, KEY
-  )
-  held = sum(leaf.nbytes for leaf in jax.tree.leaves(stepper.state))
-  row["mib"] = (held + temp_bytes(compiled.compile())) / 2**20
+  held = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+  step = jax.jit(row_step(head), donate_argnums=0).lower(state, h_ND, y, KEY).compile()
+  row["mib"] = (held + temp_bytes(step)) / 2**20
+
+  def call():
+    nonlocal state
+    state, _ = step(state, h_ND, y, KEY)
+    return state
+
+  row["ms"] = 1e3 * least_time(call)
   return row
 
 
@@ -204,7 +219,7 @@ def main(argv: list[str] | None = None) -> int:
   add("--dim", type=int, default=512, help="width of activations, with --counts")
   add("--batch", type=int, default=0, help="examples; default: 2560, or as the run")
   add("--num_samples", type=int, nargs="+", default=[1024], help="negatives")
-  add("--heads", nargs="+", default=config.head_paths(), metavar="HEAD[/SAMPLER]")
+  add("--heads", nargs="+", default=default_heads(), metavar="HEAD[/SAMPLER]")
   add("--budget_ms", type=float, default=0.0, help="a step may take; 0: any")
   add("--budget_mib", type=float, default=0.0, help="it may hold; 0: any")
   add("--output", type=pathlib.Path, help="records, .jsonl")

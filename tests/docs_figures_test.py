@@ -46,7 +46,7 @@ KERNEL, RELVAR, LAWS = Results("kernel_bias"), Results("relvar"), Results("sampl
 XMLC, ITEMS, FINAL = Results("xmlc_lns"), Results("next_item"), Results("ptb_sampled")
 LST, LST_SPEED, HARD = Results("lst"), Results("lst_speed"), Results("negatives")
 WIKIPEDIA, ENGLISH = Results("adaptive"), Results("adaptive_english")
-FRENCH = Results("adaptive_french")
+FRENCH, SPEED = Results("adaptive_french"), Results("adaptive_speed")
 EXACT = f"exact training {TOY('exact', 'log_likelihood'):.4f}"
 
 ptb = lambda name: f"{PTB(name, 'test_ppl'):,.1f}"
@@ -183,9 +183,13 @@ def in_adaptive(results, *names):
   return [f"{results(name, 'test_ppl'):.1f}" for name in (*names, "full softmax")]
 
 
-def share(name):
-  seconds = [WIKIPEDIA(each, "train_seconds") for each in (name, "full softmax")]
-  return f"{seconds[0] / seconds[1]:.2f}"
+def step(name=None):
+  """A training step over one with `full`; of `adaptive`, to which all are compared."""
+  to_adaptive = lambda each: SPEED(
+    f"training step, {each} / adaptive softmax, V=67,852", "ratio"
+  )
+  own = to_adaptive(name) if name else 1
+  return f"1/{to_adaptive('full softmax') / own:.1f}"
 
 
 def adaptive():
@@ -194,11 +198,16 @@ def adaptive():
   own, exact = in_adaptive(WIKIPEDIA, name)
   english, english_full = in_adaptive(ENGLISH, name)
   french, french_full = in_adaptive(FRENCH, name)
+  best = SPEED("planned cutoffs / best of 50, V=100,000", "ratio")
+  error = SPEED("predicted / measured time, V=100,000", "median_error")
   return [
-    f"{WIKIPEDIA.steps(name)}: test perplexity {own}, `full` {exact}, in {share(name)} "
-    f"of its seconds; {less} with 70 % in place of 80 %",
+    f"{WIKIPEDIA.steps(name)}: test perplexity {own}, `full` {exact}; {less} with 70 % "
+    "in place of 80 %",
     f"English, {ENGLISH.steps(name)}: {english}, `full` {english_full}",
     f"French, {FRENCH.steps(name)}: {french}, `full` {french_full}",
+    f"takes {step()} of one with `full`. The plan was {best:.2f} times as slow as the "
+    "best of 50 random cutoffs, whose times were predicted to a median of "
+    f"{100 * error:.0f} %",
   ]
 
 
@@ -206,8 +215,9 @@ def d_softmax():
   pair = ("D-softmax [*]", "D-softmax")
   both = "{} and {}, `full` {}"
   return [
-    f"{WIKIPEDIA.steps(pair[0])}: {both.format(*in_adaptive(WIKIPEDIA, *pair))}, in "
-    f"{share(pair[0])} and {share(pair[1])} of its seconds",
+    f"{WIKIPEDIA.steps(pair[0])}: {both.format(*in_adaptive(WIKIPEDIA, *pair))}",
+    f"takes {step(pair[0])} and {step(pair[1])} of one with `full`, `adaptive` "
+    f"{step()}",
     f"English: {both.format(*in_adaptive(ENGLISH, *pair))}",
     f"French: {both.format(*in_adaptive(FRENCH, *pair))}",
   ]
@@ -232,7 +242,7 @@ def hierarchical():
 
 
 def huffman():
-  return []
+  return [f"takes {step('HSM (Huffman)')} of one with `full`"]
 
 
 def samplers_by_counts():
