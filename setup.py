@@ -40,7 +40,7 @@ setup(
     "plot": ["matplotlib>=3.9"],
     "profile": ["xprof"],
     # What scripts/bench.py measures us against, where it is there.
-    "peers": ["torch>=2.5"],
+    "peers": ["tensorflow>=2.20", "torch>=2.5"],
     "test": [
       "hypothesis>=6.150",
       "matplotlib>=3.9",

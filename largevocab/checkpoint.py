@@ -139,14 +139,16 @@ class Checkpoints:
       saved = _shapes(self._manager.item_metadata(step)["state"])
     except (ValueError, KeyError, TypeError, OSError):
       return
+    if not saved:
+      return
     wanted = _shapes(like)
     for name in sorted(saved.keys() | wanted.keys()):
       was, shall_be = saved.get(name, "none"), wanted.get(name, "none")
       if was != shall_be:
         raise UserError(
           f"checkpoint {self._directory}/{step} is whole, but of another model: its "
-          f"array {name} is {was}, not {shall_be}; train on with the config, the data "
-          "and the version that it was begun with (config.json, meta.json)"
+          f"array {name} is {was}, not {shall_be}; use the config, the data and the "
+          "version that the run was begun with (config.json, meta.json)"
         )
 
 

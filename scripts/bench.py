@@ -66,9 +66,10 @@ def main() -> None:
   args = parser.parse_args()
   about = about_this_run()
   for name in [args.only] if args.only else BENCHMARKS:
-    for number, case in enumerate(BENCHMARKS[name]()):
+    for case in BENCHMARKS[name]():
       record = {
-        **{"run": f"{name}-{number}", "name": case.name, "config": "", "overrides": {}},
+        **{"run": f"{name}: {case.name}", "name": case.name},
+        **{"config": "", "overrides": {}},
         **case.sizes,
         **case.figures,
         **about,

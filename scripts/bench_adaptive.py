@@ -199,14 +199,15 @@ def lstm(path: str, **fields: Any) -> Experiment:
 
 def rivals(V: int = 67_852) -> Iterator[Case]:
   """Training steps of whole models, as those of experiments/adaptive, over those with
-  an adaptive softmax."""
+  an adaptive softmax; on labels at random, which have a Zipf law."""
   data = config.part("data", "zipf", num_classes=V, num_tokens=1_000_000).load()
   plan = {"batch_examples": 32 * 20, "min_head_mass": 0.8}
   below = TrainingSteps(lstm("adaptive", **plan), data)
   for name, exp in (
     ("full softmax", lstm("full")),
-    ("sampling", lstm("sampled/unigram", num_samples=V // 5)),
+    ("sampling", lstm("sampled/pps", num_samples=V // 5)),
     ("HSM (freq)", lstm("hierarchical", binning="sqrt")),
+    ("HSM (sim)", lstm("hierarchical", binning="brown")),
     ("HSM (Huffman)", lstm("huffman")),
     ("D-softmax", lstm("d_softmax", **plan)),
     ("D-softmax [*]", lstm("d_softmax", projected=True, **plan)),

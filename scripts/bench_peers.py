@@ -14,11 +14,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from bench_rows import LR, Stepper, row_step, zipf_ids
+from bench_rows import Stepper, zipf_ids
 from measure import Case, check_close, compare
 
 from largevocab import single_targets
 from largevocab.heads import Sampled
+from largevocab.labels import Counts
 from largevocab.ops.full_softmax import softmax_loss
 from largevocab.ops.softmax_plan import plan
 from largevocab.ops.top_k import top_k
@@ -26,6 +27,10 @@ from largevocab.rows import SGD, Adam, RowOptimizer
 from largevocab.samplers.base import Draw
 
 M = 1000  # negatives
+# Adam moves every number of a row by its rate: from larger ones logits soon saturate,
+# and exponentials that underflow take torch longer.
+RATES = {"sgd": 0.1, "adam": 1e-5}
+TINY = 1e-16  # Adam's eps: libraries add it in different places
 
 
 def module(name: str) -> Any:
@@ -33,7 +38,7 @@ def module(name: str) -> Any:
   try:
     return importlib.import_module(name)
   except ImportError:
-    print(f"{name} is missing: pip install largevocab[peers]", file=sys.stderr)
+    print(f"{name} is missing: pip install {name}", file=sys.stderr)
     return None
 
 
@@ -84,8 +89,11 @@ class TorchSampled:
     self._ids, self._drawn = tensor(ids_N).long(), tensor(drawn_M).long()
     self._law_ids = tensor(sampler.law(jnp.asarray(ids_N), V))
     self._law_drawn = tensor(sampler.law(drawn_M, V))
-    kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.SparseAdam}
-    self._optimizer = kinds[optimizer](self.table.parameters(), lr=LR)
+    make = {
+      "sgd": torch.optim.SGD,
+      "adam": functools.partial(torch.optim.SparseAdam, eps=TINY),
+    }[optimizer]
+    self._optimizer = make(self.table.parameters(), lr=RATES[optimizer])
 
   def __call__(self) -> None:
     self._optimizer.zero_grad()
@@ -100,8 +108,9 @@ class TorchSampled:
     (self._torch.logsumexp(logits, 1) - o_true).mean().backward()
     self._optimizer.step()
 
-  def rows(self) -> np.ndarray:
-    return self.table.weight.detach().numpy()
+  def results(self) -> tuple[np.ndarray, np.ndarray]:
+    """Rows, and the gradient of the activations in the last step."""
+    return self.table.weight.detach().numpy(), self._h.grad.numpy()
 
 
 class TensorFlowSampled:
@@ -118,8 +127,11 @@ class TensorFlowSampled:
       tf.constant(np.exp(sampler.law(jnp.asarray(ids_N), V))[:, None]),
       tf.constant(np.exp(sampler.law(drawn_M, V))),
     )
-    kinds = {"sgd": tf.keras.optimizers.SGD, "adam": tf.keras.optimizers.Adam}
-    how = kinds[optimizer](LR)
+    make = {
+      "sgd": tf.keras.optimizers.SGD,
+      "adam": functools.partial(tf.keras.optimizers.Adam, epsilon=TINY),
+    }[optimizer]
+    how = make(RATES[optimizer])
     how.build([w])
 
     @tf.function
@@ -137,13 +149,31 @@ class TensorFlowSampled:
     self._step, self._w = step, w
 
   def __call__(self) -> None:
-    self._step()
+    self._dh = self._step()
 
-  def rows(self) -> np.ndarray:
-    return self._w.numpy()
+  def results(self) -> tuple[np.ndarray, np.ndarray]:
+    return self._w.numpy(), self._dh.numpy()
 
 
 PEERS = {"torch": TorchSampled, "tensorflow": TensorFlowSampled}
+
+
+def mean_error(got: Any, want: Any, tolerance: float = 1e-2) -> float:
+  """The mean difference over the mean size. Not the largest one: Adam's first step is
+  the sign of the gradient, also where that is rounding only.
+
+  Raises:
+    AssertionError: it is above the tolerance: there is nothing to time.
+  """
+  error = float(np.abs(got - want).mean() / np.abs(want).mean())
+  assert error <= tolerance, f"the answers differ by {error}"
+  return error
+
+
+def state_of(head: Sampled, w_VD: np.ndarray) -> Any:
+  """State with these rows."""
+  table = head.optimizer.init(jnp.asarray(w_VD))
+  return head.init_state(table, Counts(np.ones(len(w_VD), int)))
 
 
 def peers_sampled(N: int = 512) -> Iterator[Case]:
@@ -152,12 +182,12 @@ def peers_sampled(N: int = 512) -> Iterator[Case]:
   Goals: torch twice as slow; TensorFlow 1.3 times, and 50 times with Adam at V = 800 k,
   where it updates all rows.
   """
-  optimizers: dict[str, RowOptimizer] = {"sgd": SGD(), "adam": Adam()}
+  optimizers: dict[str, RowOptimizer] = {"sgd": SGD(), "adam": Adam(eps=TINY)}
   for peer, build in PEERS.items():
     package = module(peer)
     if not package:
       continue
-    for V, D in ((100_000, 512), (800_000, 200), (800_000, 512)):
+    for V, D in ((100_000, 512), (800_000, 200)):
       w_VD, h_ND, ids_N = rows_and_batch(V, D, N)
       for name, optimizer in optimizers.items():
         head = Sampled(
@@ -167,14 +197,22 @@ def peers_sampled(N: int = 512) -> Iterator[Case]:
           correct_positive=True,
           optimizer=optimizer,
         )
-        state = head.init(jax.random.key(0), np.ones(V, int), D)
-        state = state._replace(table=optimizer.init(jnp.asarray(w_VD)))
+        state = state_of(head, w_VD)
         batch = jnp.asarray(h_ND), single_targets(ids_N), jax.random.key(0)
-        ours = Stepper(row_step(head), state, *batch)
+
+        def step(state, h_ND, y, key, head=head, lr=RATES[name]):
+          out = head.backward(state, h_ND, y, key)
+          return head.update(state, out.grads, lr, 1.0), out.dh_ND
+
+        ours = Stepper(step, state, *batch)
         theirs = build(package, w_VD, h_ND, ids_N, name)
         theirs(), ours()
-        error = check_close(ours.state.table.w_VD, theirs.rows(), 1e-3)
-        goal = 2.0 if peer == "torch" else 50.0 if name == "adam" else 1.3
+        rows_VD, dh_ND = theirs.results()
+        mean_error(jax.jit(step)(state_of(head, w_VD), *batch)[1], dh_ND)
+        error = mean_error(ours.state.table.w_VD - w_VD, rows_VD - w_VD)
+        goal = 2.0 if peer == "torch" else 1.3
+        if peer == "tensorflow" and name == "adam":
+          goal = {100_000: 10.0, 800_000: 50.0}[V]
         yield Case(
           f"sampled step, {name}: {peer} / rows, V={V:,} D={D} N={N}",
           {"V": V, "D": D, "N": N, "M": M, "error": error},
@@ -201,12 +239,14 @@ def peers_softmax(V: int = 100_000) -> Iterator[Case]:
     program = jax.jit(jax.value_and_grad(loss, (0, 1)))
     ours = functools.partial(program, *args)
     ids = torch.tensor(ids_N).long()
-    plain = lambda h, w: functional.cross_entropy((h @ w.T).float(), ids)  # noqa: B023
-    fused = lambda h, w: functional.linear_cross_entropy(h, w, ids)  # noqa: B023
+    plain = lambda h, w, ids=ids: functional.cross_entropy((h @ w.T).float(), ids)
+    chunks = lambda h, w, ids=ids: functional.linear_cross_entropy(
+      h, w, ids, options=torch.nn.LinearCrossEntropyOptions()
+    )
     cases = [("float32", "cross_entropy", plain, 1.7)]
     cases += [("bfloat16", "cross_entropy", plain, 1.0)]
-    if hasattr(functional, "linear_cross_entropy") and N <= 512:
-      cases += [("float32", "linear_cross_entropy", fused, 8.0)]
+    if hasattr(functional, "linear_cross_entropy"):
+      cases += [("float32", "linear_cross_entropy", chunks, 8.0)]
     for dtype, name, function, goal in cases:
       h, w = (torch.tensor(x).to(getattr(torch, dtype)) for x in (h_ND, w_VD))
       h, w = h.requires_grad_(), w.requires_grad_()
@@ -216,9 +256,9 @@ def peers_softmax(V: int = 100_000) -> Iterator[Case]:
         function(h, w).backward()
 
       theirs()
-      _, (dh_ND, _) = ours()
-      exact = dtype == "float32"
-      error = check_close(dh_ND, h.grad.float().numpy(), 1e-3 if exact else 0.1)
+      _, got = ours()
+      want = tuple(x.grad.float().numpy() for x in (h, w))
+      error = check_close(got, want, 1e-3 if dtype == "float32" else 0.1)
       yield Case(
         f"exact softmax: torch {name}, {dtype} / chunks, V={V:,} D={D} N={N}",
         {"V": V, "D": D, "N": N, "error": error},

@@ -10,8 +10,7 @@ Prints the best plans of 2 to 5 clusters, and which is best of all, by the cost 
 and the limits of the head `adaptive`: those of the config, or the defaults and the
 flags here. With --output it also writes a record, in milliseconds a step, for
 
-  - sizes of the short list from 1 to V - 1, with one tail; not held to
-    head.min_head_mass
+  - sizes of the short list from 1 to V - 1, with one tail; held to no limit
   - numbers of clusters from 2 to 10, each with the best cutoffs
   - the full softmax
 
@@ -100,7 +99,9 @@ def report(head: Any, counts: Counts, dim: int, measure: int) -> list[Record]:
   """Records for both figures and the full softmax, some of them measured."""
   V, num = counts.num_classes, head.batch_examples
   free = dataclasses.replace(head, cutoffs=(), num_clusters=0)
-  with_cutoffs = lambda cutoffs: dataclasses.replace(free, cutoffs=tuple(cutoffs))
+  with_cutoffs = lambda cutoffs: dataclasses.replace(
+    free, cutoffs=tuple(cutoffs), max_mib=0.0
+  )
   ends = np.unique(np.geomspace(1, V - 1, CURVE_POINTS).round().astype(int)).tolist()
   rows = [
     record("short list", with_cutoffs([e]).cluster_plan(counts, dim)) for e in ends

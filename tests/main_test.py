@@ -221,6 +221,8 @@ def damage_checkpoint(path: pathlib.Path, how: str) -> None:
       p.unlink()
   elif how == "state gone":
     shutil.rmtree(path / "state")
+  elif how == "metadata gone":
+    (path / "state" / "_METADATA").unlink()
   elif how == "clock gone":
     shutil.rmtree(path / "clock")
   else:
@@ -229,7 +231,11 @@ def damage_checkpoint(path: pathlib.Path, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-  "how", ["data cut short", "data gone", "state gone", "clock gone", "all empty"]
+  "how",
+  [
+    *("data cut short", "data gone", "state gone", "metadata gone", "clock gone"),
+    "all empty",
+  ],
 )
 @pytest.mark.parametrize("mode", ["train", "evaluate"])
 def test_damaged_checkpoint_is_one_line(fails, workdir, how, mode):

@@ -102,7 +102,8 @@ class Partitioned(LinearHead):
     """
     V, max_bytes = counts.num_classes, int(self.max_mib * _MIB)
     step = cost_model.load(self.cost_model).step
-    costs = Costs(dim, step, self.batch_examples, **self.parameters())
+    labels = counts.classes_per_example
+    costs = Costs(dim, step, self.batch_examples, labels=labels, **self.parameters())
     if self.cutoffs:
       if self.cutoffs[-1] >= V:
         raise UserError(
@@ -113,8 +114,9 @@ class Partitioned(LinearHead):
       plan = price(cut(counts.unigram_V, self.cutoffs, all_widths), costs)
       if max_bytes and plan.num_bytes > max_bytes:
         raise UserError(
-          f"head.max_mib is {self.max_mib}, but head.cutoffs = {self.cutoffs} make "
-          f"{plan.num_bytes / _MIB:.3g} MiB; raise the one or change the other"
+          f"head.max_mib is {self.max_mib}, but an adaptive softmax with "
+          f"head.cutoffs = {self.cutoffs} has {plan.num_bytes / _MIB:.3g} MiB; raise "
+          "the one or change the other"
         )
       return plan
     if self.num_clusters > V:

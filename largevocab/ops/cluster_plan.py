@@ -79,6 +79,7 @@ class Costs:
     bias: rows of the short list have one, see `constant_feature.extended_width`.
     tail_bias: rows of tails have one.
     tied: tails share the projection of the first.
+    labels: true classes of an example, on average.
   """
 
   dim: int
@@ -87,11 +88,13 @@ class Costs:
   bias: bool = False
   tail_bias: bool = False
   tied: bool = False
+  labels: float = 1.0
 
   def short_list(self, size: Any, num_tails: int) -> tuple[Any, Any]:
     """Seconds and bytes of a short list of so many classes."""
     rows, width = size + num_tails, extended_width(self.dim) if self.bias else self.dim
-    return self.seconds(rows, self.batch, width), rows * width * _FLOAT_BYTES
+    examples = max(round(self.batch / self.labels), 1)
+    return self.seconds(rows, examples, width), rows * width * _FLOAT_BYTES
 
   def tail(self, size: Any, mass: Any, width: int, number: int) -> tuple[Any, Any]:
     """Seconds and bytes of a tail of so many classes, the first being number 1."""
@@ -134,8 +137,8 @@ def plan_clusters(
 
   Returns:
     The best clusters that end at boundaries of a grid, of which it has all below about
-    30 and, above it, one every tenth; with up to 128 classes all. From 1,024 on, short
-    list and tails but the last have a multiple of 64 rows.
+    30 and, above it, one every tenth; with up to 128 classes all. A short list of 1,024
+    or more and tails that follow it, but the last, have a multiple of 64 rows.
 
   Raises:
     ValueError: no class occurs, there are fewer classes than clusters, or no plan keeps

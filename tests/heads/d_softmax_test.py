@@ -70,6 +70,17 @@ def test_chunks_change_nothing_and_all_logits_are_never_held():
   assert temp_bytes[1] < 4 * N * V / 2 < temp_bytes[0]
 
 
+@pytest.mark.parametrize("method", ["classes", "examples", "tiles"])
+def test_methods_agree(method):
+  h_ND, y = batch(8)
+  steps = []
+  for each in ("reference", method):
+    head = DSoftmax(cutoffs=CUTOFFS, projected=True, method=each)
+    steps.append(backward(head, head.init(KEY, COUNTS, D), h_ND, y, KEY))
+  for a, b in zip(*map(jax.tree.leaves, steps), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7)
+
+
 def test_of_equal_classes_the_smaller_ids_come_first():
   head = DSoftmax(cutoffs=CUTOFFS, init_scale=0.0)
   state = head.init(KEY, COUNTS, D)

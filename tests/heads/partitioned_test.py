@@ -122,7 +122,7 @@ def test_wrong_fields(fields, message):
     (
       {"max_mib": 2**-10, "cutoffs": (1,)},
       [5, 3, 1],
-      r"head\.cutoffs = \(1,\) make 0\.00",
+      r"head\.cutoffs = \(1,\) has 0\.00",
     ),
     ({}, [0, 0, 0], "no class occurs"),
     ({"cost_model": "abacus"}, [5, 3, 1], "no cost model 'abacus'"),

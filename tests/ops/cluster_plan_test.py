@@ -155,6 +155,25 @@ def test_rows_with_a_bias_are_wider():
   assert biased.num_bytes - plain.num_bytes == 4 * 8 * 199_000
 
 
+def test_long_short_lists_divide_over_devices():
+  costs = Costs(256, lambda k, B, d: 3e-5 + 6e-11 * d * k * B, 2560)
+  for num in (2, 3, 5):
+    got = plan_clusters(ZIPF_V, costs, num_clusters=num, min_head_mass=0.6)
+    short, *tails, _ = got.clusters.sizes
+    assert short >= 1024
+    assert {size % 64 for size in (short + num - 1, *tails)} == {0}
+
+
+def test_several_labels_share_the_short_list():
+  costs = Costs(64, lambda k, B, d: 1.0 * k * B * d, batch=1000)
+  clusters = cut(ZIPF_V, (1000,), (64, 8))
+  one = price(clusters, costs)
+  two = price(clusters, dataclasses.replace(costs, labels=2.0))
+  assert two.seconds[0] == one.seconds[0] / 2
+  assert two.seconds[1] == one.seconds[1]
+  assert two.full_seconds == one.full_seconds / 2
+
+
 def test_errors():
   costs = Costs(4, lambda k, B, d: 1.0 * k * B * d, batch=9)
   with pytest.raises(ValueError, match="no class occurs"):

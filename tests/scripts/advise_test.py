@@ -50,7 +50,7 @@ def test_of_a_run(tmp_path, capsys):
   assert relvar["full"] == 0 < relvar[many] < relvar[few]
   assert relvar["adaptive"] is None
   assert advise.main([*argv, "--budget_mib=0.0001"]) == 0
-  assert capsys.readouterr().out.endswith("none keeps to the budgets: raise them\n")
+  assert capsys.readouterr().out.endswith("or judge samples with --workdir\n")
 
 
 def test_what_does_not_suit_is_told(counts, capsys):
