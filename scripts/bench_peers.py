@@ -170,6 +170,13 @@ def mean_error(got: Any, want: Any, tolerance: float = 1e-2) -> float:
   return error
 
 
+def once(ids_N: np.ndarray, V: int) -> np.ndarray:
+  """Classes that are true or drawn, and that only once."""
+  drawn_M = Given().init(None, range(V), M)
+  ids, counts = np.unique(np.concatenate([ids_N, drawn_M]), return_counts=True)
+  return ids[counts == 1]
+
+
 def state_of(head: Sampled, w_VD: np.ndarray) -> Any:
   """State with these rows."""
   table = head.optimizer.init(jnp.asarray(w_VD))
@@ -209,7 +216,10 @@ def peers_sampled(N: int = 512) -> Iterator[Case]:
         theirs(), ours()
         rows_VD, dh_ND = theirs.results()
         mean_error(jax.jit(step)(state_of(head, w_VD), *batch)[1], dh_ND)
-        error = mean_error(ours.state.table.w_VD - w_VD, rows_VD - w_VD)
+        # Keras squares before it adds up what several ids give the same row.
+        compared = once(ids_N, V) if peer == "tensorflow" else slice(None)
+        change = lambda now_VD: np.asarray(now_VD)[compared] - w_VD[compared]  # noqa: B023
+        error = mean_error(change(ours.state.table.w_VD), change(rows_VD))
         goal = 2.0 if peer == "torch" else 1.3
         if peer == "tensorflow" and name == "adam":
           goal = {100_000: 10.0, 800_000: 50.0}[V]
@@ -245,7 +255,7 @@ def peers_softmax(V: int = 100_000) -> Iterator[Case]:
     )
     cases = [("float32", "cross_entropy", plain, 1.7)]
     cases += [("bfloat16", "cross_entropy", plain, 1.0)]
-    if hasattr(functional, "linear_cross_entropy"):
+    if hasattr(functional, "linear_cross_entropy") and N <= 512:  # else minutes a call
       cases += [("float32", "linear_cross_entropy", chunks, 8.0)]
     for dtype, name, function, goal in cases:
       h, w = (torch.tensor(x).to(getattr(torch, dtype)) for x in (h_ND, w_VD))
