@@ -202,6 +202,8 @@ def draw(rows: list[Record], figure: Figure):
       else:
         marker = "" if figure.is_curve else "o"
         (handles[line.label],) = ax.plot(x, y, marker=marker, **how)
+    if figure.front:
+      draw_front(ax, lines)
     ax.set_title(str(panel))
     dress(ax, figure, every)
   for ax in axes.flat[len(panels) :]:
@@ -216,6 +218,28 @@ def draw(rows: list[Record], figure: Figure):
     title=LABELS.get(figure.line, figure.line),
   )
   return canvas
+
+
+def front(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+  """Those that no other is at least as good as, less being better, in order of x.
+
+  >>> front([(3, 1), (1, 3), (2, 4), (2, 2)])
+  [(1, 3), (2, 2), (3, 1)]
+  """
+  best: list[tuple[float, float]] = []
+  for x, y in sorted(set(points)):
+    if not best or y < best[-1][1]:
+      best.append((x, y))
+  return best
+
+
+def draw_front(ax, lines: list[Line]) -> None:
+  """The front as steps, and the names of all points."""
+  named = [(p, line.label) for line in lines if not line.is_level for p in line.points]
+  x, y = zip(*front(point for point, _ in named), strict=True)
+  ax.step(x, y, where="post", color="0.6", lw=1, zorder=0)
+  for point, label in named:
+    ax.annotate(str(label), point, (4, 3), textcoords="offset points", fontsize=7)
 
 
 def in_order(labels: Iterable[Any]) -> list[Any]:

@@ -107,6 +107,8 @@ class Figure:
     log: axes that are logarithmic: "", "x", "y" or "xy".
     steps_per_epoch: for x = "epoch".
     y_max: where the y axis ends, if what lies above would flatten the rest; 0: free.
+    front: join the points that no other is at least as good as, less being better in x
+      and y alike: the Pareto front. Each point is labelled.
   """
 
   file: str
@@ -119,12 +121,17 @@ class Figure:
   log: str = ""
   steps_per_epoch: int = 0
   y_max: float = 0.0
+  front: bool = False
 
   def __post_init__(self):
     if self.is_curve and not (self.y in CURVE_Y or self.y.startswith("curve_")):
       raise UserError(
         f"figure {self.file}: over {self.x}, y must be one of {CURVE_Y}, or a curve "
         "that records hold, such as 'curve_p@1'"
+      )
+    if self.front and self.is_curve:
+      raise UserError(
+        f"figure {self.file}: a front is of points, so x is a key of them"
       )
     if self.x == "epoch" and self.steps_per_epoch < 1:
       raise UserError(f"figure {self.file}: x is 'epoch', so give steps_per_epoch")

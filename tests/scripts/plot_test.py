@@ -153,3 +153,19 @@ def test_matplotlib_is_missing(monkeypatch):
   monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
   with pytest.raises(UserError, match=r"pip install 'largevocab\[plot\]'"):
     plot.draw(ROWS, figure())
+
+
+def test_front_joins_the_points_that_none_beats():
+  pytest.importorskip("matplotlib")
+  ms = {"a": (1.0, 9.0), "b": (2.0, 9.5), "c": (3.0, 4.0), "d": (3.0, 5.0)}
+  rows = [record(n, ms_per_step=x, test_ppl=y) for n, (x, y) in ms.items()]
+  canvas = plot.draw(rows, figure(x="ms_per_step", front=True))
+  (ax,) = canvas.axes
+  steps = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
+  assert [line.get_xydata().tolist() for line in steps] == [[[1, 9], [3, 4]]]
+  assert {text.get_text() for text in ax.texts} == set(ms)
+
+
+def test_fronts_are_of_points():
+  with pytest.raises(UserError, match="figure f: a front is of points"):
+    figure(x="step", y="valid_ppl", front=True)
