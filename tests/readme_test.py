@@ -291,10 +291,10 @@ def test_the_claims_of_peers_hold_in_their_results():
     f"exact softmax: torch {name} / chunks, V=100,000 D={D} N=512"
   ]
   full = [exact("cross_entropy, float32", D) for D in (200, 512)]
-  assert [round(value, 1) for value in full] == [1.5, 1.2]
+  assert [round(value, 1) for value in full] == [1.5, 1.1]
   assert round(exact("cross_entropy, bfloat16", 512), 1) == 0.7
   assert round(exact("linear_cross_entropy, float32", 200)) == 27
   best = [
     ratio[f"top 5: torch / streamed, V={V:,} D=200 N=512"] for V in (100_000, 800_000)
   ]
-  assert [round(value, 1) for value in best] == [1.1, 1.4]
+  assert [round(value, 1) for value in best] == [1.1, 1.3]
