@@ -1,7 +1,7 @@
 """Speed and memory, as ratios measured side by side.
 
   python scripts/bench.py                                    # all benchmarks
-  python scripts/bench.py --only sampled_step
+  python scripts/bench.py --only sampled_step row_update
   python scripts/bench.py --output experiments/bench/results.jsonl
 
 Prints one JSON object a line: a case, the median times of what is compared, and their
@@ -61,11 +61,13 @@ def main() -> None:
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
-  parser.add_argument("--only", choices=BENCHMARKS, help="one benchmark instead of all")
+  parser.add_argument(
+    "--only", nargs="+", choices=BENCHMARKS, default=BENCHMARKS, help="instead of all"
+  )
   parser.add_argument("--output", type=pathlib.Path, help="results.jsonl to update")
   args = parser.parse_args()
   about = about_this_run()
-  for name in [args.only] if args.only else BENCHMARKS:
+  for name in args.only:
     for case in BENCHMARKS[name]():
       record = {
         **{"run": f"{name}: {case.name}", "name": case.name},
