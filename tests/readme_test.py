@@ -235,10 +235,10 @@ def test_the_claims_of_adaptive_speed_hold_in_its_results():
   by_name = {row["name"]: row for row in rows}
   ratio = {name: row["ratio"] for name, row in by_name.items()}
   predicted = by_name["predicted / measured time, V=100,000"]
-  assert predicted["within_a_quarter"] == 1
-  assert abs(predicted["worst_error"]) < 0.15
-  assert abs(predicted["ratio"] - 1) < 0.11
-  assert round(ratio["planned cutoffs / best of 50, V=100,000"], 2) == 0.89
+  assert round(50 * predicted["within_a_quarter"]) == 48
+  assert abs(predicted["worst_error"]) < 0.3
+  assert abs(predicted["ratio"] - 1) < 0.06
+  assert round(ratio["planned cutoffs / best of 50, V=100,000"], 2) == 0.96
   common = "cutoffs (20000, 60000)"
   for name, figures in {
     f"torch / adaptive, {common}": (1.4, 2.3),
