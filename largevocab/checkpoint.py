@@ -171,7 +171,15 @@ def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
 
 
 def _reason(error: Exception) -> str:
-  """The innermost of the causes that orbax strings up, or else the first line."""
-  if cause := re.search(r"([^:]*) \[os_error_code=", str(error)):
-    return cause[1].strip()
+  """The innermost of the causes that orbax strings up, or else the first line.
+
+  >>> text = "Failed: Disk is full [spec='a: {b: true}'] [os_error_code='28']"
+  >>> _reason(ValueError(text))
+  'Disk is full'
+  """
+  if "[os_error_code=" in str(error):
+    # What it says of a cause follows in brackets, in any order.
+    cause = re.search(r"([^:\[\]]+) \[\w[\w ]*='", str(error))
+    if cause:
+      return cause[1].strip()
   return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
