@@ -255,6 +255,8 @@ def main(argv: list[str] | None = None) -> int:
     problem = of_counts(args.counts, args.dim, args.batch or 2560)
   else:
     problem = of_run(args.workdir, args.batch)
+  if args.output:  # now, so that it does not fail at the end
+    args.output.parent.mkdir(parents=True, exist_ok=True)
   num, dim = problem.h_ND.shape
   about = {"num_classes": problem.counts.num_classes, "dim": dim, "batch": num}
   print(", ".join(f"{key} {value:,}" for key, value in about.items()))

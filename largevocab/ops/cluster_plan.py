@@ -61,7 +61,7 @@ class ClusterPlan(NamedTuple):
     total = sum(self.seconds)
     lines.append(
       f"an adaptive softmax with cutoffs={self.cutoffs}: {1e3 * total:.3g} ms a step "
-      f"predicted, "
+      "predicted, "
       f"{self.full_seconds / total:.1f} times as fast as the full softmax; "
       f"{self.num_bytes / _MIB:.1f} MiB"
     )

@@ -25,7 +25,7 @@ def counts(tmp_path):
 
 
 def test_of_counts(counts, tmp_path, capsys):
-  out = tmp_path / "advice.jsonl"
+  out = tmp_path / "new" / "advice.jsonl"
   sizes = ["--dim=16", "--batch=32", f"--output={out}"]
   assert advise.main([counts, *sizes, *HEADS]) == 0
   rows = {row["run"]: row for row in records.load(out)}
