@@ -35,11 +35,63 @@ POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
+class PathSetting:
+  """Where a config finds something on this machine.
+
+  Only paths may be set from outside: where data lie does not change a result, and is
+  no part of a run's name. All else belongs in the sweep file.
+
+  Attributes:
+    key: of the config.
+    path: of a file or directory.
+    config: its file's name without suffix; "": any that has the key.
+  """
+
+  key: str
+  path: pathlib.Path
+  config: str = ""
+
+  @classmethod
+  def parse(cls, text: str) -> "PathSetting":
+    """
+    >>> PathSetting.parse("ptb:data.path=/")
+    PathSetting(key='data.path', path=PosixPath('/'), config='ptb')
+
+    Raises:
+      UserError: it is not of this form, or there is no such path.
+    """
+    left, _, path = text.partition("=")
+    config, _, key = left.rpartition(":")
+    if not path or not pathlib.Path(path).exists():
+      raise UserError(
+        f"--set {text}: want KEY=PATH or CONFIG:KEY=PATH of a file or directory that "
+        "exists; other settings belong in the sweep file"
+      )
+    return cls(key, pathlib.Path(path).resolve(), config)
+
+  @property
+  def flag(self) -> str:
+    """Of largevocab.main."""
+    return f"--config.{self.key}={self.path}"
+
+  def is_for(self, run: Run) -> bool:
+    """Whether the run's config is the one, and has the key."""
+    file = run.config.partition(":")[0]
+    if self.config and self.config != pathlib.Path(file).stem:
+      return False
+    block: Any = command_line.load(str(REPOSITORY / run.config))
+    *blocks, key = self.key.split(".")
+    for name in blocks:
+      block = block.get(name, {})
+    return key in block
+
+
+@dataclass(frozen=True)
 class Launcher:
-  """Where runs go, and the flags that they are given if their configs have the key."""
+  """Where runs go, and the settings that they are given if they take them."""
 
   root: pathlib.Path
-  flags: list[str]
+  settings: list[PathSetting]
 
   def workdir(self, run: Run) -> pathlib.Path:
     return self.root / run.id
@@ -49,7 +101,7 @@ class Launcher:
 
   def command(self, run: Run) -> list[str]:
     program = [sys.executable, "-m", "largevocab.main"]
-    flags = [flag for flag in self.flags if takes(run, flag)]
+    flags = [each.flag for each in self.settings if each.is_for(run)]
     return [*program, *run.flags(), *flags, f"--workdir={self.workdir(run)}"]
 
   def start(self, run: Run) -> subprocess.Popen | None:
@@ -75,15 +127,6 @@ class Launcher:
         stderr=subprocess.STDOUT,
         start_new_session=True,  # Ctrl-C reaches us alone.
       )
-
-
-def takes(run: Run, flag: str) -> bool:
-  """Whether the run's config has the key of a flag --config.KEY=VALUE."""
-  block: Any = command_line.load(str(REPOSITORY / run.config))
-  *blocks, key = flag.removeprefix("--config.").partition("=")[0].split(".")
-  for name in blocks:
-    block = block.get(name, {})
-  return key in block
 
 
 def log_path(workdir: pathlib.Path) -> pathlib.Path:
@@ -175,27 +218,6 @@ def choose(runs: list[Run], index: int | None) -> list[Run]:
   return [runs[index]]
 
 
-def path_flags(settings: list[str]) -> list[str]:
-  """Flags of largevocab.main for settings KEY=PATH.
-
-  Only paths may be set from outside: where data lie does not change a result, and is
-  no part of a run's name. All else belongs in the sweep file.
-
-  >>> path_flags(["data.path=/"])
-  ['--config.data.path=/']
-  """
-  flags = []
-  for setting in settings:
-    key, _, path = setting.partition("=")
-    if not path or not pathlib.Path(path).exists():
-      raise UserError(
-        f"--set {setting}: want KEY=PATH of a file or directory that exists; other "
-        "settings belong in the sweep file"
-      )
-    flags.append(f"--config.{key}={pathlib.Path(path).resolve()}")
-  return flags
-
-
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -209,9 +231,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     "--set",
     action="append",
     default=[],
-    metavar="KEY=PATH",
-    help="for runs that have the key: where data lie on this machine, e.g. "
-    "data.path=/data/ptb",
+    metavar="[CONFIG:]KEY=PATH",
+    help="where data lie on this machine, for runs whose config has the key, or for "
+    "those of one config only: data.path=/data/ptb, ptb:data.path=/data/ptb",
   )
   return parser.parse_args(argv)
 
@@ -223,10 +245,10 @@ def main(argv: list[str] | None = None) -> int:
   sweep = load(args.sweep)
   chosen = choose(sweep.runs, args.index)
   root = args.root or REPOSITORY / "runs" / args.sweep.resolve().parent.name
-  launcher = Launcher(root.resolve(), path_flags(args.set))
-  for setting, flag in zip(args.set, launcher.flags, strict=True):
-    if not any(takes(run, flag) for run in chosen):
-      raise UserError(f"--set {setting}: no config of the sweep has this key")
+  launcher = Launcher(root.resolve(), [PathSetting.parse(text) for text in args.set])
+  for text, setting in zip(args.set, launcher.settings, strict=True):
+    if not any(setting.is_for(run) for run in sweep.runs):
+      raise UserError(f"--set {text}: the sweep has no such config with this key")
   if args.dry_run:
     for run in chosen:
       mark = "# finished: " if launcher.finished(run) else ""

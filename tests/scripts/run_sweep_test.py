@@ -121,23 +121,26 @@ def test_validation_curve_is_kept(tmp_path):
 
 
 def test_only_paths_may_be_set_from_outside(tmp_path):
-  assert run_sweep.path_flags([f"data.path={tmp_path}"]) == [
-    f"--config.data.path={tmp_path}"
-  ]
+  setting = run_sweep.PathSetting.parse(f"data.path={tmp_path}")
+  assert setting.flag == f"--config.data.path={tmp_path}"
   for setting in ("train.steps=5", "data.path", f"data.path={tmp_path}/none"):
     with pytest.raises(UserError, match="belong in the sweep file"):
-      run_sweep.path_flags([setting])
+      run_sweep.PathSetting.parse(setting)
 
 
 def test_paths_go_to_the_runs_that_have_the_key(tmp_path):
-  launcher = run_sweep.Launcher(tmp_path, [f"--config.data.path={tmp_path}"])
-  with_key = [Run("configs/ptb.py"), Run("configs/xmlc.py:eurlex4k")]
+  anywhere = run_sweep.PathSetting("data.path", tmp_path)
+  ptb, xmlc = Run("configs/ptb.py"), Run("configs/xmlc.py:eurlex4k")
   without = [Run("configs/quickstart.py"), Run("configs/xmlc.py:stdlib_calls")]
-  assert all(launcher.flags[0] in launcher.command(run) for run in with_key)
-  assert not any(launcher.flags[0] in launcher.command(run) for run in without)
+  assert anywhere.is_for(ptb) and anywhere.is_for(xmlc)
+  assert not any(anywhere.is_for(run) for run in without)
+  one = run_sweep.PathSetting("data.path", tmp_path, config="ptb")
+  assert one.is_for(ptb) and not one.is_for(xmlc)
+  launcher = run_sweep.Launcher(tmp_path, [one])
+  assert one.flag in launcher.command(ptb) and one.flag not in launcher.command(xmlc)
   path = tmp_path / "sweep.py"
   path.write_text("def sweep(add): add('configs/quickstart.py')\nmetrics = list\n")
-  with pytest.raises(UserError, match=r"no config of the sweep has this key"):
+  with pytest.raises(UserError, match=r"no such config with this key"):
     run_sweep.main([str(path), "--dry_run", "--set", f"data.path={tmp_path}"])
 
 

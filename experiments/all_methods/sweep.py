@@ -1,0 +1,196 @@
+"""Every head and every sampler on the same three problems, at equal numbers of steps
+and at equal time: the comparison that none of the papers has.
+
+Each method is set as its page in docs/ advises; none was tuned for the problem, but for
+the rates of the factored heads, which are their own.
+"""
+
+import bisect
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+FULL = "full softmax"
+EVALUATIONS = 5  # of a run of one round; longer runs have one a round
+
+
+@dataclass(frozen=True)
+class Problem:
+  """What the methods are compared on.
+
+  Attributes:
+    config: of largevocab.main; {} stands for the head.
+    steps: of the comparison at equal numbers of them.
+    steps_per_epoch: of its training data.
+    examples: of a step.
+    num_samples: how many negatives SHARED and HASHED stand for.
+    overrides: of all runs.
+    own: overrides of single methods.
+  """
+
+  config: str
+  steps: int
+  steps_per_epoch: int
+  examples: int
+  num_samples: dict[str, int]
+  overrides: dict[str, Any] = field(default_factory=dict)
+  own: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+  def length(self, rounds: int) -> dict[str, Any]:
+    """Overrides that say how long a run is, and when it is evaluated."""
+    between = self.steps if rounds > 1 else self.steps / EVALUATIONS
+    every = {"eval.every_epochs": round(between / self.steps_per_epoch, 6)}
+    return every | {"train.max_steps": rounds * self.steps}
+
+
+SHARED, HASHED = "shared", "hashed"  # by a batch; by an example, from hash tables
+SLOWER = {"train.lr": 5.0}  # at a softmax's rate these diverge on text
+FACTORED = {"train.head_lr_factor": 1000.0}  # the best of 1, 10, 100 and 1000
+OF_TEXT = {
+  "negative sampling": SLOWER,
+  "ranking": SLOWER,
+  "spherical": {"train.head_lr_factor": 5.0},
+  "Taylor": {"train.head_lr_factor": 25.0},
+}
+LSH = ("LSH embedding", "LSH label")
+PROBLEMS = {
+  "ptb": Problem(
+    "configs/ptb.py:{}",
+    **{"steps": 500, "steps_per_epoch": 2323, "examples": 400},
+    num_samples={SHARED: 512, HASHED: 32},
+    own=OF_TEXT | {name: {"head.sampler.codes": 3} for name in LSH},
+  ),
+  "enwiki8": Problem(
+    "configs/enwiki8.py:{},optimizer=sgd",
+    **{"steps": 250, "steps_per_epoch": 42_324, "examples": 400},
+    num_samples={SHARED: 2048, HASHED: 32},
+    overrides={
+      **{"model.embed": 128, "model.hidden": 128},
+      **{"train.batch_size": 20, "eval.batch_size": 20},
+      **{"data.valid_share": 3e-4, "data.test_share": 3e-4},
+    },
+    own=OF_TEXT,
+  ),
+  "citeulike_t": Problem(
+    "configs/xmlc.py:citeulike_t,head={}",
+    **{"steps": 308, "steps_per_epoch": 77, "examples": 256},
+    num_samples={SHARED: 2647, HASHED: 265},
+    own={"spherical": FACTORED, "Taylor": FACTORED},
+  ),
+}
+
+OWN = {"head.sampler.per_example": True}
+REBUILT = {"head.refresh_every": 50, "head.refresh_growth": 1.2}
+# Name: head, negatives, overrides; and on each problem the length of the run in
+# multiples of its steps, so that what is faster than the full softmax has at least its
+# time, too. 0: the method is not for this problem.
+METHODS = {
+  FULL: ("full", 0, {}, (1, 1, 1)),
+  "uniform": ("sampled/uniform", SHARED, {}, (4, 20, 4)),
+  "log-uniform": ("sampled/log_uniform", SHARED, {}, (4, 21, 4)),
+  "unigram": ("sampled/unigram", SHARED, {}, (4, 21, 4)),
+  "own unigram": ("sampled/unigram", 100, OWN, (1, 6, 2)),
+  "bigram": ("sampled/bigram", 100, {}, (1, 7, 0)),
+  "pps": ("sampled/pps", SHARED, {}, (4, 16, 4)),
+  "pps + batch": ("sampled/pps", SHARED, {"head.exact_batch": True}, (4, 14, 3)),
+  "bernoulli": ("sampled/bernoulli", SHARED, {}, (3, 11, 4)),
+  "ivf": ("sampled/ivf", SHARED, REBUILT, (3, 11, 3)),
+  "block": ("sampled/block", 32, {}, (2, 8, 3)),
+  "quadratic": ("sampled/quadratic", 32, {}, (2, 2, 2)),
+  "quadratic + prior": ("sampled/quadratic_prior", 32, {}, (2, 2, 2)),
+  "quartic": ("sampled/quartic", 32, {}, (2, 2, 2)),
+  "ideal sampler": ("sampled/softmax", 32, {}, (2, 2, 2)),
+  "LSH embedding": ("sampled/lsh_embedding", HASHED, REBUILT, (3, 7, 1)),
+  "LSH label": ("sampled/lsh_label", HASHED, REBUILT, (2, 6, 1)),
+  "top k": ("sampled/top_k", 32, {}, (2, 2, 2)),
+  "NCE": ("nce/unigram", 100, OWN, (1, 8, 2)),
+  "negative sampling": ("negative_sampling/unigram", 32, OWN, (4, 33, 4)),
+  "ranking": ("ranking/uniform", 32, OWN | {"head.alpha": "1"}, (4, 25, 4)),
+  "BlackOut": ("blackout/unigram", 32, OWN | {"head.sampler.power": 0.5}, (3, 23, 4)),
+  "adaptive": ("adaptive", 0, {}, (3, 13, 3)),
+  "D-softmax": ("d_softmax", 0, {}, (2, 3, 2)),
+  "D-softmax [*]": ("d_softmax", 0, {"head.projected": True}, (3, 3, 2)),
+  "hierarchical": ("hierarchical", 0, {"head.binning": "sqrt"}, (3, 4, 2)),
+  "Huffman": ("huffman", 0, {}, (4, 29, 2)),
+  "spherical": ("spherical/spherical", 0, {}, (3, 32, 5)),
+  "Taylor": ("spherical/taylor", 0, {}, (4, 37, 5)),
+}
+
+
+def sweep(add):
+  for number, (data, problem) in enumerate(PROBLEMS.items()):
+    for name, (head, num_samples, overrides, rounds) in METHODS.items():
+      if not rounds[number]:
+        continue
+      m = problem.num_samples.get(num_samples, num_samples)
+      negatives = {"head.num_samples": m} if m else {}
+      is_planned = head in ("adaptive", "d_softmax")
+      plan = {"head.batch_examples": problem.examples} if is_planned else {}
+      overrides = {
+        **problem.overrides,
+        **problem.length(rounds[number]),
+        "log.monitor_every_steps": 0,
+        **(negatives | plan | overrides),
+        **problem.own.get(name, {}),
+      }
+      add(problem.config.format(head), overrides, name=f"{data}: {name}")
+
+
+def metrics():
+  scores = [f"{score}_{when}" for score in SCORES for when in ("by_steps", "by_time")]
+  return [*scores, "ms_per_step", "seconds"]
+
+
+SCORES = {"ppl": "curve", "p@1": "curve_p@1"}
+STEP, VALUE, SECONDS = range(3)  # of a curve's points
+
+
+def derived(record, records):
+  """Validation scores after the steps of the comparison, and after the time that the
+  full softmax takes for them; and how long the method takes."""
+  data = record["name"].partition(": ")[0]
+  steps = PROBLEMS[data].steps
+  full = next((r for r in records if r["name"] == f"{data}: {FULL}"), None)
+  if full is None:
+    return {}
+  results = {"seconds": at(record["curve"], STEP, steps, SECONDS)}
+  time = at(full["curve"], STEP, steps, SECONDS)
+  for score, curve in SCORES.items():
+    if curve not in record or (score == "ppl" and "curve_p@1" in record):
+      continue
+    by_steps = at(record[curve], STEP, steps, VALUE)
+    by_time = at(record[curve], SECONDS, time, VALUE)
+    for when, value in (("by_steps", by_steps), ("by_time", by_time)):
+      if value is not None:
+        results[f"{score}_{when}"] = math.exp(value) if score == "ppl" else value
+  return results
+
+
+def at(curve, along, place, what):
+  """A curve's value at a place between two of its points; None outside of them.
+
+  >>> at([[0, 2.0, 0], [10, 1.0, 30]], STEP, 5, VALUE)
+  1.5
+  """
+  after = bisect.bisect_left([point[along] for point in curve], place)
+  if after == len(curve) or (after == 0 and curve[0][along] > place):
+    return None
+  if curve[after][along] == place:
+    return curve[after][what]
+  left, right = curve[after - 1], curve[after]
+  share = (place - left[along]) / (right[along] - left[along])
+  return left[what] + share * (right[what] - left[what])
+
+
+def figures():
+  return [
+    {
+      **{"file": f"front_{data}", "x": "seconds", "y": score, "log": "x"},
+      **{"where": {"data": data}, "front": best},
+    }
+    for data, score, best in (
+      ("ptb", "ppl_by_steps", "least"),
+      ("enwiki8", "ppl_by_steps", "least"),
+      ("citeulike_t", "p@1_by_steps", "most"),
+    )
+  ]
