@@ -59,12 +59,14 @@ class Line(NamedTuple):
 def value(row: Record, key: str) -> Any:
   """What a key of a figure stands for in a record; None if it has no such thing.
 
-  >>> row = {"name": "unigram, m=80", "overrides": {"head.num_samples": 80}}
-  >>> value(row, "method"), value(row, "head.num_samples"), value(row, "test_ppl")
-  ('unigram', 80, None)
+  >>> row = {"name": "ptb: unigram, m=80", "overrides": {"head.num_samples": 80}}
+  >>> value(row, "method"), value(row, "data"), value(row, "head.num_samples")
+  ('unigram', 'ptb', 80)
+  >>> value(row, "test_ppl")
   """
-  if key == "method":
-    return row["name"].partition(",")[0]
+  if key in ("method", "data"):
+    data, _, rest = row["name"].rpartition(": ")
+    return data if key == "data" else rest.partition(",")[0]
   return row["overrides"].get(key, row.get(key))
 
 
@@ -283,12 +285,12 @@ def main(argv: list[str] | None = None) -> int:
   parser.add_argument("sweep", type=pathlib.Path, help="experiments/NAME/sweep.py")
   parser.add_argument("--output", type=pathlib.Path, help="default: figures beside it")
   args = parser.parse_args(argv)
-  figures = sweepfile.load(args.sweep).figures
-  if not figures:
+  sweep = sweepfile.load(args.sweep)
+  if not sweep.figures:
     raise UserError(f"{args.sweep} has no figures(); see {sweepfile.__file__}")
-  rows = records.load(args.sweep.with_name("results.jsonl"))
+  rows = sweep.complete(records.load(args.sweep.with_name("results.jsonl")))
   output = args.output or args.sweep.with_name("figures")
-  for figure in figures:
+  for figure in sweep.figures:
     for path in drawing.save(draw(rows, figure), output, figure.file):
       print(path)
   return 0

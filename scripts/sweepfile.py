@@ -48,8 +48,9 @@ class Run:
   Attributes:
     config: as the flag of largevocab.main takes it, relative to the repository.
     overrides: {"head.num_samples": 160}.
-    name: what the table calls it; runs of one name are averaged over seeds. What
-      stands before its first comma is the method: "unigram, m=80" is "unigram".
+    name: what the table calls it; runs of one name are averaged over seeds. In
+      "ptb: unigram, m=80" the method is "unigram", and "ptb" the data, if a sweep has
+      several.
   """
 
   config: str
@@ -90,7 +91,7 @@ CURVE_Y = ("valid_nll", "valid_ppl")
 class Figure:
   """One figure: a point for each run, or a curve for each run.
 
-  A key is "method" (see `Run.name`), an override such as "head.num_samples", or what a
+  A key is "method" or "data" (see `Run.name`), an override such as "head.num_samples", or what a
   record holds, such as "test_ppl" or "train_seconds". Runs that differ in the seed only
   are averaged.
 
@@ -107,8 +108,8 @@ class Figure:
     log: axes that are logarithmic: "", "x", "y" or "xy".
     steps_per_epoch: for x = "epoch".
     y_max: where the y axis ends, if what lies above would flatten the rest; 0: free.
-    front: join the points that no other is at least as good as, less being better in x
-      and y alike: the Pareto front. Each point is labelled.
+    front: "least" or "most", whichever of y is better: the points that no other with
+      as little of x is as good as, the Pareto front, are joined; each is labelled.
   """
 
   file: str
@@ -121,7 +122,7 @@ class Figure:
   log: str = ""
   steps_per_epoch: int = 0
   y_max: float = 0.0
-  front: bool = False
+  front: str = ""
 
   def __post_init__(self):
     if self.is_curve and not (self.y in CURVE_Y or self.y.startswith("curve_")):
@@ -132,6 +133,10 @@ class Figure:
     if self.front and self.is_curve:
       raise UserError(
         f"figure {self.file}: a front is of points, so x is a key of them"
+      )
+    if self.front not in ("", "least", "most"):
+      raise UserError(
+        f"figure {self.file}: `front` must be '', 'least' or 'most', not {self.front!r}"
       )
     if self.x == "epoch" and self.steps_per_epoch < 1:
       raise UserError(f"figure {self.file}: x is 'epoch', so give steps_per_epoch")

@@ -138,7 +138,7 @@ def sweep(add):
 
 def metrics():
   scores = [f"{score}_{when}" for score in SCORES for when in ("by_steps", "by_time")]
-  return [*scores, "ms_per_step", "seconds"]
+  return [*scores, "ms_per_step", "seconds_for_steps"]
 
 
 SCORES = {"ppl": "curve", "p@1": "curve_p@1"}
@@ -153,7 +153,7 @@ def derived(record, records):
   full = next((r for r in records if r["name"] == f"{data}: {FULL}"), None)
   if full is None:
     return {}
-  results = {"seconds": at(record["curve"], STEP, steps, SECONDS)}
+  results = {"seconds_for_steps": at(record["curve"], STEP, steps, SECONDS)}
   time = at(full["curve"], STEP, steps, SECONDS)
   for score, curve in SCORES.items():
     if curve not in record or (score == "ppl" and "curve_p@1" in record):
@@ -185,7 +185,7 @@ def at(curve, along, place, what):
 def figures():
   return [
     {
-      **{"file": f"front_{data}", "x": "seconds", "y": score, "log": "x"},
+      **{"file": f"front_{data}", "x": "seconds_for_steps", "y": score, "log": "x"},
       **{"where": {"data": data}, "front": best},
     }
     for data, score, best in (

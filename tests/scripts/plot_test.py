@@ -159,7 +159,7 @@ def test_front_joins_the_points_that_none_beats():
   pytest.importorskip("matplotlib")
   ms = {"a": (1.0, 9.0), "b": (2.0, 9.5), "c": (3.0, 4.0), "d": (3.0, 5.0)}
   rows = [record(n, ms_per_step=x, test_ppl=y) for n, (x, y) in ms.items()]
-  canvas = plot.draw(rows, figure(x="ms_per_step", front=True))
+  canvas = plot.draw(rows, figure(x="ms_per_step", front="least"))
   (ax,) = canvas.axes
   steps = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
   assert [line.get_xydata().tolist() for line in steps] == [[[1, 9], [3, 4]]]
@@ -168,4 +168,4 @@ def test_front_joins_the_points_that_none_beats():
 
 def test_fronts_are_of_points():
   with pytest.raises(UserError, match="figure f: a front is of points"):
-    figure(x="step", y="valid_ppl", front=True)
+    figure(x="step", y="valid_ppl", front="least")

@@ -132,12 +132,13 @@ def test_paths_go_to_the_runs_that_have_the_key(tmp_path):
   anywhere = run_sweep.PathSetting("data.path", tmp_path)
   ptb, xmlc = Run("configs/ptb.py"), Run("configs/xmlc.py:eurlex4k")
   without = [Run("configs/quickstart.py"), Run("configs/xmlc.py:stdlib_calls")]
-  assert anywhere.is_for(ptb) and anywhere.is_for(xmlc)
+  assert [anywhere.is_for(run) for run in (ptb, xmlc)] == [True, True]
   assert not any(anywhere.is_for(run) for run in without)
   one = run_sweep.PathSetting("data.path", tmp_path, config="ptb")
-  assert one.is_for(ptb) and not one.is_for(xmlc)
+  assert [one.is_for(run) for run in (ptb, xmlc)] == [True, False]
   launcher = run_sweep.Launcher(tmp_path, [one])
-  assert one.flag in launcher.command(ptb) and one.flag not in launcher.command(xmlc)
+  commands = [launcher.command(run) for run in (ptb, xmlc)]
+  assert [one.flag in command for command in commands] == [True, False]
   path = tmp_path / "sweep.py"
   path.write_text("def sweep(add): add('configs/quickstart.py')\nmetrics = list\n")
   with pytest.raises(UserError, match=r"no such config with this key"):
