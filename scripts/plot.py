@@ -28,6 +28,9 @@ LABELS = {
   "epoch": "epochs",
   "seconds": "seconds of training",
   "train_seconds": "seconds of training",
+  "seconds_for_steps": "seconds for the same number of steps",
+  "ppl_by_steps": "validation perplexity",
+  "p@1_by_steps": "precision of the first, validation",
   "valid_nll": "validation loss, nats",
   "valid_ppl": "validation perplexity",
   "test_ppl": "test perplexity",
@@ -36,6 +39,7 @@ LABELS = {
   "curve_SimLex-999_output": "SimLex-999, rows of classes",
 }
 PANEL_INCHES = 3.2
+FRONT, OTHERS = "tab:blue", "0.45"
 MAX_COLUMNS = 4
 MAX_TICKS = 10
 
@@ -201,47 +205,56 @@ def draw(rows: list[Record], figure: Figure):
       x, y = zip(*line.points, strict=True)
       if line.is_level:
         handles[line.label] = ax.axhline(y[0], **how)
-      else:
+      elif not figure.front:
         marker = "" if figure.is_curve else "o"
         (handles[line.label],) = ax.plot(x, y, marker=marker, **how)
     if figure.front:
-      draw_front(ax, lines)
+      draw_front(ax, lines, figure)
     ax.set_title(str(panel))
     dress(ax, figure, every)
   for ax in axes.flat[len(panels) :]:
     ax.remove()
   canvas.supxlabel(LABELS.get(figure.x, figure.x))
   canvas.supylabel(LABELS.get(figure.y, figure.y))
-  labels = [*own, *dashed]
-  canvas.legend(
-    [handles[label] for label in labels],
-    [str(label) for label in labels],
-    loc="outside right upper",
-    title=LABELS.get(figure.line, figure.line),
-  )
+  if labels := [label for label in (*own, *dashed) if label in handles]:
+    canvas.legend(
+      [handles[label] for label in labels],
+      [str(label) for label in labels],
+      loc="outside right upper",
+      title=LABELS.get(figure.line, figure.line),
+    )
   return canvas
 
 
-def front(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-  """Those that no other is at least as good as, less being better, in order of x.
+def front(
+  points: Iterable[tuple[float, float]], best: str = "least"
+) -> list[tuple[float, float]]:
+  """Those that no other with as little x is as good as, in order of x.
 
   >>> front([(3, 1), (1, 3), (2, 4), (2, 2)])
   [(1, 3), (2, 2), (3, 1)]
+  >>> front([(3, 1), (1, 3), (2, 4), (2, 2)], "most")
+  [(1, 3), (2, 4)]
   """
-  best: list[tuple[float, float]] = []
-  for x, y in sorted(set(points)):
-    if not best or y < best[-1][1]:
-      best.append((x, y))
-  return best
+  sign = {"least": 1, "most": -1}[best]
+  found: list[tuple[float, float]] = []
+  for x, y in sorted(set(points), key=lambda point: (point[0], sign * point[1])):
+    if not found or sign * y < sign * found[-1][1]:
+      found.append((x, y))
+  return found
 
 
-def draw_front(ax, lines: list[Line]) -> None:
-  """The front as steps, and the names of all points."""
+def draw_front(ax, lines: list[Line], figure: Figure) -> None:
+  """All points with their names, and the front as steps."""
   named = [(p, line.label) for line in lines if not line.is_level for p in line.points]
-  x, y = zip(*front(point for point, _ in named), strict=True)
-  ax.step(x, y, where="post", color="0.6", lw=1, zorder=0)
+  on_front = front((point for point, _ in named), figure.front)
+  x, y = zip(*on_front, strict=True)
+  ax.step(x, y, where="post", color=FRONT, lw=1, zorder=0)
   for point, label in named:
-    ax.annotate(str(label), point, (4, 3), textcoords="offset points", fontsize=7)
+    color = FRONT if point in on_front else OTHERS
+    ax.plot(*point, marker="o", ms=4, color=color)
+    style = {"fontsize": 7, "color": color, "annotation_clip": True}
+    ax.annotate(str(label), point, (3, 3), textcoords="offset points", **style)
 
 
 def in_order(labels: Iterable[Any]) -> list[Any]:

@@ -91,9 +91,9 @@ CURVE_Y = ("valid_nll", "valid_ppl")
 class Figure:
   """One figure: a point for each run, or a curve for each run.
 
-  A key is "method" or "data" (see `Run.name`), an override such as "head.num_samples", or what a
-  record holds, such as "test_ppl" or "train_seconds". Runs that differ in the seed only
-  are averaged.
+  A key is "method" or "data" (see `Run.name`), an override such as "head.num_samples",
+  or what a record holds, such as "test_ppl" or "train_seconds". Runs that differ in the
+  seed only are averaged.
 
   Attributes:
     file: its name in experiments/NAME/figures, without suffix.
