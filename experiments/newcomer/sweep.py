@@ -1,0 +1,9 @@
+"""No sweep: `run.py` writes results.jsonl; this says what to show."""
+
+
+def sweep(add):
+  pass
+
+
+def metrics():
+  return ["seconds", "total_seconds", "test_ppl"]
