@@ -22,6 +22,8 @@ import bench_heads
 import bench_kernel
 import bench_lsh
 import bench_peers
+import bench_peers_optax
+import bench_peers_softmax
 import bench_rows
 import bench_samplers
 import bench_softmax
@@ -42,6 +44,8 @@ BENCHMARKS = {
   **bench_spherical.ROWS,
   **bench_adaptive.ROWS,
   **bench_peers.ROWS,
+  **bench_peers_optax.ROWS,
+  **bench_peers_softmax.ROWS,
 }
 
 

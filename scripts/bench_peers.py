@@ -1,4 +1,5 @@
-"""Benchmarks against PyTorch and TensorFlow, where they are installed.
+"""Benchmarks of steps with few negatives against PyTorch and TensorFlow, where they are
+installed.
 
 Both sides have the same rows, activations, labels and negatives; answers are compared
 before anything is timed. What is above the `/` in a name is the peer.
@@ -7,30 +8,34 @@ before anything is timed. What is above the `/` in a name is the peer.
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from bench_rows import Stepper, zipf_ids
-from measure import Case, check_close, compare
+from bench_rows import Stepper, row_step, zipf_ids
+from measure import Case, compare
 
 from largevocab import single_targets
-from largevocab.heads import Sampled
+from largevocab.heads import NCE, Sampled
+from largevocab.heads.sampling import SamplingHead
 from largevocab.labels import Counts
-from largevocab.ops.full_softmax import softmax_loss
-from largevocab.ops.softmax_plan import plan
-from largevocab.ops.top_k import top_k
 from largevocab.rows import SGD, Adam, RowOptimizer
 from largevocab.samplers.base import Draw
 
 M = 1000  # negatives
+SECONDS = 8.0  # a comparison
+SIZES = ((100_000, 512), (800_000, 200))  # V, D
+TINY = 1e-16  # Adam's eps: libraries add it in different places
+OPTIMIZERS: dict[str, RowOptimizer] = {"sgd": SGD(), "adam": Adam(eps=TINY)}
 # Adam moves every number of a row by its rate: from larger ones logits soon saturate,
 # and exponentials that underflow take torch longer.
 RATES = {"sgd": 0.1, "adam": 1e-5}
-TINY = 1e-16  # Adam's eps: libraries add it in different places
+# The batch is always the same: at 0.1, NCE has logits of 27 after 120 steps, and they
+# go on growing.
+NCE_RATE = 0.01
 
 
 def module(name: str) -> Any:
@@ -78,7 +83,7 @@ class Given:
 class TorchSampled:
   """Sampled softmax over `torch.nn.Embedding(sparse=True)`."""
 
-  def __init__(self, torch: Any, w_VD, h_ND, ids_N, optimizer: str):
+  def __init__(self, torch: Any, w_VD, h_ND, ids_N, optimizer: str, lr: float):
     V, sampler = len(w_VD), Given()
     drawn_M = sampler.init(None, w_VD, M)
     tensor = lambda x: torch.tensor(np.array(x))
@@ -93,7 +98,7 @@ class TorchSampled:
       "sgd": torch.optim.SGD,
       "adam": functools.partial(torch.optim.SparseAdam, eps=TINY),
     }[optimizer]
-    self._optimizer = make(self.table.parameters(), lr=RATES[optimizer])
+    self._optimizer = make(self.table.parameters(), lr=lr)
 
   def __call__(self) -> None:
     self._optimizer.zero_grad()
@@ -114,9 +119,18 @@ class TorchSampled:
 
 
 class TensorFlowSampled:
-  """`tf.nn.sampled_softmax_loss` with the same negatives."""
+  """`tf.nn.sampled_softmax_loss`, or `nce_loss`, with the same negatives."""
 
-  def __init__(self, tf: Any, w_VD, h_ND, ids_N, optimizer: str):
+  def __init__(
+    self,
+    tf: Any,
+    w_VD,
+    h_ND,
+    ids_N,
+    optimizer: str,
+    lr: float,
+    loss: str = "sampled_softmax_loss",
+  ):
     V, sampler = len(w_VD), Given()
     drawn_M = sampler.init(None, w_VD, M)
     w, h = tf.Variable(w_VD), tf.constant(h_ND)
@@ -131,17 +145,15 @@ class TensorFlowSampled:
       "sgd": tf.keras.optimizers.SGD,
       "adam": functools.partial(tf.keras.optimizers.Adam, epsilon=TINY),
     }[optimizer]
-    how = make(RATES[optimizer])
+    how = make(lr)
     how.build([w])
+    losses = getattr(tf.nn, loss)
 
     @tf.function
     def step():
       with tf.GradientTape() as tape:
         tape.watch(h)
-        loss = tf.nn.sampled_softmax_loss(
-          w, zeros, labels, h, M, V, sampled_values=values
-        )
-        loss = tf.reduce_mean(loss)
+        loss = tf.reduce_mean(losses(w, zeros, labels, h, M, V, sampled_values=values))
       dw, dh = tape.gradient(loss, [w, h])
       how.apply_gradients([(dw, w)])
       return dh
@@ -177,126 +189,108 @@ def once(ids_N: np.ndarray, V: int) -> np.ndarray:
   return ids[counts == 1]
 
 
-def state_of(head: Sampled, w_VD: np.ndarray) -> Any:
+def sampled(optimizer: str) -> Sampled:
+  """Our sampled softmax."""
+  return Sampled(
+    bias=False,
+    num_samples=M,
+    sampler=Given(),
+    correct_positive=True,
+    optimizer=OPTIMIZERS[optimizer],
+  )
+
+
+def state_of(head: SamplingHead, w_VD: np.ndarray) -> Any:
   """State with these rows."""
   table = head.optimizer.init(jnp.asarray(w_VD))
   return head.init_state(table, Counts(np.ones(len(w_VD), int)))
 
 
-def peers_sampled(N: int = 512) -> Iterator[Case]:
+def batch_of(h_ND: np.ndarray, ids_N: np.ndarray) -> tuple[Any, ...]:
+  """What a step of ours takes besides the state."""
+  return jnp.asarray(h_ND), single_targets(ids_N), jax.random.key(0)
+
+
+def our_step(head: SamplingHead, lr: float, w_VD, h_ND, ids_N) -> Stepper:
+  """Forward, backward and update, from these rows."""
+  return Stepper(row_step(head, lr), state_of(head, w_VD), *batch_of(h_ND, ids_N))
+
+
+def check_first_step(
+  theirs: Any, ours: Stepper, w_VD: np.ndarray, compared: Any = slice(None)
+) -> float:
+  """How far the changes of rows `compared` are apart, after a step from w_VD.
+
+  Raises:
+    AssertionError: they, or the gradients of the activations, differ.
+  """
+  theirs(), ours()
+  rows_VD, dh_ND = theirs.results()
+  mean_error(ours.output, dh_ND)
+  change = lambda now_VD: np.asarray(now_VD)[compared] - w_VD[compared]
+  return mean_error(change(ours.state.table.w_VD), change(rows_VD))
+
+
+def timed(name: str, theirs: Any, ours: Any, goal: float, **sizes: Any) -> Case:
+  """The time of theirs over that of ours. In the name of the case are V, D and N."""
+  at = f"V={sizes['V']:,} D={sizes['D']} N={sizes['N']}"
+  figures = compare(theirs, ours, seconds=SECONDS)
+  return Case(f"{name}, {at}", sizes, {**figures, "at_least": goal})
+
+
+def peers_sampled(
+  sizes: Sequence[tuple[int, int]] = SIZES, N: int = 512
+) -> Iterator[Case]:
   """A step of a sampled softmax with 1,000 shared negatives: forward, backward, update.
 
   Goals: torch twice as slow; TensorFlow 1.3 times, and 50 times with Adam at V = 800 k,
   where it updates all rows.
   """
-  optimizers: dict[str, RowOptimizer] = {"sgd": SGD(), "adam": Adam(eps=TINY)}
   for peer, build in PEERS.items():
     package = module(peer)
     if not package:
       continue
-    for V, D in ((100_000, 512), (800_000, 200)):
-      w_VD, h_ND, ids_N = rows_and_batch(V, D, N)
-      for name, optimizer in optimizers.items():
-        head = Sampled(
-          bias=False,
-          num_samples=M,
-          sampler=Given(),
-          correct_positive=True,
-          optimizer=optimizer,
-        )
-        state = state_of(head, w_VD)
-        batch = jnp.asarray(h_ND), single_targets(ids_N), jax.random.key(0)
-
-        def step(state, h_ND, y, key, head=head, lr=RATES[name]):
-          out = head.backward(state, h_ND, y, key)
-          return head.update(state, out.grads, lr, 1.0), out.dh_ND
-
-        ours = Stepper(step, state, *batch)
-        theirs = build(package, w_VD, h_ND, ids_N, name)
-        theirs(), ours()
-        rows_VD, dh_ND = theirs.results()
-        mean_error(jax.jit(step)(state_of(head, w_VD), *batch)[1], dh_ND)
-        # Keras squares before it adds up what several ids give the same row.
-        compared = once(ids_N, V) if peer == "tensorflow" else slice(None)
-        change = lambda now_VD: np.asarray(now_VD)[compared] - w_VD[compared]  # noqa: B023
-        error = mean_error(change(ours.state.table.w_VD), change(rows_VD))
+    for V, D in sizes:
+      batch = rows_and_batch(V, D, N)
+      for name, lr in RATES.items():
+        theirs = build(package, *batch, name, lr)
+        # Keras' Adam squares before it adds up what several ids give the same row.
+        keras_adam = peer == "tensorflow" and name == "adam"
+        compared = once(batch[-1], V) if keras_adam else slice(None)
+        ours = our_step(sampled(name), lr, *batch)
+        error = check_first_step(theirs, ours, batch[0], compared)
         goal = 2.0 if peer == "torch" else 1.3
-        if peer == "tensorflow" and name == "adam":
-          goal = {100_000: 10.0, 800_000: 50.0}[V]
-        yield Case(
-          f"sampled step, {name}: {peer} / rows, V={V:,} D={D} N={N}",
-          {"V": V, "D": D, "N": N, "M": M, "error": error},
-          {**compare(theirs, ours, seconds=5), "at_least": goal},
-        )
-        del ours, theirs, state
+        if keras_adam:
+          goal = 50.0 if V >= 800_000 else 10.0
+        what = f"sampled step, {name}: {peer} / rows"
+        yield timed(what, theirs, ours, goal, V=V, D=D, N=N, M=M, error=error)
+        del ours, theirs
 
 
-def peers_softmax(V: int = 100_000) -> Iterator[Case]:
-  """Loss and both gradients of the exact softmax.
+def peers_nce(sizes: Sequence[tuple[int, int]] = SIZES, N: int = 512) -> Iterator[Case]:
+  """A step of noise-contrastive estimation with the same negatives, and plain SGD.
 
-  Goals: torch in float32 1.7 times as slow, in bfloat16 as slow, its
-  `linear_cross_entropy` 8 times.
+  `tf.nn.nce_loss` is the loss of our `NCE` with z = 1: of each example the sum of
+  1 + M logistic losses of score - log(expected count), where draws that hit the label
+  stay in, as they do by its default. There is no factor between the two.
+
+  Goal: TensorFlow 1.3 times as slow.
   """
-  torch = module("torch")
-  if not torch:
+  tf = module("tensorflow")
+  if not tf:
     return
-  functional = torch.nn.functional
-  for N, D in ((512, 200), (512, 512)):
-    w_VD, h_ND, ids_N = rows_and_batch(V, D, N)
-    args = jnp.asarray(h_ND), jnp.asarray(w_VD), jnp.asarray(ids_N)[:, None]
-    args = *args, jnp.full((N, 1), 1 / N)
-    loss = functools.partial(softmax_loss, how=plan(N, V, D, 64 * 2**20))
-    program = jax.jit(jax.value_and_grad(loss, (0, 1)))
-    ours = functools.partial(program, *args)
-    ids = torch.tensor(ids_N).long()
-    plain = lambda h, w, ids=ids: functional.cross_entropy((h @ w.T).float(), ids)
-    chunks = lambda h, w, ids=ids: functional.linear_cross_entropy(
-      h, w, ids, options=torch.nn.LinearCrossEntropyOptions()
-    )
-    cases = [("float32", "cross_entropy", plain, 1.7)]
-    cases += [("bfloat16", "cross_entropy", plain, 1.0)]
-    if hasattr(functional, "linear_cross_entropy") and D == 200:  # else minutes a call
-      cases += [("float32", "linear_cross_entropy", chunks, 8.0)]
-    for dtype, name, function, goal in cases:
-      h, w = (torch.tensor(x).to(getattr(torch, dtype)) for x in (h_ND, w_VD))
-      h, w = h.requires_grad_(), w.requires_grad_()
-
-      def theirs(h=h, w=w, function=function):
-        h.grad = w.grad = None
-        function(h, w).backward()
-
-      theirs()
-      _, got = ours()
-      want = tuple(x.grad.float().numpy() for x in (h, w))
-      error = check_close(got, want, 1e-3 if dtype == "float32" else 0.1)
-      yield Case(
-        f"exact softmax: torch {name}, {dtype} / chunks, V={V:,} D={D} N={N}",
-        {"V": V, "D": D, "N": N, "error": error},
-        {**compare(theirs, ours, seconds=8), "at_least": goal},
-      )
-
-
-def peers_top_k(D: int = 200, N: int = 512, k: int = 5) -> Iterator[Case]:
-  """The best five classes. Goal: 1.3 times as fast as torch's product and topk."""
-  torch = module("torch")
-  if not torch:
-    return
-  for V in (100_000, 800_000):
-    w_VD, h_ND, _ = rows_and_batch(V, D, N)
-    h, w = torch.tensor(h_ND), torch.tensor(w_VD)
-    theirs = lambda: torch.topk(h @ w.T, k)  # noqa: B023
-    best = jax.jit(functools.partial(top_k, k=k))
-    ours = functools.partial(best, jnp.asarray(h_ND), jnp.asarray(w_VD))
-    error = check_close(ours()[1], theirs().values.numpy(), 1e-4)
-    yield Case(
-      f"top {k}: torch / streamed, V={V:,} D={D} N={N}",
-      {"V": V, "D": D, "N": N, "error": error},
-      {**compare(theirs, ours, seconds=8), "at_least": 1.3},
-    )
+  head = NCE(bias=False, num_samples=M, sampler=Given(), optimizer=SGD())
+  for V, D in sizes:
+    batch = rows_and_batch(V, D, N)
+    theirs = TensorFlowSampled(tf, *batch, "sgd", NCE_RATE, "nce_loss")
+    ours = our_step(head, NCE_RATE, *batch)
+    error = check_first_step(theirs, ours, batch[0])
+    name = "nce step, sgd: tensorflow / rows"
+    yield timed(name, theirs, ours, 1.3, V=V, D=D, N=N, M=M, error=error)
+    del ours, theirs
 
 
 ROWS: dict[str, Callable[[], Iterator[Case]]] = {
   "peers_sampled": peers_sampled,
-  "peers_softmax": peers_softmax,
-  "peers_top_k": peers_top_k,
+  "peers_nce": peers_nce,
 }

@@ -19,16 +19,16 @@ LR = 0.1
 class Stepper:
   """A step whose state is donated: called without arguments, again and again.
 
-  What else a step returns is computed too, and dropped: `step(state, *args)` is
-  (state, anything).
+  What else a step returns is computed too: `step(state, *args)` is (state, output).
+  Both are those of the last call.
   """
 
   def __init__(self, step: Callable[..., Any], state: Any, *args: Any):
     self._step = jax.jit(step, donate_argnums=0)
-    self.state, self._args = state, args
+    self.state, self.output, self._args = state, None, args
 
   def __call__(self) -> Any:
-    self.state, _ = self._step(self.state, *self._args)
+    self.state, self.output = self._step(self.state, *self._args)
     return self.state
 
 
@@ -39,17 +39,17 @@ def zipf_ids(num: int, num_classes: int, seed: int = 0) -> jax.Array:
   return jnp.asarray(ids.clip(max=num_classes - 1), jnp.int32)
 
 
-def row_step(head: Head) -> Callable[..., Any]:
+def row_step(head: Head, lr: float = LR) -> Callable[..., Any]:
   """What a training step does in the head, the gradient for the network included."""
 
   def step(state, h_ND, y, key):
     out = head.backward(state, h_ND, y, key)
-    return head.update(state, out.grads, LR, 1.0), out.dh_ND
+    return head.update(state, out.grads, lr, 1.0), out.dh_ND
 
   return step
 
 
-def dense_step(head: SamplingHead) -> Callable[..., Any]:
+def dense_step(head: SamplingHead, lr: float = LR) -> Callable[..., Any]:
   """The same by autodiff: a gradient of the table's size, a dense optax update."""
   tx = head.optimizer.transformation()
 
@@ -63,7 +63,7 @@ def dense_step(head: SamplingHead) -> Callable[..., Any]:
     w_VD = state.table.w_VD
     dw_VD, dh_ND = jax.grad(loss, (0, 1))(w_VD, h_ND)
     direction, opt = tx.update(dw_VD, opt)
-    w_VD = w_VD - LR * jnp.asarray(direction)
+    w_VD = w_VD - lr * jnp.asarray(direction)
     return (state._replace(table=state.table._replace(w_VD=w_VD)), opt), dh_ND
 
   return step
