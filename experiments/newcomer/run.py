@@ -4,8 +4,8 @@
   python experiments/newcomer/run.py --text FILE --keep DIR
 
 Gives the commands that README.md and docs/adding.md name, one after the other, in a
-fresh clone, .venv activated, with empty caches: pip's and ours. The first that fails
-ends it, and no results are written. A stage's record in results.jsonl has
+fresh clone, with the Python of its .venv and with empty caches, pip's and ours. The
+first that fails ends it, and no results are written. A stage's record has
 
   seconds        how long it took
   total_seconds  from the start of the clone to the end of the stage
@@ -76,6 +76,10 @@ class Newcomer:
   def clone(self) -> pathlib.Path:
     return self.home / "largevocab"
 
+  @property
+  def python(self) -> str:
+    return str(self.clone / ".venv" / "bin" / "python")
+
   def run(self, *command: str) -> str:
     """What a command says, stderr too; in the clone once there is one.
 
@@ -84,7 +88,7 @@ class Newcomer:
     """
     print(f"  {shlex.join(command)[:200]}", flush=True)
     done = subprocess.run(
-      command,
+      [self.python if word == "python" else word for word in command],
       cwd=self.clone if self.clone.exists() else self.home,
       env=self.environment(),
       stdout=subprocess.PIPE,
@@ -105,7 +109,6 @@ class Newcomer:
     warm = ("JAX_COMPILATION_CACHE_DIR", "PYTHONPATH", "PYTHONHOME")
     return {
       **{key: value for key, value in os.environ.items() if key not in warm},
-      "PATH": f"{self.clone / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
       "PIP_CACHE_DIR": str(self.home / "pip"),
       "LARGEVOCAB_CACHE": str(self.home / "cache"),
     }
