@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import records
-import tabulate
 
 ROOT = pathlib.Path(__file__).parents[1]
 RUNS = ("full softmax", "sampled, pps, 512")
@@ -34,12 +33,10 @@ def test_the_example_trains():
   assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:10])
 
 
-def test_tables_are_those_of_the_committed_results():
-  assert tabulate.main(["--check", str(ROOT / "README.md")]) == 0
-
-
 def test_what_it_names_exists():
-  for path in re.findall(r"(?:configs|scripts|tests|experiments)/[\w/.]+\w", README):
+  for path in re.findall(
+    r"(?:configs|scripts|tests|experiments|docs)/[\w/.]+\w", README
+  ):
     assert (ROOT / path).exists(), path
 
 
