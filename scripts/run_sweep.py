@@ -4,8 +4,10 @@
 
 Each run has a directory of its own in --root, named after its config and overrides,
 with its output in log.txt. Interrupt it (Ctrl-C) and start it again at will: a run that
-left result.json is skipped, any other is resumed from its last checkpoint. At the end
-the results of all finished runs are written to results.jsonl beside the sweep file.
+left result.json is skipped, any other is resumed from its last checkpoint. Runs that
+another launcher has in hand, or one that was killed has left behind, are waited for. At
+the end the results of all finished runs are written to results.jsonl beside the sweep
+file.
 
 As a job array: --index=$ID does one run only and writes no results.jsonl; a last call
 without --index, on the same --root, collects the results.
@@ -21,7 +23,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import records
 from status_line import StatusLine
@@ -104,14 +106,17 @@ class Launcher:
     flags = [each.flag for each in self.settings if each.is_for(run)]
     return [*program, *run.flags(), *flags, f"--workdir={self.workdir(run)}"]
 
+  def in_hand(self, run: Run) -> bool:
+    """Whether a process works on it."""
+    with log_path(self.workdir(run)).open("ab") as log:
+      return not locked(log)
+
   def start(self, run: Run) -> subprocess.Popen | None:
     """Starts a run; None if it is running already."""
     self.workdir(run).mkdir(parents=True, exist_ok=True)
     with log_path(self.workdir(run)).open("ab") as log:
-      try:
-        # The run inherits the lock with its output and keeps it should we be killed.
-        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      except BlockingIOError:
+      # The run inherits the lock with its output and keeps it should we be killed.
+      if not locked(log):
         return None
       # Runs of one sweep differ little and can share what they compile.
       cache = {
@@ -127,6 +132,15 @@ class Launcher:
         stderr=subprocess.STDOUT,
         start_new_session=True,  # Ctrl-C reaches us alone.
       )
+
+
+def locked(log: IO[bytes]) -> bool:
+  """Whether we have the lock of a log now: nobody else had."""
+  try:
+    fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError:
+    return False
+  return True
 
 
 def log_path(workdir: pathlib.Path) -> pathlib.Path:
@@ -155,16 +169,18 @@ def run_all(launcher: Launcher, runs: list[Run], jobs: int) -> dict[str, str]:
   """
   waiting = [run for run in runs if not launcher.finished(run)]
   running: dict[str, tuple[Run, subprocess.Popen]] = {}
+  elsewhere: list[Run] = []
   failed: dict[str, str] = {}
   status = StatusLine()
   status.print(f"{len(runs)} runs, {len(runs) - len(waiting)} finished before")
   try:
-    while waiting or running:
+    while waiting or running or elsewhere:
       while waiting and len(running) < jobs:
         run = waiting.pop(0)
         process = launcher.start(run)
         if process is None:
-          failed[run.id] = "it is running already, started by another launcher"
+          elsewhere.append(run)
+          status.print(f"waiting   {run.id}: it is running already")
         else:
           running[run.id] = run, process
           status.print(f"started   {run.id}")
@@ -179,10 +195,14 @@ def run_all(launcher: Launcher, runs: list[Run], jobs: int) -> dict[str, str]:
           line = last_line(log_path(launcher.workdir(run)))
           failed[id] = f"exit code {process.returncode}: {line}"
           status.print(f"failed    {id}")
-      done = len(runs) - len(waiting) - len(running) - len(failed)
+      free = [run for run in elsewhere if not launcher.in_hand(run)]
+      elsewhere = [run for run in elsewhere if run not in free]
+      waiting += [run for run in free if not launcher.finished(run)]
+      unfinished = len(waiting) + len(running) + len(elsewhere)
+      done = len(runs) - unfinished - len(failed)
       lines = (
-        f"{id}: {last_line(log_path(launcher.workdir(run)))}"
-        for id, (run, _) in running.items()
+        f"{run.id}: {last_line(log_path(launcher.workdir(run)))}"
+        for run in [*(run for run, _ in running.values()), *elsewhere]
       )
       status.show(
         f"{done}/{len(runs)} done, {len(failed)} failed | {' | '.join(lines)}"

@@ -52,10 +52,6 @@ def row_norm_law(sampler, counts, w_VD, h_ND, y):
 
 
 """
-KEEPS = """\
-  if isinstance(sampler, RowNorm):
-    return state != "stale"
-"""
 
 
 @dataclass(frozen=True)
@@ -208,22 +204,14 @@ def its_tests(newcomer: Newcomer) -> None:
   """A case for the tests of all samplers; then all checks of it."""
   write_case(newcomer.clone / "tests" / "samplers" / "contract_test.py")
   newcomer.run("scripts/install", "test")
-  # The page's later blocks use an import of its first that the file alone does not.
-  newcomer.run("python", "-m", "ruff", "check", "--fix", "largevocab/samplers")
   newcomer.run("scripts/check", "-k", "row_norm or RowNorm")
 
 
 def write_case(tests: pathlib.Path) -> None:
-  """Puts the case into contract_test.py.
-
-  The last two lines are not on the page: the tests know by type which samplers need
-  counts, and which keep statistics of rows.
-  """
+  """Puts the case into contract_test.py."""
   insert(tests, IMPORT, before="from largevocab.samplers.two_stage import")
   insert(tests, LAW, before="CASES = {\n")
   insert(tests, '  "row_norm": (RowNorm(), row_norm_law),\n', before='  "softmax": (')
-  insert(tests, "RowNorm, ", before="Uniform, Softmax, TopK)")
-  insert(tests, KEEPS, before='  if state in ("new", "refreshed"):\n')
 
 
 STAGES = (

@@ -31,6 +31,7 @@ from largevocab.samplers import (
   Unigram,
 )
 from largevocab.samplers.lsh import LSH
+from largevocab.samplers.static import StaticLaw
 from largevocab.samplers.two_stage import TwoStage
 from tests.samplers import naive_lsh
 
@@ -249,7 +250,8 @@ def needs_counts(sampler) -> bool:
   if isinstance(sampler, TwoStage):
     is_counting = getattr(sampler, "mass", None) == "unigram"
     return is_counting or getattr(sampler, "power", 0) > 0
-  return not isinstance(sampler, (Uniform, Softmax, TopK))
+  counting = (StaticLaw, Bigram, Bernoulli, PPS, IVF, LSH)
+  return isinstance(sampler, counting) and not isinstance(sampler, Uniform)
 
 
 def has_random_size(sampler) -> bool:
@@ -265,9 +267,18 @@ def is_defined_by(state, sampler) -> bool:
     return True
   if getattr(sampler, "centred", False):  # as of the last refresh
     return False
-  return (
-    state == "updated" or not isinstance(sampler, TwoStage) or not sampler.leaf_size
+  if isinstance(sampler, TwoStage):
+    return state == "updated" or not sampler.leaf_size
+  return state == "updated" or not keeps_statistics_of_rows(sampler)
+
+
+def keeps_statistics_of_rows(sampler) -> bool:
+  """Whether they are others for another table."""
+  counts, w_VD, _, _ = problem()
+  here, there = (
+    jax.tree.leaves(sampler.init(counts, table, M)) for table in (w_VD, 2 * w_VD)
   )
+  return not all(map(np.array_equal, here, there))
 
 
 @partial(jax.jit, static_argnames=("sampler", "m"))

@@ -1,6 +1,7 @@
 import fcntl
 import json
 import pathlib
+import threading
 
 import pytest
 import records
@@ -22,7 +23,7 @@ META = {
 
 def finish(root: pathlib.Path, run: Run, **result):
   workdir = root / run.id
-  workdir.mkdir(parents=True)
+  workdir.mkdir(parents=True, exist_ok=True)
   (workdir / "result.json").write_text(json.dumps(result))
   (workdir / "meta.json").write_text(json.dumps(META))
 
@@ -172,10 +173,20 @@ def test_last_line_of_a_log(tmp_path):
   assert run_sweep.last_line(log) == "error: no such file"
 
 
-def test_run_in_hand_is_left_alone(tmp_path):
+def test_run_in_hand_is_waited_for(tmp_path):
   run = Run("configs/a.py")
   (tmp_path / run.id).mkdir()
-  with (tmp_path / run.id / "log.txt").open("ab") as log:
-    fcntl.flock(log, fcntl.LOCK_EX)
-    failed = run_sweep.run_all(run_sweep.Launcher(tmp_path, []), [run], jobs=1)
-  assert "running already" in failed[run.id]
+  log = (tmp_path / run.id / "log.txt").open("ab")
+  fcntl.flock(log, fcntl.LOCK_EX)
+
+  def finish_elsewhere():
+    finish(tmp_path, run, ppl=1.0)
+    log.close()
+
+  other = threading.Timer(3 * run_sweep.POLL_SECONDS, finish_elsewhere)
+  other.start()
+  launcher = run_sweep.Launcher(tmp_path, [])
+  assert launcher.in_hand(run)
+  assert run_sweep.run_all(launcher, [run], jobs=1) == {}
+  other.join()
+  assert not launcher.in_hand(run)

@@ -1,31 +1,38 @@
-"""A sweep of real runs that is interrupted and started again."""
+"""A sweep of twelve real runs that is killed twice and started again."""
 
-import json
 import pathlib
 import signal
 import subprocess
 import sys
 import time
 
+import records
 import run_sweep
+import sweepfile
+
+from largevocab import main
 
 SWEEP = """
 def sweep(add):
-  for seed in (0, 1):
-    add(
-      "configs/ptb.py:runlocal",
-      {
-        "train.seed": seed, "train.epochs": 1000, "train.max_steps": 1000,
-        "eval.every_epochs": 0, "checkpoint.every_steps": 10_000,
-      },
-      name="tiny",
-    )
+  for head in ("full", "sampled/pps", "huffman"):
+    for seed in range(4):
+      add(
+        f"configs/ptb.py:{head},runlocal",
+        {
+          "train.seed": seed, "train.epochs": 1000, "train.max_steps": 300,
+          "eval.every_epochs": 4.0, "checkpoint.every_steps": 50,
+        },
+        name=head,
+      )
   add("configs/absent.py", name="faulty")
 
 def metrics():
   return ["test_ppl", "steps"]
 """
+RUNS = 12
 SECONDS = 240
+# What differs between two runs of the same: times.
+TIMES = ("ms_per_step", "tokens_per_second", "train_seconds")
 
 
 def start(path: pathlib.Path) -> subprocess.Popen[str]:
@@ -40,49 +47,71 @@ def start(path: pathlib.Path) -> subprocess.Popen[str]:
   )
 
 
-def await_steps(root: pathlib.Path, process: subprocess.Popen[str]) -> None:
-  """Waits until both runs have trained some steps."""
+def await_training(runs: list[sweepfile.Run], root: pathlib.Path, launcher) -> None:
+  """Waits until the runs have trained some steps."""
+  logs = [root / run.id / "metrics.jsonl" for run in runs]
   deadline = time.monotonic() + SECONDS
   while time.monotonic() < deadline:
-    logs = list(root.glob("*/metrics.jsonl"))
-    if len([log for log in logs if log.stat().st_size]) == 2:
+    if all(log.exists() and log.stat().st_size for log in logs):
       return
-    assert process.poll() is None, process.communicate()
+    assert launcher.poll() is None, launcher.communicate()
     time.sleep(0.02)
-  raise AssertionError("no run has begun to train")
+  raise AssertionError("the runs have not begun to train")
 
 
-def test_interrupted_sweep_goes_on(tmp_path):
+def without_times(path: pathlib.Path) -> list[dict]:
+  rows = [
+    {key: value for key, value in row.items() if key not in TIMES}
+    for row in records.load(path)
+  ]
+  for row in rows:
+    row["curve"] = [[step, nll] for step, nll, _ in row["curve"]]
+  return rows
+
+
+def uninterrupted(path: pathlib.Path, root: pathlib.Path) -> list[dict]:
+  """What the sweep's runs come to, one after the other in this process."""
+  runs = sweepfile.load(path).runs[:RUNS]
+  for run in runs:
+    main.main(["main", *run.flags(), f"--workdir={root / run.id}"])
+  records.update(root / "results.jsonl", runs, root)
+  return without_times(root / "results.jsonl")
+
+
+def test_sweep_killed_twice_comes_to_the_same(tmp_path):
   path = tmp_path / "sweep.py"
   path.write_text(SWEEP)
   results = tmp_path / "results.jsonl"
+  runs = sweepfile.load(path).runs[:RUNS]
 
   launcher = start(path)
-  await_steps(tmp_path, launcher)
-  launcher.send_signal(signal.SIGINT)
+  await_training(runs[:2], tmp_path, launcher)
+  launcher.send_signal(signal.SIGINT)  # The runs save and leave.
   _, stderr = launcher.communicate(timeout=SECONDS)
   assert launcher.returncode == 130, stderr
-  logs = sorted(tmp_path.glob("ptb-*/log.txt"))
-  assert len(logs) == 2
-  for log in logs:
+  stopped = [tmp_path / run.id / "log.txt" for run in runs[:2]]
+  for log in stopped:
     assert run_sweep.last_line(log).endswith("the same command goes on from here")
   assert not results.exists()
+
+  launcher = start(path)
+  await_training(runs[2:4], tmp_path, launcher)
+  launcher.kill()  # The runs go on without it.
+  launcher.communicate(timeout=SECONDS)
 
   launcher = start(path)
   _, stderr = launcher.communicate(timeout=SECONDS)
   assert launcher.returncode == 1, stderr
   assert "failed: absent-" in stderr
   assert "configs/absent.py" in stderr.splitlines()[-1]
-  for log in logs:
+  for log in stopped:
     assert "going on from step" in log.read_text()
-  rows = [json.loads(line) for line in results.read_text().splitlines()]
-  assert [row["overrides"]["train.seed"] for row in rows] == [0, 1]
-  assert [row["steps"] for row in rows] == [1000, 1000]
-  assert rows[0]["test_ppl"] != rows[1]["test_ppl"]
 
   # Finished runs are left as they are.
-  before = [log.read_bytes() for log in logs]
-  launcher = start(path)
-  launcher.communicate(timeout=SECONDS)
-  assert [log.read_bytes() for log in logs] == before
-  assert [json.loads(line) for line in results.read_text().splitlines()] == rows
+  rows = results.read_bytes()
+  before = [log.read_bytes() for log in stopped]
+  start(path).communicate(timeout=SECONDS)
+  assert [log.read_bytes() for log in stopped] == before
+  assert results.read_bytes() == rows
+
+  assert without_times(results) == uninterrupted(path, tmp_path / "uninterrupted")
