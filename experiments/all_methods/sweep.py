@@ -6,7 +6,10 @@ the rates of the factored heads, which are their own.
 """
 
 import bisect
+import json
 import math
+import pathlib
+import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,48 +141,66 @@ def sweep(add):
 
 def metrics():
   scores = [f"{score}_{when}" for score in SCORES for when in ("by_steps", "by_time")]
-  return [*scores, "ms_per_step", "seconds_for_steps"]
+  return [*scores, "step_ms", "seconds_for_steps"]
 
 
 SCORES = {"ppl": "curve", "p@1": "curve_p@1"}
-STEP, VALUE, SECONDS = range(3)  # of a curve's points
 
 
 def derived(record, records):
-  """Validation scores after the steps of the comparison, and after the time that the
-  full softmax takes for them; and how long the method takes."""
+  """Validation scores after the steps of the comparison, and after as many as are made
+  in the time that the full softmax takes for them; by the times of times.py."""
   data = record["name"].partition(": ")[0]
   steps = PROBLEMS[data].steps
-  full = next((r for r in records if r["name"] == f"{data}: {FULL}"), None)
-  if full is None:
+  own, full = (seconds(name, steps) for name in (record["name"], f"{data}: {FULL}"))
+  if own is None or full is None:
     return {}
-  results = {"seconds_for_steps": at(record["curve"], STEP, steps, SECONDS)}
-  time = at(full["curve"], STEP, steps, SECONDS)
+  results = {"step_ms": 1e3 * own / steps, "seconds_for_steps": own}
   for score, curve in SCORES.items():
     if curve not in record or (score == "ppl" and "curve_p@1" in record):
       continue
-    by_steps = at(record[curve], STEP, steps, VALUE)
-    by_time = at(record[curve], SECONDS, time, VALUE)
-    for when, value in (("by_steps", by_steps), ("by_time", by_time)):
+    for when, step in (("by_steps", steps), ("by_time", steps * full / own)):
+      value = at(record[curve], step)
       if value is not None:
         results[f"{score}_{when}"] = math.exp(value) if score == "ppl" else value
   return results
 
 
-def at(curve, along, place, what):
-  """A curve's value at a place between two of its points; None outside of them.
+def seconds(name, steps):
+  """How long the steps take on an idle machine; None: it was not measured."""
+  row = TIMES.get(name)
+  if row is None:
+    return None
+  data = name.partition(": ")[0]
+  rows = [row for key, row in TIMES.items() if key.startswith(f"{data}: ")]
+  full_ms = statistics.median(row["full_ms"] for row in rows)
+  rebuilding_ms = row["refreshes"] * row["refresh_ms"]
+  return (steps * row["ratio"] * full_ms + rebuilding_ms) / 1e3
 
-  >>> at([[0, 2.0, 0], [10, 1.0, 30]], STEP, 5, VALUE)
+
+def read_times():
+  path = pathlib.Path(__file__).with_name("times.jsonl")
+  lines = path.read_text().splitlines() if path.exists() else []
+  return {row["name"]: row for row in map(json.loads, lines)}
+
+
+TIMES = read_times()
+
+
+def at(curve, step):
+  """The value of a curve [[step, value, seconds], ...], between points on a line; None
+  outside of it.
+
+  >>> at([[0, 2.0, 0], [10, 1.0, 30]], 5)
   1.5
   """
-  after = bisect.bisect_left([point[along] for point in curve], place)
-  if after == len(curve) or (after == 0 and curve[0][along] > place):
+  after = bisect.bisect_left([point[0] for point in curve], step)
+  if after == len(curve) or (after == 0 and curve[0][0] > step):
     return None
-  if curve[after][along] == place:
-    return curve[after][what]
-  left, right = curve[after - 1], curve[after]
-  share = (place - left[along]) / (right[along] - left[along])
-  return left[what] + share * (right[what] - left[what])
+  if curve[after][0] == step:
+    return curve[after][1]
+  (left, value, _), (right, then, _) = curve[after - 1 : after + 1]
+  return value + (step - left) / (right - left) * (then - value)
 
 
 def figures():
