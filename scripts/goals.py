@@ -1,0 +1,271 @@
+"""The goals for speed, and what was measured: the table of docs/goals.md.
+
+  python scripts/goals.py                       # print it
+  python scripts/goals.py --update docs/goals.md
+  python scripts/goals.py --check docs/goals.md # exit 1 if it is stale
+
+The table stands between lines <!-- goals --> and <!-- /goals -->. Of several sizes the
+worst and the best are given, and the worst decides. A goal without results is open.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+from dataclasses import dataclass
+
+import records
+import tabulate
+
+from largevocab.errors import UserError
+
+SECTION = re.compile(r"(?<=<!-- goals -->\n).*(?=<!-- /goals -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Goal:
+  """Something that is to be so many times as fast as something else.
+
+  Attributes:
+    name: G1 and so on.
+    what: in words; of one part, if a goal has several.
+    experiment, pattern: whose results tell, and which: a regular expression that their
+      names must match from the beginning. "": none can, yet.
+    at_least, at_most: the bound.
+    metric: what is bounded.
+    remark: what to say where nothing is measured.
+  """
+
+  name: str
+  what: str
+  experiment: str = ""
+  pattern: str = ""
+  at_least: float | None = None
+  at_most: float | None = None
+  metric: str = "ratio"
+  remark: str = "open: needs a GPU"
+
+  @property
+  def bound(self) -> str:
+    """
+    >>> Goal("G4", "", at_most=1.3).bound
+    'at most 1.3'
+    """
+    how, value = ("least", self.at_least) if self.at_least else ("most", self.at_most)
+    return f"at {how} {value:,g}" if value else "-"
+
+  def is_met(self, values: list[float]) -> bool:
+    """Whether all values are within the bound.
+
+    >>> Goal("G4", "", at_most=1.3).is_met([1.1, 1.4])
+    False
+    """
+    low, high = self.at_least or 0.0, self.at_most or float("inf")
+    return low <= min(values) and max(values) <= high
+
+
+SAMPLED, EXACT = "sampled step, {}: {} / rows", "exact softmax: {} / chunks, V=100,000"
+COMMON = r"cutoffs \(20000, 60000\)"
+GPU = "H200: "
+GOALS = [
+  Goal(
+    "G1",
+    "sampled step against `tf.nn.sampled_softmax_loss`, SGD",
+    *("peers", SAMPLED.format("sgd", "tensorflow"), 1.3),
+  ),
+  Goal(
+    "",
+    "the same of `tf.nn.nce_loss`",
+    *("peers", "nce step, sgd: tensorflow / rows", 1.3),
+  ),
+  Goal(
+    "G2",
+    "sampled step against torch `Embedding(sparse=True)`, SGD and SparseAdam",
+    *("peers", SAMPLED.format("(sgd|adam)", "torch"), 2.0),
+  ),
+  Goal(
+    "G3",
+    "lazy Adam against Keras' Adam, 800,000 classes",
+    *("peers", SAMPLED.format("adam", "tensorflow, V=800,000"), 50.0),
+  ),
+  Goal(
+    "",
+    "against `jax.grad` and optax' Adam, 800,000 classes, 512 examples",
+    *("peers", r"sampled step, adam: jax \+ optax / rows, .*N=512", 50.0),
+  ),
+  Goal(
+    "",
+    "the same, 2,560 examples",
+    *("peers", r"sampled step, adam: jax \+ optax / rows, .*N=2,?560", 15.0),
+  ),
+  Goal(
+    "G4",
+    "sampled step, a million classes over ten thousand",
+    *("bench", "sampled step, V=1,000,000 / V=10,000", None, 1.3),
+  ),
+  Goal(
+    "G5",
+    "exact softmax in chunks, time over that of all logits",
+    *("bench", "exact softmax in chunks", None, 1 / 1.2),
+  ),
+  Goal(
+    "",
+    "the same, temporary memory",
+    *("bench", "exact softmax in chunks", None, 0.125, "memory_ratio"),
+  ),
+  Goal(
+    "G6",
+    "exact softmax against torch, float32",
+    *("peers", EXACT.format("torch cross_entropy, float32"), 1.7),
+  ),
+  Goal(
+    "",
+    "against torch, bfloat16",
+    *("peers", EXACT.format("torch cross_entropy, bfloat16"), 1.0),
+  ),
+  Goal(
+    "",
+    "against TensorFlow, float32",
+    *("peers", EXACT.format("tensorflow, float32"), 0.95),
+  ),
+  Goal(
+    "",
+    "against torch `linear_cross_entropy`",
+    *("peers", EXACT.format("torch linear_cross_entropy, float32"), 8.0),
+  ),
+  Goal("G7", GPU + "exact softmax, time over that of XLA's logits", at_most=1.1),
+  Goal(
+    "G8",
+    "exact step of `full` against gradient, then optax",
+    *("peers", "exact step, sgd", 1.0),
+  ),
+  Goal("G9", GPU + "sampled step against dense gradients with Adam", at_least=10.0),
+  Goal(
+    "G10",
+    "adaptive softmax against torch, same cutoffs",
+    *("adaptive_speed", f"torch / adaptive, {COMMON}", 1.5),
+  ),
+  Goal(
+    "",
+    "planned cutoffs against common ones in torch",
+    *("adaptive_speed", rf"torch, {COMMON} / adaptive, planned, V", 3.0),
+  ),
+  Goal(
+    "",
+    "planned cutoffs against common ones, both ours",
+    *("adaptive_speed", rf"adaptive, {COMMON} / adaptive, planned, V", 2.0),
+  ),
+  Goal(
+    "G11",
+    "share of 50 random cutoffs whose time is predicted to a quarter",
+    *("adaptive_speed", "predicted / measured time", 1.0, None, "within_a_quarter"),
+  ),
+  Goal(
+    "",
+    "planned cutoffs over the best of 50",
+    *("adaptive_speed", "planned cutoffs / best of 50", None, 1.1),
+  ),
+  Goal(
+    "G12",
+    "spherical step against that of a dense table, 793,471 classes",
+    *("lst_speed", "output layer, naive / factored, V=793,471", 1000.0),
+  ),
+  Goal(
+    "",
+    "spherical step, up to ten million classes over ten thousand",
+    *("lst_speed", "factored step", None, 1.3),
+  ),
+  Goal("", GPU + "spherical step against a dense one", at_least=4.0),
+  Goal(
+    "G13",
+    "`quadratic` draws against all logits, a million classes, D = 64",
+    *("bench", "draws, all logits / quadratic, V=1,000,000 D=64", 20.0),
+  ),
+  Goal(
+    "G14",
+    "training step with hash tables against the exact one, Amazon-670K's shape",
+    *("bench", "training step, full / LSH", 20.0),
+  ),
+  Goal(
+    "",
+    "the same P@1 in a third of the time",
+    at_most=1 / 3,
+    remark="open: Amazon-670K was never trained",
+  ),
+  Goal(
+    "G15",
+    "the best five classes against torch",
+    *("peers", "top 5: torch / streamed", 1.3),
+  ),
+  Goal(
+    "G16",
+    "right where peers are wrong",
+    remark="tests: `tests/heads/contract_test.py`, `tests/ops`",
+  ),
+  Goal("G17", GPU + "the same bits in two runs, time over any bits", at_most=1.2),
+]
+
+
+def row(goal: Goal, experiments: pathlib.Path) -> list[str]:
+  """Its line of the table.
+
+  Raises:
+    UserError: no result has such a name.
+  """
+  first = [goal.name, goal.what, goal.bound]
+  if not goal.experiment:
+    return [*first, goal.remark, "", ""]
+  path = experiments / goal.experiment / "results.jsonl"
+  found = [r for r in records.load(path) if re.match(goal.pattern, r["name"])]
+  if not found:
+    raise UserError(f"{path}: no result of a name like {goal.pattern!r} ({goal.what})")
+  values = sorted(record[goal.metric] for record in found)
+  ends = values if goal.at_least else values[::-1]
+  shown = list(dict.fromkeys(f"{ends[i]:.3g}" for i in (0, -1)))
+  device = ", ".join(sorted({record["device"] for record in found}))
+  met = "yes" if goal.is_met(values) else "no"
+  return [*first, " to ".join(shown), met, device]
+
+
+def table(experiments: pathlib.Path) -> str:
+  """All goals, as Markdown."""
+  header = ["", "what", "goal", "measured", "met", "on"]
+  lines = [header, ["---"] * len(header)]
+  return tabulate.markdown(lines + [row(goal, experiments) for goal in GOALS])
+
+
+def rewrite(text: str, experiments: pathlib.Path) -> str:
+  """Text with the table between its markers made anew."""
+  if not SECTION.search(text):
+    raise UserError("there are no lines <!-- goals --> and <!-- /goals -->")
+  return SECTION.sub(lambda _: f"\n{table(experiments)}\n\n", text)
+
+
+def main(argv: list[str] | None = None) -> int:
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  mode = parser.add_mutually_exclusive_group()
+  mode.add_argument("--update", type=pathlib.Path, help="rewrite the table in a file")
+  mode.add_argument("--check", type=pathlib.Path, help="exit 1 if it is stale there")
+  parser.add_argument("--experiments", type=pathlib.Path, default=tabulate.EXPERIMENTS)
+  args = parser.parse_args(argv)
+  path = args.update or args.check
+  if not path:
+    print(table(args.experiments))
+    return 0
+  old = path.read_text()
+  new = rewrite(old, args.experiments)
+  if args.update:
+    path.write_text(new)
+  elif new != old:
+    print(f"{path}: stale table; run scripts/goals.py --update {path}")
+    return 1
+  return 0
+
+
+if __name__ == "__main__":
+  try:
+    sys.exit(main())
+  except UserError as error:
+    sys.exit(f"goals: {error}")
