@@ -1,4 +1,4 @@
-"""Benchmarks against JAX and optax on their own, without this library's rows and heads.
+"""Benchmarks against dense gradients and optax: our losses by `jax.grad`, no rows.
 
 As in `bench_peers.py`: same arguments, answers compared first, the peer above the `/`.
 No peer has to be installed.

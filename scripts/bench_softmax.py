@@ -15,8 +15,8 @@ from largevocab.ops.softmax_plan import plan
 def chunked_full_softmax(V: int = 100_000) -> Iterator[Case]:
   """Loss and gradients: planned chunks over all logits at once.
 
-  Goal: at most 1.15 times the time with at most 1/8 of the temporary memory, which is
-  the budget of the plan.
+  Goal: 1.2 times as fast with at most 1/8 of the temporary memory, which is the budget
+  of the plan.
   """
   for N in (512, 1024):
     for D in (128, 512):
@@ -38,7 +38,7 @@ def chunked_full_softmax(V: int = 100_000) -> Iterator[Case]:
       yield Case(
         f"exact softmax in chunks / all logits, V={V:,} N={N} D={D}",
         {"plan": str(how), "error": error},
-        {**figures, "memory_ratio": memory_ratio, "at_most": 1.15},
+        {**figures, "memory_ratio": memory_ratio, "at_most": 1 / 1.2},
       )
 
 

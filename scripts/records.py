@@ -9,6 +9,7 @@ pairs of words. A run that does not measure these has no such curve.
 """
 
 import json
+import os
 import pathlib
 import re
 from typing import Any
@@ -103,11 +104,8 @@ def update(path: pathlib.Path, runs: list[Run], root: pathlib.Path) -> None:
   """
   kept = {record["run"]: record for record in load(path)} if path.exists() else {}
   rows = [of_run(run, root / run.id) or kept.get(run.id) for run in runs]
-  lines = [json.dumps(row) + "\n" for row in rows if row is not None]
-  if lines:
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.write_text("".join(lines))
-    temporary.replace(path)
+  if finished := [row for row in rows if row is not None]:
+    _write(path, finished)
 
 
 def merge(path: pathlib.Path, rows: list[Record]) -> None:
@@ -115,7 +113,14 @@ def merge(path: pathlib.Path, rows: list[Record]) -> None:
   old = load(path) if path.exists() else []
   merged = {record["run"]: record for record in [*old, *rows]}
   path.parent.mkdir(parents=True, exist_ok=True)
-  path.write_text("".join(json.dumps(record) + "\n" for record in merged.values()))
+  _write(path, list(merged.values()))
+
+
+def _write(path: pathlib.Path, rows: list[Record]) -> None:
+  """All of it or nothing, whoever else writes or whatever kills us."""
+  temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+  temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  temporary.replace(path)
 
 
 def _read_json(path: pathlib.Path) -> Record:

@@ -103,12 +103,16 @@ class Launcher:
 
   def command(self, run: Run) -> list[str]:
     program = [sys.executable, "-m", "largevocab.main"]
-    flags = [each.flag for each in self.settings if each.is_for(run)]
+    general_first = sorted(self.settings, key=lambda each: bool(each.config))
+    flags = [each.flag for each in general_first if each.is_for(run)]
     return [*program, *run.flags(), *flags, f"--workdir={self.workdir(run)}"]
 
   def in_hand(self, run: Run) -> bool:
     """Whether a process works on it."""
-    with log_path(self.workdir(run)).open("ab") as log:
+    path = log_path(self.workdir(run))
+    if not path.exists():
+      return False
+    with path.open("ab") as log:
       return not locked(log)
 
   def start(self, run: Run) -> subprocess.Popen | None:
@@ -177,6 +181,8 @@ def run_all(launcher: Launcher, runs: list[Run], jobs: int) -> dict[str, str]:
     while waiting or running or elsewhere:
       while waiting and len(running) < jobs:
         run = waiting.pop(0)
+        if launcher.finished(run):  # by another launcher, meanwhile
+          continue
         process = launcher.start(run)
         if process is None:
           elsewhere.append(run)
@@ -197,7 +203,11 @@ def run_all(launcher: Launcher, runs: list[Run], jobs: int) -> dict[str, str]:
           status.print(f"failed    {id}")
       free = [run for run in elsewhere if not launcher.in_hand(run)]
       elsewhere = [run for run in elsewhere if run not in free]
-      waiting += [run for run in free if not launcher.finished(run)]
+      for run in free:
+        if launcher.finished(run):
+          status.print(f"finished  {run.id}, elsewhere")
+        else:
+          waiting.append(run)
       unfinished = len(waiting) + len(running) + len(elsewhere)
       done = len(runs) - unfinished - len(failed)
       lines = (
@@ -238,6 +248,19 @@ def choose(runs: list[Run], index: int | None) -> list[Run]:
   return [runs[index]]
 
 
+def parse_settings(texts: list[str], runs: list[Run]) -> list[PathSetting]:
+  """Of a sweep with these runs.
+
+  Raises:
+    UserError: see `PathSetting.parse`; or no run takes one of them.
+  """
+  settings = [PathSetting.parse(text) for text in texts]
+  for text, setting in zip(texts, settings, strict=True):
+    if not any(setting.is_for(run) for run in runs):
+      raise UserError(f"--set {text}: the sweep has no such config with this key")
+  return settings
+
+
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -253,7 +276,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     default=[],
     metavar="[CONFIG:]KEY=PATH",
     help="where data lie on this machine, for runs whose config has the key, or for "
-    "those of one config only: data.path=/data/ptb, ptb:data.path=/data/ptb",
+    "those of one config, which goes before: data.path=/data, ptb:data.path=/data/ptb",
   )
   return parser.parse_args(argv)
 
@@ -263,12 +286,13 @@ def main(argv: list[str] | None = None) -> int:
   if args.jobs < 1:
     raise UserError(f"--jobs={args.jobs}: must be positive")
   sweep = load(args.sweep)
+  if not sweep.runs:
+    raise UserError(
+      f"{args.sweep} adds no runs; its README.md tells what makes results"
+    )
   chosen = choose(sweep.runs, args.index)
   root = args.root or REPOSITORY / "runs" / args.sweep.resolve().parent.name
-  launcher = Launcher(root.resolve(), [PathSetting.parse(text) for text in args.set])
-  for text, setting in zip(args.set, launcher.settings, strict=True):
-    if not any(setting.is_for(run) for run in sweep.runs):
-      raise UserError(f"--set {text}: the sweep has no such config with this key")
+  launcher = Launcher(root.resolve(), parse_settings(args.set, sweep.runs))
   if args.dry_run:
     for run in chosen:
       mark = "# finished: " if launcher.finished(run) else ""

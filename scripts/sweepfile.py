@@ -1,9 +1,9 @@
 """What a sweep file says: its runs, the metrics of its table, the paper's numbers, the
 figures to draw.
 
-A sweep file is Python with two functions, a third if there are published numbers, a
-fourth if there is something to draw, and a fifth if the table has metrics that are made
-from those of several runs:
+A sweep file is Python with a function `metrics`; with one `sweep`, unless another
+program writes results.jsonl; and with others if there are published numbers, something
+to draw, or metrics that are made from those of several runs:
 
   def sweep(add):
     for seed in range(3):
@@ -205,17 +205,18 @@ def load(path: pathlib.Path) -> Sweep:
   """Reads a sweep file.
 
   Raises:
-    UserError: there is no such file, it lacks a function, or adds a run twice.
+    UserError: there is no such file, it lacks `metrics`, or adds a run twice.
   """
   if not path.is_file():
     raise UserError(f"{path}: no such sweep file; see experiments/*/sweep.py")
   names = runpy.run_path(str(path))
-  if missing := {"sweep", "metrics"} - names.keys():
-    raise UserError(f"{path}: define {' and '.join(sorted(missing))}, see {__file__}")
+  if "metrics" not in names:
+    raise UserError(f"{path}: define metrics, see {__file__}")
   paper = names["paper"]() if "paper" in names else {}
   figures = [figure(each) for each in names.get("figures", list)()]
   if len({each.file for each in figures}) < len(figures):
     raise UserError(f"{path}: two figures go to the same `file`; rename one")
   derived = {"derived": names["derived"]} if "derived" in names else {}
-  runs, metrics = collect(names["sweep"]), list(names["metrics"]())
+  runs = collect(names.get("sweep", lambda add: None))
+  metrics = list(names["metrics"]())
   return Sweep(runs, metrics, paper, figures, **derived)

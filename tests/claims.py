@@ -3,6 +3,7 @@
 Beside claims, code and links a text that is checked must not have any digit.
 """
 
+import functools
 import pathlib
 import re
 import statistics
@@ -23,10 +24,15 @@ class Results:
 
   def __init__(self, experiment: str):
     self.directory = ROOT / "experiments" / experiment
-    self.rows = records.load(self.directory / "results.jsonl")
+
+  @functools.cached_property
+  def rows(self) -> list[records.Record]:
+    return records.load(self.directory / "results.jsonl")
 
   def __call__(self, name: str, metric: str) -> float:
-    return statistics.fmean(self.of_seeds(name, metric))
+    values = self.of_seeds(name, metric)
+    assert values, f"{self.directory.name} has no results of {name!r}"
+    return statistics.fmean(values)
 
   def of_seeds(self, name: str, metric: str) -> list[float]:
     return [row[metric] for row in self.rows if row["name"] == name]

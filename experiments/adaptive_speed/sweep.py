@@ -1,10 +1,6 @@
 """No training runs: `scripts/bench.py` writes results.jsonl; this says what to show."""
 
 
-def sweep(add):
-  pass
-
-
 def metrics():
   errors = ["median_error", "within_a_quarter"]
   return ["ratio", "at_least", "at_most", *errors, "above_ms", "below_ms"]

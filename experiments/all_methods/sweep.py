@@ -6,6 +6,7 @@ the rates of the factored heads, which are their own.
 """
 
 import bisect
+import itertools
 import json
 import math
 import pathlib
@@ -152,30 +153,66 @@ def derived(record, records):
   in the time that the full softmax takes for them; by the times of times.py."""
   data = record["name"].partition(": ")[0]
   steps = PROBLEMS[data].steps
-  own, full = (seconds(name, steps) for name in (record["name"], f"{data}: {FULL}"))
+  own, full = pace(record["name"]), pace(f"{data}: {FULL}")
   if own is None or full is None:
     return {}
-  results = {"step_ms": 1e3 * own / steps, "seconds_for_steps": own}
+  seconds = own.seconds(steps)
+  results = {"step_ms": own.step_ms, "seconds_for_steps": seconds}
+  in_time = own.steps(full.seconds(steps))
   for score, curve in SCORES.items():
     if curve not in record or (score == "ppl" and "curve_p@1" in record):
       continue
-    for when, step in (("by_steps", steps), ("by_time", steps * full / own)):
+    for when, step in (("by_steps", steps), ("by_time", in_time)):
       value = at(record[curve], step)
       if value is not None:
         results[f"{score}_{when}"] = math.exp(value) if score == "ppl" else value
   return results
 
 
-def seconds(name, steps):
-  """How long the steps take on an idle machine; None: it was not measured."""
-  row = TIMES.get(name)
-  if row is None:
+@dataclass(frozen=True)
+class Pace:
+  """How fast a method is.
+
+  Attributes:
+    step_ms: a step.
+    refresh_ms: a rebuild of the head's statistics.
+    refresh_steps: after which there is one.
+  """
+
+  step_ms: float
+  refresh_ms: float
+  refresh_steps: list[int]
+
+  def seconds(self, steps):
+    """
+    >>> Pace(10, 100, [1, 2, 4]).seconds(3)
+    0.23
+    """
+    rebuilds = bisect.bisect_right(self.refresh_steps, steps)
+    return (steps * self.step_ms + rebuilds * self.refresh_ms) / 1e3
+
+  def steps(self, seconds):
+    """How many there are in that time.
+
+    >>> Pace(10, 100, [1, 2, 4]).steps(0.23)
+    3.0
+    """
+    places = [0, *self.refresh_steps, math.inf]
+    for rebuilds, (place, after) in enumerate(itertools.pairwise(places)):
+      steps = (1e3 * seconds - rebuilds * self.refresh_ms) / self.step_ms
+      if steps < after:
+        return max(steps, float(place))  # or it is rebuilding
+    raise AssertionError("no number is above infinity")
+
+
+def pace(name):
+  """Of a run; None: it was not measured."""
+  if name not in TIMES:
     return None
-  data = name.partition(": ")[0]
+  row, data = TIMES[name], name.partition(": ")[0]
   rows = [row for key, row in TIMES.items() if key.startswith(f"{data}: ")]
   full_ms = statistics.median(row["full_ms"] for row in rows)
-  rebuilding_ms = row["refreshes"] * row["refresh_ms"]
-  return (steps * row["ratio"] * full_ms + rebuilding_ms) / 1e3
+  return Pace(row["ratio"] * full_ms, row["refresh_ms"], row["refresh_steps"])
 
 
 def read_times():

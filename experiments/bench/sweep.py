@@ -1,9 +1,5 @@
 """No training runs: `scripts/bench.py` writes results.jsonl; this says what to show."""
 
 
-def sweep(add):
-  pass
-
-
 def metrics():
   return ["ratio", "at_least", "at_most", "memory_ratio", "break_even"]

@@ -2,9 +2,5 @@
 show."""
 
 
-def sweep(add):
-  pass
-
-
 def metrics():
   return ["log_likelihood", "bias_exact", "bias_true"]

@@ -52,7 +52,7 @@ def figures():
   return [
     {
       **{"file": f"simlex_{rows}", "x": "step", "y": f"curve_SimLex-999_{rows}"},
-      "where": {"method": list(MODELS)},
+      "where": {"data": "", "method": list(MODELS)},
     }
     for rows in ("input", "output")
   ]

@@ -1,10 +1,6 @@
 """No training runs: `scripts/bench.py` writes results.jsonl; this says what to show."""
 
 
-def sweep(add):
-  pass
-
-
 def metrics():
   return ["ratio", "predicted_ratio", "at_least", "at_most", "above_ms", "below_ms"]
 

@@ -2,9 +2,5 @@
 to show."""
 
 
-def sweep(add):
-  pass
-
-
 def metrics():
   return ["classes", "rank", "mass", "top10"]

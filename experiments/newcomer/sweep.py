@@ -1,9 +1,5 @@
 """No sweep: `run.py` writes results.jsonl; this says what to show."""
 
 
-def sweep(add):
-  pass
-
-
 def metrics():
   return ["seconds", "total_seconds", "test_ppl"]

@@ -2,9 +2,5 @@
 show."""
 
 
-def sweep(add):
-  pass
-
-
 def metrics():
   return ["classes", "relvar", "relvar_median", "log_z_bias"]

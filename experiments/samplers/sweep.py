@@ -2,9 +2,5 @@
 show."""
 
 
-def sweep(add):
-  pass
-
-
 def metrics():
   return ["tv", "chi2", "ess_share", "relvar", "ratio"]
