@@ -11,6 +11,7 @@ comparison. A record has
   full_ms        the latter
   refresh_ms     the time of a rebuild of the head's statistics
   refresh_steps  the steps of the run after which there is one
+  num_classes    V
 """
 
 import argparse
@@ -59,6 +60,7 @@ def times_of(
     **{"cpu_ratio": figures["cpu_ratio"], "full_ms": figures["below_ms"]},
     "refresh_ms": milliseconds(own.refresh) if steps else 0.0,
     "refresh_steps": steps,
+    "num_classes": data.counts.num_classes,
     **about_this_run(),
   }
 
