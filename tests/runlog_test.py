@@ -6,8 +6,14 @@ import re
 import time
 
 import pytest
-from tensorboard.backend.event_processing import event_accumulator
-from tensorboard.plugins.hparams import plugin_data_pb2
+from tensorboard import context
+from tensorboard.backend.event_processing import (
+  data_provider,
+  event_accumulator,
+  plugin_event_multiplexer,
+)
+from tensorboard.plugins import base_plugin
+from tensorboard.plugins.hparams import backend_context, plugin_data_pb2
 
 from largevocab.runlog import Progress, RunLog
 
@@ -82,6 +88,30 @@ def test_tensorboard_shows_hyper_parameters(tmp_path):
     "head.name": "full",
     "head.bias": True,
   }
+
+
+def test_tensorboard_compares_the_runs_of_a_sweep(tmp_path):
+  for name in ("full", "huffman"):
+    config = {"head": {"name": name}, "train": {"seed": 0}}
+    (tmp_path / name).mkdir()
+    log = RunLog(str(tmp_path / name), 0, config)
+    log.write(1, "test", {"ppl": 3.0})
+    log.close()
+  multiplexer = plugin_event_multiplexer.EventMultiplexer()
+  multiplexer.AddRunsFromDirectory(str(tmp_path)).Reload()
+  provider = data_provider.MultiplexerDataProvider(multiplexer, str(tmp_path))
+  view = backend_context.Context(base_plugin.TBContext(data_provider=provider))
+  request = context.RequestContext()
+  shown = view.experiment_from_metadata(
+    request,
+    "",
+    include_metrics=True,
+    hparams_run_to_tag_to_content=view.hparams_metadata(request, ""),
+    data_provider_hparams=[],
+  )
+  (head,) = (info for info in shown.hparam_infos if info.name == "head.name")
+  assert {v.string_value for v in head.domain_discrete.values} == {"full", "huffman"}
+  assert [metric.name.tag for metric in shown.metric_infos] == ["test/ppl"]
 
 
 def test_progress_line(caplog):
