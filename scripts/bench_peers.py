@@ -234,7 +234,7 @@ def check_first_step(
 def timed(name: str, theirs: Any, ours: Any, goal: float, **sizes: Any) -> Case:
   """The time of theirs over that of ours. In the name of the case are V, D and N."""
   at = f"V={sizes['V']:,} D={sizes['D']} N={sizes['N']}"
-  figures = compare(theirs, ours, seconds=SECONDS)
+  figures = compare(theirs, ours, seconds=SECONDS, min_turns=3)
   return Case(f"{name}, {at}", sizes, {**figures, "at_least": goal})
 
 
