@@ -1,7 +1,7 @@
 """An experiment's training step, to be timed."""
 
 import functools
-import itertools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,33 +13,38 @@ from largevocab.train import train_step
 
 
 class TrainingSteps:
-  """A model that is trained: a call makes one step, on one batch after the other.
+  """A model that is trained: a call makes one step, always on the same batch.
 
   Attributes:
     loss: of the first step, which is made at once.
-
-  Args:
-    exp: what is trained.
-    data: on what.
-    num_batches: so many of its first batches, over and over.
   """
 
-  def __init__(self, exp: Experiment, data: Any, num_batches: int = 1):
-    batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
-    as_arrays = functools.partial(jax.tree.map, jnp.asarray)
-    own = [as_arrays(batches.batch(step)) for step in range(num_batches)]
-    self._batches = itertools.cycle(own)
+  def __init__(self, exp: Experiment, data: Any):
+    self._batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
     self._step = jax.jit(functools.partial(train_step, exp=exp), donate_argnums=0)
     self._refresh = jax.jit(exp.head.refresh, donate_argnums=0)
     self._state: State = init_state(exp, data)
     self._lr = exp.train.lr
+    self._first = self._on(0)
     self.loss = float(self().loss_sum)
-    for _ in range(num_batches - 1):  # their shapes may differ, and are compiled for
-      self()
 
   def __call__(self) -> State:
-    self._state = self._step(self._state, next(self._batches), self._lr)
-    return self._state
+    return self._first()
+
+  def _on(self, number: int) -> Callable[[], State]:
+    batch = jax.tree.map(jnp.asarray, self._batches.batch(number))
+
+    def make_step() -> State:
+      self._state = self._step(self._state, batch, self._lr)
+      return self._state
+
+    return make_step
+
+  def on(self, number: int) -> Callable[[], State]:
+    """Makes a step on the batch of this number, always; it has been called once."""
+    make_step = self._on(number)
+    jax.block_until_ready(make_step())
+    return make_step
 
   def refresh(self) -> State:
     """Rebuilds the head's statistics."""

@@ -143,7 +143,7 @@ def sweep(add):
 
 def metrics():
   scores = [f"{score}_{when}" for score in SCORES for when in ("by_steps", "by_time")]
-  return [*scores, "step_ms", "seconds_for_steps"]
+  return [*scores, "time_share", "step_ms", "seconds_for_steps"]
 
 
 SCORES = {"ppl": "curve", "p@1": "curve_p@1"}
@@ -151,19 +151,23 @@ SCORES = {"ppl": "curve", "p@1": "curve_p@1"}
 
 def derived(record, records):
   """Validation scores after the steps of the comparison, and after as many as are made
-  in the time that the full softmax takes for them; by the times of times.py."""
+  in the time that the full softmax takes for them, by the times of times.py; of a run
+  that ends before, at its end, and which share of that time it had."""
   data = record["name"].partition(": ")[0]
   steps = PROBLEMS[data].steps
   own, full = pace(record["name"]), pace(f"{data}: {FULL}")
   if own is None or full is None:
     return {}
   seconds = own.seconds(steps)
-  results = {"step_ms": own.step_ms, "seconds_for_steps": seconds}
-  in_time = own.steps(full.seconds(steps))
+  in_time, last = own.steps(full.seconds(steps)), record["steps"]
+  results = {
+    **{"step_ms": own.step_ms, "seconds_for_steps": seconds},
+    "time_share": min(1.0, last / in_time),
+  }
   for score, curve in SCORES.items():
     if curve not in record or (score == "ppl" and "curve_p@1" in record):
       continue
-    for when, step in (("by_steps", steps), ("by_time", in_time)):
+    for when, step in (("by_steps", steps), ("by_time", min(in_time, last))):
       value = at(record[curve], step)
       if value is not None:
         results[f"{score}_{when}"] = math.exp(value) if score == "ppl" else value
