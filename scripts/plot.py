@@ -273,22 +273,29 @@ def are_numbers(labels: list[Any]) -> bool:
 
 def dress(ax, figure: Figure, lines: list[Line]) -> None:
   """Scales, ticks and grid of a panel."""
-  from matplotlib.ticker import LogFormatter
-
   ax.grid(alpha=0.3, which="both")
   if "y" in figure.log:
     ax.set_yscale("log")
-    ax.yaxis.set_major_formatter(LogFormatter())
-    ax.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+    plain_numbers(ax.yaxis)
   if "x" in figure.log:
     ax.set_xscale("log")
     ticks = {x for line in lines if not line.is_level for x, _ in line.points}
     if len(ticks) <= MAX_TICKS:  # chosen values, such as numbers of samples
       ax.set_xticks(sorted(ticks), [f"{x:g}" for x in sorted(ticks)])
       ax.xaxis.minorticks_off()
+    else:
+      plain_numbers(ax.xaxis)
   shown = [y for line in lines for _, y in line.points if y <= figure.y_max]
   if figure.y_max and shown:
     ax.set_ylim(0.95 * min(shown), figure.y_max)
+
+
+def plain_numbers(axis) -> None:
+  """20 in place of 2 x 10^1, on a logarithmic axis."""
+  from matplotlib.ticker import LogFormatter
+
+  axis.set_major_formatter(LogFormatter())
+  axis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
 
 
 def main(argv: list[str] | None = None) -> int:

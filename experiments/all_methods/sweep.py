@@ -249,11 +249,11 @@ def figures():
   return [
     {
       **{"file": f"front_{data}", "x": "seconds_for_steps", "y": score, "log": "x"},
-      **{"where": {"data": data}, "front": best},
+      **{"where": {"data": data}, "front": best, "y_max": y_max},
     }
-    for data, score, best in (
-      ("ptb", "ppl_by_steps", "least"),
-      ("enwiki8", "ppl_by_steps", "least"),
-      ("citeulike_t", "p@1_by_steps", "most"),
+    for data, score, best, y_max in (
+      ("ptb", "ppl_by_steps", "least", 470),
+      ("enwiki8", "ppl_by_steps", "least", 2100),
+      ("citeulike_t", "p@1_by_steps", "most", 0),
     )
   ]

@@ -3,20 +3,125 @@
 import runpy
 
 import pytest
+import records
+import sweepfile
 
 from largevocab.heads import HEADS
 from largevocab.samplers import SAMPLERS
-from tests.claims import ROOT
+from tests.claims import ROOT, check
 
 HERE = ROOT / "experiments" / "all_methods"
 SWEEP = runpy.run_path(str(HERE / "sweep.py"))
+PROBLEMS, METHODS = SWEEP["PROBLEMS"], SWEEP["METHODS"]
+FULL = SWEEP["FULL"]
+LOADED = sweepfile.load(HERE / "sweep.py")
+ROWS = {
+  row["name"]: row for row in LOADED.complete(records.load(HERE / "results.jsonl"))
+}
+
+
+def figures(data: str, metric: str, form: str, *names: str) -> list[str]:
+  return [f"{ROWS[f'{data}: {name}'][metric]:{form}}" for name in names]
+
+
+def share_of_full(data: str, *names: str) -> list[float]:
+  full = ROWS[f"{data}: {FULL}"]["step_ms"]
+  return [ROWS[f"{data}: {name}"]["step_ms"] / full for name in names]
+
+
+def setting() -> list[str]:
+  """What the page says of the problems."""
+  classes = {row["name"]: row["num_classes"] for row in SWEEP["TIMES"].values()}
+  ptb, wiki, tags = (f"{classes[f'{data}: {FULL}']:,}" for data in PROBLEMS)
+  steps = [problem.steps for problem in PROBLEMS.values()]
+  shared = [f"{p.num_samples['shared']:,}" for p in PROBLEMS.values()]
+  own = {m for _, m, *_ in METHODS.values() if isinstance(m, int) and m}
+  words, _, papers = (problem.examples for problem in PROBLEMS.values())
+  return [
+    f"Penn Treebank, {ptb} words | the small LSTM of Zaremba et al. 2014, batches of "
+    f"{words} words | {steps[0]} |",
+    f"lower-case Wikipedia, {wiki} words | an LSTM of width "
+    f"{PROBLEMS['enwiki8'].overrides['model.hidden']}, batches of {words} words, plain "
+    f"gradient descent as on Penn Treebank | {steps[1]} |",
+    f"tags of papers, {tags} | sums of 128 features, batches of {papers} papers, "
+    f"Adagrad | {steps[2]} |",
+    "shares are {}, {} and {}".format(*shared),
+    "an example's own {} or {}".format(*sorted(own)),
+    f"from hash tables {PROBLEMS['citeulike_t'].num_samples['hashed']} of tags",
+  ]
+
+
+def verdict() -> list[str]:
+  by_steps = ("pps", "own unigram", "block", FULL, "adaptive")
+  pps, own, block, full, adaptive = figures("ptb", "ppl_by_steps", ".1f", *by_steps)
+  tags = figures("citeulike_t", "p@1_by_steps", ".3f", "hierarchical", "adaptive", FULL)
+  in_time = ("pps", "adaptive", "bernoulli", FULL)
+  wiki = (
+    "log-uniform",
+    "unigram",
+    "Taylor",
+    "adaptive",
+    "BlackOut",
+    "spherical",
+    "pps",
+  )
+  wiki_time = figures("enwiki8", "ppl_by_time", ".1f", *wiki)
+  (wiki_full,) = figures("enwiki8", "ppl_by_time", ",.0f", FULL)
+  (covered,) = figures("enwiki8", "time_share", ".2f", "pps")
+  (pps_share,) = share_of_full("enwiki8", "pps")
+  dear = share_of_full("ptb", "own unigram", "bigram", "NCE")
+  kernels = ("quadratic", "quadratic + prior", "quartic", "ideal sampler")
+  shares = share_of_full("enwiki8", *kernels)
+  (block_share,) = share_of_full("enwiki8", "block")
+  perplexities = {
+    step: f"{SWEEP['math'].exp(nll):,.0f}"
+    for step, nll, _ in ROWS[f"enwiki8: {FULL}"]["curve"]
+  }
+  return [
+    f"`pps` comes to {pps}, `own unigram` to {own}, `block` to {block}, the full "
+    f"softmax to {full}. Other models may do better: `adaptive` {adaptive}",
+    "of tags `hierarchical` has {}, `adaptive` {}, the full softmax {}".format(*tags),
+    "`pps` {}, `adaptive` {}, `bernoulli` {}, the full softmax {}. Wikipedia:".format(
+      *figures("ptb", "ppl_by_time", ".1f", *in_time)
+    ),
+    "`log-uniform` {}, `unigram` {}, `Taylor` {}, `adaptive` {}, `BlackOut` "
+    "{}, `spherical` {}, `pps` {} in ".format(*wiki_time)
+    + f"{covered} of the time, the full softmax {wiki_full}: a step of `pps` takes "
+    f"1/{1 / pps_share:.0f} of one of it there",
+    f"100 negatives of each word's own take {min(dear):.1f} to {max(dear):.1f} times "
+    "as long as all 10,000 classes",
+    f"kernels and the ideal sampler {min(shares):.2f} to {max(shares):.2f} of the full "
+    f"softmax at {ROWS_CLASSES:,}. `block` takes {block_share:.2f} there",
+    f"the full softmax has {perplexities[100]} after 100 steps and "
+    f"{perplexities[250]} after 250",
+  ]
+
+
+ROWS_CLASSES = SWEEP["TIMES"][f"enwiki8: {FULL}"]["num_classes"]
+GIVEN = ["(of 1, 10, 100 and 1000 times", "5 and 25 times", "Above 470 and 2,100"]
+
+
+def test_the_page_says_what_came_out():
+  check((HERE / "README.md").read_text(), [*setting(), *verdict()], GIVEN)
 
 
 def test_every_head_and_every_sampler_is_in_it():
-  paths = [path for path, *_ in SWEEP["METHODS"].values()]
+  paths = [path for path, *_ in METHODS.values()]
   assert {path.partition("/")[0] for path in paths} == set(HEADS)
   sampled = {path.partition("/")[2] for path in paths if path.startswith("sampled/")}
   assert sampled == set(SAMPLERS)
+
+
+def test_every_run_is_finished_and_timed():
+  names = {run.name for run in LOADED.runs}
+  assert set(ROWS) == names == set(SWEEP["TIMES"])
+
+
+def test_estimates_do_not_beat_what_they_estimate():
+  full = ROWS[f"ptb: {FULL}"]["ppl_by_steps"]
+  for name, (head, *_) in METHODS.items():
+    if head.startswith("sampled/"):
+      assert ROWS[f"ptb: {name}"]["ppl_by_steps"] > full, name
 
 
 def test_pace():
