@@ -1,13 +1,15 @@
-"""README: its example runs, and what it names exists."""
+"""README: its example runs, what it names exists, its figures are of the results."""
 
-import pathlib
 import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import records
+import sweepfile
 
-ROOT = pathlib.Path(__file__).parents[1]
+from tests.claims import ROOT, check
+
 README = (ROOT / "README.md").read_text()
 
 
@@ -35,3 +37,48 @@ def test_what_it_names_exists():
     r"(?:configs|scripts|tests|experiments|docs)/[\w/.]+\w", README
   ):
     assert (ROOT / path).exists(), path
+
+
+GIVEN = [
+  "over 10 thousand to a million words",
+  *("Blanc and Rendle 2018", "Barber and Botev 2016", "Daghaghi et al. 2021"),
+  *("Vincent et al. 2015", "Grave et al. 2017"),
+  "Python >= 3.11",
+  "text8, or",
+]
+
+
+def picture() -> list[str]:
+  """What stands below it."""
+  here = ROOT / "experiments" / "all_methods"
+  sweep = sweepfile.load(here / "sweep.py")
+  rows = sweep.complete(records.load(here / "results.jsonl"))
+  ppl = {row["name"]: row.get("ppl_by_time") for row in rows}
+  classes = {r["name"]: r["num_classes"] for r in records.load(here / "times.jsonl")}
+  (steps,) = {r.overrides["train.max_steps"] for r in sweep.runs if r.name == SHOWN}
+  return [
+    f"Penn Treebank, {classes[SHOWN]:,} words: perplexity after {steps} steps",
+    f"`sampled/pps` comes to {ppl['ptb: pps']:.1f} and `adaptive` to "
+    f"{ppl['ptb: adaptive']:.1f}; at {classes['enwiki8: pps']:,} words, where the full "
+    f"softmax comes to {ppl['enwiki8: full softmax']:,.0f}, to "
+    f"{ppl['enwiki8: pps']:.1f} and {ppl['enwiki8: adaptive']:.1f}.",
+  ]
+
+
+SHOWN = "ptb: full softmax"
+
+
+def newcomer() -> list[str]:
+  path = records.load(ROOT / "experiments" / "newcomer" / "results.jsonl")
+  total = {row["name"]: row["total_seconds"] / 60 for row in path}
+  minutes = {row["name"]: row["seconds"] / 60 for row in path}
+  return [
+    f"The first result is there {total['quickstart']:.1f} minutes after `git clone`, "
+    f"{minutes['installation']:.1f} of them for the installation; "
+    f"{minutes['own text']:.1f} minutes later a model of a text of one's own, and "
+    f"{minutes['own sampler']:.1f} after that one trained with a sampler",
+  ]
+
+
+def test_every_figure_is_made_from_committed_results():
+  check(README, [*picture(), *newcomer()], GIVEN)
