@@ -55,6 +55,8 @@ def verdict() -> list[str]:
   by_steps = ("pps", "own unigram", "block", FULL, "adaptive")
   pps, own, block, full, adaptive = figures("ptb", "ppl_by_steps", ".1f", *by_steps)
   tags = figures("citeulike_t", "p@1_by_steps", ".3f", "hierarchical", "adaptive", FULL)
+  tags_in_time = ("pps", "ivf", "bernoulli", "adaptive")
+  (tags_full,) = figures("citeulike_t", "p@1_by_time", ".3f", FULL)
   in_time = ("pps", "adaptive", "bernoulli", FULL)
   wiki = (
     "log-uniform",
@@ -84,6 +86,10 @@ def verdict() -> list[str]:
     "`pps` {}, `adaptive` {}, `bernoulli` {}, the full softmax {}. Wikipedia:".format(
       *figures("ptb", "ppl_by_time", ".1f", *in_time)
     ),
+    "Tags: `pps` {}, `ivf` {}, `bernoulli` {}, `adaptive` {}, the full softmax".format(
+      *figures("citeulike_t", "p@1_by_time", ".3f", *tags_in_time)
+    )
+    + f" {tags_full}.",
     "`log-uniform` {}, `unigram` {}, `Taylor` {}, `adaptive` {}, `BlackOut` "
     "{}, `spherical` {}, `pps` {} in ".format(*wiki_time)
     + f"{covered} of the time, the full softmax {wiki_full}: a step of `pps` takes "
