@@ -182,7 +182,7 @@ def own_sampler(newcomer: Newcomer) -> dict[str, float]:
   """The file, the row, the page's checks; its five steps, and then some hundred."""
   page = read_page(newcomer.clone / "docs" / "adding.md")
   write_sampler(newcomer.clone / "largevocab" / "samplers", page)
-  program = newcomer.home / "check_row_norm.py"
+  program = newcomer.clone / "runs" / "check_row_norm.py"  # beside no `largevocab`
   names = "from largevocab.samplers.row_norm import *\n"
   program.write_text(names + page.check + page.training)
   newcomer.run("python", str(program))
