@@ -209,7 +209,7 @@ def its_tests(newcomer: Newcomer) -> None:
 
 def write_case(tests: pathlib.Path) -> None:
   """Puts the case into contract_test.py."""
-  insert(tests, IMPORT, before="from largevocab.samplers.two_stage import")
+  insert(tests, IMPORT, before="from largevocab.samplers.static import StaticLaw")
   insert(tests, LAW, before="CASES = {\n")
   insert(tests, '  "row_norm": (RowNorm(), row_norm_law),\n', before='  "softmax": (')
 
