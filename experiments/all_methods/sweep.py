@@ -127,7 +127,8 @@ def sweep(add):
     for name, (head, num_samples, overrides, rounds) in METHODS.items():
       if not rounds[number]:
         continue
-      m = problem.num_samples.get(num_samples, num_samples)
+      is_named = isinstance(num_samples, str)
+      m = problem.num_samples[num_samples] if is_named else num_samples
       negatives = {"head.num_samples": m} if m else {}
       is_planned = head in ("adaptive", "d_softmax")
       plan = {"head.batch_examples": problem.examples} if is_planned else {}
