@@ -29,6 +29,12 @@ def sweep(add):
 def metrics():
   return ["test_ppl", "steps"]
 """
+# Tests that a shell runs in the background would hand on that interrupts are ignored.
+HEEDING_INTERRUPTS = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
 RUNS = 12
 SECONDS = 240
 # What differs between two runs of the same: times.
@@ -36,14 +42,12 @@ TIMES = ("ms_per_step", "tokens_per_second", "train_seconds")
 
 
 def start(path: pathlib.Path) -> subprocess.Popen[str]:
-  command = [sys.executable, run_sweep.__file__, str(path), "--root", str(path.parent)]
+  command = [run_sweep.__file__, str(path), "--root", str(path.parent), "--jobs", "2"]
   return subprocess.Popen(
-    [*command, "--jobs", "2"],
+    [sys.executable, "-c", HEEDING_INTERRUPTS, *command],
     stderr=subprocess.PIPE,
     stdout=subprocess.PIPE,
     text=True,
-    # Tests that a shell runs in the background would hand on that it is ignored.
-    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
   )
 
 
