@@ -130,6 +130,30 @@ def test_estimates_do_not_beat_what_they_estimate():
       assert ROWS[f"ptb: {name}"]["ppl_by_steps"] > full, name
 
 
+def test_what_lies_above_the_figures():
+  highest = {figure.file: figure.y_max for figure in LOADED.figures}
+  above = {
+    data: {
+      name.removeprefix(f"{data}: ")
+      for name, row in ROWS.items()
+      if name.startswith(f"{data}: ") and row["ppl_by_steps"] > highest[f"front_{data}"]
+    }
+    for data in ("ptb", "enwiki8")
+  }
+  useless = {"uniform", "top k", "negative sampling"}
+  assert above["ptb"] == useless | {"ranking", "Huffman"}
+  assert above["enwiki8"] == useless | {"log-uniform", "unigram"}
+
+
+def test_methods_not_for_text_are_behind_all_others():
+  useless = {"uniform", "top k", "negative sampling", "ranking"}
+  for data in ("ptb", "enwiki8"):
+    ppl = {name: ROWS[f"{data}: {name}"]["ppl_by_time"] for name in METHODS}
+    others = set(METHODS) - useless
+    ahead = {name for name in others if ppl[name] < min(ppl[bad] for bad in useless)}
+    assert others - ahead == ({FULL} if data == "enwiki8" else set())
+
+
 def test_pace():
   pace = SWEEP["Pace"](10, 100, [1, 2, 4])
   assert [pace.seconds(n) for n in (0, 1, 3, 4, 9)] == [0, 0.11, 0.23, 0.34, 0.39]
