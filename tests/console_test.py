@@ -1,5 +1,7 @@
 """What ends a program, and what is said of it."""
 
+import asyncio
+import gc
 import logging
 import os
 import sys
@@ -87,3 +89,23 @@ def test_writes_left_behind_are_hushed_also_later(monkeypatch):
   assert not shown
   LeftBehind("something else")
   assert len(shown) == 1
+
+
+def test_failures_left_behind_are_hushed_also_later(caplog):
+  logging.getLogger("asyncio").setLevel(logging.NOTSET)
+
+  async def fail():
+    raise ValueError("disk is full")
+
+  async def leave_behind():
+    left = asyncio.create_task(fail())
+    await asyncio.sleep(0.01)
+    del left
+    gc.collect()
+
+  asyncio.run(leave_behind())
+  assert "Task exception was never retrieved" in caplog.text
+  caplog.clear()
+  assert console.run(lambda: None) == 0
+  asyncio.run(leave_behind())
+  assert not caplog.records
