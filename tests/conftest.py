@@ -1,5 +1,6 @@
 """Settings shared by all tests."""
 
+import gc
 import os
 import pathlib
 import subprocess
@@ -28,6 +29,8 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Tracing makes millions of objects that stay: to look through them often finds nothing.
+gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.fixture(scope="session")

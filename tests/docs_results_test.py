@@ -26,6 +26,7 @@ from tests.claims import (
   WIKIPEDIA,
   XMLC,
   check,
+  spread_of_seeds,
 )
 
 FULL, PPS = "full softmax", "sampled, pps, 512"
@@ -159,10 +160,6 @@ def likelihood_discrimination_or_ranking():
   shared = f"pps, shared, K={many}"
   assert ppl[shared] < min(ppl[f"{name}, K={many}"] for name in sampled)
   slower = min(seconds[f"{name}, K={many}"] for name in sampled)
-  seeds = [
-    KERNEL.of_seeds(name, "test_ppl") for name in (FULL, "quadratic_prior, m=32")
-  ]
-  spread = max(max(values) / min(values) - 1 for values in seeds)
   classes = {row["num_classes"] for row in TOY.rows}
   drawn = constant("experiments/likelihood_toy/run.py", "NEGATIVES")
 
@@ -188,7 +185,7 @@ def likelihood_discrimination_or_ranking():
   return [
     "softmax regression, {} classes, {} negatives for each".format(*classes, drawn),
     f"(Penn Treebank, {PTB.steps(FULL)}, one seed; test perplexity, exact; the full "
-    f"softmax has {ppl[FULL]:.0f}, and seeds differ by {100 * spread:.0f} %)",
+    f"softmax has {ppl[FULL]:.0f}, and seeds differ by {spread_of_seeds():.0f} %)",
     f"With {some} negatives of each token's own, importance and Bernoulli sampling "
     f"come {with_some} of the full softmax, with {many} {with_many}; `pps` gets nearer "
     f"with {many} that the batch shares, in {seconds[shared] / slower:.2f} of the time",

@@ -35,10 +35,11 @@ def trained():
 def nll_of_each(exp, state, tokens, first):
   """nll of each token of one stream, one at a time, in float64."""
   w_VD = np.asarray(state.head.table.w_VD, np.float64)
+  network = jax.jit(exp.model.apply)
   carry, before, nll = exp.model.initial_carry(1), first, []
   for token in tokens:
     row = state.inputs.w_VD[before][None, None]
-    h_BTD, carry = exp.model.apply({"params": state.params}, row, carry)
+    h_BTD, carry = network({"params": state.params}, row, carry)
     x = np.asarray(exp.head.features(h_BTD[0]), np.float64)[0]
     logits = w_VD @ x
     nll.append(np.log(np.sum(np.exp(logits))) - logits[token])

@@ -403,6 +403,7 @@ def main(argv: list[str] | None = None) -> int:
     search(setting)
     return 0
   drawing.new_figure(1, 1)  # so that it does not fail at the end
+  args.output.mkdir(parents=True, exist_ok=True)
   names = list(methods(setting))
   path = args.output / "results.jsonl"
   old = records.load(path) if path.exists() else []

@@ -38,6 +38,7 @@ from largevocab.samplers import (
 )
 from largevocab.samplers.two_stage import TwoStage
 from largevocab.spherical_losses import SphericalSoftmax, Squared, ZLoss
+from tests.compiled import Compiled
 
 N, V, D, M = 6, 13, 5, 8
 KEY = jax.random.key(3)
@@ -182,10 +183,8 @@ def multi_label(y):
   return Targets(jnp.asarray(ids_NP), jnp.asarray(w_NP), y.context_N)
 
 
-# Compiled once for each head and shape, whatever the test.
-backward = jax.jit(lambda head, *args: head.backward(*args), static_argnums=0)
-update = jax.jit(lambda head, *args: head.update(*args), static_argnums=0)
-evaluate = jax.jit(lambda head, *args: head.evaluate(*args), static_argnums=0)
+backward, update, evaluate = map(Compiled, ("backward", "update", "evaluate"))
+top_k = Compiled("top_k", static_argnums=(2,))
 
 
 @functools.cache
@@ -453,18 +452,8 @@ def test_state_leaves_are_distinct_arrays(head):
 
 
 def test_two_steps_compile_once(head):
-  traces = []
-
-  @jax.jit
-  def step(state, h_ND, y, key):
-    traces.append(1)
-    out = head.backward(state, h_ND, y, key)
-    return head.update(state, out.grads, 0.1, out.loss)
-
-  state = head.init(KEY, counts(), D)
-  for seed in range(3):
-    state = step(state, *batch(seed), jax.random.key(seed))
-  assert len(traces) == 1
+  started(head)
+  assert backward.most_traces(head) == update.most_traces(head) == 1
 
 
 @pytest.mark.parametrize("labels", ["one", "many"])
@@ -619,14 +608,14 @@ def test_relabelled_classes_give_permuted_results(head):
   a, b = evaluate(head, state, h_ND, y), evaluate(head, moved, h_ND, moved_y)
   for metric in a:
     np.testing.assert_allclose(a[metric], b[metric], rtol=1e-5, atol=1e-6)
-  (ids_NK, _), (moved_NK, _) = head.top_k(state, h_ND, 3), head.top_k(moved, h_ND, 3)
+  (ids_NK, _), (moved_NK, _) = top_k(head, state, h_ND, 4), top_k(head, moved, h_ND, 4)
   np.testing.assert_array_equal(new_V[ids_NK], moved_NK)
 
 
 def test_top_k_is_dense_sorting(head):
   state = started(head)
   h_ND, _ = batch(13)
-  ids_NK, score_NK = jax.jit(head.top_k, static_argnums=2)(state, h_ND, 4)
+  ids_NK, score_NK = top_k(head, state, h_ND, 4)
   want_NK, want_ids_NK = jax.lax.top_k(view_of(head).scores(head, state, h_ND), 4)
   np.testing.assert_array_equal(ids_NK, want_ids_NK)
   np.testing.assert_allclose(score_NK, want_NK, rtol=1e-4, atol=1e-5)

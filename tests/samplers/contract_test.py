@@ -1,7 +1,7 @@
 """What holds for every sampler. Each law is defined again here, naively, in float64."""
 
 from dataclasses import replace
-from functools import partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,6 @@ from largevocab.samplers import (
   Bernoulli,
   Bigram,
   Block,
-  Draw,
   LogUniform,
   LSHEmbedding,
   LSHLabel,
@@ -33,6 +32,7 @@ from largevocab.samplers import (
 from largevocab.samplers.lsh import LSH
 from largevocab.samplers.static import StaticLaw
 from largevocab.samplers.two_stage import TwoStage
+from tests.compiled import Compiled
 from tests.samplers import naive_lsh
 
 V, N, D, M = 50, 3, 4, 12
@@ -272,23 +272,23 @@ def is_defined_by(state, sampler) -> bool:
   return state == "updated" or not keeps_statistics_of_rows(sampler)
 
 
+@cache
 def keeps_statistics_of_rows(sampler) -> bool:
   """Whether they are others for another table."""
   counts, w_VD, _, _ = problem()
-  here, there = (
-    jax.tree.leaves(sampler.init(counts, table, M)) for table in (w_VD, 2 * w_VD)
-  )
-  return not all(map(np.array_equal, here, there))
+  here, there = initial(sampler), sampler.init(counts, 2 * w_VD, M)
+  return not all(map(np.array_equal, jax.tree.leaves(here), jax.tree.leaves(there)))
 
 
-@partial(jax.jit, static_argnames=("sampler", "m"))
-def sample(sampler, stats, w_VD, key, h_ND, y, m=M) -> Draw:
-  return sampler.sample(stats, w_VD, key, h_ND, y, m)
+@cache
+def initial(sampler):
+  """Statistics of the problem."""
+  counts, w_VD, _, _ = problem()
+  return sampler.init(counts, w_VD, M)
 
 
-@partial(jax.jit, static_argnames=("sampler", "m"))
-def log_expected(sampler, stats, w_VD, h_ND, y, ids, m=M) -> jax.Array:
-  return sampler.log_expected(stats, w_VD, h_ND, y, ids, m)
+sample = Compiled("sample", static_argnums=(5,))
+log_expected = Compiled("log_expected", static_argnums=(5,))
 
 
 def enumerate_law(sampler, stats, w_VD, h_ND, y, m=M) -> np.ndarray:
@@ -310,8 +310,8 @@ def test_statistics_are_distinct_arrays_that_can_be_saved(sampler, law):
   assert len(set(pointers)) == len(pointers)
   restored = jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf)), stats)
   for a, b in zip(
-    sample(sampler, stats, w_VD, KEY, h_ND, y),
-    sample(sampler, restored, w_VD, KEY, h_ND, y),
+    sample(sampler, stats, w_VD, KEY, h_ND, y, M),
+    sample(sampler, restored, w_VD, KEY, h_ND, y, M),
     strict=True,
   ):
     if a is not None:
@@ -320,18 +320,13 @@ def test_statistics_are_distinct_arrays_that_can_be_saved(sampler, law):
 
 @every_sampler
 def test_draw(sampler, law):
-  counts, w_VD, h_ND, y = problem()
-  stats = sampler.init(counts, w_VD, M)
-  traces = []
-
-  @jax.jit
-  def jitted(stats, w_VD, key, h_ND, y):
-    traces.append(1)
-    return sampler.sample(stats, w_VD, key, h_ND, y, M)
-
-  first = jitted(stats, w_VD, jax.random.key(1), h_ND, y)
-  second = jitted(stats, w_VD + 1, jax.random.key(2), h_ND, y)
-  assert len(traces) == 1
+  _, w_VD, h_ND, y = problem()
+  stats = initial(sampler)
+  first, second = (
+    sample(sampler, stats, table, jax.random.key(seed), h_ND, y, M)
+    for seed, table in enumerate((w_VD, w_VD + 1))
+  )
+  assert sample.most_traces(sampler) == 1
   drawn = [np.where(draw.mask, draw.ids, V) for draw in (first, second)]
   assert (drawn[0] != drawn[1]).any() or isinstance(sampler, TopK)
 
@@ -353,18 +348,19 @@ def test_draw(sampler, law):
       assert (exact_S <= V).all()
   np.testing.assert_allclose(
     first.log_expected,
-    log_expected(sampler, stats, w_VD, h_ND, y, first.ids),
+    log_expected(sampler, stats, w_VD, h_ND, y, first.ids, M),
     rtol=1e-5,
     atol=1e-5,
   )
   in_rows = jnp.broadcast_to(first.ids, (N, size))
-  assert log_expected(sampler, stats, w_VD, h_ND, y, in_rows).shape == (N, size)
+  of_rows = log_expected(sampler, stats, w_VD, h_ND, y, in_rows, M)
+  assert of_rows.shape == (N, size)
 
 
 @every_sampler
 def test_the_law_is_its_definition_also_after_the_table_changed(sampler, law):
   counts, w_VD, h_ND, y = problem()
-  stats = sampler.init(counts, w_VD, M)
+  stats = initial(sampler)
   new_VD = w_VD + problem(seed=9)[1]
   ids_R = jnp.arange(V)
   updated = sampler.update(stats, new_VD, ids_R, w_VD, new_VD)
@@ -383,7 +379,7 @@ def test_the_law_is_its_definition_also_after_the_table_changed(sampler, law):
       # The features of fourth powers cancel: some 100 units of the last place.
       rtol = 2e-5 if isinstance(sampler, Quartic) else 5e-6
       np.testing.assert_allclose(expected, definition, rtol=rtol, atol=1e-7)
-    draw = sample(sampler, state, table, KEY, h_ND, y)
+    draw = sample(sampler, state, table, KEY, h_ND, y, M)
     reported = np.exp(np.float64(draw.log_expected))
     rows = np.broadcast_to(expected, (*reported.shape[:-1], V))
     at_ids = np.take_along_axis(rows, np.asarray(draw.ids), -1)
@@ -464,7 +460,7 @@ def test_all_counts_zero(sampler, law):
   _, w_VD, h_ND, y = problem()
   counts = Counts(np.zeros(V, np.int64), np.zeros(9, np.int64))
   if not needs_counts(sampler):
-    sample(sampler, sampler.init(counts, w_VD, M), w_VD, KEY, h_ND, y)
+    sample(sampler, sampler.init(counts, w_VD, M), w_VD, KEY, h_ND, y, M)
   else:
     with pytest.raises(UserError, match="counts of all 50 classes are zero"):
       sampler.init(counts, w_VD, M)
@@ -480,8 +476,8 @@ def test_counts_of_another_number_of_classes(sampler, law):
 
 @every_sampler
 def test_nothing_is_differentiated(sampler, law):
-  counts, w_VD, h_ND, y = problem()
-  stats = sampler.init(counts, w_VD, M)
+  _, w_VD, h_ND, y = problem()
+  stats = initial(sampler)
 
   def total(w_VD, h_ND):
     return sampler.sample(stats, w_VD, KEY, h_ND, y, M).log_expected.sum()
