@@ -242,7 +242,9 @@ def report(args: argparse.Namespace) -> list[Record]:
       if getattr(sampler, "whole_leaves", False):
         raise UserError("its draws depend on one another; drop whole_leaves")
       stats = statistics(sampler, data.counts, w_VD, positions.x_ND, m)
-      if sampler.sample(stats, w_VD, KEY, *positions, m).exact_ids is not None:
+      sample = functools.partial(sampler.sample, m=m)
+      draw = jax.eval_shape(sample, stats, w_VD, KEY, *positions)
+      if draw.exact_ids is not None:
         raise UserError(
           "it sums classes exactly, which its law does not tell: use relvar_report.py"
         )

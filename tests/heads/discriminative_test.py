@@ -164,8 +164,8 @@ def test_contexts_have_normalisers_of_their_own():
   y = y._replace(context_N=jnp.array([1, 4, 8]))  # 8 has the last one
   state = head.init(jax.random.key(0), np.ones(7, int), 2)
   np.testing.assert_allclose(state.log_z.w_VD, np.log(7), rtol=1e-6)
-  out = head.backward(state, h_ND, y, jax.random.key(1))
-  after = head.update(state, out.grads, 0.1, 1.0)
+  out = jax.jit(head.backward)(state, h_ND, y, jax.random.key(1))
+  after = jax.jit(head.update)(state, out.grads, 0.1, 1.0)
   moved = np.flatnonzero(after.log_z.w_VD[:, 0] != state.log_z.w_VD[:, 0])
   assert moved.tolist() == [1, 4]
   assert out.sq_norm > jnp.sum(out.grads.rows.rows_RD**2)
