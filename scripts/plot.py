@@ -40,6 +40,12 @@ LABELS = {
 }
 PANEL_INCHES = 3.2
 FRONT, OTHERS = "tab:blue", "0.45"
+# Of a name beside its point: offset in typographic points, and what is there of it.
+PLACES = [
+  *((3, 3, "left", "bottom"), (-3, 3, "right", "bottom"), (3, -3, "left", "top")),
+  *((-3, -3, "right", "top"), (5, 0, "left", "center"), (-5, 0, "right", "center")),
+  *((0, 12, "center", "bottom"), (0, -12, "center", "top")),
+]
 MAX_COLUMNS = 4
 MAX_TICKS = 10
 
@@ -198,7 +204,7 @@ def draw(rows: list[Record], figure: Figure):
   dashed = in_order(line.label for line in every if line.is_reference)
   greys = {label: str(0.7 * i / len(dashed)) for i, label in enumerate(dashed)}
   color_of = {**colors(own), **greys}
-  handles = {}
+  handles, named = {}, []
   for ax, (panel, lines) in zip(axes.flat, panels.items(), strict=False):
     for line in lines:
       how = {"color": color_of[line.label], "ls": "--" if line.is_reference else "-"}
@@ -208,8 +214,8 @@ def draw(rows: list[Record], figure: Figure):
       elif not figure.front:
         marker = "" if figure.is_curve else "o"
         (handles[line.label],) = ax.plot(x, y, marker=marker, **how)
-    if figure.front:
-      draw_front(ax, lines, figure)
+    names = draw_front(ax, lines, figure) if figure.front else []
+    named.append(names)
     ax.set_title(str(panel))
     dress(ax, figure, every)
   for ax in axes.flat[len(panels) :]:
@@ -223,6 +229,10 @@ def draw(rows: list[Record], figure: Figure):
       loc="outside right upper",
       title=LABELS.get(figure.line, figure.line),
     )
+  if figure.front:
+    canvas.draw_without_rendering()  # Only now is it known where the points are.
+    for names in named:
+      spread(names)
   return canvas
 
 
@@ -244,17 +254,38 @@ def front(
   return found
 
 
-def draw_front(ax, lines: list[Line], figure: Figure) -> None:
-  """All points with their names, and the front as steps."""
+def draw_front(ax, lines: list[Line], figure: Figure) -> list[Any]:
+  """Draws all points and the front as steps; returns the names of the points."""
   named = [(p, line.label) for line in lines if not line.is_level for p in line.points]
   on_front = front((point for point, _ in named), figure.front)
   x, y = zip(*on_front, strict=True)
   ax.step(x, y, where="post", color=FRONT, lw=1, zorder=0)
-  for point, label in named:
+  names = []
+  for point, label in sorted(named, key=lambda pair: pair[0] not in on_front):
     color = FRONT if point in on_front else OTHERS
     ax.plot(*point, marker="o", ms=4, color=color)
     style = {"fontsize": 7, "color": color, "annotation_clip": True}
-    ax.annotate(str(label), point, (3, 3), textcoords="offset points", **style)
+    at = {"textcoords": "offset points", **style}
+    names.append(ax.annotate(str(label), point, (0, 0), **at))
+  return names
+
+
+def spread(names: list[Any]) -> None:
+  """Puts each name beside its point, within the panel, where it covers no other name
+  and no point, if there is such a place; else at the first."""
+  from matplotlib.transforms import Bbox
+
+  centres = [name.axes.transData.transform(name.xy) for name in names]
+  taken = [Bbox([centre - 3, centre + 3]) for centre in centres]
+  for name in names:
+    for place in (*PLACES, PLACES[0]):
+      x, y, ha, va = place
+      name.set(position=(x, y), ha=ha, va=va)
+      box = name.get_window_extent()
+      panel = name.axes.bbox
+      if panel.x0 < box.x0 and box.x1 < panel.x1 and not box.count_overlaps(taken):
+        break
+    taken.append(box)
 
 
 def in_order(labels: Iterable[Any]) -> list[Any]:
@@ -288,6 +319,8 @@ def dress(ax, figure: Figure, lines: list[Line]) -> None:
   shown = [y for line in lines for _, y in line.points if y <= figure.y_max]
   if figure.y_max and shown:
     ax.set_ylim(0.95 * min(shown), figure.y_max)
+  if figure.y_min:
+    ax.set_ylim(bottom=figure.y_min)
 
 
 def plain_numbers(axis) -> None:

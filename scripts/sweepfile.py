@@ -108,6 +108,7 @@ class Figure:
     log: axes that are logarithmic: "", "x", "y" or "xy".
     steps_per_epoch: for x = "epoch".
     y_max: where the y axis ends, if what lies above would flatten the rest; 0: free.
+    y_min: where it begins, likewise for what lies below.
     front: "least" or "most", whichever of y is better: the points that no other with
       as little of x is as good as, the Pareto front, are joined; each is labelled.
   """
@@ -122,6 +123,7 @@ class Figure:
   log: str = ""
   steps_per_epoch: int = 0
   y_max: float = 0.0
+  y_min: float = 0.0
   front: str = ""
 
   def __post_init__(self):

@@ -250,11 +250,11 @@ def figures():
   return [
     {
       **{"file": f"front_{data}", "x": "seconds_for_steps", "y": score, "log": "x"},
-      **{"where": {"data": data}, "front": best, "y_max": y_max},
+      **{"where": {"data": data}, "front": best, **ends},
     }
-    for data, score, best, y_max in (
-      ("ptb", "ppl_by_steps", "least", 470),
-      ("enwiki8", "ppl_by_steps", "least", 2100),
-      ("citeulike_t", "p@1_by_steps", "most", 0),
+    for data, score, best, ends in (
+      ("ptb", "ppl_by_steps", "least", {"y_max": 470}),
+      ("enwiki8", "ppl_by_steps", "least", {"y_max": 2100}),
+      ("citeulike_t", "p@1_by_steps", "most", {"y_min": 0.35}),
     )
   ]

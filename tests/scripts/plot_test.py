@@ -166,6 +166,21 @@ def test_front_joins_the_points_that_none_beats():
   assert {text.get_text() for text in ax.texts} == set(ms)
 
 
+def test_names_stand_in_the_panel_and_cover_none_of_the_others():
+  pytest.importorskip("matplotlib")
+  rows = [
+    record(f"a method, number {i}", test_ppl=100 + i % 3, ms_per_step=10 + i)
+    for i in range(9)
+  ]
+  canvas = plot.draw(rows, figure(x="ms_per_step", front="least"))
+  (ax,) = canvas.axes
+  boxes = [name.get_window_extent() for name in ax.texts]
+  assert len(boxes) == 9
+  for i, box in enumerate(boxes):
+    assert box.count_overlaps(boxes[:i]) == 0
+    assert ax.bbox.x0 < box.x0 < box.x1 < ax.bbox.x1
+
+
 def test_fronts_are_of_points():
   with pytest.raises(UserError, match="figure f: a front is of points"):
     figure(x="step", y="valid_ppl", front="least")
