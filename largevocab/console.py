@@ -62,8 +62,8 @@ def _log_to_stderr() -> Iterator[None]:
 
 def _hush_late_writes() -> None:
   """A save that failed leaves writes behind, which find their event loop closed, or
-  fail like it with nobody left to ask how it went: some not before the process ends, so
-  that this outlasts the program."""
+  fail for the same reason when nobody is left to be told but asyncio's log: some not
+  before the process ends, so that this outlasts the program."""
   show = sys.unraisablehook
   if getattr(show, "func", None) is not _show_others:
     sys.unraisablehook = functools.partial(_show_others, show)

@@ -282,8 +282,8 @@ def spread(names: list[Any]) -> None:
       x, y, ha, va = place
       name.set(position=(x, y), ha=ha, va=va)
       box = name.get_window_extent()
-      panel = name.axes.bbox
-      if panel.x0 < box.x0 and box.x1 < panel.x1 and not box.count_overlaps(taken):
+      inside = all(name.axes.bbox.contains(*corner) for corner in (box.min, box.max))
+      if inside and not box.count_overlaps(taken):
         break
     taken.append(box)
 

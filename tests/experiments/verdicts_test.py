@@ -101,8 +101,10 @@ def likelihood_ptb():
   ranking = "ranking, log(V-1)"
   for K in (20, 100, 500):
     assert min(at("negative sampling", K), at(ranking, K)) > 1e4
-    quarter = recall[f"{ranking}, K={K}"] / recall[f"importance, unigram, K={K}"]
-    assert 0.7 < quarter < 0.9
+  worse = [
+    1 - recall[f"{ranking}, K={K}"] / recall[f"importance, unigram, K={K}"]
+    for K in (20, 100, 500)
+  ]
   assert at("ranking, alpha = 1", 100) < at(ranking, 100) / 1e4
   return [
     f"come within {math.ceil(100 * (near - 1))} % of the full softmax with 100 "
@@ -115,6 +117,7 @@ def likelihood_ptb():
     f"a sampled softmax with f^0.5 has {at('importance, f^0.5', 20):.0f}.",
     "level with importance sampling at K = 20",
     f"makes it worse in {PTB.steps(FULL)},",
+    f"Ranking's recall@10 is {100 * min(worse):.0f} to {100 * max(worse):.0f} % below",
   ]
 
 
@@ -137,7 +140,7 @@ def likelihood_toy():
       assert ours < ranking < blackout
   for a, b in zip(seeds(bernoulli[0]), seeds(importance[0]), strict=True):
     assert a > b
-  assert bias[margin] - bias["BlackOut"] < bias[corrected] - bias["BlackOut"] < 0
+  assert bias[margin] < bias[corrected] < bias["BlackOut"]
   assert abs(loss["NCE, z=1"] - math.log(*classes)) < 0.05  # as without training
   assert loss["negative sampling"] > 0.7 * math.log(*classes)
   for alpha in (8, 10):
@@ -147,6 +150,12 @@ def likelihood_toy():
   assert max(learnt) - min(learnt) < 0.01
   nce = loss["NCE, z learned for each example"] / loss["exact"]
   fewer = Results("likelihood_toy/classes_500")
+  assert {row["num_classes"] for row in fewer.rows} == {500}
+  assert len(fewer.of_seeds(margin, "bias_exact")) == 2
+  to_3, to_5 = (
+    bias[f"ranking, alpha={a}"] - bias[f"ranking, alpha={b}"] for a, b in ("13", "35")
+  )
+  assert bias[margin] - bias["ranking, alpha=10"] < min(to_3, to_5) / 2
   alphas = ("0", "1", "3", "5", "log(C-1)", "8", "10")
   with_fewer = [f"{fewer(f'ranking, alpha={a}', 'bias_exact'):.2f}" for a in alphas]
   return [
@@ -159,10 +168,7 @@ def likelihood_toy():
     "alpha = 1 is far worse than log(C-1): its exact loss is "
     f"{loss['ranking, alpha=1'] / loss[margin]:.0f} times higher",
     "8 and 10 end with a lower bias than log(C-1) = 6.9 in each seed",
-    "the steps from 1 to 3 to 5",
-    "a mean of logarithms over 20",
-    f"(2 seeds) `bias_exact` is, for alpha = {', '.join(alphas)}: "
-    f"{', '.join(with_fewer)}.",
+    f"`bias_exact` is, for alpha = {', '.join(alphas)}: {', '.join(with_fewer)}.",
   ]
 
 
@@ -176,12 +182,14 @@ def next_item():
     few = [nll[f"{data}: {name}, m=20"] for name in laws]
     unigram = nll[f"{data}: unigram, m=20"]
     ahead[data] = sorted({f"{unigram - value:.1f}" for value in few})
-    assert max(few) == few[0]  # quadratic
+    assert max(few) == few[laws.index("quadratic")]
+    assert min(few) == few[laws.index("quartic")]
     assert unigram < nll[f"{data}: uniform, m=20"] - 1
     assert max(abs(behind(data, f"{name}, m=160")) for name in laws) < 0.05
     assert behind(data, "full absolute softmax") < 0
   unigram = [f"{behind(data, 'unigram, m=160'):.2f}" for data in sets]
   clicks = "diginetica"
+  (of_games,) = ahead["video_games"]
   times = [
     f"{seconds[f'{clicks}: {name}']:.0f} s"
     for name in ("pps, shared, m=512", FULL, "block, m=20")
@@ -189,7 +197,7 @@ def next_item():
   return [
     "With 20 negatives an item, the laws that follow the model are "
     f"{ahead[clicks][0]} to {ahead[clicks][-1]} nats (Diginetica) and "
-    "{} nats (Video Games) ahead".format(*ahead["video_games"]),
+    f"{of_games} nats (Video Games) ahead",
     "With 160, all of them are within 0.05 nats of the full softmax, and `unigram` is "
     "{} and {} behind it".format(*unigram),
     f"512 shared `pps` negatives took {times[0]} for what took the full softmax "
@@ -272,9 +280,12 @@ def relvar():
   }
   mean, median, classes = map(all_of, ("relvar", "relvar_median", "classes"))
   power, capped = "bernoulli:inclusion=power", "bernoulli"
-  for name in ("bernoulli:systematic=true:inclusion=power", power):
-    assert mean[name] == pytest.approx(mean[power], rel=0.02)
-  assert max(mean["pps"], mean["pps/shuffled"]) < 1.05 * mean[capped]
+  systematic = mean["bernoulli:systematic=true:inclusion=power"]
+  assert systematic == pytest.approx(mean[power], rel=0.02)
+  best = [mean[name] for name in ("pps", "pps/shuffled", capped)]
+  assert max(best) < 1.05 * min(best)
+  others = ("uniform", "unigram", "unigram:power=0.75", power)
+  assert 1.5 * max(best) < min(mean[name] for name in others)
   assert mean["pps:num_samples=512:exact_batch=true"] < mean["pps"]
   frequent = "unigram:exact_frequent=256:num_samples=256"
   assert mean[frequent] > mean["unigram"]
@@ -305,8 +316,7 @@ def samplers():
   assert LAWS("quadratic", "ratio") == pytest.approx(
     LAWS("quadratic_prior", "ratio"), rel=0.05
   )
-  shares = [chi2[name] / median[name] for name in (*counts, *near)]
-  assert 5 < sorted(shares)[len(shares) // 2] < 20
+  lower = [chi2[name] / median[name] for name in (*counts, *near)]
   return [
     f"is {chi2['uniform'] / chi2['quadratic']:.0f} times closer to the softmax than "
     f"the uniform law, and {chi2['unigram'] / chi2['quadratic']:.0f} times closer than "
@@ -316,6 +326,7 @@ def samplers():
     "within blocks of 100 brings chi2 to about 1",
     f"or ({chi2[f'{blocks}:mass=unigram']:.1f}) by counts",
     "A sketch of 16 coordinates costs a fifth in chi2",
+    f"medians are {min(lower):.0f} to {max(lower):.0f} times lower",
   ]
 
 
@@ -347,6 +358,27 @@ def xmlc_lns():
   ]
   active = [p1[f"{data}: LSH embedding, m={few[data]}"] for data in (*shared, uniform)]
   assert max(active) < 2.5
+  at = lambda data, name, m: p1[f"{data}: {name}, m={m}"]
+  weighted = "LSH embedding weighted"
+  budgets = [(data, m) for sizes in (few, many) for data, m in sizes.items()]
+  assert {(d, m) for d, m in budgets if at(d, "top-k", m) > at(d, weighted, m)} == {
+    *((tags, 265), ("stdlib_calls", 20), ("stdlib_calls", 196), ("delicious", 49))
+  }
+  assert at("gowalla", "top-k", 205) < 0.1
+  for data, m in few.items():
+    mended = at(data, "LSH half by counts", m) > at(data, "LSH embedding", m)
+    assert mended == (data != "gowalla")
+  for data in many:
+    few_m, many_m = few[data], many[data]
+    label, more = at(data, "LSH label", few_m), at(data, "LSH label", many_m)
+    assert label < more < at(data, "LSH label weighted", many_m)
+  harder = {
+    (d, m): at(d, "LSH MIPS weighted", m) - at(d, weighted, m)
+    for d, m in budgets
+    if d != "gowalla"
+  }
+  ahead = harder.pop(("stdlib_calls", 196))
+  assert max(harder.values()) < 0
   varied = lambda option: p1[f"{tags}: LSH embedding weighted, {option}m=265"]
   tables = [varied(option) for option in ("L=10, ", "L=25, ", "", "L=100, ")]
   codes = [varied(option) for option in ("K=3, ", "", "K=5, ")]
@@ -366,7 +398,7 @@ def xmlc_lns():
     f"{many['delicious']} on Delicious and {many['stdlib_calls']} on stdlib_calls",
     "does not train with 0.5 % on the three sets with most labels (P@1 "
     f"{min(active):.0f} to {max(active):.0f} %)",
-    "5 % are better than 0.5 %",
+    f"stdlib_calls with 5 %, where they are {ahead:.1f} points ahead",
     "is {:.1f}, {:.1f}, {:.1f} and {:.1f} with 10, 25, 50 and 100 tables, and {:.1f}, "
     "{:.1f} and {:.1f} with K = 3, 4 and 5:".format(*tables, *codes),
   ]
@@ -378,9 +410,12 @@ PAGES = [
 ]
 # Figures that nobody measured, in phrases.
 GIVEN = {
-  "likelihood_ptb": ["z = 1", "log(V-1)", "than 1:", "Ranking's recall@10"],
+  "likelihood_ptb": ["z = 1", "log(V-1)", "than 1:"],
   "likelihood_toy": [
     *("z = 1", "alpha = 1", "(figure 1b)", "Jean et al. 2015"),
+    *("the steps from 1 to 3 to 5", "a mean of logarithms over 20"),
+    "--figure 1 --num_classes 500 --seeds 2 --output "
+    "experiments/likelihood_toy/classes_500",
     "2000 examples in 100 dimensions",
     "whose own log likelihood is -0.69",  # by the law that the labels are drawn from
     "Figure 1's log(C-1) = 6.2126 means C = 500",
@@ -396,14 +431,13 @@ GIVEN = {
   "lst": ["1 / |h|^2", "SimLex-999"],
   "adaptive": [
     "as the paper has it after 85 M",
-    # Runs that are not in the results, as the page says.
-    "From sums of 1e-8 `sampled/unigram` diverged (perplexity 538 after 753 steps, "
-    "1,079 after 1,004), from 1e-3 `sampled/pps` ended at 653",
+    "From sums of 1e-8",
   ],
   "relvar": ["min(1, lam f)"],
   "xmlc_lns": [
     "The paper's budgets are 0.5 to 10 % of 10 times as many classes",
     "(the paper's tables 5 to 7)",
+    *("5 % are better than 0.5 %", "and, with 5 %, on Delicious"),
     "Amazon-670K, WikiLSHTC-325K, ODP-105K",
   ],
 }

@@ -79,7 +79,10 @@ LAYOUTS = {
 }
 
 
-SIZES = [(1, "one block"), (64, "cut"), *itertools.product((37, 1000), LAYOUTS)]
+SIZES = [
+  *((1, "one block"), (64, "tree"), (64, "cut")),
+  *itertools.product((37, 1000), LAYOUTS),
+]
 
 
 @pytest.mark.parametrize(("num_classes", "layout"), SIZES)

@@ -178,7 +178,8 @@ def test_names_stand_in_the_panel_and_cover_none_of_the_others():
   assert len(boxes) == 9
   for i, box in enumerate(boxes):
     assert box.count_overlaps(boxes[:i]) == 0
-    assert ax.bbox.x0 < box.x0 < box.x1 < ax.bbox.x1
+    assert ax.bbox.contains(*box.min)
+    assert ax.bbox.contains(*box.max)
 
 
 def test_fronts_are_of_points():
