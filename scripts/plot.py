@@ -204,7 +204,7 @@ def draw(rows: list[Record], figure: Figure):
   dashed = in_order(line.label for line in every if line.is_reference)
   greys = {label: str(0.7 * i / len(dashed)) for i, label in enumerate(dashed)}
   color_of = {**colors(own), **greys}
-  handles, named = {}, []
+  handles, names_of_panels = {}, []
   for ax, (panel, lines) in zip(axes.flat, panels.items(), strict=False):
     for line in lines:
       how = {"color": color_of[line.label], "ls": "--" if line.is_reference else "-"}
@@ -214,8 +214,8 @@ def draw(rows: list[Record], figure: Figure):
       elif not figure.front:
         marker = "" if figure.is_curve else "o"
         (handles[line.label],) = ax.plot(x, y, marker=marker, **how)
-    names = draw_front(ax, lines, figure) if figure.front else []
-    named.append(names)
+    if figure.front:
+      names_of_panels.append(draw_front(ax, lines, figure))
     ax.set_title(str(panel))
     dress(ax, figure, every)
   for ax in axes.flat[len(panels) :]:
@@ -229,10 +229,10 @@ def draw(rows: list[Record], figure: Figure):
       loc="outside right upper",
       title=LABELS.get(figure.line, figure.line),
     )
-  if figure.front:
+  if names_of_panels:
     canvas.draw_without_rendering()  # Only now is it known where the points are.
-    for names in named:
-      spread(names)
+  for names in names_of_panels:
+    spread(names)
   return canvas
 
 
@@ -265,8 +265,8 @@ def draw_front(ax, lines: list[Line], figure: Figure) -> list[Any]:
     color = FRONT if point in on_front else OTHERS
     ax.plot(*point, marker="o", ms=4, color=color)
     style = {"fontsize": 7, "color": color, "annotation_clip": True}
-    at = {"textcoords": "offset points", **style}
-    names.append(ax.annotate(str(label), point, (0, 0), **at))
+    text = ax.annotate(str(label), point, (0, 0), textcoords="offset points", **style)
+    names.append(text)
   return names
 
 
@@ -278,8 +278,7 @@ def spread(names: list[Any]) -> None:
   centres = [name.axes.transData.transform(name.xy) for name in names]
   taken = [Bbox([centre - 3, centre + 3]) for centre in centres]
   for name in names:
-    for place in (*PLACES, PLACES[0]):
-      x, y, ha, va = place
+    for x, y, ha, va in (*PLACES, PLACES[0]):
       name.set(position=(x, y), ha=ha, va=va)
       box = name.get_window_extent()
       inside = all(name.axes.bbox.contains(*corner) for corner in (box.min, box.max))

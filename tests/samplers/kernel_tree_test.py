@@ -79,10 +79,7 @@ LAYOUTS = {
 }
 
 
-SIZES = [
-  *((1, "one block"), (64, "tree"), (64, "cut")),
-  *itertools.product((37, 1000), LAYOUTS),
-]
+SIZES = [(1, "one block"), *itertools.product((37, 64, 1000), LAYOUTS)]
 
 
 @pytest.mark.parametrize(("num_classes", "layout"), SIZES)
