@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from largevocab.labels import Targets
 from largevocab.ops.sampled_loss import is_first, is_member
@@ -18,12 +19,22 @@ class Candidates(NamedTuple):
     shared_T: i32, those of the whole batch.
     log_expected: f32[N, S + T], own ones first.
     mask: bool[N, S + T], which count for which example.
+    is_drawn: bool[S + T], which are of the draw and not of an exact set; NumPy's.
   """
 
   own_NS: jax.Array
   shared_T: jax.Array
   log_expected: jax.Array
   mask: jax.Array
+  is_drawn: np.ndarray
+
+  @property
+  def ids(self) -> jax.Array:
+    """i32[N, S + T], own ones first."""
+    shape = len(self.own_NS), len(self.shared_T)
+    return jnp.concatenate(
+      [self.own_NS, jnp.broadcast_to(self.shared_T, shape)], axis=1
+    )
 
 
 def candidates(
@@ -67,9 +78,10 @@ def candidates(
     for earlier in seen:
       keep &= ~is_member(jnp.atleast_2d(ids), earlier)
     seen.append(jnp.atleast_2d(ids))
-    masked.append((ids, log_expected, keep))
+    is_drawn = np.full(ids.shape[-1], ids is draw.ids)
+    masked.append((ids, log_expected, keep, is_drawn))
   masked.sort(key=lambda group: -group[0].ndim)
-  ids, log_expected, mask = zip(*masked, strict=True)
+  ids, log_expected, mask, is_drawn = zip(*masked, strict=True)
   spread = lambda x: jnp.broadcast_to(x, (N, x.shape[-1]))
   own = [i for i in ids if i.ndim == 2]
   shared = [i for i in ids if i.ndim == 1]
@@ -78,6 +90,7 @@ def candidates(
     jnp.concatenate([jnp.zeros(0, jnp.int32), *shared]),
     jnp.concatenate([spread(x) for x in log_expected], axis=1),
     jnp.concatenate([spread(x) for x in mask], axis=1),
+    np.concatenate(is_drawn),
   )
 
 

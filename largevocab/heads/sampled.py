@@ -32,7 +32,9 @@ class Sampled(SamplingHead):
   by the sampler, and weighted by 1 / expected occurrences on the drawn ones; see
   `ops/sampled_loss.py`. A drawn class that is summed exactly is masked. With draws that
   are independent this is importance sampling of the complement of the exact set, with
-  the sampler `bernoulli` Bernoulli sampling.
+  the sampler `bernoulli` Bernoulli sampling. Independent draws of an example's own are
+  weighted by their law given that they missed the exact set: with the sampler `softmax`
+  the loss is then that of `full` in every draw.
 
   The exact set is free: whatever it is, Z~ is unbiased.
 
@@ -51,8 +53,8 @@ class Sampled(SamplingHead):
       is never drawn keeps its logit.
 
   Source: paper 001 section 2.1 (complementary sum, equations 22-26), paper 000
-    equations 2-3 (corrected logits; deviation: the positive is exact, not corrected,
-    unless asked for), paper 002 algorithms 1 and 2 (the active set).
+    equations 2-3 (the positive has its own logit, negatives corrected ones), paper 002
+    algorithms 1 and 2 (the active set).
   """
 
   sampler: Sampler = field(default_factory=PPS)
@@ -113,10 +115,13 @@ class Sampled(SamplingHead):
     return metrics
 
   def loss(self, o_NP, o_NM, scored) -> jax.Array:
+    others, w_NP, true_NP = scored.candidates, scored.w_NP, scored.true_NP
     if self.correct_positive:
       shift_NP = scored.log_expected_true()
       o_NP = o_NP - jnp.where(jnp.isfinite(shift_NP), shift_NP, 0)
-    others = scored.candidates
+      log_expected = others.log_expected
+      return complement_loss(o_NP, w_NP, true_NP, o_NM, log_expected, others.mask)
+    log_exact_N, log_weight = scored.log_weights()
     return complement_loss(
-      o_NP, scored.w_NP, scored.true_NP, o_NM, others.log_expected, others.mask
+      o_NP, w_NP, true_NP, o_NM, -log_weight, others.mask, log_exact_N
     )

@@ -19,7 +19,11 @@ from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.class_chunks import product
 from largevocab.ops.normalizer import score
 from largevocab.ops.pair_logits import PullBack, pair_logits
-from largevocab.ops.sampled_loss import is_member, log_normalizer_ratio
+from largevocab.ops.sampled_loss import (
+  complement_weights,
+  is_member,
+  log_normalizer_ratio,
+)
 from largevocab.ops.shapes import check_shapes
 from largevocab.rows import RowGrads, Table, sq_norm
 from largevocab.samplers.base import Draw, Sampler
@@ -52,6 +56,8 @@ class Scored:
     true_NP: bool, False on padding and repetitions.
     candidates: the rest.
     log_expected_true: of the true classes, f32[N, P]; computed when it is called.
+    log_weights: of classes in an estimate of the normaliser, see
+      `SamplingHead.log_weights`; computed when it is called.
     pull_back: see `pair_logits`.
     num_classes: V.
     dim: D of h.
@@ -63,6 +69,7 @@ class Scored:
   true_NP: jax.Array
   candidates: Candidates
   log_expected_true: Callable[[], jax.Array]
+  log_weights: Callable[[], tuple[jax.Array, jax.Array]]
   pull_back: PullBack
   num_classes: int
   dim: int
@@ -191,10 +198,37 @@ class SamplingHead(SoftmaxHead, abc.ABC):
       true_mask(y, len(w_VD)),
       others,
       log_expected_true,
+      lambda: self.log_weights(state, x_ND, y, others),
       pull_back,
       len(w_VD),
       h_ND.shape[1],
     )
+
+  def log_weights(
+    self, state: PyTree, x_ND: jax.Array, y: Targets, others: Candidates
+  ) -> tuple[jax.Array, jax.Array]:
+    """Log weights of exp(o) in the normaliser's estimate: f32[N] of the true classes,
+    f32[N, S + T] of the candidates.
+
+    A drawn class weighs 1 / expected; independent draws of an example's own, by what is
+    known of them given the exact set: see `complement_weights`. Finite where masked.
+
+    Cost: of independent draws, their law on the exact set besides.
+    """
+    log_weight = jnp.where(others.mask, -others.log_expected, 0)
+    if not getattr(self.sampler, "independent", False) or self.is_active_set:
+      return jnp.zeros(len(x_ND)), log_weight
+    w_VD, m = state.table.w_VD, self.num_samples
+    exact_NA = jnp.concatenate([y.ids_NP, others.ids[:, ~others.is_drawn]], axis=1)
+    is_exact_NA = jnp.concatenate(
+      [true_mask(y, len(w_VD)), others.mask[:, ~others.is_drawn]], axis=1
+    )
+    log_expected_NA = self.sampler.log_expected(state.stats, w_VD, x_ND, y, exact_NA, m)
+    share_N = jnp.sum(jnp.where(is_exact_NA, jnp.exp(log_expected_NA), 0), axis=1) / m
+    kept_N = jnp.sum(others.mask[:, others.is_drawn], axis=1)
+    log_exact_N, log_drawn_N = complement_weights(share_N, kept_N, m)
+    shift = jnp.where(others.is_drawn[None], log_drawn_N[:, None], log_exact_N[:, None])
+    return jax.lax.stop_gradient((log_exact_N, log_weight + shift))
 
   def update(self, state, grads: RowGrads, lr, scale):
     old_RD = state.table.w_VD.at[grads.ids_R].get(mode="clip")
@@ -265,11 +299,11 @@ class SamplingHead(SoftmaxHead, abc.ABC):
       others = candidates(
         draw, self.exact_sets(state, y), y, num_classes, active_set=self.is_active_set
       )
-      shape = len(y.ids_NP), len(others.shared_T)
-      shared_NT = jnp.broadcast_to(others.shared_T, shape)
-      ids_NM = jnp.concatenate([others.own_NS, shared_NT], axis=1)
-      of_examples = y.ids_NP, true_NP, ids_NM, others.log_expected, others.mask
-      return log_normalizer_ratio(log_p_NV, *(a[at_N] for a in of_examples))
+      log_exact_N, log_weight = self.log_weights(state, x_ND, y, others)
+      of_examples = (y.ids_NP, true_NP, others.ids, -log_weight, others.mask)
+      return log_normalizer_ratio(
+        log_p_NV, *(a[at_N] for a in of_examples), log_exact_N[at_N]
+      )
 
     return jax.lax.map(ratio, jax.random.split(key, draws))
 

@@ -64,7 +64,8 @@ def _draw_row(weight_V: jax.Array, u_LM: jax.Array) -> tuple[jax.Array, jax.Arra
   """A row's draws and their log-probabilities, for random integers at every level."""
   m = u_LM.shape[1]
   ids_M, log_q_M = jnp.zeros(m, jnp.int32), jnp.zeros(m)
-  for (total_K, weight_KG), u_M in zip(_levels(weight_V), u_LM, strict=True):
+  levels = _levels(weight_V)
+  for (total_K, weight_KG), u_M in zip(levels, u_LM, strict=True):
     group_M = ids_M
     if m < len(weight_KG):  # few draws: each has a copy of its group
       at_MG = ids_M[:, None] * GROUP + jnp.arange(GROUP, dtype=jnp.int32)[None, :]
@@ -76,7 +77,7 @@ def _draw_row(weight_V: jax.Array, u_LM: jax.Array) -> tuple[jax.Array, jax.Arra
     ids_M = ids_M * weight_KG.shape[1] + pick_M
     length_M = length_KG.at[group_M, pick_M].get(mode="promise_in_bounds")
     log_q_M += jnp.log(length_M / UNIT)
-  is_law = jnp.isfinite(weight_V.sum())
+  is_law = jnp.isfinite(levels[0][0][0])
   return jnp.minimum(ids_M, len(weight_V) - 1), jnp.where(is_law, log_q_M, jnp.nan)
 
 
@@ -85,7 +86,7 @@ def log_law(weight_NV: jax.Array, ids_NM: jax.Array) -> jax.Array:
 
   It is -inf just for classes that are never drawn.
 
-  Cost: O(V + M log V) a row in time and memory.
+  Cost: O(V + min(128 M, V) + M log V) a row in time and memory.
 
   >>> log_law(jnp.array([[1.0, 0.0]]), jnp.array([[0, 1]]))
   Array([[  0., -inf]], dtype=float32)
@@ -96,11 +97,17 @@ def log_law(weight_NV: jax.Array, ids_NM: jax.Array) -> jax.Array:
 
 def _log_law_row(weight_V: jax.Array, ids_M: jax.Array) -> jax.Array:
   log_q_M = jnp.zeros(ids_M.shape)
-  for total_K, weight_KG in reversed(_levels(weight_V)):
-    length_E = _lengths(total_K, weight_KG).ravel()
-    log_q_M += jnp.log(length_E.at[ids_M].get(mode="clip") / UNIT)
-    ids_M = ids_M // weight_KG.shape[1]
-  return jnp.where(jnp.isfinite(weight_V.sum()), log_q_M, jnp.nan)
+  levels = _levels(weight_V)
+  for total_K, weight_KG in reversed(levels):
+    group_M, entry_M = jnp.divmod(ids_M, weight_KG.shape[1])
+    ids_M = group_M
+    if ids_M.size < len(weight_KG):  # few: each has a copy of its group
+      weight_KG = weight_KG.at[group_M].get(mode="clip")
+      total_K = total_K.at[group_M].get(mode="clip")
+      group_M = jnp.arange(ids_M.size, dtype=ids_M.dtype)
+    length_M = _lengths(total_K, weight_KG).at[group_M, entry_M].get(mode="clip")
+    log_q_M += jnp.log(length_M / UNIT)
+  return jnp.where(jnp.isfinite(levels[0][0][0]), log_q_M, jnp.nan)
 
 
 def reference_draw(

@@ -37,6 +37,11 @@ class Sampler(Protocol):
 
   A sampler keeps statistics only; the class table is passed in, since a second
   reference to it would keep it from being updated in place.
+
+  A sampler may have an attribute `independent`, True if each example has m draws of its
+  own that are independent, with replacement, and all from one law: expected = m q. The
+  sampled softmax then weighs them by that law given that they missed the exact set
+  (`ops/sampled_loss.complement_weights`).
   """
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PyTree:

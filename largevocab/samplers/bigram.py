@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -107,6 +107,8 @@ class Bigram(NoUpkeep):
   """
 
   smoothing: float = 1.0
+
+  independent: ClassVar[bool] = True
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> BigramStats:
     count_V = check_counts(counts, w_VD)

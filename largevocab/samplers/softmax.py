@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +18,9 @@ from largevocab.samplers.base import Draw, NoUpkeep
 class Softmax(NoUpkeep):
   """q(c | h) = softmax(h @ w)_c, m independent draws per example.
 
-  The yardstick of samplers: with it a sampled softmax has the gradient of the full one
-  in expectation, at any m. It keeps no statistics, so it is never stale.
+  The yardstick of samplers: with it a sampled softmax has the loss of the full one in
+  every draw, and its gradient in expectation, at any m. It keeps no statistics, so it
+  is never stale.
 
   Attributes:
     absolute: q(c | h) = softmax(|h @ w|)_c, for models that take |h @ w| as logits.
@@ -29,6 +31,8 @@ class Softmax(NoUpkeep):
   """
 
   absolute: bool = False
+
+  independent: ClassVar[bool] = True
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> tuple[()]:
     return ()

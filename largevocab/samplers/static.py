@@ -72,6 +72,10 @@ class StaticLaw(NoUpkeep, abc.ABC):
 
   per_example: bool = False
 
+  @property
+  def independent(self) -> bool:
+    return self.per_example
+
   @abc.abstractmethod
   def weights(self, counts: Counts, w_VD: jax.Array) -> np.ndarray:
     """f64[V], in proportion to the probabilities."""

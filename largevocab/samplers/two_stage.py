@@ -73,6 +73,10 @@ class TwoStage(abc.ABC):
       )
     return layout
 
+  @property
+  def independent(self) -> bool:
+    return not self.whole_leaves
+
   @abc.abstractmethod
   def num_blocks(self, stats: PyTree) -> int:
     """B; block b holds the classes b E to (b + 1) E, with E = ceil(V / B)."""
@@ -149,6 +153,9 @@ class TwoStage(abc.ABC):
       log_q_NM = self.log_blocks(stats, h_ND, block_NM)
     if self.whole_leaves:
       return log_q_NM + math.log(m // size)
+    if blocks == 1:
+      _, weight_N1V = self._leaves(stats, w_VD, h_ND, jnp.zeros((N, 1), jnp.int32))
+      return inverse_cdf.log_law(weight_N1V[:, 0], ids_NM) + math.log(m)
     # The leaves of the ids, or each leaf once where there are more ids than leaves.
     if ids_NM.shape[1] > blocks:
       block_NK, leaf_NM = jnp.broadcast_to(jnp.arange(blocks), (N, blocks)), block_NM

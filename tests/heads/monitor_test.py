@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 from largevocab.heads import NCE, Full, Sampled
 from largevocab.labels import single_targets
@@ -41,7 +42,22 @@ def exact(head, problem, q_V, exact_ids=()):
   rest_NV[np.arange(len(at_N)), np.asarray(y.ids_NP)[at_N, 0]] = 0
   rest_NV[:, list(exact_ids)] = 0
   relvar_N = ((rest_NV**2 / q_V).sum(1) - rest_NV.sum(1) ** 2) / M
+  if head.sampler.independent:
+    relvar_N = conditional_relvar(p_NV, rest_NV, q_V)
   return relvar_N.mean(), ((p_NV - q_V) ** 2 / q_V).sum(1).mean()
+
+
+def conditional_relvar(p_NV, rest_NV, q_V):
+  """Of (1 - f) E / a + f (E + R), see `complement_weights`, with k of M draws outside
+  the exact set, a binomial number."""
+  share_N = np.where(rest_NV == 0, q_V, 0).sum(1)
+  exact_N, rest_N = 1 - rest_NV.sum(1), rest_NV.sum(1)
+  f_N, k_K = 1 / (1 - share_N**M), np.arange(1, M + 1)
+  chance_NK = scipy.stats.binom.pmf(k_K, M, 1 - share_N[:, None])
+  one_draw_N = (1 - share_N) * (rest_NV**2 / q_V).sum(1) - rest_N**2
+  within_N = f_N**2 * (chance_NK / k_K).sum(1) * one_draw_N
+  between_N = (f_N - 1) * (rest_N - exact_N * (1 - share_N) / share_N) ** 2
+  return within_N + between_N
 
 
 @pytest.mark.parametrize("per_example", [False, True])

@@ -1,6 +1,7 @@
 """What is particular to the sampled softmax."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +10,17 @@ import pytest
 
 from largevocab.errors import UserError
 from largevocab.heads import Full, Sampled
-from largevocab.labels import Targets, single_targets
-from largevocab.samplers import PPS, Draw, Softmax, Uniform, Unigram
+from largevocab.labels import Counts, Targets, as_counts, single_targets
+from largevocab.samplers import (
+  PPS,
+  Bigram,
+  Block,
+  Draw,
+  Quadratic,
+  Softmax,
+  Uniform,
+  Unigram,
+)
 
 N, V, D = 7, 30, 5
 KEY = jax.random.key(0)
@@ -80,11 +90,98 @@ def test_with_every_class_summed_it_is_the_full_softmax(head):
     np.testing.assert_allclose(state.table.w_VD, full_state.table.w_VD, atol=1e-5)
 
 
+@pytest.mark.parametrize("m", [1, 2, 20])
+@pytest.mark.parametrize("sets", [{}, {"exact_batch": True}, {"exact_frequent": 4}])
+def test_draws_from_the_softmax_make_the_full_softmax_in_every_draw(m, sets):
+  """Theorem 2.1 of Blanc and Rendle; also where all draws hit the exact set, and with
+  several labels, padding and repetitions."""
+  head, full = (
+    Sampled(sampler=Softmax(), num_samples=m, **sets),
+    Full(method="reference"),
+  )
+  h_ND, _ = batch()
+  ids_NP = np.random.default_rng(1).integers(0, V, (N, 3))
+  ids_NP[0, 1:], ids_NP[1, 1] = V, ids_NP[1, 0]
+  w_NP = np.where(ids_NP < V, 0.5, 0).astype(np.float32)
+  y = Targets(jnp.asarray(ids_NP), jnp.asarray(w_NP), jnp.zeros(N, jnp.int32))
+  state, full_state = (x.init(KEY, COUNTS, D) for x in (head, full))
+  w_VD = state.table.w_VD.at[:, :D].multiply(40)  # sure of some classes
+  state, full_state = (
+    s._replace(table=s.table._replace(w_VD=w_VD)) for s in (state, full_state)
+  )
+  want = backward(full, full_state, h_ND, y, KEY)
+  step = jax.jit(lambda key: head.backward(state, h_ND, y, key))
+  outs = [step(jax.random.key(i)) for i in range(10)]
+  for out in outs:
+    np.testing.assert_allclose(out.loss, want.loss, rtol=1e-5)
+  spread = np.std([out.dh_ND for out in outs], axis=0).max()
+  assert m == 20 or spread > 1e-3  # the gradient is unbiased, not exact
+  monitored = jax.jit(head.monitor)(state, h_ND, y, KEY)
+  assert float(monitored["relvar"]) < 1e-9
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_draws_from_the_softmax_have_the_gradient_of_the_full_one(m):
+  """Of h and of the rows, by enumeration of every draw of the example."""
+
+  @dataclasses.dataclass(frozen=True)
+  class Given(Softmax):
+    ids: tuple[int, ...] = ()
+
+    def sample(self, stats, w_VD, key, h_ND, y, m):
+      ids_NM = jnp.array([self.ids])
+      log_expected_NM = self.log_expected(stats, w_VD, h_ND, y, ids_NM, m)
+      return Draw(ids_NM, log_expected_NM, jnp.ones((1, m), bool))
+
+  few = 4
+  h_ND, y = batch()[0][:1], single_targets([1])
+  full = Full(method="reference")
+  state = full.init(KEY, COUNTS[:few], D)
+  w_VD = 20 * state.table.w_VD
+  table = state.table._replace(w_VD=w_VD)
+  want = full.backward(state._replace(table=table), h_ND, y, KEY)
+  p_V = jax.nn.softmax(full.features(h_ND) @ w_VD.T)[0]
+  dh_ND, dw_VD = jnp.zeros_like(h_ND), jnp.zeros_like(w_VD)
+  for ids in itertools.product(range(few), repeat=m):
+    head = Sampled(sampler=Given(ids=ids), num_samples=m)
+    out = head.backward(head.init_state(table, as_counts(COUNTS[:few])), h_ND, y, KEY)
+    p = jnp.prod(p_V[jnp.array(ids)])
+    dh_ND += p * out.dh_ND
+    dw_VD = dw_VD.at[out.grads.ids_R].add(p * out.grads.rows_RD, mode="drop")
+  np.testing.assert_allclose(dh_ND, want.dh_ND, atol=1e-6)
+  full_dw_VD = full.update(state._replace(table=table), want.grads, -1.0, 1.0)
+  np.testing.assert_allclose(dw_VD, full_dw_VD.table.w_VD - w_VD, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+  "sampler",
+  [Unigram(per_example=True), Bigram(), Quadratic(), Quadratic(leaf_size=4), Block()],
+)
+def test_own_draws_vary_less_than_by_their_plain_law(sampler):
+  """The same draws, weighted by the law given that they missed the true class."""
+  plain = type("Plain", (type(sampler),), {"independent": False})
+  absolute = getattr(sampler, "absolute", False)
+  relvar = {}
+  for law in (sampler, plain(**dataclasses.asdict(sampler))):
+    head = Sampled(sampler=law, num_samples=20, absolute=absolute, refresh_every=0)
+    h_ND, y = batch()
+    counts = Counts(COUNTS, tokens=np.random.default_rng(0).integers(0, V, 1000))
+    state = head.init(KEY, counts, D)
+    w_VD = 20 * state.table.w_VD
+    state = state._replace(table=state.table._replace(w_VD=w_VD))
+    state = head.refresh(state, KEY)
+    keys = jax.random.split(KEY, 20)
+    monitor = jax.jit(lambda key: head.monitor(state, h_ND, y, key)["relvar"])  # noqa: B023
+    relvar[law.independent] = np.mean([monitor(key) for key in keys])
+  assert relvar[True] < relvar[False]
+
+
 @pytest.mark.parametrize(
   "head",
   [
     Sampled(sampler=Uniform(), num_samples=10),
     Sampled(sampler=Unigram(per_example=True), num_samples=10),
+    Sampled(sampler=Unigram(per_example=True), num_samples=10, exact_frequent=4),
     Sampled(sampler=PPS(), num_samples=10),
     Sampled(sampler=ExactSet(exact=5), num_samples=10),
     Sampled(sampler=ExactSet(exact=5, per_example=True), num_samples=10),

@@ -1,3 +1,5 @@
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -6,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from largevocab.ops.sampled_loss import (
   complement_loss,
+  complement_weights,
   is_first,
   is_member,
   log_normalizer_ratio,
@@ -124,6 +127,79 @@ def test_ratio_is_that_of_the_normalisers_in_the_loss():
     loss = complement_loss(at(ids_NP), w_NP, true_NP, at(ids_NM), log_e_NM, mask_NM)
     z = jnp.exp(loss + at(ids_NP)[n, 0])
     np.testing.assert_allclose(ratio_N[n], z / jnp.exp(o_NV[n]).sum(), rtol=1e-12)
+
+
+def _every_draw(q_V, exact, m, conditional):
+  """All V^m draws: probability of each, and logits' weights in Z~, f64[draws, V]."""
+  ids_SM = np.array(list(itertools.product(range(len(q_V)), repeat=m)))
+  is_exact_V = np.isin(np.arange(len(q_V)), exact)
+  drawn_SV = (
+    (ids_SM[:, :, None] == np.arange(len(q_V))).sum(1) * ~is_exact_V / (m * q_V)
+  )
+  if not conditional:
+    return q_V[ids_SM].prod(1), drawn_SV + is_exact_V
+  kept_S = jnp.asarray((~is_exact_V[ids_SM]).sum(1))
+  share_S = jnp.full(len(ids_SM), q_V[is_exact_V].sum())
+  log_exact_S, log_drawn_S = complement_weights(share_S, kept_S, m)
+  exact_S1, drawn_S1 = (np.exp(x)[:, None] for x in (log_exact_S, log_drawn_S))
+  return q_V[ids_SM].prod(1), exact_S1 * is_exact_V + drawn_S1 * drawn_SV
+
+
+LAWS = {
+  "softmax": lambda o: np.exp(o),
+  "quadratic": lambda o: 0.5 * o**2 + 1,
+  "unigram": lambda o: 1 / np.arange(1.0, len(o) + 1),
+  "uniform": lambda o: np.ones(len(o)),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("exact", [[0], [1, 3]])
+@pytest.mark.parametrize("m", [1, 2, 5])
+def test_draws_weighted_by_what_missed_the_exact_set_are_unbiased(law, exact, m):
+  """By enumeration: E Z~ and E dZ~/do are Z and exp(o) for any law; where the law is
+  the softmax, Z~ is Z in each draw. A hit of every draw included."""
+  o_V = np.random.default_rng(m).standard_normal(5)
+  q_V = LAWS[law](o_V)
+  q_V /= q_V.sum()
+  p_S, weight_SV = _every_draw(q_V, exact, m, conditional=True)
+  np.testing.assert_allclose(p_S @ weight_SV, 1, rtol=1e-9)
+  z_S = weight_SV @ np.exp(o_V)
+  if law == "softmax":
+    np.testing.assert_allclose(z_S, np.exp(o_V).sum(), rtol=1e-9)
+    gradient_SV = weight_SV * np.exp(o_V) / z_S[:, None]
+    np.testing.assert_allclose(p_S @ gradient_SV, q_V, rtol=1e-9)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_the_variance_is_smaller_than_with_weights_of_the_plain_law(law):
+  """By enumeration, for the same draws; with the law of the softmax it is 0, where the
+  plain weights have p_y (1 - p_y) / m."""
+  m, o_V = 6, 0.8 * np.random.default_rng(0).standard_normal(5)
+  q_V = LAWS[law](o_V)
+  q_V /= q_V.sum()
+  p_V = np.exp(o_V) / np.exp(o_V).sum()
+  variances = []
+  for conditional in (True, False):
+    p_S, weight_SV = _every_draw(q_V, [0], m, conditional)
+    variances.append(p_S @ (weight_SV @ p_V - 1) ** 2)
+  assert variances[0] < variances[1]
+  if law == "softmax":
+    assert variances[0] < 1e-15
+    assert variances[1] == pytest.approx(p_V[0] * (1 - p_V[0]) / m)
+
+
+@pytest.mark.parametrize("share", [0.0, 1e-12, 0.5, 1 - 1e-9, 1.0])
+def test_weights_are_finite_for_any_share_of_the_exact_set(share):
+  for dtype, m in itertools.product((jnp.float32, jnp.float64), (1, 3, 1000)):
+    share_N, kept_N = jnp.full(3, share, dtype), jnp.array([0, 1, m])
+    log_exact_N, log_drawn_N = complement_weights(share_N, kept_N, m)
+    assert np.isfinite(log_exact_N).all()
+    assert np.isfinite(log_drawn_N).all()
+    # f (1 - a) m / k lies between 1 / k, where a is 1, and m / k, where it is 0.
+    drawn_N = np.exp(log_drawn_N[1:]) * np.maximum(kept_N[1:], 1)
+    assert (drawn_N > 0.999).all()
+    assert (drawn_N < 1.001 * m).all()
 
 
 @pytest.mark.parametrize("size", [1, 33, 100])
