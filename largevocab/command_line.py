@@ -49,8 +49,14 @@ def override(config: ConfigDict, argv: list[str], known: list[str]) -> None:
   """
   kinds = {}
   for word in argv[1:]:
-    if match := re.match(r"--?(?:no)?config\.([^=]*)", word):
-      kinds[match[1]] = _kind(config, match[1])
+    if match := re.match(r"--?(no)?config\.([^=]*)(=?)", word):
+      negation, key, has_value = match.groups()
+      kinds[key] = _kind(config, key)
+      if negation and (has_value or kinds[key] is not bool):
+        raise UserError(
+          f"{word}: 'no' is for keys of type bool, and takes no value; set "
+          f"--config.{key}=VALUE"
+        )
     elif word.startswith("-"):
       name = word.lstrip("-").partition("=")[0].partition(".")[0]
       raise UserError(f"there is no flag --{name}{nearest(name, known)}")

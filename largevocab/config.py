@@ -25,6 +25,7 @@ from largevocab.experiment import (
   Logging,
   Training,
 )
+from largevocab.fields import declared, parse
 from largevocab.heads import HEADS
 from largevocab.models import MODELS
 from largevocab.rows import OPTIMIZERS
@@ -145,7 +146,10 @@ def parse_arg(arg: str | None, **defaults: Any) -> types.SimpleNamespace:
       key, equals, text = "head", "=", key
     if key not in values:
       raise UserError(f"config argument {key!r} is unknown{nearest(key, values)}")
-    values[key] = _cast(f"config argument {key}", text, type(values[key]), bool(equals))
+    what, kind = f"config argument {key}", type(values[key])
+    if kind is not bool and not equals:
+      raise UserError(f"{what} has no value; set it, as in {key}={values[key]}")
+    values[key] = parse(what, text, kind)
   return types.SimpleNamespace(**values)
 
 
@@ -271,15 +275,11 @@ def _to_block(key: str, value: Any) -> ConfigDict:
   if key in REGISTRIES:
     names = {cls: name for name, cls in REGISTRIES[key].items()}
     block.name = names[type(value)]
-  for name, f in _fields(type(value)).items():
+  for name in _fields(type(value)):
     inner = getattr(value, name)
     if name == "optimizer":
       continue  # the experiment's own: see `build`
-    if dataclasses.is_dataclass(inner):
-      inner = _to_block(name, inner)
-    elif type(f.default) is float:
-      inner = float(inner)  # so that flags may set it to any number
-    block[name] = inner
+    block[name] = _to_block(name, inner) if dataclasses.is_dataclass(inner) else inner
   return block
 
 
@@ -292,16 +292,15 @@ def _build_block(path: str, key: str, block: Any) -> Any:
     cls = _choose(key, block.name, f"{path}.name")
   else:
     cls = SETTINGS[key]
-  fields = {n: f for n, f in _fields(cls).items() if n != "optimizer"}
+  fields = {n: what for n, what in declared(cls).items() if n != "optimizer"}
   _check_keys(path, block, [*fields, "name"] if key in REGISTRIES else list(fields))
   values = {}
-  for name, f in fields.items():
-    value = block[name]
+  for name, what in fields.items():
+    place, value = f"{path}.{name}", block[name]
     if name in REGISTRIES:
-      value = _build_block(f"{path}.{name}", name, value)
-    elif f.default is not dataclasses.MISSING:
-      value = _check_type(f"{path}.{name}", value, type(f.default))
-    values[name] = value
+      values[name] = _build_block(place, name, value)
+    else:
+      values[name] = what.read(place, value)
   return cls(**values)
 
 
@@ -312,29 +311,6 @@ def _check_keys(path: str, block: ConfigDict, keys: list[str]) -> None:
   for key in keys:
     if key not in block:
       raise UserError(f"{path}.{key} is missing")
-
-
-def _check_type(path: str, value: Any, kind: type) -> Any:
-  if kind is float and type(value) is int:
-    return float(value)
-  if kind is tuple and type(value) is list:
-    return tuple(value)
-  if type(value) is not kind:
-    raise UserError(f"{path} is {value!r}; it must be of type {kind.__name__}")
-  return value
-
-
-def _cast(what: str, text: str, kind: type, has_value: bool) -> Any:
-  if kind is bool:
-    words = {"": True, "true": True, "1": True, "false": False, "0": False}
-    if text.lower() in words:
-      return words[text.lower()]
-  elif has_value:
-    try:
-      return kind(text)
-    except ValueError:
-      pass
-  raise UserError(f"{what} is {text!r}; it must be of type {kind.__name__}")
 
 
 def _choose(kind: str, name: str, path: str) -> Any:

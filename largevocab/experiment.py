@@ -2,14 +2,31 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from largevocab.errors import UserError
+from largevocab.fields import (
+  Between,
+  Count,
+  CountOrNone,
+  Distinct,
+  FileName,
+  Positive,
+  Seed,
+  Steps,
+  StepsOrNever,
+  settings,
+)
 from largevocab.heads.base import Head
 from largevocab.rows import RowOptimizer
 
+_MOST_STEPS = 2**30  # see `largevocab.fields.Steps`
+_Epochs = Annotated[float, Between(0, 10**9)]
+_BatchSize = Annotated[int, Between(1, 2**20)]
+_Unroll = Annotated[int, Between(1, 2**16)]
 
-@dataclass(frozen=True)
+
+@settings
 class Training:
   """Length, learning rate and batches of training.
 
@@ -31,37 +48,34 @@ class Training:
     seed: of initialisation, dropout and negatives.
   """
 
-  epochs: float = 13.0
-  max_steps: int = 0
-  batch_size: int = 20
-  unroll: int = 20
-  lr: float = 1.0
-  hold_epochs: float = 4.0
-  decay: float = 1.0
-  head_lr_factor: float = 1.0
-  clip_norm: float = 5.0
-  seed: int = 0
-
-  def __post_init__(self):
-    for name in ("batch_size", "unroll", "lr", "epochs", "decay", "head_lr_factor"):
-      if not 0 < getattr(self, name) < math.inf:
-        raise UserError(
-          f"train.{name} is {getattr(self, name)}; it must be positive and finite"
-        )
-    for name in ("max_steps", "clip_norm", "hold_epochs", "seed"):
-      if not 0 <= getattr(self, name) < math.inf:
-        raise UserError(
-          f"train.{name} is {getattr(self, name)}; it must not be negative or infinite"
-        )
+  epochs: Annotated[float, Between(0, 10**9, excluding=(0,))] = 13.0
+  max_steps: StepsOrNever = 0
+  batch_size: _BatchSize = 20
+  unroll: _Unroll = 20
+  lr: Positive = 1.0
+  hold_epochs: _Epochs = 4.0
+  decay: Annotated[float, Between(0, 10, excluding=(0,))] = 1.0
+  head_lr_factor: Positive = 1.0
+  clip_norm: Annotated[float, Between(0, 10**9)] = 5.0
+  seed: Seed = 0
 
   def num_steps(self, steps_per_epoch: int) -> int:
     """Steps of the whole run.
+
+    Raises:
+      UserError: there are more than can be numbered.
 
     >>> Training(epochs=2).num_steps(100)
     200
     """
     steps = max(round(self.epochs * steps_per_epoch), 1)
-    return min(steps, self.max_steps) if self.max_steps else steps
+    steps = min(steps, self.max_steps) if self.max_steps else steps
+    if steps > _MOST_STEPS:
+      raise UserError(
+        f"train.epochs is {self.epochs}: of {steps_per_epoch} steps each these are "
+        f"{steps}, and a run can have {_MOST_STEPS}; lower it, or set train.max_steps"
+      )
+    return steps
 
   def learning_rate(self, step: int, steps_per_epoch: int) -> float:
     """The learning rate of a step.
@@ -71,10 +85,13 @@ class Training:
     [1.0, 1.0, 0.5, 0.125]
     """
     epoch = step // steps_per_epoch
-    return self.lr * self.decay ** max(epoch + 1 - self.hold_epochs, 0.0)
+    try:
+      return self.lr * self.decay ** max(epoch + 1 - self.hold_epochs, 0.0)
+    except OverflowError:  # a decay above 1
+      return math.inf
 
 
-@dataclass(frozen=True)
+@settings
 class Evaluating:
   """When and how the exact loss on held-out data is measured.
 
@@ -92,36 +109,14 @@ class Evaluating:
       `largevocab.similarity`.
   """
 
-  every_epochs: float = 1.0
-  batch_size: int = 20
-  unroll: int = 20
-  ranking_k: int = 0
-  precision_k: tuple[int, ...] = ()
-  propensity_a: float = 0.55
-  propensity_b: float = 1.5
-  word_pairs: tuple[str, ...] = ()
-
-  def __post_init__(self):
-    if self.ranking_k < 0:
-      raise UserError(f"eval.ranking_k is {self.ranking_k}; it must not be negative")
-    if not all(isinstance(k, int) and k > 0 for k in self.precision_k):
-      raise UserError(
-        f"eval.precision_k is {self.precision_k}; give positive numbers, as in (1, 3)"
-      )
-    if not (self.propensity_a >= 0 and self.propensity_b > 0):
-      raise UserError(
-        f"eval.propensity_a is {self.propensity_a}, eval.propensity_b "
-        f"{self.propensity_b}; the one must not be negative, the other positive"
-      )
-    if not all(isinstance(path, str) and path for path in self.word_pairs):
-      raise UserError(
-        f"eval.word_pairs is {self.word_pairs}; give files, as in ('SimLex-999.txt',)"
-      )
-    if min(self.batch_size, self.unroll) <= 0 or not 0 <= self.every_epochs < math.inf:
-      raise UserError(
-        f"eval.batch_size = {self.batch_size} and eval.unroll = {self.unroll} must be "
-        f"positive, eval.every_epochs = {self.every_epochs} not negative"
-      )
+  every_epochs: _Epochs = 1.0
+  batch_size: _BatchSize = 20
+  unroll: _Unroll = 20
+  ranking_k: CountOrNone = 0
+  precision_k: Annotated[tuple[Count, ...], Distinct()] = ()
+  propensity_a: Annotated[float, Between(0, 10)] = 0.55
+  propensity_b: Annotated[float, Between(0, 1000, excluding=(0,))] = 1.5
+  word_pairs: tuple[FileName, ...] = ()
 
   @property
   def top(self) -> int:
@@ -143,7 +138,7 @@ class Evaluating:
     return max(round(self.every_epochs * steps_per_epoch), 1)
 
 
-@dataclass(frozen=True)
+@settings
 class Checkpointing:
   """When state is saved.
 
@@ -152,18 +147,11 @@ class Checkpointing:
     keep: how many of the latest to keep; the best on validation data is kept as well.
   """
 
-  every_steps: int = 2000
-  keep: int = 2
-
-  def __post_init__(self):
-    if self.every_steps <= 0 or self.keep <= 0:
-      raise UserError(
-        f"checkpoint.every_steps = {self.every_steps} and checkpoint.keep = "
-        f"{self.keep} must be positive"
-      )
+  every_steps: Steps = 2000
+  keep: Count = 2
 
 
-@dataclass(frozen=True)
+@settings
 class Logging:
   """How often training metrics are written.
 
@@ -174,15 +162,8 @@ class Logging:
       which take all logits of a few examples, and one at the end; 0: none.
   """
 
-  every_steps: int = 200
-  monitor_every_steps: int = 5000
-
-  def __post_init__(self):
-    if self.every_steps <= 0 or self.monitor_every_steps < 0:
-      raise UserError(
-        f"log.every_steps is {self.every_steps}, log.monitor_every_steps "
-        f"{self.monitor_every_steps}; the one must be positive, the other not negative"
-      )
+  every_steps: Steps = 200
+  monitor_every_steps: StepsOrNever = 5000
 
 
 @dataclass(frozen=True)

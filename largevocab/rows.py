@@ -1,16 +1,17 @@
 """Tables of which a step touches few rows, and optimisers that need touch no others."""
 
 import abc
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from largevocab.errors import UserError
+from largevocab.fields import Between, Eps, NonNegative, settings
 from largevocab.ops.merge import merge_rows
 from largevocab.ops.shapes import check_shapes
+
+_Decay = Annotated[float, Between(0, 0.999999)]  # closer to 1 is 1 as float32
 
 
 class RowGrads(NamedTuple):
@@ -124,7 +125,7 @@ class RowOptimizer(abc.ABC):
     return Table(table.w_VD - lr * step_VD, slots, table.count + 1)
 
 
-@dataclass(frozen=True)
+@settings
 class SGD(RowOptimizer):
   """direction = g."""
 
@@ -138,7 +139,7 @@ class SGD(RowOptimizer):
     return optax.identity()
 
 
-@dataclass(frozen=True)
+@settings
 class Momentum(RowOptimizer):
   """direction = m with m <- momentum m + g: heavy-ball momentum, on all rows.
 
@@ -160,13 +161,7 @@ class Momentum(RowOptimizer):
   [0.0, -2.5]
   """
 
-  momentum: float = 0.9
-
-  def __post_init__(self):
-    if not 0 <= self.momentum < 1:
-      raise UserError(
-        f"optimizer.momentum is {self.momentum}; it must be at least 0 and below 1"
-      )
+  momentum: _Decay = 0.9
 
   def init_slots(self, w_VD):
     return {"velocity_VD": jnp.zeros_like(w_VD)}
@@ -186,7 +181,7 @@ class Momentum(RowOptimizer):
     return optax.trace(self.momentum)
 
 
-@dataclass(frozen=True)
+@settings
 class Adagrad(RowOptimizer):
   """direction = g / sqrt(s + eps) with s the sum of all g^2 so far.
 
@@ -197,8 +192,8 @@ class Adagrad(RowOptimizer):
     eps: keeps the root away from zero.
   """
 
-  initial_accumulator: float = 0.1
-  eps: float = 1e-7
+  initial_accumulator: NonNegative = 0.1
+  eps: Eps = 1e-7
 
   def init_slots(self, w_VD):
     return {"sum_sq_VD": jnp.full_like(w_VD, self.initial_accumulator)}
@@ -211,7 +206,7 @@ class Adagrad(RowOptimizer):
     return optax.scale_by_rss(self.initial_accumulator, self.eps)
 
 
-@dataclass(frozen=True)
+@settings
 class Adam(RowOptimizer):
   """Lazy Adam: moments as in dense Adam, a row moves only when it is touched.
 
@@ -226,9 +221,9 @@ class Adam(RowOptimizer):
     eps: added to the root of the second moment.
   """
 
-  b1: float = 0.9
-  b2: float = 0.999
-  eps: float = 1e-8
+  b1: _Decay = 0.9
+  b2: _Decay = 0.999
+  eps: Eps = 1e-8
 
   def init_slots(self, w_VD):
     return {

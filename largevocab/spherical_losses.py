@@ -6,13 +6,12 @@ finds its exact gradient without computing o. Any object with the members of
 `SphericalLoss` will do; JAX differentiates it.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
 
-from largevocab.errors import UserError
+from largevocab.fields import Between, Eps, settings
 
 
 class SphericalLoss(Protocol):
@@ -46,7 +45,7 @@ class SphericalLoss(Protocol):
     ...
 
 
-@dataclass(frozen=True)
+@settings
 class Squared:
   """|o - t|^2 = q - 2 sum_p t_p o_p + sum_p t_p^2: regression on sparse targets.
 
@@ -71,7 +70,7 @@ class Squared:
     return o
 
 
-@dataclass(frozen=True)
+@settings
 class SphericalSoftmax:
   """-sum_p t_p log p_p with p_c = (o_c^2 + eps) / (q + V eps).
 
@@ -87,11 +86,7 @@ class SphericalSoftmax:
   """
 
   is_normalized: ClassVar[bool] = True
-  eps: float = 0.1
-
-  def __post_init__(self):
-    if not self.eps > 0:
-      raise UserError(f"head.loss.eps is {self.eps}; it must be positive")
+  eps: Eps = 0.1
 
   def __call__(self, o_P, t_P, q, s, num_classes):
     return -jnp.sum(t_P * self.score(o_P, q, s, num_classes))
@@ -100,7 +95,7 @@ class SphericalSoftmax:
     return jnp.log(jnp.square(o) + self.eps) - jnp.log(q + num_classes * self.eps)
 
 
-@dataclass(frozen=True)
+@settings
 class TaylorSoftmax:
   """-sum_p t_p log p_p with p_c = (1 + o_c + o_c^2 / 2) / (V + s + q / 2).
 
@@ -123,7 +118,7 @@ class TaylorSoftmax:
     return jnp.log(1 + o + jnp.square(o) / 2) - jnp.log(total)
 
 
-@dataclass(frozen=True)
+@settings
 class ZLoss:
   """sum_p t_p softplus(a (b - z_p)) / a with z = (o - mean) / sd over all classes.
 
@@ -144,14 +139,9 @@ class ZLoss:
   """
 
   is_normalized: ClassVar[bool] = False
-  a: float = 0.1
-  b: float = 10.0
-  eps: float = 1e-6
-
-  def __post_init__(self):
-    for name in ("a", "eps"):
-      if not getattr(self, name) > 0:
-        raise UserError(f"head.loss.{name} is {getattr(self, name)}; it must be > 0")
+  a: Annotated[float, Between(1e-6, 1000)] = 0.1
+  b: Annotated[float, Between(-1_000_000, 1_000_000)] = 10.0
+  eps: Eps = 1e-6
 
   def __call__(self, o_P, t_P, q, s, num_classes):
     mean = s / num_classes

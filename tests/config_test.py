@@ -90,7 +90,9 @@ def test_flags_set_tuples_also_of_a_run_that_was_written(words, tmp_path):
 
 
 def test_word_pairs_are_files():
-  with pytest.raises(UserError, match=r"eval\.word_pairs is \('',\); give files"):
+  with pytest.raises(
+    UserError, match=r"^Evaluating\.word_pairs is \('',\); each must not"
+  ):
     c.Evaluating(word_pairs=("",))
 
 

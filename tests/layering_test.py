@@ -15,11 +15,12 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 names_of = lambda paths: [str(path.relative_to(REPOSITORY)) for path in paths]
 
 # Leaves, which any module may import.
-LEAVES = {"errors", "labels", "ops.shapes"}
+LEAVES = {"errors", "fields", "labels", "ops.shapes"}
 # For each module or subpackage: the others that it may import.
 MAY_IMPORT = {
   "__init__": {"heads", "samplers"},
   "errors": set(),
+  "fields": set(),
   "labels": set(),
   "ops": set(),
   "rows": {"ops"},
@@ -61,6 +62,7 @@ MAY_IMPORT = {
 # For parts that people take into code of their own: all that they may need installed.
 MAY_NEED = {
   "errors": set(),
+  "fields": {"numpy"},
   "labels": {"jax", "numpy"},
   "ops": {"jax", "numpy"},
   "rows": {"jax", "numpy", "optax"},

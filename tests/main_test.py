@@ -79,19 +79,37 @@ def own_cache(tmp_path, monkeypatch):
     ([TINY, "--config.model.hidden=abc"], ["--config.model.hidden=abc", "int"]),
     ([TINY, "--config.model.hidden"], ["--config.model.hidden", "value"]),
     ([TINY, "--config.head.bias=maybe"], ["--config.head.bias=maybe", "bool"]),
+    ([TINY, "--noconfig.head.bias=3"], ["--noconfig.head.bias=3", "takes no value"]),
+    ([TINY, "--noconfig.train.lr"], ["--noconfig.train.lr", "type bool"]),
+    ([TINY, f"--config.train.seed={2**63}"], [f"config.train.seed is {2**63}"]),
+    ([TINY, "--config.model.init_scale=nan"], ["config.model.init_scale is nan"]),
+    ([TINY, "--config.model.forget_bias=nan"], ["config.model.forget_bias is nan"]),
+    ([TINY, "--config.head.exact_frequent=99999"], ["is 99999", "there are 1000"]),
     ([TINY, "--config.train=3"], ["--config.train", "batch_size"]),
     ([TINY, "--config.train.lr.x=3"], ["--config.train.lr.x"]),
     ([TINY, "--config.head.name=full"], ["--config.head.name", "after the colon"]),
-    ([TINY, "--config.train.batch_size=0"], ["train.batch_size", "positive"]),
-    ([TINY, "--config.train.lr=-1"], ["train.lr", "-1", "positive"]),
-    ([TINY, "--config.train.lr=nan"], ["train.lr", "nan", "positive"]),
-    ([TINY, "--config.train.epochs=inf"], ["train.epochs", "inf"]),
-    ([TINY, "--config.train.seed=-1"], ["train.seed", "-1"]),
+    (
+      [TINY, "--config.train.batch_size=0"],
+      ["config.train.batch_size is 0; it must be at least 1"],
+    ),
+    ([TINY, "--config.train.lr=-1"], ["config.train.lr is -1.0; it must be above 0"]),
+    (
+      [TINY, "--config.train.lr=nan"],
+      ["config.train.lr is nan; it must be a finite number"],
+    ),
+    (
+      [TINY, "--config.train.epochs=inf"],
+      ["config.train.epochs is inf; it must be at most"],
+    ),
+    (
+      [TINY, "--config.train.seed=-1"],
+      ["config.train.seed is -1; it must be at least 0"],
+    ),
     ([TINY, "--config.eval.unroll=0"], ["eval.unroll"]),
     ([TINY, "--config.checkpoint.keep=0"], ["checkpoint.keep"]),
     ([TINY, "--config.log.every_steps=0"], ["log.every_steps"]),
     ([TINY, "--config.model.layers=0"], ["model.layers", "at least 1"]),
-    ([TINY, "--config.model.dropout=1.5"], ["model.dropout", "[0, 1)"]),
+    ([TINY, "--config.model.dropout=1.5"], ["model.dropout", "below 1"]),
     ([TINY, "--config.model.dtype=int8"], ["model.dtype", "bfloat16"]),
     ([TINY, "--config.head.num_samples=0"], ["head.num_samples", "at least 1"]),
     ([TINY, "--config.data.num_tokens=10"], ["10 tokens", "4 * 5", "reduce"]),
@@ -292,9 +310,9 @@ def test_workdir_that_is_no_directory_is_one_line(fails, tmp_path):
 
 def test_loss_that_is_not_finite_is_one_line(fails, run, tmp_path):
   # Two steps an epoch, and a rate that grows at each epoch.
-  flags = ["--config.data.num_tokens=40", "--config.train.decay=1e15"]
+  flags = ["--config.data.num_tokens=40", "--config.train.decay=10"]
   flags += [TINY, f"--workdir={tmp_path}", "--config.train.hold_epochs=1"]
-  flags += ["--config.train.max_steps=50", "--config.train.epochs=50"]
+  flags += ["--config.train.max_steps=100", "--config.train.epochs=50"]
   line = fails([*flags, "--config.eval.every_epochs=0"], "not finite at step", "lr")
   bad, kept = (
     int(line.split(w)[1].split(";")[0]) for w in ("at step ", "save is of step ")

@@ -2,7 +2,6 @@
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +11,10 @@ from largevocab.data.files import find_file
 from largevocab.data.histories import Histories
 from largevocab.data.item_histories import ItemHistories, as_array, item_ids
 from largevocab.data.lines import read_lines
-from largevocab.errors import UserError
+from largevocab.fields import ProperShare, settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class Diginetica(ItemHistories):
   """Sessions, one a line: whole numbers that name items, in order of time.
 
@@ -34,7 +33,7 @@ class Diginetica(ItemHistories):
 
   train: str = "diginetica_srgnn_train_sessions.txt"
   test: str = "diginetica_srgnn_test_sessions.txt"
-  valid_share: float = 0.05
+  valid_share: ProperShare = 0.05
 
   def files(self) -> Sequence[Path]:
     return [find_file(self.path, name, "data.path") for name in (self.train, self.test)]
@@ -43,10 +42,6 @@ class Diginetica(ItemHistories):
     return [self.valid_share]
 
   def read(self, files: Sequence[Path]) -> Histories:
-    if not 0 < self.valid_share < 1:
-      raise UserError(
-        f"data.valid_share is {self.valid_share}: it must be above 0 and below 1"
-      )
     (train_I, train_H), (test_I, test_H) = (_sessions(path) for path in files)
     num_valid = round(self.valid_share * len(train_H))
     split_H = np.full(len(train_H) + len(test_H), SPLITS.index("test"), np.int8)

@@ -2,20 +2,19 @@
 
 import abc
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
+from typing import Annotated
 
 from largevocab.data.cache import cache_root, cached, content_key
 from largevocab.data.encoded_documents import open_documents, write_documents
 from largevocab.data.label_sets import LabelSet, number_labels
 from largevocab.data.multi_label import MultiLabel
-from largevocab.errors import UserError
+from largevocab.fields import Ascending, OneOf, ProperShare, Seed, settings
 
 _FORMAT = 1  # of the encoded files; a change makes all of them anew
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class DocumentBatches:
   """How documents become batches: the settings of all such data sets.
 
@@ -28,24 +27,9 @@ class DocumentBatches:
     seed: of the order of training documents.
   """
 
-  normalize: str = "l2"
-  buckets: tuple = (0.5, 0.9)
-  seed: int = 0
-
-  def check(self) -> None:
-    """Raises a UserError unless these settings have a meaning."""
-    if self.normalize not in ("none", "l2"):
-      raise UserError(f"data.normalize is {self.normalize!r}; set it to none or l2")
-    if self.seed < 0:
-      raise UserError(f"data.seed is {self.seed}; it must be at least 0")
-    bounds = (0, *self.buckets, 1)
-    numbers = all(isinstance(bound, float | int) for bound in bounds)
-    # `<` and not `>=`: false of NaN as well.
-    if not (numbers and all(low < high for low, high in pairwise(bounds))):
-      raise UserError(
-        f"data.buckets is {list(self.buckets)}; give shares that rise, above 0 and "
-        "below 1"
-      )
+  normalize: Annotated[str, OneOf("none", "l2")] = "l2"
+  buckets: Annotated[tuple[ProperShare, ...], Ascending()] = (0.5, 0.9)
+  seed: Seed = 0
 
   def loaded(self, classes, labels: LabelSet) -> MultiLabel:
     """Documents with class ids as data."""
@@ -59,7 +43,7 @@ class DocumentBatches:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class DocumentSet(DocumentBatches, abc.ABC):
   """Base of the data sets of documents with labels that are read from files.
 
@@ -84,7 +68,6 @@ class DocumentSet(DocumentBatches, abc.ABC):
 
   def load(self) -> MultiLabel:
     """The documents, encoded at the first call and memory-mapped from the cache."""
-    self.check()
     root, files = cache_root(self.cache_dir), self.files()
     name = type(self).__name__
     key = content_key(root, files, [_FORMAT, name, *self.options()])

@@ -3,7 +3,6 @@
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +13,12 @@ from largevocab.data.files import find_file
 from largevocab.data.item_histories import item_ids
 from largevocab.data.label_sets import LabelSet
 from largevocab.data.lines import read_lines
-from largevocab.errors import UserError
+from largevocab.fields import ProperShare, settings
 
 _SEED = 0  # of the draws that make the examples: they are the same in all runs
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class Gowalla(DocumentSet):
   """Lines of a user and items, whole numbers, whose order has no meaning.
 
@@ -41,7 +40,7 @@ class Gowalla(DocumentSet):
   path: str = ""
   train: str = "gowalla_train.txt"
   test: str = "gowalla_test.txt"
-  valid_share: float = 0.05
+  valid_share: ProperShare = 0.05
 
   def files(self) -> Sequence[Path]:
     return [find_file(self.path, name, "data.path") for name in (self.train, self.test)]
@@ -50,10 +49,6 @@ class Gowalla(DocumentSet):
     return [self.valid_share]
 
   def read(self, files: Sequence[Path]) -> LabelSet:
-    if not 0 < self.valid_share < 1:
-      raise UserError(
-        f"data.valid_share is {self.valid_share}; it must be above 0 and below 1"
-      )
     train, test = map(_items_of_users, files)
     items = np.unique(
       np.concatenate([np.zeros(0, np.int64), *train.values(), *test.values()])

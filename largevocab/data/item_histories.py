@@ -3,7 +3,6 @@
 import abc
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +11,12 @@ from largevocab.data.cache import cache_root, cached, content_key
 from largevocab.data.histories import Histories
 from largevocab.data.next_item import NextItem, encode_histories, open_next_item
 from largevocab.errors import UserError
+from largevocab.fields import History, Seed, settings
 
 _FORMAT = 1  # of the encoded files; a change makes all of them anew
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class ItemHistories(abc.ABC):
   """Base of the data sets of item histories.
 
@@ -29,8 +29,8 @@ class ItemHistories(abc.ABC):
   """
 
   path: str = ""
-  history: int = 3
-  seed: int = 0
+  history: History = 3
+  seed: Seed = 0
   cache_dir: str = ""
 
   @abc.abstractmethod
@@ -47,7 +47,6 @@ class ItemHistories(abc.ABC):
 
   def load(self) -> NextItem:
     """The examples, encoded at the first call and memory-mapped from the cache."""
-    check_history(self.history, self.seed)
     root, files = cache_root(self.cache_dir), self.files()
     name = type(self).__name__
     key = content_key(root, files, [_FORMAT, name, self.history, *self.options()])
@@ -56,14 +55,6 @@ class ItemHistories(abc.ABC):
       encode_histories(directory, self.read(files), self.history)
 
     return open_next_item(cached(root, f"{name.lower()}-{key}", build), self.seed)
-
-
-def check_history(history: int, seed: int) -> None:
-  """Raises a UserError unless these settings have a meaning."""
-  if history < 1 or seed < 0:
-    raise UserError(
-      f"data.history = {history} must be at least 1, and data.seed = {seed} at least 0"
-    )
 
 
 def item_ids(words: Iterable[str], path: Path, number: int) -> array:

@@ -38,8 +38,6 @@ def cut_validation(train: Documents, share: float) -> tuple[Documents, Documents
   >>> [part.feature_ids.tolist() for part in cut_validation(documents, 1 / 3)]
   [[0, 1, 3, 4], [2, 5]]
   """
-  if not 0 < share < 1:
-    raise UserError(f"data.valid_share is {share}; it must be above 0 and below 1")
   taken = np.floor(np.arange(train.number + 1) * (share + 1e-12))
   is_valid = np.diff(taken) > 0
   return train.take(np.flatnonzero(~is_valid)), train.take(np.flatnonzero(is_valid))
@@ -69,11 +67,6 @@ def thin_labels(labels: LabelSet, min_count: int, max_count: int) -> LabelSet:
   >>> thinned.names, thinned.splits["train"].number
   (['c'], 2)
   """
-  if min_count < 0 or max_count < 0:
-    raise UserError(
-      f"data.min_count = {min_count} and data.max_count = {max_count}: both must be at "
-      "least 0, which turns them off"
-    )
   if not min_count and not max_count:
     return labels
   counts = _counts(labels, "train")

@@ -1,7 +1,6 @@
 """The One Billion Word benchmark, from its shards."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,10 @@ from largevocab.data.lines import read_lines
 from largevocab.data.text_corpus import Text, TextCorpus
 from largevocab.data.vocabulary import EOS
 from largevocab.errors import UserError
+from largevocab.fields import CountOrNone, Seed, settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class Lm1b(TextCorpus):
   """A directory of shards of tokenised sentences; one `<eos>` per sentence.
 
@@ -31,19 +31,17 @@ class Lm1b(TextCorpus):
       costs nothing to predict and lowers the perplexity per token.
   """
 
-  min_count: int = 3
+  min_count: CountOrNone = 3
   path: str = ""
   train: str = "training-monolingual*/news.en-*"
   valid: str = "heldout-monolingual*/news.en.heldout-00001*"
   test: str = "heldout-monolingual*/news.en.heldout-00000*"
-  seed: int = 0
+  seed: Seed = 0
   begin: str = ""
 
   def texts(self):
     if not self.path:
       raise UserError("data.path is empty: set it to the directory of the benchmark")
-    if self.seed < 0:
-      raise UserError(f"data.seed is {self.seed}: it must be at least 0")
     texts = {}
     for split in SPLITS:
       pattern = str(Path(self.path, getattr(self, split)))

@@ -2,16 +2,16 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from largevocab.data.text_corpus import TextCorpus
 from largevocab.data.vocabulary import EOS, UNK
+from largevocab.fields import ProperShare, settings
 
 # `<unk>`; words with inner apostrophes, hyphens, points, commas (U.S, 1,000); one mark.
 _TOKEN = re.compile(rf"{UNK}|\w+(?:[.,'\u2019-]\w+)*|[^\w\s]")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class PlainText(TextCorpus):
   """Base of corpora of any text: words between spaces, one `<eos>` per line.
 
@@ -23,8 +23,8 @@ class PlainText(TextCorpus):
     line_ends: whether a line, also an empty one, gets an `<eos>`.
   """
 
-  valid_share: float = 0.05
-  test_share: float = 0.05
+  valid_share: ProperShare = 0.05
+  test_share: ProperShare = 0.05
   lower_case: bool = False
   tokenize: bool = False
   line_ends: bool = True

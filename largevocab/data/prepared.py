@@ -1,16 +1,16 @@
 """Text prepared by tensorflow-datasets."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from largevocab.data.encoded import SPLITS
 from largevocab.data.plain_text import PlainText
 from largevocab.data.text_corpus import Text
 from largevocab.data.tfds_records import files_of, open_builder, records
 from largevocab.errors import UserError
+from largevocab.fields import settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class Tfds(PlainText):
   """A text feature of a data set prepared as array_record; TensorFlow is not needed.
 

@@ -1,15 +1,14 @@
 """Penn Treebank as preprocessed by Mikolov: V = 10,000."""
 
-from dataclasses import dataclass
-
 from largevocab.data.encoded import SPLITS
 from largevocab.data.files import find_file
 from largevocab.data.lines import read_lines
 from largevocab.data.text_corpus import Text, TextCorpus
 from largevocab.data.vocabulary import EOS
+from largevocab.fields import settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class Ptb(TextCorpus):
   """A directory with ptb.{train,valid,test}.txt, each plain, .gz or .xz.
 

@@ -11,7 +11,8 @@ from largevocab.data.example_batches import (
   ShuffledExamples,
   check_unroll,
 )
-from largevocab.errors import UserError
+from largevocab.data.zipf import NumClasses, NumExamples
+from largevocab.fields import NonNegative, Seed, Width, settings
 from largevocab.labels import Counts, Targets
 
 _CHUNK = 2**22  # logits at a time
@@ -106,7 +107,7 @@ class KnownRegression:
     return HeldOutExamples(self.test if split == "test" else self.train, batch_size)
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class SoftmaxRegression:
   """x ~ N(0, 1), rows w_c ~ N(0, scale^2), p(c | x) = exp(<w_c, x>) / sum over c.
 
@@ -126,29 +127,19 @@ class SoftmaxRegression:
   Cost: O(N V D) time on the host.
   """
 
-  num_classes: int = 1000
-  num_examples: int = 2000
-  dim: int = 100
-  scale: float = 1.0
-  seed: int = 0
+  num_classes: NumClasses = 1000
+  num_examples: NumExamples = 2000
+  dim: Width = 100
+  scale: NonNegative = 1.0
+  seed: Seed = 0
 
   def load(self) -> KnownRegression:
     """Draws the model and the examples.
-
-    Raises:
-      UserError: a size is impossible.
 
     >>> data = SoftmaxRegression(num_classes=9, num_examples=50, dim=4).load()
     >>> data.train.x_ND.shape, data.counts.num_classes, data.num_inputs
     ((50, 4), 9, 0)
     """
-    least = {"num_classes": 2, "num_examples": 1, "dim": 1, "scale": 0, "seed": 0}
-    for name, lowest in least.items():
-      if not lowest <= getattr(self, name) < np.inf:
-        raise UserError(
-          f"data.{name} is {getattr(self, name)}; it must be finite and at least "
-          f"{lowest}"
-        )
     rng = np.random.default_rng(self.seed)
     w_VD = rng.normal(0, self.scale, (self.num_classes, self.dim)).astype(np.float32)
     train, test = (self._examples(rng, w_VD) for _ in range(2))

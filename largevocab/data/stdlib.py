@@ -5,12 +5,12 @@ import os
 import re
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from largevocab.data.encoded import SPLITS
 from largevocab.data.text_corpus import Text, TextCorpus
 from largevocab.data.vocabulary import EOS
+from largevocab.fields import CountOrNone, settings
 
 # An identifier or word, a run of digits, or one mark of punctuation.
 _TOKEN = re.compile(r"[^\W\d]\w*|\d+|[^\w\s]")
@@ -20,7 +20,7 @@ _NOT_LIBRARY = {"site-packages", "dist-packages", "__pycache__"}
 _TESTS = {"test", "tests", "idle_test"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class Stdlib(TextCorpus):
   """Source text of the running Python's standard library, without its tests.
 
@@ -32,7 +32,7 @@ class Stdlib(TextCorpus):
   for test.
   """
 
-  min_count: int = 2
+  min_count: CountOrNone = 2
 
   def texts(self):
     files = {split: [] for split in SPLITS}

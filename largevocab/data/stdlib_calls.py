@@ -7,7 +7,6 @@ import sysconfig
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from largevocab.data.encoded import SPLITS
 from largevocab.data.label_sets import LabelSet, thin_labels
 from largevocab.data.stdlib import source_files, split_of
 from largevocab.errors import UserError
+from largevocab.fields import settings
 
 _MIN_COUNT = 2  # training documents that have a word, or a label
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
@@ -38,7 +38,7 @@ class Function(NamedTuple):
   calls: set[str]
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class StdlibCalls(DocumentSet):
   """Which names does a function call? Functions of the running Python's own library.
 

@@ -1,7 +1,6 @@
 """Text files of one's own; text8; Europarl."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from largevocab.data.encoded import SPLITS
@@ -9,9 +8,10 @@ from largevocab.data.files import find_files
 from largevocab.data.lines import read_chunks, read_lines
 from largevocab.data.plain_text import PlainText
 from largevocab.data.text_corpus import Text
+from largevocab.fields import CountOrNone, ProperShare, settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class TextFiles(PlainText):
   """Any text files in UTF-8, plain, .gz or .xz, whole or split already.
 
@@ -44,7 +44,7 @@ class TextFiles(PlainText):
     return texts
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class Text8(TextFiles):
   """text8, or a text made like it: one stream of words without line ends.
 
@@ -52,11 +52,11 @@ class Text8(TextFiles):
   the training text, as is usual; `<eos>` is in the vocabulary with count 0.
   """
 
-  min_count: int = 5
+  min_count: CountOrNone = 5
   line_ends: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class Europarl(TextFiles):
   """Europarl, any language: lines of mark-up and empty lines dropped.
 
@@ -64,8 +64,8 @@ class Europarl(TextFiles):
   unless valid and test are given.
   """
 
-  valid_share: float = 0.01
-  test_share: float = 0.01
+  valid_share: ProperShare = 0.01
+  test_share: ProperShare = 0.01
   lower_case: bool = True
   tokenize: bool = True
 

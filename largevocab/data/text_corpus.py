@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from largevocab.data.corpus import Corpus, open_corpus
 from largevocab.data.encode import encode
 from largevocab.data.encoded import SPLITS
 from largevocab.errors import UserError
+from largevocab.fields import CountOrNone, settings
 
 _FORMAT = 1  # of the encoded files; a change makes all corpora anew
 _LOCATIONS = {"path", "train", "valid", "test", "data_dir", "cache_dir"}
@@ -30,7 +31,7 @@ class Text(NamedTuple):
   version: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class TextCorpus(abc.ABC):
   """Base of the corpora read from text.
 
@@ -41,8 +42,8 @@ class TextCorpus(abc.ABC):
       ~/.cache/largevocab.
   """
 
-  min_count: int = 1
-  max_vocab: int = 0
+  min_count: CountOrNone = 1
+  max_vocab: CountOrNone = 0
   cache_dir: str = ""
 
   @abc.abstractmethod

@@ -3,7 +3,6 @@
 from array import array
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,10 @@ from largevocab.data.histories import Histories
 from largevocab.data.item_histories import ItemHistories, as_array, item_ids
 from largevocab.data.lines import read_lines
 from largevocab.errors import UserError
+from largevocab.fields import settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class VideoGames(ItemHistories):
   """Lines of a user and an item, both whole numbers, each user's in order of time.
 

@@ -2,7 +2,6 @@
 
 import abc
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from largevocab.data.document_set import DocumentSet
@@ -10,9 +9,10 @@ from largevocab.data.documents import Documents
 from largevocab.data.files import find_file
 from largevocab.data.label_sets import LabelSet, cut_validation, thin_labels
 from largevocab.data.xmlc_format import read_train_and_test
+from largevocab.fields import CountOrNone, ProperShare, settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class TrainAndTest(DocumentSet, abc.ABC):
   """Base of data sets that have training and test documents, and numbers for labels.
 
@@ -26,9 +26,9 @@ class TrainAndTest(DocumentSet, abc.ABC):
       out; see `label_sets.thin_labels`. Paper 002 made Amazon-Uniform so.
   """
 
-  valid_share: float = 0.05
-  min_count: int = 0
-  max_count: int = 0
+  valid_share: ProperShare = 0.05
+  min_count: CountOrNone = 0
+  max_count: CountOrNone = 0
 
   def options(self) -> Sequence[float | str]:
     return [self.valid_share, self.min_count, self.max_count]
@@ -43,7 +43,7 @@ class TrainAndTest(DocumentSet, abc.ABC):
     return thin_labels(labels, self.min_count, self.max_count)
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class Xmlc(TrainAndTest):
   """Files in the format of the Extreme Classification Repository.
 

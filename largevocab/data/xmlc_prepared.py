@@ -1,7 +1,6 @@
 """Documents with labels prepared by tensorflow-datasets."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
@@ -11,12 +10,13 @@ from largevocab.data.label_sets import LabelSet
 from largevocab.data.tfds_records import files_of, open_builder, records
 from largevocab.data.xmlc import TrainAndTest
 from largevocab.errors import UserError
+from largevocab.fields import settings
 
 _SIZES = ("num_features", "num_labels")  # in the metadata
 _FIELDS = ("indices", "values", "labels")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class XmlcTfds(TrainAndTest):
   """Labelled documents prepared as array_record; TensorFlow is not needed.
 

@@ -1,12 +1,18 @@
 """A synthetic language whose true conditional distribution is known."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from largevocab.data.corpus import Corpus
 from largevocab.data.vocabulary import EOS, UNK, Vocabulary
-from largevocab.errors import UserError
+from largevocab.fields import Between, Seed, settings
+
+# Of synthetic data: all of it is held in memory.
+NumClasses = Annotated[int, Between(2, 2**24)]
+NumExamples = Annotated[int, Between(1, 2**28)]
+Exponent = Annotated[float, Between(0, 100)]
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ class ZipfCorpus(Corpus):
     return self.language.log_prob(context_N)
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class Zipf:
   """Words drawn by Zipf's law, tilted by the word before.
 
@@ -109,12 +115,12 @@ class Zipf:
     seed: of the language and of the text.
   """
 
-  num_classes: int = 1000
-  num_tokens: int = 1_000_000
-  exponent: float = 1.0
-  coupling: float = 2.0
-  rank: int = 8
-  seed: int = 0
+  num_classes: NumClasses = 1000
+  num_tokens: NumExamples = 1_000_000
+  exponent: Exponent = 1.0
+  coupling: Annotated[float, Between(0, 10)] = 2.0
+  rank: Annotated[int, Between(1, 1024)] = 8
+  seed: Seed = 0
 
   def load(self) -> ZipfCorpus:
     """Samples the texts.
@@ -123,7 +129,6 @@ class Zipf:
     >>> len(corpus.train), len(corpus.valid), len(corpus.vocabulary)
     (100, 10, 5)
     """
-    self._check()
     rng = np.random.default_rng(self.seed)
     ranks_V = np.arange(1, self.num_classes + 1)
     language = Language(
@@ -150,12 +155,3 @@ class Zipf:
     x_VE = rng.standard_normal((self.num_classes, self.rank))
     norm_V = np.linalg.norm(x_VE, axis=1)
     return np.sqrt(self.coupling) * x_VE / norm_V[:, None]
-
-  def _check(self) -> None:
-    least_of = {"num_classes": 2, "num_tokens": 1, "rank": 1}
-    least_of |= {"exponent": 0, "coupling": 0, "seed": 0}
-    for name, least in least_of.items():
-      if getattr(self, name) < least:
-        raise UserError(
-          f"data.{name} is {getattr(self, name)}: it must be at least {least}"
-        )

@@ -1,16 +1,14 @@
 """Synthetic item histories: the synthetic language read as items."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from largevocab.data.histories import Histories
-from largevocab.data.item_histories import check_history
 from largevocab.data.next_item import NextItem, number
-from largevocab.data.zipf import Zipf
+from largevocab.data.zipf import NumClasses, NumExamples, Zipf
+from largevocab.fields import History, Seed, settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class ZipfItems:
   """One long history for each split, a text of `Zipf`: each item depends on the last.
 
@@ -21,10 +19,10 @@ class ZipfItems:
     seed: of the language, the histories and the order of training examples.
   """
 
-  num_classes: int = 1000
-  num_items: int = 100_000
-  history: int = 3
-  seed: int = 0
+  num_classes: NumClasses = 1000
+  num_items: NumExamples = 100_000
+  history: History = 3
+  seed: Seed = 0
 
   def load(self) -> NextItem:
     """Samples the histories.
@@ -33,7 +31,6 @@ class ZipfItems:
     >>> data.train.shape, data.valid.shape
     ((99, 4), (9, 4))
     """
-    check_history(self.history, self.seed)
     text = Zipf(
       num_classes=self.num_classes, num_tokens=self.num_items, seed=self.seed
     ).load()

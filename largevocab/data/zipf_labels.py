@@ -1,6 +1,6 @@
 """Synthetic documents with labels, of the shape of extreme classification."""
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -9,12 +9,13 @@ from largevocab.data.documents import Documents, pointers
 from largevocab.data.encoded import SPLITS
 from largevocab.data.label_sets import LabelSet, number_labels
 from largevocab.data.multi_label import MultiLabel
-from largevocab.errors import UserError
+from largevocab.data.zipf import Exponent, NumClasses, NumExamples
+from largevocab.fields import Between, Share, settings
 
 _CHUNK = 20_000  # documents drawn at a time
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings(kw_only=True)
 class ZipfLabels(DocumentBatches):
   """Labels by Zipf's law; features of the labels of a document, and noise.
 
@@ -42,14 +43,14 @@ class ZipfLabels(DocumentBatches):
   Cost: O(num_examples (features_per_example + labels_per_example)) time and memory.
   """
 
-  num_classes: int = 1000
-  num_features: int = 500
-  num_examples: int = 5000
-  features_per_example: float = 20.0
-  labels_per_example: float = 3.0
-  features_per_label: int = 8
-  exponent: float = 1.0
-  noise: float = 0.3
+  num_classes: NumClasses = 1000
+  num_features: Annotated[int, Between(1, 2**28)] = 500
+  num_examples: NumExamples = 5000
+  features_per_example: Annotated[float, Between(1, 10_000)] = 20.0
+  labels_per_example: Annotated[float, Between(1, 10_000)] = 3.0
+  features_per_label: Annotated[int, Between(1, 10_000)] = 8
+  exponent: Exponent = 1.0
+  noise: Share = 0.3
 
   def load(self) -> MultiLabel:
     """Draws the documents.
@@ -58,7 +59,6 @@ class ZipfLabels(DocumentBatches):
     >>> data.train.number, data.test.number, len(data.vocabulary), data.num_inputs
     (50, 5, 9, 30)
     """
-    self._check()
     rng = np.random.default_rng(self.seed)
     own_VK = rng.integers(
       self.num_features, size=(self.num_classes, self.features_per_label)
@@ -103,20 +103,6 @@ class ZipfLabels(DocumentBatches):
     features[is_noise] = np.searchsorted(feature_law, rng.random(is_noise.sum()))
     feature_ptr, features, values = _distinct(num_draws, features, self.num_features)
     return Documents(feature_ptr, features, values, label_ptr, labels)
-
-  def _check(self) -> None:
-    self.check()
-    least = {"num_classes": 2, "num_features": 1, "num_examples": 1}
-    least |= {"features_per_example": 1, "labels_per_example": 1}
-    least |= {"features_per_label": 1, "exponent": 0, "noise": 0}
-    for name, lowest in least.items():
-      if not lowest <= getattr(self, name) < np.inf:
-        raise UserError(
-          f"data.{name} is {getattr(self, name)}; it must be finite and at least "
-          f"{lowest}"
-        )
-    if self.noise > 1:
-      raise UserError(f"data.noise is {self.noise}; it must be at most 1")
 
 
 def _cumulative(number: int, exponent: float) -> np.ndarray:

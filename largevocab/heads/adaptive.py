@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 from jax.typing import ArrayLike
 
+from largevocab.fields import settings
 from largevocab.heads.base import HeadStep
 from largevocab.heads.partitioned import Partitioned, at_places
 from largevocab.labels import Counts, Targets, as_counts
@@ -65,7 +66,7 @@ class AdaptiveGrads(NamedTuple):
   reached_J: jax.Array
 
 
-@dataclass(frozen=True)
+@settings
 class Adaptive(Partitioned):
   """Frequent classes beside one row for each cluster of rare ones, at full width; rare
   ones by a softmax over their cluster, whose rows see a projection of h.

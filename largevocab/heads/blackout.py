@@ -1,14 +1,15 @@
 """BlackOut over any sampler."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from largevocab.fields import settings
 from largevocab.heads.discriminative import Discriminative
 from largevocab.ops.blackout_loss import blackout_loss
 from largevocab.samplers.base import Sampler
 from largevocab.samplers.static import Unigram
 
 
-@dataclass(frozen=True)
+@settings
 class BlackOut(Discriminative):
   """Picks the true class, and none of the drawn ones, by a softmax of weighted scores;
   see `ops/blackout_loss`.

@@ -11,6 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
+from largevocab.fields import settings
 from largevocab.heads.base import HeadStep
 from largevocab.heads.partitioned import Partitioned, at_places
 from largevocab.labels import Counts, Targets, as_counts
@@ -65,7 +66,7 @@ class DSoftmaxState:
     )
 
 
-@dataclass(frozen=True)
+@settings
 class DSoftmax(Partitioned):
   """Softmax over all classes whose rare ones have fewer parameters.
 

@@ -1,18 +1,17 @@
 """Heads that learn to tell true classes from drawn ones: their scores are no logits of
 a normalised model, and evaluation says so."""
 
-from dataclasses import dataclass
-
 import jax
 import jax.numpy as jnp
 
+from largevocab.fields import settings
 from largevocab.heads.base import PyTree
 from largevocab.heads.sampling import SamplingHead
 from largevocab.labels import Targets
 from largevocab.ops.normalizer import softmax_nll_and_log_z
 
 
-@dataclass(frozen=True)
+@settings
 class Discriminative(SamplingHead):
   """Base of heads that do not maximise an estimate of the likelihood.
 

@@ -1,16 +1,14 @@
 """The exact softmax over all classes: the yardstick of every other head."""
 
 import logging
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from largevocab.errors import UserError
+from largevocab.fields import MemoryMib, OneOf, settings
 from largevocab.heads.base import HeadStep
-from largevocab.heads.linear import check_products
 from largevocab.heads.softmax import SoftmaxHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.full_softmax import softmax_loss
@@ -27,7 +25,7 @@ class FullState(NamedTuple):
   table: Table
 
 
-@dataclass(frozen=True)
+@settings
 class Full(SoftmaxHead):
   """Softmax over all classes, in chunks that fit `budget_mib`.
 
@@ -46,14 +44,8 @@ class Full(SoftmaxHead):
   (3, 4)
   """
 
-  method: str = "auto"
-  budget_mib: int = 64
-
-  def __post_init__(self):
-    super().__post_init__()
-    if self.method not in METHODS:
-      raise UserError(f"head.method is {self.method!r}; use one of {METHODS}")
-    check_products(self.dtype, self.budget_mib)
+  method: Annotated[str, OneOf(*METHODS)] = "auto"
+  budget_mib: MemoryMib = 64
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> FullState:
     return FullState(self.init_table(key, as_counts(counts).num_classes, dim))

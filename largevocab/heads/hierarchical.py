@@ -1,8 +1,8 @@
 """The two-level hierarchical softmax: a cluster first, then a class of it."""
 
 import math
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import field
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
+from largevocab.fields import Between, CountOrNone, OneOf, settings
 from largevocab.heads.base import HeadStep
 from largevocab.heads.binning import BINNINGS
 from largevocab.heads.linear import LinearHead
@@ -59,7 +60,7 @@ class HierarchicalGrads(NamedTuple):
   leaves: RowGrads
 
 
-@dataclass(frozen=True)
+@settings
 class Hierarchical(LinearHead):
   """p(c | h) = p(cluster of c | h) p(c | its cluster, h), two ordinary softmaxes.
 
@@ -94,21 +95,13 @@ class Hierarchical(LinearHead):
   [[1, 3], [0, 2]]
   """
 
-  num_clusters: int = 0
-  binning: str = "equal"
-  slack: float = 1.5
+  num_clusters: CountOrNone = 0
+  binning: Annotated[str, OneOf(*BINNINGS)] = "equal"
+  slack: Annotated[float, Between(1, _MOST_SLOTS)] = 1.5
   clusters: str = ""
   optimizer: RowOptimizer = field(default_factory=SGD)
 
   def __post_init__(self):
-    if self.num_clusters < 0:
-      raise UserError(
-        f"head.num_clusters is {self.num_clusters}; it must not be negative"
-      )
-    if self.binning not in BINNINGS:
-      raise UserError(f"head.binning is {self.binning!r}; use one of {list(BINNINGS)}")
-    if not 1 <= self.slack <= _MOST_SLOTS:
-      raise UserError(f"head.slack is {self.slack}; it must be 1 to {_MOST_SLOTS}")
     if self.num_clusters and self.clusters:
       raise UserError(
         f"head.num_clusters is {self.num_clusters}, but head.clusters names a file "

@@ -1,12 +1,13 @@
 """The binary hierarchical softmax over Huffman's tree."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from largevocab.fields import settings
 from largevocab.heads.base import HeadStep
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
@@ -29,7 +30,7 @@ class HuffmanState(NamedTuple):
   tree: Tree
 
 
-@dataclass(frozen=True)
+@settings
 class Huffman(LinearHead):
   """p(c | h) = prod of sigma(+-<w_node, h>) over the nodes on the way to class c.
 

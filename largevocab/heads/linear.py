@@ -1,17 +1,15 @@
 """What heads share whose scores are linear in h."""
 
-from dataclasses import dataclass
-
 import jax
 import jax.numpy as jnp
 
-from largevocab.errors import UserError
+from largevocab.fields import InitScale, settings
 from largevocab.heads.base import PyTree
 from largevocab.labels import Targets
 from largevocab.ops.constant_feature import extend, extended_width
 
 
-@dataclass(frozen=True)
+@settings
 class LinearHead:
   """Scores <w, h> + b, and nothing to rebuild or to watch.
 
@@ -21,7 +19,7 @@ class LinearHead:
   """
 
   bias: bool = True
-  init_scale: float = 0.05
+  init_scale: InitScale = 0.05
 
   def features(self, h_ND: jax.Array) -> jax.Array:
     """h as the rows see it: with the constant feature, if there is a bias."""
@@ -49,11 +47,3 @@ class LinearHead:
     self, state: PyTree, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> dict[str, jax.Array]:
     return {}
-
-
-def check_products(dtype: str, budget_mib: int = 1) -> None:
-  """Raises UserError unless matrix products can be made so."""
-  if dtype not in ("float32", "bfloat16"):
-    raise UserError(f"head.dtype is {dtype!r}; use 'float32' or 'bfloat16'")
-  if budget_mib < 1:
-    raise UserError(f"head.budget_mib is {budget_mib}; it must be at least 1")

@@ -1,13 +1,12 @@
 """Noise-contrastive estimation over any sampler."""
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from largevocab.errors import UserError
+from largevocab.fields import Between, OneOf, settings
 from largevocab.heads.discriminative import Discriminative
 from largevocab.heads.sampling import PyTree
 from largevocab.ops.binary_loss import nce_loss
@@ -37,7 +36,7 @@ class NCEGrads(NamedTuple):
   log_z: RowGrads
 
 
-@dataclass(frozen=True)
+@settings
 class NCE(Discriminative):
   """Tells labels from noise, as in `ops/binary_loss.nce_loss`.
 
@@ -57,21 +56,10 @@ class NCE(Discriminative):
     and z = 1).
   """
 
-  normalizer: str = "one"
-  num_contexts: int = 0
+  normalizer: Annotated[str, OneOf(*NORMALIZERS)] = "one"
+  num_contexts: Annotated[int, Between(0, 2**28)] = 0
 
   keep_hits: ClassVar[bool] = True
-
-  def __post_init__(self):
-    super().__post_init__()
-    if self.normalizer not in NORMALIZERS:
-      raise UserError(
-        f"head.normalizer is {self.normalizer!r}; use one of {NORMALIZERS}"
-      )
-    if self.num_contexts < 0:
-      raise UserError(
-        f"head.num_contexts is {self.num_contexts}; it must not be negative"
-      )
 
   def init_table(self, key, num_classes, dim):
     table = super().init_table(key, num_classes, dim)

@@ -1,15 +1,15 @@
 """Negative sampling: a logistic regression for each class."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from largevocab.errors import UserError
+from largevocab.fields import Share, settings
 from largevocab.heads.discriminative import Discriminative
 from largevocab.ops.binary_loss import calibrated_weight, negative_sampling_loss
 from largevocab.samplers.base import Sampler
 from largevocab.samplers.static import Unigram
 
 
-@dataclass(frozen=True)
+@settings
 class NegativeSampling(Discriminative):
   """Scores of true classes up and of drawn ones down: word2vec's loss, and gBCE.
 
@@ -26,12 +26,7 @@ class NegativeSampling(Discriminative):
   """
 
   sampler: Sampler = field(default_factory=lambda: Unigram(power=0.75))
-  calibration: float = 0.0
-
-  def __post_init__(self):
-    super().__post_init__()
-    if not 0 <= self.calibration <= 1:
-      raise UserError(f"head.calibration is {self.calibration}; it must be in [0, 1]")
+  calibration: Share = 0.0
 
   def loss(self, o_NP, o_NM, scored):
     weight = calibrated_weight(self.num_samples, scored.num_classes, self.calibration)

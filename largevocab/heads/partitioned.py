@@ -1,8 +1,8 @@
 """What heads share whose classes are in clusters by frequency, with narrower rows."""
 
-import itertools
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,20 @@ import numpy as np
 
 from largevocab import cost_model
 from largevocab.errors import UserError
-from largevocab.heads.linear import LinearHead, check_products
+from largevocab.fields import (
+  Ascending,
+  Between,
+  Count,
+  CountOrNone,
+  Dtype,
+  FileName,
+  MemoryMib,
+  OneOf,
+  Share,
+  Width,
+  settings,
+)
+from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts
 from largevocab.ops.cluster_plan import ClusterPlan, Costs, plan_clusters, price
 from largevocab.ops.clusters import Clusters, cut, head_mass, widths
@@ -21,7 +34,7 @@ _LOG = logging.getLogger("largevocab")
 _MIB = 2**20
 
 
-@dataclass(frozen=True)
+@settings
 class Partitioned(LinearHead):
   """Classes sorted by count and cut: a short list, and tails whose rows are narrower.
 
@@ -55,38 +68,21 @@ class Partitioned(LinearHead):
     optimizer: of rows and projections.
   """
 
-  cutoffs: tuple[int, ...] = ()
-  num_clusters: int = 0
-  factor: int = 4
-  align: int = 8
-  min_head_mass: float = 0.8
-  enough_classes: int = 20_000
-  max_mib: float = 0.0
-  batch_examples: int = 2560
-  cost_model: str = "cpu-float32-2026-11"
-  method: str = "auto"
-  dtype: str = "float32"
-  budget_mib: int = 64
+  cutoffs: Annotated[tuple[Count, ...], Ascending()] = ()
+  num_clusters: CountOrNone = 0
+  factor: Width = 4
+  align: Width = 8
+  min_head_mass: Share = 0.8
+  enough_classes: Count = 20_000
+  max_mib: Annotated[float, Between(0, 2**30)] = 0.0
+  batch_examples: Count = 2560
+  cost_model: FileName = "cpu-float32-2026-11"
+  method: Annotated[str, OneOf(*METHODS)] = "auto"
+  dtype: Dtype = "float32"
+  budget_mib: MemoryMib = 64
   optimizer: RowOptimizer = field(default_factory=SGD)
 
   def __post_init__(self):
-    check_products(self.dtype, self.budget_mib)
-    if self.method not in METHODS:
-      raise UserError(f"head.method is {self.method!r}; use one of {METHODS}")
-    for key in ("factor", "align", "batch_examples", "enough_classes"):
-      if getattr(self, key) < 1:
-        raise UserError(f"head.{key} is {getattr(self, key)}; it must be at least 1")
-    for key in ("num_clusters", "max_mib"):
-      if getattr(self, key) < 0:
-        raise UserError(f"head.{key} is {getattr(self, key)}; it must not be negative")
-    if not 0 <= self.min_head_mass <= 1:
-      raise UserError(
-        f"head.min_head_mass is {self.min_head_mass}; it is a share, from 0 to 1"
-      )
-    if any(type(end) is not int for end in self.cutoffs):
-      raise UserError(f"head.cutoffs is {self.cutoffs}; use whole numbers of classes")
-    if any(a >= b for a, b in itertools.pairwise((0, *self.cutoffs))):
-      raise UserError(f"head.cutoffs is {self.cutoffs}; numbers above 0 must ascend")
     num = len(self.cutoffs) + 1
     if self.cutoffs and self.num_clusters not in (0, num):
       raise UserError(

@@ -2,8 +2,9 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import Annotated, Any
 
-from largevocab.errors import UserError
+from largevocab.fields import Between, OneOf, settings
 from largevocab.heads.discriminative import Discriminative
 from largevocab.ops.ranking_loss import PENALTIES, ranking_loss
 from largevocab.samplers.base import Sampler
@@ -13,6 +14,19 @@ LOG_CLASSES = "log(V-1)"
 
 
 @dataclass(frozen=True)
+class _Margin(Between):
+  """A number between two, also as a text, or LOG_CLASSES."""
+
+  def problem(self, value: Any) -> str:
+    if value == LOG_CLASSES:
+      return ""
+    try:
+      return super().problem(float(value))
+    except (ValueError, OverflowError):
+      return f"must be a number or {LOG_CLASSES!r}"
+
+
+@settings
 class Ranking(Discriminative):
   """A true class should score above each drawn one by alpha; see `ops/ranking_loss`.
 
@@ -25,15 +39,8 @@ class Ranking(Discriminative):
   """
 
   sampler: Sampler = field(default_factory=Uniform)
-  penalty: str = "log"
-  alpha: str | float = LOG_CLASSES
-
-  def __post_init__(self):
-    super().__post_init__()
-    if self.penalty not in PENALTIES:
-      raise UserError(f"head.penalty is {self.penalty!r}; use one of {[*PENALTIES]}")
-    if not math.isfinite(self.margin(2)):
-      raise UserError(f"head.alpha is {self.alpha}; it must be finite")
+  penalty: Annotated[str, OneOf(*PENALTIES)] = "log"
+  alpha: Annotated[str | float, _Margin(-1000, 1000)] = LOG_CLASSES
 
   def margin(self, num_classes: int) -> float:
     """alpha in numbers.
@@ -43,12 +50,7 @@ class Ranking(Discriminative):
     """
     if self.alpha == LOG_CLASSES:
       return math.log(max(num_classes - 1, 1))
-    try:
-      return float(self.alpha)
-    except (TypeError, ValueError):
-      raise UserError(
-        f"head.alpha is {self.alpha!r}; give a number or {LOG_CLASSES!r}"
-      ) from None
+    return float(self.alpha)
 
   def loss(self, o_NP, o_NM, scored):
     alpha = self.margin(scored.num_classes)

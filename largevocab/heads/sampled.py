@@ -1,6 +1,6 @@
 """Sampled softmax: one estimator over any sampler and any exact set."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import jax
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab.errors import UserError
+from largevocab.fields import CountOrNone, settings
 from largevocab.heads.candidates import batch_classes
 from largevocab.heads.sampling import PyTree, SampledState, SamplingHead
 from largevocab.ops.sampled_loss import complement_loss
@@ -24,7 +25,7 @@ class ExactSetState(NamedTuple):
   exact_T: jax.Array
 
 
-@dataclass(frozen=True)
+@settings
 class Sampled(SamplingHead):
   """Softmax whose normaliser is estimated from an exact set and a sample.
 
@@ -59,23 +60,13 @@ class Sampled(SamplingHead):
 
   sampler: Sampler = field(default_factory=PPS)
   exact_batch: bool = False
-  exact_frequent: int = 0
-  exact_ids: tuple[int, ...] = ()
+  exact_frequent: CountOrNone = 0
+  exact_ids: tuple[CountOrNone, ...] = ()
   corrected: bool = True
   correct_positive: bool = False
 
   def __post_init__(self):
     super().__post_init__()
-    if self.exact_frequent < 0:
-      raise UserError(
-        f"head.exact_frequent is {self.exact_frequent}; it must not be negative"
-      )
-    is_tuple = isinstance(self.exact_ids, tuple)
-    if not is_tuple or not all(isinstance(c, int) for c in self.exact_ids):
-      raise UserError(
-        f"head.exact_ids is {self.exact_ids!r}; give class ids, as in (0, 7)"
-      )
-
     if self.correct_positive and not self.corrected:
       raise UserError(
         "head.correct_positive corrects the true classes' logits, and head.corrected "
@@ -88,6 +79,11 @@ class Sampled(SamplingHead):
 
   def init_state(self, table, counts) -> SampledState | ExactSetState:
     state = super().init_state(table, counts)
+    if self.exact_frequent > counts.num_classes:
+      raise UserError(
+        f"head.exact_frequent is {self.exact_frequent}, and there are "
+        f"{counts.num_classes} classes: give so many or fewer"
+      )
     by_count_V = np.argsort(-counts.unigram_V, kind="stable")
     frequent = by_count_V[: self.exact_frequent]
     exact_T = np.unique(np.concatenate([frequent, np.asarray(self.exact_ids, int)]))

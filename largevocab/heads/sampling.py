@@ -1,16 +1,16 @@
 """What all heads that draw negatives share: who is scored, and whose rows learn."""
 
 import abc
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from largevocab.errors import UserError
+from largevocab.fields import Between, StepsOrNever, settings
 from largevocab.heads.base import HeadStep
 from largevocab.heads.candidates import Candidates, candidates, true_mask
 from largevocab.heads.schedule import is_refresh
@@ -86,7 +86,7 @@ class Scored:
     return HeadStep(loss, dx_ND[:, : self.dim], grads, sq_norm(rows_RD), {})
 
 
-@dataclass(frozen=True)
+@settings
 class SamplingHead(SoftmaxHead, abc.ABC):
   """Base of heads whose loss reads the true classes and a draw; a step changes their
   rows only. A subclass says what the loss is.
@@ -105,24 +105,14 @@ class SamplingHead(SoftmaxHead, abc.ABC):
   """
 
   sampler: Sampler = field(default_factory=Unigram)
-  num_samples: int = 512
-  refresh_every: int = 500
-  refresh_growth: float = 1.0
+  num_samples: Annotated[int, Between(1, 2**24)] = 512
+  refresh_every: StepsOrNever = 500
+  refresh_growth: Annotated[float, Between(1, 1000)] = 1.0
 
   # Whether a candidate that happens to be a true class enters the loss as well.
   keep_hits: ClassVar[bool] = False
 
   def __post_init__(self):
-    super().__post_init__()
-    if self.num_samples < 1 or self.refresh_every < 0:
-      raise UserError(
-        f"head.num_samples is {self.num_samples} and head.refresh_every "
-        f"{self.refresh_every}; the one must be at least 1, the other 0"
-      )
-    if not 1 <= self.refresh_growth < math.inf:
-      raise UserError(
-        f"head.refresh_growth is {self.refresh_growth}; it must be at least 1"
-      )
     if getattr(self.sampler, "absolute", self.absolute) != self.absolute:
       what, which = ("o", "|o|") if self.absolute else ("|o|", "o")
       raise UserError(

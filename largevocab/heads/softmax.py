@@ -1,19 +1,20 @@
 """What all heads with one row per class share: logits, exact nll, exact top k."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import jax
 import jax.numpy as jnp
 
+from largevocab.fields import Dtype, settings
 from largevocab.heads.base import PyTree
-from largevocab.heads.linear import LinearHead, check_products
+from largevocab.heads.linear import LinearHead
 from largevocab.labels import Targets
 from largevocab.ops.normalizer import log_normalizer, softmax_nll
 from largevocab.ops.top_k import top_k
 from largevocab.rows import SGD, RowOptimizer, Table
 
 
-@dataclass(frozen=True)
+@settings
 class SoftmaxHead(LinearHead):
   """p(c | h) = exp(o_c) / sum over all classes of exp(o), with o_c = <w_c, h> + b_c.
 
@@ -26,11 +27,8 @@ class SoftmaxHead(LinearHead):
   """
 
   absolute: bool = False
-  dtype: str = "float32"
+  dtype: Dtype = "float32"
   optimizer: RowOptimizer = field(default_factory=SGD)
-
-  def __post_init__(self):
-    check_products(self.dtype)
 
   def init_table(self, key: jax.Array, num_classes: int, dim: int) -> Table:
     """A table of random rows."""

@@ -1,12 +1,13 @@
 """The factored head: exact steps whose cost does not depend on V, for some losses."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from largevocab.errors import UserError
+from largevocab.fields import Between, OneOf, StepsOrNever, settings
 from largevocab.heads.base import HeadStep
 from largevocab.heads.linear import LinearHead
 from largevocab.heads.schedule import is_refresh
@@ -22,7 +23,7 @@ from largevocab.spherical_losses import SphericalLoss, TaylorSoftmax
 _WATCHED = 32  # examples whose outputs `monitor` computes
 
 
-@dataclass(frozen=True)
+@settings
 class Spherical(LinearHead):
   """Outputs o = W h under a loss of the spherical family, with W = V U + 1 omega^T.
 
@@ -54,21 +55,9 @@ class Spherical(LinearHead):
   """
 
   loss: SphericalLoss = field(default_factory=TaylorSoftmax)
-  stabilizer: str = "absorb"
-  stabilize_every: int = 100
-  limit: float = 4.0
-
-  def __post_init__(self):
-    if self.stabilizer not in STABILIZERS:
-      raise UserError(
-        f"head.stabilizer is {self.stabilizer!r}; use one of {tuple(STABILIZERS)}"
-      )
-    if self.stabilize_every < 0:
-      raise UserError(
-        f"head.stabilize_every is {self.stabilize_every}; it must not be negative"
-      )
-    if not self.limit > 1:
-      raise UserError(f"head.limit is {self.limit}; it must be above 1")
+  stabilizer: Annotated[str, OneOf(*STABILIZERS)] = "absorb"
+  stabilize_every: StepsOrNever = 100
+  limit: Annotated[float, Between(1, 1_000_000, excluding=(1,))] = 4.0
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> Factored:
     return factored.factor(self.random_rows(key, as_counts(counts).num_classes, dim))

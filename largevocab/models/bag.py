@@ -4,9 +4,10 @@ import flax.linen as nn
 import jax
 
 from largevocab.errors import UserError
-from largevocab.models.fields import check_fields
+from largevocab.fields import Dropout, InitScale, Width, settings
 
 
+@settings
 class Bag(nn.Module):
   """h = max(0, sum over the features f of an example of v_f r_f + b).
 
@@ -22,13 +23,9 @@ class Bag(nn.Module):
   Source: paper 002 section 3.3.
   """
 
-  embed: int = 128
-  dropout: float = 0.0
-  init_scale: float = 0.1
-
-  def __post_init__(self):
-    check_fields(self, "embed")
-    super().__post_init__()
+  embed: Width = 128
+  dropout: Dropout = 0.0
+  init_scale: InitScale = 0.1
 
   @property
   def history(self) -> int:

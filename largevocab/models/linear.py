@@ -2,9 +2,10 @@
 
 import flax.linen as nn
 
-from largevocab.models.fields import check_sizes
+from largevocab.fields import InitScale, Width, settings
 
 
+@settings
 class Linear(nn.Module):
   """h = x, without parameters.
 
@@ -20,12 +21,8 @@ class Linear(nn.Module):
   Source: paper 001 section 4.
   """
 
-  embed: int = 100
-  init_scale: float = 0.1
-
-  def __post_init__(self):
-    check_sizes(self, "embed")
-    super().__post_init__()
+  embed: Width = 100
+  init_scale: InitScale = 0.1
 
   @property
   def history(self) -> int:

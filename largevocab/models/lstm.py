@@ -1,10 +1,20 @@
 """The recurrent network of all language-model experiments."""
 
+from typing import Annotated
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from largevocab.models.fields import check_fields
+from largevocab.fields import (
+  Between,
+  Dropout,
+  Dtype,
+  InitScale,
+  Layers,
+  Width,
+  settings,
+)
 
 
 def _uniform(scale: float):
@@ -14,6 +24,7 @@ def _uniform(scale: float):
   return init
 
 
+@settings
 class LSTM(nn.Module):
   """Stacked LSTM over rows of an input table: rows, carry -> h, carry.
 
@@ -34,17 +45,13 @@ class LSTM(nn.Module):
   Source: Zaremba et al. 2014 (dropout, initialisation).
   """
 
-  embed: int = 200
-  hidden: int = 200
-  layers: int = 2
-  dropout: float = 0.0
-  forget_bias: float = 0.0
-  init_scale: float = 0.1
-  dtype: str = "float32"
-
-  def __post_init__(self):
-    check_fields(self, "embed", "hidden", "layers")
-    super().__post_init__()
+  embed: Width = 200
+  hidden: Width = 200
+  layers: Layers = 2
+  dropout: Dropout = 0.0
+  forget_bias: Annotated[float, Between(-1000, 1000)] = 0.0
+  init_scale: InitScale = 0.1
+  dtype: Dtype = "float32"
 
   @property
   def history(self) -> int:

@@ -5,9 +5,18 @@ import jax
 import jax.numpy as jnp
 
 from largevocab.errors import UserError
-from largevocab.models.fields import check_fields
+from largevocab.fields import (
+  Dropout,
+  Dtype,
+  History,
+  InitScale,
+  Layers,
+  Width,
+  settings,
+)
 
 
+@settings
 class MLP(nn.Module):
   """Rows of the last K items, side by side, through layers of ReLU: one h an example.
 
@@ -27,17 +36,13 @@ class MLP(nn.Module):
   Source: paper 000 section 4.1, the network for YouTube.
   """
 
-  history: int = 3
-  embed: int = 64
-  hidden: int = 64
-  layers: int = 1
-  dropout: float = 0.0
-  init_scale: float = 0.1
-  dtype: str = "float32"
-
-  def __post_init__(self):
-    check_fields(self, "history", "embed", "hidden", "layers")
-    super().__post_init__()
+  history: History = 3
+  embed: Width = 64
+  hidden: Width = 64
+  layers: Layers = 1
+  dropout: Dropout = 0.0
+  init_scale: InitScale = 0.1
+  dtype: Dtype = "float32"
 
   @property
   def width(self) -> int:

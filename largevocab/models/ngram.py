@@ -1,12 +1,23 @@
 """The n-gram network: the next word from the rows of a few words before it."""
 
+from typing import Annotated
+
 import flax.linen as nn
 import jax.numpy as jnp
 
-from largevocab.errors import UserError
-from largevocab.models.fields import check_fields
+from largevocab.fields import (
+  Dropout,
+  Dtype,
+  History,
+  InitScale,
+  Layers,
+  OneOf,
+  Width,
+  settings,
+)
 
 
+@settings
 class NGram(nn.Module):
   """h_t from the rows of the last K inputs, through layers of tanh.
 
@@ -33,22 +44,14 @@ class NGram(nn.Module):
     output; the models that paper 003 trains in section 6 are of this kind.
   """
 
-  context: int = 4
-  combine: str = "concatenate"
-  embed: int = 300
-  hidden: int = 300
-  layers: int = 1
-  dropout: float = 0.0
-  init_scale: float = 0.1
-  dtype: str = "float32"
-
-  def __post_init__(self):
-    check_fields(self, "context", "embed", "hidden", "layers")
-    if self.combine not in ("concatenate", "average"):
-      raise UserError(
-        f"model.combine is {self.combine!r}; use 'concatenate' or 'average'"
-      )
-    super().__post_init__()
+  context: History = 4
+  combine: Annotated[str, OneOf("concatenate", "average")] = "concatenate"
+  embed: Width = 300
+  hidden: Width = 300
+  layers: Layers = 1
+  dropout: Dropout = 0.0
+  init_scale: InitScale = 0.1
+  dtype: Dtype = "float32"
 
   @property
   def history(self) -> int:

@@ -1,20 +1,19 @@
 """Bernoulli sampling: random sets of classes, weighted by 1 / inclusion probability."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab.errors import UserError
+from largevocab.fields import OneOf, settings
 from largevocab.labels import Counts, Targets
 from largevocab.ops import random_sets
 from largevocab.ops.random_sets import RandomSets
 from largevocab.ops.shapes import check_shapes
 from largevocab.samplers.base import Draw, NoUpkeep
 from largevocab.samplers.inclusion import capped_probabilities, power_probabilities
-from largevocab.samplers.static import check_counts, count_weights
+from largevocab.samplers.static import Smoothing, check_counts, count_weights
 
 INCLUSIONS = ("capped", "power")
 
@@ -35,7 +34,7 @@ class BernoulliStats(NamedTuple):
   asked_M: jax.Array
 
 
-@dataclass(frozen=True)
+@settings
 class Bernoulli(NoUpkeep):
   """A random set of classes, each in it independently of the others: P = b(c).
 
@@ -67,18 +66,10 @@ class Bernoulli(NoUpkeep):
     O(V) where that is less.
   """
 
-  inclusion: str = "capped"
-  smoothing: float = 1.0
+  inclusion: Annotated[str, OneOf(*INCLUSIONS)] = "capped"
+  smoothing: Smoothing = 1.0
   per_example: bool = False
   systematic: bool = False
-
-  def __post_init__(self):
-    if self.inclusion not in INCLUSIONS:
-      raise UserError(
-        f"sampler.inclusion is {self.inclusion!r}; use {' or '.join(INCLUSIONS)}"
-      )
-    if not self.smoothing >= 0:
-      raise UserError(f"sampler.smoothing is {self.smoothing}; use 0 or more")
 
   def probabilities(self, counts: Counts, w_VD: jax.Array, m: int) -> np.ndarray:
     """The inclusion probabilities b, f64[V]."""

@@ -1,7 +1,6 @@
 """The bigram law: negatives that follow the current input token in the data."""
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -9,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab.errors import UserError
+from largevocab.fields import settings
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops import strata
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.strata import Strata
 from largevocab.samplers.base import Draw, NoUpkeep
-from largevocab.samplers.static import check_counts, count_weights
+from largevocab.samplers.static import Smoothing, check_counts, count_weights
 
 CHUNK = 1 << 23  # tokens counted at a time
 
@@ -88,7 +88,7 @@ def row_lengths(counts_P: np.ndarray, first: np.ndarray) -> np.ndarray:
   return length_P
 
 
-@dataclass(frozen=True)
+@settings
 class Bigram(NoUpkeep):
   """q(c | a) = trust(a) count(a, c) / count(a) + (1 - trust(a)) unigram(c).
 
@@ -106,7 +106,7 @@ class Bigram(NoUpkeep):
       drawn, and a loss that samples never lowers them.
   """
 
-  smoothing: float = 1.0
+  smoothing: Smoothing = 1.0
 
   independent: ClassVar[bool] = True
 

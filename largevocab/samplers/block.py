@@ -1,17 +1,16 @@
 """Draws of a block by a cheap guess of its share, and in it by the exact softmax."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab.errors import UserError
+from largevocab.fields import OneOf, settings
 from largevocab.labels import Counts
 from largevocab.ops import inverse_cdf
 from largevocab.ops.shapes import check_shapes
-from largevocab.samplers.static import check_counts, count_weights
+from largevocab.samplers.static import Smoothing, check_counts, count_weights
 from largevocab.samplers.two_stage import TwoStage, softmax_weights
 
 MASSES = ("gaussian", "unigram")
@@ -32,7 +31,7 @@ class BlockStats(NamedTuple):
   square_BD: jax.Array | None
 
 
-@dataclass(frozen=True)
+@settings
 class Block(TwoStage):
   """q(c | h) = q(block | h) softmax(o)_c within the block.
 
@@ -57,13 +56,8 @@ class Block(TwoStage):
     `refresh` O(V D); 2 D numbers of state a block.
   """
 
-  mass: str = "gaussian"
-  smoothing: float = 1.0
-
-  def __post_init__(self):
-    super().__post_init__()
-    if self.mass not in MASSES:
-      raise UserError(f"sampler.mass is {self.mass!r}; use 'gaussian' or 'unigram'")
+  mass: Annotated[str, OneOf(*MASSES)] = "gaussian"
+  smoothing: Smoothing = 1.0
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> BlockStats:
     V, D = check_shapes(w_VD=w_VD).values()

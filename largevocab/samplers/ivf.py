@@ -1,14 +1,13 @@
 """An index over the class rows: likely classes exactly, the others by a sample."""
 
 import math
-from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from largevocab.errors import UserError
+from largevocab.fields import Between, Count, CountOrNone, settings
 from largevocab.labels import Counts, Targets
 from largevocab.ops import kmeans
 from largevocab.ops.kmeans import Members
@@ -17,6 +16,7 @@ from largevocab.ops.sampled_loss import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
 from largevocab.samplers.base import Draw
 from largevocab.samplers.pps import PPS, PPSStats
+from largevocab.samplers.static import Power, Smoothing
 
 
 class IVFStats(NamedTuple):
@@ -33,7 +33,7 @@ class IVFStats(NamedTuple):
   members: Members
 
 
-@dataclass(frozen=True)
+@settings
 class IVF:
   """The classes that a batch finds likely by an index, and m classes drawn by `PPS`.
 
@@ -68,18 +68,12 @@ class IVF:
     class, and that of `PPS`.
   """
 
-  clusters: int = 0
-  probes: int = 8
-  iterations: int = 2
+  clusters: CountOrNone = 0
+  probes: Count = 8
+  iterations: Annotated[int, Between(1, 1000)] = 2
   absolute: bool = False
-  power: float = 1.0
-  smoothing: float = 1.0
-
-  def __post_init__(self):
-    for name, least in {"clusters": 0, "probes": 1, "iterations": 1}.items():
-      value = getattr(self, name)
-      if not value >= least:
-        raise UserError(f"sampler.{name} is {value}; use {least} or more")
+  power: Power = 1.0
+  smoothing: Smoothing = 1.0
 
   @property
   def tail(self) -> PPS:

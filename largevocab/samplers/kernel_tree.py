@@ -1,14 +1,13 @@
 """Draws in proportion to a polynomial kernel of the logit, through sums over blocks."""
 
 import abc
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab.errors import UserError
+from largevocab.fields import Between, CountOrNone, OneOf, settings
 from largevocab.labels import Counts
 from largevocab.ops import inverse_cdf, sumtree, symmetric_power
 from largevocab.ops.blocks import block_ids
@@ -16,7 +15,7 @@ from largevocab.ops.shapes import check_shapes
 from largevocab.ops.sumtree import SumTree
 from largevocab.samplers import sketch
 from largevocab.samplers.sketch import Sketch
-from largevocab.samplers.static import check_counts, count_weights
+from largevocab.samplers.static import Power, Smoothing, check_counts, count_weights
 from largevocab.samplers.two_stage import TwoStage, softmax_weights
 
 _PAIR_NUMBERS = 1 << 22  # numbers of nodes read at once
@@ -25,6 +24,8 @@ _ROW_NUMBERS = 1 << 24  # features of changed rows held at once
 # Measured at D = 64: adding R rows takes as long as a rebuild where R is 2.5 % of V; at
 # D = 16 more.
 _REBUILD_AT = 0.04
+
+Shift = Annotated[float, Between(-1000, 1000)]
 
 
 class KernelStats(NamedTuple):
@@ -43,7 +44,7 @@ class KernelStats(NamedTuple):
   sketch: Sketch | None
 
 
-@dataclass(frozen=True)
+@settings
 class KernelTree(TwoStage):
   """q(c | h) proportional to weight_c K(o_c), K a polynomial kernel of the logit.
 
@@ -75,30 +76,14 @@ class KernelTree(TwoStage):
     O(V D F), where that is faster.
   """
 
-  shift: float = 0.0
-  power: float = 0.0
-  smoothing: float = 1.0
+  shift: Shift = 0.0
+  power: Power = 0.0
+  smoothing: Smoothing = 1.0
   centred: bool = False
-  leaf: str = "kernel"
-  rank: int = 0
+  leaf: Annotated[str, OneOf("kernel", "softmax")] = "kernel"
+  rank: CountOrNone = 0
   incremental: bool = True
-  dense_levels: int = -1
-
-  def __post_init__(self):
-    super().__post_init__()
-    if self.leaf not in ("kernel", "softmax"):
-      raise UserError(f"sampler.leaf is {self.leaf!r}; use 'kernel' or 'softmax'")
-    if not (np.isfinite(self.shift) and self.power >= 0 and self.smoothing >= 0):
-      raise UserError(
-        f"sampler.shift is {self.shift}, sampler.power {self.power} and "
-        f"sampler.smoothing {self.smoothing}: the first must be finite, the others 0 "
-        "or more"
-      )
-    if self.dense_levels < -1 or self.rank < 0:
-      raise UserError(
-        f"sampler.dense_levels is {self.dense_levels} and sampler.rank {self.rank}: "
-        "the one must be at least -1, the other 0"
-      )
+  dense_levels: Annotated[int, Between(-1, 100)] = -1
 
   @abc.abstractmethod
   def kernel(self, o: jax.Array) -> jax.Array:

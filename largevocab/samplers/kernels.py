@@ -1,16 +1,18 @@
 """The kernels: quadratic, quartic, and a quadratic one that follows a softmax."""
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import jax.numpy as jnp
 
-from largevocab.errors import UserError
-from largevocab.samplers.kernel_tree import KernelTree
+from largevocab.fields import Between, settings
+from largevocab.samplers.kernel_tree import KernelTree, Shift
+from largevocab.samplers.static import Power
 
 QUARTIC_DIM = 16  # the widest rows whose fourth powers are summed
+_Alpha = Annotated[float, Between(0, 10**9, excluding=(0,))]
 
 
-@dataclass(frozen=True)
+@settings
 class Quadratic(KernelTree):
   """K(o) = alpha o^2 + 1: even in o, so made for models with |o| as logits.
 
@@ -28,12 +30,7 @@ class Quadratic(KernelTree):
   """
 
   absolute: bool = True
-  alpha: float = 100.0
-
-  def __post_init__(self):
-    super().__post_init__()
-    if not 0 < self.alpha < float("inf"):
-      raise UserError(f"sampler.alpha is {self.alpha}; it must be positive and finite")
+  alpha: _Alpha = 100.0
 
   def kernel(self, o):
     return self.alpha * jnp.square(o) + 1
@@ -45,7 +42,7 @@ class Quadratic(KernelTree):
     return self.alpha * power_sum + weight
 
 
-@dataclass(frozen=True)
+@settings
 class QuadraticPrior(Quadratic):
   """weight_c (alpha (o - mean + shift)^2 + 1), weight_c = (count_c + smoothing)^power.
 
@@ -61,13 +58,13 @@ class QuadraticPrior(Quadratic):
   """
 
   absolute: bool = False
-  alpha: float = 10.0
-  shift: float = 1.0
-  power: float = 0.5
+  alpha: _Alpha = 10.0
+  shift: Shift = 1.0
+  power: Power = 0.5
   centred: bool = True
 
 
-@dataclass(frozen=True)
+@settings
 class Quartic(KernelTree):
   """K(o) = o^4 + 1: closer to exp(|o|) than a square.
 

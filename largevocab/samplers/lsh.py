@@ -2,15 +2,15 @@
 
 import abc
 import math
-from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from largevocab.errors import UserError
+from largevocab.fields import Between, CountOrNone, OneOf, Share, settings
 from largevocab.labels import Counts, Targets
 from largevocab.ops import bucket_law, hashing, slot_tables, strata
 from largevocab.ops.class_chunks import block_chunk, class_blocks, even_chunks
@@ -20,7 +20,7 @@ from largevocab.ops.slot_tables import SlotTables
 from largevocab.ops.votes import most_common
 from largevocab.samplers.base import Draw, PyTree, Sampler
 from largevocab.samplers.pps import PPS
-from largevocab.samplers.static import Unigram
+from largevocab.samplers.static import Power, Smoothing, Unigram
 
 _HASHED_AT_A_TIME = 4096  # rows
 _SEED = 0x5D1C9A37  # of the first tables; none that a training run would have
@@ -44,7 +44,7 @@ class LSHStats(NamedTuple):
   key: jax.Array
 
 
-@dataclass(frozen=True)
+@settings
 class LSH(abc.ABC):
   """Base of samplers that look a query up in L hash tables of the class rows.
 
@@ -101,37 +101,18 @@ class LSH(abc.ABC):
     V = 670 k and C = 6. `refresh` has as much again.
   """
 
-  family: str = "dwta"
-  codes: int = 4
-  tables: int = 50
-  slots: int = 16
-  unigram_share: float = 0.5
-  exact: int = 0
+  family: Annotated[str, OneOf(*hashing.FAMILIES)] = "dwta"
+  codes: Annotated[int, Between(1, 64)] = 4
+  tables: Annotated[int, Between(1, 2**12)] = 50
+  slots: Annotated[int, Between(1, slot_tables.MAX_SLOTS)] = 16
+  unigram_share: Share = 0.5
+  exact: CountOrNone = 0
   rehash: bool = True
-  rebuild_tables: int = 0
-  power: float = 1.0
-  smoothing: float = 1.0
+  rebuild_tables: CountOrNone = 0
+  power: Power = 1.0
+  smoothing: Smoothing = 1.0
 
   def __post_init__(self):
-    if self.family not in hashing.FAMILIES:
-      raise UserError(
-        f"sampler.family is {self.family!r}; use one of {', '.join(hashing.FAMILIES)}"
-      )
-    for name, least in {
-      **{"codes": 1, "tables": 1, "slots": 1},
-      **{"exact": 0, "rebuild_tables": 0},
-    }.items():
-      value = getattr(self, name)
-      if not value >= least:
-        raise UserError(f"sampler.{name} is {value}; use {least} or more")
-    if not 0 <= self.unigram_share <= 1:
-      raise UserError(
-        f"sampler.unigram_share is {self.unigram_share}; use a number from 0 to 1"
-      )
-    if self.slots > slot_tables.MAX_SLOTS:
-      raise UserError(
-        f"sampler.slots is {self.slots}; use {slot_tables.MAX_SLOTS} or less"
-      )
     if self.exact > self.tables * self.slots:
       raise UserError(
         f"sampler.exact is {self.exact}, but the {self.tables} buckets of a query have "

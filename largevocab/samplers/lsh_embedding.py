@@ -1,15 +1,14 @@
 """Negatives from the buckets of h: classes with a large logit."""
 
-from dataclasses import dataclass
-
 import jax
 
+from largevocab.fields import settings
 from largevocab.labels import Targets
 from largevocab.ops import hashing
 from largevocab.samplers.lsh import LSH, LSHStats
 
 
-@dataclass(frozen=True)
+@settings
 class LSHEmbedding(LSH):
   """`LSH` whose query is the last activation h.
 

@@ -1,18 +1,17 @@
 """Negatives from the buckets of the true classes: those easily mistaken for them."""
 
-from dataclasses import dataclass
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from largevocab.fields import settings
 from largevocab.labels import Targets
 from largevocab.ops import hashing
 from largevocab.ops.shapes import check_shapes
 from largevocab.samplers.lsh import LSH, LSHStats
 
 
-@dataclass(frozen=True)
+@settings
 class LSHLabel(LSH):
   """`LSH` whose queries are the rows of the true classes.
 

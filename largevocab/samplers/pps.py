@@ -1,19 +1,19 @@
 """Sampling without replacement, with probability proportional to size."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from largevocab.fields import settings
 from largevocab.labels import Counts, Targets
 from largevocab.ops import strata
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.strata import Strata
 from largevocab.samplers.base import Draw, NoUpkeep
 from largevocab.samplers.inclusion import capped_probabilities
-from largevocab.samplers.static import check_counts, count_weights
+from largevocab.samplers.static import Power, Smoothing, check_counts, count_weights
 
 
 class PPSStats(NamedTuple):
@@ -28,7 +28,7 @@ class PPSStats(NamedTuple):
   mask_M: jax.Array
 
 
-@dataclass(frozen=True)
+@settings
 class PPS(NoUpkeep):
   """m distinct classes for the batch: P(c is drawn) = min(1, lam * weight(c)).
 
@@ -51,8 +51,8 @@ class PPS(NoUpkeep):
       possible; with 0 they are never drawn, and a loss that samples never lowers them.
   """
 
-  power: float = 1.0
-  smoothing: float = 1.0
+  power: Power = 1.0
+  smoothing: Smoothing = 1.0
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PPSStats:
     count_V = check_counts(counts, w_VD)

@@ -1,12 +1,12 @@
 """Draws from the model's own distribution: the best law, at the price of the loss."""
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from largevocab.fields import settings
 from largevocab.labels import Counts, Targets
 from largevocab.ops import inverse_cdf
 from largevocab.ops.normalizer import score
@@ -14,7 +14,7 @@ from largevocab.ops.shapes import check_shapes
 from largevocab.samplers.base import Draw, NoUpkeep
 
 
-@dataclass(frozen=True)
+@settings
 class Softmax(NoUpkeep):
   """q(c | h) = softmax(h @ w)_c, m independent draws per example.
 

@@ -6,18 +6,22 @@ reported probability is that of the draw to the last bit of the 42 that choose i
 
 import abc
 import math
-from dataclasses import dataclass
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from largevocab.errors import UserError
+from largevocab.fields import Between, settings
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops import strata
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.strata import Strata
 from largevocab.samplers.base import Draw, NoUpkeep
+
+Power = Annotated[float, Between(0, 100)]
+Smoothing = Annotated[float, Between(0, 10**9)]
 
 
 def check_counts(counts: Counts, w_VD: jax.Array) -> np.ndarray:
@@ -45,19 +49,14 @@ def count_weights(count_V: np.ndarray, power: float, smoothing: float) -> np.nda
 
   >>> count_weights(np.array([3, 1, 0]), power=1.0, smoothing=1.0).tolist()
   [1.0, 0.5, 0.25]
-
-  Raises:
-    UserError: power or smoothing is negative.
   """
-  if not (power >= 0 and smoothing >= 0):
-    raise UserError(f"power={power}, smoothing={smoothing}: both must be zero or more")
   smooth_V = count_V + np.float64(smoothing)
   weight_V = (smooth_V / smooth_V.max()) ** power
   # 0 ** 0 must not revive a class, and underflow must not make one impossible.
   return np.where(smooth_V > 0, np.maximum(weight_V, 1e-100), 0.0)
 
 
-@dataclass(frozen=True)
+@settings
 class StaticLaw(NoUpkeep, abc.ABC):
   """Base of these samplers; a law is a function from counts to weights.
 
@@ -114,7 +113,7 @@ class StaticLaw(NoUpkeep, abc.ABC):
     return log_strata + math.log(m / strata.IID_STRATA)
 
 
-@dataclass(frozen=True)
+@settings
 class Uniform(StaticLaw):
   """q(c) = 1 / V, whatever the counts."""
 
@@ -122,7 +121,7 @@ class Uniform(StaticLaw):
     return np.ones(w_VD.shape[0])
 
 
-@dataclass(frozen=True)
+@settings
 class LogUniform(StaticLaw):
   """q(c) = log((r + 2) / (r + 1)) / log(V + 1) for the class of rank r = 0, 1, ...
 
@@ -139,7 +138,7 @@ class LogUniform(StaticLaw):
     return weight_V
 
 
-@dataclass(frozen=True)
+@settings
 class Unigram(StaticLaw):
   """q(c) proportional to (count(c) + smoothing) ** power.
 
@@ -149,8 +148,8 @@ class Unigram(StaticLaw):
       possible; with 0 they are never drawn, and a loss that samples never lowers them.
   """
 
-  power: float = 1.0
-  smoothing: float = 1.0
+  power: Power = 1.0
+  smoothing: Smoothing = 1.0
 
   def weights(self, counts: Counts, w_VD: jax.Array) -> np.ndarray:
     return count_weights(check_counts(counts, w_VD), self.power, self.smoothing)

@@ -1,17 +1,16 @@
 """The classes of the largest logits: the hardest negatives, and no sample."""
 
-from dataclasses import dataclass
-
 import jax
 import jax.numpy as jnp
 
+from largevocab.fields import settings
 from largevocab.labels import Counts, Targets
 from largevocab.ops import top_k
 from largevocab.ops.shapes import check_shapes
 from largevocab.samplers.base import Draw, NoUpkeep
 
 
-@dataclass(frozen=True)
+@settings
 class TopK(NoUpkeep):
   """The m classes of the largest logits of each example, each of them for certain.
 

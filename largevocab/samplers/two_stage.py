@@ -7,13 +7,13 @@ probability is still that of the draw.
 
 import abc
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
 from largevocab.errors import UserError
+from largevocab.fields import CountOrNone, OneOf, settings
 from largevocab.labels import Targets
 from largevocab.ops import inverse_cdf
 from largevocab.ops.blocks import block_ids, block_logits
@@ -26,7 +26,7 @@ from largevocab.samplers.tree_plan import RATES, Layout, choose_layout
 PyTree = Any
 
 
-@dataclass(frozen=True)
+@settings
 class TwoStage(abc.ABC):
   """Base of samplers that draw a block of consecutive classes first.
 
@@ -45,15 +45,9 @@ class TwoStage(abc.ABC):
   """
 
   absolute: bool = False
-  leaf_size: int = 0
+  leaf_size: CountOrNone = 0
   whole_leaves: bool = False
-  rates: str = "cpu"
-
-  def __post_init__(self):
-    if self.leaf_size < 0:
-      raise UserError(f"sampler.leaf_size is {self.leaf_size}; use 0 or more")
-    if self.rates not in RATES:
-      raise UserError(f"sampler.rates is {self.rates!r}; use {' or '.join(RATES)}")
+  rates: Annotated[str, OneOf(*RATES)] = "cpu"
 
   def choose_layout(
     self, w_VD: jax.Array, width: int, m: int, dense_levels: int

@@ -1,0 +1,332 @@
+"""What values the fields of settings may have: declared where they are, checked here.
+
+  @settings
+  class RowNorm:
+    floor: Annotated[float, Between(1e-30, 1e6)] = 1e-3
+
+Heads, samplers, optimisers, networks, data sets: all that a config is made of is such
+a class, and a value out of bounds is refused in one line that names it, whether it
+comes from a config (`config.head.sampler.floor is -1.0; it must be at least 1e-30`) or
+from code (`RowNorm.floor is ...`). Bounds are ends beyond which nothing can be run, not
+advice.
+"""
+
+import dataclasses
+import functools
+import itertools
+import types
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, Protocol
+
+import numpy as np
+
+from largevocab.errors import UserError
+
+_LONGEST = 80  # characters of a value that messages show
+_OF_FLAX = ("parent", "name")  # what flax adds to its modules
+_ACCEPTED: dict[type, tuple[type, ...]] = {
+  bool: (bool, np.bool_),
+  int: (int, np.integer),
+  float: (float, int, np.floating, np.integer),
+  str: (str,),
+  tuple: (tuple, list),
+}
+
+
+class Rule(Protocol):
+  """What an annotation asks of values of its type."""
+
+  def problem(self, value: Any) -> str:
+    """What is wrong, as in 'must be at least 1'; empty: nothing."""
+    ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Between:
+  """Numbers from `least` to `most`; those of `excluding` are not among them.
+
+  >>> Between(0, 1).problem(0.5), Between(0, 1, excluding=(0,)).problem(0.0)
+  ('', 'must be above 0')
+  >>> Between(0, 1).problem(float("nan"))
+  'must be a finite number'
+  """
+
+  least: float
+  most: float
+  excluding: tuple[float, ...] = ()
+
+  def __post_init__(self):
+    if not -np.inf < self.least <= self.most < np.inf:
+      raise TypeError(f"{self} has no finite ends in order")
+
+  def problem(self, value: float) -> str:
+    if value != value:
+      return "must be a finite number"
+    if value < self.least or value == self.least in self.excluding:
+      return f"must be {self._end(self.least, 'above', 'at least')}"
+    if value > self.most or value == self.most in self.excluding:
+      return f"must be {self._end(self.most, 'below', 'at most')}"
+    return f"must not be {value}" if value in self.excluding else ""
+
+  def _end(self, end: float, without: str, within: str) -> str:
+    return f"{without if end in self.excluding else within} {end}"
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class OneOf:
+  """One of a few values.
+
+  >>> OneOf("cpu", "accelerator").problem("gpu")
+  'must be one of cpu, accelerator'
+  """
+
+  values: tuple[Any, ...]
+
+  def __init__(self, *values: Any):
+    object.__setattr__(self, "values", values)
+
+  def problem(self, value: Any) -> str:
+    if value in self.values:
+      return ""
+    return f"must be one of {', '.join(map(str, self.values))}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Ascending:
+  """Numbers of which each is above the one before."""
+
+  def problem(self, value: tuple[float, ...]) -> str:
+    is_rise = (a < b for a, b in itertools.pairwise(value))
+    return "" if all(is_rise) else "must ascend"
+
+
+@dataclasses.dataclass(frozen=True)
+class Distinct:
+  """Values of which no two are equal."""
+
+  def problem(self, value: tuple[Any, ...]) -> str:
+    return "" if len(set(value)) == len(value) else "must differ from each other"
+
+
+@dataclasses.dataclass(frozen=True)
+class NotEmpty:
+  """A text that is not empty."""
+
+  def problem(self, value: str) -> str:
+    return "" if value else "must not be empty"
+
+
+MOST = 2**31 - 1  # of what is counted: ids and shapes are i32
+Count = Annotated[int, Between(1, MOST)]
+CountOrNone = Annotated[int, Between(0, MOST)]
+# Keys of single steps are folded in with numbers up to 2**32.
+Steps = Annotated[int, Between(1, 2**30)]
+StepsOrNever = Annotated[int, Between(0, 2**30)]
+Layers = Annotated[int, Between(1, 100)]  # each is compiled
+History = Annotated[int, Between(1, 1024)]  # inputs side by side
+Dropout = Annotated[float, Between(0, 1, excluding=(1,))]
+Width = Annotated[int, Between(1, 2**16)]  # columns of a matrix
+# jax.random.key takes larger ones for equal to those of the same last 32 bits.
+Seed = Annotated[int, Between(0, 2**32 - 1)]
+Share = Annotated[float, Between(0, 1)]
+ProperShare = Annotated[float, Between(0, 1, excluding=(0, 1))]
+Positive = Annotated[float, Between(0, 1_000_000, excluding=(0,))]
+NonNegative = Annotated[float, Between(0, 1_000_000)]
+Eps = Annotated[float, Between(1e-30, 1000)]  # added to what must not be 0
+InitScale = Annotated[float, Between(0, 1000)]
+MemoryMib = Annotated[int, Between(1, 2**20)]
+Dtype = Annotated[str, OneOf("float32", "bfloat16")]
+FileName = Annotated[str, NotEmpty()]
+
+
+@dataclasses.dataclass(frozen=True)
+class Declared:
+  """What an annotation says of a field.
+
+  Attributes:
+    kinds: the types that its values may have, of bool, int, float, str, tuple and
+      NoneType; empty: any.
+    rules: all that values must keep to.
+    element: of the elements of a tuple.
+  """
+
+  kinds: tuple[type, ...] = ()
+  rules: tuple[Rule, ...] = ()
+  element: "Declared | None" = None
+
+  def read(self, where: str, value: Any) -> Any:
+    """The value in the type declared: an int as a float, a list as a tuple.
+
+    Raises:
+      UserError: it is of another type, or breaks a rule; names `where`.
+
+    >>> declared_as(float).read("x", 1), declared_as(Count).read("n", 2)
+    (1.0, 2)
+    """
+    value, problem = self._read(value)
+    if problem:
+      raise UserError(f"{where} is {shown(value)}; {problem}")
+    return value
+
+  def _read(self, value: Any) -> tuple[Any, str]:
+    if not self.kinds or (value is None and types.NoneType in self.kinds):
+      return value, ""
+    kind = next((k for k in self.kinds if _is_of(value, k)), None)
+    if kind is None:
+      return value, _of_type(*self.kinds)
+    plural = kind is tuple
+    if self.element is not None and plural:
+      read = [self.element._read(each) for each in value]
+      for _, problem in read:
+        if problem:
+          return value, problem.replace("it must", "each must", 1)
+      value = tuple(each for each, _ in read)
+    for rule in self.rules:  # before it is cast: a number may be too large to be
+      if problem := rule.problem(value):
+        return value, f"{'they' if plural else 'it'} {problem}"
+    return (value if type(value) is kind else kind(value)), ""
+
+
+def declared_as(annotation: Any) -> Declared:
+  """What an annotation says; nothing of types other than plain ones.
+
+  >>> declared_as(tuple[Count, ...]).element.rules
+  (Between(least=1, most=2147483647, excluding=()),)
+  """
+  rules: tuple[Rule, ...] = ()
+  if typing.get_origin(annotation) is Annotated:
+    annotation, *rules = typing.get_args(annotation)
+  if typing.get_origin(annotation) is tuple:
+    kind, *more = typing.get_args(annotation)
+    if more != [...]:
+      raise TypeError(f"{annotation}: declare a tuple of any length, tuple[..., ...]")
+    return Declared((tuple,), tuple(rules), declared_as(kind))
+  is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+  kinds = typing.get_args(annotation) if is_union else (annotation,)
+  if not all(kind in _ACCEPTED or kind is types.NoneType for kind in kinds):
+    return Declared()
+  return Declared(kinds, tuple(rules))
+
+
+@functools.cache
+def declared(cls: type) -> dict[str, Declared]:
+  """What the fields of a class of settings are declared as.
+
+  Raises:
+    TypeError: a field is a number, and its bounds are not declared.
+  """
+  if not dataclasses.is_dataclass(cls):
+    raise TypeError(f"{cls.__name__} is no class of settings: decorate it")
+  found = {}
+  for field in dataclasses.fields(cls):
+    if not field.init or field.name in _OF_FLAX:
+      continue
+    annotation: Any = field.type
+    if isinstance(annotation, str):  # from __future__ import annotations
+      annotation = typing.get_type_hints(cls, include_extras=True)[field.name]
+    found[field.name] = declared_as(annotation)
+    for part in (found[field.name], found[field.name].element or Declared()):
+      is_number = {int, float} & set(part.kinds)
+      is_tuple_of_what = tuple in part.kinds and part.element is None
+      if (is_number and not part.rules) or is_tuple_of_what:
+        raise TypeError(
+          f"{cls.__name__}.{field.name}: declare the bounds of its numbers, as in "
+          "Annotated[int, Between(1, 64)]; see largevocab.fields"
+        )
+  return found
+
+
+def enforce(instance: Any) -> None:
+  """Gives the fields of an instance of settings their declared types.
+
+  Raises:
+    UserError: a value is not as declared; names class and field.
+  """
+  for name, what in declared(type(instance)).items():
+    value = getattr(instance, name)
+    read = what.read(f"{type(instance).__name__}.{name}", value)
+    if read is not value:
+      object.__setattr__(instance, name, read)
+
+
+@typing.dataclass_transform(
+  frozen_default=True, field_specifiers=(dataclasses.field, dataclasses.Field)
+)
+def settings(cls: type | None = None, /, **options: Any) -> Any:
+  """Makes a frozen dataclass, or a flax module, whose fields are as declared.
+
+  They are when `__post_init__` is called: what is left for it are rules of several
+  fields together.
+
+  Args:
+    cls: the class.
+    **options: of `dataclasses.dataclass`, as in `@settings(kw_only=True)`.
+
+  Raises:
+    TypeError: a field is a number, and its bounds are not declared.
+
+  >>> @settings
+  ... class Draws:
+  ...   num: Count = 512
+  >>> Draws(2.5)
+  Traceback (most recent call last):
+  ...
+  largevocab.errors.UserError: Draws.num is 2.5; it must be of type int
+  """
+  if cls is None:
+    return functools.partial(settings, **options)
+  inner: Callable[[Any], None] = getattr(cls, "__post_init__", lambda self: None)
+
+  def post_init(self):
+    enforce(self)
+    inner(self)
+
+  cls.__post_init__ = post_init  # pyrefly: ignore
+  if "__dataclass_fields__" not in vars(cls):  # flax makes its modules dataclasses
+    cls = dataclasses.dataclass(frozen=True, **options)(cls)
+  declared(cls)
+  return cls
+
+
+def parse(where: str, text: str, kind: type) -> Any:
+  """The value of one of the plain types that a text stands for; empty: True.
+
+  Raises:
+    UserError: it stands for none; names `where`.
+
+  >>> parse("power", "0.75", float), parse("bias", "false", bool)
+  (0.75, False)
+  """
+  try:
+    if kind is bool:
+      return {"": True, "true": True, "1": True, "false": False, "0": False}[
+        text.lower()
+      ]
+    return kind(text)
+  except (KeyError, ValueError):
+    raise UserError(f"{where} is {shown(text)}; {_of_type(kind)}") from None
+
+
+def shown(value: Any) -> str:
+  """A value as messages show it, on one line that is not too long.
+
+  >>> shown(0.5), len(shown("a" * 1000))
+  ('0.5', 80)
+  """
+  try:
+    text = repr(value)
+  except ValueError:  # Python writes no whole number of more than 4,300 digits
+    text = f"a whole number of {value.bit_length()} bits"
+  text = " ".join(text.split())
+  return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _of_type(*kinds: type) -> str:
+  return f"it must be of type {' or '.join(kind.__name__ for kind in kinds)}"
+
+
+def _is_of(value: Any, kind: type) -> bool:
+  if isinstance(value, bool | np.bool_) and kind is not bool:
+    return False
+  return isinstance(value, _ACCEPTED.get(kind, ()))
