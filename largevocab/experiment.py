@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from largevocab.errors import UserError
 from largevocab.fields import (
+  BatchSize,
   Between,
   Count,
   CountOrNone,
@@ -15,6 +16,7 @@ from largevocab.fields import (
   Seed,
   Steps,
   StepsOrNever,
+  Unroll,
   settings,
 )
 from largevocab.heads.base import Head
@@ -22,8 +24,6 @@ from largevocab.rows import RowOptimizer
 
 _MOST_STEPS = 2**30  # see `largevocab.fields.Steps`
 _Epochs = Annotated[float, Between(0, 10**9)]
-_BatchSize = Annotated[int, Between(1, 2**20)]
-_Unroll = Annotated[int, Between(1, 2**16)]
 
 
 @settings
@@ -50,8 +50,8 @@ class Training:
 
   epochs: Annotated[float, Between(0, 10**9, excluding=(0,))] = 13.0
   max_steps: StepsOrNever = 0
-  batch_size: _BatchSize = 20
-  unroll: _Unroll = 20
+  batch_size: BatchSize = 20
+  unroll: Unroll = 20
   lr: Positive = 1.0
   hold_epochs: _Epochs = 4.0
   decay: Annotated[float, Between(0, 10, excluding=(0,))] = 1.0
@@ -110,8 +110,8 @@ class Evaluating:
   """
 
   every_epochs: _Epochs = 1.0
-  batch_size: _BatchSize = 20
-  unroll: _Unroll = 20
+  batch_size: BatchSize = 20
+  unroll: Unroll = 20
   ranking_k: CountOrNone = 0
   precision_k: Annotated[tuple[Count, ...], Distinct()] = ()
   propensity_a: Annotated[float, Between(0, 10)] = 0.55

@@ -14,6 +14,7 @@ advice.
 import dataclasses
 import functools
 import itertools
+import sys
 import types
 import typing
 from collections.abc import Callable
@@ -23,6 +24,7 @@ import numpy as np
 
 from largevocab.errors import UserError
 
+_MOST_FLOAT = sys.float_info.max
 _LONGEST = 80  # characters of a value that messages show
 _OF_FLAX = ("parent", "name")  # what flax adds to its modules
 _ACCEPTED: dict[type, tuple[type, ...]] = {
@@ -123,6 +125,8 @@ CountOrNone = Annotated[int, Between(0, MOST)]
 # Keys of single steps are folded in with numbers up to 2**32.
 Steps = Annotated[int, Between(1, 2**30)]
 StepsOrNever = Annotated[int, Between(0, 2**30)]
+BatchSize = Annotated[int, Between(1, 2**20)]
+Unroll = Annotated[int, Between(1, 2**16)]
 Layers = Annotated[int, Between(1, 100)]  # each is compiled
 History = Annotated[int, Between(1, 1024)]  # inputs side by side
 Dropout = Annotated[float, Between(0, 1, excluding=(1,))]
@@ -185,6 +189,8 @@ class Declared:
     for rule in self.rules:  # before it is cast: a number may be too large to be
       if problem := rule.problem(value):
         return value, f"{'they' if plural else 'it'} {problem}"
+    if kind is float and not self.rules and not abs(value) <= _MOST_FLOAT:
+      return value, "it must be a finite number"
     return (value if type(value) is kind else kind(value)), ""
 
 
@@ -196,28 +202,25 @@ def declared_as(annotation: Any) -> Declared:
   """
   rules: tuple[Rule, ...] = ()
   if typing.get_origin(annotation) is Annotated:
-    annotation, *rules = typing.get_args(annotation)
+    annotation, *given = typing.get_args(annotation)
+    rules = tuple(given)
   if typing.get_origin(annotation) is tuple:
     kind, *more = typing.get_args(annotation)
-    if more != [...]:
-      raise TypeError(f"{annotation}: declare a tuple of any length, tuple[..., ...]")
-    return Declared((tuple,), tuple(rules), declared_as(kind))
+    return Declared((tuple,), rules, declared_as(kind) if more == [...] else None)
   is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
   kinds = typing.get_args(annotation) if is_union else (annotation,)
   if not all(kind in _ACCEPTED or kind is types.NoneType for kind in kinds):
     return Declared()
-  return Declared(kinds, tuple(rules))
+  return Declared(kinds, rules)
 
 
 @functools.cache
 def declared(cls: type) -> dict[str, Declared]:
-  """What the fields of a class of settings are declared as.
+  """What the fields of a class of settings, or of any dataclass, are declared as.
 
-  Raises:
-    TypeError: a field is a number, and its bounds are not declared.
+  >>> [*declared(Between)]
+  ['least', 'most', 'excluding']
   """
-  if not dataclasses.is_dataclass(cls):
-    raise TypeError(f"{cls.__name__} is no class of settings: decorate it")
   found = {}
   for field in dataclasses.fields(cls):
     if not field.init or field.name in _OF_FLAX:
@@ -226,15 +229,20 @@ def declared(cls: type) -> dict[str, Declared]:
     if isinstance(annotation, str):  # from __future__ import annotations
       annotation = typing.get_type_hints(cls, include_extras=True)[field.name]
     found[field.name] = declared_as(annotation)
-    for part in (found[field.name], found[field.name].element or Declared()):
+  return found
+
+
+def check_bounds(cls: type) -> None:
+  """Raises TypeError if a field is a number, and its bounds are not declared."""
+  for name, what in declared(cls).items():
+    for part in (what, what.element or Declared()):
       is_number = {int, float} & set(part.kinds)
       is_tuple_of_what = tuple in part.kinds and part.element is None
       if (is_number and not part.rules) or is_tuple_of_what:
         raise TypeError(
-          f"{cls.__name__}.{field.name}: declare the bounds of its numbers, as in "
+          f"{cls.__name__}.{name}: declare the bounds of its numbers, as in "
           "Annotated[int, Between(1, 64)]; see largevocab.fields"
         )
-  return found
 
 
 def enforce(instance: Any) -> None:
@@ -285,7 +293,7 @@ def settings(cls: type | None = None, /, **options: Any) -> Any:
   cls.__post_init__ = post_init  # pyrefly: ignore
   if "__dataclass_fields__" not in vars(cls):  # flax makes its modules dataclasses
     cls = dataclasses.dataclass(frozen=True, **options)(cls)
-  declared(cls)
+  check_bounds(cls)
   return cls
 
 

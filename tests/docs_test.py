@@ -10,6 +10,7 @@ import pytest
 import tabulate
 
 from largevocab import command_line, config
+from largevocab.errors import UserError
 from largevocab.heads import HEADS
 from largevocab.samplers import SAMPLERS
 from largevocab.spherical_losses import SPHERICAL_LOSSES
@@ -56,8 +57,14 @@ def test_adding_adds_methods_that_configs_know(monkeypatch):
     for block in blocks(ADDING, "python"):
       exec(block, names)
     (argument,) = re.findall(r"--config=(\S+)", ADDING.read_text())
-    head = config.build(command_line.load(argument)).head
+    settings = command_line.load(argument)
+    head = config.build(settings).head
     assert type(head.sampler) is names["RowNorm"]
+    (flag,) = re.findall(r"`(--config\S+=0)`", ADDING.read_text())
+    command_line.override(settings, ["main", flag], known=[])
+    with pytest.raises(UserError) as error:
+      config.build(settings)
+    assert f"`{error.value}`" in " ".join(ADDING.read_text().split())
   finally:  # other tests ask what there is
     SAMPLERS.pop("row_norm", None)
     HEADS.pop("margin", None)

@@ -133,5 +133,5 @@ def test_no_more_can_be_ranked_than_there_are():
   exp = dataclasses.replace(exp, eval=labels)
   with pytest.raises(UserError, match=r"eval\.precision_k is \(1, 31\), and there"):
     init_state(exp, exp.data.load())
-  with pytest.raises(UserError, match=r"eval.ranking_k is -1"):
+  with pytest.raises(UserError, match=r"^Evaluating\.ranking_k is -1; it must be"):
     c.Evaluating(ranking_k=-1)

@@ -66,7 +66,7 @@ def test_momentum_is_that_of_optax_also_on_rows_that_are_not_touched():
 
 @pytest.mark.parametrize("momentum", [-0.1, 1.0, float("nan")])
 def test_impossible_momentum_is_named(momentum):
-  with pytest.raises(UserError, match=r"optimizer\.momentum is"):
+  with pytest.raises(UserError, match=r"^Momentum\.momentum is .*; it must be"):
     Momentum(momentum)
 
 

@@ -1,12 +1,12 @@
 """Batches of a token stream: pure functions of the step, read lazily."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from largevocab.errors import UserError
+from largevocab.fields import BatchSize, CountOrNone, Unroll, settings
 from largevocab.labels import Targets
 
 
@@ -51,7 +51,7 @@ def _batch(x: np.ndarray, y: np.ndarray, weight: np.ndarray, start: bool) -> Bat
   return Batch(x.astype(np.int32), targets, np.bool_(start))
 
 
-@dataclass(frozen=True)
+@settings
 class TokenBatches:
   """Training batches: the text cut into B contiguous streams, read T tokens a step.
 
@@ -78,12 +78,11 @@ class TokenBatches:
   """
 
   tokens: np.ndarray
-  batch_size: int
-  unroll: int
-  first: int
+  batch_size: BatchSize
+  unroll: Unroll
+  first: CountOrNone
 
   def __post_init__(self):
-    check_positive(self.batch_size, self.unroll)
     if not self.steps_per_epoch:
       raise UserError(
         f"the training text has {len(self.tokens)} tokens, a batch takes batch_size *"
@@ -106,7 +105,7 @@ class TokenBatches:
     return _batch(x, y, np.ones(y.shape), start=t == 0)
 
 
-@dataclass(frozen=True)
+@settings
 class EvaluationBatches:
   """Every token exactly once, in ceil(len / B) steps of B streams, T at a time.
 
@@ -121,12 +120,11 @@ class EvaluationBatches:
   """
 
   tokens: np.ndarray
-  batch_size: int
-  unroll: int
-  first: int
+  batch_size: BatchSize
+  unroll: Unroll
+  first: CountOrNone
 
   def __post_init__(self):
-    check_positive(self.batch_size, self.unroll)
     if not len(self.tokens):
       raise UserError("the text to evaluate has no tokens: give one that has")
 
@@ -150,11 +148,3 @@ class EvaluationBatches:
         has_context, tokens[np.where(has_context, position - 1, 0)], self.first
       )
       yield _batch(x, y, real, start=step == 0)
-
-
-def check_positive(batch_size: int, unroll: int) -> None:
-  """Raises a UserError unless a batch has examples."""
-  if batch_size < 1 or unroll < 1:
-    raise UserError(
-      f"batch_size = {batch_size} and unroll = {unroll}: both must be at least 1"
-    )

@@ -2,13 +2,13 @@
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from largevocab.data.batches import Batch, check_positive
+from largevocab.data.batches import Batch
 from largevocab.errors import UserError
+from largevocab.fields import BatchSize, Seed, settings
 
 _MULTIPLES = (8, 4)  # of which the capacities for features and labels are
 
@@ -77,14 +77,11 @@ def buckets_of(lengths: np.ndarray, capacities: np.ndarray) -> np.ndarray:
   )
 
 
-@dataclass(frozen=True, eq=False)
+@settings(eq=False)
 class _Buckets:
   examples: PaddedExamples
-  batch_size: int
+  batch_size: BatchSize
   capacities: np.ndarray
-
-  def __post_init__(self):
-    check_positive(self.batch_size, 1)
 
   @functools.cached_property
   def members(self) -> list[np.ndarray]:
@@ -99,7 +96,7 @@ class _Buckets:
     return self.examples.batch(at_B, weight_B, *self.capacities[bucket].tolist())
 
 
-@dataclass(frozen=True, eq=False)
+@settings(eq=False)
 class BucketedExamples(_Buckets):
   """Training batches: examples of like lengths together, in another order each epoch.
 
@@ -122,10 +119,9 @@ class BucketedExamples(_Buckets):
   Cost: O(N) memory and time for each epoch; a batch is O(B F).
   """
 
-  seed: int = 0
+  seed: Seed = 0
 
   def __post_init__(self):
-    super().__post_init__()
     if not self.steps_per_epoch:
       raise UserError(
         f"there are {len(self.examples.lengths)} training examples, a batch takes "
@@ -155,7 +151,7 @@ def _epoch(batches: BucketedExamples, epoch: int) -> _Plan:
   return batches.plan(epoch)
 
 
-@dataclass(frozen=True, eq=False)
+@settings(eq=False)
 class HeldOutBuckets(_Buckets):
   """Every example exactly once, examples of like lengths together, in order.
 

@@ -2,13 +2,13 @@
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from largevocab.data.batches import Batch, check_positive
+from largevocab.data.batches import Batch
 from largevocab.errors import UserError
+from largevocab.fields import BatchSize, Seed, settings
 
 
 class Examples(Protocol):
@@ -21,7 +21,7 @@ class Examples(Protocol):
     ...
 
 
-@dataclass(frozen=True)
+@settings
 class ShuffledExamples:
   """Training batches: all examples, in another order each epoch.
 
@@ -48,11 +48,10 @@ class ShuffledExamples:
   """
 
   examples: Examples
-  batch_size: int
-  seed: int
+  batch_size: BatchSize
+  seed: Seed
 
   def __post_init__(self):
-    check_positive(self.batch_size, 1)
     if not self.steps_per_epoch:
       raise UserError(
         f"there are {len(self.examples)} training examples, a batch takes "
@@ -77,7 +76,7 @@ def _order(seed: int, epoch: int, size: int) -> np.ndarray:
   return np.random.default_rng([seed, epoch]).permutation(size)
 
 
-@dataclass(frozen=True)
+@settings
 class HeldOutExamples:
   """Every example exactly once, in order.
 
@@ -96,10 +95,7 @@ class HeldOutExamples:
   """
 
   examples: Examples
-  batch_size: int
-
-  def __post_init__(self):
-    check_positive(self.batch_size, 1)
+  batch_size: BatchSize
 
   def __len__(self) -> int:
     return -(-len(self.examples) // self.batch_size)

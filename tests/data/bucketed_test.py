@@ -174,7 +174,7 @@ def test_unit_norm():
 def test_mistakes():
   with pytest.raises(UserError, match=r"3 training examples, a batch takes 4: reduce"):
     BucketedExamples(*made_of(examples(3), 4, ()))
-  with pytest.raises(UserError, match="batch_size = 0"):
+  with pytest.raises(UserError, match=r"^HeldOutBuckets\.batch_size is 0; it must be"):
     HeldOutBuckets(*made_of(examples(3), 0, ()))
 
 

@@ -89,7 +89,7 @@ def test_line_that_has_no_items(gowalla, tmp_path, text, message):
 
 
 def test_mistakes(gowalla, tmp_path):
-  with pytest.raises(UserError, match=r"data.valid_share is 1.0; it must be above"):
+  with pytest.raises(UserError, match=r"^Gowalla.valid_share is 1.0; it must be below"):
     gowalla(valid_share=1.0)
   with pytest.raises(UserError, match="no document of the valid split has labels"):
     gowalla(valid_share=0.1)

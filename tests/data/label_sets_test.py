@@ -5,7 +5,6 @@ import pytest
 
 from largevocab.data.documents import from_rows
 from largevocab.data.label_sets import LabelSet, cut_validation, thin_labels
-from largevocab.errors import UserError
 
 NUM_LABELS = 60
 
@@ -78,9 +77,3 @@ def test_validation_is_spread_evenly(share):
   assert len(at) == int(share * number + 1e-9)
   assert sorted([*train.feature_ids, *at]) == list(range(number))
   assert set(np.diff(at)) <= {int(1 / share), int(1 / share) + 1}
-
-
-@pytest.mark.parametrize("bounds", [(-1, 0), (0, -1)])
-def test_bounds_below_zero(labels, bounds):
-  with pytest.raises(UserError, match=r"data.min_count = .* data.max_count = .* 0"):
-    thin_labels(labels, *bounds)

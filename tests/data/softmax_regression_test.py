@@ -116,5 +116,5 @@ def test_labels_do_not_depend_on_chunks(monkeypatch):
   ("key", "value"), [("num_classes", 1), ("dim", 0), ("scale", float("nan"))]
 )
 def test_impossible_sizes_are_named(key, value):
-  with pytest.raises(UserError, match=rf"data\.{key} is {value}"):
-    SoftmaxRegression(**{key: value}).load()
+  with pytest.raises(UserError, match=rf"Regression\.{key} is {value}; it must"):
+    SoftmaxRegression(**{key: value})

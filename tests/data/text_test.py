@@ -188,5 +188,5 @@ def test_lm1b_mistakes(lm1b):
     DATASETS["lm1b"]().load()
   with pytest.raises(UserError, match=r"data.valid: no file .*/nothing"):
     lm1b(valid="nothing").load()
-  with pytest.raises(UserError, match="seed is -1"):
-    lm1b(seed=-1).load()
+  with pytest.raises(UserError, match=r"^Lm1b\.seed is -1; it must"):
+    lm1b(seed=-1)

@@ -102,7 +102,7 @@ def test_bad_file_is_named_when_prepared(tmp_path):
     ({"dataset": "nowhere_at_all"}, "'nowhere_at_all' is not prepared in"),
     ({"dataset": ""}, "'' is not prepared in"),
     ({"test": "exam"}, "data.test: eurlex4k/1.0.0 has no split exam, only train, test"),
-    ({"valid_share": 1.0}, "data.valid_share is 1.0"),
+    ({"valid_share": 1.0}, "^XmlcTfds.valid_share is 1.0; it must"),
   ],
 )
 def test_mistakes(data_dir, tmp_path, settings, message):

@@ -96,5 +96,5 @@ def test_no_coupling_no_exponent_is_uniform():
 )
 def test_impossible_settings(wrong):
   (name,) = wrong
-  with pytest.raises(UserError, match=f"data.{name} is .*must be at least"):
-    Zipf(**wrong).load()
+  with pytest.raises(UserError, match=f"^Zipf.{name} is .*must be at least"):
+    Zipf(**wrong)

@@ -131,9 +131,9 @@ def test_a_budget_changes_the_work_not_the_result():
 @pytest.mark.parametrize(
   ("field", "message"),
   [
-    ({"dtype": "float16"}, r"head\.dtype is 'float16'; use"),
-    ({"method": "rows"}, r"head\.method is 'rows'; use"),
-    ({"budget_mib": 0}, r"head\.budget_mib is 0"),
+    ({"dtype": "float16"}, r"^Adaptive\.dtype is 'float16'; it must be one of"),
+    ({"method": "rows"}, r"^Adaptive\.method is 'rows'; it must be one of"),
+    ({"budget_mib": 0}, r"^Adaptive\.budget_mib is 0; it must"),
     ({"cutoffs": (20, 300)}, r"head\.cutoffs is .* V = 203"),
   ],
 )

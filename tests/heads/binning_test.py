@@ -86,10 +86,13 @@ def test_the_head_says_how_large_clusters_may_be():
   assert size_K(binning="frequency").max() == 15
   assert size_K(binning="frequency", slack=3.0).max() == 30
   for slack in (0.9, 4.1):
-    with pytest.raises(UserError, match=f"head.slack is {slack}"):
+    with pytest.raises(UserError, match=rf"^Hierarchical\.slack is {slack}; it must"):
       Hierarchical(slack=slack)
 
 
 def test_an_unknown_binning_is_named():
-  with pytest.raises(UserError, match=r"head\.binning is 'zipf'.*'sqrt'"):
+  with pytest.raises(
+    UserError,
+    match=r"binning is 'zipf'; it must be one of equal, .*sqrt",
+  ):
     Hierarchical(binning="zipf")

@@ -98,5 +98,5 @@ def test_fewer_columns_than_parts_are_refused():
 
 @pytest.mark.parametrize(("field", "value"), [("dtype", "float16"), ("budget_mib", 0)])
 def test_bad_fields_are_named(field, value):
-  with pytest.raises(UserError, match=field):
+  with pytest.raises(UserError, match=rf"^DSoftmax\.{field} is {value!r}; it must"):
     DSoftmax(**{field: value})

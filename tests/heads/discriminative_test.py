@@ -174,13 +174,22 @@ def test_contexts_have_normalisers_of_their_own():
 @pytest.mark.parametrize(
   ("make", "message"),
   [
-    (lambda: NCE(normalizer="two"), "head.normalizer is 'two'"),
-    (lambda: NCE(num_contexts=-1), "head.num_contexts is -1"),
-    (lambda: NegativeSampling(calibration=1.5), "head.calibration is 1.5"),
-    (lambda: Ranking(penalty="cubic"), "head.penalty is 'cubic'"),
-    (lambda: Ranking(alpha="log(V)"), r"head.alpha is 'log\(V\)'; give a number"),
-    (lambda: Ranking(alpha=None), "head.alpha is None; give a number"),
-    (lambda: Ranking(alpha="inf"), "head.alpha is inf; it must be finite"),
+    (lambda: NCE(normalizer="two"), "^NCE.normalizer is 'two'; it must be one of"),
+    (lambda: NCE(num_contexts=-1), "^NCE.num_contexts is -1; it must"),
+    (
+      lambda: NegativeSampling(calibration=1.5),
+      "calibration is 1.5; it must be",
+    ),
+    (
+      lambda: Ranking(penalty="cubic"),
+      "^Ranking.penalty is 'cubic'; it must be one",
+    ),
+    (
+      lambda: Ranking(alpha="log(V)"),
+      r"^Ranking.alpha is 'log\(V\)'; it must be a",
+    ),
+    (lambda: Ranking(alpha=None), "^Ranking.alpha is None; it must be of type"),
+    (lambda: Ranking(alpha="inf"), "^Ranking.alpha is 'inf'; it must be at most"),
   ],
 )
 def test_impossible_settings_are_named(make, message):

@@ -131,7 +131,7 @@ def test_plan_is_logged(caplog):
   ("field", "value"), [("method", "fast"), ("dtype", "float16"), ("budget_mib", 0)]
 )
 def test_bad_fields_are_named(field, value):
-  with pytest.raises(UserError, match=field):
+  with pytest.raises(UserError, match=rf"^Full\.{field} is {value!r}; it must"):
     Full(**{field: value})
 
 

@@ -168,7 +168,7 @@ def test_a_file_that_is_missing_or_of_another_kind_is_named(tmp_path):
 
 
 def test_settings_that_disagree_are_refused():
-  with pytest.raises(UserError, match="num_clusters is -1"):
+  with pytest.raises(UserError, match=r"^Hierarchical\.num_clusters is -1; it must"):
     Hierarchical(num_clusters=-1)
   with pytest.raises(UserError, match="set one of them only"):
     Hierarchical(num_clusters=3, clusters="c.npy")

@@ -231,15 +231,16 @@ def test_frequent_classes_are_those_with_the_largest_counts():
   assert not hasattr(Sampled().init(KEY, counts, D), "exact_T")
 
 
-@pytest.mark.parametrize("wrong", [-1, V])
-def test_exact_classes_that_do_not_exist_are_named(wrong):
-  with pytest.raises(UserError, match=f"head.exact_ids has {wrong}, and there are 30"):
-    Sampled(exact_ids=(0, wrong)).init(KEY, COUNTS, D)
+def test_exact_classes_that_do_not_exist_are_named():
+  with pytest.raises(UserError, match=f"head.exact_ids has {V}, and there are 30"):
+    Sampled(exact_ids=(0, V)).init(KEY, COUNTS, D)
+  with pytest.raises(UserError, match=f"head.exact_frequent is {V + 1}, and there are"):
+    Sampled(exact_frequent=V + 1).init(KEY, COUNTS, D)
 
 
-@pytest.mark.parametrize("wrong", [("a",), 5, (1.5,)])
+@pytest.mark.parametrize("wrong", [("a",), 5, (1.5,), (0, -1)])
 def test_exact_classes_that_are_no_ids_are_named(wrong):
-  with pytest.raises(UserError, match=r"head\.exact_ids is .*; give class ids"):
+  with pytest.raises(UserError, match=r"^Sampled\.exact_ids is .*; (it|each) must"):
     Sampled(exact_ids=wrong)
 
 

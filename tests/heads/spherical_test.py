@@ -74,15 +74,17 @@ def test_padding_does_not_count(name):
 
 
 def test_settings_that_cannot_be():
-  with pytest.raises(UserError, match="stabilizer is 'svd'; use one of"):
+  with pytest.raises(
+    UserError, match=r"^Spherical\.stabilizer is 'svd'; it must be one"
+  ):
     Spherical(stabilizer="svd")
-  with pytest.raises(UserError, match="stabilize_every is -1"):
+  with pytest.raises(UserError, match=r"^Spherical\.stabilize_every is -1; it must"):
     Spherical(stabilize_every=-1)
-  with pytest.raises(UserError, match="limit is 1"):
+  with pytest.raises(UserError, match=r"^Spherical\.limit is 1.0; it must"):
     Spherical(limit=1.0)
-  with pytest.raises(UserError, match="eps is 0"):
+  with pytest.raises(UserError, match=r"^SphericalSoftmax\.eps is 0.0; it must"):
     SphericalSoftmax(eps=0.0)
-  with pytest.raises(UserError, match=r"loss\.a is -1"):
+  with pytest.raises(UserError, match=r"^ZLoss\.a is -1.0; it must"):
     ZLoss(a=-1.0)
 
 

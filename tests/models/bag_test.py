@@ -29,7 +29,7 @@ def test_h_is_the_positive_part_of_sum_and_bias():
   )
   with pytest.raises(UserError, match="one bag of features"):
     model.apply({"params": params}, jnp.zeros((1, 2, 2)), ())
-  with pytest.raises(UserError, match=r"model\.embed is 0"):
+  with pytest.raises(UserError, match=r"^Bag\.embed is 0"):
     Bag(embed=0)
 
 

@@ -28,7 +28,7 @@ def test_h_is_the_input():
   h_BTD, carry = model.apply({"params": {}}, x_BTE, (), train=True)
   np.testing.assert_array_equal(h_BTD, x_BTE)
   assert (carry, model.width, model.history) == ((), 3, 1)
-  with pytest.raises(UserError, match=r"model\.embed is 0"):
+  with pytest.raises(UserError, match=r"^Linear\.embed is 0"):
     Linear(embed=0)
 
 

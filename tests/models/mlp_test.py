@@ -57,10 +57,10 @@ def test_bfloat16_operands_stay_near_float32():
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    ({"history": 0}, "model.history is 0"),
-    ({"layers": 0}, "model.layers is 0"),
-    ({"dropout": 1.0}, "model.dropout is 1.0"),
-    ({"dtype": "int8"}, "model.dtype is 'int8'"),
+    ({"history": 0}, "^MLP.history is 0"),
+    ({"layers": 0}, "^MLP.layers is 0"),
+    ({"dropout": 1.0}, "^MLP.dropout is 1.0"),
+    ({"dtype": "int8"}, "^MLP.dtype is 'int8'"),
   ],
 )
 def test_bad_setting_is_named(settings, message):

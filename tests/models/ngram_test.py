@@ -86,10 +86,13 @@ def test_dropout_in_training_only_and_never_in_the_carry():
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    ({"context": 0}, r"model\.context is 0"),
-    ({"layers": 0}, r"model\.layers is 0"),
-    ({"combine": "sum"}, r"model\.combine is 'sum'; use 'concatenate' or 'average'"),
-    ({"dropout": 1.0}, r"model\.dropout is 1\.0"),
+    ({"context": 0}, r"^NGram\.context is 0"),
+    ({"layers": 0}, r"^NGram\.layers is 0"),
+    (
+      {"combine": "sum"},
+      r"^NGram\.combine is 'sum'; it must be one of concatenate, av",
+    ),
+    ({"dropout": 1.0}, r"^NGram\.dropout is 1\.0"),
   ],
 )
 def test_bad_setting_is_named(settings, message):

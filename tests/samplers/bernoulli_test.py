@@ -357,8 +357,8 @@ def test_another_size_than_at_init():
 
 def test_wrong_values_are_refused():
   with pytest.raises(
-    UserError, match=r"sampler\.inclusion is 'root'; use capped or po"
+    UserError, match=r"^Bernoulli\.inclusion is 'root'; it must be one of capped, po"
   ):
     Bernoulli(inclusion="root")
-  with pytest.raises(UserError, match=r"sampler\.smoothing is -1; use 0 or more"):
+  with pytest.raises(UserError, match=r"^Bernoulli\.smoothing is -1; it must be at"):
     Bernoulli(smoothing=-1)

@@ -186,8 +186,11 @@ def test_activations_of_any_size():
 @pytest.mark.parametrize(
   ("fields", "message"),
   [
-    ({"mass": "normal"}, "sampler.mass is 'normal'; use 'gaussian' or 'unigram'"),
-    ({"leaf_size": -1}, "sampler.leaf_size is -1"),
+    (
+      {"mass": "normal"},
+      "^Block.mass is 'normal'; it must be one of gaussian, uni",
+    ),
+    ({"leaf_size": -1}, "^Block.leaf_size is -1; it must"),
   ],
 )
 def test_bad_fields(fields, message):

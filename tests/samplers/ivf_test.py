@@ -189,7 +189,7 @@ def test_peaked_logits_that_no_count_foretells():
   [("clusters", -1), ("probes", 0), ("iterations", 0)],
 )
 def test_wrong_values_are_refused(field, value):
-  with pytest.raises(UserError, match=rf"sampler\.{field} is {value}; use"):
+  with pytest.raises(UserError, match=rf"^IVF\.{field} is {value}; it must"):
     IVF(**{field: value})
 
 

@@ -278,14 +278,14 @@ def test_a_plain_quadratic_under_an_ordinary_softmax_draws_the_least_likely():
 @pytest.mark.parametrize(
   ("fields", "message"),
   [
-    ({"leaf": "max"}, "sampler.leaf is 'max'"),
-    ({"leaf_size": -1}, "sampler.leaf_size is -1"),
-    ({"dense_levels": -2}, "sampler.dense_levels is -2"),
-    ({"rank": -1}, "sampler.rank -1"),
-    ({"rates": "tpu"}, "sampler.rates is 'tpu'"),
-    ({"alpha": -1.0}, "sampler.alpha is -1.0"),
-    ({"shift": float("inf")}, "sampler.shift is inf"),
-    ({"smoothing": -1.0}, "sampler.smoothing -1.0"),
+    ({"leaf": "max"}, "^Quadratic.leaf is 'max'"),
+    ({"leaf_size": -1}, "^Quadratic.leaf_size is -1"),
+    ({"dense_levels": -2}, "^Quadratic.dense_levels is -2"),
+    ({"rank": -1}, "^Quadratic.rank is -1"),
+    ({"rates": "tpu"}, "^Quadratic.rates is 'tpu'"),
+    ({"alpha": -1.0}, "^Quadratic.alpha is -1.0"),
+    ({"shift": float("inf")}, "^Quadratic.shift is inf"),
+    ({"smoothing": -1.0}, "^Quadratic.smoothing is -1.0"),
   ],
 )
 def test_bad_fields(fields, message):

@@ -31,5 +31,5 @@ def test_weights_neither_revive_nor_lose_a_class():
 
 @pytest.mark.parametrize("field", ["power", "smoothing"])
 def test_negative_fields(field):
-  with pytest.raises(UserError, match=f"{field}=-1"):
-    Unigram(**{field: -1}).init(Counts(np.ones(4, np.int64)), W_VD, 1)
+  with pytest.raises(UserError, match=rf"^Unigram\.{field} is -1; it must"):
+    Unigram(**{field: -1})
