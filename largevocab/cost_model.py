@@ -8,19 +8,20 @@ the clusters that they began with: a new fit is a new file.
 import dataclasses
 import json
 import pathlib
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from largevocab.errors import UserError
+from largevocab.fields import Between, Count, CountOrNone, declared, settings
 
 FITTED = pathlib.Path(__file__).with_name("cost_models")
 _SCRIPT = "scripts/fit_cost_model.py"
+_Measured = Annotated[float, Between(0, 1e30)]
 
 
-@dataclass(frozen=True)
+@settings
 class Fit:
   """How far a formula is from what was measured.
 
@@ -30,12 +31,12 @@ class Fit:
     worst_error: the largest absolute value of it.
   """
 
-  points: int
-  rms_error: float
-  worst_error: float
+  points: CountOrNone
+  rms_error: _Measured
+  worst_error: _Measured
 
 
-@dataclass(frozen=True)
+@settings
 class ProductTime(Fit):
   """g(k, B) = max(c + rate k0 B0, c + rate k B) of h_BD @ w_kD.T at one width.
 
@@ -52,17 +53,17 @@ class ProductTime(Fit):
   [6.0, 101.0]
   """
 
-  dim: int
-  constant: float
-  rate: float
-  least: float
+  dim: Count
+  constant: _Measured
+  rate: _Measured
+  least: _Measured
 
   def __call__(self, k: ArrayLike, B: ArrayLike) -> np.ndarray:
     logits = np.multiply(k, np.asarray(B, np.float64))
     return self.constant + self.rate * np.maximum(self.least, logits)
 
 
-@dataclass(frozen=True)
+@settings
 class StepTime(Fit):
   """t(k, B, d) = c + (logit + product d) k B + row k d + far max(0, k d - near).
 
@@ -87,12 +88,12 @@ class StepTime(Fit):
   [15.0, 1701.0]
   """
 
-  constant: float
-  logit: float
-  product: float
-  row: float
-  far: float
-  near: float
+  constant: _Measured
+  logit: _Measured
+  product: _Measured
+  row: _Measured
+  far: _Measured
+  near: _Measured
 
   def __call__(self, k: ArrayLike, B: ArrayLike, d: ArrayLike) -> np.ndarray:
     k, B, d = (np.asarray(x, np.float64) for x in (k, B, d))
@@ -101,7 +102,7 @@ class StepTime(Fit):
     return self.constant + logits + rows
 
 
-@dataclass(frozen=True)
+@settings
 class CostModel:
   """What was fitted on one device.
 
@@ -175,6 +176,7 @@ def load(name: str) -> CostModel:
 def _build(cls: Any, content: Any, where: str) -> Any:
   """An instance of one of the classes above from what JSON made of it."""
   fields = {field.name: field.type for field in dataclasses.fields(cls)}
+  expected = declared(cls)
   if not isinstance(content, dict) or content.keys() != fields.keys():
     raise UserError(
       f"cost model {where} must have the keys {', '.join(fields)} and no others; "
@@ -185,13 +187,7 @@ def _build(cls: Any, content: Any, where: str) -> Any:
     value = content[key]
     if dataclasses.is_dataclass(kind):
       value = _build(kind, value, f"{where}: {key}")
-    elif kind is str and not isinstance(value, str):
-      raise UserError(f"cost model {where}: {key} is {value!r}; it must be a string")
-    elif kind is not str:
-      is_number = isinstance(value, int | float) and not isinstance(value, bool)
-      if not is_number or not 0 <= value < np.inf:
-        raise UserError(
-          f"cost model {where}: {key} is {value!r}; it must be a number, at least 0"
-        )
+    else:
+      value = expected[key].read(f"cost model {where}: {key}", value)
     values[key] = value
   return cls(**values)

@@ -44,9 +44,15 @@ def test_committed_models_ascend(name):
   [
     ({"step": {}}, "step must have the keys points, rms_error"),
     ({"extra": 1}, "must have the keys platform"),
-    ({"device": 3}, "device is 3; it must be a string"),
-    ({"product": {"constant": -1.0}}, "product: constant is -1.0; it must be a number"),
-    ({"product": {"rate": "fast"}}, "product: rate is 'fast'"),
+    ({"device": 3}, "device is 3; it must be of type str"),
+    (
+      {"product": {"constant": -1.0}},
+      "product: constant is -1.0; it must be at least 0",
+    ),
+    (
+      {"product": {"rate": "fast"}},
+      "product: rate is 'fast'; it must be of type float",
+    ),
   ],
 )
 def test_damaged_files(tmp_path, change, message):
