@@ -15,13 +15,15 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 names_of = lambda paths: [str(path.relative_to(REPOSITORY)) for path in paths]
 
 # Leaves, which any module may import.
-LEAVES = {"errors", "fields", "labels", "ops.shapes"}
+LEAVES = {"atomic", "errors", "fields", "labels", "ops.shapes", "paths"}
 # For each module or subpackage: the others that it may import.
 MAY_IMPORT = {
   "__init__": {"heads", "samplers"},
+  "atomic": set(),
   "errors": set(),
   "fields": set(),
   "labels": set(),
+  "paths": set(),
   "ops": set(),
   "rows": {"ops"},
   "inputs": {"data.batches", "rows"},
@@ -61,8 +63,10 @@ MAY_IMPORT = {
 }
 # For parts that people take into code of their own: all that they may need installed.
 MAY_NEED = {
+  "atomic": set(),
   "errors": set(),
   "fields": {"numpy"},
+  "paths": set(),
   "labels": {"jax", "numpy"},
   "ops": {"jax", "numpy"},
   "rows": {"jax", "numpy", "optax"},

@@ -1,0 +1,59 @@
+"""Files that are whole or not there."""
+
+import os
+
+import pytest
+
+from largevocab.atomic import replacing, write_text
+
+
+def names(directory):
+  return sorted(path.name for path in directory.iterdir())
+
+
+def test_the_old_file_stays_until_the_new_one_is_whole(tmp_path):
+  path = tmp_path / "a"
+  write_text(path, "old")
+  with replacing(path) as file:
+    file.write(b"ne")
+    file.flush()
+    assert path.read_text() == "old"
+    file.write("ü".encode())
+  assert path.read_text(encoding="utf-8") == "neü"
+  with pytest.raises(UnicodeEncodeError):
+    write_text(path, "torn \udc80")
+  assert path.read_text(encoding="utf-8") == "neü"
+  assert names(tmp_path) == ["a"]
+
+
+def test_writers_at_once_do_not_meet(tmp_path):
+  with replacing(tmp_path / "a") as one, replacing(tmp_path / "a") as two:
+    one.write(b"one")
+    two.write(b"two")
+  assert (tmp_path / "a").read_bytes() == b"one"  # it ended last
+  assert names(tmp_path) == ["a"]
+
+
+def test_no_link_is_followed(tmp_path):
+  """Not one that lies in the place of the file, nor of any name that can be guessed."""
+  mine = tmp_path / "mine"
+  mine.write_text("mine")
+  for name in ("a", "a.tmp", f"a.{os.getpid()}", f"a.{os.getpid()}.tmp"):
+    (tmp_path / name).symlink_to(mine)
+  write_text(tmp_path / "a", "new")
+  assert mine.read_text() == "mine"
+  assert (tmp_path / "a").read_text() == "new"
+  assert not (tmp_path / "a").is_symlink()
+
+
+def test_it_is_on_disk_before_it_is_renamed(tmp_path, monkeypatch):
+  calls = []
+
+  def spy(name, call=None):
+    call = getattr(os, name)
+    monkeypatch.setattr(os, name, lambda *args: (calls.append(name), call(*args))[1])
+
+  spy("fsync")
+  spy("replace")
+  write_text(tmp_path / "a", "new")
+  assert calls == ["fsync", "replace", "fsync"]
