@@ -212,9 +212,12 @@ class View:
 
   Attributes:
     rounding: how far parameters that are not held, but implied, may be off.
+    drift: how far sums over all classes that steps keep up to date may be off in a
+      metric; a refresh makes them anew.
   """
 
   rounding = 0.0
+  drift = 0.0
 
   def parameters(self, state):
     """All that a head learns, as a list of arrays."""
@@ -405,6 +408,12 @@ class SphericalView(View):
   """Of heads whose table W = V U + 1 omega^T is implied."""
 
   rounding = 3e-6
+  # Each step of `started` solves a system with 1 - A; in the second one its condition
+  # is 23, and so Q, W's sums and U's inverse end off by up to 23 eps = 2.7e-6 of their
+  # largest entries. The terms of a loss add up to 2.5 times their sum: 6.9e-6. That a
+  # refresh itself loses nothing of this size is tested in float64, in
+  # `test_refresh_moves_the_table_by_rounding_only` of spherical_test.py.
+  drift = 7e-6
 
   def parameters(self, state):
     return [implied(state)]
@@ -575,7 +584,7 @@ def test_refresh_leaves_the_model_as_it_is(head):
   a, b = evaluate(head, state, h_ND, y), evaluate(head, fresh, h_ND, y)
   assert a.keys() == b.keys()
   for metric in a:
-    np.testing.assert_allclose(a[metric], b[metric], rtol=view_of(head).rounding)
+    np.testing.assert_allclose(a[metric], b[metric], rtol=view_of(head).drift)
   assert np.isfinite(backward(head, fresh, h_ND, y, KEY).loss)
 
 

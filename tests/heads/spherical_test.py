@@ -118,6 +118,30 @@ def train(head, state, h_VD, rate, num_steps, is_kept):
   return jax.lax.fori_loop(1, num_steps, step, (state, jnp.float32(0)))
 
 
+@pytest.mark.parametrize("stabilizer", STABILIZERS)
+def test_refresh_moves_the_table_by_rounding_only(stabilizer):
+  """In float64, from the factors before and after: W is V U + 1 omega^T."""
+  head = Spherical(loss=Squared(), stabilizer=stabilizer, limit=2.0)
+  state = head.init(KEY, np.ones(V), D)
+  for seed in range(2):
+    h_ND = jax.random.normal(jax.random.key(seed), (N, D))
+    out = head.backward(state, h_ND, single_targets(np.arange(N)), KEY)
+    state = head.update(state, out.grads, 0.5, 1.0)
+  fresh = jax.jit(head.refresh)(state, KEY)
+  assert not np.array_equal(state.u_DD, fresh.u_DD)
+  in_64 = lambda f: [np.asarray(x, np.float64) for x in (f.v_VD, f.u_DD, f.omega_D)]
+  (v_VD, u_DD, omega_D), (new_VD, new_DD, new_D) = in_64(state), in_64(fresh)
+  w_VD, after_VD = v_VD @ u_DD + omega_D, new_VD @ new_DD + new_D
+  eps, turns = np.finfo(np.float32).eps, len(u_DD)
+  sizes_VD = np.abs(v_VD) @ np.abs(u_DD) + np.abs(omega_D)
+  # A product of D terms; or, at most D times, U and V changed along a vector.
+  assert np.all(np.abs(after_VD - w_VD) <= turns * eps * sizes_VD.max())
+  if stabilizer == "absorb":
+    sums_DD = np.abs(after_VD.T) @ np.abs(after_VD)
+    assert np.all(np.abs(fresh.gram_DD - after_VD.T @ after_VD) <= V * eps * sums_DD)
+    np.testing.assert_array_equal(fresh.u_inv_DD, np.eye(len(u_DD)))
+
+
 # The second rate is at the edge of what gradient descent itself bears.
 @pytest.mark.parametrize("rate", [0.01, 0.05])
 @pytest.mark.parametrize("stabilizer", STABILIZERS)
