@@ -18,6 +18,7 @@ axis (`h_ND`, `log_q_NM`):
 
 from largevocab.heads import HEADS, Head, HeadStep
 from largevocab.labels import Counts, Targets, single_targets
+from largevocab.rows import accumulate
 from largevocab.samplers import SAMPLERS, Draw, Sampler
 
 __version__ = "0.1.0"
@@ -31,5 +32,6 @@ __all__ = [
   "HeadStep",
   "Sampler",
   "Targets",
+  "accumulate",
   "single_targets",
 ]

@@ -18,7 +18,7 @@ names_of = lambda paths: [str(path.relative_to(REPOSITORY)) for path in paths]
 LEAVES = {"atomic", "errors", "fields", "labels", "ops.shapes", "paths"}
 # For each module or subpackage: the others that it may import.
 MAY_IMPORT = {
-  "__init__": {"heads", "samplers"},
+  "__init__": {"heads", "rows", "samplers"},
   "atomic": set(),
   "errors": set(),
   "fields": set(),

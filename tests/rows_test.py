@@ -13,6 +13,7 @@ from largevocab.rows import (
   Adagrad,
   Adam,
   Momentum,
+  accumulate,
   row_grads,
   sq_norm,
 )
@@ -105,6 +106,47 @@ def test_dense_update_equals_touching_every_row(name):
     grads = row_grads(jnp.arange(V), g_VD, V)
     sparse = opt.update(sparse, grads, LR, SCALE)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), dense, sparse)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_accumulated_rows_are_one_gradient(name):
+  """Batches of unequal size whose ids repeat, within and across: a step by the sum,
+  which no optimiser but SGD could make of two steps."""
+  opt, table = OPTIMIZERS[name](), OPTIMIZERS[name]().init(jnp.ones((V, D)))
+  (ids_R, rows_RD), (few_R, few_RD), (more_R, more_RD) = _batches(3)
+  parts = (ids_R, rows_RD), (few_R[:3], few_RD[:3]), (more_R, more_RD)
+  weights = [0.5, 2.0, -1.0]
+  got = accumulate([row_grads(*part, V) for part in parts], weights)
+  want_VD = sum(w * _dense(*part) for w, part in zip(weights, parts, strict=True))
+  every_R = np.concatenate([ids for ids, _ in parts])
+  want = row_grads(np.arange(V), want_VD, V)
+  touched = np.isin(np.arange(V), every_R)
+  want = want._replace(ids_R=jnp.where(touched, want.ids_R, V + want.ids_R))
+  a, b = opt.update(table, got, LR, SCALE), opt.update(table, want, LR, SCALE)
+  jax.tree.map(
+    lambda x, z: np.testing.assert_allclose(x, z, rtol=1e-5, atol=1e-6), a, b
+  )
+  np.testing.assert_allclose(sq_norm(got), jnp.sum(want_VD**2), rtol=1e-5)
+  twice = jax.jit(accumulate)([got, row_grads(*parts[0], V)])
+  dense_VD = _dense(twice.ids_R, twice.rows_RD)
+  np.testing.assert_allclose(dense_VD, want_VD + _dense(*parts[0]), atol=1e-5)
+  assert len(np.unique(twice.ids_R)) == len(twice.ids_R)
+
+
+def test_sums_without_any_gradient_or_with_too_few_weights_are_refused():
+  grads = row_grads(np.array([1]), np.ones((1, D)), V)
+  for args in ([], [1.0]), ([], []), ([grads, grads], [1.0]):
+    with pytest.raises(UserError, match=r"accumulate: \d gradients and \d weights"):
+      accumulate(*args)
+
+
+def test_sum_of_ids_outside_the_table_is_not_silent():
+  """All sums of ids lie above V, so that no row would be touched."""
+  grads = row_grads(np.array([V - 1, V - 2]), np.ones((2, D), np.float32), V)
+  wrong = jax.tree.map(jnp.add, grads, grads)
+  for opt in (SGD(), Momentum()):
+    after = jax.jit(opt.update)(opt.init(jnp.ones((V, D))), wrong, LR, SCALE)
+    assert np.isnan(after.w_VD).any()
 
 
 def test_norm_of_repeated_rows_is_that_of_their_sum():

@@ -16,7 +16,7 @@ from largevocab.ops.adaptive_model import Model, Tail, class_rows
 from largevocab.ops.adaptive_top_k import adaptive_top_k
 from largevocab.ops.clusters import Clusters
 from largevocab.ops.shapes import check_shapes
-from largevocab.rows import Table, sq_norm
+from largevocab.rows import Table, added, sq_norm
 
 
 @jax.tree_util.register_dataclass
@@ -64,6 +64,8 @@ class AdaptiveGrads(NamedTuple):
   tails: tuple[jax.Array, ...]
   downs: tuple[jax.Array, ...]
   reached_J: jax.Array
+
+  __add__ = added  # pyrefly: ignore
 
 
 @settings

@@ -21,7 +21,7 @@ from largevocab.ops.shapes import check_shapes
 from largevocab.ops.slice_widths import slice_widths
 from largevocab.ops.softmax_parts import Part, Parts, parts_loss, parts_nll
 from largevocab.ops.softmax_plan import Plan, plan
-from largevocab.rows import Table, sq_norm
+from largevocab.rows import Table, added, sq_norm
 
 _LOG = logging.getLogger("largevocab")
 
@@ -36,6 +36,8 @@ class Weights(NamedTuple):
 
   rows: tuple[jax.Array, ...]
   downs: tuple[jax.Array, ...]
+
+  __add__ = added  # pyrefly: ignore
 
 
 @jax.tree_util.register_dataclass

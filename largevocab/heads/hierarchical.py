@@ -18,7 +18,7 @@ from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.two_level import Layout, layout, two_level_loss, two_level_nll
 from largevocab.ops.two_level_top_k import two_level_top_k
-from largevocab.rows import SGD, RowGrads, RowOptimizer, Table, sq_norm
+from largevocab.rows import SGD, RowGrads, RowOptimizer, Table, added, sq_norm
 
 _MOST_SLOTS = 4  # for each class: free slots take memory and time as others do
 
@@ -58,6 +58,8 @@ class HierarchicalGrads(NamedTuple):
 
   clusters_KD: jax.Array
   leaves: RowGrads
+
+  __add__ = added  # pyrefly: ignore
 
 
 @settings

@@ -10,7 +10,7 @@ from largevocab.fields import Between, OneOf, settings
 from largevocab.heads.discriminative import Discriminative
 from largevocab.heads.sampling import PyTree
 from largevocab.ops.binary_loss import nce_loss
-from largevocab.rows import RowGrads, Table, row_grads, sq_norm
+from largevocab.rows import RowGrads, Table, added, row_grads, sq_norm
 
 NORMALIZERS = ("one", "global", "context")
 
@@ -34,6 +34,8 @@ class NCEGrads(NamedTuple):
 
   rows: RowGrads
   log_z: RowGrads
+
+  __add__ = added  # pyrefly: ignore
 
 
 @settings

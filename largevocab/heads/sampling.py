@@ -25,7 +25,7 @@ from largevocab.ops.sampled_loss import (
   log_normalizer_ratio,
 )
 from largevocab.ops.shapes import check_shapes
-from largevocab.rows import RowGrads, Table, sq_norm
+from largevocab.rows import RowGrads, Table, checked, sq_norm
 from largevocab.samplers.base import Draw, Sampler
 from largevocab.samplers.static import Unigram
 
@@ -221,6 +221,7 @@ class SamplingHead(SoftmaxHead, abc.ABC):
     return jax.lax.stop_gradient((log_exact_N, log_weight + shift))
 
   def update(self, state, grads: RowGrads, lr, scale):
+    grads = checked(state.table, grads)
     old_RD = state.table.w_VD.at[grads.ids_R].get(mode="clip")
     table = self.optimizer.update(state.table, grads, lr, scale)
     new_RD = table.w_VD.at[grads.ids_R].get(mode="clip")

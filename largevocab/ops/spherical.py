@@ -10,15 +10,18 @@ Source: paper 003, section 4 and algorithm 4; the equations are derived here, wi
 where the paper has columns.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
 
 from largevocab.ops.factored import Factored, dot, outputs_and_pull
 from largevocab.ops.merge import merge_rows, sums_of_equals
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.tag import TAG, is_whole, joined
 
 Loss = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 
@@ -35,6 +38,7 @@ class SphericalGrads(NamedTuple):
     gram_ND: f32[N, D], H Q.
     pull_ND: f32[N, D], sum over p of do_np w_p.
     equal_ND: f32[N, D], sum over p of do_np T_p, so that T^T T = equal^T H.
+    tag: i32[], see `largevocab.ops.tag`. `a + b` is the gradient of the sum.
   """
 
   h_ND: jax.Array
@@ -45,6 +49,54 @@ class SphericalGrads(NamedTuple):
   gram_ND: jax.Array
   pull_ND: jax.Array
   equal_ND: jax.Array
+  tag: ArrayLike = TAG
+
+  def __add__(self, other: "SphericalGrads") -> "SphericalGrads":  # pyrefly: ignore
+    return joined_grads([self, other], [1.0, 1.0])
+
+
+def joined_grads(
+  parts: Sequence[SphericalGrads], weights: Sequence[ArrayLike]
+) -> SphericalGrads:
+  """The weighted sum of gradients of the same W, by the parts of all examples.
+
+  >>> from largevocab.ops.factored import factor, implied
+  >>> f, loss = factor(jnp.array([[1.0], [2.0]])), lambda o_P, t_P, q, s: q
+  >>> args = jnp.ones((1, 1)), jnp.array([[0]]), jnp.ones((1, 1)), jnp.ones(1)
+  >>> _, _, grads = value_and_grads(f, loss, *args)
+  >>> implied(step(f, joined_grads([grads, grads], [0.5, 0.5]), 0.25)).tolist()
+  [[0.5], [1.0]]
+  """
+  tag = joined([g.ids_NP for g in parts], [g.tag for g in parts])
+  most = max(g.ids_NP.shape[1] for g in parts)
+  nothing = np.iinfo(np.int32).max  # no class of any table
+
+  def padded(g: SphericalGrads) -> SphericalGrads:
+    missing = (0, 0), (0, most - g.ids_NP.shape[1])
+    ids_NP = jnp.pad(g.ids_NP, missing, constant_values=nothing)
+    return g._replace(ids_NP=ids_NP, do_NP=jnp.pad(g.do_NP, missing))
+
+  def scaled(g: SphericalGrads, weight: ArrayLike) -> SphericalGrads:
+    linear = {key: getattr(g, key) for key in ("dq_N", "ds_N", "do_NP", "pull_ND")}
+    return g._replace(
+      **{key: (weight * x).astype(x.dtype) for key, x in linear.items()}
+    )
+
+  each = [scaled(padded(g), w)[:-1] for g, w in zip(parts, weights, strict=True)]
+  whole = SphericalGrads(*map(jnp.concatenate, zip(*each, strict=True)), tag)
+  equal_ND = _equal(whole.do_NP, whole.h_ND, whole.ids_NP, nothing)
+  return whole._replace(equal_ND=equal_ND)
+
+
+def _equal(
+  do_NP: jax.Array, h_ND: jax.Array, ids_NP: jax.Array, num_classes: int
+) -> jax.Array:
+  """f32[N, D], sum over p of do_np T_p with T_c the sum of do_np h_n of class c."""
+  rows_NPD = do_NP[:, :, None] * h_ND[:, None, :]
+  flat_RD = rows_NPD.reshape(-1, rows_NPD.shape[-1])
+  equal_RD = sums_of_equals(ids_NP.ravel(), flat_RD, num_classes)
+  equal_NPD = equal_RD.reshape(rows_NPD.shape)
+  return jnp.einsum("np,npd->nd", do_NP, equal_NPD, precision="highest")
 
 
 def distinct(
@@ -109,10 +161,9 @@ def value_and_grads(
   >>> float(value), dh_ND.tolist()  # |(1, 2) - (0, 1)|^2
   (2.0, [[6.0]])
   """
-  sizes = check_shapes(
-    v_VD=f.v_VD, h_ND=h_ND, ids_NP=ids_NP, t_NP=t_NP, weight_N=weight_N
-  )
-  V, N, P, D = (sizes[axis] for axis in "VNPD")
+  V = check_shapes(v_VD=f.v_VD, h_ND=h_ND, ids_NP=ids_NP, t_NP=t_NP, weight_N=weight_N)[
+    "V"
+  ]
   gram_ND = dot(h_ND, f.gram_DD)
   q_N, s_N = jnp.sum(gram_ND * h_ND, axis=1), dot(h_ND, f.sum_D)
   o_NP, pull = outputs_and_pull(f, h_ND, ids_NP)
@@ -124,10 +175,7 @@ def value_and_grads(
   do_NP = jnp.where(ids_NP < V, weigh(do_NP, weight_N[:, None]), 0)
   pull_ND = pull(do_NP)
   dh_ND = 2 * dq_N[:, None] * gram_ND + ds_N[:, None] * f.sum_D[None, :] + pull_ND
-  rows_NPD = do_NP[:, :, None] * h_ND[:, None, :]
-  equal_RD = sums_of_equals(ids_NP.ravel(), rows_NPD.reshape(N * P, D), V)
-  equal_NPD = equal_RD.reshape(N, P, D)
-  equal_ND = jnp.einsum("np,npd->nd", do_NP, equal_NPD, precision="highest")
+  equal_ND = _equal(do_NP, h_ND, ids_NP, V)
   grads = SphericalGrads(h_ND, dq_N, ds_N, do_NP, ids_NP, gram_ND, pull_ND, equal_ND)
   return jnp.sum(weigh(loss_N, weight_N)), dh_ND, grads
 
@@ -169,6 +217,10 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
     g: of `value_and_grads`.
     rate: f32[].
 
+  Raises:
+    UserError: gradients were added or scaled leaf by leaf; where they are traced, W is
+      NaN instead.
+
   Cost: 5 products of N D^2 and 6 of N^2 D where N < D, independent of V; O(D^3) else.
 
   >>> from largevocab.ops.factored import factor
@@ -181,6 +233,9 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
   [[0.5], [1.0]]
   """
   h_ND, (V, D) = g.h_ND, f.v_VD.shape
+  is_right = is_whole(g.ids_NP, g.tag)
+  if is_right is not True:  # traced: else all of W is NaN
+    rate = jnp.where(is_right, rate, jnp.nan)
   by_one = _shrink(g)
   shrink = lambda x_RD: rate * by_one(x_RD)
   c_D = rate * dot(g.ds_N, h_ND)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from largevocab.errors import UserError
 from largevocab.heads import (
   HEADS,
   NCE,
@@ -24,10 +25,11 @@ from largevocab.heads import (
   Spherical,
 )
 from largevocab.heads.nce import NCEGrads
+from largevocab.heads.sampling import SamplingHead
 from largevocab.labels import Counts, Targets, single_targets
 from largevocab.ops.clusters import cut, widths
 from largevocab.ops.factored import factor, implied
-from largevocab.rows import Adagrad, Adam, RowGrads, Table
+from largevocab.rows import Adagrad, Adam, RowGrads, Table, accumulate
 from largevocab.samplers import (
   SAMPLERS,
   Block,
@@ -556,6 +558,64 @@ def test_scale_multiplies_the_gradient(head):
   for x, z in zip(parameters(a), parameters(b), strict=True):
     atol = 1e-7 + view_of(head).rounding
     np.testing.assert_allclose(x, z, rtol=1e-5, atol=atol)
+
+
+accumulated = jax.jit(accumulate)
+
+
+def two_batches():
+  """Two batches with several true classes, repeated and padding, their shares of all
+  weight, and both in one."""
+  parts = [(h_ND, multi_label(y)) for h_ND, y in (batch(20), batch(21))]
+  parts[1] = parts[1][0], parts[1][1]._replace(w_NP=0.3 * parts[1][1].w_NP)
+  weights = np.array([float(jnp.sum(y.w_NP)) for _, y in parts])
+  whole = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+  return parts, weights / weights.sum(), whole
+
+
+def test_accumulated_gradients_are_the_sum(head):
+  """Of dense gradients in float64; and where nothing is drawn, one step on all."""
+  parts, weights, whole = two_batches()
+  state, view = started(head), view_of(head)
+  params = view.parameters(state)
+  each = [backward(head, state, *part, KEY).grads for part in parts]
+  grads = accumulated(each, list(weights))
+  denses = [view.dense(g, params) for g in each]
+  for got, a, b in zip(view.dense(grads, params), *denses, strict=True):
+    want = weights[0] * np.asarray(a, np.float64) + weights[1] * np.asarray(b)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6)
+  for ids_R in [g.ids_R for g in of_rows(grads)]:
+    assert len(np.unique(ids_R)) == len(ids_R)
+  if isinstance(head, SamplingHead):
+    return
+  want = view.dense(backward(head, state, *whole, KEY).grads, params)
+  for got, z in zip(view.dense(grads, params), want, strict=True):
+    np.testing.assert_allclose(got, z, rtol=1e-4, atol=1e-6 + view.rounding)
+
+
+def of_rows(grads):
+  is_rows = lambda x: isinstance(x, RowGrads)
+  return [g for g in jax.tree.leaves(grads, is_leaf=is_rows) if is_rows(g)]
+
+
+def test_gradients_added_leaf_by_leaf_are_right_or_refused(head):
+  parts, _, _ = two_batches()
+  state, view = started(head), view_of(head)
+  parameters = view.parameters
+  a, b = (backward(head, state, *parts[0], jax.random.key(k)).grads for k in (1, 2))
+  wrong = jax.tree.map(jnp.add, a, b)
+  if not of_rows(a) and not isinstance(head, Spherical):
+    params = parameters(state)
+    for x, z in zip(view.dense(wrong, params), view.dense(a + b, params), strict=True):
+      np.testing.assert_array_equal(x, z)
+    return
+  for refused in (head.update, lambda *args: accumulate([args[1], a])):
+    with pytest.raises(UserError, match="added leaf by leaf"):
+      refused(state, wrong, 0.1, 1.0)
+  with pytest.raises(UserError, match="scaled with its ids"):
+    head.update(state, jax.tree.map(lambda g: g / 2, a), 0.1, 1.0)
+  after = update(head, state, wrong, 0.1, 1.0)  # traced: it cannot be refused
+  assert any(np.isnan(x).any() for x in parameters(after))
 
 
 def test_lazy_rows_stay_where_no_example_has_weight():

@@ -13,6 +13,7 @@ from largevocab.labels import Targets, single_targets
 from largevocab.ops import spherical
 from largevocab.ops.factored import implied
 from largevocab.ops.stabilizers import STABILIZERS
+from largevocab.rows import accumulate
 from largevocab.spherical_losses import (
   SPHERICAL_LOSSES,
   SphericalSoftmax,
@@ -98,6 +99,32 @@ def test_multi_label_squared_error_is_that_of_the_shares():
   target_NV = jnp.zeros((N, V)).at[0, 1].set(0.5).at[0, 5].set(0.5).at[1, 3].set(1)
   each_N = jnp.sum((h_ND @ implied(state).T - target_NV) ** 2, axis=1)
   np.testing.assert_allclose(out.loss, (2 * each_N[0] + each_N[1]) / 3, rtol=1e-5)
+
+
+def test_gradients_of_unequal_batches_add_up():
+  """Of 3 examples with up to 3 true classes, and of 2 with one each."""
+  head = Spherical(loss=Squared(), bias=False)
+  state = head.init(KEY, np.ones(V), D)
+  h_ND = jax.random.normal(jax.random.key(1), (N + 2, D))
+  many_NP = jnp.array([[1, 5, 1], [3, V, V], [7, 5, V]], jnp.int32)
+  few_NP = jnp.array([[5], [3]], jnp.int32)
+  wide_NP = jnp.pad(few_NP, ((0, 0), (0, 2)), constant_values=V)
+  ids_NP = jnp.concatenate([many_NP, wide_NP])
+  y_of = lambda ids_NP: Targets(
+    ids_NP, (ids_NP < V).astype(jnp.float32), jnp.zeros(len(ids_NP), jnp.int32)
+  )
+  grads = lambda h_ND, ids_NP: head.backward(state, h_ND, y_of(ids_NP), KEY).grads
+  parts = grads(h_ND[:N], many_NP), grads(h_ND[N:], few_NP)
+  summed = accumulate(parts, [6 / 8, 2 / 8])
+  want = head.update(state, grads(h_ND, ids_NP), 0.1, 1.0)
+  got = head.update(state, summed, 0.1, 1.0)
+  np.testing.assert_allclose(implied(got), implied(want), rtol=1e-5, atol=1e-6)
+  np.testing.assert_allclose(got.gram_DD, want.gram_DD, rtol=1e-4, atol=1e-6)
+  np.testing.assert_allclose(
+    spherical.sq_norm(state, summed),
+    spherical.sq_norm(state, grads(h_ND, ids_NP)),
+    rtol=1e-5,
+  )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3, 4, 5))
