@@ -12,6 +12,7 @@ import numpy as np
 
 from largevocab import inputs, retrieval
 from largevocab.data.base import HeldOutBatches
+from largevocab.errors import UserError
 from largevocab.experiment import Experiment
 from largevocab.labels import Counts
 from largevocab.similarity import make_similarity
@@ -30,6 +31,7 @@ class Evaluate(Protocol):
 
   Raises:
     Stopped: `stopped` said so.
+    UserError: no example has a label.
   """
 
   def __call__(
@@ -45,6 +47,7 @@ def make_evaluate(exp: Experiment, counts: Counts) -> Evaluate:
   Where the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added, and where it
   gives 'log_z', its standard deviation over examples 'log_z_sd'; with `eval.ranking_k`,
   'recall@k' and 'mrr@k', with `eval.precision_k` those of labels, see `retrieval`.
+  Means are over examples that have a label, unless `eval.unlabelled` is 'count'.
   """
   model, head, k, ks = exp.model, exp.head, exp.eval.ranking_k, exp.eval.precision_k
   worth_V = retrieval.inverse_propensities(
@@ -90,13 +93,18 @@ def make_evaluate(exp: Experiment, counts: Counts) -> Evaluate:
       if time.monotonic() > told + _SECONDS:
         told = time.monotonic()
         _LOG.info("evaluated %d of %d batches", number, len(batches))
+    if not total:
+      raise UserError(
+        "no example of the data to evaluate has a label: there is nothing to measure"
+      )
     means = {key: value / total for key, value in sums.items()}
     if "nll" in means:
       means["ppl"] = math.exp(min(means["nll"], 700.0))
     if "log_z" in means:
       variance = means.pop("log_z_sq") - means["log_z"] ** 2
       means["log_z_sd"] = math.sqrt(max(variance, 0.0))
-    return retrieval.finish(means)
+    counts_all = exp.eval.unlabelled == "count"
+    return retrieval.finish(means, total / batches.num_examples if counts_all else 1.0)
 
   return evaluate
 

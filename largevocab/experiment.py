@@ -12,6 +12,7 @@ from largevocab.fields import (
   CountOrNone,
   Distinct,
   FileName,
+  OneOf,
   Positive,
   Seed,
   Steps,
@@ -102,6 +103,8 @@ class Evaluating:
     ranking_k: measure 'recall@k' and 'mrr@k' for this k as well; 0: do not.
     precision_k: measure 'p@k', 'ndcg@k' and, with the propensities of the classes,
       'psp@k' for each of these k as well.
+    unlabelled: how examples without any label enter 'p@k', 'ndcg@k', 'recall@k' and
+      'mrr@k': 'skip': they are left out of the mean; 'count': as 0, as in pyxclib.
     propensity_a, propensity_b: the constants of propensities, see
       `largevocab.retrieval`.
     word_pairs: files like those of SimLex-999 and WordSim-353, or glob patterns, by
@@ -114,6 +117,7 @@ class Evaluating:
   unroll: Unroll = 20
   ranking_k: CountOrNone = 0
   precision_k: Annotated[tuple[Count, ...], Distinct()] = ()
+  unlabelled: Annotated[str, OneOf("skip", "count")] = "skip"
   propensity_a: Annotated[float, Between(0, 10)] = 0.55
   propensity_b: Annotated[float, Between(0, 1000, excluding=(0,))] = 1.5
   word_pairs: tuple[FileName, ...] = ()

@@ -1,4 +1,8 @@
-"""How high the true classes rank among all."""
+"""How high the true classes rank among all.
+
+A class that an example lists several times counts once. Means are over the examples
+that have a true class, or over all: see `finish`.
+"""
 
 from collections.abc import Sequence
 
@@ -19,7 +23,8 @@ def at_k(ids_NK: jax.Array, y: Targets) -> dict[str, jax.Array]:
 
   Args:
     ids_NK: i32[N, K], the best K classes, best first.
-    y: the true classes; those of weight 0 are not looked at.
+    y: the true classes; those of weight 0 are not looked at. Of one that is listed
+      several times the first weight counts.
 
   Returns:
     {'recall@K': f32[N], 'mrr@K': f32[N]}.
@@ -32,8 +37,8 @@ def at_k(ids_NK: jax.Array, y: Targets) -> dict[str, jax.Array]:
   k = check_shapes(ids_NK=ids_NK, ids_NP=y.ids_NP, w_NP=y.w_NP)["K"]
   is_true_NPK = (y.ids_NP[:, :, None] == ids_NK[:, None]) & (y.w_NP > 0)[:, :, None]
   found_NP = jnp.any(is_true_NPK, axis=2)
-  weight_N = jnp.sum(y.w_NP, axis=1)
-  found_N = jnp.sum(y.w_NP * found_NP, axis=1)
+  w_NP = jnp.where(_counts(y), y.w_NP, 0)
+  weight_N, found_N = jnp.sum(w_NP, axis=1), jnp.sum(w_NP * found_NP, axis=1)
   is_true_NK = jnp.any(is_true_NPK, axis=1)
   rank_N = 1 + jnp.argmax(is_true_NK, axis=1)
   return {
@@ -54,7 +59,8 @@ def of_labels(
 
   Args:
     ids_NK: i32[N, K], the best classes, best first; K is at least the largest k.
-    y: the true classes, those of positive weight; how large it is does not matter.
+    y: the true classes, those of positive weight; how large it is does not matter, nor
+      how often a class is listed.
     inverse_propensity_V: f32[V], see `inverse_propensities`.
     ks: one set of metrics for each.
 
@@ -62,7 +68,8 @@ def of_labels(
     {'p@k', 'ndcg@k', 'psp_gain@k', 'psp_ideal@k': f32[N]}.
 
   Source: the extreme classification repository (Bhatia et al. 2016); nDCG with the
-    ideal of an example's own number of classes.
+    ideal of an example's own number of classes. Its tool pyxclib takes the means of p@k
+    and ndcg@k over all examples, also those without a class: `eval.unlabelled='count'`.
 
   >>> y = Targets(jnp.array([[1, 2]]), jnp.full((1, 2), 0.5), jnp.zeros(1, int))
   >>> metrics = of_labels(jnp.array([[1, 0]]), y, jnp.array([1.0, 2.0, 5.0]), [1, 2])
@@ -71,7 +78,7 @@ def of_labels(
 'psp_gain@2': 2.0, 'psp_ideal@1': 5.0, 'psp_ideal@2': 7.0}
   """
   num = check_shapes(ids_NK=ids_NK, ids_NP=y.ids_NP, w_NP=y.w_NP)["P"]
-  is_true_NP = y.w_NP > 0
+  is_true_NP = _counts(y)
   found_NPK = (y.ids_NP[:, :, None] == ids_NK[:, None]) & is_true_NP[:, :, None]
   hit_NK = jnp.any(found_NPK, axis=1)
   worth_NP = inverse_propensity_V.at[y.ids_NP].get(mode="fill", fill_value=0)
@@ -93,11 +100,29 @@ def of_labels(
   return metrics
 
 
-def finish(means: dict[str, float]) -> dict[str, float]:
+def _counts(y: Targets) -> jax.Array:
+  """Which of the classes listed count, bool[N, P]: of those of positive weight the
+  first of equal ones. Cost: O(N P log P)."""
+  is_true_NP = y.w_NP > 0
+  nothing = jnp.iinfo(y.ids_NP.dtype).max
+  ids_NP = jnp.where(is_true_NP, y.ids_NP, nothing)
+  order_NP = jnp.argsort(ids_NP, axis=1, stable=True)
+  sorted_NP = jnp.take_along_axis(ids_NP, order_NP, axis=1)
+  is_first_NP = jnp.diff(sorted_NP, axis=1, prepend=-1) != 0
+  back_NP = jnp.argsort(order_NP, axis=1)
+  return is_true_NP & jnp.take_along_axis(is_first_NP, back_NP, axis=1)
+
+
+def finish(means: dict[str, float], labelled: float = 1.0) -> dict[str, float]:
   """Means over examples, with 'psp@k' in place of the two that it is made from.
 
-  >>> finish({"p@1": 0.5, "psp_gain@1": 1.0, "psp_ideal@1": 4.0})
-  {'p@1': 0.5, 'psp@1': 0.25}
+  Args:
+    means: over the examples that have a true class.
+    labelled: their share of those over which the means of what is retrieved are to be
+      taken; without a true class nothing can be found. 'psp@k' is the same for all.
+
+  >>> finish({"p@1": 0.5, "psp_gain@1": 1.0, "psp_ideal@1": 4.0}, labelled=0.5)
+  {'p@1': 0.25, 'psp@1': 0.25}
   """
   finished = {}
   for name, value in means.items():
@@ -106,7 +131,7 @@ def finish(means: dict[str, float]) -> dict[str, float]:
       ideal = means[f"psp_ideal@{k}"]
       finished[f"psp@{k}"] = value / ideal if ideal else 0.0
     elif not name.startswith("psp_ideal@"):
-      finished[name] = value
+      finished[name] = value * labelled if "@" in name else value
   return finished
 
 

@@ -91,6 +91,58 @@ def test_metrics_of_labels_equal_a_loop():
       assert expected_N.any()
 
 
+def test_a_class_listed_twice_counts_once():
+  worth_V = jnp.arange(1.0, V + 1)
+  once = Targets(jnp.array([[3, 1, V]]), jnp.array([[1.0, 1, 0]]) / 2, jnp.zeros(1))
+  twice = once._replace(
+    ids_NP=jnp.array([[3, 1, 3, V, 3]]), w_NP=jnp.array([[1.0, 1, 1, 0, 0]]) / 3
+  )
+  for best in ([3, 1, 0], [0, 3, 2], [1, 0, 2], [0, 2, 4]):
+    args = worth_V, (1, 3)
+    want = retrieval.of_labels(jnp.array([best]), once, *args)
+    got = retrieval.of_labels(jnp.array([best]), twice, *args)
+    want |= retrieval.at_k(jnp.array([best]), once)
+    got |= retrieval.at_k(jnp.array([best]), twice)
+    assert got == want, best
+  assert retrieval.of_labels(jnp.array([[3, 1]]), twice, worth_V, [2])["ndcg@2"] == 1
+
+
+class OfBatches(list):
+  """Batches as `HeldOutBatches` are."""
+
+  batch_size, num_examples = 2, 4
+
+
+def test_examples_without_a_label_are_skipped_or_count_as_0():
+  exp = experiment(4)
+  corpus = exp.data.load()
+  state, eos = init_state(exp, corpus), corpus.vocabulary.eos
+  whole = EvaluationBatches(np.arange(4), 2, 1, eos)
+  batches = OfBatches(
+    batch._replace(y=batch.y._replace(w_NP=batch.y.w_NP * [[1], [0]]))
+    for batch in whole
+  )
+  of = lambda how: make_evaluate(
+    dataclasses.replace(
+      exp, eval=c.Evaluating(ranking_k=4, precision_k=(2,), unlabelled=how)
+    ),
+    corpus.counts,
+  )
+  skipped, counted = of("skip")(state, batches), of("count")(state, batches)
+  for name, value in skipped.items():
+    halved = name in ("recall@4", "mrr@4", "p@2", "ndcg@2")
+    assert counted[name] == pytest.approx(value / (2 if halved else 1)), name
+  assert of("count")(state, whole) == of("skip")(state, whole)
+  for how in ("skip", "count"):
+    nothing = OfBatches(
+      batch._replace(y=batch.y._replace(w_NP=0 * batch.y.w_NP)) for batch in whole
+    )
+    with pytest.raises(UserError, match="no example of the data to evaluate has a la"):
+      of(how)(state, nothing)
+  with pytest.raises(UserError, match="unlabelled is 'both'; it must be one of"):
+    c.Evaluating(unlabelled="both")
+
+
 def experiment(k):
   return c.build(
     c.experiment(

@@ -129,6 +129,10 @@ class EvaluationBatches:
       raise UserError("the text to evaluate has no tokens: give one that has")
 
   @property
+  def num_examples(self) -> int:
+    return len(self.tokens)
+
+  @property
   def _stream_length(self) -> int:
     return -(-len(self.tokens) // self.batch_size)
 

@@ -167,6 +167,10 @@ class HeldOutBuckets(_Buckets):
     last = len(self.capacities) - 1
     return _Plan(np.append(plan.bucket_S, last), [*plan.examples, left])
 
+  @property
+  def num_examples(self) -> int:
+    return len(self.examples.lengths)
+
   def __len__(self) -> int:
     return -(-len(self.examples.lengths) // self.batch_size)
 

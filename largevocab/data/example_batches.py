@@ -97,6 +97,10 @@ class HeldOutExamples:
   examples: Examples
   batch_size: BatchSize
 
+  @property
+  def num_examples(self) -> int:
+    return len(self.examples)
+
   def __len__(self) -> int:
     return -(-len(self.examples) // self.batch_size)
 

@@ -11,6 +11,7 @@ from largevocab.data.bucketed import BucketedExamples, HeldOutBuckets, capacitie
 from largevocab.data.classes import Classes
 from largevocab.data.documents import Documents
 from largevocab.data.example_batches import check_unroll
+from largevocab.errors import UserError
 from largevocab.labels import Counts, Targets
 
 
@@ -135,8 +136,17 @@ class MultiLabel:
   def evaluation_batches(
     self, split: str, batch_size: int, unroll: int
   ) -> HeldOutBuckets:
-    """Every document of a split once."""
+    """Every document of a split once.
+
+    Raises:
+      UserError: none of them has a label, so that nothing can be measured.
+    """
     check_unroll(unroll)
+    if not getattr(self, split).lengths[:, 1].any():
+      raise UserError(
+        f"no document of the {split} data has a label, so that nothing can be measured "
+        "on it; give documents with labels"
+      )
     return HeldOutBuckets(self.examples(split), batch_size, self._capacities)
 
   @cached_property

@@ -1,5 +1,6 @@
 """Data sets of the Extreme Classification Repository: splits, classes, the cache."""
 
+import dataclasses
 import gzip
 import lzma
 
@@ -78,6 +79,17 @@ def test_documents_without_labels_have_no_weight(xmlc):
   assert batch.x.ids_BF.dtype == batch.y.ids_NP.dtype == np.int32
   assert batch.x.values_BF.dtype == batch.y.w_NP.dtype == np.float32
   assert batch.y.context_N.dtype == np.int32
+
+
+def test_a_split_without_any_label_is_refused(xmlc):
+  data = xmlc()
+  bare = data.test._replace(
+    label_ptr=np.zeros_like(data.test.label_ptr), label_ids=data.test.label_ids[:0]
+  )
+  data = dataclasses.replace(data, test=bare)
+  data.evaluation_batches("valid", 2, 1)
+  with pytest.raises(UserError, match="no document of the test data has a label"):
+    data.evaluation_batches("test", 2, 1)
 
 
 def test_values_have_unit_norm_by_default(xmlc):
