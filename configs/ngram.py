@@ -12,13 +12,6 @@ the files of pairs, if there are any.
 
 from largevocab import config as c
 
-# Factored heads learn by plain gradient descent, and bear other rates than Adagrad.
-HEAD_RATES = {
-  "spherical/taylor": 100.0,
-  "spherical/spherical": 20.0,
-  "spherical/squared": 0.003,
-}
-
 
 def get_config(arg: str = ""):
   a = c.parse_arg(arg, head="full", data="text", context=4, hidden=300)
@@ -28,13 +21,6 @@ def get_config(arg: str = ""):
     model=c.part("model", "ngram", context=a.context, embed=a.hidden, hidden=a.hidden),
     head=c.head(a.head, num_samples=1024, init_scale=0.1),
     optimizer=c.part("optimizer", "adagrad"),
-    train=c.Training(
-      epochs=5,
-      batch_size=32,
-      unroll=20,
-      lr=1.0,
-      head_lr_factor=HEAD_RATES.get(a.head, 1.0),
-      clip_norm=1.0,
-    ),
+    train=c.Training(epochs=5, batch_size=32, unroll=20, lr=1.0, clip_norm=1.0),
     eval=c.Evaluating(batch_size=32),
   )

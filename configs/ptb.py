@@ -6,9 +6,6 @@
 
 from largevocab import config as c
 
-# Factored heads learn by plain gradient descent, and bear other rates than softmaxes.
-HEAD_RATES = {"spherical/taylor": 25.0, "spherical/spherical": 5.0}
-
 
 def get_config(arg: str = ""):
   a = c.parse_arg(arg, head="full")
@@ -26,7 +23,6 @@ def get_config(arg: str = ""):
       batch_size=20,
       unroll=unroll,
       lr=1.0 * unroll,
-      head_lr_factor=HEAD_RATES.get(a.head, 1.0),
       hold_epochs=4,
       decay=0.5,
       clip_norm=5.0 / unroll,

@@ -52,6 +52,12 @@ SETTINGS: dict[str, Any] = {
   "checkpoint": Checkpointing,
   "log": Logging,
 }
+# Factored heads learn by plain gradient descent, whatever the network learns by. Their
+# rates on text, found with configs/ptb.py (SGD) and configs/ngram.py (Adagrad).
+_TEXT_RATES = {
+  "sgd": {"taylor": 500.0, "spherical": 100.0, "squared": 0.003},
+  "adagrad": {"taylor": 100.0, "spherical": 20.0, "squared": 0.003},
+}
 
 
 def part(kind: str, name: str, **fields: Any) -> Any:
@@ -132,12 +138,13 @@ def parse_arg(arg: str | None, **defaults: Any) -> types.SimpleNamespace:
     **defaults: the keys that this config knows; values are cast to their types.
 
   Raises:
-    UserError: unknown key or ill-typed value.
+    UserError: unknown key, ill-typed value, or a key that is given twice.
 
   >>> parse_arg("sampled/pps,hidden=650", head="full", hidden=200)
   namespace(runlocal=False, head='sampled/pps', hidden=650)
   """
   values = {"runlocal": False, **defaults}
+  given = set()
   for position, word in enumerate((arg or "").split(",")):
     key, equals, text = word.strip().partition("=")
     if not key:
@@ -146,6 +153,11 @@ def parse_arg(arg: str | None, **defaults: Any) -> types.SimpleNamespace:
       key, equals, text = "head", "=", key
     if key not in values:
       raise UserError(f"config argument {key!r} is unknown{nearest(key, values)}")
+    if key in given:
+      raise UserError(
+        f"config argument {key!r} is given twice in {arg!r}; give it once"
+      )
+    given.add(key)
     what, kind = f"config argument {key}", type(values[key])
     if kind is not bool and not equals:
       raise UserError(f"{what} has no value; set it, as in {key}={values[key]}")
@@ -156,12 +168,15 @@ def parse_arg(arg: str | None, **defaults: Any) -> types.SimpleNamespace:
 def experiment(runlocal: bool = False, **parts: Any) -> ConfigDict:
   """The config of an experiment.
 
+  On text a head that has to learn at a rate of its own gets it, unless
+  `train.head_lr_factor` is given: all configs of texts have the same.
+
   Args:
     runlocal: replace the data by a tiny synthetic set of their kind and stop after 5
       steps.
     **parts: fields of `Experiment`.
   """
-  whole = Experiment(**parts)
+  whole = _at_text_rate(Experiment(**parts))
   if runlocal:
     whole = _shrink(whole)
   blocks = {f.name: getattr(whole, f.name) for f in dataclasses.fields(whole)}
@@ -228,6 +243,25 @@ def _complete(key: str, block: Any) -> None:
       block[name] = values
 
 
+def _at_text_rate(whole: Experiment) -> Experiment:
+  """The experiment, its head at the rate that is known for its loss on text, if any."""
+  is_text = hasattr(whole.data, "words")
+  by_loss = _TEXT_RATES.get(
+    _name_of("optimizer", whole.optimizer), _TEXT_RATES["adagrad"]
+  )
+  rate = by_loss.get(_name_of("loss", getattr(whole.head, "loss", None)))
+  if not is_text or rate is None or whole.train.head_lr_factor != 1.0:
+    return whole
+  train = dataclasses.replace(whole.train, head_lr_factor=rate / whole.train.lr)
+  return dataclasses.replace(whole, train=train)
+
+
+def _name_of(kind: str, value: Any) -> str:
+  """The name in its registry of what a part is; '' of what is in none."""
+  names = {cls: name for name, cls in REGISTRIES[kind].items()}
+  return names.get(type(value), "")
+
+
 def _shrink(whole: Experiment) -> Experiment:
   head: Any = whole.head
   fields = {"num_samples": 16} if "num_samples" in _fields(type(head)) else {}
@@ -273,8 +307,7 @@ def _fields(cls) -> dict[str, Any]:
 def _to_block(key: str, value: Any) -> ConfigDict:
   block = ConfigDict()
   if key in REGISTRIES:
-    names = {cls: name for name, cls in REGISTRIES[key].items()}
-    block.name = names[type(value)]
+    block.name = _name_of(key, value)
   for name in _fields(type(value)):
     inner = getattr(value, name)
     if name == "optimizer":

@@ -48,6 +48,25 @@ def test_every_config_trains_locally(path, tmp_path):
   assert config.build(config.of_workdir(str(tmp_path))) == config.build(settings)
 
 
+OF_TEXT = ("enwiki8", "europarl", "lm1b", "ngram", "ptb", "quickstart", "text")
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=name_of)
+@pytest.mark.parametrize(
+  ("loss", "sgd", "adagrad"),
+  [("taylor", 500.0, 100.0), ("spherical", 100.0, 20.0), ("squared", 0.003, 0.003)],
+)
+def test_factored_heads_have_one_rate_in_all_texts(path, loss, sgd, adagrad):
+  exp = config.build(command_line.load(f"{path}:spherical/{loss}"))
+  assert (path.stem in OF_TEXT) == hasattr(exp.data, "words")
+  if path.stem in OF_TEXT:
+    rate = sgd if exp.optimizer == config.part("optimizer", "sgd") else adagrad
+    assert exp.train.head_lr_factor * exp.train.lr == pytest.approx(rate)
+  else:
+    full = config.build(command_line.load(f"{path}:full"))
+    assert exp.train.head_lr_factor == full.train.head_lr_factor
+
+
 def command_lines():
   """(--config=..., its --config.KEY=VALUE) of each command that is shown to users."""
   for path in [*CONFIGS, REPOSITORY / "README.md"]:
