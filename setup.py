@@ -13,7 +13,12 @@ setup(
   name="largevocab",
   version=version[1],
   description="Training with very large output spaces, in JAX",
-  packages=find_packages(include=["largevocab", "largevocab.*"]),
+  # The configs are beside the package, and within it once it is installed.
+  packages=[
+    *find_packages(include=["largevocab", "largevocab.*"]),
+    "largevocab.configs",
+  ],
+  package_dir={"largevocab.configs": "configs"},
   package_data={"largevocab": ["cost_models/*.json"]},
   python_requires=">=3.11",
   install_requires=[
@@ -46,6 +51,7 @@ setup(
       "matplotlib>=3.9",
       "pytest>=9",
       "pytest-xdist>=3.8",
+      "setuptools>=77",
       # A new minor version of these finds new faults in old code.
       "pyrefly==1.4.*",
       "ruff==0.17.*",
