@@ -12,7 +12,7 @@ import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
-from largevocab.errors import UserError
+from largevocab.errors import UserError, remedy
 from largevocab.workdir import read_json, write_json
 
 PyTree = Any
@@ -48,8 +48,8 @@ class Checkpoints:
       )
     except (OSError, ValueError) as error:
       raise UserError(
-        f"{self._directory} is damaged or cannot be written ({_reason(error)}); delete "
-        "the checkpoint that is damaged, or make room"
+        f"{self._directory} is damaged or cannot be written ({_reason(error)}); "
+        + remedy(error, "delete the checkpoint that is damaged, or make room")
       ) from error
 
   def __enter__(self) -> "Checkpoints":
@@ -100,8 +100,9 @@ class Checkpoints:
       yield
     except (OSError, ValueError) as error:
       raise UserError(
-        f"cannot write to {self._directory} ({_reason(error)}); make room there, and "
-        "the same command goes on from the last whole checkpoint"
+        f"cannot write to {self._directory} ({_reason(error)}); "
+        f"{remedy(error, 'make room there')}, and the same command goes on from the "
+        "last whole checkpoint"
       ) from error
 
   def restore(self, like: PyTree, which: str = "latest") -> tuple[PyTree, dict]:

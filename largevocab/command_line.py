@@ -1,5 +1,6 @@
-"""A config from the command line: --config=FILE:ARG and --config.KEY=VALUE."""
+"""A config from the command line: --config=CONFIG:ARG and --config.KEY=VALUE."""
 
+import codecs
 import re
 import runpy
 import traceback
@@ -11,29 +12,75 @@ from ml_collections import ConfigDict, config_flags
 from largevocab.config import listed, nearest
 from largevocab.errors import UserError
 
+# Of the package's own configs: installed from a wheel they are within it.
+_INSTALLED = Path(__file__).with_name("configs")
+_FOLDER = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "configs"
+# UTF-32's first: it begins with UTF-16's.
+_MARKS = {
+  codecs.BOM_UTF32_LE: "UTF-32",
+  codecs.BOM_UTF32_BE: "UTF-32",
+  codecs.BOM_UTF16_LE: "UTF-16",
+  codecs.BOM_UTF16_BE: "UTF-16",
+}
+
 
 def load(argument: str) -> ConfigDict:
-  """What get_config(ARG) of FILE returns, for an argument FILE or FILE:ARG.
+  """What get_config(ARG) of a config returns, for an argument CONFIG or CONFIG:ARG.
+
+  CONFIG is a Python file, which is run, or the bare name of one that comes with the
+  package: `ptb` is its configs/ptb.py, in whatever directory one is.
 
   Raises:
-    UserError: there is no such file, or it fails; a line of it is named.
+    UserError: there is no such config, or it fails; a line of it is named.
   """
   name, _, arg = argument.partition(":")
-  path = Path(name)
-  if not path.is_file():
-    others = [str(p) for p in path.parent.glob("*.py")]
-    raise UserError(f"--config: there is no file {name}{nearest(name, others)}")
+  path = _find(name)
+  _check_encoding(path)
   try:
     get_config = runpy.run_path(str(path)).get("get_config")
     config = get_config(arg) if get_config else None
   except UserError as error:
     raise UserError(f"--config={argument}: {error}") from error
-  except Exception as error:
-    what = f"{type(error).__name__}: {error}"
+  except BaseException as error:  # SystemExit, too, would end us without a word
+    what = f"{type(error).__name__}: {error}".removesuffix(": ")
     raise UserError(f"{_place(path, error)}: {what}") from error
   if not isinstance(config, ConfigDict):
     raise UserError(f"{path} has no get_config(arg) that returns a config")
   return config
+
+
+def _find(name: str) -> Path:
+  """The file of a config, for its path or the bare name of one of the package's own."""
+  own = {path.stem: path for path in _FOLDER.glob("*.py")}
+  path = Path(name)
+  if path.suffix != ".py" and path.name == name:
+    if name not in own:
+      raise UserError(
+        f"--config: the package has no config {name!r} (the name of a file of your own "
+        f"ends in .py or has a / in it){nearest(name, own)}"
+      )
+    return own[name]
+  if path.is_file():
+    return path
+  if path.exists():
+    kind = "a directory" if path.is_dir() else "no regular file"
+    raise UserError(f"--config: {name} is {kind}; give a Python file")
+  others = [str(p) for p in path.parent.glob("*.py") if p.is_file()]
+  hint = nearest(name, others) if others else "; give a Python file"
+  if path.stem in own:
+    hint = f"; the one that comes with the package is --config={path.stem}"
+  raise UserError(f"--config: there is no file {name}{hint}")
+
+
+def _check_encoding(path: Path) -> None:
+  """Names what Python would only call null bytes."""
+  with path.open("rb") as file:
+    head = file.read(1 << 16)
+  found = [kind for mark, kind in _MARKS.items() if head.startswith(mark)]
+  if not found and b"\0" in head:
+    found = ["binary, or UTF-16 or UTF-32 without a mark"]
+  if found:
+    raise UserError(f"--config: {path} is {found[0]}: save it as text in UTF-8")
 
 
 def override(config: ConfigDict, argv: list[str], known: list[str]) -> None:
@@ -45,12 +92,15 @@ def override(config: ConfigDict, argv: list[str], known: list[str]) -> None:
     known: the program's other flags, to name the one that was meant.
 
   Raises:
-    UserError: no such key, ill-typed value, or an argument that is none of these flags.
+    UserError: no such key, one given twice, an ill-typed value, or an argument that is
+      none of these flags.
   """
   kinds = {}
   for word in argv[1:]:
     if match := re.match(r"--?(no)?config\.([^=]*)(=?)", word):
       negation, key, has_value = match.groups()
+      if key in kinds:
+        raise UserError(f"--config.{key} is given twice; give it once")
       kinds[key] = _kind(config, key)
       if negation and (has_value or kinds[key] is not bool):
         raise UserError(
@@ -78,9 +128,7 @@ def override(config: ConfigDict, argv: list[str], known: list[str]) -> None:
 def _kind(config: ConfigDict, key: str) -> type:
   """The type of what `key`, with dots, stands for."""
   if key.endswith(".name"):
-    raise UserError(
-      f"--config.{key}: choose it after the colon of --config=FILE:ARG, or in the file"
-    )
+    raise UserError(f"--config.{key}: choose it after the colon of --config=CONFIG:ARG")
   value = config
   for name in key.split("."):
     if not isinstance(value, ConfigDict):
@@ -93,10 +141,11 @@ def _kind(config: ConfigDict, key: str) -> type:
   return type(value)
 
 
-def _place(path: Path, error: Exception) -> str:
+def _place(path: Path, error: BaseException) -> str:
   """File and line of a config at which it failed."""
-  if isinstance(error, SyntaxError):
-    return f"{error.filename}, line {error.lineno}"
   frames = traceback.extract_tb(error.__traceback__)
   own = [f.lineno for f in frames if Path(f.filename) == path]
-  return f"{path}, line {own[-1]}" if own else str(path)
+  if own:
+    return f"{path}, line {own[-1]}"
+  is_own = isinstance(error, SyntaxError) and error.filename == str(path)
+  return f"{path}, line {error.lineno}" if is_own and error.lineno else str(path)

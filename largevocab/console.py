@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from largevocab.errors import UserError
+from largevocab.errors import UserError, remedy
 
 _OUT_OF_MEMORY = re.compile("out of memory|RESOURCE_EXHAUSTED", re.IGNORECASE)
 
@@ -29,12 +29,14 @@ def run(program: Callable[[], None]) -> int:
       return _fail("interrupted; the same command goes on from the last save", 130)
     except OSError as error:
       place = f"{error.filename}: " if error.filename else ""
-      return _fail(f"{place}{error.strerror or error}")
+      what_to_do = remedy(error, "")
+      hint = f"; {what_to_do}" if what_to_do else ""
+      return _fail(f"{place}{error.strerror or error}{hint}")
     except (MemoryError, RuntimeError) as error:
       if not isinstance(error, MemoryError) and not _OUT_OF_MEMORY.search(str(error)):
         raise
-      remedy = "lower train.batch_size, train.unroll or the sizes of model and head"
-      return _fail(f"out of memory; {remedy} ({str(error)[:200]})")
+      advice = "lower train.batch_size, train.unroll or the sizes of model and head"
+      return _fail(f"out of memory; {advice} ({str(error)[:200]})")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ python -m largevocab.main --mode=predict --workdir=runs/ptb --text='the price of
 
 import json
 import sys
+from typing import Any
 
 from absl import flags
 
@@ -18,10 +19,11 @@ def define_flags() -> flags.FlagValues:
   """Flags with their defaults; those of the config itself are read later."""
   own = flags.FlagValues()
   own.set_gnu_getopt()  # Flags may follow what is not one.
-  text = lambda *args: flags.DEFINE_string(*args, flag_values=own)
-  choice = lambda *args: flags.DEFINE_enum(*args, flag_values=own)
+  once: Any = {"flag_values": own, "allow_overwrite": False}
+  text = lambda *args: flags.DEFINE_string(*args, **once)
+  choice = lambda *args: flags.DEFINE_enum(*args, **once)
   flags.DEFINE_bool("help", False, "Shows this.", short_name="h", flag_values=own)
-  text("config", None, "FILE[:ARG], as configs/ptb.py:full; --config.KEY=VALUE sets.")
+  text("config", None, "FILE.py[:ARG] or NAME[:ARG], as in ptb:full.")
   text("workdir", None, "Where everything of the run goes.")
   choice("mode", "train", ["train", "evaluate", "predict"], "What to do.")
   choice("checkpoint", "latest", ["latest", "best"], "What to evaluate or query.")

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from largevocab.errors import UserError
+from largevocab.errors import UserError, remedy
 
 
 @contextmanager
@@ -22,8 +22,9 @@ def writing(path: str) -> Iterator[None]:
     yield
   except OSError as error:
     raise UserError(
-      f"{path} cannot be written ({error.strerror or error}); make room or choose "
-      "another --workdir; the same command goes on from the last checkpoint"
+      f"{path} cannot be written ({error.strerror or error}); "
+      f"{remedy(error, 'make room or choose another --workdir')}; the same command "
+      "goes on from the last checkpoint"
     ) from error
 
 

@@ -1,7 +1,9 @@
 """The command line: whatever is wrong ends in one line; the rest works."""
 
+import contextlib
 import json
 import lzma
+import os
 import pathlib
 import resource
 import shutil
@@ -11,13 +13,16 @@ import sys
 import numpy as np
 import pytest
 
-from largevocab import main
+from largevocab import console, main
+from largevocab.checkpoint import Checkpoints
+from largevocab.workdir import write_json
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 PTB = f"--config={REPOSITORY}/configs/ptb.py"
 TINY = f"{PTB}:sampled/pps,runlocal"
 ITEMS = f"--config={REPOSITORY}/configs/next_item.py"
 TINY_ITEMS = f"{ITEMS}:sampled/pps,runlocal"
+XMLC = f"--config={REPOSITORY}/configs/xmlc.py"
 TEXT = f"--config={REPOSITORY}/configs/text.py:full"
 # A save or restore that failed leaves tasks behind, which find their loop closed.
 pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in")
@@ -121,11 +126,28 @@ def own_cache(tmp_path, monkeypatch):
     ([TINY, "stray"], ["'stray'"]),
     ([], ["--config is missing"]),
     ([PTB.replace("ptb", "pbt")], ["configs/pbt.py", "configs/ptb.py'"]),
+    (["--config=pbt:full"], ["no config 'pbt'", ".py", "did you mean 'ptb'"]),
+    (["--config=:full"], ["no config ''", "quickstart"]),
+    ([f"--config={REPOSITORY}/configs"], ["configs is a directory"]),
+    (["--config=/no/such/ptb.py"], ["no file /no/such/ptb.py", "is --config=ptb"]),
+    (["--config=/dev/null"], ["/dev/null is no regular file"]),
     ([PTB + ":fulll"], ["'fulll'", "hierarchical, huffman, nce", "ranking, sampled"]),
     ([PTB + ":sampled/ppss"], ["'ppss'", "pps"]),
     ([PTB + ":full/pps"], ["'full' takes neither sampler nor loss", "drop"]),
     ([PTB + ":full,runlokal"], ["'runlokal'", "'runlocal'"]),
     ([PTB + ":full,runlocal=2"], ["runlocal", "bool"]),
+    ([PTB + ":full,head=adaptive"], ["'head' is given twice"]),
+    ([PTB + ":full,runlocal,runlocal=false"], ["'runlocal' is given twice"]),
+    ([XMLC + ":eurlex4k,data=bibtex"], ["'data' is given twice"]),
+    (
+      [TINY, "--config.train.lr=1", "--config.train.lr=2"],
+      ["--config.train.lr is given twice"],
+    ),
+    (
+      [TINY, "--config.head.bias", "--noconfig.head.bias"],
+      ["--config.head.bias is given twice"],
+    ),
+    ([TINY, "--workdir=other"], ["--workdir=other", "already defined as"]),
     ([PTB], ["data.path is empty"]),
     ([PTB, "--config.data.path=/no/such"], ["data.path", "/no/such"]),
     (
@@ -161,12 +183,34 @@ def test_mended_command_may_use_the_same_workdir(run, fails, tmp_path):
     ("def get_config(arg):\n  return arg + 1", ["line 2", "TypeError"]),
     ("def get_config(arg):\n  return 3", ["get_config"]),
     ("def config(arg):\n  return 3", ["get_config"]),
+    ("\nimport sys; sys.exit(0)", ["line 2", "SystemExit: 0"]),
+    ("def get_config(arg):\n  exit()", ["line 2", "SystemExit"]),
+    ("\n\nraise KeyboardInterrupt", ["line 3", "KeyboardInterrupt"]),
+    ("import asyncio\nraise asyncio.CancelledError", ["line 2", "CancelledError"]),
+    ("eval('1 +')", ["line 1", "SyntaxError"]),
   ],
 )
 def test_fault_in_a_config_file_is_one_line(fails, tmp_path, source, words):
   path = tmp_path / "mine.py"
   path.write_text(source)
   fails([f"--config={path}", f"--workdir={tmp_path}/run"], path, *words)
+
+
+@pytest.mark.parametrize(
+  ("encoding", "word"),
+  [("utf-16", "UTF-16"), ("utf-32", "UTF-32"), ("utf-16-be", "UTF-16 or UTF-32")],
+)
+def test_config_in_another_encoding_is_one_line(fails, tmp_path, encoding, word):
+  path = tmp_path / "mine.py"
+  path.write_text("def get_config(arg):\n  pass\n", encoding)
+  words = [path, word, "UTF-8"]
+  assert "null" not in fails([f"--config={path}", f"--workdir={tmp_path}/run"], *words)
+
+
+def test_config_that_is_a_pipe_is_one_line(fails, tmp_path):
+  path = tmp_path / "pipe.py"
+  os.mkfifo(path)
+  fails([f"--config={path}", f"--workdir={tmp_path}/run"], path, "no regular file")
 
 
 def write_text(path: pathlib.Path, content: bytes) -> pathlib.Path:
@@ -339,6 +383,39 @@ def small_files():
 def test_full_disk_under_a_checkpoint_is_one_line(fails, tmp_path, small_files):
   flags = [TINY, f"--workdir={tmp_path}", "--config.train.max_steps=50"]
   fails(flags, tmp_path / "checkpoints", "cannot write", "File too large", "make room")
+
+
+@pytest.fixture
+def no_more_files():
+  """No file can be opened but those that are open."""
+  soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+  taken = [os.open(os.devnull, os.O_RDONLY)]
+  resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 1, hard))
+  with contextlib.suppress(OSError):
+    while True:  # there may be gaps below
+      taken.append(os.open(os.devnull, os.O_RDONLY))
+  yield
+  for number in taken:
+    os.close(number)
+  resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+  "program",
+  [
+    lambda place: Checkpoints(str(place)),
+    lambda place: write_json(str(place / "a.json"), {}),
+    lambda place: (place / "a.txt").open(),
+  ],
+)
+def test_too_many_open_files_are_not_a_full_disk(
+  program, tmp_path, capsys, no_more_files
+):
+  assert console.run(lambda: program(tmp_path)) == 1
+  (line,) = capsys.readouterr().err.splitlines()
+  assert "Too many open files" in line
+  assert "raise the limit of open files (ulimit -n)" in line
+  assert "room" not in line
 
 
 @pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="no /dev/full")
