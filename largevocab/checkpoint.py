@@ -1,6 +1,8 @@
 """Checkpoints: the only file that knows orbax."""
 
-import functools
+import errno
+import itertools
+import logging
 import math
 import os
 import re
@@ -12,10 +14,27 @@ import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
+from largevocab.checkpoint_note import (
+  Damaged,
+  SavedArray,
+  arrays_of,
+  as_saved,
+  check_arrays,
+  data_of,
+  named_leaves,
+  note_of,
+  read_note,
+)
 from largevocab.errors import UserError, remedy
 from largevocab.workdir import read_json, write_json
 
 PyTree = Any
+_LOG = logging.getLogger("largevocab")
+# What keeps a whole checkpoint from being read.
+_TRANSIENT = {
+  *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM),
+  *(errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.ESTALE),
+}
 
 
 class Checkpoints:
@@ -47,9 +66,9 @@ class Checkpoints:
         },
       )
     except (OSError, ValueError) as error:
+      what_to_do = remedy(_code(error), "make room there, or choose another --workdir")
       raise UserError(
-        f"{self._directory} is damaged or cannot be written ({_reason(error)}); "
-        + remedy(error, "delete the checkpoint that is damaged, or make room")
+        f"{self._directory} cannot be used ({_reason(error)}); {what_to_do}"
       ) from error
 
   def __enter__(self) -> "Checkpoints":
@@ -71,13 +90,16 @@ class Checkpoints:
   def save(self, step: int, state: PyTree, clock: dict[str, float]) -> None:
     """Saves the state; the training goes on while it is written.
 
+    With the clock a checksum of each array is saved, and one of all this.
+
     Raises:
       UserError: this one or the one before cannot be written.
     """
     if step in self._manager.all_steps():
       return
+    note = note_of(step, clock, arrays_of(state))
     args = ocp.args.Composite(
-      state=ocp.args.StandardSave(state), clock=ocp.args.JsonSave(clock)
+      state=ocp.args.StandardSave(state), clock=ocp.args.JsonSave(note)
     )
     with self._writing():
       self._manager.save(step, args=args)
@@ -99,52 +121,122 @@ class Checkpoints:
     try:
       yield
     except (OSError, ValueError) as error:
+      what_to_do = remedy(_code(error), "make room there")
       raise UserError(
-        f"cannot write to {self._directory} ({_reason(error)}); "
-        f"{remedy(error, 'make room there')}, and the same command goes on from the "
-        "last whole checkpoint"
+        f"cannot write to {self._directory} ({_reason(error)}); {what_to_do}, and the "
+        "same command goes on from the last whole checkpoint"
       ) from error
 
-  def restore(self, like: PyTree, which: str = "latest") -> tuple[PyTree, dict]:
-    """State and clock of the 'latest' or the 'best' checkpoint.
+  def restore(
+    self, like: PyTree, which: str = "latest", set_aside: bool = False
+  ) -> tuple[PyTree, dict[str, float]]:
+    """State and clock of the 'latest' or the 'best' checkpoint, as they were saved.
+
+    In place of one that is damaged the next older, or next best, is taken, and a line
+    is logged that says so. Of checkpoints of older versions, which have no checksums,
+    not all damage is found.
 
     Args:
       like: a state of the same structure and shapes.
       which: 'latest' or 'best'; where no loss was measured yet, the latest.
+      set_aside: whether to move what is damaged out of the way, to `damaged-STEP`
+        beside this directory, so that this step can be saved again.
 
     Raises:
-      UserError: there is none, it does not fit, or it is damaged.
+      UserError: there is none, it does not fit, or all are damaged.
     """
-    best = self.best_of(self._manager.all_steps()) if which == "best" else None
-    step = self._manager.latest_step() if best is None else best
-    if step is None:
+    damaged: dict[int, str] = {}
+    for step in self._in_order(which):
+      try:
+        restored = self._restore(step, like)
+      except Damaged as error:
+        damaged[step] = str(error)
+        continue
+      for other, reason in damaged.items():
+        moved = f", which is now in {self._set_aside(other)}" if set_aside else ""
+        _LOG.warning(
+          "checkpoint %s/%d is damaged (%s)%s; taking that of step %d instead",
+          *(self._directory, other, reason, moved, step),
+        )
+      return restored
+    if not damaged:
       raise UserError(f"there is no checkpoint in {self._directory}; train first")
-    abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
-    self._check_fits(step, abstract)
-    args = ocp.args.Composite(
-      state=ocp.args.StandardRestore(abstract), clock=ocp.args.JsonRestore()
+    step, reason = next(iter(damaged.items()))
+    raise UserError(
+      f"all checkpoints in {self._directory} are damaged (that of step {step}: "
+      f"{reason}); copy a whole one there, or delete that directory to train from the "
+      "start"
     )
-    try:
-      restored = self._manager.restore(step, args=args)
-      state, clock = restored["state"], restored["clock"]
-    except (ValueError, KeyError, TypeError, OSError) as error:
-      raise UserError(
-        f"checkpoint {self._directory}/{step} is damaged ({_reason(error)}); delete "
-        "that directory to go on from an older one"
-      ) from error
-    return state, clock
 
-  def _check_fits(self, step: int, like: PyTree) -> None:
-    """Raises UserError if other arrays are saved; what cannot be read is left alone."""
+  def _in_order(self, which: str) -> Iterator[int]:
+    """The steps there are, the one asked for first."""
+    steps = sorted(self._manager.all_steps())
+    while steps:
+      best = self.best_of(steps) if which == "best" else None
+      step = steps[-1] if best is None else best
+      steps.remove(step)
+      yield step
+
+  def _restore(self, step: int, like: PyTree) -> tuple[PyTree, dict[str, float]]:
+    """Raises Damaged, or UserError where another one would do no better."""
+    with self._reading(step):
+      args = ocp.args.Composite(clock=ocp.args.JsonRestore())
+      note = self._manager.restore(step, args=args)["clock"]
+      clock, arrays = read_note(note, step)
+    abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+    self._check_fits(step, arrays or self._old_arrays(step), abstract)
+    with self._reading(step):
+      wanted = ocp.args.StandardRestore(as_saved(abstract, arrays))
+      args = ocp.args.Composite(state=wanted)
+      state = self._manager.restore(step, args=args)["state"]
+      check_arrays(state, arrays)
+      return jax.tree.map(_of_type, like, state), clock
+
+  @contextmanager
+  def _reading(self, step: int) -> Iterator[None]:
     try:
-      saved = _shapes(self._manager.item_metadata(step)["state"])
-    except (ValueError, KeyError, TypeError, OSError):
-      return
+      yield
+    except (Damaged, MemoryError, jax.errors.JaxRuntimeError):
+      raise
+    except Exception as error:  # orbax raises such and all kinds of others
+      code = _code(error)
+      if code in _TRANSIENT:
+        what_to_do = remedy(code, "try again")
+        raise UserError(
+          f"checkpoint {self._directory}/{step} cannot be read ({_reason(error)}); "
+          f"{what_to_do}"
+        ) from error
+      raise Damaged(_reason(error)) from error
+
+  def _set_aside(self, step: int) -> str:
+    """Moves a checkpoint out of the way; returns where to."""
+    wanted = os.path.join(os.path.dirname(self._directory), f"damaged-{step}")
+    names = itertools.chain([wanted], (f"{wanted}-{i}" for i in itertools.count(2)))
+    path = next(name for name in names if not os.path.lexists(name))
+    with self._writing():
+      os.rename(os.path.join(self._directory, str(step)), path)
+      self._manager.reload()
+    return path
+
+  def _old_arrays(self, step: int) -> dict[str, SavedArray]:
+    """Of a checkpoint without checksums; none if that cannot be read."""
+    try:
+      saved = named_leaves(self._manager.item_metadata(step)["state"])
+      return {
+        name: SavedArray(str(leaf.dtype), list(leaf.shape), [])
+        for name, leaf in saved.items()
+      }
+    except Exception:  # as above; restoring will say what is wrong
+      return {}
+
+  def _check_fits(self, step: int, saved: dict[str, SavedArray], like: PyTree) -> None:
+    """Raises UserError if other arrays are saved."""
     if not saved:
       return
-    wanted = _shapes(like)
-    for name in sorted(saved.keys() | wanted.keys()):
-      was, shall_be = saved.get(name, "none"), wanted.get(name, "none")
+    was_of = {name: tuple(array.shape) for name, array in saved.items()}
+    wanted = {name: tuple(leaf.shape) for name, leaf in named_leaves(like).items()}
+    for name in sorted(was_of.keys() | wanted.keys()):
+      was, shall_be = was_of.get(name, "none"), wanted.get(name, "none")
       if was != shall_be:
         raise UserError(
           f"checkpoint {self._directory}/{step} is whole, but of another model: its "
@@ -164,23 +256,49 @@ class _KeepBest(policies.PreservationPolicy):
     return [each.step == best for each in checkpoints]
 
 
-def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
-  """Of each array, by its name."""
-  name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
-  leaves = jax.tree_util.tree_leaves_with_path(tree)
-  return {name(path): tuple(leaf.shape) for path, leaf in leaves}
+def _of_type(like: jax.Array, saved: jax.Array) -> jax.Array:
+  """What was saved, of the type of `like`."""
+  if saved.dtype == like.dtype:
+    return saved
+  if jax.dtypes.issubdtype(like.dtype, jax.dtypes.prng_key):
+    return jax.random.wrap_key_data(data_of(saved), impl=jax.random.key_impl(like))
+  return saved.astype(like.dtype)
 
 
-def _reason(error: Exception) -> str:
-  """The innermost of the causes that orbax strings up, or else the first line.
+def _causes(error: BaseException) -> list[BaseException]:
+  """An error and what it was raised from."""
+  found = [error]
+  while (cause := found[-1].__cause__) is not None:
+    found.append(cause)
+  return found
 
-  >>> text = "Failed: Disk is full [spec='a: {b: true}'] [os_error_code='28']"
-  >>> _reason(ValueError(text))
-  'Disk is full'
+
+def _code(error: BaseException) -> int | None:
+  """The operating system's number of what went wrong, if it was that.
+
+  >>> _code(ValueError("Failed: Disk is full [os_error_code='28']"))
+  28
   """
-  if "[os_error_code=" in str(error):
-    # What it says of a cause follows in brackets, in any order.
-    cause = re.search(r"([^:\[\]]+) \[\w[\w ]*='", str(error))
-    if cause:
-      return cause[1].strip()
-  return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+  for cause in _causes(error):
+    if isinstance(cause, OSError) and cause.errno is not None:
+      return cause.errno
+    if match := re.search(r"\[os_error_code='(\d+)'", str(cause)):
+      return int(match[1])
+  return None
+
+
+def _reason(error: BaseException) -> str:
+  """The innermost of the causes that orbax strings up.
+
+  >>> text = "NOT_FOUND: Failed: No such file [spec='a: {b: true}'] [os_error_code='2']"
+  >>> _reason(ValueError(text))
+  'No such file'
+  """
+  innermost = _causes(error)[-1]
+  if isinstance(innermost, OSError) and innermost.strerror:
+    return innermost.strerror
+  # What it says of a cause follows in brackets, in any order.
+  text, *details = re.split(r" \[\w[\w ]*='", str(innermost).strip())
+  if details or re.match("[A-Z_]+: ", text):
+    text = text.rpartition(": ")[2]
+  return (text or type(innermost).__name__).splitlines()[0][:200]

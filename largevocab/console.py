@@ -29,7 +29,7 @@ def run(program: Callable[[], None]) -> int:
       return _fail("interrupted; the same command goes on from the last save", 130)
     except OSError as error:
       place = f"{error.filename}: " if error.filename else ""
-      what_to_do = remedy(error, "")
+      what_to_do = remedy(error.errno, "")
       hint = f"; {what_to_do}" if what_to_do else ""
       return _fail(f"{place}{error.strerror or error}{hint}")
     except (MemoryError, RuntimeError) as error:

@@ -1,7 +1,16 @@
 """Mistakes that a user can mend."""
 
 import errno
-import os
+
+_OF_THE_SYSTEM = {
+  **dict.fromkeys(
+    (errno.EMFILE, errno.ENFILE),
+    "too many files are open: raise `ulimit -n`, or run fewer programs at once",
+  ),
+  **dict.fromkeys(
+    (errno.EACCES, errno.EPERM, errno.EROFS), "change its permissions or its owner"
+  ),
+}
 
 
 class UserError(ValueError):
@@ -9,15 +18,10 @@ class UserError(ValueError):
   remedy; the command line prints it alone, without a traceback."""
 
 
-def remedy(error: BaseException, otherwise: str) -> str:
-  """What to do about a file that cannot be opened or written.
+def remedy(code: int | None, otherwise: str) -> str:
+  """What to do about an error of the operating system, by its number.
 
-  >>> remedy(OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "make room")
-  'raise the limit of open files (ulimit -n)'
-  >>> remedy(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "make room")
-  'make room'
+  >>> remedy(errno.EROFS, "make room"), remedy(errno.ENOSPC, "make room")
+  ('change its permissions or its owner', 'make room')
   """
-  # By the words: libraries wrap errors, and keep no more of them.
-  if any(os.strerror(n) in str(error) for n in (errno.EMFILE, errno.ENFILE)):
-    return "raise the limit of open files (ulimit -n)"
-  return otherwise
+  return _OF_THE_SYSTEM.get(code, otherwise) if code is not None else otherwise

@@ -112,7 +112,7 @@ def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, An
   clock = {"seconds": 0.0}
   with Checkpoints(os.path.join(workdir, "checkpoints"), exp.checkpoint.keep) as saved:
     if saved.latest_step is not None:
-      state, clock = saved.restore(state)
+      state, clock = saved.restore(state, set_aside=True)
       _LOG.info("going on from step %d", int(state.step))
     log = RunLog(workdir, int(state.step), config)
     try:

@@ -23,7 +23,7 @@ def writing(path: str) -> Iterator[None]:
   except OSError as error:
     raise UserError(
       f"{path} cannot be written ({error.strerror or error}); "
-      f"{remedy(error, 'make room or choose another --workdir')}; the same command "
+      f"{remedy(error.errno, 'make room or choose another --workdir')}; the same command "
       "goes on from the last checkpoint"
     ) from error
 

@@ -292,19 +292,57 @@ def damage_checkpoint(path: pathlib.Path, how: str) -> None:
       p.write_bytes(b"")
 
 
-@pytest.mark.parametrize(
-  "how",
-  [
-    *("data cut short", "data gone", "state gone", "metadata gone", "clock gone"),
-    "all empty",
-  ],
-)
-@pytest.mark.parametrize("mode", ["train", "evaluate"])
-def test_damaged_checkpoint_is_one_line(fails, workdir, how, mode):
+DAMAGES = [
+  *("data cut short", "data gone", "state gone", "metadata gone", "clock gone"),
+  "all empty",
+]
+
+
+def contents(directory: pathlib.Path) -> dict[pathlib.Path, bytes]:
+  return {p: p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_training_goes_on_from_before_a_damaged_checkpoint(run, workdir, how):
+  expected = json.loads((workdir / "result.json").read_text())
   (workdir / "result.json").unlink()
   damage_checkpoint(workdir / "checkpoints" / "5", how)
-  flags = [f"--workdir={workdir}", f"--mode={mode}"]
-  fails([*flags, TINY], workdir / "checkpoints", "damaged", "delete")
+  status, _, lines = run(TINY, f"--workdir={workdir}")
+  assert status == 0
+  (line,) = [line for line in lines if "damaged" in line]
+  assert f"checkpoint {workdir}/checkpoints/5 is damaged (" in line
+  assert f"which is now in {workdir}/damaged-5; taking that of step 4 instead" in line
+  assert any(line.endswith("going on from step 4") for line in lines)
+  result = json.loads((workdir / "result.json").read_text())
+  assert result["test_nll"] == expected["test_nll"]
+  assert (workdir / "damaged-5").is_dir()
+  assert sorted(p.name for p in workdir.glob("checkpoints/?")) == ["4", "5"]
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_evaluation_leaves_a_damaged_checkpoint_where_it_is(run, workdir, how):
+  damage_checkpoint(workdir / "checkpoints" / "5", how)
+  before = contents(workdir)
+  status, out, lines = run(f"--workdir={workdir}", "--mode=evaluate")
+  assert status == 0
+  assert json.loads(out)["step"] == 4
+  assert len([line for line in lines if "taking that of step 4 instead" in line]) == 1
+  assert contents(workdir) == before
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("mode", ["train", "evaluate"])
+def test_damaged_checkpoints_are_one_line(run, fails, workdir, how, mode):
+  (workdir / "result.json").unlink()
+  for step in ("4", "5"):
+    damage_checkpoint(workdir / "checkpoints" / step, how)
+  before = contents(workdir / "checkpoints")
+  flags = [TINY, f"--workdir={workdir}", f"--mode={mode}"]
+  fails(flags, f"all checkpoints in {workdir}/checkpoints are damaged", "delete")
+  assert contents(workdir / "checkpoints") == before
+  if (how, mode) == ("all empty", "train"):  # what the line says, done
+    shutil.rmtree(workdir / "checkpoints")
+    assert run(*flags)[0] == 0
 
 
 def test_without_the_damaged_checkpoint_it_goes_on(run, workdir):
@@ -414,7 +452,7 @@ def test_too_many_open_files_are_not_a_full_disk(
   assert console.run(lambda: program(tmp_path)) == 1
   (line,) = capsys.readouterr().err.splitlines()
   assert "Too many open files" in line
-  assert "raise the limit of open files (ulimit -n)" in line
+  assert "raise `ulimit -n`" in line
   assert "room" not in line
 
 
@@ -527,6 +565,15 @@ def test_program_prints_only_our_lines(trained):
     *("w3", "perplexity", *[line.split()[0] for line in lines[2:4]]),
     *("nonsense", "perplexity", *[line.split()[0] for line in lines[6:8]]),
   ]
+
+
+def test_program_that_passes_over_a_checkpoint_says_so_and_no_more(workdir):
+  damage_checkpoint(workdir / "checkpoints" / "5", "data cut short")
+  done = start("-m", "largevocab.main", "--mode=evaluate", f"--workdir={workdir}")
+  assert done.returncode == 0
+  first, second = done.stderr.splitlines()
+  assert "is damaged" in first
+  assert second.endswith("evaluating the state after step 4")
 
 
 def test_full_disk_in_the_program_is_one_line(tmp_path):
