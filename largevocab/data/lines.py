@@ -2,6 +2,7 @@
 
 import codecs
 import gzip
+import itertools
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
@@ -12,18 +13,28 @@ from typing import IO, Any
 from largevocab.errors import UserError
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
-SUFFIXES = ("", *_OPENERS)
+SUFFIXES = ("", *_OPENERS, *map(str.upper, _OPENERS))
 _CHUNK = 1 << 20
+_LONGEST = 1 << 24  # bytes of a line, or of a word
 
 
 def read_lines(path: Path) -> Iterator[str]:
   """The lines of a UTF-8 text file, plain, .gz or .xz.
 
   Raises:
-    UserError: the file is missing, cut short, damaged, binary or not UTF-8.
+    UserError: the file is missing, cut short, damaged, binary or not UTF-8, or a line
+      is longer than 16 MiB: what is compressed may be of any size.
   """
   with _open(path) as file:
-    for number, line in enumerate(file, 1):
+    for number in itertools.count(1):
+      line = file.readline(_LONGEST + 1)
+      if not line:
+        return
+      if len(line) > _LONGEST:
+        raise UserError(
+          f"{path}, line {number}: longer than {_LONGEST >> 20} MiB; give a file with "
+          "shorter lines, or set data.line_ends=False for a text without line ends"
+        )
       yield _decode(line, path, number)
 
 
@@ -31,7 +42,7 @@ def read_chunks(path: Path) -> Iterator[str]:
   """A file in pieces that end between words; for a text without line ends.
 
   Raises:
-    UserError: as `read_lines`.
+    UserError: as `read_lines`; in place of a line, a word may not be longer.
   """
   with _open(path) as file:
     rest, number = b"", 1
@@ -41,12 +52,17 @@ def read_chunks(path: Path) -> Iterator[str]:
       yield _decode(rest + chunk[:end], path, number) if end else ""
       rest = chunk[end:] if end else rest + chunk
       number += chunk.count(b"\n", 0, end)
+      if len(rest) > _LONGEST:
+        raise UserError(
+          f"{path}, line {number}: more than {_LONGEST >> 20} MiB without a blank; "
+          "give a text of words"
+        )
     yield _decode(rest, path, number)
 
 
 @contextmanager
 def _open(path: Path) -> Iterator[IO[bytes]]:
-  opener = _OPENERS.get(path.suffix, open)
+  opener = _OPENERS.get(path.suffix.lower(), open)
   try:
     with opener(path, "rb") as file:
       yield file
@@ -63,6 +79,10 @@ def _open(path: Path) -> Iterator[IO[bytes]]:
 def _decode(line: bytes, path: Path, number: int) -> str:
   if number == 1:
     line = line.removeprefix(codecs.BOM_UTF8)
+    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+      raise UserError(
+        f"{path} is in UTF-16; make it UTF-8, as with iconv -f UTF-16 -t UTF-8"
+      )
   try:
     if b"\0" not in line:
       return line.decode()

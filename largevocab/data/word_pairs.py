@@ -35,7 +35,8 @@ def read_word_pairs(path: Path) -> list[WordPair]:
   >>> read_word_pairs(path)
   [WordPair(first='tiger', second='cat', score=7.35)]
   """
-  header, *lines = list(read_lines(path)) or [""]
+  lines = read_lines(path)
+  header = next(lines, "")
   mark, marks = ("\t", "tabs") if "\t" in header else (",", "commas")
   columns = [name.strip() for name in header.split(mark)]
   if len(columns) < 3 or _number(columns[2]) is not None:

@@ -18,6 +18,9 @@ _VALUE = r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?"
 _PAIR = re.compile(f"{_ID}:{_VALUE}")
 _LINE = re.compile(rf"({_ID}(?:,{_ID})*+)?((?:[ \t]++{_ID}:{_VALUE})*+)\s*+")
 _BLOCK = 2000  # lines parsed at a time
+# Each label has a name and rows, also one that no document has: the header alone could
+# take all memory. The largest set published has 2.8 million.
+_MOST_LABELS = 1 << 24
 
 
 class XmlcFile(NamedTuple):
@@ -109,6 +112,11 @@ def _header(path: Path, lines: Iterator[tuple[int, str]]) -> tuple[int, int, int
     raise UserError(
       f"{path}, line 1: {line.strip()!r} has a number below 1 or above 2147483647; "
       "give the numbers of documents, features and labels"
+    )
+  if num_labels > _MOST_LABELS:
+    raise UserError(
+      f"{path}, line 1: {line.strip()!r} says {num_labels} labels; at most "
+      f"{_MOST_LABELS} can be classes: mend the header, or number the labels anew"
     )
   return num_documents, num_features, num_labels
 

@@ -1,5 +1,6 @@
 import gzip
 import lzma
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -42,8 +43,56 @@ def test_chunks_hold_the_words_of_the_file(tmp_path_factory, text, size):
   assert [word for chunk in chunks for word in chunk.split()] == text.split()
 
 
+@pytest.mark.parametrize("suffix", [".GZ", ".XZ", ".Gz"])
+@pytest.mark.parametrize("read", [read_lines, read_chunks])
+def test_suffixes_in_capitals(read, suffix, tmp_path):
+  path = tmp_path / f"text.txt{suffix}"
+  path.write_bytes(PACK[suffix.lower()](TEXT.encode()))
+  assert "".join(read(path)) == TEXT
+
+
+@pytest.mark.parametrize(
+  ("read", "message"),
+  [
+    (read_lines, r"line 2: longer than 16 MiB; give .*data\.line_ends=False"),
+    (read_chunks, r"line 2: more than 16 MiB without a blank; give a text"),
+  ],
+)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_bomb_takes_little_memory(read, message, suffix, tmp_path):
+  """40 kB that unpack to 40 MB without a line end."""
+  path = tmp_path / f"bomb{suffix}"
+  path.write_bytes(PACK[suffix](b"a b\n" + b"a" * 40_000_000))
+  tracemalloc.start()
+  try:
+    with pytest.raises(UserError, match=rf"^{path}, {message}"):
+      list(read(path))
+    assert tracemalloc.get_traced_memory()[1] < 60_000_000
+  finally:
+    tracemalloc.stop()
+
+
+def test_lines_as_long_as_may_be(tmp_path, monkeypatch):
+  monkeypatch.setattr(lines, "_LONGEST", 4)
+  path = tmp_path / "t"
+  path.write_text("abc\n\nabcd")
+  assert list(read_lines(path)) == ["abc\n", "\n", "abcd"]
+  path.write_text("abc\nabcd\n")
+  with pytest.raises(UserError, match="line 2: longer than"):
+    list(read_lines(path))
+
+
 @pytest.mark.parametrize("read", [read_lines, read_chunks])
 class TestFaults:
+  @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-16-le"])
+  def test_utf_16(self, read, encoding, tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_text(TEXT, encoding=encoding)
+    marked = encoding == "utf-16"
+    message = "is in UTF-16; make it UTF-8, as with iconv" if marked else "line 1: "
+    with pytest.raises(UserError, match=message):
+      list(read(path))
+
   def test_missing(self, read, tmp_path):
     with pytest.raises(UserError, match=r"no.txt cannot be read: No such file"):
       list(read(tmp_path / "no.txt"))

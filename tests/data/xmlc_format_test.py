@@ -77,6 +77,8 @@ AGAIN = "copy or download it again"
     ("0,1 4:1 5:1\n", f", line 1: '0,1 4:1 5:1' {NO_HEADER}"),
     ("2 9 0\n0 1:1\n", ", line 1: '2 9 0' has a number below 1 or above 2147483647; "
      "give the numbers of documents, features and labels"),
+    ("1 9 2000000000\n0 1:1\n", ", line 1: '1 9 2000000000' says 2000000000 labels; at "
+     "most 16777216 can be classes: mend the header, or number the labels anew"),
     ("3 9 5\n0 1:1\n1 1:1\n", ", line 3: the file ends after 2 documents, and the "
      f"header in line 1 says 3: {AGAIN}"),
     ("3 9 5\n", ", line 1: the file ends after 0 documents, and the header in line 1 "
