@@ -245,17 +245,25 @@ def test_fault_in_a_text_is_one_line(fails, tmp_path, name, content, words):
     ("train.npy", lambda path: path.write_bytes(b"nothing")),
     ("vocabulary.txt", lambda path: path.write_text("one two three")),
     ("corpus.json", lambda path: path.unlink()),
+    ("train.npy", lambda path: path.write_bytes(path.read_bytes()[:300] + bytes(500))),
+    ("vocabulary.txt", lambda path: path.write_text("dog\t99\n" + path.read_text())),
     ("valid.npy", lambda path: np.save(path, 10**6 + np.load(path))),
     ("train.npy", lambda path: np.save(path, np.load(path) - 1)),
   ],
 )
-def test_damaged_cache_is_one_line(fails, tmp_path, file, damage):
+def test_damaged_cache_is_made_anew(fails, tmp_path, file, damage):
   path = write_text(tmp_path / "a.txt", LINES.encode())
   flags = [TEXT, f"--config.data.train={path}", f"--workdir={tmp_path}/run"]
-  fails([*flags, "--config.train.batch_size=1000"], "tokens")  # encoded by now
+  flags += ["--config.train.batch_size=1000"]  # not trained on then, but encoded
+  fails(flags, "tokens")
   (encoded,) = (tmp_path / "cache").glob("*/" + file)
+  whole = encoded.read_bytes()
   damage(encoded)
-  fails([*flags], encoded.parent, "damaged", "delete")
+  fails(flags, "tokens")
+  assert encoded.read_bytes() == whole
+  damage(encoded)
+  path.unlink()
+  fails(flags, "data.train", path)
 
 
 @pytest.mark.parametrize(

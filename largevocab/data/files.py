@@ -5,6 +5,7 @@ from pathlib import Path
 
 from largevocab.data.lines import SUFFIXES
 from largevocab.errors import UserError
+from largevocab.paths import user_path
 
 
 def find_file(directory: str, name: str, setting: str) -> Path:
@@ -16,7 +17,7 @@ def find_file(directory: str, name: str, setting: str) -> Path:
   if not directory:
     raise UserError(f"{setting} is empty: set it to the directory that holds {name}")
   for suffix in SUFFIXES:
-    path = Path(directory).expanduser() / (name + suffix)
+    path = user_path(directory, setting) / (name + suffix)
     if path.is_file():
       return path
   raise UserError(f"{setting}: no {name} (or .gz, .xz) in {directory}: put it there")
@@ -30,9 +31,15 @@ def find_files(pattern: str, setting: str) -> list[Path]:
   """
   if not pattern:
     raise UserError(f"{setting} is empty: set it to a file or a glob pattern")
-  whole = str(Path(pattern).expanduser())
+  whole = str(user_path(pattern, setting))
   found = [whole] if Path(whole).is_file() else sorted(glob(whole, recursive=True))
   files = [Path(name) for name in found if Path(name).is_file()]
+  if not files and Path(whole).is_dir():
+    raise UserError(
+      f"{setting}: {pattern} is a directory: name its files, as {pattern}/*"
+    )
+  if not files and Path(whole).exists():
+    raise UserError(f"{setting}: {pattern} is no file on disk: copy it to one")
   if not files:
     raise UserError(f"{setting}: no file {pattern}: give a file or a glob pattern")
   return files

@@ -12,6 +12,7 @@ from largevocab.data.text_corpus import Text, TextCorpus
 from largevocab.data.vocabulary import EOS
 from largevocab.errors import UserError
 from largevocab.fields import CountOrNone, Seed, settings
+from largevocab.paths import user_path
 
 
 @settings(kw_only=True)
@@ -44,7 +45,7 @@ class Lm1b(TextCorpus):
       raise UserError("data.path is empty: set it to the directory of the benchmark")
     texts = {}
     for split in SPLITS:
-      pattern = str(Path(self.path, getattr(self, split)))
+      pattern = str(user_path(self.path, "data.path") / getattr(self, split))
       shards = find_files(pattern, f"data.{split}")
       lines = self._shuffled(shards) if split == "train" else _in_order(shards)
       texts[split] = Text(self._sentences(lines), shards)

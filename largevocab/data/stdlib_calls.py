@@ -19,6 +19,7 @@ from largevocab.data.label_sets import LabelSet, thin_labels
 from largevocab.data.stdlib import source_files, split_of
 from largevocab.errors import UserError
 from largevocab.fields import settings
+from largevocab.paths import user_path
 
 _MIN_COUNT = 2  # training documents that have a word, or a label
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
@@ -87,7 +88,9 @@ class StdlibCalls(DocumentSet):
     return thin_labels(LabelSet(splits, len(words), names), _MIN_COUNT, 0)
 
   def _root(self) -> Path:
-    return Path(self.sources or sysconfig.get_paths()["stdlib"]).expanduser()
+    if self.sources:
+      return user_path(self.sources, "data.sources")
+    return Path(sysconfig.get_paths()["stdlib"])
 
 
 def functions_of(source: str) -> Iterator[Function]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from largevocab.errors import UserError
+from largevocab.paths import user_path
 
 _RECORDS = 1024  # read at a time
 
@@ -25,8 +26,9 @@ def open_builder(dataset: str, data_dir: str):
       f"tensorflow-datasets is not installed ({error}): pip install "
       "tensorflow-datasets array_record"
     ) from error
+  directory = str(user_path(data_dir, "data.data_dir")) if data_dir else None
   try:
-    builder = tfds.builder(dataset, data_dir=data_dir or None)
+    builder = tfds.builder(dataset, data_dir=directory)
   except (tfds.core.DatasetNotFoundError, ValueError) as error:
     raise _not_prepared(dataset, data_dir) from error
   if not builder.info.splits:

@@ -1,14 +1,19 @@
 import errno
+import hashlib
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
+from largevocab.data import cache
 from largevocab.data.cache import cache_root, cached, content_key
 from largevocab.errors import UserError
 
@@ -22,7 +27,9 @@ def never(directory):
 
 
 def visible(root):
-  return sorted(p.name for p in root.iterdir() if p.suffix != ".lock")
+  """All that is no lock, and no memory of digests."""
+  names = {p.name for p in root.iterdir() if p.suffix != ".lock"} - {"digests.json"}
+  return sorted(name.partition("-")[0] for name in names)
 
 
 def test_built_once(tmp_path):
@@ -66,7 +73,8 @@ def test_killed_build_is_not_taken_for_good(tmp_path):
     assert process.stdout.readline() == b"building\n"
     process.send_signal(signal.SIGKILL)
   assert visible(tmp_path) == ["name.partial"]
-  assert [p.name for p in cached(tmp_path, "name", write).iterdir()] == ["file"]
+  assert (cached(tmp_path, "name", write) / "file").read_text() == "whole"
+  assert not (tmp_path / "name" / "half").exists()
   assert visible(tmp_path) == ["name"]
 
 
@@ -120,6 +128,50 @@ def test_root_is_the_argument_or_the_variable_or_the_default(monkeypatch):
   assert str(cache_root()) == "/home/h/.cache/largevocab"
 
 
+@pytest.fixture
+def no_home(monkeypatch, tmp_path):
+  """As in a container: no HOME, and an id of which no file knows a user."""
+  monkeypatch.delenv("HOME")
+  monkeypatch.delenv("LARGEVOCAB_CACHE", raising=False)
+  monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+  monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+  return tmp_path
+
+
+def test_without_a_home_the_cache_is_temporary_and_says_so(
+  no_home, caplog, monkeypatch
+):
+  root = cache_root()
+  assert root.parent == no_home
+  assert root.stat().st_mode & 0o777 == 0o700
+  assert f"encoded data is kept in {root}, or where LARGEVOCAB_CACHE" in caplog.text
+  assert cache_root() == root
+  caplog.clear()
+  assert str(cache_root("/a")) == "/a"
+  monkeypatch.setenv("LARGEVOCAB_CACHE", "/b")
+  assert str(cache_root()) == "/b"
+  assert caplog.text == ""
+
+
+def test_temporary_cache_of_somebody_else_is_not_taken(no_home):
+  root = cache_root()
+  root.rmdir()
+  (no_home / "elsewhere").mkdir()
+  root.symlink_to(no_home / "elsewhere")
+  with pytest.raises(UserError, match="cannot be used: set LARGEVOCAB_CACHE"):
+    cache_root()
+
+
+def test_home_of_nobody(monkeypatch):
+  with pytest.raises(
+    UserError, match=r"^data\.cache_dir is '~nosuch/a', and '~nosuch'"
+  ):
+    cache_root("~nosuch/a")
+  monkeypatch.setenv("LARGEVOCAB_CACHE", "~nosuch/a")
+  with pytest.raises(UserError, match=r"^LARGEVOCAB_CACHE is '~nosuch/a'"):
+    cache_root()
+
+
 def test_key_depends_on_content_order_and_options_not_on_place(tmp_path):
   cache, one, two, copy = (tmp_path / name for name in ("cache", "1", "2", "copy"))
   one.write_text("one")
@@ -151,6 +203,173 @@ def test_damaged_memo_is_made_anew(tmp_path):
   key = content_key(tmp_path, [file], [])
   (tmp_path / "digests.json").write_text('{"half')
   assert content_key(tmp_path, [file], []) == key
+
+
+@pytest.mark.parametrize(
+  "content",
+  [
+    *("", "[]", "3", "null", '"text"', "\0", "[" * 100_000, '{"a": 3}', "\ud800"),
+    '{"%s": [[], 3]}',
+    '{"%s": "0123"}',
+    '{"%s": [null, "0123"]}',
+    '{"%s": {"digest": "0123"}}',
+  ],
+)
+def test_odd_memo_is_made_anew(tmp_path, content):
+  file = tmp_path / "file"
+  file.write_text("content")
+  key = content_key(tmp_path, [file], [])
+  path = cached(tmp_path, "name", write)
+  content = content.replace("%s", str(file))
+  (tmp_path / "digests.json").write_bytes(content.encode("utf-8", "surrogatepass"))
+  assert content_key(tmp_path, [file], []) == key
+  assert cached(tmp_path, "name", never) == path
+
+
+def write_two(directory):
+  np.save(directory / "train.npy", np.arange(1000))
+  (directory / "vocabulary.txt").write_text("a\t3\nb\t2\n")
+
+
+def half_zero(path):
+  data = path.read_bytes()
+  path.write_bytes(data[: len(data) // 2] + bytes(len(data) - len(data) // 2))
+
+
+def other_byte(path):
+  path.write_bytes(path.read_bytes().replace(b"\t", b"t", 1))
+
+
+@pytest.mark.parametrize(
+  ("name", "damage"),
+  [
+    ("train.npy", half_zero),
+    ("vocabulary.txt", other_byte),
+    *[
+      (name, damage)
+      for name in ("train.npy", "vocabulary.txt", "checksums.json")
+      for damage in (
+        half_zero,
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b""),
+        lambda path: os.truncate(path, 10),
+        lambda path: (path.unlink(), path.mkdir()),
+        lambda path: path.write_text('{"train.npy": [3]}'),
+      )
+    ],
+  ],
+)
+def test_damaged_files_are_made_anew(tmp_path, name, damage, caplog):
+  path = cached(tmp_path, "name", write_two)
+  whole = {p.name: p.read_bytes() for p in path.iterdir()}
+  for _ in range(2):
+    os.utime(path / name, ns=(7, 7))  # a clock may be too coarse to show what follows
+    damage(path / name)
+    assert cached(tmp_path, "name", write_two) == path
+    assert {p.name: p.read_bytes() for p in path.iterdir()} == whole
+  lines = [record.getMessage() for record in caplog.records]
+  assert len(lines) == 2
+  assert lines[0].startswith(f"{path} is damaged ({name} ")
+  assert lines[0].endswith("it is made anew")
+  assert cached(tmp_path, "name", never) == path
+  assert visible(tmp_path) == ["name"]
+
+
+def test_files_are_read_again_only_when_they_changed(tmp_path, monkeypatch):
+  path = cached(tmp_path, "name", write_two)
+  reads = []
+  digest = hashlib.file_digest
+
+  def count(file, name):
+    reads.append(file.name)
+    return digest(file, name)
+
+  monkeypatch.setattr(cache.hashlib, "file_digest", count)
+  cached(tmp_path, "name", never)
+  assert reads == []
+  os.utime(path / "train.npy", ns=(1, 1))
+  for _ in range(2):
+    cached(tmp_path, "name", never)
+  assert reads == [str(path / "train.npy")]
+  (tmp_path / "digests.json").unlink()
+  cached(tmp_path, "name", never)
+  assert len(reads) == 3
+
+
+def test_damaged_files_stay_where_they_cannot_be_made_anew(tmp_path):
+  path = cached(tmp_path, "name", write)
+  (path / "file").write_text("other")
+
+  def gone(directory):
+    raise UserError("no source")
+
+  with pytest.raises(UserError, match="no source"):
+    cached(tmp_path, "name", gone)
+  assert (path / "file").read_text() == "other"
+  assert visible(tmp_path) == ["name"]
+
+
+def test_cache_of_an_older_version_is_made_anew(tmp_path, caplog):
+  write((tmp_path / "name").mkdir() or tmp_path / "name")
+  cached(tmp_path, "name", write_two)
+  assert "checksums.json is missing); it is made anew" in caplog.text
+  assert cached(tmp_path, "name", never).joinpath("train.npy").exists()
+
+
+def test_files_are_on_disk_before_they_are_renamed(tmp_path, monkeypatch):
+  calls = []
+
+  def spy(name, call):
+    monkeypatch.setattr(os, name, lambda *args: (calls.append(name), call(*args))[1])
+
+  spy("fsync", os.fsync)
+  spy("rename", os.rename)
+  cached(tmp_path, "name", write_two)
+  assert calls.count("rename") == 1
+  # Both files, their checksums and the directory of these.
+  assert calls[: calls.index("rename")] == ["fsync"] * 4
+  assert "fsync" in calls[calls.index("rename") :]
+
+
+def test_processes_without_locks_do_not_harm_one_another(tmp_path, monkeypatch):
+  """As over file systems that have none."""
+
+  def no_locks(*_):
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+  monkeypatch.setattr(cache.fcntl, "flock", no_locks)
+  started = threading.Barrier(4)
+
+  def build(directory):
+    started.wait()
+    write(directory)
+
+  with ThreadPoolExecutor(4) as pool:
+    paths = set(pool.map(lambda _: cached(tmp_path, "name", build), range(4)))
+  assert [path.joinpath("file").read_text() for path in paths] == ["whole"]
+  assert visible(tmp_path) == ["name"]
+
+
+def test_no_link_of_a_lock_is_followed(tmp_path):
+  mine = tmp_path / "mine"
+  mine.write_text("mine")
+  root = tmp_path / "cache"
+  root.mkdir()
+  (root / "name.lock").symlink_to(mine)
+  with pytest.raises(UserError, match="cache directory"):
+    cached(root, "name", write)
+  assert mine.read_text() == "mine"
+
+
+def test_too_many_open_files(tmp_path):
+  def build(directory):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+  with pytest.raises(
+    UserError, match=r"Too many open files.*raise `ulimit -n`"
+  ) as error:
+    cached(tmp_path, "name", build)
+  assert "make room" not in str(error.value)
 
 
 def test_missing_file(tmp_path):

@@ -5,6 +5,8 @@ import dataclasses
 import pytest
 
 from largevocab.data import DATASETS
+from largevocab.data.text import TextFiles
+from largevocab.errors import UserError
 
 
 @pytest.mark.parametrize("name", DATASETS)
@@ -20,6 +22,27 @@ def test_settings_are_hashable_and_frozen(name):
   assert hash(dataset) == hash(DATASETS[name]())
   with pytest.raises(dataclasses.FrozenInstanceError):
     setattr(dataset, dataclasses.fields(dataset)[0].name, 3)
+
+
+PLACES = {"path", "sources", "data_dir", "cache_dir"}
+NAMED = [
+  (name, field.name)
+  for name, dataset in DATASETS.items()
+  for field in dataclasses.fields(dataset)
+  if field.name in PLACES or (issubclass(dataset, TextFiles) and field.name == "train")
+]
+
+
+@pytest.mark.parametrize(("name", "place"), NAMED)
+def test_place_in_the_home_of_nobody_is_one_line(name, place, monkeypatch, tmp_path):
+  if place == "data_dir":
+    pytest.importorskip("tensorflow_datasets")
+  monkeypatch.setenv("LARGEVOCAB_CACHE", str(tmp_path))
+  dataset = DATASETS[name](**{place: "~nosuch/a"})
+  with pytest.raises(UserError) as error:
+    dataset.load()
+  assert "'~nosuch' has no home directory" in str(error.value)
+  assert str(error.value).startswith(f"data.{place} is '~nosuch/a")
 
 
 def test_registry_is_complete():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from largevocab.data import DATASETS
+from largevocab.data.next_item import open_next_item
 from largevocab.errors import UserError
 
 TRAIN = "12 5\n\n5 7 12 9 5\n7\n9 5\n5 12\n"  # the third line has no example
@@ -97,15 +98,18 @@ def test_changed_option_is_encoded_anew(diginetica, change):
   assert changed.train.shape != diginetica.load().train.shape
 
 
-def test_damaged_cache_names_the_remedy(diginetica, tmp_path):
+def test_damaged_examples_name_the_remedy_and_are_made_anew(diginetica, tmp_path):
   diginetica.load()
   (path,) = tmp_path.glob("cache/*/valid.npy")
+  whole = path.read_bytes()
   np.save(path, np.load(path)[:-1])
   with pytest.raises(UserError, match=r"is damaged .*: delete that directory"):
-    diginetica.load()
+    open_next_item(path.parent, seed=0)
   np.save(path, np.full((2, 4), 6, np.int32))  # 5 is padding, 6 is nothing
   with pytest.raises(UserError, match=r"is damaged .*: delete that directory"):
-    diginetica.load()
+    open_next_item(path.parent, seed=0)
+  diginetica.load()
+  assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from largevocab.data import DATASETS
+from largevocab.data.encoded_documents import open_documents
 from largevocab.errors import UserError
 
 TRAIN = """8 6 7
@@ -135,15 +136,20 @@ def test_changed_option_is_encoded_anew(xmlc, change):
     ("test.label_ptr", np.array([0, 2, 2])),
   ],
 )
-def test_damaged_cache_names_the_remedy(xmlc, tmp_path, name, value):
+def test_damaged_documents_name_the_remedy_and_are_made_anew(
+  xmlc, tmp_path, name, value
+):
   xmlc()
   (path,) = tmp_path.glob(f"cache/*/{name}.npy")
+  whole = path.read_bytes()
   np.save(path, value)
   with pytest.raises(UserError, match=r"is damaged .*: delete that directory"):
-    xmlc()
+    open_documents(path.parent)
   path.unlink()
   with pytest.raises(UserError, match=r"is damaged .*: delete that directory"):
-    xmlc()
+    open_documents(path.parent)
+  xmlc()
+  assert path.read_bytes() == whole
 
 
 def test_files_of_different_sets(xmlc, tmp_path):
