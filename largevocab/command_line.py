@@ -147,5 +147,6 @@ def _place(path: Path, error: BaseException) -> str:
   own = [f.lineno for f in frames if Path(f.filename) == path]
   if own:
     return f"{path}, line {own[-1]}"
-  is_own = isinstance(error, SyntaxError) and error.filename == str(path)
-  return f"{path}, line {error.lineno}" if is_own and error.lineno else str(path)
+  if isinstance(error, SyntaxError) and error.filename == str(path) and error.lineno:
+    return f"{path}, line {error.lineno}"
+  return str(path)

@@ -1,12 +1,14 @@
 """What a user sees: our own lines on stderr, and a mistake as one of them."""
 
 import functools
+import json
 import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from largevocab.errors import UserError, remedy
 
@@ -37,6 +39,29 @@ def run(program: Callable[[], None]) -> int:
         raise
       advice = "lower train.batch_size, train.unroll or the sizes of model and head"
       return _fail(f"out of memory; {advice} ({str(error)[:200]})")
+
+
+def say(content: dict[str, Any]) -> None:
+  """Prints an object as a line of JSON, at once.
+
+  It is in plain ASCII where standard output does not take all of it.
+
+  Raises:
+    UserError: standard output is closed, or cannot be written.
+  """
+  if sys.stdout is None:
+    raise UserError("standard output is closed; let it go to a file or a terminal")
+  line = json.dumps(content, ensure_ascii=False)
+  try:
+    line.encode(sys.stdout.encoding or "ascii")
+  except UnicodeEncodeError:
+    line = json.dumps(content)
+  try:
+    print(line, flush=True)
+  except OSError as error:
+    # What is left in its buffer would fail once more when the program ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise UserError(f"standard output: {error.strerror}") from error
 
 
 @contextmanager

@@ -1,11 +1,11 @@
 """Trains, evaluates or queries a model.
 
-python -m largevocab.main --config=configs/ptb.py:sampled/pps --workdir=runs/ptb
+python -m largevocab.main --config=ptb:sampled/pps --workdir=runs/ptb
 python -m largevocab.main --mode=evaluate --checkpoint=best --workdir=runs/ptb
 python -m largevocab.main --mode=predict --workdir=runs/ptb --text='the price of'
+python -m largevocab.main --mode=predict --workdir=runs/items --input=histories.txt
 """
 
-import json
 import sys
 from typing import Any
 
@@ -27,8 +27,10 @@ def define_flags() -> flags.FlagValues:
   text("workdir", None, "Where everything of the run goes.")
   choice("mode", "train", ["train", "evaluate", "predict"], "What to do.")
   choice("checkpoint", "latest", ["latest", "best"], "What to evaluate or query.")
-  text("text", "", "Text for --mode=predict; else lines of stdin.")
-  flags.DEFINE_integer("top_k", 5, "Next words to list.", 1, flag_values=own)
+  text("text", None, "A text to answer in --mode=predict.")
+  text("input", None, "A file of queries for --mode=predict, one a line; else stdin.")
+  flags.DEFINE_bool("mask_seen", False, "Leaves items of a history out.", **once)
+  flags.DEFINE_integer("top_k", 5, "Classes to list in --mode=predict.", 1, **once)
   return own
 
 
@@ -48,7 +50,12 @@ def main(argv: list[str]) -> None:
     return
   if not own.workdir:
     raise UserError("--workdir is missing, for instance --workdir=runs/first")
-  from largevocab import command_line, config, evaluate, predict, train  # jax
+  for name in ("text", "input", "mask_seen", "top_k"):
+    if own[name].present and own.mode != "predict":
+      raise UserError(f"--{name} is for --mode=predict; leave it out, or set the mode")
+  if own.text is not None and own.input is not None:
+    raise UserError("--text and --input are both given; give one of them")
+  from largevocab import command_line, config, evaluate, predict, queries, train  # jax
 
   if own.config:
     settings = command_line.load(own.config)
@@ -62,11 +69,14 @@ def main(argv: list[str]) -> None:
     config.bring_up_to_date(own.workdir)
     train.train(exp, settings.to_dict(), own.workdir)
   elif own.mode == "evaluate":
-    print(json.dumps(evaluate.evaluate_workdir(exp, own.workdir, own.checkpoint)))
+    console.say(evaluate.evaluate_workdir(exp, own.workdir, own.checkpoint))
   else:
-    lines = [own.text] if own.text else sys.stdin
+    if own.text is not None:
+      source = queries.of_text(own.text)
+    else:
+      source = queries.of_file(own.input) if own.input else queries.of_stdin()
     model = predict.load(exp, own.workdir, own.checkpoint)
-    predict.answer(model, lines, own.top_k)
+    predict.answer(model, source, own.top_k, own.mask_seen)
 
 
 def run(argv: list[str]) -> int:

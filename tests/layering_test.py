@@ -55,12 +55,17 @@ MAY_IMPORT = {
   "retrieval": set(),
   "similarity": {"data", "experiment", "state"},
   "evaluate": {"data", "experiment", "inputs", "retrieval", "similarity", "state"},
-  "predict": {"data", "evaluate", "experiment", "inputs", "state"},
+  "queries": {"data"},
+  "predict": {
+    *("console", "data", "evaluate", "experiment", "inputs", "queries", "state"),
+  },
   "train": {
     *("checkpoint", "data", "evaluate", "experiment", "inputs", "rows"),
     *("runlog", "signals", "similarity", "state", "workdir"),
   },
-  "main": {"command_line", "config", "console", "evaluate", "predict", "train"},
+  "main": {
+    *("command_line", "config", "console", "evaluate", "predict", "queries", "train"),
+  },
 }
 # For parts that people take into code of their own: all that they may need installed.
 MAY_NEED = {

@@ -517,7 +517,7 @@ def test_evaluate_prints_one_object(run, trained):
     assert metrics["valid_ppl"] == result["valid_ppl"]
 
 
-def test_items_are_ranked_and_not_asked_for_words(run, fails, tmp_path):
+def test_items_are_ranked(run, tmp_path):
   assert run(TINY_ITEMS, f"--workdir={tmp_path}")[0] == 0
   result = json.loads((tmp_path / "result.json").read_text())
   status, out, _ = run("--mode=evaluate", f"--workdir={tmp_path}")
@@ -525,7 +525,6 @@ def test_items_are_ranked_and_not_asked_for_words(run, fails, tmp_path):
   for key in ("test_recall@20", "valid_mrr@20", "test_nll"):
     assert json.loads(out)[key] == result[key]
   assert 0 < result["test_mrr@20"] < result["test_recall@20"] < 1
-  fails(["--mode=predict", f"--workdir={tmp_path}"], tmp_path, "not trained on text")
 
 
 def test_flags_of_the_config_hold_in_evaluation(run, trained):
@@ -566,13 +565,33 @@ def test_program_prints_only_our_lines(trained):
   flags = ["--mode=predict", f"--workdir={trained}", "--top_k=2"]
   done = start("-m", "largevocab.main", *flags, text="w3 w4\n\nnonsense w5\n")
   assert done.returncode == 0
-  assert done.stderr.splitlines() == ["not in the vocabulary: nonsense"]
-  lines = done.stdout.splitlines()
-  assert [lines[i] for i in (0, 4)] == ["w3 w4", "nonsense w5"]
-  assert [line.split()[0] for line in lines] == [
-    *("w3", "perplexity", *[line.split()[0] for line in lines[2:4]]),
-    *("nonsense", "perplexity", *[line.split()[0] for line in lines[6:8]]),
-  ]
+  assert done.stderr == ""
+  first, second = map(json.loads, done.stdout.splitlines())
+  assert (first["line"], first["words"], first["unknown"]) == (1, ["w3", "w4"], [])
+  assert (second["line"], second["unknown"]) == (3, ["nonsense"])
+  assert len(first["top"]) == len(second["top"]) == 2
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="no /dev/full")
+def test_answers_that_cannot_be_written_are_one_line(trained):
+  flags = ["--mode=predict", f"--workdir={trained}", "--text=w3"]
+  with open("/dev/full", "w") as full:
+    done = subprocess.run(
+      [sys.executable, "-m", "largevocab.main", *flags],
+      cwd=REPOSITORY,
+      stdout=full,
+      stderr=subprocess.PIPE,
+      text=True,
+      check=False,
+    )
+  assert done.returncode == 1
+  assert done.stderr == "error: standard output: No space left on device\n"
+
+
+def test_features_without_a_table_have_no_queries(run, fails, tmp_path):
+  config = f"--config={REPOSITORY}/configs/softmax_regression.py:full,runlocal"
+  assert run(config, f"--workdir={tmp_path}")[0] == 0
+  fails(["--mode=predict", f"--workdir={tmp_path}", "--text=a"], tmp_path, "not trained on")
 
 
 def test_program_that_passes_over_a_checkpoint_says_so_and_no_more(workdir):

@@ -214,3 +214,39 @@ def _raise_fault(path: Path, number: int, line: str) -> NoReturn:
     f"{path}, line {number}: {wrong[:40]!r} is no feature; give id:value, a whole "
     "number from 0 on and a finite number"
   )
+
+
+def features_of(line: str, num_features: int) -> tuple[np.ndarray, np.ndarray]:
+  """Feature ids, i32[n], and values, f32[n], of one document: a line of such a file.
+
+  It need not begin with a blank; labels, if there are any, are passed over.
+
+  Raises:
+    UserError: it has no features, or one that is wrong or comes twice.
+
+  >>> features_of("12,7 0:0.5 3:2", num_features=4)[0].tolist()
+  [0, 3]
+  """
+  first, *others = line.split() or [""]
+  pairs = others if re.fullmatch(f"{_ID}(?:,{_ID})*", first) else line.split()
+  if not pairs:
+    raise UserError("no features; give id:value, with blanks between them")
+  found: dict[int, float] = {}
+  for pair in pairs:
+    if not _PAIR.fullmatch(pair):
+      raise UserError(
+        f"{pair[:40]!r} is no feature; give id:value, a whole number from 0 on and a "
+        "finite number"
+      )
+    id, value = pair.split(":")
+    if int(id) >= num_features:
+      raise UserError(
+        f"feature {id} is not below {num_features}, the number of features; ids count "
+        "from 0"
+      )
+    if int(id) in found:
+      raise UserError(f"feature {int(id)} comes twice; give it once")
+    found[int(id)] = float(value)
+    if abs(float(value)) > float(np.finfo(np.float32).max):
+      raise UserError(f"the value of feature {id} is too large; give finite numbers")
+  return np.array(list(found), np.int32), np.array(list(found.values()), np.float32)
