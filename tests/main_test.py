@@ -591,7 +591,9 @@ def test_answers_that_cannot_be_written_are_one_line(trained):
 def test_features_without_a_table_have_no_queries(run, fails, tmp_path):
   config = f"--config={REPOSITORY}/configs/softmax_regression.py:full,runlocal"
   assert run(config, f"--workdir={tmp_path}")[0] == 0
-  fails(["--mode=predict", f"--workdir={tmp_path}", "--text=a"], tmp_path, "not trained on")
+  fails(
+    ["--mode=predict", f"--workdir={tmp_path}", "--text=a"], tmp_path, "not trained on"
+  )
 
 
 def test_program_that_passes_over_a_checkpoint_says_so_and_no_more(workdir):
