@@ -16,8 +16,9 @@ stand that a config takes. Prints for each
 and, marked, the heads that no other one beats in both time and relvar (without
 --workdir: in time and memory, among those of their kind). Kinds: `softmax`, exact;
 `sample`, an estimate of that; `other`, another model or loss, whose worth only training
-shows. At the end flags for largevocab.main, of the best that keeps to --budget_ms and
---budget_mib.
+shows. At the end flags for largevocab.main, of the head of least relvar that keeps to
+--budget_ms and --budget_mib. With --workdir a step may take twice as long as that of
+the fastest head, unless told otherwise.
 
 --workdir takes from that run counts, activations and labels of held-out data, class
 rows and optimiser; it must have a row for each class. --counts draws labels by their
@@ -27,6 +28,7 @@ counts, activations at random. Heads that these data do not suit are told and le
 import argparse
 import dataclasses
 import json
+import math
 import pathlib
 import sys
 from collections.abc import Iterable
@@ -199,6 +201,11 @@ def choice(rows: list[Record], budget_ms: float, budget_mib: float) -> Record | 
   """The best within the budgets: of least relvar, and then the fastest. Which sample is
   good only a trained model tells, so without one it is the exact softmax or none.
 
+  Args:
+    rows: of `measured`.
+    budget_ms: that a step may take; 0: any.
+    budget_mib: that it may hold; 0: any.
+
   >>> rows = [{"kind": "softmax", "ms": 9.0, "mib": 1.0, "relvar": 0.0},
   ...         {"kind": "sample", "ms": 2.0, "mib": 1.0, "relvar": 0.1}]
   >>> choice(rows, 0, 0)["ms"], choice(rows, 5, 0)["ms"]
@@ -211,7 +218,31 @@ def choice(rows: list[Record], budget_ms: float, budget_mib: float) -> Record | 
     and (not budget_ms or row["ms"] <= budget_ms)
     and (not budget_mib or row["mib"] <= budget_mib)
   ]
+  fits = [row for row in fits if not math.isnan(row.get("relvar", 0))]
   return min(fits, key=lambda row: (row.get("relvar", 0), row["ms"]), default=None)
+
+
+def default_budget_ms(rows: list[Record]) -> float:
+  """Twice the time of the fastest head whose relvar is known; 0 if there is none.
+
+  >>> default_budget_ms([{"ms": 9.0, "relvar": 0.0}, {"ms": 1.0, "relvar": 0.1}])
+  2.0
+  """
+  return 2 * min((row["ms"] for row in rows if "relvar" in row), default=0.0)
+
+
+def advice(best: Record | None, budgets: str, is_trained: bool) -> str:
+  """What is recommended, and within which budgets.
+
+  >>> print(advice(None, "within 5 ms", True))
+  no head keeps within 5 ms: raise --budget_ms or --budget_mib
+  """
+  if best is None:
+    other = "" if is_trained else ", or judge samples with --workdir"
+    return f"no head keeps {budgets}: raise --budget_ms or --budget_mib{other}"
+  why = f"relvar {best['relvar']:.3g}" if is_trained else "the exact softmax"
+  figures = f"{why}, {best['ms']:.3g} ms and {best['mib']:.3g} MiB a step"
+  return f"the best {budgets}: {figures}\n--config=FILE:{best['run']}"
 
 
 def table(rows: list[Record]) -> str:
@@ -244,13 +275,17 @@ def main(argv: list[str] | None = None) -> int:
   add("--batch", type=int, default=0, help="examples; default: 2560, or as the run")
   add("--num_samples", type=int, nargs="+", default=[1024], help="negatives")
   add("--heads", nargs="+", default=default_heads(), metavar="HEAD[/SAMPLER]")
-  add("--budget_ms", type=float, default=0.0, help="a step may take; 0: any")
+  least = "a step may take; 0: any; default with --workdir: twice the fastest"
+  add("--budget_ms", type=float, help=least)
   add("--budget_mib", type=float, default=0.0, help="it may hold; 0: any")
   add("--output", type=pathlib.Path, help="records, .jsonl")
   args = parser.parse_args(argv)
   for key in ("dim", "batch", "num_samples"):
     if np.min(getattr(args, key)) < (key != "batch"):
       raise UserError(f"--{key}={getattr(args, key)}: must be positive")
+  for key in ("budget_ms", "budget_mib"):
+    if not 0 <= (getattr(args, key) or 0) < math.inf:
+      raise UserError(f"--{key}={getattr(args, key)}: must be finite, at least 0")
   if args.counts:
     problem = of_counts(args.counts, args.dim, args.batch or 2560)
   else:
@@ -276,12 +311,13 @@ def main(argv: list[str] | None = None) -> int:
   if not rows:
     raise UserError("no head suits these data")
   print(table(rows))
-  best = choice(rows, args.budget_ms, args.budget_mib)
-  print(
-    f"--config=FILE:{best['run']}"
-    if best
-    else "none keeps to the budgets: raise them, or judge samples with --workdir"
-  )
+  is_default = args.budget_ms is None
+  budget_ms = default_budget_ms(rows) if is_default else args.budget_ms
+  within = f"{budget_ms:.3g} ms" if budget_ms else "any time"
+  within += ", twice the fastest," if is_default and budget_ms else ""
+  memory = f"{args.budget_mib:.3g} MiB" if args.budget_mib else "any memory"
+  best = choice(rows, budget_ms, args.budget_mib)
+  print(advice(best, f"within {within} and {memory}", bool(args.workdir)))
   if args.output:
     args.output.write_text("".join(json.dumps(row) + "\n" for row in rows))
   return 0

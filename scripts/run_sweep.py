@@ -7,7 +7,7 @@ with its output in log.txt. Interrupt it (Ctrl-C) and start it again at will: a 
 left result.json is skipped, any other is resumed from its last checkpoint. Runs that
 another launcher has in hand, or one that was killed has left behind, are waited for. At
 the end the results of all finished runs are written to results.jsonl beside the sweep
-file.
+file, and to --root what TensorBoard's HPARAMS page is to show first.
 
 As a job array: --index=$ID does one run only and writes no results.jsonl; a last call
 without --index, on the same --root, collects the results.
@@ -25,6 +25,7 @@ import time
 from dataclasses import dataclass
 from typing import IO, Any
 
+import hparams_page
 import records
 from status_line import StatusLine
 from sweepfile import Run, load
@@ -303,6 +304,7 @@ def main(argv: list[str] | None = None) -> int:
   finally:
     if args.index is None:
       records.update(args.sweep.with_name("results.jsonl"), sweep.runs, launcher.root)
+      hparams_page.write(launcher.root, sweep.runs)
   for id, why in failed.items():
     print(f"failed: {id}: {why}", file=sys.stderr)
   return 1 if failed else 0

@@ -73,6 +73,7 @@ FORMULAS = {True: "inclusion", False: "independent"}  # of relvar
 FEATURE_SCALES = (2.0, 4.0, 8.0)  # at 1 the longest rows are hopeless
 KEY = jax.random.key(0)
 SECONDS = 3.0  # to time one sampler
+SAMPLES = 64  # where the run draws none
 LEAST_CHI2 = 1e-3  # shown in the plot; a law that is exact has none
 
 # Expected occurrences of all classes in a draw, up to a factor: f64[V] or f64[N, V].
@@ -227,7 +228,8 @@ def report(args: argparse.Namespace) -> list[Record]:
       "the head full or sampled"
     )
   data, state = restore(exp, args.workdir, args.checkpoint)
-  w_VD, m = state.head.table.w_VD, args.num_samples
+  w_VD = state.head.table.w_VD
+  m = args.num_samples or getattr(head, "num_samples", SAMPLES)
   batches = data.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
   h_ND, y = positions_of(exp, state, batches, args.positions, data.counts.num_classes)
   positions = Positions(head.features(h_ND), y)  # as the class rows see them
@@ -329,12 +331,13 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
   many = f"of {','.join(every)}; fields may follow, as in pps:power=0.75"
   add("--samplers", type=names, default=every, help=many)
   add("--positions", type=int, default=256, help="how many")
-  add("--num_samples", type=int, default=64, help="m, negatives a draw")
+  default = f"m, negatives a draw; default: head.num_samples of the run, or {SAMPLES}"
+  add("--num_samples", type=int, help=default)
   add("--chunk", type=int, default=32, help="positions enumerated at a time")
   add("--output", type=pathlib.Path, help="default: WORKDIR/sampler_report.jsonl")
   args = parser.parse_args(argv)
   for key in ("positions", "num_samples", "chunk"):
-    if getattr(args, key) < 1:
+    if getattr(args, key) is not None and getattr(args, key) < 1:
       raise UserError(f"--{key}={getattr(args, key)}: must be positive")
   for name in args.samplers:
     if name.partition(":")[0] not in every:

@@ -36,6 +36,7 @@ def test_of_counts(counts, tmp_path, capsys):
   assert rows["full"]["mib"] > 2 * 300 * 16 * 4 / 2**20  # rows and Adagrad's sums
   printed = capsys.readouterr().out
   assert "num_classes 300, dim 16, batch 32" in printed
+  assert "the best within any time and any memory: the exact softmax" in printed
   assert printed.endswith("--config=FILE:full\n")
 
 
@@ -49,8 +50,32 @@ def test_of_a_run(tmp_path, capsys):
   few, many = (f"sampled/pps --config.head.num_samples={m}" for m in (8, 64))
   assert relvar["full"] == 0 < relvar[many] < relvar[few]
   assert relvar["adaptive"] is None
+  assert "ms, twice the fastest, and any memory: relvar" in capsys.readouterr().out
   assert advise.main([*argv, "--budget_mib=0.0001"]) == 0
-  assert capsys.readouterr().out.endswith("or judge samples with --workdir\n")
+  assert capsys.readouterr().out.endswith("raise --budget_ms or --budget_mib\n")
+
+
+def test_full_is_not_the_best_for_every_budget(capsys):
+  """Its relvar is 0 wherever it is listed."""
+  row = lambda run, kind, ms, **more: {"run": run, "kind": kind, "ms": ms, **more}
+  rows = [
+    row("full", "softmax", 90.0, mib=400.0, relvar=0.0),
+    row("pps", "sample", 2.0, mib=20.0, relvar=0.1),
+    row("block", "sample", 3.5, mib=50.0, relvar=0.01),
+    row("broken", "sample", 1.5, mib=5.0, relvar=float("nan")),
+    row("adaptive", "other", 0.5, mib=5.0),
+  ]
+  best = lambda ms, mib=0.0: advise.choice(rows, ms, mib)["run"]
+  assert advise.default_budget_ms(rows[:3]) == 4
+  assert (best(4), best(0), best(100), best(3)) == ("block", "full", "full", "pps")
+  assert best(0, 60) == "block"
+  assert best(4, 30) == "pps"
+  assert advise.choice(rows, 1, 0) is None
+  told = advise.advice(rows[2], "within 4 ms and any memory", True)
+  assert told == (
+    "the best within 4 ms and any memory: relvar 0.01, 3.5 ms and 50 MiB a step\n"
+    "--config=FILE:block"
+  )
 
 
 def test_what_does_not_suit_is_told(counts, capsys):

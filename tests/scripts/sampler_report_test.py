@@ -217,3 +217,16 @@ def test_what_cannot_be_reported(workdir):
       sampler_report.main([f"--workdir={workdir}", flag])
   with pytest.raises(UserError, match=r"config\.json is missing"):
     sampler_report.main([f"--workdir={workdir}/none"])
+
+
+def test_a_draw_is_as_large_as_that_of_the_run(tmp_path):
+  path = tmp_path / "run"
+  given = f"--config={REPOSITORY}/configs/ptb.py:sampled/pps,runlocal"
+  assert main.run(["main", given, f"--workdir={path}"]) == 0
+  samples = config.build(config.of_workdir(str(path))).head.num_samples
+  of = lambda *more: sampler_report.report(
+    sampler_report.parse_args([f"--workdir={path}", "--samplers=pps", *more])
+  )[0]
+  assert samples != sampler_report.SAMPLES
+  assert of("--positions=8")["num_samples"] == samples
+  assert of("--positions=8", "--num_samples=3")["num_samples"] == 3
