@@ -7,13 +7,16 @@ import resource
 import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
 
+from largevocab.atomic import replacing
 from largevocab.workdir import writing
 
 _LOG = logging.getLogger("largevocab")
+_LONGEST = 2**20  # bytes of a line
 
 
 class RunLog:
@@ -22,10 +25,23 @@ class RunLog:
   A run that goes on from step s drops what an earlier process wrote for later steps, so
   that the files read as if there had been one process. A line has been handed to the
   operating system when `write` returns: it outlives the process, also one that is
-  killed, but not a crash of the machine.
+  killed, but not a crash of the machine. Lines that cannot be read are moved to
+  metrics.jsonl.damaged.
+
+  Args:
+    workdir: where the files are.
+    start_step: s.
+    config: for TensorBoard's page of hyper-parameters.
+    measure_anew: drop what was measured on held-out data at step s, too.
   """
 
-  def __init__(self, workdir: str, start_step: int, config: dict[str, Any]):
+  def __init__(
+    self,
+    workdir: str,
+    start_step: int,
+    config: dict[str, Any],
+    measure_anew: bool = False,
+  ):
     # Imported here: this takes a second.
     from tensorboard.compat.proto import event_pb2, summary_pb2
     from tensorboard.plugins.hparams import summary_v2
@@ -35,10 +51,17 @@ class RunLog:
     self._path = os.path.join(workdir, "metrics.jsonl")
     name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}"
     self._events_path = os.path.join(workdir, name)
-    with writing(workdir):
-      self._written = _drop_after(self._path, start_step)
-      self._file = open(self._path, "a", encoding="utf-8")  # noqa: SIM115
-      self._events_file = open(self._events_path, "wb")  # noqa: SIM115
+    old = {(start_step, split) for split in ("valid", "test") if measure_anew}
+    with writing(self._path):
+      self._written = _keep(
+        self._path, lambda step, split: step <= start_step and (step, split) not in old
+      )
+      # What is no file, as a pipe that nobody reads, is not waited for.
+      flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+      descriptor = os.open(self._path, flags, 0o666)
+      self._file = open(descriptor, "a", encoding="utf-8")  # noqa: SIM115
+    with writing(self._events_path):
+      self._events_file = open(self._events_path, "xb")  # noqa: SIM115
     self._events = RecordWriter(self._events_file)
     self._add_event(0, file_version="brain.Event:2")
     start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
@@ -74,27 +97,45 @@ class RunLog:
       self._events_file.close()
 
 
-def _drop_after(path: str, last_step: int) -> set[tuple[int, str]]:
-  """Keeps the lines of steps up to last_step; a torn last line goes too.
+def _keep(path: str, wanted: Callable[[int, str], bool]) -> set[tuple[int, str]]:
+  """Keeps the lines whose step and split are wanted, of several for the same the last.
+
+  Lines that cannot be read are moved to a file beside it.
 
   Returns:
     Step and split of the lines kept.
   """
-  if not os.path.isfile(path):
+  if os.path.exists(path) and not os.path.isfile(path):
     return set()
-  kept: dict[tuple[int, str], str] = {}
-  with open(path, encoding="utf-8", errors="replace") as file:
-    for line in file:
-      try:
-        content = json.loads(line)
-        at = content["step"], content["split"]
-      except (ValueError, KeyError, TypeError):
-        break
-      if line.endswith("\n") and at[0] <= last_step:
-        kept[at] = line
-  with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+  kept: dict[tuple[int, str], bytes] = {}
+  damaged: dict[int, bytes] = {}
+  if os.path.exists(path):
+    with open(path, "rb") as file:
+      # What never ends is no line of ours, and is read in parts.
+      lines = iter(lambda: file.readline(_LONGEST), b"")
+      for number, line in enumerate(lines, 1):
+        try:
+          content = json.loads(line.decode())
+          step, split = content["step"], content["split"]
+          if type(step) is not int or type(split) is not str:
+            raise TypeError
+        except (ValueError, KeyError, TypeError, RecursionError):
+          damaged[number] = line
+          continue
+        if wanted(step, split):
+          kept[step, split] = line.rstrip(b"\n") + b"\n"
+  if damaged:
+    aside = f"{path}.damaged"
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    with open(os.open(aside, flags, 0o666), "ab") as file:
+      file.writelines(line.rstrip(b"\n") + b"\n" for line in damaged.values())
+    numbers = ", ".join(str(number) for number in list(damaged)[:5])
+    more = ", ..." if len(damaged) > 5 else ""
+    _LOG.info(
+      "%s: moved what is no metrics to %s: line %s%s", path, aside, numbers, more
+    )
+  with replacing(path) as file:
     file.writelines(kept.values())
-  os.replace(f"{path}.tmp", path)
   return set(kept)
 
 

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import pathlib
 import re
 import time
 
@@ -15,6 +17,7 @@ from tensorboard.backend.event_processing import (
 from tensorboard.plugins import base_plugin
 from tensorboard.plugins.hparams import backend_context, plugin_data_pb2
 
+from largevocab.errors import UserError
 from largevocab.runlog import Progress, RunLog
 
 CONFIG = {"train": {"lr": 0.5, "epochs": 3}, "head": {"name": "full", "bias": True}}
@@ -64,6 +67,46 @@ def test_torn_last_line_is_dropped(tmp_path, torn):
     file.write(torn)
   write(tmp_path, 5, [6], value=1.0)
   assert [line["step"] for line in lines(tmp_path)] == [1, 2, 6]
+
+
+ODD = [b"", b"17", b"[" * 10**5, b'{"step": "3", "split": "train"}', b"\xff\xfe\x00"]
+ODD += [
+  b'{"step": 3, "split": ["train"]}',
+  b'{"step": true, "split": "train"}',
+  b"\x00",
+]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_damaged_line_takes_no_other_with_it(tmp_path, caplog, odd):
+  caplog.set_level(logging.INFO, "largevocab")
+  write(tmp_path, 0, [1, 2, 3], value=1.0)
+  path = tmp_path / "metrics.jsonl"
+  first, *others = path.read_bytes().splitlines(keepends=True)
+  path.write_bytes(first + odd + b"\n" + b"".join(others))
+  write(tmp_path, 5, [6], value=1.0)
+  assert [line["step"] for line in lines(tmp_path)] == [1, 2, 3, 6]
+  assert (tmp_path / "metrics.jsonl.damaged").read_bytes() == odd + b"\n"
+  (message,) = caplog.messages
+  assert message.startswith(f"{path}: moved what is no metrics to {path}.damaged: line")
+  assert message.endswith(" 2")
+  write(tmp_path, 6, [7], value=1.0)
+  assert len(caplog.messages) == 1
+
+
+def test_a_last_line_without_its_end_is_kept_if_it_is_whole(tmp_path):
+  write(tmp_path, 0, [1, 2], value=1.0)
+  path = tmp_path / "metrics.jsonl"
+  path.write_bytes(path.read_bytes()[:-1])
+  write(tmp_path, 2, [3], value=1.0)
+  assert [line["step"] for line in lines(tmp_path)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("make", [pathlib.Path.mkdir, os.mkfifo])
+def test_metrics_that_are_no_file_are_one_line(tmp_path, make):
+  make(tmp_path / "metrics.jsonl")
+  with pytest.raises(UserError, match=r"metrics\.jsonl cannot be written"):
+    RunLog(str(tmp_path), 0, CONFIG)
 
 
 def test_what_is_written_for_a_second_time_is_left_out(tmp_path):
