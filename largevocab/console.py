@@ -4,15 +4,12 @@ import functools
 import json
 import logging
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from largevocab.errors import UserError, remedy
-
-_OUT_OF_MEMORY = re.compile("out of memory|RESOURCE_EXHAUSTED", re.IGNORECASE)
+from largevocab.errors import UserError, is_too_large, remedy
 
 
 def run(program: Callable[[], None]) -> int:
@@ -34,8 +31,8 @@ def run(program: Callable[[], None]) -> int:
       what_to_do = remedy(error.errno, "")
       hint = f"; {what_to_do}" if what_to_do else ""
       return _fail(f"{place}{error.strerror or error}{hint}")
-    except (MemoryError, RuntimeError) as error:
-      if not isinstance(error, MemoryError) and not _OUT_OF_MEMORY.search(str(error)):
+    except Exception as error:
+      if not is_too_large(error):
         raise
       advice = "lower train.batch_size, train.unroll or the sizes of model and head"
       return _fail(f"out of memory; {advice} ({str(error)[:200]})")

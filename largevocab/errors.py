@@ -1,6 +1,7 @@
 """Mistakes that a user can mend."""
 
 import errno
+import re
 
 _OF_THE_SYSTEM = {
   **dict.fromkeys(
@@ -11,6 +12,9 @@ _OF_THE_SYSTEM = {
     (errno.EACCES, errno.EPERM, errno.EROFS), "change its permissions or its owner"
   ),
 }
+_TOO_LARGE = re.compile(
+  "out of memory|RESOURCE_EXHAUSTED|too big|maximum allowed|overflow", re.IGNORECASE
+)
 
 
 class UserError(ValueError):
@@ -25,3 +29,19 @@ def remedy(code: int | None, otherwise: str) -> str:
   ('change its permissions or its owner', 'make room')
   """
   return _OF_THE_SYSTEM.get(code, otherwise) if code is not None else otherwise
+
+
+def is_too_large(error: BaseException) -> bool:
+  """Whether arrays did not fit into memory, or their shapes into numbers.
+
+  >>> is_too_large(MemoryError()), is_too_large(RuntimeError("Out of memory: 9 bytes"))
+  (True, True)
+  >>> is_too_large(RuntimeError("no such device")), is_too_large(UserError("too big"))
+  (False, False)
+  """
+  if isinstance(error, UserError):
+    return False
+  if isinstance(error, MemoryError | OverflowError):
+    return True
+  is_of_arrays = isinstance(error, RuntimeError | ValueError)
+  return is_of_arrays and bool(_TOO_LARGE.search(str(error)))

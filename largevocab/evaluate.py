@@ -2,17 +2,19 @@
 
 import logging
 import math
+import os
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from largevocab import inputs, retrieval
-from largevocab.data.base import HeldOutBatches
-from largevocab.errors import UserError
+from largevocab.data.base import Data, HeldOutBatches
+from largevocab.errors import UserError, is_too_large
 from largevocab.experiment import Experiment
 from largevocab.labels import Counts
 from largevocab.similarity import make_similarity
@@ -26,36 +28,30 @@ class Stopped(Exception):
   """An evaluation was asked to stop."""
 
 
-class Evaluate(Protocol):
-  """Exact metrics of a state on batches; `stopped` is asked before each of them.
-
-  Raises:
-    Stopped: `stopped` said so.
-    UserError: no example has a label.
-  """
-
-  def __call__(
-    self, state: State, batches: HeldOutBatches, stopped: Callable[[], Any] = ...
-  ) -> dict[str, float]: ...
-
-
-def make_evaluate(exp: Experiment, counts: Counts) -> Evaluate:
-  """A function from state and batches to weighted means of the head's exact metrics.
-
-  `counts` are those of the training data.
+class Evaluate:
+  """Exact metrics of a state on batches: weighted means of the head's.
 
   Where the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added, and where it
   gives 'log_z', its standard deviation over examples 'log_z_sd'; with `eval.ranking_k`,
   'recall@k' and 'mrr@k', with `eval.precision_k` those of labels, see `retrieval`.
   Means are over examples that have a label, unless `eval.unlabelled` is 'count'.
-  """
-  model, head, k, ks = exp.model, exp.head, exp.eval.ranking_k, exp.eval.precision_k
-  worth_V = retrieval.inverse_propensities(
-    counts, exp.eval.propensity_a, exp.eval.propensity_b
-  )
 
-  @jax.jit
-  def step(params, table, head_state, carry, worth_V, batch):
+  Args:
+    exp: the experiment.
+    counts: of the training data.
+  """
+
+  def __init__(self, exp: Experiment, counts: Counts):
+    self._exp = exp
+    self._worth_V = retrieval.inverse_propensities(
+      counts, exp.eval.propensity_a, exp.eval.propensity_b
+    )
+    self._step = jax.jit(self._sums)
+
+  def _sums(self, params, table, head_state, carry, worth_V, batch):
+    """The recurrent state after a batch, and sums over its examples."""
+    exp, model, head = self._exp, self._exp.model, self._exp.head
+    k, ks = exp.eval.ranking_k, exp.eval.precision_k
     rows_BTE = inputs.look_up(table, batch.x, model.embed)
     h_BTD, carry = model.apply({"params": params}, rows_BTE, carry)
     h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
@@ -71,28 +67,38 @@ def make_evaluate(exp: Experiment, counts: Counts) -> Evaluate:
       metrics["log_z_sq"] = jnp.square(metrics["log_z"] - mean)
     return carry, {k: jnp.sum(weight_N * v_N) for k, v_N in metrics.items()}
 
-  def evaluate(
-    state: State, batches: HeldOutBatches, stopped: Callable[[], Any] = lambda: False
+  def __call__(
+    self,
+    state: State,
+    batches: HeldOutBatches,
+    stopped: Callable[[], Any] = lambda: False,
   ) -> dict[str, float]:
-    carry = model.initial_carry(batches.batch_size)
+    """The metrics; `stopped` is asked before each batch.
+
+    Raises:
+      Stopped: `stopped` said so.
+      UserError: a batch is too large, or no example has a label.
+    """
     sums: dict[str, float] = {}
     total = 0.0
     told = time.monotonic()
-    for number, batch in enumerate(batches, 1):
-      if stopped():
-        raise Stopped
-      tables = state.params, state.inputs, state.head
-      carry, summed = step(*tables, carry, worth_V, batch)
-      weight = float(np.sum(batch.y.w_NP, dtype=np.float64))
-      part: dict[str, float] = {key: float(value) for key, value in summed.items()}
-      if "log_z" in part and weight:
-        part["log_z_sq"] += part["log_z"] ** 2 / weight
-      for key, value in part.items():
-        sums[key] = sums.get(key, 0.0) + value
-      total += weight
-      if time.monotonic() > told + _SECONDS:
-        told = time.monotonic()
-        _LOG.info("evaluated %d of %d batches", number, len(batches))
+    with _naming_sizes(self._exp):
+      carry = self._exp.model.initial_carry(batches.batch_size)
+      for number, batch in enumerate(batches, 1):
+        if stopped():
+          raise Stopped
+        tables = state.params, state.inputs, state.head
+        carry, summed = self._step(*tables, carry, self._worth_V, batch)
+        weight = float(np.sum(batch.y.w_NP, dtype=np.float64))
+        part: dict[str, float] = {key: float(value) for key, value in summed.items()}
+        if "log_z" in part and weight:
+          part["log_z_sq"] += part["log_z"] ** 2 / weight
+        for key, value in part.items():
+          sums[key] = sums.get(key, 0.0) + value
+        total += weight
+        if time.monotonic() > told + _SECONDS:
+          told = time.monotonic()
+          _LOG.info("evaluated %d of %d batches", number, len(batches))
     if not total:
       raise UserError(
         "no example of the data to evaluate has a label: there is nothing to measure"
@@ -103,10 +109,64 @@ def make_evaluate(exp: Experiment, counts: Counts) -> Evaluate:
     if "log_z" in means:
       variance = means.pop("log_z_sq") - means["log_z"] ** 2
       means["log_z_sd"] = math.sqrt(max(variance, 0.0))
-    counts_all = exp.eval.unlabelled == "count"
+    counts_all = self._exp.eval.unlabelled == "count"
     return retrieval.finish(means, total / batches.num_examples if counts_all else 1.0)
 
-  return evaluate
+  def try_out(self, state: State, batches: HeldOutBatches) -> None:
+    """Evaluates a batch of each shape, and so compiles all that `__call__` needs.
+
+    Raises:
+      UserError: a batch is too large.
+    """
+    with _naming_sizes(self._exp):
+      carry = self._exp.model.initial_carry(batches.batch_size)
+      for batch in batches.one_of_each_shape():
+        tables = state.params, state.inputs, state.head
+        jax.block_until_ready(self._step(*tables, carry, self._worth_V, batch))
+
+
+def make_evaluate(exp: Experiment, counts: Counts) -> Evaluate:
+  """A function from state and batches to exact metrics, see `Evaluate`."""
+  return Evaluate(exp, counts)
+
+
+def held_out(exp: Experiment, data: Data) -> dict[str, HeldOutBatches]:
+  """The batches of 'valid' and 'test'.
+
+  Raises:
+    UserError: the data has none of this shape, or they are larger than the memory.
+  """
+  shape = exp.eval.batch_size, exp.eval.unroll
+  # What goes into the network and what comes out of it, if nothing else.
+  needed = 4 * math.prod(shape) * (exp.model.embed + exp.model.width)
+  if needed > _memory():
+    raise _too_large(exp, f"{needed / 2**30:.0f} GiB at the least")
+  return {split: data.evaluation_batches(split, *shape) for split in ("valid", "test")}
+
+
+def _memory() -> int:
+  """Bytes of memory of the device, or of the machine where that does not say."""
+  stats = jax.local_devices()[0].memory_stats() or {}
+  machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+  return stats.get("bytes_limit", machine)
+
+
+@contextmanager
+def _naming_sizes(exp: Experiment) -> Iterator[None]:
+  """Names the keys that make a batch too large."""
+  try:
+    yield
+  except Exception as error:
+    if not is_too_large(error):
+      raise
+    raise _too_large(exp, f"{error}"[:200]) from error
+
+
+def _too_large(exp: Experiment, why: str) -> UserError:
+  return UserError(
+    f"eval.batch_size = {exp.eval.batch_size} and eval.unroll = {exp.eval.unroll} take "
+    f"more memory than there is ({why}); lower one of them"
+  )
 
 
 def evaluate_workdir(exp: Experiment, workdir: str, which: str) -> dict[str, Any]:
@@ -115,9 +175,8 @@ def evaluate_workdir(exp: Experiment, workdir: str, which: str) -> dict[str, Any
   _LOG.info("evaluating the state after step %d", int(state.step))
   evaluate, similarity = make_evaluate(exp, data.counts), make_similarity(exp, data)
   metrics: dict[str, Any] = {"step": int(state.step)}
-  for split in ("valid", "test"):
-    shape = (exp.eval.batch_size, exp.eval.unroll)
-    values = evaluate(state, data.evaluation_batches(split, *shape))
+  for split, batches in held_out(exp, data).items():
+    values = evaluate(state, batches)
     values |= similarity(state) if split == "valid" else {}
     metrics.update({f"{split}_{key}": value for key, value in values.items()})
   return metrics

@@ -197,6 +197,7 @@ def signalling(make_evaluate, number):
 
       return evaluate(state, batches, signal_at_the_second_batch)
 
+    evaluate_and_signal.try_out = evaluate.try_out
     return evaluate_and_signal
 
   return make

@@ -36,6 +36,10 @@ class HeldOutBatches(Protocol):
 
   def __iter__(self) -> Iterator[Batch]: ...
 
+  def one_of_each_shape(self) -> Iterator[Batch]:
+    """One of these batches for each shape that there is."""
+    ...
+
 
 class Data(Protocol):
   """Loaded data: what `load()` of every data set returns."""

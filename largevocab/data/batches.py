@@ -1,5 +1,6 @@
 """Batches of a token stream: pure functions of the step, read lazily."""
 
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -152,3 +153,7 @@ class EvaluationBatches:
         has_context, tokens[np.where(has_context, position - 1, 0)], self.first
       )
       yield _batch(x, y, real, start=step == 0)
+
+  def one_of_each_shape(self) -> Iterator[Batch]:
+    """The first batch: all have its shape."""
+    return itertools.islice(self, 1)

@@ -178,6 +178,11 @@ class HeldOutBuckets(_Buckets):
     for bucket, at in zip(self._plan.bucket_S, self._plan.examples, strict=True):
       yield self._batch(at, bucket)
 
+  def one_of_each_shape(self) -> Iterator[Batch]:
+    """The first batch of each bucket that has one."""
+    for step in np.unique(self._plan.bucket_S, return_index=True)[1]:
+      yield self._batch(self._plan.examples[step], self._plan.bucket_S[step])
+
 
 def _cut(buckets: _Buckets, order) -> tuple[_Plan, np.ndarray]:
   """Whole batches, smallest bucket first, and the examples left over from the last."""

@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 
+from largevocab.atomic import replacing
 from largevocab.errors import UserError
 
 
@@ -31,9 +32,9 @@ class Classes:
 
   def save(self, path: Path) -> None:
     """Writes lines of `word <tab> count`, the word of class 0 first."""
-    with path.open("w", encoding="utf-8", newline="\n") as file:
+    with replacing(path) as file:
       for word, count in zip(self.words, self.counts_V.tolist(), strict=True):
-        file.write(f"{word}\t{count}\n")
+        file.write(f"{word}\t{count}\n".encode())
 
   @classmethod
   def load(cls, path: Path) -> Self:

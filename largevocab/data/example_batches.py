@@ -1,6 +1,7 @@
 """Batches of examples that stand alone: pure functions of the step, read lazily."""
 
 import functools
+import itertools
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -109,6 +110,10 @@ class HeldOutExamples:
     for step in range(len(self)):
       at_B = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
       yield self.examples.batch(np.minimum(at_B, size - 1), at_B < size)
+
+  def one_of_each_shape(self) -> Iterator[Batch]:
+    """The first batch: all have its shape."""
+    return itertools.islice(self, 1)
 
 
 def check_unroll(unroll: int) -> None:
