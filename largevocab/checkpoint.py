@@ -26,7 +26,8 @@ from largevocab.checkpoint_note import (
   read_note,
 )
 from largevocab.errors import UserError, remedy
-from largevocab.workdir import read_json, write_json
+from largevocab.paths import PlainName
+from largevocab.workdir import read_numbers, write_json
 
 PyTree = Any
 _LOG = logging.getLogger("largevocab")
@@ -49,7 +50,7 @@ class Checkpoints:
     self._nll_path = os.path.join(self._directory, "valid_nll.json")
     self._nll: dict[str, float] = {}
     if os.path.exists(self._nll_path):
-      self._nll = read_json(self._nll_path)
+      self._nll = read_numbers(self._nll_path)
     options = ocp.CheckpointManagerOptions(
       preservation_policy=policies.AnyPreservationPolicy(
         [policies.LatestN(keep), _KeepBest(self)]
@@ -57,8 +58,11 @@ class Checkpoints:
       enable_async_checkpointing=True,
     )
     try:
+      os.makedirs(self._directory, exist_ok=True)
+      # orbax takes brackets and other characters in a path for patterns.
+      self._plain_name = PlainName(self._directory)
       self._manager = ocp.CheckpointManager(
-        self._directory,
+        self._plain_name.path,
         options=options,
         item_handlers={
           "state": ocp.StandardCheckpointHandler(),

@@ -31,7 +31,7 @@ from largevocab.models import MODELS
 from largevocab.rows import OPTIMIZERS
 from largevocab.samplers import SAMPLERS
 from largevocab.spherical_losses import SPHERICAL_LOSSES
-from largevocab.workdir import read_json, write_json
+from largevocab.workdir import held, read_json, write_json
 
 _TINY_WIDTH = 8  # of what `runlocal` trains
 
@@ -207,7 +207,12 @@ def of_workdir(workdir: str) -> ConfigDict:
   path = os.path.join(workdir, "config.json")
   if not os.path.exists(path):
     raise UserError(f"{path} is missing; name the workdir of a run, or give --config")
-  config = ConfigDict(read_json(path))
+  try:
+    config = ConfigDict(read_json(path))
+  except (ValueError, TypeError, AttributeError) as error:
+    if isinstance(error, UserError):
+      raise
+    raise UserError(f"{path} is damaged ({error}); delete it") from error
   for key, block in config.items():
     _complete(key, block)
   return config
@@ -217,7 +222,9 @@ def bring_up_to_date(workdir: str) -> None:
   """Writes the keys of today that the config of an older run lacks, so that it can go
   on; there need not be one."""
   path = os.path.join(workdir, "config.json")
-  if os.path.exists(path):
+  if not os.path.exists(path):
+    return
+  with held(workdir):
     there, completed = read_json(path), of_workdir(workdir).to_dict()
     if json.loads(json.dumps(completed)) != there:
       write_json(path, completed)

@@ -56,26 +56,29 @@ def main(argv: list[str]) -> None:
   if own.text is not None and own.input is not None:
     raise UserError("--text and --input are both given; give one of them")
   from largevocab import command_line, config, evaluate, predict, queries, train  # jax
+  from largevocab.workdir import workdir_path
+
+  workdir = workdir_path(own.workdir)
 
   if own.config:
     settings = command_line.load(own.config)
   elif own.mode == "train":
     raise UserError("--config is missing, for instance --config=configs/quickstart.py")
   else:
-    settings = config.of_workdir(own.workdir)
+    settings = config.of_workdir(workdir)
   command_line.override(settings, rest, known=list(own))
   exp = config.build(settings)
   if own.mode == "train":
-    config.bring_up_to_date(own.workdir)
-    train.train(exp, settings.to_dict(), own.workdir)
+    config.bring_up_to_date(workdir)
+    train.train(exp, settings.to_dict(), workdir)
   elif own.mode == "evaluate":
-    console.say(evaluate.evaluate_workdir(exp, own.workdir, own.checkpoint))
+    console.say(evaluate.evaluate_workdir(exp, workdir, own.checkpoint))
   else:
     if own.text is not None:
       source = queries.of_text(own.text)
     else:
       source = queries.of_file(own.input) if own.input else queries.of_stdin()
-    model = predict.load(exp, own.workdir, own.checkpoint)
+    model = predict.load(exp, workdir, own.checkpoint)
     predict.answer(model, source, own.top_k, own.mask_seen)
 
 

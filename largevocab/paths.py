@@ -1,9 +1,13 @@
 """Paths as a user gives them."""
 
 import os
+import re
+import tempfile
 from pathlib import Path
 
 from largevocab.errors import UserError
+
+_PLAIN = re.compile(r"[\w/., =@+~-]*", re.ASCII)
 
 
 def user_path(text: str, setting: str) -> Path:
@@ -32,3 +36,35 @@ no home directory: write out the whole path
       "path"
     )
   return Path(expanded)
+
+
+class PlainName:
+  """Another name for a directory, without characters that libraries take for patterns.
+
+  Where the directory's own path has such characters (`*`, `?`, brackets, backslashes)
+  it is a link in a temporary directory, which goes when this object does.
+
+  Attributes:
+    path: the name.
+
+  Raises:
+    UserError: the directory for temporary files has such a name, too.
+
+  >>> PlainName("/a/b").path
+  '/a/b'
+  >>> "[" in PlainName("/a[b]").path
+  False
+  """
+
+  def __init__(self, directory: str):
+    self.path = directory
+    if _PLAIN.fullmatch(directory):
+      return
+    self._links = tempfile.TemporaryDirectory(prefix="largevocab-")
+    self.path = os.path.join(self._links.name, "link")
+    if not _PLAIN.fullmatch(self.path):
+      raise UserError(
+        f"{directory} and the directory for temporary files, {self._links.name}, have "
+        "characters that are no letters: choose another --workdir or set TMPDIR"
+      )
+    os.symlink(directory, self.path)

@@ -1,6 +1,7 @@
 """The training loop. It knows no method: a head is told h and the labels, and asked for
 the loss, its gradient with respect to h, and to update itself."""
 
+import collections
 import functools
 import logging
 import math
@@ -18,7 +19,7 @@ from largevocab.checkpoint import Checkpoints
 from largevocab.data.base import Data, TrainingBatches
 from largevocab.data.batches import Batch
 from largevocab.errors import UserError
-from largevocab.evaluate import Stopped, make_evaluate
+from largevocab.evaluate import Stopped, held_out, make_evaluate
 from largevocab.experiment import Experiment
 from largevocab.rows import sq_norm
 from largevocab.runlog import Progress, RunLog
@@ -26,16 +27,22 @@ from largevocab.signals import StopSignals
 from largevocab.similarity import make_similarity
 from largevocab.state import State, init_state
 from largevocab.workdir import (
+  changes_of,
   claim_workdir,
   device_name,
   has_finished,
-  read_json,
+  held,
+  read_numbers,
   result_path,
+  set_result_aside,
   write_json,
   writing,
 )
 
 _LOG = logging.getLogger("largevocab")
+# Steps that are handed to the device before the oldest of them is done: it always has
+# work, and a signal is heeded after so many.
+_AHEAD = 3
 
 
 def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) -> State:
@@ -75,6 +82,14 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
   )
 
 
+def _marked_step(
+  state: State, batch: Batch, lr: jax.Array, *, exp: Experiment
+) -> tuple[State, jax.Array]:
+  """`train_step`, and an array that is there when it is done, and not donated."""
+  new = train_step(state, batch, lr, exp=exp)
+  return new, new.bad_step < 0
+
+
 def monitor(state: State, batch: Batch, *, exp: Experiment) -> dict[str, jax.Array]:
   """What the head has to say of its own estimates, on a batch not yet trained on."""
   carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), state.carry)
@@ -94,34 +109,65 @@ def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, An
     config: what `exp` was made from; written to the workdir, which belongs to it.
     workdir: where everything of the run goes.
 
+  A finished run goes on when the config asks for more steps, and is measured anew when
+  it asks for other measurements; its result is kept as result.1.json and so on.
+
   Raises:
     UserError: something the user can mend.
     SystemExit: stopped by a signal, after saving.
   """
-  claim_workdir(workdir, config)
-  if has_finished(workdir):
-    result = read_json(result_path(workdir))
+  with held(workdir):
+    return _train(exp, config, workdir)
+
+
+def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, Any]:
+  changes, was_finished = changes_of(workdir, config), has_finished(workdir)
+  if was_finished and not any(_is_work(change.key) for change in changes):
+    result = read_numbers(result_path(workdir))
+    if changes:
+      claim_workdir(workdir, config, int(result.get("steps", 0)))
     _tell(result, workdir)
     return result
   _LOG.info("training %s on %s; reading the data", _title(config), device_name())
   data = exp.data.load()
-  with writing(workdir):
-    data.vocabulary.save(Path(workdir, "vocabulary.txt"))
   batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
   state = init_state(exp, data)
   clock = {"seconds": 0.0}
   with Checkpoints(os.path.join(workdir, "checkpoints"), exp.checkpoint.keep) as saved:
-    if saved.latest_step is not None:
+    loop = _Loop(exp, data, batches, saved)
+    if saved.latest_step is None and was_finished:
+      raise UserError(
+        f"{workdir} holds a finished run without a checkpoint to go on from; choose "
+        "another --workdir"
+      )
+    if (latest := saved.latest_step) is not None:
+      if latest > loop.num_steps:
+        raise UserError(
+          f"{workdir} was trained for {latest} steps, train.max_steps and train.epochs "
+          f"ask for {loop.num_steps}; ask for more, or choose another --workdir"
+        )
       state, clock = saved.restore(state, set_aside=True)
       _LOG.info("going on from step %d", int(state.step))
-    log = RunLog(workdir, int(state.step), config)
+    step = int(state.step)
+    loop.try_evaluation(state)
+    set_result_aside(workdir)
+    claim_workdir(workdir, config, step)
+    with writing(workdir):
+      data.vocabulary.save(Path(workdir, "vocabulary.txt"))
+    measure_anew = was_finished and step == loop.num_steps
+    log = RunLog(workdir, step, config, measure_anew)
     try:
-      result = _Loop(exp, data, batches, saved, log).run(state, clock["seconds"])
+      result = loop.run(state, clock, log)
     finally:
       log.close()
   write_json(result_path(workdir), result)
   _tell(result, workdir)
   return result
+
+
+def _is_work(key: str) -> bool:
+  """Whether a new value of a key gives a finished run something to do."""
+  return key.startswith(("config.train.", "config.eval."))
 
 
 def _tell(result: dict[str, Any], workdir: str) -> None:
@@ -138,45 +184,54 @@ class _Loop:
     data: Data,
     batches: TrainingBatches,
     saved: Checkpoints,
-    log: RunLog,
   ):
-    self._exp, self._data, self._batches = exp, data, batches
-    self._saved, self._log = saved, log
-    self._num_steps = exp.train.num_steps(batches.steps_per_epoch)
+    self._exp, self._data, self._batches, self._saved = exp, data, batches, saved
+    self.num_steps = exp.train.num_steps(batches.steps_per_epoch)
     self._eval_steps = exp.eval.every_steps(batches.steps_per_epoch)
-    self._step = jax.jit(functools.partial(train_step, exp=exp), donate_argnums=0)
+    self._step = jax.jit(functools.partial(_marked_step, exp=exp), donate_argnums=0)
     self._refresh = jax.jit(exp.head.refresh, donate_argnums=0)
     self._monitor = jax.jit(functools.partial(monitor, exp=exp))
     self._evaluate = make_evaluate(exp, data.counts)
     self._similarity = make_similarity(exp, data)
-    shape = (exp.eval.batch_size, exp.eval.unroll)
-    # Made here, since what cannot be evaluated should fail before it is trained.
-    self._held_out = {s: data.evaluation_batches(s, *shape) for s in ("valid", "test")}
+    self._held_out = held_out(exp, data)
     self._signals = StopSignals()
     self._compiled: set[Any] = set()  # shapes of the batches that there were
     # Steps and seconds that do not tell the pace: of other processes, and of compiling.
     self._unpaced = np.zeros(2)
 
-  def run(self, state: State, seconds: float) -> dict[str, Any]:
-    """Trains to the end and returns the result; `seconds` were spent before."""
+  def try_evaluation(self, state: State) -> None:
+    """What cannot be evaluated should fail before it is trained."""
+    for batches in self._held_out.values():
+      self._evaluate.try_out(state, batches)
+
+  def run(self, state: State, clock: dict[str, float], log: RunLog) -> dict[str, Any]:
+    """Trains to the end and returns the result; `clock` was saved with the state."""
     exp, step = self._exp, int(state.step)
+    self._log, seconds = log, clock["seconds"]
+    # Steps whose losses are in state.loss_sum.
+    self._num_summed = int(clock.get("summed", step % exp.log.every_steps))
     self._describe(state)
     self._unpaced = np.array([step, seconds])
     with self._signals as signals:
       if self._is_eval(step) and not self._log.has(step, "valid"):
         self._measure(state, step, "valid", seconds)  # It was stopped before it had.
       tokens = exp.train.batch_size * exp.train.unroll
-      progress = Progress(step, self._num_steps, tokens)
+      progress = Progress(step, self.num_steps, tokens)
       started = time.perf_counter()
-      while step < self._num_steps:
+      marks: collections.deque[jax.Array] = collections.deque()
+      while step < self.num_steps:
         lr = exp.train.learning_rate(step, self._batches.steps_per_epoch)
         batch = self._batches.batch(step)
         shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(batch))
         if is_new := shapes not in self._compiled:
           jax.block_until_ready(state)
         began = time.perf_counter()
-        state = self._step(state, batch, lr)
+        state, mark = self._step(state, batch, lr)
         step += 1
+        self._num_summed += 1
+        marks.append(mark)
+        if len(marks) > _AHEAD:
+          marks.popleft().block_until_ready()
         if exp.head.refreshes(step):
           key = jax.random.fold_in(state.key, 2**31 + step)  # no step's own number
           state = state._replace(head=self._refresh(state.head, key))
@@ -192,7 +247,7 @@ class _Loop:
         is_eval, is_monitored = self._is_eval(step), self._is_monitored(step)
         is_stopped = bool(signals.caught)  # Read once: a later one is seen later.
         is_save = step % exp.checkpoint.every_steps == 0 or is_stopped
-        if not (is_eval or is_save or is_monitored) or step == self._num_steps:
+        if not (is_eval or is_save or is_monitored) or step == self.num_steps:
           continue
         jax.block_until_ready(state)
         seconds += time.perf_counter() - started
@@ -214,7 +269,7 @@ class _Loop:
       return self._result(state, step, seconds)
 
   def _is_eval(self, step: int) -> bool:
-    between = 0 < step < self._num_steps  # at the end both splits are measured anyway
+    between = 0 < step < self.num_steps  # at the end both splits are measured anyway
     return between and bool(self._eval_steps) and step % self._eval_steps == 0
 
   def _is_monitored(self, step: int) -> bool:
@@ -243,14 +298,15 @@ class _Loop:
       "line every %d; compiling",
       self._data.summary,
       *(size(state.params), size(inputs.rows(state.inputs)), size(state.head)),
-      *(self._num_steps, self._exp.log.every_steps),
+      *(self.num_steps, self._exp.log.every_steps),
     )
 
   def _log_training(
     self, state: State, step: int, lr: float, progress: Progress
   ) -> State:
     self._check_finite(state)
-    metrics = {"loss": float(state.loss_sum) / self._exp.log.every_steps, "lr": lr}
+    metrics = {"loss": float(state.loss_sum) / self._num_summed, "lr": lr}
+    self._num_summed = 0
     self._log.write(step, "train", metrics | progress.line(step, metrics))
     return state._replace(loss_sum=jnp.float32(0))
 
@@ -275,7 +331,8 @@ class _Loop:
 
   def _save(self, state: State, step: int, seconds: float) -> None:
     self._check_finite(state)
-    self._saved.save(step, state, {"seconds": seconds})
+    clock = {"seconds": seconds, "summed": self._num_summed}
+    self._saved.save(step, state, clock)
 
   def _check_finite(self, state: State) -> None:
     bad = int(state.bad_step)
@@ -284,10 +341,28 @@ class _Loop:
       last = self._saved.latest_step
       kept = "nothing was saved" if last is None else f"the last save is of step {last}"
       raise UserError(
-        f"the loss or its gradient is not finite at step {bad}; {kept}; start anew in "
-        "another --workdir with a lower train.lr, train.head_lr_factor or "
-        "train.clip_norm"
+        f"the loss or its gradient is not finite at step {bad}; {kept}; "
+        f"{self._cause(bad)}; start anew in another --workdir"
       )
+
+  def _cause(self, bad: int) -> str:
+    """What a loss that is not finite at a step may come of, and what to do."""
+    batch, num_classes = self._batches.batch(bad), self._data.counts.num_classes
+    counted = np.asarray(batch.y.ids_NP)[np.asarray(batch.y.w_NP) > 0]
+    if wrong := counted[(counted < 0) | (counted >= num_classes)].tolist():
+      return f"its labels have the id {wrong[0]}, there are {num_classes} classes"
+    leaves = jax.tree.leaves((batch.x, batch.y.w_NP))
+    if not all(np.all(np.isfinite(leaf)) for leaf in leaves):
+      return "its features or weights are not finite: mend the data"
+    if not bad:
+      return (
+        "no rate can be the cause before the first update: look at the settings of "
+        "initial values (init_scale, forget_bias) and at the head's"
+      )
+    return (
+      "its data are sound; most often a rate is too high: lower train.lr, "
+      "train.head_lr_factor or train.clip_norm"
+    )
 
   def _result(self, state: State, step: int, seconds: float) -> dict[str, Any]:
     valid = self._measure(state, step, "valid", seconds)

@@ -1,18 +1,67 @@
-"""The files that say what a run is: config.json, meta.json, result.json."""
+"""The files that say what a run is: config.json, meta.json, result.json; and whose the
+workdir is."""
 
+import fcntl
 import json
 import os
 import platform
+import re
+import socket
+import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import jax
 
+from largevocab.atomic import write_text
 from largevocab.errors import UserError, remedy
+from largevocab.paths import user_path
+
+_LARGEST = 2**26  # bytes that a file of ours may have
+_PATIENCE = 1.0  # seconds to wait for a lock: whoever asks for it holds it shortly
+# Keys that do not change what a step does.
+_FREE = re.compile(r"config\.((eval|log|checkpoint)\..*|train\.(max_steps|epochs))")
+
+
+class Change(NamedTuple):
+  """A key of a config that has another value than before."""
+
+  key: str
+  old: Any
+  new: Any
+
+  @property
+  def is_free(self) -> bool:
+    """Whether a run may go on with it.
+
+    >>> Change("config.eval.unroll", 20, 10).is_free
+    True
+    >>> Change("config.train.lr", 1.0, 2.0).is_free
+    False
+    """
+    return bool(_FREE.fullmatch(self.key))
+
+
+def workdir_path(text: str) -> str:
+  """The workdir that a user names.
+
+  Raises:
+    UserError: it cannot be one.
+  """
+  path = str(user_path(text, "--workdir"))
+  if "://" in text:
+    raise UserError(f"--workdir is {text!r}: give a directory on this machine")
+  if not path.isprintable():
+    raise UserError(
+      f"--workdir is {text!r}: its name has characters that cannot be shown; choose "
+      "another"
+    )
+  return path
 
 
 @contextmanager
@@ -23,48 +72,131 @@ def writing(path: str) -> Iterator[None]:
   except OSError as error:
     raise UserError(
       f"{path} cannot be written ({error.strerror or error}); "
-      f"{remedy(error.errno, 'make room or choose another --workdir')}; the same command "
-      "goes on from the last checkpoint"
+      f"{remedy(error.errno, 'make room or choose another --workdir')}; the same "
+      "command goes on from the last checkpoint"
     ) from error
 
 
 def write_json(path: str, content: dict[str, Any]) -> None:
   """Writes a file that is whole or not there."""
-  temporary = f"{path}.tmp"
   with writing(path):
-    with open(temporary, "w", encoding="utf-8") as file:
-      json.dump(content, file, indent=1, sort_keys=True)
-      file.write("\n")
-    os.replace(temporary, path)
+    write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
-def claim_workdir(workdir: str, config: dict[str, Any]) -> None:
-  """Makes the workdir this config's own, and notes how it was started.
+@contextmanager
+def held(workdir: str) -> Iterator[None]:
+  """Makes the workdir if need be, and keeps other processes from training in it.
 
-  Until something is saved in it, a workdir may be claimed anew by another config. When
-  a run goes on, meta.json tells of this start, and under `earlier` of those before, the
-  first one first; that of a finished run stays as it is.
+  The lock, of the file `lock`, is the operating system's and ends with the process,
+  however that ends. The file stays: it names the process that had the lock last.
 
   Raises:
-    UserError: the workdir holds a run of another config.
+    UserError: another process has it.
   """
+  path = _lock_path(workdir)
   with writing(workdir):
     os.makedirs(workdir, exist_ok=True)
-  path = os.path.join(workdir, "config.json")
-  wanted = json.loads(json.dumps(config))
-  holds_results = _holds_results(workdir)
-  if os.path.exists(path) and holds_results:
-    there = read_json(path)
-    if there != wanted:
-      key, old, new = _first_difference(there, wanted)
+  with writing(path):
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    file = open(os.open(path, flags, 0o666), "r+b")  # noqa: SIM115
+  with file:
+    deadline = time.monotonic() + _PATIENCE
+    while not _lock(file, fcntl.LOCK_EX):
+      if time.monotonic() > deadline:
+        raise UserError(
+          f"{workdir} is in use: {_holder(file)} trains in it; wait until it has "
+          "ended, or choose another --workdir"
+        )
+      time.sleep(0.05)
+    with writing(path):
+      file.truncate()
+      content = {"host": socket.gethostname(), "pid": os.getpid()}
+      content["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
+      file.write(json.dumps(content).encode())
+      file.flush()
+    yield
+
+
+def is_held(workdir: str | os.PathLike[str]) -> bool:
+  """Whether some process trains in a workdir.
+
+  >>> is_held("no/such/workdir")
+  False
+  """
+  try:
+    with open(_lock_path(os.fspath(workdir)), "rb") as file:
+      return not _lock(file, fcntl.LOCK_SH)
+  except OSError:
+    return False
+
+
+def _lock(file: IO[bytes], kind: int) -> bool:
+  """Locks an open file until it is closed; False: another one has it."""
+  try:
+    fcntl.flock(file, kind | fcntl.LOCK_NB)
+  except BlockingIOError:
+    return False
+  return True
+
+
+def _lock_path(workdir: str) -> str:
+  return os.path.join(workdir, "lock")
+
+
+def _holder(file: IO[bytes]) -> str:
+  """'process 7 on HOST, since ...', as the file of a lock says."""
+  try:
+    content = json.loads(file.read(1000))
+    return "process {pid} on {host}, since {since},".format(**content)
+  except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    return "another process"
+
+
+def changes_of(workdir: str, config: dict[str, Any]) -> list[Change]:
+  """The keys with which a config differs from that of the run that a workdir holds.
+
+  Until something is saved in it, a workdir holds no run.
+
+  Raises:
+    UserError: it holds a run of another config; only keys of `eval`, `log` and
+      `checkpoint`, `train.max_steps` and `train.epochs` may change.
+  """
+  path = _config_path(workdir)
+  if not (_holds_results(workdir) and os.path.exists(path)):
+    return []
+  changes = list(_differences("config", read_json(path), _as_json(config)))
+  for change in changes:
+    if not change.is_free:
       raise UserError(
-        f"{workdir} holds a run with {key} = {old!r}, not {new!r}; choose another "
-        "--workdir"
+        f"{workdir} holds a run with {change.key} = {change.old!r:.99}, not "
+        f"{change.new!r:.99}; choose another --workdir"
       )
-  else:
-    write_json(path, wanted)
-  if not has_finished(workdir):
-    _note_start(os.path.join(workdir, "meta.json"), goes_on=holds_results)
+  return changes
+
+
+def claim_workdir(workdir: str, config: dict[str, Any], step: int = 0) -> None:
+  """Makes the workdir this config's own, and notes how it was started.
+
+  When a run goes on, meta.json tells of this start, under `changed` which keys have new
+  values since then and at which step, and under `earlier` of the starts before, the
+  first one first.
+
+  Raises:
+    UserError: see `changes_of`.
+  """
+  meta = describe_machine()
+  changes = changes_of(workdir, config)
+  if changes:
+    meta["changed"] = [{**change._asdict(), "step": step} for change in changes]
+  path = os.path.join(workdir, "meta.json")
+  if _holds_results(workdir) and os.path.exists(path):
+    before = read_json(path)
+    earlier = before.pop("earlier", [])
+    if not isinstance(earlier, list):
+      raise UserError(f"{path} is damaged (`earlier` is no list); delete it")
+    meta["earlier"] = [*earlier, before]
+  write_json(path, meta)
+  write_json(_config_path(workdir), _as_json(config))
 
 
 def has_finished(workdir: str) -> bool:
@@ -75,12 +207,18 @@ def result_path(workdir: str) -> str:
   return os.path.join(workdir, "result.json")
 
 
-def _note_start(path: str, goes_on: bool) -> None:
-  meta = describe_machine()
-  if goes_on and os.path.exists(path):
-    before = read_json(path)
-    meta["earlier"] = [*before.pop("earlier", []), before]
-  write_json(path, meta)
+def set_result_aside(workdir: str) -> None:
+  """Renames result.json, if there is one, to result.1.json, or the next free number."""
+  number = 1
+  while os.path.lexists(aside := os.path.join(workdir, f"result.{number}.json")):
+    number += 1
+  if has_finished(workdir):
+    with writing(aside):
+      os.rename(result_path(workdir), aside)
+
+
+def _config_path(workdir: str) -> str:
+  return os.path.join(workdir, "config.json")
 
 
 def _holds_results(workdir: str) -> bool:
@@ -96,14 +234,35 @@ def read_json(path: str) -> dict[str, Any]:
     UserError: it cannot be read or holds something else.
   """
   try:
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
+      raise UserError(f"{path} is damaged (no file of ours is like it); delete it")
     with open(path, encoding="utf-8") as file:
       content = json.load(file)
   except OSError as error:
     raise UserError(f"{path} cannot be read: {error.strerror}") from error
-  except ValueError as error:  # not JSON, or not even text
+  except UserError:
+    raise
+  except (ValueError, RecursionError) as error:  # not JSON, or not even text
     raise UserError(f"{path} is damaged ({error}); delete it") from error
   if not isinstance(content, dict):
     raise UserError(f"{path} is damaged (it holds no object); delete it")
+  return content
+
+
+def read_numbers(path: str) -> dict[str, float]:
+  """The object in a file, all of whose values are numbers.
+
+  Raises:
+    UserError: see `read_json`; or one is none.
+  """
+  content = read_json(path)
+  for key, value in content.items():
+    is_int = type(value) is int and abs(value) <= sys.float_info.max
+    if not (is_int or type(value) is float):
+      raise UserError(
+        f"{path} is damaged ({key!r:.99} is {value!r:.99}, no number); delete it"
+      )
   return content
 
 
@@ -149,9 +308,14 @@ def _git(*args: str) -> str:
     return ""
 
 
-def _first_difference(old: Any, new: Any, path: str = "config") -> tuple[str, Any, Any]:
+def _differences(key: str, old: Any, new: Any) -> Iterator[Change]:
   if isinstance(old, dict) and isinstance(new, dict):
-    for key in sorted(old.keys() | new.keys()):
-      if old.get(key) != new.get(key):
-        return _first_difference(old.get(key), new.get(key), f"{path}.{key}")
-  return path, old, new
+    for name in sorted(old.keys() | new.keys()):
+      yield from _differences(f"{key}.{name}", old.get(name), new.get(name))
+  elif old != new:
+    yield Change(key, old, new)
+
+
+def _as_json(config: dict[str, Any]) -> dict[str, Any]:
+  """The config as config.json gives it back: with lists for tuples."""
+  return json.loads(json.dumps(config))

@@ -32,6 +32,7 @@ from sweepfile import Run, load
 
 from largevocab import command_line
 from largevocab.errors import UserError
+from largevocab.workdir import is_held
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 POLL_SECONDS = 0.2
@@ -109,7 +110,9 @@ class Launcher:
     return [*program, *run.flags(), *flags, f"--workdir={self.workdir(run)}"]
 
   def in_hand(self, run: Run) -> bool:
-    """Whether a process works on it."""
+    """Whether a process works on it: a launcher's, or one that was started by hand."""
+    if is_held(self.workdir(run)):
+      return True
     path = log_path(self.workdir(run))
     if not path.exists():
       return False
@@ -118,6 +121,8 @@ class Launcher:
 
   def start(self, run: Run) -> subprocess.Popen | None:
     """Starts a run; None if it is running already."""
+    if is_held(self.workdir(run)):
+      return None
     self.workdir(run).mkdir(parents=True, exist_ok=True)
     with log_path(self.workdir(run)).open("ab") as log:
       # The run inherits the lock with its output and keeps it should we be killed.

@@ -65,6 +65,7 @@ MAY_IMPORT = {
   },
   "main": {
     *("command_line", "config", "console", "evaluate", "predict", "queries", "train"),
+    "workdir",
   },
 }
 # For parts that people take into code of their own: all that they may need installed.

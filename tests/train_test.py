@@ -3,8 +3,11 @@
 import dataclasses
 import functools
 import json
+import os
 import pathlib
 import runpy
+import signal
+import time
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +17,11 @@ import pytest
 
 from largevocab import config as c
 from largevocab.checkpoint import Checkpoints
+from largevocab.data.batches import Batch, TokenBatches
 from largevocab.data.classes import Classes
 from largevocab.errors import UserError
+from largevocab.evaluate import held_out, make_evaluate
+from largevocab.models.linear import Linear
 from largevocab.rows import sq_norm
 from largevocab.state import init_state, restore
 from largevocab.train import train, train_step
@@ -228,7 +234,134 @@ def test_what_cannot_be_evaluated_fails_before_it_is_trained(tmp_path):
   exp = c.build(settings)
   with pytest.raises(UserError, match="unroll"):
     train(exp, settings.to_dict(), str(tmp_path))
-  assert not (tmp_path / "metrics.jsonl").read_text()
+  assert not (tmp_path / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("sizes", [(10**9, 20), (20, 10**9), (10**6, 10**6)])
+@pytest.mark.parametrize("head", ["full", "spherical/taylor"])
+def test_evaluation_that_is_too_large_fails_before_training(head, sizes, tmp_path):
+  """It names its own keys, and may be mended in the same workdir."""
+  exp = experiment(head, max_steps=2)
+  config = {p: {"name": p} for p in ("data", "model", "head")}
+  batch_size, unroll = sizes
+  too_large = c.Evaluating(batch_size=batch_size, unroll=unroll)
+  with pytest.raises(UserError, match=rf"eval\.batch_size = {batch_size}.* memory"):
+    train(dataclasses.replace(exp, eval=too_large), config, str(tmp_path))
+  assert not list((tmp_path / "checkpoints").iterdir())
+  assert not (tmp_path / "config.json").exists()
+  assert train(exp, config, str(tmp_path))["steps"] == 2
+
+
+class OutOfMemory(Linear):
+  """A network whose evaluation takes more than any machine has."""
+
+  def __call__(self, x_BTE, carry, train=False):
+    if x_BTE.shape[0] == 20:
+      many = jnp.arange(2.0**19) + x_BTE[0, 0, 0]
+      too_many = jnp.sin(many[:, None] * many[None, :])
+      x_BTE = x_BTE + jnp.sum(jnp.sort(too_many, axis=0)[0])
+    return x_BTE, carry
+
+
+def test_evaluation_without_memory_fails_before_training(tmp_path):
+  exp = dataclasses.replace(experiment(max_steps=2), model=OutOfMemory(embed=6))
+  with pytest.raises(UserError, match=r"eval\.batch_size = 20 and eval\.unroll = 20"):
+    train(exp, {p: {"name": p} for p in ("data", "model", "head")}, str(tmp_path))
+  assert not list((tmp_path / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("data", ["zipf", "zipf_labels"])
+def test_evaluation_is_compiled_before_training_and_only_once(data, tmp_path):
+  """Of the buckets of examples that have several lengths each."""
+  exp = c.build(
+    c.experiment(
+      data=c.part("data", data, **({"num_tokens": 500} if data == "zipf" else {})),
+      model=c.part("model", "bag" if data == "zipf_labels" else "lstm", embed=4),
+      head=c.head("full"),
+      optimizer=c.part("optimizer", "sgd"),
+      train=c.Training(batch_size=8, unroll=1),
+      eval=c.Evaluating(batch_size=8, unroll=1),
+    )
+  )
+  loaded = exp.data.load()
+  state, evaluate = init_state(exp, loaded), make_evaluate(exp, loaded.counts)
+  batches = held_out(exp, loaded)
+  for split in batches.values():
+    evaluate.try_out(state, split)
+  compiled = evaluate._step._cache_size()
+  for split in batches.values():
+    evaluate(state, split)
+  assert compiled >= (2 if data == "zipf_labels" else 1)
+  assert evaluate._step._cache_size() == compiled
+
+
+class Slow(Linear):
+  """A network whose training takes its time."""
+
+  def __call__(self, x_BTE, carry, train=False):
+    if train:
+      w_DD = jnp.full((300, 300), x_BTE[0, 0, 0])
+      w_DD = jax.lax.fori_loop(0, 20, lambda _, w_DD: jnp.tanh(w_DD @ w_DD), w_DD)
+      x_BTE = x_BTE + 1e-30 * w_DD[0, 0]
+    return x_BTE, carry
+
+
+def test_a_signal_is_heeded_within_a_few_steps(tmp_path, monkeypatch):
+  """Steps that are handed to the device before they are done are few."""
+  exp = dataclasses.replace(experiment(max_steps=200), model=Slow(embed=6))
+  times = []
+
+  def batch_and_signal(batches, step, batch=TokenBatches.batch):
+    times.append(time.perf_counter())
+    if step == 30:
+      os.kill(os.getpid(), signal.SIGTERM)
+    return batch(batches, step)
+
+  monkeypatch.setattr(TokenBatches, "batch", batch_and_signal)
+  with pytest.raises(SystemExit):
+    train(exp, {p: {"name": p} for p in ("data", "model", "head")}, str(tmp_path))
+  seconds_of_a_step = (time.perf_counter() - times[1]) / 30
+  assert len(times) == 31
+  assert (time.perf_counter() - times[-1]) / seconds_of_a_step < 12
+
+
+class NotANumber(Linear):
+  """A network from which nothing comes but NaN."""
+
+  def __call__(self, x_BTE, carry, train=False):
+    return x_BTE * jnp.nan, carry
+
+
+@pytest.mark.parametrize(
+  ("change", "words"),
+  [
+    (lambda exp: exp, r"not finite at step [1-9];.*train\.lr"),
+    (
+      lambda exp: dataclasses.replace(exp, model=NotANumber(embed=6)),
+      r"not finite at step 0;.*init_scale, forget_bias",
+    ),
+  ],
+)
+def test_a_loss_that_is_not_finite_is_told_with_its_causes(change, words, tmp_path):
+  exp = change(experiment(max_steps=9, lr=1.0, decay=1e30, hold_epochs=1.0))
+  data = dataclasses.replace(exp.data, num_tokens=45)  # three steps an epoch
+  exp = dataclasses.replace(exp, data=data)
+  with pytest.raises(UserError, match=words) as error:
+    train(exp, {p: {"name": p} for p in ("data", "model", "head")}, str(tmp_path))
+  assert ("train.lr" in str(error.value)) == ("train" in words)
+
+
+def test_labels_that_are_no_classes_are_named(tmp_path, monkeypatch):
+  """Whatever a head makes of them, once the loss is not finite."""
+  exp = dataclasses.replace(experiment(max_steps=9), model=NotANumber(embed=6))
+
+  def batch_with_wrong_ids(batches, step, batch=TokenBatches.batch):
+    x, y, start = batch(batches, step)
+    return Batch(x, y._replace(ids_NP=np.where(y.ids_NP == 2, V, y.ids_NP)), start)
+
+  monkeypatch.setattr(TokenBatches, "batch", batch_with_wrong_ids)
+  with pytest.raises(UserError, match=f"labels have the id {V}, there are {V} classes"):
+    train(exp, {p: {"name": p} for p in ("data", "model", "head")}, str(tmp_path))
 
 
 def test_monitoring_is_logged_and_changes_nothing(tmp_path):

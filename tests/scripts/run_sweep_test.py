@@ -2,6 +2,7 @@ import fcntl
 import json
 import pathlib
 import threading
+import time
 
 import pytest
 import records
@@ -10,6 +11,7 @@ import sweepfile
 from sweepfile import Run
 
 from largevocab.errors import UserError
+from largevocab.workdir import held
 
 META = {
   "device": "d",
@@ -187,6 +189,28 @@ def test_run_in_hand_is_waited_for(tmp_path):
   other.start()
   launcher = run_sweep.Launcher(tmp_path, [])
   assert launcher.in_hand(run)
+  assert run_sweep.run_all(launcher, [run], jobs=1) == {}
+  other.join()
+  assert not launcher.in_hand(run)
+
+
+def test_run_that_was_started_by_hand_is_waited_for(tmp_path):
+  """Its process has the lock of the workdir, and not that of the log."""
+  run = Run("configs/a.py")
+  launcher = run_sweep.Launcher(tmp_path, [])
+
+  def train():
+    with held(str(tmp_path / run.id)):
+      begun.set()
+      time.sleep(3 * run_sweep.POLL_SECONDS)
+      finish(tmp_path, run, ppl=1.0)
+
+  begun = threading.Event()
+  other = threading.Thread(target=train)
+  other.start()
+  begun.wait()
+  assert launcher.in_hand(run)
+  assert launcher.start(run) is None
   assert run_sweep.run_all(launcher, [run], jobs=1) == {}
   other.join()
   assert not launcher.in_hand(run)
