@@ -17,7 +17,7 @@ axis (`h_ND`, `log_q_NM`):
 """
 
 from largevocab.heads import HEADS, Head, HeadStep
-from largevocab.labels import Counts, Targets, single_targets
+from largevocab.labels import Counts, Targets, check_targets, single_targets
 from largevocab.rows import accumulate
 from largevocab.samplers import SAMPLERS, Draw, Sampler
 
@@ -33,5 +33,6 @@ __all__ = [
   "Sampler",
   "Targets",
   "accumulate",
+  "check_targets",
   "single_targets",
 ]

@@ -1,12 +1,15 @@
 """What a head is told: `Targets` of each batch, and `Counts` of the classes."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
+
+from largevocab.errors import UserError
+from largevocab.ops.shapes import check_shapes
 
 
 class Targets(NamedTuple):
@@ -16,6 +19,8 @@ class Targets(NamedTuple):
     ids_NP: i32[N, P], the true classes; padding is V (the number of classes).
     w_NP: f32[N, P], their weights, 0 on padding. A row sums to the example's weight:
       1/P each for P equally true classes, all 0 for an example that does not count.
+      What has no weight is padding whatever its id. An id that is no class and has
+      weight makes the loss NaN; `check_targets` names it.
     context_N: i32[N], what a head may keep something for: of a language model the
       current input token, of item histories the last item, of examples with features
       of their own the number of the example; 0 where there is no such thing.
@@ -26,17 +31,109 @@ class Targets(NamedTuple):
   context_N: jax.Array
 
 
-def single_targets(ids_N: ArrayLike, weight_N: ArrayLike | None = None) -> Targets:
+def is_class(ids: Any, num_classes: int) -> Any:
+  """Which ids, of NumPy or JAX, are 0 ... V - 1: bool of their shape.
+
+  >>> is_class(np.array([-1, 0, 3]), 3).tolist()
+  [False, True, False]
+  """
+  return (ids >= 0) & (ids < num_classes)
+
+
+def single_targets(
+  ids_N: ArrayLike,
+  weight_N: ArrayLike | None = None,
+  num_classes: int | None = None,
+) -> Targets:
   """Targets with one true class per example, each of weight 1 unless told.
+
+  Args:
+    ids_N: int[N].
+    weight_N: f32[N].
+    num_classes: V, to check the ids against; not under `jax.jit`.
+
+  Raises:
+    UserError: an id is no whole number of 32 bits; or as `check_targets`.
 
   >>> single_targets(np.array([3, 1])).ids_NP.shape
   (2, 1)
   """
+  if not isinstance(ids_N, jax.Array):
+    ids_N = _as_int32(ids_N)
   ids_N = jnp.asarray(ids_N, jnp.int32)
   if weight_N is None:
     weight_N = jnp.ones(ids_N.shape)
   weight_N = jnp.asarray(weight_N, jnp.float32)
-  return Targets(ids_N[:, None], weight_N[:, None], jnp.zeros_like(ids_N))
+  y = Targets(ids_N[:, None], weight_N[:, None], jnp.zeros_like(ids_N))
+  if num_classes is not None:
+    check_targets(y, num_classes)
+  return y
+
+
+def _as_int32(ids: ArrayLike) -> np.ndarray:
+  given = np.asarray(ids)
+  with np.errstate(invalid="ignore"):
+    whole = given.astype(np.int32)
+  wrong = np.argwhere(whole != given)
+  if len(wrong):
+    raise UserError(
+      f"label {given[tuple(wrong[0])]} at {wrong[0].tolist()} is no class id: give "
+      "whole numbers from 0 to V - 1"
+    )
+  return whole
+
+
+def check_targets(y: Targets, num_classes: int) -> None:
+  """Checks that what has weight is a class: on the host, before batches are trained on.
+
+  Under `jax.jit` ids have no values, and nothing can be refused: there a head makes the
+  loss NaN instead (`known_targets`).
+
+  Args:
+    y: of arrays with values, NumPy's or JAX's.
+    num_classes: V.
+
+  Raises:
+    UserError: names the first id outside 0 ... V - 1 that has weight, and its place.
+
+  Cost: O(N P), and a copy to the host.
+
+  >>> check_targets(single_targets([3, 5], [1.0, 0.0]), num_classes=5)
+  >>> check_targets(single_targets([3, 5]), num_classes=5)
+  Traceback (most recent call last):
+  ...
+  largevocab.errors.UserError: label 5 at ids_NP[1, 0] has weight, but there are 5 \
+classes: give ids from 0 to 4, and padding the weight 0
+  """
+  ids_NP, w_NP = np.asarray(y.ids_NP), np.asarray(y.w_NP)
+  check_shapes(ids_NP=ids_NP, w_NP=w_NP)  # pyrefly: ignore
+  wrong = np.argwhere(~is_class(ids_NP, num_classes) & (w_NP != 0))
+  if len(wrong):
+    n, p = wrong[0].tolist()
+    raise UserError(
+      f"label {ids_NP[n, p]} at ids_NP[{n}, {p}] has weight, but there are "
+      f"{num_classes} classes: give ids from 0 to {num_classes - 1}, and padding the "
+      "weight 0"
+    )
+
+
+def known_targets(y: Targets, num_classes: int) -> Targets:
+  """Targets as heads read them: all padding is V, and what is amiss is NaN.
+
+  An id outside 0 ... V - 1 becomes V. If it has weight, that becomes NaN, and with it
+  each sum that it enters: a loss of which a label is missing must not look sound.
+
+  >>> ids_NP, w_NP = jnp.array([[-1, 2], [1, 9]]), jnp.array([[0.0, 1.0], [0.5, 0.5]])
+  >>> y = known_targets(Targets(ids_NP, w_NP, jnp.zeros(2, int)), num_classes=5)
+  >>> y.ids_NP.tolist(), y.w_NP.tolist()
+  ([[5, 2], [1, 5]], [[0.0, 1.0], [0.5, nan]])
+  """
+  check_shapes(ids_NP=y.ids_NP, w_NP=y.w_NP)
+  is_class_NP = is_class(y.ids_NP, num_classes)
+  return y._replace(
+    ids_NP=jnp.where(is_class_NP, y.ids_NP, num_classes),
+    w_NP=jnp.where(is_class_NP | (y.w_NP == 0), y.w_NP, jnp.nan),
+  )
 
 
 @dataclass(frozen=True)

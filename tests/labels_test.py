@@ -1,0 +1,47 @@
+"""Labels as they come in, and what heads read of them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab import check_targets, single_targets
+from largevocab.errors import UserError
+from largevocab.labels import Targets
+
+
+@pytest.mark.parametrize(
+  ("ids", "message"),
+  [
+    ([1, 2**31 + 5], r"label 2147483653 at \[1\] is no class id"),
+    (np.array([2**32 + 3]), r"label 4294967299 at \[0\] is no class id"),
+    ([0.5, 1.0], r"label 0.5 at \[0\] is no class id"),
+    ([0.0, np.nan], r"label nan at \[1\] is no class id"),
+    ([4, 3, 5], r"label 5 at ids_NP\[2, 0\] has weight, but there are 5 classes"),
+    ([4, -1], r"label -1 at ids_NP\[1, 0\] has weight, but there are 5 classes"),
+    (jnp.array([9]), r"label 9 at ids_NP\[0, 0\] .* give ids from 0 to 4"),
+  ],
+)
+def test_a_label_that_is_no_class_is_named(ids, message):
+  with pytest.raises(UserError, match=message):
+    single_targets(ids, num_classes=5)
+
+
+def test_whole_numbers_of_any_type_and_padding_are_labels():
+  for ids in ([3, 0], np.array([3.0, 0.0]), np.uint8([3, 0]), jnp.array([3, 0])):
+    assert single_targets(ids, num_classes=4).ids_NP.tolist() == [[3], [0]]
+  padded = single_targets([3, 4, -1], [1.0, 0.0, 0.0], num_classes=4)
+  assert padded.w_NP.tolist() == [[1.0], [0.0], [0.0]]
+  assert single_targets([]).ids_NP.shape == (0, 1)
+  assert jax.jit(single_targets)(jnp.arange(3)).ids_NP.dtype == jnp.int32
+
+
+def test_targets_are_checked_where_they_have_weight():
+  ids_NP, w_NP = np.array([[0, 3], [2**32, 3]]), np.array([[1, 0], [0, 0.5]])
+  y = Targets(ids_NP, w_NP, np.zeros(2, int))
+  check_targets(y, 4)
+  with pytest.raises(UserError, match=r"label 3 at ids_NP\[1, 1\]"):
+    check_targets(y, 3)
+  heavy = y._replace(w_NP=np.ones((2, 2)))
+  with pytest.raises(UserError, match=r"label 4294967296 at ids_NP\[1, 0\]"):
+    check_targets(heavy, 4)
