@@ -29,6 +29,7 @@ def nce_loss(
     o_NP: f32[N, P], scores of the true classes, less log z.
     w_NP: f32[N, P], their weights, 0 on padding.
     log_expected_NP: f32[N, P], log of how often a draw holds them; -inf: never.
+      Anything where w_np is 0, also NaN.
     o_NM: f32[N, M], scores of the drawn classes, less log z.
     log_expected_NM: f32[N, M] or f32[1, M], the same of the drawn classes.
     mask_NM: bool[N, M], which of them count.
@@ -46,7 +47,7 @@ def nce_loss(
   '1.3863'
   """
   check_shapes(o_NP=o_NP, w_NP=w_NP, log_expected_NP=log_expected_NP)
-  s_NP = o_NP - jnp.maximum(log_expected_NP, LOG_ZERO)
+  s_NP = jnp.where(w_NP == 0, 0, o_NP - jnp.maximum(log_expected_NP, LOG_ZERO))
   s_NM = o_NM - log_expected_NM
   return negative_sampling_loss(s_NP, w_NP, s_NM, mask_NM)
 
@@ -68,7 +69,8 @@ def negative_sampling_loss(
 
   Args:
     o_NP: f32[N, P], scores of the true classes.
-    w_NP: f32[N, P], their weights, 0 on padding.
+    w_NP: f32[N, P], their weights, 0 on padding. What has none may have any score, also
+      NaN, and likewise what is masked.
     o_NM: f32[N, M], scores of the drawn classes.
     mask_NM: bool[N, M], which of them count.
     positive_weight: b, see `calibrated_weight`.
@@ -85,6 +87,8 @@ def negative_sampling_loss(
   '1.3863'
   """
   check_shapes(o_NP=o_NP, w_NP=w_NP, o_NM=o_NM, mask_NM=mask_NM)
+  # Left out before the loss: 0 times NaN is NaN, in the gradient as well.
+  o_NP, o_NM = jnp.where(w_NP == 0, 0, o_NP), jnp.where(mask_NM, o_NM, 0)
   true_N = jnp.sum(w_NP * jax.nn.softplus(-o_NP), axis=1)
   drawn_N = jnp.sum(jnp.where(mask_NM, jax.nn.softplus(o_NM), 0), axis=1)
   return jnp.sum(positive_weight * true_N + jnp.sum(w_NP, axis=1) * drawn_N)

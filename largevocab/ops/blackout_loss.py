@@ -24,7 +24,8 @@ def blackout_loss(
 
   Args:
     o_NP: f32[N, P], scores of the true classes.
-    w_NP: f32[N, P], their weights, 0 on padding.
+    w_NP: f32[N, P], their weights, 0 on padding. What has none may have any score, also
+      NaN, and likewise what is masked.
     log_expected_NP: f32[N, P], log of how often a draw holds them; where it is not
       finite (never), 0 takes its place.
     o_NM: f32[N, M], scores of the drawn classes.
@@ -46,6 +47,7 @@ def blackout_loss(
   check_shapes(o_NP=o_NP, w_NP=w_NP, log_expected_NP=log_expected_NP)
   check_shapes(o_NM=o_NM, mask_NM=mask_NM)
   own_NP = o_NP - jnp.where(jnp.isfinite(log_expected_NP), log_expected_NP, 0)
+  own_NP = jnp.where(w_NP == 0, 0, own_NP)
   drawn_NM = jnp.where(mask_NM, o_NM - log_expected_NM, LOG_ZERO)
   P, M = o_NP.shape[1], o_NM.shape[1]
   s_NPM = jnp.broadcast_to(drawn_NM[:, None, :], (len(o_NP), P, M))

@@ -84,15 +84,16 @@ def _draw_row(weight_V: jax.Array, u_LM: jax.Array) -> tuple[jax.Array, jax.Arra
 def log_law(weight_NV: jax.Array, ids_NM: jax.Array) -> jax.Array:
   """Log-probability f32[N, M], in nats, that a draw of `draw` is each of ids_NM.
 
-  It is -inf just for classes that are never drawn.
+  It is -inf just for classes that are never drawn, and for ids that are no classes.
 
   Cost: O(V + min(128 M, V) + M log V) a row in time and memory.
 
   >>> log_law(jnp.array([[1.0, 0.0]]), jnp.array([[0, 1]]))
   Array([[  0., -inf]], dtype=float32)
   """
-  check_shapes(weight_NV=weight_NV, ids_NM=ids_NM)
-  return jax.vmap(_log_law_row)(weight_NV, ids_NM)
+  V = check_shapes(weight_NV=weight_NV, ids_NM=ids_NM)["V"]
+  log_q_NM = jax.vmap(_log_law_row)(weight_NV, ids_NM)
+  return jnp.where((ids_NM >= 0) & (ids_NM < V), log_q_NM, -jnp.inf)
 
 
 def _log_law_row(weight_V: jax.Array, ids_M: jax.Array) -> jax.Array:

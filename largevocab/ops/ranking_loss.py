@@ -32,7 +32,8 @@ def ranking_loss(
 
   Args:
     o_NP: f32[N, P], scores of the true classes.
-    w_NP: f32[N, P], their weights, 0 on padding.
+    w_NP: f32[N, P], their weights, 0 on padding. What has none may have any score, also
+      NaN, and likewise what is masked.
     o_NM: f32[N, M], scores of the drawn classes.
     mask_NM: bool[N, M], which of them count: not the true ones. None: no loss.
     alpha: the margin.
@@ -52,6 +53,7 @@ def ranking_loss(
   1.0
   """
   check_shapes(o_NP=o_NP, w_NP=w_NP, o_NM=o_NM, mask_NM=mask_NM)
+  o_NP, o_NM = jnp.where(w_NP == 0, 0, o_NP), jnp.where(mask_NM, o_NM, 0)
   short_NPM = alpha - (o_NP[:, :, None] - o_NM[:, None, :])
   each_NPM = jnp.where(mask_NM[:, None, :], PENALTIES[penalty](short_NPM), 0)
   drawn_N = jnp.maximum(jnp.sum(mask_NM, axis=1), 1).astype(o_NM.dtype)

@@ -3,8 +3,9 @@
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 
-from largevocab.labels import Counts, Targets
+from largevocab.labels import Counts, Targets, is_class
 
 PyTree = Any
 
@@ -74,6 +75,10 @@ class Sampler(Protocol):
     `ids` is i32[M] or i32[N, M]; the result has the shape of `Draw.log_expected`
     of this sampler's draws. With ids = all classes it enumerates the law: the
     exponentials then sum to the expected size of the draw.
+
+    An id outside 0 ... V - 1, as padding is, is never drawn: its entry is -inf, like
+    that of a class that the law leaves out. Nothing else is infinite or NaN, and no
+    entry depends on the others or on those of other examples.
     """
     ...
 
@@ -94,6 +99,16 @@ class Sampler(Protocol):
   def refresh(self, stats: PyTree, w_VD: jax.Array, key: jax.Array) -> PyTree:
     """Statistics rebuilt from the whole table."""
     ...
+
+
+def log_expected_at(log_expected_V: jax.Array, ids: jax.Array) -> jax.Array:
+  """Entries of a law that is one table, as `Sampler.log_expected` has them.
+
+  >>> log_expected_at(jnp.array([0.0, -1.0]), jnp.array([1, 2, -1])).tolist()
+  [-1.0, -inf, -inf]
+  """
+  at_ids = log_expected_V.at[ids].get(mode="clip")
+  return jnp.where(is_class(ids, len(log_expected_V)), at_ids, -jnp.inf)
 
 
 class NoUpkeep:

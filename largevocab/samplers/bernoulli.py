@@ -11,7 +11,7 @@ from largevocab.labels import Counts, Targets
 from largevocab.ops import random_sets
 from largevocab.ops.random_sets import RandomSets
 from largevocab.ops.shapes import check_shapes
-from largevocab.samplers.base import Draw, NoUpkeep
+from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at
 from largevocab.samplers.inclusion import capped_probabilities, power_probabilities
 from largevocab.samplers.static import Smoothing, check_counts, count_weights
 
@@ -129,7 +129,7 @@ class Bernoulli(NoUpkeep):
     self._check(stats, w_VD, h_ND, m)
     if self.per_example and ids.ndim == 1:
       ids = jnp.broadcast_to(ids[None, :], (h_ND.shape[0], *ids.shape))
-    return stats.log_expected_V.at[ids].get(mode="clip")
+    return log_expected_at(stats.log_expected_V, ids)
 
   def _check(self, stats: BernoulliStats, w_VD: jax.Array, h_ND: jax.Array, m: int):
     check_shapes(w_VD=w_VD, h_ND=h_ND, log_expected_V=stats.log_expected_V)

@@ -13,7 +13,7 @@ from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops import strata
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.strata import Strata
-from largevocab.samplers.base import Draw, NoUpkeep
+from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at
 from largevocab.samplers.static import Smoothing, check_counts, count_weights
 
 CHUNK = 1 << 23  # tokens counted at a time
@@ -173,7 +173,7 @@ class Bigram(NoUpkeep):
     pair_NM = strata.last_at_most(stats.successor_P, low_NM, high_NM, ids_NM)
     found_NM = (pair_NM >= low_NM) & (stats.successor_P[pair_NM] == ids_NM)
     log_pair_NM = jnp.where(found_NM, stats.pairs.log_expected_V[pair_NM], -jnp.inf)
-    log_unigram_NM = stats.unigram.log_expected_V.at[ids_NM].get(mode="clip")
+    log_unigram_NM = log_expected_at(stats.unigram.log_expected_V, ids_NM)
     trust_N = stats.trust_V[y.context_N]
     unit = float(strata.UNIT)
     trust_N1 = trust_N.astype(jnp.float32)[:, None] / unit

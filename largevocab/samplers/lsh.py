@@ -11,14 +11,14 @@ from jax import lax
 
 from largevocab.errors import UserError
 from largevocab.fields import Between, CountOrNone, OneOf, Share, settings
-from largevocab.labels import Counts, Targets
+from largevocab.labels import Counts, Targets, is_class
 from largevocab.ops import bucket_law, hashing, slot_tables, strata
 from largevocab.ops.class_chunks import block_chunk, class_blocks, even_chunks
 from largevocab.ops.hashing import Functions
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.slot_tables import SlotTables
 from largevocab.ops.votes import most_common
-from largevocab.samplers.base import Draw, PyTree, Sampler
+from largevocab.samplers.base import Draw, PyTree, Sampler, log_expected_at
 from largevocab.samplers.pps import PPS
 from largevocab.samplers.static import Power, Smoothing, Unigram
 
@@ -271,8 +271,11 @@ class LSH(abc.ABC):
     ids_NM: jax.Array,
     m: int,
   ) -> jax.Array:
+    log_strata_V = stats.by_count.log_expected_V
+    # A free slot has the id of padding.
     q_NM = bucket_law.law(stats.tables, bucket_NL, size_NL, ids_NM)
-    log_strata_NM = stats.by_count.log_expected_V.at[ids_NM].get(mode="clip")
+    q_NM = jnp.where(is_class(ids_NM, len(log_strata_V)), q_NM, 0)
+    log_strata_NM = log_expected_at(log_strata_V, ids_NM)
     by_count_NM = jnp.exp(log_strata_NM - math.log(strata.IID_STRATA))
     certain, chance = self._num_by_count(m)
     num = certain + chance / strata.UNIT

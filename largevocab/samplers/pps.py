@@ -11,7 +11,7 @@ from largevocab.labels import Counts, Targets
 from largevocab.ops import strata
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.strata import Strata
-from largevocab.samplers.base import Draw, NoUpkeep
+from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at
 from largevocab.samplers.inclusion import capped_probabilities
 from largevocab.samplers.static import Power, Smoothing, check_counts, count_weights
 
@@ -86,7 +86,7 @@ class PPS(NoUpkeep):
     m: int,
   ) -> jax.Array:
     self._check(stats, w_VD, m)
-    return stats.strata.log_expected_V.at[ids].get(mode="clip")
+    return log_expected_at(stats.strata.log_expected_V, ids)
 
   def _check(self, stats: PPSStats, w_VD: jax.Array, m: int):
     check_shapes(w_VD=w_VD, start_V=stats.strata.start_V)

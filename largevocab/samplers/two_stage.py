@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from largevocab.errors import UserError
 from largevocab.fields import CountOrNone, OneOf, settings
-from largevocab.labels import Targets
+from largevocab.labels import Targets, is_class
 from largevocab.ops import inverse_cdf
 from largevocab.ops.blocks import block_ids, block_logits
 from largevocab.ops.normalizer import score
@@ -138,18 +138,21 @@ class TwoStage(abc.ABC):
     m: int,
   ) -> jax.Array:
     N = check_shapes(w_VD=w_VD, h_ND=h_ND)["N"]
-    blocks = self.num_blocks(stats)
-    size = -(-len(w_VD) // blocks)
+    V, blocks = len(w_VD), self.num_blocks(stats)
+    size = -(-V // blocks)
     ids_NM = jnp.broadcast_to(ids, (N, ids.shape[-1]))
+    is_class_NM = is_class(ids_NM, V)
+    ids_NM = jnp.clip(ids_NM, 0, V - 1)
     block_NM = ids_NM // size
     log_q_NM = jnp.zeros(ids_NM.shape)
     if blocks > 1:
       log_q_NM = self.log_blocks(stats, h_ND, block_NM)
     if self.whole_leaves:
-      return log_q_NM + math.log(m // size)
+      return jnp.where(is_class_NM, log_q_NM + math.log(m // size), -jnp.inf)
     if blocks == 1:
       _, weight_N1V = self._leaves(stats, w_VD, h_ND, jnp.zeros((N, 1), jnp.int32))
-      return inverse_cdf.log_law(weight_N1V[:, 0], ids_NM) + math.log(m)
+      log_q_NM = inverse_cdf.log_law(weight_N1V[:, 0], ids_NM)
+      return jnp.where(is_class_NM, log_q_NM + math.log(m), -jnp.inf)
     # The leaves of the ids, or each leaf once where there are more ids than leaves.
     if ids_NM.shape[1] > blocks:
       block_NK, leaf_NM = jnp.broadcast_to(jnp.arange(blocks), (N, blocks)), block_NM
@@ -164,14 +167,15 @@ class TwoStage(abc.ABC):
     log_leaf_NP = inverse_cdf.log_law(rows, entries).reshape(N, -1)
     first_NM = jnp.take_along_axis(ids_NKE[:, :, 0], leaf_NM, axis=1)
     index_NM = leaf_NM * rows.shape[1] + ids_NM - first_NM
-    return log_q_NM + jnp.take_along_axis(log_leaf_NP, index_NM, axis=1) + math.log(m)
+    log_q_NM += jnp.take_along_axis(log_leaf_NP, index_NM, axis=1)
+    return jnp.where(is_class_NM, log_q_NM + math.log(m), -jnp.inf)
 
   def _leaves(self, stats, w_VD, h_ND, block_NK) -> tuple[jax.Array, jax.Array]:
     """Ids of the classes of blocks, and their weights, [N, K, E]; of a single block ids
     [1, 1, V]."""
     blocks, V = self.num_blocks(stats), len(w_VD)
     if blocks == 1:  # one product for all examples, and the same ids
-      block_NK = block_NK[:1]
+      block_NK = jnp.zeros((1, 1), jnp.int32)
       o_NKE = jnp.matmul(h_ND, w_VD.T)[:, None, :]
     else:
       o_NKE = block_logits(h_ND, w_VD, block_NK, -(-V // blocks))

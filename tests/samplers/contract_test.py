@@ -359,6 +359,43 @@ def test_draw(sampler, law):
   assert of_rows.shape == (N, size)
 
 
+# By example: ids that repeat, and ids that are no classes, in any order.
+LAST = 2**31 - 1
+MIXED_NM = np.array(
+  [
+    [V, 3, 3, 0, V + 1, LAST, -1, 3, V - 1],
+    [V, V, LAST, -1, V, -V, -LAST, V, V],
+    [7, 0, V - 1, 7, V, 49, 1, 2, 7],
+  ]
+)
+
+
+@every_sampler
+def test_padding_is_never_drawn_and_no_entry_depends_on_another(sampler, law):
+  _, w_VD, h_ND, y = problem()
+  stats = initial(sampler)
+  law_NV = log_expected(sampler, stats, w_VD, h_ND, y, jnp.arange(V), M)
+  is_shared, law_NV = law_NV.ndim == 1, np.broadcast_to(law_NV, (N, V))
+  assert not np.isnan(law_NV).any()
+  want_NM = np.take_along_axis(law_NV, np.clip(MIXED_NM, 0, V - 1), axis=1)
+  want_NM = np.where((MIXED_NM >= 0) & (MIXED_NM < V), want_NM, -np.inf)
+  for order in ([0, 1, 2], [1, 2, 0], [2, 1, 0]):
+    order = np.array(order)
+    of_order = jax.tree.map(lambda a: a[order], y)  # noqa: B023
+    ids_NM = jnp.asarray(MIXED_NM[order], jnp.int32)
+    args = sampler, stats, w_VD, h_ND[order], of_order
+    got_NM = log_expected(*args, ids_NM, M)
+    np.testing.assert_allclose(got_NM, want_NM[order], rtol=1e-5, atol=1e-5)
+    got_N1 = log_expected(*args, ids_NM[:, 4:5], M)
+    np.testing.assert_allclose(got_N1, want_NM[order, 4:5], rtol=1e-5, atol=1e-5)
+  got = log_expected(sampler, stats, w_VD, h_ND, y, jnp.array([V, 3, -1, 3]), M)
+  assert got.ndim == (1 if is_shared else 2)
+  none_N = np.full(N, -np.inf)
+  want_N4 = np.stack([none_N, law_NV[:, 3], none_N, law_NV[:, 3]], axis=1)
+  got_N4 = np.broadcast_to(got, (N, 4))
+  np.testing.assert_allclose(got_N4, want_N4, rtol=1e-5, atol=1e-5)
+
+
 @every_sampler
 def test_the_law_is_its_definition_also_after_the_table_changed(sampler, law):
   counts, w_VD, h_ND, y = problem()
