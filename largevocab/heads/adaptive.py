@@ -8,7 +8,7 @@ import jax
 from jax.typing import ArrayLike
 
 from largevocab.fields import settings
-from largevocab.heads.base import HeadStep
+from largevocab.heads.base import HeadStep, read_batch
 from largevocab.heads.partitioned import Partitioned, at_places
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.adaptive import adaptive_loss, adaptive_nll, capacities
@@ -132,8 +132,9 @@ class Adaptive(Partitioned):
     self, state: AdaptiveState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
     check_shapes(h_ND=h_ND, **y._asdict())
+    wide_ND, y = read_batch(h_ND, y, len(state.place_V))
     loss, d = adaptive_loss(
-      h_ND,
+      wide_ND,
       state.model,
       at_places(state.place_V, y.ids_NP),
       y.w_NP / self.total_weight(y),
@@ -147,7 +148,7 @@ class Adaptive(Partitioned):
     if self.tied and ddowns:
       ddowns = (_sum_of_first_rows(ddowns),)
     grads = AdaptiveGrads(d.model.head_VD, dtails, ddowns, d.reached_J)
-    return HeadStep(loss, d.h_ND, grads, sq_norm(grads), {})
+    return HeadStep(loss, d.h_ND.astype(h_ND.dtype), grads, sq_norm(grads), {})
 
   def update(
     self, state: AdaptiveState, grads: AdaptiveGrads, lr: ArrayLike, scale: ArrayLike
@@ -169,6 +170,7 @@ class Adaptive(Partitioned):
     self, state: AdaptiveState, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
+    h_ND, y = read_batch(h_ND, y, len(state.place_V))
     places_NP = at_places(state.place_V, y.ids_NP)
     sizes = capacities(state.clusters, *y.ids_NP.shape)
     args = h_ND, state.model, places_NP, y.w_NP, sizes

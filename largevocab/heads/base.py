@@ -5,7 +5,8 @@ from typing import Any, NamedTuple, Protocol
 import jax
 from jax.typing import ArrayLike
 
-from largevocab.labels import Counts, Targets
+from largevocab.labels import Counts, Targets, known_targets
+from largevocab.ops.class_chunks import sum_dtype
 
 PyTree = Any
 
@@ -15,7 +16,8 @@ class HeadStep(NamedTuple):
 
   Attributes:
     loss: f32[], sum(w * loss) / sum(w) over the examples, nats.
-    dh_ND: f32[N, D], d loss / d h: all that the rest of the network needs.
+    dh_ND: [N, D], d loss / d h, of the type of h: all that the rest of the network
+      needs, as the function of `jax.vjp` takes it.
     grads: the head's own form of its gradient; only `Head.update` opens it.
     sq_norm: f32[], |d loss / d head parameters|^2, for clipping jointly with the
       network.
@@ -31,7 +33,15 @@ class HeadStep(NamedTuple):
 
 class Head(Protocol):
   """An output layer. Implemented by frozen dataclasses: fields are hyper-parameters,
-  methods are pure functions, all state is one pytree of distinct arrays."""
+  methods are pure functions, all state is one pytree of distinct arrays.
+
+  h may be float32, bfloat16, float16 or, with `jax_enable_x64`, float64. `dh_ND` has
+  its type; losses, metrics, scores, sums and the squared norm are float32 (float64 of
+  float64).
+
+  Class ids outside 0 ... V - 1 are padding if they have no weight. If one has, the loss
+  is NaN, and so is what `evaluate` says of that example.
+  """
 
   def refreshes(self, step: int) -> bool:
     """Whether `refresh` is due after so many steps."""
@@ -74,10 +84,24 @@ class Head(Protocol):
     self, state: PyTree, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
     """Ids i32[N, k] and scores f32[N, k] (log-probabilities where the head is
-    normalised) of the best classes, best first; never holds [N, V]."""
+    normalised) of the best classes, best first; never holds [N, V].
+
+    Ids are below V whatever h is; where h has a NaN, the example's scores are NaN.
+
+    Raises:
+      ValueError: k is not in 1 ... V.
+    """
     ...
 
   def class_rows(self, state: PyTree, ids_R: jax.Array) -> jax.Array:
     """Output embeddings of classes i32[R], f32[R, E] with E >= D: their first D columns
     are what multiplies h; those after them, if any, what multiplies constants."""
     ...
+
+
+def read_batch(
+  h_ND: jax.Array, y: Targets, num_classes: int
+) -> tuple[jax.Array, Targets]:
+  """A batch as heads compute with it: h in at least float32, whatever is no class as
+  padding (`known_targets`). What a head makes of it is to be cast back to h's type."""
+  return h_ND.astype(sum_dtype(h_ND.dtype)), known_targets(y, num_classes)

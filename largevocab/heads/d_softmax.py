@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.fields import settings
-from largevocab.heads.base import HeadStep
+from largevocab.heads.base import HeadStep, read_batch
 from largevocab.heads.partitioned import Partitioned, at_places
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.class_chunks import product
@@ -144,6 +144,7 @@ class DSoftmax(Partitioned):
     self, state: DSoftmaxState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
     check_shapes(h_ND=h_ND, **y._asdict())
+    wide_ND, y = read_batch(h_ND, y, len(state.place_V))
     how = self.plan(len(h_ND), state.weights)
     _LOG.info("%s", how)
     place_NP, mean_w_NP = (
@@ -155,8 +156,8 @@ class DSoftmax(Partitioned):
       parts = self.parts(weights, state.widths, h_ND)
       return parts_loss(parts, place_NP, mean_w_NP, how, dtype=self.dtype)
 
-    loss, (dh_ND, grads) = jax.value_and_grad(mean_loss, (0, 1))(h_ND, state.weights)
-    return HeadStep(loss, dh_ND, grads, sq_norm(grads), {})
+    loss, (dh_ND, grads) = jax.value_and_grad(mean_loss, (0, 1))(wide_ND, state.weights)
+    return HeadStep(loss, dh_ND.astype(h_ND.dtype), grads, sq_norm(grads), {})
 
   def update(
     self, state: DSoftmaxState, grads: Weights, lr: ArrayLike, scale: ArrayLike
@@ -172,6 +173,7 @@ class DSoftmax(Partitioned):
     self, state: DSoftmaxState, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
+    h_ND, y = read_batch(h_ND, y, len(state.place_V))
     parts = self.parts(state.weights, state.widths, h_ND)
     place_NP = at_places(state.place_V, y.ids_NP)
     return {"nll": parts_nll(parts, place_NP, y.w_NP, dtype=self.dtype)[0]}

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from largevocab.fields import settings
-from largevocab.heads.base import PyTree
+from largevocab.heads.base import PyTree, read_batch
 from largevocab.heads.sampling import SamplingHead
 from largevocab.labels import Targets
 from largevocab.ops.normalizer import softmax_nll_and_log_z
@@ -33,6 +33,7 @@ class Discriminative(SamplingHead):
     return jnp.zeros(1)
 
   def evaluate(self, state, h_ND, y):
+    h_ND, y = read_batch(h_ND, y, len(state.table.w_VD))
     nll_N, log_z_N = softmax_nll_and_log_z(
       self.features(h_ND), state.table.w_VD, y.ids_NP, y.w_NP, **self.logit_kind
     )

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from largevocab.fields import MemoryMib, OneOf, settings
-from largevocab.heads.base import HeadStep
+from largevocab.heads.base import HeadStep, read_batch
 from largevocab.heads.softmax import SoftmaxHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.full_softmax import softmax_loss
@@ -67,6 +67,7 @@ class Full(SoftmaxHead):
   ) -> HeadStep:
     check_shapes(h_ND=h_ND, ids_NP=y.ids_NP, w_NP=y.w_NP)
     w_VD = state.table.w_VD
+    wide_ND, y = read_batch(h_ND, y, len(w_VD))
     how = self.plan(len(h_ND), w_VD)
     _LOG.info("%s", how)
     mean_w_NP = y.w_NP / self.total_weight(y)
@@ -75,8 +76,8 @@ class Full(SoftmaxHead):
       x_ND = self.features(h_ND)
       return softmax_loss(x_ND, w_VD, y.ids_NP, mean_w_NP, how, **self.logit_kind)
 
-    loss, (dh_ND, dw_VD) = jax.value_and_grad(mean_loss, (0, 1))(h_ND, w_VD)
-    return HeadStep(loss, dh_ND, dw_VD, sq_norm(dw_VD), {})
+    loss, (dh_ND, dw_VD) = jax.value_and_grad(mean_loss, (0, 1))(wide_ND, w_VD)
+    return HeadStep(loss, dh_ND.astype(h_ND.dtype), dw_VD, sq_norm(dw_VD), {})
 
   def update(
     self, state: FullState, grads: jax.Array, lr: ArrayLike, scale: ArrayLike

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.fields import Between, CountOrNone, OneOf, settings
-from largevocab.heads.base import HeadStep
+from largevocab.heads.base import HeadStep, read_batch
 from largevocab.heads.binning import BINNINGS
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
@@ -145,11 +145,13 @@ class Hierarchical(LinearHead):
     self, state: HierarchicalState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
     check_shapes(h_ND=h_ND, **y._asdict())
+    wide_ND, y = read_batch(h_ND, y, len(state.cluster_V))
     mean_w_NP = y.w_NP / self.total_weight(y)
-    loss, d = two_level_loss(self.features(h_ND), *state.model, y.ids_NP, mean_w_NP)
+    loss, d = two_level_loss(self.features(wide_ND), *state.model, y.ids_NP, mean_w_NP)
     leaves = RowGrads(d.ids_R, d.rows_RSD.reshape(len(d.ids_R), -1))
     grads = HierarchicalGrads(d.clusters_KD, leaves)
-    return HeadStep(loss, d.x_ND[:, : h_ND.shape[1]], grads, sq_norm(grads), {})
+    dh_ND = d.x_ND[:, : h_ND.shape[1]].astype(h_ND.dtype)
+    return HeadStep(loss, dh_ND, grads, sq_norm(grads), {})
 
   def update(
     self,
@@ -166,6 +168,7 @@ class Hierarchical(LinearHead):
     self, state: HierarchicalState, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
+    h_ND, y = read_batch(h_ND, y, len(state.cluster_V))
     nll_NP = two_level_nll(self.features(h_ND), *state.model, y.ids_NP)
     weight_N = jnp.sum(y.w_NP, axis=1)
     sum_N = jnp.sum(y.w_NP * nll_NP, axis=1)

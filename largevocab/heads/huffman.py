@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from largevocab.fields import settings
-from largevocab.heads.base import HeadStep
+from largevocab.heads.base import HeadStep, read_batch
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.binary_tree_loss import tree_loss, tree_nll, ways
@@ -63,12 +63,14 @@ class Huffman(LinearHead):
     self, state: HuffmanState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
     check_shapes(h_ND=h_ND, **y._asdict())
-    x_ND, mean_w_NP = self.features(h_ND), y.w_NP / self.total_weight(y)
+    wide_ND, y = read_batch(h_ND, y, len(state.nodes.w_VD))
+    x_ND, mean_w_NP = self.features(wide_ND), y.w_NP / self.total_weight(y)
     loss, dx_ND, rows = tree_loss(
       x_ND, state.nodes.w_VD, state.tree, y.ids_NP, mean_w_NP
     )
     grads = RowGrads(*rows)
-    return HeadStep(loss, dx_ND[:, : h_ND.shape[1]], grads, sq_norm(grads), {})
+    dh_ND = dx_ND[:, : h_ND.shape[1]].astype(h_ND.dtype)
+    return HeadStep(loss, dh_ND, grads, sq_norm(grads), {})
 
   def update(
     self, state: HuffmanState, grads: RowGrads, lr: ArrayLike, scale: ArrayLike
@@ -79,6 +81,7 @@ class Huffman(LinearHead):
     self, state: HuffmanState, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
+    h_ND, y = read_batch(h_ND, y, len(state.nodes.w_VD))
     nll_NP = tree_nll(self.features(h_ND), state.nodes.w_VD, state.tree, y.ids_NP)
     weight_N = jnp.sum(y.w_NP, axis=1)
     sum_N = jnp.sum(y.w_NP * nll_NP, axis=1)

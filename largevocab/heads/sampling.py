@@ -11,7 +11,7 @@ import numpy as np
 
 from largevocab.errors import UserError
 from largevocab.fields import Between, StepsOrNever, settings
-from largevocab.heads.base import HeadStep
+from largevocab.heads.base import HeadStep, read_batch
 from largevocab.heads.candidates import Candidates, candidates, true_mask
 from largevocab.heads.schedule import is_refresh
 from largevocab.heads.softmax import SoftmaxHead
@@ -61,6 +61,7 @@ class Scored:
     pull_back: see `pair_logits`.
     num_classes: V.
     dim: D of h.
+    dtype: of h.
   """
 
   o: jax.Array
@@ -73,6 +74,7 @@ class Scored:
   pull_back: PullBack
   num_classes: int
   dim: int
+  dtype: jnp.dtype
 
   def step(self, loss: jax.Array, d: jax.Array) -> HeadStep:
     """The step of a loss whose gradient with respect to `o` is d."""
@@ -83,7 +85,8 @@ class Scored:
     live = counts & (jnp.sum(self.y.w_NP, axis=1, keepdims=True) > 0)
     dx_ND, ids_R, rows_RD = self.pull_back(d, live)
     grads = RowGrads(ids_R, rows_RD)
-    return HeadStep(loss, dx_ND[:, : self.dim], grads, sq_norm(rows_RD), {})
+    dh_ND = dx_ND[:, : self.dim].astype(self.dtype)
+    return HeadStep(loss, dh_ND, grads, sq_norm(rows_RD), {})
 
 
 @settings
@@ -164,7 +167,8 @@ class SamplingHead(SoftmaxHead, abc.ABC):
   ) -> Scored:
     """Draws, and computes the logits of all that a loss reads."""
     check_shapes(h_ND=h_ND, **y._asdict())
-    w_VD = state.table.w_VD
+    w_VD, dtype = state.table.w_VD, h_ND.dtype
+    h_ND, y = read_batch(h_ND, y, len(w_VD))
     x_ND = self.features(h_ND)
     draw = self._draw(state, x_ND, y, key)
     exact = self.exact_sets(state, y)
@@ -192,6 +196,7 @@ class SamplingHead(SoftmaxHead, abc.ABC):
       pull_back,
       len(w_VD),
       h_ND.shape[1],
+      dtype,
     )
 
   def log_weights(
@@ -249,6 +254,7 @@ class SamplingHead(SoftmaxHead, abc.ABC):
     at_N = np.linspace(0, len(h_ND) - 1, min(len(h_ND), _MONITORED)).astype(int)
     log_ratio_RN = self.log_normalizer_ratios(state, h_ND, y, key, at_N, _MONITORED)
     w_VD = state.table.w_VD
+    h_ND, y = read_batch(h_ND, y, len(w_VD))
     x_ND, y = jax.tree.map(lambda a: a[at_N], (self.features(h_ND), y))
     log_expected = self.sampler.log_expected(
       state.stats, w_VD, x_ND, y, jnp.arange(len(w_VD)), self.num_samples
@@ -281,6 +287,7 @@ class SamplingHead(SoftmaxHead, abc.ABC):
     """
     check_shapes(h_ND=h_ND, **y._asdict())
     num_classes = len(state.table.w_VD)
+    h_ND, y = read_batch(h_ND, y, num_classes)
     x_ND = self.features(h_ND)
     log_p_NV = self._log_p(state, x_ND[at_N])
     true_NP = true_mask(y, num_classes)
@@ -291,10 +298,15 @@ class SamplingHead(SoftmaxHead, abc.ABC):
         draw, self.exact_sets(state, y), y, num_classes, active_set=self.is_active_set
       )
       log_exact_N, log_weight = self.log_weights(state, x_ND, y, others)
-      of_examples = (y.ids_NP, true_NP, others.ids, -log_weight, others.mask)
-      return log_normalizer_ratio(
-        log_p_NV, *(a[at_N] for a in of_examples), log_exact_N[at_N]
+      of_examples = (
+        y.ids_NP,
+        true_NP,
+        others.ids,
+        -log_weight,
+        others.mask,
+        log_exact_N,
       )
+      return log_normalizer_ratio(log_p_NV, *(a[at_N] for a in of_examples))
 
     return jax.lax.map(ratio, jax.random.split(key, draws))
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from largevocab.fields import Dtype, settings
-from largevocab.heads.base import PyTree
+from largevocab.heads.base import PyTree, read_batch
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Targets
 from largevocab.ops.normalizer import log_normalizer, softmax_nll
@@ -43,7 +43,9 @@ class SoftmaxHead(LinearHead):
     self, state: PyTree, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
-    x_ND, w_VD = self.features(h_ND), state.table.w_VD
+    w_VD = state.table.w_VD
+    h_ND, y = read_batch(h_ND, y, len(w_VD))
+    x_ND = self.features(h_ND)
     return {"nll": softmax_nll(x_ND, w_VD, y.ids_NP, y.w_NP, **self.logit_kind)}
 
   def top_k(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from largevocab.fields import Between, OneOf, StepsOrNever, settings
-from largevocab.heads.base import HeadStep
+from largevocab.heads.base import HeadStep, read_batch
 from largevocab.heads.linear import LinearHead
 from largevocab.heads.schedule import is_refresh
 from largevocab.labels import Counts, Targets, as_counts
@@ -66,13 +66,14 @@ class Spherical(LinearHead):
     self, state: Factored, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
     check_shapes(h_ND=h_ND, ids_NP=y.ids_NP, w_NP=y.w_NP)
+    wide_ND, y = read_batch(h_ND, y, len(state.v_VD))
     ids_NP, t_NP, weight_N = self._targets(state, y)
     weight_N = weight_N / self.total_weight(y)
-    x_ND = self.features(h_ND)
+    x_ND = self.features(wide_ND)
     loss, dx_ND, grads = spherical.value_and_grads(
       state, self._loss_of(state), x_ND, ids_NP, t_NP, weight_N
     )
-    dh_ND = dx_ND[:, : h_ND.shape[1]]
+    dh_ND = dx_ND[:, : h_ND.shape[1]].astype(h_ND.dtype)
     return HeadStep(loss, dh_ND, grads, spherical.sq_norm(state, grads), {})
 
   def update(
@@ -98,11 +99,13 @@ class Spherical(LinearHead):
 
     Exact, by q and s: no [N, V].
     """
-    ids_NP, t_NP, _ = self._targets(state, y)
+    h_ND, y = read_batch(h_ND, y, len(state.v_VD))
+    ids_NP, t_NP, weight_N = self._targets(state, y)
     x_ND = self.features(h_ND)
     o_NP = factored.outputs(state, x_ND, ids_NP)
     q_N, s_N = factored.sums(state, x_ND)
     loss_N = jax.vmap(self._loss_of(state))(o_NP, t_NP, q_N, s_N)
+    loss_N = jnp.where(jnp.isnan(weight_N), jnp.nan, loss_N)  # of ids without a row
     return {"nll" if self.loss.is_normalized else "loss": loss_N}
 
   def monitor(

@@ -88,7 +88,7 @@ def adaptive_nll(
   x_ND, head_NP = model.features(h_ND), model.head_rows(place_NP)
   nll_N = softmax_nll(x_ND, model.head_VD, head_NP, w_NP, dtype=dtype)
   scale_N = w_NP.sum(axis=1)
-  scale_N = jnp.where(scale_N > 0, 1 / jnp.where(scale_N > 0, scale_N, 1), 0)
+  scale_N = jnp.where(scale_N == 0, 0, 1 / jnp.where(scale_N == 0, 1, scale_N))
   for tail, way, local_M in _routed(model, place_NP, w_NP, capacities):
 
     def add(nll_N, at_K, tail=tail, local_M=local_M):

@@ -78,7 +78,7 @@ def adaptive_top_k(
       put = lambda all_NK, new_NK: all_NK.at[at_K].set(new_NK, mode="drop")
       return jax.tree.map(put, best, merged)
 
-    may_have_N = log_p_N + _SLACK >= best[1][:, -1]
+    may_have_N = ~(log_p_N + _SLACK < best[1][:, -1])  # true of NaN
     turn = min(_TURN, len(h_ND))
     best = over_turns(look, best, route(may_have_N, turn))
     start += size

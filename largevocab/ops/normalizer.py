@@ -62,7 +62,8 @@ def mean_nll(normalized: Normalized, w_NP: jax.Array, absolute: bool) -> jax.Arr
   """f32[N], nats: the weighted mean over an example's classes, 0 without weight."""
   weight_N = w_NP.sum(axis=1)
   nll_N = (w_NP * nll_of(normalized, absolute)).sum(axis=1)
-  return jnp.where(weight_N > 0, nll_N / jnp.where(weight_N > 0, weight_N, 1), 0)
+  none_N = weight_N == 0  # of a weight that is NaN the mean is NaN
+  return jnp.where(none_N, 0, nll_N / jnp.where(none_N, 1, weight_N))
 
 
 def joined(each: Sequence[Normalized]) -> Normalized:

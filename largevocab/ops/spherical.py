@@ -83,7 +83,7 @@ def joined_grads(
     )
 
   each = [scaled(padded(g), w)[:-1] for g, w in zip(parts, weights, strict=True)]
-  whole = SphericalGrads(*map(jnp.concatenate, zip(*each, strict=True)), tag)
+  whole = SphericalGrads(*map(jnp.concatenate, zip(*each, strict=True)), tag=tag)
   equal_ND = _equal(whole.do_NP, whole.h_ND, whole.ids_NP, nothing)
   return whole._replace(equal_ND=equal_ND)
 

@@ -46,7 +46,8 @@ def top_k(
 ) -> tuple[jax.Array, jax.Array]:
   """The k classes of the largest scores of o_NV = h_ND @ w_VD.T, best first.
 
-  Exact. Of equal scores the smaller class id comes first.
+  Exact. Of equal scores the smaller class id comes first; a score that is NaN comes
+  before all others, so that it is seen.
 
   Args:
     h_ND: float[N, D], activations.
@@ -124,9 +125,10 @@ def best_of_both(
   ids_NK, o_NK = (
     jnp.concatenate(both, axis=1) for both in zip(best, more, strict=True)
   )
-  # By score, and those that are equal by id.
-  worse_NK, ids_NK = lax.sort((-o_NK, ids_NK), num_keys=2)
-  return ids_NK[:, :k], -worse_NK[:, :k]
+  # By score, and those that are equal by id. A NaN must not lose to none at all.
+  worse_NK = jnp.where(jnp.isnan(o_NK), -jnp.inf, -o_NK)
+  _, ids_NK, o_NK = lax.sort((worse_NK, ids_NK, o_NK), num_keys=2)
+  return ids_NK[:, :k], o_NK[:, :k]
 
 
 def _scores(h_ND, w_VD, score, dtype):

@@ -68,10 +68,12 @@ def two_level_top_k(
   def merge(best, i):
     rows_KD, ids_K, is_new_K = block_chunk(blocks_AVD, i, chunks.size)
     members_KS = layout.members_KS[ids_K]
+    is_class_KS = members_KS < V
     o_NKS = logits(x_ND, rows_KD.reshape(-1, D), dtype).reshape(N, -1, S)
-    log_q_NKS = jax.nn.log_softmax(jnp.where(members_KS[None] < V, o_NKS, -jnp.inf))
+    log_q_NKS = jax.nn.log_softmax(jnp.where(is_class_KS[None], o_NKS, -jnp.inf))
     log_q_NKS += log_p_NK[:, ids_K, None]
-    log_q_NKS = jnp.where(is_new_K[None, :, None], log_q_NKS, -jnp.inf)
+    counts_KS = is_class_KS & is_new_K[:, None]  # also where all is NaN
+    log_q_NKS = jnp.where(counts_KS[None], log_q_NKS, -jnp.inf)
     ids_V, order_V = lax.sort_key_val(
       members_KS.ravel(), jnp.arange(members_KS.size, dtype=jnp.int32)
     )

@@ -532,6 +532,101 @@ def test_examples_without_weight_change_nothing(head):
     np.testing.assert_allclose(x, z, atol=1e-6)
 
 
+LAST = 2**31 - 1
+
+
+def test_padding_is_any_id_without_weight(head):
+  h_ND, y = batch(5)
+  y = multi_label(y)
+  state = started(head)
+  ids_NP = y.ids_NP.at[1, 1:].set(jnp.array([-1, LAST]))
+  ids_NP = ids_NP.at[2].set(jnp.array([-LAST, V + 1, -V]))
+  padded = y._replace(ids_NP=ids_NP)
+  assert not y.w_NP[ids_NP != y.ids_NP].any()
+  a, b = (backward(head, state, h_ND, targets, KEY) for targets in (y, padded))
+  for x, z in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+    np.testing.assert_array_equal(x, z)
+
+
+def test_padding_leaves_the_loss_as_it_is(head):
+  """Wherever it stands, also with the first example."""
+  h_ND, y = batch(5)
+  at_N1, state = np.array([2, 0, 1, 2, 0, 1])[:, None], started(head)
+  ids_NP, w_NP = np.full((N, 3), V, np.int32), np.zeros((N, 3), np.float32)
+  np.put_along_axis(ids_NP, at_N1, y.ids_NP, axis=1)
+  np.put_along_axis(w_NP, at_N1, y.w_NP, axis=1)
+  padded = y._replace(ids_NP=jnp.asarray(ids_NP), w_NP=jnp.asarray(w_NP))
+  a, b = (backward(head, state, h_ND, targets, KEY) for targets in (y, padded))
+  np.testing.assert_allclose(a.loss, b.loss, rtol=1e-5)
+  np.testing.assert_allclose(a.dh_ND, b.dh_ND, rtol=1e-4, atol=1e-6)
+
+
+# Heads whose loss reads how often true classes are drawn, with samplers of examples.
+LAWS = [
+  make(num_samples=M, sampler=sampler, absolute=sampler.absolute)
+  for make in (NCE, BlackOut, functools.partial(Sampled, correct_positive=True))
+  for sampler in (Block(), Block(leaf_size=4), Quadratic(leaf_size=2), Softmax())
+]
+
+
+@pytest.mark.parametrize("head", LAWS, ids=repr)
+def test_padding_leaves_the_law_of_true_classes_as_it_is(head):
+  test_padding_leaves_the_loss_as_it_is(head)
+
+
+@pytest.mark.parametrize("label", [V, V + 1, -1, LAST, -LAST])
+def test_a_label_that_is_no_class_makes_the_loss_nan(head, label):
+  """One with weight, of one example; evaluation says so of this example alone."""
+  h_ND, y = batch(5)
+  wrong = y._replace(ids_NP=y.ids_NP.at[1].set(label))
+  state = started(head)
+  assert np.isnan(backward(head, state, h_ND, wrong, KEY).loss)
+  metrics, got = (evaluate(head, state, h_ND, targets) for targets in (y, wrong))
+  name = "nll" if "nll" in metrics else "loss"
+  expected_N = np.where(np.arange(N) == 1, np.nan, metrics[name])
+  np.testing.assert_array_equal(got[name], expected_N)
+
+
+def floats(tree):
+  """Types of the float arrays."""
+  types = [x.dtype for x in jax.tree.leaves(tree)]
+  return {str(dtype) for dtype in types if jnp.issubdtype(dtype, jnp.floating)}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_dh_has_the_type_of_h_and_all_else_is_float32(head, dtype):
+  state = started(head)
+  h_ND, y = batch()
+
+  def network(scale):
+    return (scale * h_ND).astype(dtype)
+
+  def step(state, scale):
+    h_ND, pull_back = jax.vjp(network, scale)
+    out = head.backward(state, h_ND, y, KEY)
+    pull_back(out.dh_ND)
+    results = head.evaluate(state, h_ND, y), head.top_k(state, h_ND, 3)
+    return out, head.update(state, out.grads, 0.1, 1.0), results
+
+  out, after, results = jax.eval_shape(step, state, jnp.float32(1))
+  assert out.dh_ND.dtype == dtype
+  assert floats(out._replace(dh_ND=None)) == floats(results) == {"float32"}
+  assert kinds(after) == kinds(jax.eval_shape(lambda x: x, state))
+
+
+def test_of_bfloat16_nothing_is_lost_but_in_dh(head):
+  state = started(head)
+  h_ND, y = batch(5)
+  h_ND = h_ND.astype(jnp.bfloat16)
+  got = backward(head, state, h_ND, y, KEY)
+  want = backward(head, state, h_ND.astype(jnp.float32), y, KEY)
+  np.testing.assert_allclose(got.loss, want.loss, rtol=1e-6)
+  np.testing.assert_allclose(got.sq_norm, want.sq_norm, rtol=1e-5)
+  half = float(jnp.finfo(jnp.bfloat16).eps) / 2
+  dh_ND = np.asarray(got.dh_ND, np.float32)
+  np.testing.assert_allclose(dh_ND, want.dh_ND, rtol=1.01 * half, atol=1e-7)
+
+
 def test_no_weight_at_all_is_no_step(head):
   h_ND, y = batch(8)
   y = y._replace(w_NP=jnp.zeros_like(y.w_NP))
@@ -696,6 +791,27 @@ def test_top_k_is_dense_sorting(head):
   want_NK, want_ids_NK = jax.lax.top_k(view_of(head).scores(head, state, h_ND), 4)
   np.testing.assert_array_equal(ids_NK, want_ids_NK)
   np.testing.assert_allclose(score_NK, want_NK, rtol=1e-4, atol=1e-5)
+
+
+def test_top_k_of_an_example_with_a_nan(head):
+  state = started(head)
+  h_ND, _ = batch(13)
+  broken_ND = h_ND.at[0, 1].set(jnp.nan).at[3].set(jnp.nan)
+  (ids_NK, score_NK), want = (top_k(head, state, x, 4) for x in (broken_ND, h_ND))
+  assert ((ids_NK >= 0) & (ids_NK < V)).all()
+  assert all(len(set(ids_K)) == 4 for ids_K in ids_NK.tolist())
+  np.testing.assert_array_equal(
+    np.isnan(score_NK).all(axis=1), np.isin(range(N), [0, 3])
+  )
+  sound = np.array([1, 2, 4, 5])
+  np.testing.assert_array_equal(ids_NK[sound], want[0][sound])
+  np.testing.assert_array_equal(score_NK[sound], want[1][sound])
+
+
+@pytest.mark.parametrize("k", [0, V + 1])
+def test_top_k_of_more_classes_than_there_are_is_refused(head, k):
+  with pytest.raises(ValueError, match="k must be in 1"):
+    jax.eval_shape(lambda state: head.top_k(state, batch()[0], k), started(head))
 
 
 @pytest.mark.parametrize("size", [0.0, 1e4])
