@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from tqdm import tqdm
 
 from largevocab.data.documents import Documents, from_rows
@@ -11,6 +12,7 @@ from largevocab.data.tfds_records import files_of, open_builder, records
 from largevocab.data.xmlc import TrainAndTest
 from largevocab.errors import UserError
 from largevocab.fields import settings
+from largevocab.labels import is_class
 
 _SIZES = ("num_features", "num_labels")  # in the metadata
 _FIELDS = ("indices", "values", "labels")
@@ -53,14 +55,24 @@ class XmlcTfds(TrainAndTest):
         f"data.dataset: {self.dataset} has no {', '.join(missing)}: prepare it with a "
         "builder of largevocab.data.tfds_xmlc"
       )
+    sizes = [int(metadata[name]) for name in _SIZES]
     train, test = (
-      self._documents(records(builder, split, self.data_dir), split)
+      self._documents(records(builder, split, self.data_dir), split, sizes)
       for split in (self.train, self.test)
     )
-    sizes = [int(metadata[name]) for name in _SIZES]
     return self.splits(train, test, *sizes)
 
-  def _documents(self, rows, split: str) -> Documents:
+  def _documents(self, rows, split: str, sizes: Sequence[int]) -> Documents:
     progress = tqdm(rows, desc=split, unit=" documents", disable=None)
     columns = [[row[name] for name in _FIELDS] for row in progress]
+    for name, size in zip(("indices", "labels"), sizes, strict=True):
+      of_rows = [np.asarray(row[_FIELDS.index(name)]) for row in columns]
+      for number, ids in enumerate(of_rows):
+        wrong = ids[~is_class(ids, size)]
+        if len(wrong):
+          raise UserError(
+            f"data.dataset: {self.dataset}, {split}, record {number}: {wrong[0]} in "
+            f"{name} is not from 0 to {size - 1}, as the metadata has it: prepare the "
+            "set anew"
+          )
     return from_rows(*([row[i] for row in columns] for i in range(len(_FIELDS))))

@@ -1,5 +1,6 @@
 """Sets of the Extreme Classification Repository by tensorflow-datasets."""
 
+import json
 import sys
 
 import numpy as np
@@ -81,6 +82,19 @@ def test_slices_of_splits_and_the_near_uniform_recipe(data_dir, tmp_path):
     data_dir, tmp_path, dataset="eurlex4k", valid_share=0.2, min_count=2, max_count=3
   )
   assert thinned.counts.unigram_V.max() == 3
+
+
+@pytest.mark.parametrize(("name", "field"), [("labels", 1), ("indices", 0)])
+def test_ids_beyond_the_metadata_are_named(tmp_path, name, field):
+  """Of a set whose metadata and records are not of one make."""
+  (tmp_path / "manual").mkdir()
+  write(tmp_path / "manual", 0)
+  prepare(tfds_xmlc.Eurlex4k, tmp_path, tmp_path / "manual")
+  (path,) = tmp_path.rglob("metadata.json")
+  key = (tfds_xmlc.NUM_FEATURES, tfds_xmlc.NUM_LABELS)[field]
+  path.write_text(json.dumps(json.loads(path.read_text()) | {key: 3}))
+  with pytest.raises(UserError, match=f"train, record .* in {name} is not from 0 to 2"):
+    load(tmp_path, tmp_path, dataset="eurlex4k")
 
 
 def test_bad_file_is_named_when_prepared(tmp_path):
