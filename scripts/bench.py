@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import pathlib
+import sys
 
 import bench_adaptive
 import bench_heads
@@ -31,6 +32,7 @@ import bench_spherical
 import bench_xmlc
 import records
 
+from largevocab.errors import UserError
 from largevocab.workdir import describe_machine
 
 BENCHMARKS = {
@@ -86,4 +88,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  main()
+  try:
+    main()
+  except UserError as error:
+    sys.exit(f"bench: {error}")

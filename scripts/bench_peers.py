@@ -1,13 +1,11 @@
 """Benchmarks of steps with few negatives against PyTorch and TensorFlow, where they are
 installed.
 
+Each peer runs in a process of its own (`peers.py`), and the two processes take turns.
 Both sides have the same rows, activations, labels and negatives; answers are compared
 before anything is timed. What is above the `/` in a name is the peer.
 """
 
-import functools
-import importlib
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from bench_rows import Stepper, row_step, zipf_ids
 from measure import Case, compare
+from peer_process import PeerProcess, is_there
+from peers import TINY
 
 from largevocab import single_targets
 from largevocab.heads import NCE, Sampled
@@ -28,7 +28,6 @@ from largevocab.samplers.base import Draw
 M = 1000  # negatives
 SECONDS = 8.0  # a comparison
 SIZES = ((100_000, 512), (800_000, 200))  # V, D
-TINY = 1e-16  # Adam's eps: libraries add it in different places
 OPTIMIZERS: dict[str, RowOptimizer] = {"sgd": SGD(), "adam": Adam(eps=TINY)}
 # Adam moves every number of a row by its rate: from larger ones logits soon saturate,
 # and exponentials that underflow take torch longer.
@@ -36,15 +35,6 @@ RATES = {"sgd": 0.1, "adam": 1e-5}
 # The batch is always the same: at 0.1, NCE has logits of 27 after 120 steps, and they
 # go on growing.
 NCE_RATE = 0.01
-
-
-def module(name: str) -> Any:
-  """A peer, or None if it is not installed."""
-  try:
-    return importlib.import_module(name)
-  except ImportError:
-    print(f"{name} is missing: pip install {name}", file=sys.stderr)
-    return None
 
 
 def rows_and_batch(V: int, D: int, N: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -80,94 +70,27 @@ class Given:
     return stats
 
 
-class TorchSampled:
-  """Sampled softmax over `torch.nn.Embedding(sparse=True)`."""
-
-  def __init__(self, torch: Any, w_VD, h_ND, ids_N, optimizer: str, lr: float):
-    V, sampler = len(w_VD), Given()
-    drawn_M = sampler.init(None, w_VD, M)
-    tensor = lambda x: torch.tensor(np.array(x))
-    self._torch, self._h = torch, tensor(h_ND).requires_grad_()
-    self.table = torch.nn.Embedding(V, w_VD.shape[1], sparse=True)
-    with torch.no_grad():
-      self.table.weight.copy_(tensor(w_VD))
-    self._ids, self._drawn = tensor(ids_N).long(), tensor(drawn_M).long()
-    self._law_ids = tensor(sampler.law(jnp.asarray(ids_N), V))
-    self._law_drawn = tensor(sampler.law(drawn_M, V))
-    make = {
-      "sgd": torch.optim.SGD,
-      "adam": functools.partial(torch.optim.SparseAdam, eps=TINY),
-    }[optimizer]
-    self._optimizer = make(self.table.parameters(), lr=lr)
-
-  def __call__(self) -> None:
-    self._optimizer.zero_grad()
-    self._h.grad = None
-    rows = self.table(self._torch.cat([self._ids, self._drawn]))
-    true, drawn = rows[: len(self._ids)], rows[len(self._ids) :]
-    o_true = (self._h * true).sum(1) - self._law_ids
-    o_drawn = self._h @ drawn.T - self._law_drawn
-    is_hit = self._ids[:, None] == self._drawn[None]
-    o_drawn = o_drawn.masked_fill(is_hit, -1e30)
-    logits = self._torch.cat([o_true[:, None], o_drawn], 1)
-    (self._torch.logsumexp(logits, 1) - o_true).mean().backward()
-    self._optimizer.step()
-
-  def results(self) -> tuple[np.ndarray, np.ndarray]:
-    """Rows, and the gradient of the activations in the last step."""
-    return self.table.weight.detach().numpy(), self._h.grad.numpy()
+# Of `peers.PROGRAMS`, what makes a sampled step, with the settings of it alone.
+PEERS: dict[str, dict[str, str]] = {
+  "torch": {},
+  "tensorflow": {"loss": "sampled_softmax_loss"},
+}
 
 
-class TensorFlowSampled:
-  """`tf.nn.sampled_softmax_loss`, or `nce_loss`, with the same negatives."""
-
-  def __init__(
-    self,
-    tf: Any,
-    w_VD,
-    h_ND,
-    ids_N,
-    optimizer: str,
-    lr: float,
-    loss: str = "sampled_softmax_loss",
-  ):
-    V, sampler = len(w_VD), Given()
-    drawn_M = sampler.init(None, w_VD, M)
-    w, h = tf.Variable(w_VD), tf.constant(h_ND)
-    labels = tf.constant(ids_N[:, None], tf.int64)
-    zeros = tf.zeros(V)
-    values = (
-      tf.constant(np.asarray(drawn_M), tf.int64),
-      tf.constant(np.exp(sampler.law(jnp.asarray(ids_N), V))[:, None]),
-      tf.constant(np.exp(sampler.law(drawn_M, V))),
-    )
-    make = {
-      "sgd": tf.keras.optimizers.SGD,
-      "adam": functools.partial(tf.keras.optimizers.Adam, epsilon=TINY),
-    }[optimizer]
-    how = make(lr)
-    how.build([w])
-    losses = getattr(tf.nn, loss)
-
-    @tf.function
-    def step():
-      with tf.GradientTape() as tape:
-        tape.watch(h)
-        loss = tf.reduce_mean(losses(w, zeros, labels, h, M, V, sampled_values=values))
-      dw, dh = tape.gradient(loss, [w, h])
-      how.apply_gradients([(dw, w)])
-      return dh
-
-    self._step, self._w = step, w
-
-  def __call__(self) -> None:
-    self._dh = self._step()
-
-  def results(self) -> tuple[np.ndarray, np.ndarray]:
-    return self._w.numpy(), self._dh.numpy()
-
-
-PEERS = {"torch": TorchSampled, "tensorflow": TensorFlowSampled}
+def sampled_peer(
+  package: str, w_VD, h_ND, ids_N, optimizer: str, lr: float, **settings: str
+) -> PeerProcess:
+  """A peer's step with few negatives, in a process of its own."""
+  V, sampler = len(w_VD), Given()
+  drawn_M = sampler.init(None, w_VD, M)
+  given = {
+    **{"w_VD": w_VD, "h_ND": h_ND, "ids_N": ids_N, "drawn_M": drawn_M},
+    "log_expected_N": sampler.law(jnp.asarray(ids_N), V),
+    "log_expected_M": sampler.law(drawn_M, V),
+  }
+  return PeerProcess(
+    f"{package} sampled", given, optimizer=optimizer, lr=lr, **settings
+  )
 
 
 def mean_error(got: Any, want: Any, tolerance: float = 1e-2) -> float:
@@ -246,25 +169,24 @@ def peers_sampled(
   Goals: torch twice as slow; TensorFlow 1.3 times, and 50 times with Adam at V = 800 k,
   where it updates all rows.
   """
-  for peer, build in PEERS.items():
-    package = module(peer)
-    if not package:
+  for peer, settings in PEERS.items():
+    if not is_there(peer):
       continue
     for V, D in sizes:
       batch = rows_and_batch(V, D, N)
       for name, lr in RATES.items():
-        theirs = build(package, *batch, name, lr)
         # Keras' Adam squares before it adds up what several ids give the same row.
         keras_adam = peer == "tensorflow" and name == "adam"
         compared = once(batch[-1], V) if keras_adam else slice(None)
         ours = our_step(sampled(name), lr, *batch)
-        error = check_first_step(theirs, ours, batch[0], compared)
         goal = 2.0 if peer == "torch" else 1.3
         if keras_adam:
           goal = 50.0 if V >= 800_000 else 10.0
         what = f"sampled step, {name}: {peer} / rows"
-        yield timed(what, theirs, ours, goal, V=V, D=D, N=N, M=M, error=error)
-        del ours, theirs
+        with sampled_peer(peer, *batch, name, lr, **settings) as theirs:
+          error = check_first_step(theirs, ours, batch[0], compared)
+          yield timed(what, theirs, ours, goal, V=V, D=D, N=N, M=M, error=error)
+        del ours
 
 
 def peers_nce(sizes: Sequence[tuple[int, int]] = SIZES, N: int = 512) -> Iterator[Case]:
@@ -276,18 +198,18 @@ def peers_nce(sizes: Sequence[tuple[int, int]] = SIZES, N: int = 512) -> Iterato
 
   Goal: TensorFlow 1.3 times as slow.
   """
-  tf = module("tensorflow")
-  if not tf:
+  if not is_there("tensorflow"):
     return
   head = NCE(bias=False, num_samples=M, sampler=Given(), optimizer=SGD())
   for V, D in sizes:
     batch = rows_and_batch(V, D, N)
-    theirs = TensorFlowSampled(tf, *batch, "sgd", NCE_RATE, "nce_loss")
     ours = our_step(head, NCE_RATE, *batch)
-    error = check_first_step(theirs, ours, batch[0])
     name = "nce step, sgd: tensorflow / rows"
-    yield timed(name, theirs, ours, 1.3, V=V, D=D, N=N, M=M, error=error)
-    del ours, theirs
+    settings = {"loss": "nce_loss"}
+    with sampled_peer("tensorflow", *batch, "sgd", NCE_RATE, **settings) as theirs:
+      error = check_first_step(theirs, ours, batch[0])
+      yield timed(name, theirs, ours, 1.3, V=V, D=D, N=N, M=M, error=error)
+    del ours
 
 
 ROWS: dict[str, Callable[[], Iterator[Case]]] = {

@@ -39,7 +39,8 @@ def compare(
   is still being given back, as the other function left them.
 
   Args:
-    above, below: compiled, and called once already.
+    above, below: compiled, and called once already. One that runs elsewhere has a
+      method `turn` as the function here.
     seconds: how long to go on.
     min_turns: how many turns to take at least.
 
@@ -54,13 +55,10 @@ def compare(
   end = time.perf_counter() + seconds
   while time.perf_counter() < end or len(walls["above"]) < min_turns:
     for name, function in functions.items():
-      jax.block_until_ready(function())
-      wall, cpu, calls = time.perf_counter(), time.process_time(), 0
-      while not calls or time.perf_counter() < wall + TURN_SECONDS:
-        jax.block_until_ready(function())
-        calls += 1
-      walls[name].append((time.perf_counter() - wall) / calls)
-      cpus[name].append((time.process_time() - cpu) / calls)
+      own = getattr(function, "turn", None)
+      wall, cpu = own(TURN_SECONDS) if own else turn(function, TURN_SECONDS)
+      walls[name].append(wall)
+      cpus[name].append(cpu)
 
   def ratio(times: dict[str, list[float]]) -> float:
     pairs = zip(times["above"], times["below"], strict=True)
@@ -73,6 +71,16 @@ def compare(
     "below_ms": 1e3 * statistics.median(walls["below"]),
     "turns": len(walls["above"]),
   }
+
+
+def turn(function: Callable[[], Any], seconds: float) -> tuple[float, float]:
+  """Wall and processor seconds of a call, by calls until `seconds` are over."""
+  jax.block_until_ready(function())
+  wall, cpu, calls = time.perf_counter(), time.process_time(), 0
+  while not calls or time.perf_counter() < wall + seconds:
+    jax.block_until_ready(function())
+    calls += 1
+  return (time.perf_counter() - wall) / calls, (time.process_time() - cpu) / calls
 
 
 def temp_bytes(compiled: jax.stages.Compiled) -> int:

@@ -1,0 +1,109 @@
+"""A peer's program in a process of its own, to be timed in turns with ours."""
+
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+import numpy as np
+
+from largevocab.errors import UserError
+
+
+class Missing(UserError):
+  """The peer is not installed, or lacks what is to be measured."""
+
+
+def is_there(package: str) -> bool:
+  """Whether a peer is installed; it is not loaded. If not, that is told."""
+  if importlib.util.find_spec(package):
+    return True
+  print(f"{package} is missing: pip install {package}", file=sys.stderr)
+  return False
+
+
+class PeerProcess:
+  """One of `peers.PROGRAMS`: called, its answers read, and timed as ours are.
+
+  Use it as a context: at its end the process ends, and its files go.
+
+  >>> ones = np.ones((2, 3), np.float32)
+  >>> with PeerProcess("numpy product", {"h_ND": ones, "w_VD": ones}) as peer:
+  ...   peer()
+  ...   peer.results()[0].tolist()
+  [[3.0, 3.0], [3.0, 3.0]]
+
+  Raises:
+    Missing: it cannot be had.
+    UserError: the process ended.
+  """
+
+  def __init__(self, program: str, given: dict[str, np.ndarray], **settings: Any):
+    self._name = program
+    self._files = tempfile.TemporaryDirectory(prefix="peer.")
+    directory = pathlib.Path(self._files.name)
+    np.savez(directory / "given.npz", **{k: np.asarray(v) for k, v in given.items()})
+    (directory / "settings.json").write_text(json.dumps(settings))
+    self._answers = directory / "answers.npz"
+    script = pathlib.Path(__file__).with_name("peers.py")
+    self._process = subprocess.Popen(
+      # -P: else modules of ours, as `tabulate`, stand before those that peers import.
+      [sys.executable, "-P", str(script), program, str(directory)],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      text=True,
+    )
+    try:
+      reply = self._reply()
+    except UserError:
+      self.close()
+      raise
+    if "missing" in reply:
+      self.close()
+      raise Missing(reply["missing"])
+
+  def __enter__(self) -> "PeerProcess":
+    return self
+
+  def __exit__(self, *_: Any) -> None:
+    self.close()
+
+  def __call__(self) -> None:
+    self._ask("call")
+
+  def results(self) -> tuple[np.ndarray, ...]:
+    """The answers of the last call."""
+    self._ask("answers")
+    with np.load(self._answers) as answers:
+      return tuple(answers[key] for key in sorted(answers))
+
+  def turn(self, seconds: float) -> tuple[float, float]:
+    """See `measure.turn`."""
+    wall, cpu = self._ask(f"turn {seconds}")["seconds"]
+    return wall, cpu
+
+  def close(self) -> None:
+    """Ends the process and removes its files."""
+    if self._process.stdin and not self._process.stdin.closed:
+      self._process.communicate()
+    self._files.cleanup()
+
+  def _ask(self, what: str) -> dict[str, Any]:
+    assert self._process.stdin
+    try:
+      self._process.stdin.write(f"{what}\n")
+      self._process.stdin.flush()
+    except BrokenPipeError:
+      pass  # `_reply` says how it ended
+    return self._reply()
+
+  def _reply(self) -> dict[str, Any]:
+    assert self._process.stdout
+    line = self._process.stdout.readline()
+    if not line:
+      code = self._process.wait()
+      raise UserError(f"{self._name} ended with status {code}; what it said is above")
+    return json.loads(line)
