@@ -33,18 +33,19 @@ def main(argv: list[str] | None = None) -> int:
   add("--seed", type=int, default=0)
   add("--jobs", type=int, default=1, help="cases at a time")
   names = lambda text: text.split(",")
-  add("--kinds", type=names, default=list(kinds.KINDS), help="default: all")
+  add("--kinds", type=names, default=list(kinds.SHARES), help="default: all")
   add("--only", type=names, default=[], help="cases, as in keys-17,files-3")
   add("--root", type=pathlib.Path, help="default: a temporary directory")
   add("--output", type=pathlib.Path, help="JSON lines, one a case")
   args = parser.parse_args(argv)
   root = args.root or pathlib.Path(tempfile.mkdtemp(prefix="fuzz-"))
-  cases = kinds.cases(args.seed, args.cases, args.kinds)
-  cases = (case for case in cases if not args.only or case.id in args.only)
+  if args.only:
+    args.kinds = list(dict.fromkeys(id.rpartition("-")[0] for id in args.only))
+  numbers = kinds.numbers(args.cases, args.kinds)
   began = time.perf_counter()
   results = []
   output = args.output.open("w") if args.output else None
-  for result in run_all(cases, root, args.jobs):
+  for result in run_all(args.seed, numbers, root, args.jobs, only=args.only):
     results.append(result)
     if output:
       print(json.dumps(described(result)), file=output, flush=True)
@@ -64,6 +65,7 @@ def described(result: Result) -> dict[str, object]:
     **{"id": case.id, "about": case.about, "outcome": verdict.outcome},
     **{"why": verdict.why, "seconds": round(done.seconds, 2)},
     "command": case.command(here),
+    **({"err": done.err[-4000:]} if verdict.is_fault else {}),
   }
 
 

@@ -4,10 +4,12 @@ import pathlib
 import random
 from collections.abc import Iterator
 
-from tests.fuzz import formats, oracle
+from tests.fuzz import formats
 from tests.fuzz.case import Case
 from tests.fuzz.formats import Format
 from tests.fuzz.mutations import MUTATIONS, Mutation
+
+ALL = [*formats.DATA, *formats.OTHERS]
 
 
 def cases(seed: int, number: int) -> Iterator[Case]:
@@ -15,15 +17,15 @@ def cases(seed: int, number: int) -> Iterator[Case]:
   rng = random.Random(f"{seed}/files")
   start = rng.randrange(10**6)
   for i in range(start, start + number):
-    run = formats.ALL[i % len(formats.ALL)]
-    turn = i // len(formats.ALL)
-    mutation = MUTATIONS[turn % len(MUTATIONS)]
+    run = ALL[i % len(ALL)]
     name = rng.choice(list(run.files))
+    own = [each for each in MUTATIONS if each.suits(run.kind_of(name))]
+    mutation = own[i // len(ALL) % len(own)]
     yield case(f"files-{i - start}", run, name, mutation, rng.random())
 
 
 def case(id: str, run: Format, name: str, mutation: Mutation, seed: float) -> Case:
-  """A run that reads a damaged file.
+  """A program that reads a damaged file.
 
   Args:
     seed: of the damage.
@@ -38,8 +40,9 @@ def case(id: str, run: Format, name: str, mutation: Mutation, seed: float) -> Ca
     id,
     f"{run.name}: {pathlib.Path(name).name}: {mutation.name}",
     run.argv(),
+    script=run.script,
     prepare=prepare,
-    must_fail=run.kind in mutation.ruins,
+    must_fail=run.kind_of(name) in mutation.ruins,
     names=(pathlib.Path(name).name,),
-    check=oracle.trained,
+    check=run.check,
   )

@@ -1,12 +1,19 @@
 """Small files of every format that is read, and the runs that read them."""
 
 import gzip
+import io
+import json
 import lzma
 import pathlib
 import random
 from dataclasses import dataclass, field
 
-from tests.fuzz.case import HERE, ROOT
+import numpy as np
+
+from largevocab.cost_model import FITTED
+from largevocab.heads.partitioned import Partitioned
+from tests.fuzz import oracle
+from tests.fuzz.case import HERE, MAIN, ROOT, Done, nothing_more
 
 # Of runs on real files, which `runlocal` does not make small.
 TINY = {
@@ -26,27 +33,42 @@ OF_DOCUMENTS = {**TINY, "model.embed": 8}
 
 @dataclass(frozen=True)
 class Format:
-  """A run, and the files that it reads.
+  """A program, and the files that it reads.
 
   Attributes:
     name: of the format.
-    config: FILE:ARG of the run, below configs.
     files: name and content of each file.
-    kind: what holds of its content: 'text', 'numbers', 'xmlc', 'packed' or 'npy'; see
-      `mutations`.
-    flags: keys and values; HERE is the directory of the files.
+    kind: what holds of its content: 'text', 'numbers', 'xmlc', 'pairs', 'packed',
+      'npy', 'json', 'records' or 'python'; see `mutations`.
+    config: FILE:ARG of a run of largevocab.main, below configs.
+    keys: of the config; HERE is the directory of the files.
+    words: arguments of a script instead.
+    script: of the repository.
   """
 
   name: str
-  config: str
   files: dict[str, bytes] = field(default_factory=dict, hash=False)
   kind: str = "text"
-  flags: dict[str, object] = field(default_factory=dict, hash=False)
+  config: str = ""
+  keys: dict[str, object] = field(default_factory=dict, hash=False)
+  words: tuple[str, ...] = ()
+  script: str = MAIN
 
   def argv(self) -> list[str]:
-    """Of a run of largevocab.main in HERE/run."""
-    flags = [f"--config.{key}={value}" for key, value in self.flags.items()]
+    """Arguments; a run of largevocab.main goes to HERE/run."""
+    if self.words:
+      return list(self.words)
+    flags = [f"--config.{key}={value}" for key, value in self.keys.items()]
     return [f"--config={ROOT}/configs/{self.config}", f"--workdir={HERE}/run", *flags]
+
+  def kind_of(self, name: str) -> str:
+    """The kind of one of its files."""
+    return "python" if name == "sweep.py" else self.kind
+
+  def check(self, here: pathlib.Path, done: Done) -> str:
+    """What is wrong with an end with status 0."""
+    is_run = self.script == MAIN
+    return oracle.trained(here, done) if is_run else nothing_more(here, done)
 
   def write(self, here: pathlib.Path) -> None:
     """Writes the files."""
@@ -122,122 +144,223 @@ def listed(path):
   print(len(names), join(path, names[0]))
   return [join(path, name) for name in names]
 '''
+_CONFIG = b'''"""A config of one's own."""
+
+from largevocab import config as c
+
+
+def get_config(arg: str = ""):
+  a = c.parse_arg(arg, head="full", hidden=8)
+  return c.experiment(
+    runlocal=a.runlocal,
+    data=c.part("data", "ptb"),
+    model=c.part("model", "lstm", embed=a.hidden, hidden=a.hidden, layers=1),
+    head=c.head(a.head, init_scale=0.1),
+    optimizer=c.part("optimizer", "sgd"),
+    train=c.Training(epochs=2, batch_size=20, unroll=5, lr=1.0, clip_norm=0.25),
+    eval=c.Evaluating(every_epochs=0.5),
+  )
+'''
+_SWEEP = b'''"""A question."""
+
+
+def sweep(add):
+  for seed in range(2):
+    for m in (10, 20):
+      keys = {"head.num_samples": m, "train.seed": seed}
+      add("configs/ptb.py:sampled/pps", keys, name=f"pps, m={m}")
+
+
+def metrics():
+  return ["test_ppl", "train_seconds"]
+
+
+def paper():
+  return {"pps, m=10": {"test_ppl": 114.5}}
+
+
+def figures():
+  return [
+    {"file": "samples", "x": "head.num_samples", "y": "test_ppl", "log": "xy"},
+    {"file": "steps", "x": "step", "y": "valid_ppl", "where": {"train.seed": 0},
+     "line": "head.num_samples"},
+  ]
+'''
+
+
+def _results() -> bytes:
+  about = {
+    **{"device": "a CPU", "num_devices": 1, "python": "3.11.7", "jax": "0.10.2"},
+    **{"git": "2ea321d5997e366f", "git_dirty": False},
+  }
+  rows = [
+    {
+      **{"run": f"ptb-{m}-{seed}", "name": f"pps, m={m}"},
+      **{"config": "configs/ptb.py:sampled/pps"},
+      **{"overrides": {"head.num_samples": m, "train.seed": seed}},
+      **{"test_ppl": 100.0 + m + seed, "train_seconds": 10.0 + m, **about},
+      **{"curve": [[5, 6.0, 1.0], [10, 5.0 + seed, 3.0]]},
+    }
+    for m in (10, 20)
+    for seed in range(2)
+  ]
+  return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def _npy(array: np.ndarray) -> bytes:
+  file = io.BytesIO()
+  np.save(file, array)
+  return file.getvalue()
+
+
 _TEXT = _lines(120)
-_SPLIT = {
-  f"ptb.{split}.txt": _lines(60, i)
-  for i, split in enumerate(["train", "valid", "test"])
-}
+_SPLITS = ("train", "valid", "test")
 _SHARDS = "training-monolingual.tokenized.shuffled/news.en-0000{}-of-00100"
 _HELD_OUT = "heldout-monolingual.tokenized.shuffled/news.en.heldout-0000{}-of-00050"
 
-PLAIN = Format(
-  "text",
-  "text.py:full",
-  {"a.txt": _TEXT},
-  "text",
-  {**OF_TEXT, "data.train": f"{HERE}/a.txt"},
-)
-PTB = Format("ptb", "ptb.py:full", _SPLIT, "text", {**OF_TEXT, "data.path": HERE})
-SESSIONS = Format(
-  "diginetica",
-  "next_item.py:full",
-  {
-    "diginetica_srgnn_train_sessions.txt": _sessions(60),
-    "diginetica_srgnn_test_sessions.txt": _sessions(20, 1),
-  },
-  "numbers",
-  {**OF_ITEMS, "data.path": HERE},
-)
-XMLC = Format(
+
+def _of_text(name: str, config: str, file: str, content: bytes, kind: str = "text"):
+  keys = {**OF_TEXT, "data.train": f"{HERE}/{file}"}
+  return Format(name, {file: content}, kind, config, keys)
+
+
+PLAIN = _of_text("text", "text.py:full", "a.txt", _TEXT)
+DOCUMENTS = Format(
   "xmlc",
-  "xmlc.py:full,data=bibtex",
   {"bibtex_train.txt": _documents(60), "bibtex_test.txt": _documents(20, 1)},
   "xmlc",
+  "xmlc.py:full,data=bibtex",
   {**OF_DOCUMENTS, "data.path": HERE},
 )
-CALLS = Format(
-  "stdlib_calls",
-  "xmlc.py:full,data=stdlib_calls",
-  {f"sources/m{i}.py": _SOURCE for i in range(40)},
-  "source",
-  {**OF_DOCUMENTS, "data.sources": f"{HERE}/sources"},
-)
+# Of data sets.
+DATA = [
+  PLAIN,
+  Format(
+    "ptb",
+    {f"ptb.{split}.txt": _lines(60, i) for i, split in enumerate(_SPLITS)},
+    "text",
+    "ptb.py:full",
+    {**OF_TEXT, "data.path": HERE},
+  ),
+  _of_text("text8", "enwiki8.py:full", "text8", _TEXT.replace(b"\n", b" ")),
+  _of_text("europarl", "europarl.py:full", "e.da", _lines(600)),
+  Format(
+    "lm1b",
+    {
+      **{_SHARDS.format(i): _lines(60, i) for i in (1, 2)},
+      **{_HELD_OUT.format(i): _lines(40, 3 + i) for i in (0, 1)},
+    },
+    "text",
+    "lm1b.py:full",
+    {**OF_TEXT, "data.path": HERE},
+  ),
+  _of_text("gz", "text.py:full", "a.txt.gz", gzip.compress(_TEXT, mtime=0), "packed"),
+  _of_text("xz", "text.py:full", "a.txt.xz", lzma.compress(_TEXT), "packed"),
+  Format(
+    "diginetica",
+    {
+      "diginetica_srgnn_train_sessions.txt": _sessions(60),
+      "diginetica_srgnn_test_sessions.txt": _sessions(20, 1),
+    },
+    "numbers",
+    "next_item.py:full",
+    {**OF_ITEMS, "data.path": HERE},
+  ),
+  Format(
+    "video_games",
+    {"sasrec_Video.txt": _interactions()},
+    "numbers",
+    "next_item.py:full,data=video_games",
+    {**OF_ITEMS, "data.path": HERE},
+  ),
+  DOCUMENTS,
+  Format(
+    "gowalla",
+    {"gowalla_train.txt": _users(60), "gowalla_test.txt": _users(40, 1)},
+    "numbers",
+    "xmlc.py:full,data=gowalla",
+    {**OF_DOCUMENTS, "data.path": HERE},
+  ),
+  Format(
+    "stdlib_calls",
+    {f"sources/m{i}.py": _SOURCE for i in range(40)},
+    "sources",
+    "xmlc.py:full,data=stdlib_calls",
+    {**OF_DOCUMENTS, "data.sources": f"{HERE}/sources"},
+  ),
+]
 # Data sets without a format here: why.
 WITHOUT = {
   "stdlib": "reads the whole library; its keys are those of `text`",
   "tfds": "needs a set that tensorflow-datasets has prepared",
   "tfds_xmlc": "the same",
 }
-ALL = [
-  PLAIN,
-  PTB,
-  Format(
-    "text8",
-    "enwiki8.py:full",
-    {"text8": _TEXT.replace(b"\n", b" ")},
-    "text",
-    {**OF_TEXT, "data.train": f"{HERE}/text8"},
-  ),
-  Format(
-    "europarl",
-    "europarl.py:full",
-    {"e.da": _TEXT},
-    "text",
-    {
-      **OF_TEXT,
-      "data.train": f"{HERE}/e.da",
-      "data.valid_share": 0.1,
-      "data.test_share": 0.1,
-    },
-  ),
-  Format(
-    "lm1b",
-    "lm1b.py:full",
-    {
-      _SHARDS.format(1): _lines(60),
-      _SHARDS.format(2): _lines(60, 1),
-      _HELD_OUT.format(0): _lines(40, 2),
-      _HELD_OUT.format(1): _lines(40, 3),
-    },
-    "text",
-    {**OF_TEXT, "data.path": HERE},
-  ),
-  Format(
-    "gz",
-    "text.py:full",
-    {"a.txt.gz": gzip.compress(_TEXT, mtime=0)},
-    "packed",
-    {**OF_TEXT, "data.train": f"{HERE}/a.txt.gz"},
-  ),
-  Format(
-    "xz",
-    "text.py:full",
-    {"a.txt.xz": lzma.compress(_TEXT)},
-    "packed",
-    {**OF_TEXT, "data.train": f"{HERE}/a.txt.xz"},
-  ),
-  SESSIONS,
-  Format(
-    "video_games",
-    "next_item.py:full,data=video_games",
-    {"sasrec_Video.txt": _interactions()},
-    "numbers",
-    {**OF_ITEMS, "data.path": HERE},
-  ),
-  XMLC,
-  Format(
-    "gowalla",
-    "xmlc.py:full,data=gowalla",
-    {"gowalla_train.txt": _users(60), "gowalla_test.txt": _users(40, 1)},
-    "numbers",
-    {**OF_DOCUMENTS, "data.path": HERE},
-  ),
-  CALLS,
+_RESULTS = {"sweep.py": _SWEEP, "results.jsonl": _results()}
+_COUNTS = {"counts.npy": _npy(np.arange(60, 0, -1))}
+TABLE = Format(
+  "table",
+  _RESULTS,
+  "records",
+  words=(f"{HERE}/results.jsonl",),
+  script="scripts/tabulate.py",
+)
+COUNTS = Format(
+  "counts",
+  _COUNTS,
+  "npy",
+  words=(f"--counts={HERE}/counts.npy", "--dim=8", "--batch=16"),
+  script="scripts/clusters_report.py",
+)
+# Of files that are given by a name, and of scripts.
+OTHERS = [
   Format(
     "word pairs",
-    "ngram.py:full,runlocal",
     {"pairs.csv": _pairs()},
     "pairs",
+    "ngram.py:full,runlocal",
     {"eval.word_pairs": f"('{HERE}/pairs.csv',)"},
+  ),
+  Format(
+    "clusters",
+    {"clusters.npy": _npy(np.arange(1000, dtype=np.int32) % 32)},
+    "npy",
+    "ptb.py:hierarchical,runlocal",
+    {"head.clusters": f"{HERE}/clusters.npy"},
+  ),
+  Format(
+    "cost model",
+    {"model.json": (FITTED / f"{Partitioned.cost_model}.json").read_bytes()},
+    "json",
+    "ptb.py:adaptive,runlocal",
+    {"head.cost_model": f"{HERE}/model.json"},
+  ),
+  Format(
+    "config",
+    {"mine.py": _CONFIG},
+    "python",
+    words=(f"--config={HERE}/mine.py:full,runlocal", f"--workdir={HERE}/run"),
+  ),
+  TABLE,
+  Format(
+    "figures",
+    _RESULTS,
+    "records",
+    words=(f"{HERE}/sweep.py",),
+    script="scripts/plot.py",
+  ),
+  Format(
+    "sweep",
+    {"sweep.py": _SWEEP},
+    "python",
+    words=(f"{HERE}/sweep.py", "--dry_run", f"--root={HERE}/runs"),
+    script="scripts/run_sweep.py",
+  ),
+  COUNTS,
+  Format(
+    "counts of advise",
+    _COUNTS,
+    "npy",
+    words=(f"--counts={HERE}/counts.npy", "--dim=8", "--batch=8", "--heads", "full"),
+    script="scripts/advise.py",
   ),
 ]

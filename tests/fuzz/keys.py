@@ -43,7 +43,12 @@ KNOWN_NONSENSE = {
   ("sampled", "exact_frequent"): [str(10**12)],
   ("sampled", "exact_ids"): ["(-1,)", "(1, 1)", f"({10**12},)"],
 }
-_ALWAYS = {"dropout": ["1", "2"], "unigram_share": ["2"], "min_head_mass": ["2"]}
+_ALWAYS = {
+  "dropout": ["1", "2"],
+  "layers": [str(10**5)],
+  "unigram_share": ["2"],
+  "min_head_mass": ["2"],
+}
 _SHARES = {"valid_share": ["2", "1"], "test_share": ["2"], "buckets": ["(2.0,)"]}
 
 BAD_NUMBERS = ["nan", "inf", "-inf", "abc", "", "(1,)", "1;2", "0x"]
@@ -51,7 +56,7 @@ BELOW_ZERO = ["-1", "-1e-30", "-1e308"]
 BAD_BOOLS = ["maybe", "2", "nan", "(1,)", "-1"]
 BAD_TUPLES = ["nan", "(nan,)", "(None,)", "{}", "((),)", "(1e308,)", "([1],)", "(-1,)"]
 BAD_CHOICES = ["nosuch", "nan", "x" * 5000, "~nosuch/x", "a\nb", "[", "\\", "ä😀", " "]
-INTS = ["0", "1", "2", "3", "7", str(10**6), str(10**12), str(2**31), str(2**31 - 1)]
+INTS = ["0", "1", "2", "3", "7", str(10**12), str(2**31), str(2**31 - 1)]
 INTS += [str(2**32), str(2**63 - 1), str(2**63), str(2**64), str(10**25)]
 FLOATS = ["0", "-0.0", "1e308", "1e-308", "1e30", "1e-30", "0.5", "1", "2", "1e9"]
 TUPLES = ["()", "(1,)", "(2, 1)", "(0.5,)", "('a',)", "('~nosuch/x',)", "(10**12,)"]
@@ -125,11 +130,11 @@ def _local(i: int) -> Format:
   head = heads[i // len(CONFIGS) % len(heads)]
   variants = VARIANTS.get(name, [""])
   before = variants[i // len(CONFIGS) % len(variants)]
-  return Format("runlocal", f"{name}:{before}{head},runlocal")
+  return Format("runlocal", config=f"{name}:{before}{head},runlocal")
 
 
 def _of_files(i: int) -> Format:
-  return formats.ALL[i % len(formats.ALL)]
+  return formats.DATA[i % len(formats.DATA)]
 
 
 @functools.cache

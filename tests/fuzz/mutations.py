@@ -1,10 +1,14 @@
 """Ways to damage a file."""
 
 import codecs
+import io
+import json
 import random
 import re
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
 
 Damage = Callable[[random.Random, bytes], bytes]
 
@@ -37,11 +41,16 @@ class Mutation(NamedTuple):
   Attributes:
     damaged: the file's new content.
     ruins: kinds of files that can mean nothing after it, whatever the place.
+    only: kinds of files that it is for; none: all.
   """
 
   name: str
   damaged: Damage
   ruins: frozenset[str] = frozenset()
+  only: frozenset[str] = frozenset()
+
+  def suits(self, kind: str) -> bool:
+    return not self.only or kind in self.only
 
 
 def truncated(rng: random.Random, content: bytes) -> bytes:
@@ -113,8 +122,102 @@ def _double(rng: random.Random, lines: list[bytes]) -> None:
   lines.insert(i, lines[i])
 
 
+ODD_VALUES = [
+  *(
+    None,
+    True,
+    -1,
+    0,
+    1.5,
+    float("nan"),
+    float("inf"),
+    10**400,
+    2**63,
+    "",
+    "text",
+    "nan",
+  ),
+  *([], {}, [[]], [1, 2], {"a": 1}, [[1, 2, 3]], [[1, "a", None]], ["a"], "~nosuch"),
+]
+
+
+def value_replaced(rng: random.Random, content: bytes) -> bytes:
+  """Somewhere within a JSON object stands another value."""
+  whole = json.loads(content)
+  _replace(rng, whole)
+  return json.dumps(whole).encode()
+
+
+def _replace(rng: random.Random, node: Any) -> None:
+  """Replaces, removes or adds a value at any depth."""
+  places = [(node, key) for node in _containers(node) for key in _keys(node)]
+  if not places:
+    return
+  container, key = rng.choice(places)
+  match rng.randrange(6):
+    case 0:
+      del container[key]
+    case 1 if isinstance(container, dict):
+      container["odd"] = rng.choice(ODD_VALUES)
+    case _:
+      container[key] = rng.choice(ODD_VALUES)
+
+
+def _containers(node: Any) -> Iterator[Any]:
+  if isinstance(node, dict | list):
+    yield node
+    for value in node.values() if isinstance(node, dict) else node:
+      yield from _containers(value)
+
+
+def _keys(container: Any) -> list[Any]:
+  return list(container) if isinstance(container, dict) else [*range(len(container))]
+
+
+def value_of_line_replaced(rng: random.Random, content: bytes) -> bytes:
+  """The same, in a file of one object a line."""
+  lines = content.splitlines()
+  i = rng.randrange(len(lines))
+  lines[i] = value_replaced(rng, lines[i])
+  return b"\n".join(lines) + b"\n"
+
+
+def line_replaced(rng: random.Random, content: bytes) -> bytes:
+  """A line is another value than an object."""
+  lines = content.splitlines()
+  lines[rng.randrange(len(lines))] = json.dumps(rng.choice(ODD_VALUES)).encode()
+  return b"\n".join(lines) + b"\n"
+
+
+def header_replaced(rng: random.Random, content: bytes) -> bytes:
+  """The header of a .npy says something else of the same length."""
+  changes = [
+    *((b"'<i4'", b"'<f4'"), (b"'<i8'", b"'<f8'"), (b"'<i8'", b"'|O8'")),
+    *((b"'<i4'", b"'|S4'"), (b"'<i8'", b"'<M8'"), (b"False", b"1,   "), (b"(", b"-")),
+    *((b"0,)", b"9,)"), (b"shape", b"shope"), (b",)", b"e9")),
+  ]
+  old, new = rng.choice([change for change in changes if change[0] in content[:128]])
+  return content[:128].replace(old, new) + content[128:]
+
+
+def other_array(rng: random.Random, content: bytes) -> bytes:
+  """Another sound .npy: of other values, shape or type."""
+  ids = np.load(io.BytesIO(content))
+  others = [
+    *(-1 - ids, ids * 10**6, ids * 0, ids[:0], ids.reshape(-1, 2), ids[0], ids[:1]),
+    *(ids.astype(np.float64), ids + 0.5, ids * np.nan, ids.astype(str), ids > 3),
+    *(ids.astype(np.uint64) + 2**63, ids.astype(np.complex64), np.append(ids, ids)),
+    np.full(len(ids), np.inf),
+  ]
+  file = io.BytesIO()
+  np.save(file, others[rng.randrange(len(others))])
+  return file.getvalue()
+
+
 _TEXTS = frozenset({"text", "numbers", "xmlc", "pairs"})
-_EVERY = _TEXTS | {"packed", "npy"}
+_CODE = frozenset({"json", "python"})
+_EVERY = _TEXTS | _CODE | {"packed", "npy", "records"}
+_RECORDS = frozenset({"records"})
 _COUNTED = frozenset({"xmlc"})  # the first line says how many there are
 
 MUTATIONS = [
@@ -122,9 +225,9 @@ MUTATIONS = [
   Mutation("truncated", truncated, frozenset({"packed", "npy"})),
   Mutation("one bit flipped", flipped),
   Mutation("twenty bits flipped", lambda rng, content: flipped(rng, content, 20)),
-  Mutation("second half zero", zeroed, _TEXTS | {"packed"}),
-  Mutation("zeros within", zeros_within, _TEXTS),
-  Mutation("binary within", binary_within, _TEXTS),
+  Mutation("second half zero", zeroed, _EVERY - {"npy"}),
+  Mutation("zeros within", zeros_within, _EVERY - {"npy", "packed"}),
+  Mutation("binary within", binary_within, _EVERY - {"npy", "packed"}),
   Mutation("all binary", lambda rng, content: b"\xff" + rng.randbytes(500), _EVERY),
   Mutation(
     "UTF-16", lambda rng, content: content.decode("latin-1").encode("utf-16"), _EVERY
@@ -160,4 +263,17 @@ MUTATIONS = [
     frozenset({"numbers", "xmlc"}),
   ),
   Mutation("blanks alone", lambda rng, content: b" \t\n" * 50, _EVERY),
+  Mutation("a value replaced", value_replaced, only=frozenset({"json"})),
+  Mutation("a value replaced again", value_replaced, only=frozenset({"json"})),
+  Mutation("a value of a line replaced", value_of_line_replaced, only=_RECORDS),
+  Mutation("a value of a line replaced again", value_of_line_replaced, only=_RECORDS),
+  Mutation("a line of another kind", line_replaced, only=_RECORDS),
+  Mutation(
+    "deep nesting",
+    lambda rng, content: b"[" * 10**5,
+    _CODE | _RECORDS,
+    _CODE | _RECORDS,
+  ),
+  Mutation("another header", header_replaced, only=frozenset({"npy"})),
+  Mutation("another array", other_array, only=frozenset({"npy"})),
 ]

@@ -24,7 +24,7 @@ class Worker:
   def __init__(self, limit: float = LIMIT):
     self._limit = limit
     self._process: subprocess.Popen | None = None
-    self._log = tempfile.TemporaryFile()
+    self._log = tempfile.TemporaryFile()  # noqa: SIM115
 
   def close(self) -> None:
     self.stop()

@@ -2,14 +2,15 @@
 
 import pathlib
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from tests.fuzz import kinds, materials
 from tests.fuzz.case import Case, Done
 from tests.fuzz.oracle import Verdict, judge
-from tests.fuzz.pool import LIMIT, Worker
+from tests.fuzz.pool import Worker
 
 
 class Result(NamedTuple):
@@ -20,16 +21,21 @@ class Result(NamedTuple):
 
 
 def run_all(
-  cases: Iterable[Case], root: pathlib.Path, jobs: int = 1, limit: float = LIMIT
+  seed: int,
+  numbers: dict[str, int],
+  root: pathlib.Path,
+  jobs: int = 1,
+  only: Sequence[str] = (),
 ) -> Iterator[Result]:
-  """The results, in the order of the cases.
+  """The results of so many cases of each kind, in order.
 
   Args:
     root: where each case has a directory; those of faults stay.
-    limit: seconds that a program may take.
+    jobs: cases at a time.
+    only: of all these cases, those with these ids; empty: all.
   """
   root.mkdir(parents=True, exist_ok=True)
-  workers = [Worker(limit) for _ in range(jobs)]
+  workers = [Worker() for _ in range(jobs)]
   free: SimpleQueue[Worker] = SimpleQueue()
   for worker in workers:
     free.put(worker)
@@ -42,8 +48,12 @@ def run_all(
       free.put(worker)
 
   try:
+    needed = kinds.needs_materials(list(numbers))
+    made = materials.make(root / "materials", workers[0]) if needed else None
+    cases = kinds.cases(seed, numbers, made)
+    chosen = (case for case in cases if not only or case.id in only)
     with ThreadPoolExecutor(jobs) as executor:
-      yield from executor.map(run, cases)
+      yield from executor.map(run, chosen)
   finally:
     for worker in workers:
       worker.close()
