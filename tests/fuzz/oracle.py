@@ -76,7 +76,7 @@ def _cause(err: str) -> str:
   )
   place = ":".join(places[-1]) if places else "?"
   lines = re.findall(
-    r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*", err, re.M
+    r"^[ |]*([A-Za-z_][\w.]*(?:Error|Exception|Group|Exit|Interrupt)\b.*)", err, re.M
   )
   return f"{(lines or [_last(err)])[-1][:200]} at {place}"
 

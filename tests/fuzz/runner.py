@@ -74,6 +74,8 @@ def run_one(case: Case, root: pathlib.Path, worker: Worker) -> Result:
     if done.ending != "hang":
       break
   verdict = judge(case, done, here)
+  if verdict.outcome == "traceback":
+    worker.stop()  # what was not caught may have left something behind
   if not verdict.is_fault:
     shutil.rmtree(here, ignore_errors=True)
   return Result(case, verdict, done, here)

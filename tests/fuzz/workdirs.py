@@ -50,17 +50,15 @@ def cases(seed: int, number: int, materials: Materials) -> Iterator[Case]:
 
 
 def of_checkpoints(seed: int, number: int, materials: Materials) -> Iterator[Case]:
-  """Files of the latest checkpoint, the large ones more often."""
+  """Files of the latest checkpoint, most often those that hold the arrays."""
   rng = random.Random(f"{seed}/checkpoints")
   latest = materials.workdir / "checkpoints" / "5"
-  files = sorted(
-    (path for path in latest.rglob("*") if path.is_file()),
-    key=lambda path: (path.stat().st_size, path.parent),  # names are random
-  )
-  names = [path.relative_to(materials.workdir) for path in files]
+  files = [path for path in latest.rglob("*") if path.is_file()]
+  sizes = {path.relative_to(materials.workdir): path.stat().st_size for path in files}
+  names = sorted(sizes, key=lambda name: (_public(name), sizes[name]))
+  arrays = [name for name in names if "DATA" in _public(name)]
   for i in range(number):
-    # The last, the largest, hold the arrays.
-    name = names[max(rng.randrange(len(names)), rng.randrange(len(names)))]
+    name = rng.choice(arrays if rng.random() < 0.7 else names)
     id = f"checkpoints-{i}"
     change = rng.randrange(len(OF_BYTES) + 3)
     about = f"{_public(name)}: "

@@ -5,6 +5,7 @@ JSON lines, from stdin and answers each on what was its stdout. It is the worker
 parent that ends it where a program hangs.
 """
 
+import gc
 import io
 import json
 import os
@@ -12,6 +13,7 @@ import resource
 import runpy
 import signal
 import sys
+import time
 import traceback
 from typing import IO, Any
 
@@ -40,6 +42,10 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
   sys.stdout, sys.stderr = _text(out, request["encoding"]), _text(err, errors=True)
   try:
     status = _status()
+    # What threads and objects say when they end belongs to this program.
+    if status:
+      time.sleep(0.03)
+    gc.collect()
     # Now: without their wrappers these streams are closed.
     written = [stream.getvalue().decode(errors="replace") for stream in (out, err)]
   finally:
@@ -104,6 +110,7 @@ def serve() -> None:
 
   from largevocab import command_line, evaluate, predict, train  # noqa: F401
 
+  gc.freeze()
   _limit(resource.RLIMIT_AS, MEMORY)
   _limit(resource.RLIMIT_FSIZE, FILE_SIZE)
   _limit(resource.RLIMIT_CORE, 0)
