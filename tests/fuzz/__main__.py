@@ -45,7 +45,8 @@ def main(argv: list[str] | None = None) -> int:
   began = time.perf_counter()
   results = []
   output = args.output.open("w") if args.output else None
-  for result in run_all(args.seed, numbers, root, args.jobs, only=args.only):
+  chosen = lambda case: not args.only or case.id in args.only
+  for result in run_all(args.seed, numbers, root, args.jobs, chosen):
     results.append(result)
     if output:
       print(json.dumps(described(result)), file=output, flush=True)

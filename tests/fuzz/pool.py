@@ -19,10 +19,15 @@ _POLL = 0.25
 
 
 class Worker:
-  """A process that runs cases; where one hangs or dies, a new one takes its place."""
+  """A process that runs cases; where one hangs or dies, a new one takes its place.
 
-  def __init__(self, limit: float = LIMIT):
-    self._limit = limit
+  Args:
+    limit: seconds that a program may take.
+    bare: nothing is imported before the first program.
+  """
+
+  def __init__(self, limit: float = LIMIT, bare: bool = False):
+    self._limit, self._bare = limit, bare
     self._process: subprocess.Popen | None = None
     self._log = tempfile.TemporaryFile()  # noqa: SIM115
 
@@ -81,7 +86,7 @@ class Worker:
   def _start(self) -> subprocess.Popen:
     self._log.truncate(0)
     self._process = subprocess.Popen(
-      [sys.executable, "-m", "tests.fuzz.worker"],
+      [sys.executable, "-m", "tests.fuzz.worker", *(["--bare"] if self._bare else [])],
       cwd=ROOT,
       env={**os.environ, "PYTHONPATH": str(ROOT)},
       stdin=subprocess.PIPE,

@@ -2,7 +2,7 @@
 
 import pathlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -25,14 +25,14 @@ def run_all(
   numbers: dict[str, int],
   root: pathlib.Path,
   jobs: int = 1,
-  only: Sequence[str] = (),
+  choose: Callable[[Case], bool] = lambda case: True,
 ) -> Iterator[Result]:
   """The results of so many cases of each kind, in order.
 
   Args:
     root: where each case has a directory; those of faults stay.
     jobs: cases at a time.
-    only: of all these cases, those with these ids; empty: all.
+    choose: which of all these cases are run.
   """
   root.mkdir(parents=True, exist_ok=True)
   workers = [Worker() for _ in range(jobs)]
@@ -51,9 +51,8 @@ def run_all(
     needed = kinds.needs_materials(list(numbers))
     made = materials.make(root / "materials", workers[0]) if needed else None
     cases = kinds.cases(seed, numbers, made)
-    chosen = (case for case in cases if not only or case.id in only)
     with ThreadPoolExecutor(jobs) as executor:
-      yield from executor.map(run, chosen)
+      yield from executor.map(run, filter(choose, cases))
   finally:
     for worker in workers:
       worker.close()

@@ -94,8 +94,8 @@ def _limit(kind: int, most: int) -> None:
   resource.setrlimit(kind, (most, hard))
 
 
-def serve() -> None:
-  """Answers requests until there are no more."""
+def serve(bare: bool) -> None:
+  """Answers requests until there are no more; unless `bare`, imports what most need."""
   # What programs write past Python goes to the log, which is stderr.
   answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
   requests = os.fdopen(os.dup(0), encoding="utf-8")
@@ -106,9 +106,8 @@ def serve() -> None:
   sys.path.insert(0, "scripts")
   sys.path = [os.path.abspath(path) for path in sys.path]
 
-  import jax
-
-  from largevocab import command_line, evaluate, predict, train  # noqa: F401
+  if not bare:
+    from largevocab import command_line, evaluate, predict, train  # noqa: F401
 
   gc.freeze()
   _limit(resource.RLIMIT_AS, MEMORY)
@@ -117,10 +116,10 @@ def serve() -> None:
   print("{}", file=answers, flush=True)
   for number, line in enumerate(requests, 1):
     answer = run(json.loads(line))
-    if number % RUNS_BETWEEN_CLEARINGS == 0:
-      jax.clear_caches()
+    if number % RUNS_BETWEEN_CLEARINGS == 0 and "jax" in sys.modules:
+      sys.modules["jax"].clear_caches()
     print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":
-  serve()
+  serve("--bare" in sys.argv)
