@@ -1,7 +1,6 @@
 """The training loop. It knows no method: a head is told h and the labels, and asked for
 the loss, its gradient with respect to h, and to update itself."""
 
-import collections
 import functools
 import logging
 import math
@@ -40,9 +39,6 @@ from largevocab.workdir import (
 )
 
 _LOG = logging.getLogger("largevocab")
-# Steps that are handed to the device before the oldest of them is done: it always has
-# work, and a signal is heeded after so many.
-_AHEAD = 3
 
 
 def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) -> State:
@@ -80,14 +76,6 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
     loss_sum=state.loss_sum + out.loss,
     bad_step=jnp.where(is_new_bad, state.step, state.bad_step),
   )
-
-
-def _marked_step(
-  state: State, batch: Batch, lr: jax.Array, *, exp: Experiment
-) -> tuple[State, jax.Array]:
-  """`train_step`, and an array that is there when it is done, and not donated."""
-  new = train_step(state, batch, lr, exp=exp)
-  return new, new.bad_step < 0
 
 
 def monitor(state: State, batch: Batch, *, exp: Experiment) -> dict[str, jax.Array]:
@@ -175,6 +163,36 @@ def _tell(result: dict[str, Any], workdir: str) -> None:
   _LOG.info("finished  %s  tensorboard --logdir %s", shown, workdir)
 
 
+class _Lead:
+  """Bounds how far ahead of the device steps are handed to it.
+
+  So many that it always has work, and so few that a signal is heeded soon: two steps,
+  or of short ones as many as take some tenths of a second.
+  """
+
+  def __init__(self):
+    self._steps, self._every = 0, 1
+    self._mark: jax.Array | None = None
+    self._waited = time.perf_counter()
+
+  def bound(self, state: State) -> None:
+    """Waits, after every so many steps, for the state that there was so many before."""
+    self._steps += 1
+    if self._steps % self._every:
+      return
+    # A copy, since the state itself is donated to the next step.
+    before, self._mark = self._mark, jnp.copy(state.step)
+    if before is None:
+      return
+    before.block_until_ready()
+    seconds = time.perf_counter() - self._waited
+    self._waited += seconds
+    if seconds < 0.05:
+      self._every = min(2 * self._every, 64)
+    elif seconds > 0.2:
+      self._every = max(self._every // 2, 1)
+
+
 class _Loop:
   """The loop and what it does now and then."""
 
@@ -188,7 +206,7 @@ class _Loop:
     self._exp, self._data, self._batches, self._saved = exp, data, batches, saved
     self.num_steps = exp.train.num_steps(batches.steps_per_epoch)
     self._eval_steps = exp.eval.every_steps(batches.steps_per_epoch)
-    self._step = jax.jit(functools.partial(_marked_step, exp=exp), donate_argnums=0)
+    self._step = jax.jit(functools.partial(train_step, exp=exp), donate_argnums=0)
     self._refresh = jax.jit(exp.head.refresh, donate_argnums=0)
     self._monitor = jax.jit(functools.partial(monitor, exp=exp))
     self._evaluate = make_evaluate(exp, data.counts)
@@ -218,7 +236,7 @@ class _Loop:
       tokens = exp.train.batch_size * exp.train.unroll
       progress = Progress(step, self.num_steps, tokens)
       started = time.perf_counter()
-      marks: collections.deque[jax.Array] = collections.deque()
+      lead = _Lead()
       while step < self.num_steps:
         lr = exp.train.learning_rate(step, self._batches.steps_per_epoch)
         batch = self._batches.batch(step)
@@ -226,12 +244,10 @@ class _Loop:
         if is_new := shapes not in self._compiled:
           jax.block_until_ready(state)
         began = time.perf_counter()
-        state, mark = self._step(state, batch, lr)
+        state = self._step(state, batch, lr)
+        lead.bound(state)
         step += 1
         self._num_summed += 1
-        marks.append(mark)
-        if len(marks) > _AHEAD:
-          marks.popleft().block_until_ready()
         if exp.head.refreshes(step):
           key = jax.random.fold_in(state.key, 2**31 + step)  # no step's own number
           state = state._replace(head=self._refresh(state.head, key))
