@@ -15,8 +15,6 @@ from jax import lax
 
 from largevocab.ops.shapes import check_shapes
 
-MAX_SLOTS = 1 << 16  # of a bucket: `slot` has a 32-bit product of it and 16 bits
-
 
 class SlotTables(NamedTuple):
   """L tables.
@@ -73,7 +71,7 @@ def build(
     factor_L: u32, of `new_factors`.
     bucket_LV: i32, the bucket of each class in each table.
     buckets: K.
-    slots: E, up to MAX_SLOTS.
+    slots: E, up to 2^16: `slot` has a 32-bit product of it and 16 bits.
 
   Cost: one scatter of L V, a table at a time.
 

@@ -102,9 +102,9 @@ class LSH(abc.ABC):
   """
 
   family: Annotated[str, OneOf(*hashing.FAMILIES)] = "dwta"
-  codes: Annotated[int, Between(1, 64)] = 4
-  tables: Annotated[int, Between(1, 2**12)] = 50
-  slots: Annotated[int, Between(1, slot_tables.MAX_SLOTS)] = 16
+  codes: Annotated[int, Between(1, 32)] = 4
+  tables: Annotated[int, Between(1, 2**10)] = 50
+  slots: Annotated[int, Between(1, 2**12)] = 16
   unigram_share: Share = 0.5
   exact: CountOrNone = 0
   rehash: bool = True
