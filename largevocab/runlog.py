@@ -75,10 +75,13 @@ class RunLog:
       self._events.flush()
 
   def write(self, step: int, split: str, metrics: dict[str, float]) -> None:
-    """One line, and one TensorBoard scalar per metric; a second time nothing."""
+    """One line, and one TensorBoard scalar per metric; a second time nothing.
+
+    Steps do not go back: of those before this one nothing is kept.
+    """
     if (step, split) in self._written:
       return
-    self._written.add((step, split))
+    self._written = {at for at in self._written if at[0] >= step} | {(step, split)}
     with writing(self._path):
       self._file.write(json.dumps({"step": step, "split": split, **metrics}) + "\n")
       self._file.flush()
@@ -87,7 +90,8 @@ class RunLog:
     self._add_event(step, summary=self._summary_pb2.Summary(value=values))
 
   def has(self, step: int, split: str) -> bool:
-    """Whether there is such a line, of this process or of one before."""
+    """Whether there is such a line, of this process or of one before; the step is not
+    before the last one written."""
     return (step, split) in self._written
 
   def close(self) -> None:
