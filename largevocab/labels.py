@@ -180,6 +180,7 @@ def as_counts(counts: "Counts | ArrayLike") -> Counts:
   unigram_V = np.asarray(counts)
   if unigram_V.ndim != 1 or not len(unigram_V):
     raise ValueError(f"counts must be a non-empty vector, got shape {unigram_V.shape}")
-  if not np.issubdtype(unigram_V.dtype, np.number) or (unigram_V < 0).any():
+  is_real = unigram_V.dtype.kind in "iuf"
+  if not is_real or not np.isfinite(unigram_V).all() or (unigram_V < 0).any():
     raise ValueError("counts must be non-negative numbers")
   return Counts(unigram_V.astype(np.int64))

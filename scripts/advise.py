@@ -34,6 +34,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import entry
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,14 +44,14 @@ from bench_rows import row_step
 from fit_cost_model import least_time
 from measure import temp_bytes
 from positions import positions_of
-from records import Record
+from records import Record, counts_in
 
 from largevocab import config, single_targets
 from largevocab.errors import UserError
 from largevocab.heads import HEADS, Sampled
 from largevocab.heads.sampling import SamplingHead
 from largevocab.heads.softmax import SoftmaxHead
-from largevocab.labels import Counts, Targets, as_counts
+from largevocab.labels import Counts, Targets
 from largevocab.rows import Adagrad, RowOptimizer
 from largevocab.state import restore
 from largevocab.workdir import describe_machine
@@ -80,14 +81,9 @@ class Problem(NamedTuple):
 
 def of_counts(path: str, dim: int, batch: int) -> Problem:
   """Labels drawn by counts from a file, activations at random."""
-  try:
-    counts = as_counts(np.load(path))
-  except (OSError, EOFError, ValueError) as error:
-    raise UserError(f"--counts={path}: {error}; give a .npy with int[V]") from None
+  counts = counts_in(path)
   rng = np.random.default_rng(0)
-  p_V = counts.unigram_V / max(counts.unigram_V.sum(), 1)
-  if not p_V.any():
-    raise UserError(f"--counts={path}: no class occurs; give how often each does")
+  p_V = counts.unigram_V / counts.unigram_V.sum()
   y = single_targets(rng.choice(counts.num_classes, batch, p=p_V))
   h_ND = jnp.asarray(rng.standard_normal((batch, dim)), jnp.float32)
   return Problem(counts, h_ND, y, Adagrad())
@@ -280,9 +276,9 @@ def main(argv: list[str] | None = None) -> int:
   add("--budget_mib", type=float, default=0.0, help="it may hold; 0: any")
   add("--output", type=pathlib.Path, help="records, .jsonl")
   args = parser.parse_args(argv)
-  for key in ("dim", "batch", "num_samples"):
-    if np.min(getattr(args, key)) < (key != "batch"):
-      raise UserError(f"--{key}={getattr(args, key)}: must be positive")
+  entry.check_counts(args, "dim", "num_samples")
+  if args.batch:
+    entry.check_counts(args, "batch")
   for key in ("budget_ms", "budget_mib"):
     if not 0 <= (getattr(args, key) or 0) < math.inf:
       raise UserError(f"--{key}={getattr(args, key)}: must be finite, at least 0")
@@ -324,7 +320,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  try:
-    sys.exit(main())
-  except UserError as error:
-    sys.exit(f"advise: {error}")
+  sys.exit(entry.run("advise", main))

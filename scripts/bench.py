@@ -30,9 +30,9 @@ import bench_samplers
 import bench_softmax
 import bench_spherical
 import bench_xmlc
+import entry
 import records
 
-from largevocab.errors import UserError
 from largevocab.workdir import describe_machine
 
 BENCHMARKS = {
@@ -63,7 +63,7 @@ def about_this_run() -> dict[str, object]:
   }
 
 
-def main() -> None:
+def main() -> int:
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
@@ -85,10 +85,8 @@ def main() -> None:
       print(json.dumps(record), flush=True)
       if args.output:
         records.merge(args.output, [record])
+  return 0
 
 
 if __name__ == "__main__":
-  try:
-    main()
-  except UserError as error:
-    sys.exit(f"bench: {error}")
+  sys.exit(entry.run("bench", main))

@@ -28,18 +28,19 @@ import sys
 from typing import Any
 
 import drawing
+import entry
 import jax
 import jax.numpy as jnp
 import numpy as np
 from bench_rows import Stepper, row_step
 from fit_cost_model import least_time
-from records import Record, measured_with
+from records import Record, counts_in, measured_with
 
 from largevocab import command_line, config, single_targets
 from largevocab.errors import UserError
 from largevocab.heads import Adaptive, Full
 from largevocab.heads.partitioned import Partitioned
-from largevocab.labels import Counts, as_counts
+from largevocab.labels import Counts
 from largevocab.ops.cluster_plan import MOST_CLUSTERS, ClusterPlan
 from largevocab.rows import SGD
 from largevocab.workdir import describe_machine
@@ -61,10 +62,7 @@ def of_config(argument: str, flags: list[str]) -> tuple[Partitioned, Counts, int
 
 def of_counts(path: str, dim: int) -> tuple[Partitioned, Counts, int]:
   """The head `adaptive` as it is by default, for counts in a file."""
-  try:
-    return Adaptive(), as_counts(np.load(path)), dim
-  except (OSError, ValueError) as error:
-    raise UserError(f"--counts={path}: {error}; give a .npy with int[V]") from None
+  return Adaptive(), counts_in(path), dim
 
 
 def step_ms(head: Any, counts: Counts, dim: int, num: int) -> float:
@@ -170,6 +168,8 @@ def main(argv: list[str] | None = None) -> int:
   add("--measure", type=int, default=0, help="how many short lists to time")
   add("--output", type=pathlib.Path, help="records; figures go beside it")
   args, flags = parser.parse_known_args(argv)
+  entry.check_counts(args, "dim", "batch")
+  entry.check_counts(args, "measure", least=0)
   if args.counts and flags:
     raise UserError(f"unexpected argument {flags[0]!r}; it would need --config")
   source_of = of_config(args.config, flags) if args.config else None
@@ -196,7 +196,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  try:
-    sys.exit(main())
-  except UserError as error:
-    sys.exit(f"clusters_report: {error}")
+  sys.exit(entry.run("clusters_report", main))

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import entry
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +46,7 @@ MOST_WORK_ELSEWHERE = 5e12
 MOST_NUMBERS = {"cpu": 4e7}
 MOST_NUMBERS_ELSEWHERE = 4e8
 ALIGN = 8
+MOST_POINTS = 10_000
 SECONDS, MIN_CALLS = 0.4, 4  # of one time
 STARTS = 12  # of a fit
 
@@ -237,6 +239,9 @@ def main(argv: list[str] | None = None) -> int:
   args = parser.parse_args(argv)
   if args.points < 20:
     raise UserError(f"--points={args.points}: there are 6 constants; take 20 at least")
+  if args.points > MOST_POINTS:
+    raise UserError(f"--points={args.points}: take {MOST_POINTS:,} at most")
+  entry.check_counts(args, "dim")
   backend = jax.default_backend()
   month = datetime.date.today().isoformat()[:7]
   out = args.out or pathlib.Path(f"{backend}-{args.dtype}-{month}.json")
@@ -250,7 +255,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  try:
-    sys.exit(main())
-  except UserError as error:
-    sys.exit(f"fit_cost_model: {error}")
+  sys.exit(entry.run("fit_cost_model", main))

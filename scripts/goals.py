@@ -14,6 +14,7 @@ import re
 import sys
 from dataclasses import dataclass
 
+import entry
 import records
 import tabulate
 
@@ -248,7 +249,7 @@ def row(goal: Goal, experiments: pathlib.Path) -> list[str]:
   if not goal.experiment:
     return [*first, goal.remark, "", ""]
   path = experiments / goal.experiment / "results.jsonl"
-  found = [r for r in records.load(path) if re.match(goal.pattern, r["name"])]
+  found = [r for r in records.load(path, ["name"]) if re.match(goal.pattern, r["name"])]
   if not found:
     raise UserError(f"{path}: no result of a name like {goal.pattern!r} ({goal.what})")
   values = sorted(record[goal.metric] for record in found)
@@ -297,7 +298,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  try:
-    sys.exit(main())
-  except UserError as error:
-    sys.exit(f"goals: {error}")
+  sys.exit(entry.run("goals", main))

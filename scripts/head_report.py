@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import entry
 import jax
 import records
 import tabulate
@@ -38,9 +39,7 @@ def parse(
   add("--label", default="", help="what stands before the names: which run it is")
   add("--output", type=pathlib.Path, help="default: WORKDIR/REPORT.jsonl")
   args = parser.parse_args(argv)
-  for key in ("positions", "draws"):
-    if getattr(args, key) < 1:
-      raise UserError(f"--{key}={getattr(args, key)}: must be positive")
+  entry.check_counts(args, "positions", "draws")
   return args
 
 

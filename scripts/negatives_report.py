@@ -19,6 +19,7 @@ Means over examples and draws. Statistics are built anew from the table.
 
 import sys
 
+import entry
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,7 +29,6 @@ from positions import Positions
 from records import Record
 from specs import sampled_head
 
-from largevocab.errors import UserError
 from largevocab.heads.sampled import Sampled
 from largevocab.labels import Counts
 from largevocab.ops.class_chunks import product
@@ -79,7 +79,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  try:
-    sys.exit(main())
-  except UserError as error:
-    sys.exit(f"negatives_report: {error}")
+  sys.exit(entry.run("negatives_report", main))

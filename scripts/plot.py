@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import drawing
+import entry
 import records
 import sweepfile
 import tabulate
@@ -97,6 +98,8 @@ def curve(members: list[Record], figure: Figure) -> list[tuple[float, float]]:
   for row in members:
     own = figure.y if figure.y not in CURVE_Y else "curve"
     for step, y, seconds in row.get(own, []):
+      if not math.isfinite(y):
+        continue
       x = {"step": step, "seconds": seconds}.get(figure.x)
       x = step / figure.steps_per_epoch if x is None else x
       y = math.exp(min(y, 700.0)) if figure.y == "valid_ppl" else y
@@ -110,7 +113,20 @@ def point(members: list[Record], figure: Figure) -> tuple[float, float] | None:
   pairs = [(value(row, figure.x), value(row, figure.y)) for row in members]
   if any(None in pair for pair in pairs):
     return None
-  return mean_point(pairs)
+  for row, pair in zip(members, pairs, strict=True):
+    for key, x in zip((figure.x, figure.y), pair, strict=True):
+      check_number(row, key, x, figure)
+  mean = mean_point(pairs)
+  return mean if all(map(math.isfinite, mean)) else None
+
+
+def check_number(row: Record, key: str, x: Any, figure: Figure) -> None:
+  """Raises a UserError that names the run if x is no number."""
+  if not records.is_number(x):
+    raise UserError(
+      f"figure {figure.file}: run {row.get('run')!r}: {key} is {x!r:.80}, not a "
+      "number; choose others by `where`, or mend its line"
+    )
 
 
 def mean_point(pairs: list[tuple[Any, Any]]) -> tuple[float, float]:
@@ -133,10 +149,10 @@ def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
     first = members[0]
     if value(first, "method") in figure.reference:
       continue
-    panel = value(first, figure.panel) if figure.panel else ""
-    label = value(first, figure.line)
+    panel = named(value(first, figure.panel)) if figure.panel else ""
+    label = named(value(first, figure.line))
     here = curve(members, figure) if figure.is_curve else [point(members, figure)]
-    points = [p for p in here if p is not None]
+    points = [p for p in here if p is not None and can_be_shown(p, figure)]
     if label is None or not points:
       continue
     lines = panels.setdefault(panel, {})
@@ -148,14 +164,31 @@ def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
     lines.setdefault(label, []).extend(points)
   if not panels:
     raise UserError(
-      f"figure {figure.file}: no result has {figure.x}, {figure.y} and {figure.line} "
-      f"where {figure.where or 'ever'}; run the sweep, or mend figures()"
+      f"figure {figure.file}: no result has {figure.x}, {figure.y} and {figure.line}, "
+      f"finite and within the axes, where {figure.where or 'ever'}; run the sweep, or "
+      "mend figures()"
     )
   dashed = references(rows, figure)
   return {
     panel: [*(Line(label, sorted(points)) for label, points in lines.items()), *dashed]
     for panel, lines in panels.items()
   }
+
+
+def named(label: Any) -> Any:
+  """What can be a key, and tells a label: lists and the like as texts.
+
+  >>> named([2000, 10000]), named(80)
+  ('[2000, 10000]', 80)
+  """
+  return str(label) if isinstance(label, list | dict) else label
+
+
+def can_be_shown(point: tuple[float, float], figure: Figure) -> bool:
+  """Whether a point lies within the axes, of which logarithmic ones begin above 0."""
+  x, y = point
+  is_positive = ("x" not in figure.log or x > 0) and ("y" not in figure.log or y > 0)
+  return is_positive and (not figure.y_min or y >= figure.y_min)
 
 
 def references(rows: list[Record], figure: Figure) -> list[Line]:
@@ -167,6 +200,9 @@ def references(rows: list[Record], figure: Figure) -> list[Line]:
       points = curve(members, figure)
     else:
       levels = [value(row, figure.y) for row in members]
+      for row, level in zip(members, levels, strict=True):
+        if level is not None:
+          check_number(row, figure.y, level, figure)
       points = [] if None in levels else [(0.0, statistics.fmean(levels))]
     if points:
       lines.append(Line(label, points, not figure.is_curve, is_reference=True))
@@ -212,7 +248,7 @@ def draw(rows: list[Record], figure: Figure):
       if line.is_level:
         handles[line.label] = ax.axhline(y[0], **how)
       elif not figure.front:
-        marker = "" if figure.is_curve else "o"
+        marker = "" if figure.is_curve and len(line.points) > 1 else "o"
         (handles[line.label],) = ax.plot(x, y, marker=marker, **how)
     if figure.front:
       names_of_panels.append(draw_front(ax, lines, figure))
@@ -340,7 +376,8 @@ def main(argv: list[str] | None = None) -> int:
   sweep = sweepfile.load(args.sweep)
   if not sweep.figures:
     raise UserError(f"{args.sweep} has no figures(); see {sweepfile.__file__}")
-  rows = sweep.complete(records.load(args.sweep.with_name("results.jsonl")))
+  results = args.sweep.with_name("results.jsonl")
+  rows = sweep.complete(records.load(results, ["name", "config", "overrides"]))
   output = args.output or args.sweep.with_name("figures")
   for figure in sweep.figures:
     for path in drawing.save(draw(rows, figure), output, figure.file):
@@ -349,7 +386,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  try:
-    sys.exit(main())
-  except UserError as error:
-    sys.exit(f"plot: {error}")
+  sys.exit(entry.run("plot", main))

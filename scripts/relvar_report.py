@@ -22,6 +22,7 @@ import functools
 import sys
 from typing import Any
 
+import entry
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -118,7 +119,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  try:
-    sys.exit(main())
-  except UserError as error:
-    sys.exit(f"relvar_report: {error}")
+  sys.exit(entry.run("relvar_report", main))

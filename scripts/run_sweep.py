@@ -25,8 +25,10 @@ import time
 from dataclasses import dataclass
 from typing import IO, Any
 
+import entry
 import hparams_page
 import records
+from ml_collections import ConfigDict
 from status_line import StatusLine
 from sweepfile import Run, load
 
@@ -86,8 +88,8 @@ class PathSetting:
     block: Any = command_line.load(str(REPOSITORY / run.config))
     *blocks, key = self.key.split(".")
     for name in blocks:
-      block = block.get(name, {})
-    return key in block
+      block = block[name] if isinstance(block, ConfigDict) and name in block else {}
+    return isinstance(block, ConfigDict) and key in block
 
 
 @dataclass(frozen=True)
@@ -289,8 +291,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> int:
   args = parse_args(argv)
-  if args.jobs < 1:
-    raise UserError(f"--jobs={args.jobs}: must be positive")
+  entry.check_counts(args, "jobs")
   sweep = load(args.sweep)
   if not sweep.runs:
     raise UserError(
@@ -321,9 +322,4 @@ def raise_interrupt(*_) -> None:
 
 if __name__ == "__main__":
   signal.signal(signal.SIGTERM, raise_interrupt)
-  try:
-    sys.exit(main())
-  except UserError as error:
-    sys.exit(f"run_sweep: {error}")
-  except KeyboardInterrupt:
-    sys.exit(130)
+  sys.exit(entry.run("run_sweep", main))

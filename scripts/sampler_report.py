@@ -41,6 +41,7 @@ from collections.abc import Callable
 from typing import Any
 
 import drawing
+import entry
 import jax
 import jax.numpy as jnp
 import measure
@@ -336,9 +337,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
   add("--chunk", type=int, default=32, help="positions enumerated at a time")
   add("--output", type=pathlib.Path, help="default: WORKDIR/sampler_report.jsonl")
   args = parser.parse_args(argv)
-  for key in ("positions", "num_samples", "chunk"):
-    if getattr(args, key) is not None and getattr(args, key) < 1:
-      raise UserError(f"--{key}={getattr(args, key)}: must be positive")
+  entry.check_counts(args, "positions", "num_samples", "chunk")
   for name in args.samplers:
     if name.partition(":")[0] not in every:
       raise UserError(f"--samplers: unknown {name!r}; known: {', '.join(every)}")
@@ -360,7 +359,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  try:
-    sys.exit(main())
-  except UserError as error:
-    sys.exit(f"sampler_report: {error}")
+  sys.exit(entry.run("sampler_report", main))

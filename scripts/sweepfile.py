@@ -32,7 +32,9 @@ import json
 import pathlib
 import re
 import runpy
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -154,6 +156,16 @@ class Figure:
     return self.x in CURVE_X
 
 
+# Fields of figures that are no texts.
+_KINDS: dict[str, Any] = {
+  "where": (dict, "{key: value}"),
+  "reference": (list, "list of names"),
+  "steps_per_epoch": (int, "whole number"),
+  "y_max": (int | float, "number"),
+  "y_min": (int | float, "number"),
+}
+
+
 def figure(description: dict[str, Any]) -> Figure:
   """A figure from what `figures()` says of it.
 
@@ -163,12 +175,20 @@ def figure(description: dict[str, Any]) -> Figure:
   Raises:
     UserError: a key is missing or unknown, or a value impossible.
   """
+  if not isinstance(description, dict):
+    raise UserError(f"a figure is {description!r:.80}, not {{'file': ..., 'x': ...}}")
   known = [f.name for f in fields(Figure)]
   missing = [key for key in ("file", "x", "y") if key not in description]
   unknown = [key for key in description if key not in known]
   if missing or unknown:
     what = f"lacks {missing}" if missing else f"has unknown {unknown}"
     raise UserError(f"figure {description} {what}; known: {', '.join(known)}")
+  for each in fields(Figure):
+    kind, what = _KINDS.get(each.name, (str, "text"))
+    if each.name in description and not isinstance(description[each.name], kind):
+      raise UserError(
+        f"figure {description}: {each.name} is {description[each.name]!r}, no {what}"
+      )
   return Figure(**description)
 
 
@@ -194,6 +214,12 @@ def collect(sweep: Callable[[Callable[..., None]], None]) -> list[Run]:
   runs: dict[str, Run] = {}
 
   def add(config, overrides=None, /, *, name=""):
+    is_text = isinstance(config, str) and isinstance(name, str)
+    if not is_text or not isinstance(overrides or {}, dict):
+      raise UserError(
+        f"add({config!r}, {overrides!r}, name={name!r}): config and name are texts, "
+        "overrides {'key': value}"
+      )
     run = Run(config, dict(overrides or {}), name)
     if run.id in runs:
       raise UserError(f"the sweep adds {' '.join(run.flags())} twice; remove one")
@@ -203,22 +229,58 @@ def collect(sweep: Callable[[Callable[..., None]], None]) -> list[Run]:
   return list(runs.values())
 
 
+@contextmanager
+def _running(path: pathlib.Path) -> Iterator[None]:
+  """Names the line of a sweep file at which it fails."""
+  try:
+    yield
+  except (Exception, SystemExit) as error:
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+      lines = [error.lineno]
+    else:
+      frames = traceback.extract_tb(error.__traceback__)
+      lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    place = f"{path}:{lines[-1]}" if lines else f"{path}"
+    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    raise UserError(f"{place}: {kind}{error}") from error
+
+
+def _called(names: dict[str, Any], key: str, kind: type) -> Any:
+  """What function `key` returns; without one an empty thing of its kind."""
+  value = names[key]() if key in names else kind()
+  if not isinstance(value, kind):
+    raise UserError(f"{key}() returns {value!r:.80}, no {kind.__name__}")
+  return value
+
+
 def load(path: pathlib.Path) -> Sweep:
   """Reads a sweep file.
 
   Raises:
-    UserError: there is no such file, it lacks `metrics`, or adds a run twice.
+    UserError: there is no such file, it fails, lacks `metrics`, or adds a run twice.
   """
   if not path.is_file():
     raise UserError(f"{path}: no such sweep file; see experiments/*/sweep.py")
-  names = runpy.run_path(str(path))
-  if "metrics" not in names:
-    raise UserError(f"{path}: define metrics, see {__file__}")
-  paper = names["paper"]() if "paper" in names else {}
-  figures = [figure(each) for each in names.get("figures", list)()]
-  if len({each.file for each in figures}) < len(figures):
-    raise UserError(f"{path}: two figures go to the same `file`; rename one")
-  derived = {"derived": names["derived"]} if "derived" in names else {}
-  runs = collect(names.get("sweep", lambda add: None))
-  metrics = list(names["metrics"]())
-  return Sweep(runs, metrics, paper, figures, **derived)
+  with _running(path):
+    names = runpy.run_path(str(path))
+    if "metrics" not in names:
+      raise UserError(f"define metrics, see {__file__}")
+    metrics = _called(names, "metrics", list)
+    if not all(isinstance(metric, str) for metric in metrics):
+      raise UserError(f"metrics() returns {metrics!r:.80}, not names")
+    paper = _called(names, "paper", dict)
+    if not all(isinstance(numbers, dict) for numbers in paper.values()):
+      raise UserError("paper() returns other than {name: {metric: number}}")
+    figures = [figure(each) for each in _called(names, "figures", list)]
+    if len({each.file for each in figures}) < len(figures):
+      raise UserError("two figures go to the same `file`; rename one")
+    runs = collect(names.get("sweep", lambda add: None))
+
+  def derived(record: dict, records: list[dict]) -> dict[str, float]:
+    with _running(path):
+      further = names["derived"](record, records) if "derived" in names else {}
+      if not isinstance(further, dict):
+        raise UserError(f"derived() returns {further!r:.80}, not {{metric: number}}")
+      return further
+
+  return Sweep(runs, metrics, paper, figures, derived)

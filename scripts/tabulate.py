@@ -12,18 +12,21 @@ mean ± standard deviation.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import pathlib
 import re
 import statistics
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+import entry
 import records
 import sweepfile
 from records import Record
 
+from largevocab.config import nearest
 from largevocab.errors import UserError
 
 EXPERIMENTS = pathlib.Path(__file__).resolve().parents[1] / "experiments"
@@ -60,11 +63,21 @@ def table(rows: list[Record], metrics: list[str], paper: Paper | None = None) ->
   for label, members in groups(rows).items():
     cells = [label, str(len(members))]
     for metric in metrics:
-      cells.append(summary([row[metric] for row in members if metric in row]))
+      cells.append(summary([number(row, metric) for row in members if metric in row]))
       if metric in published:
         cells.append(str(paper.get(members[0]["name"], {}).get(metric, NOTHING)))
     lines.append(cells)
   return markdown(lines)
+
+
+def number(row: Record, metric: str) -> float:
+  """A metric of a record; a UserError if it is no number."""
+  if not records.is_number(row[metric]):
+    raise UserError(
+      f"run {row.get('run')!r}: {metric} is {row[metric]!r:.80}, not a number; choose "
+      "other metrics, or mend its line"
+    )
+  return row[metric]
 
 
 def markdown(lines: list[list[str]]) -> str:
@@ -145,8 +158,12 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
   def section(match: re.Match[str]) -> str:
     begin, name, end = match.groups()
     sweep = sweepfile.load(experiments / name / "sweep.py")
-    rows = sweep.complete(records.load(experiments / name / "results.jsonl"))
-    return f"{begin}\n{report(rows, sweep.metrics, sweep.paper)}\n{end}"
+    path = experiments / name / "results.jsonl"
+    rows = sweep.complete(records.load(path))
+    if not rows:
+      raise UserError(f"{path}: no finished run here")
+    with naming(path):
+      return f"{begin}\n{report(rows, sweep.metrics, sweep.paper)}\n{end}"
 
   if stray := MARKER.search(SECTION.sub("", text)):
     raise UserError(
@@ -162,24 +179,40 @@ def scalars(rows: list[Record]) -> list[str]:
     key: None
     for row in rows
     for key, value in row.items()
-    if key not in NOT_METRICS and isinstance(value, int | float)
+    if key not in NOT_METRICS and records.is_number(value)
   }
   return list(keys)
 
 
-def print_table(path: pathlib.Path, metrics: list[str] | None) -> None:
+def print_table(path: pathlib.Path, asked: list[str] | None) -> None:
   """Prints the table of results.jsonl or of the finished runs below a directory."""
-  paper: Paper = {}
+  metrics, paper = asked, {}
   if path.is_dir():
     rows = records.of_directory(path)
   else:
     rows = records.load(path)
     if path.with_name("sweep.py").exists():
       sweep = sweepfile.load(path.with_name("sweep.py"))
-      metrics, paper, rows = metrics or sweep.metrics, sweep.paper, sweep.complete(rows)
+      paper, rows = sweep.paper, sweep.complete(rows)
+      metrics = asked or sweep.metrics
   if not rows:
     raise UserError(f"{path}: no finished run here")
-  print(report(rows, metrics or scalars(rows), paper), end="")
+  for metric in asked or []:
+    if not any(metric in row for row in rows):
+      raise UserError(
+        f"{path}: no run has the metric {metric!r}{nearest(metric, scalars(rows))}"
+      )
+  with naming(path):
+    print(report(rows, metrics or scalars(rows), paper), end="")
+
+
+@contextlib.contextmanager
+def naming(path: pathlib.Path) -> Iterator[None]:
+  """Puts the file before what a line of it is wrong in."""
+  try:
+    yield
+  except UserError as error:
+    raise UserError(f"{path}: {error}") from None
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -200,9 +233,7 @@ def main(argv: list[str] | None = None) -> int:
     if not (args.update or args.check):
       print_table(path, args.metrics)
       continue
-    if not path.is_file():
-      raise UserError(f"{path}: no such file")
-    old = path.read_text()
+    old = records.read_text(path)
     new = rewrite(old, args.experiments)
     if args.update and new != old:
       path.write_text(new)
@@ -214,7 +245,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  try:
-    sys.exit(main())
-  except UserError as error:
-    sys.exit(f"tabulate: {error}")
+  sys.exit(entry.run("tabulate", main))
