@@ -83,7 +83,7 @@ def sampled_peer(
   """A peer's step with few negatives, in a process of its own."""
   V, sampler = len(w_VD), Given()
   drawn_M = sampler.init(None, w_VD, M)
-  given = {
+  given: dict[str, Any] = {
     **{"w_VD": w_VD, "h_ND": h_ND, "ids_N": ids_N, "drawn_M": drawn_M},
     "log_expected_N": sampler.law(jnp.asarray(ids_N), V),
     "log_expected_M": sampler.law(drawn_M, V),

@@ -48,7 +48,7 @@ def write(root: pathlib.Path, runs: list[Run]) -> None:
     [summary_v2.Metric(tag, display_name=name) for tag, name in METRICS.items()],
   )
   plugin = summary.value[0].metadata.plugin_data
-  data = plugin_data_pb2.HParamsPluginData.FromString(plugin.content)
+  data = plugin_data_pb2.HParamsPluginData.FromString(plugin.content)  # pyrefly: ignore
   for info in data.experiment.hparam_infos:
     varies = len(set(map(repr, values[info.name]))) > 1
     info.differs = info.name in FIRST or (varies and info.name in is_set)

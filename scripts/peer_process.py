@@ -41,11 +41,12 @@ class PeerProcess:
     UserError: the process ended.
   """
 
-  def __init__(self, program: str, given: dict[str, np.ndarray], **settings: Any):
+  def __init__(self, program: str, given: dict[str, Any], **settings: Any):
     self._name = program
     self._files = tempfile.TemporaryDirectory(prefix="peer.")
     directory = pathlib.Path(self._files.name)
-    np.savez(directory / "given.npz", **{k: np.asarray(v) for k, v in given.items()})
+    arrays: dict[str, Any] = {key: np.asarray(x) for key, x in given.items()}
+    np.savez(directory / "given.npz", **arrays)
     (directory / "settings.json").write_text(json.dumps(settings))
     self._answers = directory / "answers.npz"
     script = pathlib.Path(__file__).with_name("peers.py")

@@ -9,6 +9,7 @@ standard input ask for; answers go to answers.npz.
 """
 
 import functools
+import importlib
 import json
 import os
 import pathlib
@@ -26,8 +27,7 @@ class TorchSampled:
   """Sampled softmax over `torch.nn.Embedding(sparse=True)`."""
 
   def __init__(self, given: dict[str, np.ndarray], optimizer: str, lr: float):
-    import torch
-
+    torch: Any = importlib.import_module("torch")
     w_VD = given["w_VD"]
     self._torch, self._h = torch, torch.tensor(given["h_ND"]).requires_grad_()
     self.table = torch.nn.Embedding(*w_VD.shape, sparse=True)
@@ -67,8 +67,7 @@ class TensorFlowSampled:
   def __init__(
     self, given: dict[str, np.ndarray], optimizer: str, lr: float, loss: str
   ):
-    import tensorflow as tf
-
+    tf: Any = importlib.import_module("tensorflow")
     V, M = len(given["w_VD"]), len(given["drawn_M"])
     w, h = tf.Variable(given["w_VD"]), tf.constant(given["h_ND"])
     labels = tf.constant(given["ids_N"][:, None], tf.int64)
@@ -108,8 +107,7 @@ class TorchSoftmax:
   """Gradients of `cross_entropy` or `linear_cross_entropy`, in some precision."""
 
   def __init__(self, given: dict[str, np.ndarray], loss: str, dtype: str):
-    import torch
-
+    torch: Any = importlib.import_module("torch")
     functional = torch.nn.functional
     tensor = lambda x: torch.tensor(x).to(getattr(torch, dtype)).requires_grad_()
     self._h, self._w = tensor(given["h_ND"]), tensor(given["w_VD"])
@@ -137,8 +135,7 @@ class TensorFlowSoftmax:
   """`tf.nn.sparse_softmax_cross_entropy_with_logits` of all logits."""
 
   def __init__(self, given: dict[str, np.ndarray]):
-    import tensorflow as tf
-
+    tf: Any = importlib.import_module("tensorflow")
     self._args = tuple(tf.constant(given[key]) for key in ("h_ND", "w_VD", "ids_N"))
     cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
 
@@ -162,8 +159,7 @@ class TorchTopK:
   """A product and `torch.topk`."""
 
   def __init__(self, given: dict[str, np.ndarray], k: int):
-    import torch
-
+    torch: Any = importlib.import_module("torch")
     self._torch, self._k = torch, k
     self._h, self._w = torch.tensor(given["h_ND"]), torch.tensor(given["w_VD"])
 

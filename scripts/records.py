@@ -79,10 +79,10 @@ def validation_curve(path: pathlib.Path, metric: str) -> list[list[float]]:
   if not path.exists():
     return []
   rounded = lambda value: float(f"{value:.{CURVE_DIGITS}g}")
-  points = []
+  points: list[list[float]] = []
   for number, line in numbered(path):
     if line.get("split") == "valid" and metric in line:
-      point = [line.get(key) for key in ("step", metric, "seconds")]
+      point: list[Any] = [line.get(key) for key in ("step", metric, "seconds")]
       if not all(map(is_number, point)):
         raise UserError(f"{path}:{number}: step, {metric} or seconds is no number")
       points.append([point[0], *map(rounded, point[1:])])
