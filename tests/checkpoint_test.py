@@ -208,7 +208,7 @@ def test_all_damaged_is_one_line_and_nothing_is_touched(directory):
     with Checkpoints(str(directory)) as saved, pytest.raises(UserError) as error:
       saved.restore(state_of(0), set_aside=aside)
     assert str(error.value).startswith(f"all checkpoints in {directory} are damaged (")
-    assert "delete them to train from the start" in str(error.value)
+    assert "delete that directory to train from the start" in str(error.value)
     assert "\n" not in str(error.value)
   assert contents(directory.parent) == before
 
