@@ -13,7 +13,20 @@ from tests.fuzz.case import HERE, ROOT, Case, Done
 from tests.fuzz.materials import CONFIG, Materials
 
 RUN = f"--workdir={HERE}/run"
-ODD = ["", " ", "nosuch", "~nosuch/x", "[", "\\", "a\nb", "ä😀", "/dev/null", "x" * 300]
+ODD = [
+  "",
+  " ",
+  "nosuch",
+  "~nosuch/x",
+  "[",
+  "[x]",
+  "a\\b",
+  "\\",
+  "a\nb",
+  "ä😀",
+  "/dev/null",
+  "x" * 300,
+]
 ODD += ["..", "\udcff", "-", "--", "*", "%s", "{}", "a,b", "a:b:c", "a=b", "None"]
 BAD_NUMBERS = ["nan", "x", "", "-1", "1e3x", "inf", "(1,)"]
 ODD_NUMBERS = ["0", str(10**12), str(2**31), str(2**63), str(10**25), "1", "3"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from tests.fuzz.case import HERE, Case, Done
 from tests.fuzz.materials import Cached, Materials, truth_of
-from tests.fuzz.mutations import MUTATIONS, Mutation
+from tests.fuzz.mutations import Mutation, choice
 
 
 def cases(seed: int, number: int, materials: Materials) -> Iterator[Case]:
@@ -18,7 +18,7 @@ def cases(seed: int, number: int, materials: Materials) -> Iterator[Case]:
   for i in range(start, start + number):
     cached, name = files[i % len(files)]
     kind = {".npy": "npy", ".json": "json"}.get(name.suffix, "words")
-    mutation = rng.choice([each for each in MUTATIONS if each.suits(kind)])
+    mutation = choice(rng, kind)
     yield _case(f"caches-{i - start}", cached, name, mutation, rng.random())
 
 

@@ -23,12 +23,12 @@ SEED = 0
 # Of each kind: cases that must fail, which take milliseconds, and others, most of which
 # train, or restore what was trained.
 NUMBERS = {
-  "keys": (150, 5),
-  "files": (60, 8),
-  "workdirs": (0, 16),
-  "checkpoints": (0, 16),
-  "caches": (0, 8),
-  "arguments": (25, 12),
+  "keys": (120, 3),
+  "files": (50, 5),
+  "workdirs": (0, 10),
+  "checkpoints": (0, 12),
+  "caches": (0, 5),
+  "arguments": (20, 10),
 }
 
 
@@ -57,8 +57,8 @@ def test_every_program_ends_as_it_must(kind, results):
 
 def test_cases_fail_and_succeed(results):
   counts = Counter(result.verdict.outcome for result in results)
-  assert counts["refused"] > 200
-  assert counts["succeeded"] > 20
+  assert counts["refused"] > 150
+  assert counts["succeeded"] > 10
 
 
 def test_all_kinds_are_tried():

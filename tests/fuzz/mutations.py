@@ -277,3 +277,11 @@ MUTATIONS = [
   Mutation("another header", header_replaced, only=frozenset({"npy"})),
   Mutation("another array", other_array, only=frozenset({"npy"})),
 ]
+
+
+def choice(rng: random.Random, kind: str) -> Mutation:
+  """A mutation for a file of a kind; those for this kind only come half of the time."""
+  own = [each for each in MUTATIONS if kind in each.only]
+  if own and rng.random() < 0.5:
+    return rng.choice(own)
+  return rng.choice([each for each in MUTATIONS if not each.only])

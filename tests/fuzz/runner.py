@@ -61,8 +61,8 @@ def run_all(
 def run_one(case: Case, root: pathlib.Path, worker: Worker) -> Result:
   """The result of a case.
 
-  A program over the limit is tried once more, in a new process: it may have had to
-  compile, and the second time it finds what it compiled.
+  A fault is what a new process shows, too: one that has run other programs may have
+  something left of them, and one that had to compile finds what it compiled.
   """
   here = root / case.id
   for _ in range(2):
@@ -70,11 +70,9 @@ def run_one(case: Case, root: pathlib.Path, worker: Worker) -> Result:
     here.mkdir(parents=True)
     case.prepare(here)
     done = worker.run(case, here)
-    if done.ending != "hang":
+    verdict = judge(case, done, here)
+    if not verdict.is_fault:
+      shutil.rmtree(here, ignore_errors=True)
       break
-  verdict = judge(case, done, here)
-  if verdict.outcome == "traceback":
-    worker.stop()  # what was not caught may have left something behind
-  if not verdict.is_fault:
-    shutil.rmtree(here, ignore_errors=True)
+    worker.stop()
   return Result(case, verdict, done, here)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.fuzz import oracle
-from tests.fuzz.case import HERE, Case, Done
+from tests.fuzz.case import HERE, MAIN, Case, Done
 from tests.fuzz.materials import CONFIG, RESTORED, Materials, truth_of
-from tests.fuzz.mutations import MUTATIONS, Mutation
+from tests.fuzz.mutations import MUTATIONS, Mutation, choice
 
 JSON = ("config.json", "meta.json", "result.json", "checkpoints/valid_nll.json")
 FILES = {
@@ -24,12 +24,14 @@ FILES = {
 }
 RUN = f"--workdir={HERE}/run"
 # What is done with the workdir. A run is finished, or is to go on from step 4.
+TABULATE = "scripts/tabulate.py"
 MODES: dict[str, list[str]] = {
   "finished": [CONFIG, RUN],
   "goes on": [CONFIG, RUN],
   "evaluate": [RUN, "--mode=evaluate"],
   "evaluate the best": [RUN, "--mode=evaluate", "--checkpoint=best"],
   "predict": [RUN, "--mode=predict", "--text=w1 w2", "--top_k=2"],
+  "tabulate": [f"{HERE}/run"],
 }
 # Of files of checkpoints, whatever they hold.
 OF_BYTES = [each for each in MUTATIONS if not each.only and "line" not in each.name]
@@ -42,8 +44,7 @@ def cases(seed: int, number: int, materials: Materials) -> Iterator[Case]:
   for i in range(start, start + number):
     name = list(FILES)[i % len(FILES)]
     mode = list(MODES)[i // len(FILES) % len(MODES)]
-    own = [each for each in MUTATIONS if each.suits(FILES[name])]
-    mutation = rng.choice(own)
+    mutation = choice(rng, FILES[name])
     yield _of_file(
       f"workdirs-{i - start}", materials, name, mode, mutation, rng.random()
     )
@@ -112,6 +113,7 @@ def _of_file(
     id,
     f"{mode}: {name}: {mutation.name}",
     MODES[mode],
+    script=TABULATE if mode == "tabulate" else MAIN,
     prepare=_copy(materials, damage_and_stop),
     check=_check(materials, name, mode),
   )
@@ -157,7 +159,7 @@ def _check(
   """That numbers are finite and, unless the config is another now, the true ones."""
 
   def check(here: pathlib.Path, done: Done) -> str:
-    if mode == "predict":
+    if mode in ("predict", "tabulate"):
       return "" if done.out else "nothing was answered"
     if mode.startswith("evaluate"):
       found = json.loads(done.out.splitlines()[-1])

@@ -13,7 +13,6 @@ import resource
 import runpy
 import signal
 import sys
-import time
 import traceback
 from typing import IO, Any
 
@@ -42,10 +41,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
   sys.stdout, sys.stderr = _text(out, request["encoding"]), _text(err, errors=True)
   try:
     status = _status()
-    # What threads and objects say when they end belongs to this program.
-    if status:
-      time.sleep(0.03)
-    gc.collect()
+    gc.collect()  # What objects say when they go belongs to this program.
     # Now: without their wrappers these streams are closed.
     written = [stream.getvalue().decode(errors="replace") for stream in (out, err)]
   finally:
