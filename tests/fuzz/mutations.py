@@ -196,7 +196,8 @@ def header_replaced(rng: random.Random, content: bytes) -> bytes:
     *((b"'<i4'", b"'|S4'"), (b"'<i8'", b"'<M8'"), (b"False", b"1,   "), (b"(", b"-")),
     *((b"0,)", b"9,)"), (b"shape", b"shope"), (b",)", b"e9")),
   ]
-  old, new = rng.choice([change for change in changes if change[0] in content[:128]])
+  possible = [change for change in changes if change[0] in content[:128]]
+  old, new = rng.choice(possible)
   return content[:128].replace(old, new) + content[128:]
 
 
@@ -204,7 +205,7 @@ def other_array(rng: random.Random, content: bytes) -> bytes:
   """Another sound .npy: of other values, shape or type."""
   ids = np.load(io.BytesIO(content))
   others = [
-    *(-1 - ids, ids * 10**6, ids * 0, ids[:0], ids.reshape(-1, 2), ids[0], ids[:1]),
+    *(-1 - ids, ids * 10**6, ids * 0, ids[:0], ids[None], ids[0], ids[:1]),
     *(ids.astype(np.float64), ids + 0.5, ids * np.nan, ids.astype(str), ids > 3),
     *(ids.astype(np.uint64) + 2**63, ids.astype(np.complex64), np.append(ids, ids)),
     np.full(len(ids), np.inf),
