@@ -92,15 +92,12 @@ def override(config: ConfigDict, argv: list[str], known: list[str]) -> None:
     known: the program's other flags, to name the one that was meant.
 
   Raises:
-    UserError: no such key, one given twice, an ill-typed value, or an argument that is
-      none of these flags.
+    UserError: no such key, ill-typed value, or an argument that is none of these flags.
   """
   kinds = {}
   for word in argv[1:]:
     if match := re.match(r"--?(no)?config\.([^=]*)(=?)", word):
       negation, key, has_value = match.groups()
-      if key in kinds:
-        raise UserError(f"--config.{key} is given twice; give it once")
       kinds[key] = _kind(config, key)
       if negation and (has_value or kinds[key] is not bool):
         raise UserError(

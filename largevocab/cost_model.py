@@ -166,7 +166,7 @@ def load(name: str) -> CostModel:
     raise UserError(
       f"cost model {path} cannot be read ({error.strerror}); {_SCRIPT} writes one"
     ) from None
-  except ValueError as error:
+  except (ValueError, RecursionError) as error:
     raise UserError(
       f"cost model {path} is not JSON ({error}); write it anew with {_SCRIPT}"
     ) from None

@@ -378,6 +378,8 @@ def main(argv: list[str] | None = None) -> int:
     raise UserError(f"{args.sweep} has no figures(); see {sweepfile.__file__}")
   results = args.sweep.with_name("results.jsonl")
   rows = sweep.complete(records.load(results, ["name", "config", "overrides"]))
+  if not rows:
+    raise UserError(f"{results} has no results: run the sweep")
   output = args.output or args.sweep.with_name("figures")
   for figure in sweep.figures:
     for path in drawing.save(draw(rows, figure), output, figure.file):

@@ -13,6 +13,7 @@ import math
 import os
 import pathlib
 import re
+import tokenize
 import zipfile
 from collections.abc import Iterable
 from typing import Any
@@ -159,6 +160,10 @@ def is_number(value: Any) -> bool:
   return isinstance(value, float) or abs(value) < 1e300
 
 
+# What `numpy.load` raises of files that numpy did not write.
+_UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, tokenize.TokenError)
+
+
 def counts_in(path: str) -> Counts:
   """Counts of classes from a .npy file, for --counts.
 
@@ -174,7 +179,7 @@ def counts_in(path: str) -> Counts:
     if float(np.max(unigram_V, initial=0)) >= 2**53:
       raise ValueError("some counts are 2^53 or more")
     counts = as_counts(unigram_V)
-  except (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile) as error:
+  except (*_UNREADABLE, MemoryError) as error:
     raise UserError(f"--counts={path}: {error}; give a .npy with int[V]") from None
   if not counts.unigram_V.any():
     raise UserError(f"--counts={path}: no class occurs; give how often each does")

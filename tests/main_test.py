@@ -139,14 +139,6 @@ def own_cache(tmp_path, monkeypatch):
     ([PTB + ":full,head=adaptive"], ["'head' is given twice"]),
     ([PTB + ":full,runlocal,runlocal=false"], ["'runlocal' is given twice"]),
     ([XMLC + ":eurlex4k,data=bibtex"], ["'data' is given twice"]),
-    (
-      [TINY, "--config.train.lr=1", "--config.train.lr=2"],
-      ["--config.train.lr is given twice"],
-    ),
-    (
-      [TINY, "--config.head.bias", "--noconfig.head.bias"],
-      ["--config.head.bias is given twice"],
-    ),
     ([TINY, "--workdir=other"], ["--workdir=other", "already defined as"]),
     ([PTB], ["data.path is empty"]),
     ([PTB, "--config.data.path=/no/such"], ["data.path", "/no/such"]),

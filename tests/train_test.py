@@ -237,7 +237,7 @@ def test_what_cannot_be_evaluated_fails_before_it_is_trained(tmp_path):
   assert not (tmp_path / "metrics.jsonl").exists()
 
 
-@pytest.mark.parametrize("sizes", [(10**9, 20), (20, 10**9), (10**6, 10**6)])
+@pytest.mark.parametrize("sizes", [(2**20, 2**16), (2**18, 2**16)])
 @pytest.mark.parametrize("head", ["full", "spherical/taylor"])
 def test_evaluation_that_is_too_large_fails_before_training(head, sizes, tmp_path):
   """It names its own keys, and may be mended in the same workdir."""
@@ -335,7 +335,7 @@ class NotANumber(Linear):
 @pytest.mark.parametrize(
   ("change", "words"),
   [
-    (lambda exp: exp, r"not finite at step [1-9];.*train\.lr"),
+    (lambda exp: exp, r"not finite at step [1-9]\d*;.*train\.lr"),
     (
       lambda exp: dataclasses.replace(exp, model=NotANumber(embed=6)),
       r"not finite at step 0;.*init_scale, forget_bias",
@@ -343,7 +343,7 @@ class NotANumber(Linear):
   ],
 )
 def test_a_loss_that_is_not_finite_is_told_with_its_causes(change, words, tmp_path):
-  exp = change(experiment(max_steps=9, lr=1.0, decay=1e30, hold_epochs=1.0))
+  exp = change(experiment(epochs=60, lr=1e6, decay=10.0, hold_epochs=1.0))
   data = dataclasses.replace(exp.data, num_tokens=45)  # three steps an epoch
   exp = dataclasses.replace(exp, data=data)
   with pytest.raises(UserError, match=words) as error:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from largevocab.data.cache import cache_root, cached, content_key
 from largevocab.data.encoded_documents import open_documents, write_documents
+from largevocab.data.files import naming
 from largevocab.data.label_sets import LabelSet, number_labels
 from largevocab.data.multi_label import MultiLabel
 from largevocab.fields import Ascending, OneOf, ProperShare, Seed, settings
@@ -73,6 +74,7 @@ class DocumentSet(DocumentBatches, abc.ABC):
     key = content_key(root, files, [_FORMAT, name, *self.options()])
 
     def build(directory: Path) -> None:
-      write_documents(directory, *number_labels(self.read(files)))
+      with naming(files):
+        write_documents(directory, *number_labels(self.read(files)))
 
     return self.loaded(*open_documents(cached(root, f"{name.lower()}-{key}", build)))

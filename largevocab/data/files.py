@@ -1,5 +1,7 @@
 """Files that a setting names, plain or compressed."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from glob import glob
 from pathlib import Path
 
@@ -43,3 +45,23 @@ def find_files(pattern: str, setting: str) -> list[Path]:
   if not files:
     raise UserError(f"{setting}: no file {pattern}: give a file or a glob pattern")
   return files
+
+
+@contextmanager
+def naming(files: Sequence[Path]) -> Iterator[None]:
+  """Adds to a message about what is in some files which they are, unless it says so.
+
+  >>> with naming([Path("a.txt")]):
+  ...   raise UserError("there are 0 items: give at least 2")
+  Traceback (most recent call last):
+  ...
+  largevocab.errors.UserError: there are 0 items: give at least 2 (read from a.txt)
+  """
+  try:
+    yield
+  except UserError as error:
+    if not files or any(str(path) in str(error) for path in files):
+      raise
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    shown = ", ".join(map(str, files[:3]))
+    raise UserError(f"{error} (read from {shown}{more})") from error

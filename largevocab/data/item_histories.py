@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from largevocab.data.cache import cache_root, cached, content_key
+from largevocab.data.files import naming
 from largevocab.data.histories import Histories
 from largevocab.data.next_item import NextItem, encode_histories, open_next_item
 from largevocab.errors import UserError
@@ -52,7 +53,8 @@ class ItemHistories(abc.ABC):
     key = content_key(root, files, [_FORMAT, name, self.history, *self.options()])
 
     def build(directory: Path) -> None:
-      encode_histories(directory, self.read(files), self.history)
+      with naming(files):
+        encode_histories(directory, self.read(files), self.history)
 
     return open_next_item(cached(root, f"{name.lower()}-{key}", build), self.seed)
 

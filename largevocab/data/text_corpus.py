@@ -10,6 +10,7 @@ from largevocab.data.cache import cache_root, cached, content_key
 from largevocab.data.corpus import Corpus, open_corpus
 from largevocab.data.encode import encode
 from largevocab.data.encoded import SPLITS
+from largevocab.data.files import naming
 from largevocab.errors import UserError
 from largevocab.fields import CountOrNone, settings
 
@@ -69,7 +70,8 @@ class TextCorpus(abc.ABC):
         split: _not_empty(split, text) if isinstance(text, Text) else text
         for split, text in texts.items()
       }
-      encode(directory, words, self.min_count, self.max_vocab)
+      with naming(files):
+        encode(directory, words, self.min_count, self.max_vocab)
 
     name = f"{type(self).__name__.lower()}-{key}"
     return open_corpus(cached(root, name, build))

@@ -1,6 +1,8 @@
 """The two-level hierarchical softmax: a cluster first, then a class of it."""
 
 import math
+import tokenize
+import zipfile
 from dataclasses import field
 from typing import Annotated, NamedTuple
 
@@ -197,7 +199,7 @@ def _read_clusters(path: str, V: int) -> np.ndarray:
       f"head.clusters: {path} is missing; name a .npy file with the cluster of each "
       "class, or leave it empty for clusters by frequency"
     ) from None
-  except (OSError, ValueError, EOFError):
+  except (OSError, ValueError, EOFError, zipfile.BadZipFile, tokenize.TokenError):
     raise UserError(
       f"head.clusters: {path} is no .npy file of numbers; write it with numpy.save"
     ) from None

@@ -87,5 +87,9 @@ def test_only_the_rows_of_the_features_are_touched():
   x = Features(np.array([[2, NUM_FEATURES]]), np.array([[0.5, 0.0]], np.float32))
   table = c.part("optimizer", "sgd").init(jnp.ones((NUM_FEATURES, E)))
   grads = inputs.gradient(table, x, jnp.ones((1, 1, E)))
-  kept = {int(i): r.tolist() for i, r in zip(*grads, strict=True) if i < NUM_FEATURES}
+  kept = {
+    int(i): r.tolist()
+    for i, r in zip(grads.ids_R, grads.rows_RD, strict=True)
+    if i < NUM_FEATURES
+  }
   assert kept == {2: [0.5] * E}
