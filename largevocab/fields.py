@@ -186,6 +186,8 @@ class Declared:
         if problem:
           return value, problem.replace("it must", "each must", 1)
       value = tuple(each for each, _ in read)
+    if isinstance(value, str) and not _is_unicode(value):
+      return value, "it must be in UTF-8"
     for rule in self.rules:  # before it is cast: a number may be too large to be
       if problem := rule.problem(value):
         return value, f"{'they' if plural else 'it'} {problem}"
@@ -332,6 +334,15 @@ def shown(value: Any) -> str:
 
 def _of_type(*kinds: type) -> str:
   return f"it must be of type {' or '.join(kind.__name__ for kind in kinds)}"
+
+
+def _is_unicode(text: str) -> bool:
+  """Whether files can hold a text: not if a command line gave it other bytes."""
+  try:
+    text.encode()
+  except UnicodeEncodeError:
+    return False
+  return True
 
 
 def _is_of(value: Any, kind: type) -> bool:

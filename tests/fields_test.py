@@ -12,7 +12,15 @@ from ml_collections import ConfigDict
 from largevocab import config as c, fields
 from largevocab.errors import UserError
 from largevocab.experiment import Experiment
-from largevocab.fields import Between, Count, Positive, Seed, declared, settings
+from largevocab.fields import (
+  Between,
+  Count,
+  Positive,
+  Seed,
+  declared,
+  declared_as,
+  settings,
+)
 
 NAMED = {**c.REGISTRIES, **{key: {key: cls} for key, cls in c.SETTINGS.items()}}
 CASES = [
@@ -277,3 +285,10 @@ def test_a_run_has_no_more_steps_than_can_be_numbered():
     c.Training(epochs=1e9).num_steps(100)
   assert c.Training(epochs=1e9, max_steps=3).num_steps(100) == 3
   assert c.Training(decay=10.0, hold_epochs=0).learning_rate(10**6, 1) == math.inf
+
+
+@pytest.mark.parametrize("annotation", [str, tuple[str, ...]])
+def test_text_that_no_file_can_hold_is_refused(annotation):
+  value = "a\udcff" if annotation is str else ("a", "a\udcff")
+  with pytest.raises(UserError, match=r"data\.cache_dir is .*must be in UTF-8"):
+    declared_as(annotation).read("data.cache_dir", value)
