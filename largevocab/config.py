@@ -224,9 +224,9 @@ def bring_up_to_date(workdir: str) -> None:
   path = os.path.join(workdir, "config.json")
   if not os.path.exists(path):
     return
-  with held(workdir):
-    there, completed = read_json(path), of_workdir(workdir).to_dict()
-    if json.loads(json.dumps(completed)) != there:
+  completed = of_workdir(workdir).to_dict()
+  if json.loads(json.dumps(completed)) != read_json(path):
+    with held(workdir):
       write_json(path, completed)
 
 

@@ -19,8 +19,8 @@ class Targets(NamedTuple):
     ids_NP: i32[N, P], the true classes; padding is V (the number of classes).
     w_NP: f32[N, P], their weights, 0 on padding. A row sums to the example's weight:
       1/P each for P equally true classes, all 0 for an example that does not count.
-      What has no weight is padding whatever its id. An id that is no class and has
-      weight makes the loss NaN; `check_targets` names it.
+      Any id outside 0 ... V - 1 is padding if it has no weight. If it has, it
+      makes the loss NaN; `check_targets` names it.
     context_N: i32[N], what a head may keep something for: of a language model the
       current input token, of item histories the last item, of examples with features
       of their own the number of the example; 0 where there is no such thing.

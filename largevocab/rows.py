@@ -295,7 +295,14 @@ class Adagrad(RowOptimizer):
   """
 
   initial_accumulator: NonNegative = 0.1
-  eps: Eps = 1e-7
+  eps: Annotated[float, Between(0, 1000)] = 1e-7
+
+  def __post_init__(self):
+    if not self.eps and not self.initial_accumulator:
+      raise UserError(
+        "Adagrad.eps and Adagrad.initial_accumulator are both 0: a gradient of 0 would "
+        "be divided by 0; set one of them above 0"
+      )
 
   def init_slots(self, w_VD):
     return {"sum_sq_VD": jnp.full_like(w_VD, self.initial_accumulator)}

@@ -104,6 +104,10 @@ def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, An
     UserError: something the user can mend.
     SystemExit: stopped by a signal, after saving.
   """
+  if has_finished(workdir) and not changes_of(workdir, config):
+    result = read_numbers(result_path(workdir))
+    _tell(result, workdir)
+    return result
   with held(workdir):
     return _train(exp, config, workdir)
 

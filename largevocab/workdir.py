@@ -1,8 +1,10 @@
 """The files that say what a run is: config.json, meta.json, result.json; and whose the
 workdir is."""
 
+import errno
 import fcntl
 import json
+import logging
 import os
 import platform
 import re
@@ -23,6 +25,9 @@ from largevocab.errors import UserError, remedy
 from largevocab.paths import user_path
 
 _LARGEST = 2**26  # bytes that a file of ours may have
+_LOG = logging.getLogger("largevocab")
+# Of file systems that have no locks, or none for this one.
+_NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 _PATIENCE = 1.0  # seconds to wait for a lock: whoever asks for it holds it shortly
 # Keys that do not change what a step does.
 _FREE = re.compile(r"config\.((eval|log|checkpoint)\..*|train\.(max_steps|epochs))")
@@ -136,6 +141,10 @@ def _lock(file: IO[bytes], kind: int) -> bool:
     fcntl.flock(file, kind | fcntl.LOCK_NB)
   except BlockingIOError:
     return False
+  except OSError as error:
+    if error.errno not in _NO_LOCKS:
+      raise
+    _LOG.warning("%s cannot be locked: start no other process there", file.name)
   return True
 
 

@@ -175,3 +175,13 @@ def test_donated_update_touches_rows_in_place(name):
 
   undonated = jax.jit(step).lower(table, ids_R, rows_RD).compile().memory_analysis()
   assert undonated.alias_size_in_bytes == 0
+
+
+def test_adagrad_needs_no_eps_where_its_sums_start_above_0():
+  """Duchi et al. 2011 have none."""
+  table = Adagrad(eps=0.0).init(jnp.zeros((1, 1)))
+  g = row_grads(jnp.array([0]), jnp.array([[1.0]]), 1)
+  w_VD = Adagrad(eps=0.0).update(table, g, lr=1.0, scale=1.0).w_VD
+  np.testing.assert_allclose(w_VD, -(1.1**-0.5), rtol=1e-6)
+  with pytest.raises(UserError, match="set one of them above 0"):
+    Adagrad(eps=0, initial_accumulator=0)

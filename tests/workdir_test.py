@@ -1,5 +1,7 @@
 """Whose a workdir is, what may change when a run goes on, files that are damaged."""
 
+import errno
+import fcntl
 import json
 import os
 import pathlib
@@ -304,3 +306,22 @@ def test_fewer_steps_than_were_trained_is_one_line(run, tmp_path):
   assert status == 1
   assert "trained for 5 steps, train.max_steps and train.epochs ask for 3" in lines[-1]
   assert before == {path: path.read_bytes() for path in tmp_path.glob("*.json*")}
+
+
+def test_file_system_without_locks_is_trained_on(tmp_path, caplog, monkeypatch):
+  def no_locks(file, kind):
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+  monkeypatch.setattr(fcntl, "flock", no_locks)
+  with caplog.at_level("WARNING", "largevocab"), held(str(tmp_path)):
+    assert "cannot be locked" in caplog.text
+
+
+def test_finished_run_is_shown_without_a_lock(run, tmp_path):
+  """It may be another user's, or on a disk that cannot be written."""
+  flags = [TINY, f"--workdir={tmp_path}"]
+  assert run(*flags)[0] == 0
+  (tmp_path / "lock").unlink()
+  before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+  assert run(*flags)[0] == 0
+  assert before == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}

@@ -49,7 +49,8 @@ def find_files(pattern: str, setting: str) -> list[Path]:
 
 @contextmanager
 def naming(files: Sequence[Path]) -> Iterator[None]:
-  """Adds to a message about what is in some files which they are, unless it says so.
+  """Adds to a message about what is in some files which they are, unless it says so,
+  or begins with the setting that is at fault.
 
   >>> with naming([Path("a.txt")]):
   ...   raise UserError("there are 0 items: give at least 2")
@@ -60,7 +61,8 @@ def naming(files: Sequence[Path]) -> Iterator[None]:
   try:
     yield
   except UserError as error:
-    if not files or any(str(path) in str(error) for path in files):
+    is_named = any(str(path) in str(error) for path in files)
+    if not files or is_named or str(error).startswith("data."):
       raise
     more = f" and {len(files) - 3} more" if len(files) > 3 else ""
     shown = ", ".join(map(str, files[:3]))

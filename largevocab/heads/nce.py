@@ -106,7 +106,7 @@ class NCE(Discriminative):
     step = scored.step(loss, d)
     at_N = self._contexts(state, y)
     # An optimiser may move a row also for a gradient of zero.
-    at_N = jnp.where(jnp.sum(y.w_NP, axis=1) > 0, at_N, len(state.log_z.w_VD))
+    at_N = jnp.where(jnp.any(jnp.abs(y.w_NP) > 0, axis=1), at_N, len(state.log_z.w_VD))
     log_z = row_grads(at_N, d_N[:, None], len(state.log_z.w_VD))
     return step._replace(
       grads=NCEGrads(step.grads, log_z),

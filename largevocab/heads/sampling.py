@@ -82,7 +82,7 @@ class Scored:
     # also for a gradient of zero.
     is_class_NP = self.y.ids_NP < self.num_classes
     counts = jnp.concatenate([is_class_NP, self.candidates.mask], axis=1)
-    live = counts & (jnp.sum(self.y.w_NP, axis=1, keepdims=True) > 0)
+    live = counts & jnp.any(jnp.abs(self.y.w_NP) > 0, axis=1, keepdims=True)
     dx_ND, ids_R, rows_RD = self.pull_back(d, live)
     grads = RowGrads(ids_R, rows_RD)
     dh_ND = dx_ND[:, : self.dim].astype(self.dtype)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from largevocab.errors import UserError
-from largevocab.heads import Full, Sampled
+from largevocab.heads import NCE, Full, Sampled
 from largevocab.labels import Counts, Targets, as_counts, single_targets
 from largevocab.samplers import (
   PPS,
@@ -496,3 +496,17 @@ def test_uncorrected_it_is_the_softmax_over_the_active_set():
   assert abs(corrected.loss - out.loss) > 0.1
   with pytest.raises(UserError, match=r"head\.corrected is False"):
     Sampled(corrected=False, correct_positive=True)
+
+
+@pytest.mark.parametrize("head", [Sampled(num_samples=9), NCE(num_samples=9)])
+def test_an_example_of_negative_weight_has_a_gradient(head):
+  """As of advantages, or of what shall be unlearnt."""
+  h_ND, y = batch()
+  y = y._replace(w_NP=y.w_NP.at[2].set(-0.5))
+  state = head.init(KEY, COUNTS, D)
+  out = backward(head, state, h_ND, y, KEY)
+  loss = lambda h_ND: backward(head, state, h_ND, y, KEY).loss
+  step = 0.5 * jax.random.normal(KEY, (D,))
+  slope = (loss(h_ND.at[2].add(step)) - loss(h_ND.at[2].add(-step))) / 2
+  np.testing.assert_allclose(out.dh_ND[2] @ step, slope, rtol=1e-2)
+  assert abs(float(slope)) > 1e-6
