@@ -193,6 +193,8 @@ class Declared:
         return value, f"{'they' if plural else 'it'} {problem}"
     if kind is float and not self.rules and not abs(value) <= _MOST_FLOAT:
       return value, "it must be a finite number"
+    if kind is float and value == 0:
+      return 0.0, ""  # -0.0 is taken for negative by some
     return (value if type(value) is kind else kind(value)), ""
 
 

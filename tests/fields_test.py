@@ -292,3 +292,8 @@ def test_text_that_no_file_can_hold_is_refused(annotation):
   value = "a\udcff" if annotation is str else ("a", "a\udcff")
   with pytest.raises(UserError, match=r"data\.cache_dir is .*must be in UTF-8"):
     declared_as(annotation).read("data.cache_dir", value)
+
+
+def test_minus_zero_is_zero():
+  read = declared_as(Annotated[float, Between(0, 1)]).read("x", -0.0)
+  assert math.copysign(1, read) == 1
