@@ -30,6 +30,7 @@ from largevocab.workdir import (
   claim_workdir,
   device_name,
   has_finished,
+  has_result_of,
   held,
   read_numbers,
   result_path,
@@ -104,7 +105,7 @@ def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, An
     UserError: something the user can mend.
     SystemExit: stopped by a signal, after saving.
   """
-  if has_finished(workdir) and not changes_of(workdir, config):
+  if has_result_of(workdir, config):
     result = read_numbers(result_path(workdir))
     _tell(result, workdir)
     return result

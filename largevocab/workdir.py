@@ -183,6 +183,11 @@ def changes_of(workdir: str, config: dict[str, Any]) -> list[Change]:
   return changes
 
 
+def has_result_of(workdir: str, config: dict[str, Any]) -> bool:
+  """Whether a workdir holds the result of this config: nothing is left to be done."""
+  return has_finished(workdir) and read_json(_config_path(workdir)) == _as_json(config)
+
+
 def claim_workdir(workdir: str, config: dict[str, Any], step: int = 0) -> None:
   """Makes the workdir this config's own, and notes how it was started.
 

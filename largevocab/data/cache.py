@@ -76,12 +76,13 @@ def cached(root: Path, name: str, build: Callable[[Path], None]) -> Path:
       partial.mkdir()
       try:
         build(partial)
-        digests = _seal(partial)
-        _replace(partial, final)
+        built = {
+          str((final / file).resolve()): [_identity(partial / file), digest]
+          for file, digest in _seal(partial).items()
+        }
+        _replace(partial, final, is_damaged=bool(fault))
         with _memo(root) as memo:
-          for file, digest in digests.items():
-            path = final / file
-            memo[str(path.resolve())] = [_identity(path), digest]
+          memo.update(built)
       finally:
         shutil.rmtree(partial, ignore_errors=True)
   except OSError as error:
@@ -155,10 +156,10 @@ def _seal(directory: Path) -> dict[str, str]:
   return digests
 
 
-def _replace(partial: Path, final: Path) -> None:
-  """Puts what was built in the place of what was there."""
+def _replace(partial: Path, final: Path, is_damaged: bool) -> None:
+  """Puts what was built in its place, where nothing is but what is damaged."""
   old = partial.with_name(f"{partial.name}-old")
-  if final.is_dir():
+  if is_damaged and final.is_dir():
     final.rename(old)
   try:
     partial.rename(final)
