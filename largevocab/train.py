@@ -21,6 +21,7 @@ from largevocab.errors import UserError
 from largevocab.evaluate import Stopped, held_out, make_evaluate
 from largevocab.experiment import Experiment
 from largevocab.rows import sq_norm
+from largevocab.run_ahead import RunAhead
 from largevocab.runlog import Progress, RunLog
 from largevocab.signals import StopSignals
 from largevocab.similarity import make_similarity
@@ -168,36 +169,6 @@ def _tell(result: dict[str, Any], workdir: str) -> None:
   _LOG.info("finished  %s  tensorboard --logdir %s", shown, workdir)
 
 
-class _Lead:
-  """Bounds how far ahead of the device steps are handed to it.
-
-  So many that it always has work, and so few that a signal is heeded soon: two steps,
-  or of short ones as many as take some tenths of a second.
-  """
-
-  def __init__(self):
-    self._steps, self._every = 0, 1
-    self._mark: jax.Array | None = None
-    self._waited = time.perf_counter()
-
-  def bound(self, state: State) -> None:
-    """Waits, after every so many steps, for the state that there was so many before."""
-    self._steps += 1
-    if self._steps % self._every:
-      return
-    # A copy, since the state itself is donated to the next step.
-    before, self._mark = self._mark, jnp.copy(state.step)
-    if before is None:
-      return
-    before.block_until_ready()
-    seconds = time.perf_counter() - self._waited
-    self._waited += seconds
-    if seconds < 0.05:
-      self._every = min(2 * self._every, 64)
-    elif seconds > 0.2:
-      self._every = max(self._every // 2, 1)
-
-
 class _Loop:
   """The loop and what it does now and then."""
 
@@ -241,7 +212,7 @@ class _Loop:
       tokens = exp.train.batch_size * exp.train.unroll
       progress = Progress(step, self.num_steps, tokens)
       started = time.perf_counter()
-      lead = _Lead()
+      ahead = RunAhead()
       while step < self.num_steps:
         lr = exp.train.learning_rate(step, self._batches.steps_per_epoch)
         batch = self._batches.batch(step)
@@ -250,7 +221,7 @@ class _Loop:
           jax.block_until_ready(state)
         began = time.perf_counter()
         state = self._step(state, batch, lr)
-        lead.bound(state)
+        ahead.bound(state.step)
         step += 1
         self._num_summed += 1
         if exp.head.refreshes(step):

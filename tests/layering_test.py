@@ -36,6 +36,7 @@ MAY_IMPORT = {
   "experiment": {"heads.base", "rows"},
   "checkpoint": {"checkpoint_note", "workdir"},
   "checkpoint_note": {"ops"},
+  "run_ahead": set(),
   "signals": set(),
   "workdir": set(),
   "runlog": {"workdir"},
@@ -61,7 +62,7 @@ MAY_IMPORT = {
   },
   "train": {
     *("checkpoint", "data", "evaluate", "experiment", "inputs", "rows"),
-    *("runlog", "signals", "similarity", "state", "workdir"),
+    *("run_ahead", "runlog", "signals", "similarity", "state", "workdir"),
   },
   "main": {
     *("command_line", "config", "console", "evaluate", "predict", "queries", "train"),
