@@ -12,16 +12,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab import inputs, retrieval
+from largevocab import inputs, moments, retrieval
 from largevocab.data.base import Data, HeldOutBatches
 from largevocab.errors import UserError, is_too_large
 from largevocab.experiment import Experiment
 from largevocab.labels import Counts
+from largevocab.moments import Moments
 from largevocab.similarity import make_similarity
 from largevocab.state import State, restore
 
 _LOG = logging.getLogger("largevocab")
 _SECONDS = 10.0  # between lines that tell how far a long evaluation is
+_WITH_ERROR = ("p@", "recall@")  # and 'nll'
 
 
 class Stopped(Exception):
@@ -35,6 +37,7 @@ class Evaluate:
   gives 'log_z', its standard deviation over examples 'log_z_sd'; with `eval.ranking_k`,
   'recall@k' and 'mrr@k', with `eval.precision_k` those of labels, see `retrieval`.
   Means are over examples that have a label, unless `eval.unlabelled` is 'count'.
+  'nll_se', 'p@k_se' and 'recall@k_se' are the standard errors of their means.
 
   Args:
     exp: the experiment.
@@ -61,11 +64,7 @@ class Evaluate:
       best_NK, _ = head.top_k(head_state, h_ND, exp.eval.top)
       metrics |= retrieval.at_k(best_NK[:, :k], batch.y) if k else {}
       metrics |= retrieval.of_labels(best_NK, batch.y, worth_V, ks)
-    if "log_z" in metrics:
-      # From the batch's mean, so that little is lost to rounding.
-      mean = jnp.average(metrics["log_z"], weights=jnp.maximum(weight_N, 1e-30))
-      metrics["log_z_sq"] = jnp.square(metrics["log_z"] - mean)
-    return carry, {k: jnp.sum(weight_N * v_N) for k, v_N in metrics.items()}
+    return carry, moments.sums(metrics, weight_N)
 
   def __call__(
     self,
@@ -79,8 +78,7 @@ class Evaluate:
       Stopped: `stopped` said so.
       UserError: a batch is too large, or no example has a label.
     """
-    sums: dict[str, float] = {}
-    total = 0.0
+    seen = Moments()
     told = time.monotonic()
     with _naming_sizes(self._exp):
       carry = self._exp.model.initial_carry(batches.batch_size)
@@ -89,28 +87,17 @@ class Evaluate:
           raise Stopped
         tables = state.params, state.inputs, state.head
         carry, summed = self._step(*tables, carry, self._worth_V, batch)
-        weight = float(np.sum(batch.y.w_NP, dtype=np.float64))
-        part: dict[str, float] = {key: float(value) for key, value in summed.items()}
-        if "log_z" in part and weight:
-          part["log_z_sq"] += part["log_z"] ** 2 / weight
-        for key, value in part.items():
-          sums[key] = sums.get(key, 0.0) + value
-        total += weight
+        seen.add(summed, np.sum(batch.y.w_NP, axis=1, dtype=np.float64))
         if time.monotonic() > told + _SECONDS:
           told = time.monotonic()
           _LOG.info("evaluated %d of %d batches", number, len(batches))
-    if not total:
+    if not seen.weight:
       raise UserError(
         "no example of the data to evaluate has a label: there is nothing to measure"
       )
-    means = {key: value / total for key, value in sums.items()}
-    if "nll" in means:
-      means["ppl"] = math.exp(min(means["nll"], 700.0))
-    if "log_z" in means:
-      variance = means.pop("log_z_sq") - means["log_z"] ** 2
-      means["log_z_sd"] = math.sqrt(max(variance, 0.0))
     counts_all = self._exp.eval.unlabelled == "count"
-    return retrieval.finish(means, total / batches.num_examples if counts_all else 1.0)
+    labelled = seen.weight / batches.num_examples if counts_all else 1.0
+    return _finished(seen, labelled)
 
   def try_out(self, state: State, batches: HeldOutBatches) -> None:
     """Evaluates a batch of each shape, and so compiles all that `__call__` needs.
@@ -123,6 +110,21 @@ class Evaluate:
       for batch in batches.one_of_each_shape():
         tables = state.params, state.inputs, state.head
         jax.block_until_ready(self._step(*tables, carry, self._worth_V, batch))
+
+
+def _finished(seen: Moments, labelled: float) -> dict[str, float]:
+  """Metrics of what was seen; for `labelled` see `retrieval.finish`."""
+  means = {name: seen.mean(name) for name in seen.names}
+  finished = retrieval.finish(means, labelled)
+  if "nll" in means:
+    finished["ppl"] = math.exp(min(means["nll"], 700.0))
+  if "log_z" in means:
+    finished["log_z_sd"] = seen.sd("log_z")
+  for name in means:
+    if name == "nll" or name.startswith(_WITH_ERROR):
+      share = labelled if "@" in name else 1.0
+      finished[f"{name}_se"] = seen.standard_error(name, share)
+  return finished
 
 
 def make_evaluate(exp: Experiment, counts: Counts) -> Evaluate:

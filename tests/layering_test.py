@@ -36,6 +36,7 @@ MAY_IMPORT = {
   "experiment": {"heads.base", "rows"},
   "checkpoint": {"checkpoint_note", "workdir"},
   "checkpoint_note": {"ops"},
+  "moments": set(),
   "run_ahead": set(),
   "signals": set(),
   "workdir": set(),
@@ -55,7 +56,9 @@ MAY_IMPORT = {
   "state": {"checkpoint", "data", "experiment", "inputs", "rows"},
   "retrieval": set(),
   "similarity": {"data", "experiment", "state"},
-  "evaluate": {"data", "experiment", "inputs", "retrieval", "similarity", "state"},
+  "evaluate": {
+    *("data", "experiment", "inputs", "moments", "retrieval", "similarity", "state"),
+  },
   "queries": {"data"},
   "predict": {
     *("console", "data", "evaluate", "experiment", "inputs", "queries", "state"),

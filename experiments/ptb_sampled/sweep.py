@@ -1,9 +1,41 @@
-"""PTB, small LSTM: the exact softmax against 512 shared negatives, at equal epochs."""
+"""PTB, small LSTM, trained to the end: the exact softmax against samples, three seeds.
+
+Runs of a seed are paired: they begin with the same rows and network, and read the same
+text in the same order.
+"""
+
+LENGTH = {"eval.every_epochs": 0.5}
+SEEDS = (0, 1, 2)
+FULL = "full softmax"
+# Shared by the batch.
+SHARED = {
+  "pps, 2,048": {"head.num_samples": 2048},
+  "pps, 512": {"head.num_samples": 512},
+  "pps, 512, and the batch": {"head.num_samples": 512, "head.exact_batch": True},
+  "pps, 1,024": {"head.num_samples": 1024},
+}
+# One seed of each.
+OTHERS = {
+  "adaptive": ("adaptive", {}),
+  "block, 64": ("sampled/block", {"head.num_samples": 64}),
+  "blackout, 512": (
+    "blackout/unigram",
+    {"head.num_samples": 512, "head.sampler.power": 0.5},
+  ),
+  "nce, 512": ("nce/unigram", {"head.num_samples": 512}),
+  "quadratic + prior, 64": ("sampled/quadratic_prior", {"head.num_samples": 64}),
+}
 
 
 def sweep(add):
-  add("configs/ptb.py:full", name="full softmax")
-  add("configs/ptb.py:sampled/pps", {"head.num_samples": 512}, name="sampled, pps, 512")
+  for seed in SEEDS:
+    same = {**LENGTH, "train.seed": seed}
+    add("configs/ptb.py:full", same, name=FULL)
+    for name, overrides in SHARED.items():
+      add("configs/ptb.py:sampled/pps", {**overrides, **same}, name=name)
+  for name, (head, overrides) in OTHERS.items():
+    overrides = {**overrides, **LENGTH, "train.seed": SEEDS[0]}
+    add(f"configs/ptb.py:{head}", overrides, name=name)
 
 
 def metrics():
@@ -12,4 +44,4 @@ def metrics():
 
 def paper():
   # Zaremba et al. 2014, table 1: the non-regularized LSTM, which is this network.
-  return {"full softmax": {"valid_ppl": 120.7, "test_ppl": 114.5}}
+  return {FULL: {"valid_ppl": 120.7, "test_ppl": 114.5}}

@@ -1,0 +1,79 @@
+"""Means, standard deviations and standard errors of metrics that come in batches."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def sums(values: Mapping[str, jax.Array], w_N: jax.Array) -> dict[str, jax.Array]:
+  """Weighted sums of a batch, and of squares of the distance from the batch's mean.
+
+  Args:
+    values: f32[N] for each metric.
+    w_N: f32[N], the weights, the same for all.
+
+  Returns:
+    {metric: f32[2]}: sum(w v) and sum(w (v - mean)^2).
+  """
+  total = jnp.maximum(jnp.sum(w_N), 1e-30)
+
+  def of(v_N: jax.Array) -> jax.Array:
+    summed = jnp.sum(w_N * v_N)
+    return jnp.stack([summed, jnp.sum(w_N * jnp.square(v_N - summed / total))])
+
+  return {name: of(v_N) for name, v_N in values.items()}
+
+
+@dataclass
+class Moments:
+  """Weighted moments over batches, in float64.
+
+  >>> moments = Moments()
+  >>> for batch in ([1.0, 3.0], [5.0]):
+  ...   w_N = jnp.ones(len(batch))
+  ...   moments.add(sums({"nll": jnp.array(batch)}, w_N), w_N)
+  >>> [round(of("nll"), 3) for of in (moments.mean, moments.sd, moments.standard_error)]
+  [3.0, 1.633, 0.943]
+  """
+
+  weight: float = 0.0
+  _weight_sq: float = 0.0
+  _sums: dict[str, np.ndarray] = field(default_factory=dict)
+
+  def add(self, summed: Mapping[str, ArrayLike], w_N: ArrayLike) -> None:
+    """Takes what `sums` made of a batch with these weights."""
+    w_N = np.asarray(w_N, np.float64)
+    weight = float(w_N.sum())
+    self.weight += weight
+    self._weight_sq += float(np.square(w_N).sum())
+    for name, pair in summed.items():
+      first, second = np.asarray(pair, np.float64)
+      second += first**2 / weight if weight else 0.0
+      self._sums[name] = self._sums.get(name, 0.0) + np.array([first, second])
+
+  @property
+  def names(self) -> list[str]:
+    return list(self._sums)
+
+  def mean(self, name: str) -> float:
+    """sum(w v) / sum(w)."""
+    return float(self._sums[name][0] / self.weight)
+
+  def sd(self, name: str, share: float = 1.0) -> float:
+    """Standard deviation of the values, of which 1 - `share` are 0 and not added."""
+    mean, mean_sq = share * self._sums[name] / self.weight
+    return math.sqrt(max(mean_sq - mean**2, 0.0))
+
+  def standard_error(self, name: str, share: float = 1.0) -> float:
+    """Of the mean, if the examples were independent: sd / sqrt(n), where n is
+    sum(w)^2 / sum(w^2) and `share` as in `sd`.
+
+    Words of a text are not quite independent, so that this is a little too small there.
+    """
+    num = self.weight**2 / self._weight_sq / share
+    return self.sd(name, share) / math.sqrt(num)
