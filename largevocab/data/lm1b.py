@@ -59,10 +59,20 @@ class Lm1b(TextCorpus):
   def _shuffled(self, shards: Sequence[Path]) -> Iterator[str]:
     rng = np.random.default_rng(self.seed)
     for shard in rng.permutation(len(shards)):
-      lines = list(read_lines(shards[shard]))
+      lines = list(_lines(shards[shard]))
       for line in rng.permutation(len(lines)):
         yield lines[line]
 
 
 def _in_order(shards: Sequence[Path]) -> Iterator[str]:
-  return (line for shard in shards for line in read_lines(shard))
+  return (line for shard in shards for line in _lines(shard))
+
+
+def _lines(shard: Path) -> Iterator[str]:
+  """The lines of a shard; a UserError after the last if all were blank."""
+  is_blank = True
+  for line in read_lines(shard):
+    is_blank = is_blank and not line.strip()
+    yield line
+  if is_blank:
+    raise UserError(f"{shard}: it holds no sentence; unpack the benchmark anew")

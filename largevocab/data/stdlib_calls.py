@@ -88,9 +88,15 @@ class StdlibCalls(DocumentSet):
     return thin_labels(LabelSet(splits, len(words), names), _MIN_COUNT, 0)
 
   def _root(self) -> Path:
-    if self.sources:
-      return user_path(self.sources, "data.sources")
-    return Path(sysconfig.get_paths()["stdlib"])
+    if not self.sources:
+      return Path(sysconfig.get_paths()["stdlib"])
+    root = user_path(self.sources, "data.sources").resolve()
+    if root == Path(root.anchor):
+      raise UserError(
+        f"data.sources is {self.sources}, all that this machine has: set it to a "
+        "directory of Python sources"
+      )
+    return root
 
 
 def functions_of(source: str) -> Iterator[Function]:

@@ -101,3 +101,5 @@ def test_mistakes(tmp_path):
     write(tmp_path, {})()
   with pytest.raises(UserError, match="no document of the valid split has labels"):
     write(tmp_path, {"train": TRAIN})()
+  with pytest.raises(UserError, match=r"data\.sources is /, all that this"):
+    DATASETS["stdlib_calls"](sources="/").load()

@@ -183,6 +183,17 @@ def test_lm1b_begin_token(lm1b):
   assert counts_V[corpus.vocabulary.index["<S>"]] == 60
 
 
+@pytest.mark.parametrize("name", ["news.en-00002", "news.en.heldout-00001"])
+def test_lm1b_names_a_shard_of_blank_lines(lm1b, tmp_path, name):
+  """Among others that hold sentences."""
+  (shard,) = tmp_path.glob(f"*/{name}*")
+  write(shard, " \n\n\t\n")
+  with pytest.raises(UserError, match=rf"{shard}: it holds no sentence"):
+    lm1b().load()
+  write(shard, "\n a sentence\n")
+  lm1b().load()
+
+
 def test_lm1b_mistakes(lm1b):
   with pytest.raises(UserError, match=r"data.path is empty"):
     DATASETS["lm1b"]().load()
