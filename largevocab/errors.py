@@ -22,6 +22,18 @@ class UserError(ValueError):
   remedy; the command line prints it alone, without a traceback."""
 
 
+class Diverged(UserError):
+  """A loss or its gradient is not finite.
+
+  Attributes:
+    step: the first one at which it is not.
+  """
+
+  def __init__(self, message: str, step: int):
+    super().__init__(message)
+    self.step = step
+
+
 def remedy(code: int | None, otherwise: str) -> str:
   """What to do about an error of the operating system, by its number.
 

@@ -17,7 +17,7 @@ from largevocab import inputs
 from largevocab.checkpoint import Checkpoints
 from largevocab.data.base import Data, TrainingBatches
 from largevocab.data.batches import Batch
-from largevocab.errors import UserError
+from largevocab.errors import Diverged, UserError
 from largevocab.evaluate import Stopped, held_out, make_evaluate
 from largevocab.experiment import Experiment
 from largevocab.rows import sq_norm
@@ -33,6 +33,7 @@ from largevocab.workdir import (
   has_finished,
   has_result_of,
   held,
+  noting_divergence,
   read_numbers,
   result_path,
   set_result_aside,
@@ -104,13 +105,14 @@ def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, An
 
   Raises:
     UserError: something the user can mend.
+    Diverged: the loss is not finite; diverged.json tells the step.
     SystemExit: stopped by a signal, after saving.
   """
   if has_result_of(workdir, config):
     result = read_numbers(result_path(workdir))
     _tell(result, workdir)
     return result
-  with held(workdir):
+  with held(workdir), noting_divergence(workdir):
     return _train(exp, config, workdir)
 
 
@@ -332,9 +334,10 @@ class _Loop:
       self._saved.wait()
       last = self._saved.latest_step
       kept = "nothing was saved" if last is None else f"the last save is of step {last}"
-      raise UserError(
+      raise Diverged(
         f"the loss or its gradient is not finite at step {bad}; {kept}; "
-        f"{self._cause(bad)}; start anew in another --workdir"
+        f"{self._cause(bad)}; start anew in another --workdir",
+        bad,
       )
 
   def _cause(self, bad: int) -> str:

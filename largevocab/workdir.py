@@ -1,5 +1,5 @@
-"""The files that say what a run is: config.json, meta.json, result.json; and whose the
-workdir is."""
+"""The files that say what a run is: config.json, meta.json, result.json, diverged.json;
+and whose the workdir is."""
 
 import errno
 import fcntl
@@ -21,7 +21,7 @@ from typing import IO, Any, NamedTuple
 import jax
 
 from largevocab.atomic import write_text
-from largevocab.errors import UserError, remedy
+from largevocab.errors import Diverged, UserError, remedy
 from largevocab.paths import user_path
 
 _LARGEST = 2**26  # bytes that a file of ours may have
@@ -215,6 +215,28 @@ def claim_workdir(workdir: str, config: dict[str, Any], step: int = 0) -> None:
 
 def has_finished(workdir: str) -> bool:
   return os.path.exists(result_path(workdir))
+
+
+def has_ended(workdir: str) -> bool:
+  """Whether it has a result, or has diverged."""
+  return has_finished(workdir) or os.path.exists(diverged_path(workdir))
+
+
+@contextmanager
+def noting_divergence(workdir: str) -> Iterator[None]:
+  """Keeps in diverged.json at which step a run diverged, until it is tried again."""
+  if os.path.exists(diverged_path(workdir)):
+    with writing(diverged_path(workdir)):
+      os.remove(diverged_path(workdir))
+  try:
+    yield
+  except Diverged as error:
+    write_json(diverged_path(workdir), {"step": error.step})
+    raise
+
+
+def diverged_path(workdir: str) -> str:
+  return os.path.join(workdir, "diverged.json")
 
 
 def result_path(workdir: str) -> str:

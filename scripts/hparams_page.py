@@ -11,7 +11,7 @@ import pathlib
 import time
 from typing import Any
 
-from sweepfile import Run
+from sweep_run import Run
 
 from largevocab.workdir import read_json
 

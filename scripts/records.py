@@ -1,11 +1,12 @@
-"""Records of finished runs, as read from workdirs and kept in results.jsonl.
+"""Records of runs that have ended, as read from workdirs and kept in results.jsonl.
 
 A record is an object: `run` (id), `name`, `config`, `overrides` (an object itself), all
 of the run's result.json, of its meta.json the device, versions and source revision, and
 `curve`, the exact loss on validation data as it went: [[step, nll, seconds], ...] with
 the nll in nats and the seconds of training; `curve_p@1` is the same of the precision,
 `curve_PAIRS_input` and `curve_PAIRS_output` of the rank correlations with a file of
-pairs of words. A run that does not measure these has no such curve.
+pairs of words. A run that does not measure these has no such curve. A run that diverged
+has, in place of results, `diverged`: the step.
 """
 
 import json
@@ -15,11 +16,11 @@ import pathlib
 import re
 import tokenize
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from sweepfile import Run
+from sweep_run import Run
 
 from largevocab.errors import UserError
 from largevocab.labels import Counts, as_counts
@@ -37,10 +38,13 @@ KINDS = {str: "a text", dict: "an object", bool: "true or false"}
 
 
 def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
-  """Record of a run, or None if it has not finished."""
-  if not (workdir / "result.json").exists():
+  """Record of a run, or None if it has not ended."""
+  if (workdir / "result.json").exists():
+    result = _read_json(workdir / "result.json")
+  elif (workdir / "diverged.json").exists():
+    result = {"diverged": _read_json(workdir / "diverged.json").get("step")}
+  else:
     return None
-  result = _read_json(workdir / "result.json")
   meta = _read_json(workdir / "meta.json")
   for key in ("device", "num_devices", "python", "versions", "git", "git_dirty"):
     if key not in meta or (key == "versions" and not isinstance(meta[key], dict)):
@@ -207,16 +211,24 @@ def _is_point(point: Any) -> bool:
   return is_triple and all(map(is_number, point)) and math.isfinite(point[0])
 
 
-def update(path: pathlib.Path, runs: list[Run], root: pathlib.Path) -> None:
-  """Rewrites results.jsonl: one line for each finished run, in the sweep's order.
+def update(
+  path: pathlib.Path,
+  runs: list[Run],
+  root: pathlib.Path,
+  more: Callable[[Run], Record] = lambda run: {},
+) -> None:
+  """Rewrites results.jsonl: one line for each run that has ended, in the sweep's order.
 
-  A run that has not finished in `root` keeps the line that it has (from another
-  machine, say); lines of runs that are not in the sweep go.
+  A run that has not ended in `root` keeps the line that it has (from another machine,
+  say); lines of runs that are not in the sweep go. `more` adds to what a new one says.
   """
   kept = (
     {record["run"]: record for record in load(path, ["run"])} if path.exists() else {}
   )
-  rows = [of_run(run, root / run.id) or kept.get(run.id) for run in runs]
+  rows = []
+  for run in runs:
+    row = of_run(run, root / run.id)
+    rows.append({**row, **more(run)} if row else kept.get(run.id))
   if finished := [row for row in rows if row is not None]:
     _write(path, finished)
 

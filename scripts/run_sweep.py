@@ -1,283 +1,208 @@
 """Runs a sweep: one process for each run; finished ones are skipped.
 
   python scripts/run_sweep.py experiments/ptb/sweep.py --jobs 2 --set data.path=/my/ptb
+  python scripts/run_sweep.py --queue experiments/queue.toml --jobs 2 --spare
 
 Each run has a directory of its own in --root, named after its config and overrides,
 with its output in log.txt. Interrupt it (Ctrl-C) and start it again at will: a run that
 left result.json is skipped, any other is resumed from its last checkpoint. Runs that
-another launcher has in hand, or one that was killed has left behind, are waited for. At
-the end the results of all finished runs are written to results.jsonl beside the sweep
-file, and to --root what TensorBoard's HPARAMS page is to show first.
+another launcher has in hand, or one that was killed has left behind, are waited for. A
+run that diverged is done: it is a row without results. When a run ends, the results of
+all are written to results.jsonl beside the sweep file, and to --root what TensorBoard's
+HPARAMS page is to show first.
+
+If the sweep file asks for a search, short trials choose the rates of each method first;
+they are kept in search.jsonl.
+
+A queue is a list of sweeps, made in its order, each with a directory in --root. With
+--spare its runs take what others leave of the machine. Start it from a clone of its
+own, so that all runs are of one revision and work in the checkout does not disturb
+them; with --collect, the checkout's script writes what has ended so far to its files.
 
 As a job array: --index=$ID does one run only and writes no results.jsonl; a last call
 without --index, on the same --root, collects the results.
 """
 
 import argparse
-import fcntl
-import os
+import dataclasses
 import pathlib
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
-from typing import IO, Any
+from typing import NamedTuple
 
+import campaign
 import entry
-import hparams_page
-import records
-from ml_collections import ConfigDict
+from campaign import Campaign
+from launch import (
+  REPOSITORY,
+  PathSetting,
+  check_settings,
+  give_core,
+  last_line,
+  log_path,
+  stop,
+)
 from status_line import StatusLine
-from sweepfile import Run, load
+from sweep_run import Run
 
-from largevocab import command_line
 from largevocab.errors import UserError
-from largevocab.workdir import is_held
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 POLL_SECONDS = 0.2
+LOOK_SECONDS = 5.0  # between looks at what others have done
 
 
-@dataclass(frozen=True)
-class PathSetting:
-  """Where a config finds something on this machine.
+class Job(NamedTuple):
+  """A run of a campaign."""
 
-  Only paths may be set from outside: where data lie does not change a result, and is
-  no part of a run's name. All else belongs in the sweep file.
-
-  Attributes:
-    key: of the config.
-    path: of a file or directory.
-    config: its file's name without suffix; "": any that has the key.
-  """
-
-  key: str
-  path: pathlib.Path
-  config: str = ""
-
-  @classmethod
-  def parse(cls, text: str) -> "PathSetting":
-    """
-    >>> PathSetting.parse("ptb:data.path=/")
-    PathSetting(key='data.path', path=PosixPath('/'), config='ptb')
-
-    Raises:
-      UserError: it is not of this form, or there is no such path.
-    """
-    left, _, path = text.partition("=")
-    config, _, key = left.rpartition(":")
-    if not path or not pathlib.Path(path).exists():
-      raise UserError(
-        f"--set {text}: want KEY=PATH or CONFIG:KEY=PATH of a file or directory that "
-        "exists; other settings belong in the sweep file"
-      )
-    return cls(key, pathlib.Path(path).resolve(), config)
+  campaign: Campaign
+  run: Run
 
   @property
-  def flag(self) -> str:
-    """Of largevocab.main."""
-    return f"--config.{self.key}={self.path}"
+  def id(self) -> str:
+    return f"{self.campaign.name}/{self.run.id}"
 
-  def is_for(self, run: Run) -> bool:
-    """Whether the run's config is the one, and has the key."""
-    file = run.config.partition(":")[0]
-    if self.config and self.config != pathlib.Path(file).stem:
-      return False
-    block: Any = command_line.load(str(REPOSITORY / run.config))
-    *blocks, key = self.key.split(".")
-    for name in blocks:
-      block = block[name] if isinstance(block, ConfigDict) and name in block else {}
-    return isinstance(block, ConfigDict) and key in block
+  @property
+  def log(self) -> pathlib.Path:
+    return log_path(self.campaign.launcher.workdir(self.run))
+
+  @property
+  def has_ended(self) -> bool:
+    return self.campaign.ended(self.run)
 
 
-@dataclass(frozen=True)
-class Launcher:
-  """Where runs go, and the settings that they are given if they take them."""
+class Scheduler:
+  """Keeps so many runs going, the first ones first, until nothing is left to be done.
 
-  root: pathlib.Path
-  settings: list[PathSetting]
-
-  def workdir(self, run: Run) -> pathlib.Path:
-    return self.root / run.id
-
-  def finished(self, run: Run) -> bool:
-    return (self.workdir(run) / "result.json").exists()
-
-  def command(self, run: Run) -> list[str]:
-    program = [sys.executable, "-m", "largevocab.main"]
-    general_first = sorted(self.settings, key=lambda each: bool(each.config))
-    flags = [each.flag for each in general_first if each.is_for(run)]
-    return [*program, *run.flags(), *flags, f"--workdir={self.workdir(run)}"]
-
-  def in_hand(self, run: Run) -> bool:
-    """Whether a process works on it: a launcher's, or one that was started by hand."""
-    if is_held(self.workdir(run)):
-      return True
-    path = log_path(self.workdir(run))
-    if not path.exists():
-      return False
-    with path.open("ab") as log:
-      return not locked(log)
-
-  def start(self, run: Run) -> subprocess.Popen | None:
-    """Starts a run; None if it is running already."""
-    if is_held(self.workdir(run)):
-      return None
-    self.workdir(run).mkdir(parents=True, exist_ok=True)
-    with log_path(self.workdir(run)).open("ab") as log:
-      # The run inherits the lock with its output and keeps it should we be killed.
-      if not locked(log):
-        return None
-      # Runs of one sweep differ little and can share what they compile.
-      cache = {
-        "JAX_COMPILATION_CACHE_DIR": str(self.root / ".jax_cache"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-      }
-      return subprocess.Popen(
-        self.command(run),
-        cwd=REPOSITORY,
-        env={**cache, **os.environ},
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,  # Ctrl-C reaches us alone.
-      )
-
-
-def locked(log: IO[bytes]) -> bool:
-  """Whether we have the lock of a log now: nobody else had."""
-  try:
-    fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-  except BlockingIOError:
-    return False
-  return True
-
-
-def log_path(workdir: pathlib.Path) -> pathlib.Path:
-  return workdir / "log.txt"
-
-
-def last_line(log: pathlib.Path) -> str:
-  """The last line of a log that is not blank; '' if there is none.
-
-  >>> last_line(pathlib.Path("no/such/log.txt"))
-  ''
+  Attributes:
+    failed: {job: why} of those that are not finished.
   """
-  if not log.exists():
-    return ""
-  with log.open("rb") as file:
-    file.seek(max(0, log.stat().st_size - 4096))
-    lines = file.read().decode(errors="replace").split("\n")
-  return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+  def __init__(self, campaigns: list[Campaign], jobs: int, *, spare: bool = False):
+    self._campaigns, self._spare = campaigns, spare
+    self._slots: list[tuple[Job, subprocess.Popen] | None] = [None] * jobs
+    self._elsewhere: dict[str, Job] = {}
+    self._status = StatusLine()
+    self._jobs: list[Job] = []
+    self._looked = -LOOK_SECONDS
+    self.failed: dict[str, str] = {}
+
+  def run(self) -> None:
+    self._look()
+    done = sum(job.has_ended for job in self._jobs)
+    self._status.print(f"{len(self._jobs)} runs, {done} finished before")
+    try:
+      while self._fill() or any(self._slots) or self._elsewhere:
+        time.sleep(POLL_SECONDS)
+        self._watch()
+        self._show()
+    finally:
+      self._status.clear()
+      stop([process for _, process in filter(None, self._slots)])
+
+  def _look(self) -> None:
+    """Finds out what can be done now: more, when the trials of a method have ended."""
+    self._jobs = [Job(each, run) for each in self._campaigns for run in each.ready()]
+    self._looked = time.monotonic()
+
+  def _fill(self) -> bool:
+    """Starts runs where there is room; whether one was started."""
+    free = [number for number, slot in enumerate(self._slots) if slot is None]
+    if not free:
+      return False
+    if time.monotonic() > self._looked + LOOK_SECONDS:
+      self._look()
+    going = {job.id for job, _ in filter(None, self._slots)}
+    started = False
+    for job in self._jobs:
+      if job.id in going or job.id in self.failed or job.has_ended:
+        continue
+      launcher = job.campaign.launcher
+      if job.id in self._elsewhere and launcher.in_hand(job.run):
+        continue
+      process = launcher.start(job.run)
+      if process is None:
+        self._status.print(f"waiting   {job.run.id}: it is running already")
+        self._elsewhere[job.id] = job
+        continue
+      self._elsewhere.pop(job.id, None)
+      self._status.print(f"started   {job.run.id}")
+      number = free.pop(0)
+      if self._spare:
+        give_core(process, number)
+      self._slots[number] = job, process
+      started = True
+      if not free:
+        break
+    return started
+
+  def _watch(self) -> None:
+    """Sees which runs have come to their end."""
+    for number, slot in enumerate(self._slots):
+      if slot is None or slot[1].poll() is None:
+        continue
+      job, process = slot
+      self._slots[number] = None
+      if job.has_ended:
+        diverged = not (job.log.parent / "result.json").exists()
+        self._status.print(f"{'diverged ' if diverged else 'finished '} {job.run.id}")
+        job.campaign.collect()
+        self._look()
+      else:
+        self.failed[job.id] = f"exit code {process.returncode}: {last_line(job.log)}"
+        self._status.print(f"failed    {job.run.id}")
+    for id, job in list(self._elsewhere.items()):
+      if job.has_ended:
+        del self._elsewhere[id]
+        self._status.print(f"finished  {job.run.id}, elsewhere")
+
+  def _show(self) -> None:
+    done = sum(job.has_ended for job in self._jobs)
+    going = [job for job, _ in filter(None, self._slots)]
+    lines = (
+      f"{job.run.id}: {last_line(job.log)}"
+      for job in [*going, *self._elsewhere.values()]
+    )
+    self._status.show(
+      f"{done}/{len(self._jobs)} done, {len(self.failed)} failed | {' | '.join(lines)}"
+    )
 
 
-def run_all(launcher: Launcher, runs: list[Run], jobs: int) -> dict[str, str]:
-  """Does what is not finished.
-
-  Returns:
-    {id: why} of the runs that are not finished now.
-  """
-  waiting = [run for run in runs if not launcher.finished(run)]
-  running: dict[str, tuple[Run, subprocess.Popen]] = {}
-  elsewhere: list[Run] = []
-  failed: dict[str, str] = {}
-  status = StatusLine()
-  status.print(f"{len(runs)} runs, {len(runs) - len(waiting)} finished before")
-  try:
-    while waiting or running or elsewhere:
-      while waiting and len(running) < jobs:
-        run = waiting.pop(0)
-        if launcher.finished(run):  # by another launcher, meanwhile
-          continue
-        process = launcher.start(run)
-        if process is None:
-          elsewhere.append(run)
-          status.print(f"waiting   {run.id}: it is running already")
-        else:
-          running[run.id] = run, process
-          status.print(f"started   {run.id}")
-      time.sleep(POLL_SECONDS)
-      for id, (run, process) in list(running.items()):
-        if process.poll() is None:
-          continue
-        del running[id]
-        if launcher.finished(run):
-          status.print(f"finished  {id}")
-        else:
-          line = last_line(log_path(launcher.workdir(run)))
-          failed[id] = f"exit code {process.returncode}: {line}"
-          status.print(f"failed    {id}")
-      free = [run for run in elsewhere if not launcher.in_hand(run)]
-      elsewhere = [run for run in elsewhere if run not in free]
-      for run in free:
-        if launcher.finished(run):
-          status.print(f"finished  {run.id}, elsewhere")
-        else:
-          waiting.append(run)
-      unfinished = len(waiting) + len(running) + len(elsewhere)
-      done = len(runs) - unfinished - len(failed)
-      lines = (
-        f"{run.id}: {last_line(log_path(launcher.workdir(run)))}"
-        for run in [*(run for run, _ in running.values()), *elsewhere]
-      )
-      status.show(
-        f"{done}/{len(runs)} done, {len(failed)} failed | {' | '.join(lines)}"
-      )
-  finally:
-    status.clear()
-    stop([process for _, process in running.values()])
-  return failed
-
-
-def stop(processes: list[subprocess.Popen]) -> None:
-  """Asks the runs to save and leave, and waits; a second interrupt kills them."""
-  if not processes:
-    return
-  print(f"stopping {len(processes)} runs; they save first", flush=True)
-  try:
-    for process in processes:
-      process.terminate()
-    for process in processes:
-      process.wait()
-  except KeyboardInterrupt:
-    for process in processes:
-      process.kill()
-    raise
-
-
-def choose(runs: list[Run], index: int | None) -> list[Run]:
-  """All runs, or the one of this index."""
-  if index is None:
-    return runs
+def choose(campaign: Campaign, index: int) -> Campaign:
+  """With the run of this index only."""
+  runs = campaign.sweep.runs
+  if campaign.sweep.search:
+    raise UserError(f"--index={index}: {campaign.path} has a search; leave --index out")
   if not 0 <= index < len(runs):
     raise UserError(f"--index={index}: the sweep has runs 0 to {len(runs) - 1}")
-  return [runs[index]]
-
-
-def parse_settings(texts: list[str], runs: list[Run]) -> list[PathSetting]:
-  """Of a sweep with these runs.
-
-  Raises:
-    UserError: see `PathSetting.parse`; or no run takes one of them.
-  """
-  settings = [PathSetting.parse(text) for text in texts]
-  for text, setting in zip(texts, settings, strict=True):
-    if not any(setting.is_for(run) for run in runs):
-      raise UserError(f"--set {text}: the sweep has no such config with this key")
-  return settings
+  return dataclasses.replace(campaign, ids=frozenset([runs[index].id]))
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
-  parser.add_argument("sweep", type=pathlib.Path, help="experiments/NAME/sweep.py")
-  parser.add_argument("--root", type=pathlib.Path, help="default: runs/NAME")
+  what = parser.add_mutually_exclusive_group(required=True)
+  what.add_argument(
+    "sweep", type=pathlib.Path, nargs="?", help="experiments/NAME/sweep.py"
+  )
+  what.add_argument("--queue", type=pathlib.Path, help="a list of sweeps, FILE.toml")
+  parser.add_argument(
+    "--root", type=pathlib.Path, help="default: runs/NAME, of a queue runs"
+  )
   parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
-  parser.add_argument("--index", type=int, help="only this run, from 0")
+  parser.add_argument("--index", type=int, help="only this run of a sweep, from 0")
   parser.add_argument("--dry_run", action="store_true", help="print the commands")
+  parser.add_argument(
+    "--collect", action="store_true", help="only write what has ended to the results"
+  )
+  parser.add_argument(
+    "--spare",
+    action="store_true",
+    help="each run has a core of its own and the lowest priority",
+  )
   parser.add_argument(
     "--set",
     action="append",
@@ -289,31 +214,42 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
   return parser.parse_args(argv)
 
 
+def campaigns_of(args: argparse.Namespace) -> list[Campaign]:
+  """What the arguments ask for."""
+  settings = [PathSetting.parse(text) for text in args.set]
+  if args.queue:
+    if args.index is not None:
+      raise UserError("--index is of one sweep; leave it or --queue out")
+    root = args.root or REPOSITORY / "runs"
+    found = campaign.of_queue(args.queue, root, settings)
+  else:
+    root = args.root or REPOSITORY / "runs" / args.sweep.resolve().parent.name
+    found = [campaign.of_sweep(args.sweep, root, settings)]
+  check_settings(settings, [run for each in found for run in each.sweep.runs])
+  return found if args.index is None else [choose(found[0], args.index)]
+
+
 def main(argv: list[str] | None = None) -> int:
   args = parse_args(argv)
   entry.check_counts(args, "jobs")
-  sweep = load(args.sweep)
-  if not sweep.runs:
-    raise UserError(
-      f"{args.sweep} adds no runs; its README.md tells what makes results"
-    )
-  chosen = choose(sweep.runs, args.index)
-  root = args.root or REPOSITORY / "runs" / args.sweep.resolve().parent.name
-  launcher = Launcher(root.resolve(), parse_settings(args.set, sweep.runs))
+  campaigns = campaigns_of(args)
   if args.dry_run:
-    for run in chosen:
-      mark = "# finished: " if launcher.finished(run) else ""
-      print(mark + shlex.join(launcher.command(run)))
+    for each in campaigns:
+      for run in each.ready():
+        mark = "# finished: " if each.ended(run) else ""
+        print(mark + shlex.join(each.launcher.command(run)))
     return 0
+  scheduler = Scheduler(campaigns, args.jobs, spare=args.spare)
   try:
-    failed = run_all(launcher, chosen, args.jobs)
+    if not args.collect:
+      scheduler.run()
   finally:
     if args.index is None:
-      records.update(args.sweep.with_name("results.jsonl"), sweep.runs, launcher.root)
-      hparams_page.write(launcher.root, sweep.runs)
-  for id, why in failed.items():
+      for each in campaigns:
+        each.collect()
+  for id, why in scheduler.failed.items():
     print(f"failed: {id}: {why}", file=sys.stderr)
-  return 1 if failed else 0
+  return 1 if scheduler.failed else 0
 
 
 def raise_interrupt(*_) -> None:

@@ -22,13 +22,14 @@ to draw, or metrics that are made from those of several runs:
       {"file": "epochs", "x": "step", "y": "valid_ppl", "line": "head.num_samples"},
     ]
 
+  def search():                                    # see `Search`
+    return {"steps": 500, "grid": {"train.lr": [5.0, 10.0, 20.0]}}
+
   def derived(record, records):                    # further metrics of a record
     full = next(r for r in records if r["name"] == "full softmax")
     return {"slower": record["test_ppl"] / full["test_ppl"]}
 """
 
-import hashlib
-import json
 import pathlib
 import re
 import runpy
@@ -38,51 +39,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from search import Search, search
+from sweep_run import Run
+
 from largevocab.errors import UserError
-
-MAX_SLUG = 60
-
-
-@dataclass(frozen=True)
-class Run:
-  """One run of a sweep: a config with overrides.
-
-  Attributes:
-    config: as the flag of largevocab.main takes it, relative to the repository.
-    overrides: {"head.num_samples": 160}.
-    name: what the table calls it; runs of one name are averaged over seeds. In
-      "ptb: unigram, m=80" the method is "unigram", and "ptb" the data, if a sweep has
-      several.
-  """
-
-  config: str
-  overrides: dict[str, Any] = field(default_factory=dict)
-  name: str = ""
-
-  @property
-  def id(self) -> str:
-    """Directory name: readable, and unique by a hash of config and overrides.
-
-    >>> Run("configs/ptb.py:sampled/pps", {"train.seed": 1}).id
-    'ptb-sampled-pps-seed=1-e8c956fa'
-    """
-    identity = json.dumps([self.config, self.overrides], sort_keys=True, default=list)
-    digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
-    path, _, arg = self.config.partition(":")
-    words = [pathlib.Path(path).stem, *([arg] if arg else [])]
-    words += [f"{k.rpartition('.')[2]}={v}" for k, v in sorted(self.overrides.items())]
-    slug = re.sub(r"[^\w.=-]+", "-", "-".join(words))
-    return f"{slug[:MAX_SLUG].strip('-')}-{digest}"
-
-  def flags(self) -> list[str]:
-    """Flags of largevocab.main.
-
-    >>> Run("configs/ptb.py", {"train.seed": 1}).flags()
-    ['--config=configs/ptb.py', '--config.train.seed=1']
-    """
-    overrides = [f"--config.{k}={v}" for k, v in self.overrides.items()]
-    return [f"--config={self.config}", *overrides]
-
 
 # What a validation curve may be drawn over, and what it may show.
 CURVE_X = ("step", "epoch", "seconds")
@@ -198,6 +158,7 @@ class Sweep:
   metrics: list[str]
   paper: dict[str, dict[str, float]]
   figures: list[Figure] = field(default_factory=list)
+  search: Search | None = None
   derived: Callable[[dict, list[dict]], dict[str, float]] = lambda record, records: {}
 
   def complete(self, records: list[dict]) -> list[dict]:
@@ -274,6 +235,7 @@ def load(path: pathlib.Path) -> Sweep:
     figures = [figure(each) for each in _called(names, "figures", list)]
     if len({each.file for each in figures}) < len(figures):
       raise UserError("two figures go to the same `file`; rename one")
+    searched = search(_called(names, "search", dict)) if "search" in names else None
     runs = collect(names.get("sweep", lambda add: None))
 
   def derived(record: dict, records: list[dict]) -> dict[str, float]:
@@ -283,4 +245,4 @@ def load(path: pathlib.Path) -> Sweep:
         raise UserError(f"derived() returns {further!r:.80}, not {{metric: number}}")
       return further
 
-  return Sweep(runs, metrics, paper, figures, derived)
+  return Sweep(runs, metrics, paper, figures, searched, derived)

@@ -19,7 +19,7 @@ from largevocab import config as c
 from largevocab.checkpoint import Checkpoints
 from largevocab.data.batches import Batch, TokenBatches
 from largevocab.data.classes import Classes
-from largevocab.errors import UserError
+from largevocab.errors import Diverged, UserError
 from largevocab.evaluate import held_out, make_evaluate
 from largevocab.models.linear import Linear
 from largevocab.rows import sq_norm
@@ -346,9 +346,23 @@ def test_a_loss_that_is_not_finite_is_told_with_its_causes(change, words, tmp_pa
   exp = change(experiment(epochs=60, lr=1e6, decay=10.0, hold_epochs=1.0))
   data = dataclasses.replace(exp.data, num_tokens=45)  # three steps an epoch
   exp = dataclasses.replace(exp, data=data)
-  with pytest.raises(UserError, match=words) as error:
+  with pytest.raises(Diverged, match=words) as error:
     train(exp, {p: {"name": p} for p in ("data", "model", "head")}, str(tmp_path))
   assert ("train.lr" in str(error.value)) == ("train" in words)
+  noted = json.loads((tmp_path / "diverged.json").read_text())
+  assert noted == {"step": error.value.step}
+  assert f"at step {error.value.step};" in str(error.value)
+
+
+def test_a_run_that_comes_to_its_end_has_not_diverged(tmp_path):
+  """Also in a directory in which one did."""
+  (tmp_path / "diverged.json").write_text('{"step": 3}')
+  train(
+    experiment(max_steps=5),
+    {p: {"name": p} for p in ("data", "model", "head")},
+    str(tmp_path),
+  )
+  assert not (tmp_path / "diverged.json").exists()
 
 
 def test_labels_that_are_no_classes_are_named(tmp_path, monkeypatch):

@@ -34,8 +34,8 @@ import records  # noqa: E402
 import sweepfile  # noqa: E402
 from bench import about_this_run  # noqa: E402
 from bench_adaptive import milliseconds  # noqa: E402
+from launch import REPOSITORY, PathSetting, check_settings  # noqa: E402
 from measure import compare  # noqa: E402
-from run_sweep import REPOSITORY, PathSetting, parse_settings  # noqa: E402
 from training_steps import TrainingSteps  # noqa: E402
 
 SECONDS = 3.0  # for each method
@@ -93,7 +93,8 @@ def main(argv: list[str] | None = None) -> None:
   parser.add_argument("--output", type=pathlib.Path, default=HERE / "times.jsonl")
   args = parser.parse_args(argv)
   runs = sweepfile.load(HERE / "sweep.py").runs
-  settings = parse_settings(args.set, runs)
+  settings = [PathSetting.parse(text) for text in args.set]
+  check_settings(settings, runs)
   data_of = lambda run: run.name.partition(": ")[0]
   names = list(dict.fromkeys(map(data_of, runs)))
   if args.data and args.data not in names:

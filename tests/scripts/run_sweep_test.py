@@ -4,11 +4,13 @@ import pathlib
 import threading
 import time
 
+import launch
 import pytest
 import records
 import run_sweep
 import sweepfile
-from sweepfile import Run
+from campaign import Campaign
+from sweep_run import Run
 
 from largevocab.errors import UserError
 from largevocab.workdir import held
@@ -28,6 +30,17 @@ def finish(root: pathlib.Path, run: Run, **result):
   workdir.mkdir(parents=True, exist_ok=True)
   (workdir / "result.json").write_text(json.dumps(result))
   (workdir / "meta.json").write_text(json.dumps(META))
+
+
+def campaign_of(root: pathlib.Path, runs: list[Run], **more) -> Campaign:
+  sweep = sweepfile.Sweep(runs, ["ppl"], {}, **more)
+  return Campaign(root / "name" / "sweep.py", sweep, launch.Launcher(root, []))
+
+
+def failures_of(campaigns: list[Campaign]) -> dict[str, str]:
+  scheduler = run_sweep.Scheduler(campaigns, jobs=1)
+  scheduler.run()
+  return scheduler.failed
 
 
 def test_id_depends_on_config_and_overrides_alone():
@@ -124,22 +137,22 @@ def test_validation_curve_is_kept(tmp_path):
 
 
 def test_only_paths_may_be_set_from_outside(tmp_path):
-  setting = run_sweep.PathSetting.parse(f"data.path={tmp_path}")
+  setting = launch.PathSetting.parse(f"data.path={tmp_path}")
   assert setting.flag == f"--config.data.path={tmp_path}"
   for setting in ("train.steps=5", "data.path", f"data.path={tmp_path}/none"):
     with pytest.raises(UserError, match="belong in the sweep file"):
-      run_sweep.PathSetting.parse(setting)
+      launch.PathSetting.parse(setting)
 
 
 def test_paths_go_to_the_runs_that_have_the_key(tmp_path):
-  anywhere = run_sweep.PathSetting("data.path", tmp_path)
+  anywhere = launch.PathSetting("data.path", tmp_path)
   ptb, xmlc = Run("configs/ptb.py"), Run("configs/xmlc.py:eurlex4k")
   without = [Run("configs/quickstart.py"), Run("configs/xmlc.py:stdlib_calls")]
   assert [anywhere.is_for(run) for run in (ptb, xmlc)] == [True, True]
   assert not any(anywhere.is_for(run) for run in without)
-  one = run_sweep.PathSetting("data.path", tmp_path, config="ptb")
+  one = launch.PathSetting("data.path", tmp_path, config="ptb")
   assert [one.is_for(run) for run in (ptb, xmlc)] == [True, False]
-  launcher = run_sweep.Launcher(tmp_path, [one])
+  launcher = launch.Launcher(tmp_path, [one])
   commands = [launcher.command(run) for run in (ptb, xmlc)]
   assert [one.flag in command for command in commands] == [True, False]
   path = tmp_path / "sweep.py"
@@ -148,9 +161,9 @@ def test_paths_go_to_the_runs_that_have_the_key(tmp_path):
     run_sweep.main([str(path), "--dry_run", "--set", f"data.path={tmp_path}"])
 
 
-def test_index_out_of_range():
+def test_index_out_of_range(tmp_path):
   with pytest.raises(UserError, match="runs 0 to 0"):
-    run_sweep.choose([Run("configs/a.py")], 1)
+    run_sweep.choose(campaign_of(tmp_path, [Run("configs/a.py")]), 1)
 
 
 def test_dry_run_marks_finished_runs(tmp_path, capsys):
@@ -172,7 +185,7 @@ def test_dry_run_marks_finished_runs(tmp_path, capsys):
 def test_last_line_of_a_log(tmp_path):
   log = tmp_path / "log.txt"
   log.write_bytes(b"x" * 10_000 + b"\nerror: no such file\n\n")
-  assert run_sweep.last_line(log) == "error: no such file"
+  assert launch.last_line(log) == "error: no such file"
 
 
 def test_run_in_hand_is_waited_for(tmp_path):
@@ -187,17 +200,17 @@ def test_run_in_hand_is_waited_for(tmp_path):
 
   other = threading.Timer(3 * run_sweep.POLL_SECONDS, finish_elsewhere)
   other.start()
-  launcher = run_sweep.Launcher(tmp_path, [])
-  assert launcher.in_hand(run)
-  assert run_sweep.run_all(launcher, [run], jobs=1) == {}
+  campaign = campaign_of(tmp_path, [run])
+  assert campaign.launcher.in_hand(run)
+  assert failures_of([campaign]) == {}
   other.join()
-  assert not launcher.in_hand(run)
+  assert not campaign.launcher.in_hand(run)
 
 
 def test_run_that_was_started_by_hand_is_waited_for(tmp_path):
   """Its process has the lock of the workdir, and not that of the log."""
   run = Run("configs/a.py")
-  launcher = run_sweep.Launcher(tmp_path, [])
+  launcher = launch.Launcher(tmp_path, [])
 
   def train():
     with held(str(tmp_path / run.id)):
@@ -211,6 +224,6 @@ def test_run_that_was_started_by_hand_is_waited_for(tmp_path):
   begun.wait()
   assert launcher.in_hand(run)
   assert launcher.start(run) is None
-  assert run_sweep.run_all(launcher, [run], jobs=1) == {}
+  assert failures_of([campaign_of(tmp_path, [run])]) == {}
   other.join()
   assert not launcher.in_hand(run)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import launch
 import records
 import run_sweep
 import sweepfile
@@ -95,7 +96,7 @@ def test_sweep_killed_twice_comes_to_the_same(tmp_path):
   assert launcher.returncode == 130, stderr
   stopped = [tmp_path / run.id / "log.txt" for run in runs[:2]]
   for log in stopped:
-    assert run_sweep.last_line(log).endswith("the same command goes on from here")
+    assert launch.last_line(log).endswith("the same command goes on from here")
   assert not results.exists()
 
   launcher = start(path)

@@ -1,0 +1,68 @@
+"""One run of a sweep."""
+
+import hashlib
+import json
+import pathlib
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_SLUG = 60
+
+
+@dataclass(frozen=True)
+class Run:
+  """One run of a sweep: a config with overrides.
+
+  Attributes:
+    config: as the flag of largevocab.main takes it, relative to the repository.
+    overrides: {"head.num_samples": 160}.
+    name: what the table calls it; runs of one name are averaged over seeds. In
+      "ptb: unigram, m=80" the method is "unigram", and "ptb" the data, if a sweep has
+      several.
+  """
+
+  config: str
+  overrides: dict[str, Any] = field(default_factory=dict)
+  name: str = ""
+
+  @property
+  def id(self) -> str:
+    """Directory name: readable, and unique by a hash of config and overrides.
+
+    >>> Run("configs/ptb.py:sampled/pps", {"train.seed": 1}).id
+    'ptb-sampled-pps-seed=1-e8c956fa'
+    """
+    identity = json.dumps([self.config, self.overrides], sort_keys=True, default=list)
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
+    path, _, arg = self.config.partition(":")
+    words = [pathlib.Path(path).stem, *([arg] if arg else [])]
+    words += [f"{k.rpartition('.')[2]}={v}" for k, v in sorted(self.overrides.items())]
+    slug = re.sub(r"[^\w.=-]+", "-", "-".join(words))
+    return f"{slug[:MAX_SLUG].strip('-')}-{digest}"
+
+  def flags(self) -> list[str]:
+    """Flags of largevocab.main.
+
+    >>> Run("configs/ptb.py", {"train.seed": 1}).flags()
+    ['--config=configs/ptb.py', '--config.train.seed=1']
+    """
+    overrides = [f"--config.{k}={v}" for k, v in self.overrides.items()]
+    return [f"--config={self.config}", *overrides]
+
+  def with_overrides(self, more: dict[str, Any]) -> "Run":
+    """The run with further overrides, or others.
+
+    >>> Run("configs/ptb.py", {"train.lr": 1.0}).with_overrides({"train.lr": 2.0})
+    Run(config='configs/ptb.py', overrides={'train.lr': 2.0}, name='')
+    """
+    return Run(self.config, {**self.overrides, **more}, self.name)
+
+  def without_seed(self) -> "Run":
+    """What runs that differ in nothing but the seed have in common.
+
+    >>> Run("configs/ptb.py", {"train.seed": 1}).without_seed()
+    Run(config='configs/ptb.py', overrides={}, name='')
+    """
+    same = {k: v for k, v in self.overrides.items() if k.split(".")[-1] != "seed"}
+    return Run(self.config, same, self.name)
