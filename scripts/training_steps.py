@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from operations import operations
 
 from largevocab.experiment import Experiment
 from largevocab.state import State, init_state
@@ -45,6 +46,10 @@ class TrainingSteps:
     make_step = self._on(number)
     jax.block_until_ready(make_step())
     return make_step
+
+  def operations(self, number: int) -> float:
+    """Of a step on the batch of this number, see `operations`."""
+    return operations(self._step, self._state, self._batches.batch(number), self._lr)
 
   def refresh(self) -> State:
     """Rebuilds the head's statistics."""

@@ -152,8 +152,8 @@ SCORES = {"ppl": "curve", "p@1": "curve_p@1"}
 
 def derived(record, records):
   """Validation scores after the steps of the comparison, and after as many as are made
-  in the time that the full softmax takes for them, by the times of times.py; of a run
-  that ends before, at its end, and which share of that time it had."""
+  in the time that the full softmax takes for them, by times.jsonl; of a run that ends
+  before, at its end, and which share of that time it had."""
   data = record["name"].partition(": ")[0]
   steps = PROBLEMS[data].steps
   own, full = pace(record["name"]), pace(f"{data}: {FULL}")
