@@ -34,18 +34,8 @@ class Results:
     assert values, f"{self.directory.name} has no results of {name!r}"
     return statistics.fmean(values)
 
-  def mean_and_spread(self, name: str, metric: str) -> str:
-    values = self.of_seeds(name, metric)
-    return f"{statistics.fmean(values):.1f} +- {statistics.stdev(values):.1f}"
-
   def of_seeds(self, name: str, metric: str) -> list[float]:
     return [row[metric] for row in self.rows if row["name"] == name]
-
-  def all(self, metric: str) -> dict[str, float]:
-    """By name, of those that have it."""
-    return {
-      row["name"]: self(row["name"], metric) for row in self.rows if metric in row
-    }
 
   def paper(self, name: str, metric: str) -> float:
     return sweepfile.load(self.directory / "sweep.py").paper[name][metric]
@@ -66,27 +56,10 @@ class Results:
 
 BENCH, PTB, TOY = Results("bench"), Results("likelihood_ptb"), Results("likelihood_toy")
 KERNEL, RELVAR, LAWS = Results("kernel_bias"), Results("relvar"), Results("samplers")
-XMLC, ITEMS, FINAL = Results("xmlc_lns"), Results("next_item"), Results("ptb_sampled")
+XMLC, ITEMS = Results("xmlc_lns"), Results("next_item")
 LST, LST_SPEED, HARD = Results("lst"), Results("lst_speed"), Results("negatives")
 WIKIPEDIA, ENGLISH = Results("adaptive"), Results("adaptive_english")
 FRENCH, SPEED = Results("adaptive_french"), Results("adaptive_speed")
-PEERS = Results("peers")
-
-
-def spread_of_seeds() -> float:
-  """How far seeds differ in perplexity, in per cent, where there are several."""
-  seeds = (
-    KERNEL.of_seeds(name, "test_ppl")
-    for name in ("full softmax", "quadratic_prior, m=32")
-  )
-  return 100 * max(max(values) / min(values) - 1 for values in seeds)
-
-
-def outcome(experiment: str) -> str:
-  """What the page of an experiment says came out: from its verdict on, or its table."""
-  page = (ROOT / "experiments" / experiment / "README.md").read_text()
-  before, verdict, after = page.partition("**Verdict.**")
-  return after if verdict else before.partition("<!-- /results:")[2].partition("-->")[2]
 
 
 def check(text: str, claims: Iterable[str], given: Sequence[str] = ()) -> None:

@@ -28,7 +28,7 @@ def sweep(add):
     for sampler in SAMPLERS:
       add_sampled(add, sampler, m)
   add_sampled(add, "quadratic_prior", 32)
-  for seed in (1, 2):  # what the claim of 2 % rests on
+  for seed in (1, 2):
     add("configs/ptb.py:full", {**LENGTH, "train.seed": seed}, name="full softmax")
     add_sampled(add, "quadratic_prior", 32, {"train.seed": seed})
 
