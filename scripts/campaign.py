@@ -2,8 +2,8 @@
 
 import pathlib
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import hparams_page
 import records
@@ -27,6 +27,7 @@ class Campaign:
     launcher: of its runs.
     names: only runs of these names are made; none: all.
     ids: only these runs, likewise.
+    rows_count: a run that has a row in results.jsonl is done, wherever it was made.
   """
 
   path: pathlib.Path
@@ -34,7 +35,9 @@ class Campaign:
   launcher: Launcher
   names: frozenset[str] = frozenset()
   ids: frozenset[str] = frozenset()
+  rows_count: bool = False
   _known: dict[str, Record] = field(default_factory=dict)  # trials that have ended
+  _rows: frozenset[str] = frozenset()  # runs that have one
 
   def __post_init__(self):
     if unknown := self.names - {run.name for run in self.sweep.runs}:
@@ -42,6 +45,9 @@ class Campaign:
     if self._search_path.exists():
       rows = records.load(self._search_path, ["run"])
       self._known = {row["run"]: row for row in rows}
+    if self.rows_count and self._results_path.exists():
+      rows = records.load(self._results_path, ["run"])
+      self._rows = frozenset(row["run"] for row in rows)
 
   @property
   def name(self) -> str:
@@ -61,7 +67,8 @@ class Campaign:
 
   def ended(self, run: Run) -> bool:
     """Whether nothing of it is left to be done; of trials, also if done elsewhere."""
-    return run.id in self._known or self.launcher.ended(run)
+    is_known = run.id in self._known or run.id in self._rows
+    return is_known or self.launcher.ended(run)
 
   def chosen(self, run: Run) -> Run | None:
     """A run of the sweep with the rates of the search; None: they are not known yet."""
@@ -77,9 +84,13 @@ class Campaign:
     if search:
       trials = list(self._trials(self.sweep.runs).values())
       records.update(self._search_path, trials, root)
-    records.update(self.path.with_name("results.jsonl"), known, root, told)
+    records.update(self._results_path, known, root, told)
     if root.exists():
       hparams_page.write(root, known)
+
+  @property
+  def _results_path(self) -> pathlib.Path:
+    return self.path.with_name("results.jsonl")
 
   @property
   def _search_path(self) -> pathlib.Path:
@@ -104,9 +115,9 @@ def of_sweep(
   path: pathlib.Path,
   root: pathlib.Path,
   settings: list[PathSetting],
-  names: Iterable[str] = (),
+  **more: Any,
 ) -> Campaign:
-  """Of a sweep file.
+  """Of a sweep file; for `more` see `Campaign`.
 
   Raises:
     UserError: it cannot be read, or adds no runs.
@@ -114,7 +125,7 @@ def of_sweep(
   sweep = sweepfile.load(path)
   if not sweep.runs:
     raise UserError(f"{path} adds no runs; its README.md tells what makes results")
-  return Campaign(path, sweep, Launcher(root.resolve(), settings), frozenset(names))
+  return Campaign(path, sweep, Launcher(root.resolve(), settings), **more)
 
 
 def of_queue(
@@ -125,6 +136,8 @@ def of_queue(
     [[sweep]]
     file = "../experiments/ptb_sampled/sweep.py"  # from the list's directory
     names = ["full softmax"]                   # only these runs; leave out for all
+
+  Runs that have a row beside their sweep file are done.
 
   Args:
     path: of the list.
@@ -141,7 +154,7 @@ def of_queue(
   entries = content.get("sweep", [])
   if set(content) != {"sweep"} or not isinstance(entries, list) or not entries:
     raise UserError(f"{path}: want [[sweep]] tables with `file`, and nothing else")
-  campaigns: dict[tuple[str, frozenset[str]], Campaign] = {}
+  campaigns = []
   for number, each in enumerate(entries, 1):
     place = f"{path}: [[sweep]] number {number}"
     names = each.get("names", [])
@@ -150,6 +163,7 @@ def of_queue(
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
       raise UserError(f"{place}: names is {names!r:.80}, not a list of names of runs")
     file = path.parent / each["file"]
-    campaign = of_sweep(file, root / file.resolve().parent.name, settings, names)
-    campaigns[str(file.resolve()), campaign.names] = campaign
-  return list(campaigns.values())
+    place = root / file.resolve().parent.name
+    more = {"names": frozenset(names), "rows_count": True}
+    campaigns.append(of_sweep(file, place, settings, **more))
+  return campaigns

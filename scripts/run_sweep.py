@@ -104,7 +104,8 @@ class Scheduler:
 
   def _look(self) -> None:
     """Finds out what can be done now: more, when the trials of a method have ended."""
-    self._jobs = [Job(each, run) for each in self._campaigns for run in each.ready()]
+    every = (Job(each, run) for each in self._campaigns for run in each.ready())
+    self._jobs = list({job.id: job for job in every}.values())
     self._looked = time.monotonic()
 
   def _fill(self) -> bool:
