@@ -16,7 +16,7 @@ from largevocab import inputs, moments, retrieval
 from largevocab.data.base import Data, HeldOutBatches
 from largevocab.errors import UserError, is_too_large
 from largevocab.experiment import Experiment
-from largevocab.labels import Counts
+from largevocab.labels import Counts, Targets
 from largevocab.moments import Moments
 from largevocab.similarity import make_similarity
 from largevocab.state import State, restore
@@ -54,7 +54,6 @@ class Evaluate:
   def _sums(self, params, table, head_state, carry, worth_V, batch):
     """The recurrent state after a batch, and sums over its examples."""
     exp, model, head = self._exp, self._exp.model, self._exp.head
-    k, ks = exp.eval.ranking_k, exp.eval.precision_k
     rows_BTE = inputs.look_up(table, batch.x, model.embed)
     h_BTD, carry = model.apply({"params": params}, rows_BTE, carry)
     h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
@@ -62,8 +61,7 @@ class Evaluate:
     metrics = head.evaluate(head_state, h_ND, batch.y)
     if exp.eval.top:
       best_NK, _ = head.top_k(head_state, h_ND, exp.eval.top)
-      metrics |= retrieval.at_k(best_NK[:, :k], batch.y) if k else {}
-      metrics |= retrieval.of_labels(best_NK, batch.y, worth_V, ks)
+      metrics |= retrieved(exp, best_NK, batch.y, worth_V)
     return carry, moments.sums(metrics, weight_N)
 
   def __call__(
@@ -91,13 +89,7 @@ class Evaluate:
         if time.monotonic() > told + _SECONDS:
           told = time.monotonic()
           _LOG.info("evaluated %d of %d batches", number, len(batches))
-    if not seen.weight:
-      raise UserError(
-        "no example of the data to evaluate has a label: there is nothing to measure"
-      )
-    counts_all = self._exp.eval.unlabelled == "count"
-    labelled = seen.weight / batches.num_examples if counts_all else 1.0
-    return _finished(seen, labelled)
+    return finished(self._exp, seen, batches)
 
   def try_out(self, state: State, batches: HeldOutBatches) -> None:
     """Evaluates a batch of each shape, and so compiles all that `__call__` needs.
@@ -112,8 +104,36 @@ class Evaluate:
         jax.block_until_ready(self._step(*tables, carry, self._worth_V, batch))
 
 
-def _finished(seen: Moments, labelled: float) -> dict[str, float]:
-  """Metrics of what was seen; for `labelled` see `retrieval.finish`."""
+def retrieved(
+  exp: Experiment, best_NK: jax.Array, y: Targets, worth_V: jax.Array
+) -> dict[str, jax.Array]:
+  """What `eval` asks of the best classes, f32[N] each; see `retrieval`.
+
+  Args:
+    exp: the experiment.
+    best_NK: i32[N, K], K = `eval.top`, best first.
+    y: the true classes.
+    worth_V: f32[V], see `retrieval.inverse_propensities`.
+  """
+  k = exp.eval.ranking_k
+  found = retrieval.at_k(best_NK[:, :k], y) if k else {}
+  return found | retrieval.of_labels(best_NK, y, worth_V, exp.eval.precision_k)
+
+
+def finished(
+  exp: Experiment, seen: Moments, batches: HeldOutBatches
+) -> dict[str, float]:
+  """Metrics of what was seen in all of the batches.
+
+  Raises:
+    UserError: no example has a label.
+  """
+  if not seen.weight:
+    raise UserError(
+      "no example of the data to evaluate has a label: there is nothing to measure"
+    )
+  counts_all = exp.eval.unlabelled == "count"
+  labelled = seen.weight / batches.num_examples if counts_all else 1.0
   means = {name: seen.mean(name) for name in seen.names}
   finished = retrieval.finish(means, labelled)
   if "nll" in means:

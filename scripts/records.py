@@ -5,8 +5,11 @@ of the run's result.json, of its meta.json the device, versions and source revis
 `curve`, the exact loss on validation data as it went: [[step, nll, seconds], ...] with
 the nll in nats and the seconds of training; `curve_p@1` is the same of the precision,
 `curve_PAIRS_input` and `curve_PAIRS_output` of the rank correlations with a file of
-pairs of words. A run that does not measure these has no such curve. A run that diverged
-has, in place of results, `diverged`: the step.
+pairs of words. A run that does not measure these has no such curve.
+
+Some have `baseline`: true, a trivial model that was counted (scripts/baselines.py);
+`trials`, the number of learning rates that were tried; or `diverged`, the step at which
+the loss was not finite, in place of all metrics.
 """
 
 import json
@@ -34,7 +37,9 @@ FIELDS: dict[str, type] = {
   **dict.fromkeys(("run", "name", "config", "device", "jax", "python", "git"), str),
   **{"overrides": dict, "git_dirty": bool},
 }
-KINDS = {str: "a text", dict: "an object", bool: "true or false"}
+# And of those that only some have.
+SOME_HAVE: dict[str, type] = {"baseline": bool, "trials": int, "diverged": int}
+KINDS = {str: "a text", dict: "an object", bool: "true or false", int: "a whole number"}
 
 
 def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
@@ -195,8 +200,8 @@ def _problem(record: Record, needs: Iterable[str]) -> str:
   for key in needs:
     if key not in record:
       return f"it has no {key!r}"
-  for key, kind in FIELDS.items():
-    if key in record and not isinstance(record[key], kind):
+  for key, kind in (FIELDS | SOME_HAVE).items():
+    if key in record and not _is_of(record[key], kind):
       return f"{key!r} is {record[key]!r:.80}, not {KINDS[kind]}"
   for key in record:
     if key == "curve" or key.startswith("curve_"):
@@ -204,6 +209,10 @@ def _problem(record: Record, needs: Iterable[str]) -> str:
       if not all(_is_point(point) for point in points):
         return f"{key!r} has points other than [step, value, seconds]"
   return ""
+
+
+def _is_of(value: Any, kind: type) -> bool:
+  return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
 
 
 def _is_point(point: Any) -> bool:
@@ -220,7 +229,8 @@ def update(
   """Rewrites results.jsonl: one line for each run that has ended, in the sweep's order.
 
   A run that has not ended in `root` keeps the line that it has (from another machine,
-  say); lines of runs that are not in the sweep go. `more` adds to what a new one says.
+  say); baselines stay, and lines of runs that are not in the sweep go. `more` adds to
+  what a new one says.
   """
   kept = (
     {record["run"]: record for record in load(path, ["run"])} if path.exists() else {}
@@ -229,6 +239,7 @@ def update(
   for run in runs:
     row = of_run(run, root / run.id)
     rows.append({**row, **more(run)} if row else kept.get(run.id))
+  rows += [record for record in kept.values() if record.get("baseline")]
   if finished := [row for row in rows if row is not None]:
     _write(path, finished)
 

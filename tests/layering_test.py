@@ -59,6 +59,7 @@ MAY_IMPORT = {
   "evaluate": {
     *("data", "experiment", "inputs", "moments", "retrieval", "similarity", "state"),
   },
+  "baselines": {"data", "evaluate", "experiment", "moments", "retrieval"},
   "queries": {"data"},
   "predict": {
     *("console", "data", "evaluate", "experiment", "inputs", "queries", "state"),

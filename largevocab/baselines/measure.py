@@ -1,0 +1,71 @@
+"""Exact metrics of a trivial model on held-out data, as a network's are made."""
+
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab import moments, retrieval
+from largevocab.data.base import HeldOutBatches
+from largevocab.evaluate import finished, retrieved
+from largevocab.experiment import Experiment
+from largevocab.labels import Counts, Targets
+from largevocab.moments import Moments
+
+
+class Baseline(Protocol):
+  """A law of the class given what came last."""
+
+  def log_p(self, context_N: np.ndarray, ids_NP: np.ndarray) -> np.ndarray:
+    """f64[N, P], in nats, of classes."""
+    ...
+
+  def top_k(self, context_N: np.ndarray, k: int) -> np.ndarray:
+    """i32[N, k], the likeliest classes, best first."""
+    ...
+
+
+def measure(
+  model: Baseline, exp: Experiment, counts: Counts, batches: HeldOutBatches
+) -> dict[str, float]:
+  """The metrics of `largevocab.evaluate.Evaluate`, of a model without a network.
+
+  Args:
+    model: what is measured.
+    exp: its `eval` says which metrics there are.
+    counts: of the training data.
+    batches: one of `largevocab.evaluate.held_out`.
+
+  Raises:
+    UserError: no example has a label.
+
+  Cost: O(N P log V), and for what is retrieved O(V) for each distinct context.
+  """
+  a, b = exp.eval.propensity_a, exp.eval.propensity_b
+  worth_V = retrieval.inverse_propensities(counts, a, b)
+
+  @jax.jit
+  def sums(nll_N: jax.Array, y: Targets, best_NK: jax.Array | None):
+    found = {} if best_NK is None else retrieved(exp, best_NK, y, worth_V)
+    return moments.sums({"nll": nll_N} | found, jnp.sum(y.w_NP, axis=1))
+
+  seen = Moments()
+  for batch in batches:
+    context_N, w_NP = np.asarray(batch.y.context_N), np.asarray(batch.y.w_NP)
+    nll_N = _nll(model, context_N, np.asarray(batch.y.ids_NP), w_NP)
+    best_NK = model.top_k(context_N, exp.eval.top) if exp.eval.top else None
+    summed = sums(nll_N.astype(np.float32), batch.y, best_NK)
+    seen.add(summed, np.sum(w_NP, axis=1, dtype=np.float64))
+  return finished(exp, seen, batches)
+
+
+def _nll(
+  model: Baseline, context_N: np.ndarray, ids_NP: np.ndarray, w_NP: np.ndarray
+) -> np.ndarray:
+  """f64[N], the mean over the true classes by their weights; 0 without any."""
+  is_true_NP = w_NP > 0
+  log_p_NP = model.log_p(context_N, np.where(is_true_NP, ids_NP, 0))
+  weight_N = np.sum(w_NP, axis=1)
+  sum_N = -np.sum(np.where(is_true_NP, w_NP * log_p_NP, 0), axis=1)
+  return sum_N / np.where(weight_N > 0, weight_N, 1)

@@ -1,0 +1,118 @@
+"""Trivial models of a sweep's data, as rows of its results.
+
+  python scripts/baselines.py experiments/ptb_sampled/sweep.py --set data.path=/my/ptb
+
+Counts what the runs of the sweep read, see `largevocab.baselines`, and writes a record
+for each model of each data set to results.jsonl beside the sweep file: the metrics that
+the runs have, of the same held-out batches. Nothing is trained: it takes seconds.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import sys
+from collections.abc import Sequence
+
+import entry
+import of_run
+import records
+import sweepfile
+from of_run import Setting
+from records import Record
+from sweepfile import Run
+
+from largevocab import baselines, config
+from largevocab.errors import UserError
+from largevocab.evaluate import held_out
+from largevocab.workdir import describe_machine
+
+NOT_DATA = ("seed", "cache_dir")  # of a data set's settings
+
+
+def rows(runs: Sequence[Run], settings: Sequence[Setting]) -> list[Record]:
+  """Records of the trivial models of each data set that the runs read.
+
+  A record has `baseline`: true, the settings of data that the runs override, and the
+  name "unigram, counted"; "ptb: unigram, counted" where runs are "ptb: full softmax".
+  What is measured is what the first run of a data set measures.
+
+  Args:
+    runs: of a sweep.
+    settings: where data lie on this machine.
+
+  Raises:
+    UserError: data cannot be read.
+  """
+  first: dict[str, Run] = {}
+  for run in runs:
+    block = of_run.settings_of(run, settings).data.to_dict()
+    content = {key: value for key, value in block.items() if key not in NOT_DATA}
+    first.setdefault(json.dumps([_prefix(run), content], sort_keys=True), run)
+  return [row for run in first.values() for row in _of_data(run, settings)]
+
+
+def _of_data(run: Run, settings: Sequence[Setting]) -> list[Record]:
+  exp = config.build(of_run.settings_of(run, settings))
+  data = exp.data.load()
+  overrides = {k: v for k, v in run.overrides.items() if k.startswith("data.")}
+  found = []
+  for method, model in baselines.counted(exp, data).items():
+    metrics = {
+      f"{split}_{key}": value
+      for split, batches in held_out(exp, data).items()
+      for key, value in baselines.measure(model, exp, data.counts, batches).items()
+    }
+    name = f"{_prefix(run)}{method}, counted"
+    words = ["baseline", name, *(f"{k}={v}" for k, v in sorted(overrides.items()))]
+    found.append(
+      {
+        "run": re.sub(r"[^\w.=-]+", "-", "-".join(words)),
+        **{"name": name, "config": run.config, "overrides": overrides},
+        **{"baseline": True, **metrics},
+        **records.measured_with(describe_machine()),
+      }
+    )
+  return found
+
+
+def _prefix(run: Run) -> str:
+  """
+  >>> _prefix(Run("configs/ptb.py", name="ptb: unigram, m=80"))
+  'ptb: '
+  """
+  data, colon, _ = run.name.rpartition(": ")
+  return data + colon
+
+
+def main(argv: list[str] | None = None) -> int:
+  from run_sweep import parse_settings  # which calls `rows` at the end of a sweep
+
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument("sweep", type=pathlib.Path, help="experiments/NAME/sweep.py")
+  parser.add_argument(
+    "--set",
+    action="append",
+    default=[],
+    metavar="[CONFIG:]KEY=PATH",
+    help="where data lie on this machine, as for scripts/run_sweep.py",
+  )
+  parser.add_argument("--data", help="of the sweep's data sets, this one only")
+  args = parser.parse_args(argv)
+  sweep = sweepfile.load(args.sweep)
+  settings = parse_settings(args.set, sweep.runs)
+  chosen = [run for run in sweep.runs if args.data in (None, _prefix(run)[:-2])]
+  if not chosen:
+    what = "adds no runs" if args.data is None else f"has no data {args.data!r}"
+    raise UserError(f"{args.sweep} {what}; choose another")
+  found = rows(chosen, settings)
+  records.merge(args.sweep.with_name("results.jsonl"), found)
+  for row in found:
+    print(row["name"])
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(entry.run("baselines", main))
