@@ -39,7 +39,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import records
-import tabulate
+import tables
 from bench_rows import row_step
 from fit_cost_model import least_time
 from measure import temp_bytes
@@ -254,7 +254,7 @@ def table(rows: list[Record]) -> str:
     for row in sorted(rows, key=lambda row: row["ms"])
   ]
   header = ["", "head", "kind", "ms", "mib", "relvar"]
-  return tabulate.markdown([header, ["---"] * len(header), *cells])
+  return tables.markdown([header, ["---"] * len(header), *cells])
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -26,7 +26,7 @@ import entry
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tabulate
+import tables
 from scipy.optimize import least_squares
 from scipy.stats import qmc
 
@@ -203,7 +203,7 @@ def told(
     for size, p, t in sorted(zip(sizes, predicted_P, t_P, strict=True))
   ]
   header = ["k", "B", "d", "ms", "predicted ms", "ratio"]
-  table = tabulate.markdown([header, ["---"] * len(header), *rows])
+  table = tables.markdown([header, ["---"] * len(header), *rows])
   return f"{name}\n\n{table}\n\n{model}\n"
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import entry
 import records
+import tables
 import tabulate
 
 from largevocab.errors import UserError
@@ -264,7 +265,7 @@ def table(experiments: pathlib.Path) -> str:
   """All goals, as Markdown."""
   header = ["", "what", "goal", "measured", "met", "on"]
   lines = [header, ["---"] * len(header)]
-  return tabulate.markdown(lines + [row(goal, experiments) for goal in GOALS])
+  return tables.markdown(lines + [row(goal, experiments) for goal in GOALS])
 
 
 def rewrite(text: str, experiments: pathlib.Path) -> str:

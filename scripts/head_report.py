@@ -8,7 +8,7 @@ from typing import Any
 import entry
 import jax
 import records
-import tabulate
+import results_table
 from positions import Positions, positions_of
 from records import Record
 
@@ -80,5 +80,5 @@ def write(
 ) -> None:
   """Prints the table, and writes the records to args.output, or to the workdir, in
   place of those that the file has of the same names."""
-  print(tabulate.table(rows, columns))
+  print(results_table.table(rows, columns))
   records.merge(args.output or pathlib.Path(args.workdir, f"{name}.jsonl"), rows)

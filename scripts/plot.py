@@ -15,11 +15,12 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import axes
 import drawing
 import entry
 import records
+import seeds
 import sweepfile
-import tabulate
 from records import Record
 from sweepfile import CURVE_Y, Figure
 
@@ -29,6 +30,8 @@ LABELS = {
   "epoch": "epochs",
   "seconds": "seconds of training",
   "train_seconds": "seconds of training",
+  "idle_seconds": "seconds of an idle core",
+  "operations": "operations of network and head",
   "seconds_for_steps": "seconds for the same number of steps",
   "ppl_by_steps": "validation perplexity",
   "p@1_by_steps": "precision of the first, validation",
@@ -77,7 +80,8 @@ def value(row: Record, key: str) -> Any:
   """
   if key in ("method", "data"):
     data, _, rest = row["name"].rpartition(": ")
-    return data if key == "data" else rest.partition(",")[0]
+    method = rest if row.get("baseline") else rest.partition(",")[0]
+    return data if key == "data" else method
   return row["overrides"].get(key, row.get(key))
 
 
@@ -145,7 +149,7 @@ def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
     UserError: there is nothing to draw, or two curves of a panel have the same label.
   """
   panels: dict[Any, dict[Any, list[tuple[float, float]]]] = {}
-  for members in tabulate.groups(r for r in rows if chosen(r, figure.where)).values():
+  for members in seeds.groups(r for r in rows if chosen(r, figure.where)).values():
     first = members[0]
     if value(first, "method") in figure.reference:
       continue
@@ -195,7 +199,7 @@ def references(rows: list[Record], figure: Figure) -> list[Line]:
   """What is drawn in every panel: curves, or levels of y."""
   lines = []
   wanted = (r for r in rows if value(r, "method") in figure.reference)
-  for label, members in tabulate.groups(wanted).items():
+  for label, members in seeds.groups(wanted).items():
     if figure.is_curve:
       points = curve(members, figure)
     else:
@@ -377,7 +381,8 @@ def main(argv: list[str] | None = None) -> int:
   if not sweep.figures:
     raise UserError(f"{args.sweep} has no figures(); see {sweepfile.__file__}")
   results = args.sweep.with_name("results.jsonl")
-  rows = sweep.complete(records.load(results, ["name", "config", "overrides"]))
+  rows = records.load(results, ["name", "config", "overrides"])
+  rows = sweep.complete(axes.joined(rows, results.with_name("times.jsonl")))
   if not rows:
     raise UserError(f"{results} has no results: run the sweep")
   output = args.output or args.sweep.with_name("figures")

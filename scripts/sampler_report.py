@@ -47,7 +47,8 @@ import jax.numpy as jnp
 import measure
 import numpy as np
 import records
-import tabulate
+import results_table
+import tables
 from positions import Positions, positions_of
 from random_features import random_feature_law
 from records import Record
@@ -282,7 +283,7 @@ def report(args: argparse.Namespace) -> list[Record]:
 def table(rows: list[Record]) -> str:
   """The figures in Markdown, and what they were measured on."""
   cells = lambda row: [
-    tabulate.summary([row[key]] if key in row else []) for key in COLUMNS
+    tables.summary([row[key]] if key in row else []) for key in COLUMNS
   ]
   header = ["law", *COLUMNS]
   body = [[row["name"], *cells(row)] for row in rows]
@@ -290,10 +291,10 @@ def table(rows: list[Record]) -> str:
   once = [r["name"] for r in rows if r["relvar_formula"] == FORMULAS[True]]
   bound = f"; of {', '.join(once)} by inclusion probabilities" if once else ""
   return (
-    f"{tabulate.markdown([header, ['---'] * len(header), *body])}\n\n"
+    f"{tables.markdown([header, ['---'] * len(header), *body])}\n\n"
     f"m={first['num_samples']}, V={first['num_classes']:,}, {first['positions']} "
     f"positions, after step {first['checkpoint_step']}. relvar of independent draws"
-    f"{bound}. {tabulate.measured_on(rows)}"
+    f"{bound}. {results_table.measured_on(rows)}"
   )
 
 

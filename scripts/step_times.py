@@ -31,26 +31,18 @@ import records
 import sweepfile
 from bench import about_this_run
 from bench_adaptive import milliseconds
-from launch import REPOSITORY, PathSetting, check_settings
+from launch import PathSetting, check_settings
 from measure import compare
+from of_run import settings_of
 from sweep_run import Run
 from training_steps import TrainingSteps
 
-from largevocab import command_line, config
+from largevocab import config
 from largevocab.errors import UserError
 from largevocab.experiment import Experiment
 
 SECONDS = 3.0  # for each method
 MOST_BATCHES = 100
-
-
-def experiment(run: Run, settings: list[PathSetting]) -> Experiment:
-  """The run's, with the data of this machine."""
-  _, *flags = run.flags()
-  flags += [each.flag for each in settings if each.is_for(run)]
-  block = command_line.load(str(REPOSITORY / run.config))
-  command_line.override(block, ["times", *flags], known=[])
-  return config.build(block)
 
 
 def shapes_of(exp: Experiment, data: Any) -> dict[int, float]:
@@ -119,7 +111,7 @@ def main(argv: list[str] | None = None) -> int:
   for name, group in itertools.groupby(methods.values(), data_of):
     if args.data not in (None, name):
       continue
-    own = [(run, experiment(run, settings)) for run in group]
+    own = [(run, config.build(settings_of(run, settings))) for run in group]
     data = own[0][1].data.load()
     yardstick = TrainingSteps(own[0][1], data)
     for run, exp in own:

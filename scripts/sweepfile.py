@@ -25,9 +25,15 @@ to draw, or metrics that are made from those of several runs:
   def search():                                    # see `Search`
     return {"steps": 500, "grid": {"train.lr": [5.0, 10.0, 20.0]}}
 
+  def comparison():                                # see `Comparison`
+    return {"to": "full softmax", "metric": "test_ppl"}
+
   def derived(record, records):                    # further metrics of a record
     full = next(r for r in records if r["name"] == "full softmax")
     return {"slower": record["test_ppl"] / full["test_ppl"]}
+
+Among the records that `derived` is given are baselines, `record.get("baseline")`, which
+have no steps and no seconds, and no runs that diverged.
 """
 
 import pathlib
@@ -153,6 +159,44 @@ def figure(description: dict[str, Any]) -> Figure:
 
 
 @dataclass(frozen=True)
+class Comparison:
+  """What the rows of a table are compared with, see scripts/significance.py.
+
+  Attributes:
+    to: the name of runs; where a sweep has several data, that of their method: runs of
+      "ptb: unigram" are compared with those of "ptb: full softmax".
+    metrics: a row is compared by the first of these that it has.
+  """
+
+  to: str
+  metrics: tuple[str, ...]
+
+
+def comparison(description: dict[str, Any], runs: list[Run], metrics: list[str]):
+  """A `Comparison` from what `comparison()` says; None if that is nothing.
+
+  Raises:
+    UserError: a key is missing or unknown, or there is no such run or metric.
+  """
+  if not description:
+    return None
+  if set(description) != {"to", "metric"}:
+    raise UserError(
+      f"comparison() returns {description!r:.80}, not {{'to': name of runs, 'metric': "
+      "name, or list of names}"
+    )
+  to, names = description["to"], description["metric"]
+  names = names if isinstance(names, list) else [names]
+  if unknown := [name for name in names if name not in metrics]:
+    raise UserError(
+      f"comparison() compares {unknown}, and metrics() has no such; it has {metrics}"
+    )
+  if not any(run.name == to or run.name.endswith(f": {to}") for run in runs):
+    raise UserError(f"comparison() is to {to!r}, and no run has this name")
+  return Comparison(to, tuple(names))
+
+
+@dataclass(frozen=True)
 class Sweep:
   runs: list[Run]
   metrics: list[str]
@@ -160,10 +204,15 @@ class Sweep:
   figures: list[Figure] = field(default_factory=list)
   search: Search | None = None
   derived: Callable[[dict, list[dict]], dict[str, float]] = lambda record, records: {}
+  comparison: Comparison | None = None
 
   def complete(self, records: list[dict]) -> list[dict]:
-    """Records with the metrics that are derived."""
-    return [record | self.derived(record, records) for record in records]
+    """Records with the metrics that are derived; runs that diverged have none."""
+    ended = [record for record in records if "diverged" not in record]
+    return [
+      record if "diverged" in record else record | self.derived(record, ended)
+      for record in records
+    ]
 
 
 def collect(sweep: Callable[[Callable[..., None]], None]) -> list[Run]:
@@ -237,6 +286,7 @@ def load(path: pathlib.Path) -> Sweep:
       raise UserError("two figures go to the same `file`; rename one")
     searched = search(_called(names, "search", dict)) if "search" in names else None
     runs = collect(names.get("sweep", lambda add: None))
+    compared = comparison(_called(names, "comparison", dict), runs, metrics)
 
   def derived(record: dict, records: list[dict]) -> dict[str, float]:
     with _running(path):
@@ -245,4 +295,4 @@ def load(path: pathlib.Path) -> Sweep:
         raise UserError(f"derived() returns {further!r:.80}, not {{metric: number}}")
       return further
 
-  return Sweep(runs, metrics, paper, figures, searched, derived)
+  return Sweep(runs, metrics, paper, figures, searched, derived, compared)

@@ -27,7 +27,8 @@ class Results:
 
   @functools.cached_property
   def rows(self) -> list[records.Record]:
-    return records.load(self.directory / "results.jsonl")
+    rows = records.load(self.directory / "results.jsonl")
+    return [row for row in rows if not row.get("baseline")]
 
   def __call__(self, name: str, metric: str) -> float:
     values = self.of_seeds(name, metric)

@@ -38,13 +38,11 @@ def sweep(add):
 
 
 def metrics():
-  return ["test_ppl", "to_full", "train_seconds", "ms_per_step", "steps"]
+  return ["test_ppl", "train_seconds", "ms_per_step", "steps"]
 
 
-def derived(record, records):
-  """Perplexity over that of the full softmax."""
-  full = next((r for r in records if r["name"] == FULL), None)
-  return {"to_full": record["test_ppl"] / full["test_ppl"]} if full else {}
+def comparison():
+  return {"to": FULL, "metric": "test_ppl"}
 
 
 def paper():

@@ -6,7 +6,9 @@ import pathlib
 import runpy
 
 shared = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "adaptive/sweep.py"))
-metrics, derived, figures = (shared[key] for key in ("metrics", "derived", "figures"))
+metrics, comparison, figures = (
+  shared[key] for key in ("metrics", "comparison", "figures")
+)
 
 
 def sweep(add):

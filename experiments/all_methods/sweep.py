@@ -147,13 +147,22 @@ def metrics():
   return [*scores, "time_share", "step_ms", "seconds_for_steps"]
 
 
+def comparison():
+  return {"to": FULL, "metric": ["ppl_by_time", "p@1_by_time"]}
+
+
 SCORES = {"ppl": "curve", "p@1": "curve_p@1"}
 
 
 def derived(record, records):
   """Validation scores after the steps of the comparison, and after as many as are made
   in the time that the full softmax takes for them, by times.jsonl; of a run that ends
-  before, at its end, and which share of that time it had."""
+  before, at its end, and which share of that time it had. What was counted has its
+  scores whenever that is."""
+  if record.get("baseline"):
+    score = "p@1" if "valid_p@1" in record else "ppl"
+    times = ("by_steps", "by_time")
+    return {f"{score}_{when}": record[f"valid_{score}"] for when in times}
   data = record["name"].partition(": ")[0]
   steps = PROBLEMS[data].steps
   own, full = pace(record["name"]), pace(f"{data}: {FULL}")

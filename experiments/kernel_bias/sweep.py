@@ -40,6 +40,10 @@ def add_sampled(add, sampler, m, more=None):
   add(f"configs/ptb.py:sampled/{sampler}", overrides, name=f"{sampler}, m={m}")
 
 
+def comparison():
+  return {"to": "full softmax", "metric": "test_ppl"}
+
+
 def metrics():
   return ["valid_ppl", "test_ppl", "train_seconds"]
 

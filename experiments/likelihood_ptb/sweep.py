@@ -55,5 +55,9 @@ def add_all(add, methods, m, more):
     add(f"configs/ptb.py:{head}", overrides, name=f"{name}, K={m}")
 
 
+def comparison():
+  return {"to": "full softmax", "metric": "test_ppl"}
+
+
 def metrics():
   return ["test_ppl", "test_recall@10", "test_self_normalised_nll", "ms_per_step"]

@@ -51,7 +51,7 @@ sys.path.append(str(HERE.parents[1] / "scripts"))
 
 import drawing  # noqa: E402
 import records  # noqa: E402
-import tabulate  # noqa: E402
+import seeds  # noqa: E402
 from records import Record  # noqa: E402
 
 EXACT = "exact"
@@ -352,7 +352,7 @@ def draw(rows: list[Record], names: list[str], figure: int):
   """A figure: likelihood and bias over iterations, means and ranges over seeds."""
   canvas = drawing.new_figure(11.5, 4.2)
   likelihood_ax, bias_ax = canvas.subplots(1, 2)
-  groups = tabulate.groups(row for row in rows if row["name"] in names)
+  groups = seeds.groups(row for row in rows if row["name"] in names)
   for number, members in enumerate(groups.values()):
     name = members[0]["name"]
     how = {"color": "black" if name == EXACT else f"C{(number - 1) % 10}"}

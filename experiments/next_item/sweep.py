@@ -31,3 +31,7 @@ def sweep(add):
 
 def metrics():
   return ["test_nll", "test_recall@20", "test_mrr@20", "train_seconds"]
+
+
+def comparison():
+  return {"to": "full softmax", "metric": "test_nll"}

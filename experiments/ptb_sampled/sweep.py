@@ -42,6 +42,10 @@ def metrics():
   return ["valid_ppl", "test_ppl", "train_seconds", "tokens_per_second"]
 
 
+def comparison():
+  return {"to": FULL, "metric": "test_ppl"}
+
+
 def paper():
   # Zaremba et al. 2014, table 1: the non-regularized LSTM, which is this network.
   return {FULL: {"valid_ppl": 120.7, "test_ppl": 114.5}}

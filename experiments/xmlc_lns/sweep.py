@@ -82,12 +82,16 @@ def metrics():
   return [*epochs, "speed", "test_p@1", "test_p@5", "test_psp@1"]
 
 
+def comparison():
+  return {"to": REFERENCE, "metric": "test_p@1"}
+
+
 def derived(record, records):
   """When precision on validation data reached half, and nine tenths, of what the full
   softmax ended at (inf: never), and how many times as fast as that an epoch is."""
   data = record["name"].partition(":")[0]
   full = [r for r in records if r["name"] == f"{data}: {REFERENCE}"]
-  if not full:
+  if not full or record.get("baseline"):
     return {}
   per_epoch = record["steps"] / record["overrides"]["train.epochs"]
   epochs = {}
