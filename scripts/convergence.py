@@ -5,12 +5,12 @@ import statistics
 from collections.abc import Sequence
 
 from records import Record
-from tables import NOTHING
+from tables import NOTHING, number
 
 LAST = 0.1  # the share of training that is looked at
 
 
-def change_at_end(curve: Sequence[Sequence[float]], steps: int) -> float | None:
+def change_at_end(curve: Sequence[Sequence[float]], steps: float) -> float | None:
   """By how much a validation curve changes over the last tenth of training.
 
   The slope is that of the line of least squares through the points there.
@@ -22,7 +22,8 @@ def change_at_end(curve: Sequence[Sequence[float]], steps: int) -> float | None:
   Returns:
     The change of the value; None where there are fewer than two points.
 
-  >>> change_at_end([[80, 9.0, 0], [90, 2.0, 0], [95, 1.5, 0], [100, 1.0, 0]], 100)
+  >>> curve = [[80, 9.0, 0], [90, 2.0, 0], [95, 1.5, 0], [100, 1.0, 0]]
+  >>> round(change_at_end(curve, 100), 6)
   -1.0
   >>> change_at_end([[50, 2.0, 0], [100, 1.0, 0]], 100)
   """
@@ -46,7 +47,8 @@ def cell(members: Sequence[Record]) -> str:
     ("curve_p@1", "points", lambda change: 100 * change),
     ("curve", "%", lambda change: 100 * math.expm1(min(change, 700.0))),
   ):
-    ends = [change_at_end(row[name], row["steps"]) for row in members if name in row]
+    runs = [row for row in members if name in row and "steps" in row]
+    ends = [change_at_end(row[name], number(row, "steps")) for row in runs]
     known = [shown(end) for end in ends if end is not None]
     if known:
       return f"{statistics.fmean(known):+.1f} {unit}"

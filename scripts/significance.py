@@ -44,8 +44,8 @@ def of_pairs(differences: Sequence[float]) -> Difference:
 
   >>> of_pairs([1.0]), of_pairs([1.0, 1.0]).is_significant
   (Difference(mean=1.0, half=None), True)
-  >>> of_pairs([1.0, 2.0, 3.0]).half
-  2.484...
+  >>> round(of_pairs([1.0, 2.0, 3.0]).half, 3)
+  2.484
   """
   num, mean = len(differences), statistics.fmean(differences)
   if num < 2:
@@ -106,9 +106,9 @@ def is_better(value: float, other: float, metric: str) -> bool:
 
 def _by_seed(rows: Sequence[Record], metric: str) -> dict[str, float]:
   values = {seed_of(row): number(row, metric) for row in rows if metric in row}
-  if not is_perplexity(metric):
-    return values
-  return {seed: math.log(value) for seed, value in values.items() if value > 0}
+  if is_perplexity(metric):
+    values = {s: math.log(value) for s, value in values.items() if value > 0}
+  return {s: value for s, value in values.items() if math.isfinite(value)}
 
 
 def _shown(value: float, metric: str) -> str:

@@ -172,7 +172,9 @@ class Comparison:
   metrics: tuple[str, ...]
 
 
-def comparison(description: dict[str, Any], runs: list[Run], metrics: list[str]):
+def comparison(
+  description: dict[str, Any], runs: list[Run], metrics: list[str]
+) -> Comparison | None:
   """A `Comparison` from what `comparison()` says; None if that is nothing.
 
   Raises:
@@ -180,13 +182,14 @@ def comparison(description: dict[str, Any], runs: list[Run], metrics: list[str])
   """
   if not description:
     return None
-  if set(description) != {"to", "metric"}:
+  to, names = description.get("to"), description.get("metric")
+  names = names if isinstance(names, list) else [names]
+  is_text = all(isinstance(name, str) for name in (to, *names))
+  if set(description) != {"to", "metric"} or not is_text:
     raise UserError(
       f"comparison() returns {description!r:.80}, not {{'to': name of runs, 'metric': "
       "name, or list of names}"
     )
-  to, names = description["to"], description["metric"]
-  names = names if isinstance(names, list) else [names]
   if unknown := [name for name in names if name not in metrics]:
     raise UserError(
       f"comparison() compares {unknown}, and metrics() has no such; it has {metrics}"

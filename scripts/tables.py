@@ -75,9 +75,12 @@ def summary(values: list[float]) -> str:
 
 
 def short(values: list[float]) -> str:
-  """The mean, to two significant digits, or as a power of ten.
+  """The mean, to two significant digits or to the unit, or as a power of ten.
 
-  >>> short([1.26]), short([0.0312, 0.0314]), short([1.26e12]), short([])
-  ('1.3', '0.031', '1.3e+12', '-')
+  >>> short([0.0312, 0.0314]), short([1.26]), short([126.1]), short([1.26e12])
+  ('0.031', '1.3', '126', '1.3e+12')
   """
-  return f"{statistics.fmean(values):.2g}" if values else NOTHING
+  if not values:
+    return NOTHING
+  mean = statistics.fmean(values)
+  return f"{mean:.0f}" if 100 <= abs(mean) < 1e6 else f"{mean:.2g}"

@@ -16,7 +16,9 @@ PROBLEMS, METHODS = SWEEP["PROBLEMS"], SWEEP["METHODS"]
 FULL = SWEEP["FULL"]
 LOADED = sweepfile.load(HERE / "sweep.py")
 ROWS = {
-  row["name"]: row for row in LOADED.complete(records.load(HERE / "results.jsonl"))
+  row["name"]: row
+  for row in LOADED.complete(records.load(HERE / "results.jsonl"))
+  if not row.get("baseline")
 }
 
 

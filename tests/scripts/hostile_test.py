@@ -180,6 +180,23 @@ BAD_SWEEPS = {
     SWEEP + "\ndef derived(r, rs):\n  return 1",
     "derived() returns",
   ),
+  "comparison": (SWEEP + "\ndef comparison():\n  return 5", "returns 5"),
+  "comparison lacks": (
+    SWEEP + "\ndef comparison():\n  return {'to': 'a'}",
+    "comparison() returns {'to': 'a'}",
+  ),
+  "comparison by what": (
+    SWEEP + "\ndef comparison():\n  return {'to': 'a', 'metric': 'nosuch'}",
+    "metrics() has no such",
+  ),
+  "comparison to whom": (
+    SWEEP + "\ndef comparison():\n  return {'to': 'nosuch', 'metric': 'test_ppl'}",
+    "no run has this name",
+  ),
+  "comparison by lists": (
+    SWEEP + "\ndef comparison():\n  return {'to': ['a'], 'metric': [['b']]}",
+    "comparison() returns",
+  ),
   "not text": ("\x00", "null bytes"),
 }
 

@@ -2,6 +2,8 @@ import json
 import pathlib
 
 import pytest
+import results_table
+import seeds
 import tabulate
 
 from largevocab.errors import UserError
@@ -52,7 +54,7 @@ def experiments(tmp_path):
 def test_seeds_are_averaged_and_the_paper_stands_beside(experiments):
   text = "a\n<!-- results:ptb -->\nold\n<!-- /results:ptb -->\nb\n"
   new = tabulate.rewrite(text, experiments)
-  assert "| method | runs | test_ppl | test_ppl (paper) | steps |" in new
+  assert "| method | seeds | test_ppl | test_ppl (paper) | steps |" in new
   # Mean 102; deviations -2, -1, 3: variance 14 / 2.
   assert "| full | 3 | 102.0 ± 2.6 | 114.5 | 100 |" in new
   assert "revision 0123456." in new
@@ -98,30 +100,27 @@ def test_rows_of_one_name_are_told_apart():
   rows = [
     record(overrides={"head.num_samples": m}, test_ppl=float(m)) for m in (20, 160)
   ]
-  labels = list(tabulate.groups(rows))
+  labels = list(seeds.groups(rows))
   assert labels == [f"full configs/a.py:full head.num_samples={m}" for m in (20, 160)]
 
 
 def test_rows_without_a_name_are_labelled_by_their_config():
   rows = [record(name="", overrides={"seed": s}) for s in (0, 1)]
-  assert {k: len(v) for k, v in tabulate.groups(rows).items()} == {
-    "configs/a.py:full": 2
-  }
+  assert {k: len(v) for k, v in seeds.groups(rows).items()} == {"configs/a.py:full": 2}
 
 
 def test_metric_that_a_method_lacks():
   rows = [record(test_ppl=10.0), record(name="other", test_auc=0.5)]
-  lines = tabulate.table(rows, ["test_ppl", "test_auc"]).splitlines()
-  assert lines[2:] == ["| full | 1 | 10.00 | - |", "| other | 1 | - | 0.5000 |"]
+  lines = results_table.table(rows, ["test_ppl", "test_auc"]).splitlines()
+  assert lines[2:] == ["| full | 10.00 | - |", "| other | - | 0.5000 |"]
 
 
 def test_curves_are_no_metrics():
   row = record(test_ppl=10.0)
   with_curve = {**row, "curve": [[1, 5.0, 2.0]]}
   assert tabulate.scalars([with_curve]) == ["test_ppl"]
-  assert tabulate.report([with_curve], ["test_ppl"]) == tabulate.report(
-    [row], ["test_ppl"]
-  )
+  report = results_table.report
+  assert report([with_curve], ["test_ppl"]) == report([row], ["test_ppl"])
 
 
 def test_update_mends_what_check_reports(experiments, capsys):
@@ -158,8 +157,9 @@ def test_directory_of_runs(tmp_path, capsys):
   (tmp_path / "unfinished").mkdir()
   assert tabulate.main([str(tmp_path)]) == 0
   lines = capsys.readouterr().out.splitlines()
-  assert lines[0] == "| method | runs | steps | test_ppl |"
-  assert lines[2:4] == ["| full | 1 | 5 | 10.00 |", "| sampled | 1 | 5 | 12.00 |"]
+  assert lines[0] == results_table.ONE_SEED
+  assert lines[2] == "| method | seeds | steps | test_ppl |"
+  assert lines[4:6] == ["| full | 1 | 5 | 10.00 |", "| sampled | 1 | 5 | 12.00 |"]
   assert lines[-1] == "Measured on d; jax 0, Python 3; revision abc+."
 
 
