@@ -60,8 +60,9 @@ class Figure:
   """One figure: a point for each run, or a curve for each run.
 
   A key is "method" or "data" (see `Run.name`), an override such as "head.num_samples",
-  or what a record holds, such as "test_ppl" or "train_seconds". Runs that differ in the
-  seed only are averaged.
+  or what a record holds, such as "test_ppl", or "idle_seconds" and "operations" where
+  these were measured (scripts/axes.py). The method of a baseline is its whole name.
+  Runs that differ in the seed only are averaged.
 
   Attributes:
     file: its name in experiments/NAME/figures, without suffix.
@@ -196,7 +197,7 @@ def comparison(
     )
   if not any(run.name == to or run.name.endswith(f": {to}") for run in runs):
     raise UserError(f"comparison() is to {to!r}, and no run has this name")
-  return Comparison(to, tuple(names))
+  return Comparison(str(to), tuple(names))
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,12 @@ def start(head, seed):
   state = init_state(exp, data)
   ids_R = np.arange(data.counts.num_classes)
   batches = data.training_batches(4, 3)
+  first = [batches.batch(step) for step in (0, 1, batches.steps_per_epoch)]
   return {
     "network": jax.tree.leaves(state.params),
     "inputs": [state.inputs.w_VD],
     "classes": [exp.head.class_rows(state.head, ids_R)[:, : exp.model.width]],
-    "batches": jax.tree.leaves(
-      [batches.batch(n) for n in (0, batches.steps_per_epoch)]
-    ),
+    "batches": jax.tree.leaves(first),
   }
 
 

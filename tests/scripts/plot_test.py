@@ -4,6 +4,7 @@ import json
 import math
 import sys
 
+import axes
 import plot
 import pytest
 import sweepfile
@@ -140,6 +141,34 @@ def test_files_are_a_function_of_the_results(tmp_path):
   assert drawn("second") == first
   (tmp_path / "results.jsonl").write_text(rows.replace("90.0", "95.0"))
   assert drawn("third")["samples.svg"] != first["samples.svg"]
+
+
+def test_seconds_of_an_idle_machine_are_an_axis(tmp_path):
+  path, times = tmp_path / "sweep.py", tmp_path / "times.jsonl"
+  path.write_text(SWEEP.replace('"x": "head.num_samples"', '"x": "idle_seconds"'))
+  rows = [row | {"steps": 10} for row in ROWS]
+  (tmp_path / "results.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+  with pytest.raises(UserError, match="no result has idle_seconds"):
+    plot.main([str(path)])
+  names = sorted({row["name"] for row in rows})
+  lines = [{"name": name, "ms_per_step": 1 + n} for n, name in enumerate(names)]
+  times.write_text("".join(json.dumps(line) + "\n" for line in lines))
+  assert plot.main([str(path)]) == 0
+  joined = axes.joined(rows, times)
+  ((line, *_),) = plot.panels_of(
+    joined, figure(x="idle_seconds", y="test_ppl")
+  ).values()
+  assert line.label == "full"
+  assert line.points == [(0.01, 90.0)]
+
+
+def test_a_baseline_is_a_level_and_no_method_of_that_name():
+  counted = record("unigram, counted", test_ppl=639.0, baseline=True)
+  levels = figure(where={"method": "unigram"}, reference=["unigram, counted"])
+  (lines,) = plot.panels_of([*ROWS, counted], levels).values()
+  assert [line.label for line in lines] == ["unigram", "unigram, counted"]
+  assert lines[1].is_level
+  assert lines[0].points == [(10, 111), (20, 121)]
 
 
 def test_sweep_without_figures(tmp_path):
