@@ -18,9 +18,9 @@ import entry
 import of_run
 import records
 import sweepfile
-from of_run import Setting
+from launch import PathSetting, check_settings
 from records import Record
-from sweepfile import Run
+from sweep_run import Run
 
 from largevocab import baselines, config
 from largevocab.errors import UserError
@@ -30,7 +30,7 @@ from largevocab.workdir import describe_machine
 NOT_DATA = ("seed", "cache_dir")  # of a data set's settings
 
 
-def rows(runs: Sequence[Run], settings: Sequence[Setting]) -> list[Record]:
+def rows(runs: Sequence[Run], settings: Sequence[PathSetting]) -> list[Record]:
   """Records of the trivial models of each data set that the runs read.
 
   A record has `baseline`: true, the settings of data that the runs override, and the
@@ -52,7 +52,7 @@ def rows(runs: Sequence[Run], settings: Sequence[Setting]) -> list[Record]:
   return [row for run in first.values() for row in _of_data(run, settings)]
 
 
-def _of_data(run: Run, settings: Sequence[Setting]) -> list[Record]:
+def _of_data(run: Run, settings: Sequence[PathSetting]) -> list[Record]:
   exp = config.build(of_run.settings_of(run, settings))
   data = exp.data.load()
   overrides = {k: v for k, v in run.overrides.items() if k.startswith("data.")}
@@ -86,8 +86,6 @@ def _prefix(run: Run) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-  from run_sweep import parse_settings  # which calls `rows` at the end of a sweep
-
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
@@ -102,7 +100,8 @@ def main(argv: list[str] | None = None) -> int:
   parser.add_argument("--data", help="of the sweep's data sets, this one only")
   args = parser.parse_args(argv)
   sweep = sweepfile.load(args.sweep)
-  settings = parse_settings(args.set, sweep.runs)
+  settings = [PathSetting.parse(text) for text in args.set]
+  check_settings(settings, sweep.runs)
   chosen = [run for run in sweep.runs if args.data in (None, _prefix(run)[:-2])]
   if not chosen:
     what = "adds no runs" if args.data is None else f"has no data {args.data!r}"

@@ -5,6 +5,7 @@ import tomllib
 from dataclasses import dataclass, field
 from typing import Any
 
+import baselines
 import hparams_page
 import records
 import sweepfile
@@ -87,6 +88,14 @@ class Campaign:
     records.update(self._results_path, known, root, told)
     if root.exists():
       hparams_page.write(root, known)
+
+  def count_baselines(self) -> None:
+    """Puts trivial models of the data beside the results, if there are some and none of
+    these."""
+    rows = records.load(self._results_path) if self._results_path.exists() else []
+    if rows and not any(row.get("baseline") for row in rows):
+      counted = baselines.rows(self.sweep.runs, self.launcher.settings)
+      records.merge(self._results_path, counted)
 
   @property
   def _results_path(self) -> pathlib.Path:

@@ -1,27 +1,15 @@
 """The experiment of a sweep's run, with the data of this machine."""
 
-import pathlib
 from collections.abc import Sequence
-from typing import Protocol
 
+from launch import REPOSITORY, PathSetting
 from ml_collections import ConfigDict
-from sweepfile import Run
+from sweep_run import Run
 
 from largevocab import command_line
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 
-
-class Setting(Protocol):
-  """A setting for those runs whose config takes it."""
-
-  @property
-  def flag(self) -> str: ...
-
-  def is_for(self, run: Run) -> bool: ...
-
-
-def settings_of(run: Run, settings: Sequence[Setting]) -> ConfigDict:
+def settings_of(run: Run, settings: Sequence[PathSetting]) -> ConfigDict:
   """What `largevocab.config.build` builds: the run's config, overridden."""
   _, *flags = run.flags()
   flags += [each.flag for each in settings if each.is_for(run)]

@@ -9,7 +9,7 @@ left result.json is skipped, any other is resumed from its last checkpoint. Runs
 another launcher has in hand, or one that was killed has left behind, are waited for. A
 run that diverged is done: it is a row without results. When a run ends, the results of
 all are written to results.jsonl beside the sweep file, and to --root what TensorBoard's
-HPARAMS page is to show first.
+HPARAMS page is to show first. At the end come trivial models of the same data, counted.
 
 If the sweep file asks for a search, short trials choose the rates of each method first;
 they are kept in search.jsonl.
@@ -248,6 +248,9 @@ def main(argv: list[str] | None = None) -> int:
     if args.index is None:
       for each in campaigns:
         each.collect()
+  if args.index is None and not scheduler.failed:
+    for each in campaigns:
+      each.count_baselines()
   for id, why in scheduler.failed.items():
     print(f"failed: {id}: {why}", file=sys.stderr)
   return 1 if scheduler.failed else 0

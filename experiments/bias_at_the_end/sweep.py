@@ -36,6 +36,10 @@ def search():
   return {"steps": 1000, "grid": {"train.lr": [5.0, 20.0]}}
 
 
+def comparison():
+  return {"to": FULL, "metric": "test_ppl"}
+
+
 def metrics():
   return ["valid_ppl", "test_ppl", "steps"]
 

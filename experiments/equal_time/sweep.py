@@ -41,5 +41,9 @@ def search():
   return {"steps": 500, "grid": {"train.lr": [5.0, 10.0, 20.0, 40.0]}}
 
 
+def comparison():
+  return {"to": FULL, "metric": "test_ppl"}
+
+
 def metrics():
   return ["valid_ppl", "test_ppl", "steps"]

@@ -30,5 +30,9 @@ def search():
   return {"steps": 2000, "grid": {"train.lr": [1.25, 5.0, 20.0]}}
 
 
+def comparison():
+  return {"to": "full softmax", "metric": "test_ppl"}
+
+
 def metrics():
   return ["test_ppl", "test_recall@10", "test_self_normalised_nll", "steps"]

@@ -28,5 +28,9 @@ def search():
   return {"steps": 1000, "grid": {"train.lr": [0.05, 0.1, 0.2]}}
 
 
+def comparison():
+  return {"to": "full softmax", "metric": "test_nll"}
+
+
 def metrics():
   return ["test_nll", "test_recall@20", "test_mrr@20", "steps"]
