@@ -162,13 +162,28 @@ def sq_norm(tree: Any) -> jax.Array:
   return sum((jnp.sum(jnp.square(x)) for x in leaves), jnp.float32(0.0))
 
 
+@settings(kw_only=True)
 class RowOptimizer(abc.ABC):
-  """An optimiser that works row by row: w -= lr * direction(scale * gradient).
+  """An optimiser that works row by row: w -= lr * direction(scale * g + lambda w).
 
   A subclass gives the state of a row and its direction; the same rule then updates few
   rows of a table, a whole table, or (as an optax transformation) a network, so that one
   setting holds for all three.
+
+  Attributes:
+    weight_decay: lambda, of the penalty lambda/2 |w|^2; its gradient is added to that
+      of the loss once this is clipped, ahead of the optimiser's rule, also for biases.
+
+  Deviation: of a row-sparse gradient only those rows decay that it names; dense decay
+    would shrink all V of them in every step. A rare row therefore decays less, and a
+    row that is never named stays as it began. There is no exact way to make up for it
+    later: what Adagrad makes of a penalty alone, s <- s + (lambda w)^2 and w <- w - lr
+    lambda w / sqrt(s), has no closed form, and whoever reads a row in between, a
+    sampler or an evaluation, would find it out of date. Where a gradient names all
+    rows, as that of `full`, and of a network, decay is dense and exact.
   """
+
+  weight_decay: NonNegative = 0.0
 
   @abc.abstractmethod
   def init_slots(self, w_VD: jax.Array) -> dict[str, jax.Array]:
@@ -181,8 +196,27 @@ class RowOptimizer(abc.ABC):
     """The step for a learning rate of 1, and the new state, of the given rows."""
 
   @abc.abstractmethod
+  def rule(self) -> optax.GradientTransformation:
+    """`direction` for dense pytrees."""
+
   def transformation(self) -> optax.GradientTransformation:
-    """The same rule for dense pytrees; its updates are directions to subtract."""
+    """The same for dense pytrees; its updates are directions to subtract.
+
+    >>> tx, w = SGD(weight_decay=0.5).transformation(), {"w": jnp.array([2.0])}
+    >>> tx.update({"w": jnp.array([3.0])}, tx.init(w), w)[0]["w"].tolist()
+    [4.0]
+    """
+    if not self.weight_decay:
+      return self.rule()
+    return optax.chain(optax.add_decayed_weights(self.weight_decay), self.rule())
+
+  def penalised(self, g_RD: jax.Array, w_RD: jax.Array) -> jax.Array:
+    """The gradient at these rows with that of the penalty.
+
+    >>> SGD(weight_decay=0.5).penalised(jnp.array([[3.0]]), jnp.array([[2.0]])).tolist()
+    [[4.0]]
+    """
+    return g_RD + self.weight_decay * w_RD if self.weight_decay else g_RD
 
   def init(self, w_VD: jax.Array) -> Table:
     """A table of these rows.
@@ -193,7 +227,7 @@ class RowOptimizer(abc.ABC):
     return Table(w_VD, self.init_slots(w_VD), jnp.int32(0))
 
   def update(self, table: Table, grads: RowGrads, lr, scale) -> Table:
-    """Updates the touched rows.
+    """Updates the touched rows: those that the gradient names, padding left out.
 
     Cost: O(R D), independent of V, if the table is donated.
 
@@ -204,12 +238,13 @@ class RowOptimizer(abc.ABC):
     """
     grads = checked(table, grads)
     rows = jax.tree.map(lambda s: s.at[grads.ids_R].get(mode="clip"), table.slots)
-    step_RD, rows = self.direction(scale * grads.rows_RD, rows, table.count)
+    # Read, then written: who else reads the old rows before does not force a copy.
+    old_RD = table.w_VD.at[grads.ids_R].get(mode="clip")
+    g_RD = self.penalised(scale * grads.rows_RD, old_RD)
+    step_RD, rows = self.direction(g_RD, rows, table.count)
     # The ids are distinct, and those of padding fall outside the table.
     at = {"mode": "drop", "unique_indices": True}
     put = lambda s, row: s.at[grads.ids_R].set(row, **at)
-    # Read, then written: who else reads the old rows before does not force a copy.
-    old_RD = table.w_VD.at[grads.ids_R].get(mode="clip")
     return Table(
       table.w_VD.at[grads.ids_R].set(old_RD - lr * step_RD, **at),
       jax.tree.map(put, table.slots, rows),
@@ -223,7 +258,8 @@ class RowOptimizer(abc.ABC):
     >>> SGD().dense_update(table, jnp.ones((1, 2)), lr=0.5, scale=1.0).w_VD.tolist()
     [[0.5, 0.5]]
     """
-    step_VD, slots = self.direction(scale * g_VD, table.slots, table.count)
+    g_VD = self.penalised(scale * g_VD, table.w_VD)
+    step_VD, slots = self.direction(g_VD, table.slots, table.count)
     return Table(table.w_VD - lr * step_VD, slots, table.count + 1)
 
 
@@ -237,7 +273,7 @@ class SGD(RowOptimizer):
   def direction(self, g_RD, slots, count):
     return g_RD, slots
 
-  def transformation(self):
+  def rule(self):
     return optax.identity()
 
 
@@ -249,6 +285,8 @@ class Momentum(RowOptimizer):
   when the gradient is sparse; to move only those that are touched (a lazy version)
   would be another method. Samplers that follow the table are told of touched rows only,
   and of the others when the head is refreshed.
+
+  Likewise every row decays in every step: here `weight_decay` is exact.
 
   Cost: O(V D) an update, however few rows are touched.
 
@@ -274,12 +312,12 @@ class Momentum(RowOptimizer):
 
   def update(self, table, grads, lr, scale):
     grads = checked(table, grads)
-    kept_VD = self.momentum * table.slots["velocity_VD"]
+    kept_VD = self.penalised(self.momentum * table.slots["velocity_VD"], table.w_VD)
     velocity_VD = kept_VD.at[grads.ids_R].add(scale * grads.rows_RD, mode="drop")
     slots = {"velocity_VD": velocity_VD}
     return Table(table.w_VD - lr * velocity_VD, slots, table.count + 1)
 
-  def transformation(self):
+  def rule(self):
     return optax.trace(self.momentum)
 
 
@@ -311,7 +349,7 @@ class Adagrad(RowOptimizer):
     sum_sq_RD = slots["sum_sq_VD"] + jnp.square(g_RD)
     return g_RD * jax.lax.rsqrt(sum_sq_RD + self.eps), {"sum_sq_VD": sum_sq_RD}
 
-  def transformation(self):
+  def rule(self):
     return optax.scale_by_rss(self.initial_accumulator, self.eps)
 
 
@@ -355,7 +393,7 @@ class Adam(RowOptimizer):
     }
     return unbiased_RD / (root_RD + self.eps), slots
 
-  def transformation(self):
+  def rule(self):
     return optax.scale_by_adam(self.b1, self.b2, self.eps)
 
 

@@ -1,5 +1,6 @@
 """Every config with every head, and every point of every sweep."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -112,6 +113,20 @@ def test_every_point_of_a_sweep_builds(path, monkeypatch):
     command_line.override(settings, ["main", *overrides], known=[])
     exp = config.build(settings)
     assert exp.train.num_steps(1000) > 0, shlex.join(run.flags())
+
+
+@pytest.mark.parametrize("name", ["enwiki8", "europarl"])
+def test_weight_decay_of_paper_004_is_there_when_asked_for(name):
+  """For the network, the rows of words and those of the head; nothing else changes."""
+  build = lambda arg: config.build(
+    command_line.load(f"{REPOSITORY}/configs/{name}.py:{arg}")
+  )
+  without, decayed = build("hierarchical"), build("hierarchical,weight_decay")
+  assert without.optimizer.weight_decay == 0.0
+  assert decayed.optimizer.weight_decay == decayed.head.optimizer.weight_decay == 1e-6
+  same = dataclasses.replace(decayed.optimizer, weight_decay=0.0)
+  head = dataclasses.replace(decayed.head, optimizer=same)
+  assert dataclasses.replace(decayed, optimizer=same, head=head) == without
 
 
 def test_europarl_in_a_language():

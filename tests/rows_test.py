@@ -133,6 +133,110 @@ def test_accumulated_rows_are_one_gradient(name):
   assert len(np.unique(twice.ids_R)) == len(twice.ids_R)
 
 
+class NaiveDecay:
+  """w and the sum of squares of one table in float64, row by row, in loops."""
+
+  def __init__(self, opt, w_VD):
+    self.opt, self.w_VD = opt, np.array(w_VD, np.float64)
+    self.sum_sq_VD = np.full_like(self.w_VD, getattr(opt, "initial_accumulator", 0))
+
+  def step(self, g_VD, touched, scale):
+    for c in touched:
+      for d in range(self.w_VD.shape[1]):
+        g = scale * g_VD[c, d] + self.opt.weight_decay * self.w_VD[c, d]
+        if isinstance(self.opt, Adagrad):
+          self.sum_sq_VD[c, d] += g**2
+          g /= np.sqrt(self.sum_sq_VD[c, d] + self.opt.eps)
+        self.w_VD[c, d] -= LR * g
+
+
+def _clipped_batches(num, clip, num_rows=V):
+  """Ids that repeat, rows, the dense gradient in float64, and what clips its norm."""
+  for ids_R, rows_RD in _batches(num):
+    ids_R = np.where(ids_R < V, ids_R % num_rows, ids_R)
+    g_VD = np.zeros((V, D))
+    for c, g_D in zip(ids_R, rows_RD, strict=True):
+      if c < V:
+        g_VD[c] += g_D
+    yield ids_R, rows_RD, g_VD, min(1.0, clip / np.sqrt((g_VD**2).sum()))
+
+
+DECAYED = [
+  SGD(weight_decay=0.3),
+  Adagrad(weight_decay=0.3),
+  Adagrad(initial_accumulator=0.0, eps=1e-6, weight_decay=0.05),
+]
+
+
+@pytest.mark.parametrize("clip", [0.5, 1e9])
+@pytest.mark.parametrize("opt", DECAYED)
+def test_touched_rows_decay_as_in_float64_and_no_others(opt, clip):
+  """The penalty comes after the clip: a small clip leaves it as it is."""
+  start_VD = np.random.default_rng(1).standard_normal((V, D)).astype(np.float32)
+  naive, table = NaiveDecay(opt, start_VD), opt.init(jnp.asarray(start_VD))
+  seen = set()
+  for ids_R, rows_RD, g_VD, scale in _clipped_batches(6, clip, num_rows=V - 3):
+    touched = {int(c) for c in ids_R if c < V}
+    assert len(touched) < np.sum(ids_R < V)  # some are repeated
+    naive.step(g_VD, touched, scale)
+    table = opt.update(table, row_grads(ids_R, rows_RD, V), LR, scale)
+    seen |= touched
+  np.testing.assert_allclose(table.w_VD, naive.w_VD, rtol=2e-5, atol=2e-6)
+  never = sorted(set(range(V)) - seen)
+  assert len(never) >= 3
+  np.testing.assert_array_equal(table.w_VD[np.array(never)], start_VD[never])
+
+
+@pytest.mark.parametrize("clip", [0.5, 1e9])
+@pytest.mark.parametrize("opt", DECAYED)
+def test_all_rows_of_a_dense_update_and_of_a_network_decay(opt, clip):
+  start_VD = np.random.default_rng(1).standard_normal((V, D)).astype(np.float32)
+  naive, table = NaiveDecay(opt, start_VD), opt.init(jnp.asarray(start_VD))
+  w_VD, tx = jnp.asarray(start_VD), opt.transformation()
+  state = tx.init(w_VD)
+  for _, _, g_VD, scale in _clipped_batches(6, clip):
+    naive.step(g_VD, range(V), scale)
+    table = opt.dense_update(table, jnp.asarray(g_VD, jnp.float32), LR, scale)
+    direction, state = tx.update(jnp.asarray(scale * g_VD, jnp.float32), state, w_VD)
+    w_VD = w_VD - LR * direction
+  np.testing.assert_allclose(table.w_VD, naive.w_VD, rtol=2e-5, atol=2e-6)
+  np.testing.assert_allclose(w_VD, naive.w_VD, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_decay_pulls_to_zero_and_none_is_what_there_was(name):
+  """Without any gradient of the loss; and the state of 0 is that of older runs."""
+  make = OPTIMIZERS[name]
+  opt, none = make(weight_decay=0.5), make()
+  assert none.weight_decay == 0.0
+  zeros = row_grads(np.arange(V), np.zeros((V, D), np.float32), V)
+  after = opt.update(opt.init(jnp.ones((V, D))), zeros, LR, SCALE)
+  assert (np.asarray(after.w_VD) < 1).all()
+  kept = none.update(none.init(jnp.ones((V, D))), zeros, LR, SCALE)
+  np.testing.assert_array_equal(kept.w_VD, jnp.ones((V, D)))
+  params = {"w": jnp.ones((V, D))}
+  old, new = none.rule().init(params), none.transformation().init(params)
+  assert jax.tree.structure(old) == jax.tree.structure(new)
+
+
+def test_momentum_decays_every_row_in_every_step():
+  opt = Momentum(0.9, weight_decay=0.3)
+  tx = optax.chain(optax.add_decayed_weights(0.3), optax.sgd(LR, momentum=0.9))
+  w_VD = jnp.asarray(np.random.default_rng(1).standard_normal((V, D)), jnp.float32)
+  table, state = opt.init(w_VD), tx.init(w_VD)
+  for ids_R, rows_RD in _batches(5):
+    table = opt.update(table, row_grads(ids_R, rows_RD, V), LR, SCALE)
+    updates, state = tx.update(SCALE * _dense(ids_R, rows_RD), state, w_VD)
+    w_VD = optax.apply_updates(w_VD, updates)
+    np.testing.assert_allclose(table.w_VD, w_VD, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("decay", [-1e-6, float("nan"), float("inf")])
+def test_impossible_decay_is_named(decay):
+  with pytest.raises(UserError, match=r"^SGD\.weight_decay is .*; it must be"):
+    SGD(weight_decay=decay)
+
+
 def test_sums_without_any_gradient_or_with_too_few_weights_are_refused():
   grads = row_grads(np.array([1]), np.ones((1, D)), V)
   for args in ([], [1.0]), ([], []), ([grads, grads], [1.0]):

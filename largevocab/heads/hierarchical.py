@@ -22,7 +22,7 @@ from largevocab.ops.two_level import Layout, layout, two_level_loss, two_level_n
 from largevocab.ops.two_level_top_k import two_level_top_k
 from largevocab.rows import SGD, RowGrads, RowOptimizer, Table, added, sq_norm
 
-_MOST_SLOTS = 4  # for each class: free slots take memory and time as others do
+_MOST_SLOTS = 64  # for each class: free slots take memory and time as others do
 
 
 class HierarchicalState(NamedTuple):
@@ -79,8 +79,9 @@ class Hierarchical(LinearHead):
       count, cut to the same size; 'frequency': so that clusters occur equally often;
       'sqrt': by square roots of counts; 'brown': classes with like neighbours in the
       text, in minutes, at every start. See `largevocab.heads.binning`.
-    slack: classes of the largest of these clusters over those of the mean, 1 to 4. More
-      is truer to the rule, and slower: time grows with the size of the largest.
+    slack: classes of the largest of these clusters over those of the mean, 1 to 64.
+      More is truer to the rule, and slower: memory and time grow with the size of the
+      largest. On 100 MB of Wikipedia 'sqrt' would have 3.3, and 'frequency' 44.
     clusters: path of a .npy file with i32[V], the cluster of each class, instead.
       Numbers that no class has are left out. scripts/brown_clusters.py writes one.
     optimizer: of the rows.
@@ -88,7 +89,7 @@ class Hierarchical(LinearHead):
   Source: Morin and Bengio 2005, with a tree of two levels (Goodman 2001) for a binary
     one; paper 003 section 6 and paper 004 section 5, whose rival it is. Deviation: all
     clusters are padded to the size of the largest, and so none may be much larger than
-    the mean: see `slack`; in a file, 4 times as large.
+    the mean: see `slack`; in a file, 64 times as large.
 
   Cost: products of N (K + S) D and, for a batch of which few examples share a cluster,
     up to 8 times as much; three times that to train, plus min(N P, K) blocks of S D to

@@ -85,9 +85,26 @@ def test_the_head_says_how_large_clusters_may_be():
   assert size_K(binning="frequency", slack=1.0).tolist() == [10] * 10
   assert size_K(binning="frequency").max() == 15
   assert size_K(binning="frequency", slack=3.0).max() == 30
-  for slack in (0.9, 4.1):
+  for slack in (0.9, 64.1):
     with pytest.raises(UserError, match=rf"^Hierarchical\.slack is {slack}; it must"):
       Hierarchical(slack=slack)
+
+
+def test_bins_of_words_by_roots_need_no_cap_at_four():
+  """Counts of a text, from 5 on: with `slack` 4 the bins are those of the rule,
+  with the default they are not."""
+  given = Counts((5e6 / np.arange(1, 20_001) ** 1.4).astype(int) + 1)
+  V = given.num_classes
+  bins = lambda name, **how: Hierarchical(binning=name, **how).cluster_of(given)
+  num = bins("sqrt").max() + 1
+  free_V = sqrt(given, num, V)
+  np.testing.assert_array_equal(bins("sqrt", slack=4.0), free_V)
+  assert (bins("sqrt") != free_V).any()
+  assert 2 < np.bincount(free_V).max() / (V / num) < 4
+  mass_K = np.bincount(free_V, np.sqrt(given.unigram_V))
+  rare_K = mass_K[np.bincount(free_V) > 50]
+  assert len(rare_K) > 50
+  np.testing.assert_allclose(rare_K, mass_K.sum() / num, rtol=0.25)
 
 
 def test_an_unknown_binning_is_named():

@@ -148,13 +148,13 @@ def test_clusters_that_make_no_sense_are_refused(cluster_V, says, tmp_path):
 
 def test_clusters_of_very_uneven_size_are_refused(tmp_path):
   # The first `num` classes are together, the others alone.
-  together = lambda num: np.maximum(np.arange(20) - num + 1, 0)
+  together = lambda num: np.maximum(np.arange(300) - num + 1, 0)
   head = Hierarchical(clusters=str(tmp_path / "c.npy"))
-  np.save(tmp_path / "c.npy", together(5))  # 80 slots for 20 classes
-  assert head.init(KEY, np.ones(20, int), D).members_KS.shape == (16, 5)
-  np.save(tmp_path / "c.npy", together(6))
-  with pytest.raises(UserError, match=r"15 clusters of up to 6 classes.*90 slots"):
-    head.init(KEY, np.ones(20, int), D)
+  np.save(tmp_path / "c.npy", together(91))  # 19,110 slots for 300 classes
+  assert head.init(KEY, np.ones(300, int), D).members_KS.shape == (210, 91)
+  np.save(tmp_path / "c.npy", together(92))
+  with pytest.raises(UserError, match=r"209 clusters of up to 92 .*more than 64"):
+    head.init(KEY, np.ones(300, int), D)
 
 
 def test_a_file_that_is_missing_or_of_another_kind_is_named(tmp_path):
