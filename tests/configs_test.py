@@ -115,6 +115,34 @@ def test_every_point_of_a_sweep_builds(path, monkeypatch):
     assert exp.train.num_steps(1000) > 0, shlex.join(run.flags())
 
 
+def test_penn_treebank_by_the_protocol_of_paper_000():
+  """Zaremba et al. 2014, section 4.1, "medium": 2 layers, 35 steps, 0.05, 50 %, 39
+  epochs, rate 1 until 6 and divided by 1.2 after each, 5; with 200 units. The loss that
+  it sums is our mean times the steps, and so are rate and norm."""
+  build = lambda arg: config.build(
+    command_line.load(f"{REPOSITORY}/configs/ptb.py:{arg}")
+  )
+  exp = build("blanc_rendle,head=sampled/uniform")
+  model, train = exp.model, exp.train
+  assert (model.layers, model.hidden, model.embed) == (2, 200, 200)
+  assert (model.dropout, model.init_scale, exp.head.init_scale) == (0.5, 0.05, 0.05)
+  assert (train.batch_size, train.unroll, train.epochs) == (20, 35, 39)
+  rates = [train.learning_rate(epoch, 1) / train.unroll for epoch in range(39)]
+  assert rates == pytest.approx([1.0] * 6 + [1.2**-k for k in range(1, 34)])
+  assert train.clip_norm * train.unroll == pytest.approx(5)
+  assert exp.head.sampler.per_example
+  assert build("blanc_rendle,head=sampled/quadratic").head.absolute
+  small = build("sampled/uniform")
+  assert (small.model.dropout, small.train.epochs) == (0.0, 13)
+  assert not small.head.sampler.per_example
+
+
+def test_the_protocol_of_paper_000_trains_locally(tmp_path):
+  argument = f"{REPOSITORY}/configs/ptb.py:blanc_rendle,head=sampled/quadratic,runlocal"
+  assert main.run(["main", f"--config={argument}", f"--workdir={tmp_path}"]) == 0
+  assert json.loads((tmp_path / "result.json").read_text())["steps"] == 5
+
+
 @pytest.mark.parametrize("name", ["enwiki8", "europarl"])
 def test_weight_decay_of_paper_004_is_there_when_asked_for(name):
   """For the network, the rows of words and those of the head; nothing else changes."""
