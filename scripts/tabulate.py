@@ -7,7 +7,8 @@
 
 A file holds a table between lines <!-- results:ptb --> and <!-- /results:ptb -->. It
 shows experiments/ptb/results.jsonl, with the metrics and the paper's numbers that
-experiments/ptb/sweep.py gives; docs/protocol.md tells what its columns mean.
+experiments/ptb/sweep.py gives, or says that nothing was run yet; docs/protocol.md tells
+what its columns mean.
 """
 
 import argparse
@@ -35,13 +36,17 @@ SECTION = re.compile(
 )
 # What a record holds besides metrics.
 NOT_METRICS = {*records.FIELDS, *records.SOME_HAVE, "num_devices"}
+NOT_RUN = "Not run yet."
 
 
 def rewrite(text: str, experiments: pathlib.Path) -> str:
   """Text with the table in each of its marked sections made anew.
 
+  One without results.jsonl has not been run, and says so.
+
   Raises:
-    UserError: a marker without its partner, or an experiment without results.
+    UserError: a marker without its partner, an experiment that there is not, or one
+      whose results.jsonl is empty.
   """
 
   def section(match: re.Match[str]) -> str:

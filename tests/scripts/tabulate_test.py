@@ -90,6 +90,18 @@ def test_marker_without_partner(experiments, text):
     tabulate.rewrite(text, experiments)
 
 
+def test_what_was_not_run_says_so_until_it_was(experiments):
+  text = "<!-- results:ptb -->\n<!-- /results:ptb -->\n"
+  ran = tabulate.rewrite(text, experiments)
+  results = experiments / "ptb" / "results.jsonl"
+  content = results.read_text()
+  results.unlink()
+  not_run = "<!-- results:ptb -->\n\nNot run yet.\n\n<!-- /results:ptb -->\n"
+  assert tabulate.rewrite(ran, experiments) == not_run
+  results.write_text(content)
+  assert tabulate.rewrite(not_run, experiments) == ran
+
+
 def test_unknown_experiment(experiments):
   text = "<!-- results:none -->\n<!-- /results:none -->\n"
   with pytest.raises(UserError, match="no such sweep file"):

@@ -1,0 +1,38 @@
+"""Losses of the spherical family on Wikipedia for five epochs, beside the full softmax.
+
+Section 6 of Vincent et al. 2015; the models of ../lst/sweep.py at full length. The full
+softmax is for a GPU.
+"""
+
+MODEL = {
+  "model.combine": "average",
+  **{"train.batch_size": 16, "train.unroll": 8},
+  **{"eval.batch_size": 16, "eval.unroll": 8, "eval.every_epochs": 0.25},
+  **{"data.min_count": 5, "data.valid_share": 5e-4, "data.test_share": 5e-4},
+}
+MODELS = {
+  "full softmax": ("full", {}),
+  "taylor": ("spherical/taylor", {"train.head_lr_factor": 100.0}),
+  "spherical": (
+    "spherical/spherical",
+    {"train.head_lr_factor": 20.0, "head.loss.eps": 0.1},
+  ),
+  "sampled softmax": ("sampled/pps", {}),
+}
+
+
+def sweep(add):
+  for name, (head, overrides) in MODELS.items():
+    add(f"configs/ngram.py:{head},data=text8", MODEL | overrides, name=name)
+
+
+def metrics():
+  pairs = [f"valid_SimLex-999_{rows}" for rows in ("input", "output")]
+  return ["test_ppl", *pairs, "steps", "train_seconds"]
+
+
+def figures():
+  return [
+    {"file": f"simlex_{rows}", "x": "step", "y": f"curve_SimLex-999_{rows}"}
+    for rows in ("input", "output")
+  ]
