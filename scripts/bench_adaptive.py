@@ -44,11 +44,14 @@ def stepper(head: Adaptive, num_classes: int) -> Stepper:
 
 
 class TorchStepper:
-  """`torch.nn.AdaptiveLogSoftmaxWithLoss` with the parameters of a state, and SGD."""
+  """`torch.nn.AdaptiveLogSoftmaxWithLoss` with the parameters of a state, and SGD, on
+  the device where ours is."""
 
   def __init__(self, state: AdaptiveState, cutoffs: tuple[int, ...], num_classes: int):
     torch: Any = importlib.import_module("torch")
+    device = "cuda" if jax.default_backend() == "gpu" else "cpu"
     head = torch.nn.AdaptiveLogSoftmaxWithLoss(D, num_classes, list(cutoffs))
+    head = head.to(device)
     tensor = lambda table: torch.tensor(np.asarray(table.w_VD))
     with torch.no_grad():
       head.head.weight.copy_(tensor(state.head))
@@ -58,8 +61,10 @@ class TorchStepper:
         down.weight.copy_(tensor(to_down))
         rows.weight.copy_(tensor(to_rows))
     h_ND, y, _ = batch(num_classes)
-    self._h = torch.tensor(np.asarray(h_ND), requires_grad=True)
-    self._ids = torch.tensor(np.asarray(y.ids_NP[:, 0]), dtype=torch.long)
+    self._h = torch.tensor(np.asarray(h_ND), requires_grad=True, device=device)
+    ids_N = np.asarray(y.ids_NP[:, 0])
+    self._ids = torch.tensor(ids_N, dtype=torch.long, device=device)
+    self._wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     self._head, self._sgd = head, torch.optim.SGD(head.parameters(), lr=LR)
 
   def __call__(self) -> None:
@@ -67,11 +72,12 @@ class TorchStepper:
     self._h.grad = None
     self._head(self._h, self._ids).loss.backward()
     self._sgd.step()
+    self._wait()
 
   def rows(self) -> list[jax.Array]:
     """Of the short list and each tail."""
     weights = [self._head.head.weight, *(tail[1].weight for tail in self._head.tail)]
-    return [jnp.asarray(weight.detach().numpy()) for weight in weights]
+    return [jnp.asarray(weight.detach().cpu().numpy()) for weight in weights]
 
 
 def rows(state: AdaptiveState) -> list[jax.Array]:

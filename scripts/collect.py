@@ -1,0 +1,35 @@
+"""Writes results.jsonl of sweeps from their finished runs, without starting any.
+
+  python scripts/collect.py experiments/ptb/sweep.py --root runs
+
+Runs of experiments/NAME/sweep.py are looked for in ROOT/NAME, as scripts/run_sweep.py
+puts them. What has not finished there keeps the line that it has.
+"""
+
+import argparse
+import pathlib
+import sys
+
+import entry
+import records
+import sweepfile
+
+
+def main(argv: list[str] | None = None) -> int:
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument("sweeps", nargs="+", type=pathlib.Path, metavar="sweep")
+  parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path("runs"))
+  args = parser.parse_args(argv)
+  for path in args.sweeps:
+    runs = sweepfile.load(path).runs
+    root = args.root / path.resolve().parent.name
+    records.update(path.with_name("results.jsonl"), runs, root)
+    finished = sum((root / run.id / "result.json").exists() for run in runs)
+    print(f"{path}: {finished} of {len(runs)} runs finished in {root}")
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(entry.run("collect", main))

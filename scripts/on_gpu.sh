@@ -1,0 +1,190 @@
+#!/usr/bin/env bash
+# All that waits for a GPU, in order of its worth, in calls of a few minutes:
+#
+#   scripts/on_gpu.sh --seconds 570 --work /tmp/work --out OUT --wheels wheels \
+#     --ptb DIR_OF_PTB --text enwiki8.txt.xz --pairs SimLex-999.txt
+#
+# The same command again goes on where the last one was stopped, until it says that
+# nothing is left: table 1 of paper 004 (experiments/adaptive_enwiki8), figures 2 to 4 of
+# paper 000 (kernel_bias_medium), the full softmax of paper 003, section 6 (lst_epochs),
+# and speeds (gpu_speed, product_time, a cost model).
+#
+#   --seconds N   when to be done; runs are asked to save a minute before
+#   --work DIR    workdirs, caches and packages; keep it between calls
+#   --out DIR     gets NAME.jsonl of each experiment and finished.tar.gz, always whole
+#   --finished F  finished.tar.gz of a machine that is gone: what is in it is not run again
+#   --wheels DIR  pure wheels of what this Python lacks, such as ml_collections
+#   --jobs N      runs that share the GPU at a time
+#   --python P    of the machine; jax with its GPU must be there
+#   --dry_run     print the commands, run none
+#
+# Status 0: nothing is left; 75: call it again; 1: something failed, see above.
+set -uo pipefail
+
+readonly SAVING=60 # seconds at the end, for runs to save and results to be written
+readonly LEAST=45  # what is not worth a start
+readonly SWEEPS=(adaptive_enwiki8 kernel_bias_medium lst_epochs)
+readonly SPEEDS=(gpu_speed product_time)
+readonly BENCHMARKS=(
+  spherical_step adaptive_rivals adaptive_search adaptive_step xmlc_step
+)
+root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+seconds=570 jobs=3 python=python3
+work='' out='' finished='' wheels='' ptb='' text='' pairs='' dry_run=''
+state=0 # the status to end with
+
+fail() {
+  echo "on_gpu: $*" >&2
+  exit 1
+}
+
+while (($#)); do
+  case $1 in
+    --dry_run) dry_run=yes ;;
+    --seconds | --jobs | --python | --work | --out | --finished | --wheels | --ptb | \
+      --text | --pairs)
+      (($# > 1)) || fail "$1 has no value"
+      printf -v "${1#--}" %s "$2"
+      shift
+      ;;
+    *) fail "$1 is no argument; see the head of $0" ;;
+  esac
+  shift
+done
+for name in work out ptb text pairs; do
+  [[ ${!name} ]] || fail "--$name is missing; see the head of $0"
+done
+for name in seconds jobs; do
+  [[ ${!name} =~ ^[1-9][0-9]{0,5}$ ]] || fail "--$name ${!name}: give a whole number"
+done
+((seconds > SAVING + LEAST)) ||
+  fail "--seconds $seconds: give more than $((SAVING + LEAST)); $SAVING are for saving"
+for name in ptb text pairs finished wheels; do
+  [[ ! ${!name} || -e ${!name} ]] || fail "--$name ${!name}: there is no such path"
+done
+# What is run runs in the repository: paths of the caller are told from there.
+for name in work out ptb text pairs finished wheels; do
+  [[ ! ${!name} || ${!name} == /* ]] || printf -v "$name" %s "$PWD/${!name}"
+done
+cd -- "$root" || exit 1
+
+export PYTHONPATH=$root:$work/site
+export LARGEVOCAB_CACHE=$work/cache
+export JAX_COMPILATION_CACHE_DIR=$work/jax_cache
+
+prepare() {
+  mkdir -p "$work/done" "$work/runs" "$work/speeds" "$out" || exit 1
+  if [[ $wheels && ! -e $work/site/installed ]]; then
+    "$python" -m pip install --quiet --no-index --no-deps --upgrade \
+      --find-links "$wheels" --target "$work/site" "$wheels"/*.whl &&
+      touch "$work/site/installed" ||
+      fail "the wheels in $wheels cannot be installed, see above"
+  fi
+  if [[ $finished ]]; then
+    tar -xzf "$finished" -C "$work" --skip-old-files || fail "$finished is damaged"
+  fi
+  local name
+  for name in "${SPEEDS[@]}"; do # what was measured on other devices stays
+    [[ -e $work/speeds/$name.jsonl || ! -e experiments/$name/results.jsonl ]] ||
+      cp "experiments/$name/results.jsonl" "$work/speeds/$name.jsonl"
+  done
+}
+
+# do_part NAME COMMAND...: unless it is done, as long as there is time.
+do_part() {
+  local name=$1 left=$((seconds - SECONDS - SAVING)) status
+  shift
+  if [[ $dry_run ]]; then
+    printf '%q ' "$@"
+    echo
+    return
+  fi
+  [[ ! -e $work/done/$name ]] || return 0
+  if ((left < LEAST)); then
+    echo "on_gpu: no time is left for $name"
+    ((state == 1)) || state=75
+    return
+  fi
+  echo "on_gpu: $name, $left seconds"
+  timeout --signal=TERM --kill-after=$((SAVING / 2)) "$left" "$@"
+  status=$?
+  if ((status == 0)); then
+    touch "$work/done/$name"
+  elif ((SECONDS >= seconds - SAVING)); then
+    ((state == 1)) || state=75
+  else
+    echo "on_gpu: $name failed with status $status" >&2
+    state=1
+  fi
+}
+
+# Several small programs keep one GPU busy; each takes its share of the memory.
+share() {
+  XLA_PYTHON_CLIENT_MEM_FRACTION=$(awk "BEGIN { printf \"%.2f\", 0.9 / $1 }")
+  export XLA_PYTHON_CLIENT_MEM_FRACTION
+}
+
+run_sweep() { # NAME ARGUMENTS...
+  local name=$1 version
+  version=$(cksum <"experiments/$1/sweep.py") # another sweep is another part
+  shift
+  do_part "$name-${version%% *}" "$python" scripts/run_sweep.py "experiments/$name/sweep.py" \
+    --root "$work/runs/$name" "$@"
+}
+
+measure_speeds() {
+  # Alone, half of the memory for other libraries, and products that both sides round
+  # alike, or answers would not be close enough to be compared.
+  share 2
+  export JAX_DEFAULT_MATMUL_PRECISION=float32
+  local name
+  for name in "${BENCHMARKS[@]}"; do
+    do_part "$name" "$python" scripts/bench.py --only "$name" \
+      --output "$work/speeds/gpu_speed.jsonl"
+  done
+  do_part product_time "$python" scripts/product_report.py \
+    --output "$work/speeds/product_time.jsonl"
+  do_part cost_model "$python" scripts/fit_cost_model.py \
+    --out "$work/speeds/cost_model.json"
+}
+
+# What a machine that is given back must not take with it. A file that is written is
+# whole: it is made elsewhere and moved.
+bring_home() {
+  local name sweeps=()
+  for name in "${SWEEPS[@]}"; do
+    sweeps+=("experiments/$name/sweep.py")
+  done
+  JAX_PLATFORMS=cpu "$python" scripts/collect.py --root "$work/runs" "${sweeps[@]}" ||
+    state=1
+  for name in "${SPEEDS[@]}"; do
+    [[ ! -e $work/speeds/$name.jsonl ]] ||
+      cp "$work/speeds/$name.jsonl" "experiments/$name/results.jsonl"
+  done
+  for name in "${SWEEPS[@]}" "${SPEEDS[@]}"; do
+    [[ ! -e experiments/$name/results.jsonl ]] ||
+      cp "experiments/$name/results.jsonl" "$out/$name.jsonl"
+  done
+  [[ ! -e $work/speeds/cost_model.json ]] || cp "$work/speeds/cost_model.json" "$out/"
+  (
+    cd -- "$work" || exit 1
+    find runs -name result.json -printf '%h\0' | while IFS= read -r -d '' run; do
+      printf '%s\0' "$run"/{result,meta,config}.json "$run/metrics.jsonl"
+    done | tar -czf "$out/finished.tar.gz.new" done speeds --null --no-recursion -T - &&
+      mv "$out/finished.tar.gz.new" "$out/finished.tar.gz"
+  ) || state=1
+}
+
+[[ $dry_run ]] || prepare
+share "$jobs"
+run_sweep adaptive_enwiki8 --jobs "$jobs" --set "data.train=$text"
+run_sweep kernel_bias_medium --jobs "$jobs" --set "data.path=$ptb"
+run_sweep lst_epochs --index 0 --set "data.train=$text" --set "eval.word_pairs=$pairs"
+measure_speeds
+[[ ! $dry_run ]] || exit 0
+bring_home
+case $state in
+  0) echo "on_gpu: nothing is left to do" ;;
+  75) echo "on_gpu: the same command again goes on" ;;
+esac
+exit $state
