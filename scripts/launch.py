@@ -1,6 +1,7 @@
 """One run of a sweep as a process: its command, its directory, and whose it is."""
 
 import fcntl
+import glob
 import os
 import pathlib
 import subprocess
@@ -28,7 +29,7 @@ class PathSetting:
 
   Attributes:
     key: of the config.
-    path: of a file or directory.
+    path: of a file or directory, or a glob pattern.
     config: its file's name without suffix; "": any that has the key.
   """
 
@@ -47,10 +48,10 @@ class PathSetting:
     """
     left, _, path = text.partition("=")
     config, _, key = left.rpartition(":")
-    if not path or not pathlib.Path(path).exists():
+    if not path or not (pathlib.Path(path).exists() or glob.glob(path)):
       raise UserError(
         f"--set {text}: want KEY=PATH or CONFIG:KEY=PATH of a file or directory that "
-        "exists; other settings belong in the sweep file"
+        "exists, or a pattern; other settings belong in the sweep file"
       )
     return cls(key, pathlib.Path(path).resolve(), config)
 

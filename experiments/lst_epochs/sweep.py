@@ -27,8 +27,9 @@ def sweep(add):
 
 
 def metrics():
-  pairs = [f"valid_SimLex-999_{rows}" for rows in ("input", "output")]
-  return ["test_ppl", *pairs, "steps", "train_seconds"]
+  files = ("SimLex-999", "wordsim353_combined")
+  pairs = [f"valid_{each}_{rows}" for each in files for rows in ("input", "output")]
+  return ["test_ppl", *pairs, "steps"]
 
 
 def figures():

@@ -43,7 +43,6 @@ def test_a_dry_run_tells_commands_that_there_are(flags, tmp_path, capsys):
   sweeps = [words[2:] for words in commands if words[1] == "scripts/run_sweep.py"]
   names = [pathlib.Path(words[0]).parent.name for words in sweeps]
   assert names == ["adaptive_enwiki8", "kernel_bias_medium", "lst_epochs"]
-  assert commands[:3] == [[*words[:2], *words[2:]] for words in commands[:3]]
   runs = []
   for sweep, *rest in sweeps:
     path = str(SCRIPT.parents[1] / sweep)
@@ -67,7 +66,7 @@ def test_a_dry_run_tells_commands_that_there_are(flags, tmp_path, capsys):
   [
     (["--seconds", "100"], "--seconds 100: give more than 105; 60 are for saving"),
     (["--jobs", "0"], "--jobs 0: give a whole number"),
-    (["--text", "none.txt"], "/none.txt: there is no such path"),
+    (["--text", "none.txt"], "--text none.txt: there is no such path"),
     (["--nosuch"], "--nosuch is no argument"),
     (["--finished"], "--finished has no value"),
     (["--work", ""], "--work is missing"),
@@ -78,5 +77,5 @@ def test_mistakes_are_told_in_one_line(flags, more, says, tmp_path):
   assert told.returncode == 1
   assert told.stdout == ""
   assert told.stderr.startswith("on_gpu: ")
-  assert says.removeprefix("/") in told.stderr
+  assert says in told.stderr
   assert told.stderr.count("\n") == 1
