@@ -39,6 +39,7 @@ LABELS = {
   "valid_ppl": "validation perplexity",
   "test_ppl": "test perplexity",
   "head.num_samples": "negatives m",
+  "curve_p@1": "P@1, validation",
   "curve_SimLex-999_input": "SimLex-999, rows of inputs",
   "curve_SimLex-999_output": "SimLex-999, rows of classes",
 }

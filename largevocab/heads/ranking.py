@@ -42,6 +42,10 @@ class Ranking(Discriminative):
   penalty: Annotated[str, OneOf(*PENALTIES)] = "log"
   alpha: Annotated[str | float, _Margin(-1000, 1000)] = LOG_CLASSES
 
+  @property
+  def weighs(self) -> bool:
+    return False
+
   def margin(self, num_classes: int) -> float:
     """alpha in numbers.
 

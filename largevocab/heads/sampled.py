@@ -74,6 +74,10 @@ class Sampled(SamplingHead):
       )
 
   @property
+  def weighs(self):
+    return self.corrected
+
+  @property
   def is_active_set(self):
     return not self.corrected
 

@@ -20,6 +20,7 @@ from largevocab.ops.class_chunks import product
 from largevocab.ops.normalizer import score
 from largevocab.ops.pair_logits import PullBack, pair_logits
 from largevocab.ops.sampled_loss import (
+  LOG_ZERO,
   complement_weights,
   is_member,
   log_normalizer_ratio,
@@ -124,6 +125,13 @@ class SamplingHead(SoftmaxHead, abc.ABC):
         "likely, but the least likely classes; set head.absolute like the sampler's, "
         "or the sampler's like the head's to have it all the same"
       )
+    if self.weighs and not getattr(self.sampler, "weighable", True):
+      raise UserError(
+        "head.sampler.draw is 'fill', of which no law is known, and the loss of this "
+        "head weighs by the law: set head.corrected to False (of the head 'sampled'; "
+        "'ranking' and 'negative_sampling' do not weigh), or head.sampler.draw to "
+        "'independent'"
+      )
 
   @abc.abstractmethod
   def loss(self, o_NP: jax.Array, o_NM: jax.Array, scored: Scored) -> jax.Array:
@@ -131,6 +139,11 @@ class SamplingHead(SoftmaxHead, abc.ABC):
 
     Where `scored` says that they do not count, scores are any finite number.
     """
+
+  @property
+  def weighs(self) -> bool:
+    """Whether the loss reads by which law classes were drawn."""
+    return True
 
   @property
   def is_active_set(self) -> bool:
@@ -259,7 +272,9 @@ class SamplingHead(SoftmaxHead, abc.ABC):
     log_expected = self.sampler.log_expected(
       state.stats, w_VD, x_ND, y, jnp.arange(len(w_VD)), self.num_samples
     )
-    log_q = jax.nn.log_softmax(jnp.atleast_2d(log_expected))
+    log_size = jax.nn.logsumexp(log_expected, axis=-1, keepdims=True)
+    # Of a draw without any class, whose size is 0, chi2 is inf as well.
+    log_q = jnp.atleast_2d(log_expected - jnp.maximum(log_size, LOG_ZERO))
     chi2_N = jnp.sum(jnp.exp(2 * self._log_p(state, x_ND) - log_q), axis=1) - 1
     weight_N = jnp.sum(y.w_NP, axis=1)
     total = jnp.maximum(jnp.sum(weight_N), 1e-30)

@@ -1,4 +1,4 @@
-"""The most common members of small sets, without a sort."""
+"""Members of small sets, the most common or the first, without a sort."""
 
 import jax
 import jax.numpy as jnp
@@ -36,3 +36,38 @@ def most_common(ids_NM: jax.Array, num_classes: int, size: int) -> jax.Array:
   ids_NS = jnp.where(votes_NS > 0, ids_NS, num_classes)
   missing = max(size - M, 0)
   return jnp.pad(ids_NS, ((0, 0), (0, missing)), constant_values=num_classes)
+
+
+def first_distinct(
+  ids_NM: jax.Array, num_classes: int, size: int, *, without_NP: jax.Array
+) -> jax.Array:
+  """The first `size` ids of each row that differ, each once, in order: i32[N, size].
+
+  Rows with fewer are filled up with V.
+
+  Args:
+    ids_NM: i32; ids >= num_classes are padding.
+    num_classes: V.
+    size: how many.
+    without_NP: i32, ids that each row leaves out; those that are no classes mean
+      nothing.
+
+  Cost: O(N (M + P)) for each round of hashing, of which two or three are usual, and a
+    scatter.
+
+  >>> ids_NM, without_NP = jnp.array([[5, 9, 2, 5, 3, 1, 4]]), jnp.array([[3]])
+  >>> first_distinct(ids_NM, 9, 3, without_NP=without_NP).tolist()
+  [[5, 2, 1]]
+  """
+  N, M = (check_shapes(ids_NM=ids_NM, without_NP=without_NP)[x] for x in "NM")
+  num = without_NP.shape[1]
+  # What is left out stands before all: it is not new where it comes again.
+  all_NS = jnp.concatenate([without_NP.astype(ids_NM.dtype), ids_NM], axis=1)
+  first_NS = jax.vmap(first_occurrence)(all_NS)
+  is_first_NM = (first_NS == jnp.arange(num + M, dtype=jnp.int32)[None])[:, num:]
+  is_taken_NM = is_first_NM & (ids_NM < num_classes)
+  place_NM = jnp.cumsum(is_taken_NM, axis=1, dtype=jnp.int32) - 1
+  place_NM = jnp.where(is_taken_NM, place_NM, size)
+  row_N1 = jnp.arange(N, dtype=jnp.int32)[:, None]
+  none_NS = jnp.full((N, size), num_classes, jnp.int32)
+  return none_NS.at[row_N1, place_NM].set(ids_NM, mode="drop")

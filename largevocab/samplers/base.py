@@ -43,6 +43,9 @@ class Sampler(Protocol):
   own that are independent, with replacement, and all from one law: expected = m q. The
   sampled softmax then weighs them by that law given that they missed the exact set
   (`ops/sampled_loss.complement_weights`).
+
+  It may have an attribute `weighable`, False if its draws are no sample that a law
+  could weigh. Heads that weigh by the law refuse such a sampler.
   """
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PyTree:
@@ -109,6 +112,29 @@ def log_expected_at(log_expected_V: jax.Array, ids: jax.Array) -> jax.Array:
   """
   at_ids = log_expected_V.at[ids].get(mode="clip")
   return jnp.where(is_class(ids, len(log_expected_V)), at_ids, -jnp.inf)
+
+
+def log_certain_at(
+  certain_NS: jax.Array, ids_NM: jax.Array, num_classes: int
+) -> jax.Array:
+  """`Sampler.log_expected` of classes that each example has for certain, and no others:
+  0 or -inf, f32[N, M].
+
+  Args:
+    certain_NS: i32, ids >= num_classes are padding.
+    ids_NM: i32, classes to be told of.
+    num_classes: V.
+
+  Cost: O(N (S + M) log S).
+
+  >>> log_certain_at(jnp.array([[3, 1, 4]]), jnp.array([[1, 2, 3, 4]]), 4).tolist()
+  [[0.0, -inf, 0.0, -inf]]
+  """
+  sorted_NS = jnp.sort(certain_NS, axis=1)
+  at_NM = jax.vmap(jnp.searchsorted)(sorted_NS, ids_NM)
+  at_NM = jnp.minimum(at_NM, certain_NS.shape[1] - 1)
+  is_there_NM = jnp.take_along_axis(sorted_NS, at_NM, axis=1) == ids_NM
+  return jnp.where(is_there_NM & is_class(ids_NM, num_classes), 0.0, -jnp.inf)
 
 
 class NoUpkeep:

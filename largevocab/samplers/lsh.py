@@ -17,11 +17,18 @@ from largevocab.ops.class_chunks import block_chunk, class_blocks, even_chunks
 from largevocab.ops.hashing import Functions
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.slot_tables import SlotTables
-from largevocab.ops.votes import most_common
-from largevocab.samplers.base import Draw, PyTree, Sampler, log_expected_at
+from largevocab.ops.votes import first_distinct, most_common
+from largevocab.samplers.base import (
+  Draw,
+  PyTree,
+  Sampler,
+  log_certain_at,
+  log_expected_at,
+)
 from largevocab.samplers.pps import PPS
 from largevocab.samplers.static import Power, Smoothing, Unigram
 
+DRAWS = ("independent", "fill")
 _HASHED_AT_A_TIME = 4096  # rows
 _SEED = 0x5D1C9A37  # of the first tables; none that a training run would have
 
@@ -48,7 +55,7 @@ class LSHStats(NamedTuple):
 class LSH(abc.ABC):
   """Base of samplers that look a query up in L hash tables of the class rows.
 
-  m independent draws per example,
+  With draw='independent', m draws per example,
 
     q(c | query) = u unigram(c) + (1 - u) (1 / L') sum over l of [c in bucket_l]
       / |bucket_l|,
@@ -58,7 +65,15 @@ class LSH(abc.ABC):
   are, whether the rows have moved on since or slots have been lost. Of the draws u m
   are from the first part; a fraction of one is left to chance.
 
+  With draw='fill', the paper's own procedure, the first m distinct classes of bucket_1,
+  bucket_2, ... bucket_L that are not true, a bucket in the order of its slots. Where
+  the buckets have fewer there are fewer. Chance is in the tables alone, and the law of
+  such a choice over tables is not known: `log_expected` tells what these tables give
+  for certain, and heads that weigh by a law refuse it (`weighable`). Take
+  `head.corrected=False`.
+
   Attributes:
+    draw: 'independent', by the law above, or 'fill'.
     family: of hashes, 'dwta' (where coordinates are largest), 'simhash' (angles) or
       'mips' (inner products); see `ops/hashing.py`. With 'dwta' the 1 that meets a
       head's bias is a coordinate like others: 8 C / D of the tables use the bin
@@ -71,7 +86,7 @@ class LSH(abc.ABC):
     slots: E, of a bucket, up to 65536. A table has so many buckets that there are 4 V
       slots or more, or one for every combination of codes, if these are fewer.
     unigram_share: u. With 0 an estimate leaves out what shares no bucket with the
-      query: the paper's choice, and biased.
+      query: the paper's choice, and biased. 'fill' has to have 0.
     exact: if not 0, the classes in the buckets of the query, up to so many of each
       example (L E at most) and first those in the buckets of most tables, are summed
       exactly (`Draw.exact_ids`), and m classes are drawn by `PPS` for the whole batch:
@@ -85,22 +100,24 @@ class LSH(abc.ABC):
       `head.refresh_every` makes steps do, all the same: set it to 0.
     power, smoothing: of the law that goes by counts, as of `Unigram` and `PPS`.
 
-  Source: paper 002. Deviations: there each example takes candidates from the buckets
-    until it has enough, without weights; here they are weighted by a law that is known
-    exactly. 1 - (1 - p^C)^L of theorems 1 and 2 is the probability over random hash
-    functions, not of a draw from given tables. Its tables are rebuilt every 50
+  Source: paper 002; 'fill' is its appendix C, by which buckets are taken until the
+    budget is exhausted. Deviations: 'independent', weighted by a law that is known
+    exactly, is ours. 1 - (1 - p^C)^L of theorems 1 and 2 is the probability over random
+    hash functions, not of a draw from given tables. Its tables are rebuilt every 50
     iterations at first and then ever less often; here rows are rehashed as they change.
-  Cost: a draw hashes N vectors and reads N L (E + m) slots, whatever V is; `refresh`
-    hashes V rows and writes V L slots; an update hashes 2 R rows and writes 2 R L
-    slots, or builds the tables where that is less. So rehashing takes 2 R / V of the
-    time of a rebuild in every step, as measured up to 1.7 times that: with 1024
-    examples of 128 negatives each, over half a rebuild of 670 k classes. Where R is so
-    large, `rebuild_tables` without `rehash` costs `rebuild_tables` / L of one. State: 4
-    bytes a slot, 16 L to 32 L bytes a class, or less where there are few combinations
-    of codes: with L = 50 and E = 16, 13 MB for C = 4 whatever V is, 840 MB for
-    V = 670 k and C = 6. `refresh` has as much again.
+  Cost: a draw hashes N vectors and reads N L (E + m) slots, whatever V is; 'fill' reads
+    N L E, in two or three rounds of hashing. `refresh` hashes V rows and writes V L
+    slots; an update hashes 2 R rows and writes 2 R L slots, or builds the tables where
+    that is less. So rehashing takes 2 R / V of the time of a rebuild in every step, as
+    measured up to 1.7 times that: with 1024 examples of 128 negatives each, over half a
+    rebuild of 670 k classes. Where R is so large, `rebuild_tables` without `rehash`
+    costs `rebuild_tables` / L of one. State: 4 bytes a slot, 16 L to 32 L bytes a
+    class, or less where there are few combinations of codes: with L = 50 and E = 16,
+    13 MB for C = 4 whatever V is, 840 MB for V = 670 k and C = 6. `refresh` has as much
+    again.
   """
 
+  draw: Annotated[str, OneOf(*DRAWS)] = "independent"
   family: Annotated[str, OneOf(*hashing.FAMILIES)] = "dwta"
   codes: Annotated[int, Between(1, 32)] = 4
   tables: Annotated[int, Between(1, 2**10)] = 50
@@ -113,6 +130,13 @@ class LSH(abc.ABC):
   smoothing: Smoothing = 1.0
 
   def __post_init__(self):
+    for name in ("unigram_share", "exact"):
+      if self.draw == "fill" and getattr(self, name):
+        raise UserError(
+          f"sampler.{name} is {getattr(self, name)}, and sampler.draw is 'fill', which "
+          f"takes classes from buckets alone: set sampler.{name} to 0, or sampler.draw "
+          "to 'independent'"
+        )
     if self.exact > self.tables * self.slots:
       raise UserError(
         f"sampler.exact is {self.exact}, but the {self.tables} buckets of a query have "
@@ -129,6 +153,10 @@ class LSH(abc.ABC):
     self, stats: LSHStats, w_VD: jax.Array, h_ND: jax.Array, y: Targets
   ) -> jax.Array:
     """The bucket i32[N, L] of each example in each table; K: none."""
+
+  @property
+  def weighable(self) -> bool:
+    return self.draw != "fill"
 
   @property
   def by_count(self) -> Sampler:
@@ -151,6 +179,11 @@ class LSH(abc.ABC):
   ) -> Draw:
     bucket_NL, members_NLE = self._buckets(stats, w_VD, h_ND, y)
     N, V = len(h_ND), len(w_VD)
+    if self.draw == "fill":
+      ids_NM = first_distinct(members_NLE.reshape(N, -1), V, m, without_NP=y.ids_NP)
+      mask_NM = ids_NM < V
+      ids_NM = jnp.where(mask_NM, ids_NM, ids_NM[:, :1] % V)
+      return Draw(ids_NM, jnp.zeros((N, m)), mask_NM)
     if self.exact:
       draw = self.by_count.sample(stats.by_count, w_VD, key, h_ND, y, m)
       exact_NS = most_common(members_NLE.reshape(N, -1), V, self.exact)
@@ -187,8 +220,13 @@ class LSH(abc.ABC):
     if self.exact:
       return self.by_count.log_expected(stats.by_count, w_VD, h_ND, y, ids, m)
     bucket_NL, members_NLE = self._buckets(stats, w_VD, h_ND, y)
-    size_NL = bucket_law.sizes(members_NLE, len(w_VD))
-    ids_NM = jnp.broadcast_to(ids, (len(h_ND), ids.shape[-1]))
+    N, V = len(h_ND), len(w_VD)
+    ids_NM = jnp.broadcast_to(ids, (N, ids.shape[-1]))
+    if self.draw == "fill":
+      members_NS = members_NLE.reshape(N, -1)
+      filled_NM = first_distinct(members_NS, V, m, without_NP=y.ids_NP)
+      return log_certain_at(filled_NM, ids_NM, V)
+    size_NL = bucket_law.sizes(members_NLE, V)
     return self._log_expected(stats, bucket_NL, size_NL, ids_NM, m)
 
   def update(

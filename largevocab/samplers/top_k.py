@@ -7,7 +7,7 @@ from largevocab.fields import settings
 from largevocab.labels import Counts, Targets
 from largevocab.ops import top_k
 from largevocab.ops.shapes import check_shapes
-from largevocab.samplers.base import Draw, NoUpkeep
+from largevocab.samplers.base import Draw, NoUpkeep, log_certain_at
 
 
 @settings
@@ -57,11 +57,7 @@ class TopK(NoUpkeep):
     m: int,
   ) -> jax.Array:
     ids_NM = jnp.broadcast_to(ids, (len(h_ND), ids.shape[-1]))
-    sorted_NK = jnp.sort(self._best(w_VD, h_ND, m), axis=1)
-    at_NM = jax.vmap(jnp.searchsorted)(sorted_NK, ids_NM)
-    at_NM = jnp.minimum(at_NM, sorted_NK.shape[1] - 1)
-    is_best_NM = jnp.take_along_axis(sorted_NK, at_NM, axis=1) == ids_NM
-    return jnp.where(is_best_NM, 0.0, -jnp.inf)
+    return log_certain_at(self._best(w_VD, h_ND, m), ids_NM, len(w_VD))
 
   def _best(self, w_VD: jax.Array, h_ND: jax.Array, m: int) -> jax.Array:
     check_shapes(w_VD=w_VD, h_ND=h_ND)

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import chisquare
 
 from largevocab.ops import bucket_law, slot_tables
-from largevocab.ops.votes import most_common
+from largevocab.ops.votes import first_distinct, most_common
 from tests.samplers import naive_lsh
 
 KEY = jax.random.key(0)
@@ -153,3 +153,24 @@ def test_the_most_common_come_first_and_once():
       common = Counter(ids_M[ids_M < 30].tolist()).most_common(size)
       want_S = [c for c, _ in common] + [30] * (size - len(common))
       assert got_S.tolist() == want_S
+
+
+def test_the_first_distinct_are_those_of_a_loop():
+  """Also where nothing is left, and with room for more than there are."""
+  rng = np.random.default_rng(0)
+  ids_NM = rng.integers(0, 30, (20, 45)).astype(np.int32)
+  ids_NM[rng.random(ids_NM.shape) < 0.3] = 30
+  ids_NM[0], ids_NM[1] = 33, 7
+  without_NP = rng.integers(-2, 34, (20, 3)).astype(np.int32)
+  without_NP[1] = [34, 7, 7]
+  for size in (1, 8, 45, 50):
+    got_NS = first_distinct(
+      jnp.asarray(ids_NM), 30, size, without_NP=jnp.asarray(without_NP)
+    )
+    for ids_M, without_P, got_S in zip(ids_NM, without_NP, got_NS, strict=True):
+      want = []
+      for c in ids_M.tolist():
+        if c < 30 and c not in want and c not in without_P:
+          want.append(c)
+      want = want[:size]
+      assert got_S.tolist() == want + [30] * (size - len(want))

@@ -174,6 +174,9 @@ def lsh_law(sampler, counts, w_VD, h_ND, y):
     if isinstance(sampler, LSHLabel):
       h_D = w_VD[y.ids_NP[n, 0]]
     found = naive_lsh.look_up(tables, stats.functions, h_D, sampler.codes)
+    if sampler.draw == "fill":
+      law_NV[n, naive_lsh.filled(found, y.ids_NP[n].tolist(), M)] = 1 / M
+      continue
     law_NV[n] = naive_lsh.mixture(sampler, naive_lsh.law(found, len(w_VD)), unigram_V)
   return law_NV
 
@@ -185,6 +188,7 @@ def top_k_law(sampler, counts, w_VD, h_ND, y):
   return (np.argsort(np.argsort(-o_NV)) < M) / M
 
 
+FILL = {"draw": "fill", "unigram_share": 0.0}
 CASES = {
   "uniform": (Uniform(), uniform_law),
   "uniform per example": (Uniform(per_example=True), uniform_law),
@@ -238,6 +242,8 @@ CASES = {
     lsh_law,
   ),
   "lsh exact": (LSHEmbedding(codes=2, tables=6, exact=5), lsh_law),
+  "lsh fill": (LSHEmbedding(family="simhash", codes=2, tables=9, **FILL), lsh_law),
+  "lsh_label fill": (LSHLabel(family="simhash", codes=2, tables=9, **FILL), lsh_law),
   "top_k": (TopK(), top_k_law),
   "top_k, absolute": (TopK(absolute=True), top_k_law),
 }
@@ -257,6 +263,12 @@ def needs_counts(sampler) -> bool:
 def has_random_size(sampler) -> bool:
   """Whether a draw has a capacity of its own, and a mask, instead of m entries."""
   return isinstance(sampler, Bernoulli)
+
+
+def is_certain(sampler) -> bool:
+  """Whether no chance is in a draw."""
+  is_filled = isinstance(sampler, LSH) and sampler.draw == "fill"
+  return is_filled or isinstance(sampler, TopK)
 
 
 def is_defined_by(state, sampler) -> bool:
@@ -330,7 +342,7 @@ def test_draw(sampler, law):
     for seed, table in enumerate((w_VD, w_VD + 1))
   )
   drawn = [np.where(draw.mask, draw.ids, V) for draw in (first, second)]
-  assert (drawn[0] != drawn[1]).any() or isinstance(sampler, TopK)
+  assert (drawn[0] != drawn[1]).any() or is_certain(sampler)
 
   shared = enumerate_law(sampler, stats, w_VD, h_ND, y).ndim == 1
   size = first.ids.shape[-1] if has_random_size(sampler) else M
@@ -430,7 +442,8 @@ def test_the_law_is_its_definition_also_after_the_table_changed(sampler, law):
 # have tests of their own.
 def draws_a_set(sampler) -> bool:
   is_lsh = isinstance(sampler, LSH) and sampler.exact
-  return bool(is_lsh) or isinstance(sampler, (PPS, Bernoulli, IVF, TopK))
+  is_set = bool(is_lsh) or isinstance(sampler, (PPS, Bernoulli, IVF))
+  return is_set or is_certain(sampler)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from largevocab.errors import UserError
-from largevocab.heads import Sampled
+from largevocab.heads import NCE, BlackOut, Sampled
 from largevocab.labels import Counts, Targets, single_targets
 from largevocab.ops import hashing, slot_tables
 from largevocab.samplers import LSHEmbedding, LSHLabel
@@ -256,6 +256,103 @@ def test_exact_classes_are_those_found_in_most_tables(family, size):
     assert not all(shares(c) for c in range(V))
 
 
+FILL = {"draw": "fill", "unigram_share": 0.0}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("m", [1, 6, 200])
+def test_fill_takes_the_first_classes_of_the_buckets(family, m):
+  """From dictionaries filled one class at a time: in table order, each once though
+  several tables have it, the true ones left out; m = 200 is more than there are."""
+  sampler = sampler_of(family, tables=9, slots=8, **FILL)
+  counts, w_VD, h_ND, y = problem()
+  stats = sampler.init(counts, w_VD, m)
+  tables = naive_lsh.fill(
+    stats.functions, stats.tables.factor_L, w_VD, sampler.codes, sampler.slots
+  )
+  found = [
+    naive_lsh.look_up(tables, stats.functions, h_D, sampler.codes) for h_D in h_ND
+  ]
+  members = [[c for bucket in buckets for c in bucket] for buckets in found]
+  also_N = jnp.asarray([of_query[0] for of_query in members])  # true as well
+  ids_NP = jnp.stack([y.ids_NP[:, 0], also_N, jnp.full(N, V)], axis=1)
+  y = Targets(ids_NP, jnp.tile(jnp.array([0.5, 0.5, 0]), (N, 1)), jnp.zeros(N, int))
+  draw = sample(sampler, stats, w_VD, KEY, h_ND, y, m)
+  assert draw.ids.shape == draw.mask.shape == (N, m)
+  expected_NV = enumerated(sampler, stats, w_VD, h_ND, y, m)
+  for n in range(N):
+    assert len(set(members[n])) < len(members[n])  # several tables have one
+    want = naive_lsh.filled(found[n], ids_NP[n].tolist(), m)
+    assert draw.ids[n][draw.mask[n]].tolist() == want
+    assert draw.mask[n].tolist() == [i < len(want) for i in range(m)]
+    assert np.flatnonzero(expected_NV[n]).tolist() == sorted(want)
+    # And not as if the true ones counted.
+    assert want != naive_lsh.filled(found[n], [], m)
+  if m == 200:
+    assert not draw.mask.all(axis=1).any()
+
+
+def test_fill_skips_empty_buckets_and_may_find_nothing():
+  sampler = sampler_of("simhash", **FILL)
+  counts, w_VD, h_ND, y = problem()
+  stats = sampler.init(counts, w_VD, 5)
+  ids_LKE = stats.tables.ids_LKE
+  for kept in (slice(6, 7), slice(0, 0)):  # the last table alone, none
+    some_LKE = jnp.full_like(ids_LKE, V).at[kept].set(ids_LKE[kept])
+    some = stats._replace(tables=stats.tables._replace(ids_LKE=some_LKE))
+    draw = sample(sampler, some, w_VD, KEY, h_ND, y, 5)
+    found = buckets_of(sampler, some, h_ND)
+    for n in range(N):
+      want = naive_lsh.filled(found[n], y.ids_NP[n].tolist(), 5)
+      assert draw.ids[n][draw.mask[n]].tolist() == want
+    assert draw.mask.any() == (kept.stop > 0)
+    assert (draw.ids < V).all()
+
+
+@pytest.mark.parametrize("make", [LSHEmbedding, LSHLabel])
+def test_filled_negatives_are_the_active_set_of_the_loss(make):
+  """The softmax over the true and the filled classes, in float64; where nothing is
+  found the loss is 0."""
+  sampler = sampler_of("simhash", make, **FILL)
+  counts, w_VD, h_ND, y = problem()
+  head = Sampled(sampler=sampler, num_samples=6, corrected=False, bias=False)
+  state = head.init(KEY, counts, D)
+  state = state._replace(
+    table=state.table._replace(w_VD=w_VD), stats=sampler.init(counts, w_VD, 6)
+  )
+  query_ND = w_VD[y.ids_NP[:, 0]] if make is LSHLabel else h_ND
+  found = buckets_of(sampler, state.stats, query_ND)
+  o_NV = np.float64(h_ND) @ np.float64(w_VD).T
+  losses = []
+  for n, true in enumerate(y.ids_NP[:, 0].tolist()):
+    active = [true, *naive_lsh.filled(found[n], [true], 6)]
+    losses.append(np.log(np.exp(o_NV[n, active]).sum()) - o_NV[n, true])
+  step = jax.jit(head.backward)(state, h_ND, y, KEY)
+  np.testing.assert_allclose(step.loss, np.mean(losses), rtol=1e-5)
+  none_LKE = jnp.full_like(state.stats.tables.ids_LKE, V)
+  tables = state.stats.tables._replace(ids_LKE=none_LKE)
+  empty = state._replace(stats=state.stats._replace(tables=tables))
+  assert jax.jit(head.backward)(empty, h_ND, y, KEY).loss == 0
+  assert jax.jit(head.monitor)(empty, h_ND, y, KEY)["chi2"] == np.inf
+
+
+@pytest.mark.parametrize(
+  ("make", "message"),
+  [
+    (lambda: LSHEmbedding(draw="fill"), "unigram_share is 0.5, and sampler.draw is"),
+    (lambda: LSHLabel(exact=3, **FILL), "exact is 3, and sampler.draw is 'fill'"),
+    (lambda: LSHEmbedding(draw="all"), "draw is 'all'; it must be one of"),
+    *(
+      (lambda head=head: head(sampler=LSHEmbedding(**FILL)), "head.corrected to False")
+      for head in (Sampled, NCE, BlackOut)
+    ),
+  ],
+)
+def test_what_fill_cannot_mean_is_refused(make, message):
+  with pytest.raises(UserError, match=message):
+    make()
+
+
 def test_true_classes_share_the_tables_out():
   """Table l is asked by number l mod P_n, whatever stands between the labels."""
   sampler = sampler_of("simhash", LSHLabel)
@@ -348,10 +445,13 @@ def test_many_rows_are_rehashed_in_chunks():
     assert is_there_V[touched].mean() > 0.3
 
 
-def test_a_step_holds_nothing_of_all_classes_and_writes_in_place():
+@pytest.mark.parametrize("draw", ["independent", "fill"])
+def test_a_step_holds_nothing_of_all_classes_and_writes_in_place(draw):
   num_classes = 50_000
-  sampler = LSHEmbedding(family="simhash", codes=14, tables=4)
-  head = Sampled(sampler=sampler, num_samples=16)
+  sampler = LSHEmbedding(
+    draw=draw, family="simhash", codes=14, tables=4, unigram_share=0.0
+  )
+  head = Sampled(sampler=sampler, num_samples=16, corrected=draw != "fill")
   counts = Counts(np.ones(num_classes, int))
   shapes = jax.eval_shape(lambda: head.init(KEY, counts, 16))
   y = single_targets(np.zeros(64, int))

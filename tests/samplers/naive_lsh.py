@@ -70,8 +70,18 @@ def look_up(tables, functions, x_D, codes):
   found = []
   for number, table in enumerate(tables):
     bucket = table.get(code(functions, number, x_D, codes, is_row=False), {})
-    found.append(list(bucket.values()))
+    found.append([bucket[place] for place in sorted(bucket)])
   return found
+
+
+def filled(buckets, true, num):
+  """The first distinct classes of the buckets that are not true, up to so many."""
+  taken: list[int] = []
+  for bucket in buckets:
+    for c in bucket:
+      if len(taken) < num and c not in taken and c not in true:
+        taken.append(c)
+  return taken
 
 
 def law(buckets, num_classes):
