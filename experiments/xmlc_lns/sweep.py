@@ -104,8 +104,8 @@ def papers_own():
       size = ADAM_EPOCHS | {"head.num_samples": m}
       yield data, "sampled/unigram,adam", f"frequency{WITH_ADAM}, m={m}", size
       head, name = "sampled/lsh_embedding,adam", f"LSH embedding filled{WITH_ADAM}"
-      size |= ROOM if m > 1000 else {}
-      yield data, head, f"{name}, m={m}", size | FILLED
+      room = ROOM if m > 1000 else {}
+      yield data, head, f"{name}, m={m}", size | room | FILLED
 
 
 def sweep(add):

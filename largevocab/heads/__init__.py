@@ -3,6 +3,7 @@
 from largevocab.heads.adaptive import Adaptive
 from largevocab.heads.base import Head, HeadStep
 from largevocab.heads.blackout import BlackOut
+from largevocab.heads.bound import Bound
 from largevocab.heads.d_softmax import DSoftmax
 from largevocab.heads.full import Full
 from largevocab.heads.hierarchical import Hierarchical
@@ -20,6 +21,7 @@ HEADS = {
   "negative_sampling": NegativeSampling,
   "ranking": Ranking,
   "blackout": BlackOut,
+  "bound": Bound,
   "adaptive": Adaptive,
   "d_softmax": DSoftmax,
   "hierarchical": Hierarchical,

@@ -34,8 +34,9 @@ class Discriminative(SamplingHead):
 
   def evaluate(self, state, h_ND, y):
     h_ND, y = read_batch(h_ND, y, len(state.table.w_VD))
+    how = self.logit_kind | {"change": self.change(state)}
     nll_N, log_z_N = softmax_nll_and_log_z(
-      self.features(h_ND), state.table.w_VD, y.ids_NP, y.w_NP, **self.logit_kind
+      self.features(h_ND), state.table.w_VD, y.ids_NP, y.w_NP, **how
     )
     log_z_N = log_z_N - self.log_norm(state, y)
     return {

@@ -1,11 +1,19 @@
 """Negative sampling: a logistic regression for each class."""
 
+import math
 from dataclasses import field
 
+import jax
+import jax.numpy as jnp
+
+from largevocab.errors import UserError
 from largevocab.fields import Share, settings
+from largevocab.heads.base import PyTree
 from largevocab.heads.discriminative import Discriminative
 from largevocab.ops.binary_loss import calibrated_weight, negative_sampling_loss
-from largevocab.samplers.base import Sampler
+from largevocab.ops.normalizer import Change
+from largevocab.ops.sampled_loss import LOG_ZERO
+from largevocab.samplers.base import FixedLaw, Sampler
 from largevocab.samplers.static import Unigram
 
 
@@ -14,22 +22,59 @@ class NegativeSampling(Discriminative):
   """Scores of true classes up and of drawn ones down: word2vec's loss, and gBCE.
 
   See `ops/binary_loss.negative_sampling_loss`. Draws that hit a true class are left
-  out, so its scores are best at log(p / (1 - p) / expected): their softmax is not p.
-  It ranks, or makes vectors.
+  out, so with b of `calibration` scores are best at o = log(b p / ((1 - p) expected)):
+  they are relative to how often a class is drawn, and their own softmax is not p.
+  Solved for p,
+
+    log p(c) = log sigmoid(o_c + log expected(c) - log b),
+
+  by which, normalised, `evaluate` and `top_k` go; 'log_z' tells how far these are from
+  normalised by themselves. `class_rows` are as learnt.
 
   Attributes:
     sampler: word2vec's is f(c)^0.75, the default; gBCE's `Uniform`.
     calibration: t of gBCE, from 0 (binary cross-entropy as in word2vec) to 1 (scores as
       sure as with all classes as negatives; made for uniform draws).
+    add_log_q: evaluate p as above. The law has to be one of counts: `uniform`,
+      `log_uniform`, `unigram`, `pps` or `bernoulli`. Without, or with others, it is the
+      softmax of the bare scores, which ranks by p / expected. Training is the same. A
+      class that is never drawn has p = 0.
 
-  Source: Mikolov et al. 2013; paper 001 section 3.3.2; Petrov and Macdonald 2023.
+  Source: Mikolov et al. 2013; paper 001 section 3.3.2, which evaluates bare scores;
+    Petrov and Macdonald 2023. Their optimum: Levy and Goldberg 2014, equation 7, where
+    draws that hit the true class stay in, and 1 - p is 1.
   """
 
   sampler: Sampler = field(default_factory=lambda: Unigram(power=0.75))
   calibration: Share = 0.0
+  add_log_q: bool = True
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.add_log_q and not isinstance(self.sampler, FixedLaw):
+      raise UserError(
+        "head.add_log_q is True, and the law of head.sampler is another for every "
+        "example: set head.add_log_q to False, which evaluates bare scores, or sample "
+        "by counts"
+      )
+
+  @property
+  def weighs(self) -> bool:
+    return False
+
+  def change(self, state: PyTree) -> Change | None:
+    if not self.add_log_q or not isinstance(self.sampler, FixedLaw):
+      return None
+    log_expected_V = self.sampler.log_expected_of_all(state.stats, self.num_samples)
+    weight = self._weight(len(log_expected_V))
+    log_odds_V = jnp.maximum(log_expected_V, LOG_ZERO) - math.log(weight)
+    return lambda o_NV, ids_V: jax.nn.log_sigmoid(o_NV + log_odds_V[ids_V][None])
 
   def loss(self, o_NP, o_NM, scored):
-    weight = calibrated_weight(self.num_samples, scored.num_classes, self.calibration)
     return negative_sampling_loss(
-      o_NP, scored.w_NP, o_NM, scored.candidates.mask, weight
+      *(o_NP, scored.w_NP, o_NM, scored.candidates.mask),
+      self._weight(scored.num_classes),
     )
+
+  def _weight(self, num_classes: int) -> float:
+    return calibrated_weight(self.num_samples, num_classes, self.calibration)

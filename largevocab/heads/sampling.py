@@ -328,7 +328,10 @@ class SamplingHead(SoftmaxHead, abc.ABC):
   def _log_p(self, state: PyTree, x_ND: jax.Array) -> jax.Array:
     """Log-probabilities of all classes, f32[N, V]."""
     o_NV = product("nd,vd->nv", x_ND, state.table.w_VD, self.dtype)
-    return jax.nn.log_softmax(score(o_NV, self.absolute))
+    s_NV, change = score(o_NV, self.absolute), self.change(state)
+    if change is not None:
+      s_NV = change(s_NV, jnp.arange(len(state.table.w_VD)))
+    return jax.nn.log_softmax(s_NV)
 
   def _draw(self, state, x_ND, y, key) -> Draw:
     draw = self.sampler.sample(

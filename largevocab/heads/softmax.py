@@ -9,7 +9,7 @@ from largevocab.fields import Dtype, settings
 from largevocab.heads.base import PyTree, read_batch
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Targets
-from largevocab.ops.normalizer import log_normalizer, softmax_nll
+from largevocab.ops.normalizer import Change, log_normalizer, softmax_nll
 from largevocab.ops.top_k import top_k
 from largevocab.rows import SGD, RowOptimizer, Table
 
@@ -39,6 +39,10 @@ class SoftmaxHead(LinearHead):
     """How logits are made: arguments of the operations in `largevocab.ops`."""
     return {"absolute": self.absolute, "dtype": self.dtype}
 
+  def change(self, state: PyTree) -> Change | None:
+    """What scores become before they are exponentiated, to evaluate; None: nothing."""
+    return None
+
   def evaluate(
     self, state: PyTree, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
@@ -46,7 +50,8 @@ class SoftmaxHead(LinearHead):
     w_VD = state.table.w_VD
     h_ND, y = read_batch(h_ND, y, len(w_VD))
     x_ND = self.features(h_ND)
-    return {"nll": softmax_nll(x_ND, w_VD, y.ids_NP, y.w_NP, **self.logit_kind)}
+    how = self.logit_kind | {"change": self.change(state)}
+    return {"nll": softmax_nll(x_ND, w_VD, y.ids_NP, y.w_NP, **how)}
 
   def top_k(
     self, state: PyTree, h_ND: jax.Array, k: int
@@ -54,8 +59,10 @@ class SoftmaxHead(LinearHead):
     """The k likeliest classes and their log-probabilities, best first."""
     x_ND, w_VD = self.features(h_ND), state.table.w_VD
     score = jnp.abs if self.absolute else jnp.positive
-    ids_NK, o_NK = top_k(x_ND, w_VD, k, score=score, dtype=self.dtype)
-    return ids_NK, o_NK - log_normalizer(x_ND, w_VD, **self.logit_kind)[:, None]
+    change = self.change(state)
+    ids_NK, o_NK = top_k(x_ND, w_VD, k, score=score, dtype=self.dtype, change=change)
+    log_z_N = log_normalizer(x_ND, w_VD, **self.logit_kind, change=change)
+    return ids_NK, o_NK - log_z_N[:, None]
 
   def class_rows(self, state: PyTree, ids_R: jax.Array) -> jax.Array:
     """Rows of the table, w_c and then, if there is a bias, b_c and padding."""

@@ -1,7 +1,7 @@
 """The exact log normaliser of a softmax, streamed: for evaluation by every head."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -22,6 +22,9 @@ from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax_plan import Plan, plan
 
 _BUDGET = 256 * 2**20
+
+# What scores [N, V] of classes i32[V] become before they are exponentiated.
+Change = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 class Normalized(NamedTuple):
@@ -170,6 +173,7 @@ def log_normalizer(
   absolute: bool = False,
   dtype=None,
   how: Plan | None = None,
+  change: Change | None = None,
 ) -> jax.Array:
   """log_z_N = logsumexp(h_ND @ w_VD.T, axis=1), exact, never holding [N, V].
 
@@ -180,6 +184,7 @@ def log_normalizer(
     dtype: of the operands of the products; sums are at least float32.
     how: chunks; by default a few classes at a time, which leaves a table that is
       sharded over classes where it is.
+    change: of the scores of some classes, before they are summed; not with `how`.
 
   Returns:
     f32[N], nats.
@@ -193,7 +198,7 @@ def log_normalizer(
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD)
   ids_NP = jnp.zeros((h_ND.shape[0], 0), jnp.int32)
-  max_N, sum_N, _ = _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how)
+  max_N, sum_N, _ = _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how, change)
   return max_N + jnp.log(sum_N)
 
 
@@ -206,6 +211,7 @@ def softmax_nll(
   absolute: bool = False,
   dtype=None,
   how: Plan | None = None,
+  change: Change | None = None,
 ) -> jax.Array:
   """nll_N = sum_p w_NP (log_z_N - o[ids_NP]) / sum_p w_NP, exact; 0 where all w are 0.
 
@@ -221,6 +227,7 @@ def softmax_nll(
     dtype: of the operands of the products; sums are at least float32.
     how: chunks; by default a few classes at a time, which leaves a table that is
       sharded over classes where it is.
+    change: of the scores of some classes, before they are normalised; not with `how`.
 
   Returns:
     f32[N], nats.
@@ -233,7 +240,7 @@ def softmax_nll(
   '1.6094'
   """
   return softmax_nll_and_log_z(
-    h_ND, w_VD, ids_NP, w_NP, absolute=absolute, dtype=dtype, how=how
+    h_ND, w_VD, ids_NP, w_NP, absolute=absolute, dtype=dtype, how=how, change=change
   )[0]
 
 
@@ -246,6 +253,7 @@ def softmax_nll_and_log_z(
   absolute: bool = False,
   dtype=None,
   how: Plan | None = None,
+  change: Change | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """`softmax_nll` and `log_normalizer`, both f32[N], from one pass.
 
@@ -255,15 +263,21 @@ def softmax_nll_and_log_z(
   ['1.6094', '1.6094']
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD, ids_NP=ids_NP, w_NP=w_NP)
-  normalized = _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how)
+  normalized = _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how, change)
   log_z_N = normalized.max_N + jnp.log(normalized.sum_N)
-  return mean_nll(normalized, w_NP, absolute), log_z_N
+  return mean_nll(normalized, w_NP, absolute and change is None), log_z_N
 
 
 def normalize_by_blocks(
-  h_ND: jax.Array, w_VD: jax.Array, ids_NP: jax.Array, absolute: bool, dtype
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  ids_NP: jax.Array,
+  absolute: bool,
+  dtype,
+  change: Change | None = None,
 ) -> Normalized:
-  """A few classes of every block of the table at a time."""
+  """A few classes of every block of the table at a time. With a `change`, o_NP are the
+  changed scores."""
   N, (V, D) = h_ND.shape[0], w_VD.shape
   blocks_AVD = class_blocks(w_VD)
   how = plan(N, V, D, _BUDGET, method="classes")
@@ -273,7 +287,10 @@ def normalize_by_blocks(
     max_N, sum_N, o_NP = so_far
     rows_VD, ids_V, is_new_V = block_chunk(blocks_AVD, i, chunks.size)
     o_NV = logits(h_ND, rows_VD, dtype)
-    s_NV = jnp.where(is_new_V[None], score(o_NV, absolute), -jnp.inf)
+    s_NV = score(o_NV, absolute)
+    if change is not None:
+      o_NV = s_NV = change(s_NV, ids_V)
+    s_NV = jnp.where(is_new_V[None], s_NV, -jnp.inf)
     at_NP = jnp.searchsorted(ids_V, ids_NP)
     is_here_NP = (ids_V.at[at_NP].get(mode="clip") == ids_NP) & is_new_V[at_NP]
     o_NP += at_ids(o_NV, jnp.where(is_here_NP, at_NP, len(ids_V)))
@@ -288,8 +305,10 @@ def normalize_by_blocks(
   return lax.scan(add_chunk, init, jnp.arange(chunks.num, dtype=jnp.int32))[0]
 
 
-def _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how):
+def _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how, change):
   dtype = compute_dtype(h_ND, w_VD, dtype)
   if how is None:
-    return normalize_by_blocks(h_ND, w_VD, ids_NP, absolute, dtype)
+    return normalize_by_blocks(h_ND, w_VD, ids_NP, absolute, dtype, change)
+  if change is not None:
+    raise ValueError("a change of the scores is not made with chunks of your own")
   return normalize(h_ND, w_VD, ids_NP, how.examples, how.classes, absolute, dtype)

@@ -14,6 +14,7 @@ from largevocab.ops.class_chunks import (
   logits,
   sum_dtype,
 )
+from largevocab.ops.normalizer import Change
 from largevocab.ops.shapes import check_shapes
 
 _LOGIT_BYTES = 8 * 2**20
@@ -43,6 +44,7 @@ def top_k(
   size: int | None = None,
   score: Score = jnp.positive,
   dtype=None,
+  change: Change | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """The k classes of the largest scores of o_NV = h_ND @ w_VD.T, best first.
 
@@ -56,6 +58,7 @@ def top_k(
     size: classes a chunk, about; by default 8 MiB of logits.
     score: what classes are ranked by, of the logits of some of them, [N, any].
     dtype: of the operands of the products.
+    change: of the scores of some classes, which are told.
 
   Returns:
     ids i32[N, k] and their scores f32[N, k].
@@ -81,6 +84,8 @@ def top_k(
   def merge(best, i):
     chunk = block_chunk(blocks_AVD, i, chunks.size)
     o_NV = _scores(h_ND, chunk.w_VD, score, dtype)
+    if change is not None:
+      o_NV = change(o_NV, chunk.ids_V)
     o_NV = jnp.where(chunk.is_new_V[None], o_NV, -jnp.inf)
     return merge_best(best, chunk.ids_V, o_NV), None
 

@@ -1,6 +1,6 @@
 """The interface of samplers: what a draw is, and the law that it reports."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,9 @@ class Sampler(Protocol):
   own that are independent, with replacement, and all from one law: expected = m q. The
   sampled softmax then weighs them by that law given that they missed the exact set
   (`ops/sampled_loss.complement_weights`).
+
+  It may have an attribute `distinct`, True if no draw has a class twice: expected is
+  then the probability that it has the class.
 
   It may have an attribute `weighable`, False if its draws are no sample that a law
   could weigh. Heads that weigh by the law refuse such a sampler.
@@ -101,6 +104,15 @@ class Sampler(Protocol):
 
   def refresh(self, stats: PyTree, w_VD: jax.Array, key: jax.Array) -> PyTree:
     """Statistics rebuilt from the whole table."""
+    ...
+
+
+@runtime_checkable
+class FixedLaw(Sampler, Protocol):
+  """A sampler whose law is the same for every example, whatever the rows."""
+
+  def log_expected_of_all(self, stats: PyTree, m: int) -> jax.Array:
+    """`log_expected` of every class, f32[V]."""
     ...
 
 

@@ -1,6 +1,6 @@
 """Bernoulli sampling: random sets of classes, weighted by 1 / inclusion probability."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +66,8 @@ class Bernoulli(NoUpkeep):
     O(V) where that is less.
   """
 
+  distinct: ClassVar[bool] = True
+
   inclusion: Annotated[str, OneOf(*INCLUSIONS)] = "capped"
   smoothing: Smoothing = 1.0
   per_example: bool = False
@@ -116,6 +118,10 @@ class Bernoulli(NoUpkeep):
       parts.append(stats.others.draw(key, lead))
     ids, mask = (jnp.concatenate(x, axis=-1) for x in zip(*parts, strict=True))
     return Draw(ids, self.log_expected(stats, w_VD, h_ND, y, ids, m), mask)
+
+  def log_expected_of_all(self, stats: BernoulliStats, m: int) -> jax.Array:
+    """`log_expected` of every class, f32[V]."""
+    return stats.log_expected_V
 
   def log_expected(
     self,

@@ -2,7 +2,7 @@
 
 import math
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,6 +67,8 @@ class IVF:
     `refresh` (iterations + 1) V K D; `update` none. State: K D numbers, 4 bytes a
     class, and that of `PPS`.
   """
+
+  distinct: ClassVar[bool] = True
 
   clusters: CountOrNone = 0
   probes: Count = 8

@@ -159,6 +159,10 @@ class LSH(abc.ABC):
     return self.draw != "fill"
 
   @property
+  def distinct(self) -> bool:
+    return self.exact > 0
+
+  @property
   def by_count(self) -> Sampler:
     if self.exact:
       return PPS(self.power, self.smoothing)

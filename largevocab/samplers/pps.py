@@ -1,6 +1,6 @@
 """Sampling without replacement, with probability proportional to size."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +51,8 @@ class PPS(NoUpkeep):
       possible; with 0 they are never drawn, and a loss that samples never lowers them.
   """
 
+  distinct: ClassVar[bool] = True
+
   power: Power = 1.0
   smoothing: Smoothing = 1.0
 
@@ -75,6 +77,10 @@ class PPS(NoUpkeep):
     ids_M = jnp.pad(drawn_K, (0, m - len(drawn_K)), mode="edge")
     log_expected_M = self.log_expected(stats, w_VD, h_ND, y, ids_M, m)
     return Draw(ids_M, log_expected_M, stats.mask_M)
+
+  def log_expected_of_all(self, stats: PPSStats, m: int) -> jax.Array:
+    """`log_expected` of every class, f32[V]."""
+    return stats.strata.log_expected_V
 
   def log_expected(
     self,

@@ -97,6 +97,10 @@ class StaticLaw(NoUpkeep, abc.ABC):
     log_expected = self.log_expected(stats, w_VD, h_ND, y, ids, m)
     return Draw(ids, log_expected, jnp.ones(shape, bool))
 
+  def log_expected_of_all(self, stats: Strata, m: int) -> jax.Array:
+    """`log_expected` of every class, f32[V]."""
+    return stats.log_expected_V + math.log(m / strata.IID_STRATA)
+
   def log_expected(
     self,
     stats: Strata,

@@ -15,6 +15,7 @@ from largevocab.heads import (
   NCE,
   Adaptive,
   BlackOut,
+  Bound,
   DSoftmax,
   Full,
   Hierarchical,
@@ -115,6 +116,8 @@ CASES = {
   ),
   "ranking": Ranking(num_samples=M),
   "ranking, |o|": Ranking(num_samples=M, absolute=True, sampler=Softmax(absolute=True)),
+  "bound": Bound(num_samples=M),
+  "bound, pps, |o|": Bound(num_samples=M, sampler=SAMPLERS["pps"](), absolute=True),
   "blackout, per example": BlackOut(num_samples=M, sampler=Unigram(per_example=True)),
   "adaptive": CutAdaptive(cutoffs=(3, 7)),
   "adaptive, tied, no bias, adam, narrow": CutAdaptive(
@@ -445,7 +448,25 @@ class SphericalView(View):
     return state._replace(v_VD=state.v_VD[np.argsort(new_V)])
 
 
+class NegativeSamplingView(View):
+  """Of heads whose evaluation knows how often classes are drawn."""
+
+  def scores(self, head, state, h_ND):
+    o_NV = head.features(h_ND) @ state.table.w_VD.T
+    log_expected_V = head.sampler.log_expected_of_all(state.stats, head.num_samples)
+    positive = 1 - head.calibration * (1 - head.num_samples / (V - 1))
+    odds_NV = jnp.exp(o_NV + log_expected_V[None]) / positive
+    return jax.nn.log_softmax(jnp.log(odds_NV / (1 + odds_NV)))
+
+  def relabelled(self, state, new_V):
+    """Only what is evaluated: draws would be others."""
+    state = super().relabelled(state, new_V)
+    log_expected_V = state.stats.log_expected_V[np.argsort(new_V)]
+    return state._replace(stats=state.stats._replace(log_expected_V=log_expected_V))
+
+
 VIEWS: dict[type, View] = {
+  NegativeSampling: NegativeSamplingView(),
   Adaptive: AdaptiveView(),
   DSoftmax: DSoftmaxView(),
   Hierarchical: HierarchicalView(),
@@ -854,7 +875,7 @@ def test_very_few_classes(head, num_classes):
   assert all(np.isfinite(metric).all() for metric in metrics.values())
   if num_classes == 1:
     np.testing.assert_allclose(metrics.get("nll", 0), 0, atol=1e-6)
-    exact = (Full, Sampled, BlackOut, Adaptive, DSoftmax, Hierarchical, Huffman)
+    exact = (Full, Sampled, BlackOut, Bound, Adaptive, DSoftmax, Hierarchical, Huffman)
     if isinstance(head, exact):
       np.testing.assert_allclose(loss, 0, atol=1e-6)
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from largevocab.errors import UserError
-from largevocab.heads import NCE, BlackOut, NegativeSampling, Ranking, Sampled
-from largevocab.labels import single_targets
+from largevocab.heads import NCE, BlackOut, Bound, NegativeSampling, Ranking, Sampled
+from largevocab.labels import Counts, single_targets
 from largevocab.rows import SGD
-from largevocab.samplers import PPS, Uniform, Unigram
+from largevocab.samplers import PPS, Bernoulli, LSHEmbedding, Uniform, Unigram
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +80,16 @@ def test_nce_normalises_itself_with_z_of_one_and_learns_a_z():
   np.testing.assert_allclose(jax.nn.logsumexp(scores_V), log_z, atol=0.1)
 
 
+def test_the_bound_learns_the_law_where_all_classes_are_drawn_and_else_another():
+  """With five of five it is the softmax; with fewer, scores near 0 cost least."""
+  scores_V, _ = learnt(Bound(**plain | {"num_samples": 5}, sampler=PPS()))
+  np.testing.assert_allclose(jax.nn.log_softmax(scores_V), np.log(LAW), atol=0.12)
+  scores_V, _ = learnt(Bound(**plain | {"num_samples": 2}, sampler=PPS()))
+  log_p_V = np.asarray(jax.nn.log_softmax(scores_V))
+  assert np.abs(log_p_V - np.log(LAW)).max() > 0.3
+  assert np.ptp(log_p_V) < np.ptp(np.log(LAW))
+
+
 @pytest.mark.parametrize("head", [NCEWithoutHits, BlackOut])
 def test_without_draws_that_hit_the_label_another_law_is_learnt(head):
   """For BlackOut that is its definition; it matters where draws often hit."""
@@ -94,6 +104,67 @@ def test_negative_sampling_learns_its_own_optimum_and_not_the_law():
   want_V = np.log(LAW / (K / 5 * (1 - LAW)))
   np.testing.assert_allclose(scores_V, want_V, atol=0.12)
   assert np.abs(jax.nn.log_softmax(scores_V) - np.log(LAW)).max() > 0.3
+
+
+@pytest.mark.parametrize(
+  ("sampler", "m", "calibration"),
+  [
+    (Uniform(per_example=True), 2, 0.0),
+    (Unigram(per_example=True), K, 0.0),
+    (Unigram(per_example=True, power=0.5), 2, 0.6),
+    (Bernoulli(per_example=True, smoothing=2.0), 3, 0.0),
+  ],
+  ids=lambda value: type(value).__name__,
+)
+def test_with_log_q_negative_sampling_tells_the_law(sampler, m, calibration):
+  """At its optimum, written down for each class; bare scores do not."""
+  head = NegativeSampling(
+    bias=False, num_samples=m, sampler=sampler, calibration=calibration
+  )
+  state = head.init(jax.random.key(0), np.bincount(LABELS), 1)
+  h_ND, y = jnp.ones((5, 1)), single_targets(np.arange(5))
+  law = state.stats, state.table.w_VD, h_ND, y, jnp.arange(5), m
+  expected_V = np.exp(np.float64(sampler.log_expected(*law)))[0]
+  weight = min(1, m / 4) * calibration + 1 - calibration
+  best_V = np.log(weight * LAW / ((1 - LAW) * expected_V))
+  table = state.table._replace(w_VD=jnp.asarray(best_V[:, None], jnp.float32))
+  state = state._replace(table=table)
+  metrics = head.evaluate(state, h_ND, y)
+  for name in ("nll", "self_normalised_nll"):
+    np.testing.assert_allclose(metrics[name], -np.log(LAW), rtol=1e-5)
+  np.testing.assert_allclose(metrics["log_z"], 0, atol=1e-6)
+  ids_NK, log_p_NK = head.top_k(state, h_ND[:1], 5)
+  assert ids_NK[0, :3].tolist() == [0, 1, 2]
+  np.testing.assert_allclose(log_p_NK[0], np.sort(np.log(LAW))[::-1], rtol=1e-5)
+  bare = dataclasses.replace(head, add_log_q=False)
+  nll_N = bare.evaluate(state, h_ND, y)["nll"]
+  off_N = nll_N + np.log(LAW)  # and not by a constant
+  assert np.ptp(off_N) > 0.1
+
+
+def test_negative_sampling_learns_the_law_of_the_labels():
+  """The same by training, by uniform and by frequent draws; bare scores do not."""
+  for sampler in (Uniform(per_example=True), Unigram(per_example=True)):
+    head = NegativeSampling(**plain, sampler=sampler)
+    _, state = learnt(head)
+    h_ND, y = jnp.ones((5, 1)), single_targets(np.arange(5))
+    nll_N = head.evaluate(state, h_ND, y)["nll"]
+    np.testing.assert_allclose(nll_N, -np.log(LAW), atol=0.12)
+    bare = dataclasses.replace(head, add_log_q=False)
+    nll_N = bare.evaluate(state, h_ND, y)["nll"]
+    assert np.abs(nll_N + np.log(LAW)).max() > 0.3
+
+
+def test_a_class_that_is_never_drawn_has_no_probability():
+  head = NegativeSampling(num_samples=4, sampler=Unigram(smoothing=0.0))
+  state = head.init(jax.random.key(0), np.array([3, 0, 2]), 2)
+  y = single_targets([0, 0])
+  assert np.isfinite(head.evaluate(state, jnp.ones((2, 2)), y)["nll"]).all()
+  ids_NK, log_p_NK = head.top_k(state, jnp.ones((2, 2)), 3)
+  assert (ids_NK[:, 2] == 1).all()
+  assert (log_p_NK[:, 2] < -1e20).all()
+  y = single_targets([0, 1], [1, 0])  # without weight it matters to nobody
+  assert np.isfinite(head.evaluate(state, jnp.ones((2, 2)), y)["nll"]).all()
 
 
 def test_calibrated_negative_sampling_is_as_sure_as_with_all_classes():
@@ -111,10 +182,21 @@ def test_calibrated_negative_sampling_is_as_sure_as_with_all_classes():
 HEADS = [
   NCE(num_samples=8),
   NCE(num_samples=8, normalizer="context"),
-  NegativeSampling(num_samples=8),
+  NegativeSampling(num_samples=8, add_log_q=False),
+  NegativeSampling(num_samples=8, sampler=PPS(power=0.5), absolute=True),
   Ranking(num_samples=8),
   BlackOut(num_samples=8, absolute=True),
 ]
+
+
+def with_log_q(head, o_NV, counts_V):
+  """Scores with what their law says, if they are to have it."""
+  if not getattr(head, "add_log_q", False):
+    return o_NV
+  assert isinstance(head.sampler, PPS)
+  stats = head.sampler.init(Counts(counts_V), np.zeros((len(counts_V), 1)), 8)
+  s_NV = o_NV + np.float64(stats.strata.log_expected_V)
+  return -np.log1p(np.exp(-s_NV))
 
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)
@@ -135,6 +217,7 @@ def test_evaluation_tells_both_losses_and_the_normaliser(head):
     log_norm_N = learnt_V[np.asarray(y.context_N)]
   o_NV = np.asarray(head.features(h_ND) @ w_VD.T, np.float64)
   o_NV = np.abs(o_NV) if head.absolute else o_NV
+  o_NV = with_log_q(head, o_NV, np.arange(V, 0, -1))
   log_z_N = np.log(np.exp(o_NV).sum(1))
   o_N = o_NV[np.arange(N), np.asarray(y.ids_NP[:, 0])]
   metrics = head.evaluate(state, h_ND, y)
@@ -180,6 +263,11 @@ def test_contexts_have_normalisers_of_their_own():
       lambda: NegativeSampling(calibration=1.5),
       "calibration is 1.5; it must be",
     ),
+    (
+      lambda: NegativeSampling(sampler=LSHEmbedding()),
+      "add_log_q is True, and the law of head.sampler is another",
+    ),
+    (lambda: Bound(sampler=Unigram()), "head.sampler may draw a class twice"),
     (
       lambda: Ranking(penalty="cubic"),
       "^Ranking.penalty is 'cubic'; it must be one",

@@ -1,0 +1,49 @@
+"""Softmax with an upper bound of the normaliser, estimated from a draw."""
+
+from dataclasses import field
+
+from largevocab.errors import UserError
+from largevocab.fields import settings
+from largevocab.heads.sampling import SamplingHead
+from largevocab.ops.bound_loss import bound_loss
+from largevocab.samplers.base import Sampler
+from largevocab.samplers.bernoulli import Bernoulli
+
+
+@settings
+class Bound(SamplingHead):
+  """loss = log B - o_y, where E B is at least the normaliser; see `ops/bound_loss`.
+
+  The model is the softmax, and `evaluate` is exact.
+
+  Attributes:
+    sampler: of sets of distinct classes, as `bernoulli` or `pps` draw them. With
+      `smoothing` 0 classes without counts are never drawn, and it is no bound.
+
+  Source: paper 001, section 5, equation 48.
+  """
+
+  sampler: Sampler = field(default_factory=Bernoulli)
+
+  def __post_init__(self):
+    super().__post_init__()
+    if not getattr(self.sampler, "distinct", False):
+      raise UserError(
+        "head.sampler may draw a class twice, and the bound is one of sets: choose "
+        "'bernoulli', 'pps' or 'ivf'"
+      )
+
+  def monitor(self, state, h_ND, y, key):
+    """What a sampled softmax with the same draws would estimate; its bias is another
+    than this head's."""
+    metrics = super().monitor(state, h_ND, y, key)
+    del metrics["log_z_bias"]
+    return metrics
+
+  def loss(self, o_NP, o_NM, scored):
+    others = scored.candidates
+    return bound_loss(
+      *(o_NP, scored.w_NP, scored.true_NP),
+      *(o_NM, others.log_expected, others.mask),
+      scored.num_classes,
+    )
