@@ -35,6 +35,7 @@ from largevocab.errors import UserError
 from largevocab.heads import (
   NCE,
   BlackOut,
+  Bound,
   Full,
   NegativeSampling,
   Ranking,
@@ -61,11 +62,13 @@ RANKING = "ranking, alpha=log(C-1)"
 BLACKOUT = "BlackOut"
 NCE_ONE, NCE_OWN = "NCE, z=1", "NCE, z learned for each example"
 NEGATIVE_SAMPLING = "negative sampling"
+BOUND = "bound, Bernoulli, b=(f+1)^a"
 ALPHAS = ("0", "1", "3", "5", "log(C-1)", "8", "10")
 NEGATIVES = 20  # K, of each example
 
 # The learning rate by which each of these ends at the highest exact likelihood, on data
 # of its own: of --search, whose table is in README.md. The others share one of these.
+# That of the bound is below the grid, on which it diverges.
 RATES = {
   IMPORTANCE: 0.03,
   RANKING: 0.03,
@@ -74,6 +77,7 @@ RATES = {
   NCE_ONE: 0.001,
   NCE_OWN: 0.03,
   NEGATIVE_SAMPLING: 0.003,
+  BOUND: 0.0003,
 }
 GRID = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 SEARCH_SEED = 100
@@ -157,6 +161,7 @@ def methods(setting: Setting) -> dict[str, Method]:
     NCE_ONE: NCE(sampler=frequency, **drawn),
     NCE_OWN: NCE(sampler=frequency, **own_z, **drawn),
     NEGATIVE_SAMPLING: NegativeSampling(sampler=uniform, **drawn),
+    BOUND: Bound(sampler=Bernoulli(inclusion="power", per_example=True), **drawn),
   }
   shared = RATES[IMPORTANCE]
   return {
