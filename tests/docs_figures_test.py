@@ -106,6 +106,10 @@ def ranking():
   ]
 
 
+def upper_bound():
+  return [f"log likelihood {likelihood('bound, Bernoulli, b=(f+1)^a'):.2f}, {EXACT}"]
+
+
 def blackout():
   shared = BENCH(
     "step, blackout / sampled, V=100,000 D=64 N=256, 512 negatives, shared", "ratio"
@@ -252,7 +256,8 @@ def samplers_by_hashing():
 
 
 CLAIMS = [
-  *(full, sampled, nce, negative_sampling, ranking, blackout, spherical, adaptive),
+  *(full, sampled, nce, negative_sampling, ranking, blackout, upper_bound),
+  *(spherical, adaptive),
   *(d_softmax, hierarchical, huffman),
   *(samplers_by_counts, samplers_by_model, samplers_by_hashing),
 ]

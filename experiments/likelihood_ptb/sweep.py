@@ -25,6 +25,11 @@ VARIANTS = {
   "bernoulli, f^alpha": ("sampled/bernoulli", {"head.sampler.inclusion": "power"}),
   "nce, z = 1, rate 5": ("nce/unigram", SLOWER),
   "nce, z of each word before": ("nce/unigram", {"head.normalizer": "context"}),
+  # Its row above was measured by bare scores, before there were others.
+  "negative sampling, + log q": (
+    "negative_sampling/unigram",
+    {"head.add_log_q": True, **SLOWER},
+  ),
   "ranking, alpha = 1": ("ranking/uniform", {"head.alpha": "1", **SLOWER}),
 }
 # Is it BlackOut, or its law of negatives, that serves where they are few?

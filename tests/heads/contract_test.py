@@ -15,7 +15,6 @@ from largevocab.heads import (
   NCE,
   Adaptive,
   BlackOut,
-  Bound,
   DSoftmax,
   Full,
   Hierarchical,
@@ -24,6 +23,7 @@ from largevocab.heads import (
   Ranking,
   Sampled,
   Spherical,
+  UpperBound,
 )
 from largevocab.heads.nce import NCEGrads
 from largevocab.heads.sampling import SamplingHead
@@ -116,8 +116,10 @@ CASES = {
   ),
   "ranking": Ranking(num_samples=M),
   "ranking, |o|": Ranking(num_samples=M, absolute=True, sampler=Softmax(absolute=True)),
-  "bound": Bound(num_samples=M),
-  "bound, pps, |o|": Bound(num_samples=M, sampler=SAMPLERS["pps"](), absolute=True),
+  "bound": UpperBound(num_samples=M),
+  "bound, pps, |o|": UpperBound(
+    num_samples=M, sampler=SAMPLERS["pps"](), absolute=True
+  ),
   "blackout, per example": BlackOut(num_samples=M, sampler=Unigram(per_example=True)),
   "adaptive": CutAdaptive(cutoffs=(3, 7)),
   "adaptive, tied, no bias, adam, narrow": CutAdaptive(
@@ -875,7 +877,16 @@ def test_very_few_classes(head, num_classes):
   assert all(np.isfinite(metric).all() for metric in metrics.values())
   if num_classes == 1:
     np.testing.assert_allclose(metrics.get("nll", 0), 0, atol=1e-6)
-    exact = (Full, Sampled, BlackOut, Bound, Adaptive, DSoftmax, Hierarchical, Huffman)
+    exact = (
+      Full,
+      Sampled,
+      BlackOut,
+      UpperBound,
+      Adaptive,
+      DSoftmax,
+      Hierarchical,
+      Huffman,
+    )
     if isinstance(head, exact):
       np.testing.assert_allclose(loss, 0, atol=1e-6)
 

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from largevocab.errors import UserError
-from largevocab.heads import NCE, BlackOut, Bound, NegativeSampling, Ranking, Sampled
+from largevocab.heads import (
+  NCE,
+  BlackOut,
+  NegativeSampling,
+  Ranking,
+  Sampled,
+  UpperBound,
+)
 from largevocab.labels import Counts, single_targets
 from largevocab.rows import SGD
 from largevocab.samplers import PPS, Bernoulli, LSHEmbedding, Uniform, Unigram
@@ -82,9 +89,9 @@ def test_nce_normalises_itself_with_z_of_one_and_learns_a_z():
 
 def test_the_bound_learns_the_law_where_all_classes_are_drawn_and_else_another():
   """With five of five it is the softmax; with fewer, scores near 0 cost least."""
-  scores_V, _ = learnt(Bound(**plain | {"num_samples": 5}, sampler=PPS()))
+  scores_V, _ = learnt(UpperBound(**plain | {"num_samples": 5}, sampler=PPS()))
   np.testing.assert_allclose(jax.nn.log_softmax(scores_V), np.log(LAW), atol=0.12)
-  scores_V, _ = learnt(Bound(**plain | {"num_samples": 2}, sampler=PPS()))
+  scores_V, _ = learnt(UpperBound(**plain | {"num_samples": 2}, sampler=PPS()))
   log_p_V = np.asarray(jax.nn.log_softmax(scores_V))
   assert np.abs(log_p_V - np.log(LAW)).max() > 0.3
   assert np.ptp(log_p_V) < np.ptp(np.log(LAW))
@@ -267,7 +274,7 @@ def test_contexts_have_normalisers_of_their_own():
       lambda: NegativeSampling(sampler=LSHEmbedding()),
       "add_log_q is True, and the law of head.sampler is another",
     ),
-    (lambda: Bound(sampler=Unigram()), "head.sampler may draw a class twice"),
+    (lambda: UpperBound(sampler=Unigram()), "head.sampler may draw a class twice"),
     (
       lambda: Ranking(penalty="cubic"),
       "^Ranking.penalty is 'cubic'; it must be one",

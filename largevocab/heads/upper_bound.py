@@ -11,7 +11,7 @@ from largevocab.samplers.bernoulli import Bernoulli
 
 
 @settings
-class Bound(SamplingHead):
+class UpperBound(SamplingHead):
   """loss = log B - o_y, where E B is at least the normaliser; see `ops/bound_loss`.
 
   The model is the softmax, and `evaluate` is exact.
