@@ -24,7 +24,8 @@ ACTIVE = {
   "head.sampler.unigram_share": 0.0,
 }
 FILLED = ACTIVE | {"head.sampler.draw": "fill"}
-ROOM = {"head.sampler.slots": 64}  # for five per cent of the large sets
+# So that buckets have five per cent of the large sets: with K = 4 they have one.
+ROOM = {"head.sampler.codes": 3, "head.sampler.slots": 128}
 WITH_ADAM = " with Adam"
 ADAM_EPOCHS = {"train.epochs": 25}
 HALF = {"head.corrected": False, "head.sampler.unigram_share": 0.5}

@@ -35,14 +35,15 @@ class NegativeSampling(Discriminative):
     sampler: word2vec's is f(c)^0.75, the default; gBCE's `Uniform`.
     calibration: t of gBCE, from 0 (binary cross-entropy as in word2vec) to 1 (scores as
       sure as with all classes as negatives; made for uniform draws).
-    add_log_q: evaluate p as above. The law has to be one of counts: `uniform`,
-      `log_uniform`, `unigram`, `pps` or `bernoulli`. Without, or with others, it is the
-      softmax of the bare scores, which ranks by p / expected. Training is the same. A
-      class that is never drawn has p = 0.
+    add_log_q: evaluate p as above. The law has to be one of counts, that of `uniform`,
+      `log_uniform`, `unigram`, `pps` or `bernoulli`; with others this has to be False.
+      Without, evaluation is of the softmax of the bare scores, which ranks by
+      p / ((1 - p) expected). Training is the same. A class that is never drawn has
+      p = 0.
 
-  Source: Mikolov et al. 2013; paper 001 section 3.3.2, which evaluates bare scores;
-    Petrov and Macdonald 2023. Their optimum: Levy and Goldberg 2014, equation 7, where
-    draws that hit the true class stay in, and 1 - p is 1.
+  Source: Mikolov et al. 2013; paper 001 section 3.3.2, which takes scores as they are;
+    Petrov and Macdonald 2023. What scores are at their best is told by Levy and
+    Goldberg 2014, of draws that keep the true class, without 1 - p.
   """
 
   sampler: Sampler = field(default_factory=lambda: Unigram(power=0.75))
