@@ -18,7 +18,7 @@ import entry
 import jax
 import jax.numpy as jnp
 import records
-import tabulate
+import results_table
 from fit_cost_model import (
   DTYPES,
   MOST_NUMBERS,
@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
       f"small enough for this device; give {LEAST_POINTS} at least"
     )
   rows = report(sizes, args.dtype)
-  print(tabulate.table(rows, ["k", "B", "d", "ms", "predicted_ms"]))
+  print(results_table.table(rows, ["k", "B", "d", "ms", "predicted_ms"]))
   if args.output:
     records.merge(args.output, rows)
   return 0

@@ -53,6 +53,8 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
     begin, name, end = match.groups()
     sweep = sweepfile.load(experiments / name / "sweep.py")
     path = experiments / name / "results.jsonl"
+    if not path.exists():
+      return f"{begin}\n{NOT_RUN}\n\n{end}"
     rows = complete(sweep, path)
     if not rows:
       raise UserError(f"{path}: no finished run here")
