@@ -39,7 +39,7 @@ def sweep(add):
 
 
 def metrics():
-  return ["valid_ppl", "test_ppl", "train_seconds", "tokens_per_second"]
+  return ["valid_ppl", "test_ppl", "steps"]
 
 
 def comparison():
