@@ -1,5 +1,6 @@
 """One run of a sweep as a process: its command, its directory, and whose it is."""
 
+import contextlib
 import fcntl
 import glob
 import os
@@ -151,6 +152,9 @@ def give_core(process: subprocess.Popen, slot: int) -> None:
   whoever else needs the core has it first.
   """
   os.setpriority(os.PRIO_PROCESS, process.pid, LOWEST)
+  # Linux weighs sessions before the processes in them, and a run has one of its own.
+  with contextlib.suppress(OSError):
+    pathlib.Path(f"/proc/{process.pid}/autogroup").write_text(str(LOWEST))
   if hasattr(os, "sched_setaffinity"):
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(process.pid, {cores[slot % len(cores)]})

@@ -172,9 +172,9 @@ def test_evaluation_averages_over_examples_without_the_padding():
   metrics = make_evaluate(exp, corpus.counts)(state, batches)
   assert metrics["recall@4"] == pytest.approx(np.mean(recall_N), rel=1e-5)
   assert metrics["mrr@4"] == pytest.approx(np.mean(mrr_N), rel=1e-5)
-  assert set(metrics) == {"nll", "ppl", "recall@4", "mrr@4"}
+  assert set(metrics) == {"nll", "ppl", "recall@4", "mrr@4", "nll_se", "recall@4_se"}
   off = make_evaluate(experiment(0), corpus.counts)(state, batches)
-  assert off == {key: metrics[key] for key in ("nll", "ppl")}
+  assert off == {key: metrics[key] for key in ("nll", "nll_se", "ppl")}
 
 
 def test_no_more_can_be_ranked_than_there_are():

@@ -290,7 +290,8 @@ def test_finished_run_is_measured_anew(run, tmp_path):
   assert result["steps"] == before["steps"]
   assert result["test_nll"] == before["test_nll"]
   assert result.keys() - before.keys() == {
-    *("valid_recall@7", "valid_mrr@7", "test_recall@7", "test_mrr@7")
+    *("valid_recall@7", "valid_mrr@7", "test_recall@7", "test_mrr@7"),
+    *("valid_recall@7_se", "test_recall@7_se"),
   }
   lines = list(map(json.loads, (tmp_path / "metrics.jsonl").open()))
   at_the_end = [line for line in lines if line["step"] == 5]

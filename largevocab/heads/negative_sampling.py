@@ -6,7 +6,6 @@ from dataclasses import field
 import jax
 import jax.numpy as jnp
 
-from largevocab.errors import UserError
 from largevocab.fields import Share, settings
 from largevocab.heads.base import PyTree
 from largevocab.heads.discriminative import Discriminative
@@ -35,11 +34,11 @@ class NegativeSampling(Discriminative):
     sampler: word2vec's is f(c)^0.75, the default; gBCE's `Uniform`.
     calibration: t of gBCE, from 0 (binary cross-entropy as in word2vec) to 1 (scores as
       sure as with all classes as negatives; made for uniform draws).
-    add_log_q: evaluate p as above. The law has to be one of counts, that of `uniform`,
-      `log_uniform`, `unigram`, `pps` or `bernoulli`; with others this has to be False.
-      Without, evaluation is of the softmax of the bare scores, which ranks by
-      p / ((1 - p) expected). Training is the same. A class that is never drawn has
-      p = 0.
+    add_log_q: evaluate p as above, where the law is one of counts: `uniform`,
+      `log_uniform`, `unigram`, `pps` and `bernoulli`. With other samplers, whose law is
+      another for every example, and without this, evaluation is of the softmax of the
+      bare scores, which ranks by p / ((1 - p) expected). Training is the same. A class
+      that is never drawn has p = 0.
 
   Source: Mikolov et al. 2013; paper 001 section 3.3.2, which takes scores as they are;
     Petrov and Macdonald 2023. What scores are at their best is told by Levy and
@@ -49,15 +48,6 @@ class NegativeSampling(Discriminative):
   sampler: Sampler = field(default_factory=lambda: Unigram(power=0.75))
   calibration: Share = 0.0
   add_log_q: bool = True
-
-  def __post_init__(self):
-    super().__post_init__()
-    if self.add_log_q and not isinstance(self.sampler, FixedLaw):
-      raise UserError(
-        "head.add_log_q is True, and the law of head.sampler is another for every "
-        "example: set head.add_log_q to False, which evaluates bare scores, or sample "
-        "by counts"
-      )
 
   @property
   def weighs(self) -> bool:

@@ -19,7 +19,7 @@ from largevocab.heads import (
 )
 from largevocab.labels import Counts, single_targets
 from largevocab.rows import SGD
-from largevocab.samplers import PPS, Bernoulli, LSHEmbedding, Uniform, Unigram
+from largevocab.samplers import PPS, Bernoulli, Uniform, Unigram
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,10 +269,6 @@ def test_contexts_have_normalisers_of_their_own():
     (
       lambda: NegativeSampling(calibration=1.5),
       "calibration is 1.5; it must be",
-    ),
-    (
-      lambda: NegativeSampling(sampler=LSHEmbedding()),
-      "add_log_q is True, and the law of head.sampler is another",
     ),
     (lambda: UpperBound(sampler=Unigram()), "head.sampler may draw a class twice"),
     (

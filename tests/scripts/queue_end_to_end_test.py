@@ -71,6 +71,11 @@ def start(queue: pathlib.Path, *more: str) -> subprocess.Popen[str]:
   )
 
 
+def weighs_sessions() -> bool:
+  setting = pathlib.Path("/proc/sys/kernel/sched_autogroup_enabled")
+  return setting.exists() and setting.read_text() == "1\n"
+
+
 def root_of(queue: pathlib.Path) -> pathlib.Path:
   return queue.parent / "runs"
 
@@ -87,6 +92,9 @@ def test_a_killed_queue_loses_nothing_and_does_nothing_twice(queue):
   pid = json.loads((workdir / "lock").read_text())["pid"]
   assert os.getpriority(os.PRIO_PROCESS, pid) == 19
   assert len(os.sched_getaffinity(pid)) == 1
+  session = pathlib.Path(f"/proc/{pid}/autogroup")
+  if weighs_sessions() and os.access(session, os.W_OK):
+    assert session.read_text().endswith("nice 19\n")
   runner.kill()
   runner.communicate()
   os.kill(pid, signal.SIGKILL)

@@ -20,7 +20,7 @@ def sweep(add):
       add(
         f"configs/ptb.py:{head},runlocal",
         {
-          "train.seed": seed, "train.epochs": 1000, "train.max_steps": 300,
+          "train.seed": seed, "train.epochs": 1000, "train.max_steps": 900,
           "eval.every_epochs": 4.0, "checkpoint.every_steps": 50,
         },
         name=head,
@@ -107,7 +107,7 @@ def test_sweep_killed_twice_comes_to_the_same(tmp_path):
   launcher = start(path)
   _, stderr = launcher.communicate(timeout=SECONDS)
   assert launcher.returncode == 1, stderr
-  assert "failed: absent-" in stderr
+  assert f"failed: {tmp_path.name}/absent-" in stderr
   assert "configs/absent.py" in stderr.splitlines()[-1]
   for log in stopped:
     assert "going on from step" in log.read_text()
