@@ -1,6 +1,9 @@
 import fcntl
 import json
+import os
 import pathlib
+import subprocess
+import sys
 import threading
 import time
 
@@ -227,3 +230,25 @@ def test_run_that_was_started_by_hand_is_waited_for(tmp_path):
   assert failures_of([campaign_of(tmp_path, [run])]) == {}
   other.join()
   assert not launcher.in_hand(run)
+
+
+def test_spare_runs_have_one_core_each_and_yield_to_everything():
+  """Also to what has another session than they."""
+  command = [sys.executable, "-c", "input()"]
+  pipe = {"stdin": subprocess.PIPE, "start_new_session": True}
+  processes = [subprocess.Popen(command, **pipe) for _ in range(2)]
+  for slot, process in enumerate(processes):
+    launch.give_core(process, slot)
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
+    session = pathlib.Path(f"/proc/{process.pid}/autogroup")
+    weighed = pathlib.Path("/proc/sys/kernel/sched_autogroup_enabled")
+    if (
+      weighed.exists() and weighed.read_text() == "1\n" and os.access(session, os.W_OK)
+    ):
+      assert session.read_text().endswith("nice 19\n")
+  if hasattr(os, "sched_getaffinity"):
+    cores = [os.sched_getaffinity(process.pid) for process in processes]
+    assert [len(own) for own in cores] == [1, 1]
+    assert len(set.union(*cores)) == min(2, len(os.sched_getaffinity(0)))
+  for process in processes:
+    process.communicate(b"\n", timeout=60)
