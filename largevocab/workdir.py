@@ -29,6 +29,8 @@ _LOG = logging.getLogger("largevocab")
 # Of file systems that have no locks, or none for this one.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 _PATIENCE = 1.0  # seconds to wait for a lock: whoever asks for it holds it shortly
+# Rows that come in while a sweep runs are no source.
+RESULTS = ":(top,exclude,glob)experiments/*/*.jsonl"
 # Keys that do not change what a step does.
 _FREE = re.compile(r"config\.((eval|log|checkpoint)\..*|train\.(max_steps|epochs))")
 
@@ -310,7 +312,7 @@ def describe_machine() -> dict[str, Any]:
     "device": device_name(),
     "num_devices": jax.device_count(),
     "git": _git("rev-parse", "HEAD"),
-    "git_dirty": bool(_git("status", "--porcelain")),
+    "git_dirty": bool(_git("status", "--porcelain", "--", ":/", RESULTS)),
     "python": platform.python_version(),
     "versions": {name: metadata.version(name) for name in packages},
   }

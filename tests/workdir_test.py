@@ -17,6 +17,7 @@ from largevocab import config, main
 from largevocab.errors import UserError
 from largevocab.state import restore
 from largevocab.workdir import (
+  RESULTS,
   Change,
   changes_of,
   held,
@@ -326,3 +327,21 @@ def test_finished_run_is_shown_without_a_lock(run, tmp_path):
   before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
   assert run(*flags)[0] == 0
   assert before == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+
+
+def test_rows_that_come_in_leave_the_source_clean(tmp_path):
+  """Whatever else is changed does not."""
+  results = tmp_path / "experiments" / "name" / "results.jsonl"
+  source = tmp_path / "experiments" / "name" / "sweep.py"
+  results.parent.mkdir(parents=True)
+  git = lambda *args: (
+    subprocess.run(
+      ["git", "-C", str(tmp_path), *args], capture_output=True, text=True, check=True
+    ).stdout
+  )
+  git("init", "-q")
+  status = lambda: git("status", "--porcelain", "-uall", "--", ":/", RESULTS)
+  results.write_text("{}\n")
+  assert status() == ""
+  source.write_text("")
+  assert status() == "?? experiments/name/sweep.py\n"
