@@ -96,7 +96,7 @@ def table(
   | full | 2 | 101.0 ± 1.4 | 99.2 |
   """
   lines, paper = rows_of(rows), paper or {}
-  published = {metric for numbers in paper.values() for metric in numbers}
+  published = {metric for of_method in paper.values() for metric in of_method}
   compared = comparison.metrics if comparison else _first_of_baselines(lines, metrics)
   columns = {
     "method": [line.title for line in lines],
@@ -106,9 +106,7 @@ def table(
     columns[metric] = [_value(line, metric, lines, compared) for line in lines]
     if metric in published:
       of_paper = [paper.get(line.members[0]["name"], {}) for line in lines]
-      columns[f"{metric} (paper)"] = [
-        str(numbers.get(metric, NOTHING)) for numbers in of_paper
-      ]
+      columns[f"{metric} (paper)"] = [str(own.get(metric, NOTHING)) for own in of_paper]
   if comparison:
     columns[f"to {comparison.to}"] = [
       _difference(line, lines, comparison) for line in lines
