@@ -20,8 +20,8 @@ def sweep(add):
       add(
         f"configs/ptb.py:{head},runlocal",
         {
-          "train.seed": seed, "train.epochs": 1000, "train.max_steps": 900,
-          "eval.every_epochs": 4.0, "checkpoint.every_steps": 50,
+          "train.seed": seed, "train.epochs": 1000, "train.max_steps": 3000,
+          "eval.every_epochs": 20.0, "checkpoint.every_steps": 500,
         },
         name=head,
       )
