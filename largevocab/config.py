@@ -355,8 +355,8 @@ def _check_keys(path: str, block: ConfigDict, keys: list[str]) -> None:
 
 def _choose(kind: str, name: str, path: str) -> Any:
   registry = REGISTRIES[kind]
-  if name not in registry:
-    raise UserError(f"{path} is {name!r}; it must be one of {listed(registry)}")
+  if not isinstance(name, str) or name not in registry:
+    raise UserError(f"{path} is {name!r:.99}; it must be one of {listed(registry)}")
   return registry[name]
 
 

@@ -76,7 +76,7 @@ def _log_to_stderr() -> Iterator[None]:
   log.setLevel(logging.INFO)
   log.propagate = False
   absl.logging.set_verbosity(absl.logging.FATAL)
-  _hush_late_writes()
+  _hush_late_failures()
   try:
     yield
   finally:
@@ -84,10 +84,14 @@ def _log_to_stderr() -> Iterator[None]:
     log.propagate = True
 
 
-def _hush_late_writes() -> None:
-  """A save that failed leaves writes behind, which find their event loop closed, or
-  fail for the same reason when nobody is left to be told but asyncio's log: some not
-  before the process ends, so that this outlasts the program."""
+# What reads and writes say that orbax left unfinished when another one failed.
+_LATE = ("Event loop is closed", "Encountered error while reading array index")
+
+
+def _hush_late_failures() -> None:
+  """A save or a restore that failed leaves writes or reads behind, which find their
+  event loop closed, or fail for the same reason when nobody is left to be told but
+  asyncio's log: some not before the process ends, so that this outlasts the program."""
   show = sys.unraisablehook
   if getattr(show, "func", None) is not _show_others:
     sys.unraisablehook = functools.partial(_show_others, show)
@@ -98,7 +102,7 @@ def _show_others(
   show: "Callable[[sys.UnraisableHookArgs], object]",
   unraisable: "sys.UnraisableHookArgs",
 ) -> None:
-  if str(unraisable.exc_value) != "Event loop is closed":
+  if not str(unraisable.exc_value).startswith(_LATE):
     show(unraisable)
 
 

@@ -140,7 +140,7 @@ class ZLoss:
 
   is_normalized: ClassVar[bool] = False
   a: Annotated[float, Between(1e-6, 1000)] = 0.1
-  b: Annotated[float, Between(-1_000_000, 1_000_000)] = 10.0
+  b: Annotated[float, Between(0, 1_000_000)] = 10.0
   eps: Eps = 1e-6
 
   def __call__(self, o_P, t_P, q, s, num_classes):

@@ -25,7 +25,6 @@ rows and optimiser; it must have a row for each class. --counts draws labels by 
 counts, activations at random. Heads that these data do not suit are told and left out.
 """
 
-import argparse
 import dataclasses
 import json
 import math
@@ -258,11 +257,7 @@ def table(rows: list[Record]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-  parser = argparse.ArgumentParser(
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-    allow_abbrev=False,
-  )
+  parser = entry.Parser(__doc__)
   source = parser.add_mutually_exclusive_group(required=True)
   source.add_argument("--counts", help=".npy with int[V]")
   source.add_argument("--workdir", help="of a run of largevocab.main")

@@ -7,7 +7,6 @@ for each model of each data set to results.jsonl beside the sweep file: the metr
 the runs have, of the same held-out batches. Nothing is trained: it takes seconds.
 """
 
-import argparse
 import json
 import pathlib
 import re
@@ -86,9 +85,7 @@ def _prefix(run: Run) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = entry.Parser(__doc__)
   parser.add_argument("sweep", type=pathlib.Path, help="experiments/NAME/sweep.py")
   parser.add_argument(
     "--set",

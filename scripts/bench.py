@@ -12,7 +12,6 @@ set GLIBC_TUNABLES=glibc.malloc.mmap_threshold=4294967296:\
 glibc.malloc.trim_threshold=8589934592.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -64,9 +63,7 @@ def about_this_run() -> dict[str, object]:
 
 
 def main() -> int:
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = entry.Parser(__doc__)
   parser.add_argument(
     "--only", nargs="+", choices=BENCHMARKS, default=BENCHMARKS, help="instead of all"
   )

@@ -10,11 +10,11 @@ says which text. Writes i32[V], and prints how well the clusters foretell it, as
 perplexity of a bigram model of clusters, beside clusters by count.
 """
 
-import argparse
 import functools
 import pathlib
 import sys
 
+import entry
 import numpy as np
 
 from largevocab import command_line, config, console
@@ -33,9 +33,7 @@ def perplexity(counts: Counts, cluster_V: np.ndarray) -> float:
 
 
 def main(argv: list[str]) -> None:
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = entry.Parser(__doc__)
   add = parser.add_argument
   add("--config", required=True, metavar="FILE[:ARG]", help="--config.KEY=VALUE sets")
   add("--out", required=True, type=pathlib.Path, help="the .npy file to write")

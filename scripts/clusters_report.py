@@ -20,7 +20,6 @@ second, and of the third on this device: a batch of labels drawn by their counts
 activations at random, SGD.
 """
 
-import argparse
 import dataclasses
 import json
 import pathlib
@@ -153,11 +152,7 @@ def draw(rows: list[Record], kind: str, x: str):
 
 
 def main(argv: list[str] | None = None) -> int:
-  parser = argparse.ArgumentParser(
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-    allow_abbrev=False,
-  )
+  parser = entry.Parser(__doc__)
   source = parser.add_mutually_exclusive_group(required=True)
   source.add_argument("--config", help="FILE:ARG; --config.KEY=VALUE sets")
   source.add_argument("--counts", help=".npy with int[V]")

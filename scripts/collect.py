@@ -6,7 +6,6 @@ Runs of experiments/NAME/sweep.py are looked for in ROOT/NAME, as scripts/run_sw
 puts them. What has not finished there keeps the line that it has.
 """
 
-import argparse
 import pathlib
 import sys
 
@@ -16,9 +15,7 @@ import sweepfile
 
 
 def main(argv: list[str] | None = None) -> int:
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = entry.Parser(__doc__)
   parser.add_argument("sweeps", nargs="+", type=pathlib.Path, metavar="sweep")
   parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path("runs"))
   args = parser.parse_args(argv)

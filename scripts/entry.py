@@ -1,14 +1,37 @@
-"""How a script ends: with a status, and one line for what its user can mend."""
+"""How a script begins and ends: with flags, with a status, and with one line for what
+its user can mend."""
 
 import argparse
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import jax
 
 from largevocab.errors import UserError
 
 MOST = 10**9  # of what is counted on a command line
+
+
+class Parser(argparse.ArgumentParser):
+  """Of the flags of a script, whose docstring is its help as it stands.
+
+  Refuses `--flag=--`, which argparse takes for a flag without its value.
+  """
+
+  def __init__(self, description: str | None):
+    super().__init__(
+      description=description,
+      formatter_class=argparse.RawDescriptionHelpFormatter,
+      allow_abbrev=False,
+    )
+
+  def parse_known_args(self, args=None, namespace: Any = None) -> Any:
+    for given in sys.argv[1:] if args is None else args:
+      flag, _, value = given.partition("=")
+      if flag.startswith("--") and value == "--":
+        self.error(f"argument {flag}: expected one argument")
+    return super().parse_known_args(args, namespace)
 
 
 def run(name: str, main: Callable[[], int]) -> int:

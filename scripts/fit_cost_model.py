@@ -12,7 +12,6 @@ A time is the least of its repetitions: other programs only ever make it longer.
 with the cores that will train, and while nothing else runs; 5 minutes on a CPU.
 """
 
-import argparse
 import datetime
 import functools
 import math
@@ -226,9 +225,7 @@ def made(steps: list[Size], products: list[Size], dtype: str) -> CostModel:
 
 
 def main(argv: list[str] | None = None) -> int:
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = entry.Parser(__doc__)
   add = parser.add_argument
   add("--out", type=pathlib.Path, help="default: PLATFORM-DTYPE-YEAR-MONTH.json")
   add("--dtype", choices=DTYPES, default="float32", help="of operands of products")

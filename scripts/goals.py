@@ -8,7 +8,6 @@ The table stands between lines <!-- goals --> and <!-- /goals -->. Of several si
 worst and the best are given, and the worst decides. A goal without results is open.
 """
 
-import argparse
 import pathlib
 import re
 import sys
@@ -276,9 +275,7 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = entry.Parser(__doc__)
   mode = parser.add_mutually_exclusive_group()
   mode.add_argument("--update", type=pathlib.Path, help="rewrite the table in a file")
   mode.add_argument("--check", type=pathlib.Path, help="exit 1 if it is stale there")

@@ -27,9 +27,7 @@ def parse(
   description: str | None, draws: int, argv: list[str] | None = None
 ) -> argparse.Namespace:
   """The arguments of a report."""
-  parser = argparse.ArgumentParser(
-    description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = entry.Parser(description)
   add = parser.add_argument
   add("heads", nargs="+", metavar="SAMPLER[:FIELD=VALUE...]")
   add("--workdir", required=True, help="of a run of largevocab.main")

@@ -7,7 +7,6 @@ one pair for each entry of the sweep's `figures()` (see scripts/sweepfile.py). W
 no results yet is left out, so that a sweep can be looked at while it goes on.
 """
 
-import argparse
 import math
 import pathlib
 import statistics
@@ -372,9 +371,7 @@ def plain_numbers(axis) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = entry.Parser(__doc__)
   parser.add_argument("sweep", type=pathlib.Path, help="experiments/NAME/sweep.py")
   parser.add_argument("--output", type=pathlib.Path, help="default: figures beside it")
   args = parser.parse_args(argv)

@@ -10,7 +10,6 @@ both. With --output points are written as records, in place of those of the same
 A time is the least of its repetitions: other programs only ever make it longer.
 """
 
-import argparse
 import pathlib
 import sys
 
@@ -72,9 +71,7 @@ def report(sizes: list[Size], dtype: str) -> list[Record]:
 
 
 def main(argv: list[str] | None = None) -> int:
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = entry.Parser(__doc__)
   add = parser.add_argument
   add("--classes", type=int, nargs="+", default=CLASSES, help="k, rows of a product")
   add("--examples", type=int, nargs="+", default=EXAMPLES, help="B")

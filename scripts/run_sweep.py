@@ -182,9 +182,7 @@ def choose(campaign: Campaign, index: int) -> Campaign:
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = entry.Parser(__doc__)
   what = parser.add_mutually_exclusive_group(required=True)
   what.add_argument(
     "sweep", type=pathlib.Path, nargs="?", help="experiments/NAME/sweep.py"

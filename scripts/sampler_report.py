@@ -322,9 +322,7 @@ def draw_plot(rows: list[Record]):
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = entry.Parser(__doc__)
   names = lambda text: list(dict.fromkeys(text.split(",")))
   every = [*SAMPLERS, RANDOM_FEATURES]
   add = parser.add_argument

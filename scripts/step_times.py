@@ -18,7 +18,6 @@ the sweep file, with a record for each method, whatever its seeds:
 Seconds and operations of a run are these times its steps.
 """
 
-import argparse
 import itertools
 import pathlib
 import sys
@@ -93,9 +92,7 @@ def data_of(run: Run) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = entry.Parser(__doc__)
   parser.add_argument("sweep", type=pathlib.Path, help="experiments/NAME/sweep.py")
   parser.add_argument("--set", action="append", default=[], metavar="CONFIG:KEY=PATH")
   parser.add_argument("--data", help="only methods on this, as their names begin")

@@ -11,7 +11,6 @@ experiments/ptb/sweep.py gives, or says that nothing was run yet; docs/protocol.
 what its columns mean.
 """
 
-import argparse
 import contextlib
 import pathlib
 import re
@@ -119,9 +118,7 @@ def naming(path: pathlib.Path) -> Iterator[None]:
 
 
 def main(argv: list[str] | None = None) -> int:
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = entry.Parser(__doc__)
   parser.add_argument("paths", nargs="+", type=pathlib.Path)
   parser.add_argument("--metrics", type=lambda names: names.split(","))
   mode = parser.add_mutually_exclusive_group()

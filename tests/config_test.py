@@ -115,6 +115,13 @@ def test_unknown_head_is_named(path, message):
     c.head(path)
 
 
+def test_a_block_in_place_of_a_name_is_refused():
+  settings = tiny()
+  settings.head = {**settings.head.to_dict(), "name": {"w": 1}}
+  with pytest.raises(UserError, match=r"(?s)config.head.name is .*must be one of adap"):
+    c.build(settings)
+
+
 SAMPLERS = c.REGISTRIES["sampler"]
 ABSOLUTE = [name for name in SAMPLERS if c.head(f"sampled/{name}").absolute]
 

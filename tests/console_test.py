@@ -72,7 +72,7 @@ def test_stop_of_a_program_passes_through():
   assert os.environ["TF_CPP_MIN_LOG_LEVEL"]
 
 
-def test_writes_left_behind_are_hushed_also_later(monkeypatch):
+def test_reads_and_writes_left_behind_are_hushed_also_later(monkeypatch):
   shown = []
   monkeypatch.setattr(sys, "unraisablehook", shown.append)
 
@@ -86,6 +86,7 @@ def test_writes_left_behind_are_hushed_also_later(monkeypatch):
   for _ in range(2):
     assert console.run(lambda: None) == 0
   LeftBehind("Event loop is closed")
+  LeftBehind("Encountered error while reading array index: (). See full TensorStore")
   assert not shown
   LeftBehind("something else")
   assert len(shown) == 1

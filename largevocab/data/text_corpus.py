@@ -11,6 +11,7 @@ from largevocab.data.corpus import Corpus, open_corpus
 from largevocab.data.encode import encode
 from largevocab.data.encoded import SPLITS
 from largevocab.data.files import naming
+from largevocab.data.vocabulary import EOS
 from largevocab.errors import UserError
 from largevocab.fields import CountOrNone, settings
 
@@ -80,7 +81,7 @@ class TextCorpus(abc.ABC):
 def _not_empty(split: str, text: Text) -> Iterator[list[str]]:
   empty = True
   for words in text.words:
-    empty = empty and not words
+    empty = empty and all(word == EOS for word in words)
     yield words
   if empty:
     places = ", ".join(map(str, text.files[:3]))

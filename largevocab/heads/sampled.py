@@ -1,14 +1,14 @@
 """Sampled softmax: one estimator over any sampler and any exact set."""
 
 from dataclasses import field
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from largevocab.errors import UserError
-from largevocab.fields import CountOrNone, settings
+from largevocab.fields import CountOrNone, Distinct, settings
 from largevocab.heads.candidates import batch_classes
 from largevocab.heads.sampling import PyTree, SampledState, SamplingHead
 from largevocab.ops.sampled_loss import complement_loss
@@ -61,7 +61,7 @@ class Sampled(SamplingHead):
   sampler: Sampler = field(default_factory=PPS)
   exact_batch: bool = False
   exact_frequent: CountOrNone = 0
-  exact_ids: tuple[CountOrNone, ...] = ()
+  exact_ids: Annotated[tuple[CountOrNone, ...], Distinct()] = ()
   corrected: bool = True
   correct_positive: bool = False
 

@@ -106,8 +106,9 @@ def test_lower_case_and_tokenize(tmp_path):
   )
 
 
-def test_a_file_without_words(tmp_path):
-  good, blank = write(tmp_path / "g", "a b"), write(tmp_path / "blank", "")
+@pytest.mark.parametrize("content", ["", " \t\n\n"])
+def test_a_file_without_words(tmp_path, content):
+  good, blank = write(tmp_path / "g", "a b"), write(tmp_path / "blank", content)
   with pytest.raises(UserError, match=r"the valid text has no words: .*blank"):
     text("text", tmp_path, train=good, valid=blank, test=good).load()
 

@@ -207,6 +207,12 @@ def started(head):
   return state
 
 
+def in_float64(tree):
+  """A tree with its float32 leaves as float64."""
+  wide = lambda x: x.astype(jnp.float64) if x.dtype == jnp.float32 else x
+  return jax.tree.map(wide, tree)
+
+
 def dense_rows(grads, w_VD):
   """A gradient as an array of the table's shape."""
   if not isinstance(grads, RowGrads):
@@ -245,7 +251,8 @@ class View:
 
   def tripled(self, grads):
     """Three times a gradient."""
-    return jax.tree.map(lambda g: 3 * g if g.dtype == jnp.float32 else g, grads)
+    floats = lambda g: jnp.issubdtype(g.dtype, jnp.floating)
+    return jax.tree.map(lambda g: 3 * g if floats(g) else g, grads)
 
   def loss(self, head, state, h_ND, y):
     """That of `backward`, f32[], in a form that JAX can differentiate."""
@@ -670,12 +677,14 @@ def test_rate_zero_keeps_parameters(head):
 def test_scale_multiplies_the_gradient(head):
   state = started(head)
   grads = backward(head, state, *batch(9), KEY).grads
-  tripled = view_of(head).tripled(grads)
-  a, b = update(head, state, grads, 0.1, 3.0), update(head, state, tripled, 0.1, 1.0)
   parameters = view_of(head).parameters
-  for x, z in zip(parameters(a), parameters(b), strict=True):
-    atol = 1e-7 + view_of(head).rounding
-    np.testing.assert_allclose(x, z, rtol=1e-5, atol=atol)
+  with jax.enable_x64(True):
+    state, grads = in_float64((state, grads))
+    tripled = view_of(head).tripled(grads)
+    a = parameters(update(head, state, grads, 0.1, 3.0))
+    b = parameters(update(head, state, tripled, 0.1, 1.0))
+  for x, z in zip(a, b, strict=True):
+    np.testing.assert_allclose(x, z, rtol=1e-10, atol=1e-13)
 
 
 accumulated = jax.jit(accumulate)

@@ -234,6 +234,8 @@ def test_frequent_classes_are_those_with_the_largest_counts():
 def test_exact_classes_that_do_not_exist_are_named():
   with pytest.raises(UserError, match=f"head.exact_ids has {V}, and there are 30"):
     Sampled(exact_ids=(0, V)).init(KEY, COUNTS, D)
+  with pytest.raises(UserError, match=r"exact_ids is \(1, 1\); they must differ"):
+    Sampled(exact_ids=(1, 1))
   with pytest.raises(UserError, match=f"head.exact_frequent is {V + 1}, and there are"):
     Sampled(exact_frequent=V + 1).init(KEY, COUNTS, D)
 

@@ -51,6 +51,12 @@ def ends(main, argv, capsys, *says):
   assert all(part in last for part in says), last
 
 
+def test_a_flag_set_to_two_dashes_is_refused(capsys):
+  with pytest.raises(SystemExit, match="2"):
+    relvar_report.main(["full", "--workdir=--"])
+  assert "argument --workdir: expected one argument" in capsys.readouterr().err
+
+
 def row(**fields):
   return json.dumps({**ROW, **fields})
 
