@@ -9,6 +9,24 @@ init = pathlib.Path(__file__).with_name("largevocab") / "__init__.py"
 version = re.search(r'^__version__ = "(.+)"$', init.read_text(), re.MULTILINE)
 assert version is not None, f"no __version__ in {init}"
 
+# Commands, each in a module of its own, which has the help.
+TOOLS = [
+  "advise",
+  "baselines",
+  "brown_clusters",
+  "clusters_report",
+  "collect",
+  "fit_cost_model",
+  "negatives_report",
+  "plot",
+  "product_report",
+  "relvar_report",
+  "run_sweep",
+  "sampler_report",
+  "step_times",
+  "tabulate",
+]
+
 setup(
   name="largevocab",
   version=version[1],
@@ -19,7 +37,13 @@ setup(
     "largevocab.configs",
   ],
   package_dir={"largevocab.configs": "configs"},
-  package_data={"largevocab": ["cost_models/*.json"]},
+  entry_points={
+    "console_scripts": [
+      f"largevocab-{name.replace('_', '-')} = largevocab.tools.{name}:cli"
+      for name in TOOLS
+    ]
+  },
+  package_data={"largevocab": ["ops/adaptive/cost_models/*.json"]},
   python_requires=">=3.11",
   install_requires=[
     # All that heads and samplers need (tests/imports_test.py).
@@ -44,7 +68,7 @@ setup(
     "tpu": ["jax[tpu]"],
     "plot": ["matplotlib>=3.9"],
     "profile": ["xprof"],
-    # What scripts/bench.py measures us against, where it is there.
+    # What benchmarks/bench.py measures us against, where it is there.
     "peers": ["tensorflow>=2.20", "torch>=2.5"],
     "test": [
       "hypothesis>=6.150",

@@ -5,7 +5,8 @@
 --config=configs/enwiki8.py:adaptive,weight_decay     --config.data.train=FILE
 --config=configs/enwiki8.py:sampled/pps,optimizer=sgd --config.data.train=FILE
 
-Settings of paper 004, section 5, for text8. Its weight decay is there if it is asked
+Settings of Grave et al. 2017, section 5, for text8. Its weight decay is there if it is
+asked
 for: the models of experiments/adaptive are without. With `sgd`, which bears drawn rows
 better than its Adagrad, rate and clip are those of configs/ptb.py.
 """

@@ -4,8 +4,8 @@
 --config=configs/europarl.py:da,adaptive
 --config=configs/europarl.py:da,adaptive,weight_decay
 
-A language stands for its file in the working directory. Settings of paper 004, section
-5. Its weight decay is there if it is asked for: the models of
+A language stands for its file in the working directory. Settings of Grave et al. 2017,
+section 5. Its weight decay is there if it is asked for: the models of
 experiments/adaptive_english and experiments/adaptive_french are without.
 """
 

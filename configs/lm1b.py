@@ -4,7 +4,7 @@
 --config=configs/lm1b.py:adaptive     --config.data.path=1-billion-word-...-output
 
 `path` is the directory as unpacked, or any with shards of the same names. Settings of
-paper 004, section 5.
+Grave et al. 2017, section 5.
 """
 
 from largevocab import config as c

@@ -5,9 +5,9 @@
   --config.eval.word_pairs="('SimLex-999.txt', 'wordsim353.csv')"
 --config=configs/ngram.py:sampled/pps,data=tfds --config.data.dataset=lm1b
 
-The models of paper 003, section 6, are of this kind: a next word from the rows of the
-last few. The rows of words, those of the inputs and those of the head, are measured by
-the files of pairs, if there are any.
+The models of Vincent et al. 2015, section 6, are of this kind: a next word from the
+rows of the last few. The rows of words, those of the inputs and those of the head, are
+measured by the files of pairs, if there are any.
 """
 
 from largevocab import config as c

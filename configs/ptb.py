@@ -4,11 +4,11 @@
 --config=configs/ptb.py:sampled/pps  --config.data.path=DIR
 --config=configs/ptb.py:blanc_rendle,head=sampled/quadratic --config.data.path=DIR
 
-`blanc_rendle` is the protocol of paper 000, section 4.1: the medium network of Zaremba
-et al., with 200 units a layer in place of 650, and negatives of each token's own. The
-paper tells no more of it than "dropout": steps, initial values, length, rates and clip
-are theirs. TensorFlow's tutorial, which it names in a footnote, multiplies rates by 0.8
-where they divide by 1.2.
+`blanc_rendle` is the protocol of Blanc & Rendle 2018, section 4.1: the medium network
+of Zaremba et al., with 200 units a layer in place of 650, and negatives of each token's
+own. The paper tells no more of it than "dropout": steps, initial values, length, rates
+and clip are theirs. TensorFlow's tutorial, which it names in a footnote, multiplies
+rates by 0.8 where they divide by 1.2.
 """
 
 from largevocab import config as c

@@ -4,7 +4,8 @@
 --config=configs/softmax_regression.py:sampled/unigram \
   --config.head.sampler.per_example=True
 
-The setting of paper 001, section 4; `experiments/likelihood_toy` makes its figures.
+The setting of Barber & Botev 2016, section 4; `experiments/likelihood_toy` makes its
+figures.
 """
 
 from largevocab import config as c

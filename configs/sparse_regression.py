@@ -6,8 +6,9 @@ for each of very many outputs a 1 or a 0, as in an autoencoder of sparse vectors
 --config=configs/sparse_regression.py:data=xmlc             --config.data.path=DIR
 --config=configs/sparse_regression.py:spherical/z,data=xmlc --config.data.path=DIR
 
-The first setting of paper 003. All outputs are trained in every step, at a cost that
-does not depend on their number. A step of the head must be small beside 1 / |h|^2.
+The first setting of Vincent et al. 2015. All outputs are trained in every step, at a
+cost that does not depend on their number. A step of the head must be small beside 1 /
+|h|^2.
 """
 
 from largevocab import config as c

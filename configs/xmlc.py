@@ -6,10 +6,10 @@
 --config=configs/xmlc.py:eurlex4k,tfds                      --config.data.data_dir=DIR
 --config=configs/xmlc.py:stdlib_calls,adam
 
-`active` asks for paper 002's loss of classes from hash tables: the softmax over what
-they give. Without it they are weighted by their law, and half of them drawn by counts.
-`tfds` reads a set that its builder in `largevocab.data.tfds_xmlc` has prepared. `adam`
-trains any set by the paper's optimiser and rate, for 25 epochs.
+`active` asks for Daghaghi et al.'s loss of classes from hash tables: the softmax over
+what they give. Without it they are weighted by their law, and half of them drawn by
+counts. `tfds` reads a set that its builder in `largevocab.data.labels.tfds_xmlc` has
+prepared. `adam` trains any set by the paper's optimiser and rate, for 25 epochs.
 
 Batch, K, L and rate of the paper's own sets are the paper's. Its budget is not: 33
 thousand classes for each example of Amazon-670K, where `num_samples` here is 128. Every

@@ -18,20 +18,20 @@ from ml_collections import ConfigDict
 
 from largevocab.data import DATASETS
 from largevocab.errors import UserError
-from largevocab.experiment import (
+from largevocab.fields import declared, parse
+from largevocab.heads import HEADS
+from largevocab.losses.spherical import SPHERICAL_LOSSES
+from largevocab.models import MODELS
+from largevocab.rows import OPTIMIZERS
+from largevocab.samplers import SAMPLERS
+from largevocab.training.settings import (
   Checkpointing,
   Evaluating,
   Experiment,
   Logging,
   Training,
 )
-from largevocab.fields import declared, parse
-from largevocab.heads import HEADS
-from largevocab.models import MODELS
-from largevocab.rows import OPTIMIZERS
-from largevocab.samplers import SAMPLERS
-from largevocab.spherical_losses import SPHERICAL_LOSSES
-from largevocab.workdir import held, read_json, write_json
+from largevocab.training.workdir import held, read_json, write_json
 
 _TINY_WIDTH = 8  # of what `runlocal` trains
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from absl import flags
 
-from largevocab import console
 from largevocab.errors import UserError
+from largevocab.training import console
 
 
 def define_flags() -> flags.FlagValues:
@@ -55,8 +55,9 @@ def main(argv: list[str]) -> None:
       raise UserError(f"--{name} is for --mode=predict; leave it out, or set the mode")
   if own.text is not None and own.input is not None:
     raise UserError("--text and --input are both given; give one of them")
-  from largevocab import command_line, config, evaluate, predict, queries, train  # jax
-  from largevocab.workdir import workdir_path
+  from largevocab import command_line, config, train  # jax
+  from largevocab.evaluation import evaluate, predict, queries
+  from largevocab.training.workdir import workdir_path
 
   workdir = workdir_path(own.workdir)
 

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.fields import Between, Eps, NonNegative, settings
-from largevocab.ops import spherical
+from largevocab.ops.factored import steps
 from largevocab.ops.merge import merge_rows
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.tag import TAG, is_whole, joined
@@ -104,14 +104,14 @@ def accumulate(grads: Sequence[Any], weights: Sequence[ArrayLike] = ()) -> Any:
   def total(*parts):
     if isinstance(parts[0], RowGrads):
       return _joined_rows(parts, weights)
-    if isinstance(parts[0], spherical.SphericalGrads):
-      return spherical.joined_grads(parts, weights)
+    if isinstance(parts[0], steps.SphericalGrads):
+      return steps.joined_grads(parts, weights)
     if jnp.issubdtype(parts[0].dtype, jnp.floating):
       scaled = (w * g for w, g in zip(weights, parts, strict=True))
       return functools.reduce(jnp.add, scaled).astype(parts[0].dtype)
     return functools.reduce(jnp.add, parts)
 
-  holds_ids = lambda x: isinstance(x, RowGrads | spherical.SphericalGrads)
+  holds_ids = lambda x: isinstance(x, RowGrads | steps.SphericalGrads)
   return jax.tree.map(total, *grads, is_leaf=holds_ids)
 
 

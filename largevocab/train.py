@@ -13,20 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab import inputs
-from largevocab.checkpoint import Checkpoints
 from largevocab.data.base import Data, TrainingBatches
 from largevocab.data.batches import Batch
 from largevocab.errors import Diverged, UserError
-from largevocab.evaluate import Stopped, held_out, make_evaluate
-from largevocab.experiment import Experiment
+from largevocab.evaluation.evaluate import Stopped, held_out, make_evaluate
+from largevocab.evaluation.similarity import make_similarity
 from largevocab.rows import sq_norm
-from largevocab.run_ahead import RunAhead
-from largevocab.runlog import Progress, RunLog
-from largevocab.signals import StopSignals
-from largevocab.similarity import make_similarity
-from largevocab.state import State, init_state
-from largevocab.workdir import (
+from largevocab.training import inputs
+from largevocab.training.checkpoint import Checkpoints
+from largevocab.training.run_ahead import RunAhead
+from largevocab.training.runlog import Progress, RunLog
+from largevocab.training.settings import Experiment
+from largevocab.training.signals import StopSignals
+from largevocab.training.state import State, init_state
+from largevocab.training.workdir import (
   changes_of,
   claim_workdir,
   device_name,

@@ -5,9 +5,9 @@
 #     --ptb DIR_OF_PTB --text enwiki8.txt.xz --pairs SimLex-999.txt
 #
 # The same command again goes on where the last one was stopped, until it says that
-# nothing is left: table 1 of paper 004 (experiments/adaptive_enwiki8), figures 2 to 4 of
-# paper 000 (kernel_bias_medium), the full softmax of paper 003, section 6 (lst_epochs),
-# and speeds (gpu_speed, product_time, a cost model).
+# nothing is left: table 1 of Grave et al. 2017 (experiments/adaptive_enwiki8), figures 2
+# to 4 of Blanc & Rendle 2018 (kernel_bias_medium), the full softmax of Vincent et al.
+# 2015, section 6 (lst_epochs), and speeds (gpu_speed, product_time, a cost model).
 #
 #   --seconds N   when to be done; runs are asked to save a minute before
 #   --work DIR    workdirs, caches and packages; keep it between calls
@@ -139,12 +139,12 @@ measure_speeds() {
   export JAX_DEFAULT_MATMUL_PRECISION=float32
   local name
   for name in "${BENCHMARKS[@]}"; do
-    do_part "$name" "$python" scripts/bench.py --only "$name" \
+    do_part "$name" "$python" -m benchmarks.bench --only "$name" \
       --output "$work/speeds/gpu_speed.jsonl"
   done
-  do_part product_time "$python" scripts/product_report.py \
+  do_part product_time "$python" -m largevocab.tools.product_report \
     --output "$work/speeds/product_time.jsonl"
-  do_part cost_model "$python" scripts/fit_cost_model.py \
+  do_part cost_model "$python" -m largevocab.tools.fit_cost_model \
     --out "$work/speeds/cost_model.json"
 }
 
@@ -155,7 +155,7 @@ bring_home() {
   for name in "${SWEEPS[@]}"; do
     sweeps+=("experiments/$name/sweep.py")
   done
-  JAX_PLATFORMS=cpu "$python" scripts/collect.py --root "$work/runs" "${sweeps[@]}" ||
+  JAX_PLATFORMS=cpu "$python" -m largevocab.tools.collect --root "$work/runs" "${sweeps[@]}" ||
     state=1
   for name in "${SPEEDS[@]}"; do
     [[ ! -e $work/speeds/$name.jsonl ]] ||

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from largevocab import baselines, config as c
-from largevocab.data.next_item import NextItem
-from largevocab.evaluate import held_out
+from largevocab.data.items.next_item import NextItem
+from largevocab.evaluation.evaluate import held_out
 from largevocab.labels import Counts
 
 D = 0.75

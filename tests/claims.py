@@ -10,8 +10,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import records
-import sweepfile
+from largevocab.tools.sweeps import records, sweepfile
 
 ROOT = pathlib.Path(__file__).parents[1]
 TABLE = re.compile(r"<!-- results:(\S+) -->.*?<!-- /results:\1 -->", re.DOTALL)

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from largevocab import command_line, config as c
 from largevocab.errors import UserError
-from largevocab.workdir import claim_workdir
+from largevocab.training.workdir import claim_workdir
 
 
 def tiny(**parts):

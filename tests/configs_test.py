@@ -7,9 +7,9 @@ import re
 import shlex
 
 import pytest
-import sweepfile
 
 from largevocab import command_line, config, main
+from largevocab.tools.sweeps import sweepfile
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 CONFIGS = sorted(REPOSITORY.glob("configs/*.py"))

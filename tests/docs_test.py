@@ -4,16 +4,17 @@ import functools
 import pathlib
 import re
 import shlex
+import subprocess
 
 import numpy as np
 import pytest
-import records
 
 from largevocab import command_line, config
 from largevocab.errors import UserError
 from largevocab.heads import HEADS
+from largevocab.losses.spherical import SPHERICAL_LOSSES
 from largevocab.samplers import SAMPLERS
-from largevocab.spherical_losses import SPHERICAL_LOSSES
+from largevocab.tools.sweeps import records
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -87,7 +88,7 @@ def test_commands_are_valid(page, command, monkeypatch):
   assert program == "python"
   if words[:2] == ["-m", "largevocab.main"]:
     assert [word for word in words if word.startswith("--workdir=")]
-  elif words[0] == "scripts/bench.py" and "--only" in words:
+  elif words[0] == "benchmarks/bench.py" and "--only" in words:
     name = words[words.index("--only") + 1]
     files = ROOT.glob("scripts/bench_*.py")
     assert any(f'"{name}"' in path.read_text() for path in files)
@@ -150,3 +151,16 @@ def test_lengths_of_the_papers_experiments_are_those_of_the_results():
       assert int(steps.replace(",", "")) in lengths, line
       said += 1
   assert said
+
+
+def test_papers_are_cited_by_their_authors():
+  """Not by the numbers that somebody's folder gives them."""
+  tracked = subprocess.run(
+    ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+  )
+  numbered = re.compile(r"paper[s ]+00\d", re.IGNORECASE)
+  suffixes = {".py", ".md", ".toml", ".sh"}
+  paths = [ROOT / name for name in tracked.stdout.splitlines()]
+  paths = [path for path in paths if path.suffix in suffixes and path.exists()]
+  assert len(paths) > 300
+  assert [str(p) for p in paths if numbered.search(p.read_text())] == []

@@ -11,7 +11,6 @@ from ml_collections import ConfigDict
 
 from largevocab import config as c, fields
 from largevocab.errors import UserError
-from largevocab.experiment import Experiment
 from largevocab.fields import (
   Between,
   Count,
@@ -21,6 +20,7 @@ from largevocab.fields import (
   declared_as,
   settings,
 )
+from largevocab.training.settings import Experiment
 
 NAMED = {**c.REGISTRIES, **{key: {key: cls} for key, cls in c.SETTINGS.items()}}
 CASES = [

@@ -16,7 +16,7 @@ names_of = lambda paths: [str(path.relative_to(REPOSITORY)) for path in paths]
 
 # Leaves, which any module may import.
 LEAVES = {"atomic", "errors", "fields", "labels", "ops.shapes", "paths"}
-# For each module or subpackage: the others that it may import.
+# For each module or room: the others that it may import.
 MAY_IMPORT = {
   "__init__": {"heads", "rows", "samplers"},
   "atomic": set(),
@@ -25,54 +25,21 @@ MAY_IMPORT = {
   "labels": set(),
   "paths": set(),
   "ops": set(),
+  "losses": {"ops"},
   "rows": {"ops"},
-  "inputs": {"data.batches", "rows"},
   "samplers": {"ops"},
-  "spherical_losses": set(),
-  "cost_model": set(),
-  "heads": {"cost_model", "ops", "rows", "samplers", "spherical_losses"},
+  "heads": {"losses", "ops", "rows", "samplers"},
   "models": set(),
   "data": set(),
-  "experiment": {"heads.base", "rows"},
-  "checkpoint": {"checkpoint_note", "workdir"},
-  "checkpoint_note": {"ops"},
-  "moments": set(),
-  "run_ahead": set(),
-  "signals": set(),
-  "workdir": set(),
-  "runlog": {"workdir"},
-  "console": set(),
-  "config": {
-    "data",
-    "experiment",
-    "heads",
-    "models",
-    "rows",
-    "samplers",
-    "spherical_losses",
-    "workdir",
-  },
+  "training": {"data", "heads.base", "rows"},
+  "evaluation": {"data", "training"},
+  "baselines": {"data", "evaluation", "training"},
+  "config": {"data", "heads", "losses", "models", "rows", "samplers", "training"},
   "command_line": {"config"},
-  "state": {"checkpoint", "data", "experiment", "inputs", "rows"},
-  "retrieval": set(),
-  "similarity": {"data", "experiment", "state"},
-  "evaluate": {
-    *("data", "experiment", "inputs", "moments", "retrieval", "similarity", "state"),
-  },
-  "baselines": {"data", "evaluate", "experiment", "moments", "retrieval"},
-  "queries": {"data"},
-  "predict": {
-    *("console", "data", "evaluate", "experiment", "inputs", "queries", "state"),
-  },
-  "train": {
-    *("checkpoint", "data", "evaluate", "experiment", "inputs", "rows"),
-    *("run_ahead", "runlog", "signals", "similarity", "state", "workdir"),
-  },
-  "main": {
-    *("command_line", "config", "console", "evaluate", "predict", "queries", "train"),
-    "workdir",
-  },
+  "train": {"data", "evaluation", "rows", "training"},
+  "main": {"command_line", "config", "evaluation", "train", "training"},
 }
+MAY_IMPORT["tools"] = MAY_IMPORT.keys() - {"__init__", "main"}
 # For parts that people take into code of their own: all that they may need installed.
 MAY_NEED = {
   "atomic": set(),
@@ -81,10 +48,9 @@ MAY_NEED = {
   "paths": set(),
   "labels": {"jax", "numpy"},
   "ops": {"jax", "numpy"},
+  "losses": {"jax", "numpy"},
   "rows": {"jax", "numpy", "optax"},
   "samplers": {"jax", "numpy"},
-  "spherical_losses": {"jax", "numpy"},
-  "cost_model": {"numpy"},
   "heads": {"jax", "numpy", "optax"},
   "models": {"flax", "jax", "numpy"},
 }
@@ -141,7 +107,7 @@ def methods() -> set[str]:
   return found - {"__init__", "base"}
 
 
-@pytest.mark.parametrize("name", ["train", "evaluate", "state"])
+@pytest.mark.parametrize("name", ["train", "evaluation/evaluate", "training/state"])
 def test_trainer_knows_no_method(name):
   tree = ast.parse((PACKAGE / f"{name}.py").read_text())
   docstrings = {
@@ -170,7 +136,7 @@ def test_trainer_knows_no_method(name):
 
 def test_files_are_named_after_what_they_hold():
   nameless = {"utils", "util", "helpers", "helper", "common", "misc"}
-  folders = ("largevocab", "tests", "scripts", "configs", "experiments")
+  folders = ("largevocab", "benchmarks", "tests", "scripts", "configs", "experiments")
   files = [path for folder in folders for path in (REPOSITORY / folder).rglob("*.py")]
   assert MODULES
   assert [str(p) for p in files if p.stem.removesuffix("_test") in nameless] == []

@@ -13,9 +13,10 @@ import sys
 import numpy as np
 import pytest
 
-from largevocab import console, main
-from largevocab.checkpoint import Checkpoints
-from largevocab.workdir import write_json
+from largevocab import main
+from largevocab.training import console
+from largevocab.training.checkpoint import Checkpoints
+from largevocab.training.workdir import write_json
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 PTB = f"--config={REPOSITORY}/configs/ptb.py"

@@ -8,8 +8,8 @@ The README's figures are made anew by its own test.
 import re
 
 import pytest
-import tabulate
 
+from largevocab.tools import tabulate
 from tests.claims import BLOCK, CODE_AND_LINKS, ROOT, TABLE
 
 README = ROOT / "README.md"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from largevocab import config as c
-from largevocab.state import init_state
+from largevocab.training.state import init_state
 
 HEADS = (
   *("full", "sampled/uniform", "sampled/pps", "sampled/bigram", "sampled/block"),

@@ -4,8 +4,8 @@ import re
 
 import jax
 import numpy as np
-import records
 
+from largevocab.tools.sweeps import records
 from tests.claims import ROOT, check
 
 README = (ROOT / "README.md").read_text()

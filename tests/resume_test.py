@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from largevocab import config, main, train
-from largevocab.checkpoint import Checkpoints
-from largevocab.runlog import RunLog
-from largevocab.state import restore
+from largevocab.training.checkpoint import Checkpoints
+from largevocab.training.runlog import RunLog
+from largevocab.training.state import restore
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 TIMING = {"seconds", "tokens_per_second", "train_seconds", "ms_per_step"}

@@ -16,15 +16,15 @@ import optax
 import pytest
 
 from largevocab import config as c
-from largevocab.checkpoint import Checkpoints
 from largevocab.data.batches import Batch, TokenBatches
 from largevocab.data.classes import Classes
 from largevocab.errors import Diverged, UserError
-from largevocab.evaluate import held_out, make_evaluate
+from largevocab.evaluation.evaluate import held_out, make_evaluate
 from largevocab.models.linear import Linear
 from largevocab.rows import sq_norm
-from largevocab.state import init_state, restore
 from largevocab.train import train, train_step
+from largevocab.training.checkpoint import Checkpoints
+from largevocab.training.state import init_state, restore
 
 B, T, V = 4, 3, 30
 LR = 0.5

@@ -1,4 +1,5 @@
-"""No training runs: `scripts/bench.py` writes results.jsonl; this says what to show."""
+"""No training runs: `benchmarks.bench` writes results;
+this says what to show."""
 
 
 def metrics():

@@ -1,5 +1,5 @@
-"""Figures 1 and 2 of paper 001: how well do losses that read few classes stand in for
-the likelihood?
+"""Figures 1 and 2 of Barber & Botev 2016: how well do losses that read few classes
+stand in for the likelihood?
 
   python experiments/likelihood_toy/run.py --figure 1
   python experiments/likelihood_toy/run.py --figure 2
@@ -30,7 +30,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab.data.softmax_regression import KnownRegression, SoftmaxRegression
+from largevocab.data.synthetic.softmax_regression import (
+  KnownRegression,
+  SoftmaxRegression,
+)
 from largevocab.errors import UserError
 from largevocab.heads import (
   NCE,
@@ -45,15 +48,13 @@ from largevocab.heads.sampling import SamplingHead
 from largevocab.labels import Targets
 from largevocab.rows import Momentum
 from largevocab.samplers import Bernoulli, Uniform, Unigram
-from largevocab.workdir import describe_machine
+from largevocab.tools.plots import drawing
+from largevocab.tools.sweeps import records
+from largevocab.tools.sweeps.records import Record
+from largevocab.tools.tables import seeds
+from largevocab.training.workdir import describe_machine
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.append(str(HERE.parents[1] / "scripts"))
-
-import drawing  # noqa: E402
-import records  # noqa: E402
-import seeds  # noqa: E402
-from records import Record  # noqa: E402
 
 EXACT = "exact"
 IMPORTANCE = "complement, importance, q=f+1"

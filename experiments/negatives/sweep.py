@@ -1,5 +1,5 @@
-"""No training runs: `scripts/negatives_report.py` writes results.jsonl; this says what
-to show."""
+"""No training runs: `largevocab.tools.negatives_report` writes results;
+this says what to show."""
 
 
 def metrics():

@@ -27,12 +27,10 @@ from pydoc_data.topics import topics
 from typing import NamedTuple
 
 from largevocab.errors import UserError
+from largevocab.tools.sweeps import records
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.append(str(ROOT / "scripts"))
-
-import records  # noqa: E402
 
 # Of README.md, but for workdirs and data.
 MAIN = ("python", "-m", "largevocab.main")

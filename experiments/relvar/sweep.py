@@ -1,5 +1,5 @@
-"""No training runs: `scripts/relvar_report.py` writes results.jsonl; this says what to
-show."""
+"""No training runs: `largevocab.tools.relvar_report` writes results;
+this says what to show."""
 
 
 def metrics():

@@ -1,5 +1,5 @@
-"""Tables 2, 3 and 4 of paper 002 (methods and budgets), 5 to 7 (hash tables), and
-figures 4 and 5."""
+"""Tables 2, 3 and 4 of Daghaghi et al. 2021 (methods and budgets), 5 to 7 (hash
+tables), and figures 4 and 5."""
 
 # Epochs; budgets of half a per cent and of five per cent of the classes; bits of MIPS.
 SETS = {

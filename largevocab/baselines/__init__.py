@@ -4,7 +4,7 @@
 of items, label frequency. `AfterLast` knows what follows what: the bigram model of a
 text, the first-order Markov chain of items. `counted` gives those that there are for
 some data, counted on its training split; `measure` evaluates one as
-`largevocab.evaluate` does a network.
+`largevocab.evaluation.evaluate` does a network.
 """
 
 from largevocab.baselines.after_last import AfterLast

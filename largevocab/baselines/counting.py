@@ -10,7 +10,7 @@ from largevocab.baselines.by_counts import ByCounts
 from largevocab.baselines.measure import Baseline
 from largevocab.data.base import Data
 from largevocab.data.batches import Bag, Batch
-from largevocab.experiment import Experiment
+from largevocab.training.settings import Experiment
 
 CHUNK = 1 << 22  # pairs counted at a time
 

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab import moments, retrieval
 from largevocab.data.base import HeldOutBatches
-from largevocab.evaluate import finished, retrieved
-from largevocab.experiment import Experiment
+from largevocab.evaluation import moments, retrieval
+from largevocab.evaluation.evaluate import finished, retrieved
+from largevocab.evaluation.moments import Moments
 from largevocab.labels import Counts, Targets
-from largevocab.moments import Moments
+from largevocab.training.settings import Experiment
 
 
 class Baseline(Protocol):
@@ -29,13 +29,13 @@ class Baseline(Protocol):
 def measure(
   model: Baseline, exp: Experiment, counts: Counts, batches: HeldOutBatches
 ) -> dict[str, float]:
-  """The metrics of `largevocab.evaluate.Evaluate`, of a model without a network.
+  """The metrics of `largevocab.evaluation.evaluate.Evaluate`, of a counted model.
 
   Args:
     model: what is measured.
     exp: its `eval` says which metrics there are.
     counts: of the training data.
-    batches: one of `largevocab.evaluate.held_out`.
+    batches: one of `largevocab.evaluation.evaluate.held_out`.
 
   Raises:
     UserError: no example has a label.

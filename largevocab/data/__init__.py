@@ -5,23 +5,23 @@
 
 from largevocab.data.base import Data
 from largevocab.data.batches import Batch, EvaluationBatches, TokenBatches
-from largevocab.data.corpus import Corpus
-from largevocab.data.diginetica import Diginetica
-from largevocab.data.gowalla import Gowalla
-from largevocab.data.lm1b import Lm1b
-from largevocab.data.prepared import Tfds
-from largevocab.data.ptb import Ptb
-from largevocab.data.softmax_regression import SoftmaxRegression
-from largevocab.data.stdlib import Stdlib
-from largevocab.data.stdlib_calls import StdlibCalls
-from largevocab.data.text import Europarl, Text8, TextFiles
-from largevocab.data.video_games import VideoGames
-from largevocab.data.vocabulary import Vocabulary, build_vocabulary
-from largevocab.data.xmlc import Xmlc
-from largevocab.data.xmlc_prepared import XmlcTfds
-from largevocab.data.zipf import Zipf
-from largevocab.data.zipf_items import ZipfItems
-from largevocab.data.zipf_labels import ZipfLabels
+from largevocab.data.items.diginetica import Diginetica
+from largevocab.data.items.gowalla import Gowalla
+from largevocab.data.items.video_games import VideoGames
+from largevocab.data.labels.stdlib_calls import StdlibCalls
+from largevocab.data.labels.xmlc import Xmlc
+from largevocab.data.labels.xmlc_prepared import XmlcTfds
+from largevocab.data.synthetic.softmax_regression import SoftmaxRegression
+from largevocab.data.synthetic.zipf import Zipf
+from largevocab.data.synthetic.zipf_items import ZipfItems
+from largevocab.data.synthetic.zipf_labels import ZipfLabels
+from largevocab.data.text.corpus import Corpus
+from largevocab.data.text.lm1b import Lm1b
+from largevocab.data.text.plain import Europarl, Text8, TextFiles
+from largevocab.data.text.prepared import Tfds
+from largevocab.data.text.ptb import Ptb
+from largevocab.data.text.stdlib import Stdlib
+from largevocab.data.text.vocabulary import Vocabulary, build_vocabulary
 
 DATASETS = {
   "ptb": Ptb,

@@ -38,7 +38,7 @@ class ShuffledExamples:
   Raises:
     UserError: there are too few examples for a single batch.
 
-  >>> from largevocab.data.next_item import ItemRows
+  >>> from largevocab.data.items.next_item import ItemRows
   >>> rows = ItemRows(np.arange(12).reshape(4, 3))
   >>> batches = ShuffledExamples(rows, batch_size=2, seed=0)
   >>> batches.steps_per_epoch
@@ -87,7 +87,7 @@ class HeldOutExamples:
     examples: at least one.
     batch_size: B.
 
-  >>> from largevocab.data.next_item import ItemRows
+  >>> from largevocab.data.items.next_item import ItemRows
   >>> batches = HeldOutExamples(ItemRows(np.arange(6).reshape(3, 2)), batch_size=2)
   >>> [batch.x.tolist() for batch in batches]
   [[[0], [2]], [[4], [4]]]

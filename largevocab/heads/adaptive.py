@@ -11,10 +11,10 @@ from largevocab.fields import settings
 from largevocab.heads.base import HeadStep, read_batch
 from largevocab.heads.partitioned import Partitioned, at_places
 from largevocab.labels import Counts, Targets, as_counts
-from largevocab.ops.adaptive import adaptive_loss, adaptive_nll, capacities
-from largevocab.ops.adaptive_model import Model, Tail, class_rows
-from largevocab.ops.adaptive_top_k import adaptive_top_k
-from largevocab.ops.clusters import Clusters
+from largevocab.ops.adaptive.clusters import Clusters
+from largevocab.ops.adaptive.loss import adaptive_loss, adaptive_nll, capacities
+from largevocab.ops.adaptive.model import Model, Tail, class_rows
+from largevocab.ops.adaptive.top_k import adaptive_top_k
 from largevocab.ops.shapes import check_shapes
 from largevocab.rows import Table, added, sq_norm
 
@@ -42,7 +42,7 @@ class AdaptiveState:
 
   @property
   def model(self) -> Model:
-    """What the operations in `largevocab.ops.adaptive_model` read."""
+    """What the operations in `largevocab.ops.adaptive.model` read."""
     tails = []
     for i, (tail, width) in enumerate(
       zip(self.tails, self.clusters.widths[1:], strict=True)
@@ -84,7 +84,7 @@ class Adaptive(Partitioned):
       nothing for 'sgd' and 'adagrad', whose steps are then 0; 'adam' and 'momentum'
       skip a step of these rows.
 
-  Source: paper 004 (Grave et al. 2017), section 4. Not in the paper: biases of tails,
+  Source: Grave et al. 2017, section 4. Not in the paper: biases of tails,
     `tied`, and all of `Partitioned` that keeps the short list from shrinking too far.
     Torch's implementation is this one with bias = tail_bias = False, align = 1.
 

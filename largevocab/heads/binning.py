@@ -7,7 +7,7 @@ import numpy as np
 
 from largevocab.errors import UserError
 from largevocab.labels import Counts
-from largevocab.ops.exchange import exchange
+from largevocab.ops.tree.exchange import exchange
 from largevocab.samplers.bigram import count_pairs
 
 _LOG = logging.getLogger("largevocab")
@@ -43,7 +43,7 @@ def frequency(counts: Counts, num: int, most: int) -> np.ndarray:
 def sqrt(counts: Counts, num: int, most: int) -> np.ndarray:
   """As `frequency`, by square roots of counts: rare classes weigh more.
 
-  Source: paper 004 section 5, which finds it the best of the bins by count.
+  Source: Grave et al. 2017, section 5, which finds it the best of the bins by count.
 
   >>> counts = Counts(np.array([1, 1, 1, 1, 9, 1]))
   >>> sqrt(counts, 2, most=5), frequency(counts, 2, most=5)
@@ -58,8 +58,8 @@ def brown(counts: Counts, num: int, most: int) -> np.ndarray:
   Begins with the ranks by count modulo `num`, and stops after 20 passes, or when one
   moves less than 1 % of the classes.
 
-  Source: Brown et al. 1992, as paper 004 section 5 uses them; made by exchange in place
-    of merging, see `largevocab.ops.exchange`.
+  Source: Brown et al. 1992, as Grave et al. 2017, section 5 uses them; made by exchange
+    in place of merging, see `largevocab.ops.tree.exchange`.
 
   Raises:
     UserError: there is no stream.

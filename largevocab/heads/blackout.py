@@ -4,7 +4,7 @@ from dataclasses import field
 
 from largevocab.fields import settings
 from largevocab.heads.discriminative import Discriminative
-from largevocab.ops.blackout_loss import blackout_loss
+from largevocab.losses.blackout import blackout_loss
 from largevocab.samplers.base import Sampler
 from largevocab.samplers.static import Unigram
 
@@ -18,7 +18,7 @@ class BlackOut(Discriminative):
     sampler: its law is the paper's Q. The default is f(c)^a, with a = 0.5; in a config,
       'blackout/unigram' has a = 1 and head.sampler.power sets it.
 
-  Source: Ji et al. 2016; paper 001 section 3.4, equations 46-47.
+  Source: Ji et al. 2016; Barber & Botev 2016, section 3.4, equations 46-47.
   """
 
   sampler: Sampler = field(default_factory=lambda: Unigram(power=0.5))

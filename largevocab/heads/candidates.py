@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab.labels import Targets
-from largevocab.ops.sampled_loss import is_first, is_member
+from largevocab.ops.accidental_hits import is_first, is_member
 from largevocab.samplers.base import Draw
 
 

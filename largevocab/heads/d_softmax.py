@@ -15,13 +15,39 @@ from largevocab.fields import settings
 from largevocab.heads.base import HeadStep, read_batch
 from largevocab.heads.partitioned import Partitioned, at_places
 from largevocab.labels import Counts, Targets, as_counts
-from largevocab.ops.class_chunks import product
-from largevocab.ops.parts_top_k import parts_top_k
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.slice_widths import slice_widths
-from largevocab.ops.softmax_parts import Part, Parts, parts_loss, parts_nll
-from largevocab.ops.softmax_plan import Plan, plan
+from largevocab.ops.softmax.chunks import product
+from largevocab.ops.softmax.parts import Part, Parts, parts_loss, parts_nll
+from largevocab.ops.softmax.plan import Plan, plan
+from largevocab.ops.softmax.top_k import parts_top_k
 from largevocab.rows import Table, added, sq_norm
+
+
+def slice_widths(dim: int, widths: tuple[int, ...]) -> tuple[int, ...]:
+  """Widths in proportion to the given ones, each at least 1, that sum to `dim`.
+
+  Each part has one column; the others go one by one to the part that is farthest below
+  its share.
+
+  Args:
+    dim: D.
+    widths: of the parts, of which only the proportions matter.
+
+  Raises:
+    ValueError: there are more parts than columns.
+
+  >>> slice_widths(256, (256, 64, 16)), slice_widths(5, (8, 8, 8))
+  ((195, 49, 12), (2, 2, 1))
+  """
+  if len(widths) > dim:
+    raise ValueError(f"{len(widths)} parts for {dim} columns")
+  total = sum(widths)
+  slices = [1] * len(widths)
+  for _ in range(dim - len(widths)):
+    missing = [dim * w / total - s for w, s in zip(widths, slices, strict=True)]
+    slices[missing.index(max(missing))] += 1
+  return tuple(slices)
+
 
 _LOG = logging.getLogger("largevocab")
 
@@ -80,12 +106,12 @@ class DSoftmax(Partitioned):
 
   Attributes:
     projected: whether parts see projections of h, of the widths of the partition, the
-      first h itself ('D-softmax*' of paper 004); otherwise disjoint slices of h, whose
-      widths are in proportion to those and sum to D.
+      first h itself ('D-softmax*' of Grave et al. 2017); otherwise disjoint slices of
+      h, whose widths are in proportion to those and sum to D.
 
-  Source: Chen, Grangier and Auli 2015, section 2.1; paper 004 section 5, which has both
-    as baselines on the partition of its adaptive softmax. It does not tell how wide
-    slices are.
+  Source: Chen, Grangier and Auli 2015, section 2.1; Grave et al. 2017, section 5, which
+    has both as baselines on the partition of its adaptive softmax. It does not tell how
+    wide slices are.
 
   Cost: 3 products of N, V_i and E_i for each part i a step, or 4 by classes, and a
     dense update.
@@ -125,7 +151,7 @@ class DSoftmax(Partitioned):
     return jnp.split(h_ND, np.cumsum(widths)[:-1], axis=1)
 
   def parts(self, weights: Weights, widths: tuple[int, ...], h_ND: jax.Array) -> Parts:
-    """What the operations in `largevocab.ops.softmax_parts` read."""
+    """What the operations in `largevocab.ops.softmax.parts` read."""
     seen = self.seen(weights.downs, widths, h_ND)
     return tuple(map(Part, map(self.features, seen), weights.rows))
 

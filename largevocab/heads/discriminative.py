@@ -8,7 +8,7 @@ from largevocab.fields import settings
 from largevocab.heads.base import PyTree, read_batch
 from largevocab.heads.sampling import SamplingHead
 from largevocab.labels import Targets
-from largevocab.ops.normalizer import softmax_nll_and_log_z
+from largevocab.ops.softmax.log_partition import softmax_nll_and_log_z
 
 
 @settings

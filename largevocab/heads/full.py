@@ -11,9 +11,9 @@ from largevocab.fields import MemoryMib, OneOf, settings
 from largevocab.heads.base import HeadStep, read_batch
 from largevocab.heads.softmax import SoftmaxHead
 from largevocab.labels import Counts, Targets, as_counts
-from largevocab.ops.full_softmax import softmax_loss
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.softmax_plan import METHODS, Plan, plan
+from largevocab.ops.softmax.full import softmax_loss
+from largevocab.ops.softmax.plan import METHODS, Plan, plan
 from largevocab.rows import Table, sq_norm
 
 _LOG = logging.getLogger("largevocab")
@@ -32,11 +32,11 @@ class Full(SoftmaxHead):
   Exact. The chunks chosen are logged when a step is traced.
 
   Attributes:
-    method: 'auto', or how to cut: see `largevocab.ops.softmax_plan.plan`. 'reference'
+    method: 'auto', or how to cut: see `largevocab.ops.softmax.plan.plan`. 'reference'
       holds all logits at once. A table sharded over classes needs 'examples'.
     budget_mib: temporary memory for loss and gradient.
 
-  Source: paper 000 equation 1, equation 11 for `absolute`.
+  Source: Blanc & Rendle 2018, equation 1, equation 11 for `absolute`.
   Cost: 3 products of N V D a step, or 4 by classes, and a dense update.
 
   >>> head = Full(bias=False)

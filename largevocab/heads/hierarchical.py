@@ -15,11 +15,11 @@ from largevocab.errors import UserError
 from largevocab.fields import Between, CountOrNone, OneOf, settings
 from largevocab.heads.base import HeadStep, read_batch
 from largevocab.heads.binning import BINNINGS
-from largevocab.heads.linear import LinearHead
+from largevocab.heads.softmax import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.two_level import Layout, layout, two_level_loss, two_level_nll
-from largevocab.ops.two_level_top_k import two_level_top_k
+from largevocab.ops.tree.two_level import Layout, layout, two_level_loss, two_level_nll
+from largevocab.ops.tree.two_level_top_k import two_level_top_k
 from largevocab.rows import SGD, RowGrads, RowOptimizer, Table, added, sq_norm
 
 _MOST_SLOTS = 64  # for each class: free slots take memory and time as others do
@@ -44,7 +44,7 @@ class HierarchicalState(NamedTuple):
 
   @property
   def model(self) -> tuple[jax.Array, jax.Array, Layout]:
-    """Arguments of the operations in `largevocab.ops.two_level`."""
+    """Arguments of the operations in `largevocab.ops.tree.two_level`."""
     clusters_KD = self.clusters.w_VD
     leaves_KSD = self.leaves.w_VD.reshape(*self.members_KS.shape, clusters_KD.shape[1])
     return clusters_KD, leaves_KSD, Layout(*self[2:])
@@ -83,13 +83,14 @@ class Hierarchical(LinearHead):
       More is truer to the rule, and slower: memory and time grow with the size of the
       largest. On 100 MB of Wikipedia 'sqrt' would have 3.3, and 'frequency' 44.
     clusters: path of a .npy file with i32[V], the cluster of each class, instead.
-      Numbers that no class has are left out. scripts/brown_clusters.py writes one.
+      Numbers that no class has are left out. `largevocab-brown-clusters` writes
+      one.
     optimizer: of the rows.
 
   Source: Morin and Bengio 2005, with a tree of two levels (Goodman 2001) for a binary
-    one; paper 003 section 6 and paper 004 section 5, whose rival it is. Deviation: all
-    clusters are padded to the size of the largest, and so none may be much larger than
-    the mean: see `slack`; in a file, 64 times as large.
+    one; Vincent et al. 2015, section 6 and Grave et al. 2017, section 5, whose rival it
+    is. Deviation: all clusters are padded to the size of the largest, and so none may
+    be much larger than the mean: see `slack`; in a file, 64 times as large.
 
   Cost: products of N (K + S) D and, for a batch of which few examples share a cluster,
     up to 8 times as much; three times that to train, plus min(N P, K) blocks of S D to

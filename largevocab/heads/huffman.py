@@ -9,12 +9,17 @@ from jax.typing import ArrayLike
 
 from largevocab.fields import settings
 from largevocab.heads.base import HeadStep, read_batch
-from largevocab.heads.linear import LinearHead
+from largevocab.heads.softmax import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
-from largevocab.ops.binary_tree_loss import tree_loss, tree_nll, ways
-from largevocab.ops.binary_tree_top_k import tree_top_k
-from largevocab.ops.huffman import Tree, huffman
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.tree.huffman import (
+  Tree,
+  huffman,
+  tree_loss,
+  tree_nll,
+  tree_top_k,
+  ways,
+)
 from largevocab.rows import SGD, RowGrads, RowOptimizer, Table, sq_norm
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from largevocab.fields import Between, OneOf, settings
 from largevocab.heads.discriminative import Discriminative
 from largevocab.heads.sampling import PyTree
-from largevocab.ops.binary_loss import nce_loss
+from largevocab.losses.logistic import nce_loss
 from largevocab.rows import RowGrads, Table, added, row_grads, sq_norm
 
 NORMALIZERS = ("one", "global", "context")
@@ -54,8 +54,8 @@ class NCE(Discriminative):
     num_contexts: how many z for 'context'; 0: as many as classes. Contexts beyond that
       share the last one.
 
-  Source: paper 001 section 3.2, equations 30-31; Mnih and Teh 2012 (z for each context,
-    and z = 1).
+  Source: Barber & Botev 2016, section 3.2, equations 30-31; Mnih and Teh 2012 (z for
+    each context, and z = 1).
   """
 
   normalizer: Annotated[str, OneOf(*NORMALIZERS)] = "one"

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from largevocab.fields import Share, settings
 from largevocab.heads.base import PyTree
 from largevocab.heads.discriminative import Discriminative
-from largevocab.ops.binary_loss import calibrated_weight, negative_sampling_loss
-from largevocab.ops.normalizer import Change
-from largevocab.ops.sampled_loss import LOG_ZERO
+from largevocab.losses.logistic import calibrated_weight, negative_sampling_loss
+from largevocab.ops.accidental_hits import LOG_ZERO
+from largevocab.ops.softmax.log_partition import Change
 from largevocab.samplers.base import FixedLaw, Sampler
 from largevocab.samplers.static import Unigram
 
@@ -40,9 +40,9 @@ class NegativeSampling(Discriminative):
       bare scores, which ranks by p / ((1 - p) expected). Training is the same. A class
       that is never drawn has p = 0.
 
-  Source: Mikolov et al. 2013; paper 001 section 3.3.2, which takes scores as they are;
-    Petrov and Macdonald 2023. What scores are at their best is told by Levy and
-    Goldberg 2014, of draws that keep the true class, without 1 - p.
+  Source: Mikolov et al. 2013; Barber & Botev 2016, section 3.3.2, which takes scores as
+    they are; Petrov and Macdonald 2023. What scores are at their best is told by Levy
+    and Goldberg 2014, of draws that keep the true class, without 1 - p.
   """
 
   sampler: Sampler = field(default_factory=lambda: Unigram(power=0.75))

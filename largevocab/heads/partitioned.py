@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab import cost_model
 from largevocab.errors import UserError
 from largevocab.fields import (
   Ascending,
@@ -23,11 +22,12 @@ from largevocab.fields import (
   Width,
   settings,
 )
-from largevocab.heads.linear import LinearHead
+from largevocab.heads.softmax import LinearHead
 from largevocab.labels import Counts
-from largevocab.ops.cluster_plan import ClusterPlan, Costs, plan_clusters, price
-from largevocab.ops.clusters import Clusters, cut, head_mass, widths
-from largevocab.ops.softmax_plan import METHODS
+from largevocab.ops.adaptive import cost_model
+from largevocab.ops.adaptive.clusters import Clusters, cut, head_mass, widths
+from largevocab.ops.adaptive.plan import ClusterPlan, Costs, plan_clusters, price
+from largevocab.ops.softmax.plan import METHODS
 from largevocab.rows import SGD, RowOptimizer
 
 _LOG = logging.getLogger("largevocab")
@@ -46,7 +46,7 @@ class Partitioned(LinearHead):
   Attributes:
     cutoffs: ends of the short list and of each tail but the last, in classes. Empty:
       those with which a step of an adaptive softmax is expected to be fastest, see
-      `largevocab.ops.cluster_plan`, within the limits of `num_clusters`,
+      `largevocab.ops.adaptive.plan`, within the limits of `num_clusters`,
       `min_head_mass`, `enough_classes` and `max_mib`.
     num_clusters: with the short list; 0: 2 to 5, whichever is fastest. 1: a short list
       of all classes.
@@ -60,8 +60,8 @@ class Partitioned(LinearHead):
       optimiser's statistics; 0: no limit.
     batch_examples: true classes in a batch of those that are to be fast: of a language
       model train.batch_size * train.unroll.
-    cost_model: which device's times: see `largevocab.cost_model.load`.
-    method: how to cut products: see `largevocab.ops.softmax_plan.plan`.
+    cost_model: which device's times: see `largevocab.ops.adaptive.cost_model.load`.
+    method: how to cut products: see `largevocab.ops.softmax.plan.plan`.
     dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
       normalisers are float32.
     budget_mib: temporary memory for loss and gradient.
@@ -140,7 +140,7 @@ class Partitioned(LinearHead):
       raise UserError(f"head.max_mib: {error}; raise it, or head.factor") from None
 
   def parameters(self) -> dict[str, bool]:
-    """Which there are, as `largevocab.ops.cluster_plan.Costs` is told."""
+    """Which there are, as `largevocab.ops.adaptive.plan.Costs` is told."""
     return {"bias": self.bias, "tail_bias": self.bias}
 
   def clusters(self, counts: Counts, dim: int) -> Clusters:
@@ -154,7 +154,7 @@ class Partitioned(LinearHead):
     if not self.cutoffs and here != (fitted.platform, fitted.dtype):
       _LOG.warning(
         "head.cost_model %s is of %s in %s, but this is %s in %s: other clusters may "
-        "be faster here; scripts/fit_cost_model.py measures this device",
+        "be faster here; largevocab/tools/fit_cost_model.py measures this device",
         *(self.cost_model, fitted.platform, fitted.dtype, *here),
       )
     return plan.clusters._replace(labels=counts.classes_per_example)

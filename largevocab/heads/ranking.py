@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from largevocab.fields import Between, OneOf, settings
 from largevocab.heads.discriminative import Discriminative
-from largevocab.ops.ranking_loss import PENALTIES, ranking_loss
+from largevocab.losses.ranking import PENALTIES, ranking_loss
 from largevocab.samplers.base import Sampler
 from largevocab.samplers.static import Uniform
 
@@ -31,11 +31,11 @@ class Ranking(Discriminative):
   """A true class should score above each drawn one by alpha; see `ops/ranking_loss`.
 
   Attributes:
-    sampler: paper 001's argument for alpha = log(V - 1) is one for uniform draws.
+    sampler: Barber & Botev's argument for alpha = log(V - 1) is one for uniform draws.
     penalty: 'log', a smooth one, or 'hinge'.
     alpha: the margin: a number, or 'log(V-1)'.
 
-  Source: paper 001 section 3.3, equations 32-42.
+  Source: Barber & Botev 2016, section 3.3, equations 32-42.
   """
 
   sampler: Sampler = field(default_factory=Uniform)

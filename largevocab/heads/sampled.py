@@ -11,7 +11,7 @@ from largevocab.errors import UserError
 from largevocab.fields import CountOrNone, Distinct, settings
 from largevocab.heads.candidates import batch_classes
 from largevocab.heads.sampling import PyTree, SampledState, SamplingHead
-from largevocab.ops.sampled_loss import complement_loss
+from largevocab.losses.sampled_softmax import complement_loss
 from largevocab.rows import Table
 from largevocab.samplers.base import Sampler
 from largevocab.samplers.pps import PPS
@@ -31,11 +31,11 @@ class Sampled(SamplingHead):
 
   loss = log Z~ - o_y, with Z~ exact on the true classes and on those asked for here or
   by the sampler, and weighted by 1 / expected occurrences on the drawn ones; see
-  `ops/sampled_loss.py`. A drawn class that is summed exactly is masked. With draws that
-  are independent this is importance sampling of the complement of the exact set, with
-  the sampler `bernoulli` Bernoulli sampling. Independent draws of an example's own are
-  weighted by their law given that they missed the exact set: with the sampler `softmax`
-  the loss is then that of `full` in every draw.
+  `losses/sampled_softmax.py`. A drawn class that is summed exactly is masked. With
+  draws that are independent this is importance sampling of the complement of the exact
+  set, with the sampler `bernoulli` Bernoulli sampling. Independent draws of an
+  example's own are weighted by their law given that they missed the exact set: with the
+  sampler `softmax` the loss is then that of `full` in every draw.
 
   The exact set is free: whatever it is, Z~ is unbiased.
 
@@ -46,16 +46,16 @@ class Sampled(SamplingHead):
       goes by counts still draws them, for nothing: `pps` makes its own exact.
     exact_ids: sum these classes exactly.
     corrected: weigh drawn classes by their law. Without, the loss is the softmax over
-      the active set, the true and the drawn classes, each once: paper 002's loss.
+      the active set, the true and the drawn classes, each once: Daghaghi et al.'s loss.
       It is biased, with few classes by far: what the model learns is which classes to
       tell apart, not how likely they are.
     correct_positive: subtract log expected from the true classes' logits too, as
       TensorFlow and Jean et al. 2015 do. For comparison: this is biased. A class that
       is never drawn keeps its logit.
 
-  Source: paper 001 section 2.1 (complementary sum, equations 22-26), paper 000
-    equations 2-3 (the positive has its own logit, negatives corrected ones), paper 002
-    algorithms 1 and 2 (the active set).
+  Source: Barber & Botev 2016, section 2.1 (complementary sum, equations 22-26), Blanc &
+    Rendle 2018, equations 2-3 (the positive has its own logit, negatives corrected
+    ones), Daghaghi et al. 2021, algorithms 1 and 2 (the active set).
   """
 
   sampler: Sampler = field(default_factory=PPS)

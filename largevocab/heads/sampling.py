@@ -11,21 +11,16 @@ import numpy as np
 
 from largevocab.errors import UserError
 from largevocab.fields import Between, StepsOrNever, settings
-from largevocab.heads.base import HeadStep, read_batch
+from largevocab.heads.base import HeadStep, is_refresh, read_batch
 from largevocab.heads.candidates import Candidates, candidates, true_mask
-from largevocab.heads.schedule import is_refresh
 from largevocab.heads.softmax import SoftmaxHead
 from largevocab.labels import Counts, Targets, as_counts
-from largevocab.ops.class_chunks import product
-from largevocab.ops.normalizer import score
+from largevocab.losses.sampled_softmax import complement_weights, log_normalizer_ratio
+from largevocab.ops.accidental_hits import LOG_ZERO, is_member
 from largevocab.ops.pair_logits import PullBack, pair_logits
-from largevocab.ops.sampled_loss import (
-  LOG_ZERO,
-  complement_weights,
-  is_member,
-  log_normalizer_ratio,
-)
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import product
+from largevocab.ops.softmax.log_partition import score
 from largevocab.rows import RowGrads, Table, checked, sq_norm
 from largevocab.samplers.base import Draw, Sampler
 from largevocab.samplers.static import Unigram

@@ -5,13 +5,53 @@ from dataclasses import field
 import jax
 import jax.numpy as jnp
 
-from largevocab.fields import Dtype, settings
+from largevocab.fields import Dtype, InitScale, settings
 from largevocab.heads.base import PyTree, read_batch
-from largevocab.heads.linear import LinearHead
 from largevocab.labels import Targets
-from largevocab.ops.normalizer import Change, log_normalizer, softmax_nll
-from largevocab.ops.top_k import top_k
+from largevocab.ops.softmax.bias import extend, extended_width
+from largevocab.ops.softmax.log_partition import Change, log_normalizer, softmax_nll
+from largevocab.ops.softmax.top_k import top_k
 from largevocab.rows import SGD, RowOptimizer, Table
+
+
+@settings
+class LinearHead:
+  """Scores <w, h> + b, and nothing to rebuild or to watch.
+
+  Attributes:
+    bias: learn a bias per row: the weight of one more, constant feature of h.
+    init_scale: rows start uniform in [-init_scale, init_scale], the bias at 0.
+  """
+
+  bias: bool = True
+  init_scale: InitScale = 0.05
+
+  def features(self, h_ND: jax.Array) -> jax.Array:
+    """h as the rows see it: with the constant feature, if there is a bias."""
+    return extend(h_ND) if self.bias else h_ND
+
+  def random_rows(self, key: jax.Array, num: int, dim: int) -> jax.Array:
+    """Rows to begin with; what multiplies constant features starts at 0."""
+    width = extended_width(dim) if self.bias else dim
+    limit = self.init_scale
+    w_VD = jax.random.uniform(key, (num, dim), minval=-limit, maxval=limit)
+    return jnp.pad(w_VD, ((0, 0), (0, width - dim)))
+
+  def total_weight(self, y: Targets) -> jax.Array:
+    """Sum of the examples' weights; 1 where there is none, so that a mean is 0."""
+    total = jnp.sum(y.w_NP)
+    return jnp.where(total > 0, total, 1)
+
+  def refreshes(self, step: int) -> bool:
+    return False
+
+  def refresh(self, state: PyTree, key: jax.Array) -> PyTree:
+    return state
+
+  def monitor(
+    self, state: PyTree, h_ND: jax.Array, y: Targets, key: jax.Array
+  ) -> dict[str, jax.Array]:
+    return {}
 
 
 @settings
@@ -19,7 +59,8 @@ class SoftmaxHead(LinearHead):
   """p(c | h) = exp(o_c) / sum over all classes of exp(o), with o_c = <w_c, h> + b_c.
 
   Attributes:
-    absolute: |o| in place of o (paper 000 section 3.3), which kernels that are even in
+    absolute: |o| in place of o (Blanc & Rendle 2018, section 3.3), which kernels that
+    are even in
       o can follow.
     dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
       normalisers are float32.

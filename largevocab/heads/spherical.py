@@ -8,17 +8,16 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from largevocab.fields import Between, OneOf, StepsOrNever, settings
-from largevocab.heads.base import HeadStep, read_batch
-from largevocab.heads.linear import LinearHead
-from largevocab.heads.schedule import is_refresh
+from largevocab.heads.base import HeadStep, is_refresh, read_batch
+from largevocab.heads.softmax import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
-from largevocab.ops import factored, spherical
-from largevocab.ops.class_chunks import logits
-from largevocab.ops.factored import Factored, dot
+from largevocab.losses.spherical import SphericalLoss, TaylorSoftmax
+from largevocab.ops.factored import steps, table
+from largevocab.ops.factored.stabilizers import STABILIZERS, guard, spread
+from largevocab.ops.factored.table import Factored, dot
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.stabilizers import STABILIZERS, guard, spread
-from largevocab.ops.top_k import top_k
-from largevocab.spherical_losses import SphericalLoss, TaylorSoftmax
+from largevocab.ops.softmax.chunks import logits
+from largevocab.ops.softmax.top_k import top_k
 
 _WATCHED = 32  # examples whose outputs `monitor` computes
 
@@ -33,16 +32,16 @@ class Spherical(LinearHead):
   times that of the network, which may have any.
 
   Attributes:
-    loss: any object as `largevocab.spherical_losses.SphericalLoss`.
-    limit: of the spread of U's singular values (`largevocab.ops.stabilizers.spread`).
-      After every step those furthest from 1 are set to 1 until it is kept, W unchanged;
-      the cost of each is O(V D).
+    loss: any object as `largevocab.losses.spherical.SphericalLoss`.
+    limit: of the spread of U's singular values
+      (`largevocab.ops.factored.stabilizers.spread`). After every step those furthest
+      from 1 are set to 1 until it is kept, W unchanged; the cost of each is O(V D).
     stabilizer: what else is done now and then, so that this is seldom needed. 'absorb'
       multiplies V by U once the spread exceeds sqrt(limit), at a cost of O(V D^2);
       'singular_values' sets those outside [1 / sqrt(limit), sqrt(limit)] to 1.
     stabilize_every: steps between; 0: never. U is inverted anew, in O(D^3).
 
-  Source: paper 003 (Vincent et al. 2015), section 4 for the steps, 5 for stability.
+  Source: Vincent et al. 2015, section 4 for the steps, 5 for stability.
   Deviations: losses are weighted means over the batch, not sums; U is kept well
   conditioned by need, at any step.
 
@@ -60,7 +59,7 @@ class Spherical(LinearHead):
   limit: Annotated[float, Between(1, 1_000_000, excluding=(1,))] = 4.0
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> Factored:
-    return factored.factor(self.random_rows(key, as_counts(counts).num_classes, dim))
+    return table.factor(self.random_rows(key, as_counts(counts).num_classes, dim))
 
   def backward(
     self, state: Factored, h_ND: jax.Array, y: Targets, key: jax.Array
@@ -70,21 +69,21 @@ class Spherical(LinearHead):
     ids_NP, t_NP, weight_N = self._targets(state, y)
     weight_N = weight_N / self.total_weight(y)
     x_ND = self.features(wide_ND)
-    loss, dx_ND, grads = spherical.value_and_grads(
+    loss, dx_ND, grads = steps.value_and_grads(
       state, self._loss_of(state), x_ND, ids_NP, t_NP, weight_N
     )
     dh_ND = dx_ND[:, : h_ND.shape[1]].astype(h_ND.dtype)
-    return HeadStep(loss, dh_ND, grads, spherical.sq_norm(state, grads), {})
+    return HeadStep(loss, dh_ND, grads, steps.sq_norm(state, grads), {})
 
   def update(
     self,
     state: Factored,
-    grads: spherical.SphericalGrads,
+    grads: steps.SphericalGrads,
     lr: ArrayLike,
     scale: ArrayLike,
   ) -> Factored:
     rate = jnp.asarray(lr * scale, state.v_VD.dtype)
-    return guard(spherical.step(state, grads, rate), self.limit)
+    return guard(steps.step(state, grads, rate), self.limit)
 
   def refreshes(self, step: int) -> bool:
     return is_refresh(step, self.stabilize_every)
@@ -102,8 +101,8 @@ class Spherical(LinearHead):
     h_ND, y = read_batch(h_ND, y, len(state.v_VD))
     ids_NP, t_NP, weight_N = self._targets(state, y)
     x_ND = self.features(h_ND)
-    o_NP = factored.outputs(state, x_ND, ids_NP)
-    q_N, s_N = factored.sums(state, x_ND)
+    o_NP = table.outputs(state, x_ND, ids_NP)
+    q_N, s_N = table.sums(state, x_ND)
     loss_N = jax.vmap(self._loss_of(state))(o_NP, t_NP, q_N, s_N)
     loss_N = jnp.where(jnp.isnan(weight_N), jnp.nan, loss_N)  # of ids without a row
     return {"nll" if self.loss.is_normalized else "loss": loss_N}
@@ -111,12 +110,13 @@ class Spherical(LinearHead):
   def monitor(
     self, state: Factored, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> dict[str, jax.Array]:
-    """'spread' of the singular values of U, see `largevocab.ops.stabilizers`, and
-    'drift', the largest relative error of q = |o|^2 over a few examples."""
+    """'spread' of the singular values of U, see
+    `largevocab.ops.factored.stabilizers`, and 'drift', the largest relative error of
+    q = |o|^2 over a few examples."""
     x_ND = self.features(h_ND[:_WATCHED])
     queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
     o_NV = logits(queries_ND, v_VD, v_VD.dtype) + shift_N[:, None]
-    q_N, _ = factored.sums(state, x_ND)
+    q_N, _ = table.sums(state, x_ND)
     exact_N = jnp.sum(jnp.square(o_NV), axis=1)
     drift_N = jnp.abs(q_N - exact_N) / jnp.maximum(exact_N, 1e-30)
     return {"spread": spread(state), "drift": jnp.max(drift_N)}
@@ -127,7 +127,7 @@ class Spherical(LinearHead):
     """The k best classes and their scores (log-probabilities of a normalised loss, else
     outputs), best first; streamed through V (U h)."""
     x_ND = self.features(h_ND)
-    q_N, s_N = factored.sums(state, x_ND)
+    q_N, s_N = table.sums(state, x_ND)
     queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
 
     def score(o_NV):
@@ -137,7 +137,7 @@ class Spherical(LinearHead):
     return top_k(queries_ND, v_VD, k, score=score)
 
   def class_rows(self, state: Factored, ids_R: jax.Array) -> jax.Array:
-    return factored.implied_rows(state, ids_R)
+    return table.implied_rows(state, ids_R)
 
   def _shifted(self, state, x_ND):
     """o_NV = queries_ND V^T + shift_N: by classes as a table has them."""
@@ -151,4 +151,4 @@ class Spherical(LinearHead):
     """Ids, shares that sum to 1, and the weight of each example."""
     weight_N = jnp.sum(y.w_NP, axis=1)
     share_NP = y.w_NP / jnp.where(weight_N > 0, weight_N, 1)[:, None]
-    return *spherical.distinct(y.ids_NP, share_NP, len(state.v_VD)), weight_N
+    return *steps.distinct(y.ids_NP, share_NP, len(state.v_VD)), weight_N

@@ -5,7 +5,7 @@ from dataclasses import field
 from largevocab.errors import UserError
 from largevocab.fields import settings
 from largevocab.heads.sampling import SamplingHead
-from largevocab.ops.bound_loss import bound_loss
+from largevocab.losses.upper_bound import bound_loss
 from largevocab.samplers.base import Sampler
 from largevocab.samplers.bernoulli import Bernoulli
 
@@ -20,7 +20,7 @@ class UpperBound(SamplingHead):
     sampler: of sets of distinct classes, as `bernoulli` or `pps` draw them. With
       `smoothing` 0 classes without counts are never drawn, and it is no bound.
 
-  Source: paper 001, section 5, equation 48.
+  Source: Barber & Botev 2016, section 5, equation 48.
   """
 
   sampler: Sampler = field(default_factory=Bernoulli)

@@ -20,7 +20,7 @@ class Bag(nn.Module):
     dropout: probability of dropping a unit.
     init_scale: rows start uniform in [-init_scale, init_scale], b at 0.
 
-  Source: paper 002 section 3.3.
+  Source: Daghaghi et al. 2021, section 3.3.
   """
 
   embed: Width = 128

@@ -18,7 +18,7 @@ class Linear(nn.Module):
     init_scale: input rows, if there are any, start uniform in [-init_scale,
       init_scale].
 
-  Source: paper 001 section 4.
+  Source: Barber & Botev 2016, section 4.
   """
 
   embed: Width = 100

@@ -33,7 +33,7 @@ class MLP(nn.Module):
       al. 2015 (uniform), biases at 0.
     dtype: of the operands of matrix products; sums stay float32.
 
-  Source: paper 000 section 4.1, the network for YouTube.
+  Source: Blanc & Rendle 2018, section 4.1, the network for YouTube.
   """
 
   history: History = 3

@@ -41,7 +41,7 @@ class NGram(nn.Module):
     dtype: of the operands of matrix products; sums stay float32.
 
   Source: Bengio et al. 2003 section 2, without their direct connections from rows to
-    output; the models that paper 003 trains in section 6 are of this kind.
+    output; the models that Vincent et al. 2015 trains in section 6 are of this kind.
   """
 
   context: History = 4

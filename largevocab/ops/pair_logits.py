@@ -5,9 +5,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from largevocab.ops.class_chunks import product
 from largevocab.ops.merge import merge_rows
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import product
 
 # On a CPU core, to gather the row of one pair and to merge its gradient takes about as
 # long as to pass over 50 rows of the table in the three products.

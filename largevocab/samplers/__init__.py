@@ -5,7 +5,7 @@ from largevocab.samplers.bernoulli import Bernoulli
 from largevocab.samplers.bigram import Bigram
 from largevocab.samplers.block import Block
 from largevocab.samplers.ivf import IVF
-from largevocab.samplers.kernels import Quadratic, QuadraticPrior, Quartic
+from largevocab.samplers.kernel_tree import Quadratic, QuadraticPrior, Quartic
 from largevocab.samplers.lsh_embedding import LSHEmbedding
 from largevocab.samplers.lsh_label import LSHLabel
 from largevocab.samplers.pps import PPS

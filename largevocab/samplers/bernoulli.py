@@ -8,8 +8,8 @@ import numpy as np
 
 from largevocab.fields import OneOf, settings
 from largevocab.labels import Counts, Targets
-from largevocab.ops import random_sets
-from largevocab.ops.random_sets import RandomSets
+from largevocab.ops.draws import random_sets
+from largevocab.ops.draws.random_sets import RandomSets
 from largevocab.ops.shapes import check_shapes
 from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at
 from largevocab.samplers.inclusion import capped_probabilities, power_probabilities
@@ -58,10 +58,11 @@ class Bernoulli(NoUpkeep):
       possible; with 0 they are never drawn, and a loss that samples never lowers them.
     per_example: a set for each example instead of one for the batch.
     systematic: the same inclusion probabilities, but not independently: one draw from
-      each stratum (see `ops/random_sets.py`), so that sizes vary by one at most.
+      each stratum (see `ops/draws/random_sets.py`), so that sizes vary by one at most.
 
-  Source: paper 001, section 2.1.2. Deviations: 'capped'; the expected size is the mean
-    over labels of that in the paper, so that a batch can share a set; smoothing.
+  Source: Barber & Botev 2016, section 2.1.2. Deviations: 'capped'; the expected size is
+    the mean over labels of that in the paper, so that a batch can share a set;
+    smoothing.
   Cost: `init` O(V log V) on the host, 12 bytes of state a class; a draw O(m log V), or
     O(V) where that is less.
   """

@@ -10,9 +10,9 @@ import numpy as np
 from largevocab.errors import UserError
 from largevocab.fields import settings
 from largevocab.labels import Counts, Targets, as_counts
-from largevocab.ops import strata
+from largevocab.ops.draws import strata
+from largevocab.ops.draws.strata import Strata
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.strata import Strata
 from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at
 from largevocab.samplers.static import Smoothing, check_counts, count_weights
 
@@ -97,7 +97,7 @@ class Bigram(NoUpkeep):
   independent draws per example.
 
   Source: Bengio and Senecal 2008, section V (an n-gram law as proposal); the back-off
-  weights are those of Witten and Bell 1991. Deviation: the unigram law is smoothed.
+    weights are those of Witten and Bell 1991. Deviation: the unigram law is smoothed.
   Cost: `init` O(T log T) on the host in chunks; 12 bytes of state a distinct pair, 16 a
   class; a draw O(log V).
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from largevocab.fields import OneOf, settings
 from largevocab.labels import Counts
-from largevocab.ops import inverse_cdf
+from largevocab.ops.draws import inverse_cdf
 from largevocab.ops.shapes import check_shapes
 from largevocab.samplers.static import Smoothing, check_counts, count_weights
 from largevocab.samplers.two_stage import TwoStage, softmax_weights

@@ -67,8 +67,8 @@ def solve_power(label_V: np.ndarray, size: float) -> float:
     label_V: f64[V], the law of the label.
     size: from 1, so that alpha is below 1.
 
-  Source: paper 001, section 2.1.2. Deviation: there the size is that without the label
-    of one example; sets that a batch shares have the mean of it over labels.
+  Source: Barber & Botev 2016, section 2.1.2. Deviation: there the size is that without
+    the label of one example; sets that a batch shares have the mean of it over labels.
   Cost: O(V log V) time.
 
   >>> solve_power(np.array([0.5, 0.25, 0.25]), 2)

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 
 from largevocab.fields import Between, Count, CountOrNone, settings
 from largevocab.labels import Counts, Targets
-from largevocab.ops import kmeans
-from largevocab.ops.kmeans import Members
-from largevocab.ops.normalizer import score
-from largevocab.ops.sampled_loss import LOG_ZERO
+from largevocab.ops.accidental_hits import LOG_ZERO
+from largevocab.ops.draws import kmeans
+from largevocab.ops.draws.kmeans import Members
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.log_partition import score
 from largevocab.samplers.base import Draw
 from largevocab.samplers.pps import PPS, PPSStats
 from largevocab.samplers.static import Power, Smoothing
@@ -61,8 +61,8 @@ class IVF:
 
   `log_expected` is that of the sample: which classes are exact, a draw alone tells.
 
-  Source: inverted files, Sivic and Zisserman 2003; the exact set C_n of paper 001,
-    section 2.1.
+  Source: inverted files, Sivic and Zisserman 2003; the exact set C_n of Barber & Botev
+    2016, section 2.1.
   Cost: a draw is a product of N K D besides that of `PPS`, and has S exact classes;
     `refresh` (iterations + 1) V K D; `update` none. State: K D numbers, 4 bytes a
     class, and that of `PPS`.

@@ -9,10 +9,10 @@ import numpy as np
 
 from largevocab.fields import Between, CountOrNone, OneOf, settings
 from largevocab.labels import Counts
-from largevocab.ops import inverse_cdf, sumtree, symmetric_power
-from largevocab.ops.blocks import block_ids
+from largevocab.ops.draws import inverse_cdf, sumtree, symmetric_power
+from largevocab.ops.draws.blocks import block_ids
+from largevocab.ops.draws.sumtree import SumTree
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.sumtree import SumTree
 from largevocab.samplers import sketch
 from largevocab.samplers.sketch import Sketch
 from largevocab.samplers.static import Power, Smoothing, check_counts, count_weights
@@ -50,9 +50,9 @@ class KernelTree(TwoStage):
 
   weight_c = (count_c + smoothing)^power, o_c = <w_c - centre, h> + shift. The kernel is
   an inner product, K(o) = <phi(h), psi(w_c)>, so that its sum over a set of classes is
-  <phi(h), z>, with z summed beforehand (paper 000 section 3.1). A block of classes is
-  drawn by such sums, a class in its block by K itself (section 3.2.2). Sums that are
-  out of date make the law another one, which is reported just as exactly.
+  <phi(h), z>, with z summed beforehand (Blanc & Rendle 2018, section 3.1). A block of
+  classes is drawn by such sums, a class in its block by K itself (section 3.2.2). Sums
+  that are out of date make the law another one, which is reported just as exactly.
 
   Attributes (besides those of `TwoStage`):
     shift: added to the logit.
@@ -67,7 +67,7 @@ class KernelTree(TwoStage):
       whole batch; those below are descended draw by draw. 0 is the tree of the paper;
       -1: by predicted time (`tree_plan`).
 
-  Source: Blanc and Rendle 2018 (paper 000), sections 3.1 to 3.3.
+  Source: Blanc & Rendle 2018, sections 3.1 to 3.3.
   Deviations: levels above the cut are summed for all draws at once; where a single
     block is faster, classes are drawn from all logits. The law is the same.
   Cost: F = C(D + p - 1, p) + 1 sums a node, in all at most 1.5 times the table unless
@@ -279,3 +279,89 @@ class KernelTree(TwoStage):
     numbers_B = jnp.arange(blocks, dtype=jnp.int32)
     block_BF = jax.lax.map(sums, numbers_B, batch_size=min(at_once, blocks))
     return stats._replace(tree=sumtree.build(block_BF, len(stats.tree.top_CF)))
+
+
+QUARTIC_DIM = 16  # the widest rows whose fourth powers are summed
+_Alpha = Annotated[float, Between(0, 10**9, excluding=(0,))]
+
+
+@settings
+class Quadratic(KernelTree):
+  """K(o) = alpha o^2 + 1: even in o, so made for models with |o| as logits.
+
+  With an ordinary softmax it would mostly draw the least likely classes, whose logits
+  are the largest in size. `absolute=False` says that this is wanted, or that a shift
+  has moved the logits to where the kernel grows.
+
+  Attributes (besides those of `KernelTree`):
+    alpha: weight of the square.
+
+  Source: Blanc & Rendle 2018, section 3.3, alpha = 100.
+
+  >>> Quadratic().kernel(jnp.array([0.0, -1.0])).tolist()
+  [1.0, 101.0]
+  """
+
+  absolute: bool = True
+  alpha: _Alpha = 100.0
+
+  def kernel(self, o):
+    return self.alpha * jnp.square(o) + 1
+
+  def degree(self, dim):
+    return 2
+
+  def mass(self, power_sum, weight, degree):
+    return self.alpha * power_sum + weight
+
+
+@settings
+class QuadraticPrior(Quadratic):
+  """weight_c (alpha (o - mean + shift)^2 + 1), weight_c = (count_c + smoothing)^power.
+
+  The logit is taken relative to the mean class, and shifted to where the square grows
+  with it; what the kernel cannot follow, how frequent a class is, the weight adds. So
+  it is made for an ordinary softmax, at the cost of the plain kernel. For flatter or
+  steeper models: shift = s and alpha = 10 / s^2 is the same kernel of o / s.
+
+  Not in the paper.
+
+  >>> QuadraticPrior().kernel(jnp.array([0.0, 1.0])).tolist()
+  [1.0, 11.0]
+  """
+
+  absolute: bool = False
+  alpha: _Alpha = 10.0
+  shift: Shift = 1.0
+  power: Power = 0.5
+  centred: bool = True
+
+
+@settings
+class Quartic(KernelTree):
+  """K(o) = o^4 + 1: closer to exp(|o|) than a square.
+
+  Rows of up to 16 numbers (the constant feature of a bias is one, padded to a multiple
+  of 8) have their fourth powers summed: 3,876 features. For wider ones sums of squares
+  stand for them: (sum c o^2)^2 / sum c, which is the sum of fourth powers if |o| does
+  not vary within the block; the class in its block is drawn by the quartic all the
+  same, and the law of both together is what is reported.
+
+  Source: Blanc & Rendle 2018, section 4.2.
+
+  >>> Quartic().kernel(jnp.array([0.0, -2.0])).tolist()
+  [1.0, 17.0]
+  """
+
+  absolute: bool = True
+
+  def kernel(self, o):
+    return jnp.square(jnp.square(o)) + 1
+
+  def degree(self, dim):
+    return 4 if dim <= QUARTIC_DIM else 2
+
+  def mass(self, power_sum, weight, degree):
+    if degree == 4:
+      return power_sum + weight
+    return jnp.square(power_sum) / jnp.where(weight > 0, weight, 1) + weight

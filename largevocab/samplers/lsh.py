@@ -12,12 +12,13 @@ from jax import lax
 from largevocab.errors import UserError
 from largevocab.fields import Between, CountOrNone, OneOf, Share, settings
 from largevocab.labels import Counts, Targets, is_class
-from largevocab.ops import bucket_law, hashing, slot_tables, strata
-from largevocab.ops.class_chunks import block_chunk, class_blocks, even_chunks
-from largevocab.ops.hashing import Functions
+from largevocab.ops.draws import strata
+from largevocab.ops.lsh import hashing, slot_tables
+from largevocab.ops.lsh.hashing import Functions
+from largevocab.ops.lsh.slot_tables import SlotTables
+from largevocab.ops.lsh.votes import first_distinct, most_common
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.slot_tables import SlotTables
-from largevocab.ops.votes import first_distinct, most_common
+from largevocab.ops.softmax.chunks import block_chunk, class_blocks, even_chunks
 from largevocab.samplers.base import (
   Draw,
   PyTree,
@@ -75,7 +76,7 @@ class LSH(abc.ABC):
   Attributes:
     draw: 'independent', by the law above, or 'fill'.
     family: of hashes, 'dwta' (where coordinates are largest), 'simhash' (angles) or
-      'mips' (inner products); see `ops/hashing.py`. With 'dwta' the 1 that meets a
+      'mips' (inner products); see `ops/lsh/hashing.py`. With 'dwta' the 1 that meets a
       head's bias is a coordinate like others: 8 C / D of the tables use the bin
       that has it, where it beats most activations: they tell fewer queries apart.
     codes: C, codes to a table, of 8 values each, of the other families 2: three times
@@ -100,11 +101,12 @@ class LSH(abc.ABC):
       `head.refresh_every` makes steps do, all the same: set it to 0.
     power, smoothing: of the law that goes by counts, as of `Unigram` and `PPS`.
 
-  Source: paper 002; 'fill' is its appendix C, by which buckets are taken until the
-    budget is exhausted. Deviations: 'independent', weighted by a law that is known
-    exactly, is ours. 1 - (1 - p^C)^L of theorems 1 and 2 is the probability over random
-    hash functions, not of a draw from given tables. Its tables are rebuilt every 50
-    iterations at first and then ever less often; here rows are rehashed as they change.
+  Source: Daghaghi et al. 2021; 'fill' is its appendix C, by which buckets are taken
+    until the budget is exhausted. Deviations: 'independent', weighted by a law that is
+    known exactly, is ours. 1 - (1 - p^C)^L of theorems 1 and 2 is the probability over
+    random hash functions, not of a draw from given tables. Its tables are rebuilt every
+    50 iterations at first and then ever less often; here rows are rehashed as they
+    change.
   Cost: a draw hashes N vectors and reads N L (E + m) slots, whatever V is; 'fill' reads
     N L E, in two or three rounds of hashing. `refresh` hashes V rows and writes V L
     slots; an update hashes 2 R rows and writes 2 R L slots, or builds the tables where
@@ -193,10 +195,10 @@ class LSH(abc.ABC):
       exact_NS = most_common(members_NLE.reshape(N, -1), V, self.exact)
       return draw._replace(exact_ids=exact_NS)
     k_count, k_coin, k_bucket, k_rest = jax.random.split(key, 4)
-    size_NL = bucket_law.sizes(members_NLE, V)
+    size_NL = slot_tables.sizes(members_NLE, V)
     certain, chance = self._num_by_count(m)
     count_NM = strata.draw_iid(stats.by_count, k_count, (N, certain + 1))
-    drawn_NM = bucket_law.draw(k_bucket, members_NLE, V, m - certain)
+    drawn_NM = slot_tables.draw(k_bucket, members_NLE, V, m - certain)
     if chance:
       is_count_N = jax.random.bits(k_coin, (N,), jnp.uint32) < jnp.uint32(chance)
       one_N = jnp.where(is_count_N, count_NM[:, -1], drawn_NM[:, 0])
@@ -230,7 +232,7 @@ class LSH(abc.ABC):
       members_NS = members_NLE.reshape(N, -1)
       filled_NM = first_distinct(members_NS, V, m, without_NP=y.ids_NP)
       return log_certain_at(filled_NM, ids_NM, V)
-    size_NL = bucket_law.sizes(members_NLE, V)
+    size_NL = slot_tables.sizes(members_NLE, V)
     return self._log_expected(stats, bucket_NL, size_NL, ids_NM, m)
 
   def update(
@@ -315,7 +317,7 @@ class LSH(abc.ABC):
   ) -> jax.Array:
     log_strata_V = stats.by_count.log_expected_V
     # A free slot has the id of padding.
-    q_NM = bucket_law.law(stats.tables, bucket_NL, size_NL, ids_NM)
+    q_NM = slot_tables.law(stats.tables, bucket_NL, size_NL, ids_NM)
     q_NM = jnp.where(is_class(ids_NM, len(log_strata_V)), q_NM, 0)
     log_strata_NM = log_expected_at(log_strata_V, ids_NM)
     by_count_NM = jnp.exp(log_strata_NM - math.log(strata.IID_STRATA))

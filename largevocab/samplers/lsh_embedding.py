@@ -4,7 +4,7 @@ import jax
 
 from largevocab.fields import settings
 from largevocab.labels import Targets
-from largevocab.ops import hashing
+from largevocab.ops.lsh import hashing
 from largevocab.samplers.lsh import LSH, LSHStats
 
 
@@ -15,7 +15,7 @@ class LSHEmbedding(LSH):
   Rows that the hash finds similar to h are those of large logits, if the family is
   'mips'; if it is another, about so, among rows of about the same norm.
 
-  Source: paper 002, LSH Embedding, theorem 2.
+  Source: Daghaghi et al. 2021, LSH Embedding, theorem 2.
   """
 
   def query_buckets(

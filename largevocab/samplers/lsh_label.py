@@ -6,7 +6,7 @@ from jax import lax
 
 from largevocab.fields import settings
 from largevocab.labels import Targets
-from largevocab.ops import hashing
+from largevocab.ops.lsh import hashing
 from largevocab.ops.shapes import check_shapes
 from largevocab.samplers.lsh import LSH, LSHStats
 
@@ -19,7 +19,8 @@ class LSHLabel(LSH):
   l is asked for the likes of number l mod P. Examples without a true class have
   negatives by counts.
 
-  Source: paper 002, LSH Label, theorem 1, which says of one true class what is done.
+  Source: Daghaghi et al. 2021, LSH Label, theorem 1, which says of one true class what
+    is done.
   Cost: reads N P rows, and N rows for every table to hash them.
   """
 

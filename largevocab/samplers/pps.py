@@ -8,9 +8,9 @@ import numpy as np
 
 from largevocab.fields import settings
 from largevocab.labels import Counts, Targets
-from largevocab.ops import strata
+from largevocab.ops.draws import strata
+from largevocab.ops.draws.strata import Strata
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.strata import Strata
 from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at
 from largevocab.samplers.inclusion import capped_probabilities
 from largevocab.samplers.static import Power, Smoothing, check_counts, count_weights

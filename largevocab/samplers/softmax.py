@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 from largevocab.fields import settings
 from largevocab.labels import Counts, Targets
-from largevocab.ops import inverse_cdf
-from largevocab.ops.normalizer import score
+from largevocab.ops.draws import inverse_cdf
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.log_partition import score
 from largevocab.samplers.base import Draw, NoUpkeep
 
 

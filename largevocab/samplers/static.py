@@ -1,6 +1,6 @@
 """Samplers whose law is fixed once the classes are counted; independent draws.
 
-Every law here lives in strata (see ops/strata.py): a draw costs O(log V), and the
+Every law here lives in strata (see ops/draws/strata.py): a draw costs O(log V), and the
 reported probability is that of the draw to the last bit of the 42 that choose it.
 """
 
@@ -15,9 +15,9 @@ import numpy as np
 from largevocab.errors import UserError
 from largevocab.fields import Between, settings
 from largevocab.labels import Counts, Targets, as_counts
-from largevocab.ops import strata
+from largevocab.ops.draws import strata
+from largevocab.ops.draws.strata import Strata
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.strata import Strata
 from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at
 
 Power = Annotated[float, Between(0, 100)]
@@ -130,7 +130,7 @@ class LogUniform(StaticLaw):
   """q(c) = log((r + 2) / (r + 1)) / log(V + 1) for the class of rank r = 0, 1, ...
 
   Source: TensorFlow's log_uniform_candidate_sampler. Deviation: the rank is that of
-  decreasing count (equal counts by id), where TensorFlow takes the id for the rank.
+    decreasing count (equal counts by id), where TensorFlow takes the id for the rank.
   """
 
   def weights(self, counts: Counts, w_VD: jax.Array) -> np.ndarray:

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 
 from largevocab.fields import settings
 from largevocab.labels import Counts, Targets
-from largevocab.ops import top_k
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax import top_k
 from largevocab.samplers.base import Draw, NoUpkeep, log_certain_at
 
 
@@ -22,9 +22,9 @@ class TopK(NoUpkeep):
     absolute: by |o|, for models that take |o| as logits. A head that differs is
       refused.
 
-  Source: paper 002, section 3.2, TopK Softmax.
+  Source: Daghaghi et al. 2021, section 3.2, TopK Softmax.
   Cost: a product of N V D a draw, as dear as the exact loss, besides the choice of the
-    largest; `ops/top_k.py`.
+    largest; `ops/softmax/top_k.py`.
   """
 
   absolute: bool = False

@@ -7,7 +7,7 @@ probability is still that of the draw.
 
 import abc
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +15,153 @@ import jax.numpy as jnp
 from largevocab.errors import UserError
 from largevocab.fields import CountOrNone, OneOf, settings
 from largevocab.labels import Targets, is_class
-from largevocab.ops import inverse_cdf
-from largevocab.ops.blocks import block_ids, block_logits
-from largevocab.ops.normalizer import score
-from largevocab.ops.sampled_loss import LOG_ZERO
+from largevocab.ops.accidental_hits import LOG_ZERO
+from largevocab.ops.draws import inverse_cdf
+from largevocab.ops.draws.blocks import block_ids, block_logits
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.log_partition import score
 from largevocab.samplers.base import Draw
-from largevocab.samplers.tree_plan import RATES, Layout, choose_layout
+
+
+class Layout(NamedTuple):
+  """C 2^k blocks: C nodes in one matrix product, k levels below them node by node.
+
+  Attributes:
+    num_top: C; 1 with no levels: a single block, drawn from all logits.
+    levels: k.
+  """
+
+  num_top: int
+  levels: int
+
+  @property
+  def num_blocks(self) -> int:
+    return self.num_top << self.levels
+
+  def size(self, num_classes: int) -> int:
+    """E, classes in a block.
+
+    >>> Layout(3, 1).size(100)
+    17
+    """
+    return -(-num_classes // self.num_blocks)
+
+
+class Rates(NamedTuple):
+  """What a device takes for the parts of a draw.
+
+  Attributes:
+    product: seconds a floating point operation of a matrix product.
+    number: seconds a number of a pass that turns logits into weights and sums them.
+    feature: seconds a feature of a query.
+    byte: seconds a byte read block by block, or node by node.
+    pair: seconds a draw, whatever the block.
+  """
+
+  product: float
+  number: float
+  feature: float
+  byte: float
+  pair: float
+
+
+# 'cpu' was fitted to draws with 62 layouts on one core of an Intel Xeon (AVX-512): most
+# are predicted within a factor of 1.5. 'accelerator' follows from bandwidths and is not
+# yet measured. Checkpoints hold sums laid out by these numbers: a change makes them
+# unreadable.
+RATES = {
+  "cpu": Rates(product=1e-11, number=5e-9, feature=1e-9, byte=1.6e-10, pair=5e-8),
+  "accelerator": Rates(
+    product=5e-14, number=3e-12, feature=3e-12, byte=1e-12, pair=5e-9
+  ),
+}
+MEMORY = 1.5  # at most so many times the table, for all sums
+
+
+def make_layout(num_classes: int, leaf_size: int, dense_levels: int) -> Layout:
+  """The layout with blocks of at most `leaf_size` and a cut below `dense_levels`.
+
+  A binary tree over the blocks has ceil(log2(blocks)) levels; with as many or more
+  dense ones nothing is left to descend.
+
+  >>> make_layout(1000, 100, 0), make_layout(1000, 100, 9)
+  (Layout(num_top=1, levels=4), Layout(num_top=10, levels=0))
+  """
+  blocks = -(-num_classes // leaf_size)
+  levels = max(math.ceil(math.log2(blocks)) - dense_levels, 0)
+  return Layout(-(-blocks >> levels) or 1, levels)
+
+
+def seconds(
+  layout: Layout, rates: Rates, num_classes: int, dim: int, width: int, m: int
+) -> float:
+  """Predicted seconds for m draws of one example.
+
+  Args:
+    dim: D, width of the class rows.
+    width: F, sums a node.
+  """
+  if layout.num_blocks == 1:
+    return num_classes * (2 * dim * rates.product + rates.number)
+  top = layout.num_top * (2 * width * rates.product + rates.number)
+  descent = layout.levels * 2 * 4 * width * rates.byte
+  size = layout.size(num_classes)
+  leaf = rates.pair + size * (4 * dim * rates.byte + rates.number)
+  return width * rates.feature + top + m * (descent + leaf)
+
+
+def choose_layout(
+  num_classes: int,
+  dim: int,
+  width: int,
+  m: int,
+  leaf_size: int = 0,
+  dense_levels: int = -1,
+  rates: str = "cpu",
+  largest: int = 0,
+) -> Layout:
+  """The layout that is predicted to draw fastest.
+
+  Args:
+    num_classes, dim, width, m: V, D, F, M.
+    leaf_size: classes in a block at most, whatever memory that takes; 0: free, with
+      sums of at most MEMORY times the table.
+    dense_levels: levels above the cut; -1: free.
+    rates: row of RATES.
+    largest: classes in a block at most, if `leaf_size` is free; 0: any number.
+
+  Raises:
+    UserError: no layout keeps to the memory.
+
+  >>> choose_layout(1000, 64, 2080, 16)
+  Layout(num_top=1, levels=0)
+  >>> choose_layout(1_000_000, 16, 136, 32).levels > 0
+  True
+  """
+  deepest = math.ceil(math.log2(max(num_classes, 2)))
+  largest = largest or num_classes
+  sizes = [s for s in (num_classes, *(2**i for i in range(deepest))) if s <= largest]
+  sizes = [leaf_size] if leaf_size else sizes
+  cuts = [dense_levels] if dense_levels >= 0 else range(deepest + 1)
+  layouts = {
+    make_layout(num_classes, min(s, num_classes), c) for s in sizes for c in cuts
+  }
+  stored = lambda layout: (2 * layout.num_blocks - layout.num_top) * width
+  fits = lambda layout: (
+    layout.num_blocks == 1 or stored(layout) <= MEMORY * num_classes * dim
+  )
+  if not leaf_size:
+    least = min(map(stored, layouts))
+    layouts = {layout for layout in layouts if fits(layout)}
+    if not layouts:
+      raise UserError(
+        f"sums over blocks of at most {largest} classes take {4 * least / 1e9:.2g} GB, "
+        f"more than {MEMORY} times the table: raise head.num_samples, or name a "
+        "sampler.leaf_size"
+      )
+  cost = lambda layout: seconds(layout, RATES[rates], num_classes, dim, width, m)
+  return min(sorted(layouts), key=cost)
+
 
 PyTree = Any
 
@@ -35,8 +175,8 @@ class TwoStage(abc.ABC):
       is refused.
     leaf_size: E, classes in a block at most; 0: by predicted time.
     whole_leaves: a draw is a block with all its classes: m / E blocks, without a second
-      stage (paper 000 section 3.2.2, multiple partial samples). Dependent draws, but E
-      for the price of one.
+      stage (Blanc & Rendle 2018, section 3.2.2, multiple partial samples). Dependent
+      draws, but E for the price of one.
     rates: by what times the layout is chosen: 'cpu' or 'accelerator'. A field, and not
       the device at hand, since a checkpoint must fit on any device.
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from largevocab.data import DATASETS
-from largevocab.data.text import TextFiles
+from largevocab.data.text.plain import TextFiles
 from largevocab.errors import UserError
 
 

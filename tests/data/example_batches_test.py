@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from largevocab.data.example_batches import HeldOutExamples, ShuffledExamples
-from largevocab.data.next_item import ItemRows
+from largevocab.data.items.next_item import ItemRows
 from largevocab.errors import UserError
 
 

@@ -3,11 +3,10 @@
 import runpy
 
 import pytest
-import records
-import sweepfile
 
 from largevocab.heads import HEADS
 from largevocab.samplers import SAMPLERS
+from largevocab.tools.sweeps import records, sweepfile
 from tests.claims import ROOT, TABLE, check
 
 HERE = ROOT / "experiments" / "all_methods"

@@ -7,10 +7,10 @@ import pathlib
 
 import numpy as np
 import pytest
-import records
 
-from largevocab.data.softmax_regression import SoftmaxRegression
+from largevocab.data.synthetic.softmax_regression import SoftmaxRegression
 from largevocab.errors import UserError
+from largevocab.tools.sweeps import records
 
 HERE = pathlib.Path(__file__).parents[2] / "experiments" / "likelihood_toy"
 C, N, D, B = 12, 40, 4, 8

@@ -121,7 +121,7 @@ def commands(materials: Materials) -> list[Command]:
       copied,
     ),
     Command(
-      "scripts/clusters_report.py",
+      "largevocab/tools/clusters_report.py",
       [
         ("--counts", f"{HERE}/counts.npy"),
         ("--dim", "8"),
@@ -133,7 +133,7 @@ def commands(materials: Materials) -> list[Command]:
       counts,
     ),
     Command(
-      "scripts/brown_clusters.py",
+      "largevocab/tools/brown_clusters.py",
       [
         ("--config", f"{ROOT}/configs/text.py"),
         ("--config.data.train", f"{HERE}/a.txt"),
@@ -145,20 +145,20 @@ def commands(materials: Materials) -> list[Command]:
       text,
     ),
     Command(
-      "scripts/fit_cost_model.py",
+      "largevocab/tools/fit_cost_model.py",
       [("--points", "5"), ("--dim", "8"), ("--dtype", "float32")],
       ("--points", "--dim"),
     ),
     Command(
-      "scripts/goals.py",
+      "benchmarks/goals.py",
       [("--check", f"{HERE}/page.md"), ("--experiments", HERE)],
       prepare=page,
     ),
     Command(
-      "scripts/bench.py", [("--only", "nosuch"), ("--output", f"{HERE}/o.jsonl")]
+      "benchmarks/bench.py", [("--only", "nosuch"), ("--output", f"{HERE}/o.jsonl")]
     ),
     Command(
-      "scripts/sampler_report.py",
+      "largevocab/tools/sampler_report.py",
       [
         *of_run,
         ("--samplers", "pps"),
@@ -170,13 +170,13 @@ def commands(materials: Materials) -> list[Command]:
       copied,
     ),
     Command(
-      "scripts/relvar_report.py",
+      "largevocab/tools/relvar_report.py",
       [*of_run, ("", "pps:num_samples=4"), ("--draws", "2")],
       ("--positions", "--draws"),
       copied,
     ),
     Command(
-      "scripts/negatives_report.py",
+      "largevocab/tools/negatives_report.py",
       [*of_run, ("", "pps:num_samples=4"), ("--draws", "2")],
       ("--positions", "--draws"),
       copied,

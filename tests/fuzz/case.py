@@ -88,7 +88,9 @@ class Case:
   def command(self, here: pathlib.Path) -> str:
     """What does the same in a shell."""
     argv, env = self.at(here)
-    program = ["-m", "largevocab.main"] if self.script == MAIN else [self.script]
+    program = [self.script]
+    if self.script.startswith("largevocab/"):
+      program = ["-m", self.script.removesuffix(".py").replace("/", ".")]
     settings = [f"{key}={shlex.quote(value)}" for key, value in env.items()]
     words = [
       arg.encode(errors="surrogateescape").decode(errors="replace") for arg in argv

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from largevocab.cost_model import FITTED
 from largevocab.heads.partitioned import Partitioned
+from largevocab.ops.adaptive.cost_model import FITTED
 from tests.fuzz import oracle
 from tests.fuzz.case import HERE, MAIN, ROOT, Done, nothing_more
 
@@ -309,7 +309,7 @@ COUNTS = Format(
   _COUNTS,
   "npy",
   words=(f"--counts={HERE}/counts.npy", "--dim=8", "--batch=16"),
-  script="scripts/clusters_report.py",
+  script="largevocab/tools/clusters_report.py",
 )
 # Of files that are given by a name, and of scripts.
 OTHERS = [

@@ -10,8 +10,9 @@ import sys
 import jax
 import numpy as np
 
-from largevocab import config, console
-from largevocab.state import restore
+from largevocab import config
+from largevocab.training import console
+from largevocab.training.state import restore
 
 
 def main(argv: list[str]) -> None:

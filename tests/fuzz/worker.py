@@ -99,11 +99,11 @@ def serve(bare: bool) -> None:
   nothing = os.open(os.devnull, os.O_RDONLY)
   os.dup2(nothing, 0)
   os.close(nothing)
-  sys.path.insert(0, "scripts")
   sys.path = [os.path.abspath(path) for path in sys.path]
 
   if not bare:
-    from largevocab import command_line, evaluate, predict, train  # noqa: F401
+    from largevocab import command_line, train  # noqa: F401
+    from largevocab.evaluation import evaluate, predict  # noqa: F401
 
   gc.freeze()
   _limit(resource.RLIMIT_AS, MEMORY)

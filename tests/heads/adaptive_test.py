@@ -10,7 +10,7 @@ import pytest
 from largevocab import config, single_targets
 from largevocab.errors import UserError
 from largevocab.heads import Adaptive
-from largevocab.ops.softmax_plan import plan
+from largevocab.ops.softmax.plan import plan
 from largevocab.rows import SGD, Adagrad, Adam
 
 N, V, D = 40, 203, 200  # no multiple of anything

@@ -9,7 +9,7 @@ from largevocab.errors import UserError
 from largevocab.heads import Hierarchical
 from largevocab.heads.binning import BINNINGS, brown, equal, frequency, sqrt
 from largevocab.labels import Counts
-from largevocab.ops.exchange import log_likelihood
+from largevocab.ops.tree.exchange import log_likelihood
 from largevocab.samplers.bigram import count_pairs
 
 V = 60

@@ -28,8 +28,9 @@ from largevocab.heads import (
 from largevocab.heads.nce import NCEGrads
 from largevocab.heads.sampling import SamplingHead
 from largevocab.labels import Counts, Targets, single_targets
-from largevocab.ops.clusters import cut, widths
-from largevocab.ops.factored import factor, implied
+from largevocab.losses.spherical import SphericalSoftmax, Squared, ZLoss
+from largevocab.ops.adaptive.clusters import cut, widths
+from largevocab.ops.factored.table import factor, implied
 from largevocab.rows import Adagrad, Adam, RowGrads, Table, accumulate
 from largevocab.samplers import (
   SAMPLERS,
@@ -40,7 +41,6 @@ from largevocab.samplers import (
   Unigram,
 )
 from largevocab.samplers.two_stage import TwoStage
-from largevocab.spherical_losses import SphericalSoftmax, Squared, ZLoss
 from tests.kinds import kinds
 
 N, V, D, M = 6, 13, 5, 8

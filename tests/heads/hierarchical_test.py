@@ -10,7 +10,7 @@ import pytest
 from largevocab.errors import UserError
 from largevocab.heads import Hierarchical
 from largevocab.labels import as_counts, single_targets
-from largevocab.ops.two_level import log_p_naive
+from largevocab.ops.tree.two_level import log_p_naive
 from largevocab.rows import Adam
 
 N, V, D = 6, 12, 3

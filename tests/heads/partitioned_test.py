@@ -7,12 +7,12 @@ import jax
 import numpy as np
 import pytest
 
-from largevocab import cost_model
 from largevocab.errors import UserError
 from largevocab.heads.adaptive import Adaptive
 from largevocab.heads.partitioned import Partitioned
 from largevocab.labels import Counts, as_counts
-from largevocab.ops.adaptive import capacities
+from largevocab.ops.adaptive import cost_model
+from largevocab.ops.adaptive.loss import capacities
 
 COUNTS = as_counts(10**6 // np.arange(1, 20_001))
 

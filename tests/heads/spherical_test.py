@@ -10,17 +10,17 @@ import pytest
 from largevocab.errors import UserError
 from largevocab.heads import Spherical
 from largevocab.labels import Targets, single_targets
-from largevocab.ops import spherical
-from largevocab.ops.factored import implied
-from largevocab.ops.stabilizers import STABILIZERS
-from largevocab.rows import accumulate
-from largevocab.spherical_losses import (
+from largevocab.losses.spherical import (
   SPHERICAL_LOSSES,
   SphericalSoftmax,
   Squared,
   TaylorSoftmax,
   ZLoss,
 )
+from largevocab.ops.factored import steps
+from largevocab.ops.factored.stabilizers import STABILIZERS
+from largevocab.ops.factored.table import implied
+from largevocab.rows import accumulate
 
 V, D, N = 11, 4, 3
 KEY = jax.random.key(0)
@@ -121,8 +121,8 @@ def test_gradients_of_unequal_batches_add_up():
   np.testing.assert_allclose(implied(got), implied(want), rtol=1e-5, atol=1e-6)
   np.testing.assert_allclose(got.gram_DD, want.gram_DD, rtol=1e-4, atol=1e-6)
   np.testing.assert_allclose(
-    spherical.sq_norm(state, summed),
-    spherical.sq_norm(state, grads(h_ND, ids_NP)),
+    steps.sq_norm(state, summed),
+    steps.sq_norm(state, grads(h_ND, ids_NP)),
     rtol=1e-5,
   )
 
@@ -136,7 +136,7 @@ def train(head, state, h_VD, rate, num_steps, is_kept):
     ids_N = jax.random.randint(jax.random.fold_in(KEY, number), (N,), 0, V)
     out = head.backward(state, h_VD[ids_N], single_targets(ids_N), KEY)
     if not is_kept:
-      return spherical.step(state, out.grads, rate), out.loss
+      return steps.step(state, out.grads, rate), out.loss
     state = head.update(state, out.grads, rate, 1.0)
     refresh = lambda state: head.refresh(state, KEY)
     is_due = number % head.stabilize_every == 0

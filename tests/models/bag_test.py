@@ -5,13 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from largevocab import config as c, inputs
+from largevocab import config as c
 from largevocab.data.batches import Bag as Features, Batch
 from largevocab.errors import UserError
 from largevocab.labels import Targets, as_counts
 from largevocab.models import Bag
-from largevocab.state import init_state
 from largevocab.train import train_step
+from largevocab.training import inputs
+from largevocab.training.state import init_state
 
 N, F, E, V, NUM_FEATURES = 5, 4, 3, 7, 11
 LR = 0.5

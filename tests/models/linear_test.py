@@ -12,10 +12,10 @@ import pytest
 
 from largevocab import config as c, main
 from largevocab.errors import UserError
+from largevocab.evaluation.predict import load
 from largevocab.models import Linear
-from largevocab.predict import load
-from largevocab.state import init_state, restore
 from largevocab.train import train, train_step
+from largevocab.training.state import init_state, restore
 
 CONFIG = pathlib.Path(__file__).parents[2] / "configs" / "softmax_regression.py"
 LR = 0.1

@@ -8,9 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from largevocab.ops.binary_tree_loss import tree_loss, tree_nll, ways
-from largevocab.ops.binary_tree_top_k import tree_top_k
-from largevocab.ops.huffman import huffman
+from largevocab.ops.tree.huffman import huffman, tree_loss, tree_nll, tree_top_k, ways
 
 N, D = 4, 3
 COUNT_V = np.array([40, 0, 7, 7, 1, 20, 3, 0, 1, 90, 7])

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from largevocab.ops.binary_loss import nce_loss, negative_sampling_loss
-from largevocab.ops.blackout_loss import blackout_loss
-from largevocab.ops.ranking_loss import ranking_loss
+from largevocab.losses.blackout import blackout_loss
+from largevocab.losses.logistic import nce_loss, negative_sampling_loss
+from largevocab.losses.ranking import ranking_loss
 
 
 def without_laws(loss):

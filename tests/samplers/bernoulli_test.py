@@ -13,8 +13,8 @@ from hypothesis import given, settings, strategies as st
 from largevocab.errors import UserError
 from largevocab.heads import Full, Sampled
 from largevocab.labels import Counts, single_targets
-from largevocab.ops.random_sets import Compared, Poissonised, Systematic
-from largevocab.ops.sampled_loss import complement_loss
+from largevocab.losses.sampled_softmax import complement_loss
+from largevocab.ops.draws.random_sets import Compared, Poissonised, Systematic
 from largevocab.samplers import Bernoulli, Uniform, Unigram
 from largevocab.samplers.inclusion import (
   capped_probabilities,

@@ -6,7 +6,7 @@ import pytest
 
 from largevocab.errors import UserError
 from largevocab.labels import Counts
-from largevocab.ops.strata import UNIT
+from largevocab.ops.draws.strata import UNIT
 from largevocab.samplers import Bigram
 from largevocab.samplers.bigram import count_pairs, row_lengths
 

@@ -9,7 +9,8 @@ import pytest
 
 from largevocab.errors import UserError
 from largevocab.labels import Counts, single_targets
-from largevocab.ops.sampled_loss import complement_loss, is_member
+from largevocab.losses.sampled_softmax import complement_loss
+from largevocab.ops.accidental_hits import is_member
 from largevocab.samplers import IVF, PPS
 
 KEY = jax.random.key(0)

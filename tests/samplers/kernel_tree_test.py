@@ -11,7 +11,7 @@ import pytest
 from largevocab.errors import UserError
 from largevocab.heads import Sampled
 from largevocab.labels import Counts, single_targets
-from largevocab.ops import sumtree
+from largevocab.ops.draws import sumtree
 from largevocab.samplers import Block, Quadratic, QuadraticPrior, Quartic
 
 N, D, M = 4, 8, 10_000

@@ -10,7 +10,7 @@ import pytest
 from largevocab.errors import UserError
 from largevocab.heads import NCE, BlackOut, Sampled
 from largevocab.labels import Counts, Targets, single_targets
-from largevocab.ops import hashing, slot_tables
+from largevocab.ops.lsh import hashing, slot_tables
 from largevocab.samplers import LSHEmbedding, LSHLabel
 from tests.samplers import naive_lsh
 

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from largevocab.ops.sign_hashing import MIPS, SimHash
+from largevocab.ops.lsh.hashing import MIPS, SimHash
 
 
 def digits(functions, number, x_D, codes, is_row):

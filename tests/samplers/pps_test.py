@@ -6,7 +6,7 @@ import scipy.stats
 from hypothesis import given, settings, strategies as st
 
 from largevocab.labels import Counts, single_targets
-from largevocab.ops import strata
+from largevocab.ops.draws import strata
 from largevocab.samplers import PPS
 from largevocab.samplers.inclusion import capped_probabilities
 

@@ -1,0 +1,218 @@
+"""Benchmarks of steps with few negatives against PyTorch and TensorFlow, where they are
+installed.
+
+Each peer runs in a process of its own (`peers.py`), and the two processes take turns.
+Both sides have the same rows, activations, labels and negatives; answers are compared
+before anything is timed. What is above the `/` in a name is the peer.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.peer_process import PeerProcess, is_there
+from benchmarks.peers import TINY
+from benchmarks.rows import zipf_ids
+from largevocab import single_targets
+from largevocab.heads import NCE, Sampled
+from largevocab.heads.sampling import SamplingHead
+from largevocab.labels import Counts
+from largevocab.rows import SGD, Adam, RowOptimizer
+from largevocab.samplers.base import Draw
+from largevocab.tools.reports.measure import Case, Stepper, compare, row_step
+
+M = 1000  # negatives
+SECONDS = 8.0  # a comparison
+SIZES = ((100_000, 512), (800_000, 200))  # V, D
+OPTIMIZERS: dict[str, RowOptimizer] = {"sgd": SGD(), "adam": Adam(eps=TINY)}
+# Adam moves every number of a row by its rate: from larger ones logits soon saturate,
+# and exponentials that underflow take torch longer.
+RATES = {"sgd": 0.1, "adam": 1e-5}
+# The batch is always the same: at 0.1, NCE has logits of 27 after 120 steps, and they
+# go on growing.
+NCE_RATE = 0.01
+
+
+def rows_and_batch(V: int, D: int, N: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """w f32[V, D], h f32[N, D], ids i32[N]."""
+  rng = np.random.default_rng(0)
+  w_VD = rng.uniform(-0.05, 0.05, (V, D)).astype(np.float32)
+  h_ND = rng.standard_normal((N, D)).astype(np.float32)
+  return w_VD, h_ND, np.asarray(zipf_ids(N, V))
+
+
+@dataclass(frozen=True)
+class Given:
+  """A sampler whose draw is always the same, log-uniform one, as peers are given it."""
+
+  def law(self, ids: Any, V: int) -> Any:
+    """Log of the expected number of times that classes occur."""
+    ranks = ids.astype(jnp.float32)
+    return jnp.log(M * jnp.log1p(1 / (ranks + 1)) / np.log(V + 1))
+
+  def init(self, counts, w_VD, m):
+    return zipf_ids(m, len(w_VD), seed=1)
+
+  def sample(self, stats, w_VD, key, h_ND, y, m):
+    return Draw(stats, self.law(stats, len(w_VD)), jnp.ones(m, bool))
+
+  def log_expected(self, stats, w_VD, h_ND, y, ids, m):
+    return self.law(ids, len(w_VD))
+
+  def update(self, stats, w_VD, ids_R, old_RD, new_RD):
+    return stats
+
+  def refresh(self, stats, w_VD, key):
+    return stats
+
+
+# Of `peers.PROGRAMS`, what makes a sampled step, with the settings of it alone.
+PEERS: dict[str, dict[str, str]] = {
+  "torch": {},
+  "tensorflow": {"loss": "sampled_softmax_loss"},
+}
+
+
+def sampled_peer(
+  package: str, w_VD, h_ND, ids_N, optimizer: str, lr: float, **settings: str
+) -> PeerProcess:
+  """A peer's step with few negatives, in a process of its own."""
+  V, sampler = len(w_VD), Given()
+  drawn_M = sampler.init(None, w_VD, M)
+  given: dict[str, Any] = {
+    **{"w_VD": w_VD, "h_ND": h_ND, "ids_N": ids_N, "drawn_M": drawn_M},
+    "log_expected_N": sampler.law(jnp.asarray(ids_N), V),
+    "log_expected_M": sampler.law(drawn_M, V),
+  }
+  return PeerProcess(
+    f"{package} sampled", given, optimizer=optimizer, lr=lr, **settings
+  )
+
+
+def mean_error(got: Any, want: Any, tolerance: float = 1e-2) -> float:
+  """The mean difference over the mean size. Not the largest one: Adam's first step is
+  the sign of the gradient, also where that is rounding only.
+
+  Raises:
+    AssertionError: it is above the tolerance: there is nothing to time.
+  """
+  error = float(np.abs(got - want).mean() / np.abs(want).mean())
+  assert error <= tolerance, f"the answers differ by {error}"
+  return error
+
+
+def once(ids_N: np.ndarray, V: int) -> np.ndarray:
+  """Classes that are true or drawn, and that only once."""
+  drawn_M = Given().init(None, range(V), M)
+  ids, counts = np.unique(np.concatenate([ids_N, drawn_M]), return_counts=True)
+  return ids[counts == 1]
+
+
+def sampled(optimizer: str) -> Sampled:
+  """Our sampled softmax."""
+  return Sampled(
+    bias=False,
+    num_samples=M,
+    sampler=Given(),
+    correct_positive=True,
+    optimizer=OPTIMIZERS[optimizer],
+  )
+
+
+def state_of(head: SamplingHead, w_VD: np.ndarray) -> Any:
+  """State with these rows."""
+  table = head.optimizer.init(jnp.asarray(w_VD))
+  return head.init_state(table, Counts(np.ones(len(w_VD), int)))
+
+
+def batch_of(h_ND: np.ndarray, ids_N: np.ndarray) -> tuple[Any, ...]:
+  """What a step of ours takes besides the state."""
+  return jnp.asarray(h_ND), single_targets(ids_N), jax.random.key(0)
+
+
+def our_step(head: SamplingHead, lr: float, w_VD, h_ND, ids_N) -> Stepper:
+  """Forward, backward and update, from these rows."""
+  return Stepper(row_step(head, lr), state_of(head, w_VD), *batch_of(h_ND, ids_N))
+
+
+def check_first_step(
+  theirs: Any, ours: Stepper, w_VD: np.ndarray, compared: Any = slice(None)
+) -> float:
+  """How far the changes of rows `compared` are apart, after a step from w_VD.
+
+  Raises:
+    AssertionError: they, or the gradients of the activations, differ.
+  """
+  theirs(), ours()
+  rows_VD, dh_ND = theirs.results()
+  mean_error(ours.output, dh_ND)
+  change = lambda now_VD: np.asarray(now_VD)[compared] - w_VD[compared]
+  return mean_error(change(ours.state.table.w_VD), change(rows_VD))
+
+
+def timed(name: str, theirs: Any, ours: Any, goal: float, **sizes: Any) -> Case:
+  """The time of theirs over that of ours. In the name of the case are V, D and N."""
+  at = f"V={sizes['V']:,} D={sizes['D']} N={sizes['N']}"
+  figures = compare(theirs, ours, seconds=SECONDS, min_turns=3)
+  return Case(f"{name}, {at}", sizes, {**figures, "at_least": goal})
+
+
+def peers_sampled(
+  sizes: Sequence[tuple[int, int]] = SIZES, N: int = 512
+) -> Iterator[Case]:
+  """A step of a sampled softmax with 1,000 shared negatives: forward, backward, update.
+
+  Goals: torch twice as slow; TensorFlow 1.3 times, and 50 times with Adam at V = 800 k,
+  where it updates all rows.
+  """
+  for peer, settings in PEERS.items():
+    if not is_there(peer):
+      continue
+    for V, D in sizes:
+      batch = rows_and_batch(V, D, N)
+      for name, lr in RATES.items():
+        # Keras' Adam squares before it adds up what several ids give the same row.
+        keras_adam = peer == "tensorflow" and name == "adam"
+        compared = once(batch[-1], V) if keras_adam else slice(None)
+        ours = our_step(sampled(name), lr, *batch)
+        goal = 2.0 if peer == "torch" else 1.3
+        if keras_adam:
+          goal = 50.0 if V >= 800_000 else 10.0
+        what = f"sampled step, {name}: {peer} / rows"
+        with sampled_peer(peer, *batch, name, lr, **settings) as theirs:
+          error = check_first_step(theirs, ours, batch[0], compared)
+          yield timed(what, theirs, ours, goal, V=V, D=D, N=N, M=M, error=error)
+        del ours
+
+
+def peers_nce(sizes: Sequence[tuple[int, int]] = SIZES, N: int = 512) -> Iterator[Case]:
+  """A step of noise-contrastive estimation with the same negatives, and plain SGD.
+
+  `tf.nn.nce_loss` is the loss of our `NCE` with z = 1: of each example the sum of
+  1 + M logistic losses of score - log(expected count), where draws that hit the label
+  stay in, as they do by its default. There is no factor between the two.
+
+  Goal: TensorFlow 1.3 times as slow.
+  """
+  if not is_there("tensorflow"):
+    return
+  head = NCE(bias=False, num_samples=M, sampler=Given(), optimizer=SGD())
+  for V, D in sizes:
+    batch = rows_and_batch(V, D, N)
+    ours = our_step(head, NCE_RATE, *batch)
+    name = "nce step, sgd: tensorflow / rows"
+    settings = {"loss": "nce_loss"}
+    with sampled_peer("tensorflow", *batch, "sgd", NCE_RATE, **settings) as theirs:
+      error = check_first_step(theirs, ours, batch[0])
+      yield timed(name, theirs, ours, 1.3, V=V, D=D, N=N, M=M, error=error)
+    del ours
+
+
+ROWS: dict[str, Callable[[], Iterator[Case]]] = {
+  "peers_sampled": peers_sampled,
+  "peers_nce": peers_nce,
+}

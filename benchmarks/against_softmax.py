@@ -1,0 +1,113 @@
+"""Benchmarks of what reads all classes against PyTorch and TensorFlow, where they are
+installed.
+
+As in `against_peers.py`: same arguments, answers compared, the peer above the `/`.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks.against_peers import rows_and_batch, timed
+from benchmarks.peer_process import Missing, PeerProcess, is_there
+from largevocab.ops.softmax.full import softmax_loss
+from largevocab.ops.softmax.plan import plan
+from largevocab.ops.softmax.top_k import top_k
+from largevocab.tools.reports.measure import Case, check_close
+
+BUDGET_MIB = 64  # of temporary memory, for our chunks
+
+
+class Peer(NamedTuple):
+  """A softmax of a peer.
+
+  Attributes:
+    name: of it, and of its package before the first space.
+    dtype: of its operands.
+    goal: the least time over ours.
+    settings: of its program.
+  """
+
+  name: str
+  dtype: str
+  goal: float
+  settings: dict[str, str]
+
+
+def torch_peer(loss: str, dtype: str, goal: float) -> Peer:
+  return Peer(f"torch {loss}", dtype, goal, {"loss": loss, "dtype": dtype})
+
+
+PEERS = [
+  torch_peer("cross_entropy", "float32", 1.7),
+  torch_peer("cross_entropy", "bfloat16", 1.0),
+  torch_peer("linear_cross_entropy", "float32", 8.0),
+  Peer("tensorflow", "float32", 0.95, {}),
+]
+WIDEST = {"torch linear_cross_entropy": 200}  # D; wider it takes minutes a call
+
+
+def softmax_peers(w_VD, h_ND, ids_N) -> Iterator[tuple[Peer, PeerProcess]]:
+  """Each peer that is there, one after the other, in a process of its own."""
+  packages = dict.fromkeys(peer.name.partition(" ")[0] for peer in PEERS)
+  there = {package for package in packages if is_there(package)}
+  given = {"w_VD": w_VD, "h_ND": h_ND, "ids_N": ids_N}
+  for peer in PEERS:
+    package = peer.name.partition(" ")[0]
+    if package not in there or h_ND.shape[1] > WIDEST.get(peer.name, h_ND.shape[1]):
+      continue
+    try:
+      with PeerProcess(f"{package} softmax", given, **peer.settings) as process:
+        yield peer, process
+    except Missing as error:
+      print(error, file=sys.stderr)
+
+
+def peers_softmax(
+  V: int = 100_000, N: int = 512, Ds: Sequence[int] = (200, 512)
+) -> Iterator[Case]:
+  """Loss and both gradients of the exact softmax.
+
+  Goals: torch in float32 1.7 times as slow, in bfloat16 as slow, its
+  `linear_cross_entropy` 8 times; TensorFlow 0.95 times.
+  """
+  for D in Ds:
+    w_VD, h_ND, ids_N = rows_and_batch(V, D, N)
+    args = jnp.asarray(h_ND), jnp.asarray(w_VD), jnp.asarray(ids_N)[:, None]
+    args = *args, jnp.full((N, 1), 1 / N)
+    loss = functools.partial(softmax_loss, how=plan(N, V, D, BUDGET_MIB * 2**20))
+    program = jax.jit(jax.value_and_grad(loss, (0, 1)))
+    ours = functools.partial(program, *args)
+    for peer, theirs in softmax_peers(w_VD, h_ND, ids_N):
+      theirs()
+      tolerance = 1e-3 if peer.dtype == "float32" else 0.1
+      error = check_close(ours()[1], theirs.results(), tolerance)
+      what = f"exact softmax: {peer.name}, {peer.dtype} / chunks"
+      yield timed(what, theirs, ours, peer.goal, V=V, D=D, N=N, error=error)
+
+
+def peers_top_k(
+  Vs: Sequence[int] = (100_000, 800_000), D: int = 200, N: int = 512, k: int = 5
+) -> Iterator[Case]:
+  """The best five classes. Goal: 1.3 times as fast as torch's product and topk."""
+  if not is_there("torch"):
+    return
+  for V in Vs:
+    w_VD, h_ND, _ = rows_and_batch(V, D, N)
+    best = jax.jit(functools.partial(top_k, k=k))
+    ours = functools.partial(best, jnp.asarray(h_ND), jnp.asarray(w_VD))
+    what = f"top {k}: torch / streamed"
+    with PeerProcess("torch top_k", {"h_ND": h_ND, "w_VD": w_VD}, k=k) as theirs:
+      theirs()
+      error = check_close(ours()[1], theirs.results()[0], 1e-4)
+      yield timed(what, theirs, ours, 1.3, V=V, D=D, N=N, error=error)
+
+
+ROWS: dict[str, Callable[[], Iterator[Case]]] = {
+  "peers_softmax": peers_softmax,
+  "peers_top_k": peers_top_k,
+}

@@ -1,0 +1,77 @@
+"""Speed and memory, as ratios measured side by side.
+
+  python -m benchmarks.bench                                    # all benchmarks
+  python -m benchmarks.bench --only sampled_step row_update
+  python -m benchmarks.bench --output experiments/bench/results.jsonl
+
+Prints one JSON object a line: a case, the median times of what is compared, and their
+ratio. The answers are compared first. Times drift on a shared machine, so the functions
+take turns, and a ratio is the median of those within a turn; quote no time without its
+ratio. On CPU, fresh large arrays cost page faults: to see what is left without them,
+set GLIBC_TUNABLES=glibc.malloc.mmap_threshold=4294967296:\
+glibc.malloc.trim_threshold=8589934592.
+"""
+
+import json
+import pathlib
+import sys
+
+from benchmarks import (
+  adaptive,
+  against_optax,
+  against_peers,
+  against_softmax,
+  heads,
+  kernel,
+  lsh,
+  rows,
+  samplers,
+  softmax,
+  spherical,
+  xmlc,
+)
+from largevocab.tools import entry
+from largevocab.tools.reports.measure import about_this_run
+from largevocab.tools.sweeps import records
+
+BENCHMARKS = {
+  **softmax.ROWS,
+  **rows.ROWS,
+  **kernel.ROWS,
+  **samplers.ROWS,
+  **lsh.ROWS,
+  **heads.ROWS,
+  **xmlc.ROWS,
+  **spherical.ROWS,
+  **adaptive.ROWS,
+  **against_peers.ROWS,
+  **against_optax.ROWS,
+  **against_softmax.ROWS,
+}
+
+
+def main() -> int:
+  parser = entry.Parser(__doc__)
+  parser.add_argument(
+    "--only", nargs="+", choices=BENCHMARKS, default=BENCHMARKS, help="instead of all"
+  )
+  parser.add_argument("--output", type=pathlib.Path, help="results.jsonl to update")
+  args = parser.parse_args()
+  about = about_this_run()
+  for name in args.only:
+    for case in BENCHMARKS[name]():
+      record = {
+        **{"run": f"{name}: {case.name}", "name": case.name},
+        **{"config": "", "overrides": {}},
+        **case.sizes,
+        **case.figures,
+        **about,
+      }
+      print(json.dumps(record), flush=True)
+      if args.output:
+        records.merge(args.output, [record])
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(entry.run("bench", main))

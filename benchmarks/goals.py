@@ -1,0 +1,297 @@
+"""The goals for speed, and what was measured: the table of docs/goals.md.
+
+  python -m benchmarks.goals                       # print it
+  python -m benchmarks.goals --update docs/goals.md
+  python -m benchmarks.goals --check docs/goals.md # exit 1 if it is stale
+
+The table stands between lines <!-- goals --> and <!-- /goals -->. Of several sizes the
+worst and the best are given, and the worst decides. A goal without results is open.
+"""
+
+import pathlib
+import re
+import sys
+from dataclasses import dataclass
+
+from largevocab.errors import UserError
+from largevocab.tools import entry, tabulate
+from largevocab.tools.sweeps import records
+from largevocab.tools.tables import markdown as tables
+
+SECTION = re.compile(r"(?<=<!-- goals -->\n).*(?=<!-- /goals -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Goal:
+  """A bound on a ratio, or a part of it.
+
+  Attributes:
+    name: G1 and so on; several parts of a goal have the same.
+    what: is compared, as `above / below`.
+    experiment, pattern: whose results tell, and which: a regular expression that their
+      names must match from the beginning. "": none can, yet.
+    at_least, at_most: the bound.
+    metric: what is bounded.
+    remark: what to say where nothing is measured.
+  """
+
+  name: str
+  what: str
+  experiment: str = ""
+  pattern: str = ""
+  at_least: float | None = None
+  at_most: float | None = None
+  metric: str = "ratio"
+  remark: str = "open: needs a GPU"
+
+  @property
+  def bound(self) -> str:
+    """
+    >>> Goal("G4", "", at_most=1.3).bound
+    'at most 1.3'
+    """
+    how, value = ("least", self.at_least) if self.at_least else ("most", self.at_most)
+    return f"at {how} {value:,.4g}" if value else "-"
+
+  def is_met(self, values: list[float]) -> bool:
+    """Whether all values are within the bound.
+
+    >>> Goal("G4", "", at_most=1.3).is_met([1.1, 1.4])
+    False
+    """
+    low, high = self.at_least or 0.0, self.at_most or float("inf")
+    return low <= min(values) and max(values) <= high
+
+
+SAMPLED = "sampled step, {}: {} / rows"
+EXACT = "exact softmax: {} / chunks, V=100,000"
+COMMON = r"cutoffs \(20000, 60000\)"
+GOALS = [
+  Goal(
+    "G1",
+    "`tf.nn.sampled_softmax_loss` / ours, SGD",
+    *("peers", SAMPLED.format("sgd", "tensorflow")),
+    at_least=1.3,
+  ),
+  Goal(
+    "G1",
+    "`tf.nn.nce_loss` / ours, SGD",
+    *("peers", "nce step, sgd: tensorflow / rows"),
+    at_least=1.3,
+  ),
+  Goal(
+    "G2",
+    "torch `Embedding(sparse=True)` / sampled step, SGD and SparseAdam",
+    *("peers", SAMPLED.format("(sgd|adam)", "torch")),
+    at_least=2.0,
+  ),
+  Goal(
+    "G3",
+    "Keras' Adam / lazy Adam, 800,000 classes",
+    *("peers", SAMPLED.format("adam", "tensorflow") + ", V=800,000"),
+    at_least=50.0,
+  ),
+  Goal(
+    "G3",
+    "Keras' Adam / lazy Adam, 100,000 classes",
+    *("peers", SAMPLED.format("adam", "tensorflow") + ", V=100,000"),
+    at_least=10.0,
+  ),
+  Goal(
+    "G3",
+    "`jax.grad` and optax' Adam / lazy Adam, 800,000 classes, 512 examples",
+    *("peers", SAMPLED.format("adam", r"jax \+ optax") + r", .*N=512$"),
+    at_least=50.0,
+  ),
+  Goal(
+    "G3",
+    "the same with 2,560 examples",
+    *("peers", SAMPLED.format("adam", r"jax \+ optax") + r", .*N=2560$"),
+    at_least=15.0,
+  ),
+  Goal(
+    "G4",
+    "sampled step, a million classes / ten thousand",
+    *("bench", "sampled step, V=1,000,000 / V=10,000"),
+    at_most=1.3,
+  ),
+  Goal(
+    "G5",
+    "exact softmax in chunks / all logits, time",
+    *("bench", "exact softmax in chunks"),
+    at_most=1 / 1.2,
+  ),
+  Goal(
+    "G5",
+    "exact softmax in chunks / all logits, temporary memory",
+    *("bench", "exact softmax in chunks"),
+    at_most=0.125,
+    metric="memory_ratio",
+  ),
+  Goal(
+    "G6",
+    "torch / exact softmax, both float32",
+    *("peers", EXACT.format("torch cross_entropy, float32")),
+    at_least=1.7,
+  ),
+  Goal(
+    "G6",
+    "torch in bfloat16 / exact softmax in float32",
+    *("peers", EXACT.format("torch cross_entropy, bfloat16")),
+    at_least=1.0,
+  ),
+  Goal(
+    "G6",
+    "TensorFlow / exact softmax, both float32",
+    *("peers", EXACT.format("tensorflow, float32")),
+    at_least=0.95,
+  ),
+  Goal(
+    "G6",
+    "torch `linear_cross_entropy` / exact softmax, both float32",
+    *("peers", EXACT.format("torch linear_cross_entropy, float32")),
+    at_least=8.0,
+  ),
+  Goal("G7", "H200: exact softmax / XLA's logits", at_most=1.1),
+  Goal(
+    "G8",
+    "gradient, then optax / step of `full`",
+    *("peers", "exact step, sgd"),
+    at_least=1.0,
+  ),
+  Goal("G9", "H200: dense gradients with Adam / sampled step", at_least=10.0),
+  Goal(
+    "G10",
+    "torch's adaptive softmax / ours, same cutoffs",
+    *("adaptive_speed", f"torch / adaptive, {COMMON}"),
+    at_least=1.5,
+  ),
+  Goal(
+    "G10",
+    "torch's with common cutoffs / ours with planned ones",
+    *("adaptive_speed", f"torch, {COMMON} / adaptive, planned, V"),
+    at_least=2.0,
+  ),
+  Goal(
+    "G10",
+    "ours with common cutoffs / ours with planned ones",
+    *("adaptive_speed", f"adaptive, {COMMON} / adaptive, planned, V"),
+    at_least=2.0,
+  ),
+  Goal(
+    "G11",
+    "share of 50 random cutoffs whose time is predicted to a quarter",
+    *("adaptive_speed", "predicted / measured time"),
+    at_least=1.0,
+    metric="within_a_quarter",
+  ),
+  Goal(
+    "G11",
+    "planned cutoffs / the best of 50",
+    *("adaptive_speed", "planned cutoffs / best of 50"),
+    at_most=1.1,
+  ),
+  Goal(
+    "G12",
+    "dense step of a spherical loss / factored, 793,471 classes",
+    *("lst_speed", "output layer, naive / factored, V=793,471"),
+    at_least=1000.0,
+  ),
+  Goal(
+    "G12",
+    "factored step, up to ten million classes / ten thousand",
+    *("lst_speed", "factored step"),
+    at_most=1.3,
+  ),
+  Goal("G12", "H200: dense step of a spherical loss / factored", at_least=4.0),
+  Goal(
+    "G13",
+    "all logits / draws of `quadratic`, a million classes, D = 64",
+    *("bench", "draws, all logits / quadratic, V=1,000,000 D=64"),
+    at_least=20.0,
+  ),
+  Goal(
+    "G14",
+    "step of `full` / of hash tables, at the size of Amazon-670K",
+    *("bench", "training step, full / LSH"),
+    at_least=20.0,
+  ),
+  Goal(
+    "G14",
+    "time of hash tables / of `full` to the same P@1",
+    at_most=1 / 3,
+    remark="open: Amazon-670K was never trained",
+  ),
+  Goal(
+    "G15",
+    "torch / the best five classes",
+    *("peers", "top 5: torch / streamed"),
+    at_least=1.3,
+  ),
+  Goal(
+    "G16",
+    "right where peers are wrong",
+    remark="`tests/heads/contract_test.py`, `tests/ops`",
+  ),
+  Goal("G17", "H200: a step with the same bits in two runs / any", at_most=1.2),
+]
+
+
+def row(goal: Goal, experiments: pathlib.Path) -> list[str]:
+  """Its line of the table.
+
+  Raises:
+    UserError: no result has such a name.
+  """
+  first = [goal.name, goal.what, goal.bound]
+  if not goal.experiment:
+    return [*first, goal.remark, "", ""]
+  path = experiments / goal.experiment / "results.jsonl"
+  found = [r for r in records.load(path, ["name"]) if re.match(goal.pattern, r["name"])]
+  if not found:
+    raise UserError(f"{path}: no result of a name like {goal.pattern!r} ({goal.what})")
+  values = sorted(record[goal.metric] for record in found)
+  ends = values if goal.at_least else values[::-1]
+  shown = list(dict.fromkeys(f"{ends[i]:.3g}" for i in (0, -1)))
+  device = ", ".join(sorted({record["device"] for record in found}))
+  met = "yes" if goal.is_met(values) else "no"
+  return [*first, " to ".join(shown), met, device]
+
+
+def table(experiments: pathlib.Path) -> str:
+  """All goals, as Markdown."""
+  header = ["", "what", "goal", "measured", "met", "on"]
+  lines = [header, ["---"] * len(header)]
+  return tables.markdown(lines + [row(goal, experiments) for goal in GOALS])
+
+
+def rewrite(text: str, experiments: pathlib.Path) -> str:
+  """Text with the table between its markers made anew."""
+  if not SECTION.search(text):
+    raise UserError("there are no lines <!-- goals --> and <!-- /goals -->")
+  return SECTION.sub(lambda _: f"\n{table(experiments)}\n\n", text)
+
+
+def main(argv: list[str] | None = None) -> int:
+  parser = entry.Parser(__doc__)
+  mode = parser.add_mutually_exclusive_group()
+  mode.add_argument("--update", type=pathlib.Path, help="rewrite the table in a file")
+  mode.add_argument("--check", type=pathlib.Path, help="exit 1 if it is stale there")
+  parser.add_argument("--experiments", type=pathlib.Path, default=tabulate.EXPERIMENTS)
+  args = parser.parse_args(argv)
+  path = args.update or args.check
+  if not path:
+    print(table(args.experiments))
+    return 0
+  old = path.read_text()
+  new = rewrite(old, args.experiments)
+  if args.update:
+    path.write_text(new)
+  elif new != old:
+    print(f"{path}: stale table; run benchmarks/goals.py --update {path}")
+    return 1
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(entry.run("goals", main))

@@ -1,0 +1,77 @@
+"""Benchmarks of heads that draw negatives, against the sampled softmax."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from benchmarks.rows import dense_step, zipf_ids
+from largevocab import single_targets
+from largevocab.heads import NCE, BlackOut, NegativeSampling, Ranking, Sampled
+from largevocab.samplers import Bernoulli, Unigram
+from largevocab.tools.reports.measure import (
+  Case,
+  Stepper,
+  check_close,
+  compare,
+  row_step,
+)
+
+
+class Size(NamedTuple):
+  """V classes, width D, N examples, M negatives: shared by the batch, or own ones."""
+
+  V: int
+  D: int
+  N: int
+  M: int
+  own: bool
+
+
+# The last three are those of Penn Treebank, experiments/likelihood_ptb.
+SIZES = [
+  Size(V=100_000, D=64, N=256, M=512, own=False),
+  Size(V=100_000, D=64, N=256, M=32, own=True),
+  *(Size(V=10_000, D=200, N=400, M=M, own=True) for M in (20, 100, 500)),
+]
+
+
+def head_step() -> Iterator[Case]:
+  """A step of each head over one of `sampled`, both with as many unigram negatives."""
+  for size in SIZES:
+    V, D, N, M, own = size
+    counts = np.ceil(1e7 / np.arange(1, V + 1)).astype(np.int64)
+    h_ND = jax.random.normal(jax.random.key(1), (N, D))
+    y = single_targets(zipf_ids(N, V))
+    y = y._replace(context_N=zipf_ids(N, V, seed=1))
+    batch = h_ND, y, jax.random.key(2)
+    drawn: dict[str, Any] = {"num_samples": M, "sampler": Unigram(per_example=own)}
+    heads = {
+      "nce": NCE(**drawn),
+      "nce, z of contexts": NCE(**drawn, normalizer="context"),
+      "negative_sampling": NegativeSampling(**drawn),
+      "ranking": Ranking(**drawn),
+      "blackout": BlackOut(**drawn),
+      "sampled/bernoulli": Sampled(num_samples=M, sampler=Bernoulli(per_example=own)),
+    }
+    start = lambda head: head.init(jax.random.key(0), counts, D)  # noqa: B023
+    yardstick = Sampled(**drawn)
+    below = Stepper(row_step(yardstick), start(yardstick), *batch)
+    jax.block_until_ready(below())
+    whose = "own" if own else "shared"
+    for name, head in heads.items():
+      above = Stepper(row_step(head), start(head), *batch)
+      state = start(head)
+      opt = head.optimizer.transformation().init(state.table.w_VD)
+      dense = Stepper(dense_step(head), (state, opt), *batch)
+      error = check_close(above().table.w_VD, dense()[0].table.w_VD, 1e-4)
+      del dense, state, opt
+      yield Case(
+        f"step, {name} / sampled, V={V:,} D={D} N={N}, {M} negatives, {whose}",
+        {**size._asdict(), "error": error},
+        compare(above, below, seconds=4),
+      )
+
+
+ROWS: dict[str, Callable[[], Iterator[Any]]] = {"head_step": head_step}

@@ -1,0 +1,140 @@
+"""Benchmarks of kernel samplers: draws and upkeep, against what they are to save."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab import single_targets
+from largevocab.labels import Counts
+from largevocab.ops.draws import sumtree
+from largevocab.samplers import Quadratic, Softmax
+from largevocab.samplers.kernel_tree import KernelStats
+from largevocab.tools.reports.measure import Case, Stepper, check_close, compare
+
+KEY = jax.random.key(0)
+
+
+def _problem(V: int, D: int, N: int):
+  w_VD = 0.3 * jax.random.normal(jax.random.key(1), (V, D))
+  h_ND = jax.random.normal(jax.random.key(2), (N, D))
+  return Counts(np.ones(V, int)), w_VD, h_ND, single_targets(jnp.zeros(N, int))
+
+
+def _drawing(sampler, V: int, D: int, N: int, M: int):
+  """A compiled draw without arguments, and the statistics that it reads."""
+  counts, w_VD, h_ND, y = _problem(V, D, N)
+  stats = sampler.init(counts, w_VD, M)
+  sample = jax.jit(lambda stats, w_VD: sampler.sample(stats, w_VD, KEY, h_ND, y, M))
+  return (lambda: sample(stats, w_VD)), stats
+
+
+def _error(draw, V: int, D: int, N: int, M: int) -> float:
+  """How far the reported law is from K / sum K at the drawn classes, relative."""
+  _, w_VD, h_ND, _ = _problem(V, D, N)
+  kernel_NV = Quadratic().kernel(h_ND @ w_VD.T)
+  law_NV = kernel_NV / kernel_NV.sum(axis=1, keepdims=True)
+  law_NM = M * jnp.take_along_axis(law_NV, draw.ids, axis=1)
+  return check_close(jnp.exp(draw.log_expected), law_NM, 1e-4)
+
+
+def _memory(stats: KernelStats, V: int, D: int) -> float:
+  return sum(x.size for x in jax.tree.leaves(stats)) / (V * D)
+
+
+def kernel_draw(N: int = 64, M: int = 32) -> Iterator[Case]:
+  """M draws of each of N examples: from all logits over from the tree, and V over V.
+
+  Goals: at D = 64 and V = 1 M at least 4 times as fast as from all logits; at D = 16 at
+  most 6 times as long at V = 1 M as at V = 10 k; sums at most 1.5 times the table.
+  """
+  for D in (16, 64):
+    draws = {}
+    for V in (10_000, 100_000, 1_000_000):
+      tree, stats = _drawing(Quadratic(), V, D, N, M)
+      exact, _ = _drawing(Softmax(), V, D, N, M)
+      blocks, depth = sumtree.num_blocks(stats.tree), sumtree.depth(stats.tree)
+      sizes: dict[str, Any] = {"N": N, "M": M}
+      sizes |= {"blocks": blocks, "scanned_levels": depth}
+      sizes |= {"error": _error(tree(), V, D, N, M)}
+      exact()
+      goal = {"at_least": 20} if (D, V) == (64, 1_000_000) else {}
+      figures = {**compare(exact, tree, seconds=10), **goal}
+      figures["memory_ratio"] = _memory(stats, V, D)
+      yield Case(f"draws, all logits / quadratic, V={V:,} D={D}", sizes, figures)
+      draws[V] = tree, exact
+    goal = {"at_most": 6} if D == 16 else {}
+    for name, i in (("quadratic", 0), ("all logits", 1)):
+      figures = compare(draws[1_000_000][i], draws[10_000][i], seconds=10)
+      figures |= goal if name == "quadratic" else {}
+      yield Case(
+        f"draws, {name}, V=1,000,000 / V=10,000, D={D}", {"N": N, "M": M}, figures
+      )
+
+
+def kernel_break_even(N: int = 64, M: int = 32) -> Iterator[Case]:
+  """From how many classes on a tree draws faster than all logits do.
+
+  With blocks of D / 2 classes, also where a single block would be chosen; V is found
+  between two measured ones by a straight line through the logarithms.
+  """
+  for D in (16, 64, 200):
+    before, found = (0, 0.0), 0.0
+    for V in (2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000):
+      tree, _ = _drawing(Quadratic(leaf_size=D // 2), V, D, N, M)
+      exact, _ = _drawing(Softmax(), V, D, N, M)
+      jax.block_until_ready((tree(), exact()))
+      ratio = compare(exact, tree, seconds=3, min_turns=5)["ratio"]
+      if ratio > 1:
+        found = float(V)
+        if before[0]:
+          share = -math.log(before[1]) / math.log(ratio / before[1])
+          found = before[0] * (V / before[0]) ** share
+        break
+      before = V, ratio
+    yield Case(
+      f"classes from which quadratic draws faster than all logits, D={D}",
+      {"N": N, "M": M},
+      {"break_even": found},
+    )
+
+
+def kernel_update(V: int = 100_000, D: int = 64) -> Iterator[Case]:
+  """Sums after R rows changed: built anew over added to."""
+  counts, w_VD, _, _ = _problem(V, D, 1)
+  sampler = Quadratic()
+  for R in (64, 512, 4096):
+    ids_R = jax.random.permutation(KEY, V)[:R]
+    new_RD = w_VD[ids_R] + 0.1
+
+    def add(stats, w_VD, ids_R=ids_R, new_RD=new_RD):
+      return sampler.add_changes(stats, ids_R, w_VD[ids_R], new_RD)
+
+    def rebuild(stats, w_VD):
+      return sampler.rebuild(stats, w_VD)
+
+    stats = sampler.init(counts, w_VD, 32)
+    moved_VD = w_VD.at[ids_R].set(new_RD)
+    error = check_close(
+      jax.jit(add)(stats, w_VD).tree, jax.jit(rebuild)(stats, moved_VD).tree, 1e-4
+    )
+    depth = sumtree.depth(stats.tree)
+    with_nothing = lambda step: lambda *args: (step(*args), None)
+    added = Stepper(with_nothing(add), stats, w_VD)
+    rebuilt = Stepper(with_nothing(rebuild), sampler.init(counts, w_VD, 32), w_VD)
+    added(), rebuilt()
+    yield Case(
+      f"kernel sums, built anew / {R:,} rows added, V={V:,} D={D}",
+      {"R": R, "scanned_levels": depth, "error": error},
+      compare(rebuilt, added, seconds=5),
+    )
+
+
+ROWS: dict[str, Callable[[], Iterator[Any]]] = {
+  "kernel_draw": kernel_draw,
+  "kernel_break_even": kernel_break_even,
+  "kernel_update": kernel_update,
+}

@@ -1,0 +1,112 @@
+"""Benchmarks of hash tables: building them, and draws that cost the same whatever V."""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab import single_targets
+from largevocab.labels import Counts
+from largevocab.ops.lsh import slot_tables
+from largevocab.samplers import LSHEmbedding, Softmax
+from largevocab.tools.reports.measure import Case, compare
+
+KEY = jax.random.key(0)
+N = 256
+
+
+def _random_buckets(V: int, L: int, K: int) -> jax.Array:
+  return jax.random.randint(KEY, (L, V), 0, K, jnp.int32)
+
+
+@jax.jit
+def _sorted(bucket_LV: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """The classes of each table by bucket: what buckets of any size need."""
+  ids_LV = jnp.broadcast_to(
+    jnp.arange(bucket_LV.shape[1], dtype=jnp.int32), bucket_LV.shape
+  )
+  return jax.lax.sort_key_val(bucket_LV, ids_LV)
+
+
+def lsh_build(V: int = 100_000, L: int = 50) -> Iterator[Case]:
+  """L tables of V classes from their buckets: sorted over slots.
+
+  Goal: slots are built ten times as fast.
+  """
+  buckets, slots = 4096, 16
+  bucket_LV = _random_buckets(V, L, buckets)
+  factor_L = slot_tables.new_factors(KEY, L)
+  build = jax.jit(slot_tables.build, static_argnums=(2, 3))
+  ids_LKE = np.asarray(build(factor_L, bucket_LV, buckets, slots).ids_LKE)
+  for number in range(L):  # every class is in the bucket it was put in
+    bucket, slot = np.nonzero(ids_LKE[number] < V)
+    classes = ids_LKE[number][bucket, slot]
+    assert (np.asarray(bucket_LV[number])[classes] == bucket).all()
+  kept = float((ids_LKE < V).sum() / (L * V))
+  yield Case(
+    f"{L} tables, sorted buckets / slots, V={V:,}",
+    {
+      "V": V,
+      "L": L,
+      "K": buckets,
+      "E": slots,
+      "kept": kept,
+    },
+    {
+      **compare(
+        lambda: _sorted(bucket_LV),
+        lambda: build(factor_L, bucket_LV, buckets, slots),
+        seconds=15,
+      ),
+      "at_least": 10,
+    },
+  )
+
+
+def _problem(V: int, D: int) -> tuple[Counts, jax.Array, jax.Array]:
+  w_VD = jax.random.normal(KEY, (V, D))
+  h_ND = w_VD[:N] + 0.5 * jax.random.normal(jax.random.key(1), (N, D))
+  return Counts((1e8 / np.arange(1, V + 1)).astype(int)), w_VD, h_ND
+
+
+def _draws(sampler: Any, V: int, D: int, m: int) -> Callable[[], Any]:
+  counts, w_VD, h_ND = _problem(V, D)
+  stats = sampler.init(counts, w_VD, m)
+  y = single_targets(np.arange(N))
+  draw = jax.jit(functools.partial(sampler.sample, m=m))
+  drawn = draw(stats, w_VD, KEY, h_ND, y)
+  law = jax.jit(functools.partial(sampler.log_expected, m=m))
+  again = law(stats, w_VD, h_ND, y, drawn.ids)
+  assert float(jnp.abs(drawn.log_expected - again).max()) < 1e-3, "another law"
+  return lambda: draw(stats, w_VD, KEY, h_ND, y)
+
+
+def lsh_draw(D: int = 136, m: int = 64) -> Iterator[Case]:
+  """Draws with their law, of 256 examples: V = 1 M over V = 10 k, and from all logits.
+
+  Goal: at V = 1 M at most 1.5 times as long as at V = 10 k.
+  """
+  sampler = LSHEmbedding()
+  many, few = (_draws(sampler, V, D, m) for V in (1_000_000, 10_000))
+  sizes = {"N": N, "M": m, "D": D, "L": sampler.tables, "C": sampler.codes}
+  yield Case(
+    f"{m} draws from buckets, V=1,000,000 / V=10,000",
+    sizes,
+    {**compare(many, few, seconds=10), "at_most": 1.5},
+  )
+  del many, few
+  V = 100_000
+  yield Case(
+    f"{m} draws, from all logits / from buckets, V={V:,}",
+    sizes,
+    compare(_draws(Softmax(), V, D, m), _draws(sampler, V, D, m), seconds=15),
+  )
+
+
+ROWS: dict[str, Callable[[], Iterator[Case]]] = {
+  "lsh_build": lsh_build,
+  "lsh_draw": lsh_draw,
+}

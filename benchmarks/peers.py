@@ -1,0 +1,238 @@
+"""The programs of peers, each run in a process of its own that loads one peer alone.
+
+  python -m benchmarks.peers PROGRAM DIRECTORY
+
+PyTorch, TensorFlow and JAX each bring a compiler and threads of their own, and two of
+them in one process may end it. `peer_process.py` starts this file: it reads arrays from
+DIRECTORY/given.npz and settings from settings.json, and then does what lines on its
+standard input ask for; answers go to answers.npz.
+"""
+
+import functools
+import importlib
+import json
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+TINY = 1e-16  # Adam's eps: libraries add it in different places
+
+
+class TorchSampled:
+  """Sampled softmax over `torch.nn.Embedding(sparse=True)`."""
+
+  def __init__(self, given: dict[str, np.ndarray], optimizer: str, lr: float):
+    torch: Any = importlib.import_module("torch")
+    w_VD = given["w_VD"]
+    self._torch, self._h = torch, torch.tensor(given["h_ND"]).requires_grad_()
+    self.table = torch.nn.Embedding(*w_VD.shape, sparse=True)
+    with torch.no_grad():
+      self.table.weight.copy_(torch.tensor(w_VD))
+    self._ids = torch.tensor(given["ids_N"]).long()
+    self._drawn = torch.tensor(given["drawn_M"]).long()
+    self._law_ids = torch.tensor(given["log_expected_N"])
+    self._law_drawn = torch.tensor(given["log_expected_M"])
+    make = {
+      "sgd": torch.optim.SGD,
+      "adam": functools.partial(torch.optim.SparseAdam, eps=TINY),
+    }[optimizer]
+    self._optimizer = make(self.table.parameters(), lr=lr)
+
+  def __call__(self) -> None:
+    self._optimizer.zero_grad()
+    self._h.grad = None
+    rows = self.table(self._torch.cat([self._ids, self._drawn]))
+    true, drawn = rows[: len(self._ids)], rows[len(self._ids) :]
+    o_true = (self._h * true).sum(1) - self._law_ids
+    o_drawn = self._h @ drawn.T - self._law_drawn
+    is_hit = self._ids[:, None] == self._drawn[None]
+    o_drawn = o_drawn.masked_fill(is_hit, -1e30)
+    logits = self._torch.cat([o_true[:, None], o_drawn], 1)
+    (self._torch.logsumexp(logits, 1) - o_true).mean().backward()
+    self._optimizer.step()
+
+  def results(self) -> tuple[np.ndarray, ...]:
+    """Rows, and the gradient of the activations in the last step."""
+    return self.table.weight.detach().numpy(), self._h.grad.numpy()
+
+
+class TensorFlowSampled:
+  """`tf.nn.sampled_softmax_loss`, or `nce_loss`, with the same negatives."""
+
+  def __init__(
+    self, given: dict[str, np.ndarray], optimizer: str, lr: float, loss: str
+  ):
+    tf: Any = importlib.import_module("tensorflow")
+    V, M = len(given["w_VD"]), len(given["drawn_M"])
+    w, h = tf.Variable(given["w_VD"]), tf.constant(given["h_ND"])
+    labels = tf.constant(given["ids_N"][:, None], tf.int64)
+    zeros = tf.zeros(V)
+    values = (
+      tf.constant(given["drawn_M"], tf.int64),
+      tf.constant(np.exp(given["log_expected_N"])[:, None]),
+      tf.constant(np.exp(given["log_expected_M"])),
+    )
+    make = {
+      "sgd": tf.keras.optimizers.SGD,
+      "adam": functools.partial(tf.keras.optimizers.Adam, epsilon=TINY),
+    }[optimizer]
+    how = make(lr)
+    how.build([w])
+    losses = getattr(tf.nn, loss)
+
+    @tf.function
+    def step():
+      with tf.GradientTape() as tape:
+        tape.watch(h)
+        loss = tf.reduce_mean(losses(w, zeros, labels, h, M, V, sampled_values=values))
+      dw, dh = tape.gradient(loss, [w, h])
+      how.apply_gradients([(dw, w)])
+      return dh
+
+    self._step, self._w = step, w
+
+  def __call__(self) -> None:
+    self._dh = self._step()
+
+  def results(self) -> tuple[np.ndarray, ...]:
+    return self._w.numpy(), self._dh.numpy()
+
+
+class TorchSoftmax:
+  """Gradients of `cross_entropy` or `linear_cross_entropy`, in some precision."""
+
+  def __init__(self, given: dict[str, np.ndarray], loss: str, dtype: str):
+    torch: Any = importlib.import_module("torch")
+    functional = torch.nn.functional
+    tensor = lambda x: torch.tensor(x).to(getattr(torch, dtype)).requires_grad_()
+    self._h, self._w = tensor(given["h_ND"]), tensor(given["w_VD"])
+    ids = torch.tensor(given["ids_N"]).long()
+    if loss == "cross_entropy":
+      self._loss = lambda h, w: functional.cross_entropy((h @ w.T).float(), ids)
+      return
+    if not hasattr(functional, loss):
+      raise ImportError(f"torch {torch.__version__} has no {loss}")
+    options = torch.nn.LinearCrossEntropyOptions()
+    self._loss = lambda h, w: functional.linear_cross_entropy(
+      h, w, ids, options=options
+    )
+
+  def __call__(self) -> None:
+    self._h.grad = self._w.grad = None
+    self._loss(self._h, self._w).backward()
+
+  def results(self) -> tuple[np.ndarray, ...]:
+    """The gradients of the activations and of the table."""
+    return tuple(x.grad.float().numpy() for x in (self._h, self._w))
+
+
+class TensorFlowSoftmax:
+  """`tf.nn.sparse_softmax_cross_entropy_with_logits` of all logits."""
+
+  def __init__(self, given: dict[str, np.ndarray]):
+    tf: Any = importlib.import_module("tensorflow")
+    self._args = tuple(tf.constant(given[key]) for key in ("h_ND", "w_VD", "ids_N"))
+    cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+
+    @tf.function
+    def step(h, w, ids):
+      with tf.GradientTape() as tape:
+        tape.watch((h, w))
+        loss = tf.reduce_mean(cross_entropy(ids, tf.matmul(h, w, transpose_b=True)))
+      return loss, tape.gradient(loss, (h, w))
+
+    self._step = step
+
+  def __call__(self) -> None:
+    _, self._gradients = self._step(*self._args)
+
+  def results(self) -> tuple[np.ndarray, ...]:
+    return tuple(x.numpy() for x in self._gradients)
+
+
+class TorchTopK:
+  """A product and `torch.topk`."""
+
+  def __init__(self, given: dict[str, np.ndarray], k: int):
+    torch: Any = importlib.import_module("torch")
+    self._torch, self._k = torch, k
+    self._h, self._w = torch.tensor(given["h_ND"]), torch.tensor(given["w_VD"])
+
+  def __call__(self) -> None:
+    self._best = self._torch.topk(self._h @ self._w.T, self._k)
+
+  def results(self) -> tuple[np.ndarray, ...]:
+    return (self._best.values.numpy(),)
+
+
+class NumpyProduct:
+  """A product of activations and rows, to try the process without a peer."""
+
+  def __init__(self, given: dict[str, np.ndarray]):
+    self._args = given["h_ND"], given["w_VD"].T
+
+  def __call__(self) -> None:
+    self._o_NV = self._args[0] @ self._args[1]
+
+  def results(self) -> tuple[np.ndarray, ...]:
+    return (self._o_NV,)
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {
+  "torch sampled": TorchSampled,
+  "tensorflow sampled": TensorFlowSampled,
+  "torch softmax": TorchSoftmax,
+  "tensorflow softmax": TensorFlowSoftmax,
+  "torch top_k": TorchTopK,
+  "numpy product": NumpyProduct,
+}
+
+
+def turn(program: Callable[[], None], seconds: float) -> list[float]:
+  """As `measure.turn`, which needs JAX."""
+  program()
+  wall, cpu, calls = time.perf_counter(), time.process_time(), 0
+  while not calls or time.perf_counter() < wall + seconds:
+    program()
+    calls += 1
+  took = time.perf_counter() - wall, time.process_time() - cpu
+  return [seconds / calls for seconds in took]
+
+
+def main() -> None:
+  name, directory = sys.argv[1], pathlib.Path(sys.argv[2])
+  replies = os.fdopen(os.dup(1), "w")
+  os.dup2(2, 1)  # what peers print is no reply
+
+  def reply(content: Any) -> None:
+    replies.write(json.dumps(content) + "\n")
+    replies.flush()
+
+  settings = json.loads((directory / "settings.json").read_text())
+  with np.load(directory / "given.npz") as given:
+    arrays = dict(given)
+  try:
+    program = PROGRAMS[name](arrays, **settings)
+  except ImportError as error:
+    reply({"missing": str(error)})
+    return
+  reply({})
+  for line in sys.stdin:
+    what, *args = line.split()
+    if what == "call":
+      program()
+      reply({})
+    elif what == "turn":
+      reply({"seconds": turn(program, float(args[0]))})
+    elif what == "answers":
+      np.savez(directory / "answers.npz", *program.results())
+      reply({})
+
+
+if __name__ == "__main__":
+  main()

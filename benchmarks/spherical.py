@@ -1,0 +1,140 @@
+"""Benchmarks of exact steps that do not depend on V: table 1 of Vincent et al. 2015."""
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks.rows import zipf_ids
+from largevocab import HeadStep, config, single_targets
+from largevocab.heads import Hierarchical, Spherical
+from largevocab.heads.softmax import LinearHead
+from largevocab.labels import as_counts
+from largevocab.losses.spherical import SphericalLoss, SphericalSoftmax
+from largevocab.ops.factored.steps import loss_naive
+from largevocab.tools.reports.measure import (
+  Case,
+  Stepper,
+  check_close,
+  compare,
+  row_step,
+)
+from largevocab.tools.reports.training_steps import TrainingSteps
+from largevocab.training.settings import Experiment
+
+N = 128
+LM1B = 793_471  # classes of One Billion Word
+LOSS = SphericalSoftmax(eps=1.0)
+
+
+@dataclass(frozen=True)
+class Naive(LinearHead):
+  """`Spherical`, by all outputs and on W itself: the paper's unfactorised model."""
+
+  loss: SphericalLoss = LOSS
+
+  def init(self, key, counts, dim):
+    return self.random_rows(key, as_counts(counts).num_classes, dim)
+
+  def backward(self, state, h_ND, y, key):
+    loss = functools.partial(self.loss, num_classes=len(state))
+    args = y.ids_NP, jnp.ones_like(y.w_NP), y.w_NP[:, 0] / self.total_weight(y)
+    total = lambda w_VD, h_ND: loss_naive(w_VD, loss, self.features(h_ND), *args)
+    value, (dw_VD, dh_ND) = jax.value_and_grad(total, (0, 1))(state, h_ND)
+    return HeadStep(value, dh_ND, dw_VD, jnp.sum(jnp.square(dw_VD)), {})
+
+  def update(self, state, grads, lr, scale):
+    return state - lr * scale * grads
+
+
+def operations(V: int, D: int) -> dict[str, float]:
+  """Multiplications and additions of a step's products, by the formulas."""
+  return {"naive": 6 * N * V * D, "factored": 14 * N * D**2 + 12 * N**2 * D}
+
+
+def stepper(head: Any, V: int, D: int) -> Stepper:
+  """The output layer alone: backward and update."""
+  state = head.init(jax.random.key(0), jnp.ones(V, jnp.int32), D)
+  h_ND = jax.random.normal(jax.random.key(1), (N, D))
+  y = single_targets(zipf_ids(N, V))
+  return Stepper(row_step(head), state, h_ND, y, jax.random.key(2))
+
+
+def output_layer() -> Iterator[Case]:
+  """Steps of the output layer: V over V, and naive over factored.
+
+  Goals: at most 1.3 times as long with 100 or 1000 times the classes; at 793,471
+  classes 1000 times as fast as the naive step, whose answer is the same. Its passes
+  over all outputs are not in `predicted_ratio`.
+  """
+  factored = Spherical(loss=LOSS, bias=False)
+  for D, V in ((64, 10_000_000), (300, 1_000_000)):
+    small, large = stepper(factored, 10_000, D), stepper(factored, V, D)
+    jax.block_until_ready((small(), large()))
+    yield Case(
+      f"factored step, V={V:,} / V=10,000, D={D}",
+      {"D": D, "N": N},
+      {**compare(large, small, seconds=8), "at_most": 1.3},
+    )
+    del small, large
+  for V, goal in ((100_000, {}), (LM1B, {"at_least": 1000})):
+    D, naive = 300, Naive(bias=False)
+    above, below = stepper(naive, V, D), stepper(factored, V, D)
+    w_VD, ids_R = above(), jnp.arange(0, V, 7)
+    rows_RD = factored.class_rows(below(), ids_R)
+    error = check_close(rows_RD, w_VD[ids_R], 1e-4)
+    counts = operations(V, D)
+    predicted = {"predicted_ratio": counts["naive"] / counts["factored"]}
+    sizes = {"V": V, "D": D, "N": N, "error": error}
+    figures = compare(above, below, seconds=10)
+    yield Case(
+      f"output layer, naive / factored, V={V:,}",
+      sizes,
+      {**figures, **predicted, **goal},
+    )
+    below = stepper(Hierarchical(bias=False), V, D)
+    jax.block_until_ready(below())
+    figures = compare(above, below, seconds=10)
+    yield Case(f"output layer, naive / hierarchical, V={V:,}", sizes, figures)
+
+
+def ngram(head: Any) -> Experiment:
+  """A 5-gram model with rows and hidden units of width 300."""
+  return Experiment(
+    head=head,
+    data=config.part("data", "zipf"),
+    model=config.part("model", "ngram"),
+    optimizer=config.part("optimizer", "sgd"),
+    train=config.Training(batch_size=16, unroll=N // 16, lr=0.1, clip_norm=0.0),
+  )
+
+
+def whole_model() -> Iterator[Case]:
+  """Training steps of a 5-gram model."""
+  data = config.part("data", "zipf", num_classes=LM1B, num_tokens=200_000).load()
+  naive = TrainingSteps(ngram(Naive()), data)
+  for name, head in (
+    ("factored", Spherical(loss=LOSS)),
+    ("hierarchical", Hierarchical()),
+  ):
+    below = TrainingSteps(ngram(head), data)
+    error = abs(below.loss / naive.loss - 1)
+    assert name != "factored" or error < 1e-5, f"the loss is off by {error}"
+    yield Case(
+      f"whole model, naive / {name}, V={LM1B:,}",
+      {"V": LM1B, "D": 300, "N": N},
+      compare(naive, below, seconds=10),
+    )
+    del below
+
+
+def spherical_step() -> Iterator[Case]:
+  """The output layer alone, and whole models."""
+  yield from output_layer()
+  yield from whole_model()
+
+
+ROWS: dict[str, Callable[[], Iterator[Any]]] = {"spherical_step": spherical_step}

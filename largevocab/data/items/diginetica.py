@@ -1,0 +1,63 @@
+"""Diginetica: what visitors of a web shop looked at, session by session."""
+
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from largevocab.data.encoded import SPLITS
+from largevocab.data.files import find_file
+from largevocab.data.items.item_histories import ItemHistories, as_array, item_ids
+from largevocab.data.items.next_item import Histories
+from largevocab.data.lines import read_lines
+from largevocab.fields import ProperShare, settings
+
+
+@settings(kw_only=True)
+class Diginetica(ItemHistories):
+  """Sessions, one a line: whole numbers that name items, in order of time.
+
+  The usual files are the sessions that the preprocessing of SR-GNN makes of the CIKM
+  Cup 2016's `train-item-views.csv` (items seen at least 5 times; the last 7 days are
+  the test): 43,097 items; every item after the first of a session is the next item of
+  one example, 719,470 for training and validation and 60,858 for test.
+
+  Attributes:
+    train, test: the files' names, without .gz or .xz.
+    valid_share: the share of training sessions that is cut off their end for
+      validation.
+
+  Source: Wu et al. 2019, Session-based recommendation with graph neural networks.
+  """
+
+  train: str = "diginetica_srgnn_train_sessions.txt"
+  test: str = "diginetica_srgnn_test_sessions.txt"
+  valid_share: ProperShare = 0.05
+
+  def files(self) -> Sequence[Path]:
+    return [find_file(self.path, name, "data.path") for name in (self.train, self.test)]
+
+  def options(self) -> Sequence[float]:
+    return [self.valid_share]
+
+  def read(self, files: Sequence[Path]) -> Histories:
+    (train_I, train_H), (test_I, test_H) = (_sessions(path) for path in files)
+    num_valid = round(self.valid_share * len(train_H))
+    split_H = np.full(len(train_H) + len(test_H), SPLITS.index("test"), np.int8)
+    split_H[: len(train_H)] = SPLITS.index("valid")
+    split_H[: len(train_H) - num_valid] = SPLITS.index("train")
+    lengths_H = np.append(train_H, test_H)
+    return Histories(
+      np.append(train_I, test_I), lengths_H, np.repeat(split_H, lengths_H)
+    )
+
+
+def _sessions(path: Path) -> tuple[np.ndarray, np.ndarray]:
+  """All items of a file, and the lengths of its sessions; empty lines are none."""
+  items, lengths = array("q"), array("q")
+  for number, line in enumerate(read_lines(path), 1):
+    if words := line.split():
+      items.extend(item_ids(words, path, number))
+      lengths.append(len(words))
+  return as_array(items), as_array(lengths)

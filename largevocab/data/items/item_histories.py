@@ -1,0 +1,91 @@
+"""What all data sets of item histories have in common: encoded once, cached, mapped."""
+
+import abc
+from array import array
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from largevocab.data.cache import cache_root, cached, content_key
+from largevocab.data.files import naming
+from largevocab.data.items.next_item import (
+  Histories,
+  NextItem,
+  encode_histories,
+  open_next_item,
+)
+from largevocab.errors import UserError
+from largevocab.fields import History, Seed, settings
+
+_FORMAT = 1  # of the encoded files; a change makes all of them anew
+
+
+@settings(kw_only=True)
+class ItemHistories(abc.ABC):
+  """Base of the data sets of item histories.
+
+  Attributes:
+    path: the directory of its files, each plain, .gz or .xz.
+    history: K, how many items before the next one are shown.
+    seed: of the order of training examples.
+    cache_dir: where encoded examples are kept; empty: $LARGEVOCAB_CACHE, or else
+      ~/.cache/largevocab.
+  """
+
+  path: str = ""
+  history: History = 3
+  seed: Seed = 0
+  cache_dir: str = ""
+
+  @abc.abstractmethod
+  def files(self) -> Sequence[Path]:
+    """The files to read."""
+
+  @abc.abstractmethod
+  def options(self) -> Sequence[float]:
+    """What else the examples depend on."""
+
+  @abc.abstractmethod
+  def read(self, files: Sequence[Path]) -> Histories:
+    """What is in the files."""
+
+  def load(self) -> NextItem:
+    """The examples, encoded at the first call and memory-mapped from the cache."""
+    root, files = cache_root(self.cache_dir), self.files()
+    name = type(self).__name__
+    key = content_key(root, files, [_FORMAT, name, self.history, *self.options()])
+
+    def build(directory: Path) -> None:
+      with naming(files):
+        encode_histories(directory, self.read(files), self.history)
+
+    return open_next_item(cached(root, f"{name.lower()}-{key}", build), self.seed)
+
+
+def item_ids(words: Iterable[str], path: Path, number: int) -> array:
+  """Whole numbers from a line's words, i64.
+
+  Raises:
+    UserError: one is not such a number; names the file and the line's number.
+
+  >>> item_ids(["12", "x7"], Path("sessions.txt"), 5)
+  Traceback (most recent call last):
+  ...
+  largevocab.errors.UserError: sessions.txt, line 5: 'x7' is no item id; ids are whole \
+numbers, with blanks between them
+  """
+  ids = array("q")
+  for word in words:
+    if not (word.isascii() and word.isdigit() and len(word) < 19):
+      raise UserError(
+        f"{path}, line {number}: {word[:40]!r} is no item id; ids are whole numbers, "
+        "with blanks between them"
+      )
+    ids.append(int(word))
+  return ids
+
+
+def as_array(ids: array) -> np.ndarray:
+  """i64[n] of the numbers in an array."""
+  return np.frombuffer(ids, np.int64) if len(ids) else np.zeros(0, np.int64)

@@ -1,0 +1,41 @@
+"""Synthetic item histories: the synthetic language read as items."""
+
+import numpy as np
+
+from largevocab.data.items.next_item import Histories, NextItem, number
+from largevocab.data.synthetic.zipf import NumClasses, NumExamples, Zipf
+from largevocab.fields import History, Seed, settings
+
+
+@settings(kw_only=True)
+class ZipfItems:
+  """One long history for each split, a text of `Zipf`: each item depends on the last.
+
+  Attributes:
+    num_classes: of the language; items are those that the texts have.
+    num_items: of the training history; validation and test have a tenth each.
+    history: K, how many items before the next one are shown.
+    seed: of the language, the histories and the order of training examples.
+  """
+
+  num_classes: NumClasses = 1000
+  num_items: NumExamples = 100_000
+  history: History = 3
+  seed: Seed = 0
+
+  def load(self) -> NextItem:
+    """Samples the histories.
+
+    >>> data = ZipfItems(num_classes=5, num_items=100).load()
+    >>> data.train.shape, data.valid.shape
+    ((99, 4), (9, 4))
+    """
+    text = Zipf(
+      num_classes=self.num_classes, num_tokens=self.num_items, seed=self.seed
+    ).load()
+    parts = (text.train, text.valid, text.test)
+    lengths = np.array([len(part) for part in parts])
+    split_I = np.repeat(np.arange(len(parts), dtype=np.int8), lengths)
+    histories = Histories(np.concatenate(parts), lengths, split_I)
+    classes, splits = number(histories, self.history)
+    return NextItem(classes, **splits, seed=self.seed)

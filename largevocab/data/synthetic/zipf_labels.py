@@ -1,0 +1,136 @@
+"""Synthetic documents with labels, of the shape of extreme classification."""
+
+from typing import Annotated
+
+import numpy as np
+
+from largevocab.data.encoded import SPLITS
+from largevocab.data.labels.document_set import DocumentBatches
+from largevocab.data.labels.documents import Documents, pointers
+from largevocab.data.labels.label_sets import LabelSet, number_labels
+from largevocab.data.labels.multi_label import MultiLabel
+from largevocab.data.synthetic.zipf import Exponent, NumClasses, NumExamples
+from largevocab.fields import Between, Share, settings
+
+_CHUNK = 20_000  # documents drawn at a time
+
+
+@settings(kw_only=True)
+class ZipfLabels(DocumentBatches):
+  """Labels by Zipf's law; features of the labels of a document, and noise.
+
+  Each label has `features_per_label` features of its own, drawn uniformly. A document
+  has 1 + Poisson labels, of probability proportional to rank ** -exponent. Its features
+  are 1 + NB draws, NB a negative binomial of shape 2: with probability `noise` of any
+  feature, by Zipf's law as well, and else of one of its labels' own, all as likely.
+  Labels and features that are drawn twice are one; the value of a feature is how often
+  it was drawn. Validation and test have a tenth as many documents each.
+
+  Documents of Amazon-670K's shape, of 76 different features and 5.5 labels, come from
+  num_classes=670_091, num_features=135_909, num_examples=490_449, exponent=0.5,
+  features_per_example=90, features_per_label=50, labels_per_example=5.5.
+
+  Attributes:
+    num_classes: V.
+    num_features: D.
+    num_examples: training documents.
+    features_per_example: draws of features, in the mean.
+    labels_per_example: draws of labels, in the mean.
+    features_per_label: the features of its own that a label has.
+    exponent: of labels; 0: all equally likely. Features of the noise have exponent 1.
+    noise: the share of draws that say nothing.
+
+  Cost: O(num_examples (features_per_example + labels_per_example)) time and memory.
+  """
+
+  num_classes: NumClasses = 1000
+  num_features: Annotated[int, Between(1, 2**28)] = 500
+  num_examples: NumExamples = 5000
+  features_per_example: Annotated[float, Between(1, 10_000)] = 20.0
+  labels_per_example: Annotated[float, Between(1, 10_000)] = 3.0
+  features_per_label: Annotated[int, Between(1, 10_000)] = 8
+  exponent: Exponent = 1.0
+  noise: Share = 0.3
+
+  def load(self) -> MultiLabel:
+    """Draws the documents.
+
+    >>> data = ZipfLabels(num_classes=9, num_features=30, num_examples=50).load()
+    >>> data.train.number, data.test.number, len(data.vocabulary), data.num_inputs
+    (50, 5, 9, 30)
+    """
+    rng = np.random.default_rng(self.seed)
+    own_VK = rng.integers(
+      self.num_features, size=(self.num_classes, self.features_per_label)
+    )
+    sizes = dict.fromkeys(SPLITS, -(-self.num_examples // 10))
+    sizes["train"] = self.num_examples
+    label_law = _cumulative(self.num_classes, self.exponent)
+    feature_law = _cumulative(self.num_features, 1.0)
+    splits = {
+      split: _join(
+        [
+          self._documents(
+            rng, min(_CHUNK, size - start), own_VK, label_law, feature_law
+          )
+          for start in range(0, size, _CHUNK)
+        ]
+      )
+      for split, size in sizes.items()
+    }
+    names = [f"c{rank}" for rank in range(1, self.num_classes + 1)]
+    return self.loaded(*number_labels(LabelSet(splits, self.num_features, names)))
+
+  def _documents(
+    self,
+    rng: np.random.Generator,
+    size: int,
+    own_VK: np.ndarray,
+    label_law: np.ndarray,
+    feature_law: np.ndarray,
+  ) -> Documents:
+    num_labels = 1 + rng.poisson(self.labels_per_example - 1, size)
+    labels = np.searchsorted(label_law, rng.random(num_labels.sum()))
+    label_ptr, labels, _ = _distinct(num_labels, labels, self.num_classes)
+    mean = self.features_per_example - 1
+    num_draws = 1 + rng.negative_binomial(2, 2 / (2 + mean), size)
+    of = np.repeat(np.arange(size), num_draws)
+    place = label_ptr[of] + rng.integers(np.diff(label_ptr)[of])
+    features = own_VK[
+      labels[place], rng.integers(self.features_per_label, size=len(of))
+    ]
+    is_noise = rng.random(len(of)) < self.noise
+    features[is_noise] = np.searchsorted(feature_law, rng.random(is_noise.sum()))
+    feature_ptr, features, values = _distinct(num_draws, features, self.num_features)
+    return Documents(feature_ptr, features, values, label_ptr, labels)
+
+
+def _cumulative(number: int, exponent: float) -> np.ndarray:
+  """Zipf's law: u lies below entry i, and not below the one before, with p_i."""
+  cumulative = np.cumsum(np.arange(1, number + 1) ** -float(exponent))
+  return cumulative / cumulative[-1]
+
+
+def _distinct(
+  lengths: np.ndarray, ids: np.ndarray, limit: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Pointers, the different ids of each row, and how often each comes.
+
+  >>> [part.tolist() for part in _distinct(np.array([3, 1]), np.array([4, 2, 4, 2]), 5)]
+  [[0, 2, 3], [2, 4, 2], [1.0, 2.0, 1.0]]
+  """
+  rows = np.repeat(np.arange(len(lengths)), lengths)
+  key, times = np.unique(rows * limit + ids, return_counts=True)
+  ptr = pointers(np.bincount(key // limit, minlength=len(lengths)))
+  return ptr, (key % limit).astype(np.int32), times.astype(np.float32)
+
+
+def _join(parts: list[Documents]) -> Documents:
+  lengths = np.concatenate([part.lengths for part in parts])
+  return Documents(
+    pointers(lengths[:, 0]),
+    np.concatenate([part.feature_ids for part in parts]),
+    np.concatenate([part.values for part in parts]),
+    pointers(lengths[:, 1]),
+    np.concatenate([part.label_ids for part in parts]),
+  )

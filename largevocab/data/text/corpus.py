@@ -1,0 +1,62 @@
+"""A text as class ids: one memory-mapped array per split, and the vocabulary."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from largevocab.data.batches import EvaluationBatches, TokenBatches
+from largevocab.data.encoded import open_encoded
+from largevocab.data.text.vocabulary import Vocabulary
+from largevocab.labels import Counts
+
+
+@dataclass(frozen=True)
+class Corpus:
+  """An encoded text.
+
+  Attributes:
+    vocabulary: its words; counts are those of the training split.
+    train, valid, test: i32[tokens], class ids in document order.
+  """
+
+  vocabulary: Vocabulary
+  train: np.ndarray
+  valid: np.ndarray
+  test: np.ndarray
+
+  @property
+  def counts(self) -> Counts:
+    """What a head is told of the training data."""
+    return Counts(self.vocabulary.counts_V, self.train)
+
+  @property
+  def num_inputs(self) -> int:
+    """Every word has a row."""
+    return len(self.vocabulary)
+
+  @property
+  def summary(self) -> str:
+    """How much text there is."""
+    return f"{len(self.train)} training tokens, {len(self.vocabulary)} words"
+
+  def training_batches(self, batch_size: int, unroll: int) -> TokenBatches:
+    """The training text in B streams, T tokens at a time."""
+    return TokenBatches(self.train, batch_size, unroll, self.vocabulary.eos)
+
+  def evaluation_batches(
+    self, split: str, batch_size: int, unroll: int
+  ) -> EvaluationBatches:
+    """Every token of a split once."""
+    tokens = getattr(self, split)
+    return EvaluationBatches(tokens, batch_size, unroll, self.vocabulary.eos)
+
+
+def open_corpus(directory: Path) -> Corpus:
+  """The corpus encoded in a directory, memory-mapped; its ids are read once to check.
+
+  Raises:
+    UserError: a file is missing, cut short or of another kind.
+  """
+  vocabulary, splits = open_encoded(directory, Vocabulary)
+  return Corpus(vocabulary, **splits)

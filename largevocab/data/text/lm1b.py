@@ -1,0 +1,78 @@
+"""The One Billion Word benchmark, from its shards."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from largevocab.data.encoded import SPLITS
+from largevocab.data.files import find_files
+from largevocab.data.lines import read_lines
+from largevocab.data.text.text_corpus import Text, TextCorpus
+from largevocab.data.text.vocabulary import EOS
+from largevocab.errors import UserError
+from largevocab.fields import CountOrNone, Seed, settings
+from largevocab.paths import user_path
+
+
+@settings(kw_only=True)
+class Lm1b(TextCorpus):
+  """A directory of shards of tokenised sentences; one `<eos>` per sentence.
+
+  Training sentences come in a random order: shards, and lines within a shard (one shard
+  is held in memory). The published vocabulary, 793,471 words, is that of words seen at
+  least 3 times, with sentence marks.
+
+  Attributes:
+    path: the directory, as unpacked.
+    train, valid, test: glob patterns of shards inside it.
+    seed: of the order.
+    begin: a word to put before each sentence, such as `<S>`; empty: none, the `<eos>`
+      of the sentence before marks the beginning. A word that always follows `<eos>`
+      costs nothing to predict and lowers the perplexity per token.
+  """
+
+  min_count: CountOrNone = 3
+  path: str = ""
+  train: str = "training-monolingual*/news.en-*"
+  valid: str = "heldout-monolingual*/news.en.heldout-00001*"
+  test: str = "heldout-monolingual*/news.en.heldout-00000*"
+  seed: Seed = 0
+  begin: str = ""
+
+  def texts(self):
+    if not self.path:
+      raise UserError("data.path is empty: set it to the directory of the benchmark")
+    texts = {}
+    for split in SPLITS:
+      pattern = str(user_path(self.path, "data.path") / getattr(self, split))
+      shards = find_files(pattern, f"data.{split}")
+      lines = self._shuffled(shards) if split == "train" else _in_order(shards)
+      texts[split] = Text(self._sentences(lines), shards)
+    return texts
+
+  def _sentences(self, lines: Iterator[str]) -> Iterator[list[str]]:
+    begin = [self.begin] if self.begin else []
+    for line in lines:
+      yield [*begin, *self.words(line), EOS]
+
+  def _shuffled(self, shards: Sequence[Path]) -> Iterator[str]:
+    rng = np.random.default_rng(self.seed)
+    for shard in rng.permutation(len(shards)):
+      lines = list(_lines(shards[shard]))
+      for line in rng.permutation(len(lines)):
+        yield lines[line]
+
+
+def _in_order(shards: Sequence[Path]) -> Iterator[str]:
+  return (line for shard in shards for line in _lines(shard))
+
+
+def _lines(shard: Path) -> Iterator[str]:
+  """The lines of a shard; a UserError after the last if all were blank."""
+  is_blank = True
+  for line in read_lines(shard):
+    is_blank = is_blank and not line.strip()
+    yield line
+  if is_blank:
+    raise UserError(f"{shard}: it holds no sentence; unpack the benchmark anew")

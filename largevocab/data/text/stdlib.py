@@ -1,0 +1,80 @@
+"""The source of Python's own standard library: a corpus that is always at hand."""
+
+import hashlib
+import os
+import re
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+from largevocab.data.encoded import SPLITS
+from largevocab.data.text.text_corpus import Text, TextCorpus
+from largevocab.data.text.vocabulary import EOS
+from largevocab.fields import CountOrNone, settings
+
+# An identifier or word, a run of digits, or one mark of punctuation.
+_TOKEN = re.compile(r"[^\W\d]\w*|\d+|[^\w\s]")
+
+_NOT_LIBRARY = {"site-packages", "dist-packages", "__pycache__"}
+# Left out since many installations lack them.
+_TESTS = {"test", "tests", "idle_test"}
+
+
+@settings(kw_only=True)
+class Stdlib(TextCorpus):
+  """Source text of the running Python's standard library, without its tests.
+
+  Identifiers, runs of digits and single marks of punctuation are the words; each line
+  ends in `<eos>`. On CPython 3.11 2.9 M tokens of 52,000 distinct words, of which the
+  training split has 33,000 at least twice (hence V; the others teach the model `<unk>`,
+  6 % of the words in files not seen). Other versions differ: compare results within one
+  only. Of every 20 files, by a hash of their paths, about one is for validation and one
+  for test.
+  """
+
+  min_count: CountOrNone = 2
+
+  def texts(self):
+    files = {split: [] for split in SPLITS}
+    root = Path(sysconfig.get_paths()["stdlib"])
+    for path in sorted(source_files(root)):
+      files[split_of(path.relative_to(root).as_posix())].append(path)
+    return {split: Text(self._words_of(paths), paths) for split, paths in files.items()}
+
+  def words(self, line: str) -> list[str]:
+    """The words of a line of source, without `<eos>`.
+
+    >>> Stdlib().words("x1 = f(20)")
+    ['x1', '=', 'f', '(', '20', ')']
+    """
+    return _TOKEN.findall(line)
+
+  def _words_of(self, paths: list[Path]) -> Iterator[list[str]]:
+    for path in paths:
+      for line in _lines(path):
+        yield [*self.words(line), EOS]
+
+
+def source_files(directory: Path) -> Iterator[Path]:
+  """All Python files of a directory that can be read, but for tests."""
+  for path, directories, names in os.walk(directory):
+    directories[:] = sorted(set(directories) - _NOT_LIBRARY - _TESTS)
+    files = (Path(path, name) for name in names if name.endswith(".py"))
+    yield from (file for file in files if os.access(file, os.R_OK))
+
+
+def split_of(name: str) -> str:
+  """The split of the file of this name: of 20 about one for validation, one for test.
+
+  >>> split_of("ast.py"), split_of("glob.py")
+  ('train', 'train')
+  """
+  bucket = hashlib.blake2b(name.encode(), digest_size=8).digest()[0] % 20
+  return {0: "valid", 1: "test"}.get(bucket, "train")
+
+
+def _lines(path: Path) -> list[str]:
+  try:
+    return path.read_text(encoding="utf-8").splitlines()
+  except (OSError, UnicodeDecodeError):
+    return []  # The installation is not the user's to mend.

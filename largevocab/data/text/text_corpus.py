@@ -1,0 +1,88 @@
+"""What all corpora read from text have in common: encoded once, cached, mapped."""
+
+import abc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+from largevocab.data.cache import cache_root, cached, content_key
+from largevocab.data.encoded import SPLITS
+from largevocab.data.files import naming
+from largevocab.data.text.corpus import Corpus, open_corpus
+from largevocab.data.text.encode import encode
+from largevocab.data.text.vocabulary import EOS
+from largevocab.errors import UserError
+from largevocab.fields import CountOrNone, settings
+
+_FORMAT = 1  # of the encoded files; a change makes all corpora anew
+_LOCATIONS = {"path", "train", "valid", "test", "data_dir", "cache_dir"}
+
+
+class Text(NamedTuple):
+  """The text of one split.
+
+  Attributes:
+    words: its words in lists of any length, in order; `<eos>` ends a line. Read once.
+    files: the files that it is read from.
+    version: what else its content depends on.
+  """
+
+  words: Iterable[list[str]]
+  files: Sequence[Path] = ()
+  version: str = ""
+
+
+@settings(kw_only=True)
+class TextCorpus(abc.ABC):
+  """Base of the corpora read from text.
+
+  Attributes:
+    min_count: words seen less often in the training text become `<unk>`.
+    max_vocab: classes at most, `<unk>` and `<eos>` included; 0: no limit.
+    cache_dir: where encoded corpora are kept; empty: $LARGEVOCAB_CACHE, or else
+      ~/.cache/largevocab.
+  """
+
+  min_count: CountOrNone = 1
+  max_vocab: CountOrNone = 0
+  cache_dir: str = ""
+
+  @abc.abstractmethod
+  def texts(self) -> Mapping[str, Text | float]:
+    """The text of each split; a number: that share of the training text's end."""
+
+  def words(self, line: str) -> list[str]:
+    """The words of a line, without `<eos>`; the same in training and in questions."""
+    return line.split()
+
+  def load(self) -> Corpus:
+    """The corpus, encoded at the first call and memory-mapped from the cache."""
+    root = cache_root(self.cache_dir)
+    texts = self.texts()
+    given = [(s, text) for s in SPLITS if isinstance(text := texts[s], Text)]
+    options = {k: v for k, v in asdict(self).items() if k not in _LOCATIONS}
+    contents = [(split, len(text.files), text.version) for split, text in given]
+    files = [path for _, text in given for path in text.files]
+    key = content_key(root, files, [_FORMAT, type(self).__name__, options, contents])
+
+    def build(directory: Path) -> None:
+      words = {
+        split: _not_empty(split, text) if isinstance(text, Text) else text
+        for split, text in texts.items()
+      }
+      with naming(files):
+        encode(directory, words, self.min_count, self.max_vocab)
+
+    name = f"{type(self).__name__.lower()}-{key}"
+    return open_corpus(cached(root, name, build))
+
+
+def _not_empty(split: str, text: Text) -> Iterator[list[str]]:
+  empty = True
+  for words in text.words:
+    empty = empty and all(word == EOS for word in words)
+    yield words
+  if empty:
+    places = ", ".join(map(str, text.files[:3]))
+    raise UserError(f"the {split} text has no words: put text in {places}")

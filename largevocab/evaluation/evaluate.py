@@ -1,0 +1,205 @@
+"""Exact metrics of a state on held-out data."""
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab.data.base import Data, HeldOutBatches
+from largevocab.errors import UserError, is_too_large
+from largevocab.evaluation import moments, retrieval
+from largevocab.evaluation.moments import Moments
+from largevocab.evaluation.similarity import make_similarity
+from largevocab.labels import Counts, Targets
+from largevocab.training import inputs
+from largevocab.training.settings import Experiment
+from largevocab.training.state import State, restore
+
+_LOG = logging.getLogger("largevocab")
+_SECONDS = 10.0  # between lines that tell how far a long evaluation is
+_WITH_ERROR = ("p@", "recall@")  # and 'nll'
+
+
+class Stopped(Exception):
+  """An evaluation was asked to stop."""
+
+
+class Evaluate:
+  """Exact metrics of a state on batches: weighted means of the head's.
+
+  Where the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added, and where it
+  gives 'log_z', its standard deviation over examples 'log_z_sd'; with `eval.ranking_k`,
+  'recall@k' and 'mrr@k', with `eval.precision_k` those of labels, see `retrieval`.
+  Means are over examples that have a label, unless `eval.unlabelled` is 'count'.
+  'nll_se', 'p@k_se' and 'recall@k_se' are the standard errors of their means.
+
+  Args:
+    exp: the experiment.
+    counts: of the training data.
+  """
+
+  def __init__(self, exp: Experiment, counts: Counts):
+    self._exp = exp
+    self._worth_V = retrieval.inverse_propensities(
+      counts, exp.eval.propensity_a, exp.eval.propensity_b
+    )
+    self._step = jax.jit(self._sums)
+
+  def _sums(self, params, table, head_state, carry, worth_V, batch):
+    """The recurrent state after a batch, and sums over its examples."""
+    exp, model, head = self._exp, self._exp.model, self._exp.head
+    rows_BTE = inputs.look_up(table, batch.x, model.embed)
+    h_BTD, carry = model.apply({"params": params}, rows_BTE, carry)
+    h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
+    weight_N = jnp.sum(batch.y.w_NP, axis=1)
+    metrics = head.evaluate(head_state, h_ND, batch.y)
+    if exp.eval.top:
+      best_NK, _ = head.top_k(head_state, h_ND, exp.eval.top)
+      metrics |= retrieved(exp, best_NK, batch.y, worth_V)
+    return carry, moments.sums(metrics, weight_N)
+
+  def __call__(
+    self,
+    state: State,
+    batches: HeldOutBatches,
+    stopped: Callable[[], Any] = lambda: False,
+  ) -> dict[str, float]:
+    """The metrics; `stopped` is asked before each batch.
+
+    Raises:
+      Stopped: `stopped` said so.
+      UserError: a batch is too large, or no example has a label.
+    """
+    seen = Moments()
+    told = time.monotonic()
+    with _naming_sizes(self._exp):
+      carry = self._exp.model.initial_carry(batches.batch_size)
+      for number, batch in enumerate(batches, 1):
+        if stopped():
+          raise Stopped
+        tables = state.params, state.inputs, state.head
+        carry, summed = self._step(*tables, carry, self._worth_V, batch)
+        seen.add(summed, np.sum(batch.y.w_NP, axis=1, dtype=np.float64))
+        if time.monotonic() > told + _SECONDS:
+          told = time.monotonic()
+          _LOG.info("evaluated %d of %d batches", number, len(batches))
+    return finished(self._exp, seen, batches)
+
+  def try_out(self, state: State, batches: HeldOutBatches) -> None:
+    """Evaluates a batch of each shape, and so compiles all that `__call__` needs.
+
+    Raises:
+      UserError: a batch is too large.
+    """
+    with _naming_sizes(self._exp):
+      carry = self._exp.model.initial_carry(batches.batch_size)
+      for batch in batches.one_of_each_shape():
+        tables = state.params, state.inputs, state.head
+        jax.block_until_ready(self._step(*tables, carry, self._worth_V, batch))
+
+
+def retrieved(
+  exp: Experiment, best_NK: jax.Array, y: Targets, worth_V: jax.Array
+) -> dict[str, jax.Array]:
+  """What `eval` asks of the best classes, f32[N] each; see `retrieval`.
+
+  Args:
+    exp: the experiment.
+    best_NK: i32[N, K], K = `eval.top`, best first.
+    y: the true classes.
+    worth_V: f32[V], see `retrieval.inverse_propensities`.
+  """
+  k = exp.eval.ranking_k
+  found = retrieval.at_k(best_NK[:, :k], y) if k else {}
+  return found | retrieval.of_labels(best_NK, y, worth_V, exp.eval.precision_k)
+
+
+def finished(
+  exp: Experiment, seen: Moments, batches: HeldOutBatches
+) -> dict[str, float]:
+  """Metrics of what was seen in all of the batches.
+
+  Raises:
+    UserError: no example has a label.
+  """
+  if not seen.weight:
+    raise UserError(
+      "no example of the data to evaluate has a label: there is nothing to measure"
+    )
+  counts_all = exp.eval.unlabelled == "count"
+  labelled = seen.weight / batches.num_examples if counts_all else 1.0
+  means = {name: seen.mean(name) for name in seen.names}
+  finished = retrieval.finish(means, labelled)
+  if "nll" in means:
+    finished["ppl"] = math.exp(min(means["nll"], 700.0))
+  if "log_z" in means:
+    finished["log_z_sd"] = seen.sd("log_z")
+  for name in means:
+    if name == "nll" or name.startswith(_WITH_ERROR):
+      share = labelled if "@" in name else 1.0
+      finished[f"{name}_se"] = seen.standard_error(name, share)
+  return finished
+
+
+def make_evaluate(exp: Experiment, counts: Counts) -> Evaluate:
+  """A function from state and batches to exact metrics, see `Evaluate`."""
+  return Evaluate(exp, counts)
+
+
+def held_out(exp: Experiment, data: Data) -> dict[str, HeldOutBatches]:
+  """The batches of 'valid' and 'test'.
+
+  Raises:
+    UserError: the data has none of this shape, or they are larger than the memory.
+  """
+  shape = exp.eval.batch_size, exp.eval.unroll
+  # What goes into the network and what comes out of it, if nothing else.
+  needed = 4 * math.prod(shape) * (exp.model.embed + exp.model.width)
+  if needed > _memory():
+    raise _too_large(exp, f"{needed / 2**30:.0f} GiB at the least")
+  return {split: data.evaluation_batches(split, *shape) for split in ("valid", "test")}
+
+
+def _memory() -> int:
+  """Bytes of memory of the device, or of the machine where that does not say."""
+  stats = jax.local_devices()[0].memory_stats() or {}
+  machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+  return stats.get("bytes_limit", machine)
+
+
+@contextmanager
+def _naming_sizes(exp: Experiment) -> Iterator[None]:
+  """Names the keys that make a batch too large."""
+  try:
+    yield
+  except Exception as error:
+    if not is_too_large(error):
+      raise
+    raise _too_large(exp, f"{error}"[:200]) from error
+
+
+def _too_large(exp: Experiment, why: str) -> UserError:
+  return UserError(
+    f"eval.batch_size = {exp.eval.batch_size} and eval.unroll = {exp.eval.unroll} take "
+    f"more memory than there is ({why}); lower one of them"
+  )
+
+
+def evaluate_workdir(exp: Experiment, workdir: str, which: str) -> dict[str, Any]:
+  """Metrics of a run's 'latest' or 'best' checkpoint on validation and test data."""
+  data, state = restore(exp, workdir, which)
+  _LOG.info("evaluating the state after step %d", int(state.step))
+  evaluate, similarity = make_evaluate(exp, data.counts), make_similarity(exp, data)
+  metrics: dict[str, Any] = {"step": int(state.step)}
+  for split, batches in held_out(exp, data).items():
+    values = evaluate(state, batches)
+    values |= similarity(state) if split == "valid" else {}
+    metrics.update({f"{split}_{key}": value for key, value in values.items()})
+  return metrics

@@ -1,0 +1,299 @@
+"""Queries to a trained model: next words, next items, the labels of documents."""
+
+import functools
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from largevocab.data.base import Data
+from largevocab.data.batches import Bag, EvaluationBatches
+from largevocab.data.classes import Classes
+from largevocab.data.items.next_item import NextItem
+from largevocab.data.labels.multi_label import MultiLabel
+from largevocab.data.text.corpus import Corpus
+from largevocab.data.text.vocabulary import Vocabulary
+from largevocab.errors import UserError
+from largevocab.evaluation.evaluate import Evaluate, make_evaluate
+from largevocab.evaluation.queries import (
+  DocumentQueries,
+  HistoryQueries,
+  Line,
+  Queries,
+  Source,
+  power_of_two,
+)
+from largevocab.labels import Counts
+from largevocab.training import console, inputs
+from largevocab.training.settings import Experiment
+from largevocab.training.state import State, restore
+
+_LOG = logging.getLogger("largevocab")
+_BATCH = 256  # queries, at most
+_INPUTS = 1 << 18  # of a batch, with its padding, unless a single query has more
+
+
+class LanguageModel(NamedTuple):
+  """A trained model and its words.
+
+  Attributes:
+    evaluate: metrics of a state on batches of text.
+    top_k: compiled `_next_word`.
+  """
+
+  exp: Experiment
+  vocabulary: Vocabulary
+  state: State
+  evaluate: Evaluate
+  top_k: Callable[..., tuple[jax.Array, jax.Array]]
+
+
+class Ranker(NamedTuple):
+  """A trained model that ranks items by their histories, or labels by documents.
+
+  Attributes:
+    queries: how lines are read.
+    top_k: compiled `_best`.
+  """
+
+  exp: Experiment
+  classes: Classes
+  state: State
+  queries: Queries
+  top_k: Callable[..., tuple[jax.Array, jax.Array]]
+
+
+def language_model(
+  exp: Experiment, vocabulary: Vocabulary, state: State
+) -> LanguageModel:
+  """A model that reads one text at a time."""
+  evaluate = make_evaluate(exp, Counts(vocabulary.counts_V))
+  top_k = jax.jit(functools.partial(_next_word, exp), static_argnames="k")
+  return LanguageModel(exp, vocabulary, state, evaluate, top_k)
+
+
+def ranker(exp: Experiment, data: NextItem | MultiLabel, state: State) -> Ranker:
+  """A model that reads histories, or documents, many at a time."""
+  classes = data.vocabulary
+  if isinstance(data, NextItem):
+    index = {item: id for id, item in enumerate(classes.words)}
+    queries: Queries = HistoryQueries(index, data.train.shape[1] - 1)
+  else:
+    queries = DocumentQueries(data.num_inputs, len(classes), data.unit_norm)
+  top_k = jax.jit(functools.partial(_best, exp), static_argnames="k")
+  return Ranker(exp, classes, state, queries, top_k)
+
+
+def load(exp: Experiment, workdir: str, which: str) -> LanguageModel | Ranker:
+  """The model of a run's 'latest' or 'best' checkpoint.
+
+  Raises:
+    UserError: there are no queries to it.
+  """
+  data, state = restore(exp, workdir, which)
+  return model_of(exp, data, state, workdir)
+
+
+def model_of(
+  exp: Experiment, data: Data, state: State, workdir: str
+) -> LanguageModel | Ranker:
+  """The model for queries of the kind that it was trained on."""
+  if isinstance(data, Corpus):
+    return language_model(exp, data.vocabulary, state)
+  if isinstance(data, NextItem | MultiLabel):
+    return ranker(exp, data, state)
+  raise UserError(
+    f"{workdir} was not trained on text, histories of items or labelled documents, of "
+    "which --mode=predict answers queries: use --mode=evaluate"
+  )
+
+
+def answer(
+  model: LanguageModel | Ranker, source: Source, k: int, mask_seen: bool = False
+) -> None:
+  """Prints a line of JSON for each line of a source; see `_of_text` and `_of_queries`.
+
+  Lines that cannot be answered are named in the log, and the others are answered.
+
+  Args:
+    k: how many of the best classes to list.
+    mask_seen: leave out the items of a history.
+
+  Raises:
+    UserError: k is larger than the number of classes; only histories have what can be
+      left out; or, in the end, some lines had no answer.
+  """
+  num = len(model.vocabulary if isinstance(model, LanguageModel) else model.classes)
+  if k > num:
+    raise UserError(f"--top_k is {k}; the model has only {num} classes")
+  if mask_seen and not isinstance(getattr(model, "queries", None), HistoryQueries):
+    raise UserError("--mask_seen is for histories of items; leave it out")
+  wrong = []
+
+  def refuse(line: Line, error: UserError) -> None:
+    wrong.append(line.number)
+    _LOG.error("%s, line %d: %s", source.name, line.number, error)
+
+  for block in source.blocks:
+    if isinstance(model, LanguageModel):
+      answers = _of_text(model, block, k, refuse)
+    else:
+      answers = _of_queries(model, block, k, mask_seen, refuse)
+    for each in answers:
+      console.say(each)
+  if wrong:
+    raise UserError(f"{source.name}: no answer to {len(wrong)} of the lines; see above")
+
+
+Refuse = Callable[[Line, UserError], None]
+
+
+def _of_text(
+  model: LanguageModel, lines: Sequence[Line], k: int, refuse: Refuse
+) -> Iterator[dict[str, Any]]:
+  """For each line that has words: its number, its words, those that the model does not
+  know and reads as `<unk>`, the perplexity of them all after the end of a line, and the
+  k likeliest next words.
+
+  A line becomes words as the training text did.
+  """
+  vocabulary = model.vocabulary
+  for line in lines:
+    try:
+      words = model.exp.data.words(line.text())
+    except UserError as error:
+      refuse(line, error)
+      continue
+    if not words:
+      continue
+    ids = np.asarray(vocabulary.encode(words), np.int32)
+    best = next_words(model, ids, k)
+    yield {
+      "line": line.number,
+      "words": words,
+      "unknown": [word for word in words if word not in vocabulary.index],
+      "perplexity": _number(perplexity(model, ids)),
+      "top": [_entry(vocabulary.index[word], word, score) for word, score in best],
+    }
+
+
+def _of_queries(
+  model: Ranker, lines: Sequence[Line], k: int, mask_seen: bool, refuse: Refuse
+) -> Iterator[dict[str, Any]]:
+  """For each line its number and the k best classes, fewer where fewer are left."""
+  queries: list[tuple[int, Any]] = []
+  for line in lines:
+    try:
+      queries.append((line.number, model.queries.read(line.text())))
+    except UserError as error:
+      refuse(line, error)
+  for batch in _batches(model, queries):
+    ranked = rank(model, [query for _, query in batch], k, mask_seen)
+    for (number, _), best in zip(batch, ranked, strict=True):
+      names = model.classes.decode([id for id, _ in best])
+      top = [_entry(id, name, s) for (id, s), name in zip(best, names, strict=True)]
+      yield {"line": number, "top": top}
+
+
+def _batches(
+  model: Ranker, queries: Sequence[tuple[int, Any]]
+) -> Iterator[list[tuple[int, Any]]]:
+  """Queries in order, so many at a time that padding them takes little memory."""
+  batch: list[tuple[int, Any]] = []
+  widest = 1
+  for query in queries:
+    wider = max(widest, model.queries.width(query[1]))
+    if batch and (
+      len(batch) == _BATCH or power_of_two(len(batch) + 1) * wider > _INPUTS
+    ):
+      yield batch
+      batch, wider = [], model.queries.width(query[1])
+    batch.append(query)
+    widest = wider
+  if batch:
+    yield batch
+
+
+def rank(
+  model: Ranker, queries: Sequence[Any], k: int, mask_seen: bool = False
+) -> list[list[tuple[int, float]]]:
+  """The k best classes for each query and their scores, best first.
+
+  Compiles once for each power of two of the number of queries, of the features of the
+  longest, and of the classes looked at.
+
+  Args:
+    queries: what `model.queries.read` made.
+    mask_seen: of histories: leave out their items. So many more classes are looked at
+      as the longest has different items: all scores are never held.
+  """
+  padded = [*queries, *[queries[-1]] * (power_of_two(len(queries)) - len(queries))]
+  seen = [set(query.tolist()) if mask_seen else set() for query in queries]
+  most = max(map(len, seen))
+  looked_at = min(power_of_two(k + most), len(model.classes)) if most else k
+  ids_NK, score_NK = model.top_k(model.state, model.queries.batch(padded), k=looked_at)
+  ids, scores = np.asarray(ids_NK).tolist(), np.asarray(score_NK).tolist()
+  return [
+    [pair for pair in zip(*best, strict=True) if pair[0] not in masked][:k]
+    for *best, masked in zip(ids[: len(seen)], scores[: len(seen)], seen, strict=True)
+  ]
+
+
+def perplexity(model: LanguageModel, ids: np.ndarray) -> float:
+  """exp of the mean nll of these words, after the end of a line."""
+  text = EvaluationBatches(ids, 1, model.exp.eval.unroll, model.vocabulary.eos)
+  return model.evaluate(model.state, text)["ppl"]
+
+
+def next_words(
+  model: LanguageModel, ids: np.ndarray, k: int
+) -> list[tuple[str, float]]:
+  """The k likeliest words after these, with their log-probabilities, best first.
+
+  Compiles once for each k and power of two of the length.
+  """
+  eos = model.vocabulary.eos
+  length = 1 + len(ids)
+  x_T = np.full(power_of_two(length), eos, np.int32)
+  x_T[1:length] = ids
+  ids_NK, log_prob_NK = model.top_k(model.state, x_T, length - 1, k=k)
+  words = model.vocabulary.decode(np.asarray(ids_NK[0]))
+  return list(zip(words, np.asarray(log_prob_NK[0]).tolist(), strict=True))
+
+
+def _next_word(
+  exp: Experiment, state: State, x_T: jax.Array, last: int, *, k: int
+) -> tuple[jax.Array, jax.Array]:
+  """Ids and log-probabilities after x_T[last]; what comes later is not looked at."""
+  return exp.head.top_k(state.head, _activations(exp, state, x_T[None])[:, last], k)
+
+
+def _best(
+  exp: Experiment, state: State, x: jax.Array | Bag, *, k: int
+) -> tuple[jax.Array, jax.Array]:
+  """Ids and scores [N, k] for N examples that stand alone."""
+  h_BTD = _activations(exp, state, x)
+  return exp.head.top_k(state.head, h_BTD.reshape(-1, h_BTD.shape[-1]), k)
+
+
+def _activations(exp: Experiment, state: State, x: jax.Array | Bag) -> jax.Array:
+  """h of all inputs, f32[B, T, D]."""
+  rows_BTE = inputs.look_up(state.inputs, x, exp.model.embed)
+  carry = exp.model.initial_carry(rows_BTE.shape[0])
+  return exp.model.apply({"params": state.params}, rows_BTE, carry)[0]
+
+
+def _entry(id: int, name: str, score: float) -> dict[str, Any]:
+  return {"id": id, "name": name, "score": _number(score)}
+
+
+def _number(value: float) -> float | None:
+  """A number as JSON has them, to the digits of float32.
+
+  >>> _number(0.1234567891), _number(math.nan)
+  (0.12345679, None)
+  """
+  return float(f"{value:.8g}") if math.isfinite(value) else None

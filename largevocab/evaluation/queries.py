@@ -1,0 +1,224 @@
+"""Queries to a trained model: lines as they come, and what a network reads of them."""
+
+import codecs
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NamedTuple, Protocol
+
+import numpy as np
+
+from largevocab.data.batches import Bag
+from largevocab.data.labels.documents import from_rows
+from largevocab.data.labels.multi_label import LabelledDocuments
+from largevocab.data.labels.xmlc_format import features_of
+from largevocab.errors import UserError
+
+_CHUNK = 1 << 20
+_LONGEST = 1 << 24  # bytes of a line
+
+
+class Line(NamedTuple):
+  """A line of a source; `number` counts from 1."""
+
+  number: int
+  raw: bytes
+
+  def text(self) -> str:
+    """The line as text.
+
+    Raises:
+      UserError: it is not text in UTF-8.
+
+    >>> Line(1, codecs.BOM_UTF8 + b"a b").text()
+    'a b'
+    """
+    raw = self.raw.removeprefix(codecs.BOM_UTF8) if self.number == 1 else self.raw
+    if b"\0" in raw:
+      raise UserError("a NUL byte; give text in UTF-8")
+    try:
+      return raw.decode()
+    except UnicodeDecodeError as error:
+      raise UserError(f"bytes that are not UTF-8 ({error.reason})") from error
+
+
+class Source(NamedTuple):
+  """Where lines come from.
+
+  Attributes:
+    name: of the place, for messages.
+    blocks: its lines, in order; in each block those that were there together.
+  """
+
+  name: str
+  blocks: Iterable[Sequence[Line]]
+
+
+def of_text(text: str) -> Source:
+  """A single line, of --text.
+
+  Raises:
+    UserError: it has no words, or is not UTF-8.
+  """
+  try:
+    raw = text.encode()
+  except UnicodeEncodeError as error:  # bytes of the command line that were no text
+    raise UserError("--text has bytes that are not UTF-8") from error
+  if not text.split():
+    raise UserError("--text has no words; give some, or leave it out to read stdin")
+  return Source("--text", [[Line(1, raw)]])
+
+
+def of_file(path: str) -> Source:
+  """The lines of a file, plain, or of a pipe."""
+  return Source(path, _read(path))
+
+
+def of_stdin() -> Source:
+  """The lines of standard input, each as soon as it is there.
+
+  Raises:
+    UserError: there is none.
+  """
+  if sys.stdin is None:
+    raise UserError("standard input is closed; give --input=FILE")
+  return Source("stdin", blocks_of(sys.stdin.buffer, "stdin"))
+
+
+def _read(path: str) -> Iterator[list[Line]]:
+  with open(path, "rb") as file:
+    yield from blocks_of(file, path)
+
+
+def blocks_of(file: BinaryIO, name: str) -> Iterator[list[Line]]:
+  """Lines, as many at a time as can be had without waiting for more.
+
+  So a program that asks, and waits for the answer before it asks again, gets it.
+
+  Raises:
+    UserError: a line is too long to be a query.
+
+  >>> import io
+  >>> [[line.raw for line in block] for block in blocks_of(io.BytesIO(b"a\\n\\nb"), "")]
+  [[b'a', b''], [b'b']]
+  """
+  rest, number = b"", 1
+  while chunk := file.read1(_CHUNK):  # pyrefly: ignore
+    *whole, rest = (rest + chunk).split(b"\n")
+    if len(rest) > _LONGEST:
+      raise UserError(
+        f"{name}, line {number + len(whole)}: longer than {_LONGEST} bytes; give one "
+        "query a line"
+      )
+    if whole:
+      yield [Line(number + i, raw) for i, raw in enumerate(whole)]
+    number += len(whole)
+  if rest:
+    yield [Line(number, rest)]
+
+
+def power_of_two(number: int) -> int:
+  """The least that is not below a number: for few shapes, each compiled once.
+
+  >>> [power_of_two(number) for number in (1, 2, 3, 8)]
+  [1, 2, 4, 8]
+  """
+  return 1 << (number - 1).bit_length()
+
+
+class Queries(Protocol):
+  """How the lines of one kind of data are read."""
+
+  def read(self, text: str) -> Any:
+    """What a line asks.
+
+    Raises:
+      UserError: it is no query of this kind.
+    """
+    ...
+
+  def width(self, query: Any) -> int:
+    """Inputs of a query, once it is padded."""
+    ...
+
+  def batch(self, queries: Sequence[Any]) -> np.ndarray | Bag:
+    """`Batch.x` of some queries, padded."""
+    ...
+
+
+@dataclass(frozen=True)
+class HistoryQueries:
+  """Items, oldest first, with blanks between them, called as in the data.
+
+  Attributes:
+    index: the class id of each item.
+    num_before: K, how many of the last are shown.
+
+  >>> queries = HistoryQueries({"7": 0, "5": 1}, num_before=2)
+  >>> queries.batch([queries.read("5"), queries.read("7 7 5")]).tolist()
+  [[2, 1], [0, 1]]
+  """
+
+  index: Mapping[str, int]
+  num_before: int
+
+  def read(self, text: str) -> np.ndarray:
+    """Class ids of all items, i32[n]."""
+    items = text.split()
+    if not items:
+      raise UserError("no items; give those before the next one")
+    for item in items:
+      if item not in self.index:
+        raise UserError(f"{item[:40]!r} is no item of the data")
+    return np.array([self.index[item] for item in items], np.int32)
+
+  def width(self, query: np.ndarray) -> int:
+    return self.num_before
+
+  def batch(self, queries: Sequence[np.ndarray]) -> np.ndarray:
+    """i32[B, K]; V, the number of items, before a history begins."""
+    x_BK = np.full((len(queries), self.num_before), len(self.index), np.int32)
+    for row_K, query in zip(x_BK, queries, strict=True):
+      shown = query[-self.num_before :]
+      row_K[self.num_before - len(shown) :] = shown
+    return x_BK
+
+
+@dataclass(frozen=True)
+class DocumentQueries:
+  """Documents as in the files of the Extreme Classification Repository.
+
+  Attributes:
+    num_features: D.
+    num_classes: V.
+    unit_norm: see `LabelledDocuments`.
+
+  >>> queries = DocumentQueries(num_features=5, num_classes=2, unit_norm=False)
+  >>> x = queries.batch([queries.read("0:1.5 4:2"), queries.read("3:1")])
+  >>> x.ids_BF.tolist()[1], x.values_BF.tolist()[0]
+  ([3, 5], [1.5, 2.0])
+  """
+
+  num_features: int
+  num_classes: int
+  unit_norm: bool
+
+  def read(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and values of the features."""
+    return features_of(text, self.num_features)
+
+  def width(self, query: tuple[np.ndarray, np.ndarray]) -> int:
+    """So many features fit; few widths are compiled for."""
+    return power_of_two(len(query[0]))
+
+  def batch(self, queries: Sequence[tuple[np.ndarray, np.ndarray]]) -> Bag:
+    """Bags of the width of the longest."""
+    ids, values = zip(*queries, strict=True)
+    documents = from_rows(ids, values, [[]] * len(queries))
+    examples = LabelledDocuments(
+      documents, self.num_features, self.num_classes, self.unit_norm
+    )
+    at_B, width = np.arange(len(queries)), max(map(self.width, queries))
+    x = examples.batch(at_B, np.ones(len(at_B)), width, 1).x
+    assert isinstance(x, Bag)
+    return x

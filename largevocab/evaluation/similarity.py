@@ -1,0 +1,140 @@
+"""How well rows of words agree with people on which words are alike."""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from largevocab.data.base import Data
+from largevocab.data.files import find_files
+from largevocab.data.text.vocabulary import Vocabulary
+from largevocab.data.text.word_pairs import WordPair, read_word_pairs
+from largevocab.errors import UserError
+from largevocab.training.settings import Experiment
+from largevocab.training.state import State
+
+_LOG = logging.getLogger("largevocab")
+
+
+class KnownPairs(NamedTuple):
+  """Pairs of words that have rows.
+
+  Attributes:
+    first_R, second_R: i32[R], their ids.
+    score_R: f64[R], how alike people find them.
+  """
+
+  first_R: np.ndarray
+  second_R: np.ndarray
+  score_R: np.ndarray
+
+
+def known_pairs(pairs: list[WordPair], index: Mapping[str, int]) -> KnownPairs:
+  """The pairs of which both words are in the vocabulary, if need be in lower case.
+
+  Args:
+    pairs: words and scores.
+    index: the id of each word.
+
+  >>> pairs = [WordPair("Tiger", "cat", 7.35), WordPair("tiger", "zoo", 5.87)]
+  >>> known_pairs(pairs, {"cat": 5, "tiger": 3})
+  KnownPairs(first_R=array([3], dtype=int32), second_R=array([5], dtype=int32), \
+score_R=array([7.35]))
+  """
+  id_of = lambda word: index.get(word, index.get(word.lower(), -1))
+  first_R = np.array([id_of(pair.first) for pair in pairs], np.int32)
+  second_R = np.array([id_of(pair.second) for pair in pairs], np.int32)
+  score_R = np.array([pair.score for pair in pairs], np.float64)
+  is_known_R = (first_R >= 0) & (second_R >= 0)
+  return KnownPairs(first_R[is_known_R], second_R[is_known_R], score_R[is_known_R])
+
+
+def rank_correlation(a_RD: np.ndarray, b_RD: np.ndarray, score_R: np.ndarray) -> float:
+  """Spearman's rank correlation of scores with the cosines of rows.
+
+  rho = Pearson's correlation of the ranks of score_r and of cos(a_r, b_r), equal ones
+  at their mean rank. Rows of zeros have cosine 0. Where all cosines are equal rho is 0.
+
+  Args:
+    a_RD, b_RD: float[R, D], rows of the first and of the second words.
+    score_R: f64[R], not all equal.
+
+  Returns:
+    rho, in [-1, 1].
+
+  Source: Hill, Reichart and Korhonen 2015 (SimLex-999).
+
+  Cost: O(R D + R log R).
+
+  >>> a_RD, b_RD = np.ones((3, 2)), np.array([[1.0, 1], [0, 1], [-1, -1]])
+  >>> round(rank_correlation(a_RD, b_RD, np.array([9.0, 5, 7])), 3)
+  0.5
+  """
+  from scipy import stats  # Imported here: this takes a second.
+
+  a_RD, b_RD = np.asarray(a_RD, np.float64), np.asarray(b_RD, np.float64)
+  norm_R = np.linalg.norm(a_RD, axis=1) * np.linalg.norm(b_RD, axis=1)
+  cosine_R = np.sum(a_RD * b_RD, axis=1) / np.where(norm_R > 0, norm_R, 1)
+  if np.ptp(cosine_R) == 0:
+    return 0.0
+  return float(stats.spearmanr(cosine_R, score_R).statistic)
+
+
+def make_similarity(exp: Experiment, data: Data) -> Callable[[State], dict[str, float]]:
+  """A function from state to rank correlations with the files of `eval.word_pairs`.
+
+  For each FILE '<FILE>_input', of the rows of the table of inputs, if there is one, and
+  '<FILE>_output', of those of the head, each over the pairs of which both words are in
+  the vocabulary. Without files it gives {}.
+
+  Raises:
+    UserError: the data has no words, or a file not two of its pairs.
+  """
+  known: dict[str, KnownPairs] = {}
+  for pattern in exp.eval.word_pairs:
+    for path in find_files(pattern, "eval.word_pairs"):
+      name = path.name.partition(".")[0]
+      if name in known:
+        raise UserError(f"eval.word_pairs: two files are called {name}; rename one")
+      known[name] = _open_pairs(path, data)
+
+  @jax.jit
+  def look_up(table, head_state, ids_R):
+    rows = {"output": exp.head.class_rows(head_state, ids_R)[:, : exp.model.width]}
+    if table is not None:
+      rows["input"] = table.w_VD[ids_R]
+    return rows
+
+  def similarity(state: State) -> dict[str, float]:
+    found = {}
+    for name, pairs in known.items():
+      first = look_up(state.inputs, state.head, pairs.first_R)
+      second = look_up(state.inputs, state.head, pairs.second_R)
+      for kind in first:
+        rho = rank_correlation(first[kind], second[kind], pairs.score_R)
+        found[f"{name}_{kind}"] = rho
+    return found
+
+  return similarity
+
+
+def _open_pairs(path: Path, data: Data) -> KnownPairs:
+  """The known pairs of a file, of which there are at least two that have an order."""
+  if not isinstance(data.vocabulary, Vocabulary):
+    raise UserError("eval.word_pairs: the data has no words; set it to ()")
+  pairs = read_word_pairs(path)
+  known = known_pairs(pairs, data.vocabulary.index)
+  if len(np.unique(known.score_R)) < 2:
+    raise UserError(
+      f"{path}: {len(known.score_R)} of its {len(pairs)} pairs are in the vocabulary, "
+      "and a rank correlation needs two of different scores: take it out of "
+      "eval.word_pairs"
+    )
+  _LOG.info(
+    "%s: %d of its %d pairs are in the vocabulary",
+    *(path, len(known.score_R), len(pairs)),
+  )
+  return known

@@ -1,0 +1,69 @@
+"""BlackOut: discrimination by a softmax over a true class and the drawn ones."""
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.ops.accidental_hits import LOG_ZERO
+from largevocab.ops.shapes import check_shapes
+
+
+def blackout_loss(
+  o_NP: jax.Array,
+  w_NP: jax.Array,
+  log_expected_NP: jax.Array,
+  o_NM: jax.Array,
+  log_expected_NM: jax.Array,
+  mask_NM: jax.Array,
+) -> jax.Array:
+  """For each true class a softmax of s = o - log expected over it and the drawn ones:
+
+    loss = -sum over n, p of w_np [log p_np(true) + sum over m of log(1 - p_np(m))]
+
+  Biased as a likelihood, since draws that hit the true class are left out: little where
+  no class is likely to be drawn.
+
+  Args:
+    o_NP: f32[N, P], scores of the true classes.
+    w_NP: f32[N, P], their weights, 0 on padding. What has none may have any score, also
+      NaN, and likewise what is masked.
+    log_expected_NP: f32[N, P], log of how often a draw holds them; where it is not
+      finite (never), 0 takes its place.
+    o_NM: f32[N, M], scores of the drawn classes.
+    log_expected_NM: f32[N, M] or f32[1, M], the same of the drawn classes.
+    mask_NM: bool[N, M], which of them count: not the true ones.
+
+  Returns:
+    f32[], nats, summed over the examples.
+
+  Source: Ji et al. 2016; Barber & Botev 2016, equations 46-47. The 1 / Q of the paper
+    is 1 / expected: a factor common to all classes cancels. log(1 - p) is exact also
+    for p near 1, where others clip it.
+  Cost: O(N P M).
+
+  >>> o_NP, o_NM, yes = jnp.zeros((1, 1)), jnp.zeros((1, 1)), jnp.ones((1, 1), bool)
+  >>> f"{blackout_loss(o_NP, jnp.ones((1, 1)), o_NP, o_NM, o_NM, yes):.4f}"  # 2 log 2
+  '1.3863'
+  """
+  check_shapes(o_NP=o_NP, w_NP=w_NP, log_expected_NP=log_expected_NP)
+  check_shapes(o_NM=o_NM, mask_NM=mask_NM)
+  own_NP = o_NP - jnp.where(jnp.isfinite(log_expected_NP), log_expected_NP, 0)
+  own_NP = jnp.where(w_NP == 0, 0, own_NP)
+  drawn_NM = jnp.where(mask_NM, o_NM - log_expected_NM, LOG_ZERO)
+  P, M = o_NP.shape[1], o_NM.shape[1]
+  s_NPM = jnp.broadcast_to(drawn_NM[:, None, :], (len(o_NP), P, M))
+  s_NPM = jnp.concatenate([own_NP[:, :, None], s_NPM], axis=2)
+  log_p_NPM = jax.nn.log_softmax(s_NPM, axis=2)
+  log_rest_NPM = jnp.where(mask_NM[:, None, :], _log_complement(s_NPM)[:, :, 1:], 0)
+  return -jnp.sum(w_NP * (log_p_NPM[:, :, 0] + jnp.sum(log_rest_NPM, axis=2)))
+
+
+def _log_complement(s: jax.Array) -> jax.Array:
+  """log(1 - softmax(s)) along the last axis.
+
+  The largest is the only one that can be near 1: of it the others are summed instead.
+  """
+  is_top = jax.nn.one_hot(jnp.argmax(s, axis=-1), s.shape[-1], dtype=bool)
+  log_z = jax.nn.logsumexp(s, axis=-1, keepdims=True)
+  log_others = jax.nn.logsumexp(jnp.where(is_top, LOG_ZERO, s), axis=-1, keepdims=True)
+  p = jnp.exp(jnp.where(is_top, LOG_ZERO, s - log_z))
+  return jnp.where(is_top, log_others - log_z, jnp.log1p(-p))

@@ -1,0 +1,137 @@
+"""The complement estimator: softmax loss from exact classes and a weighted sample."""
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.ops.accidental_hits import LOG_ZERO
+from largevocab.ops.shapes import check_shapes
+
+
+def complement_loss(
+  o_NP: jax.Array,
+  w_NP: jax.Array,
+  true_NP: jax.Array,
+  o_NM: jax.Array,
+  log_expected_NM: jax.Array,
+  mask_NM: jax.Array,
+  log_exact_N: jax.Array | None = None,
+) -> jax.Array:
+  """Softmax loss whose normaliser is exact on some classes and sampled on the rest.
+
+  Z~_n = exact_n sum over p with true_np of exp(o_np)
+         + sum over m with mask_nm of exp(o_nm) / expected_nm
+  loss = sum over n, p of w_np (log Z~_n - o_np)
+
+  Z~ is unbiased for Z if the masked-in candidates leave out the true classes, and every
+  other class is either there for certain (log_expected 0) or drawn as often as
+  `expected` says; or if both carry the weights of `complement_weights`. The loss itself
+  is consistent as the sample grows; its bias is about -Var(Z~) / (2 Z^2).
+
+  Args:
+    o_NP: f32[N, P], logits of the true classes.
+    w_NP: f32[N, P], their weights.
+    true_NP: bool[N, P], False on padding and on repetitions of a class.
+    o_NM: f32[N, M], logits of the candidates.
+    log_expected_NM: f32[N, M] or f32[1, M], log expected number of occurrences.
+    mask_NM: bool[N, M], which candidates count.
+    log_exact_N: f32[N], log of the weight of the true classes in Z~; None: 0.
+
+  Returns:
+    f32[], nats, summed over the examples.
+
+  Source: Bengio and Senecal 2008, as in Barber & Botev 2016, section 3; kappa = 1 /
+    expected.
+  Cost: O(N (P + M)).
+
+  >>> o = jnp.array([[1.0, 2.0, 0.5]])   # three classes, the first is true
+  >>> w, yes = jnp.ones((1, 1)), jnp.ones((1, 2), bool)
+  >>> loss = complement_loss(o[:, :1], w, yes[:, :1], o[:, 1:], jnp.zeros((1, 2)), yes)
+  >>> bool(jnp.allclose(loss, jax.nn.logsumexp(o) - 1.0))
+  True
+  """
+  check_shapes(o_NP=o_NP, w_NP=w_NP, true_NP=true_NP, o_NM=o_NM, mask_NM=mask_NM)
+  if log_exact_N is None:
+    log_exact_N = jnp.zeros(len(o_NP))
+  exact_NP = jnp.where(true_NP, o_NP + log_exact_N[:, None], LOG_ZERO)
+  sampled_NM = jnp.where(mask_NM, o_NM - log_expected_NM, LOG_ZERO)
+  log_z_N = jax.nn.logsumexp(jnp.concatenate([exact_NP, sampled_NM], axis=1), axis=1)
+  return jnp.sum(w_NP * (log_z_N[:, None] - o_NP))
+
+
+def complement_weights(
+  exact_share_N: jax.Array, kept_N: jax.Array, num_draws: int
+) -> tuple[jax.Array, jax.Array]:
+  """Weights that make use of how many of m independent draws fell into an exact set.
+
+  Of m draws with replacement from q, k lie outside the exact set A, to which q gives
+  the share a. Those k are independent draws from q given that a class is not in A, so
+
+    Z~ = (1 - f) Z_A / a + f (Z_A + R),   R = (1 - a) / k  sum over them of exp(o) / q
+
+  with f = 1 / (1 - a^m) where k > 0, and f = 0 where k = 0. Either term estimates Z:
+  Z_A / a is what a law in proportion to exp(o) makes of the set alone, and Z_A + R has
+  no noise from k itself. As E f = 1, E Z~ = Z for every law, and the gradient of Z~ is
+  unbiased likewise; where q is the softmax, Z~ = Z in every draw. Beside the plain
+  1 / (m q) the variance is smaller wherever R has a relative variance below about 1.
+
+  Args:
+    exact_share_N: f32[N], a: the probability that a draw is in the exact set.
+    kept_N: [N], k: draws outside it.
+    num_draws: m. With m = 1, Z~ is plain importance sampling, and the exact set has no
+      weight where k = 1.
+
+  Returns:
+    log_exact_N: f32[N], log of the factor of exp(o) of classes in A; finite.
+    log_drawn_N: f32[N], log of the factor of exp(o) / (m q) of draws outside; finite.
+
+  Source: Blanc and Rendle 2018, equation 2, where the negatives are m draws from the
+    law without the positive. Deviation: here they are those of m draws that missed the
+    exact set, and the case that none did is made up for by f.
+
+  >>> log_exact_N, log_drawn_N = complement_weights(jnp.array([0.5]), jnp.array([2]), 2)
+  >>> [f"{jnp.exp(x[0]):.4f}" for x in (log_exact_N, log_drawn_N)]  # 2/3, (1/2) / (3/4)
+  ['0.6667', '0.6667']
+  """
+  rest_N = jnp.clip(1 - exact_share_N, 1e-30, 1.0)
+  # 1 - a^n, exact also where a is near 1.
+  miss = lambda n: -jnp.expm1(n * jnp.log1p(-rest_N)) if n else jnp.zeros_like(rest_N)
+  exact_N = miss(num_draws - 1) / miss(num_draws)
+  num_kept_N = jnp.maximum(kept_N, 1).astype(rest_N.dtype)
+  drawn_N = num_draws * rest_N / (miss(num_draws) * num_kept_N)
+  none_N = kept_N == 0
+  exact_N = jnp.where(none_N, 1 / jnp.maximum(exact_share_N, 1e-30), exact_N)
+  log = lambda x_N: jnp.log(jnp.maximum(x_N, 1e-30))
+  return log(exact_N), jnp.where(none_N, 0, log(drawn_N))
+
+
+def log_normalizer_ratio(
+  log_p_NV: jax.Array,
+  ids_NP: jax.Array,
+  true_NP: jax.Array,
+  ids_NM: jax.Array,
+  log_expected_NM: jax.Array,
+  mask_NM: jax.Array,
+  log_exact_N: jax.Array | None = None,
+) -> jax.Array:
+  """log(Z~ / Z), f32[N], of the estimate in `complement_loss`, from exact
+  log-probabilities.
+
+  Args:
+    log_p_NV: f32[N, V], of all classes.
+    ids_NP: i32[N, P], the true classes; true_NP: bool[N, P], which of them count.
+    ids_NM: i32[N, M], the candidates, with log_expected_NM and mask_NM as there.
+    log_exact_N: as there.
+
+  >>> log_p_NV = jnp.log(jnp.array([[0.5, 0.25, 0.25]]))
+  >>> true, drawn, yes = jnp.array([[0]]), jnp.array([[2]]), jnp.array([[True]])
+  >>> log_half = jnp.log(jnp.full((1, 1), 0.5))
+  >>> f"{log_normalizer_ratio(log_p_NV, true, yes, drawn, log_half, yes)[0]:.4f}"
+  '0.0000'
+  """
+  check_shapes(log_p_NV=log_p_NV, ids_NP=ids_NP, ids_NM=ids_NM, mask_NM=mask_NM)
+  at = lambda ids: jnp.take_along_axis(log_p_NV, ids, axis=1, mode="clip")
+  if log_exact_N is None:
+    log_exact_N = jnp.zeros(len(ids_NP))
+  exact_NP = jnp.where(true_NP, at(ids_NP) + log_exact_N[:, None], LOG_ZERO)
+  drawn_NM = jnp.where(mask_NM, at(ids_NM) - log_expected_NM, LOG_ZERO)
+  return jax.nn.logsumexp(jnp.concatenate([exact_NP, drawn_NM], axis=1), axis=1)

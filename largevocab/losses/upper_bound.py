@@ -1,0 +1,75 @@
+"""An upper bound of the normaliser, estimated from a random set of classes."""
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.ops.accidental_hits import LOG_ZERO
+from largevocab.ops.shapes import check_shapes
+
+
+def bound_loss(
+  o_NP: jax.Array,
+  w_NP: jax.Array,
+  true_NP: jax.Array,
+  o_NM: jax.Array,
+  log_expected_NM: jax.Array,
+  mask_NM: jax.Array,
+  num_classes: int,
+) -> jax.Array:
+  """Softmax loss with an estimate of a bound in place of the normaliser.
+
+  With s_c whether a set holds class c, and b_c = P(s_c = 1), o = E(s o / b), so by
+  Jensen's inequality exp(o) <= E exp(s o / b) = 1 + E s (exp(o / b) - 1). Summed over
+  the classes that are not true,
+
+    B_n = sum over p with true_np of exp(o_np)
+          + (V - true ones - drawn ones) + sum over m with mask_nm of exp(o_nm / b_nm)
+    loss = sum over n, p of w_np (log B_n - o_np)
+
+  and Z_n <= E B_n, if every class can be drawn: equal where all are drawn for certain,
+  or all logits of the others are 0. One set's B may be smaller, and so may the mean of
+  log B be; log E B is the bound of the loss. A class that is not drawn counts exp(0),
+  so it matters where logits are, and what is drawn has a gradient of up to 1 / b: the
+  rarer a class, the wilder.
+
+  Args:
+    o_NP: f32[N, P], logits of the true classes.
+    w_NP: f32[N, P], their weights.
+    true_NP: bool[N, P], False on padding and on repetitions of a class. What is padding
+      may have any logit, also NaN, and likewise what is masked.
+    o_NM: f32[N, M], logits of the drawn classes.
+    log_expected_NM: f32[N, M] or f32[1, M], log b.
+    mask_NM: bool[N, M], which of them count: each class once, and no true one.
+    num_classes: V.
+
+  Returns:
+    f32[], nats, summed over the examples.
+
+  Source: Barber & Botev 2016, equation 48, of all classes; true ones are exact here, as
+    in its section 2.1. It found this less successful than unbiased estimates. Its
+    expectation is deterministic, but a sum over all classes; like others of the paper
+    it is estimated by a single set.
+  Cost: O(N (P + M)).
+
+  >>> o = jnp.array([[1.0, 2.0, 0.5]])   # three classes, the first is true
+  >>> w, yes = jnp.ones((1, 1)), jnp.ones((1, 2), bool)
+  >>> all_drawn = o[:, :1], w, yes[:, :1], o[:, 1:], jnp.zeros((1, 2)), yes
+  >>> bool(jnp.allclose(bound_loss(*all_drawn, 3), jax.nn.logsumexp(o) - 1.0))
+  True
+  """
+  check_shapes(o_NP=o_NP, w_NP=w_NP, true_NP=true_NP, o_NM=o_NM, mask_NM=mask_NM)
+  o_NP = jnp.where(true_NP | (w_NP != 0), o_NP, 0)
+  log_expected_NM = jnp.where(mask_NM, log_expected_NM, 0)
+  drawn_NM = jnp.where(mask_NM, o_NM, 0) * jnp.exp(-log_expected_NM)
+  others_N = num_classes - jnp.sum(true_NP, axis=1) - jnp.sum(mask_NM, axis=1)
+  log_others_N = jnp.log(jnp.maximum(others_N, 1).astype(o_NM.dtype))
+  terms_NM = jnp.concatenate(
+    [
+      jnp.where(true_NP, o_NP, LOG_ZERO),
+      jnp.where(mask_NM, drawn_NM, LOG_ZERO),
+      jnp.where(others_N > 0, log_others_N, LOG_ZERO)[:, None],
+    ],
+    axis=1,
+  )
+  log_bound_N = jax.nn.logsumexp(terms_NM, axis=1)
+  return jnp.sum(w_NP * (log_bound_N[:, None] - o_NP))

@@ -1,0 +1,43 @@
+"""Accidental hits: drawn classes that are true ones, or that were drawn before."""
+
+import jax
+import jax.numpy as jnp
+
+# Stands for log 0: finite, so that gradients through it are zero and never NaN.
+LOG_ZERO = -1e30
+_SEARCHED = 32  # classes of a set from which on a search beats comparing with each
+
+
+def is_member(ids_NM: jax.Array, set_NS: jax.Array) -> jax.Array:
+  """Which ids occur in their row's set: bool[N, M]; either may have one row for all.
+
+  Cost: O(N M S); O(N M log S) for one larger set for all rows.
+
+  >>> is_member(jnp.array([[1, 2, 3]]), jnp.array([[2], [3]])).tolist()
+  [[False, True, False], [False, False, True]]
+  """
+  if len(set_NS) == 1 and set_NS.shape[1] > _SEARCHED:
+    sorted_S = jnp.sort(set_NS[0])
+    at_NM = jnp.searchsorted(sorted_S, ids_NM)
+    return sorted_S.at[at_NM].get(mode="clip") == ids_NM
+  return jnp.any(ids_NM[:, :, None] == set_NS[:, None, :], axis=-1)
+
+
+def is_first(ids_NP: jax.Array) -> jax.Array:
+  """Which entries of a row are not a repetition of an earlier one: bool[N, P].
+
+  Cost: O(N P^2); by sorting O(N P log P) for many entries.
+
+  >>> is_first(jnp.array([[4, 4, 1]])).tolist()
+  [[True, False, True]]
+  """
+  num = ids_NP.shape[1]
+  if num > _SEARCHED:
+    order_NP = jnp.argsort(ids_NP, axis=1, stable=True)
+    sorted_NP = jnp.take_along_axis(ids_NP, order_NP, axis=1)
+    new_NP = sorted_NP[:, 1:] != sorted_NP[:, :-1]
+    new_NP = jnp.pad(new_NP, ((0, 0), (1, 0)), constant_values=True)
+    return jnp.put_along_axis(new_NP, order_NP, new_NP, axis=1, inplace=False)
+  earlier_PP = jnp.tril(jnp.ones((num, num), bool), -1)
+  same_NPP = ids_NP[:, :, None] == ids_NP[:, None, :]
+  return ~jnp.any(same_NPP & earlier_PP[None], axis=-1)

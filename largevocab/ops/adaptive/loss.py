@@ -1,0 +1,208 @@
+"""The adaptive softmax, its exact loss and gradients: `largevocab.ops.adaptive.model`.
+
+Each tail reads the examples whose class it has, and no others.
+"""
+
+import functools
+import itertools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab.ops.adaptive.clusters import Clusters, places
+from largevocab.ops.adaptive.model import Model
+from largevocab.ops.adaptive.routing import over_turns, route, sum_of_turns
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import compute_dtype
+from largevocab.ops.softmax.full import softmax_loss
+from largevocab.ops.softmax.log_partition import softmax_nll
+from largevocab.ops.softmax.plan import plan
+
+
+class Gradients(NamedTuple):
+  """d loss / d all that `adaptive_loss` reads.
+
+  Attributes:
+    h_ND: of the activations.
+    model: of the parameters, as they are.
+    reached_J: i32[J], how many true classes each tail has; where 0, its gradient is 0.
+  """
+
+  h_ND: jax.Array
+  model: Model
+  reached_J: jax.Array
+
+
+def capacities(clusters: Clusters, num: int, most: int = 1) -> tuple[int, ...]:
+  """Places for the true classes of each tail: see `clusters.places`.
+
+  Args:
+    clusters: whose masses say what share of the true classes is in each, and whose
+      labels how many an example has.
+    num: N, how many examples there are.
+    most: P, true classes of an example at most.
+
+  >>> capacities(Clusters((1, 3, 9), (8, 4, 2), (0.7, 0.2, 0.1)), 1000)
+  (264, 144)
+  """
+  mean_J = num * min(clusters.labels, most) * np.array(clusters.masses[1:])
+  return tuple(places(mean_J, num * most).tolist())
+
+
+def adaptive_nll(
+  h_ND: jax.Array,
+  model: Model,
+  place_NP: jax.Array,
+  w_NP: jax.Array,
+  capacities: tuple[int, ...],
+  *,
+  dtype=None,
+) -> jax.Array:
+  """nll_N = -sum_p w_NP log p(class at place_NP) / sum_p w_NP, exact; 0 without weight.
+
+  Args:
+    h_ND: float[N, D], activations.
+    model: all parameters.
+    place_NP: i32[N, P], places of true classes, padded with V.
+    w_NP: f32[N, P], their weights, 0 on padding.
+    capacities: true classes that a tail looks at together, see `capacities`; what
+      there are more takes more turns.
+    dtype: of the operands of the products; sums are at least float32.
+
+  Returns:
+    f32[N], nats.
+
+  Cost: a product of N with the short list and, for each tail, one of its capacity with
+    its rows; never holds [N, V].
+
+  >>> from largevocab.ops.adaptive.model import Tail
+  >>> tail = Tail(jnp.zeros((1, 2)), jnp.zeros((2, 1)))
+  >>> model, place_NP = Model(jnp.zeros((2, 2)), (tail,)), jnp.array([[0], [2]])
+  >>> nll_N = adaptive_nll(jnp.ones((2, 2)), model, place_NP, jnp.ones((2, 1)), (1,))
+  >>> jnp.exp(-nll_N).tolist()
+  [0.5, 0.25]
+  """
+  _check(h_ND, model, place_NP, w_NP, capacities)
+  x_ND, head_NP = model.features(h_ND), model.head_rows(place_NP)
+  nll_N = softmax_nll(x_ND, model.head_VD, head_NP, w_NP, dtype=dtype)
+  scale_N = w_NP.sum(axis=1)
+  scale_N = jnp.where(scale_N == 0, 0, 1 / jnp.where(scale_N == 0, 1, scale_N))
+  for tail, way, local_M in _routed(model, place_NP, w_NP, capacities):
+
+    def add(nll_N, at_K, tail=tail, local_M=local_M):
+      h_KD, local_K1, w_K1, example_K = _read(at_K, h_ND, tail, local_M, w_NP)
+      is_there_K1 = (w_K1 > 0).astype(w_K1.dtype)
+      x_KE = tail.features(h_KD, dtype)
+      nll_K = softmax_nll(x_KE, tail.rows_VE, local_K1, is_there_K1, dtype=dtype)
+      part_K = w_K1[:, 0] * nll_K * scale_N.at[example_K].get(mode="clip")
+      return nll_N.at[example_K].add(part_K, mode="drop")
+
+    nll_N = over_turns(add, nll_N, way)
+  return nll_N
+
+
+def adaptive_loss(
+  h_ND: jax.Array,
+  model: Model,
+  place_NP: jax.Array,
+  w_NP: jax.Array,
+  capacities: tuple[int, ...],
+  *,
+  method: str = "auto",
+  budget_bytes: int = 64 * 2**20,
+  dtype=None,
+) -> tuple[jax.Array, Gradients]:
+  """loss = -sum_np w_NP log p(class at place_NP), exact, and its gradients.
+
+  A tail reads the examples whose true class it has, in an array of the size of its
+  capacity. What does not fit is read in further turns, none is left out; a tail with no
+  true class in the batch is skipped.
+
+  Args:
+    w_NP: f32[N, P], weights, 0 on padding. Divide them by their sum for a mean. What
+      has no weight reaches no tail.
+    method: how to cut products, see `largevocab.ops.softmax.plan.plan`.
+    budget_bytes: temporary memory of the largest of the softmaxes.
+    The others: see `adaptive_nll`.
+
+  Returns:
+    f32[], nats, and gradients.
+
+  Source: Grave et al. 2017, sections 4.2 and 4.3: a short list in the root of a tree of
+    two levels, and tails of lower capacity. The static capacity and the further turns
+    are not in the paper: they are what shapes known in advance ask for.
+
+  Cost: three products where `adaptive_nll` has one (four where logits do not fit into
+    the budget); writes a gradient of the size of the model.
+
+  >>> from largevocab.ops.adaptive.model import Tail
+  >>> tail = Tail(jnp.zeros((1, 2)), jnp.zeros((2, 1)))
+  >>> model, place_NP = Model(jnp.zeros((2, 2)), (tail,)), jnp.array([[0], [2]])
+  >>> loss, grads = adaptive_loss(jnp.ones((2, 2)), model, place_NP, jnp.ones((2, 1)),
+  ...                             (1,))
+  >>> f"{loss:.4f}", grads.reached_J.tolist()  # log 8
+  ('2.0794', [1])
+  """
+  _check(h_ND, model, place_NP, w_NP, capacities)
+
+  def softmax(x_ND, rows_VD, ids_NP, w_NP):
+    size = jnp.dtype(compute_dtype(x_ND, rows_VD, dtype)).itemsize
+    V, D = rows_VD.shape
+    how = plan(len(x_ND), V, D, budget_bytes, method=method, compute_bytes=size)
+    return softmax_loss(x_ND, rows_VD, ids_NP, w_NP, how, dtype=dtype)
+
+  def head_loss(h_ND, head_VD):
+    head_NP = model.head_rows(place_NP)
+    return softmax(model.features(h_ND), head_VD, head_NP, w_NP)
+
+  def tail_loss(h_KD, tail, local_K1, w_K1):
+    return softmax(tail.features(h_KD, dtype), tail.rows_VE, local_K1, w_K1)
+
+  def tail_gradients(at_K, tail, local_M):
+    h_KD, local_K1, w_K1, example_K = _read(at_K, h_ND, tail, local_M, w_NP)
+    loss, (dh_KD, dtail) = jax.value_and_grad(tail_loss, (0, 1))(
+      h_KD, tail, local_K1, w_K1
+    )
+    dh_ND = jnp.zeros_like(h_ND).at[example_K].add(dh_KD, mode="drop")
+    return loss, dh_ND, dtail
+
+  loss, (dh_ND, dhead_VD) = jax.value_and_grad(head_loss, (0, 1))(h_ND, model.head_VD)
+  dtails, reached = [], []
+  for tail, way, local_M in _routed(model, place_NP, w_NP, capacities):
+    zeros = jax.tree.map(jnp.zeros_like, (loss, h_ND, tail))
+    body = functools.partial(tail_gradients, tail=tail, local_M=local_M)
+    more, dh_of_tail_ND, dtail = sum_of_turns(body, zeros, way)
+    loss, dh_ND = loss + more, dh_ND + dh_of_tail_ND
+    dtails.append(dtail)
+    reached.append(way.count)
+  reached_J = jnp.array(reached, jnp.int32)
+  return loss, Gradients(dh_ND, Model(dhead_VD, tuple(dtails)), reached_J)
+
+
+def _check(h_ND, model, place_NP, w_NP, capacities):
+  check_shapes(h_ND=h_ND, place_NP=place_NP, w_NP=w_NP)
+  if len(capacities) != len(model.tails):
+    raise ValueError(f"{len(capacities)} capacities for {len(model.tails)} tails")
+
+
+def _routed(model: Model, place_NP, w_NP, capacities):
+  """Of each tail itself, the route of the M = N P true classes that it has, and the row
+  of each of them there."""
+  ends = tuple(itertools.accumulate(model.sizes))
+  place_M, w_M = place_NP.ravel(), w_NP.ravel()
+  spans = itertools.pairwise(ends)
+  for tail, (start, end), capacity in zip(model.tails, spans, capacities, strict=True):
+    is_here_M = (place_M >= start) & (place_M < end) & (w_M > 0)
+    yield tail, route(is_here_M, capacity), place_M - start
+
+
+def _read(at_K, h_ND, tail, local_M, w_NP):
+  """Activations [K, D], rows [K, 1], weights [K, 1] and numbers [K] of the examples of
+  a turn; free places have no row, no weight and no example."""
+  take = lambda x_M, fill: x_M.at[at_K].get(mode="fill", fill_value=fill)[:, None]
+  example_K = at_K // w_NP.shape[1]
+  h_KD = h_ND.at[example_K].get(mode="clip")
+  local_K1 = take(local_M, len(tail.rows_VE))
+  return h_KD, local_K1, take(w_NP.ravel(), 0), example_K

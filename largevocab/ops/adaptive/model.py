@@ -1,0 +1,119 @@
+"""The adaptive softmax: frequent classes at once, rare ones by way of their cluster.
+
+  p(c | h) = p(c | short list and clusters, h)                   c on the short list
+  p(c | h) = p(cluster of c | ..., h) p(c | its cluster, h)      else
+
+Both are softmaxes of linear logits: the first over the rows of the short list and one
+row for each tail, the others over the rows of a tail, which are narrower and see a
+projection of h. Classes are named by their place: short list first, tail by tail.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.ops.softmax.bias import extend, extended_width
+from largevocab.ops.softmax.chunks import compute_dtype, logits, product
+
+
+class Tail(NamedTuple):
+  """What tells the classes of a tail apart.
+
+  Attributes:
+    down_ED: projects activations to the width of the tail.
+    rows_VE: a row for each class of the tail: as wide as the projection or, with a
+      bias, as `largevocab.ops.softmax.bias.extend` makes it.
+  """
+
+  down_ED: jax.Array
+  rows_VE: jax.Array
+
+  def features(self, h_ND: jax.Array, dtype=None) -> jax.Array:
+    """h as the rows see it; dtype: of the operands of the projection."""
+    dtype = compute_dtype(h_ND, self.down_ED, dtype)
+    x_NE = product("nd,ed->ne", h_ND, self.down_ED, dtype)
+    has_bias = self.rows_VE.shape[1] > self.down_ED.shape[0]
+    return extend(x_NE) if has_bias else x_NE
+
+
+class Model(NamedTuple):
+  """All parameters.
+
+  Attributes:
+    head_VD: a row for each class of the short list, then one for each tail; as wide as
+      h or, with a bias, as `largevocab.ops.softmax.bias.extend` makes it.
+    tails: of rarer and rarer classes.
+  """
+
+  head_VD: jax.Array
+  tails: tuple[Tail, ...]
+
+  @property
+  def sizes(self) -> tuple[int, ...]:
+    """Classes of the short list and of each tail."""
+    of_tails = tuple(len(tail.rows_VE) for tail in self.tails)
+    return (len(self.head_VD) - len(of_tails), *of_tails)
+
+  def features(self, h_ND: jax.Array) -> jax.Array:
+    """h as the rows of the short list see it."""
+    return extend(h_ND) if self.head_VD.shape[1] > h_ND.shape[1] else h_ND
+
+  def head_rows(self, place_NP: jax.Array) -> jax.Array:
+    """The row of the head for each place: its own, or that of its tail."""
+    ends_J = jnp.cumsum(jnp.array(self.sizes, jnp.int32))
+    tail_NP = jnp.searchsorted(ends_J, place_NP, side="right").astype(jnp.int32)
+    # Places >= V are after the last end, and so rows after the last tail.
+    return jnp.where(tail_NP > 0, self.sizes[0] + tail_NP - 1, place_NP)
+
+
+def log_p_naive(h_ND: jax.Array, model: Model) -> jax.Array:
+  """Log-probabilities of all classes by place, f32[N, V], from all logits at once.
+
+  >>> tail = Tail(jnp.zeros((1, 2)), jnp.zeros((2, 1)))
+  >>> jnp.exp(log_p_naive(jnp.ones((1, 2)), Model(jnp.zeros((2, 2)), (tail,)))).tolist()
+  [[0.5, 0.25, 0.25]]
+  """
+  dtype = compute_dtype(h_ND, model.head_VD)
+  log_p_NV = jax.nn.log_softmax(logits(model.features(h_ND), model.head_VD, dtype))
+  parts = [log_p_NV[:, : model.sizes[0]]]
+  for i, tail in enumerate(model.tails):
+    log_q_NV = jax.nn.log_softmax(logits(tail.features(h_ND), tail.rows_VE, dtype))
+    parts.append(log_p_NV[:, model.sizes[0] + i, None] + log_q_NV)
+  return jnp.concatenate(parts, axis=1)
+
+
+def class_rows(model: Model, place_R: jax.Array) -> jax.Array:
+  """Rows that log-probabilities are linear in h by, but for normalisers: of the short
+  list its own; of a tail the row of the tail plus that of the class.
+
+  Args:
+    model: all parameters.
+    place_R: i32[R], places of classes.
+
+  Returns:
+    f32[R, D'], as wide as h or, if there is any bias, as
+    `largevocab.ops.softmax.bias.extend` makes it.
+
+  >>> tail = Tail(jnp.array([[2.0, 3.0]]), jnp.array([[1.0], [4.0]]))
+  >>> model = Model(jnp.array([[5.0, 6.0], [0.5, 0.0]]), (tail,))
+  >>> class_rows(model, jnp.array([0, 2])).tolist()
+  [[5.0, 6.0], [8.5, 12.0]]
+  """
+  rows_RD = model.head_VD[model.head_rows(place_R)]
+  starts = itertools.accumulate(model.sizes)
+  for tail, start in zip(model.tails, starts, strict=False):
+    (width, dim), (size, _) = tail.down_ED.shape, tail.rows_VE.shape
+    # Indices below 0 would count from the end.
+    local_R = jnp.where(place_R < start, size, place_R - start)
+    rows_RE = tail.rows_VE.at[local_R].get(mode="fill", fill_value=0)
+    wide_RD = rows_RE[:, :width] @ tail.down_ED
+    if rows_RE.shape[1] > width:
+      rest = extended_width(dim) - dim
+      bias_R1 = rows_RE[:, width : width + 1]
+      wide_RD = jnp.concatenate([wide_RD, jnp.pad(bias_R1, ((0, 0), (0, rest - 1)))], 1)
+    more = wide_RD.shape[1] - rows_RD.shape[1]
+    rows_RD = jnp.pad(rows_RD, ((0, 0), (0, max(more, 0))))
+    rows_RD += jnp.pad(wide_RD, ((0, 0), (0, max(-more, 0))))
+  return rows_RD

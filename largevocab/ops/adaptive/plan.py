@@ -1,0 +1,335 @@
+"""Where to cut the classes into clusters so that a training step is fastest."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from largevocab.ops.adaptive.clusters import Clusters, cut, places, widths
+from largevocab.ops.softmax.bias import extended_width
+
+
+class _Front(NamedTuple):
+  """Ways to get to places, those to one place only if none is as good in both.
+
+  Attributes:
+    at_F: the place, ascending.
+    seconds_F, bytes_F: so far.
+    before_F: which of the ways of the stage before was continued.
+  """
+
+  at_F: np.ndarray
+  seconds_F: np.ndarray
+  bytes_F: np.ndarray
+  before_F: np.ndarray
+
+
+def least_bytes(bytes_KGG: np.ndarray) -> np.ndarray:
+  """Bytes of the rest of the way, [K + 1, G]: from each place before each stage."""
+  K, G, _ = bytes_KGG.shape
+  rest = np.full((K + 1, G), np.inf)
+  rest[K, -1] = 0
+  for k in reversed(range(K)):
+    steps_GG = np.where(np.triu(np.ones((G, G)), 1), bytes_KGG[k], np.inf)
+    rest[k] = (steps_GG + rest[k + 1][None]).min(axis=1)
+  return rest
+
+
+def fastest_path(
+  seconds_KGG: np.ndarray, bytes_KGG: np.ndarray, max_bytes: float
+) -> tuple[int, ...]:
+  """Places p_1 < ... < p_K = G - 1 that minimise sum_k seconds_KGG[k, p_k, p_k+1].
+
+  Args:
+    seconds_KGG: of stage k from one place to a later one; the way begins at place 0.
+      Where it is infinite there is no way.
+    bytes_KGG: likewise; 0 where memory does not matter.
+    max_bytes: of all stages.
+
+  Returns:
+    The places after each stage.
+
+  Raises:
+    ValueError: there is no such way.
+
+  Cost: O(K G^2) for each of the ways to a place that differ in speed and memory: one,
+    where bytes are 0.
+
+  >>> seconds = np.array([[[0, 1, 2, 3]] * 4, [[0, 9, 9, 9], [0, 0, 9, 5], [0, 0, 0, 6],
+  ...                     [0, 0, 0, 0]]])
+  >>> fastest_path(seconds, np.zeros(seconds.shape), 0)
+  (1, 3)
+  """
+  K, G, _ = seconds_KGG.shape
+  rest = least_bytes(bytes_KGG)
+  fronts = [_Front(*(np.zeros(1, int), np.zeros(1), np.zeros(1), np.zeros(1, int)))]
+  for k in range(K):
+    room_G = max_bytes - rest[k + 1]
+    ends = [G - 1] if k == K - 1 else range(1, G - 1)
+    steps = _steps(fronts[-1], seconds_KGG[k], bytes_KGG[k], room_G, ends)
+    columns = zip(*steps, strict=True)
+    fronts.append(_Front(*(np.concatenate(column) for column in columns)))
+  if not len(fronts[-1].at_F):
+    raise ValueError(f"no way of {max_bytes} bytes: {rest[0, 0]} are the least")
+  way = int(np.argmin(fronts[-1].seconds_F))
+  path = []
+  for front in reversed(fronts[1:]):
+    path.append(int(front.at_F[way]))
+    way = int(front.before_F[way])
+  return tuple(reversed(path))
+
+
+def _steps(front, seconds_GG, bytes_GG, room_G, ends) -> Iterator[tuple]:
+  """For each end the ways there, as columns of a `_Front`."""
+  for end in ends:
+    before_F = np.arange(np.searchsorted(front.at_F, end))
+    start_F = front.at_F[before_F]
+    seconds_F = front.seconds_F[before_F] + seconds_GG[start_F, end]
+    bytes_F = front.bytes_F[before_F] + bytes_GG[start_F, end]
+    fits_F = (bytes_F <= room_G[end]) & np.isfinite(seconds_F)
+    order_F = np.lexsort((bytes_F[fits_F], seconds_F[fits_F]))
+    kept_F = np.flatnonzero(fits_F)[order_F]
+    # Slower ones must be smaller than all that are faster.
+    smallest_F = np.minimum.accumulate(np.append(np.inf, bytes_F[kept_F]))[:-1]
+    kept_F = kept_F[bytes_F[kept_F] < smallest_F]
+    at_F = np.full(len(kept_F), end)
+    yield at_F, seconds_F[kept_F], bytes_F[kept_F], before_F[kept_F]
+
+
+# Seconds of a step on k classes with rows of width d for B examples; k and B may be
+# arrays. `largevocab.ops.adaptive.cost_model` has fitted ones.
+Seconds = Callable[..., np.ndarray]
+MOST_CLUSTERS = 5  # that are tried: more are hardly faster, and a worse model
+_BOUNDARIES = 128  # at most 11 % apart for a million classes
+_ROWS = 64  # large tables, but the last, have a multiple of: they divide over devices
+_FLOAT_BYTES = 4
+_MIB = 2**20
+
+
+class ClusterPlan(NamedTuple):
+  """Clusters, and what they are expected to take.
+
+  Attributes:
+    clusters: sizes, widths and masses.
+    seconds: of a step, of the short list and of each tail.
+    full_seconds: of the softmax over all classes.
+    num_bytes: of all parameters.
+  """
+
+  clusters: Clusters
+  seconds: tuple[float, ...]
+  full_seconds: float
+  num_bytes: int
+
+  @property
+  def cutoffs(self) -> tuple[int, ...]:
+    """Ends of all clusters but the last."""
+    return tuple(np.cumsum(self.clusters.sizes[:-1]).tolist())
+
+  def __str__(self) -> str:
+    """To print.
+
+    >>> print(ClusterPlan(Clusters((9, 90), (8, 2), (0.8, 0.2)), (0.01, 0.003), 0.13,
+    ...                   2**20))
+    short list: 9 classes, 80.0 % of the examples, width 8: 10 ms
+    tail 1: 90 classes, 20.0 % of the examples, width 2: 3 ms
+    an adaptive softmax with cutoffs=(9,): 13 ms a step predicted, 10.0 times as fast as
+    the full softmax; 1.0 MiB
+    """
+    names = ["short list", *(f"tail {i}" for i in range(1, len(self.seconds)))]
+    lines = [
+      f"{name}: {size:,} classes, {mass:.1%} of the examples, width {width}: "
+      f"{1e3 * seconds:.3g} ms".replace("%", " %")
+      for name, size, width, mass, seconds in zip(
+        names, *self.clusters[:3], self.seconds, strict=True
+      )
+    ]
+    total = sum(self.seconds)
+    lines.append(
+      f"an adaptive softmax with cutoffs={self.cutoffs}: {1e3 * total:.3g} ms a step "
+      "predicted, "
+      f"{self.full_seconds / total:.1f} times as fast as the full softmax; "
+      f"{self.num_bytes / _MIB:.1f} MiB"
+    )
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Costs:
+  """What takes how long, and how much memory.
+
+  Attributes:
+    dim: D, width of activations.
+    seconds: t(k, B, d), of arrays k and B, ascending in each.
+    batch: B, true classes in a batch.
+    bias: rows of the short list have one, see `constant_feature.extended_width`.
+    tail_bias: rows of tails have one.
+    tied: tails share the projection of the first.
+    labels: true classes of an example, on average.
+  """
+
+  dim: int
+  seconds: Seconds
+  batch: int
+  bias: bool = False
+  tail_bias: bool = False
+  tied: bool = False
+  labels: float = 1.0
+
+  def short_list(self, size: Any, num_tails: int) -> tuple[Any, Any]:
+    """Seconds and bytes of a short list of so many classes."""
+    rows, width = size + num_tails, extended_width(self.dim) if self.bias else self.dim
+    examples = max(round(self.batch / self.labels), 1)
+    return self.seconds(rows, examples, width), rows * width * _FLOAT_BYTES
+
+  def tail(self, size: Any, mass: Any, width: int, number: int) -> tuple[Any, Any]:
+    """Seconds and bytes of a tail of so many classes, the first being number 1."""
+    mean = self.batch * np.maximum(mass, 0)
+    num = places(mean, self.batch)
+    row_width = extended_width(width) if self.tail_bias else width
+    projection = self.seconds(width, num, self.dim)
+    is_reached = -np.expm1(-mean)  # by an example at least, or else it is skipped
+    seconds = is_reached * (projection + self.seconds(size, num, row_width))
+    own = 0 if self.tied and number > 1 else width * self.dim
+    return seconds, (own + size * row_width) * _FLOAT_BYTES
+
+
+def plan_clusters(
+  counts_V: np.ndarray,
+  costs: Costs,
+  *,
+  num_clusters: int = 0,
+  factor: int = 4,
+  align: int = 8,
+  min_head_mass: float = 0.8,
+  max_bytes: int = 0,
+) -> ClusterPlan:
+  """The clusters whose expected time is least: sum of
+
+    t(k + J, B, D)                                 k classes, J tails of a short list
+    P(reached) (t(d, B', D) + t(k, B', d))         projection and k classes of a tail
+
+  with rows of width d for the B' places of the tail, see `clusters.places`.
+
+  Args:
+    counts_V: int[V], in any order.
+    costs: t, D and B, and which parameters there are.
+    num_clusters: how many, with the short list; 0: 2 to 5, whichever is fastest.
+    factor, align: see `clusters.widths`.
+    min_head_mass: least share of the examples whose class is on the short list. Time
+      alone would leave some tens of classes there, and a poor model. Where tails of a
+      class each leave less, they leave the short list all they can.
+    max_bytes: of all parameters, of 4 bytes each; 0: as many as it takes.
+
+  Returns:
+    The best clusters that end at boundaries of a grid, of which it has all below about
+    30 and, above it, one every tenth; with up to 128 classes all. A short list of 1,024
+    or more and tails that follow it, but the last, have a multiple of 64 rows.
+
+  Raises:
+    ValueError: no class occurs, there are fewer classes than clusters, or no plan keeps
+      to max_bytes.
+
+  Source: Grave et al. 2017, section 4.3: frequent classes in small clusters, dynamic
+    programming for a given number of clusters. What is not in the paper: the time is
+    that of a training step at the width of each cluster, for places and not expected
+    examples; limits on the short list and on memory, for which the programme keeps all
+    plans of which none is better in both time and memory.
+
+  Cost: O(J boundaries^2), more if max_bytes excludes the fastest plan; under a second
+    for V = 800,000.
+
+  >>> counts_V = 10**6 // np.arange(1, 10_001)
+  >>> costs = Costs(64, lambda k, B, d: 1e-5 + 1e-10 * k * B * d, batch=1000)
+  >>> best = plan_clusters(counts_V, costs, num_clusters=3)
+  >>> best.clusters.sizes, best.clusters.widths
+  ((1470, 2176, 6354), (64, 16, 8))
+  """
+  counts_V = np.asarray(counts_V)
+  V = len(counts_V)
+  if not counts_V.any():
+    raise ValueError("no class occurs: there is nothing to sort classes by")
+  if num_clusters > V:
+    raise ValueError(f"{num_clusters} clusters, but {V} classes")
+  nums = [num_clusters] if num_clusters else range(min(2, V), min(MOST_CLUSTERS, V) + 1)
+  # Sorted here, so that nothing after it has to work.
+  sorted_V = -np.sort(-counts_V.astype(np.float64))
+  found, least = [], []
+  for num in nums:
+    all_widths = widths(costs.dim, num, factor, align)
+    ends_G, mass_G = _boundaries(sorted_V, num, min_head_mass)
+    seconds_KGG, bytes_KGG = _stages(costs, ends_G, mass_G, all_widths, min_head_mass)
+    planned = lambda path: price(
+      cut(sorted_V, tuple(ends_G[list(path[:-1])].tolist()), all_widths),  # noqa: B023
+      costs,
+    )
+    plan = planned(fastest_path(seconds_KGG, np.zeros_like(bytes_KGG), 0))
+    if max_bytes and plan.num_bytes > max_bytes:
+      least.append(least_bytes(bytes_KGG)[0, 0])
+      if least[-1] > max_bytes:
+        continue
+      plan = planned(fastest_path(seconds_KGG, bytes_KGG, max_bytes))
+    found.append(plan)
+  if not found:
+    raise ValueError(
+      f"{max_bytes / _MIB:.3g} MiB are too few for the parameters; the least is "
+      f"{min(least) / _MIB:.3g} MiB"
+    )
+  return min(found, key=lambda plan: sum(plan.seconds))
+
+
+def price(clusters: Clusters, costs: Costs) -> ClusterPlan:
+  """What given clusters are expected to take.
+
+  >>> clusters = Clusters((9, 90), (8, 2), (1.0, 0.0))
+  >>> priced = price(clusters, Costs(8, lambda k, B, d: k * B * d, batch=2))
+  >>> priced.seconds, priced.full_seconds, priced.num_bytes
+  ((160.0, 0.0), 1584.0, 1104)
+  """
+  sizes, all_widths, masses = clusters[:3]
+  tails = zip(sizes[1:], masses[1:], all_widths[1:], strict=True)
+  parts = [
+    costs.short_list(sizes[0], len(sizes) - 1),
+    *(costs.tail(*tail, number) for number, tail in enumerate(tails, start=1)),
+  ]
+  full_seconds, _ = costs.short_list(sum(sizes), 0)
+  return ClusterPlan(
+    clusters,
+    tuple(float(part_seconds) for part_seconds, _ in parts),
+    float(full_seconds),
+    sum(int(num_bytes) for _, num_bytes in parts),
+  )
+
+
+def _boundaries(sorted_V, num, min_head_mass):
+  """Where clusters may end, 0 and V among it, and the mass of the classes before."""
+  V = len(sorted_V)
+  mass_V = np.append(0, np.cumsum(sorted_V)) / sorted_V.sum()
+  # The shortest list that is long enough is often the best one.
+  shortest = np.searchsorted(mass_V, min_head_mass - 1e-9)
+  ends = np.unique(np.geomspace(1, V, min(_BOUNDARIES, V)).round().astype(int))
+  if V <= _BOUNDARIES:
+    ends = np.arange(V + 1)
+  ends = np.append(ends, min(shortest, V))
+  if V > _BOUNDARIES:
+    # The rows of the short list are its classes and a row for each tail.
+    aligned = -(-(ends + num - 1) // _ROWS) * _ROWS - (num - 1)
+    ends = np.where(ends >= 16 * _ROWS, np.minimum(aligned, V), ends)
+  ends_G = np.union1d(ends, [0, *range(max(V - num, 0), V + 1)])
+  return ends_G, mass_V[ends_G]
+
+
+def _stages(costs, ends_G, mass_G, all_widths, min_head_mass):
+  """Seconds and bytes, [K, G, G], of each cluster from one boundary to another."""
+  K, G = len(all_widths), len(ends_G)
+  seconds_KGG, bytes_KGG = np.zeros((2, K, G, G))
+  seconds_G, bytes_G = costs.short_list(ends_G, K - 1)
+  # Up to the rounding of sums.
+  least_mass = min(min_head_mass, mass_G[ends_G == ends_G[-1] - (K - 1)][0]) - 1e-9
+  seconds_KGG[0] = np.where(mass_G >= least_mass, seconds_G, np.inf)[None]
+  bytes_KGG[0] = np.where(mass_G >= least_mass, bytes_G, np.inf)[None]
+  sizes_GG, masses_GG = (x_G[None] - x_G[:, None] for x_G in (ends_G, mass_G))
+  for k, width in enumerate(all_widths[1:], start=1):
+    seconds_KGG[k], bytes_KGG[k] = costs.tail(sizes_GG.clip(0), masses_GG, width, k)
+  return seconds_KGG, bytes_KGG

@@ -1,0 +1,85 @@
+"""The likeliest k classes of an adaptive softmax, by the tails that may have them."""
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.ops.adaptive.model import Model
+from largevocab.ops.adaptive.routing import over_turns, route
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import compute_dtype, logits
+from largevocab.ops.softmax.log_partition import log_normalizer
+from largevocab.ops.softmax.top_k import best_of_both, none_best, top_k
+
+_TURN = 64  # examples that look into a tail together
+_SLACK = 1e-5  # nats, for rounding
+
+
+def adaptive_top_k(
+  h_ND: jax.Array, model: Model, class_V: jax.Array, k: int, *, dtype=None
+) -> tuple[jax.Array, jax.Array]:
+  """The k classes of the largest probability, best first.
+
+  Exact: no class of a tail is likelier than the tail, and so an example looks into a
+  tail only if the tail is as likely as the last of its best k so far. Of classes that
+  are equally likely the smaller id comes first.
+
+  Args:
+    h_ND: float[N, D], activations.
+    model: all parameters.
+    class_V: i32[V], the class at each place; classes of one part ascend.
+    k: how many.
+    dtype: of the operands of the products.
+
+  Returns:
+    ids i32[N, k] and their log-probabilities f32[N, k].
+
+  Raises:
+    ValueError: k is not in 1 ... V.
+
+  Cost: two products of N with the short list, and two with the rows of a tail for the
+    examples that need it, 64 at a time.
+
+  >>> import jax.numpy as jnp
+  >>> from largevocab.ops.adaptive.model import Tail
+  >>> tail = Tail(jnp.ones((1, 2)), jnp.array([[0.0], [9.0]]))
+  >>> model = Model(jnp.array([[0.0, 0.0], [0.5, 0.5]]), (tail,))
+  >>> ids_NK, _ = adaptive_top_k(jnp.ones((1, 2)), model, jnp.array([1, 0, 2]), 2)
+  >>> ids_NK.tolist()
+  [[2, 1]]
+  """
+  check_shapes(h_ND=h_ND, class_V=class_V)
+  V, (short, *others) = len(class_V), model.sizes
+  if not 1 <= k <= V:
+    raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
+  x_ND = model.features(h_ND)
+  dtype = compute_dtype(x_ND, model.head_VD, dtype)
+  log_z_N = log_normalizer(x_ND, model.head_VD, dtype=dtype)
+  # A slice of the short list would bring together what is sharded.
+  num_rows = len(model.head_VD)
+  at_NK, o_NK = top_k(x_ND, model.head_VD, min(k + len(others), num_rows), dtype=dtype)
+  is_class_NK = at_NK < short
+  ids_NK = jnp.where(is_class_NK, class_V[at_NK], V)
+  log_p_NK = jnp.where(is_class_NK, o_NK - log_z_N[:, None], -jnp.inf)
+  best = best_of_both(none_best(len(h_ND), k, V, o_NK.dtype), (ids_NK, log_p_NK))
+  tails_JD = model.head_VD[jnp.arange(short, num_rows)]
+  log_p_NJ = logits(x_ND, tails_JD, dtype) - log_z_N[:, None]
+
+  start = short
+  for i, (tail, size) in enumerate(zip(model.tails, others, strict=True)):
+    class_of_tail_V, log_p_N = class_V[start : start + size], log_p_NJ[:, i]
+
+    def look(best, at_K, tail=tail, class_V=class_of_tail_V, log_p_N=log_p_N):
+      take = lambda x: x.at[at_K].get(mode="clip")
+      x_KE = tail.features(take(h_ND), dtype)
+      at_NK, o_NK = top_k(x_KE, tail.rows_VE, min(k, len(class_V)), dtype=dtype)
+      log_z_K = log_normalizer(x_KE, tail.rows_VE, dtype=dtype)
+      more = class_V[at_NK], o_NK + (take(log_p_N) - log_z_K)[:, None]
+      merged = best_of_both(jax.tree.map(take, best), more)
+      put = lambda all_NK, new_NK: all_NK.at[at_K].set(new_NK, mode="drop")
+      return jax.tree.map(put, best, merged)
+
+    may_have_N = ~(log_p_N + _SLACK < best[1][:, -1])  # true of NaN
+    turn = min(_TURN, len(h_ND))
+    best = over_turns(look, best, route(may_have_N, turn))
+    start += size
+  return best

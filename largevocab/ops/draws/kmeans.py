@@ -1,0 +1,134 @@
+"""k-means over the rows of a class table, which is read in chunks of classes."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import (
+  block_chunk,
+  class_blocks,
+  compute_dtype,
+  even_chunks,
+  logits,
+)
+
+_SCORE_BYTES = 8 * 2**20
+
+
+def random_rows(key: jax.Array, w_VD: jax.Array, num: int) -> jax.Array:
+  """`num` rows [K, D] of different classes, to begin with.
+
+  Raises:
+    ValueError: there are fewer classes.
+
+  >>> sorted(random_rows(jax.random.key(0), jnp.arange(3.0)[:, None], 3)[:, 0].tolist())
+  [0.0, 1.0, 2.0]
+  """
+  return w_VD[jax.random.choice(key, w_VD.shape[0], (num,), replace=False)]
+
+
+def nearest(
+  w_VD: jax.Array, centroids_KD: jax.Array, *, size: int | None = None
+) -> jax.Array:
+  """The centroid nearest to each row, i32[V].
+
+  Args:
+    w_VD: float[V, D], class table.
+    centroids_KD: float[K, D].
+    size: classes a chunk, about; by default 8 MiB of scores.
+
+  Cost: one product of V K D; holds [size, K]. A table that is sharded over classes
+    stays where it is.
+
+  >>> nearest(jnp.array([[0.0], [7.0], [4.0]]), jnp.array([[1.0], [6.0]]), size=2)
+  Array([0, 1, 1], dtype=int32)
+  """
+  V = check_shapes(w_VD=w_VD, centroids_KD=centroids_KD)["V"]
+  dtype = compute_dtype(w_VD, centroids_KD)
+  # The nearest of them has the largest <w, c> - |c|^2 / 2.
+  half_K = jnp.sum(jnp.square(centroids_KD), axis=1) / 2
+  size = size or _SCORE_BYTES // (4 * len(centroids_KD))
+  blocks_AVD = class_blocks(w_VD)
+  chunks = even_chunks(blocks_AVD.shape[1], -(-size // len(blocks_AVD)))
+
+  def assign(cluster_V, i):
+    chunk = block_chunk(blocks_AVD, i, chunks.size)
+    score_VK = logits(chunk.w_VD, centroids_KD, dtype) - half_K[None]
+    chosen_V = jnp.argmax(score_VK, axis=1).astype(jnp.int32)
+    return cluster_V.at[chunk.ids_V].set(chosen_V), None
+
+  numbers = jnp.arange(chunks.num, dtype=jnp.int32)
+  return lax.scan(assign, jnp.zeros(V, jnp.int32), numbers)[0]
+
+
+def lloyd_step(w_VD: jax.Array, centroids_KD: jax.Array, key: jax.Array) -> jax.Array:
+  """Each centroid moves to the mean of the rows nearest to it, [K, D].
+
+  One without rows moves to a random row instead.
+
+  Source: Lloyd 1982.
+  Cost: that of `nearest`, and O(V D).
+
+  >>> w_VD = jnp.array([[0.0], [1.0], [6.0]])
+  >>> lloyd_step(w_VD, jnp.array([[2.0], [7.0]]), jax.random.key(0)).tolist()
+  [[0.5], [6.0]]
+  """
+  V, K = (check_shapes(w_VD=w_VD, centroids_KD=centroids_KD)[x] for x in "VK")
+  cluster_V = nearest(w_VD, centroids_KD)
+  sum_KD = jax.ops.segment_sum(w_VD, cluster_V, num_segments=K)
+  one_V1 = jnp.ones((V, 1), sum_KD.dtype)
+  num_K1 = jax.ops.segment_sum(one_V1, cluster_V, num_segments=K)
+  other_KD = w_VD[jax.random.randint(key, (K,), 0, V)]
+  return jnp.where(num_K1 > 0, sum_KD / jnp.maximum(num_K1, 1), other_KD)
+
+
+class Members(NamedTuple):
+  """Which classes are in which cluster.
+
+  Attributes:
+    class_V: i32[V], the classes of one cluster after those of the other, ascending.
+    first_K: i32[K + 1], where those of each cluster begin.
+  """
+
+  class_V: jax.Array
+  first_K: jax.Array
+
+
+def members(cluster_V: jax.Array, num: int) -> Members:
+  """The classes of each of `num` clusters.
+
+  Cost: O(V log V).
+
+  >>> found = members(jnp.array([1, 1, 0, 1]), 3)
+  >>> found.class_V.tolist(), found.first_K.tolist()
+  ([2, 0, 1, 3], [0, 1, 4, 4])
+  """
+  ids_V = jnp.arange(len(cluster_V), dtype=jnp.int32)
+  cluster_V, class_V = lax.sort_key_val(cluster_V, ids_V)
+  numbers = jnp.arange(num + 1, dtype=cluster_V.dtype)
+  return Members(class_V, jnp.searchsorted(cluster_V, numbers).astype(jnp.int32))
+
+
+def first_members(members: Members, order_K: jax.Array, num: int) -> jax.Array:
+  """The first `num` classes when clusters come in the given order, i32[num].
+
+  Args:
+    order_K: i32[K], the clusters.
+    num: up to V.
+
+  Cost: O(K + num log K).
+
+  >>> found = members(jnp.array([1, 1, 0, 1]), 3)
+  >>> first_members(found, jnp.array([2, 1, 0]), 2).tolist()
+  [0, 1]
+  """
+  first_K = members.first_K[order_K]
+  end_K = jnp.cumsum(members.first_K[order_K + 1] - first_K)
+  at_S = jnp.arange(num, dtype=end_K.dtype)
+  i_S = jnp.searchsorted(end_K, at_S, side="right")
+  # Position at_S of all is at_S - end_K[i - 1] of cluster i.
+  before_K = jnp.concatenate([jnp.zeros(1, end_K.dtype), end_K[:-1]])
+  return members.class_V[(first_K - before_K)[i_S] + at_S]

@@ -1,0 +1,211 @@
+"""Random sets of classes: each class at most once, with a known inclusion probability.
+
+Three ways to draw one. Of the first two every class is in the set independently of the
+others; the third has the same inclusion probabilities, but hardly varies in size. All
+work with integers, so that the probabilities that they realise are known exactly. Sets
+have a static capacity and a mask.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab.ops.draws import strata
+from largevocab.ops.draws.strata import IID_STRATA, UNIT, Strata
+
+
+class Poissonised(NamedTuple):
+  """Independent inclusion in time and memory in proportion to the size of the set.
+
+  With lam(c) = -log(1 - b(c)) and N a Poisson variable of mean L = sum of lam, N draws
+  in proportion to lam hold c a Poisson(lam(c)) number of times, independently of the
+  other classes, and hence at least once with probability b(c). Repetitions are merged.
+
+  N has a table of its own, cut at the capacity C = L + 7 sqrt(L) + 10: no draw is ever
+  cut short. What the table lacks, P(N > C), is below 1e-11, and it rounds
+  probabilities to 2^-42; inclusion probabilities change by less than 1e-9 of
+  themselves, far below the rounding of float32.
+
+  Attributes:
+    classes: in proportion to lam.
+    sizes: the law of N in 0 ... C.
+
+  Cost: O(C log V) a set.
+  """
+
+  classes: Strata
+  sizes: Strata
+
+  def draw(self, key: jax.Array, lead: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+    """Sets i32[*lead, C], ascending, and which entries count."""
+    k_size, k_class = jax.random.split(key)
+    V, shape = len(self.classes.start_V), (*lead, len(self.sizes.start_V) - 1)
+    size = strata.draw_iid(self.sizes, k_size, (*lead, 1))
+    ids = strata.draw_iid(self.classes, k_class, shape)
+    at = jax.lax.broadcasted_iota(jnp.int32, shape, len(lead))
+    ids = jnp.sort(jnp.where(at < size, ids, V), axis=-1)
+    before = jnp.concatenate([jnp.full_like(ids[..., :1], -1), ids[..., :-1]], axis=-1)
+    return jnp.minimum(ids, V - 1), (ids != before) & (ids < V)
+
+
+class Compared(NamedTuple):
+  """Independent inclusion, one random word for each class: where a set holds so many
+  of them that nothing is saved by less.
+
+  Attributes:
+    ids_U: i32[U], the classes.
+    threshold_U: u32[U], their inclusion probabilities in units of 2^-32.
+
+  Cost: O(U) a set.
+  """
+
+  ids_U: jax.Array
+  threshold_U: jax.Array
+
+  def draw(self, key: jax.Array, lead: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+    """Sets i32[*lead, U], and which entries count."""
+    shape = (*lead, len(self.ids_U))
+    threshold = jnp.broadcast_to(self.threshold_U, shape)
+    mask = jax.random.bits(key, shape, jnp.uint32) < threshold
+    return jnp.broadcast_to(self.ids_U, shape), mask
+
+
+class Systematic(NamedTuple):
+  """One draw from every stratum, all at the same fraction: the size of the set varies
+  by one at most. Where the probabilities do not sum to an integer, an empty stretch
+  behind the last class fills the last stratum.
+
+  Attributes:
+    strata: the classes, and room for the empty stretch.
+    last: u32[], the last fraction of the last stratum that belongs to a class.
+
+  Source: Madow 1949.
+  Cost: O(K log V) a set of K classes, and one random word.
+  """
+
+  strata: Strata
+  last: jax.Array
+
+  def draw(self, key: jax.Array, lead: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+    """Sets i32[*lead, K], and which entries count."""
+    return self.at(jax.random.bits(key, (*lead, 1), jnp.uint32))
+
+  def at(self, u: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The sets of fractions u32[..., 1], and which entries count."""
+    num = len(self.strata.first_K) - 1
+    shape = (*u.shape[:-1], num)
+    stratum = jax.lax.broadcasted_iota(jnp.int32, shape, len(shape) - 1)
+    u = jnp.broadcast_to(u, shape)
+    ids = strata.lookup(self.strata, stratum, u)
+    return ids, (stratum < num - 1) | (u <= self.last)
+
+
+RandomSets = Poissonised | Compared | Systematic
+
+
+class Realised(NamedTuple):
+  """What draws sets, and the inclusion probabilities f64[V] with which it does.
+
+  These differ from those asked for by the rounding to integers, and no class that has
+  one loses it.
+  """
+
+  sets: RandomSets
+  b_V: np.ndarray
+
+
+def capacity(mean: float) -> int:
+  """What a Poisson variable of this mean exceeds with probability below 1e-11.
+
+  >>> capacity(0.0), capacity(100.0)
+  (10, 180)
+  """
+  return math.ceil(mean + 7 * math.sqrt(mean) + 10)
+
+
+def poisson_lengths(mean: float) -> np.ndarray:
+  """The Poisson law in 0 ... capacity(mean), i64, in units of 2^-42; of sum 2^42.
+
+  >>> (poisson_lengths(1.0)[:3] / 2**42).round(6).tolist()
+  [0.367879, 0.367879, 0.18394]
+  """
+  n_N = np.arange(1, capacity(mean) + 1)
+  log_N = np.cumsum(np.append(0.0, math.log(mean) - np.log(n_N)))
+  p_N = np.exp(log_N - log_N.max())
+  total = IID_STRATA * UNIT
+  # What rounds to nothing is left out: lengths of 1 would take of the others.
+  return strata.apportion(np.where(p_N / p_N.sum() * total < 0.5, 0.0, p_N), total)
+
+
+def build_independent(b_V: np.ndarray) -> Realised:
+  """Sets in which every class is independently of the others.
+
+  `Compared` where the capacity of `Poissonised` would reach the number of classes that
+  have a probability above 0.
+
+  Args:
+    b_V: f64[V], inclusion probabilities in [0, 1), not all 0 (numpy, on the host).
+
+  Cost: O(V) time, 8 bytes of state a class.
+
+  >>> type(build_independent(np.array([0.5, 0.25])).sets).__name__
+  'Compared'
+  >>> type(build_independent(np.full(1000, 0.01)).sets).__name__
+  'Poissonised'
+  """
+  b_V = _checked(b_V)
+  ids_U = np.flatnonzero(b_V)
+  lam_V = -np.log1p(-b_V)
+  if capacity(lam_V.sum()) >= len(ids_U):
+    threshold_U = np.clip(np.rint(b_V[ids_U] * UNIT), 1, UNIT - 1)
+    sets = Compared(
+      jnp.asarray(ids_U.astype(np.int32)), jnp.asarray(threshold_U.astype(np.uint32))
+    )
+    realised_V = np.zeros(len(b_V))
+    realised_V[ids_U] = threshold_U / UNIT
+    return Realised(sets, realised_V)
+  length_V = strata.apportion(lam_V, IID_STRATA * UNIT)
+  classes = strata.from_lengths(length_V, IID_STRATA)
+  mean = float(lam_V.sum())
+  sizes = strata.from_lengths(poisson_lengths(mean), IID_STRATA)
+  realised_V = -np.expm1(-mean * (length_V / (IID_STRATA * UNIT)))
+  return Realised(Poissonised(classes, sizes), realised_V)
+
+
+def build_systematic(b_V: np.ndarray) -> Realised:
+  """Sets whose size is the sum of the probabilities, rounded up or down.
+
+  Args:
+    b_V: f64[V], inclusion probabilities in [0, 1), not all 0 (numpy, on the host).
+
+  Raises:
+    ValueError: they sum to more than 2^20.
+
+  Cost: O(V) time, 8 bytes of state a class.
+
+  >>> sets = build_systematic(np.array([0.5, 0.25, 0.5])).sets
+  >>> ids, mask = sets.at(jnp.array([[0], [2**31], [2**31 + 2**30]], jnp.uint32))
+  >>> [i[m].tolist() for i, m in zip(ids, mask)]
+  [[0, 2], [1], [2]]
+  """
+  b_V = _checked(b_V)
+  V, num = len(b_V), math.ceil(b_V.sum())
+  if num > strata.MAX_STRATA:
+    raise ValueError(f"the probabilities sum to {num}, more than {strata.MAX_STRATA}")
+  length_V = strata.apportion(np.append(b_V, num - b_V.sum()), num * UNIT)
+  filled = strata.from_lengths(length_V, num)
+  classes = Strata(
+    jnp.minimum(filled.first_K, V), filled.start_V[:V], filled.log_expected_V[:V]
+  )
+  last = jnp.uint32(UNIT - 1 - int(length_V[V]))
+  return Realised(Systematic(classes, last), length_V[:V] / UNIT)
+
+
+def _checked(b_V: np.ndarray) -> np.ndarray:
+  b_V = np.asarray(b_V, np.float64)
+  if not ((b_V >= 0) & (b_V < 1)).all() or not b_V.any():
+    raise ValueError("inclusion probabilities must be in [0, 1), and not all 0")
+  return b_V

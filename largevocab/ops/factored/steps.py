@@ -1,0 +1,312 @@
+"""Exact steps on W = V U + 1 omega^T for losses that see o = W h by few numbers of it.
+
+A loss of the spherical family is a function l(o_P, t_P, q, s) of the outputs o_P of an
+example's true classes and their targets t_P, of q = |o|^2 and of s = sum of o. With
+Q = W^T W and the sum of W's rows at hand, loss and gradients take O(D^2) an example,
+and the step W <- W - rate dL/dW, which changes every row of W, is a change of U, of
+omega and of the true classes' rows of V.
+
+Source: Vincent et al. 2015, section 4 and algorithm 4; the equations are derived here,
+  with rows where the paper has columns.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from largevocab.ops.factored.table import Factored, dot, outputs_and_pull
+from largevocab.ops.merge import merge_rows, sums_of_equals
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.tag import TAG, is_whole, joined
+
+Loss = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+class SphericalGrads(NamedTuple):
+  """dL/dW = 2 W H^T diag(dq) H + 1 (ds H) + T, by its parts.
+
+  Attributes:
+    h_ND: f32[N, D].
+    dq_N: f32[N], dL/dq.
+    ds_N: f32[N], dL/ds.
+    do_NP: f32[N, P], dL/do of the true classes.
+    ids_NP: i32[N, P], the true classes, padding >= V.
+    gram_ND: f32[N, D], H Q.
+    pull_ND: f32[N, D], sum over p of do_np w_p.
+    equal_ND: f32[N, D], sum over p of do_np T_p, so that T^T T = equal^T H.
+    tag: i32[], see `largevocab.ops.tag`. `a + b` is the gradient of the sum.
+  """
+
+  h_ND: jax.Array
+  dq_N: jax.Array
+  ds_N: jax.Array
+  do_NP: jax.Array
+  ids_NP: jax.Array
+  gram_ND: jax.Array
+  pull_ND: jax.Array
+  equal_ND: jax.Array
+  tag: ArrayLike = TAG
+
+  def __add__(self, other: "SphericalGrads") -> "SphericalGrads":  # pyrefly: ignore
+    return joined_grads([self, other], [1.0, 1.0])
+
+
+def joined_grads(
+  parts: Sequence[SphericalGrads], weights: Sequence[ArrayLike]
+) -> SphericalGrads:
+  """The weighted sum of gradients of the same W, by the parts of all examples.
+
+  >>> from largevocab.ops.factored.table import factor, implied
+  >>> f, loss = factor(jnp.array([[1.0], [2.0]])), lambda o_P, t_P, q, s: q
+  >>> args = jnp.ones((1, 1)), jnp.array([[0]]), jnp.ones((1, 1)), jnp.ones(1)
+  >>> _, _, grads = value_and_grads(f, loss, *args)
+  >>> implied(step(f, joined_grads([grads, grads], [0.5, 0.5]), 0.25)).tolist()
+  [[0.5], [1.0]]
+  """
+  tag = joined([g.ids_NP for g in parts], [g.tag for g in parts])
+  most = max(g.ids_NP.shape[1] for g in parts)
+  nothing = np.iinfo(np.int32).max  # no class of any table
+
+  def padded(g: SphericalGrads) -> SphericalGrads:
+    missing = (0, 0), (0, most - g.ids_NP.shape[1])
+    ids_NP = jnp.pad(g.ids_NP, missing, constant_values=nothing)
+    return g._replace(ids_NP=ids_NP, do_NP=jnp.pad(g.do_NP, missing))
+
+  def scaled(g: SphericalGrads, weight: ArrayLike) -> SphericalGrads:
+    linear = {key: getattr(g, key) for key in ("dq_N", "ds_N", "do_NP", "pull_ND")}
+    return g._replace(
+      **{key: (weight * x).astype(x.dtype) for key, x in linear.items()}
+    )
+
+  each = [scaled(padded(g), w)[:-1] for g, w in zip(parts, weights, strict=True)]
+  whole = SphericalGrads(*map(jnp.concatenate, zip(*each, strict=True)), tag=tag)
+  equal_ND = _equal(whole.do_NP, whole.h_ND, whole.ids_NP, nothing)
+  return whole._replace(equal_ND=equal_ND)
+
+
+def _equal(
+  do_NP: jax.Array, h_ND: jax.Array, ids_NP: jax.Array, num_classes: int
+) -> jax.Array:
+  """f32[N, D], sum over p of do_np T_p with T_c the sum of do_np h_n of class c."""
+  rows_NPD = do_NP[:, :, None] * h_ND[:, None, :]
+  flat_RD = rows_NPD.reshape(-1, rows_NPD.shape[-1])
+  equal_RD = sums_of_equals(ids_NP.ravel(), flat_RD, num_classes)
+  equal_NPD = equal_RD.reshape(rows_NPD.shape)
+  return jnp.einsum("np,npd->nd", do_NP, equal_NPD, precision="highest")
+
+
+def distinct(
+  ids_NP: jax.Array, t_NP: jax.Array, num_classes: int
+) -> tuple[jax.Array, jax.Array]:
+  """Targets whose ids repeat within an example, merged: values add up.
+
+  Args:
+    ids_NP: i32[N, P]; padding >= V.
+    t_NP: f32[N, P].
+    num_classes: V.
+
+  Returns:
+    ids i32[N, P] and values f32[N, P]: what repeats an earlier id, and padding, has the
+    id V and the value 0.
+
+  Cost: O(N P^2).
+
+  >>> ids, t = distinct(jnp.array([[3, 1, 3]]), jnp.array([[0.5, 0.25, 0.25]]), 5)
+  >>> ids.tolist(), t.tolist()
+  ([[3, 1, 5]], [[0.75, 0.25, 0.0]])
+  """
+  P = ids_NP.shape[1]
+  same_NPP = ids_NP[:, :, None] == ids_NP[:, None, :]
+  is_first_NP = jnp.argmax(same_NPP, axis=2) == jnp.arange(P)[None, :]
+  keeps_NP = is_first_NP & (ids_NP < num_classes)
+  t_NP = jnp.where(
+    keeps_NP, jnp.sum(jnp.where(same_NPP, t_NP[:, None, :], 0), axis=2), 0
+  )
+  return jnp.where(keeps_NP, ids_NP, num_classes), t_NP
+
+
+def value_and_grads(
+  f: Factored,
+  loss: Loss,
+  h_ND: jax.Array,
+  ids_NP: jax.Array,
+  t_NP: jax.Array,
+  weight_N: jax.Array,
+) -> tuple[jax.Array, jax.Array, SphericalGrads]:
+  """L = sum over n of weight_n loss(o_nP, t_nP, q_n, s_n), and its gradients. Exact.
+
+  Args:
+    f: the table.
+    loss: one example's; JAX differentiates it. Targets of value 0 must not count.
+    h_ND: f32[N, D], activations.
+    ids_NP: i32[N, P], classes with targets other than 0, once in each example; padding
+      >= V. An example may have classes that others have, too.
+    t_NP: f32[N, P], the targets; 0 on padding.
+    weight_N: f32[N].
+
+  Returns:
+    L, dL/dh f32[N, D], and what `step` wants.
+
+  Cost: O(N D^2 + N P D).
+
+  >>> from largevocab.ops.factored.table import factor
+  >>> f = factor(jnp.array([[1.0], [2.0]]))
+  >>> squared = lambda o_P, t_P, q, s: q - 2 * jnp.sum(o_P * t_P) + jnp.sum(t_P**2)
+  >>> h_ND, ids_NP, t_NP = jnp.ones((1, 1)), jnp.array([[1]]), jnp.ones((1, 1))
+  >>> value, dh_ND, _ = value_and_grads(f, squared, h_ND, ids_NP, t_NP, jnp.ones(1))
+  >>> float(value), dh_ND.tolist()  # |(1, 2) - (0, 1)|^2
+  (2.0, [[6.0]])
+  """
+  V = check_shapes(v_VD=f.v_VD, h_ND=h_ND, ids_NP=ids_NP, t_NP=t_NP, weight_N=weight_N)[
+    "V"
+  ]
+  gram_ND = dot(h_ND, f.gram_DD)
+  q_N, s_N = jnp.sum(gram_ND * h_ND, axis=1), dot(h_ND, f.sum_D)
+  o_NP, pull = outputs_and_pull(f, h_ND, ids_NP)
+  each = jax.vmap(jax.value_and_grad(loss, (0, 2, 3)))
+  loss_N, (do_NP, dq_N, ds_N) = each(o_NP, t_NP, q_N, s_N)
+  # An example of weight 0 may have a loss that is not finite.
+  weigh = lambda x, w: jnp.where(w == 0, 0, w * x)
+  dq_N, ds_N = weigh(dq_N, weight_N), weigh(ds_N, weight_N)
+  do_NP = jnp.where(ids_NP < V, weigh(do_NP, weight_N[:, None]), 0)
+  pull_ND = pull(do_NP)
+  dh_ND = 2 * dq_N[:, None] * gram_ND + ds_N[:, None] * f.sum_D[None, :] + pull_ND
+  equal_ND = _equal(do_NP, h_ND, ids_NP, V)
+  grads = SphericalGrads(h_ND, dq_N, ds_N, do_NP, ids_NP, gram_ND, pull_ND, equal_ND)
+  return jnp.sum(weigh(loss_N, weight_N)), dh_ND, grads
+
+
+def sq_norm(f: Factored, g: SphericalGrads) -> jax.Array:
+  """|dL/dW|^2, the squared Frobenius norm, from the parts.
+
+  Cost: O(N D^2), or O(N^2 D) where N < D.
+
+  >>> from largevocab.ops.factored.table import factor
+  >>> f = factor(jnp.array([[1.0], [2.0]]))
+  >>> loss = lambda o_P, t_P, q, s: q
+  >>> args = jnp.ones((1, 1)), jnp.array([[0]]), jnp.ones((1, 1)), jnp.ones(1)
+  >>> float(sq_norm(f, value_and_grads(f, loss, *args)[2]))  # of 2 o h^T
+  20.0
+  """
+  c_D, t_D = dot(g.ds_N, g.h_ND), dot(jnp.sum(g.do_NP, axis=1), g.h_ND)
+  shrink = _shrink(g)
+  # With A = 2 H^T diag(dq) H and R = 1 c^T + T: tr AQA + 2 tr A W^T R + tr R^T R.
+  by_gram = jnp.sum(shrink(g.gram_ND) * (2 * g.dq_N)[:, None] * g.h_ND)
+  by_rest = jnp.sum(shrink(g.pull_ND) * g.h_ND) + jnp.sum(
+    shrink(f.sum_D[None])[0] * c_D
+  )
+  of_rest = len(f.v_VD) * jnp.sum(c_D**2) + 2 * jnp.sum(c_D * t_D)
+  total = by_gram + 2 * by_rest + of_rest + jnp.sum(g.equal_ND * g.h_ND)
+  return jnp.maximum(total, 0)  # not below by rounding
+
+
+def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
+  """W <- W - rate dL/dW, exactly, with all that is known of W brought up to date.
+
+  With A = 2 rate H^T diag(dq) H and R = 1 (ds H) + T, W <- W (1 - A) - rate R:
+  U <- U (1 - A), omega likewise and less its share of R, and the true classes' rows of
+  V less rate T U^-1 with the new U. The inverse is brought up to date by Woodbury's
+  identity where N < D (Sherman and Morrison's at N = 1), else by one D x D solution.
+
+  Args:
+    f: the table. Donate it: undonated, V is copied.
+    g: of `value_and_grads`.
+    rate: f32[].
+
+  Raises:
+    UserError: gradients were added or scaled leaf by leaf; where they are traced, W is
+      NaN instead.
+
+  Cost: 5 products of N D^2 and 6 of N^2 D where N < D, independent of V; O(D^3) else.
+
+  >>> from largevocab.ops.factored.table import factor
+  >>> f = factor(jnp.array([[1.0], [2.0]]))
+  >>> loss = lambda o_P, t_P, q, s: q
+  >>> args = jnp.ones((1, 1)), jnp.array([[0]]), jnp.ones((1, 1)), jnp.ones(1)
+  >>> _, _, grads = value_and_grads(f, loss, *args)
+  >>> from largevocab.ops.factored.table import implied
+  >>> implied(step(f, grads, 0.25)).tolist()
+  [[0.5], [1.0]]
+  """
+  h_ND, (V, D) = g.h_ND, f.v_VD.shape
+  is_right = is_whole(g.ids_NP, g.tag)
+  if is_right is not True:  # traced: else all of W is NaN
+    rate = jnp.where(is_right, rate, jnp.nan)
+  by_one = _shrink(g)
+  shrink = lambda x_RD: rate * by_one(x_RD)
+  c_D = rate * dot(g.ds_N, h_ND)
+  t_D = rate * dot(jnp.sum(g.do_NP, axis=1), h_ND)
+  sum_D = f.sum_D - shrink(f.sum_D[None])[0]
+  # Q <- Q - P - P^T with P = half^T H and what 1 c^T adds.
+  half_ND = 2 * rate * g.dq_N[:, None] * (g.gram_ND - shrink(g.gram_ND) / 2)
+  half_ND = half_ND + rate * (g.pull_ND - shrink(g.pull_ND))
+  half_ND = half_ND - rate**2 / 2 * g.equal_ND
+  p_DD = dot(half_ND.T, h_ND) + (sum_D - V / 2 * c_D - t_D)[:, None] * c_D[None, :]
+  u_inv_DD, back_ND = _inverse(f.u_inv_DD, h_ND, 2 * rate * g.dq_N)
+  v_NPD = rate * g.do_NP[:, :, None] * back_ND[:, None, :]
+  ids_R, v_RD = merge_rows(g.ids_NP.ravel(), v_NPD.reshape(-1, D), V)
+  return Factored(
+    v_VD=f.v_VD.at[ids_R].add(-v_RD, mode="drop", unique_indices=True),
+    u_DD=f.u_DD - shrink(f.u_DD),
+    omega_D=f.omega_D - shrink(f.omega_D[None])[0] - c_D,
+    gram_DD=f.gram_DD - (p_DD + p_DD.T),
+    sum_D=sum_D - V * c_D - t_D,
+    u_inv_DD=u_inv_DD,
+  )
+
+
+def _shrink(g: SphericalGrads) -> Callable[[jax.Array], jax.Array]:
+  """X -> X A with A = 2 H^T diag(dq) H, by whichever products are smaller."""
+  h_ND, g_N = g.h_ND, 2 * g.dq_N
+  N, D = h_ND.shape
+  if N < D:
+    return lambda x_RD: dot(dot(x_RD, h_ND.T) * g_N[None, :], h_ND)
+  a_DD = dot(h_ND.T * g_N[None, :], h_ND)
+  return lambda x_RD: dot(x_RD, a_DD)
+
+
+def _inverse(
+  u_inv_DD: jax.Array, h_ND: jax.Array, g_N: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """The inverse of U (1 - H^T diag(g) H) from that of U, and H times it."""
+  N, D = h_ND.shape
+  if N < D:
+    pairs_NN = dot(h_ND, h_ND.T) * g_N[None, :]
+    back_ND = jnp.linalg.solve(
+      jnp.eye(N, dtype=h_ND.dtype) - pairs_NN, dot(h_ND, u_inv_DD)
+    )
+    return u_inv_DD + dot(h_ND.T, g_N[:, None] * back_ND), back_ND
+  a_DD = dot(h_ND.T * g_N[None, :], h_ND)
+  u_inv_DD = jnp.linalg.solve(jnp.eye(D, dtype=h_ND.dtype) - a_DD, u_inv_DD)
+  return u_inv_DD, dot(h_ND, u_inv_DD)
+
+
+def loss_naive(
+  w_VD: jax.Array,
+  loss: Loss,
+  h_ND: jax.Array,
+  ids_NP: jax.Array,
+  t_NP: jax.Array,
+  weight_N: jax.Array,
+) -> jax.Array:
+  """L of `value_and_grads` by all outputs, for JAX to differentiate.
+
+  Arguments are those of `value_and_grads`, with W itself.
+
+  Cost: a product of N V D.
+
+  >>> loss = lambda o_P, t_P, q, s: q
+  >>> args = jnp.ones((1, 1)), jnp.array([[0]]), jnp.ones((1, 1)), jnp.ones(1)
+  >>> float(loss_naive(jnp.array([[1.0], [2.0]]), loss, *args))
+  5.0
+  """
+  o_NV = dot(h_ND, w_VD.T)
+  o_NP = jnp.take_along_axis(o_NV, jnp.minimum(ids_NP, len(w_VD) - 1), axis=1)
+  o_NP = jnp.where(ids_NP < len(w_VD), o_NP, 0)
+  q_N, s_N = jnp.sum(jnp.square(o_NV), axis=1), jnp.sum(o_NV, axis=1)
+  loss_N = jax.vmap(loss)(o_NP, t_NP, q_N, s_N)
+  return jnp.sum(jnp.where(weight_N == 0, 0, weight_N * loss_N))

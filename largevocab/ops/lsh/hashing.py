@@ -1,0 +1,240 @@
+"""Locality-sensitive hashing: the bucket of a vector in each of L tables.
+
+Similar vectors share a bucket more often than others: with codes of collision
+probability p, C of them to a table, p^C of the tables. What counts as similar is the
+family: 'dwta', where the coordinates are largest; 'simhash', a small angle; 'mips', a
+large inner product of a query and a row.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.ops.lsh import winner_take_all
+from largevocab.ops.lsh.winner_take_all import WinnerTakeAll
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import product
+
+RADIX = 2
+
+
+class SimHash(NamedTuple):
+  """Hash functions of L tables with C codes each.
+
+  Attributes:
+    normal_LCD: f32, what vectors are projected on.
+  """
+
+  normal_LCD: jax.Array
+
+
+class MIPS(NamedTuple):
+  """Hash functions by which rows and queries of a large inner product agree.
+
+  Attributes:
+    normal_LCD: f32, what vectors are projected on.
+    last_LC: f32, the projection of the coordinate that rows have more.
+    limit_L: f32, U, the norm of the longest row when the functions were made.
+  """
+
+  normal_LCD: jax.Array
+  last_LC: jax.Array
+  limit_L: jax.Array
+
+
+def new_simhash(key: jax.Array, dim: int, codes: int, tables: int) -> SimHash:
+  """Normal projections.
+
+  >>> new_simhash(jax.random.key(0), 5, 2, 3).normal_LCD.shape
+  (3, 2, 5)
+  """
+  return SimHash(jax.random.normal(key, (tables, codes, dim)))
+
+
+def new_mips(key: jax.Array, w_VD: jax.Array, codes: int, tables: int) -> MIPS:
+  """Normal projections, and the norm of the longest row.
+
+  >>> new_mips(jax.random.key(0), jnp.array([[3.0, 4.0]]), 2, 1).limit_L.tolist()
+  [5.0]
+  """
+  normal_LCF = jax.random.normal(key, (tables, codes, w_VD.shape[1] + 1))
+  limit = jnp.sqrt(jnp.max(jnp.sum(jnp.square(w_VD), axis=1)))
+  limit_L = jnp.full(tables, limit, jnp.float32)
+  return MIPS(normal_LCF[:, :, :-1], normal_LCF[:, :, -1], limit_L)
+
+
+def simhash_digits(functions: SimHash, x_ND: jax.Array) -> jax.Array:
+  """1 where a projection is not negative: u32[L, C, N].
+
+  Two vectors agree in a code with probability 1 - angle / pi.
+
+  Source: Charikar 2002.
+  Cost: one product of N L C D. Products of other shapes may round otherwise, so that
+    the code of a vector whose projection is all but 0 depends on N.
+
+  >>> functions = SimHash(jnp.array([[[1.0, 0.0], [0.0, 1.0]]]))
+  >>> simhash_digits(functions, jnp.array([[3.0, -1.0]]))[:, :, 0].tolist()
+  [[1, 0]]
+  """
+  check_shapes(x_ND=x_ND, **functions._asdict())
+  return _signs(_project(functions.normal_LCD, x_ND))
+
+
+def mips_query_digits(functions: MIPS, x_ND: jax.Array) -> jax.Array:
+  """Codes u32[L, C, N] of queries, for `mips_row_digits` of rows.
+
+  Query q stands for (q / |q|, 0), row w for (w / U, sqrt(1 - |w|^2 / U^2)): both of
+  length 1, and their inner product is that of q and w, divided by U |q|.
+
+  Source: Neyshabur and Srebro 2015 (simple-LSH), after Shrivastava and Li 2014.
+  Cost: one product of N L C D.
+  """
+  check_shapes(x_ND=x_ND, **functions._asdict())
+  return _signs(_project(functions.normal_LCD, x_ND))  # |q| changes no sign
+
+
+def mips_row_digits(functions: MIPS, w_RD: jax.Array) -> jax.Array:
+  """Codes u32[L, C, R] of rows; see `mips_query_digits`.
+
+  A row that has grown longer than U since the functions were made counts as w / |w|.
+
+  Cost: one product of R L C D; rounding as of `simhash_digits`.
+
+  >>> one = jnp.ones((1, 1))
+  >>> functions = MIPS(one[None], -one, jnp.array([5.0]))
+  >>> mips_row_digits(functions, jnp.array([[1.0], [4.0], [7.0]])).tolist()
+  [[[0, 1, 1]]]
+  """
+  check_shapes(w_RD=w_RD, **functions._asdict())
+  square_R = jnp.sum(jnp.square(w_RD), axis=1)
+  limit_LR = jnp.square(functions.limit_L)[:, None] - square_R[None]
+  last_LR = jnp.sqrt(jnp.maximum(limit_LR, 0))
+  last_LCR = functions.last_LC[:, :, None] * last_LR[:, None]
+  return _signs(_project(functions.normal_LCD, w_RD) + last_LCR)
+
+
+def _project(normal_LCD: jax.Array, x_ND: jax.Array) -> jax.Array:
+  return product("lcd,nd->lcn", normal_LCD, x_ND, jnp.float32)
+
+
+def _signs(x_LCN: jax.Array) -> jax.Array:
+  return (x_LCN >= 0).astype(jnp.uint32)
+
+
+FAMILIES = ("dwta", "simhash", "mips")
+Functions = WinnerTakeAll | SimHash | MIPS
+
+_ODD = 0x9E3779B1
+_WORDS = 1 << 32
+
+
+def new_functions(
+  family: str, key: jax.Array, w_VD: jax.Array, codes: int, tables: int
+) -> Functions:
+  """Random hash functions for the rows of a table; the first axis of all arrays is L.
+
+  >>> new_functions("simhash", jax.random.key(0), jnp.ones((9, 4)), 2, 3)[0].shape
+  (3, 2, 4)
+  """
+  if family == "mips":
+    return new_mips(key, w_VD, codes, tables)
+  new = {"dwta": winner_take_all.new_functions, "simhash": new_simhash}
+  return new[family](key, w_VD.shape[1], codes, tables)
+
+
+def radix(family: str, dim: int) -> int:
+  """How many values one code has.
+
+  >>> radix("dwta", 64), radix("mips", 64)
+  (8, 2)
+  """
+  return winner_take_all.radix(dim) if family == "dwta" else RADIX
+
+
+def num_buckets(radix: int, codes: int, at_least: int) -> int:
+  """As many as there are combinations of codes, if these are fewer than the power of 2
+  that is `at_least` or more; else that power of 2.
+
+  >>> num_buckets(8, 2, 1000), num_buckets(8, 6, 1000)
+  (64, 1024)
+  """
+  return min(radix**codes, 1 << max(at_least - 1, 0).bit_length())
+
+
+def row_buckets(
+  functions: Functions, w_RD: jax.Array, codes: int, buckets: int
+) -> jax.Array:
+  """The bucket i32[L, R] of each row in each table.
+
+  Args:
+    functions: of `new_functions`.
+    w_RD: float[R, D].
+    codes: C.
+    buckets: of `num_buckets`. If there are more combinations of codes, several of them
+      share a bucket.
+
+  Cost: that of the family's digits.
+
+  >>> functions = SimHash(jnp.ones((1, 2, 1)))
+  >>> row_buckets(functions, jnp.array([[1.0], [-1.0]]), 2, 4).tolist()
+  [[3, 0]]
+  """
+  if isinstance(functions, MIPS):
+    digit_LCR = mips_row_digits(functions, w_RD)
+    return _bucket(digit_LCR, RADIX, buckets)
+  return query_buckets(functions, w_RD, codes, buckets)
+
+
+def query_buckets(
+  functions: Functions, h_ND: jax.Array, codes: int, buckets: int
+) -> jax.Array:
+  """The bucket i32[L, N] in which each query finds its like, in each table.
+
+  >>> functions = SimHash(jnp.ones((1, 2, 1)))
+  >>> query_buckets(functions, jnp.array([[1.0]]), 2, 4).tolist()
+  [[3]]
+  """
+  if isinstance(functions, WinnerTakeAll):
+    digit_LCN = winner_take_all.digits(functions, h_ND, codes)
+    return _bucket(digit_LCN, functions.coord_LKE.shape[2], buckets)
+  if isinstance(functions, SimHash):
+    digit_LCN = simhash_digits(functions, h_ND)
+  else:
+    digit_LCN = mips_query_digits(functions, h_ND)
+  return _bucket(digit_LCN, RADIX, buckets)
+
+
+def _bucket(digit_LCN: jax.Array, radix: int, buckets: int) -> jax.Array:
+  return fold(combine(digit_LCN, radix), radix ** digit_LCN.shape[1], buckets)
+
+
+def combine(digit_LCN: jax.Array, radix: int) -> jax.Array:
+  """Digits u32[L, C, N] as numbers of that radix, u32[L, N]; where these would need
+  more than 32 bits, as a hash of all digits.
+
+  >>> combine(jnp.array([[[1], [7]]], jnp.uint32), 8).tolist()
+  [[15]]
+  """
+  codes = digit_LCN.shape[1]
+  factor = jnp.uint32(radix if radix**codes <= _WORDS else _ODD)
+  code_LN = digit_LCN[:, 0]
+  for c in range(1, codes):
+    code_LN = code_LN * factor + digit_LCN[:, c]
+  return code_LN
+
+
+def fold(code_LN: jax.Array, num_codes: int, buckets: int) -> jax.Array:
+  """Codes as they are, i32, or hashed to a power of 2 of buckets if there are fewer.
+
+  >>> fold(jnp.array([[3, 7]], jnp.uint32), 8, 8).tolist()
+  [[3, 7]]
+  """
+  if num_codes <= buckets:
+    return code_LN.astype(jnp.int32)
+  if buckets == 1:
+    return jnp.zeros(code_LN.shape, jnp.int32)
+  mixed_LN = code_LN * jnp.uint32(_ODD)
+  mixed_LN = (mixed_LN ^ (mixed_LN >> 15)) * jnp.uint32(0x2C1B3C6D)
+  bits = buckets.bit_length() - 1
+  return (mixed_LN >> (32 - bits)).astype(jnp.int32)

@@ -1,0 +1,314 @@
+"""The exact log normaliser of a softmax, streamed: for evaluation by every head."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import (
+  block_chunk,
+  class_blocks,
+  compute_dtype,
+  even_chunks,
+  ids_in_chunk,
+  logits,
+  scan_classes,
+  sum_dtype,
+)
+from largevocab.ops.softmax.plan import Plan, plan
+
+_BUDGET = 256 * 2**20
+
+# What scores [N, V] of classes i32[V] become before they are exponentiated.
+Change = Callable[[jax.Array, jax.Array], jax.Array]
+
+
+class Normalized(NamedTuple):
+  """What the loss needs to know of an example's logits.
+
+  The largest is kept apart: in log_z = max + log(sum) the sum is lost to rounding if
+  logits are large.
+
+  Attributes:
+    max_N: the largest score.
+    sum_N: sum over all classes of exp(score - max).
+    o_NP: logits of the given classes, 0 on padding.
+  """
+
+  max_N: jax.Array
+  sum_N: jax.Array
+  o_NP: jax.Array
+
+
+def score(o: jax.Array, absolute: bool) -> jax.Array:
+  """What is exponentiated: the logits, or |logits| in an absolute softmax. The slope at
+  0 is 1, so that training can leave 0."""
+  return jnp.where(o >= 0, o, -o) if absolute else o
+
+
+def at_ids(o_NV: jax.Array, ids_NP: jax.Array) -> jax.Array:
+  """Logits of the ids, 0 for ids >= V."""
+  return jnp.take_along_axis(o_NV, ids_NP, axis=1, mode="fill", fill_value=0)
+
+
+def nll_of(normalized: Normalized, absolute: bool) -> jax.Array:
+  """f32[N, P], nats, of the given classes."""
+  max_N, sum_N, o_NP = normalized
+  return jnp.log(sum_N)[:, None] + (max_N[:, None] - score(o_NP, absolute))
+
+
+def mean_nll(normalized: Normalized, w_NP: jax.Array, absolute: bool) -> jax.Array:
+  """f32[N], nats: the weighted mean over an example's classes, 0 without weight."""
+  weight_N = w_NP.sum(axis=1)
+  nll_N = (w_NP * nll_of(normalized, absolute)).sum(axis=1)
+  none_N = weight_N == 0  # of a weight that is NaN the mean is NaN
+  return jnp.where(none_N, 0, nll_N / jnp.where(none_N, 1, weight_N))
+
+
+def joined(each: Sequence[Normalized]) -> Normalized:
+  """Of the classes of several tables together; a given class is in one of them.
+
+  >>> half = Normalized(jnp.ones(1), jnp.array([2.0]), jnp.zeros((1, 0)))
+  >>> joined([half, half]).sum_N.tolist()
+  [4.0]
+  """
+
+  def join(a, b):
+    max_N = jnp.maximum(a.max_N, b.max_N)
+    part_N, other_N = (x.sum_N * jnp.exp(x.max_N - max_N) for x in (a, b))
+    return Normalized(max_N, part_N + other_N, a.o_NP + b.o_NP)
+
+  return functools.reduce(join, each)
+
+
+def _add_scores(max_N, sum_N, s_NV):
+  """The maximum, and the sum of exp(score - maximum), with more scores."""
+  new_max_N = jnp.maximum(max_N, s_NV.max(axis=1))
+  sum_N = sum_N * jnp.exp(max_N - new_max_N)
+  return new_max_N, sum_N + jnp.exp(s_NV - new_max_N[:, None]).sum(axis=1)
+
+
+def normalize_by_classes(
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  ids_NP: jax.Array,
+  classes: int,
+  absolute: bool,
+  dtype,
+  *,
+  keep: bool = False,
+) -> tuple[Normalized, jax.Array | None]:
+  """`classes` at a time, with a running maximum; and if asked to `keep` them, the
+  logits of all chunks, stacked."""
+
+  def add_chunk(so_far, chunk, _):
+    max_N, sum_N, o_NP = so_far
+    o_NV = logits(h_ND, chunk.w_VD, dtype)
+    s_NV = jnp.where(chunk.is_new_V[None], score(o_NV, absolute), -jnp.inf)
+    max_N, sum_N = _add_scores(max_N, sum_N, s_NV)
+    o_NP += at_ids(o_NV, ids_in_chunk(ids_NP, chunk.start, chunk.is_new_V))
+    return Normalized(max_N, sum_N, o_NP), o_NV if keep else None
+
+  N, summed = h_ND.shape[0], sum_dtype(dtype)
+  init = Normalized(
+    jnp.full(N, -jnp.inf, summed),
+    jnp.zeros(N, summed),
+    jnp.zeros(ids_NP.shape, summed),
+  )
+  return scan_classes(add_chunk, init, w_VD, classes)
+
+
+def example_chunks(size: int, *arrays_and_fills) -> list[jax.Array]:
+  """Cuts (array, fill) pairs along their first axis into chunks, the last filled up.
+
+  >>> example_chunks(2, (jnp.arange(3), -1))
+  [Array([[ 0,  1],
+         [ 2, -1]], dtype=int32)]
+  """
+  cut = []
+  for array, fill in arrays_and_fills:
+    num = -(-array.shape[0] // size)
+    missing = [(0, num * size - array.shape[0])] + [(0, 0)] * (array.ndim - 1)
+    full = jnp.pad(array, missing, constant_values=fill)
+    cut.append(full.reshape(num, size, *array.shape[1:]))
+  return cut
+
+
+def unchunked(chunks, num: int):
+  """The inverse of `example_chunks`, on every leaf."""
+  join = lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])[:num]
+  return jax.tree.map(join, chunks)
+
+
+def normalize(
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  ids_NP: jax.Array,
+  examples: int,
+  classes: int,
+  absolute: bool,
+  dtype,
+) -> Normalized:
+  """`examples` at a time, of each `classes` at a time."""
+  N, V = h_ND.shape[0], w_VD.shape[0]
+
+  def one_chunk(chunk):
+    h_ND, ids_NP = chunk
+    return normalize_by_classes(h_ND, w_VD, ids_NP, classes, absolute, dtype)[0]
+
+  if examples >= N:
+    return one_chunk((h_ND, ids_NP))
+  chunks = example_chunks(examples, (h_ND, 0), (ids_NP, V))
+  return unchunked(lax.map(one_chunk, chunks), N)
+
+
+def log_normalizer(
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  *,
+  absolute: bool = False,
+  dtype=None,
+  how: Plan | None = None,
+  change: Change | None = None,
+) -> jax.Array:
+  """log_z_N = logsumexp(h_ND @ w_VD.T, axis=1), exact, never holding [N, V].
+
+  Args:
+    h_ND: float[N, D], activations.
+    w_VD: float[V, D], class table.
+    absolute: sums exp(|o|) instead of exp(o).
+    dtype: of the operands of the products; sums are at least float32.
+    how: chunks; by default a few classes at a time, which leaves a table that is
+      sharded over classes where it is.
+    change: of the scores of some classes, before they are summed; not with `how`.
+
+  Returns:
+    f32[N], nats.
+
+  Cost: one matrix product; memory of one chunk of logits. It can be differentiated, but
+  JAX then keeps the logits: to train, use `largevocab.ops.softmax.full`.
+
+  >>> h_ND, w_VD = jnp.zeros((3, 2)), jnp.zeros((5, 2))
+  >>> [f"{x:.3f}" for x in jnp.exp(log_normalizer(h_ND, w_VD))]
+  ['5.000', '5.000', '5.000']
+  """
+  check_shapes(h_ND=h_ND, w_VD=w_VD)
+  ids_NP = jnp.zeros((h_ND.shape[0], 0), jnp.int32)
+  max_N, sum_N, _ = _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how, change)
+  return max_N + jnp.log(sum_N)
+
+
+def softmax_nll(
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  ids_NP: jax.Array,
+  w_NP: jax.Array,
+  *,
+  absolute: bool = False,
+  dtype=None,
+  how: Plan | None = None,
+  change: Change | None = None,
+) -> jax.Array:
+  """nll_N = sum_p w_NP (log_z_N - o[ids_NP]) / sum_p w_NP, exact; 0 where all w are 0.
+
+  The mean over an example's true classes: multiply by its weight `w_NP.sum(1)` to sum
+  over examples.
+
+  Args:
+    h_ND: float[N, D], activations.
+    w_VD: float[V, D], class table.
+    ids_NP: i32[N, P], true classes, padded with V.
+    w_NP: f32[N, P], their weights, 0 on padding.
+    absolute: softmax of |o| instead of o.
+    dtype: of the operands of the products; sums are at least float32.
+    how: chunks; by default a few classes at a time, which leaves a table that is
+      sharded over classes where it is.
+    change: of the scores of some classes, before they are normalised; not with `how`.
+
+  Returns:
+    f32[N], nats.
+
+  Cost: one matrix product; memory of one chunk of logits.
+
+  >>> nll_N = softmax_nll(jnp.zeros((1, 2)), jnp.zeros((5, 2)), jnp.array([[3]]),
+  ...                     jnp.ones((1, 1)))
+  >>> f"{nll_N[0]:.4f}"  # log 5
+  '1.6094'
+  """
+  return softmax_nll_and_log_z(
+    h_ND, w_VD, ids_NP, w_NP, absolute=absolute, dtype=dtype, how=how, change=change
+  )[0]
+
+
+def softmax_nll_and_log_z(
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  ids_NP: jax.Array,
+  w_NP: jax.Array,
+  *,
+  absolute: bool = False,
+  dtype=None,
+  how: Plan | None = None,
+  change: Change | None = None,
+) -> tuple[jax.Array, jax.Array]:
+  """`softmax_nll` and `log_normalizer`, both f32[N], from one pass.
+
+  >>> both = softmax_nll_and_log_z(jnp.zeros((1, 2)), jnp.zeros((5, 2)),
+  ...                              jnp.array([[3]]), jnp.ones((1, 1)))
+  >>> [f"{x[0]:.4f}" for x in both]
+  ['1.6094', '1.6094']
+  """
+  check_shapes(h_ND=h_ND, w_VD=w_VD, ids_NP=ids_NP, w_NP=w_NP)
+  normalized = _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how, change)
+  log_z_N = normalized.max_N + jnp.log(normalized.sum_N)
+  return mean_nll(normalized, w_NP, absolute and change is None), log_z_N
+
+
+def normalize_by_blocks(
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  ids_NP: jax.Array,
+  absolute: bool,
+  dtype,
+  change: Change | None = None,
+) -> Normalized:
+  """A few classes of every block of the table at a time. With a `change`, o_NP are the
+  changed scores."""
+  N, (V, D) = h_ND.shape[0], w_VD.shape
+  blocks_AVD = class_blocks(w_VD)
+  how = plan(N, V, D, _BUDGET, method="classes")
+  chunks = even_chunks(blocks_AVD.shape[1], how.classes // len(blocks_AVD))
+
+  def add_chunk(so_far, i):
+    max_N, sum_N, o_NP = so_far
+    rows_VD, ids_V, is_new_V = block_chunk(blocks_AVD, i, chunks.size)
+    o_NV = logits(h_ND, rows_VD, dtype)
+    s_NV = score(o_NV, absolute)
+    if change is not None:
+      o_NV = s_NV = change(s_NV, ids_V)
+    s_NV = jnp.where(is_new_V[None], s_NV, -jnp.inf)
+    at_NP = jnp.searchsorted(ids_V, ids_NP)
+    is_here_NP = (ids_V.at[at_NP].get(mode="clip") == ids_NP) & is_new_V[at_NP]
+    o_NP += at_ids(o_NV, jnp.where(is_here_NP, at_NP, len(ids_V)))
+    return Normalized(*_add_scores(max_N, sum_N, s_NV), o_NP), None
+
+  summed = sum_dtype(dtype)
+  init = Normalized(
+    jnp.full(N, -jnp.inf, summed),
+    jnp.zeros(N, summed),
+    jnp.zeros(ids_NP.shape, summed),
+  )
+  return lax.scan(add_chunk, init, jnp.arange(chunks.num, dtype=jnp.int32))[0]
+
+
+def _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how, change):
+  dtype = compute_dtype(h_ND, w_VD, dtype)
+  if how is None:
+    return normalize_by_blocks(h_ND, w_VD, ids_NP, absolute, dtype, change)
+  if change is not None:
+    raise ValueError("a change of the scores is not made with chunks of your own")
+  return normalize(h_ND, w_VD, ids_NP, how.examples, how.classes, absolute, dtype)

@@ -1,0 +1,355 @@
+"""One softmax over classes in parts, its exact loss and gradient in chunks.
+
+  p(c | h) = exp(o_c) / sum over the classes of all parts of exp(o)
+
+Each part has a table of its own and activations as its rows see them, which may be
+narrower than those of others. Classes are named by their place: part after part. With
+one part this is the ordinary softmax, `largevocab.ops.softmax.full`.
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import (
+  compute_dtype,
+  even_chunks,
+  ids_in_chunk,
+  logits,
+  product,
+  scan_classes,
+  sum_dtype,
+)
+from largevocab.ops.softmax.log_partition import (
+  example_chunks,
+  joined,
+  mean_nll,
+  nll_of,
+  normalize,
+  normalize_by_blocks,
+  normalize_by_classes,
+  score,
+  unchunked,
+)
+from largevocab.ops.softmax.plan import Plan
+
+
+class Part(NamedTuple):
+  """Some of the classes: o_NV = h_ND @ w_VD.T.
+
+  Attributes:
+    h_ND: float[N, D], activations as these rows see them.
+    w_VD: float[V, D], a row for each class of the part.
+  """
+
+  h_ND: jax.Array
+  w_VD: jax.Array
+
+
+Parts = tuple[Part, ...]
+
+
+def parts_loss_naive(
+  parts: Parts,
+  ids_NP: jax.Array,
+  w_NP: jax.Array,
+  *,
+  absolute: bool = False,
+  dtype=None,
+) -> jax.Array:
+  """loss = sum_np w_NP * (log_z_N - o[ids_NP]), o being the logits of all parts.
+
+  Args:
+    parts: at least one.
+    ids_NP: i32[N, P], places of true classes, padded with V, the classes of all parts.
+    w_NP: f32[N, P], their weights, 0 on padding. Divide them by their sum for a mean.
+    absolute: softmax of |o| instead of o.
+    dtype: of the operands of the products, if not that of the arguments; logits, sums
+      and gradients are at least float32.
+
+  Returns:
+    f32[], nats. An example whose weights are all 0 adds 0.
+
+  Cost: 3 products of N, V_i and D_i for each part i; holds [N, V] twice.
+
+  >>> parts = Part(jnp.ones((1, 3)), jnp.zeros((3, 3))), Part(*2 * [jnp.zeros((1, 1))])
+  >>> f"{parts_loss_naive(parts, jnp.array([[3]]), jnp.ones((1, 1))):.4f}"  # log 4
+  '1.3863'
+  """
+  dtype = _check(parts, ids_NP, w_NP, dtype)
+  o_NV = jnp.concatenate([logits(*part, dtype) for part in parts], axis=1)
+  s_NV = score(o_NV, absolute)
+  s_NP = jnp.take_along_axis(s_NV, ids_NP, axis=1, mode="fill", fill_value=0)
+  return (w_NP * (jax.nn.logsumexp(s_NV, axis=1)[:, None] - s_NP)).sum()
+
+
+def parts_loss(
+  parts: Parts,
+  ids_NP: jax.Array,
+  w_NP: jax.Array,
+  how: Plan,
+  *,
+  absolute: bool = False,
+  dtype=None,
+) -> jax.Array:
+  """`parts_loss_naive` by the method and chunks of the plan; never holds [N, V] unless
+  that is 'reference'.
+
+  Args:
+    how: made for all classes, and for all widths together.
+    The others: see `parts_loss_naive`.
+
+  >>> from largevocab.ops.softmax.plan import plan
+  >>> parts = Part(jnp.ones((1, 3)), jnp.zeros((3, 3))), Part(*2 * [jnp.zeros((1, 1))])
+  >>> ids_NP, w_NP, how = jnp.array([[3]]), jnp.ones((1, 1)), plan(1, 4, 3, 2**20)
+  >>> f"{parts_loss(parts, ids_NP, w_NP, how):.4f}"  # log 4
+  '1.3863'
+  """
+  by_examples = functools.partial(
+    parts_loss_by_examples, examples=how.examples, classes=how.classes
+  )
+  loss = {
+    "reference": parts_loss_naive,
+    "examples": by_examples,
+    "tiles": by_examples,
+    "classes": functools.partial(parts_loss_by_classes, classes=how.classes),
+  }[how.method]
+  return loss(parts, ids_NP, w_NP, absolute=absolute, dtype=dtype)
+
+
+def parts_loss_by_examples(
+  parts: Parts,
+  ids_NP: jax.Array,
+  w_NP: jax.Array,
+  *,
+  examples: int,
+  classes: int | None = None,
+  absolute: bool = False,
+  dtype=None,
+) -> jax.Array:
+  """`parts_loss_naive`, some examples at a time; see `softmax_loss_by_examples` in
+  `largevocab.ops.softmax.full`.
+
+  Args:
+    examples: how many a chunk.
+    classes: how many of their logits to go through at a time, at most; None: those of
+      a part.
+    The others: see `parts_loss_naive`.
+
+  Cost: as `parts_loss_naive`. Holds [examples, V] and [examples, classes].
+
+  >>> parts = Part(jnp.eye(3), jnp.eye(3)), Part(jnp.ones((3, 1)), jnp.ones((2, 1)))
+  >>> ids_NP, w_NP = jnp.array([[0], [4], [2]]), jnp.ones((3, 1))
+  >>> loss = parts_loss_by_examples(parts, ids_NP, w_NP, examples=2)
+  >>> jnp.allclose(loss, parts_loss_naive(parts, ids_NP, w_NP)).item()
+  True
+  """
+  dtype = _check(parts, ids_NP, w_NP, dtype)
+  examples = even_chunks(len(ids_NP), examples).size
+  classes = classes or max(len(part.w_VD) for part in parts)
+  return _by_examples(parts, ids_NP, w_NP, examples, classes, absolute, dtype)
+
+
+def parts_loss_by_classes(
+  parts: Parts,
+  ids_NP: jax.Array,
+  w_NP: jax.Array,
+  *,
+  classes: int,
+  absolute: bool = False,
+  dtype=None,
+) -> jax.Array:
+  """`parts_loss_naive`, some classes of a part at a time; see `softmax_loss_by_classes`
+  in `largevocab.ops.softmax.full`.
+
+  Args:
+    classes: how many a chunk, at most.
+    The others: see `parts_loss_naive`.
+
+  Cost: 4 products where `parts_loss_naive` has 3; holds [N, classes] twice.
+
+  >>> parts = Part(jnp.eye(3), jnp.eye(3)), Part(jnp.ones((3, 1)), jnp.ones((2, 1)))
+  >>> ids_NP, w_NP = jnp.array([[0], [4], [2]]), jnp.ones((3, 1))
+  >>> loss = parts_loss_by_classes(parts, ids_NP, w_NP, classes=2)
+  >>> jnp.allclose(loss, parts_loss_naive(parts, ids_NP, w_NP)).item()
+  True
+  """
+  dtype = _check(parts, ids_NP, w_NP, dtype)
+  return _by_classes(parts, ids_NP, w_NP, classes, absolute, dtype)
+
+
+def parts_nll(
+  parts: Parts,
+  ids_NP: jax.Array,
+  w_NP: jax.Array,
+  *,
+  absolute: bool = False,
+  dtype=None,
+) -> tuple[jax.Array, jax.Array]:
+  """nll_N, the mean of log_z_N - o[ids_NP] by w_NP, exact, and log_z_N.
+
+  Args:
+    see `parts_loss_naive`.
+
+  Returns:
+    Both f32[N], nats; the nll of an example without weight is 0.
+
+  Cost: a product of N, V_i and D_i for each part i; memory of one chunk of logits.
+
+  >>> parts = Part(jnp.ones((1, 3)), jnp.zeros((3, 3))), Part(*2 * [jnp.zeros((1, 1))])
+  >>> both = parts_nll(parts, jnp.array([[3]]), jnp.ones((1, 1)))
+  >>> [f"{x_N[0]:.4f}" for x_N in both]  # log 4
+  ['1.3863', '1.3863']
+  """
+  dtype = _check(parts, ids_NP, w_NP, dtype)
+  normalized = joined(
+    [normalize_by_blocks(*p, at, absolute, dtype) for p, at in _located(parts, ids_NP)]
+  )
+  log_z_N = normalized.max_N + jnp.log(normalized.sum_N)
+  return mean_nll(normalized, w_NP, absolute), log_z_N
+
+
+def _check(parts, ids_NP, w_NP, dtype):
+  """The dtype of the products."""
+  for h_ND, w_VD in parts:
+    check_shapes(h_ND=h_ND, w_VD=w_VD, ids_NP=ids_NP, w_NP=w_NP)
+  return compute_dtype(parts[0].h_ND, parts[0].w_VD, dtype)
+
+
+def _located(parts: Parts, ids_NP: jax.Array) -> Iterator[tuple[Part, jax.Array]]:
+  """Each part, and the ids relative to its first class: out of range in the others."""
+  start = 0
+  for part in parts:
+    yield part, ids_NP - start
+    start += len(part.w_VD)
+
+
+def _loss(normalized, w_NP, absolute):
+  return (w_NP * nll_of(normalized, absolute)).sum()
+
+
+def _dlogits(o_NV, normalized, ids_NP, w_NP, absolute):
+  """d loss / d o_NV; ids >= V are none of these classes."""
+  w_NP = w_NP.astype(o_NV.dtype)
+  scale_N = w_NP.sum(axis=1) / normalized.sum_N
+  do_NV = jnp.exp(score(o_NV, absolute) - normalized.max_N[:, None]) * scale_N[:, None]
+  if absolute:
+    do_NV = jnp.where(o_NV >= 0, do_NV, -do_NV)
+    w_NP = jnp.where(normalized.o_NP >= 0, w_NP, -w_NP)
+  # Subtracted before the products: 1 - p would be lost to rounding after them.
+  return do_NV.at[jnp.arange(len(w_NP))[:, None], ids_NP].add(-w_NP, mode="drop")
+
+
+def _add_gradient(
+  dw_VD, part, ids_NP, w_NP, o_KNV, normalized, classes, absolute, dtype
+) -> Part:
+  """Gradient to the activations of a part, and dw_VD with that to its table added.
+
+  Logits are those kept as o_KNV, if any, else they are computed again.
+  """
+  h_ND = part.h_ND.astype(dtype)
+
+  def add_chunk(gradient, chunk, o_NV):
+    dh_ND, dw_VD = gradient
+    o_NV = logits(h_ND, chunk.w_VD, dtype) if o_NV is None else o_NV
+    at_NP = ids_in_chunk(ids_NP, chunk.start, chunk.is_new_V)
+    do_NV = _dlogits(o_NV, normalized, at_NP, w_NP, absolute)
+    do_NV = jnp.where(chunk.is_new_V[None], do_NV, 0)
+    dh_ND += product("nv,vd->nd", do_NV, chunk.w_VD, dtype)
+    rows_VD = lax.dynamic_slice_in_dim(dw_VD, chunk.start, len(chunk.w_VD))
+    rows_VD += product("nv,nd->vd", do_NV, h_ND, dtype).astype(dw_VD.dtype)
+    dw_VD = lax.dynamic_update_slice_in_dim(dw_VD, rows_VD, chunk.start, 0)
+    return Part(dh_ND, dw_VD), None
+
+  gradient = Part(jnp.zeros(h_ND.shape, sum_dtype(dtype)), dw_VD)
+  return scan_classes(add_chunk, gradient, part.w_VD, classes, o_KNV)[0]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5, 6))
+def _by_examples(parts, ids_NP, w_NP, examples, classes, absolute, dtype):
+  normalized = joined(
+    [
+      normalize(*part, at_NP, examples, classes, absolute, dtype)
+      for part, at_NP in _located(parts, ids_NP)
+    ]
+  )
+  return _loss(normalized, w_NP, absolute)
+
+
+def _by_examples_forward(parts, ids_NP, w_NP, examples, classes, absolute, dtype):
+  N, V = len(ids_NP), sum(len(part.w_VD) for part in parts)
+  # A few rows at a time are cast when they are needed.
+  cast_w = [w.astype(dtype) if classes >= len(w) else w for _, w in parts]
+
+  def add_examples(dw, chunk):
+    ids_NP, w_NP, *h = chunk
+    located = list(_located(tuple(map(Part, h, cast_w)), ids_NP))
+    each = [
+      normalize_by_classes(*part, at_NP, classes, absolute, dtype, keep=True)
+      for part, at_NP in located
+    ]
+    normalized = joined([of_part for of_part, _ in each])
+    gradients = [
+      _add_gradient(
+        dw_VD, part, at_NP, w_NP, o_KNV, normalized, classes, absolute, dtype
+      )
+      for dw_VD, (part, at_NP), (_, o_KNV) in zip(dw, located, each, strict=True)
+    ]
+    dh, dw = zip(*gradients, strict=True)
+    return dw, (dh, normalized)
+
+  h, w = zip(*parts, strict=True)
+  dw, stacked = lax.scan(
+    add_examples,
+    tuple(jnp.zeros(w_VD.shape, sum_dtype(dtype)) for w_VD in w),
+    example_chunks(examples, (ids_NP, V), (w_NP, 0), *((h_ND, 0) for h_ND in h)),
+  )
+  dh, normalized = unchunked(stacked, N)
+  gradients = tuple(map(Part, dh, dw)), nll_of(normalized, absolute)
+  as_given = jax.tree.map(lambda g, x: g.astype(x.dtype), gradients, (parts, w_NP))
+  return _loss(normalized, w_NP, absolute), as_given
+
+
+def _by_examples_backward(examples, classes, absolute, dtype, gradients, g):
+  dparts, dw_NP = jax.tree.map(lambda x: x * g.astype(x.dtype), gradients)
+  return dparts, None, dw_NP
+
+
+_by_examples.defvjp(_by_examples_forward, _by_examples_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
+def _by_classes(parts, ids_NP, w_NP, classes, absolute, dtype):
+  return _by_classes_forward(parts, ids_NP, w_NP, classes, absolute, dtype)[0]
+
+
+def _by_classes_forward(parts, ids_NP, w_NP, classes, absolute, dtype):
+  normalized = joined(
+    [
+      normalize_by_classes(*part, at_NP, classes, absolute, dtype)[0]
+      for part, at_NP in _located(parts, ids_NP)
+    ]
+  )
+  return _loss(normalized, w_NP, absolute), (parts, ids_NP, w_NP, normalized)
+
+
+def _by_classes_backward(classes, absolute, dtype, residuals, g):
+  parts, ids_NP, w_NP, normalized = residuals
+  rest = g * w_NP, None, normalized, classes, absolute, dtype
+  gradients = [
+    _add_gradient(jnp.zeros_like(part.w_VD), part, at_NP, *rest)
+    for part, at_NP in _located(parts, ids_NP)
+  ]
+  dw_NP = g * nll_of(normalized, absolute)
+  as_given = jax.tree.map(
+    lambda g, x: g.astype(x.dtype), (tuple(gradients), dw_NP), (parts, w_NP)
+  )
+  return as_given[0], None, as_given[1]
+
+
+_by_classes.defvjp(_by_classes_forward, _by_classes_backward)

@@ -1,0 +1,141 @@
+"""How to cut an exact softmax into chunks that fit a budget of temporary memory."""
+
+from typing import NamedTuple
+
+import jax
+
+from largevocab.ops.softmax.chunks import even_chunks
+
+METHODS = ("auto", "reference", "tiles", "examples", "classes")
+_MIB = 2**20
+# Logits of a chunk and gradient of its rows: they are passed over several times.
+_CACHE_BYTES = 8 * _MIB
+# But each step of a loop costs some launches. No loop over classes is longer than this,
+# nor one over few examples a chunk.
+_MAX_STEPS = 128
+# Each chunk of examples reads the table twice, and reads and writes its gradient: with
+# fewer examples this takes longer than to compute the logits once more.
+_MIN_EXAMPLES = {"cpu": 64}
+_MIN_EXAMPLES_ELSEWHERE = 1024
+
+
+class Plan(NamedTuple):
+  """A way to compute an exact softmax.
+
+  Attributes:
+    method: 'reference' (all logits at once), 'examples' or 'classes' (chunks of), or
+      'tiles' (chunks of examples, of each its logits in chunks of classes).
+    examples: how many a chunk.
+    classes: how many a chunk.
+    num_chunks: number of chunks.
+    temp_bytes: estimated temporary memory of loss and gradient, in bytes.
+  """
+
+  method: str
+  examples: int
+  classes: int
+  num_chunks: int
+  temp_bytes: int
+
+  def __str__(self) -> str:
+    """One line to print.
+
+    >>> print(plan(1024, 100_000, 128, 64 * 2**20))
+    exact softmax by tiles: 128 x 7144 logits at a time, 112 times; about 63.8 MiB of
+    temporary memory
+    """
+    times = "once" if self.num_chunks == 1 else f"{self.num_chunks} times"
+    return (
+      f"exact softmax by {self.method}: {self.examples} x {self.classes} logits at a "
+      f"time, {times}; about {self.temp_bytes / _MIB:.1f} MiB of temporary memory"
+    )
+
+
+def plan(
+  N: int,
+  V: int,
+  D: int,
+  budget_bytes: int,
+  *,
+  method: str = "auto",
+  float_bytes: int = 4,
+  compute_bytes: int | None = None,
+) -> Plan:
+  """Chooses chunks by the temporary memory that they take.
+
+  'tiles' and 'examples' keep the logits of some examples for the backward pass and
+  take 3 matrix products. 'examples' also needs a temporary of the table's size, but
+  leaves a table that is sharded over classes as it is. 'classes' keeps nothing and
+  takes 4 products.
+
+  Args:
+    N: number of examples.
+    V: number of classes.
+    D: width of a class row.
+    budget_bytes: temporary memory that loss and gradient may take. It is exceeded, as
+      `temp_bytes` then says, where it would need more than 128 chunks of classes, or
+      more than 128 chunks of too few examples.
+    method: one of METHODS; 'auto' is 'tiles' if the budget allows for enough examples
+      a chunk, else 'classes'.
+    float_bytes: bytes of a logit.
+    compute_bytes: bytes of an operand of the products, if not `float_bytes`.
+
+  >>> plan(512, 1000, 64, 2**23).method, plan(512, 10**6, 64, 2**23).method
+  ('tiles', 'classes')
+  """
+  compute_bytes = compute_bytes or float_bytes
+  # An operand of fewer bits is a copy.
+  copy_bytes = compute_bytes if compute_bytes != float_bytes else 0
+  both_bytes = float_bytes + copy_bytes
+  # What is kept of each example: h, its gradient, labels, sums.
+  examples_bytes = N * (2 * D + 16) * float_bytes + N * D * copy_bytes
+  table_bytes = V * D * float_bytes
+  table_copy_bytes = V * D * copy_bytes
+  logits_bytes = V * float_bytes
+
+  # Rows of a tile and their gradient.
+  rows_bytes = D * both_bytes
+  backend = jax.default_backend()
+  min_examples = min(N, _MIN_EXAMPLES.get(backend, _MIN_EXAMPLES_ELSEWHERE))
+  fewest_examples = min(min_examples, -(-N // _MAX_STEPS))
+  fewest_classes = -(-V // _MAX_STEPS)
+
+  def cached_classes(examples: int, class_bytes: int, room: int) -> int:
+    at_most = _CACHE_BYTES // ((examples + D) * float_bytes)
+    at_most = max(at_most, -(-V * -(-N // examples) // _MAX_STEPS))
+    return even_chunks(V, max(min(at_most, room // class_bytes), fewest_classes)).size
+
+  def made(method: str, examples: int, classes: int, temp_bytes: int) -> Plan:
+    num = -(-N // examples) * -(-V // classes)
+    return Plan(method, examples, classes, num, temp_bytes)
+
+  if method == "reference":
+    temp_bytes = 2 * N * logits_bytes + N * D * copy_bytes + table_copy_bytes
+    return made(method, N, V, temp_bytes)
+
+  room = budget_bytes - examples_bytes
+  if method == "examples":
+    room -= table_copy_bytes
+    at_most = min((room - table_bytes) // logits_bytes, room // (2 * logits_bytes))
+    examples = even_chunks(N, max(at_most, fewest_examples)).size
+    chunk_bytes = examples * logits_bytes
+    temp_bytes = budget_bytes - room + chunk_bytes + max(chunk_bytes, table_bytes)
+    return made(method, examples, V, temp_bytes)
+
+  if method in ("auto", "tiles"):
+    # The last chunk of classes may be kept with up to a chunk of repeated ones.
+    tile_bytes = 2 * float_bytes + both_bytes
+    kept_room = room - max(min(_CACHE_BYTES, room // 8), fewest_classes * rows_bytes)
+    at_most = kept_room // (logits_bytes + fewest_classes * tile_bytes)
+    if at_most >= min_examples or method == "tiles":
+      examples = even_chunks(N, max(at_most, fewest_examples)).size
+      class_bytes = examples * tile_bytes + rows_bytes
+      kept_bytes = examples * logits_bytes
+      classes = cached_classes(examples, class_bytes, room - kept_bytes)
+      temp_bytes = examples_bytes + kept_bytes + classes * class_bytes
+      return made("tiles", examples, classes, temp_bytes)
+
+  class_bytes = N * (float_bytes + both_bytes) + rows_bytes
+  classes = cached_classes(N, class_bytes, room)
+  temp_bytes = examples_bytes + classes * class_bytes
+  return made("classes", N, classes, temp_bytes)

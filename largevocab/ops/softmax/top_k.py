@@ -1,0 +1,191 @@
+"""The best k classes, streamed over the table."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import (
+  block_chunk,
+  class_blocks,
+  compute_dtype,
+  even_chunks,
+  logits,
+  sum_dtype,
+)
+from largevocab.ops.softmax.log_partition import Change
+from largevocab.ops.softmax.parts import Parts, parts_nll
+
+_LOGIT_BYTES = 8 * 2**20
+
+Score = Callable[[jax.Array], jax.Array]
+
+
+def top_k_naive(
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  k: int,
+  *,
+  score: Score = jnp.positive,
+  dtype=None,
+) -> tuple[jax.Array, jax.Array]:
+  """`top_k` from all logits at once."""
+  _check(h_ND, w_VD, k)
+  best_NK, ids_NK = lax.top_k(_scores(h_ND, w_VD, score, dtype), k)
+  return ids_NK, best_NK
+
+
+def top_k(
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  k: int,
+  *,
+  size: int | None = None,
+  score: Score = jnp.positive,
+  dtype=None,
+  change: Change | None = None,
+) -> tuple[jax.Array, jax.Array]:
+  """The k classes of the largest scores of o_NV = h_ND @ w_VD.T, best first.
+
+  Exact. Of equal scores the smaller class id comes first; a score that is NaN comes
+  before all others, so that it is seen.
+
+  Args:
+    h_ND: float[N, D], activations.
+    w_VD: float[V, D], class table.
+    k: how many.
+    size: classes a chunk, about; by default 8 MiB of logits.
+    score: what classes are ranked by, of the logits of some of them, [N, any].
+    dtype: of the operands of the products.
+    change: of the scores of some classes, which are told.
+
+  Returns:
+    ids i32[N, k] and their scores f32[N, k].
+
+  Raises:
+    ValueError: k is not in 1 ... V.
+
+  Cost: one product of N V D; holds [N, size]. A table that is sharded over classes
+    stays where it is.
+
+  >>> w_VD = jnp.array([[1.], [3.], [2.], [3.]])
+  >>> ids_NK, o_NK = top_k(jnp.ones((1, 1)), w_VD, 3, size=2)
+  >>> ids_NK.tolist(), o_NK.tolist()
+  ([[1, 3, 2]], [[3.0, 3.0, 2.0]])
+  """
+  _check(h_ND, w_VD, k)
+  num, V = h_ND.shape[0], w_VD.shape[0]
+  dtype = compute_dtype(h_ND, w_VD, dtype)
+  size = max(size or _LOGIT_BYTES // (4 * num), k)
+  blocks_AVD = class_blocks(w_VD)
+  chunks = even_chunks(blocks_AVD.shape[1], -(-size // len(blocks_AVD)))
+
+  def merge(best, i):
+    chunk = block_chunk(blocks_AVD, i, chunks.size)
+    o_NV = _scores(h_ND, chunk.w_VD, score, dtype)
+    if change is not None:
+      o_NV = change(o_NV, chunk.ids_V)
+    o_NV = jnp.where(chunk.is_new_V[None], o_NV, -jnp.inf)
+    return merge_best(best, chunk.ids_V, o_NV), None
+
+  none = none_best(num, k, V, sum_dtype(dtype))
+  best, _ = lax.scan(merge, none, jnp.arange(chunks.num, dtype=jnp.int32))
+  return best
+
+
+def none_best(num: int, k: int, num_classes: int, dtype) -> tuple[jax.Array, jax.Array]:
+  """Ids and scores [N, k] for `merge_best` to begin with, worse than any class."""
+  return (
+    jnp.full((num, k), num_classes, jnp.int32),
+    jnp.full((num, k), -jnp.inf, dtype),
+  )
+
+
+def merge_best(
+  best: tuple[jax.Array, jax.Array], ids_V: jax.Array, o_NV: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """The best k of the best k so far and some more classes, whose ids must ascend.
+
+  >>> best = jnp.array([[1, 2]]), jnp.array([[5.0, 3.0]])
+  >>> ids_NK, o_NK = merge_best(best, jnp.array([0, 7]), jnp.array([[3.0, 4.0]]))
+  >>> ids_NK.tolist(), o_NK.tolist()
+  ([[1, 7]], [[5.0, 4.0]])
+  """
+  more_NK, at_NK = lax.top_k(o_NV, min(best[0].shape[1], o_NV.shape[1]))
+  return best_of_both(best, (ids_V[at_NK], more_NK))
+
+
+def best_of_both(
+  best: tuple[jax.Array, jax.Array], more: tuple[jax.Array, jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+  """The best k of the best k so far and some more of each example.
+
+  >>> best = jnp.array([[1, 2]]), jnp.array([[5.0, 3.0]])
+  >>> ids_NK, o_NK = best_of_both(best, (jnp.array([[0]]), jnp.array([[3.0]])))
+  >>> ids_NK.tolist(), o_NK.tolist()
+  ([[1, 0]], [[5.0, 3.0]])
+  """
+  k = best[0].shape[1]
+  ids_NK, o_NK = (
+    jnp.concatenate(both, axis=1) for both in zip(best, more, strict=True)
+  )
+  # By score, and those that are equal by id. A NaN must not lose to none at all.
+  worse_NK = jnp.where(jnp.isnan(o_NK), -jnp.inf, -o_NK)
+  _, ids_NK, o_NK = lax.sort((worse_NK, ids_NK, o_NK), num_keys=2)
+  return ids_NK[:, :k], o_NK[:, :k]
+
+
+def _scores(h_ND, w_VD, score, dtype):
+  return score(logits(h_ND, w_VD, compute_dtype(h_ND, w_VD, dtype)))
+
+
+def _check(h_ND, w_VD, k):
+  V = check_shapes(h_ND=h_ND, w_VD=w_VD)["V"]
+  if not 1 <= k <= V:
+    raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
+
+
+def parts_top_k(
+  parts: Parts, class_V: jax.Array, k: int, *, dtype=None
+) -> tuple[jax.Array, jax.Array]:
+  """The k classes of the largest probability, best first.
+
+  Exact. Of classes that are equally likely the smaller id comes first.
+
+  Args:
+    parts: at least one.
+    class_V: i32[V], the class at each place; those of one part ascend.
+    k: how many.
+    dtype: of the operands of the products.
+
+  Returns:
+    ids i32[N, k] and their log-probabilities f32[N, k].
+
+  Raises:
+    ValueError: k is not in 1 ... V.
+
+  Cost: two products of N, V_i and D_i for each part i; memory of one chunk of logits.
+
+  >>> from largevocab.ops.softmax.parts import Part
+  >>> parts = (Part(jnp.ones((1, 1)), jnp.array([[1.0], [9.0]])),
+  ...          Part(jnp.ones((1, 2)), jnp.array([[1.0, 8.0], [0.0, 1.0]])))
+  >>> ids_NK, _ = parts_top_k(parts, jnp.array([1, 3, 0, 2]), 3)
+  >>> ids_NK.tolist()
+  [[0, 3, 1]]
+  """
+  V, N = check_shapes(class_V=class_V)["V"], len(parts[0].h_ND)
+  if not 1 <= k <= V:
+    raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
+  _, log_z_N = parts_nll(
+    parts, jnp.zeros((N, 0), jnp.int32), jnp.zeros((N, 0)), dtype=dtype
+  )
+  best = none_best(N, k, V, log_z_N.dtype)
+  start = 0
+  for h_ND, w_VD in parts:
+    at_NK, o_NK = top_k(h_ND, w_VD, min(k, len(w_VD)), dtype=dtype)
+    best = best_of_both(best, (class_V[start + at_NK], o_NK))
+    start += len(w_VD)
+  ids_NK, o_NK = best
+  return ids_NK, o_NK - log_z_N[:, None]

@@ -1,0 +1,85 @@
+"""The likeliest k classes of a two-level softmax, streamed over the clusters."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from largevocab.ops.softmax.chunks import (
+  block_chunk,
+  class_blocks,
+  compute_dtype,
+  even_chunks,
+  logits,
+  sum_dtype,
+)
+from largevocab.ops.softmax.top_k import merge_best, none_best
+from largevocab.ops.tree.two_level import Layout, check_two_level
+
+_LOGIT_BYTES = 8 * 2**20
+
+
+def two_level_top_k(
+  x_ND: jax.Array,
+  clusters_KD: jax.Array,
+  leaves_KSD: jax.Array,
+  layout: Layout,
+  k: int,
+  *,
+  size: int | None = None,
+) -> tuple[jax.Array, jax.Array]:
+  """The k classes of the largest probability, best first.
+
+  Exact. Of classes that are equally likely the smaller id comes first.
+
+  Args:
+    x_ND: float[N, D], features.
+    clusters_KD: float[K, D], a row per cluster.
+    leaves_KSD: float[K, S, D], the block of each cluster, a row per slot.
+    layout: where classes are.
+    k: how many.
+    size: clusters a chunk, about; by default 8 MiB of logits.
+
+  Returns:
+    ids i32[N, k] and their log-probabilities f32[N, k].
+
+  Raises:
+    ValueError: k is not in 1 ... V.
+
+  Cost: products of N K D and N K S D; holds [N, K] and [N, size S].
+
+  >>> from largevocab.ops.tree.two_level import layout
+  >>> import numpy as np
+  >>> clusters_KD, leaves_KSD = jnp.zeros((2, 3)), jnp.zeros((2, 2, 3))
+  >>> where = layout(np.array([0, 0, 1]))
+  >>> ids_NK, _ = two_level_top_k(jnp.ones((1, 3)), clusters_KD, leaves_KSD, where, 2)
+  >>> ids_NK.tolist()
+  [[2, 0]]
+  """
+  check_two_level(x_ND, clusters_KD, leaves_KSD, layout)
+  N, V, (K, S, D) = len(x_ND), len(layout.cluster_V), leaves_KSD.shape
+  if not 1 <= k <= V:
+    raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
+  dtype = compute_dtype(x_ND, leaves_KSD)
+  log_p_NK = jax.nn.log_softmax(logits(x_ND, clusters_KD, dtype))
+  size = size or max(_LOGIT_BYTES // (4 * N * S), 1)
+  blocks_AVD = class_blocks(leaves_KSD.reshape(K, S * D))  # with blocks for rows
+  chunks = even_chunks(blocks_AVD.shape[1], -(-size // len(blocks_AVD)))
+
+  def merge(best, i):
+    rows_KD, ids_K, is_new_K = block_chunk(blocks_AVD, i, chunks.size)
+    members_KS = layout.members_KS[ids_K]
+    is_class_KS = members_KS < V
+    o_NKS = logits(x_ND, rows_KD.reshape(-1, D), dtype).reshape(N, -1, S)
+    log_q_NKS = jax.nn.log_softmax(jnp.where(is_class_KS[None], o_NKS, -jnp.inf))
+    log_q_NKS += log_p_NK[:, ids_K, None]
+    counts_KS = is_class_KS & is_new_K[:, None]  # also where all is NaN
+    log_q_NKS = jnp.where(counts_KS[None], log_q_NKS, -jnp.inf)
+    ids_V, order_V = lax.sort_key_val(
+      members_KS.ravel(), jnp.arange(members_KS.size, dtype=jnp.int32)
+    )
+    log_q_NV = jnp.take(log_q_NKS.reshape(N, -1), order_V, axis=1, mode="clip")
+    return merge_best(best, ids_V, log_q_NV), None
+
+  none = none_best(N, k, V, sum_dtype(dtype))
+  best, _ = lax.scan(merge, none, jnp.arange(chunks.num, dtype=jnp.int32))
+  return best

@@ -1,0 +1,321 @@
+"""Which head is right for your classes, on this device?
+
+  python scripts/advise.py --counts=counts.npy --dim=512 --batch=2560
+  python scripts/advise.py --workdir=runs/ptb --num_samples 256 1024 --budget_ms=5
+  python scripts/advise.py --workdir=runs/ptb --heads full sampled/pps adaptive
+
+Runs steps (loss, gradients, update) with your number of classes, width and examples: of
+every head, and of `sampled` with every sampler, or of those in --heads, where any may
+stand that a config takes. Prints for each
+
+  ms      a step of the output layer, the least of many
+  mib     parameters, statistics and temporary memory of the step, by the compiler
+  relvar  Var(Z~) / Z^2, Z~ the normaliser as a sampled softmax estimates it from the
+          head's negatives, for a trained model: 0 is the exact softmax. With --workdir
+
+and, marked, the heads that no other one beats in both time and relvar (without
+--workdir: in time and memory, among those of their kind). Kinds: `softmax`, exact;
+`sample`, an estimate of that; `other`, another model or loss, whose worth only training
+shows. At the end flags for largevocab.main, of the head of least relvar that keeps to
+--budget_ms and --budget_mib. With --workdir a step may take twice as long as that of
+the fastest head, unless told otherwise.
+
+--workdir takes from that run counts, activations and labels of held-out data, class
+rows and optimiser; it must have a row for each class. --counts draws labels by their
+counts, activations at random. Heads that these data do not suit are told and left out.
+"""
+
+import dataclasses
+import json
+import math
+import pathlib
+import sys
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab import config
+from largevocab.errors import UserError
+from largevocab.heads import HEADS, Sampled
+from largevocab.heads.sampling import SamplingHead
+from largevocab.heads.softmax import SoftmaxHead
+from largevocab.labels import Counts, Targets, single_targets
+from largevocab.rows import Adagrad, RowOptimizer
+from largevocab.tools import entry
+from largevocab.tools.fit_cost_model import least_time
+from largevocab.tools.reports.measure import row_step, temp_bytes
+from largevocab.tools.reports.positions import positions_of
+from largevocab.tools.sweeps import records
+from largevocab.tools.sweeps.records import Record, counts_in
+from largevocab.tools.tables import markdown as tables
+from largevocab.training.state import restore
+from largevocab.training.workdir import describe_machine
+
+KEY = jax.random.key(0)
+
+
+class Problem(NamedTuple):
+  """What a head is to learn.
+
+  Attributes:
+    counts: of the classes.
+    h_ND: f32[N, D], activations.
+    y: their true classes.
+    optimizer: of the rows.
+    w_VD: rows of a trained model, or None.
+    like: the head that they are of, or None.
+  """
+
+  counts: Counts
+  h_ND: jax.Array
+  y: Targets
+  optimizer: RowOptimizer
+  w_VD: jax.Array | None = None
+  like: SoftmaxHead | None = None
+
+
+def of_counts(path: str, dim: int, batch: int) -> Problem:
+  """Labels drawn by counts from a file, activations at random."""
+  counts = counts_in(path)
+  rng = np.random.default_rng(0)
+  p_V = counts.unigram_V / counts.unigram_V.sum()
+  y = single_targets(rng.choice(counts.num_classes, batch, p=p_V))
+  h_ND = jnp.asarray(rng.standard_normal((batch, dim)), jnp.float32)
+  return Problem(counts, h_ND, y, Adagrad())
+
+
+def of_run(workdir: str, batch: int) -> Problem:
+  """Held-out data and class rows of a run."""
+  exp = config.build(config.of_workdir(workdir))
+  if not isinstance(exp.head, SoftmaxHead):
+    raise UserError(f"{workdir} has a head without one row for each class")
+  data, state = restore(exp, workdir, "latest")
+  batches = data.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
+  num = batch or exp.train.batch_size * exp.train.unroll
+  x_ND, y = positions_of(exp, state, batches, num, data.counts.num_classes)
+  return Problem(
+    data.counts, x_ND, y, exp.optimizer, state.head.table.w_VD, like=exp.head
+  )
+
+
+def default_heads() -> list[str]:
+  """Every head, and every sampler once.
+
+  >>> {"full", "adaptive", "nce", "sampled/pps"} <= set(default_heads())
+  True
+  """
+  samplers = [path for path in config.head_paths() if path.startswith("sampled/")]
+  return [*(name for name in HEADS if name != "sampled"), *samplers]
+
+
+def heads(
+  paths: Iterable[str], num_samples: Iterable[int], problem: Problem
+) -> dict[str, Any]:
+  """Heads by the flags that make them."""
+  shared = {"optimizer": problem.optimizer}
+  if problem.like is not None:
+    shared |= {"bias": problem.like.bias, "dtype": problem.like.dtype}
+  made = {}
+  for path in paths:
+    head = config.head(path, **shared)
+    if not isinstance(head, SamplingHead):
+      made[path] = head
+      continue
+    for num in num_samples:
+      flags = f"{path} --config.head.num_samples={num}"
+      made[flags] = dataclasses.replace(head, num_samples=num)
+  return made
+
+
+def kind_of(head: Any) -> str:
+  """See the top of this file.
+
+  >>> [kind_of(config.part("head", name)) for name in ("full", "sampled", "nce")]
+  ['softmax', 'sample', 'other']
+  """
+  if isinstance(head, Sampled):
+    return "sample"
+  is_exact = isinstance(head, SoftmaxHead) and not isinstance(head, SamplingHead)
+  return "softmax" if is_exact else "other"
+
+
+def measured(head: Any, problem: Problem) -> Record:
+  """Kind, time, memory and, of a trained model, relvar."""
+  counts, h_ND, y, _, w_VD, like = problem
+  state = head.init(KEY, counts, h_ND.shape[1])
+  is_sample = isinstance(head, Sampled)
+  row: Record = {"kind": kind_of(head)}
+  if row["kind"] != "other" and like is not None and head.absolute == like.absolute:
+    state = state._replace(table=head.optimizer.init(w_VD))
+    state = jax.jit(head.refresh)(state, KEY)
+    seen = jax.jit(head.monitor)(state, h_ND, y, KEY) if is_sample else {"relvar": 0}
+    row["relvar"] = float(seen["relvar"])
+  held = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+  step = jax.jit(row_step(head), donate_argnums=0).lower(state, h_ND, y, KEY).compile()
+  row["mib"] = (held + temp_bytes(step)) / 2**20
+
+  def call():
+    nonlocal state
+    state, _ = step(state, h_ND, y, KEY)
+    return state
+
+  row["ms"] = 1e3 * least_time(call)
+  return row
+
+
+def unbeaten(rows: list[Record]) -> list[Record]:
+  """Rows that no other is at least as good as in time and relvar, and better in one.
+
+  Rows without relvar are compared with those of their kind, in time and memory.
+
+  >>> rows = [{"kind": "sample", "ms": t, "mib": 1.0, "relvar": v}
+  ...         for t, v in ((1.0, 0.5), (2.0, 0.1), (3.0, 0.2))]
+  >>> [row["ms"] for row in unbeaten(rows)]
+  [1.0, 2.0]
+  """
+
+  def figures(row):
+    if "relvar" in row:
+      return "", row["ms"], row["relvar"]
+    return row["kind"], row["ms"], row["mib"]
+
+  def beats(a, b):
+    (kind_a, *a), (kind_b, *b) = figures(a), figures(b)
+    return (
+      kind_a == kind_b and a != b and all(x <= y for x, y in zip(a, b, strict=True))
+    )
+
+  return [row for row in rows if not any(beats(other, row) for other in rows)]
+
+
+def choice(rows: list[Record], budget_ms: float, budget_mib: float) -> Record | None:
+  """The best within the budgets: of least relvar, and then the fastest. Which sample is
+  good only a trained model tells, so without one it is the exact softmax or none.
+
+  Args:
+    rows: of `measured`.
+    budget_ms: that a step may take; 0: any.
+    budget_mib: that it may hold; 0: any.
+
+  >>> rows = [{"kind": "softmax", "ms": 9.0, "mib": 1.0, "relvar": 0.0},
+  ...         {"kind": "sample", "ms": 2.0, "mib": 1.0, "relvar": 0.1}]
+  >>> choice(rows, 0, 0)["ms"], choice(rows, 5, 0)["ms"]
+  (9.0, 2.0)
+  """
+  fits = [
+    row
+    for row in rows
+    if ("relvar" in row or row["kind"] == "softmax")
+    and (not budget_ms or row["ms"] <= budget_ms)
+    and (not budget_mib or row["mib"] <= budget_mib)
+  ]
+  fits = [row for row in fits if not math.isnan(row.get("relvar", 0))]
+  return min(fits, key=lambda row: (row.get("relvar", 0), row["ms"]), default=None)
+
+
+def default_budget_ms(rows: list[Record]) -> float:
+  """Twice the time of the fastest head whose relvar is known; 0 if there is none.
+
+  >>> default_budget_ms([{"ms": 9.0, "relvar": 0.0}, {"ms": 1.0, "relvar": 0.1}])
+  2.0
+  """
+  return 2 * min((row["ms"] for row in rows if "relvar" in row), default=0.0)
+
+
+def advice(best: Record | None, budgets: str, is_trained: bool) -> str:
+  """What is recommended, and within which budgets.
+
+  >>> print(advice(None, "within 5 ms", True))
+  no head keeps within 5 ms: raise --budget_ms or --budget_mib
+  """
+  if best is None:
+    other = "" if is_trained else ", or judge samples with --workdir"
+    return f"no head keeps {budgets}: raise --budget_ms or --budget_mib{other}"
+  why = f"relvar {best['relvar']:.3g}" if is_trained else "the exact softmax"
+  figures = f"{why}, {best['ms']:.3g} ms and {best['mib']:.3g} MiB a step"
+  return f"the best {budgets}: {figures}\n--config=FILE:{best['run']}"
+
+
+def table(rows: list[Record]) -> str:
+  """Markdown, the fastest first."""
+  marked = {row["run"] for row in unbeaten(rows)}
+  cells = [
+    [
+      "*" if row["run"] in marked else "",
+      row["run"],
+      row["kind"],
+      *(f"{row[key]:.4g}" if key in row else "-" for key in ("ms", "mib", "relvar")),
+    ]
+    for row in sorted(rows, key=lambda row: row["ms"])
+  ]
+  header = ["", "head", "kind", "ms", "mib", "relvar"]
+  return tables.markdown([header, ["---"] * len(header), *cells])
+
+
+def main(argv: list[str] | None = None) -> int:
+  parser = entry.Parser(__doc__)
+  source = parser.add_mutually_exclusive_group(required=True)
+  source.add_argument("--counts", help=".npy with int[V]")
+  source.add_argument("--workdir", help="of a run of largevocab.main")
+  add = parser.add_argument
+  add("--dim", type=int, default=512, help="width of activations, with --counts")
+  add("--batch", type=int, default=0, help="examples; default: 2560, or as the run")
+  add("--num_samples", type=int, nargs="+", default=[1024], help="negatives")
+  add("--heads", nargs="+", default=default_heads(), metavar="HEAD[/SAMPLER]")
+  least = "a step may take; 0: any; default with --workdir: twice the fastest"
+  add("--budget_ms", type=float, help=least)
+  add("--budget_mib", type=float, default=0.0, help="it may hold; 0: any")
+  add("--output", type=pathlib.Path, help="records, .jsonl")
+  args = parser.parse_args(argv)
+  entry.check_counts(args, "dim", "num_samples")
+  if args.batch:
+    entry.check_counts(args, "batch")
+  for key in ("budget_ms", "budget_mib"):
+    if not 0 <= (getattr(args, key) or 0) < math.inf:
+      raise UserError(f"--{key}={getattr(args, key)}: must be finite, at least 0")
+  if args.counts:
+    problem = of_counts(args.counts, args.dim, args.batch or 2560)
+  else:
+    problem = of_run(args.workdir, args.batch)
+  if args.output:  # now, so that it does not fail at the end
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+  num, dim = problem.h_ND.shape
+  about = {"num_classes": problem.counts.num_classes, "dim": dim, "batch": num}
+  print(", ".join(f"{key} {value:,}" for key, value in about.items()))
+
+  rows: list[Record] = []
+  candidates = heads(args.heads, args.num_samples, problem)
+  for number, (flags, head) in enumerate(candidates.items(), start=1):
+    print(f"\r{number} of {len(candidates)}: {flags:60}", end="", file=sys.stderr)
+    try:
+      row = measured(head, problem)
+    except (UserError, jax.errors.JaxRuntimeError) as error:  # too little memory, say
+      print(f"\nleft out: {flags}: {error}", file=sys.stderr)
+      continue
+    row = {"run": flags, "name": flags, "config": "", "overrides": {}} | row
+    rows.append({**row, **about, **records.measured_with(describe_machine())})
+  print(file=sys.stderr)
+  if not rows:
+    raise UserError("no head suits these data")
+  print(table(rows))
+  is_default = args.budget_ms is None
+  budget_ms = default_budget_ms(rows) if is_default else args.budget_ms
+  within = f"{budget_ms:.3g} ms" if budget_ms else "any time"
+  within += ", twice the fastest," if is_default and budget_ms else ""
+  memory = f"{args.budget_mib:.3g} MiB" if args.budget_mib else "any memory"
+  best = choice(rows, budget_ms, args.budget_mib)
+  print(advice(best, f"within {within} and {memory}", bool(args.workdir)))
+  if args.output:
+    args.output.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  return 0
+
+
+def cli() -> int:
+  return entry.run("advise", main)
+
+
+if __name__ == "__main__":
+  sys.exit(cli())

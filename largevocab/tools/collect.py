@@ -1,0 +1,35 @@
+"""Writes results.jsonl of sweeps from their finished runs, without starting any.
+
+  python -m largevocab.tools.collect experiments/ptb/sweep.py --root runs
+
+Runs of experiments/NAME/sweep.py are looked for in ROOT/NAME, as scripts/run_sweep.py
+puts them. What has not finished there keeps the line that it has.
+"""
+
+import pathlib
+import sys
+
+from largevocab.tools import entry
+from largevocab.tools.sweeps import records, sweepfile
+
+
+def main(argv: list[str] | None = None) -> int:
+  parser = entry.Parser(__doc__)
+  parser.add_argument("sweeps", nargs="+", type=pathlib.Path, metavar="sweep")
+  parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path("runs"))
+  args = parser.parse_args(argv)
+  for path in args.sweeps:
+    runs = sweepfile.load(path).runs
+    root = args.root / path.resolve().parent.name
+    records.update(path.with_name("results.jsonl"), runs, root)
+    finished = sum((root / run.id / "result.json").exists() for run in runs)
+    print(f"{path}: {finished} of {len(runs)} runs finished in {root}")
+  return 0
+
+
+def cli() -> int:
+  return entry.run("collect", main)
+
+
+if __name__ == "__main__":
+  sys.exit(cli())

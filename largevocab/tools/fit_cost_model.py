@@ -1,0 +1,259 @@
+"""How long does this device take for the classes of a cluster? Fits a cost model.
+
+  python -m largevocab.tools.fit_cost_model --out=mine.json
+  python -m largevocab.tools.fit_cost_model --out=b.json --dtype=bfloat16 --points=200
+
+Measures, at sizes spread over all orders of magnitude, what a head does for k classes
+with rows of width d and B examples: exact loss, gradients, SGD update of all rows. Fits
+the formulas of `largevocab.ops.adaptive.cost_model` to the logarithms of the times, and
+prints both. The file is what `--config.head.cost_model=mine.json` takes.
+
+A time is the least of its repetitions: other programs only ever make it longer. Measure
+with the cores that will train, and while nothing else runs; 5 minutes on a CPU.
+"""
+
+import datetime
+import functools
+import math
+import pathlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.optimize import least_squares
+from scipy.stats import qmc
+
+from largevocab.errors import UserError
+from largevocab.ops.adaptive.cost_model import CostModel, ProductTime, StepTime
+from largevocab.ops.softmax.full import softmax_loss
+from largevocab.ops.softmax.plan import plan
+from largevocab.tools import entry
+from largevocab.tools.tables import markdown as tables
+from largevocab.training.workdir import device_name
+
+DTYPES = ("float32", "bfloat16")
+BUDGET_BYTES = 64 * 2**20  # of the heads' `budget_mib`
+LEAST = 8  # classes, examples, width
+MOST_CLASSES, MOST_EXAMPLES, MOST_WIDTH = 500_000, 4096, 1024
+# Products k B d that take a second or two, and numbers of a table k d.
+MOST_WORK = {"cpu": 8e9}
+MOST_WORK_ELSEWHERE = 5e12
+MOST_NUMBERS = {"cpu": 4e7}
+MOST_NUMBERS_ELSEWHERE = 4e8
+ALIGN = 8
+MOST_POINTS = 10_000
+SECONDS, MIN_CALLS = 0.4, 4  # of one time
+STARTS = 12  # of a fit
+
+
+class Size(NamedTuple):
+  """k classes, B examples, width d."""
+
+  k: int
+  B: int
+  d: int
+
+
+def step_sizes(num: int, backend: str) -> list[Size]:
+  """Sizes that fill log k, log B, log d evenly, without those that take too long."""
+  at_most = np.log2([MOST_CLASSES, MOST_EXAMPLES, MOST_WIDTH])
+  points = qmc.scale(qmc.Halton(3, seed=0).random(20 * num), 3, at_most)
+  sizes: list[Size] = []
+  for log_k, log_B, log_d in points:
+    rounded = lambda x: int(2**x) // ALIGN * ALIGN
+    size = Size(int(2**log_k), rounded(log_B), rounded(log_d))
+    work = size.k * size.B * size.d
+    if work > MOST_WORK.get(backend, MOST_WORK_ELSEWHERE):
+      continue
+    if size.k * size.d <= MOST_NUMBERS.get(backend, MOST_NUMBERS_ELSEWHERE):
+      sizes.append(size)
+  return sizes[:num]
+
+
+def product_sizes(num: int, dim: int, backend: str) -> list[Size]:
+  """Sizes of one product with as many classes and examples, at one width."""
+  flat = {(s.k, s.B): Size(s.k, s.B, dim) for s in step_sizes(4 * num, backend)}
+  work = MOST_WORK.get(backend, MOST_WORK_ELSEWHERE)
+  return [s for s in flat.values() if s.k * s.B * dim <= work][:num]
+
+
+def least_time(call: Callable[[], Any]) -> float:
+  """Seconds of a call: the least of many."""
+  jax.block_until_ready(call())
+  jax.block_until_ready(call())
+  times: list[float] = []
+  end = time.perf_counter() + SECONDS
+  while len(times) < MIN_CALLS or time.perf_counter() < end:
+    start = time.perf_counter()
+    jax.block_until_ready(call())
+    times.append(time.perf_counter() - start)
+  return min(times)
+
+
+def operands(size: Size) -> tuple[jax.Array, ...]:
+  """Rows, activations, true classes and weights."""
+  rng = np.random.default_rng(0)
+  w_VD = jnp.asarray(0.05 * rng.standard_normal((size.k, size.d)), jnp.float32)
+  h_ND = jnp.asarray(rng.standard_normal((size.B, size.d)), jnp.float32)
+  ids_NP = jnp.asarray(rng.integers(0, size.k, (size.B, 1)), jnp.int32)
+  return w_VD, h_ND, ids_NP, jnp.full((size.B, 1), 1 / size.B)
+
+
+def product_seconds(size: Size, dtype: Any) -> float:
+  """One product, as in section 4.1 of the paper."""
+  w_VD, h_ND, *_ = (x.astype(dtype) for x in operands(size))
+  product = jax.jit(lambda h_ND, w_VD: h_ND @ w_VD.T)
+  return least_time(lambda: product(h_ND, w_VD))
+
+
+def step_seconds(size: Size, dtype: Any) -> float:
+  """Loss, gradients, update."""
+  k, B, d = size
+  how = plan(B, k, d, BUDGET_BYTES, compute_bytes=jnp.dtype(dtype).itemsize)
+
+  @functools.partial(jax.jit, donate_argnums=0)
+  def step(w_VD, h_ND, ids_NP, w_NP):
+    loss = lambda h_ND, w_VD: softmax_loss(h_ND, w_VD, ids_NP, w_NP, how, dtype=dtype)
+    value, (dh_ND, dw_VD) = jax.value_and_grad(loss, (0, 1))(h_ND, w_VD)
+    return w_VD - 0.1 * dw_VD, value, dh_ND
+
+  w_VD, *others = operands(size)
+
+  def call():
+    nonlocal w_VD
+    w_VD, *rest = step(w_VD, *others)
+    return w_VD, *rest
+
+  return least_time(call)
+
+
+def fit(
+  make: Callable[..., Any], starts: dict[str, float], sizes: np.ndarray, t_P: np.ndarray
+) -> Any:
+  """The positive constants whose predictions have the least squared error of the log.
+
+  Args:
+    make: a formula from its errors and constants: a class of the cost model.
+    starts: by name, each constant's order of magnitude.
+    sizes: [P, ...], what the formula is called with.
+    t_P: seconds.
+  """
+  of = lambda x: make(0, 0.0, 0.0, **dict(zip(starts, np.exp(x).tolist(), strict=True)))
+  errors = lambda x: np.log(of(x)(*sizes.T)) - np.log(t_P)
+  start = np.log(list(starts.values()))
+  low, high = start - 14, start + 14  # a constant may vanish, but not its logarithm
+  rng = np.random.default_rng(0)
+  tries = [start, *(start + rng.uniform(-2, 2, len(start)) for _ in range(STARTS - 1))]
+  found = [least_squares(errors, x, bounds=(low, high)) for x in tries]
+  best = min(found, key=lambda result: result.cost)
+  rounded = {
+    key: float(f"{value:.4g}")
+    for key, value in zip(starts, np.exp(best.x), strict=True)
+  }
+  rms, worst = math.sqrt(np.square(best.fun).mean()), np.abs(best.fun).max()
+  return make(len(t_P), round(rms, 4), round(float(worst), 4), **rounded)
+
+
+def fit_product(sizes: list[Size], t_P: np.ndarray) -> ProductTime:
+  """Sizes have one width."""
+  kB_P = np.array([(size.k, size.B) for size in sizes], np.float64)
+  starts = {"constant": t_P.min(), "rate": (t_P / kB_P.prod(axis=1)).min()}
+  starts["least"] = starts["constant"] / starts["rate"]
+  dim = sizes[0].d
+  return fit(functools.partial(ProductTime, dim=dim), starts, kB_P, t_P)
+
+
+def fit_step(sizes: list[Size], t_P: np.ndarray) -> StepTime:
+  kBd_P = np.array(sizes, np.float64)
+  least = (t_P / kBd_P.prod(axis=1)).min()
+  starts = {
+    "constant": t_P.min(),
+    "logit": 50 * least,
+    "product": least,
+    "row": 10 * least,
+    "far": 30 * least,
+    "near": 4e6,
+  }
+  return fit(StepTime, starts, kBd_P, t_P)
+
+
+def measured(
+  what: Callable[[Size, Any], float], sizes: list[Size], dtype: Any
+) -> np.ndarray:
+  seconds = []
+  for i, size in enumerate(sizes, start=1):
+    seconds.append(what(size, dtype))
+    text = f"{i} of {len(sizes)}: {size}"
+    print(f"\r{text:60}", end="", file=sys.stderr, flush=True)
+  print(file=sys.stderr)
+  return np.array(seconds)
+
+
+def told(
+  name: str, model: Any, sizes: list[Size], predicted_P: np.ndarray, t_P: np.ndarray
+) -> str:
+  """The points and how far the formula is from them, in Markdown."""
+  rows = [
+    [*map(str, size), f"{1e3 * t:.3g}", f"{1e3 * p:.3g}", f"{p / t:.2f}"]
+    for size, p, t in sorted(zip(sizes, predicted_P, t_P, strict=True))
+  ]
+  header = ["k", "B", "d", "ms", "predicted ms", "ratio"]
+  table = tables.markdown([header, ["---"] * len(header), *rows])
+  return f"{name}\n\n{table}\n\n{model}\n"
+
+
+def made(steps: list[Size], products: list[Size], dtype: str) -> CostModel:
+  """The cost model of this device, from times at these sizes, which are printed."""
+  t_P = measured(product_seconds, products, jnp.dtype(dtype))
+  product = fit_product(products, t_P)
+  predicted_P = np.array([product(size.k, size.B) for size in products])
+  print(told("One product", product, products, predicted_P, t_P))
+
+  t_P = measured(step_seconds, steps, jnp.dtype(dtype))
+  step = fit_step(steps, t_P)
+  predicted_P = np.array([step(*size) for size in steps])
+  print(told("A training step", step, steps, predicted_P, t_P))
+
+  today = datetime.date.today().isoformat()
+  return CostModel(
+    jax.default_backend(), device_name(), dtype, today, jax.__version__, product, step
+  )
+
+
+def main(argv: list[str] | None = None) -> int:
+  parser = entry.Parser(__doc__)
+  add = parser.add_argument
+  add("--out", type=pathlib.Path, help="default: PLATFORM-DTYPE-YEAR-MONTH.json")
+  add("--dtype", choices=DTYPES, default="float32", help="of operands of products")
+  add(
+    "--points", type=int, default=120, help="how many steps, and half as many products"
+  )
+  add("--dim", type=int, default=512, help="width of the products")
+  args = parser.parse_args(argv)
+  if args.points < 20:
+    raise UserError(f"--points={args.points}: there are 6 constants; take 20 at least")
+  if args.points > MOST_POINTS:
+    raise UserError(f"--points={args.points}: take {MOST_POINTS:,} at most")
+  entry.check_counts(args, "dim")
+  backend = jax.default_backend()
+  month = datetime.date.today().isoformat()[:7]
+  out = args.out or pathlib.Path(f"{backend}-{args.dtype}-{month}.json")
+  if not out.parent.is_dir():
+    raise UserError(f"--out={out}: there is no such directory; make it first")
+
+  products = product_sizes(args.points // 2, args.dim, backend)
+  made(step_sizes(args.points, backend), products, args.dtype).save(out)
+  print(f"written to {out}")
+  return 0
+
+
+def cli() -> int:
+  return entry.run("fit_cost_model", main)
+
+
+if __name__ == "__main__":
+  sys.exit(cli())

@@ -1,0 +1,87 @@
+"""How informative are the negatives that a sampler draws for a trained model?
+
+  python -m largevocab.tools.negatives_report --workdir=runs/citeulike \\
+    --output=results.jsonl \\
+    uniform:num_samples=256 unigram:num_samples=256 \\
+    lsh_embedding:unigram_share=0:num_samples=256
+
+Each argument is a sampler with fields of it or of the head `sampled`. At examples
+spread over the validation data, which make one batch, of the distinct classes that are
+drawn for an example and not true:
+
+  classes  how many there are
+  rank     their mean rank by the model among all classes that are not true; 1: the
+           hardest negative
+  mass     their share of the softmax of these classes
+  top10    share of the 10 hardest negatives that are among them
+
+Means over examples and draws. Statistics are built anew from the table.
+"""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab.heads.sampled import Sampled
+from largevocab.labels import Counts
+from largevocab.ops.softmax.chunks import product
+from largevocab.ops.softmax.log_partition import score
+from largevocab.rows import Table
+from largevocab.tools import entry
+from largevocab.tools.plots.drawn import drawn_classes
+from largevocab.tools.reports.head_report import parse, report, write
+from largevocab.tools.reports.positions import Positions
+from largevocab.tools.reports.specs import sampled_head
+from largevocab.tools.sweeps.records import Record
+
+COLUMNS = ["classes", "rank", "mass", "top10"]
+KEY = jax.random.key(0)
+
+
+def figures(
+  head: Sampled, counts: Counts, w_VD: jax.Array, positions: Positions, draws: int
+) -> Record:
+  """What is measured of one head; see the top of this file."""
+  state = head.init_state(Table(w_VD, {}, jnp.int32(0)), counts)
+  if head.refreshes(1):
+    state = jax.jit(head.refresh)(state, KEY)
+  h_ND, y = positions
+  o_NV = product("nd,vd->nv", head.features(h_ND), w_VD, head.dtype)
+  o_NV = np.array(score(o_NV, head.absolute), np.float64)
+  is_true_NV = np.zeros((len(o_NV), len(w_VD) + 1), bool)
+  is_true_NV[np.arange(len(o_NV))[:, None], np.asarray(y.ids_NP)] = True
+  o_NV[is_true_NV[:, :-1]] = -np.inf
+  rank_NV = 1 + np.argsort(np.argsort(-o_NV, axis=1), axis=1)
+  p_NV = np.exp(o_NV - o_NV.max(axis=1, keepdims=True))
+  p_NV /= p_NV.sum(axis=1, keepdims=True)
+
+  draw = jax.jit(lambda state, key: drawn_classes(head, state, h_ND, y, key)[0])
+  seen = []
+  for key in jax.random.split(KEY, draws):
+    drawn_NV = np.asarray(draw(state, key))
+    size_N = drawn_NV.sum(axis=1)
+    total = lambda values_NV: np.sum(values_NV, axis=1, where=drawn_NV)  # noqa: B023
+    some_N = np.maximum(size_N, 1)
+    rank = (total(rank_NV) / some_N)[size_N > 0].mean() if size_N.any() else np.nan
+    top10 = total(rank_NV <= 10).mean() / 10
+    seen.append([size_N.mean(), rank, total(p_NV).mean(), top10])
+  return dict(zip(COLUMNS, np.nanmean(seen, axis=0).tolist(), strict=True))
+
+
+def main(argv: list[str] | None = None) -> int:
+  args = parse(__doc__, 10, argv)
+  rows = report(
+    args, sampled_head, lambda head, model: figures(head, *model, args.draws), COLUMNS
+  )
+  write(args, "negatives_report", rows, COLUMNS)
+  return 0
+
+
+def cli() -> int:
+  return entry.run("negatives_report", main)
+
+
+if __name__ == "__main__":
+  sys.exit(cli())

@@ -1,0 +1,395 @@
+"""Figures of an experiment, as its sweep file describes them.
+
+  python scripts/plot.py experiments/kernel_bias/sweep.py
+
+Reads results.jsonl beside the sweep file and writes figures/FILE.png and .svg there,
+one pair for each entry of the sweep's `figures()` (see `sweeps/sweepfile.py`). What has
+no results yet is left out, so that a sweep can be looked at while it goes on.
+"""
+
+import math
+import pathlib
+import statistics
+import sys
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from largevocab.errors import UserError
+from largevocab.tools import entry
+from largevocab.tools.plots import drawing
+from largevocab.tools.sweeps import records, sweepfile
+from largevocab.tools.sweeps.records import Record
+from largevocab.tools.sweeps.sweepfile import CURVE_Y, Figure
+from largevocab.tools.tables import axes, seeds
+
+LABELS = {
+  "epoch": "epochs",
+  "seconds": "seconds of training",
+  "train_seconds": "seconds of training",
+  "idle_seconds": "seconds of an idle core",
+  "operations": "operations of network and head",
+  "seconds_for_steps": "seconds for the same number of steps",
+  "ppl_by_steps": "validation perplexity",
+  "p@1_by_steps": "precision of the first, validation",
+  "valid_nll": "validation loss, nats",
+  "valid_ppl": "validation perplexity",
+  "test_ppl": "test perplexity",
+  "head.num_samples": "negatives m",
+  "curve_p@1": "P@1, validation",
+  "curve_SimLex-999_input": "SimLex-999, rows of inputs",
+  "curve_SimLex-999_output": "SimLex-999, rows of classes",
+}
+PANEL_INCHES = 3.2
+FRONT, OTHERS = "tab:blue", "0.45"
+# Of a name beside its point: offset in typographic points, and what is there of it.
+PLACES = [
+  *((3, 3, "left", "bottom"), (-3, 3, "right", "bottom"), (3, -3, "left", "top")),
+  *((-3, -3, "right", "top"), (5, 0, "left", "center"), (-5, 0, "right", "center")),
+  *((0, 12, "center", "bottom"), (0, -12, "center", "top")),
+]
+MAX_COLUMNS = 4
+MAX_TICKS = 10
+
+
+class Line(NamedTuple):
+  """A line of a panel.
+
+  Attributes:
+    label: what the runs in it agree in.
+    points: (x, y), in order of x. Of a `level` x means nothing.
+    is_level: one value of y, whatever x.
+    is_reference: drawn dashed.
+  """
+
+  label: Any
+  points: list[tuple[float, float]]
+  is_level: bool = False
+  is_reference: bool = False
+
+
+def value(row: Record, key: str) -> Any:
+  """What a key of a figure stands for in a record; None if it has no such thing.
+
+  >>> row = {"name": "ptb: unigram, m=80", "overrides": {"head.num_samples": 80}}
+  >>> value(row, "method"), value(row, "data"), value(row, "head.num_samples")
+  ('unigram', 'ptb', 80)
+  >>> value(row, "test_ppl")
+  """
+  if key in ("method", "data"):
+    data, _, rest = row["name"].rpartition(": ")
+    method = rest if row.get("baseline") else rest.partition(",")[0]
+    return data if key == "data" else method
+  return row["overrides"].get(key, row.get(key))
+
+
+def chosen(row: Record, where: dict[str, Any]) -> bool:
+  """Whether a record has the value, or one of the values, of every key.
+
+  >>> row = {"name": "unigram, m=80", "overrides": {"head.num_samples": 80}}
+  >>> chosen(row, {"method": ["uniform", "unigram"]}), chosen(row, {"method": "pps"})
+  (True, False)
+  """
+  as_list = lambda wanted: wanted if isinstance(wanted, list) else [wanted]
+  return all(value(row, key) in as_list(wanted) for key, wanted in where.items())
+
+
+def curve(members: list[Record], figure: Figure) -> list[tuple[float, float]]:
+  """Mean curve of runs that differ in the seed only, at the steps that all have."""
+  by_step: dict[int, list[tuple[float, float]]] = {}
+  for row in members:
+    own = figure.y if figure.y not in CURVE_Y else "curve"
+    for step, y, seconds in row.get(own, []):
+      if not math.isfinite(y):
+        continue
+      x = {"step": step, "seconds": seconds}.get(figure.x)
+      x = step / figure.steps_per_epoch if x is None else x
+      y = math.exp(min(y, 700.0)) if figure.y == "valid_ppl" else y
+      by_step.setdefault(step, []).append((x, y))
+  whole = [by_step[s] for s in sorted(by_step) if len(by_step[s]) == len(members)]
+  return [mean_point(at_step) for at_step in whole]
+
+
+def point(members: list[Record], figure: Figure) -> tuple[float, float] | None:
+  """Mean of runs that differ in the seed only; None if one lacks x or y."""
+  pairs = [(value(row, figure.x), value(row, figure.y)) for row in members]
+  if any(None in pair for pair in pairs):
+    return None
+  for row, pair in zip(members, pairs, strict=True):
+    for key, x in zip((figure.x, figure.y), pair, strict=True):
+      check_number(row, key, x, figure)
+  mean = mean_point(pairs)
+  return mean if all(map(math.isfinite, mean)) else None
+
+
+def check_number(row: Record, key: str, x: Any, figure: Figure) -> None:
+  """Raises a UserError that names the run if x is no number."""
+  if not records.is_number(x):
+    raise UserError(
+      f"figure {figure.file}: run {row.get('run')!r}: {key} is {x!r:.80}, not a "
+      "number; choose others by `where`, or mend its line"
+    )
+
+
+def mean_point(pairs: list[tuple[Any, Any]]) -> tuple[float, float]:
+  """
+  >>> mean_point([(1, 2), (3, 4)])
+  (2.0, 3.0)
+  """
+  x, y = zip(*pairs, strict=True)
+  return statistics.fmean(x), statistics.fmean(y)
+
+
+def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
+  """The lines of each panel, in the order of the results; references come last.
+
+  Raises:
+    UserError: there is nothing to draw, or two curves of a panel have the same label.
+  """
+  panels: dict[Any, dict[Any, list[tuple[float, float]]]] = {}
+  for members in seeds.groups(r for r in rows if chosen(r, figure.where)).values():
+    first = members[0]
+    if value(first, "method") in figure.reference:
+      continue
+    panel = named(value(first, figure.panel)) if figure.panel else ""
+    label = named(value(first, figure.line))
+    here = curve(members, figure) if figure.is_curve else [point(members, figure)]
+    points = [p for p in here if p is not None and can_be_shown(p, figure)]
+    if label is None or not points:
+      continue
+    lines = panels.setdefault(panel, {})
+    if figure.is_curve and label in lines:
+      raise UserError(
+        f"figure {figure.file}: {figure.line} = {label!r} has curves of several "
+        "settings; choose one by `where`, or tell them apart by `line` or `panel`"
+      )
+    lines.setdefault(label, []).extend(points)
+  if not panels:
+    raise UserError(
+      f"figure {figure.file}: no result has {figure.x}, {figure.y} and {figure.line}, "
+      f"finite and within the axes, where {figure.where or 'ever'}; run the sweep, or "
+      "mend figures()"
+    )
+  dashed = references(rows, figure)
+  return {
+    panel: [*(Line(label, sorted(points)) for label, points in lines.items()), *dashed]
+    for panel, lines in panels.items()
+  }
+
+
+def named(label: Any) -> Any:
+  """What can be a key, and tells a label: lists and the like as texts.
+
+  >>> named([2000, 10000]), named(80)
+  ('[2000, 10000]', 80)
+  """
+  return str(label) if isinstance(label, list | dict) else label
+
+
+def can_be_shown(point: tuple[float, float], figure: Figure) -> bool:
+  """Whether a point lies within the axes, of which logarithmic ones begin above 0."""
+  x, y = point
+  is_positive = ("x" not in figure.log or x > 0) and ("y" not in figure.log or y > 0)
+  return is_positive and (not figure.y_min or y >= figure.y_min)
+
+
+def references(rows: list[Record], figure: Figure) -> list[Line]:
+  """What is drawn in every panel: curves, or levels of y."""
+  lines = []
+  wanted = (r for r in rows if value(r, "method") in figure.reference)
+  for label, members in seeds.groups(wanted).items():
+    if figure.is_curve:
+      points = curve(members, figure)
+    else:
+      levels = [value(row, figure.y) for row in members]
+      for row, level in zip(members, levels, strict=True):
+        if level is not None:
+          check_number(row, figure.y, level, figure)
+      points = [] if None in levels else [(0.0, statistics.fmean(levels))]
+    if points:
+      lines.append(Line(label, points, not figure.is_curve, is_reference=True))
+  return lines
+
+
+def colors(labels: list[Any]) -> dict[Any, Any]:
+  """A colour for each label: numbers from dark to light, names told well apart."""
+  from matplotlib import colormaps
+
+  if are_numbers(labels):
+    lightest = 0.9 / max(len(labels) - 1, 1)
+    shades = [colormaps["viridis"](i * lightest) for i in range(len(labels))]
+  else:
+    shades = [colormaps["tab10"](i % 10) for i in range(len(labels))]
+  return dict(zip(labels, shades, strict=True))
+
+
+def draw(rows: list[Record], figure: Figure):
+  """The figure, in matplotlib's sense.
+
+  Raises:
+    UserError: see `panels_of`; or matplotlib is missing.
+  """
+  panels = panels_of(rows, figure)
+  columns = min(len(panels), MAX_COLUMNS)
+  rows_of_panels = -(-len(panels) // columns)
+  size = PANEL_INCHES if len(panels) > 1 else 1.5 * PANEL_INCHES
+  canvas = drawing.new_figure(columns * size + 1.8, 0.8 * rows_of_panels * size + 0.3)
+  axes = canvas.subplots(
+    rows_of_panels, columns, sharex=True, sharey=True, squeeze=False
+  )
+  every = [line for lines in panels.values() for line in lines]
+  own = in_order(line.label for line in every if not line.is_reference)
+  dashed = in_order(line.label for line in every if line.is_reference)
+  greys = {label: str(0.7 * i / len(dashed)) for i, label in enumerate(dashed)}
+  color_of = {**colors(own), **greys}
+  handles, names_of_panels = {}, []
+  for ax, (panel, lines) in zip(axes.flat, panels.items(), strict=False):
+    for line in lines:
+      how = {"color": color_of[line.label], "ls": "--" if line.is_reference else "-"}
+      x, y = zip(*line.points, strict=True)
+      if line.is_level:
+        handles[line.label] = ax.axhline(y[0], **how)
+      elif not figure.front:
+        marker = "" if figure.is_curve and len(line.points) > 1 else "o"
+        (handles[line.label],) = ax.plot(x, y, marker=marker, **how)
+    if figure.front:
+      names_of_panels.append(draw_front(ax, lines, figure))
+    ax.set_title(str(panel))
+    dress(ax, figure, every)
+  for ax in axes.flat[len(panels) :]:
+    ax.remove()
+  canvas.supxlabel(LABELS.get(figure.x, figure.x))
+  canvas.supylabel(LABELS.get(figure.y, figure.y))
+  if labels := [label for label in (*own, *dashed) if label in handles]:
+    canvas.legend(
+      [handles[label] for label in labels],
+      [str(label) for label in labels],
+      loc="outside right upper",
+      title=LABELS.get(figure.line, figure.line),
+    )
+  if names_of_panels:
+    canvas.draw_without_rendering()  # Only now is it known where the points are.
+  for names in names_of_panels:
+    spread(names)
+  return canvas
+
+
+def front(
+  points: Iterable[tuple[float, float]], best: str = "least"
+) -> list[tuple[float, float]]:
+  """Those that no other with as little x is as good as, in order of x.
+
+  >>> front([(3, 1), (1, 3), (2, 4), (2, 2)])
+  [(1, 3), (2, 2), (3, 1)]
+  >>> front([(3, 1), (1, 3), (2, 4), (2, 2)], "most")
+  [(1, 3), (2, 4)]
+  """
+  sign = {"least": 1, "most": -1}[best]
+  found: list[tuple[float, float]] = []
+  for x, y in sorted(set(points), key=lambda point: (point[0], sign * point[1])):
+    if not found or sign * y < sign * found[-1][1]:
+      found.append((x, y))
+  return found
+
+
+def draw_front(ax, lines: list[Line], figure: Figure) -> list[Any]:
+  """Draws all points and the front as steps; returns the names of the points."""
+  named = [(p, line.label) for line in lines if not line.is_level for p in line.points]
+  on_front = front((point for point, _ in named), figure.front)
+  x, y = zip(*on_front, strict=True)
+  ax.step(x, y, where="post", color=FRONT, lw=1, zorder=0)
+  names = []
+  for point, label in sorted(named, key=lambda pair: pair[0] not in on_front):
+    color = FRONT if point in on_front else OTHERS
+    ax.plot(*point, marker="o", ms=4, color=color)
+    style = {"fontsize": 7, "color": color, "annotation_clip": True}
+    text = ax.annotate(str(label), point, (0, 0), textcoords="offset points", **style)
+    names.append(text)
+  return names
+
+
+def spread(names: list[Any]) -> None:
+  """Puts each name beside its point, within the panel, where it covers no other name
+  and no point, if there is such a place; else at the first."""
+  from matplotlib.transforms import Bbox
+
+  centres = [name.axes.transData.transform(name.xy) for name in names]
+  taken = [Bbox([centre - 3, centre + 3]) for centre in centres]
+  for name in names:
+    for x, y, ha, va in (*PLACES, PLACES[0]):
+      name.set(position=(x, y), ha=ha, va=va)
+      box = name.get_window_extent()
+      inside = all(name.axes.bbox.contains(*corner) for corner in (box.min, box.max))
+      if inside and not box.count_overlaps(taken):
+        break
+    taken.append(box)
+
+
+def in_order(labels: Iterable[Any]) -> list[Any]:
+  """Each label once: numbers in order, names as they come.
+
+  >>> in_order([20, 10, 20]), in_order(["b", "a"])
+  ([10, 20], ['b', 'a'])
+  """
+  distinct = list(dict.fromkeys(labels))
+  return sorted(distinct) if are_numbers(distinct) else distinct
+
+
+def are_numbers(labels: list[Any]) -> bool:
+  return all(isinstance(label, int | float) for label in labels)
+
+
+def dress(ax, figure: Figure, lines: list[Line]) -> None:
+  """Scales, ticks and grid of a panel."""
+  ax.grid(alpha=0.3, which="both")
+  if "y" in figure.log:
+    ax.set_yscale("log")
+    plain_numbers(ax.yaxis)
+  if "x" in figure.log:
+    ax.set_xscale("log")
+    ticks = {x for line in lines if not line.is_level for x, _ in line.points}
+    if len(ticks) <= MAX_TICKS:  # chosen values, such as numbers of samples
+      ax.set_xticks(sorted(ticks), [f"{x:g}" for x in sorted(ticks)])
+      ax.xaxis.minorticks_off()
+    else:
+      plain_numbers(ax.xaxis)
+  shown = [y for line in lines for _, y in line.points if y <= figure.y_max]
+  if figure.y_max and shown:
+    ax.set_ylim(0.95 * min(shown), figure.y_max)
+  if figure.y_min:
+    ax.set_ylim(bottom=figure.y_min)
+
+
+def plain_numbers(axis) -> None:
+  """20 in place of 2 x 10^1, on a logarithmic axis."""
+  from matplotlib.ticker import LogFormatter
+
+  axis.set_major_formatter(LogFormatter())
+  axis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+
+
+def main(argv: list[str] | None = None) -> int:
+  parser = entry.Parser(__doc__)
+  parser.add_argument("sweep", type=pathlib.Path, help="experiments/NAME/sweep.py")
+  parser.add_argument("--output", type=pathlib.Path, help="default: figures beside it")
+  args = parser.parse_args(argv)
+  sweep = sweepfile.load(args.sweep)
+  if not sweep.figures:
+    raise UserError(f"{args.sweep} has no figures(); see {sweepfile.__file__}")
+  results = args.sweep.with_name("results.jsonl")
+  rows = records.load(results, ["name", "config", "overrides"])
+  rows = sweep.complete(axes.joined(rows, results.with_name("times.jsonl")))
+  if not rows:
+    raise UserError(f"{results} has no results: run the sweep")
+  output = args.output or args.sweep.with_name("figures")
+  for figure in sweep.figures:
+    for path in drawing.save(draw(rows, figure), output, figure.file):
+      print(path)
+  return 0
+
+
+def cli() -> int:
+  return entry.run("plot", main)
+
+
+if __name__ == "__main__":
+  sys.exit(cli())

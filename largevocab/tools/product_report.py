@@ -1,0 +1,102 @@
+"""How long does one matrix product take for k classes and B examples?
+
+  python -m largevocab.tools.product_report \\
+    --output=experiments/product_time/results.jsonl
+  python scripts/plot.py experiments/product_time/sweep.py
+
+Times h_BD @ w_kD.T over k for a few B, as figure 1 of Grave et al. 2017,
+fits equation 7 of its section 4.1 to all of them, c + rate max(k0 B0, k B), and prints
+both. With --output points are written as records, in place of those of the same device.
+
+A time is the least of its repetitions: other programs only ever make it longer.
+"""
+
+import pathlib
+import sys
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.errors import UserError
+from largevocab.tools import entry
+from largevocab.tools.fit_cost_model import (
+  DTYPES,
+  MOST_NUMBERS,
+  MOST_NUMBERS_ELSEWHERE,
+  MOST_WORK,
+  MOST_WORK_ELSEWHERE,
+  Size,
+  fit_product,
+  measured,
+  product_seconds,
+)
+from largevocab.tools.sweeps import records
+from largevocab.tools.sweeps.records import Record, measured_with
+from largevocab.tools.tables import results_table
+from largevocab.training.workdir import describe_machine
+
+CLASSES = [4**e for e in range(10)]
+EXAMPLES = [8, 64, 512, 2560]  # the last: 128 streams of 20 words, as the paper's
+LEAST_POINTS = 4  # there are 3 constants
+
+
+def grid(classes: list[int], examples: list[int], dim: int, backend: str) -> list[Size]:
+  """The sizes, without those that take too long or are too large on this backend."""
+  work = MOST_WORK.get(backend, MOST_WORK_ELSEWHERE)
+  numbers = MOST_NUMBERS.get(backend, MOST_NUMBERS_ELSEWHERE)
+  return [
+    Size(k, B, dim)
+    for B in sorted(set(examples))
+    for k in sorted(set(classes))
+    if k * B * dim <= work and max(k, B) * dim <= numbers
+  ]
+
+
+def report(sizes: list[Size], dtype: str) -> list[Record]:
+  """A record for each size: what was measured, and what the fit to all predicts."""
+  t_P = measured(product_seconds, sizes, jnp.dtype(dtype))
+  fitted = fit_product(sizes, t_P)
+  predicted_P = fitted([s.k for s in sizes], [s.B for s in sizes])
+  about = measured_with(describe_machine())
+  print(fitted)
+  return [
+    {
+      "run": f"k={k} B={B} d={d} {dtype} {about['device']}",
+      "name": f"B={B}, k={k}",
+      **{"config": "", "overrides": {}, "k": k, "B": B, "d": d, "dtype": dtype},
+      **{"ms": 1e3 * float(t), "predicted_ms": 1e3 * float(predicted)},
+      **about,
+    }
+    for (k, B, d), t, predicted in zip(sizes, t_P, predicted_P, strict=True)
+  ]
+
+
+def main(argv: list[str] | None = None) -> int:
+  parser = entry.Parser(__doc__)
+  add = parser.add_argument
+  add("--classes", type=int, nargs="+", default=CLASSES, help="k, rows of a product")
+  add("--examples", type=int, nargs="+", default=EXAMPLES, help="B")
+  add("--dim", type=int, default=512, help="d, width")
+  add("--dtype", choices=DTYPES, default="float32")
+  add("--output", type=pathlib.Path, help="results.jsonl to update")
+  args = parser.parse_args(argv)
+  entry.check_counts(args, "classes", "examples", "dim")
+  sizes = grid(args.classes, args.examples, args.dim, jax.default_backend())
+  if len(sizes) < LEAST_POINTS:
+    raise UserError(
+      f"of --classes, --examples and --dim={args.dim} only {len(sizes)} sizes are "
+      f"small enough for this device; give {LEAST_POINTS} at least"
+    )
+  rows = report(sizes, args.dtype)
+  print(results_table.table(rows, ["k", "B", "d", "ms", "predicted_ms"]))
+  if args.output:
+    records.merge(args.output, rows)
+  return 0
+
+
+def cli() -> int:
+  return entry.run("product_report", main)
+
+
+if __name__ == "__main__":
+  sys.exit(cli())

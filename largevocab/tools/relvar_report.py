@@ -1,0 +1,126 @@
+"""How far off is the estimated normaliser of a trained model, at how many classes read?
+
+  python -m largevocab.tools.relvar_report --workdir=runs/ptb --output=results.jsonl \\
+    unigram:num_samples=512 unigram:exact_frequent=256:num_samples=256 \\
+    bernoulli:inclusion=power:num_samples=512 pps/shuffled:num_samples=512
+
+Each argument is a sampler with fields of it or of the head `sampled`. For each, Z~ is
+estimated --draws times at positions spread over the validation data, which make one
+batch, and compared with the exact Z of the model:
+
+  relvar      Var(Z~) / Z^2, about its true mean: E Z~ = Z
+  log_z_bias  E log(Z~ / Z), nats: the bias of a sampled softmax loss
+  classes     distinct classes besides the true one that a draw reads, on average over
+              draws: of the whole batch if it shares them, else of an example
+
+Means over positions, and medians of relvar. `/shuffled` numbers the classes at random:
+by count they make systematic draws stratified. Statistics are built anew from the
+table, as after several refreshes.
+"""
+
+import functools
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab.errors import UserError
+from largevocab.heads.sampled import Sampled
+from largevocab.heads.softmax import SoftmaxHead
+from largevocab.labels import Counts, Targets
+from largevocab.rows import Table
+from largevocab.tools import entry
+from largevocab.tools.plots.drawn import drawn_classes
+from largevocab.tools.reports.head_report import Model, parse, report, write
+from largevocab.tools.reports.positions import Positions
+from largevocab.tools.reports.specs import sampled_head
+from largevocab.tools.sweeps.records import Record
+
+COLUMNS = ["classes", "relvar", "relvar_median", "log_z_bias"]
+REFRESHES = 5  # an index is refined by each
+SHUFFLED = "shuffled"
+KEY = jax.random.key(0)
+
+
+def head_of(text: str, like: SoftmaxHead) -> tuple[Sampled, bool]:
+  """The head `sampled` that an argument describes, and whether classes are shuffled."""
+  name, colon, settings = text.partition(":")
+  name, _, order = name.partition("/")
+  if order not in ("", SHUFFLED):
+    raise UserError(f"{text}: after '/' stands {SHUFFLED!r} or nothing")
+  return sampled_head(name + colon + settings, like), bool(order)
+
+
+def shuffled(
+  counts: Counts, w_VD: jax.Array, positions: Positions
+) -> tuple[Counts, jax.Array, Positions]:
+  """The same with classes numbered at random."""
+  new_V = np.random.default_rng(0).permutation(len(w_VD))  # class c becomes new_V[c]
+  old_V = np.argsort(new_V)
+  rename = lambda ids: jnp.asarray(new_V, jnp.int32)[ids]
+  y = positions.y._replace(ids_NP=rename(positions.y.ids_NP))
+  tokens = None if counts.tokens is None else new_V[counts.tokens]
+  return (
+    Counts(counts.unigram_V[old_V], tokens),
+    w_VD[old_V],
+    Positions(positions.x_ND, y),
+  )
+
+
+def classes(
+  head: Sampled, state: Any, h_ND: jax.Array, y: Targets, key: jax.Array
+) -> jax.Array:
+  """How many distinct classes besides the true ones a draw reads."""
+  drawn = drawn_classes(head, state, h_ND, y, key)
+  read_V = jnp.any(drawn.is_drawn_NV, axis=0)
+  own_N = jnp.sum(drawn.is_drawn_NV, axis=1)
+  return jnp.mean(own_N) if drawn.is_own else jnp.sum(read_V)
+
+
+def figures(
+  head: Sampled, counts: Counts, w_VD: jax.Array, positions: Positions, draws: int
+) -> Record:
+  """What is measured of one head; see the top of this file."""
+  state = head.init_state(Table(w_VD, {}, jnp.int32(0)), counts)
+  if head.refreshes(1):
+    refresh = jax.jit(head.refresh)
+    for key in jax.random.split(KEY, REFRESHES):
+      state = refresh(state, key)
+  h_ND, y = positions
+  at_N = np.arange(len(h_ND))
+  log_ratios = functools.partial(head.log_normalizer_ratios, at_N=at_N, draws=draws)
+  log_ratio_RN = np.asarray(jax.jit(log_ratios)(state, h_ND, y, KEY), np.float64)
+
+  read = jax.jit(functools.partial(classes, head))
+  keys = jax.random.split(KEY, 8)
+  relvar_N = np.square(np.expm1(log_ratio_RN)).mean(axis=0)
+  return {
+    "classes": float(np.mean([read(state, h_ND, y, key) for key in keys])),
+    "relvar": float(relvar_N.mean()),
+    "relvar_median": float(np.median(relvar_N)),
+    "log_z_bias": float(log_ratio_RN.mean()),
+    "mean_ratio": float(np.exp(log_ratio_RN).mean()),
+  }
+
+
+def figures_of(draws: int, head: tuple[Sampled, bool], model: Model) -> Record:
+  """`figures`, of shuffled classes where that is asked for."""
+  given = shuffled(*model) if head[1] else model
+  return figures(head[0], *given, draws)
+
+
+def main(argv: list[str] | None = None) -> int:
+  args = parse(__doc__, 200, argv)
+  rows = report(args, head_of, functools.partial(figures_of, args.draws), COLUMNS)
+  write(args, "relvar_report", rows, COLUMNS)
+  return 0
+
+
+def cli() -> int:
+  return entry.run("relvar_report", main)
+
+
+if __name__ == "__main__":
+  sys.exit(cli())

@@ -1,0 +1,158 @@
+"""Measuring functions against each other: in turns, answers compared first."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.heads import Head
+from largevocab.training.workdir import describe_machine
+
+TURN_SECONDS = 0.2
+LR = 0.1
+
+
+class Case(NamedTuple):
+  """One measured comparison.
+
+  Attributes:
+    name: what is compared with what, and the sizes that matter.
+    sizes: all sizes, and how far the answers are apart.
+    figures: what was measured; `ratio`, and the goal `at_least` or `at_most`.
+  """
+
+  name: str
+  sizes: dict[str, Any]
+  figures: dict[str, Any]
+
+
+def compare(
+  above: Callable[[], Any],
+  below: Callable[[], Any],
+  *,
+  seconds: float = 20.0,
+  min_turns: int = 7,
+) -> dict[str, Any]:
+  """Times two functions in turns.
+
+  In its turn a function is called once, untimed, and then until TURN_SECONDS are over,
+  as it would be in a loop of its own: the first call finds the caches, and memory that
+  is still being given back, as the other function left them.
+
+  Args:
+    above, below: compiled, and called once already. One that runs elsewhere has a
+      method `turn` as the function here.
+    seconds: how long to go on.
+    min_turns: how many turns to take at least.
+
+  Returns:
+    `ratio`, the median over the turns of above's time over below's; `cpu_ratio`, the
+    same of the processor time of all threads, which other programs disturb less; the
+    median times in ms; the number of turns.
+  """
+  functions = {"above": above, "below": below}
+  walls: dict[str, list[float]] = {name: [] for name in functions}
+  cpus: dict[str, list[float]] = {name: [] for name in functions}
+  end = time.perf_counter() + seconds
+  while time.perf_counter() < end or len(walls["above"]) < min_turns:
+    for name, function in functions.items():
+      own = getattr(function, "turn", None)
+      wall, cpu = own(TURN_SECONDS) if own else turn(function, TURN_SECONDS)
+      walls[name].append(wall)
+      cpus[name].append(cpu)
+
+  def ratio(times: dict[str, list[float]]) -> float:
+    pairs = zip(times["above"], times["below"], strict=True)
+    return statistics.median(a / b for a, b in pairs)
+
+  return {
+    "ratio": ratio(walls),
+    "cpu_ratio": ratio(cpus),
+    "above_ms": 1e3 * statistics.median(walls["above"]),
+    "below_ms": 1e3 * statistics.median(walls["below"]),
+    "turns": len(walls["above"]),
+  }
+
+
+def turn(function: Callable[[], Any], seconds: float) -> tuple[float, float]:
+  """Wall and processor seconds of a call, by calls until `seconds` are over."""
+  jax.block_until_ready(function())
+  wall, cpu, calls = time.perf_counter(), time.process_time(), 0
+  while not calls or time.perf_counter() < wall + seconds:
+    jax.block_until_ready(function())
+    calls += 1
+  return (time.perf_counter() - wall) / calls, (time.process_time() - cpu) / calls
+
+
+def temp_bytes(compiled: jax.stages.Compiled) -> int:
+  """Temporary memory of a compiled function, without arguments and results."""
+  analysis = compiled.memory_analysis()
+  assert analysis is not None, "this device does not tell the memory of a program"
+  return analysis.temp_size_in_bytes
+
+
+def check_close(got: Any, want: Any, tolerance: float) -> float:
+  """The largest difference in a leaf, relative to the leaf's largest absolute value.
+
+  Raises:
+    AssertionError: it is above the tolerance: there is nothing to time.
+  """
+  errors = jax.tree.map(
+    lambda a, b: float(jnp.abs(a - b).max() / jnp.abs(b).max()), got, want
+  )
+  error = max(jax.tree.leaves(errors))
+  assert error <= tolerance, f"the answers differ by {error}"
+  return error
+
+
+class Stepper:
+  """A step whose state is donated: called without arguments, again and again.
+
+  What else a step returns is computed too: `step(state, *args)` is (state, output).
+  Both are those of the last call.
+  """
+
+  def __init__(self, step: Callable[..., Any], state: Any, *args: Any):
+    self._step = jax.jit(step, donate_argnums=0)
+    self.state, self.output, self._args = state, None, args
+
+  def __call__(self) -> Any:
+    self.state, self.output = self._step(self.state, *self._args)
+    return self.state
+
+
+def row_step(head: Head, lr: float = LR) -> Callable[..., Any]:
+  """What a training step does in the head, the gradient for the network included."""
+
+  def step(state, h_ND, y, key):
+    out = head.backward(state, h_ND, y, key)
+    return head.update(state, out.grads, lr, 1.0), out.dh_ND
+
+  return step
+
+
+def milliseconds(function: Callable[[], Any], calls: int = 5) -> float:
+  """Of the median call, after one that is not timed."""
+  jax.block_until_ready(function())
+  times = []
+  for _ in range(calls):
+    start = time.perf_counter()
+    jax.block_until_ready(function())
+    times.append(1e3 * (time.perf_counter() - start))
+  return statistics.median(times)
+
+
+def about_this_run() -> dict[str, object]:
+  """What the times depend on."""
+  machine = describe_machine()
+  return {
+    **{key: machine[key] for key in ("device", "num_devices", "python")},
+    **machine["versions"],
+    "page_faults": "glibc.malloc" not in os.environ.get("GLIBC_TUNABLES", ""),
+    "git": machine["git"],
+    "git_dirty": machine["git_dirty"],
+  }

@@ -1,0 +1,18 @@
+"""The experiment of a sweep's run, with the data of this machine."""
+
+from collections.abc import Sequence
+
+from ml_collections import ConfigDict
+
+from largevocab import command_line
+from largevocab.tools.sweeps.launch import REPOSITORY, PathSetting
+from largevocab.tools.sweeps.sweep_run import Run
+
+
+def settings_of(run: Run, settings: Sequence[PathSetting]) -> ConfigDict:
+  """What `largevocab.config.build` builds: the run's config, overridden."""
+  _, *flags = run.flags()
+  flags += [each.flag for each in settings if each.is_for(run)]
+  block = command_line.load(str(REPOSITORY / run.config))
+  command_line.override(block, ["of_run", *flags], known=[])
+  return block

@@ -1,0 +1,58 @@
+"""An experiment's training step, to be timed."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.tools.reports.operations import operations
+from largevocab.train import train_step
+from largevocab.training.settings import Experiment
+from largevocab.training.state import State, init_state
+
+
+class TrainingSteps:
+  """A model that is trained: a call makes one step, always on the same batch.
+
+  Attributes:
+    loss: of the first step, which is made at once.
+  """
+
+  def __init__(self, exp: Experiment, data: Any):
+    self._batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
+    self._step = jax.jit(functools.partial(train_step, exp=exp), donate_argnums=0)
+    self._refresh = jax.jit(exp.head.refresh, donate_argnums=0)
+    self._state: State = init_state(exp, data)
+    self._lr = exp.train.lr
+    self._first = self._on(0)
+    self.loss = float(self().loss_sum)
+
+  def __call__(self) -> State:
+    return self._first()
+
+  def _on(self, number: int) -> Callable[[], State]:
+    batch = jax.tree.map(jnp.asarray, self._batches.batch(number))
+
+    def make_step() -> State:
+      self._state = self._step(self._state, batch, self._lr)
+      return self._state
+
+    return make_step
+
+  def on(self, number: int) -> Callable[[], State]:
+    """Makes a step on the batch of this number, always; it has been called once."""
+    make_step = self._on(number)
+    jax.block_until_ready(make_step())
+    return make_step
+
+  def operations(self, number: int) -> float:
+    """Of a step on the batch of this number, see `operations`."""
+    return operations(self._step, self._state, self._batches.batch(number), self._lr)
+
+  def refresh(self) -> State:
+    """Rebuilds the head's statistics."""
+    head = self._refresh(self._state.head, jax.random.key(0))
+    self._state = self._state._replace(head=head)
+    return self._state

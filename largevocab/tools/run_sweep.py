@@ -1,0 +1,266 @@
+"""Runs a sweep: one process for each run; finished ones are skipped.
+
+  python scripts/run_sweep.py experiments/ptb/sweep.py --jobs 2 --set data.path=/my/ptb
+  python scripts/run_sweep.py --queue experiments/queue.toml --jobs 2 --spare
+
+Each run has a directory of its own in --root, named after its config and overrides,
+with its output in log.txt. Interrupt it (Ctrl-C) and start it again at will: a run that
+left result.json is skipped, any other is resumed from its last checkpoint. Runs that
+another launcher has in hand, or one that was killed has left behind, are waited for. A
+run that diverged is done: it is a row without results. When a run ends, the results of
+all are written to results.jsonl beside the sweep file, and to --root what TensorBoard's
+HPARAMS page is to show first. At the end come trivial models of the same data, counted.
+
+If the sweep file asks for a search, short trials choose the rates of each method first;
+they are kept in search.jsonl.
+
+A queue is a list of sweeps, made in its order, each with a directory in --root. With
+--spare its runs take what others leave of the machine. Start it from a clone of its
+own, so that all runs are of one revision and work in the checkout does not disturb
+them; with --collect, the checkout's script writes what has ended so far to its files.
+
+As a job array: --index=$ID does one run only and writes no results.jsonl; a last call
+without --index, on the same --root, collects the results.
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+from largevocab.errors import UserError
+from largevocab.tools import entry
+from largevocab.tools.sweeps import campaign
+from largevocab.tools.sweeps.campaign import Campaign
+from largevocab.tools.sweeps.launch import (
+  REPOSITORY,
+  PathSetting,
+  check_settings,
+  give_core,
+  last_line,
+  log_path,
+  stop,
+)
+from largevocab.tools.sweeps.status_line import StatusLine
+from largevocab.tools.sweeps.sweep_run import Run
+
+POLL_SECONDS = 0.2
+LOOK_SECONDS = 5.0  # between looks at what others have done
+
+
+class Job(NamedTuple):
+  """A run of a campaign."""
+
+  campaign: Campaign
+  run: Run
+
+  @property
+  def id(self) -> str:
+    return f"{self.campaign.name}/{self.run.id}"
+
+  @property
+  def log(self) -> pathlib.Path:
+    return log_path(self.campaign.launcher.workdir(self.run))
+
+  @property
+  def has_ended(self) -> bool:
+    return self.campaign.ended(self.run)
+
+
+class Scheduler:
+  """Keeps so many runs going, the first ones first, until nothing is left to be done.
+
+  Attributes:
+    failed: {job: why} of those that are not finished.
+  """
+
+  def __init__(self, campaigns: list[Campaign], jobs: int, *, spare: bool = False):
+    self._campaigns, self._spare = campaigns, spare
+    self._slots: list[tuple[Job, subprocess.Popen] | None] = [None] * jobs
+    self._elsewhere: dict[str, Job] = {}
+    self._status = StatusLine()
+    self._jobs: list[Job] = []
+    self._looked = -LOOK_SECONDS
+    self.failed: dict[str, str] = {}
+
+  def run(self) -> None:
+    self._look()
+    done = sum(job.has_ended for job in self._jobs)
+    self._status.print(f"{len(self._jobs)} runs, {done} finished before")
+    try:
+      while self._fill() or any(self._slots) or self._elsewhere:
+        time.sleep(POLL_SECONDS)
+        self._watch()
+        self._show()
+    finally:
+      self._status.clear()
+      stop([process for _, process in filter(None, self._slots)])
+
+  def _look(self) -> None:
+    """Finds out what can be done now: more, when the trials of a method have ended."""
+    every = (Job(each, run) for each in self._campaigns for run in each.ready())
+    self._jobs = list({job.id: job for job in every}.values())
+    self._looked = time.monotonic()
+
+  def _fill(self) -> bool:
+    """Starts runs where there is room; whether one was started."""
+    free = [number for number, slot in enumerate(self._slots) if slot is None]
+    if not free:
+      return False
+    if time.monotonic() > self._looked + LOOK_SECONDS:
+      self._look()
+    going = {job.id for job, _ in filter(None, self._slots)}
+    started = False
+    for job in self._jobs:
+      if job.id in going or job.id in self.failed or job.has_ended:
+        continue
+      launcher = job.campaign.launcher
+      if job.id in self._elsewhere and launcher.in_hand(job.run):
+        continue
+      process = launcher.start(job.run)
+      if process is None:
+        self._status.print(f"waiting   {job.run.id}: it is running already")
+        self._elsewhere[job.id] = job
+        continue
+      self._elsewhere.pop(job.id, None)
+      self._status.print(f"started   {job.run.id}")
+      number = free.pop(0)
+      if self._spare:
+        give_core(process, number)
+      self._slots[number] = job, process
+      started = True
+      if not free:
+        break
+    return started
+
+  def _watch(self) -> None:
+    """Sees which runs have come to their end."""
+    for number, slot in enumerate(self._slots):
+      if slot is None or slot[1].poll() is None:
+        continue
+      job, process = slot
+      self._slots[number] = None
+      if job.has_ended:
+        diverged = not (job.log.parent / "result.json").exists()
+        self._status.print(f"{'diverged ' if diverged else 'finished '} {job.run.id}")
+        job.campaign.collect()
+        self._look()
+      else:
+        self.failed[job.id] = f"exit code {process.returncode}: {last_line(job.log)}"
+        self._status.print(f"failed    {job.run.id}")
+    for id, job in list(self._elsewhere.items()):
+      if job.has_ended:
+        del self._elsewhere[id]
+        self._status.print(f"finished  {job.run.id}, elsewhere")
+
+  def _show(self) -> None:
+    done = sum(job.has_ended for job in self._jobs)
+    going = [job for job, _ in filter(None, self._slots)]
+    lines = (
+      f"{job.run.id}: {last_line(job.log)}"
+      for job in [*going, *self._elsewhere.values()]
+    )
+    self._status.show(
+      f"{done}/{len(self._jobs)} done, {len(self.failed)} failed | {' | '.join(lines)}"
+    )
+
+
+def choose(campaign: Campaign, index: int) -> Campaign:
+  """With the run of this index only."""
+  runs = campaign.sweep.runs
+  if campaign.sweep.search:
+    raise UserError(f"--index={index}: {campaign.path} has a search; leave --index out")
+  if not 0 <= index < len(runs):
+    raise UserError(f"--index={index}: the sweep has runs 0 to {len(runs) - 1}")
+  return dataclasses.replace(campaign, ids=frozenset([runs[index].id]))
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+  parser = entry.Parser(__doc__)
+  what = parser.add_mutually_exclusive_group(required=True)
+  what.add_argument(
+    "sweep", type=pathlib.Path, nargs="?", help="experiments/NAME/sweep.py"
+  )
+  what.add_argument("--queue", type=pathlib.Path, help="a list of sweeps, FILE.toml")
+  parser.add_argument(
+    "--root", type=pathlib.Path, help="default: runs/NAME, of a queue runs"
+  )
+  parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+  parser.add_argument("--index", type=int, help="only this run of a sweep, from 0")
+  parser.add_argument("--dry_run", action="store_true", help="print the commands")
+  parser.add_argument(
+    "--collect", action="store_true", help="only write what has ended to the results"
+  )
+  parser.add_argument(
+    "--spare",
+    action="store_true",
+    help="each run has a core of its own and the lowest priority",
+  )
+  parser.add_argument(
+    "--set",
+    action="append",
+    default=[],
+    metavar="[CONFIG:]KEY=PATH",
+    help="where data lie on this machine, for runs whose config has the key, or for "
+    "those of one config, which goes before: data.path=/data, ptb:data.path=/data/ptb",
+  )
+  return parser.parse_args(argv)
+
+
+def campaigns_of(args: argparse.Namespace) -> list[Campaign]:
+  """What the arguments ask for."""
+  settings = [PathSetting.parse(text) for text in args.set]
+  if args.queue:
+    if args.index is not None:
+      raise UserError("--index is of one sweep; leave it or --queue out")
+    root = args.root or REPOSITORY / "runs"
+    found = campaign.of_queue(args.queue, root, settings)
+  else:
+    root = args.root or REPOSITORY / "runs" / args.sweep.resolve().parent.name
+    found = [campaign.of_sweep(args.sweep, root, settings)]
+  check_settings(settings, [run for each in found for run in each.sweep.runs])
+  return found if args.index is None else [choose(found[0], args.index)]
+
+
+def main(argv: list[str] | None = None) -> int:
+  args = parse_args(argv)
+  entry.check_counts(args, "jobs")
+  campaigns = campaigns_of(args)
+  if args.dry_run:
+    for each in campaigns:
+      for run in each.ready():
+        mark = "# finished: " if each.ended(run) else ""
+        print(mark + shlex.join(each.launcher.command(run)))
+    return 0
+  scheduler = Scheduler(campaigns, args.jobs, spare=args.spare)
+  try:
+    if not args.collect:
+      scheduler.run()
+  finally:
+    if args.index is None:
+      for each in campaigns:
+        each.collect()
+  if args.index is None and not scheduler.failed:
+    for each in campaigns:
+      each.count_baselines()
+  for id, why in scheduler.failed.items():
+    print(f"failed: {id}: {why}", file=sys.stderr)
+  return 1 if scheduler.failed else 0
+
+
+def raise_interrupt(*_) -> None:
+  raise KeyboardInterrupt
+
+
+def cli() -> int:
+  signal.signal(signal.SIGTERM, raise_interrupt)
+  return entry.run("run_sweep", main)
+
+
+if __name__ == "__main__":
+  sys.exit(cli())

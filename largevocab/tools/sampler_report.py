@@ -1,0 +1,364 @@
+"""How close is each sampler's law to the softmax of a trained model?
+
+  python -m largevocab.tools.sampler_report --workdir=runs/ptb
+  python -m largevocab.tools.sampler_report --workdir=runs/ptb --samplers=pps,unigram \\
+    --num_samples=512
+
+  python -m largevocab.tools.sampler_report --workdir=runs/ptb \\
+    --samplers=quadratic_prior,quadratic_prior:rank=16:leaf_size=100
+
+Takes hidden activations h at positions spread over the validation data and enumerates,
+at each of them, the model's exact softmax p and each sampler's law q over all classes:
+
+  tv       sum |p - q| / 2, total variation
+  chi2     sum (p - q)^2 / q = sum p^2 / q - 1
+  ess      m / (1 + chi2), effective size of m draws, and `ess_share` of m
+  relvar   variance of Z~ / Z as the sampled loss makes it: true class exact, the others
+           drawn. Independent draws: (sum p^2 / q - (sum p)^2) / m over all classes but
+           the true one. Every class at most once: sum p^2 (1 / pi - 1) with the
+           inclusion probabilities pi, which holds for independent inclusions
+           (bernoulli); a systematic draw (pps) along classes ordered by count stays
+           below it as a rule. relvar_report.py measures it over draws
+  ms       a draw for all these positions at once, as training makes it
+  ratio    its time over that of a draw from the softmax itself, side by side
+
+Of the first four means over positions, and medians. Statistics are built anew from the
+table, as after a refresh. `random_features` is no sampler but a law to judge: see
+random_features.py.
+
+Prints a table; writes --output (with the medians) and a .png and .svg beside it. Holds
+[--chunk, V] numbers at a time for the figures; a draw holds what the sampler holds.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab import config
+from largevocab.errors import UserError
+from largevocab.heads.softmax import SoftmaxHead
+from largevocab.labels import Counts, Targets
+from largevocab.ops.softmax.chunks import product
+from largevocab.ops.softmax.log_partition import score
+from largevocab.samplers import SAMPLERS, Sampler, Softmax, sketch
+from largevocab.tools import entry
+from largevocab.tools.plots import drawing
+from largevocab.tools.reports import measure
+from largevocab.tools.reports.positions import Positions, positions_of
+from largevocab.tools.reports.random_features import random_feature_law
+from largevocab.tools.reports.specs import with_field
+from largevocab.tools.sweeps import records
+from largevocab.tools.sweeps.records import Record
+from largevocab.tools.tables import markdown as tables, results_table
+from largevocab.training.state import restore
+from largevocab.training.workdir import describe_machine
+
+RANDOM_FEATURES = "random_features"
+COLUMNS = [
+  *("tv", "tv_median", "chi2", "chi2_median", "ess", "ess_share"),
+  *("relvar", "relvar_median", "ms", "ratio"),
+]
+# A class at most once, by inclusion probabilities; all others draw independently.
+AT_MOST_ONCE = {"pps", "bernoulli"}
+FORMULAS = {True: "inclusion", False: "independent"}  # of relvar
+FEATURE_SCALES = (2.0, 4.0, 8.0)  # at 1 the longest rows are hopeless
+KEY = jax.random.key(0)
+SECONDS = 3.0  # to time one sampler
+SAMPLES = 64  # where the run draws none
+LEAST_CHI2 = 1e-3  # shown in the plot; a law that is exact has none
+
+# Expected occurrences of all classes in a draw, up to a factor: f64[V] or f64[N, V].
+Law = Callable[[jax.Array, Targets], np.ndarray]
+
+
+def softmax(scores_NV: np.ndarray) -> np.ndarray:
+  """f64[N, V], in float64 from the logits on."""
+  scores_NV = np.asarray(scores_NV, np.float64)
+  p_NV = np.exp(scores_NV - scores_NV.max(axis=1, keepdims=True))
+  return p_NV / p_NV.sum(axis=1, keepdims=True)
+
+
+def figures(
+  p_NV: np.ndarray, expected_NV: np.ndarray, y: Targets, m: int, at_most_once: bool
+) -> dict[str, np.ndarray]:
+  """tv, chi2, ess_share and relvar of each position; see the top of this file.
+
+  A class that is possible and never drawn makes chi2 and relvar infinite.
+
+  Args:
+    p_NV: f64[N, V], the softmax.
+    expected_NV: f64[N, V], occurrences to be expected in a draw. Only for fixed sizes
+      does a common factor matter.
+    y: the true classes.
+    m: independent draws.
+    at_most_once: expected_NV are inclusion probabilities.
+
+  >>> y = Targets(np.array([[0]]), np.ones((1, 1)), np.zeros(1))
+  >>> law = figures(np.array([[0.5, 0.5]]), np.array([[3.0, 1.0]]), y, 4, False)
+  >>> [(key, float(value_N[0].round(4))) for key, value_N in law.items()]
+  [('tv', 0.25), ('chi2', 0.3333), ('ess_share', 0.75), ('relvar', 0.1875)]
+  """
+  q_NV = expected_NV / expected_NV.sum(axis=1, keepdims=True)
+  others_NV = p_NV.copy()
+  n, i = np.nonzero(y.ids_NP < p_NV.shape[1])
+  others_NV[n, np.asarray(y.ids_NP)[n, i]] = 0
+  over = lambda a, b: np.divide(a, b, out=np.where(a > 0, np.inf, 0.0), where=b > 0)
+  chi2_N = over((p_NV - q_NV) ** 2, q_NV).sum(axis=1)
+  if at_most_once:
+    relvar_N = (over(others_NV**2, expected_NV) - others_NV**2).sum(axis=1)
+  else:
+    relvar_N = over(others_NV**2, q_NV).sum(axis=1) - others_NV.sum(axis=1) ** 2
+    relvar_N = relvar_N / m
+  return {
+    "tv": np.abs(p_NV - q_NV).sum(axis=1) / 2,
+    "chi2": chi2_N,
+    "ess_share": 1 / (1 + chi2_N),
+    "relvar": relvar_N,
+  }
+
+
+def sampler_law(sampler: Sampler, stats: Any, w_VD: jax.Array, m: int) -> Law:
+  """A sampler's law over all classes, as it reports it."""
+  ids_V = jnp.arange(w_VD.shape[0])
+
+  @jax.jit
+  def log_expected(stats, w_VD, x_ND, y):
+    return sampler.log_expected(stats, w_VD, x_ND, y, ids_V, m)
+
+  return lambda x_ND, y: np.exp(
+    np.asarray(log_expected(stats, w_VD, x_ND, y), np.float64)
+  )
+
+
+def judge(
+  laws: dict[str, Law],
+  head: SoftmaxHead,
+  w_VD: jax.Array,
+  positions: Positions,
+  m: int,
+  chunk: int,
+) -> dict[str, Record]:
+  """Means and medians of the figures of each law."""
+
+  @jax.jit
+  def scores(w_VD, x_ND):
+    return score(product("nd,vd->nv", x_ND, w_VD, head.dtype), head.absolute)
+
+  parts: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in laws}
+  for part in positions.chunks(chunk):
+    p_NV = softmax(scores(w_VD, part.x_ND))
+    for name, law in laws.items():
+      expected = law(part.x_ND, part.y)
+      expected_NV = np.broadcast_to(expected, p_NV.shape)
+      at_most_once = name.partition(":")[0] in AT_MOST_ONCE
+      parts[name].append(figures(p_NV, expected_NV, part.y, m, at_most_once))
+  judged = {}
+  for name, chunks in parts.items():
+    whole = {key: np.concatenate([c[key] for c in chunks]) for key in chunks[0]}
+    judged[name] = {
+      **{key: float(value_N.mean()) for key, value_N in whole.items()},
+      **{f"{key}_median": float(np.median(v_N)) for key, v_N in whole.items()},
+      "ess": m * float(whole["ess_share"].mean()),
+      "relvar_formula": FORMULAS[name.partition(":")[0] in AT_MOST_ONCE],
+    }
+  return judged
+
+
+def timed(draw: Callable[[], Any], yardstick: Callable[[], Any]) -> Record:
+  """Milliseconds of a draw, and their ratio to those of the yardstick."""
+  jax.block_until_ready((draw(), yardstick()))
+  took = measure.compare(draw, yardstick, seconds=SECONDS, min_turns=3)
+  return {"ms": took["above_ms"], "ratio": took["ratio"]}
+
+
+def sampler_of(text: str) -> Any:
+  """A sampler from NAME or NAME:FIELD=VALUE:FIELD=VALUE.
+
+  >>> sampler_of("pps:power=0.5").power
+  0.5
+  """
+  name, *settings = text.split(":")
+  sampler = config.part("sampler", name)
+  for setting in settings:
+    key, _, value = setting.partition("=")
+    sampler = with_field(f"--samplers: {text}", sampler, key, value)
+  return sampler
+
+
+def statistics(
+  sampler: Sampler, counts: Counts, w_VD: jax.Array, x_ND: jax.Array, m: int
+) -> Any:
+  """Statistics as after a refresh; a sketch knows activations, here those given."""
+  stats = sampler.init(counts, w_VD, m)
+  if getattr(stats, "sketch", None) is None:
+    return stats
+  stats = stats._replace(sketch=sketch.observe(stats.sketch, x_ND))
+  return sampler.refresh(stats, w_VD, jax.random.key(0))
+
+
+def drawing_of(
+  sampler: Sampler, stats: Any, w_VD: jax.Array, positions: Positions, m: int
+) -> Callable[[], Any]:
+  """A draw for all positions, compiled."""
+  sample = jax.jit(functools.partial(sampler.sample, m=m))
+  key, (x_ND, y) = jax.random.key(0), positions
+  return lambda: sample(stats, w_VD, key, x_ND, y)
+
+
+def report(args: argparse.Namespace) -> list[Record]:
+  """A record for each law that the model's table and data allow.
+
+  Raises:
+    UserError: the head has no row for each class, or no sampler can serve.
+  """
+  exp = config.build(config.of_workdir(args.workdir))
+  head = exp.head
+  if not isinstance(head, SoftmaxHead):
+    raise UserError(
+      f"{args.workdir} has a head without one row for each class: choose a run with "
+      "the head full or sampled"
+    )
+  data, state = restore(exp, args.workdir, args.checkpoint)
+  w_VD = state.head.table.w_VD
+  m = args.num_samples or getattr(head, "num_samples", SAMPLES)
+  batches = data.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
+  h_ND, y = positions_of(exp, state, batches, args.positions, data.counts.num_classes)
+  positions = Positions(head.features(h_ND), y)  # as the class rows see them
+  ready = {}
+  for name in args.samplers:
+    if name == RANDOM_FEATURES:
+      continue
+    try:
+      sampler = sampler_of(name)
+      if hasattr(sampler, "absolute"):
+        sampler = dataclasses.replace(sampler, absolute=head.absolute)
+      if getattr(sampler, "whole_leaves", False):
+        raise UserError("its draws depend on one another; drop whole_leaves")
+      stats = statistics(sampler, data.counts, w_VD, positions.x_ND, m)
+      sample = functools.partial(sampler.sample, m=m)
+      draw = jax.eval_shape(sample, stats, w_VD, KEY, *positions)
+      if draw.exact_ids is not None:
+        raise UserError(
+          "it sums classes exactly, which its law does not tell: use relvar_report.py"
+        )
+      ready[name] = sampler, stats
+    except UserError as error:
+      print(f"without {name}: {error}", file=sys.stderr)
+  laws = {name: sampler_law(*s, w_VD, m) for name, s in ready.items()}
+  if RANDOM_FEATURES in args.samplers:
+    for scale in FEATURE_SCALES:
+      name = f"{RANDOM_FEATURES}, scale {scale:g}"
+      laws[name] = random_feature_law(w_VD, head.absolute, scale)
+  if not laws:
+    raise UserError("no sampler is left to report on; name others in --samplers")
+  judged = judge(laws, head, w_VD, positions, m, args.chunk)
+  yardstick = drawing_of(Softmax(absolute=head.absolute), (), w_VD, positions, m)
+  for name, (sampler, stats) in ready.items():
+    draw = drawing_of(sampler, stats, w_VD, positions, m)
+    judged[name].update(timed(draw, yardstick))
+  about = {"checkpoint_step": int(state.step), "positions": len(positions.x_ND)}
+  about.update(num_samples=m, num_classes=len(w_VD))
+  return [
+    {
+      **{"run": name, "name": name, "config": "", "overrides": {}},
+      **figures,
+      **about,
+      **records.measured_with(describe_machine()),
+    }
+    for name, figures in judged.items()
+  ]
+
+
+def table(rows: list[Record]) -> str:
+  """The figures in Markdown, and what they were measured on."""
+  cells = lambda row: [
+    tables.summary([row[key]] if key in row else []) for key in COLUMNS
+  ]
+  header = ["law", *COLUMNS]
+  body = [[row["name"], *cells(row)] for row in rows]
+  first = rows[0]
+  once = [r["name"] for r in rows if r["relvar_formula"] == FORMULAS[True]]
+  bound = f"; of {', '.join(once)} by inclusion probabilities" if once else ""
+  return (
+    f"{tables.markdown([header, ['---'] * len(header), *body])}\n\n"
+    f"m={first['num_samples']}, V={first['num_classes']:,}, {first['positions']} "
+    f"positions, after step {first['checkpoint_step']}. relvar of independent draws"
+    f"{bound}. {results_table.measured_on(rows)}"
+  )
+
+
+def draw_plot(rows: list[Record]):
+  """chi2 over milliseconds, both logarithmic; laws without a time are levels."""
+  canvas = drawing.new_figure(7, 4)
+  ax = canvas.subplots()
+  ax.set_xscale("log")
+  ax.set_yscale("log")
+  shown = [row for row in rows if math.isfinite(row["chi2"])]
+  for i, row in enumerate(shown):
+    how = {"color": f"C{i % 10}", "label": row["name"]}
+    if "ms" not in row:
+      ax.axhline(row["chi2"], ls=(0, (i % 3 + 1, 2)), **how)
+    elif row["chi2"] >= LEAST_CHI2:
+      ax.plot(row["ms"], row["chi2"], "s" if i >= 10 else "o", **how)
+    else:
+      how["label"] += f", below {LEAST_CHI2:g}"
+      ax.plot(row["ms"], LEAST_CHI2, "v", **how)
+  ax.grid(alpha=0.3)
+  ax.set_xlabel(f"milliseconds a draw, {rows[0]['positions']} positions")
+  ax.set_ylabel("mean chi-square distance to the softmax")
+  canvas.legend(loc="outside right upper")
+  return canvas
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+  parser = entry.Parser(__doc__)
+  names = lambda text: list(dict.fromkeys(text.split(",")))
+  every = [*SAMPLERS, RANDOM_FEATURES]
+  add = parser.add_argument
+  add("--workdir", required=True, help="of a run of largevocab.main")
+  add("--checkpoint", choices=["latest", "best"], default="latest")
+  many = f"of {','.join(every)}; fields may follow, as in pps:power=0.75"
+  add("--samplers", type=names, default=every, help=many)
+  add("--positions", type=int, default=256, help="how many")
+  default = f"m, negatives a draw; default: head.num_samples of the run, or {SAMPLES}"
+  add("--num_samples", type=int, help=default)
+  add("--chunk", type=int, default=32, help="positions enumerated at a time")
+  add("--output", type=pathlib.Path, help="default: WORKDIR/sampler_report.jsonl")
+  args = parser.parse_args(argv)
+  entry.check_counts(args, "positions", "num_samples", "chunk")
+  for name in args.samplers:
+    if name.partition(":")[0] not in every:
+      raise UserError(f"--samplers: unknown {name!r}; known: {', '.join(every)}")
+    if name != RANDOM_FEATURES:
+      sampler_of(name)  # fails here if it fails
+  return args
+
+
+def main(argv: list[str] | None = None) -> int:
+  args = parse_args(argv)
+  drawing.new_figure(1, 1)  # so that it does not fail at the end
+  rows = report(args)
+  print(table(rows))
+  output = args.output or pathlib.Path(args.workdir, "sampler_report.jsonl")
+  output.parent.mkdir(parents=True, exist_ok=True)
+  output.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  drawing.save(draw_plot(rows), output.parent, output.stem)
+  return 0
+
+
+def cli() -> int:
+  return entry.run("sampler_report", main)
+
+
+if __name__ == "__main__":
+  sys.exit(cli())

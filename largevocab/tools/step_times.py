@@ -1,0 +1,124 @@
+"""How long a training step of each method of a sweep takes, and how much it computes.
+
+  python -m largevocab.tools.step_times experiments/all_methods/sweep.py \\
+    --set ptb:data.path=DIR --set enwiki8:data.train=FILE --set xmlc:data.path=DIR
+
+Runs share a machine with others; this is for an idle one. Each method and the first one
+on the same data, the yardstick, take turns in one process. Writes times.jsonl beside
+the sweep file, with a record for each method, whatever its seeds:
+
+  ms_per_step          the time of a step, with its share of the rebuilds
+  operations_per_step  additions and multiplications in products of matrices
+  ratio                the time of a step over the yardstick's
+  full_ms              the latter
+  refresh_ms           the time of a rebuild of the head's statistics
+  refresh_steps        the steps of the run after which there is one
+  num_classes          V
+
+Seconds and operations of a run are these times its steps.
+"""
+
+import itertools
+import pathlib
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+
+from largevocab import config
+from largevocab.errors import UserError
+from largevocab.tools import entry
+from largevocab.tools.reports.measure import about_this_run, compare, milliseconds
+from largevocab.tools.reports.of_run import settings_of
+from largevocab.tools.reports.training_steps import TrainingSteps
+from largevocab.tools.sweeps import records, sweepfile
+from largevocab.tools.sweeps.launch import PathSetting, check_settings
+from largevocab.tools.sweeps.sweep_run import Run
+from largevocab.training.settings import Experiment
+
+SECONDS = 3.0  # for each method
+MOST_BATCHES = 100
+
+
+def shapes_of(exp: Experiment, data: Any) -> dict[int, float]:
+  """Which of the first batches has a shape of its own, by number; and the share of
+  the batches that have it. Of labels there are more and less."""
+  batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
+  number = min(batches.steps_per_epoch, MOST_BATCHES)
+  shape = lambda step: str(jax.tree.map(np.shape, batches.batch(step)))
+  shapes = [shape(step) for step in range(number)]
+  return {shapes.index(one): shapes.count(one) / number for one in set(shapes)}
+
+
+def times_of(
+  run: Run, exp: Experiment, data: Any, yardstick: TrainingSteps, seconds: float
+) -> records.Record:
+  """The record of a run."""
+  own = TrainingSteps(exp, data)
+  ms = {"above_ms": 0.0, "below_ms": 0.0}
+  operations = 0.0
+  shapes = shapes_of(exp, data)
+  for number, share in shapes.items():
+    figures = compare(
+      own.on(number), yardstick.on(number), seconds=seconds / len(shapes), min_turns=3
+    )
+    ms = {key: total + share * figures[key] for key, total in ms.items()}
+    operations += share * own.operations(number)
+  batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
+  num_steps = exp.train.num_steps(batches.steps_per_epoch)
+  rebuilds = [n for n in range(1, num_steps + 1) if exp.head.refreshes(n)]
+  refresh_ms = milliseconds(own.refresh) if rebuilds else 0.0
+  return {
+    **{"run": run.id, "name": run.name, "config": run.config},
+    "overrides": run.overrides,
+    "ms_per_step": ms["above_ms"] + refresh_ms * len(rebuilds) / num_steps,
+    "operations_per_step": operations,
+    "ratio": ms["above_ms"] / ms["below_ms"],
+    "full_ms": ms["below_ms"],
+    "refresh_ms": refresh_ms,
+    "refresh_steps": rebuilds,
+    "num_classes": data.counts.num_classes,
+    **about_this_run(),
+  }
+
+
+def data_of(run: Run) -> str:
+  """What a run is on, as its name says: see `Run.name`."""
+  return run.name.partition(": ")[0] if ": " in run.name else ""
+
+
+def main(argv: list[str] | None = None) -> int:
+  parser = entry.Parser(__doc__)
+  parser.add_argument("sweep", type=pathlib.Path, help="experiments/NAME/sweep.py")
+  parser.add_argument("--set", action="append", default=[], metavar="CONFIG:KEY=PATH")
+  parser.add_argument("--data", help="only methods on this, as their names begin")
+  parser.add_argument("--seconds", type=float, default=SECONDS, help="for each method")
+  args = parser.parse_args(argv)
+  settings = [PathSetting.parse(text) for text in args.set]
+  sweep_runs = sweepfile.load(args.sweep).runs
+  check_settings(settings, sweep_runs)
+  methods = {run.without_seed().id: run.without_seed() for run in sweep_runs}
+  names = list(dict.fromkeys(map(data_of, methods.values())))
+  if args.data is not None and args.data not in names:
+    raise UserError(f"--data={args.data}: use one of {', '.join(names)}")
+  for name, group in itertools.groupby(methods.values(), data_of):
+    if args.data not in (None, name):
+      continue
+    own = [(run, config.build(settings_of(run, settings))) for run in group]
+    data = own[0][1].data.load()
+    yardstick = TrainingSteps(own[0][1], data)
+    for run, exp in own:
+      record = times_of(run, exp, data, yardstick, args.seconds)
+      shown = f"{record['ms_per_step']:.4g} ms, {record['ratio']:.3g} of the first"
+      print(f"{record['name']}: {shown}", flush=True)
+      records.merge(args.sweep.with_name("times.jsonl"), [record])
+  return 0
+
+
+def cli() -> int:
+  return entry.run("step_times", main)
+
+
+if __name__ == "__main__":
+  sys.exit(cli())

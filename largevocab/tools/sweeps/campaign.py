@@ -1,0 +1,175 @@
+"""A sweep that is under way: what can be started now, and what has come of it."""
+
+import pathlib
+import tomllib
+from dataclasses import dataclass, field
+from typing import Any
+
+from largevocab.errors import UserError
+from largevocab.tools import baselines
+from largevocab.tools.sweeps import hparams_page, records, sweepfile
+from largevocab.tools.sweeps.launch import Launcher, PathSetting
+from largevocab.tools.sweeps.records import Record
+from largevocab.tools.sweeps.sweep_run import Run
+from largevocab.tools.sweeps.sweepfile import Sweep
+
+
+@dataclass
+class Campaign:
+  """A sweep, and where its runs go.
+
+  Attributes:
+    path: of the sweep file; results.jsonl, and search.jsonl with the trials of rates,
+      are beside it.
+    sweep: what it says.
+    launcher: of its runs.
+    names: only runs of these names are made; none: all.
+    ids: only these runs, likewise.
+    rows_count: a run that has a row in results.jsonl is done, wherever it was made.
+  """
+
+  path: pathlib.Path
+  sweep: Sweep
+  launcher: Launcher
+  names: frozenset[str] = frozenset()
+  ids: frozenset[str] = frozenset()
+  rows_count: bool = False
+  _known: dict[str, Record] = field(default_factory=dict)  # trials that have ended
+  _rows: frozenset[str] = frozenset()  # runs that have one
+
+  def __post_init__(self):
+    if unknown := self.names - {run.name for run in self.sweep.runs}:
+      raise UserError(f"{self.path} has no run of the name {min(unknown)!r}")
+    if self._search_path.exists():
+      rows = records.load(self._search_path, ["run"])
+      self._known = {row["run"]: row for row in rows}
+    if self.rows_count and self._results_path.exists():
+      rows = records.load(self._results_path, ["run"])
+      self._rows = frozenset(row["run"] for row in rows)
+
+  @property
+  def name(self) -> str:
+    return self.path.resolve().parent.name
+
+  @property
+  def runs(self) -> list[Run]:
+    """Those of the sweep that are to be made, before their rates are chosen."""
+    named = lambda run: not self.names or run.name in self.names
+    asked = lambda run: not self.ids or run.id in self.ids
+    return [run for run in self.sweep.runs if named(run) and asked(run)]
+
+  def ready(self) -> list[Run]:
+    """What can be done now, ended or not, in order: the trials by which rates are
+    chosen, and the runs whose rates are."""
+    return [*self._trials().values(), *filter(None, map(self.chosen, self.runs))]
+
+  def ended(self, run: Run) -> bool:
+    """Whether nothing of it is left to be done; of trials, also if done elsewhere."""
+    is_known = run.id in self._known or run.id in self._rows
+    return is_known or self.launcher.ended(run)
+
+  def chosen(self, run: Run) -> Run | None:
+    """A run of the sweep with the rates of the search; None: they are not known yet."""
+    search = self.sweep.search
+    return search.chosen(run, self._record_of) if search else run
+
+  def collect(self) -> None:
+    """Writes what has ended: results.jsonl, search.jsonl, and the HPARAMS page."""
+    search, root = self.sweep.search, self.launcher.root
+    runs = [self.chosen(run) for run in self.sweep.runs]
+    known = [run for run in runs if run is not None]
+    told = search.told if search else lambda run: {}
+    if search:
+      trials = list(self._trials(self.sweep.runs).values())
+      records.update(self._search_path, trials, root)
+    records.update(self._results_path, known, root, told)
+    if root.exists():
+      hparams_page.write(root, known)
+
+  def count_baselines(self) -> None:
+    """Puts trivial models of the data beside the results, if there are some and none of
+    these."""
+    rows = records.load(self._results_path) if self._results_path.exists() else []
+    if rows and not any(row.get("baseline") for row in rows):
+      counted = baselines.rows(self.sweep.runs, self.launcher.settings)
+      records.merge(self._results_path, counted)
+
+  @property
+  def _results_path(self) -> pathlib.Path:
+    return self.path.with_name("results.jsonl")
+
+  @property
+  def _search_path(self) -> pathlib.Path:
+    return self.path.with_name("search.jsonl")
+
+  def _trials(self, runs: list[Run] | None = None) -> dict[str, Run]:
+    search = self.sweep.search
+    runs = self.runs if runs is None else runs
+    every = (search.trials(run) for run in runs) if search else ()
+    return {trial.id: trial for trials in every for trial in trials}
+
+  def _record_of(self, trial: Run) -> Record | None:
+    if trial.id not in self._known:
+      record = records.of_run(trial, self.launcher.workdir(trial))
+      if record is None:
+        return None
+      self._known[trial.id] = record
+    return self._known[trial.id]
+
+
+def of_sweep(
+  path: pathlib.Path,
+  root: pathlib.Path,
+  settings: list[PathSetting],
+  **more: Any,
+) -> Campaign:
+  """Of a sweep file; for `more` see `Campaign`.
+
+  Raises:
+    UserError: it cannot be read, or adds no runs.
+  """
+  sweep = sweepfile.load(path)
+  if not sweep.runs:
+    raise UserError(f"{path} adds no runs; its README.md tells what makes results")
+  return Campaign(path, sweep, Launcher(root.resolve(), settings), **more)
+
+
+def of_queue(
+  path: pathlib.Path, root: pathlib.Path, settings: list[PathSetting]
+) -> list[Campaign]:
+  """Of a file that lists sweeps in the order in which they are to be made:
+
+    [[sweep]]
+    file = "../experiments/ptb_sampled/sweep.py"  # from the list's directory
+    names = ["full softmax"]                   # only these runs; leave out for all
+
+  Runs that have a row beside their sweep file are done.
+
+  Args:
+    path: of the list.
+    root: runs of experiments/NAME/sweep.py go to NAME in it.
+    settings: for all.
+
+  Raises:
+    UserError: names the line, key or file that is wrong.
+  """
+  try:
+    content = tomllib.loads(records.read_text(path))
+  except (tomllib.TOMLDecodeError, RecursionError) as error:
+    raise UserError(f"{path}: {error}; mend it") from None
+  entries = content.get("sweep", [])
+  if set(content) != {"sweep"} or not isinstance(entries, list) or not entries:
+    raise UserError(f"{path}: want [[sweep]] tables with `file`, and nothing else")
+  campaigns = []
+  for number, each in enumerate(entries, 1):
+    place = f"{path}: [[sweep]] number {number}"
+    names = each.get("names", [])
+    if not isinstance(each.get("file"), str) or set(each) - {"file", "names"}:
+      raise UserError(f"{place}: want `file` and, if need be, `names`")
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+      raise UserError(f"{place}: names is {names!r:.80}, not a list of names of runs")
+    file = path.parent / each["file"]
+    place = root / file.resolve().parent.name
+    more = {"names": frozenset(names), "rows_count": True}
+    campaigns.append(of_sweep(file, place, settings, **more))
+  return campaigns

@@ -1,0 +1,89 @@
+"""What TensorBoard's HPARAMS page shows of a sweep, and in which order.
+
+The page orders hyper-parameters by `differs`, then by name, and shows the first of them
+and of the metrics. Of several descriptions it takes the first that it finds: so that
+there is one, a sweep writes it into its own directory, and runs write none.
+"""
+
+import math
+import os
+import pathlib
+import time
+from typing import Any
+
+from largevocab.tools.sweeps.sweep_run import Run
+from largevocab.training.workdir import read_json
+
+FILE = "events.out.tfevents.0.hparams"
+FIRST = ("head.name", "head.sampler.name")
+METRICS = {
+  "test/ppl": "test perplexity",
+  "test/p@1": "test precision of the first",
+  "test/seconds": "seconds of training",
+  "valid/ppl": "validation perplexity",
+  "test/nll": "test loss, nats",
+}
+
+
+def write(root: pathlib.Path, runs: list[Run]) -> None:
+  """Describes the runs that have begun, by their config.json; nothing if none has.
+
+  First are the head, the sampler, and what the sweep sets to different values.
+  """
+  from tensorboard.compat.proto import event_pb2
+  from tensorboard.plugins.hparams import plugin_data_pb2, summary_v2
+  from tensorboard.summary.writer.record_writer import RecordWriter
+
+  paths = [root / run.id / "config.json" for run in runs]
+  values: dict[str, list[Any]] = {}
+  for config in (read_json(str(path)) for path in paths if path.exists()):
+    for key, value in flat(config).items():
+      values.setdefault(key, []).append(value)
+  if not values:
+    return
+  is_set = {key for run in runs for key in run.overrides}
+  summary = summary_v2.hparams_config_pb(
+    [summary_v2.HParam(key, _domain(of_key)) for key, of_key in values.items()],
+    [summary_v2.Metric(tag, display_name=name) for tag, name in METRICS.items()],
+  )
+  plugin = summary.value[0].metadata.plugin_data
+  data = plugin_data_pb2.HParamsPluginData.FromString(plugin.content)  # pyrefly: ignore
+  for info in data.experiment.hparam_infos:
+    varies = len(set(map(repr, values[info.name]))) > 1
+    info.differs = info.name in FIRST or (varies and info.name in is_set)
+  plugin.content = data.SerializeToString()
+  temporary = root / f"{os.getpid()}.tmp"
+  with temporary.open("wb") as file:
+    events, now = RecordWriter(file), time.time()
+    for content in ({"file_version": "brain.Event:2"}, {"summary": summary}):
+      event = event_pb2.Event(wall_time=now, **content)
+      events.write(event.SerializeToString())
+  temporary.replace(root / FILE)
+
+
+def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+  """As `largevocab.training.runlog` writes the config of a run.
+
+  >>> flat({"train": {"lr": 1.0, "all": [1]}})
+  {'train.lr': 1.0, 'train.all': '[1]'}
+  """
+  flattened: dict[str, Any] = {}
+  for key, value in config.items():
+    if isinstance(value, dict):
+      flattened |= flat(value, f"{prefix}{key}.")
+    else:
+      is_plain = isinstance(value, int | float)
+      flattened[prefix + key] = value if is_plain else str(value)
+  return flattened
+
+
+def _domain(values: list[Any]) -> Any:
+  """Of values of one kind; None: TensorBoard asks for none."""
+  from tensorboard.plugins.hparams import summary_v2
+
+  kinds = {type(value) for value in values}
+  if kinds == {bool} or kinds == {str}:
+    return summary_v2.Discrete(sorted(set(values)))
+  if kinds <= {int, float} and all(math.isfinite(value) for value in values):
+    return summary_v2.RealInterval(float(min(values)), float(max(values)))
+  return None

@@ -1,0 +1,197 @@
+"""One run of a sweep as a process: its command, its directory, and whose it is."""
+
+import contextlib
+import fcntl
+import glob
+import os
+import pathlib
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import IO, Any
+
+from ml_collections import ConfigDict
+
+from largevocab import command_line
+from largevocab.errors import UserError
+from largevocab.tools.sweeps.sweep_run import Run
+from largevocab.training.workdir import has_ended, is_held
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
+LOWEST = 19  # of priorities
+
+
+@dataclass(frozen=True)
+class PathSetting:
+  """Where a config finds something on this machine.
+
+  Only paths may be set from outside: where data lie does not change a result, and is
+  no part of a run's name. All else belongs in the sweep file.
+
+  Attributes:
+    key: of the config.
+    path: of a file or directory, or a glob pattern.
+    config: its file's name without suffix; "": any that has the key.
+  """
+
+  key: str
+  path: pathlib.Path
+  config: str = ""
+
+  @classmethod
+  def parse(cls, text: str) -> "PathSetting":
+    """
+    >>> PathSetting.parse("ptb:data.path=/")
+    PathSetting(key='data.path', path=PosixPath('/'), config='ptb')
+
+    Raises:
+      UserError: it is not of this form, or there is no such path.
+    """
+    left, _, path = text.partition("=")
+    config, _, key = left.rpartition(":")
+    if not path or not (pathlib.Path(path).exists() or glob.glob(path)):
+      raise UserError(
+        f"--set {text}: want KEY=PATH or CONFIG:KEY=PATH of a file or directory that "
+        "exists, or a pattern; other settings belong in the sweep file"
+      )
+    return cls(key, pathlib.Path(path).resolve(), config)
+
+  def __str__(self) -> str:
+    config = f"{self.config}:" if self.config else ""
+    return f"{config}{self.key}={self.path}"
+
+  @property
+  def flag(self) -> str:
+    """Of largevocab.main."""
+    return f"--config.{self.key}={self.path}"
+
+  def is_for(self, run: Run) -> bool:
+    """Whether the run's config is the one, and has the key."""
+    file = run.config.partition(":")[0]
+    if self.config and self.config != pathlib.Path(file).stem:
+      return False
+    block: Any = command_line.load(str(REPOSITORY / run.config))
+    *blocks, key = self.key.split(".")
+    for name in blocks:
+      block = block[name] if isinstance(block, ConfigDict) and name in block else {}
+    return isinstance(block, ConfigDict) and key in block
+
+
+@dataclass(frozen=True)
+class Launcher:
+  """Where runs go, and the settings that they are given if they take them."""
+
+  root: pathlib.Path
+  settings: list[PathSetting]
+
+  def workdir(self, run: Run) -> pathlib.Path:
+    return self.root / run.id
+
+  def ended(self, run: Run) -> bool:
+    """Whether nothing is left to be done: it has a result, or has diverged."""
+    return has_ended(str(self.workdir(run)))
+
+  def command(self, run: Run) -> list[str]:
+    program = [sys.executable, "-m", "largevocab.main"]
+    general_first = sorted(self.settings, key=lambda each: bool(each.config))
+    flags = [each.flag for each in general_first if each.is_for(run)]
+    return [*program, *run.flags(), *flags, f"--workdir={self.workdir(run)}"]
+
+  def in_hand(self, run: Run) -> bool:
+    """Whether a process works on it: a launcher's, or one that was started by hand."""
+    if is_held(self.workdir(run)):
+      return True
+    path = log_path(self.workdir(run))
+    if not path.exists():
+      return False
+    with path.open("ab") as log:
+      return not locked(log)
+
+  def start(self, run: Run) -> subprocess.Popen | None:
+    """Starts a run; None if it is running already."""
+    if is_held(self.workdir(run)):
+      return None
+    self.workdir(run).mkdir(parents=True, exist_ok=True)
+    with log_path(self.workdir(run)).open("ab") as log:
+      # The run inherits the lock with its output and keeps it should we be killed.
+      if not locked(log):
+        return None
+      # Runs of one sweep differ little and can share what they compile.
+      cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(self.root / ".jax_cache"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+      }
+      return subprocess.Popen(
+        self.command(run),
+        cwd=REPOSITORY,
+        env={**cache, **os.environ},
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # Ctrl-C reaches us alone.
+      )
+
+
+def locked(log: IO[bytes]) -> bool:
+  """Whether we have the lock of a log now: nobody else had."""
+  try:
+    fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError:
+    return False
+  return True
+
+
+def log_path(workdir: pathlib.Path) -> pathlib.Path:
+  return workdir / "log.txt"
+
+
+def give_core(process: subprocess.Popen, slot: int) -> None:
+  """Gives a run a core of its own, where the system can, and the lowest priority.
+
+  With one core a run computes the same at the same speed whatever runs beside it, and
+  whoever else needs the core has it first.
+  """
+  os.setpriority(os.PRIO_PROCESS, process.pid, LOWEST)
+  # Linux weighs sessions before the processes in them, and a run has one of its own.
+  with contextlib.suppress(OSError):
+    pathlib.Path(f"/proc/{process.pid}/autogroup").write_text(str(LOWEST))
+  if hasattr(os, "sched_setaffinity"):
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(process.pid, {cores[slot % len(cores)]})
+
+
+def last_line(log: pathlib.Path) -> str:
+  """The last line of a log that is not blank; '' if there is none.
+
+  >>> last_line(pathlib.Path("no/such/log.txt"))
+  ''
+  """
+  if not log.exists():
+    return ""
+  with log.open("rb") as file:
+    file.seek(max(0, log.stat().st_size - 4096))
+    lines = file.read().decode(errors="replace").split("\n")
+  return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def stop(processes: list[subprocess.Popen]) -> None:
+  """Asks the runs to save and leave, and waits; a second interrupt kills them."""
+  if not processes:
+    return
+  print(f"stopping {len(processes)} runs; they save first", flush=True)
+  try:
+    for process in processes:
+      process.terminate()
+    for process in processes:
+      process.wait()
+  except KeyboardInterrupt:
+    for process in processes:
+      process.kill()
+    raise
+
+
+def check_settings(settings: list[PathSetting], runs: list[Run]) -> None:
+  """Raises a UserError unless some run takes each of the settings."""
+  for setting in settings:
+    if not any(setting.is_for(run) for run in runs):
+      raise UserError(f"--set {setting}: the sweep has no such config with this key")

@@ -1,0 +1,271 @@
+"""Records of runs that have ended, as read from workdirs and kept in results.jsonl.
+
+A record is an object: `run` (id), `name`, `config`, `overrides` (an object itself), all
+of the run's result.json, of its meta.json the device, versions and source revision, and
+`curve`, the exact loss on validation data as it went: [[step, nll, seconds], ...] with
+the nll in nats and the seconds of training; `curve_p@1` is the same of the precision,
+`curve_PAIRS_input` and `curve_PAIRS_output` of the rank correlations with a file of
+pairs of words. A run that does not measure these has no such curve.
+
+Some have `baseline`: true, a trivial model that was counted (`tools/baselines.py`);
+`trials`, the number of learning rates that were tried; or `diverged`, the step at which
+the loss was not finite, in place of all metrics.
+"""
+
+import json
+import math
+import os
+import pathlib
+import re
+import tokenize
+import zipfile
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from largevocab.errors import UserError
+from largevocab.labels import Counts, as_counts
+from largevocab.tools.sweeps.sweep_run import Run
+
+Record = dict[str, Any]
+CURVES = {"curve": "nll", "curve_p@1": "p@1"}
+OF_PAIRS = re.compile(
+  r"valid_(.+_(?:input|output))"
+)  # see largevocab.evaluation.similarity
+CURVE_DIGITS = 5  # significant ones
+# Of what kind a record's own fields are; metrics may be of any.
+FIELDS: dict[str, type] = {
+  **dict.fromkeys(("run", "name", "config", "device", "jax", "python", "git"), str),
+  **{"overrides": dict, "git_dirty": bool},
+}
+# And of those that only some have.
+SOME_HAVE: dict[str, type] = {"baseline": bool, "trials": int, "diverged": int}
+KINDS = {str: "a text", dict: "an object", bool: "true or false", int: "a whole number"}
+
+
+def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
+  """Record of a run, or None if it has not ended."""
+  if (workdir / "result.json").exists():
+    result = _read_json(workdir / "result.json")
+  elif (workdir / "diverged.json").exists():
+    result = {"diverged": _read_json(workdir / "diverged.json").get("step")}
+  else:
+    return None
+  meta = _read_json(workdir / "meta.json")
+  for key in ("device", "num_devices", "python", "versions", "git", "git_dirty"):
+    if key not in meta or (key == "versions" and not isinstance(meta[key], dict)):
+      raise UserError(f"{workdir / 'meta.json'} lacks {key!r}; delete its directory")
+  pairs = [found[1] for key in result if (found := OF_PAIRS.fullmatch(key))]
+  metrics = CURVES | {f"curve_{metric}": metric for metric in pairs}
+  curves = {
+    name: validation_curve(workdir / "metrics.jsonl", metric)
+    for name, metric in metrics.items()
+  }
+  return {
+    "run": run.id,
+    "name": run.name,
+    "config": run.config,
+    "overrides": run.overrides,
+    **{key: result[key] for key in sorted(result)},
+    **measured_with(meta),
+    **{name: curve for name, curve in curves.items() if curve},
+  }
+
+
+def measured_with(meta: Record) -> Record:
+  """Of what `workdir.describe_machine` tells, that on which figures depend."""
+  return {
+    **{key: meta[key] for key in ("device", "num_devices", "python")},
+    **meta["versions"],
+    **{key: meta[key] for key in ("git", "git_dirty")},
+  }
+
+
+def validation_curve(path: pathlib.Path, metric: str) -> list[list[float]]:
+  """[[step, metric, seconds], ...] of the lines of metrics.jsonl on validation data.
+
+  >>> validation_curve(pathlib.Path("no/such/metrics.jsonl"), "nll")
+  []
+  """
+  if not path.exists():
+    return []
+  rounded = lambda value: float(f"{value:.{CURVE_DIGITS}g}")
+  points: list[list[float]] = []
+  for number, line in numbered(path):
+    if line.get("split") == "valid" and metric in line:
+      point: list[Any] = [line.get(key) for key in ("step", metric, "seconds")]
+      if not all(map(is_number, point)):
+        raise UserError(f"{path}:{number}: step, {metric} or seconds is no number")
+      points.append([point[0], *map(rounded, point[1:])])
+  return points
+
+
+def of_directory(root: pathlib.Path) -> list[Record]:
+  """Records of all finished runs below a directory, named by their paths."""
+  workdirs = sorted(path.parent for path in root.rglob("result.json"))
+  names = [str(workdir.relative_to(root)) for workdir in workdirs]
+  runs = [Run(config="", name=name) for name in names]
+  records = (of_run(run, workdir) for run, workdir in zip(runs, workdirs, strict=True))
+  return [record for record in records if record is not None]
+
+
+def load(path: pathlib.Path, needs: Iterable[str] = FIELDS) -> list[Record]:
+  """The records in results.jsonl, or in another file of one a line.
+
+  Args:
+    path: of the file.
+    needs: fields without which a line is no record.
+
+  Raises:
+    UserError: the file is missing, or a line of it is no record.
+  """
+  records = []
+  for number, record in numbered(path):
+    if problem := _problem(record, needs):
+      raise UserError(f"{path}:{number}: {problem}; mend the line, or remove it")
+    records.append(record)
+  return records
+
+
+def numbered(path: pathlib.Path) -> list[tuple[int, Record]]:
+  """The objects in a file of one a line, with the numbers of their lines.
+
+  Raises:
+    UserError: the file cannot be read, or a line of it is no object.
+  """
+  objects = []
+  for number, line in enumerate(read_text(path).split("\n"), start=1):
+    if not line.strip():
+      continue
+    try:
+      content = json.loads(line)
+    except (ValueError, RecursionError) as error:
+      what = error.msg if isinstance(error, json.JSONDecodeError) else error
+      raise UserError(f"{path}:{number}: not JSON ({what}); mend it") from None
+    if not isinstance(content, dict):
+      raise UserError(f"{path}:{number}: holds no object, as {{...}}; mend it")
+    objects.append((number, content))
+  return objects
+
+
+def read_text(path: pathlib.Path) -> str:
+  """Raises a UserError unless it is a file of UTF-8."""
+  if not path.is_file():
+    what = "no such file; run scripts/run_sweep.py first"
+    raise UserError(f"{path}: {'it is no file' if path.exists() else what}")
+  try:
+    return path.read_text(encoding="utf-8")
+  except UnicodeDecodeError as error:
+    line = path.read_bytes()[: error.start].count(b"\n") + 1
+    raise UserError(f"{path}:{line}: not UTF-8; mend it") from None
+
+
+def is_number(value: Any) -> bool:
+  """
+  >>> [is_number(value) for value in (1, 0.5, True, "1", 10**400)]
+  [True, True, False, False, False]
+  """
+  if isinstance(value, bool) or not isinstance(value, int | float):
+    return False
+  return isinstance(value, float) or abs(value) < 1e300
+
+
+# What `numpy.load` raises of files that numpy did not write.
+_UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, tokenize.TokenError)
+
+
+def counts_in(path: str) -> Counts:
+  """Counts of classes from a .npy file, for --counts.
+
+  Raises:
+    UserError: it holds something else, or no class occurs.
+  """
+  try:
+    unigram_V = np.load(path)
+    if not isinstance(unigram_V, np.ndarray) or unigram_V.dtype.kind not in "iuf":
+      raise ValueError("it holds no array of numbers")
+    if not np.isfinite(unigram_V).all() or (unigram_V % 1).any():
+      raise ValueError("some counts are no whole numbers")
+    if float(np.max(unigram_V, initial=0)) >= 2**53:
+      raise ValueError("some counts are 2^53 or more")
+    counts = as_counts(unigram_V)
+  except (*_UNREADABLE, MemoryError) as error:
+    raise UserError(f"--counts={path}: {error}; give a .npy with int[V]") from None
+  if not counts.unigram_V.any():
+    raise UserError(f"--counts={path}: no class occurs; give how often each does")
+  return counts
+
+
+def _problem(record: Record, needs: Iterable[str]) -> str:
+  """What keeps an object from being a record; '' if nothing does."""
+  for key in needs:
+    if key not in record:
+      return f"it has no {key!r}"
+  for key, kind in (FIELDS | SOME_HAVE).items():
+    if key in record and not _is_of(record[key], kind):
+      return f"{key!r} is {record[key]!r:.80}, not {KINDS[kind]}"
+  for key in record:
+    if key == "curve" or key.startswith("curve_"):
+      points = record[key] if isinstance(record[key], list) else [None]
+      if not all(_is_point(point) for point in points):
+        return f"{key!r} has points other than [step, value, seconds]"
+  return ""
+
+
+def _is_of(value: Any, kind: type) -> bool:
+  return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+
+
+def _is_point(point: Any) -> bool:
+  is_triple = isinstance(point, list) and len(point) == 3
+  return is_triple and all(map(is_number, point)) and math.isfinite(point[0])
+
+
+def update(
+  path: pathlib.Path,
+  runs: list[Run],
+  root: pathlib.Path,
+  more: Callable[[Run], Record] = lambda run: {},
+) -> None:
+  """Rewrites results.jsonl: one line for each run that has ended, in the sweep's order.
+
+  A run that has not ended in `root` keeps the line that it has (from another machine,
+  say); baselines stay, and lines of runs that are not in the sweep go. `more` adds to
+  what a new one says.
+  """
+  kept = (
+    {record["run"]: record for record in load(path, ["run"])} if path.exists() else {}
+  )
+  rows = []
+  for run in runs:
+    row = of_run(run, root / run.id)
+    rows.append({**row, **more(run)} if row else kept.get(run.id))
+  rows += [record for record in kept.values() if record.get("baseline")]
+  if finished := [row for row in rows if row is not None]:
+    _write(path, finished)
+
+
+def merge(path: pathlib.Path, rows: list[Record]) -> None:
+  """Puts records into a file, in place of those of the same run."""
+  old = load(path, ["run"]) if path.exists() else []
+  merged = {record["run"]: record for record in [*old, *rows]}
+  path.parent.mkdir(parents=True, exist_ok=True)
+  _write(path, list(merged.values()))
+
+
+def _write(path: pathlib.Path, rows: list[Record]) -> None:
+  """All of it or nothing, whoever else writes or whatever kills us."""
+  temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+  temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  temporary.replace(path)
+
+
+def _read_json(path: pathlib.Path) -> Record:
+  try:
+    content = json.loads(path.read_text(encoding="utf-8"))
+  except (OSError, ValueError, RecursionError) as error:
+    raise UserError(f"{path} cannot be read ({error}); delete its directory") from error
+  if not isinstance(content, dict):
+    raise UserError(f"{path} holds no object; delete its directory")
+  return content

@@ -1,0 +1,301 @@
+"""What a sweep file says: its runs, the metrics of its table, the paper's numbers, the
+figures to draw.
+
+A sweep file is Python with a function `metrics`; with one `sweep`, unless another
+program writes results.jsonl; and with others if there are published numbers, something
+to draw, or metrics that are made from those of several runs:
+
+  def sweep(add):
+    for seed in range(3):
+      add("configs/ptb.py:full", {"train.seed": seed}, name="full softmax")
+      add("configs/ptb.py:sampled/pps", {"head.num_samples": 160, "train.seed": seed})
+
+  def metrics():                                   # keys of result.json
+    return ["test_ppl", "train_seconds"]
+
+  def paper():                                     # by name, then by metric
+    return {"full softmax": {"test_ppl": 114.5}}
+
+  def figures():                                   # see `Figure`
+    return [
+      {"file": "samples", "x": "head.num_samples", "y": "test_ppl", "log": "xy"},
+      {"file": "epochs", "x": "step", "y": "valid_ppl", "line": "head.num_samples"},
+    ]
+
+  def search():                                    # see `Search`
+    return {"steps": 500, "grid": {"train.lr": [5.0, 10.0, 20.0]}}
+
+  def comparison():                                # see `Comparison`
+    return {"to": "full softmax", "metric": "test_ppl"}
+
+  def derived(record, records):                    # further metrics of a record
+    full = next(r for r in records if r["name"] == "full softmax")
+    return {"slower": record["test_ppl"] / full["test_ppl"]}
+
+Among the records that `derived` is given are baselines, `record.get("baseline")`, which
+have no steps and no seconds, and no runs that diverged.
+"""
+
+import pathlib
+import re
+import runpy
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from largevocab.errors import UserError
+from largevocab.tools.sweeps.search import Search, search
+from largevocab.tools.sweeps.sweep_run import Run
+
+# What a validation curve may be drawn over, and what it may show.
+CURVE_X = ("step", "epoch", "seconds")
+CURVE_Y = ("valid_nll", "valid_ppl")
+
+
+@dataclass(frozen=True)
+class Figure:
+  """One figure: a point for each run, or a curve for each run.
+
+  A key is "method" or "data" (see `Run.name`), an override such as "head.num_samples",
+  or what a record holds, such as "test_ppl", or "idle_seconds" and "operations" where
+  these were measured (`tools/tables/axes.py`). The method of a baseline is its whole
+  name. Runs that differ in the seed only are averaged.
+
+  Attributes:
+    file: its name in experiments/NAME/figures, without suffix.
+    x: "step", "epoch" or "seconds" for curves over training; a key for points.
+    y: for curves "valid_ppl", "valid_nll" or the name of another curve of the records,
+      such as "curve_p@1"; a key for points.
+    line: key; runs that agree in it make one line of points, or one colour of curves.
+    panel: key; runs that agree in it share a panel. "": there is one panel.
+    where: key: value or list of values; only these runs are drawn.
+    reference: methods drawn in every panel, dashed: their curves, or the y of their
+      points as a level. `where` does not apply to them.
+    log: axes that are logarithmic: "", "x", "y" or "xy".
+    steps_per_epoch: for x = "epoch".
+    y_max: where the y axis ends, if what lies above would flatten the rest; 0: free.
+    y_min: where it begins, likewise for what lies below.
+    front: "least" or "most", whichever of y is better: the points that no other with
+      as little of x is as good as, the Pareto front, are joined; each is labelled.
+  """
+
+  file: str
+  x: str
+  y: str
+  line: str = "method"
+  panel: str = ""
+  where: dict[str, Any] = field(default_factory=dict)
+  reference: list[str] = field(default_factory=list)
+  log: str = ""
+  steps_per_epoch: int = 0
+  y_max: float = 0.0
+  y_min: float = 0.0
+  front: str = ""
+
+  def __post_init__(self):
+    if self.is_curve and not (self.y in CURVE_Y or self.y.startswith("curve_")):
+      raise UserError(
+        f"figure {self.file}: over {self.x}, y must be one of {CURVE_Y}, or a curve "
+        "that records hold, such as 'curve_p@1'"
+      )
+    if self.front and self.is_curve:
+      raise UserError(
+        f"figure {self.file}: a front is of points, so x is a key of them"
+      )
+    if self.front not in ("", "least", "most"):
+      raise UserError(
+        f"figure {self.file}: `front` must be '', 'least' or 'most', not {self.front!r}"
+      )
+    if self.x == "epoch" and self.steps_per_epoch < 1:
+      raise UserError(f"figure {self.file}: x is 'epoch', so give steps_per_epoch")
+    if not re.fullmatch(r"[\w-]+", self.file) or self.log not in ("", "x", "y", "xy"):
+      raise UserError(
+        f"figure {self.file}: `file` must be a name without suffix, and `log` '', "
+        f"'x', 'y' or 'xy', not {self.log!r}"
+      )
+
+  @property
+  def is_curve(self) -> bool:
+    """Whether runs are drawn over the time of their training."""
+    return self.x in CURVE_X
+
+
+# Fields of figures that are no texts.
+_KINDS: dict[str, Any] = {
+  "where": (dict, "{key: value}"),
+  "reference": (list, "list of names"),
+  "steps_per_epoch": (int, "whole number"),
+  "y_max": (int | float, "number"),
+  "y_min": (int | float, "number"),
+}
+
+
+def figure(description: dict[str, Any]) -> Figure:
+  """A figure from what `figures()` says of it.
+
+  >>> figure({"file": "speed", "x": "train_seconds", "y": "test_ppl"}).line
+  'method'
+
+  Raises:
+    UserError: a key is missing or unknown, or a value impossible.
+  """
+  if not isinstance(description, dict):
+    raise UserError(f"a figure is {description!r:.80}, not {{'file': ..., 'x': ...}}")
+  known = [f.name for f in fields(Figure)]
+  missing = [key for key in ("file", "x", "y") if key not in description]
+  unknown = [key for key in description if key not in known]
+  if missing or unknown:
+    what = f"lacks {missing}" if missing else f"has unknown {unknown}"
+    raise UserError(f"figure {description} {what}; known: {', '.join(known)}")
+  for each in fields(Figure):
+    kind, what = _KINDS.get(each.name, (str, "text"))
+    if each.name in description and not isinstance(description[each.name], kind):
+      raise UserError(
+        f"figure {description}: {each.name} is {description[each.name]!r}, no {what}"
+      )
+  return Figure(**description)
+
+
+@dataclass(frozen=True)
+class Comparison:
+  """What the rows of a table are compared with, see `tools/tables/significance.py`.
+
+  Attributes:
+    to: the name of runs; where a sweep has several data, that of their method: runs of
+      "ptb: unigram" are compared with those of "ptb: full softmax".
+    metrics: a row is compared by the first of these that it has.
+  """
+
+  to: str
+  metrics: tuple[str, ...]
+
+
+def comparison(
+  description: dict[str, Any], runs: list[Run], metrics: list[str]
+) -> Comparison | None:
+  """A `Comparison` from what `comparison()` says; None if that is nothing.
+
+  Raises:
+    UserError: a key is missing or unknown, or there is no such run or metric.
+  """
+  if not description:
+    return None
+  to, names = description.get("to"), description.get("metric")
+  names = names if isinstance(names, list) else [names]
+  is_text = all(isinstance(name, str) for name in (to, *names))
+  if set(description) != {"to", "metric"} or not is_text:
+    raise UserError(
+      f"comparison() returns {description!r:.80}, not {{'to': name of runs, 'metric': "
+      "name, or list of names}"
+    )
+  if unknown := [name for name in names if name not in metrics]:
+    raise UserError(
+      f"comparison() compares {unknown}, and metrics() has no such; it has {metrics}"
+    )
+  if not any(run.name == to or run.name.endswith(f": {to}") for run in runs):
+    raise UserError(f"comparison() is to {to!r}, and no run has this name")
+  return Comparison(str(to), tuple(names))
+
+
+@dataclass(frozen=True)
+class Sweep:
+  runs: list[Run]
+  metrics: list[str]
+  paper: dict[str, dict[str, float]]
+  figures: list[Figure] = field(default_factory=list)
+  search: Search | None = None
+  derived: Callable[[dict, list[dict]], dict[str, float]] = lambda record, records: {}
+  comparison: Comparison | None = None
+
+  def complete(self, records: list[dict]) -> list[dict]:
+    """Records with the metrics that are derived; runs that diverged have none."""
+    ended = [record for record in records if "diverged" not in record]
+    return [
+      record if "diverged" in record else record | self.derived(record, ended)
+      for record in records
+    ]
+
+
+def collect(sweep: Callable[[Callable[..., None]], None]) -> list[Run]:
+  """The runs that `sweep(add)` adds, in order.
+
+  >>> collect(lambda add: add("configs/ptb.py", {"train.seed": 1}))[0].overrides
+  {'train.seed': 1}
+  """
+  runs: dict[str, Run] = {}
+
+  def add(config, overrides=None, /, *, name=""):
+    is_text = isinstance(config, str) and isinstance(name, str)
+    if not is_text or not isinstance(overrides or {}, dict):
+      raise UserError(
+        f"add({config!r}, {overrides!r}, name={name!r}): config and name are texts, "
+        "overrides {'key': value}"
+      )
+    run = Run(config, dict(overrides or {}), name)
+    if run.id in runs:
+      raise UserError(f"the sweep adds {' '.join(run.flags())} twice; remove one")
+    runs[run.id] = run
+
+  sweep(add)
+  return list(runs.values())
+
+
+@contextmanager
+def _running(path: pathlib.Path) -> Iterator[None]:
+  """Names the line of a sweep file at which it fails."""
+  try:
+    yield
+  except (Exception, SystemExit) as error:
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+      lines = [error.lineno]
+    else:
+      frames = traceback.extract_tb(error.__traceback__)
+      lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    place = f"{path}:{lines[-1]}" if lines else f"{path}"
+    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    raise UserError(f"{place}: {kind}{error}") from error
+
+
+def _called(names: dict[str, Any], key: str, kind: type) -> Any:
+  """What function `key` returns; without one an empty thing of its kind."""
+  value = names[key]() if key in names else kind()
+  if not isinstance(value, kind):
+    raise UserError(f"{key}() returns {value!r:.80}, no {kind.__name__}")
+  return value
+
+
+def load(path: pathlib.Path) -> Sweep:
+  """Reads a sweep file.
+
+  Raises:
+    UserError: there is no such file, it fails, lacks `metrics`, or adds a run twice.
+  """
+  if not path.is_file():
+    raise UserError(f"{path}: no such sweep file; see experiments/*/sweep.py")
+  with _running(path):
+    names = runpy.run_path(str(path))
+    if "metrics" not in names:
+      raise UserError(f"define metrics, see {__file__}")
+    metrics = _called(names, "metrics", list)
+    if not all(isinstance(metric, str) for metric in metrics):
+      raise UserError(f"metrics() returns {metrics!r:.80}, not names")
+    paper = _called(names, "paper", dict)
+    if not all(isinstance(numbers, dict) for numbers in paper.values()):
+      raise UserError("paper() returns other than {name: {metric: number}}")
+    figures = [figure(each) for each in _called(names, "figures", list)]
+    if len({each.file for each in figures}) < len(figures):
+      raise UserError("two figures go to the same `file`; rename one")
+    searched = search(_called(names, "search", dict)) if "search" in names else None
+    runs = collect(names.get("sweep", lambda add: None))
+    compared = comparison(_called(names, "comparison", dict), runs, metrics)
+
+  def derived(record: dict, records: list[dict]) -> dict[str, float]:
+    with _running(path):
+      further = names["derived"](record, records) if "derived" in names else {}
+      if not isinstance(further, dict):
+        raise UserError(f"derived() returns {further!r:.80}, not {{metric: number}}")
+      return further
+
+  return Sweep(runs, metrics, paper, figures, searched, derived, compared)

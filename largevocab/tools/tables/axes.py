@@ -1,0 +1,63 @@
+"""What a run costs besides its steps: seconds of an idle core, and operations.
+
+Runs of a sweep share a machine with others, so that their own seconds tell little. The
+time of a step is measured apart, on an idle one, and multiplied by their steps:
+experiments/NAME/times.jsonl holds {"name": ..., "ms_per_step": ...,
+"operations_per_step": ..., "device": ...} for each method, by the name of its runs.
+"""
+
+import pathlib
+from collections.abc import Sequence
+
+from largevocab.tools.sweeps import records
+from largevocab.tools.sweeps.records import Record
+from largevocab.tools.tables.markdown import number
+
+SECONDS, OPERATIONS = "idle_seconds", "operations"
+
+
+def joined(rows: Sequence[Record], path: pathlib.Path) -> list[Record]:
+  """Records with `idle_seconds` and `operations`, those of a run whose method was
+  measured; the others as they are.
+
+  Where a method was measured on several devices, `idle_seconds` is of the first, and
+  there is one 'idle_seconds, DEVICE' for each.
+
+  Args:
+    rows: with `steps`.
+    path: of times.jsonl, which need not be there. Lines without `ms_per_step`, of
+      another kind, are not read.
+  """
+  if not path.exists():
+    return list(rows)
+  lines = [line for line in records.load(path, ["name"]) if "ms_per_step" in line]
+  times: dict[str, list[Record]] = {}
+  for line in lines:
+    times.setdefault(line["name"], []).append(line)
+  return [row | _costs(row, times.get(row["name"], [])) for row in rows]
+
+
+def _costs(row: Record, times: list[Record]) -> dict[str, float]:
+  if "steps" not in row or not times:
+    return {}
+  steps = number(row, "steps")
+  seconds = {
+    line.get("device", ""): number(line, "ms_per_step") * steps / 1e3 for line in times
+  }
+  costs = {SECONDS: next(iter(seconds.values()))}
+  if len(seconds) > 1:
+    costs |= {f"{SECONDS}, {device}": value for device, value in seconds.items()}
+  if "operations_per_step" in times[0]:
+    costs[OPERATIONS] = float(number(times[0], "operations_per_step") * steps)
+  return costs
+
+
+def seconds_of(rows: Sequence[Record]) -> list[str]:
+  """The keys under which records hold seconds: for each device, if there are several.
+
+  >>> seconds_of([{"idle_seconds": 1.0}, {"steps": 3}])
+  ['idle_seconds']
+  """
+  keys = [key for row in rows for key in row if key.startswith(SECONDS)]
+  several = [key for key in keys if key != SECONDS]
+  return list(dict.fromkeys(several or keys))

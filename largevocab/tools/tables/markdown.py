@@ -1,0 +1,85 @@
+"""Tables in Markdown, and what stands in their cells."""
+
+import math
+import statistics
+
+from largevocab.errors import UserError
+from largevocab.tools.sweeps import records
+from largevocab.tools.sweeps.records import Record
+
+SIGNIFICANT_DIGITS = 4
+NOTHING = "-"
+
+
+def number(row: Record, metric: str) -> float:
+  """A metric of a record; a UserError if it is no number."""
+  if not records.is_number(row[metric]):
+    raise UserError(
+      f"run {row.get('run')!r}: {metric} is {row[metric]!r:.80}, not a number; choose "
+      "other metrics, or mend its line"
+    )
+  return row[metric]
+
+
+def numbers(rows: list[Record], metric: str) -> list[float]:
+  """Of those that have it."""
+  return [number(row, metric) for row in rows if metric in row]
+
+
+def markdown(lines: list[list[str]]) -> str:
+  """Lines of cells as Markdown.
+
+  >>> print(markdown([["a", "b"], ["1", "2"]]))
+  | a | b |
+  | 1 | 2 |
+  """
+  return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def of_columns(columns: dict[str, list[str]]) -> str:
+  """A table of columns under their headers; those that hold nothing are left out.
+
+  >>> print(of_columns({"a": ["1", "2"], "b": ["-", "-"], "c": ["-", "3"]}))
+  | a | c |
+  | --- | --- |
+  | 1 | - |
+  | 2 | 3 |
+  """
+  kept = {header: cells for header, cells in columns.items() if set(cells) - {NOTHING}}
+  body = [list(cells) for cells in zip(*kept.values(), strict=True)]
+  return markdown([list(kept), ["---"] * len(kept), *body])
+
+
+def summary(values: list[float]) -> str:
+  """Mean ± standard deviation, to four significant digits of the mean.
+
+  >>> summary([0.012341]), summary([20000, 20000]), summary([99.0, 101.0]), summary([])
+  ('0.01234', '20000', '100.0 ± 1.4', '-')
+  >>> summary([1.23456e-9])
+  '1.235e-09'
+  """
+  if not values:
+    return NOTHING
+  mean = statistics.fmean(values)
+  if len(set(values)) == 1 and isinstance(values[0], int):
+    return str(values[0])
+  if not math.isfinite(mean):
+    return str(mean)
+  exponent = math.floor(math.log10(abs(mean))) if mean else 0
+  decimals = max(0, SIGNIFICANT_DIGITS - 1 - exponent)
+  form = f".{decimals}f" if exponent >= -4 else f".{SIGNIFICANT_DIGITS - 1}e"
+  if len(values) == 1:
+    return f"{mean:{form}}"
+  return f"{mean:{form}} ± {statistics.stdev(values):{form}}"
+
+
+def short(values: list[float]) -> str:
+  """The mean, to two significant digits or to the unit, or as a power of ten.
+
+  >>> short([0.0312, 0.0314]), short([1.26]), short([126.1]), short([1.26e12])
+  ('0.031', '1.3', '126', '1.3e+12')
+  """
+  if not values:
+    return NOTHING
+  mean = statistics.fmean(values)
+  return f"{mean:.0f}" if 100 <= abs(mean) < 1e6 else f"{mean:.2g}"

@@ -1,0 +1,242 @@
+"""The table of an experiment's results, with all that tells what its rows are worth.
+
+Baselines come first; runs that differ in nothing but the seed make one row: mean ±
+standard deviation. docs/protocol.md tells what the columns mean.
+"""
+
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from largevocab.tools.sweeps.records import Record
+from largevocab.tools.sweeps.sweepfile import Comparison
+from largevocab.tools.tables import axes, convergence, significance
+from largevocab.tools.tables.markdown import (
+  NOTHING,
+  number,
+  numbers,
+  of_columns,
+  short,
+  summary,
+)
+from largevocab.tools.tables.seeds import data_of, groups, is_seed
+from largevocab.tools.tables.significance import is_better, is_perplexity
+
+Paper = dict[str, dict[str, float]]
+NO_BETTER = " †"
+ONE_SEED = (
+  "**One seed a row**: nothing here tells a difference of a few per cent from chance."
+)
+
+
+class Row(NamedTuple):
+  """A row: runs that differ in nothing but the seed, or a baseline."""
+
+  label: str
+  members: list[Record]
+
+  @property
+  def is_baseline(self) -> bool:
+    return bool(self.members[0].get("baseline"))
+
+  @property
+  def title(self) -> str:
+    """The label, and what is amiss."""
+    steps = [f"{row['diverged']:,}" for row in self.members if "diverged" in row]
+    diverged = f" (diverged at step {', '.join(steps)})" if steps else ""
+    return self.label + " (baseline)" * self.is_baseline + diverged
+
+  @property
+  def ended(self) -> list[Record]:
+    """The runs that have metrics."""
+    return [member for member in self.members if "diverged" not in member]
+
+  @property
+  def has_seed(self) -> bool:
+    """Whether it was trained: measurements of other kinds have no seed."""
+    first = self.members[0]
+    is_run = "steps" in first or "diverged" in first
+    return not self.is_baseline and (is_run or any(map(is_seed, first["overrides"])))
+
+  @property
+  def seeds(self) -> str:
+    if not self.has_seed:
+      return NOTHING
+    ended, all_of_them = len(self.ended), len(self.members)
+    return f"{ended}" if ended == all_of_them else f"{ended} of {all_of_them}"
+
+
+def report(
+  rows: list[Record],
+  metrics: list[str],
+  paper: Paper | None = None,
+  comparison: Comparison | None = None,
+) -> str:
+  """Table, how to read it, and what it was measured on."""
+  body = table(rows, metrics, paper, comparison)
+  header = body.partition("\n")[0].strip("| ").split(" | ")
+  seeded = [row for row in rows_of(rows) if row.has_seed]
+  is_one = seeded and all(len(row.members) == 1 for row in seeded)
+  notes = " ".join(explained(header, body, rows, comparison))
+  parts = [ONE_SEED if is_one else "", body, notes, measured_on(rows)]
+  return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def table(
+  rows: list[Record],
+  metrics: list[str],
+  paper: Paper | None = None,
+  comparison: Comparison | None = None,
+) -> str:
+  """A Markdown table: a row for each group of runs, a column for each metric, and
+  those that tell how sure they are. Columns that would hold nothing are left out.
+
+  >>> rows = [
+  ...   {"name": "full", "config": "", "overrides": {"seed": seed}, "ppl": 100.0 + seed}
+  ...   for seed in (0, 2)
+  ... ]
+  >>> print(table(rows, ["ppl"], {"full": {"ppl": 99.2}}))
+  | method | seeds | ppl | ppl (paper) |
+  | --- | --- | --- | --- |
+  | full | 2 | 101.0 ± 1.4 | 99.2 |
+  """
+  lines, paper = rows_of(rows), paper or {}
+  published = {metric for of_method in paper.values() for metric in of_method}
+  compared = comparison.metrics if comparison else _first_of_baselines(lines, metrics)
+  columns = {
+    "method": [line.title for line in lines],
+    "seeds": [line.seeds for line in lines],
+  }
+  for metric in metrics:
+    columns[metric] = [_value(line, metric, lines, compared) for line in lines]
+    if metric in published:
+      of_paper = [paper.get(line.members[0]["name"], {}) for line in lines]
+      columns[f"{metric} (paper)"] = [str(own.get(metric, NOTHING)) for own in of_paper]
+  if comparison:
+    columns[f"to {comparison.to}"] = [
+      _difference(line, lines, comparison) for line in lines
+    ]
+  columns["standard error"] = [_error(line, compared or metrics) for line in lines]
+  columns["converged?"] = [convergence.cell(line.ended) for line in lines]
+  columns["trials"] = [summary(numbers(line.members, "trials")) for line in lines]
+  for key in axes.seconds_of(rows):
+    columns[key.replace("_", " ")] = [
+      summary([statistics.fmean(numbers(line.ended, key))])
+      if any(key in row for row in line.ended)
+      else NOTHING
+      for line in lines
+    ]
+  columns[axes.OPERATIONS] = [
+    short(numbers(line.ended, axes.OPERATIONS)) for line in lines
+  ]
+  return of_columns(columns)
+
+
+def rows_of(rows: Sequence[Record]) -> list[Row]:
+  """The rows of the table, baselines first."""
+  lines = [Row(label, members) for label, members in groups(rows).items()]
+  return sorted(lines, key=lambda line: not line.is_baseline)
+
+
+def _value(
+  line: Row, metric: str, lines: Sequence[Row], compared: Sequence[str]
+) -> str:
+  """Mean ± standard deviation, and whether that is no better than a baseline."""
+  values = numbers(line.ended, metric)
+  shown = summary(values)
+  if metric == _metric_of(line, compared) and not line.is_baseline and values:
+    counted = [
+      value
+      for other in _of_same_data(line, lines)
+      if other.is_baseline
+      for value in numbers(other.members, metric)
+    ]
+    own = statistics.fmean(values)
+    shown += NO_BETTER * any(not is_better(own, value, metric) for value in counted)
+  return shown
+
+
+def _difference(line: Row, lines: Sequence[Row], comparison: Comparison) -> str:
+  metric = _metric_of(line, comparison.metrics)
+  references = [
+    other
+    for other in _of_same_data(line, lines)
+    if other.members[0]["name"].rpartition(": ")[2] == comparison.to
+  ]
+  if not metric or not references or references[0] is line:
+    return NOTHING
+  difference = significance.compared(line.ended, references[0].ended, metric)
+  return significance.cell(difference, metric)
+
+
+def _error(line: Row, metrics: Sequence[str]) -> str:
+  """The standard error on its data of the first metric that has one."""
+  for metric in metrics:
+    key = f"{metric.replace('ppl', 'nll')}_se"
+    errors = [
+      number(row, key) * (number(row, metric) if is_perplexity(metric) else 1)
+      for row in line.ended
+      if key in row and metric in row
+    ]
+    if errors:
+      return short(errors)
+  return NOTHING
+
+
+def _metric_of(line: Row, metrics: Sequence[str]) -> str:
+  """The first of them that a row has; '' if it has none."""
+  has = lambda metric: any(metric in row for row in line.ended)
+  return next((metric for metric in metrics if has(metric)), "")
+
+
+def _first_of_baselines(lines: Sequence[Row], metrics: Sequence[str]) -> list[str]:
+  """What rows are held against baselines by, if the sweep file does not say."""
+  counted = [line for line in lines if line.is_baseline]
+  return [m for m in metrics if any(_metric_of(line, [m]) for line in counted)][:1]
+
+
+def _of_same_data(line: Row, lines: Sequence[Row]) -> list[Row]:
+  data = data_of(line.members[0])
+  return [other for other in lines if data_of(other.members[0]) == data]
+
+
+def explained(
+  header: Sequence[str],
+  body: str,
+  rows: Sequence[Record],
+  comparison: Comparison | None,
+) -> list[str]:
+  """Sentences on those columns and marks that there are."""
+  found = []
+  if NO_BETTER in body:
+    found.append("†: no better than the best of the baselines, which are counted.")
+  if comparison and f"to {comparison.to}" in header:
+    test = "mean difference over the seeds that both have"
+    if any(is_perplexity(metric) for metric in comparison.metrics):
+      test += ", of perplexities that of their logs"
+    if " to +" in body or " to -" in body:
+      test += (
+        "; in brackets the 95 % interval of a paired t-test; "
+        f"{significance.MARK}: not significant at 5 %, of one row by itself"
+      )
+    found.append(f"`to {comparison.to}`: {test}.")
+  if "standard error" in header:
+    found.append("`standard error`: of the first of these metrics, from its examples.")
+  if "converged?" in header:
+    found.append("`converged?`: change on validation data over the last tenth.")
+  if axes.SECONDS in {key for row in rows for key in row}:
+    found.append("`idle seconds`: steps times a step measured on an idle machine.")
+  return found
+
+
+def measured_on(rows: list[Record]) -> str:
+  """A line on device, versions and source revision."""
+
+  def distinct(key: str) -> str:
+    return ", ".join(sorted({str(row[key])[:80] for row in rows}))
+
+  revisions = {row["git"][:7] + "+" * row["git_dirty"] for row in rows}
+  return (
+    f"Measured on {distinct('device')}; jax {distinct('jax')}, Python "
+    f"{distinct('python')}; revision {', '.join(sorted(revisions))}."
+  )

@@ -1,0 +1,53 @@
+"""Runs that differ in nothing but the seed."""
+
+import json
+from collections.abc import Iterable
+
+from largevocab.tools.sweeps.records import Record
+
+
+def is_seed(key: str) -> bool:
+  """Whether an override sets a seed.
+
+  >>> is_seed("train.seed"), is_seed("train.lr")
+  (True, False)
+  """
+  return key.split(".")[-1] == "seed"
+
+
+def seed_of(row: Record) -> str:
+  """What tells the seeds of a run; two runs of the same are paired. 0 is the default.
+
+  >>> seed_of({"overrides": {"train.seed": 2, "train.lr": 1}})
+  'train.seed=2'
+  >>> seed_of({"overrides": {"train.seed": 0}}) == seed_of({"overrides": {}})
+  True
+  """
+  own = {key: value for key, value in row["overrides"].items() if is_seed(key)}
+  return " ".join(f"{key}={own[key]}" for key in sorted(own) if own[key])
+
+
+def groups(rows: Iterable[Record]) -> dict[str, list[Record]]:
+  """Runs that differ in nothing but the seed, by a label that tells them apart."""
+  by_identity: dict[str, list[Record]] = {}
+  for row in rows:
+    same = {key: value for key, value in row["overrides"].items() if not is_seed(key)}
+    identity = json.dumps([row["name"], row["config"], same], sort_keys=True)
+    by_identity.setdefault(identity, []).append(row)
+  names = [members[0]["name"] for members in by_identity.values()]
+  labelled = {}
+  for identity, members in by_identity.items():
+    name, config, same = json.loads(identity)
+    full = [name, config, *(f"{key}={value}" for key, value in same.items())]
+    unique = name and names.count(name) == 1
+    labelled[name if unique else " ".join(filter(None, full))] = members
+  return labelled
+
+
+def data_of(row: Record) -> str:
+  """The data that a record's name begins with; '' if it names none.
+
+  >>> data_of({"name": "ptb: unigram, m=80"}), data_of({"name": "unigram"})
+  ('ptb', '')
+  """
+  return row["name"].rpartition(": ")[0]

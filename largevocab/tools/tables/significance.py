@@ -1,0 +1,119 @@
+"""Is a method better than another, or only luckier? Runs are paired by their seeds.
+
+Runs of one seed begin with the same rows and read the same examples in the same order,
+so that of their difference what the seed does to both is gone. Over n common seeds its
+mean is uncertain by t s / sqrt(n): s is the standard deviation of the differences and t
+the 97.5 % quantile of Student's distribution with n - 1 degrees of freedom (Student
+1908). It is significant at 5 % if this interval does not hold 0. Perplexities are
+compared by their logs, all else as it is.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from scipy import stats
+
+from largevocab.tools.sweeps.records import Record
+from largevocab.tools.tables.markdown import NOTHING, number
+from largevocab.tools.tables.seeds import seed_of
+
+LEVEL = 0.05
+MARK = "n.s."  # not significant
+LOSSES = {"ppl", "nll", "loss"}  # less is better
+
+
+class Difference(NamedTuple):
+  """A mean difference over seeds that two methods have in common.
+
+  Attributes:
+    mean: of the differences, those of perplexities in nats.
+    half: half the width of the interval; None: one seed tells none.
+  """
+
+  mean: float
+  half: float | None
+
+  @property
+  def is_significant(self) -> bool:
+    return self.half is not None and abs(self.mean) > self.half
+
+
+def of_pairs(differences: Sequence[float]) -> Difference:
+  """Mean and interval of the differences of pairs.
+
+  >>> of_pairs([1.0]), of_pairs([1.0, 1.0]).is_significant
+  (Difference(mean=1.0, half=None), True)
+  >>> round(of_pairs([1.0, 2.0, 3.0]).half, 3)
+  2.484
+  """
+  num, mean = len(differences), statistics.fmean(differences)
+  if num < 2:
+    return Difference(mean, None)
+  error = statistics.stdev(differences) / math.sqrt(num)
+  return Difference(mean, float(stats.t.ppf(1 - LEVEL / 2, num - 1)) * error)
+
+
+def compared(
+  own: Sequence[Record], other: Sequence[Record], metric: str
+) -> Difference | None:
+  """How far a method is above another; None if no seed is common to both.
+
+  A baseline is counted: it has the same value for every seed.
+  """
+  mine, theirs = _by_seed(own, metric), _by_seed(other, metric)
+  if own and own[0].get("baseline"):
+    mine = dict.fromkeys(theirs, *mine.values()) if mine else {}
+  common = mine.keys() & theirs.keys()
+  differences = [mine[seed] - theirs[seed] for seed in sorted(common)]
+  return of_pairs(differences) if differences else None
+
+
+def cell(difference: Difference | None, metric: str) -> str:
+  """The difference with its interval, of perplexities in per cent.
+
+  >>> cell(Difference(0.01, 0.02), "test_ppl"), cell(Difference(0.01, None), "test_ppl")
+  ('+1.0 % (-1.0 to +3.0), n.s.', '+1.0 %')
+  >>> cell(Difference(-0.05, 0.01), "test_p@1")
+  '-0.0500 (-0.0600 to -0.0400)'
+  """
+  if difference is None:
+    return NOTHING
+  mean, half = difference
+  shown = _shown(mean, metric) + (" %" if is_perplexity(metric) else "")
+  if half is None:
+    return shown
+  interval = f"{_shown(mean - half, metric)} to {_shown(mean + half, metric)}"
+  return f"{shown} ({interval})" + ("" if difference.is_significant else f", {MARK}")
+
+
+def is_perplexity(metric: str) -> bool:
+  """
+  >>> is_perplexity("test_ppl"), is_perplexity("ppl_by_time"), is_perplexity("test_nll")
+  (True, True, False)
+  """
+  return "ppl" in metric.split("_")
+
+
+def is_better(value: float, other: float, metric: str) -> bool:
+  """By a loss less is better, by all else more.
+
+  >>> is_better(1.0, 2.0, "test_ppl"), is_better(1.0, 2.0, "test_p@1")
+  (True, False)
+  """
+  return value < other if LOSSES & set(metric.split("_")) else value > other
+
+
+def _by_seed(rows: Sequence[Record], metric: str) -> dict[str, float]:
+  values = {seed_of(row): number(row, metric) for row in rows if metric in row}
+  if is_perplexity(metric):
+    values = {s: math.log(value) for s, value in values.items() if value > 0}
+  return {s: value for s, value in values.items() if math.isfinite(value)}
+
+
+def _shown(value: float, metric: str) -> str:
+  if not is_perplexity(metric):
+    return f"{value:+.4f}"
+  percent = 100 * math.expm1(min(value, 700.0))
+  return f"{percent:+.1f}" if abs(percent) < 1000 else f"{percent:+.2g}"

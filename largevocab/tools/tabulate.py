@@ -1,0 +1,149 @@
+"""Tables of results, in Markdown.
+
+  python scripts/tabulate.py experiments/ptb/results.jsonl   # print one
+  python scripts/tabulate.py runs/quickstart                 # of finished runs anywhere
+  python scripts/tabulate.py --update README.md              # rewrite those in a file
+  python scripts/tabulate.py --check README.md               # exit 1 if one is stale
+
+A file holds a table between lines <!-- results:ptb --> and <!-- /results:ptb -->. It
+shows experiments/ptb/results.jsonl, with the metrics and the paper's numbers that
+experiments/ptb/sweep.py gives, or says that nothing was run yet; docs/protocol.md tells
+what its columns mean.
+"""
+
+import contextlib
+import pathlib
+import re
+import sys
+from collections.abc import Iterator
+
+from largevocab.config import nearest
+from largevocab.errors import UserError
+from largevocab.tools import entry
+from largevocab.tools.sweeps import records, sweepfile
+from largevocab.tools.sweeps.records import Record
+from largevocab.tools.tables import axes, results_table
+
+EXPERIMENTS = pathlib.Path(__file__).resolve().parents[2] / "experiments"
+MARKER = re.compile(r"^<!-- /?results:.*$", re.MULTILINE)
+SECTION = re.compile(
+  r"^(<!-- results:([\w-]+) -->\n)(?:(?!<!-- results:).)*?^(<!-- /results:\2 -->)$",
+  re.DOTALL | re.MULTILINE,
+)
+# What a record holds besides metrics.
+NOT_METRICS = {*records.FIELDS, *records.SOME_HAVE, "num_devices"}
+NOT_RUN = "Not run yet."
+
+
+def rewrite(text: str, experiments: pathlib.Path) -> str:
+  """Text with the table in each of its marked sections made anew.
+
+  One without results.jsonl has not been run, and says so.
+
+  Raises:
+    UserError: a marker without its partner, an experiment that there is not, or one
+      whose results.jsonl is empty.
+  """
+
+  def section(match: re.Match[str]) -> str:
+    begin, name, end = match.groups()
+    sweep = sweepfile.load(experiments / name / "sweep.py")
+    path = experiments / name / "results.jsonl"
+    if not path.exists():
+      return f"{begin}\n{NOT_RUN}\n\n{end}"
+    rows = complete(sweep, path)
+    if not rows:
+      raise UserError(f"{path}: no finished run here")
+    with naming(path):
+      table = results_table.report(rows, sweep.metrics, sweep.paper, sweep.comparison)
+      return f"{begin}\n{table}\n{end}"
+
+  if stray := MARKER.search(SECTION.sub("", text)):
+    raise UserError(
+      f"{stray[0]} has no partner; write <!-- results:NAME --> on a line "
+      "of its own and <!-- /results:NAME --> below it"
+    )
+  return SECTION.sub(section, text)
+
+
+def complete(sweep: sweepfile.Sweep, path: pathlib.Path) -> list[Record]:
+  """The records of a results.jsonl, with what their costs and the sweep file add."""
+  return sweep.complete(axes.joined(records.load(path), path.with_name("times.jsonl")))
+
+
+def scalars(rows: list[Record]) -> list[str]:
+  """The metrics that occur in the rows, in order of appearance."""
+  keys = {
+    key: None
+    for row in rows
+    for key, value in row.items()
+    if key not in NOT_METRICS and records.is_number(value)
+  }
+  return list(keys)
+
+
+def print_table(path: pathlib.Path, asked: list[str] | None) -> None:
+  """Prints the table of results.jsonl or of the finished runs below a directory."""
+  metrics, paper, comparison = asked, {}, None
+  if path.is_dir():
+    rows = records.of_directory(path)
+  elif path.with_name("sweep.py").exists():
+    sweep = sweepfile.load(path.with_name("sweep.py"))
+    rows, paper, comparison = complete(sweep, path), sweep.paper, sweep.comparison
+    metrics = asked or sweep.metrics
+  else:
+    rows = records.load(path)
+  if not rows:
+    raise UserError(f"{path}: no finished run here")
+  for metric in asked or []:
+    if not any(metric in row for row in rows):
+      raise UserError(
+        f"{path}: no run has the metric {metric!r}{nearest(metric, scalars(rows))}"
+      )
+  with naming(path):
+    metrics = metrics or scalars(rows)
+    print(results_table.report(rows, metrics, paper, comparison), end="")
+
+
+@contextlib.contextmanager
+def naming(path: pathlib.Path) -> Iterator[None]:
+  """Puts the file before what a line of it is wrong in."""
+  try:
+    yield
+  except UserError as error:
+    raise UserError(f"{path}: {error}") from None
+
+
+def main(argv: list[str] | None = None) -> int:
+  parser = entry.Parser(__doc__)
+  parser.add_argument("paths", nargs="+", type=pathlib.Path)
+  parser.add_argument("--metrics", type=lambda names: names.split(","))
+  mode = parser.add_mutually_exclusive_group()
+  mode.add_argument(
+    "--update", action="store_true", help="rewrite tables in these files"
+  )
+  mode.add_argument("--check", action="store_true", help="exit 1 if a table is stale")
+  parser.add_argument("--experiments", type=pathlib.Path, default=EXPERIMENTS)
+  args = parser.parse_args(argv)
+  stale = []
+  for path in args.paths:
+    if not (args.update or args.check):
+      print_table(path, args.metrics)
+      continue
+    old = records.read_text(path)
+    new = rewrite(old, args.experiments)
+    if args.update and new != old:
+      path.write_text(new)
+    if args.check and new != old:
+      stale.append(path)
+  for path in stale:
+    print(f"{path}: stale table; run scripts/tabulate.py --update {path}")
+  return 1 if stale else 0
+
+
+def cli() -> int:
+  return entry.run("tabulate", main)
+
+
+if __name__ == "__main__":
+  sys.exit(cli())

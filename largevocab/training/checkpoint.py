@@ -1,0 +1,308 @@
+"""Checkpoints: the only file that knows orbax."""
+
+import errno
+import itertools
+import logging
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers as policies
+
+from largevocab.errors import UserError, remedy
+from largevocab.paths import PlainName
+from largevocab.training.checkpoint_note import (
+  Damaged,
+  SavedArray,
+  arrays_of,
+  as_saved,
+  check_arrays,
+  data_of,
+  named_leaves,
+  note_of,
+  read_note,
+)
+from largevocab.training.workdir import read_numbers, write_json
+
+PyTree = Any
+_LOG = logging.getLogger("largevocab")
+# What keeps a whole checkpoint from being read.
+_TRANSIENT = {
+  *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM),
+  *(errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.ESTALE),
+}
+
+
+class Checkpoints:
+  """The latest few states of a run and its best one, saved in the background.
+
+  A state is saved before it is measured, so that no evaluation, however long, can lose
+  it; what was measured is therefore kept beside the states, in valid_nll.json.
+  """
+
+  def __init__(self, directory: str, keep: int = 2):
+    self._directory = os.path.abspath(directory)
+    self._nll_path = os.path.join(self._directory, "valid_nll.json")
+    self._nll: dict[str, float] = {}
+    if os.path.exists(self._nll_path):
+      self._nll = read_numbers(self._nll_path)
+    options = ocp.CheckpointManagerOptions(
+      preservation_policy=policies.AnyPreservationPolicy(
+        [policies.LatestN(keep), _KeepBest(self)]
+      ),
+      enable_async_checkpointing=True,
+    )
+    try:
+      os.makedirs(self._directory, exist_ok=True)
+      # orbax takes brackets and other characters in a path for patterns.
+      self._plain_name = PlainName(self._directory)
+      self._manager = ocp.CheckpointManager(
+        self._plain_name.path,
+        options=options,
+        item_handlers={
+          "state": ocp.StandardCheckpointHandler(),
+          "clock": ocp.JsonCheckpointHandler(),
+        },
+      )
+    except (OSError, ValueError) as error:
+      what_to_do = remedy(_code(error), "make room there, or choose another --workdir")
+      raise UserError(
+        f"{self._directory} cannot be used ({_reason(error)}); {what_to_do}"
+      ) from error
+
+  def __enter__(self) -> "Checkpoints":
+    return self
+
+  def __exit__(self, *exc: object) -> None:
+    with self._writing():
+      self._manager.close()
+
+  @property
+  def latest_step(self) -> int | None:
+    return self._manager.latest_step()
+
+  def best_of(self, steps: Sequence[int]) -> int | None:
+    """The step with the lowest loss on validation data; None: none was measured."""
+    measured = [step for step in steps if str(step) in self._nll]
+    return min(measured, key=lambda step: self._nll[str(step)], default=None)
+
+  def save(self, step: int, state: PyTree, clock: dict[str, float]) -> None:
+    """Saves the state; the training goes on while it is written.
+
+    With the clock a checksum of each array is saved, and one of all this.
+
+    Raises:
+      UserError: this one or the one before cannot be written.
+    """
+    if step in self._manager.all_steps():
+      return
+    note = note_of(step, clock, arrays_of(state))
+    args = ocp.args.Composite(
+      state=ocp.args.StandardSave(state), clock=ocp.args.JsonSave(note)
+    )
+    with self._writing():
+      self._manager.save(step, args=args)
+
+  def note_loss(self, step: int, valid_loss: float) -> None:
+    """Notes the loss on validation data of a state that was saved."""
+    if math.isfinite(valid_loss):
+      self._nll[str(step)] = valid_loss
+      write_json(self._nll_path, self._nll)
+
+  def wait(self) -> None:
+    """Returns when everything saved is on disk."""
+    with self._writing():
+      self._manager.wait_until_finished()
+
+  @contextmanager
+  def _writing(self) -> Iterator[None]:
+    """What goes wrong in the background is raised at the next call, as ValueError."""
+    try:
+      yield
+    except (OSError, ValueError) as error:
+      what_to_do = remedy(_code(error), "make room there")
+      raise UserError(
+        f"cannot write to {self._directory} ({_reason(error)}); {what_to_do}, and the "
+        "same command goes on from the last whole checkpoint"
+      ) from error
+
+  def restore(
+    self, like: PyTree, which: str = "latest", set_aside: bool = False
+  ) -> tuple[PyTree, dict[str, float]]:
+    """State and clock of the 'latest' or the 'best' checkpoint, as they were saved.
+
+    In place of one that is damaged the next older, or next best, is taken, and a line
+    is logged that says so. Of checkpoints of older versions, which have no checksums,
+    not all damage is found.
+
+    Args:
+      like: a state of the same structure and shapes.
+      which: 'latest' or 'best'; where no loss was measured yet, the latest.
+      set_aside: whether to move what is damaged out of the way, to `damaged-STEP`
+        beside this directory, so that this step can be saved again.
+
+    Raises:
+      UserError: there is none, it does not fit, or all are damaged.
+    """
+    damaged: dict[int, str] = {}
+    for step in self._in_order(which):
+      try:
+        restored = self._restore(step, like)
+      except Damaged as error:
+        damaged[step] = str(error)
+        continue
+      for other, reason in damaged.items():
+        moved = f", which is now in {self._set_aside(other)}" if set_aside else ""
+        _LOG.warning(
+          "checkpoint %s/%d is damaged (%s)%s; taking that of step %d instead",
+          *(self._directory, other, reason, moved, step),
+        )
+      return restored
+    if not damaged:
+      raise UserError(f"there is no checkpoint in {self._directory}; train first")
+    step, reason = next(iter(damaged.items()))
+    raise UserError(
+      f"all checkpoints in {self._directory} are damaged (that of step {step}: "
+      f"{reason}); copy a whole one there, or delete that directory to train from the "
+      "start"
+    )
+
+  def _in_order(self, which: str) -> Iterator[int]:
+    """The steps there are, the one asked for first."""
+    steps = sorted(self._manager.all_steps())
+    while steps:
+      best = self.best_of(steps) if which == "best" else None
+      step = steps[-1] if best is None else best
+      steps.remove(step)
+      yield step
+
+  def _restore(self, step: int, like: PyTree) -> tuple[PyTree, dict[str, float]]:
+    """Raises Damaged, or UserError where another one would do no better."""
+    with self._reading(step):
+      args = ocp.args.Composite(clock=ocp.args.JsonRestore())
+      note = self._manager.restore(step, args=args)["clock"]
+      clock, arrays = read_note(note, step)
+    abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+    self._check_fits(step, arrays or self._old_arrays(step), abstract)
+    with self._reading(step):
+      wanted = ocp.args.StandardRestore(as_saved(abstract, arrays))
+      args = ocp.args.Composite(state=wanted)
+      state = self._manager.restore(step, args=args)["state"]
+      check_arrays(state, arrays)
+      return jax.tree.map(_of_type, like, state), clock
+
+  @contextmanager
+  def _reading(self, step: int) -> Iterator[None]:
+    try:
+      yield
+    except (Damaged, MemoryError, jax.errors.JaxRuntimeError):
+      raise
+    except Exception as error:  # orbax raises such and all kinds of others
+      code = _code(error)
+      if code in _TRANSIENT:
+        what_to_do = remedy(code, "try again")
+        raise UserError(
+          f"checkpoint {self._directory}/{step} cannot be read ({_reason(error)}); "
+          f"{what_to_do}"
+        ) from error
+      raise Damaged(_reason(error)) from error
+
+  def _set_aside(self, step: int) -> str:
+    """Moves a checkpoint out of the way; returns where to."""
+    wanted = os.path.join(os.path.dirname(self._directory), f"damaged-{step}")
+    names = itertools.chain([wanted], (f"{wanted}-{i}" for i in itertools.count(2)))
+    path = next(name for name in names if not os.path.lexists(name))
+    with self._writing():
+      os.rename(os.path.join(self._directory, str(step)), path)
+      self._manager.reload()
+    return path
+
+  def _old_arrays(self, step: int) -> dict[str, SavedArray]:
+    """Of a checkpoint without checksums; none if that cannot be read."""
+    try:
+      saved = named_leaves(self._manager.item_metadata(step)["state"])
+      return {
+        name: SavedArray(str(leaf.dtype), list(leaf.shape), [])
+        for name, leaf in saved.items()
+      }
+    except Exception:  # as above; restoring will say what is wrong
+      return {}
+
+  def _check_fits(self, step: int, saved: dict[str, SavedArray], like: PyTree) -> None:
+    """Raises UserError if other arrays are saved."""
+    if not saved:
+      return
+    was_of = {name: tuple(array.shape) for name, array in saved.items()}
+    wanted = {name: tuple(leaf.shape) for name, leaf in named_leaves(like).items()}
+    for name in sorted(was_of.keys() | wanted.keys()):
+      was, shall_be = was_of.get(name, "none"), wanted.get(name, "none")
+      if was != shall_be:
+        raise UserError(
+          f"checkpoint {self._directory}/{step} is whole, but of another model: its "
+          f"array {name} is {was}, not {shall_be}; use the config, the data and the "
+          "version that the run was begun with (config.json, meta.json)"
+        )
+
+
+class _KeepBest(policies.PreservationPolicy):
+  """Keeps the state that was best on validation data, of those still there."""
+
+  def __init__(self, saved: Checkpoints):
+    self._saved = saved
+
+  def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+    best = self._saved.best_of([each.step for each in checkpoints])
+    return [each.step == best for each in checkpoints]
+
+
+def _of_type(like: jax.Array, saved: jax.Array) -> jax.Array:
+  """What was saved, of the type of `like`."""
+  if saved.dtype == like.dtype:
+    return saved
+  if jax.dtypes.issubdtype(like.dtype, jax.dtypes.prng_key):
+    return jax.random.wrap_key_data(data_of(saved), impl=jax.random.key_impl(like))
+  return saved.astype(like.dtype)
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+  """An error and what it was raised from."""
+  found = [error]
+  while (cause := found[-1].__cause__) is not None:
+    found.append(cause)
+  return found
+
+
+def _code(error: BaseException) -> int | None:
+  """The operating system's number of what went wrong, if it was that.
+
+  >>> _code(ValueError("Failed: Disk is full [os_error_code='28']"))
+  28
+  """
+  for cause in _causes(error):
+    if isinstance(cause, OSError) and cause.errno is not None:
+      return cause.errno
+    if match := re.search(r"\[os_error_code='(\d+)'", str(cause)):
+      return int(match[1])
+  return None
+
+
+def _reason(error: BaseException) -> str:
+  """The innermost of the causes that orbax strings up.
+
+  >>> text = "NOT_FOUND: Failed: No such file [spec='a: {b: true}'] [os_error_code='2']"
+  >>> _reason(ValueError(text))
+  'No such file'
+  """
+  innermost = _causes(error)[-1]
+  if isinstance(innermost, OSError) and innermost.strerror:
+    return innermost.strerror
+  # What it says of a cause follows in brackets, in any order.
+  text, *details = re.split(r" \[\w[\w ]*='", str(innermost).strip())
+  if details or re.match("[A-Z_]+: ", text):
+    text = text.rpartition(": ")[2]
+  return (text or type(innermost).__name__).splitlines()[0][:200]

@@ -1,0 +1,188 @@
+"""What is noted of a checkpoint when it is saved, and is checked when it is read."""
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+PyTree = Any
+_ODD = np.uint32(0x9E3779B9)  # so that no two of 2^32 places have the same multiple
+
+
+def checksums(tree: PyTree) -> list[jax.Array]:
+  """The checksum of each array of a tree, u32[2], in the order of its leaves.
+
+  An array's bits are taken as words b_i of at most 32 bits, those of an entry each; of
+  mix(b_i xor (i * odd)), over all places i, the checksum is the sum mod 2^32 and the
+  xor. `mix` is a bijection. So other bits in one word always have another checksum;
+  other bits in several words, or the same words in other places, but for a chance of
+  about 2^-64.
+
+  Neither depends on the order of the words: a sharded array is summed where its shards
+  are, and has the checksum that it has on one device. Arrays may be of any dtype, and
+  keys; 0.0 and -0.0 differ, and so do NaNs of other bits.
+
+  Cost: reads each array once, and makes none of its size.
+
+  >>> one, other = checksums([jnp.float32([0, 1]), jnp.float32([-0.0, 1])])
+  >>> one.shape, bool((one == other).all())
+  ((2,), False)
+  """
+  return _checksums([_narrow(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+@jax.jit
+def _checksums(leaves: list[jax.Array]) -> list[jax.Array]:
+  return [_checksum(_words(leaf)) for leaf in leaves]
+
+
+def _narrow(x: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
+  """NumPy's wide types in words of 32 bits, since jax may not have them."""
+  is_wide = isinstance(x, np.ndarray) and x.dtype.itemsize > 4
+  return np.ascontiguousarray(x)[..., None].view(np.uint32) if is_wide else x
+
+
+def _checksum(words: jax.Array) -> jax.Array:
+  place = jnp.zeros(words.shape, jnp.uint32)
+  for axis, size in enumerate(words.shape):
+    place *= np.uint32(size % 2**32)
+    place += jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis)
+  mixed = _mix(words ^ (place * _ODD))
+  # One reduction with two results: alone, the CPU's compiler writes `mixed` to memory.
+  both = jax.lax.reduce(
+    (mixed, mixed),
+    (np.uint32(0), np.uint32(0)),
+    lambda a, b: (a[0] + b[0], a[1] ^ b[1]),
+    tuple(range(words.ndim)),
+  )
+  return jnp.stack(both)
+
+
+def _mix(x: jax.Array) -> jax.Array:
+  """The end of MurmurHash3: a bijection in which any bit changes half of all bits."""
+  x = (x ^ (x >> 16)) * np.uint32(0x85EBCA6B)
+  x = (x ^ (x >> 13)) * np.uint32(0xC2B2AE35)
+  return x ^ (x >> 16)
+
+
+def _words(x: jax.Array) -> jax.Array:
+  """u32, the bits of each entry; of one with more than 32 along a new last axis."""
+  if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+    x = jax.random.key_data(x)
+  if jnp.iscomplexobj(x):
+    x = jnp.stack([x.real, x.imag], -1)
+  if x.dtype == jnp.bool_:
+    return x.astype(jnp.uint32)
+  word = {1: jnp.uint8, 2: jnp.uint16}.get(x.dtype.itemsize, jnp.uint32)
+  return jax.lax.bitcast_convert_type(x, word).astype(jnp.uint32)
+
+
+PyTree = Any
+Clock = dict[str, float]
+
+
+class SavedArray(NamedTuple):
+  """What is noted of an array.
+
+  Attributes:
+    dtype: its name.
+    shape: its sizes.
+    checksum: of its bits, see `checksums`.
+  """
+
+  dtype: str
+  shape: list[int]
+  checksum: list[int]
+
+
+class Damaged(Exception):
+  """A checkpoint is not as it was saved; the message says why."""
+
+
+def named_leaves(tree: PyTree) -> dict[str, Any]:
+  """Each array by its name.
+
+  >>> named_leaves({"a": [1, 2], "b": None})
+  {'a/0': 1, 'a/1': 2}
+  """
+  name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  return {name(path): leaf for path, leaf in leaves}
+
+
+def data_of(leaf: Any) -> Any:
+  """What is saved of an array: of keys their data."""
+  is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+  return jax.random.key_data(leaf) if is_key else leaf
+
+
+def arrays_of(state: PyTree) -> dict[str, SavedArray]:
+  """What is to be noted of the arrays of a state. Waits until it is computed."""
+  leaves = {name: data_of(leaf) for name, leaf in named_leaves(state).items()}
+  sums = jax.device_get(checksums(list(leaves.values())))
+  return {
+    name: SavedArray(str(leaf.dtype), list(leaf.shape), checksum.tolist())
+    for (name, leaf), checksum in zip(leaves.items(), sums, strict=True)
+  }
+
+
+def note_of(
+  step: int, clock: Clock, arrays: Mapping[str, SavedArray]
+) -> dict[str, Any]:
+  """A note, of JSON values, with a digest of itself."""
+  note = {"clock": clock, "step": step, "arrays": arrays}
+  return json.loads(json.dumps({**note, "digest": _digest(note)}))
+
+
+def read_note(
+  note: Mapping[str, Any], step: int
+) -> tuple[Clock, dict[str, SavedArray]]:
+  """The clock, and what was noted of the arrays; versions before 2 noted nothing.
+
+  Raises:
+    Damaged: it is not what was noted for this step.
+
+  >>> read_note(note_of(3, {"seconds": 1.5}, {}), 3)
+  ({'seconds': 1.5}, {})
+  >>> read_note(note_of(3, {"seconds": 1.5}, {}) | {"clock": {"seconds": 1.25}}, 3)
+  Traceback (most recent call last):
+  ...
+  largevocab.training.checkpoint_note.Damaged: its clock or checksums are not as they
+  were saved
+  """
+  if note.keys() == {"seconds"}:
+    return dict(note), {}
+  content = {key: value for key, value in note.items() if key != "digest"}
+  if note.get("digest") != _digest(content) or content["step"] != step:
+    raise Damaged("its clock or checksums are not as they were saved")
+  arrays = {name: SavedArray(*noted) for name, noted in content["arrays"].items()}
+  return content["clock"], arrays
+
+
+def as_saved(abstract: PyTree, arrays: Mapping[str, SavedArray]) -> PyTree:
+  """Structs of the shapes and places of `abstract`, and the dtypes that were saved."""
+  structs, structure = jax.tree.flatten(abstract)
+  dtypes = [arrays[name].dtype if arrays else None for name in named_leaves(abstract)]
+  return structure.unflatten(
+    struct.update(dtype=dtype or struct.dtype)
+    for struct, dtype in zip(structs, dtypes, strict=True)
+  )
+
+
+def check_arrays(state: PyTree, arrays: Mapping[str, SavedArray]) -> None:
+  """Raises Damaged unless this was noted of a state; no check where nothing was."""
+  if not arrays:
+    return
+  for name, array in arrays_of(state).items():
+    if array != arrays[name]:
+      raise Damaged(f"array {name} is not as it was saved")
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+  text = json.dumps(content, sort_keys=True)
+  return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -1,0 +1,191 @@
+"""What defines a run: frozen dataclasses; their fields are the keys of a config."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from largevocab.errors import UserError
+from largevocab.fields import (
+  BatchSize,
+  Between,
+  Count,
+  CountOrNone,
+  Distinct,
+  FileName,
+  OneOf,
+  Positive,
+  Seed,
+  Steps,
+  StepsOrNever,
+  Unroll,
+  settings,
+)
+from largevocab.heads.base import Head
+from largevocab.rows import RowOptimizer
+
+_MOST_STEPS = 2**30  # see `largevocab.fields.Steps`
+_Epochs = Annotated[float, Between(0, 10**9)]
+
+
+@settings
+class Training:
+  """Length, learning rate and batches of training.
+
+  The learning rate is lr for `hold_epochs` epochs and is then multiplied by `decay` at
+  the beginning of each further epoch.
+
+  Attributes:
+    epochs: passes over the training data.
+    max_steps: stop after so many steps; 0: after `epochs`.
+    batch_size: B, parallel streams, or examples that stand alone.
+    unroll: T, time steps per update (truncated back-propagation); 1 where examples
+      stand alone.
+    lr: learning rate for the mean loss per token.
+    hold_epochs: epochs at the full learning rate.
+    decay: factor per epoch after that.
+    head_lr_factor: the head learns at head_lr_factor * lr.
+    clip_norm: bound on the norm of the gradient of network, inputs and head together;
+      0: none.
+    seed: of initialisation, dropout and negatives.
+  """
+
+  epochs: Annotated[float, Between(0, 10**9, excluding=(0,))] = 13.0
+  max_steps: StepsOrNever = 0
+  batch_size: BatchSize = 20
+  unroll: Unroll = 20
+  lr: Positive = 1.0
+  hold_epochs: _Epochs = 4.0
+  decay: Annotated[float, Between(0, 10, excluding=(0,))] = 1.0
+  head_lr_factor: Positive = 1.0
+  clip_norm: Annotated[float, Between(0, 10**9)] = 5.0
+  seed: Seed = 0
+
+  def num_steps(self, steps_per_epoch: int) -> int:
+    """Steps of the whole run.
+
+    Raises:
+      UserError: there are more than can be numbered.
+
+    >>> Training(epochs=2).num_steps(100)
+    200
+    """
+    steps = max(round(self.epochs * steps_per_epoch), 1)
+    steps = min(steps, self.max_steps) if self.max_steps else steps
+    if steps > _MOST_STEPS:
+      raise UserError(
+        f"train.epochs is {self.epochs}: of {steps_per_epoch} steps each these are "
+        f"{steps}, and a run can have {_MOST_STEPS}; lower it, or set train.max_steps"
+      )
+    return steps
+
+  def learning_rate(self, step: int, steps_per_epoch: int) -> float:
+    """The learning rate of a step.
+
+    >>> t = Training(lr=1.0, hold_epochs=4, decay=0.5)
+    >>> [t.learning_rate(epoch * 10, 10) for epoch in (0, 3, 4, 6)]
+    [1.0, 1.0, 0.5, 0.125]
+    """
+    epoch = step // steps_per_epoch
+    try:
+      return self.lr * self.decay ** max(epoch + 1 - self.hold_epochs, 0.0)
+    except OverflowError:  # a decay above 1
+      return math.inf
+
+
+@settings
+class Evaluating:
+  """When and how the exact loss on held-out data is measured.
+
+  Attributes:
+    every_epochs: epochs between evaluations on the validation data; 0: at the end only.
+    batch_size: B of evaluation; each of the B streams begins with an empty state.
+    unroll: T of evaluation.
+    ranking_k: measure 'recall@k' and 'mrr@k' for this k as well; 0: do not.
+    precision_k: measure 'p@k', 'ndcg@k' and, with the propensities of the classes,
+      'psp@k' for each of these k as well.
+    unlabelled: how examples without any label enter 'p@k', 'ndcg@k', 'recall@k' and
+      'mrr@k': 'skip': they are left out of the mean; 'count': as 0, as in pyxclib.
+    propensity_a, propensity_b: the constants of propensities, see
+      `largevocab.evaluation.retrieval`.
+    word_pairs: files like those of SimLex-999 and WordSim-353, or glob patterns, by
+      which the rows of words are measured with the validation data, see
+      `largevocab.evaluation.similarity`.
+  """
+
+  every_epochs: _Epochs = 1.0
+  batch_size: BatchSize = 20
+  unroll: Unroll = 20
+  ranking_k: CountOrNone = 0
+  precision_k: Annotated[tuple[Count, ...], Distinct()] = ()
+  unlabelled: Annotated[str, OneOf("skip", "count")] = "skip"
+  propensity_a: Annotated[float, Between(0, 10)] = 0.55
+  propensity_b: Annotated[float, Between(0, 1000, excluding=(0,))] = 1.5
+  word_pairs: tuple[FileName, ...] = ()
+
+  @property
+  def top(self) -> int:
+    """How many of the best classes are looked at.
+
+    >>> Evaluating(ranking_k=2, precision_k=(1, 5)).top
+    5
+    """
+    return max(self.ranking_k, *self.precision_k, 0)
+
+  def every_steps(self, steps_per_epoch: int) -> int:
+    """Steps between evaluations; 0: none before the end.
+
+    >>> Evaluating(every_epochs=0.5).every_steps(100)
+    50
+    """
+    if not self.every_epochs:
+      return 0
+    return max(round(self.every_epochs * steps_per_epoch), 1)
+
+
+@settings
+class Checkpointing:
+  """When state is saved.
+
+  Attributes:
+    every_steps: steps between checkpoints.
+    keep: how many of the latest to keep; the best on validation data is kept as well.
+  """
+
+  every_steps: Steps = 2000
+  keep: Count = 2
+
+
+@settings
+class Logging:
+  """How often training metrics are written.
+
+  Attributes:
+    every_steps: steps between lines.
+    monitor_every_steps: steps between measurements of how good the sample of a head
+      is, or how true its statistics ('monitor/relvar' and others, see `Head.monitor`),
+      which take all logits of a few examples, and one at the end; 0: none.
+  """
+
+  every_steps: Steps = 200
+  monitor_every_steps: StepsOrNever = 5000
+
+
+@dataclass(frozen=True)
+class Experiment:
+  """All of a run: data, network, head, and how they are trained.
+
+  Attributes:
+    data: has `load() -> Data` and, of text, `words(line) -> list[str]`.
+    model: a flax module, input rows and carry -> h and carry.
+    head: from h to the loss.
+    optimizer: of network, inputs and (as its own field) the head.
+  """
+
+  data: Any
+  model: Any
+  head: Head
+  optimizer: RowOptimizer
+  train: Training = field(default_factory=Training)
+  eval: Evaluating = field(default_factory=Evaluating)
+  checkpoint: Checkpointing = field(default_factory=Checkpointing)
+  log: Logging = field(default_factory=Logging)

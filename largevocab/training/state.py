@@ -1,0 +1,85 @@
+"""All that changes in training: how it begins, and how it is found again."""
+
+import os
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab.data.base import Data
+from largevocab.errors import UserError
+from largevocab.rows import Table
+from largevocab.training import inputs
+from largevocab.training.checkpoint import Checkpoints
+from largevocab.training.settings import Experiment
+
+PyTree = Any
+
+
+class State(NamedTuple):
+  """All that changes in training; it is donated at each step and saved whole.
+
+  Attributes:
+    step: i32[], updates done.
+    key: of the whole run; each step folds in its number.
+    params, opt: of the network.
+    inputs: the table of input rows, or None: see `largevocab.training.inputs`.
+    head: whatever the head keeps.
+    carry: recurrent state.
+    loss_sum: f32[], losses since the last log line.
+    bad_step: i32[], the first step whose loss was not finite; -1: none.
+  """
+
+  step: jax.Array
+  key: jax.Array
+  params: PyTree
+  opt: PyTree
+  inputs: Table | None
+  head: PyTree
+  carry: PyTree
+  loss_sum: jax.Array
+  bad_step: jax.Array
+
+
+def init_state(exp: Experiment, data: Data) -> State:
+  """The state before the first step.
+
+  Raises:
+    UserError: there are fewer classes than are to be ranked.
+  """
+  counts = data.counts
+  for name in ("ranking_k", "precision_k"):
+    k = getattr(exp.eval, name)
+    if np.max(k, initial=0) > counts.num_classes:
+      raise UserError(
+        f"eval.{name} is {k}, and there are {counts.num_classes} classes: rank fewer"
+      )
+  key = jax.random.key(exp.train.seed)
+  key, k_net, k_inputs, k_head = jax.random.split(key, 4)
+  carry = exp.model.initial_carry(exp.train.batch_size)
+  width, scale = exp.model.embed, exp.model.init_scale
+  rows_BTE = jnp.zeros((exp.train.batch_size, exp.model.history, width))
+  params = exp.model.init(k_net, rows_BTE, carry).get("params", {})
+  return State(
+    step=jnp.int32(0),
+    key=key,
+    params=params,
+    opt=exp.optimizer.transformation().init(params),
+    inputs=inputs.init(exp.optimizer, k_inputs, data.num_inputs, width, scale),
+    head=exp.head.init(k_head, counts, exp.model.width),
+    carry=carry,
+    loss_sum=jnp.float32(0),
+    bad_step=jnp.int32(-1),
+  )
+
+
+def restore(exp: Experiment, workdir: str, which: str) -> tuple[Data, State]:
+  """The data of a run, and its 'latest' or 'best' state."""
+  directory = os.path.join(workdir, "checkpoints")
+  if not os.path.isdir(directory):
+    raise UserError(f"no checkpoints in {workdir}; train first")
+  data = exp.data.load()
+  with Checkpoints(directory) as saved:
+    state, _ = saved.restore(init_state(exp, data), which)
+  return data, state

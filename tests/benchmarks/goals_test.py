@@ -1,0 +1,72 @@
+"""The table of goals."""
+
+import json
+import re
+
+import pytest
+
+from benchmarks import goals
+from benchmarks.goals import Goal
+from largevocab.errors import UserError
+from largevocab.tools import tabulate
+from tests.claims import ROOT, check
+
+PAGE = ROOT / "docs" / "goals.md"
+# Of the reasons why goals were missed.
+GIVEN = ["At 100,000 classes", "width 512", "bfloat16", "float32"]
+
+
+def test_the_page_has_the_table_of_the_results():
+  assert goals.main(["--check", str(PAGE)]) == 0
+
+
+def test_the_page_has_no_other_figure():
+  text = goals.SECTION.sub("", PAGE.read_text())
+  names = list(dict.fromkeys(goal.name for goal in goals.GOALS))
+  assert names == [f"G{number}" for number in range(1, 18)]
+  check(text, [], [*GIVEN, *(name for name in names[::-1] if name in text)])
+
+
+def test_what_was_missed_has_its_reason():
+  rows = [goals.row(goal, tabulate.EXPERIMENTS) for goal in goals.GOALS]
+  missed = {name for name, *_, met, _ in rows if met == "no"}
+  _, why = PAGE.read_text().split("## Why some were missed")
+  assert {*re.findall(r"G\d+", why)} == missed
+
+
+@pytest.fixture
+def experiments(tmp_path):
+  rows = [
+    {"name": f"step, V={v}", "ratio": r, "device": "d"} for v, r in ((1, 3), (2, 2))
+  ]
+  (tmp_path / "speed").mkdir()
+  lines = "".join(json.dumps(row) + "\n" for row in rows)
+  (tmp_path / "speed" / "results.jsonl").write_text(lines)
+  return tmp_path
+
+
+def test_the_worst_size_decides(experiments):
+  fast = Goal("G1", "fast", "speed", "step", at_least=2.5)
+  assert goals.row(fast, experiments)[2:] == ["at least 2.5", "2 to 3", "no", "d"]
+  small = Goal("G2", "small", "speed", "step", at_most=3.0)
+  assert goals.row(small, experiments)[2:] == ["at most 3", "3 to 2", "yes", "d"]
+  one = Goal("G3", "one", "speed", "step, V=1", at_least=3.0)
+  assert goals.row(one, experiments)[3:] == ["3", "yes", "d"]
+
+
+def test_what_nobody_measured_is_open_and_what_is_lost_an_error(experiments):
+  assert goals.row(Goal("G4", "w"), experiments)[3:] == ["open: needs a GPU", "", ""]
+  with pytest.raises(UserError, match=r"no result of a name like 'stop' \(gone\)"):
+    goals.row(Goal("G5", "gone", "speed", "stop", at_least=1.0), experiments)
+
+
+def test_a_stale_table_is_told(tmp_path, capsys):
+  page = tmp_path / "page.md"
+  page.write_text("# Page\n\n<!-- goals -->\nold\n<!-- /goals -->\n")
+  assert goals.main(["--check", str(page)]) == 1
+  assert "--update" in capsys.readouterr().out
+  assert goals.main(["--update", str(page)]) == 0
+  assert goals.main(["--check", str(page)]) == 0
+  page.write_text("# Page\n")
+  with pytest.raises(UserError, match="no lines <!-- goals -->"):
+    goals.main(["--check", str(page)])

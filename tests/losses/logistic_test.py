@@ -1,0 +1,90 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab.losses.logistic import (
+  calibrated_weight,
+  nce_loss,
+  negative_sampling_loss,
+)
+
+
+@pytest.fixture(autouse=True)
+def _x64():
+  with jax.enable_x64(True):
+    yield
+
+
+def case(seed=0, num=4, labels=3, samples=6):
+  rng = np.random.default_rng(seed)
+  o_NP, log_e_NP = jnp.asarray(3 * rng.standard_normal((2, num, labels)))
+  w_NP = jnp.asarray(rng.uniform(0, 1, (num, labels))).at[0, 1:].set(0)
+  o_NM, log_e_NM = jnp.asarray(3 * rng.standard_normal((2, num, samples)))
+  mask_NM = jnp.asarray(rng.random((num, samples)) < 0.7)
+  return o_NP, w_NP, log_e_NP, o_NM, log_e_NM, mask_NM
+
+
+def naive_nce(o_NP, w_NP, log_e_NP, o_NM, log_e_NM, mask_NM):
+  """Equation 30's objective: p' = e^o, and e = k q."""
+  loss = 0.0
+  for n in range(len(o_NP)):
+    noise = 0.0
+    for m in range(o_NM.shape[1]):
+      if mask_NM[n, m]:
+        p, e = jnp.exp(o_NM[n, m]), jnp.exp(log_e_NM[n, m])
+        noise -= jnp.log(e / (p + e))
+    for i in range(o_NP.shape[1]):
+      p, e = jnp.exp(o_NP[n, i]), jnp.exp(log_e_NP[n, i])
+      loss += w_NP[n, i] * (noise - jnp.log(p / (p + e)))
+  return loss
+
+
+def naive_negative_sampling(o_NP, w_NP, o_NM, mask_NM, weight):
+  """Equation 43."""
+  sigma = lambda o: 1 / (1 + jnp.exp(-o))
+  loss = 0.0
+  for n in range(len(o_NP)):
+    drawn = sum(jnp.log(1 - sigma(o)) for o, yes in zip(o_NM[n], mask_NM[n]) if yes)  # noqa: B905
+    for w, o in zip(w_NP[n], o_NP[n], strict=True):
+      loss -= w * (weight * jnp.log(sigma(o)) + drawn)
+  return loss
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_nce_and_its_gradient_are_the_formula(seed):
+  o_NP, w_NP, log_e_NP, o_NM, log_e_NM, mask_NM = case(seed)
+  fast = lambda a, b: nce_loss(a, w_NP, log_e_NP, b, log_e_NM, mask_NM)
+  naive = lambda a, b: naive_nce(a, w_NP, log_e_NP, b, log_e_NM, mask_NM)
+  got, want = (jax.value_and_grad(f, (0, 1))(o_NP, o_NM) for f in (fast, naive))
+  for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.3])
+def test_negative_sampling_and_its_gradient_are_the_formula(weight):
+  o_NP, w_NP, _, o_NM, _, mask_NM = case(3)
+  fast = lambda a, b: negative_sampling_loss(a, w_NP, b, mask_NM, weight)
+  naive = lambda a, b: naive_negative_sampling(a, w_NP, b, mask_NM, weight)
+  got, want = (jax.value_and_grad(f, (0, 1))(o_NP, o_NM) for f in (fast, naive))
+  for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
+
+
+def test_a_label_that_noise_never_holds_is_known_to_be_one():
+  o, no = jnp.zeros((1, 1)), jnp.zeros((1, 1), bool)
+  loss = lambda o: nce_loss(
+    o, jnp.ones((1, 1)), jnp.full((1, 1), -jnp.inf), o, jnp.zeros((1, 1)), no
+  )
+  value, grad = jax.value_and_grad(loss)(o)
+  assert value == grad[0, 0] == 0
+
+
+@pytest.mark.parametrize("t", [0.0, 0.4, 1.0])
+def test_calibration_is_that_of_gbce(t):
+  a = 25 / 1000
+  want = a * (t * (1 - 1 / a) + 1 / a)
+  assert math.isclose(calibrated_weight(25, 1001, t), want)
+  assert calibrated_weight(5000, 1001, t) == 1

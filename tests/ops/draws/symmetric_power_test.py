@@ -1,0 +1,92 @@
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab.ops.draws import symmetric_power as power
+
+DIMS, DEGREES = [1, 2, 3, 6], [2, 4]
+every_space = pytest.mark.parametrize(
+  ("dim", "degree"), list(itertools.product(DIMS, DEGREES))
+)
+
+moments = jax.jit(power.moments, static_argnums=2)
+
+
+def vectors(*shape, seed=0):
+  return np.random.default_rng(seed).standard_normal(shape)
+
+
+@every_space
+def test_every_product_stands_once(dim, degree):
+  got = [tuple(f) for f in power.factors(dim, degree).tolist()]
+  assert len(got) == power.num_features(dim, degree)
+  orders = {}
+  for ordered in itertools.product(range(dim), repeat=degree):
+    product = tuple(sorted(ordered))
+    orders[product] = orders.get(product, 0) + 1
+  assert sorted(got) == sorted(orders)
+  assert power.multiplicity(dim, degree).tolist() == [orders[f] for f in got]
+
+
+@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("degree", [1, 2, 3, 4])
+def test_inner_products_are_powers_in_float64(dim, degree):
+  with jax.enable_x64(True):
+    u_ND, v_ND = vectors(5, dim), vectors(5, dim, seed=1)
+    phi_NF = power.query(jnp.asarray(u_ND), degree)
+    psi_NF = power.features(jnp.asarray(v_ND), degree)
+    assert phi_NF.shape == psi_NF.shape == (5, power.num_features(dim, degree))
+    assert phi_NF.dtype == psi_NF.dtype == jnp.float64
+    want_NN = (u_ND @ v_ND.T) ** degree
+    np.testing.assert_allclose(phi_NF @ psi_NF.T, want_NN, rtol=1e-11, atol=1e-12)
+
+
+@every_space
+def test_float32_stays_float32(dim, degree):
+  u_ND, v_ND = (jnp.asarray(vectors(5, dim, seed=s), jnp.float32) for s in (0, 1))
+  phi_NF, psi_NF = power.query(u_ND, degree), power.features(v_ND, degree)
+  assert phi_NF.dtype == psi_NF.dtype == jnp.float32
+  want_NN = (np.float64(u_ND) @ np.float64(v_ND).T) ** degree
+  got_NN = np.float64(phi_NF) @ np.float64(psi_NF).T
+  np.testing.assert_allclose(got_NN, want_NN, atol=1e-6 * np.abs(want_NN).max() * dim)
+
+
+@every_space
+@pytest.mark.parametrize(("groups", "size"), [(1, 1), (1, 7), (4, 1), (3, 5)])
+def test_moments_are_weighted_sums_of_features(dim, degree, groups, size):
+  with jax.enable_x64(True):
+    v_KED, weight_KE = vectors(groups, size, dim), vectors(groups, size, seed=1)
+    got_KF = moments(jnp.asarray(v_KED), jnp.asarray(weight_KE), degree)
+    want_KF = np.zeros((groups, math.comb(dim + degree - 1, degree)))
+    for k, e in np.ndindex(groups, size):
+      for f, factors in enumerate(power.factors(dim, degree)):
+        want_KF[k, f] += weight_KE[k, e] * np.prod(v_KED[k, e, factors])
+    assert got_KF.dtype == jnp.float64
+    np.testing.assert_allclose(got_KF, want_KF, rtol=1e-11, atol=1e-12)
+
+
+@every_space
+def test_a_query_of_moments_is_a_weighted_sum_of_powers(dim, degree):
+  with jax.enable_x64(True):
+    v_KED, weight_KE = vectors(2, 9, dim), np.abs(vectors(2, 9, seed=1))
+    u_ND = vectors(4, dim, seed=2)
+    sums_KF = power.moments(jnp.asarray(v_KED), jnp.asarray(weight_KE), degree)
+    got_NK = power.query(jnp.asarray(u_ND), degree) @ sums_KF.T
+    o_NKE = np.einsum("nd,ked->nke", u_ND, v_KED)
+    want_NK = (weight_KE * o_NKE**degree).sum(-1)
+    np.testing.assert_allclose(got_NK, want_NK, rtol=1e-11)
+
+
+def test_nothing_to_sum():
+  assert power.features(jnp.zeros((0, 3)), 2).shape == (0, 6)
+  moments_KF = power.moments(jnp.zeros((2, 0, 3)), jnp.zeros((2, 0)), 4)
+  np.testing.assert_array_equal(moments_KF, np.zeros((2, 15)))
+
+
+def test_shapes_that_disagree_are_named():
+  with pytest.raises(ValueError, match=r"weight_KE has shape \(2, 4\), but E = 5"):
+    power.moments(jnp.zeros((2, 5, 3)), jnp.zeros((2, 4)), 2)

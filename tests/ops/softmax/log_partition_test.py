@@ -1,0 +1,132 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+
+from largevocab.ops.softmax.log_partition import log_normalizer, softmax_nll
+from largevocab.ops.softmax.plan import METHODS, plan
+
+
+def problem(N=5, V=11, D=4, dtype=np.float32):
+  rng = np.random.default_rng(0)
+  h_ND, w_VD = rng.standard_normal((N, D)), rng.standard_normal((V, D))
+  return h_ND.astype(dtype), w_VD.astype(dtype)
+
+
+def plans(N, V, D):
+  yield None
+  for method in METHODS[1:]:
+    yield plan(N, V, D, 1500, method=method)
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize(("N", "V"), [(5, 11), (1, 11), (5, 1)])
+def test_every_plan_gives_logsumexp(N, V, absolute):
+  h_ND, w_VD = problem(N, V)
+  o_NV = h_ND.astype(np.float64) @ w_VD.T.astype(np.float64)
+  want_N = scipy.special.logsumexp(np.abs(o_NV) if absolute else o_NV, axis=1)
+  for how in plans(N, V, 4):
+    got_N = log_normalizer(h_ND, w_VD, absolute=absolute, how=how)
+    np.testing.assert_allclose(got_N, want_N, rtol=1e-5, atol=1e-6)
+
+
+def test_large_logits():
+  h_ND, w_VD = problem()
+  o_NV = 1e4 * h_ND.astype(np.float64) @ w_VD.T.astype(np.float64)
+  want_N = scipy.special.logsumexp(o_NV, axis=1)
+  for how in plans(5, 11, 4):
+    np.testing.assert_allclose(
+      log_normalizer(1e4 * h_ND, w_VD, how=how), want_N, rtol=1e-5
+    )
+
+
+def test_probabilities_sum_to_1():
+  h_ND, w_VD = problem()
+  for how in plans(5, 11, 4):
+    p_NV = np.stack(
+      [
+        np.exp(-softmax_nll(h_ND, w_VD, np.full((5, 1), c), np.ones((5, 1)), how=how))
+        for c in range(11)
+      ],
+      axis=1,
+    )
+    np.testing.assert_allclose(p_NV.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_nll_is_the_mean_over_true_classes():
+  h_ND, w_VD = problem()
+  ids_NP = np.array([[1, 2], [3, 11], [4, 4], [11, 11], [0, 10]], np.int32)
+  w_NP = np.array([[0.5, 0.5], [2, 0], [1, 3], [0, 0], [0, 0]], np.float32)
+  log_p_NV = scipy.special.log_softmax(h_ND @ w_VD.T, axis=1)
+  want_N = [
+    -(log_p_NV[0, 1] + log_p_NV[0, 2]) / 2,
+    -log_p_NV[1, 3],
+    -log_p_NV[2, 4],
+    0,
+    0,
+  ]
+  for how in plans(5, 11, 4):
+    nll_N = softmax_nll(h_ND, w_VD, ids_NP, w_NP, how=how)
+    np.testing.assert_allclose(nll_N, want_N, rtol=1e-5, atol=1e-6)
+
+
+def test_bfloat16_operands_are_summed_in_float32():
+  h_ND, w_VD = (np.asarray(jnp.bfloat16(x), np.float32) for x in problem(V=3000))
+  want_N = log_normalizer(h_ND, w_VD)
+  for how in plans(5, 3000, 4):
+    got_N = log_normalizer(h_ND, w_VD, dtype="bfloat16", how=how)
+    np.testing.assert_allclose(got_N, want_N, rtol=1e-6)
+
+
+@pytest.mark.parametrize("V", [3000, 4096, 4097, 4104])
+def test_default_chunks_hold_each_class_once(V, monkeypatch):
+  monkeypatch.setattr("largevocab.ops.softmax.plan._CACHE_BYTES", 4096)
+  h_ND, w_VD = problem(V=V)
+  log_p_NV = scipy.special.log_softmax(h_ND @ w_VD.T, axis=1)
+  ids_NP = np.random.default_rng(1).integers(0, V, (5, 300))
+  ids_NP[:, 0], ids_NP[:, 1] = 0, V - 1
+  for p in range(0, 300, 30):
+    nll_N = softmax_nll(h_ND, w_VD, ids_NP[:, p : p + 2], np.full((5, 2), 0.5))
+    want_N = -np.take_along_axis(log_p_NV, ids_NP[:, p : p + 2], axis=1).mean(axis=1)
+    np.testing.assert_allclose(nll_N, want_N, rtol=1e-5)
+
+
+SHARDED = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from largevocab.heads import Full
+from largevocab.labels import single_targets
+
+N, V, D = 64, 262_144, 8
+mesh = jax.make_mesh((4,), ("vocab",), axis_types=(AxisType.Auto,))
+head = Full(bias=False, init_scale=1.0)
+alone = head.init(jax.random.key(0), np.ones(V, int), D)
+spread = jax.device_put(alone, jax.tree.map(lambda x: NamedSharding(
+  mesh, PartitionSpec("vocab") if x.ndim else PartitionSpec()), alone))
+h_ND = jax.random.normal(jax.random.key(1), (N, D))
+y = single_targets(np.random.default_rng(0).integers(0, V, N))
+evaluate = jax.jit(head.evaluate).lower(spread, h_ND, y).compile()
+top_k = jax.jit(head.top_k, static_argnums=2).lower(spread, h_ND, 5).compile()
+for program in evaluate, top_k:
+  text = program.as_text()
+  assert "while" in text, "one chunk"
+  for whole in f"[{V},{D}]", f"[64,{V // 64},{D}]":
+    assert whole not in text, "a device holds the whole table"
+np.testing.assert_allclose(evaluate(spread, h_ND, y)["nll"],
+                           head.evaluate(alone, h_ND, y)["nll"], rtol=1e-5)
+got, want = top_k(spread, h_ND), head.top_k(alone, h_ND, 5)
+np.testing.assert_array_equal(got[0], want[0])
+np.testing.assert_allclose(got[1], want[1], rtol=1e-5)
+"""
+
+
+def test_a_table_sharded_over_classes_is_not_gathered(on_four_devices):
+  on_four_devices(SHARDED)
+
+
+def test_never_holds_all_logits():
+  N, V, D = 256, 50_000, 8
+  h_ND, w_VD = jnp.zeros((N, D)), jnp.zeros((V, D))
+  compiled = jax.jit(log_normalizer).lower(h_ND, w_VD).compile()
+  assert compiled.memory_analysis().temp_size_in_bytes < 4 * N * V / 2

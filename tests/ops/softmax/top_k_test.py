@@ -1,0 +1,69 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab.ops.softmax.top_k import top_k, top_k_naive
+
+
+@pytest.mark.parametrize("score", [jnp.positive, jnp.abs])
+@pytest.mark.parametrize(
+  ("N", "V", "k", "size"),
+  [
+    (3, 11, 1, 4),
+    (3, 11, 5, 4),
+    (3, 11, 11, 4),
+    (1, 11, 3, 1),
+    (2, 1, 1, 8),
+    (3, 48, 7, 20),
+  ],
+)
+def test_streamed_equals_naive(N, V, k, size, score):
+  rng = np.random.default_rng(0)
+  # Few distinct logits, so that there are ties.
+  h_ND = rng.integers(-1, 2, (N, 2)).astype(np.float32)
+  w_VD = rng.integers(-2, 3, (V, 2)).astype(np.float32)
+  ids_NK, o_NK = top_k(h_ND, w_VD, k, size=size, score=score)
+  want_ids_NK, want_o_NK = top_k_naive(h_ND, w_VD, k, score=score)
+  assert ids_NK.dtype == jnp.int32
+  np.testing.assert_array_equal(ids_NK, want_ids_NK)
+  np.testing.assert_array_equal(o_NK, want_o_NK)
+
+
+def test_naive_is_stable_sorting():
+  rng = np.random.default_rng(1)
+  h_ND = rng.integers(-1, 2, (4, 3)).astype(np.float32)
+  w_VD = rng.integers(-2, 3, (30, 3)).astype(np.float32)
+  o_NV = h_ND @ w_VD.T
+  ids_NV = np.argsort(-o_NV, axis=1, kind="stable")
+  np.testing.assert_array_equal(top_k_naive(h_ND, w_VD, 7)[0], ids_NV[:, :7])
+
+
+def test_logits_of_1e4_and_all_equal():
+  h_ND, w_VD = np.full((2, 1), 100.0, np.float32), np.full((9, 1), -100, np.float32)
+  ids_NK, o_NK = top_k(h_ND, w_VD, 4, size=4)
+  assert ids_NK.tolist() == [[0, 1, 2, 3]] * 2
+  np.testing.assert_array_equal(o_NK, -1e4)
+
+
+def test_bfloat16_logits_are_summed_in_float32():
+  rng = np.random.default_rng(0)
+  h_ND, w_VD = rng.standard_normal((3, 16)), rng.standard_normal((50, 16))
+  h_ND, w_VD = (np.asarray(jnp.bfloat16(x), np.float32) for x in (h_ND, w_VD))
+  ids_NK, o_NK = top_k(h_ND, w_VD, 5, size=16, dtype="bfloat16")
+  want_ids_NK, want_o_NK = top_k_naive(h_ND, w_VD, 5)
+  np.testing.assert_array_equal(ids_NK, want_ids_NK)
+  np.testing.assert_allclose(o_NK, want_o_NK, rtol=1e-6, atol=1e-6)
+
+
+def test_never_holds_all_logits():
+  N, V = 256, 50_000
+  f = jax.jit(lambda h_ND, w_VD: top_k(h_ND, w_VD, 5))
+  compiled = f.lower(jnp.zeros((N, 4)), jnp.zeros((V, 4))).compile()
+  assert compiled.memory_analysis().temp_size_in_bytes < 4 * N * V / 2
+
+
+@pytest.mark.parametrize("k", [0, 12])
+def test_k_outside_the_classes_is_refused(k):
+  with pytest.raises(ValueError, match="k must be in 1"):
+    top_k(jnp.zeros((2, 3)), jnp.zeros((11, 3)), k)

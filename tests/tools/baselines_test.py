@@ -1,0 +1,98 @@
+"""Baselines of a sweep, from its data to the table."""
+
+import json
+
+import pytest
+
+from largevocab.errors import UserError
+from largevocab.tools import baselines, tabulate
+from largevocab.tools.run_sweep import PathSetting
+from largevocab.tools.sweeps import records, sweepfile
+
+TRAIN = "the cat sat on the mat\nthe dog sat on the cat\na dog ran on\n" * 4
+SWEEP = """
+def sweep(add):
+  for head in ("full", "sampled/pps"):
+    add(f"configs/ptb.py:{head}", {"eval.ranking_k": 2}, name=head)
+
+def metrics():
+  return ["test_ppl", "test_recall@2"]
+
+def comparison():
+  return {"to": "full", "metric": "test_ppl"}
+"""
+
+
+@pytest.fixture
+def ptb(tmp_path, monkeypatch):
+  monkeypatch.setenv("LARGEVOCAB_CACHE", str(tmp_path / "cache"))
+  here = tmp_path / "ptb"
+  here.mkdir()
+  for split in ("train", "valid", "test"):
+    (here / f"ptb.{split}.txt").write_text(TRAIN)
+  (tmp_path / "sweep.py").write_text(SWEEP)
+  return here
+
+
+def test_runs_of_one_data_set_share_their_baselines(ptb):
+  runs = sweepfile.load(ptb.parent / "sweep.py").runs
+  rows = baselines.rows(runs, [PathSetting("data.path", ptb)])
+  assert [row["name"] for row in rows] == ["unigram, counted", "bigram, counted"]
+  assert all(row["baseline"] is True for row in rows)
+  for key in ("test_ppl", "valid_nll_se", "test_recall@2", "test_mrr@2"):
+    assert all(key in row for row in rows)
+  assert rows[1]["test_ppl"] < rows[0]["test_ppl"]
+
+
+def test_data_sets_are_told_apart(ptb):
+  settings = [PathSetting("data.path", ptb)]
+  of = lambda name, overrides: sweepfile.Run("configs/ptb.py:full", overrides, name)
+  same = [of("ptb: full", {}), of("ptb: fast", {"train.lr": 2.0, "train.seed": 1})]
+  assert len(baselines.rows(same, settings)) == 2
+  other = of("zipf: full", {"train.lr": 2.0})
+  rows = baselines.rows([*same, other], settings)
+  names = [row["name"] for row in rows]
+  assert names[0] == "ptb: unigram, counted"
+  assert names[2] == "zipf: unigram, counted"
+  assert len({row["run"] for row in rows}) == 4
+
+
+def test_they_are_written_kept_and_tabulated(ptb, capsys):
+  sweep, results = ptb.parent / "sweep.py", ptb.parent / "results.jsonl"
+  arguments = [str(sweep), "--set", f"data.path={ptb}"]
+  assert baselines.main(arguments) == 0
+  assert baselines.main(arguments) == 0
+  rows = records.load(results)
+  assert len(rows) == 2
+  run = sweepfile.load(sweep).runs[0]
+  gone = {**rows[0], "run": "gone", "baseline": False}
+  mine = {**rows[0], "run": run.id, "name": run.name, "steps": 3, "test_ppl": 1e6}
+  del mine["baseline"]
+  records.merge(results, [mine, gone])
+  records.update(results, sweepfile.load(sweep).runs, ptb.parent / "no_runs_here")
+  assert [row["run"] for row in records.load(results)] == [
+    run.id,
+    "baseline-unigram-counted",
+    "baseline-bigram-counted",
+  ]
+  capsys.readouterr()
+  assert tabulate.main([str(results)]) == 0
+  table = capsys.readouterr().out
+  assert "| unigram, counted (baseline) |" in table
+  assert "| full | 1 | 1000000 † |" in table
+
+
+def test_a_sweep_without_such_data(ptb):
+  with pytest.raises(UserError, match="has no data 'nosuch'"):
+    baselines.main([str(ptb.parent / "sweep.py"), "--data", "nosuch"])
+
+
+@pytest.mark.parametrize(
+  "field", ['"baseline": 1', '"trials": true', '"diverged": "x"']
+)
+def test_fields_of_another_kind(field, tmp_path):
+  row = {key: kind() for key, kind in records.FIELDS.items()}
+  line = json.dumps(row)[:-1] + f", {field}}}\n"
+  (tmp_path / "results.jsonl").write_text(line)
+  with pytest.raises(UserError, match=r"results.jsonl:1: .* is "):
+    records.load(tmp_path / "results.jsonl")

@@ -1,0 +1,85 @@
+"""The command for a machine with a GPU: what it would run is what the programs take."""
+
+import pathlib
+import shlex
+import subprocess
+
+import pytest
+
+from benchmarks import bench
+from largevocab.tools import run_sweep
+
+SCRIPT = pathlib.Path(__file__).parents[2] / "scripts/on_gpu.sh"
+
+
+def called(*args, cwd=None):
+  return subprocess.run(
+    [str(SCRIPT), *map(str, args)], capture_output=True, text=True, check=False, cwd=cwd
+  )
+
+
+@pytest.fixture
+def flags(tmp_path):
+  for name in ("text.txt", "pairs.txt"):
+    (tmp_path / name).touch()
+  data = ["--ptb", ".", "--text", "text.txt", "--pairs", "pairs.txt"]
+  return ["--work", "work", "--out", "out", *data]
+
+
+def test_is_a_program_of_bash():
+  checked = subprocess.run(
+    ["bash", "-n", str(SCRIPT)], capture_output=True, check=False
+  )
+  assert (checked.returncode, checked.stderr) == (0, b"")
+
+
+def test_a_dry_run_tells_commands_that_there_are(flags, tmp_path, capsys):
+  """In the order of their worth; and it leaves nothing behind."""
+  before = sorted(tmp_path.iterdir())
+  told = called("--dry_run", "--jobs", 2, *flags, cwd=tmp_path)
+  assert (told.returncode, told.stderr) == (0, "")
+  assert sorted(tmp_path.iterdir()) == before
+  commands = [shlex.split(line) for line in told.stdout.splitlines()]
+  root = SCRIPT.parents[1]
+  for _, *words in commands:
+    module = words[0] == "-m" and words[1].replace(".", "/") + ".py"
+    assert (root / (module or words[0])).exists(), words
+  sweeps = [words[2:] for words in commands if words[1] == "scripts/run_sweep.py"]
+  names = [pathlib.Path(words[0]).parent.name for words in sweeps]
+  assert names == ["adaptive_enwiki8", "kernel_bias_medium", "lst_epochs"]
+  runs = []
+  for sweep, *rest in sweeps:
+    path = str(SCRIPT.parents[1] / sweep)
+    assert run_sweep.main([path, *rest, "--dry_run"]) == 0
+    runs.append(capsys.readouterr().out.splitlines())
+  assert list(map(len, runs)) == [9, 32, 1]
+  assert f"--config.data.train={tmp_path}/text.txt" in runs[0][0]
+  assert f"--config.data.path={tmp_path}" in runs[1][0]
+  assert f"--config.eval.word_pairs={tmp_path}/pairs.txt" in runs[2][0]
+  assert "configs/ngram.py:full" in runs[2][0]
+  speeds = [words for words in commands if "benchmarks.bench" in words]
+  assert len(speeds) == 5
+  assert {
+    words[words.index("--only") + 1] for words in speeds
+  } <= bench.BENCHMARKS.keys()
+  assert commands[-1][2] == "largevocab.tools.fit_cost_model"
+
+
+@pytest.mark.parametrize(
+  ("more", "says"),
+  [
+    (["--seconds", "100"], "--seconds 100: give more than 105; 60 are for saving"),
+    (["--jobs", "0"], "--jobs 0: give a whole number"),
+    (["--text", "none.txt"], "--text none.txt: there is no such path"),
+    (["--nosuch"], "--nosuch is no argument"),
+    (["--finished"], "--finished has no value"),
+    (["--work", ""], "--work is missing"),
+  ],
+)
+def test_mistakes_are_told_in_one_line(flags, more, says, tmp_path):
+  told = called("--dry_run", *flags, *more, cwd=tmp_path)
+  assert told.returncode == 1
+  assert told.stdout == ""
+  assert told.stderr.startswith("on_gpu: ")
+  assert says in told.stderr
+  assert told.stderr.count("\n") == 1

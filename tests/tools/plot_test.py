@@ -1,0 +1,216 @@
+"""Figures: what is drawn is what the records say."""
+
+import json
+import math
+import sys
+
+import pytest
+
+from largevocab.errors import UserError
+from largevocab.tools import plot
+from largevocab.tools.plot import Line
+from largevocab.tools.sweeps import sweepfile
+from largevocab.tools.tables import axes
+
+SWEEP = """
+def sweep(add): pass
+def metrics(): return ["test_ppl"]
+def figures():
+  return [
+    {"file": "samples", "x": "head.num_samples", "y": "test_ppl", "log": "xy",
+     "reference": ["full"]},
+    {"file": "steps", "x": "step", "y": "valid_nll", "line": "head.num_samples",
+     "panel": "method", "reference": ["full"]},
+  ]
+"""
+
+
+def record(name, m=None, seed=0, **metrics):
+  overrides = {"train.seed": seed, **({"head.num_samples": m} if m else {})}
+  return {"name": name, "config": "configs/a.py", "overrides": overrides, **metrics}
+
+
+def figure(**fields):
+  whole = {"file": "f", "x": "head.num_samples", "y": "test_ppl", **fields}
+  return sweepfile.figure(whole)
+
+
+# Two methods of two settings of two seeds; the second seed has one evaluation only.
+CURVES = ([[5, 6.0, 1.0], [10, 5.0, 3.0]], [[5, 7.0, 2.0]])
+ROWS = [
+  record("full", test_ppl=90.0, curve=[[5, 5.0, 1.0], [10, 4.0, 2.0]]),
+  *(
+    record(f"{method}, m={m}", m, seed, test_ppl=100.0 + m + 2 * seed, curve=curve)
+    for method in ("unigram", "uniform")
+    for m in (20, 10)
+    for seed, curve in enumerate(CURVES)
+  ),
+]
+
+
+def test_points_are_means_over_seeds_in_order_of_x():
+  assert plot.panels_of(ROWS, figure(reference=["full"])) == {
+    "": [
+      Line("unigram", [(10, 111), (20, 121)]),
+      Line("uniform", [(10, 111), (20, 121)]),
+      Line("full", [(0, 90)], is_level=True, is_reference=True),
+    ]
+  }
+
+
+def test_points_over_what_was_measured():
+  rows = [record("a", m, train_seconds=10.0 / m, test_ppl=float(m)) for m in (1, 2)]
+  panels = plot.panels_of(rows, figure(x="train_seconds"))
+  assert panels == {"": [Line("a", [(5, 2), (10, 1)])]}
+
+
+def test_curves_are_means_over_seeds_at_the_steps_that_all_have():
+  curves = figure(
+    x="epoch",
+    y="valid_ppl",
+    line="head.num_samples",
+    panel="method",
+    where={"method": ["unigram", "unfinished"]},
+    reference=["full"],
+    steps_per_epoch=5,
+  )
+  rows = [*ROWS, record("unfinished, m=10", 10)]
+  mean = (math.exp(6) + math.exp(7)) / 2
+  assert plot.panels_of(rows, curves) == {
+    "unigram": [
+      Line(20, [(1, mean)]),
+      Line(10, [(1, mean)]),
+      Line("full", [(1, math.exp(5)), (2, math.exp(4))], is_reference=True),
+    ]
+  }
+  seconds = plot.panels_of(rows, figure(x="seconds", y="valid_nll", line="name"))
+  assert seconds[""][0] == Line("full", [(1, 5), (2, 4)])
+  assert seconds[""][1] == Line("unigram, m=20", [(1.5, 6.5)])
+
+
+def test_curves_that_cannot_be_told_apart():
+  with pytest.raises(UserError, match="'unigram' has curves of several settings"):
+    plot.panels_of(ROWS, figure(x="step", y="valid_nll"))
+
+
+def test_nothing_to_draw():
+  with pytest.raises(UserError, match="no result has"):
+    plot.panels_of(ROWS, figure(where={"method": "pps"}))
+
+
+@pytest.mark.parametrize(
+  ("fields", "message"),
+  [
+    ({"z": 1}, "has unknown"),
+    ({"x": "step"}, "y must be one of"),
+    ({"x": "epoch", "y": "valid_ppl"}, "give steps_per_epoch"),
+    ({"log": "z"}, "`log`"),
+    ({"file": "a.png"}, "without suffix"),
+  ],
+)
+def test_figure_that_cannot_be(fields, message):
+  with pytest.raises(UserError, match=message):
+    figure(**fields)
+
+
+def test_figure_that_lacks_a_key():
+  with pytest.raises(UserError, match="lacks"):
+    sweepfile.figure({"file": "a"})
+
+
+def test_two_figures_of_one_file(tmp_path):
+  path = tmp_path / "sweep.py"
+  path.write_text(SWEEP.replace('"steps"', '"samples"'))
+  with pytest.raises(UserError, match="same `file`"):
+    sweepfile.load(path)
+
+
+def test_files_are_a_function_of_the_results(tmp_path):
+  path = tmp_path / "sweep.py"
+  path.write_text(SWEEP)
+  rows = "".join(json.dumps(row) + "\n" for row in ROWS)
+  (tmp_path / "results.jsonl").write_text(rows)
+  names = {f"{name}.{kind}" for name in ("samples", "steps") for kind in ("png", "svg")}
+
+  def drawn(directory):
+    assert plot.main([str(path), "--output", str(tmp_path / directory)]) == 0
+    return {p.name: p.read_bytes() for p in (tmp_path / directory).iterdir()}
+
+  first = drawn("first")
+  assert set(first) == names
+  assert drawn("second") == first
+  (tmp_path / "results.jsonl").write_text(rows.replace("90.0", "95.0"))
+  assert drawn("third")["samples.svg"] != first["samples.svg"]
+
+
+def test_seconds_of_an_idle_machine_are_an_axis(tmp_path):
+  path, times = tmp_path / "sweep.py", tmp_path / "times.jsonl"
+  path.write_text(SWEEP.replace('"x": "head.num_samples"', '"x": "idle_seconds"'))
+  rows = [row | {"steps": 10} for row in ROWS]
+  (tmp_path / "results.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+  with pytest.raises(UserError, match="no result has idle_seconds"):
+    plot.main([str(path)])
+  names = sorted({row["name"] for row in rows})
+  lines = [{"name": name, "ms_per_step": 1 + n} for n, name in enumerate(names)]
+  times.write_text("".join(json.dumps(line) + "\n" for line in lines))
+  assert plot.main([str(path)]) == 0
+  joined = axes.joined(rows, times)
+  ((line, *_),) = plot.panels_of(
+    joined, figure(x="idle_seconds", y="test_ppl")
+  ).values()
+  assert line.label == "full"
+  assert line.points == [(0.01, 90.0)]
+
+
+def test_a_baseline_is_a_level_and_no_method_of_that_name():
+  counted = record("unigram, counted", test_ppl=639.0, baseline=True)
+  levels = figure(where={"method": "unigram"}, reference=["unigram, counted"])
+  (lines,) = plot.panels_of([*ROWS, counted], levels).values()
+  assert [line.label for line in lines] == ["unigram", "unigram, counted"]
+  assert lines[1].is_level
+  assert lines[0].points == [(10, 111), (20, 121)]
+
+
+def test_sweep_without_figures(tmp_path):
+  path = tmp_path / "sweep.py"
+  path.write_text("def sweep(add): pass\ndef metrics(): return []\n")
+  with pytest.raises(UserError, match=r"has no figures\(\)"):
+    plot.main([str(path)])
+
+
+def test_matplotlib_is_missing(monkeypatch):
+  monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+  with pytest.raises(UserError, match=r"pip install 'largevocab\[plot\]'"):
+    plot.draw(ROWS, figure())
+
+
+def test_front_joins_the_points_that_none_beats():
+  pytest.importorskip("matplotlib")
+  ms = {"a": (1.0, 9.0), "b": (2.0, 9.5), "c": (3.0, 4.0), "d": (3.0, 5.0)}
+  rows = [record(n, ms_per_step=x, test_ppl=y) for n, (x, y) in ms.items()]
+  canvas = plot.draw(rows, figure(x="ms_per_step", front="least"))
+  (ax,) = canvas.axes
+  steps = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
+  assert [line.get_xydata().tolist() for line in steps] == [[[1, 9], [3, 4]]]
+  assert {text.get_text() for text in ax.texts} == set(ms)
+
+
+def test_names_stand_in_the_panel_and_cover_none_of_the_others():
+  pytest.importorskip("matplotlib")
+  rows = [
+    record(f"a method, number {i}", test_ppl=100 + i % 3, ms_per_step=10 + i)
+    for i in range(9)
+  ]
+  canvas = plot.draw(rows, figure(x="ms_per_step", front="least"))
+  (ax,) = canvas.axes
+  boxes = [name.get_window_extent() for name in ax.texts]
+  assert len(boxes) == 9
+  for i, box in enumerate(boxes):
+    assert box.count_overlaps(boxes[:i]) == 0
+    assert ax.bbox.contains(*box.min)
+    assert ax.bbox.contains(*box.max)
+
+
+def test_fronts_are_of_points():
+  with pytest.raises(UserError, match="figure f: a front is of points"):
+    figure(x="step", y="valid_ppl", front="least")

@@ -1,0 +1,57 @@
+"""The report on products: what is measured, fitted, written and drawn."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from largevocab.errors import UserError
+from largevocab.ops.adaptive.cost_model import ProductTime
+from largevocab.tools import fit_cost_model, plot, product_report
+from largevocab.tools.fit_cost_model import Size
+from largevocab.tools.sweeps import records, sweepfile
+
+TRUE = ProductTime(0, 0.0, 0.0, dim=16, constant=2e-5, rate=1e-8, least=4000.0)
+ROOT = pathlib.Path(product_report.__file__).parents[2]
+
+
+def test_grid_leaves_out_what_is_too_large():
+  sizes = product_report.grid([10**6, 4, 4, 1], [2560, 8], 512, "cpu")
+  assert sizes == [Size(k, B, 512) for B in (8, 2560) for k in (1, 4)]
+  assert Size(10**5, 2560, 512) in product_report.grid([10**5], [2560], 512, "gpu")
+
+
+def test_records_are_the_times_and_the_curve_that_is_fitted(monkeypatch, tmp_path):
+  """Times by the formula: its constants are found again, and the points are drawn."""
+  monkeypatch.setattr(
+    product_report, "product_seconds", lambda size, dtype: float(TRUE(size.k, size.B))
+  )
+  output = tmp_path / "results.jsonl"
+  flags = ["--dim=16", f"--output={output}", "--examples", "8", "64"]
+  for _ in range(2):  # the second time in place of the first
+    assert product_report.main(flags) == 0
+  rows = records.load(output)
+  assert len(rows) == 2 * len(product_report.CLASSES)
+  ms, predicted_ms = (
+    np.array([row[key] for row in rows]) for key in ("ms", "predicted_ms")
+  )
+  want = [1e3 * TRUE(row["k"], row["B"]) for row in rows]
+  np.testing.assert_allclose(ms, want)
+  np.testing.assert_allclose(predicted_ms, want, rtol=0.01)
+  drawn = sweepfile.load(ROOT / "experiments/product_time/sweep.py").figures[0]
+  (lines,) = plot.panels_of(rows, drawn).values()
+  assert {line.label: len(line.points) for line in lines} == {8: 10, 64: 10}
+
+
+def test_measures_on_this_device(monkeypatch, capsys):
+  monkeypatch.setattr(fit_cost_model, "SECONDS", 0.0)
+  flags = ["--dim=8", "--examples", "2", "4", "--classes", "1", "16"]
+  assert product_report.main(flags) == 0
+  assert "| B=4, k=16 | 16 | 4 | 8 |" in capsys.readouterr().out
+
+
+def test_too_few_sizes_are_told():
+  with pytest.raises(UserError, match="only 1 sizes"):
+    product_report.main(["--classes", "1", "--examples", "1"])
+  with pytest.raises(UserError, match="--classes=0: must be positive"):
+    product_report.main(["--classes", "0"])

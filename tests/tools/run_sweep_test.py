@@ -1,0 +1,252 @@
+import fcntl
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from largevocab.errors import UserError
+from largevocab.tools import run_sweep
+from largevocab.tools.sweeps import launch, records, sweepfile
+from largevocab.tools.sweeps.campaign import Campaign
+from largevocab.tools.sweeps.sweep_run import Run
+from largevocab.training.workdir import held
+
+META = {
+  "device": "d",
+  "num_devices": 1,
+  "python": "3",
+  "versions": {"jax": "0"},
+  "git": "abc",
+  "git_dirty": False,
+}
+
+
+def finish(root: pathlib.Path, run: Run, **result):
+  workdir = root / run.id
+  workdir.mkdir(parents=True, exist_ok=True)
+  (workdir / "result.json").write_text(json.dumps(result))
+  (workdir / "meta.json").write_text(json.dumps(META))
+
+
+def campaign_of(root: pathlib.Path, runs: list[Run], **more) -> Campaign:
+  sweep = sweepfile.Sweep(runs, ["ppl"], {}, **more)
+  return Campaign(root / "name" / "sweep.py", sweep, launch.Launcher(root, []))
+
+
+def failures_of(campaigns: list[Campaign]) -> dict[str, str]:
+  scheduler = run_sweep.Scheduler(campaigns, jobs=1)
+  scheduler.run()
+  return scheduler.failed
+
+
+def test_id_depends_on_config_and_overrides_alone():
+  run = Run("configs/a.py:x", {"head.m": 1, "train.seed": 0}, name="one")
+  assert run.id == Run("configs/a.py:x", {"train.seed": 0, "head.m": 1}, name="two").id
+  others = [
+    Run("configs/a.py:y", {"head.m": 1, "train.seed": 0}),
+    Run("configs/a.py:x", {"head.m": 2, "train.seed": 0}),
+    Run("configs/a.py:x", {"model.m": 1, "train.seed": 0}),
+    Run("configs/a.py:x", {"head.m": 1}),
+  ]
+  assert len({run.id, *(other.id for other in others)}) == 5
+
+
+def test_id_is_one_short_directory_name():
+  run = Run("configs/a.py:x/y", {"data.name": "a b/../c" * 50})
+  assert pathlib.PurePath(run.id).name == run.id
+  assert len(run.id) < 80
+  assert " " not in run.id
+
+
+def test_runs_in_order_with_their_overrides():
+  def sweep(add):
+    add("configs/a.py")
+    add("configs/a.py", {"head.m": 1, "train.seed": 1}, name="label")
+
+  first, second = sweepfile.collect(sweep)
+  assert first == Run("configs/a.py")
+  assert second == Run("configs/a.py", {"head.m": 1, "train.seed": 1}, "label")
+
+
+def test_same_run_twice():
+  def sweep(add):
+    add("configs/a.py", {"train.seed": 0}, name="one")
+    add("configs/a.py", {"train.seed": 0}, name="two")
+
+  with pytest.raises(UserError, match="twice"):
+    sweepfile.collect(sweep)
+
+
+def test_sweep_file_without_metrics(tmp_path):
+  path = tmp_path / "sweep.py"
+  path.write_text("def sweep(add): pass\n")
+  with pytest.raises(UserError, match="define metrics"):
+    sweepfile.load(path)
+
+
+def test_results_follow_the_sweep(tmp_path):
+  runs = [Run("configs/a.py", {"train.seed": seed}) for seed in range(3)]
+  root, path = tmp_path / "root", tmp_path / "results.jsonl"
+  records.update(path, runs, root)
+  assert not path.exists()
+
+  finish(root, runs[2], ppl=2.0)
+  records.update(path, runs, root)
+  finish(root, runs[0], ppl=0.0)
+  records.update(path, runs, root)
+  rows = records.load(path)
+  assert [row["ppl"] for row in rows] == [0.0, 2.0]
+  assert rows[0]["overrides"] == {"train.seed": 0}
+  assert (rows[0]["jax"], rows[0]["git"]) == ("0", "abc")
+
+  # A run measured elsewhere keeps its line; one that left the sweep does not.
+  records.update(path, runs[:2], tmp_path / "elsewhere")
+  assert [row["ppl"] for row in records.load(path)] == [0.0]
+
+
+def test_results_are_a_function_of_the_runs(tmp_path):
+  runs = [Run("configs/a.py", {"train.seed": seed}) for seed in range(2)]
+  for run in runs:
+    finish(tmp_path, run, b=1, a=2)
+  path = tmp_path / "results.jsonl"
+  records.update(path, runs, tmp_path)
+  first = path.read_bytes()
+  records.update(path, runs, tmp_path)
+  assert path.read_bytes() == first
+
+
+def test_validation_curve_is_kept(tmp_path):
+  run = Run("configs/a.py")
+  finish(tmp_path, run, ppl=1.0)
+  before = records.of_run(run, tmp_path / run.id)
+  lines = [
+    {"step": 3, "split": "train", "loss": 9.0},
+    {"step": 5, "split": "valid", "nll": 6.1234567, "ppl": 456.0, "seconds": 123456.7},
+    {"step": 5, "split": "test", "nll": 1.0, "seconds": 1.0},
+    {"step": 1234567, "split": "valid", "nll": 0.5, "seconds": 0.0012345678},
+  ]
+  text = "".join(json.dumps(line) + "\n" for line in lines)
+  (tmp_path / run.id / "metrics.jsonl").write_text(text)
+  record = records.of_run(run, tmp_path / run.id)
+  curve = [[5, 6.1235, 123460.0], [1234567, 0.5, 0.0012346]]
+  assert record == {**before, "curve": curve}
+
+
+def test_only_paths_may_be_set_from_outside(tmp_path):
+  setting = launch.PathSetting.parse(f"data.path={tmp_path}")
+  assert setting.flag == f"--config.data.path={tmp_path}"
+  for setting in ("train.steps=5", "data.path", f"data.path={tmp_path}/none"):
+    with pytest.raises(UserError, match="belong in the sweep file"):
+      launch.PathSetting.parse(setting)
+
+
+def test_paths_go_to_the_runs_that_have_the_key(tmp_path):
+  anywhere = launch.PathSetting("data.path", tmp_path)
+  ptb, xmlc = Run("configs/ptb.py"), Run("configs/xmlc.py:eurlex4k")
+  without = [Run("configs/quickstart.py"), Run("configs/xmlc.py:stdlib_calls")]
+  assert [anywhere.is_for(run) for run in (ptb, xmlc)] == [True, True]
+  assert not any(anywhere.is_for(run) for run in without)
+  one = launch.PathSetting("data.path", tmp_path, config="ptb")
+  assert [one.is_for(run) for run in (ptb, xmlc)] == [True, False]
+  launcher = launch.Launcher(tmp_path, [one])
+  commands = [launcher.command(run) for run in (ptb, xmlc)]
+  assert [one.flag in command for command in commands] == [True, False]
+  path = tmp_path / "sweep.py"
+  path.write_text("def sweep(add): add('configs/quickstart.py')\nmetrics = list\n")
+  with pytest.raises(UserError, match=r"no such config with this key"):
+    run_sweep.main([str(path), "--dry_run", "--set", f"data.path={tmp_path}"])
+
+
+def test_index_out_of_range(tmp_path):
+  with pytest.raises(UserError, match="runs 0 to 0"):
+    run_sweep.choose(campaign_of(tmp_path, [Run("configs/a.py")]), 1)
+
+
+def test_dry_run_marks_finished_runs(tmp_path, capsys):
+  path = tmp_path / "sweep.py"
+  path.write_text(
+    "def sweep(add):\n  for s in (0, 1): add('configs/a.py', {'train.seed': s})\n"
+    "def metrics(): return ['ppl']\n"
+  )
+  finish(tmp_path / "root", Run("configs/a.py", {"train.seed": 0}), ppl=1.0)
+  args = [str(path), "--root", str(tmp_path / "root"), "--dry_run"]
+  assert run_sweep.main(args) == 0
+  first, second = capsys.readouterr().out.splitlines()
+  assert first.startswith("# finished: ")
+  assert not second.startswith("#")
+  assert "-m largevocab.main --config=configs/a.py --config.train.seed=1" in second
+  assert not path.with_name("results.jsonl").exists()
+
+
+def test_last_line_of_a_log(tmp_path):
+  log = tmp_path / "log.txt"
+  log.write_bytes(b"x" * 10_000 + b"\nerror: no such file\n\n")
+  assert launch.last_line(log) == "error: no such file"
+
+
+def test_run_in_hand_is_waited_for(tmp_path):
+  run = Run("configs/a.py")
+  (tmp_path / run.id).mkdir()
+  log = (tmp_path / run.id / "log.txt").open("ab")
+  fcntl.flock(log, fcntl.LOCK_EX)
+
+  def finish_elsewhere():
+    finish(tmp_path, run, ppl=1.0)
+    log.close()
+
+  other = threading.Timer(3 * run_sweep.POLL_SECONDS, finish_elsewhere)
+  other.start()
+  campaign = campaign_of(tmp_path, [run])
+  assert campaign.launcher.in_hand(run)
+  assert failures_of([campaign]) == {}
+  other.join()
+  assert not campaign.launcher.in_hand(run)
+
+
+def test_run_that_was_started_by_hand_is_waited_for(tmp_path):
+  """Its process has the lock of the workdir, and not that of the log."""
+  run = Run("configs/a.py")
+  launcher = launch.Launcher(tmp_path, [])
+
+  def train():
+    with held(str(tmp_path / run.id)):
+      begun.set()
+      time.sleep(3 * run_sweep.POLL_SECONDS)
+      finish(tmp_path, run, ppl=1.0)
+
+  begun = threading.Event()
+  other = threading.Thread(target=train)
+  other.start()
+  begun.wait()
+  assert launcher.in_hand(run)
+  assert launcher.start(run) is None
+  assert failures_of([campaign_of(tmp_path, [run])]) == {}
+  other.join()
+  assert not launcher.in_hand(run)
+
+
+def test_spare_runs_have_one_core_each_and_yield_to_everything():
+  """Also to what has another session than they."""
+  command = [sys.executable, "-c", "input()"]
+  pipe = {"stdin": subprocess.PIPE, "start_new_session": True}
+  processes = [subprocess.Popen(command, **pipe) for _ in range(2)]
+  for slot, process in enumerate(processes):
+    launch.give_core(process, slot)
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
+    session = pathlib.Path(f"/proc/{process.pid}/autogroup")
+    weighed = pathlib.Path("/proc/sys/kernel/sched_autogroup_enabled")
+    if (
+      weighed.exists() and weighed.read_text() == "1\n" and os.access(session, os.W_OK)
+    ):
+      assert session.read_text().endswith("nice 19\n")
+  if hasattr(os, "sched_getaffinity"):
+    cores = [os.sched_getaffinity(process.pid) for process in processes]
+    assert [len(own) for own in cores] == [1, 1]
+    assert len(set.union(*cores)) == min(2, len(os.sched_getaffinity(0)))
+  for process in processes:
+    process.communicate(b"\n", timeout=60)

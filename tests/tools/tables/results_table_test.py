@@ -1,0 +1,181 @@
+"""What a table says of how much its rows are worth."""
+
+import pytest
+
+from largevocab.errors import UserError
+from largevocab.tools.sweeps.sweepfile import Comparison
+from largevocab.tools.tables import axes
+from largevocab.tools.tables.results_table import ONE_SEED, report, table
+
+TO_FULL = Comparison("full", ("test_ppl",))
+
+
+def row(name, seed=0, **fields):
+  return {
+    "run": f"{name} {seed}",
+    "name": name,
+    "config": "configs/a.py",
+    "overrides": {"train.seed": seed} if seed else {},
+    "steps": 100,
+    **fields,
+    **{"device": "a processor", "python": "3", "jax": "0", "git": "0" * 40},
+    "git_dirty": False,
+  }
+
+
+def counted(name, **fields):
+  baseline = row(name, baseline=True, **fields)
+  del baseline["steps"]
+  return baseline
+
+
+def seeds(name, *values, **fields):
+  return [row(name, seed, test_ppl=v, **fields) for seed, v in enumerate(values)]
+
+
+def cells(text):
+  lines = [line for line in text.splitlines() if line.startswith("|")]
+  header, _, *body = ([c.strip() for c in line.strip("|").split("|")] for line in lines)
+  return {line[0]: dict(zip(header, line, strict=True)) for line in body}
+
+
+def test_baselines_come_first_and_mark_what_is_no_better():
+  rows = [
+    *seeds("full", 100.0),
+    *seeds("bad", 300.0),
+    counted("unigram, counted", test_ppl=600.0),
+    counted("bigram, counted", test_ppl=200.0),
+  ]
+  found = cells(table(rows, ["test_ppl"]))
+  assert list(found)[:2] == [
+    "unigram, counted (baseline)",
+    "bigram, counted (baseline)",
+  ]
+  assert found["full"]["test_ppl"] == "100.0"
+  assert found["bad"]["test_ppl"] == "300.0 †"
+  assert found["bigram, counted (baseline)"]["seeds"] == "-"
+  assert "†: no better" in report(rows, ["test_ppl"])
+  assert "†" not in report(rows[:1], ["test_ppl"])
+
+
+def test_of_precision_more_is_better():
+  rows = [
+    row("full", **{"test_p@1": 0.5}),
+    row("bad", **{"test_p@1": 0.05}),
+    counted("label frequency, counted", **{"test_p@1": 0.1}),
+  ]
+  found = cells(table(rows, ["test_p@1"]))
+  assert found["full"]["test_p@1"] == "0.5000"
+  assert found["bad"]["test_p@1"] == "0.05000 †"
+
+
+def test_data_are_not_mixed():
+  rows = [
+    *seeds("a: full", 100.0),
+    *seeds("b: full", 300.0),
+    *seeds("b: pps", 330.0),
+    counted("a: bigram, counted", test_ppl=200.0),
+    counted("b: bigram, counted", test_ppl=400.0),
+  ]
+  text = table(rows, ["test_ppl"], comparison=TO_FULL)
+  assert "†" not in text
+  assert cells(text)["b: pps"]["to full"] == "+10.0 %"
+  assert cells(text)["b: full"]["to full"] == "-"
+
+
+def test_differences_are_told_with_their_interval_and_marked():
+  rows = [
+    *seeds("full", 100.0, 110.0, 90.0),
+    *seeds("worse", 103.0, 113.5, 92.6),
+    *seeds("level", 101.0, 108.0, 91.0),
+    *seeds("once", 120.0),
+  ]
+  found = cells(table(rows, ["test_ppl"], comparison=TO_FULL))
+  assert found["full"]["to full"] == "-"
+  assert found["worse"]["to full"].startswith("+3.0 % (+2.")
+  assert found["worse"]["seeds"] == "3"
+  assert found["level"]["to full"].endswith("), n.s.")
+  assert found["once"]["to full"] == "+20.0 %"
+  text = report(rows, ["test_ppl"], comparison=TO_FULL)
+  assert "paired t-test" in text
+  assert ONE_SEED not in text
+
+
+def test_one_seed_is_said_and_no_test_claimed():
+  rows = [*seeds("full", 100.0), *seeds("worse", 103.0)]
+  text = report(rows, ["test_ppl"], comparison=TO_FULL)
+  assert text.startswith(ONE_SEED)
+  assert "t-test" not in text
+  assert "n.s." not in text
+
+
+def test_measurements_have_no_seeds():
+  rows = [row("a", ratio=2.0), row("b", ratio=3.0)]
+  for each in rows:
+    del each["steps"]
+  assert report(rows, ["ratio"]).startswith("| method | ratio |\n")
+
+
+def test_runs_that_diverged_stay():
+  gone = [row("gone", diverged=120)]
+  del gone[0]["steps"]
+  half = [*seeds("half", 100.0, 102.0), row("half", 2, diverged=1700)]
+  text = table([*seeds("full", 100.0, 101.0, 99.0), *gone, *half], ["test_ppl"])
+  found = cells(text)
+  assert found["gone (diverged at step 120)"]["test_ppl"] == "-"
+  assert found["gone (diverged at step 120)"]["seeds"] == "0 of 1"
+  assert found["half (diverged at step 1,700)"]["seeds"] == "2 of 3"
+  assert found["half (diverged at step 1,700)"]["test_ppl"] == "101.0 ± 1.4"
+
+
+def test_standard_error_is_of_the_metric_on_its_data():
+  rows = [
+    row("new", test_ppl=100.0, test_nll_se=0.02),
+    row("old", test_ppl=110.0),
+  ]
+  found = cells(table(rows, ["test_ppl"]))
+  assert found["new"]["standard error"] == "2"
+  assert found["old"]["standard error"] == "-"
+  labels = [row("new", **{"test_p@1": 0.5, "test_p@1_se": 0.0123})]
+  assert cells(table(labels, ["test_p@1"]))["new"]["standard error"] == "0.012"
+
+
+def test_columns_that_hold_nothing_are_left_out():
+  header = table(seeds("full", 100.0), ["test_ppl", "test_mrr@10"]).splitlines()[0]
+  assert header == "| method | seeds | test_ppl |"
+  tried = [row("full", test_ppl=100.0, trials=4), row("other", test_ppl=100.0)]
+  assert cells(table(tried, ["test_ppl"]))["full"]["trials"] == "4"
+  assert cells(table(tried, ["test_ppl"]))["other"]["trials"] == "-"
+
+
+def test_seconds_are_steps_times_a_step_of_an_idle_machine(tmp_path):
+  path = tmp_path / "times.jsonl"
+  path.write_text(
+    '{"name": "full", "ms_per_step": 50, "operations_per_step": 3e9, "device": "d"}\n'
+    '{"name": "of another kind", "ratio": 2}\n'
+  )
+  rows = axes.joined([*seeds("full", 100.0, 101.0), *seeds("pps", 102.0)], path)
+  found = cells(table(rows, ["test_ppl"]))
+  assert found["full"]["idle seconds"] == "5.000"
+  assert found["full"]["operations"] == "3e+11"
+  assert found["pps"]["idle seconds"] == "-"
+  assert "of another kind" not in found
+  assert axes.joined(rows, tmp_path / "none.jsonl") == rows
+
+
+def test_each_device_has_its_seconds(tmp_path):
+  path = tmp_path / "times.jsonl"
+  path.write_text(
+    '{"name": "full", "ms_per_step": 50, "device": "slow"}\n'
+    '{"name": "full", "ms_per_step": 10, "device": "fast"}\n'
+  )
+  found = cells(table(axes.joined(seeds("full", 100.0), path), ["test_ppl"]))
+  assert found["full"]["idle seconds, slow"] == "5.000"
+  assert found["full"]["idle seconds, fast"] == "1.000"
+
+
+def test_times_that_are_no_numbers(tmp_path):
+  path = tmp_path / "times.jsonl"
+  path.write_text('{"name": "full", "ms_per_step": "fast"}\n')
+  with pytest.raises(UserError, match="ms_per_step"):
+    axes.joined(seeds("full", 100.0), path)

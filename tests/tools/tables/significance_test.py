@@ -1,0 +1,87 @@
+"""Marks of significance on data whose truth is known."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from largevocab.tools.tables.significance import compared, of_pairs
+
+
+def runs(values, metric="test_ppl", first=0, **fields):
+  return [
+    {"name": "a", "overrides": {"train.seed": seed}, metric: float(value), **fields}
+    for seed, value in enumerate(values, start=first)
+  ]
+
+
+def test_interval_is_that_of_the_paired_t_test():
+  rng = np.random.default_rng(0)
+  own, other = rng.normal(100, 5, 7), rng.normal(97, 5, 7)
+  found = compared(runs(own), runs(other), "test_ppl")
+  known = stats.ttest_rel(np.log(own), np.log(other))
+  low, high = known.confidence_interval(0.95)
+  assert found.mean == pytest.approx(np.mean(np.log(own / other)))
+  assert (found.mean - found.half, found.mean + found.half) == pytest.approx(
+    (low, high)
+  )
+  assert found.is_significant == (known.pvalue < 0.05)
+
+
+def test_a_small_difference_is_seen_through_what_seeds_do_to_both():
+  rng = np.random.default_rng(1)
+  of_seed = rng.normal(0, 0.05, 5)
+  own = np.exp(4.62 + of_seed + rng.normal(0, 0.001, 5))
+  other = np.exp(4.60 + of_seed)
+  found = compared(runs(own), runs(other), "test_ppl")
+  assert found.is_significant
+  assert found.mean == pytest.approx(0.02, abs=0.003)
+  shuffled = compared(runs(own), runs(np.roll(other, 1)), "test_ppl")
+  assert not shuffled.is_significant  # without the pairs nothing is seen
+
+
+@pytest.mark.parametrize("num", [2, 3, 5, 10])
+def test_noise_is_marked_as_often_as_it_should_be(num):
+  rng = np.random.default_rng(num)
+  trials = 4000
+  false = sum(
+    of_pairs(noise).is_significant for noise in rng.normal(size=(trials, num))
+  )
+  # 5 %, give or take four standard deviations of a binomial.
+  assert abs(false / trials - 0.05) < 4 * math.sqrt(0.05 * 0.95 / trials)
+
+
+def test_only_common_seeds_are_compared():
+  own, other = runs([100, 110], first=1), runs([50, 100, 110])
+  assert compared(own, other, "test_ppl").mean == pytest.approx(0)
+  assert compared(own, runs([50]), "test_ppl") is None
+
+
+def test_one_seed_claims_no_interval():
+  found = compared(runs([120]), runs([100]), "test_ppl")
+  assert found.half is None
+  assert not found.is_significant
+
+
+def test_precision_is_compared_as_it_is():
+  found = compared(runs([0.5, 0.6], "p@1"), runs([0.4, 0.5], "p@1"), "p@1")
+  assert found.mean == pytest.approx(0.1)
+
+
+def test_a_baseline_has_one_value_for_all_seeds():
+  counted = runs([195], baseline=True)
+  found = compared(counted, runs([115, 116, 117]), "test_ppl")
+  assert found.is_significant
+  assert found.mean == pytest.approx(math.log(195 / 116), abs=1e-3)
+
+
+def test_seeds_that_agree_are_no_difference():
+  found = compared(runs([100, 101]), runs([100, 101]), "test_ppl")
+  assert found == (0.0, 0.0)
+  assert not found.is_significant
+
+
+def test_what_is_infinite_is_no_pair():
+  found = compared(runs([math.inf, 100]), runs([100, 100]), "test_ppl")
+  assert found == (0.0, None)

@@ -1,0 +1,185 @@
+import json
+import pathlib
+
+import pytest
+
+from largevocab.errors import UserError
+from largevocab.tools import tabulate
+from largevocab.tools.tables import results_table, seeds
+
+REPOSITORY = pathlib.Path(tabulate.__file__).parents[2]
+SWEEP = """
+def sweep(add):
+  for seed in range(3):
+    add("configs/a.py:full", {"train.seed": seed}, name="full")
+
+def metrics():
+  return ["test_ppl", "steps"]
+
+def paper():
+  return {"full": {"test_ppl": 114.5}}
+"""
+
+
+def record(name="full", config="configs/a.py:full", overrides=None, **metrics):
+  return {
+    "run": "id",
+    "name": name,
+    "config": config,
+    "overrides": overrides or {},
+    **metrics,
+    "device": "a processor",
+    "num_devices": 1,
+    "python": "3.11.7",
+    "jax": "0.10.2",
+    "git": "0123456789",
+    "git_dirty": False,
+  }
+
+
+@pytest.fixture
+def experiments(tmp_path):
+  here = tmp_path / "experiments" / "ptb"
+  here.mkdir(parents=True)
+  (here / "sweep.py").write_text(SWEEP)
+  rows = [
+    record(overrides={"train.seed": seed}, test_ppl=ppl, steps=100)
+    for seed, ppl in enumerate([100.0, 101.0, 105.0])
+  ]
+  (here / "results.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+  return here.parent
+
+
+def test_seeds_are_averaged_and_the_paper_stands_beside(experiments):
+  text = "a\n<!-- results:ptb -->\nold\n<!-- /results:ptb -->\nb\n"
+  new = tabulate.rewrite(text, experiments)
+  assert "| method | seeds | test_ppl | test_ppl (paper) | steps |" in new
+  # Mean 102; deviations -2, -1, 3: variance 14 / 2.
+  assert "| full | 3 | 102.0 ± 2.6 | 114.5 | 100 |" in new
+  assert "revision 0123456." in new
+  assert "old" not in new
+  assert new.startswith("a\n")
+  assert new.endswith("\nb\n")
+
+
+def test_rewriting_twice_changes_nothing(experiments):
+  text = "<!-- results:ptb -->\n<!-- /results:ptb -->\n"
+  once = tabulate.rewrite(text, experiments)
+  assert tabulate.rewrite(once, experiments) == once
+
+
+def test_two_sections_are_rewritten_apart(experiments):
+  section = "<!-- results:ptb -->\n<!-- /results:ptb -->\n"
+  new = tabulate.rewrite(f"{section}between\n{section}", experiments)
+  assert new.count("102.0") == 2
+  assert "\nbetween\n" in new
+
+
+@pytest.mark.parametrize(
+  "text",
+  [
+    "<!-- results:ptb -->\n",
+    "<!-- /results:ptb -->\n",
+    "<!-- results:ptb -->\n<!-- /results:other -->\n",
+    "<!-- results:ptb -->\n<!-- results:ptb -->\n<!-- /results:ptb -->\n",
+  ],
+)
+def test_marker_without_partner(experiments, text):
+  with pytest.raises(UserError, match="no partner"):
+    tabulate.rewrite(text, experiments)
+
+
+def test_what_was_not_run_says_so_until_it_was(experiments):
+  text = "<!-- results:ptb -->\n<!-- /results:ptb -->\n"
+  ran = tabulate.rewrite(text, experiments)
+  results = experiments / "ptb" / "results.jsonl"
+  content = results.read_text()
+  results.unlink()
+  not_run = "<!-- results:ptb -->\n\nNot run yet.\n\n<!-- /results:ptb -->\n"
+  assert tabulate.rewrite(ran, experiments) == not_run
+  results.write_text(content)
+  assert tabulate.rewrite(not_run, experiments) == ran
+
+
+def test_unknown_experiment(experiments):
+  text = "<!-- results:none -->\n<!-- /results:none -->\n"
+  with pytest.raises(UserError, match="no such sweep file"):
+    tabulate.rewrite(text, experiments)
+
+
+def test_rows_of_one_name_are_told_apart():
+  rows = [
+    record(overrides={"head.num_samples": m}, test_ppl=float(m)) for m in (20, 160)
+  ]
+  labels = list(seeds.groups(rows))
+  assert labels == [f"full configs/a.py:full head.num_samples={m}" for m in (20, 160)]
+
+
+def test_rows_without_a_name_are_labelled_by_their_config():
+  rows = [record(name="", overrides={"seed": s}) for s in (0, 1)]
+  assert {k: len(v) for k, v in seeds.groups(rows).items()} == {"configs/a.py:full": 2}
+
+
+def test_metric_that_a_method_lacks():
+  rows = [record(test_ppl=10.0), record(name="other", test_auc=0.5)]
+  lines = results_table.table(rows, ["test_ppl", "test_auc"]).splitlines()
+  assert lines[2:] == ["| full | 10.00 | - |", "| other | - | 0.5000 |"]
+
+
+def test_curves_are_no_metrics():
+  row = record(test_ppl=10.0)
+  with_curve = {**row, "curve": [[1, 5.0, 2.0]]}
+  assert tabulate.scalars([with_curve]) == ["test_ppl"]
+  report = results_table.report
+  assert report([with_curve], ["test_ppl"]) == report([row], ["test_ppl"])
+
+
+def test_update_mends_what_check_reports(experiments, capsys):
+  readme = experiments.parent / "README.md"
+  readme.write_text("<!-- results:ptb -->\n<!-- /results:ptb -->\n")
+  args = [str(readme), "--experiments", str(experiments)]
+  assert tabulate.main(["--check", *args]) == 1
+  assert "stale" in capsys.readouterr().out
+  assert tabulate.main(["--update", *args]) == 0
+  assert tabulate.main(["--check", *args]) == 0
+
+
+def test_damaged_results(experiments):
+  results = experiments / "ptb" / "results.jsonl"
+  results.write_text(results.read_text() + '{"run"')
+  with pytest.raises(UserError, match=r"results.jsonl:4: not JSON"):
+    tabulate.main([str(results)])
+
+
+def test_directory_of_runs(tmp_path, capsys):
+  meta = {
+    "device": "d",
+    "num_devices": 1,
+    "python": "3",
+    "versions": {"jax": "0"},
+    "git": "abc",
+    "git_dirty": True,
+  }
+  for name, ppl in (("full", 10.0), ("sampled", 12.0)):
+    workdir = tmp_path / name
+    workdir.mkdir()
+    (workdir / "result.json").write_text(json.dumps({"test_ppl": ppl, "steps": 5}))
+    (workdir / "meta.json").write_text(json.dumps(meta))
+  (tmp_path / "unfinished").mkdir()
+  assert tabulate.main([str(tmp_path)]) == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert lines[0] == results_table.ONE_SEED
+  assert lines[2] == "| method | seeds | steps | test_ppl |"
+  assert lines[4:6] == ["| full | 1 | 5 | 10.00 |", "| sampled | 1 | 5 | 12.00 |"]
+  assert lines[-1] == "Measured on d; jax 0, Python 3; revision abc+."
+
+
+def test_markers_in_prose_are_left_alone(experiments):
+  text = "Write `<!-- results:NAME -->` on a line of its own.\n"
+  assert tabulate.rewrite(text, experiments) == text
+
+
+def test_tables_of_this_repository_are_up_to_date():
+  texts = [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("experiments/*/*.md")]
+  assert texts
+  assert tabulate.main(["--check", *map(str, texts)]) == 0

@@ -1,0 +1,347 @@
+"""Whose a workdir is, what may change when a run goes on, files that are damaged."""
+
+import errno
+import fcntl
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from largevocab import config, main
+from largevocab.errors import UserError
+from largevocab.training.state import restore
+from largevocab.training.workdir import (
+  RESULTS,
+  Change,
+  changes_of,
+  held,
+  is_held,
+  read_json,
+  read_numbers,
+  write_json,
+)
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+TINY = f"--config={REPOSITORY}/configs/ptb.py:sampled/pps,runlocal"
+
+
+@pytest.fixture
+def run(capsys):
+  """Runs the program; returns exit status, stdout and the lines on stderr."""
+
+  def call(*flags):
+    status = main.run(["main", *map(str, flags)])
+    out, err = capsys.readouterr()
+    return status, out, err.splitlines()
+
+  return call
+
+
+def read(path):
+  return json.loads(path.read_text())
+
+
+def leaves(workdir):
+  exp = config.build(config.of_workdir(str(workdir)))
+  state = restore(exp, str(workdir), "latest")[1]
+  return jax.tree.leaves(state._replace(key=jax.random.key_data(state.key)))
+
+
+NAMES = ["a[1]", "a\\b", "a*b?", "a b", "ünï", "gs:", "{x}", "~", "%d"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_workdir_may_have_any_name(run, tmp_path, name):
+  """What is trained is found again, and nothing is written beside it."""
+  workdir = tmp_path / name
+  flags = [f"--workdir={workdir}", "--config.log.monitor_every_steps=0"]
+  assert run(TINY, *flags)[0] == 0
+  assert [path.name for path in tmp_path.iterdir()] == [name]
+  status, out, _ = run("--mode=evaluate", f"--workdir={workdir}")
+  assert status == 0
+  assert json.loads(out)["test_nll"] == read(workdir / "result.json")["test_nll"]
+
+
+def test_home_directory_is_found(run, tmp_path, monkeypatch):
+  monkeypatch.setenv("HOME", str(tmp_path))
+  monkeypatch.chdir(tmp_path)
+  assert run(TINY, "--workdir=~/runs")[0] == 0
+  assert (tmp_path / "runs" / "result.json").exists()
+  assert run("--mode=evaluate", "--workdir=~/runs")[0] == 0
+  assert not (tmp_path / "~").exists()
+
+
+@pytest.mark.parametrize("workdir", ["~nosuch/a", "gs://bucket/a", "a\nb", "a\udcff"])
+def test_a_workdir_that_cannot_be_is_one_line(run, tmp_path, monkeypatch, workdir):
+  monkeypatch.chdir(tmp_path)
+  status, _, lines = run(TINY, f"--workdir={workdir}")
+  assert status == 1
+  (line,) = lines
+  assert line.startswith(f"error: --workdir is {workdir!r}")
+  assert not list(tmp_path.iterdir())
+
+
+def test_one_process_trains_in_a_workdir(run, tmp_path):
+  """The other one names it and changes nothing; questions are answered meanwhile."""
+  workdir = tmp_path / "run"
+  assert run(TINY, f"--workdir={workdir}")[0] == 0
+  code = (
+    "import sys; from largevocab.training.workdir import held\n"
+    f"with held({str(workdir)!r}): print('in', flush=True); sys.stdin.read()"
+  )
+  pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+  other = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, **pipes)
+  assert other.stdout.readline() == b"in\n"
+  assert is_held(workdir)
+  before = {path: path.read_bytes() for path in workdir.iterdir() if path.is_file()}
+  status, _, lines = run(TINY, f"--workdir={workdir}", "--config.train.lr=0.5")
+  assert status == 1
+  assert f"error: {workdir} is in use: process {other.pid} on " in lines[-1]
+  assert ", since 20" in lines[-1]
+  assert before == {path: path.read_bytes() for path in before}
+  assert run("--mode=evaluate", f"--workdir={workdir}")[0] == 0
+  # A lock that a killed run has left does not stand in the way.
+  other.send_signal(signal.SIGKILL)
+  other.communicate()
+  assert not is_held(workdir)
+  assert run(TINY, f"--workdir={workdir}")[0] == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"7", b"[" * 10**5, b"\xff", b'{"pid": 1}'])
+def test_whatever_the_file_of_a_lock_holds(tmp_path, content):
+  with held(str(tmp_path)):
+    (tmp_path / "lock").write_bytes(content)
+    with (
+      pytest.raises(UserError, match=r"is in use: another process trains in it"),
+      held(str(tmp_path)),
+    ):
+      pass
+
+
+def test_links_in_a_workdir_are_not_followed(run, tmp_path):
+  mine, workdir = tmp_path / "mine", tmp_path / "run"
+  mine.write_text("mine")
+  workdir.mkdir()
+  names = ["config.json", "meta.json", "result.json", "metrics.jsonl"]
+  names += ["vocabulary.txt", "metrics.jsonl.damaged"]
+  for name in names:
+    (workdir / f"{name}.tmp").symlink_to(mine)
+  for name in ("meta.json", "metrics.jsonl", "vocabulary.txt", "lock"):
+    (workdir / name).symlink_to(mine)
+  status, _, lines = run(TINY, f"--workdir={workdir}")
+  assert (status, len(lines)) == (1, 1)
+  assert f"{workdir}/lock cannot be written" in lines[0]
+  (workdir / "lock").unlink()
+  assert run(TINY, f"--workdir={workdir}")[0] == 0
+  assert mine.read_text() == "mine"
+  assert not any((workdir / name).is_symlink() for name in names if name != "lock")
+
+
+ODD = [
+  *("", "{", "[]", "7", "null", '"text"', "[" * 10**5, '{"train": ' * 10**5, "\x00"),
+  *('{"steps": "5"}', '{"steps": [[5]]}', '{"steps": null}', '{"5": true}'),
+  *('{"earlier": 7}', '{"earlier": {"a": 1}}', '{"train": [1, 2]}', '{"eval": "x"}'),
+  *('{"steps": 1' + "0" * 400 + "}", '{"steps": 1' + "0" * 9999 + "}"),
+  '{"data": {"name": {}}, "train": null, "log": [], "x.y": 1, "__class__": 2}',
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp("trained") / "run"
+  assert main.run(["main", TINY, f"--workdir={workdir}"]) == 0
+  return workdir
+
+
+@pytest.mark.parametrize("content", ODD)
+@pytest.mark.parametrize(
+  "name", ["config.json", "meta.json", "result.json", "checkpoints/valid_nll.json"]
+)
+def test_odd_content_is_one_line(run, trained, name, content):
+  """Or it is not looked at, or means something: no traceback in any case."""
+  path = trained / name
+  before = path.read_bytes()
+  path.write_text(content)
+  try:
+    for flags in (["--mode=evaluate"], [TINY]):
+      status, _, lines = run(*flags, f"--workdir={trained}", "--checkpoint=best")
+      errors = [line for line in lines if line.startswith("error: ")]
+      assert errors == lines[-1:] * status
+      assert all(len(line) < 600 for line in errors)
+  finally:
+    path.write_bytes(before)
+    (trained / "config.json").write_bytes((trained / "config.json").read_bytes())
+
+
+@pytest.mark.parametrize("make", [pathlib.Path.mkdir, os.mkfifo])
+def test_what_is_no_file_is_one_line(tmp_path, make):
+  make(tmp_path / "a.json")
+  with pytest.raises(UserError, match=r"a\.json is damaged"):
+    read_json(str(tmp_path / "a.json"))
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path):
+  with (tmp_path / "a.json").open("wb") as file:
+    file.truncate(10**12)
+  with pytest.raises(UserError, match=r"a\.json is damaged"):
+    read_json(str(tmp_path / "a.json"))
+
+
+def test_numbers(tmp_path):
+  path = str(tmp_path / "a.json")
+  write_json(path, {"a": 1, "b": float("inf")})
+  assert read_numbers(path) == {"a": 1, "b": float("inf")}
+  for odd in ("1", None, [1], True, 10**400):
+    write_json(path, {"a": odd})
+    with pytest.raises(UserError, match=r"'a' is .*, no number"):
+      read_numbers(path)
+
+
+def test_changes(tmp_path):
+  there = {"train": {"lr": 1.0, "epochs": 1}, "eval": {"unroll": 5}, "log": {"a": 1}}
+  assert changes_of(str(tmp_path), there) == []
+  write_json(str(tmp_path / "config.json"), there)
+  assert changes_of(str(tmp_path), {}) == []  # nothing is trained
+  write_json(str(tmp_path / "result.json"), {})
+  new = {"train": {"lr": 1.0, "epochs": 2}, "eval": {"unroll": 7}, "log": {"a": 1}}
+  assert changes_of(str(tmp_path), new) == [
+    Change("config.eval.unroll", 5, 7),
+    Change("config.train.epochs", 1, 2),
+  ]
+  new["train"]["lr"] = 2.0
+  with pytest.raises(UserError, match=r"config\.train\.lr = 1.0, not 2.0"):
+    changes_of(str(tmp_path), new)
+
+
+@pytest.mark.parametrize("head", ["sampled/pps", "spherical/taylor"])
+def test_extended_run_ends_as_one_that_was_as_long(run, tmp_path, head):
+  """Bit by bit; and keys that change nothing of what is trained change meanwhile."""
+  keys = {"train.lr": 0.5, "model.dropout": 0.3, "train.epochs": 100}
+  keys |= {"checkpoint.every_steps": 7, "log.every_steps": 4, "train.decay": 0.9}
+  flags = [f"--config={REPOSITORY}/configs/ptb.py:{head},runlocal"]
+  flags += [f"--config.{key}={value}" for key, value in keys.items()]
+  whole, short = tmp_path / "whole", tmp_path / "short"
+  assert run(*flags, "--config.train.max_steps=20", f"--workdir={whole}")[0] == 0
+  flags.append(f"--workdir={short}")
+  assert run(*flags, "--config.train.max_steps=9")[0] == 0
+  first = read(short / "result.json")
+  changed = ["--config.train.max_steps=20", "--config.log.every_steps=10"]
+  changed += ["--config.checkpoint.keep=1", "--config.eval.batch_size=3"]
+  status, _, lines = run(*flags, *changed)
+  assert status == 0
+  assert any(line.endswith("going on from step 9") for line in lines)
+  for a, b in zip(leaves(whole), leaves(short), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+  assert read(short / "result.1.json") == first
+  result = read(short / "result.json")
+  assert (first["steps"], result["steps"]) == (9, 20)
+  settings, meta = read(short / "config.json"), read(short / "meta.json")
+  assert settings["train"]["max_steps"] == 20
+  assert settings["eval"]["batch_size"] == 3
+  values = [{"old": 4, "new": 3}, {"old": 9, "new": 20}]
+  assert [c for c in meta["changed"] if c["key"] == "config.train.max_steps"] == [
+    {"key": "config.train.max_steps", **values[1], "step": 9}
+  ]
+  assert {"key": "config.eval.batch_size", **values[0], "step": 9} in meta["changed"]
+  assert len(meta["earlier"]) == 1
+  assert "changed" not in meta["earlier"][0]
+
+  train = list(map(json.loads, (short / "metrics.jsonl").open()))
+  train = [line["step"] for line in train if line["split"] == "train"]
+  assert train == [4, 8, 10, 20]
+
+
+def test_mean_losses_are_of_the_steps_since_the_last_line(run, tmp_path):
+  """Also of those before a run was stopped, and with another number between lines."""
+  flags = [f"--config={REPOSITORY}/configs/ptb.py:full,runlocal"]
+  flags += ["--config.train.epochs=9", "--config.log.monitor_every_steps=0"]
+  lines = {}
+  for name, steps in (("one", {10: 1}), ("two", {3: 4, 10: 5})):
+    workdir = tmp_path / name
+    for end, every in steps.items():
+      keys = [f"--config.train.max_steps={end}", f"--config.log.every_steps={every}"]
+      assert run(*flags, *keys, f"--workdir={workdir}")[0] == 0
+    found = map(json.loads, (workdir / "metrics.jsonl").open())
+    lines[name] = {x["step"]: x["loss"] for x in found if x["split"] == "train"}
+  one = [lines["one"][step] for step in range(1, 11)]
+  assert list(lines["two"]) == [5, 10]
+  assert lines["two"][5] == pytest.approx(np.mean(one[:5]), rel=1e-5)
+  assert lines["two"][10] == pytest.approx(np.mean(one[5:]), rel=1e-5)
+
+
+def test_finished_run_is_measured_anew(run, tmp_path):
+  flags = [TINY, f"--workdir={tmp_path}"]
+  assert run(*flags)[0] == 0
+  before, meta = read(tmp_path / "result.json"), read(tmp_path / "meta.json")
+  assert run(*flags, "--config.log.every_steps=3")[0] == 0  # nothing to be done
+  assert read(tmp_path / "result.json") == before
+  assert read(tmp_path / "meta.json")["earlier"] == [meta]
+  assert read(tmp_path / "config.json")["log"]["every_steps"] == 3
+  changed = ["--config.log.every_steps=3", "--config.eval.ranking_k=7"]
+  assert run(*flags, *changed)[0] == 0
+  result = read(tmp_path / "result.json")
+  assert read(tmp_path / "result.1.json") == before
+  assert result["steps"] == before["steps"]
+  assert result["test_nll"] == before["test_nll"]
+  assert result.keys() - before.keys() == {
+    *("valid_recall@7", "valid_mrr@7", "test_recall@7", "test_mrr@7"),
+    *("valid_recall@7_se", "test_recall@7_se"),
+  }
+  lines = list(map(json.loads, (tmp_path / "metrics.jsonl").open()))
+  at_the_end = [line for line in lines if line["step"] == 5]
+  assert sum(line["split"] == "test" for line in at_the_end) == 1
+  assert all("mrr@7" in x for x in at_the_end if x["split"] in ("valid", "test"))
+
+
+def test_fewer_steps_than_were_trained_is_one_line(run, tmp_path):
+  flags = [TINY, f"--workdir={tmp_path}"]
+  assert run(*flags)[0] == 0
+  before = {path: path.read_bytes() for path in tmp_path.glob("*.json*")}
+  status, _, lines = run(*flags, "--config.train.max_steps=3")
+  assert status == 1
+  assert "trained for 5 steps, train.max_steps and train.epochs ask for 3" in lines[-1]
+  assert before == {path: path.read_bytes() for path in tmp_path.glob("*.json*")}
+
+
+def test_file_system_without_locks_is_trained_on(tmp_path, caplog, monkeypatch):
+  def no_locks(file, kind):
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+  monkeypatch.setattr(fcntl, "flock", no_locks)
+  with caplog.at_level("WARNING", "largevocab"), held(str(tmp_path)):
+    assert "cannot be locked" in caplog.text
+
+
+def test_finished_run_is_shown_without_a_lock(run, tmp_path):
+  """It may be another user's, or on a disk that cannot be written."""
+  flags = [TINY, f"--workdir={tmp_path}"]
+  assert run(*flags)[0] == 0
+  (tmp_path / "lock").unlink()
+  before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+  assert run(*flags)[0] == 0
+  assert before == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+
+
+def test_rows_that_come_in_leave_the_source_clean(tmp_path):
+  """Whatever else is changed does not."""
+  results = tmp_path / "experiments" / "name" / "results.jsonl"
+  source = tmp_path / "experiments" / "name" / "sweep.py"
+  results.parent.mkdir(parents=True)
+  git = lambda *args: (
+    subprocess.run(
+      ["git", "-C", str(tmp_path), *args], capture_output=True, text=True, check=True
+    ).stdout
+  )
+  git("init", "-q")
+  status = lambda: git("status", "--porcelain", "-uall", "--", ":/", RESULTS)
+  results.write_text("{}\n")
+  assert status() == ""
+  source.write_text("")
+  assert status() == "?? experiments/name/sweep.py\n"
