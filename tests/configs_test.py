@@ -115,7 +115,7 @@ def test_every_point_of_a_sweep_builds(path, monkeypatch):
     assert exp.train.num_steps(1000) > 0, shlex.join(run.flags())
 
 
-def test_penn_treebank_by_the_protocol_of_paper_000():
+def test_penn_treebank_by_the_protocol_of_blanc_and_rendle():
   """Zaremba et al. 2014, section 4.1, "medium": 2 layers, 35 steps, 0.05, 50 %, 39
   epochs, rate 1 until 6 and divided by 1.2 after each, 5; with 200 units. The loss that
   it sums is our mean times the steps, and so are rate and norm."""
@@ -137,14 +137,14 @@ def test_penn_treebank_by_the_protocol_of_paper_000():
   assert not small.head.sampler.per_example
 
 
-def test_the_protocol_of_paper_000_trains_locally(tmp_path):
+def test_the_protocol_of_blanc_and_rendle_trains_locally(tmp_path):
   argument = f"{REPOSITORY}/configs/ptb.py:blanc_rendle,head=sampled/quadratic,runlocal"
   assert main.run(["main", f"--config={argument}", f"--workdir={tmp_path}"]) == 0
   assert json.loads((tmp_path / "result.json").read_text())["steps"] == 5
 
 
 @pytest.mark.parametrize("name", ["enwiki8", "europarl"])
-def test_weight_decay_of_paper_004_is_there_when_asked_for(name):
+def test_weight_decay_of_grave_et_al_is_there_when_asked_for(name):
   """For the network, the rows of words and those of the head; nothing else changes."""
   build = lambda arg: config.build(
     command_line.load(f"{REPOSITORY}/configs/{name}.py:{arg}")

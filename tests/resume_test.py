@@ -73,14 +73,14 @@ def final_state(workdir, which="latest"):
   return jax.tree.leaves(state._replace(key=jax.random.key_data(state.key)))
 
 
-@pytest.mark.parametrize("head", ["full", "sampled/pps"])
-def test_stopped_run_ends_bitwise_as_one_that_was_not(head, tmp_path, monkeypatch):
+def test_stopped_run_ends_bitwise_as_one_that_was_not(tmp_path, monkeypatch):
   monkeypatch.chdir(REPOSITORY)
+  head = "sampled/pps"
   whole, stopped = tmp_path / "whole", tmp_path / "stopped"
   assert main.run(["main", *flags(head, whole)]) == 0
 
   command = [sys.executable, "-m", "largevocab.main", *flags(head, stopped)]
-  for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+  for number in (signal.SIGTERM, signal.SIGKILL):
     status, lines = stop_midway(command, stopped, number)
     if number == signal.SIGTERM:
       assert status == 128 + signal.SIGTERM
@@ -112,9 +112,9 @@ def test_run_killed_between_its_last_save_and_its_result(tmp_path, monkeypatch):
   assert without_timing(again) == without_timing(json.loads(before[1]))
 
 
-@pytest.mark.parametrize("head", ["sampled/pps", "spherical/taylor", "adaptive"])
-def test_shuffled_examples_go_on_within_an_epoch(head, tmp_path, monkeypatch):
+def test_shuffled_examples_go_on_within_an_epoch(tmp_path, monkeypatch):
   monkeypatch.chdir(REPOSITORY)
+  head = "spherical/taylor"
   keys = {"train.batch_size": 128, "train.max_steps": 60, "checkpoint.every_steps": 25}
   keys |= {"train.epochs": 100, "model.dropout": 0.3, "eval.every_epochs": 0}
   config = f"--config=configs/next_item.py:{head},runlocal"

@@ -148,7 +148,6 @@ by_class = lambda x: NamedSharding(
 each = {"optimizer": Adagrad(), "method": "examples"}
 heads = [
   Adaptive(num_clusters=3, **each),
-  DSoftmax(cutoffs=(1280, 5120), **each),
   DSoftmax(cutoffs=(1280, 5120), projected=True, **each),
   Huffman(optimizer=Adagrad()),
 ]

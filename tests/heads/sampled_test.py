@@ -413,8 +413,7 @@ by_class = lambda x: NamedSharding(mesh, PartitionSpec("vocab")
                                    if x.ndim and x.shape[0] == V else PartitionSpec())
 heads = [
   Sampled(num_samples=16, optimizer=Adagrad()),
-  # Per example: by rows, and by products.
-  Sampled(num_samples=4, sampler=Uniform(per_example=True), optimizer=Adagrad()),
+  # Per example, by products of all rows.
   Sampled(num_samples=16, sampler=Uniform(per_example=True), optimizer=Adagrad()),
   Sampled(num_samples=8, sampler=IVF(clusters=4, probes=1), exact_batch=True),
   Sampled(num_samples=8, sampler=LSHEmbedding(codes=1, tables=3, slots=4)),
@@ -447,6 +446,8 @@ for head in heads:
   assert table(spread).sharding.is_equivalent_to(by_class(table(alone)), 2)
   np.testing.assert_allclose(evaluate(head, alone, h_ND, y)["nll"],
                              evaluate(head, spread, h_ND, y)["nll"], rtol=1e-4)
+  if not isinstance(getattr(head, "sampler", None), IVF | LSHEmbedding):
+    continue  # nothing to rebuild
   alone, spread = (refresh(head, state, jax.random.key(0)) for state in (alone, spread))
   a, b = (monitor(head, state, h_ND, y, jax.random.key(1)) for state in (alone, spread))
   for name in a:
