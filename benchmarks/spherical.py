@@ -44,7 +44,7 @@ class Naive(LinearHead):
     args = y.ids_NP, jnp.ones_like(y.w_NP), y.w_NP[:, 0] / self.total_weight(y)
     total = lambda w_VD, h_ND: loss_naive(w_VD, loss, self.features(h_ND), *args)
     value, (dw_VD, dh_ND) = jax.value_and_grad(total, (0, 1))(state, h_ND)
-    return HeadStep(value, dh_ND, dw_VD, jnp.sum(jnp.square(dw_VD)), {})
+    return HeadStep(value, dh_ND, dw_VD, jnp.sum(jnp.square(dw_VD)))
 
   def update(self, state, grads, lr, scale):
     return state - lr * scale * grads

@@ -34,8 +34,8 @@ class Stopped(Exception):
 class Evaluate:
   """Exact metrics of a state on batches: weighted means of the head's.
 
-  Where the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added, and where it
-  gives 'log_z', its standard deviation over examples 'log_z_sd'; with `eval.ranking_k`,
+  Where the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added, and of what
+  is no loss, as 'log_z', the standard deviation over examples; with `eval.ranking_k`,
   'recall@k' and 'mrr@k', with `eval.precision_k` those of labels, see `retrieval`.
   Means are over examples that have a label, unless `eval.unlabelled` is 'count'.
   'nll_se', 'p@k_se' and 'recall@k_se' are the standard errors of their means.
@@ -139,9 +139,9 @@ def finished(
   finished = retrieval.finish(means, labelled)
   if "nll" in means:
     finished["ppl"] = math.exp(min(means["nll"], 700.0))
-  if "log_z" in means:
-    finished["log_z_sd"] = seen.sd("log_z")
   for name in means:
+    if "@" not in name and not name.endswith(("nll", "loss")):
+      finished[f"{name}_sd"] = seen.sd(name)
     if name == "nll" or name.startswith(_WITH_ERROR):
       share = labelled if "@" in name else 1.0
       finished[f"{name}_se"] = seen.standard_error(name, share)

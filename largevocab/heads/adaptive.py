@@ -148,7 +148,7 @@ class Adaptive(Partitioned):
     if self.tied and ddowns:
       ddowns = (_sum_of_first_rows(ddowns),)
     grads = AdaptiveGrads(d.model.head_VD, dtails, ddowns, d.reached_J)
-    return HeadStep(loss, d.h_ND.astype(h_ND.dtype), grads, sq_norm(grads), {})
+    return HeadStep(loss, d.h_ND.astype(h_ND.dtype), grads, sq_norm(grads))
 
   def update(
     self, state: AdaptiveState, grads: AdaptiveGrads, lr: ArrayLike, scale: ArrayLike

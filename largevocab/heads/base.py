@@ -21,14 +21,12 @@ class HeadStep(NamedTuple):
     grads: the head's own form of its gradient; only `Head.update` opens it.
     sq_norm: f32[], |d loss / d head parameters|^2, for clipping jointly with the
       network.
-    metrics: scalars to log.
   """
 
   loss: jax.Array
   dh_ND: jax.Array
   grads: PyTree
   sq_norm: jax.Array
-  metrics: dict[str, jax.Array]
 
 
 class Head(Protocol):

@@ -183,7 +183,7 @@ class DSoftmax(Partitioned):
       return parts_loss(parts, place_NP, mean_w_NP, how, dtype=self.dtype)
 
     loss, (dh_ND, grads) = jax.value_and_grad(mean_loss, (0, 1))(wide_ND, state.weights)
-    return HeadStep(loss, dh_ND.astype(h_ND.dtype), grads, sq_norm(grads), {})
+    return HeadStep(loss, dh_ND.astype(h_ND.dtype), grads, sq_norm(grads))
 
   def update(
     self, state: DSoftmaxState, grads: Weights, lr: ArrayLike, scale: ArrayLike

@@ -77,7 +77,7 @@ class Full(SoftmaxHead):
       return softmax_loss(x_ND, w_VD, y.ids_NP, mean_w_NP, how, **self.logit_kind)
 
     loss, (dh_ND, dw_VD) = jax.value_and_grad(mean_loss, (0, 1))(wide_ND, w_VD)
-    return HeadStep(loss, dh_ND.astype(h_ND.dtype), dw_VD, sq_norm(dw_VD), {})
+    return HeadStep(loss, dh_ND.astype(h_ND.dtype), dw_VD, sq_norm(dw_VD))
 
   def update(
     self, state: FullState, grads: jax.Array, lr: ArrayLike, scale: ArrayLike

@@ -155,7 +155,7 @@ class Hierarchical(LinearHead):
     leaves = RowGrads(d.ids_R, d.rows_RSD.reshape(len(d.ids_R), -1))
     grads = HierarchicalGrads(d.clusters_KD, leaves)
     dh_ND = d.x_ND[:, : h_ND.shape[1]].astype(h_ND.dtype)
-    return HeadStep(loss, dh_ND, grads, sq_norm(grads), {})
+    return HeadStep(loss, dh_ND, grads, sq_norm(grads))
 
   def update(
     self,

@@ -75,7 +75,7 @@ class Huffman(LinearHead):
     )
     grads = RowGrads(*rows)
     dh_ND = dx_ND[:, : h_ND.shape[1]].astype(h_ND.dtype)
-    return HeadStep(loss, dh_ND, grads, sq_norm(grads), {})
+    return HeadStep(loss, dh_ND, grads, sq_norm(grads))
 
   def update(
     self, state: HuffmanState, grads: RowGrads, lr: ArrayLike, scale: ArrayLike

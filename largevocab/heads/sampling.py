@@ -20,7 +20,6 @@ from largevocab.ops.accidental_hits import LOG_ZERO, is_member
 from largevocab.ops.pair_logits import PullBack, pair_logits
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import product
-from largevocab.ops.softmax.log_partition import score
 from largevocab.rows import RowGrads, Table, checked, sq_norm
 from largevocab.samplers.base import Draw, Sampler
 from largevocab.samplers.static import Unigram
@@ -82,7 +81,7 @@ class Scored:
     dx_ND, ids_R, rows_RD = self.pull_back(d, live)
     grads = RowGrads(ids_R, rows_RD)
     dh_ND = dx_ND[:, : self.dim].astype(self.dtype)
-    return HeadStep(loss, dh_ND, grads, sq_norm(rows_RD), {})
+    return HeadStep(loss, dh_ND, grads, sq_norm(rows_RD))
 
 
 @settings
@@ -167,7 +166,7 @@ class SamplingHead(SoftmaxHead, abc.ABC):
 
   def scores(self, o: jax.Array, y: Targets) -> tuple[jax.Array, jax.Array]:
     """Of true classes f32[N, P] and candidates f32[N, M], from their logits."""
-    o, P = score(o, self.absolute), y.ids_NP.shape[1]
+    o, P = self.score(o), y.ids_NP.shape[1]
     return o[:, :P], o[:, P:]
 
   def scored(
@@ -323,7 +322,7 @@ class SamplingHead(SoftmaxHead, abc.ABC):
   def _log_p(self, state: PyTree, x_ND: jax.Array) -> jax.Array:
     """Log-probabilities of all classes, f32[N, V]."""
     o_NV = product("nd,vd->nv", x_ND, state.table.w_VD, self.dtype)
-    s_NV, change = score(o_NV, self.absolute), self.change(state)
+    s_NV, change = self.score(o_NV), self.change(state)
     if change is not None:
       s_NV = change(s_NV, jnp.arange(len(state.table.w_VD)))
     return jax.nn.log_softmax(s_NV)

@@ -9,7 +9,13 @@ from largevocab.fields import Dtype, InitScale, settings
 from largevocab.heads.base import PyTree, read_batch
 from largevocab.labels import Targets
 from largevocab.ops.softmax.bias import extend, extended_width
-from largevocab.ops.softmax.log_partition import Change, log_normalizer, softmax_nll
+from largevocab.ops.softmax.log_partition import (
+  Change,
+  Score,
+  log_normalizer,
+  score_of,
+  softmax_nll,
+)
 from largevocab.ops.softmax.top_k import top_k
 from largevocab.rows import SGD, RowOptimizer, Table
 
@@ -60,8 +66,7 @@ class SoftmaxHead(LinearHead):
 
   Attributes:
     absolute: |o| in place of o (Blanc & Rendle 2018, section 3.3), which kernels that
-    are even in
-      o can follow.
+      are even in o can follow.
     dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
       normalisers are float32.
     optimizer: of the rows.
@@ -76,9 +81,14 @@ class SoftmaxHead(LinearHead):
     return self.optimizer.init(self.random_rows(key, num_classes, dim))
 
   @property
+  def score(self) -> Score:
+    """What of a logit is exponentiated."""
+    return score_of(self.absolute)
+
+  @property
   def logit_kind(self) -> dict:
     """How logits are made: arguments of the operations in `largevocab.ops`."""
-    return {"absolute": self.absolute, "dtype": self.dtype}
+    return {"score": self.score, "dtype": self.dtype}
 
   def change(self, state: PyTree) -> Change | None:
     """What scores become before they are exponentiated, to evaluate; None: nothing."""
@@ -99,9 +109,8 @@ class SoftmaxHead(LinearHead):
   ) -> tuple[jax.Array, jax.Array]:
     """The k likeliest classes and their log-probabilities, best first."""
     x_ND, w_VD = self.features(h_ND), state.table.w_VD
-    score = jnp.abs if self.absolute else jnp.positive
     change = self.change(state)
-    ids_NK, o_NK = top_k(x_ND, w_VD, k, score=score, dtype=self.dtype, change=change)
+    ids_NK, o_NK = top_k(x_ND, w_VD, k, **self.logit_kind, change=change)
     log_z_N = log_normalizer(x_ND, w_VD, **self.logit_kind, change=change)
     return ids_NK, o_NK - log_z_N[:, None]
 

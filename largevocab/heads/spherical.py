@@ -73,7 +73,7 @@ class Spherical(LinearHead):
       state, self._loss_of(state), x_ND, ids_NP, t_NP, weight_N
     )
     dh_ND = dx_ND[:, : h_ND.shape[1]].astype(h_ND.dtype)
-    return HeadStep(loss, dh_ND, grads, steps.sq_norm(state, grads), {})
+    return HeadStep(loss, dh_ND, grads, steps.sq_norm(state, grads))
 
   def update(
     self,

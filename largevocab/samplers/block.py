@@ -10,6 +10,7 @@ from largevocab.fields import OneOf, settings
 from largevocab.labels import Counts
 from largevocab.ops.draws import inverse_cdf
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.log_partition import score_of
 from largevocab.samplers.static import Smoothing, check_counts, count_weights
 from largevocab.samplers.two_stage import TwoStage, softmax_weights
 
@@ -110,7 +111,7 @@ class Block(TwoStage):
     return inverse_cdf.log_law(self._weights(stats, h_ND), block_NM)
 
   def leaf_weights(self, stats, h_ND, o_NKE, ids_NKE, mask_NKE):
-    return softmax_weights(o_NKE, mask_NKE, self.absolute)
+    return softmax_weights(o_NKE, mask_NKE, score_of(self.absolute))
 
   def _weights(self, stats: BlockStats, h_ND: jax.Array) -> jax.Array:
     """Weights of the blocks, [N, B]."""

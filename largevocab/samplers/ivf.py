@@ -13,7 +13,7 @@ from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.draws import kmeans
 from largevocab.ops.draws.kmeans import Members
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.softmax.log_partition import score
+from largevocab.ops.softmax.log_partition import score_of
 from largevocab.samplers.base import Draw
 from largevocab.samplers.pps import PPS, PPSStats
 from largevocab.samplers.static import Power, Smoothing
@@ -107,7 +107,7 @@ class IVF:
   def ranking(self, stats: IVFStats, h_ND: jax.Array, y: Targets) -> jax.Array:
     """The clusters i32[K], first those whose classes are the likeliest for a batch."""
     check_shapes(h_ND=h_ND, w_NP=y.w_NP, centroids_KD=stats.centroids_KD)
-    o_NK = score(jnp.matmul(h_ND, stats.centroids_KD.T), self.absolute)
+    o_NK = score_of(self.absolute)(jnp.matmul(h_ND, stats.centroids_KD.T))
     size_K = jnp.diff(stats.members.first_K).astype(o_NK.dtype)
     o_NK = jnp.where(size_K[None] > 0, o_NK, LOG_ZERO)
     log_z_N1 = jax.nn.logsumexp(o_NK, axis=1, b=size_K[None], keepdims=True)

@@ -13,6 +13,7 @@ from largevocab.ops.draws import inverse_cdf, sumtree, symmetric_power
 from largevocab.ops.draws.blocks import block_ids
 from largevocab.ops.draws.sumtree import SumTree
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.log_partition import score_of
 from largevocab.samplers import sketch
 from largevocab.samplers.sketch import Sketch
 from largevocab.samplers.static import Power, Smoothing, check_counts, count_weights
@@ -205,7 +206,7 @@ class KernelTree(TwoStage):
 
   def leaf_weights(self, stats, h_ND, o_NKE, ids_NKE, mask_NKE):
     if self.leaf == "softmax":
-      return softmax_weights(o_NKE, mask_NKE, self.absolute)
+      return softmax_weights(o_NKE, mask_NKE, score_of(self.absolute))
     offset_N = self.shift - jnp.matmul(h_ND, stats.centre_D)
     weight_NKE = self.kernel(o_NKE + offset_N[:, None, None]) * stats.weight_V[ids_NKE]
     return jnp.where(mask_NKE, weight_NKE, 0)

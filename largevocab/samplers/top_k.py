@@ -7,6 +7,7 @@ from largevocab.fields import settings
 from largevocab.labels import Counts, Targets
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax import top_k
+from largevocab.ops.softmax.log_partition import score_of
 from largevocab.samplers.base import Draw, NoUpkeep, log_certain_at
 
 
@@ -62,5 +63,5 @@ class TopK(NoUpkeep):
   def _best(self, w_VD: jax.Array, h_ND: jax.Array, m: int) -> jax.Array:
     check_shapes(w_VD=w_VD, h_ND=h_ND)
     w_VD, h_ND = jax.lax.stop_gradient((w_VD, h_ND))
-    score = jnp.abs if self.absolute else jnp.positive
+    score = score_of(self.absolute)
     return top_k.top_k(h_ND, w_VD, min(m, len(w_VD)), score=score)[0]

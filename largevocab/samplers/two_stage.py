@@ -19,7 +19,7 @@ from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.draws import inverse_cdf
 from largevocab.ops.draws.blocks import block_ids, block_logits
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.softmax.log_partition import score
+from largevocab.ops.softmax.log_partition import Score
 from largevocab.samplers.base import Draw
 
 
@@ -323,14 +323,14 @@ class TwoStage(abc.ABC):
     return ids_NKE, self.leaf_weights(stats, h_ND, o_NKE, ids_NKE, mask_NKE)
 
 
-def softmax_weights(o_NKE: jax.Array, mask_NKE: jax.Array, absolute: bool) -> jax.Array:
+def softmax_weights(o_NKE: jax.Array, mask_NKE: jax.Array, score: Score) -> jax.Array:
   """exp(o), or exp(|o|), up to a factor for each block; 0 where masked.
 
   >>> o, mask = jnp.array([[[0.0, 7.0]]]), jnp.array([[[True, False]]])
-  >>> softmax_weights(o, mask, absolute=False).tolist()
+  >>> softmax_weights(o, mask, jnp.abs).tolist()
   [[[1.0, 0.0]]]
   """
-  score_NKE = jnp.where(mask_NKE, score(o_NKE, absolute), LOG_ZERO)
+  score_NKE = jnp.where(mask_NKE, score(o_NKE), LOG_ZERO)
   return jnp.exp(score_NKE - score_NKE.max(axis=-1, keepdims=True)) * mask_NKE
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from largevocab.heads.sampled import Sampled
 from largevocab.labels import Counts
 from largevocab.ops.softmax.chunks import product
-from largevocab.ops.softmax.log_partition import score
+from largevocab.ops.softmax.log_partition import score_of
 from largevocab.rows import Table
 from largevocab.tools import entry
 from largevocab.tools.plots.drawn import drawn_classes
@@ -49,7 +49,7 @@ def figures(
     state = jax.jit(head.refresh)(state, KEY)
   h_ND, y = positions
   o_NV = product("nd,vd->nv", head.features(h_ND), w_VD, head.dtype)
-  o_NV = np.array(score(o_NV, head.absolute), np.float64)
+  o_NV = np.array(score_of(head.absolute)(o_NV), np.float64)
   is_true_NV = np.zeros((len(o_NV), len(w_VD) + 1), bool)
   is_true_NV[np.arange(len(o_NV))[:, None], np.asarray(y.ids_NP)] = True
   o_NV[is_true_NV[:, :-1]] = -np.inf

@@ -49,7 +49,7 @@ from largevocab.errors import UserError
 from largevocab.heads.softmax import SoftmaxHead
 from largevocab.labels import Counts, Targets
 from largevocab.ops.softmax.chunks import product
-from largevocab.ops.softmax.log_partition import score
+from largevocab.ops.softmax.log_partition import score_of
 from largevocab.samplers import SAMPLERS, Sampler, Softmax, sketch
 from largevocab.tools import entry
 from largevocab.tools.plots import drawing
@@ -152,7 +152,7 @@ def judge(
 
   @jax.jit
   def scores(w_VD, x_ND):
-    return score(product("nd,vd->nv", x_ND, w_VD, head.dtype), head.absolute)
+    return score_of(head.absolute)(product("nd,vd->nv", x_ND, w_VD, head.dtype))
 
   parts: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in laws}
   for part in positions.chunks(chunk):

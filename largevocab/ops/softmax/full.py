@@ -7,6 +7,7 @@ Three functions of one meaning: `softmax_loss_naive` is the reference,
 
 import jax
 
+from largevocab.ops.softmax.log_partition import Score, logit
 from largevocab.ops.softmax.parts import (
   Part,
   parts_loss,
@@ -23,7 +24,7 @@ def softmax_loss_naive(
   ids_NP: jax.Array,
   w_NP: jax.Array,
   *,
-  absolute: bool = False,
+  score: Score = logit,
   dtype=None,
 ) -> jax.Array:
   """loss = sum_np w_NP * (log_z_N - o[ids_NP]), with o_NV = h_ND @ w_VD.T.
@@ -35,7 +36,7 @@ def softmax_loss_naive(
     w_VD: float[V, D], class table.
     ids_NP: i32[N, P], true classes, padded with V.
     w_NP: f32[N, P], their weights, 0 on padding. Divide them by their sum for a mean.
-    absolute: softmax of |o| instead of o.
+    score: what of a logit is exponentiated.
     dtype: of the operands of the products, if not that of the arguments; logits, sums
       and gradients are at least float32.
 
@@ -53,7 +54,7 @@ def softmax_loss_naive(
   '1.6094'
   """
   table = (Part(h_ND, w_VD),)
-  return parts_loss_naive(table, ids_NP, w_NP, absolute=absolute, dtype=dtype)
+  return parts_loss_naive(table, ids_NP, w_NP, score=score, dtype=dtype)
 
 
 def softmax_loss_by_examples(
@@ -64,7 +65,7 @@ def softmax_loss_by_examples(
   *,
   examples: int,
   classes: int | None = None,
-  absolute: bool = False,
+  score: Score = logit,
   dtype=None,
 ) -> jax.Array:
   """`softmax_loss_naive`, some examples at a time.
@@ -91,7 +92,7 @@ def softmax_loss_by_examples(
   >>> jnp.allclose(loss, softmax_loss_naive(h_ND, w_VD, ids_NP, w_NP)).item()
   True
   """
-  table, kind = (Part(h_ND, w_VD),), {"absolute": absolute, "dtype": dtype}
+  table, kind = (Part(h_ND, w_VD),), {"score": score, "dtype": dtype}
   return parts_loss_by_examples(
     table, ids_NP, w_NP, examples=examples, classes=classes, **kind
   )
@@ -104,7 +105,7 @@ def softmax_loss_by_classes(
   w_NP: jax.Array,
   *,
   classes: int,
-  absolute: bool = False,
+  score: Score = logit,
   dtype=None,
 ) -> jax.Array:
   """`softmax_loss_naive`, some classes at a time.
@@ -128,7 +129,7 @@ def softmax_loss_by_classes(
   >>> jnp.allclose(loss, softmax_loss_naive(h_ND, w_VD, ids_NP, w_NP)).item()
   True
   """
-  table, kind = (Part(h_ND, w_VD),), {"absolute": absolute, "dtype": dtype}
+  table, kind = (Part(h_ND, w_VD),), {"score": score, "dtype": dtype}
   return parts_loss_by_classes(table, ids_NP, w_NP, classes=classes, **kind)
 
 
@@ -139,7 +140,7 @@ def softmax_loss(
   w_NP: jax.Array,
   how: Plan,
   *,
-  absolute: bool = False,
+  score: Score = logit,
   dtype=None,
 ) -> jax.Array:
   """`softmax_loss_naive` by the method and chunks of the plan.
@@ -152,4 +153,4 @@ def softmax_loss(
   '1.6094'
   """
   table = (Part(h_ND, w_VD),)
-  return parts_loss(table, ids_NP, w_NP, how, absolute=absolute, dtype=dtype)
+  return parts_loss(table, ids_NP, w_NP, how, score=score, dtype=dtype)

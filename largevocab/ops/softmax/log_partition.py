@@ -23,6 +23,8 @@ from largevocab.ops.softmax.plan import Plan, plan
 
 _BUDGET = 256 * 2**20
 
+# What of a logit is exponentiated, elementwise.
+Score = Callable[[jax.Array], jax.Array]
 # What scores [N, V] of classes i32[V] become before they are exponentiated.
 Change = Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -44,10 +46,20 @@ class Normalized(NamedTuple):
   o_NP: jax.Array
 
 
-def score(o: jax.Array, absolute: bool) -> jax.Array:
-  """What is exponentiated: the logits, or |logits| in an absolute softmax. The slope at
-  0 is 1, so that training can leave 0."""
-  return jnp.where(o >= 0, o, -o) if absolute else o
+def logit(o: jax.Array) -> jax.Array:
+  """The score of a softmax: the logits as they are."""
+  return o
+
+
+def absolute_logit(o: jax.Array) -> jax.Array:
+  """The score of an absolute softmax, |o|; its slope at 0 is 1, so that training can
+  leave 0."""
+  return jnp.where(o >= 0, o, -o)
+
+
+def score_of(absolute: bool) -> Score:
+  """The score of a model, absolute or not."""
+  return absolute_logit if absolute else logit
 
 
 def at_ids(o_NV: jax.Array, ids_NP: jax.Array) -> jax.Array:
@@ -55,16 +67,16 @@ def at_ids(o_NV: jax.Array, ids_NP: jax.Array) -> jax.Array:
   return jnp.take_along_axis(o_NV, ids_NP, axis=1, mode="fill", fill_value=0)
 
 
-def nll_of(normalized: Normalized, absolute: bool) -> jax.Array:
+def nll_of(normalized: Normalized, score: Score) -> jax.Array:
   """f32[N, P], nats, of the given classes."""
   max_N, sum_N, o_NP = normalized
-  return jnp.log(sum_N)[:, None] + (max_N[:, None] - score(o_NP, absolute))
+  return jnp.log(sum_N)[:, None] + (max_N[:, None] - score(o_NP))
 
 
-def mean_nll(normalized: Normalized, w_NP: jax.Array, absolute: bool) -> jax.Array:
+def mean_nll(normalized: Normalized, w_NP: jax.Array, score: Score) -> jax.Array:
   """f32[N], nats: the weighted mean over an example's classes, 0 without weight."""
   weight_N = w_NP.sum(axis=1)
-  nll_N = (w_NP * nll_of(normalized, absolute)).sum(axis=1)
+  nll_N = (w_NP * nll_of(normalized, score)).sum(axis=1)
   none_N = weight_N == 0  # of a weight that is NaN the mean is NaN
   return jnp.where(none_N, 0, nll_N / jnp.where(none_N, 1, weight_N))
 
@@ -97,7 +109,7 @@ def normalize_by_classes(
   w_VD: jax.Array,
   ids_NP: jax.Array,
   classes: int,
-  absolute: bool,
+  score: Score,
   dtype,
   *,
   keep: bool = False,
@@ -108,7 +120,7 @@ def normalize_by_classes(
   def add_chunk(so_far, chunk, _):
     max_N, sum_N, o_NP = so_far
     o_NV = logits(h_ND, chunk.w_VD, dtype)
-    s_NV = jnp.where(chunk.is_new_V[None], score(o_NV, absolute), -jnp.inf)
+    s_NV = jnp.where(chunk.is_new_V[None], score(o_NV), -jnp.inf)
     max_N, sum_N = _add_scores(max_N, sum_N, s_NV)
     o_NP += at_ids(o_NV, ids_in_chunk(ids_NP, chunk.start, chunk.is_new_V))
     return Normalized(max_N, sum_N, o_NP), o_NV if keep else None
@@ -150,7 +162,7 @@ def normalize(
   ids_NP: jax.Array,
   examples: int,
   classes: int,
-  absolute: bool,
+  score: Score,
   dtype,
 ) -> Normalized:
   """`examples` at a time, of each `classes` at a time."""
@@ -158,7 +170,7 @@ def normalize(
 
   def one_chunk(chunk):
     h_ND, ids_NP = chunk
-    return normalize_by_classes(h_ND, w_VD, ids_NP, classes, absolute, dtype)[0]
+    return normalize_by_classes(h_ND, w_VD, ids_NP, classes, score, dtype)[0]
 
   if examples >= N:
     return one_chunk((h_ND, ids_NP))
@@ -170,7 +182,7 @@ def log_normalizer(
   h_ND: jax.Array,
   w_VD: jax.Array,
   *,
-  absolute: bool = False,
+  score: Score = logit,
   dtype=None,
   how: Plan | None = None,
   change: Change | None = None,
@@ -180,7 +192,7 @@ def log_normalizer(
   Args:
     h_ND: float[N, D], activations.
     w_VD: float[V, D], class table.
-    absolute: sums exp(|o|) instead of exp(o).
+    score: what of a logit is exponentiated.
     dtype: of the operands of the products; sums are at least float32.
     how: chunks; by default a few classes at a time, which leaves a table that is
       sharded over classes where it is.
@@ -198,7 +210,7 @@ def log_normalizer(
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD)
   ids_NP = jnp.zeros((h_ND.shape[0], 0), jnp.int32)
-  max_N, sum_N, _ = _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how, change)
+  max_N, sum_N, _ = _as_planned(h_ND, w_VD, ids_NP, score, dtype, how, change)
   return max_N + jnp.log(sum_N)
 
 
@@ -208,7 +220,7 @@ def softmax_nll(
   ids_NP: jax.Array,
   w_NP: jax.Array,
   *,
-  absolute: bool = False,
+  score: Score = logit,
   dtype=None,
   how: Plan | None = None,
   change: Change | None = None,
@@ -223,7 +235,7 @@ def softmax_nll(
     w_VD: float[V, D], class table.
     ids_NP: i32[N, P], true classes, padded with V.
     w_NP: f32[N, P], their weights, 0 on padding.
-    absolute: softmax of |o| instead of o.
+    score: what of a logit is exponentiated.
     dtype: of the operands of the products; sums are at least float32.
     how: chunks; by default a few classes at a time, which leaves a table that is
       sharded over classes where it is.
@@ -240,7 +252,7 @@ def softmax_nll(
   '1.6094'
   """
   return softmax_nll_and_log_z(
-    h_ND, w_VD, ids_NP, w_NP, absolute=absolute, dtype=dtype, how=how, change=change
+    h_ND, w_VD, ids_NP, w_NP, score=score, dtype=dtype, how=how, change=change
   )[0]
 
 
@@ -250,7 +262,7 @@ def softmax_nll_and_log_z(
   ids_NP: jax.Array,
   w_NP: jax.Array,
   *,
-  absolute: bool = False,
+  score: Score = logit,
   dtype=None,
   how: Plan | None = None,
   change: Change | None = None,
@@ -263,16 +275,16 @@ def softmax_nll_and_log_z(
   ['1.6094', '1.6094']
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD, ids_NP=ids_NP, w_NP=w_NP)
-  normalized = _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how, change)
+  normalized = _as_planned(h_ND, w_VD, ids_NP, score, dtype, how, change)
   log_z_N = normalized.max_N + jnp.log(normalized.sum_N)
-  return mean_nll(normalized, w_NP, absolute and change is None), log_z_N
+  return mean_nll(normalized, w_NP, logit if change is not None else score), log_z_N
 
 
 def normalize_by_blocks(
   h_ND: jax.Array,
   w_VD: jax.Array,
   ids_NP: jax.Array,
-  absolute: bool,
+  score: Score,
   dtype,
   change: Change | None = None,
 ) -> Normalized:
@@ -287,7 +299,7 @@ def normalize_by_blocks(
     max_N, sum_N, o_NP = so_far
     rows_VD, ids_V, is_new_V = block_chunk(blocks_AVD, i, chunks.size)
     o_NV = logits(h_ND, rows_VD, dtype)
-    s_NV = score(o_NV, absolute)
+    s_NV = score(o_NV)
     if change is not None:
       o_NV = s_NV = change(s_NV, ids_V)
     s_NV = jnp.where(is_new_V[None], s_NV, -jnp.inf)
@@ -305,10 +317,10 @@ def normalize_by_blocks(
   return lax.scan(add_chunk, init, jnp.arange(chunks.num, dtype=jnp.int32))[0]
 
 
-def _as_planned(h_ND, w_VD, ids_NP, absolute, dtype, how, change):
+def _as_planned(h_ND, w_VD, ids_NP, score, dtype, how, change):
   dtype = compute_dtype(h_ND, w_VD, dtype)
   if how is None:
-    return normalize_by_blocks(h_ND, w_VD, ids_NP, absolute, dtype, change)
+    return normalize_by_blocks(h_ND, w_VD, ids_NP, score, dtype, change)
   if change is not None:
     raise ValueError("a change of the scores is not made with chunks of your own")
-  return normalize(h_ND, w_VD, ids_NP, how.examples, how.classes, absolute, dtype)
+  return normalize(h_ND, w_VD, ids_NP, how.examples, how.classes, score, dtype)

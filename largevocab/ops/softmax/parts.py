@@ -26,14 +26,15 @@ from largevocab.ops.softmax.chunks import (
   sum_dtype,
 )
 from largevocab.ops.softmax.log_partition import (
+  Score,
   example_chunks,
   joined,
+  logit,
   mean_nll,
   nll_of,
   normalize,
   normalize_by_blocks,
   normalize_by_classes,
-  score,
   unchunked,
 )
 from largevocab.ops.softmax.plan import Plan
@@ -59,7 +60,7 @@ def parts_loss_naive(
   ids_NP: jax.Array,
   w_NP: jax.Array,
   *,
-  absolute: bool = False,
+  score: Score = logit,
   dtype=None,
 ) -> jax.Array:
   """loss = sum_np w_NP * (log_z_N - o[ids_NP]), o being the logits of all parts.
@@ -68,7 +69,7 @@ def parts_loss_naive(
     parts: at least one.
     ids_NP: i32[N, P], places of true classes, padded with V, the classes of all parts.
     w_NP: f32[N, P], their weights, 0 on padding. Divide them by their sum for a mean.
-    absolute: softmax of |o| instead of o.
+    score: what of a logit is exponentiated.
     dtype: of the operands of the products, if not that of the arguments; logits, sums
       and gradients are at least float32.
 
@@ -83,7 +84,7 @@ def parts_loss_naive(
   """
   dtype = _check(parts, ids_NP, w_NP, dtype)
   o_NV = jnp.concatenate([logits(*part, dtype) for part in parts], axis=1)
-  s_NV = score(o_NV, absolute)
+  s_NV = score(o_NV)
   s_NP = jnp.take_along_axis(s_NV, ids_NP, axis=1, mode="fill", fill_value=0)
   return (w_NP * (jax.nn.logsumexp(s_NV, axis=1)[:, None] - s_NP)).sum()
 
@@ -94,7 +95,7 @@ def parts_loss(
   w_NP: jax.Array,
   how: Plan,
   *,
-  absolute: bool = False,
+  score: Score = logit,
   dtype=None,
 ) -> jax.Array:
   """`parts_loss_naive` by the method and chunks of the plan; never holds [N, V] unless
@@ -119,7 +120,7 @@ def parts_loss(
     "tiles": by_examples,
     "classes": functools.partial(parts_loss_by_classes, classes=how.classes),
   }[how.method]
-  return loss(parts, ids_NP, w_NP, absolute=absolute, dtype=dtype)
+  return loss(parts, ids_NP, w_NP, score=score, dtype=dtype)
 
 
 def parts_loss_by_examples(
@@ -129,7 +130,7 @@ def parts_loss_by_examples(
   *,
   examples: int,
   classes: int | None = None,
-  absolute: bool = False,
+  score: Score = logit,
   dtype=None,
 ) -> jax.Array:
   """`parts_loss_naive`, some examples at a time; see `softmax_loss_by_examples` in
@@ -152,7 +153,7 @@ def parts_loss_by_examples(
   dtype = _check(parts, ids_NP, w_NP, dtype)
   examples = even_chunks(len(ids_NP), examples).size
   classes = classes or max(len(part.w_VD) for part in parts)
-  return _by_examples(parts, ids_NP, w_NP, examples, classes, absolute, dtype)
+  return _by_examples(parts, ids_NP, w_NP, examples, classes, score, dtype)
 
 
 def parts_loss_by_classes(
@@ -161,7 +162,7 @@ def parts_loss_by_classes(
   w_NP: jax.Array,
   *,
   classes: int,
-  absolute: bool = False,
+  score: Score = logit,
   dtype=None,
 ) -> jax.Array:
   """`parts_loss_naive`, some classes of a part at a time; see `softmax_loss_by_classes`
@@ -180,7 +181,7 @@ def parts_loss_by_classes(
   True
   """
   dtype = _check(parts, ids_NP, w_NP, dtype)
-  return _by_classes(parts, ids_NP, w_NP, classes, absolute, dtype)
+  return _by_classes(parts, ids_NP, w_NP, classes, score, dtype)
 
 
 def parts_nll(
@@ -188,7 +189,7 @@ def parts_nll(
   ids_NP: jax.Array,
   w_NP: jax.Array,
   *,
-  absolute: bool = False,
+  score: Score = logit,
   dtype=None,
 ) -> tuple[jax.Array, jax.Array]:
   """nll_N, the mean of log_z_N - o[ids_NP] by w_NP, exact, and log_z_N.
@@ -208,10 +209,10 @@ def parts_nll(
   """
   dtype = _check(parts, ids_NP, w_NP, dtype)
   normalized = joined(
-    [normalize_by_blocks(*p, at, absolute, dtype) for p, at in _located(parts, ids_NP)]
+    [normalize_by_blocks(*p, at, score, dtype) for p, at in _located(parts, ids_NP)]
   )
   log_z_N = normalized.max_N + jnp.log(normalized.sum_N)
-  return mean_nll(normalized, w_NP, absolute), log_z_N
+  return mean_nll(normalized, w_NP, score), log_z_N
 
 
 def _check(parts, ids_NP, w_NP, dtype):
@@ -229,24 +230,28 @@ def _located(parts: Parts, ids_NP: jax.Array) -> Iterator[tuple[Part, jax.Array]
     start += len(part.w_VD)
 
 
-def _loss(normalized, w_NP, absolute):
-  return (w_NP * nll_of(normalized, absolute)).sum()
+def _loss(normalized, w_NP, score):
+  return (w_NP * nll_of(normalized, score)).sum()
 
 
-def _dlogits(o_NV, normalized, ids_NP, w_NP, absolute):
+def _through(score, o, ds):
+  """The gradient to logits o, from that to their scores."""
+  return jax.vjp(score, o)[1](ds)[0]
+
+
+def _dlogits(o_NV, normalized, ids_NP, w_NP, score):
   """d loss / d o_NV; ids >= V are none of these classes."""
   w_NP = w_NP.astype(o_NV.dtype)
   scale_N = w_NP.sum(axis=1) / normalized.sum_N
-  do_NV = jnp.exp(score(o_NV, absolute) - normalized.max_N[:, None]) * scale_N[:, None]
-  if absolute:
-    do_NV = jnp.where(o_NV >= 0, do_NV, -do_NV)
-    w_NP = jnp.where(normalized.o_NP >= 0, w_NP, -w_NP)
+  do_NV = jnp.exp(score(o_NV) - normalized.max_N[:, None]) * scale_N[:, None]
+  do_NV = _through(score, o_NV, do_NV)
+  w_NP = _through(score, normalized.o_NP, w_NP)
   # Subtracted before the products: 1 - p would be lost to rounding after them.
   return do_NV.at[jnp.arange(len(w_NP))[:, None], ids_NP].add(-w_NP, mode="drop")
 
 
 def _add_gradient(
-  dw_VD, part, ids_NP, w_NP, o_KNV, normalized, classes, absolute, dtype
+  dw_VD, part, ids_NP, w_NP, o_KNV, normalized, classes, score, dtype
 ) -> Part:
   """Gradient to the activations of a part, and dw_VD with that to its table added.
 
@@ -258,7 +263,7 @@ def _add_gradient(
     dh_ND, dw_VD = gradient
     o_NV = logits(h_ND, chunk.w_VD, dtype) if o_NV is None else o_NV
     at_NP = ids_in_chunk(ids_NP, chunk.start, chunk.is_new_V)
-    do_NV = _dlogits(o_NV, normalized, at_NP, w_NP, absolute)
+    do_NV = _dlogits(o_NV, normalized, at_NP, w_NP, score)
     do_NV = jnp.where(chunk.is_new_V[None], do_NV, 0)
     dh_ND += product("nv,vd->nd", do_NV, chunk.w_VD, dtype)
     rows_VD = lax.dynamic_slice_in_dim(dw_VD, chunk.start, len(chunk.w_VD))
@@ -271,17 +276,17 @@ def _add_gradient(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5, 6))
-def _by_examples(parts, ids_NP, w_NP, examples, classes, absolute, dtype):
+def _by_examples(parts, ids_NP, w_NP, examples, classes, score, dtype):
   normalized = joined(
     [
-      normalize(*part, at_NP, examples, classes, absolute, dtype)
+      normalize(*part, at_NP, examples, classes, score, dtype)
       for part, at_NP in _located(parts, ids_NP)
     ]
   )
-  return _loss(normalized, w_NP, absolute)
+  return _loss(normalized, w_NP, score)
 
 
-def _by_examples_forward(parts, ids_NP, w_NP, examples, classes, absolute, dtype):
+def _by_examples_forward(parts, ids_NP, w_NP, examples, classes, score, dtype):
   N, V = len(ids_NP), sum(len(part.w_VD) for part in parts)
   # A few rows at a time are cast when they are needed.
   cast_w = [w.astype(dtype) if classes >= len(w) else w for _, w in parts]
@@ -290,14 +295,12 @@ def _by_examples_forward(parts, ids_NP, w_NP, examples, classes, absolute, dtype
     ids_NP, w_NP, *h = chunk
     located = list(_located(tuple(map(Part, h, cast_w)), ids_NP))
     each = [
-      normalize_by_classes(*part, at_NP, classes, absolute, dtype, keep=True)
+      normalize_by_classes(*part, at_NP, classes, score, dtype, keep=True)
       for part, at_NP in located
     ]
     normalized = joined([of_part for of_part, _ in each])
     gradients = [
-      _add_gradient(
-        dw_VD, part, at_NP, w_NP, o_KNV, normalized, classes, absolute, dtype
-      )
+      _add_gradient(dw_VD, part, at_NP, w_NP, o_KNV, normalized, classes, score, dtype)
       for dw_VD, (part, at_NP), (_, o_KNV) in zip(dw, located, each, strict=True)
     ]
     dh, dw = zip(*gradients, strict=True)
@@ -310,12 +313,12 @@ def _by_examples_forward(parts, ids_NP, w_NP, examples, classes, absolute, dtype
     example_chunks(examples, (ids_NP, V), (w_NP, 0), *((h_ND, 0) for h_ND in h)),
   )
   dh, normalized = unchunked(stacked, N)
-  gradients = tuple(map(Part, dh, dw)), nll_of(normalized, absolute)
+  gradients = tuple(map(Part, dh, dw)), nll_of(normalized, score)
   as_given = jax.tree.map(lambda g, x: g.astype(x.dtype), gradients, (parts, w_NP))
-  return _loss(normalized, w_NP, absolute), as_given
+  return _loss(normalized, w_NP, score), as_given
 
 
-def _by_examples_backward(examples, classes, absolute, dtype, gradients, g):
+def _by_examples_backward(examples, classes, score, dtype, gradients, g):
   dparts, dw_NP = jax.tree.map(lambda x: x * g.astype(x.dtype), gradients)
   return dparts, None, dw_NP
 
@@ -324,28 +327,28 @@ _by_examples.defvjp(_by_examples_forward, _by_examples_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
-def _by_classes(parts, ids_NP, w_NP, classes, absolute, dtype):
-  return _by_classes_forward(parts, ids_NP, w_NP, classes, absolute, dtype)[0]
+def _by_classes(parts, ids_NP, w_NP, classes, score, dtype):
+  return _by_classes_forward(parts, ids_NP, w_NP, classes, score, dtype)[0]
 
 
-def _by_classes_forward(parts, ids_NP, w_NP, classes, absolute, dtype):
+def _by_classes_forward(parts, ids_NP, w_NP, classes, score, dtype):
   normalized = joined(
     [
-      normalize_by_classes(*part, at_NP, classes, absolute, dtype)[0]
+      normalize_by_classes(*part, at_NP, classes, score, dtype)[0]
       for part, at_NP in _located(parts, ids_NP)
     ]
   )
-  return _loss(normalized, w_NP, absolute), (parts, ids_NP, w_NP, normalized)
+  return _loss(normalized, w_NP, score), (parts, ids_NP, w_NP, normalized)
 
 
-def _by_classes_backward(classes, absolute, dtype, residuals, g):
+def _by_classes_backward(classes, score, dtype, residuals, g):
   parts, ids_NP, w_NP, normalized = residuals
-  rest = g * w_NP, None, normalized, classes, absolute, dtype
+  rest = g * w_NP, None, normalized, classes, score, dtype
   gradients = [
     _add_gradient(jnp.zeros_like(part.w_VD), part, at_NP, *rest)
     for part, at_NP in _located(parts, ids_NP)
   ]
-  dw_NP = g * nll_of(normalized, absolute)
+  dw_NP = g * nll_of(normalized, score)
   as_given = jax.tree.map(
     lambda g, x: g.astype(x.dtype), (tuple(gradients), dw_NP), (parts, w_NP)
   )
