@@ -18,13 +18,17 @@ def sums(values: Mapping[str, jax.Array], w_N: jax.Array) -> dict[str, jax.Array
     w_N: f32[N], the weights, the same for all.
 
   Returns:
-    {metric: f32[2]}: sum(w v) and sum(w (v - mean)^2).
+    {metric: f32[3]}: sum(w v); the largest distance from the mean, d; and the sum of
+    w ((v - mean) / d)^2, since squares may be too large for f32.
   """
   total = jnp.maximum(jnp.sum(w_N), 1e-30)
 
   def of(v_N: jax.Array) -> jax.Array:
     summed = jnp.sum(w_N * v_N)
-    return jnp.stack([summed, jnp.sum(w_N * jnp.square(v_N - summed / total))])
+    from_mean_N = jnp.where(w_N == 0, 0, v_N - summed / total)
+    largest = jnp.maximum(jnp.max(jnp.abs(from_mean_N)), 1e-30)
+    spread = jnp.sum(w_N * jnp.square(from_mean_N / largest))
+    return jnp.stack([summed, largest, spread])
 
   return {name: of(v_N) for name, v_N in values.items()}
 
@@ -51,9 +55,9 @@ class Moments:
     weight = float(w_N.sum())
     self.weight += weight
     self._weight_sq += float(np.square(w_N).sum())
-    for name, pair in summed.items():
-      first, second = np.asarray(pair, np.float64)
-      second += first**2 / weight if weight else 0.0
+    for name, of_batch in summed.items():
+      first, largest, spread = np.asarray(of_batch, np.float64)
+      second = spread * largest**2 + (first**2 / weight if weight else 0.0)
       self._sums[name] = self._sums.get(name, 0.0) + np.array([first, second])
 
   @property

@@ -12,7 +12,7 @@ from largevocab.samplers.static import Unigram
 @settings
 class BlackOut(Discriminative):
   """Picks the true class, and none of the drawn ones, by a softmax of weighted scores;
-  see `ops/blackout_loss`.
+  see `losses.blackout_loss`.
 
   Attributes:
     sampler: its law is the paper's Q. The default is f(c)^a, with a = 0.5; in a config,

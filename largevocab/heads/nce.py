@@ -40,7 +40,7 @@ class NCEGrads(NamedTuple):
 
 @settings
 class NCE(Discriminative):
-  """Tells labels from noise, as in `ops/binary_loss.nce_loss`.
+  """Tells labels from noise, as in `losses.nce_loss`.
 
   Noise is what the sampler draws, also where it happens to be the label. The scores are
   taken to be log-probabilities up to z:

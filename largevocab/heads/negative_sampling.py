@@ -20,7 +20,7 @@ from largevocab.samplers.static import Unigram
 class NegativeSampling(Discriminative):
   """Scores of true classes up and of drawn ones down: word2vec's loss, and gBCE.
 
-  See `ops/binary_loss.negative_sampling_loss`. Draws that hit a true class are left
+  See `losses.negative_sampling_loss`. Draws that hit a true class are left
   out, so with b of `calibration` scores are best at o = log(b p / ((1 - p) expected)):
   they are relative to how often a class is drawn, and their own softmax is not p.
   Solved for p,

@@ -28,7 +28,7 @@ class _Margin(Between):
 
 @settings
 class Ranking(Discriminative):
-  """A true class should score above each drawn one by alpha; see `ops/ranking_loss`.
+  """A true class should score above each drawn one by alpha; see `losses.ranking_loss`.
 
   Attributes:
     sampler: Barber & Botev's argument for alpha = log(V - 1) is one for uniform draws.

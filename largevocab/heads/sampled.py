@@ -11,7 +11,7 @@ from largevocab.errors import UserError
 from largevocab.fields import CountOrNone, Distinct, settings
 from largevocab.heads.candidates import batch_classes
 from largevocab.heads.sampling import PyTree, SampledState, SamplingHead
-from largevocab.losses.sampled_softmax import complement_loss
+from largevocab.losses.sampled_softmax import sampled_softmax_loss
 from largevocab.rows import Table
 from largevocab.samplers.base import Sampler
 from largevocab.samplers.pps import PPS
@@ -120,8 +120,8 @@ class Sampled(SamplingHead):
       shift_NP = scored.log_expected_true()
       o_NP = o_NP - jnp.where(jnp.isfinite(shift_NP), shift_NP, 0)
       log_expected = others.log_expected
-      return complement_loss(o_NP, w_NP, true_NP, o_NM, log_expected, others.mask)
+      return sampled_softmax_loss(o_NP, w_NP, true_NP, o_NM, log_expected, others.mask)
     log_exact_N, log_weight = scored.log_weights()
-    return complement_loss(
+    return sampled_softmax_loss(
       o_NP, w_NP, true_NP, o_NM, -log_weight, others.mask, log_exact_N
     )

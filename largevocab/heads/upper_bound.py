@@ -5,14 +5,14 @@ from dataclasses import field
 from largevocab.errors import UserError
 from largevocab.fields import settings
 from largevocab.heads.sampling import SamplingHead
-from largevocab.losses.upper_bound import bound_loss
+from largevocab.losses.upper_bound import upper_bound_loss
 from largevocab.samplers.base import Sampler
 from largevocab.samplers.bernoulli import Bernoulli
 
 
 @settings
 class UpperBound(SamplingHead):
-  """loss = log B - o_y, where E B is at least the normaliser; see `ops/bound_loss`.
+  """loss = log B - o_y, E B at least the normaliser: see `losses.upper_bound_loss`.
 
   The model is the softmax, and `evaluate` is exact.
 
@@ -42,7 +42,7 @@ class UpperBound(SamplingHead):
 
   def loss(self, o_NP, o_NM, scored):
     others = scored.candidates
-    return bound_loss(
+    return upper_bound_loss(
       *(o_NP, scored.w_NP, scored.true_NP),
       *(o_NM, others.log_expected, others.mask),
       scored.num_classes,

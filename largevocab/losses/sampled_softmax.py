@@ -7,7 +7,7 @@ from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
 
 
-def complement_loss(
+def sampled_softmax_loss(
   o_NP: jax.Array,
   w_NP: jax.Array,
   true_NP: jax.Array,
@@ -45,7 +45,8 @@ def complement_loss(
 
   >>> o = jnp.array([[1.0, 2.0, 0.5]])   # three classes, the first is true
   >>> w, yes = jnp.ones((1, 1)), jnp.ones((1, 2), bool)
-  >>> loss = complement_loss(o[:, :1], w, yes[:, :1], o[:, 1:], jnp.zeros((1, 2)), yes)
+  >>> true, drawn, log_expected = (o[:, :1], w, yes[:, :1]), o[:, 1:], jnp.zeros((1, 2))
+  >>> loss = sampled_softmax_loss(*true, drawn, log_expected, yes)
   >>> bool(jnp.allclose(loss, jax.nn.logsumexp(o) - 1.0))
   True
   """
@@ -113,7 +114,7 @@ def log_normalizer_ratio(
   mask_NM: jax.Array,
   log_exact_N: jax.Array | None = None,
 ) -> jax.Array:
-  """log(Z~ / Z), f32[N], of the estimate in `complement_loss`, from exact
+  """log(Z~ / Z), f32[N], of the estimate in `sampled_softmax_loss`, from exact
   log-probabilities.
 
   Args:

@@ -7,7 +7,7 @@ from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
 
 
-def bound_loss(
+def upper_bound_loss(
   o_NP: jax.Array,
   w_NP: jax.Array,
   true_NP: jax.Array,
@@ -54,7 +54,7 @@ def bound_loss(
   >>> o = jnp.array([[1.0, 2.0, 0.5]])   # three classes, the first is true
   >>> w, yes = jnp.ones((1, 1)), jnp.ones((1, 2), bool)
   >>> all_drawn = o[:, :1], w, yes[:, :1], o[:, 1:], jnp.zeros((1, 2)), yes
-  >>> bool(jnp.allclose(bound_loss(*all_drawn, 3), jax.nn.logsumexp(o) - 1.0))
+  >>> bool(jnp.allclose(upper_bound_loss(*all_drawn, 3), jax.nn.logsumexp(o) - 1.0))
   True
   """
   check_shapes(o_NP=o_NP, w_NP=w_NP, true_NP=true_NP, o_NM=o_NM, mask_NM=mask_NM)

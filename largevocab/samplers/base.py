@@ -42,7 +42,7 @@ class Sampler(Protocol):
   A sampler may have an attribute `independent`, True if each example has m draws of its
   own that are independent, with replacement, and all from one law: expected = m q. The
   sampled softmax then weighs them by that law given that they missed the exact set
-  (`ops/sampled_loss.complement_weights`).
+  (`losses.complement_weights`).
 
   It may have an attribute `distinct`, True if no draw has a class twice: expected is
   then the probability that it has the class.

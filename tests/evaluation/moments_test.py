@@ -35,6 +35,16 @@ def test_moments_of_batches_are_those_of_the_whole(sizes, offset):
   assert moments.standard_error("nll") == pytest.approx(se, rel=1e-4)
 
 
+def test_values_may_be_of_any_size():
+  """As the loss of a class that is never drawn is."""
+  v_N = np.array([1.0, 2.0, 1e30, 3.0], np.float32)
+  moments = of_batches(v_N, np.ones(4, np.float32), [2, 2])
+  assert moments.mean("nll") == pytest.approx(0.25e30, rel=1e-6)
+  assert moments.standard_error("nll") == pytest.approx(
+    v_N.astype(float).std() / 2, rel=1e-6
+  )
+
+
 def test_the_standard_error_is_the_spread_of_means_of_fresh_samples():
   rng = np.random.default_rng(0)
   samples = rng.gamma(2.0, size=(4000, 50)).astype(np.float32)

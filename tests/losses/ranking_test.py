@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from largevocab.losses.ranking import ranking_loss
-from largevocab.losses.sampled_softmax import complement_loss
+from largevocab.losses.sampled_softmax import sampled_softmax_loss
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def test_with_one_uniform_draw_it_is_a_sampled_softmax():
   one, yes = jnp.ones((2, 1)), jnp.ones((2, 1), bool)
   alpha = np.log(999)
   rank = ranking_loss(o_NP, one, o_NM, yes, alpha)
-  soft = complement_loss(o_NP, one, yes, o_NM, jnp.full((2, 1), -alpha), yes)
+  soft = sampled_softmax_loss(o_NP, one, yes, o_NM, jnp.full((2, 1), -alpha), yes)
   np.testing.assert_allclose(rank, soft, rtol=1e-12)
 
 

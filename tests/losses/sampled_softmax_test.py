@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from largevocab.losses.sampled_softmax import (
-  complement_loss,
   complement_weights,
   log_normalizer_ratio,
+  sampled_softmax_loss,
 )
 from largevocab.ops.accidental_hits import is_first, is_member
 
@@ -45,12 +45,12 @@ def _naive(o_NP, w_NP, true_NP, o_NM, log_expected_NM, mask_NM):
 @pytest.mark.parametrize("seed", range(3))
 def test_equals_the_sum_written_out(seed):
   case = _case(seed)
-  np.testing.assert_allclose(complement_loss(*case), _naive(*case), rtol=1e-12)
+  np.testing.assert_allclose(sampled_softmax_loss(*case), _naive(*case), rtol=1e-12)
 
 
 def test_gradient_equals_the_weighted_softmax():
   o_NP, w_NP, true_NP, o_NM, log_expected_NM, mask_NM = _case()
-  loss = lambda o_NP, o_NM: complement_loss(
+  loss = lambda o_NP, o_NM: sampled_softmax_loss(
     o_NP, w_NP, true_NP, o_NM, log_expected_NM, mask_NM
   )
   do_NP, do_NM = jax.grad(loss, (0, 1))(o_NP, o_NM)
@@ -65,7 +65,7 @@ def test_gradient_equals_the_weighted_softmax():
 def test_nothing_drawn_and_one_true_class_is_no_loss():
   o = jnp.full((1, 1), 5.0)
   yes, no = jnp.ones((1, 1), bool), jnp.zeros((1, 4), bool)
-  loss = lambda o: complement_loss(
+  loss = lambda o: sampled_softmax_loss(
     o, jnp.ones((1, 1)), yes, jnp.zeros((1, 4)), jnp.zeros((1, 4)), no
   )
   value, grad = jax.value_and_grad(loss)(o)
@@ -83,7 +83,7 @@ def _gradients(o_NP, o_NM, log_e_NM):
 
   def loss(o_NP, o_NM):
     mask_NM = jnp.ones(o_NM.shape, bool)
-    return complement_loss(o_NP, one, yes, o_NM, log_e_NM, mask_NM)
+    return sampled_softmax_loss(o_NP, one, yes, o_NM, log_e_NM, mask_NM)
 
   return jax.grad(loss, (0, 1))(o_NP, o_NM)
 
@@ -124,7 +124,9 @@ def test_ratio_is_that_of_the_normalisers_in_the_loss():
   at = lambda ids: jnp.take_along_axis(o_NV, ids, axis=1)
   for n in range(5):
     w_NP = jnp.zeros((5, 2)).at[n, 0].set(1.0)
-    loss = complement_loss(at(ids_NP), w_NP, true_NP, at(ids_NM), log_e_NM, mask_NM)
+    loss = sampled_softmax_loss(
+      at(ids_NP), w_NP, true_NP, at(ids_NM), log_e_NM, mask_NM
+    )
     z = jnp.exp(loss + at(ids_NP)[n, 0])
     np.testing.assert_allclose(ratio_N[n], z / jnp.exp(o_NV[n]).sum(), rtol=1e-12)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from largevocab.losses.sampled_softmax import complement_loss
-from largevocab.losses.upper_bound import bound_loss
+from largevocab.losses.sampled_softmax import sampled_softmax_loss
+from largevocab.losses.upper_bound import upper_bound_loss
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def test_it_and_its_gradient_are_the_formula(num_classes):
     jax.value_and_grad(
       lambda a, b, f=f: f(a, w_NP, true_NP, b, log_b_NM, mask_NM, num_classes), (0, 1)
     )(o_NP, o_NM)
-    for f in (bound_loss, naive)
+    for f in (upper_bound_loss, naive)
   )
   for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
@@ -61,7 +61,7 @@ def test_it_and_its_gradient_are_the_formula(num_classes):
 
 def test_its_gradient_is_a_finite_difference():
   o_NP, w_NP, true_NP, o_NM, log_b_NM, mask_NM = case(1)
-  loss = lambda a, b: bound_loss(a, w_NP, true_NP, b, log_b_NM, mask_NM, 30)
+  loss = lambda a, b: upper_bound_loss(a, w_NP, true_NP, b, log_b_NM, mask_NM, 30)
   rng = np.random.default_rng(2)
   step_NP, step_NM = (jnp.asarray(rng.standard_normal(o.shape)) for o in (o_NP, o_NM))
   d_NP, d_NM = jax.grad(loss, (0, 1))(o_NP, o_NM)
@@ -71,8 +71,8 @@ def test_its_gradient_is_a_finite_difference():
 
 
 def means(o, b):
-  """E B and E Z~, the mean over all sets of the other classes of what `bound_loss` and
-  the unbiased estimate take for the normaliser; and each B."""
+  """E B and E Z~, the mean over all sets of the other classes of what
+  `upper_bound_loss` and the unbiased estimate take for the normaliser; and each B."""
   o, b = np.asarray(o, float), np.asarray(b, float)
   sets = np.array(list(itertools.product([False, True], repeat=len(b))))
   weight_S = np.where(sets, b, 1 - b).prod(axis=1)
@@ -89,13 +89,13 @@ def means(o, b):
 @jax.jit
 def _of_sets(o_NP, w_NP, true_NP, o_NM, log_b_NM, sets_SM):
   V = 1 + o_NM.shape[1]
-  one = lambda s_M: bound_loss(o_NP, w_NP, true_NP, o_NM, log_b_NM, s_M[None], V)
+  one = lambda s_M: upper_bound_loss(o_NP, w_NP, true_NP, o_NM, log_b_NM, s_M[None], V)
   return jax.vmap(one)(sets_SM)
 
 
 @jax.jit
 def _unbiased_of_sets(o_NP, w_NP, true_NP, o_NM, log_b_NM, sets_SM):
-  one = lambda s_M: complement_loss(o_NP, w_NP, true_NP, o_NM, log_b_NM, s_M[None])
+  one = lambda s_M: sampled_softmax_loss(o_NP, w_NP, true_NP, o_NM, log_b_NM, s_M[None])
   return jax.vmap(one)(sets_SM)
 
 
@@ -135,7 +135,7 @@ def test_padding_and_what_is_masked_may_be_anything(bad):
 
   def value_and_grads(o_NP, o_NM, log_b_NM):
     return jax.value_and_grad(
-      lambda a, b: bound_loss(a, w_NP, true_NP, b, log_b_NM, mask_NM, 40), (0, 1)
+      lambda a, b: upper_bound_loss(a, w_NP, true_NP, b, log_b_NM, mask_NM, 40), (0, 1)
     )(o_NP, o_NM)
 
   spoil_NM = lambda x: jnp.where(mask_NM, x, bad)
@@ -152,7 +152,8 @@ def test_float32_far_out_is_finite():
   )
   for scale in (-1e4, 0.0, 1e4):
     loss, grads = jax.value_and_grad(
-      lambda a, b: bound_loss(a, w_NP, true_NP, b, 4 * log_b_NM, mask_NM, 7), (0, 1)
+      lambda a, b: upper_bound_loss(a, w_NP, true_NP, b, 4 * log_b_NM, mask_NM, 7),
+      (0, 1),
     )(scale * o_NP, scale * o_NM)
     assert loss.dtype == jnp.float32
     assert all(np.isfinite(x).all() for x in (loss, *grads))

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from largevocab.errors import UserError
 from largevocab.heads import Full, Sampled
 from largevocab.labels import Counts, single_targets
-from largevocab.losses.sampled_softmax import complement_loss
+from largevocab.losses.sampled_softmax import sampled_softmax_loss
 from largevocab.ops.draws.random_sets import Compared, Poissonised, Systematic
 from largevocab.samplers import Bernoulli, Uniform, Unigram
 from largevocab.samplers.inclusion import (
@@ -127,13 +127,13 @@ def estimates_x64(o_C, ids_SM, log_expected_SM, mask_SM, true):
   def estimate(ids_M, log_expected_M, mask_M):
     is_true = jnp.full((1, 1), true is not None)
     drawn = o_C[ids_M][None], log_expected_M[None], mask_M[None]
-    return jnp.exp(complement_loss(o_true, one, is_true, *drawn) + o_true[0, 0])
+    return jnp.exp(sampled_softmax_loss(o_true, one, is_true, *drawn) + o_true[0, 0])
 
   return jax.vmap(estimate)(ids_SM, log_expected_SM, mask_SM)
 
 
 def estimates(z_C, ids_SM, log_expected_SM, mask_SM, true=None):
-  """Z~, f64[S], by `complement_loss` for each of S draws of classes of value z."""
+  """Z~, f64[S], by `sampled_softmax_loss` for each of S draws of classes of value z."""
   if true is not None:
     mask_SM = mask_SM & (ids_SM != true)
   with jax.enable_x64(True):

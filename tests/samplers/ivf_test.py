@@ -9,7 +9,7 @@ import pytest
 
 from largevocab.errors import UserError
 from largevocab.labels import Counts, single_targets
-from largevocab.losses.sampled_softmax import complement_loss
+from largevocab.losses.sampled_softmax import sampled_softmax_loss
 from largevocab.ops.accidental_hits import is_member
 from largevocab.samplers import IVF, PPS
 
@@ -57,7 +57,7 @@ def z_of_draws(sampler, stats, w_VD, keys, h_ND, y, m):
       law_M = jnp.concatenate([draw.log_expected, jnp.zeros(len(exact_S))])[None]
       mask_M = jnp.concatenate([draw.mask[None] & ~in_M, in_S], axis=1)
       o_true = o_V[true_P][None]
-      loss = complement_loss(o_true, one, one > 0, o_M, law_M, mask_M)
+      loss = sampled_softmax_loss(o_true, one, one > 0, o_M, law_M, mask_M)
       return jnp.exp(loss + o_true[0, 0] - jax.nn.logsumexp(o_V))
 
     return jax.vmap(one_example)(o_NV, y.ids_NP)
