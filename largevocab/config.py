@@ -274,7 +274,7 @@ def _shrink(whole: Experiment) -> Experiment:
   fields = {"num_samples": 16} if "num_samples" in _fields(type(head)) else {}
   return dataclasses.replace(
     whole,
-    data=_tiny_data(whole.data),
+    data=whole.data.tiny(),
     model=_tiny_model(whole.model),
     head=dataclasses.replace(head, **fields),
     train=dataclasses.replace(
@@ -291,18 +291,6 @@ def _shrink(whole: Experiment) -> Experiment:
 def _tiny_model(model: Any) -> Any:
   sizes = {"embed", "hidden"} & _fields(type(model)).keys()
   return model.clone(**dict.fromkeys(sizes, _TINY_WIDTH))
-
-
-def _tiny_data(data: Any) -> Any:
-  fields = _fields(type(data))
-  if "history" in fields:
-    return part("data", "zipf_items", num_items=1000, history=data.history)
-  if "buckets" in fields:
-    return part("data", "zipf_labels")
-  if "dim" in fields:
-    sizes = {"num_classes": 100, "num_examples": 100, "dim": _TINY_WIDTH}
-    return part("data", "softmax_regression", **sizes)
-  return part("data", "zipf", num_tokens=1000)
 
 
 def _fields(cls) -> dict[str, Any]:

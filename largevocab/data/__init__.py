@@ -3,7 +3,7 @@
 `DATASETS[name](**settings).load()` is a `Data`; the settings are plain values.
 """
 
-from largevocab.data.base import Data
+from largevocab.data.base import Data, DataSet
 from largevocab.data.batches import Batch, EvaluationBatches, TokenBatches
 from largevocab.data.items.diginetica import Diginetica
 from largevocab.data.items.gowalla import Gowalla
@@ -48,6 +48,7 @@ __all__ = [
   "Batch",
   "Corpus",
   "Data",
+  "DataSet",
   "EvaluationBatches",
   "TokenBatches",
   "Vocabulary",

@@ -41,6 +41,18 @@ class HeldOutBatches(Protocol):
     ...
 
 
+class DataSet(Protocol):
+  """The settings of a data set: a frozen dataclass in `largevocab.data.DATASETS`."""
+
+  def load(self) -> "Data":
+    """The data, read or made."""
+    ...
+
+  def tiny(self) -> "DataSet":
+    """A synthetic data set of the same kind that takes no files and no time."""
+    ...
+
+
 class Data(Protocol):
   """Loaded data: what `load()` of every data set returns."""
 

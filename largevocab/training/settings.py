@@ -175,7 +175,7 @@ class Experiment:
   """All of a run: data, network, head, and how they are trained.
 
   Attributes:
-    data: has `load() -> Data` and, of text, `words(line) -> list[str]`.
+    data: a `largevocab.data.DataSet`; of text, it has `words(line) -> list[str]`.
     model: a flax module, input rows and carry -> h and carry.
     head: from h to the loss.
     optimizer: of network, inputs and (as its own field) the head.

@@ -15,6 +15,7 @@ from largevocab.data.items.next_item import (
   encode_histories,
   open_next_item,
 )
+from largevocab.data.synthetic.zipf_items import ZipfItems
 from largevocab.errors import UserError
 from largevocab.fields import History, Seed, settings
 
@@ -49,6 +50,9 @@ class ItemHistories(abc.ABC):
   @abc.abstractmethod
   def read(self, files: Sequence[Path]) -> Histories:
     """What is in the files."""
+
+  def tiny(self) -> ZipfItems:
+    return ZipfItems(num_items=1000, history=self.history)
 
   def load(self) -> NextItem:
     """The examples, encoded at the first call and memory-mapped from the cache."""

@@ -4,7 +4,6 @@ import abc
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 
@@ -14,8 +13,9 @@ from largevocab.data.encoded import SPLITS, damaged
 from largevocab.data.files import naming
 from largevocab.data.labels.documents import Documents
 from largevocab.data.labels.label_sets import LabelSet, number_labels
-from largevocab.data.labels.multi_label import MultiLabel
-from largevocab.fields import Ascending, OneOf, ProperShare, Seed, settings
+from largevocab.data.labels.multi_label import DocumentBatches, MultiLabel
+from largevocab.data.synthetic.zipf_labels import ZipfLabels
+from largevocab.fields import settings
 
 _DTYPES = Documents(np.int64, np.int32, np.float32, np.int64, np.int32)  # pyrefly: ignore
 _SUMMARY = "documents.json"
@@ -97,35 +97,6 @@ _FORMAT = 1  # of the encoded files; a change makes all of them anew
 
 
 @settings(kw_only=True)
-class DocumentBatches:
-  """How documents become batches: the settings of all such data sets.
-
-  Attributes:
-    normalize: 'l2': the values of a document are divided by their Euclidean norm;
-      'none': they are as given.
-    buckets: the documents of each batch are of like lengths: these shares of them, by
-      the number of features and of labels, are in the first buckets, and the last one
-      holds all. Each bucket is compiled for.
-    seed: of the order of training documents.
-  """
-
-  normalize: Annotated[str, OneOf("none", "l2")] = "l2"
-  buckets: Annotated[tuple[ProperShare, ...], Ascending()] = (0.5, 0.9)
-  seed: Seed = 0
-
-  def loaded(self, classes, labels: LabelSet) -> MultiLabel:
-    """Documents with class ids as data."""
-    return MultiLabel(
-      classes,
-      labels.num_features,
-      **labels.splits,
-      unit_norm=self.normalize == "l2",
-      shares=self.buckets,
-      seed=self.seed,
-    )
-
-
-@settings(kw_only=True)
 class DocumentSet(DocumentBatches, abc.ABC):
   """Base of the data sets of documents with labels that are read from files.
 
@@ -135,6 +106,9 @@ class DocumentSet(DocumentBatches, abc.ABC):
   """
 
   cache_dir: str = ""
+
+  def tiny(self) -> ZipfLabels:
+    return ZipfLabels()
 
   @abc.abstractmethod
   def files(self) -> Sequence[Path]:

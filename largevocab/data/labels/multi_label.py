@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 
@@ -11,7 +12,9 @@ from largevocab.data.classes import Classes
 from largevocab.data.example_batches import check_unroll
 from largevocab.data.labels.bucketed import BucketedExamples, HeldOutBuckets, capacities
 from largevocab.data.labels.documents import Documents
+from largevocab.data.labels.label_sets import LabelSet
 from largevocab.errors import UserError
+from largevocab.fields import Ascending, OneOf, ProperShare, Seed, settings
 from largevocab.labels import Counts, Targets
 
 
@@ -154,3 +157,32 @@ class MultiLabel:
     """The same for all splits, so that each shape is compiled for once."""
     held_out = [part.lengths for part in (self.valid, self.test) if part.number]
     return capacities(self.train.lengths, self.shares, held_out)
+
+
+@settings(kw_only=True)
+class DocumentBatches:
+  """How documents become batches: the settings of all such data sets.
+
+  Attributes:
+    normalize: 'l2': the values of a document are divided by their Euclidean norm;
+      'none': they are as given.
+    buckets: the documents of each batch are of like lengths: these shares of them, by
+      the number of features and of labels, are in the first buckets, and the last one
+      holds all. Each bucket is compiled for.
+    seed: of the order of training documents.
+  """
+
+  normalize: Annotated[str, OneOf("none", "l2")] = "l2"
+  buckets: Annotated[tuple[ProperShare, ...], Ascending()] = (0.5, 0.9)
+  seed: Seed = 0
+
+  def loaded(self, classes, labels: LabelSet) -> MultiLabel:
+    """Documents with class ids as data."""
+    return MultiLabel(
+      classes,
+      labels.num_features,
+      **labels.splits,
+      unit_norm=self.normalize == "l2",
+      shares=self.buckets,
+      seed=self.seed,
+    )

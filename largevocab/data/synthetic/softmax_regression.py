@@ -133,6 +133,9 @@ class SoftmaxRegression:
   scale: NonNegative = 1.0
   seed: Seed = 0
 
+  def tiny(self) -> "SoftmaxRegression":
+    return SoftmaxRegression(num_classes=100, num_examples=100, dim=8)
+
   def load(self) -> KnownRegression:
     """Draws the model and the examples.
 

@@ -122,6 +122,9 @@ class Zipf:
   rank: Annotated[int, Between(1, 1024)] = 8
   seed: Seed = 0
 
+  def tiny(self) -> "Zipf":
+    return Zipf(num_tokens=1000)
+
   def load(self) -> ZipfCorpus:
     """Samples the texts.
 

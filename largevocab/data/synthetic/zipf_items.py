@@ -23,6 +23,9 @@ class ZipfItems:
   history: History = 3
   seed: Seed = 0
 
+  def tiny(self) -> "ZipfItems":
+    return ZipfItems(num_items=1000, history=self.history)
+
   def load(self) -> NextItem:
     """Samples the histories.
 

@@ -5,10 +5,9 @@ from typing import Annotated
 import numpy as np
 
 from largevocab.data.encoded import SPLITS
-from largevocab.data.labels.document_set import DocumentBatches
 from largevocab.data.labels.documents import Documents, pointers
 from largevocab.data.labels.label_sets import LabelSet, number_labels
-from largevocab.data.labels.multi_label import MultiLabel
+from largevocab.data.labels.multi_label import DocumentBatches, MultiLabel
 from largevocab.data.synthetic.zipf import Exponent, NumClasses, NumExamples
 from largevocab.fields import Between, Share, settings
 
@@ -51,6 +50,9 @@ class ZipfLabels(DocumentBatches):
   features_per_label: Annotated[int, Between(1, 10_000)] = 8
   exponent: Exponent = 1.0
   noise: Share = 0.3
+
+  def tiny(self) -> "ZipfLabels":
+    return ZipfLabels()
 
   def load(self) -> MultiLabel:
     """Draws the documents.

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from largevocab.data.cache import cache_root, cached, content_key
 from largevocab.data.encoded import SPLITS
 from largevocab.data.files import naming
+from largevocab.data.synthetic.zipf import Zipf
 from largevocab.data.text.corpus import Corpus, open_corpus
 from largevocab.data.text.encode import encode
 from largevocab.data.text.vocabulary import EOS
@@ -55,6 +56,9 @@ class TextCorpus(abc.ABC):
   def words(self, line: str) -> list[str]:
     """The words of a line, without `<eos>`; the same in training and in questions."""
     return line.split()
+
+  def tiny(self) -> Zipf:
+    return Zipf(num_tokens=1000)
 
   def load(self) -> Corpus:
     """The corpus, encoded at the first call and memory-mapped from the cache."""
