@@ -18,7 +18,7 @@ from largevocab.ops.lsh.hashing import Functions
 from largevocab.ops.lsh.slot_tables import SlotTables
 from largevocab.ops.lsh.votes import first_distinct, most_common
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.softmax.chunks import block_chunk, class_blocks, even_chunks
+from largevocab.ops.softmax.chunks import fold_classes
 from largevocab.samplers.base import (
   Draw,
   PyTree,
@@ -342,21 +342,13 @@ def _build(
   slots: int,
 ) -> SlotTables:
   """Tables of all rows, which are hashed a chunk of every block at a time."""
-  blocks_AVD = class_blocks(w_VD)
-  A, V = blocks_AVD.shape[:2]
-  chunks = even_chunks(V, -(-_HASHED_AT_A_TIME // A))
 
-  def put(bucket_LAV, i):
-    chunk = block_chunk(blocks_AVD, i, chunks.size)
-    bucket_LR = hashing.row_buckets(functions, chunk.w_VD, codes, buckets)
-    bucket_LAR = bucket_LR.reshape(-1, A, chunks.size)
-    start = chunk.ids_V[0]
-    return lax.dynamic_update_slice_in_dim(bucket_LAV, bucket_LAR, start, axis=2), None
+  def put(bucket_LV, chunk):
+    bucket_LC = hashing.row_buckets(functions, chunk.rows(w_VD), codes, buckets)
+    return jax.vmap(chunk.put)(bucket_LV, bucket_LC)
 
-  none = jnp.zeros((len(factor_L), A, V), jnp.int32)
-  numbers = jnp.arange(chunks.num, dtype=jnp.int32)
-  bucket_LAV, _ = lax.scan(put, none, numbers)
-  bucket_LV = bucket_LAV.reshape(len(factor_L), -1)
+  none_LV = jnp.zeros((len(factor_L), len(w_VD)), jnp.int32)
+  bucket_LV = fold_classes(put, none_LV, len(w_VD), _HASHED_AT_A_TIME)
   return slot_tables.build(factor_L, bucket_LV, buckets, slots)
 
 
@@ -372,18 +364,14 @@ def _move(
   """Tables in which classes are where their new rows belong, not where the old ones
   did, a chunk of them at a time: what there is for each row and table is larger by far
   than the rows."""
-  blocks = class_blocks(old_RD), class_blocks(new_RD)
-  A, R = blocks[0].shape[:2]
-  chunks = even_chunks(R, -(-_HASHED_AT_A_TIME // (2 * A)))
 
-  def move(tables, i):
-    old, new = (block_chunk(blocks_ARD, i, chunks.size) for blocks_ARD in blocks)
-    ids_S = jnp.where(old.is_new_V, ids_R[old.ids_V], num_classes)
-    both_SD = jnp.concatenate([old.w_VD, new.w_VD])
+  def move(tables, chunk):
+    ids_S = jnp.where(chunk.is_new_C, ids_R[chunk.ids_C], num_classes)
+    both_SD = jnp.concatenate([chunk.rows(old_RD), chunk.rows(new_RD)])
     buckets = tables.ids_LKE.shape[1]
     bucket_LS = hashing.row_buckets(functions, both_SD, codes, buckets)
     old_LS, new_LS = jnp.split(bucket_LS, 2, axis=1)
     tables = slot_tables.remove(tables, ids_S, old_LS, num_classes)
-    return slot_tables.insert(tables, ids_S, new_LS, num_classes), None
+    return slot_tables.insert(tables, ids_S, new_LS, num_classes)
 
-  return lax.scan(move, tables, jnp.arange(chunks.num, dtype=jnp.int32))[0]
+  return fold_classes(move, tables, len(old_RD), _HASHED_AT_A_TIME // 2)

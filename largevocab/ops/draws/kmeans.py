@@ -8,10 +8,8 @@ from jax import lax
 
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import (
-  block_chunk,
-  class_blocks,
   compute_dtype,
-  even_chunks,
+  fold_classes,
   logits,
 )
 
@@ -51,17 +49,13 @@ def nearest(
   # The nearest of them has the largest <w, c> - |c|^2 / 2.
   half_K = jnp.sum(jnp.square(centroids_KD), axis=1) / 2
   size = size or _SCORE_BYTES // (4 * len(centroids_KD))
-  blocks_AVD = class_blocks(w_VD)
-  chunks = even_chunks(blocks_AVD.shape[1], -(-size // len(blocks_AVD)))
 
-  def assign(cluster_V, i):
-    chunk = block_chunk(blocks_AVD, i, chunks.size)
-    score_VK = logits(chunk.w_VD, centroids_KD, dtype) - half_K[None]
-    chosen_V = jnp.argmax(score_VK, axis=1).astype(jnp.int32)
-    return cluster_V.at[chunk.ids_V].set(chosen_V), None
+  def assign(cluster_V, chunk):
+    score_CK = logits(chunk.rows(w_VD), centroids_KD, dtype) - half_K[None]
+    chosen_C = jnp.argmax(score_CK, axis=1).astype(jnp.int32)
+    return chunk.put(cluster_V, chosen_C)
 
-  numbers = jnp.arange(chunks.num, dtype=jnp.int32)
-  return lax.scan(assign, jnp.zeros(V, jnp.int32), numbers)[0]
+  return fold_classes(assign, jnp.zeros(V, jnp.int32), V, size)
 
 
 def lloyd_step(w_VD: jax.Array, centroids_KD: jax.Array, key: jax.Array) -> jax.Array:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from largevocab.ops.factored.table import Factored, dot, factor, implied
-from largevocab.ops.softmax.chunks import block_chunk, class_blocks, even_chunks
+from largevocab.ops.softmax.chunks import fold_classes, num_blocks
 
 Stabilizer = Callable[[Factored, jax.Array, float], Factored]
 
@@ -179,17 +179,13 @@ def fix_singular_value(f: Factored, p_D: jax.Array, value: jax.Array) -> Factore
 def _by_chunks(change: Callable[[jax.Array], jax.Array], v_VD: jax.Array) -> jax.Array:
   """`change` of all rows, in place: with a temporary number for each, a program takes
   longer for more classes also when it changes nothing."""
-  blocks_AVD = class_blocks(v_VD)
-  chunks = even_chunks(blocks_AVD.shape[1], _CHUNK)
 
-  def turn(i, blocks_AVD):
-    chunk = block_chunk(blocks_AVD, i, chunks.size)
-    rows_VD = jnp.where(chunk.is_new_V[:, None], change(chunk.w_VD), chunk.w_VD)
-    start = jnp.minimum(i * chunks.size, blocks_AVD.shape[1] - chunks.size)
-    rows_AVD = rows_VD.reshape(len(blocks_AVD), chunks.size, -1)
-    return lax.dynamic_update_slice_in_dim(blocks_AVD, rows_AVD, start, axis=1)
+  def turn(v_VD, chunk):
+    rows_CD = chunk.rows(v_VD)
+    rows_CD = jnp.where(chunk.is_new_C[:, None], change(rows_CD), rows_CD)
+    return chunk.put(v_VD, rows_CD)
 
-  return lax.fori_loop(0, chunks.num, turn, blocks_AVD).reshape(v_VD.shape)
+  return fold_classes(turn, v_VD, len(v_VD), _CHUNK * num_blocks(len(v_VD)))
 
 
 def _start(f: Factored, key: jax.Array) -> jax.Array:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -40,19 +41,17 @@ def even_chunks(total: int, at_most: int) -> Chunks:
   return Chunks(-(-total // size), size)
 
 
-def class_blocks(w_VD: jax.Array) -> jax.Array:
-  """The table in equal blocks [A, V / A, D], to be cut along the second axis.
+def num_blocks(num_classes: int) -> int:
+  """Equal blocks of a table: the largest power of 2, up to 64, that divides V.
 
-  A is the largest power of 2, up to 64, that divides V. A table that is sharded over
-  that many devices, or half as many and so on, is then sharded over blocks: a chunk of
-  every block is a chunk of every shard, while a chunk of the table lies on one.
+  A table that is sharded over that many devices, or half as many and so on, is sharded
+  over blocks: a chunk of every block is a chunk of every shard, while a chunk of the
+  table would lie on one.
 
-  >>> class_blocks(jnp.zeros((12, 3))).shape
-  (4, 3, 3)
+  >>> num_blocks(12), num_blocks(2**20)
+  (4, 64)
   """
-  V, D = w_VD.shape
-  num = math.gcd(V, _MAX_BLOCKS)
-  return w_VD.reshape(num, V // num, D)
+  return math.gcd(num_classes, _MAX_BLOCKS)
 
 
 class ClassChunk(NamedTuple):
@@ -82,33 +81,69 @@ def class_chunk(w_VD: jax.Array, i: jax.Array, size: int) -> ClassChunk:
   return ClassChunk(start, rows_VD, at_V >= i * size)
 
 
-class BlockChunk(NamedTuple):
-  """A chunk of every block of a table, one after the other.
+@dataclass(frozen=True)
+class BlockChunk:
+  """Some classes of every block of a table.
 
   Attributes:
-    w_VD: its rows (here V is the size of the chunk).
-    ids_V: i32, their classes.
-    is_new_V: bool, False on rows that the chunk before holds already.
+    num_classes: V, of the table.
+    start: i32[], of the chunk within a block.
+    size: classes of each block.
+    ids_C: i32, the classes.
+    is_new_C: bool, False on classes that the chunk before has already.
   """
 
-  w_VD: jax.Array
-  ids_V: jax.Array
-  is_new_V: jax.Array
+  num_classes: int
+  start: jax.Array
+  size: int
+  ids_C: jax.Array
+  is_new_C: jax.Array
+
+  def _blocks(self, x: jax.Array) -> jax.Array:
+    num = num_blocks(self.num_classes)
+    return x.reshape(num, self.num_classes // num, *x.shape[1:])
+
+  def rows(self, x: jax.Array) -> jax.Array:
+    """Rows of an array [V, ...]: [C, ...]."""
+    taken = lax.dynamic_slice_in_dim(self._blocks(x), self.start, self.size, axis=1)
+    return taken.reshape(-1, *x.shape[1:])
+
+  def put(self, x: jax.Array, new: jax.Array) -> jax.Array:
+    """An array [V, ...] with these rows [C, ...] in place of the chunk's."""
+    blocks = self._blocks(x)
+    new = new.reshape(len(blocks), self.size, *x.shape[1:])
+    put = lax.dynamic_update_slice_in_dim(blocks, new, self.start, axis=1)
+    return put.reshape(x.shape)
 
 
-def block_chunk(blocks_AVD: jax.Array, i: jax.Array, size: int) -> BlockChunk:
-  """Chunk i of all blocks, `size` rows of each.
+def fold_classes(
+  body: Callable[[Any, BlockChunk], Any], init: Any, num_classes: int, size: int
+) -> Any:
+  """body(carry, chunk) over all classes, about `size` at a time.
 
-  >>> block_chunk(class_blocks(jnp.zeros((12, 3))), jnp.int32(1), 1).ids_V
-  Array([ 1,  4,  7, 10], dtype=int32)
+  Arrays that are sharded over classes stay where they are: see `num_blocks`. The last
+  chunk starts early enough to be full, and marks the classes that it repeats.
+
+  >>> x_V = jnp.arange(12.0)
+  >>> add = lambda total, chunk: total + jnp.sum(chunk.rows(x_V) * chunk.is_new_C)
+  >>> [float(fold_classes(add, 0.0, 12, size)) for size in (4, 8, 100)]
+  [66.0, 66.0, 66.0]
   """
-  num, block, D = blocks_AVD.shape
-  start = jnp.minimum(i * size, block - size)
-  rows_AVD = lax.dynamic_slice_in_dim(blocks_AVD, start, size, axis=1)
-  at_V = start + jnp.arange(size, dtype=jnp.int32)
-  ids_AV = block * jnp.arange(num, dtype=jnp.int32)[:, None] + at_V[None]
-  is_new_AV = jnp.broadcast_to((at_V >= i * size)[None], ids_AV.shape)
-  return BlockChunk(rows_AVD.reshape(-1, D), ids_AV.ravel(), is_new_AV.ravel())
+  blocks = num_blocks(num_classes)
+  chunks = even_chunks(num_classes // blocks, -(-size // blocks))
+
+  def step(carry, i):
+    start = jnp.minimum(i * chunks.size, num_classes // blocks - chunks.size)
+    at_C = start + jnp.arange(chunks.size, dtype=jnp.int32)
+    first_A1 = num_classes // blocks * jnp.arange(blocks, dtype=jnp.int32)[:, None]
+    ids_AC = first_A1 + at_C[None]
+    is_new_AC = jnp.broadcast_to((at_C >= i * chunks.size)[None], ids_AC.shape)
+    chunk = BlockChunk(
+      num_classes, start, chunks.size, ids_AC.ravel(), is_new_AC.ravel()
+    )
+    return body(carry, chunk), None
+
+  return lax.scan(step, init, jnp.arange(chunks.num, dtype=jnp.int32))[0]
 
 
 def scan_classes(

@@ -10,12 +10,11 @@ from jax import lax
 
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import (
-  block_chunk,
-  class_blocks,
   compute_dtype,
-  even_chunks,
+  fold_classes,
   ids_in_chunk,
   logits,
+  num_blocks,
   scan_classes,
   sum_dtype,
 )
@@ -291,22 +290,20 @@ def normalize_by_blocks(
   """A few classes of every block of the table at a time. With a `change`, o_NP are the
   changed scores."""
   N, (V, D) = h_ND.shape[0], w_VD.shape
-  blocks_AVD = class_blocks(w_VD)
-  how = plan(N, V, D, _BUDGET, method="classes")
-  chunks = even_chunks(blocks_AVD.shape[1], how.classes // len(blocks_AVD))
+  how, blocks = plan(N, V, D, _BUDGET, method="classes"), num_blocks(V)
 
-  def add_chunk(so_far, i):
+  def add_chunk(so_far, chunk):
     max_N, sum_N, o_NP = so_far
-    rows_VD, ids_V, is_new_V = block_chunk(blocks_AVD, i, chunks.size)
-    o_NV = logits(h_ND, rows_VD, dtype)
-    s_NV = score(o_NV)
+    o_NC = logits(h_ND, chunk.rows(w_VD), dtype)
+    s_NC = score(o_NC)
     if change is not None:
-      o_NV = s_NV = change(s_NV, ids_V)
-    s_NV = jnp.where(is_new_V[None], s_NV, -jnp.inf)
-    at_NP = jnp.searchsorted(ids_V, ids_NP)
-    is_here_NP = (ids_V.at[at_NP].get(mode="clip") == ids_NP) & is_new_V[at_NP]
-    o_NP += at_ids(o_NV, jnp.where(is_here_NP, at_NP, len(ids_V)))
-    return Normalized(*_add_scores(max_N, sum_N, s_NV), o_NP), None
+      o_NC = s_NC = change(s_NC, chunk.ids_C)
+    s_NC = jnp.where(chunk.is_new_C[None], s_NC, -jnp.inf)
+    at_NP = jnp.searchsorted(chunk.ids_C, ids_NP)
+    is_here_NP = chunk.ids_C.at[at_NP].get(mode="clip") == ids_NP
+    is_here_NP &= chunk.is_new_C[at_NP]
+    o_NP += at_ids(o_NC, jnp.where(is_here_NP, at_NP, len(chunk.ids_C)))
+    return Normalized(*_add_scores(max_N, sum_N, s_NC), o_NP)
 
   summed = sum_dtype(dtype)
   init = Normalized(
@@ -314,7 +311,7 @@ def normalize_by_blocks(
     jnp.zeros(N, summed),
     jnp.zeros(ids_NP.shape, summed),
   )
-  return lax.scan(add_chunk, init, jnp.arange(chunks.num, dtype=jnp.int32))[0]
+  return fold_classes(add_chunk, init, V, how.classes // blocks * blocks)
 
 
 def _as_planned(h_ND, w_VD, ids_NP, score, dtype, how, change):

@@ -8,10 +8,8 @@ from jax import lax
 
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import (
-  block_chunk,
-  class_blocks,
   compute_dtype,
-  even_chunks,
+  fold_classes,
   logits,
   sum_dtype,
 )
@@ -79,20 +77,15 @@ def top_k(
   num, V = h_ND.shape[0], w_VD.shape[0]
   dtype = compute_dtype(h_ND, w_VD, dtype)
   size = max(size or _LOGIT_BYTES // (4 * num), k)
-  blocks_AVD = class_blocks(w_VD)
-  chunks = even_chunks(blocks_AVD.shape[1], -(-size // len(blocks_AVD)))
 
-  def merge(best, i):
-    chunk = block_chunk(blocks_AVD, i, chunks.size)
-    o_NV = _scores(h_ND, chunk.w_VD, score, dtype)
+  def merge(best, chunk):
+    o_NC = _scores(h_ND, chunk.rows(w_VD), score, dtype)
     if change is not None:
-      o_NV = change(o_NV, chunk.ids_V)
-    o_NV = jnp.where(chunk.is_new_V[None], o_NV, -jnp.inf)
-    return merge_best(best, chunk.ids_V, o_NV), None
+      o_NC = change(o_NC, chunk.ids_C)
+    o_NC = jnp.where(chunk.is_new_C[None], o_NC, -jnp.inf)
+    return merge_best(best, chunk.ids_C, o_NC)
 
-  none = none_best(num, k, V, sum_dtype(dtype))
-  best, _ = lax.scan(merge, none, jnp.arange(chunks.num, dtype=jnp.int32))
-  return best
+  return fold_classes(merge, none_best(num, k, V, sum_dtype(dtype)), V, size)
 
 
 def none_best(num: int, k: int, num_classes: int, dtype) -> tuple[jax.Array, jax.Array]:

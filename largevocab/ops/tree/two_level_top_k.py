@@ -5,10 +5,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from largevocab.ops.softmax.chunks import (
-  block_chunk,
-  class_blocks,
   compute_dtype,
-  even_chunks,
+  fold_classes,
   logits,
   sum_dtype,
 )
@@ -62,14 +60,14 @@ def two_level_top_k(
   dtype = compute_dtype(x_ND, leaves_KSD)
   log_p_NK = jax.nn.log_softmax(logits(x_ND, clusters_KD, dtype))
   size = size or max(_LOGIT_BYTES // (4 * N * S), 1)
-  blocks_AVD = class_blocks(leaves_KSD.reshape(K, S * D))  # with blocks for rows
-  chunks = even_chunks(blocks_AVD.shape[1], -(-size // len(blocks_AVD)))
 
-  def merge(best, i):
-    rows_KD, ids_K, is_new_K = block_chunk(blocks_AVD, i, chunks.size)
+  def merge(best, chunk):
+    """`chunk` is of clusters."""
+    rows_RD = chunk.rows(leaves_KSD).reshape(-1, D)
+    ids_K, is_new_K = chunk.ids_C, chunk.is_new_C
     members_KS = layout.members_KS[ids_K]
     is_class_KS = members_KS < V
-    o_NKS = logits(x_ND, rows_KD.reshape(-1, D), dtype).reshape(N, -1, S)
+    o_NKS = logits(x_ND, rows_RD, dtype).reshape(N, -1, S)
     log_q_NKS = jax.nn.log_softmax(jnp.where(is_class_KS[None], o_NKS, -jnp.inf))
     log_q_NKS += log_p_NK[:, ids_K, None]
     counts_KS = is_class_KS & is_new_K[:, None]  # also where all is NaN
@@ -78,8 +76,6 @@ def two_level_top_k(
       members_KS.ravel(), jnp.arange(members_KS.size, dtype=jnp.int32)
     )
     log_q_NV = jnp.take(log_q_NKS.reshape(N, -1), order_V, axis=1, mode="clip")
-    return merge_best(best, ids_V, log_q_NV), None
+    return merge_best(best, ids_V, log_q_NV)
 
-  none = none_best(N, k, V, sum_dtype(dtype))
-  best, _ = lax.scan(merge, none, jnp.arange(chunks.num, dtype=jnp.int32))
-  return best
+  return fold_classes(merge, none_best(N, k, V, sum_dtype(dtype)), K, size)
