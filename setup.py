@@ -5,7 +5,8 @@ import re
 
 from setuptools import find_packages, setup
 
-init = pathlib.Path(__file__).with_name("largevocab") / "__init__.py"
+root = pathlib.Path(__file__).parent
+init = root / "largevocab" / "__init__.py"
 version = re.search(r'^__version__ = "(.+)"$', init.read_text(), re.MULTILINE)
 assert version is not None, f"no __version__ in {init}"
 
@@ -31,6 +32,31 @@ setup(
   name="largevocab",
   version=version[1],
   description="Training with very large output spaces, in JAX",
+  long_description=(root / "README.md").read_text(encoding="utf-8"),
+  long_description_content_type="text/markdown",
+  license="Apache-2.0",
+  keywords=[
+    "jax",
+    "flax",
+    "sampled softmax",
+    "adaptive softmax",
+    "negative sampling",
+    "noise-contrastive estimation",
+    "extreme classification",
+    "language modelling",
+    "recommender systems",
+  ],
+  classifiers=[
+    "Development Status :: 4 - Beta",
+    "Intended Audience :: Developers",
+    "Intended Audience :: Science/Research",
+    "Operating System :: POSIX",
+    "Programming Language :: Python :: 3",
+    "Programming Language :: Python :: 3.11",
+    "Programming Language :: Python :: 3.12",
+    "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    "Typing :: Typed",
+  ],
   # The configs are beside the package, and within it once it is installed.
   packages=[
     *find_packages(include=["largevocab", "largevocab.*"]),
@@ -43,7 +69,7 @@ setup(
       for name in TOOLS
     ]
   },
-  package_data={"largevocab": ["ops/adaptive/cost_models/*.json"]},
+  package_data={"largevocab": ["py.typed", "ops/adaptive/cost_models/*.json"]},
   python_requires=">=3.11",
   install_requires=[
     # All that heads and samplers need (tests/imports_test.py).
@@ -68,6 +94,8 @@ setup(
     "tpu": ["jax[tpu]"],
     "plot": ["matplotlib>=3.9"],
     "profile": ["xprof"],
+    # The site of the documentation, which scripts/docs builds.
+    "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=1.0"],
     # What benchmarks/bench.py measures us against, where it is there.
     "peers": ["tensorflow>=2.20", "torch>=2.5"],
     "test": [
