@@ -70,7 +70,8 @@ def test_factored_heads_have_one_rate_in_all_texts(path, loss, sgd, adagrad):
 
 def command_lines():
   """(--config=..., its --config.KEY=VALUE) of each command that is shown to users."""
-  for path in [*CONFIGS, REPOSITORY / "README.md"]:
+  pages = [REPOSITORY / "README.md", REPOSITORY / "docs" / "training.md"]
+  for path in [*CONFIGS, *pages]:
     for line in path.read_text().replace("\\\n", " ").splitlines():
       if config_flag := re.search(r"--config=(configs/\S+)", line):
         keys = re.findall(r"--config\.([\w.]+)=", line)
@@ -90,10 +91,8 @@ def test_keys_that_are_shown_exist(argument, keys, monkeypatch):
 
 def test_keys_of_the_table_of_data_sets_exist(monkeypatch):
   monkeypatch.chdir(REPOSITORY)
-  readme = (REPOSITORY / "README.md").read_text()
-  rows = re.findall(
-    r"^\| `(configs/[^`]+)` \|[^|]*\| `(\w+)` \|$", readme, re.MULTILINE
-  )
+  page = (REPOSITORY / "docs" / "training.md").read_text()
+  rows = re.findall(r"^\| `(configs/[^`]+)` \|[^|]*\| `(\w+)` \|$", page, re.MULTILINE)
   assert len(rows) > 3
   for argument, key in rows:
     assert key in command_line.load(argument).data, argument

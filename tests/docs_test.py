@@ -1,6 +1,7 @@
 """docs: examples run, commands and links are valid, no method is missing."""
 
 import functools
+import importlib
 import pathlib
 import re
 import shlex
@@ -18,10 +19,11 @@ from largevocab.tools.sweeps import records
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-NAMES_OF_PAGES = ("README", "adding", "results", "goals")
-INDEX, ADDING, *OTHERS = (DOCS / f"{name}.md" for name in NAMES_OF_PAGES)
+INDEX, ADDING = DOCS / "README.md", DOCS / "adding.md"
 METHODS = sorted(DOCS.glob("methods/*.md"))
-PAGES = [INDEX, ADDING, *OTHERS, *METHODS]
+API = sorted(DOCS.glob("api/*.md"))
+PAGES = sorted(DOCS.glob("**/*.md"))
+SITE = (ROOT / "mkdocs.yml").read_text()
 NAMES = {*HEADS, *SAMPLERS, *(f"spherical/{loss}" for loss in SPHERICAL_LOSSES)}
 name_of = lambda path: str(path.relative_to(DOCS))
 every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -81,6 +83,11 @@ def commands() -> list[tuple[str, str]]:
   return [(page, line) for page, line in found if page != name_of(ADDING)]
 
 
+def exists(path: str) -> bool:
+  """Whether a file is there; NAME stands for any experiment."""
+  return any(ROOT.glob(path.replace("NAME", "*")))
+
+
 @pytest.mark.parametrize(("page", "command"), commands())
 def test_commands_are_valid(page, command, monkeypatch):
   monkeypatch.chdir(ROOT)
@@ -88,11 +95,11 @@ def test_commands_are_valid(page, command, monkeypatch):
   assert program == "python"
   if words[:2] == ["-m", "largevocab.main"]:
     assert [word for word in words if word.startswith("--workdir=")]
-  elif words[0] == "benchmarks/bench.py" and "--only" in words:
+  elif words[:2] == ["-m", "benchmarks.bench"] and "--only" in words:
     name = words[words.index("--only") + 1]
-    files = ROOT.glob("scripts/bench_*.py")
+    files = ROOT.glob("benchmarks/*.py")
     assert any(f'"{name}"' in path.read_text() for path in files)
-  assert all((ROOT / word).exists() for word in words if re.match(r"\w+/.*\.py$", word))
+  assert all(exists(word) for word in words if re.match(r"\w+/.*\.py$", word))
   for word in words:
     if word.startswith("--config="):
       settings = command_line.load(word.removeprefix("--config="))
@@ -109,6 +116,8 @@ def anchors(page: pathlib.Path) -> set[str]:
 @every_page
 def test_links_lead_somewhere(page):
   for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+    if target.startswith(("https://", "http://")):
+      continue
     path, _, anchor = target.partition("#")
     there = (page.parent / path).resolve() if path else page
     assert there.exists(), target
@@ -120,7 +129,7 @@ def test_what_it_names_exists(page):
   to_add = {"largevocab/samplers/row_norm.py", "largevocab/heads/margin.py"}
   places = r"\b(?:configs|scripts|tests|experiments|largevocab)/[\w/.-]+\w"
   for path in set(re.findall(places, page.read_text())) - to_add:
-    assert (ROOT / path).exists(), path
+    assert exists(path), path
 
 
 def test_every_method_has_a_heading_and_a_row_of_the_index():
@@ -135,8 +144,28 @@ def test_every_method_has_a_heading_and_a_row_of_the_index():
 
 
 def test_the_index_leads_to_every_page():
-  linked = re.findall(r"\]\(([^)#]+\.md)", INDEX.read_text())
+  linked = links_of(INDEX)
+  linked += [f"api/{target}" for target in links_of(DOCS / "api" / "README.md")]
   assert {name_of(page) for page in PAGES} - {"README.md"} <= set(linked)
+
+
+def links_of(page: pathlib.Path) -> list[str]:
+  return re.findall(r"\]\(([^)#]+\.md)", page.read_text())
+
+
+def test_every_page_is_in_the_navigation_of_the_site():
+  listed = re.findall(r"^ +- docs/(\S+\.md)$", SITE, re.MULTILINE)
+  assert sorted(listed) == sorted(name_of(page) for page in PAGES)
+
+
+def test_every_room_has_a_page_of_the_reference():
+  shown = {
+    m for page in API for m in re.findall(r"^::: (\S+)$", page.read_text(), re.M)
+  }
+  rooms = {f"largevocab.{p.parent.name}" for p in ROOT.glob("largevocab/*/__init__.py")}
+  assert rooms <= shown
+  for module in shown:
+    importlib.import_module(module)
 
 
 def test_lengths_of_the_papers_experiments_are_those_of_the_results():

@@ -2,16 +2,21 @@
 
 A table changes with every run that is added, so prose below it says in words what it
 shows. What may have digits there is what a run was given, and where something stands.
-The README's figures are made anew by its own test.
+The same holds of what a page says under "Measured".
 """
 
+import pathlib
 import re
 
 import pytest
 
 from largevocab.tools import tabulate
-from tests.claims import BLOCK, CODE_AND_LINKS, ROOT, TABLE
 
+ROOT = pathlib.Path(__file__).parents[1]
+TABLE = re.compile(r"<!-- (results:\S+|goals) -->.*?<!-- /\1 -->", re.DOTALL)
+BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+CODE_AND_LINKS = re.compile(r"`[^`]*`|\]\([^)]*\)|P@1|chi2")
+MEASURED = re.compile(r"^## Measured\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 README = ROOT / "README.md"
 PAGES = [
   *sorted(ROOT.glob("docs/**/*.md")),
@@ -37,7 +42,10 @@ def figures(text: str) -> list[str]:
 
 def below_tables(text: str) -> str:
   """What stands below the first table of results, without tables, code and links."""
-  text = TABLE.sub("", text[TABLE.search(text).end() :])
+  return prose(TABLE.sub("", text[TABLE.search(text).end() :]))
+
+
+def prose(text: str) -> str:
   return " ".join(CODE_AND_LINKS.sub(" ", BLOCK.sub(" ", text)).split())
 
 
@@ -49,6 +57,16 @@ def test_tables_are_those_of_the_committed_results(page):
 @pytest.mark.parametrize("page", WITH_TABLES, ids=name_of)
 def test_prose_below_a_table_has_no_figure_of_its_own(page):
   assert not figures(below_tables(page.read_text()))
+
+
+def test_what_methods_say_was_measured_has_no_figure():
+  sections = [
+    section
+    for page in ROOT.glob("docs/methods/*.md")
+    for section in MEASURED.findall(page.read_text())
+  ]
+  assert len(sections) == len(list(ROOT.glob("docs/methods/*.md")))
+  assert [figures(prose(section)) for section in sections] == [[]] * len(sections)
 
 
 def test_figures_are_found():

@@ -1,21 +1,42 @@
-"""README: its example runs, what it names exists, its figures are of the results."""
+"""README and docs/training.md: their examples run, and what they name exists."""
 
+import pathlib
 import re
 
 import jax
 import numpy as np
+import pytest
 
-from largevocab.tools.sweeps import records
-from tests.claims import ROOT, check
+from largevocab.heads import HEADS
+from largevocab.samplers import SAMPLERS
 
+ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+TRAINING = (ROOT / "docs" / "training.md").read_text()
 
 
-def test_the_example_trains(capsys):
-  """As it stands: nothing is defined but what it defines itself."""
-  (example,) = re.findall(r"<!-- example -->\n```python\n(.*?)```", README, re.DOTALL)
-  names = {}
-  exec(example, names)
+def example(page: str) -> dict:
+  """Runs the example as it stands: nothing is defined but what it defines itself."""
+  (program,) = re.findall(r"<!-- example -->\n```python\n(.*?)```", page, re.DOTALL)
+  names: dict = {}
+  exec(program, names)
+  return names
+
+
+def test_the_example_of_a_step_trains(capsys):
+  names = example(README)
+  before = float(capsys.readouterr().out)
+  head, state, h_ND, y = (names[name] for name in ("head", "state", "h_ND", "y"))
+  assert 0 < before < 2 * np.log(len(names["counts"]))
+  assert names["step"].dh_ND.shape == h_ND.shape
+  for number in range(30):
+    step = jax.jit(head.backward)(state, h_ND, y, jax.random.key(number))
+    state = head.update(state, step.grads, lr=1.0, scale=1.0)
+  assert float(head.evaluate(state, h_ND, y)["nll"].mean()) < 0.7 * before
+
+
+def test_the_example_of_a_loop_trains(capsys):
+  names = example(TRAINING)
   num_classes = len(names["counts"])
   assert float(capsys.readouterr().out) < 0.5 * np.log(num_classes)
   params, state = names["params"], names["head_state"]
@@ -29,54 +50,24 @@ def test_the_example_trains(capsys):
   assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:10])
 
 
-def test_what_it_names_exists():
-  for path in re.findall(
-    r"(?:configs|scripts|tests|experiments|docs)/[\w/.]+\w", README
-  ):
+@pytest.mark.parametrize("text", [README, TRAINING], ids=["README", "training"])
+def test_what_it_names_exists(text):
+  places = r"(?:configs|scripts|tests|experiments|docs|largevocab)/[\w/.]+\w"
+  paths = re.findall(places, text)
+  assert paths
+  for path in paths:
     assert (ROOT / path).exists(), path
 
 
-GIVEN = [
-  "over 10 thousand to a million words",
-  *("Blanc and Rendle 2018", "Barber and Botev 2016", "Daghaghi et al. 2021"),
-  *("Vincent et al. 2015", "Grave et al. 2017", "Zaremba et al. 2014"),
-  "Python >= 3.11",
-  "text8, or",
-]
+def test_its_links_lead_somewhere():
+  for target in re.findall(r"\]\(([^)]+)\)", README):
+    path, _, anchor = target.partition("#")
+    assert (ROOT / path).exists(), target
+    headings = re.findall(r"^#+ (.*)$", (ROOT / path).read_text(), re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
+    assert not anchor or anchor in anchors, target
 
 
-def steps() -> list[str]:
-  """Of a training step of each method over one with the full softmax; and sizes."""
-  rows = records.load(ROOT / "experiments" / "all_methods" / "times.jsonl")
-  (device,) = {row["device"] for row in rows}
-  ratio = {row["name"]: row["ratio"] for row in rows}
-  classes = {row["name"].partition(":")[0]: row["num_classes"] for row in rows}
-  given = {row["name"]: row["overrides"] for row in rows}
-  share = lambda data, name: f"{ratio[f'{data}: {name}']:.2f}"
-  negatives = lambda data: f"{given[f'{data}: pps']['head.num_samples']:,}"
-  assert device == "AMD EPYC, 1 cores"
-  return [
-    "on one core of an idle AMD EPYC",
-    f"`sampled/pps` and {negatives('ptb')} shared negatives {share('ptb', 'pps')} "
-    f"of its time with the full softmax at {classes['ptb']:,} words, with "
-    f"{negatives('enwiki8')} shared negatives {share('enwiki8', 'pps')} at "
-    f"{classes['enwiki8']:,} words; with `adaptive` {share('ptb', 'adaptive')} and "
-    f"{share('enwiki8', 'adaptive')}",
-    f"untested above {max(classes.values()):,} classes",
-  ]
-
-
-def newcomer() -> list[str]:
-  path = records.load(ROOT / "experiments" / "newcomer" / "results.jsonl")
-  total = {row["name"]: row["total_seconds"] / 60 for row in path}
-  minutes = {row["name"]: row["seconds"] / 60 for row in path}
-  return [
-    f"The first result is there {total['quickstart']:.1f} minutes after `git clone`, "
-    f"{minutes['installation']:.1f} of them for the installation; "
-    f"{minutes['own text']:.1f} minutes later a model of a text of one's own, and "
-    f"{minutes['own sampler']:.1f} after that one trained with a sampler",
-  ]
-
-
-def test_every_figure_is_made_from_committed_results():
-  check(README, [*steps(), *newcomer()], GIVEN)
+def test_every_method_has_its_row():
+  rows = re.findall(r"^\| \[`(\w+)`\]\(docs/methods/\S+\.md\)", README, re.MULTILINE)
+  assert sorted(rows) == sorted([*HEADS, *SAMPLERS])
