@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from largevocab import command_line, config
+from largevocab.data import DATASETS
 from largevocab.errors import UserError
 from largevocab.heads import HEADS
 from largevocab.losses.spherical import SPHERICAL_LOSSES
+from largevocab.models import MODELS
 from largevocab.samplers import SAMPLERS
 from largevocab.tools.sweeps import records
 
@@ -71,6 +73,8 @@ def test_adding_adds_methods_that_configs_know(monkeypatch):
   finally:  # other tests ask what there is
     SAMPLERS.pop("row_norm", None)
     HEADS.pop("margin", None)
+    DATASETS.pop("one_file", None)
+    MODELS.pop("residual", None)
 
 
 def commands() -> list[tuple[str, str]]:
@@ -127,6 +131,7 @@ def test_links_lead_somewhere(page):
 @every_page
 def test_what_it_names_exists(page):
   to_add = {"largevocab/samplers/row_norm.py", "largevocab/heads/margin.py"}
+  to_add |= {"largevocab/data/text/one_file.py"}
   places = r"\b(?:configs|scripts|tests|experiments|largevocab)/[\w/.-]+\w"
   for path in set(re.findall(places, page.read_text())) - to_add:
     assert exists(path), path
