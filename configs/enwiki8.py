@@ -1,26 +1,25 @@
-"""A stream of lower-case Wikipedia: text8, or a text made by its recipe.
+"""A stream of lower-case Wikipedia: text8, or a text prepared in the same way.
 
 --config=configs/enwiki8.py:full                      --config.data.train=FILE
 --config=configs/enwiki8.py:adaptive                  --config.data.train=FILE
 --config=configs/enwiki8.py:adaptive,weight_decay     --config.data.train=FILE
 --config=configs/enwiki8.py:sampled/pps,optimizer=sgd --config.data.train=FILE
 
-Settings of Grave et al. 2017, section 5, for text8. Its weight decay is there if it is
-asked
-for: the models of experiments/adaptive are without. With `sgd`, which bears drawn rows
-better than its Adagrad, rate and clip are those of configs/ptb.py.
+Settings of Grave et al. 2017, section 5, for text8. Its weight decay is used only with
+`weight_decay`: the models of experiments/adaptive are without. With `sgd`, which works
+better with sampled rows than its Adagrad, rate and clip are those of configs/ptb.py.
 """
 
 from largevocab import config as c
 
 UNROLL = 20
 OPTIMIZERS = {
-  # Torch's starts at 0, as the paper's; a little above, first steps are less wild.
+  # In Torch and the paper it starts at 0; a small value makes the first steps smaller.
   "adagrad": {"initial_accumulator": 1e-8, "eps": 1e-9},
   "sgd": {},
 }
 # Lambda in section 5, which does not say what decays: in the code that its authors
-# released biases do, and the rows of words that are read do not; here both do.
+# released biases do, and the rows of input words do not; here both do.
 WEIGHT_DECAY = 1e-6
 RATES = {"adagrad": (0.1, 1.0), "sgd": (1.0 * UNROLL, 5.0 / UNROLL)}
 

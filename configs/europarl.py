@@ -5,7 +5,7 @@
 --config=configs/europarl.py:da,adaptive,weight_decay
 
 A language stands for its file in the working directory. Settings of Grave et al. 2017,
-section 5. Its weight decay is there if it is asked for: the models of
+section 5. Its weight decay is used only with `weight_decay`: the models of
 experiments/adaptive_english and experiments/adaptive_french are without.
 """
 
@@ -25,7 +25,7 @@ def get_config(arg: str = ""):
     data=c.part("data", "europarl", train=text),
     model=c.part("model", "lstm", embed=256, hidden=512, layers=1),
     head=c.head(a.head, num_samples=4096, init_scale=0.1),
-    # Torch's starts at 0, as the paper's; a little above, first steps are less wild.
+    # In Torch and the paper it starts at 0; a small value makes first steps smaller.
     optimizer=c.part(
       "optimizer",
       "adagrad",
@@ -35,7 +35,7 @@ def get_config(arg: str = ""):
     ),
     train=c.Training(
       epochs=5,
-      # The paper: the words of Finnish take too much memory for 128.
+      # As in the paper: the vocabulary of Finnish takes too much memory for 128.
       batch_size=64 if a.lang == "fi" else 128,
       unroll=20,
       lr=0.1,

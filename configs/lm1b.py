@@ -17,7 +17,7 @@ def get_config(arg: str = ""):
     data=c.part("data", "lm1b"),
     model=c.part("model", "lstm", embed=256, hidden=2048, layers=1),
     head=c.head(a.head, num_samples=8192, init_scale=0.1),
-    # Torch's starts at 0, as the paper's; a little above, first steps are less wild.
+    # In Torch and the paper it starts at 0; a small value makes first steps smaller.
     optimizer=c.part("optimizer", "adagrad", initial_accumulator=1e-8, eps=1e-9),
     train=c.Training(epochs=5, batch_size=128, unroll=20, lr=0.1, clip_norm=1.0),
     eval=c.Evaluating(every_epochs=0.1, batch_size=128),

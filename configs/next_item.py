@@ -15,8 +15,8 @@ def get_config(arg: str = ""):
     data=c.part("data", a.data, history=history),
     model=c.part("model", "mlp", history=history, embed=64, hidden=64, dropout=0.1),
     head=c.head(a.head, num_samples=512, init_scale=0.1),
-    # Gradients are means over the batch, of which an item is a small part: next to an
-    # accumulator that starts at 0.1 they would not move it.
+    # Gradients are means over the batch, in which each item is rare: with an initial
+    # accumulator of 0.1 they would hardly move its row.
     optimizer=c.part("optimizer", "adagrad", initial_accumulator=1e-6),
     train=c.Training(
       epochs=4,

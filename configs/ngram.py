@@ -1,4 +1,4 @@
-"""An n-gram language model of any text, and how alike its words are to those of people.
+"""An n-gram language model of any text, evaluated by word similarity.
 
 --config=configs/ngram.py                      --config.data.train=FILE
 --config=configs/ngram.py:full,data=text8      --config.data.train=FILE \
@@ -6,8 +6,8 @@
 --config=configs/ngram.py:sampled/pps,data=tfds --config.data.dataset=lm1b
 
 The models of Vincent et al. 2015, section 6, are of this kind: a next word from the
-rows of the last few. The rows of words, those of the inputs and those of the head, are
-measured by the files of pairs, if there are any.
+rows of the last few. The word rows of inputs and of the head are evaluated by the files
+of word pairs, if there are any.
 """
 
 from largevocab import config as c

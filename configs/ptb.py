@@ -5,18 +5,18 @@
 --config=configs/ptb.py:blanc_rendle,head=sampled/quadratic --config.data.path=DIR
 
 `blanc_rendle` is the protocol of Blanc & Rendle 2018, section 4.1: the medium network
-of Zaremba et al., with 200 units a layer in place of 650, and negatives of each token's
-own. The paper tells no more of it than "dropout": steps, initial values, length, rates
-and clip are theirs. TensorFlow's tutorial, which it names in a footnote, multiplies
-rates by 0.8 where they divide by 1.2.
+of Zaremba et al., with 200 units a layer instead of 650, and separate negatives for
+each token. Beyond that the paper only mentions "dropout": steps, initialisation,
+length, rates and clip are those of Zaremba et al. TensorFlow's tutorial, cited in a
+footnote, multiplies rates by 0.8 where they divide by 1.2.
 """
 
 from largevocab import config as c
 
 
 def training(unroll: int, epochs: int, hold_epochs: int, decay: float) -> c.Training:
-  """That loss is summed over the unrolled steps; ours is the mean. So its rate of 1 is
-  ours of `unroll`, and its clip of 5 ours of 5 / unroll."""
+  """Converts from a loss summed over the unrolled steps to ours, a mean: its rate of 1
+  is ours of `unroll`, and its clip of 5 ours of 5 / unroll."""
   return c.Training(
     epochs=epochs,
     batch_size=20,

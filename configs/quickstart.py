@@ -1,4 +1,4 @@
-"""A first run on the source text of Python's own standard library: no download.
+"""A first run on the source text of Python's own standard library; no download needed.
 
 --config=configs/quickstart.py:full
 --config=configs/quickstart.py:sampled/pps

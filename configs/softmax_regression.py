@@ -1,4 +1,4 @@
-"""Softmax regression on synthetic data whose true law is known: no network, no text.
+"""Softmax regression on synthetic data with a known distribution: no network, no text.
 
 --config=configs/softmax_regression.py:full
 --config=configs/softmax_regression.py:sampled/unigram \

@@ -1,5 +1,5 @@
 """Regression on sparse targets by squared error: sparse features, one hidden layer, and
-for each of very many outputs a 1 or a 0, as in an autoencoder of sparse vectors.
+a target of 1 or 0 for each of very many outputs, as in a sparse autoencoder.
 
 --config=configs/sparse_regression.py
 --config=configs/sparse_regression.py:data=gowalla          --config.data.path=DIR
@@ -7,7 +7,7 @@ for each of very many outputs a 1 or a 0, as in an autoencoder of sparse vectors
 --config=configs/sparse_regression.py:spherical/z,data=xmlc --config.data.path=DIR
 
 The first setting of Vincent et al. 2015. All outputs are trained in every step, at a
-cost that does not depend on their number. A step of the head must be small beside 1 /
+cost independent of their number. The head's step size must be small compared with 1 /
 |h|^2.
 """
 

@@ -6,15 +6,16 @@
 --config=configs/xmlc.py:eurlex4k,tfds                      --config.data.data_dir=DIR
 --config=configs/xmlc.py:stdlib_calls,adam
 
-`active` asks for Daghaghi et al.'s loss of classes from hash tables: the softmax over
-what they give. Without it they are weighted by their law, and half of them drawn by
-counts. `tfds` reads a set that its builder in `largevocab.data.labels.tfds_xmlc` has
-prepared. `adam` trains any set by the paper's optimiser and rate, for 25 epochs.
+`active` uses Daghaghi et al.'s loss with classes from hash tables: the softmax over the
+active set. Without it drawn classes have importance weights, and half of them are drawn
+by counts. `tfds` reads a set prepared by its builder in
+`largevocab.data.labels.tfds_xmlc`. `adam` trains any set with the paper's optimiser and
+rate, for 25 epochs.
 
 Batch, K, L and rate of the paper's own sets are the paper's. Its budget is not: 33
 thousand classes for each example of Amazon-670K, where `num_samples` here is 128. Every
-twentieth training document is kept for validation, so propensities, which go by counts,
-differ a little from published ones.
+twentieth training document is used for validation, so propensities, which depend on
+counts, differ a little from published ones.
 """
 
 from dataclasses import dataclass, field, replace
@@ -25,14 +26,14 @@ from largevocab import config as c
 
 @dataclass(frozen=True)
 class Setting:
-  """A data set, and what it is trained with.
+  """A data set with its training settings.
 
   Attributes:
     data: name and fields of the data set.
-    builder: what prepares it for tensorflow-datasets; empty: it has the set's name.
+    builder: its builder for tensorflow-datasets; empty: the name of the set.
     codes, tables, slots: K, L and the size of a bucket of locality-sensitive hashing.
-    rebuild_tables: so many are rebuilt in every step, instead of all every 50 steps and
-      changed rows in between: of large sets, where no step should wait for all.
+    rebuild_tables: tables to rebuild in every step, instead of all every 50 steps and
+      rehashing in between: for large sets, where no step should rebuild all.
     batch_size, optimizer, lr, epochs: of training.
     propensity: the constants a and b of the labels' propensities.
   """
@@ -44,8 +45,8 @@ class Setting:
   slots: int = 16
   rebuild_tables: int = 0
   batch_size: int = 256
-  # Not Adam: its steps are of one size for gradients of any size, and with few
-  # negatives, of which rare ones have large weights, it hardly lowers what it raised.
+  # Not Adam: its steps do not depend on the size of gradients, so with few negatives,
+  # rare ones of large weight, it hardly lowers the logits that it raised.
   optimizer: dict[str, Any] = field(
     default_factory=lambda: {"name": "adagrad", "initial_accumulator": 1e-6}
   )
@@ -61,10 +62,10 @@ def of_files(prefix: str, **fields: Any) -> dict[str, Any]:
 
 
 AMAZON, WIKIPEDIA = (0.6, 2.6), (0.5, 0.4)
-# It does not tell how many epochs there were.
+# The paper does not give the number of epochs.
 PAPER = {"optimizer": {"name": "adam"}, "lr": 1e-4, "epochs": 25.0}
 SETTINGS = {
-  # The paper's.
+  # The paper's sets.
   "amazon670k": Setting(
     **{"codes": 6, "tables": 400, "slots": 8, "rebuild_tables": 8},
     **{"batch_size": 1024, "propensity": AMAZON, **PAPER},
@@ -74,13 +75,13 @@ SETTINGS = {
     **{"propensity": WIKIPEDIA, **PAPER},
   ),
   "odp105k": Setting(codes=5, tables=150, batch_size=128, **PAPER),
-  # The paper does not tell its counts: choose them for its 158 thousand labels.
+  # The paper does not give its counts: choose them for its 158 thousand labels.
   "amazon_uniform": Setting(
     {"name": "xmlc", "min_count": 4, "max_count": 8},
     builder="amazon670k",
     **{"codes": 6, "tables": 150, "propensity": AMAZON, **PAPER},
   ),
-  # Others of the repository.
+  # Other sets of the repository.
   "delicious200k": Setting(codes=5),
   "eurlex4k": Setting(codes=3),
   "bibtex": Setting(of_files("bibtex")),
@@ -99,7 +100,7 @@ FLAGS = ("active", "adam", "tfds", "runlocal")
 
 
 def get_config(arg: str = ""):
-  # The first word may be a data set, too.
+  # The first word may also be a data set.
   first, _, others = arg.partition(",")
   is_other = "=" in first or first.partition("/")[0] in ("", *c.HEADS, *FLAGS)
   arg = arg if is_other else f"data={first},{others}"

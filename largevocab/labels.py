@@ -1,4 +1,4 @@
-"""What a head is told: `Targets` of each batch, and `Counts` of the classes."""
+"""Inputs of heads: `Targets` of each batch, and `Counts` of the classes."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,14 +16,14 @@ class Targets(NamedTuple):
   """The true classes of N examples.
 
   Attributes:
-    ids_NP: i32[N, P], the true classes; padding is V (the number of classes).
+    ids_NP: i32[N, P], the true classes, padded with V (the number of classes).
     w_NP: f32[N, P], their weights, 0 on padding. A row sums to the example's weight:
-      1/P each for P equally true classes, all 0 for an example that does not count.
-      Any id outside 0 ... V - 1 is padding if it has no weight. If it has, it
-      makes the loss NaN; `check_targets` names it.
-    context_N: i32[N], what a head may keep something for: of a language model the
-      current input token, of item histories the last item, of examples with features
-      of their own the number of the example; 0 where there is no such thing.
+      1/P each for P equally true classes, all 0 for an example to ignore. An id
+      outside 0 ... V - 1 is padding if its weight is 0. Otherwise the loss is NaN;
+      `check_targets` reports such ids.
+    context_N: i32[N], context ids for heads with state per context: for a language
+      model the current input token, for item histories the last item, for examples with
+      features the number of the example; 0 if there is no context.
   """
 
   ids_NP: jax.Array
@@ -32,7 +32,7 @@ class Targets(NamedTuple):
 
 
 def is_class(ids: Any, num_classes: int) -> Any:
-  """Which ids, of NumPy or JAX, are 0 ... V - 1: bool of their shape.
+  """Whether ids, of NumPy or JAX, are in 0 ... V - 1: bool of their shape.
 
   >>> is_class(np.array([-1, 0, 3]), 3).tolist()
   [False, True, False]
@@ -45,7 +45,7 @@ def single_targets(
   weight_N: ArrayLike | None = None,
   num_classes: int | None = None,
 ) -> Targets:
-  """Targets with one true class per example, each of weight 1 unless told.
+  """Targets with one true class per example, by default of weight 1.
 
   Args:
     ids_N: int[N].
@@ -53,7 +53,7 @@ def single_targets(
     num_classes: V, to check the ids against; not under `jax.jit`.
 
   Raises:
-    UserError: an id is no whole number of 32 bits; or as `check_targets`.
+    UserError: an id is no 32-bit integer; or as in `check_targets`.
 
   >>> single_targets(np.array([3, 1])).ids_NP.shape
   (2, 1)
@@ -84,17 +84,17 @@ def _as_int32(ids: ArrayLike) -> np.ndarray:
 
 
 def check_targets(y: Targets, num_classes: int) -> None:
-  """Checks that what has weight is a class: on the host, before batches are trained on.
+  """Checks on the host that ids with weight are valid classes.
 
-  Under `jax.jit` ids have no values, and nothing can be refused: there a head makes the
+  Under `jax.jit` ids have no values and no error can be raised: there a head makes the
   loss NaN instead (`known_targets`).
 
   Args:
-    y: of arrays with values, NumPy's or JAX's.
+    y: with concrete arrays, NumPy's or JAX's.
     num_classes: V.
 
   Raises:
-    UserError: names the first id outside 0 ... V - 1 that has weight, and its place.
+    UserError: reports the first id outside 0 ... V - 1 that has weight, and its place.
 
   Cost: O(N P), and a copy to the host.
 
@@ -118,10 +118,10 @@ classes: give ids from 0 to 4, and padding the weight 0
 
 
 def known_targets(y: Targets, num_classes: int) -> Targets:
-  """Targets as heads read them: all padding is V, and what is amiss is NaN.
+  """Targets normalised for heads: all padding is V, invalid ids have weight NaN.
 
-  An id outside 0 ... V - 1 becomes V. If it has weight, that becomes NaN, and with it
-  each sum that it enters: a loss of which a label is missing must not look sound.
+  An id outside 0 ... V - 1 becomes V. If it has weight, the weight becomes NaN, and so
+  do all sums with it: a loss with an invalid label must not look valid.
 
   >>> ids_NP, w_NP = jnp.array([[-1, 2], [1, 9]]), jnp.array([[0.0, 1.0], [0.5, 0.5]])
   >>> y = known_targets(Targets(ids_NP, w_NP, jnp.zeros(2, int)), num_classes=5)
@@ -138,14 +138,14 @@ def known_targets(y: Targets, num_classes: int) -> Targets:
 
 @dataclass(frozen=True)
 class Counts:
-  """How often each class occurs in the training data.
+  """Class counts of the training data.
 
   Attributes:
     unigram_V: i64[V], occurrences of each class.
-    tokens: the training stream itself as class ids (memory-mapped is fine), or None.
-      What needs more than unigram counts (bigrams, clusters) counts it from here.
-    examples: how many training examples there are, where they have several classes or
-      none; 0: one for each occurrence.
+    tokens: the training stream as class ids (may be memory-mapped), or None. Used for
+      statistics beyond unigram counts (bigrams, clusters).
+    examples: number of training examples, if they may have several classes or none;
+      0: one for each occurrence.
   """
 
   unigram_V: np.ndarray
@@ -158,7 +158,7 @@ class Counts:
 
   @property
   def classes_per_example(self) -> float:
-    """On average.
+    """Mean number of classes per example.
 
     >>> Counts(np.array([4, 2]), examples=2).classes_per_example
     3.0

@@ -1,4 +1,4 @@
-"""Tables of which a step touches few rows, and optimisers that need touch no others."""
+"""Row-sparse gradients, tables, and optimisers that update only the touched rows."""
 
 import abc
 import functools
@@ -18,14 +18,14 @@ from largevocab.ops.merge import merge_rows
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.tag import TAG, is_whole, joined
 
-_Decay = Annotated[float, Between(0, 0.999999)]  # closer to 1 is 1 as float32
+_Decay = Annotated[float, Between(0, 0.999999)]  # larger ones may round to 1 in float32
 
 
 class RowGrads(NamedTuple):
   """Gradient of a table that is zero outside few rows.
 
-  `a + b` is the gradient of the sum, where an id of both stands once. Adding leaf by
-  leaf would add ids: `update` refuses that, and under `jax.jit` makes rows NaN.
+  `a + b` is the gradient of the sum, with repeated ids merged. Adding leaf by leaf
+  would add ids: `update` raises an error, and under `jax.jit` makes rows NaN.
 
   Attributes:
     ids_R: i32[R], distinct; ids >= V are padding.
@@ -48,12 +48,12 @@ class RowGrads(NamedTuple):
 
 
 class Table(NamedTuple):
-  """A table with its optimiser's state. Donate it: undonated, an update copies it.
+  """A table with its optimiser's state. Donate it, otherwise an update copies it.
 
   Attributes:
     w_VD: f32[V, D].
-    slots: what the optimiser keeps per row: arrays with leading axis V.
-    count: i32[], the number of updates so far.
+    slots: the optimiser's state per row: arrays with leading axis V.
+    count: i32[], number of updates so far.
   """
 
   w_VD: jax.Array
@@ -62,7 +62,7 @@ class Table(NamedTuple):
 
 
 def row_grads(ids_R: jax.Array, rows_RD: jax.Array, num_rows: int) -> RowGrads:
-  """Gradient from rows as they were looked up: repeated ids are summed once.
+  """Row-sparse gradient from rows as they were looked up: repeated ids are summed.
 
   >>> g = row_grads(jnp.array([3, 3]), jnp.array([[1.], [2.]]), 4)
   >>> float(sq_norm(g))
@@ -72,20 +72,20 @@ def row_grads(ids_R: jax.Array, rows_RD: jax.Array, num_rows: int) -> RowGrads:
 
 
 def accumulate(grads: Sequence[Any], weights: Sequence[ArrayLike] = ()) -> Any:
-  """Gradients of several batches as one: the sum of weight * gradient.
+  """Gradient accumulation over several batches: the sum of weight * gradient.
 
-  Of any head's `HeadStep.grads`, of networks, and of pytrees of these; only sums of
-  gradients at the same state mean anything. A loss is a mean over its batch: with each
-  batch's share of all weight as its weight, an update is that of one batch that holds
-  them all. Every part keeps its rows, so that the result is as large as all of them.
+  For `HeadStep.grads` of any head, gradients of networks, and pytrees of these, all at
+  the same state. A loss is a mean over its batch: if weights are the batches' shares of
+  the total weight, the result is the gradient of the concatenated batch. Row-sparse
+  gradients are concatenated, so the result is as large as all of them.
 
   Args:
     grads: of one structure.
-    weights: one for each; none: 1.
+    weights: one for each; by default 1.
 
   Raises:
-    UserError: there are none, not as many weights, or gradients with ids that were
-      added or scaled leaf by leaf.
+    UserError: `grads` is empty, weights are of another number, or gradients with ids
+      were added or scaled leaf by leaf.
 
   Cost: O(R D) for R rows in all.
 
@@ -116,14 +116,14 @@ def accumulate(grads: Sequence[Any], weights: Sequence[ArrayLike] = ()) -> Any:
 
 
 def added(a: Any, b: Any) -> Any:
-  """`accumulate([a, b])`: the `+` of gradients that are tuples, which would make one
-  long tuple of both."""
+  """`accumulate([a, b])`: the `+` of gradients that are named tuples, in place of
+  concatenation."""
   return accumulate([a, b])
 
 
 def _joined_rows(parts: Sequence[RowGrads], weights: Sequence[ArrayLike]) -> RowGrads:
-  """The weighted sum. V is not known here: padding is merged like classes, and what is
-  left over gets ids above those of any table."""
+  """The weighted sum. V is not known here, so padding ids are merged like classes, and
+  unused entries get ids beyond any table."""
   tag = joined([g.ids_R for g in parts], [g.tag for g in parts])
   scaled = [w * g.rows_RD for w, g in zip(weights, parts, strict=True)]
   rows_RD = jnp.concatenate(scaled).astype(parts[0].rows_RD.dtype)
@@ -133,8 +133,8 @@ def _joined_rows(parts: Sequence[RowGrads], weights: Sequence[ArrayLike]) -> Row
 
 
 def checked(table: Table, grads: RowGrads) -> RowGrads:
-  """A gradient for this table, or one that makes rows NaN where values are traced and
-  ids turn out to be sums of ids.
+  """The gradient, if its ids are valid. If values are traced and ids turn out to be
+  sums of ids, a gradient that makes rows NaN.
 
   Raises:
     UserError: ids were added or scaled.
@@ -147,7 +147,7 @@ def checked(table: Table, grads: RowGrads) -> RowGrads:
   is_right = is_whole(grads.ids_R, grads.tag)
   if is_right is True:
     return grads
-  # Sums of ids may all lie outside the table.
+  # Sums of ids may all be outside the table, so valid ids are used instead.
   ids_R = jnp.where(is_right, grads.ids_R, jnp.arange(len(grads.ids_R)))
   return RowGrads(ids_R, jnp.where(is_right, grads.rows_RD, jnp.nan), grads.tag)
 
@@ -164,43 +164,43 @@ def sq_norm(tree: Any) -> jax.Array:
 
 @settings(kw_only=True)
 class RowOptimizer(abc.ABC):
-  """An optimiser that works row by row: w -= lr * direction(scale * g + lambda w).
+  """A row-wise optimiser: w -= lr * direction(scale * g + lambda w).
 
-  A subclass gives the state of a row and its direction; the same rule then updates few
-  rows of a table, a whole table, or (as an optax transformation) a network, so that one
-  setting holds for all three.
+  A subclass defines the state of a row and its direction; the same rule then updates
+  few rows of a table, a whole table, or (as an optax transformation) a network, so that
+  one setting applies to all three.
 
   Attributes:
     weight_decay: lambda, of the penalty lambda/2 |w|^2; its gradient is added to that
-      of the loss once this is clipped, ahead of the optimiser's rule, also for biases.
+      of the loss after clipping, before the optimiser's rule, also for biases.
 
-  Deviation: of a row-sparse gradient only those rows decay that it names; dense decay
-    would shrink all V of them in every step. A rare row therefore decays less, and a
-    row that is never named stays as it began. There is no exact way to make up for it
-    later: what Adagrad makes of a penalty alone, s <- s + (lambda w)^2 and w <- w - lr
-    lambda w / sqrt(s), has no closed form, and whoever reads a row in between, a
-    sampler or an evaluation, would find it out of date. Where a gradient names all
-    rows, as that of `full`, and of a network, decay is dense and exact.
+  Deviation: with a row-sparse gradient only the touched rows decay; dense decay would
+    change all V in every step. So a rare row decays less, and a row that is never
+    touched keeps its initial value. There is no exact lazy version: the effect of a
+    penalty alone under Adagrad, s <- s + (lambda w)^2 and w <- w - lr lambda w /
+    sqrt(s), has no closed form, and samplers or evaluations in between would read stale
+    rows. Where a gradient has all rows, as that of `full` and of a network, decay is
+    dense and exact.
   """
 
   weight_decay: NonNegative = 0.0
 
   @abc.abstractmethod
   def init_slots(self, w_VD: jax.Array) -> dict[str, jax.Array]:
-    """The optimiser's state for each row."""
+    """Initial optimiser state for each row."""
 
   @abc.abstractmethod
   def direction(
     self, g_RD: jax.Array, slots: dict[str, jax.Array], count: jax.Array
   ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The step for a learning rate of 1, and the new state, of the given rows."""
+    """The step at learning rate 1, and the new state, of the given rows."""
 
   @abc.abstractmethod
   def rule(self) -> optax.GradientTransformation:
-    """`direction` for dense pytrees."""
+    """`direction` as an optax transformation for dense pytrees."""
 
   def transformation(self) -> optax.GradientTransformation:
-    """The same for dense pytrees; its updates are directions to subtract.
+    """`rule` with weight decay; its updates are directions to subtract.
 
     >>> tx, w = SGD(weight_decay=0.5).transformation(), {"w": jnp.array([2.0])}
     >>> tx.update({"w": jnp.array([3.0])}, tx.init(w), w)[0]["w"].tolist()
@@ -211,7 +211,7 @@ class RowOptimizer(abc.ABC):
     return optax.chain(optax.add_decayed_weights(self.weight_decay), self.rule())
 
   def penalised(self, g_RD: jax.Array, w_RD: jax.Array) -> jax.Array:
-    """The gradient at these rows with that of the penalty.
+    """The gradient at these rows plus that of the penalty.
 
     >>> SGD(weight_decay=0.5).penalised(jnp.array([[3.0]]), jnp.array([[2.0]])).tolist()
     [[4.0]]
@@ -219,7 +219,7 @@ class RowOptimizer(abc.ABC):
     return g_RD + self.weight_decay * w_RD if self.weight_decay else g_RD
 
   def init(self, w_VD: jax.Array) -> Table:
-    """A table of these rows.
+    """A table of these rows with initial state.
 
     >>> SGD().init(jnp.zeros((3, 2))).w_VD.shape
     (3, 2)
@@ -227,7 +227,7 @@ class RowOptimizer(abc.ABC):
     return Table(w_VD, self.init_slots(w_VD), jnp.int32(0))
 
   def update(self, table: Table, grads: RowGrads, lr, scale) -> Table:
-    """Updates the touched rows: those that the gradient names, padding left out.
+    """Updates the rows of a row-sparse gradient, except padding.
 
     Cost: O(R D), independent of V, if the table is donated.
 
@@ -238,11 +238,11 @@ class RowOptimizer(abc.ABC):
     """
     grads = checked(table, grads)
     rows = jax.tree.map(lambda s: s.at[grads.ids_R].get(mode="clip"), table.slots)
-    # Read, then written: who else reads the old rows before does not force a copy.
+    # Read before written, so that other readers of the old rows do not force a copy.
     old_RD = table.w_VD.at[grads.ids_R].get(mode="clip")
     g_RD = self.penalised(scale * grads.rows_RD, old_RD)
     step_RD, rows = self.direction(g_RD, rows, table.count)
-    # The ids are distinct, and those of padding fall outside the table.
+    # The ids are distinct, and those of padding are out of range.
     at = {"mode": "drop", "unique_indices": True}
     put = lambda s, row: s.at[grads.ids_R].set(row, **at)
     return Table(
@@ -281,17 +281,16 @@ class SGD(RowOptimizer):
 class Momentum(RowOptimizer):
   """direction = m with m <- momentum m + g: heavy-ball momentum, on all rows.
 
-  A row goes on moving after it was touched, and so every row moves in every step, also
-  when the gradient is sparse; to move only those that are touched (a lazy version)
-  would be another method. Samplers that follow the table are told of touched rows only,
-  and of the others when the head is refreshed.
+  Every row moves in every step, also when the gradient is sparse, since m stays
+  non-zero after a row was touched. A lazy version would be a different method. Samplers
+  get updates of touched rows only, and of the others when the head is refreshed.
 
-  Likewise every row decays in every step: here `weight_decay` is exact.
+  So every row decays in every step, and `weight_decay` is exact.
 
   Cost: O(V D) an update, however few rows are touched.
 
   Attributes:
-    momentum: share of m that is kept.
+    momentum: decay factor of m.
 
   >>> table = Momentum(momentum=0.5).init(jnp.zeros((2, 1)))
   >>> g = RowGrads(jnp.array([1]), jnp.array([[1.0]]))
@@ -325,11 +324,11 @@ class Momentum(RowOptimizer):
 class Adagrad(RowOptimizer):
   """direction = g / sqrt(s + eps) with s the sum of all g^2 so far.
 
-  On touched rows exactly dense Adagrad: where the gradient is zero, it does nothing.
+  Equal to dense Adagrad: where the gradient is zero, dense Adagrad does not move.
 
   Attributes:
-    initial_accumulator: where s starts.
-    eps: keeps the root away from zero.
+    initial_accumulator: initial value of s.
+    eps: added inside the root.
   """
 
   initial_accumulator: NonNegative = 0.1
@@ -355,12 +354,12 @@ class Adagrad(RowOptimizer):
 
 @settings
 class Adam(RowOptimizer):
-  """Lazy Adam: moments as in dense Adam, a row moves only when it is touched.
+  """Lazy Adam: moments as in dense Adam, but only touched rows move.
 
-  A row that was not touched for s steps first decays its moments by b1^s and b2^s, as
-  dense Adam would have done with zero gradients; both moments thus equal dense Adam's
-  on every touched row. Deviation from dense Adam: the steps that the first moment
-  would have gone on making in between are not made.
+  If a row was not touched for s steps, its moments are first decayed by b1^s and b2^s,
+  as dense Adam would have done with zero gradients, so that both moments equal dense
+  Adam's on every touched row. Deviation from dense Adam: the steps that it would have
+  made from the first moment in between are left out.
 
   Attributes:
     b1: decay of the first moment.

@@ -1,5 +1,5 @@
-"""The training loop. It knows no method: a head is told h and the labels, and asked for
-the loss, its gradient with respect to h, and to update itself."""
+"""The training loop, independent of the method: a head gets h and the labels, and
+returns the loss and its gradient with respect to h; then it updates itself."""
 
 import functools
 import logging
@@ -45,7 +45,7 @@ _LOG = logging.getLogger("largevocab")
 
 
 def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) -> State:
-  """One update of network, inputs and head, with one joint gradient norm."""
+  """One update of network, inputs and head, clipped by their joint gradient norm."""
   k_net, k_head = jax.random.split(jax.random.fold_in(state.key, state.step))
   carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), state.carry)
   rows_BTE = inputs.look_up(state.inputs, batch.x, exp.model.embed)
@@ -82,30 +82,30 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
 
 
 def monitor(state: State, batch: Batch, *, exp: Experiment) -> dict[str, jax.Array]:
-  """What the head has to say of its own estimates, on a batch not yet trained on."""
+  """The head's diagnostics on a batch that has not been trained on yet."""
   carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), state.carry)
   rows_BTE = inputs.look_up(state.inputs, batch.x, exp.model.embed)
   h_BTD, _ = exp.model.apply({"params": state.params}, rows_BTE, carry)
   h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
-  number = jnp.uint32(3 << 30) + state.step.astype(jnp.uint32)  # no step's own
+  number = jnp.uint32(3 << 30) + state.step.astype(jnp.uint32)  # not used by steps
   key = jax.random.fold_in(state.key, number)
   return exp.head.monitor(state.head, h_ND, batch.y, key)
 
 
 def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, Any]:
-  """Trains, or goes on training, and returns the final metrics.
+  """Trains or resumes a run, and returns the final metrics.
 
   Args:
     exp: the run.
-    config: what `exp` was made from; written to the workdir, which belongs to it.
-    workdir: where everything of the run goes.
+    config: the config that `exp` was made from; written to the workdir.
+    workdir: directory of all files of the run.
 
-  A finished run goes on when the config asks for more steps, and is measured anew when
-  it asks for other measurements; its result is kept as result.1.json and so on.
+  A finished run continues if the config has more steps, and is evaluated again if it
+  asks for other metrics; the old result is kept as result.1.json and so on.
 
   Raises:
-    UserError: something the user can mend.
-    Diverged: the loss is not finite; diverged.json tells the step.
+    UserError: an error that the user can fix.
+    Diverged: the loss is not finite; diverged.json has the step.
     SystemExit: stopped by a signal, after saving.
   """
   if has_result_of(workdir, config):
@@ -162,7 +162,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
 
 
 def _is_work(key: str) -> bool:
-  """Whether a new value of a key gives a finished run something to do."""
+  """Whether a changed value of a key requires more work of a finished run."""
   return key.startswith(("config.train.", "config.eval."))
 
 
@@ -172,7 +172,7 @@ def _tell(result: dict[str, Any], workdir: str) -> None:
 
 
 class _Loop:
-  """The loop and what it does now and then."""
+  """The training loop, with evaluation, saving and logging at intervals."""
 
   def __init__(
     self,
@@ -191,17 +191,17 @@ class _Loop:
     self._similarity = make_similarity(exp, data)
     self._held_out = held_out(exp, data)
     self._signals = StopSignals()
-    self._compiled: set[Any] = set()  # shapes of the batches that there were
-    # Steps and seconds that do not tell the pace: of other processes, and of compiling.
+    self._compiled: set[Any] = set()  # shapes of the batches so far
+    # Steps and seconds to leave out of the speed: other processes, and compilation.
     self._unpaced = np.zeros(2)
 
   def try_evaluation(self, state: State) -> None:
-    """What cannot be evaluated should fail before it is trained."""
+    """Evaluates once before training, so that errors are raised early."""
     for batches in self._held_out.values():
       self._evaluate.try_out(state, batches)
 
   def run(self, state: State, clock: dict[str, float], log: RunLog) -> dict[str, Any]:
-    """Trains to the end and returns the result; `clock` was saved with the state."""
+    """Trains to the end and returns the result; `clock` was restored with the state."""
     exp, step = self._exp, int(state.step)
     self._log, seconds = log, clock["seconds"]
     # Steps whose losses are in state.loss_sum.
@@ -210,7 +210,7 @@ class _Loop:
     self._unpaced = np.array([step, seconds])
     with self._signals as signals:
       if self._is_eval(step) and not self._log.has(step, "valid"):
-        self._measure(state, step, "valid", seconds)  # It was stopped before it had.
+        self._measure(state, step, "valid", seconds)  # stopped before it was measured
       tokens = exp.train.batch_size * exp.train.unroll
       progress = Progress(step, self.num_steps, tokens)
       started = time.perf_counter()
@@ -227,7 +227,7 @@ class _Loop:
         step += 1
         self._num_summed += 1
         if exp.head.refreshes(step):
-          key = jax.random.fold_in(state.key, 2**31 + step)  # no step's own number
+          key = jax.random.fold_in(state.key, 2**31 + step)  # not used by steps
           state = state._replace(head=self._refresh(state.head, key))
         if is_new:
           jax.block_until_ready(state)
@@ -239,7 +239,7 @@ class _Loop:
         if step % exp.log.every_steps == 0:
           state = self._log_training(state, step, lr, progress)
         is_eval, is_monitored = self._is_eval(step), self._is_monitored(step)
-        is_stopped = bool(signals.caught)  # Read once: a later one is seen later.
+        is_stopped = bool(signals.caught)  # read once: later signals wait
         is_save = step % exp.checkpoint.every_steps == 0 or is_stopped
         if not (is_eval or is_save or is_monitored) or step == self.num_steps:
           continue
@@ -248,7 +248,7 @@ class _Loop:
         if is_monitored:
           self._watch(state, step)
         if is_eval or is_save:
-          self._save(state, step, seconds)  # first: an evaluation may be stopped
+          self._save(state, step, seconds)  # first, as evaluation may be stopped
         if is_eval:
           self._measure(state, step, "valid", seconds)
         if is_stopped:
@@ -263,7 +263,7 @@ class _Loop:
       return self._result(state, step, seconds)
 
   def _is_eval(self, step: int) -> bool:
-    between = 0 < step < self.num_steps  # at the end both splits are measured anyway
+    between = 0 < step < self.num_steps  # the end measures both splits anyway
     return between and bool(self._eval_steps) and step % self._eval_steps == 0
 
   def _is_monitored(self, step: int) -> bool:
@@ -273,7 +273,7 @@ class _Loop:
   def _watch(self, state: State, step: int) -> None:
     seen = self._monitor(state, self._batches.batch(step))
     metrics: dict[str, float] = {key: float(value) for key, value in seen.items()}
-    # JSON has no number for laws that cannot draw some class: they are infinitely off.
+    # inf, of samplers that cannot draw some class, is not valid JSON.
     metrics = {key: value for key, value in metrics.items() if math.isfinite(value)}
     if metrics:
       shown = "  ".join(f"{key} {value:.3g}" for key, value in metrics.items())
@@ -307,7 +307,7 @@ class _Loop:
   def _measure(
     self, state: State, step: int, split: str, seconds: float
   ) -> dict[str, float]:
-    """Metrics of a state that is saved; leaves when a signal comes meanwhile."""
+    """Metrics of a saved state; exits if a signal comes meanwhile."""
     try:
       metrics = self._evaluate(
         state, self._held_out[split], lambda: self._signals.caught
@@ -316,7 +316,7 @@ class _Loop:
       self._leave(step)
     if split == "valid":
       metrics |= self._similarity(state)
-      # Of a head that is not normalised there is a loss of its own.
+      # Heads that are not normalised have another loss.
       self._saved.note_loss(step, metrics.get("nll", metrics.get("loss", math.nan)))
     shown = "  ".join(f"{key} {value:.5g}" for key, value in metrics.items())
     _LOG.info("step %d  %s  %s", step, split, shown)
@@ -341,7 +341,7 @@ class _Loop:
       )
 
   def _cause(self, bad: int) -> str:
-    """What a loss that is not finite at a step may come of, and what to do."""
+    """Possible causes of a loss that is not finite, and what to do."""
     batch, num_classes = self._batches.batch(bad), self._data.counts.num_classes
     counted = np.asarray(batch.y.ids_NP)[np.asarray(batch.y.w_NP) > 0]
     if wrong := counted[(counted < 0) | (counted >= num_classes)].tolist():

@@ -1,10 +1,9 @@
-"""Trivial models, of counts alone: what a network has to beat before it says anything.
+"""Count-based baselines that a network has to beat.
 
-`ByCounts` knows how often each class occurs: the unigram model of a text, popularity
-of items, label frequency. `AfterLast` knows what follows what: the bigram model of a
-text, the first-order Markov chain of items. `counted` gives those that there are for
-some data, counted on its training split; `measure` evaluates one as
-`largevocab.evaluation.evaluate` does a network.
+`ByCounts` uses class frequencies: the unigram model of a text, item popularity, label
+frequency. `AfterLast` uses pair counts: the bigram model of a text, the first-order
+Markov chain of items. `counted` fits those that apply to some data, on its training
+split; `measure` evaluates one as `largevocab.evaluation.evaluate` evaluates a network.
 """
 
 from largevocab.baselines.after_last import AfterLast

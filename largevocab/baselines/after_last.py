@@ -1,4 +1,4 @@
-"""Classes by how often they follow the one before."""
+"""Bigram baseline: class frequencies given the previous class."""
 
 import numpy as np
 from scipy import sparse
@@ -9,16 +9,16 @@ from largevocab.baselines.by_counts import DISCOUNT, ByCounts
 class AfterLast:
   """p(c | a) = max(n(a, c) - d, 0) / n(a) + d U(a) / n(a) p(c).
 
-  n(a, c) is how often c follows a, n(a) the sum over c, U(a) how many classes do, and
-  p(c) the law of `ByCounts`, which is all that is left where a was never followed.
+  n(a, c) is the count of c after a, n(a) the sum over c, U(a) the number of distinct c,
+  and p(c) the distribution of `ByCounts`, used alone if a has no successors.
 
   Args:
-    pairs: [A, V], n(a, c) in compressed sparse rows; contexts beyond A were never seen.
-    alone: p.
+    pairs: [A, V], n(a, c) in compressed sparse rows; contexts beyond A are unseen.
+    alone: p(c).
 
   Source: interpolated absolute discounting (Ney, Essen and Kneser 1994, section 2; Chen
     and Goodman 1999, section 2.6).
-  Deviation: one constant d, 0.75, and plain counts below, not those of Kneser and Ney.
+  Deviation: a constant d, 0.75, and plain lower-order counts, not those of Kneser-Ney.
   Cost: memory of the distinct pairs; a probability O(log V).
 
   >>> pairs = sparse.csr_array(np.array([[0, 2, 0], [1, 0, 0], [0, 0, 0]]))
@@ -52,13 +52,13 @@ class AfterLast:
     return np.log(p_NP)
 
   def top_k(self, context_N: np.ndarray, k: int) -> np.ndarray:
-    """i32[N, k], the likeliest classes, best first; of equal ones the lower id."""
+    """i32[N, k], the most probable classes, best first; ties by lower id."""
     contexts, of_N = np.unique(context_N, return_inverse=True)
     return np.stack([self._top_k_of(int(a), k) for a in contexts])[of_N]
 
   def _top_k_of(self, context: int, k: int) -> np.ndarray:
-    """Successors compete with the k classes that are most frequent anywhere: no other
-    is above those."""
+    """The best k of the successors and the k most frequent classes; all other classes
+    score lower."""
     if context >= len(self._scale_A):
       return self._alone.order_V[:k]
     if (context, k) not in self._best:
@@ -70,6 +70,6 @@ class AfterLast:
     return self._best[context, k]
 
   def _rows(self, context_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Contexts, 0 in place of those that are beyond A, and which are not."""
+    """Contexts, with 0 in place of those beyond A, and the mask of the others."""
     is_known_N = context_N < len(self._scale_A)
     return np.where(is_known_N, context_N, 0), is_known_N

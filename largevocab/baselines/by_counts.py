@@ -1,4 +1,4 @@
-"""Classes by how often they occur."""
+"""Unigram baseline: class frequencies."""
 
 import numpy as np
 
@@ -8,17 +8,17 @@ DISCOUNT = 0.75  # d, of every count
 
 
 class ByCounts:
-  """p(c) = max(n(c) - d, 0) / n + d U / (n V), whatever came before.
+  """p(c) = max(n(c) - d, 0) / n + d U / (n V), independent of the context.
 
-  n(c) is the count of a class, n their sum, and U how many classes occur. What is taken
-  off the counts, d for each class that occurs, is spread over all V classes, so that
-  one never seen has a probability.
+  n(c) is the count of a class, n their sum, and U the number of classes that occur. The
+  discounts, d for each class that occurs, are divided among all V classes, so that
+  unseen classes have a positive probability.
 
   Args:
     count_V: int[V].
 
   Source: absolute discounting (Ney, Essen and Kneser 1994, section 2), with the uniform
-    law below it.
+    distribution below it.
   Deviation: d is 0.75, the usual constant, and not estimated from the counts.
   Cost: O(V) memory.
 
@@ -44,5 +44,5 @@ class ByCounts:
     return np.log(self.p_V[ids_NP])
 
   def top_k(self, context_N: np.ndarray, k: int) -> np.ndarray:
-    """i32[N, k], the most frequent classes, best first; of equal ones the lower id."""
+    """i32[N, k], the most frequent classes, best first; ties by lower id."""
     return np.broadcast_to(self.order_V[:k], (len(context_N), k))

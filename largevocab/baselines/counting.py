@@ -1,4 +1,4 @@
-"""Counts of the training examples that a network reads."""
+"""Counts for the baselines, from the training examples that a network reads."""
 
 from collections.abc import Iterable, Iterator
 
@@ -16,14 +16,14 @@ CHUNK = 1 << 22  # pairs counted at a time
 
 
 def counted(exp: Experiment, data: Data) -> dict[str, Baseline]:
-  """The trivial models of some data, by name.
+  """The baselines for some data, by name.
 
-  Of texts 'unigram' and 'bigram', of item histories 'popularity' and 'last item', of
-  all else, whose examples have features of their own, 'label frequency'.
+  For text 'unigram' and 'bigram', for item histories 'popularity' and 'last item', for
+  data with features 'label frequency'.
 
   Args:
-    exp: its `eval` says in which batches the training split is read.
-    data: what `exp.data` loads.
+    exp: its `eval` has the batch size for reading the training split.
+    data: the result of loading `exp.data`.
 
   Cost: O(T) for T training examples, in chunks; memory of the distinct pairs.
   """
@@ -38,7 +38,7 @@ def counted(exp: Experiment, data: Data) -> dict[str, Baseline]:
 
 
 def count_pairs(batches: Iterable[Batch], num_classes: int) -> sparse.csr_array:
-  """How often each class follows each context, i64[V + 1, V] in sparse rows.
+  """Counts of each class after each context, i64[V + 1, V] in sparse rows.
 
   >>> from largevocab.data.batches import EvaluationBatches
   >>> tokens = np.array([0, 1, 0, 1])
@@ -55,7 +55,7 @@ def count_pairs(batches: Iterable[Batch], num_classes: int) -> sparse.csr_array:
 
 
 def _chunks(batches: Iterable[Batch]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-  """Context and class of the examples that count, i32[N] each, many at a time."""
+  """Context and class of the examples with weight, i32[N] each, in chunks."""
   contexts, ids, held = [], [], 0
   for batch in batches:
     counts_N = np.asarray(batch.y.w_NP)[:, 0] > 0
@@ -70,5 +70,5 @@ def _chunks(batches: Iterable[Batch]) -> Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 def _has_last(batch: Batch) -> bool:
-  """Whether an example has something that came last: ids are read, one at a time."""
+  """Whether examples have a previous class: inputs are ids, one per time step."""
   return not isinstance(batch.x, Bag) and np.asarray(batch.x).dtype.kind in "iu"

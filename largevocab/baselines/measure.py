@@ -1,4 +1,4 @@
-"""Exact metrics of a trivial model on held-out data, as a network's are made."""
+"""Exact metrics of a baseline on held-out data, as for a network."""
 
 from typing import Protocol
 
@@ -15,32 +15,32 @@ from largevocab.training.settings import Experiment
 
 
 class Baseline(Protocol):
-  """A law of the class given what came last."""
+  """A distribution of the class given the previous one."""
 
   def log_p(self, context_N: np.ndarray, ids_NP: np.ndarray) -> np.ndarray:
-    """f64[N, P], in nats, of classes."""
+    """f64[N, P], log-probabilities of classes in nats."""
     ...
 
   def top_k(self, context_N: np.ndarray, k: int) -> np.ndarray:
-    """i32[N, k], the likeliest classes, best first."""
+    """i32[N, k], the most probable classes, best first."""
     ...
 
 
 def measure(
   model: Baseline, exp: Experiment, counts: Counts, batches: HeldOutBatches
 ) -> dict[str, float]:
-  """The metrics of `largevocab.evaluation.evaluate.Evaluate`, of a counted model.
+  """The metrics of `largevocab.evaluation.evaluate.Evaluate`, for a baseline.
 
   Args:
-    model: what is measured.
-    exp: its `eval` says which metrics there are.
+    model: the baseline.
+    exp: its `eval` selects the metrics.
     counts: of the training data.
     batches: one of `largevocab.evaluation.evaluate.held_out`.
 
   Raises:
     UserError: no example has a label.
 
-  Cost: O(N P log V), and for what is retrieved O(V) for each distinct context.
+  Cost: O(N P log V), and for ranking metrics O(V) for each distinct context.
   """
   a, b = exp.eval.propensity_a, exp.eval.propensity_b
   worth_V = retrieval.inverse_propensities(counts, a, b)
@@ -63,7 +63,7 @@ def measure(
 def _nll(
   model: Baseline, context_N: np.ndarray, ids_NP: np.ndarray, w_NP: np.ndarray
 ) -> np.ndarray:
-  """f64[N], the mean over the true classes by their weights; 0 without any."""
+  """f64[N], the weighted mean over the true classes; 0 without any."""
   is_true_NP = w_NP > 0
   log_p_NP = model.log_p(context_N, np.where(is_true_NP, ids_NP, 0))
   weight_N = np.sum(w_NP, axis=1)

@@ -1,6 +1,6 @@
-"""Texts and item histories as class ids, and features with labels.
+"""Data sets: texts, item histories, and features with labels, as class ids.
 
-`DATASETS[name](**settings).load()` is a `Data`; the settings are plain values.
+`DATASETS[name](**settings).load()` returns a `Data`; the settings are plain values.
 """
 
 from largevocab.data.base import Data, DataSet

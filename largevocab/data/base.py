@@ -1,4 +1,4 @@
-"""What the trainer asks of data; it knows no more of any."""
+"""The data interface used by the trainer."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -9,7 +9,7 @@ from largevocab.labels import Counts
 
 
 class TrainingBatches(Protocol):
-  """Batches without end: pure functions of the step, so that resuming is exact."""
+  """Endless batches: pure functions of the step, so that resuming is exact."""
 
   @property
   def steps_per_epoch(self) -> int: ...
@@ -20,7 +20,7 @@ class TrainingBatches(Protocol):
 
 
 class HeldOutBatches(Protocol):
-  """Batches in which every example of a split has its weight once."""
+  """Batches of a split, with each example's weight counted once."""
 
   @property
   def batch_size(self) -> int:
@@ -29,7 +29,7 @@ class HeldOutBatches(Protocol):
 
   @property
   def num_examples(self) -> int:
-    """How many examples there are, also without a label."""
+    """Number of examples, including those without a label."""
     ...
 
   def __len__(self) -> int: ...
@@ -37,7 +37,7 @@ class HeldOutBatches(Protocol):
   def __iter__(self) -> Iterator[Batch]: ...
 
   def one_of_each_shape(self) -> Iterator[Batch]:
-    """One of these batches for each shape that there is."""
+    """One of these batches for each distinct shape."""
     ...
 
 
@@ -54,7 +54,7 @@ class DataSet(Protocol):
 
 
 class Data(Protocol):
-  """Loaded data: what `load()` of every data set returns."""
+  """Loaded data: the result of `load()` of every data set."""
 
   @property
   def vocabulary(self) -> Classes:
@@ -63,17 +63,17 @@ class Data(Protocol):
 
   @property
   def counts(self) -> Counts:
-    """What a head is told of the training data."""
+    """Class counts of the training data, for heads."""
     ...
 
   @property
   def num_inputs(self) -> int:
-    """Rows of the table of inputs, which `Batch.x` names; 0: x holds the features."""
+    """Rows of the table of inputs, indexed by `Batch.x`; 0: x holds the features."""
     ...
 
   @property
   def summary(self) -> str:
-    """How much of what there is to learn from."""
+    """Description of the amount of data."""
     ...
 
   def training_batches(self, batch_size: int, unroll: int) -> TrainingBatches: ...
@@ -81,5 +81,5 @@ class Data(Protocol):
   def evaluation_batches(
     self, split: str, batch_size: int, unroll: int
   ) -> HeldOutBatches:
-    """All of a split, 'train', 'valid' or 'test'."""
+    """All examples of a split, 'train', 'valid' or 'test'."""
     ...

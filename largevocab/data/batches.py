@@ -1,4 +1,4 @@
-"""Batches of a token stream: pure functions of the step, read lazily."""
+"""Batches of a token stream: pure functions of the step, with lazy reads."""
 
 import itertools
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from largevocab.labels import Targets
 
 
 class Bag(NamedTuple):
-  """Sparse features of B examples, of which each has a row in the table of inputs.
+  """Sparse features of B examples, as ids and values for the table of inputs.
 
   Attributes:
-    ids_BF: i32[B, F], the features that each example has, padded with their number.
+    ids_BF: i32[B, F], the features of each example, padded with the number of features.
     values_BF: f32[B, F], 0 on padding.
   """
 
@@ -24,18 +24,18 @@ class Bag(NamedTuple):
 
 
 class Batch(NamedTuple):
-  """What a network reads, and what it has to predict from it.
+  """Inputs and targets of one step.
 
   Attributes:
-    x: i32[B, T], input ids; those >= V stand for nothing and look up zeros. Of texts
-      the token before each target: T consecutive ones of each of B streams. Of examples
-      with few of very many features a `Bag`. Where there is no table of inputs
-      f32[B, T, F], the features themselves.
-    y: the targets. Of texts example n = b * T + t, and context_N is x flattened; of
-      item histories example n = b, and context_N is the last of its items; of examples
-      with features context_N is their number in the split. P = 1 but where examples
-      have several labels.
-    start: bool[], True where the recurrent state starts anew.
+    x: i32[B, T], input ids; ids >= V are missing inputs and look up zeros. For text the
+      token before each target: T consecutive ones of each of B streams. For examples
+      with sparse features a `Bag`. Without a table of inputs f32[B, T, F], dense
+      features.
+    y: the targets. For text example n = b * T + t, and context_N is x flattened; for
+      item histories example n = b, and context_N is the last item; for examples with
+      features context_N is their number in the split. P = 1 unless examples have
+      several labels.
+    start: bool[], True where the recurrent state is reset.
   """
 
   x: np.ndarray | Bag
@@ -54,16 +54,16 @@ def _batch(x: np.ndarray, y: np.ndarray, weight: np.ndarray, start: bool) -> Bat
 
 @settings
 class TokenBatches:
-  """Training batches: the text cut into B contiguous streams, read T tokens a step.
+  """Training batches: the text cut into B contiguous streams, T tokens per step.
 
-  The iterator's whole state is the global step, so that resuming is exact. At most
+  The global step is the iterator's whole state, so that resuming is exact. At most
   B - 1 tokens at the end of the text and T - 1 at the end of each stream are not read.
 
   Attributes:
-    tokens: i32[tokens], memory-mapped is fine: only slices of it are read.
+    tokens: i32[tokens], may be memory-mapped: only slices of it are read.
     batch_size: B, the number of streams.
     unroll: T, tokens of each stream per step.
-    first: the id that stands before the very first token (that of `<eos>`).
+    first: the input id before the very first token (that of `<eos>`).
 
   Raises:
     UserError: the text is too short for a single batch.
@@ -95,7 +95,7 @@ class TokenBatches:
     return len(self.tokens) // self.batch_size // self.unroll
 
   def batch(self, step: int) -> Batch:
-    """The batch of a global step; epochs follow one another without end."""
+    """The batch of a global step; epochs repeat without end."""
     length = len(self.tokens) // self.batch_size
     text = np.asarray(self.tokens)[: self.batch_size * length]
     streams = text.reshape(self.batch_size, length)
@@ -110,8 +110,8 @@ class TokenBatches:
 class EvaluationBatches:
   """Every token exactly once, in ceil(len / B) steps of B streams, T at a time.
 
-  What pads the last streams has weight 0 and the valid id `first`. Only the first
-  batch starts the recurrent state anew. Attributes as in `TokenBatches`.
+  Padding of the last streams has weight 0 and the valid id `first`. Only the first
+  batch resets the recurrent state. Attributes as in `TokenBatches`.
 
   >>> batches = EvaluationBatches(np.arange(5), batch_size=2, unroll=2, first=9)
   >>> [batch.x.tolist() for batch in batches]

@@ -1,5 +1,4 @@
-"""A directory of things made once: found by content, made whole or not at all, and
-checked when it is used."""
+"""A cache of directories: keyed by content, written atomically, and verified on use."""
 
 import fcntl
 import hashlib
@@ -21,7 +20,7 @@ from largevocab.paths import user_path
 _LOG = logging.getLogger("largevocab")
 _DEFAULT = "~/.cache/largevocab"
 _CHECKSUMS = "checksums.json"  # in each directory: size and digest of each file
-_MEMO = "digests.json"  # beside them: digests of files read before
+_MEMO = "digests.json"  # next to them: digests of files read before
 _HASH = "blake2b"
 
 Memo = dict[str, Any]
@@ -30,10 +29,10 @@ Memo = dict[str, Any]
 def cache_root(cache_dir: str = "") -> Path:
   """`cache_dir`, or else $LARGEVOCAB_CACHE, or else ~/.cache/largevocab.
 
-  A user without a home directory has one among the temporary files; a line says so.
+  Without a home directory, a directory for temporary files is used, and this is logged.
 
   Raises:
-    UserError: there is no such home directory as a path begins with.
+    UserError: the home directory that the path starts with does not exist.
   """
   if cache_dir:
     return user_path(cache_dir, "data.cache_dir")
@@ -44,16 +43,15 @@ def cache_root(cache_dir: str = "") -> Path:
 
 
 def cached(root: Path, name: str, build: Callable[[Path], None]) -> Path:
-  """The directory `name` under `root`; `build` fills it if it is not there.
+  """The directory `name` under `root`; `build` fills it if it does not exist.
 
-  It is filled under another name, brought to disk and renamed when done. So a build
-  that was killed, or ran out of disk, leaves nothing that is taken for good; its
-  remains are cleared by the next one. Of processes that ask at once, one builds and the
-  others wait. A directory whose files are not those that were built is made anew, and a
-  line is logged that says so.
+  It is built under another name, synced and renamed when complete, so an interrupted
+  build, or one without disk space, never leaves a valid-looking directory; its remains
+  are removed by the next build. Of concurrent processes one builds and the others wait.
+  A directory with changed files is rebuilt, and this is logged.
 
-  Cost: a file is read to check it when its size, time of modification or inode is not
-  as at the last time.
+  Cost: a file is read for verification if its size, time of modification or inode have
+  changed since the last time.
 
   Raises:
     UserError: the directory cannot be written.
@@ -97,8 +95,8 @@ def cached(root: Path, name: str, build: Callable[[Path], None]) -> Path:
 def content_key(root: Path, files: Iterable[Path], options: object) -> str:
   """A short hash of the content of files, in order, and of options (JSON values).
 
-  The digest of a file is kept under `root` and found again by path, size, time of
-  modification and inode, so that a large file is read once.
+  Digests of files are kept under `root`, by path, size, time of modification and inode,
+  so that a large file is read only once.
 
   Raises:
     UserError: a file is missing or cannot be read.
@@ -131,7 +129,7 @@ def _temporary_root() -> Path:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-  """Whether no other process builds meanwhile: not every file system has locks."""
+  """Whether the lock was acquired, as some file systems have no locks."""
   flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
   with open(os.open(path, flags, 0o666), "wb") as file:
     try:
@@ -143,7 +141,7 @@ def _lock(path: Path) -> Iterator[bool]:
 
 
 def _seal(directory: Path) -> dict[str, str]:
-  """Notes what the files are, and brings them to disk; returns the digest of each."""
+  """Writes checksums of the files and syncs them; returns the digest of each file."""
   digests, sizes = {}, {}
   for path in sorted(path for path in directory.rglob("*") if path.is_file()):
     name = str(path.relative_to(directory))
@@ -157,20 +155,20 @@ def _seal(directory: Path) -> dict[str, str]:
 
 
 def _replace(partial: Path, final: Path, is_damaged: bool) -> None:
-  """Puts what was built in its place, where nothing is but what is damaged."""
+  """Moves a finished build to its final name, where at most a damaged one exists."""
   old = partial.with_name(f"{partial.name}-old")
   if is_damaged and final.is_dir():
     final.rename(old)
   try:
     partial.rename(final)
   except OSError:
-    if not final.is_dir():  # else another process, which no lock kept out, was first
+    if not final.is_dir():  # else another process, without a lock, was first
       raise
   shutil.rmtree(old, ignore_errors=True)
 
 
 def _fault(directory: Path, root: Path) -> str:
-  """What is not as it was built; empty: nothing."""
+  """Description of how the files differ from those built; empty if they do not."""
   try:
     checksums = json.loads((directory / _CHECKSUMS).read_text("utf-8"))
     expected = {str(name): (size, digest) for name, (size, digest) in checksums.items()}
@@ -192,9 +190,9 @@ def _fault(directory: Path, root: Path) -> str:
 
 @contextmanager
 def _memo(root: Path) -> Iterator[Memo]:
-  """Digests of files by path, with what they were found for; written if they changed.
+  """Known digests of files, with the paths and stats they hold for; saved if changed.
 
-  One that cannot be written is no fault: a cache that cannot is reported by `cached`.
+  Errors of writing are ignored here: an unwritable cache is reported by `cached`.
   """
   path = root / _MEMO
   try:
@@ -217,7 +215,7 @@ def _identity(path: Path) -> list[int]:
 
 
 def _digest(path: Path, memo: Memo, afresh: bool = False) -> str:
-  """The digest of a file, which is read unless it was before and has not changed."""
+  """The digest of a file, read only if it is not known or the file has changed."""
   name, identity = str(path.resolve()), _identity(path)
   match memo.get(name):
     case [known, str(digest)] if known == identity and not afresh:

@@ -13,10 +13,10 @@ from largevocab.errors import UserError
 
 @dataclass(frozen=True)
 class Classes:
-  """Words, or other names, by decreasing count: the place of one is its class id.
+  """Words, or other names, by decreasing count: the index of a name is its class id.
 
   Attributes:
-    words: the name of each class; none has blanks in it.
+    words: the name of each class, without blanks.
     counts_V: i64[V], occurrences in the training data.
   """
 
@@ -38,10 +38,10 @@ class Classes:
 
   @classmethod
   def load(cls, path: Path) -> Self:
-    """Reads what `save` wrote.
+    """Reads a file written by `save`.
 
     Raises:
-      UserError: the file is no vocabulary.
+      UserError: the file is not a vocabulary.
     """
     fields = path.read_text(encoding="utf-8").split()
     words = fields[::2]
@@ -55,5 +55,5 @@ class Classes:
 
   @classmethod
   def is_sound(cls, words: Sequence[str]) -> bool:
-    """Whether such words can be all there are."""
+    """Whether these words are a valid list of all classes."""
     return len(set(words)) == len(words)

@@ -14,7 +14,7 @@ C = TypeVar("C", bound=Classes)
 
 
 def write_summary(directory: Path, classes: Classes, lengths: dict[str, int]) -> None:
-  """Writes what `open_encoded` checks the files of `directory` against."""
+  """Writes the summary that `open_encoded` validates the files of `directory` with."""
   summary = {"vocabulary": len(classes), "tokens": lengths}
   (directory / "corpus.json").write_text(json.dumps(summary, indent=1) + "\n")
 
@@ -24,12 +24,12 @@ def open_encoded(
 ) -> tuple[C, dict[str, np.ndarray]]:
   """The classes, and i32[n] or i32[n, K] for each split, memory-mapped.
 
-  The ids are read once to check.
+  All ids are read once for validation.
 
   Args:
-    directory: holds `{train,valid,test}.npy`, `vocabulary.txt` and the summary.
-    kind: of the classes.
-    padding: whether V, the number of classes, is an id as well.
+    directory: has `{train,valid,test}.npy`, `vocabulary.txt` and the summary.
+    kind: type of the classes.
+    padding: whether V, the number of classes, is a valid id as well.
 
   Raises:
     UserError: a file is missing, cut short or of another kind.
@@ -55,7 +55,7 @@ def open_encoded(
 
 
 def damaged(directory: Path, reason: str) -> UserError:
-  """What to tell whose encoded data cannot be read."""
+  """The error for encoded data that cannot be read."""
   reason = " ".join(reason.split())
   return UserError(
     f"the encoded corpus in {directory} is damaged ({reason}): delete that directory,"

@@ -1,4 +1,4 @@
-"""Batches of examples that stand alone: pure functions of the step, read lazily."""
+"""Batches of independent examples: pure functions of the step, with lazy reads."""
 
 import functools
 import itertools
@@ -13,7 +13,7 @@ from largevocab.fields import BatchSize, Seed, settings
 
 
 class Examples(Protocol):
-  """Examples by number, of any kind."""
+  """Indexable examples of any kind."""
 
   def __len__(self) -> int: ...
 
@@ -24,14 +24,14 @@ class Examples(Protocol):
 
 @settings
 class ShuffledExamples:
-  """Training batches: all examples, in another order each epoch.
+  """Training batches: all examples, shuffled anew each epoch.
 
   The order is a function of seed and epoch, so that the global step is the iterator's
-  whole state. At most B - 1 examples at the end of an epoch, other ones each time, are
-  not read.
+  whole state. Up to B - 1 examples at the end of an epoch, different ones each time,
+  are not read.
 
   Attributes:
-    examples: memory-mapped is fine: only those of a batch are read.
+    examples: may be memory-mapped: only those of a batch are read.
     batch_size: B.
     seed: of the orders.
 
@@ -64,7 +64,7 @@ class ShuffledExamples:
     return len(self.examples) // self.batch_size
 
   def batch(self, step: int) -> Batch:
-    """The batch of a global step; epochs follow one another without end."""
+    """The batch of a global step; epochs repeat without end."""
     epoch, t = divmod(int(step), self.steps_per_epoch)
     order = _order(self.seed, epoch, len(self.examples))
     chosen = order[t * self.batch_size : (t + 1) * self.batch_size]
@@ -81,7 +81,7 @@ def _order(seed: int, epoch: int, size: int) -> np.ndarray:
 class HeldOutExamples:
   """Every example exactly once, in order.
 
-  What pads the last batch is the last example, of weight 0.
+  The last batch is padded with the last example, at weight 0.
 
   Attributes:
     examples: at least one.

@@ -1,4 +1,4 @@
-"""Files that a setting names, plain or compressed."""
+"""Files given by a setting, plain or compressed."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,10 +11,10 @@ from largevocab.paths import user_path
 
 
 def find_file(directory: str, name: str, setting: str) -> Path:
-  """The file `name`, plain, .gz or .xz, in a directory that `setting` names.
+  """The file `name`, plain, .gz or .xz, in the directory given by `setting`.
 
   Raises:
-    UserError: there is none.
+    UserError: there is no such file.
   """
   if not directory:
     raise UserError(f"{setting} is empty: set it to the directory that holds {name}")
@@ -26,10 +26,10 @@ def find_file(directory: str, name: str, setting: str) -> Path:
 
 
 def find_files(pattern: str, setting: str) -> list[Path]:
-  """The files that a path or glob pattern names, sorted.
+  """The files that match a path or glob pattern, sorted.
 
   Raises:
-    UserError: there is none.
+    UserError: there are none.
   """
   if not pattern:
     raise UserError(f"{setting} is empty: set it to a file or a glob pattern")
@@ -49,8 +49,8 @@ def find_files(pattern: str, setting: str) -> list[Path]:
 
 @contextmanager
 def naming(files: Sequence[Path]) -> Iterator[None]:
-  """Adds to a message about what is in some files which they are, unless it says so,
-  or begins with the setting that is at fault.
+  """Adds the names of the files to errors about their content, unless the message has
+  them already or starts with the setting to fix.
 
   >>> with naming([Path("a.txt")]):
   ...   raise UserError("there are 0 items: give at least 2")

@@ -1,4 +1,4 @@
-"""Lines of text files, plain or compressed, with every fault named."""
+"""Lines of text files, plain or compressed, with precise errors."""
 
 import codecs
 import gzip
@@ -15,15 +15,15 @@ from largevocab.errors import UserError
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 SUFFIXES = ("", *_OPENERS, *map(str.upper, _OPENERS))
 _CHUNK = 1 << 20
-_LONGEST = 1 << 24  # bytes of a line, or of a word
+_LONGEST = 1 << 24  # most bytes of a line, or of a word
 
 
 def read_lines(path: Path) -> Iterator[str]:
   """The lines of a UTF-8 text file, plain, .gz or .xz.
 
   Raises:
-    UserError: the file is missing, cut short, damaged, binary or not UTF-8, or a line
-      is longer than 16 MiB: what is compressed may be of any size.
+    UserError: the file is missing, truncated, damaged, binary or not UTF-8, or a line
+      is longer than 16 MiB, as compressed files may expand to any size.
   """
   with _open(path) as file:
     for number in itertools.count(1):
@@ -39,15 +39,15 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def read_chunks(path: Path) -> Iterator[str]:
-  """A file in pieces that end between words; for a text without line ends.
+  """A file in pieces that end between words; for text without line ends.
 
   Raises:
-    UserError: as `read_lines`; in place of a line, a word may not be longer.
+    UserError: as in `read_lines`, with the limit for words in place of lines.
   """
   with _open(path) as file:
     rest, number = b"", 1
     while chunk := file.read(_CHUNK):
-      # A word, and a character, may go on in the next chunk.
+      # A word, or a character, may continue in the next chunk.
       end = 1 + max(chunk.rfind(b" "), chunk.rfind(b"\n"))
       yield _decode(rest + chunk[:end], path, number) if end else ""
       rest = chunk[end:] if end else rest + chunk

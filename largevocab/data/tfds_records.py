@@ -1,4 +1,4 @@
-"""Records that tensorflow-datasets prepared as array_record, without TensorFlow."""
+"""Records of tensorflow-datasets prepared as array_record, without TensorFlow."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +13,11 @@ def open_builder(dataset: str, data_dir: str):
   """The builder of a prepared data set.
 
   Args:
-    dataset: its name, as in `lm1b` or `para_crawl/enfr`.
+    dataset: its name, for example `lm1b` or `para_crawl/enfr`.
     data_dir: where it was prepared; empty: ~/tensorflow_datasets.
 
   Raises:
-    UserError: it is not there, or tensorflow-datasets is not installed.
+    UserError: it does not exist, or tensorflow-datasets is not installed.
   """
   try:
     import tensorflow_datasets as tfds
@@ -37,7 +37,7 @@ def open_builder(dataset: str, data_dir: str):
 
 
 def files_of(builder, split: str, setting: str) -> list[Path]:
-  """The files of a split, as in `train[:10%]`, that `setting` names.
+  """The files of a split, such as `train[:10%]`, given by `setting`.
 
   Raises:
     UserError: there is no such split.

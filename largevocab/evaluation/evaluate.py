@@ -23,22 +23,22 @@ from largevocab.training.settings import Experiment
 from largevocab.training.state import State, restore
 
 _LOG = logging.getLogger("largevocab")
-_SECONDS = 10.0  # between lines that tell how far a long evaluation is
+_SECONDS = 10.0  # between progress lines of a long evaluation
 _WITH_ERROR = ("p@", "recall@")  # and 'nll'
 
 
 class Stopped(Exception):
-  """An evaluation was asked to stop."""
+  """An evaluation was stopped on request."""
 
 
 class Evaluate:
-  """Exact metrics of a state on batches: weighted means of the head's.
+  """Exact metrics of a state on batches: weighted means of the head's metrics.
 
-  Where the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added, and of what
-  is no loss, as 'log_z', the standard deviation over examples; with `eval.ranking_k`,
-  'recall@k' and 'mrr@k', with `eval.precision_k` those of labels, see `retrieval`.
-  Means are over examples that have a label, unless `eval.unlabelled` is 'count'.
-  'nll_se', 'p@k_se' and 'recall@k_se' are the standard errors of their means.
+  If the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added; for metrics
+  that are no losses, as 'log_z', the standard deviation over examples; with
+  `eval.ranking_k`, 'recall@k' and 'mrr@k', with `eval.precision_k` label metrics, see
+  `retrieval`. Means are over examples that have a label, unless `eval.unlabelled` is
+  'count'. 'nll_se', 'p@k_se' and 'recall@k_se' are the standard errors of their means.
 
   Args:
     exp: the experiment.
@@ -71,10 +71,10 @@ class Evaluate:
     batches: HeldOutBatches,
     stopped: Callable[[], Any] = lambda: False,
   ) -> dict[str, float]:
-    """The metrics; `stopped` is asked before each batch.
+    """The metrics; calls `stopped` before each batch.
 
     Raises:
-      Stopped: `stopped` said so.
+      Stopped: `stopped` returned True.
       UserError: a batch is too large, or no example has a label.
     """
     seen = Moments()
@@ -93,7 +93,7 @@ class Evaluate:
     return finished(self._exp, seen, batches)
 
   def try_out(self, state: State, batches: HeldOutBatches) -> None:
-    """Evaluates a batch of each shape, and so compiles all that `__call__` needs.
+    """Evaluates a batch of each shape, and so compiles everything for `__call__`.
 
     Raises:
       UserError: a batch is too large.
@@ -108,7 +108,7 @@ class Evaluate:
 def retrieved(
   exp: Experiment, best_NK: jax.Array, y: Targets, worth_V: jax.Array
 ) -> dict[str, jax.Array]:
-  """What `eval` asks of the best classes, f32[N] each; see `retrieval`.
+  """Ranking metrics selected by `eval`, f32[N] each; see `retrieval`.
 
   Args:
     exp: the experiment.
@@ -124,7 +124,7 @@ def retrieved(
 def finished(
   exp: Experiment, seen: Moments, batches: HeldOutBatches
 ) -> dict[str, float]:
-  """Metrics of what was seen in all of the batches.
+  """Final metrics from the sums over all batches.
 
   Raises:
     UserError: no example has a label.
@@ -160,7 +160,7 @@ def held_out(exp: Experiment, data: Data) -> dict[str, HeldOutBatches]:
     UserError: the data has none of this shape, or they are larger than the memory.
   """
   shape = exp.eval.batch_size, exp.eval.unroll
-  # What goes into the network and what comes out of it, if nothing else.
+  # Inputs and outputs of the network, as a lower bound.
   needed = 4 * math.prod(shape) * (exp.model.embed + exp.model.width)
   if needed > _memory():
     raise _too_large(exp, f"{needed / 2**30:.0f} GiB at the least")

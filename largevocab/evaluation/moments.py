@@ -1,4 +1,4 @@
-"""Means, standard deviations and standard errors of metrics that come in batches."""
+"""Means, standard deviations and standard errors of metrics over batches."""
 
 import math
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from numpy.typing import ArrayLike
 
 
 def sums(values: Mapping[str, jax.Array], w_N: jax.Array) -> dict[str, jax.Array]:
-  """Weighted sums of a batch, and of squares of the distance from the batch's mean.
+  """Weighted sums of a batch, and sums of squared deviations from the batch's mean.
 
   Args:
     values: f32[N] for each metric.
     w_N: f32[N], the weights, the same for all.
 
   Returns:
-    {metric: f32[3]}: sum(w v); the largest distance from the mean, d; and the sum of
-    w ((v - mean) / d)^2, since squares may be too large for f32.
+    {metric: f32[3]}: sum(w v); the largest deviation from the mean, d; and the sum of
+    w ((v - mean) / d)^2, scaled since squares may be too large for f32.
   """
   total = jnp.maximum(jnp.sum(w_N), 1e-30)
 
@@ -50,7 +50,7 @@ class Moments:
   _sums: dict[str, np.ndarray] = field(default_factory=dict)
 
   def add(self, summed: Mapping[str, ArrayLike], w_N: ArrayLike) -> None:
-    """Takes what `sums` made of a batch with these weights."""
+    """Adds the `sums` of a batch with these weights."""
     w_N = np.asarray(w_N, np.float64)
     weight = float(w_N.sum())
     self.weight += weight
@@ -69,15 +69,15 @@ class Moments:
     return float(self._sums[name][0] / self.weight)
 
   def sd(self, name: str, share: float = 1.0) -> float:
-    """Standard deviation of the values, of which 1 - `share` are 0 and not added."""
+    """Standard deviation, if a share 1 - `share` of the values are 0 and not added."""
     mean, mean_sq = share * self._sums[name] / self.weight
     return math.sqrt(max(mean_sq - mean**2, 0.0))
 
   def standard_error(self, name: str, share: float = 1.0) -> float:
-    """Of the mean, if the examples were independent: sd / sqrt(n), where n is
+    """Standard error of the mean for independent examples: sd / sqrt(n), where n is
     sum(w)^2 / sum(w^2) and `share` as in `sd`.
 
-    Words of a text are not quite independent, so that this is a little too small there.
+    Words of a text are not quite independent, so there it is slightly too small.
     """
     num = self.weight**2 / self._weight_sq / share
     return self.sd(name, share) / math.sqrt(num)

@@ -1,4 +1,4 @@
-"""Queries to a trained model: next words, next items, the labels of documents."""
+"""Queries to a trained model: next words, next items, labels of documents."""
 
 import functools
 import logging
@@ -32,12 +32,12 @@ from largevocab.training.settings import Experiment
 from largevocab.training.state import State, restore
 
 _LOG = logging.getLogger("largevocab")
-_BATCH = 256  # queries, at most
-_INPUTS = 1 << 18  # of a batch, with its padding, unless a single query has more
+_BATCH = 256  # most queries per batch
+_INPUTS = 1 << 18  # most inputs per batch, with padding, unless one query has more
 
 
 class LanguageModel(NamedTuple):
-  """A trained model and its words.
+  """A trained language model and its vocabulary.
 
   Attributes:
     evaluate: metrics of a state on batches of text.
@@ -52,10 +52,10 @@ class LanguageModel(NamedTuple):
 
 
 class Ranker(NamedTuple):
-  """A trained model that ranks items by their histories, or labels by documents.
+  """A trained model that ranks items for histories, or labels for documents.
 
   Attributes:
-    queries: how lines are read.
+    queries: parser of query lines.
     top_k: compiled `_best`.
   """
 
@@ -69,14 +69,14 @@ class Ranker(NamedTuple):
 def language_model(
   exp: Experiment, vocabulary: Vocabulary, state: State
 ) -> LanguageModel:
-  """A model that reads one text at a time."""
+  """A language model for one text at a time."""
   evaluate = make_evaluate(exp, Counts(vocabulary.counts_V))
   top_k = jax.jit(functools.partial(_next_word, exp), static_argnames="k")
   return LanguageModel(exp, vocabulary, state, evaluate, top_k)
 
 
 def ranker(exp: Experiment, data: NextItem | MultiLabel, state: State) -> Ranker:
-  """A model that reads histories, or documents, many at a time."""
+  """A model for batches of histories, or of documents."""
   classes = data.vocabulary
   if isinstance(data, NextItem):
     index = {item: id for id, item in enumerate(classes.words)}
@@ -91,7 +91,7 @@ def load(exp: Experiment, workdir: str, which: str) -> LanguageModel | Ranker:
   """The model of a run's 'latest' or 'best' checkpoint.
 
   Raises:
-    UserError: there are no queries to it.
+    UserError: the data does not support queries.
   """
   data, state = restore(exp, workdir, which)
   return model_of(exp, data, state, workdir)
@@ -100,7 +100,7 @@ def load(exp: Experiment, workdir: str, which: str) -> LanguageModel | Ranker:
 def model_of(
   exp: Experiment, data: Data, state: State, workdir: str
 ) -> LanguageModel | Ranker:
-  """The model for queries of the kind that it was trained on."""
+  """The model for queries of the kind of its training data."""
   if isinstance(data, Corpus):
     return language_model(exp, data.vocabulary, state)
   if isinstance(data, NextItem | MultiLabel):
@@ -116,15 +116,15 @@ def answer(
 ) -> None:
   """Prints a line of JSON for each line of a source; see `_of_text` and `_of_queries`.
 
-  Lines that cannot be answered are named in the log, and the others are answered.
+  Invalid lines are logged and skipped.
 
   Args:
-    k: how many of the best classes to list.
-    mask_seen: leave out the items of a history.
+    k: number of best classes to list.
+    mask_seen: exclude the items of a history.
 
   Raises:
-    UserError: k is larger than the number of classes; only histories have what can be
-      left out; or, in the end, some lines had no answer.
+    UserError: k is larger than the number of classes; `mask_seen` without histories;
+      or, at the end, some lines were invalid.
   """
   num = len(model.vocabulary if isinstance(model, LanguageModel) else model.classes)
   if k > num:
@@ -154,11 +154,11 @@ Refuse = Callable[[Line, UserError], None]
 def _of_text(
   model: LanguageModel, lines: Sequence[Line], k: int, refuse: Refuse
 ) -> Iterator[dict[str, Any]]:
-  """For each line that has words: its number, its words, those that the model does not
-  know and reads as `<unk>`, the perplexity of them all after the end of a line, and the
-  k likeliest next words.
+  """For each line that has words: its number, its words, the unknown ones (read as
+  `<unk>`), the perplexity of all of them after an end of line, and the k most probable
+  next words.
 
-  A line becomes words as the training text did.
+  Lines are split into words like the training text.
   """
   vocabulary = model.vocabulary
   for line in lines:
@@ -183,7 +183,7 @@ def _of_text(
 def _of_queries(
   model: Ranker, lines: Sequence[Line], k: int, mask_seen: bool, refuse: Refuse
 ) -> Iterator[dict[str, Any]]:
-  """For each line its number and the k best classes, fewer where fewer are left."""
+  """For each line its number and the k best classes, or fewer if fewer are left."""
   queries: list[tuple[int, Any]] = []
   for line in lines:
     try:
@@ -201,7 +201,7 @@ def _of_queries(
 def _batches(
   model: Ranker, queries: Sequence[tuple[int, Any]]
 ) -> Iterator[list[tuple[int, Any]]]:
-  """Queries in order, so many at a time that padding them takes little memory."""
+  """Batches of queries in order, sized so that padding takes little memory."""
   batch: list[tuple[int, Any]] = []
   widest = 1
   for query in queries:
@@ -222,13 +222,13 @@ def rank(
 ) -> list[list[tuple[int, float]]]:
   """The k best classes for each query and their scores, best first.
 
-  Compiles once for each power of two of the number of queries, of the features of the
-  longest, and of the classes looked at.
+  Compiles once per power of two of the number of queries, of the features of the
+  longest, and of the classes computed.
 
   Args:
-    queries: what `model.queries.read` made.
-    mask_seen: of histories: leave out their items. So many more classes are looked at
-      as the longest has different items: all scores are never held.
+    queries: results of `model.queries.read`.
+    mask_seen: for histories: exclude their items. The number of classes computed grows
+      by the distinct items of the longest: all scores are never held.
   """
   padded = [*queries, *[queries[-1]] * (power_of_two(len(queries)) - len(queries))]
   seen = [set(query.tolist()) if mask_seen else set() for query in queries]
@@ -243,7 +243,7 @@ def rank(
 
 
 def perplexity(model: LanguageModel, ids: np.ndarray) -> float:
-  """exp of the mean nll of these words, after the end of a line."""
+  """exp of the mean nll of these words, after an end of line."""
   text = EvaluationBatches(ids, 1, model.exp.eval.unroll, model.vocabulary.eos)
   return model.evaluate(model.state, text)["ppl"]
 
@@ -251,9 +251,9 @@ def perplexity(model: LanguageModel, ids: np.ndarray) -> float:
 def next_words(
   model: LanguageModel, ids: np.ndarray, k: int
 ) -> list[tuple[str, float]]:
-  """The k likeliest words after these, with their log-probabilities, best first.
+  """The k most probable words after these, with log-probabilities, best first.
 
-  Compiles once for each k and power of two of the length.
+  Compiles once per k and power of two of the length.
   """
   eos = model.vocabulary.eos
   length = 1 + len(ids)
@@ -267,14 +267,14 @@ def next_words(
 def _next_word(
   exp: Experiment, state: State, x_T: jax.Array, last: int, *, k: int
 ) -> tuple[jax.Array, jax.Array]:
-  """Ids and log-probabilities after x_T[last]; what comes later is not looked at."""
+  """Ids and log-probabilities after x_T[last]; later inputs are ignored."""
   return exp.head.top_k(state.head, _activations(exp, state, x_T[None])[:, last], k)
 
 
 def _best(
   exp: Experiment, state: State, x: jax.Array | Bag, *, k: int
 ) -> tuple[jax.Array, jax.Array]:
-  """Ids and scores [N, k] for N examples that stand alone."""
+  """Ids and scores [N, k] for N independent examples."""
   h_BTD = _activations(exp, state, x)
   return exp.head.top_k(state.head, h_BTD.reshape(-1, h_BTD.shape[-1]), k)
 
@@ -291,7 +291,7 @@ def _entry(id: int, name: str, score: float) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-  """A number as JSON has them, to the digits of float32.
+  """A number as valid JSON, rounded to the digits of float32.
 
   >>> _number(0.1234567891), _number(math.nan)
   (0.12345679, None)

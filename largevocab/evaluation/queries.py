@@ -1,4 +1,4 @@
-"""Queries to a trained model: lines as they come, and what a network reads of them."""
+"""Parsing and batching of queries to a trained model."""
 
 import codecs
 import sys
@@ -15,7 +15,7 @@ from largevocab.data.labels.xmlc_format import features_of
 from largevocab.errors import UserError
 
 _CHUNK = 1 << 20
-_LONGEST = 1 << 24  # bytes of a line
+_LONGEST = 1 << 24  # most bytes of a line
 
 
 class Line(NamedTuple):
@@ -43,11 +43,11 @@ class Line(NamedTuple):
 
 
 class Source(NamedTuple):
-  """Where lines come from.
+  """A source of lines.
 
   Attributes:
-    name: of the place, for messages.
-    blocks: its lines, in order; in each block those that were there together.
+    name: of the source, for messages.
+    blocks: its lines, in order, in blocks that were available together.
   """
 
   name: str
@@ -55,14 +55,14 @@ class Source(NamedTuple):
 
 
 def of_text(text: str) -> Source:
-  """A single line, of --text.
+  """A source of a single line, from --text.
 
   Raises:
     UserError: it has no words, or is not UTF-8.
   """
   try:
     raw = text.encode()
-  except UnicodeEncodeError as error:  # bytes of the command line that were no text
+  except UnicodeEncodeError as error:  # the command line was not valid text
     raise UserError("--text has bytes that are not UTF-8") from error
   if not text.split():
     raise UserError("--text has no words; give some, or leave it out to read stdin")
@@ -75,10 +75,10 @@ def of_file(path: str) -> Source:
 
 
 def of_stdin() -> Source:
-  """The lines of standard input, each as soon as it is there.
+  """The lines of standard input, each as soon as it is available.
 
   Raises:
-    UserError: there is none.
+    UserError: standard input is closed.
   """
   if sys.stdin is None:
     raise UserError("standard input is closed; give --input=FILE")
@@ -91,12 +91,12 @@ def _read(path: str) -> Iterator[list[Line]]:
 
 
 def blocks_of(file: BinaryIO, name: str) -> Iterator[list[Line]]:
-  """Lines, as many at a time as can be had without waiting for more.
+  """Lines in blocks, as many at a time as are available without waiting.
 
-  So a program that asks, and waits for the answer before it asks again, gets it.
+  So a program that waits for each answer before its next query gets it.
 
   Raises:
-    UserError: a line is too long to be a query.
+    UserError: a line is too long.
 
   >>> import io
   >>> [[line.raw for line in block] for block in blocks_of(io.BytesIO(b"a\\n\\nb"), "")]
@@ -118,7 +118,7 @@ def blocks_of(file: BinaryIO, name: str) -> Iterator[list[Line]]:
 
 
 def power_of_two(number: int) -> int:
-  """The least that is not below a number: for few shapes, each compiled once.
+  """The least power of two >= number, to limit the number of compiled shapes.
 
   >>> [power_of_two(number) for number in (1, 2, 3, 8)]
   [1, 2, 4, 8]
@@ -127,10 +127,10 @@ def power_of_two(number: int) -> int:
 
 
 class Queries(Protocol):
-  """How the lines of one kind of data are read."""
+  """Parser and batcher of the queries for one kind of data."""
 
   def read(self, text: str) -> Any:
-    """What a line asks.
+    """Parses a line.
 
     Raises:
       UserError: it is no query of this kind.
@@ -138,7 +138,7 @@ class Queries(Protocol):
     ...
 
   def width(self, query: Any) -> int:
-    """Inputs of a query, once it is padded."""
+    """Number of inputs of a query after padding."""
     ...
 
   def batch(self, queries: Sequence[Any]) -> np.ndarray | Bag:
@@ -148,11 +148,11 @@ class Queries(Protocol):
 
 @dataclass(frozen=True)
 class HistoryQueries:
-  """Items, oldest first, with blanks between them, called as in the data.
+  """Histories of items, oldest first, separated by blanks, with the names of the data.
 
   Attributes:
     index: the class id of each item.
-    num_before: K, how many of the last are shown.
+    num_before: K, number of last items that are used.
 
   >>> queries = HistoryQueries({"7": 0, "5": 1}, num_before=2)
   >>> queries.batch([queries.read("5"), queries.read("7 7 5")]).tolist()
@@ -176,7 +176,7 @@ class HistoryQueries:
     return self.num_before
 
   def batch(self, queries: Sequence[np.ndarray]) -> np.ndarray:
-    """i32[B, K]; V, the number of items, before a history begins."""
+    """i32[B, K], padded in front with V, the number of items."""
     x_BK = np.full((len(queries), self.num_before), len(self.index), np.int32)
     for row_K, query in zip(x_BK, queries, strict=True):
       shown = query[-self.num_before :]
@@ -186,7 +186,7 @@ class HistoryQueries:
 
 @dataclass(frozen=True)
 class DocumentQueries:
-  """Documents as in the files of the Extreme Classification Repository.
+  """Documents in the format of the Extreme Classification Repository.
 
   Attributes:
     num_features: D.
@@ -208,11 +208,11 @@ class DocumentQueries:
     return features_of(text, self.num_features)
 
   def width(self, query: tuple[np.ndarray, np.ndarray]) -> int:
-    """So many features fit; few widths are compiled for."""
+    """Padded number of features, with few different values to compile for."""
     return power_of_two(len(query[0]))
 
   def batch(self, queries: Sequence[tuple[np.ndarray, np.ndarray]]) -> Bag:
-    """Bags of the width of the longest."""
+    """Bags, padded to the width of the longest."""
     ids, values = zip(*queries, strict=True)
     documents = from_rows(ids, values, [[]] * len(queries))
     examples = LabelledDocuments(

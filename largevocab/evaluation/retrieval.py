@@ -1,7 +1,7 @@
-"""How high the true classes rank among all.
+"""Ranking metrics of the true classes among all.
 
-A class that an example lists several times counts once. Means are over the examples
-that have a true class, or over all: see `finish`.
+Repeated true classes of an example count once. Means are over the examples with a true
+class, or over all: see `finish`.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from largevocab.ops.shapes import check_shapes
 
 
 def at_k(ids_NK: jax.Array, y: Targets) -> dict[str, jax.Array]:
-  """Recall and reciprocal rank of the best K classes, for each example.
+  """Recall and reciprocal rank among the best K classes, for each example.
 
   recall_n = sum_p w_np [y_np is among the K] / sum_p w_np;  mrr_n = 1 / rank of the
   first of the K that is true, 0 if none is. With one true class mrr_n averages to the
@@ -23,8 +23,8 @@ def at_k(ids_NK: jax.Array, y: Targets) -> dict[str, jax.Array]:
 
   Args:
     ids_NK: i32[N, K], the best K classes, best first.
-    y: the true classes; those of weight 0 are not looked at. Of one that is listed
-      several times the first weight counts.
+    y: the true classes; those of weight 0 are ignored. If one is listed several times,
+      its first weight counts.
 
   Returns:
     {'recall@K': f32[N], 'mrr@K': f32[N]}.
@@ -50,26 +50,26 @@ def at_k(ids_NK: jax.Array, y: Targets) -> dict[str, jax.Array]:
 def of_labels(
   ids_NK: jax.Array, y: Targets, inverse_propensity_V: jax.Array, ks: Sequence[int]
 ) -> dict[str, jax.Array]:
-  """The metrics of extreme classification of the best k classes, for several k.
+  """Metrics of extreme classification from the best k classes, for several k.
 
   p@k = (true classes among the best k) / k
-  ndcg@k = sum over true ones of 1 / log2(1 + rank), over the most that is possible
-  psp@k = sum over true ones of 1 / propensity, over the most that is possible; it is a
-    ratio of means over the examples, for which `finish` needs both.
+  ndcg@k = sum over true ones of 1 / log2(1 + rank), over the largest possible value
+  psp@k = sum over true ones of 1 / propensity, over the largest possible value; a ratio
+    of means over the examples, which `finish` computes from both.
 
   Args:
     ids_NK: i32[N, K], the best classes, best first; K is at least the largest k.
-    y: the true classes, those of positive weight; how large it is does not matter, nor
-      how often a class is listed.
+    y: the true classes, those of positive weight; weights and repetitions do not
+      matter.
     inverse_propensity_V: f32[V], see `inverse_propensities`.
-    ks: one set of metrics for each.
+    ks: values of k.
 
   Returns:
     {'p@k', 'ndcg@k', 'psp_gain@k', 'psp_ideal@k': f32[N]}.
 
-  Source: the extreme classification repository (Bhatia et al. 2016); nDCG with the
-    ideal of an example's own number of classes. Its tool pyxclib takes the means of p@k
-    and ndcg@k over all examples, also those without a class: `eval.unlabelled='count'`.
+  Source: the extreme classification repository (Bhatia et al. 2016); nDCG relative to
+    the ideal for an example's number of classes. Its tool pyxclib averages p@k and
+    ndcg@k over all examples, also those without a class: `eval.unlabelled='count'`.
 
   >>> y = Targets(jnp.array([[1, 2]]), jnp.full((1, 2), 0.5), jnp.zeros(1, int))
   >>> metrics = of_labels(jnp.array([[1, 0]]), y, jnp.array([1.0, 2.0, 5.0]), [1, 2])
@@ -101,8 +101,8 @@ def of_labels(
 
 
 def _counts(y: Targets) -> jax.Array:
-  """Which of the classes listed count, bool[N, P]: of those of positive weight the
-  first of equal ones. Cost: O(N P log P)."""
+  """Mask of the classes that count, bool[N, P]: those of positive weight, without
+  repetitions. Cost: O(N P log P)."""
   is_true_NP = y.w_NP > 0
   nothing = jnp.iinfo(y.ids_NP.dtype).max
   ids_NP = jnp.where(is_true_NP, y.ids_NP, nothing)
@@ -114,12 +114,12 @@ def _counts(y: Targets) -> jax.Array:
 
 
 def finish(means: dict[str, float], labelled: float = 1.0) -> dict[str, float]:
-  """Means over examples, with 'psp@k' in place of the two that it is made from.
+  """Means over examples, with 'psp@k' computed from its gain and ideal.
 
   Args:
     means: over the examples that have a true class.
-    labelled: their share of those over which the means of what is retrieved are to be
-      taken; without a true class nothing can be found. 'psp@k' is the same for all.
+    labelled: their share of the examples to average over; examples without a true class
+      count as 0. 'psp@k' does not depend on it.
 
   >>> finish({"p@1": 0.5, "psp_gain@1": 1.0, "psp_ideal@1": 4.0}, labelled=0.5)
   {'p@1': 0.25, 'psp@1': 0.25}
@@ -139,7 +139,7 @@ def inverse_propensities(counts: Counts, a: float, b: float) -> jax.Array:
   """1 / P(a true class is observed): 1 + C (count + b)^-a, C = (ln N - 1)(b + 1)^a.
 
   Args:
-    counts: of the N training examples (of occurrences, if it does not know).
+    counts: of the N training examples (if unknown, of the occurrences).
     a, b: constants of the data set: 0.55 and 1.5; for Amazon 0.6 and 2.6, for Wikipedia
       0.5 and 0.4.
 

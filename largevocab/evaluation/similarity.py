@@ -1,4 +1,4 @@
-"""How well rows of words agree with people on which words are alike."""
+"""Word similarity: rank correlation of cosines of word rows with human judgements."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -20,11 +20,11 @@ _LOG = logging.getLogger("largevocab")
 
 
 class KnownPairs(NamedTuple):
-  """Pairs of words that have rows.
+  """Pairs of words in the vocabulary.
 
   Attributes:
     first_R, second_R: i32[R], their ids.
-    score_R: f64[R], how alike people find them.
+    score_R: f64[R], human similarity scores.
   """
 
   first_R: np.ndarray
@@ -33,7 +33,7 @@ class KnownPairs(NamedTuple):
 
 
 def known_pairs(pairs: list[WordPair], index: Mapping[str, int]) -> KnownPairs:
-  """The pairs of which both words are in the vocabulary, if need be in lower case.
+  """The pairs with both words in the vocabulary, in lower case if not found as given.
 
   Args:
     pairs: words and scores.
@@ -55,8 +55,8 @@ score_R=array([7.35]))
 def rank_correlation(a_RD: np.ndarray, b_RD: np.ndarray, score_R: np.ndarray) -> float:
   """Spearman's rank correlation of scores with the cosines of rows.
 
-  rho = Pearson's correlation of the ranks of score_r and of cos(a_r, b_r), equal ones
-  at their mean rank. Rows of zeros have cosine 0. Where all cosines are equal rho is 0.
+  rho = Pearson's correlation of the ranks of score_r and of cos(a_r, b_r), ties at
+  their mean rank. Rows of zeros have cosine 0. If all cosines are equal, rho is 0.
 
   Args:
     a_RD, b_RD: float[R, D], rows of the first and of the second words.
@@ -86,12 +86,12 @@ def rank_correlation(a_RD: np.ndarray, b_RD: np.ndarray, score_R: np.ndarray) ->
 def make_similarity(exp: Experiment, data: Data) -> Callable[[State], dict[str, float]]:
   """A function from state to rank correlations with the files of `eval.word_pairs`.
 
-  For each FILE '<FILE>_input', of the rows of the table of inputs, if there is one, and
-  '<FILE>_output', of those of the head, each over the pairs of which both words are in
-  the vocabulary. Without files it gives {}.
+  For each FILE '<FILE>_input', for the rows of the table of inputs, if there is one,
+  and '<FILE>_output', for those of the head, over the pairs with both words in the
+  vocabulary. Without files it returns {}.
 
   Raises:
-    UserError: the data has no words, or a file not two of its pairs.
+    UserError: the data has no words, or has fewer than two pairs of a file.
   """
   known: dict[str, KnownPairs] = {}
   for pattern in exp.eval.word_pairs:
@@ -122,7 +122,7 @@ def make_similarity(exp: Experiment, data: Data) -> Callable[[State], dict[str, 
 
 
 def _open_pairs(path: Path, data: Data) -> KnownPairs:
-  """The known pairs of a file, of which there are at least two that have an order."""
+  """The known pairs of a file, at least two with different scores."""
   if not isinstance(data.vocabulary, Vocabulary):
     raise UserError("eval.word_pairs: the data has no words; set it to ()")
   pairs = read_word_pairs(path)

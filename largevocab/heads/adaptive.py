@@ -1,4 +1,7 @@
-"""The adaptive softmax: a short list, and tails of rare classes with narrow rows."""
+"""The adaptive softmax: a short-list, and tail clusters of rare classes, narrow rows.
+
+Here S is the size of the short-list and J the number of tails.
+"""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -22,15 +25,15 @@ from largevocab.rows import Table, added, sq_norm
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class AdaptiveState:
-  """Rows of the short list and of tails, projections, and where classes are.
+  """Parameters of the adaptive softmax, and the order of classes.
 
   Attributes:
-    head: [S + J, D'] a row for each class of the short list, then one for each tail.
+    head: [S + J, D'] a row for each class of the short-list, then one for each tail.
     tails: [V_j, E_j'] the rows of each tail.
-    downs: [E_j, D] the projection of each tail, or one that all share.
-    place_V: i32[V], the place of each class: short list first, tail by tail.
-    class_V: i32[V], the class at each place; those of one part ascend.
-    clusters: sizes, widths and masses: no array, but part of the structure.
+    downs: [E_j, D] the projection of each tail, or one shared by all.
+    place_V: i32[V], the place of each class: short-list first, tail by tail.
+    class_V: i32[V], the class at each place, ascending within each cluster.
+    clusters: sizes, widths and masses: static, not arrays.
   """
 
   head: Table
@@ -42,7 +45,7 @@ class AdaptiveState:
 
   @property
   def model(self) -> Model:
-    """What the operations in `largevocab.ops.adaptive.model` read."""
+    """The parameters in the form used by `largevocab.ops.adaptive.model`."""
     tails = []
     for i, (tail, width) in enumerate(
       zip(self.tails, self.clusters.widths[1:], strict=True)
@@ -53,11 +56,11 @@ class AdaptiveState:
 
 
 class AdaptiveGrads(NamedTuple):
-  """Gradients of all rows and projections, as they are in the state.
+  """Gradients of all rows and projections, in the layout of the state.
 
   Attributes:
     head_VD, tails, downs: of the tables of the same names.
-    reached_J: i32[J], how many true classes of the batch are in each tail.
+    reached_J: i32[J], number of true classes of the batch in each tail.
   """
 
   head_VD: jax.Array
@@ -70,27 +73,27 @@ class AdaptiveGrads(NamedTuple):
 
 @settings
 class Adaptive(Partitioned):
-  """Frequent classes beside one row for each cluster of rare ones, at full width; rare
-  ones by a softmax over their cluster, whose rows see a projection of h.
+  """Adaptive softmax: one over the short-list and a row per tail cluster, at full
+  width, and one over the classes of each tail, whose rows multiply a projection of h.
 
-  Exact, and normalised over all classes; but another model than the softmax over all
-  classes: rare classes have fewer parameters. Ids need not be sorted by frequency.
+  Exact, and normalised over all classes, but not the same model as a full softmax: rare
+  classes have fewer parameters. Ids need not be sorted by frequency.
 
   Attributes:
-    tail_bias: learn a bias for each class of a tail; `bias` is of the short list and
+    tail_bias: learn a bias for each class of a tail; `bias` is for the short-list and
       the clusters.
-    tied: tails share one projection: each reads the first of its outputs.
-    lazy: leave rows of tails alone that no true class of the batch is in. Changes
-      nothing for 'sgd' and 'adagrad', whose steps are then 0; 'adam' and 'momentum'
-      skip a step of these rows.
+    tied: tails share one projection: each uses its first outputs.
+    lazy: do not update rows of tails that have no true class in the batch. No effect
+      with 'sgd' and 'adagrad', whose steps are then 0; 'adam' and 'momentum' skip a
+      step of these rows.
 
   Source: Grave et al. 2017, section 4. Not in the paper: biases of tails,
-    `tied`, and all of `Partitioned` that keeps the short list from shrinking too far.
-    Torch's implementation is this one with bias = tail_bias = False, align = 1.
+    `tied`, and the limits of `Partitioned` on a too small short-list. Torch's
+    implementation equals this one with bias = tail_bias = False, align = 1.
 
   Cost: three products of N (S + J) D and, for the n_j true classes in a tail of V_j
-    classes, n_j V_j E_j. `evaluate` like the forward pass; `top_k` looks into the tails
-    that may have one of the best k.
+    classes, n_j V_j E_j. `evaluate` costs as much as the forward pass; `top_k` computes
+    a tail only if it may have one of the best k.
 
   >>> head = Adaptive(cutoffs=(1,), align=1)
   >>> state = head.init(jax.random.key(0), [1, 5, 3, 4], 8)
@@ -179,18 +182,18 @@ class Adaptive(Partitioned):
   def top_k(
     self, state: AdaptiveState, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
-    """The k likeliest classes and their log-probabilities, best first."""
+    """The k most probable classes and their log-probabilities, best first."""
     return adaptive_top_k(h_ND, state.model, state.class_V, k, dtype=self.dtype)
 
   def class_rows(self, state: AdaptiveState, ids_R: jax.Array) -> jax.Array:
-    """Of the short list the row; of a tail that of the tail plus that of the class,
-    through the projection: log p(c | h) is their product with h and the constant
-    feature, less the normalisers of the softmaxes."""
+    """For the short-list the row of the class; for a tail the row of its cluster plus
+    the projected row of the class. Their product with h and the constant feature is
+    log p(c | h) up to the log-partition functions."""
     return class_rows(state.model, state.place_V[ids_R])
 
 
 def _sum_of_first_rows(downs: tuple[jax.Array, ...]) -> jax.Array:
-  """The gradient of the projection of which each tail reads the first rows."""
+  """Sums gradients of a shared projection of which each tail uses the first rows."""
   total_ED = downs[0]
   for d_ED in downs[1:]:
     total_ED = total_ED.at[: len(d_ED)].add(d_ED)

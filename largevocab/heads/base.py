@@ -1,4 +1,4 @@
-"""The interface of heads: all that lies between the last hidden activation and loss."""
+"""The head interface: output layers, from the last hidden activation to the loss."""
 
 from typing import Any, NamedTuple, Protocol
 
@@ -12,15 +12,15 @@ PyTree = Any
 
 
 class HeadStep(NamedTuple):
-  """What a head returns for one batch.
+  """Loss and gradients of a head for one batch.
 
   Attributes:
     loss: f32[], sum(w * loss) / sum(w) over the examples, nats.
-    dh_ND: [N, D], d loss / d h, of the type of h: all that the rest of the network
-      needs, as the function of `jax.vjp` takes it.
-    grads: the head's own form of its gradient; only `Head.update` opens it.
-    sq_norm: f32[], |d loss / d head parameters|^2, for clipping jointly with the
-      network.
+    dh_ND: [N, D], d loss / d h, of the type of h: the cotangent to pass to the function
+      that `jax.vjp` of the network returns.
+    grads: gradient in the head's own format, for `Head.update` only.
+    sq_norm: f32[], |d loss / d head parameters|^2, for global-norm clipping together
+      with the network.
   """
 
   loss: jax.Array
@@ -30,23 +30,23 @@ class HeadStep(NamedTuple):
 
 
 class Head(Protocol):
-  """An output layer. Implemented by frozen dataclasses: fields are hyper-parameters,
-  methods are pure functions, all state is one pytree of distinct arrays.
+  """An output layer, as a frozen dataclass: fields are hyper-parameters, methods are
+  pure functions, and all state is one pytree of distinct arrays.
 
   h may be float32, bfloat16, float16 or, with `jax_enable_x64`, float64. `dh_ND` has
-  its type; losses, metrics, scores, sums and the squared norm are float32 (float64 of
+  its type; losses, metrics, scores, sums and the squared norm are float32 (float64 for
   float64).
 
-  Class ids outside 0 ... V - 1 are padding if they have no weight. If one has, the loss
-  is NaN, and so is what `evaluate` says of that example.
+  Class ids outside 0 ... V - 1 are padding if their weight is 0. Otherwise the loss is
+  NaN, and so are the metrics of `evaluate` for that example.
   """
 
   def refreshes(self, step: int) -> bool:
-    """Whether `refresh` is due after so many steps."""
+    """Whether `refresh` is due after this many steps."""
     ...
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> PyTree:
-    """State for classes with these counts and activations of width dim."""
+    """Initial state for classes with these counts and activations of width dim."""
     ...
 
   def backward(
@@ -58,33 +58,33 @@ class Head(Protocol):
   def update(
     self, state: PyTree, grads: PyTree, lr: ArrayLike, scale: ArrayLike
   ) -> PyTree:
-    """Applies scale * grads at rate lr and brings every statistic up to date."""
+    """Applies scale * grads at learning rate lr and updates all statistics."""
     ...
 
   def refresh(self, state: PyTree, key: jax.Array) -> PyTree:
-    """The rare and dear work: rebuilds statistics."""
+    """Rebuilds statistics: expensive, and done rarely."""
     ...
 
   def evaluate(
     self, state: PyTree, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
-    """Exact metrics f32[N] per example; 'nll' (nats) only if normalised over V."""
+    """Exact metrics f32[N] per example; 'nll' (nats) only for normalised models."""
     ...
 
   def monitor(
     self, state: PyTree, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> dict[str, jax.Array]:
-    """Scalars that tell, by all logits of a few examples of a batch, how good the
-    head's sample is, or how true its statistics; {} where there are none."""
+    """Scalar diagnostics of the head's sample or statistics, computed from all logits
+    of a few examples of a batch; {} if there are none."""
     ...
 
   def top_k(
     self, state: PyTree, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
-    """Ids i32[N, k] and scores f32[N, k] (log-probabilities where the head is
-    normalised) of the best classes, best first; never holds [N, V].
+    """Ids i32[N, k] and scores f32[N, k] of the k best classes, best first, without
+    holding [N, V]. Scores are log-probabilities if the head is normalised.
 
-    Ids are below V whatever h is; where h has a NaN, the example's scores are NaN.
+    Ids are below V for every h; if h has a NaN, the example's scores are NaN.
 
     Raises:
       ValueError: k is not in 1 ... V.
@@ -92,25 +92,25 @@ class Head(Protocol):
     ...
 
   def class_rows(self, state: PyTree, ids_R: jax.Array) -> jax.Array:
-    """Output embeddings of classes i32[R], f32[R, E] with E >= D: their first D columns
-    are what multiplies h; those after them, if any, what multiplies constants."""
+    """Output embeddings of classes i32[R], f32[R, E] with E >= D: the first D columns
+    multiply h, any others the constant features."""
     ...
 
 
 def read_batch(
   h_ND: jax.Array, y: Targets, num_classes: int
 ) -> tuple[jax.Array, Targets]:
-  """A batch as heads compute with it: h in at least float32, whatever is no class as
-  padding (`known_targets`). What a head makes of it is to be cast back to h's type."""
+  """A batch as heads compute with it: h in at least float32, invalid ids as padding
+  (`known_targets`). Results must be cast back to the type of h."""
   return h_ND.astype(sum_dtype(h_ND.dtype)), known_targets(y, num_classes)
 
 
 def is_refresh(step: int, every: int, growth: float = 1.0) -> bool:
-  """Whether to refresh after this many steps.
+  """Whether statistics should be refreshed after this many steps.
 
-  After `every`, and then after gaps that grow: gap k is every * growth^k steps long.
-  Before the first of them also at powers of two, since a model changes fastest at the
-  beginning. With `every` = 0 never.
+  Gap k between refreshes is every * growth^k steps long. Before the first, refreshes
+  are at powers of two, since a model changes fastest at the beginning. `every` = 0
+  disables them.
 
   >>> [step for step in range(1, 35) if is_refresh(step, 10)]
   [1, 2, 4, 8, 10, 20, 30]

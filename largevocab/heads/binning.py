@@ -1,4 +1,4 @@
-"""How classes are put into clusters: by count, or by what stands beside them."""
+"""Clusters of classes for the hierarchical softmax, by count or by neighbours."""
 
 import itertools
 import logging
@@ -11,8 +11,8 @@ from largevocab.ops.tree.exchange import exchange
 from largevocab.samplers.bigram import count_pairs
 
 _LOG = logging.getLogger("largevocab")
-_PASSES = 20  # of the exchange algorithm at most
-_FEW = 0.01  # of the words: when a pass moves no more, it was the last
+_PASSES = 20  # most passes of the exchange algorithm
+_FEW = 0.01  # share of the classes: passes stop when one moves fewer
 
 
 def equal(counts: Counts, num: int, most: int) -> np.ndarray:
@@ -28,11 +28,11 @@ def equal(counts: Counts, num: int, most: int) -> np.ndarray:
 
 
 def frequency(counts: Counts, num: int, most: int) -> np.ndarray:
-  """Classes by decreasing count, cut so that clusters occur equally often.
+  """Classes by decreasing count, cut into clusters of equal total count.
 
   Source: Mikolov et al. 2011, "Extensions of recurrent neural network language model",
-    section 3. Deviations: a cluster has `most` classes at most, and at least one; what
-    a full one leaves is shared evenly again.
+    section 3. Deviations: a cluster has between 1 and `most` classes; the count that
+    does not fit is divided evenly among the remaining clusters.
 
   >>> frequency(Counts(np.array([1, 5, 3, 1])), 2, most=4)
   array([1, 0, 1, 1])
@@ -41,7 +41,7 @@ def frequency(counts: Counts, num: int, most: int) -> np.ndarray:
 
 
 def sqrt(counts: Counts, num: int, most: int) -> np.ndarray:
-  """As `frequency`, by square roots of counts: rare classes weigh more.
+  """As `frequency`, with square roots of counts: rare classes have more weight.
 
   Source: Grave et al. 2017, section 5, which finds it the best of the bins by count.
 
@@ -53,16 +53,16 @@ def sqrt(counts: Counts, num: int, most: int) -> np.ndarray:
 
 
 def brown(counts: Counts, num: int, most: int) -> np.ndarray:
-  """Classes that have like neighbours in the training stream; logs each pass.
+  """Brown clusters: classes with similar neighbours in the training stream share one.
 
-  Begins with the ranks by count modulo `num`, and stops after 20 passes, or when one
-  moves less than 1 % of the classes.
+  Starts from the ranks by count modulo `num`, and stops after 20 passes, or when one
+  moves fewer than 1 % of the classes. Each pass is logged.
 
-  Source: Brown et al. 1992, as Grave et al. 2017, section 5 uses them; made by exchange
-    in place of merging, see `largevocab.ops.tree.exchange`.
+  Source: Brown et al. 1992, as used by Grave et al. 2017, section 5; by exchange in
+    place of merging, see `largevocab.ops.tree.exchange`.
 
   Raises:
-    UserError: there is no stream.
+    UserError: there is no token stream.
   """
   tokens, V = counts.tokens, counts.num_classes
   if tokens is None or len(tokens) < 2:
@@ -92,13 +92,14 @@ def _by_count(counts: Counts) -> np.ndarray:
 
 
 def _equal_mass(counts: Counts, mass_V: np.ndarray, num: int, most: int) -> np.ndarray:
-  """From the rarest class on, each cluster takes its share of the mass that is left."""
+  """Clusters of about equal mass, from the rarest class on; each gets its share of the
+  remaining mass."""
   order_V = _by_count(counts)[::-1]
   sum_V = np.cumsum(mass_V[order_V], dtype=float)
   V = len(order_V)
   cluster_V = np.empty(V, np.int64)
   start, done = 0, 0.0
-  for k in range(num)[::-1]:  # there will be k more, which take k to k most classes
+  for k in range(num)[::-1]:  # k clusters remain, for k to k * most classes
     share = done + (sum_V[-1] - done) / (k + 1)
     end = int(np.searchsorted(sum_V, share)) + 1
     end = np.clip(end, max(start + 1, V - k * most), min(start + most, V - k))

@@ -1,4 +1,4 @@
-"""BlackOut over any sampler."""
+"""BlackOut with any sampler."""
 
 from dataclasses import field
 
@@ -11,12 +11,12 @@ from largevocab.samplers.static import Unigram
 
 @settings
 class BlackOut(Discriminative):
-  """Picks the true class, and none of the drawn ones, by a softmax of weighted scores;
+  """Discriminates the true class from the drawn ones by an importance-weighted softmax;
   see `losses.blackout_loss`.
 
   Attributes:
-    sampler: its law is the paper's Q. The default is f(c)^a, with a = 0.5; in a config,
-      'blackout/unigram' has a = 1 and head.sampler.power sets it.
+    sampler: the paper's proposal distribution Q. The default is f(c)^a, with a = 0.5;
+      in a config, 'blackout/unigram' has a = 1 and head.sampler.power sets it.
 
   Source: Ji et al. 2016; Barber & Botev 2016, section 3.4, equations 46-47.
   """

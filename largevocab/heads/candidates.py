@@ -1,4 +1,4 @@
-"""Classes besides the true ones that enter a loss: exact sets and a draw, once each."""
+"""Candidate classes of a loss: exact sets and drawn classes, without duplicates."""
 
 from typing import NamedTuple
 
@@ -12,14 +12,14 @@ from largevocab.samplers.base import Draw
 
 
 class Candidates(NamedTuple):
-  """Classes that enter a loss besides the true ones.
+  """Classes in a loss besides the true ones.
 
   Attributes:
-    own_NS: i32, each example's own.
-    shared_T: i32, those of the whole batch.
-    log_expected: f32[N, S + T], own ones first.
-    mask: bool[N, S + T], which count for which example.
-    is_drawn: bool[S + T], which are of the draw and not of an exact set; NumPy's.
+    own_NS: i32, candidates of each example.
+    shared_T: i32, candidates of the whole batch.
+    log_expected: f32[N, S + T], log expected counts, own candidates first.
+    mask: bool[N, S + T], which candidates count for which example.
+    is_drawn: bool[S + T] (NumPy), True for drawn classes, False for exact sets.
   """
 
   own_NS: jax.Array
@@ -30,7 +30,7 @@ class Candidates(NamedTuple):
 
   @property
   def ids(self) -> jax.Array:
-    """i32[N, S + T], own ones first."""
+    """i32[N, S + T], own candidates first."""
     shape = len(self.own_NS), len(self.shared_T)
     return jnp.concatenate(
       [self.own_NS, jnp.broadcast_to(self.shared_T, shape)], axis=1
@@ -45,15 +45,16 @@ def candidates(
   keep_hits: bool = False,
   active_set: bool = False,
 ) -> Candidates:
-  """Exact sets and a draw, each without what stands in an earlier one or is true.
+  """Merges exact sets and a draw; masks true classes and those in an earlier set.
 
   Args:
-    draw: of the sampler; its exact set comes after those given.
-    exact: i32[T], classes to be summed exactly, distinct in each set, padded with V.
+    draw: of the sampler; its exact set comes after those in `exact`.
+    exact: i32[T] each, classes to be summed exactly, distinct in each set, padded with
+      V.
     y: the true classes.
     num_classes: V.
-    keep_hits: keep candidates that are true classes.
-    active_set: each drawn class counts once, with weight 1, whatever its law.
+    keep_hits: keep accidental hits, candidates that are true classes.
+    active_set: each drawn class counts once, with weight 1 in place of 1 / expected.
 
   >>> draw = Draw(jnp.array([3, 1, 0]), jnp.zeros(3), jnp.ones(3, bool))
   >>> y = Targets(jnp.array([[0]]), jnp.ones((1, 1)), jnp.zeros(1))
@@ -95,7 +96,7 @@ def candidates(
 
 
 def batch_classes(y: Targets, num_classes: int) -> jax.Array:
-  """The true classes of the examples with weight, each once, padded with V: i32[N * P].
+  """The distinct true classes of examples with weight, padded with V: i32[N * P].
 
   >>> ids_NP, w_NP = jnp.array([[2], [0], [2], [1]]), jnp.array([[1.0], [1], [1], [0]])
   >>> batch_classes(Targets(ids_NP, w_NP, jnp.zeros(4)), 3)
@@ -108,5 +109,5 @@ def batch_classes(y: Targets, num_classes: int) -> jax.Array:
 
 
 def true_mask(y: Targets, num_classes: int) -> jax.Array:
-  """Which entries are true classes: bool[N, P], not padding and no repetition."""
+  """Mask of true classes bool[N, P]: False on padding and repeated classes."""
   return (y.ids_NP < num_classes) & is_first(y.ids_NP)

@@ -1,4 +1,4 @@
-"""The differentiated softmax: one softmax, rare classes with narrower rows."""
+"""The differentiated softmax: one softmax where rare classes have narrower rows."""
 
 import dataclasses
 import logging
@@ -24,14 +24,14 @@ from largevocab.rows import Table, added, sq_norm
 
 
 def slice_widths(dim: int, widths: tuple[int, ...]) -> tuple[int, ...]:
-  """Widths in proportion to the given ones, each at least 1, that sum to `dim`.
+  """Widths proportional to the given ones, each at least 1, that sum to `dim`.
 
-  Each part has one column; the others go one by one to the part that is farthest below
-  its share.
+  Each part gets one column; the others go one by one to the part farthest below its
+  share.
 
   Args:
     dim: D.
-    widths: of the parts, of which only the proportions matter.
+    widths: of the parts; only their proportions matter.
 
   Raises:
     ValueError: there are more parts than columns.
@@ -53,11 +53,11 @@ _LOG = logging.getLogger("largevocab")
 
 
 class Weights(NamedTuple):
-  """All parameters, or a gradient of them.
+  """All parameters, or their gradient.
 
   Attributes:
-    rows: of each part, [V_i, E_i'].
-    downs: projections of the parts but the first, [E_i, D]; none for slices.
+    rows: [V_i, E_i'] for each part.
+    downs: projections of all parts but the first, [E_i, D]; none for slices.
   """
 
   rows: tuple[jax.Array, ...]
@@ -69,14 +69,13 @@ class Weights(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DSoftmaxState:
-  """Rows of each part, projections, and where classes are.
+  """Parameters of the differentiated softmax, and the order of classes.
 
   Attributes:
     rows, downs: tables of `Weights`.
     place_V: i32[V], the place of each class: part by part.
-    class_V: i32[V], the class at each place; those of one part ascend.
-    widths: E_i, of the activations that each part sees: no array, but part of the
-      structure.
+    class_V: i32[V], the class at each place, ascending within each part.
+    widths: E_i, widths of the features of each part: static, not arrays.
   """
 
   rows: tuple[Table, ...]
@@ -87,7 +86,7 @@ class DSoftmaxState:
 
   @property
   def weights(self) -> Weights:
-    """The parameters alone."""
+    """The parameters without optimiser state."""
     return Weights(
       tuple(table.w_VD for table in self.rows),
       tuple(table.w_VD for table in self.downs),
@@ -96,21 +95,22 @@ class DSoftmaxState:
 
 @settings
 class DSoftmax(Partitioned):
-  """Softmax over all classes whose rare ones have fewer parameters.
+  """Softmax over all classes where rare classes have fewer parameters.
 
     o_c = <w_c, h[slice of part i]>  or, if projected,  o_c = <w_c, P_i h>
 
   Exact, and normalised over all classes, which are cut into parts by frequency. Unlike
-  in an adaptive softmax each part is computed for every example. Ids need not be sorted
-  by frequency.
+  in an adaptive softmax, each part is computed for every example. Ids need not be
+  sorted by frequency.
 
   Attributes:
-    projected: whether parts see projections of h, of the widths of the partition, the
-      first h itself ('D-softmax*' of Grave et al. 2017); otherwise disjoint slices of
-      h, whose widths are in proportion to those and sum to D.
+    projected: parts use projections of h to the widths of the partition, the first part
+      h itself ('D-softmax*' of Grave et al. 2017); otherwise disjoint slices of h,
+      whose widths are proportional to those and sum to D.
 
   Source: Chen, Grangier and Auli 2015, section 2.1; Grave et al. 2017, section 5, which
-    has both as baselines on the partition of its adaptive softmax. It does not tell how
+    uses both as baselines on the partition of its adaptive softmax. It does not give
+    the widths of slices.
     wide slices are.
 
   Cost: 3 products of N, V_i and E_i for each part i a step, or 4 by classes, and a
@@ -145,13 +145,13 @@ class DSoftmax(Partitioned):
   def seen(
     self, downs: tuple[jax.Array, ...], widths: tuple[int, ...], h_ND: jax.Array
   ) -> list[jax.Array]:
-    """Of h what each part sees, without the constant feature."""
+    """The features of each part, without the constant feature."""
     if self.projected:
       return [h_ND, *(product("nd,ed->ne", h_ND, d_ED, self.dtype) for d_ED in downs)]
     return jnp.split(h_ND, np.cumsum(widths)[:-1], axis=1)
 
   def parts(self, weights: Weights, widths: tuple[int, ...], h_ND: jax.Array) -> Parts:
-    """What the operations in `largevocab.ops.softmax.parts` read."""
+    """Features and rows, for the operations in `largevocab.ops.softmax.parts`."""
     seen = self.seen(weights.downs, widths, h_ND)
     return tuple(map(Part, map(self.features, seen), weights.rows))
 
@@ -207,7 +207,7 @@ class DSoftmax(Partitioned):
   def top_k(
     self, state: DSoftmaxState, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
-    """The k likeliest classes and their log-probabilities, best first."""
+    """The k most probable classes and their log-probabilities, best first."""
     parts = self.parts(state.weights, state.widths, h_ND)
     return parts_top_k(parts, state.class_V, k, dtype=self.dtype)
 

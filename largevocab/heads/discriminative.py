@@ -1,5 +1,5 @@
-"""Heads that learn to tell true classes from drawn ones: their scores are no logits of
-a normalised model, and evaluation says so."""
+"""Base of discriminative heads (NCE, negative sampling, BlackOut, ranking), whose
+scores are not logits of a normalised model."""
 
 import jax
 import jax.numpy as jnp
@@ -15,21 +15,21 @@ from largevocab.ops.softmax.log_partition import softmax_nll_and_log_z
 class Discriminative(SamplingHead):
   """Base of heads that do not maximise an estimate of the likelihood.
 
-  `evaluate` gives the exact 'nll' of the softmax of the scores; 'log_z', the log of its
-  normaliser; and 'self_normalised_nll', the loss of a user who takes exp(score) for a
-  probability and does without the normaliser. The last is a loss of probabilities, and
-  comparable with the first, only where log_z is near 0 everywhere.
+  `evaluate` gives the exact 'nll' of the softmax of the scores; 'log_z', its
+  log-partition function; and 'self_normalised_nll', the loss if exp(score) is taken as
+  the probability, without normalising. The last is a loss of probabilities, and
+  comparable with the first, only if log_z is near 0 everywhere.
   """
 
   def monitor(self, state, h_ND, y, key):
-    """What a sampled softmax with the same draws would estimate; it has no bias here,
-    where no normaliser is estimated."""
+    """Diagnostics of a sampled softmax with the same draws, without its bias, as this
+    head does not estimate log Z."""
     metrics = super().monitor(state, h_ND, y, key)
     del metrics["log_z_bias"]
     return metrics
 
   def log_norm(self, state: PyTree, y: Targets) -> jax.Array:
-    """What the head itself takes for log z: f32[N] or f32[1]."""
+    """The head's own log z, subtracted from the scores: f32[N] or f32[1]."""
     return jnp.zeros(1)
 
   def evaluate(self, state, h_ND, y):

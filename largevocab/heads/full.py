@@ -1,4 +1,4 @@
-"""The exact softmax over all classes: the yardstick of every other head."""
+"""The exact softmax over all classes: the reference for all other heads."""
 
 import logging
 from typing import Annotated, NamedTuple
@@ -20,23 +20,23 @@ _LOG = logging.getLogger("largevocab")
 
 
 class FullState(NamedTuple):
-  """The class rows."""
+  """State of `Full`: the class rows."""
 
   table: Table
 
 
 @settings
 class Full(SoftmaxHead):
-  """Softmax over all classes, in chunks that fit `budget_mib`.
+  """Exact softmax over all classes, in chunks that fit `budget_mib`.
 
-  Exact. The chunks chosen are logged when a step is traced.
+  The chosen chunks are logged when a step is traced.
 
   Attributes:
-    method: 'auto', or how to cut: see `largevocab.ops.softmax.plan.plan`. 'reference'
+    method: 'auto', or how to chunk: see `largevocab.ops.softmax.plan.plan`. 'reference'
       holds all logits at once. A table sharded over classes needs 'examples'.
     budget_mib: temporary memory for loss and gradient.
 
-  Source: Blanc & Rendle 2018, equation 1, equation 11 for `absolute`.
+  Source: Blanc & Rendle 2018, equation 1; equation 11 for `absolute`.
   Cost: 3 products of N V D a step, or 4 by classes, and a dense update.
 
   >>> head = Full(bias=False)
@@ -51,7 +51,7 @@ class Full(SoftmaxHead):
     return FullState(self.init_table(key, as_counts(counts).num_classes, dim))
 
   def plan(self, num_examples: int, w_VD: jax.Array) -> Plan:
-    """The chunks of a step."""
+    """The chunks of a step of `num_examples`."""
     num_classes, dim = w_VD.shape
     return plan(
       num_examples,

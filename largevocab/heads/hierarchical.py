@@ -1,4 +1,7 @@
-"""The two-level hierarchical softmax: a cluster first, then a class of it."""
+"""The two-level hierarchical softmax: first a cluster, then a class in it.
+
+Here K is the number of clusters and S of slots of a cluster.
+"""
 
 import math
 import tokenize
@@ -22,18 +25,18 @@ from largevocab.ops.tree.two_level import Layout, layout, two_level_loss, two_le
 from largevocab.ops.tree.two_level_top_k import two_level_top_k
 from largevocab.rows import SGD, RowGrads, RowOptimizer, Table, added, sq_norm
 
-_MOST_SLOTS = 64  # for each class: free slots take memory and time as others do
+_MOST_SLOTS = 64  # per class: free slots cost as much memory and time as others
 
 
 class HierarchicalState(NamedTuple):
-  """Rows of clusters and of classes, and where classes are.
+  """Parameters of the hierarchical softmax, and the clusters.
 
   Attributes:
     clusters: [K, D'] a row per cluster.
-    leaves: [K, S D'] the rows of a cluster's S slots, one after the other.
-    members_KS: i32[K, S], the classes of each cluster; free slots have V.
+    leaves: [K, S D'] the rows of a cluster's S slots, concatenated.
+    members_KS: i32[K, S], the classes of each cluster; V in free slots.
     cluster_V: i32[V], the cluster of each class.
-    slot_V: i32[V], its slot there.
+    slot_V: i32[V], the slot of each class in its cluster.
   """
 
   clusters: Table
@@ -51,11 +54,11 @@ class HierarchicalState(NamedTuple):
 
 
 class HierarchicalGrads(NamedTuple):
-  """Gradients of all clusters, and of the blocks of those that a batch needs.
+  """Gradients of all cluster rows, and of the blocks of leaves that a batch uses.
 
   Attributes:
     clusters_KD: f32[K, D'].
-    leaves: of blocks, as rows of the width S D'.
+    leaves: of blocks, as rows of width S D'.
   """
 
   clusters_KD: jax.Array
@@ -68,33 +71,32 @@ class HierarchicalGrads(NamedTuple):
 class Hierarchical(LinearHead):
   """p(c | h) = p(cluster of c | h) p(c | its cluster, h), two ordinary softmaxes.
 
-  Exact, and normalised over all classes; but another model than the softmax over all
-  classes, whose quality depends on the clusters. Training reads only the clusters and
-  the classes that share one with a true class. Rows are trained as blocks: an optimiser
-  touches all classes of a cluster together.
+  Exact, and normalised over all classes, but not the same model as a full softmax: its
+  quality depends on the clusters. Training reads only the cluster rows and the classes
+  that share a cluster with a true class. Rows are trained as blocks: an optimiser
+  updates all classes of a cluster together.
 
   Attributes:
     num_clusters: K, up to V; 0: sqrt(V), rounded up.
-    binning: how classes are put into so many clusters. 'equal': sorted by decreasing
-      count, cut to the same size; 'frequency': so that clusters occur equally often;
-      'sqrt': by square roots of counts; 'brown': classes with like neighbours in the
-      text, in minutes, at every start. See `largevocab.heads.binning`.
-    slack: classes of the largest of these clusters over those of the mean, 1 to 64.
-      More is truer to the rule, and slower: memory and time grow with the size of the
-      largest. On 100 MB of Wikipedia 'sqrt' would have 3.3, and 'frequency' 44.
+    binning: how classes are clustered. 'equal': sorted by decreasing count, clusters of
+      equal size; 'frequency': of equal total count; 'sqrt': of equal sums of square
+      roots of counts; 'brown': classes with similar neighbours in the text; takes
+      minutes, at every start. See `largevocab.heads.binning`.
+    slack: limit on the largest of these clusters, relative to the mean size, 1 to 64. A
+      larger one distorts the binning less, but memory and time grow with the largest
+      cluster. On 100 MB of Wikipedia 'sqrt' would have 3.3, and 'frequency' 44.
     clusters: path of a .npy file with i32[V], the cluster of each class, instead.
-      Numbers that no class has are left out. `largevocab-brown-clusters` writes
-      one.
+      Unused numbers are skipped. `largevocab-brown-clusters` writes such a file.
     optimizer: of the rows.
 
-  Source: Morin and Bengio 2005, with a tree of two levels (Goodman 2001) for a binary
-    one; Vincent et al. 2015, section 6 and Grave et al. 2017, section 5, whose rival it
-    is. Deviation: all clusters are padded to the size of the largest, and so none may
-    be much larger than the mean: see `slack`; in a file, 64 times as large.
+  Source: Morin and Bengio 2005, with a tree of two levels (Goodman 2001) instead of a
+    binary one; a baseline in Vincent et al. 2015, section 6 and Grave et al. 2017,
+    section 5. Deviation: all clusters are padded to the size of the largest, so its
+    size relative to the mean is limited: see `slack`; in a file to 64.
 
   Cost: products of N (K + S) D and, for a batch of which few examples share a cluster,
     up to 8 times as much; three times that to train, plus min(N P, K) blocks of S D to
-    update. `evaluate` like a training step, `top_k` as for a softmax.
+    update. `evaluate` costs as much as a training step, `top_k` as for a softmax.
 
   >>> state = Hierarchical(bias=False).init(jax.random.key(0), [1, 5, 3, 4], 2)
   >>> state.members_KS.tolist()
@@ -132,8 +134,8 @@ class Hierarchical(LinearHead):
     """The cluster of each class, int[V].
 
     Raises:
-      UserError: the file is missing or is not one of clusters for these classes; or
-        the binning needs a text, and there is none.
+      UserError: the file is missing or invalid for these classes; or the binning needs
+        a text, and there is none.
 
     >>> Hierarchical(num_clusters=3).cluster_of(as_counts([1, 5, 3, 4])).tolist()
     [2, 0, 1, 0]
@@ -181,12 +183,12 @@ class Hierarchical(LinearHead):
   def top_k(
     self, state: HierarchicalState, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
-    """The k likeliest classes and their log-probabilities, best first."""
+    """The k most probable classes and their log-probabilities, best first."""
     return two_level_top_k(self.features(h_ND), *state.model, k)
 
   def class_rows(self, state: HierarchicalState, ids_R: jax.Array) -> jax.Array:
     """The row of the class plus that of its cluster: log p(c | h) is <their sum, h>
-    less the normalisers of the two softmaxes."""
+    minus the log-partition functions of both softmaxes."""
     clusters_KD, leaves_KSD, (_, cluster_V, slot_V) = state.model
     cluster_R = cluster_V[ids_R]
     return clusters_KD[cluster_R] + leaves_KSD[cluster_R, slot_V[ids_R]]

@@ -1,4 +1,7 @@
-"""The binary hierarchical softmax over Huffman's tree."""
+"""Binary hierarchical softmax over a Huffman tree.
+
+Here L is the depth of the tree.
+"""
 
 from dataclasses import field
 from typing import NamedTuple
@@ -24,11 +27,11 @@ from largevocab.rows import SGD, RowGrads, RowOptimizer, Table, sq_norm
 
 
 class HuffmanState(NamedTuple):
-  """Rows of inner nodes, and the tree.
+  """Rows of the inner nodes, and the tree.
 
   Attributes:
-    nodes: [V, D'], the row of each of V - 1 inner nodes, and one that is never used.
-    tree: where classes and nodes are.
+    nodes: [V, D'], a row for each of V - 1 inner nodes, and one unused row.
+    tree: the Huffman tree.
   """
 
   nodes: Table
@@ -37,11 +40,11 @@ class HuffmanState(NamedTuple):
 
 @settings
 class Huffman(LinearHead):
-  """p(c | h) = prod of sigma(+-<w_node, h>) over the nodes on the way to class c.
+  """p(c | h) = product of sigma(+-<w_node, h>) over the nodes on the path to class c.
 
-  Exact, and normalised over all classes; but another model than the softmax over all
-  classes, and by experience a worse one. Training reads and writes only the rows on the
-  ways to the true classes: about log2 of the perplexity of the unigram law for each.
+  Exact, and normalised over all classes, but not the same model as a full softmax, and
+  usually a worse one. Training reads and writes only the rows on the paths to the true
+  classes: about log2 of the unigram perplexity for each.
 
   Attributes:
     optimizer: of the rows.
@@ -49,8 +52,8 @@ class Huffman(LinearHead):
   Source: Morin and Bengio 2005; Mikolov et al. 2013, section 2.1, for Huffman's tree.
 
   Cost: with L the depth of the tree (20 to 30 for words), products of 3 N P L D a step
-    and min(N P L, V) rows to update; 8 bytes a class for the tree, whose ways are
-    climbed anew and not kept. `top_k` is dear: gathers of V log L for each example.
+    and min(N P L, V) rows to update; 8 bytes a class for the tree; paths are computed
+    when needed. `top_k` is expensive: gathers of V log L for each example.
 
   >>> state = Huffman(bias=False).init(jax.random.key(0), [1, 5, 3, 4], 2)
   >>> state.nodes.w_VD.shape, state.tree.num_L.tolist()
@@ -95,12 +98,12 @@ class Huffman(LinearHead):
   def top_k(
     self, state: HuffmanState, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
-    """The k likeliest classes and their log-probabilities, best first."""
+    """The k most probable classes and their log-probabilities, best first."""
     return tree_top_k(self.features(h_ND), state.nodes.w_VD, state.tree, k)
 
   def class_rows(self, state: HuffmanState, ids_R: jax.Array) -> jax.Array:
-    """Half the sum of the rows on the way to a class, with their signs: the slope of
-    log p(c | h) at h = 0. There is no row whose product with h is a class's score."""
+    """Half the signed sum of the rows on the path to a class: the gradient of
+    log p(c | h) at h = 0. No single row gives the score of a class."""
     above_LR = ways(state.tree, ids_R)
     sign_LR = jnp.where(above_LR < 0, 0, 2 * (above_LR % 2) - 1)
     rows_LRD = state.nodes.w_VD.at[above_LR // 2].get(mode="clip")

@@ -1,4 +1,4 @@
-"""Noise-contrastive estimation over any sampler."""
+"""Noise-contrastive estimation (NCE) with any sampler as noise distribution."""
 
 import math
 from typing import Annotated, ClassVar, NamedTuple
@@ -16,12 +16,12 @@ NORMALIZERS = ("one", "global", "context")
 
 
 class NCEState(NamedTuple):
-  """As `SampledState`, and the learned normalisers.
+  """`SampledState` with learned log-partition functions.
 
   Attributes:
     table: the class rows.
-    stats: of the sampler.
-    log_z: log z as rows of width 1, of all examples or of each context; None: z = 1.
+    stats: statistics of the sampler.
+    log_z: rows of width 1, one for all examples or one per context; None: z = 1.
   """
 
   table: Table
@@ -30,7 +30,7 @@ class NCEState(NamedTuple):
 
 
 class NCEGrads(NamedTuple):
-  """Gradients of class rows and of normalisers."""
+  """Gradients of class rows and of log z."""
 
   rows: RowGrads
   log_z: RowGrads
@@ -40,22 +40,23 @@ class NCEGrads(NamedTuple):
 
 @settings
 class NCE(Discriminative):
-  """Tells labels from noise, as in `losses.nce_loss`.
+  """Noise-contrastive estimation: discriminates labels from noise, see
+  `losses.nce_loss`.
 
-  Noise is what the sampler draws, also where it happens to be the label. The scores are
-  taken to be log-probabilities up to z:
+  The sampler draws the noise; accidental hits stay in the loss. Scores are
+  log-probabilities up to log z:
 
   Attributes:
-    normalizer: 'one': z = 1, the model has to normalise itself; 'global': one log z is
-      learned; 'context': one for each context (`Targets.context_N`: the current token
-      of a language model, the number of an example in a fixed set). So that a model
-      which knows nothing is normalised, log z starts at log V; where z = 1 the bias
-      starts at -log V, if there is one.
-    num_contexts: how many z for 'context'; 0: as many as classes. Contexts beyond that
-      share the last one.
+    normalizer: 'one': z = 1, so the model must be self-normalised; 'global': one log z
+      is learned; 'context': one per context (`Targets.context_N`: the current token of
+      a language model, the number of an example in a fixed set). log z starts at log V,
+      so that the initial model is normalised; with z = 1 the bias, if there is one,
+      starts at -log V instead.
+    num_contexts: number of z for 'context'; 0: the number of classes. Further contexts
+      share the last z.
 
-  Source: Barber & Botev 2016, section 3.2, equations 30-31; Mnih and Teh 2012 (z for
-    each context, and z = 1).
+  Source: Barber & Botev 2016, section 3.2, equations 30-31; Mnih and Teh 2012 (z per
+    context, and z = 1).
   """
 
   normalizer: Annotated[str, OneOf(*NORMALIZERS)] = "one"
@@ -105,7 +106,7 @@ class NCE(Discriminative):
     )
     step = scored.step(loss, d)
     at_N = self._contexts(state, y)
-    # An optimiser may move a row also for a gradient of zero.
+    # Padded, since optimisers may change a row even if its gradient is zero.
     at_N = jnp.where(jnp.any(jnp.abs(y.w_NP) > 0, axis=1), at_N, len(state.log_z.w_VD))
     log_z = row_grads(at_N, d_N[:, None], len(state.log_z.w_VD))
     return step._replace(

@@ -1,4 +1,4 @@
-"""Negative sampling: a logistic regression for each class."""
+"""Negative sampling: one logistic regression per class."""
 
 import math
 from dataclasses import field
@@ -18,31 +18,30 @@ from largevocab.samplers.static import Unigram
 
 @settings
 class NegativeSampling(Discriminative):
-  """Scores of true classes up and of drawn ones down: word2vec's loss, and gBCE.
+  """Negative sampling: the losses of word2vec and gBCE.
 
-  See `losses.negative_sampling_loss`. Draws that hit a true class are left
-  out, so with b of `calibration` scores are best at o = log(b p / ((1 - p) expected)):
-  they are relative to how often a class is drawn, and their own softmax is not p.
-  Solved for p,
+  See `losses.negative_sampling_loss`. Accidental hits are masked, so with b given by
+  `calibration` the optimal score is o = log(b p / ((1 - p) expected)): scores are
+  relative to the expected count of a class, and their softmax is not p. Solved for p,
 
-    log p(c) = log sigmoid(o_c + log expected(c) - log b),
+    log p(c) = log sigmoid(o_c + log expected(c) - log b).
 
-  by which, normalised, `evaluate` and `top_k` go; 'log_z' tells how far these are from
-  normalised by themselves. `class_rows` are as learnt.
+  `evaluate` and `top_k` use these values, normalised; 'log_z' is their log-partition
+  function, 0 if they are self-normalised. `class_rows` are the learned rows.
 
   Attributes:
     sampler: word2vec's is f(c)^0.75, the default; gBCE's `Uniform`.
-    calibration: t of gBCE, from 0 (binary cross-entropy as in word2vec) to 1 (scores as
-      sure as with all classes as negatives; made for uniform draws).
-    add_log_q: evaluate p as above, where the law is one of counts: `uniform`,
-      `log_uniform`, `unigram`, `pps` and `bernoulli`. With other samplers, whose law is
-      another for every example, and without this, evaluation is of the softmax of the
-      bare scores, which ranks by p / ((1 - p) expected). Training is the same. A class
-      that is never drawn has p = 0.
+    calibration: t of gBCE, from 0 (binary cross-entropy as in word2vec) to 1
+      (calibrated as if all classes were negatives; derived for uniform draws).
+    add_log_q: evaluate p as above if the proposal depends on counts only: `uniform`,
+      `log_uniform`, `unigram`, `pps` and `bernoulli`. With other samplers, whose
+      proposal differs between examples, and without this, evaluation uses the softmax
+      of the scores, which ranks by p / ((1 - p) expected). Training is unaffected. A
+      class that is never drawn has p = 0.
 
-  Source: Mikolov et al. 2013; Barber & Botev 2016, section 3.3.2, which takes scores as
-    they are; Petrov and Macdonald 2023. What scores are at their best is told by Levy
-    and Goldberg 2014, of draws that keep the true class, without 1 - p.
+  Source: Mikolov et al. 2013; Barber & Botev 2016, section 3.3.2, which uses the scores
+    directly; Petrov and Macdonald 2023. The optimal scores are given by Levy and
+    Goldberg 2014, for draws that keep the true class, without 1 - p.
   """
 
   sampler: Sampler = field(default_factory=lambda: Unigram(power=0.75))

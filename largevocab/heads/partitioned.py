@@ -1,4 +1,4 @@
-"""What heads share whose classes are in clusters by frequency, with narrower rows."""
+"""Base of heads with frequency clusters: a short-list and tails with narrower rows."""
 
 import logging
 from dataclasses import field
@@ -36,34 +36,34 @@ _MIB = 2**20
 
 @settings
 class Partitioned(LinearHead):
-  """Classes sorted by count and cut: a short list, and tails whose rows are narrower.
+  """Classes sorted by count and cut into a short-list and tails with narrower rows.
 
-  Where to cut is part of the model, and found anew when a run goes on: it depends on
-  the counts, on what stands here and on the file of `cost_model`, never on the device.
-  The files of this package never change; keep one of your own with the runs that it is
-  for, or set `cutoffs` to what the log shows.
+  The cutoffs are part of the model, and are recomputed when a run resumes: they depend
+  on the counts, these attributes and the file of `cost_model`, but not on the device.
+  The cost models of this package never change; keep your own with the runs that use
+  them, or set `cutoffs` to the logged ones.
 
   Attributes:
-    cutoffs: ends of the short list and of each tail but the last, in classes. Empty:
-      those with which a step of an adaptive softmax is expected to be fastest, see
+    cutoffs: ends of the short-list and of each tail but the last, in classes. Empty:
+      those with the shortest predicted step of an adaptive softmax, see
       `largevocab.ops.adaptive.plan`, within the limits of `num_clusters`,
       `min_head_mass`, `enough_classes` and `max_mib`.
-    num_clusters: with the short list; 0: 2 to 5, whichever is fastest. 1: a short list
-      of all classes.
-    factor: rows of each tail are by this factor narrower than those before.
+    num_clusters: including the short-list; 0: 2 to 5, whichever is fastest. 1: a
+      short-list of all classes.
+    factor: rows of each tail are narrower by this factor than those of the one before.
     align: widths of tails are rounded up to a multiple of this.
-    min_head_mass: least share of the training examples whose class is on the short
-      list, which time alone would make very short. 0.8 are 1,500 words of Europarl.
-    enough_classes: a short list of so many is long enough, whatever its mass. By
-      default as in common use: cutoffs of 20,000 and 60,000.
-    max_mib: for all parameters of an adaptive softmax of these clusters, without an
-      optimiser's statistics; 0: no limit.
-    batch_examples: true classes in a batch of those that are to be fast: of a language
-      model train.batch_size * train.unroll.
+    min_head_mass: least share of training examples whose class is on the short-list; by
+      time alone it would be very short. 0.8 are 1,500 words of Europarl.
+    enough_classes: a short-list of this size is long enough, whatever its mass. The
+      default follows the common cutoffs of 20,000 and 60,000.
+    max_mib: limit for all parameters of an adaptive softmax with these clusters,
+      without optimiser statistics; 0: no limit.
+    batch_examples: true classes per batch to optimise the time for: in a language model
+      train.batch_size * train.unroll.
     cost_model: which device's times: see `largevocab.ops.adaptive.cost_model.load`.
-    method: how to cut products: see `largevocab.ops.softmax.plan.plan`.
+    method: how to chunk products: see `largevocab.ops.softmax.plan.plan`.
     dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
-      normalisers are float32.
+      log-partition functions are float32.
     budget_mib: temporary memory for loss and gradient.
     optimizer: of rows and projections.
   """
@@ -91,10 +91,10 @@ class Partitioned(LinearHead):
       )
 
   def cluster_plan(self, counts: Counts, dim: int) -> ClusterPlan:
-    """The clusters of these classes, and the time that they are expected to take.
+    """The clusters for these counts, and their predicted times.
 
     Raises:
-      UserError: the limits cannot be kept with these classes.
+      UserError: the limits cannot be met with these classes.
     """
     V, max_bytes = counts.num_classes, int(self.max_mib * _MIB)
     step = cost_model.load(self.cost_model).step
@@ -140,11 +140,11 @@ class Partitioned(LinearHead):
       raise UserError(f"head.max_mib: {error}; raise it, or head.factor") from None
 
   def parameters(self) -> dict[str, bool]:
-    """Which there are, as `largevocab.ops.adaptive.plan.Costs` is told."""
+    """Which optional parameters exist, as arguments of `ops.adaptive.plan.Costs`."""
     return {"bias": self.bias, "tail_bias": self.bias}
 
   def clusters(self, counts: Counts, dim: int) -> Clusters:
-    """The clusters of these classes; the plan is logged."""
+    """The clusters for these counts; logs the plan."""
     plan, fitted = self.cluster_plan(counts, dim), cost_model.load(self.cost_model)
     _LOG.info(
       "clusters for batches of %d true classes, times of %s:\n%s",
@@ -160,10 +160,10 @@ class Partitioned(LinearHead):
     return plan.clusters._replace(labels=counts.classes_per_example)
 
   def places(self, counts: Counts, clusters: Clusters) -> tuple[jax.Array, jax.Array]:
-    """Where classes are: the place of each and the class at each place, both i32[V].
+    """The place of each class and the class at each place, both i32[V].
 
-    By decreasing count from cluster to cluster, and by id within each; of classes that
-    are equally frequent the smaller ids come first.
+    Clusters are by decreasing count (ties by id); within a cluster classes are sorted
+    by id.
     """
     sorted_V = np.argsort(-counts.unigram_V, kind="stable")
     in_clusters = np.split(sorted_V, np.cumsum(clusters.sizes)[:-1])
@@ -173,12 +173,12 @@ class Partitioned(LinearHead):
   def random_downs(
     self, key: jax.Array, widths: tuple[int, ...], dim: int
   ) -> list[jax.Array]:
-    """Projections [E, D] to begin with, of a scale that keeps that of h."""
+    """Initial projections [E, D], scaled to preserve the variance of h."""
     project = jax.nn.initializers.lecun_uniform(in_axis=1, out_axis=0)
     keys = jax.random.split(key, len(widths))
     return [project(k, (width, dim)) for k, width in zip(keys, widths, strict=True)]
 
 
 def at_places(place_V: jax.Array, ids_NP: jax.Array) -> jax.Array:
-  """The place of each class, V on padding."""
+  """The place of each class, V for padding."""
   return place_V.at[ids_NP].get(mode="fill", fill_value=len(place_V))

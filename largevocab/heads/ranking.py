@@ -15,7 +15,7 @@ LOG_CLASSES = "log(V-1)"
 
 @dataclass(frozen=True)
 class _Margin(Between):
-  """A number between two, also as a text, or LOG_CLASSES."""
+  """A number in a range, possibly as text, or LOG_CLASSES."""
 
   def problem(self, value: Any) -> str:
     if value == LOG_CLASSES:
@@ -28,11 +28,13 @@ class _Margin(Between):
 
 @settings
 class Ranking(Discriminative):
-  """A true class should score above each drawn one by alpha; see `losses.ranking_loss`.
+  """Pairwise ranking: true classes should outscore drawn ones by alpha; see
+  `losses.ranking_loss`.
 
   Attributes:
-    sampler: Barber & Botev's argument for alpha = log(V - 1) is one for uniform draws.
-    penalty: 'log', a smooth one, or 'hinge'.
+    sampler: the argument of Barber & Botev for alpha = log(V - 1) assumes uniform
+      draws.
+    penalty: 'log', which is smooth, or 'hinge'.
     alpha: the margin: a number, or 'log(V-1)'.
 
   Source: Barber & Botev 2016, section 3.3, equations 32-42.
@@ -47,7 +49,7 @@ class Ranking(Discriminative):
     return False
 
   def margin(self, num_classes: int) -> float:
-    """alpha in numbers.
+    """The value of alpha for this number of classes.
 
     >>> Ranking().margin(1001) == math.log(1000), Ranking(alpha="1").margin(1001)
     (True, 1.0)

@@ -1,4 +1,4 @@
-"""Sampled softmax: one estimator over any sampler and any exact set."""
+"""Sampled softmax with any sampler and any exact set."""
 
 from dataclasses import field
 from typing import Annotated, NamedTuple
@@ -18,7 +18,7 @@ from largevocab.samplers.pps import PPS
 
 
 class ExactSetState(NamedTuple):
-  """As `SampledState`, with i32[T], the classes that are always summed exactly."""
+  """`SampledState` with i32[T], the classes that are always summed exactly."""
 
   table: Table
   stats: PyTree
@@ -27,35 +27,35 @@ class ExactSetState(NamedTuple):
 
 @settings
 class Sampled(SamplingHead):
-  """Softmax whose normaliser is estimated from an exact set and a sample.
+  """Softmax with log Z estimated from an exact set and importance-weighted samples.
 
-  loss = log Z~ - o_y, with Z~ exact on the true classes and on those asked for here or
-  by the sampler, and weighted by 1 / expected occurrences on the drawn ones; see
-  `losses/sampled_softmax.py`. A drawn class that is summed exactly is masked. With
-  draws that are independent this is importance sampling of the complement of the exact
-  set, with the sampler `bernoulli` Bernoulli sampling. Independent draws of an
-  example's own are weighted by their law given that they missed the exact set: with the
-  sampler `softmax` the loss is then that of `full` in every draw.
+  loss = log Z~ - o_y, where Z~ is exact on the true classes and on the exact sets of
+  this head and of the sampler, and drawn classes have weight 1 / expected count; see
+  `losses/sampled_softmax.py`. Drawn classes that are summed exactly are masked. With
+  independent draws this is importance sampling of the complement of the exact set; with
+  the sampler `bernoulli` it is Bernoulli sampling. If each example has its own
+  independent draws, they are weighted conditionally on missing the exact set: with the
+  sampler `softmax` the loss then equals that of `full` in every draw.
 
-  The exact set is free: whatever it is, Z~ is unbiased.
+  Z~ is unbiased for every exact set.
 
   Attributes:
-    sampler: the law of the negatives.
+    sampler: proposal distribution of the negatives.
     exact_batch: sum all true classes of the batch exactly, for every example.
-    exact_frequent: sum so many of the most frequent classes exactly. A sampler that
-      goes by counts still draws them, for nothing: `pps` makes its own exact.
+    exact_frequent: sum this many of the most frequent classes exactly. A sampler by
+      counts still draws them, to no effect; `pps` has its own exact classes.
     exact_ids: sum these classes exactly.
-    corrected: weigh drawn classes by their law. Without, the loss is the softmax over
-      the active set, the true and the drawn classes, each once: Daghaghi et al.'s loss.
-      It is biased, with few classes by far: what the model learns is which classes to
-      tell apart, not how likely they are.
+    corrected: use importance weights (logQ correction). Otherwise the loss is the
+      softmax over the active set, the true and the drawn classes, each once, as in
+      Daghaghi et al. It is biased, strongly if classes are few: the model learns to
+      separate classes, but not their probabilities.
     correct_positive: subtract log expected from the true classes' logits too, as
-      TensorFlow and Jean et al. 2015 do. For comparison: this is biased. A class that
-      is never drawn keeps its logit.
+      TensorFlow and Jean et al. 2015 do. For comparison only: this is biased. A class
+      that is never drawn keeps its logit.
 
   Source: Barber & Botev 2016, section 2.1 (complementary sum, equations 22-26), Blanc &
-    Rendle 2018, equations 2-3 (the positive has its own logit, negatives corrected
-    ones), Daghaghi et al. 2021, algorithms 1 and 2 (the active set).
+    Rendle 2018, equations 2-3 (negatives corrected, the positive not), Daghaghi et al.
+    2021, algorithms 1 and 2 (the active set).
   """
 
   sampler: Sampler = field(default_factory=PPS)
@@ -108,7 +108,7 @@ class Sampled(SamplingHead):
     return sets
 
   def monitor(self, state, h_ND, y, key):
-    """As of all heads that draw; the bias is not that of a corrected positive."""
+    """As in `SamplingHead`; without the bias if the positive is corrected."""
     metrics = super().monitor(state, h_ND, y, key)
     if self.correct_positive:
       del metrics["log_z_bias"]

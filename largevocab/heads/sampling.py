@@ -1,4 +1,4 @@
-"""What all heads that draw negatives share: who is scored, and whose rows learn."""
+"""Base of the sampled heads: picks scored classes and builds row-sparse gradients."""
 
 import abc
 from collections.abc import Callable
@@ -25,15 +25,15 @@ from largevocab.samplers.base import Draw, Sampler
 from largevocab.samplers.static import Unigram
 
 PyTree = Any
-_MONITORED = 32  # examples, and draws for each
+_MONITORED = 32  # examples, and draws for each example
 
 
 class SampledState(NamedTuple):
-  """The class rows, and what the sampler knows of them.
+  """State of sampled heads.
 
   Attributes:
     table: the class rows.
-    stats: of the sampler.
+    stats: statistics of the sampler.
   """
 
   table: Table
@@ -42,17 +42,16 @@ class SampledState(NamedTuple):
 
 @dataclass(frozen=True)
 class Scored:
-  """The logits of a batch, true classes [N, P] before candidates [N, M].
+  """The logits of a batch, those of true classes [N, P] before candidates [N, M].
 
   Attributes:
-    o: f32[N, P + M].
+    o: f32[N, P + M], logits.
     y: the true classes.
-    w_NP: f32, their weights over the weight of the batch.
-    true_NP: bool, False on padding and repetitions.
-    candidates: the rest.
-    log_expected_true: of the true classes, f32[N, P]; computed when it is called.
-    log_weights: of classes in an estimate of the normaliser, see
-      `SamplingHead.log_weights`; computed when it is called.
+    w_NP: f32, weights of true classes over the total weight of the batch.
+    true_NP: bool, False on padding and repeated classes.
+    candidates: exact sets and drawn classes.
+    log_expected_true: computes log expected counts of the true classes, f32[N, P].
+    log_weights: computes log importance weights, see `SamplingHead.log_weights`.
     pull_back: see `pair_logits`.
     num_classes: V.
     dim: D of h.
@@ -72,9 +71,9 @@ class Scored:
   dtype: jnp.dtype
 
   def step(self, loss: jax.Array, d: jax.Array) -> HeadStep:
-    """The step of a loss whose gradient with respect to `o` is d."""
-    # Rows that no weighted example counts stay untouched: an optimiser may move a row
-    # also for a gradient of zero.
+    """The `HeadStep` of a loss whose gradient with respect to `o` is d."""
+    # Rows that only examples without weight refer to are not updated: optimisers may
+    # change a row even if its gradient is zero.
     is_class_NP = self.y.ids_NP < self.num_classes
     counts = jnp.concatenate([is_class_NP, self.candidates.mask], axis=1)
     live = counts & jnp.any(jnp.abs(self.y.w_NP) > 0, axis=1, keepdims=True)
@@ -86,19 +85,19 @@ class Scored:
 
 @settings
 class SamplingHead(SoftmaxHead, abc.ABC):
-  """Base of heads whose loss reads the true classes and a draw; a step changes their
-  rows only. A subclass says what the loss is.
+  """Base of heads whose loss uses the true classes and sampled candidates only, so that
+  a step updates few rows. Subclasses define the loss.
 
   Attributes:
-    sampler: the law of the negatives.
+    sampler: proposal distribution of the negatives.
     num_samples: M, negatives per draw: per batch if the sampler shares them.
-    refresh_every: steps between rebuilds of the sampler's statistics, after those at
-      steps 1, 2, 4, ...; 0: never. They take anew what updates leave alone, and bound
-      how far rounding takes the rest.
-    refresh_growth: each gap between rebuilds is so many times the one before.
+    refresh_every: steps between rebuilds of the sampler's statistics, besides those at
+      steps 1, 2, 4, ...; 0: never. Rebuilds include what incremental updates leave out,
+      and remove accumulated rounding errors.
+    refresh_growth: factor by which each gap between rebuilds grows.
 
-  Cost: O((N P + M) D) with shared negatives, O(N (P + M) D) else; independent of V.
-    Where they are faster, for many negatives per example, 3 products of N V D instead:
+  Cost: O((N P + M) D) with shared negatives, O(N (P + M) D) otherwise; independent of
+    V. For many negatives per example, where it is faster, 3 products of N V D instead:
     `ops/pair_logits.py`.
   """
 
@@ -107,7 +106,7 @@ class SamplingHead(SoftmaxHead, abc.ABC):
   refresh_every: StepsOrNever = 500
   refresh_growth: Annotated[float, Between(1, 1000)] = 1.0
 
-  # Whether a candidate that happens to be a true class enters the loss as well.
+  # Whether accidental hits (candidates that are true classes) stay in the loss.
   keep_hits: ClassVar[bool] = False
 
   def __post_init__(self):
@@ -129,23 +128,23 @@ class SamplingHead(SoftmaxHead, abc.ABC):
 
   @abc.abstractmethod
   def loss(self, o_NP: jax.Array, o_NM: jax.Array, scored: Scored) -> jax.Array:
-    """f32[], of the scores of the true classes and of the candidates.
+    """f32[], from the scores of the true classes and of the candidates.
 
-    Where `scored` says that they do not count, scores are any finite number.
+    Scores that `scored` masks may be any finite number.
     """
 
   @property
   def weighs(self) -> bool:
-    """Whether the loss reads by which law classes were drawn."""
+    """Whether the loss uses the probabilities of the drawn classes."""
     return True
 
   @property
   def is_active_set(self) -> bool:
-    """Whether drawn classes count once each, with weight 1, whatever their law."""
+    """Whether drawn classes count once each, with weight 1, without logQ correction."""
     return False
 
   def exact_sets(self, state: PyTree, y: Targets) -> list[jax.Array]:
-    """Candidates besides the draw, with an expected count of 1."""
+    """Candidates besides the draw, always present (expected count 1)."""
     return []
 
   def init(self, key, counts, dim):
@@ -154,7 +153,7 @@ class SamplingHead(SoftmaxHead, abc.ABC):
     return self.init_state(table, counts)
 
   def init_state(self, table: Table, counts: Counts) -> PyTree:
-    """All state, for class rows that are new."""
+    """Initial state for a new table of class rows."""
     return SampledState(table, self.sampler.init(counts, table.w_VD, self.num_samples))
 
   def backward(self, state, h_ND, y, key):
@@ -165,14 +164,14 @@ class SamplingHead(SoftmaxHead, abc.ABC):
     return scored.step(loss, d)
 
   def scores(self, o: jax.Array, y: Targets) -> tuple[jax.Array, jax.Array]:
-    """Of true classes f32[N, P] and candidates f32[N, M], from their logits."""
+    """Scores of true classes f32[N, P] and candidates f32[N, M], from their logits."""
     o, P = self.score(o), y.ids_NP.shape[1]
     return o[:, :P], o[:, P:]
 
   def scored(
     self, state: PyTree, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> Scored:
-    """Draws, and computes the logits of all that a loss reads."""
+    """Draws candidates and computes the logits of all classes in the loss."""
     check_shapes(h_ND=h_ND, **y._asdict())
     w_VD, dtype = state.table.w_VD, h_ND.dtype
     h_ND, y = read_batch(h_ND, y, len(w_VD))
@@ -209,13 +208,14 @@ class SamplingHead(SoftmaxHead, abc.ABC):
   def log_weights(
     self, state: PyTree, x_ND: jax.Array, y: Targets, others: Candidates
   ) -> tuple[jax.Array, jax.Array]:
-    """Log weights of exp(o) in the normaliser's estimate: f32[N] of the true classes,
-    f32[N, S + T] of the candidates.
+    """Log importance weights of exp(o) in the estimate of Z: f32[N] for the true
+    classes, f32[N, S + T] for the candidates.
 
-    A drawn class weighs 1 / expected; independent draws of an example's own, by what is
-    known of them given the exact set: see `complement_weights`. Finite where masked.
+    A drawn class has weight 1 / expected count. If each example has its own independent
+    draws, weights are conditional on the exact set: see `complement_weights`. Finite
+    where masked.
 
-    Cost: of independent draws, their law on the exact set besides.
+    Cost: for independent draws, also their probabilities on the exact set.
     """
     log_weight = jnp.where(others.mask, -others.log_expected, 0)
     if not getattr(self.sampler, "independent", False) or self.is_active_set:
@@ -248,13 +248,13 @@ class SamplingHead(SoftmaxHead, abc.ABC):
     return state._replace(stats=stats)
 
   def monitor(self, state, h_ND, y, key):
-    """How good the sampler is for this model: means over 32 examples of the batch.
+    """Quality of the sampler for this model: means over 32 examples of the batch.
 
-    {'relvar': Var(Z~) / Z^2 of the normaliser as a sampled softmax estimates it from
-    this head's exact sets and negatives, 'log_z_bias': E log(Z~ / Z) in nats, the bias
-    of its loss, 'chi2': sum (p - q)^2 / q of the softmax p against the law q of the
-    draws alone; inf if it cannot draw some class}. The first two are means over 32
-    draws, good to some 10 % where no example stands out; the last is exact.
+    {'relvar': Var(Z~) / Z^2 of the estimate of Z of a sampled softmax with this head's
+    exact sets and negatives, 'log_z_bias': E log(Z~ / Z) in nats, the bias of its loss,
+    'chi2': sum (p - q)^2 / q of the softmax p against the proposal q of the draws
+    alone; inf if some class cannot be drawn}. The first two are means over 32 draws,
+    with about 10 % error unless few examples dominate; chi2 is exact.
 
     Cost: 32 draws of a step, and 32 logits a class: at V = 1 M a hundred `pps` steps.
     """
@@ -267,7 +267,7 @@ class SamplingHead(SoftmaxHead, abc.ABC):
       state.stats, w_VD, x_ND, y, jnp.arange(len(w_VD)), self.num_samples
     )
     log_size = jax.nn.logsumexp(log_expected, axis=-1, keepdims=True)
-    # Of a draw without any class, whose size is 0, chi2 is inf as well.
+    # If no class can be drawn, the size is 0 and chi2 is inf as well.
     log_q = jnp.atleast_2d(log_expected - jnp.maximum(log_size, LOG_ZERO))
     chi2_N = jnp.sum(jnp.exp(2 * self._log_p(state, x_ND) - log_q), axis=1) - 1
     weight_N = jnp.sum(y.w_NP, axis=1)
@@ -290,9 +290,9 @@ class SamplingHead(SoftmaxHead, abc.ABC):
   ) -> jax.Array:
     """log(Z~ / Z) of examples `at_N` of a batch, for several draws: f32[draws, ...].
 
-    Each draw is one of the whole batch: exact sets may be made from all of it.
+    Each draw is for the whole batch, as exact sets may depend on all of it.
 
-    Cost: all logits of these examples, and `draws` times what a step draws.
+    Cost: all logits of these examples, and `draws` times the draws of a step.
     """
     check_shapes(h_ND=h_ND, **y._asdict())
     num_classes = len(state.table.w_VD)

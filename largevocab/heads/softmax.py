@@ -1,4 +1,4 @@
-"""What all heads with one row per class share: logits, exact nll, exact top k."""
+"""Base of heads with one row per class: logits, exact nll, exact top k."""
 
 from dataclasses import field
 
@@ -22,29 +22,30 @@ from largevocab.rows import SGD, RowOptimizer, Table
 
 @settings
 class LinearHead:
-  """Scores <w, h> + b, and nothing to rebuild or to watch.
+  """Base of heads with scores <w, h> + b; `refresh` and `monitor` do nothing.
 
   Attributes:
-    bias: learn a bias per row: the weight of one more, constant feature of h.
-    init_scale: rows start uniform in [-init_scale, init_scale], the bias at 0.
+    bias: learn a bias per row, as the weight of a constant feature of h.
+    init_scale: rows are initialised uniformly in [-init_scale, init_scale], biases to
+      0.
   """
 
   bias: bool = True
   init_scale: InitScale = 0.05
 
   def features(self, h_ND: jax.Array) -> jax.Array:
-    """h as the rows see it: with the constant feature, if there is a bias."""
+    """h with a constant feature appended if there is a bias."""
     return extend(h_ND) if self.bias else h_ND
 
   def random_rows(self, key: jax.Array, num: int, dim: int) -> jax.Array:
-    """Rows to begin with; what multiplies constant features starts at 0."""
+    """Initial rows; the columns of constant features start at 0."""
     width = extended_width(dim) if self.bias else dim
     limit = self.init_scale
     w_VD = jax.random.uniform(key, (num, dim), minval=-limit, maxval=limit)
     return jnp.pad(w_VD, ((0, 0), (0, width - dim)))
 
   def total_weight(self, y: Targets) -> jax.Array:
-    """Sum of the examples' weights; 1 where there is none, so that a mean is 0."""
+    """Sum of the examples' weights; 1 if it is 0, so that a mean is 0."""
     total = jnp.sum(y.w_NP)
     return jnp.where(total > 0, total, 1)
 
@@ -62,13 +63,13 @@ class LinearHead:
 
 @settings
 class SoftmaxHead(LinearHead):
-  """p(c | h) = exp(o_c) / sum over all classes of exp(o), with o_c = <w_c, h> + b_c.
+  """Softmax p(c | h) = exp(o_c) / sum over all classes of exp(o), o_c = <w_c, h> + b_c.
 
   Attributes:
     absolute: |o| in place of o (Blanc & Rendle 2018, section 3.3), which kernels that
-      are even in o can follow.
+      are even in o can approximate.
     dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
-      normalisers are float32.
+      log-partition functions are float32.
     optimizer: of the rows.
   """
 
@@ -77,21 +78,21 @@ class SoftmaxHead(LinearHead):
   optimizer: RowOptimizer = field(default_factory=SGD)
 
   def init_table(self, key: jax.Array, num_classes: int, dim: int) -> Table:
-    """A table of random rows."""
+    """A table of random rows with optimiser state."""
     return self.optimizer.init(self.random_rows(key, num_classes, dim))
 
   @property
   def score(self) -> Score:
-    """What of a logit is exponentiated."""
+    """The function of the logits that is exponentiated."""
     return score_of(self.absolute)
 
   @property
   def logit_kind(self) -> dict:
-    """How logits are made: arguments of the operations in `largevocab.ops`."""
+    """Score and dtype, as arguments of the operations in `largevocab.ops`."""
     return {"score": self.score, "dtype": self.dtype}
 
   def change(self, state: PyTree) -> Change | None:
-    """What scores become before they are exponentiated, to evaluate; None: nothing."""
+    """Transformation of the scores before the softmax of `evaluate`; None: none."""
     return None
 
   def evaluate(
@@ -107,7 +108,7 @@ class SoftmaxHead(LinearHead):
   def top_k(
     self, state: PyTree, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
-    """The k likeliest classes and their log-probabilities, best first."""
+    """The k most probable classes and their log-probabilities, best first."""
     x_ND, w_VD = self.features(h_ND), state.table.w_VD
     change = self.change(state)
     ids_NK, o_NK = top_k(x_ND, w_VD, k, **self.logit_kind, change=change)
@@ -115,5 +116,5 @@ class SoftmaxHead(LinearHead):
     return ids_NK, o_NK - log_z_N[:, None]
 
   def class_rows(self, state: PyTree, ids_R: jax.Array) -> jax.Array:
-    """Rows of the table, w_c and then, if there is a bias, b_c and padding."""
+    """Rows of the table: w_c and then, if there is a bias, b_c and padding."""
     return state.table.w_VD[ids_R]

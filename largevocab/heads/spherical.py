@@ -1,4 +1,4 @@
-"""The factored head: exact steps whose cost does not depend on V, for some losses."""
+"""Factored head for spherical losses: exact updates at a cost independent of V."""
 
 from dataclasses import field
 from typing import Annotated
@@ -19,31 +19,33 @@ from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import logits
 from largevocab.ops.softmax.top_k import top_k
 
-_WATCHED = 32  # examples whose outputs `monitor` computes
+_WATCHED = 32  # examples in `monitor`
 
 
 @settings
 class Spherical(LinearHead):
-  """Outputs o = W h under a loss of the spherical family, with W = V U + 1 omega^T.
+  """Outputs o = W h with a loss of the spherical family, where W = V U + 1 omega^T.
 
-  The same steps as gradient descent on W, exactly, in O(D^2) an example: V changes in
-  the true classes' rows only, U and omega for all others. Plain gradient descent is all
-  there is: no other optimiser keeps W in this form. Its rate is `train.head_lr_factor`
-  times that of the network, which may have any.
+  Equals gradient descent on W, exactly, in O(D^2) an example: V changes in the rows of
+  the true classes only; U and omega carry the update of all others. Only plain gradient
+  descent is possible: no other optimiser keeps W in this form. Its learning rate is
+  `train.head_lr_factor` times that of the network, whose optimiser is free.
 
   Attributes:
-    loss: any object as `largevocab.losses.spherical.SphericalLoss`.
-    limit: of the spread of U's singular values
+    loss: any object with the interface of `largevocab.losses.spherical.SphericalLoss`.
+    limit: bound on the spread of U's singular values
       (`largevocab.ops.factored.stabilizers.spread`). After every step those furthest
-      from 1 are set to 1 until it is kept, W unchanged; the cost of each is O(V D).
-    stabilizer: what else is done now and then, so that this is seldom needed. 'absorb'
+      from 1 are set to 1, leaving W unchanged, until the bound holds; each costs
+      O(V D).
+    stabilizer: periodic stabilisation, so that this is rarely needed. 'absorb'
       multiplies V by U once the spread exceeds sqrt(limit), at a cost of O(V D^2);
       'singular_values' sets those outside [1 / sqrt(limit), sqrt(limit)] to 1.
-    stabilize_every: steps between; 0: never. U is inverted anew, in O(D^3).
+    stabilize_every: steps between; 0: never. It also recomputes the inverse of U, in
+      O(D^3).
 
   Source: Vincent et al. 2015, section 4 for the steps, 5 for stability.
-  Deviations: losses are weighted means over the batch, not sums; U is kept well
-  conditioned by need, at any step.
+  Deviations: losses are weighted means over the batch, not sums; U is stabilised when
+  needed, at any step.
 
   Cost: O(N D^2 + N P D) a step, independent of V; V, once, in memory.
 
@@ -96,7 +98,7 @@ class Spherical(LinearHead):
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, nats, of losses that are normalised, else {'loss': f32[N]}.
 
-    Exact, by q and s: no [N, V].
+    Exact, from q and s, without [N, V].
     """
     h_ND, y = read_batch(h_ND, y, len(state.v_VD))
     ids_NP, t_NP, weight_N = self._targets(state, y)
@@ -104,15 +106,15 @@ class Spherical(LinearHead):
     o_NP = table.outputs(state, x_ND, ids_NP)
     q_N, s_N = table.sums(state, x_ND)
     loss_N = jax.vmap(self._loss_of(state))(o_NP, t_NP, q_N, s_N)
-    loss_N = jnp.where(jnp.isnan(weight_N), jnp.nan, loss_N)  # of ids without a row
+    loss_N = jnp.where(jnp.isnan(weight_N), jnp.nan, loss_N)  # NaN for invalid ids
     return {"nll" if self.loss.is_normalized else "loss": loss_N}
 
   def monitor(
     self, state: Factored, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> dict[str, jax.Array]:
-    """'spread' of the singular values of U, see
-    `largevocab.ops.factored.stabilizers`, and 'drift', the largest relative error of
-    q = |o|^2 over a few examples."""
+    """{'spread': of the singular values of U, see
+    `largevocab.ops.factored.stabilizers`, 'drift': the largest relative error of
+    q = |o|^2 over a few examples}."""
     x_ND = self.features(h_ND[:_WATCHED])
     queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
     o_NV = logits(queries_ND, v_VD, v_VD.dtype) + shift_N[:, None]
@@ -124,8 +126,8 @@ class Spherical(LinearHead):
   def top_k(
     self, state: Factored, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
-    """The k best classes and their scores (log-probabilities of a normalised loss, else
-    outputs), best first; streamed through V (U h)."""
+    """The k best classes and their scores, best first, in chunks of V (U h). Scores are
+    log-probabilities if the loss is normalised, else outputs."""
     x_ND = self.features(h_ND)
     q_N, s_N = table.sums(state, x_ND)
     queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
@@ -140,7 +142,7 @@ class Spherical(LinearHead):
     return table.implied_rows(state, ids_R)
 
   def _shifted(self, state, x_ND):
-    """o_NV = queries_ND V^T + shift_N: by classes as a table has them."""
+    """Queries, rows and shifts such that o_NV = queries_ND V^T + shift_N."""
     return dot(x_ND, state.u_DD.T), state.v_VD, dot(x_ND, state.omega_D)
 
   def _loss_of(self, state):
@@ -148,7 +150,7 @@ class Spherical(LinearHead):
     return lambda o_P, t_P, q, s: self.loss(o_P, t_P, q, s, num_classes)
 
   def _targets(self, state, y):
-    """Ids, shares that sum to 1, and the weight of each example."""
+    """Ids, target shares that sum to 1, and the weight of each example."""
     weight_N = jnp.sum(y.w_NP, axis=1)
     share_NP = y.w_NP / jnp.where(weight_N > 0, weight_N, 1)[:, None]
     return *steps.distinct(y.ids_NP, share_NP, len(state.v_VD)), weight_N

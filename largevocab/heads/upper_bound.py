@@ -1,4 +1,4 @@
-"""Softmax with an upper bound of the normaliser, estimated from a draw."""
+"""Softmax trained with an upper bound on Z, estimated from a random set of classes."""
 
 from dataclasses import field
 
@@ -12,13 +12,13 @@ from largevocab.samplers.bernoulli import Bernoulli
 
 @settings
 class UpperBound(SamplingHead):
-  """loss = log B - o_y, E B at least the normaliser: see `losses.upper_bound_loss`.
+  """loss = log B - o_y, where E B bounds Z from above: see `losses.upper_bound_loss`.
 
   The model is the softmax, and `evaluate` is exact.
 
   Attributes:
-    sampler: of sets of distinct classes, as `bernoulli` or `pps` draw them. With
-      `smoothing` 0 classes without counts are never drawn, and it is no bound.
+    sampler: must draw distinct classes, as `bernoulli` or `pps` do. With `smoothing` 0
+      classes without counts are never drawn, and B is no bound.
 
   Source: Barber & Botev 2016, section 5, equation 48.
   """
@@ -34,8 +34,8 @@ class UpperBound(SamplingHead):
       )
 
   def monitor(self, state, h_ND, y, key):
-    """What a sampled softmax with the same draws would estimate; its bias is another
-    than this head's."""
+    """Diagnostics of a sampled softmax with the same draws, without its bias, which
+    differs from that of this head."""
     metrics = super().monitor(state, h_ND, y, key)
     del metrics["log_z_bias"]
     return metrics

@@ -1,13 +1,12 @@
-"""Losses as pure functions, differentiable, for training code of one's own.
+"""Losses as pure, differentiable functions, for use in your own training code.
 
 `softmax_cross_entropy` takes activations and the table of class rows. The sampled
-losses take the logits of the true classes and of the negatives, with the logarithm of
-how often each was expected to be drawn: the logQ correction. Samplers
-(`largevocab.samplers`) draw and give these; heads (`largevocab.heads`) put both
-together, with gradients of few rows.
+losses take the logits of the true classes and of the negatives, and the log expected
+counts of the draws for the logQ correction. Samplers (`largevocab.samplers`) provide
+these; heads (`largevocab.heads`) combine both, with row-sparse gradients.
 
-Losses of the spherical family read the logits through their sum and sum of squares:
-`largevocab.heads.Spherical` trains them exactly, at a cost that does not depend on V.
+Losses of the spherical family depend on all logits only through their sum and sum of
+squares: `largevocab.heads.Spherical` trains them exactly, at a cost independent of V.
 """
 
 from largevocab.losses.blackout import blackout_loss

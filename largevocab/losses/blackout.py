@@ -1,4 +1,4 @@
-"""BlackOut: discrimination by a softmax over a true class and the drawn ones."""
+"""BlackOut: discriminates a true class from the drawn ones by a softmax over them."""
 
 import jax
 import jax.numpy as jnp
@@ -15,29 +15,30 @@ def blackout_loss(
   log_expected_NM: jax.Array,
   mask_NM: jax.Array,
 ) -> jax.Array:
-  """For each true class a softmax of s = o - log expected over it and the drawn ones:
+  """Discriminative loss of a softmax of s = o - log expected, per true class, over that
+  class and the drawn ones:
 
     loss = -sum over n, p of w_np [log p_np(true) + sum over m of log(1 - p_np(m))]
 
-  Biased as a likelihood, since draws that hit the true class are left out: little where
-  no class is likely to be drawn.
+  Biased as a likelihood, since accidental hits (drawn classes that are true ones) are
+  left out; the bias is small if no class is likely to be drawn.
 
   Args:
     o_NP: f32[N, P], scores of the true classes.
-    w_NP: f32[N, P], their weights, 0 on padding. What has none may have any score, also
-      NaN, and likewise what is masked.
-    log_expected_NP: f32[N, P], log of how often a draw holds them; where it is not
-      finite (never), 0 takes its place.
+    w_NP: f32[N, P], their weights, 0 on padding. Scores of weight 0, and masked ones,
+      may be anything, also NaN.
+    log_expected_NP: f32[N, P], log expected count of the true classes in a draw; values
+      that are not finite (never drawn) are replaced by 0.
     o_NM: f32[N, M], scores of the drawn classes.
-    log_expected_NM: f32[N, M] or f32[1, M], the same of the drawn classes.
-    mask_NM: bool[N, M], which of them count: not the true ones.
+    log_expected_NM: f32[N, M] or f32[1, M], log expected counts of the drawn classes.
+    mask_NM: bool[N, M], False for drawn classes to ignore, as accidental hits.
 
   Returns:
     f32[], nats, summed over the examples.
 
   Source: Ji et al. 2016; Barber & Botev 2016, equations 46-47. The 1 / Q of the paper
     is 1 / expected: a factor common to all classes cancels. log(1 - p) is exact also
-    for p near 1, where others clip it.
+    for p near 1, where other implementations clip it.
   Cost: O(N P M).
 
   >>> o_NP, o_NM, yes = jnp.zeros((1, 1)), jnp.zeros((1, 1)), jnp.ones((1, 1), bool)
@@ -60,7 +61,7 @@ def blackout_loss(
 def _log_complement(s: jax.Array) -> jax.Array:
   """log(1 - softmax(s)) along the last axis.
 
-  The largest is the only one that can be near 1: of it the others are summed instead.
+  Only the largest can be near 1: for it, log of the sum of the others is used.
   """
   is_top = jax.nn.one_hot(jnp.argmax(s, axis=-1), s.shape[-1], dtype=bool)
   log_z = jax.nn.logsumexp(s, axis=-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Losses that tell true classes from drawn ones one at a time: logistic regressions."""
+"""Logistic losses of true classes against drawn ones: NCE and negative sampling."""
 
 import jax
 import jax.numpy as jnp
@@ -15,32 +15,32 @@ def nce_loss(
   log_expected_NM: jax.Array,
   mask_NM: jax.Array,
 ) -> jax.Array:
-  """Noise-contrastive estimation: is a class a label, or noise?
+  """Noise-contrastive estimation: logistic regression of data against noise.
 
-  With s = o - log expected, where expected is how often noise holds the class (k q for
-  k independent draws from q):
+  With s = o - log expected, where expected is the expected count of the class in the
+  noise (k q for k independent draws from q):
 
     loss = sum over n, p of w_np [softplus(-s_np) + sum over m of softplus(s_nm)]
 
-  Consistent as labels, or noise, grow, for scores o whose exponentials are normalised:
-  give o - log z. Noise ranges over all classes: those that happen to be true stay in.
+  Consistent in the number of data or noise samples if exp(o) is normalised: pass o -
+  log z. Accidental hits must stay in the noise, which ranges over all classes.
 
   Args:
-    o_NP: f32[N, P], scores of the true classes, less log z.
+    o_NP: f32[N, P], scores of the true classes, minus log z.
     w_NP: f32[N, P], their weights, 0 on padding.
-    log_expected_NP: f32[N, P], log of how often a draw holds them; -inf: never.
-      Anything where w_np is 0, also NaN.
-    o_NM: f32[N, M], scores of the drawn classes, less log z.
-    log_expected_NM: f32[N, M] or f32[1, M], the same of the drawn classes.
-    mask_NM: bool[N, M], which of them count.
+    log_expected_NP: f32[N, P], log expected count of the true classes in the noise;
+      -inf: never drawn. Ignored where w_np is 0, also NaN.
+    o_NM: f32[N, M], scores of the drawn classes, minus log z.
+    log_expected_NM: f32[N, M] or f32[1, M], log expected counts of the drawn classes.
+    mask_NM: bool[N, M], which drawn classes count.
 
   Returns:
     f32[], nats, summed over the examples.
 
   Source: Gutmann and Hyvarinen 2010; Mnih and Teh 2012; Barber & Botev 2016, equations
     30-31.
-    Deviation: the expected number of occurrences takes the place of k q, so that noise
-    may also be drawn without replacement.
+    Deviation: expected counts replace k q, so that noise may also be drawn without
+    replacement.
   Cost: O(N (P + M)).
 
   >>> o, e, yes = jnp.zeros((1, 1)), jnp.zeros((1, 1)), jnp.ones((1, 1), bool)
@@ -60,20 +60,20 @@ def negative_sampling_loss(
   mask_NM: jax.Array,
   positive_weight: float = 1.0,
 ) -> jax.Array:
-  """Scores of true classes up, of drawn ones down, each through a logistic function.
+  """Negative sampling: logistic losses of true classes against drawn ones.
 
     loss = sum over n, p of w_np [b softplus(-o_np) + sum over m of softplus(o_nm)]
 
-  It is best at o_c = log(b p(c) / e(c)), where e(c) is how often c is drawn and counts:
-  (1 - p(c)) expected(c) if draws that hit the label do not. As a likelihood it is
-  biased, whatever the number of draws.
+  The optimum is o_c = log(b p(c) / e(c)), where e(c) is the expected count of c among
+  the negatives used: (1 - p(c)) expected(c) if accidental hits are masked. As a
+  likelihood it is biased for any number of draws.
 
   Args:
     o_NP: f32[N, P], scores of the true classes.
-    w_NP: f32[N, P], their weights, 0 on padding. What has none may have any score, also
-      NaN, and likewise what is masked.
+    w_NP: f32[N, P], their weights, 0 on padding. Scores of weight 0, and masked ones,
+      may be anything, also NaN.
     o_NM: f32[N, M], scores of the drawn classes.
-    mask_NM: bool[N, M], which of them count.
+    mask_NM: bool[N, M], which drawn classes count.
     positive_weight: b, see `calibrated_weight`.
 
   Returns:
@@ -88,7 +88,7 @@ def negative_sampling_loss(
   '1.3863'
   """
   check_shapes(o_NP=o_NP, w_NP=w_NP, o_NM=o_NM, mask_NM=mask_NM)
-  # Left out before the loss: 0 times NaN is NaN, in the gradient as well.
+  # Set to 0 before the loss: 0 times NaN is NaN, in the gradient as well.
   o_NP, o_NM = jnp.where(w_NP == 0, 0, o_NP), jnp.where(mask_NM, o_NM, 0)
   true_N = jnp.sum(w_NP * jax.nn.softplus(-o_NP), axis=1)
   drawn_N = jnp.sum(jnp.where(mask_NM, jax.nn.softplus(o_NM), 0), axis=1)
@@ -98,11 +98,10 @@ def negative_sampling_loss(
 def calibrated_weight(num_samples: int, num_classes: int, calibration: float) -> float:
   """b = t a + (1 - t) with the sampling rate a = min(1, M / (V - 1)).
 
-  At t = 0 it is 1. At t = 1, with M uniform negatives, the sigmoid of a score is as
-  large as it would be with all classes as negatives: no longer too sure of itself.
+  At t = 0 it is 1. At t = 1, with M uniform negatives, the sigmoid of a score is
+  calibrated as if all classes were negatives: it is no longer overconfident.
 
-  Source: Petrov and Macdonald 2023 (gBCE, of gSASRec), whose a (t (1 - 1/a) + 1/a) it
-    is.
+  Source: Petrov and Macdonald 2023 (gBCE, in gSASRec), there a (t (1 - 1/a) + 1/a).
 
   >>> calibrated_weight(10, 101, 0.0), calibrated_weight(10, 101, 1.0)
   (1.0, 0.1)

@@ -1,4 +1,4 @@
-"""Pairwise ranking: a true class should score above each drawn one by a margin."""
+"""Pairwise ranking loss: true classes should outscore drawn ones by a margin."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from largevocab.ops.shapes import check_shapes
 
-# What the loss is of the shortfall alpha - (o_true - o_drawn).
+# Functions of the margin violation alpha - (o_true - o_drawn).
 PENALTIES: dict[str, Callable[[jax.Array], jax.Array]] = {
   "log": jax.nn.softplus,
   "hinge": jax.nn.relu,
@@ -24,18 +24,19 @@ def ranking_loss(
 ) -> jax.Array:
   """loss = sum over n, p of w_np (mean over m of penalty(o_nm - o_np + alpha)).
 
-  The penalty is softplus ('log') or max(0, .) ('hinge'). With one draw from the uniform
-  law over the V - 1 other classes, 'log' and alpha = log(V - 1), it is the softmax loss
-  with its normaliser estimated from that draw; with more draws a mean of such losses.
-  The mean makes it convex in the scores, and biased as a likelihood. alpha = 0 with
-  'log' is Bayesian personalised ranking.
+  The penalty is softplus ('log') or max(0, .) ('hinge'). With one uniform draw from the
+  V - 1 other classes, 'log' and alpha = log(V - 1), it is the softmax loss with the
+  log-partition function estimated from that draw; with more draws the mean of such
+  losses, so it is convex in the scores and biased as a likelihood. alpha = 0 with 'log'
+  is Bayesian personalised ranking (BPR).
 
   Args:
     o_NP: f32[N, P], scores of the true classes.
-    w_NP: f32[N, P], their weights, 0 on padding. What has none may have any score, also
-      NaN, and likewise what is masked.
+    w_NP: f32[N, P], their weights, 0 on padding. Scores of weight 0, and masked ones,
+      may be anything, also NaN.
     o_NM: f32[N, M], scores of the drawn classes.
-    mask_NM: bool[N, M], which of them count: not the true ones. None: no loss.
+    mask_NM: bool[N, M], False for accidental hits. An example without any drawn class
+      has no loss.
     alpha: the margin.
     penalty: 'log' or 'hinge'.
 

@@ -1,4 +1,4 @@
-"""The complement estimator: softmax loss from exact classes and a weighted sample."""
+"""Sampled softmax loss: Z is summed exactly on some classes and sampled on the rest."""
 
 import jax
 import jax.numpy as jnp
@@ -16,23 +16,23 @@ def sampled_softmax_loss(
   mask_NM: jax.Array,
   log_exact_N: jax.Array | None = None,
 ) -> jax.Array:
-  """Softmax loss whose normaliser is exact on some classes and sampled on the rest.
+  """Softmax loss with an estimated log-partition function (normaliser).
 
   Z~_n = exact_n sum over p with true_np of exp(o_np)
          + sum over m with mask_nm of exp(o_nm) / expected_nm
   loss = sum over n, p of w_np (log Z~_n - o_np)
 
-  Z~ is unbiased for Z if the masked-in candidates leave out the true classes, and every
-  other class is either there for certain (log_expected 0) or drawn as often as
-  `expected` says; or if both carry the weights of `complement_weights`. The loss itself
-  is consistent as the sample grows; its bias is about -Var(Z~) / (2 Z^2).
+  Z~ is unbiased for Z if accidental hits are masked and every other class is either
+  always a candidate (log_expected 0) or drawn with the expected count given; or if both
+  sums have the weights of `complement_weights`. The loss is consistent as the sample
+  grows; its bias is about -Var(Z~) / (2 Z^2).
 
   Args:
     o_NP: f32[N, P], logits of the true classes.
     w_NP: f32[N, P], their weights.
-    true_NP: bool[N, P], False on padding and on repetitions of a class.
+    true_NP: bool[N, P], False on padding and repeated classes.
     o_NM: f32[N, M], logits of the candidates.
-    log_expected_NM: f32[N, M] or f32[1, M], log expected number of occurrences.
+    log_expected_NM: f32[N, M] or f32[1, M], log expected counts (logQ correction).
     mask_NM: bool[N, M], which candidates count.
     log_exact_N: f32[N], log of the weight of the true classes in Z~; None: 0.
 
@@ -62,32 +62,33 @@ def sampled_softmax_loss(
 def complement_weights(
   exact_share_N: jax.Array, kept_N: jax.Array, num_draws: int
 ) -> tuple[jax.Array, jax.Array]:
-  """Weights that make use of how many of m independent draws fell into an exact set.
+  """Importance weights conditional on how many draws fell outside an exact set.
 
-  Of m draws with replacement from q, k lie outside the exact set A, to which q gives
-  the share a. Those k are independent draws from q given that a class is not in A, so
+  Of m draws with replacement from q, k lie outside the exact set A, which has
+  probability a under q. Those k are independent draws from q conditional on not being
+  in A, so
 
     Z~ = (1 - f) Z_A / a + f (Z_A + R),   R = (1 - a) / k  sum over them of exp(o) / q
 
-  with f = 1 / (1 - a^m) where k > 0, and f = 0 where k = 0. Either term estimates Z:
-  Z_A / a is what a law in proportion to exp(o) makes of the set alone, and Z_A + R has
-  no noise from k itself. As E f = 1, E Z~ = Z for every law, and the gradient of Z~ is
-  unbiased likewise; where q is the softmax, Z~ = Z in every draw. Beside the plain
-  1 / (m q) the variance is smaller wherever R has a relative variance below about 1.
+  with f = 1 / (1 - a^m) where k > 0, and f = 0 where k = 0. Both terms estimate Z:
+  Z_A / a would be exact if q were proportional to exp(o), and Z_A + R has no variance
+  from k itself. As E f = 1, E Z~ = Z for every q, and the gradient of Z~ is unbiased
+  too; if q is the softmax, Z~ = Z in every draw. Compared with the plain weights
+  1 / (m q) the variance is smaller where R has a relative variance below about 1.
 
   Args:
     exact_share_N: f32[N], a: the probability that a draw is in the exact set.
-    kept_N: [N], k: draws outside it.
+    kept_N: [N], k: number of draws outside it.
     num_draws: m. With m = 1, Z~ is plain importance sampling, and the exact set has no
       weight where k = 1.
 
   Returns:
-    log_exact_N: f32[N], log of the factor of exp(o) of classes in A; finite.
-    log_drawn_N: f32[N], log of the factor of exp(o) / (m q) of draws outside; finite.
+    log_exact_N: f32[N], log factor of exp(o) for classes in A; finite.
+    log_drawn_N: f32[N], log factor of exp(o) / (m q) for draws outside A; finite.
 
-  Source: Blanc and Rendle 2018, equation 2, where the negatives are m draws from the
-    law without the positive. Deviation: here they are those of m draws that missed the
-    exact set, and the case that none did is made up for by f.
+  Source: Blanc and Rendle 2018, equation 2, where the negatives are m draws from q
+    without the positive. Deviation: here they are those of m draws that missed the
+    exact set, and f corrects for the case that none did.
 
   >>> log_exact_N, log_drawn_N = complement_weights(jnp.array([0.5]), jnp.array([2]), 2)
   >>> [f"{jnp.exp(x[0]):.4f}" for x in (log_exact_N, log_drawn_N)]  # 2/3, (1/2) / (3/4)
@@ -120,8 +121,8 @@ def log_normalizer_ratio(
   Args:
     log_p_NV: f32[N, V], of all classes.
     ids_NP: i32[N, P], the true classes; true_NP: bool[N, P], which of them count.
-    ids_NM: i32[N, M], the candidates, with log_expected_NM and mask_NM as there.
-    log_exact_N: as there.
+    ids_NM: i32[N, M], the candidates; log_expected_NM and mask_NM as in that loss.
+    log_exact_N: as in that loss.
 
   >>> log_p_NV = jnp.log(jnp.array([[0.5, 0.25, 0.25]]))
   >>> true, drawn, yes = jnp.array([[0]]), jnp.array([[2]]), jnp.array([[True]])

@@ -1,4 +1,4 @@
-"""The exact softmax cross-entropy, streamed: logits [N, V] are never held."""
+"""Exact softmax cross-entropy in chunks, without materialising the logits [N, V]."""
 
 import jax
 import jax.numpy as jnp
@@ -24,17 +24,18 @@ def softmax_cross_entropy(
   """loss = sum over n, p of w_np (log Z_n - o_np), with o = h W^T and the log-partition
   function log Z_n = log sum over all classes of exp(o_nc).
 
-  Differentiable in h, W and the weights, in reverse mode. The same as
-  `optax.softmax_cross_entropy_with_integer_labels(h @ W.T, ids)` with one class and
-  weight 1 an example, without logits or probabilities of shape [N, V].
+  Differentiable in h, W and the weights, in reverse mode. With one class of weight 1
+  per example it is `optax.softmax_cross_entropy_with_integer_labels(h @ W.T, ids)`
+  summed, without logits or probabilities of shape [N, V].
 
   Args:
-    h_ND: f32[N, D], activations. A bias is one more, constant column of h.
+    h_ND: f32[N, D], activations. For a bias append a constant column to h.
     w_VD: f32[V, D], class rows.
     ids_NP: i32[N, P], the true classes; ids outside 0 ... V - 1 are padding.
     w_NP: f32[N, P], their weights, 0 on padding: 1 / N for a mean over examples.
-    budget_mib: temporary memory that loss and gradient may take.
-    score: what of a logit is exponentiated; `absolute_logit` is Blanc and Rendle's.
+    budget_mib: temporary memory for loss and gradient.
+    score: function of the logits that is exponentiated; `absolute_logit` is that of
+      Blanc and Rendle.
     dtype: of the operands of the products; None: that of h. Sums are float32.
 
   Returns:
@@ -43,7 +44,7 @@ def softmax_cross_entropy(
   Raises:
     ValueError: shapes do not agree.
 
-  Source: Blanc & Rendle 2018, equation 1; equation 11 of `absolute_logit`.
+  Source: Blanc & Rendle 2018, equation 1; equation 11 for `absolute_logit`.
   Cost: 3 products of N V D with the gradient, or 4 where the budget is small.
 
   >>> h_ND, w_VD = jnp.ones((2, 3)), jnp.zeros((5, 3))

@@ -1,9 +1,9 @@
-"""Losses of the spherical family: functions of few outputs and of two sums over all.
+"""Spherical losses: functions of the true outputs and of two sums over all outputs.
 
-With o = W h in R^V, such a loss is a function of the outputs of the true classes, of
-q = |o|^2 and of s = sum of o, and of nothing else; then `largevocab.ops.factored.steps`
-finds its exact gradient without computing o. Any object with the members of
-`SphericalLoss` will do; JAX differentiates it.
+With o = W h in R^V, such a loss depends only on the outputs of the true classes,
+q = |o|^2 and s = sum of o; `largevocab.ops.factored.steps` then computes its exact
+gradient without computing o. Any object with the members of `SphericalLoss` works; JAX
+differentiates it.
 """
 
 from typing import Annotated, ClassVar, Protocol
@@ -15,7 +15,7 @@ from largevocab.fields import Between, Eps, settings
 
 
 class SphericalLoss(Protocol):
-  """One example's loss. It must not change when targets of value 0 are added.
+  """Loss of one example. Targets of value 0 must not change it.
 
   Attributes:
     is_normalized: `score` is the logarithm of probabilities that sum to 1, and the loss
@@ -31,9 +31,9 @@ class SphericalLoss(Protocol):
 
     Args:
       o_P: f32[P], the outputs of the true classes, which are distinct.
-      t_P: f32[P], their target values, shares that sum to 1; 0 on padding.
-      q: f32[], the sum of the squares of all outputs.
-      s: f32[], their sum.
+      t_P: f32[P], their target values, which sum to 1; 0 on padding.
+      q: f32[], sum of squares of all outputs.
+      s: f32[], sum of all outputs.
       num_classes: V.
     """
     ...
@@ -41,16 +41,16 @@ class SphericalLoss(Protocol):
   def score(
     self, o: jax.Array, q: jax.Array, s: jax.Array, num_classes: int
   ) -> jax.Array:
-    """What classes of output o are ranked by, element by element."""
+    """Elementwise ranking score of classes with outputs o."""
     ...
 
 
 @settings
 class Squared:
-  """|o - t|^2 = q - 2 sum_p t_p o_p + sum_p t_p^2: regression on sparse targets.
+  """Squared error |o - t|^2 = q - 2 sum_p t_p o_p + sum_p t_p^2 of sparse targets.
 
   Attributes:
-    binary: the target of every true class is 1, not its share.
+    binary: use the target 1 for every true class in place of its share.
 
   Source: Vincent et al. 2015, section 3.
 
@@ -75,8 +75,8 @@ class SphericalSoftmax:
   """-sum_p t_p log p_p with p_c = (o_c^2 + eps) / (q + V eps).
 
   Attributes:
-    eps: keeps probabilities above 0. Where it is large beside o^2, all classes are
-      about equally likely.
+    eps: keeps probabilities above 0. If large relative to o^2, the distribution is
+      nearly uniform.
 
   Source: Vincent et al. 2015, section 4; de Brebisson and Vincent 2016
     (arXiv:1511.05042).
@@ -100,7 +100,7 @@ class SphericalSoftmax:
 class TaylorSoftmax:
   """-sum_p t_p log p_p with p_c = (1 + o_c + o_c^2 / 2) / (V + s + q / 2).
 
-  The second-order Taylor polynomial in place of exp; it is at least 1/2.
+  The second-order Taylor polynomial replaces exp; it is at least 1/2.
 
   Source: Vincent et al. 2015, section 4; de Brebisson and Vincent 2016
     (arXiv:1511.05042).
@@ -124,8 +124,8 @@ class TaylorSoftmax:
 class ZLoss:
   """sum_p t_p softplus(a (b - z_p)) / a with z = (o - mean) / sd over all classes.
 
-  It does not change when outputs are shifted or scaled: a surrogate of the rank of the
-  true class, without probabilities.
+  Invariant to shift and scale of the outputs: a surrogate for the rank of the true
+  class, without probabilities.
 
   Attributes:
     a: steepness.

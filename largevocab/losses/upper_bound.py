@@ -1,4 +1,4 @@
-"""An upper bound of the normaliser, estimated from a random set of classes."""
+"""Softmax loss with an upper bound on Z, estimated from a random set of classes."""
 
 import jax
 import jax.numpy as jnp
@@ -16,39 +16,39 @@ def upper_bound_loss(
   mask_NM: jax.Array,
   num_classes: int,
 ) -> jax.Array:
-  """Softmax loss with an estimate of a bound in place of the normaliser.
+  """Softmax loss with an estimated upper bound B in place of the normaliser Z.
 
-  With s_c whether a set holds class c, and b_c = P(s_c = 1), o = E(s o / b), so by
-  Jensen's inequality exp(o) <= E exp(s o / b) = 1 + E s (exp(o / b) - 1). Summed over
-  the classes that are not true,
+  Let s_c indicate that a random set includes class c, and b_c = P(s_c = 1). Then
+  o = E(s o / b), and by Jensen's inequality exp(o) <= E exp(s o / b) = 1 + E s
+  (exp(o / b) - 1). Summed over the classes that are not true,
 
     B_n = sum over p with true_np of exp(o_np)
           + (V - true ones - drawn ones) + sum over m with mask_nm of exp(o_nm / b_nm)
     loss = sum over n, p of w_np (log B_n - o_np)
 
-  and Z_n <= E B_n, if every class can be drawn: equal where all are drawn for certain,
-  or all logits of the others are 0. One set's B may be smaller, and so may the mean of
-  log B be; log E B is the bound of the loss. A class that is not drawn counts exp(0),
-  so it matters where logits are, and what is drawn has a gradient of up to 1 / b: the
-  rarer a class, the wilder.
+  and Z_n <= E B_n if every class can be drawn, with equality if all are drawn with
+  certainty or all logits of the others are 0. B of one set may be smaller than Z, and
+  the mean of log B smaller than log Z; log E B bounds the loss. A class that is not
+  drawn contributes exp(0), so the loss is not invariant to a shift of the logits, and a
+  drawn class has a gradient of up to 1 / b: rare classes have a high variance.
 
   Args:
     o_NP: f32[N, P], logits of the true classes.
     w_NP: f32[N, P], their weights.
-    true_NP: bool[N, P], False on padding and on repetitions of a class. What is padding
-      may have any logit, also NaN, and likewise what is masked.
+    true_NP: bool[N, P], False on padding and repeated classes. Logits of padding, and
+      masked ones, may be anything, also NaN.
     o_NM: f32[N, M], logits of the drawn classes.
     log_expected_NM: f32[N, M] or f32[1, M], log b.
-    mask_NM: bool[N, M], which of them count: each class once, and no true one.
+    mask_NM: bool[N, M], which count: each class once, and no accidental hits.
     num_classes: V.
 
   Returns:
     f32[], nats, summed over the examples.
 
-  Source: Barber & Botev 2016, equation 48, of all classes; true ones are exact here, as
-    in its section 2.1. It found this less successful than unbiased estimates. Its
-    expectation is deterministic, but a sum over all classes; like others of the paper
-    it is estimated by a single set.
+  Source: Barber & Botev 2016, equation 48, there for all classes; here true ones are
+    exact, as in its section 2.1. The paper found this less successful than unbiased
+    estimates. Its expectation is deterministic, but a sum over all classes; as other
+    estimates of the paper it is computed from a single set.
   Cost: O(N (P + M)).
 
   >>> o = jnp.array([[1.0, 2.0, 0.5]])   # three classes, the first is true

@@ -1,4 +1,4 @@
-"""Networks from looked-up input rows to the last hidden activation."""
+"""Networks from input rows or features to the last hidden activation."""
 
 from largevocab.models.bag import Bag
 from largevocab.models.linear import Linear

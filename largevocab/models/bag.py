@@ -1,4 +1,4 @@
-"""The network of extreme classification: one hidden layer over sparse features."""
+"""The network for extreme classification: one hidden layer over sparse features."""
 
 import flax.linen as nn
 import jax
@@ -11,14 +11,13 @@ from largevocab.fields import Dropout, InitScale, Width, settings
 class Bag(nn.Module):
   """h = max(0, sum over the features f of an example of v_f r_f + b).
 
-  The rows r_f are those of the table of inputs, so that a step reads and changes the
-  rows of the features that its examples have, and no others. Dropout acts on h. There
-  is no recurrent state.
+  The rows r_f are in the table of inputs, so that a step reads and updates only the
+  rows of the features in its batch. Dropout acts on h. There is no recurrent state.
 
   Attributes:
-    embed: E, the width of the rows, and D, the units of the hidden layer.
+    embed: E = D, the width of the rows and of the hidden layer.
     dropout: probability of dropping a unit.
-    init_scale: rows start uniform in [-init_scale, init_scale], b at 0.
+    init_scale: rows are initialised uniformly in [-init_scale, init_scale], b to 0.
 
   Source: Daghaghi et al. 2021, section 3.3.
   """
@@ -29,7 +28,7 @@ class Bag(nn.Module):
 
   @property
   def history(self) -> int:
-    """Of each example there is one sum of rows."""
+    """Number of inputs per example: one sum of rows."""
     return 1
 
   @property
@@ -38,7 +37,7 @@ class Bag(nn.Module):
     return self.embed
 
   def initial_carry(self, batch_size: int):
-    """Nothing."""
+    """No recurrent state."""
     return ()
 
   @nn.compact

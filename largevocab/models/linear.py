@@ -1,4 +1,4 @@
-"""No network at all: the head alone is the model."""
+"""No network: the head alone is the model."""
 
 import flax.linen as nn
 
@@ -9,13 +9,13 @@ from largevocab.fields import InitScale, Width, settings
 class Linear(nn.Module):
   """h = x, without parameters.
 
-  With features as inputs the head on it is softmax regression, o_c = <w_c, x>. With
-  ids it is a log-bilinear model of the current one, o_c = <w_c, r_x>: of texts a bigram
-  model of rank E. There is no recurrent state.
+  With features as inputs the model is softmax regression, o_c = <w_c, x>. With ids it
+  is a log-bilinear model of the current one, o_c = <w_c, r_x>: on text a bigram model
+  of rank E. There is no recurrent state.
 
   Attributes:
     embed: E, width of the input, and D.
-    init_scale: input rows, if there are any, start uniform in [-init_scale,
+    init_scale: input rows, if there are any, are initialised uniformly in [-init_scale,
       init_scale].
 
   Source: Barber & Botev 2016, section 4.
@@ -26,7 +26,7 @@ class Linear(nn.Module):
 
   @property
   def history(self) -> int:
-    """The least input rows of an example; it reads any number."""
+    """Least number of input rows of an example; any number is accepted."""
     return 1
 
   @property
@@ -35,7 +35,7 @@ class Linear(nn.Module):
     return self.embed
 
   def initial_carry(self, batch_size: int):
-    """Nothing."""
+    """No recurrent state."""
     return ()
 
   def __call__(self, x_BTE, carry, train: bool = False):

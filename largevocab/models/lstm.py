@@ -1,4 +1,4 @@
-"""The recurrent network of all language-model experiments."""
+"""The LSTM of all language-model experiments."""
 
 from typing import Annotated
 
@@ -30,8 +30,8 @@ class LSTM(nn.Module):
 
   i, f, g, o = split(x_t W + h_{t-1} U + b);  c_t = s(f + forget_bias) c_{t-1} + s(i)
   tanh(g);  h_t = s(o) tanh(c_t). The products x_t W of all time steps are one product
-  ahead of the scan. Dropout acts between layers, on the input and on the output, never
-  on the recurrent connections.
+  before the scan. Dropout acts between layers, on the input and on the output, never on
+  the recurrent connections.
 
   Attributes:
     embed: E, width of the input rows.
@@ -39,7 +39,8 @@ class LSTM(nn.Module):
     layers: number of layers.
     dropout: probability of dropping a unit.
     forget_bias: added to the forget gate.
-    init_scale: weights start uniform in [-init_scale, init_scale], biases at 0.
+    init_scale: weights are initialised uniformly in [-init_scale, init_scale], biases
+      to 0.
     dtype: of the operands of matrix products; the state stays float32.
 
   Source: Zaremba et al. 2014 (dropout, initialisation).
@@ -55,7 +56,7 @@ class LSTM(nn.Module):
 
   @property
   def history(self) -> int:
-    """The least input rows of an example; it reads any number."""
+    """Least number of input rows of an example; any number is accepted."""
     return 1
 
   @property

@@ -18,10 +18,10 @@ from largevocab.fields import (
 
 @settings
 class MLP(nn.Module):
-  """Rows of the last K items, side by side, through layers of ReLU: one h an example.
+  """Concatenated rows of the last K items through ReLU layers: one h per example.
 
   h_0 = (x_1, ..., x_K);  h_l = max(0, h_{l-1} W_l + b_l). Dropout acts on h_0 and on
-  every h_l. An item that is missing has a row of zeros. There is no recurrent state.
+  every h_l. A missing item has a row of zeros. There is no recurrent state.
 
   Attributes:
     history: K, the number of items of each example.
@@ -29,8 +29,8 @@ class MLP(nn.Module):
     hidden: D, units per layer.
     layers: number of layers.
     dropout: probability of dropping a unit.
-    init_scale: input rows start uniform in [-init_scale, init_scale]; weights as He et
-      al. 2015 (uniform), biases at 0.
+    init_scale: input rows are initialised uniformly in [-init_scale, init_scale];
+      weights as in He et al. 2015 (uniform), biases to 0.
     dtype: of the operands of matrix products; sums stay float32.
 
   Source: Blanc & Rendle 2018, section 4.1, the network for YouTube.
@@ -50,7 +50,7 @@ class MLP(nn.Module):
     return self.hidden
 
   def initial_carry(self, batch_size: int):
-    """Nothing."""
+    """No recurrent state."""
     return ()
 
   @nn.compact

@@ -1,4 +1,4 @@
-"""The n-gram network: the next word from the rows of a few words before it."""
+"""The n-gram network: the next word from the rows of the last few words."""
 
 from typing import Annotated
 
@@ -19,29 +19,29 @@ from largevocab.fields import (
 
 @settings
 class NGram(nn.Module):
-  """h_t from the rows of the last K inputs, through layers of tanh.
+  """h_t from the rows of the last K inputs, through tanh layers.
 
   h_0 = (x_{t-K+1}, ..., x_t) or their mean;  h_l = tanh(h_{l-1} W_l + b_l). Dropout
   acts on h_0 and on every h_l.
 
-  The carry holds the last K - 1 rows of each stream, so that windows reach over the
-  edge of an unrolled batch: h does not depend on where a text is cut. They are as they
-  were when they were read, and no gradient goes back to them, as in truncated
-  back-propagation. Rows before the start of a stream are zeros, which count in a mean.
+  The carry holds the last K - 1 rows of each stream, so that windows cross the edges of
+  unrolled batches: h does not depend on where a text is cut. They are not updated after
+  they were read, and get no gradient, as in truncated back-propagation. Rows before the
+  start of a stream are zeros, which count in a mean.
 
   Attributes:
-    context: K, the inputs that are seen: of texts an n-gram model with n = K + 1.
+    context: K, number of inputs: on text an n-gram model with n = K + 1.
     combine: 'concatenate' their rows, or 'average' them.
     embed: E, width of the input rows.
     hidden: D, units per layer.
     layers: number of layers.
     dropout: probability of dropping a unit.
-    init_scale: input rows start uniform in [-init_scale, init_scale]; weights as Glorot
-      and Bengio 2010 (uniform), biases at 0.
+    init_scale: input rows are initialised uniformly in [-init_scale, init_scale];
+      weights as in Glorot and Bengio 2010 (uniform), biases to 0.
     dtype: of the operands of matrix products; sums stay float32.
 
-  Source: Bengio et al. 2003 section 2, without their direct connections from rows to
-    output; the models that Vincent et al. 2015 trains in section 6 are of this kind.
+  Source: Bengio et al. 2003 section 2, without direct connections from rows to output;
+    Vincent et al. 2015 train models of this kind in section 6.
   """
 
   context: History = 4
@@ -55,7 +55,7 @@ class NGram(nn.Module):
 
   @property
   def history(self) -> int:
-    """The least input rows of an example; it reads any number."""
+    """Least number of input rows of an example; any number is accepted."""
     return 1
 
   @property

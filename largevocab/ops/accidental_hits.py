@@ -1,15 +1,15 @@
-"""Accidental hits: drawn classes that are true ones, or that were drawn before."""
+"""Accidental hits: masks for drawn classes that are true ones or repetitions."""
 
 import jax
 import jax.numpy as jnp
 
-# Stands for log 0: finite, so that gradients through it are zero and never NaN.
+# Replaces log 0: finite, so that gradients through it are zero and never NaN.
 LOG_ZERO = -1e30
-_SEARCHED = 32  # classes of a set from which on a search beats comparing with each
+_SEARCHED = 32  # size of a set from which binary search is faster than comparison
 
 
 def is_member(ids_NM: jax.Array, set_NS: jax.Array) -> jax.Array:
-  """Which ids occur in their row's set: bool[N, M]; either may have one row for all.
+  """Whether each id is in its row's set: bool[N, M]; either may have one row for all.
 
   Cost: O(N M S); O(N M log S) for one larger set for all rows.
 
@@ -24,7 +24,7 @@ def is_member(ids_NM: jax.Array, set_NS: jax.Array) -> jax.Array:
 
 
 def is_first(ids_NP: jax.Array) -> jax.Array:
-  """Which entries of a row are not a repetition of an earlier one: bool[N, P].
+  """Whether each entry is its id's first occurrence in the row: bool[N, P].
 
   Cost: O(N P^2); by sorting O(N P log P) for many entries.
 

@@ -1,4 +1,4 @@
-"""Row gradients whose ids repeat, summed so that every id stands once."""
+"""Merges row gradients of repeated ids, so that each id occurs once."""
 
 from functools import partial
 
@@ -15,18 +15,17 @@ def merge_rows(
 ) -> tuple[jax.Array, jax.Array]:
   """Sums the rows of equal ids: out[i] = sum over {j : ids[j] = ids[i]} of rows[j].
 
-  An optimiser that is not linear in the gradient, and the norm of a gradient, need each
-  id once. The result keeps the static shape: what is left over has an id >= num_rows
-  (all ids are distinct, so scatters may use `unique_indices` with mode 'drop') and a
-  row of zeros.
+  Needed for the norm of a gradient and for optimisers that are not linear in it. The
+  result keeps the static shape: unused entries have an id >= num_rows (all ids are
+  distinct, so scatters may use `unique_indices` with mode 'drop') and a row of zeros.
 
   Args:
     ids_R: i32[R]; ids >= num_rows are padding.
     rows_RD: f32[R, D].
-    num_rows: V, the rows of the table that the ids point into.
+    num_rows: V, number of rows of the table.
 
   Returns:
-    ids i32[R] and rows f32[R, D], in no promised order.
+    ids i32[R] and rows f32[R, D], in unspecified order.
 
   Cost: O(R D); independent of V. Hashing on CPU, a sort elsewhere.
 
@@ -45,13 +44,13 @@ def merge_rows(
 
 
 def sums_of_equals(ids_R: jax.Array, rows_RD: jax.Array, num_rows: int) -> jax.Array:
-  """For each row the sum of all rows of its id: out[i] = sum over {j : ids[j] = ids[i]}
-  of rows[j].
+  """For each row the sum over all rows of its id: out[i] = sum over {j : ids[j] =
+  ids[i]} of rows[j].
 
   Args:
     ids_R: i32[R]; ids >= num_rows are padding.
     rows_RD: f32[R, D].
-    num_rows: V, the rows of the table that the ids point into.
+    num_rows: V, number of rows of the table.
 
   Returns:
     f32[R, D], in the order of the ids; zeros on padding.
@@ -72,7 +71,7 @@ def sums_of_equals(ids_R: jax.Array, rows_RD: jax.Array, num_rows: int) -> jax.A
 
 
 def merge_by_hash(ids_R, rows_RD, num_rows):
-  """`merge_rows` without a sort, which costs 2-20 times as much on CPU."""
+  """`merge_rows` by hashing; a sort costs 2-20 times as much on CPU."""
   first_R = first_occurrence(ids_R)
   index_R = jnp.arange(ids_R.shape[0], dtype=ids_R.dtype)
   live_R = ids_R < num_rows
@@ -83,7 +82,7 @@ def merge_by_hash(ids_R, rows_RD, num_rows):
 
 
 def merge_by_sort(ids_R, rows_RD, num_rows):
-  """`merge_rows` by sorting: no contended scatter, which accelerators do badly."""
+  """`merge_rows` by sorting: avoids contended scatters, slow on accelerators."""
   index_R = jnp.arange(ids_R.shape[0], dtype=ids_R.dtype)
   ids_R, order_R = lax.sort_key_val(jnp.minimum(ids_R, num_rows), index_R)
   rows_RD = jnp.where((ids_R < num_rows)[:, None], rows_RD[order_R], 0)
@@ -99,10 +98,10 @@ def merge_by_sort(ids_R, rows_RD, num_rows):
 def first_occurrence(ids_R: jax.Array) -> jax.Array:
   """Index of the first occurrence of each id, by rounds of hashing.
 
-  In a round every unresolved id claims a slot of a small table; the smallest index wins
-  it and thereby resolves all copies of its id. Whatever lost to another id goes on to
-  the next round with another hash; each round resolves at least one id, two or three
-  rounds are usual.
+  In each round every unresolved id claims a slot of a small table; the smallest index
+  wins the slot and resolves all copies of its id. Ids that lose a slot to another id
+  enter the next round with another hash. Each round resolves at least one id; two or
+  three rounds are usual.
 
   Args:
     ids_R: i32[R].
@@ -136,7 +135,7 @@ def first_occurrence(ids_R: jax.Array) -> jax.Array:
 
 
 def _first_occurrence_by_sort(ids_R):
-  """`first_occurrence` by a stable sort: the index of the first of a run of equals."""
+  """`first_occurrence` by a stable sort: the index of the first in each run of ids."""
   index_R = jnp.arange(ids_R.shape[0], dtype=jnp.int32)
   sorted_R, order_R = lax.sort_key_val(ids_R, index_R)
   starts_R = jnp.concatenate([jnp.ones(1, bool), sorted_R[1:] != sorted_R[:-1]])
@@ -145,7 +144,7 @@ def _first_occurrence_by_sort(ids_R):
 
 
 def _hash(ids_R, salt, bits):
-  """Multiplicative hash of ids to `bits` bits, another one for every salt."""
+  """Multiplicative hash of ids to `bits` bits, a different one for every salt."""
   mixed_R = ids_R.astype(jnp.uint32) ^ (salt * jnp.uint32(0x85EBCA6B))
   mixed_R = mixed_R * jnp.uint32(0x9E3779B1)
   mixed_R = (mixed_R ^ (mixed_R >> 15)) * jnp.uint32(0x2C1B3C6D)

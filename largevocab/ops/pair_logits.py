@@ -1,4 +1,4 @@
-"""Logits of (example, class) pairs, and their pull-back, by rows or by products."""
+"""Logits of (example, class) pairs and their gradients, by gathers or full products."""
 
 from collections.abc import Callable
 
@@ -9,12 +9,12 @@ from largevocab.ops.merge import merge_rows
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import product
 
-# On a CPU core, to gather the row of one pair and to merge its gradient takes about as
-# long as to pass over 50 rows of the table in the three products.
+# On a CPU core, gathering the row of one pair and merging its gradient takes about as
+# long as 50 rows of the table in the three products.
 _ROWS_A_PAIR = 64
 _MAX_LOGITS_BYTES = 256 * 2**20
 
-# From d loss / d logits and which of the pairs count to d x_ND, ids_R and rows_RD.
+# (d loss / d logits, which pairs are live) -> (d x_ND, ids_R, d rows_RD).
 PullBack = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array]]
 
 
@@ -23,9 +23,9 @@ def pair_logits(
 ) -> tuple[jax.Array, PullBack]:
   """o_ns = <x_n, w_c> with c = ids_ns, and for every n also with c = shared_t.
 
-  `pull_back(d, live)` takes the gradient of a loss with respect to the logits back to
-  x_ND and to the rows of the table, each once. Rows of which no pair is live are
-  padding: they are not touched at all.
+  `pull_back(d, live)` maps the gradient of a loss with respect to the logits to those
+  of x_ND and of distinct rows of the table. Rows without a live pair are padding: they
+  are not updated.
 
     dx_n = sum over live s of d_ns w_c,  dw_c = sum over live n, s with ids_ns = c of
     d_ns x_n, and likewise for the shared classes
@@ -42,9 +42,9 @@ def pair_logits(
     `pull_back`: d f32[N, S + T] and live bool[N, S + T] to dx f32[N, D], ids i32[R],
     distinct, padded with ids >= V, and rows f32[R, D], zeros on padding.
 
-  Cost: by rows O(N (S + T) D), independent of V, and R = N S + T. By products, which is
-    the way taken where it is faster: 3 products of N V D, twice [N, V], and R = V. It
-    is faster for many classes of each example's own, and [N, V] takes at most 256 MiB.
+  Cost: by gathers O(N (S + T) D), independent of V, and R = N S + T. By products,
+    chosen where faster: 3 products of N V D, twice [N, V], and R = V. That is for many
+    classes per example, if [N, V] takes at most 256 MiB.
 
   >>> x_ND, w_VD = jnp.array([[1.0], [2.0]]), jnp.array([[1.0], [3.0], [5.0]])
   >>> ids_NS, shared_T = jnp.array([[0, 0], [0, 3]]), jnp.array([2])
@@ -65,7 +65,7 @@ def pair_logits(
 
 
 def products_are_faster(N: int, S: int, V: int) -> bool:
-  """Whether to compute all logits of N examples for S classes of each one's own.
+  """Whether to compute all logits of N examples that have S own classes each.
 
   >>> products_are_faster(400, 81, 10_000), products_are_faster(400, 321, 10_000)
   (False, True)
@@ -74,7 +74,7 @@ def products_are_faster(N: int, S: int, V: int) -> bool:
 
 
 def by_rows(x_ND, w_VD, ids_NS, shared_T, dtype):
-  """`pair_logits` from the rows of the pairs, gathered."""
+  """`pair_logits` by gathering the rows of the pairs."""
   V, D = w_VD.shape
   S = ids_NS.shape[1]
   own_NSD = w_VD.at[ids_NS].get(mode="clip")
@@ -99,7 +99,7 @@ def by_rows(x_ND, w_VD, ids_NS, shared_T, dtype):
 
 
 def by_products(x_ND, w_VD, ids_NS, shared_T, dtype):
-  """`pair_logits` from the logits of all classes, of which the pairs are picked."""
+  """`pair_logits` by computing the logits of all classes."""
   N, V = len(x_ND), len(w_VD)
   shared_NT = jnp.broadcast_to(shared_T, (N, len(shared_T)))
   ids = jnp.concatenate([ids_NS, shared_NT], axis=1)

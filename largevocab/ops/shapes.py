@@ -1,4 +1,4 @@
-"""Shape checks that read the letters off the names: `h_ND` has axes N and D."""
+"""Shape checks by the letters in array names: `h_ND` has axes N and D."""
 
 import jax
 

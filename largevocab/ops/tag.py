@@ -1,8 +1,8 @@
-"""A mark on gradients that hold ids, by which a sum made leaf by leaf is found out.
+"""A tag leaf on gradients that hold ids, to detect sums made leaf by leaf.
 
-Such a gradient has one more leaf, the integer 1. Gradients that were added with
-`jax.tree.map(jnp.add, a, b)` have added their ids as well, which makes them the ids of
-other classes; their tags add up to 2. A scaled one has ids that are no integers.
+The tag is the integer 1. Adding gradients with `jax.tree.map(jnp.add, a, b)` would add
+their ids as well, and so refer to other classes; the tags then add up to 2. Scaling
+leaf by leaf makes the ids non-integers.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ _REMEDY = "use `a + b`, or largevocab.accumulate([a, b])"
 
 
 def is_whole(ids: jax.Array, tag: ArrayLike) -> bool | jax.Array:
-  """Whether ids are still ids: True, or bool[] where the tag is traced.
+  """Whether ids are unchanged: True, or bool[] if the tag is traced.
 
   Raises:
-    UserError: they are not; where the tag is traced, only if they are no integers.
+    UserError: they were changed; if the tag is traced, only for ids of a float type.
 
   >>> is_whole(jnp.array([3, 5]), TAG)
   True
@@ -43,7 +43,7 @@ def is_whole(ids: jax.Array, tag: ArrayLike) -> bool | jax.Array:
 
 
 def joined(ids: Sequence[jax.Array], tags: Sequence[ArrayLike]) -> ArrayLike:
-  """The tag of several gradients made one: wrong if one of them is wrong.
+  """The tag of several concatenated gradients: invalid if one of them is invalid.
 
   >>> int(joined([jnp.array([3]), jnp.array([5])], [TAG, TAG]))
   1

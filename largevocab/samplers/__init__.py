@@ -1,4 +1,4 @@
-"""Samplers: laws over the classes from which a loss draws its negatives."""
+"""Samplers: proposal distributions over classes from which losses draw negatives."""
 
 from largevocab.samplers.base import Draw, Sampler
 from largevocab.samplers.bernoulli import Bernoulli

@@ -1,4 +1,4 @@
-"""The interface of samplers: what a draw is, and the law that it reports."""
+"""The sampler interface: draws of negatives and their log expected counts."""
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -11,20 +11,20 @@ PyTree = Any
 
 
 class Draw(NamedTuple):
-  """Negative classes, and how often each was to be expected.
+  """Drawn negative classes, with the log of the expected count of each.
 
   A draw is a constant: no gradient flows through it.
 
   Attributes:
     ids: i32[M] shared by the batch, or i32[N, M] per example. M is the m that was asked
-      for, or, of a draw whose size is random, a capacity that may be larger.
+      for, or, for a draw of random size, a capacity that may be larger.
     log_expected: f32, same shape: log of the expected number of times that this class
-      occurs in the draw, in nats. It is the law of the draw as made, also with stale
-      statistics. An importance weight is exp(-log_expected).
+      occurs in the draw (for the logQ correction). It describes the draw as made, even
+      with stale statistics. The importance weight is exp(-log_expected).
     mask: bool, same shape: False on unused capacity.
     exact_ids: i32[S] or i32[N, S], classes to be summed exactly besides the true ones,
-      each at most once per example, padded with V; or None. They are exact whatever
-      `log_expected` says, which is the law of `ids`.
+      each at most once per example, padded with V; or None. `log_expected` refers to
+      `ids` only and does not apply to them.
   """
 
   ids: jax.Array
@@ -34,21 +34,20 @@ class Draw(NamedTuple):
 
 
 class Sampler(Protocol):
-  """A law over classes. Implemented by frozen dataclasses of hyper-parameters.
+  """A proposal distribution over classes, as a frozen dataclass of hyper-parameters.
 
-  A sampler keeps statistics only; the class table is passed in, since a second
-  reference to it would keep it from being updated in place.
+  A sampler keeps statistics only. The class table is passed in, since a second
+  reference to it would prevent in-place updates.
 
-  A sampler may have an attribute `independent`, True if each example has m draws of its
-  own that are independent, with replacement, and all from one law: expected = m q. The
-  sampled softmax then weighs them by that law given that they missed the exact set
-  (`losses.complement_weights`).
-
-  It may have an attribute `distinct`, True if no draw has a class twice: expected is
-  then the probability that it has the class.
-
-  It may have an attribute `weighable`, False if its draws are no sample that a law
-  could weigh. Heads that weigh by the law refuse such a sampler.
+  Optional attributes:
+    independent: True if each example has its own m independent draws with replacement
+      from one distribution q: expected count = m q. The sampled softmax then uses the
+      weights of `losses.complement_weights`, conditional on the draws that missed the
+      exact set.
+    distinct: True if draws are without replacement: the expected count is then the
+      inclusion probability.
+    weighable: False if no proposal distribution of the draws is known. Heads that use
+      importance weights refuse such a sampler.
   """
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PyTree:
@@ -79,12 +78,12 @@ class Sampler(Protocol):
     """Log expected number of times each of `ids` occurs in a draw of size m.
 
     `ids` is i32[M] or i32[N, M]; the result has the shape of `Draw.log_expected`
-    of this sampler's draws. With ids = all classes it enumerates the law: the
+    of this sampler's draws. With ids = all classes it gives the whole distribution: the
     exponentials then sum to the expected size of the draw.
 
-    An id outside 0 ... V - 1, as padding is, is never drawn: its entry is -inf, like
-    that of a class that the law leaves out. Nothing else is infinite or NaN, and no
-    entry depends on the others or on those of other examples.
+    Ids outside 0 ... V - 1 (padding) are never drawn: their entries are -inf, as are
+    those of classes that cannot be drawn. Nothing else is infinite or NaN, and no entry
+    depends on the others or on those of other examples.
     """
     ...
 
@@ -96,7 +95,7 @@ class Sampler(Protocol):
     old_RD: jax.Array,
     new_RD: jax.Array,
   ) -> PyTree:
-    """Statistics after rows `ids_R` of the table, distinct, changed from old to new.
+    """Statistics after the distinct rows `ids_R` changed from old_RD to new_RD.
 
     `w_VD` is the table after the change; ids >= V are padding.
     """
@@ -109,7 +108,7 @@ class Sampler(Protocol):
 
 @runtime_checkable
 class FixedLaw(Sampler, Protocol):
-  """A sampler whose law is the same for every example, whatever the rows."""
+  """A sampler with one distribution for all examples, independent of the class rows."""
 
   def log_expected_of_all(self, stats: PyTree, m: int) -> jax.Array:
     """`log_expected` of every class, f32[V]."""
@@ -117,7 +116,7 @@ class FixedLaw(Sampler, Protocol):
 
 
 def log_expected_at(log_expected_V: jax.Array, ids: jax.Array) -> jax.Array:
-  """Entries of a law that is one table, as `Sampler.log_expected` has them.
+  """Looks up ids in a table log_expected_V; -inf for ids outside 0 ... V - 1.
 
   >>> log_expected_at(jnp.array([0.0, -1.0]), jnp.array([1, 2, -1])).tolist()
   [-1.0, -inf, -inf]
@@ -129,12 +128,12 @@ def log_expected_at(log_expected_V: jax.Array, ids: jax.Array) -> jax.Array:
 def log_certain_at(
   certain_NS: jax.Array, ids_NM: jax.Array, num_classes: int
 ) -> jax.Array:
-  """`Sampler.log_expected` of classes that each example has for certain, and no others:
-  0 or -inf, f32[N, M].
+  """`Sampler.log_expected` of a deterministic choice: 0 for the chosen classes of each
+  example, -inf for all others, f32[N, M].
 
   Args:
-    certain_NS: i32, ids >= num_classes are padding.
-    ids_NM: i32, classes to be told of.
+    certain_NS: i32, the chosen classes; ids >= num_classes are padding.
+    ids_NM: i32, classes to look up.
     num_classes: V.
 
   Cost: O(N (S + M) log S).

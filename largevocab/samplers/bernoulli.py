@@ -1,4 +1,7 @@
-"""Bernoulli sampling: random sets of classes, weighted by 1 / inclusion probability."""
+"""Bernoulli sampling: random sets of classes, weighted by 1 / inclusion probability.
+
+Here C is the number of classes of inclusion probability 1.
+"""
 
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -24,8 +27,8 @@ class BernoulliStats(NamedTuple):
   Attributes:
     log_expected_V: f32[V], log of the inclusion probabilities.
     certain_C: i32[C], the classes of probability 1; None if there are none.
-    others: what draws the other classes; None if there are none.
-    asked_M: bool[M], only by its length: the size that draws have to be asked for.
+    others: sampler of the other classes; None if there are none.
+    asked_M: bool[M], only its length is used: the m that draws must be made with.
   """
 
   log_expected_V: jax.Array
@@ -36,28 +39,28 @@ class BernoulliStats(NamedTuple):
 
 @settings
 class Bernoulli(NoUpkeep):
-  """A random set of classes, each in it independently of the others: P = b(c).
+  """A random set of classes, each included independently with probability b(c).
 
   With f(c) the share of class c in all counts (after smoothing),
 
     b(c) = min(1, lam f(c))  ('capped'), or  b(c) = f(c)^alpha  ('power'),
 
-  where lam or alpha is such that m classes of the set are expected to differ from the
-  label, of a label drawn from f: sum over c of (1 - f(c)) b(c) = m. With m >= V - 1
-  every class is in the set (alpha = 0), and the loss is exact. Estimates of sums over
-  classes are unbiased, with variance sum over c of (1 / b(c) - 1) z(c)^2.
+  where lam or alpha is such that the set has m expected negatives, classes other than a
+  label drawn from f: sum over c of (1 - f(c)) b(c) = m. With m >= V - 1 every class is
+  included (alpha = 0), and the loss is exact. Estimates of sums of z over the classes
+  are unbiased, with variance sum over c of (1 / b(c) - 1) z(c)^2.
 
-  The size of the set is random, with variance sum over c of b(c) (1 - b(c)); draws
-  therefore have a capacity above m, and a mask. Even if all logits are equal, an
-  estimate varies as the size does; `systematic` takes that away.
+  The set size is random, with variance sum over c of b(c) (1 - b(c)), so draws have a
+  capacity above m and a mask. Even with equal logits an estimate varies with the set
+  size; `systematic` avoids this.
 
   Attributes:
-    inclusion: 'capped', by which the most frequent classes are certain, or 'power', as
-      in the paper, by which most of the set is spent on rare classes.
-    smoothing: added to every count. The default of 1 keeps classes without counts
-      possible; with 0 they are never drawn, and a loss that samples never lowers them.
+    inclusion: 'capped', which includes the most frequent classes with certainty, or
+      'power', as in the paper, which spends most of the set on rare classes.
+    smoothing: added to every count. With the default of 1 classes without counts can be
+      drawn; with 0 they never are, and get no negative gradient from a sampled loss.
     per_example: a set for each example instead of one for the batch.
-    systematic: the same inclusion probabilities, but not independently: one draw from
+    systematic: the same inclusion probabilities, but not independent: one draw from
       each stratum (see `ops/draws/random_sets.py`), so that sizes vary by one at most.
 
   Source: Barber & Botev 2016, section 2.1.2. Deviations: 'capped'; the expected size is

@@ -1,4 +1,7 @@
-"""The bigram law: negatives that follow the current input token in the data."""
+"""The bigram proposal distribution: negatives that follow the current input token.
+
+Here P is the number of distinct bigrams in the data.
+"""
 
 import math
 from typing import ClassVar, NamedTuple
@@ -20,10 +23,10 @@ CHUNK = 1 << 23  # tokens counted at a time
 
 
 class BigramStats(NamedTuple):
-  """Statistics of `Bigram`: a stratum for each context, its successors laid along it.
+  """Statistics of `Bigram`: one stratum per context, divided among its successors.
 
   Attributes:
-    unigram: the law to back off to.
+    unigram: the distribution to back off to.
     pairs: one stratum per context seen; its "classes" are the distinct pairs, sorted.
     successor_P: i32[number of pairs], second class of each pair.
     row_V: i32[V], stratum of each context; 0 for those not seen.
@@ -40,7 +43,7 @@ class BigramStats(NamedTuple):
 def count_pairs(
   tokens: np.ndarray, num_classes: int, chunk: int = CHUNK
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Distinct pairs of neighbours as sorted codes a * V + b, i64, and their counts, i64.
+  """Distinct bigrams (a, b) as sorted codes a * V + b, i64, and their counts, i64.
 
   >>> count_pairs(np.array([1, 0, 1, 0]), 2)
   (array([1, 2]), array([1, 2]))
@@ -68,7 +71,7 @@ def count_pairs(
 
 
 def row_lengths(counts_P: np.ndarray, first: np.ndarray) -> np.ndarray:
-  """Integer lengths i64[P] in proportion to counts, that sum to 2^32 in every row.
+  """Integer lengths i64[P] proportional to counts, which sum to 2^32 in every row.
 
   Row i is counts_P[first[i] : first[i + 1]]. Every pair has a length of at least 1.
 
@@ -93,17 +96,18 @@ class Bigram(NoUpkeep):
   """q(c | a) = trust(a) count(a, c) / count(a) + (1 - trust(a)) unigram(c).
 
   a is the current input token (`Targets.context_N`) and trust(a) = count(a) / (count(a)
-  + number of distinct successors of a): a context not seen leaves the unigram law. m
-  independent draws per example.
+  + number of distinct successors of a): for an unseen context q is the unigram
+  distribution. m independent draws per example.
 
-  Source: Bengio and Senecal 2008, section V (an n-gram law as proposal); the back-off
-    weights are those of Witten and Bell 1991. Deviation: the unigram law is smoothed.
+  Source: Bengio and Senecal 2008, section V (an n-gram model as proposal distribution);
+    back-off weights of Witten and Bell 1991. Deviation: the unigram counts are
+    smoothed.
   Cost: `init` O(T log T) on the host in chunks; 12 bytes of state a distinct pair, 16 a
   class; a draw O(log V).
 
   Attributes:
     smoothing: added to every unigram count. With 0, classes without counts are never
-      drawn, and a loss that samples never lowers them.
+      drawn, and get no negative gradient from a sampled loss.
   """
 
   smoothing: Smoothing = 1.0

@@ -1,4 +1,7 @@
-"""Draws of a block by a cheap guess of its share, and in it by the exact softmax."""
+"""Two-stage draws: a block by its approximate softmax mass, then a class by softmax.
+
+Here B is the number of blocks and E the number of classes in a block.
+"""
 
 from typing import Annotated, NamedTuple
 
@@ -19,7 +22,7 @@ _LEAST = -40.0  # log of the share of a block, relative to the largest
 
 
 class BlockStats(NamedTuple):
-  """What is known of blocks.
+  """Sums over the rows of each block.
 
   Attributes:
     weight_B: f32[B], number of classes, or sum of their counts.
@@ -36,17 +39,17 @@ class BlockStats(NamedTuple):
 class Block(TwoStage):
   """q(c | h) = q(block | h) softmax(o)_c within the block.
 
-  A block of E consecutive classes is drawn by what a softmax would give it if its rows
-  were normal with a diagonal covariance ('gaussian'):
+  A block of E consecutive classes is drawn in proportion to its softmax mass if its
+  rows were normal with diagonal covariance ('gaussian'):
 
     mass_B = size_B exp(mu + v / 2),  mu = <mean_B, h>,  v = <variance_B, h^2>
 
   (for |o|: size_B exp(v / 2) (exp(mu) Phi(s + mu / s) + exp(-mu) Phi(s - mu / s)) with
   s^2 = v and the normal distribution function Phi),
-  or by the counts of its classes ('unigram'), which takes no statistics of the rows.
+  or by the counts of its classes ('unigram'), which needs no statistics of the rows.
 
-  Blocks of alike classes are told apart best: classes ordered by count, as the data
-  sets order them, already are.
+  The approximation is best if similar classes share a block. Classes ordered by count,
+  as in the data sets, already do.
 
   Attributes (besides those of `TwoStage`):
     mass: 'gaussian' or 'unigram'.
@@ -130,6 +133,6 @@ class Block(TwoStage):
       )
       log_NB = jnp.logaddexp(mean_NB + tail(1), -mean_NB + tail(-1))
     log_NB += variance_NB / 2
-    # No block becomes impossible, however wrong the guess of its share.
+    # Bounded below, so that every block can be drawn however bad the approximation.
     log_NB = jnp.maximum(log_NB - log_NB.max(axis=-1, keepdims=True), _LEAST)
     return stats.weight_B[None] * jnp.exp(log_NB)

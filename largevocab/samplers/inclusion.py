@@ -1,8 +1,9 @@
-"""Inclusion probabilities: how likely each class is to be in a random set of classes.
+"""Inclusion probabilities of classes in random sets of a given expected size.
 
-The size of a set is counted in one of two ways: all its classes, or those other than a
-label, which itself is a random class of known law f. A set is then to hold
-sum over c of (1 - f(c)) pi(c) classes.
+The size counts either all classes, or only those that differ from a random label of
+distribution f: sum over c of (1 - f(c)) pi(c).
+
+Here U is the number of distinct label probabilities.
 """
 
 import numpy as np
@@ -15,14 +16,15 @@ def capped_probabilities(
 ) -> np.ndarray:
   """pi = min(1, lam * weight) for sets of the given expected size, as f64[V].
 
-  With the k heaviest classes certain, lam = (size - their share of it) / (sum of the
-  other weights); k is the least for which no other class exceeds 1.
+  The k heaviest classes get pi = 1, and lam = (size - their share of it) / (sum of the
+  other weights); k is the smallest for which no other class exceeds 1.
 
   Args:
     weight_V: f64[V], non-negative, not all zero.
-    size: from 1; classes of weight 0 are never in a set, so with as large a size as
-      can be had, or more, all others are certain.
-    label_V: f64[V], the law of a label that does not count; None: all classes count.
+    size: at least 1. Classes of weight 0 are never included; if size is at or above
+      the largest possible, all other classes get pi = 1.
+    label_V: f64[V], distribution f of a label that is not counted; None: all classes
+      count.
 
   Source: the cap at 1 is Hajek's.
   Cost: O(V + size log size) time.
@@ -35,7 +37,7 @@ def capped_probabilities(
   share_V = np.ones(len(weight_V)) if label_V is None else 1 - label_V
   if size >= share_V[weight_V > 0].sum() * (1 - _ROUNDING):
     return (weight_V > 0).astype(np.float64)
-  # Shares of certain classes sum to their number less at most one label.
+  # The k certain classes have shares that sum to at least k - 1.
   most = min(int(size) + 2, len(weight_V))
   order_V = np.argpartition(weight_V, len(weight_V) - most)
   light, heavy_M = order_V[:-most], order_V[-most:]
@@ -51,24 +53,24 @@ def capped_probabilities(
   fits_M = weight_M * left_M < rest_M
   k = int(np.argmax(fits_M)) if fits_M.any() else len(weight_M) - 1
   lam = left_M[k] / rest_M[k]
-  # Where rounding takes an uncertain class to 1, the others must keep their share.
+  # Uncertain classes stay below 1 in spite of rounding.
   pi_V = np.minimum(lam * weight_V, np.nextafter(1, 0))
   return np.where(weight_V > weight_M[k], 1.0, pi_V)
 
 
 def solve_power(label_V: np.ndarray, size: float) -> float:
-  """The alpha >= 0 for which pi = label^alpha gives sets of the given expected size.
+  """Finds alpha >= 0 for which pi = label^alpha gives sets of the given expected size.
 
-  The size is that without the label: sum over c of (1 - label(c)) label(c)^alpha. With
-  as large a size as can be had, or more, alpha is 0: all classes that can be a label
-  are certain.
+  The size does not count the label: sum over c of (1 - label(c)) label(c)^alpha. If
+  size is at or above the largest possible, alpha is 0: all classes of non-zero label
+  probability are included.
 
   Args:
-    label_V: f64[V], the law of the label.
-    size: from 1, so that alpha is below 1.
+    label_V: f64[V], distribution of the label.
+    size: at least 1, so that alpha is below 1.
 
-  Source: Barber & Botev 2016, section 2.1.2. Deviation: there the size is that without
-    the label of one example; sets that a batch shares have the mean of it over labels.
+  Source: Barber & Botev 2016, section 2.1.2. Deviation: the paper's size excludes the
+    label of one example; for sets that a batch shares it is the mean over labels.
   Cost: O(V log V) time.
 
   >>> solve_power(np.array([0.5, 0.25, 0.25]), 2)
@@ -89,10 +91,10 @@ def solve_power(label_V: np.ndarray, size: float) -> float:
 
 
 def power_probabilities(label_V: np.ndarray, size: float) -> np.ndarray:
-  """pi = label^alpha with the alpha of `solve_power`, as f64[V]; 0 where the label is.
+  """pi = label^alpha with the alpha of `solve_power`, f64[V]; 0 where label_V is 0.
 
   >>> power_probabilities(np.array([0.5, 0.5, 0.0]), 2).tolist()
   [1.0, 1.0, 0.0]
   """
-  # 0 ** 0 must not revive a class.
+  # 0 ** 0 must not give a class probability 1.
   return np.where(label_V > 0, label_V ** solve_power(label_V, size), 0.0)

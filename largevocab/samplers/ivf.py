@@ -1,4 +1,7 @@
-"""An index over the class rows: likely classes exactly, the others by a sample."""
+"""An index over class rows: likely classes are summed exactly, the rest sampled.
+
+Here K is the number of clusters and S the size of the exact set.
+"""
 
 import math
 from functools import partial
@@ -23,9 +26,9 @@ class IVFStats(NamedTuple):
   """Statistics of `IVF`.
 
   Attributes:
-    tail: those of the sample.
+    tail: statistics of the `PPS` sample.
     centroids_KD: f32[K, D].
-    members: the classes of the clusters, as of the last refresh.
+    members: the classes of each cluster, as of the last refresh.
   """
 
   tail: PPSStats
@@ -35,31 +38,31 @@ class IVFStats(NamedTuple):
 
 @settings
 class IVF:
-  """The classes that a batch finds likely by an index, and m classes drawn by `PPS`.
+  """Likely classes of a batch from an index, summed exactly, and m classes by `PPS`.
 
-  The rows are clustered by k-means. A batch takes the S = probes V / K classes of those
-  of the K clusters that promise most for each class,
+  The rows are clustered by k-means. For each batch the exact set has S = probes V / K
+  classes: those of the clusters k with the largest total probability per class,
 
     sum over n of w_n exp(<centroid_k, h_n>) / Z_n,
     Z_n = sum over k of size_k exp(<centroid_k, h_n>)
 
-  (w_n is the weight of example n), and of the last of them as many as there is room
-  for. These are summed exactly (`Draw.exact_ids`, the same for the whole batch). The
-  sample stands for all other classes: a draw in the exact set is masked by the head.
-  Any exact set leaves the estimate unbiased, so the index may be out of date.
+  (w_n is the weight of example n); of the last cluster as many as fit. These are summed
+  exactly (`Draw.exact_ids`, the same for the whole batch). The sample estimates the sum
+  over all other classes: the head masks draws in the exact set. The estimate is
+  unbiased for any exact set, so the index may be stale.
 
-  For models whose logits are peaked at classes that no count foretells. Where counts
-  do (Zipf's law), `PPS` with as many classes more does as well.
+  For models whose logits have peaks that counts do not predict. Where counts do (Zipf's
+  law), `PPS` with as many more classes is as good.
 
   Attributes:
     clusters: K; 0: about sqrt(V).
-    probes: size of the exact set in clusters of average size.
-    iterations: of Lloyd's algorithm at each refresh, from the centroids before.
+    probes: size of the exact set, in clusters of average size.
+    iterations: steps of Lloyd's algorithm at each refresh, from the previous centroids.
     absolute: |<centroid_k, h_n>| in place of <centroid_k, h_n>, for models that take
-      |o| as logits. A head that differs is refused.
+      |o| as logits. A head with another setting is refused.
     power, smoothing: those of `PPS`.
 
-  `log_expected` is that of the sample: which classes are exact, a draw alone tells.
+  `log_expected` is that of the sample: the exact set is known only from a draw.
 
   Source: inverted files, Sivic and Zisserman 2003; the exact set C_n of Barber & Botev
     2016, section 2.1.
@@ -105,7 +108,7 @@ class IVF:
     return draw._replace(exact_ids=exact_S)
 
   def ranking(self, stats: IVFStats, h_ND: jax.Array, y: Targets) -> jax.Array:
-    """The clusters i32[K], first those whose classes are the likeliest for a batch."""
+    """The clusters i32[K], by decreasing total probability per class for a batch."""
     check_shapes(h_ND=h_ND, w_NP=y.w_NP, centroids_KD=stats.centroids_KD)
     o_NK = score_of(self.absolute)(jnp.matmul(h_ND, stats.centroids_KD.T))
     size_K = jnp.diff(stats.members.first_K).astype(o_NK.dtype)
@@ -144,7 +147,7 @@ class IVF:
 def _index(
   w_VD: jax.Array, centroids_KD: jax.Array, key: jax.Array, iterations: int
 ) -> tuple[jax.Array, Members]:
-  """Centroids after some iterations, and the classes nearest to them."""
+  """Centroids after `iterations` steps, and the members of their clusters."""
   for key_i in jax.random.split(key, iterations):
     centroids_KD = kmeans.lloyd_step(w_VD, centroids_KD, key_i)
   cluster_V = kmeans.nearest(w_VD, centroids_KD)

@@ -1,4 +1,8 @@
-"""Draws in proportion to a polynomial kernel of the logit, through sums over blocks."""
+"""Kernel-based sampling: draws proportional to a polynomial kernel of the logit.
+
+Here F is the number of features and weights summed per tree node, C the number of top
+nodes, E the number of classes in a block, and p the degree of the kernel.
+"""
 
 import abc
 from typing import Annotated, NamedTuple
@@ -19,24 +23,24 @@ from largevocab.samplers.sketch import Sketch
 from largevocab.samplers.static import Power, Smoothing, check_counts, count_weights
 from largevocab.samplers.two_stage import TwoStage, softmax_weights
 
-_PAIR_NUMBERS = 1 << 22  # numbers of nodes read at once
-_BLOCK_NUMBERS = 1 << 18  # numbers of products held at once, in a cache
+_PAIR_NUMBERS = 1 << 22  # numbers read from nodes at once
+_BLOCK_NUMBERS = 1 << 18  # products held at once, so that they fit in a cache
 _ROW_NUMBERS = 1 << 24  # features of changed rows held at once
-# Measured at D = 64: adding R rows takes as long as a rebuild where R is 2.5 % of V; at
-# D = 16 more.
+# Measured at D = 64: updating R rows takes as long as a rebuild at R = 2.5 % of V; at
+# D = 16 the ratio is higher.
 _REBUILD_AT = 0.04
 
 Shift = Annotated[float, Between(-1000, 1000)]
 
 
 class KernelStats(NamedTuple):
-  """What is known of the classes.
+  """Sums over classes, by tree node.
 
   Attributes:
-    tree: of each node the sums of the features and, last, of the class weights.
+    tree: for each node the sums of the features and, last, of the class weights.
     weight_V: f32[V], class weights, at most 1.
-    centre_D: f32[D], what rows are taken relative to.
-    sketch: few coordinates in place of all, or None.
+    centre_D: f32[D], subtracted from every row.
+    sketch: low-rank sketch of the logits, or None.
   """
 
   tree: SumTree
@@ -50,31 +54,31 @@ class KernelTree(TwoStage):
   """q(c | h) proportional to weight_c K(o_c), K a polynomial kernel of the logit.
 
   weight_c = (count_c + smoothing)^power, o_c = <w_c - centre, h> + shift. The kernel is
-  an inner product, K(o) = <phi(h), psi(w_c)>, so that its sum over a set of classes is
-  <phi(h), z>, with z summed beforehand (Blanc & Rendle 2018, section 3.1). A block of
-  classes is drawn by such sums, a class in its block by K itself (section 3.2.2). Sums
-  that are out of date make the law another one, which is reported just as exactly.
+  an inner product, K(o) = <phi(h), psi(w_c)>, so its sum over a set of classes is
+  <phi(h), z> with a precomputed z (Blanc & Rendle 2018, section 3.1). A block of
+  classes is drawn by these sums, and a class in the block by K itself (section 3.2.2).
+  Stale sums change the proposal distribution; the reported one is still exact.
 
   Attributes (besides those of `TwoStage`):
     shift: added to the logit.
-    power: of the counts, in the class weights; 0: all weights are 1.
+    power: exponent of the counts in the class weights; 0: all weights are 1.
     smoothing: added to every count.
-    centred: take rows relative to their weighted mean, as of the last refresh.
-    leaf: how a class in its block is drawn: 'kernel', or 'softmax', by exp(o).
-    rank: coordinates of a sketch (`samplers/sketch.py`), by which blocks are drawn in
-      place of all D; as of the last refresh. 0: none.
-    incremental: keep the sums up to date at every update. If not, `refresh` alone does.
-    dense_levels: levels of the binary tree over the blocks that are one product for the
-      whole batch; those below are descended draw by draw. 0 is the tree of the paper;
-      -1: by predicted time (`tree_plan`).
+    centred: subtract the weighted mean row, as of the last refresh.
+    leaf: distribution of a class within its block: 'kernel', or 'softmax', by exp(o).
+    rank: dimension of a low-rank sketch (`samplers/sketch.py`, as of the last refresh)
+      used to draw blocks in place of all D coordinates. 0: none.
+    incremental: update the sums in every step. Otherwise only `refresh` updates them.
+    dense_levels: levels of the binary tree over the blocks that are one matrix product
+      for the whole batch; the levels below are descended draw by draw. 0 is the tree of
+      the paper; -1: chosen by predicted time (`choose_layout`).
 
   Source: Blanc & Rendle 2018, sections 3.1 to 3.3.
   Deviations: levels above the cut are summed for all draws at once; where a single
-    block is faster, classes are drawn from all logits. The law is the same.
-  Cost: F = C(D + p - 1, p) + 1 sums a node, in all at most 1.5 times the table unless
-    `leaf_size` asks for more. A draw:
-    see `tree_plan.seconds`. `update`: O(R F) a level for R changed rows, or a rebuild,
-    O(V D F), where that is faster.
+    block is faster, classes are drawn from all logits. The distribution is the same.
+  Cost: F = C(D + p - 1, p) + 1 sums (a binomial coefficient) a node, in all at most 1.5
+    times the table unless `leaf_size` asks for more. A draw: see `two_stage.seconds`.
+    `update`: O(R F) a level for R changed rows, or a rebuild, O(V D F), where that is
+    faster.
   """
 
   shift: Shift = 0.0
@@ -88,15 +92,15 @@ class KernelTree(TwoStage):
 
   @abc.abstractmethod
   def kernel(self, o: jax.Array) -> jax.Array:
-    """K of centred and shifted logits."""
+    """K, applied to centred and shifted logits."""
 
   @abc.abstractmethod
   def degree(self, dim: int) -> int:
-    """p, the power that is summed for this many coordinates: even."""
+    """p, the even power whose sums are kept, for `dim` coordinates."""
 
   @abc.abstractmethod
   def mass(self, power_sum: jax.Array, weight: jax.Array, degree: int) -> jax.Array:
-    """Sum of weight_c K(o_c) over a set of classes, or what is to stand for it.
+    """Sum of weight_c K(o_c) over a set of classes, or an approximation of it.
 
     Args:
       power_sum: sum of weight_c o_c^p, not negative.
@@ -116,7 +120,7 @@ class KernelTree(TwoStage):
     layout = self.choose_layout(w_VD, width, m, self.dense_levels)
     tree = sumtree.build(jnp.zeros((layout.num_blocks, width)), layout.num_top)
     drawing = sketch.init(D, coordinates) if self.rank else None
-    # As float32 no weight may become 0 that was not.
+    # Positive weights must not underflow to 0 in float32.
     weight_V = jnp.asarray(np.where(weight_V > 0, np.maximum(weight_V, 1e-30), 0), "f")
     stats = KernelStats(tree, weight_V, jnp.zeros(D), drawing)
     return self.refresh(stats, w_VD, jax.random.key(0))
@@ -153,7 +157,7 @@ class KernelTree(TwoStage):
   def add_changes(
     self, stats: KernelStats, ids_R: jax.Array, old_RD: jax.Array, new_RD: jax.Array
   ) -> KernelStats:
-    """Adds psi(new) - psi(old) to all nodes above the rows, some rows at a time.
+    """Adds psi(new) - psi(old) to all nodes above the changed rows, in chunks of rows.
 
     Cost: O(R F) a level.
     """
@@ -216,14 +220,14 @@ class KernelTree(TwoStage):
     return self.degree(dim)
 
   def _coordinates(self, stats: KernelStats, rows_RD: jax.Array) -> jax.Array:
-    """Rows as blocks see them: centred, sketched, with a 1 that meets the shift."""
+    """Rows as used for drawing blocks: centred, sketched, with a 1 for the shift."""
     rows = rows_RD - stats.centre_D[None]
     if stats.sketch is not None:
       rows = jnp.matmul(rows, stats.sketch.row_DR)
     return jnp.pad(rows, ((0, 0), (0, bool(self.shift))), constant_values=1)
 
   def _query(self, stats: KernelStats, h_ND: jax.Array) -> jax.Array:
-    """phi(h) with a 0 for the weights, f32[N, F]: times a node's sums, sum c o^p."""
+    """phi(h), padded with a 0 for the weight, f32[N, F]: <phi(h), sums> = sum c o^p."""
     if stats.sketch is not None:
       h_ND = jnp.matmul(h_ND, stats.sketch.query_DR)
     widths = ((0, 0), (0, bool(self.shift)))
@@ -242,8 +246,8 @@ class KernelTree(TwoStage):
     return self.mass(jnp.maximum(dot, 0), weight, self._degree(stats))
 
   def _by_example(self, function, stats: KernelStats, h_ND: jax.Array, *args):
-    """`function` of the masses of nodes and of `args` [..., M], for each example; so
-    many examples, or draws of one, at once as read _PAIR_NUMBERS numbers."""
+    """Maps `function` over examples, given the masses of nodes and `args` [..., M], in
+    chunks of examples, or of draws, that read about _PAIR_NUMBERS numbers."""
     query_NF = self._query(stats, h_ND)
     width, num_draws = query_NF.shape[1], args[0].shape[-1]
     draws = max(min(_PAIR_NUMBERS // (2 * width), num_draws), 1)
@@ -263,7 +267,7 @@ class KernelTree(TwoStage):
     return jax.lax.map(call, (query_NF, *args), batch_size=at_once)
 
   def rebuild(self, stats: KernelStats, w_VD: jax.Array) -> KernelStats:
-    """All sums anew, some blocks at a time. Cost: O(V D F)."""
+    """Recomputes all sums, some blocks at a time. Cost: O(V D F)."""
     (V, D), blocks = w_VD.shape, self.num_blocks(stats)
     size, degree = -(-V // blocks), self._degree(stats)
 
@@ -275,24 +279,24 @@ class KernelTree(TwoStage):
       moments_F = symmetric_power.moments(v_1ED, weight_1E, degree)[0]
       return jnp.append(moments_F, weight_E.sum())
 
-    products = stats.tree.top_CF.shape[1] * degree  # about those of halves of features
+    products = stats.tree.top_CF.shape[1] * degree  # about those of the half features
     at_once = max(_BLOCK_NUMBERS // (2 * max(products, size * D)), 1)
     numbers_B = jnp.arange(blocks, dtype=jnp.int32)
     block_BF = jax.lax.map(sums, numbers_B, batch_size=min(at_once, blocks))
     return stats._replace(tree=sumtree.build(block_BF, len(stats.tree.top_CF)))
 
 
-QUARTIC_DIM = 16  # the widest rows whose fourth powers are summed
+QUARTIC_DIM = 16  # the largest width of rows whose fourth powers are summed
 _Alpha = Annotated[float, Between(0, 10**9, excluding=(0,))]
 
 
 @settings
 class Quadratic(KernelTree):
-  """K(o) = alpha o^2 + 1: even in o, so made for models with |o| as logits.
+  """K(o) = alpha o^2 + 1: even in o, so meant for models with |o| as logits.
 
   With an ordinary softmax it would mostly draw the least likely classes, whose logits
-  are the largest in size. `absolute=False` says that this is wanted, or that a shift
-  has moved the logits to where the kernel grows.
+  are large and negative. Set `absolute=False` to do this anyway, or if a shift has
+  moved the logits to where the kernel increases.
 
   Attributes (besides those of `KernelTree`):
     alpha: weight of the square.
@@ -320,10 +324,10 @@ class Quadratic(KernelTree):
 class QuadraticPrior(Quadratic):
   """weight_c (alpha (o - mean + shift)^2 + 1), weight_c = (count_c + smoothing)^power.
 
-  The logit is taken relative to the mean class, and shifted to where the square grows
-  with it; what the kernel cannot follow, how frequent a class is, the weight adds. So
-  it is made for an ordinary softmax, at the cost of the plain kernel. For flatter or
-  steeper models: shift = s and alpha = 10 / s^2 is the same kernel of o / s.
+  The logit is taken relative to the mean class, and shifted to where the square
+  increases; the weight adds the class frequency. So it suits an ordinary softmax, at
+  the cost of the plain kernel. For flatter or steeper models: shift = s and alpha =
+  10 / s^2 is the same kernel of o / s.
 
   Not in the paper.
 
@@ -342,11 +346,11 @@ class QuadraticPrior(Quadratic):
 class Quartic(KernelTree):
   """K(o) = o^4 + 1: closer to exp(|o|) than a square.
 
-  Rows of up to 16 numbers (the constant feature of a bias is one, padded to a multiple
-  of 8) have their fourth powers summed: 3,876 features. For wider ones sums of squares
-  stand for them: (sum c o^2)^2 / sum c, which is the sum of fourth powers if |o| does
-  not vary within the block; the class in its block is drawn by the quartic all the
-  same, and the law of both together is what is reported.
+  For rows of up to 16 numbers (including the constant feature of a bias, padded to a
+  multiple of 8) fourth powers are summed: 3,876 features. For wider rows the block mass
+  is approximated from sums of squares: (sum c o^2)^2 / sum c, which equals the sum of
+  fourth powers if |o| is constant within the block. The class within the block is still
+  drawn by the quartic, and the reported distribution is that of both stages together.
 
   Source: Blanc & Rendle 2018, section 4.2.
 

@@ -1,4 +1,7 @@
-"""Negatives from hash tables of the class rows, in time that does not grow with V."""
+"""LSH samplers: negatives from hash tables of class rows, in time independent of V.
+
+Here E is the number of slots of a bucket, and K of buckets of a table.
+"""
 
 import abc
 import math
@@ -31,18 +34,18 @@ from largevocab.samplers.static import Power, Smoothing, Unigram
 
 DRAWS = ("independent", "fill")
 _HASHED_AT_A_TIME = 4096  # rows
-_SEED = 0x5D1C9A37  # of the first tables; none that a training run would have
+_SEED = 0x5D1C9A37  # for the first tables; unlikely as the seed of a training run
 
 
 class LSHStats(NamedTuple):
   """Statistics of `LSH`.
 
   Attributes:
-    by_count: of the law that goes by counts.
-    functions: by which the rows are hashed; those of a table are its own.
-    tables: the classes by the hashes of their rows.
-    updates: i32[], how many there were; by it tables are rebuilt in turn.
-    key: u32, data of the PRNG key of tables rebuilt in turn; `refresh` replaces it.
+    by_count: of the sampler by counts.
+    functions: hash functions, separate ones for each table.
+    tables: hash tables from hashes of rows to class ids.
+    updates: i32[], number of updates so far; determines which tables are rebuilt next.
+    key: u32, data of the PRNG key for tables rebuilt in turn; `refresh` replaces it.
   """
 
   by_count: PyTree
@@ -54,69 +57,67 @@ class LSHStats(NamedTuple):
 
 @settings
 class LSH(abc.ABC):
-  """Base of samplers that look a query up in L hash tables of the class rows.
+  """Base of samplers that look up a query in L hash tables of the class rows.
 
   With draw='independent', m draws per example,
 
     q(c | query) = u unigram(c) + (1 - u) (1 / L') sum over l of [c in bucket_l]
       / |bucket_l|,
 
-  where bucket_l holds what table l has under the hash of the query and L' of the
-  buckets are not empty; where all are, u is 1. It is the law for the tables as they
-  are, whether the rows have moved on since or slots have been lost. Of the draws u m
-  are from the first part; a fraction of one is left to chance.
+  where bucket_l is the bucket of the query in table l and L' the number of non-empty
+  ones; if all are empty, u is 1. This distribution is exact for the current tables,
+  even if rows have changed since or classes were dropped. Of the m draws u m are from
+  the first part, with u m rounded at random.
 
   With draw='fill', the paper's own procedure, the first m distinct classes of bucket_1,
-  bucket_2, ... bucket_L that are not true, a bucket in the order of its slots. Where
-  the buckets have fewer there are fewer. Chance is in the tables alone, and the law of
-  such a choice over tables is not known: `log_expected` tells what these tables give
-  for certain, and heads that weigh by a law refuse it (`weighable`). Take
-  `head.corrected=False`.
+  bucket_2, ... bucket_L that are not true, in the order of slots; fewer if the buckets
+  have fewer. Only the tables are random, and the distribution over tables is unknown:
+  `log_expected` is 0 for the classes found and -inf for others, and heads that use
+  importance weights refuse it (`weighable`). Use `head.corrected=False`.
 
   Attributes:
-    draw: 'independent', by the law above, or 'fill'.
-    family: of hashes, 'dwta' (where coordinates are largest), 'simhash' (angles) or
-      'mips' (inner products); see `ops/lsh/hashing.py`. With 'dwta' the 1 that meets a
-      head's bias is a coordinate like others: 8 C / D of the tables use the bin
-      that has it, where it beats most activations: they tell fewer queries apart.
-    codes: C, codes to a table, of 8 values each, of the other families 2: three times
-      as many of them make as many buckets. More make buckets smaller and closer to the
-      query. About as many buckets as V / 10 are good; tables too small for V keep but
-      some classes of each bucket.
+    draw: 'independent', as above, or 'fill'.
+    family: hash functions: 'dwta' (densified winner-take-all), 'simhash' (angles) or
+      'mips' (inner products); see `ops/lsh/hashing.py`. With 'dwta' the constant
+      feature of a head's bias is a coordinate like others: 8 C / D of the tables use
+      the bin that has it, where it exceeds most activations: these discriminate less.
+    codes: C, codes per table, of 8 values each; of 2 in the other families, which need
+      three times as many codes for as many buckets. More codes make buckets smaller and
+      closer to the query. About V / 10 buckets work well; tables too small for V drop
+      classes from full buckets.
     tables: L.
-    slots: E, of a bucket, up to 65536. A table has so many buckets that there are 4 V
-      slots or more, or one for every combination of codes, if these are fewer.
-    unigram_share: u. With 0 an estimate leaves out what shares no bucket with the
-      query: the paper's choice, and biased. 'fill' has to have 0.
-    exact: if not 0, the classes in the buckets of the query, up to so many of each
-      example (L E at most) and first those in the buckets of most tables, are summed
-      exactly (`Draw.exact_ids`), and m classes are drawn by `PPS` for the whole batch:
-      the estimate with the least variance that these tables give. u then means nothing.
-    rehash: put changed rows where they belong at every update, and take them from
-      where they were; a projection that rounds otherwise than before leaves an entry
-      behind until its table is rebuilt, 'dwta' never does. Without it tables change
-      when they are rebuilt only.
-    rebuild_tables: so many tables are built anew at every update, in turn and with new
-      functions, so that no step has to wait for all of them. That is what
-      `head.refresh_every` makes steps do, all the same: set it to 0.
-    power, smoothing: of the law that goes by counts, as of `Unigram` and `PPS`.
+    slots: E, per bucket, up to 4096. A table has enough buckets for 4 V slots or more,
+      or one for every combination of codes, if these are fewer.
+    unigram_share: u. With 0 an estimate leaves out classes that share no bucket with
+      the query: the paper's choice, and biased. 'fill' requires 0.
+    exact: if not 0, up to this many classes from the query's buckets (at most L E), by
+      the number of tables they are found in, are summed exactly for each example
+      (`Draw.exact_ids`), and m classes are drawn by `PPS` for the whole batch: the
+      estimate with the least variance from these tables. u is then not used.
+    rehash: move changed rows to their new buckets at every update. If a projection
+      rounds differently than before, the old entry remains until its table is rebuilt;
+      this never happens with 'dwta'. Without `rehash` tables change only when rebuilt.
+    rebuild_tables: number of tables rebuilt with new functions at every update, in
+      turn, so that no single step rebuilds all. Set `head.refresh_every` to 0 with it:
+      otherwise those steps still rebuild all.
+    power, smoothing: of the sampler by counts, as in `Unigram` and `PPS`.
 
-  Source: Daghaghi et al. 2021; 'fill' is its appendix C, by which buckets are taken
-    until the budget is exhausted. Deviations: 'independent', weighted by a law that is
-    known exactly, is ours. 1 - (1 - p^C)^L of theorems 1 and 2 is the probability over
-    random hash functions, not of a draw from given tables. Its tables are rebuilt every
-    50 iterations at first and then ever less often; here rows are rehashed as they
-    change.
-  Cost: a draw hashes N vectors and reads N L (E + m) slots, whatever V is; 'fill' reads
-    N L E, in two or three rounds of hashing. `refresh` hashes V rows and writes V L
-    slots; an update hashes 2 R rows and writes 2 R L slots, or builds the tables where
-    that is less. So rehashing takes 2 R / V of the time of a rebuild in every step, as
-    measured up to 1.7 times that: with 1024 examples of 128 negatives each, over half a
-    rebuild of 670 k classes. Where R is so large, `rebuild_tables` without `rehash`
-    costs `rebuild_tables` / L of one. State: 4 bytes a slot, 16 L to 32 L bytes a
-    class, or less where there are few combinations of codes: with L = 50 and E = 16,
-    13 MB for C = 4 whatever V is, 840 MB for V = 670 k and C = 6. `refresh` has as much
-    again.
+  Source: Daghaghi et al. 2021; 'fill' is its appendix C, where buckets are taken until
+    the budget is exhausted. Deviations: 'independent', with exactly known
+    probabilities, is not in the paper. 1 - (1 - p^C)^L of theorems 1 and 2 is the
+    probability over random hash functions, not of a draw from given tables. The paper
+    rebuilds tables every 50 iterations at first and then ever less often; here rows are
+    rehashed as they change.
+  Cost: a draw hashes N vectors and reads N L (E + m) slots, independent of V; 'fill'
+    reads N L E, in two or three rounds of hashing. `refresh` hashes V rows and writes
+    V L slots; an update hashes 2 R rows and writes 2 R L slots, or rebuilds the tables
+    where that is less. So rehashing takes 2 R / V of the time of a rebuild in every
+    step, as measured up to 1.7 times that: with 1024 examples of 128 negatives each,
+    over half a rebuild of 670 k classes. Where R is so large, `rebuild_tables` without
+    `rehash` costs `rebuild_tables` / L of one. State: 4 bytes a slot, 16 L to 32 L
+    bytes a class, or less where there are few combinations of codes: with L = 50 and
+    E = 16, 13 MB for C = 4 at any V, 840 MB for V = 670 k and C = 6. `refresh` needs as
+    much again.
   """
 
   draw: Annotated[str, OneOf(*DRAWS)] = "independent"
@@ -154,7 +155,7 @@ class LSH(abc.ABC):
   def query_buckets(
     self, stats: LSHStats, w_VD: jax.Array, h_ND: jax.Array, y: Targets
   ) -> jax.Array:
-    """The bucket i32[N, L] of each example in each table; K: none."""
+    """The bucket i32[N, L] of each example in each table; K: no bucket."""
 
   @property
   def weighable(self) -> bool:
@@ -245,7 +246,7 @@ class LSH(abc.ABC):
   ) -> LSHStats:
     check_shapes(w_VD=w_VD, ids_R=ids_R, old_RD=old_RD, new_RD=new_RD)
     functions, tables, V = stats.functions, stats.tables, len(w_VD)
-    if self.rehash and 2 * len(ids_R) >= V:  # all of them are less
+    if self.rehash and 2 * len(ids_R) >= V:  # rebuilding all is cheaper
       tables = self._build(functions, tables.factor_L, w_VD)
     elif self.rehash:
       tables = _move(functions, tables, ids_R, old_RD, new_RD, V, self.codes)
@@ -276,7 +277,7 @@ class LSH(abc.ABC):
   def _new_tables(
     self, w_VD: jax.Array, key: jax.Array, tables: int
   ) -> tuple[Functions, SlotTables]:
-    """So many tables of all rows, by new functions."""
+    """`tables` tables of all rows, with new hash functions."""
     k_functions, k_slots = jax.random.split(key)
     functions = hashing.new_functions(
       self.family, k_functions, w_VD, self.codes, tables
@@ -295,14 +296,14 @@ class LSH(abc.ABC):
   def _buckets(
     self, stats: LSHStats, w_VD: jax.Array, h_ND: jax.Array, y: Targets
   ) -> tuple[jax.Array, jax.Array]:
-    """The buckets of each example, and their members."""
+    """The buckets of each example, and their members, i32[N, L, E]."""
     check_shapes(w_VD=w_VD, h_ND=h_ND)
     w_VD, h_ND = lax.stop_gradient((w_VD, h_ND))
     bucket_NL = self.query_buckets(stats, w_VD, h_ND, y)
     return bucket_NL, slot_tables.look_up(stats.tables, bucket_NL, len(w_VD))
 
   def _num_by_count(self, m: int) -> tuple[int, int]:
-    """u m: so many draws for certain, and one more with a chance in units of 2^-32."""
+    """floor(u m), and the probability of one more draw in units of 2^-32."""
     certain = int(self.unigram_share * m)
     chance = round((self.unigram_share * m - certain) * strata.UNIT)
     return certain, min(chance, strata.UNIT - 1)
@@ -316,7 +317,7 @@ class LSH(abc.ABC):
     m: int,
   ) -> jax.Array:
     log_strata_V = stats.by_count.log_expected_V
-    # A free slot has the id of padding.
+    # Free slots hold the padding id.
     q_NM = slot_tables.law(stats.tables, bucket_NL, size_NL, ids_NM)
     q_NM = jnp.where(is_class(ids_NM, len(log_strata_V)), q_NM, 0)
     log_strata_NM = log_expected_at(log_strata_V, ids_NM)
@@ -328,7 +329,7 @@ class LSH(abc.ABC):
 
 
 def _has_none(size_NL: jax.Array) -> jax.Array:
-  """Which queries share a bucket with no class: bool[N, 1]."""
+  """Whether all buckets of a query are empty: bool[N, 1]."""
   return jnp.all(size_NL == 0, axis=1, keepdims=True)
 
 
@@ -341,7 +342,7 @@ def _build(
   buckets: int,
   slots: int,
 ) -> SlotTables:
-  """Tables of all rows, which are hashed a chunk of every block at a time."""
+  """Tables of all rows, hashed in chunks."""
 
   def put(bucket_LV, chunk):
     bucket_LC = hashing.row_buckets(functions, chunk.rows(w_VD), codes, buckets)
@@ -361,9 +362,8 @@ def _move(
   num_classes: int,
   codes: int,
 ) -> SlotTables:
-  """Tables in which classes are where their new rows belong, not where the old ones
-  did, a chunk of them at a time: what there is for each row and table is larger by far
-  than the rows."""
+  """Moves changed rows to their new buckets, a chunk of rows at a time, as temporaries
+  per row and table are much larger than the rows."""
 
   def move(tables, chunk):
     ids_S = jnp.where(chunk.is_new_C, ids_R[chunk.ids_C], num_classes)

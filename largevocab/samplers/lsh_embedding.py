@@ -1,4 +1,4 @@
-"""Negatives from the buckets of h: classes with a large logit."""
+"""LSH negatives from the buckets of h: classes with large logits."""
 
 import jax
 
@@ -12,8 +12,8 @@ from largevocab.samplers.lsh import LSH, LSHStats
 class LSHEmbedding(LSH):
   """`LSH` whose query is the last activation h.
 
-  Rows that the hash finds similar to h are those of large logits, if the family is
-  'mips'; if it is another, about so, among rows of about the same norm.
+  With the family 'mips' the buckets of h hold rows of large logits; with the others
+  approximately so, among rows of similar norm.
 
   Source: Daghaghi et al. 2021, LSH Embedding, theorem 2.
   """

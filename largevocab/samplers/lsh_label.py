@@ -1,4 +1,4 @@
-"""Negatives from the buckets of the true classes: those easily mistaken for them."""
+"""LSH negatives similar to the true classes: those easily confused with them."""
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,11 @@ from largevocab.samplers.lsh import LSH, LSHStats
 class LSHLabel(LSH):
   """`LSH` whose queries are the rows of the true classes.
 
-  The tables of an example are shared out over its true classes: of P with weight, table
-  l is asked for the likes of number l mod P. Examples without a true class have
-  negatives by counts.
+  The L tables are divided among the true classes of an example: of P with weight, table
+  l is queried with the row of number l mod P. Examples without a true class get
+  negatives from the unigram distribution.
 
-  Source: Daghaghi et al. 2021, LSH Label, theorem 1, which says of one true class what
-    is done.
+  Source: Daghaghi et al. 2021, LSH Label, theorem 1, which is for one true class.
   Cost: reads N P rows, and N rows for every table to hash them.
   """
 
@@ -31,12 +30,12 @@ class LSHLabel(LSH):
     L, buckets = stats.tables.ids_LKE.shape[:2]
     is_true_NP = (y.ids_NP < len(w_VD)) & (y.w_NP > 0)
     num_N = jnp.sum(is_true_NP, axis=1, dtype=jnp.int32)
-    # The places of the true classes, in front.
+    # Indices of the true classes, moved to the front.
     place_NP = jnp.argsort(~is_true_NP, axis=1, stable=True)
     row_NPD = w_VD.at[y.ids_NP].get(mode="clip")
 
     def ask(args):
-      """One table."""
+      """The buckets of one table."""
       number, functions = args
       turn_N = number % jnp.maximum(num_N, 1)
       at_N1 = jnp.take_along_axis(place_NP, turn_N[:, None], axis=1)

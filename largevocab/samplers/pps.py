@@ -1,4 +1,4 @@
-"""Sampling without replacement, with probability proportional to size."""
+"""Sampling without replacement, with probability proportional to size (PPS)."""
 
 from typing import ClassVar, NamedTuple
 
@@ -20,8 +20,8 @@ class PPSStats(NamedTuple):
   """Statistics of `PPS`.
 
   Attributes:
-    strata: as many as classes are drawn.
-    mask_M: bool[M], False on the capacity beyond that.
+    strata: one per drawn class.
+    mask_M: bool[M], False beyond the number of strata.
   """
 
   strata: Strata
@@ -32,14 +32,13 @@ class PPSStats(NamedTuple):
 class PPS(NoUpkeep):
   """m distinct classes for the batch: P(c is drawn) = min(1, lam * weight(c)).
 
-  weight(c) = (count(c) + smoothing) ** power, and lam is such that the probabilities
-  sum to m. Frequent classes are certain (they are summed exactly, with expected count
-  1) and add no variance; the rest is sampled systematically: no class twice, and always
-  m of them. Estimates of sums over classes are unbiased. With m >= V every class is
-  drawn.
+  weight(c) = (count(c) + smoothing) ** power, and lam makes the probabilities sum to m.
+  Frequent classes have probability 1: they are summed exactly and add no variance. The
+  others are drawn by systematic sampling, without replacement. Estimates of sums over
+  classes are unbiased. With m >= V every class is drawn.
 
-  Class ids ordered by count (as the data sets order them) make the draw a stratified
-  one; any order is correct.
+  With class ids ordered by count (as the data sets order them) the draw is stratified
+  by frequency; any order is correct.
 
   Source: Madow 1949 (systematic sampling); the cap at 1 is Hajek's.
   Cost: `init` O(V + m log m) on the host, 8 bytes of state a class; a draw O(m log V)
@@ -47,8 +46,8 @@ class PPS(NoUpkeep):
 
   Attributes:
     power: exponent of the counts.
-    smoothing: added to every count. The default of 1 keeps classes without counts
-      possible; with 0 they are never drawn, and a loss that samples never lowers them.
+    smoothing: added to every count. With the default of 1 classes without counts can be
+      drawn; with 0 they never are, and get no negative gradient from a sampled loss.
   """
 
   distinct: ClassVar[bool] = True

@@ -1,11 +1,12 @@
-"""Few coordinates that keep most of <w, h>: principal components, whitened by h.
+"""Low-rank sketch of logits <w, h>: principal components of W, whitened by h.
 
 Of all products of rank R, <P^T h, Q^T w> with P = H^-1/2 U, Q = H^1/2 U is closest to
 <w, h> in mean square, where H is the second moment of activations and U are the first R
 eigenvectors of H^1/2 W H^1/2, W being the second moment of the class rows.
 
-A sampler does not see the activations of many steps, but it sees how rows change: each
-change is a sum of activations. So the second moment of changes stands for H.
+A sampler does not see the activations of many steps, but it sees the changes of rows,
+which are sums of activations. So the second moment of changes replaces H. Here R is the
+rank of the sketch.
 """
 
 from typing import NamedTuple
@@ -13,8 +14,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-DECAY = 0.99  # of the moment of changes, an update
-OBSERVED = 1024  # changed rows of an update that are looked at
+DECAY = 0.99  # of the second moment of changes, per update
+OBSERVED = 1024  # most changed rows read per update
 FLOOR = 1e-3  # added to H, relative to its mean eigenvalue
 
 
@@ -22,7 +23,7 @@ class Sketch(NamedTuple):
   """Attributes:
   query_DR: f32[D, R], P.
   row_DR: f32[D, R], Q.
-  change_DD: f32[D, D], decaying sum of squares of changes of rows.
+  change_DD: f32[D, D], decayed second moment of the changes of rows.
   """
 
   query_DR: jax.Array
@@ -31,7 +32,7 @@ class Sketch(NamedTuple):
 
 
 def init(dim: int, rank: int) -> Sketch:
-  """A sketch of the first coordinates.
+  """A sketch of the first `rank` coordinates.
 
   >>> init(3, 1).row_DR.tolist()
   [[1.0], [0.0], [0.0]]
@@ -41,7 +42,7 @@ def init(dim: int, rank: int) -> Sketch:
 
 
 def observe(sketch: Sketch, change_RD: jax.Array) -> Sketch:
-  """Takes note of how rows changed; zeros are padding. Cost: at most 1024 D^2."""
+  """Accumulates changes of rows; zeros are padding. Cost: at most 1024 D^2."""
   some_RD = change_RD[:: -(-len(change_RD) // OBSERVED)]
   change_DD = DECAY * sketch.change_DD + jnp.matmul(some_RD.T, some_RD)
   return sketch._replace(change_DD=change_DD)

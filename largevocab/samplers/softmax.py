@@ -1,4 +1,4 @@
-"""Draws from the model's own distribution: the best law, at the price of the loss."""
+"""Draws from the model's own softmax: the ideal proposal, at the cost of the loss."""
 
 import math
 from typing import ClassVar
@@ -18,16 +18,16 @@ from largevocab.samplers.base import Draw, NoUpkeep
 class Softmax(NoUpkeep):
   """q(c | h) = softmax(h @ w)_c, m independent draws per example.
 
-  The yardstick of samplers: with it a sampled softmax has the loss of the full one in
-  every draw, and its gradient in expectation, at any m. It keeps no statistics, so it
-  is never stale.
+  The reference for other samplers: with it a sampled softmax has the loss of the full
+  softmax in every draw, and its gradient in expectation, at any m. It keeps no
+  statistics, so it is never stale.
 
   Attributes:
     absolute: q(c | h) = softmax(|h @ w|)_c, for models that take |h @ w| as logits.
 
   Source: Bengio and Senecal 2008, section III; Blanc and Rendle 2018, theorem 2.1.
   Deviation: classes whose softmax underflows float32 are never drawn (log -inf).
-  Cost: O(N V D) time and O(N (V + m)) memory a draw: as dear as the exact loss.
+  Cost: O(N V D) time and O(N (V + m)) memory a draw: as expensive as the exact loss.
   """
 
   absolute: bool = False

@@ -1,7 +1,7 @@
-"""Samplers whose law is fixed once the classes are counted; independent draws.
+"""Samplers with a fixed proposal distribution from class counts; independent draws.
 
-Every law here lives in strata (see ops/draws/strata.py): a draw costs O(log V), and the
-reported probability is that of the draw to the last bit of the 42 that choose it.
+Draws use the integer strata of ops/draws/strata.py: a draw costs O(log V), and the
+reported probability is exactly that of the draw, which uses 42 random bits.
 """
 
 import abc
@@ -25,7 +25,7 @@ Smoothing = Annotated[float, Between(0, 10**9)]
 
 
 def check_counts(counts: Counts, w_VD: jax.Array) -> np.ndarray:
-  """The counts i64[V] of the classes of a table, which must not all be zero.
+  """The counts i64[V] of a table's classes, checked to be not all zero.
 
   Raises:
     UserError: all counts are zero, or the table has another number of classes.
@@ -52,19 +52,19 @@ def count_weights(count_V: np.ndarray, power: float, smoothing: float) -> np.nda
   """
   smooth_V = count_V + np.float64(smoothing)
   weight_V = (smooth_V / smooth_V.max()) ** power
-  # 0 ** 0 must not revive a class, and underflow must not make one impossible.
+  # 0 ** 0 must not give weight to a class, nor underflow take it from one.
   return np.where(smooth_V > 0, np.maximum(weight_V, 1e-100), 0.0)
 
 
 @settings
 class StaticLaw(NoUpkeep, abc.ABC):
-  """Base of these samplers; a law is a function from counts to weights.
+  """Base of the static samplers; a subclass maps counts to weights.
 
-  The draws are independent and with replacement. The estimates made from them are
-  unbiased for the sum over all classes that the law can draw.
+  The draws are independent and with replacement. Estimates made from them are unbiased
+  for sums over all classes of non-zero probability.
 
   Attributes:
-    per_example: draw anew for each example instead of once for the batch.
+    per_example: separate draws for each example instead of one for the batch.
 
   Cost: `init` O(V) on the host, 8 bytes of state a class; a draw O(log V).
   """
@@ -77,7 +77,7 @@ class StaticLaw(NoUpkeep, abc.ABC):
 
   @abc.abstractmethod
   def weights(self, counts: Counts, w_VD: jax.Array) -> np.ndarray:
-    """f64[V], in proportion to the probabilities."""
+    """f64[V], proportional to the probabilities."""
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> Strata:
     return strata.build_iid(self.weights(counts, w_VD))
@@ -119,7 +119,7 @@ class StaticLaw(NoUpkeep, abc.ABC):
 
 @settings
 class Uniform(StaticLaw):
-  """q(c) = 1 / V, whatever the counts."""
+  """q(c) = 1 / V; counts are not used."""
 
   def weights(self, counts: Counts, w_VD: jax.Array) -> np.ndarray:
     return np.ones(w_VD.shape[0])
@@ -129,8 +129,8 @@ class Uniform(StaticLaw):
 class LogUniform(StaticLaw):
   """q(c) = log((r + 2) / (r + 1)) / log(V + 1) for the class of rank r = 0, 1, ...
 
-  Source: TensorFlow's log_uniform_candidate_sampler. Deviation: the rank is that of
-    decreasing count (equal counts by id), where TensorFlow takes the id for the rank.
+  Source: TensorFlow's log_uniform_candidate_sampler. Deviation: the rank is by
+    decreasing count (ties by id), where TensorFlow takes the id as the rank.
   """
 
   def weights(self, counts: Counts, w_VD: jax.Array) -> np.ndarray:
@@ -147,9 +147,9 @@ class Unigram(StaticLaw):
   """q(c) proportional to (count(c) + smoothing) ** power.
 
   Attributes:
-    power: 1 for the unigram law, 0.75 for that of word2vec.
-    smoothing: added to every count. The default of 1 keeps classes without counts
-      possible; with 0 they are never drawn, and a loss that samples never lowers them.
+    power: 1 for the unigram distribution, 0.75 for that of word2vec.
+    smoothing: added to every count. With the default of 1 classes without counts can be
+      drawn; with 0 they never are, and get no negative gradient from a sampled loss.
   """
 
   power: Power = 1.0

@@ -1,4 +1,4 @@
-"""The classes of the largest logits: the hardest negatives, and no sample."""
+"""The classes of the largest logits: the hardest negatives, chosen without sampling."""
 
 import jax
 import jax.numpy as jnp
@@ -13,19 +13,19 @@ from largevocab.samplers.base import Draw, NoUpkeep, log_certain_at
 
 @settings
 class TopK(NoUpkeep):
-  """The m classes of the largest logits of each example, each of them for certain.
+  """The m classes of the largest logits of each example, deterministically.
 
-  They are no sample of the classes: all others are left out, so a loss that takes them
-  for one is biased, its normaliser too small. Others than these never learn from it
-  that they are wrong. A baseline, and the exact answer to what LSH approximates.
+  They are not a random sample: all other classes are left out, so a loss that treats
+  them as one is biased, its log-partition function too small. Classes outside the top m
+  get no negative gradient. A baseline, and the exact version of what LSH approximates.
 
   Attributes:
-    absolute: by |o|, for models that take |o| as logits. A head that differs is
+    absolute: by |o|, for models that take |o| as logits. A head with another setting is
       refused.
 
   Source: Daghaghi et al. 2021, section 3.2, TopK Softmax.
-  Cost: a product of N V D a draw, as dear as the exact loss, besides the choice of the
-    largest; `ops/softmax/top_k.py`.
+  Cost: a product of N V D a draw, as expensive as the exact loss, besides the selection
+    of the largest; `ops/softmax/top_k.py`.
   """
 
   absolute: bool = False

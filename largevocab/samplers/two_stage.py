@@ -1,8 +1,11 @@
-"""Draws of a block of classes, and then of a class in it: q(c) = q(block) q(c | block).
+"""Two-stage sampling: a block of classes, then a class in it: q(c) = q(b) q(c | b).
 
-Any two laws multiply to a law that is known. What is kept of the blocks may therefore
-be out of date, and the classes of a block be drawn by their rows of today: the reported
-probability is still that of the draw.
+The product of the two stages is known exactly. So the statistics of the blocks may be
+stale while classes within a block are drawn by current rows: the reported probability
+is still that of the draw.
+
+Here E is the number of classes in a block, K the number of blocks drawn per example, F
+the number of sums kept per block, and P = K E.
 """
 
 import abc
@@ -24,10 +27,10 @@ from largevocab.samplers.base import Draw
 
 
 class Layout(NamedTuple):
-  """C 2^k blocks: C nodes in one matrix product, k levels below them node by node.
+  """C 2^k blocks: C nodes in one matrix product, then k levels of a binary tree each.
 
   Attributes:
-    num_top: C; 1 with no levels: a single block, drawn from all logits.
+    num_top: C; 1 with no levels: a single block, classes are drawn from all logits.
     levels: k.
   """
 
@@ -48,14 +51,14 @@ class Layout(NamedTuple):
 
 
 class Rates(NamedTuple):
-  """What a device takes for the parts of a draw.
+  """Times of the parts of a draw on a device.
 
   Attributes:
-    product: seconds a floating point operation of a matrix product.
-    number: seconds a number of a pass that turns logits into weights and sums them.
-    feature: seconds a feature of a query.
-    byte: seconds a byte read block by block, or node by node.
-    pair: seconds a draw, whatever the block.
+    product: seconds per floating point operation of a matrix product.
+    number: seconds per logit to turn it into a weight and sum it.
+    feature: seconds per feature of a query.
+    byte: seconds per byte read block by block, or node by node.
+    pair: seconds per draw, independent of the block.
   """
 
   product: float
@@ -66,23 +69,23 @@ class Rates(NamedTuple):
 
 
 # 'cpu' was fitted to draws with 62 layouts on one core of an Intel Xeon (AVX-512): most
-# are predicted within a factor of 1.5. 'accelerator' follows from bandwidths and is not
-# yet measured. Checkpoints hold sums laid out by these numbers: a change makes them
-# unreadable.
+# are predicted within a factor of 1.5. 'accelerator' is derived from bandwidths and not
+# yet measured. The layout of the sums in checkpoints depends on these numbers: changing
+# them makes checkpoints unreadable.
 RATES = {
   "cpu": Rates(product=1e-11, number=5e-9, feature=1e-9, byte=1.6e-10, pair=5e-8),
   "accelerator": Rates(
     product=5e-14, number=3e-12, feature=3e-12, byte=1e-12, pair=5e-9
   ),
 }
-MEMORY = 1.5  # at most so many times the table, for all sums
+MEMORY = 1.5  # limit for all sums, in sizes of the table
 
 
 def make_layout(num_classes: int, leaf_size: int, dense_levels: int) -> Layout:
   """The layout with blocks of at most `leaf_size` and a cut below `dense_levels`.
 
   A binary tree over the blocks has ceil(log2(blocks)) levels; with as many or more
-  dense ones nothing is left to descend.
+  dense levels nothing is left to descend.
 
   >>> make_layout(1000, 100, 0), make_layout(1000, 100, 9)
   (Layout(num_top=1, levels=4), Layout(num_top=10, levels=0))
@@ -99,7 +102,7 @@ def seconds(
 
   Args:
     dim: D, width of the class rows.
-    width: F, sums a node.
+    width: F, sums per node.
   """
   if layout.num_blocks == 1:
     return num_classes * (2 * dim * rates.product + rates.number)
@@ -120,18 +123,18 @@ def choose_layout(
   rates: str = "cpu",
   largest: int = 0,
 ) -> Layout:
-  """The layout that is predicted to draw fastest.
+  """The layout with the shortest predicted time of a draw.
 
   Args:
     num_classes, dim, width, m: V, D, F, M.
-    leaf_size: classes in a block at most, whatever memory that takes; 0: free, with
-      sums of at most MEMORY times the table.
+    leaf_size: most classes in a block, whatever the memory; 0: free, with sums of at
+      most MEMORY times the table.
     dense_levels: levels above the cut; -1: free.
-    rates: row of RATES.
-    largest: classes in a block at most, if `leaf_size` is free; 0: any number.
+    rates: key of RATES.
+    largest: most classes in a block if `leaf_size` is free; 0: any number.
 
   Raises:
-    UserError: no layout keeps to the memory.
+    UserError: no layout fits in the memory.
 
   >>> choose_layout(1000, 64, 2080, 16)
   Layout(num_top=1, levels=0)
@@ -171,17 +174,17 @@ class TwoStage(abc.ABC):
   """Base of samplers that draw a block of consecutive classes first.
 
   Attributes:
-    absolute: which model to follow, one whose logits are |o|, or o. A head that differs
-      is refused.
-    leaf_size: E, classes in a block at most; 0: by predicted time.
+    absolute: follow a model whose logits are |o| rather than o. A head with another
+      setting is refused.
+    leaf_size: E, most classes in a block; 0: chosen by predicted time.
     whole_leaves: a draw is a block with all its classes: m / E blocks, without a second
-      stage (Blanc & Rendle 2018, section 3.2.2, multiple partial samples). Dependent
-      draws, but E for the price of one.
-    rates: by what times the layout is chosen: 'cpu' or 'accelerator'. A field, and not
-      the device at hand, since a checkpoint must fit on any device.
+      stage (Blanc & Rendle 2018, section 3.2.2, multiple partial samples). The draws
+      are dependent, but E classes cost as much as one.
+    rates: device whose times determine the layout: 'cpu' or 'accelerator'. A field, and
+      not the current device, since a checkpoint must fit on any device.
 
-  Cost: a single block holds the logits of all classes, [N, V]. Of a table that is
-    sharded over its classes, blocks are read through a copy of the whole table.
+  Cost: a single block holds the logits of all classes, [N, V]. If the table is sharded
+    over classes, blocks are read from a copy of the whole table.
   """
 
   absolute: bool = False
@@ -192,10 +195,10 @@ class TwoStage(abc.ABC):
   def choose_layout(
     self, w_VD: jax.Array, width: int, m: int, dense_levels: int
   ) -> Layout:
-    """The layout for `width` sums a node.
+    """The layout for `width` sums per node.
 
     Raises:
-      UserError: a draw does not hold a whole leaf, or sums would take too much memory.
+      UserError: m is less than a whole block, or sums would take too much memory.
     """
     V, D = w_VD.shape
     size, largest = min(self.leaf_size, V), m if self.whole_leaves else V
@@ -213,19 +216,19 @@ class TwoStage(abc.ABC):
 
   @abc.abstractmethod
   def num_blocks(self, stats: PyTree) -> int:
-    """B; block b holds the classes b E to (b + 1) E, with E = ceil(V / B)."""
+    """B; block b has the classes b E ... (b + 1) E - 1, with E = ceil(V / B)."""
 
   @abc.abstractmethod
   def draw_blocks(
     self, stats: PyTree, key: jax.Array, h_ND: jax.Array, m: int
   ) -> tuple[jax.Array, jax.Array]:
-    """Blocks i32[N, M], and their log-probabilities, nats."""
+    """Blocks i32[N, M], and their log-probabilities in nats."""
 
   @abc.abstractmethod
   def log_blocks(
     self, stats: PyTree, h_ND: jax.Array, block_NM: jax.Array
   ) -> jax.Array:
-    """Log-probability f32[N, M] that `draw_blocks` draws each block."""
+    """Log-probability f32[N, M] with which `draw_blocks` draws each block."""
 
   @abc.abstractmethod
   def leaf_weights(
@@ -236,7 +239,7 @@ class TwoStage(abc.ABC):
     ids_NKE: jax.Array,
     mask_NKE: jax.Array,
   ) -> jax.Array:
-    """Weights of classes within their block, [N, K, E]; 0 where masked."""
+    """Unnormalised weights of classes in their blocks, [N, K, E]; 0 where masked."""
 
   def sample(
     self,
@@ -293,7 +296,7 @@ class TwoStage(abc.ABC):
       _, weight_N1V = self._leaves(stats, w_VD, h_ND, jnp.zeros((N, 1), jnp.int32))
       log_q_NM = inverse_cdf.log_law(weight_N1V[:, 0], ids_NM)
       return jnp.where(is_class_NM, log_q_NM + math.log(m), -jnp.inf)
-    # The leaves of the ids, or each leaf once where there are more ids than leaves.
+    # The blocks of the ids, or each block once where there are more ids than blocks.
     if ids_NM.shape[1] > blocks:
       block_NK, leaf_NM = jnp.broadcast_to(jnp.arange(blocks), (N, blocks)), block_NM
     else:
@@ -311,8 +314,8 @@ class TwoStage(abc.ABC):
     return jnp.where(is_class_NM, log_q_NM + math.log(m), -jnp.inf)
 
   def _leaves(self, stats, w_VD, h_ND, block_NK) -> tuple[jax.Array, jax.Array]:
-    """Ids of the classes of blocks, and their weights, [N, K, E]; of a single block ids
-    [1, 1, V]."""
+    """Ids and weights of the classes of blocks, [N, K, E]; for a single block the ids
+    are [1, 1, V]."""
     blocks, V = self.num_blocks(stats), len(w_VD)
     if blocks == 1:  # one product for all examples, and the same ids
       block_NK = jnp.zeros((1, 1), jnp.int32)
@@ -324,7 +327,7 @@ class TwoStage(abc.ABC):
 
 
 def softmax_weights(o_NKE: jax.Array, mask_NKE: jax.Array, score: Score) -> jax.Array:
-  """exp(o), or exp(|o|), up to a factor for each block; 0 where masked.
+  """exp(o), or exp(|o|), relative to the largest in each block; 0 where masked.
 
   >>> o, mask = jnp.array([[[0.0, 7.0]]]), jnp.array([[[True, False]]])
   >>> softmax_weights(o, mask, jnp.abs).tolist()
@@ -337,7 +340,7 @@ def softmax_weights(o_NKE: jax.Array, mask_NKE: jax.Array, score: Score) -> jax.
 def _whole(
   block_NK: jax.Array, log_q_NK: jax.Array, size: int, num_classes: int, m: int
 ) -> Draw:
-  """All classes of blocks as one draw; what is left of m is masked."""
+  """All classes of the drawn blocks as one draw; the unused rest of m is masked."""
   N, K = block_NK.shape
   ids_NKE, mask_NKE = block_ids(block_NK, size, num_classes)
   ids_NKE = jnp.where(mask_NKE, ids_NKE, block_NK[:, :, None] * size)

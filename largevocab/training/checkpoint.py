@@ -1,4 +1,4 @@
-"""Checkpoints: the only file that knows orbax."""
+"""Checkpoints: the only module that uses orbax."""
 
 import errno
 import itertools
@@ -31,7 +31,7 @@ from largevocab.training.workdir import read_numbers, write_json
 
 PyTree = Any
 _LOG = logging.getLogger("largevocab")
-# What keeps a whole checkpoint from being read.
+# Errors that may pass, as opposed to a damaged checkpoint.
 _TRANSIENT = {
   *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM),
   *(errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.ESTALE),
@@ -41,8 +41,8 @@ _TRANSIENT = {
 class Checkpoints:
   """The latest few states of a run and its best one, saved in the background.
 
-  A state is saved before it is measured, so that no evaluation, however long, can lose
-  it; what was measured is therefore kept beside the states, in valid_nll.json.
+  A state is saved before it is evaluated, so that a long evaluation cannot lose it;
+  validation losses are therefore kept next to the states, in valid_nll.json.
   """
 
   def __init__(self, directory: str, keep: int = 2):
@@ -59,7 +59,7 @@ class Checkpoints:
     )
     try:
       os.makedirs(self._directory, exist_ok=True)
-      # orbax takes brackets and other characters in a path for patterns.
+      # orbax interprets brackets and other characters in a path as patterns.
       self._plain_name = PlainName(self._directory)
       self._manager = ocp.CheckpointManager(
         self._plain_name.path,
@@ -87,17 +87,17 @@ class Checkpoints:
     return self._manager.latest_step()
 
   def best_of(self, steps: Sequence[int]) -> int | None:
-    """The step with the lowest loss on validation data; None: none was measured."""
+    """The step with the lowest validation loss; None if none was measured."""
     measured = [step for step in steps if str(step) in self._nll]
     return min(measured, key=lambda step: self._nll[str(step)], default=None)
 
   def save(self, step: int, state: PyTree, clock: dict[str, float]) -> None:
-    """Saves the state; the training goes on while it is written.
+    """Saves the state asynchronously, while training continues.
 
-    With the clock a checksum of each array is saved, and one of all this.
+    With the clock it saves a checksum of each array, and a digest of this note.
 
     Raises:
-      UserError: this one or the one before cannot be written.
+      UserError: this checkpoint or the previous one cannot be written.
     """
     if step in self._manager.all_steps():
       return
@@ -109,19 +109,19 @@ class Checkpoints:
       self._manager.save(step, args=args)
 
   def note_loss(self, step: int, valid_loss: float) -> None:
-    """Notes the loss on validation data of a state that was saved."""
+    """Records the validation loss of a state that was saved."""
     if math.isfinite(valid_loss):
       self._nll[str(step)] = valid_loss
       write_json(self._nll_path, self._nll)
 
   def wait(self) -> None:
-    """Returns when everything saved is on disk."""
+    """Waits until everything saved is on disk."""
     with self._writing():
       self._manager.wait_until_finished()
 
   @contextmanager
   def _writing(self) -> Iterator[None]:
-    """What goes wrong in the background is raised at the next call, as ValueError."""
+    """Raises errors of the background at the next call, where they are ValueErrors."""
     try:
       yield
     except (OSError, ValueError) as error:
@@ -134,17 +134,16 @@ class Checkpoints:
   def restore(
     self, like: PyTree, which: str = "latest", set_aside: bool = False
   ) -> tuple[PyTree, dict[str, float]]:
-    """State and clock of the 'latest' or the 'best' checkpoint, as they were saved.
+    """State and clock of the 'latest' or the 'best' checkpoint.
 
-    In place of one that is damaged the next older, or next best, is taken, and a line
-    is logged that says so. Of checkpoints of older versions, which have no checksums,
-    not all damage is found.
+    If it is damaged, the next older, or next best, one is taken, and this is logged.
+    Checkpoints of older versions have no checksums, so not all damage is detected.
 
     Args:
       like: a state of the same structure and shapes.
-      which: 'latest' or 'best'; where no loss was measured yet, the latest.
-      set_aside: whether to move what is damaged out of the way, to `damaged-STEP`
-        beside this directory, so that this step can be saved again.
+      which: 'latest' or 'best'; if no loss was measured yet, the latest.
+      set_aside: move damaged checkpoints to `damaged-STEP` next to this directory, so
+        that this step can be saved again.
 
     Raises:
       UserError: there is none, it does not fit, or all are damaged.
@@ -173,7 +172,7 @@ class Checkpoints:
     )
 
   def _in_order(self, which: str) -> Iterator[int]:
-    """The steps there are, the one asked for first."""
+    """The existing steps, the requested one first."""
     steps = sorted(self._manager.all_steps())
     while steps:
       best = self.best_of(steps) if which == "best" else None
@@ -182,7 +181,7 @@ class Checkpoints:
       yield step
 
   def _restore(self, step: int, like: PyTree) -> tuple[PyTree, dict[str, float]]:
-    """Raises Damaged, or UserError where another one would do no better."""
+    """Raises Damaged, or UserError if other checkpoints would fail likewise."""
     with self._reading(step):
       args = ocp.args.Composite(clock=ocp.args.JsonRestore())
       note = self._manager.restore(step, args=args)["clock"]
@@ -202,7 +201,7 @@ class Checkpoints:
       yield
     except (Damaged, MemoryError, jax.errors.JaxRuntimeError):
       raise
-    except Exception as error:  # orbax raises such and all kinds of others
+    except Exception as error:  # orbax raises exceptions of many types
       code = _code(error)
       if code in _TRANSIENT:
         what_to_do = remedy(code, "try again")
@@ -213,7 +212,7 @@ class Checkpoints:
       raise Damaged(_reason(error)) from error
 
   def _set_aside(self, step: int) -> str:
-    """Moves a checkpoint out of the way; returns where to."""
+    """Moves a checkpoint away; returns the new path."""
     wanted = os.path.join(os.path.dirname(self._directory), f"damaged-{step}")
     names = itertools.chain([wanted], (f"{wanted}-{i}" for i in itertools.count(2)))
     path = next(name for name in names if not os.path.lexists(name))
@@ -223,18 +222,18 @@ class Checkpoints:
     return path
 
   def _old_arrays(self, step: int) -> dict[str, SavedArray]:
-    """Of a checkpoint without checksums; none if that cannot be read."""
+    """Arrays of a checkpoint without checksums; empty if that cannot be read."""
     try:
       saved = named_leaves(self._manager.item_metadata(step)["state"])
       return {
         name: SavedArray(str(leaf.dtype), list(leaf.shape), [])
         for name, leaf in saved.items()
       }
-    except Exception:  # as above; restoring will say what is wrong
+    except Exception:  # as above; restoring will report the error
       return {}
 
   def _check_fits(self, step: int, saved: dict[str, SavedArray], like: PyTree) -> None:
-    """Raises UserError if other arrays are saved."""
+    """Raises UserError if the saved arrays differ from those of `like`."""
     if not saved:
       return
     was_of = {name: tuple(array.shape) for name, array in saved.items()}
@@ -250,7 +249,7 @@ class Checkpoints:
 
 
 class _KeepBest(policies.PreservationPolicy):
-  """Keeps the state that was best on validation data, of those still there."""
+  """Keeps the state with the best validation loss, of those still there."""
 
   def __init__(self, saved: Checkpoints):
     self._saved = saved
@@ -261,7 +260,7 @@ class _KeepBest(policies.PreservationPolicy):
 
 
 def _of_type(like: jax.Array, saved: jax.Array) -> jax.Array:
-  """What was saved, of the type of `like`."""
+  """The saved array, cast to the type of `like`."""
   if saved.dtype == like.dtype:
     return saved
   if jax.dtypes.issubdtype(like.dtype, jax.dtypes.prng_key):
@@ -270,7 +269,7 @@ def _of_type(like: jax.Array, saved: jax.Array) -> jax.Array:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-  """An error and what it was raised from."""
+  """An error and the errors that caused it."""
   found = [error]
   while (cause := found[-1].__cause__) is not None:
     found.append(cause)
@@ -278,7 +277,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _code(error: BaseException) -> int | None:
-  """The operating system's number of what went wrong, if it was that.
+  """The errno of an operating system error, else None.
 
   >>> _code(ValueError("Failed: Disk is full [os_error_code='28']"))
   28
@@ -292,7 +291,7 @@ def _code(error: BaseException) -> int | None:
 
 
 def _reason(error: BaseException) -> str:
-  """The innermost of the causes that orbax strings up.
+  """The message of the innermost cause of an error of orbax.
 
   >>> text = "NOT_FOUND: Failed: No such file [spec='a: {b: true}'] [os_error_code='2']"
   >>> _reason(ValueError(text))
@@ -301,7 +300,7 @@ def _reason(error: BaseException) -> str:
   innermost = _causes(error)[-1]
   if isinstance(innermost, OSError) and innermost.strerror:
     return innermost.strerror
-  # What it says of a cause follows in brackets, in any order.
+  # Details of a cause follow in brackets, in any order.
   text, *details = re.split(r" \[\w[\w ]*='", str(innermost).strip())
   if details or re.match("[A-Z_]+: ", text):
     text = text.rpartition(": ")[2]

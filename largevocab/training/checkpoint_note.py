@@ -1,4 +1,4 @@
-"""What is noted of a checkpoint when it is saved, and is checked when it is read."""
+"""The note saved with a checkpoint, with checksums to verify it when it is read."""
 
 import functools
 import hashlib
@@ -11,21 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 
 PyTree = Any
-_ODD = np.uint32(0x9E3779B9)  # so that no two of 2^32 places have the same multiple
+_ODD = np.uint32(0x9E3779B9)  # odd, so that i -> i * _ODD is injective mod 2^32
 
 
 def checksums(tree: PyTree) -> list[jax.Array]:
   """The checksum of each array of a tree, u32[2], in the order of its leaves.
 
-  An array's bits are taken as words b_i of at most 32 bits, those of an entry each; of
-  mix(b_i xor (i * odd)), over all places i, the checksum is the sum mod 2^32 and the
-  xor. `mix` is a bijection. So other bits in one word always have another checksum;
-  other bits in several words, or the same words in other places, but for a chance of
-  about 2^-64.
+  An array's bits are taken as words b_i of at most 32 bits, those of an entry
+  separately. The checksum consists of the sum mod 2^32 and the xor, over all places i,
+  of mix(b_i xor (i * odd)), where `mix` is a bijection. So a change of one word always
+  changes the checksum; a change of several words, or a permutation, does except with a
+  probability of about 2^-64.
 
-  Neither depends on the order of the words: a sharded array is summed where its shards
-  are, and has the checksum that it has on one device. Arrays may be of any dtype, and
-  keys; 0.0 and -0.0 differ, and so do NaNs of other bits.
+  Neither sum depends on the order of the words: a sharded array is summed on its
+  devices, with the same checksum as on one device. Arrays may be of any dtype, and
+  keys; 0.0 and -0.0 differ, and so do NaNs of different bits.
 
   Cost: reads each array once, and makes none of its size.
 
@@ -42,7 +42,7 @@ def _checksums(leaves: list[jax.Array]) -> list[jax.Array]:
 
 
 def _narrow(x: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
-  """NumPy's wide types in words of 32 bits, since jax may not have them."""
+  """NumPy's 64-bit types as words of 32 bits, since jax may not have them."""
   is_wide = isinstance(x, np.ndarray) and x.dtype.itemsize > 4
   return np.ascontiguousarray(x)[..., None].view(np.uint32) if is_wide else x
 
@@ -53,7 +53,7 @@ def _checksum(words: jax.Array) -> jax.Array:
     place *= np.uint32(size % 2**32)
     place += jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis)
   mixed = _mix(words ^ (place * _ODD))
-  # One reduction with two results: alone, the CPU's compiler writes `mixed` to memory.
+  # One reduction with two results: else XLA on CPU would write `mixed` to memory.
   both = jax.lax.reduce(
     (mixed, mixed),
     (np.uint32(0), np.uint32(0)),
@@ -64,14 +64,14 @@ def _checksum(words: jax.Array) -> jax.Array:
 
 
 def _mix(x: jax.Array) -> jax.Array:
-  """The end of MurmurHash3: a bijection in which any bit changes half of all bits."""
+  """Finaliser of MurmurHash3: a bijection in which any bit changes half of all bits."""
   x = (x ^ (x >> 16)) * np.uint32(0x85EBCA6B)
   x = (x ^ (x >> 13)) * np.uint32(0xC2B2AE35)
   return x ^ (x >> 16)
 
 
 def _words(x: jax.Array) -> jax.Array:
-  """u32, the bits of each entry; of one with more than 32 along a new last axis."""
+  """The bits of each entry, u32; wider entries along a new last axis."""
   if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
     x = jax.random.key_data(x)
   if jnp.iscomplexobj(x):
@@ -87,11 +87,11 @@ Clock = dict[str, float]
 
 
 class SavedArray(NamedTuple):
-  """What is noted of an array.
+  """Description of a saved array.
 
   Attributes:
-    dtype: its name.
-    shape: its sizes.
+    dtype: name of the dtype.
+    shape: sizes of the axes.
     checksum: of its bits, see `checksums`.
   """
 
@@ -101,11 +101,11 @@ class SavedArray(NamedTuple):
 
 
 class Damaged(Exception):
-  """A checkpoint is not as it was saved; the message says why."""
+  """A checkpoint differs from what was saved; the message has the reason."""
 
 
 def named_leaves(tree: PyTree) -> dict[str, Any]:
-  """Each array by its name.
+  """The arrays of a tree by name.
 
   >>> named_leaves({"a": [1, 2], "b": None})
   {'a/0': 1, 'a/1': 2}
@@ -116,13 +116,13 @@ def named_leaves(tree: PyTree) -> dict[str, Any]:
 
 
 def data_of(leaf: Any) -> Any:
-  """What is saved of an array: of keys their data."""
+  """The array that is saved for a leaf: for PRNG keys their data."""
   is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
   return jax.random.key_data(leaf) if is_key else leaf
 
 
 def arrays_of(state: PyTree) -> dict[str, SavedArray]:
-  """What is to be noted of the arrays of a state. Waits until it is computed."""
+  """Descriptions of all arrays of a state. Blocks until they are computed."""
   leaves = {name: data_of(leaf) for name, leaf in named_leaves(state).items()}
   sums = jax.device_get(checksums(list(leaves.values())))
   return {
@@ -134,7 +134,7 @@ def arrays_of(state: PyTree) -> dict[str, SavedArray]:
 def note_of(
   step: int, clock: Clock, arrays: Mapping[str, SavedArray]
 ) -> dict[str, Any]:
-  """A note, of JSON values, with a digest of itself."""
+  """A note, of JSON values, with its digest."""
   note = {"clock": clock, "step": step, "arrays": arrays}
   return json.loads(json.dumps({**note, "digest": _digest(note)}))
 
@@ -142,10 +142,10 @@ def note_of(
 def read_note(
   note: Mapping[str, Any], step: int
 ) -> tuple[Clock, dict[str, SavedArray]]:
-  """The clock, and what was noted of the arrays; versions before 2 noted nothing.
+  """The clock and the array descriptions of a note; there are none before version 2.
 
   Raises:
-    Damaged: it is not what was noted for this step.
+    Damaged: it is not the note of this step.
 
   >>> read_note(note_of(3, {"seconds": 1.5}, {}), 3)
   ({'seconds': 1.5}, {})
@@ -165,7 +165,7 @@ def read_note(
 
 
 def as_saved(abstract: PyTree, arrays: Mapping[str, SavedArray]) -> PyTree:
-  """Structs of the shapes and places of `abstract`, and the dtypes that were saved."""
+  """Structs with the shapes and shardings of `abstract`, and the saved dtypes."""
   structs, structure = jax.tree.flatten(abstract)
   dtypes = [arrays[name].dtype if arrays else None for name in named_leaves(abstract)]
   return structure.unflatten(
@@ -175,7 +175,7 @@ def as_saved(abstract: PyTree, arrays: Mapping[str, SavedArray]) -> PyTree:
 
 
 def check_arrays(state: PyTree, arrays: Mapping[str, SavedArray]) -> None:
-  """Raises Damaged unless this was noted of a state; no check where nothing was."""
+  """Raises Damaged if a state differs from the note; no check of arrays without one."""
   if not arrays:
     return
   for name, array in arrays_of(state).items():

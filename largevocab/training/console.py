@@ -1,4 +1,4 @@
-"""What a user sees: our own lines on stderr, and a mistake as one of them."""
+"""Terminal output: log lines on stderr, and user errors as single lines."""
 
 import functools
 import json
@@ -13,9 +13,9 @@ from largevocab.errors import UserError, is_too_large, remedy
 
 
 def run(program: Callable[[], None]) -> int:
-  """Runs a program and returns its exit status; a user's mistake is told in one line.
+  """Runs a program and returns its exit status; a UserError is printed in one line.
 
-  Other exceptions are ours, and keep their traceback.
+  Other exceptions are bugs of ours, and keep their traceback.
   """
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   with _log_to_stderr():
@@ -39,9 +39,9 @@ def run(program: Callable[[], None]) -> int:
 
 
 def say(content: dict[str, Any]) -> None:
-  """Prints an object as a line of JSON, at once.
+  """Prints an object as a line of JSON, flushed.
 
-  It is in plain ASCII where standard output does not take all of it.
+  In plain ASCII if the encoding of standard output lacks some characters.
 
   Raises:
     UserError: standard output is closed, or cannot be written.
@@ -56,16 +56,16 @@ def say(content: dict[str, Any]) -> None:
   try:
     print(line, flush=True)
   except OSError as error:
-    # What is left in its buffer would fail once more when the program ends.
+    # Otherwise flushing its buffer would fail again at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise UserError(f"standard output: {error.strerror}") from error
 
 
 @contextmanager
 def _log_to_stderr() -> Iterator[None]:
-  """Shows our own lines; of others (checkpointing says much) none.
+  """Shows log lines of this package only; checkpointing logs a lot.
 
-  What goes wrong with checkpoints is raised as well.
+  Errors of checkpointing are raised as well.
   """
   import absl.logging
 
@@ -84,14 +84,14 @@ def _log_to_stderr() -> Iterator[None]:
     log.propagate = True
 
 
-# What reads and writes say that orbax left unfinished when another one failed.
+# Messages of reads and writes that orbax abandons when another one fails.
 _LATE = ("Event loop is closed", "Encountered error while reading array index")
 
 
 def _hush_late_failures() -> None:
-  """A save or a restore that failed leaves writes or reads behind, which find their
-  event loop closed, or fail for the same reason when nobody is left to be told but
-  asyncio's log: some not before the process ends, so that this outlasts the program."""
+  """Hides errors of abandoned reads and writes after a failed save or restore. They
+  find their event loop closed, or fail for the same reason, and are logged by asyncio
+  only, some of them at exit, so this stays in effect until then."""
   show = sys.unraisablehook
   if getattr(show, "func", None) is not _show_others:
     sys.unraisablehook = functools.partial(_show_others, show)

@@ -1,8 +1,8 @@
-"""What a network reads: rows of a table that learns, or features that the data has.
+"""Inputs of a network: rows of a learned table, or features from the data.
 
-`Data.num_inputs` says which: so many rows, which `Batch.x` names by their ids, or by
-the ids of bags, whose rows are summed; or none, and `Batch.x` itself is read: then
-there is no table, and no gradient of one.
+`Data.num_inputs` is the number of rows, indexed by `Batch.x` as ids, or as ids of bags
+whose rows are summed. If it is 0, `Batch.x` itself is the input: then there is no
+table, and no gradient.
 """
 
 import jax
@@ -17,7 +17,7 @@ from largevocab.rows import RowGrads, RowOptimizer, Table, row_grads
 def init(
   optimizer: RowOptimizer, key: jax.Array, num_inputs: int, width: int, scale: float
 ) -> Table | None:
-  """A table of `num_inputs` rows, uniform in [-scale, scale]; None without any.
+  """A table of `num_inputs` rows, uniform in [-scale, scale]; None if that is 0.
 
   >>> from largevocab.rows import SGD
   >>> init(SGD(), jax.random.key(0), num_inputs=5, width=2, scale=0.1).w_VD.shape
@@ -31,7 +31,7 @@ def init(
 
 
 def rows(table: Table | None) -> jax.Array | None:
-  """What is learnt, f32[V, E]; None where nothing is.
+  """The learned rows, f32[V, E]; None without a table.
 
   >>> rows(None)
   """
@@ -39,14 +39,14 @@ def rows(table: Table | None) -> jax.Array | None:
 
 
 def look_up(table: Table | None, x: ArrayLike | Bag, width: int) -> jax.Array:
-  """What the network is given for `Batch.x`, f32[B, T, E].
+  """The network's input for `Batch.x`, f32[B, T, E].
 
-  Rows of the table, zeros for ids >= V, which stand for nothing; of bags their sums
-  weighted by the features' values, and T = 1; without a table x.
+  Rows of the table, zeros for ids >= V; for bags the sums of rows weighted by feature
+  values, with T = 1; without a table x itself.
 
   Args:
     table: V rows, or None.
-    x: i32[B, T], ids, or a bag of F each; without a table f32[B, T, E].
+    x: i32[B, T], ids, or bags of F features; without a table f32[B, T, E].
     width: E, `model.embed`.
 
   Raises:
@@ -79,7 +79,7 @@ def look_up(table: Table | None, x: ArrayLike | Bag, width: int) -> jax.Array:
 def gradient(
   table: Table | None, x: ArrayLike | Bag, g_BTE: jax.Array
 ) -> RowGrads | None:
-  """The gradient of the table from that of what was looked up.
+  """The gradient of the table from that of the looked-up inputs.
 
   >>> from largevocab.rows import SGD
   >>> table = SGD().init(jnp.ones((3, 1)))
@@ -99,7 +99,7 @@ def gradient(
 def update(
   optimizer: RowOptimizer, table: Table | None, grads: RowGrads | None, lr, scale
 ) -> Table | None:
-  """The table after a step with scale * grads at rate lr.
+  """The table after a step with scale * grads at learning rate lr.
 
   >>> from largevocab.rows import SGD
   >>> update(SGD(), None, None, lr=0.1, scale=1.0)

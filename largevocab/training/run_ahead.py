@@ -1,4 +1,4 @@
-"""How far ahead of the device steps may be handed to it."""
+"""Limits how far steps are dispatched ahead of the device."""
 
 import time
 
@@ -7,10 +7,10 @@ import jax.numpy as jnp
 
 
 class RunAhead:
-  """Bounds the steps that are dispatched and not yet done.
+  """Bounds the number of steps that are dispatched but not finished.
 
-  So many that the device always has work, and so few that a signal is heeded soon: two
-  steps, or of short ones as many as take some tenths of a second, 128 at most.
+  Enough for the device to be busy, and few enough to react to signals soon: two steps,
+  or for short steps as many as take some tenths of a second, at most 128.
   """
 
   def __init__(self):
@@ -19,15 +19,15 @@ class RunAhead:
     self._waited = time.perf_counter()
 
   def bound(self, result: jax.Array) -> None:
-    """Waits, after every so many steps, for what there was so many before.
+    """Waits, once per interval of steps, for the result of the previous interval.
 
     Args:
-      result: a scalar of the step just dispatched; the next one may take it over.
+      result: a scalar of the step just dispatched; the next step may donate it.
     """
     self._steps += 1
     if self._steps % self._every:
       return
-    # A copy, since what is donated to the next step cannot be waited for.
+    # A copy, since an array donated to the next step cannot be waited for.
     before, self._mark = self._mark, jnp.copy(result)
     if before is None:
       return

@@ -1,4 +1,4 @@
-"""What a run tells: metrics.jsonl, TensorBoard events, lines on the terminal."""
+"""Logs of a run: metrics.jsonl, TensorBoard events, lines on the terminal."""
 
 import json
 import logging
@@ -16,23 +16,22 @@ from largevocab.atomic import replacing
 from largevocab.training.workdir import writing
 
 _LOG = logging.getLogger("largevocab")
-_LONGEST = 2**20  # bytes of a line
+_LONGEST = 2**20  # bytes per line
 
 
 class RunLog:
   """Metrics of one run, as JSON lines and for TensorBoard.
 
-  A run that goes on from step s drops what an earlier process wrote for later steps, so
-  that the files read as if there had been one process. A line has been handed to the
-  operating system when `write` returns: it outlives the process, also one that is
-  killed, but not a crash of the machine. Lines that cannot be read are moved to
-  metrics.jsonl.damaged.
+  A run resumed at step s drops the lines of earlier processes for later steps, so that
+  the files read as if there had been one process. When `write` returns, the line has
+  been passed to the operating system: it survives the death of the process, but not a
+  crash of the machine. Lines that cannot be read are moved to metrics.jsonl.damaged.
 
   Args:
-    workdir: where the files are.
+    workdir: directory of the files.
     start_step: s.
     config: for TensorBoard's page of hyper-parameters.
-    measure_anew: drop what was measured on held-out data at step s, too.
+    measure_anew: also drop metrics of held-out data at step s.
   """
 
   def __init__(
@@ -56,7 +55,7 @@ class RunLog:
       self._written = _keep(
         self._path, lambda step, split: step <= start_step and (step, split) not in old
       )
-      # What is no file, as a pipe that nobody reads, is not waited for.
+      # Opening something other than a file, as a pipe without reader, must not block.
       flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
       descriptor = os.open(self._path, flags, 0o666)
       self._file = open(descriptor, "a", encoding="utf-8")  # noqa: SIM115
@@ -75,9 +74,9 @@ class RunLog:
       self._events.flush()
 
   def write(self, step: int, split: str, metrics: dict[str, float]) -> None:
-    """One line, and one TensorBoard scalar per metric; a second time nothing.
+    """Writes one line, and one TensorBoard scalar per metric; ignores repetitions.
 
-    Steps do not go back: of those before this one nothing is kept.
+    Steps must not decrease: earlier ones are forgotten.
     """
     if (step, split) in self._written:
       return
@@ -90,8 +89,8 @@ class RunLog:
     self._add_event(step, summary=self._summary_pb2.Summary(value=values))
 
   def has(self, step: int, split: str) -> bool:
-    """Whether there is such a line, of this process or of one before; the step is not
-    before the last one written."""
+    """Whether there is such a line, from this process or an earlier one; the step must
+    not be before the last one written."""
     return (step, split) in self._written
 
   def close(self) -> None:
@@ -102,9 +101,9 @@ class RunLog:
 
 
 def _keep(path: str, wanted: Callable[[int, str], bool]) -> set[tuple[int, str]]:
-  """Keeps the lines whose step and split are wanted, of several for the same the last.
+  """Keeps the lines whose step and split are wanted, the last one of duplicates.
 
-  Lines that cannot be read are moved to a file beside it.
+  Lines that cannot be read are moved to a file next to it.
 
   Returns:
     Step and split of the lines kept.
@@ -115,7 +114,7 @@ def _keep(path: str, wanted: Callable[[int, str], bool]) -> set[tuple[int, str]]
   damaged: dict[int, bytes] = {}
   if os.path.exists(path):
     with open(path, "rb") as file:
-      # What never ends is no line of ours, and is read in parts.
+      # An endless line is not ours, and is read in parts.
       lines = iter(lambda: file.readline(_LONGEST), b"")
       for number, line in enumerate(lines, 1):
         try:
@@ -144,7 +143,7 @@ def _keep(path: str, wanted: Callable[[int, str], bool]) -> set[tuple[int, str]]
 
 
 def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-  """{'train.lr': 1.0} from {'train': {'lr': 1.0}}, with texts for all but numbers."""
+  """{'train.lr': 1.0} from {'train': {'lr': 1.0}}, non-numeric values as strings."""
   flat: dict[str, Any] = {}
   for key, value in config.items():
     if isinstance(value, dict):
@@ -155,7 +154,7 @@ def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 class Progress:
-  """A line now and then: how far, how fast, how long still."""
+  """Periodic progress lines: steps, speed, remaining time."""
 
   def __init__(self, start_step: int, num_steps: int, tokens_per_step: int):
     self._num_steps = num_steps
@@ -163,7 +162,7 @@ class Progress:
     self._last = (start_step, time.perf_counter())
 
   def line(self, step: int, metrics: dict[str, float]) -> dict[str, float]:
-    """Logs a line; returns tokens_per_second since the last one, if that is known."""
+    """Logs a line; returns tokens_per_second since the last line, if known."""
     now = time.perf_counter()
     steps, seconds = step - self._last[0], now - self._last[1]
     self._last = (step, now)
@@ -182,12 +181,12 @@ class Progress:
     return {"tokens_per_second": rate}
 
   def rest(self, step: int) -> None:
-    """Leaves the time until now out of the rate (an evaluation, a compilation)."""
+    """Excludes the time until now from the rate (an evaluation, a compilation)."""
     self._last = (step, time.perf_counter())
 
 
 def memory_mib() -> float:
-  """Memory in use on the device, or by the process where the device does not say."""
+  """Memory in use on the device, or by the process if the device does not report it."""
   stats = jax.local_devices()[0].memory_stats()
   if stats and "bytes_in_use" in stats:
     return stats["bytes_in_use"] / 2**20

@@ -1,4 +1,4 @@
-"""What defines a run: frozen dataclasses; their fields are the keys of a config."""
+"""Settings of a run: frozen dataclasses; their fields are the keys of a config."""
 
 import math
 from dataclasses import dataclass, field
@@ -36,16 +36,16 @@ class Training:
 
   Attributes:
     epochs: passes over the training data.
-    max_steps: stop after so many steps; 0: after `epochs`.
-    batch_size: B, parallel streams, or examples that stand alone.
-    unroll: T, time steps per update (truncated back-propagation); 1 where examples
-      stand alone.
+    max_steps: stop after this many steps; 0: after `epochs`.
+    batch_size: B, parallel streams, or independent examples.
+    unroll: T, time steps per update (truncated back-propagation); 1 for independent
+      examples.
     lr: learning rate for the mean loss per token.
     hold_epochs: epochs at the full learning rate.
     decay: factor per epoch after that.
-    head_lr_factor: the head learns at head_lr_factor * lr.
-    clip_norm: bound on the norm of the gradient of network, inputs and head together;
-      0: none.
+    head_lr_factor: the head's learning rate is head_lr_factor * lr.
+    clip_norm: bound on the gradient norm of network, inputs and head together; 0: no
+      clipping.
     seed: of initialisation, dropout and negatives.
   """
 
@@ -64,7 +64,7 @@ class Training:
     """Steps of the whole run.
 
     Raises:
-      UserError: there are more than can be numbered.
+      UserError: there are more than the limit.
 
     >>> Training(epochs=2).num_steps(100)
     200
@@ -94,21 +94,21 @@ class Training:
 
 @settings
 class Evaluating:
-  """When and how the exact loss on held-out data is measured.
+  """When and how exact metrics on held-out data are measured.
 
   Attributes:
     every_epochs: epochs between evaluations on the validation data; 0: at the end only.
-    batch_size: B of evaluation; each of the B streams begins with an empty state.
+    batch_size: B of evaluation; each of the B streams starts with an empty state.
     unroll: T of evaluation.
-    ranking_k: measure 'recall@k' and 'mrr@k' for this k as well; 0: do not.
-    precision_k: measure 'p@k', 'ndcg@k' and, with the propensities of the classes,
-      'psp@k' for each of these k as well.
-    unlabelled: how examples without any label enter 'p@k', 'ndcg@k', 'recall@k' and
-      'mrr@k': 'skip': they are left out of the mean; 'count': as 0, as in pyxclib.
-    propensity_a, propensity_b: the constants of propensities, see
+    ranking_k: also measure 'recall@k' and 'mrr@k' for this k; 0: do not.
+    precision_k: also measure 'p@k', 'ndcg@k' and, with class propensities, 'psp@k' for
+      each of these k.
+    unlabelled: treatment of examples without labels in 'p@k', 'ndcg@k', 'recall@k' and
+      'mrr@k': 'skip': left out of the mean; 'count': as 0, as in pyxclib.
+    propensity_a, propensity_b: constants of the propensities, see
       `largevocab.evaluation.retrieval`.
-    word_pairs: files like those of SimLex-999 and WordSim-353, or glob patterns, by
-      which the rows of words are measured with the validation data, see
+    word_pairs: files like those of SimLex-999 and WordSim-353, or glob patterns, for
+      evaluating word rows on the validation data, see
       `largevocab.evaluation.similarity`.
   """
 
@@ -124,7 +124,7 @@ class Evaluating:
 
   @property
   def top(self) -> int:
-    """How many of the best classes are looked at.
+    """Number of best classes that the metrics need.
 
     >>> Evaluating(ranking_k=2, precision_k=(1, 5)).top
     5
@@ -148,7 +148,7 @@ class Checkpointing:
 
   Attributes:
     every_steps: steps between checkpoints.
-    keep: how many of the latest to keep; the best on validation data is kept as well.
+    keep: number of latest checkpoints; the best on validation data is kept as well.
   """
 
   every_steps: Steps = 2000
@@ -161,9 +161,9 @@ class Logging:
 
   Attributes:
     every_steps: steps between lines.
-    monitor_every_steps: steps between measurements of how good the sample of a head
-      is, or how true its statistics ('monitor/relvar' and others, see `Head.monitor`),
-      which take all logits of a few examples, and one at the end; 0: none.
+    monitor_every_steps: steps between diagnostics of the head's sample or statistics
+      ('monitor/relvar' and others, see `Head.monitor`), which use all logits of a few
+      examples, and once at the end; 0: none.
   """
 
   every_steps: Steps = 200
@@ -172,13 +172,13 @@ class Logging:
 
 @dataclass(frozen=True)
 class Experiment:
-  """All of a run: data, network, head, and how they are trained.
+  """A complete run: data, network, head, and training settings.
 
   Attributes:
-    data: a `largevocab.data.DataSet`; of text, it has `words(line) -> list[str]`.
-    model: a flax module, input rows and carry -> h and carry.
+    data: a `largevocab.data.DataSet`; for text, it has `words(line) -> list[str]`.
+    model: a flax module from input rows and carry to h and carry.
     head: from h to the loss.
-    optimizer: of network, inputs and (as its own field) the head.
+    optimizer: of network, inputs and (as a field of the head) the head.
   """
 
   data: Any

@@ -1,10 +1,10 @@
-"""Being asked to stop."""
+"""Graceful stop on signals."""
 
 import signal
 
 
 class StopSignals:
-  """Notes SIGTERM and SIGINT instead of dying of them; a second one kills.
+  """Records SIGTERM and SIGINT instead of exiting; a second one kills.
 
   Attributes:
     caught: the signal's number; 0: none yet.

@@ -1,4 +1,4 @@
-"""All that changes in training: how it begins, and how it is found again."""
+"""The training state: initialisation and restoring."""
 
 import os
 from typing import Any, NamedTuple
@@ -18,14 +18,14 @@ PyTree = Any
 
 
 class State(NamedTuple):
-  """All that changes in training; it is donated at each step and saved whole.
+  """The training state; donated at each step and saved as a whole.
 
   Attributes:
-    step: i32[], updates done.
-    key: of the whole run; each step folds in its number.
+    step: i32[], number of updates so far.
+    key: PRNG key of the run; each step folds in its number.
     params, opt: of the network.
     inputs: the table of input rows, or None: see `largevocab.training.inputs`.
-    head: whatever the head keeps.
+    head: state of the head.
     carry: recurrent state.
     loss_sum: f32[], losses since the last log line.
     bad_step: i32[], the first step whose loss was not finite; -1: none.
@@ -43,10 +43,10 @@ class State(NamedTuple):
 
 
 def init_state(exp: Experiment, data: Data) -> State:
-  """The state before the first step.
+  """The initial state.
 
   Raises:
-    UserError: there are fewer classes than are to be ranked.
+    UserError: there are fewer classes than the ranking metrics need.
   """
   counts = data.counts
   for name in ("ranking_k", "precision_k"):

@@ -1,5 +1,5 @@
-"""The files that say what a run is: config.json, meta.json, result.json, diverged.json;
-and whose the workdir is."""
+"""Files of a workdir: config.json, meta.json, result.json, diverged.json; and the lock
+against other processes."""
 
 import errno
 import fcntl
@@ -24,19 +24,19 @@ from largevocab.atomic import write_text
 from largevocab.errors import Diverged, UserError, remedy
 from largevocab.paths import user_path
 
-_LARGEST = 2**26  # bytes that a file of ours may have
+_LARGEST = 2**26  # most bytes of one of these files
 _LOG = logging.getLogger("largevocab")
-# Of file systems that have no locks, or none for this one.
+# Errors of file systems without locks, or without one for this file.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
-_PATIENCE = 1.0  # seconds to wait for a lock: whoever asks for it holds it shortly
-# Rows that come in while a sweep runs are no source.
+_PATIENCE = 1.0  # seconds to wait for a lock: tests of it hold it only briefly
+# Result rows, which change while a sweep runs, do not count as source.
 RESULTS = ":(top,exclude,glob)experiments/*/*.jsonl"
 # Keys that do not change what a step does.
 _FREE = re.compile(r"config\.((eval|log|checkpoint)\..*|train\.(max_steps|epochs))")
 
 
 class Change(NamedTuple):
-  """A key of a config that has another value than before."""
+  """A key of a config with a changed value."""
 
   key: str
   old: Any
@@ -44,7 +44,7 @@ class Change(NamedTuple):
 
   @property
   def is_free(self) -> bool:
-    """Whether a run may go on with it.
+    """Whether a run may continue with the change.
 
     >>> Change("config.eval.unroll", 20, 10).is_free
     True
@@ -55,10 +55,10 @@ class Change(NamedTuple):
 
 
 def workdir_path(text: str) -> str:
-  """The workdir that a user names.
+  """Validates the workdir that a user gives.
 
   Raises:
-    UserError: it cannot be one.
+    UserError: it is no possible path.
   """
   path = str(user_path(text, "--workdir"))
   if "://" in text:
@@ -73,7 +73,7 @@ def workdir_path(text: str) -> str:
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-  """Names the file, and what to do, where something cannot be written."""
+  """Adds file name and advice to errors of writing."""
   try:
     yield
   except OSError as error:
@@ -85,20 +85,20 @@ def writing(path: str) -> Iterator[None]:
 
 
 def write_json(path: str, content: dict[str, Any]) -> None:
-  """Writes a file that is whole or not there."""
+  """Writes a file atomically."""
   with writing(path):
     write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
 @contextmanager
 def held(workdir: str) -> Iterator[None]:
-  """Makes the workdir if need be, and keeps other processes from training in it.
+  """Creates the workdir if needed, and locks it against other training processes.
 
-  The lock, of the file `lock`, is the operating system's and ends with the process,
-  however that ends. The file stays: it names the process that had the lock last.
+  The lock, on the file `lock`, is the operating system's and ends with the process,
+  however that ends. The file stays: it names the last process with the lock.
 
   Raises:
-    UserError: another process has it.
+    UserError: another process has the lock.
   """
   path = _lock_path(workdir)
   with writing(workdir):
@@ -125,7 +125,7 @@ def held(workdir: str) -> Iterator[None]:
 
 
 def is_held(workdir: str | os.PathLike[str]) -> bool:
-  """Whether some process trains in a workdir.
+  """Whether some process is training in a workdir.
 
   >>> is_held("no/such/workdir")
   False
@@ -138,7 +138,7 @@ def is_held(workdir: str | os.PathLike[str]) -> bool:
 
 
 def _lock(file: IO[bytes], kind: int) -> bool:
-  """Locks an open file until it is closed; False: another one has it."""
+  """Locks an open file until it is closed; False if another process has the lock."""
   try:
     fcntl.flock(file, kind | fcntl.LOCK_NB)
   except BlockingIOError:
@@ -155,7 +155,7 @@ def _lock_path(workdir: str) -> str:
 
 
 def _holder(file: IO[bytes]) -> str:
-  """'process 7 on HOST, since ...', as the file of a lock says."""
+  """'process 7 on HOST, since ...', from the content of a lock file."""
   try:
     content = json.loads(file.read(1000))
     return "process {pid} on {host}, since {since},".format(**content)
@@ -164,12 +164,12 @@ def _holder(file: IO[bytes]) -> str:
 
 
 def changes_of(workdir: str, config: dict[str, Any]) -> list[Change]:
-  """The keys with which a config differs from that of the run that a workdir holds.
+  """The keys in which a config differs from that of the run in a workdir.
 
-  Until something is saved in it, a workdir holds no run.
+  A workdir without a checkpoint has no run.
 
   Raises:
-    UserError: it holds a run of another config; only keys of `eval`, `log` and
+    UserError: the run has another config; only keys of `eval`, `log` and
       `checkpoint`, `train.max_steps` and `train.epochs` may change.
   """
   path = _config_path(workdir)
@@ -186,16 +186,16 @@ def changes_of(workdir: str, config: dict[str, Any]) -> list[Change]:
 
 
 def has_result_of(workdir: str, config: dict[str, Any]) -> bool:
-  """Whether a workdir holds the result of this config: nothing is left to be done."""
+  """Whether a workdir has the result of this config, so that nothing is left to do."""
   return has_finished(workdir) and read_json(_config_path(workdir)) == _as_json(config)
 
 
 def claim_workdir(workdir: str, config: dict[str, Any], step: int = 0) -> None:
-  """Makes the workdir this config's own, and notes how it was started.
+  """Writes config.json and meta.json for this config.
 
-  When a run goes on, meta.json tells of this start, under `changed` which keys have new
-  values since then and at which step, and under `earlier` of the starts before, the
-  first one first.
+  When a run resumes, meta.json describes this start, under `changed` the keys with new
+  values and the step at which they changed, and under `earlier` the previous starts,
+  oldest first.
 
   Raises:
     UserError: see `changes_of`.
@@ -220,13 +220,13 @@ def has_finished(workdir: str) -> bool:
 
 
 def has_ended(workdir: str) -> bool:
-  """Whether it has a result, or has diverged."""
+  """Whether a run has a result, or has diverged."""
   return has_finished(workdir) or os.path.exists(diverged_path(workdir))
 
 
 @contextmanager
 def noting_divergence(workdir: str) -> Iterator[None]:
-  """Keeps in diverged.json at which step a run diverged, until it is tried again."""
+  """Records in diverged.json the step at which a run diverged, until a new attempt."""
   if os.path.exists(diverged_path(workdir)):
     with writing(diverged_path(workdir)):
       os.remove(diverged_path(workdir))
@@ -269,7 +269,7 @@ def read_json(path: str) -> dict[str, Any]:
   """The object in a file.
 
   Raises:
-    UserError: it cannot be read or holds something else.
+    UserError: it cannot be read or has other content.
   """
   try:
     found = os.stat(path)
@@ -289,10 +289,10 @@ def read_json(path: str) -> dict[str, Any]:
 
 
 def read_numbers(path: str) -> dict[str, float]:
-  """The object in a file, all of whose values are numbers.
+  """The object in a file, whose values must all be numbers.
 
   Raises:
-    UserError: see `read_json`; or one is none.
+    UserError: see `read_json`; or a value is not a number.
   """
   content = read_json(path)
   for key, value in content.items():
@@ -319,7 +319,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def device_name() -> str:
-  """What computes: for a CPU also how many of its cores are ours."""
+  """Name of the device; for a CPU also the number of available cores."""
   device = jax.devices()[0]
   return device.device_kind if device.platform != "cpu" else _cpu_name()
 
@@ -355,5 +355,5 @@ def _differences(key: str, old: Any, new: Any) -> Iterator[Change]:
 
 
 def _as_json(config: dict[str, Any]) -> dict[str, Any]:
-  """The config as config.json gives it back: with lists for tuples."""
+  """The config after a round trip through JSON: with lists for tuples."""
   return json.loads(json.dumps(config))

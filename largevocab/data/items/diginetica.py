@@ -1,4 +1,7 @@
-"""Diginetica: what visitors of a web shop looked at, session by session."""
+"""Diginetica: items viewed in sessions of a web shop.
+
+Here H is the number of sessions and I the number of their items.
+"""
 
 from array import array
 from collections.abc import Sequence
@@ -16,17 +19,16 @@ from largevocab.fields import ProperShare, settings
 
 @settings(kw_only=True)
 class Diginetica(ItemHistories):
-  """Sessions, one a line: whole numbers that name items, in order of time.
+  """Sessions, one per line: integer item names, in order of time.
 
-  The usual files are the sessions that the preprocessing of SR-GNN makes of the CIKM
-  Cup 2016's `train-item-views.csv` (items seen at least 5 times; the last 7 days are
-  the test): 43,097 items; every item after the first of a session is the next item of
-  one example, 719,470 for training and validation and 60,858 for test.
+  The usual files are the sessions from SR-GNN's preprocessing of the CIKM Cup 2016's
+  `train-item-views.csv` (items with at least 5 views; the last 7 days are the test):
+  43,097 items; every item after the first of a session is the next item of one example,
+  719,470 for training and validation and 60,858 for test.
 
   Attributes:
     train, test: the files' names, without .gz or .xz.
-    valid_share: the share of training sessions that is cut off their end for
-      validation.
+    valid_share: share of training sessions to cut off the end for validation.
 
   Source: Wu et al. 2019, Session-based recommendation with graph neural networks.
   """
@@ -54,7 +56,7 @@ class Diginetica(ItemHistories):
 
 
 def _sessions(path: Path) -> tuple[np.ndarray, np.ndarray]:
-  """All items of a file, and the lengths of its sessions; empty lines are none."""
+  """All items of a file, and the lengths of its sessions, without empty lines."""
   items, lengths = array("q"), array("q")
   for number, line in enumerate(read_lines(path), 1):
     if words := line.split():

@@ -1,4 +1,4 @@
-"""Gowalla: the places that people were at, which are inputs and labels."""
+"""Gowalla: places that users visited, as inputs and labels."""
 
 from array import array
 from collections import defaultdict
@@ -15,24 +15,24 @@ from largevocab.data.labels.label_sets import LabelSet
 from largevocab.data.lines import read_lines
 from largevocab.fields import ProperShare, settings
 
-_SEED = 0  # of the draws that make the examples: they are the same in all runs
+_SEED = 0  # of sampling the examples: the same in all runs
 
 
 @settings(kw_only=True)
 class Gowalla(DocumentSet):
-  """Lines of a user and items, whole numbers, whose order has no meaning.
+  """Lines of a user and items, as integers, in no meaningful order.
 
   A training example is a user with at least two items: a random half of them are the
-  features, of value 1, and the others are the labels (of an odd number the labels have
-  one fewer). A test example has all training items of a user for features, and the test
-  items for labels; users without training items are left out. All items are features
-  and classes. LightGCN's usual files have 29,858 users and 40,981 items.
+  features, of value 1, and the others the labels (of an odd number the labels have one
+  fewer). A test example has all training items of a user as features, and the test
+  items as labels; users without training items are left out. All items are features and
+  classes. LightGCN's usual files have 29,858 users and 40,981 items.
 
   Attributes:
     path: the directory of the files, each plain, .gz or .xz.
     train, test: names of the files.
-    valid_share: of the users, whose training items are for validation instead; their
-      examples are made as those for training.
+    valid_share: share of the users whose training items are for validation instead;
+      their examples are made as those for training.
 
   Source: He et al. 2020, LightGCN, for the files; the task is ours.
   """
@@ -73,7 +73,7 @@ class Gowalla(DocumentSet):
 
 
 def _items_of_users(path: Path) -> dict[int, np.ndarray]:
-  """The different items of each user, sorted."""
+  """The distinct items of each user, sorted."""
   found: defaultdict[int, array] = defaultdict(lambda: array("q"))
   for line_number, line in enumerate(read_lines(path), 1):
     if words := line.split():

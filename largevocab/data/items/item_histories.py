@@ -1,4 +1,4 @@
-"""What all data sets of item histories have in common: encoded once, cached, mapped."""
+"""Base of data sets of item histories: encoded once, cached, memory-mapped."""
 
 import abc
 from array import array
@@ -19,7 +19,7 @@ from largevocab.data.synthetic.zipf_items import ZipfItems
 from largevocab.errors import UserError
 from largevocab.fields import History, Seed, settings
 
-_FORMAT = 1  # of the encoded files; a change makes all of them anew
+_FORMAT = 1  # of the encoded files; changing it rebuilds all of them
 
 
 @settings(kw_only=True)
@@ -28,9 +28,9 @@ class ItemHistories(abc.ABC):
 
   Attributes:
     path: the directory of its files, each plain, .gz or .xz.
-    history: K, how many items before the next one are shown.
+    history: K, number of previous items in the input.
     seed: of the order of training examples.
-    cache_dir: where encoded examples are kept; empty: $LARGEVOCAB_CACHE, or else
+    cache_dir: directory of encoded examples; empty: $LARGEVOCAB_CACHE, or else
       ~/.cache/largevocab.
   """
 
@@ -45,17 +45,17 @@ class ItemHistories(abc.ABC):
 
   @abc.abstractmethod
   def options(self) -> Sequence[float]:
-    """What else the examples depend on."""
+    """Anything else that the examples depend on."""
 
   @abc.abstractmethod
   def read(self, files: Sequence[Path]) -> Histories:
-    """What is in the files."""
+    """Parses the files."""
 
   def tiny(self) -> ZipfItems:
     return ZipfItems(num_items=1000, history=self.history)
 
   def load(self) -> NextItem:
-    """The examples, encoded at the first call and memory-mapped from the cache."""
+    """The examples, encoded by the first call and memory-mapped from the cache."""
     root, files = cache_root(self.cache_dir), self.files()
     name = type(self).__name__
     key = content_key(root, files, [_FORMAT, name, self.history, *self.options()])
@@ -68,10 +68,10 @@ class ItemHistories(abc.ABC):
 
 
 def item_ids(words: Iterable[str], path: Path, number: int) -> array:
-  """Whole numbers from a line's words, i64.
+  """Integers from a line's words, i64.
 
   Raises:
-    UserError: one is not such a number; names the file and the line's number.
+    UserError: one is not an integer; the message has the file and the line's number.
 
   >>> item_ids(["12", "x7"], Path("sessions.txt"), 5)
   Traceback (most recent call last):

@@ -1,4 +1,7 @@
-"""Item histories as examples: the items before, and the next item."""
+"""Item histories as examples: the previous items, and the next item.
+
+Here H is the number of histories and I the number of their items.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +22,13 @@ from largevocab.labels import Counts, Targets
 
 
 class Histories(NamedTuple):
-  """Items in the order in which someone came to them, one history after another.
+  """Items in order of time, one history after another.
 
   Attributes:
-    items_I: i64[I], as they are called in the files.
+    items_I: i64[I], items as named in the files.
     lengths_H: i64[H], items of each history; their sum is I.
-    split_I: i8[I], the split, as an index to `SPLITS`, of the example whose next item
-      stands here. The first item of a history is the next one of no example.
+    split_I: i8[I], the split (index of `SPLITS`) of the example whose next item is at
+      this place. The first item of a history is not the next item of any example.
   """
 
   items_I: np.ndarray
@@ -33,7 +36,7 @@ class Histories(NamedTuple):
   split_I: np.ndarray
 
   def places(self) -> np.ndarray:
-    """i64[I], how many items of the same history stand before each.
+    """i64[I], number of earlier items in the same history.
 
     >>> nothing = np.zeros(5)
     >>> Histories(nothing, np.array([3, 0, 2]), nothing).places()
@@ -45,10 +48,10 @@ class Histories(NamedTuple):
 
 @dataclass(frozen=True)
 class ItemRows:
-  """Examples: the items before, which are the input, and the next item.
+  """Examples: the previous items, which are the input, and the next item.
 
   Attributes:
-    rows: i32[n, K + 1], the next item last; memory-mapped is fine.
+    rows: i32[n, K + 1], the next item last; may be memory-mapped.
 
   >>> batch = ItemRows(np.array([[7, 5, 6]])).batch(np.array([0]), np.ones(1))
   >>> batch.x.tolist(), batch.y.ids_NP.tolist(), batch.y.context_N.tolist()
@@ -74,15 +77,15 @@ class ItemRows:
 
 @dataclass(frozen=True)
 class NextItem:
-  """Examples of a next item.
+  """Examples for next-item prediction.
 
-  An example is a row of K + 1 class ids: the K items before, oldest first, and the next
-  item. V, the number of classes, stands for items before the history begins.
+  An example is a row of K + 1 class ids: the K previous items, oldest first, and the
+  next item. V, the number of classes, pads histories in front.
 
   Attributes:
-    vocabulary: all items; counts are those of next items in the training split.
+    vocabulary: all items, with counts as next items in the training split.
     train, valid, test: i32[n, K + 1].
-    seed: of the order in which training examples come.
+    seed: of the order of training examples.
   """
 
   vocabulary: Classes
@@ -93,21 +96,21 @@ class NextItem:
 
   @property
   def counts(self) -> Counts:
-    """What a head is told: there is no token stream."""
+    """Class counts of next items, without a token stream."""
     return Counts(self.vocabulary.counts_V)
 
   @property
   def num_inputs(self) -> int:
-    """Every item has a row."""
+    """One row per item."""
     return len(self.vocabulary)
 
   @property
   def summary(self) -> str:
-    """How many examples there are."""
+    """Number of examples."""
     return f"{len(self.train)} training examples, {len(self.vocabulary)} items"
 
   def training_batches(self, batch_size: int, unroll: int) -> ShuffledExamples:
-    """Examples in another order each epoch."""
+    """Examples, shuffled anew each epoch."""
     check_unroll(unroll)
     return ShuffledExamples(ItemRows(self.train), batch_size, self.seed)
 
@@ -124,13 +127,13 @@ def number(
 ) -> tuple[Classes, dict[str, np.ndarray]]:
   """The classes and, for each split, the examples of histories.
 
-  Every item has a class, also one that is never the next item in the training split:
-  held-out examples count all, whether or not they can be learnt. Class ids are in order
+  Every item is a class, also one that is never the next item in the training split:
+  held-out metrics include such items, which cannot be learned. Class ids are in order
   of decreasing count, ties by item.
 
   Args:
-    histories: items as they are called in the files.
-    num_before: K, how many items before the next one are shown.
+    histories: items as named in the files.
+    num_before: K, number of previous items in the input.
 
   Raises:
     UserError: a split has no examples, or there are fewer than two items.
@@ -176,7 +179,7 @@ def number(
 
 
 def encode_histories(directory: Path, histories: Histories, num_before: int) -> None:
-  """Writes what `open_next_item` reads; see `number`."""
+  """Writes the files that `open_next_item` reads; see `number`."""
   classes, splits = number(histories, num_before)
   for split, examples in splits.items():
     np.save(directory / f"{split}.npy", examples)

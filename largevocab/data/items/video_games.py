@@ -1,4 +1,7 @@
-"""Amazon Video Games: what customers reviewed."""
+"""Amazon Video Games: items reviewed by customers.
+
+Here H is the number of users and I the number of their items.
+"""
 
 from array import array
 from collections import defaultdict
@@ -18,12 +21,12 @@ from largevocab.fields import settings
 
 @settings(kw_only=True)
 class VideoGames(ItemHistories):
-  """Lines of a user and an item, both whole numbers, each user's in order of time.
+  """Lines of a user and an item, both integers, each user's in order of time.
 
-  A user's last item is the next item of a test example, the last but one of one for
-  validation, all before it but the first of training examples; users with fewer than 3
-  items are for training only. The usual file, SASRec's `Video.txt`, has 31,013 users
-  and 23,715 items.
+  A user's last item is the next item of a test example, the last but one of a
+  validation example, all before it but the first of training examples; users with fewer
+  than 3 items are for training only. The usual file, SASRec's `Video.txt`, has 31,013
+  users and 23,715 items.
 
   Attributes:
     interactions: the file's name, without .gz or .xz.

@@ -1,4 +1,4 @@
-"""Batches of documents of like lengths: few static shapes, nothing cut short."""
+"""Batches of documents of similar lengths: few static shapes, without truncation."""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -10,15 +10,15 @@ from largevocab.data.batches import Batch
 from largevocab.errors import UserError
 from largevocab.fields import BatchSize, Seed, settings
 
-_MULTIPLES = (8, 4)  # of which the capacities for features and labels are
+_MULTIPLES = (8, 4)  # to which capacities for features and labels are rounded up
 
 
 class PaddedExamples(Protocol):
-  """Examples by number, of several lengths."""
+  """Indexable examples of different lengths."""
 
   @property
   def lengths(self) -> np.ndarray:
-    """i64[n, 2], how many features and labels each has."""
+    """i64[n, 2], number of features and labels of each example."""
     ...
 
   def batch(
@@ -29,7 +29,7 @@ class PaddedExamples(Protocol):
 
 
 class _Plan(NamedTuple):
-  """Batches: the bucket of each, and which examples it has, in order."""
+  """Batches: the bucket of each, and the indices of its examples, in order."""
 
   bucket_S: np.ndarray
   examples: list[np.ndarray]
@@ -38,17 +38,17 @@ class _Plan(NamedTuple):
 def capacities(
   lengths: np.ndarray, shares: Sequence[float], others: Sequence[np.ndarray] = ()
 ) -> np.ndarray:
-  """How many features and labels the examples of each bucket may have, i64[K, 2].
+  """Capacities for features and labels of the examples of each bucket, i64[K, 2].
 
-  Bucket k holds the share `shares[k]` of examples by the number of features, and by the
-  number of labels; the last one holds all. They are nested. Numbers of features are
-  rounded up to multiples of 8, those of labels to multiples of 4; 1 label if no example
-  has more. Buckets that coincide are one.
+  Bucket k has the capacity for a share `shares[k]` of examples by the number of
+  features, and by the number of labels; the last one holds all. They are nested.
+  Numbers of features are rounded up to multiples of 8, those of labels to multiples of
+  4; 1 label if no example has more. Equal buckets are merged.
 
   Args:
     lengths: i64[n, 2], n >= 1.
-    shares: rising, above 0 and below 1.
-    others: further examples that the last bucket has to hold, i64[m, 2] each.
+    shares: increasing, above 0 and below 1.
+    others: further examples that the last bucket must hold, i64[m, 2] each.
 
   >>> lengths = np.array([[3, 1], [5, 1], [9, 2], [40, 7]])
   >>> capacities(lengths, (0.5, 0.75)).tolist()
@@ -66,7 +66,7 @@ def capacities(
 
 
 def buckets_of(lengths: np.ndarray, capacities: np.ndarray) -> np.ndarray:
-  """The smallest bucket that holds both features and labels of each example, i64[n].
+  """The smallest bucket with the capacity for each example, i64[n].
 
   >>> limits = np.array([[8, 4], [16, 8]])
   >>> buckets_of(np.array([[3, 1], [3, 5], [9, 1]]), limits).tolist()
@@ -85,12 +85,12 @@ class _Buckets:
 
   @functools.cached_property
   def members(self) -> list[np.ndarray]:
-    """Which examples are in each bucket."""
+    """Indices of the examples in each bucket."""
     of_N = buckets_of(self.examples.lengths, self.capacities)
     return [np.flatnonzero(of_N == k) for k in range(len(self.capacities))]
 
   def _batch(self, at: np.ndarray, bucket: int) -> Batch:
-    """The examples `at`, the last one repeated with weight 0 if there are too few."""
+    """A batch of the examples `at`, padded with the last one at weight 0."""
     at_B = np.pad(at, (0, self.batch_size - len(at)), mode="edge")
     weight_B = np.arange(self.batch_size) < len(at)
     return self.examples.batch(at_B, weight_B, *self.capacities[bucket].tolist())
@@ -98,17 +98,17 @@ class _Buckets:
 
 @settings(eq=False)
 class BucketedExamples(_Buckets):
-  """Training batches: examples of like lengths together, in another order each epoch.
+  """Training batches: examples of similar lengths together, shuffled anew each epoch.
 
-  The members of a bucket are permuted and cut into batches. Those left over, fewer than
-  B, move up into the next bucket, which holds them as well; those left over from the
-  last one, other ones each time, are not read in that epoch. So the number of batches
-  of each shape is the same in all epochs, and no example is left out for its length.
-  Batches of all buckets come in random order. Which these are is a function of seed and
-  epoch, so that the global step is the iterator's whole state.
+  The members of a bucket are permuted and cut into batches. The rest, fewer than B,
+  moves to the next larger bucket; the rest of the last one, different examples each
+  time, is not read in that epoch. So the number of batches of each shape is the same in
+  all epochs, and no example is excluded by its length. Batches of all buckets come in
+  random order. All this is a function of seed and epoch, so that the global step is the
+  iterator's whole state.
 
   Attributes:
-    examples: memory-mapped is fine: only those of a batch are read.
+    examples: may be memory-mapped: only those of a batch are read.
     batch_size: B.
     capacities: i64[K, 2], nested; see the function of this name.
     seed: of the orders.
@@ -133,7 +133,7 @@ class BucketedExamples(_Buckets):
     return len(self.examples.lengths) // self.batch_size
 
   def batch(self, step: int) -> Batch:
-    """The batch of a global step; epochs follow one another without end."""
+    """The batch of a global step; epochs repeat without end."""
     epoch, t = divmod(int(step), self.steps_per_epoch)
     plan = _epoch(self, epoch)
     return self._batch(plan.examples[t], plan.bucket_S[t])
@@ -153,10 +153,10 @@ def _epoch(batches: BucketedExamples, epoch: int) -> _Plan:
 
 @settings(eq=False)
 class HeldOutBuckets(_Buckets):
-  """Every example exactly once, examples of like lengths together, in order.
+  """Every example exactly once, examples of similar lengths together, in order.
 
-  Those left over from a bucket, fewer than B, are in the next one. What pads the very
-  last batch is the last example, of weight 0. Attributes as in `BucketedExamples`.
+  The rest of a bucket, fewer than B, moves to the next one. The very last batch is
+  padded with the last example, at weight 0. Attributes as in `BucketedExamples`.
   """
 
   @functools.cached_property
@@ -179,13 +179,13 @@ class HeldOutBuckets(_Buckets):
       yield self._batch(at, bucket)
 
   def one_of_each_shape(self) -> Iterator[Batch]:
-    """The first batch of each bucket that has one."""
+    """The first batch of each bucket that has any."""
     for step in np.unique(self._plan.bucket_S, return_index=True)[1]:
       yield self._batch(self._plan.examples[step], self._plan.bucket_S[step])
 
 
 def _cut(buckets: _Buckets, order) -> tuple[_Plan, np.ndarray]:
-  """Whole batches, smallest bucket first, and the examples left over from the last."""
+  """Full batches, smallest bucket first, and the examples left over at the end."""
   bucket_S, examples = [], []
   left = np.zeros(0, np.int64)
   for bucket, members in enumerate(buckets.members):

@@ -1,4 +1,4 @@
-"""What all data sets of documents with labels have in common: encoded once, cached."""
+"""Base of data sets of documents with labels: encoded once, cached, memory-mapped."""
 
 import abc
 import json
@@ -37,7 +37,7 @@ def write_documents(directory: Path, classes: Classes, labels: LabelSet) -> None
 
 
 def open_documents(directory: Path) -> tuple[Classes, LabelSet]:
-  """What `write_documents` wrote, memory-mapped. All of it is read once to check.
+  """Opens the files of `write_documents`, memory-mapped; all are read for validation.
 
   Raises:
     UserError: a file is missing, cut short or of another kind.
@@ -93,15 +93,15 @@ def _below(ids: np.ndarray, limit: int) -> bool:
   return not len(ids) or bool(ids.min() >= 0 and ids.max() < limit)
 
 
-_FORMAT = 1  # of the encoded files; a change makes all of them anew
+_FORMAT = 1  # of the encoded files; changing it rebuilds all of them
 
 
 @settings(kw_only=True)
 class DocumentSet(DocumentBatches, abc.ABC):
-  """Base of the data sets of documents with labels that are read from files.
+  """Base of data sets of documents with labels that are read from files.
 
   Attributes:
-    cache_dir: where encoded documents are kept; empty: $LARGEVOCAB_CACHE, or else
+    cache_dir: directory of encoded documents; empty: $LARGEVOCAB_CACHE, or else
       ~/.cache/largevocab.
   """
 
@@ -116,14 +116,14 @@ class DocumentSet(DocumentBatches, abc.ABC):
 
   @abc.abstractmethod
   def options(self) -> Sequence[float | str]:
-    """What else the documents depend on."""
+    """Anything else that the documents depend on."""
 
   @abc.abstractmethod
   def read(self, files: Sequence[Path]) -> LabelSet:
-    """What is in the files."""
+    """Parses the files."""
 
   def load(self) -> MultiLabel:
-    """The documents, encoded at the first call and memory-mapped from the cache."""
+    """The documents, encoded by the first call and memory-mapped from the cache."""
     root, files = cache_root(self.cache_dir), self.files()
     name = type(self).__name__
     key = content_key(root, files, [_FORMAT, name, *self.options()])

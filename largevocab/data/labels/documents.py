@@ -1,4 +1,4 @@
-"""Documents with few of very many features, and labels, as flat arrays."""
+"""Documents with sparse features, and labels, as flat arrays."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -9,17 +9,17 @@ Row = Sequence[float] | np.ndarray
 
 
 class Documents(NamedTuple):
-  """n documents in compressed rows; memory-mapped is fine.
+  """n documents in compressed rows (CSR); may be memory-mapped.
 
   Document i has the features `feature_ids[feature_ptr[i]:feature_ptr[i + 1]]`, with the
-  values of the same places, and likewise its labels.
+  values at the same places, and likewise labels.
 
   Attributes:
     feature_ptr: i64[n + 1].
-    feature_ids: i32[number of non-zeros]; none twice in a document.
+    feature_ids: i32[number of non-zeros], distinct in each document.
     values: f32[number of non-zeros].
     label_ptr: i64[n + 1].
-    label_ids: i32[number of labels]; none twice in a document.
+    label_ids: i32[number of labels], distinct in each document.
   """
 
   feature_ptr: np.ndarray
@@ -30,16 +30,16 @@ class Documents(NamedTuple):
 
   @property
   def number(self) -> int:
-    """n; the length of a named tuple is that of its fields."""
+    """n; the length of a named tuple is the number of its fields."""
     return len(self.label_ptr) - 1
 
   @property
   def lengths(self) -> np.ndarray:
-    """i64[n, 2], how many features and labels each document has."""
+    """i64[n, 2], number of features and labels of each document."""
     return np.stack([np.diff(self.feature_ptr), np.diff(self.label_ptr)], axis=1)
 
   def take(self, at: np.ndarray) -> Self:
-    """The documents of these numbers.
+    """The documents of these indices.
 
     >>> documents = from_rows([[0], [1, 2]], [[0.5], [1, 1]], [[3], []])
     >>> documents.take(np.array([1])).feature_ids.tolist()
@@ -56,11 +56,11 @@ class Documents(NamedTuple):
     )
 
   def with_labels(self, kept: np.ndarray, id_of: np.ndarray) -> Self:
-    """Without some labels, the others renamed.
+    """Selects and renumbers labels.
 
     Args:
-      kept: bool[number of labels], which stay.
-      id_of: i[ids], the new id of each.
+      kept: bool[number of labels], which occurrences to keep.
+      id_of: i[ids], the new id of each label.
     """
     before = np.append(0, np.cumsum(kept))
     return self._replace(
@@ -72,7 +72,7 @@ class Documents(NamedTuple):
 def from_rows(
   features: Sequence[Row], values: Sequence[Row], labels: Sequence[Row]
 ) -> Documents:
-  """Documents from what each has.
+  """Documents from rows of features and labels.
 
   >>> from_rows([[0], [1, 2]], [[0.5], [1, 1]], [[3], []]).lengths.tolist()
   [[1, 1], [2, 0]]
@@ -87,7 +87,7 @@ def from_rows(
 
 
 def pointers(lengths) -> np.ndarray:
-  """i64[n + 1], where each row begins, of rows of these lengths.
+  """i64[n + 1], start of each row, from the lengths of rows.
 
   >>> pointers([2, 0, 1]).tolist()
   [0, 2, 2, 3]
@@ -100,7 +100,7 @@ def _flat(rows: Sequence[Row], dtype: type) -> np.ndarray:
 
 
 def _rows(ptr: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Pointers of the rows `at`, and the places that they have."""
+  """Pointers of the rows `at`, and the places of their entries."""
   lengths = ptr[at + 1] - ptr[at]
   new_ptr = pointers(lengths)
   shift = np.repeat(ptr[at] - new_ptr[:-1], lengths)

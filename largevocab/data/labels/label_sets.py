@@ -1,4 +1,4 @@
-"""Splits of documents: which labels they keep, and the classes that these are."""
+"""Splits of labelled documents: selection of labels, and their class ids."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -10,16 +10,16 @@ from largevocab.data.encoded import SPLITS
 from largevocab.data.labels.documents import Documents
 from largevocab.errors import UserError
 
-_SEED = 0  # of the draws that make a data set: it is the same in all runs
+_SEED = 0  # of sampling when a data set is built: the same in all runs
 
 
 class LabelSet(NamedTuple):
-  """What was read.
+  """Parsed documents of all splits.
 
   Attributes:
     splits: the documents of 'train', 'valid' and 'test'.
     num_features: D.
-    names: what each label is called; none has blanks in it.
+    names: the name of each label, without blanks.
   """
 
   splits: Mapping[str, Documents]
@@ -28,10 +28,10 @@ class LabelSet(NamedTuple):
 
 
 def cut_validation(train: Documents, share: float) -> tuple[Documents, Documents]:
-  """Takes a share of the documents out, evenly; what is left, and the share.
+  """Takes a share of the documents out, evenly spaced; returns the rest and the share.
 
   Args:
-    share: above 0 and below 1, of which `n share`, rounded down, documents are taken.
+    share: between 0 and 1; `n share`, rounded down, documents are taken.
 
   >>> from largevocab.data.labels.documents import from_rows
   >>> documents = from_rows([[i] for i in range(6)], [[1.0]] * 6, [[0]] * 6)
@@ -44,22 +44,21 @@ def cut_validation(train: Documents, share: float) -> tuple[Documents, Documents
 
 
 def thin_labels(labels: LabelSet, min_count: int, max_count: int) -> LabelSet:
-  """Leaves out rare labels, and occurrences of frequent ones: a near-uniform law.
+  """Removes rare labels, and occurrences of frequent ones: a near-uniform distribution.
 
-  Those labels are kept that at least `min_count` training documents have. Of each of
-  them max_count training occurrences at most stay, chosen at random. Of c occurrences
-  in training and t in another split there ceil(t max_count / c) stay, so that all
-  splits have one law. Documents left without labels are left out.
+  Labels in at least `min_count` training documents are kept. Of each of them at most
+  max_count training occurrences are kept, chosen at random. Of a label with c
+  occurrences in training and t in another split ceil(t max_count / c) are kept there,
+  so that all splits have one distribution. Documents left without labels are removed.
 
   Args:
     labels: label ids are below the number of names.
-    min_count, max_count: 0: off. If both are, nothing is left out.
+    min_count, max_count: 0: off. If both are, nothing is removed.
 
   Source: Daghaghi et al. 2021, section 3.5: Amazon-Uniform, made of Amazon-670K by
-    "down sampling frequent classes". How, it does not say. Rare labels are left out
-    too, for of 670,091 there remain 158,114; and test occurrences like those in
-    training, for of training and test documents there remain alike shares, 71 and 73 %
-    (table 1).
+    "down sampling frequent classes", without details. Rare labels are removed too, as
+    158,114 of 670,091 remain there; and test occurrences like those in training, as
+    similar shares of training and test documents remain, 71 and 73 % (table 1).
 
   >>> from largevocab.data.labels.documents import from_rows
   >>> train = from_rows([[0], [1], [2]], [[1.0]] * 3, [[0, 2], [2], [2, 1]])
@@ -78,7 +77,7 @@ def thin_labels(labels: LabelSet, min_count: int, max_count: int) -> LabelSet:
   splits = {}
   for split, documents in labels.splits.items():
     own = _counts(labels, split)
-    # Multiplied first: exact, and in training the limit itself.
+    # Multiplied first: exact, and in training equal to the limit.
     stay = -(-own * limit // np.maximum(counts, 1))
     chosen = kept[documents.label_ids] & _sample(rng, documents.label_ids, stay)
     thinned = documents.with_labels(chosen, id_of)
@@ -88,7 +87,7 @@ def thin_labels(labels: LabelSet, min_count: int, max_count: int) -> LabelSet:
 
 
 def number_labels(labels: LabelSet) -> tuple[Classes, LabelSet]:
-  """The classes, and labels with class ids: by decreasing training count, ties by id.
+  """Maps labels to class ids: by decreasing training count, ties by id.
 
   Raises:
     UserError: a split has no labels, or there are fewer than two.

@@ -1,4 +1,7 @@
-"""Examples with few of very many features, and several labels."""
+"""Examples with sparse features and several labels.
+
+Here W is the padded number of features or labels.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,15 +23,15 @@ from largevocab.labels import Counts, Targets
 
 @dataclass(frozen=True, eq=False)
 class LabelledDocuments:
-  """Documents as examples: bags of features, and all labels of each equally true.
+  """Documents as examples: bags of features, and all labels of each at equal weight.
 
   An example without labels has weight 0.
 
   Attributes:
-    documents: label ids are class ids; memory-mapped is fine.
-    num_features: D, the id that pads features.
-    num_classes: V, the id that pads labels.
-    unit_norm: whether the values of each are divided by their Euclidean norm.
+    documents: label ids are class ids; may be memory-mapped.
+    num_features: D, the padding id of features.
+    num_classes: V, the padding id of labels.
+    unit_norm: whether to divide the values of each by their Euclidean norm.
 
   >>> from largevocab.data.labels.documents import from_rows
   >>> documents = from_rows([[4], [1, 2]], [[3], [3, 4]], [[], [6, 0]])
@@ -47,7 +50,7 @@ class LabelledDocuments:
 
   @cached_property
   def lengths(self) -> np.ndarray:
-    """i64[n, 2], how many features and labels each has."""
+    """i64[n, 2], number of features and labels of each."""
     return self.documents.lengths
 
   def batch(
@@ -73,7 +76,7 @@ class LabelledDocuments:
 
 
 class _Places:
-  """Where some rows lie in a flat array, and where they are in a padded one."""
+  """Places of some rows in a flat array, and in a padded one."""
 
   def __init__(self, ptr: np.ndarray, at_B: np.ndarray, width: int):
     begin_B, end_B = np.asarray(ptr[at_B]), np.asarray(ptr[at_B + 1])
@@ -92,12 +95,12 @@ class MultiLabel:
   """Loaded documents with labels.
 
   Attributes:
-    vocabulary: all labels; counts are those of the training documents.
+    vocabulary: all labels, with counts of the training documents.
     num_inputs: D, the features.
     train, valid, test: the documents of each split.
     unit_norm: see `LabelledDocuments`.
     shares: of the training documents in each bucket, see `bucketed.capacities`.
-    seed: of the order in which training examples come.
+    seed: of the order of training examples.
   """
 
   vocabulary: Classes
@@ -111,12 +114,12 @@ class MultiLabel:
 
   @property
   def counts(self) -> Counts:
-    """What a head is told: there is no token stream."""
+    """Class counts of the training labels, without a token stream."""
     return Counts(self.vocabulary.counts_V, examples=self.train.number)
 
   @property
   def summary(self) -> str:
-    """How many documents, features and labels there are."""
+    """Numbers of documents, features and labels."""
     features, labels = self.train.lengths.mean(axis=0)
     return (
       f"{self.train.number} training documents of {features:.1f} of "
@@ -130,7 +133,7 @@ class MultiLabel:
     )
 
   def training_batches(self, batch_size: int, unroll: int) -> BucketedExamples:
-    """Documents of like lengths together, in another order each epoch."""
+    """Documents of similar lengths together, shuffled anew each epoch."""
     check_unroll(unroll)
     return BucketedExamples(
       self.examples("train"), batch_size, self._capacities, seed=self.seed
@@ -142,7 +145,7 @@ class MultiLabel:
     """Every document of a split once.
 
     Raises:
-      UserError: none of them has a label, so that nothing can be measured.
+      UserError: none of them has a label, so that metrics are undefined.
     """
     check_unroll(unroll)
     if not getattr(self, split).lengths[:, 1].any():
@@ -154,21 +157,21 @@ class MultiLabel:
 
   @cached_property
   def _capacities(self) -> np.ndarray:
-    """The same for all splits, so that each shape is compiled for once."""
+    """The same for all splits, so that each shape is compiled once."""
     held_out = [part.lengths for part in (self.valid, self.test) if part.number]
     return capacities(self.train.lengths, self.shares, held_out)
 
 
 @settings(kw_only=True)
 class DocumentBatches:
-  """How documents become batches: the settings of all such data sets.
+  """Batching settings shared by all data sets of documents.
 
   Attributes:
     normalize: 'l2': the values of a document are divided by their Euclidean norm;
-      'none': they are as given.
-    buckets: the documents of each batch are of like lengths: these shares of them, by
-      the number of features and of labels, are in the first buckets, and the last one
-      holds all. Each bucket is compiled for.
+      'none': they are used as given.
+    buckets: batches have documents of similar lengths: the first buckets hold these
+      shares of them, by the numbers of features and of labels, and the last one all.
+      Each bucket is compiled separately.
     seed: of the order of training documents.
   """
 
@@ -177,7 +180,7 @@ class DocumentBatches:
   seed: Seed = 0
 
   def loaded(self, classes, labels: LabelSet) -> MultiLabel:
-    """Documents with class ids as data."""
+    """`MultiLabel` data of documents with class ids."""
     return MultiLabel(
       classes,
       labels.num_features,

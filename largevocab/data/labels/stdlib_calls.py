@@ -1,4 +1,4 @@
-"""Functions of Python's own standard library, and what they call: always at hand."""
+"""Functions of Python's own standard library, labelled with the names they call."""
 
 import ast
 import math
@@ -21,9 +21,9 @@ from largevocab.errors import UserError
 from largevocab.fields import settings
 from largevocab.paths import user_path
 
-_MIN_COUNT = 2  # training documents that have a word, or a label
+_MIN_COUNT = 2  # least number of training documents with a word, or a label
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
-# CamelCase and ABCWords part before a capital that small letters follow.
+# CamelCase and ABCWords are split before a capital that is followed by small letters.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+")
 
 
@@ -31,7 +31,7 @@ class Function(NamedTuple):
   """A function of a source file.
 
   Attributes:
-    words: how often each word comes in it.
+    words: count of each word in it.
     calls: the names that it calls.
   """
 
@@ -41,19 +41,19 @@ class Function(NamedTuple):
 
 @settings(kw_only=True)
 class StdlibCalls(DocumentSet):
-  """Which names does a function call? Functions of the running Python's own library.
+  """Predicts which names a function calls, in the running Python's standard library.
 
   Every `def`, also of a method or within another function, is a document. Its labels
   are the names called in it, `name` of `name(...)` and of `x.name(...)`. Its features
-  are the words of all other identifiers and of its strings, the docstring among them:
-  parts of `snake_case` and `CamelCase`, lower-cased, of value 1 + log(how often). An
-  identifier that the function calls is left out wherever it stands: else the labels
-  would be in the input. (Parts that it shares with others stay.) Words and labels are
-  kept that at least two training documents have, then documents that have labels.
-  Splits are by file, as those of `Stdlib`.
+  are the words of all other identifiers and of its strings, including the docstring:
+  parts of `snake_case` and `CamelCase`, lower-cased, with value 1 + log(count). An
+  identifier that the function calls is left out everywhere: otherwise the labels would
+  be in the input. (Parts that it shares with others stay.) Words and labels are kept if
+  at least two training documents have them, then documents that have labels. Splits are
+  by file, as in `Stdlib`.
 
-  On CPython 3.11 12,000 training functions with 3.2 labels each, of 3,900, and 19 words
-  each, of 7,200. Other versions differ: compare results within one only.
+  On CPython 3.11 there are 12,000 training functions with on average 3.2 of 3,900
+  labels, and 19 of 7,200 words. Other versions differ: compare results within one only.
 
   Attributes:
     sources: a directory of other Python sources; empty: the standard library, without
@@ -71,7 +71,7 @@ class StdlibCalls(DocumentSet):
     return files
 
   def options(self) -> Sequence[float | str]:
-    # A file's split depends on its name.
+    # The split of a file depends on its name.
     return [path.relative_to(self._root()).as_posix() for path in self.files()]
 
   def read(self, files: Sequence[Path]) -> LabelSet:
@@ -100,7 +100,7 @@ class StdlibCalls(DocumentSet):
 
 
 def functions_of(source: str) -> Iterator[Function]:
-  """The functions of a source; none if it is no Python.
+  """The functions of a source; none if it is not valid Python.
 
   >>> function, = functions_of("def read_all(path): return open(path).read('by open')")
   >>> sorted(function.words), sorted(function.calls)
@@ -143,7 +143,7 @@ def _called(node: ast.AST) -> str:
 
 
 def _identifiers(node: ast.AST) -> list[str]:
-  """The identifiers of a node itself; those of a string are its words."""
+  """The identifiers of a node itself; for a string its words."""
   match node:
     case ast.Name(id=name) | ast.Attribute(attr=name):
       return [name]
@@ -174,4 +174,4 @@ def _source(path: Path) -> str:
   try:
     return path.read_text(encoding="utf-8")
   except (OSError, UnicodeDecodeError):
-    return ""  # The installation is not the user's to mend.
+    return ""  # users cannot fix the installation

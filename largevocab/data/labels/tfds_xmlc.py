@@ -15,7 +15,7 @@ from etils import epath
 from largevocab.data.files import find_file
 from largevocab.data.labels.xmlc_format import read_train_and_test
 
-# Names of numbers in a prepared set's metadata.
+# Keys in the metadata of a prepared set.
 NUM_FEATURES, NUM_LABELS = "num_features", "num_labels"
 
 
@@ -31,7 +31,7 @@ class LabelledDocuments(tfds.core.GeneratorBasedBuilder):
     "Put {train,test}.txt[.gz|.xz], in the Extreme Classification Repository's format,"
     " in manual_dir."
   )
-  # Else looked up through importlib_resources, needed but not installed by TFDS 4.9.
+  # Otherwise found through importlib_resources, which TFDS 4.9 does not install.
   code_path = epath.Path(__file__)
 
   def _info(self):

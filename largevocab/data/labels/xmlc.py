@@ -16,14 +16,14 @@ from largevocab.fields import CountOrNone, ProperShare, settings
 class TrainAndTest(DocumentSet, abc.ABC):
   """Base of data sets that have training and test documents, and numbers for labels.
 
-  All labels are classes, also those that no training document has, unless min_count or
-  max_count is set. Documents without labels count for nothing. All of this is the same
-  for every seed.
+  All labels are classes, also those without a training document, unless min_count or
+  max_count is set. Documents without labels have weight 0. All of this is the same for
+  every seed.
 
   Attributes:
-    valid_share: of the training documents, taken evenly from among them.
-    min_count, max_count: not 0: rare labels, and occurrences of frequent ones, are left
-      out; see `label_sets.thin_labels`. Daghaghi et al. 2021 made Amazon-Uniform so.
+    valid_share: share of the training documents for validation, evenly spaced.
+    min_count, max_count: not 0: remove rare labels, and occurrences of frequent ones;
+      see `label_sets.thin_labels`. Daghaghi et al. 2021 made Amazon-Uniform this way.
   """
 
   valid_share: ProperShare = 0.05
@@ -47,8 +47,8 @@ class TrainAndTest(DocumentSet, abc.ABC):
 class Xmlc(TrainAndTest):
   """Files in the format of the Extreme Classification Repository.
 
-  Amazon-670K, Delicious-200K, WikiLSHTC-325K, EURLex-4K and others are published so.
-  Features are read as they are in the file; for the format see `read_xmlc`.
+  The format of Amazon-670K, Delicious-200K, WikiLSHTC-325K, EURLex-4K and others.
+  Features are used as in the file; for the format see `read_xmlc`.
 
   Attributes:
     path: the directory of the files, each plain, .gz or .xz.

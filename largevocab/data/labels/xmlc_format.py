@@ -12,14 +12,14 @@ from largevocab.data.labels.documents import Documents, pointers
 from largevocab.data.lines import read_lines
 from largevocab.errors import UserError
 
-# A line that is sound. All repeats are possessive: nothing is tried twice.
+# A valid line. All repeats are possessive, to avoid backtracking.
 _ID = r"[0-9]{1,18}+"
 _VALUE = r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?"
 _PAIR = re.compile(f"{_ID}:{_VALUE}")
 _LINE = re.compile(rf"({_ID}(?:,{_ID})*+)?((?:[ \t]++{_ID}:{_VALUE})*+)\s*+")
 _BLOCK = 2000  # lines parsed at a time
-# Each label has a name and rows, also one that no document has: the header alone could
-# take all memory. The largest set published has 2.8 million.
+# Each label has a name and rows, also one without documents: a bad header alone could
+# use up all memory. The largest published set has 2.8 million.
 _MOST_LABELS = 1 << 24
 
 
@@ -44,17 +44,17 @@ class _Block(NamedTuple):
 
 
 def read_xmlc(path: Path) -> XmlcFile:
-  """Documents, their features and labels.
+  """Documents, with their features and labels.
 
   The header is `N D L`, the numbers of documents, features and labels. Each other line
-  is a document, `label,label feature:value feature:value`. Ids count from 0. The line
+  is a document, `label,label feature:value feature:value`. Ids start from 0. The line
   of a document without labels begins with a blank. Blank lines after the last document
-  are passed over.
+  are ignored.
 
   Raises:
-    UserError: the file is none of this kind; names the line. A label or feature that a
-      document has twice is such a fault: whether values are to be added is not stated
-      anywhere.
+    UserError: the file is invalid; the message has the line. This includes repeated
+      labels or features of a document, as it is not specified whether their values are
+      to be added.
 
   Cost: about 1 us for each non-zero: a minute for the 41 million of Amazon-670K.
   """
@@ -86,7 +86,7 @@ def read_train_and_test(train: Path, test: Path) -> tuple[XmlcFile, XmlcFile]:
   """Two files of one data set.
 
   Raises:
-    UserError: as `read_xmlc`; or they have other numbers of features or labels.
+    UserError: as in `read_xmlc`; or their numbers of features or labels differ.
   """
   files = read_xmlc(train), read_xmlc(test)
   (_, *sizes), (_, *other_sizes) = files
@@ -124,7 +124,7 @@ def _header(path: Path, lines: Iterator[tuple[int, str]]) -> tuple[int, int, int
 def _blocks(
   path: Path, lines: Iterator[tuple[int, str]], num_documents: int
 ) -> Iterator[_Block]:
-  """Lines in two parts, as many as the header says."""
+  """Lines split in two parts, as many as the header says."""
   block, number = _Block([], [], 2), 1
   for number, line in lines:
     if number > num_documents + 1:
@@ -159,7 +159,7 @@ def _parse(
   pairs = np.fromstring("".join(block.tails).replace(":", " "), sep=" ")
   label_lengths = np.array([head.count(",") + 1 if head else 0 for head in block.heads])
   labels = np.fromstring(",".join(filter(None, block.heads)), np.int64, sep=",")
-  features = pairs[::2].astype(np.int64)  # exact: ids that are not are too large
+  features = pairs[::2].astype(np.int64)  # exact: ids that are not are out of range
   with np.errstate(over="ignore"):
     values = pairs[1::2].astype(np.float32)
 
@@ -197,7 +197,7 @@ def _parse(
 
 
 def _raise_fault(path: Path, number: int, line: str) -> NoReturn:
-  """Names what is wrong in a line that is not sound."""
+  """Raises an error that describes what is wrong in an invalid line."""
   labels, *pairs = re.split(r"[ \t]+", line.rstrip())
   if ":" in labels:
     raise UserError(
@@ -219,10 +219,10 @@ def _raise_fault(path: Path, number: int, line: str) -> NoReturn:
 def features_of(line: str, num_features: int) -> tuple[np.ndarray, np.ndarray]:
   """Feature ids, i32[n], and values, f32[n], of one document: a line of such a file.
 
-  It need not begin with a blank; labels, if there are any, are passed over.
+  It need not begin with a blank; labels, if there are any, are ignored.
 
   Raises:
-    UserError: it has no features, or one that is wrong or comes twice.
+    UserError: it has no features, or an invalid or repeated one.
 
   >>> features_of("12,7 0:0.5 3:2", num_features=4)[0].tolist()
   [0, 3]

@@ -26,9 +26,9 @@ class XmlcTfds(TrainAndTest):
   Repository.
 
   Attributes:
-    dataset: its name, as in `amazon670k`.
+    dataset: its name, for example `amazon670k`.
     data_dir: where it was prepared; empty: ~/tensorflow_datasets.
-    train, test: its splits, as in `train[:10%]`.
+    train, test: its splits, such as `train[:10%]`.
   """
 
   dataset: str = ""

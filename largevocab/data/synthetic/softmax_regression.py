@@ -1,4 +1,4 @@
-"""Synthetic softmax regression: features, and labels from a model that is known."""
+"""Synthetic softmax regression: features, and labels from a known model."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ class LabelledFeatures:
   Attributes:
     x_ND: f32[N, D].
     ids_N: i32[N].
-    first: the number of the first of them, of all there are.
+    first: number of the first of these examples among all.
 
   >>> examples = LabelledFeatures(np.zeros((3, 2), np.float32), np.array([5, 6, 7]))
   >>> batch = examples.batch(np.array([2, 0]), np.ones(2))
@@ -55,11 +55,11 @@ class KnownRegression:
   """Examples, and the model that their labels were drawn from.
 
   Attributes:
-    vocabulary: the classes; counts are those of the training labels.
+    vocabulary: the classes, with counts of the training labels.
     true_VD: f32[V, D], the rows of the model.
-    train: the examples to learn from, and those of the valid split.
-    test: others, from the same law.
-    seed: of the order in which training examples come.
+    train: training examples, also used as the valid split.
+    test: other examples from the same distribution.
+    seed: of the order of training examples.
   """
 
   vocabulary: Classes
@@ -70,17 +70,17 @@ class KnownRegression:
 
   @property
   def counts(self) -> Counts:
-    """What a head is told: there is no token stream."""
+    """Class counts of the training labels, without a token stream."""
     return Counts(self.vocabulary.counts_V)
 
   @property
   def num_inputs(self) -> int:
-    """None: features are read as they are."""
+    """0: the inputs are dense features."""
     return 0
 
   @property
   def summary(self) -> str:
-    """How many examples there are."""
+    """Number of examples."""
     num, dim = self.train.x_ND.shape
     return f"{num} training examples, {dim} features, {len(self.vocabulary)} classes"
 
@@ -95,14 +95,14 @@ class KnownRegression:
     return o_NV - np.logaddexp.reduce(o_NV, axis=1, keepdims=True)
 
   def training_batches(self, batch_size: int, unroll: int) -> ShuffledExamples:
-    """Examples in another order each epoch."""
+    """Examples, shuffled anew each epoch."""
     check_unroll(unroll)
     return ShuffledExamples(self.train, batch_size, self.seed)
 
   def evaluation_batches(
     self, split: str, batch_size: int, unroll: int
   ) -> HeldOutExamples:
-    """Every example of a split once; those of 'valid' are the training examples."""
+    """Every example of a split once; 'valid' has the training examples."""
     check_unroll(unroll)
     return HeldOutExamples(self.test if split == "test" else self.train, batch_size)
 
@@ -111,16 +111,16 @@ class KnownRegression:
 class SoftmaxRegression:
   """x ~ N(0, 1), rows w_c ~ N(0, scale^2), p(c | x) = exp(<w_c, x>) / sum over c.
 
-  A problem that the model can solve ("realisable"). The valid split is the training
-  examples: how well these are learnt is what the paper measures. The test split is as
-  many fresh ones. Class ids are in order of decreasing count of training labels.
+  A realisable problem. The valid split has the training examples, since the paper
+  measures the training loss. The test split has as many new ones. Class ids are in
+  order of decreasing count of training labels.
 
   Attributes:
     num_classes: V.
     num_examples: N.
-    dim: D, the features of an example: what `model.embed` must be.
+    dim: D, number of features: must equal `model.embed`.
     scale: of the rows; logits have a standard deviation of scale * sqrt(D).
-    seed: of all this, and of the order in which training examples come.
+    seed: of model, examples and the order of training examples.
 
   Source: Barber & Botev 2016, figure 2, which does not say how the rows are drawn:
     their scale is ours.
@@ -137,7 +137,7 @@ class SoftmaxRegression:
     return SoftmaxRegression(num_classes=100, num_examples=100, dim=8)
 
   def load(self) -> KnownRegression:
-    """Draws the model and the examples.
+    """Samples the model and the examples.
 
     >>> data = SoftmaxRegression(num_classes=9, num_examples=50, dim=4).load()
     >>> data.train.x_ND.shape, data.counts.num_classes, data.num_inputs

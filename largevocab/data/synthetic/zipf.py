@@ -1,4 +1,4 @@
-"""A synthetic language whose true conditional distribution is known."""
+"""A synthetic language with a known conditional distribution."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -9,7 +9,7 @@ from largevocab.data.text.corpus import Corpus
 from largevocab.data.text.vocabulary import EOS, UNK, Vocabulary
 from largevocab.fields import Between, Seed, settings
 
-# Of synthetic data: all of it is held in memory.
+# Limited since synthetic data is held in memory.
 NumClasses = Annotated[int, Between(2, 2**24)]
 NumExamples = Annotated[int, Between(1, 2**28)]
 Exponent = Annotated[float, Between(0, 100)]
@@ -22,7 +22,7 @@ class Language:
   Attributes:
     log_base_V: f64[V].
     u_VE, v_VE: f64[V, E], rows of norm sqrt(coupling).
-    coupling: no u . v is larger.
+    coupling: upper bound of u . v.
   """
 
   log_base_V: np.ndarray
@@ -37,7 +37,7 @@ class Language:
     return logits_NV - np.log(np.exp(logits_NV).sum(axis=1, keepdims=True))
 
   def relabel(self, order_V: np.ndarray) -> "Language":
-    """The same language, its class order_V[i] called i."""
+    """The same language with class order_V[i] renamed i."""
     parts = (self.log_base_V[order_V], self.u_VE[order_V], self.v_VE[order_V])
     return Language(*parts, self.coupling)
 
@@ -58,8 +58,8 @@ class Language:
   def sample(self, rng: np.random.Generator, num_tokens: int, eos: int) -> np.ndarray:
     """The first tokens, i32[num_tokens], of the chain that starts after `eos`.
 
-    What lies between two `eos` is independent of the rest, so that many such sentences
-    grow at a time and are joined in the end: exactly the chain.
+    Text between two `eos` is independent of the rest, so many such sentences are
+    sampled in parallel and concatenated: exactly the chain.
     """
     texts = []
     missing = num_tokens
@@ -88,7 +88,7 @@ class Language:
 
 @dataclass(frozen=True)
 class ZipfCorpus(Corpus):
-  """Text of a language that is known."""
+  """Text of a known language."""
 
   language: Language
 
@@ -99,18 +99,18 @@ class ZipfCorpus(Corpus):
 
 @settings(kw_only=True)
 class Zipf:
-  """Words drawn by Zipf's law, tilted by the word before.
+  """Words with Zipf's distribution, modulated by the previous word.
 
   p(c | previous) is proportional to rank_c ** -exponent * exp(u_previous . v_c), u and
   v uniform on spheres. Class ids are in order of decreasing count, as in all corpora.
-  `<eos>` is the word of rank 1, `<unk>` that of rank 2; otherwise they are like others.
+  `<eos>` is the word of rank 1, `<unk>` that of rank 2; otherwise they are ordinary.
 
   Attributes:
     num_classes: V.
     num_tokens: of the training text; validation and test have a tenth each.
     exponent: 0: all ranks equally likely.
-    coupling: the largest u . v; 0: no word depends on the one before. Sampling takes
-      time in proportion to exp(coupling).
+    coupling: the largest u . v; 0: words do not depend on the previous one. Sampling
+      takes time proportional to exp(coupling).
     rank: width of u and v.
     seed: of the language and of the text.
   """

@@ -1,4 +1,7 @@
-"""Synthetic item histories: the synthetic language read as items."""
+"""Synthetic item histories: the synthetic language read as items.
+
+Here I is the number of items of all histories.
+"""
 
 import numpy as np
 
@@ -9,12 +12,12 @@ from largevocab.fields import History, Seed, settings
 
 @settings(kw_only=True)
 class ZipfItems:
-  """One long history for each split, a text of `Zipf`: each item depends on the last.
+  """One long history per split, a text of `Zipf`: each item depends on the last.
 
   Attributes:
-    num_classes: of the language; items are those that the texts have.
+    num_classes: of the language; only those that occur are items.
     num_items: of the training history; validation and test have a tenth each.
-    history: K, how many items before the next one are shown.
+    history: K, number of previous items in the input.
     seed: of the language, the histories and the order of training examples.
   """
 

@@ -1,4 +1,4 @@
-"""Synthetic documents with labels, of the shape of extreme classification."""
+"""Synthetic documents with labels, in the form of extreme classification."""
 
 from typing import Annotated
 
@@ -11,21 +11,21 @@ from largevocab.data.labels.multi_label import DocumentBatches, MultiLabel
 from largevocab.data.synthetic.zipf import Exponent, NumClasses, NumExamples
 from largevocab.fields import Between, Share, settings
 
-_CHUNK = 20_000  # documents drawn at a time
+_CHUNK = 20_000  # documents sampled at a time
 
 
 @settings(kw_only=True)
 class ZipfLabels(DocumentBatches):
-  """Labels by Zipf's law; features of the labels of a document, and noise.
+  """Labels with Zipf's distribution; features from the labels of a document, and noise.
 
   Each label has `features_per_label` features of its own, drawn uniformly. A document
-  has 1 + Poisson labels, of probability proportional to rank ** -exponent. Its features
-  are 1 + NB draws, NB a negative binomial of shape 2: with probability `noise` of any
-  feature, by Zipf's law as well, and else of one of its labels' own, all as likely.
-  Labels and features that are drawn twice are one; the value of a feature is how often
-  it was drawn. Validation and test have a tenth as many documents each.
+  has 1 + Poisson labels, with probability proportional to rank ** -exponent. It has
+  1 + NB draws of features, NB a negative binomial of shape 2: with probability `noise`
+  any feature, with Zipf's distribution, and otherwise uniformly one of its labels' own.
+  Repeated labels and features are merged; the value of a feature is the number of its
+  draws. Validation and test have a tenth as many documents each.
 
-  Documents of Amazon-670K's shape, of 76 different features and 5.5 labels, come from
+  Documents of Amazon-670K's shape, with 76 distinct features and 5.5 labels, come from
   num_classes=670_091, num_features=135_909, num_examples=490_449, exponent=0.5,
   features_per_example=90, features_per_label=50, labels_per_example=5.5.
 
@@ -33,11 +33,11 @@ class ZipfLabels(DocumentBatches):
     num_classes: V.
     num_features: D.
     num_examples: training documents.
-    features_per_example: draws of features, in the mean.
-    labels_per_example: draws of labels, in the mean.
-    features_per_label: the features of its own that a label has.
+    features_per_example: mean number of draws of features.
+    labels_per_example: mean number of draws of labels.
+    features_per_label: number of each label's own features.
     exponent: of labels; 0: all equally likely. Features of the noise have exponent 1.
-    noise: the share of draws that say nothing.
+    noise: share of draws that do not depend on the labels.
 
   Cost: O(num_examples (features_per_example + labels_per_example)) time and memory.
   """
@@ -55,7 +55,7 @@ class ZipfLabels(DocumentBatches):
     return ZipfLabels()
 
   def load(self) -> MultiLabel:
-    """Draws the documents.
+    """Samples the documents.
 
     >>> data = ZipfLabels(num_classes=9, num_features=30, num_examples=50).load()
     >>> data.train.number, data.test.number, len(data.vocabulary), data.num_inputs
@@ -108,7 +108,7 @@ class ZipfLabels(DocumentBatches):
 
 
 def _cumulative(number: int, exponent: float) -> np.ndarray:
-  """Zipf's law: u lies below entry i, and not below the one before, with p_i."""
+  """Cumulative Zipf distribution: a uniform u selects the first entry above it."""
   cumulative = np.cumsum(np.arange(1, number + 1) ** -float(exponent))
   return cumulative / cumulative[-1]
 
@@ -116,7 +116,7 @@ def _cumulative(number: int, exponent: float) -> np.ndarray:
 def _distinct(
   lengths: np.ndarray, ids: np.ndarray, limit: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Pointers, the different ids of each row, and how often each comes.
+  """Pointers, the distinct ids of each row, and their counts.
 
   >>> [part.tolist() for part in _distinct(np.array([3, 1]), np.array([4, 2, 4, 2]), 5)]
   [[0, 2, 3], [2, 4, 2], [1.0, 2.0, 1.0]]

@@ -16,7 +16,7 @@ class Corpus:
   """An encoded text.
 
   Attributes:
-    vocabulary: its words; counts are those of the training split.
+    vocabulary: its words, with counts of the training split.
     train, valid, test: i32[tokens], class ids in document order.
   """
 
@@ -27,17 +27,17 @@ class Corpus:
 
   @property
   def counts(self) -> Counts:
-    """What a head is told of the training data."""
+    """Class counts and token stream of the training data."""
     return Counts(self.vocabulary.counts_V, self.train)
 
   @property
   def num_inputs(self) -> int:
-    """Every word has a row."""
+    """One row per word."""
     return len(self.vocabulary)
 
   @property
   def summary(self) -> str:
-    """How much text there is."""
+    """Number of tokens and words."""
     return f"{len(self.train)} training tokens, {len(self.vocabulary)} words"
 
   def training_batches(self, batch_size: int, unroll: int) -> TokenBatches:
@@ -47,13 +47,13 @@ class Corpus:
   def evaluation_batches(
     self, split: str, batch_size: int, unroll: int
   ) -> EvaluationBatches:
-    """Every token of a split once."""
+    """Batches with every token of a split once."""
     tokens = getattr(self, split)
     return EvaluationBatches(tokens, batch_size, unroll, self.vocabulary.eos)
 
 
 def open_corpus(directory: Path) -> Corpus:
-  """The corpus encoded in a directory, memory-mapped; its ids are read once to check.
+  """The corpus encoded in a directory, memory-mapped; ids are read for validation.
 
   Raises:
     UserError: a file is missing, cut short or of another kind.

@@ -1,7 +1,7 @@
-"""Text to class ids on disk, in one pass over the text and bounded memory.
+"""Encodes text as class ids on disk, in one pass over the text and bounded memory.
 
-Words are first numbered in order of appearance and written out. When all is read, their
-counts are known, and the numbers on disk are exchanged for class ids.
+Words are first numbered in order of appearance and written out. After the pass, when
+their counts are known, the numbers on disk are replaced by class ids.
 """
 
 from array import array
@@ -28,10 +28,10 @@ def encode(
   """Writes `{train,valid,test}.npy` i32[tokens], `vocabulary.txt` and a summary.
 
   Args:
-    directory: where to; it exists.
-    texts: the words of each split, in lists of any length; `<eos>` ends a line. For
-      valid and test a number instead: the share of the training text to be cut off its
-      end, at the end of a line if it has such.
+    directory: output directory, which exists.
+    texts: the words of each split, in lists of any length; `<eos>` ends a line. A
+      number for valid and test is the share to cut off the end of the training text, at
+      the end of a line if it has lines.
     min_count, max_vocab: see `build_vocabulary`. Only training words count.
 
   Raises:
@@ -72,7 +72,7 @@ def encode(
 def _write_numbers(
   text: Iterable[list[str]], numbers: defaultdict[str, int], path: Path
 ) -> np.ndarray:
-  """Writes the words' numbers; maps them."""
+  """Writes the words' numbers, and memory-maps them."""
   block = array("i")
   with (
     path.open("wb") as file,
@@ -86,14 +86,14 @@ def _write_numbers(
         del block[:]
     file.write(block)
     progress.update(len(block))
-  empty = np.zeros(0, np.int32)  # which cannot be mapped
+  empty = np.zeros(0, np.int32)  # empty files cannot be mapped
   return np.memmap(path, np.int32, "r") if path.stat().st_size else empty
 
 
 def _cut(
   train: np.ndarray, shares: Mapping[str, float], eos: int | None
 ) -> dict[str, np.ndarray]:
-  """Cuts shares off the end of train: what is left of it, and each share."""
+  """Cuts shares off the end of train: returns the rest of it, and each share."""
   if sum(shares.values()) >= 1 or any(share <= 0 for share in shares.values()):
     raise UserError(
       f"shares of the training text for {', '.join(shares)} are "
@@ -110,7 +110,7 @@ def _cut(
 
 
 def _next_line(tokens: np.ndarray, start: int, eos: int | None) -> int:
-  """The first position from `start` on at which a line begins."""
+  """The first position from `start` on where a line begins."""
   if eos is None:
     return start
   for block_start in range(max(start - 1, 0), len(tokens), _BLOCK):

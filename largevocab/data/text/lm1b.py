@@ -19,17 +19,17 @@ from largevocab.paths import user_path
 class Lm1b(TextCorpus):
   """A directory of shards of tokenised sentences; one `<eos>` per sentence.
 
-  Training sentences come in a random order: shards, and lines within a shard (one shard
-  is held in memory). The published vocabulary, 793,471 words, is that of words seen at
-  least 3 times, with sentence marks.
+  Training sentences are in random order: shards, and lines within a shard (one shard is
+  held in memory). The published vocabulary, 793,471 words, has the words with at least
+  3 occurrences, and sentence marks.
 
   Attributes:
     path: the directory, as unpacked.
-    train, valid, test: glob patterns of shards inside it.
+    train, valid, test: glob patterns of shards in it.
     seed: of the order.
-    begin: a word to put before each sentence, such as `<S>`; empty: none, the `<eos>`
-      of the sentence before marks the beginning. A word that always follows `<eos>`
-      costs nothing to predict and lowers the perplexity per token.
+    begin: a word to insert before each sentence, such as `<S>`; empty: none, since the
+      `<eos>` of the previous sentence marks the beginning. A word that always follows
+      `<eos>` costs nothing to predict and lowers the perplexity per token.
   """
 
   min_count: CountOrNone = 3
@@ -69,7 +69,7 @@ def _in_order(shards: Sequence[Path]) -> Iterator[str]:
 
 
 def _lines(shard: Path) -> Iterator[str]:
-  """The lines of a shard; a UserError after the last if all were blank."""
+  """The lines of a shard; raises a UserError at the end if all were blank."""
   is_blank = True
   for line in read_lines(shard):
     is_blank = is_blank and not line.strip()

@@ -1,4 +1,4 @@
-"""Text files of one's own; text8; Europarl."""
+"""Your own text files; text8; Europarl."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -20,11 +20,11 @@ class PlainText(TextCorpus):
   """Base of corpora of any text: words between spaces, one `<eos>` per line.
 
   Attributes:
-    valid_share, test_share: how much of the training text's end is cut off for
-      validation and test, where these are not given.
-    lower_case: whether to lower-case it.
-    tokenize: whether to part words from punctuation; else only spaces part them.
-    line_ends: whether a line, also an empty one, gets an `<eos>`.
+    valid_share, test_share: shares to cut off the end of the training text for
+      validation and test, if these are not given.
+    lower_case: whether to lower-case the text.
+    tokenize: whether to split punctuation from words; otherwise only at spaces.
+    line_ends: whether each line, also an empty one, gets an `<eos>`.
   """
 
   valid_share: ProperShare = 0.05
@@ -45,20 +45,20 @@ class PlainText(TextCorpus):
     return _TOKEN.findall(line) if self.tokenize else line.split()
 
   def words_of(self, lines: Iterable[str]) -> Iterator[list[str]]:
-    """The words of each line, with an `<eos>` if lines have ends."""
+    """The words of each line, with an `<eos>` if `line_ends` is set."""
     end = [EOS] if self.line_ends else []
     return ([*self.words(line), *end] for line in lines)
 
 
 @settings(kw_only=True)
 class TextFiles(PlainText):
-  """Any text files in UTF-8, plain, .gz or .xz, whole or split already.
+  """Any text files in UTF-8, plain, .gz or .xz, with or without splits.
 
   With `line_ends=False` a file is read in pieces, however long its lines.
 
   Attributes:
     train: the file, or a glob pattern for files read in order of their names.
-    valid, test: the same; empty: cut off the end of the training text, in order.
+    valid, test: likewise; empty: cut off the end of the training text, in order.
   """
 
   train: str = ""
@@ -66,7 +66,7 @@ class TextFiles(PlainText):
   test: str = ""
 
   def read(self, path: Path) -> Iterator[str]:
-    """A file in lines, or else in pieces that end between words."""
+    """A file in lines, or in pieces that end between words."""
     return read_lines(path) if self.line_ends else read_chunks(path)
 
   def texts(self):
@@ -85,10 +85,11 @@ class TextFiles(PlainText):
 
 @settings(kw_only=True)
 class Text8(TextFiles):
-  """text8, or a text made like it: one stream of words without line ends.
+  """text8, or a text of the same form: one stream of words without line ends.
 
-  Split 90/5/5 by token unless valid and test are given. Words seen at least 5 times in
-  the training text, as is usual; `<eos>` is in the vocabulary with count 0.
+  Split 90/5/5 by token unless valid and test are given. The vocabulary has the words
+  with at least 5 occurrences in the training text, as is usual, and `<eos>` with count
+  0.
   """
 
   min_count: CountOrNone = 5
@@ -97,10 +98,10 @@ class Text8(TextFiles):
 
 @settings(kw_only=True)
 class Europarl(TextFiles):
-  """Europarl, any language: lines of mark-up and empty lines dropped.
+  """Europarl, any language: without mark-up and empty lines.
 
-  Lower-cased, and words parted from punctuation, unless told. Split 98/1/1 by line
-  unless valid and test are given.
+  By default lower-cased, with punctuation split from words. Split 98/1/1 by line unless
+  valid and test are given.
   """
 
   valid_share: ProperShare = 0.01

@@ -17,10 +17,10 @@ class Tfds(PlainText):
   `largevocab.data.text.tfds_text` has builders for Penn Treebank and for text files.
 
   Attributes:
-    dataset: its name, as in `lm1b` or `para_crawl/enfr`.
+    dataset: its name, for example `lm1b` or `para_crawl/enfr`.
     data_dir: where it was prepared; empty: ~/tensorflow_datasets.
-    feature: the text; one within a translation is named `translation/fr`.
-    train, valid, test: its splits, as in `train[:10%]`; valid or test empty: cut off
+    feature: the text feature; within a translation for example `translation/fr`.
+    train, valid, test: its splits, such as `train[:10%]`; valid or test empty: cut off
       the end of the training text.
   """
 
@@ -47,7 +47,7 @@ class Tfds(PlainText):
 
   def _lines(self, builder, split: str) -> Iterator[str]:
     for record in records(builder, split, self.data_dir):
-      # Not splitlines: that also parts at marks which are no line ends in a file.
+      # Not splitlines, which also splits at other characters than line ends.
       yield from self._text(record).split("\n")
 
   def _text(self, record) -> str:

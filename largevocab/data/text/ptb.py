@@ -12,9 +12,9 @@ from largevocab.fields import settings
 class Ptb(TextCorpus):
   """A directory with ptb.{train,valid,test}.txt, each plain, .gz or .xz.
 
-  A line is a sentence and gets one `<eos>`; rare words are `<unk>` in the files
-  already. The usual files have 929,589 / 73,760 / 82,430 tokens and 10,000 classes,
-  `<eos>` and `<unk>` included in both.
+  A line is a sentence and gets one `<eos>`; rare words are already `<unk>` in the
+  files. The usual files have 929,589 / 73,760 / 82,430 tokens and 10,000 classes, both
+  including `<eos>` and `<unk>`.
 
   Attributes:
     path: the directory.

@@ -1,4 +1,4 @@
-"""The source of Python's own standard library: a corpus that is always at hand."""
+"""The source of Python's own standard library: a corpus that needs no download."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ from largevocab.fields import CountOrNone, settings
 _TOKEN = re.compile(r"[^\W\d]\w*|\d+|[^\w\s]")
 
 _NOT_LIBRARY = {"site-packages", "dist-packages", "__pycache__"}
-# Left out since many installations lack them.
+# Excluded, since many installations lack them.
 _TESTS = {"test", "tests", "idle_test"}
 
 
@@ -25,11 +25,11 @@ class Stdlib(TextCorpus):
   """Source text of the running Python's standard library, without its tests.
 
   Identifiers, runs of digits and single marks of punctuation are the words; each line
-  ends in `<eos>`. On CPython 3.11 2.9 M tokens of 52,000 distinct words, of which the
-  training split has 33,000 at least twice (hence V; the others teach the model `<unk>`,
-  6 % of the words in files not seen). Other versions differ: compare results within one
-  only. Of every 20 files, by a hash of their paths, about one is for validation and one
-  for test.
+  ends with `<eos>`. On CPython 3.11 it has 2.9 M tokens of 52,000 distinct words, of
+  which 33,000 occur at least twice in the training split (hence V; the others become
+  `<unk>`, 6 % of the words in held-out files). Other versions differ: compare results
+  within one only. Of every 20 files, by a hash of their paths, about one is for
+  validation and one for test.
   """
 
   min_count: CountOrNone = 2
@@ -56,7 +56,7 @@ class Stdlib(TextCorpus):
 
 
 def source_files(directory: Path) -> Iterator[Path]:
-  """All Python files of a directory that can be read, but for tests."""
+  """All readable Python files of a directory, except tests."""
   for path, directories, names in os.walk(directory):
     directories[:] = sorted(set(directories) - _NOT_LIBRARY - _TESTS)
     files = (Path(path, name) for name in names if name.endswith(".py"))
@@ -64,7 +64,7 @@ def source_files(directory: Path) -> Iterator[Path]:
 
 
 def split_of(name: str) -> str:
-  """The split of the file of this name: of 20 about one for validation, one for test.
+  """The split of a file by its name: of 20 about one for validation, one for test.
 
   >>> split_of("ast.py"), split_of("glob.py")
   ('train', 'train')
@@ -77,4 +77,4 @@ def _lines(path: Path) -> list[str]:
   try:
     return path.read_text(encoding="utf-8").splitlines()
   except (OSError, UnicodeDecodeError):
-    return []  # The installation is not the user's to mend.
+    return []  # users cannot fix the installation

@@ -1,4 +1,4 @@
-"""What all corpora read from text have in common: encoded once, cached, mapped."""
+"""Base of corpora read from text: encoded once, cached, memory-mapped."""
 
 import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from largevocab.data.text.vocabulary import EOS
 from largevocab.errors import UserError
 from largevocab.fields import CountOrNone, settings
 
-_FORMAT = 1  # of the encoded files; a change makes all corpora anew
+_FORMAT = 1  # of the encoded files; changing it rebuilds all corpora
 _LOCATIONS = {"path", "train", "valid", "test", "data_dir", "cache_dir"}
 
 
@@ -25,8 +25,8 @@ class Text(NamedTuple):
 
   Attributes:
     words: its words in lists of any length, in order; `<eos>` ends a line. Read once.
-    files: the files that it is read from.
-    version: what else its content depends on.
+    files: its source files.
+    version: anything else that its content depends on.
   """
 
   words: Iterable[list[str]]
@@ -39,9 +39,9 @@ class TextCorpus(abc.ABC):
   """Base of the corpora read from text.
 
   Attributes:
-    min_count: words seen less often in the training text become `<unk>`.
-    max_vocab: classes at most, `<unk>` and `<eos>` included; 0: no limit.
-    cache_dir: where encoded corpora are kept; empty: $LARGEVOCAB_CACHE, or else
+    min_count: words with fewer occurrences in the training text become `<unk>`.
+    max_vocab: most classes, including `<unk>` and `<eos>`; 0: no limit.
+    cache_dir: directory of encoded corpora; empty: $LARGEVOCAB_CACHE, or else
       ~/.cache/largevocab.
   """
 
@@ -51,17 +51,17 @@ class TextCorpus(abc.ABC):
 
   @abc.abstractmethod
   def texts(self) -> Mapping[str, Text | float]:
-    """The text of each split; a number: that share of the training text's end."""
+    """The text of each split; a number is a share of the end of the training text."""
 
   def words(self, line: str) -> list[str]:
-    """The words of a line, without `<eos>`; the same in training and in questions."""
+    """The words of a line, without `<eos>`; for training and for queries."""
     return line.split()
 
   def tiny(self) -> Zipf:
     return Zipf(num_tokens=1000)
 
   def load(self) -> Corpus:
-    """The corpus, encoded at the first call and memory-mapped from the cache."""
+    """The corpus, encoded by the first call and memory-mapped from the cache."""
     root = cache_root(self.cache_dir)
     texts = self.texts()
     given = [(s, text) for s in SPLITS if isinstance(text := texts[s], Text)]

@@ -22,7 +22,7 @@ class TextLines(tfds.core.GeneratorBasedBuilder):
   VERSION = tfds.core.Version("1.0.0")
   MANUAL_DOWNLOAD_INSTRUCTIONS = "Put {train,valid,test}.txt[.gz|.xz] in manual_dir."
   PREFIX = ""
-  # Else looked up through importlib_resources, needed but not installed by TFDS 4.9.
+  # Otherwise found through importlib_resources, which TFDS 4.9 does not install.
   code_path = epath.Path(__file__)
 
   def _info(self):

@@ -15,10 +15,10 @@ EOS = "<eos>"
 
 @dataclass(frozen=True)
 class Vocabulary(Classes):
-  """Words by decreasing count, ties by word: a word's place is its class id.
+  """Words by decreasing count, ties by word: a word's index is its class id.
 
-  `<unk>`, the word that stands for all words left out, and `<eos>`, the end of a line,
-  are always present, if need be with count 0.
+  `<unk>`, which replaces all words left out, and `<eos>`, the end of a line, are always
+  present, if necessary with count 0.
   """
 
   @cached_property
@@ -35,7 +35,7 @@ class Vocabulary(Classes):
     return self.words.index(EOS)
 
   def encode(self, words: Iterable[str]) -> list[int]:
-    """Ids of words; `<unk>`'s for a word not in the vocabulary."""
+    """Ids of words; that of `<unk>` for a word not in the vocabulary."""
     return [self.index.get(word, self.unk) for word in words]
 
   @classmethod
@@ -49,11 +49,11 @@ def build_vocabulary(
   """The vocabulary of words with these counts.
 
   Args:
-    counts: occurrences of each word; those of `<unk>` and `<eos>` among them, if the
-      text has such words.
-    min_count: words seen less often are left out (their occurrences become `<unk>`).
-    max_vocab: the most frequent words are kept so that the vocabulary, with `<unk>` and
-      `<eos>`, has at most this many; 0: no limit.
+    counts: occurrences of each word, including `<unk>` and `<eos>` if the text has
+      them.
+    min_count: words with fewer occurrences are left out (they become `<unk>`).
+    max_vocab: limit on the size of the vocabulary, with `<unk>` and `<eos>`: the most
+      frequent words are kept; 0: no limit.
 
   Raises:
     UserError: fewer than two words besides `<unk>` and `<eos>` remain.

@@ -1,4 +1,4 @@
-"""Files of pairs of words, and of how alike people find them."""
+"""Files of word pairs with human similarity scores."""
 
 import math
 from pathlib import Path
@@ -7,12 +7,12 @@ from typing import NamedTuple
 from largevocab.data.lines import read_lines
 from largevocab.errors import UserError
 
-# Columns of scores in the files of SimLex-999 and WordSim-353.
+# Score columns in the files of SimLex-999 and WordSim-353.
 _SCORES = ("SimLex999", "Human (mean)")
 
 
 class WordPair(NamedTuple):
-  """Two words, and how alike people find them."""
+  """Two words and their human similarity score."""
 
   first: str
   second: str
@@ -22,12 +22,12 @@ class WordPair(NamedTuple):
 def read_word_pairs(path: Path) -> list[WordPair]:
   """Pairs of words from a file like that of SimLex-999 or of WordSim-353.
 
-  The first line names the columns. The words stand in the first two, the score in
-  'SimLex999' or 'Human (mean)', or else in the third. Tabs part them, or commas if the
-  first line has no tab.
+  The first line names the columns. The words are in the first two, the score in
+  'SimLex999' or 'Human (mean)', or else in the third. Columns are separated by tabs, or
+  by commas if the first line has no tab.
 
   Raises:
-    UserError: names file and line.
+    UserError: the message has file and line.
 
   >>> import tempfile
   >>> path = Path(tempfile.mkdtemp(), "pairs.csv")
@@ -61,7 +61,7 @@ def read_word_pairs(path: Path) -> list[WordPair]:
 
 
 def _number(text: str) -> float | None:
-  """What stands there, if it is a finite number."""
+  """The finite number in a text, else None."""
   try:
     value = float(text)
   except ValueError:

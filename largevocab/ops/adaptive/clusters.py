@@ -1,4 +1,4 @@
-"""Clusters of classes by frequency: a short list, and tails with narrower rows."""
+"""Clusters of classes by frequency: a short-list, and tails with narrower rows."""
 
 import itertools
 from typing import NamedTuple
@@ -10,15 +10,15 @@ _ALIGN = 8  # examples
 
 
 class Clusters(NamedTuple):
-  """Classes by decreasing count, cut into a short list and tails.
+  """Classes by decreasing count, cut into a short-list (head cluster) and tails.
 
-  Plain numbers: shapes and capacities are made of them.
+  Plain numbers, since shapes and capacities depend on them.
 
   Attributes:
-    sizes: classes of each, that of the short list first.
-    widths: of their rows; the first is that of the activations, D.
+    sizes: number of classes of each cluster, the short-list first.
+    widths: of their rows; the first is D, the width of the activations.
     masses: share of the training examples whose class is in each; they sum to 1.
-    labels: true classes of a training example, on average.
+    labels: mean number of true classes of a training example.
   """
 
   sizes: tuple[int, ...]
@@ -32,9 +32,9 @@ def widths(dim: int, num: int, factor: int, align: int = 1) -> tuple[int, ...]:
 
   Args:
     dim: D.
-    num: clusters, the short list among them.
-    factor: by which the rows of a tail are narrower than those before.
-    align: products of widths that are multiples of 8 are faster.
+    num: number of clusters, including the short-list.
+    factor: ratio of widths of successive clusters.
+    align: multiple to round to; 8 gives faster products.
 
   >>> widths(200, 5, 4), widths(200, 5, 4, align=8)
   ((200, 50, 12, 3, 1), (200, 56, 16, 8, 8))
@@ -44,12 +44,12 @@ def widths(dim: int, num: int, factor: int, align: int = 1) -> tuple[int, ...]:
 
 
 def places(mean: ArrayLike, num: int) -> np.ndarray:
-  """How many of a batch's true classes a tail should be ready for: the mean and four
-  standard deviations, as a multiple of 8, but not more than there are.
+  """Capacity of a tail for the true classes of a batch: the mean plus four standard
+  deviations, as a multiple of 8, and at most their number.
 
   Args:
-    mean: how many of them are to be expected there.
-    num: how many there are.
+    mean: expected number of true classes in the tail.
+    num: number of true classes in the batch.
 
   >>> places([200, 100, 0.1, 990], 1000).tolist()
   [264, 144, 8, 1000]
@@ -60,7 +60,7 @@ def places(mean: ArrayLike, num: int) -> np.ndarray:
 
 
 def head_mass(counts_V: np.ndarray, size: int) -> float:
-  """Share of the examples whose class is among the `size` most frequent ones.
+  """Share of the examples whose class is among the `size` most frequent.
 
   >>> head_mass(np.array([1, 6, 3]), 2)
   0.9
@@ -72,12 +72,12 @@ def head_mass(counts_V: np.ndarray, size: int) -> float:
 def cut(
   counts_V: np.ndarray, cutoffs: tuple[int, ...], widths: tuple[int, ...]
 ) -> Clusters:
-  """The clusters that end after the given numbers of classes, and a last one.
+  """The clusters with the given cutoffs, and a last one up to V.
 
   Args:
     counts_V: int[V], in any order.
     cutoffs: ends of all clusters but the last, ascending, below V.
-    widths: of each, one more than cutoffs.
+    widths: of all clusters, one more than cutoffs.
 
   Raises:
     ValueError: cutoffs do not ascend or are not in 1 ... V - 1.

@@ -1,8 +1,8 @@
-"""How long the work on a set of classes takes: formulas, and what was fitted to them.
+"""Cost models: fitted formulas for the time of a step on a set of classes.
 
 `largevocab-fit-cost-model` measures a device and writes a file; those of this package
-are in `cost_models` beside this one. A file there is never changed, since runs go on
-with the clusters that they began with: a new fit is a new file.
+are in `cost_models` next to this module. These files are never changed, since resumed
+runs must get the same clusters: a new fit is a new file.
 """
 
 import dataclasses
@@ -23,12 +23,12 @@ _Measured = Annotated[float, Between(0, 1e30)]
 
 @settings
 class Fit:
-  """How far a formula is from what was measured.
+  """Error of a fitted formula.
 
   Attributes:
-    points: how many measurements there are.
+    points: number of measurements.
     rms_error: root mean square of log(predicted / measured).
-    worst_error: the largest absolute value of it.
+    worst_error: the largest absolute value of that.
   """
 
   points: CountOrNone
@@ -43,7 +43,7 @@ class ProductTime(Fit):
   Attributes:
     dim: the width, D.
     constant: c, seconds.
-    rate: seconds for each logit.
+    rate: seconds per logit.
     least: k0 B0: fewer logits take no less time.
 
   Source: Grave et al. 2017, equation 7.
@@ -67,19 +67,20 @@ class ProductTime(Fit):
 class StepTime(Fit):
   """t(k, B, d) = c + (logit + product d) k B + row k d + far max(0, k d - near).
 
-  A training step on k classes with rows of width d for which B examples ask: loss,
+  Time of a training step on k classes with rows of width d and B examples: loss,
   gradients, and an update of all rows.
 
   Attributes:
     constant: c, seconds.
-    logit: for each logit, whatever the width: exponentials and the like.
-    product: for each logit and each number of a row.
-    row: for each number of a row, whatever B: read it, write its gradient, update it.
-    far: the same once more, for those that find no place near the processor.
-    near: how many numbers do.
+    logit: per logit, independent of the width: exponentials and the like.
+    product: per logit and number of a row.
+    row: per number of a row, independent of B: read it, write its gradient, update it.
+    far: additional time per number of a row that does not fit in the cache.
+    near: how many numbers fit.
 
-  Source: Grave et al. 2017, equation 7, with what it leaves out: other widths, and the
-    time for the rows, which is most of it where few examples reach a cluster. Terms are
+  Source: Grave et al. 2017, equation 7, extended by other widths and by the time for
+    the rows, which dominates where few examples reach a cluster. Terms are added: on a
+    CPU their maximum, as in the paper, predicts no better.
     added: on a CPU their maximum, as in the paper, predicts no better.
 
   >>> t = StepTime(9, 0.0, 0.0, constant=1.0, logit=2.0, product=1.0, row=0.5, far=1.0,
@@ -104,16 +105,16 @@ class StepTime(Fit):
 
 @settings
 class CostModel:
-  """What was fitted on one device.
+  """Formulas fitted on one device.
 
   Attributes:
     platform: 'cpu', 'gpu' or 'tpu'.
-    device: its name.
+    device: name of the device.
     dtype: of rows and activations.
-    date: when, ISO 8601.
+    date: of the fit, ISO 8601.
     jax: its version.
-    product: of one matrix product.
-    step: of a training step.
+    product: time of one matrix product.
+    step: time of a training step.
   """
 
   platform: str
@@ -125,12 +126,12 @@ class CostModel:
   step: StepTime
 
   def save(self, path: pathlib.Path) -> None:
-    """Writes what `load` reads."""
+    """Writes a file that `load` reads."""
     path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
 
 
 def names() -> list[str]:
-  """Of those in this package, PLATFORM-DTYPE-DATE.
+  """Names of the models in this package, PLATFORM-DTYPE-DATE.
 
   >>> "cpu-float32-2026-11" in names()
   True
@@ -142,7 +143,7 @@ def load(name: str) -> CostModel:
   """A fitted cost model.
 
   Args:
-    name: 'cpu-float32-2026-11' and the like, of those in this package; or the path of a
+    name: of a model in this package, such as 'cpu-float32-2026-11'; or the path of a
       file that ends in .json.
 
   Raises:
@@ -174,7 +175,7 @@ def load(name: str) -> CostModel:
 
 
 def _build(cls: Any, content: Any, where: str) -> Any:
-  """An instance of one of the classes above from what JSON made of it."""
+  """An instance of one of the classes above from parsed JSON."""
   fields = {field.name: field.type for field in dataclasses.fields(cls)}
   expected = declared(cls)
   if not isinstance(content, dict) or content.keys() != fields.keys():

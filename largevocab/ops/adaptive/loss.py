@@ -1,6 +1,8 @@
-"""The adaptive softmax, its exact loss and gradients: `largevocab.ops.adaptive.model`.
+"""Exact loss and gradients of the adaptive softmax of `largevocab.ops.adaptive.model`.
 
-Each tail reads the examples whose class it has, and no others.
+Each tail processes only the examples with a true class in it.
+
+Here K is the capacity of a tail and J the number of tails.
 """
 
 import functools
@@ -22,12 +24,12 @@ from largevocab.ops.softmax.plan import plan
 
 
 class Gradients(NamedTuple):
-  """d loss / d all that `adaptive_loss` reads.
+  """Gradients of `adaptive_loss`.
 
   Attributes:
     h_ND: of the activations.
-    model: of the parameters, as they are.
-    reached_J: i32[J], how many true classes each tail has; where 0, its gradient is 0.
+    model: of the parameters, in the same layout.
+    reached_J: i32[J], number of true classes in each tail; if 0, its gradient is 0.
   """
 
   h_ND: jax.Array
@@ -36,13 +38,12 @@ class Gradients(NamedTuple):
 
 
 def capacities(clusters: Clusters, num: int, most: int = 1) -> tuple[int, ...]:
-  """Places for the true classes of each tail: see `clusters.places`.
+  """Capacity of each tail for the true classes of a batch: see `clusters.places`.
 
   Args:
-    clusters: whose masses say what share of the true classes is in each, and whose
-      labels how many an example has.
-    num: N, how many examples there are.
-    most: P, true classes of an example at most.
+    clusters: with the expected share of true classes in each, and labels per example.
+    num: N, number of examples.
+    most: P, most true classes of an example.
 
   >>> capacities(Clusters((1, 3, 9), (8, 4, 2), (0.7, 0.2, 0.1)), 1000)
   (264, 144)
@@ -67,14 +68,14 @@ def adaptive_nll(
     model: all parameters.
     place_NP: i32[N, P], places of true classes, padded with V.
     w_NP: f32[N, P], their weights, 0 on padding.
-    capacities: true classes that a tail looks at together, see `capacities`; what
-      there are more takes more turns.
+    capacities: true classes that a tail processes per round, see `capacities`; more of
+      them take more rounds.
     dtype: of the operands of the products; sums are at least float32.
 
   Returns:
     f32[N], nats.
 
-  Cost: a product of N with the short list and, for each tail, one of its capacity with
+  Cost: a product of N with the short-list and, for each tail, one of its capacity with
     its rows; never holds [N, V].
 
   >>> from largevocab.ops.adaptive.model import Tail
@@ -116,23 +117,23 @@ def adaptive_loss(
 ) -> tuple[jax.Array, Gradients]:
   """loss = -sum_np w_NP log p(class at place_NP), exact, and its gradients.
 
-  A tail reads the examples whose true class it has, in an array of the size of its
-  capacity. What does not fit is read in further turns, none is left out; a tail with no
-  true class in the batch is skipped.
+  Each tail processes the examples with a true class in it in an array of its capacity.
+  If there are more, it takes further rounds; none are dropped. A tail without a true
+  class in the batch is skipped.
 
   Args:
-    w_NP: f32[N, P], weights, 0 on padding. Divide them by their sum for a mean. What
-      has no weight reaches no tail.
-    method: how to cut products, see `largevocab.ops.softmax.plan.plan`.
+    w_NP: f32[N, P], weights, 0 on padding. Divide them by their sum for a mean. Classes
+      of weight 0 are not sent to a tail.
+    method: how to chunk products, see `largevocab.ops.softmax.plan.plan`.
     budget_bytes: temporary memory of the largest of the softmaxes.
     The others: see `adaptive_nll`.
 
   Returns:
     f32[], nats, and gradients.
 
-  Source: Grave et al. 2017, sections 4.2 and 4.3: a short list in the root of a tree of
-    two levels, and tails of lower capacity. The static capacity and the further turns
-    are not in the paper: they are what shapes known in advance ask for.
+  Source: Grave et al. 2017, sections 4.2 and 4.3: a short-list in the root of a tree of
+    two levels, and tails of lower capacity. The static capacity and the rounds are not
+    in the paper: they keep shapes static.
 
   Cost: three products where `adaptive_nll` has one (four where logits do not fit into
     the budget); writes a gradient of the size of the model.
@@ -188,8 +189,8 @@ def _check(h_ND, model, place_NP, w_NP, capacities):
 
 
 def _routed(model: Model, place_NP, w_NP, capacities):
-  """Of each tail itself, the route of the M = N P true classes that it has, and the row
-  of each of them there."""
+  """For each tail: itself, the `Route` of the M = N P true classes in it, and the row
+  of each in the tail."""
   ends = tuple(itertools.accumulate(model.sizes))
   place_M, w_M = place_NP.ravel(), w_NP.ravel()
   spans = itertools.pairwise(ends)
@@ -199,8 +200,8 @@ def _routed(model: Model, place_NP, w_NP, capacities):
 
 
 def _read(at_K, h_ND, tail, local_M, w_NP):
-  """Activations [K, D], rows [K, 1], weights [K, 1] and numbers [K] of the examples of
-  a turn; free places have no row, no weight and no example."""
+  """Activations [K, D], rows [K, 1], weights [K, 1] and indices [K] of the examples of
+  a round; free places have out-of-range rows and indices, and weight 0."""
   take = lambda x_M, fill: x_M.at[at_K].get(mode="fill", fill_value=fill)[:, None]
   example_K = at_K // w_NP.shape[1]
   h_KD = h_ND.at[example_K].get(mode="clip")

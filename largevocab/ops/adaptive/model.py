@@ -1,11 +1,13 @@
-"""The adaptive softmax: frequent classes at once, rare ones by way of their cluster.
+"""The adaptive softmax: frequent classes directly, rare ones through their cluster.
 
-  p(c | h) = p(c | short list and clusters, h)                   c on the short list
+  p(c | h) = p(c | short-list and clusters, h)                   c on the short-list
   p(c | h) = p(cluster of c | ..., h) p(c | its cluster, h)      else
 
-Both are softmaxes of linear logits: the first over the rows of the short list and one
-row for each tail, the others over the rows of a tail, which are narrower and see a
-projection of h. Classes are named by their place: short list first, tail by tail.
+Both are softmaxes of linear logits: the first over the rows of the short-list and one
+row for each tail, the others over the rows of a tail, which are narrower and multiply a
+projection of h. A class is identified by its place: short-list first, tail by tail.
+
+Here J is the number of clusters, the short-list among them.
 """
 
 import itertools
@@ -19,19 +21,22 @@ from largevocab.ops.softmax.chunks import compute_dtype, logits, product
 
 
 class Tail(NamedTuple):
-  """What tells the classes of a tail apart.
+  """Parameters of the softmax over a tail.
 
   Attributes:
-    down_ED: projects activations to the width of the tail.
+    down_ED: projection of the activations to the width of the tail.
     rows_VE: a row for each class of the tail: as wide as the projection or, with a
-      bias, as `largevocab.ops.softmax.bias.extend` makes it.
+      bias, as returned by `largevocab.ops.softmax.bias.extend`.
   """
 
   down_ED: jax.Array
   rows_VE: jax.Array
 
   def features(self, h_ND: jax.Array, dtype=None) -> jax.Array:
-    """h as the rows see it; dtype: of the operands of the projection."""
+    """Projection of h, with a constant feature if the rows have a bias.
+
+    dtype: of the operands of the projection.
+    """
     dtype = compute_dtype(h_ND, self.down_ED, dtype)
     x_NE = product("nd,ed->ne", h_ND, self.down_ED, dtype)
     has_bias = self.rows_VE.shape[1] > self.down_ED.shape[0]
@@ -42,9 +47,9 @@ class Model(NamedTuple):
   """All parameters.
 
   Attributes:
-    head_VD: a row for each class of the short list, then one for each tail; as wide as
-      h or, with a bias, as `largevocab.ops.softmax.bias.extend` makes it.
-    tails: of rarer and rarer classes.
+    head_VD: a row for each class of the short-list, then one for each tail; as wide as
+      h or, with a bias, as returned by `largevocab.ops.softmax.bias.extend`.
+    tails: by decreasing frequency of the classes.
   """
 
   head_VD: jax.Array
@@ -52,19 +57,19 @@ class Model(NamedTuple):
 
   @property
   def sizes(self) -> tuple[int, ...]:
-    """Classes of the short list and of each tail."""
+    """Number of classes of the short-list and of each tail."""
     of_tails = tuple(len(tail.rows_VE) for tail in self.tails)
     return (len(self.head_VD) - len(of_tails), *of_tails)
 
   def features(self, h_ND: jax.Array) -> jax.Array:
-    """h as the rows of the short list see it."""
+    """h, with a constant feature if the short-list has a bias."""
     return extend(h_ND) if self.head_VD.shape[1] > h_ND.shape[1] else h_ND
 
   def head_rows(self, place_NP: jax.Array) -> jax.Array:
-    """The row of the head for each place: its own, or that of its tail."""
+    """The row of the head for each place: that of the class, or that of its tail."""
     ends_J = jnp.cumsum(jnp.array(self.sizes, jnp.int32))
     tail_NP = jnp.searchsorted(ends_J, place_NP, side="right").astype(jnp.int32)
-    # Places >= V are after the last end, and so rows after the last tail.
+    # Places >= V come after the last tail, and so get rows after the last row.
     return jnp.where(tail_NP > 0, self.sizes[0] + tail_NP - 1, place_NP)
 
 
@@ -85,16 +90,17 @@ def log_p_naive(h_ND: jax.Array, model: Model) -> jax.Array:
 
 
 def class_rows(model: Model, place_R: jax.Array) -> jax.Array:
-  """Rows that log-probabilities are linear in h by, but for normalisers: of the short
-  list its own; of a tail the row of the tail plus that of the class.
+  """Rows such that <row, h> is log p(c | h) up to log-partition functions: for the
+  short-list the row of the class; for a tail the row of the tail plus the projected row
+  of the class.
 
   Args:
     model: all parameters.
     place_R: i32[R], places of classes.
 
   Returns:
-    f32[R, D'], as wide as h or, if there is any bias, as
-    `largevocab.ops.softmax.bias.extend` makes it.
+    f32[R, D'], as wide as h or, if there is any bias, as returned by
+    `largevocab.ops.softmax.bias.extend`.
 
   >>> tail = Tail(jnp.array([[2.0, 3.0]]), jnp.array([[1.0], [4.0]]))
   >>> model = Model(jnp.array([[5.0, 6.0], [0.5, 0.0]]), (tail,))
@@ -105,7 +111,7 @@ def class_rows(model: Model, place_R: jax.Array) -> jax.Array:
   starts = itertools.accumulate(model.sizes)
   for tail, start in zip(model.tails, starts, strict=False):
     (width, dim), (size, _) = tail.down_ED.shape, tail.rows_VE.shape
-    # Indices below 0 would count from the end.
+    # Negative indices would count from the end.
     local_R = jnp.where(place_R < start, size, place_R - start)
     rows_RE = tail.rows_VE.at[local_R].get(mode="fill", fill_value=0)
     wide_RD = rows_RE[:, :width] @ tail.down_ED

@@ -1,4 +1,8 @@
-"""Where to cut the classes into clusters so that a training step is fastest."""
+"""Chooses the cutoffs of an adaptive softmax with the fastest training step.
+
+Here G is the number of grid places, K of stages (clusters), J of tails, and F of
+Pareto-optimal paths.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,12 +15,12 @@ from largevocab.ops.softmax.bias import extended_width
 
 
 class _Front(NamedTuple):
-  """Ways to get to places, those to one place only if none is as good in both.
+  """Partial paths: for each place those that are Pareto-optimal in time and memory.
 
   Attributes:
-    at_F: the place, ascending.
-    seconds_F, bytes_F: so far.
-    before_F: which of the ways of the stage before was continued.
+    at_F: last place of the path, ascending.
+    seconds_F, bytes_F: of the path so far.
+    before_F: index of the path of the previous stage that it continues.
   """
 
   at_F: np.ndarray
@@ -26,7 +30,7 @@ class _Front(NamedTuple):
 
 
 def least_bytes(bytes_KGG: np.ndarray) -> np.ndarray:
-  """Bytes of the rest of the way, [K + 1, G]: from each place before each stage."""
+  """Fewest bytes of the remaining path from each place at each stage, [K + 1, G]."""
   K, G, _ = bytes_KGG.shape
   rest = np.full((K + 1, G), np.inf)
   rest[K, -1] = 0
@@ -42,19 +46,18 @@ def fastest_path(
   """Places p_1 < ... < p_K = G - 1 that minimise sum_k seconds_KGG[k, p_k, p_k+1].
 
   Args:
-    seconds_KGG: of stage k from one place to a later one; the way begins at place 0.
-      Where it is infinite there is no way.
-    bytes_KGG: likewise; 0 where memory does not matter.
-    max_bytes: of all stages.
+    seconds_KGG: time of stage k from one place to a later one; the path starts at
+      place 0. Infinite where there is no such step.
+    bytes_KGG: likewise memory; 0 where it does not matter.
+    max_bytes: limit for all stages together.
 
   Returns:
     The places after each stage.
 
   Raises:
-    ValueError: there is no such way.
+    ValueError: there is no such path.
 
-  Cost: O(K G^2) for each of the ways to a place that differ in speed and memory: one,
-    where bytes are 0.
+  Cost: O(K G^2) times the Pareto-optimal paths to a place: one, if bytes are 0.
 
   >>> seconds = np.array([[[0, 1, 2, 3]] * 4, [[0, 9, 9, 9], [0, 0, 9, 5], [0, 0, 0, 6],
   ...                     [0, 0, 0, 0]]])
@@ -81,7 +84,7 @@ def fastest_path(
 
 
 def _steps(front, seconds_GG, bytes_GG, room_G, ends) -> Iterator[tuple]:
-  """For each end the ways there, as columns of a `_Front`."""
+  """For each end the Pareto-optimal paths to it, as columns of a `_Front`."""
   for end in ends:
     before_F = np.arange(np.searchsorted(front.at_F, end))
     start_F = front.at_F[before_F]
@@ -90,7 +93,7 @@ def _steps(front, seconds_GG, bytes_GG, room_G, ends) -> Iterator[tuple]:
     fits_F = (bytes_F <= room_G[end]) & np.isfinite(seconds_F)
     order_F = np.lexsort((bytes_F[fits_F], seconds_F[fits_F]))
     kept_F = np.flatnonzero(fits_F)[order_F]
-    # Slower ones must be smaller than all that are faster.
+    # Slower paths must need less memory than all faster ones.
     smallest_F = np.minimum.accumulate(np.append(np.inf, bytes_F[kept_F]))[:-1]
     kept_F = kept_F[bytes_F[kept_F] < smallest_F]
     at_F = np.full(len(kept_F), end)
@@ -100,19 +103,19 @@ def _steps(front, seconds_GG, bytes_GG, room_G, ends) -> Iterator[tuple]:
 # Seconds of a step on k classes with rows of width d for B examples; k and B may be
 # arrays. `largevocab.ops.adaptive.cost_model` has fitted ones.
 Seconds = Callable[..., np.ndarray]
-MOST_CLUSTERS = 5  # that are tried: more are hardly faster, and a worse model
+MOST_CLUSTERS = 5  # by default: more are hardly faster, and a worse model
 _BOUNDARIES = 128  # at most 11 % apart for a million classes
-_ROWS = 64  # large tables, but the last, have a multiple of: they divide over devices
+_ROWS = 64  # row counts of large clusters but the last are multiples, to shard evenly
 _FLOAT_BYTES = 4
 _MIB = 2**20
 
 
 class ClusterPlan(NamedTuple):
-  """Clusters, and what they are expected to take.
+  """Clusters with predicted times and memory.
 
   Attributes:
     clusters: sizes, widths and masses.
-    seconds: of a step, of the short list and of each tail.
+    seconds: of a step, for the short-list and each tail.
     full_seconds: of the softmax over all classes.
     num_bytes: of all parameters.
   """
@@ -128,7 +131,7 @@ class ClusterPlan(NamedTuple):
     return tuple(np.cumsum(self.clusters.sizes[:-1]).tolist())
 
   def __str__(self) -> str:
-    """To print.
+    """A printable table.
 
     >>> print(ClusterPlan(Clusters((9, 90), (8, 2), (0.8, 0.2)), (0.01, 0.003), 0.13,
     ...                   2**20))
@@ -157,16 +160,16 @@ class ClusterPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class Costs:
-  """What takes how long, and how much memory.
+  """Predicted time and memory of clusters.
 
   Attributes:
     dim: D, width of activations.
-    seconds: t(k, B, d), of arrays k and B, ascending in each.
+    seconds: t(k, B, d), for arrays k and B, increasing in each.
     batch: B, true classes in a batch.
-    bias: rows of the short list have one, see `constant_feature.extended_width`.
-    tail_bias: rows of tails have one.
+    bias: rows of the short-list have a bias, see `softmax.bias.extended_width`.
+    tail_bias: rows of tails have a bias.
     tied: tails share the projection of the first.
-    labels: true classes of an example, on average.
+    labels: mean number of true classes of an example.
   """
 
   dim: int
@@ -178,18 +181,18 @@ class Costs:
   labels: float = 1.0
 
   def short_list(self, size: Any, num_tails: int) -> tuple[Any, Any]:
-    """Seconds and bytes of a short list of so many classes."""
+    """Seconds and bytes of a short-list of `size` classes."""
     rows, width = size + num_tails, extended_width(self.dim) if self.bias else self.dim
     examples = max(round(self.batch / self.labels), 1)
     return self.seconds(rows, examples, width), rows * width * _FLOAT_BYTES
 
   def tail(self, size: Any, mass: Any, width: int, number: int) -> tuple[Any, Any]:
-    """Seconds and bytes of a tail of so many classes, the first being number 1."""
+    """Seconds and bytes of a tail of `size` classes, the first tail being number 1."""
     mean = self.batch * np.maximum(mass, 0)
     num = places(mean, self.batch)
     row_width = extended_width(width) if self.tail_bias else width
     projection = self.seconds(width, num, self.dim)
-    is_reached = -np.expm1(-mean)  # by an example at least, or else it is skipped
+    is_reached = -np.expm1(-mean)  # probability that the tail is not skipped
     seconds = is_reached * (projection + self.seconds(size, num, row_width))
     own = 0 if self.tied and number > 1 else width * self.dim
     return seconds, (own + size * row_width) * _FLOAT_BYTES
@@ -205,37 +208,37 @@ def plan_clusters(
   min_head_mass: float = 0.8,
   max_bytes: int = 0,
 ) -> ClusterPlan:
-  """The clusters whose expected time is least: sum of
+  """The clusters with the least predicted time: the sum of
 
-    t(k + J, B, D)                                 k classes, J tails of a short list
+    t(k + J, B, D)                                 k classes, J tails of a short-list
     P(reached) (t(d, B', D) + t(k, B', d))         projection and k classes of a tail
 
-  with rows of width d for the B' places of the tail, see `clusters.places`.
+  with rows of width d for the capacity B' of the tail, see `clusters.places`.
 
   Args:
     counts_V: int[V], in any order.
-    costs: t, D and B, and which parameters there are.
-    num_clusters: how many, with the short list; 0: 2 to 5, whichever is fastest.
+    costs: t, D and B, and which optional parameters there are.
+    num_clusters: including the short-list; 0: 2 to 5, whichever is fastest.
     factor, align: see `clusters.widths`.
-    min_head_mass: least share of the examples whose class is on the short list. Time
-      alone would leave some tens of classes there, and a poor model. Where tails of a
-      class each leave less, they leave the short list all they can.
-    max_bytes: of all parameters, of 4 bytes each; 0: as many as it takes.
+    min_head_mass: least share of the examples whose class is on the short-list. By time
+      alone it would have some tens of classes, which makes a poor model. If tails of
+      one class each leave less than this share, the short-list gets all they leave.
+    max_bytes: limit for all parameters, of 4 bytes each; 0: no limit.
 
   Returns:
-    The best clusters that end at boundaries of a grid, of which it has all below about
-    30 and, above it, one every tenth; with up to 128 classes all. A short list of 1,024
-    or more and tails that follow it, but the last, have a multiple of 64 rows.
+    The best clusters with cutoffs on a grid, which has all numbers below about 30 and,
+    above that, steps of about a tenth; with up to 128 classes all. A short-list of
+    1,024 or more rows, and the tails after it but the last, have a multiple of 64 rows.
 
   Raises:
-    ValueError: no class occurs, there are fewer classes than clusters, or no plan keeps
-      to max_bytes.
+    ValueError: no class occurs, there are fewer classes than clusters, or max_bytes
+      cannot be met.
 
   Source: Grave et al. 2017, section 4.3: frequent classes in small clusters, dynamic
-    programming for a given number of clusters. What is not in the paper: the time is
-    that of a training step at the width of each cluster, for places and not expected
-    examples; limits on the short list and on memory, for which the programme keeps all
-    plans of which none is better in both time and memory.
+    programming for a given number of clusters. Not in the paper: the time is that of a
+    training step at the width of each cluster, for capacities instead of expected
+    numbers of examples; limits on the short-list and on memory, for which the dynamic
+    programme keeps all plans that are Pareto-optimal in time and memory.
 
   Cost: O(J boundaries^2), more if max_bytes excludes the fastest plan; under a second
     for V = 800,000.
@@ -253,7 +256,7 @@ def plan_clusters(
   if num_clusters > V:
     raise ValueError(f"{num_clusters} clusters, but {V} classes")
   nums = [num_clusters] if num_clusters else range(min(2, V), min(MOST_CLUSTERS, V) + 1)
-  # Sorted here, so that nothing after it has to work.
+  # Sorted here, so that later sorts are fast.
   sorted_V = -np.sort(-counts_V.astype(np.float64))
   found, least = [], []
   for num in nums:
@@ -280,7 +283,7 @@ def plan_clusters(
 
 
 def price(clusters: Clusters, costs: Costs) -> ClusterPlan:
-  """What given clusters are expected to take.
+  """Predicted times and memory of given clusters.
 
   >>> clusters = Clusters((9, 90), (8, 2), (1.0, 0.0))
   >>> priced = price(clusters, Costs(8, lambda k, B, d: k * B * d, batch=2))
@@ -303,17 +306,17 @@ def price(clusters: Clusters, costs: Costs) -> ClusterPlan:
 
 
 def _boundaries(sorted_V, num, min_head_mass):
-  """Where clusters may end, 0 and V among it, and the mass of the classes before."""
+  """Grid of possible cutoffs, including 0 and V, and the mass of the classes before."""
   V = len(sorted_V)
   mass_V = np.append(0, np.cumsum(sorted_V)) / sorted_V.sum()
-  # The shortest list that is long enough is often the best one.
+  # The shortest short-list that is long enough is often the best one.
   shortest = np.searchsorted(mass_V, min_head_mass - 1e-9)
   ends = np.unique(np.geomspace(1, V, min(_BOUNDARIES, V)).round().astype(int))
   if V <= _BOUNDARIES:
     ends = np.arange(V + 1)
   ends = np.append(ends, min(shortest, V))
   if V > _BOUNDARIES:
-    # The rows of the short list are its classes and a row for each tail.
+    # The short-list has rows for its classes and one row for each tail.
     aligned = -(-(ends + num - 1) // _ROWS) * _ROWS - (num - 1)
     ends = np.where(ends >= 16 * _ROWS, np.minimum(aligned, V), ends)
   ends_G = np.union1d(ends, [0, *range(max(V - num, 0), V + 1)])
@@ -321,11 +324,11 @@ def _boundaries(sorted_V, num, min_head_mass):
 
 
 def _stages(costs, ends_G, mass_G, all_widths, min_head_mass):
-  """Seconds and bytes, [K, G, G], of each cluster from one boundary to another."""
+  """Seconds and bytes, [K, G, G], of each cluster between each two cutoffs."""
   K, G = len(all_widths), len(ends_G)
   seconds_KGG, bytes_KGG = np.zeros((2, K, G, G))
   seconds_G, bytes_G = costs.short_list(ends_G, K - 1)
-  # Up to the rounding of sums.
+  # Tolerates the rounding of sums.
   least_mass = min(min_head_mass, mass_G[ends_G == ends_G[-1] - (K - 1)][0]) - 1e-9
   seconds_KGG[0] = np.where(mass_G >= least_mass, seconds_G, np.inf)[None]
   bytes_KGG[0] = np.where(mass_G >= least_mass, bytes_G, np.inf)[None]

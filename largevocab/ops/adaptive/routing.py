@@ -1,4 +1,8 @@
-"""Examples that need something, in arrays of a static size: as many as there are."""
+"""Variable-size subsets of a batch, processed in fixed-size rounds.
+
+Shapes stay static: each round has a capacity of K, of which unused places are padded.
+Here T is the largest possible number of rounds.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,13 +13,13 @@ from jax import lax
 
 
 class Route(NamedTuple):
-  """Which of N examples need something, a static number K of them a turn.
+  """A subset of N examples, in rounds of a static capacity K.
 
   Attributes:
-    count: i32[], how many need it.
-    turns: i32[], turns that it takes for all.
-    at_TK: i32[T, K], which they are, for the turns that all N would take; N on free
-      places, which come last.
+    count: i32[], size of the subset.
+    turns: i32[], number of rounds needed.
+    at_TK: i32[T, K], indices of the examples of each round, with T large enough for all
+      N; N in unused places, which come last.
   """
 
   count: jax.Array
@@ -24,7 +28,7 @@ class Route(NamedTuple):
 
 
 def route(needs_N: jax.Array, capacity: int) -> Route:
-  """The examples for which needs_N, in turns of `capacity`.
+  """Routes the examples with needs_N in rounds of `capacity`.
 
   >>> r = route(jnp.array([True, False, True, True]), 2)
   >>> int(r.count), int(r.turns), r.at_TK.tolist()
@@ -39,7 +43,7 @@ def route(needs_N: jax.Array, capacity: int) -> Route:
 
 
 def over_turns(body: Callable[[Any, jax.Array], Any], init: Any, route: Route) -> Any:
-  """`lax.fori_loop` over the turns there are: body(carry, at_K) -> carry.
+  """`lax.fori_loop` over the rounds needed: body(carry, at_K) -> carry.
 
   >>> r = route(jnp.array([True, False, True, True]), 2)
   >>> int(over_turns(lambda n, at_K: n + (at_K < 4).sum(), 0, r))
@@ -50,15 +54,15 @@ def over_turns(body: Callable[[Any, jax.Array], Any], init: Any, route: Route) -
 
 
 def sum_of_turns(body: Callable[[jax.Array], Any], zeros: Any, route: Route) -> Any:
-  """body(at_K), summed over the turns there are.
+  """body(at_K), summed over the rounds needed.
 
-  Like a loop, but none and one turn, the usual cases, add nothing up: that pays where
-  the sum is large.
+  Avoids additions if there is no round or one, the usual cases, which saves time if the
+  result is large.
 
   Args:
     body: its result has the shapes and types of zeros.
-    zeros: of what there is without a turn.
-    route: whose turns.
+    zeros: the result without a round.
+    route: the rounds.
 
   >>> r = route(jnp.array([True, False, True, True]), 2)
   >>> int(sum_of_turns(lambda at_K: (at_K < 4).sum(), jnp.int32(0), r))

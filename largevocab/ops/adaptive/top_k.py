@@ -1,4 +1,7 @@
-"""The likeliest k classes of an adaptive softmax, by the tails that may have them."""
+"""Exact top k classes of an adaptive softmax, skipping tails that cannot have any.
+
+Here J is the number of tails.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -10,24 +13,24 @@ from largevocab.ops.softmax.chunks import compute_dtype, logits
 from largevocab.ops.softmax.log_partition import log_normalizer
 from largevocab.ops.softmax.top_k import best_of_both, none_best, top_k
 
-_TURN = 64  # examples that look into a tail together
-_SLACK = 1e-5  # nats, for rounding
+_TURN = 64  # examples per round of a tail
+_SLACK = 1e-5  # nats, tolerance for rounding
 
 
 def adaptive_top_k(
   h_ND: jax.Array, model: Model, class_V: jax.Array, k: int, *, dtype=None
 ) -> tuple[jax.Array, jax.Array]:
-  """The k classes of the largest probability, best first.
+  """The k most probable classes, best first.
 
-  Exact: no class of a tail is likelier than the tail, and so an example looks into a
-  tail only if the tail is as likely as the last of its best k so far. Of classes that
-  are equally likely the smaller id comes first.
+  Exact: no class of a tail is more probable than the tail itself, so an example
+  evaluates a tail only if the tail is as probable as its k-th best class so far. Ties
+  are by smaller class id.
 
   Args:
     h_ND: float[N, D], activations.
     model: all parameters.
-    class_V: i32[V], the class at each place; classes of one part ascend.
-    k: how many.
+    class_V: i32[V], the class at each place, ascending within each cluster.
+    k: number of classes.
     dtype: of the operands of the products.
 
   Returns:
@@ -36,7 +39,7 @@ def adaptive_top_k(
   Raises:
     ValueError: k is not in 1 ... V.
 
-  Cost: two products of N with the short list, and two with the rows of a tail for the
+  Cost: two products of N with the short-list, and two with the rows of a tail for the
     examples that need it, 64 at a time.
 
   >>> import jax.numpy as jnp
@@ -54,7 +57,7 @@ def adaptive_top_k(
   x_ND = model.features(h_ND)
   dtype = compute_dtype(x_ND, model.head_VD, dtype)
   log_z_N = log_normalizer(x_ND, model.head_VD, dtype=dtype)
-  # A slice of the short list would bring together what is sharded.
+  # Slicing the short-list would gather a sharded array.
   num_rows = len(model.head_VD)
   at_NK, o_NK = top_k(x_ND, model.head_VD, min(k + len(others), num_rows), dtype=dtype)
   is_class_NK = at_NK < short
@@ -78,7 +81,7 @@ def adaptive_top_k(
       put = lambda all_NK, new_NK: all_NK.at[at_K].set(new_NK, mode="drop")
       return jax.tree.map(put, best, merged)
 
-    may_have_N = ~(log_p_N + _SLACK < best[1][:, -1])  # true of NaN
+    may_have_N = ~(log_p_N + _SLACK < best[1][:, -1])  # True for NaN
     turn = min(_TURN, len(h_ND))
     best = over_turns(look, best, route(may_have_N, turn))
     start += size

@@ -1,8 +1,10 @@
 """Blocks of consecutive classes: their ids and their logits.
 
-V classes in blocks of `size`; the last may be shorter. It is read from where a whole
-block still fits into the table, so that all slices have the same shape without a copy
-of the table; what it thereby has of its neighbour is masked.
+V classes in blocks of `size`; the last may be shorter. It is read from the last start
+where a whole block fits into the table, so that all slices have the same shape without
+copying the table; classes of the neighbouring block are masked.
+
+Here K is the number of blocks per example and E of classes in a block.
 """
 
 from functools import partial
@@ -21,11 +23,11 @@ def block_ids(
 
   Args:
     block_NK: i32[N, K]; blocks beyond the last class are empty.
-    size: E, classes in a block, up to num_classes.
+    size: E, classes in a block, at most num_classes.
     num_classes: V.
 
   Returns:
-    ids_NKE: i32[N, K, E], the ids that a slice of the block holds.
+    ids_NKE: i32[N, K, E], the ids in the slice of each block.
     mask_NKE: bool[N, K, E], which of them belong to the block.
 
   >>> ids, mask = block_ids(jnp.array([[0, 1]]), 2, 3)
@@ -42,8 +44,8 @@ def block_logits(
 ) -> jax.Array:
   """o_nke = <x_n, w_c> for the classes c = ids_nke of `block_ids`: f32[N, K, E].
 
-  Cost: O(N K E D), read at the speed of memory. On CPU a loop over the pairs, which
-  reads every block in place; elsewhere a gather of [K, E, D] of some examples at once.
+  Cost: O(N K E D), bound by memory bandwidth. On CPU a loop over the pairs, which reads
+  every block in place; elsewhere a gather of [K, E, D] for some examples at once.
 
   >>> w_VD = jnp.array([[1.0], [2.0], [3.0]])
   >>> block_logits(jnp.ones((1, 1)), w_VD, jnp.array([[1]]), 2).tolist()
@@ -59,7 +61,7 @@ def block_logits(
 
 
 def logits_by_pair(x_ND, w_VD, block_NK, size):
-  """`block_logits`, one block of one example after the other."""
+  """`block_logits`, one block of one example at a time."""
   one = lambda pair: _dot(_rows(w_VD, pair[1], size), x_ND[pair[0]])
   n, k = block_NK.shape
   example_P = jnp.repeat(jnp.arange(n), k)
@@ -67,7 +69,7 @@ def logits_by_pair(x_ND, w_VD, block_NK, size):
 
 
 def logits_by_example(x_ND, w_VD, block_NK, size):
-  """`block_logits`, all blocks of an example, and of some examples, at once."""
+  """`block_logits`, all blocks of some examples at once."""
   rows = jax.vmap(lambda block: _rows(w_VD, block, size))
   one = lambda pair: _dot(rows(pair[1]), pair[0])
   numbers = block_NK.shape[1] * size * x_ND.shape[1]  # of an example's blocks
@@ -76,7 +78,7 @@ def logits_by_example(x_ND, w_VD, block_NK, size):
 
 
 def _rows(w_VD: jax.Array, block: jax.Array, size: int) -> jax.Array:
-  """The rows [E, D] that a slice of a block holds."""
+  """The rows [E, D] in the slice of a block."""
   first = jnp.minimum(block * size, len(w_VD) - size)
   return lax.dynamic_slice_in_dim(w_VD, first, size)
 

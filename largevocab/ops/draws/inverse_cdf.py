@@ -1,13 +1,15 @@
-"""Categorical draws from a row of weights per example, with an exactly known law.
+"""Categorical draws from a row of weights per example, with exact probabilities.
 
 The weights are summed in groups of 128, the sums in groups of 128 again, until one
 group is left. A draw descends from there: at each level it picks one entry of one group
-by inverting the cumulative weights of that group alone.
+by inverting the cumulative weights of that group.
 
 At each level the weights of a group are rounded to integers that sum to 2^31, and a
-31-bit random integer falls into one of them: it halves the group seven times, by the
-sums of the halves. Sums of integers are exact in any order, so the law of the draw is
-known exactly, an entry of weight zero is never picked, and every other entry can be.
+31-bit random integer selects one by seven steps of bisection over sums of halves. Sums
+of integers are exact in any order, so the probabilities of the draw are known exactly,
+entries of weight zero are never picked, and every other entry can be.
+
+Here L is the number of levels, K of groups of a level, and G the size of a group.
 """
 
 import jax
@@ -18,28 +20,28 @@ from largevocab.ops.shapes import check_shapes
 
 GROUP = 128
 UNIT = np.uint32(1 << 31)  # sum of the integer weights of a group
-AT_A_TIME = 1 << 17  # weights: all that is made of them stays in a cache
+AT_A_TIME = 1 << 17  # weights, so that all temporaries fit in a cache
 
 
 def draw(key: jax.Array, weight_NV: jax.Array, m: int) -> tuple[jax.Array, jax.Array]:
-  """m independent draws per row, with probabilities in proportion to its weights.
+  """m independent draws per row, with probabilities proportional to its weights.
 
   Args:
     key: PRNG key.
-    weight_NV: f32[N, V], non-negative. A row of zeros draws class 0, at a probability
-      that means nothing; a row whose sum is not finite any class, at NaN.
+    weight_NV: f32[N, V], non-negative. A row of zeros draws class 0, with a meaningless
+      probability; a row whose sum is not finite draws any class, with probability NaN.
     m: number of draws.
 
   Returns:
     ids_NM: i32[N, M].
-    log_q_NM: f32[N, M], log-probability of each draw, nats. It is the law of the draw
-      up to the rounding of logarithms. That law is weight / sum but for the rounding to
-      integers, which moves each entry by up to 2^-31 of the weight of its group, and
-      the heaviest of the group by what the others lack.
+    log_q_NM: f32[N, M], log-probability of each draw in nats, exact up to the rounding
+      of logarithms. It equals weight / sum up to the rounding to integers, which
+      changes each entry by up to 2^-31 of the weight of its group, and the heaviest of
+      the group by the sum of these changes.
 
-  Cost: O(V + min(128 M, V) + M log V) a row. Besides what it returns and a random
-    integer a draw and level it holds a few arrays of as many rows as have 2^17 weights,
-    or of one row.
+  Cost: O(V + min(128 M, V) + M log V) a row. Besides the results and a random integer
+    per draw and level it holds a few arrays of the rows of a chunk, of 2^17 weights or
+    one row.
 
   >>> ids_NM, log_q_NM = draw(jax.random.key(0), jnp.array([[0.0, 3.0, 0.0]]), 4)
   >>> ids_NM, log_q_NM.tolist()
@@ -50,7 +52,7 @@ def draw(key: jax.Array, weight_NV: jax.Array, m: int) -> tuple[jax.Array, jax.A
   rows = max(1, min(sizes["N"], AT_A_TIME // max(sizes["V"], m)))
 
   def draw_some(i, drawn):
-    # The last rows start early enough to be as many: nothing is padded or copied.
+    # The last chunk starts earlier, so that all are full without padding or copies.
     start = jnp.minimum(i * rows, sizes["N"] - rows)
     some = lambda x: jax.lax.dynamic_slice_in_dim(x, start, rows)
     put = lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, start, 0)
@@ -61,13 +63,13 @@ def draw(key: jax.Array, weight_NV: jax.Array, m: int) -> tuple[jax.Array, jax.A
 
 
 def _draw_row(weight_V: jax.Array, u_LM: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """A row's draws and their log-probabilities, for random integers at every level."""
+  """Draws of one row and their log-probabilities, from random integers per level."""
   m = u_LM.shape[1]
   ids_M, log_q_M = jnp.zeros(m, jnp.int32), jnp.zeros(m)
   levels = _levels(weight_V)
   for (total_K, weight_KG), u_M in zip(levels, u_LM, strict=True):
     group_M = ids_M
-    if m < len(weight_KG):  # few draws: each has a copy of its group
+    if m < len(weight_KG):  # few draws: copy the group of each
       at_MG = ids_M[:, None] * GROUP + jnp.arange(GROUP, dtype=jnp.int32)[None, :]
       weight_KG = weight_KG.ravel().at[at_MG].get(mode="promise_in_bounds")
       total_K = total_K.at[ids_M].get(mode="promise_in_bounds")
@@ -82,9 +84,9 @@ def _draw_row(weight_V: jax.Array, u_LM: jax.Array) -> tuple[jax.Array, jax.Arra
 
 
 def log_law(weight_NV: jax.Array, ids_NM: jax.Array) -> jax.Array:
-  """Log-probability f32[N, M], in nats, that a draw of `draw` is each of ids_NM.
+  """Log-probability f32[N, M], in nats, with which `draw` draws each of ids_NM.
 
-  It is -inf just for classes that are never drawn, and for ids that are no classes.
+  It is -inf exactly for classes that are never drawn, and ids outside 0 ... V - 1.
 
   Cost: O(V + min(128 M, V) + M log V) a row in time and memory.
 
@@ -102,7 +104,7 @@ def _log_law_row(weight_V: jax.Array, ids_M: jax.Array) -> jax.Array:
   for total_K, weight_KG in reversed(levels):
     group_M, entry_M = jnp.divmod(ids_M, weight_KG.shape[1])
     ids_M = group_M
-    if ids_M.size < len(weight_KG):  # few: each has a copy of its group
+    if ids_M.size < len(weight_KG):  # few ids: copy the group of each
       weight_KG = weight_KG.at[group_M].get(mode="clip")
       total_K = total_K.at[group_M].get(mode="clip")
       group_M = jnp.arange(ids_M.size, dtype=ids_M.dtype)
@@ -114,7 +116,7 @@ def _log_law_row(weight_V: jax.Array, ids_M: jax.Array) -> jax.Array:
 def reference_draw(
   key: jax.Array, weight_NV: np.ndarray, m: int
 ) -> tuple[np.ndarray, np.ndarray]:
-  """What `draw` computes, one draw and one group at a time on the host.
+  """Reference for `draw` on the host, one draw and one group at a time.
 
   >>> reference_draw(jax.random.key(0), np.array([[0.0, 3.0, 0.0]]), 2)
   (array([[1, 1]]), array([[0., 0.]]))
@@ -143,9 +145,9 @@ def _random_units(key: jax.Array, shape: tuple[int, ...], m: int) -> jax.Array:
 
 
 def _levels(weight_V: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
-  """Groups of weights [K, G], below their sums [K], from one group to all the classes.
+  """Groups of weights [K, G], and above them groups of their sums, top level first.
 
-  G is 128, or the power of 2 that holds fewer classes; 0 fills the last group up.
+  G is 128, or the least power of 2 that holds all classes if less; padded with 0.
   """
   levels, size = [], len(weight_V)
   while True:
@@ -158,16 +160,16 @@ def _levels(weight_V: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
 
 
 def _lengths(total_K: jax.Array, weight_KG: jax.Array) -> jax.Array:
-  """Integers u32[K, G], of sum UNIT in each group, positive where the weights are.
+  """Integers u32[K, G] that sum to UNIT in each group, positive where the weights are.
 
-  The heaviest entry, of UNIT / G or more, takes what rounding leaves or lacks.
+  The heaviest entry, of UNIT / G or more, absorbs the rounding errors.
   """
   size = weight_KG.shape[1]
   share_KG = weight_KG / jnp.where(total_K > 0, total_K, 1.0)[:, None]
   length_KG = jnp.rint(share_KG * float(UNIT)).astype(jnp.uint32)
   length_KG = jnp.maximum(length_KG, (weight_KG > 0).astype(jnp.uint32))
   left_K = UNIT - length_KG.sum(-1)  # modulo 2^32, as is its sum with a length
-  # The first of the heaviest; `argmax` is slow on CPU.
+  # Index of the first maximum; `argmax` is slow on CPU.
   at_1G = jnp.arange(size)[None, :]
   is_max_KG = weight_KG == weight_KG.max(-1, keepdims=True)
   heaviest_K = jnp.where(is_max_KG, at_1G, size).min(-1)
@@ -175,13 +177,13 @@ def _lengths(total_K: jax.Array, weight_KG: jax.Array) -> jax.Array:
 
 
 def _pick(length_KG: jax.Array, group_M: jax.Array, u_M: jax.Array) -> jax.Array:
-  """The entry i32[M] of its group into whose part of 0..UNIT-1 each integer falls."""
+  """The entry i32[M] of its group whose part of 0..UNIT-1 contains each integer."""
   sums = [length_KG]
   while sums[0].shape[1] > 1:
     sums.insert(0, sums[0].reshape(len(length_KG), -1, 2).sum(-1))
   if len(sums) == 1:
     return jnp.zeros(u_M.shape, jnp.int32)
-  # A loop over one array of all sums: unrolled, XLA makes every step from the first.
+  # A loop over one array of all sums: unrolled, XLA recomputes each step from scratch.
   sum_T = jnp.concatenate([sum_KE.ravel() for sum_KE in sums[1:]])
 
   def halve(i, at_and_u):

@@ -1,4 +1,4 @@
-"""k-means over the rows of a class table, which is read in chunks of classes."""
+"""k-means over the rows of a class table, in chunks of classes."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ _SCORE_BYTES = 8 * 2**20
 
 
 def random_rows(key: jax.Array, w_VD: jax.Array, num: int) -> jax.Array:
-  """`num` rows [K, D] of different classes, to begin with.
+  """Initial centroids: `num` rows [K, D] of different classes.
 
   Raises:
     ValueError: there are fewer classes.
@@ -36,17 +36,17 @@ def nearest(
   Args:
     w_VD: float[V, D], class table.
     centroids_KD: float[K, D].
-    size: classes a chunk, about; by default 8 MiB of scores.
+    size: approximate classes per chunk; by default 8 MiB of scores.
 
   Cost: one product of V K D; holds [size, K]. A table that is sharded over classes
-    stays where it is.
+    stays sharded.
 
   >>> nearest(jnp.array([[0.0], [7.0], [4.0]]), jnp.array([[1.0], [6.0]]), size=2)
   Array([0, 1, 1], dtype=int32)
   """
   V = check_shapes(w_VD=w_VD, centroids_KD=centroids_KD)["V"]
   dtype = compute_dtype(w_VD, centroids_KD)
-  # The nearest of them has the largest <w, c> - |c|^2 / 2.
+  # The nearest centroid maximises <w, c> - |c|^2 / 2.
   half_K = jnp.sum(jnp.square(centroids_KD), axis=1) / 2
   size = size or _SCORE_BYTES // (4 * len(centroids_KD))
 
@@ -59,9 +59,9 @@ def nearest(
 
 
 def lloyd_step(w_VD: jax.Array, centroids_KD: jax.Array, key: jax.Array) -> jax.Array:
-  """Each centroid moves to the mean of the rows nearest to it, [K, D].
+  """Moves each centroid to the mean of the rows nearest to it, [K, D].
 
-  One without rows moves to a random row instead.
+  A centroid without rows is replaced by a random row.
 
   Source: Lloyd 1982.
   Cost: that of `nearest`, and O(V D).
@@ -80,11 +80,11 @@ def lloyd_step(w_VD: jax.Array, centroids_KD: jax.Array, key: jax.Array) -> jax.
 
 
 class Members(NamedTuple):
-  """Which classes are in which cluster.
+  """Members of clusters, in compressed rows.
 
   Attributes:
-    class_V: i32[V], the classes of one cluster after those of the other, ascending.
-    first_K: i32[K + 1], where those of each cluster begin.
+    class_V: i32[V], the classes of one cluster after another, ascending in each.
+    first_K: i32[K + 1], start of each cluster in class_V.
   """
 
   class_V: jax.Array
@@ -107,7 +107,7 @@ def members(cluster_V: jax.Array, num: int) -> Members:
 
 
 def first_members(members: Members, order_K: jax.Array, num: int) -> jax.Array:
-  """The first `num` classes when clusters come in the given order, i32[num].
+  """The first `num` classes of the clusters in the given order, i32[num].
 
   Args:
     order_K: i32[K], the clusters.
@@ -123,6 +123,6 @@ def first_members(members: Members, order_K: jax.Array, num: int) -> jax.Array:
   end_K = jnp.cumsum(members.first_K[order_K + 1] - first_K)
   at_S = jnp.arange(num, dtype=end_K.dtype)
   i_S = jnp.searchsorted(end_K, at_S, side="right")
-  # Position at_S of all is at_S - end_K[i - 1] of cluster i.
+  # Position at_S in this order is member at_S - end_K[i - 1] of cluster i.
   before_K = jnp.concatenate([jnp.zeros(1, end_K.dtype), end_K[:-1]])
   return members.class_V[(first_K - before_K)[i_S] + at_S]

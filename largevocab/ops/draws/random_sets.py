@@ -1,9 +1,11 @@
 """Random sets of classes: each class at most once, with a known inclusion probability.
 
-Three ways to draw one. Of the first two every class is in the set independently of the
-others; the third has the same inclusion probabilities, but hardly varies in size. All
-work with integers, so that the probabilities that they realise are known exactly. Sets
-have a static capacity and a mask.
+There are three methods. In the first two classes are included independently of each
+other; the third has the same inclusion probabilities, but the size hardly varies. All
+use integers, so that the realised probabilities are known exactly. Sets have a static
+capacity and a mask.
+
+Here C is the capacity of a set, U the number of candidate classes, and K of strata.
 """
 
 import math
@@ -18,20 +20,20 @@ from largevocab.ops.draws.strata import IID_STRATA, UNIT, Strata
 
 
 class Poissonised(NamedTuple):
-  """Independent inclusion in time and memory in proportion to the size of the set.
+  """Independent inclusion, in time and memory proportional to the size of the set.
 
   With lam(c) = -log(1 - b(c)) and N a Poisson variable of mean L = sum of lam, N draws
-  in proportion to lam hold c a Poisson(lam(c)) number of times, independently of the
-  other classes, and hence at least once with probability b(c). Repetitions are merged.
+  in proportion to lam include c Poisson(lam(c)) times, independently of the other
+  classes, and hence at least once with probability b(c). Repetitions are merged.
 
-  N has a table of its own, cut at the capacity C = L + 7 sqrt(L) + 10: no draw is ever
-  cut short. What the table lacks, P(N > C), is below 1e-11, and it rounds
-  probabilities to 2^-42; inclusion probabilities change by less than 1e-9 of
-  themselves, far below the rounding of float32.
+  N is drawn from a table that is truncated at the capacity C = L + 7 sqrt(L) + 10, so
+  no set exceeds it. The truncated probability P(N > C) is below 1e-11, and the table
+  rounds probabilities to 2^-42; inclusion probabilities change by less than 1e-9
+  relative, far below the rounding of float32.
 
   Attributes:
-    classes: in proportion to lam.
-    sizes: the law of N in 0 ... C.
+    classes: strata in proportion to lam.
+    sizes: strata of N in 0 ... C.
 
   Cost: O(C log V) a set.
   """
@@ -40,7 +42,7 @@ class Poissonised(NamedTuple):
   sizes: Strata
 
   def draw(self, key: jax.Array, lead: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-    """Sets i32[*lead, C], ascending, and which entries count."""
+    """Sets i32[*lead, C], ascending, and their masks."""
     k_size, k_class = jax.random.split(key)
     V, shape = len(self.classes.start_V), (*lead, len(self.sizes.start_V) - 1)
     size = strata.draw_iid(self.sizes, k_size, (*lead, 1))
@@ -52,8 +54,8 @@ class Poissonised(NamedTuple):
 
 
 class Compared(NamedTuple):
-  """Independent inclusion, one random word for each class: where a set holds so many
-  of them that nothing is saved by less.
+  """Independent inclusion with one random word per class, for sets so large that
+  `Poissonised` would save nothing.
 
   Attributes:
     ids_U: i32[U], the classes.
@@ -66,7 +68,7 @@ class Compared(NamedTuple):
   threshold_U: jax.Array
 
   def draw(self, key: jax.Array, lead: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-    """Sets i32[*lead, U], and which entries count."""
+    """Sets i32[*lead, U], and their masks."""
     shape = (*lead, len(self.ids_U))
     threshold = jnp.broadcast_to(self.threshold_U, shape)
     mask = jax.random.bits(key, shape, jnp.uint32) < threshold
@@ -75,11 +77,11 @@ class Compared(NamedTuple):
 
 class Systematic(NamedTuple):
   """One draw from every stratum, all at the same fraction: the size of the set varies
-  by one at most. Where the probabilities do not sum to an integer, an empty stretch
-  behind the last class fills the last stratum.
+  by one at most. If the probabilities do not sum to an integer, empty space after the
+  last class fills the last stratum.
 
   Attributes:
-    strata: the classes, and room for the empty stretch.
+    strata: the classes, and the empty space.
     last: u32[], the last fraction of the last stratum that belongs to a class.
 
   Source: Madow 1949.
@@ -90,11 +92,11 @@ class Systematic(NamedTuple):
   last: jax.Array
 
   def draw(self, key: jax.Array, lead: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-    """Sets i32[*lead, K], and which entries count."""
+    """Sets i32[*lead, K], and their masks."""
     return self.at(jax.random.bits(key, (*lead, 1), jnp.uint32))
 
   def at(self, u: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The sets of fractions u32[..., 1], and which entries count."""
+    """The sets at fractions u32[..., 1], and their masks."""
     num = len(self.strata.first_K) - 1
     shape = (*u.shape[:-1], num)
     stratum = jax.lax.broadcasted_iota(jnp.int32, shape, len(shape) - 1)
@@ -107,10 +109,10 @@ RandomSets = Poissonised | Compared | Systematic
 
 
 class Realised(NamedTuple):
-  """What draws sets, and the inclusion probabilities f64[V] with which it does.
+  """A sampler of sets, and its realised inclusion probabilities f64[V].
 
-  These differ from those asked for by the rounding to integers, and no class that has
-  one loses it.
+  These differ from the requested ones by rounding to integers; positive ones stay
+  positive.
   """
 
   sets: RandomSets
@@ -118,7 +120,7 @@ class Realised(NamedTuple):
 
 
 def capacity(mean: float) -> int:
-  """What a Poisson variable of this mean exceeds with probability below 1e-11.
+  """A bound that a Poisson variable of this mean exceeds with probability below 1e-11.
 
   >>> capacity(0.0), capacity(100.0)
   (10, 180)
@@ -127,7 +129,7 @@ def capacity(mean: float) -> int:
 
 
 def poisson_lengths(mean: float) -> np.ndarray:
-  """The Poisson law in 0 ... capacity(mean), i64, in units of 2^-42; of sum 2^42.
+  """Poisson probabilities of 0 ... capacity(mean), i64, in units of 2^-42; sum 2^42.
 
   >>> (poisson_lengths(1.0)[:3] / 2**42).round(6).tolist()
   [0.367879, 0.367879, 0.18394]
@@ -136,15 +138,15 @@ def poisson_lengths(mean: float) -> np.ndarray:
   log_N = np.cumsum(np.append(0.0, math.log(mean) - np.log(n_N)))
   p_N = np.exp(log_N - log_N.max())
   total = IID_STRATA * UNIT
-  # What rounds to nothing is left out: lengths of 1 would take of the others.
+  # Values that round to 0 are left out: lengths of 1 would be taken from the others.
   return strata.apportion(np.where(p_N / p_N.sum() * total < 0.5, 0.0, p_N), total)
 
 
 def build_independent(b_V: np.ndarray) -> Realised:
-  """Sets in which every class is independently of the others.
+  """Sets that include every class independently of the others.
 
-  `Compared` where the capacity of `Poissonised` would reach the number of classes that
-  have a probability above 0.
+  Uses `Compared` if the capacity of `Poissonised` would reach the number of classes of
+  positive probability.
 
   Args:
     b_V: f64[V], inclusion probabilities in [0, 1), not all 0 (numpy, on the host).

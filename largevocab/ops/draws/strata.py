@@ -1,10 +1,11 @@
-"""Draws from fixed weights over any number of classes, with an exactly known law.
+"""Draws from fixed weights over any number of classes, with exact probabilities.
 
-Lay the classes along [0, K), each over a stretch as long as its expected count, and cut
-the line into K strata of length 1. All lengths are integers in units of 2^-32, so the
-law of a draw is known exactly and every class with a positive weight can be drawn, also
-where a float32 cumulative distribution has long lost most of them (two thirds of a Zipf
-law over ten million classes). A position is a stratum and a 32-bit fraction of it.
+The classes are laid along [0, K), each over an interval as long as its expected count,
+and the line is cut into K strata of length 1. All lengths are integers in units of
+2^-32, so probabilities are known exactly and every class with a positive weight can be
+drawn, even where a float32 cumulative distribution would lose most of them (two thirds
+of a Zipf distribution over ten million classes). A position is a stratum and a 32-bit
+fraction of it.
 """
 
 from typing import NamedTuple
@@ -14,18 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 
 UNIT = 1 << 32  # length of one stratum
-MAX_STRATA = 1 << 20  # keeps every length exact in float64
-IID_STRATA = 1 << 10  # a power of two: the top bits of a random word choose a stratum
+MAX_STRATA = 1 << 20  # so that every length is exact in float64
+IID_STRATA = 1 << 10  # power of two: the top bits of a random word choose a stratum
 
 
 class Strata(NamedTuple):
-  """V classes along K strata.
+  """V classes in K strata.
 
   Attributes:
     first_K: i32[K + 1], the first class that begins in stratum i or later.
-    start_V: u32[V], where each class begins inside its stratum.
-    log_expected_V: f32[V], log of the length of each class in strata: of how often a
-      draw of one position in every stratum is expected to hold it.
+    start_V: u32[V], start of each class within its stratum.
+    log_expected_V: f32[V], log length of each class in strata: the log expected count
+      of the class if one position is drawn in every stratum.
   """
 
   first_K: jax.Array
@@ -34,15 +35,15 @@ class Strata(NamedTuple):
 
 
 def apportion(weight_V: np.ndarray, total: int) -> np.ndarray:
-  """Integer lengths i64[V] in proportion to weights, which sum to exactly `total`.
+  """Integer lengths i64[V] proportional to weights, which sum to exactly `total`.
 
-  Every positive weight has a length of at least 1; the rest of the total is shared by
-  rounding the cumulative weights, so no length is off by more than 2 units plus the
-  share that those ones took.
+  Every positive weight gets a length of at least 1; the rest is divided by rounding the
+  cumulative weights, so no length is off by more than 2 units plus its share of those
+  minimum lengths.
 
   Args:
     weight_V: f64[V], finite and non-negative (numpy, on the host).
-    total: up to 2^53.
+    total: at most 2^53.
 
   Raises:
     ValueError: a weight is negative or not finite, or total is too small.
@@ -69,10 +70,10 @@ def apportion(weight_V: np.ndarray, total: int) -> np.ndarray:
 
 
 def from_lengths(length_V: np.ndarray, num_strata: int) -> Strata:
-  """Strata whose classes have the given integer lengths, in units of 2^-32 stratum.
+  """Strata of classes with the given integer lengths, in units of 2^-32 stratum.
 
   Args:
-    length_V: i64[V], non-negative, of sum num_strata * 2^32.
+    length_V: i64[V], non-negative, with sum num_strata * 2^32.
     num_strata: K.
 
   Raises:
@@ -103,8 +104,8 @@ def build(pi_V: np.ndarray, num_strata: int) -> Strata:
   exactly 1 stay exactly 1, and counts up to 1 stay at most 1.
 
   Args:
-    pi_V: f64[V], expected counts of sum K (numpy, on the host).
-    num_strata: K, up to 2^20.
+    pi_V: f64[V], expected counts with sum K (numpy, on the host).
+    num_strata: K, at most 2^20.
 
   Raises:
     ValueError: pi_V does not sum to K, or K is out of range.
@@ -127,7 +128,7 @@ def build(pi_V: np.ndarray, num_strata: int) -> Strata:
 
 
 def build_iid(weight_V: np.ndarray) -> Strata:
-  """Strata for `draw_iid` with probabilities in proportion to weights f64[V].
+  """Strata for `draw_iid` with probabilities proportional to weights f64[V].
 
   >>> build_iid(np.array([3.0, 1.0])).start_V.shape
   (2,)
@@ -170,7 +171,7 @@ def lookup(strata: Strata, stratum_M: jax.Array, u_M: jax.Array) -> jax.Array:
     u_M: u32, same shape.
 
   Returns:
-    i32, same shape: class ids; never one of length 0.
+    i32, same shape: class ids; never of a class of length 0.
 
   Cost: O(log V) gathers for each position.
 
@@ -186,7 +187,7 @@ def lookup(strata: Strata, stratum_M: jax.Array, u_M: jax.Array) -> jax.Array:
 def reference_lookup(
   length_V: np.ndarray, stratum_M: np.ndarray, u_M: np.ndarray
 ) -> np.ndarray:
-  """The definition of `lookup` on the host, from the lengths given to `from_lengths`.
+  """Reference for `lookup` on the host, from the lengths given to `from_lengths`.
 
   >>> reference_lookup(np.array([UNIT // 2, 0, UNIT // 2]), 0, UNIT // 2)
   np.int64(2)

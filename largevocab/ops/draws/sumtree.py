@@ -1,8 +1,10 @@
-"""Sums over blocks, and over pairs of blocks, and so on: a forest of binary trees.
+"""Sum trees over blocks: a forest of perfect binary trees.
 
-Under each of C top nodes hangs a perfect binary tree of depth k, so that any number of
-blocks C 2^k has a balanced forest and every level is an array. Nodes of a level are
-numbered from left to right: node i has the children 2 i and 2 i + 1.
+Each of C top nodes is the root of a perfect binary tree of depth k, so C 2^k blocks
+have a balanced forest in which every level is an array. Nodes of a level are numbered
+from left to right: node i has the children 2 i and 2 i + 1.
+
+Here F is the number of sums per node, B of blocks, and K = k of levels.
 """
 
 from collections.abc import Callable
@@ -19,12 +21,12 @@ Mass = Callable[[jax.Array], jax.Array]
 
 
 class SumTree(NamedTuple):
-  """Sums of F numbers a block, for every node.
+  """F sums for every node.
 
   Attributes:
-    top_CF: f32[C, F], the top nodes; they are the blocks if there are no levels below.
-    below_SF: f32[C (2^(k+1) - 2), F], the k levels below, one after the other; None if
-      there are none.
+    top_CF: f32[C, F], the top nodes; these are the blocks if there are no levels below.
+    below_SF: f32[C (2^(k+1) - 2), F], the k levels below, concatenated; None if there
+      are none.
   """
 
   top_CF: jax.Array
@@ -72,11 +74,11 @@ def build(block_BF: jax.Array, num_top: int) -> SumTree:
 
 
 def add(tree: SumTree, block_R: jax.Array, delta_RF: jax.Array) -> SumTree:
-  """Adds to the sums of blocks and of all nodes above them.
+  """Adds to the sums of blocks and of all their ancestors.
 
   Args:
-    tree: C 2^k blocks; donate it, or it is copied.
-    block_R: i32[R], numbers of blocks, repeated or not; those >= C 2^k are padding.
+    tree: C 2^k blocks; donate it to avoid a copy.
+    block_R: i32[R], blocks, may repeat; those >= C 2^k are padding.
     delta_RF: f32[R, F].
 
   Cost: O(R F k), independent of the number of blocks.
@@ -99,8 +101,7 @@ def add(tree: SumTree, block_R: jax.Array, delta_RF: jax.Array) -> SumTree:
 def descend(
   tree: SumTree, mass: Mass, node_M: jax.Array, u_KM: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-  """From top nodes down to blocks: at each node, a child with probability in proportion
-  to its weight.
+  """Descends from top nodes to blocks, choosing children in proportion to their mass.
 
   Args:
     tree: its `top_CF` is not read.
@@ -109,7 +110,7 @@ def descend(
     u_KM: i32[K, M], random integers in 0..UNIT-1 for each of the k levels.
 
   Returns:
-    i32[M], blocks, and f32[M], log-probability of the way from the top, nats. It
+    i32[M], blocks, and f32[M], log-probability of the path from the top in nats, which
     is exact: weights are compared as integers of sum UNIT, as in `inverse_cdf`.
 
   Cost: O(M F k): two nodes are read for each draw and level.
@@ -119,7 +120,7 @@ def descend(
 
 
 def log_path(tree: SumTree, mass: Mass, block_M: jax.Array) -> jax.Array:
-  """Log-probability f32[M] that `descend` goes from a block's top node to it."""
+  """Log-probability f32[M] of the path of `descend` from a block's top node to it."""
   levels = depth(tree)
   turns_KM = block_M[None] >> np.arange(levels - 1, -1, -1)[:, None] & 1
   turn = lambda length_M2, turn_M: turn_M
@@ -127,7 +128,7 @@ def log_path(tree: SumTree, mass: Mass, block_M: jax.Array) -> jax.Array:
 
 
 def _walk(tree, mass, node_M, way_KM, turn):
-  """Descends; `turn` says from a level's entry of `way_KM`: left (0) or right (1)."""
+  """Descends; `turn` maps an entry of `way_KM` to left (0) or right (1)."""
   if tree.below_SF is None:
     return node_M, jnp.zeros(node_M.shape)
 
@@ -148,7 +149,7 @@ def _walk(tree, mass, node_M, way_KM, turn):
 
 
 def _lengths(weight_M2: jax.Array) -> jax.Array:
-  """Integers of sum UNIT in proportion to two weights, positive where these are."""
+  """Integers of sum UNIT proportional to two weights, positive where these are."""
   left, right = weight_M2[..., 0], weight_M2[..., 1]
   total = left + right
   share = left / jnp.where(total > 0, total, 1.0)
@@ -159,5 +160,5 @@ def _lengths(weight_M2: jax.Array) -> jax.Array:
 
 
 def _start(tree: SumTree, level: int) -> int:
-  """Where a level below the top begins in `below_SF`."""
+  """Index of the first node of a level in `below_SF`."""
   return tree.top_CF.shape[0] * ((1 << level) - 2)

@@ -1,7 +1,9 @@
-"""Powers of inner products as inner products: the feature space of polynomial kernels.
+"""Powers of inner products as inner products: feature maps of polynomial kernels.
 
-<u, v>^p is a sum over products of p coordinates. Each product stands once, however its
-factors are ordered: C(D + p - 1, p) features instead of D^p.
+<u, v>^p is a sum over products of p coordinates. Each product is kept once, in one
+order of its factors: C(D + p - 1, p) features instead of D^p.
+
+Here F is the number of features and E of vectors in a group.
 """
 
 import functools
@@ -26,7 +28,7 @@ def num_features(dim: int, degree: int) -> int:
 
 @functools.lru_cache
 def factors(dim: int, degree: int) -> np.ndarray:
-  """i32[F, degree], which coordinates each feature multiplies, ascending.
+  """i32[F, degree], the coordinates that each feature multiplies, ascending.
 
   >>> factors(2, 2).tolist()
   [[0, 0], [0, 1], [1, 1]]
@@ -37,7 +39,7 @@ def factors(dim: int, degree: int) -> np.ndarray:
 
 @functools.lru_cache
 def multiplicity(dim: int, degree: int) -> np.ndarray:
-  """f32[F], in how many orders the factors of each feature can stand.
+  """f32[F], number of distinct orders of the factors of each feature.
 
   >>> multiplicity(2, 2).tolist()
   [1.0, 2.0, 1.0]
@@ -52,7 +54,7 @@ def multiplicity(dim: int, degree: int) -> np.ndarray:
 def features(v_ND: jax.Array, degree: int) -> jax.Array:
   """psi(v), f32[N, F]: all products of `degree` coordinates.
 
-  <query(u), features(v)> = <u, v>^degree; sums of features over many v keep this.
+  <query(u), features(v)> = <u, v>^degree, also for sums of features over many v.
 
   Cost: O(N F).
 
@@ -70,7 +72,7 @@ def features(v_ND: jax.Array, degree: int) -> jax.Array:
 
 
 def query(u_ND: jax.Array, degree: int) -> jax.Array:
-  """phi(u), f32[N, F]: the features, each as often as its factors can be ordered."""
+  """phi(u), f32[N, F]: the features times their multiplicities."""
   dim = check_shapes(u_ND=u_ND)["D"]
   return features(u_ND, degree) * multiplicity(dim, degree).astype(u_ND.dtype)[None]
 
@@ -81,7 +83,7 @@ def moments(v_KED: jax.Array, weight_KE: jax.Array, degree: int) -> jax.Array:
   Args:
     v_KED: f32[K, E, D], E vectors in each of K groups.
     weight_KE: f32[K, E].
-    degree: even: the products of half the degree are multiplied as matrices.
+    degree: even, so that features of half the degree can be multiplied as matrices.
 
   Cost: O(K E G^2) in matrix products, with G features of half the degree.
 
@@ -98,7 +100,7 @@ def moments(v_KED: jax.Array, weight_KE: jax.Array, degree: int) -> jax.Array:
     half_KEG,
     precision=jax.lax.Precision.HIGHEST,
   )
-  # A feature's ascending factors are a left and a right half, each a feature.
+  # A feature's ascending factors are a left and a right half, each a smaller feature.
   number = {tuple(f): i for i, f in enumerate(factors(D, half).tolist())}
   halves = np.split(factors(D, degree), 2, axis=1)
   left_F, right_F = ([number[tuple(f)] for f in side.tolist()] for side in halves)

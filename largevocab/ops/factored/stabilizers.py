@@ -1,7 +1,7 @@
-"""Keeping the factors of W = V U + 1 omega^T well conditioned, W unchanged.
+"""Keeps the factors of W = V U + 1 omega^T well conditioned, without changing W.
 
-Steps shrink U in some directions more than in others, and V grows in them, until the
-product is lost to rounding. Both remedies keep every singular value of U near 1.
+Steps shrink U in some directions more than in others, and V grows in these, until the
+product is lost to rounding. Both methods keep every singular value of U near 1.
 
 Source: Vincent et al. 2015, section 5.
 """
@@ -18,12 +18,12 @@ from largevocab.ops.softmax.chunks import fold_classes, num_blocks
 Stabilizer = Callable[[Factored, jax.Array, float], Factored]
 
 _ITERATIONS = 100  # of the power method, as in the paper
-_CHUNK = 32  # rows of each block of V that are changed at a time
-_DIGITS = 2 / 3  # those that must be right, as a share of all
+_CHUNK = 32  # rows of each block of V that are updated at a time
+_DIGITS = 2 / 3  # share of the digits of the inverse that must be correct
 
 
 def spread(f: Factored) -> jax.Array:
-  """How far the singular values of U are from 1: the larger of the root mean squares of
+  """Distance of the singular values of U from 1: the larger of the root mean squares of
   the values and of their inverses, at least 1; f32[].
 
   If all values lie in [1 / x, x] it is at most x; if it is at most x, they lie in
@@ -40,7 +40,7 @@ def spread(f: Factored) -> jax.Array:
 
 
 def reinvert(f: Factored) -> Factored:
-  """The inverse of U from U alone, rid of what many small changes added.
+  """Recomputes the inverse of U, without the errors of many small updates.
 
   Cost: O(D^3).
 
@@ -53,22 +53,21 @@ def reinvert(f: Factored) -> Factored:
 
 
 def guard(f: Factored, limit: float) -> Factored:
-  """What every step should be followed by, W unchanged.
+  """Stabilises U after a step, if needed, without changing W.
 
-  Inverts U anew when less than two thirds of the digits of the inverse are right; where
-  steps shrink a direction, they let errors of the inverse grow as fast. Then sets
-  singular values of U to 1, the furthest first, while `spread` exceeds limit: one step
-  can all but annihilate a direction, and what the next ones put there would be lost to
-  rounding.
+  Recomputes the inverse of U when less than two thirds of its digits are correct; its
+  errors grow as fast as steps shrink a direction. Then sets singular values of U to 1,
+  the furthest first, while `spread` exceeds limit: one step can almost annihilate a
+  direction, and later updates in it would be lost to rounding.
 
   Args:
-    f: the table. Donate it: undonated, V is copied.
+    f: the table. Donate it to avoid a copy of V.
     limit: above 1.
 
-  Source: Vincent et al. 2015, sections 5.2 and 5.3, by need instead of now and then.
+  Source: Vincent et al. 2015, sections 5.2 and 5.3, there periodically.
 
-  Cost: O(D^2); when it is inverted O(D^3); for each value that is set, 200 products of
-    a vector with U, and 2 V D.
+  Cost: O(D^2); with an inversion O(D^3); for each singular value that is set, 200
+    products of a vector with U, and 2 V D.
 
   >>> from largevocab.ops.factored.table import factor
   >>> u_DD = jnp.diag(jnp.array([8.0, 1.0]))
@@ -93,16 +92,17 @@ def guard(f: Factored, limit: float) -> Factored:
     f, turns = carry
     return fix_singular_value(f, *_furthest(f, start_D)), turns + 1
 
-  # Loops, since a `lax.cond` would copy V also when there is no need.
+  # Loops, since a `lax.cond` would copy V even if it does nothing.
   return lax.while_loop(is_outside, fix, (f, jnp.int32(0)))[0]
 
 
 def absorb(f: Factored, key: jax.Array, limit: float) -> Factored:
-  """V <- V U + 1 omega^T, U <- 1, omega <- 0, and Q anew, once `spread` exceeds limit.
+  """V <- V U + 1 omega^T, U <- 1, omega <- 0, and recomputes Q, if `spread` exceeds
+  limit.
 
-  Source: Vincent et al. 2015, section 5.1, by need instead of now and then.
+  Source: Vincent et al. 2015, section 5.1, there periodically.
 
-  Cost: O(D^3), and when there is need 2 products of V D^2 and a second V meanwhile.
+  Cost: O(D^3), and if needed 2 products of V D^2 and a second V meanwhile.
 
   >>> from largevocab.ops.factored.table import factor
   >>> f = factor(jnp.ones((4, 2)))._replace(u_DD=8 * jnp.eye(2))
@@ -118,15 +118,13 @@ def fix_singular_values(f: Factored, key: jax.Array, limit: float) -> Factored:
   """Sets singular values of U outside [1 / limit, limit] to 1, one after the other.
 
   The largest and the smallest are found by the power method on U and on its inverse;
-  the one further out is set, until both are inside. Q and the sum of W's rows are not
-  made anew: their rounding errors stay.
+  the one further from 1 is set, until both are inside. Q and the sum of W's rows are
+  not recomputed: their rounding errors stay.
 
   Args:
-    f: the table. Donate it: undonated, V is copied.
-    key: where the power method starts.
-    limit: above 1. The range [0.5, 2] of the authors' program is that of 2.
-
-  Source: Vincent et al. 2015, sections 5.2 and 5.3.
+    f: the table. Donate it to avoid a copy of V.
+    key: for the start vector of the power method.
+    limit: above 1. The range [0.5, 2] of the authors' program corresponds to 2.
 
   Cost: O(D^3), and for each value that is set 2 V D.
 
@@ -153,10 +151,11 @@ def fix_singular_values(f: Factored, key: jax.Array, limit: float) -> Factored:
 
 
 def fix_singular_value(f: Factored, p_D: jax.Array, value: jax.Array) -> Factored:
-  """Divides U by `value` along p, and V times it: U <- (1 + (1 / value - 1) p p^T) U.
+  """Divides U by `value` along p and multiplies V by it: U <- (1 + (1 / value - 1) p
+  p^T) U.
 
-  V U stays as it is for every unit vector p. If p is a left singular vector of U and
-  `value` its value, that becomes 1 and the others stay.
+  V U is unchanged for every unit vector p. If p is a left singular vector of U and
+  `value` its singular value, that becomes 1 and the others stay.
 
   Source: Vincent et al. 2015, section 5.2, procedure fix-singular-value.
 
@@ -177,8 +176,8 @@ def fix_singular_value(f: Factored, p_D: jax.Array, value: jax.Array) -> Factore
 
 
 def _by_chunks(change: Callable[[jax.Array], jax.Array], v_VD: jax.Array) -> jax.Array:
-  """`change` of all rows, in place: with a temporary number for each, a program takes
-  longer for more classes also when it changes nothing."""
+  """Applies `change` to all rows, in place and in chunks: with a temporary per row the
+  compiled program is slower for more classes even if it changes nothing."""
 
   def turn(v_VD, chunk):
     rows_CD = chunk.rows(v_VD)
@@ -193,7 +192,7 @@ def _start(f: Factored, key: jax.Array) -> jax.Array:
 
 
 def _furthest(f: Factored, start_D: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """The left singular vector of U's value that is furthest from 1, and the value."""
+  """The left singular vector and value of U's singular value furthest from 1."""
   large_D = _top_left(f.u_DD, start_D)
   small_D = _top_left(f.u_inv_DD.T, start_D)
   large, small = (jnp.linalg.norm(dot(p_D, f.u_DD)) for p_D in (large_D, small_D))
@@ -202,7 +201,7 @@ def _furthest(f: Factored, start_D: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _top_left(x_DD: jax.Array, start_D: jax.Array) -> jax.Array:
-  """The left singular vector of the largest singular value of X, about."""
+  """Approximate left singular vector of the largest singular value of X."""
 
   def iterate(_, p_D):
     p_D = dot(x_DD, dot(p_D, x_DD))

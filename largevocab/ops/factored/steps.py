@@ -1,10 +1,10 @@
-"""Exact steps on W = V U + 1 omega^T for losses that see o = W h by few numbers of it.
+"""Exact steps on W = V U + 1 omega^T for spherical losses of o = W h.
 
 A loss of the spherical family is a function l(o_P, t_P, q, s) of the outputs o_P of an
-example's true classes and their targets t_P, of q = |o|^2 and of s = sum of o. With
-Q = W^T W and the sum of W's rows at hand, loss and gradients take O(D^2) an example,
-and the step W <- W - rate dL/dW, which changes every row of W, is a change of U, of
-omega and of the true classes' rows of V.
+example's true classes and their targets t_P, of q = |o|^2 and of s = sum of o. Given
+Q = W^T W and the sum of W's rows, loss and gradients take O(D^2) an example, and the
+step W <- W - rate dL/dW, which changes every row of W, is an update of U, of omega and
+of the true classes' rows of V.
 
 Source: Vincent et al. 2015, section 4 and algorithm 4; the equations are derived here,
   with rows where the paper has columns.
@@ -27,7 +27,7 @@ Loss = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 
 
 class SphericalGrads(NamedTuple):
-  """dL/dW = 2 W H^T diag(dq) H + 1 (ds H) + T, by its parts.
+  """dL/dW = 2 W H^T diag(dq) H + 1 (ds H) + T, stored as its factors.
 
   Attributes:
     h_ND: f32[N, D].
@@ -58,7 +58,7 @@ class SphericalGrads(NamedTuple):
 def joined_grads(
   parts: Sequence[SphericalGrads], weights: Sequence[ArrayLike]
 ) -> SphericalGrads:
-  """The weighted sum of gradients of the same W, by the parts of all examples.
+  """The weighted sum of gradients at the same W, by concatenating all examples.
 
   >>> from largevocab.ops.factored.table import factor, implied
   >>> f, loss = factor(jnp.array([[1.0], [2.0]])), lambda o_P, t_P, q, s: q
@@ -69,7 +69,7 @@ def joined_grads(
   """
   tag = joined([g.ids_NP for g in parts], [g.tag for g in parts])
   most = max(g.ids_NP.shape[1] for g in parts)
-  nothing = np.iinfo(np.int32).max  # no class of any table
+  nothing = np.iinfo(np.int32).max  # out of range for any table
 
   def padded(g: SphericalGrads) -> SphericalGrads:
     missing = (0, 0), (0, most - g.ids_NP.shape[1])
@@ -102,7 +102,7 @@ def _equal(
 def distinct(
   ids_NP: jax.Array, t_NP: jax.Array, num_classes: int
 ) -> tuple[jax.Array, jax.Array]:
-  """Targets whose ids repeat within an example, merged: values add up.
+  """Merges targets of repeated ids within an example: values are summed.
 
   Args:
     ids_NP: i32[N, P]; padding >= V.
@@ -110,8 +110,8 @@ def distinct(
     num_classes: V.
 
   Returns:
-    ids i32[N, P] and values f32[N, P]: what repeats an earlier id, and padding, has the
-    id V and the value 0.
+    ids i32[N, P] and values f32[N, P]: repetitions of an earlier id, and padding, get
+    the id V and the value 0.
 
   Cost: O(N P^2).
 
@@ -137,19 +137,19 @@ def value_and_grads(
   t_NP: jax.Array,
   weight_N: jax.Array,
 ) -> tuple[jax.Array, jax.Array, SphericalGrads]:
-  """L = sum over n of weight_n loss(o_nP, t_nP, q_n, s_n), and its gradients. Exact.
+  """L = sum over n of weight_n loss(o_nP, t_nP, q_n, s_n), and its exact gradients.
 
   Args:
     f: the table.
-    loss: one example's; JAX differentiates it. Targets of value 0 must not count.
+    loss: of one example, differentiated by JAX. Targets of value 0 must not change it.
     h_ND: f32[N, D], activations.
-    ids_NP: i32[N, P], classes with targets other than 0, once in each example; padding
-      >= V. An example may have classes that others have, too.
+    ids_NP: i32[N, P], classes with targets other than 0, distinct within each example;
+      padding >= V. Examples may share classes.
     t_NP: f32[N, P], the targets; 0 on padding.
     weight_N: f32[N].
 
   Returns:
-    L, dL/dh f32[N, D], and what `step` wants.
+    L, dL/dh f32[N, D], and the gradient for `step`.
 
   Cost: O(N D^2 + N P D).
 
@@ -169,7 +169,7 @@ def value_and_grads(
   o_NP, pull = outputs_and_pull(f, h_ND, ids_NP)
   each = jax.vmap(jax.value_and_grad(loss, (0, 2, 3)))
   loss_N, (do_NP, dq_N, ds_N) = each(o_NP, t_NP, q_N, s_N)
-  # An example of weight 0 may have a loss that is not finite.
+  # The loss of an example of weight 0 may be infinite or NaN.
   weigh = lambda x, w: jnp.where(w == 0, 0, w * x)
   dq_N, ds_N = weigh(dq_N, weight_N), weigh(ds_N, weight_N)
   do_NP = jnp.where(ids_NP < V, weigh(do_NP, weight_N[:, None]), 0)
@@ -181,7 +181,7 @@ def value_and_grads(
 
 
 def sq_norm(f: Factored, g: SphericalGrads) -> jax.Array:
-  """|dL/dW|^2, the squared Frobenius norm, from the parts.
+  """|dL/dW|^2, the squared Frobenius norm, from the factors.
 
   Cost: O(N D^2), or O(N^2 D) where N < D.
 
@@ -201,25 +201,25 @@ def sq_norm(f: Factored, g: SphericalGrads) -> jax.Array:
   )
   of_rest = len(f.v_VD) * jnp.sum(c_D**2) + 2 * jnp.sum(c_D * t_D)
   total = by_gram + 2 * by_rest + of_rest + jnp.sum(g.equal_ND * g.h_ND)
-  return jnp.maximum(total, 0)  # not below by rounding
+  return jnp.maximum(total, 0)  # in spite of rounding
 
 
 def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
-  """W <- W - rate dL/dW, exactly, with all that is known of W brought up to date.
+  """W <- W - rate dL/dW, exactly, with Q, the sum of rows and the inverse updated.
 
   With A = 2 rate H^T diag(dq) H and R = 1 (ds H) + T, W <- W (1 - A) - rate R:
-  U <- U (1 - A), omega likewise and less its share of R, and the true classes' rows of
-  V less rate T U^-1 with the new U. The inverse is brought up to date by Woodbury's
-  identity where N < D (Sherman and Morrison's at N = 1), else by one D x D solution.
+  U <- U (1 - A), omega likewise minus its part of R, and the true classes' rows of V
+  minus rate T U^-1 with the new U. The inverse is updated by Woodbury's identity where
+  N < D (Sherman and Morrison's at N = 1), else by solving one D x D system.
 
   Args:
-    f: the table. Donate it: undonated, V is copied.
-    g: of `value_and_grads`.
+    f: the table. Donate it to avoid a copy of V.
+    g: from `value_and_grads`.
     rate: f32[].
 
   Raises:
-    UserError: gradients were added or scaled leaf by leaf; where they are traced, W is
-      NaN instead.
+    UserError: gradients were added or scaled leaf by leaf; if they are traced, W is NaN
+      instead.
 
   Cost: 5 products of N D^2 and 6 of N^2 D where N < D, independent of V; O(D^3) else.
 
@@ -234,14 +234,14 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
   """
   h_ND, (V, D) = g.h_ND, f.v_VD.shape
   is_right = is_whole(g.ids_NP, g.tag)
-  if is_right is not True:  # traced: else all of W is NaN
+  if is_right is not True:  # traced: else W becomes NaN
     rate = jnp.where(is_right, rate, jnp.nan)
   by_one = _shrink(g)
   shrink = lambda x_RD: rate * by_one(x_RD)
   c_D = rate * dot(g.ds_N, h_ND)
   t_D = rate * dot(jnp.sum(g.do_NP, axis=1), h_ND)
   sum_D = f.sum_D - shrink(f.sum_D[None])[0]
-  # Q <- Q - P - P^T with P = half^T H and what 1 c^T adds.
+  # Q <- Q - P - P^T with P = half^T H, and the terms of 1 c^T.
   half_ND = 2 * rate * g.dq_N[:, None] * (g.gram_ND - shrink(g.gram_ND) / 2)
   half_ND = half_ND + rate * (g.pull_ND - shrink(g.pull_ND))
   half_ND = half_ND - rate**2 / 2 * g.equal_ND
@@ -260,7 +260,7 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
 
 
 def _shrink(g: SphericalGrads) -> Callable[[jax.Array], jax.Array]:
-  """X -> X A with A = 2 H^T diag(dq) H, by whichever products are smaller."""
+  """X -> X A with A = 2 H^T diag(dq) H, in the order with the smaller products."""
   h_ND, g_N = g.h_ND, 2 * g.dq_N
   N, D = h_ND.shape
   if N < D:
@@ -293,7 +293,7 @@ def loss_naive(
   t_NP: jax.Array,
   weight_N: jax.Array,
 ) -> jax.Array:
-  """L of `value_and_grads` by all outputs, for JAX to differentiate.
+  """Reference for the L of `value_and_grads`, from all outputs, differentiable.
 
   Arguments are those of `value_and_grads`, with W itself.
 

@@ -1,4 +1,4 @@
-"""A table W = V U + 1 omega^T that is never held, and what can be told of it.
+"""A factored table W = V U + 1 omega^T: W is never held.
 
 Source: Vincent et al. 2015, section 4.4, with rows where the paper has columns.
 """
@@ -14,7 +14,7 @@ Pull = Callable[[jax.Array], jax.Array]
 
 
 class Factored(NamedTuple):
-  """The factors, and what is known of W.
+  """The factors of W, and statistics of W.
 
   Attributes:
     v_VD: f32[V, D].
@@ -34,7 +34,7 @@ class Factored(NamedTuple):
 
 
 def factor(w_VD: jax.Array) -> Factored:
-  """W with U = 1 and omega = 0.
+  """Factors W with U = 1 and omega = 0.
 
   Cost: O(V D^2).
 
@@ -85,7 +85,7 @@ def sums(f: Factored, h_ND: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def outputs(f: Factored, h_ND: jax.Array, ids_NP: jax.Array) -> jax.Array:
-  """o_NP = <w_c, h_n> of the classes ids_NP; 0 for ids >= V.
+  """o_NP = <w_c, h_n> for the classes ids_NP; 0 for ids >= V.
 
   >>> f = factor(jnp.array([[1.0], [2.0]]))
   >>> outputs(f, jnp.array([[3.0]]), jnp.array([[1, 0, 2]])).tolist()
@@ -97,7 +97,7 @@ def outputs(f: Factored, h_ND: jax.Array, ids_NP: jax.Array) -> jax.Array:
 def outputs_and_pull(
   f: Factored, h_ND: jax.Array, ids_NP: jax.Array
 ) -> tuple[jax.Array, Pull]:
-  """`outputs`, and do_NP -> sum over p of do_np w_p, f32[N, D], what they pull back.
+  """`outputs`, and their pull-back do_NP -> sum over p of do_np w_p, f32[N, D].
 
   Cost: O(N D^2 + N P D).
 
@@ -124,5 +124,5 @@ def outputs_and_pull(
 
 
 def dot(a: jax.Array, b: jax.Array) -> jax.Array:
-  """a @ b in the precision of the operands, also on devices that would use less."""
+  """a @ b in the precision of the operands, even if the device would use less."""
   return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)

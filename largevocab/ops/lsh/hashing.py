@@ -1,9 +1,11 @@
 """Locality-sensitive hashing: the bucket of a vector in each of L tables.
 
-Similar vectors share a bucket more often than others: with codes of collision
-probability p, C of them to a table, p^C of the tables. What counts as similar is the
-family: 'dwta', where the coordinates are largest; 'simhash', a small angle; 'mips', a
-large inner product of a query and a row.
+Similar vectors share a bucket more often than others: with C codes a table, each of
+collision probability p, in p^C of the tables. The families differ in the similarity:
+'dwta', which coordinates are largest; 'simhash', the angle; 'mips', the inner product
+of a query and a row.
+
+Here K is the number of buckets of a table.
 """
 
 from typing import NamedTuple
@@ -23,18 +25,18 @@ class SimHash(NamedTuple):
   """Hash functions of L tables with C codes each.
 
   Attributes:
-    normal_LCD: f32, what vectors are projected on.
+    normal_LCD: f32, random projections.
   """
 
   normal_LCD: jax.Array
 
 
 class MIPS(NamedTuple):
-  """Hash functions by which rows and queries of a large inner product agree.
+  """Asymmetric hash functions that collide for rows and queries of large inner product.
 
   Attributes:
-    normal_LCD: f32, what vectors are projected on.
-    last_LC: f32, the projection of the coordinate that rows have more.
+    normal_LCD: f32, random projections.
+    last_LC: f32, projection of the extra coordinate of rows.
     limit_L: f32, U, the norm of the longest row when the functions were made.
   """
 
@@ -44,7 +46,7 @@ class MIPS(NamedTuple):
 
 
 def new_simhash(key: jax.Array, dim: int, codes: int, tables: int) -> SimHash:
-  """Normal projections.
+  """SimHash functions: random normal projections.
 
   >>> new_simhash(jax.random.key(0), 5, 2, 3).normal_LCD.shape
   (3, 2, 5)
@@ -53,7 +55,7 @@ def new_simhash(key: jax.Array, dim: int, codes: int, tables: int) -> SimHash:
 
 
 def new_mips(key: jax.Array, w_VD: jax.Array, codes: int, tables: int) -> MIPS:
-  """Normal projections, and the norm of the longest row.
+  """MIPS functions: random normal projections, and the norm of the longest row.
 
   >>> new_mips(jax.random.key(0), jnp.array([[3.0, 4.0]]), 2, 1).limit_L.tolist()
   [5.0]
@@ -65,13 +67,13 @@ def new_mips(key: jax.Array, w_VD: jax.Array, codes: int, tables: int) -> MIPS:
 
 
 def simhash_digits(functions: SimHash, x_ND: jax.Array) -> jax.Array:
-  """1 where a projection is not negative: u32[L, C, N].
+  """Sign codes, 1 where a projection is not negative: u32[L, C, N].
 
   Two vectors agree in a code with probability 1 - angle / pi.
 
   Source: Charikar 2002.
-  Cost: one product of N L C D. Products of other shapes may round otherwise, so that
-    the code of a vector whose projection is all but 0 depends on N.
+  Cost: one product of N L C D. Products of different shapes may round differently, so
+    the code of a vector with a projection near 0 may depend on N.
 
   >>> functions = SimHash(jnp.array([[[1.0, 0.0], [0.0, 1.0]]]))
   >>> simhash_digits(functions, jnp.array([[3.0, -1.0]]))[:, :, 0].tolist()
@@ -82,24 +84,24 @@ def simhash_digits(functions: SimHash, x_ND: jax.Array) -> jax.Array:
 
 
 def mips_query_digits(functions: MIPS, x_ND: jax.Array) -> jax.Array:
-  """Codes u32[L, C, N] of queries, for `mips_row_digits` of rows.
+  """Codes u32[L, C, N] of queries, to match `mips_row_digits` of rows.
 
-  Query q stands for (q / |q|, 0), row w for (w / U, sqrt(1 - |w|^2 / U^2)): both of
-  length 1, and their inner product is that of q and w, divided by U |q|.
+  Query q is mapped to (q / |q|, 0), row w to (w / U, sqrt(1 - |w|^2 / U^2)): both have
+  norm 1, and their inner product is that of q and w, divided by U |q|.
 
   Source: Neyshabur and Srebro 2015 (simple-LSH), after Shrivastava and Li 2014.
   Cost: one product of N L C D.
   """
   check_shapes(x_ND=x_ND, **functions._asdict())
-  return _signs(_project(functions.normal_LCD, x_ND))  # |q| changes no sign
+  return _signs(_project(functions.normal_LCD, x_ND))  # signs do not depend on |q|
 
 
 def mips_row_digits(functions: MIPS, w_RD: jax.Array) -> jax.Array:
   """Codes u32[L, C, R] of rows; see `mips_query_digits`.
 
-  A row that has grown longer than U since the functions were made counts as w / |w|.
+  Rows that have become longer than U since the functions were made count as w / |w|.
 
-  Cost: one product of R L C D; rounding as of `simhash_digits`.
+  Cost: one product of R L C D; rounding as in `simhash_digits`.
 
   >>> one = jnp.ones((1, 1))
   >>> functions = MIPS(one[None], -one, jnp.array([5.0]))
@@ -132,7 +134,7 @@ _WORDS = 1 << 32
 def new_functions(
   family: str, key: jax.Array, w_VD: jax.Array, codes: int, tables: int
 ) -> Functions:
-  """Random hash functions for the rows of a table; the first axis of all arrays is L.
+  """Random hash functions for the rows of a table; all arrays have L as first axis.
 
   >>> new_functions("simhash", jax.random.key(0), jnp.ones((9, 4)), 2, 3)[0].shape
   (3, 2, 4)
@@ -144,7 +146,7 @@ def new_functions(
 
 
 def radix(family: str, dim: int) -> int:
-  """How many values one code has.
+  """Number of values of one code.
 
   >>> radix("dwta", 64), radix("mips", 64)
   (8, 2)
@@ -153,8 +155,8 @@ def radix(family: str, dim: int) -> int:
 
 
 def num_buckets(radix: int, codes: int, at_least: int) -> int:
-  """As many as there are combinations of codes, if these are fewer than the power of 2
-  that is `at_least` or more; else that power of 2.
+  """Number of buckets: the least power of 2 that is >= at_least, or the number of
+  combinations of codes if that is smaller.
 
   >>> num_buckets(8, 2, 1000), num_buckets(8, 6, 1000)
   (64, 1024)
@@ -171,8 +173,8 @@ def row_buckets(
     functions: of `new_functions`.
     w_RD: float[R, D].
     codes: C.
-    buckets: of `num_buckets`. If there are more combinations of codes, several of them
-      share a bucket.
+    buckets: from `num_buckets`. With more combinations of codes, several of them share
+      a bucket.
 
   Cost: that of the family's digits.
 
@@ -189,7 +191,7 @@ def row_buckets(
 def query_buckets(
   functions: Functions, h_ND: jax.Array, codes: int, buckets: int
 ) -> jax.Array:
-  """The bucket i32[L, N] in which each query finds its like, in each table.
+  """The bucket i32[L, N] of each query in each table, which holds similar rows.
 
   >>> functions = SimHash(jnp.ones((1, 2, 1)))
   >>> query_buckets(functions, jnp.array([[1.0]]), 2, 4).tolist()
@@ -210,8 +212,8 @@ def _bucket(digit_LCN: jax.Array, radix: int, buckets: int) -> jax.Array:
 
 
 def combine(digit_LCN: jax.Array, radix: int) -> jax.Array:
-  """Digits u32[L, C, N] as numbers of that radix, u32[L, N]; where these would need
-  more than 32 bits, as a hash of all digits.
+  """Digits u32[L, C, N] as numbers in that radix, u32[L, N]; as a hash of all digits
+  if the numbers would need more than 32 bits.
 
   >>> combine(jnp.array([[[1], [7]]], jnp.uint32), 8).tolist()
   [[15]]
@@ -225,7 +227,7 @@ def combine(digit_LCN: jax.Array, radix: int) -> jax.Array:
 
 
 def fold(code_LN: jax.Array, num_codes: int, buckets: int) -> jax.Array:
-  """Codes as they are, i32, or hashed to a power of 2 of buckets if there are fewer.
+  """Codes as i32 buckets, hashed to a power of 2 if there are fewer buckets than codes.
 
   >>> fold(jnp.array([[3, 7]], jnp.uint32), 8, 8).tolist()
   [[3, 7]]

@@ -1,10 +1,9 @@
-"""Hash tables with slots: the classes of a bucket at the cost of reading them.
+"""Hash tables with a fixed number of slots per bucket, read in one gather.
 
-A table has K buckets of E slots, and a class just one slot that it can take in a
-bucket, by a hash of its id. Just one of those who want a slot has it: a full bucket
-forgets classes, others in every table, since every table hashes ids in a way of its
-own. So a table is built by one scatter, and a class is in a bucket just if it is in its
-slot.
+A table has K buckets of E slots. In a bucket a class can occupy only one slot, given by
+a hash of its id. Each slot holds one class; colliding classes are dropped, different
+ones in each table, since each table has its own hash of ids. So a table is built by one
+scatter, and membership in a bucket is tested by reading one slot.
 """
 
 from typing import NamedTuple
@@ -20,8 +19,8 @@ class SlotTables(NamedTuple):
   """L tables.
 
   Attributes:
-    ids_LKE: i32, the class in each slot of each bucket; V: none.
-    factor_L: u32, odd, by which ids are hashed to slots.
+    ids_LKE: i32, the class in each slot of each bucket; V: empty.
+    factor_L: u32, odd, multipliers of the hash from ids to slots.
   """
 
   ids_LKE: jax.Array
@@ -64,14 +63,15 @@ def build(
 ) -> SlotTables:
   """Tables of all classes.
 
-  Where classes compete for a slot, the last has it, in a circle of ids that begins at
-  factor mod V, so that no class is last in every table. It is the same on all devices.
+  Of classes that collide in a slot the last is kept, in a cyclic order of ids that
+  starts at factor mod V, so that no class is last in every table. The result is the
+  same on all devices.
 
   Args:
-    factor_L: u32, of `new_factors`.
+    factor_L: u32, from `new_factors`.
     bucket_LV: i32, the bucket of each class in each table.
     buckets: K.
-    slots: E, up to 2^16: `slot` has a 32-bit product of it and 16 bits.
+    slots: E, up to 2^16, as `slot` multiplies it by 16 bits in 32.
 
   Cost: one scatter of L V, a table at a time.
 
@@ -86,7 +86,7 @@ def build(
     first = (factor % jnp.uint32(V)).astype(jnp.int32)
     ids_V = jnp.arange(V, dtype=jnp.int32)
     at_V = bucket_V * slots + slot(factor, ids_V, slots)
-    place_V = jnp.where(ids_V < first, ids_V + V, ids_V)  # in the circle
+    place_V = jnp.where(ids_V < first, ids_V + V, ids_V)  # in the cyclic order
     last_K = jnp.full(buckets * slots, -1, jnp.int32).at[at_V].max(place_V)
     ids_K = jnp.where(last_K < V, last_K, last_K - V)
     return jnp.where(last_K < 0, V, ids_K).reshape(buckets, slots)
@@ -97,10 +97,10 @@ def build(
 def insert(
   tables: SlotTables, ids_R: jax.Array, bucket_LR: jax.Array, num_classes: int
 ) -> SlotTables:
-  """Tables in which classes have the slots of these buckets, whoever had them.
+  """Inserts classes into these buckets, replacing the classes in their slots.
 
-  Where several of `ids_R` compete for a slot, the last has it on CPU; on other devices
-  any of them, not always the same: to have it the same there costs a second scatter.
+  If several of `ids_R` collide in a slot, the last is kept on CPU; on other devices any
+  of them, not always the same: a deterministic choice would cost a second scatter.
 
   Args:
     tables: L tables.
@@ -122,9 +122,9 @@ def insert(
 def remove(
   tables: SlotTables, ids_R: jax.Array, bucket_LR: jax.Array, num_classes: int
 ) -> SlotTables:
-  """Tables in which classes have no slot in these buckets; what others took, they keep.
+  """Removes classes from these buckets; slots that hold another class are unchanged.
 
-  Args: as of `insert`.
+  Args: as in `insert`.
 
   Cost: one gather and one scatter of L R.
 
@@ -142,7 +142,7 @@ def remove(
 
 
 def _places(tables, ids_R, bucket_LR, keep_LR):
-  """Index of the slots of classes; out of range but where they are to be kept."""
+  """Index of the slots of classes; out of range where `keep_LR` is False."""
   check_shapes(ids_LKE=tables.ids_LKE, ids_R=ids_R, bucket_LR=bucket_LR)
   L, K, E = tables.ids_LKE.shape
   number_LR = jnp.broadcast_to(jnp.arange(L, dtype=jnp.int32)[:, None], bucket_LR.shape)
@@ -151,11 +151,11 @@ def _places(tables, ids_R, bucket_LR, keep_LR):
 
 
 def look_up(tables: SlotTables, bucket_NL: jax.Array, num_classes: int) -> jax.Array:
-  """The classes i32[N, L, E] in the buckets of queries; V on slots without one.
+  """The classes i32[N, L, E] in the buckets of queries; V in empty slots.
 
   Args:
     tables: L tables.
-    bucket_NL: i32, a bucket in each table; K: none.
+    bucket_NL: i32, a bucket in each table; K: no bucket.
     num_classes: V.
 
   Cost: N L reads of E.
@@ -181,16 +181,16 @@ def sizes(members_NLE: jax.Array, num_classes: int) -> jax.Array:
 
 
 def draw(key: jax.Array, members_NLE: jax.Array, num_classes: int, m: int) -> jax.Array:
-  """m independent draws for each query: i32[N, M]; 0 where it has no members.
+  """m independent draws for each query: i32[N, M]; 0 where all its buckets are empty.
 
   Args:
     key: PRNG key.
-    members_NLE: i32, of `look_up`.
+    members_NLE: i32, from `look_up`.
     num_classes: V.
     m: M.
 
-  Cost: O(N (L E + M E)). Each draw is one random word: every member of every bucket has
-    its share of the 2^32 words, to within one word.
+  Cost: O(N (L E + M E)). Each draw is one random word: the 2^32 words are divided among
+    the members in proportion to their probabilities, to within one word.
 
   >>> draw(jax.random.key(0), jnp.array([[[3, 1], [3, 3]]]), 3, 2).tolist()
   [[1, 1]]
@@ -198,7 +198,7 @@ def draw(key: jax.Array, members_NLE: jax.Array, num_classes: int, m: int) -> ja
   N, L = (check_shapes(members_NLE=members_NLE)[x] for x in "NL")
   size_NL = sizes(members_NLE, num_classes)
   u_NM = jax.random.bits(key, (N, m), jnp.uint32)
-  # Tables with members, in front.
+  # Non-empty tables first.
   has_NL = size_NL > 0
   rank_NL = _prefix_sums(has_NL)
   number_NL = jnp.broadcast_to(jnp.arange(L, dtype=jnp.int32)[None], has_NL.shape)
@@ -217,12 +217,12 @@ def draw(key: jax.Array, members_NLE: jax.Array, num_classes: int, m: int) -> ja
 def law(
   tables: SlotTables, bucket_NL: jax.Array, size_NL: jax.Array, ids_NM: jax.Array
 ) -> jax.Array:
-  """Probability f32[N, M] of each class in a draw; 0 where a query has no members.
+  """Probability f32[N, M] of each class in a draw; 0 if all buckets are empty.
 
   Args:
     tables: L tables.
-    bucket_NL: i32, those of the queries; K: none.
-    size_NL: i32, of `sizes`.
+    bucket_NL: i32, those of the queries; K: no bucket.
+    size_NL: i32, from `sizes`.
     ids_NM: i32, classes, below V.
 
   Cost: one gather of N M L.
@@ -244,7 +244,7 @@ def law(
 
 
 def shares(size_NL: jax.Array) -> jax.Array:
-  """Probability f32[N, L] of a member of each bucket: 1 / (L' |bucket_l|), or 0.
+  """Probability f32[N, L] of each member of a bucket: 1 / (L' |bucket_l|), or 0.
 
   >>> shares(jnp.array([[2, 0, 1]])).tolist()
   [[0.25, 0.0, 0.5]]
@@ -255,16 +255,16 @@ def shares(size_NL: jax.Array) -> jax.Array:
 
 
 def _prefix_sums(is_in: jax.Array) -> jax.Array:
-  """How many are in up to each place of the last axis: i32; by a product, which is fast
-  and, of sums of ones, exact."""
+  """Inclusive prefix sums of booleans along the last axis: i32; by a matrix product,
+  which is fast and exact for ones."""
   size = is_in.shape[-1]
   upper = jnp.triu(jnp.ones((size, size), jnp.float32))
   return jnp.matmul(is_in.astype(jnp.float32), upper).astype(jnp.int32)
 
 
 def _split(u: jax.Array, num: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """Which of `num` equal parts of the 32-bit words a word lies in, i32, and how far in
-  it, as a 32-bit word again. num < 2^16."""
+  """Splits the 32-bit words into `num` equal parts: the part of each word, i32, and its
+  offset in it, rescaled to 32 bits. num < 2^16."""
   num = num.astype(jnp.uint32)
   which = ((u >> 16) * num + ((u & 0xFFFF) * num >> 16)) >> 16
   return which.astype(jnp.int32), u * num

@@ -1,4 +1,4 @@
-"""Members of small sets, the most common or the first, without a sort."""
+"""Most common, or first distinct, ids of each row, without a sort."""
 
 import jax
 import jax.numpy as jnp
@@ -9,17 +9,17 @@ from largevocab.ops.shapes import check_shapes
 
 
 def most_common(ids_NM: jax.Array, num_classes: int, size: int) -> jax.Array:
-  """The `size` ids of each row that occur most often in it, each once: i32[N, size].
+  """The `size` most common distinct ids of each row: i32[N, size].
 
-  Of equally common ids the first come first; rows with fewer are filled up with V.
+  Ties are in order of occurrence; rows with fewer ids are padded with V.
 
   Args:
     ids_NM: i32; ids >= num_classes are padding.
     num_classes: V.
-    size: how many.
+    size: number of ids.
 
-  Cost: O(N M) for each round of hashing, of which two or three are usual, and the
-    choice of the largest of M counts.
+  Cost: O(N M) for each round of hashing, usually two or three, and the selection of the
+    largest of M counts.
 
   >>> most_common(jnp.array([[5, 2, 9, 2, 1]]), 9, 2).tolist()
   [[2, 5]]
@@ -28,7 +28,7 @@ def most_common(ids_NM: jax.Array, num_classes: int, size: int) -> jax.Array:
   ids_NM = jnp.minimum(ids_NM, num_classes)
   first_NM = jax.vmap(first_occurrence)(ids_NM)
   row_N1 = jnp.arange(N, dtype=jnp.int32)[:, None]
-  # float32, of which the largest are found ten times as fast on CPU as of integers.
+  # float32, as top_k on CPU is ten times as fast as with integers.
   one_NM = (ids_NM < num_classes).astype(jnp.float32)
   votes_NM = jnp.zeros((N, M)).at[row_N1, first_NM].add(one_NM)
   votes_NS, at_NS = lax.top_k(votes_NM, min(size, M))
@@ -41,19 +41,17 @@ def most_common(ids_NM: jax.Array, num_classes: int, size: int) -> jax.Array:
 def first_distinct(
   ids_NM: jax.Array, num_classes: int, size: int, *, without_NP: jax.Array
 ) -> jax.Array:
-  """The first `size` ids of each row that differ, each once, in order: i32[N, size].
+  """The first `size` distinct ids of each row, in order: i32[N, size].
 
-  Rows with fewer are filled up with V.
+  Rows with fewer are padded with V.
 
   Args:
     ids_NM: i32; ids >= num_classes are padding.
     num_classes: V.
-    size: how many.
-    without_NP: i32, ids that each row leaves out; those that are no classes mean
-      nothing.
+    size: number of ids.
+    without_NP: i32, ids to leave out in each row; ids outside 0 ... V - 1 are ignored.
 
-  Cost: O(N (M + P)) for each round of hashing, of which two or three are usual, and a
-    scatter.
+  Cost: O(N (M + P)) for each round of hashing, usually two or three, and a scatter.
 
   >>> ids_NM, without_NP = jnp.array([[5, 9, 2, 5, 3, 1, 4]]), jnp.array([[3]])
   >>> first_distinct(ids_NM, 9, 3, without_NP=without_NP).tolist()
@@ -61,7 +59,7 @@ def first_distinct(
   """
   N, M = (check_shapes(ids_NM=ids_NM, without_NP=without_NP)[x] for x in "NM")
   num = without_NP.shape[1]
-  # What is left out stands before all: it is not new where it comes again.
+  # The ids to leave out are prepended, so later occurrences are repetitions.
   all_NS = jnp.concatenate([without_NP.astype(ids_NM.dtype), ids_NM], axis=1)
   first_NS = jax.vmap(first_occurrence)(all_NS)
   is_first_NM = (first_NS == jnp.arange(num + M, dtype=jnp.int32)[None])[:, num:]

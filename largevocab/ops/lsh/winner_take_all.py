@@ -1,4 +1,7 @@
-"""Densified winner-take-all hashing: which of a few coordinates is the largest."""
+"""Densified winner-take-all (DWTA) hashing: codes are the argmax of coordinate bins.
+
+Here K is the number of bins of a table and E of coordinates of a bin.
+"""
 
 from typing import NamedTuple
 
@@ -9,21 +12,21 @@ from jax import lax
 from largevocab.ops.shapes import check_shapes
 
 WIDTH = 8  # coordinates in a bin
-_AT_A_TIME = 512  # vectors, whose coordinates then stay in a cache
+_AT_A_TIME = 512  # vectors, so that their coordinates fit in a cache
 
 
 class WinnerTakeAll(NamedTuple):
   """Hash functions of L tables.
 
   Attributes:
-    coord_LKE: i32, K bins of E coordinates for each table; D stands for none.
+    coord_LKE: i32, K bins of E coordinates for each table; D: no coordinate.
   """
 
   coord_LKE: jax.Array
 
 
 def radix(dim: int) -> int:
-  """How many values a code has: as many as a bin has coordinates.
+  """Number of values of a code: the number of coordinates of a bin.
 
   >>> radix(64), radix(5)
   (8, 5)
@@ -34,14 +37,15 @@ def radix(dim: int) -> int:
 def new_functions(key: jax.Array, dim: int, codes: int, tables: int) -> WinnerTakeAll:
   """Random permutations of the coordinates, cut into bins of eight.
 
-  A table has as many permutations as its codes need: one, if codes <= D / 8. What is
-  left of a permutation makes one shorter bin, after all others. Vectors of less than
-  eight coordinates have bins of all of them.
+  A table has as many permutations as its codes need: one, if codes <= D / 8. The rest
+  of a permutation makes one shorter bin, after all others. Vectors of less than eight
+  coordinates have bins of all of them.
 
   Args:
     key: PRNG key.
     dim: D.
-    codes: how many codes will be asked for.
+    codes: most codes per table.
+    tables: L.
     tables: L.
 
   >>> new_functions(jax.random.key(0), 20, 2, 3).coord_LKE.shape
@@ -64,23 +68,24 @@ def new_functions(key: jax.Array, dim: int, codes: int, tables: int) -> WinnerTa
 def digits(functions: WinnerTakeAll, x_ND: jax.Array, codes: int) -> jax.Array:
   """The first `codes` codes of every table: u32[L, C, N].
 
-  Code k is the place in bin k of the largest coordinate that is not zero; the first of
-  equal ones. A bin without any takes the code of the nearest bin that has some, the
-  bins being in a circle, of two as near the one after it. The codes of 0 are 0.
+  Code k is the index in bin k of the largest coordinate that is not zero; the first of
+  equal ones. An empty bin, one of zeros only, takes the code of the nearest non-empty
+  bin in cyclic order, of two equally near the one after it. The codes of the zero
+  vector are 0.
 
-  Two vectors agree in a code, where neither has an empty bin, with the probability of
-  `collisions.winner_take_all`.
+  Two vectors without empty bins agree in a code with the probability of
+  `winner_take_all` in tests/ops/lsh/collisions.py.
 
   Args:
     functions: hash functions.
     x_ND: float[N, D].
-    codes: C, up to what the functions were made for.
+    codes: C, at most the number that the functions were made for.
 
   Source: Chen and Shrivastava 2018 as in Daghaghi et al. 2021, appendix A. Deviation:
-    there the bin to borrow from is found by hashing. Either way a bin that only one of
-    two vectors has empty makes them agree by chance alone.
+    there the bin to borrow from is found by hashing. In both cases, if a bin is empty
+    for only one of two vectors, they agree in its code by chance alone.
   Cost: 8 L C comparisons a vector, as many again and twice for each step to the nearest
-    bin; only steps that some vector of 512 needs are taken.
+    bin; only steps that some vector of a chunk of 512 needs are taken.
 
   >>> functions = WinnerTakeAll(jnp.array([[[1, 0], [2, 3]]]))
   >>> digits(functions, jnp.array([[2.0, 5.0, 1.0, -1.0], [0, 0, 0, -1]]), 2).tolist()
@@ -91,7 +96,7 @@ def digits(functions: WinnerTakeAll, x_ND: jax.Array, codes: int) -> jax.Array:
   size = min(num, _AT_A_TIME)
 
   def some(i, digit_LCN):
-    # The last vectors start early enough to be as many.
+    # The last chunk starts earlier, so that all chunks are of the same size.
     start = jnp.minimum(i * size, num - size)
     part_ND = lax.dynamic_slice_in_dim(x_ND, start, size)
     part_LCN = _digits(functions.coord_LKE, part_ND, codes)
@@ -128,14 +133,14 @@ def _digits(coord_LKE: jax.Array, x_ND: jax.Array, codes: int) -> jax.Array:
 
 
 def _winners(x_DN: jax.Array, coord_LCE: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """The largest value of each bin, and its place."""
+  """The largest value of each bin, and its index."""
   return lax.platform_dependent(
     x_DN, coord_LCE, cpu=winners_by_bin, default=winners_at_once
   )
 
 
 def winners_by_bin(x_DN, coord_LCE):
-  """A loop over bins that reads whole rows: four times as fast on CPU as a gather."""
+  """A loop over bins that reads whole rows: four times as fast as a gather on CPU."""
 
   def winner(coord_E):
     row_N = lambda e: lax.dynamic_index_in_dim(x_DN, coord_E[e], keepdims=False)
@@ -154,7 +159,7 @@ def winners_by_bin(x_DN, coord_LCE):
 
 
 def winners_at_once(x_DN, coord_LCE):
-  """One gather."""
+  """A single gather."""
   x_LCEN = x_DN.at[coord_LCE].get(mode="promise_in_bounds")
   best_LCN = jnp.max(x_LCEN, axis=2)
   return best_LCN, jnp.argmax(x_LCEN, axis=2).astype(jnp.uint32)

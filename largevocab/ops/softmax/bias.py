@@ -1,4 +1,4 @@
-"""A bias per class as one more feature, so that class tables have one array."""
+"""A bias per class as the weight of a constant feature, kept in the class table."""
 
 import jax
 import jax.numpy as jnp
@@ -7,8 +7,8 @@ from largevocab.ops.shapes import check_shapes
 
 
 def extended_width(dim: int) -> int:
-  """Width of class rows for activations of width dim and a bias: the multiple of 8
-  above dim. Rows of such a width are read faster.
+  """Width of class rows for activations of width dim and a bias: the next multiple of 8
+  above dim, which is faster to read.
 
   >>> extended_width(64), extended_width(71), extended_width(7)
   (72, 72, 8)
@@ -17,9 +17,9 @@ def extended_width(dim: int) -> int:
 
 
 def extend(h_ND: jax.Array) -> jax.Array:
-  """[h_ND, 1, 0 ... 0]: column D of the class table then holds the biases.
+  """[h_ND, 1, 0 ... 0]: column D of the class table holds the biases.
 
-  The columns after it have no influence and no gradient.
+  The columns after it have no effect and no gradient.
 
   Args:
     h_ND: float[N, D], activations.

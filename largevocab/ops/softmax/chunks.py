@@ -1,4 +1,4 @@
-"""Classes in even chunks: the logits of a few classes at a time, never [N, V]."""
+"""Class tables in even chunks, to compute logits without holding [N, V]."""
 
 import math
 from collections.abc import Callable
@@ -20,10 +20,10 @@ class Chunks(NamedTuple):
 
 
 def even_chunks(total: int, at_most: int) -> Chunks:
-  """Chunks of at most `at_most`, evened out so that little of the last is wasted.
+  """Chunks of at most `at_most`, of even size, so that the last wastes little.
 
-  Several chunks have a multiple of 8, which is no multiple of 1024 if that can be
-  helped: rows 4 KiB apart fall on the same lines of a cache.
+  With several chunks the size is a multiple of 8, and if possible not of 1024: rows
+  4 KiB apart map to the same cache lines.
 
   >>> even_chunks(10_000, 8192)
   Chunks(num=2, size=5000)
@@ -45,8 +45,8 @@ def num_blocks(num_classes: int) -> int:
   """Equal blocks of a table: the largest power of 2, up to 64, that divides V.
 
   A table that is sharded over that many devices, or half as many and so on, is sharded
-  over blocks: a chunk of every block is a chunk of every shard, while a chunk of the
-  table would lie on one.
+  over blocks: a chunk of every block is spread over all shards, while a chunk of the
+  table is in one.
 
   >>> num_blocks(12), num_blocks(2**20)
   (4, 64)
@@ -60,7 +60,7 @@ class ClassChunk(NamedTuple):
   Attributes:
     start: i32[], the class of its first row.
     w_VD: its rows (here V is the size of the chunk).
-    is_new_V: bool, False on rows that the chunk before holds already.
+    is_new_V: bool, False on rows that are in the previous chunk too.
   """
 
   start: jax.Array
@@ -69,8 +69,8 @@ class ClassChunk(NamedTuple):
 
 
 def class_chunk(w_VD: jax.Array, i: jax.Array, size: int) -> ClassChunk:
-  """Chunk i of the table. The last starts early enough to be full, so that no table is
-  ever padded; the rows that it repeats are marked.
+  """Chunk i of the table. The last one starts earlier, so that it is full without
+  padding the table; repeated rows are marked.
 
   >>> class_chunk(jnp.arange(5.)[:, None], jnp.int32(1), 3).is_new_V
   Array([False,  True,  True], dtype=bool)
@@ -83,14 +83,14 @@ def class_chunk(w_VD: jax.Array, i: jax.Array, size: int) -> ClassChunk:
 
 @dataclass(frozen=True)
 class BlockChunk:
-  """Some classes of every block of a table.
+  """A chunk of every block of a table, concatenated.
 
   Attributes:
     num_classes: V, of the table.
     start: i32[], of the chunk within a block.
     size: classes of each block.
     ids_C: i32, the classes.
-    is_new_C: bool, False on classes that the chunk before has already.
+    is_new_C: bool, False on classes that are in the previous chunk too.
   """
 
   num_classes: int
@@ -155,7 +155,7 @@ def scan_classes(
 ) -> tuple[Any, Any]:
   """`lax.scan` over the chunks of a table: body(carry, chunk, x) -> carry, y.
 
-  One chunk is the table itself, neither sliced nor looped over: it may be sharded.
+  A single chunk is the table itself, without slice or loop: it may be sharded.
 
   >>> add = lambda total, chunk, _: (total + (chunk.w_VD.T @ chunk.is_new_V)[0], None)
   >>> [float(scan_classes(add, 0.0, jnp.ones((5, 1)), size)[0]) for size in (2, 5)]
@@ -187,21 +187,21 @@ def ids_in_chunk(ids: jax.Array, start: jax.Array, is_new_V: jax.Array) -> jax.A
 
 
 def compute_dtype(h_ND: jax.Array, w_VD: jax.Array, dtype=None) -> jnp.dtype:
-  """`dtype`, or the one that holds both arguments."""
+  """`dtype`, or by default the promoted type of both arguments."""
   with jax.numpy_dtype_promotion("standard"):
     return jnp.dtype(dtype or jnp.promote_types(h_ND.dtype, w_VD.dtype))
 
 
 def sum_dtype(dtype) -> jnp.dtype:
-  """What products of operands of `dtype` are summed in: at least float32."""
+  """Accumulation type of products of `dtype`: at least float32."""
   return jnp.dtype(jnp.float64 if jnp.dtype(dtype) == jnp.float64 else jnp.float32)
 
 
 def product(spec: str, a: jax.Array, b: jax.Array, dtype) -> jax.Array:
   """`jnp.einsum(spec, a, b)` with operands of `dtype`, summed in at least float32.
 
-  The products are those of the operands as cast: float32 means float32, also on
-  devices that would rather use fewer bits.
+  Products are in the precision of the cast operands: float32 means float32, also on
+  devices that use fewer bits by default.
   """
   return jnp.einsum(
     spec,

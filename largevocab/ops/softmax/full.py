@@ -1,8 +1,8 @@
 """The exact softmax loss over all classes, and its gradient, in chunks.
 
-Three functions of one meaning: `softmax_loss_naive` is the reference,
+Three equivalent functions: `softmax_loss_naive` is the reference;
 `softmax_loss_by_examples` and `softmax_loss_by_classes` never hold [N, V].
-`softmax_loss` calls the one that a `Plan` names.
+`softmax_loss` calls the one chosen by a `Plan`.
 """
 
 import jax
@@ -29,16 +29,16 @@ def softmax_loss_naive(
 ) -> jax.Array:
   """loss = sum_np w_NP * (log_z_N - o[ids_NP]), with o_NV = h_ND @ w_VD.T.
 
-  A bias is one more column of the table: `largevocab.ops.softmax.bias`.
+  A bias is another column of the table: `largevocab.ops.softmax.bias`.
 
   Args:
     h_ND: float[N, D], activations.
     w_VD: float[V, D], class table.
     ids_NP: i32[N, P], true classes, padded with V.
     w_NP: f32[N, P], their weights, 0 on padding. Divide them by their sum for a mean.
-    score: what of a logit is exponentiated.
-    dtype: of the operands of the products, if not that of the arguments; logits, sums
-      and gradients are at least float32.
+    score: function of the logits that is exponentiated.
+    dtype: of the operands of the products, by default that of the arguments; logits,
+      sums and gradients are at least float32.
 
   Returns:
     f32[], nats. An example whose weights are all 0 adds 0.
@@ -68,15 +68,15 @@ def softmax_loss_by_examples(
   score: Score = logit,
   dtype=None,
 ) -> jax.Array:
-  """`softmax_loss_naive`, some examples at a time.
+  """`softmax_loss_naive` in chunks of examples.
 
-  When differentiated, the forward pass computes the gradient of each chunk while it
-  has the logits.
+  When differentiated, the forward pass computes the gradient of each chunk while its
+  logits are in memory.
 
   Args:
-    examples: how many a chunk.
-    classes: how many of their logits to go through at a time: few stay in the cache. By
-      default all, with which a table sharded over classes stays sharded.
+    examples: per chunk.
+    classes: logits to process at a time; few stay in the cache. By default all, which
+      keeps a table sharded over classes sharded.
     The others: see `softmax_loss_naive`.
 
   Returns:
@@ -108,13 +108,13 @@ def softmax_loss_by_classes(
   score: Score = logit,
   dtype=None,
 ) -> jax.Array:
-  """`softmax_loss_naive`, some classes at a time.
+  """`softmax_loss_naive` in chunks of classes.
 
-  The backward pass computes the logits again. The gradient of the table is written
-  chunk by chunk: there is no second array of its size.
+  The backward pass recomputes the logits. The gradient of the table is written chunk by
+  chunk, without a second array of its size.
 
   Args:
-    classes: how many a chunk.
+    classes: per chunk.
     The others: see `softmax_loss_naive`.
 
   Returns:
@@ -143,7 +143,7 @@ def softmax_loss(
   score: Score = logit,
   dtype=None,
 ) -> jax.Array:
-  """`softmax_loss_naive` by the method and chunks of the plan.
+  """`softmax_loss_naive` with the method and chunks of the plan.
 
   >>> import jax.numpy as jnp
   >>> from largevocab.ops.softmax.plan import plan

@@ -1,4 +1,4 @@
-"""The exact log normaliser of a softmax, streamed: for evaluation by every head."""
+"""The exact log-partition function of a softmax, in chunks: for evaluation."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -22,17 +22,17 @@ from largevocab.ops.softmax.plan import Plan, plan
 
 _BUDGET = 256 * 2**20
 
-# What of a logit is exponentiated, elementwise.
+# Elementwise function of the logits that is exponentiated.
 Score = Callable[[jax.Array], jax.Array]
-# What scores [N, V] of classes i32[V] become before they are exponentiated.
+# Transformation of scores [N, V] of classes i32[V] before they are exponentiated.
 Change = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 class Normalized(NamedTuple):
-  """What the loss needs to know of an example's logits.
+  """Summary of an example's logits that determines its loss.
 
-  The largest is kept apart: in log_z = max + log(sum) the sum is lost to rounding if
-  logits are large.
+  The maximum is kept apart: in log_z = max + log(sum) the sum would be lost to rounding
+  for large logits.
 
   Attributes:
     max_N: the largest score.
@@ -51,13 +51,13 @@ def logit(o: jax.Array) -> jax.Array:
 
 
 def absolute_logit(o: jax.Array) -> jax.Array:
-  """The score of an absolute softmax, |o|; its slope at 0 is 1, so that training can
-  leave 0."""
+  """The score of an absolute softmax, |o|; its gradient at 0 is 1, so that training can
+  move away from 0."""
   return jnp.where(o >= 0, o, -o)
 
 
 def score_of(absolute: bool) -> Score:
-  """The score of a model, absolute or not."""
+  """`absolute_logit` or `logit`."""
   return absolute_logit if absolute else logit
 
 
@@ -67,7 +67,7 @@ def at_ids(o_NV: jax.Array, ids_NP: jax.Array) -> jax.Array:
 
 
 def nll_of(normalized: Normalized, score: Score) -> jax.Array:
-  """f32[N, P], nats, of the given classes."""
+  """-log p of the given classes: f32[N, P], nats."""
   max_N, sum_N, o_NP = normalized
   return jnp.log(sum_N)[:, None] + (max_N[:, None] - score(o_NP))
 
@@ -76,12 +76,12 @@ def mean_nll(normalized: Normalized, w_NP: jax.Array, score: Score) -> jax.Array
   """f32[N], nats: the weighted mean over an example's classes, 0 without weight."""
   weight_N = w_NP.sum(axis=1)
   nll_N = (w_NP * nll_of(normalized, score)).sum(axis=1)
-  none_N = weight_N == 0  # of a weight that is NaN the mean is NaN
+  none_N = weight_N == 0  # False for NaN, so that the mean is NaN
   return jnp.where(none_N, 0, nll_N / jnp.where(none_N, 1, weight_N))
 
 
 def joined(each: Sequence[Normalized]) -> Normalized:
-  """Of the classes of several tables together; a given class is in one of them.
+  """Merges several tables of classes; each given class is in one of them.
 
   >>> half = Normalized(jnp.ones(1), jnp.array([2.0]), jnp.zeros((1, 0)))
   >>> joined([half, half]).sum_N.tolist()
@@ -97,7 +97,7 @@ def joined(each: Sequence[Normalized]) -> Normalized:
 
 
 def _add_scores(max_N, sum_N, s_NV):
-  """The maximum, and the sum of exp(score - maximum), with more scores."""
+  """The updated maximum and sum of exp(score - maximum), with more scores."""
   new_max_N = jnp.maximum(max_N, s_NV.max(axis=1))
   sum_N = sum_N * jnp.exp(max_N - new_max_N)
   return new_max_N, sum_N + jnp.exp(s_NV - new_max_N[:, None]).sum(axis=1)
@@ -113,8 +113,8 @@ def normalize_by_classes(
   *,
   keep: bool = False,
 ) -> tuple[Normalized, jax.Array | None]:
-  """`classes` at a time, with a running maximum; and if asked to `keep` them, the
-  logits of all chunks, stacked."""
+  """Summary of the logits in chunks of `classes`, with a running maximum; with `keep`
+  also the logits of all chunks, stacked."""
 
   def add_chunk(so_far, chunk, _):
     max_N, sum_N, o_NP = so_far
@@ -134,7 +134,7 @@ def normalize_by_classes(
 
 
 def example_chunks(size: int, *arrays_and_fills) -> list[jax.Array]:
-  """Cuts (array, fill) pairs along their first axis into chunks, the last filled up.
+  """Cuts (array, fill) pairs along their first axis into chunks, the last one padded.
 
   >>> example_chunks(2, (jnp.arange(3), -1))
   [Array([[ 0,  1],
@@ -164,7 +164,7 @@ def normalize(
   score: Score,
   dtype,
 ) -> Normalized:
-  """`examples` at a time, of each `classes` at a time."""
+  """Summary of the logits in chunks of `examples`, each in chunks of `classes`."""
   N, V = h_ND.shape[0], w_VD.shape[0]
 
   def one_chunk(chunk):
@@ -186,22 +186,22 @@ def log_normalizer(
   how: Plan | None = None,
   change: Change | None = None,
 ) -> jax.Array:
-  """log_z_N = logsumexp(h_ND @ w_VD.T, axis=1), exact, never holding [N, V].
+  """log_z_N = logsumexp(h_ND @ w_VD.T, axis=1), exact, without holding [N, V].
 
   Args:
     h_ND: float[N, D], activations.
     w_VD: float[V, D], class table.
-    score: what of a logit is exponentiated.
+    score: function of the logits that is exponentiated.
     dtype: of the operands of the products; sums are at least float32.
-    how: chunks; by default a few classes at a time, which leaves a table that is
-      sharded over classes where it is.
-    change: of the scores of some classes, before they are summed; not with `how`.
+    how: chunks; by default a few classes at a time, which keeps a table that is sharded
+      over classes sharded.
+    change: transformation of the scores before they are summed; not with `how`.
 
   Returns:
     f32[N], nats.
 
-  Cost: one matrix product; memory of one chunk of logits. It can be differentiated, but
-  JAX then keeps the logits: to train, use `largevocab.ops.softmax.full`.
+  Cost: one matrix product; memory of one chunk of logits. Differentiable, but JAX then
+  keeps the logits: for training use `largevocab.ops.softmax.full`.
 
   >>> h_ND, w_VD = jnp.zeros((3, 2)), jnp.zeros((5, 2))
   >>> [f"{x:.3f}" for x in jnp.exp(log_normalizer(h_ND, w_VD))]
@@ -234,11 +234,11 @@ def softmax_nll(
     w_VD: float[V, D], class table.
     ids_NP: i32[N, P], true classes, padded with V.
     w_NP: f32[N, P], their weights, 0 on padding.
-    score: what of a logit is exponentiated.
+    score: function of the logits that is exponentiated.
     dtype: of the operands of the products; sums are at least float32.
-    how: chunks; by default a few classes at a time, which leaves a table that is
-      sharded over classes where it is.
-    change: of the scores of some classes, before they are normalised; not with `how`.
+    how: chunks; by default a few classes at a time, which keeps a table that is sharded
+      over classes sharded.
+    change: transformation of the scores before they are normalised; not with `how`.
 
   Returns:
     f32[N], nats.
@@ -287,8 +287,8 @@ def normalize_by_blocks(
   dtype,
   change: Change | None = None,
 ) -> Normalized:
-  """A few classes of every block of the table at a time. With a `change`, o_NP are the
-  changed scores."""
+  """Summary of the logits in chunks of a few classes of every block of the table. With
+  a `change`, o_NP are the changed scores."""
   N, (V, D) = h_ND.shape[0], w_VD.shape
   how, blocks = plan(N, V, D, _BUDGET, method="classes"), num_blocks(V)
 

@@ -1,10 +1,12 @@
-"""One softmax over classes in parts, its exact loss and gradient in chunks.
+"""One softmax over classes in several tables, exact loss and gradient, in chunks.
 
   p(c | h) = exp(o_c) / sum over the classes of all parts of exp(o)
 
-Each part has a table of its own and activations as its rows see them, which may be
-narrower than those of others. Classes are named by their place: part after part. With
-one part this is the ordinary softmax, `largevocab.ops.softmax.full`.
+Each part has its own table and its own features of the activations, whose widths may
+differ. A class is identified by its place: part after part. With one part this is the
+ordinary softmax, `largevocab.ops.softmax.full`.
+
+Here K is the number of chunks of kept logits.
 """
 
 import functools
@@ -41,10 +43,10 @@ from largevocab.ops.softmax.plan import Plan
 
 
 class Part(NamedTuple):
-  """Some of the classes: o_NV = h_ND @ w_VD.T.
+  """Classes of one table: o_NV = h_ND @ w_VD.T.
 
   Attributes:
-    h_ND: float[N, D], activations as these rows see them.
+    h_ND: float[N, D], features of the activations for this part.
     w_VD: float[V, D], a row for each class of the part.
   """
 
@@ -63,15 +65,15 @@ def parts_loss_naive(
   score: Score = logit,
   dtype=None,
 ) -> jax.Array:
-  """loss = sum_np w_NP * (log_z_N - o[ids_NP]), o being the logits of all parts.
+  """loss = sum_np w_NP * (log_z_N - o[ids_NP]), with o the logits of all parts.
 
   Args:
     parts: at least one.
-    ids_NP: i32[N, P], places of true classes, padded with V, the classes of all parts.
+    ids_NP: i32[N, P], places of true classes; V, the number of all classes, is padding.
     w_NP: f32[N, P], their weights, 0 on padding. Divide them by their sum for a mean.
-    score: what of a logit is exponentiated.
-    dtype: of the operands of the products, if not that of the arguments; logits, sums
-      and gradients are at least float32.
+    score: function of the logits that is exponentiated.
+    dtype: of the operands of the products, by default that of the arguments; logits,
+      sums and gradients are at least float32.
 
   Returns:
     f32[], nats. An example whose weights are all 0 adds 0.
@@ -98,11 +100,11 @@ def parts_loss(
   score: Score = logit,
   dtype=None,
 ) -> jax.Array:
-  """`parts_loss_naive` by the method and chunks of the plan; never holds [N, V] unless
-  that is 'reference'.
+  """`parts_loss_naive` with the method and chunks of the plan; never holds [N, V],
+  except for the method 'reference'.
 
   Args:
-    how: made for all classes, and for all widths together.
+    how: plan for the number of all classes and the sum of all widths.
     The others: see `parts_loss_naive`.
 
   >>> from largevocab.ops.softmax.plan import plan
@@ -133,13 +135,12 @@ def parts_loss_by_examples(
   score: Score = logit,
   dtype=None,
 ) -> jax.Array:
-  """`parts_loss_naive`, some examples at a time; see `softmax_loss_by_examples` in
+  """`parts_loss_naive` in chunks of examples; see `softmax_loss_by_examples` in
   `largevocab.ops.softmax.full`.
 
   Args:
-    examples: how many a chunk.
-    classes: how many of their logits to go through at a time, at most; None: those of
-      a part.
+    examples: per chunk.
+    classes: most logits to process at a time; None: those of a part.
     The others: see `parts_loss_naive`.
 
   Cost: as `parts_loss_naive`. Holds [examples, V] and [examples, classes].
@@ -165,11 +166,11 @@ def parts_loss_by_classes(
   score: Score = logit,
   dtype=None,
 ) -> jax.Array:
-  """`parts_loss_naive`, some classes of a part at a time; see `softmax_loss_by_classes`
-  in `largevocab.ops.softmax.full`.
+  """`parts_loss_naive` in chunks of classes of a part; see `softmax_loss_by_classes` in
+  `largevocab.ops.softmax.full`.
 
   Args:
-    classes: how many a chunk, at most.
+    classes: most per chunk.
     The others: see `parts_loss_naive`.
 
   Cost: 4 products where `parts_loss_naive` has 3; holds [N, classes] twice.
@@ -192,10 +193,10 @@ def parts_nll(
   score: Score = logit,
   dtype=None,
 ) -> tuple[jax.Array, jax.Array]:
-  """nll_N, the mean of log_z_N - o[ids_NP] by w_NP, exact, and log_z_N.
+  """Exact nll_N, the mean of log_z_N - o[ids_NP] with weights w_NP, and log_z_N.
 
   Args:
-    see `parts_loss_naive`.
+    As in `parts_loss_naive`.
 
   Returns:
     Both f32[N], nats; the nll of an example without weight is 0.
@@ -223,7 +224,7 @@ def _check(parts, ids_NP, w_NP, dtype):
 
 
 def _located(parts: Parts, ids_NP: jax.Array) -> Iterator[tuple[Part, jax.Array]]:
-  """Each part, and the ids relative to its first class: out of range in the others."""
+  """Each part, and the ids relative to its first class: out of range if not in it."""
   start = 0
   for part in parts:
     yield part, ids_NP - start
@@ -235,27 +236,27 @@ def _loss(normalized, w_NP, score):
 
 
 def _through(score, o, ds):
-  """The gradient to logits o, from that to their scores."""
+  """The gradient with respect to logits o, from that with respect to their scores."""
   return jax.vjp(score, o)[1](ds)[0]
 
 
 def _dlogits(o_NV, normalized, ids_NP, w_NP, score):
-  """d loss / d o_NV; ids >= V are none of these classes."""
+  """d loss / d o_NV; ids >= V are not among these classes."""
   w_NP = w_NP.astype(o_NV.dtype)
   scale_N = w_NP.sum(axis=1) / normalized.sum_N
   do_NV = jnp.exp(score(o_NV) - normalized.max_N[:, None]) * scale_N[:, None]
   do_NV = _through(score, o_NV, do_NV)
   w_NP = _through(score, normalized.o_NP, w_NP)
-  # Subtracted before the products: 1 - p would be lost to rounding after them.
+  # Subtracted before the products, after which 1 - p would be lost to rounding.
   return do_NV.at[jnp.arange(len(w_NP))[:, None], ids_NP].add(-w_NP, mode="drop")
 
 
 def _add_gradient(
   dw_VD, part, ids_NP, w_NP, o_KNV, normalized, classes, score, dtype
 ) -> Part:
-  """Gradient to the activations of a part, and dw_VD with that to its table added.
+  """Gradient with respect to the features of a part; adds that of its table to dw_VD.
 
-  Logits are those kept as o_KNV, if any, else they are computed again.
+  Uses the logits kept as o_KNV, if any; otherwise recomputes them.
   """
   h_ND = part.h_ND.astype(dtype)
 
@@ -288,7 +289,7 @@ def _by_examples(parts, ids_NP, w_NP, examples, classes, score, dtype):
 
 def _by_examples_forward(parts, ids_NP, w_NP, examples, classes, score, dtype):
   N, V = len(ids_NP), sum(len(part.w_VD) for part in parts)
-  # A few rows at a time are cast when they are needed.
+  # With small chunks, rows are cast when needed.
   cast_w = [w.astype(dtype) if classes >= len(w) else w for _, w in parts]
 
   def add_examples(dw, chunk):

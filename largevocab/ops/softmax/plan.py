@@ -1,4 +1,4 @@
-"""How to cut an exact softmax into chunks that fit a budget of temporary memory."""
+"""Chooses chunks of an exact softmax that fit a budget of temporary memory."""
 
 from typing import NamedTuple
 
@@ -8,25 +8,25 @@ from largevocab.ops.softmax.chunks import even_chunks
 
 METHODS = ("auto", "reference", "tiles", "examples", "classes")
 _MIB = 2**20
-# Logits of a chunk and gradient of its rows: they are passed over several times.
+# For the logits of a chunk and the gradient of its rows, which are read several times.
 _CACHE_BYTES = 8 * _MIB
-# But each step of a loop costs some launches. No loop over classes is longer than this,
-# nor one over few examples a chunk.
+# Each step of a loop has launch overheads: most steps of a loop over classes, or over
+# chunks of few examples.
 _MAX_STEPS = 128
 # Each chunk of examples reads the table twice, and reads and writes its gradient: with
-# fewer examples this takes longer than to compute the logits once more.
+# fewer examples this takes longer than recomputing the logits.
 _MIN_EXAMPLES = {"cpu": 64}
 _MIN_EXAMPLES_ELSEWHERE = 1024
 
 
 class Plan(NamedTuple):
-  """A way to compute an exact softmax.
+  """Method and chunks of an exact softmax.
 
   Attributes:
     method: 'reference' (all logits at once), 'examples' or 'classes' (chunks of), or
-      'tiles' (chunks of examples, of each its logits in chunks of classes).
-    examples: how many a chunk.
-    classes: how many a chunk.
+      'tiles' (chunks of examples, each in chunks of classes).
+    examples: per chunk.
+    classes: per chunk.
     num_chunks: number of chunks.
     temp_bytes: estimated temporary memory of loss and gradient, in bytes.
   """
@@ -38,7 +38,7 @@ class Plan(NamedTuple):
   temp_bytes: int
 
   def __str__(self) -> str:
-    """One line to print.
+    """A one-line description.
 
     >>> print(plan(1024, 100_000, 128, 64 * 2**20))
     exact softmax by tiles: 128 x 7144 logits at a time, 112 times; about 63.8 MiB of
@@ -61,22 +61,22 @@ def plan(
   float_bytes: int = 4,
   compute_bytes: int | None = None,
 ) -> Plan:
-  """Chooses chunks by the temporary memory that they take.
+  """Chooses chunks by their temporary memory.
 
-  'tiles' and 'examples' keep the logits of some examples for the backward pass and
-  take 3 matrix products. 'examples' also needs a temporary of the table's size, but
-  leaves a table that is sharded over classes as it is. 'classes' keeps nothing and
-  takes 4 products.
+  'tiles' and 'examples' keep the logits of some examples for the backward pass and take
+  3 matrix products. 'examples' also needs a temporary of the table's size, but keeps a
+  table that is sharded over classes sharded. 'classes' keeps no logits and takes 4
+  products.
 
   Args:
     N: number of examples.
     V: number of classes.
     D: width of a class row.
-    budget_bytes: temporary memory that loss and gradient may take. It is exceeded, as
-      `temp_bytes` then says, where it would need more than 128 chunks of classes, or
-      more than 128 chunks of too few examples.
-    method: one of METHODS; 'auto' is 'tiles' if the budget allows for enough examples
-      a chunk, else 'classes'.
+    budget_bytes: temporary memory for loss and gradient. Exceeded (see `temp_bytes`) if
+      it would need more than 128 chunks of classes, or more than 128 chunks of too few
+      examples.
+    method: one of METHODS; 'auto' is 'tiles' if the budget allows enough examples per
+      chunk, else 'classes'.
     float_bytes: bytes of a logit.
     compute_bytes: bytes of an operand of the products, if not `float_bytes`.
 
@@ -84,10 +84,10 @@ def plan(
   ('tiles', 'classes')
   """
   compute_bytes = compute_bytes or float_bytes
-  # An operand of fewer bits is a copy.
+  # Operands of a narrower type are copies.
   copy_bytes = compute_bytes if compute_bytes != float_bytes else 0
   both_bytes = float_bytes + copy_bytes
-  # What is kept of each example: h, its gradient, labels, sums.
+  # Kept for each example: h, its gradient, labels, sums.
   examples_bytes = N * (2 * D + 16) * float_bytes + N * D * copy_bytes
   table_bytes = V * D * float_bytes
   table_copy_bytes = V * D * copy_bytes
@@ -123,7 +123,7 @@ def plan(
     return made(method, examples, V, temp_bytes)
 
   if method in ("auto", "tiles"):
-    # The last chunk of classes may be kept with up to a chunk of repeated ones.
+    # The last chunk of classes may overlap the previous one almost completely.
     tile_bytes = 2 * float_bytes + both_bytes
     kept_room = room - max(min(_CACHE_BYTES, room // 8), fewest_classes * rows_bytes)
     at_most = kept_room // (logits_bytes + fewest_classes * tile_bytes)

@@ -1,4 +1,4 @@
-"""The best k classes, streamed over the table."""
+"""Exact top k classes, in chunks of the table."""
 
 from collections.abc import Callable
 
@@ -29,7 +29,7 @@ def top_k_naive(
   score: Score = jnp.positive,
   dtype=None,
 ) -> tuple[jax.Array, jax.Array]:
-  """`top_k` from all logits at once."""
+  """Reference for `top_k` that holds all logits."""
   _check(h_ND, w_VD, k)
   best_NK, ids_NK = lax.top_k(_scores(h_ND, w_VD, score, dtype), k)
   return ids_NK, best_NK
@@ -47,17 +47,17 @@ def top_k(
 ) -> tuple[jax.Array, jax.Array]:
   """The k classes of the largest scores of o_NV = h_ND @ w_VD.T, best first.
 
-  Exact. Of equal scores the smaller class id comes first; a score that is NaN comes
-  before all others, so that it is seen.
+  Exact. Ties are by smaller class id. NaN scores come first, so that they are not
+  overlooked.
 
   Args:
     h_ND: float[N, D], activations.
     w_VD: float[V, D], class table.
-    k: how many.
-    size: classes a chunk, about; by default 8 MiB of logits.
-    score: what classes are ranked by, of the logits of some of them, [N, any].
+    k: number of classes.
+    size: approximate classes per chunk; by default 8 MiB of logits.
+    score: ranking score as a function of a chunk of logits, [N, any].
     dtype: of the operands of the products.
-    change: of the scores of some classes, which are told.
+    change: transformation of the scores of given classes.
 
   Returns:
     ids i32[N, k] and their scores f32[N, k].
@@ -66,7 +66,7 @@ def top_k(
     ValueError: k is not in 1 ... V.
 
   Cost: one product of N V D; holds [N, size]. A table that is sharded over classes
-    stays where it is.
+    stays sharded.
 
   >>> w_VD = jnp.array([[1.], [3.], [2.], [3.]])
   >>> ids_NK, o_NK = top_k(jnp.ones((1, 1)), w_VD, 3, size=2)
@@ -89,7 +89,7 @@ def top_k(
 
 
 def none_best(num: int, k: int, num_classes: int, dtype) -> tuple[jax.Array, jax.Array]:
-  """Ids and scores [N, k] for `merge_best` to begin with, worse than any class."""
+  """Initial ids and scores [N, k] for `merge_best`, worse than those of any class."""
   return (
     jnp.full((num, k), num_classes, jnp.int32),
     jnp.full((num, k), -jnp.inf, dtype),
@@ -99,7 +99,7 @@ def none_best(num: int, k: int, num_classes: int, dtype) -> tuple[jax.Array, jax
 def merge_best(
   best: tuple[jax.Array, jax.Array], ids_V: jax.Array, o_NV: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-  """The best k of the best k so far and some more classes, whose ids must ascend.
+  """The best k of the best k so far and of more classes, whose ids must ascend.
 
   >>> best = jnp.array([[1, 2]]), jnp.array([[5.0, 3.0]])
   >>> ids_NK, o_NK = merge_best(best, jnp.array([0, 7]), jnp.array([[3.0, 4.0]]))
@@ -113,7 +113,7 @@ def merge_best(
 def best_of_both(
   best: tuple[jax.Array, jax.Array], more: tuple[jax.Array, jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
-  """The best k of the best k so far and some more of each example.
+  """The best k of the best k so far and of others, for each example.
 
   >>> best = jnp.array([[1, 2]]), jnp.array([[5.0, 3.0]])
   >>> ids_NK, o_NK = best_of_both(best, (jnp.array([[0]]), jnp.array([[3.0]])))
@@ -124,7 +124,7 @@ def best_of_both(
   ids_NK, o_NK = (
     jnp.concatenate(both, axis=1) for both in zip(best, more, strict=True)
   )
-  # By score, and those that are equal by id. A NaN must not lose to none at all.
+  # By score, ties by id. A NaN must rank above the initial entries.
   worse_NK = jnp.where(jnp.isnan(o_NK), -jnp.inf, -o_NK)
   _, ids_NK, o_NK = lax.sort((worse_NK, ids_NK, o_NK), num_keys=2)
   return ids_NK[:, :k], o_NK[:, :k]
@@ -143,14 +143,14 @@ def _check(h_ND, w_VD, k):
 def parts_top_k(
   parts: Parts, class_V: jax.Array, k: int, *, dtype=None
 ) -> tuple[jax.Array, jax.Array]:
-  """The k classes of the largest probability, best first.
+  """The k most probable classes, best first.
 
-  Exact. Of classes that are equally likely the smaller id comes first.
+  Exact. Ties are by smaller class id.
 
   Args:
     parts: at least one.
-    class_V: i32[V], the class at each place; those of one part ascend.
-    k: how many.
+    class_V: i32[V], the class at each place, ascending within each part.
+    k: number of classes.
     dtype: of the operands of the products.
 
   Returns:

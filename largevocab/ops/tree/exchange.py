@@ -1,20 +1,24 @@
-"""Clusters of words by what stands beside them: the exchange algorithm, on the host."""
+"""Brown clusters of words by the exchange algorithm, on the host.
+
+Here P is the number of distinct bigrams, K of clusters, and J of those adjacent to a
+word.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-_LEAST = 1e-7  # nats that a move must gain, so that rounding moves nothing
+_LEAST = 1e-7  # least gain of a move in nats, so that rounding causes no moves
 
 
 class Sweep(NamedTuple):
-  """What one pass over all words leads to.
+  """Result of one pass over all words.
 
   Attributes:
     cluster_V: i32[V], the cluster of each word.
-    moved: how many words it moved.
-    log_likelihood: of the text in nats, brought up to date move by move.
+    moved: number of words moved.
+    log_likelihood: of the text in nats, updated with every move.
   """
 
   cluster_V: np.ndarray
@@ -29,13 +33,12 @@ def log_likelihood(
 
   All probabilities are relative frequencies in the text itself.
 
-  Args:
-    codes_P: i64[P], distinct pairs of neighbours as a * V + b.
-    counts_P: i64[P], n_ab, how often each occurs.
+    codes_P: i64[P], distinct bigrams as a * V + b.
+    counts_P: i64[P], n_ab, their counts.
     cluster_V: i32[V], the cluster of each word, from 0.
 
   Returns:
-    nats; divide by the number of pairs for those of a word.
+    nats; divide by the number of bigrams in the text for the mean per word.
 
   Source: Brown et al. 1992, section 3: the average mutual information of neighbouring
     clusters, less the entropy of words.
@@ -56,27 +59,27 @@ def log_likelihood(
 def exchange(
   codes_P: np.ndarray, counts_P: np.ndarray, cluster_V: np.ndarray, most: int
 ) -> Iterator[Sweep]:
-  """Moves word by word to the cluster that makes the text likeliest; without end.
+  """Moves words one by one to the cluster of the largest likelihood; an endless stream.
 
-  A pass visits words by decreasing count. Each move is exact, and the best for its word
-  while the others stay; so `log_likelihood` never falls. A word without neighbours
-  stays where it is.
+  A pass visits words by decreasing count. Each move is exact, and the best one for its
+  word with all others fixed, so `log_likelihood` never decreases. A word without
+  neighbours is not moved.
 
   Args:
-    codes_P: i64[P], distinct pairs of neighbours as a * V + b.
-    counts_P: i64[P], how often each occurs.
-    cluster_V: i32[V], the clusters to begin with, numbered from 0.
-    most: words in a cluster at most. Words only leave one that has more.
+    codes_P: i64[P], distinct bigrams as a * V + b.
+    counts_P: i64[P], their counts.
+    cluster_V: i32[V], the initial clusters, numbered from 0.
+    most: most words in a cluster. Words are never moved into a larger one.
 
   Yields:
-    a `Sweep` for each pass; once `moved` is 0 nothing changes any more.
+    a `Sweep` for each pass; once `moved` is 0 nothing changes.
 
   Source: Kneser and Ney 1993; Martin, Liermann and Ney 1998, section 2: an exchange
     algorithm for the likelihood that Brown et al. 1992 maximise by merging clusters.
     Deviation: `most`.
 
-  Cost: of a word in a pass, K logarithms for each cluster that stands beside it; holds
-    4 K^2 numbers and 24 bytes a distinct pair.
+  Cost: for a word in a pass, K logarithms for each cluster adjacent to it; holds 4 K^2
+    numbers and 24 bytes a distinct bigram.
 
   >>> codes_P, counts_P = np.array([2, 3, 6, 8, 13]), np.array([3, 2, 5, 4, 2])
   >>> passes = exchange(codes_P, counts_P, np.array([0, 0, 0, 1]), most=3)
@@ -123,14 +126,14 @@ def exchange(
 
 
 class _Neighbours(NamedTuple):
-  """What stands on one side of each word c: other_P[first_V[c] : first_V[c + 1]]."""
+  """Neighbours on one side of each word c: other_P[first_V[c] : first_V[c + 1]]."""
 
-  first_V: np.ndarray  # and one more, the end
+  first_V: np.ndarray  # V + 1 entries
   other_P: np.ndarray
   count_P: np.ndarray
 
   def clusters(self, c: int, cluster_V: np.ndarray, num: int) -> np.ndarray:
-    """How often words of each cluster stand there, f64[K]."""
+    """Number of neighbours of word c in each cluster, f64[K]."""
     part = slice(self.first_V[c], self.first_V[c + 1])
     return np.bincount(cluster_V[self.other_P[part]], self.count_P[part], num)
 
@@ -144,11 +147,11 @@ def _neighbours(a_P, b_P, count_P, V) -> _Neighbours:
 
 
 class _Tables:
-  """How often clusters follow one another, n_KK, and n log n of it; with transposes, so
-  that all is read by rows. Counts are whole numbers in float64: sums of them are exact.
+  """Bigram counts of clusters, n_KK, and n log n of them; with transposes, so that all
+  reads are of rows. Counts are integers in float64, so their sums are exact.
 
-  first_K and second_K: how often words of each cluster are the first of a pair, and the
-  second. While a word is in no cluster, they are more than the sums of n_KK.
+  first_K and second_K: counts of each cluster as first and as second of a bigram. While
+  a word is in no cluster, they exceed the sums of n_KK.
   """
 
   def __init__(self, n_KK: np.ndarray):
@@ -157,7 +160,7 @@ class _Tables:
     self.first_K, self.second_K = n_KK.sum(axis=1), n_KK.sum(axis=0)
 
   def add(self, k: int, after_K, before_K, own: float, sign: int = 1) -> None:
-    """Puts a word into cluster k, or takes it away."""
+    """Adds a word to cluster k (sign = 1), or removes it (sign = -1)."""
     row_K, column_K = self.n_KK[k], self.t_KK[k]  # views
     row_K += sign * after_K
     column_K += sign * before_K
@@ -169,7 +172,7 @@ class _Tables:
     self.second_K[k] += sign * (before_K.sum() + own)
 
   def gains(self, after_K, before_K, own: float) -> np.ndarray:
-    """By how much the likelihood rises if a word is put into each cluster, f64[K]."""
+    """Gain of log-likelihood if a word is added to each cluster, f64[K]."""
     n_K, f_K = np.diag(self.n_KK), np.diag(self.f_KK)
     each_K = f_K - _xlogx(n_K + after_K) - _xlogx(n_K + before_K)
     each_K += _xlogx(n_K + after_K + before_K + own)
@@ -190,12 +193,12 @@ def _gain(n_KK, f_KK, more_K) -> np.ndarray:
 
 
 def _xlogx(n: np.ndarray) -> np.ndarray:
-  """n log n for whole numbers."""
+  """n log n for integers, 0 at 0."""
   return n * np.log(np.maximum(n, 1))
 
 
 def _pairs(codes_P, counts_P, cluster_V) -> np.ndarray:
-  """How often a word of each cluster is followed by one of each, f64[K, K]."""
+  """Bigram counts of clusters, f64[K, K]."""
   num = int(cluster_V.max()) + 1
   a_P, b_P = np.divmod(codes_P, len(cluster_V))
   pair_P = cluster_V[a_P].astype(np.int64) * num + cluster_V[b_P]

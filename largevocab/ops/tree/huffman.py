@@ -1,4 +1,7 @@
-"""Huffman's tree over the classes: those that are frequent stand near the root."""
+"""Huffman trees over classes: frequent classes are near the root.
+
+Here L is the depth of the tree.
+"""
 
 import math
 from typing import NamedTuple
@@ -16,14 +19,14 @@ from largevocab.ops.softmax.chunks import compute_dtype, product, sum_dtype
 class Tree(NamedTuple):
   """A binary tree whose leaves are the V classes; V - 1 inner nodes, the root is 0.
 
-  What is above a class or a node is `2 * parent + side`, side 0 or 1; -1 above the
-  root. Inner nodes have V entries, of which the last is never used: so that all shards
-  as classes do.
+  The link above a class or node is `2 * parent + side`, side 0 or 1; -1 above the root.
+  Arrays of inner nodes have V entries, the last unused, so that they shard like those
+  of classes.
 
   Attributes:
-    above_class_V: i32[V].
-    above_node_V: i32[V].
-    num_L: i32[L], how many classes are 1 ... L steps below the root: L is the most.
+    above_class_V: i32[V], links above classes.
+    above_node_V: i32[V], links above inner nodes.
+    num_L: i32[L], number of classes at depths 1 ... L; L is the largest depth.
   """
 
   above_class_V: jax.Array
@@ -32,10 +35,10 @@ class Tree(NamedTuple):
 
 
 def huffman(count_V: np.ndarray) -> Tree:
-  """The tree with the fewest steps to a class, on average by counts.
+  """The tree with the smallest mean depth of a class, weighted by counts.
 
-  Of the trees that are equally good, one that is least deep: with counts that sum to T
-  it has about 1.44 log2 T levels at most.
+  Of equally good trees, one of least depth: with counts that sum to T it has at most
+  about 1.44 log2 T levels.
 
   Args:
     count_V: int[V] on the host, not negative.
@@ -50,7 +53,7 @@ def huffman(count_V: np.ndarray) -> Tree:
   """
   V = len(count_V)
   order_V = np.argsort(count_V, kind="stable")
-  below = np.array(_merges(count_V[order_V].tolist()), np.int64)  # two a merge
+  below = np.array(_merges(count_V[order_V].tolist()), np.int64)  # two per merge
   above = 2 * (V - 2 - np.arange(2 * V - 2) // 2) + np.arange(2 * V - 2) % 2
   above_class_V, above_node_V = np.full(V, -1), np.full(V, -1)
   is_class = below < V
@@ -64,10 +67,10 @@ def huffman(count_V: np.ndarray) -> Tree:
 
 
 def _merges(counts: list[int]) -> list[int]:
-  """The two that each merge takes, one after the other; merge n makes number V + n.
+  """The two nodes of each merge, concatenated; merge n makes node V + n.
 
-  Counts ascend. So do those of the merged, and the least two are at the heads of two
-  queues. Of equals a class comes first, which keeps the tree flat.
+  Counts ascend, and so do those of merged nodes, so the least two are at the heads of
+  two queues. Of equal counts a class comes first, which keeps the tree flat.
   """
   V, sums, taken = len(counts), [], []
   leaf = inner = 0
@@ -87,7 +90,7 @@ def _merges(counts: list[int]) -> list[int]:
 
 
 def ways(tree: Tree, ids_M: jax.Array) -> jax.Array:
-  """What is above each class, above that, and so on: 2 * node + side, i32[L, M].
+  """Path from each class to the root as links 2 * node + side, i32[L, M].
 
   -1 after the root, and for ids >= V.
 
@@ -107,7 +110,7 @@ def ways(tree: Tree, ids_M: jax.Array) -> jax.Array:
 
 
 def side_log_p(o: jax.Array, above: jax.Array) -> jax.Array:
-  """log sigma(+-o) of nodes with these logits; 0 where `above` is negative."""
+  """log sigma(+-o) of steps to `above` with logits o; 0 where `above` is negative."""
   return jnp.where(above < 0, 0, log_sigmoid(jnp.where(above % 2 == 1, o, -o)))
 
 
@@ -118,8 +121,8 @@ def tree_nll(
 
   Args:
     x_ND: float[N, D], features.
-    w_VD: float[V, D], a row per inner node; the last is not read.
-    tree: what is above what.
+    w_VD: float[V, D], a row per inner node; the last is unused.
+    tree: the Huffman tree.
     ids_NP: i32[N, P], padded with V.
 
   Returns:
@@ -154,13 +157,14 @@ def tree_loss(
   """loss = sum_np w_NP nll_NP, see `tree_nll`, and its gradients.
 
   Args:
-    w_NP: f32[N, P], weights, 0 on padding. Divide them by their sum for a mean. What
-      has no weight touches no row.
+    w_NP: f32[N, P], weights, 0 on padding. Divide them by their sum for a mean. Classes
+      of weight 0 update no row.
     The others: see `tree_nll`.
 
   Returns:
-    f32[], nats; its gradient to x_ND; and that to w_VD as distinct ids i32[R], padding
-    is >= V, and rows f32[R, D], zeros on padding; R = min(L N P, V).
+    f32[], nats; its gradient with respect to x_ND; and that of w_VD as distinct ids
+    i32[R], padded with ids >= V, and rows f32[R, D], zeros on padding; R =
+    min(L N P, V).
 
   Cost: three times that of `tree_nll`, and a sort of L N P ids; holds [R, D].
 
@@ -202,12 +206,12 @@ def tree_loss(
 
 
 def _nodes(above, V):
-  """The nodes that stand above, V where there is none."""
+  """Inner nodes of links, V where there is none."""
   return jnp.where(above < 0, V, above // 2)
 
 
 def _logits(x_MD, w_VD, above_M):
-  """Rows of nodes, one for each example, and <row, x>; 0 where there is none."""
+  """Rows of nodes, one per example, and <row, x>; 0 where there is none."""
   rows_MD = w_VD.at[_nodes(above_M, len(w_VD))].get(mode="fill", fill_value=0)
   return rows_MD, product("md,md->m", x_MD, rows_MD, compute_dtype(x_MD, w_VD))
 
@@ -223,15 +227,15 @@ _LOGIT_BYTES = 32 * 2**20
 def tree_top_k(
   x_ND: jax.Array, w_VD: jax.Array, tree: Tree, k: int, *, size: int | None = None
 ) -> tuple[jax.Array, jax.Array]:
-  """The k classes of the largest probability, best first.
+  """The k most probable classes, best first.
 
-  Exact. Of classes that are equally likely the smaller id comes first.
+  Exact. Ties are by smaller class id.
 
   Args:
     x_ND: float[N, D], features.
-    w_VD: float[V, D], a row per inner node; the last is not read.
-    tree: what is above what.
-    k: how many.
+    w_VD: float[V, D], a row per inner node; the last is unused.
+    tree: the Huffman tree.
+    k: number of classes.
     size: examples at a time; by default 32 MiB of logits.
 
   Returns:
@@ -265,8 +269,8 @@ def tree_top_k(
 def _log_p(x_D: jax.Array, w_VD: jax.Array, tree: Tree) -> jax.Array:
   """log p of all classes, f32[V].
 
-  A node first has the log-probability of the step to it; then that of twice as many
-  steps, and so on, until all reach the root.
+  Pointer doubling: a node has the log-probability of the last step to it, then of the
+  last two, four, ... steps, until all paths reach the root.
   """
   V, L = len(w_VD), len(tree.num_L)
   o_V = product("vd,d->v", w_VD, x_D, compute_dtype(x_D, w_VD))

@@ -1,10 +1,12 @@
-"""A softmax over clusters and one over the classes of each: p(c | h) in two steps.
+"""Two-level softmax: over clusters, then over the classes of each.
 
   log p(c | h) = log p(cluster of c | h) + log p(c | its cluster, h)
 
 Both are softmaxes of linear logits: over the rows of a table of clusters, and over the
-rows of the block of a cluster, which has a slot for each of its classes. All blocks
-have as many slots as the largest needs; those that are free have no probability.
+rows of the cluster's block, which has a slot for each of its classes. All blocks have
+as many slots as the largest cluster; free slots have no probability.
+
+Here K is the number of clusters and S of slots of a cluster.
 """
 
 import math
@@ -29,11 +31,11 @@ class Tiles(NamedTuple):
 
   Attributes:
     group_A: i32[A], the group of each tile; `num_groups` on padding, which comes last.
-    row_A: i32[A], where `ids_R` has it; R on padding.
-    at_AT: i32[A, T], the examples in it; free places have an index that is no example.
+    row_A: i32[A], index of the group in `ids_R`; R on padding.
+    at_AT: i32[A, T], indices of the examples in it; out of range in free places.
     ids_R: i32[R], the groups that have examples, R = min(N, num_groups); padding is
       >= num_groups, and all are distinct.
-    num: i32[], how many tiles are no padding.
+    num: i32[], number of tiles without padding.
   """
 
   group_A: jax.Array
@@ -44,11 +46,10 @@ class Tiles(NamedTuple):
 
 
 def tiles(group_N: jax.Array, num_groups: int, size: int) -> Tiles:
-  """The examples of each group in as many tiles of `size` as it needs.
+  """Sorts examples into tiles of `size` places, each for one group.
 
   Args:
-    group_N: i32[N], the group of each example; those of groups >= num_groups are left
-      out.
+    group_N: i32[N], the group of each example; groups >= num_groups are ignored.
     num_groups: K.
     size: T, places in a tile.
 
@@ -70,7 +71,7 @@ def tiles(group_N: jax.Array, num_groups: int, size: int) -> Tiles:
   at_A = jnp.arange(min(N, N // size + K), dtype=jnp.int32)
   group_A = jnp.searchsorted(end_K, at_A, side="right").astype(jnp.int32)
 
-  # Examples sorted by group: those of tile A begin with number first_A.
+  # Examples sorted by group: those of tile A start at first_A.
   order_N = jnp.argsort(group_N).astype(jnp.int32)
   stop_K = jnp.cumsum(count_K)
   of_tile = lambda x_K: x_K.at[group_A].get(mode="fill", fill_value=0)
@@ -90,9 +91,9 @@ def tiles(group_N: jax.Array, num_groups: int, size: int) -> Tiles:
 def over_tiles(
   body: Callable[[Any, Tiles], Any], init: Any, tiles: Tiles, at_once: int
 ) -> Any:
-  """`lax.fori_loop` over some tiles at a time: body(carry, tiles) -> carry.
+  """`lax.fori_loop` over chunks of tiles: body(carry, tiles) -> carry.
 
-  Padding costs nothing, except that it fills up the last turn.
+  Padding tiles are skipped, except those that fill up the last chunk.
 
   >>> cut = tiles(jnp.array([2, 0, 2, 2]), 3, 2)
   >>> int(over_tiles(lambda n, part: n + (part.at_AT < 4).sum(), 0, cut, 2))
@@ -114,7 +115,7 @@ _BLOCK_BYTES = 2**20
 
 
 class Layout(NamedTuple):
-  """Where classes are.
+  """Assignment of classes to clusters and slots.
 
   Attributes:
     members_KS: i32[K, S], the classes of each cluster; free slots have V.
@@ -128,13 +129,12 @@ class Layout(NamedTuple):
 
 
 class Gradients(NamedTuple):
-  """d loss / d all that `two_level_loss` reads; blocks that no example needs are left
-  out.
+  """Gradients of `two_level_loss`; blocks that no example uses are left out.
 
   Attributes:
     x_ND: of the features.
-    clusters_KD: of the clusters.
-    ids_R: i32[R], distinct, the blocks that `rows_RSD` are of; padding is >= K.
+    clusters_KD: of the cluster rows.
+    ids_R: i32[R], distinct, the blocks of `rows_RSD`; padding is >= K.
     rows_RSD: of these blocks, zeros on padding.
   """
 
@@ -145,10 +145,10 @@ class Gradients(NamedTuple):
 
 
 def layout(cluster_V: np.ndarray) -> Layout:
-  """Slots in the order of class ids. Clusters without a class are left out.
+  """Assigns slots in the order of class ids. Clusters without a class are left out.
 
   Args:
-    cluster_V: i32[V] on the host, any numbers.
+    cluster_V: i32[V] on the host, any integers.
 
   >>> layout(np.array([7, 0, 7])).members_KS.tolist()
   [[1, 3], [0, 2]]
@@ -208,7 +208,7 @@ def two_level_nll(
     x_ND: float[N, D], features.
     clusters_KD: float[K, D], a row per cluster.
     leaves_KSD: float[K, S, D], the block of each cluster, a row per slot.
-    layout: where classes are.
+    layout: clusters and slots of classes.
     ids_NP: i32[N, P], padded with V.
 
   Returns:
@@ -218,8 +218,8 @@ def two_level_nll(
     place of a binary one; Goodman 2001, classes for maximum entropy.
 
   Cost: products of N K D and, on tiles of 8 examples that share a cluster, N P S D;
-    holds [N, K] and 1 MiB of blocks. Blocks of clusters that have none of the ids are
-    not read.
+    holds [N, K] and 1 MiB of blocks. Blocks of clusters without any of the ids are not
+    read.
 
   >>> clusters_KD, leaves_KSD = jnp.zeros((2, 3)), jnp.zeros((2, 2, 3))
   >>> where, ids_NP = layout(np.array([0, 0, 1])), jnp.array([[1, 2, 3]])
@@ -253,8 +253,8 @@ def two_level_loss(
   """loss = sum_np w_NP nll_NP, see `two_level_nll`, and its gradients.
 
   Args:
-    w_NP: f32[N, P], weights, 0 on padding. Divide them by their sum for a mean. What
-      has no weight touches no block.
+    w_NP: f32[N, P], weights, 0 on padding. Divide them by their sum for a mean. Classes
+      of weight 0 update no block.
     The others: see `two_level_nll`.
 
   Returns:
@@ -304,15 +304,15 @@ def _at_once(leaves_KSD) -> int:
 
 
 def _cut(leaves_KSD, layout, ids_NP, is_read_NP) -> Tiles:
-  """The true classes that are read, M = N P of them, in tiles of one cluster."""
+  """The M = N P true classes with `is_read_NP`, in tiles of one cluster."""
   K = len(leaves_KSD)
   cluster_NP = jnp.where(is_read_NP, _clusters(layout, ids_NP), K)
   return tiles(cluster_NP.ravel(), K, _TILE)
 
 
 def _read(part: Tiles, x_ND, leaves_KSD, layout, ids_NP):
-  """Features [A, T, D], blocks [A, S, D], which slots of them have a class, and the
-  slots [A, T] of the true classes; on free places slot 0, which always has one."""
+  """Features [A, T, D], blocks [A, S, D], which of their slots are occupied, and the
+  slots [A, T] of the true classes; in free places slot 0, which is always occupied."""
   V = len(layout.cluster_V)
   members_AS = layout.members_KS.at[part.group_A].get(mode="clip")
   ids_AT = ids_NP.ravel().at[part.at_AT].get(mode="fill", fill_value=V)

@@ -1,4 +1,4 @@
-"""The likeliest k classes of a two-level softmax, streamed over the clusters."""
+"""Exact top k classes of a two-level softmax, in chunks of clusters."""
 
 import jax
 import jax.numpy as jnp
@@ -25,17 +25,17 @@ def two_level_top_k(
   *,
   size: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-  """The k classes of the largest probability, best first.
+  """The k most probable classes, best first.
 
-  Exact. Of classes that are equally likely the smaller id comes first.
+  Exact. Ties are by smaller class id.
 
   Args:
     x_ND: float[N, D], features.
     clusters_KD: float[K, D], a row per cluster.
     leaves_KSD: float[K, S, D], the block of each cluster, a row per slot.
-    layout: where classes are.
-    k: how many.
-    size: clusters a chunk, about; by default 8 MiB of logits.
+    layout: clusters and slots of classes.
+    k: number of classes.
+    size: approximate clusters per chunk; by default 8 MiB of logits.
 
   Returns:
     ids i32[N, k] and their log-probabilities f32[N, k].
