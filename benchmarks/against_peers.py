@@ -18,9 +18,9 @@ from benchmarks.peer_process import PeerProcess, is_there
 from benchmarks.peers import TINY
 from benchmarks.rows import zipf_ids
 from largevocab import single_targets
-from largevocab.heads import NCE, Sampled
-from largevocab.heads.sampling import SamplingHead
+from largevocab.heads import Sampled
 from largevocab.labels import Counts
+from largevocab.losses import NCE, SampledSoftmax
 from largevocab.rows import SGD, Adam, RowOptimizer
 from largevocab.samplers.base import Draw
 from largevocab.tools.reports.measure import Case, Stepper, compare, row_step
@@ -118,12 +118,12 @@ def sampled(optimizer: str) -> Sampled:
     bias=False,
     num_samples=M,
     sampler=Given(),
-    correct_positive=True,
+    loss=SampledSoftmax(correct_positive=True),
     optimizer=OPTIMIZERS[optimizer],
   )
 
 
-def state_of(head: SamplingHead, w_VD: np.ndarray) -> Any:
+def state_of(head: Sampled, w_VD: np.ndarray) -> Any:
   """State with these rows."""
   table = head.optimizer.init(jnp.asarray(w_VD))
   return head.init_state(table, Counts(np.ones(len(w_VD), int)))
@@ -134,7 +134,7 @@ def batch_of(h_ND: np.ndarray, ids_N: np.ndarray) -> tuple[Any, ...]:
   return jnp.asarray(h_ND), single_targets(ids_N), jax.random.key(0)
 
 
-def our_step(head: SamplingHead, lr: float, w_VD, h_ND, ids_N) -> Stepper:
+def our_step(head: Sampled, lr: float, w_VD, h_ND, ids_N) -> Stepper:
   """Forward, backward and update, from these rows."""
   return Stepper(row_step(head, lr), state_of(head, w_VD), *batch_of(h_ND, ids_N))
 
@@ -192,15 +192,17 @@ def peers_sampled(
 def peers_nce(sizes: Sequence[tuple[int, int]] = SIZES, N: int = 512) -> Iterator[Case]:
   """A step of noise-contrastive estimation with the same negatives, and plain SGD.
 
-  `tf.nn.nce_loss` is the loss of our `NCE` with z = 1: of each example the sum of
-  1 + M logistic losses of score - log(expected count), where draws that hit the label
+  `tf.nn.nce_loss` is our `NCE` with z = 1: of each example the sum of 1 + M logistic
+  losses of score - log(expected count), where draws that hit the label
   stay in, as they do by its default. There is no factor between the two.
 
   Goal: TensorFlow 1.3 times as slow.
   """
   if not is_there("tensorflow"):
     return
-  head = NCE(bias=False, num_samples=M, sampler=Given(), optimizer=SGD())
+  head = Sampled(
+    loss=NCE(), bias=False, num_samples=M, sampler=Given(), optimizer=SGD()
+  )
   for V, D in sizes:
     batch = rows_and_batch(V, D, N)
     ours = our_step(head, NCE_RATE, *batch)

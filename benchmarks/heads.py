@@ -8,7 +8,8 @@ import numpy as np
 
 from benchmarks.rows import dense_step, zipf_ids
 from largevocab import single_targets
-from largevocab.heads import NCE, BlackOut, NegativeSampling, Ranking, Sampled
+from largevocab.heads import Sampled
+from largevocab.losses import NCE, BlackOut, NegativeSampling, Ranking
 from largevocab.samplers import Bernoulli, Unigram
 from largevocab.tools.reports.measure import (
   Case,
@@ -48,11 +49,11 @@ def head_step() -> Iterator[Case]:
     batch = h_ND, y, jax.random.key(2)
     drawn: dict[str, Any] = {"num_samples": M, "sampler": Unigram(per_example=own)}
     heads = {
-      "nce": NCE(**drawn),
-      "nce, z of contexts": NCE(**drawn, normalizer="context"),
-      "negative_sampling": NegativeSampling(**drawn),
-      "ranking": Ranking(**drawn),
-      "blackout": BlackOut(**drawn),
+      "nce": Sampled(loss=NCE(), **drawn),
+      "nce, z of contexts": Sampled(loss=NCE(normalizer="context"), **drawn),
+      "negative_sampling": Sampled(loss=NegativeSampling(), **drawn),
+      "ranking": Sampled(loss=Ranking(), **drawn),
+      "blackout": Sampled(loss=BlackOut(), **drawn),
       "sampled/bernoulli": Sampled(num_samples=M, sampler=Bernoulli(per_example=own)),
     }
     start = lambda head: head.init(jax.random.key(0), counts, D)  # noqa: B023

@@ -9,7 +9,6 @@ import numpy as np
 
 from largevocab import single_targets
 from largevocab.heads import Sampled
-from largevocab.heads.sampling import SamplingHead
 from largevocab.rows import SGD, Adagrad, Adam, RowOptimizer, Table, row_grads
 from largevocab.tools.reports.measure import (
   LR,
@@ -28,7 +27,7 @@ def zipf_ids(num: int, num_classes: int, seed: int = 0) -> jax.Array:
   return jnp.asarray(ids.clip(max=num_classes - 1), jnp.int32)
 
 
-def dense_step(head: SamplingHead, lr: float = LR) -> Callable[..., Any]:
+def dense_step(head: Sampled, lr: float = LR) -> Callable[..., Any]:
   """The same by autodiff: a gradient of the table's size, a dense optax update."""
   tx = head.optimizer.transformation()
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from benchmarks.rows import zipf_ids
 from largevocab import HeadStep, config, single_targets
 from largevocab.heads import Hierarchical, Spherical
-from largevocab.heads.softmax import LinearHead
+from largevocab.heads.base import total_weight
+from largevocab.heads.linear import LinearHead
 from largevocab.labels import as_counts
 from largevocab.losses.spherical import SphericalLoss, SphericalSoftmax
 from largevocab.ops.factored.steps import loss_naive
@@ -41,7 +42,7 @@ class Naive(LinearHead):
 
   def backward(self, state, h_ND, y, key):
     loss = functools.partial(self.loss, num_classes=len(state))
-    args = y.ids_NP, jnp.ones_like(y.w_NP), y.w_NP[:, 0] / self.total_weight(y)
+    args = y.ids_NP, jnp.ones_like(y.w_NP), y.w_NP[:, 0] / total_weight(y)
     total = lambda w_VD, h_ND: loss_naive(w_VD, loss, self.features(h_ND), *args)
     value, (dw_VD, dh_ND) = jax.value_and_grad(total, (0, 1))(state, h_ND)
     return HeadStep(value, dh_ND, dw_VD, jnp.sum(jnp.square(dw_VD)))

@@ -102,12 +102,12 @@ FLAGS = ("active", "adam", "tfds", "runlocal")
 def get_config(arg: str = ""):
   # The first word may also be a data set.
   first, _, others = arg.partition(",")
-  is_other = "=" in first or first.partition("/")[0] in ("", *c.HEADS, *FLAGS)
+  is_other = "=" in first or first.partition("/")[0] in ("", *c.HEAD_NAMES, *FLAGS)
   arg = arg if is_other else f"data={first},{others}"
   defaults = {"head": "sampled/lsh_embedding", "data": "stdlib_calls"}
   a = c.parse_arg(arg, **defaults, active=False, adam=False, tfds=False)
   if a.data not in SETTINGS:
-    names = [*SETTINGS, *c.HEADS]
+    names = [*SETTINGS, *c.HEAD_NAMES]
     raise c.UserError(
       f"{a.data!r} is no data set and no head{c.nearest(a.data, names)}"
     )
@@ -123,7 +123,7 @@ def get_config(arg: str = ""):
       num_samples=128,
       refresh_every=0 if is_rebuilt else 50,
       refresh_growth=1.2,
-      corrected=not a.active,
+      loss={"corrected": not a.active},
       sampler={
         "codes": s.codes,
         "tables": s.tables,

@@ -19,8 +19,8 @@ from ml_collections import ConfigDict
 from largevocab.data import DATASETS
 from largevocab.errors import UserError
 from largevocab.fields import declared, parse
-from largevocab.heads import HEADS
-from largevocab.losses.spherical import SPHERICAL_LOSSES
+from largevocab.heads import HEADS, Sampled
+from largevocab.losses import SAMPLED_LOSSES, SPHERICAL_LOSSES, SampledSoftmax
 from largevocab.models import MODELS
 from largevocab.rows import OPTIMIZERS
 from largevocab.samplers import SAMPLERS
@@ -41,11 +41,18 @@ REGISTRIES: dict[str, dict[str, Any]] = {
   "model": MODELS,
   "head": HEADS,
   "sampler": SAMPLERS,
-  "loss": SPHERICAL_LOSSES,
+  "loss": {**SAMPLED_LOSSES, **SPHERICAL_LOSSES},
   "optimizer": OPTIMIZERS,
 }
-# What a head may be made with: what stands after the slash in 'sampled/pps'.
+# What a head may be made with: what stands after the slash in 'sampled/pps'. Before it
+# may stand a loss of that head: 'nce/unigram'.
 _INNER = ("sampler", "loss")
+# Heads by the first word of a path: the sampled head also by the name of its loss.
+SAMPLED_HEADS = {
+  "sampled" if loss is SampledSoftmax else name: loss
+  for name, loss in SAMPLED_LOSSES.items()
+}
+HEAD_NAMES = {**HEADS, **dict.fromkeys(SAMPLED_HEADS, Sampled)}
 SETTINGS: dict[str, Any] = {
   "train": Training,
   "eval": Evaluating,
@@ -66,14 +73,15 @@ def part(kind: str, name: str, **fields: Any) -> Any:
   >>> part("sampler", "pps", power=0.75)
   PPS(power=0.75, smoothing=1.0)
   """
-  return _choose(kind, name, f"{kind}")(**fields)
+  return _choose(REGISTRIES[kind], name, kind)(**fields)
 
 
 def head(path: str, **fields: Any) -> Any:
-  """A head from 'head', 'head/sampler' or 'head/loss'; fields of others are left out.
+  """A head from 'head', 'head/sampler', 'head/loss' or, of the head 'sampled',
+  'loss/sampler'; fields of other heads are left out.
 
-  `sampler` are fields of the sampler, of which those of others are left out, too. A
-  sampler that is made for absolute logits makes the head's absolute.
+  `sampler` and `loss` are fields of these, of which those of others are left out, too.
+  A sampler that is made for absolute logits makes the head's absolute.
 
   >>> head("sampled/uniform", num_samples=64).num_samples
   64
@@ -83,18 +91,24 @@ def head(path: str, **fields: Any) -> Any:
   True
   >>> head("spherical/squared").loss
   Squared(binary=False)
+  >>> head("ranking/uniform", loss={"alpha": 1.0}).loss
+  Ranking(penalty='log', alpha=1.0)
   """
   name, slash, inner = path.partition("/")
-  cls = _choose("head", name, "head")
   given = {kind: fields.pop(kind, {}) for kind in _INNER}
+  if name not in HEAD_NAMES:
+    raise UserError(f"head is {name!r:.99}; it must be one of {listed(HEAD_NAMES)}")
+  cls = HEAD_NAMES[name]
+  if loss := SAMPLED_HEADS.get(name):
+    fields["loss"] = loss(**_own("loss", loss, given["loss"]))
   if slash:
     kind = _inner_kind(cls)
     if kind is None:
       raise UserError(
         f"head {name!r} takes neither sampler nor loss; drop {'/' + inner!r}"
       )
-    own = _own(kind, _choose(kind, inner, kind), given[kind])
-    fields[kind] = part(kind, inner, **own)
+    chosen = _choose(_inner(cls, kind), inner, kind)
+    fields[kind] = chosen(**_own(kind, chosen, given[kind]))
     if getattr(fields[kind], "absolute", False):
       fields.setdefault("absolute", True)
   return cls(**_own("head", cls, fields))
@@ -117,14 +131,19 @@ def _own(kind: str, cls: Any, fields: dict[str, Any]) -> dict[str, Any]:
 def head_paths() -> list[str]:
   """All that `head` takes.
 
-  >>> "full" in head_paths(), "sampled/uniform" in head_paths()
-  (True, True)
+  >>> {"full", "sampled/uniform", "nce/uniform", "spherical/z"} <= {*head_paths()}
+  True
   """
   paths = []
-  for name, cls in HEADS.items():
+  for name, cls in HEAD_NAMES.items():
     kind = _inner_kind(cls)
-    paths += [f"{name}/{inner}" for inner in REGISTRIES[kind]] if kind else [name]
+    paths += [f"{name}/{inner}" for inner in _inner(cls, kind)] if kind else [name]
   return paths
+
+
+def _inner(cls: Any, kind: str) -> dict[str, Any]:
+  """What may stand in the block `kind` of a head or any other part."""
+  return cls.losses if kind == "loss" else REGISTRIES[kind]
 
 
 def parse_arg(arg: str | None, **defaults: Any) -> types.SimpleNamespace:
@@ -193,7 +212,12 @@ def build(config: ConfigDict) -> Experiment:
   """
   keys = [f.name for f in dataclasses.fields(Experiment)]
   _check_keys("config", config, keys)
-  parts = {key: _build_block(f"config.{key}", key, config[key]) for key in keys}
+  parts = {
+    key: _build_block(
+      f"config.{key}", config[key], REGISTRIES.get(key), SETTINGS.get(key)
+    )
+    for key in keys
+  }
   if "optimizer" in _fields(type(parts["head"])):
     parts["head"] = dataclasses.replace(parts["head"], optimizer=parts["optimizer"])
   return Experiment(**parts)
@@ -311,22 +335,21 @@ def _to_block(key: str, value: Any) -> ConfigDict:
   return block
 
 
-def _build_block(path: str, key: str, block: Any) -> Any:
+def _build_block(path: str, block: Any, registry: dict | None, cls: Any) -> Any:
+  """The part that a block describes: one of a registry, or of the class `cls`."""
   if not isinstance(block, ConfigDict):
     raise UserError(f"{path} is {block!r}; it must be a block of keys")
-  if key in REGISTRIES:
+  if registry:
     if "name" not in block:
-      raise UserError(f"{path}.name is missing; one of {listed(REGISTRIES[key])}")
-    cls = _choose(key, block.name, f"{path}.name")
-  else:
-    cls = SETTINGS[key]
+      raise UserError(f"{path}.name is missing; one of {listed(registry)}")
+    cls = _choose(registry, block.name, f"{path}.name")
   fields = {n: what for n, what in declared(cls).items() if n != "optimizer"}
-  _check_keys(path, block, [*fields, "name"] if key in REGISTRIES else list(fields))
+  _check_keys(path, block, [*fields, "name"] if registry else list(fields))
   values = {}
   for name, what in fields.items():
     place, value = f"{path}.{name}", block[name]
     if name in REGISTRIES:
-      values[name] = _build_block(place, name, value)
+      values[name] = _build_block(place, value, _inner(cls, name), None)
     else:
       values[name] = what.read(place, value)
   return cls(**values)
@@ -341,8 +364,7 @@ def _check_keys(path: str, block: ConfigDict, keys: list[str]) -> None:
       raise UserError(f"{path}.{key} is missing")
 
 
-def _choose(kind: str, name: str, path: str) -> Any:
-  registry = REGISTRIES[kind]
+def _choose(registry: dict[str, Any], name: str, path: str) -> Any:
   if not isinstance(name, str) or name not in registry:
     raise UserError(f"{path} is {name!r:.99}; it must be one of {listed(registry)}")
   return registry[name]

@@ -13,7 +13,6 @@ import pytest
 from largevocab import command_line, config
 from largevocab.data import DATASETS
 from largevocab.errors import UserError
-from largevocab.heads import HEADS
 from largevocab.losses.spherical import SPHERICAL_LOSSES
 from largevocab.models import MODELS
 from largevocab.samplers import SAMPLERS
@@ -26,7 +25,8 @@ METHODS = sorted(DOCS.glob("methods/*.md"))
 API = sorted(DOCS.glob("api/*.md"))
 PAGES = sorted(DOCS.glob("**/*.md"))
 SITE = (ROOT / "mkdocs.yml").read_text()
-NAMES = {*HEADS, *SAMPLERS, *(f"spherical/{loss}" for loss in SPHERICAL_LOSSES)}
+SPHERICAL = {f"spherical/{loss}" for loss in SPHERICAL_LOSSES}
+NAMES = {*config.HEAD_NAMES, *SAMPLERS, *SPHERICAL}
 name_of = lambda path: str(path.relative_to(DOCS))
 every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
@@ -72,7 +72,6 @@ def test_adding_adds_methods_that_configs_know(monkeypatch):
     assert f"`{error.value}`" in " ".join(ADDING.read_text().split())
   finally:  # other tests ask what there is
     SAMPLERS.pop("row_norm", None)
-    HEADS.pop("margin", None)
     DATASETS.pop("one_file", None)
     MODELS.pop("residual", None)
 
@@ -130,7 +129,7 @@ def test_links_lead_somewhere(page):
 
 @every_page
 def test_what_it_names_exists(page):
-  to_add = {"largevocab/samplers/row_norm.py", "largevocab/heads/margin.py"}
+  to_add = {"largevocab/samplers/row_norm.py", "largevocab/losses/margin.py"}
   to_add |= {"largevocab/data/text/one_file.py"}
   places = r"\b(?:configs|scripts|tests|experiments|largevocab)/[\w/.-]+\w"
   for path in set(re.findall(places, page.read_text())) - to_add:
@@ -142,7 +141,7 @@ def test_every_method_has_a_heading_and_a_row_of_the_index():
   headings = re.findall(r"^##? `([\w/]+)`", text, re.MULTILINE)
   assert sorted(headings) == sorted(NAMES)
   rows = re.findall(r"^\| \[`(\w+)`\]\((\S+)\)", INDEX.read_text(), re.MULTILINE)
-  assert sorted(name for name, _ in rows) == sorted([*HEADS, *SAMPLERS])
+  assert sorted(name for name, _ in rows) == sorted([*config.HEAD_NAMES, *SAMPLERS])
   for name, path in rows:
     page = (DOCS / path).read_text()
     assert re.search(rf"^##? `{name}`", page, re.MULTILINE), name

@@ -8,7 +8,7 @@ import re
 import pytest
 
 import largevocab
-from largevocab.config import SETTINGS
+from largevocab.config import REGISTRIES, SETTINGS
 from largevocab.heads import HEADS
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -37,8 +37,9 @@ def found(dotted: str) -> bool:
 
 def is_key(name: str) -> bool:
   """Whether a key of configs: head.FIELD, or of the settings of a run."""
-  block, _, field = name.partition(".")
-  classes = list(HEADS.values()) if block == "head" else [SETTINGS.get(block)]
+  block, _, field = name.rpartition(".")
+  blocks = {"head": HEADS, "head.loss": REGISTRIES["loss"]}
+  classes = [*blocks[block].values()] if block in blocks else [SETTINGS.get(block)]
   names = {f.name for c in classes if c for f in dataclasses.fields(c)}
   return field in names
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from largevocab import heads, samplers
+from largevocab import heads, losses, samplers
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "largevocab"
@@ -101,10 +101,25 @@ def methods() -> set[str]:
   for package, registry in (
     (heads, heads.HEADS),
     (samplers, samplers.SAMPLERS),
+    (losses, losses.SAMPLED_LOSSES),
   ):
     found |= registry.keys() | {c.__name__ for c in registry.values()}
     found |= {path.stem for path in PACKAGE.glob(f"{package.__name__[11:]}/*.py")}
   return found - {"__init__", "base"}
+
+
+def is_ours(cls: type) -> bool:
+  return cls.__module__.startswith("largevocab.")
+
+
+@pytest.mark.parametrize(
+  "part", [*heads.HEADS.values(), *losses.SAMPLED_LOSSES.values()]
+)
+def test_heads_and_losses_are_abstract_or_final(part):
+  """Two levels: of a class that can be used none is derived, nor a base of a base."""
+  bases = [cls for cls in part.__bases__ if is_ours(cls)]
+  assert not [cls for base in bases for cls in base.__bases__ if is_ours(cls)]
+  assert not [cls for cls in part.__subclasses__() if is_ours(cls)]
 
 
 @pytest.mark.parametrize("name", ["train", "evaluation/evaluate", "training/state"])

@@ -110,7 +110,7 @@ METHODS = {
   "top k": ("sampled/top_k", 32, {}, (2, 2, 2)),
   "NCE": ("nce/unigram", 100, OWN, (1, 8, 2)),
   "negative sampling": ("negative_sampling/unigram", 32, OWN, (4, 33, 3)),
-  "ranking": ("ranking/uniform", 32, OWN | {"head.alpha": "1"}, (4, 25, 3)),
+  "ranking": ("ranking/uniform", 32, OWN | {"head.loss.alpha": "1"}, (4, 25, 3)),
   "BlackOut": ("blackout/unigram", 32, OWN | {"head.sampler.power": 0.5}, (3, 23, 3)),
   "adaptive": ("adaptive", 0, {}, (3, 13, 3)),
   "D-softmax": ("d_softmax", 0, {}, (2, 3, 2)),

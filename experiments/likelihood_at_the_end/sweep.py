@@ -12,7 +12,7 @@ METHODS = {
   "blackout": ("blackout/unigram", {"head.sampler.power": 0.5}),
   "bernoulli, capped": ("sampled/bernoulli", {}),
   "nce, z = 1": ("nce/unigram", {}),
-  "nce, a learned z": ("nce/unigram", {"head.normalizer": "global"}),
+  "nce, a learned z": ("nce/unigram", {"head.loss.normalizer": "global"}),
   "negative sampling": ("negative_sampling/unigram", {}),
   "ranking, log(V-1)": ("ranking/uniform", {}),
 }

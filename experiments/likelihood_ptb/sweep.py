@@ -16,7 +16,7 @@ METHODS = {
   "bernoulli, capped": ("sampled/bernoulli", {}),
   "blackout": ("blackout/unigram", {"head.sampler.power": 0.5}),
   "nce, z = 1": ("nce/unigram", {}),
-  "nce, a learned z": ("nce/unigram", {"head.normalizer": "global"}),
+  "nce, a learned z": ("nce/unigram", {"head.loss.normalizer": "global"}),
   "negative sampling": ("negative_sampling/unigram", SLOWER),
   "ranking, log(V-1)": ("ranking/uniform", SLOWER),
 }
@@ -24,13 +24,13 @@ METHODS = {
 VARIANTS = {
   "bernoulli, f^alpha": ("sampled/bernoulli", {"head.sampler.inclusion": "power"}),
   "nce, z = 1, rate 5": ("nce/unigram", SLOWER),
-  "nce, z of each word before": ("nce/unigram", {"head.normalizer": "context"}),
+  "nce, z of each word before": ("nce/unigram", {"head.loss.normalizer": "context"}),
   # Its row above was measured by bare scores, before there were others.
   "negative sampling, + log q": (
     "negative_sampling/unigram",
-    {"head.add_log_q": True, **SLOWER},
+    {"head.loss.add_log_q": True, **SLOWER},
   ),
-  "ranking, alpha = 1": ("ranking/uniform", {"head.alpha": "1", **SLOWER}),
+  "ranking, alpha = 1": ("ranking/uniform", {"head.loss.alpha": "1", **SLOWER}),
 }
 # Is it BlackOut, or its law of negatives, that serves where they are few?
 FEWEST = {"importance, f^0.5": ("sampled/unigram", {"head.sampler.power": 0.5})}
@@ -39,7 +39,7 @@ SHARED = {
   "pps, shared": ("sampled/pps", {}),
   "bernoulli, capped, shared": ("sampled/bernoulli", {}),
   "blackout, shared": ("blackout/unigram", {"head.sampler.power": 0.5}),
-  "nce, a learned z, shared": ("nce/unigram", {"head.normalizer": "global"}),
+  "nce, a learned z, shared": ("nce/unigram", {"head.loss.normalizer": "global"}),
 }
 
 

@@ -35,19 +35,19 @@ from largevocab.data.synthetic.softmax_regression import (
   SoftmaxRegression,
 )
 from largevocab.errors import UserError
-from largevocab.heads import (
+from largevocab.heads import Full, Sampled
+from largevocab.labels import Targets
+from largevocab.losses import (
   NCE,
   BlackOut,
-  Full,
   NegativeSampling,
   Ranking,
-  Sampled,
+  SampledLoss,
+  SampledSoftmax,
   UpperBound,
 )
-from largevocab.heads.sampling import SamplingHead
-from largevocab.labels import Targets
 from largevocab.rows import Momentum
-from largevocab.samplers import Bernoulli, Uniform, Unigram
+from largevocab.samplers import Bernoulli, Sampler, Uniform, Unigram
 from largevocab.tools.plots import drawing
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
@@ -127,7 +127,7 @@ class Setting:
 class Method(NamedTuple):
   """A head, and its learning rate."""
 
-  head: Full | SamplingHead
+  head: Full | Sampled
   lr: float
 
 
@@ -150,19 +150,25 @@ def methods(setting: Setting) -> dict[str, Method]:
     "complement, importance, q uniform": uniform,
   }
   rankings = {
-    f"ranking, alpha={alpha}": Ranking(
-      sampler=uniform, alpha=alpha.replace("C", "V"), **drawn
+    f"ranking, alpha={alpha}": Sampled(
+      loss=Ranking(alpha=alpha.replace("C", "V")), sampler=uniform, **drawn
     )
     for alpha in ALPHAS
   }
-  own_z = {"normalizer": "context", "num_contexts": setting.num_examples}
+  own_z = NCE(normalizer="context", num_contexts=setting.num_examples)
+  by_root = Unigram(power=0.5, per_example=True)
+  by_power = Bernoulli(inclusion="power", per_example=True)
+  losses: dict[str, tuple[SampledLoss, Sampler]] = {
+    CORRECTED: (SampledSoftmax(correct_positive=True), frequency),
+    BLACKOUT: (BlackOut(), by_root),
+    NCE_ONE: (NCE(), frequency),
+    NCE_OWN: (own_z, frequency),
+    NEGATIVE_SAMPLING: (NegativeSampling(), uniform),
+    BOUND: (UpperBound(), by_power),
+  }
   others = {
-    CORRECTED: Sampled(sampler=frequency, correct_positive=True, **drawn),
-    BLACKOUT: BlackOut(sampler=Unigram(power=0.5, per_example=True), **drawn),
-    NCE_ONE: NCE(sampler=frequency, **drawn),
-    NCE_OWN: NCE(sampler=frequency, **own_z, **drawn),
-    NEGATIVE_SAMPLING: NegativeSampling(sampler=uniform, **drawn),
-    BOUND: UpperBound(sampler=Bernoulli(inclusion="power", per_example=True), **drawn),
+    name: Sampled(loss=loss, sampler=sampler, **drawn)
+    for name, (loss, sampler) in losses.items()
   }
   shared = RATES[IMPORTANCE]
   return {
@@ -207,7 +213,7 @@ def problem_of(data: KnownRegression) -> Problem:
 
 @functools.partial(jax.jit, static_argnames="head", donate_argnames="state")
 def advance(
-  head: Full | SamplingHead,
+  head: Full | Sampled,
   state: Any,
   problem: Problem,
   at_SB: jax.Array,

@@ -19,7 +19,7 @@ SHARED = {
 }
 # The paper's: the softmax over what the tables give, built anew every 50 steps.
 ACTIVE = {
-  "head.corrected": False,
+  "head.loss.corrected": False,
   "head.sampler.rehash": False,
   "head.sampler.unigram_share": 0.0,
 }
@@ -28,8 +28,8 @@ FILLED = ACTIVE | {"head.sampler.draw": "fill"}
 ROOM = {"head.sampler.codes": 3, "head.sampler.slots": 128}
 WITH_ADAM = " with Adam"
 ADAM_EPOCHS = {"train.epochs": 25}
-HALF = {"head.corrected": False, "head.sampler.unigram_share": 0.5}
-WEIGHTED = {"head.corrected": True, "head.sampler.unigram_share": 0.5}
+HALF = {"head.loss.corrected": False, "head.sampler.unigram_share": 0.5}
+WEIGHTED = {"head.loss.corrected": True, "head.sampler.unigram_share": 0.5}
 HASH_TABLES = {
   "L=10": {"head.sampler.tables": 10},
   "L=25": {"head.sampler.tables": 25},
@@ -59,7 +59,7 @@ def runs():
         own = size | {"head.sampler.per_example": True}
         yield data, "sampled/unigram", f"frequency of its own, m={m}", own
         exact = {"head.num_samples": budgets[1], "head.sampler.exact": m}
-        exact |= {"head.corrected": True}
+        exact |= {"head.loss.corrected": True}
         yield data, lsh, f"LSH union exact, {m} and pps {budgets[1]}", exact
         yield data, lsh, f"LSH half by counts, m={m}", size | HALF
       for head, name in SHARED.items():

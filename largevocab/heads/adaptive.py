@@ -11,7 +11,8 @@ import jax
 from jax.typing import ArrayLike
 
 from largevocab.fields import settings
-from largevocab.heads.base import HeadStep, read_batch
+from largevocab.heads.base import HeadStep, read_batch, total_weight
+from largevocab.heads.linear import LinearHead
 from largevocab.heads.partitioned import Partitioned, at_places
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.adaptive.clusters import Clusters
@@ -72,7 +73,7 @@ class AdaptiveGrads(NamedTuple):
 
 
 @settings
-class Adaptive(Partitioned):
+class Adaptive(Partitioned, LinearHead):
   """Adaptive softmax: one over the short-list and a row per tail cluster, at full
   width, and one over the classes of each tail, whose rows multiply a projection of h.
 
@@ -140,7 +141,7 @@ class Adaptive(Partitioned):
       wide_ND,
       state.model,
       at_places(state.place_V, y.ids_NP),
-      y.w_NP / self.total_weight(y),
+      y.w_NP / total_weight(y),
       capacities(state.clusters, *y.ids_NP.shape),
       method=self.method,
       budget_bytes=self.budget_mib * 2**20,

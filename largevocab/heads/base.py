@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from largevocab.labels import Counts, Targets, known_targets
@@ -103,6 +104,12 @@ def read_batch(
   """A batch as heads compute with it: h in at least float32, invalid ids as padding
   (`known_targets`). Results must be cast back to the type of h."""
   return h_ND.astype(sum_dtype(h_ND.dtype)), known_targets(y, num_classes)
+
+
+def total_weight(y: Targets) -> jax.Array:
+  """Sum of the examples' weights; 1 if it is 0, so that a mean is 0."""
+  total = jnp.sum(y.w_NP)
+  return jnp.where(total > 0, total, 1)
 
 
 def is_refresh(step: int, every: int, growth: float = 1.0) -> bool:

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab.labels import Targets
+from largevocab.errors import UserError
+from largevocab.labels import Counts, Targets
 from largevocab.ops.accidental_hits import is_first, is_member
 from largevocab.samplers.base import Draw
 
@@ -20,6 +21,7 @@ class Candidates(NamedTuple):
     log_expected: f32[N, S + T], log expected counts, own candidates first.
     mask: bool[N, S + T], which candidates count for which example.
     is_drawn: bool[S + T] (NumPy), True for drawn classes, False for exact sets.
+    exact_sets: i32[T] or i32[N, S] each, padded with V: expected count 1.
   """
 
   own_NS: jax.Array
@@ -27,6 +29,7 @@ class Candidates(NamedTuple):
   log_expected: jax.Array
   mask: jax.Array
   is_drawn: np.ndarray
+  exact_sets: list[jax.Array]
 
   @property
   def ids(self) -> jax.Array:
@@ -92,6 +95,7 @@ def candidates(
     jnp.concatenate([spread(x) for x in log_expected], axis=1),
     jnp.concatenate([spread(x) for x in mask], axis=1),
     np.concatenate(is_drawn),
+    sets,
   )
 
 
@@ -106,6 +110,32 @@ def batch_classes(y: Targets, num_classes: int) -> jax.Array:
   ids_T = jnp.sort(ids_T)
   again_T = jnp.concatenate([jnp.zeros(1, bool), ids_T[1:] == ids_T[:-1]])
   return jnp.sort(jnp.where(again_T, num_classes, ids_T))
+
+
+def exact_classes(counts: Counts, frequent: int, ids: tuple[int, ...]) -> np.ndarray:
+  """The distinct ones of `ids` and of the `frequent` most frequent classes, ascending.
+
+  Raises:
+    UserError: they are not among the classes.
+
+  >>> exact_classes(Counts(np.array([1, 5, 3])), 1, (2,)).tolist()
+  [1, 2]
+  """
+  V = counts.num_classes
+  if frequent > V:
+    raise UserError(
+      f"head.exact_frequent is {frequent}, and there are {V} classes: give so many or "
+      "fewer"
+    )
+  by_count_V = np.argsort(-counts.unigram_V, kind="stable")
+  exact_T = np.unique(np.concatenate([by_count_V[:frequent], np.asarray(ids, int)]))
+  wrong = [int(c) for c in exact_T if not 0 <= c < V]
+  if wrong:
+    raise UserError(
+      f"head.exact_ids has {wrong[0]}, and there are {V} classes: give ids from 0 to "
+      f"{V - 1}"
+    )
+  return exact_T
 
 
 def true_mask(y: Targets, num_classes: int) -> jax.Array:

@@ -12,7 +12,8 @@ from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.fields import settings
-from largevocab.heads.base import HeadStep, read_batch
+from largevocab.heads.base import HeadStep, read_batch, total_weight
+from largevocab.heads.linear import LinearHead
 from largevocab.heads.partitioned import Partitioned, at_places
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.shapes import check_shapes
@@ -94,7 +95,7 @@ class DSoftmaxState:
 
 
 @settings
-class DSoftmax(Partitioned):
+class DSoftmax(Partitioned, LinearHead):
   """Softmax over all classes where rare classes have fewer parameters.
 
     o_c = <w_c, h[slice of part i]>  or, if projected,  o_c = <w_c, P_i h>
@@ -111,7 +112,6 @@ class DSoftmax(Partitioned):
   Source: Chen, Grangier and Auli 2015, section 2.1; Grave et al. 2017, section 5, which
     uses both as baselines on the partition of its adaptive softmax. It does not give
     the widths of slices.
-    wide slices are.
 
   Cost: 3 products of N, V_i and E_i for each part i a step, or 4 by classes, and a
     dense update.
@@ -123,6 +123,9 @@ class DSoftmax(Partitioned):
   """
 
   projected: bool = False
+
+  def parameters(self) -> dict[str, bool]:
+    return {"bias": self.bias, "tail_bias": self.bias}
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> DSoftmaxState:
     counts = as_counts(counts)
@@ -175,7 +178,7 @@ class DSoftmax(Partitioned):
     _LOG.info("%s", how)
     place_NP, mean_w_NP = (
       at_places(state.place_V, y.ids_NP),
-      y.w_NP / self.total_weight(y),
+      y.w_NP / total_weight(y),
     )
 
     def mean_loss(h_ND, weights):

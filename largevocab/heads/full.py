@@ -1,20 +1,23 @@
 """The exact softmax over all classes: the reference for all other heads."""
 
 import logging
-from typing import Annotated, NamedTuple
+from dataclasses import field
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from largevocab.fields import MemoryMib, OneOf, settings
-from largevocab.heads.base import HeadStep, read_batch
-from largevocab.heads.softmax import SoftmaxHead
+from largevocab.fields import Dtype, MemoryMib, OneOf, settings
+from largevocab.heads.base import HeadStep, read_batch, total_weight
+from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.full import softmax_loss
+from largevocab.ops.softmax.log_partition import score_of, softmax_nll
 from largevocab.ops.softmax.plan import METHODS, Plan, plan
-from largevocab.rows import Table, sq_norm
+from largevocab.ops.softmax.top_k import softmax_top_k
+from largevocab.rows import SGD, RowOptimizer, Table, sq_norm
 
 _LOG = logging.getLogger("largevocab")
 
@@ -26,8 +29,9 @@ class FullState(NamedTuple):
 
 
 @settings
-class Full(SoftmaxHead):
-  """Exact softmax over all classes, in chunks that fit `budget_mib`.
+class Full(LinearHead):
+  """Exact softmax p(c | h) = exp(o_c) / sum over all classes of exp(o), with
+  o_c = <w_c, h> + b_c, in chunks that fit `budget_mib`.
 
   The chosen chunks are logged when a step is traced.
 
@@ -35,6 +39,10 @@ class Full(SoftmaxHead):
     method: 'auto', or how to chunk: see `largevocab.ops.softmax.plan.plan`. 'reference'
       holds all logits at once. A table sharded over classes needs 'examples'.
     budget_mib: temporary memory for loss and gradient.
+    absolute: |o| in place of o (Blanc & Rendle 2018, section 3.3).
+    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
+      log-partition functions are float32.
+    optimizer: of the rows.
 
   Source: Blanc & Rendle 2018, equation 1; equation 11 for `absolute`.
   Cost: 3 products of N V D a step, or 4 by classes, and a dense update.
@@ -46,9 +54,13 @@ class Full(SoftmaxHead):
 
   method: Annotated[str, OneOf(*METHODS)] = "auto"
   budget_mib: MemoryMib = 64
+  absolute: bool = False
+  dtype: Dtype = "float32"
+  optimizer: RowOptimizer = field(default_factory=SGD)
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> FullState:
-    return FullState(self.init_table(key, as_counts(counts).num_classes, dim))
+    w_VD = self.random_rows(key, as_counts(counts).num_classes, dim)
+    return FullState(self.optimizer.init(w_VD))
 
   def plan(self, num_examples: int, w_VD: jax.Array) -> Plan:
     """The chunks of a step of `num_examples`."""
@@ -70,11 +82,11 @@ class Full(SoftmaxHead):
     wide_ND, y = read_batch(h_ND, y, len(w_VD))
     how = self.plan(len(h_ND), w_VD)
     _LOG.info("%s", how)
-    mean_w_NP = y.w_NP / self.total_weight(y)
+    mean_w_NP = y.w_NP / total_weight(y)
 
     def mean_loss(h_ND, w_VD):
       x_ND = self.features(h_ND)
-      return softmax_loss(x_ND, w_VD, y.ids_NP, mean_w_NP, how, **self.logit_kind)
+      return softmax_loss(x_ND, w_VD, y.ids_NP, mean_w_NP, how, **self._softmax)
 
     loss, (dh_ND, dw_VD) = jax.value_and_grad(mean_loss, (0, 1))(wide_ND, w_VD)
     return HeadStep(loss, dh_ND.astype(h_ND.dtype), dw_VD, sq_norm(dw_VD))
@@ -83,3 +95,27 @@ class Full(SoftmaxHead):
     self, state: FullState, grads: jax.Array, lr: ArrayLike, scale: ArrayLike
   ) -> FullState:
     return FullState(self.optimizer.dense_update(state.table, grads, lr, scale))
+
+  def evaluate(
+    self, state: FullState, h_ND: jax.Array, y: Targets
+  ) -> dict[str, jax.Array]:
+    """{'nll': f32[N]}, exact, in nats."""
+    w_VD = state.table.w_VD
+    h_ND, y = read_batch(h_ND, y, len(w_VD))
+    args = self.features(h_ND), w_VD, y.ids_NP, y.w_NP
+    return {"nll": softmax_nll(*args, **self._softmax)}
+
+  def top_k(
+    self, state: FullState, h_ND: jax.Array, k: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """The k most probable classes and their log-probabilities, best first."""
+    x_ND = self.features(h_ND)
+    return softmax_top_k(x_ND, state.table.w_VD, k, **self._softmax)
+
+  def class_rows(self, state: FullState, ids_R: jax.Array) -> jax.Array:
+    """Rows of the table: w_c and then, if there is a bias, b_c and padding."""
+    return state.table.w_VD[ids_R]
+
+  @property
+  def _softmax(self) -> dict[str, Any]:
+    return {"score": score_of(self.absolute), "dtype": self.dtype}

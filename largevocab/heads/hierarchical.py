@@ -16,9 +16,9 @@ from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.fields import Between, CountOrNone, OneOf, settings
-from largevocab.heads.base import HeadStep, read_batch
+from largevocab.heads.base import HeadStep, read_batch, total_weight
 from largevocab.heads.binning import BINNINGS
-from largevocab.heads.softmax import LinearHead
+from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.tree.two_level import Layout, layout, two_level_loss, two_level_nll
@@ -152,7 +152,7 @@ class Hierarchical(LinearHead):
   ) -> HeadStep:
     check_shapes(h_ND=h_ND, **y._asdict())
     wide_ND, y = read_batch(h_ND, y, len(state.cluster_V))
-    mean_w_NP = y.w_NP / self.total_weight(y)
+    mean_w_NP = y.w_NP / total_weight(y)
     loss, d = two_level_loss(self.features(wide_ND), *state.model, y.ids_NP, mean_w_NP)
     leaves = RowGrads(d.ids_R, d.rows_RSD.reshape(len(d.ids_R), -1))
     grads = HierarchicalGrads(d.clusters_KD, leaves)

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from largevocab.fields import settings
-from largevocab.heads.base import HeadStep, read_batch
-from largevocab.heads.softmax import LinearHead
+from largevocab.heads.base import HeadStep, read_batch, total_weight
+from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.tree.huffman import (
@@ -72,7 +72,7 @@ class Huffman(LinearHead):
   ) -> HeadStep:
     check_shapes(h_ND=h_ND, **y._asdict())
     wide_ND, y = read_batch(h_ND, y, len(state.nodes.w_VD))
-    x_ND, mean_w_NP = self.features(wide_ND), y.w_NP / self.total_weight(y)
+    x_ND, mean_w_NP = self.features(wide_ND), y.w_NP / total_weight(y)
     loss, dx_ND, rows = tree_loss(
       x_ND, state.nodes.w_VD, state.tree, y.ids_NP, mean_w_NP
     )

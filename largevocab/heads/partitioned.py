@@ -1,5 +1,6 @@
-"""Base of heads with frequency clusters: a short-list and tails with narrower rows."""
+"""Frequency clusters of a head: a short-list, and tails with narrower rows."""
 
+import abc
 import logging
 from dataclasses import field
 from typing import Annotated
@@ -22,7 +23,6 @@ from largevocab.fields import (
   Width,
   settings,
 )
-from largevocab.heads.softmax import LinearHead
 from largevocab.labels import Counts
 from largevocab.ops.adaptive import cost_model
 from largevocab.ops.adaptive.clusters import Clusters, cut, head_mass, widths
@@ -35,8 +35,9 @@ _MIB = 2**20
 
 
 @settings
-class Partitioned(LinearHead):
-  """Classes sorted by count and cut into a short-list and tails with narrower rows.
+class Partitioned(abc.ABC):
+  """Settings of heads whose classes are sorted by count and cut into a short-list and
+  tails with narrower rows; stands beside `LinearHead`.
 
   The cutoffs are part of the model, and are recomputed when a run resumes: they depend
   on the counts, these attributes and the file of `cost_model`, but not on the device.
@@ -139,9 +140,9 @@ class Partitioned(LinearHead):
     except ValueError as error:
       raise UserError(f"head.max_mib: {error}; raise it, or head.factor") from None
 
+  @abc.abstractmethod
   def parameters(self) -> dict[str, bool]:
     """Which optional parameters exist, as arguments of `ops.adaptive.plan.Costs`."""
-    return {"bias": self.bias, "tail_bias": self.bias}
 
   def clusters(self, counts: Counts, dim: int) -> Clusters:
     """The clusters for these counts; logs the plan."""

@@ -1,127 +1,373 @@
-"""Sampled softmax with any sampler and any exact set."""
+"""Sampled head: any sampled loss on the true classes and candidates of any sampler."""
 
+import math
 from dataclasses import field
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from largevocab.errors import UserError
-from largevocab.fields import CountOrNone, Distinct, settings
-from largevocab.heads.candidates import batch_classes
-from largevocab.heads.sampling import PyTree, SampledState, SamplingHead
-from largevocab.losses.sampled_softmax import sampled_softmax_loss
-from largevocab.rows import Table
-from largevocab.samplers.base import Sampler
+from largevocab.fields import (
+  Between,
+  CountOrNone,
+  Distinct,
+  Dtype,
+  StepsOrNever,
+  settings,
+)
+from largevocab.heads.base import HeadStep, is_refresh, read_batch, total_weight
+from largevocab.heads.candidates import (
+  Candidates,
+  batch_classes,
+  candidates,
+  exact_classes,
+  true_mask,
+)
+from largevocab.heads.diagnostics import quality
+from largevocab.heads.linear import LinearHead
+from largevocab.labels import Counts, Targets, as_counts
+from largevocab.losses import SAMPLED_LOSSES, SampledLoss, SampledSoftmax, Scores
+from largevocab.losses.importance_weights import complement_weights
+from largevocab.ops.accidental_hits import is_member
+from largevocab.ops.pair_logits import pair_logits
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.log_partition import (
+  Change,
+  Score,
+  score_of,
+  softmax_nll_and_log_z,
+)
+from largevocab.ops.softmax.top_k import softmax_top_k
+from largevocab.rows import (
+  SGD,
+  RowGrads,
+  RowOptimizer,
+  Table,
+  added,
+  checked,
+  row_grads,
+  sq_norm,
+)
+from largevocab.samplers.base import FixedLaw, Sampler
 from largevocab.samplers.pps import PPS
 
+PyTree = Any
 
-class ExactSetState(NamedTuple):
-  """`SampledState` with i32[T], the classes that are always summed exactly."""
+
+class SampledState(NamedTuple):
+  """State of `Sampled`.
+
+  Attributes:
+    table: the class rows.
+    stats: statistics of the sampler.
+    exact_T: i32[T], the classes that are always candidates; None: none.
+    log_z: learned log-partition functions, as rows of width 1; None: none.
+  """
 
   table: Table
   stats: PyTree
-  exact_T: jax.Array
+  exact_T: jax.Array | None
+  log_z: Table | None
+
+
+class SampledGrads(NamedTuple):
+  """Gradients of the class rows and of the learned log-partition functions."""
+
+  rows: RowGrads
+  log_z: RowGrads | None
+
+  __add__ = added  # pyrefly: ignore
 
 
 @settings
-class Sampled(SamplingHead):
-  """Softmax with log Z estimated from an exact set and importance-weighted samples.
+class Sampled(LinearHead):
+  """A loss of the true classes and candidates, so that a step updates few rows.
 
-  loss = log Z~ - o_y, where Z~ is exact on the true classes and on the exact sets of
-  this head and of the sampler, and drawn classes have weight 1 / expected count; see
-  `losses/sampled_softmax.py`. Drawn classes that are summed exactly are masked. With
-  independent draws this is importance sampling of the complement of the exact set; with
-  the sampler `bernoulli` it is Bernoulli sampling. If each example has its own
-  independent draws, they are weighted conditionally on missing the exact set: with the
-  sampler `softmax` the loss then equals that of `full` in every draw.
-
-  Z~ is unbiased for every exact set.
+  Candidates are the classes that the sampler draws and those of exact sets, which are
+  in every sample (expected count 1). Scores are o_c = <w_c, h> + b_c.
 
   Attributes:
+    loss: of `largevocab.losses`.
     sampler: proposal distribution of the negatives.
-    exact_batch: sum all true classes of the batch exactly, for every example.
-    exact_frequent: sum this many of the most frequent classes exactly. A sampler by
-      counts still draws them, to no effect; `pps` has its own exact classes.
-    exact_ids: sum these classes exactly.
-    corrected: use importance weights (logQ correction). Otherwise the loss is the
-      softmax over the active set, the true and the drawn classes, each once, as in
-      Daghaghi et al. It is biased, strongly if classes are few: the model learns to
-      separate classes, but not their probabilities.
-    correct_positive: subtract log expected from the true classes' logits too, as
-      TensorFlow and Jean et al. 2015 do. For comparison only: this is biased. A class
-      that is never drawn keeps its logit.
+    num_samples: M, negatives per draw: per batch if the sampler shares them.
+    exact_batch: all true classes of the batch are candidates of every example.
+    exact_frequent: so are this many of the most frequent classes. A sampler by counts
+      still draws them, to no effect; `PPS` has its own exact classes.
+    exact_ids: so are these classes.
+    refresh_every: steps between rebuilds of the sampler's statistics, besides those at
+      steps 1, 2, 4, ...; 0: never. Rebuilds include what incremental updates leave out,
+      and remove accumulated rounding errors.
+    refresh_growth: factor by which each gap between rebuilds grows.
+    absolute: |o| in place of o as scores (Blanc & Rendle 2018, section 3.3), which
+      kernels that are even in o can approximate.
+    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
+      log-partition functions are float32.
+    optimizer: of the rows.
 
-  Source: Barber & Botev 2016, section 2.1 (complementary sum, equations 22-26), Blanc &
-    Rendle 2018, equations 2-3 (negatives corrected, the positive not), Daghaghi et al.
-    2021, algorithms 1 and 2 (the active set).
+  Cost: O((N P + M) D) with shared negatives, O(N (P + M) D) otherwise; independent of
+    V. For many negatives per example, where it is faster, 3 products of N V D instead:
+    `ops/pair_logits.py`.
+
+  >>> head = Sampled(num_samples=2, bias=False)
+  >>> state = head.init(jax.random.key(0), [5, 3, 2, 1], 8)
+  >>> y = Targets(jnp.array([[0]]), jnp.ones((1, 1)), jnp.zeros(1, int))
+  >>> head.backward(state, jnp.ones((1, 8)), y, jax.random.key(1)).dh_ND.shape
+  (1, 8)
   """
 
+  losses: ClassVar[dict] = SAMPLED_LOSSES
+
+  loss: SampledLoss = field(default_factory=SampledSoftmax)
   sampler: Sampler = field(default_factory=PPS)
+  num_samples: Annotated[int, Between(1, 2**24)] = 512
   exact_batch: bool = False
   exact_frequent: CountOrNone = 0
   exact_ids: Annotated[tuple[CountOrNone, ...], Distinct()] = ()
-  corrected: bool = True
-  correct_positive: bool = False
+  refresh_every: StepsOrNever = 500
+  refresh_growth: Annotated[float, Between(1, 1000)] = 1.0
+  absolute: bool = False
+  dtype: Dtype = "float32"
+  optimizer: RowOptimizer = field(default_factory=SGD)
 
   def __post_init__(self):
-    super().__post_init__()
-    if self.correct_positive and not self.corrected:
+    if getattr(self.sampler, "absolute", self.absolute) != self.absolute:
+      what, which = ("o", "|o|") if self.absolute else ("|o|", "o")
       raise UserError(
-        "head.correct_positive corrects the true classes' logits, and head.corrected "
-        "is False: set one of them the other way"
+        f"head.absolute is {self.absolute} and head.sampler.absolute is not: a sampler "
+        f"that follows {what} hardly draws what a model with {which} as logits finds "
+        "likely, but the least likely classes; set head.absolute like the sampler's, "
+        "or the sampler's like the head's to have it all the same"
+      )
+    if self.loss.weighs and not getattr(self.sampler, "weighable", True):
+      raise UserError(
+        "head.sampler.draw is 'fill', of which no law is y, and the loss of this "
+        "head weighs by the law: set head.loss.corrected to False (of the loss "
+        "'softmax'; 'ranking' and 'negative_sampling' do not weigh), or "
+        "head.sampler.draw to 'independent'"
+      )
+    if self.loss.needs_sets and not getattr(self.sampler, "distinct", False):
+      raise UserError(
+        "head.sampler may draw a class twice, and the bound is one of sets: choose "
+        "'bernoulli', 'pps' or 'ivf'"
+      )
+    if not self.loss.likelihood and (
+      self.exact_batch or self.exact_frequent or self.exact_ids
+    ):
+      raise UserError(
+        "head.exact_batch, head.exact_frequent and head.exact_ids make a likelihood "
+        "exact, and the loss of this head is none: leave them unset, or choose the "
+        "loss 'softmax'"
       )
 
   @property
-  def weighs(self):
-    return self.corrected
+  def score(self) -> Score:
+    """The scores as a function of the logits."""
+    return score_of(self.absolute)
 
-  @property
-  def is_active_set(self):
-    return not self.corrected
+  def init(self, key, counts, dim) -> SampledState:
+    counts = as_counts(counts)
+    w_VD = self.random_rows(key, counts.num_classes, dim)
+    shift = self.loss.initial_bias(counts.num_classes)
+    if shift and self.bias and not self.absolute:
+      w_VD = w_VD.at[:, dim].set(shift)
+    return self.init_state(self.optimizer.init(w_VD), counts)
 
-  def init_state(self, table, counts) -> SampledState | ExactSetState:
-    state = super().init_state(table, counts)
-    if self.exact_frequent > counts.num_classes:
-      raise UserError(
-        f"head.exact_frequent is {self.exact_frequent}, and there are "
-        f"{counts.num_classes} classes: give so many or fewer"
+  def init_state(self, table: Table, counts: Counts) -> SampledState:
+    """Initial state for a table of class rows."""
+    num = self.loss.num_log_z(counts.num_classes)
+    log_z_KD = jnp.full((num, 1), math.log(counts.num_classes), table.w_VD.dtype)
+    exact_T = exact_classes(counts, self.exact_frequent, self.exact_ids)
+    return SampledState(
+      table,
+      self.sampler.init(counts, table.w_VD, self.num_samples),
+      jnp.asarray(exact_T, jnp.int32) if len(exact_T) else None,
+      self.optimizer.init(log_z_KD) if num else None,
+    )
+
+  def backward(self, state: SampledState, h_ND, y, key) -> HeadStep:
+    check_shapes(h_ND=h_ND, **y._asdict())
+    w_VD = state.table.w_VD
+    wide_ND, y = read_batch(h_ND, y, len(w_VD))
+    x_ND = self.features(wide_ND)
+    others = self.candidates(state, x_ND, y, key, self.loss.keeps_hits)
+    ids_NS = jnp.concatenate([y.ids_NP, others.own_NS], axis=1)
+    o, pull_back = pair_logits(x_ND, w_VD, ids_NS, others.shared_T, self.dtype)
+    P = y.ids_NP.shape[1]
+
+    def mean_loss(o, log_z_N):
+      s = self.score(o) if log_z_N is None else self.score(o) - log_z_N[:, None]
+      return self.loss(
+        Scores(
+          o_NP=s[:, :P],
+          w_NP=y.w_NP / total_weight(y),
+          true_NP=true_mask(y, len(w_VD)),
+          o_NM=s[:, P:],
+          log_expected_NM=others.log_expected,
+          mask_NM=others.mask,
+          log_expected_true=lambda: self._log_expected_true(state, x_ND, y, others),
+          log_weights=lambda: self.log_weights(state, x_ND, y, others),
+          num_samples=self.num_samples,
+          num_classes=len(w_VD),
+        )
       )
-    by_count_V = np.argsort(-counts.unigram_V, kind="stable")
-    frequent = by_count_V[: self.exact_frequent]
-    exact_T = np.unique(np.concatenate([frequent, np.asarray(self.exact_ids, int)]))
-    wrong = [int(c) for c in exact_T if not 0 <= c < counts.num_classes]
-    if wrong:
-      raise UserError(
-        f"head.exact_ids has {wrong[0]}, and there are {counts.num_classes} classes: "
-        f"give ids from 0 to {counts.num_classes - 1}"
-      )
-    if not len(exact_T):
+
+    log_z_N = None if state.log_z is None else self._log_z(state.log_z, y)
+    loss, (do, dlog_z_N) = jax.value_and_grad(mean_loss, (0, 1))(o, log_z_N)
+    # Rows that only examples without weight refer to are not updated: optimisers may
+    # change a row even if its gradient is zero.
+    is_live_N = jnp.any(jnp.abs(y.w_NP) > 0, axis=1)
+    counted = jnp.concatenate([y.ids_NP < len(w_VD), others.mask], axis=1)
+    dx_ND, ids_R, rows_RD = pull_back(do, counted & is_live_N[:, None])
+    dh_ND = dx_ND[:, : h_ND.shape[1]].astype(h_ND.dtype)
+    norm, dlog_z = sq_norm(rows_RD), None
+    if state.log_z is not None:
+      num = len(state.log_z.w_VD)
+      at_N = jnp.where(is_live_N, self._contexts(state.log_z, y), num)
+      dlog_z = row_grads(at_N, dlog_z_N[:, None], num)
+      norm += sq_norm(dlog_z.rows_RD)
+    return HeadStep(loss, dh_ND, SampledGrads(RowGrads(ids_R, rows_RD), dlog_z), norm)
+
+  def update(self, state: SampledState, grads: SampledGrads, lr, scale) -> SampledState:
+    rows = checked(state.table, grads.rows)
+    old_RD = state.table.w_VD.at[rows.ids_R].get(mode="clip")
+    table = self.optimizer.update(state.table, rows, lr, scale)
+    new_RD = table.w_VD.at[rows.ids_R].get(mode="clip")
+    stats = self.sampler.update(state.stats, table.w_VD, rows.ids_R, old_RD, new_RD)
+    state = state._replace(table=table, stats=stats)
+    if state.log_z is None or grads.log_z is None:
       return state
-    return ExactSetState(state.table, state.stats, jnp.asarray(exact_T, jnp.int32))
+    log_z = self.optimizer.update(state.log_z, grads.log_z, lr, scale)
+    return state._replace(log_z=log_z)
 
-  def exact_sets(self, state, y):
-    sets = [state.exact_T] if isinstance(state, ExactSetState) else []
-    if self.exact_batch:
-      sets.append(batch_classes(y, len(state.table.w_VD)))
-    return sets
+  def refreshes(self, step):
+    return is_refresh(step, self.refresh_every, self.refresh_growth)
+
+  def refresh(self, state, key):
+    stats = self.sampler.refresh(state.stats, state.table.w_VD, key)
+    return state._replace(stats=stats)
+
+  def evaluate(self, state, h_ND, y):
+    """{'nll': f32[N]}, exact, in nats, of the softmax of the scores.
+
+    Of losses that are no likelihood also 'log_z', the log-partition function of the
+    scores, and 'self_normalised_nll', the loss if exp(score) is taken as the
+    probability, without normalising. The last is a loss of probabilities, and
+    comparable with the nll, only if log_z is near 0 everywhere.
+    """
+    w_VD = state.table.w_VD
+    h_ND, y = read_batch(h_ND, y, len(w_VD))
+    nll_N, log_z_N = softmax_nll_and_log_z(
+      self.features(h_ND), w_VD, y.ids_NP, y.w_NP, **self._softmax(state)
+    )
+    if self.loss.likelihood:
+      return {"nll": nll_N}
+    if state.log_z is not None:
+      log_z_N = log_z_N - self._log_z(state.log_z, y)
+    return {
+      "nll": nll_N,
+      "self_normalised_nll": nll_N - log_z_N,
+      "log_z": log_z_N,
+    }
 
   def monitor(self, state, h_ND, y, key):
-    """As in `SamplingHead`; without the bias if the positive is corrected."""
-    metrics = super().monitor(state, h_ND, y, key)
-    if self.correct_positive:
+    """Quality of the sampler, see `largevocab.heads.diagnostics.quality`: 'relvar',
+    'chi2' and, if the loss estimates log Z, its bias 'log_z_bias'."""
+    metrics = quality(self, state, h_ND, y, key)
+    if not self.loss.estimates_log_z:
       del metrics["log_z_bias"]
     return metrics
 
-  def loss(self, o_NP, o_NM, scored) -> jax.Array:
-    others, w_NP, true_NP = scored.candidates, scored.w_NP, scored.true_NP
-    if self.correct_positive:
-      shift_NP = scored.log_expected_true()
-      o_NP = o_NP - jnp.where(jnp.isfinite(shift_NP), shift_NP, 0)
-      log_expected = others.log_expected
-      return sampled_softmax_loss(o_NP, w_NP, true_NP, o_NM, log_expected, others.mask)
-    log_exact_N, log_weight = scored.log_weights()
-    return sampled_softmax_loss(
-      o_NP, w_NP, true_NP, o_NM, -log_weight, others.mask, log_exact_N
+  def top_k(self, state, h_ND, k):
+    """The k most probable classes and their log-probabilities, best first."""
+    x_ND = self.features(h_ND)
+    return softmax_top_k(x_ND, state.table.w_VD, k, **self._softmax(state))
+
+  def class_rows(self, state, ids_R):
+    """Rows of the table: w_c and then, if there is a bias, b_c and padding."""
+    return state.table.w_VD[ids_R]
+
+  def candidates(
+    self,
+    state: SampledState,
+    x_ND: jax.Array,
+    y: Targets,
+    key: jax.Array,
+    keeps_hits: bool = False,
+  ) -> Candidates:
+    """A draw for a batch and the exact sets, without duplicates; true classes are
+    masked unless `keeps_hits`.
+
+    Args:
+      state: of this head.
+      x_ND: features.
+      y: the true classes, as `read_batch` gives them.
+      key: of the draw.
+      keeps_hits: keep accidental hits.
+    """
+    w_VD, m = state.table.w_VD, self.num_samples
+    draw = self.sampler.sample(state.stats, w_VD, key, x_ND, y, m)
+    exact = [] if state.exact_T is None else [state.exact_T]
+    if self.exact_batch:
+      exact.append(batch_classes(y, len(w_VD)))
+    return candidates(
+      jax.lax.stop_gradient(draw),
+      exact,
+      y,
+      len(w_VD),
+      keeps_hits,
+      self.loss.active_set,
     )
+
+  def log_weights(
+    self, state: SampledState, x_ND: jax.Array, y: Targets, others: Candidates
+  ) -> tuple[jax.Array, jax.Array]:
+    """Log importance weights of exp(score) in the estimate of Z: f32[N] for the true
+    classes, f32[N, S + T] for the candidates.
+
+    A drawn class has weight 1 / expected count. If each example has its own independent
+    draws, weights are conditional on the exact set: see `complement_weights`. Finite
+    where masked.
+
+    Cost: for independent draws, also their probabilities on the exact set.
+    """
+    log_weight = jnp.where(others.mask, -others.log_expected, 0)
+    if not getattr(self.sampler, "independent", False) or self.loss.active_set:
+      return jnp.zeros(len(x_ND)), log_weight
+    w_VD, m = state.table.w_VD, self.num_samples
+    exact_NA = jnp.concatenate([y.ids_NP, others.ids[:, ~others.is_drawn]], axis=1)
+    is_exact_NA = jnp.concatenate(
+      [true_mask(y, len(w_VD)), others.mask[:, ~others.is_drawn]], axis=1
+    )
+    log_expected_NA = self.sampler.log_expected(state.stats, w_VD, x_ND, y, exact_NA, m)
+    share_N = jnp.sum(jnp.where(is_exact_NA, jnp.exp(log_expected_NA), 0), axis=1) / m
+    kept_N = jnp.sum(others.mask[:, others.is_drawn], axis=1)
+    log_exact_N, log_drawn_N = complement_weights(share_N, kept_N, m)
+    shift = jnp.where(others.is_drawn[None], log_drawn_N[:, None], log_exact_N[:, None])
+    return jax.lax.stop_gradient((log_exact_N, log_weight + shift))
+
+  def change(self, state: SampledState) -> Change | None:
+    """How the loss turns scores into logits of the model, if the proposal is the same
+    for all examples; None: they are logits."""
+    if not isinstance(self.sampler, FixedLaw):
+      return None
+    log_expected_V = self.sampler.log_expected_of_all(state.stats, self.num_samples)
+    return self.loss.change(log_expected_V, self.num_samples)
+
+  def _softmax(self, state) -> dict[str, Any]:
+    return {"score": self.score, "dtype": self.dtype, "change": self.change(state)}
+
+  def _log_expected_true(self, state, x_ND, y, others):
+    """Log expected counts of the true classes, 0 in exact sets: f32[N, P]."""
+    w_VD, m = state.table.w_VD, self.num_samples
+    log_expected_NP = self.sampler.log_expected(state.stats, w_VD, x_ND, y, y.ids_NP, m)
+    for ids in others.exact_sets:
+      is_exact_NP = is_member(y.ids_NP, jnp.atleast_2d(ids))
+      log_expected_NP = jnp.where(is_exact_NP, 0, log_expected_NP)
+    return jax.lax.stop_gradient(log_expected_NP)
+
+  def _log_z(self, log_z: Table, y: Targets) -> jax.Array:
+    return log_z.w_VD[self._contexts(log_z, y), 0]
+
+  def _contexts(self, log_z: Table, y: Targets) -> jax.Array:
+    return jnp.minimum(y.context_N, len(log_z.w_VD) - 1)

@@ -1,17 +1,21 @@
 """Factored head for spherical losses: exact updates at a cost independent of V."""
 
 from dataclasses import field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from largevocab.fields import Between, OneOf, StepsOrNever, settings
-from largevocab.heads.base import HeadStep, is_refresh, read_batch
-from largevocab.heads.softmax import LinearHead
+from largevocab.heads.base import HeadStep, is_refresh, read_batch, total_weight
+from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
-from largevocab.losses.spherical import SphericalLoss, TaylorSoftmax
+from largevocab.losses.spherical import (
+  SPHERICAL_LOSSES,
+  SphericalLoss,
+  TaylorSoftmax,
+)
 from largevocab.ops.factored import steps, table
 from largevocab.ops.factored.stabilizers import STABILIZERS, guard, spread
 from largevocab.ops.factored.table import Factored, dot
@@ -55,6 +59,8 @@ class Spherical(LinearHead):
   ((3, 4), (4, 4))
   """
 
+  losses: ClassVar[dict] = SPHERICAL_LOSSES
+
   loss: SphericalLoss = field(default_factory=TaylorSoftmax)
   stabilizer: Annotated[str, OneOf(*STABILIZERS)] = "absorb"
   stabilize_every: StepsOrNever = 100
@@ -69,7 +75,7 @@ class Spherical(LinearHead):
     check_shapes(h_ND=h_ND, ids_NP=y.ids_NP, w_NP=y.w_NP)
     wide_ND, y = read_batch(h_ND, y, len(state.v_VD))
     ids_NP, t_NP, weight_N = self._targets(state, y)
-    weight_N = weight_N / self.total_weight(y)
+    weight_N = weight_N / total_weight(y)
     x_ND = self.features(wide_ND)
     loss, dx_ND, grads = steps.value_and_grads(
       state, self._loss_of(state), x_ND, ids_NP, t_NP, weight_N

@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from largevocab.fields import settings
+from largevocab.losses.base import SampledLoss
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
 
@@ -68,3 +70,20 @@ def _log_complement(s: jax.Array) -> jax.Array:
   log_others = jax.nn.logsumexp(jnp.where(is_top, LOG_ZERO, s), axis=-1, keepdims=True)
   p = jnp.exp(jnp.where(is_top, LOG_ZERO, s - log_z))
   return jnp.where(is_top, log_others - log_z, jnp.log1p(-p))
+
+
+@settings
+class BlackOut(SampledLoss):
+  """`blackout_loss`: a softmax over the true class and the drawn ones.
+
+  The sampler draws from the paper's proposal distribution Q, f(c)^a: `Unigram` with
+  `power` a.
+
+  Source: Ji et al. 2016; Barber & Botev 2016, section 3.4, equations 46-47.
+  """
+
+  def __call__(self, scores):
+    return blackout_loss(
+      *(scores.o_NP, scores.w_NP, scores.log_expected_true()),
+      *(scores.o_NM, scores.log_expected_NM, scores.mask_NM),
+    )

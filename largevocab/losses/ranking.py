@@ -1,10 +1,15 @@
 """Pairwise ranking loss: true classes should outscore drawn ones by a margin."""
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
+from largevocab.fields import Between, OneOf, settings
+from largevocab.losses.base import SampledLoss
 from largevocab.ops.shapes import check_shapes
 
 # Functions of the margin violation alpha - (o_true - o_drawn).
@@ -12,6 +17,7 @@ PENALTIES: dict[str, Callable[[jax.Array], jax.Array]] = {
   "log": jax.nn.softplus,
   "hinge": jax.nn.relu,
 }
+LOG_CLASSES = "log(V-1)"
 
 
 def ranking_loss(
@@ -59,3 +65,52 @@ def ranking_loss(
   each_NPM = jnp.where(mask_NM[:, None, :], PENALTIES[penalty](short_NPM), 0)
   drawn_N = jnp.maximum(jnp.sum(mask_NM, axis=1), 1).astype(o_NM.dtype)
   return jnp.sum(w_NP * jnp.sum(each_NPM, axis=2) / drawn_N[:, None])
+
+
+@dataclass(frozen=True)
+class _Margin(Between):
+  """A number in a range, possibly as text, or LOG_CLASSES."""
+
+  def problem(self, value: Any) -> str:
+    if value == LOG_CLASSES:
+      return ""
+    try:
+      return super().problem(float(value))
+    except (ValueError, OverflowError):
+      return f"must be a number or {LOG_CLASSES!r}"
+
+
+@settings
+class Ranking(SampledLoss):
+  """`ranking_loss`: true classes should outscore drawn ones by the margin alpha.
+
+  The argument of Barber & Botev for alpha = log(V - 1) assumes the sampler `Uniform`.
+
+  Attributes:
+    penalty: 'log', which is smooth, or 'hinge'.
+    alpha: the margin: a number, or 'log(V-1)'.
+
+  Source: Barber & Botev 2016, section 3.3, equations 32-42.
+  """
+
+  penalty: Annotated[str, OneOf(*PENALTIES)] = "log"
+  alpha: Annotated[str | float, _Margin(-1000, 1000)] = LOG_CLASSES
+
+  @property
+  def weighs(self) -> bool:
+    return False
+
+  def __call__(self, scores):
+    alpha = self.margin(scores.num_classes)
+    args = scores.o_NP, scores.w_NP, scores.o_NM, scores.mask_NM
+    return ranking_loss(*args, alpha, self.penalty)
+
+  def margin(self, num_classes: int) -> float:
+    """The value of alpha for this number of classes.
+
+    >>> Ranking().margin(1001) == math.log(1000), Ranking(alpha="1").margin(1001)
+    (True, 1.0)
+    """
+    if self.alpha == LOG_CLASSES:
+      return math.log(max(num_classes - 1, 1))
+    return float(self.alpha)

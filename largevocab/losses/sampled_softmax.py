@@ -3,6 +3,9 @@
 import jax
 import jax.numpy as jnp
 
+from largevocab.errors import UserError
+from largevocab.fields import settings
+from largevocab.losses.base import SampledLoss
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
 
@@ -59,81 +62,66 @@ def sampled_softmax_loss(
   return jnp.sum(w_NP * (log_z_N[:, None] - o_NP))
 
 
-def complement_weights(
-  exact_share_N: jax.Array, kept_N: jax.Array, num_draws: int
-) -> tuple[jax.Array, jax.Array]:
-  """Importance weights conditional on how many draws fell outside an exact set.
+@settings
+class SampledSoftmax(SampledLoss):
+  """`sampled_softmax_loss`: the softmax with log Z estimated from an exact set and
+  importance-weighted samples.
 
-  Of m draws with replacement from q, k lie outside the exact set A, which has
-  probability a under q. Those k are independent draws from q conditional on not being
-  in A, so
+  Z~ is exact on the true classes and on the exact sets of the head and of the sampler;
+  drawn classes have weight 1 / expected count, and are masked if they are summed
+  exactly. With independent draws this is importance sampling of the complement of the
+  exact set; with the sampler `bernoulli` it is Bernoulli sampling. If each example has
+  its own independent draws, they are weighted conditionally on missing the exact set
+  (`complement_weights`): with the sampler `softmax` the loss then equals that of `full`
+  in every draw. Z~ is unbiased for every exact set.
 
-    Z~ = (1 - f) Z_A / a + f (Z_A + R),   R = (1 - a) / k  sum over them of exp(o) / q
+  Attributes:
+    corrected: use importance weights (logQ correction). Otherwise the loss is the
+      softmax over the active set, the true and the drawn classes, each once, as in
+      Daghaghi et al. It is biased, strongly if classes are few: the model learns to
+      separate classes, but not their probabilities.
+    correct_positive: subtract log expected from the true classes' logits too, as
+      TensorFlow and Jean et al. 2015 do. For comparison only: this is biased. A class
+      that is never drawn keeps its logit.
 
-  with f = 1 / (1 - a^m) where k > 0, and f = 0 where k = 0. Both terms estimate Z:
-  Z_A / a would be exact if q were proportional to exp(o), and Z_A + R has no variance
-  from k itself. As E f = 1, E Z~ = Z for every q, and the gradient of Z~ is unbiased
-  too; if q is the softmax, Z~ = Z in every draw. Compared with the plain weights
-  1 / (m q) the variance is smaller where R has a relative variance below about 1.
-
-  Args:
-    exact_share_N: f32[N], a: the probability that a draw is in the exact set.
-    kept_N: [N], k: number of draws outside it.
-    num_draws: m. With m = 1, Z~ is plain importance sampling, and the exact set has no
-      weight where k = 1.
-
-  Returns:
-    log_exact_N: f32[N], log factor of exp(o) for classes in A; finite.
-    log_drawn_N: f32[N], log factor of exp(o) / (m q) for draws outside A; finite.
-
-  Source: Blanc and Rendle 2018, equation 2, where the negatives are m draws from q
-    without the positive. Deviation: here they are those of m draws that missed the
-    exact set, and f corrects for the case that none did.
-
-  >>> log_exact_N, log_drawn_N = complement_weights(jnp.array([0.5]), jnp.array([2]), 2)
-  >>> [f"{jnp.exp(x[0]):.4f}" for x in (log_exact_N, log_drawn_N)]  # 2/3, (1/2) / (3/4)
-  ['0.6667', '0.6667']
+  Source: Barber & Botev 2016, section 2.1 (complementary sum, equations 22-26), Blanc &
+    Rendle 2018, equations 2-3 (negatives corrected, the positive not), Daghaghi et al.
+    2021, algorithms 1 and 2 (the active set).
   """
-  rest_N = jnp.clip(1 - exact_share_N, 1e-30, 1.0)
-  # 1 - a^n, exact also where a is near 1.
-  miss = lambda n: -jnp.expm1(n * jnp.log1p(-rest_N)) if n else jnp.zeros_like(rest_N)
-  exact_N = miss(num_draws - 1) / miss(num_draws)
-  num_kept_N = jnp.maximum(kept_N, 1).astype(rest_N.dtype)
-  drawn_N = num_draws * rest_N / (miss(num_draws) * num_kept_N)
-  none_N = kept_N == 0
-  exact_N = jnp.where(none_N, 1 / jnp.maximum(exact_share_N, 1e-30), exact_N)
-  log = lambda x_N: jnp.log(jnp.maximum(x_N, 1e-30))
-  return log(exact_N), jnp.where(none_N, 0, log(drawn_N))
 
+  likelihood = True
+  corrected: bool = True
+  correct_positive: bool = False
 
-def log_normalizer_ratio(
-  log_p_NV: jax.Array,
-  ids_NP: jax.Array,
-  true_NP: jax.Array,
-  ids_NM: jax.Array,
-  log_expected_NM: jax.Array,
-  mask_NM: jax.Array,
-  log_exact_N: jax.Array | None = None,
-) -> jax.Array:
-  """log(Z~ / Z), f32[N], of the estimate in `sampled_softmax_loss`, from exact
-  log-probabilities.
+  def __post_init__(self):
+    if self.correct_positive and not self.corrected:
+      raise UserError(
+        "head.loss.correct_positive corrects the true classes' logits, and "
+        "head.loss.corrected is False: set one of them the other way"
+      )
 
-  Args:
-    log_p_NV: f32[N, V], of all classes.
-    ids_NP: i32[N, P], the true classes; true_NP: bool[N, P], which of them count.
-    ids_NM: i32[N, M], the candidates; log_expected_NM and mask_NM as in that loss.
-    log_exact_N: as in that loss.
+  @property
+  def weighs(self) -> bool:
+    return self.corrected
 
-  >>> log_p_NV = jnp.log(jnp.array([[0.5, 0.25, 0.25]]))
-  >>> true, drawn, yes = jnp.array([[0]]), jnp.array([[2]]), jnp.array([[True]])
-  >>> log_half = jnp.log(jnp.full((1, 1), 0.5))
-  >>> f"{log_normalizer_ratio(log_p_NV, true, yes, drawn, log_half, yes)[0]:.4f}"
-  '0.0000'
-  """
-  check_shapes(log_p_NV=log_p_NV, ids_NP=ids_NP, ids_NM=ids_NM, mask_NM=mask_NM)
-  at = lambda ids: jnp.take_along_axis(log_p_NV, ids, axis=1, mode="clip")
-  if log_exact_N is None:
-    log_exact_N = jnp.zeros(len(ids_NP))
-  exact_NP = jnp.where(true_NP, at(ids_NP) + log_exact_N[:, None], LOG_ZERO)
-  drawn_NM = jnp.where(mask_NM, at(ids_NM) - log_expected_NM, LOG_ZERO)
-  return jax.nn.logsumexp(jnp.concatenate([exact_NP, drawn_NM], axis=1), axis=1)
+  @property
+  def active_set(self) -> bool:
+    return not self.corrected
+
+  @property
+  def estimates_log_z(self) -> bool:
+    return not self.correct_positive
+
+  def __call__(self, scores):
+    o_NP, log_exact_N = scores.o_NP, None
+    log_expected_NM = scores.log_expected_NM
+    if self.correct_positive:
+      shift_NP = scores.log_expected_true()
+      o_NP = o_NP - jnp.where(jnp.isfinite(shift_NP), shift_NP, 0)
+    else:
+      log_exact_N, log_weight_NM = scores.log_weights()
+      log_expected_NM = -log_weight_NM
+    return sampled_softmax_loss(
+      *(o_NP, scores.w_NP, scores.true_NP),
+      *(scores.o_NM, log_expected_NM, scores.mask_NM, log_exact_N),
+    )

@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from largevocab.fields import settings
+from largevocab.losses.base import SampledLoss
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
 
@@ -73,3 +75,25 @@ def upper_bound_loss(
   )
   log_bound_N = jax.nn.logsumexp(terms_NM, axis=1)
   return jnp.sum(w_NP * (log_bound_N[:, None] - o_NP))
+
+
+@settings
+class UpperBound(SampledLoss):
+  """`upper_bound_loss`: log B - o_y, where E B bounds Z from above.
+
+  The model is the softmax. The sampler must draw distinct classes, as `Bernoulli` or
+  `PPS` do; with `smoothing` 0 classes without counts are never drawn, and B is no
+  bound.
+
+  Source: Barber & Botev 2016, section 5, equation 48.
+  """
+
+  likelihood = True
+  needs_sets = True
+
+  def __call__(self, scores):
+    return upper_bound_loss(
+      *(scores.o_NP, scores.w_NP, scores.true_NP),
+      *(scores.o_NM, scores.log_expected_NM, scores.mask_NM),
+      scores.num_classes,
+    )

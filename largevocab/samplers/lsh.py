@@ -73,7 +73,7 @@ class LSH(abc.ABC):
   bucket_2, ... bucket_L that are not true, in the order of slots; fewer if the buckets
   have fewer. Only the tables are random, and the distribution over tables is unknown:
   `log_expected` is 0 for the classes found and -inf for others, and heads that use
-  importance weights refuse it (`weighable`). Use `head.corrected=False`.
+  importance weights refuse it (`weighable`). Use `head.loss.corrected=False`.
 
   Attributes:
     draw: 'independent', as above, or 'fill'.

@@ -39,9 +39,7 @@ import numpy as np
 
 from largevocab import config
 from largevocab.errors import UserError
-from largevocab.heads import HEADS, Sampled
-from largevocab.heads.sampling import SamplingHead
-from largevocab.heads.softmax import SoftmaxHead
+from largevocab.heads import Full, Sampled
 from largevocab.labels import Counts, Targets, single_targets
 from largevocab.rows import Adagrad, RowOptimizer
 from largevocab.tools import entry
@@ -74,7 +72,7 @@ class Problem(NamedTuple):
   y: Targets
   optimizer: RowOptimizer
   w_VD: jax.Array | None = None
-  like: SoftmaxHead | None = None
+  like: Full | Sampled | None = None
 
 
 def of_counts(path: str, dim: int, batch: int) -> Problem:
@@ -90,7 +88,7 @@ def of_counts(path: str, dim: int, batch: int) -> Problem:
 def of_run(workdir: str, batch: int) -> Problem:
   """Held-out data and class rows of a run."""
   exp = config.build(config.of_workdir(workdir))
-  if not isinstance(exp.head, SoftmaxHead):
+  if not isinstance(exp.head, Full | Sampled):
     raise UserError(f"{workdir} has a head without one row for each class")
   data, state = restore(exp, workdir, "latest")
   batches = data.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
@@ -108,7 +106,7 @@ def default_heads() -> list[str]:
   True
   """
   samplers = [path for path in config.head_paths() if path.startswith("sampled/")]
-  return [*(name for name in HEADS if name != "sampled"), *samplers]
+  return [*(name for name in config.HEAD_NAMES if name != "sampled"), *samplers]
 
 
 def heads(
@@ -121,7 +119,7 @@ def heads(
   made = {}
   for path in paths:
     head = config.head(path, **shared)
-    if not isinstance(head, SamplingHead):
+    if not isinstance(head, Sampled):
       made[path] = head
       continue
     for num in num_samples:
@@ -133,25 +131,28 @@ def heads(
 def kind_of(head: Any) -> str:
   """See the top of this file.
 
-  >>> [kind_of(config.part("head", name)) for name in ("full", "sampled", "nce")]
+  >>> [kind_of(config.head(name)) for name in ("full", "sampled", "nce")]
   ['softmax', 'sample', 'other']
   """
-  if isinstance(head, Sampled):
-    return "sample"
-  is_exact = isinstance(head, SoftmaxHead) and not isinstance(head, SamplingHead)
-  return "softmax" if is_exact else "other"
+  if isinstance(head, Full):
+    return "softmax"
+  is_sample = isinstance(head, Sampled) and head.loss.estimates_log_z
+  return "sample" if is_sample else "other"
 
 
 def measured(head: Any, problem: Problem) -> Record:
   """Kind, time, memory and, of a trained model, relvar."""
   counts, h_ND, y, _, w_VD, like = problem
   state = head.init(KEY, counts, h_ND.shape[1])
-  is_sample = isinstance(head, Sampled)
   row: Record = {"kind": kind_of(head)}
   if row["kind"] != "other" and like is not None and head.absolute == like.absolute:
     state = state._replace(table=head.optimizer.init(w_VD))
     state = jax.jit(head.refresh)(state, KEY)
-    seen = jax.jit(head.monitor)(state, h_ND, y, KEY) if is_sample else {"relvar": 0}
+    seen = (
+      jax.jit(head.monitor)(state, h_ND, y, KEY)
+      if row["kind"] == "sample"
+      else {"relvar": 0}
+    )
     row["relvar"] = float(seen["relvar"])
   held = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
   step = jax.jit(row_step(head), donate_argnums=0).lower(state, h_ND, y, KEY).compile()

@@ -27,8 +27,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab.errors import UserError
-from largevocab.heads.sampled import Sampled
-from largevocab.heads.softmax import SoftmaxHead
+from largevocab.heads import Full, Sampled
+from largevocab.heads.diagnostics import log_normalizer_ratios
 from largevocab.labels import Counts, Targets
 from largevocab.rows import Table
 from largevocab.tools import entry
@@ -44,7 +44,7 @@ SHUFFLED = "shuffled"
 KEY = jax.random.key(0)
 
 
-def head_of(text: str, like: SoftmaxHead) -> tuple[Sampled, bool]:
+def head_of(text: str, like: Full | Sampled) -> tuple[Sampled, bool]:
   """The head `sampled` that an argument describes, and whether classes are shuffled."""
   name, colon, settings = text.partition(":")
   name, _, order = name.partition("/")
@@ -90,7 +90,7 @@ def figures(
       state = refresh(state, key)
   h_ND, y = positions
   at_N = np.arange(len(h_ND))
-  log_ratios = functools.partial(head.log_normalizer_ratios, at_N=at_N, draws=draws)
+  log_ratios = functools.partial(log_normalizer_ratios, head, at_N=at_N, draws=draws)
   log_ratio_RN = np.asarray(jax.jit(log_ratios)(state, h_ND, y, KEY), np.float64)
 
   read = jax.jit(functools.partial(classes, head))

@@ -46,7 +46,7 @@ import numpy as np
 
 from largevocab import config
 from largevocab.errors import UserError
-from largevocab.heads.softmax import SoftmaxHead
+from largevocab.heads import Full, Sampled
 from largevocab.labels import Counts, Targets
 from largevocab.ops.softmax.chunks import product
 from largevocab.ops.softmax.log_partition import score_of
@@ -142,7 +142,7 @@ def sampler_law(sampler: Sampler, stats: Any, w_VD: jax.Array, m: int) -> Law:
 
 def judge(
   laws: dict[str, Law],
-  head: SoftmaxHead,
+  head: Full | Sampled,
   w_VD: jax.Array,
   positions: Positions,
   m: int,
@@ -223,7 +223,7 @@ def report(args: argparse.Namespace) -> list[Record]:
   """
   exp = config.build(config.of_workdir(args.workdir))
   head = exp.head
-  if not isinstance(head, SoftmaxHead):
+  if not isinstance(head, Full | Sampled):
     raise UserError(
       f"{args.workdir} has a head without one row for each class: choose a run with "
       "the head full or sampled"

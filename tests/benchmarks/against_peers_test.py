@@ -19,7 +19,8 @@ from benchmarks import (
 from benchmarks.against_optax import DenseStep
 from benchmarks.rows import dense_step
 from largevocab.errors import UserError
-from largevocab.heads import NCE
+from largevocab.heads import Sampled
+from largevocab.losses import NCE
 from largevocab.rows import SGD
 from largevocab.tools.reports import measure
 
@@ -118,7 +119,7 @@ def test_another_step_is_refused(other):
   against_peers.check_first_step(*by_optax(head, lr))
   if other == "loss":
     drawn = {"num_samples": against_peers.M, "sampler": against_peers.Given()}
-    head = NCE(bias=False, **drawn, optimizer=SGD())
+    head = Sampled(loss=NCE(), bias=False, **drawn, optimizer=SGD())
   else:
     lr = 0.103
   with pytest.raises(AssertionError, match="the answers differ"):

@@ -12,32 +12,39 @@ import pytest
 from largevocab.errors import UserError
 from largevocab.heads import (
   HEADS,
-  NCE,
   Adaptive,
-  BlackOut,
   DSoftmax,
   Full,
   Hierarchical,
   Huffman,
-  NegativeSampling,
-  Ranking,
   Sampled,
   Spherical,
-  UpperBound,
 )
-from largevocab.heads.nce import NCEGrads
-from largevocab.heads.sampling import SamplingHead
+from largevocab.heads.sampled import SampledGrads
 from largevocab.labels import Counts, Targets, single_targets
-from largevocab.losses.spherical import SphericalSoftmax, Squared, ZLoss
+from largevocab.losses import (
+  NCE,
+  SAMPLED_LOSSES,
+  BlackOut,
+  NegativeSampling,
+  Ranking,
+  SampledSoftmax,
+  SphericalSoftmax,
+  Squared,
+  UpperBound,
+  ZLoss,
+)
 from largevocab.ops.adaptive.clusters import cut, widths
 from largevocab.ops.factored.table import factor, implied
 from largevocab.rows import Adagrad, Adam, RowGrads, Table, accumulate
 from largevocab.samplers import (
   SAMPLERS,
+  Bernoulli,
   Block,
   Quadratic,
   QuadraticPrior,
   Softmax,
+  Uniform,
   Unigram,
 )
 from largevocab.samplers.two_stage import TwoStage
@@ -86,9 +93,13 @@ CASES = {
   "full, |o|, no bias": Full(absolute=True, bias=False),
   "full, by classes": Full(method="classes", optimizer=Adam()),
   "sampled, |o|, no bias": Sampled(num_samples=M, absolute=True, bias=False),
-  "sampled, positive corrected": Sampled(num_samples=M, correct_positive=True),
+  "sampled, positive corrected": Sampled(
+    loss=SampledSoftmax(correct_positive=True), num_samples=M
+  ),
   "sampled, positive corrected, some never drawn": Sampled(
-    num_samples=M, correct_positive=True, sampler=SAMPLERS["unigram"](smoothing=0.0)
+    loss=SampledSoftmax(correct_positive=True),
+    num_samples=M,
+    sampler=SAMPLERS["unigram"](smoothing=0.0),
   ),
   "sampled, adagrad": Sampled(num_samples=M, optimizer=Adagrad()),
   "sampled, adam": Sampled(num_samples=M, optimizer=Adam()),
@@ -104,23 +115,37 @@ CASES = {
   "sampled, exact sets": Sampled(
     num_samples=M, exact_batch=True, exact_frequent=2, exact_ids=(0,)
   ),
-  "nce, a learned z, adam": NCE(
-    num_samples=M, normalizer="global", optimizer=Adam(), sampler=SAMPLERS["pps"]()
+  "nce, a learned z, adam": Sampled(
+    loss=NCE(normalizer="global"),
+    num_samples=M,
+    optimizer=Adam(),
+    sampler=SAMPLERS["pps"](),
   ),
-  "nce, z of contexts": NCE(num_samples=M, normalizer="context"),
-  "nce, some never drawn": NCE(
-    num_samples=M, sampler=SAMPLERS["unigram"](smoothing=0.0)
+  "nce, z of contexts": Sampled(
+    loss=NCE(normalizer="context"), num_samples=M, sampler=Unigram()
   ),
-  "negative_sampling, calibrated": NegativeSampling(
-    num_samples=4, calibration=0.75, sampler=Unigram(per_example=True)
+  "nce, some never drawn": Sampled(
+    loss=NCE(), num_samples=M, sampler=SAMPLERS["unigram"](smoothing=0.0)
   ),
-  "ranking": Ranking(num_samples=M),
-  "ranking, |o|": Ranking(num_samples=M, absolute=True, sampler=Softmax(absolute=True)),
-  "bound": UpperBound(num_samples=M),
-  "bound, pps, |o|": UpperBound(
-    num_samples=M, sampler=SAMPLERS["pps"](), absolute=True
+  "negative_sampling, calibrated": Sampled(
+    loss=NegativeSampling(calibration=0.75),
+    num_samples=4,
+    sampler=Unigram(per_example=True),
   ),
-  "blackout, per example": BlackOut(num_samples=M, sampler=Unigram(per_example=True)),
+  "ranking": Sampled(loss=Ranking(), num_samples=M, sampler=Uniform()),
+  "ranking, |o|": Sampled(
+    loss=Ranking(), num_samples=M, absolute=True, sampler=Softmax(absolute=True)
+  ),
+  "bound": Sampled(loss=UpperBound(), num_samples=M, sampler=Bernoulli()),
+  "bound, exact sets": Sampled(
+    loss=UpperBound(), num_samples=M, exact_batch=True, exact_ids=(0,)
+  ),
+  "bound, pps, |o|": Sampled(
+    loss=UpperBound(), num_samples=M, sampler=SAMPLERS["pps"](), absolute=True
+  ),
+  "blackout, per example": Sampled(
+    loss=BlackOut(), num_samples=M, sampler=Unigram(per_example=True)
+  ),
   "adaptive": CutAdaptive(cutoffs=(3, 7)),
   "adaptive, tied, no bias, adam, narrow": CutAdaptive(
     cutoffs=(2, 6, 9),
@@ -162,6 +187,8 @@ def normalized_head(request):
 
 def test_every_head_is_tried():
   assert {type(head) for head in CASES.values()} >= set(HEADS.values())
+  losses = {type(head.loss) for head in CASES.values() if isinstance(head, Sampled)}
+  assert losses == set(SAMPLED_LOSSES.values())
   assert CASES.keys() >= WITHOUT_NLL
 
 
@@ -246,7 +273,9 @@ class View:
 
   def dense(self, grads, params):
     """A head's gradient as arrays like its parameters."""
-    each = grads if isinstance(grads, NCEGrads) else [grads]
+    each = [grads]
+    if isinstance(grads, SampledGrads):
+      each = [g for g in grads if g is not None]
     return [dense_rows(g, w_VD) for g, w_VD in zip(each, params, strict=True)]
 
   def tripled(self, grads):
@@ -463,7 +492,7 @@ class NegativeSamplingView(View):
   def scores(self, head, state, h_ND):
     o_NV = head.features(h_ND) @ state.table.w_VD.T
     log_expected_V = head.sampler.log_expected_of_all(state.stats, head.num_samples)
-    positive = 1 - head.calibration * (1 - head.num_samples / (V - 1))
+    positive = 1 - head.loss.calibration * (1 - head.num_samples / (V - 1))
     odds_NV = jnp.exp(o_NV + log_expected_V[None]) / positive
     return jax.nn.log_softmax(jnp.log(odds_NV / (1 + odds_NV)))
 
@@ -484,8 +513,14 @@ VIEWS: dict[type, View] = {
 }
 
 
+def method(head):
+  """What tells heads apart: of sampled ones, the loss."""
+  return head.loss if isinstance(head, Sampled) else head
+
+
 def view_of(head) -> View:
-  return next((view for cls, view in VIEWS.items() if isinstance(head, cls)), View())
+  own = (view for cls, view in VIEWS.items() if isinstance(method(head), cls))
+  return next(own, View())
 
 
 def test_state_leaves_are_distinct_arrays(head):
@@ -593,8 +628,8 @@ def test_padding_leaves_the_loss_as_it_is(head):
 
 # Heads whose loss reads how often true classes are drawn, with samplers of examples.
 LAWS = [
-  make(num_samples=M, sampler=sampler, absolute=sampler.absolute)
-  for make in (NCE, BlackOut, functools.partial(Sampled, correct_positive=True))
+  Sampled(loss=loss, num_samples=M, sampler=sampler, absolute=sampler.absolute)
+  for loss in (NCE(), BlackOut(), SampledSoftmax(correct_positive=True))
   for sampler in (Block(), Block(leaf_size=4), Quadratic(leaf_size=2), Softmax())
 ]
 
@@ -713,7 +748,7 @@ def test_accumulated_gradients_are_the_sum(head):
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6)
   for ids_R in [g.ids_R for g in of_rows(grads)]:
     assert len(np.unique(ids_R)) == len(ids_R)
-  if isinstance(head, SamplingHead):
+  if isinstance(head, Sampled):
     return
   want = view.dense(backward(head, state, *whole, KEY).grads, params)
   for got, z in zip(view.dense(grads, params), want, strict=True):
@@ -753,7 +788,7 @@ def test_lazy_rows_stay_where_no_example_has_weight():
   state = started(head)
   grads = backward(head, state, h_ND, y, KEY).grads
   after = update(head, state, grads, 0.1, 1.0)
-  touched = np.unique(np.asarray(grads.ids_R))
+  touched = np.unique(np.asarray(grads.rows.ids_R))
   rest = np.setdiff1d(np.arange(V), touched)
   assert len(rest)
   np.testing.assert_array_equal(after.table.w_VD[rest], state.table.w_VD[rest])
@@ -888,7 +923,7 @@ def test_very_few_classes(head, num_classes):
     np.testing.assert_allclose(metrics.get("nll", 0), 0, atol=1e-6)
     exact = (
       Full,
-      Sampled,
+      SampledSoftmax,
       BlackOut,
       UpperBound,
       Adaptive,
@@ -896,7 +931,7 @@ def test_very_few_classes(head, num_classes):
       Hierarchical,
       Huffman,
     )
-    if isinstance(head, exact):
+    if isinstance(method(head), exact):
       np.testing.assert_allclose(loss, 0, atol=1e-6)
 
 

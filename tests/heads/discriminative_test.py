@@ -9,15 +9,9 @@ import numpy as np
 import pytest
 
 from largevocab.errors import UserError
-from largevocab.heads import (
-  NCE,
-  BlackOut,
-  NegativeSampling,
-  Ranking,
-  Sampled,
-  UpperBound,
-)
+from largevocab.heads import Sampled
 from largevocab.labels import Counts, single_targets
+from largevocab.losses import NCE, BlackOut, NegativeSampling, Ranking, UpperBound
 from largevocab.rows import SGD
 from largevocab.samplers import PPS, Bernoulli, Uniform, Unigram
 
@@ -26,7 +20,7 @@ from largevocab.samplers import PPS, Bernoulli, Uniform, Unigram
 class BlackOutWithHits(BlackOut):
   """The drawn classes are all those that the law gives, the label too."""
 
-  keep_hits: ClassVar[bool] = True
+  keeps_hits: ClassVar[bool] = True
 
 
 LABELS = np.repeat(np.arange(5), [10, 5, 3, 1, 1])
@@ -38,7 +32,7 @@ K = 40
 class NCEWithoutHits(NCE):
   """What others do: noise that happens to be the label is left out."""
 
-  keep_hits: ClassVar[bool] = False
+  keeps_hits: ClassVar[bool] = False
 
 
 def learnt(head, steps=600):
@@ -63,13 +57,13 @@ own = {"sampler": Unigram(per_example=True)}
 @pytest.mark.parametrize(
   "head",
   [
-    NCE(**plain, **own),
-    NCE(**plain, normalizer="global", sampler=PPS(), refresh_every=0),
-    NCE(**plain, **own, normalizer="context"),
-    BlackOutWithHits(**plain, **own),
+    Sampled(loss=NCE(), **plain, **own),
+    Sampled(loss=NCE(normalizer="global"), **plain, sampler=PPS(), refresh_every=0),
+    Sampled(loss=NCE(normalizer="context"), **plain, **own),
+    Sampled(loss=BlackOutWithHits(), **plain, **own),
     Sampled(**plain, **own),
   ],
-  ids=lambda head: f"{type(head).__name__}",
+  ids=lambda head: type(head.loss).__name__,
 )
 def test_with_many_draws_the_law_of_the_labels_is_learnt(head):
   if isinstance(head.sampler, PPS):  # all of the five classes
@@ -79,9 +73,9 @@ def test_with_many_draws_the_law_of_the_labels_is_learnt(head):
 
 
 def test_nce_normalises_itself_with_z_of_one_and_learns_a_z():
-  scores_V, _ = learnt(NCE(**plain, **own))
+  scores_V, _ = learnt(Sampled(loss=NCE(), **plain, **own))
   np.testing.assert_allclose(jax.nn.logsumexp(scores_V), 0, atol=0.1)
-  head = NCE(**plain, **own, normalizer="global")
+  head = Sampled(loss=NCE(normalizer="global"), **plain, **own)
   scores_V, state = learnt(head)
   log_z = state.log_z.w_VD[0, 0]
   np.testing.assert_allclose(jax.nn.logsumexp(scores_V), log_z, atol=0.1)
@@ -89,25 +83,27 @@ def test_nce_normalises_itself_with_z_of_one_and_learns_a_z():
 
 def test_the_bound_learns_the_law_where_all_classes_are_drawn_and_else_another():
   """With five of five it is the softmax; with fewer, scores near 0 cost least."""
-  scores_V, _ = learnt(UpperBound(**plain | {"num_samples": 5}, sampler=PPS()))
-  np.testing.assert_allclose(jax.nn.log_softmax(scores_V), np.log(LAW), atol=0.12)
-  scores_V, _ = learnt(UpperBound(**plain | {"num_samples": 2}, sampler=PPS()))
+  few = {**plain, "num_samples": 2, "loss": UpperBound()}
+  for all_in in ({"num_samples": 5}, {"exact_frequent": 5}, {"exact_batch": True}):
+    scores_V, _ = learnt(Sampled(**few | all_in, sampler=PPS()))
+    np.testing.assert_allclose(jax.nn.log_softmax(scores_V), np.log(LAW), atol=0.12)
+  scores_V, _ = learnt(Sampled(**few, sampler=PPS()))
   log_p_V = np.asarray(jax.nn.log_softmax(scores_V))
   assert np.abs(log_p_V - np.log(LAW)).max() > 0.3
   assert np.ptp(log_p_V) < np.ptp(np.log(LAW))
 
 
-@pytest.mark.parametrize("head", [NCEWithoutHits, BlackOut])
-def test_without_draws_that_hit_the_label_another_law_is_learnt(head):
+@pytest.mark.parametrize("loss", [NCEWithoutHits(), BlackOut()])
+def test_without_draws_that_hit_the_label_another_law_is_learnt(loss):
   """For BlackOut that is its definition; it matters where draws often hit."""
-  scores_V, _ = learnt(head(**plain, **own))
+  scores_V, _ = learnt(Sampled(loss=loss, **plain, **own))
   assert np.abs(jax.nn.log_softmax(scores_V) - np.log(LAW)).max() > 0.3
 
 
 def test_negative_sampling_learns_its_own_optimum_and_not_the_law():
   """Negatives leave the label out: sigma = p / (p + k q (1 - p))."""
   sampler = Uniform(per_example=True)
-  scores_V, _ = learnt(NegativeSampling(**plain, sampler=sampler))
+  scores_V, _ = learnt(Sampled(loss=NegativeSampling(), **plain, sampler=sampler))
   want_V = np.log(LAW / (K / 5 * (1 - LAW)))
   np.testing.assert_allclose(scores_V, want_V, atol=0.12)
   assert np.abs(jax.nn.log_softmax(scores_V) - np.log(LAW)).max() > 0.3
@@ -125,8 +121,11 @@ def test_negative_sampling_learns_its_own_optimum_and_not_the_law():
 )
 def test_with_log_q_negative_sampling_tells_the_law(sampler, m, calibration):
   """At its optimum, written down for each class; bare scores do not."""
-  head = NegativeSampling(
-    bias=False, num_samples=m, sampler=sampler, calibration=calibration
+  head = Sampled(
+    loss=NegativeSampling(calibration=calibration),
+    bias=False,
+    num_samples=m,
+    sampler=sampler,
   )
   state = head.init(jax.random.key(0), np.bincount(LABELS), 1)
   h_ND, y = jnp.ones((5, 1)), single_targets(np.arange(5))
@@ -143,7 +142,7 @@ def test_with_log_q_negative_sampling_tells_the_law(sampler, m, calibration):
   ids_NK, log_p_NK = head.top_k(state, h_ND[:1], 5)
   assert ids_NK[0, :3].tolist() == [0, 1, 2]
   np.testing.assert_allclose(log_p_NK[0], np.sort(np.log(LAW))[::-1], rtol=1e-5)
-  bare = dataclasses.replace(head, add_log_q=False)
+  bare = dataclasses.replace(head, loss=NegativeSampling(add_log_q=False))
   nll_N = bare.evaluate(state, h_ND, y)["nll"]
   off_N = nll_N + np.log(LAW)  # and not by a constant
   assert np.ptp(off_N) > 0.1
@@ -152,18 +151,18 @@ def test_with_log_q_negative_sampling_tells_the_law(sampler, m, calibration):
 def test_negative_sampling_learns_the_law_of_the_labels():
   """The same by training, by uniform and by frequent draws; bare scores do not."""
   for sampler in (Uniform(per_example=True), Unigram(per_example=True)):
-    head = NegativeSampling(**plain, sampler=sampler)
+    head = Sampled(loss=NegativeSampling(), **plain, sampler=sampler)
     _, state = learnt(head)
     h_ND, y = jnp.ones((5, 1)), single_targets(np.arange(5))
     nll_N = head.evaluate(state, h_ND, y)["nll"]
     np.testing.assert_allclose(nll_N, -np.log(LAW), atol=0.12)
-    bare = dataclasses.replace(head, add_log_q=False)
+    bare = dataclasses.replace(head, loss=NegativeSampling(add_log_q=False))
     nll_N = bare.evaluate(state, h_ND, y)["nll"]
     assert np.abs(nll_N + np.log(LAW)).max() > 0.3
 
 
 def test_a_class_that_is_never_drawn_has_no_probability():
-  head = NegativeSampling(num_samples=4, sampler=Unigram(smoothing=0.0))
+  head = Sampled(loss=NegativeSampling(), num_samples=4, sampler=Unigram(smoothing=0.0))
   state = head.init(jax.random.key(0), np.array([3, 0, 2]), 2)
   y = single_targets([0, 0])
   assert np.isfinite(head.evaluate(state, jnp.ones((2, 2)), y)["nll"]).all()
@@ -177,9 +176,8 @@ def test_a_class_that_is_never_drawn_has_no_probability():
 def test_calibrated_negative_sampling_is_as_sure_as_with_all_classes():
   """With all classes as negatives sigma = p, with few calibrated ones as well."""
   sampler = Uniform(per_example=True)
-  few = dataclasses.replace(
-    NegativeSampling(**plain, sampler=sampler), num_samples=2, calibration=1.0
-  )
+  loss = NegativeSampling(calibration=1.0)
+  few = Sampled(loss=loss, **plain | {"num_samples": 2}, sampler=sampler)
   scores_V, _ = learnt(few, 3000)
   # M = 2 of the 4 other classes, as 2/5 of each in expectation: rates 1/2 and 2/5.
   want_V = np.log(0.5 * LAW / (0.4 * (1 - LAW)))
@@ -187,18 +185,22 @@ def test_calibrated_negative_sampling_is_as_sure_as_with_all_classes():
 
 
 HEADS = [
-  NCE(num_samples=8),
-  NCE(num_samples=8, normalizer="context"),
-  NegativeSampling(num_samples=8, add_log_q=False),
-  NegativeSampling(num_samples=8, sampler=PPS(power=0.5), absolute=True),
-  Ranking(num_samples=8),
-  BlackOut(num_samples=8, absolute=True),
+  Sampled(loss=NCE(), num_samples=8, sampler=Unigram()),
+  Sampled(loss=NCE(normalizer="context"), num_samples=8, sampler=Unigram()),
+  Sampled(
+    loss=NegativeSampling(add_log_q=False), num_samples=8, sampler=Unigram(power=0.75)
+  ),
+  Sampled(
+    loss=NegativeSampling(), num_samples=8, sampler=PPS(power=0.5), absolute=True
+  ),
+  Sampled(loss=Ranking(), num_samples=8, sampler=Uniform()),
+  Sampled(loss=BlackOut(), num_samples=8, absolute=True, sampler=Unigram(power=0.5)),
 ]
 
 
 def with_log_q(head, o_NV, counts_V):
   """Scores with what their law says, if they are to have it."""
-  if not getattr(head, "add_log_q", False):
+  if not getattr(head.loss, "add_log_q", False):
     return o_NV
   assert isinstance(head.sampler, PPS)
   stats = head.sampler.init(Counts(counts_V), np.zeros((len(counts_V), 1)), 8)
@@ -206,7 +208,7 @@ def with_log_q(head, o_NV, counts_V):
   return -np.log1p(np.exp(-s_NV))
 
 
-@pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head.loss).__name__)
 def test_evaluation_tells_both_losses_and_the_normaliser(head):
   V, D, N = 9, 4, 6
   rng = np.random.default_rng(0)
@@ -217,7 +219,7 @@ def test_evaluation_tells_both_losses_and_the_normaliser(head):
   w_VD = jnp.asarray(rng.standard_normal(state.table.w_VD.shape), jnp.float32)
   state = state._replace(table=state.table._replace(w_VD=w_VD))
   log_norm_N = np.zeros(N)
-  if getattr(state, "log_z", None) is not None:
+  if state.log_z is not None:
     learnt_V = rng.standard_normal(V).astype("f")
     log_z = state.log_z._replace(w_VD=jnp.asarray(learnt_V)[:, None])
     state = state._replace(log_z=log_z)
@@ -241,7 +243,9 @@ def test_nce_starts_normalised_where_it_can():
   """z = V at the start is what makes z = 1 diverge at the rates of other losses."""
   y = single_targets([1, 2, 3])
   for normalizer in ("one", "global", "context"):
-    head = NCE(num_samples=8, normalizer=normalizer, init_scale=0.0)
+    head = Sampled(
+      loss=NCE(normalizer=normalizer), num_samples=8, init_scale=0.0, sampler=Unigram()
+    )
     state = head.init(jax.random.key(0), np.ones(7, int), 2)
     log_z_N = head.evaluate(state, jnp.ones((3, 2)), y)["log_z"]
     np.testing.assert_allclose(log_z_N, 0, atol=1e-5)
@@ -249,7 +253,12 @@ def test_nce_starts_normalised_where_it_can():
 
 def test_contexts_have_normalisers_of_their_own():
   """Only those of the batch move, and with too few they are shared."""
-  head = NCE(num_samples=8, normalizer="context", num_contexts=5, optimizer=SGD())
+  head = Sampled(
+    loss=NCE(normalizer="context", num_contexts=5),
+    num_samples=8,
+    optimizer=SGD(),
+    sampler=Unigram(),
+  )
   h_ND, y = jnp.ones((3, 2)), single_targets([1, 2, 3])
   y = y._replace(context_N=jnp.array([1, 4, 8]))  # 8 has the last one
   state = head.init(jax.random.key(0), np.ones(7, int), 2)
@@ -270,7 +279,10 @@ def test_contexts_have_normalisers_of_their_own():
       lambda: NegativeSampling(calibration=1.5),
       "calibration is 1.5; it must be",
     ),
-    (lambda: UpperBound(sampler=Unigram()), "head.sampler may draw a class twice"),
+    (
+      lambda: Sampled(loss=UpperBound(), sampler=Unigram()),
+      "head.sampler may draw a class twice",
+    ),
     (
       lambda: Ranking(penalty="cubic"),
       "^Ranking.penalty is 'cubic'; it must be one",
@@ -281,6 +293,10 @@ def test_contexts_have_normalisers_of_their_own():
     ),
     (lambda: Ranking(alpha=None), "^Ranking.alpha is None; it must be of type"),
     (lambda: Ranking(alpha="inf"), "^Ranking.alpha is 'inf'; it must be at most"),
+    (
+      lambda: Sampled(loss=NCE(), exact_batch=True),
+      "head.exact_ids make a likelihood exact, and the loss of this head is none",
+    ),
   ],
 )
 def test_impossible_settings_are_named(make, message):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from largevocab.heads import NCE, Full, Sampled
+from largevocab.heads import Full, Sampled
 from largevocab.labels import single_targets
+from largevocab.losses import NCE, SampledSoftmax
 from largevocab.samplers import PPS, Bernoulli, Softmax, Uniform, Unigram
 
 N, V, D, M = 40, 50, 6, 20
@@ -76,7 +77,8 @@ def test_it_measures_the_variance_that_theory_tells(per_example, frequent):
 
 
 def test_where_the_loss_has_another_bias_none_is_told():
-  for head in (Sampled(num_samples=M, correct_positive=True), NCE(num_samples=M)):
+  for loss in (SampledSoftmax(correct_positive=True), NCE()):
+    head = Sampled(loss=loss, num_samples=M)
     assert "log_z_bias" not in monitored(head, problem(head))
 
 
@@ -98,7 +100,7 @@ def test_other_heads_tell_what_a_sampled_softmax_would_have():
   sampler = Uniform(per_example=True)
   for head in (
     Sampled(sampler=sampler, num_samples=M),
-    NCE(sampler=sampler, num_samples=M),
+    Sampled(loss=NCE(), sampler=sampler, num_samples=M),
   ):
     case = problem(head)
     relvar, _ = exact(head, case, np.full(V, 1 / V))

@@ -9,7 +9,6 @@ import pytest
 
 from largevocab.errors import UserError
 from largevocab.heads.adaptive import Adaptive
-from largevocab.heads.partitioned import Partitioned
 from largevocab.labels import Counts, as_counts
 from largevocab.ops.adaptive import cost_model
 from largevocab.ops.adaptive.loss import capacities
@@ -19,7 +18,7 @@ COUNTS = as_counts(10**6 // np.arange(1, 20_001))
 
 def test_given_cutoffs_win(caplog):
   with caplog.at_level(logging.INFO, "largevocab"):
-    got = Partitioned(cutoffs=(1000, 5000)).clusters(COUNTS, 64)
+    got = Adaptive(cutoffs=(1000, 5000)).clusters(COUNTS, 64)
   assert got.sizes == (1000, 4000, 15_000)
   assert got.widths == (64, 16, 8)
   (message,) = caplog.messages
@@ -44,48 +43,48 @@ def test_planned_bytes_are_those_of_the_parameters(tail_bias, tied, limit):
 def test_true_classes_of_an_example_make_room():
   """Not the padding up to those of the example that has most of them."""
   counts = Counts(COUNTS.unigram_V, examples=COUNTS.unigram_V.sum() // 2)
-  clusters = Partitioned(cutoffs=(1000, 5000)).clusters(counts, 64)
-  plain = Partitioned(cutoffs=(1000, 5000)).clusters(COUNTS, 64)
+  clusters = Adaptive(cutoffs=(1000, 5000)).clusters(counts, 64)
+  plain = Adaptive(cutoffs=(1000, 5000)).clusters(COUNTS, 64)
   assert clusters.labels == pytest.approx(2.0)
   assert capacities(clusters, 100, 50) == capacities(plain, 200)
   assert capacities(clusters, 100, 1) == capacities(plain, 100)
 
 
 def test_warns_of_times_of_another_device(caplog, tmp_path):
-  fitted = cost_model.load(Partitioned().cost_model)
+  fitted = cost_model.load(Adaptive().cost_model)
   path = tmp_path / "gpu.json"
   dataclasses.replace(fitted, platform="gpu").save(path)
-  Partitioned().clusters(COUNTS, 64)
+  Adaptive().clusters(COUNTS, 64)
   assert not [r for r in caplog.records if r.levelno == logging.WARNING]
-  Partitioned(cost_model=str(path)).clusters(COUNTS, 64)
-  Partitioned(dtype="bfloat16").clusters(COUNTS, 64)
+  Adaptive(cost_model=str(path)).clusters(COUNTS, 64)
+  Adaptive(dtype="bfloat16").clusters(COUNTS, 64)
   warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
   assert "gpu in float32, but this is cpu in float32" in warned[0]
   assert "cpu in float32, but this is cpu in bfloat16" in warned[1]
 
 
 def test_chosen_by_what_the_fields_say():
-  free = Partitioned().cluster_plan(COUNTS, 64)
+  free = Adaptive().cluster_plan(COUNTS, 64)
   assert 2 <= len(free.clusters.sizes) <= 5
   assert free.clusters.masses[0] >= 0.8 - 1e-9
-  assert Partitioned(num_clusters=3).clusters(COUNTS, 64).widths == (64, 16, 8)
-  assert Partitioned(num_clusters=1).clusters(COUNTS, 64).sizes == (20_000,)
+  assert Adaptive(num_clusters=3).clusters(COUNTS, 64).widths == (64, 16, 8)
+  assert Adaptive(num_clusters=1).clusters(COUNTS, 64).sizes == (20_000,)
   two = {"num_clusters": 2, "factor": 2, "min_head_mass": 0.5}
-  limit = Partitioned(**two).cluster_plan(COUNTS, 64)
-  tight = Partitioned(**two, max_mib=limit.num_bytes / 2**20 - 0.01)
+  limit = Adaptive(**two).cluster_plan(COUNTS, 64)
+  tight = Adaptive(**two, max_mib=limit.num_bytes / 2**20 - 0.01)
   assert tight.cluster_plan(COUNTS, 64).num_bytes < limit.num_bytes
-  longer = Partitioned(min_head_mass=0.9).clusters(COUNTS, 64)
+  longer = Adaptive(min_head_mass=0.9).clusters(COUNTS, 64)
   assert longer.sizes[0] > free.clusters.sizes[0]
-  enough = Partitioned(min_head_mass=0.9, enough_classes=2000).clusters(COUNTS, 64)
+  enough = Adaptive(min_head_mass=0.9, enough_classes=2000).clusters(COUNTS, 64)
   assert enough.masses[0] < 0.9
   assert 2000 <= enough.sizes[0] < 2064  # as few as may be, in steps of 64 rows
-  small = Partitioned(batch_examples=8).cluster_plan(COUNTS, 64)
+  small = Adaptive(batch_examples=8).cluster_plan(COUNTS, 64)
   assert sum(small.seconds) < sum(free.seconds)
 
 
 def test_places_by_count_and_then_by_id():
   counts = as_counts([3, 5, 3, 9, 9])
-  head = Partitioned(cutoffs=(3,))
+  head = Adaptive(cutoffs=(3,))
   place_V, class_V = head.places(counts, head.clusters(counts, 8))
   assert class_V.tolist() == [1, 3, 4, 0, 2]
   assert place_V.tolist() == [3, 0, 4, 1, 2]
@@ -94,23 +93,23 @@ def test_places_by_count_and_then_by_id():
 @pytest.mark.parametrize(
   ("fields", "message"),
   [
-    ({"factor": 0}, r"^Partitioned\.factor is 0"),
-    ({"align": 0}, r"^Partitioned\.align is 0"),
-    ({"enough_classes": 0}, r"^Partitioned\.enough_classes is 0"),
-    ({"method": "fast"}, r"^Partitioned\.method is 'fast'"),
-    ({"batch_examples": 0}, r"^Partitioned\.batch_examples is 0"),
-    ({"num_clusters": -1}, r"^Partitioned\.num_clusters is -1"),
-    ({"max_mib": -1.0}, r"^Partitioned\.max_mib is -1"),
-    ({"min_head_mass": 1.5}, r"^Partitioned\.min_head_mass is 1.5"),
-    ({"cutoffs": (5, 5)}, r"^Partitioned\.cutoffs is \(5, 5\)"),
-    ({"cutoffs": (0,)}, r"^Partitioned\.cutoffs is \(0,\)"),
-    ({"cutoffs": (5.0,)}, r"^Partitioned\.cutoffs is \(5.0,\)"),
+    ({"factor": 0}, r"^Adaptive\.factor is 0"),
+    ({"align": 0}, r"^Adaptive\.align is 0"),
+    ({"enough_classes": 0}, r"^Adaptive\.enough_classes is 0"),
+    ({"method": "fast"}, r"^Adaptive\.method is 'fast'"),
+    ({"batch_examples": 0}, r"^Adaptive\.batch_examples is 0"),
+    ({"num_clusters": -1}, r"^Adaptive\.num_clusters is -1"),
+    ({"max_mib": -1.0}, r"^Adaptive\.max_mib is -1"),
+    ({"min_head_mass": 1.5}, r"^Adaptive\.min_head_mass is 1.5"),
+    ({"cutoffs": (5, 5)}, r"^Adaptive\.cutoffs is \(5, 5\)"),
+    ({"cutoffs": (0,)}, r"^Adaptive\.cutoffs is \(0,\)"),
+    ({"cutoffs": (5.0,)}, r"^Adaptive\.cutoffs is \(5.0,\)"),
     ({"cutoffs": (5,), "num_clusters": 3}, "head.num_clusters is 3, but head.cutoffs"),
   ],
 )
 def test_wrong_fields(fields, message):
   with pytest.raises(UserError, match=message):
-    Partitioned(**fields)
+    Adaptive(**fields)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +129,7 @@ def test_wrong_fields(fields, message):
 )
 def test_what_cannot_be_with_these_classes(fields, counts, message):
   with pytest.raises(UserError, match=message):
-    Partitioned(**fields).clusters(as_counts(counts), 64)
+    Adaptive(**fields).clusters(as_counts(counts), 64)
 
 
 SHARDED = """

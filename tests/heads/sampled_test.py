@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from largevocab.errors import UserError
-from largevocab.heads import NCE, Full, Sampled
+from largevocab.heads import Full, Sampled
 from largevocab.labels import Counts, Targets, as_counts, single_targets
+from largevocab.losses import NCE, SampledSoftmax
 from largevocab.samplers import (
   PPS,
   Bigram,
@@ -147,7 +148,7 @@ def test_draws_from_the_softmax_have_the_gradient_of_the_full_one(m):
     out = head.backward(head.init_state(table, as_counts(COUNTS[:few])), h_ND, y, KEY)
     p = jnp.prod(p_V[jnp.array(ids)])
     dh_ND += p * out.dh_ND
-    dw_VD = dw_VD.at[out.grads.ids_R].add(p * out.grads.rows_RD, mode="drop")
+    dw_VD = dw_VD.at[out.grads.rows.ids_R].add(p * out.grads.rows.rows_RD, mode="drop")
   np.testing.assert_allclose(dh_ND, want.dh_ND, atol=1e-6)
   full_dw_VD = full.update(state._replace(table=table), want.grads, -1.0, 1.0)
   np.testing.assert_allclose(dw_VD, full_dw_VD.table.w_VD - w_VD, atol=1e-5)
@@ -219,7 +220,7 @@ def test_the_classes_of_the_batch_are_summed_exactly():
   want = np.mean((log_z_N - o_NV[np.arange(N), ids_N])[:-1])
   out = backward(head, state, h_ND, y, KEY)
   np.testing.assert_allclose(out.loss, want, rtol=1e-5)
-  touched = {int(i) for i in out.grads.ids_R if i < V}
+  touched = {int(i) for i in out.grads.rows.ids_R if i < V}
   assert touched == {1, 2, 3, 4, 9}
 
 
@@ -228,7 +229,7 @@ def test_frequent_classes_are_those_with_the_largest_counts():
   head = Sampled(exact_frequent=2, exact_ids=(4, 3))
   state = head.init(KEY, counts, D)
   assert sorted(state.exact_T.tolist()) == [1, 3, 4]
-  assert not hasattr(Sampled().init(KEY, counts, D), "exact_T")
+  assert Sampled().init(KEY, counts, D).exact_T is None
 
 
 def test_exact_classes_that_do_not_exist_are_named():
@@ -267,7 +268,9 @@ def test_draws_that_all_hit_the_true_class_leave_nothing_to_learn():
 
 
 def test_correcting_the_positive_is_tensorflows_formula():
-  head = Sampled(sampler=Unigram(), num_samples=9, correct_positive=True)
+  head = Sampled(
+    loss=SampledSoftmax(correct_positive=True), sampler=Unigram(), num_samples=9
+  )
   h_ND, y = batch(3)
   state = head.init(KEY, COUNTS, D)
   key = jax.random.key(5)
@@ -289,7 +292,9 @@ def test_a_label_given_twice_is_that_label():
   h_ND, y = batch()
   twice = y._replace(ids_NP=jnp.repeat(y.ids_NP, 2, axis=1), w_NP=jnp.full((N, 2), 0.5))
   for correct in (False, True):
-    head = Sampled(sampler=Unigram(), num_samples=9, correct_positive=correct)
+    head = Sampled(
+      loss=SampledSoftmax(correct_positive=correct), sampler=Unigram(), num_samples=9
+    )
     state = head.init(KEY, COUNTS, D)
     a, b = (backward(head, state, h_ND, t, KEY) for t in (y, twice))
     np.testing.assert_allclose(a.loss, b.loss, rtol=1e-6)
@@ -326,9 +331,15 @@ class FirstClasses(Uniform):
   [
     Sampled(sampler=FirstClasses(), num_samples=10),
     Sampled(sampler=FirstClasses(), num_samples=10, absolute=True, bias=False),
-    Sampled(sampler=FirstClasses(), num_samples=10, correct_positive=True),
+    Sampled(
+      loss=SampledSoftmax(correct_positive=True), sampler=FirstClasses(), num_samples=10
+    ),
     Sampled(sampler=FirstClasses(exact="shared"), num_samples=10),
-    Sampled(sampler=FirstClasses(exact="own"), num_samples=10, correct_positive=True),
+    Sampled(
+      loss=SampledSoftmax(correct_positive=True),
+      sampler=FirstClasses(exact="own"),
+      num_samples=10,
+    ),
     Sampled(sampler=FirstClasses(exact="own"), num_samples=10, dtype="bfloat16"),
   ],
 )
@@ -347,15 +358,15 @@ def test_more_classes_that_nobody_draws_change_nothing(head):
     w_VD = state.table.w_VD.at[:V].set(rows_VD)
     state = state._replace(table=state.table._replace(w_VD=w_VD))
     out = backward(head, state, h_ND, y, KEY)
-    ids_R = np.asarray(out.grads.ids_R)
+    ids_R = np.asarray(out.grads.rows.ids_R)
     touched = sorted(ids_R[ids_R < num_classes].tolist())
-    dw_VD = jnp.zeros_like(w_VD).at[ids_R].add(out.grads.rows_RD, mode="drop")
+    dw_VD = jnp.zeros_like(w_VD).at[ids_R].add(out.grads.rows.rows_RD, mode="drop")
     return out, touched, dw_VD[:V]
 
   (few, few_touched, few_dw_VD), (many, many_touched, many_dw_VD) = map(
     dense_step, (V, 100 * V)
   )
-  assert len(few.grads.ids_R) == V < len(many.grads.ids_R) < 100 * V
+  assert len(few.grads.rows.ids_R) == V < len(many.grads.rows.ids_R) < 100 * V
   tol = {"atol": 2e-3} if head.dtype == "bfloat16" else {"rtol": 1e-4, "atol": 1e-6}
   np.testing.assert_allclose(few.loss, many.loss, rtol=1e-5)
   np.testing.assert_allclose(few.dh_ND, many.dh_ND, **tol)
@@ -402,8 +413,9 @@ import functools
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from largevocab.errors import UserError
-from largevocab.heads import NCE, Sampled, Spherical
+from largevocab.heads import Sampled, Spherical
 from largevocab.labels import Targets, single_targets
+from largevocab.losses import NCE
 from largevocab.rows import Adagrad
 from largevocab.samplers import IVF, Bernoulli, LSHEmbedding, Uniform
 
@@ -417,7 +429,8 @@ heads = [
   Sampled(num_samples=16, sampler=Uniform(per_example=True), optimizer=Adagrad()),
   Sampled(num_samples=8, sampler=IVF(clusters=4, probes=1), exact_batch=True),
   Sampled(num_samples=8, sampler=LSHEmbedding(codes=1, tables=3, slots=4)),
-  NCE(num_samples=16, normalizer="context", sampler=Bernoulli(), optimizer=Adagrad()),
+  Sampled(num_samples=16, loss=NCE(normalizer="context"), sampler=Bernoulli(),
+          optimizer=Adagrad()),
   Spherical(),
 ]
 table = lambda state: state.v_VD if hasattr(state, "v_VD") else state.table.w_VD
@@ -477,7 +490,7 @@ def test_uncorrected_it_is_the_softmax_over_the_active_set():
       log_expected = jnp.asarray(rng.normal(size=(N, 12)))
       return Draw(jnp.asarray(drawn_NM), log_expected, jnp.asarray(used_NM))
 
-  head = Sampled(sampler=Given(), num_samples=12, corrected=False)
+  head = Sampled(loss=SampledSoftmax(corrected=False), sampler=Given(), num_samples=12)
   state = head.init(KEY, COUNTS, D)
   state = state._replace(table=state.table._replace(w_VD=10 * state.table.w_VD))
 
@@ -494,16 +507,17 @@ def test_uncorrected_it_is_the_softmax_over_the_active_set():
   loss, dh_ND = jax.value_and_grad(naive)(h_ND)
   np.testing.assert_allclose(out.loss, loss, rtol=1e-5)
   np.testing.assert_allclose(out.dh_ND, dh_ND, atol=1e-6)
-  corrected = dataclasses.replace(head, corrected=True)
+  corrected = dataclasses.replace(head, loss=SampledSoftmax())
   corrected = backward(corrected, state, h_ND, y, KEY)
   assert abs(corrected.loss - out.loss) > 0.1
-  with pytest.raises(UserError, match=r"head\.corrected is False"):
-    Sampled(corrected=False, correct_positive=True)
+  with pytest.raises(UserError, match=r"head\.loss\.corrected is False"):
+    SampledSoftmax(corrected=False, correct_positive=True)
 
 
-@pytest.mark.parametrize("head", [Sampled(num_samples=9), NCE(num_samples=9)])
-def test_an_example_of_negative_weight_has_a_gradient(head):
+@pytest.mark.parametrize("loss", [SampledSoftmax(), NCE()])
+def test_an_example_of_negative_weight_has_a_gradient(loss):
   """As of advantages, or of what shall be unlearnt."""
+  head = Sampled(loss=loss, num_samples=9, sampler=Unigram())
   h_ND, y = batch()
   y = y._replace(w_NP=y.w_NP.at[2].set(-0.5))
   state = head.init(KEY, COUNTS, D)

@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from largevocab.losses.sampled_softmax import (
-  complement_weights,
-  log_normalizer_ratio,
-  sampled_softmax_loss,
-)
+from largevocab.losses import complement_weights, sampled_softmax_loss
+from largevocab.losses.importance_weights import log_normalizer_ratio
 from largevocab.ops.accidental_hits import is_first, is_member
 
 

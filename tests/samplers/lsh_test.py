@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from largevocab.errors import UserError
-from largevocab.heads import NCE, BlackOut, Sampled
+from largevocab.heads import Sampled
 from largevocab.labels import Counts, Targets, single_targets
+from largevocab.losses import NCE, BlackOut, SampledSoftmax
 from largevocab.ops.lsh import hashing, slot_tables
 from largevocab.samplers import LSHEmbedding, LSHLabel
 from tests.samplers import naive_lsh
@@ -315,7 +316,9 @@ def test_filled_negatives_are_the_active_set_of_the_loss(make):
   found the loss is 0."""
   sampler = sampler_of("simhash", make, **FILL)
   counts, w_VD, h_ND, y = problem()
-  head = Sampled(sampler=sampler, num_samples=6, corrected=False, bias=False)
+  head = Sampled(
+    loss=SampledSoftmax(corrected=False), sampler=sampler, num_samples=6, bias=False
+  )
   state = head.init(KEY, counts, D)
   state = state._replace(
     table=state.table._replace(w_VD=w_VD), stats=sampler.init(counts, w_VD, 6)
@@ -343,8 +346,11 @@ def test_filled_negatives_are_the_active_set_of_the_loss(make):
     (lambda: LSHLabel(exact=3, **FILL), "exact is 3, and sampler.draw is 'fill'"),
     (lambda: LSHEmbedding(draw="all"), "draw is 'all'; it must be one of"),
     *(
-      (lambda head=head: head(sampler=LSHEmbedding(**FILL)), "head.corrected to False")
-      for head in (Sampled, NCE, BlackOut)
+      (
+        lambda loss=loss: Sampled(loss=loss, sampler=LSHEmbedding(**FILL)),
+        "head.loss.corrected to False",
+      )
+      for loss in (SampledSoftmax(), NCE(), BlackOut())
     ),
   ],
 )
@@ -451,7 +457,9 @@ def test_a_step_holds_nothing_of_all_classes_and_writes_in_place(draw):
   sampler = LSHEmbedding(
     draw=draw, family="simhash", codes=14, tables=4, unigram_share=0.0
   )
-  head = Sampled(sampler=sampler, num_samples=16, corrected=draw != "fill")
+  head = Sampled(
+    loss=SampledSoftmax(corrected=draw != "fill"), sampler=sampler, num_samples=16
+  )
   counts = Counts(np.ones(num_classes, int))
   shapes = jax.eval_shape(lambda: head.init(KEY, counts, 16))
   y = single_targets(np.zeros(64, int))

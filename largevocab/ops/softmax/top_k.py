@@ -13,7 +13,7 @@ from largevocab.ops.softmax.chunks import (
   logits,
   sum_dtype,
 )
-from largevocab.ops.softmax.log_partition import Change
+from largevocab.ops.softmax.log_partition import Change, log_normalizer
 from largevocab.ops.softmax.parts import Parts, parts_nll
 
 _LOGIT_BYTES = 8 * 2**20
@@ -86,6 +86,30 @@ def top_k(
     return merge_best(best, chunk.ids_C, o_NC)
 
   return fold_classes(merge, none_best(num, k, V, sum_dtype(dtype)), V, size)
+
+
+def softmax_top_k(
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  k: int,
+  *,
+  score: Score = jnp.positive,
+  dtype=None,
+  change: Change | None = None,
+) -> tuple[jax.Array, jax.Array]:
+  """The k most probable classes of a softmax of the scores, as `top_k` finds them, and
+  their log-probabilities f32[N, k].
+
+  Cost: two products of N V D.
+
+  >>> w_VD = jnp.log(jnp.array([[1.0], [3.0]]))
+  >>> ids_NK, log_p_NK = softmax_top_k(jnp.ones((1, 1)), w_VD, 1)
+  >>> ids_NK.tolist(), f"{jnp.exp(log_p_NK[0, 0]):.2f}"
+  ([[1]], '0.75')
+  """
+  how = {"score": score, "dtype": dtype, "change": change}
+  ids_NK, s_NK = top_k(h_ND, w_VD, k, **how)
+  return ids_NK, s_NK - log_normalizer(h_ND, w_VD, **how)[:, None]
 
 
 def none_best(num: int, k: int, num_classes: int, dtype) -> tuple[jax.Array, jax.Array]:

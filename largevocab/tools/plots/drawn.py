@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from largevocab.heads.candidates import candidates
 from largevocab.heads.sampled import Sampled
 from largevocab.labels import Targets
 
@@ -27,13 +26,8 @@ def drawn_classes(
 ) -> Drawn:
   """One draw for these examples as a batch."""
   w_VD = state.table.w_VD
-  draw = head.sampler.sample(
-    state.stats, w_VD, key, head.features(h_ND), y, head.num_samples
-  )
-  got = candidates(draw, head.exact_sets(state, y), y, len(w_VD))
-  shared_NT = jnp.broadcast_to(got.shared_T, (len(h_ND), len(got.shared_T)))
-  ids = jnp.concatenate([got.own_NS, shared_NT], axis=1)
-  ids = jnp.where(got.mask, ids, len(w_VD))
+  got = head.candidates(state, head.features(h_ND), y, key)
+  ids = jnp.where(got.mask, got.ids, len(w_VD))
   is_drawn_NV = jnp.zeros((len(h_ND), len(w_VD)), bool)
   is_drawn_NV = is_drawn_NV.at[jnp.arange(len(h_ND))[:, None], ids].set(
     True, mode="drop"

@@ -9,7 +9,7 @@ import jax
 
 from largevocab import config
 from largevocab.errors import UserError
-from largevocab.heads.softmax import SoftmaxHead
+from largevocab.heads import Full, Sampled
 from largevocab.labels import Counts
 from largevocab.tools import entry
 from largevocab.tools.reports.positions import Positions, positions_of
@@ -43,7 +43,7 @@ def parse(
 
 def report(
   args: argparse.Namespace,
-  head_of: Callable[[str, SoftmaxHead], Any],
+  head_of: Callable[[str, Full | Sampled], Any],
   figures: Callable[[Any, Model], Record],
   columns: list[str],
 ) -> list[Record]:
@@ -53,7 +53,7 @@ def report(
     UserError: the run's head has no row for each class, or a head cannot be.
   """
   exp = config.build(config.of_workdir(args.workdir))
-  if not isinstance(exp.head, SoftmaxHead):
+  if not isinstance(exp.head, Full | Sampled):
     raise UserError(f"{args.workdir} has a head without one row for each class")
   heads = {text: head_of(text, exp.head) for text in args.heads}
   data, state = restore(exp, args.workdir, args.checkpoint)

@@ -6,8 +6,7 @@ from typing import Any
 from largevocab import config
 from largevocab.config import nearest
 from largevocab.errors import UserError
-from largevocab.heads.sampled import Sampled
-from largevocab.heads.softmax import SoftmaxHead
+from largevocab.heads import Full, Sampled
 
 
 def with_field(text: str, part: Any, key: str, value: str) -> Any:
@@ -33,7 +32,7 @@ def with_field(text: str, part: Any, key: str, value: str) -> Any:
   return dataclasses.replace(part, **{key: cast})
 
 
-def sampled_head(text: str, like: SoftmaxHead) -> Sampled:
+def sampled_head(text: str, like: Full | Sampled) -> Sampled:
   """The head `sampled` that SAMPLER:FIELD=VALUE:... describes, with fields of either.
 
   Its logits are those of the head `like`.

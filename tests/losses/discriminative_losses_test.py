@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from largevocab.losses import nce_loss, negative_sampling_loss
 from largevocab.losses.blackout import blackout_loss
-from largevocab.losses.logistic import nce_loss, negative_sampling_loss
 from largevocab.losses.ranking import ranking_loss
 
 

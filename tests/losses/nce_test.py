@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from largevocab.losses.logistic import (
+from largevocab.losses import (
   calibrated_weight,
   nce_loss,
   negative_sampling_loss,

@@ -1,56 +1,14 @@
-"""Logistic losses of true classes against drawn ones: NCE and negative sampling."""
+"""Negative sampling: one logistic regression per class."""
+
+import math
 
 import jax
 import jax.numpy as jnp
 
+from largevocab.fields import Share, settings
+from largevocab.losses.base import SampledLoss
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
-
-
-def nce_loss(
-  o_NP: jax.Array,
-  w_NP: jax.Array,
-  log_expected_NP: jax.Array,
-  o_NM: jax.Array,
-  log_expected_NM: jax.Array,
-  mask_NM: jax.Array,
-) -> jax.Array:
-  """Noise-contrastive estimation: logistic regression of data against noise.
-
-  With s = o - log expected, where expected is the expected count of the class in the
-  noise (k q for k independent draws from q):
-
-    loss = sum over n, p of w_np [softplus(-s_np) + sum over m of softplus(s_nm)]
-
-  Consistent in the number of data or noise samples if exp(o) is normalised: pass o -
-  log z. Accidental hits must stay in the noise, which ranges over all classes.
-
-  Args:
-    o_NP: f32[N, P], scores of the true classes, minus log z.
-    w_NP: f32[N, P], their weights, 0 on padding.
-    log_expected_NP: f32[N, P], log expected count of the true classes in the noise;
-      -inf: never drawn. Ignored where w_np is 0, also NaN.
-    o_NM: f32[N, M], scores of the drawn classes, minus log z.
-    log_expected_NM: f32[N, M] or f32[1, M], log expected counts of the drawn classes.
-    mask_NM: bool[N, M], which drawn classes count.
-
-  Returns:
-    f32[], nats, summed over the examples.
-
-  Source: Gutmann and Hyvarinen 2010; Mnih and Teh 2012; Barber & Botev 2016, equations
-    30-31.
-    Deviation: expected counts replace k q, so that noise may also be drawn without
-    replacement.
-  Cost: O(N (P + M)).
-
-  >>> o, e, yes = jnp.zeros((1, 1)), jnp.zeros((1, 1)), jnp.ones((1, 1), bool)
-  >>> f"{nce_loss(o, jnp.ones((1, 1)), e, o, e, yes):.4f}"  # 2 log 2
-  '1.3863'
-  """
-  check_shapes(o_NP=o_NP, w_NP=w_NP, log_expected_NP=log_expected_NP)
-  s_NP = jnp.where(w_NP == 0, 0, o_NP - jnp.maximum(log_expected_NP, LOG_ZERO))
-  s_NM = o_NM - log_expected_NM
-  return negative_sampling_loss(s_NP, w_NP, s_NM, mask_NM)
 
 
 def negative_sampling_loss(
@@ -108,3 +66,54 @@ def calibrated_weight(num_samples: int, num_classes: int, calibration: float) ->
   """
   rate = min(1.0, num_samples / max(num_classes - 1, 1))
   return rate * calibration + (1 - calibration)
+
+
+@settings
+class NegativeSampling(SampledLoss):
+  """`negative_sampling_loss`: the losses of word2vec and gBCE.
+
+  Accidental hits are masked, so with b given by `calibration` the optimal score is
+  o = log(b p / ((1 - p) expected)): scores are relative to the expected count of a
+  class, and their softmax is not p. Solved for p,
+
+    log p(c) = log sigmoid(o_c + log expected(c) - log b).
+
+  `evaluate` and `top_k` of the head use these values, normalised; 'log_z' is their
+  log-partition function, 0 if they are self-normalised. `class_rows` are the learned
+  rows.
+
+  word2vec draws by f(c)^0.75, the sampler `Unigram(power=0.75)`; gBCE by `Uniform`.
+
+  Attributes:
+    calibration: t of gBCE, from 0 (binary cross-entropy as in word2vec) to 1
+      (calibrated as if all classes were negatives; derived for uniform draws).
+    add_log_q: evaluate p as above if the proposal depends on counts only: `uniform`,
+      `log_uniform`, `unigram`, `pps` and `bernoulli`. With other samplers, whose
+      proposal differs between examples, and without this, evaluation uses the softmax
+      of the scores, which ranks by p / ((1 - p) expected). Training is unaffected. A
+      class that is never drawn has p = 0.
+
+  Source: Mikolov et al. 2013; Barber & Botev 2016, section 3.3.2, which uses the scores
+    directly; Petrov and Macdonald 2023. The optimal scores are given by Levy and
+    Goldberg 2014, for draws that keep the true class, without 1 - p.
+  """
+
+  calibration: Share = 0.0
+  add_log_q: bool = True
+
+  @property
+  def weighs(self) -> bool:
+    return False
+
+  def __call__(self, scores):
+    return negative_sampling_loss(
+      *(scores.o_NP, scores.w_NP, scores.o_NM, scores.mask_NM),
+      calibrated_weight(scores.num_samples, scores.num_classes, self.calibration),
+    )
+
+  def change(self, log_expected_V, num_samples):
+    if not self.add_log_q:
+      return None
+    weight = calibrated_weight(num_samples, len(log_expected_V), self.calibration)
+    log_odds_V = jnp.maximum(log_expected_V, LOG_ZERO) - math.log(weight)
+    return lambda o_NV, ids_V: jax.nn.log_sigmoid(o_NV + log_odds_V[ids_V][None])

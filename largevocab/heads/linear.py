@@ -1,0 +1,45 @@
+"""Base of heads with one linear score per row: features, initial rows."""
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.fields import InitScale, settings
+from largevocab.heads.base import PyTree
+from largevocab.labels import Targets
+from largevocab.ops.softmax.bias import extend, extended_width
+
+
+@settings
+class LinearHead:
+  """Base of heads with scores <w, h> + b; `refresh` and `monitor` do nothing.
+
+  Attributes:
+    bias: learn a bias per row, as the weight of a constant feature of h.
+    init_scale: rows are initialised uniformly in [-init_scale, init_scale], biases to
+      0.
+  """
+
+  bias: bool = True
+  init_scale: InitScale = 0.05
+
+  def features(self, h_ND: jax.Array) -> jax.Array:
+    """h with a constant feature appended if there is a bias."""
+    return extend(h_ND) if self.bias else h_ND
+
+  def random_rows(self, key: jax.Array, num: int, dim: int) -> jax.Array:
+    """Initial rows; the columns of constant features start at 0."""
+    width = extended_width(dim) if self.bias else dim
+    limit = self.init_scale
+    w_VD = jax.random.uniform(key, (num, dim), minval=-limit, maxval=limit)
+    return jnp.pad(w_VD, ((0, 0), (0, width - dim)))
+
+  def refreshes(self, step: int) -> bool:
+    return False
+
+  def refresh(self, state: PyTree, key: jax.Array) -> PyTree:
+    return state
+
+  def monitor(
+    self, state: PyTree, h_ND: jax.Array, y: Targets, key: jax.Array
+  ) -> dict[str, jax.Array]:
+    return {}
