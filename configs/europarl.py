@@ -1,12 +1,17 @@
 """Europarl, any language: one file, or train, valid and test.
 
 --config=configs/europarl.py:adaptive     --config.data.train=europarl-v7.da
---config=configs/europarl.py:da,adaptive
---config=configs/europarl.py:da,adaptive,weight_decay
+--config=configs/europarl.py:adaptive,lang=da
+--config=configs/europarl.py:adaptive,lang=da,weight_decay
 
-A language stands for its file in the working directory. Settings of Grave et al. 2017,
+`lang` stands for its file in the working directory. Settings of Grave et al. 2017,
 section 5. Its weight decay is used only with `weight_decay`: the models of
 experiments/adaptive_english and experiments/adaptive_french are without.
+
+Expect with `adaptive` a test perplexity of 190.5 after 500 steps, half a minute on one
+core of a CPU, with a narrower network and smaller batches
+(experiments/adaptive_english, "adaptive softmax"; one seed, first 500 steps). It has
+not been trained to the end here.
 """
 
 from largevocab import config as c
@@ -16,9 +21,7 @@ WEIGHT_DECAY = 1e-6  # as for text8, see configs/enwiki8.py
 
 def get_config(arg: str = ""):
   defaults = {"head": "full", "lang": "", "weight_decay": False}
-  first, _, rest = (arg or "").partition(",")
-  is_language = len(first) == 2 and first.isalpha()
-  a = c.parse_arg(f"{rest},lang={first}" if is_language else arg, **defaults)
+  a = c.parse_arg(arg, **defaults)
   text = f"europarl*.{a.lang}" if a.lang else ""
   return c.experiment(
     runlocal=a.runlocal,

@@ -5,6 +5,8 @@
 
 `path` is the directory as unpacked, or any with shards of the same names. Settings of
 Grave et al. 2017, section 5.
+
+No result is committed: the data cannot be had here.
 """
 
 from largevocab import config as c

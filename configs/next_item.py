@@ -2,6 +2,9 @@
 
 --config=configs/next_item.py:full                          --config.data.path=DIR
 --config=configs/next_item.py:sampled/pps,data=video_games  --config.data.path=DIR
+
+Expect with `full` a test recall@20 of 0.1932 after 800 steps, three minutes on one core
+of a CPU (experiments/next_item, "diginetica: full softmax"; one seed, first 800 steps).
 """
 
 from largevocab import config as c

@@ -8,6 +8,10 @@
 The models of Vincent et al. 2015, section 6, are of this kind: a next word from the
 rows of the last few. The word rows of inputs and of the head are evaluated by the files
 of word pairs, if there are any.
+
+Expect with `sampled/pps,data=text8` a test perplexity of 682.0 after 20,000 steps, five
+minutes on one core of a CPU, with averaged rows and small batches (experiments/lst,
+"sampled softmax"; one seed, first 20,000 steps).
 """
 
 from largevocab import config as c

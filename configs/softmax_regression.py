@@ -5,7 +5,7 @@
   --config.head.sampler.per_example=True
 
 The setting of Barber & Botev 2016, section 4; `experiments/likelihood_toy` makes its
-figures.
+figures. No result of this config is committed.
 """
 
 from largevocab import config as c

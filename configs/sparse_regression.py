@@ -8,7 +8,7 @@ a target of 1 or 0 for each of very many outputs, as in a sparse autoencoder.
 
 The first setting of Vincent et al. 2015. All outputs are trained in every step, at a
 cost independent of their number. The head's step size must be small compared with 1 /
-|h|^2.
+|h|^2. No result is committed.
 """
 
 from largevocab import config as c

@@ -1,11 +1,12 @@
 """Extreme classification: sparse features, many labels, one hidden layer of 128.
 
---config=configs/xmlc.py:amazon670k                             --config.data.path=DIR
---config=configs/xmlc.py:wiki325k,head=sampled/lsh_label,active --config.data.path=DIR
+--config=configs/xmlc.py:data=amazon670k                        --config.data.path=DIR
+--config=configs/xmlc.py:sampled/lsh_label,data=wiki325k,active --config.data.path=DIR
 --config=configs/xmlc.py:full,data=citeulike_t                  --config.data.path=DIR
---config=configs/xmlc.py:eurlex4k,tfds                      --config.data.data_dir=DIR
---config=configs/xmlc.py:stdlib_calls,adam
+--config=configs/xmlc.py:data=eurlex4k,tfds                 --config.data.data_dir=DIR
+--config=configs/xmlc.py:adam
 
+`data` is a key of `SETTINGS` below; the default is `stdlib_calls`, which needs no file.
 `active` uses Daghaghi et al.'s loss with classes from hash tables: the softmax over the
 active set. Without it drawn classes have importance weights, and half of them are drawn
 by counts. `tfds` reads a set prepared by its builder in
@@ -16,6 +17,10 @@ Batch, K, L and rate of the paper's own sets are the paper's. Its budget is not:
 thousand classes for each example of Amazon-670K, where `num_samples` here is 128. Every
 twentieth training document is used for validation, so propensities, which depend on
 counts, differ a little from published ones.
+
+Expect with `full,data=citeulike_t` a test P@1 of 0.5521 after 385 steps, two minutes on
+one core of a CPU (experiments/xmlc_lns, "citeulike_t: full softmax"; one seed, 5
+epochs). The paper's sets cannot be had here.
 """
 
 from dataclasses import dataclass, field, replace
@@ -96,20 +101,12 @@ SETTINGS = {
 }
 
 
-FLAGS = ("active", "adam", "tfds", "runlocal")
-
-
 def get_config(arg: str = ""):
-  # The first word may also be a data set.
-  first, _, others = arg.partition(",")
-  is_other = "=" in first or first.partition("/")[0] in ("", *c.HEAD_NAMES, *FLAGS)
-  arg = arg if is_other else f"data={first},{others}"
   defaults = {"head": "sampled/lsh_embedding", "data": "stdlib_calls"}
   a = c.parse_arg(arg, **defaults, active=False, adam=False, tfds=False)
   if a.data not in SETTINGS:
-    names = [*SETTINGS, *c.HEAD_NAMES]
     raise c.UserError(
-      f"{a.data!r} is no data set and no head{c.nearest(a.data, names)}"
+      f"config argument data is {a.data!r}; it must be one of {c.listed(SETTINGS)}"
     )
   s = replace(SETTINGS[a.data], **PAPER) if a.adam else SETTINGS[a.data]
   prepared = {"name": "tfds_xmlc", "dataset": s.builder or a.data} if a.tfds else {}

@@ -1,11 +1,13 @@
 """Every config with every head, and every point of every sweep."""
 
+import ast
 import dataclasses
 import json
 import pathlib
 import re
 import shlex
 
+import numpy as np
 import pytest
 
 from largevocab import command_line, config, main
@@ -159,12 +161,38 @@ def test_weight_decay_of_grave_et_al_is_there_when_asked_for(name):
 
 
 def test_europarl_in_a_language():
-  """The word before the head; Finnish in smaller batches, as in the paper."""
+  """Finnish in smaller batches, as in the paper."""
   danish, finnish = (
     config.build(command_line.load(f"{REPOSITORY}/configs/europarl.py:{arg}"))
-    for arg in ("da,adaptive", "fi")
+    for arg in ("adaptive,lang=da", "lang=fi")
   )
   assert (danish.data.train, danish.train.batch_size) == ("europarl*.da", 128)
   assert type(danish.head) is config.HEADS["adaptive"]
   assert (finnish.data.train, finnish.train.batch_size) == ("europarl*.fi", 64)
   assert type(finnish.head) is config.HEADS["full"]
+
+
+METRICS = {"perplexity": "test_ppl", "P@1": "test_p@1", "recall@20": "test_recall@20"}
+EXPECTED = (
+  r"Expect with `\S+` a test (\S+) of ([\d.]+) after ([\d,]+) steps, .* a CPU"
+  r'.* \(experiments/(\w+), "([^"]+)"'
+)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=name_of)
+def test_what_is_expected_is_what_was_measured(path):
+  """Figures of docstrings are those of committed rows, in the mean of the seeds."""
+  text = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split())
+  if "Expect with" not in text:
+    assert "No result" in text or "depends on" in text
+    return
+  found = re.search(EXPECTED, text)
+  assert found, text
+  metric, value, steps, place, name = found.groups()
+  results = REPOSITORY / "experiments" / place / "results.jsonl"
+  rows = map(json.loads, results.read_text().splitlines())
+  rows = [row for row in rows if row["name"] == name]
+  digits = len(value.partition(".")[2])
+  mean = np.mean([row[METRICS[metric]] for row in rows])
+  assert f"{mean:.{digits}f}" == value
+  assert {row["steps"] for row in rows} == {int(steps.replace(",", ""))}

@@ -139,7 +139,7 @@ def own_cache(tmp_path, monkeypatch):
     ([PTB + ":full,runlocal=2"], ["runlocal", "bool"]),
     ([PTB + ":full,head=adaptive"], ["'head' is given twice"]),
     ([PTB + ":full,runlocal,runlocal=false"], ["'runlocal' is given twice"]),
-    ([XMLC + ":eurlex4k,data=bibtex"], ["'data' is given twice"]),
+    ([XMLC + ":data=eurlex4k,data=bibtex"], ["'data' is given twice"]),
     ([TINY, "--workdir=other"], ["--workdir=other", "already defined as"]),
     ([PTB], ["data.path is empty"]),
     ([PTB, "--config.data.path=/no/such"], ["data.path", "/no/such"]),

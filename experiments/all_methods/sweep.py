@@ -76,7 +76,7 @@ PROBLEMS = {
     own=OF_TEXT,
   ),
   "citeulike_t": Problem(
-    "configs/xmlc.py:citeulike_t,head={}",
+    "configs/xmlc.py:{},data=citeulike_t",
     **{"steps": 231, "steps_per_epoch": 77, "examples": 256},
     num_samples={SHARED: 2647, HASHED: 265},
     overrides={"train.epochs": 100.0},  # as long as is needed

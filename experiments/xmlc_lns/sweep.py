@@ -112,7 +112,7 @@ def papers_own():
 def sweep(add):
   def run(data, head, name, fields):
     overrides = {"train.epochs": SETS[data][0], "log.monitor_every_steps": 0}
-    config = f"configs/xmlc.py:{data},head={head}"
+    config = f"configs/xmlc.py:{head},data={data}"
     add(config, overrides | fields, name=f"{data}: {name}")
 
   every = [*runs(), *papers_own()]

@@ -147,8 +147,8 @@ def test_only_paths_may_be_set_from_outside(tmp_path):
 
 def test_paths_go_to_the_runs_that_have_the_key(tmp_path):
   anywhere = launch.PathSetting("data.path", tmp_path)
-  ptb, xmlc = Run("configs/ptb.py"), Run("configs/xmlc.py:eurlex4k")
-  without = [Run("configs/quickstart.py"), Run("configs/xmlc.py:stdlib_calls")]
+  ptb, xmlc = Run("configs/ptb.py"), Run("configs/xmlc.py:data=eurlex4k")
+  without = [Run("configs/quickstart.py"), Run("configs/xmlc.py:data=stdlib_calls")]
   assert [anywhere.is_for(run) for run in (ptb, xmlc)] == [True, True]
   assert not any(anywhere.is_for(run) for run in without)
   one = launch.PathSetting("data.path", tmp_path, config="ptb")
