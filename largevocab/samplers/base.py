@@ -115,6 +115,15 @@ class FixedLaw(Sampler, Protocol):
     ...
 
 
+def own_ids(ids: jax.Array, num: int) -> jax.Array:
+  """The ids of `Sampler.log_expected` for each of `num` examples, i32[N, M].
+
+  >>> own_ids(jnp.array([4, 2]), 2).tolist(), own_ids(jnp.array([[4], [2]]), 2).tolist()
+  ([[4, 2], [4, 2]], [[4], [2]])
+  """
+  return jnp.broadcast_to(ids, (num, ids.shape[-1]))
+
+
 def log_expected_at(log_expected_V: jax.Array, ids: jax.Array) -> jax.Array:
   """Looks up ids in a table log_expected_V; -inf for ids outside 0 ... V - 1.
 

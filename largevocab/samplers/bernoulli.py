@@ -14,7 +14,7 @@ from largevocab.labels import Counts, Targets
 from largevocab.ops.draws import random_sets
 from largevocab.ops.draws.random_sets import RandomSets
 from largevocab.ops.shapes import check_shapes
-from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at
+from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at, own_ids
 from largevocab.samplers.inclusion import capped_probabilities, power_probabilities
 from largevocab.samplers.static import Smoothing, check_counts, count_weights
 
@@ -137,8 +137,7 @@ class Bernoulli(NoUpkeep):
     m: int,
   ) -> jax.Array:
     self._check(stats, w_VD, h_ND, m)
-    if self.per_example and ids.ndim == 1:
-      ids = jnp.broadcast_to(ids[None, :], (h_ND.shape[0], *ids.shape))
+    ids = own_ids(ids, len(h_ND)) if self.per_example else ids
     return log_expected_at(stats.log_expected_V, ids)
 
   def _check(self, stats: BernoulliStats, w_VD: jax.Array, h_ND: jax.Array, m: int):

@@ -16,7 +16,7 @@ from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.draws import strata
 from largevocab.ops.draws.strata import Strata
 from largevocab.ops.shapes import check_shapes
-from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at
+from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at, own_ids
 from largevocab.samplers.static import Smoothing, check_counts, count_weights
 
 CHUNK = 1 << 23  # tokens counted at a time
@@ -169,9 +169,7 @@ class Bigram(NoUpkeep):
     m: int,
   ) -> jax.Array:
     n = check_shapes(h_ND=h_ND, context_N=y.context_N, row_V=stats.row_V)["N"]
-    ids_NM = jnp.broadcast_to(
-      ids if ids.ndim == 2 else ids[None, :], (n, ids.shape[-1])
-    )
+    ids_NM = own_ids(ids, n)
     row_NM = jnp.broadcast_to(stats.row_V[y.context_N][:, None], ids_NM.shape)
     low_NM, high_NM = stats.pairs.first_K[row_NM], stats.pairs.first_K[row_NM + 1]
     pair_NM = strata.last_at_most(stats.successor_P, low_NM, high_NM, ids_NM)

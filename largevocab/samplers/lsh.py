@@ -28,6 +28,7 @@ from largevocab.samplers.base import (
   Sampler,
   log_certain_at,
   log_expected_at,
+  own_ids,
 )
 from largevocab.samplers.pps import PPS
 from largevocab.samplers.static import Power, Smoothing, Unigram
@@ -228,7 +229,7 @@ class LSH(abc.ABC):
       return self.by_count.log_expected(stats.by_count, w_VD, h_ND, y, ids, m)
     bucket_NL, members_NLE = self._buckets(stats, w_VD, h_ND, y)
     N, V = len(h_ND), len(w_VD)
-    ids_NM = jnp.broadcast_to(ids, (N, ids.shape[-1]))
+    ids_NM = own_ids(ids, N)
     if self.draw == "fill":
       members_NS = members_NLE.reshape(N, -1)
       filled_NM = first_distinct(members_NS, V, m, without_NP=y.ids_NP)

@@ -11,7 +11,7 @@ from largevocab.labels import Counts, Targets
 from largevocab.ops.draws import inverse_cdf
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.log_partition import score_of
-from largevocab.samplers.base import Draw, NoUpkeep
+from largevocab.samplers.base import Draw, NoUpkeep, own_ids
 
 
 @settings
@@ -58,9 +58,8 @@ class Softmax(NoUpkeep):
     ids: jax.Array,
     m: int,
   ) -> jax.Array:
-    if ids.ndim == 1:
-      ids = jnp.broadcast_to(ids[None, :], (h_ND.shape[0], *ids.shape))
-    return inverse_cdf.log_law(self._weights(w_VD, h_ND), ids) + math.log(m)
+    ids_NM = own_ids(ids, len(h_ND))
+    return inverse_cdf.log_law(self._weights(w_VD, h_ND), ids_NM) + math.log(m)
 
   def _weights(self, w_VD: jax.Array, h_ND: jax.Array) -> jax.Array:
     check_shapes(w_VD=w_VD, h_ND=h_ND)

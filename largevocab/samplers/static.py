@@ -18,7 +18,7 @@ from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.draws import strata
 from largevocab.ops.draws.strata import Strata
 from largevocab.ops.shapes import check_shapes
-from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at
+from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at, own_ids
 
 Power = Annotated[float, Between(0, 100)]
 Smoothing = Annotated[float, Between(0, 10**9)]
@@ -111,8 +111,7 @@ class StaticLaw(NoUpkeep, abc.ABC):
     m: int,
   ) -> jax.Array:
     check_shapes(w_VD=w_VD, h_ND=h_ND, start_V=stats.start_V)
-    if self.per_example and ids.ndim == 1:
-      ids = jnp.broadcast_to(ids[None, :], (h_ND.shape[0], *ids.shape))
+    ids = own_ids(ids, len(h_ND)) if self.per_example else ids
     log_strata = log_expected_at(stats.log_expected_V, ids)
     return log_strata + math.log(m / strata.IID_STRATA)
 

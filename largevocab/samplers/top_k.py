@@ -8,7 +8,7 @@ from largevocab.labels import Counts, Targets
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax import top_k
 from largevocab.ops.softmax.log_partition import score_of
-from largevocab.samplers.base import Draw, NoUpkeep, log_certain_at
+from largevocab.samplers.base import Draw, NoUpkeep, log_certain_at, own_ids
 
 
 @settings
@@ -57,7 +57,7 @@ class TopK(NoUpkeep):
     ids: jax.Array,
     m: int,
   ) -> jax.Array:
-    ids_NM = jnp.broadcast_to(ids, (len(h_ND), ids.shape[-1]))
+    ids_NM = own_ids(ids, len(h_ND))
     return log_certain_at(self._best(w_VD, h_ND, m), ids_NM, len(w_VD))
 
   def _best(self, w_VD: jax.Array, h_ND: jax.Array, m: int) -> jax.Array:

@@ -23,7 +23,7 @@ from largevocab.ops.draws import inverse_cdf
 from largevocab.ops.draws.blocks import block_ids, block_logits
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.log_partition import Score
-from largevocab.samplers.base import Draw
+from largevocab.samplers.base import Draw, own_ids
 
 
 class Layout(NamedTuple):
@@ -283,7 +283,7 @@ class TwoStage(abc.ABC):
     N = check_shapes(w_VD=w_VD, h_ND=h_ND)["N"]
     V, blocks = len(w_VD), self.num_blocks(stats)
     size = -(-V // blocks)
-    ids_NM = jnp.broadcast_to(ids, (N, ids.shape[-1]))
+    ids_NM = own_ids(ids, N)
     is_class_NM = is_class(ids_NM, V)
     ids_NM = jnp.clip(ids_NM, 0, V - 1)
     block_NM = ids_NM // size
