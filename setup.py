@@ -92,6 +92,8 @@ setup(
     "cuda": ["jax[cuda13]"],
     "cuda12": ["jax[cuda12]"],
     "tpu": ["jax[tpu]"],
+    # The compiler for TPU, for benchmarks/compile_report.py on a machine without one.
+    "compile": ["jax[tpu]"],
     "plot": ["matplotlib>=3.9"],
     "profile": ["xprof"],
     # The site of the documentation, which scripts/docs builds.

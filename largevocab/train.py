@@ -1,5 +1,4 @@
-"""The training loop, independent of the method: a head gets h and the labels, and
-returns the loss and its gradient with respect to h; then it updates itself."""
+"""The training loop: steps, evaluation, checkpoints and logs until the end of a run."""
 
 import functools
 import logging
@@ -14,11 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab.data.base import Data, TrainingBatches
-from largevocab.data.batches import Batch
 from largevocab.errors import Diverged, UserError
 from largevocab.evaluation.evaluate import Stopped, held_out, make_evaluate
 from largevocab.evaluation.similarity import make_similarity
-from largevocab.rows import sq_norm
 from largevocab.training import inputs
 from largevocab.training.checkpoint import Checkpoints
 from largevocab.training.run_ahead import RunAhead
@@ -26,6 +23,7 @@ from largevocab.training.runlog import Progress, RunLog
 from largevocab.training.settings import Experiment
 from largevocab.training.signals import StopSignals
 from largevocab.training.state import State, init_state
+from largevocab.training.step import compiled_steps, monitor
 from largevocab.training.workdir import (
   changes_of,
   claim_workdir,
@@ -42,54 +40,6 @@ from largevocab.training.workdir import (
 )
 
 _LOG = logging.getLogger("largevocab")
-
-
-def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) -> State:
-  """One update of network, inputs and head, clipped by their joint gradient norm."""
-  k_net, k_head = jax.random.split(jax.random.fold_in(state.key, state.step))
-  carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), state.carry)
-  rows_BTE = inputs.look_up(state.inputs, batch.x, exp.model.embed)
-
-  def network(params, rows_BTE):
-    return exp.model.apply(
-      {"params": params}, rows_BTE, carry, train=True, rngs={"dropout": k_net}
-    )
-
-  h_BTD, pull_back, carry = jax.vjp(network, state.params, rows_BTE, has_aux=True)
-  h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
-  out = exp.head.backward(state.head, h_ND, batch.y, k_head)
-  g_params, g_rows_BTE = pull_back(out.dh_ND.reshape(h_BTD.shape))
-  g_inputs = inputs.gradient(state.inputs, batch.x, g_rows_BTE)
-
-  norm = jnp.sqrt(sq_norm(g_params) + sq_norm(g_inputs) + out.sq_norm)
-  clip = exp.train.clip_norm
-  scale = clip / jnp.maximum(norm, clip) if clip else jnp.float32(1)
-  g_params = jax.tree.map(lambda g: scale * g, g_params)
-  tx = exp.optimizer.transformation()
-  direction, opt = tx.update(g_params, state.opt, state.params)
-  is_new_bad = (state.bad_step < 0) & ~(jnp.isfinite(out.loss) & jnp.isfinite(norm))
-  return State(
-    step=state.step + 1,
-    key=state.key,
-    params=jax.tree.map(lambda p, d: p - lr * d, state.params, direction),
-    opt=opt,
-    inputs=inputs.update(exp.optimizer, state.inputs, g_inputs, lr, scale),
-    head=exp.head.update(state.head, out.grads, lr * exp.train.head_lr_factor, scale),
-    carry=carry,
-    loss_sum=state.loss_sum + out.loss,
-    bad_step=jnp.where(is_new_bad, state.step, state.bad_step),
-  )
-
-
-def monitor(state: State, batch: Batch, *, exp: Experiment) -> dict[str, jax.Array]:
-  """The head's diagnostics on a batch that has not been trained on yet."""
-  carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), state.carry)
-  rows_BTE = inputs.look_up(state.inputs, batch.x, exp.model.embed)
-  h_BTD, _ = exp.model.apply({"params": state.params}, rows_BTE, carry)
-  h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
-  number = jnp.uint32(3 << 30) + state.step.astype(jnp.uint32)  # not used by steps
-  key = jax.random.fold_in(state.key, number)
-  return exp.head.monitor(state.head, h_ND, batch.y, key)
 
 
 def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, Any]:
@@ -184,8 +134,6 @@ class _Loop:
     self._exp, self._data, self._batches, self._saved = exp, data, batches, saved
     self.num_steps = exp.train.num_steps(batches.steps_per_epoch)
     self._eval_steps = exp.eval.every_steps(batches.steps_per_epoch)
-    self._step = jax.jit(functools.partial(train_step, exp=exp), donate_argnums=0)
-    self._refresh = jax.jit(exp.head.refresh, donate_argnums=0)
     self._monitor = jax.jit(functools.partial(monitor, exp=exp))
     self._evaluate = make_evaluate(exp, data.counts)
     self._similarity = make_similarity(exp, data)
@@ -203,6 +151,7 @@ class _Loop:
   def run(self, state: State, clock: dict[str, float], log: RunLog) -> dict[str, Any]:
     """Trains to the end and returns the result; `clock` was restored with the state."""
     exp, step = self._exp, int(state.step)
+    step_on, refresh = compiled_steps(exp, state)
     self._log, seconds = log, clock["seconds"]
     # Steps whose losses are in state.loss_sum.
     self._num_summed = int(clock.get("summed", step % exp.log.every_steps))
@@ -222,13 +171,13 @@ class _Loop:
         if is_new := shapes not in self._compiled:
           jax.block_until_ready(state)
         began = time.perf_counter()
-        state = self._step(state, batch, lr)
+        state = step_on(state, batch, lr)
         ahead.bound(state.step)
         step += 1
         self._num_summed += 1
         if exp.head.refreshes(step):
           key = jax.random.fold_in(state.key, 2**31 + step)  # not used by steps
-          state = state._replace(head=self._refresh(state.head, key))
+          state = state._replace(head=refresh(state.head, key))
         if is_new:
           jax.block_until_ready(state)
           compiling = time.perf_counter() - began

@@ -24,6 +24,7 @@ MAY_IMPORT = {
   "fields": set(),
   "labels": set(),
   "paths": set(),
+  "placement": set(),
   "ops": set(),
   "losses": {"ops"},
   "rows": {"ops"},
@@ -31,7 +32,7 @@ MAY_IMPORT = {
   "heads": {"losses", "ops", "rows", "samplers"},
   "models": set(),
   "data": set(),
-  "training": {"data", "heads.base", "rows"},
+  "training": {"data", "heads.base", "placement", "rows"},
   "evaluation": {"data", "training"},
   "baselines": {"data", "evaluation", "training"},
   "config": {"data", "heads", "losses", "models", "rows", "samplers", "training"},
@@ -46,6 +47,7 @@ MAY_NEED = {
   "errors": set(),
   "fields": {"numpy"},
   "paths": set(),
+  "placement": {"jax"},
   "labels": {"jax", "numpy"},
   "ops": {"jax", "numpy"},
   "losses": {"jax", "numpy"},
@@ -122,7 +124,10 @@ def test_heads_and_losses_are_abstract_or_final(part):
   assert not [cls for cls in part.__subclasses__() if is_ours(cls)]
 
 
-@pytest.mark.parametrize("name", ["train", "evaluation/evaluate", "training/state"])
+TRAINER = ("train", "evaluation/evaluate", "training/state", "training/step")
+
+
+@pytest.mark.parametrize("name", TRAINER)
 def test_trainer_knows_no_method(name):
   tree = ast.parse((PACKAGE / f"{name}.py").read_text())
   docstrings = {

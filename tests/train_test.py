@@ -22,9 +22,10 @@ from largevocab.errors import Diverged, UserError
 from largevocab.evaluation.evaluate import held_out, make_evaluate
 from largevocab.models.linear import Linear
 from largevocab.rows import sq_norm
-from largevocab.train import train, train_step
+from largevocab.train import train
 from largevocab.training.checkpoint import Checkpoints
 from largevocab.training.state import init_state, restore
+from largevocab.training.step import train_step
 
 B, T, V = 4, 3, 30
 LR = 0.5

@@ -231,6 +231,10 @@ class Sampled(LinearHead):
   def update(self, state: SampledState, grads: SampledGrads, lr, scale) -> SampledState:
     rows = checked(state.table, grads.rows)
     old_RD = state.table.w_VD.at[rows.ids_R].get(mode="clip")
+    # New rows wait for the old ones: otherwise some compilers read these after writing,
+    # from a copy of the table.
+    new, old_RD = jax.lax.optimization_barrier((rows.rows_RD, old_RD))
+    rows = rows._replace(rows_RD=new)
     table = self.optimizer.update(state.table, rows, lr, scale)
     new_RD = table.w_VD.at[rows.ids_R].get(mode="clip")
     stats = self.sampler.update(state.stats, table.w_VD, rows.ids_R, old_RD, new_RD)

@@ -10,9 +10,9 @@ from largevocab.data.batches import Bag as Features, Batch
 from largevocab.errors import UserError
 from largevocab.labels import Targets, as_counts
 from largevocab.models import Bag
-from largevocab.train import train_step
 from largevocab.training import inputs
 from largevocab.training.state import init_state
+from largevocab.training.step import train_step
 
 N, F, E, V, NUM_FEATURES = 5, 4, 3, 7, 11
 LR = 0.5

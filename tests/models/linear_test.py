@@ -14,8 +14,9 @@ from largevocab import config as c, main
 from largevocab.errors import UserError
 from largevocab.evaluation.predict import load
 from largevocab.models import Linear
-from largevocab.train import train, train_step
+from largevocab.train import train
 from largevocab.training.state import init_state, restore
+from largevocab.training.step import train_step
 
 CONFIG = pathlib.Path(__file__).parents[2] / "configs" / "softmax_regression.py"
 LR = 0.1

@@ -14,9 +14,9 @@ from largevocab.errors import UserError
 from largevocab.evaluation.evaluate import make_evaluate
 from largevocab.labels import as_counts, single_targets
 from largevocab.rows import SGD
-from largevocab.train import train_step
 from largevocab.training import inputs
 from largevocab.training.state import init_state
+from largevocab.training.step import train_step
 
 N, E, V = 6, 4, 9
 LR = 0.5

@@ -1,6 +1,5 @@
 """An experiment's training step, to be timed."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,9 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from largevocab.tools.reports.operations import operations
-from largevocab.train import train_step
 from largevocab.training.settings import Experiment
 from largevocab.training.state import State, init_state
+from largevocab.training.step import compiled_steps
 
 
 class TrainingSteps:
@@ -22,9 +21,8 @@ class TrainingSteps:
 
   def __init__(self, exp: Experiment, data: Any):
     self._batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
-    self._step = jax.jit(functools.partial(train_step, exp=exp), donate_argnums=0)
-    self._refresh = jax.jit(exp.head.refresh, donate_argnums=0)
     self._state: State = init_state(exp, data)
+    self._step, self._refresh = compiled_steps(exp, self._state)
     self._lr = exp.train.lr
     self._first = self._on(0)
     self.loss = float(self().loss_sum)
