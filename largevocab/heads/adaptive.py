@@ -60,7 +60,9 @@ class AdaptiveGrads(NamedTuple):
   """Gradients of all rows and projections, in the layout of the state.
 
   Attributes:
-    head_VD, tails, downs: of the tables of the same names.
+    head_VD: of the short-list and the clusters.
+    tails: of the rows of each tail.
+    downs: of the projections.
     reached_J: i32[J], number of true classes of the batch in each tail.
   """
 

@@ -73,7 +73,8 @@ class DSoftmaxState:
   """Parameters of the differentiated softmax, and the order of classes.
 
   Attributes:
-    rows, downs: tables of `Weights`.
+    rows: tables of `Weights.rows`.
+    downs: tables of `Weights.downs`.
     place_V: i32[V], the place of each class: part by part.
     class_V: i32[V], the class at each place, ascending within each part.
     widths: E_i, widths of the features of each part: static, not arrays.

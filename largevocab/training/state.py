@@ -23,7 +23,8 @@ class State(NamedTuple):
   Attributes:
     step: i32[], number of updates so far.
     key: PRNG key of the run; each step folds in its number.
-    params, opt: of the network.
+    params: of the network.
+    opt: the optimiser's state of the network.
     inputs: the table of input rows, or None: see `largevocab.training.inputs`.
     head: state of the head.
     carry: recurrent state.
