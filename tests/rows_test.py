@@ -13,6 +13,7 @@ from largevocab.rows import (
   Adagrad,
   Adam,
   Momentum,
+  RowwiseAdagrad,
   accumulate,
   row_grads,
   sq_norm,
@@ -63,6 +64,25 @@ def test_momentum_is_that_of_optax_also_on_rows_that_are_not_touched():
   moved_V = np.any(np.asarray(table.w_VD != w_VD), axis=1)
   assert np.flatnonzero(moved_V).tolist() == [0, 1, 2, 3]
   assert not np.allclose(before_VD[1:4], table.w_VD[1:4])
+
+
+def test_rowwise_adagrad_keeps_one_sum_a_row():
+  """As a loop in float64, with repeated ids and padding; plain Adagrad differs."""
+  opt = RowwiseAdagrad()
+  start_VD = np.random.default_rng(1).standard_normal((V, D))
+  table = opt.init(jnp.asarray(start_VD, jnp.float32))
+  plain = Adagrad().init(table.w_VD)
+  w_VD, sum_V = start_VD.copy(), np.full(V, 0.1)
+  for ids_R, rows_RD in _batches(20):
+    g_VD = SCALE * np.asarray(_dense(ids_R, rows_RD), np.float64)
+    sum_V += np.square(g_VD).mean(1)
+    w_VD -= LR * g_VD / np.sqrt(sum_V + 1e-7)[:, None]
+    grads = row_grads(ids_R, rows_RD, V)
+    table = opt.update(table, grads, LR, SCALE)
+    plain = Adagrad().update(plain, grads, LR, SCALE)
+  np.testing.assert_allclose(table.w_VD, w_VD, rtol=1e-5, atol=1e-6)
+  np.testing.assert_allclose(table.slots["mean_sq_V"], sum_V, rtol=1e-5)
+  assert np.abs(plain.w_VD - w_VD).max() > 0.01
 
 
 @pytest.mark.parametrize("momentum", [-0.1, 1.0, float("nan")])

@@ -1,165 +1,17 @@
-"""Row-sparse gradients, tables, and optimisers that update only the touched rows."""
+"""Row-wise optimisers, which update only the touched rows of a table."""
 
 import abc
-import functools
-from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.fields import Between, Eps, NonNegative, settings
-from largevocab.ops.factored import steps
-from largevocab.ops.merge import merge_rows
-from largevocab.ops.shapes import check_shapes
-from largevocab.ops.tag import TAG, is_whole, joined
+from largevocab.rows.grads import RowGrads, Table, checked
 
 _Decay = Annotated[float, Between(0, 0.999999)]  # larger ones may round to 1 in float32
-
-
-class RowGrads(NamedTuple):
-  """Gradient of a table that is zero outside few rows.
-
-  `a + b` is the gradient of the sum, with repeated ids merged. Adding leaf by leaf
-  would add ids: `update` raises an error, and under `jax.jit` makes rows NaN.
-
-  Attributes:
-    ids_R: i32[R], distinct; ids >= V are padding.
-    rows_RD: f32[R, D], zeros on padding.
-    tag: i32[], see `largevocab.ops.tag`.
-
-  >>> a = RowGrads(jnp.array([1, 3]), jnp.array([[1.0], [2.0]]))
-  >>> b = RowGrads(jnp.array([3, 4]), jnp.array([[4.0], [0.0]]))
-  >>> table = SGD().update(SGD().init(jnp.zeros((4, 1))), a + b, lr=-1.0, scale=1.0)
-  >>> table.w_VD[:, 0].tolist()
-  [0.0, 1.0, 0.0, 6.0]
-  """
-
-  ids_R: jax.Array
-  rows_RD: jax.Array
-  tag: ArrayLike = TAG
-
-  def __add__(self, other: "RowGrads") -> "RowGrads":  # pyrefly: ignore
-    return _joined_rows([self, other], [1.0, 1.0])
-
-
-class Table(NamedTuple):
-  """A table with its optimiser's state. Donate it, otherwise an update copies it.
-
-  Attributes:
-    w_VD: f32[V, D].
-    slots: the optimiser's state per row: arrays with leading axis V.
-    count: i32[], number of updates so far.
-  """
-
-  w_VD: jax.Array
-  slots: dict[str, jax.Array]
-  count: jax.Array
-
-
-def row_grads(ids_R: jax.Array, rows_RD: jax.Array, num_rows: int) -> RowGrads:
-  """Row-sparse gradient from rows as they were looked up: repeated ids are summed.
-
-  >>> g = row_grads(jnp.array([3, 3]), jnp.array([[1.], [2.]]), 4)
-  >>> float(sq_norm(g))
-  9.0
-  """
-  return RowGrads(*merge_rows(ids_R, rows_RD, num_rows))
-
-
-def accumulate(grads: Sequence[Any], weights: Sequence[ArrayLike] = ()) -> Any:
-  """Gradient accumulation over several batches: the sum of weight * gradient.
-
-  For `HeadStep.grads` of any head, gradients of networks, and pytrees of these, all at
-  the same state. A loss is a mean over its batch: if weights are the batches' shares of
-  the total weight, the result is the gradient of the concatenated batch. Row-sparse
-  gradients are concatenated, so the result is as large as all of them.
-
-  Args:
-    grads: of one structure.
-    weights: one for each; by default 1.
-
-  Raises:
-    UserError: `grads` is empty, weights are of another number, or gradients with ids
-      were added or scaled leaf by leaf.
-
-  Cost: O(R D) for R rows in all.
-
-  >>> row = lambda c: row_grads(jnp.array([c]), jnp.array([[1.0]]), 4)
-  >>> grads = accumulate([(row(2), jnp.ones(1)), (row(2), jnp.ones(1))], [0.25, 0.5])
-  >>> [float(jnp.sum(g)) for g in (grads[0].rows_RD, grads[1])]
-  [0.75, 0.75]
-  """
-  weights = list(weights) or [1.0] * len(grads)
-  if not grads or len(weights) != len(grads):
-    raise UserError(
-      f"accumulate: {len(grads)} gradients and {len(weights)} weights; give at least "
-      "one gradient, and a weight for each or none"
-    )
-
-  def total(*parts):
-    if isinstance(parts[0], RowGrads):
-      return _joined_rows(parts, weights)
-    if isinstance(parts[0], steps.SphericalGrads):
-      return steps.joined_grads(parts, weights)
-    if jnp.issubdtype(parts[0].dtype, jnp.floating):
-      scaled = (w * g for w, g in zip(weights, parts, strict=True))
-      return functools.reduce(jnp.add, scaled).astype(parts[0].dtype)
-    return functools.reduce(jnp.add, parts)
-
-  holds_ids = lambda x: isinstance(x, RowGrads | steps.SphericalGrads)
-  return jax.tree.map(total, *grads, is_leaf=holds_ids)
-
-
-def added(a: Any, b: Any) -> Any:
-  """`accumulate([a, b])`: the `+` of gradients that are named tuples, in place of
-  concatenation."""
-  return accumulate([a, b])
-
-
-def _joined_rows(parts: Sequence[RowGrads], weights: Sequence[ArrayLike]) -> RowGrads:
-  """The weighted sum. V is not known here, so padding ids are merged like classes, and
-  unused entries get ids beyond any table."""
-  tag = joined([g.ids_R for g in parts], [g.tag for g in parts])
-  scaled = [w * g.rows_RD for w, g in zip(weights, parts, strict=True)]
-  rows_RD = jnp.concatenate(scaled).astype(parts[0].rows_RD.dtype)
-  ids_R = jnp.concatenate([g.ids_R for g in parts])
-  above = np.iinfo(ids_R.dtype).max - len(ids_R)
-  return RowGrads(*merge_rows(ids_R, rows_RD, above), tag)
-
-
-def checked(table: Table, grads: RowGrads) -> RowGrads:
-  """The gradient, if its ids are valid. If values are traced and ids turn out to be
-  sums of ids, a gradient that makes rows NaN.
-
-  Raises:
-    UserError: ids were added or scaled.
-
-  >>> g = row_grads(jnp.array([3]), jnp.array([[2.0]]), 4)
-  >>> checked(SGD().init(jnp.zeros((4, 1))), g) is g
-  True
-  """
-  check_shapes(w_VD=table.w_VD, ids_R=grads.ids_R, rows_RD=grads.rows_RD)
-  is_right = is_whole(grads.ids_R, grads.tag)
-  if is_right is True:
-    return grads
-  # Sums of ids may all be outside the table, so valid ids are used instead.
-  ids_R = jnp.where(is_right, grads.ids_R, jnp.arange(len(grads.ids_R)))
-  return RowGrads(ids_R, jnp.where(is_right, grads.rows_RD, jnp.nan), grads.tag)
-
-
-def sq_norm(tree: Any) -> jax.Array:
-  """Sum of squares of all float leaves, f32[].
-
-  >>> float(sq_norm({"a": jnp.array([3.0, 4.0])}))
-  25.0
-  """
-  leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
-  return sum((jnp.sum(jnp.square(x)) for x in leaves), jnp.float32(0.0))
 
 
 @settings(kw_only=True)
@@ -353,6 +205,42 @@ class Adagrad(RowOptimizer):
 
 
 @settings
+class RowwiseAdagrad(RowOptimizer):
+  """direction = g / sqrt(s + eps) with s the sum of the mean of g^2 over a row.
+
+  One number a row in place of one for each entry: for wide rows hardly any memory. Used
+  for the tables of recommender systems. Of a network, whose matrices have no rows in
+  this sense, it is `Adagrad`.
+
+  Attributes:
+    initial_accumulator: initial value of s.
+    eps: added inside the root.
+
+  Source: Lerer et al. 2019 (PyTorch-BigGraph). Deviation: eps is inside the root.
+
+  >>> table = RowwiseAdagrad(initial_accumulator=0.0).init(jnp.zeros((2, 2)))
+  >>> g = RowGrads(jnp.array([1]), jnp.array([[1.0, 7.0]]))  # mean square 25
+  >>> step = RowwiseAdagrad().update(table, g, lr=1.0, scale=1.0)
+  >>> [f"{w:.2f}" for w in step.w_VD[1]], step.slots["mean_sq_V"].shape
+  (['-0.20', '-1.40'], (2,))
+  """
+
+  initial_accumulator: NonNegative = 0.1
+  eps: Eps = 1e-7
+
+  def init_slots(self, w_VD):
+    return {"mean_sq_V": jnp.full(len(w_VD), self.initial_accumulator, w_VD.dtype)}
+
+  def direction(self, g_RD, slots, count):
+    mean_sq_R = slots["mean_sq_V"] + jnp.mean(jnp.square(g_RD), axis=1)
+    root_R = jax.lax.rsqrt(mean_sq_R + self.eps)
+    return g_RD * root_R[:, None], {"mean_sq_V": mean_sq_R}
+
+  def rule(self):
+    return optax.scale_by_rss(self.initial_accumulator, self.eps)
+
+
+@settings
 class Adam(RowOptimizer):
   """Lazy Adam: moments as in dense Adam, but only touched rows move.
 
@@ -396,4 +284,10 @@ class Adam(RowOptimizer):
     return optax.scale_by_adam(self.b1, self.b2, self.eps)
 
 
-OPTIMIZERS = {"sgd": SGD, "momentum": Momentum, "adagrad": Adagrad, "adam": Adam}
+OPTIMIZERS = {
+  "sgd": SGD,
+  "momentum": Momentum,
+  "adagrad": Adagrad,
+  "rowwise_adagrad": RowwiseAdagrad,
+  "adam": Adam,
+}

@@ -1,0 +1,37 @@
+"""Row-sparse gradients, tables, and optimisers that update only the touched rows."""
+
+from largevocab.rows.grads import (
+  RowGrads,
+  Table,
+  accumulate,
+  added,
+  checked,
+  row_grads,
+  sq_norm,
+)
+from largevocab.rows.optimizers import (
+  OPTIMIZERS,
+  SGD,
+  Adagrad,
+  Adam,
+  Momentum,
+  RowOptimizer,
+  RowwiseAdagrad,
+)
+
+__all__ = [
+  "OPTIMIZERS",
+  "SGD",
+  "Adagrad",
+  "Adam",
+  "Momentum",
+  "RowGrads",
+  "RowOptimizer",
+  "RowwiseAdagrad",
+  "Table",
+  "accumulate",
+  "added",
+  "checked",
+  "row_grads",
+  "sq_norm",
+]
