@@ -1,9 +1,8 @@
-"""Benchmarks of steps with few negatives against PyTorch and TensorFlow, where they are
-installed.
+"""Benchmarks of sampled steps against PyTorch and TensorFlow, if installed.
 
-Each peer runs in a process of its own (`peers.py`), and the two processes take turns.
-Both sides have the same rows, activations, labels and negatives; answers are compared
-before anything is timed. What is above the `/` in a name is the peer.
+Each peer runs in its own process (`peers.py`), and the two processes take turns. Both
+sides have the same rows, activations, labels and negatives. Results are compared before
+timing. In names of cases, the peer is left of the `/`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,14 +25,14 @@ from largevocab.samplers.base import Draw
 from largevocab.tools.reports.measure import Case, Stepper, compare, row_step
 
 M = 1000  # negatives
-SECONDS = 8.0  # a comparison
+SECONDS = 8.0  # per comparison
 SIZES = ((100_000, 512), (800_000, 200))  # V, D
 OPTIMIZERS: dict[str, RowOptimizer] = {"sgd": SGD(), "adam": Adam(eps=TINY)}
-# Adam moves every number of a row by its rate: from larger ones logits soon saturate,
-# and exponentials that underflow take torch longer.
+# Adam changes every number of a row by its learning rate. With larger rates, logits
+# soon saturate, and PyTorch is slower with exponentials that underflow.
 RATES = {"sgd": 0.1, "adam": 1e-5}
-# The batch is always the same: at 0.1, NCE has logits of 27 after 120 steps, and they
-# go on growing.
+# Every step has the same batch: with 0.1, NCE has logits of 27 after 120 steps, which
+# keep growing.
 NCE_RATE = 0.01
 
 
@@ -47,20 +46,20 @@ def rows_and_batch(V: int, D: int, N: int) -> tuple[np.ndarray, np.ndarray, np.n
 
 @dataclass(frozen=True)
 class Given:
-  """A sampler whose draw is always the same, log-uniform one, as peers are given it."""
+  """A sampler with a single, log-uniform draw, which peers receive as well."""
 
   def law(self, ids: Any, V: int) -> Any:
-    """Log of the expected number of times that classes occur."""
+    """Log expected counts of classes."""
     ranks = ids.astype(jnp.float32)
     return jnp.log(M * jnp.log1p(1 / (ranks + 1)) / np.log(V + 1))
 
   def init(self, counts, w_VD, m):
     return zipf_ids(m, len(w_VD), seed=1)
 
-  def sample(self, stats, w_VD, key, h_ND, y, m):
-    return Draw(stats, self.law(stats, len(w_VD)), jnp.ones(m, bool))
+  def sample(self, stats, w_VD, key, h_ND, y):
+    return Draw(stats, self.law(stats, len(w_VD)), jnp.ones(stats.shape, bool))
 
-  def log_expected(self, stats, w_VD, h_ND, y, ids, m):
+  def log_expected(self, stats, w_VD, h_ND, y, ids):
     return self.law(ids, len(w_VD))
 
   def update(self, stats, w_VD, ids_R, old_RD, new_RD):
@@ -70,7 +69,7 @@ class Given:
     return stats
 
 
-# Of `peers.PROGRAMS`, what makes a sampled step, with the settings of it alone.
+# Packages with a sampled step in `peers.PROGRAMS`, and settings for them only.
 PEERS: dict[str, dict[str, str]] = {
   "torch": {},
   "tensorflow": {"loss": "sampled_softmax_loss"},
@@ -80,7 +79,7 @@ PEERS: dict[str, dict[str, str]] = {
 def sampled_peer(
   package: str, w_VD, h_ND, ids_N, optimizer: str, lr: float, **settings: str
 ) -> PeerProcess:
-  """A peer's step with few negatives, in a process of its own."""
+  """A peer's sampled step, in its own process."""
   V, sampler = len(w_VD), Given()
   drawn_M = sampler.init(None, w_VD, M)
   given: dict[str, Any] = {
@@ -94,11 +93,11 @@ def sampled_peer(
 
 
 def mean_error(got: Any, want: Any, tolerance: float = 1e-2) -> float:
-  """The mean difference over the mean size. Not the largest one: Adam's first step is
-  the sign of the gradient, also where that is rounding only.
+  """Mean absolute difference over mean absolute value. The largest difference is no
+  criterion: Adam's first step is the sign of the gradient, even of rounding errors.
 
   Raises:
-    AssertionError: it is above the tolerance: there is nothing to time.
+    AssertionError: it is above the tolerance.
   """
   error = float(np.abs(got - want).mean() / np.abs(want).mean())
   assert error <= tolerance, f"the answers differ by {error}"
@@ -106,7 +105,7 @@ def mean_error(got: Any, want: Any, tolerance: float = 1e-2) -> float:
 
 
 def once(ids_N: np.ndarray, V: int) -> np.ndarray:
-  """Classes that are true or drawn, and that only once."""
+  """Classes that occur exactly once among labels and negatives."""
   drawn_M = Given().init(None, range(V), M)
   ids, counts = np.unique(np.concatenate([ids_N, drawn_M]), return_counts=True)
   return ids[counts == 1]
@@ -124,28 +123,28 @@ def sampled(optimizer: str) -> Sampled:
 
 
 def state_of(head: Sampled, w_VD: np.ndarray) -> Any:
-  """State with these rows."""
+  """The head's state with these rows."""
   table = head.optimizer.init(jnp.asarray(w_VD))
   return head.init_state(table, Counts(np.ones(len(w_VD), int)))
 
 
 def batch_of(h_ND: np.ndarray, ids_N: np.ndarray) -> tuple[Any, ...]:
-  """What a step of ours takes besides the state."""
+  """Arguments of our step, without the state."""
   return jnp.asarray(h_ND), single_targets(ids_N), jax.random.key(0)
 
 
 def our_step(head: Sampled, lr: float, w_VD, h_ND, ids_N) -> Stepper:
-  """Forward, backward and update, from these rows."""
+  """Our step (forward, backward, update), from these rows."""
   return Stepper(row_step(head, lr), state_of(head, w_VD), *batch_of(h_ND, ids_N))
 
 
 def check_first_step(
   theirs: Any, ours: Stepper, w_VD: np.ndarray, compared: Any = slice(None)
 ) -> float:
-  """How far the changes of rows `compared` are apart, after a step from w_VD.
+  """The error between the changes of rows `compared`, after a step from w_VD.
 
   Raises:
-    AssertionError: they, or the gradients of the activations, differ.
+    AssertionError: the changes, or the gradients of the activations, differ.
   """
   theirs(), ours()
   rows_VD, dh_ND = theirs.results()
@@ -155,7 +154,7 @@ def check_first_step(
 
 
 def timed(name: str, theirs: Any, ours: Any, goal: float, **sizes: Any) -> Case:
-  """The time of theirs over that of ours. In the name of the case are V, D and N."""
+  """Times theirs / ours. The name of the case includes V, D and N."""
   at = f"V={sizes['V']:,} D={sizes['D']} N={sizes['N']}"
   figures = compare(theirs, ours, seconds=SECONDS, min_turns=3)
   return Case(f"{name}, {at}", sizes, {**figures, "at_least": goal})
@@ -166,8 +165,8 @@ def peers_sampled(
 ) -> Iterator[Case]:
   """A step of a sampled softmax with 1,000 shared negatives: forward, backward, update.
 
-  Goals: torch twice as slow; TensorFlow 1.3 times, and 50 times with Adam at V = 800 k,
-  where it updates all rows.
+  Goals: PyTorch takes twice as long. TensorFlow takes 1.3 times as long with SGD; with
+  Adam, which updates all rows, 50 times at V = 800 k and 10 times at V = 100 k.
   """
   for peer, settings in PEERS.items():
     if not is_there(peer):
@@ -175,7 +174,7 @@ def peers_sampled(
     for V, D in sizes:
       batch = rows_and_batch(V, D, N)
       for name, lr in RATES.items():
-        # Keras' Adam squares before it adds up what several ids give the same row.
+        # Keras' Adam squares gradients before it sums those of duplicate ids.
         keras_adam = peer == "tensorflow" and name == "adam"
         compared = once(batch[-1], V) if keras_adam else slice(None)
         ours = our_step(sampled(name), lr, *batch)
@@ -190,13 +189,13 @@ def peers_sampled(
 
 
 def peers_nce(sizes: Sequence[tuple[int, int]] = SIZES, N: int = 512) -> Iterator[Case]:
-  """A step of noise-contrastive estimation with the same negatives, and plain SGD.
+  """A step of noise-contrastive estimation with the same negatives and SGD.
 
-  `tf.nn.nce_loss` is our `NCE` with z = 1: of each example the sum of 1 + M logistic
-  losses of score - log(expected count), where draws that hit the label
-  stay in, as they do by its default. There is no factor between the two.
+  `tf.nn.nce_loss` equals our `NCE` with z = 1, without any factor: for each example,
+  the sum of 1 + M logistic losses of score - log(expected count). Accidental hits are
+  kept, which is the default of TensorFlow.
 
-  Goal: TensorFlow 1.3 times as slow.
+  Goal: TensorFlow takes 1.3 times as long.
   """
   if not is_there("tensorflow"):
     return

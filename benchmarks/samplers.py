@@ -1,4 +1,4 @@
-"""Benchmarks of samplers whose draws should cost what they hold, not what there is."""
+"""Benchmarks of samplers whose cost should depend on the draw, but not on V."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -15,25 +15,25 @@ from largevocab.samplers.bernoulli import INCLUSIONS, BernoulliStats
 from largevocab.tools.reports.measure import Case, compare
 
 KEY = jax.random.key(0)
-Set = tuple[jax.Array, jax.Array]  # ids, and log inclusion probabilities; -inf: none
+Set = tuple[jax.Array, jax.Array]  # ids, and log inclusion probabilities; -inf: unused
 
 
 def _zipf(V: int) -> Counts:
   return Counts((1e8 / np.arange(1, V + 1)).astype(int))
 
 
-def _sparse(sampler: Bernoulli, w_VD: jax.Array, m: int) -> Callable[..., Set]:
+def _sparse(sampler: Bernoulli, w_VD: jax.Array) -> Callable[..., Set]:
   h_ND, y = jnp.zeros((1, w_VD.shape[1])), single_targets(jnp.zeros(1, int))
 
   def draw(stats: BernoulliStats, key: jax.Array) -> Set:
-    drawn = sampler.sample(stats, w_VD, key, h_ND, y, m)
+    drawn = sampler.sample(stats, w_VD, key, h_ND, y)
     return drawn.ids, jnp.where(drawn.mask, drawn.log_expected, -jnp.inf)
 
   return draw
 
 
 def _dense(m: int) -> Callable[..., Set]:
-  """A random word for every class, and the indices of those that are in the set."""
+  """A random number for every class, and the ids of those in the set."""
   capacity = math.ceil(m + 7 * math.sqrt(m) + 10)
 
   def draw(stats: BernoulliStats, key: jax.Array) -> Set:
@@ -52,8 +52,8 @@ def _timed(draw: Callable[..., Set], stats: BernoulliStats) -> Callable[[], Set]
 
 
 def _error(draw: Callable[..., Set], stats: BernoulliStats, f_V: np.ndarray) -> float:
-  """Over many draws: sizes and estimates of sum f from the true ones, in standard
-  errors of sets in which every class is independently."""
+  """Errors of the mean size and of the estimate of sum f over many draws, in standard
+  errors for independent inclusions."""
   b_V = np.exp(np.float64(stats.log_expected_V))
   drawn, draws = jax.jit(draw), 100
   sizes, sums = np.zeros(draws), np.zeros(draws)
@@ -70,7 +70,7 @@ def _error(draw: Callable[..., Set], stats: BernoulliStats, f_V: np.ndarray) -> 
 
 
 def bernoulli_draw(m: int = 1024) -> Iterator[Case]:
-  """A set of about m classes: of V = 1 M over V = 10 k, and from a mask of all classes.
+  """A set of about m classes: V = 1 M / 10 k, and a mask of all classes / sparse.
 
   Goal: at V = 1 M at most 1.5 times as long as at V = 10 k.
   """
@@ -80,7 +80,7 @@ def bernoulli_draw(m: int = 1024) -> Iterator[Case]:
     for V in (10_000, 1_000_000):
       counts, w_VD = _zipf(V), jnp.zeros((V, 1))
       stats = sampler.init(counts, w_VD, m)
-      draws = {"sparse": _sparse(sampler, w_VD, m), "dense": _dense(m)}
+      draws = {"sparse": _sparse(sampler, w_VD), "dense": _dense(m)}
       for name, draw in draws.items():
         f_V = counts.unigram_V / counts.unigram_V.sum()
         errors[name, V] = _error(draw, stats, f_V)

@@ -38,7 +38,7 @@ y = labels.single_targets(jnp.arange(N))
 for name, Sampler in SAMPLERS.items():
   sampler = Sampler()
   stats = sampler.init(counts, w_VD, M)
-  jax.eval_shape(lambda: sampler.sample(stats, w_VD, key, h_ND, y, M))
+  jax.eval_shape(lambda: sampler.sample(stats, w_VD, key, h_ND, y))
 
 for name, Head in HEADS.items():
   head = Head()

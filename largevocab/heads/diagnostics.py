@@ -38,9 +38,8 @@ def quality(
   w_VD = state.table.w_VD
   h_ND, y = read_batch(h_ND, y, len(w_VD))
   x_ND, y = jax.tree.map(lambda a: a[at_N], (head.features(h_ND), y))
-  log_expected = head.sampler.log_expected(
-    state.stats, w_VD, x_ND, y, jnp.arange(len(w_VD)), head.num_samples
-  )
+  all_V = jnp.arange(len(w_VD))
+  log_expected = head.sampler.log_expected(state.stats, w_VD, x_ND, y, all_V)
   log_size = jax.nn.logsumexp(log_expected, axis=-1, keepdims=True)
   # If no class can be drawn, the size is 0 and chi2 is inf as well.
   log_q = jnp.atleast_2d(log_expected - jnp.maximum(log_size, LOG_ZERO))

@@ -309,8 +309,8 @@ class Sampled(LinearHead):
       key: of the draw.
       keeps_hits: keep accidental hits.
     """
-    w_VD, m = state.table.w_VD, self.num_samples
-    draw = self.sampler.sample(state.stats, w_VD, key, x_ND, y, m)
+    w_VD = state.table.w_VD
+    draw = self.sampler.sample(state.stats, w_VD, key, x_ND, y)
     exact = [] if state.exact_T is None else [state.exact_T]
     if self.exact_batch:
       exact.append(batch_classes(y, len(w_VD)))
@@ -343,7 +343,7 @@ class Sampled(LinearHead):
     is_exact_NA = jnp.concatenate(
       [true_mask(y, len(w_VD)), others.mask[:, ~others.is_drawn]], axis=1
     )
-    log_expected_NA = self.sampler.log_expected(state.stats, w_VD, x_ND, y, exact_NA, m)
+    log_expected_NA = self.sampler.log_expected(state.stats, w_VD, x_ND, y, exact_NA)
     share_N = jnp.sum(jnp.where(is_exact_NA, jnp.exp(log_expected_NA), 0), axis=1) / m
     kept_N = jnp.sum(others.mask[:, others.is_drawn], axis=1)
     log_exact_N, log_drawn_N = complement_weights(share_N, kept_N, m)
@@ -355,7 +355,7 @@ class Sampled(LinearHead):
     for all examples; None: they are logits."""
     if not isinstance(self.sampler, FixedLaw):
       return None
-    log_expected_V = self.sampler.log_expected_of_all(state.stats, self.num_samples)
+    log_expected_V = self.sampler.log_expected_of_all(state.stats)
     return self.loss.change(log_expected_V, self.num_samples)
 
   def _softmax(self, state) -> dict[str, Any]:
@@ -363,8 +363,8 @@ class Sampled(LinearHead):
 
   def _log_expected_true(self, state, x_ND, y, others):
     """Log expected counts of the true classes, 0 in exact sets: f32[N, P]."""
-    w_VD, m = state.table.w_VD, self.num_samples
-    log_expected_NP = self.sampler.log_expected(state.stats, w_VD, x_ND, y, y.ids_NP, m)
+    w_VD = state.table.w_VD
+    log_expected_NP = self.sampler.log_expected(state.stats, w_VD, x_ND, y, y.ids_NP)
     for ids in others.exact_sets:
       is_exact_NP = is_member(y.ids_NP, jnp.atleast_2d(ids))
       log_expected_NP = jnp.where(is_exact_NP, 0, log_expected_NP)

@@ -1,5 +1,6 @@
 """The sampler interface: draws of negatives and their log expected counts."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -8,6 +9,18 @@ import jax.numpy as jnp
 from largevocab.labels import Counts, Targets, is_class
 
 PyTree = Any
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Size:
+  """The number of draws that statistics are for: static, part of their structure.
+
+  Attributes:
+    m: number of draws of each example, or of the batch.
+  """
+
+  m: int
 
 
 class Draw(NamedTuple):
@@ -51,7 +64,8 @@ class Sampler(Protocol):
   """
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PyTree:
-    """Statistics for draws of size m: a pytree of distinct arrays."""
+    """Statistics for draws of size m: a pytree of distinct arrays. It holds m as well,
+    as a `Size`."""
     ...
 
   def sample(
@@ -61,7 +75,6 @@ class Sampler(Protocol):
     key: jax.Array,
     h_ND: jax.Array,
     y: Targets,
-    m: int,
   ) -> Draw:
     """Draws m classes (per example or for the batch)."""
     ...
@@ -73,7 +86,6 @@ class Sampler(Protocol):
     h_ND: jax.Array,
     y: Targets,
     ids: jax.Array,
-    m: int,
   ) -> jax.Array:
     """Log expected number of times each of `ids` occurs in a draw of size m.
 
@@ -110,7 +122,7 @@ class Sampler(Protocol):
 class FixedLaw(Sampler, Protocol):
   """A sampler with one distribution for all examples, independent of the class rows."""
 
-  def log_expected_of_all(self, stats: PyTree, m: int) -> jax.Array:
+  def log_expected_of_all(self, stats: PyTree) -> jax.Array:
     """`log_expected` of every class, f32[V]."""
     ...
 

@@ -14,7 +14,7 @@ from largevocab.labels import Counts, Targets
 from largevocab.ops.draws import random_sets
 from largevocab.ops.draws.random_sets import RandomSets
 from largevocab.ops.shapes import check_shapes
-from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at, own_ids
+from largevocab.samplers.base import Draw, NoUpkeep, Size, log_expected_at, own_ids
 from largevocab.samplers.inclusion import capped_probabilities, power_probabilities
 from largevocab.samplers.static import Smoothing, check_counts, count_weights
 
@@ -28,13 +28,13 @@ class BernoulliStats(NamedTuple):
     log_expected_V: f32[V], log of the inclusion probabilities.
     certain_C: i32[C], the classes of probability 1; None if there are none.
     others: sampler of the other classes; None if there are none.
-    asked_M: bool[M], only its length is used: the m that draws must be made with.
+    size: expected number of negatives.
   """
 
   log_expected_V: jax.Array
   certain_C: jax.Array | None
   others: RandomSets | None
-  asked_M: jax.Array
+  size: Size
 
 
 @settings
@@ -101,7 +101,7 @@ class Bernoulli(NoUpkeep):
       b_V = np.where(certain_V, 1, realised_V)
     with np.errstate(divide="ignore"):
       log_expected_V = jnp.asarray(np.log(b_V), jnp.float32)
-    return BernoulliStats(log_expected_V, certain_C, others, jnp.ones(m, bool))
+    return BernoulliStats(log_expected_V, certain_C, others, Size(m))
 
   def sample(
     self,
@@ -110,9 +110,8 @@ class Bernoulli(NoUpkeep):
     key: jax.Array,
     h_ND: jax.Array,
     y: Targets,
-    m: int,
   ) -> Draw:
-    self._check(stats, w_VD, h_ND, m)
+    check_shapes(w_VD=w_VD, h_ND=h_ND, log_expected_V=stats.log_expected_V)
     lead = (h_ND.shape[0],) if self.per_example else ()
     parts = []
     if stats.certain_C is not None:
@@ -121,9 +120,9 @@ class Bernoulli(NoUpkeep):
     if stats.others is not None:
       parts.append(stats.others.draw(key, lead))
     ids, mask = (jnp.concatenate(x, axis=-1) for x in zip(*parts, strict=True))
-    return Draw(ids, self.log_expected(stats, w_VD, h_ND, y, ids, m), mask)
+    return Draw(ids, self.log_expected(stats, w_VD, h_ND, y, ids), mask)
 
-  def log_expected_of_all(self, stats: BernoulliStats, m: int) -> jax.Array:
+  def log_expected_of_all(self, stats: BernoulliStats) -> jax.Array:
     """`log_expected` of every class, f32[V]."""
     return stats.log_expected_V
 
@@ -134,13 +133,7 @@ class Bernoulli(NoUpkeep):
     h_ND: jax.Array,
     y: Targets,
     ids: jax.Array,
-    m: int,
   ) -> jax.Array:
-    self._check(stats, w_VD, h_ND, m)
+    check_shapes(w_VD=w_VD, h_ND=h_ND, log_expected_V=stats.log_expected_V)
     ids = own_ids(ids, len(h_ND)) if self.per_example else ids
     return log_expected_at(stats.log_expected_V, ids)
-
-  def _check(self, stats: BernoulliStats, w_VD: jax.Array, h_ND: jax.Array, m: int):
-    check_shapes(w_VD=w_VD, h_ND=h_ND, log_expected_V=stats.log_expected_V)
-    if stats.asked_M.shape != (m,):
-      raise ValueError(f"statistics were built for m={len(stats.asked_M)}, not m={m}")

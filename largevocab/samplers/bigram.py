@@ -16,7 +16,7 @@ from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.draws import strata
 from largevocab.ops.draws.strata import Strata
 from largevocab.ops.shapes import check_shapes
-from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at, own_ids
+from largevocab.samplers.base import Draw, NoUpkeep, Size, log_expected_at, own_ids
 from largevocab.samplers.static import Smoothing, check_counts, count_weights
 
 CHUNK = 1 << 23  # tokens counted at a time
@@ -31,6 +31,7 @@ class BigramStats(NamedTuple):
     successor_P: i32[number of pairs], second class of each pair.
     row_V: i32[V], stratum of each context; 0 for those not seen.
     trust_V: u32[V], probability of the bigram part in units of 2^-32.
+    size: number of draws.
   """
 
   unigram: Strata
@@ -38,6 +39,7 @@ class BigramStats(NamedTuple):
   successor_P: jax.Array
   row_V: jax.Array
   trust_V: jax.Array
+  size: Size
 
 
 def count_pairs(
@@ -136,6 +138,7 @@ class Bigram(NoUpkeep):
       jnp.asarray(successor_P.astype(np.int32)),
       jnp.asarray(row_V),
       jnp.asarray(trust_V),
+      Size(m),
     )
 
   def sample(
@@ -145,18 +148,17 @@ class Bigram(NoUpkeep):
     key: jax.Array,
     h_ND: jax.Array,
     y: Targets,
-    m: int,
   ) -> Draw:
     check_shapes(w_VD=w_VD, h_ND=h_ND, context_N=y.context_N, row_V=stats.row_V)
     k_unigram, k_pairs = jax.random.split(key)
-    shape = (h_ND.shape[0], m)
+    shape = (h_ND.shape[0], stats.size.m)
     unigram_NM = strata.draw_iid(stats.unigram, k_unigram, shape)
     coin_NM, u_NM = jax.random.bits(k_pairs, (2, *shape), jnp.uint32)
     row_NM = jnp.broadcast_to(stats.row_V[y.context_N][:, None], shape)
     pair_NM = strata.lookup(stats.pairs, row_NM, u_NM)
     from_pairs_NM = coin_NM < stats.trust_V[y.context_N][:, None]
     ids_NM = jnp.where(from_pairs_NM, stats.successor_P[pair_NM], unigram_NM)
-    log_expected_NM = self.log_expected(stats, w_VD, h_ND, y, ids_NM, m)
+    log_expected_NM = self.log_expected(stats, w_VD, h_ND, y, ids_NM)
     return Draw(ids_NM, log_expected_NM, jnp.ones(shape, bool))
 
   def log_expected(
@@ -166,7 +168,6 @@ class Bigram(NoUpkeep):
     h_ND: jax.Array,
     y: Targets,
     ids: jax.Array,
-    m: int,
   ) -> jax.Array:
     n = check_shapes(h_ND=h_ND, context_N=y.context_N, row_V=stats.row_V)["N"]
     ids_NM = own_ids(ids, n)
@@ -182,4 +183,4 @@ class Bigram(NoUpkeep):
     doubt_N1 = (1 + (~trust_N).astype(jnp.float32))[:, None] / unit  # 1 - trust, exact
     log_iid_NM = log_unigram_NM - math.log(strata.IID_STRATA)
     q_NM = trust_N1 * jnp.exp(log_pair_NM) + doubt_N1 * jnp.exp(log_iid_NM)
-    return jnp.log(q_NM) + math.log(m)
+    return jnp.log(q_NM) + math.log(stats.size.m)

@@ -14,6 +14,7 @@ from largevocab.labels import Counts
 from largevocab.ops.draws import inverse_cdf
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.log_partition import score_of
+from largevocab.samplers.base import Size
 from largevocab.samplers.static import Smoothing, check_counts, count_weights
 from largevocab.samplers.two_stage import TwoStage, softmax_weights
 
@@ -28,11 +29,13 @@ class BlockStats(NamedTuple):
     weight_B: f32[B], number of classes, or sum of their counts.
     sum_BD: f32[B, D], sum of their rows; None for `mass='unigram'`.
     square_BD: f32[B, D], sum of the squares of their rows; None likewise.
+    size: number of draws.
   """
 
   weight_B: jax.Array
   sum_BD: jax.Array | None
   square_BD: jax.Array | None
+  size: Size
 
 
 @settings
@@ -72,7 +75,7 @@ class Block(TwoStage):
       weight_V = count_weights(check_counts(counts, w_VD), 1.0, self.smoothing)
     weight_BE = np.pad(weight_V, (0, blocks * size - V)).reshape(blocks, size)
     weight_B = jnp.asarray(weight_BE.sum(axis=1), jnp.float32)
-    stats = BlockStats(weight_B, None, None)
+    stats = BlockStats(weight_B, None, None, Size(m))
     return self.refresh(stats, w_VD, jax.random.key(0))
 
   def refresh(self, stats: BlockStats, w_VD: jax.Array, key: jax.Array) -> BlockStats:

@@ -99,9 +99,8 @@ class IVF:
     key: jax.Array,
     h_ND: jax.Array,
     y: Targets,
-    m: int,
   ) -> Draw:
-    draw = self.tail.sample(stats.tail, w_VD, key, h_ND, y, m)
+    draw = self.tail.sample(stats.tail, w_VD, key, h_ND, y)
     V, K = len(w_VD), len(stats.centroids_KD)
     size = min(-(-self.probes * V // K), V)
     exact_S = kmeans.first_members(stats.members, self.ranking(stats, h_ND, y), size)
@@ -124,9 +123,8 @@ class IVF:
     h_ND: jax.Array,
     y: Targets,
     ids: jax.Array,
-    m: int,
   ) -> jax.Array:
-    return self.tail.log_expected(stats.tail, w_VD, h_ND, y, ids, m)
+    return self.tail.log_expected(stats.tail, w_VD, h_ND, y, ids)
 
   def update(
     self,

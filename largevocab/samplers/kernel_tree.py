@@ -19,6 +19,7 @@ from largevocab.ops.draws.sumtree import SumTree
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.log_partition import score_of
 from largevocab.samplers import sketch
+from largevocab.samplers.base import Size
 from largevocab.samplers.sketch import Sketch
 from largevocab.samplers.static import Power, Smoothing, check_counts, count_weights
 from largevocab.samplers.two_stage import TwoStage, softmax_weights
@@ -41,12 +42,14 @@ class KernelStats(NamedTuple):
     weight_V: f32[V], class weights, at most 1.
     centre_D: f32[D], subtracted from every row.
     sketch: low-rank sketch of the logits, or None.
+    size: number of draws.
   """
 
   tree: SumTree
   weight_V: jax.Array
   centre_D: jax.Array
   sketch: Sketch | None
+  size: Size
 
 
 @settings
@@ -122,7 +125,7 @@ class KernelTree(TwoStage):
     drawing = sketch.init(D, coordinates) if self.rank else None
     # Positive weights must not underflow to 0 in float32.
     weight_V = jnp.asarray(np.where(weight_V > 0, np.maximum(weight_V, 1e-30), 0), "f")
-    stats = KernelStats(tree, weight_V, jnp.zeros(D), drawing)
+    stats = KernelStats(tree, weight_V, jnp.zeros(D), drawing, Size(m))
     return self.refresh(stats, w_VD, jax.random.key(0))
 
   def refresh(self, stats: KernelStats, w_VD: jax.Array, key: jax.Array) -> KernelStats:

@@ -183,23 +183,22 @@ class LSH(abc.ABC):
     key: jax.Array,
     h_ND: jax.Array,
     y: Targets,
-    m: int,
   ) -> Draw:
     bucket_NL, members_NLE = self._buckets(stats, w_VD, h_ND, y)
-    N, V = len(h_ND), len(w_VD)
+    N, V, m = len(h_ND), len(w_VD), stats.by_count.size.m
     if self.draw == "fill":
       ids_NM = first_distinct(members_NLE.reshape(N, -1), V, m, without_NP=y.ids_NP)
       mask_NM = ids_NM < V
       ids_NM = jnp.where(mask_NM, ids_NM, ids_NM[:, :1] % V)
       return Draw(ids_NM, jnp.zeros((N, m)), mask_NM)
     if self.exact:
-      draw = self.by_count.sample(stats.by_count, w_VD, key, h_ND, y, m)
+      draw = self.by_count.sample(stats.by_count, w_VD, key, h_ND, y)
       exact_NS = most_common(members_NLE.reshape(N, -1), V, self.exact)
       return draw._replace(exact_ids=exact_NS)
     k_count, k_coin, k_bucket, k_rest = jax.random.split(key, 4)
     size_NL = slot_tables.sizes(members_NLE, V)
     certain, chance = self._num_by_count(m)
-    count_NM = strata.draw_iid(stats.by_count, k_count, (N, certain + 1))
+    count_NM = strata.draw_iid(stats.by_count.strata, k_count, (N, certain + 1))
     drawn_NM = slot_tables.draw(k_bucket, members_NLE, V, m - certain)
     if chance:
       is_count_N = jax.random.bits(k_coin, (N,), jnp.uint32) < jnp.uint32(chance)
@@ -208,12 +207,12 @@ class LSH(abc.ABC):
     is_none_N1 = _has_none(size_NL)
 
     def replace(ids_NM):
-      by_count_NM = strata.draw_iid(stats.by_count, k_rest, ids_NM.shape)
+      by_count_NM = strata.draw_iid(stats.by_count.strata, k_rest, ids_NM.shape)
       return jnp.where(is_none_N1, by_count_NM, ids_NM)
 
     drawn_NM = lax.cond(jnp.any(is_none_N1), replace, lambda ids: ids, drawn_NM)
     ids_NM = jnp.concatenate([count_NM[:, :certain], drawn_NM], axis=1)
-    log_expected_NM = self._log_expected(stats, bucket_NL, size_NL, ids_NM, m)
+    log_expected_NM = self._log_expected(stats, bucket_NL, size_NL, ids_NM)
     return Draw(ids_NM, log_expected_NM, jnp.ones((N, m), bool))
 
   def log_expected(
@@ -223,19 +222,18 @@ class LSH(abc.ABC):
     h_ND: jax.Array,
     y: Targets,
     ids: jax.Array,
-    m: int,
   ) -> jax.Array:
     if self.exact:
-      return self.by_count.log_expected(stats.by_count, w_VD, h_ND, y, ids, m)
+      return self.by_count.log_expected(stats.by_count, w_VD, h_ND, y, ids)
     bucket_NL, members_NLE = self._buckets(stats, w_VD, h_ND, y)
-    N, V = len(h_ND), len(w_VD)
+    N, V, m = len(h_ND), len(w_VD), stats.by_count.size.m
     ids_NM = own_ids(ids, N)
     if self.draw == "fill":
       members_NS = members_NLE.reshape(N, -1)
       filled_NM = first_distinct(members_NS, V, m, without_NP=y.ids_NP)
       return log_certain_at(filled_NM, ids_NM, V)
     size_NL = slot_tables.sizes(members_NLE, V)
-    return self._log_expected(stats, bucket_NL, size_NL, ids_NM, m)
+    return self._log_expected(stats, bucket_NL, size_NL, ids_NM)
 
   def update(
     self,
@@ -315,9 +313,8 @@ class LSH(abc.ABC):
     bucket_NL: jax.Array,
     size_NL: jax.Array,
     ids_NM: jax.Array,
-    m: int,
   ) -> jax.Array:
-    log_strata_V = stats.by_count.log_expected_V
+    log_strata_V, m = stats.by_count.strata.log_expected_V, stats.by_count.size.m
     # Free slots hold the padding id.
     q_NM = slot_tables.law(stats.tables, bucket_NL, size_NL, ids_NM)
     q_NM = jnp.where(is_class(ids_NM, len(log_strata_V)), q_NM, 0)

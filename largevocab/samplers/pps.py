@@ -11,7 +11,7 @@ from largevocab.labels import Counts, Targets
 from largevocab.ops.draws import strata
 from largevocab.ops.draws.strata import Strata
 from largevocab.ops.shapes import check_shapes
-from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at
+from largevocab.samplers.base import Draw, NoUpkeep, Size, log_expected_at
 from largevocab.samplers.inclusion import capped_probabilities
 from largevocab.samplers.static import Power, Smoothing, check_counts, count_weights
 
@@ -22,10 +22,12 @@ class PPSStats(NamedTuple):
   Attributes:
     strata: one per drawn class.
     mask_M: bool[M], False beyond the number of strata.
+    size: number of draws.
   """
 
   strata: Strata
   mask_M: jax.Array
+  size: Size
 
 
 @settings
@@ -60,7 +62,7 @@ class PPS(NoUpkeep):
     weight_V = count_weights(count_V, self.power, self.smoothing)
     drawn = min(m, int(np.count_nonzero(weight_V)))
     pi_V = capped_probabilities(weight_V, drawn)
-    return PPSStats(strata.build(pi_V, drawn), jnp.arange(m) < drawn)
+    return PPSStats(strata.build(pi_V, drawn), jnp.arange(m) < drawn, Size(m))
 
   def sample(
     self,
@@ -69,15 +71,14 @@ class PPS(NoUpkeep):
     key: jax.Array,
     h_ND: jax.Array,
     y: Targets,
-    m: int,
   ) -> Draw:
-    self._check(stats, w_VD, m)
+    check_shapes(w_VD=w_VD, start_V=stats.strata.start_V)
     drawn_K = strata.draw_systematic(stats.strata, key)
-    ids_M = jnp.pad(drawn_K, (0, m - len(drawn_K)), mode="edge")
-    log_expected_M = self.log_expected(stats, w_VD, h_ND, y, ids_M, m)
+    ids_M = jnp.pad(drawn_K, (0, stats.size.m - len(drawn_K)), mode="edge")
+    log_expected_M = self.log_expected(stats, w_VD, h_ND, y, ids_M)
     return Draw(ids_M, log_expected_M, stats.mask_M)
 
-  def log_expected_of_all(self, stats: PPSStats, m: int) -> jax.Array:
+  def log_expected_of_all(self, stats: PPSStats) -> jax.Array:
     """`log_expected` of every class, f32[V]."""
     return stats.strata.log_expected_V
 
@@ -88,12 +89,6 @@ class PPS(NoUpkeep):
     h_ND: jax.Array,
     y: Targets,
     ids: jax.Array,
-    m: int,
   ) -> jax.Array:
-    self._check(stats, w_VD, m)
-    return log_expected_at(stats.strata.log_expected_V, ids)
-
-  def _check(self, stats: PPSStats, w_VD: jax.Array, m: int):
     check_shapes(w_VD=w_VD, start_V=stats.strata.start_V)
-    if stats.mask_M.shape != (m,):
-      raise ValueError(f"statistics were built for m={len(stats.mask_M)}, not m={m}")
+    return log_expected_at(stats.strata.log_expected_V, ids)

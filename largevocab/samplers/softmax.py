@@ -11,7 +11,7 @@ from largevocab.labels import Counts, Targets
 from largevocab.ops.draws import inverse_cdf
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.log_partition import score_of
-from largevocab.samplers.base import Draw, NoUpkeep, own_ids
+from largevocab.samplers.base import Draw, NoUpkeep, Size, own_ids
 
 
 @settings
@@ -34,32 +34,30 @@ class Softmax(NoUpkeep):
 
   independent: ClassVar[bool] = True
 
-  def init(self, counts: Counts, w_VD: jax.Array, m: int) -> tuple[()]:
-    return ()
+  def init(self, counts: Counts, w_VD: jax.Array, m: int) -> Size:
+    return Size(m)
 
   def sample(
     self,
-    stats: tuple[()],
+    stats: Size,
     w_VD: jax.Array,
     key: jax.Array,
     h_ND: jax.Array,
     y: Targets,
-    m: int,
   ) -> Draw:
-    ids_NM, log_q_NM = inverse_cdf.draw(key, self._weights(w_VD, h_ND), m)
-    return Draw(ids_NM, log_q_NM + math.log(m), jnp.ones(ids_NM.shape, bool))
+    ids_NM, log_q_NM = inverse_cdf.draw(key, self._weights(w_VD, h_ND), stats.m)
+    return Draw(ids_NM, log_q_NM + math.log(stats.m), jnp.ones(ids_NM.shape, bool))
 
   def log_expected(
     self,
-    stats: tuple[()],
+    stats: Size,
     w_VD: jax.Array,
     h_ND: jax.Array,
     y: Targets,
     ids: jax.Array,
-    m: int,
   ) -> jax.Array:
     ids_NM = own_ids(ids, len(h_ND))
-    return inverse_cdf.log_law(self._weights(w_VD, h_ND), ids_NM) + math.log(m)
+    return inverse_cdf.log_law(self._weights(w_VD, h_ND), ids_NM) + math.log(stats.m)
 
   def _weights(self, w_VD: jax.Array, h_ND: jax.Array) -> jax.Array:
     check_shapes(w_VD=w_VD, h_ND=h_ND)

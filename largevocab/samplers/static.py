@@ -6,7 +6,7 @@ reported probability is exactly that of the draw, which uses 42 random bits.
 
 import abc
 import math
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.draws import strata
 from largevocab.ops.draws.strata import Strata
 from largevocab.ops.shapes import check_shapes
-from largevocab.samplers.base import Draw, NoUpkeep, log_expected_at, own_ids
+from largevocab.samplers.base import Draw, NoUpkeep, Size, log_expected_at, own_ids
 
 Power = Annotated[float, Between(0, 100)]
 Smoothing = Annotated[float, Between(0, 10**9)]
@@ -56,6 +56,18 @@ def count_weights(count_V: np.ndarray, power: float, smoothing: float) -> np.nda
   return np.where(smooth_V > 0, np.maximum(weight_V, 1e-100), 0.0)
 
 
+class StaticStats(NamedTuple):
+  """Statistics of the static samplers.
+
+  Attributes:
+    strata: integer lengths proportional to the probabilities.
+    size: number of draws.
+  """
+
+  strata: Strata
+  size: Size
+
+
 @settings
 class StaticLaw(NoUpkeep, abc.ABC):
   """Base of the static samplers; a subclass maps counts to weights.
@@ -79,41 +91,40 @@ class StaticLaw(NoUpkeep, abc.ABC):
   def weights(self, counts: Counts, w_VD: jax.Array) -> np.ndarray:
     """f64[V], proportional to the probabilities."""
 
-  def init(self, counts: Counts, w_VD: jax.Array, m: int) -> Strata:
-    return strata.build_iid(self.weights(counts, w_VD))
+  def init(self, counts: Counts, w_VD: jax.Array, m: int) -> StaticStats:
+    return StaticStats(strata.build_iid(self.weights(counts, w_VD)), Size(m))
 
   def sample(
     self,
-    stats: Strata,
+    stats: StaticStats,
     w_VD: jax.Array,
     key: jax.Array,
     h_ND: jax.Array,
     y: Targets,
-    m: int,
   ) -> Draw:
-    check_shapes(w_VD=w_VD, h_ND=h_ND, start_V=stats.start_V)
+    check_shapes(w_VD=w_VD, h_ND=h_ND, start_V=stats.strata.start_V)
+    m = stats.size.m
     shape = (h_ND.shape[0], m) if self.per_example else (m,)
-    ids = strata.draw_iid(stats, key, shape)
-    log_expected = self.log_expected(stats, w_VD, h_ND, y, ids, m)
+    ids = strata.draw_iid(stats.strata, key, shape)
+    log_expected = self.log_expected(stats, w_VD, h_ND, y, ids)
     return Draw(ids, log_expected, jnp.ones(shape, bool))
 
-  def log_expected_of_all(self, stats: Strata, m: int) -> jax.Array:
+  def log_expected_of_all(self, stats: StaticStats) -> jax.Array:
     """`log_expected` of every class, f32[V]."""
-    return stats.log_expected_V + math.log(m / strata.IID_STRATA)
+    return stats.strata.log_expected_V + math.log(stats.size.m / strata.IID_STRATA)
 
   def log_expected(
     self,
-    stats: Strata,
+    stats: StaticStats,
     w_VD: jax.Array,
     h_ND: jax.Array,
     y: Targets,
     ids: jax.Array,
-    m: int,
   ) -> jax.Array:
-    check_shapes(w_VD=w_VD, h_ND=h_ND, start_V=stats.start_V)
+    check_shapes(w_VD=w_VD, h_ND=h_ND, start_V=stats.strata.start_V)
     ids = own_ids(ids, len(h_ND)) if self.per_example else ids
-    log_strata = log_expected_at(stats.log_expected_V, ids)
-    return log_strata + math.log(m / strata.IID_STRATA)
+    log_strata = log_expected_at(stats.strata.log_expected_V, ids)
+    return log_strata + math.log(stats.size.m / strata.IID_STRATA)
 
 
 @settings

@@ -8,7 +8,7 @@ from largevocab.labels import Counts, Targets
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax import top_k
 from largevocab.ops.softmax.log_partition import score_of
-from largevocab.samplers.base import Draw, NoUpkeep, log_certain_at, own_ids
+from largevocab.samplers.base import Draw, NoUpkeep, Size, log_certain_at, own_ids
 
 
 @settings
@@ -30,35 +30,33 @@ class TopK(NoUpkeep):
 
   absolute: bool = False
 
-  def init(self, counts: Counts, w_VD: jax.Array, m: int) -> tuple[()]:
-    return ()
+  def init(self, counts: Counts, w_VD: jax.Array, m: int) -> Size:
+    return Size(m)
 
   def sample(
     self,
-    stats: tuple[()],
+    stats: Size,
     w_VD: jax.Array,
     key: jax.Array,
     h_ND: jax.Array,
     y: Targets,
-    m: int,
   ) -> Draw:
-    ids_NK = self._best(w_VD, h_ND, m)
-    unused = m - ids_NK.shape[1]
+    ids_NK = self._best(w_VD, h_ND, stats.m)
+    unused = stats.m - ids_NK.shape[1]
     pad = lambda x_NK, mode: jnp.pad(x_NK, ((0, 0), (0, unused)), mode=mode)
     mask_NM = pad(jnp.ones(ids_NK.shape, bool), "constant")
     return Draw(pad(ids_NK, "edge"), jnp.zeros(mask_NM.shape), mask_NM)
 
   def log_expected(
     self,
-    stats: tuple[()],
+    stats: Size,
     w_VD: jax.Array,
     h_ND: jax.Array,
     y: Targets,
     ids: jax.Array,
-    m: int,
   ) -> jax.Array:
     ids_NM = own_ids(ids, len(h_ND))
-    return log_certain_at(self._best(w_VD, h_ND, m), ids_NM, len(w_VD))
+    return log_certain_at(self._best(w_VD, h_ND, stats.m), ids_NM, len(w_VD))
 
   def _best(self, w_VD: jax.Array, h_ND: jax.Array, m: int) -> jax.Array:
     check_shapes(w_VD=w_VD, h_ND=h_ND)

@@ -173,6 +173,8 @@ PyTree = Any
 class TwoStage(abc.ABC):
   """Base of samplers that draw a block of consecutive classes first.
 
+  Their statistics have a field `size`.
+
   Attributes:
     absolute: follow a model whose logits are |o| rather than o. A head with another
       setting is refused.
@@ -248,9 +250,9 @@ class TwoStage(abc.ABC):
     key: jax.Array,
     h_ND: jax.Array,
     y: Targets,
-    m: int,
   ) -> Draw:
     N = check_shapes(w_VD=w_VD, h_ND=h_ND)["N"]
+    m = stats.size.m
     w_VD, h_ND = jax.lax.stop_gradient((w_VD, h_ND))
     k_block, k_leaf = jax.random.split(key)
     blocks = self.num_blocks(stats)
@@ -278,10 +280,9 @@ class TwoStage(abc.ABC):
     h_ND: jax.Array,
     y: Targets,
     ids: jax.Array,
-    m: int,
   ) -> jax.Array:
     N = check_shapes(w_VD=w_VD, h_ND=h_ND)["N"]
-    V, blocks = len(w_VD), self.num_blocks(stats)
+    V, blocks, m = len(w_VD), self.num_blocks(stats), stats.size.m
     size = -(-V // blocks)
     ids_NM = own_ids(ids, N)
     is_class_NM = is_class(ids_NM, V)

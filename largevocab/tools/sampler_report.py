@@ -1,4 +1,4 @@
-"""How close is each sampler's law to the softmax of a trained model?
+"""Compares the proposal distributions of samplers with the softmax of a trained model.
 
   python -m largevocab.tools.sampler_report --workdir=runs/ptb
   python -m largevocab.tools.sampler_report --workdir=runs/ptb --samplers=pps,unigram \\
@@ -7,27 +7,28 @@
   python -m largevocab.tools.sampler_report --workdir=runs/ptb \\
     --samplers=quadratic_prior,quadratic_prior:rank=16:leaf_size=100
 
-Takes hidden activations h at positions spread over the validation data and enumerates,
-at each of them, the model's exact softmax p and each sampler's law q over all classes:
+Takes activations h at positions spread over the validation data. At each position,
+computes the exact softmax p of the model and the proposal distribution q of each
+sampler, over all classes:
 
-  tv       sum |p - q| / 2, total variation
-  chi2     sum (p - q)^2 / q = sum p^2 / q - 1
-  ess      m / (1 + chi2), effective size of m draws, and `ess_share` of m
-  relvar   variance of Z~ / Z as the sampled loss makes it: true class exact, the others
-           drawn. Independent draws: (sum p^2 / q - (sum p)^2) / m over all classes but
-           the true one. Every class at most once: sum p^2 (1 / pi - 1) with the
-           inclusion probabilities pi, which holds for independent inclusions
-           (bernoulli); a systematic draw (pps) along classes ordered by count stays
-           below it as a rule. relvar_report.py measures it over draws
-  ms       a draw for all these positions at once, as training makes it
-  ratio    its time over that of a draw from the softmax itself, side by side
+  tv       sum |p - q| / 2, the total variation distance
+  chi2     sum (p - q)^2 / q = sum p^2 / q - 1, the chi-squared divergence
+  ess      m / (1 + chi2), the effective sample size of m draws; `ess_share` is ess / m
+  relvar   variance of Z~ / Z in the sampled loss, with an exact true class and sampled
+           negatives. Independent draws: (sum p^2 / q - (sum p)^2) / m over all classes
+           but the true one. Without replacement: sum p^2 (1 / pi - 1) with inclusion
+           probabilities pi. This holds for independent inclusions (bernoulli);
+           systematic sampling (pps) of classes sorted by count is usually below it.
+           relvar_report.py measures the variance over draws
+  ms       time of a draw for all these positions at once, as in training
+  ratio    this time over that of a draw from the softmax itself, timed in turns
 
-Of the first four means over positions, and medians. Statistics are built anew from the
-table, as after a refresh. `random_features` is no sampler but a law to judge: see
-random_features.py.
+The first four are means over positions, with medians. Statistics are rebuilt from the
+class table, as after a refresh. `random_features` is not a sampler of the package, only
+a distribution to compare: see random_features.py.
 
-Prints a table; writes --output (with the medians) and a .png and .svg beside it. Holds
-[--chunk, V] numbers at a time for the figures; a draw holds what the sampler holds.
+Prints a table, and writes --output (with the medians) and a .png and .svg beside it.
+Needs memory for [--chunk, V] numbers, and for the draws of each sampler.
 """
 
 import argparse
@@ -51,6 +52,7 @@ from largevocab.labels import Counts, Targets
 from largevocab.ops.softmax.chunks import product
 from largevocab.ops.softmax.log_partition import score_of
 from largevocab.samplers import SAMPLERS, Sampler, Softmax, sketch
+from largevocab.samplers.base import Size
 from largevocab.tools import entry
 from largevocab.tools.plots import drawing
 from largevocab.tools.reports import measure
@@ -68,21 +70,21 @@ COLUMNS = [
   *("tv", "tv_median", "chi2", "chi2_median", "ess", "ess_share"),
   *("relvar", "relvar_median", "ms", "ratio"),
 ]
-# A class at most once, by inclusion probabilities; all others draw independently.
+# Draws without replacement, by inclusion probabilities; others are independent.
 AT_MOST_ONCE = {"pps", "bernoulli"}
 FORMULAS = {True: "inclusion", False: "independent"}  # of relvar
-FEATURE_SCALES = (2.0, 4.0, 8.0)  # at 1 the longest rows are hopeless
+FEATURE_SCALES = (2.0, 4.0, 8.0)  # at 1, long rows have a huge variance
 KEY = jax.random.key(0)
-SECONDS = 3.0  # to time one sampler
-SAMPLES = 64  # where the run draws none
-LEAST_CHI2 = 1e-3  # shown in the plot; a law that is exact has none
+SECONDS = 3.0  # of timing per sampler
+SAMPLES = 64  # if the head of the run has no samples
+LEAST_CHI2 = 1e-3  # least value in the plot; 0 for exact distributions
 
-# Expected occurrences of all classes in a draw, up to a factor: f64[V] or f64[N, V].
+# Expected counts of all classes in a draw, up to a factor: f64[V] or f64[N, V].
 Law = Callable[[jax.Array, Targets], np.ndarray]
 
 
 def softmax(scores_NV: np.ndarray) -> np.ndarray:
-  """f64[N, V], in float64 from the logits on."""
+  """The softmax of scores in float64, f64[N, V]."""
   scores_NV = np.asarray(scores_NV, np.float64)
   p_NV = np.exp(scores_NV - scores_NV.max(axis=1, keepdims=True))
   return p_NV / p_NV.sum(axis=1, keepdims=True)
@@ -91,17 +93,18 @@ def softmax(scores_NV: np.ndarray) -> np.ndarray:
 def figures(
   p_NV: np.ndarray, expected_NV: np.ndarray, y: Targets, m: int, at_most_once: bool
 ) -> dict[str, np.ndarray]:
-  """tv, chi2, ess_share and relvar of each position; see the top of this file.
+  """tv, chi2, ess_share and relvar of each position; see the module docstring.
 
-  A class that is possible and never drawn makes chi2 and relvar infinite.
+  A class with p > 0 that is never drawn makes chi2 and relvar infinite.
 
   Args:
     p_NV: f64[N, V], the softmax.
-    expected_NV: f64[N, V], occurrences to be expected in a draw. Only for fixed sizes
-      does a common factor matter.
+    expected_NV: f64[N, V], expected counts in a draw. A common factor matters only if
+      they are inclusion probabilities.
     y: the true classes.
-    m: independent draws.
-    at_most_once: expected_NV are inclusion probabilities.
+    m: number of independent draws.
+    at_most_once: draws are without replacement: expected_NV are inclusion
+      probabilities.
 
   >>> y = Targets(np.array([[0]]), np.ones((1, 1)), np.zeros(1))
   >>> law = figures(np.array([[0.5, 0.5]]), np.array([[3.0, 1.0]]), y, 4, False)
@@ -127,13 +130,13 @@ def figures(
   }
 
 
-def sampler_law(sampler: Sampler, stats: Any, w_VD: jax.Array, m: int) -> Law:
-  """A sampler's law over all classes, as it reports it."""
+def sampler_law(sampler: Sampler, stats: Any, w_VD: jax.Array) -> Law:
+  """The expected counts that a sampler reports for all classes."""
   ids_V = jnp.arange(w_VD.shape[0])
 
   @jax.jit
   def log_expected(stats, w_VD, x_ND, y):
-    return sampler.log_expected(stats, w_VD, x_ND, y, ids_V, m)
+    return sampler.log_expected(stats, w_VD, x_ND, y, ids_V)
 
   return lambda x_ND, y: np.exp(
     np.asarray(log_expected(stats, w_VD, x_ND, y), np.float64)
@@ -148,7 +151,7 @@ def judge(
   m: int,
   chunk: int,
 ) -> dict[str, Record]:
-  """Means and medians of the figures of each law."""
+  """Means and medians of the figures of each distribution."""
 
   @jax.jit
   def scores(w_VD, x_ND):
@@ -175,7 +178,7 @@ def judge(
 
 
 def timed(draw: Callable[[], Any], yardstick: Callable[[], Any]) -> Record:
-  """Milliseconds of a draw, and their ratio to those of the yardstick."""
+  """Milliseconds of a draw, and their ratio to those of `yardstick`."""
   jax.block_until_ready((draw(), yardstick()))
   took = measure.compare(draw, yardstick, seconds=SECONDS, min_turns=3)
   return {"ms": took["above_ms"], "ratio": took["ratio"]}
@@ -198,7 +201,7 @@ def sampler_of(text: str) -> Any:
 def statistics(
   sampler: Sampler, counts: Counts, w_VD: jax.Array, x_ND: jax.Array, m: int
 ) -> Any:
-  """Statistics as after a refresh; a sketch knows activations, here those given."""
+  """Statistics as after a refresh; a sketch of activations observes x_ND."""
   stats = sampler.init(counts, w_VD, m)
   if getattr(stats, "sketch", None) is None:
     return stats
@@ -207,19 +210,19 @@ def statistics(
 
 
 def drawing_of(
-  sampler: Sampler, stats: Any, w_VD: jax.Array, positions: Positions, m: int
+  sampler: Sampler, stats: Any, w_VD: jax.Array, positions: Positions
 ) -> Callable[[], Any]:
-  """A draw for all positions, compiled."""
-  sample = jax.jit(functools.partial(sampler.sample, m=m))
+  """A compiled draw for all positions."""
+  sample = jax.jit(sampler.sample)
   key, (x_ND, y) = jax.random.key(0), positions
   return lambda: sample(stats, w_VD, key, x_ND, y)
 
 
 def report(args: argparse.Namespace) -> list[Record]:
-  """A record for each law that the model's table and data allow.
+  """A record for each distribution that is available for the model and data.
 
   Raises:
-    UserError: the head has no row for each class, or no sampler can serve.
+    UserError: the head does not have one row per class, or no sampler is usable.
   """
   exp = config.build(config.of_workdir(args.workdir))
   head = exp.head
@@ -233,7 +236,7 @@ def report(args: argparse.Namespace) -> list[Record]:
   m = args.num_samples or getattr(head, "num_samples", SAMPLES)
   batches = data.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
   h_ND, y = positions_of(exp, state, batches, args.positions, data.counts.num_classes)
-  positions = Positions(head.features(h_ND), y)  # as the class rows see them
+  positions = Positions(head.features(h_ND), y)  # with the constant feature, if any
   ready = {}
   for name in args.samplers:
     if name == RANDOM_FEATURES:
@@ -254,7 +257,7 @@ def report(args: argparse.Namespace) -> list[Record]:
       ready[name] = sampler, stats
     except UserError as error:
       print(f"without {name}: {error}", file=sys.stderr)
-  laws = {name: sampler_law(*s, w_VD, m) for name, s in ready.items()}
+  laws = {name: sampler_law(*s, w_VD) for name, s in ready.items()}
   if RANDOM_FEATURES in args.samplers:
     for scale in FEATURE_SCALES:
       name = f"{RANDOM_FEATURES}, scale {scale:g}"
@@ -262,9 +265,9 @@ def report(args: argparse.Namespace) -> list[Record]:
   if not laws:
     raise UserError("no sampler is left to report on; name others in --samplers")
   judged = judge(laws, head, w_VD, positions, m, args.chunk)
-  yardstick = drawing_of(Softmax(absolute=head.absolute), (), w_VD, positions, m)
+  yardstick = drawing_of(Softmax(absolute=head.absolute), Size(m), w_VD, positions)
   for name, (sampler, stats) in ready.items():
-    draw = drawing_of(sampler, stats, w_VD, positions, m)
+    draw = drawing_of(sampler, stats, w_VD, positions)
     judged[name].update(timed(draw, yardstick))
   about = {"checkpoint_step": int(state.step), "positions": len(positions.x_ND)}
   about.update(num_samples=m, num_classes=len(w_VD))
@@ -280,7 +283,7 @@ def report(args: argparse.Namespace) -> list[Record]:
 
 
 def table(rows: list[Record]) -> str:
-  """The figures in Markdown, and what they were measured on."""
+  """The figures as a Markdown table, and how they were measured."""
   cells = lambda row: [
     tables.summary([row[key]] if key in row else []) for key in COLUMNS
   ]
@@ -298,7 +301,7 @@ def table(rows: list[Record]) -> str:
 
 
 def draw_plot(rows: list[Record]):
-  """chi2 over milliseconds, both logarithmic; laws without a time are levels."""
+  """Plots chi2 over milliseconds; distributions without a time are levels."""
   canvas = drawing.new_figure(7, 4)
   ax = canvas.subplots()
   ax.set_xscale("log")
@@ -327,10 +330,10 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
   add = parser.add_argument
   add("--workdir", required=True, help="of a run of largevocab.main")
   add("--checkpoint", choices=["latest", "best"], default="latest")
-  many = f"of {','.join(every)}; fields may follow, as in pps:power=0.75"
+  many = f"of {','.join(every)}; may have fields, as in pps:power=0.75"
   add("--samplers", type=names, default=every, help=many)
-  add("--positions", type=int, default=256, help="how many")
-  default = f"m, negatives a draw; default: head.num_samples of the run, or {SAMPLES}"
+  add("--positions", type=int, default=256, help="number of positions")
+  default = f"m, negatives per draw; default: head.num_samples of the run, or {SAMPLES}"
   add("--num_samples", type=int, help=default)
   add("--chunk", type=int, default=32, help="positions enumerated at a time")
   add("--output", type=pathlib.Path, help="default: WORKDIR/sampler_report.jsonl")
@@ -340,13 +343,13 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     if name.partition(":")[0] not in every:
       raise UserError(f"--samplers: unknown {name!r}; known: {', '.join(every)}")
     if name != RANDOM_FEATURES:
-      sampler_of(name)  # fails here if it fails
+      sampler_of(name)  # raises now if it is invalid
   return args
 
 
 def main(argv: list[str] | None = None) -> int:
   args = parse_args(argv)
-  drawing.new_figure(1, 1)  # so that it does not fail at the end
+  drawing.new_figure(1, 1)  # fails here without matplotlib, rather than at the end
   rows = report(args)
   print(table(rows))
   output = args.output or pathlib.Path(args.workdir, "sampler_report.jsonl")

@@ -491,7 +491,7 @@ class NegativeSamplingView(View):
 
   def scores(self, head, state, h_ND):
     o_NV = head.features(h_ND) @ state.table.w_VD.T
-    log_expected_V = head.sampler.log_expected_of_all(state.stats, head.num_samples)
+    log_expected_V = head.sampler.log_expected_of_all(state.stats)
     positive = 1 - head.loss.calibration * (1 - head.num_samples / (V - 1))
     odds_NV = jnp.exp(o_NV + log_expected_V[None]) / positive
     return jax.nn.log_softmax(jnp.log(odds_NV / (1 + odds_NV)))

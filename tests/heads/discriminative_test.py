@@ -129,7 +129,7 @@ def test_with_log_q_negative_sampling_tells_the_law(sampler, m, calibration):
   )
   state = head.init(jax.random.key(0), np.bincount(LABELS), 1)
   h_ND, y = jnp.ones((5, 1)), single_targets(np.arange(5))
-  law = state.stats, state.table.w_VD, h_ND, y, jnp.arange(5), m
+  law = state.stats, state.table.w_VD, h_ND, y, jnp.arange(5)
   expected_V = np.exp(np.float64(sampler.log_expected(*law)))[0]
   weight = min(1, m / 4) * calibration + 1 - calibration
   best_V = np.log(weight * LAW / ((1 - LAW) * expected_V))

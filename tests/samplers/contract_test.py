@@ -300,15 +300,15 @@ def initial(sampler):
 
 
 # Compiled once for each sampler and shape, whatever the test.
-sample = jax.jit(lambda sampler, *args: sampler.sample(*args), static_argnums=(0, 6))
+sample = jax.jit(lambda sampler, *args: sampler.sample(*args), static_argnums=0)
 log_expected = jax.jit(
-  lambda sampler, *args: sampler.log_expected(*args), static_argnums=(0, 6)
+  lambda sampler, *args: sampler.log_expected(*args), static_argnums=0
 )
 
 
-def enumerate_law(sampler, stats, w_VD, h_ND, y, m=M) -> np.ndarray:
+def enumerate_law(sampler, stats, w_VD, h_ND, y) -> np.ndarray:
   ids_V = jnp.arange(w_VD.shape[0])
-  return np.exp(np.float64(log_expected(sampler, stats, w_VD, h_ND, y, ids_V, m)))
+  return np.exp(np.float64(log_expected(sampler, stats, w_VD, h_ND, y, ids_V)))
 
 
 def test_every_sampler_has_a_case():
@@ -325,8 +325,8 @@ def test_statistics_are_distinct_arrays_that_can_be_saved(sampler, law):
   assert len(set(pointers)) == len(pointers)
   restored = jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf)), stats)
   for a, b in zip(
-    sample(sampler, stats, w_VD, KEY, h_ND, y, M),
-    sample(sampler, restored, w_VD, KEY, h_ND, y, M),
+    sample(sampler, stats, w_VD, KEY, h_ND, y),
+    sample(sampler, restored, w_VD, KEY, h_ND, y),
     strict=True,
   ):
     if a is not None:
@@ -338,7 +338,7 @@ def test_draw(sampler, law):
   _, w_VD, h_ND, y = problem()
   stats = initial(sampler)
   first, second = (
-    sample(sampler, stats, table, jax.random.key(seed), h_ND, y, M)
+    sample(sampler, stats, table, jax.random.key(seed), h_ND, y)
     for seed, table in enumerate((w_VD, w_VD + 1))
   )
   drawn = [np.where(draw.mask, draw.ids, V) for draw in (first, second)]
@@ -362,12 +362,12 @@ def test_draw(sampler, law):
       assert (exact_S <= V).all()
   np.testing.assert_allclose(
     first.log_expected,
-    log_expected(sampler, stats, w_VD, h_ND, y, first.ids, M),
+    log_expected(sampler, stats, w_VD, h_ND, y, first.ids),
     rtol=1e-5,
     atol=1e-5,
   )
   in_rows = jnp.broadcast_to(first.ids, (N, size))
-  of_rows = log_expected(sampler, stats, w_VD, h_ND, y, in_rows, M)
+  of_rows = log_expected(sampler, stats, w_VD, h_ND, y, in_rows)
   assert of_rows.shape == (N, size)
 
 
@@ -386,7 +386,7 @@ MIXED_NM = np.array(
 def test_padding_is_never_drawn_and_no_entry_depends_on_another(sampler, law):
   _, w_VD, h_ND, y = problem()
   stats = initial(sampler)
-  law_NV = log_expected(sampler, stats, w_VD, h_ND, y, jnp.arange(V), M)
+  law_NV = log_expected(sampler, stats, w_VD, h_ND, y, jnp.arange(V))
   is_shared, law_NV = law_NV.ndim == 1, np.broadcast_to(law_NV, (N, V))
   assert not np.isnan(law_NV).any()
   want_NM = np.take_along_axis(law_NV, np.clip(MIXED_NM, 0, V - 1), axis=1)
@@ -396,11 +396,11 @@ def test_padding_is_never_drawn_and_no_entry_depends_on_another(sampler, law):
     of_order = jax.tree.map(lambda a: a[order], y)  # noqa: B023
     ids_NM = jnp.asarray(MIXED_NM[order], jnp.int32)
     args = sampler, stats, w_VD, h_ND[order], of_order
-    got_NM = log_expected(*args, ids_NM, M)
+    got_NM = log_expected(*args, ids_NM)
     np.testing.assert_allclose(got_NM, want_NM[order], rtol=1e-5, atol=1e-5)
-    got_N1 = log_expected(*args, ids_NM[:, 4:5], M)
+    got_N1 = log_expected(*args, ids_NM[:, 4:5])
     np.testing.assert_allclose(got_N1, want_NM[order, 4:5], rtol=1e-5, atol=1e-5)
-  got = log_expected(sampler, stats, w_VD, h_ND, y, jnp.array([V, 3, -1, 3]), M)
+  got = log_expected(sampler, stats, w_VD, h_ND, y, jnp.array([V, 3, -1, 3]))
   assert got.ndim == (1 if is_shared else 2)
   none_N = np.full(N, -np.inf)
   want_N4 = np.stack([none_N, law_NV[:, 3], none_N, law_NV[:, 3]], axis=1)
@@ -431,7 +431,7 @@ def test_the_law_is_its_definition_also_after_the_table_changed(sampler, law):
       # The features of fourth powers cancel: some 100 units of the last place.
       rtol = 2e-5 if isinstance(sampler, Quartic) else 5e-6
       np.testing.assert_allclose(expected, definition, rtol=rtol, atol=1e-7)
-    draw = sample(sampler, state, table, KEY, h_ND, y, M)
+    draw = sample(sampler, state, table, KEY, h_ND, y)
     reported = np.exp(np.float64(draw.log_expected))
     rows = np.broadcast_to(expected, (*reported.shape[:-1], V))
     at_ids = np.take_along_axis(rows, np.asarray(draw.ids), -1)
@@ -454,8 +454,8 @@ def test_draws_follow_the_law_and_the_test_would_notice(name, chi_square):
   counts, w_VD, h_ND, y = problem()
   m = 20_000
   stats = sampler.init(counts, w_VD, m)
-  draw = sample(sampler, stats, w_VD, KEY, h_ND, y, m)
-  expected = enumerate_law(sampler, stats, w_VD, h_ND, y, m)
+  draw = sample(sampler, stats, w_VD, KEY, h_ND, y)
+  expected = enumerate_law(sampler, stats, w_VD, h_ND, y)
   for ids_M, law_V in zip(
     np.atleast_2d(draw.ids), np.atleast_2d(expected / m), strict=False
   ):
@@ -501,8 +501,8 @@ def test_few_classes_and_more_draws_than_classes(sampler, law, num_classes, n, m
 
   @jax.jit
   def draw_and_law(stats, w_VD, h_ND, y):
-    draw = sampler.sample(stats, w_VD, KEY, h_ND, y, m)
-    return draw, sampler.log_expected(stats, w_VD, h_ND, y, ids_V, m)
+    draw = sampler.sample(stats, w_VD, KEY, h_ND, y)
+    return draw, sampler.log_expected(stats, w_VD, h_ND, y, ids_V)
 
   for h in (h_ND, jnp.zeros_like(h_ND)):
     draw, log_expected = draw_and_law(stats, w_VD, h, y)
@@ -520,7 +520,7 @@ def test_all_counts_zero(sampler, law):
   _, w_VD, h_ND, y = problem()
   counts = Counts(np.zeros(V, np.int64), np.zeros(9, np.int64))
   if not needs_counts(sampler):
-    sample(sampler, sampler.init(counts, w_VD, M), w_VD, KEY, h_ND, y, M)
+    sample(sampler, sampler.init(counts, w_VD, M), w_VD, KEY, h_ND, y)
   else:
     with pytest.raises(UserError, match="counts of all 50 classes are zero"):
       sampler.init(counts, w_VD, M)
@@ -540,7 +540,7 @@ def test_nothing_is_differentiated(sampler, law):
   stats = initial(sampler)
 
   def total(w_VD, h_ND):
-    return sampler.sample(stats, w_VD, KEY, h_ND, y, M).log_expected.sum()
+    return sampler.sample(stats, w_VD, KEY, h_ND, y).log_expected.sum()
 
   for gradient in jax.jit(jax.grad(total, argnums=(0, 1)))(w_VD, h_ND):
     np.testing.assert_array_equal(gradient, 0)

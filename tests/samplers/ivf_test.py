@@ -32,19 +32,17 @@ def clustered(num_blobs, size, n, seed=0, scale=8.0):
   return Counts(np.full(V, 5)), as_f32(w_VD), as_f32(h_ND), single_targets(true_N)
 
 
-sample = functools.partial(jax.jit, static_argnames=("sampler", "m"))(
-  lambda sampler, *args, m: sampler.sample(*args, m)
-)
+sample = jax.jit(lambda sampler, *args: sampler.sample(*args), static_argnums=0)
 
 
-@functools.partial(jax.jit, static_argnames=("sampler", "m"))
-def z_of_draws(sampler, stats, w_VD, keys, h_ND, y, m):
+@functools.partial(jax.jit, static_argnames="sampler")
+def z_of_draws(sampler, stats, w_VD, keys, h_ND, y):
   """Z~ / Z of each example in each draw, through the loss: f32[R, N]."""
   o_NV = h_ND @ w_VD.T
   one = jnp.ones((1, 1))
 
   def one_draw(key):
-    draw = sampler.sample(stats, w_VD, key, h_ND, y, m)
+    draw = sampler.sample(stats, w_VD, key, h_ND, y)
     exact_S = draw.exact_ids
     if exact_S is None:
       exact_S = jnp.full(1, len(w_VD))
@@ -74,7 +72,7 @@ def test_the_exact_set_is_that_of_the_most_promising_clusters():
   counts, w_VD, h_ND, y = clustered(10, 20, 6)
   y = y._replace(w_NP=y.w_NP.at[3:].set(0))  # only three examples have a say
   stats = sampler.init(counts, w_VD, 12)
-  draw = sample(sampler, stats, w_VD, KEY, h_ND, y, m=12)
+  draw = sample(sampler, stats, w_VD, KEY, h_ND, y)
   exact_S = np.asarray(draw.exact_ids)
   assert len(set(exact_S.tolist())) == len(exact_S) == 3 * 20
 
@@ -120,7 +118,7 @@ def test_the_estimate_is_unbiased_whatever_the_clusters_hold(sampler):
   counts = Counts(np.random.default_rng(2).integers(0, 50, len(w_VD)))
   stats = sampler.init(counts, w_VD, 10)
   for table in (w_VD, w_VD[::-1]):  # also with an index that is out of date
-    z_RN = np.float64(z_of_draws(sampler, stats, table, keys(4000), h_ND, y, 10))
+    z_RN = np.float64(z_of_draws(sampler, stats, table, keys(4000), h_ND, y))
     error_N = z_RN.std(0) / np.sqrt(len(z_RN))
     assert (np.abs(z_RN.mean(0) - 1) < 4.5 * error_N + 1e-5).all()
   assert error_N.max() > 1e-3  # there was something to estimate
@@ -134,9 +132,9 @@ def test_of_a_cluster_without_room_the_rest_is_left_to_the_sample():
   w_VD = jnp.ones((50, D))
   stats = sampler.init(counts, w_VD, 10)
   assert np.diff(stats.members.first_K).max() == 50
-  draw = sample(sampler, stats, w_VD, KEY, h_ND, y, m=10)
+  draw = sample(sampler, stats, w_VD, KEY, h_ND, y)
   assert sorted(draw.exact_ids.tolist()) == list(range(20))
-  z_RN = np.float64(z_of_draws(sampler, stats, w_VD, keys(4000), h_ND, y, 10))
+  z_RN = np.float64(z_of_draws(sampler, stats, w_VD, keys(4000), h_ND, y))
   error_N = z_RN.std(0) / np.sqrt(len(z_RN))
   assert (np.abs(z_RN.mean(0) - 1) < 4.5 * error_N + 1e-5).all()
 
@@ -169,20 +167,20 @@ def test_peaked_logits_that_no_count_foretells():
   y = single_targets((y.ids_NP[:, 0] + 1) % V)  # not the likely one
   sampler, tail = IVF(probes=4), PPS()
   stats = sampler.init(counts, w_VD, m)
-  exact_S = sample(sampler, stats, w_VD, KEY, h_ND, y, m=m).exact_ids
+  exact_S = sample(sampler, stats, w_VD, KEY, h_ND, y).exact_ids
   budget = m + len(exact_S)
   assert budget < V / 8
 
-  def relvar(sampler, stats, m):
+  def relvar(sampler, stats):
     """Of batches of one example each, a mean."""
     batch = lambda h_D, id: z_of_draws(
-      sampler, stats, w_VD, keys(64), h_D[None], single_targets(id[None]), m
+      sampler, stats, w_VD, keys(64), h_D[None], single_targets(id[None])
     )
     z_NR1 = np.float64(jax.jit(jax.vmap(batch))(h_ND, y.ids_NP[:, 0]))
     return np.mean((z_NR1 - 1) ** 2)
 
-  alone = relvar(tail, tail.init(counts, w_VD, budget), budget)
-  assert relvar(sampler, stats, m) < 0.05 * alone
+  alone = relvar(tail, tail.init(counts, w_VD, budget))
+  assert relvar(sampler, stats) < 0.05 * alone
 
 
 @pytest.mark.parametrize(
@@ -198,6 +196,6 @@ def test_more_clusters_than_classes():
   counts, w_VD, h_ND, y = clustered(2, 3, 2)
   sampler = IVF(clusters=100, probes=100)
   stats = sampler.init(counts, w_VD, 2)
-  draw = sample(sampler, stats, w_VD, KEY, h_ND, y, m=2)
+  draw = sample(sampler, stats, w_VD, KEY, h_ND, y)
   assert stats.centroids_KD.shape == (6, D)
   assert sorted(draw.exact_ids.tolist()) == list(range(6))

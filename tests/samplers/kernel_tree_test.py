@@ -41,16 +41,16 @@ def init(sampler, counts, w_VD, m=M):
   return jax.jit(lambda w_VD: sampler.init(counts, w_VD, m))(w_VD)
 
 
-sample = jax.jit(lambda sampler, *args: sampler.sample(*args), static_argnums=(0, 6))
+sample = jax.jit(lambda sampler, *args: sampler.sample(*args), static_argnums=0)
 
 
-@partial(jax.jit, static_argnames=("sampler", "m"))
-def log_law(sampler, stats, w_VD, h_ND, y, m):
-  return sampler.log_expected(stats, w_VD, h_ND, y, jnp.arange(len(w_VD)), m)
+@partial(jax.jit, static_argnames="sampler")
+def log_law(sampler, stats, w_VD, h_ND, y):
+  return sampler.log_expected(stats, w_VD, h_ND, y, jnp.arange(len(w_VD)))
 
 
-def enumerated(sampler, stats, w_VD, h_ND, y, m=M):
-  return np.exp(np.float64(log_law(sampler, stats, w_VD, h_ND, y, m))) / m
+def enumerated(sampler, stats, w_VD, h_ND, y):
+  return np.exp(np.float64(log_law(sampler, stats, w_VD, h_ND, y))) / stats.size.m
 
 
 def change_rows(sampler, stats, w_VD, steps, rows, seed=1):
@@ -105,7 +105,7 @@ def test_the_law_is_the_kernels_before_and_after_1000_updates(
   law_NV = kernel_law(sampler, counts, w_VD, h_ND, stats.centre_D)
   np.testing.assert_allclose(after, law_NV, rtol=1e-5)
 
-  draw = sample(sampler, stats, w_VD, KEY, h_ND, y, M)
+  draw = sample(sampler, stats, w_VD, KEY, h_ND, y)
   for ids_M, law_V in zip(draw.ids, law_NV, strict=True):
     if num_classes == 1:
       assert (ids_M == 0).all()
@@ -145,7 +145,7 @@ def test_the_law_is_known_when_sums_are_50_steps_old(make, fields, chi_square):
   _, new_VD = change_rows(sampler, stats, w_VD, steps=50, rows=20)
   law_NV = enumerated(sampler, stats, new_VD, h_ND, y)
   np.testing.assert_allclose(law_NV.sum(-1), 1, rtol=2e-6)
-  draw = sample(sampler, stats, new_VD, KEY, h_ND, y, M)
+  draw = sample(sampler, stats, new_VD, KEY, h_ND, y)
   at_ids = np.take_along_axis(law_NV, np.asarray(draw.ids), -1)
   np.testing.assert_allclose(draw.log_expected, np.log(M * at_ids), atol=1e-5)
   for ids_M, law_V in zip(draw.ids, law_NV, strict=True):
@@ -187,17 +187,17 @@ def test_whole_leaves_hold_every_class_of_a_block_as_often():
   counts, w_VD, h_ND, y = problem(97)
   m = 25
   stats = init(sampler, counts, w_VD, m)
-  draw = sample(sampler, stats, w_VD, KEY, h_ND, y, m)
+  draw = sample(sampler, stats, w_VD, KEY, h_ND, y)
   size = -(-97 // sumtree.num_blocks(stats.tree))
   ids_NKE = np.asarray(draw.ids)[:, : 3 * size].reshape(N, 3, size)
   assert (ids_NKE // size == ids_NKE[:, :, :1] // size).all()
   assert not np.asarray(draw.mask)[:, 3 * size :].any()
-  expected = m * enumerated(sampler, stats, w_VD, h_ND, y, m)
+  expected = m * enumerated(sampler, stats, w_VD, h_ND, y)
   at_ids = np.take_along_axis(expected, np.asarray(draw.ids), -1)
   np.testing.assert_allclose(np.exp(draw.log_expected), at_ids, rtol=1e-5)
   counted = np.zeros((N, 97))
   for key in jax.random.split(KEY, 2000):
-    draw = sample(sampler, stats, w_VD, key, h_ND, y, m)
+    draw = sample(sampler, stats, w_VD, key, h_ND, y)
     for n in range(N):
       np.add.at(counted[n], np.asarray(draw.ids[n])[np.asarray(draw.mask[n])], 1)
   error = (counted / 2000 - expected) / np.sqrt(expected / 2000)
@@ -226,7 +226,7 @@ def test_a_law_that_is_not_finite_is_reported_so(fields):
   counts, w_VD, h_ND, y = problem(100)
   stats = init(sampler, counts, w_VD, 50)
   h_ND = h_ND.at[1].set(jnp.nan).at[2].set(1e30)
-  draw = sample(sampler, stats, w_VD, KEY, h_ND, y, 50)
+  draw = sample(sampler, stats, w_VD, KEY, h_ND, y)
   assert ((draw.ids >= 0) & (draw.ids < 100)).all()
   is_finite_N = jnp.isfinite(draw.log_expected).all(axis=1)
   np.testing.assert_array_equal(is_finite_N, [True, False, False, True])

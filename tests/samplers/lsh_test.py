@@ -34,15 +34,15 @@ def problem(num_classes=V, seed=0):
   return counts, jnp.asarray(w_VD), jnp.asarray(h_ND, jnp.float32), y
 
 
-@partial(jax.jit, static_argnames=("sampler", "m"))
-def sample(sampler, stats, w_VD, key, h_ND, y, m=M):
-  return sampler.sample(stats, w_VD, key, h_ND, y, m)
+@partial(jax.jit, static_argnames="sampler")
+def sample(sampler, stats, w_VD, key, h_ND, y):
+  return sampler.sample(stats, w_VD, key, h_ND, y)
 
 
-@partial(jax.jit, static_argnames=("sampler", "m"))
-def enumerated(sampler, stats, w_VD, h_ND, y, m=M):
+@partial(jax.jit, static_argnames="sampler")
+def enumerated(sampler, stats, w_VD, h_ND, y):
   ids_V = jnp.arange(len(w_VD))
-  return jnp.exp(sampler.log_expected(stats, w_VD, h_ND, y, ids_V, m))
+  return jnp.exp(sampler.log_expected(stats, w_VD, h_ND, y, ids_V))
 
 
 @partial(jax.jit, static_argnames="sampler")
@@ -237,7 +237,7 @@ def test_exact_classes_are_those_found_in_most_tables(family, size):
   sampler = sampler_of(family, exact=size)
   counts, w_VD, h_ND, y = problem()
   stats = sampler.init(counts, w_VD, 8)
-  draw = sample(sampler, stats, w_VD, KEY, h_ND, y, 8)
+  draw = sample(sampler, stats, w_VD, KEY, h_ND, y)
   assert draw.exact_ids.shape == (N, size)
   assert draw.ids.shape == (8,)
   code_LN = row_codes(sampler, stats, h_ND, is_row=False)
@@ -278,9 +278,9 @@ def test_fill_takes_the_first_classes_of_the_buckets(family, m):
   also_N = jnp.asarray([of_query[0] for of_query in members])  # true as well
   ids_NP = jnp.stack([y.ids_NP[:, 0], also_N, jnp.full(N, V)], axis=1)
   y = Targets(ids_NP, jnp.tile(jnp.array([0.5, 0.5, 0]), (N, 1)), jnp.zeros(N, int))
-  draw = sample(sampler, stats, w_VD, KEY, h_ND, y, m)
+  draw = sample(sampler, stats, w_VD, KEY, h_ND, y)
   assert draw.ids.shape == draw.mask.shape == (N, m)
-  expected_NV = enumerated(sampler, stats, w_VD, h_ND, y, m)
+  expected_NV = enumerated(sampler, stats, w_VD, h_ND, y)
   for n in range(N):
     assert len(set(members[n])) < len(members[n])  # several tables have one
     want = naive_lsh.filled(found[n], ids_NP[n].tolist(), m)
@@ -301,7 +301,7 @@ def test_fill_skips_empty_buckets_and_may_find_nothing():
   for kept in (slice(6, 7), slice(0, 0)):  # the last table alone, none
     some_LKE = jnp.full_like(ids_LKE, V).at[kept].set(ids_LKE[kept])
     some = stats._replace(tables=stats.tables._replace(ids_LKE=some_LKE))
-    draw = sample(sampler, some, w_VD, KEY, h_ND, y, 5)
+    draw = sample(sampler, some, w_VD, KEY, h_ND, y)
     found = buckets_of(sampler, some, h_ND)
     for n in range(N):
       want = naive_lsh.filled(found[n], y.ids_NP[n].tolist(), 5)
@@ -398,9 +398,9 @@ def test_the_share_by_counts_is_exact_also_of_few_draws(share, m, chi_square):
   empty = stats._replace(tables=stats.tables._replace(ids_LKE=none_LKE))
   many_ND = jnp.tile(h_ND, (4000, 1))
   for state in (stats, empty):
-    draw = sample(sampler, state, w_VD, KEY, many_ND, y, m)
+    draw = sample(sampler, state, w_VD, KEY, many_ND, y)
     ids_RNM = draw.ids.reshape(-1, N, m)
-    expected_NV = np.float64(enumerated(sampler, state, w_VD, h_ND, y, m))
+    expected_NV = np.float64(enumerated(sampler, state, w_VD, h_ND, y))
     np.testing.assert_allclose(expected_NV.sum(1), m, rtol=1e-5)
     assert np.isfinite(draw.log_expected).all()
     for n in range(N):
@@ -419,7 +419,7 @@ def test_one_table_and_activations_of_zero(family, num_classes):
   stats = sampler.init(counts, w_VD, 8)
   for w, h in ((w_VD, 0 * h_ND), (0 * w_VD, h_ND)):
     stats = update(sampler, stats, w, jnp.arange(1), w[:1], w[:1])
-    expected_NV = enumerated(sampler, stats, w, h, y, 8)
+    expected_NV = enumerated(sampler, stats, w, h, y)
     np.testing.assert_allclose(expected_NV.sum(1), 8, rtol=1e-5)
 
 

@@ -56,16 +56,14 @@ def test_inclusion_frequencies_and_that_the_test_would_notice():
   pi (1 - pi)."""
   sampler, runs = PPS(), 20_000
   stats = sampler.init(COUNTS, W_VD, M)
-  ids_RM = jax.jit(
-    jax.vmap(lambda key: sampler.sample(stats, W_VD, key, H_ND, Y, M).ids)
-  )(jax.random.split(jax.random.key(0), runs))
+  ids_RM = jax.jit(jax.vmap(lambda key: sampler.sample(stats, W_VD, key, H_ND, Y).ids))(
+    jax.random.split(jax.random.key(0), runs)
+  )
   sorted_RM = np.sort(ids_RM, axis=1)
   assert (np.diff(sorted_RM, axis=1) > 0).all()  # no class twice
 
   count_V = np.bincount(np.asarray(ids_RM).ravel(), minlength=V)
-  pi_V = np.exp(
-    np.float64(sampler.log_expected(stats, W_VD, H_ND, Y, jnp.arange(V), M))
-  )
+  pi_V = np.exp(np.float64(sampler.log_expected(stats, W_VD, H_ND, Y, jnp.arange(V))))
   certain_V = pi_V == 1
   assert 0 < certain_V.sum() < M
   assert (count_V[certain_V] == runs).all()
@@ -108,7 +106,7 @@ def test_the_estimate_of_a_sum_is_unbiased_exactly():
 def test_capacity_beyond_the_classes_is_masked(m, drawn):
   sampler = PPS()
   stats = sampler.init(COUNTS, W_VD, m)
-  draw = sampler.sample(stats, W_VD, jax.random.key(0), H_ND, Y, m)
+  draw = sampler.sample(stats, W_VD, jax.random.key(0), H_ND, Y)
   ids = np.asarray(draw.ids)[np.asarray(draw.mask)]
   assert len(set(ids.tolist())) == len(ids) == drawn
   if m >= V:
@@ -119,12 +117,6 @@ def test_classes_without_counts_and_smoothing_are_masked_too():
   counts = Counts(np.array([5, 0, 3, 0]))
   sampler, w_VD = PPS(smoothing=0.0), jnp.zeros((4, 2))
   stats = sampler.init(counts, w_VD, 3)
-  draw = sampler.sample(stats, w_VD, jax.random.key(0), H_ND, Y, 3)
+  draw = sampler.sample(stats, w_VD, jax.random.key(0), H_ND, Y)
   assert draw.mask.tolist() == [True, True, False]
   assert set(draw.ids.tolist()) == {0, 2}
-
-
-def test_another_size_than_at_init():
-  stats = PPS().init(COUNTS, W_VD, M)
-  with pytest.raises(ValueError, match="built for m=12, not m=13"):
-    PPS().sample(stats, W_VD, jax.random.key(0), H_ND, Y, M + 1)

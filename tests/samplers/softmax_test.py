@@ -5,6 +5,7 @@ import pytest
 
 from largevocab.labels import Counts, single_targets
 from largevocab.samplers import Softmax
+from largevocab.samplers.base import Size
 
 COUNTS, Y = Counts(np.ones(4, np.int64)), single_targets(np.array([0]))
 W_VD = jnp.array([[1e4], [-1e4], [0.0], [1e4]])
@@ -13,12 +14,12 @@ W_VD = jnp.array([[1e4], [-1e4], [0.0], [1e4]])
 @pytest.mark.parametrize(("absolute", "likely"), [(False, [0, 3]), (True, [0, 1, 3])])
 def test_logits_of_ten_thousand(absolute, likely):
   sampler = Softmax(absolute)
-  draw = sampler.sample((), W_VD, jax.random.key(0), jnp.ones((1, 1)), Y, 200)
+  draw = sampler.sample(Size(200), W_VD, jax.random.key(0), jnp.ones((1, 1)), Y)
   assert set(np.asarray(draw.ids).ravel().tolist()) == set(likely)
   np.testing.assert_allclose(draw.log_expected, np.log(200 / len(likely)), rtol=1e-5)
 
 
 def test_no_activation_is_uniform():
   ids_V = jnp.arange(4)
-  log_expected = Softmax().log_expected((), W_VD, jnp.zeros((1, 1)), Y, ids_V, 8)
+  log_expected = Softmax().log_expected(Size(8), W_VD, jnp.zeros((1, 1)), Y, ids_V)
   np.testing.assert_allclose(log_expected, np.full((1, 4), np.log(2)), atol=1e-6)

@@ -13,14 +13,14 @@ def test_log_uniform_is_tensorflows_law_when_ids_are_sorted_by_count():
   stats = LogUniform().init(Counts(np.array([9, 5, 5, 1])), W_VD, 1)
   # What tf.random.log_uniform_candidate_sampler documents, for range_max = 4.
   q_V = [(np.log(c + 2) - np.log(c + 1)) / np.log(5) for c in range(4)]
-  np.testing.assert_allclose(np.exp(stats.log_expected_V) / 1024, q_V, rtol=1e-5)
+  np.testing.assert_allclose(np.exp(stats.strata.log_expected_V) / 1024, q_V, rtol=1e-5)
 
 
 def test_smoothing_decides_whether_classes_without_counts_are_drawn():
   counts = Counts(np.array([6, 0, 2, 0]))
-  never = np.isinf(Unigram(smoothing=0.0).init(counts, W_VD, 1).log_expected_V)
+  never = np.isinf(Unigram(smoothing=0.0).init(counts, W_VD, 1).strata.log_expected_V)
   assert never.tolist() == [False, True, False, True]
-  q_V = np.exp(Unigram().init(counts, W_VD, 1).log_expected_V) / 1024
+  q_V = np.exp(Unigram().init(counts, W_VD, 1).strata.log_expected_V) / 1024
   np.testing.assert_allclose(q_V, np.array([7, 1, 3, 1]) / 12, rtol=1e-6)
 
 

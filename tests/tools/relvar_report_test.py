@@ -49,9 +49,7 @@ def formula(workdir, text):
   p_NV[np.arange(len(p_NV)), np.asarray(y.ids_NP[:, 0])] = 0
   p_NV[:, np.argsort(-data.counts.unigram_V, kind="stable")[: head.exact_frequent]] = 0
   ids_V = np.arange(len(w_VD))
-  expected_V = np.exp(
-    head.sampler.log_expected(stats, w_VD, x_ND, y, ids_V, head.num_samples)
-  )
+  expected_V = np.exp(head.sampler.log_expected(stats, w_VD, x_ND, y, ids_V))
   if text.startswith("bernoulli"):
     return (p_NV**2 * (1 / expected_V - 1)).sum(1).mean()
   variance_N = (p_NV**2 / expected_V).sum(1) - p_NV.sum(1) ** 2 / head.num_samples

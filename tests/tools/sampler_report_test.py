@@ -148,7 +148,7 @@ def test_variance_is_that_of_actual_draws(name):
     sampler = dataclasses.replace(sampler, absolute=False)
   stats = sampler.init(counts, w_VD, m)
   p_NV = sampler_report.softmax(x_ND @ w_VD.T)
-  law = sampler_report.sampler_law(sampler, stats, w_VD, m)
+  law = sampler_report.sampler_law(sampler, stats, w_VD)
   expected_NV = np.broadcast_to(law(x_ND, y), p_NV.shape)
   at_most_once = name in sampler_report.AT_MOST_ONCE
   told = sampler_report.figures(p_NV, expected_NV, y, m, at_most_once)["relvar"].mean()
@@ -156,7 +156,7 @@ def test_variance_is_that_of_actual_draws(name):
   @jax.jit
   @jax.vmap
   def estimate(key):
-    draw = sampler.sample(stats, w_VD, key, x_ND, y, m)
+    draw = sampler.sample(stats, w_VD, key, x_ND, y)
     assert draw.exact_ids is None
     ids_NM, log_NM, mask_NM = (
       jnp.broadcast_to(a, (n, a.shape[-1])) for a in (draw.ids, *draw[1:3])
