@@ -1,4 +1,4 @@
-"""Benchmarks of the adaptive softmax: torch's, common cutoffs, and searched ones."""
+"""Benchmarks of the adaptive softmax: PyTorch's, and common and planned cutoffs."""
 
 import importlib.util
 import statistics
@@ -28,13 +28,13 @@ from largevocab.tools.reports.training_steps import TrainingSteps
 from largevocab.training.settings import Experiment
 
 D, N = 512, 2560
-COMMON = (20_000, 60_000)  # of fairseq's and Transformer-XL's examples
-# As torch has it, so that both do the same work.
+COMMON = (20_000, 60_000)  # in examples of fairseq and Transformer-XL
+# As in PyTorch, so that both do the same work.
 PLAIN: dict[str, Any] = {"bias": False, "tail_bias": False, "align": 1}
 
 
 def zipf_counts(num_classes: int) -> Counts:
-  """About what `zipf_ids` draws."""
+  """Counts in proportion to the distribution of `zipf_ids`."""
   ranks = np.arange(1, num_classes + 1)
   return Counts(np.ceil(1e8 * np.log1p(1 / ranks)).astype(np.int64))
 
@@ -45,14 +45,14 @@ def batch(num_classes: int, dim: int = D, num: int = N):
 
 
 def stepper(head: Adaptive, num_classes: int) -> Stepper:
-  """The output layer alone: backward and update."""
+  """A step of the output layer alone: backward and update."""
   state = head.init(jax.random.key(0), zipf_counts(num_classes), D)
   return Stepper(row_step(head), state, *batch(num_classes))
 
 
 class TorchStepper:
-  """`torch.nn.AdaptiveLogSoftmaxWithLoss` with the parameters of a state, and SGD, on
-  the device where ours is."""
+  """`torch.nn.AdaptiveLogSoftmaxWithLoss` with SGD and the parameters of a state of
+  ours, on the same kind of device."""
 
   def __init__(self, state: AdaptiveState, cutoffs: tuple[int, ...], num_classes: int):
     torch: Any = importlib.import_module("torch")
@@ -82,7 +82,7 @@ class TorchStepper:
     self._wait()
 
   def rows(self) -> list[jax.Array]:
-    """Of the short list and each tail."""
+    """Rows of the short-list and of each tail."""
     weights = [self._head.head.weight, *(tail[1].weight for tail in self._head.tail)]
     return [jnp.asarray(weight.detach().cpu().numpy()) for weight in weights]
 
@@ -92,12 +92,12 @@ def rows(state: AdaptiveState) -> list[jax.Array]:
 
 
 def adaptive_step() -> Iterator[Case]:
-  """A step, forward, backward and update: torch over ours with the same cutoffs, and
-  common cutoffs over planned ones.
+  """A step (forward, backward, update): PyTorch / ours with the same cutoffs, and
+  common / planned cutoffs.
 
-  Goals: 1.5 times as fast as torch, whose rows are the same after three steps; twice as
-  fast with planned cutoffs as with common ones. Planned ones are those of the defaults,
-  and those of a short list that has 70 % of the examples.
+  Goals: 1.5 times as fast as PyTorch, with the same rows after three steps; twice as
+  fast with planned as with common cutoffs. Cutoffs are planned with the default limits,
+  and with a short-list that has 70 % of the examples.
   """
   has_torch = importlib.util.find_spec("torch") is not None
   if not has_torch:
@@ -132,7 +132,7 @@ def adaptive_step() -> Iterator[Case]:
 
 
 def random_cutoffs(counts: Counts, head_mass: float, num: int) -> list[tuple[int, ...]]:
-  """Cutoffs for 2 to 5 clusters, log-uniform from the least short list on."""
+  """Log-uniform cutoffs for 2 to 5 clusters, above the smallest short-list."""
   rng = np.random.default_rng(0)
   mass_V = np.cumsum(-np.sort(-counts.unigram_V)) / counts.unigram_V.sum()
   least = int(np.searchsorted(mass_V, head_mass)) + 1
@@ -146,11 +146,11 @@ def random_cutoffs(counts: Counts, head_mass: float, num: int) -> list[tuple[int
 
 
 def adaptive_search(V: int = 100_000, points: int = 50) -> Iterator[Case]:
-  """The planned cutoffs against the best of so many drawn at random, and predicted
-  times against measured ones.
+  """Planned cutoffs against the best of `points` random ones, and predicted against
+  measured times.
 
-  Goals: the planned ones at most 1.1 times as slow as the best; their time predicted to
-  within a quarter.
+  Goals: planned cutoffs take at most 1.1 times as long as the best; their time is
+  predicted to within 25 %.
   """
   counts = zipf_counts(V)
   planned = Adaptive(batch_examples=N)
@@ -189,7 +189,7 @@ def adaptive_search(V: int = 100_000, points: int = 50) -> Iterator[Case]:
 
 
 def lstm(path: str, **fields: Any) -> Experiment:
-  """The LSTM of Grave et al. 2017, half as wide, in batches of a quarter."""
+  """The LSTM of Grave et al. 2017 with half the width and a quarter of the batch."""
   parts = {
     "data": config.part("data", "zipf"),
     "model": config.part("model", "lstm", embed=256, hidden=256, layers=1),
@@ -200,8 +200,8 @@ def lstm(path: str, **fields: Any) -> Experiment:
 
 
 def rivals(V: int = 67_852) -> Iterator[Case]:
-  """Training steps of whole models, as those of experiments/adaptive, over those with
-  an adaptive softmax; on labels at random, which have a Zipf law."""
+  """Training steps of whole models with other heads / with an adaptive softmax, as in
+  experiments/adaptive, on random labels of a Zipf distribution."""
   data = config.part("data", "zipf", num_classes=V, num_tokens=1_000_000).load()
   plan = {"batch_examples": 32 * 20, "min_head_mass": 0.8}
   below = TrainingSteps(lstm("adaptive", **plan), data)

@@ -1,7 +1,7 @@
-"""Benchmarks against dense gradients and optax: our losses by `jax.grad`, no rows.
+"""Benchmarks against optax with dense gradients of our losses by `jax.grad`.
 
-As in `against_peers.py`: same arguments, answers compared, the peer above the `/`.
-No peer has to be installed.
+As in `against_peers.py`, both sides have the same arguments, results are compared
+first, and the peer is left of the `/`. No other package is needed.
 """
 
 import dataclasses
@@ -32,11 +32,11 @@ from largevocab.ops.softmax.plan import Plan, plan
 from largevocab.rows import SGD
 from largevocab.tools.reports.measure import Case, Stepper, row_step
 
-BUDGET_MIB = 64  # of temporary memory, for the chunks of both
+BUDGET_MIB = 64  # temporary memory for the chunks of both sides
 
 
 class DenseStep:
-  """A step whose state is (that of a head, that of optax), as peers have it."""
+  """A step with state (head state, optax state) and the interface of a peer."""
 
   def __init__(self, step: Callable[..., Any], state: Any, opt: Any, h_ND, ids_N):
     self._step = Stepper(step, (state, opt), *batch_of(h_ND, ids_N))
@@ -51,21 +51,21 @@ class DenseStep:
 def peers_optax(
   V: int = 800_000, D: int = 200, Ns: Sequence[int] = (512, 2560)
 ) -> Iterator[Case]:
-  """The step of `peers_sampled`. Theirs: `jax.grad` through rows that are looked up
-  gives a gradient of the table's size, and optax updates all rows.
+  """The step of `peers_sampled`, against `jax.grad` with a dense gradient of the table,
+  and optax, which updates all rows.
 
-  The update is that of `optax.sgd` or `optax.adam`: a direction times the rate. Both
-  sides donate their state. The batch is always the same, so that lazy Adam is dense
-  Adam: rows that a step names are named by every step.
+  The update is that of `optax.sgd` or `optax.adam`: a direction times the learning
+  rate. Both sides donate their state. Every step has the same batch and touches the
+  same rows, so lazy Adam equals dense Adam.
 
-  Goals: 40 times as slow with SGD, 50 with Adam, 15 where examples are five times as
-  many.
+  Goals: optax takes 40 times as long with SGD, 50 times with Adam, and 15 times with
+  Adam on five times as many examples.
   """
   for N in Ns:
     batch = rows_and_batch(V, D, N)
     for name, lr in RATES.items():
       head = sampled(name)
-      # optax has moments of its own: a table for SGD has no others.
+      # optax has its own moments: use a table for SGD, which has none.
       state = state_of(dataclasses.replace(head, optimizer=SGD()), batch[0])
       opt = head.optimizer.transformation().init(state.table.w_VD)
       theirs = DenseStep(dense_step(head, lr), state, opt, *batch[1:])
@@ -79,7 +79,7 @@ def peers_optax(
 
 
 def gradient_then_optax(how: Plan, tx: optax.GradientTransformation):
-  """A step of the exact softmax: the gradient in chunks, and a dense optax update."""
+  """A step of the exact softmax: a gradient in chunks, then a dense optax update."""
 
   def step(carry, h_ND, y, key):
     state, opt = carry
@@ -96,8 +96,8 @@ def gradient_then_optax(how: Plan, tx: optax.GradientTransformation):
 def peers_exact_step(V: int = 100_000, D: int = 512, N: int = 512) -> Iterator[Case]:
   """A step of the exact softmax with SGD: forward, backward, update.
 
-  Each side is one program that donates the table, and both hold a gradient of its
-  size: the head does not fuse its update with the chunks. Goal: not slower than optax.
+  Each side is one program that donates the table and holds a gradient of its size, as
+  the head does not fuse its update with the chunks. Goal: not slower than optax.
   """
   lr = RATES["sgd"]
   head = Full(bias=False, budget_mib=BUDGET_MIB, optimizer=SGD())

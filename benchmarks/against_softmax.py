@@ -1,7 +1,7 @@
-"""Benchmarks of what reads all classes against PyTorch and TensorFlow, where they are
-installed.
+"""Benchmarks of the exact softmax and of top-k against PyTorch and TensorFlow.
 
-As in `against_peers.py`: same arguments, answers compared, the peer above the `/`.
+As in `against_peers.py`, both sides have the same arguments, results are compared
+first, and the peer is left of the `/`.
 """
 
 import functools
@@ -19,16 +19,16 @@ from largevocab.ops.softmax.plan import plan
 from largevocab.ops.softmax.top_k import top_k
 from largevocab.tools.reports.measure import Case, check_close
 
-BUDGET_MIB = 64  # of temporary memory, for our chunks
+BUDGET_MIB = 64  # temporary memory for our chunks
 
 
 class Peer(NamedTuple):
   """A softmax of a peer.
 
   Attributes:
-    name: of it, and of its package before the first space.
+    name: its name; the first word is the package.
     dtype: of its operands.
-    goal: the least time over ours.
+    goal: least ratio of its time to ours.
     settings: of its program.
   """
 
@@ -48,11 +48,11 @@ PEERS = [
   torch_peer("linear_cross_entropy", "float32", 8.0),
   Peer("tensorflow", "float32", 0.95, {}),
 ]
-WIDEST = {"torch linear_cross_entropy": 200}  # D; wider it takes minutes a call
+WIDEST = {"torch linear_cross_entropy": 200}  # D; above it takes minutes per call
 
 
 def softmax_peers(w_VD, h_ND, ids_N) -> Iterator[tuple[Peer, PeerProcess]]:
-  """Each peer that is there, one after the other, in a process of its own."""
+  """Each installed peer in turn, in its own process."""
   packages = dict.fromkeys(peer.name.partition(" ")[0] for peer in PEERS)
   there = {package for package in packages if is_there(package)}
   given = {"w_VD": w_VD, "h_ND": h_ND, "ids_N": ids_N}
@@ -72,8 +72,8 @@ def peers_softmax(
 ) -> Iterator[Case]:
   """Loss and both gradients of the exact softmax.
 
-  Goals: torch in float32 1.7 times as slow, in bfloat16 as slow, its
-  `linear_cross_entropy` 8 times; TensorFlow 0.95 times.
+  Goals for the peer's time over ours: PyTorch 1.7 in float32, 1.0 in bfloat16, and 8
+  with `linear_cross_entropy`; TensorFlow 0.95.
   """
   for D in Ds:
     w_VD, h_ND, ids_N = rows_and_batch(V, D, N)
@@ -93,7 +93,7 @@ def peers_softmax(
 def peers_top_k(
   Vs: Sequence[int] = (100_000, 800_000), D: int = 200, N: int = 512, k: int = 5
 ) -> Iterator[Case]:
-  """The best five classes. Goal: 1.3 times as fast as torch's product and topk."""
+  """The k best classes. Goal: 1.3 times as fast as PyTorch's product and `topk`."""
   if not is_there("torch"):
     return
   for V in Vs:

@@ -1,13 +1,13 @@
-"""Speed and memory, as ratios measured side by side.
+"""Measures speed and memory, as ratios of functions that take turns.
 
   python -m benchmarks.bench                                    # all benchmarks
   python -m benchmarks.bench --only sampled_step row_update
   python -m benchmarks.bench --output experiments/bench/results.jsonl
 
-Prints one JSON object a line: a case, the median times of what is compared, and their
-ratio. The answers are compared first. Times drift on a shared machine, so the functions
-take turns, and a ratio is the median of those within a turn; quote no time without its
-ratio. On CPU, fresh large arrays cost page faults: to see what is left without them,
+Prints one JSON object per line: a case, the median times of the two functions, and
+their ratio. Results are compared first. Times drift on a shared machine, so the
+functions take turns, and the ratio is the median over turns; do not quote a time
+without its ratio. On CPU, new large arrays cause page faults: to measure without them,
 set GLIBC_TUNABLES=glibc.malloc.mmap_threshold=4294967296:\
 glibc.malloc.trim_threshold=8589934592.
 """
@@ -53,7 +53,7 @@ BENCHMARKS = {
 def main() -> int:
   parser = entry.Parser(__doc__)
   parser.add_argument(
-    "--only", nargs="+", choices=BENCHMARKS, default=BENCHMARKS, help="instead of all"
+    "--only", nargs="+", choices=BENCHMARKS, default=BENCHMARKS, help="default: all"
   )
   parser.add_argument("--output", type=pathlib.Path, help="results.jsonl to update")
   args = parser.parse_args()

@@ -1,11 +1,12 @@
-"""The goals for speed, and what was measured: the table of docs/goals.md.
+"""Makes the table of docs/goals.md: goals for speed, and measurements.
 
   python -m benchmarks.goals                       # print it
   python -m benchmarks.goals --update docs/goals.md
   python -m benchmarks.goals --check docs/goals.md # exit 1 if it is stale
 
-The table stands between lines <!-- goals --> and <!-- /goals -->. Of several sizes the
-worst and the best are given, and the worst decides. A goal without results is open.
+The table stands between the lines <!-- goals --> and <!-- /goals -->. For several
+sizes, it shows the worst and the best value, and the worst decides. A goal without
+results is open.
 """
 
 import pathlib
@@ -26,13 +27,13 @@ class Goal:
   """A bound on a ratio, or a part of it.
 
   Attributes:
-    name: G1 and so on; several parts of a goal have the same.
-    what: is compared, as `above / below`.
-    experiment, pattern: whose results tell, and which: a regular expression that their
-      names must match from the beginning. "": none can, yet.
+    name: G1 and so on; parts of a goal have the same name.
+    what: what is compared, as `above / below`.
+    experiment, pattern: an experiment, and a regular expression that matches the
+      beginning of the names of its results for this goal. "": no results yet.
     at_least, at_most: the bound.
-    metric: what is bounded.
-    remark: what to say where nothing is measured.
+    metric: field of the results that is bounded.
+    remark: text for a goal without results.
   """
 
   name: str
@@ -238,10 +239,10 @@ GOALS = [
 
 
 def row(goal: Goal, experiments: pathlib.Path) -> list[str]:
-  """Its line of the table.
+  """The line of a goal in the table.
 
   Raises:
-    UserError: no result has such a name.
+    UserError: no result has a matching name.
   """
   first = [goal.name, goal.what, goal.bound]
   if not goal.experiment:
@@ -266,7 +267,7 @@ def table(experiments: pathlib.Path) -> str:
 
 
 def rewrite(text: str, experiments: pathlib.Path) -> str:
-  """Text with the table between its markers made anew."""
+  """Regenerates the table between the markers of a text."""
   if not SECTION.search(text):
     raise UserError("there are no lines <!-- goals --> and <!-- /goals -->")
   return SECTION.sub(lambda _: f"\n{table(experiments)}\n\n", text)
@@ -276,7 +277,7 @@ def main(argv: list[str] | None = None) -> int:
   parser = entry.Parser(__doc__)
   mode = parser.add_mutually_exclusive_group()
   mode.add_argument("--update", type=pathlib.Path, help="rewrite the table in a file")
-  mode.add_argument("--check", type=pathlib.Path, help="exit 1 if it is stale there")
+  mode.add_argument("--check", type=pathlib.Path, help="exit 1 if it is stale")
   parser.add_argument("--experiments", type=pathlib.Path, default=tabulate.EXPERIMENTS)
   args = parser.parse_args(argv)
   path = args.update or args.check

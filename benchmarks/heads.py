@@ -1,4 +1,4 @@
-"""Benchmarks of heads that draw negatives, against the sampled softmax."""
+"""Benchmarks of sampled losses against the sampled softmax."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from largevocab.tools.reports.measure import (
 
 
 class Size(NamedTuple):
-  """V classes, width D, N examples, M negatives: shared by the batch, or own ones."""
+  """V classes, width D, N examples, M negatives per batch or (`own`) per example."""
 
   V: int
   D: int
@@ -30,7 +30,7 @@ class Size(NamedTuple):
   own: bool
 
 
-# The last three are those of Penn Treebank, experiments/likelihood_ptb.
+# The last three are the sizes of experiments/likelihood_ptb (Penn Treebank).
 SIZES = [
   Size(V=100_000, D=64, N=256, M=512, own=False),
   Size(V=100_000, D=64, N=256, M=32, own=True),
@@ -39,7 +39,7 @@ SIZES = [
 
 
 def head_step() -> Iterator[Case]:
-  """A step of each head over one of `sampled`, both with as many unigram negatives."""
+  """A step of each head / of `sampled`, both with the same number of negatives."""
   for size in SIZES:
     V, D, N, M, own = size
     counts = np.ceil(1e7 / np.arange(1, V + 1)).astype(np.int64)

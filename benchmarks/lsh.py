@@ -1,4 +1,4 @@
-"""Benchmarks of hash tables: building them, and draws that cost the same whatever V."""
+"""Benchmarks of hash tables: construction, and draws at a cost independent of V."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ def _random_buckets(V: int, L: int, K: int) -> jax.Array:
 
 @jax.jit
 def _sorted(bucket_LV: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """The classes of each table by bucket: what buckets of any size need."""
+  """Classes of each table sorted by bucket, as needed for buckets of any size."""
   ids_LV = jnp.broadcast_to(
     jnp.arange(bucket_LV.shape[1], dtype=jnp.int32), bucket_LV.shape
   )
@@ -32,16 +32,16 @@ def _sorted(bucket_LV: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def lsh_build(V: int = 100_000, L: int = 50) -> Iterator[Case]:
-  """L tables of V classes from their buckets: sorted over slots.
+  """L tables of V classes from their buckets: sorted buckets / fixed slots.
 
-  Goal: slots are built ten times as fast.
+  Goal: slots are ten times as fast.
   """
   buckets, slots = 4096, 16
   bucket_LV = _random_buckets(V, L, buckets)
   factor_L = slot_tables.new_factors(KEY, L)
   build = jax.jit(slot_tables.build, static_argnums=(2, 3))
   ids_LKE = np.asarray(build(factor_L, bucket_LV, buckets, slots).ids_LKE)
-  for number in range(L):  # every class is in the bucket it was put in
+  for number in range(L):  # every class is in its bucket
     bucket, slot = np.nonzero(ids_LKE[number] < V)
     classes = ids_LKE[number][bucket, slot]
     assert (np.asarray(bucket_LV[number])[classes] == bucket).all()
@@ -85,7 +85,7 @@ def _draws(sampler: Any, V: int, D: int, m: int) -> Callable[[], Any]:
 
 
 def lsh_draw(D: int = 136, m: int = 64) -> Iterator[Case]:
-  """Draws with their law, of 256 examples: V = 1 M over V = 10 k, and from all logits.
+  """Draws with expected counts for 256 examples: V = 1 M / 10 k, and all logits / ours.
 
   Goal: at V = 1 M at most 1.5 times as long as at V = 10 k.
   """

@@ -1,4 +1,4 @@
-"""A peer's program in a process of its own, to be timed in turns with ours."""
+"""Runs a peer's program in its own process, to be timed in turns with ours."""
 
 import importlib.util
 import json
@@ -14,11 +14,11 @@ from largevocab.errors import UserError
 
 
 class Missing(UserError):
-  """The peer is not installed, or lacks what is to be measured."""
+  """The peer is not installed, or lacks the function to measure."""
 
 
 def is_there(package: str) -> bool:
-  """Whether a peer is installed; it is not loaded. If not, that is told."""
+  """Whether a peer is installed; does not import it. Prints a message if not."""
   if importlib.util.find_spec(package):
     return True
   print(f"{package} is missing: pip install {package}", file=sys.stderr)
@@ -26,9 +26,9 @@ def is_there(package: str) -> bool:
 
 
 class PeerProcess:
-  """One of `peers.PROGRAMS`: called, its answers read, and timed as ours are.
+  """One of `peers.PROGRAMS`, to be called and timed like our functions.
 
-  Use it as a context: at its end the process ends, and its files go.
+  Use it as a context manager, which ends the process and removes its files.
 
   >>> ones = np.ones((2, 3), np.float32)
   >>> with PeerProcess("numpy product", {"h_ND": ones, "w_VD": ones}) as peer:
@@ -37,8 +37,8 @@ class PeerProcess:
   [[3.0, 3.0], [3.0, 3.0]]
 
   Raises:
-    Missing: it cannot be had.
-    UserError: the process ended.
+    Missing: the peer is not available.
+    UserError: the process ended unexpectedly.
   """
 
   def __init__(self, program: str, given: dict[str, Any], **settings: Any):
@@ -51,7 +51,7 @@ class PeerProcess:
     self._answers = directory / "answers.npz"
     script = pathlib.Path(__file__).with_name("peers.py")
     self._process = subprocess.Popen(
-      # -P: else modules of ours, as `tabulate`, stand before those that peers import.
+      # -P: otherwise files of this directory would shadow modules that peers import.
       [sys.executable, "-P", str(script), program, str(directory)],
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
@@ -76,7 +76,7 @@ class PeerProcess:
     self._ask("call")
 
   def results(self) -> tuple[np.ndarray, ...]:
-    """The answers of the last call."""
+    """The results of the last call."""
     self._ask("answers")
     with np.load(self._answers) as answers:
       return tuple(answers[key] for key in sorted(answers))
@@ -98,7 +98,7 @@ class PeerProcess:
       self._process.stdin.write(f"{what}\n")
       self._process.stdin.flush()
     except BrokenPipeError:
-      pass  # `_reply` says how it ended
+      pass  # `_reply` reports how it ended
     return self._reply()
 
   def _reply(self) -> dict[str, Any]:

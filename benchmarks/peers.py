@@ -1,11 +1,11 @@
-"""The programs of peers, each run in a process of its own that loads one peer alone.
+"""Programs of peers, each for a process of its own that loads only one peer.
 
   python -m benchmarks.peers PROGRAM DIRECTORY
 
-PyTorch, TensorFlow and JAX each bring a compiler and threads of their own, and two of
-them in one process may end it. `peer_process.py` starts this file: it reads arrays from
-DIRECTORY/given.npz and settings from settings.json, and then does what lines on its
-standard input ask for; answers go to answers.npz.
+PyTorch, TensorFlow and JAX each have their own compiler and threads, and a process with
+two of them may crash. `peer_process.py` starts this script, which reads arrays from
+DIRECTORY/given.npz and settings from settings.json, and then executes commands from its
+standard input, one per line. Results are written to answers.npz.
 """
 
 import functools
@@ -57,7 +57,7 @@ class TorchSampled:
     self._optimizer.step()
 
   def results(self) -> tuple[np.ndarray, ...]:
-    """Rows, and the gradient of the activations in the last step."""
+    """The rows, and the gradient of the activations in the last step."""
     return self.table.weight.detach().numpy(), self._h.grad.numpy()
 
 
@@ -104,7 +104,7 @@ class TensorFlowSampled:
 
 
 class TorchSoftmax:
-  """Gradients of `cross_entropy` or `linear_cross_entropy`, in some precision."""
+  """Gradients of `cross_entropy` or `linear_cross_entropy`, in a given dtype."""
 
   def __init__(self, given: dict[str, np.ndarray], loss: str, dtype: str):
     torch: Any = importlib.import_module("torch")
@@ -156,7 +156,7 @@ class TensorFlowSoftmax:
 
 
 class TorchTopK:
-  """A product and `torch.topk`."""
+  """A matrix product and `torch.topk`."""
 
   def __init__(self, given: dict[str, np.ndarray], k: int):
     torch: Any = importlib.import_module("torch")
@@ -171,7 +171,7 @@ class TorchTopK:
 
 
 class NumpyProduct:
-  """A product of activations and rows, to try the process without a peer."""
+  """A product of activations and rows, to test the process without a peer."""
 
   def __init__(self, given: dict[str, np.ndarray]):
     self._args = given["h_ND"], given["w_VD"].T
@@ -194,7 +194,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
 
 
 def turn(program: Callable[[], None], seconds: float) -> list[float]:
-  """As `measure.turn`, which needs JAX."""
+  """Same as `measure.turn`, but without JAX."""
   program()
   wall, cpu, calls = time.perf_counter(), time.process_time(), 0
   while not calls or time.perf_counter() < wall + seconds:
@@ -207,7 +207,7 @@ def turn(program: Callable[[], None], seconds: float) -> list[float]:
 def main() -> None:
   name, directory = sys.argv[1], pathlib.Path(sys.argv[2])
   replies = os.fdopen(os.dup(1), "w")
-  os.dup2(2, 1)  # what peers print is no reply
+  os.dup2(2, 1)  # output of peers must not mix with replies
 
   def reply(content: Any) -> None:
     replies.write(json.dumps(content) + "\n")

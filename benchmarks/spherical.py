@@ -1,4 +1,4 @@
-"""Benchmarks of exact steps that do not depend on V: table 1 of Vincent et al. 2015."""
+"""Benchmarks of exact steps independent of V, as table 1 of Vincent et al. 2015."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ LOSS = SphericalSoftmax(eps=1.0)
 
 @dataclass(frozen=True)
 class Naive(LinearHead):
-  """`Spherical`, by all outputs and on W itself: the paper's unfactorised model."""
+  """`Spherical` with all outputs and without factors: the naive model of the paper."""
 
   loss: SphericalLoss = LOSS
 
@@ -52,12 +52,12 @@ class Naive(LinearHead):
 
 
 def operations(V: int, D: int) -> dict[str, float]:
-  """Multiplications and additions of a step's products, by the formulas."""
+  """Multiplications and additions of a step's matrix products, by formula."""
   return {"naive": 6 * N * V * D, "factored": 14 * N * D**2 + 12 * N**2 * D}
 
 
 def stepper(head: Any, V: int, D: int) -> Stepper:
-  """The output layer alone: backward and update."""
+  """A step of the output layer alone: backward and update."""
   state = head.init(jax.random.key(0), jnp.ones(V, jnp.int32), D)
   h_ND = jax.random.normal(jax.random.key(1), (N, D))
   y = single_targets(zipf_ids(N, V))
@@ -65,11 +65,11 @@ def stepper(head: Any, V: int, D: int) -> Stepper:
 
 
 def output_layer() -> Iterator[Case]:
-  """Steps of the output layer: V over V, and naive over factored.
+  """Steps of the output layer: many / few classes, and naive / factored.
 
   Goals: at most 1.3 times as long with 100 or 1000 times the classes; at 793,471
-  classes 1000 times as fast as the naive step, whose answer is the same. Its passes
-  over all outputs are not in `predicted_ratio`.
+  classes 1000 times as fast as the naive step, with the same result. `predicted_ratio`
+  excludes the naive step's elementwise passes over all outputs.
   """
   factored = Spherical(loss=LOSS, bias=False)
   for D, V in ((64, 10_000_000), (300, 1_000_000)):
@@ -103,7 +103,7 @@ def output_layer() -> Iterator[Case]:
 
 
 def ngram(head: Any) -> Experiment:
-  """A 5-gram model with rows and hidden units of width 300."""
+  """A 5-gram model with input rows and a hidden layer of width 300."""
   return Experiment(
     head=head,
     data=config.part("data", "zipf"),
@@ -114,7 +114,7 @@ def ngram(head: Any) -> Experiment:
 
 
 def whole_model() -> Iterator[Case]:
-  """Training steps of a 5-gram model."""
+  """Training steps of a 5-gram model: naive / other heads."""
   data = config.part("data", "zipf", num_classes=LM1B, num_tokens=200_000).load()
   naive = TrainingSteps(ngram(Naive()), data)
   for name, head in (

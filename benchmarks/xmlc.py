@@ -1,4 +1,4 @@
-"""Benchmarks of whole training steps of extreme classification."""
+"""Benchmarks of whole training steps for extreme classification."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from largevocab.tools.reports.measure import Case, compare
 from largevocab.tools.reports.training_steps import TrainingSteps
 from largevocab.training.settings import Experiment
 
-# Documents of 76 of 135,909 features and 5.5 of 670,091 labels, as many as are needed.
+# Documents with 76 of 135,909 features and 5.5 of 670,091 labels on average.
 SHAPE = {
   "num_classes": 670_091,
   "num_features": 135_909,
@@ -20,11 +20,11 @@ SHAPE = {
   "exponent": 0.5,
 }
 B, D, TABLES, CODES = 1024, 128, 50, 6
-MOST = 0.05  # that the loss of a head may be from that of the full softmax
+MOST = 0.05  # largest relative error of a loss to that of the full softmax
 
 
 def bag(head: Any) -> Experiment:
-  """One hidden layer, and Adam."""
+  """A model with one hidden layer, trained with Adam."""
   parts = {
     "data": config.part("data", "zipf_labels"),
     "model": config.part("model", "bag", embed=D),
@@ -35,14 +35,14 @@ def bag(head: Any) -> Experiment:
 
 
 def lsh(kind: type, m: int) -> Sampled:
-  """Weighted draws, half of them from hash tables, one of them rebuilt in each step."""
+  """A head with half of its draws from hash tables; each step rebuilds one table."""
   in_turn = {"rehash": False, "rebuild_tables": 1}
   sampler = kind(tables=TABLES, codes=CODES, slots=8, **in_turn)
   return Sampled(sampler=sampler, num_samples=m, refresh_every=0)
 
 
 def heads() -> dict[str, Any]:
-  """What is compared with the full softmax; by name."""
+  """Heads compared with the full softmax, by name."""
   return {
     "LSH embedding, m=32": lsh(LSHEmbedding, 32),
     "LSH embedding, m=128": lsh(LSHEmbedding, 128),
@@ -52,10 +52,10 @@ def heads() -> dict[str, Any]:
 
 
 def xmlc_step() -> Iterator[Case]:
-  """A step of the full softmax over one of each head: B=1024, D=128, Adam.
+  """A training step: full softmax / other heads, with B=1024, D=128 and Adam.
 
-  The loss of the first step is compared: it is nearly that of the full softmax. Goal:
-  with LSH 20 times as fast.
+  The loss of the first step must be close to that of the full softmax. Goal: LSH is 20
+  times as fast.
   """
   data = config.part("data", "zipf_labels", **SHAPE, num_examples=20 * B).load()
   batch = data.training_batches(B, 1).batch(0)

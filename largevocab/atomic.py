@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Atomic writes of files."""
 
 import os
 import secrets
@@ -9,15 +9,15 @@ from typing import IO
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-  """A file to write to that takes the place of `path` when the block ends.
+  """Opens a file for writing that replaces `path` when the block ends.
 
-  Until then it lies beside `path` under a name that no file or link has; it is on disk
-  before it is renamed. So `path` is whole, the old or the new one, also after a crash
-  and with several writers at once. A link at `path` is replaced, not followed. If the
-  block raises, `path` stays as it is.
+  The content goes to a new temporary file in the same directory, which is synced to
+  disk and then renamed. So `path` has either the old or the new content, also after a
+  crash and with concurrent writers. A symbolic link at `path` is replaced, not
+  followed. If the block raises, `path` is unchanged.
 
   Raises:
-    OSError: it cannot be written.
+    OSError: the file cannot be written.
 
   >>> import pathlib, tempfile
   >>> path = pathlib.Path(tempfile.mkdtemp(), "a")
@@ -43,13 +43,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-  """Writes a text, as UTF-8, see `replacing`."""
+  """Writes a string in UTF-8, atomically; see `replacing`."""
   with replacing(path) as file:
     file.write(text.encode("utf-8"))
 
 
 def _sync_directory(path: str) -> None:
-  """Brings a renaming to disk, where the file system can; no harm where it cannot."""
+  """Syncs a rename to disk, if the file system supports that."""
   with suppress(OSError):
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -12,10 +12,10 @@ from ml_collections import ConfigDict, config_flags
 from largevocab.config import listed, nearest
 from largevocab.errors import UserError
 
-# Of the package's own configs: installed from a wheel they are within it.
+# Configs of the package; a wheel installs them inside it.
 _INSTALLED = Path(__file__).with_name("configs")
 _FOLDER = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "configs"
-# UTF-32's first: it begins with UTF-16's.
+# UTF-32 first: its mark begins with that of UTF-16.
 _MARKS = {
   codecs.BOM_UTF32_LE: "UTF-32",
   codecs.BOM_UTF32_BE: "UTF-32",
@@ -25,13 +25,13 @@ _MARKS = {
 
 
 def load(argument: str) -> ConfigDict:
-  """What get_config(ARG) of a config returns, for an argument CONFIG or CONFIG:ARG.
+  """Loads a config from CONFIG or CONFIG:ARG, by calling its get_config(ARG).
 
-  CONFIG is a Python file, which is run, or the bare name of one that comes with the
-  package: `ptb` is its configs/ptb.py, in whatever directory one is.
+  CONFIG is the path of a Python file, which is run, or the name of a config of the
+  package: `ptb` is its configs/ptb.py, whatever the current directory.
 
   Raises:
-    UserError: there is no such config, or it fails; a line of it is named.
+    UserError: there is no such config, or it fails; names the line.
   """
   name, _, arg = argument.partition(":")
   path = _find(name)
@@ -41,7 +41,7 @@ def load(argument: str) -> ConfigDict:
     config = get_config(arg) if get_config else None
   except UserError as error:
     raise UserError(f"--config={argument}: {error}") from error
-  except BaseException as error:  # SystemExit, too, would end us without a word
+  except BaseException as error:  # also SystemExit, which would exit silently
     what = f"{type(error).__name__}: {error}".removesuffix(": ")
     raise UserError(f"{_place(path, error)}: {what}") from error
   if not isinstance(config, ConfigDict):
@@ -50,7 +50,7 @@ def load(argument: str) -> ConfigDict:
 
 
 def _find(name: str) -> Path:
-  """The file of a config, for its path or the bare name of one of the package's own."""
+  """The file of a config, from its path or the name of a config of the package."""
   own = {path.stem: path for path in _FOLDER.glob("*.py")}
   path = Path(name)
   if path.suffix != ".py" and path.name == name:
@@ -73,7 +73,7 @@ def _find(name: str) -> Path:
 
 
 def _check_encoding(path: Path) -> None:
-  """Names what Python would only call null bytes."""
+  """Raises a UserError for encodings that Python reports as null bytes only."""
   with path.open("rb") as file:
     head = file.read(1 << 16)
   found = [kind for mark, kind in _MARKS.items() if head.startswith(mark)]
@@ -84,15 +84,15 @@ def _check_encoding(path: Path) -> None:
 
 
 def override(config: ConfigDict, argv: list[str], known: list[str]) -> None:
-  """Sets what flags --config.KEY=VALUE say, each to a value of the type it has.
+  """Applies flags --config.KEY=VALUE; values are cast to the type of the key.
 
   Args:
     config: changed in place.
-    argv: the program, and what is left of its arguments.
-    known: the program's other flags, to name the one that was meant.
+    argv: the program and its remaining arguments.
+    known: the program's other flags, for suggestions in error messages.
 
   Raises:
-    UserError: no such key, ill-typed value, or an argument that is none of these flags.
+    UserError: unknown key, ill-typed value, or any other argument.
   """
   kinds = {}
   for word in argv[1:]:
@@ -123,7 +123,7 @@ def override(config: ConfigDict, argv: list[str], known: list[str]) -> None:
 
 
 def _kind(config: ConfigDict, key: str) -> type:
-  """The type of what `key`, with dots, stands for."""
+  """The type of the value at a dotted key."""
   if key.endswith(".name"):
     raise UserError(f"--config.{key}: choose it after the colon of --config=CONFIG:ARG")
   value = config
@@ -139,7 +139,7 @@ def _kind(config: ConfigDict, key: str) -> type:
 
 
 def _place(path: Path, error: BaseException) -> str:
-  """File and line of a config at which it failed."""
+  """File and line of a config where an error was raised."""
   frames = traceback.extract_tb(error.__traceback__)
   own = [f.lineno for f in frames if Path(f.filename) == path]
   if own:

@@ -1,9 +1,9 @@
-"""Configs: the only file that knows ml_collections.
+"""Conversion between an `Experiment` and its config, an `ml_collections.ConfigDict`.
 
-A config is a ConfigDict made from the frozen dataclasses of an `Experiment`; their
-fields are its keys and their defaults its values. A part chosen from a registry carries
-its registry name as `name`. `build` turns a config back into dataclasses; a missing,
-misspelt or ill-typed key is an error that names it.
+Keys and default values of a config are the fields and defaults of the frozen
+dataclasses of an `Experiment`. A block chosen from a registry has its registry name as
+`name`. `build` turns a config back into dataclasses; a missing, misspelt or ill-typed
+key raises an error that names it.
 """
 
 import dataclasses
@@ -33,9 +33,9 @@ from largevocab.training.settings import (
 )
 from largevocab.training.workdir import held, read_json, write_json
 
-_TINY_WIDTH = 8  # of what `runlocal` trains
+_TINY_WIDTH = 8  # of embeddings and hidden layers with `runlocal`
 
-# What may stand in a block of this name, anywhere in a config.
+# Classes that a block of this name may describe, anywhere in a config.
 REGISTRIES: dict[str, dict[str, Any]] = {
   "data": DATASETS,
   "model": MODELS,
@@ -44,10 +44,9 @@ REGISTRIES: dict[str, dict[str, Any]] = {
   "loss": {**SAMPLED_LOSSES, **SPHERICAL_LOSSES},
   "optimizer": OPTIMIZERS,
 }
-# What a head may be made with: what stands after the slash in 'sampled/pps'. Before it
-# may stand a loss of that head: 'nce/unigram'.
+# Kinds of parts that a path names after the slash, as in 'sampled/pps'.
 _INNER = ("sampler", "loss")
-# Heads by the first word of a path: the sampled head also by the name of its loss.
+# The word before the slash is a head, or a loss of the sampled head: 'nce/unigram'.
 SAMPLED_HEADS = {
   "sampled" if loss is SampledSoftmax else name: loss
   for name, loss in SAMPLED_LOSSES.items()
@@ -59,8 +58,8 @@ SETTINGS: dict[str, Any] = {
   "checkpoint": Checkpointing,
   "log": Logging,
 }
-# Factored heads learn by plain gradient descent, whatever the network learns by. Their
-# rates on text, found with configs/ptb.py (SGD) and configs/ngram.py (Adagrad).
+# Learning rates of spherical losses on text, by the optimiser of the network; the head
+# itself uses SGD. Found with configs/ptb.py (SGD) and configs/ngram.py (Adagrad).
 _TEXT_RATES = {
   "sgd": {"taylor": 500.0, "spherical": 100.0, "squared": 0.003},
   "adagrad": {"taylor": 100.0, "spherical": 20.0, "squared": 0.003},
@@ -68,7 +67,7 @@ _TEXT_RATES = {
 
 
 def part(kind: str, name: str, **fields: Any) -> Any:
-  """A part of an experiment from a registry, by name.
+  """A part of an experiment, by its kind and registry name.
 
   >>> part("sampler", "pps", power=0.75)
   PPS(power=0.75, smoothing=1.0)
@@ -77,11 +76,11 @@ def part(kind: str, name: str, **fields: Any) -> Any:
 
 
 def head(path: str, **fields: Any) -> Any:
-  """A head from 'head', 'head/sampler', 'head/loss' or, of the head 'sampled',
-  'loss/sampler'; fields of other heads are left out.
+  """A head from a path: 'head', 'head/sampler', 'head/loss' or 'loss/sampler'.
 
-  `sampler` and `loss` are fields of these, of which those of others are left out, too.
-  A sampler that is made for absolute logits makes the head's absolute.
+  `sampler` and `loss` are dicts with fields of these. Fields that only other heads,
+  samplers or losses have are ignored. If the sampler is for absolute logits, `absolute`
+  of the head is True by default.
 
   >>> head("sampled/uniform", num_samples=64).num_samples
   64
@@ -115,12 +114,12 @@ def head(path: str, **fields: Any) -> Any:
 
 
 def _inner_kind(cls: Any) -> str | None:
-  """What heads of a class are made with: 'sampler', 'loss' or nothing."""
+  """The kind of part that a path of this head ends in: 'sampler', 'loss' or None."""
   return next((kind for kind in _INNER if kind in _fields(cls)), None)
 
 
 def _own(kind: str, cls: Any, fields: dict[str, Any]) -> dict[str, Any]:
-  """Those of the fields that a class has; the others must be of one of its kind."""
+  """The fields that a class has; others must be fields of some class of its kind."""
   known = {name for other in REGISTRIES[kind].values() for name in _fields(other)}
   for key in fields:
     if key not in known:
@@ -129,7 +128,7 @@ def _own(kind: str, cls: Any, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def head_paths() -> list[str]:
-  """All that `head` takes.
+  """All paths that `head` accepts.
 
   >>> {"full", "sampled/uniform", "nce/uniform", "spherical/z"} <= {*head_paths()}
   True
@@ -142,22 +141,22 @@ def head_paths() -> list[str]:
 
 
 def _inner(cls: Any, kind: str) -> dict[str, Any]:
-  """What may stand in the block `kind` of a head or any other part."""
+  """The classes that the block `kind` of a head or other part may describe."""
   return cls.losses if kind == "loss" else REGISTRIES[kind]
 
 
 def parse_arg(arg: str | None, **defaults: Any) -> types.SimpleNamespace:
-  """What stands after the colon in --config=FILE:ARG.
+  """Parses ARG of --config=FILE:ARG.
 
-  ARG is `key=value` or, for a bool, `key`, separated by commas; a first word without a
-  key is `head`. Every config takes `runlocal`.
+  ARG is a comma-separated list of `key=value` or, for a bool, `key`. A first word that
+  is no key is the value of `head`. Every config accepts `runlocal`.
 
   Args:
     arg: the text after the colon.
-    **defaults: the keys that this config knows; values are cast to their types.
+    **defaults: keys of this config with defaults; values are cast to their types.
 
   Raises:
-    UserError: unknown key, ill-typed value, or a key that is given twice.
+    UserError: unknown key, ill-typed value, or duplicate key.
 
   >>> parse_arg("sampled/pps,hidden=650", head="full", hidden=200)
   namespace(runlocal=False, head='sampled/pps', hidden=650)
@@ -185,14 +184,14 @@ def parse_arg(arg: str | None, **defaults: Any) -> types.SimpleNamespace:
 
 
 def experiment(runlocal: bool = False, **parts: Any) -> ConfigDict:
-  """The config of an experiment.
+  """Makes the config of an experiment.
 
-  On text a head that has to learn at a rate of its own gets it, unless
-  `train.head_lr_factor` is given: all configs of texts have the same.
+  On text, spherical losses need a learning rate of their own, the same in all configs:
+  `train.head_lr_factor` is set accordingly, unless it is given.
 
   Args:
-    runlocal: replace the data by a tiny synthetic set of their kind and stop after 5
-      steps.
+    runlocal: use a tiny model on tiny synthetic data of the same kind, and stop after
+      5 steps.
     **parts: fields of `Experiment`.
   """
   whole = _at_text_rate(Experiment(**parts))
@@ -203,12 +202,12 @@ def experiment(runlocal: bool = False, **parts: Any) -> ConfigDict:
 
 
 def build(config: ConfigDict) -> Experiment:
-  """The experiment that a config describes.
+  """Builds the experiment that a config describes.
 
-  The head learns with the experiment's optimiser, if it has use for one.
+  If the head has a field `optimizer`, it is set to the experiment's optimiser.
 
   Raises:
-    UserError: names the key and its nearest valid neighbour.
+    UserError: an invalid key or value; names the key and the nearest valid one.
   """
   keys = [f.name for f in dataclasses.fields(Experiment)]
   _check_keys("config", config, keys)
@@ -224,9 +223,9 @@ def build(config: ConfigDict) -> Experiment:
 
 
 def of_workdir(workdir: str) -> ConfigDict:
-  """The config that a run was started with.
+  """Reads the config of a run.
 
-  Keys that a run of an older version does not have are at their defaults.
+  Keys that a config of an older version lacks get their defaults.
   """
   path = os.path.join(workdir, "config.json")
   if not os.path.exists(path):
@@ -243,8 +242,8 @@ def of_workdir(workdir: str) -> ConfigDict:
 
 
 def bring_up_to_date(workdir: str) -> None:
-  """Writes the keys of today that the config of an older run lacks, so that it can go
-  on; there need not be one."""
+  """Adds missing keys to the config of a run of an older version, so that the run can
+  resume. Does nothing if there is no config."""
   path = os.path.join(workdir, "config.json")
   if not os.path.exists(path):
     return
@@ -255,10 +254,9 @@ def bring_up_to_date(workdir: str) -> None:
 
 
 def _complete(key: str, block: Any) -> None:
-  """Adds to a block, in place, the keys of today that it lacks, and makes its lists the
-  tuples that they were."""
+  """Adds missing keys to a block, in place, and turns its lists back into tuples."""
   if not isinstance(block, ConfigDict):
-    return  # `build` says what is wrong
+    return  # `build` reports the error
   registry = REGISTRIES.get(key)
   cls = registry.get(str(block.get("name"))) if registry else SETTINGS.get(key)
   if cls is None:
@@ -269,13 +267,13 @@ def _complete(key: str, block: Any) -> None:
     elif isinstance(value, ConfigDict):
       _complete(name, block[name])
     elif isinstance(value, tuple) and isinstance(block[name], list):
-      values = tuple(block[name])  # JSON has no tuples, and flags set no lists.
-      del block[name]  # or else the new value would become a list, too
+      values = tuple(block[name])  # JSON has no tuples, and flags cannot set lists.
+      del block[name]  # otherwise the new value would be cast to a list
       block[name] = values
 
 
 def _at_text_rate(whole: Experiment) -> Experiment:
-  """The experiment, its head at the rate that is known for its loss on text, if any."""
+  """The experiment with `head_lr_factor` set by `_TEXT_RATES`, where that applies."""
   is_text = hasattr(whole.data, "words")
   by_loss = _TEXT_RATES.get(
     _name_of("optimizer", whole.optimizer), _TEXT_RATES["adagrad"]
@@ -288,7 +286,7 @@ def _at_text_rate(whole: Experiment) -> Experiment:
 
 
 def _name_of(kind: str, value: Any) -> str:
-  """The name in its registry of what a part is; '' of what is in none."""
+  """The registry name of a part; '' if its class is not registered."""
   names = {cls: name for name, cls in REGISTRIES[kind].items()}
   return names.get(type(value), "")
 
@@ -318,7 +316,7 @@ def _tiny_model(model: Any) -> Any:
 
 
 def _fields(cls) -> dict[str, Any]:
-  """Fields that a config may set: not those that flax adds to its modules."""
+  """Fields that a config may set: all but those that flax adds to modules."""
   own = (f for f in dataclasses.fields(cls) if f.init)
   return {f.name: f for f in own if f.name not in ("parent", "name")}
 
@@ -330,13 +328,13 @@ def _to_block(key: str, value: Any) -> ConfigDict:
   for name in _fields(type(value)):
     inner = getattr(value, name)
     if name == "optimizer":
-      continue  # the experiment's own: see `build`
+      continue  # set by `build`
     block[name] = _to_block(name, inner) if dataclasses.is_dataclass(inner) else inner
   return block
 
 
 def _build_block(path: str, block: Any, registry: dict | None, cls: Any) -> Any:
-  """The part that a block describes: one of a registry, or of the class `cls`."""
+  """Builds the part that a block describes: by name from a registry, or a `cls`."""
   if not isinstance(block, ConfigDict):
     raise UserError(f"{path} is {block!r}; it must be a block of keys")
   if registry:
@@ -371,7 +369,7 @@ def _choose(registry: dict[str, Any], name: str, path: str) -> Any:
 
 
 def listed(names: Iterable[str]) -> str:
-  """Names in order, as a message lists them.
+  """Sorted names, separated by commas.
 
   >>> listed({"b", "a"})
   'a, b'
@@ -380,7 +378,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-  """What to add to a message about a name that is unknown.
+  """A hint to append to an error message about an unknown name.
 
   >>> nearest("hiden", ["hidden", "layers"])
   "; did you mean 'hidden'?"

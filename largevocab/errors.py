@@ -1,4 +1,4 @@
-"""Mistakes that a user can mend."""
+"""Errors that a user can fix."""
 
 import errno
 import re
@@ -18,15 +18,15 @@ _TOO_LARGE = re.compile(
 
 
 class UserError(ValueError):
-  """Bad input. The message is one line that names the key, file, line or shape and the
-  remedy; the command line prints it alone, without a traceback."""
+  """Invalid input. The message is one line that names the key, file, line or shape, and
+  the remedy; commands print it without a traceback."""
 
 
 class Diverged(UserError):
-  """A loss or its gradient is not finite.
+  """The loss or its gradient is not finite.
 
   Attributes:
-    step: the first one at which it is not.
+    step: the first step at which it is not.
   """
 
   def __init__(self, message: str, step: int):
@@ -35,7 +35,7 @@ class Diverged(UserError):
 
 
 def remedy(code: int | None, otherwise: str) -> str:
-  """What to do about an error of the operating system, by its number.
+  """Advice on an operating-system error, by its `errno`; by default `otherwise`.
 
   >>> remedy(errno.EROFS, "make room"), remedy(errno.ENOSPC, "make room")
   ('change its permissions or its owner', 'make room')
@@ -44,7 +44,7 @@ def remedy(code: int | None, otherwise: str) -> str:
 
 
 def is_too_large(error: BaseException) -> bool:
-  """Whether arrays did not fit into memory, or their shapes into numbers.
+  """Whether an error means that arrays exceed memory, or shapes the integer range.
 
   >>> is_too_large(MemoryError()), is_too_large(RuntimeError("Out of memory: 9 bytes"))
   (True, True)

@@ -1,13 +1,13 @@
-"""What values the fields of settings may have: declared where they are, checked here.
+"""Dataclasses with validated fields, whose bounds are declared in annotations.
 
   @settings
   class RowNorm:
     floor: Annotated[float, Between(1e-30, 1e6)] = 1e-3
 
-Heads, samplers, optimisers, networks, data sets: all that a config is made of is such
-a class, and a value out of bounds is refused in one line that names it, whether it
-comes from a config (`config.head.sampler.floor is -1.0; it must be at least 1e-30`) or
-from code (`RowNorm.floor is ...`). Bounds are ends beyond which nothing can be run, not
+All parts of a config are such classes: heads, samplers, optimisers, networks, data
+sets. A value out of bounds raises an error of one line that names it, both from a
+config (`config.head.sampler.floor is -1.0; it must be at least 1e-30`) and from code
+(`RowNorm.floor is ...`). Bounds only exclude values that cannot work; they are no
 advice.
 """
 
@@ -25,8 +25,8 @@ import numpy as np
 from largevocab.errors import UserError
 
 _MOST_FLOAT = sys.float_info.max
-_LONGEST = 80  # characters of a value that messages show
-_OF_FLAX = ("parent", "name")  # what flax adds to its modules
+_LONGEST = 80  # most characters of a value in a message
+_OF_FLAX = ("parent", "name")  # fields that flax adds to modules
 _ACCEPTED: dict[type, tuple[type, ...]] = {
   bool: (bool, np.bool_),
   int: (int, np.integer),
@@ -37,16 +37,16 @@ _ACCEPTED: dict[type, tuple[type, ...]] = {
 
 
 class Rule(Protocol):
-  """What an annotation asks of values of its type."""
+  """A constraint on the values of a field, given in its annotation."""
 
   def problem(self, value: Any) -> str:
-    """What is wrong, as in 'must be at least 1'; empty: nothing."""
+    """The violation, such as 'must be at least 1'; '' if there is none."""
     ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Between:
-  """Numbers from `least` to `most`; those of `excluding` are not among them.
+  """Numbers from `least` to `most`, except those in `excluding`.
 
   >>> Between(0, 1).problem(0.5), Between(0, 1, excluding=(0,)).problem(0.0)
   ('', 'must be above 0')
@@ -77,7 +77,7 @@ class Between:
 
 @dataclasses.dataclass(frozen=True, init=False)
 class OneOf:
-  """One of a few values.
+  """One of the given values.
 
   >>> OneOf("cpu", "accelerator").problem("gpu")
   'must be one of cpu, accelerator'
@@ -96,7 +96,7 @@ class OneOf:
 
 @dataclasses.dataclass(frozen=True)
 class Ascending:
-  """Numbers of which each is above the one before."""
+  """Strictly increasing numbers."""
 
   def problem(self, value: tuple[float, ...]) -> str:
     is_rise = (a < b for a, b in itertools.pairwise(value))
@@ -105,7 +105,7 @@ class Ascending:
 
 @dataclasses.dataclass(frozen=True)
 class Distinct:
-  """Values of which no two are equal."""
+  """Values without duplicates."""
 
   def problem(self, value: tuple[Any, ...]) -> str:
     return "" if len(set(value)) == len(value) else "must differ from each other"
@@ -113,31 +113,31 @@ class Distinct:
 
 @dataclasses.dataclass(frozen=True)
 class NotEmpty:
-  """A text that is not empty."""
+  """A non-empty string."""
 
   def problem(self, value: str) -> str:
     return "" if value else "must not be empty"
 
 
-MOST = 2**31 - 1  # of what is counted: ids and shapes are i32
+MOST = 2**31 - 1  # largest count: ids and shapes are i32
 Count = Annotated[int, Between(1, MOST)]
 CountOrNone = Annotated[int, Between(0, MOST)]
-# Keys of single steps are folded in with numbers up to 2**32.
+# Step numbers with offsets are folded into random keys, and must be below 2**32.
 Steps = Annotated[int, Between(1, 2**30)]
 StepsOrNever = Annotated[int, Between(0, 2**30)]
 BatchSize = Annotated[int, Between(1, 2**20)]
 Unroll = Annotated[int, Between(1, 2**16)]
 Layers = Annotated[int, Between(1, 100)]  # each is compiled
-History = Annotated[int, Between(1, 1024)]  # inputs side by side
+History = Annotated[int, Between(1, 1024)]  # most recent inputs of an example
 Dropout = Annotated[float, Between(0, 1, excluding=(1,))]
 Width = Annotated[int, Between(1, 2**16)]  # columns of a matrix
-# jax.random.key takes larger ones for equal to those of the same last 32 bits.
+# jax.random.key ignores all but the lowest 32 bits.
 Seed = Annotated[int, Between(0, 2**32 - 1)]
 Share = Annotated[float, Between(0, 1)]
 ProperShare = Annotated[float, Between(0, 1, excluding=(0, 1))]
 Positive = Annotated[float, Between(0, 1_000_000, excluding=(0,))]
 NonNegative = Annotated[float, Between(0, 1_000_000)]
-Eps = Annotated[float, Between(1e-30, 1000)]  # added to what must not be 0
+Eps = Annotated[float, Between(1e-30, 1000)]  # added to quantities that must not be 0
 InitScale = Annotated[float, Between(0, 1000)]
 MemoryMib = Annotated[int, Between(1, 2**20)]
 Dtype = Annotated[str, OneOf("float32", "bfloat16")]
@@ -146,13 +146,12 @@ FileName = Annotated[str, NotEmpty()]
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
-  """What an annotation says of a field.
+  """Type and constraints of a field, from its annotation.
 
   Attributes:
-    kinds: the types that its values may have, of bool, int, float, str, tuple and
-      NoneType; empty: any.
-    rules: all that values must keep to.
-    element: of the elements of a tuple.
+    kinds: allowed types, of bool, int, float, str, tuple and NoneType; empty: any.
+    rules: constraints that values must satisfy.
+    element: type and constraints of the elements of a tuple.
   """
 
   kinds: tuple[type, ...] = ()
@@ -160,10 +159,10 @@ class Declared:
   element: "Declared | None" = None
 
   def read(self, where: str, value: Any) -> Any:
-    """The value in the type declared: an int as a float, a list as a tuple.
+    """The value, converted to the declared type: int to float, list to tuple.
 
     Raises:
-      UserError: it is of another type, or breaks a rule; names `where`.
+      UserError: wrong type, or a violated constraint; names `where`.
 
     >>> declared_as(float).read("x", 1), declared_as(Count).read("n", 2)
     (1.0, 2)
@@ -188,18 +187,18 @@ class Declared:
       value = tuple(each for each, _ in read)
     if isinstance(value, str) and not _is_unicode(value):
       return value, "it must be in UTF-8"
-    for rule in self.rules:  # before it is cast: a number may be too large to be
+    for rule in self.rules:  # before the cast, which fails for huge numbers
       if problem := rule.problem(value):
         return value, f"{'they' if plural else 'it'} {problem}"
     if kind is float and not self.rules and not abs(value) <= _MOST_FLOAT:
       return value, "it must be a finite number"
     if kind is float and value == 0:
-      return 0.0, ""  # -0.0 is taken for negative by some
+      return 0.0, ""  # some functions treat -0.0 as negative
     return (value if type(value) is kind else kind(value)), ""
 
 
 def declared_as(annotation: Any) -> Declared:
-  """What an annotation says; nothing of types other than plain ones.
+  """Parses an annotation; only plain types are constrained.
 
   >>> declared_as(tuple[Count, ...]).element.rules
   (Between(least=1, most=2147483647, excluding=()),)
@@ -220,7 +219,7 @@ def declared_as(annotation: Any) -> Declared:
 
 @functools.cache
 def declared(cls: type) -> dict[str, Declared]:
-  """What the fields of a class of settings, or of any dataclass, are declared as.
+  """The declared fields of a settings class, or of any other dataclass.
 
   >>> [*declared(Between)]
   ['least', 'most', 'excluding']
@@ -237,7 +236,7 @@ def declared(cls: type) -> dict[str, Declared]:
 
 
 def check_bounds(cls: type) -> None:
-  """Raises TypeError if a field is a number, and its bounds are not declared."""
+  """Raises TypeError if bounds of numbers, or elements of tuples, are not declared."""
   for name, what in declared(cls).items():
     for part in (what, what.element or Declared()):
       is_number = {int, float} & set(part.kinds)
@@ -250,10 +249,10 @@ def check_bounds(cls: type) -> None:
 
 
 def enforce(instance: Any) -> None:
-  """Gives the fields of an instance of settings their declared types.
+  """Validates the fields of a settings instance, and converts them to their types.
 
   Raises:
-    UserError: a value is not as declared; names class and field.
+    UserError: a value violates its declaration; names class and field.
   """
   for name, what in declared(type(instance)).items():
     value = getattr(instance, name)
@@ -266,17 +265,17 @@ def enforce(instance: Any) -> None:
   frozen_default=True, field_specifiers=(dataclasses.field, dataclasses.Field)
 )
 def settings(cls: type | None = None, /, **options: Any) -> Any:
-  """Makes a frozen dataclass, or a flax module, whose fields are as declared.
+  """Makes a frozen dataclass, or a flax module, with validated fields.
 
-  They are when `__post_init__` is called: what is left for it are rules of several
-  fields together.
+  Fields are validated before the `__post_init__` of the class, which need only check
+  constraints between fields.
 
   Args:
     cls: the class.
     **options: of `dataclasses.dataclass`, as in `@settings(kw_only=True)`.
 
   Raises:
-    TypeError: a field is a number, and its bounds are not declared.
+    TypeError: a numeric field without declared bounds.
 
   >>> @settings
   ... class Draws:
@@ -302,10 +301,10 @@ def settings(cls: type | None = None, /, **options: Any) -> Any:
 
 
 def parse(where: str, text: str, kind: type) -> Any:
-  """The value of one of the plain types that a text stands for; empty: True.
+  """Converts a string to a plain type; the empty string is True for a bool.
 
   Raises:
-    UserError: it stands for none; names `where`.
+    UserError: the string is no value of this type; names `where`.
 
   >>> parse("power", "0.75", float), parse("bias", "false", bool)
   (0.75, False)
@@ -321,14 +320,14 @@ def parse(where: str, text: str, kind: type) -> Any:
 
 
 def shown(value: Any) -> str:
-  """A value as messages show it, on one line that is not too long.
+  """A value for messages: its `repr`, on one line of limited length.
 
   >>> shown(0.5), len(shown("a" * 1000))
   ('0.5', 80)
   """
   try:
     text = repr(value)
-  except ValueError:  # Python writes no whole number of more than 4,300 digits
+  except ValueError:  # Python prints no integer of more than 4,300 digits
     text = f"a whole number of {value.bit_length()} bits"
   text = " ".join(text.split())
   return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
@@ -339,7 +338,7 @@ def _of_type(*kinds: type) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-  """Whether files can hold a text: not if a command line gave it other bytes."""
+  """Whether a string can be encoded in UTF-8; command lines may hold other bytes."""
   try:
     text.encode()
   except UnicodeEncodeError:

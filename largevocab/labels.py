@@ -32,7 +32,7 @@ class Targets(NamedTuple):
 
 
 def is_class(ids: Any, num_classes: int) -> Any:
-  """Whether ids, of NumPy or JAX, are in 0 ... V - 1: bool of their shape.
+  """Whether ids are in 0 ... V - 1, elementwise; for NumPy and JAX arrays.
 
   >>> is_class(np.array([-1, 0, 3]), 3).tolist()
   [False, True, False]
@@ -53,7 +53,7 @@ def single_targets(
     num_classes: V, to check the ids against; not under `jax.jit`.
 
   Raises:
-    UserError: an id is no 32-bit integer; or as in `check_targets`.
+    UserError: an id is not a 32-bit integer; or see `check_targets`.
 
   >>> single_targets(np.array([3, 1])).ids_NP.shape
   (2, 1)
@@ -84,17 +84,17 @@ def _as_int32(ids: ArrayLike) -> np.ndarray:
 
 
 def check_targets(y: Targets, num_classes: int) -> None:
-  """Checks on the host that ids with weight are valid classes.
+  """Checks on the host that ids with nonzero weight are valid classes.
 
-  Under `jax.jit` ids have no values and no error can be raised: there a head makes the
-  loss NaN instead (`known_targets`).
+  Under `jax.jit`, where values are unknown, heads make the loss NaN instead
+  (`known_targets`).
 
   Args:
-    y: with concrete arrays, NumPy's or JAX's.
+    y: targets with concrete arrays, NumPy's or JAX's.
     num_classes: V.
 
   Raises:
-    UserError: reports the first id outside 0 ... V - 1 that has weight, and its place.
+    UserError: an id outside 0 ... V - 1 has nonzero weight; names the first one.
 
   Cost: O(N P), and a copy to the host.
 
@@ -120,8 +120,8 @@ classes: give ids from 0 to 4, and padding the weight 0
 def known_targets(y: Targets, num_classes: int) -> Targets:
   """Targets normalised for heads: all padding is V, invalid ids have weight NaN.
 
-  An id outside 0 ... V - 1 becomes V. If it has weight, the weight becomes NaN, and so
-  do all sums with it: a loss with an invalid label must not look valid.
+  An id outside 0 ... V - 1 becomes V. If its weight is not 0, the weight becomes NaN,
+  and so does the loss: a loss with an invalid label must not look valid.
 
   >>> ids_NP, w_NP = jnp.array([[-1, 2], [1, 9]]), jnp.array([[0.0, 1.0], [0.5, 0.5]])
   >>> y = known_targets(Targets(ids_NP, w_NP, jnp.zeros(2, int)), num_classes=5)
@@ -145,7 +145,7 @@ class Counts:
     tokens: the training stream as class ids (may be memory-mapped), or None. Used for
       statistics beyond unigram counts (bigrams, clusters).
     examples: number of training examples, if they may have several classes or none;
-      0: one for each occurrence.
+      0: every occurrence is one example.
   """
 
   unigram_V: np.ndarray

@@ -16,29 +16,29 @@ from largevocab.training import console
 
 
 def define_flags() -> flags.FlagValues:
-  """Flags with their defaults; those of the config itself are read later."""
+  """Flags with their defaults; --config.KEY=VALUE is parsed later."""
   own = flags.FlagValues()
-  own.set_gnu_getopt()  # Flags may follow what is not one.
+  own.set_gnu_getopt()  # Flags may follow other arguments.
   once: Any = {"flag_values": own, "allow_overwrite": False}
   text = lambda *args: flags.DEFINE_string(*args, **once)
   choice = lambda *args: flags.DEFINE_enum(*args, **once)
-  flags.DEFINE_bool("help", False, "Shows this.", short_name="h", flag_values=own)
-  text("config", None, "FILE.py[:ARG] or NAME[:ARG], as in ptb:full.")
-  text("workdir", None, "Where everything of the run goes.")
+  flags.DEFINE_bool("help", False, "Show this help.", short_name="h", flag_values=own)
+  text("config", None, "Config: FILE.py[:ARG] or NAME[:ARG], as in ptb:full.")
+  text("workdir", None, "Directory for all files of the run.")
   choice("mode", "train", ["train", "evaluate", "predict"], "What to do.")
-  choice("checkpoint", "latest", ["latest", "best"], "What to evaluate or query.")
-  text("text", None, "A text to answer in --mode=predict.")
-  text("input", None, "A file of queries for --mode=predict, one a line; else stdin.")
-  flags.DEFINE_bool("mask_seen", False, "Leaves items of a history out.", **once)
+  choice("checkpoint", "latest", ["latest", "best"], "Checkpoint to evaluate or query.")
+  text("text", None, "Query text for --mode=predict.")
+  text("input", None, "Queries for --mode=predict, one per line; default: stdin.")
+  flags.DEFINE_bool("mask_seen", False, "Exclude the items of a history.", **once)
   flags.DEFINE_integer("top_k", 5, "Classes to list in --mode=predict.", 1, **once)
   return own
 
 
 def main(argv: list[str]) -> None:
-  """Does what the flags say; `argv[0]` is the program.
+  """Executes the command given by flags; `argv[0]` is the program.
 
   Raises:
-    UserError: something the user can mend.
+    UserError: an error that the user can fix.
   """
   own = define_flags()
   try:
@@ -84,7 +84,7 @@ def main(argv: list[str]) -> None:
 
 
 def run(argv: list[str]) -> int:
-  """The exit status of `main`; a user's mistake ends in one line on stderr."""
+  """Runs `main` and returns the exit status; a UserError is one line on stderr."""
   return console.run(lambda: main(argv))
 
 

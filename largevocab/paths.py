@@ -1,4 +1,4 @@
-"""Paths as a user gives them."""
+"""Paths given by a user."""
 
 import os
 import re
@@ -11,14 +11,14 @@ _PLAIN = re.compile(r"[\w/., =@+~-]*", re.ASCII)
 
 
 def user_path(text: str, setting: str) -> Path:
-  """The path that a setting names, with `~` and `~user` as their home directories.
+  """Expands `~` and `~user` in the path given by a setting.
 
   Args:
     text: the path; './~' is a file or directory of that name.
-    setting: what it was given by, for messages.
+    setting: name of the setting, for error messages.
 
   Raises:
-    UserError: there is no such home directory, or no file can be named so.
+    UserError: unknown home directory, or a NUL byte in the path.
 
   >>> user_path("~nosuchuser/text", "data.train")
   Traceback (most recent call last):
@@ -39,16 +39,16 @@ no home directory: write out the whole path
 
 
 class PlainName:
-  """Another name for a directory, without characters that libraries take for patterns.
+  """A path to a directory without characters that libraries treat as glob patterns.
 
-  Where the directory's own path has such characters (`*`, `?`, brackets, backslashes)
-  it is a link in a temporary directory, which goes when this object does.
+  If the directory's own path has such characters (`*`, `?`, brackets, backslashes),
+  this is a symbolic link in a temporary directory, which is removed with this object.
 
   Attributes:
-    path: the name.
+    path: the directory's own path, or the link.
 
   Raises:
-    UserError: the directory for temporary files has such a name, too.
+    UserError: the path of the temporary directory has such characters as well.
 
   >>> PlainName("/a/b").path
   '/a/b'

@@ -46,7 +46,7 @@ def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, An
   """Trains or resumes a run, and returns the final metrics.
 
   Args:
-    exp: the run.
+    exp: the experiment.
     config: the config that `exp` was made from; written to the workdir.
     workdir: directory of all files of the run.
 
@@ -112,7 +112,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
 
 
 def _is_work(key: str) -> bool:
-  """Whether a changed value of a key requires more work of a finished run."""
+  """Whether a finished run must train or evaluate again if this key changes."""
   return key.startswith(("config.train.", "config.eval."))
 
 
@@ -122,7 +122,7 @@ def _tell(result: dict[str, Any], workdir: str) -> None:
 
 
 class _Loop:
-  """The training loop, with evaluation, saving and logging at intervals."""
+  """The training loop, with periodic evaluation, checkpoints and logs."""
 
   def __init__(
     self,
@@ -140,7 +140,7 @@ class _Loop:
     self._held_out = held_out(exp, data)
     self._signals = StopSignals()
     self._compiled: set[Any] = set()  # shapes of the batches so far
-    # Steps and seconds to leave out of the speed: other processes, and compilation.
+    # Steps and seconds excluded from the speed: earlier processes and compilation.
     self._unpaced = np.zeros(2)
 
   def try_evaluation(self, state: State) -> None:
@@ -159,7 +159,7 @@ class _Loop:
     self._unpaced = np.array([step, seconds])
     with self._signals as signals:
       if self._is_eval(step) and not self._log.has(step, "valid"):
-        self._measure(state, step, "valid", seconds)  # stopped before it was measured
+        self._measure(state, step, "valid", seconds)  # stopped before evaluation
       tokens = exp.train.batch_size * exp.train.unroll
       progress = Progress(step, self.num_steps, tokens)
       started = time.perf_counter()
@@ -188,7 +188,7 @@ class _Loop:
         if step % exp.log.every_steps == 0:
           state = self._log_training(state, step, lr, progress)
         is_eval, is_monitored = self._is_eval(step), self._is_monitored(step)
-        is_stopped = bool(signals.caught)  # read once: later signals wait
+        is_stopped = bool(signals.caught)  # read once: later signals are handled later
         is_save = step % exp.checkpoint.every_steps == 0 or is_stopped
         if not (is_eval or is_save or is_monitored) or step == self.num_steps:
           continue
@@ -197,7 +197,7 @@ class _Loop:
         if is_monitored:
           self._watch(state, step)
         if is_eval or is_save:
-          self._save(state, step, seconds)  # first, as evaluation may be stopped
+          self._save(state, step, seconds)  # before evaluation, which may be stopped
         if is_eval:
           self._measure(state, step, "valid", seconds)
         if is_stopped:
@@ -212,7 +212,7 @@ class _Loop:
       return self._result(state, step, seconds)
 
   def _is_eval(self, step: int) -> bool:
-    between = 0 < step < self.num_steps  # the end measures both splits anyway
+    between = 0 < step < self.num_steps  # the last step evaluates both splits anyway
     return between and bool(self._eval_steps) and step % self._eval_steps == 0
 
   def _is_monitored(self, step: int) -> bool:
@@ -222,7 +222,7 @@ class _Loop:
   def _watch(self, state: State, step: int) -> None:
     seen = self._monitor(state, self._batches.batch(step))
     metrics: dict[str, float] = {key: float(value) for key, value in seen.items()}
-    # inf, of samplers that cannot draw some class, is not valid JSON.
+    # Samplers that cannot draw some class give inf, which is not valid JSON.
     metrics = {key: value for key, value in metrics.items() if math.isfinite(value)}
     if metrics:
       shown = "  ".join(f"{key} {value:.3g}" for key, value in metrics.items())
@@ -256,7 +256,7 @@ class _Loop:
   def _measure(
     self, state: State, step: int, split: str, seconds: float
   ) -> dict[str, float]:
-    """Metrics of a saved state; exits if a signal comes meanwhile."""
+    """Evaluates a saved state; exits if a signal arrives meanwhile."""
     try:
       metrics = self._evaluate(
         state, self._held_out[split], lambda: self._signals.caught
@@ -265,7 +265,7 @@ class _Loop:
       self._leave(step)
     if split == "valid":
       metrics |= self._similarity(state)
-      # Heads that are not normalised have another loss.
+      # Heads that are not normalised report 'loss' in place of 'nll'.
       self._saved.note_loss(step, metrics.get("nll", metrics.get("loss", math.nan)))
     shown = "  ".join(f"{key} {value:.5g}" for key, value in metrics.items())
     _LOG.info("step %d  %s  %s", step, split, shown)
@@ -290,7 +290,7 @@ class _Loop:
       )
 
   def _cause(self, bad: int) -> str:
-    """Possible causes of a loss that is not finite, and what to do."""
+    """The likely cause of a loss that is not finite, and a remedy."""
     batch, num_classes = self._batches.batch(bad), self._data.counts.num_classes
     counted = np.asarray(batch.y.ids_NP)[np.asarray(batch.y.w_NP) > 0]
     if wrong := counted[(counted < 0) | (counted >= num_classes)].tolist():
@@ -325,7 +325,7 @@ class _Loop:
 
 
 def _title(config: dict[str, Any]) -> str:
-  """'ptb with lstm and sampled/pps'."""
+  """A description of a run, such as 'ptb with lstm and sampled/pps'."""
   data, model, head = (config[part]["name"] for part in ("data", "model", "head"))
   inner = [part["name"] for part in config["head"].values() if isinstance(part, dict)]
   return f"{data} with {model} and {'/'.join([head, *inner])}"

@@ -1,28 +1,30 @@
-"""Which head is right for your classes, on this device?
+"""Recommends a head for your classes on this device.
 
   python scripts/advise.py --counts=counts.npy --dim=512 --batch=2560
   python scripts/advise.py --workdir=runs/ptb --num_samples 256 1024 --budget_ms=5
   python scripts/advise.py --workdir=runs/ptb --heads full sampled/pps adaptive
 
-Runs steps (loss, gradients, update) with your number of classes, width and examples: of
-every head, and of `sampled` with every sampler, or of those in --heads, where any may
-stand that a config takes. Prints for each
+Runs training steps (loss, gradients, update) with your number of classes, width and
+batch size, for every head, and for `sampled` with every sampler, or for those in
+--heads (any heads that configs accept). Prints for each
 
-  ms      a step of the output layer, the least of many
-  mib     parameters, statistics and temporary memory of the step, by the compiler
-  relvar  Var(Z~) / Z^2, Z~ the normaliser as a sampled softmax estimates it from the
-          head's negatives, for a trained model: 0 is the exact softmax. With --workdir
+  ms      time of a step of the output layer, the minimum of many
+  mib     parameters, statistics, and temporary memory of the step as compiled
+  relvar  Var(Z~) / Z^2 for a trained model, where Z~ is the partition function as a
+          sampled softmax estimates it from the head's negatives. 0 for the exact
+          softmax. Only with --workdir
 
-and, marked, the heads that no other one beats in both time and relvar (without
---workdir: in time and memory, among those of their kind). Kinds: `softmax`, exact;
-`sample`, an estimate of that; `other`, another model or loss, whose worth only training
-shows. At the end flags for largevocab.main, of the head of least relvar that keeps to
---budget_ms and --budget_mib. With --workdir a step may take twice as long as that of
-the fastest head, unless told otherwise.
+Heads on the Pareto front of time and relvar are marked; heads without relvar are
+compared in time and memory, with heads of their kind. Kinds: `softmax`, exact;
+`sample`, an estimate of it; `other`, another model or loss, whose quality only training
+shows. At the end, prints flags for largevocab.main with the head of smallest relvar
+within --budget_ms and --budget_mib. With --workdir, --budget_ms is by default twice the
+time of the fastest head with a relvar.
 
---workdir takes from that run counts, activations and labels of held-out data, class
-rows and optimiser; it must have a row for each class. --counts draws labels by their
-counts, activations at random. Heads that these data do not suit are told and left out.
+--workdir uses counts, class rows, optimiser, and activations and labels of held-out
+data of that run; its head must have one row per class. --counts draws labels in
+proportion to their counts, and random activations. Heads that do not support these data
+are reported and left out.
 """
 
 import dataclasses
@@ -56,15 +58,15 @@ KEY = jax.random.key(0)
 
 
 class Problem(NamedTuple):
-  """What a head is to learn.
+  """Data and settings for measuring heads.
 
   Attributes:
-    counts: of the classes.
+    counts: class counts.
     h_ND: f32[N, D], activations.
     y: their true classes.
-    optimizer: of the rows.
-    w_VD: rows of a trained model, or None.
-    like: the head that they are of, or None.
+    optimizer: of the class rows.
+    w_VD: class rows of a trained model, or None.
+    like: the head of the trained model, or None.
   """
 
   counts: Counts
@@ -76,7 +78,7 @@ class Problem(NamedTuple):
 
 
 def of_counts(path: str, dim: int, batch: int) -> Problem:
-  """Labels drawn by counts from a file, activations at random."""
+  """Labels drawn in proportion to counts in a file, and random activations."""
   counts = counts_in(path)
   rng = np.random.default_rng(0)
   p_V = counts.unigram_V / counts.unigram_V.sum()
@@ -100,7 +102,7 @@ def of_run(workdir: str, batch: int) -> Problem:
 
 
 def default_heads() -> list[str]:
-  """Every head, and every sampler once.
+  """Every head, and `sampled` with every sampler.
 
   >>> {"full", "adaptive", "nce", "sampled/pps"} <= set(default_heads())
   True
@@ -112,7 +114,7 @@ def default_heads() -> list[str]:
 def heads(
   paths: Iterable[str], num_samples: Iterable[int], problem: Problem
 ) -> dict[str, Any]:
-  """Heads by the flags that make them."""
+  """Heads by the flags that configure them."""
   shared = {"optimizer": problem.optimizer}
   if problem.like is not None:
     shared |= {"bias": problem.like.bias, "dtype": problem.like.dtype}
@@ -129,7 +131,7 @@ def heads(
 
 
 def kind_of(head: Any) -> str:
-  """See the top of this file.
+  """The kind of a head; see the module docstring.
 
   >>> [kind_of(config.head(name)) for name in ("full", "sampled", "nce")]
   ['softmax', 'sample', 'other']
@@ -141,7 +143,7 @@ def kind_of(head: Any) -> str:
 
 
 def measured(head: Any, problem: Problem) -> Record:
-  """Kind, time, memory and, of a trained model, relvar."""
+  """Kind, time, memory and, for a trained model, relvar of a head."""
   counts, h_ND, y, _, w_VD, like = problem
   state = head.init(KEY, counts, h_ND.shape[1])
   row: Record = {"kind": kind_of(head)}
@@ -168,9 +170,9 @@ def measured(head: Any, problem: Problem) -> Record:
 
 
 def unbeaten(rows: list[Record]) -> list[Record]:
-  """Rows that no other is at least as good as in time and relvar, and better in one.
+  """The Pareto front of rows in time and relvar.
 
-  Rows without relvar are compared with those of their kind, in time and memory.
+  Rows without relvar are compared with rows of their kind, in time and memory.
 
   >>> rows = [{"kind": "sample", "ms": t, "mib": 1.0, "relvar": v}
   ...         for t, v in ((1.0, 0.5), (2.0, 0.1), (3.0, 0.2))]
@@ -193,13 +195,14 @@ def unbeaten(rows: list[Record]) -> list[Record]:
 
 
 def choice(rows: list[Record], budget_ms: float, budget_mib: float) -> Record | None:
-  """The best within the budgets: of least relvar, and then the fastest. Which sample is
-  good only a trained model tells, so without one it is the exact softmax or none.
+  """The row within the budgets with the smallest relvar, then the shortest time.
+
+  Without a trained model, samples have no relvar: it is the exact softmax or None.
 
   Args:
-    rows: of `measured`.
-    budget_ms: that a step may take; 0: any.
-    budget_mib: that it may hold; 0: any.
+    rows: results of `measured`.
+    budget_ms: most milliseconds of a step; 0: no limit.
+    budget_mib: most memory of a step; 0: no limit.
 
   >>> rows = [{"kind": "softmax", "ms": 9.0, "mib": 1.0, "relvar": 0.0},
   ...         {"kind": "sample", "ms": 2.0, "mib": 1.0, "relvar": 0.1}]
@@ -218,7 +221,7 @@ def choice(rows: list[Record], budget_ms: float, budget_mib: float) -> Record | 
 
 
 def default_budget_ms(rows: list[Record]) -> float:
-  """Twice the time of the fastest head whose relvar is known; 0 if there is none.
+  """Twice the time of the fastest head with a relvar; 0 if there is none.
 
   >>> default_budget_ms([{"ms": 9.0, "relvar": 0.0}, {"ms": 1.0, "relvar": 0.1}])
   2.0
@@ -227,7 +230,7 @@ def default_budget_ms(rows: list[Record]) -> float:
 
 
 def advice(best: Record | None, budgets: str, is_trained: bool) -> str:
-  """What is recommended, and within which budgets.
+  """The recommendation, as text.
 
   >>> print(advice(None, "within 5 ms", True))
   no head keeps within 5 ms: raise --budget_ms or --budget_mib
@@ -241,7 +244,7 @@ def advice(best: Record | None, budgets: str, is_trained: bool) -> str:
 
 
 def table(rows: list[Record]) -> str:
-  """Markdown, the fastest first."""
+  """A Markdown table of the rows, fastest first."""
   marked = {row["run"] for row in unbeaten(rows)}
   cells = [
     [
@@ -259,17 +262,17 @@ def table(rows: list[Record]) -> str:
 def main(argv: list[str] | None = None) -> int:
   parser = entry.Parser(__doc__)
   source = parser.add_mutually_exclusive_group(required=True)
-  source.add_argument("--counts", help=".npy with int[V]")
-  source.add_argument("--workdir", help="of a run of largevocab.main")
+  source.add_argument("--counts", help=".npy file with int[V], class counts")
+  source.add_argument("--workdir", help="workdir of a run of largevocab.main")
   add = parser.add_argument
   add("--dim", type=int, default=512, help="width of activations, with --counts")
-  add("--batch", type=int, default=0, help="examples; default: 2560, or as the run")
-  add("--num_samples", type=int, nargs="+", default=[1024], help="negatives")
+  add("--batch", type=int, default=0, help="examples; default: 2560, or as in the run")
+  add("--num_samples", type=int, nargs="+", default=[1024], help="numbers of negatives")
   add("--heads", nargs="+", default=default_heads(), metavar="HEAD[/SAMPLER]")
-  least = "a step may take; 0: any; default with --workdir: twice the fastest"
+  least = "limit per step; 0: none; default with --workdir: twice the fastest head"
   add("--budget_ms", type=float, help=least)
-  add("--budget_mib", type=float, default=0.0, help="it may hold; 0: any")
-  add("--output", type=pathlib.Path, help="records, .jsonl")
+  add("--budget_mib", type=float, default=0.0, help="memory limit; 0: none")
+  add("--output", type=pathlib.Path, help=".jsonl file for the records")
   args = parser.parse_args(argv)
   entry.check_counts(args, "dim", "num_samples")
   if args.batch:
@@ -281,7 +284,7 @@ def main(argv: list[str] | None = None) -> int:
     problem = of_counts(args.counts, args.dim, args.batch or 2560)
   else:
     problem = of_run(args.workdir, args.batch)
-  if args.output:  # now, so that it does not fail at the end
+  if args.output:  # fails here rather than at the end
     args.output.parent.mkdir(parents=True, exist_ok=True)
   num, dim = problem.h_ND.shape
   about = {"num_classes": problem.counts.num_classes, "dim": dim, "batch": num}
@@ -293,7 +296,7 @@ def main(argv: list[str] | None = None) -> int:
     print(f"\r{number} of {len(candidates)}: {flags:60}", end="", file=sys.stderr)
     try:
       row = measured(head, problem)
-    except (UserError, jax.errors.JaxRuntimeError) as error:  # too little memory, say
+    except (UserError, jax.errors.JaxRuntimeError) as error:  # such as out of memory
       print(f"\nleft out: {flags}: {error}", file=sys.stderr)
       continue
     row = {"run": flags, "name": flags, "config": "", "overrides": {}} | row

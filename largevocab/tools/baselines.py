@@ -1,11 +1,12 @@
-"""Trivial models of a sweep's data, as rows of its results.
+"""Adds count-based baselines to the results of a sweep.
 
   python -m largevocab.tools.baselines experiments/ptb_sampled/sweep.py \\
     --set data.path=/my/ptb
 
-Counts what the runs of the sweep read, see `largevocab.baselines`, and writes a record
-for each model of each data set to results.jsonl beside the sweep file: the metrics that
-the runs have, of the same held-out batches. Nothing is trained: it takes seconds.
+Fits the models of `largevocab.baselines` to the training data of the runs, evaluates
+them with the runs' metrics on the same held-out batches, and writes a record for each
+model and data set to results.jsonl beside the sweep file. This takes seconds, since
+nothing is trained.
 """
 
 import json
@@ -25,22 +26,22 @@ from largevocab.tools.sweeps.records import Record
 from largevocab.tools.sweeps.sweep_run import Run
 from largevocab.training.workdir import describe_machine
 
-NOT_DATA = ("seed", "cache_dir")  # of a data set's settings
+NOT_DATA = ("seed", "cache_dir")  # settings that do not change the data
 
 
 def rows(runs: Sequence[Run], settings: Sequence[PathSetting]) -> list[Record]:
-  """Records of the trivial models of each data set that the runs read.
+  """Records of the baselines for each data set of the runs.
 
-  A record has `baseline`: true, the settings of data that the runs override, and the
-  name "unigram, counted"; "ptb: unigram, counted" where runs are "ptb: full softmax".
-  What is measured is what the first run of a data set measures.
+  A record has `baseline`: true, the data settings that the runs override, and a name
+  such as "unigram, counted", or "ptb: unigram, counted" if a run is named "ptb: full
+  softmax". Metrics are those of the first run on a data set.
 
   Args:
-    runs: of a sweep.
-    settings: where data lie on this machine.
+    runs: runs of a sweep.
+    settings: paths of data on this machine.
 
   Raises:
-    UserError: data cannot be read.
+    UserError: the data cannot be read.
   """
   first: dict[str, Run] = {}
   for run in runs:
@@ -75,7 +76,8 @@ def _of_data(run: Run, settings: Sequence[PathSetting]) -> list[Record]:
 
 
 def _prefix(run: Run) -> str:
-  """
+  """The part of a run's name that names its data.
+
   >>> _prefix(Run("configs/ptb.py", name="ptb: unigram, m=80"))
   'ptb: '
   """
@@ -91,9 +93,9 @@ def main(argv: list[str] | None = None) -> int:
     action="append",
     default=[],
     metavar="[CONFIG:]KEY=PATH",
-    help="where data lie on this machine, as for scripts/run_sweep.py",
+    help="path of data on this machine, as for scripts/run_sweep.py",
   )
-  parser.add_argument("--data", help="of the sweep's data sets, this one only")
+  parser.add_argument("--data", help="only this data set of the sweep")
   args = parser.parse_args(argv)
   sweep = sweepfile.load(args.sweep)
   settings = [PathSetting.parse(text) for text in args.set]

@@ -1,13 +1,13 @@
-"""Clusters of the words of a text, for the head `hierarchical`.
+"""Computes Brown clusters of the words of a text, for the head `hierarchical`.
 
   python -m largevocab.tools.brown_clusters --config=configs/enwiki8.py \\
     --config.data.train=FILE --out=clusters.npy
   python -m largevocab.main --config=configs/enwiki8.py:hierarchical \\
     --config.data.train=FILE --config.head.clusters=clusters.npy --workdir=RUN
 
-Words with like neighbours come together (see largevocab/ops/tree/exchange.py); the
-config says which text. Writes i32[V], and prints how well the clusters foretell it, as
-the perplexity of a bigram model of clusters, beside clusters by count.
+Words with similar neighbours share a cluster (see largevocab/ops/tree/exchange.py). The
+text is the training data of the config. Writes i32[V], and prints the perplexity of a
+bigram model of clusters on this text, for these clusters and for clusters by count.
 """
 
 import functools
@@ -27,7 +27,7 @@ from largevocab.training import console
 
 
 def perplexity(counts: Counts, cluster_V: np.ndarray) -> float:
-  """Of the text, by its own bigrams of clusters."""
+  """Perplexity of the text under the bigram model of its own clusters."""
   assert counts.tokens is not None
   pairs = count_pairs(counts.tokens, counts.num_classes)
   return float(np.exp(-log_likelihood(*pairs, cluster_V) / pairs[1].sum()))
@@ -36,10 +36,15 @@ def perplexity(counts: Counts, cluster_V: np.ndarray) -> float:
 def main(argv: list[str]) -> None:
   parser = entry.Parser(__doc__)
   add = parser.add_argument
-  add("--config", required=True, metavar="FILE[:ARG]", help="--config.KEY=VALUE sets")
-  add("--out", required=True, type=pathlib.Path, help="the .npy file to write")
+  add(
+    "--config",
+    required=True,
+    metavar="FILE[:ARG]",
+    help="set keys with --config.KEY=VALUE",
+  )
+  add("--out", required=True, type=pathlib.Path, help=".npy file to write")
   add("--num_clusters", type=int, default=0, help="default: the square root of V")
-  more = "words of the largest over those of the mean, 1 to 4: see `Hierarchical`"
+  more = "size of the largest cluster over the mean, 1 to 4: see `Hierarchical`"
   add("--slack", type=float, default=Hierarchical.slack, help=more)
   args, rest = parser.parse_known_args(argv[1:])
   if args.out.suffix != ".npy":

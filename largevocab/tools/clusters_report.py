@@ -1,4 +1,4 @@
-"""Which clusters are fastest for given data, and are they?
+"""Reports the fastest clusters for given data, predicted and measured.
 
   python -m largevocab.tools.clusters_report --config=configs/europarl.py:adaptive \\
     --config.data.train=FILE
@@ -6,18 +6,18 @@
   python -m largevocab.tools.clusters_report --config=configs/europarl.py:adaptive \\
     --config.data.train=FILE --measure=10 --output=experiments/adaptive/clusters.jsonl
 
-Prints the best plans of 2 to 5 clusters, and which is best of all, by the cost model
-and the limits of the head `adaptive`: those of the config, or the defaults and the
-flags here. With --output it also writes a record, in milliseconds a step, for
+Prints the best cutoffs for 2 to 5 clusters, and the best of all, by the cost model and
+within the limits of the head `adaptive`: that of the config, or the default one with
+the flags given here. With --output, also writes records, in milliseconds per step, of
 
-  - sizes of the short list from 1 to V - 1, with one tail; held to no limit
-  - numbers of clusters from 2 to 10, each with the best cutoffs
+  - short-list sizes from 1 to V - 1, with one tail and without limits
+  - 2 to 10 clusters, each with the best cutoffs
   - the full softmax
 
-and beside the file figures/short_list and figures/clusters, as figures 2 and 4 of paper
-004 (Grave et al. 2017). --measure runs the steps of so many of the first, of all of the
-second, and of the third on this device: a batch of labels drawn by their counts,
-activations at random, SGD.
+and draws figures/short_list and figures/clusters beside the file, as figures 2 and 4 of
+Grave et al. 2017. --measure=N also times steps on this device: of N short-list sizes,
+of all numbers of clusters, and of the full softmax, on a batch of labels drawn in
+proportion to their counts, with random activations and SGD.
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ FULL = "full softmax"
 
 
 def of_config(argument: str, flags: list[str]) -> tuple[Partitioned, Counts, int]:
-  """Head, counts and width of an experiment."""
+  """Head, class counts and width of an experiment."""
   settings = command_line.load(argument)
   command_line.override(settings, ["clusters_report", *flags], known=["config"])
   exp = config.build(settings)
@@ -60,12 +60,12 @@ def of_config(argument: str, flags: list[str]) -> tuple[Partitioned, Counts, int
 
 
 def of_counts(path: str, dim: int) -> tuple[Partitioned, Counts, int]:
-  """The head `adaptive` as it is by default, for counts in a file."""
+  """The default head `adaptive`, counts from a file, and the width."""
   return Adaptive(), counts_in(path), dim
 
 
 def step_ms(head: Any, counts: Counts, dim: int, num: int) -> float:
-  """Milliseconds of a step of the head on this device."""
+  """Measured milliseconds per step of a head on this device."""
   rng = np.random.default_rng(0)
   p_V = counts.unigram_V / counts.unigram_V.sum()
   y = single_targets(rng.choice(counts.num_classes, num, p=p_V))
@@ -76,7 +76,7 @@ def step_ms(head: Any, counts: Counts, dim: int, num: int) -> float:
 
 
 def record(kind: str, plan: ClusterPlan) -> Record:
-  """What is predicted of a plan."""
+  """Record of a plan, with its predicted time."""
   clusters = plan.clusters
   return {
     "run": f"{kind}-{'-'.join(map(str, plan.cutoffs))}",
@@ -128,7 +128,7 @@ def report(head: Any, counts: Counts, dim: int, measure: int) -> list[Record]:
 
 
 def draw(rows: list[Record], kind: str, x: str):
-  """Milliseconds over `x`: predicted as a line, measured as points."""
+  """Plots milliseconds over `x`: predicted as a line, measured as points."""
   canvas = drawing.new_figure(6, 4)
   ax = canvas.subplots()
   of_kind = lambda name, key: [r for r in rows if r["name"] == name and key in r]
@@ -154,14 +154,14 @@ def draw(rows: list[Record], kind: str, x: str):
 def main(argv: list[str] | None = None) -> int:
   parser = entry.Parser(__doc__)
   source = parser.add_mutually_exclusive_group(required=True)
-  source.add_argument("--config", help="FILE:ARG; --config.KEY=VALUE sets")
-  source.add_argument("--counts", help=".npy with int[V]")
+  source.add_argument("--config", help="FILE:ARG; set keys with --config.KEY=VALUE")
+  source.add_argument("--counts", help=".npy file with int[V], class counts")
   add = parser.add_argument
   add("--dim", type=int, default=512, help="width of activations, with --counts")
   add("--batch", type=int, help="true classes in a batch, for head.batch_examples")
   add("--cost_model", help="for head.cost_model")
-  add("--measure", type=int, default=0, help="how many short lists to time")
-  add("--output", type=pathlib.Path, help="records; figures go beside it")
+  add("--measure", type=int, default=0, help="number of short-list sizes to time")
+  add("--output", type=pathlib.Path, help="file for records; figures go beside it")
   args, flags = parser.parse_known_args(argv)
   entry.check_counts(args, "dim", "batch")
   entry.check_counts(args, "measure", least=0)
@@ -180,7 +180,7 @@ def main(argv: list[str] | None = None) -> int:
   best = free.cluster_plan(counts, dim)
   print(f"fastest: {len(best.clusters.sizes)} clusters, cutoffs {best.cutoffs}")
   if args.output:
-    drawing.new_figure(1, 1)  # so that it does not fail at the end
+    drawing.new_figure(1, 1)  # fails here without matplotlib, rather than at the end
     rows = report(head, counts, dim, args.measure)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -2,8 +2,8 @@
 
   python -m largevocab.tools.collect experiments/ptb/sweep.py --root runs
 
-Runs of experiments/NAME/sweep.py are looked for in ROOT/NAME, as scripts/run_sweep.py
-puts them. What has not finished there keeps the line that it has.
+Runs of experiments/NAME/sweep.py are read from ROOT/NAME, where scripts/run_sweep.py
+writes them. A run that has not finished there keeps its line.
 """
 
 import pathlib

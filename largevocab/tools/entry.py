@@ -1,5 +1,4 @@
-"""How a script begins and ends: with flags, with a status, and with one line for what
-its user can mend."""
+"""Entry points of scripts: flags, exit status and error messages of one line."""
 
 import argparse
 import sys
@@ -10,13 +9,13 @@ import jax
 
 from largevocab.errors import UserError
 
-MOST = 10**9  # of what is counted on a command line
+MOST = 10**9  # largest count on a command line
 
 
 class Parser(argparse.ArgumentParser):
-  """Of the flags of a script, whose docstring is its help as it stands.
+  """A parser of flags whose help shows a script's docstring without reformatting.
 
-  Refuses `--flag=--`, which argparse takes for a flag without its value.
+  Rejects `--flag=--`, which argparse treats as a flag without a value.
   """
 
   def __init__(self, description: str | None):
@@ -35,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def run(name: str, main: Callable[[], int]) -> int:
-  """Runs a script's `main`; what its user can mend is told in one line, status 1."""
+  """Runs a script's `main`; prints user errors in one line and returns status 1."""
   try:
     return main()
   except UserError as error:
@@ -53,10 +52,10 @@ def run(name: str, main: Callable[[], int]) -> int:
 
 
 def check_counts(args: argparse.Namespace, *names: str, least: int = 1) -> None:
-  """That whole numbers, or lists of them, are in range; None stands for a default.
+  """Checks that integer flags, or lists of integers, are in range; ignores None.
 
   Raises:
-    UserError: names the flag.
+    UserError: a value is out of range; names the flag.
 
   >>> check_counts(argparse.Namespace(jobs=2, dims=[3, 4]), "jobs", "dims")
   """

@@ -1,15 +1,15 @@
-"""How long does this device take for the classes of a cluster? Fits a cost model.
+"""Fits a cost model: the time that this device takes for the classes of a cluster.
 
   python -m largevocab.tools.fit_cost_model --out=mine.json
   python -m largevocab.tools.fit_cost_model --out=b.json --dtype=bfloat16 --points=200
 
-Measures, at sizes spread over all orders of magnitude, what a head does for k classes
-with rows of width d and B examples: exact loss, gradients, SGD update of all rows. Fits
+Times the step of a head on k classes with rows of width d and B examples (exact loss,
+gradients, SGD update of all rows), for sizes spread over all orders of magnitude. Fits
 the formulas of `largevocab.ops.adaptive.cost_model` to the logarithms of the times, and
-prints both. The file is what `--config.head.cost_model=mine.json` takes.
+prints both. Use the file with `--config.head.cost_model=mine.json`.
 
-A time is the least of its repetitions: other programs only ever make it longer. Measure
-with the cores that will train, and while nothing else runs; 5 minutes on a CPU.
+A time is the minimum over repetitions, since other programs can only increase it.
+Measure on the cores used for training, on an idle machine; 5 minutes on a CPU.
 """
 
 import datetime
@@ -36,18 +36,18 @@ from largevocab.tools.tables import markdown as tables
 from largevocab.training.workdir import device_name
 
 DTYPES = ("float32", "bfloat16")
-BUDGET_BYTES = 64 * 2**20  # of the heads' `budget_mib`
-LEAST = 8  # classes, examples, width
+BUDGET_BYTES = 64 * 2**20  # default `budget_mib` of heads
+LEAST = 8  # least number of classes and examples, and least width
 MOST_CLASSES, MOST_EXAMPLES, MOST_WIDTH = 500_000, 4096, 1024
-# Products k B d that take a second or two, and numbers of a table k d.
+# Limits of products k B d, which take a second or two, and of tables k d.
 MOST_WORK = {"cpu": 8e9}
 MOST_WORK_ELSEWHERE = 5e12
 MOST_NUMBERS = {"cpu": 4e7}
 MOST_NUMBERS_ELSEWHERE = 4e8
 ALIGN = 8
 MOST_POINTS = 10_000
-SECONDS, MIN_CALLS = 0.4, 4  # of one time
-STARTS = 12  # of a fit
+SECONDS, MIN_CALLS = 0.4, 4  # per measurement
+STARTS = 12  # starting points of a fit
 
 
 class Size(NamedTuple):
@@ -59,7 +59,7 @@ class Size(NamedTuple):
 
 
 def step_sizes(num: int, backend: str) -> list[Size]:
-  """Sizes that fill log k, log B, log d evenly, without those that take too long."""
+  """Sizes evenly spread in log k, log B and log d, without those that are too large."""
   at_most = np.log2([MOST_CLASSES, MOST_EXAMPLES, MOST_WIDTH])
   points = qmc.scale(qmc.Halton(3, seed=0).random(20 * num), 3, at_most)
   sizes: list[Size] = []
@@ -75,14 +75,14 @@ def step_sizes(num: int, backend: str) -> list[Size]:
 
 
 def product_sizes(num: int, dim: int, backend: str) -> list[Size]:
-  """Sizes of one product with as many classes and examples, at one width."""
+  """Sizes of a matrix product, evenly spread in log k and log B, at one width."""
   flat = {(s.k, s.B): Size(s.k, s.B, dim) for s in step_sizes(4 * num, backend)}
   work = MOST_WORK.get(backend, MOST_WORK_ELSEWHERE)
   return [s for s in flat.values() if s.k * s.B * dim <= work][:num]
 
 
 def least_time(call: Callable[[], Any]) -> float:
-  """Seconds of a call: the least of many."""
+  """Seconds per call: the minimum of many calls."""
   jax.block_until_ready(call())
   jax.block_until_ready(call())
   times: list[float] = []
@@ -95,7 +95,7 @@ def least_time(call: Callable[[], Any]) -> float:
 
 
 def operands(size: Size) -> tuple[jax.Array, ...]:
-  """Rows, activations, true classes and weights."""
+  """Random rows, activations, true classes and weights."""
   rng = np.random.default_rng(0)
   w_VD = jnp.asarray(0.05 * rng.standard_normal((size.k, size.d)), jnp.float32)
   h_ND = jnp.asarray(rng.standard_normal((size.B, size.d)), jnp.float32)
@@ -104,14 +104,14 @@ def operands(size: Size) -> tuple[jax.Array, ...]:
 
 
 def product_seconds(size: Size, dtype: Any) -> float:
-  """One product, as in section 4.1 of the paper."""
+  """Time of one matrix product, as in section 4.1 of Grave et al. 2017."""
   w_VD, h_ND, *_ = (x.astype(dtype) for x in operands(size))
   product = jax.jit(lambda h_ND, w_VD: h_ND @ w_VD.T)
   return least_time(lambda: product(h_ND, w_VD))
 
 
 def step_seconds(size: Size, dtype: Any) -> float:
-  """Loss, gradients, update."""
+  """Time of a step: loss, gradients and update."""
   k, B, d = size
   how = plan(B, k, d, BUDGET_BYTES, compute_bytes=jnp.dtype(dtype).itemsize)
 
@@ -134,18 +134,18 @@ def step_seconds(size: Size, dtype: Any) -> float:
 def fit(
   make: Callable[..., Any], starts: dict[str, float], sizes: np.ndarray, t_P: np.ndarray
 ) -> Any:
-  """The positive constants whose predictions have the least squared error of the log.
+  """Fits positive constants by least squares on the logarithms of the times.
 
   Args:
-    make: a formula from its errors and constants: a class of the cost model.
-    starts: by name, each constant's order of magnitude.
-    sizes: [P, ...], what the formula is called with.
-    t_P: seconds.
+    make: a class of the cost model, which makes a formula from errors and constants.
+    starts: order of magnitude of each constant, by name.
+    sizes: [P, ...], arguments of the formula.
+    t_P: measured seconds.
   """
   of = lambda x: make(0, 0.0, 0.0, **dict(zip(starts, np.exp(x).tolist(), strict=True)))
   errors = lambda x: np.log(of(x)(*sizes.T)) - np.log(t_P)
   start = np.log(list(starts.values()))
-  low, high = start - 14, start + 14  # a constant may vanish, but not its logarithm
+  low, high = start - 14, start + 14  # keeps the log of a vanishing constant finite
   rng = np.random.default_rng(0)
   tries = [start, *(start + rng.uniform(-2, 2, len(start)) for _ in range(STARTS - 1))]
   found = [least_squares(errors, x, bounds=(low, high)) for x in tries]
@@ -159,7 +159,7 @@ def fit(
 
 
 def fit_product(sizes: list[Size], t_P: np.ndarray) -> ProductTime:
-  """Sizes have one width."""
+  """Fits the time of a product; all sizes must have the same width."""
   kB_P = np.array([(size.k, size.B) for size in sizes], np.float64)
   starts = {"constant": t_P.min(), "rate": (t_P / kB_P.prod(axis=1)).min()}
   starts["least"] = starts["constant"] / starts["rate"]
@@ -196,7 +196,7 @@ def measured(
 def told(
   name: str, model: Any, sizes: list[Size], predicted_P: np.ndarray, t_P: np.ndarray
 ) -> str:
-  """The points and how far the formula is from them, in Markdown."""
+  """Measured and predicted times, as a Markdown table."""
   rows = [
     [*map(str, size), f"{1e3 * t:.3g}", f"{1e3 * p:.3g}", f"{p / t:.2f}"]
     for size, p, t in sorted(zip(sizes, predicted_P, t_P, strict=True))
@@ -207,7 +207,7 @@ def told(
 
 
 def made(steps: list[Size], products: list[Size], dtype: str) -> CostModel:
-  """The cost model of this device, from times at these sizes, which are printed."""
+  """Measures this device at these sizes, fits the cost model, and prints both."""
   t_P = measured(product_seconds, products, jnp.dtype(dtype))
   product = fit_product(products, t_P)
   predicted_P = np.array([product(size.k, size.B) for size in products])
@@ -228,9 +228,9 @@ def main(argv: list[str] | None = None) -> int:
   parser = entry.Parser(__doc__)
   add = parser.add_argument
   add("--out", type=pathlib.Path, help="default: PLATFORM-DTYPE-YEAR-MONTH.json")
-  add("--dtype", choices=DTYPES, default="float32", help="of operands of products")
+  add("--dtype", choices=DTYPES, default="float32", help="dtype of the operands")
   add(
-    "--points", type=int, default=120, help="how many steps, and half as many products"
+    "--points", type=int, default=120, help="number of steps, and half as many products"
   )
   add("--dim", type=int, default=512, help="width of the products")
   args = parser.parse_args(argv)

@@ -1,21 +1,22 @@
-"""How informative are the negatives that a sampler draws for a trained model?
+"""Reports how hard the negatives of samplers are for a trained model.
 
   python -m largevocab.tools.negatives_report --workdir=runs/citeulike \\
     --output=results.jsonl \\
     uniform:num_samples=256 unigram:num_samples=256 \\
     lsh_embedding:unigram_share=0:num_samples=256
 
-Each argument is a sampler with fields of it or of the head `sampled`. At examples
-spread over the validation data, which make one batch, of the distinct classes that are
-drawn for an example and not true:
+Each argument is a sampler, with fields of the sampler or of the head `sampled`. Draws
+negatives for examples spread over the validation data, as one batch. Reports for the
+distinct classes that are drawn for an example, without its true classes:
 
-  classes  how many there are
-  rank     their mean rank by the model among all classes that are not true; 1: the
+  classes  their number
+  rank     their mean rank by score among all classes that are not true; 1 is the
            hardest negative
-  mass     their share of the softmax of these classes
+  mass     their share of the softmax over all classes that are not true
   top10    share of the 10 hardest negatives that are among them
 
-Means over examples and draws. Statistics are built anew from the table.
+These are means over examples and draws. Statistics of samplers are rebuilt from the
+class table.
 """
 
 import sys
@@ -43,7 +44,7 @@ KEY = jax.random.key(0)
 def figures(
   head: Sampled, counts: Counts, w_VD: jax.Array, positions: Positions, draws: int
 ) -> Record:
-  """What is measured of one head; see the top of this file."""
+  """The measurements of one head; see the module docstring."""
   state = head.init_state(Table(w_VD, {}, jnp.int32(0)), counts)
   if head.refreshes(1):
     state = jax.jit(head.refresh)(state, KEY)

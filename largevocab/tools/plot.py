@@ -1,10 +1,10 @@
-"""Figures of an experiment, as its sweep file describes them.
+"""Draws the figures of an experiment, as described by its sweep file.
 
   python scripts/plot.py experiments/kernel_bias/sweep.py
 
 Reads results.jsonl beside the sweep file and writes figures/FILE.png and .svg there,
-one pair for each entry of the sweep's `figures()` (see `sweeps/sweepfile.py`). What has
-no results yet is left out, so that a sweep can be looked at while it goes on.
+one pair for each entry of the sweep's `figures()` (see `sweeps/sweepfile.py`). Runs
+without results are left out, so that an unfinished sweep can be plotted.
 """
 
 import math
@@ -41,7 +41,7 @@ LABELS = {
 }
 PANEL_INCHES = 3.2
 FRONT, OTHERS = "tab:blue", "0.45"
-# Of a name beside its point: offset in typographic points, and what is there of it.
+# Places of a label beside its point: offset in typographic points, and alignment.
 PLACES = [
   *((3, 3, "left", "bottom"), (-3, 3, "right", "bottom"), (3, -3, "left", "top")),
   *((-3, -3, "right", "top"), (5, 0, "left", "center"), (-5, 0, "right", "center")),
@@ -55,10 +55,10 @@ class Line(NamedTuple):
   """A line of a panel.
 
   Attributes:
-    label: what the runs in it agree in.
-    points: (x, y), in order of x. Of a `level` x means nothing.
-    is_level: one value of y, whatever x.
-    is_reference: drawn dashed.
+    label: the value that its runs have in common.
+    points: (x, y), in order of x; a level ignores x.
+    is_level: whether it is a horizontal line at one value of y.
+    is_reference: whether it is drawn dashed.
   """
 
   label: Any
@@ -68,7 +68,7 @@ class Line(NamedTuple):
 
 
 def value(row: Record, key: str) -> Any:
-  """What a key of a figure stands for in a record; None if it has no such thing.
+  """The value of a figure's key in a record; None if it has none.
 
   >>> row = {"name": "ptb: unigram, m=80", "overrides": {"head.num_samples": 80}}
   >>> value(row, "method"), value(row, "data"), value(row, "head.num_samples")
@@ -83,7 +83,7 @@ def value(row: Record, key: str) -> Any:
 
 
 def chosen(row: Record, where: dict[str, Any]) -> bool:
-  """Whether a record has the value, or one of the values, of every key.
+  """Whether a record has, for every key, the value or one of the values.
 
   >>> row = {"name": "unigram, m=80", "overrides": {"head.num_samples": 80}}
   >>> chosen(row, {"method": ["uniform", "unigram"]}), chosen(row, {"method": "pps"})
@@ -94,7 +94,7 @@ def chosen(row: Record, where: dict[str, Any]) -> bool:
 
 
 def curve(members: list[Record], figure: Figure) -> list[tuple[float, float]]:
-  """Mean curve of runs that differ in the seed only, at the steps that all have."""
+  """Mean curve of runs that differ only in the seed, at steps common to all."""
   by_step: dict[int, list[tuple[float, float]]] = {}
   for row in members:
     own = figure.y if figure.y not in CURVE_Y else "curve"
@@ -110,7 +110,7 @@ def curve(members: list[Record], figure: Figure) -> list[tuple[float, float]]:
 
 
 def point(members: list[Record], figure: Figure) -> tuple[float, float] | None:
-  """Mean of runs that differ in the seed only; None if one lacks x or y."""
+  """Mean of runs that differ only in the seed; None if one has no x or y."""
   pairs = [(value(row, figure.x), value(row, figure.y)) for row in members]
   if any(None in pair for pair in pairs):
     return None
@@ -122,7 +122,7 @@ def point(members: list[Record], figure: Figure) -> tuple[float, float] | None:
 
 
 def check_number(row: Record, key: str, x: Any, figure: Figure) -> None:
-  """Raises a UserError that names the run if x is no number."""
+  """Raises a UserError that names the run if x is not a number."""
   if not records.is_number(x):
     raise UserError(
       f"figure {figure.file}: run {row.get('run')!r}: {key} is {x!r:.80}, not a "
@@ -177,7 +177,7 @@ def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
 
 
 def named(label: Any) -> Any:
-  """What can be a key, and tells a label: lists and the like as texts.
+  """A hashable label: lists and dicts as strings.
 
   >>> named([2000, 10000]), named(80)
   ('[2000, 10000]', 80)
@@ -186,14 +186,14 @@ def named(label: Any) -> Any:
 
 
 def can_be_shown(point: tuple[float, float], figure: Figure) -> bool:
-  """Whether a point lies within the axes, of which logarithmic ones begin above 0."""
+  """Whether a point is within the axes; logarithmic axes need positive values."""
   x, y = point
   is_positive = ("x" not in figure.log or x > 0) and ("y" not in figure.log or y > 0)
   return is_positive and (not figure.y_min or y >= figure.y_min)
 
 
 def references(rows: list[Record], figure: Figure) -> list[Line]:
-  """What is drawn in every panel: curves, or levels of y."""
+  """Lines that are drawn in every panel: curves, or levels of y."""
   lines = []
   wanted = (r for r in rows if value(r, "method") in figure.reference)
   for label, members in seeds.groups(wanted).items():
@@ -211,7 +211,7 @@ def references(rows: list[Record], figure: Figure) -> list[Line]:
 
 
 def colors(labels: list[Any]) -> dict[Any, Any]:
-  """A colour for each label: numbers from dark to light, names told well apart."""
+  """A colour for each label: from dark to light for numbers, distinct for names."""
   from matplotlib import colormaps
 
   if are_numbers(labels):
@@ -223,7 +223,7 @@ def colors(labels: list[Any]) -> dict[Any, Any]:
 
 
 def draw(rows: list[Record], figure: Figure):
-  """The figure, in matplotlib's sense.
+  """Draws a figure with matplotlib.
 
   Raises:
     UserError: see `panels_of`; or matplotlib is missing.
@@ -267,7 +267,7 @@ def draw(rows: list[Record], figure: Figure):
       title=LABELS.get(figure.line, figure.line),
     )
   if names_of_panels:
-    canvas.draw_without_rendering()  # Only now is it known where the points are.
+    canvas.draw_without_rendering()  # Positions of points are unknown before this.
   for names in names_of_panels:
     spread(names)
   return canvas
@@ -276,7 +276,7 @@ def draw(rows: list[Record], figure: Figure):
 def front(
   points: Iterable[tuple[float, float]], best: str = "least"
 ) -> list[tuple[float, float]]:
-  """Those that no other with as little x is as good as, in order of x.
+  """The Pareto front: points with better y than all points of smaller x, by x.
 
   >>> front([(3, 1), (1, 3), (2, 4), (2, 2)])
   [(1, 3), (2, 2), (3, 1)]
@@ -292,7 +292,7 @@ def front(
 
 
 def draw_front(ax, lines: list[Line], figure: Figure) -> list[Any]:
-  """Draws all points and the front as steps; returns the names of the points."""
+  """Draws all points, and the front as a step line; returns the labels of points."""
   named = [(p, line.label) for line in lines if not line.is_level for p in line.points]
   on_front = front((point for point, _ in named), figure.front)
   x, y = zip(*on_front, strict=True)
@@ -308,8 +308,8 @@ def draw_front(ax, lines: list[Line], figure: Figure) -> list[Any]:
 
 
 def spread(names: list[Any]) -> None:
-  """Puts each name beside its point, within the panel, where it covers no other name
-  and no point, if there is such a place; else at the first."""
+  """Moves each label to the first place within the panel where it covers no point and
+  no other label; if there is none, to the first place."""
   from matplotlib.transforms import Bbox
 
   centres = [name.axes.transData.transform(name.xy) for name in names]
@@ -325,7 +325,7 @@ def spread(names: list[Any]) -> None:
 
 
 def in_order(labels: Iterable[Any]) -> list[Any]:
-  """Each label once: numbers in order, names as they come.
+  """Distinct labels: numbers sorted, names in order of appearance.
 
   >>> in_order([20, 10, 20]), in_order(["b", "a"])
   ([10, 20], ['b', 'a'])
@@ -339,7 +339,7 @@ def are_numbers(labels: list[Any]) -> bool:
 
 
 def dress(ax, figure: Figure, lines: list[Line]) -> None:
-  """Scales, ticks and grid of a panel."""
+  """Sets scales, ticks and grid of a panel."""
   ax.grid(alpha=0.3, which="both")
   if "y" in figure.log:
     ax.set_yscale("log")
@@ -347,7 +347,7 @@ def dress(ax, figure: Figure, lines: list[Line]) -> None:
   if "x" in figure.log:
     ax.set_xscale("log")
     ticks = {x for line in lines if not line.is_level for x, _ in line.points}
-    if len(ticks) <= MAX_TICKS:  # chosen values, such as numbers of samples
+    if len(ticks) <= MAX_TICKS:  # a few values, such as numbers of samples
       ax.set_xticks(sorted(ticks), [f"{x:g}" for x in sorted(ticks)])
       ax.xaxis.minorticks_off()
     else:
@@ -360,7 +360,7 @@ def dress(ax, figure: Figure, lines: list[Line]) -> None:
 
 
 def plain_numbers(axis) -> None:
-  """20 in place of 2 x 10^1, on a logarithmic axis."""
+  """Labels a logarithmic axis with 20 in place of 2 x 10^1."""
   from matplotlib.ticker import LogFormatter
 
   axis.set_major_formatter(LogFormatter())
@@ -370,7 +370,9 @@ def plain_numbers(axis) -> None:
 def main(argv: list[str] | None = None) -> int:
   parser = entry.Parser(__doc__)
   parser.add_argument("sweep", type=pathlib.Path, help="experiments/NAME/sweep.py")
-  parser.add_argument("--output", type=pathlib.Path, help="default: figures beside it")
+  parser.add_argument(
+    "--output", type=pathlib.Path, help="default: figures beside the sweep file"
+  )
   args = parser.parse_args(argv)
   sweep = sweepfile.load(args.sweep)
   if not sweep.figures:

@@ -1,14 +1,14 @@
-"""How long does one matrix product take for k classes and B examples?
+"""Times one matrix product for k classes and B examples.
 
   python -m largevocab.tools.product_report \\
     --output=experiments/product_time/results.jsonl
   python scripts/plot.py experiments/product_time/sweep.py
 
-Times h_BD @ w_kD.T over k for a few B, as figure 1 of Grave et al. 2017,
-fits equation 7 of its section 4.1 to all of them, c + rate max(k0 B0, k B), and prints
-both. With --output points are written as records, in place of those of the same device.
+Times h_BD @ w_kD.T over k for a few B, as figure 1 of Grave et al. 2017, fits equation
+7 of its section 4.1 to all times, c + rate max(k0 B0, k B), and prints both. --output
+writes the points as records, and replaces those of the same sizes and device.
 
-A time is the least of its repetitions: other programs only ever make it longer.
+A time is the minimum over repetitions, since other programs can only increase it.
 """
 
 import pathlib
@@ -36,12 +36,12 @@ from largevocab.tools.tables import results_table
 from largevocab.training.workdir import describe_machine
 
 CLASSES = [4**e for e in range(10)]
-EXAMPLES = [8, 64, 512, 2560]  # the last: 128 streams of 20 words, as the paper's
-LEAST_POINTS = 4  # there are 3 constants
+EXAMPLES = [8, 64, 512, 2560]  # the last as in the paper: 128 streams of 20 words
+LEAST_POINTS = 4  # the formula has 3 constants
 
 
 def grid(classes: list[int], examples: list[int], dim: int, backend: str) -> list[Size]:
-  """The sizes, without those that take too long or are too large on this backend."""
+  """All combinations, without those that are too slow or large for this backend."""
   work = MOST_WORK.get(backend, MOST_WORK_ELSEWHERE)
   numbers = MOST_NUMBERS.get(backend, MOST_NUMBERS_ELSEWHERE)
   return [
@@ -53,7 +53,7 @@ def grid(classes: list[int], examples: list[int], dim: int, backend: str) -> lis
 
 
 def report(sizes: list[Size], dtype: str) -> list[Record]:
-  """A record for each size: what was measured, and what the fit to all predicts."""
+  """A record for each size, with the measured time and that predicted by the fit."""
   t_P = measured(product_seconds, sizes, jnp.dtype(dtype))
   fitted = fit_product(sizes, t_P)
   predicted_P = fitted([s.k for s in sizes], [s.B for s in sizes])
@@ -74,8 +74,8 @@ def report(sizes: list[Size], dtype: str) -> list[Record]:
 def main(argv: list[str] | None = None) -> int:
   parser = entry.Parser(__doc__)
   add = parser.add_argument
-  add("--classes", type=int, nargs="+", default=CLASSES, help="k, rows of a product")
-  add("--examples", type=int, nargs="+", default=EXAMPLES, help="B")
+  add("--classes", type=int, nargs="+", default=CLASSES, help="k, numbers of classes")
+  add("--examples", type=int, nargs="+", default=EXAMPLES, help="B, batch sizes")
   add("--dim", type=int, default=512, help="d, width")
   add("--dtype", choices=DTYPES, default="float32")
   add("--output", type=pathlib.Path, help="results.jsonl to update")

@@ -1,21 +1,21 @@
-"""How far off is the estimated normaliser of a trained model, at how many classes read?
+"""Reports the error of partition functions that samplers estimate for a trained model.
 
   python -m largevocab.tools.relvar_report --workdir=runs/ptb --output=results.jsonl \\
     unigram:num_samples=512 unigram:exact_frequent=256:num_samples=256 \\
     bernoulli:inclusion=power:num_samples=512 pps/shuffled:num_samples=512
 
-Each argument is a sampler with fields of it or of the head `sampled`. For each, Z~ is
-estimated --draws times at positions spread over the validation data, which make one
-batch, and compared with the exact Z of the model:
+Each argument is a sampler, with fields of the sampler or of the head `sampled`. For
+each, the partition function is estimated --draws times, at positions spread over the
+validation data that form one batch. The estimate Z~ is compared with the exact Z:
 
-  relvar      Var(Z~) / Z^2, about its true mean: E Z~ = Z
+  relvar      Var(Z~) / Z^2, around the true mean Z
   log_z_bias  E log(Z~ / Z), nats: the bias of a sampled softmax loss
-  classes     distinct classes besides the true one that a draw reads, on average over
-              draws: of the whole batch if it shares them, else of an example
+  classes     mean number of distinct classes in a draw, without the true ones: for the
+              whole batch if negatives are shared, else per example
 
-Means over positions, and medians of relvar. `/shuffled` numbers the classes at random:
-by count they make systematic draws stratified. Statistics are built anew from the
-table, as after several refreshes.
+These are means over positions, for relvar also medians. `/shuffled` renumbers the
+classes at random: numbered by count, they make systematic sampling stratified.
+Statistics are rebuilt from the class table, as after several refreshes.
 """
 
 import functools
@@ -39,7 +39,7 @@ from largevocab.tools.reports.specs import sampled_head
 from largevocab.tools.sweeps.records import Record
 
 COLUMNS = ["classes", "relvar", "relvar_median", "log_z_bias"]
-REFRESHES = 5  # an index is refined by each
+REFRESHES = 5  # each refines an index
 SHUFFLED = "shuffled"
 KEY = jax.random.key(0)
 
@@ -56,7 +56,7 @@ def head_of(text: str, like: Full | Sampled) -> tuple[Sampled, bool]:
 def shuffled(
   counts: Counts, w_VD: jax.Array, positions: Positions
 ) -> tuple[Counts, jax.Array, Positions]:
-  """The same with classes numbered at random."""
+  """The same data with classes renumbered at random."""
   new_V = np.random.default_rng(0).permutation(len(w_VD))  # class c becomes new_V[c]
   old_V = np.argsort(new_V)
   rename = lambda ids: jnp.asarray(new_V, jnp.int32)[ids]
@@ -72,7 +72,7 @@ def shuffled(
 def classes(
   head: Sampled, state: Any, h_ND: jax.Array, y: Targets, key: jax.Array
 ) -> jax.Array:
-  """How many distinct classes besides the true ones a draw reads."""
+  """Number of distinct classes in a draw, without the true ones."""
   drawn = drawn_classes(head, state, h_ND, y, key)
   read_V = jnp.any(drawn.is_drawn_NV, axis=0)
   own_N = jnp.sum(drawn.is_drawn_NV, axis=1)
@@ -82,7 +82,7 @@ def classes(
 def figures(
   head: Sampled, counts: Counts, w_VD: jax.Array, positions: Positions, draws: int
 ) -> Record:
-  """What is measured of one head; see the top of this file."""
+  """The measurements of one head; see the module docstring."""
   state = head.init_state(Table(w_VD, {}, jnp.int32(0)), counts)
   if head.refreshes(1):
     refresh = jax.jit(head.refresh)
@@ -106,7 +106,7 @@ def figures(
 
 
 def figures_of(draws: int, head: tuple[Sampled, bool], model: Model) -> Record:
-  """`figures`, of shuffled classes where that is asked for."""
+  """`figures`, with shuffled classes if requested."""
   given = shuffled(*model) if head[1] else model
   return figures(head[0], *given, draws)
 

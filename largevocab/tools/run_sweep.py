@@ -1,26 +1,27 @@
-"""Runs a sweep: one process for each run; finished ones are skipped.
+"""Runs a sweep, with one process per run; skips finished runs.
 
   python scripts/run_sweep.py experiments/ptb/sweep.py --jobs 2 --set data.path=/my/ptb
   python scripts/run_sweep.py --queue experiments/queue.toml --jobs 2 --spare
 
-Each run has a directory of its own in --root, named after its config and overrides,
-with its output in log.txt. Interrupt it (Ctrl-C) and start it again at will: a run that
-left result.json is skipped, any other is resumed from its last checkpoint. Runs that
-another launcher has in hand, or one that was killed has left behind, are waited for. A
-run that diverged is done: it is a row without results. When a run ends, the results of
-all are written to results.jsonl beside the sweep file, and to --root what TensorBoard's
-HPARAMS page is to show first. At the end come trivial models of the same data, counted.
+Each run has its own working directory in --root, named after its config and overrides,
+with its output in log.txt. You can interrupt a sweep (Ctrl-C) and start it again at any
+time: a run with a result.json is skipped, any other resumes from its last checkpoint.
+Runs that another launcher started, even one that was killed, are waited for while they
+are running. A run that diverged counts as done, and has a row without metrics. Whenever
+a run ends, all results are written to results.jsonl beside the sweep file, and the
+layout of TensorBoard's HPARAMS page to --root. At the end, count-based baselines of the
+same data are added.
 
-If the sweep file asks for a search, short trials choose the rates of each method first;
-they are kept in search.jsonl.
+If the sweep file has a search, short trials choose the learning rates of each method
+first. They are kept in search.jsonl.
 
-A queue is a list of sweeps, made in its order, each with a directory in --root. With
---spare its runs take what others leave of the machine. Start it from a clone of its
-own, so that all runs are of one revision and work in the checkout does not disturb
-them; with --collect, the checkout's script writes what has ended so far to its files.
+A queue is a list of sweeps, executed in order, each with a directory in --root. With
+--spare, its runs yield to other programs. Start it from a separate clone, so that all
+runs have the same revision and do not see changes in the checkout. The checkout's
+script writes the results so far to its own files with --collect.
 
-As a job array: --index=$ID does one run only and writes no results.jsonl; a last call
-without --index, on the same --root, collects the results.
+Job arrays: --index=$ID executes one run only and does not write results.jsonl; a last
+call without --index, with the same --root, collects the results.
 """
 
 import argparse
@@ -50,7 +51,7 @@ from largevocab.tools.sweeps.status_line import StatusLine
 from largevocab.tools.sweeps.sweep_run import Run
 
 POLL_SECONDS = 0.2
-LOOK_SECONDS = 5.0  # between looks at what others have done
+LOOK_SECONDS = 5.0  # between checks for runs of other launchers
 
 
 class Job(NamedTuple):
@@ -73,10 +74,10 @@ class Job(NamedTuple):
 
 
 class Scheduler:
-  """Keeps so many runs going, the first ones first, until nothing is left to be done.
+  """Executes runs in order, `jobs` at a time, until none is left.
 
   Attributes:
-    failed: {job: why} of those that are not finished.
+    failed: {job: reason} of the runs that failed.
   """
 
   def __init__(self, campaigns: list[Campaign], jobs: int, *, spare: bool = False):
@@ -102,13 +103,13 @@ class Scheduler:
       stop([process for _, process in filter(None, self._slots)])
 
   def _look(self) -> None:
-    """Finds out what can be done now: more, when the trials of a method have ended."""
+    """Updates the list of runs, which grows when the trials of a method have ended."""
     every = (Job(each, run) for each in self._campaigns for run in each.ready())
     self._jobs = list({job.id: job for job in every}.values())
     self._looked = time.monotonic()
 
   def _fill(self) -> bool:
-    """Starts runs where there is room; whether one was started."""
+    """Starts runs in free slots; returns whether any was started."""
     free = [number for number, slot in enumerate(self._slots) if slot is None]
     if not free:
       return False
@@ -139,7 +140,7 @@ class Scheduler:
     return started
 
   def _watch(self) -> None:
-    """Sees which runs have come to their end."""
+    """Handles runs that have ended."""
     for number, slot in enumerate(self._slots):
       if slot is None or slot[1].poll() is None:
         continue
@@ -171,7 +172,7 @@ class Scheduler:
 
 
 def choose(campaign: Campaign, index: int) -> Campaign:
-  """With the run of this index only."""
+  """The campaign restricted to the run with this index."""
   runs = campaign.sweep.runs
   if campaign.sweep.search:
     raise UserError(f"--index={index}: {campaign.path} has a search; leave --index out")
@@ -186,34 +187,34 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
   what.add_argument(
     "sweep", type=pathlib.Path, nargs="?", help="experiments/NAME/sweep.py"
   )
-  what.add_argument("--queue", type=pathlib.Path, help="a list of sweeps, FILE.toml")
+  what.add_argument("--queue", type=pathlib.Path, help="list of sweeps, FILE.toml")
   parser.add_argument(
-    "--root", type=pathlib.Path, help="default: runs/NAME, of a queue runs"
+    "--root", type=pathlib.Path, help="default: runs/NAME; with --queue: runs"
   )
-  parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
-  parser.add_argument("--index", type=int, help="only this run of a sweep, from 0")
-  parser.add_argument("--dry_run", action="store_true", help="print the commands")
+  parser.add_argument("--jobs", type=int, default=1, help="number of runs at a time")
+  parser.add_argument("--index", type=int, help="only the run with this index, from 0")
+  parser.add_argument("--dry_run", action="store_true", help="only print the commands")
   parser.add_argument(
-    "--collect", action="store_true", help="only write what has ended to the results"
+    "--collect", action="store_true", help="only write the results of runs that ended"
   )
   parser.add_argument(
     "--spare",
     action="store_true",
-    help="each run has a core of its own and the lowest priority",
+    help="give each run a core of its own and the lowest priority",
   )
   parser.add_argument(
     "--set",
     action="append",
     default=[],
     metavar="[CONFIG:]KEY=PATH",
-    help="where data lie on this machine, for runs whose config has the key, or for "
-    "those of one config, which goes before: data.path=/data, ptb:data.path=/data/ptb",
+    help="path of data on this machine, for all runs whose config has the key, or only "
+    "for those of CONFIG: data.path=/data, ptb:data.path=/data/ptb",
   )
   return parser.parse_args(argv)
 
 
 def campaigns_of(args: argparse.Namespace) -> list[Campaign]:
-  """What the arguments ask for."""
+  """The campaigns that the arguments ask for."""
   settings = [PathSetting.parse(text) for text in args.set]
   if args.queue:
     if args.index is not None:

@@ -1,21 +1,21 @@
-"""How long a training step of each method of a sweep takes, and how much it computes.
+"""Times a training step of each method of a sweep, and counts its operations.
 
   python -m largevocab.tools.step_times experiments/all_methods/sweep.py \\
     --set ptb:data.path=DIR --set enwiki8:data.train=FILE --set xmlc:data.path=DIR
 
-Runs share a machine with others; this is for an idle one. Each method and the first one
-on the same data, the yardstick, take turns in one process. Writes times.jsonl beside
-the sweep file, with a record for each method, whatever its seeds:
+Run it on an idle machine: the runs of a sweep may have shared theirs. In one process,
+each method takes turns with the first method on the same data, the reference. Writes
+times.jsonl beside the sweep file, with one record per method, whatever its seeds:
 
-  ms_per_step          the time of a step, with its share of the rebuilds
-  operations_per_step  additions and multiplications in products of matrices
-  ratio                the time of a step over the yardstick's
-  full_ms              the latter
-  refresh_ms           the time of a rebuild of the head's statistics
-  refresh_steps        the steps of the run after which there is one
+  ms_per_step          time of a step, including its share of the rebuilds
+  operations_per_step  additions and multiplications in matrix products
+  ratio                time of a step, without rebuilds, over that of the reference
+  full_ms              time of a step of the reference
+  refresh_ms           time of a rebuild of the head's statistics
+  refresh_steps        steps of the run after which there is a rebuild
   num_classes          V
 
-Seconds and operations of a run are these times its steps.
+The seconds and operations of a run are those of a step times the number of steps.
 """
 
 import itertools
@@ -37,13 +37,13 @@ from largevocab.tools.sweeps.launch import PathSetting, check_settings
 from largevocab.tools.sweeps.sweep_run import Run
 from largevocab.training.settings import Experiment
 
-SECONDS = 3.0  # for each method
+SECONDS = 3.0  # per method
 MOST_BATCHES = 100
 
 
 def shapes_of(exp: Experiment, data: Any) -> dict[int, float]:
-  """Which of the first batches has a shape of its own, by number; and the share of
-  the batches that have it. Of labels there are more and less."""
+  """{number of a batch: share of batches of its shape}, with one of the first batches
+  for each shape. Batches of multi-label data differ in shape."""
   batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
   number = min(batches.steps_per_epoch, MOST_BATCHES)
   shape = lambda step: str(jax.tree.map(np.shape, batches.batch(step)))
@@ -54,7 +54,7 @@ def shapes_of(exp: Experiment, data: Any) -> dict[int, float]:
 def times_of(
   run: Run, exp: Experiment, data: Any, yardstick: TrainingSteps, seconds: float
 ) -> records.Record:
-  """The record of a run."""
+  """The record of a method, from one of its runs."""
   own = TrainingSteps(exp, data)
   ms = {"above_ms": 0.0, "below_ms": 0.0}
   operations = 0.0
@@ -84,7 +84,7 @@ def times_of(
 
 
 def data_of(run: Run) -> str:
-  """What a run is on, as its name says: see `Run.name`."""
+  """The data that a run's name begins with; see `Run.name`."""
   return run.name.partition(": ")[0] if ": " in run.name else ""
 
 
@@ -92,8 +92,8 @@ def main(argv: list[str] | None = None) -> int:
   parser = entry.Parser(__doc__)
   parser.add_argument("sweep", type=pathlib.Path, help="experiments/NAME/sweep.py")
   parser.add_argument("--set", action="append", default=[], metavar="CONFIG:KEY=PATH")
-  parser.add_argument("--data", help="only methods on this, as their names begin")
-  parser.add_argument("--seconds", type=float, default=SECONDS, help="for each method")
+  parser.add_argument("--data", help="only methods on this data")
+  parser.add_argument("--seconds", type=float, default=SECONDS, help="per method")
   args = parser.parse_args(argv)
   settings = [PathSetting.parse(text) for text in args.set]
   sweep_runs = sweepfile.load(args.sweep).runs

@@ -1,14 +1,14 @@
-"""Tables of results, in Markdown.
+"""Makes Markdown tables of results.
 
   python scripts/tabulate.py experiments/ptb/results.jsonl   # print one
   python scripts/tabulate.py runs/quickstart                 # of finished runs anywhere
   python scripts/tabulate.py --update README.md              # rewrite those in a file
   python scripts/tabulate.py --check README.md               # exit 1 if one is stale
 
-A file holds a table between lines <!-- results:ptb --> and <!-- /results:ptb -->. It
-shows experiments/ptb/results.jsonl, with the metrics and the paper's numbers that
-experiments/ptb/sweep.py gives, or says that nothing was run yet; docs/protocol.md tells
-what its columns mean.
+In a file, a table stands between the lines <!-- results:ptb --> and
+<!-- /results:ptb -->. It shows experiments/ptb/results.jsonl, with the metrics and
+published numbers of experiments/ptb/sweep.py, or "Not run yet."; docs/protocol.md
+explains the columns.
 """
 
 import contextlib
@@ -30,19 +30,19 @@ SECTION = re.compile(
   r"^(<!-- results:([\w-]+) -->\n)(?:(?!<!-- results:).)*?^(<!-- /results:\2 -->)$",
   re.DOTALL | re.MULTILINE,
 )
-# What a record holds besides metrics.
+# Fields of a record that are not metrics.
 NOT_METRICS = {*records.FIELDS, *records.SOME_HAVE, "num_devices"}
 NOT_RUN = "Not run yet."
 
 
 def rewrite(text: str, experiments: pathlib.Path) -> str:
-  """Text with the table in each of its marked sections made anew.
+  """Regenerates the tables in all marked sections of a text.
 
-  One without results.jsonl has not been run, and says so.
+  An experiment without results.jsonl is shown as not run.
 
   Raises:
-    UserError: a marker without its partner, an experiment that there is not, or one
-      whose results.jsonl is empty.
+    UserError: a marker without its partner, an unknown experiment, or an empty
+      results.jsonl.
   """
 
   def section(match: re.Match[str]) -> str:
@@ -67,7 +67,7 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
 
 
 def complete(sweep: sweepfile.Sweep, path: pathlib.Path) -> list[Record]:
-  """The records of a results.jsonl, with what their costs and the sweep file add."""
+  """The records of a results.jsonl, with costs and derived metrics."""
   return sweep.complete(axes.joined(records.load(path), path.with_name("times.jsonl")))
 
 
@@ -107,7 +107,7 @@ def print_table(path: pathlib.Path, asked: list[str] | None) -> None:
 
 @contextlib.contextmanager
 def naming(path: pathlib.Path) -> Iterator[None]:
-  """Puts the file before what a line of it is wrong in."""
+  """Prefixes error messages with the name of the file."""
   try:
     yield
   except UserError as error:

@@ -1,4 +1,4 @@
-"""Figures as files; the only script that knows matplotlib."""
+"""Creates matplotlib figures and saves them to files."""
 
 import pathlib
 from typing import TYPE_CHECKING
@@ -8,13 +8,13 @@ from largevocab.errors import UserError
 if TYPE_CHECKING:
   from matplotlib.figure import Figure
 
-# The same figure is the same file: ids in an SVG come from this, not from chance.
+# Makes SVG files reproducible: their ids are hashed with this salt, not random.
 SALT = {"svg.hashsalt": "largevocab"}
 DPI = 150
 
 
 def new_figure(width: float, height: float) -> "Figure":
-  """An empty figure of this many inches.
+  """An empty figure with this size in inches.
 
   Raises:
     UserError: matplotlib is missing.
@@ -29,7 +29,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def save(figure: "Figure", directory: pathlib.Path, name: str) -> list[pathlib.Path]:
-  """Writes NAME.png and NAME.svg, the same bytes for the same figure."""
+  """Writes NAME.png and NAME.svg, with the same bytes for the same figure."""
   from matplotlib import rc_context
 
   directory.mkdir(parents=True, exist_ok=True)

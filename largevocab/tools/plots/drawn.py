@@ -1,4 +1,4 @@
-"""Which classes a head draws at given examples."""
+"""The classes that a head draws for given examples."""
 
 from typing import Any, NamedTuple
 
@@ -10,11 +10,11 @@ from largevocab.labels import Targets
 
 
 class Drawn(NamedTuple):
-  """What one draw of a batch reads besides true classes.
+  """Classes in one draw for a batch, besides the true classes.
 
   Attributes:
-    is_drawn_NV: bool[N, V].
-    is_own: whether some of it are each example's own.
+    is_drawn_NV: bool[N, V], whether an example has a class in its draw.
+    is_own: whether some classes are drawn per example.
   """
 
   is_drawn_NV: jax.Array
@@ -24,7 +24,7 @@ class Drawn(NamedTuple):
 def drawn_classes(
   head: Sampled, state: Any, h_ND: jax.Array, y: Targets, key: jax.Array
 ) -> Drawn:
-  """One draw for these examples as a batch."""
+  """One draw, with these examples as a batch."""
   w_VD = state.table.w_VD
   got = head.candidates(state, head.features(h_ND), y, key)
   ids = jnp.where(got.mask, got.ids, len(w_VD))

@@ -1,4 +1,4 @@
-"""Reports on heads that draw, for the model of a run: a record for each of them."""
+"""Reports on sampled heads with the model of a run: one record per head."""
 
 import argparse
 import pathlib
@@ -26,15 +26,15 @@ Model = tuple[Counts, jax.Array, Positions]
 def parse(
   description: str | None, draws: int, argv: list[str] | None = None
 ) -> argparse.Namespace:
-  """The arguments of a report."""
+  """Parses the arguments of a report."""
   parser = entry.Parser(description)
   add = parser.add_argument
   add("heads", nargs="+", metavar="SAMPLER[:FIELD=VALUE...]")
-  add("--workdir", required=True, help="of a run of largevocab.main")
+  add("--workdir", required=True, help="workdir of a run of largevocab.main")
   add("--checkpoint", choices=["latest", "best"], default="latest")
-  add("--positions", type=int, default=256, help="how many examples")
-  add("--draws", type=int, default=draws, help="how many, of each")
-  add("--label", default="", help="what stands before the names: which run it is")
+  add("--positions", type=int, default=256, help="number of examples")
+  add("--draws", type=int, default=draws, help="number of draws per head")
+  add("--label", default="", help="prefix of names, to identify the run")
   add("--output", type=pathlib.Path, help="default: WORKDIR/REPORT.jsonl")
   args = parser.parse_args(argv)
   entry.check_counts(args, "positions", "draws")
@@ -47,10 +47,10 @@ def report(
   figures: Callable[[Any, Model], Record],
   columns: list[str],
 ) -> list[Record]:
-  """A record for each of args.heads, told as it is made.
+  """A record for each of args.heads, which is printed as soon as it is made.
 
   Raises:
-    UserError: the run's head has no row for each class, or a head cannot be.
+    UserError: the run's head does not have one row per class, or a head is invalid.
   """
   exp = config.build(config.of_workdir(args.workdir))
   if not isinstance(exp.head, Full | Sampled):
@@ -76,7 +76,7 @@ def report(
 def write(
   args: argparse.Namespace, name: str, rows: list[Record], columns: list[str]
 ) -> None:
-  """Prints the table, and writes the records to args.output, or to the workdir, in
-  place of those that the file has of the same names."""
+  """Prints the table, and writes the records to args.output or the workdir, where they
+  replace records of the same names."""
   print(results_table.table(rows, columns))
   records.merge(args.output or pathlib.Path(args.workdir, f"{name}.jsonl"), rows)

@@ -1,4 +1,4 @@
-"""Measuring functions against each other: in turns, answers compared first."""
+"""Measurements of functions in turns, after a comparison of their results."""
 
 import os
 import statistics
@@ -20,9 +20,9 @@ class Case(NamedTuple):
   """One measured comparison.
 
   Attributes:
-    name: what is compared with what, and the sizes that matter.
-    sizes: all sizes, and how far the answers are apart.
-    figures: what was measured; `ratio`, and the goal `at_least` or `at_most`.
+    name: what is compared, as 'above / below', and the main sizes.
+    sizes: all sizes, and the error between the results.
+    figures: measurements such as `ratio`, and its goal `at_least` or `at_most`.
   """
 
   name: str
@@ -39,20 +39,20 @@ def compare(
 ) -> dict[str, Any]:
   """Times two functions in turns.
 
-  In its turn a function is called once, untimed, and then until TURN_SECONDS are over,
-  as it would be in a loop of its own: the first call finds the caches, and memory that
-  is still being given back, as the other function left them.
+  In its turn, a function is called once without timing, and then repeatedly for
+  TURN_SECONDS, as in a loop of its own. The untimed call absorbs effects of the other
+  function: the state of caches, and memory that is still being released.
 
   Args:
-    above, below: compiled, and called once already. One that runs elsewhere has a
-      method `turn` as the function here.
-    seconds: how long to go on.
-    min_turns: how many turns to take at least.
+    above, below: compiled functions that were called once already. An object whose
+      function runs in another process has a method `turn`, like the function here.
+    seconds: least total time.
+    min_turns: least number of turns.
 
   Returns:
-    `ratio`, the median over the turns of above's time over below's; `cpu_ratio`, the
-    same of the processor time of all threads, which other programs disturb less; the
-    median times in ms; the number of turns.
+    `ratio`, the median over turns of above's time over below's; `cpu_ratio`, the same
+    for the processor time of all threads, which other programs disturb less; the median
+    times in ms; the number of turns.
   """
   functions = {"above": above, "below": below}
   walls: dict[str, list[float]] = {name: [] for name in functions}
@@ -79,7 +79,7 @@ def compare(
 
 
 def turn(function: Callable[[], Any], seconds: float) -> tuple[float, float]:
-  """Wall and processor seconds of a call, by calls until `seconds` are over."""
+  """Mean wall and processor seconds of a call, over calls for `seconds`."""
   jax.block_until_ready(function())
   wall, cpu, calls = time.perf_counter(), time.process_time(), 0
   while not calls or time.perf_counter() < wall + seconds:
@@ -89,7 +89,7 @@ def turn(function: Callable[[], Any], seconds: float) -> tuple[float, float]:
 
 
 def temp_bytes(compiled: jax.stages.Compiled) -> int:
-  """Temporary memory of a compiled function, without arguments and results."""
+  """Temporary memory of a compiled function in bytes, without arguments and results."""
   analysis = compiled.memory_analysis()
   assert analysis is not None, "this device does not tell the memory of a program"
   return analysis.temp_size_in_bytes
@@ -99,7 +99,7 @@ def check_close(got: Any, want: Any, tolerance: float) -> float:
   """The largest difference in a leaf, relative to the leaf's largest absolute value.
 
   Raises:
-    AssertionError: it is above the tolerance: there is nothing to time.
+    AssertionError: it is above the tolerance.
   """
   errors = jax.tree.map(
     lambda a, b: float(jnp.abs(a - b).max() / jnp.abs(b).max()), got, want
@@ -110,10 +110,10 @@ def check_close(got: Any, want: Any, tolerance: float) -> float:
 
 
 class Stepper:
-  """A step whose state is donated: called without arguments, again and again.
+  """A step with donated state, which can be called repeatedly without arguments.
 
-  What else a step returns is computed too: `step(state, *args)` is (state, output).
-  Both are those of the last call.
+  `step(state, *args)` returns (state, output). Both are computed, and the attributes
+  `state` and `output` are those of the last call.
   """
 
   def __init__(self, step: Callable[..., Any], state: Any, *args: Any):
@@ -126,7 +126,7 @@ class Stepper:
 
 
 def row_step(head: Head, lr: float = LR) -> Callable[..., Any]:
-  """What a training step does in the head, the gradient for the network included."""
+  """The head's part of a training step, including the gradient for the network."""
 
   def step(state, h_ND, y, key):
     out = head.backward(state, h_ND, y, key)
@@ -136,7 +136,7 @@ def row_step(head: Head, lr: float = LR) -> Callable[..., Any]:
 
 
 def milliseconds(function: Callable[[], Any], calls: int = 5) -> float:
-  """Of the median call, after one that is not timed."""
+  """Median milliseconds per call, after one untimed call."""
   jax.block_until_ready(function())
   times = []
   for _ in range(calls):
@@ -147,7 +147,7 @@ def milliseconds(function: Callable[[], Any], calls: int = 5) -> float:
 
 
 def about_this_run() -> dict[str, object]:
-  """What the times depend on."""
+  """Device, versions, settings and revision, on which times depend."""
   machine = describe_machine()
   return {
     **{key: machine[key] for key in ("device", "num_devices", "python")},

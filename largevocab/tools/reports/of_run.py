@@ -1,4 +1,4 @@
-"""The experiment of a sweep's run, with the data of this machine."""
+"""The config of a sweep's run, with the paths of data on this machine."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from largevocab.tools.sweeps.sweep_run import Run
 
 
 def settings_of(run: Run, settings: Sequence[PathSetting]) -> ConfigDict:
-  """What `largevocab.config.build` builds: the run's config, overridden."""
+  """The run's config with all overrides, for `largevocab.config.build`."""
   _, *flags = run.flags()
   flags += [each.flag for each in settings if each.is_for(run)]
   block = command_line.load(str(REPOSITORY / run.config))

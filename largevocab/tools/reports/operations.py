@@ -1,4 +1,4 @@
-"""How many operations a program needs, counted in products of matrices."""
+"""Counts the operations of a program in matrix products."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -9,15 +9,15 @@ from jax.extend import core
 
 
 def operations(function: Callable[..., Any], *args: Any) -> float:
-  """Additions and multiplications in all products of arrays that a function makes.
+  """Additions and multiplications in all array products of a function.
 
-  Element by element work, look-ups and sorts are left out: of training steps they are
-  the smaller part. A loop counts as often as it runs with these arguments, of branches
-  that which is taken. The count does not depend on the device.
+  Elementwise operations, look-ups and sorts are not counted: they are the smaller part
+  of a training step. Loops count as often as they run with these arguments, and only
+  the branch that is taken counts. The count does not depend on the device.
 
   Raises:
-    ValueError: a loop of fixed length holds one with products whose length depends on
-      values: those are not looked into.
+    ValueError: a loop of fixed length contains products whose number depends on values,
+      which is not supported.
 
   >>> import jax.numpy as jnp
   >>> x_NK, w_KM = jnp.ones((5, 3)), jnp.ones((3, 2))
@@ -32,7 +32,7 @@ def operations(function: Callable[..., Any], *args: Any) -> float:
 def _evaluated(
   jaxpr: core.Jaxpr, consts: Sequence[Any], args: Sequence[Any]
 ) -> tuple[float, list[Any]]:
-  """The operations of a program with these arguments, and its results."""
+  """Operations and results of a program with these arguments."""
   values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
   read = lambda atom: atom.val if isinstance(atom, core.Literal) else values[atom]
   total = 0.0
@@ -81,7 +81,7 @@ def _bound(equation: core.JaxprEqn, args: list[Any]) -> list[Any]:
 
 
 def _depends(equation: core.JaxprEqn) -> bool:
-  """Whether it has products, and how many depends on values."""
+  """Whether an equation has products whose number depends on values."""
   if equation.primitive.name in ("while", "cond"):
     return any(_has_products(inner.jaxpr) for inner in _inner(equation.params))
   every = (each for inner in _inner(equation.params) for each in inner.jaxpr.eqns)
@@ -95,7 +95,7 @@ def _has_products(jaxpr: core.Jaxpr) -> bool:
 
 
 def _fixed(equation: core.JaxprEqn) -> float:
-  """The operations of an equation in which they do not depend on values."""
+  """Operations of an equation whose number does not depend on values."""
   if equation.primitive.name == "dot_general":
     left: Any = equation.invars[0].aval
     result: Any = equation.outvars[0].aval

@@ -1,4 +1,4 @@
-"""Examples of held-out data at which a trained model is looked at."""
+"""Examples of held-out data, for reports on a trained model."""
 
 from typing import NamedTuple
 
@@ -18,14 +18,14 @@ class Positions(NamedTuple):
 
   Attributes:
     x_ND: f32[N, D], activations.
-    y: what is to be predicted there.
+    y: their true classes.
   """
 
   x_ND: jax.Array
   y: Targets
 
   def chunks(self, size: int) -> list["Positions"]:
-    """The same in chunks, the last may be smaller."""
+    """The examples in chunks; the last may be smaller."""
     starts = range(0, len(self.x_ND), size)
     return [jax.tree.map(lambda a: a[s : s + size], self) for s in starts]  # noqa: B023
 
@@ -33,10 +33,10 @@ class Positions(NamedTuple):
 def positions_of(
   exp: Experiment, state: State, batches: HeldOutBatches, num: int, num_classes: int
 ) -> Positions:
-  """`num` examples spread evenly over held-out data, or all where there are fewer.
+  """`num` examples spread evenly over held-out data, or all if there are fewer.
 
-  The network reads all of the data, as it does when it is evaluated. Examples of fewer
-  true classes than others are padded with `num_classes`.
+  The network reads all of the data, as in evaluation. Examples with fewer true classes
+  than others are padded with `num_classes`.
   """
   total = sum(int((batch.y.w_NP.sum(axis=1) > 0).sum()) for batch in batches)
   wanted = np.unique(np.linspace(0, total - 1, min(num, total)).astype(np.int64))

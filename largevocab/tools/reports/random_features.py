@@ -1,4 +1,4 @@
-"""The law of positive random features: judged by the sampler report, not built."""
+"""A proposal distribution by positive random features, for the sampler report only."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import numpy as np
 
 from largevocab.labels import Targets
 
-CLASSES = 8192  # whose random features are held at a time
+CLASSES = 8192  # per chunk
 
 
 def random_feature_law(
@@ -19,27 +19,28 @@ def random_feature_law(
 ) -> Callable[[jax.Array, Targets], np.ndarray]:
   """q(c | x) proportional to <phi(x), phi(w_c)>: positive random features.
 
-  phi(x) = exp(R x - |x|^2 / 2) / sqrt(F), rows of R orthogonal and as long as Gaussian
-  ones, so that E <phi(x), phi(w)> = exp(<x, w>). x is taken times `scale` and w over
-  it, which changes nothing but the variance: that grows with the exponential of either
-  squared length. For absolute logits phi(x) + phi(-x) takes the place of phi(x).
+  phi(x) = exp(R x - |x|^2 / 2) / sqrt(F), where the rows of R are orthogonal with the
+  norms of Gaussian ones, so that E <phi(x), phi(w)> = exp(<x, w>). x is multiplied by
+  `scale` and w divided by it, which changes only the variance: it grows exponentially
+  with either squared norm. For absolute logits, phi(x) is replaced by phi(x) + phi(-x).
 
   Source: Choromanski et al. 2021 (FAVOR+), lemma 1 and section 2.4; Rawat et al. 2019
-    for such laws as samplers. Here they are enumerated, at O(V F D) for each chunk.
+    for sampling from such distributions. Here all classes are enumerated, at O(V F D)
+    for each chunk.
   """
   rows_VD = np.asarray(w_VD, np.float64)
   dim = rows_VD.shape[1]
   rng = np.random.default_rng(seed)
   blocks = -(-num_features // dim)
   q_KDD, r_KDD = np.linalg.qr(rng.normal(size=(blocks, dim, dim)))
-  # Without these signs the rotations would not be uniform.
+  # These signs make the rotations uniformly distributed.
   q_KDD = q_KDD * np.sign(np.diagonal(r_KDD, axis1=1, axis2=2))[:, None, :]
   lengths_F = np.sqrt(rng.chisquare(dim, num_features))
   r_FD = q_KDD.reshape(-1, dim)[:num_features] * lengths_F[:, None]
   half_norm = lambda a_ND: (a_ND**2).sum(axis=1, keepdims=True) / 2
 
   def law(x_ND: jax.Array, y: Targets) -> np.ndarray:
-    # What multiplies a whole row of phi(x) is lost to the normalisation of q.
+    # A factor of a whole row of phi(x) cancels when q is normalised.
     logs_NF = scale * np.asarray(x_ND, np.float64) @ r_FD.T
     top_N1 = np.abs(logs_NF).max(axis=1, keepdims=True)
     phi_NF = np.exp(logs_NF - top_N1)

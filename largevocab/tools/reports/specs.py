@@ -1,4 +1,4 @@
-"""Parts of an experiment as an argument describes them: NAME:FIELD=VALUE:..."""
+"""Parses arguments that describe parts of an experiment: NAME:FIELD=VALUE:..."""
 
 import dataclasses
 from typing import Any
@@ -10,10 +10,10 @@ from largevocab.heads import Full, Sampled
 
 
 def with_field(text: str, part: Any, key: str, value: str) -> Any:
-  """The part with a field set to a value, cast to the type that the field has.
+  """The part with one field replaced by a value, cast to the type of the field.
 
   Raises:
-    UserError: names `text`, the argument that asks for it.
+    UserError: unknown field or ill-typed value; names the argument `text`.
 
   >>> from largevocab.samplers import PPS
   >>> with_field("pps:power=0.5", PPS(), "power", "0.5").power
@@ -33,12 +33,12 @@ def with_field(text: str, part: Any, key: str, value: str) -> Any:
 
 
 def sampled_head(text: str, like: Full | Sampled) -> Sampled:
-  """The head `sampled` that SAMPLER:FIELD=VALUE:... describes, with fields of either.
+  """The head `sampled` described by SAMPLER:FIELD=VALUE:..., with fields of either.
 
-  Its logits are those of the head `like`.
+  `bias`, `absolute` and `dtype` are those of the head `like`.
 
   Raises:
-    UserError: there is no such sampler or field.
+    UserError: unknown sampler or field, or ill-typed value.
 
   >>> head = sampled_head("pps:power=0.5:num_samples=64", Sampled())
   >>> head.sampler.power, head.num_samples

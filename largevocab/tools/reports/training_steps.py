@@ -1,4 +1,4 @@
-"""An experiment's training step, to be timed."""
+"""Training steps of an experiment, for timing."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,10 +13,10 @@ from largevocab.training.step import compiled_steps
 
 
 class TrainingSteps:
-  """A model that is trained: a call makes one step, always on the same batch.
+  """A model in training: each call makes one step, always on the same batch.
 
   Attributes:
-    loss: of the first step, which is made at once.
+    loss: loss of the first step, which the constructor makes.
   """
 
   def __init__(self, exp: Experiment, data: Any):
@@ -40,13 +40,13 @@ class TrainingSteps:
     return make_step
 
   def on(self, number: int) -> Callable[[], State]:
-    """Makes a step on the batch of this number, always; it has been called once."""
+    """A function that makes a step on this batch, and was already called once."""
     make_step = self._on(number)
     jax.block_until_ready(make_step())
     return make_step
 
   def operations(self, number: int) -> float:
-    """Of a step on the batch of this number, see `operations`."""
+    """Operations of a step on this batch; see `operations`."""
     return operations(self._step, self._state, self._batches.batch(number), self._lr)
 
   def refresh(self) -> State:

@@ -1,4 +1,4 @@
-"""A sweep that is under way: what can be started now, and what has come of it."""
+"""A sweep in progress: the runs that can start, and the results so far."""
 
 import pathlib
 import tomllib
@@ -16,16 +16,16 @@ from largevocab.tools.sweeps.sweepfile import Sweep
 
 @dataclass
 class Campaign:
-  """A sweep, and where its runs go.
+  """A sweep, with a launcher for its runs.
 
   Attributes:
-    path: of the sweep file; results.jsonl, and search.jsonl with the trials of rates,
-      are beside it.
-    sweep: what it says.
+    path: of the sweep file; results.jsonl, and search.jsonl with the trials of the
+      search, are beside it.
+    sweep: content of the file.
     launcher: of its runs.
-    names: only runs of these names are made; none: all.
-    ids: only these runs, likewise.
-    rows_count: a run that has a row in results.jsonl is done, wherever it was made.
+    names: only runs with these names are executed; empty: all.
+    ids: only runs with these ids are executed; empty: all.
+    rows_count: a run with a row in results.jsonl is done, wherever it was executed.
   """
 
   path: pathlib.Path
@@ -35,7 +35,7 @@ class Campaign:
   ids: frozenset[str] = frozenset()
   rows_count: bool = False
   _known: dict[str, Record] = field(default_factory=dict)  # trials that have ended
-  _rows: frozenset[str] = frozenset()  # runs that have one
+  _rows: frozenset[str] = frozenset()  # ids of runs with a row
 
   def __post_init__(self):
     if unknown := self.names - {run.name for run in self.sweep.runs}:
@@ -53,28 +53,28 @@ class Campaign:
 
   @property
   def runs(self) -> list[Run]:
-    """Those of the sweep that are to be made, before their rates are chosen."""
+    """The selected runs of the sweep, without the rates of the search."""
     named = lambda run: not self.names or run.name in self.names
     asked = lambda run: not self.ids or run.id in self.ids
     return [run for run in self.sweep.runs if named(run) and asked(run)]
 
   def ready(self) -> list[Run]:
-    """What can be done now, ended or not, in order: the trials by which rates are
-    chosen, and the runs whose rates are."""
+    """Runs that have ended or can start, in order: the trials of the search, then the
+    runs whose rates have been chosen."""
     return [*self._trials().values(), *filter(None, map(self.chosen, self.runs))]
 
   def ended(self, run: Run) -> bool:
-    """Whether nothing of it is left to be done; of trials, also if done elsewhere."""
+    """Whether a run is done: by its workdir, or by its row of search or results."""
     is_known = run.id in self._known or run.id in self._rows
     return is_known or self.launcher.ended(run)
 
   def chosen(self, run: Run) -> Run | None:
-    """A run of the sweep with the rates of the search; None: they are not known yet."""
+    """A run with the rates chosen by the search; None if they are not known yet."""
     search = self.sweep.search
     return search.chosen(run, self._record_of) if search else run
 
   def collect(self) -> None:
-    """Writes what has ended: results.jsonl, search.jsonl, and the HPARAMS page."""
+    """Writes the results so far: results.jsonl, search.jsonl, and the HPARAMS page."""
     search, root = self.sweep.search, self.launcher.root
     runs = [self.chosen(run) for run in self.sweep.runs]
     known = [run for run in runs if run is not None]
@@ -87,8 +87,7 @@ class Campaign:
       hparams_page.write(root, known)
 
   def count_baselines(self) -> None:
-    """Puts trivial models of the data beside the results, if there are some and none of
-    these."""
+    """Adds baselines to the results, unless there are no results or they have some."""
     rows = records.load(self._results_path) if self._results_path.exists() else []
     if rows and not any(row.get("baseline") for row in rows):
       counted = baselines.rows(self.sweep.runs, self.launcher.settings)
@@ -123,10 +122,10 @@ def of_sweep(
   settings: list[PathSetting],
   **more: Any,
 ) -> Campaign:
-  """Of a sweep file; for `more` see `Campaign`.
+  """The campaign of a sweep file; `more` are fields of `Campaign`.
 
   Raises:
-    UserError: it cannot be read, or adds no runs.
+    UserError: the file cannot be read, or adds no runs.
   """
   sweep = sweepfile.load(path)
   if not sweep.runs:
@@ -137,18 +136,18 @@ def of_sweep(
 def of_queue(
   path: pathlib.Path, root: pathlib.Path, settings: list[PathSetting]
 ) -> list[Campaign]:
-  """Of a file that lists sweeps in the order in which they are to be made:
+  """The campaigns of a file that lists sweeps in the order of execution:
 
     [[sweep]]
-    file = "../experiments/ptb_sampled/sweep.py"  # from the list's directory
+    file = "../experiments/ptb_sampled/sweep.py"  # relative to the list
     names = ["full softmax"]                   # only these runs; leave out for all
 
-  Runs that have a row beside their sweep file are done.
+  Runs with a row in the results.jsonl beside their sweep file are done.
 
   Args:
     path: of the list.
-    root: runs of experiments/NAME/sweep.py go to NAME in it.
-    settings: for all.
+    root: directory; runs of experiments/NAME/sweep.py go to its subdirectory NAME.
+    settings: for all sweeps.
 
   Raises:
     UserError: names the line, key or file that is wrong.

@@ -1,8 +1,8 @@
-"""What TensorBoard's HPARAMS page shows of a sweep, and in which order.
+"""The layout of TensorBoard's HPARAMS page for a sweep.
 
 The page orders hyper-parameters by `differs`, then by name, and shows the first of them
-and of the metrics. Of several descriptions it takes the first that it finds: so that
-there is one, a sweep writes it into its own directory, and runs write none.
+and of the metrics. It uses the first description that it finds. To have exactly one,
+the sweep writes it into its own directory, and runs write none.
 """
 
 import math
@@ -26,9 +26,9 @@ METRICS = {
 
 
 def write(root: pathlib.Path, runs: list[Run]) -> None:
-  """Describes the runs that have begun, by their config.json; nothing if none has.
+  """Describes the runs with a config.json, if there are any.
 
-  First are the head, the sampler, and what the sweep sets to different values.
+  The head, the sampler and the overrides with different values come first.
   """
   from tensorboard.compat.proto import event_pb2
   from tensorboard.plugins.hparams import plugin_data_pb2, summary_v2
@@ -62,7 +62,7 @@ def write(root: pathlib.Path, runs: list[Run]) -> None:
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-  """As `largevocab.training.runlog` writes the config of a run.
+  """A config with dotted keys, as `largevocab.training.runlog` writes it.
 
   >>> flat({"train": {"lr": 1.0, "all": [1]}})
   {'train.lr': 1.0, 'train.all': '[1]'}
@@ -78,7 +78,7 @@ def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _domain(values: list[Any]) -> Any:
-  """Of values of one kind; None: TensorBoard asks for none."""
+  """The domain of values of one type; else None, which TensorBoard accepts."""
   from tensorboard.plugins.hparams import summary_v2
 
   kinds = {type(value) for value in values}

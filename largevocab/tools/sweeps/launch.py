@@ -1,4 +1,4 @@
-"""One run of a sweep as a process: its command, its directory, and whose it is."""
+"""Runs of a sweep as processes: commands, directories and locks."""
 
 import contextlib
 import fcntl
@@ -18,20 +18,20 @@ from largevocab.tools.sweeps.sweep_run import Run
 from largevocab.training.workdir import has_ended, is_held
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
-LOWEST = 19  # of priorities
+LOWEST = 19  # priority (niceness)
 
 
 @dataclass(frozen=True)
 class PathSetting:
-  """Where a config finds something on this machine.
+  """The path of data on this machine, for a key of a config.
 
-  Only paths may be set from outside: where data lie does not change a result, and is
-  no part of a run's name. All else belongs in the sweep file.
+  Only paths may be set outside the sweep file: the place of the data does not change a
+  result, and is not part of a run's name.
 
   Attributes:
-    key: of the config.
-    path: of a file or directory, or a glob pattern.
-    config: its file's name without suffix; "": any that has the key.
+    key: dotted key of the config.
+    path: a file, a directory or a glob pattern.
+    config: file name of the config without suffix; "": any config with the key.
   """
 
   key: str
@@ -40,12 +40,13 @@ class PathSetting:
 
   @classmethod
   def parse(cls, text: str) -> "PathSetting":
-    """
+    """Parses [CONFIG:]KEY=PATH.
+
     >>> PathSetting.parse("ptb:data.path=/")
     PathSetting(key='data.path', path=PosixPath('/'), config='ptb')
 
     Raises:
-      UserError: it is not of this form, or there is no such path.
+      UserError: the text has another form, or the path does not exist.
     """
     left, _, path = text.partition("=")
     config, _, key = left.rpartition(":")
@@ -62,11 +63,11 @@ class PathSetting:
 
   @property
   def flag(self) -> str:
-    """Of largevocab.main."""
+    """The flag of largevocab.main."""
     return f"--config.{self.key}={self.path}"
 
   def is_for(self, run: Run) -> bool:
-    """Whether the run's config is the one, and has the key."""
+    """Whether the run's config matches and has the key."""
     file = run.config.partition(":")[0]
     if self.config and self.config != pathlib.Path(file).stem:
       return False
@@ -79,7 +80,7 @@ class PathSetting:
 
 @dataclass(frozen=True)
 class Launcher:
-  """Where runs go, and the settings that they are given if they take them."""
+  """Starts runs in subdirectories of `root`, with the settings that apply to them."""
 
   root: pathlib.Path
   settings: list[PathSetting]
@@ -88,7 +89,7 @@ class Launcher:
     return self.root / run.id
 
   def ended(self, run: Run) -> bool:
-    """Whether nothing is left to be done: it has a result, or has diverged."""
+    """Whether a run has a result, or has diverged."""
     return has_ended(str(self.workdir(run)))
 
   def command(self, run: Run) -> list[str]:
@@ -98,7 +99,7 @@ class Launcher:
     return [*program, *run.flags(), *flags, f"--workdir={self.workdir(run)}"]
 
   def in_hand(self, run: Run) -> bool:
-    """Whether a process works on it: a launcher's, or one that was started by hand."""
+    """Whether a process executes the run, started by a launcher or by hand."""
     if is_held(self.workdir(run)):
       return True
     path = log_path(self.workdir(run))
@@ -113,10 +114,10 @@ class Launcher:
       return None
     self.workdir(run).mkdir(parents=True, exist_ok=True)
     with log_path(self.workdir(run)).open("ab") as log:
-      # The run inherits the lock with its output and keeps it should we be killed.
+      # The run inherits the lock, and keeps it if this process is killed.
       if not locked(log):
         return None
-      # Runs of one sweep differ little and can share what they compile.
+      # Runs of one sweep differ little, and share compiled programs.
       cache = {
         "JAX_COMPILATION_CACHE_DIR": str(self.root / ".jax_cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -128,12 +129,12 @@ class Launcher:
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
-        start_new_session=True,  # Ctrl-C reaches us alone.
+        start_new_session=True,  # Ctrl-C reaches only this process.
       )
 
 
 def locked(log: IO[bytes]) -> bool:
-  """Whether we have the lock of a log now: nobody else had."""
+  """Locks a log file; returns False if another process holds the lock."""
   try:
     fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError:
@@ -146,13 +147,13 @@ def log_path(workdir: pathlib.Path) -> pathlib.Path:
 
 
 def give_core(process: subprocess.Popen, slot: int) -> None:
-  """Gives a run a core of its own, where the system can, and the lowest priority.
+  """Gives a run the lowest priority and, if the system supports that, one core.
 
-  With one core a run computes the same at the same speed whatever runs beside it, and
-  whoever else needs the core has it first.
+  On one core, a run gets the same results at the same speed whatever else is running.
+  Other processes on this core take precedence.
   """
   os.setpriority(os.PRIO_PROCESS, process.pid, LOWEST)
-  # Linux weighs sessions before the processes in them, and a run has one of its own.
+  # Linux schedules sessions before their processes, and each run has a session.
   with contextlib.suppress(OSError):
     pathlib.Path(f"/proc/{process.pid}/autogroup").write_text(str(LOWEST))
   if hasattr(os, "sched_setaffinity"):
@@ -161,7 +162,7 @@ def give_core(process: subprocess.Popen, slot: int) -> None:
 
 
 def last_line(log: pathlib.Path) -> str:
-  """The last line of a log that is not blank; '' if there is none.
+  """The last non-blank line of a log; '' if there is none.
 
   >>> last_line(pathlib.Path("no/such/log.txt"))
   ''
@@ -175,7 +176,7 @@ def last_line(log: pathlib.Path) -> str:
 
 
 def stop(processes: list[subprocess.Popen]) -> None:
-  """Asks the runs to save and leave, and waits; a second interrupt kills them."""
+  """Terminates runs after a checkpoint, and waits; a second interrupt kills them."""
   if not processes:
     return
   print(f"stopping {len(processes)} runs; they save first", flush=True)
@@ -191,7 +192,7 @@ def stop(processes: list[subprocess.Popen]) -> None:
 
 
 def check_settings(settings: list[PathSetting], runs: list[Run]) -> None:
-  """Raises a UserError unless some run takes each of the settings."""
+  """Raises a UserError if a setting applies to none of the runs."""
   for setting in settings:
     if not any(setting.is_for(run) for run in runs):
       raise UserError(f"--set {setting}: the sweep has no such config with this key")

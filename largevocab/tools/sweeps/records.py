@@ -1,15 +1,15 @@
-"""Records of runs that have ended, as read from workdirs and kept in results.jsonl.
+"""Records of runs that have ended, read from workdirs and stored in results.jsonl.
 
-A record is an object: `run` (id), `name`, `config`, `overrides` (an object itself), all
-of the run's result.json, of its meta.json the device, versions and source revision, and
-`curve`, the exact loss on validation data as it went: [[step, nll, seconds], ...] with
-the nll in nats and the seconds of training; `curve_p@1` is the same of the precision,
-`curve_PAIRS_input` and `curve_PAIRS_output` of the rank correlations with a file of
-pairs of words. A run that does not measure these has no such curve.
+A record is a JSON object with `run` (the id), `name`, `config`, `overrides` (an
+object), all of the run's result.json, and the device, versions and source revision of
+its meta.json. Curves on validation data are [[step, value, seconds], ...], with the
+seconds of training: `curve` has the exact nll in nats, `curve_p@1` the precision,
+`curve_PAIRS_input` and `curve_PAIRS_output` the rank correlations with a file of word
+pairs. Curves that a run does not measure are missing.
 
-Some have `baseline`: true, a trivial model that was counted (`tools/baselines.py`);
-`trials`, the number of learning rates that were tried; or `diverged`, the step at which
-the loss was not finite, in place of all metrics.
+Optional fields are `baseline`: true for a count-based model (`tools/baselines.py`);
+`trials`, the number of learning rates tried; and `diverged`, the step at which the loss
+was not finite, in place of all metrics.
 """
 
 import json
@@ -33,13 +33,13 @@ CURVES = {"curve": "nll", "curve_p@1": "p@1"}
 OF_PAIRS = re.compile(
   r"valid_(.+_(?:input|output))"
 )  # see largevocab.evaluation.similarity
-CURVE_DIGITS = 5  # significant ones
-# Of what kind a record's own fields are; metrics may be of any.
+CURVE_DIGITS = 5  # significant digits
+# Types of a record's own fields; metrics may have any type.
 FIELDS: dict[str, type] = {
   **dict.fromkeys(("run", "name", "config", "device", "jax", "python", "git"), str),
   **{"overrides": dict, "git_dirty": bool},
 }
-# And of those that only some have.
+# Types of optional fields.
 SOME_HAVE: dict[str, type] = {"baseline": bool, "trials": int, "diverged": int}
 KINDS = {str: "a text", dict: "an object", bool: "true or false", int: "a whole number"}
 
@@ -74,7 +74,7 @@ def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
 
 
 def measured_with(meta: Record) -> Record:
-  """Of what `workdir.describe_machine` tells, that on which figures depend."""
+  """The fields of `workdir.describe_machine` on which measurements depend."""
   return {
     **{key: meta[key] for key in ("device", "num_devices", "python")},
     **meta["versions"],
@@ -83,7 +83,7 @@ def measured_with(meta: Record) -> Record:
 
 
 def validation_curve(path: pathlib.Path, metric: str) -> list[list[float]]:
-  """[[step, metric, seconds], ...] of the lines of metrics.jsonl on validation data.
+  """[[step, metric, seconds], ...] from the validation lines of metrics.jsonl.
 
   >>> validation_curve(pathlib.Path("no/such/metrics.jsonl"), "nll")
   []
@@ -111,14 +111,14 @@ def of_directory(root: pathlib.Path) -> list[Record]:
 
 
 def load(path: pathlib.Path, needs: Iterable[str] = FIELDS) -> list[Record]:
-  """The records in results.jsonl, or in another file of one a line.
+  """The records in results.jsonl, or in another JSON Lines file.
 
   Args:
     path: of the file.
-    needs: fields without which a line is no record.
+    needs: fields that every record must have.
 
   Raises:
-    UserError: the file is missing, or a line of it is no record.
+    UserError: the file is missing, or a line is not a valid record.
   """
   records = []
   for number, record in numbered(path):
@@ -129,10 +129,10 @@ def load(path: pathlib.Path, needs: Iterable[str] = FIELDS) -> list[Record]:
 
 
 def numbered(path: pathlib.Path) -> list[tuple[int, Record]]:
-  """The objects in a file of one a line, with the numbers of their lines.
+  """The objects in a JSON Lines file, with their line numbers.
 
   Raises:
-    UserError: the file cannot be read, or a line of it is no object.
+    UserError: the file cannot be read, or a line is not an object.
   """
   objects = []
   for number, line in enumerate(read_text(path).split("\n"), start=1):
@@ -150,7 +150,7 @@ def numbered(path: pathlib.Path) -> list[tuple[int, Record]]:
 
 
 def read_text(path: pathlib.Path) -> str:
-  """Raises a UserError unless it is a file of UTF-8."""
+  """Reads a file; raises a UserError if it is missing or not UTF-8."""
   if not path.is_file():
     what = "no such file; run scripts/run_sweep.py first"
     raise UserError(f"{path}: {'it is no file' if path.exists() else what}")
@@ -171,15 +171,15 @@ def is_number(value: Any) -> bool:
   return isinstance(value, float) or abs(value) < 1e300
 
 
-# What `numpy.load` raises of files that numpy did not write.
+# Errors of `numpy.load` for files that NumPy did not write.
 _UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, tokenize.TokenError)
 
 
 def counts_in(path: str) -> Counts:
-  """Counts of classes from a .npy file, for --counts.
+  """Reads class counts from the .npy file of --counts.
 
   Raises:
-    UserError: it holds something else, or no class occurs.
+    UserError: the file has other content, or no class occurs.
   """
   try:
     unigram_V = np.load(path)
@@ -198,7 +198,7 @@ def counts_in(path: str) -> Counts:
 
 
 def _problem(record: Record, needs: Iterable[str]) -> str:
-  """What keeps an object from being a record; '' if nothing does."""
+  """Why an object is not a valid record; '' if it is one."""
   for key in needs:
     if key not in record:
       return f"it has no {key!r}"
@@ -230,9 +230,9 @@ def update(
 ) -> None:
   """Rewrites results.jsonl: one line for each run that has ended, in the sweep's order.
 
-  A run that has not ended in `root` keeps the line that it has (from another machine,
-  say); baselines stay, and lines of runs that are not in the sweep go. `more` adds to
-  what a new one says.
+  A run that has not ended in `root` keeps its line, for example from another machine.
+  Baselines are kept, and lines of runs that are not in the sweep are removed. `more`
+  returns additional fields of a new line.
   """
   kept = (
     {record["run"]: record for record in load(path, ["run"])} if path.exists() else {}
@@ -247,7 +247,7 @@ def update(
 
 
 def merge(path: pathlib.Path, rows: list[Record]) -> None:
-  """Puts records into a file, in place of those of the same run."""
+  """Adds records to a file, where they replace those of the same runs."""
   old = load(path, ["run"]) if path.exists() else []
   merged = {record["run"]: record for record in [*old, *rows]}
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -255,7 +255,7 @@ def merge(path: pathlib.Path, rows: list[Record]) -> None:
 
 
 def _write(path: pathlib.Path, rows: list[Record]) -> None:
-  """All of it or nothing, whoever else writes or whatever kills us."""
+  """Writes a file atomically."""
   temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
   temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
   temporary.replace(path)

@@ -1,8 +1,8 @@
-"""The search for rates: the same for every method of a sweep, before its runs.
+"""Grid search for learning rates, the same for every method of a sweep.
 
-Each method, that is runs which differ in nothing but the seed, is tried with every
-combination of a grid for a few steps. The combination that is best on validation data
-is taken for its runs, whose records say how many were tried.
+A method is a set of runs that differ only in the seed. Before these runs, the method is
+trained for a few steps with every combination of a grid. The best combination on
+validation data is used for its runs; their records have the number of trials.
 """
 
 import itertools
@@ -15,19 +15,19 @@ from largevocab.errors import UserError
 from largevocab.tools.sweeps.sweep_run import Run
 
 Record = dict[str, Any]
-# Of what more is better.
+# Metrics for which larger values are better.
 _MOST = ("p@", "recall@", "mrr@", "ndcg@", "psp@")
 
 
 @dataclass(frozen=True)
 class Search:
-  """What is tried.
+  """A grid search.
 
   Attributes:
-    steps: of a trial.
+    steps: length of a trial.
     grid: {key of the config: values}; all combinations are tried.
-    metric: of result.json, on validation data.
-    seed: of all trials; better none of the sweep's.
+    metric: validation metric of result.json by which to choose.
+    seed: seed of all trials; should not be a seed of the sweep.
   """
 
   steps: int
@@ -48,7 +48,8 @@ class Search:
       )
 
   def points(self) -> list[dict[str, Any]]:
-    """
+    """All combinations of the grid.
+
     >>> Search(1, {"train.lr": [1, 2]}).points()
     [{'train.lr': 1}, {'train.lr': 2}]
     """
@@ -58,17 +59,17 @@ class Search:
     ]
 
   def trials(self, run: Run) -> list[Run]:
-    """The runs by which the rates of a run are chosen, in the order of `points`."""
+    """The trials that choose the rates of a run, in the order of `points`."""
     length = {"train.max_steps": self.steps, "eval.every_epochs": 0.0}
     same = run.without_seed().with_overrides({**length, "train.seed": self.seed})
     return [same.with_overrides(point) for point in self.points()]
 
   def chosen(self, run: Run, record_of: Callable[[Run], Record | None]) -> Run | None:
-    """A run with the point of the grid that is best for it; None: trials are missing.
+    """The run with the best point of the grid; None if trials are missing.
 
     Args:
-      run: as the sweep adds it.
-      record_of: of a trial. Trials that diverged are the worst.
+      run: a run of the sweep.
+      record_of: returns the record of a trial, if any. Diverged trials are the worst.
     """
     found = [record_of(trial) for trial in self.trials(run)]
     records = [record for record in found if record is not None]
@@ -78,10 +79,10 @@ class Search:
     return run.with_overrides(self.points()[best])
 
   def told(self, run: Run) -> Record:
-    """What the record of a run that was chosen says of the search.
+    """Fields on the search, for the record of a run with chosen rates.
 
-    `trials` is how many were tried, `at_edge` of which keys the value is the least or
-    greatest of three or more: there a wider grid might find a better one.
+    `trials` is the number of trials. `at_edge` lists the keys whose chosen value is the
+    smallest or largest of at least three: a wider grid might have a better one.
     """
     edges = [
       key
@@ -100,13 +101,13 @@ class Search:
 
 
 def search(description: dict[str, Any]) -> Search:
-  """A search from what `search()` of a sweep file says of it.
+  """A `Search` from the dict that `search()` of a sweep file returns.
 
   >>> search({"steps": 5, "grid": {"train.lr": [1.0]}}).seed
   100
 
   Raises:
-    UserError: a key is missing or unknown, or a value impossible.
+    UserError: a missing or unknown key, or an invalid value.
   """
   try:
     return Search(**description)

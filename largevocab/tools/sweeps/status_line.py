@@ -1,11 +1,11 @@
-"""One line at the foot of a terminal that is written over again and again."""
+"""A status line at the bottom of a terminal."""
 
 import shutil
 import sys
 import time
 from typing import TextIO
 
-# Between lines where they cannot be written over, such as a log file.
+# Between status lines where they cannot be overwritten, such as in a log file.
 SECONDS_BETWEEN_LINES = 60.0
 
 
@@ -32,7 +32,7 @@ class StatusLine:
       self.print(text)
 
   def print(self, text: str) -> None:
-    """Writes a line that stays."""
+    """Writes a permanent line."""
     self.clear()
     self._stream.write(f"{text}\n")
     self._stream.flush()

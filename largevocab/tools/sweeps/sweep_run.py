@@ -15,11 +15,11 @@ class Run:
   """One run of a sweep: a config with overrides.
 
   Attributes:
-    config: as the flag of largevocab.main takes it, relative to the repository.
-    overrides: {"head.num_samples": 160}.
-    name: what the table calls it; runs of one name are averaged over seeds. In
-      "ptb: unigram, m=80" the method is "unigram", and "ptb" the data, if a sweep has
-      several.
+    config: as for --config of largevocab.main, relative to the repository.
+    overrides: values by key, such as {"head.num_samples": 160}.
+    name: label in tables; runs with the same name are averaged over seeds. In
+      "ptb: unigram, m=80" the method is "unigram", and the data "ptb". The latter is
+      needed only in a sweep on several data sets.
   """
 
   config: str
@@ -42,7 +42,7 @@ class Run:
     return f"{slug[:MAX_SLUG].strip('-')}-{digest}"
 
   def flags(self) -> list[str]:
-    """Flags of largevocab.main.
+    """The run as flags of largevocab.main.
 
     >>> Run("configs/ptb.py", {"train.seed": 1}).flags()
     ['--config=configs/ptb.py', '--config.train.seed=1']
@@ -51,7 +51,7 @@ class Run:
     return [f"--config={self.config}", *overrides]
 
   def with_overrides(self, more: dict[str, Any]) -> "Run":
-    """The run with further overrides, or others.
+    """The run with additional or changed overrides.
 
     >>> Run("configs/ptb.py", {"train.lr": 1.0}).with_overrides({"train.lr": 2.0})
     Run(config='configs/ptb.py', overrides={'train.lr': 2.0}, name='')
@@ -59,7 +59,7 @@ class Run:
     return Run(self.config, {**self.overrides, **more}, self.name)
 
   def without_seed(self) -> "Run":
-    """What runs that differ in nothing but the seed have in common.
+    """The run without its seeds, which is equal for runs that differ only in them.
 
     >>> Run("configs/ptb.py", {"train.seed": 1}).without_seed()
     Run(config='configs/ptb.py', overrides={}, name='')

@@ -1,9 +1,7 @@
-"""What a sweep file says: its runs, the metrics of its table, the paper's numbers, the
-figures to draw.
+"""Sweep files: runs, metrics of the table, published numbers, and figures.
 
-A sweep file is Python with a function `metrics`; with one `sweep`, unless another
-program writes results.jsonl; and with others if there are published numbers, something
-to draw, or metrics that are made from those of several runs:
+A sweep file is a Python file with a function `metrics`. It has a function `sweep`,
+unless another program writes results.jsonl. All other functions are optional:
 
   def sweep(add):
     for seed in range(3):
@@ -28,12 +26,12 @@ to draw, or metrics that are made from those of several runs:
   def comparison():                                # see `Comparison`
     return {"to": "full softmax", "metric": "test_ppl"}
 
-  def derived(record, records):                    # further metrics of a record
+  def derived(record, records):                    # more metrics of a record
     full = next(r for r in records if r["name"] == "full softmax")
     return {"slower": record["test_ppl"] / full["test_ppl"]}
 
-Among the records that `derived` is given are baselines, `record.get("baseline")`, which
-have no steps and no seconds, and no runs that diverged.
+The records passed to `derived` include baselines (`record.get("baseline")`), which have
+no steps and no seconds. They do not include diverged runs.
 """
 
 import pathlib
@@ -49,7 +47,7 @@ from largevocab.errors import UserError
 from largevocab.tools.sweeps.search import Search, search
 from largevocab.tools.sweeps.sweep_run import Run
 
-# What a validation curve may be drawn over, and what it may show.
+# Values of x and y for validation curves.
 CURVE_X = ("step", "epoch", "seconds")
 CURVE_Y = ("valid_nll", "valid_ppl")
 
@@ -59,26 +57,26 @@ class Figure:
   """One figure: a point for each run, or a curve for each run.
 
   A key is "method" or "data" (see `Run.name`), an override such as "head.num_samples",
-  or what a record holds, such as "test_ppl", or "idle_seconds" and "operations" where
-  these were measured (`tools/tables/axes.py`). The method of a baseline is its whole
-  name. Runs that differ in the seed only are averaged.
+  or a field of a record, such as "test_ppl", or "idle_seconds" and "operations" if they
+  were measured (`tools/tables/axes.py`). The method of a baseline is its whole name.
+  Runs that differ only in the seed are averaged.
 
   Attributes:
-    file: its name in experiments/NAME/figures, without suffix.
+    file: file name in experiments/NAME/figures, without suffix.
     x: "step", "epoch" or "seconds" for curves over training; a key for points.
     y: for curves "valid_ppl", "valid_nll" or the name of another curve of the records,
       such as "curve_p@1"; a key for points.
-    line: key; runs that agree in it make one line of points, or one colour of curves.
-    panel: key; runs that agree in it share a panel. "": there is one panel.
-    where: key: value or list of values; only these runs are drawn.
-    reference: methods drawn in every panel, dashed: their curves, or the y of their
+    line: key; runs with the same value form a line of points, or a colour of curves.
+    panel: key; runs with the same value share a panel. "": a single panel.
+    where: {key: value or list of values}; only matching runs are drawn.
+    reference: methods drawn dashed in every panel: their curves, or the y of their
       points as a level. `where` does not apply to them.
-    log: axes that are logarithmic: "", "x", "y" or "xy".
+    log: logarithmic axes: "", "x", "y" or "xy".
     steps_per_epoch: for x = "epoch".
-    y_max: where the y axis ends, if what lies above would flatten the rest; 0: free.
-    y_min: where it begins, likewise for what lies below.
-    front: "least" or "most", whichever of y is better: the points that no other with
-      as little of x is as good as, the Pareto front, are joined; each is labelled.
+    y_max: upper limit of the y axis, if larger values would flatten the rest; 0: none.
+    y_min: lower limit, likewise; 0: none.
+    front: "least" or "most", whichever is better for y: joins the points of the Pareto
+      front, with small x and good y, and labels all points. "": no front.
   """
 
   file: str
@@ -118,11 +116,11 @@ class Figure:
 
   @property
   def is_curve(self) -> bool:
-    """Whether runs are drawn over the time of their training."""
+    """Whether the figure has curves over training."""
     return self.x in CURVE_X
 
 
-# Fields of figures that are no texts.
+# Fields of figures that are not strings.
 _KINDS: dict[str, Any] = {
   "where": (dict, "{key: value}"),
   "reference": (list, "list of names"),
@@ -133,13 +131,13 @@ _KINDS: dict[str, Any] = {
 
 
 def figure(description: dict[str, Any]) -> Figure:
-  """A figure from what `figures()` says of it.
+  """A `Figure` from a dict that `figures()` returns.
 
   >>> figure({"file": "speed", "x": "train_seconds", "y": "test_ppl"}).line
   'method'
 
   Raises:
-    UserError: a key is missing or unknown, or a value impossible.
+    UserError: a missing or unknown key, or an invalid value.
   """
   if not isinstance(description, dict):
     raise UserError(f"a figure is {description!r:.80}, not {{'file': ..., 'x': ...}}")
@@ -160,11 +158,11 @@ def figure(description: dict[str, Any]) -> Figure:
 
 @dataclass(frozen=True)
 class Comparison:
-  """What the rows of a table are compared with, see `tools/tables/significance.py`.
+  """The reference of the rows of a table, see `tools/tables/significance.py`.
 
   Attributes:
-    to: the name of runs; where a sweep has several data, that of their method: runs of
-      "ptb: unigram" are compared with those of "ptb: full softmax".
+    to: name of the reference runs, without the data: "full softmax" compares runs
+      "ptb: unigram" with runs "ptb: full softmax".
     metrics: a row is compared by the first of these that it has.
   """
 
@@ -175,10 +173,10 @@ class Comparison:
 def comparison(
   description: dict[str, Any], runs: list[Run], metrics: list[str]
 ) -> Comparison | None:
-  """A `Comparison` from what `comparison()` says; None if that is nothing.
+  """A `Comparison` from the dict that `comparison()` returns; None if it is empty.
 
   Raises:
-    UserError: a key is missing or unknown, or there is no such run or metric.
+    UserError: a missing or unknown key, or an unknown run or metric.
   """
   if not description:
     return None
@@ -210,7 +208,7 @@ class Sweep:
   comparison: Comparison | None = None
 
   def complete(self, records: list[dict]) -> list[dict]:
-    """Records with the metrics that are derived; runs that diverged have none."""
+    """Records with derived metrics; diverged runs have none."""
     ended = [record for record in records if "diverged" not in record]
     return [
       record if "diverged" in record else record | self.derived(record, ended)
@@ -244,7 +242,7 @@ def collect(sweep: Callable[[Callable[..., None]], None]) -> list[Run]:
 
 @contextmanager
 def _running(path: pathlib.Path) -> Iterator[None]:
-  """Names the line of a sweep file at which it fails."""
+  """Adds the failing line of a sweep file to errors."""
   try:
     yield
   except (Exception, SystemExit) as error:
@@ -259,7 +257,7 @@ def _running(path: pathlib.Path) -> Iterator[None]:
 
 
 def _called(names: dict[str, Any], key: str, kind: type) -> Any:
-  """What function `key` returns; without one an empty thing of its kind."""
+  """The result of function `key`; an empty `kind` if there is no such function."""
   value = names[key]() if key in names else kind()
   if not isinstance(value, kind):
     raise UserError(f"{key}() returns {value!r:.80}, no {kind.__name__}")

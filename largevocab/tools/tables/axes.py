@@ -1,8 +1,8 @@
-"""What a run costs besides its steps: seconds of an idle core, and operations.
+"""Costs of runs: seconds on an idle core, and operations.
 
-Runs of a sweep share a machine with others, so that their own seconds tell little. The
-time of a step is measured apart, on an idle one, and multiplied by their steps:
-experiments/NAME/times.jsonl holds {"name": ..., "ms_per_step": ...,
+Runs of a sweep may share their machine, so their own seconds are not comparable. The
+time of a step is measured separately, on an idle machine, and multiplied by the number
+of steps: experiments/NAME/times.jsonl has {"name": ..., "ms_per_step": ...,
 "operations_per_step": ..., "device": ...} for each method, by the name of its runs.
 """
 
@@ -17,16 +17,14 @@ SECONDS, OPERATIONS = "idle_seconds", "operations"
 
 
 def joined(rows: Sequence[Record], path: pathlib.Path) -> list[Record]:
-  """Records with `idle_seconds` and `operations`, those of a run whose method was
-  measured; the others as they are.
+  """Records with `idle_seconds` and `operations`, if their method was measured.
 
-  Where a method was measured on several devices, `idle_seconds` is of the first, and
+  If a method was measured on several devices, `idle_seconds` is that of the first, and
   there is one 'idle_seconds, DEVICE' for each.
 
   Args:
-    rows: with `steps`.
-    path: of times.jsonl, which need not be there. Lines without `ms_per_step`, of
-      another kind, are not read.
+    rows: records; those without `steps` are not changed.
+    path: of times.jsonl, which may be missing. Lines without `ms_per_step` are ignored.
   """
   if not path.exists():
     return list(rows)
@@ -53,7 +51,7 @@ def _costs(row: Record, times: list[Record]) -> dict[str, float]:
 
 
 def seconds_of(rows: Sequence[Record]) -> list[str]:
-  """The keys under which records hold seconds: for each device, if there are several.
+  """The keys of idle seconds in records: those per device, if there are several.
 
   >>> seconds_of([{"idle_seconds": 1.0}, {"steps": 3}])
   ['idle_seconds']

@@ -1,4 +1,4 @@
-"""Has a run come to its end, or was it only stopped?"""
+"""Whether a run had converged when it ended."""
 
 import math
 import statistics
@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.tables.markdown import NOTHING, number
 
-LAST = 0.1  # the share of training that is looked at
+LAST = 0.1  # share of training that is examined
 
 
 def change_at_end(curve: Sequence[Sequence[float]], steps: float) -> float | None:
-  """By how much a validation curve changes over the last tenth of training.
+  """Change of a validation curve over the last tenth of training.
 
-  The slope is that of the line of least squares through the points there.
+  The slope is that of a least-squares line through the points there.
 
   Args:
     curve: [[step, value, seconds], ...].
     steps: of the whole run.
 
   Returns:
-    The change of the value; None where there are fewer than two points.
+    The change of the value; None if there are fewer than two points.
 
   >>> curve = [[80, 9.0, 0], [90, 2.0, 0], [95, 1.5, 0], [100, 1.0, 0]]
   >>> round(change_at_end(curve, 100), 6)
@@ -36,8 +36,8 @@ def change_at_end(curve: Sequence[Sequence[float]], steps: float) -> float | Non
 
 
 def cell(members: Sequence[Record]) -> str:
-  """Of runs that differ in the seed: how far perplexity changes, in per cent, or where
-  there are labels, precision in points.
+  """Mean change over runs that differ only in the seed: of perplexity in per cent or,
+  for labels, of precision in percentage points.
 
   >>> curve = [[step, 5 - step / 1000, 0.0] for step in range(0, 1001, 50)]
   >>> cell([{"steps": 1000, "curve": curve}])

@@ -1,4 +1,4 @@
-"""Tables in Markdown, and what stands in their cells."""
+"""Markdown tables, and the format of numbers in their cells."""
 
 import math
 import statistics
@@ -12,7 +12,7 @@ NOTHING = "-"
 
 
 def number(row: Record, metric: str) -> float:
-  """A metric of a record; a UserError if it is no number."""
+  """A metric of a record; raises a UserError if it is not a number."""
   if not records.is_number(row[metric]):
     raise UserError(
       f"run {row.get('run')!r}: {metric} is {row[metric]!r:.80}, not a number; choose "
@@ -22,7 +22,7 @@ def number(row: Record, metric: str) -> float:
 
 
 def numbers(rows: list[Record], metric: str) -> list[float]:
-  """Of those that have it."""
+  """The values of a metric in the rows that have it."""
   return [number(row, metric) for row in rows if metric in row]
 
 
@@ -37,7 +37,7 @@ def markdown(lines: list[list[str]]) -> str:
 
 
 def of_columns(columns: dict[str, list[str]]) -> str:
-  """A table of columns under their headers; those that hold nothing are left out.
+  """A Markdown table from columns by header, without empty columns.
 
   >>> print(of_columns({"a": ["1", "2"], "b": ["-", "-"], "c": ["-", "3"]}))
   | a | c |
@@ -74,7 +74,7 @@ def summary(values: list[float]) -> str:
 
 
 def short(values: list[float]) -> str:
-  """The mean, to two significant digits or to the unit, or as a power of ten.
+  """The mean, as an integer from 100 to a million, else to two significant digits.
 
   >>> short([0.0312, 0.0314]), short([1.26]), short([126.1]), short([1.26e12])
   ('0.031', '1.3', '126', '1.3e+12')

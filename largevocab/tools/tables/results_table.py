@@ -1,7 +1,7 @@
-"""The table of an experiment's results, with all that tells what its rows are worth.
+"""The table of an experiment's results, with columns on their uncertainty.
 
-Baselines come first; runs that differ in nothing but the seed make one row: mean ±
-standard deviation. docs/protocol.md tells what the columns mean.
+Baselines come first. Runs that differ only in the seed form one row: mean ± standard
+deviation. docs/protocol.md explains the columns.
 """
 
 import statistics
@@ -30,7 +30,7 @@ ONE_SEED = (
 
 
 class Row(NamedTuple):
-  """A row: runs that differ in nothing but the seed, or a baseline."""
+  """A row: runs that differ only in the seed, or a baseline."""
 
   label: str
   members: list[Record]
@@ -41,19 +41,19 @@ class Row(NamedTuple):
 
   @property
   def title(self) -> str:
-    """The label, and what is amiss."""
+    """The label, with a note on baselines and diverged runs."""
     steps = [f"{row['diverged']:,}" for row in self.members if "diverged" in row]
     diverged = f" (diverged at step {', '.join(steps)})" if steps else ""
     return self.label + " (baseline)" * self.is_baseline + diverged
 
   @property
   def ended(self) -> list[Record]:
-    """The runs that have metrics."""
+    """The runs that did not diverge, and have metrics."""
     return [member for member in self.members if "diverged" not in member]
 
   @property
   def has_seed(self) -> bool:
-    """Whether it was trained: measurements of other kinds have no seed."""
+    """Whether this is a row of training runs; other measurements have no seed."""
     first = self.members[0]
     is_run = "steps" in first or "diverged" in first
     return not self.is_baseline and (is_run or any(map(is_seed, first["overrides"])))
@@ -72,7 +72,7 @@ def report(
   paper: Paper | None = None,
   comparison: Comparison | None = None,
 ) -> str:
-  """Table, how to read it, and what it was measured on."""
+  """The table, its explanation, and the device and versions."""
   body = table(rows, metrics, paper, comparison)
   header = body.partition("\n")[0].strip("| ").split(" | ")
   seeded = [row for row in rows_of(rows) if row.has_seed]
@@ -89,7 +89,7 @@ def table(
   comparison: Comparison | None = None,
 ) -> str:
   """A Markdown table: a row for each group of runs, a column for each metric, and
-  those that tell how sure they are. Columns that would hold nothing are left out.
+  columns on their uncertainty. Empty columns are left out.
 
   >>> rows = [
   ...   {"name": "full", "config": "", "overrides": {"seed": seed}, "ppl": 100.0 + seed}
@@ -141,7 +141,7 @@ def rows_of(rows: Sequence[Record]) -> list[Row]:
 def _value(
   line: Row, metric: str, lines: Sequence[Row], compared: Sequence[str]
 ) -> str:
-  """Mean ± standard deviation, and whether that is no better than a baseline."""
+  """Mean ± standard deviation, marked if it is no better than a baseline."""
   values = numbers(line.ended, metric)
   shown = summary(values)
   if metric == _metric_of(line, compared) and not line.is_baseline and values:
@@ -170,7 +170,7 @@ def _difference(line: Row, lines: Sequence[Row], comparison: Comparison) -> str:
 
 
 def _error(line: Row, metrics: Sequence[str]) -> str:
-  """The standard error on its data of the first metric that has one."""
+  """The standard error over examples, of the first metric that has one."""
   for metric in metrics:
     key = f"{metric.replace('ppl', 'nll')}_se"
     errors = [
@@ -184,13 +184,13 @@ def _error(line: Row, metrics: Sequence[str]) -> str:
 
 
 def _metric_of(line: Row, metrics: Sequence[str]) -> str:
-  """The first of them that a row has; '' if it has none."""
+  """The first of these metrics that a row has; '' if it has none."""
   has = lambda metric: any(metric in row for row in line.ended)
   return next((metric for metric in metrics if has(metric)), "")
 
 
 def _first_of_baselines(lines: Sequence[Row], metrics: Sequence[str]) -> list[str]:
-  """What rows are held against baselines by, if the sweep file does not say."""
+  """The metric to compare with baselines, if the sweep file has no comparison."""
   counted = [line for line in lines if line.is_baseline]
   return [m for m in metrics if any(_metric_of(line, [m]) for line in counted)][:1]
 
@@ -206,7 +206,7 @@ def explained(
   rows: Sequence[Record],
   comparison: Comparison | None,
 ) -> list[str]:
-  """Sentences on those columns and marks that there are."""
+  """Explanations of the columns and marks in the table."""
   found = []
   if NO_BETTER in body:
     found.append("†: no better than the best of the baselines, which are counted.")

@@ -1,4 +1,4 @@
-"""Runs that differ in nothing but the seed."""
+"""Groups of runs that differ only in the seed."""
 
 import json
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ def is_seed(key: str) -> bool:
 
 
 def seed_of(row: Record) -> str:
-  """What tells the seeds of a run; two runs of the same are paired. 0 is the default.
+  """The seeds of a run, by which runs are paired; the default seed 0 is left out.
 
   >>> seed_of({"overrides": {"train.seed": 2, "train.lr": 1}})
   'train.seed=2'
@@ -28,7 +28,7 @@ def seed_of(row: Record) -> str:
 
 
 def groups(rows: Iterable[Record]) -> dict[str, list[Record]]:
-  """Runs that differ in nothing but the seed, by a label that tells them apart."""
+  """Groups of runs that differ only in the seed, by a unique label."""
   by_identity: dict[str, list[Record]] = {}
   for row in rows:
     same = {key: value for key, value in row["overrides"].items() if not is_seed(key)}

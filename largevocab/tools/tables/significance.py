@@ -1,11 +1,12 @@
-"""Is a method better than another, or only luckier? Runs are paired by their seeds.
+"""Paired t-tests between two methods, whose runs are paired by seed.
 
-Runs of one seed begin with the same rows and read the same examples in the same order,
-so that of their difference what the seed does to both is gone. Over n common seeds its
-mean is uncertain by t s / sqrt(n): s is the standard deviation of the differences and t
-the 97.5 % quantile of Student's distribution with n - 1 degrees of freedom (Student
-1908). It is significant at 5 % if this interval does not hold 0. Perplexities are
-compared by their logs, all else as it is.
+Runs with the same seed start from the same rows and read the same examples in the same
+order, so the effect of the seed on both cancels in their difference. The 95 %
+confidence interval of the mean difference over n common seeds is ± t s / sqrt(n), where
+s is the standard deviation of the differences and t the 97.5 % quantile of Student's t
+distribution with n - 1 degrees of freedom (Student 1908). The difference is significant
+at 5 % if this interval does not contain 0. Perplexities are compared by their
+logarithms, other metrics directly.
 """
 
 import math
@@ -21,15 +22,15 @@ from largevocab.tools.tables.seeds import seed_of
 
 LEVEL = 0.05
 MARK = "n.s."  # not significant
-LOSSES = {"ppl", "nll", "loss"}  # less is better
+LOSSES = {"ppl", "nll", "loss"}  # smaller is better
 
 
 class Difference(NamedTuple):
-  """A mean difference over seeds that two methods have in common.
+  """Mean difference of two methods over their common seeds.
 
   Attributes:
-    mean: of the differences, those of perplexities in nats.
-    half: half the width of the interval; None: one seed tells none.
+    mean: mean of the differences; for perplexities in nats.
+    half: half the width of the confidence interval; None with only one seed.
   """
 
   mean: float
@@ -58,9 +59,9 @@ def of_pairs(differences: Sequence[float]) -> Difference:
 def compared(
   own: Sequence[Record], other: Sequence[Record], metric: str
 ) -> Difference | None:
-  """How far a method is above another; None if no seed is common to both.
+  """Mean difference of a method from another; None if they have no common seed.
 
-  A baseline is counted: it has the same value for every seed.
+  A baseline has the same value for every seed.
   """
   mine, theirs = _by_seed(own, metric), _by_seed(other, metric)
   if own and own[0].get("baseline"):
@@ -71,7 +72,7 @@ def compared(
 
 
 def cell(difference: Difference | None, metric: str) -> str:
-  """The difference with its interval, of perplexities in per cent.
+  """The difference with its interval; for perplexities in per cent.
 
   >>> cell(Difference(0.01, 0.02), "test_ppl"), cell(Difference(0.01, None), "test_ppl")
   ('+1.0 % (-1.0 to +3.0), n.s.', '+1.0 %')
@@ -97,7 +98,7 @@ def is_perplexity(metric: str) -> bool:
 
 
 def is_better(value: float, other: float, metric: str) -> bool:
-  """By a loss less is better, by all else more.
+  """Whether a value is better: smaller for losses, larger for other metrics.
 
   >>> is_better(1.0, 2.0, "test_ppl"), is_better(1.0, 2.0, "test_p@1")
   (True, False)
