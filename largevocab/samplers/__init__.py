@@ -1,13 +1,12 @@
 """Samplers: proposal distributions over classes from which losses draw negatives."""
 
-from largevocab.samplers.base import Draw, Sampler
+from largevocab.samplers.base import Draw, Sampler, Size
 from largevocab.samplers.bernoulli import Bernoulli
 from largevocab.samplers.bigram import Bigram
 from largevocab.samplers.block import Block
 from largevocab.samplers.ivf import IVF
 from largevocab.samplers.kernel_tree import Quadratic, QuadraticPrior, Quartic
-from largevocab.samplers.lsh_embedding import LSHEmbedding
-from largevocab.samplers.lsh_label import LSHLabel
+from largevocab.samplers.lsh import LSHEmbedding, LSHLabel
 from largevocab.samplers.pps import PPS
 from largevocab.samplers.softmax import Softmax
 from largevocab.samplers.static import LogUniform, Uniform, Unigram
@@ -31,4 +30,5 @@ SAMPLERS = {
   "top_k": TopK,
 }
 
-__all__ = ["SAMPLERS", "Draw", "Sampler", *(s.__name__ for s in SAMPLERS.values())]
+_CLASSES = [sampler.__name__ for sampler in SAMPLERS.values()]
+__all__ = ["SAMPLERS", "Draw", "Sampler", "Size", *_CLASSES]

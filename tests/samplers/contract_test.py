@@ -29,7 +29,7 @@ from largevocab.samplers import (
   Uniform,
   Unigram,
 )
-from largevocab.samplers.lsh import LSH
+from largevocab.samplers.lsh_tables import LSH
 from largevocab.samplers.static import StaticLaw
 from largevocab.samplers.two_stage import TwoStage
 from tests.kinds import kinds
