@@ -21,12 +21,17 @@ UNROLL = 20
 OPTIMIZERS = {
   # In Torch and the paper it starts at 0; a small value makes the first steps smaller.
   "adagrad": {"initial_accumulator": 1e-8, "eps": 1e-9},
+  "rowwise_adagrad": {"initial_accumulator": 1e-8, "eps": 1e-9},
   "sgd": {},
 }
 # Lambda in section 5, which does not say what decays: in the code that its authors
 # released biases do, and the rows of input words do not; here both do.
 WEIGHT_DECAY = 1e-6
-RATES = {"adagrad": (0.1, 1.0), "sgd": (1.0 * UNROLL, 5.0 / UNROLL)}
+RATES = {
+  "adagrad": (0.1, 1.0),
+  "rowwise_adagrad": (0.1, 1.0),
+  "sgd": (1.0 * UNROLL, 5.0 / UNROLL),
+}
 
 
 def get_config(arg: str = ""):

@@ -325,7 +325,8 @@ class _Loop:
 
 
 def _title(config: dict[str, Any]) -> str:
-  """A description of a run, such as 'ptb with lstm and sampled/pps'."""
+  """A description of a run, such as 'ptb with lstm and sampled(softmax, pps)'."""
   data, model, head = (config[part]["name"] for part in ("data", "model", "head"))
   inner = [part["name"] for part in config["head"].values() if isinstance(part, dict)]
-  return f"{data} with {model} and {'/'.join([head, *inner])}"
+  made_of = f"({', '.join(inner)})" if inner else ""
+  return f"{data} with {model} and {head}{made_of}"

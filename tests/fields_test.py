@@ -70,7 +70,9 @@ def experiment(key: str, name: str) -> ConfigDict:
   if key == "sampler":
     parts["head"] = c.head(f"sampled/{name}")
   elif key == "loss":
-    parts["head"] = c.head(f"spherical/{name}")
+    words = {loss: word for word, loss in c.SAMPLED_HEADS.items()}
+    word = words.get(c.REGISTRIES["loss"][name])
+    parts["head"] = c.head(f"{word}/pps" if word else f"spherical/{name}")
   elif key in c.REGISTRIES:
     parts[key] = c.part(key, name)
   return c.experiment(**parts)

@@ -9,7 +9,7 @@ from largevocab.baselines.after_last import AfterLast
 from largevocab.baselines.by_counts import ByCounts
 from largevocab.baselines.measure import Baseline
 from largevocab.data.base import Data
-from largevocab.data.batches import Bag, Batch
+from largevocab.data.batches import Batch, FeatureBag
 from largevocab.training.settings import Experiment
 
 CHUNK = 1 << 22  # pairs counted at a time
@@ -71,4 +71,4 @@ def _chunks(batches: Iterable[Batch]) -> Iterator[tuple[np.ndarray, np.ndarray]]
 
 def _has_last(batch: Batch) -> bool:
   """Whether examples have a previous class: inputs are ids, one per time step."""
-  return not isinstance(batch.x, Bag) and np.asarray(batch.x).dtype.kind in "iu"
+  return not isinstance(batch.x, FeatureBag) and np.asarray(batch.x).dtype.kind in "iu"

@@ -11,7 +11,7 @@ from largevocab.fields import BatchSize, CountOrNone, Unroll, settings
 from largevocab.labels import Targets
 
 
-class Bag(NamedTuple):
+class FeatureBag(NamedTuple):
   """Sparse features of B examples, as ids and values for the table of inputs.
 
   Attributes:
@@ -29,7 +29,7 @@ class Batch(NamedTuple):
   Attributes:
     x: i32[B, T], input ids; ids >= V are missing inputs and look up zeros. For text the
       token before each target: T consecutive ones of each of B streams. For examples
-      with sparse features a `Bag`. Without a table of inputs f32[B, T, F], dense
+      with sparse features a `FeatureBag`. Without a table of inputs f32[B, T, F], dense
       features.
     y: the targets. For text example n = b * T + t, and context_N is x flattened; for
       item histories example n = b, and context_N is the last item; for examples with
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     start: bool[], True where the recurrent state is reset.
   """
 
-  x: np.ndarray | Bag
+  x: np.ndarray | FeatureBag
   y: Targets
   start: np.bool_
 

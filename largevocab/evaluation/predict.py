@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from largevocab.data.base import Data
-from largevocab.data.batches import Bag, EvaluationBatches
+from largevocab.data.batches import EvaluationBatches, FeatureBag
 from largevocab.data.classes import Classes
 from largevocab.data.items.next_item import NextItem
 from largevocab.data.labels.multi_label import MultiLabel
@@ -272,14 +272,14 @@ def _next_word(
 
 
 def _best(
-  exp: Experiment, state: State, x: jax.Array | Bag, *, k: int
+  exp: Experiment, state: State, x: jax.Array | FeatureBag, *, k: int
 ) -> tuple[jax.Array, jax.Array]:
   """Ids and scores [N, k] for N independent examples."""
   h_BTD = _activations(exp, state, x)
   return exp.head.top_k(state.head, h_BTD.reshape(-1, h_BTD.shape[-1]), k)
 
 
-def _activations(exp: Experiment, state: State, x: jax.Array | Bag) -> jax.Array:
+def _activations(exp: Experiment, state: State, x: jax.Array | FeatureBag) -> jax.Array:
   """h of all inputs, f32[B, T, D]."""
   rows_BTE = inputs.look_up(state.inputs, x, exp.model.embed)
   carry = exp.model.initial_carry(rows_BTE.shape[0])

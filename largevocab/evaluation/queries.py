@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 
-from largevocab.data.batches import Bag
+from largevocab.data.batches import FeatureBag
 from largevocab.data.labels.documents import from_rows
 from largevocab.data.labels.multi_label import LabelledDocuments
 from largevocab.data.labels.xmlc_format import features_of
@@ -141,7 +141,7 @@ class Queries(Protocol):
     """Number of inputs of a query after padding."""
     ...
 
-  def batch(self, queries: Sequence[Any]) -> np.ndarray | Bag:
+  def batch(self, queries: Sequence[Any]) -> np.ndarray | FeatureBag:
     """`Batch.x` of some queries, padded."""
     ...
 
@@ -211,7 +211,7 @@ class DocumentQueries:
     """Padded number of features, with few different values to compile for."""
     return power_of_two(len(query[0]))
 
-  def batch(self, queries: Sequence[tuple[np.ndarray, np.ndarray]]) -> Bag:
+  def batch(self, queries: Sequence[tuple[np.ndarray, np.ndarray]]) -> FeatureBag:
     """Bags, padded to the width of the longest."""
     ids, values = zip(*queries, strict=True)
     documents = from_rows(ids, values, [[]] * len(queries))
@@ -220,5 +220,5 @@ class DocumentQueries:
     )
     at_B, width = np.arange(len(queries)), max(map(self.width, queries))
     x = examples.batch(at_B, np.ones(len(at_B)), width, 1).x
-    assert isinstance(x, Bag)
+    assert isinstance(x, FeatureBag)
     return x

@@ -21,7 +21,12 @@ from largevocab.heads.binning import BINNINGS
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.tree.two_level import Layout, layout, two_level_loss, two_level_nll
+from largevocab.ops.tree.two_level import (
+  ClusterLayout,
+  layout,
+  two_level_loss,
+  two_level_nll,
+)
 from largevocab.ops.tree.two_level_top_k import two_level_top_k
 from largevocab.rows import SGD, RowGrads, RowOptimizer, Table, added, sq_norm
 
@@ -46,11 +51,11 @@ class HierarchicalState(NamedTuple):
   slot_V: jax.Array
 
   @property
-  def model(self) -> tuple[jax.Array, jax.Array, Layout]:
+  def model(self) -> tuple[jax.Array, jax.Array, ClusterLayout]:
     """Arguments of the operations in `largevocab.ops.tree.two_level`."""
     clusters_KD = self.clusters.w_VD
     leaves_KSD = self.leaves.w_VD.reshape(*self.members_KS.shape, clusters_KD.shape[1])
-    return clusters_KD, leaves_KSD, Layout(*self[2:])
+    return clusters_KD, leaves_KSD, ClusterLayout(*self[2:])
 
 
 class HierarchicalGrads(NamedTuple):

@@ -26,7 +26,7 @@ from largevocab.ops.softmax.log_partition import Score
 from largevocab.samplers.base import Draw, own_ids
 
 
-class Layout(NamedTuple):
+class BlockLayout(NamedTuple):
   """C 2^k blocks: C nodes in one matrix product, then k levels of a binary tree each.
 
   Attributes:
@@ -44,7 +44,7 @@ class Layout(NamedTuple):
   def size(self, num_classes: int) -> int:
     """E, classes in a block.
 
-    >>> Layout(3, 1).size(100)
+    >>> BlockLayout(3, 1).size(100)
     17
     """
     return -(-num_classes // self.num_blocks)
@@ -81,22 +81,22 @@ RATES = {
 MEMORY = 1.5  # limit for all sums, in sizes of the table
 
 
-def make_layout(num_classes: int, leaf_size: int, dense_levels: int) -> Layout:
+def make_layout(num_classes: int, leaf_size: int, dense_levels: int) -> BlockLayout:
   """The layout with blocks of at most `leaf_size` and a cut below `dense_levels`.
 
   A binary tree over the blocks has ceil(log2(blocks)) levels; with as many or more
   dense levels nothing is left to descend.
 
   >>> make_layout(1000, 100, 0), make_layout(1000, 100, 9)
-  (Layout(num_top=1, levels=4), Layout(num_top=10, levels=0))
+  (BlockLayout(num_top=1, levels=4), BlockLayout(num_top=10, levels=0))
   """
   blocks = -(-num_classes // leaf_size)
   levels = max(math.ceil(math.log2(blocks)) - dense_levels, 0)
-  return Layout(-(-blocks >> levels) or 1, levels)
+  return BlockLayout(-(-blocks >> levels) or 1, levels)
 
 
 def seconds(
-  layout: Layout, rates: Rates, num_classes: int, dim: int, width: int, m: int
+  layout: BlockLayout, rates: Rates, num_classes: int, dim: int, width: int, m: int
 ) -> float:
   """Predicted seconds for m draws of one example.
 
@@ -122,7 +122,7 @@ def choose_layout(
   dense_levels: int = -1,
   rates: str = "cpu",
   largest: int = 0,
-) -> Layout:
+) -> BlockLayout:
   """The layout with the shortest predicted time of a draw.
 
   Args:
@@ -137,7 +137,7 @@ def choose_layout(
     UserError: no layout fits in the memory.
 
   >>> choose_layout(1000, 64, 2080, 16)
-  Layout(num_top=1, levels=0)
+  BlockLayout(num_top=1, levels=0)
   >>> choose_layout(1_000_000, 16, 136, 32).levels > 0
   True
   """
@@ -196,7 +196,7 @@ class TwoStage(abc.ABC):
 
   def choose_layout(
     self, w_VD: jax.Array, width: int, m: int, dense_levels: int
-  ) -> Layout:
+  ) -> BlockLayout:
     """The layout for `width` sums per node.
 
     Raises:

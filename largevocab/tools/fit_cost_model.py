@@ -50,7 +50,7 @@ SECONDS, MIN_CALLS = 0.4, 4  # per measurement
 STARTS = 12  # starting points of a fit
 
 
-class Size(NamedTuple):
+class ProductSize(NamedTuple):
   """k classes, B examples, width d."""
 
   k: int
@@ -58,14 +58,14 @@ class Size(NamedTuple):
   d: int
 
 
-def step_sizes(num: int, backend: str) -> list[Size]:
+def step_sizes(num: int, backend: str) -> list[ProductSize]:
   """Sizes evenly spread in log k, log B and log d, without those that are too large."""
   at_most = np.log2([MOST_CLASSES, MOST_EXAMPLES, MOST_WIDTH])
   points = qmc.scale(qmc.Halton(3, seed=0).random(20 * num), 3, at_most)
-  sizes: list[Size] = []
+  sizes: list[ProductSize] = []
   for log_k, log_B, log_d in points:
     rounded = lambda x: int(2**x) // ALIGN * ALIGN
-    size = Size(int(2**log_k), rounded(log_B), rounded(log_d))
+    size = ProductSize(int(2**log_k), rounded(log_B), rounded(log_d))
     work = size.k * size.B * size.d
     if work > MOST_WORK.get(backend, MOST_WORK_ELSEWHERE):
       continue
@@ -74,9 +74,9 @@ def step_sizes(num: int, backend: str) -> list[Size]:
   return sizes[:num]
 
 
-def product_sizes(num: int, dim: int, backend: str) -> list[Size]:
+def product_sizes(num: int, dim: int, backend: str) -> list[ProductSize]:
   """Sizes of a matrix product, evenly spread in log k and log B, at one width."""
-  flat = {(s.k, s.B): Size(s.k, s.B, dim) for s in step_sizes(4 * num, backend)}
+  flat = {(s.k, s.B): ProductSize(s.k, s.B, dim) for s in step_sizes(4 * num, backend)}
   work = MOST_WORK.get(backend, MOST_WORK_ELSEWHERE)
   return [s for s in flat.values() if s.k * s.B * dim <= work][:num]
 
@@ -94,7 +94,7 @@ def least_time(call: Callable[[], Any]) -> float:
   return min(times)
 
 
-def operands(size: Size) -> tuple[jax.Array, ...]:
+def operands(size: ProductSize) -> tuple[jax.Array, ...]:
   """Random rows, activations, true classes and weights."""
   rng = np.random.default_rng(0)
   w_VD = jnp.asarray(0.05 * rng.standard_normal((size.k, size.d)), jnp.float32)
@@ -103,14 +103,14 @@ def operands(size: Size) -> tuple[jax.Array, ...]:
   return w_VD, h_ND, ids_NP, jnp.full((size.B, 1), 1 / size.B)
 
 
-def product_seconds(size: Size, dtype: Any) -> float:
+def product_seconds(size: ProductSize, dtype: Any) -> float:
   """Time of one matrix product, as in section 4.1 of Grave et al. 2017."""
   w_VD, h_ND, *_ = (x.astype(dtype) for x in operands(size))
   product = jax.jit(lambda h_ND, w_VD: h_ND @ w_VD.T)
   return least_time(lambda: product(h_ND, w_VD))
 
 
-def step_seconds(size: Size, dtype: Any) -> float:
+def step_seconds(size: ProductSize, dtype: Any) -> float:
   """Time of a step: loss, gradients and update."""
   k, B, d = size
   how = plan(B, k, d, BUDGET_BYTES, compute_bytes=jnp.dtype(dtype).itemsize)
@@ -158,7 +158,7 @@ def fit(
   return make(len(t_P), round(rms, 4), round(float(worst), 4), **rounded)
 
 
-def fit_product(sizes: list[Size], t_P: np.ndarray) -> ProductTime:
+def fit_product(sizes: list[ProductSize], t_P: np.ndarray) -> ProductTime:
   """Fits the time of a product; all sizes must have the same width."""
   kB_P = np.array([(size.k, size.B) for size in sizes], np.float64)
   starts = {"constant": t_P.min(), "rate": (t_P / kB_P.prod(axis=1)).min()}
@@ -167,7 +167,7 @@ def fit_product(sizes: list[Size], t_P: np.ndarray) -> ProductTime:
   return fit(functools.partial(ProductTime, dim=dim), starts, kB_P, t_P)
 
 
-def fit_step(sizes: list[Size], t_P: np.ndarray) -> StepTime:
+def fit_step(sizes: list[ProductSize], t_P: np.ndarray) -> StepTime:
   kBd_P = np.array(sizes, np.float64)
   least = (t_P / kBd_P.prod(axis=1)).min()
   starts = {
@@ -182,7 +182,7 @@ def fit_step(sizes: list[Size], t_P: np.ndarray) -> StepTime:
 
 
 def measured(
-  what: Callable[[Size, Any], float], sizes: list[Size], dtype: Any
+  what: Callable[[ProductSize, Any], float], sizes: list[ProductSize], dtype: Any
 ) -> np.ndarray:
   seconds = []
   for i, size in enumerate(sizes, start=1):
@@ -194,7 +194,11 @@ def measured(
 
 
 def told(
-  name: str, model: Any, sizes: list[Size], predicted_P: np.ndarray, t_P: np.ndarray
+  name: str,
+  model: Any,
+  sizes: list[ProductSize],
+  predicted_P: np.ndarray,
+  t_P: np.ndarray,
 ) -> str:
   """Measured and predicted times, as a Markdown table."""
   rows = [
@@ -206,7 +210,9 @@ def told(
   return f"{name}\n\n{table}\n\n{model}\n"
 
 
-def made(steps: list[Size], products: list[Size], dtype: str) -> CostModel:
+def made(
+  steps: list[ProductSize], products: list[ProductSize], dtype: str
+) -> CostModel:
   """Measures this device at these sizes, fits the cost model, and prints both."""
   t_P = measured(product_seconds, products, jnp.dtype(dtype))
   product = fit_product(products, t_P)

@@ -25,7 +25,7 @@ from largevocab.tools.fit_cost_model import (
   MOST_NUMBERS_ELSEWHERE,
   MOST_WORK,
   MOST_WORK_ELSEWHERE,
-  Size,
+  ProductSize,
   fit_product,
   measured,
   product_seconds,
@@ -40,19 +40,21 @@ EXAMPLES = [8, 64, 512, 2560]  # the last as in the paper: 128 streams of 20 wor
 LEAST_POINTS = 4  # the formula has 3 constants
 
 
-def grid(classes: list[int], examples: list[int], dim: int, backend: str) -> list[Size]:
+def grid(
+  classes: list[int], examples: list[int], dim: int, backend: str
+) -> list[ProductSize]:
   """All combinations, without those that are too slow or large for this backend."""
   work = MOST_WORK.get(backend, MOST_WORK_ELSEWHERE)
   numbers = MOST_NUMBERS.get(backend, MOST_NUMBERS_ELSEWHERE)
   return [
-    Size(k, B, dim)
+    ProductSize(k, B, dim)
     for B in sorted(set(examples))
     for k in sorted(set(classes))
     if k * B * dim <= work and max(k, B) * dim <= numbers
   ]
 
 
-def report(sizes: list[Size], dtype: str) -> list[Record]:
+def report(sizes: list[ProductSize], dtype: str) -> list[Record]:
   """A record for each size, with the measured time and that predicted by the fit."""
   t_P = measured(product_seconds, sizes, jnp.dtype(dtype))
   fitted = fit_product(sizes, t_P)

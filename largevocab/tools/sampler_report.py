@@ -33,7 +33,6 @@ Needs memory for [--chunk, V] numbers, and for the draws of each sampler.
 
 import argparse
 import dataclasses
-import functools
 import json
 import math
 import pathlib
@@ -248,8 +247,7 @@ def report(args: argparse.Namespace) -> list[Record]:
       if getattr(sampler, "whole_leaves", False):
         raise UserError("its draws depend on one another; drop whole_leaves")
       stats = statistics(sampler, data.counts, w_VD, positions.x_ND, m)
-      sample = functools.partial(sampler.sample, m=m)
-      draw = jax.eval_shape(sample, stats, w_VD, KEY, *positions)
+      draw = jax.eval_shape(sampler.sample, stats, w_VD, KEY, *positions)
       if draw.exact_ids is not None:
         raise UserError(
           "it sums classes exactly, which its law does not tell: use relvar_report.py"

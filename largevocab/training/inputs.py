@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from largevocab.data.batches import Bag
+from largevocab.data.batches import FeatureBag
 from largevocab.errors import UserError
 from largevocab.rows import RowGrads, RowOptimizer, Table, row_grads
 
@@ -38,7 +38,7 @@ def rows(table: Table | None) -> jax.Array | None:
   return None if table is None else table.w_VD
 
 
-def look_up(table: Table | None, x: ArrayLike | Bag, width: int) -> jax.Array:
+def look_up(table: Table | None, x: ArrayLike | FeatureBag, width: int) -> jax.Array:
   """The network's input for `Batch.x`, f32[B, T, E].
 
   Rows of the table, zeros for ids >= V; for bags the sums of rows weighted by feature
@@ -56,13 +56,13 @@ def look_up(table: Table | None, x: ArrayLike | Bag, width: int) -> jax.Array:
   >>> table = SGD().init(jnp.ones((3, 2)))
   >>> look_up(table, jnp.array([[2, 3]]), width=2).tolist()
   [[[1.0, 1.0], [0.0, 0.0]]]
-  >>> bag = Bag(jnp.array([[2, 0]]), jnp.array([[0.5, 2.0]]))
+  >>> bag = FeatureBag(jnp.array([[2, 0]]), jnp.array([[0.5, 2.0]]))
   >>> look_up(table, bag, width=2).tolist()
   [[[2.5, 2.5]]]
 
   Cost: O(B T E), of bags O(B F E): independent of V.
   """
-  if table is not None and isinstance(x, Bag):
+  if table is not None and isinstance(x, FeatureBag):
     rows_BFE = table.w_VD.at[x.ids_BF].get(mode="fill", fill_value=0)
     return jnp.einsum("bf,bfe->be", x.values_BF, rows_BFE)[:, None, :]
   if table is not None:
@@ -77,7 +77,7 @@ def look_up(table: Table | None, x: ArrayLike | Bag, width: int) -> jax.Array:
 
 
 def gradient(
-  table: Table | None, x: ArrayLike | Bag, g_BTE: jax.Array
+  table: Table | None, x: ArrayLike | FeatureBag, g_BTE: jax.Array
 ) -> RowGrads | None:
   """The gradient of the table from that of the looked-up inputs.
 
@@ -89,7 +89,7 @@ def gradient(
   """
   if table is None:
     return None
-  if isinstance(x, Bag):
+  if isinstance(x, FeatureBag):
     g_BTE = jnp.asarray(x.values_BF)[:, :, None] * g_BTE
     x = x.ids_BF
   g_NE = g_BTE.reshape(-1, g_BTE.shape[-1])

@@ -20,7 +20,10 @@ from tests.fuzz.formats import Format
 
 CONFIGS = sorted(path.name for path in ROOT.glob("configs/*.py"))
 # What configs take before their head, to reach all parts there are.
-VARIANTS = {"xmlc.py": ["", "data=amazon670k,head="]}
+VARIANTS = {
+  "xmlc.py": ["", "data=amazon670k,head="],
+  "enwiki8.py": ["", "optimizer=rowwise_adagrad,head="],
+}
 # Which numbers may be below zero: an exponent, a place, what may lower or turn round.
 MAY_BE_NEGATIVE = {
   "forget_bias",

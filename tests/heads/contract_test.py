@@ -499,8 +499,10 @@ class NegativeSamplingView(View):
   def relabelled(self, state, new_V):
     """Only what is evaluated: draws would be others."""
     state = super().relabelled(state, new_V)
-    log_expected_V = state.stats.log_expected_V[np.argsort(new_V)]
-    return state._replace(stats=state.stats._replace(log_expected_V=log_expected_V))
+    strata = state.stats.strata
+    log_expected_V = strata.log_expected_V[np.argsort(new_V)]
+    strata = strata._replace(log_expected_V=log_expected_V)
+    return state._replace(stats=state.stats._replace(strata=strata))
 
 
 VIEWS: dict[type, View] = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from largevocab import config as c
-from largevocab.data.batches import Bag as Features, Batch
+from largevocab.data.batches import Batch, FeatureBag as Features
 from largevocab.errors import UserError
 from largevocab.labels import Targets, as_counts
 from largevocab.models import Bag

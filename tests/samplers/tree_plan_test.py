@@ -8,7 +8,7 @@ from largevocab.samplers import two_stage
 from largevocab.samplers.two_stage import (
   MEMORY,
   RATES,
-  Layout,
+  BlockLayout,
   choose_layout,
   make_layout,
   seconds,
@@ -42,7 +42,7 @@ def test_blocks_hold_all_classes(num_classes, leaf_size, dense_levels):
   if dense_levels == 0:
     assert layout.num_top == 1
   if dense_levels == 99:
-    assert layout == Layout(blocks, 0)
+    assert layout == BlockLayout(blocks, 0)
 
 
 @pytest.mark.parametrize("rates", ROWS)
@@ -87,9 +87,9 @@ def test_sizes_that_are_asked_for_are_kept_though_they_need_more(rates):
 @pytest.mark.parametrize("num_classes", [1, 2, 3, 30])
 def test_few_classes_are_one_block(rates, num_classes):
   layout = choose_layout(num_classes, 64, 2081, M, rates=rates)
-  assert layout == Layout(1, 0)
+  assert layout == BlockLayout(1, 0)
   # A block of more than all classes is one of all.
-  assert choose_layout(num_classes, 64, 2081, M, 100, 0, rates) == Layout(1, 0)
+  assert choose_layout(num_classes, 64, 2081, M, 100, 0, rates) == BlockLayout(1, 0)
 
 
 @pytest.mark.parametrize("rates", ROWS)
@@ -100,7 +100,7 @@ def test_the_price_grows_much_less_than_the_classes(rates, dense_levels):
     layout = choose_layout(*args, dense_levels=dense_levels, rates=rates)
     return seconds(layout, RATES[rates], *args)
 
-  one = lambda v: seconds(Layout(1, 0), RATES[rates], v, DIM, WIDTH, M)
+  one = lambda v: seconds(BlockLayout(1, 0), RATES[rates], v, DIM, WIDTH, M)
   assert one(10_000_000) > 99 * one(100_000)
   # Without levels at best with the root of V, in a tree with log V.
   growth = price(10_000_000) / price(100_000)

@@ -8,7 +8,7 @@ from largevocab.errors import UserError
 from largevocab.ops.adaptive import cost_model
 from largevocab.ops.adaptive.cost_model import ProductTime, StepTime
 from largevocab.tools import fit_cost_model
-from largevocab.tools.fit_cost_model import Size
+from largevocab.tools.fit_cost_model import ProductSize
 
 TRUE = StepTime(0, 0.0, 0.0, 3e-5, 4e-9, 5e-11, 6e-10, 3e-9, 2e6)
 
@@ -55,13 +55,13 @@ def test_sizes_fill_what_there_is():
 def test_measures(monkeypatch, dtype):
   monkeypatch.setattr(fit_cost_model, "SECONDS", 0.0)
   for measure in (fit_cost_model.step_seconds, fit_cost_model.product_seconds):
-    assert 0 < measure(Size(100, 8, 16), jnp.dtype(dtype)) < 1
+    assert 0 < measure(ProductSize(100, 8, 16), jnp.dtype(dtype)) < 1
 
 
 def test_writes_what_is_read(monkeypatch, tmp_path, capsys):
   monkeypatch.setattr(fit_cost_model, "SECONDS", 0.0)
   monkeypatch.setattr(fit_cost_model, "STARTS", 1)
-  sizes = [Size(8, 8, 8), Size(90, 64, 8), Size(900, 8, 8)]
+  sizes = [ProductSize(8, 8, 8), ProductSize(90, 64, 8), ProductSize(900, 8, 8)]
   made = fit_cost_model.made(sizes, sizes, "float32")
   made.save(tmp_path / "mine.json")
   assert cost_model.load(str(tmp_path / "mine.json")) == made

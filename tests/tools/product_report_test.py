@@ -8,7 +8,7 @@ import pytest
 from largevocab.errors import UserError
 from largevocab.ops.adaptive.cost_model import ProductTime
 from largevocab.tools import fit_cost_model, plot, product_report
-from largevocab.tools.fit_cost_model import Size
+from largevocab.tools.fit_cost_model import ProductSize
 from largevocab.tools.sweeps import records, sweepfile
 
 TRUE = ProductTime(0, 0.0, 0.0, dim=16, constant=2e-5, rate=1e-8, least=4000.0)
@@ -17,8 +17,10 @@ ROOT = pathlib.Path(product_report.__file__).parents[2]
 
 def test_grid_leaves_out_what_is_too_large():
   sizes = product_report.grid([10**6, 4, 4, 1], [2560, 8], 512, "cpu")
-  assert sizes == [Size(k, B, 512) for B in (8, 2560) for k in (1, 4)]
-  assert Size(10**5, 2560, 512) in product_report.grid([10**5], [2560], 512, "gpu")
+  assert sizes == [ProductSize(k, B, 512) for B in (8, 2560) for k in (1, 4)]
+  assert ProductSize(10**5, 2560, 512) in product_report.grid(
+    [10**5], [2560], 512, "gpu"
+  )
 
 
 def test_records_are_the_times_and_the_curve_that_is_fitted(monkeypatch, tmp_path):

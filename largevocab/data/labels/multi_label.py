@@ -10,7 +10,7 @@ from typing import Annotated
 
 import numpy as np
 
-from largevocab.data.batches import Bag, Batch
+from largevocab.data.batches import Batch, FeatureBag
 from largevocab.data.classes import Classes
 from largevocab.data.example_batches import check_unroll
 from largevocab.data.labels.bucketed import BucketedExamples, HeldOutBuckets, capacities
@@ -72,7 +72,7 @@ class LabelledDocuments:
       np.where(places.inside, share_B[:, None], 0).astype(np.float32),  # pyrefly: ignore
       at_B.astype(np.int32),  # pyrefly: ignore
     )
-    return Batch(Bag(ids_BF, values_BF), targets, np.bool_(True))
+    return Batch(FeatureBag(ids_BF, values_BF), targets, np.bool_(True))
 
 
 class _Places:

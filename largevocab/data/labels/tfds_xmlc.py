@@ -19,7 +19,7 @@ from largevocab.data.labels.xmlc_format import read_train_and_test
 NUM_FEATURES, NUM_LABELS = "num_features", "num_labels"
 
 
-class LabelledDocuments(tfds.core.GeneratorBasedBuilder):
+class XmlcBuilder(tfds.core.GeneratorBasedBuilder):
   """Documents of train.txt and test.txt, each plain, .gz or .xz, in manual_dir.
 
   For the format see `largevocab.data.labels.xmlc_format`. Numbers of features and
@@ -76,23 +76,23 @@ class LabelledDocuments(tfds.core.GeneratorBasedBuilder):
       )
 
 
-class Amazon670k(LabelledDocuments):
+class Amazon670k(XmlcBuilder):
   """Amazon-670K: 490,449 and 153,025 products, 135,909 features, 670,091 labels."""
 
 
-class Wiki325k(LabelledDocuments):
+class Wiki325k(XmlcBuilder):
   """WikiLSHTC-325K: 1,778,351 and 587,084 articles of Wikipedia, 1,617,899 features,
   325,056 labels."""
 
 
-class Odp105k(LabelledDocuments):
+class Odp105k(XmlcBuilder):
   """ODP-105K: 1,084,320 and 493,014 web pages, 422,713 features, 105,033 labels, one
   for each page."""
 
 
-class Delicious200k(LabelledDocuments):
+class Delicious200k(XmlcBuilder):
   """Delicious-200K: 196,606 and 100,095 pages, 782,585 features, 205,443 labels."""
 
 
-class Eurlex4k(LabelledDocuments):
+class Eurlex4k(XmlcBuilder):
   """EURLex-4K: 15,539 and 3,809 laws of the EU, 5,000 features, 3,993 labels."""

@@ -23,8 +23,8 @@ from largevocab.ops.softmax.log_partition import softmax_nll
 from largevocab.ops.softmax.plan import plan
 
 
-class Gradients(NamedTuple):
-  """Gradients of `adaptive_loss`.
+class ClusterGradients(NamedTuple):
+  """ClusterGradients of `adaptive_loss`.
 
   Attributes:
     h_ND: of the activations.
@@ -114,7 +114,7 @@ def adaptive_loss(
   method: str = "auto",
   budget_bytes: int = 64 * 2**20,
   dtype=None,
-) -> tuple[jax.Array, Gradients]:
+) -> tuple[jax.Array, ClusterGradients]:
   """loss = -sum_np w_NP log p(class at place_NP), exact, and its gradients.
 
   Each tail processes the examples with a true class in it in an array of its capacity.
@@ -179,7 +179,7 @@ def adaptive_loss(
     dtails.append(dtail)
     reached.append(way.count)
   reached_J = jnp.array(reached, jnp.int32)
-  return loss, Gradients(dh_ND, Model(dhead_VD, tuple(dtails)), reached_J)
+  return loss, ClusterGradients(dh_ND, Model(dhead_VD, tuple(dtails)), reached_J)
 
 
 def _check(h_ND, model, place_NP, w_NP, capacities):

@@ -114,7 +114,7 @@ _TILE = 8  # examples that read a block together
 _BLOCK_BYTES = 2**20
 
 
-class Layout(NamedTuple):
+class ClusterLayout(NamedTuple):
   """Assignment of classes to clusters and slots.
 
   Attributes:
@@ -128,8 +128,8 @@ class Layout(NamedTuple):
   slot_V: jax.Array
 
 
-class Gradients(NamedTuple):
-  """Gradients of `two_level_loss`; blocks that no example uses are left out.
+class TwoLevelGradients(NamedTuple):
+  """TwoLevelGradients of `two_level_loss`; blocks that no example uses are left out.
 
   Attributes:
     x_ND: of the features.
@@ -144,7 +144,7 @@ class Gradients(NamedTuple):
   rows_RSD: jax.Array
 
 
-def layout(cluster_V: np.ndarray) -> Layout:
+def layout(cluster_V: np.ndarray) -> ClusterLayout:
   """Assigns slots in the order of class ids. Clusters without a class are left out.
 
   Args:
@@ -160,14 +160,16 @@ def layout(cluster_V: np.ndarray) -> Layout:
   slot_V[order_V] = np.arange(V) - np.repeat(np.cumsum(count_K) - count_K, count_K)
   members_KS = np.full((len(count_K), count_K.max()), V, np.int32)
   members_KS[cluster_V, slot_V] = np.arange(V)
-  return Layout(*(jnp.array(a, jnp.int32) for a in (members_KS, cluster_V, slot_V)))
+  return ClusterLayout(
+    *(jnp.array(a, jnp.int32) for a in (members_KS, cluster_V, slot_V))
+  )
 
 
 def check_two_level(
   x_ND: jax.Array,
   clusters_KD: jax.Array,
   leaves_KSD: jax.Array,
-  layout: Layout,
+  layout: ClusterLayout,
   **arrays: jax.Array,
 ) -> None:
   """Raises ValueError if shapes disagree; see `check_shapes`."""
@@ -177,7 +179,7 @@ def check_two_level(
 
 
 def log_p_naive(
-  x_ND: jax.Array, clusters_KD: jax.Array, leaves_KSD: jax.Array, layout: Layout
+  x_ND: jax.Array, clusters_KD: jax.Array, leaves_KSD: jax.Array, layout: ClusterLayout
 ) -> jax.Array:
   """Log-probabilities of all classes at once, f32[N, V].
 
@@ -199,7 +201,7 @@ def two_level_nll(
   x_ND: jax.Array,
   clusters_KD: jax.Array,
   leaves_KSD: jax.Array,
-  layout: Layout,
+  layout: ClusterLayout,
   ids_NP: jax.Array,
 ) -> jax.Array:
   """-log p of the given classes, exact; 0 on padding.
@@ -246,10 +248,10 @@ def two_level_loss(
   x_ND: jax.Array,
   clusters_KD: jax.Array,
   leaves_KSD: jax.Array,
-  layout: Layout,
+  layout: ClusterLayout,
   ids_NP: jax.Array,
   w_NP: jax.Array,
-) -> tuple[jax.Array, Gradients]:
+) -> tuple[jax.Array, TwoLevelGradients]:
   """loss = sum_np w_NP nll_NP, see `two_level_nll`, and its gradients.
 
   Args:
@@ -289,7 +291,7 @@ def two_level_loss(
   loss, dx_ND, rows_RSD = over_tiles(
     add, (loss, dx_ND, rows_RSD), cut, _at_once(leaves_KSD)
   )
-  return loss, Gradients(dx_ND, dclusters_KD, cut.ids_R, rows_RSD)
+  return loss, TwoLevelGradients(dx_ND, dclusters_KD, cut.ids_R, rows_RSD)
 
 
 def _clusters(layout, ids):

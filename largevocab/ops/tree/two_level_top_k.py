@@ -11,7 +11,7 @@ from largevocab.ops.softmax.chunks import (
   sum_dtype,
 )
 from largevocab.ops.softmax.top_k import merge_best, none_best
-from largevocab.ops.tree.two_level import Layout, check_two_level
+from largevocab.ops.tree.two_level import ClusterLayout, check_two_level
 
 _LOGIT_BYTES = 8 * 2**20
 
@@ -20,7 +20,7 @@ def two_level_top_k(
   x_ND: jax.Array,
   clusters_KD: jax.Array,
   leaves_KSD: jax.Array,
-  layout: Layout,
+  layout: ClusterLayout,
   k: int,
   *,
   size: int | None = None,

@@ -1,5 +1,6 @@
 """Training steps of an experiment, for timing."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 from largevocab.tools.reports.operations import operations
 from largevocab.training.settings import Experiment
 from largevocab.training.state import State, init_state
-from largevocab.training.step import compiled_steps
+from largevocab.training.step import compiled_steps, train_step
 
 
 class TrainingSteps:
@@ -20,6 +21,7 @@ class TrainingSteps:
   """
 
   def __init__(self, exp: Experiment, data: Any):
+    self._exp = exp
     self._batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
     self._state: State = init_state(exp, data)
     self._step, self._refresh = compiled_steps(exp, self._state)
@@ -47,7 +49,9 @@ class TrainingSteps:
 
   def operations(self, number: int) -> float:
     """Operations of a step on this batch; see `operations`."""
-    return operations(self._step, self._state, self._batches.batch(number), self._lr)
+    # Not compiled: a compiled step would donate the state.
+    step = functools.partial(train_step, exp=self._exp)
+    return operations(step, self._state, self._batches.batch(number), self._lr)
 
   def refresh(self) -> State:
     """Rebuilds the head's statistics."""
