@@ -1,6 +1,6 @@
 """Programs of heads, compiled for an accelerator on a machine that has none.
 
-  scripts/install compile
+  scripts/install compile  # for TPU; of the extra `cuda12`, its plug-in, for h100
   python -m benchmarks.compile_report --device v5e --heads sampled/pps full \
     --classes 65536 1048576 --output experiments/compiled/results.jsonl
 
@@ -24,7 +24,6 @@ Fields:
 import argparse
 import json
 import math
-import os
 import pathlib
 import re
 import sys
@@ -35,42 +34,25 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import topologies
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
+from benchmarks.absent_devices import DEVICES, place
 from largevocab import config
 from largevocab.labels import Counts, Targets
 from largevocab.placement import row_major
 from largevocab.rows import OPTIMIZERS, RowGrads
 from largevocab.tools import entry
+from largevocab.tools.reports.measure import about_this_run
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
 
-TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 PROGRAMS = ("step", "evaluate", "top_k", "refresh", "monitor")
 K = 10
 _MB = 1e6
 _COPY = re.compile(r"= (\w+)\[([\d,]+)\]\S* (?:copy|transpose)\(")
 _BYTES = {"f32": 4, "s32": 4, "u32": 4, "bf16": 2, "f16": 2, "pred": 1, "s8": 1}
 
-# Keeps the TPU library from looking for chips, and from logging that there are none.
-WITHOUT_CHIP = {
-  "TPU_SKIP_MDS_QUERY": "1",
-  "TPU_STDERR_LOG_LEVEL": "3",
-  "TPU_MIN_LOG_LEVEL": "3",
-  "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-}
-
 PyTree = Any
-
-
-def place(device: str) -> NamedSharding:
-  """One chip of a device that need not be there."""
-  for key, value in WITHOUT_CHIP.items():
-    os.environ.setdefault(key, value)
-  name = TOPOLOGIES[device]
-  chips = topologies.get_topology_desc(topology_name=name, platform="tpu").devices
-  return NamedSharding(Mesh(np.array(chips[:1]), ("chip",)), PartitionSpec())
 
 
 def abstract(tree: PyTree, here: NamedSharding) -> PyTree:
@@ -164,7 +146,7 @@ def compiled(compile: Callable[[], Any], num_classes: int) -> Record:
 def parse(argv: list[str] | None) -> argparse.Namespace:
   parser = entry.Parser(__doc__)
   add = parser.add_argument
-  add("--device", choices=TOPOLOGIES, default="v5e")
+  add("--device", choices=DEVICES, default="v5e")
   add("--heads", nargs="+", default=config.head_paths(), metavar="HEAD[/SAMPLER]")
   add("--classes", nargs="+", type=int, default=[65_536, 1_048_576])
   add("--dim", type=int, default=128, help="columns of activations, D")
@@ -197,7 +179,7 @@ def make_head(path: str, args: argparse.Namespace) -> Any:
 def main(argv: list[str] | None = None) -> int:
   args = parse(argv)
   here = place(args.device)
-  rows = []
+  rows, about = [], about_this_run() | {"device": f"{args.device}, compiled only"}
   of = lambda shape, dtype: jax.ShapeDtypeStruct(shape, dtype, sharding=here)
   for path in args.heads:
     for num_classes in args.classes:
@@ -216,7 +198,9 @@ def main(argv: list[str] | None = None) -> int:
         row |= compiled(todo[name], num_classes)
         if name == "step" and hasattr(head, "optimizer"):
           row["floor_mb"] = round(floor(head, state, batch) / _MB, 3)
-        rows.append(row | {"head": path, "program": name, "num_classes": num_classes})
+        rows.append(
+          row | {"head": path, "program": name, "num_classes": num_classes, **about}
+        )
         print(json.dumps(rows[-1]), flush=True)
   if args.output:
     records.merge(args.output, rows)
