@@ -73,7 +73,8 @@ def programs(
 ) -> dict[str, Any]:
   """What compiles each program, by its name."""
   h_ND, y, key = batch
-  how = row_major(state) if layout == "row_major" else None
+  as_trained = layout == "trained" and getattr(head, "row_sparse", False)
+  how = row_major(state) if layout == "row_major" or as_trained else None
 
   def step(state, h_ND, y, key):
     out = head.backward(state, h_ND, y, key)
@@ -157,9 +158,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
   add("--dtype", choices=["float32", "bfloat16"], default="float32")
   add(
     "--layout",
-    choices=["row_major", "default"],
-    default="row_major",
-    help="of the state; 'default' is what the compiler prefers",
+    choices=["trained", "row_major", "default"],
+    default="trained",
+    help="of the state: as in the trainer, or what the compiler prefers",
   )
   add("--programs", nargs="+", choices=PROGRAMS, default=["step"])
   add("--output", type=pathlib.Path, help="results.jsonl to update")
@@ -193,7 +194,7 @@ def main(argv: list[str] | None = None) -> int:
       for name in args.programs:
         key = f"{args.device}: {path}, {name}, V={num_classes:,}, D={args.dim}"
         key += f", {args.optimizer}, {args.dtype}"
-        key += ", default layout" * (args.layout == "default")
+        key += f", {args.layout} layout" * (args.layout != "trained")
         row: Record = {"run": key, "name": key, "config": "", "overrides": {}}
         row |= compiled(todo[name], num_classes)
         if name == "step" and hasattr(head, "optimizer"):

@@ -94,7 +94,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
         )
       state, clock = saved.restore(state, set_aside=True)
       _LOG.info("going on from step %d", int(state.step))
-    step = int(state.step)
+    step, state = int(state.step), loop.prepare(state)
     loop.try_evaluation(state)
     set_result_aside(workdir)
     claim_workdir(workdir, config, step)
@@ -143,6 +143,11 @@ class _Loop:
     # Steps and seconds excluded from the speed: earlier processes and compilation.
     self._unpaced = np.zeros(2)
 
+  def prepare(self, state: State) -> State:
+    """The state with the layouts of the compiled steps."""
+    state, self._step, self._refresh = compiled_steps(self._exp, state)
+    return state
+
   def try_evaluation(self, state: State) -> None:
     """Evaluates once before training, so that errors are raised early."""
     for batches in self._held_out.values():
@@ -151,7 +156,6 @@ class _Loop:
   def run(self, state: State, clock: dict[str, float], log: RunLog) -> dict[str, Any]:
     """Trains to the end and returns the result; `clock` was restored with the state."""
     exp, step = self._exp, int(state.step)
-    step_on, refresh = compiled_steps(exp, state)
     self._log, seconds = log, clock["seconds"]
     # Steps whose losses are in state.loss_sum.
     self._num_summed = int(clock.get("summed", step % exp.log.every_steps))
@@ -171,13 +175,13 @@ class _Loop:
         if is_new := shapes not in self._compiled:
           jax.block_until_ready(state)
         began = time.perf_counter()
-        state = step_on(state, batch, lr)
+        state = self._step(state, batch, lr)
         ahead.bound(state.step)
         step += 1
         self._num_summed += 1
         if exp.head.refreshes(step):
           key = jax.random.fold_in(state.key, 2**31 + step)  # not used by steps
-          state = state._replace(head=refresh(state.head, key))
+          state = state._replace(head=self._refresh(state.head, key))
         if is_new:
           jax.block_until_ready(state)
           compiling = time.perf_counter() - began

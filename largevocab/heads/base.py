@@ -38,6 +38,11 @@ class Head(Protocol):
   its type; losses, metrics, scores, sums and the squared norm are float32 (float64 for
   float64).
 
+  Optional attribute:
+    row_sparse: True if a step reads and writes few rows of the tables. They should then
+      be row-major (`largevocab.placement.row_major`); otherwise the compiler's layout
+      is the best.
+
   Class ids outside 0 ... V - 1 are padding if their weight is 0. Otherwise the loss is
   NaN, and so are the metrics of `evaluate` for that example.
   """

@@ -4,7 +4,7 @@ Here L is the depth of the tree.
 """
 
 from dataclasses import field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -59,6 +59,8 @@ class Huffman(LinearHead):
   >>> state.nodes.w_VD.shape, state.tree.num_L.tolist()
   ((4, 2), [1, 1, 2])
   """
+
+  row_sparse: ClassVar[bool] = True
 
   optimizer: RowOptimizer = field(default_factory=SGD)
 

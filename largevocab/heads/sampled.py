@@ -117,6 +117,7 @@ class Sampled(LinearHead):
   """
 
   losses: ClassVar[dict] = SAMPLED_LOSSES
+  row_sparse: ClassVar[bool] = True
 
   loss: SampledLoss = field(default_factory=SampledSoftmax)
   sampler: Sampler = field(default_factory=PPS)

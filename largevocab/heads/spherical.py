@@ -60,6 +60,7 @@ class Spherical(LinearHead):
   """
 
   losses: ClassVar[dict] = SPHERICAL_LOSSES
+  row_sparse: ClassVar[bool] = True
 
   loss: SphericalLoss = field(default_factory=TaylorSoftmax)
   stabilizer: Annotated[str, OneOf(*STABILIZERS)] = "absorb"

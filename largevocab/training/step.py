@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from largevocab.data.batches import Batch
-from largevocab.placement import row_major
+from largevocab.placement import placed, row_major
 from largevocab.rows import sq_norm
 from largevocab.training import inputs
 from largevocab.training.settings import Experiment
@@ -52,10 +52,16 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
   )
 
 
-def compiled_steps(exp: Experiment, state: State) -> tuple[Any, Any]:
-  """`train_step` and the head's `refresh`, compiled for states like this one, which
-  they donate: tables stay row-major and are updated in place."""
-  how = row_major(state)
+def compiled_steps(exp: Experiment, state: State) -> tuple[State, Any, Any]:
+  """The state, and `train_step` and the head's `refresh`, compiled for states like it,
+  which they donate. Tables are updated in place; those of which a step touches few rows
+  are row-major."""
+  default = lambda tree: jax.tree.map(lambda leaf: None, tree)
+  is_sparse = getattr(exp.head, "row_sparse", False)
+  how = default(state)._replace(
+    inputs=row_major(state.inputs),
+    head=row_major(state.head) if is_sparse else default(state.head),
+  )
   step = jax.jit(
     functools.partial(train_step, exp=exp),
     in_shardings=(how, None, None),
@@ -68,7 +74,7 @@ def compiled_steps(exp: Experiment, state: State) -> tuple[Any, Any]:
     out_shardings=how.head,
     donate_argnums=0,
   )
-  return step, refresh
+  return placed(state, how), step, refresh
 
 
 def monitor(state: State, batch: Batch, *, exp: Experiment) -> dict[str, jax.Array]:

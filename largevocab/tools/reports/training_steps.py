@@ -23,8 +23,8 @@ class TrainingSteps:
   def __init__(self, exp: Experiment, data: Any):
     self._exp = exp
     self._batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
-    self._state: State = init_state(exp, data)
-    self._step, self._refresh = compiled_steps(exp, self._state)
+    self._state: State
+    self._state, self._step, self._refresh = compiled_steps(exp, init_state(exp, data))
     self._lr = exp.train.lr
     self._first = self._on(0)
     self.loss = float(self().loss_sum)
