@@ -41,7 +41,7 @@ def test_a_step_costs_the_same_for_any_number_of_classes(head):
   assert many["copies"] == 0
   assert many["temporary_mb"] <= 1.2 * few["temporary_mb"] + 4
   assert many["accessed_mb"] <= 1.3 * few["accessed_mb"]
-  assert many["aliased_mb"] > 7 * few["aliased_mb"]
+  assert many["aliased_mb"] > 6 * few["aliased_mb"]  # eight times the classes
 
 
 @pytest.mark.parametrize("dim", [16, 200])
@@ -57,7 +57,7 @@ def test_narrow_and_odd_rows_with_adam_stay_in_place(dim):
 def test_without_row_major_formats_the_table_is_copied():
   rows = compiled("--heads", "sampled/pps", "--classes", FEW, "--layout", "default")
   table_mb = FEW * 136 * 4 / 1e6
-  assert rows["step", FEW]["copied_mb"] >= 2 * table_mb
+  assert rows["step", FEW]["copied_mb"] > 1.99 * table_mb
 
 
 def test_evaluation_holds_no_table_of_logits():
