@@ -10,8 +10,8 @@ each token. Beyond that the paper only mentions "dropout": steps, initialisation
 length, rates and clip are those of Zaremba et al. TensorFlow's tutorial, cited in a
 footnote, multiplies rates by 0.8 where they divide by 1.2.
 
-Expect with `full` a test perplexity of 114.8 after 30,199 steps, one to two hours on
-one core of a CPU (experiments/ptb_sampled, "full softmax").
+Expect with `full` a test perplexity of 114.8 after 30,199 steps, some forty
+minutes on one idle core of a CPU (experiments/ptb_sampled, "full softmax").
 """
 
 from largevocab import config as c

@@ -49,7 +49,7 @@ from largevocab.rows import (
   row_grads,
   sq_norm,
 )
-from largevocab.samplers.base import FixedLaw, Sampler
+from largevocab.samplers.base import FixedLaw, Sampler, check_size
 from largevocab.samplers.pps import PPS
 
 PyTree = Any
@@ -310,6 +310,7 @@ class Sampled(LinearHead):
       key: of the draw.
       keeps_hits: keep accidental hits.
     """
+    check_size(state.stats, self.num_samples)
     w_VD = state.table.w_VD
     draw = self.sampler.sample(state.stats, w_VD, key, x_ND, y)
     exact = [] if state.exact_T is None else [state.exact_T]

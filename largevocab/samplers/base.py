@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
+from largevocab.errors import UserError
 from largevocab.labels import Counts, Targets, is_class
 
 PyTree = Any
@@ -21,6 +22,27 @@ class Size:
   """
 
   m: int
+
+
+def check_size(stats: PyTree, m: int) -> None:
+  """Checks that statistics are for draws of size m.
+
+  Raises:
+    UserError: they were made for another number.
+
+  >>> check_size((jnp.zeros(2), Size(3)), 4)
+  Traceback (most recent call last):
+  ...
+  largevocab.errors.UserError: the sampler's statistics were made for 3 draws, and \
+head.num_samples is 4: call init again, or set head.num_samples back
+  """
+  is_size = lambda x: isinstance(x, Size)
+  for leaf in jax.tree.leaves(stats, is_leaf=is_size):
+    if is_size(leaf) and leaf.m != m:
+      raise UserError(
+        f"the sampler's statistics were made for {leaf.m} draws, and head.num_samples "
+        f"is {m}: call init again, or set head.num_samples back"
+      )
 
 
 class Draw(NamedTuple):

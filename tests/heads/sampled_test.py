@@ -14,6 +14,7 @@ from largevocab.labels import Counts, Targets, as_counts, single_targets
 from largevocab.losses import NCE, SampledSoftmax
 from largevocab.samplers import (
   PPS,
+  SAMPLERS,
   Bigram,
   Block,
   Draw,
@@ -240,6 +241,20 @@ def test_exact_classes_that_do_not_exist_are_named():
     Sampled(exact_ids=(1, 1))
   with pytest.raises(UserError, match=f"head.exact_frequent is {V + 1}, and there are"):
     Sampled(exact_frequent=V + 1).init(KEY, COUNTS, D)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_another_number_of_draws_than_at_init_is_named(name):
+  """With any sampler: weights and draws would be of different numbers."""
+  sampler = SAMPLERS[name]()
+  absolute = getattr(sampler, "absolute", False)
+  head = Sampled(sampler=sampler, num_samples=3, absolute=absolute)
+  tokens = np.arange(2 * V, dtype=np.int32) % V
+  state = head.init(KEY, Counts(np.full(V, 2), tokens), D)
+  more = dataclasses.replace(head, num_samples=4)
+  with pytest.raises(UserError, match=r"made for 3 draws, and head\.num_samples is 4"):
+    more.backward(state, *batch(), KEY)
+  jax.eval_shape(head.backward, state, *batch(), KEY)
 
 
 @pytest.mark.parametrize("wrong", [("a",), 5, (1.5,), (0, -1)])
