@@ -177,6 +177,23 @@ def make_head(path: str, args: argparse.Namespace) -> Any:
   return config.head(path, num_samples=args.own, **fields)
 
 
+def setting(
+  args: argparse.Namespace, path: str, program: str, num_classes: int, whole: bool
+) -> str:
+  """What is compiled, in words: all of it, or only what is not the default."""
+  default = parse([])
+  parts = [
+    (f"{args.device}: {path}", True),
+    (program, whole or program not in default.programs),
+    (f"V={num_classes:,}", True),
+    (f"D={args.dim}", whole or args.dim != default.dim),
+    (args.optimizer, whole or args.optimizer != default.optimizer),
+    (args.dtype, whole or args.dtype != default.dtype),
+    (f"{args.layout} layout", args.layout != default.layout),
+  ]
+  return ", ".join(text for text, is_told in parts if is_told)
+
+
 def main(argv: list[str] | None = None) -> int:
   args = parse(argv)
   here = place(args.device)
@@ -192,10 +209,12 @@ def main(argv: list[str] | None = None) -> int:
       batch = of((N, args.dim), jnp.float32), y, abstract(jax.random.key(0), here)
       todo = programs(head, state, batch, args.layout)
       for name in args.programs:
-        key = f"{args.device}: {path}, {name}, V={num_classes:,}, D={args.dim}"
-        key += f", {args.optimizer}, {args.dtype}"
-        key += f", {args.layout} layout" * (args.layout != "trained")
-        row: Record = {"run": key, "name": key, "config": "", "overrides": {}}
+        row: Record = {
+          "run": setting(args, path, name, num_classes, True),
+          "name": setting(args, path, name, num_classes, False),
+          "config": "",
+          "overrides": {},
+        }
         row |= compiled(todo[name], num_classes)
         if name == "step" and hasattr(head, "optimizer"):
           row["floor_mb"] = round(floor(head, state, batch) / _MB, 3)
