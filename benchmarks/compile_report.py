@@ -39,6 +39,7 @@ from jax.sharding import NamedSharding
 from benchmarks.absent_devices import DEVICES, place
 from largevocab import config
 from largevocab.labels import Counts, Targets
+from largevocab.ops.tree.blocks import BlockGrads
 from largevocab.placement import row_major
 from largevocab.rows import OPTIMIZERS, RowGrads
 from largevocab.tools import entry
@@ -106,10 +107,14 @@ def floor(head: Any, state: PyTree, batch: tuple[Any, ...]) -> int:
   """Bytes that a step must read and write, at least; see the top of this file."""
   grads = jax.eval_shape(head.backward, state, *batch).grads
   size = lambda a: math.prod(a.shape) * a.dtype.itemsize
-  is_rows = lambda g: isinstance(g, RowGrads)
+  is_rows = lambda g: isinstance(g, RowGrads | BlockGrads)
   parts = jax.tree.leaves(grads, is_leaf=is_rows)
   slots = len(jax.tree.leaves(head.optimizer.init(jnp.zeros((1, 1))))) - 1
-  rows = sum(size(g.rows_RD) for g in parts if is_rows(g))
+  rows = sum(size(g.rows_RD) for g in parts if isinstance(g, RowGrads))
+  for g in parts:
+    if isinstance(g, BlockGrads):
+      blocks_KE = state.leaves.w_VD
+      rows += size(blocks_KE) * min(len(g.ids_M), len(blocks_KE)) // len(blocks_KE)
   dense = sum(size(g) for g in parts if not is_rows(g))
   activations = 2 * size(batch[0])
   return activations + (2 * (1 + slots) + 1) * rows + (3 + 2 * slots) * dense

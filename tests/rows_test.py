@@ -7,6 +7,8 @@ import optax
 import pytest
 
 from largevocab.errors import UserError
+from largevocab.ops.tree import tiles
+from largevocab.ops.tree.blocks import BlockGrads
 from largevocab.rows import (
   OPTIMIZERS,
   SGD,
@@ -64,6 +66,27 @@ def test_momentum_is_that_of_optax_also_on_rows_that_are_not_touched():
   moved_V = np.any(np.asarray(table.w_VD != w_VD), axis=1)
   assert np.flatnonzero(moved_V).tolist() == [0, 1, 2, 3]
   assert not np.allclose(before_VD[1:4], table.w_VD[1:4])
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_factors_of_blocks_update_like_the_blocks(name, weight_decay, monkeypatch):
+  """In parts of two of the blocks, of which some have no gradient."""
+  num, S = 7, 3
+  monkeypatch.setattr(tiles, "_BLOCK_BYTES", 2 * 4 * S * D)
+  optimizer = OPTIMIZERS[name](weight_decay=weight_decay)
+  rng = np.random.default_rng(0)
+  normal = lambda *shape: jnp.asarray(rng.standard_normal(shape), jnp.float32)
+  table = want = optimizer.init(normal(num, S * D))
+  update = jax.jit(optimizer.update)
+  for _ in range(3):
+    ids_M = jnp.asarray(rng.choice([0, 1, 2, 2, 2, 5, num, num + 3], 40))
+    d_MS, x_MD = normal(40, S), normal(40, D)
+    blocks_ME = (d_MS[:, :, None] * x_MD[:, None, :]).reshape(40, -1)
+    table = update(table, BlockGrads(ids_M, d_MS, x_MD), LR, SCALE)
+    want = update(want, row_grads(ids_M, blocks_ME, num), LR, SCALE)
+  for x, z in zip(jax.tree.leaves(table), jax.tree.leaves(want), strict=True):
+    np.testing.assert_allclose(x, z, rtol=1e-4, atol=1e-5)
 
 
 def test_rowwise_adagrad_keeps_one_sum_a_row():

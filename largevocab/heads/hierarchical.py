@@ -15,12 +15,14 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
-from largevocab.fields import Between, CountOrNone, OneOf, settings
+from largevocab.fields import Between, CountOrNone, Dtype, OneOf, settings
 from largevocab.heads.base import HeadStep, read_batch, total_weight
 from largevocab.heads.binning import BINNINGS
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.tree import blocks
+from largevocab.ops.tree.blocks import BlockGrads
 from largevocab.ops.tree.two_level import (
   ClusterLayout,
   layout,
@@ -28,7 +30,7 @@ from largevocab.ops.tree.two_level import (
   two_level_nll,
 )
 from largevocab.ops.tree.two_level_top_k import two_level_top_k
-from largevocab.rows import SGD, RowGrads, RowOptimizer, Table, added, sq_norm
+from largevocab.rows import SGD, RowOptimizer, Table, added, sq_norm
 
 _MOST_SLOTS = 64  # per class: free slots cost as much memory and time as others
 
@@ -63,11 +65,11 @@ class HierarchicalGrads(NamedTuple):
 
   Attributes:
     clusters_KD: f32[K, D'].
-    leaves: of blocks, as rows of width S D'.
+    leaves: factors of blocks of S rows of width D'.
   """
 
   clusters_KD: jax.Array
-  leaves: RowGrads
+  leaves: BlockGrads
 
   __add__ = added  # pyrefly: ignore
 
@@ -92,6 +94,8 @@ class Hierarchical(LinearHead):
       cluster. On 100 MB of Wikipedia 'sqrt' would have 3.3, and 'frequency' 44.
     clusters: path of a .npy file with i32[V], the cluster of each class, instead.
       Unused numbers are skipped. `largevocab-brown-clusters` writes such a file.
+    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
+      log-partition functions are float32.
     optimizer: of the rows.
 
   Source: Morin and Bengio 2005, with a tree of two levels (Goodman 2001) instead of a
@@ -100,8 +104,10 @@ class Hierarchical(LinearHead):
     size relative to the mean is limited: see `slack`; in a file to 64.
 
   Cost: products of N (K + S) D and, for a batch of which few examples share a cluster,
-    up to 8 times as much; three times that to train, plus min(N P, K) blocks of S D to
-    update. `evaluate` costs as much as a training step, `top_k` as for a softmax.
+    up to 8 times as much; four times that to train, plus min(N P, K) blocks of S D to
+    update. Blocks of gradients are made where they are needed, twice, and never held
+    together: a step needs little memory besides the table. `evaluate` costs as much as
+    a training step, `top_k` as for a softmax.
 
   >>> state = Hierarchical(bias=False).init(jax.random.key(0), [1, 5, 3, 4], 2)
   >>> state.members_KS.tolist()
@@ -112,6 +118,7 @@ class Hierarchical(LinearHead):
   binning: Annotated[str, OneOf(*BINNINGS)] = "equal"
   slack: Annotated[float, Between(1, _MOST_SLOTS)] = 1.5
   clusters: str = ""
+  dtype: Dtype = "float32"
   optimizer: RowOptimizer = field(default_factory=SGD)
 
   def __post_init__(self):
@@ -158,11 +165,12 @@ class Hierarchical(LinearHead):
     check_shapes(h_ND=h_ND, **y._asdict())
     wide_ND, y = read_batch(h_ND, y, len(state.cluster_V))
     mean_w_NP = y.w_NP / total_weight(y)
-    loss, d = two_level_loss(self.features(wide_ND), *state.model, y.ids_NP, mean_w_NP)
-    leaves = RowGrads(d.ids_R, d.rows_RSD.reshape(len(d.ids_R), -1))
-    grads = HierarchicalGrads(d.clusters_KD, leaves)
+    x_ND = self.features(wide_ND)
+    loss, d = two_level_loss(x_ND, *state.model, y.ids_NP, mean_w_NP, dtype=self.dtype)
+    leaves = BlockGrads(d.cluster_M, d.d_MS, d.x_MD)
+    norm = sq_norm(d.clusters_KD) + blocks.sq_norm(leaves, len(d.clusters_KD))
     dh_ND = d.x_ND[:, : h_ND.shape[1]].astype(h_ND.dtype)
-    return HeadStep(loss, dh_ND, grads, sq_norm(grads))
+    return HeadStep(loss, dh_ND, HierarchicalGrads(d.clusters_KD, leaves), norm)
 
   def update(
     self,
@@ -180,7 +188,8 @@ class Hierarchical(LinearHead):
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
     h_ND, y = read_batch(h_ND, y, len(state.cluster_V))
-    nll_NP = two_level_nll(self.features(h_ND), *state.model, y.ids_NP)
+    x_ND = self.features(h_ND)
+    nll_NP = two_level_nll(x_ND, *state.model, y.ids_NP, dtype=self.dtype)
     weight_N = jnp.sum(y.w_NP, axis=1)
     sum_N = jnp.sum(y.w_NP * nll_NP, axis=1)
     return {"nll": sum_N / jnp.where(weight_N > 0, weight_N, 1)}
@@ -189,7 +198,7 @@ class Hierarchical(LinearHead):
     self, state: HierarchicalState, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
     """The k most probable classes and their log-probabilities, best first."""
-    return two_level_top_k(self.features(h_ND), *state.model, k)
+    return two_level_top_k(self.features(h_ND), *state.model, k, dtype=self.dtype)
 
   def class_rows(self, state: HierarchicalState, ids_R: jax.Array) -> jax.Array:
     """The row of the class plus that of its cluster: log p(c | h) is <their sum, h>

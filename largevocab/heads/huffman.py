@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from largevocab.fields import settings
+from largevocab.fields import Dtype, settings
 from largevocab.heads.base import HeadStep, read_batch, total_weight
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
@@ -47,6 +47,8 @@ class Huffman(LinearHead):
   classes: about log2 of the unigram perplexity for each.
 
   Attributes:
+    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
+      log-probabilities are float32.
     optimizer: of the rows.
 
   Source: Morin and Bengio 2005; Mikolov et al. 2013, section 2.1, for Huffman's tree.
@@ -62,6 +64,7 @@ class Huffman(LinearHead):
 
   row_sparse: ClassVar[bool] = True
 
+  dtype: Dtype = "float32"
   optimizer: RowOptimizer = field(default_factory=SGD)
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> HuffmanState:
@@ -76,7 +79,7 @@ class Huffman(LinearHead):
     wide_ND, y = read_batch(h_ND, y, len(state.nodes.w_VD))
     x_ND, mean_w_NP = self.features(wide_ND), y.w_NP / total_weight(y)
     loss, dx_ND, rows = tree_loss(
-      x_ND, state.nodes.w_VD, state.tree, y.ids_NP, mean_w_NP
+      x_ND, state.nodes.w_VD, state.tree, y.ids_NP, mean_w_NP, dtype=self.dtype
     )
     grads = RowGrads(*rows)
     dh_ND = dx_ND[:, : h_ND.shape[1]].astype(h_ND.dtype)
@@ -92,7 +95,8 @@ class Huffman(LinearHead):
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
     h_ND, y = read_batch(h_ND, y, len(state.nodes.w_VD))
-    nll_NP = tree_nll(self.features(h_ND), state.nodes.w_VD, state.tree, y.ids_NP)
+    x_ND, w_VD = self.features(h_ND), state.nodes.w_VD
+    nll_NP = tree_nll(x_ND, w_VD, state.tree, y.ids_NP, dtype=self.dtype)
     weight_N = jnp.sum(y.w_NP, axis=1)
     sum_N = jnp.sum(y.w_NP * nll_NP, axis=1)
     return {"nll": sum_N / jnp.where(weight_N > 0, weight_N, 1)}
@@ -101,7 +105,8 @@ class Huffman(LinearHead):
     self, state: HuffmanState, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
     """The k most probable classes and their log-probabilities, best first."""
-    return tree_top_k(self.features(h_ND), state.nodes.w_VD, state.tree, k)
+    x_ND, w_VD = self.features(h_ND), state.nodes.w_VD
+    return tree_top_k(x_ND, w_VD, state.tree, k, dtype=self.dtype)
 
   def class_rows(self, state: HuffmanState, ids_R: jax.Array) -> jax.Array:
     """Half the signed sum of the rows on the path to a class: the gradient of

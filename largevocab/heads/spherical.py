@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from largevocab.fields import Between, OneOf, StepsOrNever, settings
+from largevocab.fields import Between, Dtype, OneOf, StepsOrNever, settings
 from largevocab.heads.base import HeadStep, is_refresh, read_batch, total_weight
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
@@ -46,10 +46,12 @@ class Spherical(LinearHead):
       'singular_values' sets those outside [1 / sqrt(limit), sqrt(limit)] to 1.
     stabilize_every: steps between; 0: never. It also recomputes the inverse of U, in
       O(D^3).
+    dtype: of the operands of the product with V in `top_k`, 'float32' or 'bfloat16'.
 
   Source: Vincent et al. 2015, section 4 for the steps, 5 for stability.
   Deviations: losses are weighted means over the batch, not sums; U is stabilised when
-  needed, at any step.
+  needed, at any step. Steps and metrics are float32 whatever `dtype` is: Q = W^T W is
+  updated with the products that update W, and drifts from it if these are rounded.
 
   Cost: O(N D^2 + N P D) a step, independent of V; V, once, in memory.
 
@@ -66,6 +68,7 @@ class Spherical(LinearHead):
   stabilizer: Annotated[str, OneOf(*STABILIZERS)] = "absorb"
   stabilize_every: StepsOrNever = 100
   limit: Annotated[float, Between(1, 1_000_000, excluding=(1,))] = 4.0
+  dtype: Dtype = "float32"
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> Factored:
     return table.factor(self.random_rows(key, as_counts(counts).num_classes, dim))
@@ -143,7 +146,7 @@ class Spherical(LinearHead):
       sums = q_N[:, None], s_N[:, None], len(v_VD)
       return self.loss.score(o_NV + shift_N[:, None], *sums)
 
-    return top_k(queries_ND, v_VD, k, score=score)
+    return top_k(queries_ND, v_VD, k, score=score, dtype=self.dtype)
 
   def class_rows(self, state: Factored, ids_R: jax.Array) -> jax.Array:
     return table.implied_rows(state, ids_R)

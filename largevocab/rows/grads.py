@@ -1,7 +1,7 @@
 """Row-sparse gradients of tables, and their sums over batches."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +14,7 @@ from largevocab.ops.factored import steps
 from largevocab.ops.merge import merge_rows
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.tag import TAG, is_whole, joined
+from largevocab.ops.tree.blocks import BlockGrads, fold_blocks, joined_blocks
 
 
 class RowGrads(NamedTuple):
@@ -101,12 +102,14 @@ def accumulate(grads: Sequence[Any], weights: Sequence[ArrayLike] = ()) -> Any:
       return _joined_rows(parts, weights)
     if isinstance(parts[0], steps.SphericalGrads):
       return steps.joined_grads(parts, weights)
+    if isinstance(parts[0], BlockGrads):
+      return joined_blocks(parts, weights)
     if jnp.issubdtype(parts[0].dtype, jnp.floating):
       scaled = (w * g for w, g in zip(weights, parts, strict=True))
       return functools.reduce(jnp.add, scaled).astype(parts[0].dtype)
     return functools.reduce(jnp.add, parts)
 
-  holds_ids = lambda x: isinstance(x, RowGrads | steps.SphericalGrads)
+  holds_ids = lambda x: isinstance(x, RowGrads | steps.SphericalGrads | BlockGrads)
   return jax.tree.map(total, *grads, is_leaf=holds_ids)
 
 
@@ -145,6 +148,28 @@ def checked(table: Table, grads: RowGrads) -> RowGrads:
   # Sums of ids may all be outside the table, so valid ids are used instead.
   ids_R = jnp.where(is_right, grads.ids_R, jnp.arange(len(grads.ids_R)))
   return RowGrads(ids_R, jnp.where(is_right, grads.rows_RD, jnp.nan), grads.tag)
+
+
+def fold_rows(
+  body: Callable[[Any, RowGrads], Any],
+  init: Any,
+  table: Table,
+  grads: RowGrads | BlockGrads,
+) -> Any:
+  """body(carry, part) over parts of a gradient that have no row in common.
+
+  `RowGrads` are one part; of `BlockGrads` some MiB of blocks are made at a time. Parts
+  are `checked`.
+
+  >>> g = row_grads(jnp.array([3, 0]), jnp.array([[2.0], [1.0]]), 4)
+  >>> table = Table(jnp.zeros((4, 1)), {}, jnp.int32(0))
+  >>> float(fold_rows(lambda total, part: total + part.rows_RD.sum(), 0.0, table, g))
+  3.0
+  """
+  if isinstance(grads, BlockGrads):
+    of_blocks = lambda carry, *part: body(carry, RowGrads(*part))
+    return fold_blocks(of_blocks, init, grads, len(table.w_VD))
+  return body(init, checked(table, grads))
 
 
 def sq_norm(tree: Any) -> jax.Array:

@@ -9,7 +9,8 @@ import optax
 
 from largevocab.errors import UserError
 from largevocab.fields import Between, Eps, NonNegative, settings
-from largevocab.rows.grads import RowGrads, Table, checked
+from largevocab.ops.tree.blocks import BlockGrads
+from largevocab.rows.grads import RowGrads, Table, fold_rows
 
 _Decay = Annotated[float, Between(0, 0.999999)]  # larger ones may round to 1 in float32
 
@@ -78,7 +79,7 @@ class RowOptimizer(abc.ABC):
     """
     return Table(w_VD, self.init_slots(w_VD), jnp.int32(0))
 
-  def update(self, table: Table, grads: RowGrads, lr, scale) -> Table:
+  def update(self, table: Table, grads: RowGrads | BlockGrads, lr, scale) -> Table:
     """Updates the rows of a row-sparse gradient, except padding.
 
     Cost: O(R D), independent of V, if the table is donated.
@@ -88,20 +89,21 @@ class RowOptimizer(abc.ABC):
     >>> SGD().update(table, g, lr=0.5, scale=1.0).w_VD[:, 0].tolist()
     [1.0, 0.0, 1.0]
     """
-    grads = checked(table, grads)
-    rows = jax.tree.map(lambda s: s.at[grads.ids_R].get(mode="clip"), table.slots)
+    update = lambda table, part: self._update_part(table, part, lr, scale)
+    return fold_rows(update, table, table, grads)._replace(count=table.count + 1)
+
+  def _update_part(self, table, part, lr, scale):
+    """The table after an update of these rows, with the same count."""
+    rows = jax.tree.map(lambda s: s.at[part.ids_R].get(mode="clip"), table.slots)
     # Read before written, so that other readers of the old rows do not force a copy.
-    old_RD = table.w_VD.at[grads.ids_R].get(mode="clip")
-    g_RD = self.penalised(scale * grads.rows_RD, old_RD)
+    old_RD = table.w_VD.at[part.ids_R].get(mode="clip")
+    g_RD = self.penalised(scale * part.rows_RD, old_RD)
     step_RD, rows = self.direction(g_RD, rows, table.count)
     # The ids are distinct, and those of padding are out of range.
     at = {"mode": "drop", "unique_indices": True}
-    put = lambda s, row: s.at[grads.ids_R].set(row, **at)
-    return Table(
-      table.w_VD.at[grads.ids_R].set(old_RD - lr * step_RD, **at),
-      jax.tree.map(put, table.slots, rows),
-      table.count + 1,
-    )
+    put = lambda s, row: s.at[part.ids_R].set(row, **at)
+    w_VD = put(table.w_VD, old_RD - lr * step_RD)
+    return Table(w_VD, jax.tree.map(put, table.slots, rows), table.count)
 
   def dense_update(self, table: Table, g_VD: jax.Array, lr, scale) -> Table:
     """Updates all rows with a gradient of the table's shape.
@@ -162,9 +164,9 @@ class Momentum(RowOptimizer):
     return velocity_RD, {"velocity_VD": velocity_RD}
 
   def update(self, table, grads, lr, scale):
-    grads = checked(table, grads)
     kept_VD = self.penalised(self.momentum * table.slots["velocity_VD"], table.w_VD)
-    velocity_VD = kept_VD.at[grads.ids_R].add(scale * grads.rows_RD, mode="drop")
+    add = lambda v_VD, part: v_VD.at[part.ids_R].add(scale * part.rows_RD, mode="drop")
+    velocity_VD = fold_rows(add, kept_VD, table, grads)
     slots = {"velocity_VD": velocity_VD}
     return Table(table.w_VD - lr * velocity_VD, slots, table.count + 1)
 

@@ -325,7 +325,15 @@ class HierarchicalView(ByScores):
     )
 
   def dense(self, grads, params):
-    return [dense_rows(g, w) for g, w in zip(grads, params, strict=True)]
+    of_leaves = grads.leaves
+    rows_MSD = of_leaves.d_MS[:, :, None] * of_leaves.x_MD[:, None, :]
+    rows_ME = rows_MSD.reshape(len(rows_MSD), -1)
+    at_M = of_leaves.ids_M
+    return [grads.clusters_KD, jnp.zeros_like(params[1]).at[at_M].add(rows_ME)]
+
+  def tripled(self, grads):
+    leaves = grads.leaves._replace(d_MS=3 * grads.leaves.d_MS)
+    return grads._replace(clusters_KD=3 * grads.clusters_KD, leaves=leaves)
 
   def scores(self, head, state, h_ND):
     one_N1 = jnp.ones((len(h_ND), 1 if head.bias else 0))
@@ -694,6 +702,41 @@ def test_of_bfloat16_nothing_is_lost_but_in_dh(head):
   np.testing.assert_allclose(dh_ND, want.dh_ND, rtol=1.01 * half, atol=1e-7)
 
 
+# Of each head and loss, one case; steps of `spherical` are float32 all the same.
+WITH_DTYPE = {
+  type(method(head)): name
+  for name, head in CASES.items()
+  if not isinstance(head, Spherical)
+}.values()
+
+
+@pytest.mark.parametrize("name", WITH_DTYPE)
+def test_bfloat16_products_are_near_and_summed_in_float32(name):
+  """Near those of float32, which the laws above compare with the definition."""
+  head = CASES[name]
+  half = dataclasses.replace(head, dtype="bfloat16")
+  state, (h_ND, y), view = started(head), batch(5), view_of(head)
+  params = view.parameters(state)
+
+  def results(head):
+    out = backward(head, state, h_ND, y, KEY)
+    after = view.parameters(update(head, state, out.grads, 0.1, 1.0))
+    metrics, (_, score_NK) = evaluate(head, state, h_ND, y), top_k(head, state, h_ND, V)
+    dense = view.dense(out.grads, params)
+    return out.loss, out.dh_ND, out.sq_norm, dense, after, metrics, score_NK
+
+  got, want = results(half), results(head)
+  assert floats(got) == {"float32"}
+  bits = float(jnp.finfo(jnp.bfloat16).eps)
+  for i, (mine, theirs) in enumerate(zip(got, want, strict=True)):
+    pairs = list(zip(*map(jax.tree.leaves, (mine, theirs)), strict=True))
+    is_gradient = i in (1, 3)  # of any size; the others are about 1, or sums of such
+    for x, z in pairs:
+      size = np.abs(z).max() if is_gradient else 1 + np.abs(z).max()
+      np.testing.assert_allclose(x, z, rtol=0, atol=4 * bits * size)
+    assert any(np.any(x != z) for x, z in pairs)  # products of float32 are others
+
+
 def test_no_weight_at_all_is_no_step(head):
   h_ND, y = batch(8)
   y = y._replace(w_NP=jnp.zeros_like(y.w_NP))
@@ -768,7 +811,7 @@ def test_gradients_added_leaf_by_leaf_are_right_or_refused(head):
   parameters = view.parameters
   a, b = (backward(head, state, *parts[0], jax.random.key(k)).grads for k in (1, 2))
   wrong = jax.tree.map(jnp.add, a, b)
-  if not of_rows(a) and not isinstance(head, Spherical):
+  if not of_rows(a) and not isinstance(head, (Hierarchical, Spherical)):
     params = parameters(state)
     for x, z in zip(view.dense(wrong, params), view.dense(a + b, params), strict=True):
       np.testing.assert_array_equal(x, z)

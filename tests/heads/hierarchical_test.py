@@ -11,7 +11,7 @@ from largevocab.errors import UserError
 from largevocab.heads import Hierarchical
 from largevocab.labels import as_counts, single_targets
 from largevocab.ops.tree.two_level import log_p_naive
-from largevocab.rows import Adam
+from largevocab.rows import SGD, Adam
 
 N, V, D = 6, 12, 3
 KEY = jax.random.key(0)
@@ -114,6 +114,22 @@ def test_free_slots_and_padding_columns_stay_as_they_are(uneven):
   assert (rows != first_rows)[~is_free_KS].any()
   assert rows[:, :, D].any()
   assert not rows[:, :, D + 1 :].any()
+
+
+@pytest.mark.parametrize("optimizer", [SGD(), Adam()])
+def test_a_step_holds_no_gradient_and_no_copy_of_the_table(optimizer):
+  head, num = Hierarchical(optimizer=optimizer), 200_000
+  state = jax.eval_shape(lambda: head.init(KEY, np.ones(num, int), 64))
+
+  def step(state, h_ND, y):
+    out = head.backward(state, h_ND, y, KEY)
+    return head.update(state, out.grads, 0.1, 1.0), out.dh_ND, out.sq_norm
+
+  args = jnp.ones((256, 64)), single_targets(np.arange(256) * 700)
+  memory = jax.jit(step, donate_argnums=0).lower(state, *args).compile()
+  memory = memory.memory_analysis()
+  assert memory.alias_size_in_bytes >= 4 * num * 64
+  assert memory.temp_size_in_bytes < num * 64
 
 
 def test_class_rows_say_which_class_is_likelier(uneven):

@@ -211,6 +211,22 @@ def test_monitor_sees_drift():
   np.testing.assert_allclose(head.monitor(off, h_ND, y, KEY)["drift"], 0.1, rtol=1e-3)
 
 
+def test_bfloat16_is_for_top_k_alone():
+  head, half = Spherical(), Spherical(dtype="bfloat16")
+  state = head.init(KEY, np.ones(V), D)
+  h_ND, y = jax.random.normal(KEY, (N, D)), single_targets(np.arange(N))
+  state = head.update(state, head.backward(state, h_ND, y, KEY).grads, 0.5, 1.0)
+  both = head, half
+  steps_of = [
+    (x.backward(state, h_ND, y, KEY), x.evaluate(state, h_ND, y)) for x in both
+  ]
+  for a, b in zip(*map(jax.tree.leaves, steps_of), strict=True):
+    np.testing.assert_array_equal(a, b)
+  (_, want_NK), (_, got_NK) = (x.top_k(state, h_ND, V) for x in both)
+  assert got_NK.dtype == jnp.float32
+  assert 0 < np.abs(got_NK - want_NK).max() < 4 * float(jnp.finfo(jnp.bfloat16).eps)
+
+
 def test_class_rows_are_those_of_the_table():
   head = Spherical(bias=False)
   state = head.init(KEY, np.ones(V), D)

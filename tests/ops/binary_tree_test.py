@@ -106,6 +106,34 @@ def test_gradients_are_those_of_the_definition():
   assert set(ids_R[live_R].tolist()) == set((above[above >= 0] // 2).tolist())
 
 
+def test_bfloat16_rounds_the_operands_and_sums_in_float32():
+  """With operands that bfloat16 holds exactly, results are those of float64; gradients
+  but for the rounding of those of the logits."""
+  ids_NP, w_NP = np.array([[9], [4], [1], [0]], np.int32), np.full((N, 1), 1 / N)
+  half = lambda a: np.asarray(jnp.asarray(a, jnp.bfloat16), np.float32)
+  given_ND, given_VD, tree = model(np.float32)
+  x_ND, w_VD = half(given_ND), half(given_VD)
+  nll_of = jax.jit(tree_nll, static_argnames="dtype")
+  dtyped = jax.jit(tree_loss, static_argnames="dtype")
+  args = tree, ids_NP, np.float32(w_NP)
+  loss, dx_ND, (_, rows_RD) = dtyped(x_ND, w_VD, *args, dtype="bfloat16")
+  nll_NP = nll_of(x_ND, w_VD, tree, ids_NP, dtype="bfloat16")
+  _, log_p_NK = tree_top_k(x_ND, jnp.asarray(w_VD), tree, V, dtype="bfloat16")
+  want_NV = by_definition(np.float64(x_ND), np.float64(w_VD), tree)
+  with jax.enable_x64(True):
+    wide = np.float64(x_ND), np.float64(w_VD), tree, ids_NP, w_NP
+    want_loss, want_ND, (_, want_RD) = dtyped(*wide)
+  np.testing.assert_allclose(loss, want_loss, rtol=1e-6)
+  np.testing.assert_allclose(nll_NP.mean(), want_loss, rtol=1e-6)
+  np.testing.assert_allclose(log_p_NK, -np.sort(-want_NV), rtol=1e-5)
+  for x, z in [(dx_ND, want_ND), (rows_RD, want_RD)]:
+    assert x.dtype == jnp.float32
+    error = np.abs(np.asarray(x) - np.asarray(z)).max() / np.abs(z).max()
+    assert 1e-5 < error < float(jnp.finfo(jnp.bfloat16).eps)
+  rounded = dtyped(given_ND, given_VD, *args, dtype="bfloat16")
+  np.testing.assert_array_equal(rounded[0], loss)
+
+
 @pytest.mark.parametrize("size", [1, 3, None])
 def test_top_k_is_sorting(size):
   x_ND, w_VD, tree = model(np.float32)

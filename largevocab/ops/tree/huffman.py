@@ -115,7 +115,7 @@ def side_log_p(o: jax.Array, above: jax.Array) -> jax.Array:
 
 
 def tree_nll(
-  x_ND: jax.Array, w_VD: jax.Array, tree: Tree, ids_NP: jax.Array
+  x_ND: jax.Array, w_VD: jax.Array, tree: Tree, ids_NP: jax.Array, *, dtype=None
 ) -> jax.Array:
   """-log p of the given classes, exact; 0 on padding.
 
@@ -124,6 +124,8 @@ def tree_nll(
     w_VD: float[V, D], a row per inner node; the last is unused.
     tree: the Huffman tree.
     ids_NP: i32[N, P], padded with V.
+    dtype: of the operands of the products, by default that of the arguments; logits,
+      sums and gradients are at least float32.
 
   Returns:
     f32[N, P], nats.
@@ -140,19 +142,26 @@ def tree_nll(
   [[0.25, 0.5, 1.0]]
   """
   _check(x_ND, w_VD, tree, ids_NP=ids_NP)
+  dtype = compute_dtype(x_ND, w_VD, dtype)
   x_MD = jnp.repeat(x_ND, ids_NP.shape[1], axis=0)
 
   def add(nll_M, above_M):
-    _, o_M = _logits(x_MD, w_VD, above_M)
+    _, o_M = _logits(x_MD, w_VD, above_M, dtype)
     return nll_M - side_log_p(o_M, above_M), None
 
-  nll_M = jnp.zeros(ids_NP.size, sum_dtype(compute_dtype(x_ND, w_VD)))
+  nll_M = jnp.zeros(ids_NP.size, sum_dtype(dtype))
   nll_M, _ = lax.scan(add, nll_M, ways(tree, ids_NP.ravel()))
   return nll_M.reshape(ids_NP.shape)
 
 
 def tree_loss(
-  x_ND: jax.Array, w_VD: jax.Array, tree: Tree, ids_NP: jax.Array, w_NP: jax.Array
+  x_ND: jax.Array,
+  w_VD: jax.Array,
+  tree: Tree,
+  ids_NP: jax.Array,
+  w_NP: jax.Array,
+  *,
+  dtype=None,
 ) -> tuple[jax.Array, jax.Array, tuple[jax.Array, jax.Array]]:
   """loss = sum_np w_NP nll_NP, see `tree_nll`, and its gradients.
 
@@ -177,7 +186,7 @@ def tree_loss(
   ('0.6931', [0, 4, 5], [-0.5, -0.5])
   """
   _check(x_ND, w_VD, tree, ids_NP=ids_NP, w_NP=w_NP)
-  V, dtype = len(w_VD), sum_dtype(compute_dtype(x_ND, w_VD))
+  V, dtype = len(w_VD), compute_dtype(x_ND, w_VD, dtype)
   x_MD = jnp.repeat(x_ND, ids_NP.shape[1], axis=0)
   w_M = w_NP.ravel()
   above_LM = ways(tree, jnp.where(w_M > 0, ids_NP.ravel(), V))
@@ -191,14 +200,15 @@ def tree_loss(
   def add(so_far, here):
     loss, dx_MD, rows_RD = so_far
     above_M, row_M = here
-    rows_MD, o_M = _logits(x_MD, w_VD, above_M)
+    rows_MD, o_M = _logits(x_MD, w_VD, above_M, dtype)
     loss -= jnp.sum(w_M * side_log_p(o_M, above_M))
-    side_M = (above_M % 2).astype(dtype)
+    side_M = (above_M % 2).astype(o_M.dtype)
     do_M = jnp.where(above_M < 0, 0, w_M * (sigmoid(o_M) - side_M))
-    dx_MD += do_M[:, None] * rows_MD
-    return (loss, dx_MD, rows_RD.at[row_M].add(do_M[:, None] * x_MD)), None
+    dx_MD += product("m,md->md", do_M, rows_MD, dtype)
+    drows_MD = product("m,md->md", do_M, x_MD, dtype)
+    return (loss, dx_MD, rows_RD.at[row_M].add(drows_MD)), None
 
-  zeros = lambda *shape: jnp.zeros(shape, dtype)
+  zeros = lambda *shape: jnp.zeros(shape, sum_dtype(dtype))
   init = zeros(), zeros(*x_MD.shape), zeros(R, x_ND.shape[1])
   (loss, dx_MD, rows_RD), _ = lax.scan(add, init, (above_LM, row_LM))
   dx_NPD = dx_MD.reshape(*ids_NP.shape, -1)
@@ -210,10 +220,10 @@ def _nodes(above, V):
   return jnp.where(above < 0, V, above // 2)
 
 
-def _logits(x_MD, w_VD, above_M):
+def _logits(x_MD, w_VD, above_M, dtype):
   """Rows of nodes, one per example, and <row, x>; 0 where there is none."""
   rows_MD = w_VD.at[_nodes(above_M, len(w_VD))].get(mode="fill", fill_value=0)
-  return rows_MD, product("md,md->m", x_MD, rows_MD, compute_dtype(x_MD, w_VD))
+  return rows_MD, product("md,md->m", x_MD, rows_MD, dtype)
 
 
 def _check(x_ND, w_VD, tree, **arrays):
@@ -225,7 +235,13 @@ _LOGIT_BYTES = 32 * 2**20
 
 
 def tree_top_k(
-  x_ND: jax.Array, w_VD: jax.Array, tree: Tree, k: int, *, size: int | None = None
+  x_ND: jax.Array,
+  w_VD: jax.Array,
+  tree: Tree,
+  k: int,
+  *,
+  size: int | None = None,
+  dtype=None,
 ) -> tuple[jax.Array, jax.Array]:
   """The k most probable classes, best first.
 
@@ -237,6 +253,8 @@ def tree_top_k(
     tree: the Huffman tree.
     k: number of classes.
     size: examples at a time; by default 32 MiB of logits.
+    dtype: of the operands of the products, by default that of the arguments; logits
+      are at least float32.
 
   Returns:
     ids i32[N, k] and their log-probabilities f32[N, k].
@@ -258,22 +276,23 @@ def tree_top_k(
   if not 1 <= k <= V:
     raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
   size = size or max(_LOGIT_BYTES // (4 * V), 1)
+  dtype = compute_dtype(x_ND, w_VD, dtype)
 
   def best(x_D):
-    log_p_K, ids_K = lax.top_k(_log_p(x_D, w_VD, tree), k)
+    log_p_K, ids_K = lax.top_k(_log_p(x_D, w_VD, tree, dtype), k)
     return ids_K, log_p_K
 
   return lax.map(best, x_ND, batch_size=min(size, len(x_ND)))
 
 
-def _log_p(x_D: jax.Array, w_VD: jax.Array, tree: Tree) -> jax.Array:
+def _log_p(x_D: jax.Array, w_VD: jax.Array, tree: Tree, dtype) -> jax.Array:
   """log p of all classes, f32[V].
 
   Pointer doubling: a node has the log-probability of the last step to it, then of the
   last two, four, ... steps, until all paths reach the root.
   """
   V, L = len(w_VD), len(tree.num_L)
-  o_V = product("vd,d->v", w_VD, x_D, compute_dtype(x_D, w_VD))
+  o_V = product("vd,d->v", w_VD, x_D, dtype)
 
   def step_to(above_V):
     return side_log_p(o_V.at[above_V // 2].get(mode="clip"), above_V)

@@ -24,6 +24,7 @@ def two_level_top_k(
   k: int,
   *,
   size: int | None = None,
+  dtype=None,
 ) -> tuple[jax.Array, jax.Array]:
   """The k most probable classes, best first.
 
@@ -36,6 +37,8 @@ def two_level_top_k(
     layout: clusters and slots of classes.
     k: number of classes.
     size: approximate clusters per chunk; by default 8 MiB of logits.
+    dtype: of the operands of the products, by default that of the arguments; logits
+      are at least float32.
 
   Returns:
     ids i32[N, k] and their log-probabilities f32[N, k].
@@ -57,7 +60,7 @@ def two_level_top_k(
   N, V, (K, S, D) = len(x_ND), len(layout.cluster_V), leaves_KSD.shape
   if not 1 <= k <= V:
     raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
-  dtype = compute_dtype(x_ND, leaves_KSD)
+  dtype = compute_dtype(x_ND, leaves_KSD, dtype)
   log_p_NK = jax.nn.log_softmax(logits(x_ND, clusters_KD, dtype))
   size = size or max(_LOGIT_BYTES // (4 * N * S), 1)
 

@@ -3,12 +3,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from largevocab.ops.tree import two_level
+from largevocab.ops.tree import tiles as tiles_of
+from largevocab.ops.tree.tiles import over_tiles, tiles
 from largevocab.ops.tree.two_level import (
   layout,
   log_p_naive,
-  over_tiles,
-  tiles,
   two_level_loss,
   two_level_nll,
 )
@@ -69,7 +68,7 @@ def test_naive_is_the_definition_and_sums_to_one():
 @pytest.fixture(autouse=True)
 def two_blocks_at_a_time(monkeypatch):
   """By default all of these small ones would be read at once."""
-  monkeypatch.setattr(two_level, "_BLOCK_BYTES", 2 * 4 * 6 * D)
+  monkeypatch.setattr(tiles_of, "_BLOCK_BYTES", 2 * 4 * 6 * D)
 
 
 def test_nll_of_every_class():
@@ -100,10 +99,34 @@ def test_gradients_are_those_of_the_naive_loss():
   np.testing.assert_allclose(loss, want, rtol=1e-5)
   np.testing.assert_allclose(grads.x_ND, dx_ND, rtol=1e-4, atol=1e-5)
   np.testing.assert_allclose(grads.clusters_KD, dclusters_KD, rtol=1e-4, atol=1e-5)
-  got_KSD = jnp.zeros_like(leaves_KSD).at[grads.ids_R].add(grads.rows_RSD, mode="drop")
+  rows_MSD = grads.d_MS[:, :, None] * grads.x_MD[:, None, :]
+  got_KSD = jnp.zeros_like(leaves_KSD).at[grads.cluster_M].add(rows_MSD, mode="drop")
   np.testing.assert_allclose(got_KSD, dleaves_KSD, rtol=1e-4, atol=1e-5)
   # Of the third cluster only class 4 is true, and it has no weight.
-  assert sorted(np.asarray(grads.ids_R)) == [0, 1, 5]
+  assert set(np.asarray(grads.cluster_M)) == {0, 1, 3}
+
+
+def test_bfloat16_rounds_the_operands_and_sums_in_float32():
+  """With operands that bfloat16 holds exactly, the loss is that of float32; so are
+  gradients, but for the rounding of those of the logits."""
+  x_ND, clusters_KD, leaves_KSD, where = model()
+  half = lambda a: a.astype(jnp.bfloat16).astype(jnp.float32)
+  tables = half(x_ND), half(clusters_KD), half(leaves_KSD)
+  ids_NP, w_NP = jnp.arange(N)[:, None], jnp.full((N, 1), 1 / N)
+  loss_of = jax.jit(two_level_loss, static_argnames="dtype")
+  nll_of = jax.jit(two_level_nll, static_argnames="dtype")
+  loss, got = loss_of(*tables, where, ids_NP, w_NP, dtype="bfloat16")
+  nll_NP = nll_of(*tables, where, ids_NP, dtype="bfloat16")
+  want_loss, want = loss_of(*tables, where, ids_NP, w_NP)
+  np.testing.assert_allclose(loss, want_loss, rtol=1e-6)
+  np.testing.assert_allclose(nll_NP.mean(), want_loss, rtol=1e-6)
+  np.testing.assert_allclose(got.d_MS, want.d_MS, atol=1e-6)
+  for x, z in [(got.x_ND, want.x_ND), (got.clusters_KD, want.clusters_KD)]:
+    assert x.dtype == jnp.float32
+    error = np.abs(x - z).max() / np.abs(z).max()
+    assert 1e-5 < error < float(jnp.finfo(jnp.bfloat16).eps)
+  rounded, _ = loss_of(x_ND, *tables[1:], where, ids_NP, w_NP, dtype="bfloat16")
+  np.testing.assert_array_equal(rounded, loss)  # x_ND is rounded, if it has not been
 
 
 cut_tiles = jax.jit(tiles, static_argnums=(1, 2))

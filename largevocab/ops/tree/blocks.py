@@ -1,0 +1,124 @@
+"""Gradients of blocks of rows, kept as factors of which blocks are made when needed.
+
+Here K is the number of blocks and S of rows of a block.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import product
+from largevocab.ops.tag import TAG, is_whole, joined
+from largevocab.ops.tree.tiles import TILE, Tiles, blocks_at_once, over_tiles, tiles
+
+
+class BlockGrads(NamedTuple):
+  """Gradient of blocks: of block k the sum of d_m x_m^T over all m with ids_m = k.
+
+  The factors are M (S + D) numbers, and the blocks min(M, K) S D.
+
+  Attributes:
+    ids_M: i32[M], the block of each term; ids >= K are padding.
+    d_MS: f32[M, S], gradients with respect to logits.
+    x_MD: [M, D], features, of the type of the products' operands.
+    tag: i32[], see `largevocab.ops.tag`. `a + b` is the gradient of the sum.
+  """
+
+  ids_M: jax.Array
+  d_MS: jax.Array
+  x_MD: jax.Array
+  tag: ArrayLike = TAG
+
+  def __add__(self, other: "BlockGrads") -> "BlockGrads":  # pyrefly: ignore
+    return joined_blocks([self, other], [1.0, 1.0])
+
+
+def joined_blocks(
+  parts: Sequence[BlockGrads], weights: Sequence[ArrayLike]
+) -> BlockGrads:
+  """The weighted sum of gradients, by concatenating all terms.
+
+  >>> a = BlockGrads(jnp.array([2]), jnp.ones((1, 1)), jnp.ones((1, 3)))
+  >>> joined_blocks([a, a], [1.0, 0.5]).d_MS.tolist()
+  [[1.0], [0.5]]
+  """
+  tag = joined([g.ids_M for g in parts], [g.tag for g in parts])
+  scaled = [w * g.d_MS for w, g in zip(weights, parts, strict=True)]
+  return BlockGrads(
+    jnp.concatenate([g.ids_M for g in parts]),
+    jnp.concatenate(scaled).astype(parts[0].d_MS.dtype),
+    jnp.concatenate([g.x_MD for g in parts]),
+    tag,
+  )
+
+
+def fold_blocks(
+  body: Callable[[Any, jax.Array, jax.Array], Any],
+  init: Any,
+  grads: BlockGrads,
+  num_blocks: int,
+) -> Any:
+  """body(carry, ids_C, blocks_CE) over the blocks with terms, some MiB at a time.
+
+  `ids_C` are distinct; those >= K are padding, with blocks of zeros. Blocks are
+  concatenated rows, E = S D.
+
+  Raises:
+    UserError: gradients were added or scaled leaf by leaf; if they are traced, a block
+      is NaN instead.
+
+  Cost: a product of M S D, and up to 8 times as much where few terms share a block.
+
+  >>> ids_M = jnp.array([2, 0, 2])
+  >>> g = BlockGrads(ids_M, jnp.array([[1.0], [2.0], [3.0]]), jnp.ones((3, 2)))
+  >>> put = lambda w_KE, *rows: w_KE.at[rows[0]].set(rows[1], mode="drop")
+  >>> fold_blocks(put, jnp.zeros((3, 2)), g, 3).tolist()
+  [[2.0, 2.0], [0.0, 0.0], [4.0, 4.0]]
+  """
+  ids_M, d_MS, x_MD, tag = grads
+  check_shapes(ids_M=ids_M, d_MS=d_MS, x_MD=x_MD)
+  is_right = is_whole(ids_M, tag)
+  if is_right is not True:  # sums of ids may all be outside the table
+    ids_M, d_MS = jnp.where(is_right, ids_M, 0), jnp.where(is_right, d_MS, jnp.nan)
+  shape = d_MS.shape[1], x_MD.shape[1]
+  cut = tiles(ids_M, num_blocks, TILE)
+  R = len(cut.ids_R)
+  size = min(blocks_at_once(*shape), R)
+
+  def turn(i, carry):
+    first = i * size
+    row_C = first + jnp.arange(size, dtype=jnp.int32)
+    ids_C = jnp.where(
+      row_C < R, cut.ids_R.at[row_C].get(mode="clip"), num_blocks + row_C
+    )
+    begin, end = jnp.searchsorted(cut.row_A, jnp.array([first, first + size]))
+
+    def add(blocks_CSD, part: Tiles):
+      d_ATS = d_MS.at[part.at_AT].get(mode="fill", fill_value=0)
+      x_ATD = x_MD.at[part.at_AT].get(mode="fill", fill_value=0)
+      sums_ASD = product("ats,atd->asd", d_ATS, x_ATD, x_MD.dtype)
+      return blocks_CSD.at[part.row_A - first].add(sums_ASD, mode="drop")
+
+    blocks_CSD = jnp.zeros((size, *shape), d_MS.dtype)
+    of_these = cut._replace(num=jnp.minimum(end, cut.num))
+    blocks_CSD = over_tiles(add, blocks_CSD, of_these, size, begin)
+    return body(carry, ids_C, blocks_CSD.reshape(size, -1))
+
+  num = jnp.sum(cut.ids_R < num_blocks)
+  return lax.fori_loop(0, -(-num // size), turn, init)
+
+
+def sq_norm(grads: BlockGrads, num_blocks: int) -> jax.Array:
+  """Sum of squares of all blocks, f32[].
+
+  >>> g = BlockGrads(jnp.array([2, 2]), jnp.ones((2, 1)), jnp.ones((2, 3)))
+  >>> float(sq_norm(g, 3))
+  12.0
+  """
+  add = lambda total, _, blocks_CE: total + jnp.sum(jnp.square(blocks_CE))
+  return fold_blocks(add, jnp.zeros((), grads.d_MS.dtype), grads, num_blocks)
