@@ -31,12 +31,14 @@ B, T, V = 4, 3, 30
 LR = 0.5
 
 
-def experiment(head="full", optimizer="sgd", dropout=0.0, width=6, **train):
+def experiment(
+  head="full", optimizer="sgd", dropout=0.0, width=6, row_dtype="float32", **train
+):
   settings = c.experiment(
     data=c.part("data", "zipf", num_classes=V, num_tokens=500),
     model=c.part("model", "lstm", embed=width, hidden=width, layers=1, dropout=dropout),
     head=c.head(head, num_samples=8, init_scale=0.5),
-    optimizer=c.part("optimizer", optimizer),
+    optimizer=c.part("optimizer", optimizer, row_dtype=row_dtype),
     train=c.Training(batch_size=B, unroll=T, **train),
   )
   return c.build(settings)
@@ -68,10 +70,16 @@ HEADS = [
 ]
 
 
-@pytest.mark.parametrize("head", [*HEADS, "sampled/quadratic_prior with a sketch"])
+SHORT = [f"{head} with short rows" for head in HEADS if "spherical" not in head]
+
+
+@pytest.mark.parametrize(
+  "head", [*HEADS, *SHORT, "sampled/quadratic_prior with a sketch"]
+)
 def test_restored_state_goes_on_bitwise(head, tmp_path):
-  exp = experiment(head.partition(" ")[0], optimizer="adagrad", dropout=0.3)
-  if " " in head:
+  how = {"row_dtype": "bfloat16" if head in SHORT else "float32"}
+  exp = experiment(head.partition(" ")[0], optimizer="adagrad", dropout=0.3, **how)
+  if head.endswith("sketch"):
     sampler = dataclasses.replace(exp.head.sampler, rank=3, leaf_size=3, dense_levels=1)
     exp = dataclasses.replace(exp, head=dataclasses.replace(exp.head, sampler=sampler))
   state, batches, step = start(exp)
@@ -86,6 +94,9 @@ def test_restored_state_goes_on_bitwise(head, tmp_path):
     restored, clock = saved.restore(start(exp)[0])
   assert clock == {"seconds": 1.0}
   assert int(restored.step) == 2
+  short = [x.dtype == jnp.bfloat16 for x in jax.tree.leaves(restored)]
+  assert sum(short) >= (2 if head in SHORT else 0)
+  assert any(short) == (head in SHORT)
   for i in (2, 3):
     restored = step(restored, batches.batch(i), LR)
   for got, expected in zip(leaves(restored), leaves(state), strict=True):

@@ -105,7 +105,7 @@ def make_similarity(exp: Experiment, data: Data) -> Callable[[State], dict[str, 
   def look_up(table, head_state, ids_R):
     rows = {"output": exp.head.class_rows(head_state, ids_R)[:, : exp.model.width]}
     if table is not None:
-      rows["input"] = table.w_VD[ids_R]
+      rows["input"] = table.rows_at(ids_R)
     return rows
 
   def similarity(state: State) -> dict[str, float]:

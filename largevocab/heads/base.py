@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from largevocab.labels import Counts, Targets, known_targets
-from largevocab.ops.softmax.chunks import sum_dtype
+from largevocab.ops.softmax.chunks import wide
 
 PyTree = Any
 
@@ -108,7 +108,7 @@ def read_batch(
 ) -> tuple[jax.Array, Targets]:
   """A batch as heads compute with it: h in at least float32, invalid ids as padding
   (`known_targets`). Results must be cast back to the type of h."""
-  return h_ND.astype(sum_dtype(h_ND.dtype)), known_targets(y, num_classes)
+  return wide(h_ND), known_targets(y, num_classes)
 
 
 def total_weight(y: Targets) -> jax.Array:

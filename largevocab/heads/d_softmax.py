@@ -17,7 +17,7 @@ from largevocab.heads.linear import LinearHead
 from largevocab.heads.partitioned import Partitioned, at_places
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.softmax.chunks import product
+from largevocab.ops.softmax.chunks import product, wide
 from largevocab.ops.softmax.parts import Part, Parts, parts_loss, parts_nll
 from largevocab.ops.softmax.plan import Plan, plan
 from largevocab.ops.softmax.top_k import parts_top_k
@@ -186,7 +186,8 @@ class DSoftmax(Partitioned, LinearHead):
       parts = self.parts(weights, state.widths, h_ND)
       return parts_loss(parts, place_NP, mean_w_NP, how, dtype=self.dtype)
 
-    loss, (dh_ND, grads) = jax.value_and_grad(mean_loss, (0, 1))(wide_ND, state.weights)
+    weights = jax.tree.map(wide, state.weights)
+    loss, (dh_ND, grads) = jax.value_and_grad(mean_loss, (0, 1))(wide_ND, weights)
     return HeadStep(loss, dh_ND.astype(h_ND.dtype), grads, sq_norm(grads))
 
   def update(
@@ -224,7 +225,7 @@ class DSoftmax(Partitioned, LinearHead):
     for w_VE in rows:
       is_here_R = (place_R >= start) & (place_R < start + len(w_VE))
       at_R = jnp.where(is_here_R, place_R - start, len(w_VE))
-      rows_by_part.append(w_VE.at[at_R].get(mode="fill", fill_value=0))
+      rows_by_part.append(wide(w_VE.at[at_R].get(mode="fill", fill_value=0)))
       start += len(w_VE)
     dim = state.widths[0] if self.projected else sum(state.widths)
     see = lambda h_ND: self.seen(downs, state.widths, h_ND)

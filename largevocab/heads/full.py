@@ -13,6 +13,7 @@ from largevocab.heads.base import HeadStep, read_batch, total_weight
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.log_partition import score_of, softmax_nll
 from largevocab.ops.softmax.plan import METHODS, Plan, plan
@@ -40,8 +41,8 @@ class Full(LinearHead):
       holds all logits at once. A table sharded over classes needs 'examples'.
     budget_mib: temporary memory for loss and gradient.
     absolute: |o| in place of o (Blanc & Rendle 2018, section 3.3).
-    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
-      log-partition functions are float32.
+    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; sums and
+      log-partition functions are float32, and rows are of `optimizer.row_dtype`.
     optimizer: of the rows.
 
   Source: Blanc & Rendle 2018, equation 1; equation 11 for `absolute`.
@@ -88,7 +89,7 @@ class Full(LinearHead):
       x_ND = self.features(h_ND)
       return softmax_loss(x_ND, w_VD, y.ids_NP, mean_w_NP, how, **self._softmax)
 
-    loss, (dh_ND, dw_VD) = jax.value_and_grad(mean_loss, (0, 1))(wide_ND, w_VD)
+    loss, (dh_ND, dw_VD) = jax.value_and_grad(mean_loss, (0, 1))(wide_ND, wide(w_VD))
     return HeadStep(loss, dh_ND.astype(h_ND.dtype), dw_VD, sq_norm(dw_VD))
 
   def update(
@@ -114,7 +115,7 @@ class Full(LinearHead):
 
   def class_rows(self, state: FullState, ids_R: jax.Array) -> jax.Array:
     """Rows of the table: w_c and then, if there is a bias, b_c and padding."""
-    return state.table.w_VD[ids_R]
+    return state.table.rows_at(ids_R)
 
   @property
   def _softmax(self) -> dict[str, Any]:

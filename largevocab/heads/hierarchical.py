@@ -21,6 +21,7 @@ from largevocab.heads.binning import BINNINGS
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.tree import blocks
 from largevocab.ops.tree.blocks import BlockGrads
 from largevocab.ops.tree.two_level import (
@@ -198,14 +199,15 @@ class Hierarchical(LinearHead):
     self, state: HierarchicalState, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
     """The k most probable classes and their log-probabilities, best first."""
-    return two_level_top_k(self.features(h_ND), *state.model, k, dtype=self.dtype)
+    x_ND = self.features(wide(h_ND))
+    return two_level_top_k(x_ND, *state.model, k, dtype=self.dtype)
 
   def class_rows(self, state: HierarchicalState, ids_R: jax.Array) -> jax.Array:
     """The row of the class plus that of its cluster: log p(c | h) is <their sum, h>
     minus the log-partition functions of both softmaxes."""
     clusters_KD, leaves_KSD, (_, cluster_V, slot_V) = state.model
     cluster_R = cluster_V[ids_R]
-    return clusters_KD[cluster_R] + leaves_KSD[cluster_R, slot_V[ids_R]]
+    return wide(clusters_KD[cluster_R]) + wide(leaves_KSD[cluster_R, slot_V[ids_R]])
 
 
 def _read_clusters(path: str, V: int) -> np.ndarray:

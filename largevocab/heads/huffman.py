@@ -15,6 +15,7 @@ from largevocab.heads.base import HeadStep, read_batch, total_weight
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.tree.huffman import (
   Tree,
   huffman,
@@ -105,7 +106,7 @@ class Huffman(LinearHead):
     self, state: HuffmanState, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
     """The k most probable classes and their log-probabilities, best first."""
-    x_ND, w_VD = self.features(h_ND), state.nodes.w_VD
+    x_ND, w_VD = self.features(wide(h_ND)), state.nodes.w_VD
     return tree_top_k(x_ND, w_VD, state.tree, k, dtype=self.dtype)
 
   def class_rows(self, state: HuffmanState, ids_R: jax.Array) -> jax.Array:
@@ -113,5 +114,5 @@ class Huffman(LinearHead):
     log p(c | h) at h = 0. No single row gives the score of a class."""
     above_LR = ways(state.tree, ids_R)
     sign_LR = jnp.where(above_LR < 0, 0, 2 * (above_LR % 2) - 1)
-    rows_LRD = state.nodes.w_VD.at[above_LR // 2].get(mode="clip")
+    rows_LRD = state.nodes.rows_at(above_LR // 2, mode="clip")
     return jnp.sum(sign_LR[:, :, None] * rows_LRD, axis=0) / 2

@@ -63,8 +63,8 @@ class Partitioned(abc.ABC):
       train.batch_size * train.unroll.
     cost_model: which device's times: see `largevocab.ops.adaptive.cost_model.load`.
     method: how to chunk products: see `largevocab.ops.softmax.plan.plan`.
-    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
-      log-partition functions are float32.
+    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; sums and
+      log-partition functions are float32, and rows are of `optimizer.row_dtype`.
     budget_mib: temporary memory for loss and gradient.
     optimizer: of rows and projections.
   """

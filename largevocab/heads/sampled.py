@@ -1,5 +1,6 @@
 """Sampled head: any sampled loss on the true classes and candidates of any sampler."""
 
+import dataclasses
 import math
 from dataclasses import field
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -32,6 +33,7 @@ from largevocab.losses.importance_weights import complement_weights
 from largevocab.ops.accidental_hits import is_member
 from largevocab.ops.pair_logits import pair_logits
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import sum_dtype
 from largevocab.ops.softmax.log_partition import (
   Change,
   Score,
@@ -101,8 +103,8 @@ class Sampled(LinearHead):
     refresh_growth: factor by which each gap between rebuilds grows.
     absolute: |o| in place of o as scores (Blanc & Rendle 2018, section 3.3), which
       kernels that are even in o can approximate.
-    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
-      log-partition functions are float32.
+    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; sums and
+      log-partition functions are float32, and rows are of `optimizer.row_dtype`.
     optimizer: of the rows.
 
   Cost: O((N P + M) D) with shared negatives, O(N (P + M) D) otherwise; independent of
@@ -177,13 +179,15 @@ class Sampled(LinearHead):
   def init_state(self, table: Table, counts: Counts) -> SampledState:
     """Initial state for a table of class rows."""
     num = self.loss.num_log_z(counts.num_classes)
-    log_z_KD = jnp.full((num, 1), math.log(counts.num_classes), table.w_VD.dtype)
+    log_z_KD = jnp.full(
+      (num, 1), math.log(counts.num_classes), sum_dtype(table.w_VD.dtype)
+    )
     exact_T = exact_classes(counts, self.exact_frequent, self.exact_ids)
     return SampledState(
       table,
       self.sampler.init(counts, table.w_VD, self.num_samples),
       jnp.asarray(exact_T, jnp.int32) if len(exact_T) else None,
-      self.optimizer.init(log_z_KD) if num else None,
+      self._log_z_optimizer.init(log_z_KD) if num else None,
     )
 
   def backward(self, state: SampledState, h_ND, y, key) -> HeadStep:
@@ -231,18 +235,18 @@ class Sampled(LinearHead):
 
   def update(self, state: SampledState, grads: SampledGrads, lr, scale) -> SampledState:
     rows = checked(state.table, grads.rows)
-    old_RD = state.table.w_VD.at[rows.ids_R].get(mode="clip")
+    old_RD = state.table.rows_at(rows.ids_R, mode="clip")
     # New rows wait for the old ones: otherwise some compilers read these after writing,
     # from a copy of the table.
     new, old_RD = jax.lax.optimization_barrier((rows.rows_RD, old_RD))
     rows = rows._replace(rows_RD=new)
     table = self.optimizer.update(state.table, rows, lr, scale)
-    new_RD = table.w_VD.at[rows.ids_R].get(mode="clip")
+    new_RD = table.rows_at(rows.ids_R, mode="clip")
     stats = self.sampler.update(state.stats, table.w_VD, rows.ids_R, old_RD, new_RD)
     state = state._replace(table=table, stats=stats)
     if state.log_z is None or grads.log_z is None:
       return state
-    log_z = self.optimizer.update(state.log_z, grads.log_z, lr, scale)
+    log_z = self._log_z_optimizer.update(state.log_z, grads.log_z, lr, scale)
     return state._replace(log_z=log_z)
 
   def refreshes(self, step):
@@ -290,7 +294,7 @@ class Sampled(LinearHead):
 
   def class_rows(self, state, ids_R):
     """Rows of the table: w_c and then, if there is a bias, b_c and padding."""
-    return state.table.w_VD[ids_R]
+    return state.table.rows_at(ids_R)
 
   def candidates(
     self,
@@ -371,6 +375,11 @@ class Sampled(LinearHead):
       is_exact_NP = is_member(y.ids_NP, jnp.atleast_2d(ids))
       log_expected_NP = jnp.where(is_exact_NP, 0, log_expected_NP)
     return jax.lax.stop_gradient(log_expected_NP)
+
+  @property
+  def _log_z_optimizer(self) -> RowOptimizer:
+    """Of rows of one number, of which a shorter type would save hardly any memory."""
+    return dataclasses.replace(self.optimizer, row_dtype="float32")
 
   def _log_z(self, log_z: Table, y: Targets) -> jax.Array:
     return log_z.w_VD[self._contexts(log_z, y), 0]

@@ -13,6 +13,7 @@ from largevocab.errors import UserError
 from largevocab.ops.factored import steps
 from largevocab.ops.merge import merge_rows
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.tag import TAG, is_whole, joined
 from largevocab.ops.tree.blocks import BlockGrads, fold_blocks, joined_blocks
 
@@ -47,7 +48,7 @@ class Table(NamedTuple):
   """A table with its optimiser's state. Donate it, otherwise an update copies it.
 
   Attributes:
-    w_VD: f32[V, D].
+    w_VD: f32[V, D] or bf16[V, D].
     slots: the optimiser's state per row: arrays with leading axis V.
     count: i32[], number of updates so far.
   """
@@ -55,6 +56,19 @@ class Table(NamedTuple):
   w_VD: jax.Array
   slots: dict[str, jax.Array]
   count: jax.Array
+
+  def rows_at(self, ids: ArrayLike, **how: Any) -> jax.Array:
+    """The rows of these ids, in at least float32.
+
+    Args:
+      ids: of any shape.
+      **how: arguments of `jax.Array.at[...].get`, for ids out of range.
+
+    >>> table = Table(jnp.ones((3, 2), jnp.bfloat16), {}, jnp.int32(0))
+    >>> table.rows_at(jnp.array([2, 3]), mode="fill", fill_value=0).tolist()
+    [[1.0, 1.0], [0.0, 0.0]]
+    """
+    return wide(self.w_VD.at[ids].get(**how))
 
 
 def row_grads(ids_R: jax.Array, rows_RD: jax.Array, num_rows: int) -> RowGrads:

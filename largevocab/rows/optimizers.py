@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import optax
 
 from largevocab.errors import UserError
-from largevocab.fields import Between, Eps, NonNegative, settings
+from largevocab.fields import Between, Dtype, Eps, NonNegative, settings
+from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.tree.blocks import BlockGrads
 from largevocab.rows.grads import RowGrads, Table, fold_rows
+from largevocab.rows.rounding import as_kept, with_rows
 
 _Decay = Annotated[float, Between(0, 0.999999)]  # larger ones may round to 1 in float32
 
@@ -26,6 +28,21 @@ class RowOptimizer(abc.ABC):
   Attributes:
     weight_decay: lambda, of the penalty lambda/2 |w|^2; its gradient is added to that
       of the loss after clipping, before the optimiser's rule, also for biases.
+    row_dtype: of the rows of tables, 'float32' or 'bfloat16', which takes half the
+      memory. Steps are computed in float32, and the optimiser's state is float32; new
+      rows of bfloat16 are rounded at random, so that they are those of float32 in
+      expectation, and no step is too small to count. No effect on a network.
+
+  Source: of rows of bfloat16, Gupta et al. 2015 (stochastic rounding) and Zhang et al.
+    2025, who train large output layers so. Deviation: the random bits are a hash of
+    step, row and column (`largevocab.rows.rounding.random_bits`), so that no key is
+    needed; two tables have the same bits in rows of the same number.
+
+  Cost: rows of bfloat16 take half the memory; the optimiser's state takes what it took.
+    On a CPU they are written in a pass over the table
+    (`largevocab.rows.rounding.with_rows`), and loops over parts of a table read from a
+    copy in float32. Heads with the gradient of a whole table, such as `full`, hold it
+    and such a copy during a step, so that only what stays between steps is halved.
 
   Deviation: with a row-sparse gradient only the touched rows decay; dense decay would
     change all V in every step. So a rare row decays less, and a row that is never
@@ -37,6 +54,7 @@ class RowOptimizer(abc.ABC):
   """
 
   weight_decay: NonNegative = 0.0
+  row_dtype: Dtype = "float32"
 
   @abc.abstractmethod
   def init_slots(self, w_VD: jax.Array) -> dict[str, jax.Array]:
@@ -72,12 +90,17 @@ class RowOptimizer(abc.ABC):
     return g_RD + self.weight_decay * w_RD if self.weight_decay else g_RD
 
   def init(self, w_VD: jax.Array) -> Table:
-    """A table of these rows with initial state.
+    """A table of these rows, rounded to the nearest of their type, with initial state.
 
     >>> SGD().init(jnp.zeros((3, 2))).w_VD.shape
     (3, 2)
+    >>> SGD(row_dtype="bfloat16").init(jnp.zeros((3, 2))).w_VD.dtype
+    dtype(bfloat16)
     """
-    return Table(w_VD, self.init_slots(w_VD), jnp.int32(0))
+    w_VD = wide(w_VD)
+    slots = self.init_slots(w_VD)
+    is_short = self.row_dtype == "bfloat16"
+    return Table(w_VD.astype(jnp.bfloat16) if is_short else w_VD, slots, jnp.int32(0))
 
   def update(self, table: Table, grads: RowGrads | BlockGrads, lr, scale) -> Table:
     """Updates the rows of a row-sparse gradient, except padding.
@@ -96,14 +119,16 @@ class RowOptimizer(abc.ABC):
     """The table after an update of these rows, with the same count."""
     rows = jax.tree.map(lambda s: s.at[part.ids_R].get(mode="clip"), table.slots)
     # Read before written, so that other readers of the old rows do not force a copy.
-    old_RD = table.w_VD.at[part.ids_R].get(mode="clip")
-    g_RD = self.penalised(scale * part.rows_RD, old_RD)
+    old_RD = table.rows_at(part.ids_R, mode="clip")
+    g_RD = self.penalised(scale * wide(part.rows_RD), old_RD)
     step_RD, rows = self.direction(g_RD, rows, table.count)
+    new_RD = old_RD - lr * step_RD
+    new_RD = as_kept(new_RD, table.w_VD.dtype, table.count, part.ids_R)
     # The ids are distinct, and those of padding are out of range.
     at = {"mode": "drop", "unique_indices": True}
     put = lambda s, row: s.at[part.ids_R].set(row, **at)
-    w_VD = put(table.w_VD, old_RD - lr * step_RD)
-    return Table(w_VD, jax.tree.map(put, table.slots, rows), table.count)
+    slots = jax.tree.map(put, table.slots, rows)
+    return Table(with_rows(table.w_VD, part.ids_R, new_RD), slots, table.count)
 
   def dense_update(self, table: Table, g_VD: jax.Array, lr, scale) -> Table:
     """Updates all rows with a gradient of the table's shape.
@@ -112,9 +137,11 @@ class RowOptimizer(abc.ABC):
     >>> SGD().dense_update(table, jnp.ones((1, 2)), lr=0.5, scale=1.0).w_VD.tolist()
     [[0.5, 0.5]]
     """
-    g_VD = self.penalised(scale * g_VD, table.w_VD)
+    old_VD = wide(table.w_VD)
+    g_VD = self.penalised(scale * wide(g_VD), old_VD)
     step_VD, slots = self.direction(g_VD, table.slots, table.count)
-    return Table(table.w_VD - lr * step_VD, slots, table.count + 1)
+    new_VD = as_kept(old_VD - lr * step_VD, table.w_VD.dtype, table.count)
+    return Table(new_VD, slots, table.count + 1)
 
 
 @settings
@@ -164,11 +191,17 @@ class Momentum(RowOptimizer):
     return velocity_RD, {"velocity_VD": velocity_RD}
 
   def update(self, table, grads, lr, scale):
-    kept_VD = self.penalised(self.momentum * table.slots["velocity_VD"], table.w_VD)
-    add = lambda v_VD, part: v_VD.at[part.ids_R].add(scale * part.rows_RD, mode="drop")
+    old_VD = wide(table.w_VD)
+    kept_VD = self.penalised(self.momentum * table.slots["velocity_VD"], old_VD)
+
+    def add(velocity_VD, part):
+      g_RD = scale * wide(part.rows_RD)
+      return velocity_VD.at[part.ids_R].add(g_RD, mode="drop")
+
     velocity_VD = fold_rows(add, kept_VD, table, grads)
     slots = {"velocity_VD": velocity_VD}
-    return Table(table.w_VD - lr * velocity_VD, slots, table.count + 1)
+    new_VD = as_kept(old_VD - lr * velocity_VD, table.w_VD.dtype, table.count)
+    return Table(new_VD, slots, table.count + 1)
 
   def rule(self):
     return optax.trace(self.momentum)

@@ -13,6 +13,7 @@ from largevocab.fields import OneOf, settings
 from largevocab.labels import Counts
 from largevocab.ops.draws import inverse_cdf
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.softmax.log_partition import score_of
 from largevocab.samplers.base import Size
 from largevocab.samplers.static import Smoothing, check_counts, count_weights
@@ -86,6 +87,7 @@ class Block(TwoStage):
     add = lambda x_VD: jax.ops.segment_sum(
       x_VD, block_V, num_segments=blocks, indices_are_sorted=True
     )
+    w_VD = wide(w_VD)
     return stats._replace(sum_BD=add(w_VD), square_BD=add(jnp.square(w_VD)))
 
   def update(

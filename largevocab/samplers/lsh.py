@@ -8,6 +8,7 @@ from largevocab.fields import settings
 from largevocab.labels import Targets
 from largevocab.ops.lsh import hashing
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import wide
 from largevocab.samplers.lsh_tables import LSH, LSHStats
 
 
@@ -49,7 +50,7 @@ class LSHLabel(LSH):
     num_N = jnp.sum(is_true_NP, axis=1, dtype=jnp.int32)
     # Indices of the true classes, moved to the front.
     place_NP = jnp.argsort(~is_true_NP, axis=1, stable=True)
-    row_NPD = w_VD.at[y.ids_NP].get(mode="clip")
+    row_NPD = wide(w_VD.at[y.ids_NP].get(mode="clip"))
 
     def ask(args):
       """The buckets of one table."""

@@ -31,7 +31,7 @@ def init(
 
 
 def rows(table: Table | None) -> jax.Array | None:
-  """The learned rows, f32[V, E]; None without a table.
+  """The learned rows, float[V, E]; None without a table.
 
   >>> rows(None)
   """
@@ -62,11 +62,11 @@ def look_up(table: Table | None, x: ArrayLike | FeatureBag, width: int) -> jax.A
 
   Cost: O(B T E), of bags O(B F E): independent of V.
   """
-  if table is not None and isinstance(x, FeatureBag):
-    rows_BFE = table.w_VD.at[x.ids_BF].get(mode="fill", fill_value=0)
-    return jnp.einsum("bf,bfe->be", x.values_BF, rows_BFE)[:, None, :]
   if table is not None:
-    return table.w_VD.at[x].get(mode="fill", fill_value=0)
+    if not isinstance(x, FeatureBag):
+      return table.rows_at(x, mode="fill", fill_value=0)
+    rows_BFE = table.rows_at(x.ids_BF, mode="fill", fill_value=0)
+    return jnp.einsum("bf,bfe->be", x.values_BF, rows_BFE)[:, None, :]
   x_BTF = jnp.asarray(x)
   if x_BTF.ndim != 3 or x_BTF.shape[-1] != width:
     raise UserError(

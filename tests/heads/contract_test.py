@@ -984,3 +984,92 @@ def test_shapes_that_disagree_are_named(head):
   h_ND, y = batch()
   with pytest.raises(ValueError, match="ids_NP"):
     head.backward(started(head), h_ND[:-1], y, KEY)
+
+
+SHORT_ROWS = [name for name, head in CASES.items() if hasattr(head, "optimizer")]
+
+
+def with_short_rows(head):
+  optimizer = dataclasses.replace(head.optimizer, row_dtype="bfloat16")
+  return dataclasses.replace(head, optimizer=optimizer)
+
+
+def in_float32(tree):
+  """A tree with its bfloat16 leaves as float32."""
+  wide = lambda x: x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x
+  return jax.tree.map(wide, tree)
+
+
+def tables_of(state):
+  is_table = lambda x: isinstance(x, Table)
+  return [x for x in jax.tree.leaves(state, is_leaf=is_table) if is_table(x)]
+
+
+def assert_close(got, want, **how):
+  assert kinds(got) == kinds(want)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **how), got, want)
+
+
+@pytest.mark.parametrize("name", SHORT_ROWS)
+def test_rows_of_bfloat16_are_those_of_float32_that_were_rounded(name):
+  """At the same numbers, everything is as with rows of float32: loss, gradients, law,
+  metrics, best classes. Only learned log-partition functions are not short."""
+  head = CASES[name]
+  short = with_short_rows(head)
+  state = started(short)
+  for table in tables_of(state):
+    is_short = table is not getattr(state, "log_z", None)
+    assert table.w_VD.dtype == (jnp.bfloat16 if is_short else jnp.float32)
+    assert all(slot.dtype != jnp.bfloat16 for slot in table.slots.values())
+  num_short = sum(x.dtype == jnp.bfloat16 for x in jax.tree.leaves(state))
+  assert 0 < num_short <= len(tables_of(state))
+
+  (h_ND, y), wide = batch(7), in_float32(state)
+  y = (
+    y if name.startswith("huffman") else multi_label(y)._replace(context_N=y.context_N)
+  )
+  got, want = backward(short, state, h_ND, y, KEY), backward(head, wide, h_ND, y, KEY)
+  assert_close(got, want, rtol=1e-5, atol=1e-6)
+  assert not any(x.dtype == jnp.bfloat16 for x in jax.tree.leaves(got))
+  ids_R = jnp.arange(V)
+  assert_close(short.class_rows(state, ids_R), head.class_rows(wide, ids_R), rtol=1e-6)
+  got, want = evaluate(short, state, h_ND, y), evaluate(head, wide, h_ND, y)
+  assert_close(got, want, rtol=1e-5, atol=1e-6)
+  for h in (h_ND, h_ND.astype(jnp.bfloat16)):
+    got, want = top_k(short, state, h, V), top_k(head, wide, h, V)
+    assert_close(got[1], want[1], rtol=1e-5, atol=1e-6)
+  got, want = short.monitor(state, h_ND, y, KEY), head.monitor(wide, h_ND, y, KEY)
+  assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", SHORT_ROWS)
+def test_some_steps_with_rows_of_bfloat16_are_close_to_those_of_float32(name):
+  """Statistics too: those that steps bring up to date are those of the rounded rows."""
+  head = CASES[name]
+  short = with_short_rows(head)
+  states = {each: each.init(jax.random.key(0), counts(), D) for each in (head, short)}
+  first = kinds(states[short])
+  losses = {head: [], short: []}
+  for seed in range(4):
+    for each, state in states.items():
+      out = backward(each, state, *batch(seed), jax.random.key(seed))
+      states[each] = update(each, state, out.grads, 0.05, 1.0)
+      losses[each].append(float(out.loss))
+  assert kinds(states[short]) == first
+  assert np.isfinite(losses[short]).all()
+  np.testing.assert_allclose(losses[short], losses[head], rtol=0.02, atol=0.02)
+  for got, want in zip(*map(tables_of, (states[short], states[head])), strict=True):
+    got_VD = np.asarray(got.w_VD, np.float32)
+    np.testing.assert_allclose(got_VD, want.w_VD, rtol=0.05, atol=0.01)
+  if not isinstance(head, Sampled):
+    return
+  (h_ND, y), state = batch(9), states[short]
+  x_ND, w_VD = head.features(h_ND), in_float32(state.table.w_VD)
+  law = lambda stats, w_VD: head.sampler.log_expected(
+    stats, w_VD, x_ND, y, jnp.arange(V)
+  )
+  of_rows = law(state.stats, state.table.w_VD)
+  np.testing.assert_allclose(of_rows, law(state.stats, w_VD), rtol=1e-6, atol=1e-6)
+  if isinstance(head.sampler, TwoStage) and not getattr(head.sampler, "centred", False):
+    anew = head.sampler.refresh(state.stats, w_VD, KEY)
+    np.testing.assert_allclose(of_rows, law(anew, w_VD), rtol=1e-4, atol=1e-5)

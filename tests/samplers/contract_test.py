@@ -438,6 +438,40 @@ def test_the_law_is_its_definition_also_after_the_table_changed(sampler, law):
     np.testing.assert_allclose(reported, at_ids, rtol=2e-5)
 
 
+@every_sampler
+def test_the_law_of_rows_of_bfloat16_is_that_of_the_rounded_rows(sampler, law):
+  """In every state the law, the draw and the statistics are those of rows of float32
+  with the same numbers; and the law is its definition."""
+  counts, w_VD, h_ND, y = problem()
+  short, new = (jnp.bfloat16(w) for w in (w_VD, w_VD + problem(seed=9)[1]))
+  wide, new_wide = jnp.float32(short), jnp.float32(new)
+  ids_R, changes = jnp.arange(V), (wide, new_wide)
+  states = []
+  for old_VD, new_VD in ((short, new), (wide, new_wide)):
+    stats = sampler.init(counts, old_VD, M)
+    updated = sampler.update(stats, new_VD, ids_R, *changes)
+    states.append([stats, updated, sampler.refresh(stats, new_VD, KEY)])
+  for at, (got, want) in enumerate(zip(*states, strict=True)):
+    assert kinds(got) == kinds(want)
+    for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
+      np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    rows, same = (new, new_wide) if at else (short, wide)
+    of_rows = enumerate_law(sampler, got, rows, h_ND, y)
+    as_wide = enumerate_law(sampler, want, same, h_ND, y)
+    np.testing.assert_allclose(of_rows, as_wide, rtol=2e-5, atol=1e-7)
+    if is_defined_by(("new", "updated", "refreshed")[at], sampler):
+      definition = M * law(sampler, counts, same, h_ND, y)
+      definition = np.broadcast_to(definition, of_rows.shape)
+      np.testing.assert_allclose(of_rows, definition, rtol=2e-5, atol=1e-7)
+    draw = sample(sampler, got, rows, KEY, h_ND, y)
+    again = sample(sampler, want, same, KEY, h_ND, y)
+    np.testing.assert_array_equal(draw.ids, again.ids)
+    reported = np.exp(np.float64(draw.log_expected))
+    laws = np.broadcast_to(of_rows, (*reported.shape[:-1], V))
+    at_ids = np.take_along_axis(laws, np.asarray(draw.ids), -1)
+    np.testing.assert_allclose(reported, at_ids, rtol=2e-5)
+
+
 # Sets of distinct classes are no independent draws: pps_test.py and bernoulli_test.py
 # have tests of their own.
 def draws_a_set(sampler) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from largevocab import config as c
-from largevocab.data.batches import Batch
+from largevocab.data.batches import Batch, FeatureBag
 from largevocab.errors import UserError
 from largevocab.evaluation.evaluate import make_evaluate
 from largevocab.labels import as_counts, single_targets
@@ -41,6 +41,25 @@ def data(num_inputs):
 
 def batch_of(x):
   return Batch(x, single_targets(np.arange(N)), np.bool_(True))
+
+
+def test_rows_of_bfloat16_are_read_as_float32_and_so_is_their_gradient():
+  rows_VE = jax.random.normal(jax.random.key(0), (V, E)).astype(jnp.bfloat16)
+  table = SGD(row_dtype="bfloat16").init(rows_VE)
+  wide = SGD().init(rows_VE)
+  bag = FeatureBag(jnp.array([[2, 0, V]]), jnp.array([[0.5, 2.0, 1.0]]))
+  for x in (jnp.array([[0, 3, V]]), bag):
+    got = inputs.look_up(table, x, E)
+    assert got.dtype == jnp.float32
+    np.testing.assert_array_equal(got, inputs.look_up(wide, x, E))
+    g_BTE = jnp.full(got.shape, 1.001)
+    grads = inputs.gradient(table, x, g_BTE)
+    assert grads.rows_RD.dtype == jnp.float32
+    jax.tree.map(np.testing.assert_array_equal, grads, inputs.gradient(wide, x, g_BTE))
+    new = inputs.update(SGD(), table, grads, LR, 1.0)
+    assert new.w_VD.dtype == jnp.bfloat16
+    of_wide = inputs.update(SGD(), wide, grads, LR, 1.0)
+    np.testing.assert_allclose(np.float32(new.w_VD), of_wide.w_VD, rtol=2**-7)
 
 
 def test_features_train_as_rows_that_hold_them_and_do_not_learn():

@@ -17,7 +17,7 @@ from largevocab.ops.adaptive.clusters import Clusters, places
 from largevocab.ops.adaptive.model import Model
 from largevocab.ops.adaptive.routing import over_turns, route, sum_of_turns
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.softmax.chunks import compute_dtype
+from largevocab.ops.softmax.chunks import compute_dtype, wide
 from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.log_partition import softmax_nll
 from largevocab.ops.softmax.plan import plan
@@ -164,15 +164,17 @@ def adaptive_loss(
   def tail_gradients(at_K, tail, local_M):
     h_KD, local_K1, w_K1, example_K = _read(at_K, h_ND, tail, local_M, w_NP)
     loss, (dh_KD, dtail) = jax.value_and_grad(tail_loss, (0, 1))(
-      h_KD, tail, local_K1, w_K1
+      h_KD, jax.tree.map(wide, tail), local_K1, w_K1
     )
     dh_ND = jnp.zeros_like(h_ND).at[example_K].add(dh_KD, mode="drop")
     return loss, dh_ND, dtail
 
-  loss, (dh_ND, dhead_VD) = jax.value_and_grad(head_loss, (0, 1))(h_ND, model.head_VD)
+  loss, (dh_ND, dhead_VD) = jax.value_and_grad(head_loss, (0, 1))(
+    h_ND, wide(model.head_VD)
+  )
   dtails, reached = [], []
   for tail, way, local_M in _routed(model, place_NP, w_NP, capacities):
-    zeros = jax.tree.map(jnp.zeros_like, (loss, h_ND, tail))
+    zeros = jax.tree.map(jnp.zeros_like, (loss, h_ND, jax.tree.map(wide, tail)))
     body = functools.partial(tail_gradients, tail=tail, local_M=local_M)
     more, dh_of_tail_ND, dtail = sum_of_turns(body, zeros, way)
     loss, dh_ND = loss + more, dh_ND + dh_of_tail_ND

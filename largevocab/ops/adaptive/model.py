@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from largevocab.ops.softmax.bias import extend, extended_width
-from largevocab.ops.softmax.chunks import compute_dtype, logits, product
+from largevocab.ops.softmax.chunks import compute_dtype, logits, product, wide
 
 
 class Tail(NamedTuple):
@@ -107,14 +107,14 @@ def class_rows(model: Model, place_R: jax.Array) -> jax.Array:
   >>> class_rows(model, jnp.array([0, 2])).tolist()
   [[5.0, 6.0], [8.5, 12.0]]
   """
-  rows_RD = model.head_VD[model.head_rows(place_R)]
+  rows_RD = wide(model.head_VD[model.head_rows(place_R)])
   starts = itertools.accumulate(model.sizes)
   for tail, start in zip(model.tails, starts, strict=False):
     (width, dim), (size, _) = tail.down_ED.shape, tail.rows_VE.shape
     # Negative indices would count from the end.
     local_R = jnp.where(place_R < start, size, place_R - start)
-    rows_RE = tail.rows_VE.at[local_R].get(mode="fill", fill_value=0)
-    wide_RD = rows_RE[:, :width] @ tail.down_ED
+    rows_RE = wide(tail.rows_VE.at[local_R].get(mode="fill", fill_value=0))
+    wide_RD = rows_RE[:, :width] @ wide(tail.down_ED)
     if rows_RE.shape[1] > width:
       rest = extended_width(dim) - dim
       bias_R1 = rows_RE[:, width : width + 1]

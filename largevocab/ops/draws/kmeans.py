@@ -11,6 +11,7 @@ from largevocab.ops.softmax.chunks import (
   compute_dtype,
   fold_classes,
   logits,
+  wide,
 )
 
 _SCORE_BYTES = 8 * 2**20
@@ -25,7 +26,7 @@ def random_rows(key: jax.Array, w_VD: jax.Array, num: int) -> jax.Array:
   >>> sorted(random_rows(jax.random.key(0), jnp.arange(3.0)[:, None], 3)[:, 0].tolist())
   [0.0, 1.0, 2.0]
   """
-  return w_VD[jax.random.choice(key, w_VD.shape[0], (num,), replace=False)]
+  return wide(w_VD[jax.random.choice(key, w_VD.shape[0], (num,), replace=False)])
 
 
 def nearest(
@@ -72,7 +73,7 @@ def lloyd_step(w_VD: jax.Array, centroids_KD: jax.Array, key: jax.Array) -> jax.
   """
   V, K = (check_shapes(w_VD=w_VD, centroids_KD=centroids_KD)[x] for x in "VK")
   cluster_V = nearest(w_VD, centroids_KD)
-  sum_KD = jax.ops.segment_sum(w_VD, cluster_V, num_segments=K)
+  sum_KD = jax.ops.segment_sum(wide(w_VD), cluster_V, num_segments=K)
   one_V1 = jnp.ones((V, 1), sum_KD.dtype)
   num_K1 = jax.ops.segment_sum(one_V1, cluster_V, num_segments=K)
   other_KD = w_VD[jax.random.randint(key, (K,), 0, V)]

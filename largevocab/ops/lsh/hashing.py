@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from largevocab.ops.lsh import winner_take_all
 from largevocab.ops.lsh.winner_take_all import WinnerTakeAll
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.softmax.chunks import product
+from largevocab.ops.softmax.chunks import product, wide
 
 RADIX = 2
 
@@ -61,7 +61,7 @@ def new_mips(key: jax.Array, w_VD: jax.Array, codes: int, tables: int) -> MIPS:
   [5.0]
   """
   normal_LCF = jax.random.normal(key, (tables, codes, w_VD.shape[1] + 1))
-  limit = jnp.sqrt(jnp.max(jnp.sum(jnp.square(w_VD), axis=1)))
+  limit = jnp.sqrt(jnp.max(jnp.sum(jnp.square(wide(w_VD)), axis=1)))
   limit_L = jnp.full(tables, limit, jnp.float32)
   return MIPS(normal_LCF[:, :, :-1], normal_LCF[:, :, -1], limit_L)
 
@@ -182,6 +182,7 @@ def row_buckets(
   >>> row_buckets(functions, jnp.array([[1.0], [-1.0]]), 2, 4).tolist()
   [[3, 0]]
   """
+  w_RD = wide(w_RD)
   if isinstance(functions, MIPS):
     digit_LCR = mips_row_digits(functions, w_RD)
     return _bucket(digit_LCR, RADIX, buckets)

@@ -197,6 +197,15 @@ def sum_dtype(dtype) -> jnp.dtype:
   return jnp.dtype(jnp.float64 if jnp.dtype(dtype) == jnp.float64 else jnp.float32)
 
 
+def wide(x: jax.Array) -> jax.Array:
+  """x in at least float32, for sums, differences and gradients of it.
+
+  >>> wide(jnp.zeros(1, jnp.bfloat16)).dtype, wide(jnp.zeros(1)).dtype
+  (dtype('float32'), dtype('float32'))
+  """
+  return x.astype(sum_dtype(x.dtype))
+
+
 def product(spec: str, a: jax.Array, b: jax.Array, dtype) -> jax.Array:
   """`jnp.einsum(spec, a, b)` with operands of `dtype`, summed in at least float32.
 

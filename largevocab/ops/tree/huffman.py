@@ -13,7 +13,7 @@ from jax import lax
 from jax.nn import log_sigmoid, sigmoid
 
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.softmax.chunks import compute_dtype, product, sum_dtype
+from largevocab.ops.softmax.chunks import compute_dtype, product, sum_dtype, wide
 
 
 class Tree(NamedTuple):
@@ -222,7 +222,7 @@ def _nodes(above, V):
 
 def _logits(x_MD, w_VD, above_M, dtype):
   """Rows of nodes, one per example, and <row, x>; 0 where there is none."""
-  rows_MD = w_VD.at[_nodes(above_M, len(w_VD))].get(mode="fill", fill_value=0)
+  rows_MD = wide(w_VD.at[_nodes(above_M, len(w_VD))].get(mode="fill", fill_value=0))
   return rows_MD, product("md,md->m", x_MD, rows_MD, dtype)
 
 

@@ -16,7 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.softmax.chunks import compute_dtype, logits, product, sum_dtype
+from largevocab.ops.softmax.chunks import (
+  compute_dtype,
+  logits,
+  product,
+  sum_dtype,
+  wide,
+)
 from largevocab.ops.softmax.full import softmax_loss_by_examples
 from largevocab.ops.softmax.log_partition import at_ids
 from largevocab.ops.tree.tiles import TILE, Tiles, blocks_at_once, over_tiles, tiles
@@ -202,7 +208,7 @@ def two_level_loss(
     return softmax_loss_by_examples(x_ND, clusters_KD, cluster_NP, w_NP, **kind)
 
   loss, (dx_ND, dclusters_KD) = jax.value_and_grad(clusters_loss, (0, 1))(
-    x_ND, clusters_KD
+    x_ND, wide(clusters_KD)
   )
 
   def add(so_far, part):
