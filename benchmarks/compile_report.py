@@ -109,7 +109,8 @@ def floor(head: Any, state: PyTree, batch: tuple[Any, ...]) -> int:
   size = lambda a: math.prod(a.shape) * a.dtype.itemsize
   is_rows = lambda g: isinstance(g, RowGrads | BlockGrads)
   parts = jax.tree.leaves(grads, is_leaf=is_rows)
-  slots = len(jax.tree.leaves(head.optimizer.init(jnp.zeros((1, 1))))) - 1
+  tables = jax.tree.leaves(head.optimizer.init(jnp.zeros((1, 1))).slots)
+  slots = sum(slot.ndim == 2 for slot in tables)
   rows = sum(size(g.rows_RD) for g in parts if isinstance(g, RowGrads))
   for g in parts:
     if isinstance(g, BlockGrads):
@@ -173,8 +174,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def make_head(path: str, args: argparse.Namespace) -> Any:
-  """The head of a path, with as many negatives as it shares."""
-  fields = {"optimizer": OPTIMIZERS[args.optimizer](), "dtype": args.dtype}
+  """The head of a path, with as many negatives as it shares, and trees as accelerators
+  prefer them."""
+  fields = {
+    "optimizer": OPTIMIZERS[args.optimizer](),
+    "dtype": args.dtype,
+    "sampler": {"rates": "accelerator"},
+  }
   head = config.head(path, num_samples=args.shared, **fields)
   sampler = getattr(head, "sampler", None)
   if not getattr(sampler, "per_example", not getattr(sampler, "distinct", False)):
