@@ -14,18 +14,20 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
+import jax
 from ml_collections import ConfigDict
 
 from largevocab.data import DATASETS
 from largevocab.errors import UserError
 from largevocab.fields import declared, parse
-from largevocab.heads import HEADS, Sampled
+from largevocab.heads import HEADS, OverDevices, Sampled, class_mesh
 from largevocab.losses import SAMPLED_LOSSES, SPHERICAL_LOSSES, SampledSoftmax
 from largevocab.models import MODELS
 from largevocab.rows import OPTIMIZERS
 from largevocab.samplers import SAMPLERS
 from largevocab.training.settings import (
   Checkpointing,
+  Devices,
   Evaluating,
   Experiment,
   Logging,
@@ -57,6 +59,7 @@ SETTINGS: dict[str, Any] = {
   "eval": Evaluating,
   "checkpoint": Checkpointing,
   "log": Logging,
+  "mesh": Devices,
 }
 # Learning rates of spherical losses on text, by the optimiser of the network; the head
 # itself uses SGD. Found with configs/ptb.py (SGD) and configs/ngram.py (Adagrad).
@@ -219,7 +222,21 @@ def build(config: ConfigDict) -> Experiment:
   }
   if "optimizer" in _fields(type(parts["head"])):
     parts["head"] = dataclasses.replace(parts["head"], optimizer=parts["optimizer"])
+  parts["head"] = _over_devices(parts["head"], parts["mesh"])
   return Experiment(**parts)
+
+
+def _over_devices(head: Any, mesh: Devices) -> Any:
+  """The head, divided if there are several blocks of classes."""
+  if mesh.blocks == 1 and mesh.num <= 1:
+    return head
+  found = jax.devices()
+  if mesh.num > len(found):
+    raise UserError(
+      f"mesh.num is {mesh.num}, and JAX finds {len(found)} devices: set it to so many "
+      "or fewer"
+    )
+  return OverDevices(head, class_mesh(found[: mesh.num or None]), mesh.blocks)
 
 
 def of_workdir(workdir: str) -> ConfigDict:
@@ -238,6 +255,9 @@ def of_workdir(workdir: str) -> ConfigDict:
     raise UserError(f"{path} is damaged ({error}); delete it") from error
   for key, block in config.items():
     _complete(key, block)
+  for key, cls in SETTINGS.items():
+    if key not in config:
+      config[key] = _to_block(key, cls())
   return config
 
 

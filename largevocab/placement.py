@@ -10,7 +10,7 @@ PyTree = Any
 _ROW_MAJOR = Layout(major_to_minor=(0, 1))
 
 
-def row_major(tree: PyTree) -> PyTree:
+def row_major(tree: PyTree, others: PyTree = None) -> PyTree:
   """Formats that keep the matrices of a pytree row-major, for arguments of `jax.jit`.
 
   A step of a sampled head reads and writes single rows of its tables. On TPU the
@@ -22,10 +22,11 @@ def row_major(tree: PyTree) -> PyTree:
 
   Args:
     tree: arrays, or `jax.ShapeDtypeStruct` with shardings.
+    others: what is said of leaves that are no matrices; None: the default.
 
   Returns:
-    A pytree of the same structure, with a `Format` for each matrix and None, the
-    default, for other leaves: for `in_shardings` and `out_shardings`.
+    A pytree of the same structure, with a `Format` for each matrix: for `in_shardings`
+    and `out_shardings`.
 
   >>> import jax.numpy as jnp
   >>> state = {"table": jnp.zeros((4, 2)), "step": jnp.int32(0)}
@@ -38,10 +39,12 @@ def row_major(tree: PyTree) -> PyTree:
   [1.0, 1.0]
   """
 
-  def of_leaf(leaf):
-    return Format(_ROW_MAJOR, leaf.sharding) if leaf.ndim == 2 else None
+  def of_leaf(leaf, other):
+    return Format(_ROW_MAJOR, leaf.sharding) if leaf.ndim == 2 else other
 
-  return jax.tree.map(of_leaf, tree)
+  leaves, structure = jax.tree.flatten(tree)
+  rest = len(leaves) * [None] if others is None else structure.flatten_up_to(others)
+  return structure.unflatten(map(of_leaf, leaves, rest))
 
 
 def placed(tree: PyTree, how: PyTree) -> PyTree:

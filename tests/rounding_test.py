@@ -36,7 +36,7 @@ def neighbours(x):
 def test_mean_of_many_is_the_number_and_each_is_a_neighbour():
   x_RD = random_rows(3, (200, 50)) * jnp.logspace(-20, 20, 50)[None]
   counts = jnp.arange(400)
-  rounded = jax.vmap(lambda n: as_kept(x_RD, jnp.bfloat16, n))(counts)
+  rounded = jax.vmap(lambda n: as_kept(x_RD, jnp.bfloat16, n, jnp.arange(200)))(counts)
   got = np.asarray(rounded, np.float64)
   low, high = (x.astype(np.float64) for x in neighbours(x_RD))
   assert ((got == low) | (got == high)).all()
@@ -178,7 +178,9 @@ def test_dense_update_equals_touching_every_row(name):
 
 def test_every_step_has_bits_of_its_own():
   x_VD = jnp.full((V, 64), 1 + ULP / 2)
-  first, again, second = (as_kept(x_VD, jnp.bfloat16, n) for n in (4, 4, 5))
+  first, again, second = (
+    as_kept(x_VD, jnp.bfloat16, n, jnp.arange(len(x_VD))) for n in (4, 4, 5)
+  )
   np.testing.assert_array_equal(first, again)
   assert 0.35 < np.mean(first != second) < 0.65
   part = as_kept(x_VD[3:5], jnp.bfloat16, jnp.int32(4), jnp.array([3, 4]))

@@ -20,6 +20,7 @@ from largevocab.evaluation.similarity import make_similarity
 from largevocab.labels import Counts, Targets
 from largevocab.training import inputs
 from largevocab.training.settings import Experiment
+from largevocab.training.spread import by_examples
 from largevocab.training.state import State, restore
 
 _LOG = logging.getLogger("largevocab")
@@ -55,6 +56,7 @@ class Evaluate:
   def _sums(self, params, table, head_state, carry, worth_V, batch):
     """The recurrent state after a batch, and sums over its examples."""
     exp, model, head = self._exp, self._exp.model, self._exp.head
+    batch = by_examples(exp, batch)
     rows_BTE = inputs.look_up(table, batch.x, model.embed)
     h_BTD, carry = model.apply({"params": params}, rows_BTE, carry)
     h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])

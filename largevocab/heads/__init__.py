@@ -6,6 +6,7 @@ from largevocab.heads.d_softmax import DSoftmax
 from largevocab.heads.full import Full
 from largevocab.heads.hierarchical import Hierarchical
 from largevocab.heads.huffman import Huffman
+from largevocab.heads.over_devices import OverDevices, class_mesh
 from largevocab.heads.sampled import Sampled
 from largevocab.heads.spherical import Spherical
 
@@ -19,4 +20,11 @@ HEADS = {
   "spherical": Spherical,
 }
 
-__all__ = ["HEADS", "Head", "HeadStep", *(h.__name__ for h in HEADS.values())]
+__all__ = [
+  "HEADS",
+  "Head",
+  "HeadStep",
+  "OverDevices",
+  "class_mesh",
+  *(h.__name__ for h in HEADS.values()),
+]

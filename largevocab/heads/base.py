@@ -7,9 +7,13 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from largevocab.labels import Counts, Targets, known_targets
+from largevocab.ops import shards
 from largevocab.ops.softmax.chunks import wide
 
 PyTree = Any
+# How the leaves of a state are divided over devices: the rows of a table, an entry for
+# each block of classes, or not at all.
+ROWS, BLOCKS, WHOLE = "rows", "blocks", "whole"
 
 
 class HeadStep(NamedTuple):
@@ -97,18 +101,47 @@ class Head(Protocol):
     """
     ...
 
+  def divided(self, state: PyTree) -> PyTree:
+    """ROWS, BLOCKS or WHOLE in place of each leaf of a state."""
+    ...
+
+  def in_blocks(self) -> "Head":
+    """The head as it computes on one of several devices, with the blocks of classes
+    that are there (`largevocab.heads.over_devices`)."""
+    ...
+
   def class_rows(self, state: PyTree, ids_R: jax.Array) -> jax.Array:
     """Output embeddings of classes i32[R], f32[R, E] with E >= D: the first D columns
     multiply h, any others the constant features."""
     ...
 
 
-def read_batch(
-  h_ND: jax.Array, y: Targets, num_classes: int
-) -> tuple[jax.Array, Targets]:
+def read_batch(h_ND: jax.Array, y: Targets, num_rows: int) -> tuple[jax.Array, Targets]:
   """A batch as heads compute with it: h in at least float32, invalid ids as padding
-  (`known_targets`). Results must be cast back to the type of h."""
-  return wide(h_ND), known_targets(y, num_classes)
+  (`known_targets`). `head_step` casts results back.
+
+  Of several devices, each reads the batch of all; `num_rows` is the number of rows on
+  this one, and classes of others are padding that keeps its weight."""
+  h_ND, y = shards.all_examples((h_ND, y))
+  y = known_targets(y, shards.num_classes(num_rows))
+  y = y._replace(ids_NP=shards.own_rows(y.ids_NP, num_rows))
+  return wide(h_ND), y
+
+
+def head_step(
+  loss: jax.Array, dx_ND: jax.Array, like_ND: jax.Array, grads: PyTree, norm: jax.Array
+) -> HeadStep:
+  """The result of `Head.backward`.
+
+  Args:
+    loss: of the whole batch.
+    dx_ND: gradient with respect to features, by the rows of this device.
+    like_ND: the activations, whose width and type `dh_ND` has.
+    grads: in the head's own format.
+    norm: squared norm of the gradient of all rows.
+  """
+  dh_ND = shards.sum_for_own_examples(dx_ND[:, : like_ND.shape[1]])
+  return HeadStep(loss, dh_ND.astype(like_ND.dtype), grads, norm)
 
 
 def total_weight(y: Targets) -> jax.Array:

@@ -10,6 +10,7 @@ from largevocab.heads.base import read_batch
 from largevocab.heads.candidates import true_mask
 from largevocab.labels import Targets
 from largevocab.losses.importance_weights import log_normalizer_ratio
+from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import product
@@ -33,17 +34,21 @@ def quality(
 
   Cost: 32 draws of a step, and 32 logits a class: at V = 1 M a hundred `pps` steps.
   """
-  at_N = np.linspace(0, len(h_ND) - 1, min(len(h_ND), _MONITORED)).astype(int)
-  log_ratio_RN = log_normalizer_ratios(head, state, h_ND, y, key, at_N, _MONITORED)
   w_VD = state.table.w_VD
+  N = shards.num_examples(len(h_ND))
+  at_N = np.linspace(0, N - 1, min(N, _MONITORED)).astype(int)
+  log_ratio_RN = log_normalizer_ratios(head, state, h_ND, y, key, at_N, _MONITORED)
   h_ND, y = read_batch(h_ND, y, len(w_VD))
   x_ND, y = jax.tree.map(lambda a: a[at_N], (head.features(h_ND), y))
   all_V = jnp.arange(len(w_VD))
+  is_class_V = shards.used(all_V, len(w_VD), jnp.ones(len(w_VD), bool))
   log_expected = head.sampler.log_expected(state.stats, w_VD, x_ND, y, all_V)
-  log_size = jax.nn.logsumexp(log_expected, axis=-1, keepdims=True)
+  log_expected = jnp.where(is_class_V, log_expected, -jnp.inf)
+  log_size = shards.logsumexp(log_expected)[..., None]
   # If no class can be drawn, the size is 0 and chi2 is inf as well.
   log_q = jnp.atleast_2d(log_expected - jnp.maximum(log_size, LOG_ZERO))
-  chi2_N = jnp.sum(jnp.exp(2 * _log_p(head, state, x_ND) - log_q), axis=1) - 1
+  ratio_NV = jnp.exp(2 * _log_p(head, state, x_ND) - log_q)
+  chi2_N = shards.total(jnp.sum(jnp.where(is_class_V, ratio_NV, 0), axis=1)) - 1
   weight_N = jnp.sum(y.w_NP, axis=1)
   total = jnp.maximum(jnp.sum(weight_N), 1e-30)
   mean = lambda v_N: jnp.sum(jnp.where(weight_N > 0, weight_N * v_N, 0)) / total
@@ -98,4 +103,6 @@ def _log_p(head: "Sampled", state: "SampledState", x_ND: jax.Array) -> jax.Array
   s_NV, change = head.score(o_NV), head.change(state)
   if change is not None:
     s_NV = change(s_NV, jnp.arange(len(state.table.w_VD)))
-  return jax.nn.log_softmax(s_NV)
+  is_class_V = shards.used(jnp.arange(s_NV.shape[1]), s_NV.shape[1], jnp.bool(True))
+  s_NV = jnp.where(is_class_V, s_NV, -jnp.inf)
+  return shards.log_softmax(s_NV)

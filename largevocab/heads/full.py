@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from largevocab.fields import Dtype, MemoryMib, OneOf, settings
-from largevocab.heads.base import HeadStep, read_batch, total_weight
+from largevocab.heads.base import HeadStep, head_step, read_batch, total_weight
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
+from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.softmax.full import softmax_loss
@@ -81,7 +82,7 @@ class Full(LinearHead):
     check_shapes(h_ND=h_ND, ids_NP=y.ids_NP, w_NP=y.w_NP)
     w_VD = state.table.w_VD
     wide_ND, y = read_batch(h_ND, y, len(w_VD))
-    how = self.plan(len(h_ND), w_VD)
+    how = self.plan(len(wide_ND), w_VD)
     _LOG.info("%s", how)
     mean_w_NP = y.w_NP / total_weight(y)
 
@@ -90,7 +91,7 @@ class Full(LinearHead):
       return softmax_loss(x_ND, w_VD, y.ids_NP, mean_w_NP, how, **self._softmax)
 
     loss, (dh_ND, dw_VD) = jax.value_and_grad(mean_loss, (0, 1))(wide_ND, wide(w_VD))
-    return HeadStep(loss, dh_ND.astype(h_ND.dtype), dw_VD, sq_norm(dw_VD))
+    return head_step(loss, dh_ND, h_ND, dw_VD, shards.total(sq_norm(dw_VD)))
 
   def update(
     self, state: FullState, grads: jax.Array, lr: ArrayLike, scale: ArrayLike
@@ -112,6 +113,9 @@ class Full(LinearHead):
     """The k most probable classes and their log-probabilities, best first."""
     x_ND = self.features(h_ND)
     return softmax_top_k(x_ND, state.table.w_VD, k, **self._softmax)
+
+  def in_blocks(self) -> "Full":
+    return self
 
   def class_rows(self, state: FullState, ids_R: jax.Array) -> jax.Array:
     """Rows of the table: w_c and then, if there is a bias, b_c and padding."""

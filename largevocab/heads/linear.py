@@ -3,10 +3,12 @@
 import jax
 import jax.numpy as jnp
 
+from largevocab.errors import UserError
 from largevocab.fields import InitScale, settings
-from largevocab.heads.base import PyTree
+from largevocab.heads.base import BLOCKS, ROWS, WHOLE, Head, PyTree
 from largevocab.labels import Targets
 from largevocab.ops.softmax.bias import extend, extended_width
+from largevocab.rows import Table
 
 
 @settings
@@ -32,6 +34,23 @@ class LinearHead:
     limit = self.init_scale
     w_VD = jax.random.uniform(key, (num, dim), minval=-limit, maxval=limit)
     return jnp.pad(w_VD, ((0, 0), (0, width - dim)))
+
+  def divided(self, state: PyTree) -> PyTree:
+    """Of tables the rows are divided over devices; of other parts the blocks."""
+    is_table = lambda x: isinstance(x, Table)
+
+    def of_part(part):
+      if not is_table(part):
+        return BLOCKS
+      return jax.tree.map(lambda leaf: ROWS if jnp.ndim(leaf) else WHOLE, part)
+
+    return jax.tree.map(of_part, state, is_leaf=is_table)
+
+  def in_blocks(self) -> Head:
+    raise UserError(
+      f"the head {type(self).__name__} cannot be divided over devices yet: choose "
+      "'full' or 'sampled', or set mesh.blocks to 1"
+    )
 
   def refreshes(self, step: int) -> bool:
     return False

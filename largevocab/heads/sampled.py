@@ -17,7 +17,14 @@ from largevocab.fields import (
   StepsOrNever,
   settings,
 )
-from largevocab.heads.base import HeadStep, is_refresh, read_batch, total_weight
+from largevocab.heads.base import (
+  WHOLE,
+  HeadStep,
+  head_step,
+  is_refresh,
+  read_batch,
+  total_weight,
+)
 from largevocab.heads.candidates import (
   Candidates,
   batch_classes,
@@ -30,6 +37,7 @@ from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.losses import SAMPLED_LOSSES, SampledLoss, SampledSoftmax, Scores
 from largevocab.losses.importance_weights import complement_weights
+from largevocab.ops import shards
 from largevocab.ops.accidental_hits import is_member
 from largevocab.ops.pair_logits import pair_logits
 from largevocab.ops.shapes import check_shapes
@@ -52,6 +60,7 @@ from largevocab.rows import (
   sq_norm,
 )
 from largevocab.samplers.base import FixedLaw, Sampler, check_size
+from largevocab.samplers.in_blocks import in_blocks
 from largevocab.samplers.pps import PPS
 
 PyTree = Any
@@ -171,17 +180,17 @@ class Sampled(LinearHead):
   def init(self, key, counts, dim) -> SampledState:
     counts = as_counts(counts)
     w_VD = self.random_rows(key, counts.num_classes, dim)
-    shift = self.loss.initial_bias(counts.num_classes)
+    shift = self.loss.initial_bias(shards.num_classes(counts.num_classes))
     if shift and self.bias and not self.absolute:
       w_VD = w_VD.at[:, dim].set(shift)
     return self.init_state(self.optimizer.init(w_VD), counts)
 
   def init_state(self, table: Table, counts: Counts) -> SampledState:
     """Initial state for a table of class rows."""
-    num = self.loss.num_log_z(counts.num_classes)
-    log_z_KD = jnp.full(
-      (num, 1), math.log(counts.num_classes), sum_dtype(table.w_VD.dtype)
-    )
+    num_classes = shards.num_classes(counts.num_classes)
+    num = self.loss.num_log_z(num_classes)
+    dtype = sum_dtype(table.w_VD.dtype)
+    log_z_KD = jnp.full((num, 1), math.log(num_classes), dtype)
     exact_T = exact_classes(counts, self.exact_frequent, self.exact_ids)
     return SampledState(
       table,
@@ -198,13 +207,13 @@ class Sampled(LinearHead):
     others = self.candidates(state, x_ND, y, key, self.loss.keeps_hits)
     ids_NS = jnp.concatenate([y.ids_NP, others.own_NS], axis=1)
     o, pull_back = pair_logits(x_ND, w_VD, ids_NS, others.shared_T, self.dtype)
-    P = y.ids_NP.shape[1]
+    P, is_here_NP = y.ids_NP.shape[1], y.ids_NP < len(w_VD)
 
     def mean_loss(o, log_z_N):
       s = self.score(o) if log_z_N is None else self.score(o) - log_z_N[:, None]
       return self.loss(
         Scores(
-          o_NP=s[:, :P],
+          o_NP=shards.of_owner(s[:, :P], is_here_NP),
           w_NP=y.w_NP / total_weight(y),
           true_NP=true_mask(y, len(w_VD)),
           o_NM=s[:, P:],
@@ -213,7 +222,7 @@ class Sampled(LinearHead):
           log_expected_true=lambda: self._log_expected_true(state, x_ND, y, others),
           log_weights=lambda: self.log_weights(state, x_ND, y, others),
           num_samples=self.num_samples,
-          num_classes=len(w_VD),
+          num_classes=shards.num_classes(len(w_VD)),
         )
       )
 
@@ -224,14 +233,14 @@ class Sampled(LinearHead):
     is_live_N = jnp.any(jnp.abs(y.w_NP) > 0, axis=1)
     counted = jnp.concatenate([y.ids_NP < len(w_VD), others.mask], axis=1)
     dx_ND, ids_R, rows_RD = pull_back(do, counted & is_live_N[:, None])
-    dh_ND = dx_ND[:, : h_ND.shape[1]].astype(h_ND.dtype)
-    norm, dlog_z = sq_norm(rows_RD), None
+    norm, dlog_z = shards.total(sq_norm(rows_RD)), None
     if state.log_z is not None:
       num = len(state.log_z.w_VD)
       at_N = jnp.where(is_live_N, self._contexts(state.log_z, y), num)
-      dlog_z = row_grads(at_N, dlog_z_N[:, None], num)
+      dlog_z = row_grads(at_N, shards.total(dlog_z_N)[:, None], num)
       norm += sq_norm(dlog_z.rows_RD)
-    return HeadStep(loss, dh_ND, SampledGrads(RowGrads(ids_R, rows_RD), dlog_z), norm)
+    grads = SampledGrads(RowGrads(ids_R, rows_RD), dlog_z)
+    return head_step(loss, dx_ND, h_ND, grads, norm)
 
   def update(self, state: SampledState, grads: SampledGrads, lr, scale) -> SampledState:
     rows = checked(state.table, grads.rows)
@@ -292,6 +301,18 @@ class Sampled(LinearHead):
     x_ND = self.features(h_ND)
     return softmax_top_k(x_ND, state.table.w_VD, k, **self._softmax(state))
 
+  def divided(self, state):
+    parts = super().divided(state)
+    return parts._replace(log_z=jax.tree.map(lambda part: WHOLE, parts.log_z))
+
+  def in_blocks(self):
+    if self.exact_frequent or self.exact_ids:
+      raise UserError(
+        "head.exact_frequent and head.exact_ids name classes of all blocks: leave them "
+        "unset, or set mesh.blocks to 1"
+      )
+    return dataclasses.replace(self, sampler=in_blocks(self.sampler))
+
   def class_rows(self, state, ids_R):
     """Rows of the table: w_c and then, if there is a bias, b_c and padding."""
     return state.table.rows_at(ids_R)
@@ -314,7 +335,7 @@ class Sampled(LinearHead):
       key: of the draw.
       keeps_hits: keep accidental hits.
     """
-    check_size(state.stats, self.num_samples)
+    check_size(state.stats, shards.per_block(self.num_samples))
     w_VD = state.table.w_VD
     draw = self.sampler.sample(state.stats, w_VD, key, x_ND, y)
     exact = [] if state.exact_T is None else [state.exact_T]
@@ -374,6 +395,7 @@ class Sampled(LinearHead):
     for ids in others.exact_sets:
       is_exact_NP = is_member(y.ids_NP, jnp.atleast_2d(ids))
       log_expected_NP = jnp.where(is_exact_NP, 0, log_expected_NP)
+    log_expected_NP = shards.of_owner(log_expected_NP, y.ids_NP < len(w_VD))
     return jax.lax.stop_gradient(log_expected_NP)
 
   @property

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from largevocab.fields import settings
 from largevocab.losses.base import SampledLoss
+from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
 
@@ -54,20 +55,25 @@ def blackout_loss(
   drawn_NM = jnp.where(mask_NM, o_NM - log_expected_NM, LOG_ZERO)
   P, M = o_NP.shape[1], o_NM.shape[1]
   s_NPM = jnp.broadcast_to(drawn_NM[:, None, :], (len(o_NP), P, M))
-  s_NPM = jnp.concatenate([own_NP[:, :, None], s_NPM], axis=2)
-  log_p_NPM = jax.nn.log_softmax(s_NPM, axis=2)
+  own_NP1 = shards.once(shards.copied(own_NP), LOG_ZERO)[:, :, None]
+  s_NPM = jnp.concatenate([own_NP1, s_NPM], axis=2)
+  log_p_NP = shards.log_share_of_first(own_NP, s_NPM)
   log_rest_NPM = jnp.where(mask_NM[:, None, :], _log_complement(s_NPM)[:, :, 1:], 0)
-  return -jnp.sum(w_NP * (log_p_NPM[:, :, 0] + jnp.sum(log_rest_NPM, axis=2)))
+  log_rest_NP = shards.total(jnp.sum(log_rest_NPM, axis=2))
+  return -jnp.sum(w_NP * (log_p_NP + log_rest_NP))
 
 
 def _log_complement(s: jax.Array) -> jax.Array:
-  """log(1 - softmax(s)) along the last axis.
+  """log(1 - softmax(s)) along the last axis, which continues on other devices.
 
   Only the largest can be near 1: for it, log of the sum of the others is used.
   """
   is_top = jax.nn.one_hot(jnp.argmax(s, axis=-1), s.shape[-1], dtype=bool)
-  log_z = jax.nn.logsumexp(s, axis=-1, keepdims=True)
+  log_here = jax.nn.logsumexp(s, axis=-1, keepdims=True)
+  log_elsewhere = shards.logsumexp_elsewhere(log_here, LOG_ZERO)
+  log_z = jnp.logaddexp(log_here, log_elsewhere)
   log_others = jax.nn.logsumexp(jnp.where(is_top, LOG_ZERO, s), axis=-1, keepdims=True)
+  log_others = jnp.logaddexp(log_others, log_elsewhere)
   p = jnp.exp(jnp.where(is_top, LOG_ZERO, s - log_z))
   return jnp.where(is_top, log_others - log_z, jnp.log1p(-p))
 

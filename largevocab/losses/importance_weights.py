@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
 
@@ -84,4 +85,4 @@ def log_normalizer_ratio(
     log_exact_N = jnp.zeros(len(ids_NP))
   exact_NP = jnp.where(true_NP, at(ids_NP) + log_exact_N[:, None], LOG_ZERO)
   drawn_NM = jnp.where(mask_NM, at(ids_NM) - log_expected_NM, LOG_ZERO)
-  return jax.nn.logsumexp(jnp.concatenate([exact_NP, drawn_NM], axis=1), axis=1)
+  return shards.logsumexp(jnp.concatenate([exact_NP, drawn_NM], axis=1), axis=1)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from largevocab.fields import Share, settings
 from largevocab.losses.base import SampledLoss
+from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
 
@@ -50,6 +51,7 @@ def negative_sampling_loss(
   o_NP, o_NM = jnp.where(w_NP == 0, 0, o_NP), jnp.where(mask_NM, o_NM, 0)
   true_N = jnp.sum(w_NP * jax.nn.softplus(-o_NP), axis=1)
   drawn_N = jnp.sum(jnp.where(mask_NM, jax.nn.softplus(o_NM), 0), axis=1)
+  drawn_N = shards.total(drawn_N)
   return jnp.sum(positive_weight * true_N + jnp.sum(w_NP, axis=1) * drawn_N)
 
 
@@ -114,6 +116,7 @@ class NegativeSampling(SampledLoss):
   def change(self, log_expected_V, num_samples):
     if not self.add_log_q:
       return None
-    weight = calibrated_weight(num_samples, len(log_expected_V), self.calibration)
+    num_classes = shards.num_classes(len(log_expected_V))
+    weight = calibrated_weight(num_samples, num_classes, self.calibration)
     log_odds_V = jnp.maximum(log_expected_V, LOG_ZERO) - math.log(weight)
     return lambda o_NV, ids_V: jax.nn.log_sigmoid(o_NV + log_odds_V[ids_V][None])

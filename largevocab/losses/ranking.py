@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from largevocab.fields import Between, OneOf, settings
 from largevocab.losses.base import SampledLoss
+from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
 
 # Functions of the margin violation alpha - (o_true - o_drawn).
@@ -61,10 +62,10 @@ def ranking_loss(
   """
   check_shapes(o_NP=o_NP, w_NP=w_NP, o_NM=o_NM, mask_NM=mask_NM)
   o_NP, o_NM = jnp.where(w_NP == 0, 0, o_NP), jnp.where(mask_NM, o_NM, 0)
-  short_NPM = alpha - (o_NP[:, :, None] - o_NM[:, None, :])
+  short_NPM = alpha - (shards.copied(o_NP)[:, :, None] - o_NM[:, None, :])
   each_NPM = jnp.where(mask_NM[:, None, :], PENALTIES[penalty](short_NPM), 0)
-  drawn_N = jnp.maximum(jnp.sum(mask_NM, axis=1), 1).astype(o_NM.dtype)
-  return jnp.sum(w_NP * jnp.sum(each_NPM, axis=2) / drawn_N[:, None])
+  drawn_N = jnp.maximum(shards.total(jnp.sum(mask_NM, axis=1)), 1).astype(o_NM.dtype)
+  return jnp.sum(w_NP * shards.total(jnp.sum(each_NPM, axis=2)) / drawn_N[:, None])
 
 
 @dataclass(frozen=True)

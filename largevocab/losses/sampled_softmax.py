@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from largevocab.errors import UserError
 from largevocab.fields import settings
 from largevocab.losses.base import SampledLoss
+from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
 
@@ -58,7 +59,7 @@ def sampled_softmax_loss(
     log_exact_N = jnp.zeros(len(o_NP))
   exact_NP = jnp.where(true_NP, o_NP + log_exact_N[:, None], LOG_ZERO)
   sampled_NM = jnp.where(mask_NM, o_NM - log_expected_NM, LOG_ZERO)
-  log_z_N = jax.nn.logsumexp(jnp.concatenate([exact_NP, sampled_NM], axis=1), axis=1)
+  log_z_N = shards.logsumexp(jnp.concatenate([exact_NP, sampled_NM], axis=1), axis=1)
   return jnp.sum(w_NP * (log_z_N[:, None] - o_NP))
 
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from largevocab.fields import settings
 from largevocab.losses.base import SampledLoss
+from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
 
@@ -63,17 +64,18 @@ def upper_bound_loss(
   o_NP = jnp.where(true_NP | (w_NP != 0), o_NP, 0)
   log_expected_NM = jnp.where(mask_NM, log_expected_NM, 0)
   drawn_NM = jnp.where(mask_NM, o_NM, 0) * jnp.exp(-log_expected_NM)
-  others_N = num_classes - jnp.sum(true_NP, axis=1) - jnp.sum(mask_NM, axis=1)
+  counted_N = jnp.sum(true_NP, axis=1) + jnp.sum(mask_NM, axis=1)
+  others_N = num_classes - shards.total(counted_N)
   log_others_N = jnp.log(jnp.maximum(others_N, 1).astype(o_NM.dtype))
   terms_NM = jnp.concatenate(
     [
       jnp.where(true_NP, o_NP, LOG_ZERO),
       jnp.where(mask_NM, drawn_NM, LOG_ZERO),
-      jnp.where(others_N > 0, log_others_N, LOG_ZERO)[:, None],
+      shards.once(jnp.where(others_N > 0, log_others_N, LOG_ZERO), LOG_ZERO)[:, None],
     ],
     axis=1,
   )
-  log_bound_N = jax.nn.logsumexp(terms_NM, axis=1)
+  log_bound_N = shards.logsumexp(terms_NM, axis=1)
   return jnp.sum(w_NP * (log_bound_N[:, None] - o_NP))
 
 

@@ -9,6 +9,7 @@ import optax
 
 from largevocab.errors import UserError
 from largevocab.fields import Between, Dtype, Eps, NonNegative, settings
+from largevocab.ops import shards
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.tree.blocks import BlockGrads
 from largevocab.rows.grads import RowGrads, Table, fold_rows
@@ -123,12 +124,19 @@ class RowOptimizer(abc.ABC):
     g_RD = self.penalised(scale * wide(part.rows_RD), old_RD)
     step_RD, rows = self.direction(g_RD, rows, table.count)
     new_RD = old_RD - lr * step_RD
-    new_RD = as_kept(new_RD, table.w_VD.dtype, table.count, part.ids_R)
+    new_RD = self._kept(table, new_RD, part.ids_R)
     # The ids are distinct, and those of padding are out of range.
     at = {"mode": "drop", "unique_indices": True}
     put = lambda s, row: s.at[part.ids_R].set(row, **at)
     slots = jax.tree.map(put, table.slots, rows)
     return Table(with_rows(table.w_VD, part.ids_R, new_RD), slots, table.count)
+
+  def _kept(self, table, new_RD, ids_R=None):
+    """New rows, by default all, in the type of the table."""
+    num = len(table.w_VD)
+    rows_R = jnp.arange(num, dtype=jnp.int32) if ids_R is None else ids_R
+    rows_R = shards.whole_rows(rows_R, num)
+    return as_kept(new_RD, table.w_VD.dtype, table.count, rows_R)
 
   def dense_update(self, table: Table, g_VD: jax.Array, lr, scale) -> Table:
     """Updates all rows with a gradient of the table's shape.
@@ -140,7 +148,7 @@ class RowOptimizer(abc.ABC):
     old_VD = wide(table.w_VD)
     g_VD = self.penalised(scale * wide(g_VD), old_VD)
     step_VD, slots = self.direction(g_VD, table.slots, table.count)
-    new_VD = as_kept(old_VD - lr * step_VD, table.w_VD.dtype, table.count)
+    new_VD = self._kept(table, old_VD - lr * step_VD)
     return Table(new_VD, slots, table.count + 1)
 
 
@@ -200,7 +208,7 @@ class Momentum(RowOptimizer):
 
     velocity_VD = fold_rows(add, kept_VD, table, grads)
     slots = {"velocity_VD": velocity_VD}
-    new_VD = as_kept(old_VD - lr * velocity_VD, table.w_VD.dtype, table.count)
+    new_VD = self._kept(table, old_VD - lr * velocity_VD)
     return Table(new_VD, slots, table.count + 1)
 
   def rule(self):

@@ -70,7 +70,7 @@ def to_bfloat16(x: jax.Array, bits: jax.Array) -> jax.Array:
 
 
 def as_kept(
-  w_RD: jax.Array, dtype: np.dtype, count: jax.Array, ids_R: jax.Array | None = None
+  w_RD: jax.Array, dtype: np.dtype, count: jax.Array, ids_R: jax.Array
 ) -> jax.Array:
   """New rows of a table of `dtype`: of bfloat16 rounded at random, otherwise as they
   are.
@@ -79,19 +79,17 @@ def as_kept(
     w_RD: f32[R, D].
     dtype: of the rows of the table.
     count: i32[], number of updates so far.
-    ids_R: i32[R]; None: those of all rows of the table.
+    ids_R: i32[R], the rows' numbers in the whole table.
 
   >>> row_12 = jnp.array([[1.0, 0.1]])
-  >>> as_kept(row_12, jnp.float32, jnp.int32(0)) is row_12
+  >>> as_kept(row_12, jnp.float32, jnp.int32(0), jnp.zeros(1, int)) is row_12
   True
-  >>> as_kept(row_12, jnp.bfloat16, jnp.int32(0)).dtype
+  >>> as_kept(row_12, jnp.bfloat16, jnp.int32(0), jnp.zeros(1, int)).dtype
   dtype(bfloat16)
   """
   if dtype != jnp.bfloat16:
     return w_RD
-  num, width = w_RD.shape
-  ids_R = jnp.arange(num, dtype=jnp.int32) if ids_R is None else ids_R
-  bits_RD = random_bits(count, ids_R, width)
+  bits_RD = random_bits(count, ids_R, w_RD.shape[1])
   return to_bfloat16(w_RD.astype(jnp.float32), bits_RD)
 
 

@@ -81,6 +81,8 @@ class Sampler(Protocol):
       exact set.
     distinct: True if draws are without replacement: the expected count is then the
       inclusion probability.
+    divisible: False if it cannot draw in blocks of classes on several devices
+      (`samplers/in_blocks.py`).
     weighable: False if no proposal distribution of the draws is known. Heads that use
       importance weights refuse such a sampler.
   """

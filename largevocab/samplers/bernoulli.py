@@ -71,6 +71,7 @@ class Bernoulli(NoUpkeep):
   """
 
   distinct: ClassVar[bool] = True
+  divisible: ClassVar[bool] = False  # sets have other sizes in other blocks
 
   inclusion: Annotated[str, OneOf(*INCLUSIONS)] = "capped"
   smoothing: Smoothing = 1.0

@@ -115,6 +115,7 @@ class Bigram(NoUpkeep):
   smoothing: Smoothing = 1.0
 
   independent: ClassVar[bool] = True
+  divisible: ClassVar[bool] = False  # blocks have other numbers of pairs
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> BigramStats:
     count_V = check_counts(counts, w_VD)

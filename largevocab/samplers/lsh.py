@@ -1,5 +1,7 @@
 """Negatives by locality-sensitive hashing: large logits, or like the true classes."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -40,6 +42,8 @@ class LSHLabel(LSH):
   Source: Daghaghi et al. 2021, LSH Label, theorem 1, which is for one true class.
   Cost: reads N P rows, and N rows for every table to hash them.
   """
+
+  divisible: ClassVar[bool] = False  # rows of true classes may be on another device
 
   def query_buckets(
     self, stats: LSHStats, w_VD: jax.Array, h_ND: jax.Array, y: Targets

@@ -170,6 +170,20 @@ class Logging:
   monitor_every_steps: StepsOrNever = 5000
 
 
+@settings
+class Devices:
+  """How class rows are divided over devices, see docs/devices.md.
+
+  Attributes:
+    blocks: of the classes, a multiple of the number of devices. Part of the model: with
+      others it is another run. 1: one device trains.
+    num: of devices; 0: all that JAX finds.
+  """
+
+  blocks: Count = 1
+  num: CountOrNone = 0
+
+
 @dataclass(frozen=True)
 class Experiment:
   """A complete run: data, network, head, and training settings.
@@ -189,3 +203,4 @@ class Experiment:
   eval: Evaluating = field(default_factory=Evaluating)
   checkpoint: Checkpointing = field(default_factory=Checkpointing)
   log: Logging = field(default_factory=Logging)
+  mesh: Devices = field(default_factory=Devices)

@@ -13,6 +13,7 @@ from largevocab.rows import Table
 from largevocab.training import inputs
 from largevocab.training.checkpoint import Checkpoints
 from largevocab.training.settings import Experiment
+from largevocab.training.spread import on_devices
 
 PyTree = Any
 
@@ -62,7 +63,7 @@ def init_state(exp: Experiment, data: Data) -> State:
   width, scale = exp.model.embed, exp.model.init_scale
   rows_BTE = jnp.zeros((exp.train.batch_size, exp.model.history, width))
   params = exp.model.init(k_net, rows_BTE, carry).get("params", {})
-  return State(
+  state = State(
     step=jnp.int32(0),
     key=key,
     params=params,
@@ -73,6 +74,7 @@ def init_state(exp: Experiment, data: Data) -> State:
     loss_sum=jnp.float32(0),
     bad_step=jnp.int32(-1),
   )
+  return on_devices(exp, state)
 
 
 def restore(exp: Experiment, workdir: str, which: str) -> tuple[Data, State]:

@@ -12,12 +12,14 @@ from largevocab.placement import placed, row_major
 from largevocab.rows import sq_norm
 from largevocab.training import inputs
 from largevocab.training.settings import Experiment
+from largevocab.training.spread import by_examples, places
 from largevocab.training.state import State
 
 
 def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) -> State:
   """One update of network, inputs and head, clipped by their joint gradient norm."""
   k_net, k_head = jax.random.split(jax.random.fold_in(state.key, state.step))
+  batch = by_examples(exp, batch)
   carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), state.carry)
   rows_BTE = inputs.look_up(state.inputs, batch.x, exp.model.embed)
 
@@ -56,11 +58,10 @@ def compiled_steps(exp: Experiment, state: State) -> tuple[State, Any, Any]:
   """The state, and `train_step` and the head's `refresh`, compiled for states like it,
   which they donate. Tables are updated in place; those of which a step touches few rows
   are row-major."""
-  default = lambda tree: jax.tree.map(lambda leaf: None, tree)
-  is_sparse = getattr(exp.head, "row_sparse", False)
-  how = default(state)._replace(
-    inputs=row_major(state.inputs),
-    head=row_major(state.head) if is_sparse else default(state.head),
+  how, is_sparse = places(exp, state), getattr(exp.head, "row_sparse", False)
+  how = how._replace(
+    inputs=row_major(state.inputs, how.inputs),
+    head=row_major(state.head, how.head) if is_sparse else how.head,
   )
   step = jax.jit(
     functools.partial(train_step, exp=exp),
@@ -79,6 +80,7 @@ def compiled_steps(exp: Experiment, state: State) -> tuple[State, Any, Any]:
 
 def monitor(state: State, batch: Batch, *, exp: Experiment) -> dict[str, jax.Array]:
   """The head's diagnostics on a batch that has not been trained on yet."""
+  batch = by_examples(exp, batch)
   carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), state.carry)
   rows_BTE = inputs.look_up(state.inputs, batch.x, exp.model.embed)
   h_BTD, _ = exp.model.apply({"params": state.params}, rows_BTE, carry)

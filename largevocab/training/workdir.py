@@ -32,7 +32,9 @@ _PATIENCE = 1.0  # seconds to wait for a lock: tests of it hold it only briefly
 # Result rows, which change while a sweep runs, do not count as source.
 RESULTS = ":(top,exclude,glob)experiments/*/*.jsonl"
 # Keys that do not change what a step does.
-_FREE = re.compile(r"config\.((eval|log|checkpoint)\..*|train\.(max_steps|epochs))")
+_FREE = re.compile(
+  r"config\.((eval|log|checkpoint)\..*|mesh\.num|train\.(max_steps|epochs))"
+)
 
 
 class Change(NamedTuple):

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from largevocab.ops import shards
+
 _MAX_BLOCKS = 64
 
 
@@ -61,11 +63,13 @@ class ClassChunk(NamedTuple):
     start: i32[], the class of its first row.
     w_VD: its rows (here V is the size of the chunk).
     is_new_V: bool, False on rows that are in the previous chunk too.
+    is_class_V: bool, False on these and on unused rows.
   """
 
   start: jax.Array
   w_VD: jax.Array
   is_new_V: jax.Array
+  is_class_V: jax.Array
 
 
 def class_chunk(w_VD: jax.Array, i: jax.Array, size: int) -> ClassChunk:
@@ -78,7 +82,8 @@ def class_chunk(w_VD: jax.Array, i: jax.Array, size: int) -> ClassChunk:
   start = jnp.minimum(i * size, w_VD.shape[0] - size)
   rows_VD = lax.dynamic_slice_in_dim(w_VD, start, size)
   at_V = start + jnp.arange(size, dtype=jnp.int32)
-  return ClassChunk(start, rows_VD, at_V >= i * size)
+  is_new_V = at_V >= i * size
+  return ClassChunk(start, rows_VD, is_new_V, shards.used(at_V, len(w_VD), is_new_V))
 
 
 @dataclass(frozen=True)
@@ -165,7 +170,8 @@ def scan_classes(
   if chunks.num == 1:
     all_V = jnp.ones(chunks.size, bool)
     x = jax.tree.map(lambda x: x[0], xs)
-    carry, y = body(init, ClassChunk(jnp.int32(0), w_VD, all_V), x)
+    used_V = shards.used(jnp.arange(chunks.size), len(w_VD), all_V)
+    carry, y = body(init, ClassChunk(jnp.int32(0), w_VD, all_V, used_V), x)
     return carry, jax.tree.map(lambda y: y[None], y)
 
   def step(carry, i_and_x):

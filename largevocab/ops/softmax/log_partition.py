@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import (
   compute_dtype,
@@ -96,6 +97,16 @@ def joined(each: Sequence[Normalized]) -> Normalized:
   return functools.reduce(join, each)
 
 
+def of_all_devices(normalized: Normalized) -> Normalized:
+  """Merges the classes of several devices; each given class is on one of them."""
+  if not shards.is_divided():
+    return normalized
+  max_N, sum_N, o_NP = normalized
+  top_N = shards.largest(max_N)
+  sum_N = shards.total(sum_N * jnp.exp(max_N - top_N))
+  return Normalized(top_N, sum_N, shards.total(o_NP))
+
+
 def _add_scores(max_N, sum_N, s_NV):
   """The updated maximum and sum of exp(score - maximum), with more scores."""
   new_max_N = jnp.maximum(max_N, s_NV.max(axis=1))
@@ -119,7 +130,7 @@ def normalize_by_classes(
   def add_chunk(so_far, chunk, _):
     max_N, sum_N, o_NP = so_far
     o_NV = logits(h_ND, chunk.w_VD, dtype)
-    s_NV = jnp.where(chunk.is_new_V[None], score(o_NV), -jnp.inf)
+    s_NV = jnp.where(chunk.is_class_V[None], score(o_NV), -jnp.inf)
     max_N, sum_N = _add_scores(max_N, sum_N, s_NV)
     o_NP += at_ids(o_NV, ids_in_chunk(ids_NP, chunk.start, chunk.is_new_V))
     return Normalized(max_N, sum_N, o_NP), o_NV if keep else None
@@ -209,7 +220,8 @@ def log_normalizer(
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD)
   ids_NP = jnp.zeros((h_ND.shape[0], 0), jnp.int32)
-  max_N, sum_N, _ = _as_planned(h_ND, w_VD, ids_NP, score, dtype, how, change)
+  normalized = _as_planned(h_ND, w_VD, ids_NP, score, dtype, how, change)
+  max_N, sum_N, _ = of_all_devices(normalized)
   return max_N + jnp.log(sum_N)
 
 
@@ -275,6 +287,7 @@ def softmax_nll_and_log_z(
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD, ids_NP=ids_NP, w_NP=w_NP)
   normalized = _as_planned(h_ND, w_VD, ids_NP, score, dtype, how, change)
+  normalized = of_all_devices(normalized)
   log_z_N = normalized.max_N + jnp.log(normalized.sum_N)
   return mean_nll(normalized, w_NP, logit if change is not None else score), log_z_N
 
@@ -298,7 +311,8 @@ def normalize_by_blocks(
     s_NC = score(o_NC)
     if change is not None:
       o_NC = s_NC = change(s_NC, chunk.ids_C)
-    s_NC = jnp.where(chunk.is_new_C[None], s_NC, -jnp.inf)
+    is_class_C = shards.used(chunk.ids_C, V, chunk.is_new_C)
+    s_NC = jnp.where(is_class_C[None], s_NC, -jnp.inf)
     at_NP = jnp.searchsorted(chunk.ids_C, ids_NP)
     is_here_NP = chunk.ids_C.at[at_NP].get(mode="clip") == ids_NP
     is_here_NP &= chunk.is_new_C[at_NP]

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import (
   compute_dtype,
@@ -37,6 +38,7 @@ from largevocab.ops.softmax.log_partition import (
   normalize,
   normalize_by_blocks,
   normalize_by_classes,
+  of_all_devices,
   unchunked,
 )
 from largevocab.ops.softmax.plan import Plan
@@ -86,9 +88,11 @@ def parts_loss_naive(
   """
   dtype = _check(parts, ids_NP, w_NP, dtype)
   o_NV = jnp.concatenate([logits(*part, dtype) for part in parts], axis=1)
-  s_NV = score(o_NV)
+  V = o_NV.shape[1]
+  is_class_V = shards.used(jnp.arange(V), V, jnp.ones(V, bool))
+  s_NV = jnp.where(is_class_V[None], score(o_NV), -jnp.inf)
   s_NP = jnp.take_along_axis(s_NV, ids_NP, axis=1, mode="fill", fill_value=0)
-  return (w_NP * (jax.nn.logsumexp(s_NV, axis=1)[:, None] - s_NP)).sum()
+  return (w_NP * (shards.logsumexp(s_NV, axis=1)[:, None] - shards.total(s_NP))).sum()
 
 
 def parts_loss(
@@ -212,6 +216,7 @@ def parts_nll(
   normalized = joined(
     [normalize_by_blocks(*p, at, score, dtype) for p, at in _located(parts, ids_NP)]
   )
+  normalized = of_all_devices(normalized)
   log_z_N = normalized.max_N + jnp.log(normalized.sum_N)
   return mean_nll(normalized, w_NP, score), log_z_N
 
@@ -265,7 +270,7 @@ def _add_gradient(
     o_NV = logits(h_ND, chunk.w_VD, dtype) if o_NV is None else o_NV
     at_NP = ids_in_chunk(ids_NP, chunk.start, chunk.is_new_V)
     do_NV = _dlogits(o_NV, normalized, at_NP, w_NP, score)
-    do_NV = jnp.where(chunk.is_new_V[None], do_NV, 0)
+    do_NV = jnp.where(chunk.is_class_V[None], do_NV, 0)
     dh_ND += product("nv,vd->nd", do_NV, chunk.w_VD, dtype)
     rows_VD = lax.dynamic_slice_in_dim(dw_VD, chunk.start, len(chunk.w_VD))
     rows_VD += product("nv,nd->vd", do_NV, h_ND, dtype).astype(dw_VD.dtype)
@@ -284,7 +289,7 @@ def _by_examples(parts, ids_NP, w_NP, examples, classes, score, dtype):
       for part, at_NP in _located(parts, ids_NP)
     ]
   )
-  return _loss(normalized, w_NP, score)
+  return _loss(of_all_devices(normalized), w_NP, score)
 
 
 def _by_examples_forward(parts, ids_NP, w_NP, examples, classes, score, dtype):
@@ -299,7 +304,7 @@ def _by_examples_forward(parts, ids_NP, w_NP, examples, classes, score, dtype):
       normalize_by_classes(*part, at_NP, classes, score, dtype, keep=True)
       for part, at_NP in located
     ]
-    normalized = joined([of_part for of_part, _ in each])
+    normalized = of_all_devices(joined([of_part for of_part, _ in each]))
     gradients = [
       _add_gradient(dw_VD, part, at_NP, w_NP, o_KNV, normalized, classes, score, dtype)
       for dw_VD, (part, at_NP), (_, o_KNV) in zip(dw, located, each, strict=True)
@@ -339,6 +344,7 @@ def _by_classes_forward(parts, ids_NP, w_NP, classes, score, dtype):
       for part, at_NP in _located(parts, ids_NP)
     ]
   )
+  normalized = of_all_devices(normalized)
   return _loss(normalized, w_NP, score), (parts, ids_NP, w_NP, normalized)
 
 

@@ -1,11 +1,13 @@
 """Exact top k classes, in chunks of the table."""
 
+import functools
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import (
   compute_dtype,
@@ -82,10 +84,12 @@ def top_k(
     o_NC = _scores(h_ND, chunk.rows(w_VD), score, dtype)
     if change is not None:
       o_NC = change(o_NC, chunk.ids_C)
-    o_NC = jnp.where(chunk.is_new_C[None], o_NC, -jnp.inf)
+    is_class_C = shards.used(chunk.ids_C, V, chunk.is_new_C)
+    o_NC = jnp.where(is_class_C[None], o_NC, -jnp.inf)
     return merge_best(best, chunk.ids_C, o_NC)
 
-  return fold_classes(merge, none_best(num, k, V, sum_dtype(dtype)), V, size)
+  best = fold_classes(merge, none_best(num, k, V, sum_dtype(dtype)), V, size)
+  return of_all_devices(best, V)
 
 
 def softmax_top_k(
@@ -159,9 +163,18 @@ def _scores(h_ND, w_VD, score, dtype):
 
 
 def _check(h_ND, w_VD, k):
-  V = check_shapes(h_ND=h_ND, w_VD=w_VD)["V"]
+  V = shards.num_classes(check_shapes(h_ND=h_ND, w_VD=w_VD)["V"])
   if not 1 <= k <= V:
     raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
+
+
+def of_all_devices(
+  best: tuple[jax.Array, jax.Array], num_rows: int
+) -> tuple[jax.Array, jax.Array]:
+  """The best k of all devices, as classes, from each one's best rows of `num_rows`."""
+  rows_NK, o_NK = best
+  each = shards.each_device((shards.class_ids(rows_NK, num_rows), o_NK))
+  return functools.reduce(best_of_both, each)
 
 
 def parts_top_k(

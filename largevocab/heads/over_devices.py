@@ -1,0 +1,248 @@
+"""Any head on several devices, each of which keeps some of the class rows.
+
+Here C is the number of devices, B of blocks and n = N / C of a device's examples.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
+
+from largevocab.errors import UserError
+from largevocab.heads.base import BLOCKS, ROWS, WHOLE, Head, HeadStep
+from largevocab.labels import Counts, Targets, as_counts
+from largevocab.ops import shards
+from largevocab.ops.shards import AXIS, Blocks
+
+PyTree = Any
+_SPLIT, _WHOLE = PartitionSpec(AXIS), PartitionSpec()
+
+
+class Divided(NamedTuple):
+  """State of `OverDevices`.
+
+  Attributes:
+    blocks: of the classes; static.
+    parts: the state of the head, whose arrays are divided over the devices.
+  """
+
+  blocks: Blocks
+  parts: PyTree
+
+
+def class_mesh(devices: list[jax.Device] | None = None) -> Mesh:
+  """A mesh of these devices, by default all, with the one axis `AXIS`.
+
+  >>> class_mesh().axis_names
+  ('classes',)
+  """
+  return Mesh(np.array(devices or jax.devices()), (AXIS,))
+
+
+@dataclass(frozen=True)
+class OverDevices:
+  """A head whose class rows, and their optimiser states and statistics, are divided
+  over the devices of a mesh.
+
+  A device gathers the activations and labels of the batch, computes with its own rows,
+  and combines a few numbers for each example with the other devices. Rows are not sent,
+  so what is sent depends neither on the number of classes nor on that of candidates.
+  Activations and `dh_ND` are divided over examples; losses and metrics are the same on
+  all devices.
+
+  The model depends on the number of blocks, not on that of devices: losses are equal up
+  to rounding, and a state restores on any number of devices that divides it. With one
+  block it is the head itself.
+
+  Attributes:
+    head: as for one device.
+    mesh: of one axis, see `class_mesh`.
+    num_blocks: B, of the classes.
+
+  Raises:
+    UserError: the number of devices does not divide that of blocks.
+
+  Cost: the head's for V / C classes and N examples; a device sends (C - 1) / C times N
+    (D + 1) numbers for activations, N D for their gradient and some N (P + 2) for sums.
+
+  >>> from largevocab.heads import Full
+  >>> head = OverDevices(Full(), class_mesh(jax.devices()[:1]), num_blocks=2)
+  >>> state = head.init(jax.random.key(0), [3, 2, 1, 1, 1], 4)
+  >>> state.parts.table.w_VD.shape  # two blocks of three rows, one of them unused
+  (6, 8)
+  >>> head.top_k(state, jnp.ones((1, 4)), 5)[0].sort().tolist()
+  [[0, 1, 2, 3, 4]]
+  """
+
+  head: Head
+  mesh: Mesh
+  num_blocks: int
+
+  def __post_init__(self):
+    shards.check_devices(self.num_blocks, self.mesh.size)
+    self.head.in_blocks()  # raises an error if the head cannot be divided
+
+  @property
+  def row_sparse(self) -> bool:
+    return getattr(self.head, "row_sparse", False)
+
+  def refreshes(self, step: int) -> bool:
+    return self.head.refreshes(step)
+
+  def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> Divided:
+    """The initial state, of which no device or process holds more than its part. That
+    of a block depends on the block's number only."""
+    counts, num_devices = as_counts(counts), self.mesh.size
+    blocks = Blocks(counts.num_classes, self.num_blocks)
+    if blocks.num > blocks.num_classes:
+      raise UserError(
+        f"mesh.blocks is {blocks.num}, and there are {blocks.num_classes} classes: set "
+        "it to so many or fewer"
+      )
+    numbers = np.arange(blocks.num).reshape(num_devices, -1).tolist()
+    parts = []
+    for i, device in enumerate(self.mesh.devices):
+      if device.process_index == jax.process_index():
+        with jax.default_device(device):
+          of_device = self._joined_blocks(key, counts, dim, blocks, numbers[i])
+        parts.append(jax.device_put(of_device, device))
+    self._check_equal(parts)
+
+    def assembled(spec, *each):
+      shape = each[0].shape
+      if spec == _SPLIT:
+        shape = (len(each[0]) * num_devices, *shape[1:])
+      place = NamedSharding(self.mesh, spec)
+      return jax.make_array_from_single_device_arrays(shape, place, list(each))
+
+    return Divided(blocks, jax.tree.map(assembled, self._specs(parts[0]), *parts))
+
+  def backward(
+    self, state: Divided, h_ND: jax.Array, y: Targets, key: jax.Array
+  ) -> HeadStep:
+    def local(parts, h_ND, y, key):
+      out = self._here.backward(parts, h_ND, y, key)
+      # Gradients of rows stay on their device: an axis of devices comes first.
+      return out._replace(grads=jax.tree.map(lambda g: jnp.asarray(g)[None], out.grads))
+
+    places: Any = {"loss": _WHOLE, "dh_ND": _SPLIT, "grads": _SPLIT, "sq_norm": _WHOLE}
+    result = HeadStep(**places)
+    out = self._run(local, result, state, *self._even((h_ND, y)), key=key)
+    return out._replace(dh_ND=out.dh_ND[: len(h_ND)])
+
+  def update(
+    self, state: Divided, grads: PyTree, lr: ArrayLike, scale: ArrayLike
+  ) -> Divided:
+    def local(parts, grads, lr, scale):
+      grads = jax.tree.map(lambda g: g[0], grads)
+      return self._here.update(parts, grads, lr, scale)
+
+    rates = {"lr": jnp.asarray(lr), "scale": jnp.asarray(scale)}
+    parts = self._run(local, self._specs(state.parts), state, grads, **rates)
+    return state._replace(parts=parts)
+
+  def refresh(self, state: Divided, key: jax.Array) -> Divided:
+    parts = self._run(self._here.refresh, self._specs(state.parts), state, key=key)
+    return state._replace(parts=parts)
+
+  def evaluate(
+    self, state: Divided, h_ND: jax.Array, y: Targets
+  ) -> dict[str, jax.Array]:
+    of_all = self._run(self._here.evaluate, _WHOLE, state, *self._even((h_ND, y)))
+    return {name: x_N[: len(h_ND)] for name, x_N in of_all.items()}
+
+  def monitor(
+    self, state: Divided, h_ND: jax.Array, y: Targets, key: jax.Array
+  ) -> dict[str, jax.Array]:
+    batch = self._even((h_ND, y))
+    return self._run(self._here.monitor, _WHOLE, state, *batch, key=key)
+
+  def top_k(
+    self, state: Divided, h_ND: jax.Array, k: int
+  ) -> tuple[jax.Array, jax.Array]:
+    def local(parts, h_ND):
+      return self._here.top_k(parts, shards.all_examples(h_ND), k)
+
+    best = self._run(local, _WHOLE, state, *self._even((h_ND,)))
+    return jax.tree.map(lambda x_NK: x_NK[: len(h_ND)], best)
+
+  def class_rows(self, state: Divided, ids_R: jax.Array) -> jax.Array:
+    num_here = state.blocks.num_rows // self.mesh.size
+
+    def local(parts, ids_R):
+      rows_R = shards.own_rows(ids_R, num_here)
+      rows_RD = self._here.class_rows(parts, jnp.minimum(rows_R, num_here - 1))
+      return shards.of_owner(rows_RD, (rows_R < num_here)[:, None])
+
+    return self._run(local, _WHOLE, state, ids_R=jnp.asarray(ids_R))
+
+  @functools.cached_property
+  def _here(self) -> Head:
+    """The head as it computes on each device."""
+    return self.head.in_blocks()
+
+  def _run(
+    self, local: Callable, result: PyTree, state: Divided, *split: Any, **whole: Any
+  ) -> Any:
+    """`local` on every device: of the state its part, of `split` equal parts along the
+    first axis, and all of `whole`."""
+
+    def traced(parts, split, whole):
+      with shards.over(state.blocks):
+        return local(parts, *split, **whole)
+
+    mapped = jax.shard_map(
+      traced,
+      mesh=self.mesh,
+      in_specs=(self._specs(state.parts), _SPLIT, _WHOLE),
+      out_specs=result,
+      check_vma=False,
+    )
+    return mapped(state.parts, split, whole)
+
+  def _specs(self, parts: PyTree) -> PyTree:
+    """How each leaf of the head's state is divided."""
+    return jax.tree.map(
+      lambda kind: _WHOLE if kind == WHOLE else _SPLIT, self.head.divided(parts)
+    )
+
+  def _even(self, batch: PyTree) -> PyTree:
+    """A batch with examples of weight 0, so that devices have equally many. Draws have
+    the shape of the batch, which must not depend on the number of devices."""
+    fill = -len(jax.tree.leaves(batch)[0]) % self.num_blocks
+    pad = lambda x: jnp.pad(x, [(0, fill)] + [(0, 0)] * (jnp.ndim(x) - 1))
+    return jax.tree.map(pad, batch) if fill else batch
+
+  def _joined_blocks(
+    self, key: jax.Array, counts: Counts, dim: int, blocks: Blocks, numbers: list[int]
+  ) -> PyTree:
+    """The part of a state with these blocks."""
+    with shards.over(blocks):
+      states = [
+        self._here.init(jax.random.fold_in(key, b), _counts(counts, blocks, b), dim)
+        for b in numbers
+      ]
+    self._check_equal(states)
+    join = {ROWS: jnp.concatenate, BLOCKS: jnp.stack, WHOLE: lambda each: each[0]}
+    kinds = self.head.divided(states[0])
+    return jax.tree.map(lambda kind, *each: join[kind](list(each)), kinds, *states)
+
+  def _check_equal(self, states: list[PyTree]) -> None:
+    shapes = [jax.tree.map(jnp.shape, state) for state in states]
+    if any(shape != shapes[0] for shape in shapes):
+      raise UserError(
+        f"statistics of {type(self.head).__name__} have other sizes in some blocks of "
+        "classes, and devices need equal ones: choose another sampler, or mesh.blocks=1"
+      )
+
+
+def _counts(counts: Counts, blocks: Blocks, number: int) -> Counts:
+  """Those of a block's classes, and 0 for an unused row."""
+  of_block = counts.unigram_V[blocks.classes(number)]
+  return Counts(np.pad(of_block, (0, blocks.size - len(of_block))))

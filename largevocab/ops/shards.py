@@ -1,0 +1,326 @@
+"""One model on several devices: each class row lives on one, and its owner computes.
+
+A head is written for one device. Inside `over(...)`, in a `jax.shard_map` over the mesh
+axis `AXIS`, its table is the part of this device, and the functions here combine the
+results: sums and maxima over the devices, a few numbers for each example. No row of a
+table is sent. Outside they return their argument, so that one device computes what it
+would without them.
+
+Here C is the number of devices, B of blocks and L of rows on a device.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from largevocab.errors import UserError
+
+AXIS = "classes"
+PyTree = Any
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Blocks:
+  """V classes in B blocks of ceil(V / B) rows each; a device has B / C of them.
+
+  Class c is row c // B of block c % B: blocks have equally many frequent classes where
+  ids are ordered by count. Blocks, and not devices, are part of a model, so that it is
+  the same on any number of devices that divides B.
+
+  Attributes:
+    num_classes: V.
+    num: B.
+  """
+
+  num_classes: int
+  num: int = 1
+
+  @property
+  def size(self) -> int:
+    """Rows of a block. The last one is unused in some blocks if B does not divide V."""
+    return -(-self.num_classes // self.num)
+
+  @property
+  def num_rows(self) -> int:
+    """Rows of the whole table, with unused ones."""
+    return self.num * self.size
+
+  def row(self, ids: jax.Array) -> jax.Array:
+    """The row of each class; `num_rows` for ids outside 0 ... V - 1.
+
+    >>> Blocks(5, 2).row(jnp.arange(6)).tolist()
+    [0, 3, 1, 4, 2, 6]
+    """
+    is_class = (ids >= 0) & (ids < self.num_classes)
+    row = ids % self.num * self.size + ids // self.num
+    return jnp.where(is_class, row, self.num_rows)
+
+  def class_of(self, row: jax.Array) -> jax.Array:
+    """The class of each row; at least V for unused rows.
+
+    >>> Blocks(5, 2).class_of(jnp.arange(6)).tolist()
+    [0, 2, 4, 1, 3, 5]
+    """
+    return row % self.size * self.num + row // self.size
+
+  def classes(self, block: int) -> np.ndarray:
+    """The classes of a block, without unused rows.
+
+    >>> Blocks(5, 2).classes(1).tolist()
+    [1, 3]
+    """
+    return np.arange(block, self.num_classes, self.num)
+
+
+_now: ContextVar[Blocks | None] = ContextVar("blocks", default=None)
+
+
+@contextlib.contextmanager
+def over(blocks: Blocks) -> Iterator[None]:
+  """Heads that are traced inside combine results over `AXIS`."""
+  token = _now.set(blocks)
+  try:
+    yield
+  finally:
+    _now.reset(token)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+  """What is traced inside computes with one block, as on one device."""
+  token = _now.set(None)
+  try:
+    yield
+  finally:
+    _now.reset(token)
+
+
+def check_devices(num_blocks: int, num_devices: int) -> None:
+  """Checks that all devices have equally many blocks.
+
+  >>> check_devices(8, 3)
+  Traceback (most recent call last):
+  ...
+  largevocab.errors.UserError: mesh.blocks is 8, which 3 devices do not divide: set \
+mesh.blocks to 6 or 9, or mesh.num to 2 or 4
+  """
+  B, C = num_blocks, num_devices
+  if B % C == 0:
+    return
+  fewer = max(c for c in range(1, C) if B % c == 0)
+  more = next((c for c in range(C + 1, B + 1) if B % c == 0), None)
+  near = sorted({max(B // C * C, C), (B // C + 1) * C})
+  raise UserError(
+    f"mesh.blocks is {B}, which {C} devices do not divide: set mesh.blocks to "
+    f"{' or '.join(map(str, near))}, or mesh.num to {fewer}"
+    + (f" or {more}" if more else "")
+  )
+
+
+def is_divided() -> bool:
+  """Whether other devices have rows of the same tables."""
+  return _now.get() is not None
+
+
+def num_classes(num_rows: int) -> int:
+  """V, for a table with so many rows on this device."""
+  blocks = _now.get()
+  return num_rows if blocks is None else blocks.num_classes
+
+
+def own_rows(ids: jax.Array, num_rows: int) -> jax.Array:
+  """The rows of classes in the table of this device, of `num_rows` rows; `num_rows` for
+  those of other devices and ids outside 0 ... V - 1."""
+  blocks = _now.get()
+  if blocks is None:
+    return ids
+  row = blocks.row(ids) - lax.axis_index(AXIS) * num_rows
+  return jnp.where((row >= 0) & (row < num_rows), row, num_rows)
+
+
+def whole_rows(rows: jax.Array, num_rows: int) -> jax.Array:
+  """The rows in the whole table, of rows of this device's."""
+  if _now.get() is None:
+    return rows
+  return rows + lax.axis_index(AXIS) * num_rows
+
+
+def class_ids(rows: jax.Array, num_rows: int) -> jax.Array:
+  """The classes of rows of this device's table; for unused ones at least V."""
+  blocks = _now.get()
+  if blocks is None:
+    return rows
+  return blocks.class_of(whole_rows(rows, num_rows))
+
+
+def used(rows: jax.Array, num_rows: int, mask: jax.Array) -> jax.Array:
+  """A mask of rows of this device's table, False for those that are no classes."""
+  blocks = _now.get()
+  if blocks is None or blocks.num_rows == blocks.num_classes:
+    return mask
+  return mask & (class_ids(rows, num_rows) < blocks.num_classes)
+
+
+def blocks_here() -> jax.Array:
+  """The numbers of this device's blocks, i32[B / C]."""
+  blocks = _now.get()
+  if blocks is None:
+    return jnp.zeros(1, jnp.int32)
+  num = blocks.num // lax.axis_size(AXIS)
+  return lax.axis_index(AXIS) * num + jnp.arange(num, dtype=jnp.int32)
+
+
+def per_block(num: int) -> int:
+  """A number of draws, divided by that of blocks.
+
+  Raises:
+    UserError: it is no multiple of the number of blocks.
+  """
+  blocks = _now.get()
+  if blocks is None:
+    return num
+  if num % blocks.num:
+    low = num // blocks.num * blocks.num
+    raise UserError(
+      f"head.num_samples is {num}, no multiple of the {blocks.num} blocks of classes: "
+      f"set it to {' or '.join(str(n) for n in (low, low + blocks.num) if n)}"
+    )
+  return num // blocks.num
+
+
+def num_examples(num_here: int) -> int:
+  """N, of which this device has n."""
+  return num_here if _now.get() is None else num_here * lax.axis_size(AXIS)
+
+
+def all_examples(tree: PyTree) -> PyTree:
+  """The examples of all devices, in order, from those of this one: arrays [n, ...]."""
+  if _now.get() is None:
+    return tree
+  return jax.tree.map(lambda x: lax.all_gather(x, AXIS, tiled=True), tree)
+
+
+def each_device(tree: PyTree) -> list[PyTree]:
+  """The results of all devices, in order."""
+  if _now.get() is None:
+    return [tree]
+  leaves, structure = jax.tree.flatten(tree)
+  gathered = [lax.all_gather(x, AXIS) for x in leaves]
+  return [structure.unflatten(each) for each in zip(*gathered, strict=True)]
+
+
+def sum_for_own_examples(x_ND: jax.Array) -> jax.Array:
+  """The sum over the devices, of this device's examples: [n, ...] from [N, ...]."""
+  if _now.get() is None:
+    return x_ND
+  return lax.psum_scatter(x_ND, AXIS, tiled=True)
+
+
+@jax.custom_vjp
+def _psum(x: jax.Array) -> jax.Array:
+  return lax.psum(x, AXIS)
+
+
+# What follows a sum is computed by every device, so each has the whole cotangent.
+_psum.defvjp(lambda x: (_psum(x), None), lambda _, g: (g,))
+
+
+def total(x: jax.Array) -> jax.Array:
+  """The sum over the devices.
+
+  Its gradient is right if all that is computed from it is the same on all devices, as a
+  loss is.
+  """
+  return x if _now.get() is None else _psum(x)
+
+
+@jax.custom_vjp
+def _copied(x: jax.Array) -> jax.Array:
+  return x
+
+
+_copied.defvjp(lambda x: (x, None), lambda _, g: (lax.psum(g, AXIS),))
+
+
+def copied(x: jax.Array) -> jax.Array:
+  """What all devices know, to be combined with what each has of its own: the gradient
+  is summed over the devices.
+
+  >>> float(copied(jnp.ones(1))[0])
+  1.0
+  """
+  return x if _now.get() is None else _copied(x)
+
+
+def of_owner(x: jax.Array, is_here: jax.Array) -> jax.Array:
+  """The value of the one device where `is_here`; 0 if there is none."""
+  return x if _now.get() is None else _psum(jnp.where(is_here, x, 0))
+
+
+def once(x: jax.Array, otherwise: float) -> jax.Array:
+  """x on the first device, another value on the others."""
+  if _now.get() is None:
+    return x
+  return jnp.where(lax.axis_index(AXIS) == 0, x, otherwise)
+
+
+def largest(x: jax.Array) -> jax.Array:
+  """The maximum over the devices, without a gradient."""
+  return x if _now.get() is None else lax.pmax(lax.stop_gradient(x), AXIS)
+
+
+def log_softmax(x: jax.Array) -> jax.Array:
+  """Log-softmax along the last axis, which continues on other devices.
+
+  >>> log_softmax(jnp.zeros((1, 1))).tolist()
+  [[0.0]]
+  """
+  if _now.get() is None:
+    return jax.nn.log_softmax(x)
+  return x - logsumexp(x)[..., None]
+
+
+def log_share_of_first(first: jax.Array, x: jax.Array) -> jax.Array:
+  """log of exp(first) over the sum of exp(x) on all devices, along the last axis, whose
+  first entry on the first device is `first`.
+
+  >>> float(log_share_of_first(jnp.zeros(1), jnp.zeros((1, 1)))[0])
+  0.0
+  """
+  if _now.get() is None:
+    return jax.nn.log_softmax(x, axis=-1)[..., 0]
+  return first - logsumexp(x)
+
+
+def logsumexp_elsewhere(x: jax.Array, nothing: float) -> jax.Array:
+  """log of the sum of exp(x) over the other devices; `nothing` if there are none.
+
+  Unlike after `total`, each device may go on with a result of its own.
+  """
+  if _now.get() is None:
+    return jnp.full_like(x, nothing)
+  every = lax.all_gather(x, AXIS)
+  is_here = jnp.arange(len(every)) == lax.axis_index(AXIS)
+  is_here = is_here.reshape(-1, *[1] * x.ndim)
+  return jax.nn.logsumexp(jnp.where(is_here, nothing, every), axis=0)
+
+
+def logsumexp(x: jax.Array, axis: int = -1) -> jax.Array:
+  """log of the sum of exp(x) along an axis that continues on other devices.
+
+  >>> float(logsumexp(jnp.zeros((1, 1)))[0])
+  0.0
+  """
+  if _now.get() is None:
+    return jax.nn.logsumexp(x, axis=axis)
+  top = largest(jnp.max(x, axis=axis, keepdims=True))
+  top = jnp.where(jnp.isfinite(top), top, 0)  # -inf if there is nothing to sum
+  return jnp.log(total(jnp.sum(jnp.exp(x - top), axis=axis))) + jnp.squeeze(top, axis)

@@ -1,0 +1,189 @@
+"""A sampler within each block of classes, so that several devices draw on their own.
+
+Here B is the number of blocks on this device, L of its rows and S = L / B of a block's.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from largevocab.errors import UserError
+from largevocab.labels import Counts, Targets
+from largevocab.ops import shards
+from largevocab.samplers.base import Draw, FixedLaw, NoUpkeep, Sampler
+
+PyTree = Any
+
+
+@dataclass(frozen=True)
+class InBlocks:
+  """Draws of one sampler in every block of classes (`largevocab.ops.shards.Blocks`).
+
+  A draw is the union of the blocks' draws, of equal size, each with a key of its own.
+  The expected count of a class is that of its block's sampler, exactly, so estimates of
+  sums over all classes stay unbiased. Nothing is sent between devices.
+
+  An unused row may be drawn, and is masked.
+
+  Attributes:
+    sampler: of a block's classes.
+
+  Cost: that of the sampler, for each block. A sampler whose statistics follow the rows
+    costs least with one block on a device: otherwise a step copies its statistics.
+  """
+
+  sampler: Sampler
+
+  @property
+  def weighable(self) -> bool:
+    return getattr(self.sampler, "weighable", True)
+
+  @property
+  def distinct(self) -> bool:
+    return getattr(self.sampler, "distinct", False)
+
+  def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PyTree:
+    """Statistics of one block, for its share of m draws."""
+    m = shards.per_block(m)
+    with shards.alone():
+      return self.sampler.init(counts, w_VD, m)
+
+  def sample(
+    self,
+    stats: PyTree,
+    w_VD: jax.Array,
+    key: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+  ) -> Draw:
+    """The draws of all blocks on this device, as rows of its table."""
+    blocks = _blocks(w_VD)
+    S = blocks[0].shape[1]
+
+    def one(block):
+      stats, w_SD, start, number = block
+      key_of_block = jax.random.fold_in(key, number)
+      in_block = y._replace(ids_NP=_within(y.ids_NP, start, S))
+      with shards.alone():
+        draw = self.sampler.sample(stats, w_SD, key_of_block, h_ND, in_block)
+      exact = draw.exact_ids
+      if exact is not None:
+        is_class = shards.used(exact + start, len(w_VD), exact < S)
+        exact = jnp.where(is_class, exact + start, len(w_VD))
+      return draw._replace(ids=draw.ids + start, exact_ids=exact)
+
+    draw = lax.map(one, (stats, *blocks))
+    ids, log_expected, mask, exact = jax.tree.map(_side_by_side, draw)
+    return Draw(ids, log_expected, shards.used(ids, len(w_VD), mask), exact)
+
+  def log_expected(
+    self,
+    stats: PyTree,
+    w_VD: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    ids: jax.Array,
+  ) -> jax.Array:
+    blocks = _blocks(w_VD)
+    S = blocks[0].shape[1]
+
+    def one(block):
+      stats, w_SD, start, _ = block
+      in_block = y._replace(ids_NP=_within(y.ids_NP, start, S))
+      at = _within(ids, start, S)
+      with shards.alone():
+        return self.sampler.log_expected(stats, w_SD, h_ND, in_block, at)
+
+    return jnp.max(lax.map(one, (stats, *blocks)), axis=0)
+
+  def update(
+    self,
+    stats: PyTree,
+    w_VD: jax.Array,
+    ids_R: jax.Array,
+    old_RD: jax.Array,
+    new_RD: jax.Array,
+  ) -> PyTree:
+    if isinstance(self.sampler, NoUpkeep):
+      return stats
+    blocks = _blocks(w_VD)
+    S = blocks[0].shape[1]
+
+    def one(block):
+      stats, w_SD, start, _ = block
+      at_R = _within(ids_R, start, S)
+      with shards.alone():
+        return self.sampler.update(stats, w_SD, at_R, old_RD, new_RD)
+
+    return lax.map(one, (stats, *blocks))
+
+  def refresh(self, stats: PyTree, w_VD: jax.Array, key: jax.Array) -> PyTree:
+    if isinstance(self.sampler, NoUpkeep):
+      return stats
+    blocks = _blocks(w_VD)
+
+    def one(block):
+      stats, w_SD, _, number = block
+      key_of_block = jax.random.fold_in(key, number)
+      with shards.alone():
+        return self.sampler.refresh(stats, w_SD, key_of_block)
+
+    return lax.map(one, (stats, *blocks))
+
+
+@dataclass(frozen=True)
+class FixedInBlocks(InBlocks):
+  """`InBlocks` of a sampler whose distribution is the same for all examples."""
+
+  sampler: FixedLaw
+
+  def log_expected_of_all(self, stats: PyTree) -> jax.Array:
+    """`log_expected` of every row of this device, f32[L]."""
+    return jax.vmap(self.sampler.log_expected_of_all)(stats).ravel()
+
+  def log_expected(self, stats, w_VD, h_ND, y, ids):
+    at = self.log_expected_of_all(stats).at[ids].get(mode="fill", fill_value=-jnp.inf)
+    per_example = getattr(self.sampler, "per_example", False)
+    return jnp.broadcast_to(at, (len(h_ND), ids.shape[-1])) if per_example else at
+
+
+def in_blocks(sampler: Sampler) -> InBlocks:
+  """The sampler in every block.
+
+  Raises:
+    UserError: its statistics cannot be divided (`divisible` is False).
+
+  >>> from largevocab.samplers import PPS, TopK
+  >>> [type(in_blocks(s)).__name__ for s in (PPS(), TopK())]
+  ['FixedInBlocks', 'InBlocks']
+  """
+  if not getattr(sampler, "divisible", True):
+    raise UserError(
+      f"the sampler {type(sampler).__name__} draws from statistics of all classes, "
+      "which cannot be divided into blocks: choose another, or mesh.blocks=1"
+    )
+  return FixedInBlocks(sampler) if isinstance(sampler, FixedLaw) else InBlocks(sampler)
+
+
+def _blocks(w_VD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """The rows of each block of this device, [B, S, D], the first row of each, and its
+  number among all blocks."""
+  number_B = shards.blocks_here()
+  w_BSD = w_VD.reshape(len(number_B), -1, w_VD.shape[1])
+  start_B = jnp.arange(len(number_B), dtype=jnp.int32) * w_BSD.shape[1]
+  return w_BSD, start_B, number_B
+
+
+def _within(rows: jax.Array, start: jax.Array, size: int) -> jax.Array:
+  """Rows of a block, `size` for those of other blocks."""
+  at = rows - start
+  return jnp.where((at >= 0) & (at < size), at, size)
+
+
+def _side_by_side(x: jax.Array) -> jax.Array:
+  """[B, M] as [B M], [B, N, M] as [N, B M]."""
+  x = jnp.moveaxis(x, 0, -2)
+  return x.reshape(*x.shape[:-2], -1)

@@ -1,0 +1,50 @@
+"""A run on several devices: the network computes with equal parts of the batch, and
+holds its parameters on each; the head says where its rows are."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from largevocab.training.settings import Experiment
+
+PyTree = Any
+
+
+def mesh_of(exp: Experiment) -> Mesh | None:
+  """The devices over which the head is divided; None: it is not."""
+  return getattr(exp.head, "mesh", None)
+
+
+def by_examples(exp: Experiment, batch: PyTree) -> PyTree:
+  """A batch whose arrays are divided along their first axis, where that is possible."""
+  mesh = mesh_of(exp)
+  if mesh is None:
+    return batch
+  place = lambda x: jax.lax.with_sharding_constraint(x, _place(mesh, np.shape(x)))
+  return jax.tree.map(place, batch)
+
+
+def on_devices(exp: Experiment, state: Any) -> Any:
+  """A `State` with recurrent states divided by examples, and a copy of the parameters
+  and input rows on every device."""
+  mesh = mesh_of(exp)
+  if mesh is None:
+    return state
+  whole = NamedSharding(mesh, PartitionSpec())
+  placed = jax.device_put(state._replace(head=None, carry=None), whole)
+  carry = jax.tree.map(lambda c: jax.device_put(c, _place(mesh, c.shape)), state.carry)
+  return placed._replace(head=state.head, carry=carry)
+
+
+def places(exp: Experiment, state: PyTree) -> PyTree:
+  """Where each array of a state is, for `jax.jit`; None: on one device."""
+  is_divided = mesh_of(exp) is not None
+  return jax.tree.map(lambda x: x.sharding if is_divided else None, state)
+
+
+def _place(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
+  is_even = bool(shape) and shape[0] % mesh.size == 0
+  split = PartitionSpec(*mesh.axis_names) if is_even else PartitionSpec()
+  return NamedSharding(mesh, split)
