@@ -39,7 +39,7 @@ class Full(LinearHead):
 
   Attributes:
     method: 'auto', or how to chunk: see `largevocab.ops.softmax.plan.plan`. 'reference'
-      holds all logits at once. A table sharded over classes needs 'examples'.
+      holds all logits at once.
     budget_mib: temporary memory for loss and gradient.
     absolute: |o| in place of o (Blanc & Rendle 2018, section 3.3).
     dtype: of the operands of matrix products, 'float32' or 'bfloat16'; sums and

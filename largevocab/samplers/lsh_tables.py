@@ -21,7 +21,7 @@ from largevocab.ops.lsh.hashing import Functions
 from largevocab.ops.lsh.slot_tables import SlotTables
 from largevocab.ops.lsh.votes import first_distinct, most_common
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.softmax.chunks import fold_classes
+from largevocab.ops.softmax.chunks import fold_rows
 from largevocab.samplers.base import (
   Draw,
   PyTree,
@@ -347,7 +347,7 @@ def _build(
     return jax.vmap(chunk.put)(bucket_LV, bucket_LC)
 
   none_LV = jnp.zeros((len(factor_L), len(w_VD)), jnp.int32)
-  bucket_LV = fold_classes(put, none_LV, len(w_VD), _HASHED_AT_A_TIME)
+  bucket_LV = fold_rows(put, none_LV, len(w_VD), _HASHED_AT_A_TIME)
   return slot_tables.build(factor_L, bucket_LV, buckets, slots)
 
 
@@ -372,4 +372,4 @@ def _move(
     tables = slot_tables.remove(tables, ids_S, old_LS, num_classes)
     return slot_tables.insert(tables, ids_S, new_LS, num_classes)
 
-  return fold_classes(move, tables, len(old_RD), _HASHED_AT_A_TIME // 2)
+  return fold_rows(move, tables, len(old_RD), _HASHED_AT_A_TIME // 2)

@@ -185,8 +185,7 @@ class TwoStage(abc.ABC):
     rates: device whose times determine the layout: 'cpu' or 'accelerator'. A field, and
       not the current device, since a checkpoint must fit on any device.
 
-  Cost: a single block holds the logits of all classes, [N, V]. If the table is sharded
-    over classes, blocks are read from a copy of the whole table.
+  Cost: a single block holds the logits of all classes, [N, V].
   """
 
   absolute: bool = False

@@ -9,7 +9,7 @@ from jax import lax
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import (
   compute_dtype,
-  fold_classes,
+  fold_rows,
   logits,
   wide,
 )
@@ -39,8 +39,7 @@ def nearest(
     centroids_KD: float[K, D].
     size: approximate classes per chunk; by default 8 MiB of scores.
 
-  Cost: one product of V K D; holds [size, K]. A table that is sharded over classes
-    stays sharded.
+  Cost: one product of V K D; holds [size, K].
 
   >>> nearest(jnp.array([[0.0], [7.0], [4.0]]), jnp.array([[1.0], [6.0]]), size=2)
   Array([0, 1, 1], dtype=int32)
@@ -56,7 +55,7 @@ def nearest(
     chosen_C = jnp.argmax(score_CK, axis=1).astype(jnp.int32)
     return chunk.put(cluster_V, chosen_C)
 
-  return fold_classes(assign, jnp.zeros(V, jnp.int32), V, size)
+  return fold_rows(assign, jnp.zeros(V, jnp.int32), V, size)
 
 
 def lloyd_step(w_VD: jax.Array, centroids_KD: jax.Array, key: jax.Array) -> jax.Array:

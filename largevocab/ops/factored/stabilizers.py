@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from largevocab.ops.factored.table import Factored, dot, factor, implied
-from largevocab.ops.softmax.chunks import fold_classes, num_blocks
+from largevocab.ops.softmax.chunks import fold_rows
 
 Stabilizer = Callable[[Factored, jax.Array, float], Factored]
 
@@ -184,7 +184,7 @@ def _by_chunks(change: Callable[[jax.Array], jax.Array], v_VD: jax.Array) -> jax
     rows_CD = jnp.where(chunk.is_new_C[:, None], change(rows_CD), rows_CD)
     return chunk.put(v_VD, rows_CD)
 
-  return fold_classes(turn, v_VD, len(v_VD), _CHUNK * num_blocks(len(v_VD)))
+  return fold_rows(turn, v_VD, len(v_VD), _CHUNK)
 
 
 def _start(f: Factored, key: jax.Array) -> jax.Array:

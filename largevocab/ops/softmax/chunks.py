@@ -1,8 +1,6 @@
 """Class tables in even chunks, to compute logits without holding [N, V]."""
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -10,8 +8,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from largevocab.ops import shards
-
-_MAX_BLOCKS = 64
 
 
 class Chunks(NamedTuple):
@@ -41,19 +37,6 @@ def even_chunks(total: int, at_most: int) -> Chunks:
     size = -(-size // 8) * 8
     size = min(size + 8 * (size % 1024 == 0), at_most)
   return Chunks(-(-total // size), size)
-
-
-def num_blocks(num_classes: int) -> int:
-  """Equal blocks of a table: the largest power of 2, up to 64, that divides V.
-
-  A table that is sharded over that many devices, or half as many and so on, is sharded
-  over blocks: a chunk of every block is spread over all shards, while a chunk of the
-  table is in one.
-
-  >>> num_blocks(12), num_blocks(2**20)
-  (4, 64)
-  """
-  return math.gcd(num_classes, _MAX_BLOCKS)
 
 
 class ClassChunk(NamedTuple):
@@ -86,67 +69,46 @@ def class_chunk(w_VD: jax.Array, i: jax.Array, size: int) -> ClassChunk:
   return ClassChunk(start, rows_VD, is_new_V, shards.used(at_V, len(w_VD), is_new_V))
 
 
-@dataclass(frozen=True)
-class BlockChunk:
-  """A chunk of every block of a table, concatenated.
+class RowChunk(NamedTuple):
+  """One chunk of the rows of several arrays, all of the same number of rows.
 
   Attributes:
-    num_classes: V, of the table.
-    start: i32[], of the chunk within a block.
-    size: classes of each block.
-    ids_C: i32, the classes.
-    is_new_C: bool, False on classes that are in the previous chunk too.
+    start: i32[], its first row.
+    ids_C: i32, its rows.
+    is_new_C: bool, False on rows that are in the previous chunk too.
   """
 
-  num_classes: int
   start: jax.Array
-  size: int
   ids_C: jax.Array
   is_new_C: jax.Array
 
-  def _blocks(self, x: jax.Array) -> jax.Array:
-    num = num_blocks(self.num_classes)
-    return x.reshape(num, self.num_classes // num, *x.shape[1:])
-
   def rows(self, x: jax.Array) -> jax.Array:
     """Rows of an array [V, ...]: [C, ...]."""
-    taken = lax.dynamic_slice_in_dim(self._blocks(x), self.start, self.size, axis=1)
-    return taken.reshape(-1, *x.shape[1:])
+    return lax.dynamic_slice_in_dim(x, self.start, len(self.ids_C))
 
   def put(self, x: jax.Array, new: jax.Array) -> jax.Array:
     """An array [V, ...] with these rows [C, ...] in place of the chunk's."""
-    blocks = self._blocks(x)
-    new = new.reshape(len(blocks), self.size, *x.shape[1:])
-    put = lax.dynamic_update_slice_in_dim(blocks, new, self.start, axis=1)
-    return put.reshape(x.shape)
+    return lax.dynamic_update_slice_in_dim(x, new, self.start, axis=0)
 
 
-def fold_classes(
-  body: Callable[[Any, BlockChunk], Any], init: Any, num_classes: int, size: int
+def fold_rows(
+  body: Callable[[Any, RowChunk], Any], init: Any, num_rows: int, size: int
 ) -> Any:
-  """body(carry, chunk) over all classes, about `size` at a time.
+  """body(carry, chunk) over all rows, at most `size` at a time.
 
-  Arrays that are sharded over classes stay where they are: see `num_blocks`. The last
-  chunk starts early enough to be full, and marks the classes that it repeats.
+  The last chunk starts early enough to be full, and marks the rows that it repeats.
 
   >>> x_V = jnp.arange(12.0)
   >>> add = lambda total, chunk: total + jnp.sum(chunk.rows(x_V) * chunk.is_new_C)
-  >>> [float(fold_classes(add, 0.0, 12, size)) for size in (4, 8, 100)]
+  >>> [float(fold_rows(add, 0.0, 12, size)) for size in (4, 7, 100)]
   [66.0, 66.0, 66.0]
   """
-  blocks = num_blocks(num_classes)
-  chunks = even_chunks(num_classes // blocks, -(-size // blocks))
+  chunks = even_chunks(num_rows, size)
 
   def step(carry, i):
-    start = jnp.minimum(i * chunks.size, num_classes // blocks - chunks.size)
-    at_C = start + jnp.arange(chunks.size, dtype=jnp.int32)
-    first_A1 = num_classes // blocks * jnp.arange(blocks, dtype=jnp.int32)[:, None]
-    ids_AC = first_A1 + at_C[None]
-    is_new_AC = jnp.broadcast_to((at_C >= i * chunks.size)[None], ids_AC.shape)
-    chunk = BlockChunk(
-      num_classes, start, chunks.size, ids_AC.ravel(), is_new_AC.ravel()
-    )
-    return body(carry, chunk), None
+    start = jnp.minimum(i * chunks.size, num_rows - chunks.size)
+    ids_C = start + jnp.arange(chunks.size, dtype=jnp.int32)
+    return body(carry, RowChunk(start, ids_C, ids_C >= i * chunks.size)), None
 
   return lax.scan(step, init, jnp.arange(chunks.num, dtype=jnp.int32))[0]
 
@@ -160,7 +122,7 @@ def scan_classes(
 ) -> tuple[Any, Any]:
   """`lax.scan` over the chunks of a table: body(carry, chunk, x) -> carry, y.
 
-  A single chunk is the table itself, without slice or loop: it may be sharded.
+  A single chunk is the table itself, without slice or loop.
 
   >>> add = lambda total, chunk, _: (total + (chunk.w_VD.T @ chunk.is_new_V)[0], None)
   >>> [float(scan_classes(add, 0.0, jnp.ones((5, 1)), size)[0]) for size in (2, 5)]

@@ -75,8 +75,7 @@ def softmax_loss_by_examples(
 
   Args:
     examples: per chunk.
-    classes: logits to process at a time; few stay in the cache. By default all, which
-      keeps a table sharded over classes sharded.
+    classes: logits to process at a time; few stay in the cache. By default all.
     The others: see `softmax_loss_naive`.
 
   Returns:

@@ -12,10 +12,8 @@ from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import (
   compute_dtype,
-  fold_classes,
   ids_in_chunk,
   logits,
-  num_blocks,
   scan_classes,
   sum_dtype,
 )
@@ -122,15 +120,20 @@ def normalize_by_classes(
   score: Score,
   dtype,
   *,
+  change: Change | None = None,
   keep: bool = False,
 ) -> tuple[Normalized, jax.Array | None]:
   """Summary of the logits in chunks of `classes`, with a running maximum; with `keep`
-  also the logits of all chunks, stacked."""
+  also the logits of all chunks, stacked. With a `change`, o_NP are the changed scores.
+  """
 
   def add_chunk(so_far, chunk, _):
     max_N, sum_N, o_NP = so_far
     o_NV = logits(h_ND, chunk.w_VD, dtype)
-    s_NV = jnp.where(chunk.is_class_V[None], score(o_NV), -jnp.inf)
+    s_NV = score(o_NV)
+    if change is not None:
+      o_NV = s_NV = change(s_NV, chunk.start + jnp.arange(len(chunk.w_VD)))
+    s_NV = jnp.where(chunk.is_class_V[None], s_NV, -jnp.inf)
     max_N, sum_N = _add_scores(max_N, sum_N, s_NV)
     o_NP += at_ids(o_NV, ids_in_chunk(ids_NP, chunk.start, chunk.is_new_V))
     return Normalized(max_N, sum_N, o_NP), o_NV if keep else None
@@ -204,8 +207,7 @@ def log_normalizer(
     w_VD: float[V, D], class table.
     score: function of the logits that is exponentiated.
     dtype: of the operands of the products; sums are at least float32.
-    how: chunks; by default a few classes at a time, which keeps a table that is sharded
-      over classes sharded.
+    how: chunks; by default a few classes at a time.
     change: transformation of the scores before they are summed; not with `how`.
 
   Returns:
@@ -248,8 +250,7 @@ def softmax_nll(
     w_NP: f32[N, P], their weights, 0 on padding.
     score: function of the logits that is exponentiated.
     dtype: of the operands of the products; sums are at least float32.
-    how: chunks; by default a few classes at a time, which keeps a table that is sharded
-      over classes sharded.
+    how: chunks; by default a few classes at a time.
     change: transformation of the scores before they are normalised; not with `how`.
 
   Returns:
@@ -292,7 +293,7 @@ def softmax_nll_and_log_z(
   return mean_nll(normalized, w_NP, logit if change is not None else score), log_z_N
 
 
-def normalize_by_blocks(
+def normalize_for_reading(
   h_ND: jax.Array,
   w_VD: jax.Array,
   ids_NP: jax.Array,
@@ -300,38 +301,17 @@ def normalize_by_blocks(
   dtype,
   change: Change | None = None,
 ) -> Normalized:
-  """Summary of the logits in chunks of a few classes of every block of the table. With
-  a `change`, o_NP are the changed scores."""
+  """Summary of the logits in chunks of a few classes. With a `change`, o_NP are the
+  changed scores."""
   N, (V, D) = h_ND.shape[0], w_VD.shape
-  how, blocks = plan(N, V, D, _BUDGET, method="classes"), num_blocks(V)
-
-  def add_chunk(so_far, chunk):
-    max_N, sum_N, o_NP = so_far
-    o_NC = logits(h_ND, chunk.rows(w_VD), dtype)
-    s_NC = score(o_NC)
-    if change is not None:
-      o_NC = s_NC = change(s_NC, chunk.ids_C)
-    is_class_C = shards.used(chunk.ids_C, V, chunk.is_new_C)
-    s_NC = jnp.where(is_class_C[None], s_NC, -jnp.inf)
-    at_NP = jnp.searchsorted(chunk.ids_C, ids_NP)
-    is_here_NP = chunk.ids_C.at[at_NP].get(mode="clip") == ids_NP
-    is_here_NP &= chunk.is_new_C[at_NP]
-    o_NP += at_ids(o_NC, jnp.where(is_here_NP, at_NP, len(chunk.ids_C)))
-    return Normalized(*_add_scores(max_N, sum_N, s_NC), o_NP)
-
-  summed = sum_dtype(dtype)
-  init = Normalized(
-    jnp.full(N, -jnp.inf, summed),
-    jnp.zeros(N, summed),
-    jnp.zeros(ids_NP.shape, summed),
-  )
-  return fold_classes(add_chunk, init, V, how.classes // blocks * blocks)
+  size = plan(N, V, D, _BUDGET, method="classes").classes
+  return normalize_by_classes(h_ND, w_VD, ids_NP, size, score, dtype, change=change)[0]
 
 
 def _as_planned(h_ND, w_VD, ids_NP, score, dtype, how, change):
   dtype = compute_dtype(h_ND, w_VD, dtype)
   if how is None:
-    return normalize_by_blocks(h_ND, w_VD, ids_NP, score, dtype, change)
+    return normalize_for_reading(h_ND, w_VD, ids_NP, score, dtype, change)
   if change is not None:
     raise ValueError("a change of the scores is not made with chunks of your own")
   return normalize(h_ND, w_VD, ids_NP, how.examples, how.classes, score, dtype)

@@ -36,8 +36,8 @@ from largevocab.ops.softmax.log_partition import (
   mean_nll,
   nll_of,
   normalize,
-  normalize_by_blocks,
   normalize_by_classes,
+  normalize_for_reading,
   of_all_devices,
   unchunked,
 )
@@ -214,7 +214,7 @@ def parts_nll(
   """
   dtype = _check(parts, ids_NP, w_NP, dtype)
   normalized = joined(
-    [normalize_by_blocks(*p, at, score, dtype) for p, at in _located(parts, ids_NP)]
+    [normalize_for_reading(*p, at, score, dtype) for p, at in _located(parts, ids_NP)]
   )
   normalized = of_all_devices(normalized)
   log_z_N = normalized.max_N + jnp.log(normalized.sum_N)

@@ -64,9 +64,8 @@ def plan(
   """Chooses chunks by their temporary memory.
 
   'tiles' and 'examples' keep the logits of some examples for the backward pass and take
-  3 matrix products. 'examples' also needs a temporary of the table's size, but keeps a
-  table that is sharded over classes sharded. 'classes' keeps no logits and takes 4
-  products.
+  3 matrix products; 'examples' also needs a temporary of the table's size. 'classes'
+  keeps no logits and takes 4 products.
 
   Args:
     N: number of examples.

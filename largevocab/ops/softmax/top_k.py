@@ -11,7 +11,7 @@ from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import (
   compute_dtype,
-  fold_classes,
+  fold_rows,
   logits,
   sum_dtype,
 )
@@ -67,8 +67,7 @@ def top_k(
   Raises:
     ValueError: k is not in 1 ... V.
 
-  Cost: one product of N V D; holds [N, size]. A table that is sharded over classes
-    stays sharded.
+  Cost: one product of N V D; holds [N, size].
 
   >>> w_VD = jnp.array([[1.], [3.], [2.], [3.]])
   >>> ids_NK, o_NK = top_k(jnp.ones((1, 1)), w_VD, 3, size=2)
@@ -88,7 +87,7 @@ def top_k(
     o_NC = jnp.where(is_class_C[None], o_NC, -jnp.inf)
     return merge_best(best, chunk.ids_C, o_NC)
 
-  best = fold_classes(merge, none_best(num, k, V, sum_dtype(dtype)), V, size)
+  best = fold_rows(merge, none_best(num, k, V, sum_dtype(dtype)), V, size)
   return of_all_devices(best, V)
 
 

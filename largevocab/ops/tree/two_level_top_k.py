@@ -6,7 +6,7 @@ from jax import lax
 
 from largevocab.ops.softmax.chunks import (
   compute_dtype,
-  fold_classes,
+  fold_rows,
   logits,
   sum_dtype,
 )
@@ -81,4 +81,4 @@ def two_level_top_k(
     log_q_NV = jnp.take(log_q_NKS.reshape(N, -1), order_V, axis=1, mode="clip")
     return merge_best(best, ids_V, log_q_NV)
 
-  return fold_classes(merge, none_best(N, k, V, sum_dtype(dtype)), K, size)
+  return fold_rows(merge, none_best(N, k, V, sum_dtype(dtype)), K, size)

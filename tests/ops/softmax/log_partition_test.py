@@ -92,39 +92,6 @@ def test_default_chunks_hold_each_class_once(V, monkeypatch):
     np.testing.assert_allclose(nll_N, want_N, rtol=1e-5)
 
 
-SHARDED = """
-import jax, jax.numpy as jnp, numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from largevocab.heads import Full
-from largevocab.labels import single_targets
-
-N, V, D = 64, 262_144, 8
-mesh = jax.make_mesh((4,), ("vocab",), axis_types=(AxisType.Auto,))
-head = Full(bias=False, init_scale=1.0)
-alone = head.init(jax.random.key(0), np.ones(V, int), D)
-spread = jax.device_put(alone, jax.tree.map(lambda x: NamedSharding(
-  mesh, PartitionSpec("vocab") if x.ndim else PartitionSpec()), alone))
-h_ND = jax.random.normal(jax.random.key(1), (N, D))
-y = single_targets(np.random.default_rng(0).integers(0, V, N))
-evaluate = jax.jit(head.evaluate).lower(spread, h_ND, y).compile()
-top_k = jax.jit(head.top_k, static_argnums=2).lower(spread, h_ND, 5).compile()
-for program in evaluate, top_k:
-  text = program.as_text()
-  assert "while" in text, "one chunk"
-  for whole in f"[{V},{D}]", f"[64,{V // 64},{D}]":
-    assert whole not in text, "a device holds the whole table"
-np.testing.assert_allclose(evaluate(spread, h_ND, y)["nll"],
-                           head.evaluate(alone, h_ND, y)["nll"], rtol=1e-5)
-got, want = top_k(spread, h_ND), head.top_k(alone, h_ND, 5)
-np.testing.assert_array_equal(got[0], want[0])
-np.testing.assert_allclose(got[1], want[1], rtol=1e-5)
-"""
-
-
-def test_a_table_sharded_over_classes_is_not_gathered(on_four_devices):
-  on_four_devices(SHARDED)
-
-
 def test_never_holds_all_logits():
   N, V, D = 256, 50_000, 8
   h_ND, w_VD = jnp.zeros((N, D)), jnp.zeros((V, D))
