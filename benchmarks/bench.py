@@ -21,6 +21,7 @@ from benchmarks import (
   against_optax,
   against_peers,
   against_softmax,
+  deterministic,
   heads,
   inputs,
   kernel,
@@ -49,6 +50,7 @@ BENCHMARKS = {
   **against_peers.ROWS,
   **against_optax.ROWS,
   **against_softmax.ROWS,
+  **deterministic.ROWS,
 }
 
 

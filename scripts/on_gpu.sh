@@ -7,7 +7,8 @@
 # The same command again goes on where the last one was stopped, until it says that
 # nothing is left: table 1 of Grave et al. 2017 (experiments/adaptive_enwiki8), figures 2
 # to 4 of Blanc & Rendle 2018 (kernel_bias_medium), the full softmax of Vincent et al.
-# 2015, section 6 (lst_epochs), and speeds (gpu_speed, product_time, a cost model).
+# 2015, section 6 (lst_epochs), and speeds (gpu_speed, product_time, a cost model). The
+# contract tests of all heads and samplers come first.
 #
 #   --seconds N   when to be done; runs are asked to save a minute before
 #   --work DIR    workdirs, caches and packages; keep it between calls
@@ -26,8 +27,11 @@ readonly LEAST=45  # what is not worth a start
 readonly SWEEPS=(adaptive_enwiki8 kernel_bias_medium lst_epochs)
 readonly SPEEDS=(gpu_speed product_time)
 readonly BENCHMARKS=(
+  chunked_full_softmax peers_optax deterministic_step
   spherical_step adaptive_rivals adaptive_search adaptive_step xmlc_step
+  peers_softmax peers_sampled
 )
+readonly CONTRACTS=(tests/heads/contract_test.py tests/samplers/contract_test.py)
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 seconds=570 jobs=3 python=python3
 work='' out='' finished='' wheels='' ptb='' text='' pairs='' dry_run=''
@@ -176,6 +180,8 @@ bring_home() {
 }
 
 [[ $dry_run ]] || prepare
+JAX_DEFAULT_MATMUL_PRECISION=float32 do_part contracts \
+  "$python" -m pytest -q -p no:cacheprovider "${CONTRACTS[@]}"
 share "$jobs"
 run_sweep adaptive_enwiki8 --jobs "$jobs" --set "data.train=$text"
 run_sweep kernel_bias_medium --jobs "$jobs" --set "data.path=$ptb"

@@ -41,7 +41,10 @@ def test_a_dry_run_tells_commands_that_there_are(flags, tmp_path, capsys):
   assert sorted(tmp_path.iterdir()) == before
   commands = [shlex.split(line) for line in told.stdout.splitlines()]
   root = SCRIPT.parents[1]
-  for _, *words in commands:
+  contracts, *others = commands
+  assert contracts[1:3] == ["-m", "pytest"]
+  assert all((root / word).exists() for word in contracts[-2:])
+  for _, *words in others:
     module = words[0] == "-m" and words[1].replace(".", "/") + ".py"
     assert (root / (module or words[0])).exists(), words
   sweeps = [words[2:] for words in commands if words[1] == "scripts/run_sweep.py"]
@@ -58,7 +61,7 @@ def test_a_dry_run_tells_commands_that_there_are(flags, tmp_path, capsys):
   assert f"--config.eval.word_pairs={tmp_path}/pairs.txt" in runs[2][0]
   assert "configs/ngram.py:full" in runs[2][0]
   speeds = [words for words in commands if "benchmarks.bench" in words]
-  assert len(speeds) == 5
+  assert len(speeds) == 10
   assert {
     words[words.index("--only") + 1] for words in speeds
   } <= bench.BENCHMARKS.keys()

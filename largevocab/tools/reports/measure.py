@@ -113,11 +113,17 @@ class Stepper:
   """A step with donated state, which can be called repeatedly without arguments.
 
   `step(state, *args)` returns (state, output). Both are computed, and the attributes
-  `state` and `output` are those of the last call.
+  `state` and `output` are those of the last call. `compiler_options` are of `jax.jit`.
   """
 
-  def __init__(self, step: Callable[..., Any], state: Any, *args: Any):
-    self._step = jax.jit(step, donate_argnums=0)
+  def __init__(
+    self,
+    step: Callable[..., Any],
+    state: Any,
+    *args: Any,
+    compiler_options: dict[str, Any] | None = None,
+  ):
+    self._step = jax.jit(step, donate_argnums=0, compiler_options=compiler_options)
     self.state, self.output, self._args = state, None, args
 
   def __call__(self) -> Any:

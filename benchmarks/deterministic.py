@@ -1,0 +1,53 @@
+"""The price of equal bits in two runs, on devices where sums may be in any order."""
+
+from collections.abc import Callable, Iterator
+
+import jax
+import numpy as np
+
+from benchmarks.rows import zipf_ids
+from largevocab import single_targets
+from largevocab.heads import Full, Head, Sampled
+from largevocab.rows import Adagrad
+from largevocab.tools.reports.measure import Case, Stepper, compare, row_step
+
+OPTIONS = {"xla_gpu_deterministic_ops": True}
+STEPS = 5
+
+
+def deterministic_step(
+  V: int = 100_000, D: int = 128, N: int = 1024, M: int = 4096
+) -> Iterator[Case]:
+  """A step compiled for equal bits / as it is. Goal: at most 1.2 times as long.
+
+  Labels repeat, so that the gradients of their rows are sums. Two runs of the first
+  must give the same rows.
+  """
+  counts = np.ceil(1e7 / np.arange(1, V + 1)).astype(np.int64)
+  h_ND = jax.random.normal(jax.random.key(1), (N, D))
+  batch = h_ND, single_targets(zipf_ids(N, V)), jax.random.key(2)
+  heads: dict[str, Head] = {
+    "full": Full(optimizer=Adagrad()),
+    "sampled": Sampled(num_samples=M, optimizer=Adagrad()),
+  }
+  for name, head in heads.items():
+
+    def stepper(options, head=head):
+      state = head.init(jax.random.key(0), counts, D)
+      return Stepper(row_step(head), state, *batch, compiler_options=options)
+
+    first, second, plain = stepper(OPTIONS), stepper(OPTIONS), stepper(None)
+    for _ in range(STEPS):
+      one_VD, other_VD = (run().table.w_VD for run in (first, second))
+    np.testing.assert_array_equal(one_VD, other_VD)
+    del second, other_VD
+    yield Case(
+      f"step with equal bits / any, {name}, V={V:,}",
+      {"D": D, "N": N, "M": M},
+      {**compare(first, plain), "at_most": 1.2},
+    )
+
+
+ROWS: dict[str, Callable[[], Iterator[Case]]] = {
+  "deterministic_step": deterministic_step
+}
