@@ -16,7 +16,6 @@ from largevocab.data.base import Data, TrainingBatches
 from largevocab.errors import Diverged, UserError
 from largevocab.evaluation.evaluate import Stopped, held_out, make_evaluate
 from largevocab.evaluation.similarity import make_similarity
-from largevocab.training import inputs
 from largevocab.training.checkpoint import Checkpoints
 from largevocab.training.run_ahead import RunAhead
 from largevocab.training.runlog import Progress, RunLog
@@ -240,11 +239,12 @@ class _Loop:
 
   def _describe(self, state: State) -> None:
     size = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
+    num_inputs = self._data.num_inputs * self._exp.model.embed
     _LOG.info(
       "%s; %d numbers in the network, %d in its inputs, %d in the head; %d steps, a "
       "line every %d; compiling",
       self._data.summary,
-      *(size(state.params), size(inputs.rows(state.inputs)), size(state.head)),
+      *(size(state.params), num_inputs, size(state.head)),
       *(self.num_steps, self._exp.log.every_steps),
     )
 

@@ -34,13 +34,13 @@ gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.fixture(scope="session")
-def on_four_devices() -> Callable[[str], None]:
-  """Runs a program on a CPU that counts as four devices."""
+def on_four_devices() -> Callable[..., None]:
+  """Runs a program with arguments on a CPU that counts as four devices."""
 
-  def run(program: str) -> None:
+  def run(program: str, *args: str) -> None:
     flags = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=4"
     finished = subprocess.run(
-      [sys.executable, "-c", program],
+      [sys.executable, "-c", program, *args],
       env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
       capture_output=True,
       text=True,

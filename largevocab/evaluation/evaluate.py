@@ -18,9 +18,8 @@ from largevocab.evaluation import moments, retrieval
 from largevocab.evaluation.moments import Moments
 from largevocab.evaluation.similarity import make_similarity
 from largevocab.labels import Counts, Targets
-from largevocab.training import inputs
 from largevocab.training.settings import Experiment
-from largevocab.training.spread import by_examples
+from largevocab.training.spread import by_examples, inputs_of
 from largevocab.training.state import State, restore
 
 _LOG = logging.getLogger("largevocab")
@@ -57,7 +56,7 @@ class Evaluate:
     """The recurrent state after a batch, and sums over its examples."""
     exp, model, head = self._exp, self._exp.model, self._exp.head
     batch = by_examples(exp, batch)
-    rows_BTE = inputs.look_up(table, batch.x, model.embed)
+    rows_BTE = inputs_of(exp).look_up(table, batch.x)
     h_BTD, carry = model.apply({"params": params}, rows_BTE, carry)
     h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
     weight_N = jnp.sum(batch.y.w_NP, axis=1)

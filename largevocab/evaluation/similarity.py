@@ -14,6 +14,7 @@ from largevocab.data.text.vocabulary import Vocabulary
 from largevocab.data.text.word_pairs import WordPair, read_word_pairs
 from largevocab.errors import UserError
 from largevocab.training.settings import Experiment
+from largevocab.training.spread import inputs_of
 from largevocab.training.state import State
 
 _LOG = logging.getLogger("largevocab")
@@ -105,7 +106,7 @@ def make_similarity(exp: Experiment, data: Data) -> Callable[[State], dict[str, 
   def look_up(table, head_state, ids_R):
     rows = {"output": exp.head.class_rows(head_state, ids_R)[:, : exp.model.width]}
     if table is not None:
-      rows["input"] = table.rows_at(ids_R)
+      rows["input"] = inputs_of(exp).look_up(table, ids_R[:, None])[:, 0]
     return rows
 
   def similarity(state: State) -> dict[str, float]:

@@ -193,16 +193,11 @@ class OverDevices:
     """`local` on every device: of the state its part, of `split` equal parts along the
     first axis, and all of `whole`."""
 
-    def traced(parts, split, whole):
-      with shards.over(state.blocks):
-        return local(parts, *split, **whole)
-
-    mapped = jax.shard_map(
-      traced,
-      mesh=self.mesh,
-      in_specs=(self._specs(state.parts), _SPLIT, _WHOLE),
-      out_specs=result,
-      check_vma=False,
+    mapped = shards.on_each_device(
+      lambda parts, split, whole: local(parts, *split, **whole),
+      *(self.mesh, state.blocks),
+      (self._specs(state.parts), _SPLIT, _WHOLE),
+      result,
     )
     return mapped(state.parts, split, whole)
 

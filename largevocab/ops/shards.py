@@ -10,7 +10,7 @@ Here C is the number of devices, B of blocks and L of rows on a device.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import Mesh
 
 from largevocab.errors import UserError
 
@@ -91,6 +92,27 @@ def over(blocks: Blocks) -> Iterator[None]:
     yield
   finally:
     _now.reset(token)
+
+
+def on_each_device(
+  local: Callable, mesh: Mesh, blocks: Blocks, places: PyTree, result: PyTree
+) -> Callable:
+  """`local` as every device of a mesh computes it, inside `over(blocks)`.
+
+  Args:
+    local: a function of this device's part of each argument.
+    mesh: of the one axis `AXIS`.
+    blocks: of the tables among the arguments.
+    places, result: how arguments and results are divided, as for `jax.shard_map`.
+  """
+
+  def traced(*args):
+    with over(blocks):
+      return local(*args)
+
+  return jax.shard_map(
+    traced, mesh=mesh, in_specs=places, out_specs=result, check_vma=False
+  )
 
 
 @contextlib.contextmanager

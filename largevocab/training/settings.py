@@ -172,11 +172,11 @@ class Logging:
 
 @settings
 class Devices:
-  """How class rows are divided over devices, see docs/devices.md.
+  """How rows of classes and inputs are divided over devices, see docs/devices.md.
 
   Attributes:
-    blocks: of the classes, a multiple of the number of devices. Part of the model: with
-      others it is another run. 1: one device trains.
+    blocks: of the classes, and of the inputs: a multiple of the number of devices. Part
+      of the model: with others it is another run. 1: one device trains.
     num: of devices; 0: all that JAX finds.
   """
 

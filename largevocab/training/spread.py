@@ -1,5 +1,5 @@
 """A run on several devices: the network computes with equal parts of the batch, and
-holds its parameters on each; the head says where its rows are."""
+holds its parameters on each; the head and the inputs divide their rows."""
 
 from typing import Any
 
@@ -7,6 +7,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from largevocab.training.divided_inputs import DividedInputs
+from largevocab.training.inputs import Inputs
 from largevocab.training.settings import Experiment
 
 PyTree = Any
@@ -15,6 +17,14 @@ PyTree = Any
 def mesh_of(exp: Experiment) -> Mesh | None:
   """The devices over which the head is divided; None: it is not."""
   return getattr(exp.head, "mesh", None)
+
+
+def inputs_of(exp: Experiment) -> Inputs | DividedInputs:
+  """The inputs of a run, divided over the devices if the head is."""
+  inputs = Inputs(exp.optimizer, exp.model.embed, exp.model.init_scale)
+  head: Any = exp.head
+  mesh = mesh_of(exp)
+  return inputs if mesh is None else DividedInputs(inputs, mesh, head.num_blocks)
 
 
 def by_examples(exp: Experiment, batch: PyTree) -> PyTree:
@@ -28,14 +38,15 @@ def by_examples(exp: Experiment, batch: PyTree) -> PyTree:
 
 def on_devices(exp: Experiment, state: Any) -> Any:
   """A `State` with recurrent states divided by examples, and a copy of the parameters
-  and input rows on every device."""
+  on every device."""
   mesh = mesh_of(exp)
   if mesh is None:
     return state
   whole = NamedSharding(mesh, PartitionSpec())
-  placed = jax.device_put(state._replace(head=None, carry=None), whole)
+  copied = state._replace(head=None, inputs=None, carry=None)
+  placed = jax.device_put(copied, whole)
   carry = jax.tree.map(lambda c: jax.device_put(c, _place(mesh, c.shape)), state.carry)
-  return placed._replace(head=state.head, carry=carry)
+  return placed._replace(head=state.head, inputs=state.inputs, carry=carry)
 
 
 def places(exp: Experiment, state: PyTree) -> PyTree:

@@ -9,11 +9,9 @@ import numpy as np
 
 from largevocab.data.base import Data
 from largevocab.errors import UserError
-from largevocab.rows import Table
-from largevocab.training import inputs
 from largevocab.training.checkpoint import Checkpoints
 from largevocab.training.settings import Experiment
-from largevocab.training.spread import on_devices
+from largevocab.training.spread import inputs_of, on_devices
 
 PyTree = Any
 
@@ -26,7 +24,7 @@ class State(NamedTuple):
     key: PRNG key of the run; each step folds in its number.
     params: of the network.
     opt: the optimiser's state of the network.
-    inputs: the table of input rows, or None: see `largevocab.training.inputs`.
+    inputs: the table of input rows, or None; see `largevocab.training.inputs`.
     head: state of the head.
     carry: recurrent state.
     loss_sum: f32[], losses since the last log line.
@@ -37,7 +35,7 @@ class State(NamedTuple):
   key: jax.Array
   params: PyTree
   opt: PyTree
-  inputs: Table | None
+  inputs: PyTree
   head: PyTree
   carry: PyTree
   loss_sum: jax.Array
@@ -60,15 +58,14 @@ def init_state(exp: Experiment, data: Data) -> State:
   key = jax.random.key(exp.train.seed)
   key, k_net, k_inputs, k_head = jax.random.split(key, 4)
   carry = exp.model.initial_carry(exp.train.batch_size)
-  width, scale = exp.model.embed, exp.model.init_scale
-  rows_BTE = jnp.zeros((exp.train.batch_size, exp.model.history, width))
-  params = exp.model.init(k_net, rows_BTE, carry).get("params", {})
+  shape = exp.train.batch_size, exp.model.history, exp.model.embed
+  params = exp.model.init(k_net, jnp.zeros(shape), carry).get("params", {})
   state = State(
     step=jnp.int32(0),
     key=key,
     params=params,
     opt=exp.optimizer.transformation().init(params),
-    inputs=inputs.init(exp.optimizer, k_inputs, data.num_inputs, width, scale),
+    inputs=inputs_of(exp).init(k_inputs, data.num_inputs),
     head=exp.head.init(k_head, counts, exp.model.width),
     carry=carry,
     loss_sum=jnp.float32(0),

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 from largevocab.data.batches import Batch
 from largevocab.placement import placed, row_major
 from largevocab.rows import sq_norm
-from largevocab.training import inputs
 from largevocab.training.settings import Experiment
-from largevocab.training.spread import by_examples, places
+from largevocab.training.spread import by_examples, inputs_of, places
 from largevocab.training.state import State
 
 
@@ -21,7 +20,8 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
   k_net, k_head = jax.random.split(jax.random.fold_in(state.key, state.step))
   batch = by_examples(exp, batch)
   carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), state.carry)
-  rows_BTE = inputs.look_up(state.inputs, batch.x, exp.model.embed)
+  inputs = inputs_of(exp)
+  rows_BTE = inputs.look_up(state.inputs, batch.x)
 
   def network(params, rows_BTE):
     return exp.model.apply(
@@ -46,7 +46,7 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
     key=state.key,
     params=jax.tree.map(lambda p, d: p - lr * d, state.params, direction),
     opt=opt,
-    inputs=inputs.update(exp.optimizer, state.inputs, g_inputs, lr, scale),
+    inputs=inputs.update(state.inputs, g_inputs, lr, scale),
     head=exp.head.update(state.head, out.grads, lr * exp.train.head_lr_factor, scale),
     carry=carry,
     loss_sum=state.loss_sum + out.loss,
@@ -82,7 +82,7 @@ def monitor(state: State, batch: Batch, *, exp: Experiment) -> dict[str, jax.Arr
   """The head's diagnostics on a batch that has not been trained on yet."""
   batch = by_examples(exp, batch)
   carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), state.carry)
-  rows_BTE = inputs.look_up(state.inputs, batch.x, exp.model.embed)
+  rows_BTE = inputs_of(exp).look_up(state.inputs, batch.x)
   h_BTD, _ = exp.model.apply({"params": state.params}, rows_BTE, carry)
   h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
   number = jnp.uint32(3 << 30) + state.step.astype(jnp.uint32)  # not used by steps

@@ -10,7 +10,7 @@ from largevocab.data.batches import Batch, FeatureBag as Features
 from largevocab.errors import UserError
 from largevocab.labels import Targets, as_counts
 from largevocab.models import Bag
-from largevocab.training import inputs
+from largevocab.training.inputs import Inputs
 from largevocab.training.state import init_state
 from largevocab.training.step import train_step
 
@@ -86,7 +86,8 @@ def test_a_step_is_that_of_dense_features():
 
 def test_only_the_rows_of_the_features_are_touched():
   x = Features(np.array([[2, NUM_FEATURES]]), np.array([[0.5, 0.0]], np.float32))
-  table = c.part("optimizer", "sgd").init(jnp.ones((NUM_FEATURES, E)))
+  inputs = Inputs(c.part("optimizer", "sgd"), E)
+  table = inputs.optimizer.init(jnp.ones((NUM_FEATURES, E)))
   grads = inputs.gradient(table, x, jnp.ones((1, 1, E)))
   kept = {
     int(i): r.tolist()

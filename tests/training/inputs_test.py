@@ -14,7 +14,7 @@ from largevocab.errors import UserError
 from largevocab.evaluation.evaluate import make_evaluate
 from largevocab.labels import as_counts, single_targets
 from largevocab.rows import SGD
-from largevocab.training import inputs
+from largevocab.training.inputs import Inputs
 from largevocab.training.state import init_state
 from largevocab.training.step import train_step
 
@@ -47,18 +47,19 @@ def test_rows_of_bfloat16_are_read_as_float32_and_so_is_their_gradient():
   rows_VE = jax.random.normal(jax.random.key(0), (V, E)).astype(jnp.bfloat16)
   table = SGD(row_dtype="bfloat16").init(rows_VE)
   wide = SGD().init(rows_VE)
+  inputs = Inputs(SGD(), E)
   bag = FeatureBag(jnp.array([[2, 0, V]]), jnp.array([[0.5, 2.0, 1.0]]))
   for x in (jnp.array([[0, 3, V]]), bag):
-    got = inputs.look_up(table, x, E)
+    got = inputs.look_up(table, x)
     assert got.dtype == jnp.float32
-    np.testing.assert_array_equal(got, inputs.look_up(wide, x, E))
+    np.testing.assert_array_equal(got, inputs.look_up(wide, x))
     g_BTE = jnp.full(got.shape, 1.001)
     grads = inputs.gradient(table, x, g_BTE)
     assert grads.rows_RD.dtype == jnp.float32
     jax.tree.map(np.testing.assert_array_equal, grads, inputs.gradient(wide, x, g_BTE))
-    new = inputs.update(SGD(), table, grads, LR, 1.0)
+    new = inputs.update(table, grads, LR, 1.0)
     assert new.w_VD.dtype == jnp.bfloat16
-    of_wide = inputs.update(SGD(), wide, grads, LR, 1.0)
+    of_wide = inputs.update(wide, grads, LR, 1.0)
     np.testing.assert_allclose(np.float32(new.w_VD), of_wide.w_VD, rtol=2**-7)
 
 
@@ -118,12 +119,13 @@ def test_features_of_another_width_are_named():
 
 
 def test_ids_are_looked_up_and_nothing_stands_for_none():
-  table = inputs.init(SGD(), jax.random.key(1), V, E, 0.1)
+  inputs = Inputs(SGD(), E)
+  table = inputs.init(jax.random.key(1), V)
   x_BT = np.array([[0, V], [V - 1, V + 5]])
-  rows_BTE = inputs.look_up(table, x_BT, E)
+  rows_BTE = inputs.look_up(table, x_BT)
   np.testing.assert_array_equal(rows_BTE[:, 0], table.w_VD[np.array([0, V - 1])])
   assert not np.any(rows_BTE[:, 1])
   grads = inputs.gradient(table, x_BT, jnp.ones((2, 2, E)))
-  new = inputs.update(SGD(), table, grads, 1.0, 1.0)
+  new = inputs.update(table, grads, 1.0, 1.0)
   moved_V = np.any(np.asarray(new.w_VD != table.w_VD), axis=1)
   assert np.flatnonzero(moved_V).tolist() == [0, V - 1]

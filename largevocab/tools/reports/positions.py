@@ -8,8 +8,8 @@ import numpy as np
 
 from largevocab.data.base import HeldOutBatches
 from largevocab.labels import Targets
-from largevocab.training import inputs
 from largevocab.training.settings import Experiment
+from largevocab.training.spread import inputs_of
 from largevocab.training.state import State
 
 
@@ -43,7 +43,7 @@ def positions_of(
 
   @jax.jit
   def network(params, table, carry, x):
-    rows_BTE = inputs.look_up(table, x, exp.model.embed)
+    rows_BTE = inputs_of(exp).look_up(table, x)
     h_BTD, carry = exp.model.apply({"params": params}, rows_BTE, carry)
     return h_BTD.reshape(-1, h_BTD.shape[-1]), carry
 

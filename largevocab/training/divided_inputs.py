@@ -1,0 +1,143 @@
+"""Inputs on several devices, each of which keeps some of the rows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec
+from jax.typing import ArrayLike
+
+from largevocab.data.batches import FeatureBag
+from largevocab.ops import shards
+from largevocab.ops.shards import AXIS, Blocks
+from largevocab.rows import RowGrads, Table
+from largevocab.training.inputs import Inputs
+
+PyTree = Any
+_SPLIT, _WHOLE = PartitionSpec(AXIS), PartitionSpec()
+_PLACES: Any = {"w_VD": _SPLIT, "slots": _SPLIT, "count": _WHOLE}
+_TABLE = Table(**_PLACES)
+
+
+class DividedTable(NamedTuple):
+  """A table of input rows that is divided over devices.
+
+  Attributes:
+    blocks: of the ids of inputs; static.
+    rows: the rows of all devices, in order of their blocks, with unused ones.
+  """
+
+  blocks: Blocks
+  rows: Table
+
+
+@dataclass(frozen=True)
+class DividedInputs:
+  """`Inputs` whose rows, and their optimiser states, are divided over the devices of a
+  mesh.
+
+  A device gathers the ids of the batch and looks up those rows that it has, of a bag
+  their weighted sum. Sums over the devices are the inputs, divided by examples. Their
+  gradient is gathered, and each device updates its own rows: rows of the table are not
+  sent. As with classes, blocks are part of the model and devices are not.
+
+  Attributes:
+    inputs: as for one device.
+    mesh: of the one axis `AXIS`.
+    num_blocks: of the ids, a multiple of the number of devices.
+
+  Cost: that of `Inputs` for all examples, on each device. For C devices and B examples
+    one sends (C - 1) / C times B T E numbers for the inputs and as many for their
+    gradient, besides B T ids; of bags, where T is 1, B F ids and values.
+
+  >>> import numpy as np
+  >>> from largevocab.rows import SGD
+  >>> mesh = Mesh(np.array(jax.devices()[:1]), (AXIS,))
+  >>> inputs = DividedInputs(Inputs(SGD(), width=4), mesh, num_blocks=2)
+  >>> table = inputs.init(jax.random.key(0), num_inputs=5)
+  >>> table.rows.w_VD.shape  # two blocks of three rows, one of them unused
+  (6, 4)
+  >>> inputs.look_up(table, jnp.array([[0, 4, 5]]))[0].any(axis=1).tolist()
+  [True, True, False]
+  """
+
+  inputs: Inputs
+  mesh: Mesh
+  num_blocks: int
+
+  def init(self, key: jax.Array, num_inputs: int) -> DividedTable | None:
+    """The initial table, of which no device or process holds more than its part. Rows
+    of a block depend on the block's number only."""
+    if not num_inputs:
+      return None
+    blocks = Blocks(num_inputs, self.num_blocks)
+
+    def local(key):
+      rows_of = lambda number: self.inputs.initial_rows(
+        jax.random.fold_in(key, number), blocks.size
+      )
+      w_BSE = lax.map(rows_of, shards.blocks_here())
+      return self.inputs.optimizer.init(w_BSE.reshape(-1, w_BSE.shape[-1]))
+
+    make = jax.jit(self._on_each(blocks, local, (_WHOLE,), _TABLE))
+    return DividedTable(blocks, make(key))
+
+  def look_up(self, table: DividedTable | None, x: ArrayLike | FeatureBag) -> jax.Array:
+    """As `Inputs.look_up`, divided by examples."""
+    if table is None:
+      return self.inputs.look_up(None, x)
+    run = self._on_each(table.blocks, self.inputs.look_up, (_TABLE, _SPLIT), _SPLIT)
+    num_examples = len(jax.tree.leaves(x)[0])
+    return run(table.rows, self._even(x, table))[:num_examples]
+
+  def gradient(
+    self, table: DividedTable | None, x: ArrayLike | FeatureBag, g_BTE: jax.Array
+  ) -> RowGrads | None:
+    """The gradient of the table: that of each device's rows along a first axis."""
+    if table is None:
+      return None
+
+    def local(rows, x, g_BTE):
+      grads = self.inputs.gradient(rows, x, g_BTE)
+      return jax.tree.map(lambda g: jnp.asarray(g)[None], grads)
+
+    run = self._on_each(table.blocks, local, (_TABLE, _SPLIT, _SPLIT), _SPLIT)
+    return run(table.rows, self._even(x, table), self._even(g_BTE, table))
+
+  def update(
+    self,
+    table: DividedTable | None,
+    grads: RowGrads | None,
+    lr: ArrayLike,
+    scale: ArrayLike,
+  ) -> DividedTable | None:
+    """The table after a step with scale * grads at learning rate lr."""
+    if table is None or grads is None:
+      return None
+
+    def local(rows, grads, lr, scale):
+      grads = jax.tree.map(lambda g: g[0], grads)
+      return self.inputs.update(rows, grads, lr, scale)
+
+    places = (_TABLE, _SPLIT, _WHOLE, _WHOLE)
+    run = self._on_each(table.blocks, local, places, _TABLE)
+    rows = run(table.rows, grads, jnp.asarray(lr), jnp.asarray(scale))
+    return table._replace(rows=rows)
+
+  def _on_each(self, blocks: Blocks, local: Callable, places: Any, result: Any) -> Any:
+    return shards.on_each_device(local, self.mesh, blocks, places, result)
+
+  def _even(self, batch: PyTree, table: DividedTable) -> PyTree:
+    """Arrays of examples, with padding so that devices have equally many."""
+    missing = table.blocks.num_classes
+
+    def padded(x):
+      fill = -len(x) % self.mesh.size
+      is_ids = jnp.issubdtype(x.dtype, jnp.integer)
+      widths = [(0, fill)] + [(0, 0)] * (x.ndim - 1)
+      return jnp.pad(x, widths, constant_values=missing if is_ids else 0) if fill else x
+
+    return jax.tree.map(padded, jax.tree.map(jnp.asarray, batch))
