@@ -1,5 +1,6 @@
 """The head interface: output layers, from the last hidden activation to the loss."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -8,12 +9,14 @@ from jax.typing import ArrayLike
 
 from largevocab.labels import Counts, Targets, known_targets
 from largevocab.ops import shards
+from largevocab.ops.shards import Blocks
 from largevocab.ops.softmax.chunks import wide
 
 PyTree = Any
 # How the leaves of a state are divided over devices: the rows of a table, an entry for
-# each block of classes, or not at all.
-ROWS, BLOCKS, WHOLE = "rows", "blocks", "whole"
+# each block of classes, or not at all. Of the last those of blocks are equal at first,
+# or are terms of a sum.
+ROWS, BLOCKS, WHOLE, SUM = "rows", "blocks", "whole", "sum"
 
 
 class HeadStep(NamedTuple):
@@ -102,12 +105,19 @@ class Head(Protocol):
     ...
 
   def divided(self, state: PyTree) -> PyTree:
-    """ROWS, BLOCKS or WHOLE in place of each leaf of a state."""
+    """ROWS, BLOCKS, WHOLE or SUM in place of each leaf of a state."""
     ...
 
   def in_blocks(self) -> "Head":
     """The head as it computes on one of several devices, with the blocks of classes
     that are there (`largevocab.heads.over_devices`)."""
+    ...
+
+  def init_blocks(
+    self, key: jax.Array, counts: Counts, dim: int, blocks: Blocks
+  ) -> Callable[[int], PyTree]:
+    """Of `in_blocks`, in `shards.over`: the initial state of a block as a function of
+    its number."""
     ...
 
   def class_rows(self, state: PyTree, ids_R: jax.Array) -> jax.Array:

@@ -119,7 +119,7 @@ class Full(LinearHead):
 
   def class_rows(self, state: FullState, ids_R: jax.Array) -> jax.Array:
     """Rows of the table: w_c and then, if there is a bias, b_c and padding."""
-    return state.table.rows_at(ids_R)
+    return wide(shards.rows_of(state.table.w_VD, ids_R))
 
   @property
   def _softmax(self) -> dict[str, Any]:

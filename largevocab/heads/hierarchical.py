@@ -6,6 +6,7 @@ Here K is the number of clusters and S of slots of a cluster.
 import math
 import tokenize
 import zipfile
+from collections.abc import Callable
 from dataclasses import field
 from typing import Annotated, NamedTuple
 
@@ -16,17 +17,27 @@ from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.fields import Between, CountOrNone, Dtype, OneOf, settings
-from largevocab.heads.base import HeadStep, read_batch, total_weight
+from largevocab.heads.base import (
+  ROWS,
+  HeadStep,
+  head_step,
+  read_batch,
+  total_weight,
+)
 from largevocab.heads.binning import BINNINGS
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
+from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.shards import Blocks
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.tree import blocks
 from largevocab.ops.tree.blocks import BlockGrads
 from largevocab.ops.tree.two_level import (
   ClusterLayout,
+  host_layout,
   layout,
+  places,
   two_level_loss,
   two_level_nll,
 )
@@ -45,6 +56,7 @@ class HierarchicalState(NamedTuple):
     members_KS: i32[K, S], the classes of each cluster; V in free slots.
     cluster_V: i32[V], the cluster of each class.
     slot_V: i32[V], the slot of each class in its cluster.
+    blocks: of the clusters, if they are divided over devices; static.
   """
 
   clusters: Table
@@ -52,6 +64,7 @@ class HierarchicalState(NamedTuple):
   members_KS: jax.Array
   cluster_V: jax.Array
   slot_V: jax.Array
+  blocks: Blocks | None = None
 
   @property
   def model(self) -> tuple[jax.Array, jax.Array, ClusterLayout]:
@@ -108,7 +121,8 @@ class Hierarchical(LinearHead):
     up to 8 times as much; four times that to train, plus min(N P, K) blocks of S D to
     update. Blocks of gradients are made where they are needed, twice, and never held
     together: a step needs little memory besides the table. `evaluate` costs as much as
-    a training step, `top_k` as for a softmax.
+    a training step, `top_k` as for a softmax. On several devices each has some of the
+    clusters.
 
   >>> state = Hierarchical(bias=False).init(jax.random.key(0), [1, 5, 3, 4], 2)
   >>> state.members_KS.tolist()
@@ -132,7 +146,10 @@ class Hierarchical(LinearHead):
   def init(
     self, key: jax.Array, counts: Counts | ArrayLike, dim: int
   ) -> HierarchicalState:
-    where = layout(self.cluster_of(as_counts(counts)))
+    return self._state(key, layout(self.cluster_of(as_counts(counts))), dim)
+
+  def _state(self, key: jax.Array, where: ClusterLayout, dim: int) -> HierarchicalState:
+    """The initial state with these clusters."""
     num, slots = where.members_KS.shape
     for_clusters, for_leaves = jax.random.split(key)
     clusters_KD = self.random_rows(for_clusters, num, dim)
@@ -142,6 +159,40 @@ class Hierarchical(LinearHead):
       self.optimizer.init(leaves_VD.reshape(num, -1)),
       *where,
     )
+
+  def init_blocks(
+    self, key: jax.Array, counts: Counts, dim: int, blocks: Blocks
+  ) -> Callable[[int], HierarchicalState]:
+    """Clusters are those of one device; cluster k is in block k % B."""
+    members_KS, *of_class, _ = host_layout(self.cluster_of(counts))
+    clusters = Blocks(len(members_KS), blocks.num)
+    if clusters.num_classes < blocks.num:
+      raise UserError(
+        f"mesh.blocks is {blocks.num}, and there are {clusters.num_classes} clusters: "
+        "set it to so many or fewer, or make more clusters"
+      )
+
+    def part(x, of: Blocks, number, fill):
+      rows = x[of.classes(number)]
+      missing = [(0, of.size - len(rows))] + [(0, 0)] * (x.ndim - 1)
+      return jnp.array(np.pad(rows, missing, constant_values=fill))
+
+    def of_block(number):
+      of_rows = jax.random.fold_in(key, number)
+      own_KS = part(members_KS, clusters, number, blocks.num_classes)
+      cluster_S, slot_S = (part(x, blocks, number, 0) for x in of_class)
+      where = ClusterLayout(own_KS, cluster_S, slot_S, clusters)
+      return self._state(of_rows, where, dim)
+
+    return of_block
+
+  def divided(self, state: HierarchicalState) -> HierarchicalState:
+    """Clusters, and where the classes are."""
+    where = dict.fromkeys(("members_KS", "cluster_V", "slot_V"), ROWS)
+    return super().divided(state)._replace(**where)
+
+  def in_blocks(self) -> "Hierarchical":
+    return self
 
   def cluster_of(self, counts: Counts) -> np.ndarray:
     """The cluster of each class, int[V].
@@ -170,8 +221,8 @@ class Hierarchical(LinearHead):
     loss, d = two_level_loss(x_ND, *state.model, y.ids_NP, mean_w_NP, dtype=self.dtype)
     leaves = BlockGrads(d.cluster_M, d.d_MS, d.x_MD)
     norm = sq_norm(d.clusters_KD) + blocks.sq_norm(leaves, len(d.clusters_KD))
-    dh_ND = d.x_ND[:, : h_ND.shape[1]].astype(h_ND.dtype)
-    return HeadStep(loss, dh_ND, HierarchicalGrads(d.clusters_KD, leaves), norm)
+    grads = HierarchicalGrads(d.clusters_KD, leaves)
+    return head_step(loss, d.x_ND, h_ND, grads, shards.total(norm))
 
   def update(
     self,
@@ -205,9 +256,10 @@ class Hierarchical(LinearHead):
   def class_rows(self, state: HierarchicalState, ids_R: jax.Array) -> jax.Array:
     """The row of the class plus that of its cluster: log p(c | h) is <their sum, h>
     minus the log-partition functions of both softmaxes."""
-    clusters_KD, leaves_KSD, (_, cluster_V, slot_V) = state.model
-    cluster_R = cluster_V[ids_R]
-    return wide(clusters_KD[cluster_R]) + wide(leaves_KSD[cluster_R, slot_V[ids_R]])
+    clusters_KD, leaves_KSD, where = state.model
+    k_R, slot_R = places(where, shards.own_rows(ids_R, len(where.cluster_V)))
+    at = lambda x, *ids: wide(x.at[ids].get(mode="fill", fill_value=0))
+    return shards.total(at(clusters_KD, k_R) + at(leaves_KSD, k_R, slot_R))
 
 
 def _read_clusters(path: str, V: int) -> np.ndarray:

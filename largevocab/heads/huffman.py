@@ -3,6 +3,7 @@
 Here L is the depth of the tree.
 """
 
+from collections.abc import Callable
 from dataclasses import field
 from typing import ClassVar, NamedTuple
 
@@ -11,19 +12,29 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from largevocab.fields import Dtype, settings
-from largevocab.heads.base import HeadStep, read_batch, total_weight
+from largevocab.heads.base import (
+  ROWS,
+  WHOLE,
+  HeadStep,
+  head_step,
+  read_batch,
+  total_weight,
+)
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
+from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.shards import Blocks
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.tree.huffman import (
   Tree,
   huffman,
+  huffman_blocks,
   tree_loss,
   tree_nll,
-  tree_top_k,
   ways,
 )
+from largevocab.ops.tree.huffman_top_k import tree_top_k
 from largevocab.rows import SGD, RowGrads, RowOptimizer, Table, sq_norm
 
 
@@ -54,6 +65,9 @@ class Huffman(LinearHead):
 
   Source: Morin and Bengio 2005; Mikolov et al. 2013, section 2.1, for Huffman's tree.
 
+  On several devices each block of classes has a tree, and a tree of blocks is above
+  them: paths are longer by less than two levels in the mean.
+
   Cost: with L the depth of the tree (20 to 30 for words), products of 3 N P L D a step
     and min(N P L, V) rows to update; 8 bytes a class for the tree; paths are computed
     when needed. `top_k` is expensive: gathers of V log L for each example.
@@ -73,6 +87,29 @@ class Huffman(LinearHead):
     w_VD = self.random_rows(key, len(count_V), dim)
     return HuffmanState(self.optimizer.init(w_VD), huffman(count_V))
 
+  def init_blocks(
+    self, key: jax.Array, counts: Counts, dim: int, blocks: Blocks
+  ) -> Callable[[int], HuffmanState]:
+    """Each block has a tree of its own, and the last of its rows is one of the tree
+    over blocks."""
+    trees = huffman_blocks(counts.unigram_V, blocks)
+
+    def of_block(number):
+      of_rows = jax.random.fold_in(key, number)
+      nodes = self.optimizer.init(self.random_rows(of_rows, blocks.size, dim))
+      return HuffmanState(nodes, jax.tree.map(jnp.array, trees[number]))
+
+    return of_block
+
+  def divided(self, state: HuffmanState) -> HuffmanState:
+    """Links of classes and nodes are where their rows are."""
+    tree = jax.tree.map(lambda _: WHOLE, state.tree)
+    tree = tree._replace(above_class_V=ROWS, above_node_V=ROWS)
+    return super().divided(state)._replace(tree=tree)
+
+  def in_blocks(self) -> "Huffman":
+    return self
+
   def backward(
     self, state: HuffmanState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
@@ -83,8 +120,7 @@ class Huffman(LinearHead):
       x_ND, state.nodes.w_VD, state.tree, y.ids_NP, mean_w_NP, dtype=self.dtype
     )
     grads = RowGrads(*rows)
-    dh_ND = dx_ND[:, : h_ND.shape[1]].astype(h_ND.dtype)
-    return HeadStep(loss, dh_ND, grads, sq_norm(grads))
+    return head_step(loss, dx_ND, h_ND, grads, shards.total(sq_norm(grads)))
 
   def update(
     self, state: HuffmanState, grads: RowGrads, lr: ArrayLike, scale: ArrayLike
@@ -112,7 +148,7 @@ class Huffman(LinearHead):
   def class_rows(self, state: HuffmanState, ids_R: jax.Array) -> jax.Array:
     """Half the signed sum of the rows on the path to a class: the gradient of
     log p(c | h) at h = 0. No single row gives the score of a class."""
-    above_LR = ways(state.tree, ids_R)
+    above_LR = ways(state.tree, shards.own_rows(ids_R, len(state.nodes.w_VD)))
     sign_LR = jnp.where(above_LR < 0, 0, 2 * (above_LR % 2) - 1)
     rows_LRD = state.nodes.rows_at(above_LR // 2, mode="clip")
-    return jnp.sum(sign_LR[:, :, None] * rows_LRD, axis=0) / 2
+    return shards.total(jnp.sum(sign_LR[:, :, None] * rows_LRD, axis=0)) / 2

@@ -1,12 +1,16 @@
 """Base of heads with one linear score per row: features, initial rows."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from largevocab.errors import UserError
 from largevocab.fields import InitScale, settings
 from largevocab.heads.base import BLOCKS, ROWS, WHOLE, Head, PyTree
-from largevocab.labels import Targets
+from largevocab.labels import Counts, Targets
+from largevocab.ops.shards import Blocks
 from largevocab.ops.softmax.bias import extend, extended_width
 from largevocab.rows import Table
 
@@ -35,6 +39,18 @@ class LinearHead:
     w_VD = jax.random.uniform(key, (num, dim), minval=-limit, maxval=limit)
     return jnp.pad(w_VD, ((0, 0), (0, width - dim)))
 
+  def init_blocks(
+    self: Head, key: jax.Array, counts: Counts, dim: int, blocks: Blocks
+  ) -> Callable[[int], PyTree]:
+    """Each block is initialised from the counts of its classes."""
+
+    def of_block(number: int) -> PyTree:
+      of_classes = counts.unigram_V[blocks.classes(number)]
+      of_rows = np.pad(of_classes, (0, blocks.size - len(of_classes)))
+      return self.init(jax.random.fold_in(key, number), Counts(of_rows), dim)
+
+    return of_block
+
   def divided(self, state: PyTree) -> PyTree:
     """Of tables the rows are divided over devices; of other parts the blocks."""
     is_table = lambda x: isinstance(x, Table)
@@ -49,7 +65,7 @@ class LinearHead:
   def in_blocks(self) -> Head:
     raise UserError(
       f"the head {type(self).__name__} cannot be divided over devices yet: choose "
-      "'full' or 'sampled', or set mesh.blocks to 1"
+      "another, such as 'full' or 'sampled', or set mesh.blocks to 1"
     )
 
   def refreshes(self, step: int) -> bool:

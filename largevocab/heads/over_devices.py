@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
-from largevocab.heads.base import BLOCKS, ROWS, WHOLE, Head, HeadStep
+from largevocab.heads.base import BLOCKS, ROWS, SUM, WHOLE, Head, HeadStep
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops import shards
 from largevocab.ops.shards import AXIS, Blocks
@@ -106,22 +106,27 @@ class OverDevices:
         "it to so many or fewer"
       )
     numbers = np.arange(blocks.num).reshape(num_devices, -1).tolist()
+    of_block = self._here.init_blocks(key, counts, dim, blocks)
     parts = []
     for i, device in enumerate(self.mesh.devices):
       if device.process_index == jax.process_index():
         with jax.default_device(device):
-          of_device = self._joined_blocks(key, counts, dim, blocks, numbers[i])
+          of_device = self._joined_blocks(of_block, blocks, numbers[i])
         parts.append(jax.device_put(of_device, device))
     self._check_equal(parts)
 
-    def assembled(spec, *each):
-      shape = each[0].shape
+    def assembled(kind, *each):
+      if kind == SUM:
+        terms = assembled(ROWS, *(x[None] for x in each))
+        whole = NamedSharding(self.mesh, _WHOLE)
+        return jax.jit(lambda x: jnp.sum(x, axis=0), out_shardings=whole)(terms)
+      spec, shape = _spec(kind), each[0].shape
       if spec == _SPLIT:
         shape = (len(each[0]) * num_devices, *shape[1:])
       place = NamedSharding(self.mesh, spec)
       return jax.make_array_from_single_device_arrays(shape, place, list(each))
 
-    return Divided(blocks, jax.tree.map(assembled, self._specs(parts[0]), *parts))
+    return Divided(blocks, jax.tree.map(assembled, self.head.divided(parts[0]), *parts))
 
   def backward(
     self, state: Divided, h_ND: jax.Array, y: Targets, key: jax.Array
@@ -173,14 +178,8 @@ class OverDevices:
     return jax.tree.map(lambda x_NK: x_NK[: len(h_ND)], best)
 
   def class_rows(self, state: Divided, ids_R: jax.Array) -> jax.Array:
-    num_here = state.blocks.num_rows // self.mesh.size
-
-    def local(parts, ids_R):
-      rows_R = shards.own_rows(ids_R, num_here)
-      rows_RD = self._here.class_rows(parts, jnp.minimum(rows_R, num_here - 1))
-      return shards.of_owner(rows_RD, (rows_R < num_here)[:, None])
-
-    return self._run(local, _WHOLE, state, ids_R=jnp.asarray(ids_R))
+    ids_R = jnp.asarray(ids_R)
+    return self._run(self._here.class_rows, _WHOLE, state, ids_R=ids_R)
 
   @functools.cached_property
   def _here(self) -> Head:
@@ -203,9 +202,7 @@ class OverDevices:
 
   def _specs(self, parts: PyTree) -> PyTree:
     """How each leaf of the head's state is divided."""
-    return jax.tree.map(
-      lambda kind: _WHOLE if kind == WHOLE else _SPLIT, self.head.divided(parts)
-    )
+    return jax.tree.map(_spec, self.head.divided(parts))
 
   def _even(self, batch: PyTree) -> PyTree:
     """A batch with examples of weight 0, so that devices have equally many. Draws have
@@ -215,16 +212,14 @@ class OverDevices:
     return jax.tree.map(pad, batch) if fill else batch
 
   def _joined_blocks(
-    self, key: jax.Array, counts: Counts, dim: int, blocks: Blocks, numbers: list[int]
+    self, of_block: Callable[[int], PyTree], blocks: Blocks, numbers: list[int]
   ) -> PyTree:
     """The part of a state with these blocks."""
     with shards.over(blocks):
-      states = [
-        self._here.init(jax.random.fold_in(key, b), _counts(counts, blocks, b), dim)
-        for b in numbers
-      ]
+      states = [of_block(b) for b in numbers]
     self._check_equal(states)
-    join = {ROWS: jnp.concatenate, BLOCKS: jnp.stack, WHOLE: lambda each: each[0]}
+    join: dict[str, Callable] = {ROWS: jnp.concatenate, BLOCKS: jnp.stack, SUM: sum}
+    join[WHOLE] = lambda each: each[0]
     kinds = self.head.divided(states[0])
     return jax.tree.map(lambda kind, *each: join[kind](list(each)), kinds, *states)
 
@@ -237,7 +232,5 @@ class OverDevices:
       )
 
 
-def _counts(counts: Counts, blocks: Blocks, number: int) -> Counts:
-  """Those of a block's classes, and 0 for an unused row."""
-  of_block = counts.unigram_V[blocks.classes(number)]
-  return Counts(np.pad(of_block, (0, blocks.size - len(of_block))))
+def _spec(kind: str) -> PartitionSpec:
+  return _WHOLE if kind in (WHOLE, SUM) else _SPLIT

@@ -41,7 +41,7 @@ from largevocab.ops import shards
 from largevocab.ops.accidental_hits import is_member
 from largevocab.ops.pair_logits import pair_logits
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.softmax.chunks import sum_dtype
+from largevocab.ops.softmax.chunks import sum_dtype, wide
 from largevocab.ops.softmax.log_partition import (
   Change,
   Score,
@@ -315,7 +315,7 @@ class Sampled(LinearHead):
 
   def class_rows(self, state, ids_R):
     """Rows of the table: w_c and then, if there is a bias, b_c and padding."""
-    return state.table.rows_at(ids_R)
+    return wide(shards.rows_of(state.table.w_VD, ids_R))
 
   def candidates(
     self,

@@ -1,5 +1,6 @@
 """Factored head for spherical losses: exact updates at a cost independent of V."""
 
+from collections.abc import Callable
 from dataclasses import field
 from typing import Annotated, ClassVar
 
@@ -8,7 +9,15 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from largevocab.fields import Between, Dtype, OneOf, StepsOrNever, settings
-from largevocab.heads.base import HeadStep, is_refresh, read_batch, total_weight
+from largevocab.heads.base import (
+  ROWS,
+  SUM,
+  WHOLE,
+  HeadStep,
+  is_refresh,
+  read_batch,
+  total_weight,
+)
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.losses.spherical import (
@@ -16,10 +25,12 @@ from largevocab.losses.spherical import (
   SphericalLoss,
   TaylorSoftmax,
 )
+from largevocab.ops import shards
 from largevocab.ops.factored import steps, table
 from largevocab.ops.factored.stabilizers import STABILIZERS, guard, spread
 from largevocab.ops.factored.table import Factored, dot
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.shards import Blocks
 from largevocab.ops.softmax.chunks import logits
 from largevocab.ops.softmax.top_k import top_k
 
@@ -53,7 +64,8 @@ class Spherical(LinearHead):
   needed, at any step. Steps and metrics are float32 whatever `dtype` is: Q = W^T W is
   updated with the products that update W, and drifts from it if these are rounded.
 
-  Cost: O(N D^2 + N P D) a step, independent of V; V, once, in memory.
+  Cost: O(N D^2 + N P D) a step, independent of V; V, once, in memory. Of several
+    devices each has some rows of V.
 
   >>> head = Spherical(bias=False)
   >>> state = head.init(jax.random.key(0), [3, 2, 1], 4)
@@ -73,6 +85,27 @@ class Spherical(LinearHead):
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> Factored:
     return table.factor(self.random_rows(key, as_counts(counts).num_classes, dim))
 
+  def init_blocks(
+    self, key: jax.Array, counts: Counts, dim: int, blocks: Blocks
+  ) -> Callable[[int], Factored]:
+    """Q and the sum of a block's rows, which are terms of those of W."""
+
+    def of_block(number):
+      of_rows = jax.random.fold_in(key, number)
+      num_classes = len(blocks.classes(number))
+      w_VD = self.random_rows(of_rows, blocks.size, dim).at[num_classes:].set(0)
+      with shards.alone():
+        return table.factor(w_VD)
+
+    return of_block
+
+  def divided(self, state: Factored) -> Factored:
+    """Rows of V; what is computed from W starts as a sum over blocks."""
+    return Factored(ROWS, WHOLE, WHOLE, gram_DD=SUM, sum_D=SUM, u_inv_DD=WHOLE)  # pyrefly: ignore
+
+  def in_blocks(self) -> "Spherical":
+    return self
+
   def backward(
     self, state: Factored, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
@@ -84,7 +117,7 @@ class Spherical(LinearHead):
     loss, dx_ND, grads = steps.value_and_grads(
       state, self._loss_of(state), x_ND, ids_NP, t_NP, weight_N
     )
-    dh_ND = dx_ND[:, : h_ND.shape[1]].astype(h_ND.dtype)
+    dh_ND = shards.own_examples(dx_ND[:, : h_ND.shape[1]]).astype(h_ND.dtype)
     return HeadStep(loss, dh_ND, grads, steps.sq_norm(state, grads))
 
   def update(
@@ -125,11 +158,13 @@ class Spherical(LinearHead):
     """{'spread': of the singular values of U, see
     `largevocab.ops.factored.stabilizers`, 'drift': the largest relative error of
     q = |o|^2 over a few examples}."""
-    x_ND = self.features(h_ND[:_WATCHED])
+    x_ND = self.features(shards.all_examples(h_ND)[:_WATCHED])
     queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
     o_NV = logits(queries_ND, v_VD, v_VD.dtype) + shift_N[:, None]
     q_N, _ = table.sums(state, x_ND)
-    exact_N = jnp.sum(jnp.square(o_NV), axis=1)
+    V = len(v_VD)
+    o_NV = jnp.where(shards.used(jnp.arange(V), V, jnp.bool(True)), o_NV, 0)
+    exact_N = shards.total(jnp.sum(jnp.square(o_NV), axis=1))
     drift_N = jnp.abs(q_N - exact_N) / jnp.maximum(exact_N, 1e-30)
     return {"spread": spread(state), "drift": jnp.max(drift_N)}
 
@@ -143,24 +178,26 @@ class Spherical(LinearHead):
     queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
 
     def score(o_NV):
-      sums = q_N[:, None], s_N[:, None], len(v_VD)
+      sums = q_N[:, None], s_N[:, None], shards.num_classes(len(v_VD))
       return self.loss.score(o_NV + shift_N[:, None], *sums)
 
     return top_k(queries_ND, v_VD, k, score=score, dtype=self.dtype)
 
   def class_rows(self, state: Factored, ids_R: jax.Array) -> jax.Array:
-    return table.implied_rows(state, ids_R)
+    here_R = shards.own_rows(ids_R, len(state.v_VD))
+    return shards.total(table.implied_rows(state, here_R))
 
   def _shifted(self, state, x_ND):
     """Queries, rows and shifts such that o_NV = queries_ND V^T + shift_N."""
     return dot(x_ND, state.u_DD.T), state.v_VD, dot(x_ND, state.omega_D)
 
   def _loss_of(self, state):
-    num_classes = len(state.v_VD)
+    num_classes = shards.num_classes(len(state.v_VD))
     return lambda o_P, t_P, q, s: self.loss(o_P, t_P, q, s, num_classes)
 
   def _targets(self, state, y):
     """Ids, target shares that sum to 1, and the weight of each example."""
     weight_N = jnp.sum(y.w_NP, axis=1)
     share_NP = y.w_NP / jnp.where(weight_N > 0, weight_N, 1)[:, None]
-    return *steps.distinct(y.ids_NP, share_NP, len(state.v_VD)), weight_N
+    ids_NP, t_NP = steps.distinct(y.ids_NP, share_NP, len(state.v_VD))
+    return ids_NP, shards.total(t_NP), weight_N

@@ -85,8 +85,8 @@ _now: ContextVar[Blocks | None] = ContextVar("blocks", default=None)
 
 
 @contextlib.contextmanager
-def over(blocks: Blocks) -> Iterator[None]:
-  """Heads that are traced inside combine results over `AXIS`."""
+def over(blocks: Blocks | None) -> Iterator[None]:
+  """Heads that are traced inside combine results over `AXIS`; None: they do not."""
   token = _now.set(blocks)
   try:
     yield
@@ -164,7 +164,15 @@ def own_rows(ids: jax.Array, num_rows: int) -> jax.Array:
   blocks = _now.get()
   if blocks is None:
     return ids
-  row = blocks.row(ids) - lax.axis_index(AXIS) * num_rows
+  return rows_here(blocks.row(ids), num_rows)
+
+
+def rows_here(rows: jax.Array, num_rows: int) -> jax.Array:
+  """The rows in the table of this device, of rows of the whole table; `num_rows` for
+  those of other devices."""
+  if _now.get() is None:
+    return rows
+  row = rows - lax.axis_index(AXIS) * num_rows
   return jnp.where((row >= 0) & (row < num_rows), row, num_rows)
 
 
@@ -189,6 +197,16 @@ def used(rows: jax.Array, num_rows: int, mask: jax.Array) -> jax.Array:
   if blocks is None or blocks.num_rows == blocks.num_classes:
     return mask
   return mask & (class_ids(rows, num_rows) < blocks.num_classes)
+
+
+def only_used(x_LD: jax.Array) -> jax.Array:
+  """Rows of this device's table, with 0 in those that are no classes."""
+  blocks = _now.get()
+  if blocks is None or blocks.num_rows == blocks.num_classes:
+    return x_LD
+  num = len(x_LD)
+  is_class_L = used(jnp.arange(num), num, jnp.ones(num, bool))
+  return jnp.where(is_class_L[:, None], x_LD, 0)
 
 
 def blocks_here() -> jax.Array:
@@ -246,6 +264,14 @@ def sum_for_own_examples(x_ND: jax.Array) -> jax.Array:
   return lax.psum_scatter(x_ND, AXIS, tiled=True)
 
 
+def own_examples(x_ND: jax.Array) -> jax.Array:
+  """This device's examples of what all devices know: [n, ...] from [N, ...]."""
+  if _now.get() is None:
+    return x_ND
+  n = len(x_ND) // lax.axis_size(AXIS)
+  return lax.dynamic_slice_in_dim(x_ND, lax.axis_index(AXIS) * n, n)
+
+
 @jax.custom_vjp
 def _psum(x: jax.Array) -> jax.Array:
   return lax.psum(x, AXIS)
@@ -285,6 +311,17 @@ def copied(x: jax.Array) -> jax.Array:
 def of_owner(x: jax.Array, is_here: jax.Array) -> jax.Array:
   """The value of the one device where `is_here`; 0 if there is none."""
   return x if _now.get() is None else _psum(jnp.where(is_here, x, 0))
+
+
+def rows_of(x_VD: jax.Array, ids: jax.Array) -> jax.Array:
+  """The rows of classes that all devices name, [..., D], each from its owner; 0 for ids
+  of no class. Entries of a vector likewise.
+
+  >>> rows_of(jnp.array([[1.0], [2.0]]), jnp.array([1, 2])).tolist()
+  [[2.0], [0.0]]
+  """
+  here = own_rows(ids, len(x_VD))
+  return total(x_VD.at[here].get(mode="fill", fill_value=0))
 
 
 def once(x: jax.Array, otherwise: float) -> jax.Array:

@@ -438,7 +438,7 @@ class HuffmanView(ByScores):
 
   def scores(self, head, state, h_ND):
     o_NV = head.features(h_ND) @ state.nodes.w_VD.T
-    above_class_V, above_node_V, _ = (np.asarray(x) for x in state.tree)
+    above_class_V, above_node_V, _ = map(np.asarray, jax.tree.leaves(state.tree))
     columns = []
     for above in above_class_V:
       log_p_N = jnp.zeros(len(h_ND))

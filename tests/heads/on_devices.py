@@ -16,11 +16,15 @@ import numpy as np
 
 from largevocab import config
 from largevocab.heads import OverDevices, class_mesh
+from largevocab.heads.base import ROWS, SUM, WHOLE
 from largevocab.labels import Counts, Targets
 from largevocab.rows import Adagrad
 
 V, D, N, P, M, STEPS, K = 203, 8, 22, 2, 64, 20, 7  # V and N divide by nothing
-READ = ("full", "sampled/pps", "nce/unigram")  # others share these programs
+# Others share the programs that read a state.
+READ = ("full", "sampled/pps", "nce/unigram", "spherical", "huffman", "hierarchical")
+# It has no optimiser; with so tight a limit it is stabilised.
+FIELDS = {"spherical": {"limit": 1.001}}
 COUNTS = (1e4 / np.arange(1, V + 1)).astype(np.int64) + 1
 KINDS = "all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute"
 COLLECTIVE = re.compile(rf"= (.*?) (?:{KINDS})(?:-start)?\(")
@@ -59,14 +63,18 @@ def trained(head, num_devices, reads):
   program = step.lower(state, *batch(0), jax.random.key(0)).compile()
   losses, norms, dh = [], [], []
 
+  def leaves(*kinds):
+    of_leaves = zip(*map(jax.tree.leaves, (kind_of, state.parts)), strict=True)
+    return [leaf for kind, leaf in of_leaves if kind in kinds]
+
   def tables():
     return {
       shard.data.unsafe_buffer_pointer()
-      for leaf in jax.tree.leaves(state.parts.table)
+      for leaf in leaves(ROWS)
       for shard in leaf.addressable_shards
-      if leaf.ndim
     }
 
+  kind_of = head.head.divided(state.parts)
   before = tables()
   for i in range(STEPS):
     state, out = step(state, *batch(i), jax.random.key(i))
@@ -79,11 +87,18 @@ def trained(head, num_devices, reads):
     "loss": losses,
     "norm": norms,
     "dh": dh,
-    "rows": np.asarray(state.parts.table.w_VD, np.float32).tolist(),
+    "rows": [np.asarray(x, np.float32).ravel().tolist() for x in leaves(ROWS)],
     "in_place": in_place,
+    "equal": all(map(is_equal_everywhere, leaves(WHOLE, SUM))),
     "sent": sent(program),
     **(read(head, state) if reads else {}),
   }
+
+
+def is_equal_everywhere(x):
+  """Whether all devices have the same bits of an array."""
+  first, *others = (np.asarray(shard.data) for shard in x.addressable_shards)
+  return all(np.array_equal(first, other) for other in others)
 
 
 def read(head, state):
@@ -104,7 +119,7 @@ def read(head, state):
 def main(devices, *paths):
   for path in paths:
     name, _, dtype = path.partition("@")
-    fields = {"optimizer": Adagrad(row_dtype=dtype or "float32")}
+    fields = FIELDS.get(name) or {"optimizer": Adagrad(row_dtype=dtype or "float32")}
     if "/" in name:
       fields["num_samples"] = M
     head = config.head(name, **fields)

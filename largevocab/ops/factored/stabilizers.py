@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from largevocab.ops import shards
 from largevocab.ops.factored.table import Factored, dot, factor, implied
 from largevocab.ops.softmax.chunks import fold_rows
 
@@ -110,8 +111,10 @@ def absorb(f: Factored, key: jax.Array, limit: float) -> Factored:
   >>> f.v_VD[0].tolist(), f.u_DD.tolist()
   ([8.0, 8.0], [[1.0, 0.0], [0.0, 1.0]])
   """
-  is_far = lambda f: spread(f) > limit
-  return lax.while_loop(is_far, lambda f: factor(implied(f)), reinvert(f))
+  f = reinvert(f)
+  is_far = shards.largest(spread(f)) > limit  # devices sum up Q together or not at all
+  absorbed = lambda carry: (factor(implied(carry[0])), jnp.bool(False))
+  return lax.while_loop(lambda carry: carry[1], absorbed, (f, is_far))[0]
 
 
 def fix_singular_values(f: Factored, key: jax.Array, limit: float) -> Factored:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from largevocab.ops import shards
 from largevocab.ops.factored.table import Factored, dot, outputs_and_pull
 from largevocab.ops.merge import merge_rows, sums_of_equals
 from largevocab.ops.shapes import check_shapes
@@ -34,7 +35,8 @@ class SphericalGrads(NamedTuple):
     dq_N: f32[N], dL/dq.
     ds_N: f32[N], dL/ds.
     do_NP: f32[N, P], dL/do of the true classes.
-    ids_NP: i32[N, P], the true classes, padding >= V.
+    ids_NP: i32[N, P], the true classes, padding >= V. On one of several devices those
+      of its rows; everything else is of all true classes.
     gram_ND: f32[N, D], H Q.
     pull_ND: f32[N, D], sum over p of do_np w_p.
     equal_ND: f32[N, D], sum over p of do_np T_p, so that T^T T = equal^T H.
@@ -144,7 +146,8 @@ def value_and_grads(
     loss: of one example, differentiated by JAX. Targets of value 0 must not change it.
     h_ND: f32[N, D], activations.
     ids_NP: i32[N, P], classes with targets other than 0, distinct within each example;
-      padding >= V. Examples may share classes.
+      padding >= V. Examples may share classes. On one of several devices classes of
+      the others are padding too, whose targets stay.
     t_NP: f32[N, P], the targets; 0 on padding.
     weight_N: f32[N].
 
@@ -172,10 +175,10 @@ def value_and_grads(
   # The loss of an example of weight 0 may be infinite or NaN.
   weigh = lambda x, w: jnp.where(w == 0, 0, w * x)
   dq_N, ds_N = weigh(dq_N, weight_N), weigh(ds_N, weight_N)
-  do_NP = jnp.where(ids_NP < V, weigh(do_NP, weight_N[:, None]), 0)
+  do_NP = jnp.where(t_NP == 0, 0, weigh(do_NP, weight_N[:, None]))
   pull_ND = pull(do_NP)
   dh_ND = 2 * dq_N[:, None] * gram_ND + ds_N[:, None] * f.sum_D[None, :] + pull_ND
-  equal_ND = _equal(do_NP, h_ND, ids_NP, V)
+  equal_ND = shards.total(_equal(do_NP, h_ND, ids_NP, V))
   grads = SphericalGrads(h_ND, dq_N, ds_N, do_NP, ids_NP, gram_ND, pull_ND, equal_ND)
   return jnp.sum(weigh(loss_N, weight_N)), dh_ND, grads
 
@@ -199,7 +202,8 @@ def sq_norm(f: Factored, g: SphericalGrads) -> jax.Array:
   by_rest = jnp.sum(shrink(g.pull_ND) * g.h_ND) + jnp.sum(
     shrink(f.sum_D[None])[0] * c_D
   )
-  of_rest = len(f.v_VD) * jnp.sum(c_D**2) + 2 * jnp.sum(c_D * t_D)
+  V = shards.num_classes(len(f.v_VD))
+  of_rest = V * jnp.sum(c_D**2) + 2 * jnp.sum(c_D * t_D)
   total = by_gram + 2 * by_rest + of_rest + jnp.sum(g.equal_ND * g.h_ND)
   return jnp.maximum(total, 0)  # in spite of rounding
 
@@ -232,7 +236,8 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
   >>> implied(step(f, grads, 0.25)).tolist()
   [[0.5], [1.0]]
   """
-  h_ND, (V, D) = g.h_ND, f.v_VD.shape
+  h_ND, (num_rows, D) = g.h_ND, f.v_VD.shape
+  V = shards.num_classes(num_rows)
   is_right = is_whole(g.ids_NP, g.tag)
   if is_right is not True:  # traced: else W becomes NaN
     rate = jnp.where(is_right, rate, jnp.nan)
@@ -248,7 +253,7 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
   p_DD = dot(half_ND.T, h_ND) + (sum_D - V / 2 * c_D - t_D)[:, None] * c_D[None, :]
   u_inv_DD, back_ND = _inverse(f.u_inv_DD, h_ND, 2 * rate * g.dq_N)
   v_NPD = rate * g.do_NP[:, :, None] * back_ND[:, None, :]
-  ids_R, v_RD = merge_rows(g.ids_NP.ravel(), v_NPD.reshape(-1, D), V)
+  ids_R, v_RD = merge_rows(g.ids_NP.ravel(), v_NPD.reshape(-1, D), num_rows)
   return Factored(
     v_VD=f.v_VD.at[ids_R].add(-v_RD, mode="drop", unique_indices=True),
     u_DD=f.u_DD - shrink(f.u_DD),

@@ -1,5 +1,8 @@
 """A factored table W = V U + 1 omega^T: W is never held.
 
+On several devices each has rows of V, and all have the same U, omega, Q and sum of W's
+rows: what these are computed from is the same everywhere, to the last bit.
+
 Source: Vincent et al. 2015, section 4.4, with rows where the paper has columns.
 """
 
@@ -9,6 +12,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+from largevocab.ops import shards
 
 Pull = Callable[[jax.Array], jax.Array]
 
@@ -41,14 +46,14 @@ def factor(w_VD: jax.Array) -> Factored:
   >>> factor(jnp.ones((3, 2))).sum_D.tolist()
   [3.0, 3.0]
   """
-  D = w_VD.shape[1]
+  D, w_VD = w_VD.shape[1], shards.only_used(w_VD)
   eye = lambda: jnp.eye(D, dtype=w_VD.dtype)
   return Factored(
     v_VD=w_VD,
     u_DD=eye(),
     omega_D=jnp.zeros(D, w_VD.dtype),
-    gram_DD=dot(w_VD.T, w_VD),
-    sum_D=jnp.sum(w_VD, axis=0),
+    gram_DD=shards.total(dot(w_VD.T, w_VD)),
+    sum_D=shards.total(jnp.sum(w_VD, axis=0)),
     u_inv_DD=eye(),
   )
 
@@ -85,7 +90,7 @@ def sums(f: Factored, h_ND: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def outputs(f: Factored, h_ND: jax.Array, ids_NP: jax.Array) -> jax.Array:
-  """o_NP = <w_c, h_n> for the classes ids_NP; 0 for ids >= V.
+  """o_NP = <w_c, h_n> for the classes ids_NP, of their devices; 0 for ids >= V.
 
   >>> f = factor(jnp.array([[1.0], [2.0]]))
   >>> outputs(f, jnp.array([[3.0]]), jnp.array([[1, 0, 2]])).tolist()
@@ -111,16 +116,17 @@ def outputs_and_pull(
   if ids_NP.shape[1] == 1:  # the rows themselves: one product with U instead of two
     w_ND = dot(v_NPD[:, 0], f.u_DD) + f.omega_D[None, :]
     o_NP = jnp.sum(w_ND * h_ND, axis=1, keepdims=True)
-    return jnp.where(is_true_NP, o_NP, 0), lambda do_NP: do_NP * w_ND
+    o_NP = jnp.where(is_true_NP, o_NP, 0)
+    return shards.total(o_NP), lambda do_NP: shards.of_owner(do_NP * w_ND, is_true_NP)
   o_NP = jnp.einsum("npd,nd->np", v_NPD, dot(h_ND, f.u_DD.T), precision="highest")
   o_NP = o_NP + dot(h_ND, f.omega_D)[:, None]
 
   def pull(do_NP):
     v_ND = jnp.einsum("np,npd->nd", do_NP, v_NPD, precision="highest")
     omega_ND = jnp.sum(do_NP, axis=1)[:, None] * f.omega_D[None, :]
-    return dot(v_ND, f.u_DD) + omega_ND
+    return shards.total(dot(v_ND, f.u_DD)) + omega_ND
 
-  return jnp.where(is_true_NP, o_NP, 0), pull
+  return shards.total(jnp.where(is_true_NP, o_NP, 0)), pull
 
 
 def dot(a: jax.Array, b: jax.Array) -> jax.Array:

@@ -172,8 +172,12 @@ def of_all_devices(
 ) -> tuple[jax.Array, jax.Array]:
   """The best k of all devices, as classes, from each one's best rows of `num_rows`."""
   rows_NK, o_NK = best
-  each = shards.each_device((shards.class_ids(rows_NK, num_rows), o_NK))
-  return functools.reduce(best_of_both, each)
+  return best_of_devices((shards.class_ids(rows_NK, num_rows), o_NK))
+
+
+def best_of_devices(best: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+  """The best k of all devices, from each one's best classes."""
+  return functools.reduce(best_of_both, shards.each_device(best))
 
 
 def parts_top_k(

@@ -1,9 +1,13 @@
 """Huffman trees over classes: frequent classes are near the root.
 
+Classes in blocks (`largevocab.ops.shards`) have a tree for each block, and one whose
+leaves are the blocks, so that a device needs only links of its own classes:
+
+  log p(c | h) = log p(block of c | h) + log p(c | its block, h)
+
 Here L is the depth of the tree.
 """
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -12,7 +16,9 @@ import numpy as np
 from jax import lax
 from jax.nn import log_sigmoid, sigmoid
 
+from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.shards import Blocks
 from largevocab.ops.softmax.chunks import compute_dtype, product, sum_dtype, wide
 
 
@@ -27,11 +33,15 @@ class Tree(NamedTuple):
     above_class_V: i32[V], links above classes.
     above_node_V: i32[V], links above inner nodes.
     num_L: i32[L], number of classes at depths 1 ... L; L is the largest depth.
+    top: the tree over blocks, whose inner node i has the last row of block i; None: a
+      single tree. The other fields are then of trees side by side: links in a block
+      count its own nodes, and depths begin at its root.
   """
 
   above_class_V: jax.Array
   above_node_V: jax.Array
   num_L: jax.Array
+  top: "Tree | None" = None
 
 
 def huffman(count_V: np.ndarray) -> Tree:
@@ -63,7 +73,33 @@ def huffman(count_V: np.ndarray) -> Tree:
   for parent in (above_node_V[1 : V - 1] // 2).tolist():
     depths.append(depths[parent] + 1)
   num_L = np.bincount(np.array(depths)[above_class_V // 2]) if V > 1 else [0]
-  return Tree(*(jnp.array(a, jnp.int32) for a in (above_class_V, above_node_V, num_L)))
+  array = lambda x: jnp.array(x, jnp.int32)
+  return Tree(array(above_class_V), array(above_node_V), array(num_L))
+
+
+def huffman_blocks(count_V: np.ndarray, blocks: Blocks) -> list[Tree]:
+  """The trees of all blocks, each with the one above them, on the host.
+
+  Source: as `huffman`. Deviation: classes are divided into blocks first, which makes
+    the mean path longer, by less than two levels.
+
+  >>> tree, other = huffman_blocks(np.array([5, 2, 1, 1, 1]), Blocks(5, 2))
+  >>> tree.above_class_V.tolist(), other.above_class_V.tolist()  # 0 2 4, and 1 3
+  ([1, 2, 3], [1, 0, -1])
+  >>> tree.top.above_class_V.tolist()
+  [1, 0]
+  """
+  count_BS = [count_V[blocks.classes(b)] for b in range(blocks.num)]
+  top = jax.device_get(huffman(np.array([count_S.sum() for count_S in count_BS])))
+  trees = [jax.device_get(huffman(count_S)) for count_S in count_BS]
+  num_L = np.zeros(max(len(tree.num_L) for tree in trees), np.int32)
+  for tree in trees:
+    num_L[: len(tree.num_L)] += tree.num_L
+  filled = lambda x: np.pad(x, (0, blocks.size - len(x)), constant_values=-1)
+  return [
+    Tree(filled(tree.above_class_V), filled(tree.above_node_V), num_L, top)  # pyrefly: ignore
+    for tree in trees
+  ]
 
 
 def _merges(counts: list[int]) -> list[int]:
@@ -92,21 +128,47 @@ def _merges(counts: list[int]) -> list[int]:
 def ways(tree: Tree, ids_M: jax.Array) -> jax.Array:
   """Path from each class to the root as links 2 * node + side, i32[L, M].
 
-  -1 after the root, and for ids >= V.
+  -1 after the root, and for ids >= V. Nodes are rows of the table; of blocks on several
+  devices paths have the nodes on this one, also those of classes on others, and L is
+  the depth of both trees.
 
   >>> import numpy as np
   >>> from largevocab.ops.tree.huffman import huffman
   >>> ways(huffman(np.array([1, 5, 2])), jnp.array([0, 1, 3])).tolist()
   [[2, 1, -1], [0, -1, -1]]
   """
-  fill = {"mode": "fill", "fill_value": -1}
+  num_rows, fill = len(tree.above_node_V), {"mode": "fill", "fill_value": -1}
 
   def climb(above_M, _):
-    node_M = _nodes(above_M, len(tree.above_node_V))
-    return tree.above_node_V.at[node_M].get(**fill), above_M
+    node_M = _nodes(above_M, num_rows)
+    above_next_M = tree.above_node_V.at[node_M].get(**fill)
+    return links(tree, above_next_M, ids_M), above_M
 
-  start_M = tree.above_class_V.at[ids_M].get(**fill)
-  return lax.scan(climb, start_M, length=len(tree.num_L))[1]
+  start_M = links(tree, tree.above_class_V.at[ids_M].get(**fill), ids_M)
+  ways_LM = lax.scan(climb, start_M, length=len(tree.num_L))[1]
+  if tree.top is None:
+    return ways_LM
+  return jnp.concatenate([ways_LM, _ways_of_blocks(tree.top, ids_M, num_rows)])
+
+
+def links(tree: Tree, above_M: jax.Array, rows_M: jax.Array) -> jax.Array:
+  """Links within the blocks of these rows, as links to rows of the table."""
+  if tree.top is None:
+    return above_M
+  size = len(tree.above_node_V) // len(shards.blocks_here())
+  return jnp.where(above_M < 0, -1, above_M + 2 * (rows_M // size * size))
+
+
+def _ways_of_blocks(top: Tree, ids_M: jax.Array, num_rows: int) -> jax.Array:
+  """The part of the paths above blocks: of nodes with rows on this device."""
+  here_B = shards.blocks_here()
+  size = num_rows // len(here_B)
+  block_M = here_B.at[ids_M // size].get(mode="fill", fill_value=-1)
+  block_M = shards.largest(block_M)  # that of the owner
+  above_LM = ways(top, jnp.where(block_M < 0, len(top.above_class_V), block_M))
+  row_LM = shards.rows_here(above_LM // 2 * size + size - 1, num_rows)
+  is_here_LM = (above_LM >= 0) & (row_LM < num_rows)
+  return jnp.where(is_here_LM, 2 * row_LM + above_LM % 2, -1)
 
 
 def side_log_p(o: jax.Array, above: jax.Array) -> jax.Array:
@@ -151,7 +213,7 @@ def tree_nll(
 
   nll_M = jnp.zeros(ids_NP.size, sum_dtype(dtype))
   nll_M, _ = lax.scan(add, nll_M, ways(tree, ids_NP.ravel()))
-  return nll_M.reshape(ids_NP.shape)
+  return shards.total(nll_M.reshape(ids_NP.shape))
 
 
 def tree_loss(
@@ -171,9 +233,9 @@ def tree_loss(
     The others: see `tree_nll`.
 
   Returns:
-    f32[], nats; its gradient with respect to x_ND; and that of w_VD as distinct ids
-    i32[R], padded with ids >= V, and rows f32[R, D], zeros on padding; R =
-    min(L N P, V).
+    f32[], nats; its gradient with respect to x_ND, of several devices by the rows of
+    this one; and that of w_VD as distinct ids i32[R], padded with ids >= V, and rows
+    f32[R, D], zeros on padding; R = min(L N P, V).
 
   Cost: three times that of `tree_nll`, and a sort of L N P ids; holds [R, D].
 
@@ -212,7 +274,7 @@ def tree_loss(
   init = zeros(), zeros(*x_MD.shape), zeros(R, x_ND.shape[1])
   (loss, dx_MD, rows_RD), _ = lax.scan(add, init, (above_LM, row_LM))
   dx_NPD = dx_MD.reshape(*ids_NP.shape, -1)
-  return loss, jnp.sum(dx_NPD, axis=1), (ids_R, rows_RD)
+  return shards.total(loss), jnp.sum(dx_NPD, axis=1), (ids_R, rows_RD)
 
 
 def _nodes(above, V):
@@ -226,81 +288,13 @@ def _logits(x_MD, w_VD, above_M, dtype):
   return rows_MD, product("md,md->m", x_MD, rows_MD, dtype)
 
 
+def check_tree(x_ND: jax.Array, w_VD: jax.Array, tree: Tree) -> int:
+  """The number of rows V; raises ValueError if shapes disagree."""
+  arrays = tree._replace(top=None)._asdict()
+  del arrays["top"]
+  return check_shapes(x_ND=x_ND, w_VD=w_VD, **arrays)["V"]
+
+
 def _check(x_ND, w_VD, tree, **arrays):
-  check_shapes(x_ND=x_ND, w_VD=w_VD, **tree._asdict())
+  check_tree(x_ND, w_VD, tree)
   check_shapes(x_ND=x_ND, **arrays)
-
-
-_LOGIT_BYTES = 32 * 2**20
-
-
-def tree_top_k(
-  x_ND: jax.Array,
-  w_VD: jax.Array,
-  tree: Tree,
-  k: int,
-  *,
-  size: int | None = None,
-  dtype=None,
-) -> tuple[jax.Array, jax.Array]:
-  """The k most probable classes, best first.
-
-  Exact. Ties are by smaller class id.
-
-  Args:
-    x_ND: float[N, D], features.
-    w_VD: float[V, D], a row per inner node; the last is unused.
-    tree: the Huffman tree.
-    k: number of classes.
-    size: examples at a time; by default 32 MiB of logits.
-    dtype: of the operands of the products, by default that of the arguments; logits
-      are at least float32.
-
-  Returns:
-    ids i32[N, k] and their log-probabilities f32[N, k].
-
-  Raises:
-    ValueError: k is not in 1 ... V.
-
-  Cost: a product of N V D, and N V log L sums with L the depth of the tree; holds some
-    arrays of [size, V].
-
-  >>> import numpy as np
-  >>> from largevocab.ops.tree.huffman import huffman
-  >>> tree = huffman(np.array([1, 5, 2]))
-  >>> ids_NK, log_p_NK = tree_top_k(jnp.ones((1, 2)), jnp.zeros((3, 2)), tree, 2)
-  >>> ids_NK.tolist(), jnp.exp(log_p_NK).tolist()
-  ([[1, 0]], [[0.5, 0.25]])
-  """
-  V = check_shapes(x_ND=x_ND, w_VD=w_VD, **tree._asdict())["V"]
-  if not 1 <= k <= V:
-    raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
-  size = size or max(_LOGIT_BYTES // (4 * V), 1)
-  dtype = compute_dtype(x_ND, w_VD, dtype)
-
-  def best(x_D):
-    log_p_K, ids_K = lax.top_k(_log_p(x_D, w_VD, tree, dtype), k)
-    return ids_K, log_p_K
-
-  return lax.map(best, x_ND, batch_size=min(size, len(x_ND)))
-
-
-def _log_p(x_D: jax.Array, w_VD: jax.Array, tree: Tree, dtype) -> jax.Array:
-  """log p of all classes, f32[V].
-
-  Pointer doubling: a node has the log-probability of the last step to it, then of the
-  last two, four, ... steps, until all paths reach the root.
-  """
-  V, L = len(w_VD), len(tree.num_L)
-  o_V = product("vd,d->v", w_VD, x_D, dtype)
-
-  def step_to(above_V):
-    return side_log_p(o_V.at[above_V // 2].get(mode="clip"), above_V)
-
-  log_p_V = step_to(tree.above_node_V)
-  over_V = jnp.where(tree.above_node_V < 0, V, tree.above_node_V // 2)
-  for _ in range(math.ceil(math.log2(max(L - 1, 1)))):
-    log_p_V += log_p_V.at[over_V].get(mode="fill", fill_value=0)
-    over_V = over_V.at[over_V].get(mode="fill", fill_value=V)
-  at_V = tree.above_class_V // 2
-  return step_to(tree.above_class_V) + log_p_V.at[at_V].get(mode="clip")

@@ -6,6 +6,8 @@ Both are softmaxes of linear logits: over the rows of a table of clusters, and o
 rows of the cluster's block, which has a slot for each of its classes. All blocks have
 as many slots as the largest cluster; free slots have no probability.
 
+On several devices each has whole clusters, and tells the others where its classes are.
+
 Here K is the number of clusters and S of slots of a cluster.
 """
 
@@ -15,7 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.shards import Blocks
 from largevocab.ops.softmax.chunks import (
   compute_dtype,
   logits,
@@ -35,11 +39,14 @@ class ClusterLayout(NamedTuple):
     members_KS: i32[K, S], the classes of each cluster; free slots have V.
     cluster_V: i32[V], the cluster of each class.
     slot_V: i32[V], its slot there.
+    blocks: of the clusters, if they are divided over devices; static. Then the device
+      has rows of `members_KS` by cluster, and entries of the others by class.
   """
 
   members_KS: jax.Array
   cluster_V: jax.Array
   slot_V: jax.Array
+  blocks: Blocks | None = None
 
 
 class TwoLevelGradients(NamedTuple):
@@ -72,6 +79,11 @@ def layout(cluster_V: np.ndarray) -> ClusterLayout:
   >>> layout(np.array([7, 0, 7])).members_KS.tolist()
   [[1, 3], [0, 2]]
   """
+  return jax.tree.map(jnp.array, host_layout(cluster_V))
+
+
+def host_layout(cluster_V: np.ndarray) -> ClusterLayout:
+  """`layout` in the memory of the host."""
   V = len(cluster_V)
   _, cluster_V, count_K = np.unique(cluster_V, return_inverse=True, return_counts=True)
   order_V = np.argsort(cluster_V, kind="stable")
@@ -79,9 +91,7 @@ def layout(cluster_V: np.ndarray) -> ClusterLayout:
   slot_V[order_V] = np.arange(V) - np.repeat(np.cumsum(count_K) - count_K, count_K)
   members_KS = np.full((len(count_K), count_K.max()), V, np.int32)
   members_KS[cluster_V, slot_V] = np.arange(V)
-  return ClusterLayout(
-    *(jnp.array(a, jnp.int32) for a in (members_KS, cluster_V, slot_V))
-  )
+  return ClusterLayout(members_KS, cluster_V.astype(np.int32), slot_V)  # pyrefly: ignore
 
 
 def check_two_level(
@@ -93,7 +103,8 @@ def check_two_level(
 ) -> None:
   """Raises ValueError if shapes disagree; see `check_shapes`."""
   tables = {"clusters_KD": clusters_KD, "leaves_KSD": leaves_KSD}
-  check_shapes(x_ND=x_ND, **tables, **layout._asdict())
+  where = dict(zip(layout._fields[:3], layout[:3], strict=True))
+  check_shapes(x_ND=x_ND, **tables, **where)
   check_shapes(x_ND=x_ND, **arrays)
 
 
@@ -125,7 +136,7 @@ def two_level_nll(
   *,
   dtype=None,
 ) -> jax.Array:
-  """-log p of the given classes, exact; 0 on padding.
+  """-log p of the given classes, exact; 0 on padding. The same on all devices.
 
   Args:
     x_ND: float[N, D], features.
@@ -154,19 +165,19 @@ def two_level_nll(
   """
   check_two_level(x_ND, clusters_KD, leaves_KSD, layout, ids_NP=ids_NP)
   dtype = compute_dtype(x_ND, leaves_KSD, dtype)
-  log_p_NK = jax.nn.log_softmax(logits(x_ND, clusters_KD, dtype))
-  cluster_NP = _clusters(layout, ids_NP)
+  log_p_NK = log_p_of_clusters(x_ND, clusters_KD, layout, dtype)
+  cluster_NP, slot_NP = places(layout, ids_NP)
   log_p_NP = at_ids(log_p_NK, cluster_NP)
 
   def add(nll_M, part):
-    x_ATD, w_ASD, *where = _read(part, x_ND, leaves_KSD, layout, ids_NP)
+    x_ATD, w_ASD, *where = _read(part, x_ND, leaves_KSD, layout, slot_NP)
     nll_AT = _nll(product("atd,asd->ats", x_ATD, w_ASD, dtype), *where)
     return nll_M.at[part.at_AT].set(nll_AT, mode="drop")
 
   nll_M = jnp.zeros(ids_NP.size, sum_dtype(dtype))
   cut = tiles(cluster_NP.ravel(), len(leaves_KSD), TILE)
   nll_M = over_tiles(add, nll_M, cut, blocks_at_once(*leaves_KSD.shape[1:]))
-  return nll_M.reshape(ids_NP.shape) - log_p_NP
+  return shards.total(nll_M.reshape(ids_NP.shape) - log_p_NP)
 
 
 def two_level_loss(
@@ -201,19 +212,20 @@ def two_level_loss(
   check_two_level(x_ND, clusters_KD, leaves_KSD, layout, ids_NP=ids_NP, w_NP=w_NP)
   dtype = compute_dtype(x_ND, leaves_KSD, dtype)
   (N, P), (K, S, _) = ids_NP.shape, leaves_KSD.shape
-  cluster_NP = _clusters(layout, ids_NP)
+  cluster_NP, slot_NP = places(layout, ids_NP)
 
   def clusters_loss(x_ND, clusters_KD):
     kind = {"examples": N, "dtype": dtype}
     return softmax_loss_by_examples(x_ND, clusters_KD, cluster_NP, w_NP, **kind)
 
-  loss, (dx_ND, dclusters_KD) = jax.value_and_grad(clusters_loss, (0, 1))(
-    x_ND, wide(clusters_KD)
-  )
+  with shards.over(layout.blocks):
+    loss, (dx_ND, dclusters_KD) = jax.value_and_grad(clusters_loss, (0, 1))(
+      x_ND, wide(clusters_KD)
+    )
 
   def add(so_far, part):
     loss, dx_ND, d_MS = so_far
-    x_ATD, w_ASD, *where = _read(part, x_ND, leaves_KSD, layout, ids_NP)
+    x_ATD, w_ASD, *where = _read(part, x_ND, leaves_KSD, layout, slot_NP)
     w_AT = w_NP.ravel().at[part.at_AT].get(mode="fill", fill_value=0)
     tiles_loss = lambda o_ATS: jnp.sum(w_AT * _nll(o_ATS, *where))
     o_ATS = product("atd,asd->ats", x_ATD, w_ASD, dtype)
@@ -226,33 +238,50 @@ def two_level_loss(
   d_MS = jnp.zeros((N * P, S), sum_dtype(dtype))
   loss, dx_ND, d_MS = over_tiles(
     add,
-    (loss, dx_ND, d_MS),
+    (shards.once(loss, 0), dx_ND, d_MS),
     tiles(cluster_M, K, TILE),
     blocks_at_once(*leaves_KSD.shape[1:]),
   )
   x_MD = jnp.repeat(x_ND.astype(dtype), P, axis=0)
+  loss = shards.total(loss)
   return loss, TwoLevelGradients(dx_ND, dclusters_KD, cluster_M, d_MS, x_MD)
 
 
-def _clusters(layout, ids):
-  """The cluster of each class, K on padding."""
+def places(layout: ClusterLayout, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """The cluster of each class, K on padding and if another device has it, and its slot.
+
+  >>> [x.tolist() for x in places(layout(np.array([7, 0, 7])), jnp.array([2, 1, 3]))]
+  [[1, 0, 2], [1, 0, 0]]
+  """
   K = len(layout.members_KS)
-  return layout.cluster_V.at[ids].get(mode="fill", fill_value=K)
+  cluster = shards.largest(layout.cluster_V.at[ids].get(mode="fill", fill_value=-1))
+  slot = shards.largest(layout.slot_V.at[ids].get(mode="fill", fill_value=0))
+  with shards.over(layout.blocks):
+    return jnp.where(cluster < 0, K, shards.own_rows(cluster, K)), slot
 
 
-def _read(part: Tiles, x_ND, leaves_KSD, layout, ids_NP):
+def log_p_of_clusters(
+  x_ND: jax.Array, clusters_KD: jax.Array, layout: ClusterLayout, dtype
+) -> jax.Array:
+  """Log-probabilities of clusters, of several devices those of this one: f32[N, K]."""
+  o_NK, K = logits(x_ND, clusters_KD, dtype), len(clusters_KD)
+  with shards.over(layout.blocks):
+    is_cluster_K = shards.used(jnp.arange(K), K, jnp.bool(True))
+    return shards.log_softmax(jnp.where(is_cluster_K, o_NK, -jnp.inf))
+
+
+def _read(part: Tiles, x_ND, leaves_KSD, layout, slot_NP):
   """Features [A, T, D], blocks [A, S, D], which of their slots are occupied, and the
-  slots [A, T] of the true classes; in free places slot 0, which is always occupied."""
-  V, (K, *shape) = len(layout.cluster_V), leaves_KSD.shape
+  slots [A, T] of the true classes; in free places slot 0, which counts as occupied."""
+  V, (K, *shape) = shards.num_classes(len(layout.cluster_V)), leaves_KSD.shape
   # As they are stored: compilers for TPU would pad all blocks to look some up.
   blocks_AE = leaves_KSD.reshape(K, -1).at[part.group_A].get(mode="clip")
   members_AS = layout.members_KS.at[part.group_A].get(mode="clip")
-  ids_AT = ids_NP.ravel().at[part.at_AT].get(mode="fill", fill_value=V)
   return (
-    x_ND.at[part.at_AT // ids_NP.shape[1]].get(mode="clip"),
+    x_ND.at[part.at_AT // slot_NP.shape[1]].get(mode="clip"),
     blocks_AE.reshape(-1, *shape),
-    members_AS < V,
-    layout.slot_V.at[ids_AT].get(mode="fill", fill_value=0),
+    (members_AS < V).at[:, 0].set(True),
+    slot_NP.ravel().at[part.at_AT].get(mode="fill", fill_value=0),
   )
 
 

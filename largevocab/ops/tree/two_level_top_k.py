@@ -4,14 +4,19 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from largevocab.ops import shards
 from largevocab.ops.softmax.chunks import (
   compute_dtype,
   fold_rows,
   logits,
   sum_dtype,
 )
-from largevocab.ops.softmax.top_k import merge_best, none_best
-from largevocab.ops.tree.two_level import ClusterLayout, check_two_level
+from largevocab.ops.softmax.top_k import best_of_devices, merge_best, none_best
+from largevocab.ops.tree.two_level import (
+  ClusterLayout,
+  check_two_level,
+  log_p_of_clusters,
+)
 
 _LOGIT_BYTES = 8 * 2**20
 
@@ -57,11 +62,12 @@ def two_level_top_k(
   [[2, 0]]
   """
   check_two_level(x_ND, clusters_KD, leaves_KSD, layout)
-  N, V, (K, S, D) = len(x_ND), len(layout.cluster_V), leaves_KSD.shape
+  N, (K, S, D) = len(x_ND), leaves_KSD.shape
+  V = shards.num_classes(len(layout.cluster_V))
   if not 1 <= k <= V:
     raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
   dtype = compute_dtype(x_ND, leaves_KSD, dtype)
-  log_p_NK = jax.nn.log_softmax(logits(x_ND, clusters_KD, dtype))
+  log_p_NK = log_p_of_clusters(x_ND, clusters_KD, layout, dtype)
   size = size or max(_LOGIT_BYTES // (4 * N * S), 1)
 
   def merge(best, chunk):
@@ -81,4 +87,5 @@ def two_level_top_k(
     log_q_NV = jnp.take(log_q_NKS.reshape(N, -1), order_V, axis=1, mode="clip")
     return merge_best(best, ids_V, log_q_NV)
 
-  return fold_rows(merge, none_best(N, k, V, sum_dtype(dtype)), K, size)
+  best = fold_rows(merge, none_best(N, k, V, sum_dtype(dtype)), K, size)
+  return best_of_devices(best)
