@@ -9,6 +9,7 @@ import numpy as np
 from largevocab.errors import UserError
 from largevocab.labels import Counts, Targets
 from largevocab.ops.accidental_hits import is_first, is_member
+from largevocab.ops.block_counts import own_classes, whole_counts
 from largevocab.samplers.base import Draw
 
 
@@ -114,6 +115,7 @@ def batch_classes(y: Targets, num_classes: int) -> jax.Array:
 
 def exact_classes(counts: Counts, frequent: int, ids: tuple[int, ...]) -> np.ndarray:
   """The distinct ones of `ids` and of the `frequent` most frequent classes, ascending.
+  Of a block of classes its own, padded with V as `own_classes` does.
 
   Raises:
     UserError: they are not among the classes.
@@ -121,13 +123,14 @@ def exact_classes(counts: Counts, frequent: int, ids: tuple[int, ...]) -> np.nda
   >>> exact_classes(Counts(np.array([1, 5, 3])), 1, (2,)).tolist()
   [1, 2]
   """
-  V = counts.num_classes
+  whole = whole_counts(counts)
+  V = whole.num_classes
   if frequent > V:
     raise UserError(
       f"head.exact_frequent is {frequent}, and there are {V} classes: give so many or "
       "fewer"
     )
-  by_count_V = np.argsort(-counts.unigram_V, kind="stable")
+  by_count_V = np.argsort(-whole.unigram_V, kind="stable")
   exact_T = np.unique(np.concatenate([by_count_V[:frequent], np.asarray(ids, int)]))
   wrong = [int(c) for c in exact_T if not 0 <= c < V]
   if wrong:
@@ -135,7 +138,7 @@ def exact_classes(counts: Counts, frequent: int, ids: tuple[int, ...]) -> np.nda
       f"head.exact_ids has {wrong[0]}, and there are {V} classes: give ids from 0 to "
       f"{V - 1}"
     )
-  return exact_T
+  return own_classes(counts, exact_T)
 
 
 def true_mask(y: Targets, num_classes: int) -> jax.Array:

@@ -83,14 +83,14 @@ def log_normalizer_ratios(
 
   def ratio(key):
     others = head.candidates(state, x_ND, y, key)
-    log_exact_N, log_weight = head.log_weights(state, x_ND, y, others)
+    log_exact_NP, log_weight = head.log_weights(state, x_ND, y, others)
     of_examples = (
       y.ids_NP,
       true_NP,
       others.ids,
       -log_weight,
       others.mask,
-      log_exact_N,
+      log_exact_NP,
     )
     return log_normalizer_ratio(log_p_NV, *(a[at_N] for a in of_examples))
 

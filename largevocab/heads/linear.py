@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from largevocab.errors import UserError
 from largevocab.fields import InitScale, settings
 from largevocab.heads.base import BLOCKS, ROWS, WHOLE, Head, PyTree
 from largevocab.labels import Counts, Targets
+from largevocab.ops.block_counts import block_counts
 from largevocab.ops.shards import Blocks
 from largevocab.ops.softmax.bias import extend, extended_width
 from largevocab.rows import Table
@@ -44,10 +44,10 @@ class LinearHead:
   ) -> Callable[[int], PyTree]:
     """Each block is initialised from the counts of its classes."""
 
+    counts_B = block_counts(counts, blocks)
+
     def of_block(number: int) -> PyTree:
-      of_classes = counts.unigram_V[blocks.classes(number)]
-      of_rows = np.pad(of_classes, (0, blocks.size - len(of_classes)))
-      return self.init(jax.random.fold_in(key, number), Counts(of_rows), dim)
+      return self.init(jax.random.fold_in(key, number), counts_B[number], dim)
 
     return of_block
 

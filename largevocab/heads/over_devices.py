@@ -19,6 +19,7 @@ from largevocab.heads.base import BLOCKS, ROWS, SUM, WHOLE, Head, HeadStep
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops import shards
 from largevocab.ops.shards import AXIS, Blocks
+from largevocab.rows import DeviceGrads
 
 PyTree = Any
 _SPLIT, _WHOLE = PartitionSpec(AXIS), PartitionSpec()
@@ -139,17 +140,18 @@ class OverDevices:
     places: Any = {"loss": _WHOLE, "dh_ND": _SPLIT, "grads": _SPLIT, "sq_norm": _WHOLE}
     result = HeadStep(**places)
     out = self._run(local, result, state, *self._even((h_ND, y)), key=key)
-    return out._replace(dh_ND=out.dh_ND[: len(h_ND)])
+    grads = DeviceGrads(out.grads, self.mesh)
+    return out._replace(dh_ND=out.dh_ND[: len(h_ND)], grads=grads)
 
   def update(
-    self, state: Divided, grads: PyTree, lr: ArrayLike, scale: ArrayLike
+    self, state: Divided, grads: DeviceGrads, lr: ArrayLike, scale: ArrayLike
   ) -> Divided:
     def local(parts, grads, lr, scale):
       grads = jax.tree.map(lambda g: g[0], grads)
       return self._here.update(parts, grads, lr, scale)
 
     rates = {"lr": jnp.asarray(lr), "scale": jnp.asarray(scale)}
-    parts = self._run(local, self._specs(state.parts), state, grads, **rates)
+    parts = self._run(local, self._specs(state.parts), state, grads.parts, **rates)
     return state._replace(parts=parts)
 
   def refresh(self, state: Divided, key: jax.Array) -> Divided:

@@ -18,6 +18,7 @@ from largevocab.fields import (
   settings,
 )
 from largevocab.heads.base import (
+  ROWS,
   WHOLE,
   HeadStep,
   head_step,
@@ -72,7 +73,8 @@ class SampledState(NamedTuple):
   Attributes:
     table: the class rows.
     stats: statistics of the sampler.
-    exact_T: i32[T], the classes that are always candidates; None: none.
+    exact_T: i32[T], the classes that are always candidates; None: none. In blocks each
+      has equally many, padded with V.
     log_z: learned log-partition functions, as rows of width 1; None: none.
   """
 
@@ -303,14 +305,12 @@ class Sampled(LinearHead):
 
   def divided(self, state):
     parts = super().divided(state)
-    return parts._replace(log_z=jax.tree.map(lambda part: WHOLE, parts.log_z))
+    return parts._replace(
+      exact_T=jax.tree.map(lambda part: ROWS, parts.exact_T),
+      log_z=jax.tree.map(lambda part: WHOLE, parts.log_z),
+    )
 
   def in_blocks(self):
-    if self.exact_frequent or self.exact_ids:
-      raise UserError(
-        "head.exact_frequent and head.exact_ids name classes of all blocks: leave them "
-        "unset, or set mesh.blocks to 1"
-      )
     return dataclasses.replace(self, sampler=in_blocks(self.sampler))
 
   def class_rows(self, state, ids_R):
@@ -338,7 +338,9 @@ class Sampled(LinearHead):
     check_size(state.stats, shards.per_block(self.num_samples))
     w_VD = state.table.w_VD
     draw = self.sampler.sample(state.stats, w_VD, key, x_ND, y)
-    exact = [] if state.exact_T is None else [state.exact_T]
+    exact = []
+    if state.exact_T is not None:
+      exact.append(shards.own_rows(state.exact_T, len(w_VD)))
     if self.exact_batch:
       exact.append(batch_classes(y, len(w_VD)))
     return candidates(
@@ -353,29 +355,38 @@ class Sampled(LinearHead):
   def log_weights(
     self, state: SampledState, x_ND: jax.Array, y: Targets, others: Candidates
   ) -> tuple[jax.Array, jax.Array]:
-    """Log importance weights of exp(score) in the estimate of Z: f32[N] for the true
-    classes, f32[N, S + T] for the candidates.
+    """Log importance weights of exp(score) in the estimate of Z: f32[N, P] for the true
+    classes, or f32[N, 1] if they are equal, and f32[N, S + T] for the candidates.
 
     A drawn class has weight 1 / expected count. If each example has its own independent
-    draws, weights are conditional on the exact set: see `complement_weights`. Finite
-    where masked.
+    draws, weights are conditional on the exact set, in each block of classes on its
+    own: see `complement_weights`. Finite where masked.
 
     Cost: for independent draws, also their probabilities on the exact set.
     """
     log_weight = jnp.where(others.mask, -others.log_expected, 0)
     if not getattr(self.sampler, "independent", False) or self.loss.active_set:
-      return jnp.zeros(len(x_ND)), log_weight
-    w_VD, m = state.table.w_VD, self.num_samples
-    exact_NA = jnp.concatenate([y.ids_NP, others.ids[:, ~others.is_drawn]], axis=1)
+      return jnp.zeros((len(x_ND), 1)), log_weight
+    w_VD, m = state.table.w_VD, shards.per_block(self.num_samples)
+    is_drawn = others.is_drawn
+    exact_NA = jnp.concatenate([y.ids_NP, others.ids[:, ~is_drawn]], axis=1)
     is_exact_NA = jnp.concatenate(
-      [true_mask(y, len(w_VD)), others.mask[:, ~others.is_drawn]], axis=1
+      [true_mask(y, len(w_VD)), others.mask[:, ~is_drawn]], axis=1
     )
     log_expected_NA = self.sampler.log_expected(state.stats, w_VD, x_ND, y, exact_NA)
-    share_N = jnp.sum(jnp.where(is_exact_NA, jnp.exp(log_expected_NA), 0), axis=1) / m
-    kept_N = jnp.sum(others.mask[:, others.is_drawn], axis=1)
-    log_exact_N, log_drawn_N = complement_weights(share_N, kept_N, m)
-    shift = jnp.where(others.is_drawn[None], log_drawn_N[:, None], log_exact_N[:, None])
-    return jax.lax.stop_gradient((log_exact_N, log_weight + shift))
+    hits_NA = jnp.where(is_exact_NA, jnp.exp(log_expected_NA), 0)
+    share_NB = shards.sums_by_block(hits_NA, exact_NA, len(w_VD)) / m
+    # An unused row of a block is a class like others, of which exp(score) is 0.
+    drawn_NM, kept_NM = others.ids[:, is_drawn], others.mask[:, is_drawn]
+    kept_NM |= ~shards.used(drawn_NM, len(w_VD), jnp.ones_like(kept_NM))
+    kept_NB = shards.sums_by_block(kept_NM, drawn_NM, len(w_VD))
+    log_exact_NB, log_drawn_NB = complement_weights(share_NB, kept_NB, m)
+    log_exact, log_drawn = (
+      shards.of_block(x_NB, others.ids) for x_NB in (log_exact_NB, log_drawn_NB)
+    )
+    log_weight += jnp.where(is_drawn[None], log_drawn, log_exact)
+    log_exact_NP = shards.of_block(log_exact_NB, y.ids_NP)
+    return jax.lax.stop_gradient((log_exact_NP, log_weight))
 
   def change(self, state: SampledState) -> Change | None:
     """How the loss turns scores into logits of the model, if the proposal is the same

@@ -26,8 +26,9 @@ class Scores:
     mask_NM: bool[N, M], which candidates count for which example.
     log_expected_true: computes the log expected counts of the true classes in a draw,
       f32[N, P]; -inf if they are never drawn.
-    log_weights: computes the log importance weights of the true classes, f32[N], and of
-      the candidates, f32[N, M], in an unbiased estimate of the partition function.
+    log_weights: computes the log importance weights of the true classes, f32[N, P] or
+      f32[N, 1], and of the candidates, f32[N, M], in an unbiased estimate of the
+      partition function.
     num_samples: m, the size of the draw that was asked for.
     num_classes: V.
   """

@@ -26,7 +26,8 @@ def complement_weights(
   1 / (m q) the variance is smaller where R has a relative variance below about 1.
 
   Args:
-    exact_share_N: f32[N], a: the probability that a draw is in the exact set.
+    exact_share_N: f32[N], a: the probability that a draw is in the exact set. It may
+      have any shape, also one for each example and block of classes.
     kept_N: [N], k: number of draws outside it.
     num_draws: m. With m = 1, Z~ is plain importance sampling, and the exact set has no
       weight where k = 1.
@@ -62,7 +63,7 @@ def log_normalizer_ratio(
   ids_NM: jax.Array,
   log_expected_NM: jax.Array,
   mask_NM: jax.Array,
-  log_exact_N: jax.Array | None = None,
+  log_exact_NP: jax.Array | None = None,
 ) -> jax.Array:
   """log(Z~ / Z), f32[N], of the estimate in `sampled_softmax_loss`, from exact
   log-probabilities.
@@ -71,7 +72,7 @@ def log_normalizer_ratio(
     log_p_NV: f32[N, V], of all classes.
     ids_NP: i32[N, P], the true classes; true_NP: bool[N, P], which of them count.
     ids_NM: i32[N, M], the candidates; log_expected_NM and mask_NM as in that loss.
-    log_exact_N: as in that loss.
+    log_exact_NP: as in that loss.
 
   >>> log_p_NV = jnp.log(jnp.array([[0.5, 0.25, 0.25]]))
   >>> true, drawn, yes = jnp.array([[0]]), jnp.array([[2]]), jnp.array([[True]])
@@ -81,8 +82,8 @@ def log_normalizer_ratio(
   """
   check_shapes(log_p_NV=log_p_NV, ids_NP=ids_NP, ids_NM=ids_NM, mask_NM=mask_NM)
   at = lambda ids: jnp.take_along_axis(log_p_NV, ids, axis=1, mode="clip")
-  if log_exact_N is None:
-    log_exact_N = jnp.zeros(len(ids_NP))
-  exact_NP = jnp.where(true_NP, at(ids_NP) + log_exact_N[:, None], LOG_ZERO)
+  if log_exact_NP is None:
+    log_exact_NP = jnp.zeros((len(ids_NP), 1))
+  exact_NP = jnp.where(true_NP, at(ids_NP) + log_exact_NP, LOG_ZERO)
   drawn_NM = jnp.where(mask_NM, at(ids_NM) - log_expected_NM, LOG_ZERO)
   return shards.logsumexp(jnp.concatenate([exact_NP, drawn_NM], axis=1), axis=1)

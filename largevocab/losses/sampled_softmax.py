@@ -18,11 +18,11 @@ def sampled_softmax_loss(
   o_NM: jax.Array,
   log_expected_NM: jax.Array,
   mask_NM: jax.Array,
-  log_exact_N: jax.Array | None = None,
+  log_exact_NP: jax.Array | None = None,
 ) -> jax.Array:
   """Softmax loss with an estimated log-partition function (normaliser).
 
-  Z~_n = exact_n sum over p with true_np of exp(o_np)
+  Z~_n = sum over p with true_np of exact_np exp(o_np)
          + sum over m with mask_nm of exp(o_nm) / expected_nm
   loss = sum over n, p of w_np (log Z~_n - o_np)
 
@@ -38,7 +38,8 @@ def sampled_softmax_loss(
     o_NM: f32[N, M], logits of the candidates.
     log_expected_NM: f32[N, M] or f32[1, M], log expected counts (logQ correction).
     mask_NM: bool[N, M], which candidates count.
-    log_exact_N: f32[N], log of the weight of the true classes in Z~; None: 0.
+    log_exact_NP: f32[N, P] or f32[N, 1], log of the weights of the true classes in Z~;
+      None: 0.
 
   Returns:
     f32[], nats, summed over the examples.
@@ -55,9 +56,9 @@ def sampled_softmax_loss(
   True
   """
   check_shapes(o_NP=o_NP, w_NP=w_NP, true_NP=true_NP, o_NM=o_NM, mask_NM=mask_NM)
-  if log_exact_N is None:
-    log_exact_N = jnp.zeros(len(o_NP))
-  exact_NP = jnp.where(true_NP, o_NP + log_exact_N[:, None], LOG_ZERO)
+  if log_exact_NP is None:
+    log_exact_NP = jnp.zeros((len(o_NP), 1))
+  exact_NP = jnp.where(true_NP, o_NP + log_exact_NP, LOG_ZERO)
   sampled_NM = jnp.where(mask_NM, o_NM - log_expected_NM, LOG_ZERO)
   log_z_N = shards.logsumexp(jnp.concatenate([exact_NP, sampled_NM], axis=1), axis=1)
   return jnp.sum(w_NP * (log_z_N[:, None] - o_NP))
@@ -114,15 +115,15 @@ class SampledSoftmax(SampledLoss):
     return not self.correct_positive
 
   def __call__(self, scores):
-    o_NP, log_exact_N = scores.o_NP, None
+    o_NP, log_exact_NP = scores.o_NP, None
     log_expected_NM = scores.log_expected_NM
     if self.correct_positive:
       shift_NP = scores.log_expected_true()
       o_NP = o_NP - jnp.where(jnp.isfinite(shift_NP), shift_NP, 0)
     else:
-      log_exact_N, log_weight_NM = scores.log_weights()
+      log_exact_NP, log_weight_NM = scores.log_weights()
       log_expected_NM = -log_weight_NM
     return sampled_softmax_loss(
       *(o_NP, scores.w_NP, scores.true_NP),
-      *(scores.o_NM, log_expected_NM, scores.mask_NM, log_exact_N),
+      *(scores.o_NM, log_expected_NM, scores.mask_NM, log_exact_NP),
     )

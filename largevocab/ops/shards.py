@@ -218,6 +218,29 @@ def blocks_here() -> jax.Array:
   return lax.axis_index(AXIS) * num + jnp.arange(num, dtype=jnp.int32)
 
 
+def sums_by_block(x_NA: jax.Array, rows_NA: jax.Array, num_rows: int) -> jax.Array:
+  """The sums over the rows of each block on this device, [N, B / C].
+
+  >>> sums_by_block(jnp.ones((1, 3)), jnp.array([[0, 1, 2]]), 3).tolist()
+  [[3.0]]
+  """
+  blocks = _now.get()
+  if blocks is None:
+    return jnp.sum(x_NA, axis=1, keepdims=True)
+  sums = lambda b: jnp.sum(jnp.where(rows_NA // blocks.size == b, x_NA, 0), axis=1)
+  return lax.map(sums, jnp.arange(num_rows // blocks.size, dtype=rows_NA.dtype)).T
+
+
+def of_block(x_NB: jax.Array, rows_NA: jax.Array) -> jax.Array:
+  """What blocks on this device have, [N, B / C], for rows of its table; for other rows
+  it is undefined. [N, 1] if there is one block only."""
+  blocks = _now.get()
+  if blocks is None:
+    return x_NB
+  at_NA = jnp.minimum(rows_NA // blocks.size, x_NB.shape[1] - 1)
+  return jnp.take_along_axis(x_NB, at_NA, axis=1)
+
+
 def per_block(num: int) -> int:
   """A number of draws, divided by that of blocks.
 

@@ -1,6 +1,7 @@
 """Row-sparse gradients, tables, and optimisers that update only the touched rows."""
 
 from largevocab.rows.grads import (
+  DeviceGrads,
   RowGrads,
   Table,
   accumulate,
@@ -24,6 +25,7 @@ __all__ = [
   "SGD",
   "Adagrad",
   "Adam",
+  "DeviceGrads",
   "Momentum",
   "RowGrads",
   "RowOptimizer",

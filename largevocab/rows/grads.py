@@ -2,11 +2,13 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
@@ -71,6 +73,23 @@ class Table(NamedTuple):
     return wide(self.w_VD.at[ids].get(**how))
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class DeviceGrads:
+  """A gradient of several devices, each of its own rows. `a + b` adds on each device.
+
+  Attributes:
+    parts: the gradients, with an axis of devices first.
+    mesh: of the devices; static.
+  """
+
+  parts: Any
+  mesh: Mesh = field(metadata={"static": True})
+
+  def __add__(self, other: "DeviceGrads") -> "DeviceGrads":
+    return accumulate([self, other])
+
+
 def row_grads(ids_R: jax.Array, rows_RD: jax.Array, num_rows: int) -> RowGrads:
   """Row-sparse gradient from rows as they were looked up: repeated ids are summed.
 
@@ -114,6 +133,8 @@ def accumulate(grads: Sequence[Any], weights: Sequence[ArrayLike] = ()) -> Any:
   def total(*parts):
     if isinstance(parts[0], RowGrads):
       return _joined_rows(parts, weights)
+    if isinstance(parts[0], DeviceGrads):
+      return _joined_on_devices(parts, weights)
     if isinstance(parts[0], steps.SphericalGrads):
       return steps.joined_grads(parts, weights)
     if isinstance(parts[0], BlockGrads):
@@ -123,8 +144,8 @@ def accumulate(grads: Sequence[Any], weights: Sequence[ArrayLike] = ()) -> Any:
       return functools.reduce(jnp.add, scaled).astype(parts[0].dtype)
     return functools.reduce(jnp.add, parts)
 
-  holds_ids = lambda x: isinstance(x, RowGrads | steps.SphericalGrads | BlockGrads)
-  return jax.tree.map(total, *grads, is_leaf=holds_ids)
+  kinds = RowGrads | steps.SphericalGrads | BlockGrads | DeviceGrads
+  return jax.tree.map(total, *grads, is_leaf=lambda x: isinstance(x, kinds))
 
 
 def added(a: Any, b: Any) -> Any:
@@ -142,6 +163,24 @@ def _joined_rows(parts: Sequence[RowGrads], weights: Sequence[ArrayLike]) -> Row
   ids_R = jnp.concatenate([g.ids_R for g in parts])
   above = np.iinfo(ids_R.dtype).max - len(ids_R)
   return RowGrads(*merge_rows(ids_R, rows_RD, above), tag)
+
+
+def _joined_on_devices(
+  grads: Sequence[DeviceGrads], weights: Sequence[ArrayLike]
+) -> DeviceGrads:
+  """The weighted sum on each device; nothing is sent."""
+  mesh = grads[0].mesh
+  split, whole = PartitionSpec(*mesh.axis_names), PartitionSpec()
+
+  def local(parts, weights):
+    here = accumulate(jax.tree.map(lambda g: g[0], parts), weights)
+    return jax.tree.map(lambda g: jnp.asarray(g)[None], here)
+
+  mapped = jax.shard_map(
+    local, mesh=mesh, in_specs=(split, whole), out_specs=split, check_vma=False
+  )
+  weights = [jnp.asarray(w) for w in weights]
+  return DeviceGrads(mapped([g.parts for g in grads], weights), mesh)
 
 
 def checked(table: Table, grads: RowGrads) -> RowGrads:

@@ -78,11 +78,12 @@ class Sampler(Protocol):
     independent: True if each example has its own m independent draws with replacement
       from one distribution q: expected count = m q. The sampled softmax then uses the
       weights of `losses.complement_weights`, conditional on the draws that missed the
-      exact set.
+      exact set. With blocks of classes this holds in each block.
     distinct: True if draws are without replacement: the expected count is then the
       inclusion probability.
-    divisible: False if it cannot draw in blocks of classes on several devices
-      (`samplers/in_blocks.py`).
+    queries: a method of w_VD, h_ND and y, if an example asks with rows of the table. In
+      blocks of classes, where these may be in another block, it is called before the
+      blocks draw, and `sample` and `log_expected` get its result as h_ND.
     weighable: False if no proposal distribution of the draws is known. Heads that use
       importance weights refuse such a sampler.
   """

@@ -11,6 +11,7 @@ import numpy as np
 
 from largevocab.fields import OneOf, settings
 from largevocab.labels import Counts, Targets
+from largevocab.ops.block_counts import number_of, of_each_block
 from largevocab.ops.draws import random_sets
 from largevocab.ops.draws.random_sets import RandomSets
 from largevocab.ops.shapes import check_shapes
@@ -26,7 +27,8 @@ class BernoulliStats(NamedTuple):
 
   Attributes:
     log_expected_V: f32[V], log of the inclusion probabilities.
-    certain_C: i32[C], the classes of probability 1; None if there are none.
+    certain_C: i32[C], the classes of probability 1, padded with V where other blocks of
+      classes have more; None if there are none.
     others: sampler of the other classes; None if there are none.
     size: expected number of negatives.
   """
@@ -71,7 +73,6 @@ class Bernoulli(NoUpkeep):
   """
 
   distinct: ClassVar[bool] = True
-  divisible: ClassVar[bool] = False  # sets have other sizes in other blocks
 
   inclusion: Annotated[str, OneOf(*INCLUSIONS)] = "capped"
   smoothing: Smoothing = 1.0
@@ -87,18 +88,22 @@ class Bernoulli(NoUpkeep):
     return capped_probabilities(weight_V, m, label_V)
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> BernoulliStats:
-    b_V = self.probabilities(counts, w_VD, m)
+    each = [self.probabilities(c, w_VD, m) for c in of_each_block(counts)]
+    b_V = each[number_of(counts)]
     certain_V = b_V == 1
     certain_C = others = None
-    if certain_V.any():
-      certain_C = jnp.asarray(np.flatnonzero(certain_V).astype(np.int32))
-    if (b_V[~certain_V] > 0).any():
+    if most := max(np.count_nonzero(b == 1) for b in each):
+      certain_C = np.full(most, len(b_V), np.int32)
+      certain_C[: certain_V.sum()] = np.flatnonzero(certain_V)
+      certain_C = jnp.asarray(certain_C)
+    uncertain = [np.where(b == 1, 0, b) for b in each]
+    if any(b.any() for b in uncertain):
       build = (
         random_sets.build_systematic
         if self.systematic
         else random_sets.build_independent
       )
-      others, realised_V = build(np.where(certain_V, 0, b_V))
+      others, realised_V = build(np.where(certain_V, 0, b_V), uncertain)
       b_V = np.where(certain_V, 1, realised_V)
     with np.errstate(divide="ignore"):
       log_expected_V = jnp.asarray(np.log(b_V), jnp.float32)
@@ -116,8 +121,9 @@ class Bernoulli(NoUpkeep):
     lead = (h_ND.shape[0],) if self.per_example else ()
     parts = []
     if stats.certain_C is not None:
-      shape = (*lead, len(stats.certain_C))
-      parts.append((jnp.broadcast_to(stats.certain_C, shape), jnp.ones(shape, bool)))
+      V, shape = len(w_VD), (*lead, len(stats.certain_C))
+      certain = jnp.broadcast_to(stats.certain_C, shape)
+      parts.append((jnp.minimum(certain, V - 1), certain < V))
     if stats.others is not None:
       parts.append(stats.others.draw(key, lead))
     ids, mask = (jnp.concatenate(x, axis=-1) for x in zip(*parts, strict=True))

@@ -1,6 +1,7 @@
 """The bigram proposal distribution: negatives that follow the current input token.
 
-Here P is the number of distinct bigrams in the data.
+Here P is the number of distinct bigrams in the data, and K of their first classes, the
+contexts. In blocks of classes these are the bigrams that end in the block.
 """
 
 import math
@@ -13,9 +14,11 @@ import numpy as np
 from largevocab.errors import UserError
 from largevocab.fields import settings
 from largevocab.labels import Counts, Targets, as_counts
+from largevocab.ops.block_counts import for_all_blocks, number_of
 from largevocab.ops.draws import strata
 from largevocab.ops.draws.strata import Strata
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.shards import Blocks
 from largevocab.samplers.base import Draw, NoUpkeep, Size, log_expected_at, own_ids
 from largevocab.samplers.static import Smoothing, check_counts, count_weights
 
@@ -28,17 +31,18 @@ class BigramStats(NamedTuple):
   Attributes:
     unigram: the distribution to back off to.
     pairs: one stratum per context seen; its "classes" are the distinct pairs, sorted.
-    successor_P: i32[number of pairs], second class of each pair.
-    row_V: i32[V], stratum of each context; 0 for those not seen.
-    trust_V: u32[V], probability of the bigram part in units of 2^-32.
+    successor_P: i32[P], second class of each pair.
+    context_K: i32[K], the contexts seen, ascending, padded with the largest integer
+      where other blocks have more.
+    trust_K: u32[K], probability of the bigram part in units of 2^-32.
     size: number of draws.
   """
 
   unigram: Strata
   pairs: Strata
   successor_P: jax.Array
-  row_V: jax.Array
-  trust_V: jax.Array
+  context_K: jax.Array
+  trust_K: jax.Array
   size: Size
 
 
@@ -104,8 +108,8 @@ class Bigram(NoUpkeep):
   Source: Bengio and Senecal 2008, section V (an n-gram model as proposal distribution);
     back-off weights of Witten and Bell 1991. Deviation: the unigram counts are
     smoothed.
-  Cost: `init` O(T log T) on the host in chunks; 12 bytes of state a distinct pair, 16 a
-  class; a draw O(log V).
+  Cost: `init` O(T log T) on the host in chunks; 12 bytes of state a distinct pair, 8 a
+  class and 12 a context; a draw O(log P).
 
   Attributes:
     smoothing: added to every unigram count. With 0, classes without counts are never
@@ -115,30 +119,27 @@ class Bigram(NoUpkeep):
   smoothing: Smoothing = 1.0
 
   independent: ClassVar[bool] = True
-  divisible: ClassVar[bool] = False  # blocks have other numbers of pairs
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> BigramStats:
     count_V = check_counts(counts, w_VD)
-    tokens, num_classes = as_counts(counts).tokens, len(count_V)
-    if tokens is None or len(tokens) < 2:
-      raise UserError(
-        "the bigram sampler needs the token stream in `Counts.tokens`: choose a data "
-        "set of text, or the unigram sampler"
-      )
-    codes_P, counts_P = count_pairs(tokens, num_classes)
-    context_P, successor_P = np.divmod(codes_P, num_classes)
-    contexts, first, types = np.unique(context_P, return_index=True, return_counts=True)
-    totals = np.add.reduceat(counts_P, first)
-    row_V = np.zeros(num_classes, np.int32)
-    row_V[contexts] = np.arange(len(contexts))
-    trust_V = np.zeros(num_classes, np.uint32)
-    trust_V[contexts] = np.rint(totals / (totals + types) * strata.UNIT)
+    each = for_all_blocks(as_counts(counts), _pairs_by_block)
+    own = each[number_of(counts)]
+    num_pairs = max(len(pairs.count_P) for pairs in each)
+    num_contexts = max(len(pairs.first_K) for pairs in each)
+    length_P = row_lengths(own.count_P, own.first_K)
+    fill = num_contexts - len(own.first_K)
+    pairs = strata.from_lengths(_padded(length_P, num_pairs, 0), len(own.first_K))
+    total_K = np.add.reduceat(own.count_P, own.first_K)
+    types_K = np.diff(own.first_K, append=len(own.count_P))
+    trust_K = np.rint(total_K / (total_K + types_K) * strata.UNIT).astype(np.uint32)
+    context_K = own.context_P[own.first_K].astype(np.int32)
+    no_context = np.iinfo(np.int32).max
     return BigramStats(
       strata.build_iid(count_weights(count_V, 1.0, self.smoothing)),
-      strata.from_lengths(row_lengths(counts_P, first), len(contexts)),
-      jnp.asarray(successor_P.astype(np.int32)),
-      jnp.asarray(row_V),
-      jnp.asarray(trust_V),
+      pairs._replace(first_K=jnp.pad(pairs.first_K, (0, fill), mode="edge")),
+      jnp.asarray(_padded(own.successor_P.astype(np.int32), num_pairs, 0)),
+      jnp.asarray(_padded(context_K, num_contexts, no_context)),
+      jnp.asarray(_padded(trust_K, num_contexts, 0)),
       Size(m),
     )
 
@@ -150,14 +151,15 @@ class Bigram(NoUpkeep):
     h_ND: jax.Array,
     y: Targets,
   ) -> Draw:
-    check_shapes(w_VD=w_VD, h_ND=h_ND, context_N=y.context_N, row_V=stats.row_V)
+    check_shapes(w_VD=w_VD, h_ND=h_ND, context_N=y.context_N)
     k_unigram, k_pairs = jax.random.split(key)
     shape = (h_ND.shape[0], stats.size.m)
     unigram_NM = strata.draw_iid(stats.unigram, k_unigram, shape)
     coin_NM, u_NM = jax.random.bits(k_pairs, (2, *shape), jnp.uint32)
-    row_NM = jnp.broadcast_to(stats.row_V[y.context_N][:, None], shape)
+    row_N, trust_N = _of_context(stats, y.context_N)
+    row_NM = jnp.broadcast_to(row_N[:, None], shape)
     pair_NM = strata.lookup(stats.pairs, row_NM, u_NM)
-    from_pairs_NM = coin_NM < stats.trust_V[y.context_N][:, None]
+    from_pairs_NM = coin_NM < trust_N[:, None]
     ids_NM = jnp.where(from_pairs_NM, stats.successor_P[pair_NM], unigram_NM)
     log_expected_NM = self.log_expected(stats, w_VD, h_ND, y, ids_NM)
     return Draw(ids_NM, log_expected_NM, jnp.ones(shape, bool))
@@ -170,18 +172,70 @@ class Bigram(NoUpkeep):
     y: Targets,
     ids: jax.Array,
   ) -> jax.Array:
-    n = check_shapes(h_ND=h_ND, context_N=y.context_N, row_V=stats.row_V)["N"]
+    n = check_shapes(h_ND=h_ND, context_N=y.context_N)["N"]
     ids_NM = own_ids(ids, n)
-    row_NM = jnp.broadcast_to(stats.row_V[y.context_N][:, None], ids_NM.shape)
+    row_N, trust_N = _of_context(stats, y.context_N)
+    row_NM = jnp.broadcast_to(row_N[:, None], ids_NM.shape)
     low_NM, high_NM = stats.pairs.first_K[row_NM], stats.pairs.first_K[row_NM + 1]
     pair_NM = strata.last_at_most(stats.successor_P, low_NM, high_NM, ids_NM)
     found_NM = (pair_NM >= low_NM) & (stats.successor_P[pair_NM] == ids_NM)
     log_pair_NM = jnp.where(found_NM, stats.pairs.log_expected_V[pair_NM], -jnp.inf)
     log_unigram_NM = log_expected_at(stats.unigram.log_expected_V, ids_NM)
-    trust_N = stats.trust_V[y.context_N]
     unit = float(strata.UNIT)
     trust_N1 = trust_N.astype(jnp.float32)[:, None] / unit
     doubt_N1 = (1 + (~trust_N).astype(jnp.float32))[:, None] / unit  # 1 - trust, exact
     log_iid_NM = log_unigram_NM - math.log(strata.IID_STRATA)
     q_NM = trust_N1 * jnp.exp(log_pair_NM) + doubt_N1 * jnp.exp(log_iid_NM)
     return jnp.log(q_NM) + math.log(stats.size.m)
+
+
+class _Pairs(NamedTuple):
+  """The distinct bigrams that end in one block of classes, sorted.
+
+  Attributes:
+    context_P: i64[P], first class of each pair.
+    successor_P: i64[P], second class, as a row of the block.
+    count_P: i64[P].
+    first_K: i64[K], the first pair of each context.
+  """
+
+  context_P: np.ndarray
+  successor_P: np.ndarray
+  count_P: np.ndarray
+  first_K: np.ndarray
+
+
+def _pairs_by_block(counts: Counts, blocks: Blocks) -> list[_Pairs]:
+  tokens, num_classes = counts.tokens, counts.num_classes
+  if tokens is None or len(tokens) < 2:
+    raise UserError(
+      "the bigram sampler needs the token stream in `Counts.tokens`: choose a data "
+      "set of text, or the unigram sampler"
+    )
+  codes_P, count_P = count_pairs(tokens, num_classes)
+  context_P, successor_P = np.divmod(codes_P, num_classes)
+  row_P, block_P = np.divmod(successor_P, blocks.num)
+
+  def of_block(number):
+    at_P = np.flatnonzero(block_P == number)
+    context_S = context_P[at_P]
+    first_K = np.flatnonzero(np.diff(context_S, prepend=-1))
+    return _Pairs(context_S, row_P[at_P], count_P[at_P], first_K)
+
+  return [of_block(number) for number in range(blocks.num)]
+
+
+def _padded(x_P: np.ndarray, num: int, value: int) -> np.ndarray:
+  return np.pad(x_P, (0, num - len(x_P)), constant_values=value)
+
+
+def _of_context(
+  stats: BigramStats, context_N: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """The stratum i32[N] and trust u32[N] of each context; 0 for those not seen."""
+  start_N = jnp.zeros(context_N.shape, jnp.int32)
+  end_N = jnp.full(context_N.shape, len(stats.context_K), jnp.int32)
+  context_N = jnp.asarray(context_N, jnp.int32)
+  at_N = strata.last_at_most(stats.context_K, start_N, end_N, context_N)
+  is_seen_N = (at_N >= 0) & (stats.context_K[at_N] == context_N)
+  return jnp.where(is_seen_N, at_N, 0), jnp.where(is_seen_N, stats.trust_K[at_N], 0)

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from largevocab.errors import UserError
 from largevocab.labels import Counts, Targets
 from largevocab.ops import shards
 from largevocab.samplers.base import Draw, FixedLaw, NoUpkeep, Sampler
@@ -24,7 +23,8 @@ class InBlocks:
 
   A draw is the union of the blocks' draws, of equal size, each with a key of its own.
   The expected count of a class is that of its block's sampler, exactly, so estimates of
-  sums over all classes stay unbiased. Nothing is sent between devices.
+  sums over all classes stay unbiased. Nothing is sent between devices, but for the rows
+  with which examples ask, if a sampler has `queries`.
 
   An unused row may be drawn, and is masked.
 
@@ -40,6 +40,10 @@ class InBlocks:
   @property
   def weighable(self) -> bool:
     return getattr(self.sampler, "weighable", True)
+
+  @property
+  def independent(self) -> bool:
+    return getattr(self.sampler, "independent", False)
 
   @property
   def distinct(self) -> bool:
@@ -60,7 +64,7 @@ class InBlocks:
     y: Targets,
   ) -> Draw:
     """The draws of all blocks on this device, as rows of its table."""
-    blocks = _blocks(w_VD)
+    h_ND, blocks = self._queries(w_VD, h_ND, y), _blocks(w_VD)
     S = blocks[0].shape[1]
 
     def one(block):
@@ -87,7 +91,7 @@ class InBlocks:
     y: Targets,
     ids: jax.Array,
   ) -> jax.Array:
-    blocks = _blocks(w_VD)
+    h_ND, blocks = self._queries(w_VD, h_ND, y), _blocks(w_VD)
     S = blocks[0].shape[1]
 
     def one(block):
@@ -133,6 +137,10 @@ class InBlocks:
 
     return lax.map(one, (stats, *blocks))
 
+  def _queries(self, w_VD: jax.Array, h_ND: jax.Array, y: Targets) -> jax.Array:
+    queries = getattr(self.sampler, "queries", None)
+    return h_ND if queries is None else queries(w_VD, h_ND, y)
+
 
 @dataclass(frozen=True)
 class FixedInBlocks(InBlocks):
@@ -153,18 +161,10 @@ class FixedInBlocks(InBlocks):
 def in_blocks(sampler: Sampler) -> InBlocks:
   """The sampler in every block.
 
-  Raises:
-    UserError: its statistics cannot be divided (`divisible` is False).
-
   >>> from largevocab.samplers import PPS, TopK
   >>> [type(in_blocks(s)).__name__ for s in (PPS(), TopK())]
   ['FixedInBlocks', 'InBlocks']
   """
-  if not getattr(sampler, "divisible", True):
-    raise UserError(
-      f"the sampler {type(sampler).__name__} draws from statistics of all classes, "
-      "which cannot be divided into blocks: choose another, or mesh.blocks=1"
-    )
   return FixedInBlocks(sampler) if isinstance(sampler, FixedLaw) else InBlocks(sampler)
 
 

@@ -1,13 +1,12 @@
 """Negatives by locality-sensitive hashing: large logits, or like the true classes."""
 
-from typing import ClassVar
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from largevocab.fields import settings
 from largevocab.labels import Targets
+from largevocab.ops import shards
 from largevocab.ops.lsh import hashing
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import wide
@@ -27,6 +26,7 @@ class LSHEmbedding(LSH):
   def query_buckets(
     self, stats: LSHStats, w_VD: jax.Array, h_ND: jax.Array, y: Targets
   ) -> jax.Array:
+    check_shapes(w_VD=w_VD, h_ND=h_ND)
     buckets = stats.tables.ids_LKE.shape[1]
     return hashing.query_buckets(stats.functions, h_ND, self.codes, buckets).T
 
@@ -40,21 +40,26 @@ class LSHLabel(LSH):
   negatives from the unigram distribution.
 
   Source: Daghaghi et al. 2021, LSH Label, theorem 1, which is for one true class.
-  Cost: reads N P rows, and N rows for every table to hash them.
+  Cost: reads N P rows, and N rows for every table to hash them. Several devices send
+    these rows, N P D numbers, as each may have them of other classes.
   """
 
-  divisible: ClassVar[bool] = False  # rows of true classes may be on another device
+  def queries(self, w_VD: jax.Array, h_ND: jax.Array, y: Targets) -> jax.Array:
+    """The rows of the true classes, [N, P, D], each from the device that has it."""
+    is_here_NP = y.ids_NP < len(w_VD)
+    row_NPD = w_VD.at[y.ids_NP].get(mode="clip")
+    return shards.of_owner(row_NPD, is_here_NP[:, :, None])
 
   def query_buckets(
     self, stats: LSHStats, w_VD: jax.Array, h_ND: jax.Array, y: Targets
   ) -> jax.Array:
-    check_shapes(ids_NP=y.ids_NP, w_NP=y.w_NP, h_ND=h_ND)
+    check_shapes(ids_NP=y.ids_NP, w_NP=y.w_NP)
     L, buckets = stats.tables.ids_LKE.shape[:2]
-    is_true_NP = (y.ids_NP < len(w_VD)) & (y.w_NP > 0)
+    is_true_NP = y.w_NP > 0
     num_N = jnp.sum(is_true_NP, axis=1, dtype=jnp.int32)
     # Indices of the true classes, moved to the front.
     place_NP = jnp.argsort(~is_true_NP, axis=1, stable=True)
-    row_NPD = wide(w_VD.at[y.ids_NP].get(mode="clip"))
+    row_NPD = wide(h_ND if h_ND.ndim == 3 else self.queries(w_VD, h_ND, y))
 
     def ask(args):
       """The buckets of one table."""

@@ -296,7 +296,6 @@ class LSH(abc.ABC):
     self, stats: LSHStats, w_VD: jax.Array, h_ND: jax.Array, y: Targets
   ) -> tuple[jax.Array, jax.Array]:
     """The buckets of each example, and their members, i32[N, L, E]."""
-    check_shapes(w_VD=w_VD, h_ND=h_ND)
     w_VD, h_ND = lax.stop_gradient((w_VD, h_ND))
     bucket_NL = self.query_buckets(stats, w_VD, h_ND, y)
     return bucket_NL, slot_tables.look_up(stats.tables, bucket_NL, len(w_VD))

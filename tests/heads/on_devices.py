@@ -7,6 +7,7 @@
 import functools
 import json
 import math
+import operator
 import re
 import sys
 
@@ -18,14 +19,17 @@ from largevocab import config
 from largevocab.heads import OverDevices, class_mesh
 from largevocab.heads.base import ROWS, SUM, WHOLE
 from largevocab.labels import Counts, Targets
-from largevocab.rows import Adagrad
+from largevocab.rows import Adagrad, accumulate
 
 V, D, N, P, M, STEPS, K = 203, 8, 22, 2, 64, 20, 7  # V and N divide by nothing
 # Others share the programs that read a state.
 READ = ("full", "sampled/pps", "nce/unigram", "spherical", "huffman", "hierarchical")
+# And these add up gradients.
+ADDED = ("full", "sampled/pps", "nce/unigram")
 # It has no optimiser; with so tight a limit it is stabilised.
 FIELDS = {"spherical": {"limit": 1.001}}
 COUNTS = (1e4 / np.arange(1, V + 1)).astype(np.int64) + 1
+TOKENS = np.random.default_rng(0).choice(V, 500, p=COUNTS / COUNTS.sum())
 KINDS = "all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute"
 COLLECTIVE = re.compile(rf"= (.*?) (?:{KINDS})(?:-start)?\(")
 SHAPE = re.compile(r"\w+\[([\d,]*)\]")
@@ -48,11 +52,11 @@ def sent(program):
   return max(map(math.prod, shapes), default=0)
 
 
-def trained(head, num_devices, reads):
-  """What a head computes in a few steps on so many devices, and with `reads` what its
-  other programs do."""
+def trained(head, num_devices, reads, adds):
+  """What a head computes in a few steps on so many devices, with `reads` what its other
+  programs do, and with `adds` sums of gradients."""
   head = OverDevices(head, class_mesh(jax.devices()[:num_devices]), 8)
-  state = head.init(jax.random.key(0), Counts(COUNTS), D)
+  state = head.init(jax.random.key(0), Counts(COUNTS, TOKENS), D)
 
   @functools.partial(jax.jit, donate_argnums=0)
   def step(state, h_ND, y, key):
@@ -92,6 +96,7 @@ def trained(head, num_devices, reads):
     "equal": all(map(is_equal_everywhere, leaves(WHOLE, SUM))),
     "sent": sent(program),
     **(read(head, state) if reads else {}),
+    **(added(head, state) if adds else {}),
   }
 
 
@@ -99,6 +104,29 @@ def is_equal_everywhere(x):
   """Whether all devices have the same bits of an array."""
   first, *others = (np.asarray(shard.data) for shard in x.addressable_shards)
   return all(np.array_equal(first, other) for other in others)
+
+
+def added(head, state):
+  """The rows after a step with the summed gradients of two parts of a batch, with those
+  of the batch, and with those of a part."""
+  h_ND, y = batch(STEPS)
+  key, backward = jax.random.key(6), jax.jit(head.backward)
+  parts = []
+  for at in (slice(0, 12), slice(12, N)):
+    of_part = jax.tree.map(operator.itemgetter(at), (h_ND, y))
+    parts.append(backward(state, *of_part, key).grads)
+  one, two = parts
+  share = float(np.sum(y.w_NP[:12]) / np.sum(y.w_NP))
+  every = {
+    "by parts": jax.jit(accumulate)([one, two], [share, 1 - share]),
+    "at once": backward(state, h_ND, y, key).grads,
+    "part": one,
+    "sum": one + two,
+    "scaled sum": accumulate([one, two], [1.0, 1.0]),
+  }
+  update = jax.jit(head.update)
+  rows = lambda grads: update(state, grads, 0.3, 1.0).parts.table.w_VD
+  return {name: np.asarray(rows(grads)).tolist() for name, grads in every.items()}
 
 
 def read(head, state):
@@ -118,13 +146,15 @@ def read(head, state):
 
 def main(devices, *paths):
   for path in paths:
-    name, _, dtype = path.partition("@")
-    fields = FIELDS.get(name) or {"optimizer": Adagrad(row_dtype=dtype or "float32")}
+    name, _, given = path.partition(" ")
+    name, _, dtype = name.partition("@")
+    optimizer = {"optimizer": Adagrad(row_dtype=dtype or "float32")}
+    fields = json.loads(given or "{}") | (FIELDS.get(name) or optimizer)
     if "/" in name:
       fields["num_samples"] = M
     head = config.head(name, **fields)
-    reads = name in READ
-    results = {n: trained(head, n, reads) for n in map(int, devices.split(","))}
+    programs = name in READ, name in ADDED
+    results = {n: trained(head, n, *programs) for n in map(int, devices.split(","))}
     print(json.dumps({"head": path, "results": results}), flush=True)
 
 

@@ -1,6 +1,7 @@
 """Heads on up to eight devices: the same numbers up to rounding, and little is sent."""
 
 import copy
+import dataclasses
 import json
 import os
 import subprocess
@@ -26,8 +27,8 @@ from largevocab.heads import (
 from largevocab.labels import Targets, single_targets
 from largevocab.ops.factored.table import factor, implied
 from largevocab.ops.shards import Blocks, check_devices
-from largevocab.samplers import PPS
-from tests.heads.on_devices import READ
+from largevocab.samplers import PPS, Softmax, Unigram
+from tests.heads.on_devices import ADDED, READ
 
 N, D, P, MOST = 24, 8, 2, 8  # N as it is divided by 8 devices
 ONE = class_mesh(jax.devices()[:1])
@@ -39,9 +40,13 @@ HEADS_OVER_DEVICES = [
   "sampled/softmax",
   "sampled/quadratic_prior",
   "sampled/lsh_embedding",
+  "sampled/lsh_label",
   "sampled/ivf",
   "sampled/block",
   "sampled/top_k",
+  "sampled/bernoulli",
+  "sampled/bigram",
+  'sampled/pps {"exact_frequent": 5, "exact_ids": [200, 8]}',
   "nce/unigram",
   "negative_sampling/unigram",
   "ranking/uniform",
@@ -103,12 +108,21 @@ def test_the_best_classes_are_the_same(trained, path):
     assert ((np.array(got["top_k"]) == one["top_k"]) | is_tie).all()
 
 
+@pytest.mark.parametrize("path", ADDED)
+def test_gradients_of_parts_add_up_to_those_of_the_batch(trained, path):
+  for got in trained[path].values():
+    np.testing.assert_allclose(got["by parts"], got["at once"], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(got["sum"], got["scaled sum"], rtol=1e-6, atol=1e-7)
+    assert not np.allclose(got["part"], got["at once"], atol=1e-4)
+
+
 @pytest.mark.parametrize("path", HEADS_OVER_DEVICES)
 def test_a_step_sends_no_rows_and_keeps_tables_in_place(trained, path):
   for got in trained[path].values():
+    rows = P * 2 * D if path == "sampled/lsh_label" else 0  # of the true classes
     assert got["in_place"]
     assert got["equal"]  # what all devices have
-    assert 0 < got["sent"] <= N * max(D, P * MOST)
+    assert 0 < got["sent"] <= N * max(D, P * MOST, rows)
 
 
 def stepper(head):
@@ -306,6 +320,8 @@ def test_unused_rows_are_no_classes_for_any_method(method):
     ("sampled", {"loss": {"correct_positive": True}}),
     ("sampled", {"loss": {"corrected": False}}),
     ("sampled", {"exact_batch": True}),
+    ("sampled", {"exact_frequent": 3, "exact_ids": [0, 5, 12]}),
+    ("sampled", {"exact_ids": [1], "loss": {"corrected": False}}),
     ("nce", {"loss": {"normalizer": "global"}}),
     ("nce", {"loss": {"normalizer": "context"}}),
     ("negative_sampling", {"loss": {"calibration": 1.0, "add_log_q": True}}),
@@ -388,6 +404,60 @@ def test_heads_that_cannot_be_divided_yet_say_so(name):
     OverDevices(HEADS[name](), ONE, 2)
 
 
-def test_exact_sets_by_name_are_refused():
-  with pytest.raises(UserError, match=r"exact_frequent .* mesh\.blocks to 1"):
-    OverDevices(Sampled(exact_frequent=2), ONE, 2)
+def test_exact_classes_count_once_whatever_is_drawn():
+  """The exact softmax, though hardly a class is drawn and blocks have other numbers."""
+  V, counts = 13, np.arange(1, 14)
+  h_ND, y = np.ones((3, 4), np.float32), single_targets([0, 12, 5])
+  others = [c for c in range(V) if c not in (5, 12, 11)]  # all but the most frequent
+  head = Sampled(exact_frequent=3, exact_ids=(5, *others), num_samples=4)
+  head = dataclasses.replace(head, init_scale=1.0, bias=False)
+  over = OverDevices(head, ONE, 4)
+  state = over.init(jax.random.key(0), counts, 4)
+  exact_BT = np.asarray(state.parts.exact_T).reshape(4, -1)
+  assert exact_BT.shape == (4, 4)
+  assert sorted(exact_BT.ravel()) == [*range(V), V, V, V]
+  assert (exact_BT % 4 == np.arange(4)[:, None])[exact_BT < V].all()
+  _, out = stepper(over)(state, h_ND, y, jax.random.key(0))
+  nll_N = jax.jit(over.evaluate)(state, h_ND, y)["nll"]
+  np.testing.assert_allclose(out.loss, jnp.mean(nll_N), rtol=1e-6)
+  few = dataclasses.replace(head, exact_frequent=0, exact_ids=(5,))
+  state = OverDevices(few, ONE, 4).init(jax.random.key(0), counts, 4)
+  _, sampled = stepper(OverDevices(few, ONE, 4))(state, h_ND, y, jax.random.key(0))
+  assert abs(sampled.loss - out.loss) > 1e-3
+
+
+def test_exact_classes_that_do_not_exist_are_named():
+  over = OverDevices(Sampled(exact_ids=(13,), num_samples=4), ONE, 4)
+  with pytest.raises(UserError, match=r"exact_ids has 13, and there are 13 classes"):
+    over.init(jax.random.key(0), np.ones(13, int), 4)
+
+
+def ratio_of_z(head, V, times):
+  """Z~ / Z of one example, for several draws in four blocks, f64[times]."""
+  over = OverDevices(head, ONE, 4)
+  state = over.init(jax.random.key(0), np.arange(1, V + 1), 4)
+  h_ND = jnp.asarray(np.random.default_rng(0).standard_normal((1, 4)), jnp.float32)
+  y = Targets(jnp.array([[5, 8, 5]]), jnp.array([[0.5, 0.25, 0.25]]), jnp.array([3]))
+  nll = jax.jit(over.evaluate)(state, h_ND, y)["nll"][0]
+  loss = lambda key: over.backward(state, h_ND, y, key).loss
+  losses = jax.jit(lambda keys: jax.lax.map(loss, keys))(
+    jax.random.split(jax.random.key(1), times)
+  )
+  return np.exp(np.float64(losses - nll))
+
+
+@pytest.mark.parametrize("m", [4, 12])
+@pytest.mark.parametrize("fields", [{}, {"exact_ids": (0, 2, 4)}])
+def test_the_sampler_softmax_has_the_exact_loss_in_blocks(fields, m):
+  head = Sampled(sampler=Softmax(), num_samples=m, init_scale=1.0, bias=False, **fields)
+  np.testing.assert_allclose(ratio_of_z(head, 12, 20), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("sampler", [Softmax(), Unigram(per_example=True)], ids=str)
+def test_estimates_in_blocks_are_unbiased(sampler):
+  """Also if blocks have an unused row, which may be drawn."""
+  head = Sampled(sampler=sampler, num_samples=8, init_scale=1.0, exact_ids=(2,))
+  ratio_S = ratio_of_z(head, 13, 20_000)
+  error = np.std(ratio_S) / np.sqrt(len(ratio_S))
+  assert 0 < error < 0.01
+  assert abs(np.mean(ratio_S) - 1) < 5 * error

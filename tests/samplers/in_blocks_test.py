@@ -13,19 +13,35 @@ from largevocab.heads import OverDevices, Sampled, class_mesh
 from largevocab.labels import Counts, Targets
 from largevocab.ops import shards
 from largevocab.ops.shards import AXIS, Blocks
-from largevocab.samplers import SAMPLERS
+from largevocab.samplers import (
+  PPS,
+  SAMPLERS,
+  Bernoulli,
+  Bigram,
+  LSHEmbedding,
+  QuadraticPrior,
+  Uniform,
+  Unigram,
+)
 from largevocab.samplers.in_blocks import in_blocks
 
 V, B, D, N, M = 29, 4, 8, 3, 16
 BLOCKS = Blocks(V, B)
-COUNTS = Counts((300 / np.arange(1, V + 1)).astype(np.int64))
-DIVISIBLE = sorted(SAMPLERS.keys() - {"bernoulli", "bigram", "lsh_label"})
+WEIGHT_V = 1 / np.arange(1, V + 1)
+TOKENS = np.random.default_rng(0).zipf(1.5, 600) - 1
+TOKENS = TOKENS[TOKENS < V - 1]  # the last class is not seen
+COUNTS = Counts((300 * WEIGHT_V).astype(np.int64), TOKENS)
 MESH = class_mesh(jax.devices()[:1])
+BERNOULLI = [
+  Bernoulli(),
+  Bernoulli(per_example=True),
+  Bernoulli(systematic=True),
+  Bernoulli(inclusion="power", smoothing=0.0),
+]
 
 
-def made(name):
+def made(sampler):
   """A head with the sampler, its state on one device, and one that has been trained."""
-  sampler = SAMPLERS[name]()
   absolute = getattr(sampler, "absolute", False)
   head = Sampled(sampler=sampler, num_samples=M, absolute=absolute, bias=False)
   head = OverDevices(head, MESH, B)
@@ -45,7 +61,8 @@ def made(name):
 def batch(i):
   rng = np.random.default_rng(i)
   ids_NP = rng.integers(0, V, (N, 1)).astype(np.int32)
-  y = Targets(ids_NP, np.ones((N, 1), np.float32), np.zeros(N, np.int32))
+  context_N = rng.choice(TOKENS, N).astype(np.int32)
+  y = Targets(ids_NP, np.ones((N, 1), np.float32), context_N)
   return rng.standard_normal((N, D)).astype(np.float32), y
 
 
@@ -76,31 +93,45 @@ def rows_of(y):
   return BLOCKS.row(jnp.asarray(y.ids_NP))
 
 
-@pytest.mark.parametrize("name", DIVISIBLE)
+@pytest.mark.parametrize("name", SAMPLERS)
 def test_the_law_is_that_of_the_blocks(name):
   """Also after updates: statistics have followed the rows."""
-  head, *states = made(name)
-  sampler = head.head.sampler
+  sampler = SAMPLERS[name]()
+  head, *states = made(sampler)
   h_ND, y = batch(9)
   for state in states:
     got = law(head, state, h_ND, y)
+    alone, asked_ND = sampler, h_ND
+    if name == "lsh_label":  # it asks with rows, also with those of other blocks
+      alone, asked_ND = LSHEmbedding(), state.parts.table.w_VD[rows_of(y)[:, 0]]
     for b in range(B):
       part = slice(b * BLOCKS.size, (b + 1) * BLOCKS.size)
       stats = jax.tree.map(operator.itemgetter(b), state.parts.stats)
       rows = np.asarray(rows_of(y)) - part.start
       inside = np.where((rows >= 0) & (rows < BLOCKS.size), rows, BLOCKS.size)
-      args = jnp.asarray(h_ND), y._replace(ids_NP=jnp.asarray(inside))
-      of_block = jax.jit(sampler.log_expected)(
+      args = jnp.asarray(asked_ND), y._replace(ids_NP=jnp.asarray(inside))
+      of_block = jax.jit(alone.log_expected)(
         stats, state.parts.table.w_VD[part], *args, jnp.arange(BLOCKS.size)
       )
       want = np.broadcast_to(np.exp(of_block), (N, BLOCKS.size))
       np.testing.assert_allclose(got[:, part], want, rtol=2e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["pps", "unigram", "quadratic_prior", "lsh_embedding"])
-def test_classes_are_drawn_as_often_as_is_said(name):
-  head, _, state = made(name)
-  sampler = in_blocks(head.head.sampler)
+@pytest.mark.parametrize(
+  "sampler",
+  [
+    PPS(),
+    Unigram(),
+    QuadraticPrior(),
+    LSHEmbedding(),
+    Bigram(),
+    *BERNOULLI,
+  ],
+  ids=str,
+)
+def test_classes_are_drawn_as_often_as_is_said(sampler):
+  head, _, state = made(sampler)
+  sampler = in_blocks(sampler)
   h_ND, y = batch(9)
   want = law(head, state, h_ND, y)[0]
   times = 4000
@@ -123,8 +154,65 @@ def test_classes_are_drawn_as_often_as_is_said(name):
   assert not (np.abs(got[is_class] - shifted) < 5 * error[is_class]).all()
 
 
+def of_blocks(x_V):
+  """Of an array over classes the part of each block, 0 for unused rows."""
+  padded = np.zeros(BLOCKS.num_rows, x_V.dtype)
+  padded[np.asarray(BLOCKS.row(jnp.arange(V)))] = x_V
+  return padded.reshape(B, -1)
+
+
+@pytest.mark.parametrize("m", [4, 8, 24])  # 24: nearly all are certain
+@pytest.mark.parametrize("sampler", BERNOULLI, ids=str)
+def test_sets_of_a_block_have_the_law_of_the_block_alone(sampler, m):
+  """Statistics are as large as those of the largest block, and the law is the same."""
+  w_VD = jnp.zeros((V, D))
+  count_V = np.random.default_rng(m).permutation(COUNTS.unigram_V) ** 2
+  count_V[[5, 13, 10]] = 0
+  head = OverDevices(Sampled(sampler=sampler, num_samples=m), MESH, B)
+  state = head.init(jax.random.key(0), Counts(count_V), D)
+  got = law(head, state, *batch(0))[0].reshape(B, -1)
+  sizes = set()
+  for b, count_S in enumerate(of_blocks(count_V)):
+    alone = sampler.init(Counts(count_S), w_VD[: len(count_S)], m // B)
+    want_S = np.exp(alone.log_expected_V)
+    np.testing.assert_allclose(got[b], want_S, rtol=1e-5, atol=1e-8)
+    sizes.add(str(jax.tree.map(jnp.shape, alone)))
+  assert len(sizes) > 1  # there was something to pad
+
+
+def test_bigrams_of_a_block_are_those_that_end_there():
+  head, state, _ = made(Bigram())
+  h_ND, y = batch(0)
+  y = y._replace(context_N=jnp.array([0, 1, V - 1]))
+  got = law(head, state, h_ND, y).reshape(N, B, -1)
+  pair_VV = np.zeros((V, V))
+  np.add.at(pair_VV, (TOKENS[:-1], TOKENS[1:]), 1)
+  for n, context in enumerate(y.context_N.tolist()):
+    after_BS = of_blocks(pair_VV[context])
+    for b, count_S in enumerate(of_blocks(COUNTS.unigram_V)):
+      total, types = after_BS[b].sum(), np.count_nonzero(after_BS[b])
+      trust = total / max(total + types, 1)
+      want_S = (1 - trust) * (count_S + 1) / (count_S + 1).sum()
+      want_S += trust * after_BS[b] / max(total, 1)
+      np.testing.assert_allclose(got[n, b], want_S * M / B, rtol=1e-5)
+
+
+def test_a_block_may_have_no_bigram():
+  tokens = np.array([0, 4, 0, 8, 0, 1])  # all end in the first two of four blocks
+  head = OverDevices(Sampled(sampler=Bigram(), num_samples=M), MESH, B)
+  counts = Counts(COUNTS.unigram_V, tokens)
+  state = head.init(jax.random.key(0), counts, D)
+  h_ND, y = batch(0)
+  y = y._replace(context_N=jnp.array([0, 4, 2]))
+  got = law(head, state, h_ND, y).reshape(N, B, -1)
+  unigram_BS = of_blocks(COUNTS.unigram_V) + 1
+  want_BS = unigram_BS / unigram_BS.sum(axis=1, keepdims=True) * M / B
+  np.testing.assert_allclose(got[:, 2:], np.stack([want_BS[2:]] * N), rtol=1e-5)
+  assert not np.allclose(got[0, :2], want_BS[:2], rtol=1e-2)
+
+
 def test_blocks_draw_with_keys_of_their_own():
-  head, state, _ = made("uniform")
+  head, state, _ = made(Uniform())
   sampler = in_blocks(head.head.sampler)
   h_ND, y = batch(0)
   draw = lambda *args: sampler.sample(*args).ids
@@ -132,12 +220,6 @@ def test_blocks_draw_with_keys_of_their_own():
   ids_M = np.asarray(on_device(draw, *args, y._replace(ids_NP=rows_of(y))))
   within = (ids_M % BLOCKS.size).reshape(B, -1)
   assert len({tuple(row) for row in within}) == B
-
-
-@pytest.mark.parametrize("name", sorted(SAMPLERS.keys() - set(DIVISIBLE)))
-def test_samplers_that_cannot_be_divided_say_so(name):
-  with pytest.raises(UserError, match=r"mesh\.blocks"):
-    in_blocks(SAMPLERS[name]())
 
 
 def test_the_number_of_draws_must_be_a_multiple_of_the_blocks():

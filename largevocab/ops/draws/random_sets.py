@@ -3,12 +3,14 @@
 There are three methods. In the first two classes are included independently of each
 other; the third has the same inclusion probabilities, but the size hardly varies. All
 use integers, so that the realised probabilities are known exactly. Sets have a static
-capacity and a mask.
+capacity and a mask. Sets of several blocks of classes can have statistics of equal
+shapes: those of the largest.
 
 Here C is the capacity of a set, U the number of candidate classes, and K of strata.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -77,18 +79,20 @@ class Compared(NamedTuple):
 
 class Systematic(NamedTuple):
   """One draw from every stratum, all at the same fraction: the size of the set varies
-  by one at most. If the probabilities do not sum to an integer, empty space after the
-  last class fills the last stratum.
+  by one at most. If the probabilities do not sum to the number of strata, empty space
+  after the last class fills the rest.
 
   Attributes:
     strata: the classes, and the empty space.
-    last: u32[], the last fraction of the last stratum that belongs to a class.
+    full: i32[], number of strata without empty space, but for the end of the last.
+    last: u32[], the last fraction of the stratum after these that belongs to a class.
 
   Source: Madow 1949.
   Cost: O(K log V) a set of K classes, and one random word.
   """
 
   strata: Strata
+  full: jax.Array
   last: jax.Array
 
   def draw(self, key: jax.Array, lead: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
@@ -102,7 +106,7 @@ class Systematic(NamedTuple):
     stratum = jax.lax.broadcasted_iota(jnp.int32, shape, len(shape) - 1)
     u = jnp.broadcast_to(u, shape)
     ids = strata.lookup(self.strata, stratum, u)
-    return ids, (stratum < num - 1) | (u <= self.last)
+    return ids, (stratum < self.full) | ((stratum == self.full) & (u <= self.last))
 
 
 RandomSets = Poissonised | Compared | Systematic
@@ -135,14 +139,15 @@ def poisson_lengths(mean: float) -> np.ndarray:
   [0.367879, 0.367879, 0.18394]
   """
   n_N = np.arange(1, capacity(mean) + 1)
-  log_N = np.cumsum(np.append(0.0, math.log(mean) - np.log(n_N)))
+  log_mean = math.log(mean) if mean else -math.inf
+  log_N = np.cumsum(np.append(0.0, log_mean - np.log(n_N)))
   p_N = np.exp(log_N - log_N.max())
   total = IID_STRATA * UNIT
   # Values that round to 0 are left out: lengths of 1 would be taken from the others.
   return strata.apportion(np.where(p_N / p_N.sum() * total < 0.5, 0.0, p_N), total)
 
 
-def build_independent(b_V: np.ndarray) -> Realised:
+def build_independent(b_V: np.ndarray, alike: Sequence[np.ndarray] = ()) -> Realised:
   """Sets that include every class independently of the others.
 
   Uses `Compared` if the capacity of `Poissonised` would reach the number of classes of
@@ -150,38 +155,52 @@ def build_independent(b_V: np.ndarray) -> Realised:
 
   Args:
     b_V: f64[V], inclusion probabilities in [0, 1), not all 0 (numpy, on the host).
+    alike: those of other sets, whose statistics are to have the same shapes; b_V may
+      then be all 0, if one of these is not.
 
-  Cost: O(V) time, 8 bytes of state a class.
+  Cost: O(V) time for each of `alike`, 8 bytes of state a class.
 
   >>> type(build_independent(np.array([0.5, 0.25])).sets).__name__
   'Compared'
   >>> type(build_independent(np.full(1000, 0.01)).sets).__name__
   'Poissonised'
   """
-  b_V = _checked(b_V)
-  ids_U = np.flatnonzero(b_V)
+  b_V, *others = _checked(b_V, alike)
   lam_V = -np.log1p(-b_V)
-  if capacity(lam_V.sum()) >= len(ids_U):
-    threshold_U = np.clip(np.rint(b_V[ids_U] * UNIT), 1, UNIT - 1)
-    sets = Compared(
-      jnp.asarray(ids_U.astype(np.int32)), jnp.asarray(threshold_U.astype(np.uint32))
-    )
-    realised_V = np.zeros(len(b_V))
-    realised_V[ids_U] = threshold_U / UNIT
-    return Realised(sets, realised_V)
-  length_V = strata.apportion(lam_V, IID_STRATA * UNIT)
-  classes = strata.from_lengths(length_V, IID_STRATA)
   mean = float(lam_V.sum())
-  sizes = strata.from_lengths(poisson_lengths(mean), IID_STRATA)
+  most = max(capacity(x) for x in [mean, *(-np.log1p(-b).sum() for b in others)])
+  num = max(int(np.count_nonzero(b)) for b in [b_V, *others])
+  if most >= num:
+    return _compared(b_V, num)
+  # If there is no class, sets are empty, whatever the strata are of.
+  length_V = strata.apportion(lam_V if mean else lam_V + 1, IID_STRATA * UNIT)
+  classes = strata.from_lengths(length_V, IID_STRATA)
+  length_N = poisson_lengths(mean)
+  length_N = np.pad(length_N, (0, most + 1 - len(length_N)))
+  sizes = strata.from_lengths(length_N, IID_STRATA)
   realised_V = -np.expm1(-mean * (length_V / (IID_STRATA * UNIT)))
   return Realised(Poissonised(classes, sizes), realised_V)
 
 
-def build_systematic(b_V: np.ndarray) -> Realised:
+def _compared(b_V: np.ndarray, num: int) -> Realised:
+  """`Compared` for `num` classes; those that are too many are never drawn."""
+  ids_U = np.flatnonzero(b_V)
+  threshold_U = np.clip(np.rint(b_V[ids_U] * UNIT), 1, UNIT - 1)
+  realised_V = np.zeros(len(b_V))
+  realised_V[ids_U] = threshold_U / UNIT
+  padded = lambda x_U, dtype: np.pad(x_U, (0, num - len(x_U))).astype(dtype)
+  sets = Compared(
+    jnp.asarray(padded(ids_U, np.int32)), jnp.asarray(padded(threshold_U, np.uint32))
+  )
+  return Realised(sets, realised_V)
+
+
+def build_systematic(b_V: np.ndarray, alike: Sequence[np.ndarray] = ()) -> Realised:
   """Sets whose size is the sum of the probabilities, rounded up or down.
 
   Args:
     b_V: f64[V], inclusion probabilities in [0, 1), not all 0 (numpy, on the host).
+    alike: as for `build_independent`.
 
   Raises:
     ValueError: they sum to more than 2^20.
@@ -193,8 +212,8 @@ def build_systematic(b_V: np.ndarray) -> Realised:
   >>> [i[m].tolist() for i, m in zip(ids, mask)]
   [[0, 2], [1], [2]]
   """
-  b_V = _checked(b_V)
-  V, num = len(b_V), math.ceil(b_V.sum())
+  b_V, *others = _checked(b_V, alike)
+  V, num = len(b_V), max(math.ceil(b.sum()) for b in [b_V, *others])
   if num > strata.MAX_STRATA:
     raise ValueError(f"the probabilities sum to {num}, more than {strata.MAX_STRATA}")
   length_V = strata.apportion(np.append(b_V, num - b_V.sum()), num * UNIT)
@@ -202,12 +221,14 @@ def build_systematic(b_V: np.ndarray) -> Realised:
   classes = Strata(
     jnp.minimum(filled.first_K, V), filled.start_V[:V], filled.log_expected_V[:V]
   )
-  last = jnp.uint32(UNIT - 1 - int(length_V[V]))
-  return Realised(Systematic(classes, last), length_V[:V] / UNIT)
+  full, last = divmod(num * UNIT - int(length_V[V]) - 1, UNIT)
+  sets = Systematic(classes, jnp.int32(full), jnp.uint32(last))
+  return Realised(sets, length_V[:V] / UNIT)
 
 
-def _checked(b_V: np.ndarray) -> np.ndarray:
-  b_V = np.asarray(b_V, np.float64)
-  if not ((b_V >= 0) & (b_V < 1)).all() or not b_V.any():
+def _checked(b_V: np.ndarray, alike: Sequence[np.ndarray]) -> list[np.ndarray]:
+  each = [np.asarray(b, np.float64) for b in [b_V, *alike]]
+  is_right = all(((b >= 0) & (b < 1)).all() for b in each)
+  if not is_right or not any(b.any() for b in each):
     raise ValueError("inclusion probabilities must be in [0, 1), and not all 0")
-  return b_V
+  return each

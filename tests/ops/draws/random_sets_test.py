@@ -107,6 +107,40 @@ def test_systematic_probabilities_are_the_lengths_over_all_fractions(b_V):
   np.testing.assert_allclose(chance_V, realised_V, rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+  ("b_V", "larger_V", "way"),
+  [
+    (zipf(1000, 5), zipf(1000, 60), Poissonised),
+    (np.zeros(1000), zipf(1000, 60), Poissonised),
+    (np.append(np.zeros(36), zipf(4, 2)), zipf(40, 9), Compared),
+    (np.zeros(40), zipf(40, 9), Compared),
+  ],
+)
+def test_sets_alike_have_equal_shapes_and_laws_of_their_own(b_V, larger_V, way):
+  times = 20_000
+  for build, kind in (
+    (random_sets.build_independent, way),
+    (random_sets.build_systematic, Systematic),
+  ):
+    sets, realised_V = build(b_V, [larger_V])
+    larger, _ = build(larger_V, [b_V])
+    assert isinstance(sets, kind)
+    assert jax.tree.map(jnp.shape, sets) == jax.tree.map(jnp.shape, larger)
+    np.testing.assert_allclose(realised_V, b_V, atol=1e-6)
+    if b_V.any():
+      alone, of_alone_V = build(b_V)
+      np.testing.assert_allclose(realised_V, of_alone_V, rtol=1e-6)
+      assert jax.tree.map(jnp.shape, sets) != jax.tree.map(jnp.shape, alone)
+    ids, mask = jax.jit(lambda key, sets=sets: sets.draw(key, (times,)))(
+      jax.random.key(0)
+    )
+    often_V = np.bincount(np.asarray(ids)[np.asarray(mask)], minlength=len(b_V)) / times
+    error_V = np.sqrt(np.maximum(b_V, 1e-4) / times)
+    assert (np.abs(often_V - b_V) < 6 * error_V).all()
+    assert not (np.abs(often_V - larger_V) < 6 * error_V).all()
+    assert not often_V[b_V == 0].any()
+
+
 @pytest.mark.parametrize("b_V", [[0.5, 1.0], [-0.1, 0.5], [0.0, 0.0], [np.nan, 0.1]])
 def test_other_probabilities_are_refused(b_V):
   for build in (random_sets.build_independent, random_sets.build_systematic):

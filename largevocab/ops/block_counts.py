@@ -1,0 +1,92 @@
+"""Counts of one block of classes, which know those of the others.
+
+Devices need statistics of equal shapes, so a block must know how large those of other
+blocks are. Here B is the number of blocks, and S of a block's rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from largevocab.labels import Counts
+from largevocab.ops.shards import Blocks
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockCounts(Counts):
+  """Counts of a block's classes, 0 for an unused row.
+
+  Attributes:
+    whole: those of all classes.
+    blocks: of the classes.
+    number: of this block.
+    found: results of `for_all_blocks`.
+  """
+
+  whole: Counts
+  blocks: Blocks
+  number: int
+  found: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+
+def block_counts(counts: Counts, blocks: Blocks) -> list[BlockCounts]:
+  """The counts of every block.
+
+  >>> [c.unigram_V.tolist() for c in block_counts(Counts(np.arange(5)), Blocks(5, 2))]
+  [[0, 2, 4], [1, 3, 0]]
+  """
+  found: dict[Any, Any] = {}
+
+  def of_block(number):
+    of_classes = counts.unigram_V[blocks.classes(number)]
+    unigram_V = np.pad(of_classes, (0, blocks.size - len(of_classes)))
+    return BlockCounts(
+      unigram_V, whole=counts, blocks=blocks, number=number, found=found
+    )
+
+  return [of_block(number) for number in range(blocks.num)]
+
+
+def whole_counts(counts: Counts) -> Counts:
+  """The counts of all classes."""
+  return counts.whole if isinstance(counts, BlockCounts) else counts
+
+
+def of_each_block(counts: Counts) -> list[Counts]:
+  """The counts of every block, if these are of one; otherwise these alone."""
+  if not isinstance(counts, BlockCounts):
+    return [counts]
+  return [*block_counts(counts.whole, counts.blocks)]
+
+
+def number_of(counts: Counts) -> int:
+  """The number of this block, 0 if there is one only."""
+  return counts.number if isinstance(counts, BlockCounts) else 0
+
+
+def own_classes(counts: Counts, ids_T: np.ndarray) -> np.ndarray:
+  """Of distinct classes those of this block, padded with V to the most of any block.
+
+  >>> one = block_counts(Counts(np.arange(5)), Blocks(5, 2))[1]
+  >>> own_classes(one, np.array([0, 2, 3])).tolist()
+  [3, 5]
+  """
+  if not isinstance(counts, BlockCounts):
+    return ids_T
+  block_T = ids_T % counts.blocks.num
+  most = np.bincount(block_T, minlength=1).max()
+  own_T = ids_T[block_T == counts.number]
+  padding = 0, most - len(own_T)
+  return np.pad(own_T, padding, constant_values=counts.blocks.num_classes)
+
+
+def for_all_blocks(counts: Counts, function: Callable[[Counts, Blocks], Any]) -> Any:
+  """`function` of the counts of all classes and their blocks, computed by the first
+  block that asks."""
+  if not isinstance(counts, BlockCounts):
+    return function(counts, Blocks(counts.num_classes))
+  if function not in counts.found:
+    counts.found[function] = function(counts.whole, counts.blocks)
+  return counts.found[function]
