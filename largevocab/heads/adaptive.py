@@ -11,10 +11,11 @@ import jax
 from jax.typing import ArrayLike
 
 from largevocab.fields import settings
-from largevocab.heads.base import HeadStep, read_batch, total_weight
+from largevocab.heads.base import HeadStep, head_step, read_batch, total_weight
 from largevocab.heads.linear import LinearHead
 from largevocab.heads.partitioned import Partitioned, at_places
-from largevocab.labels import Counts, Targets, as_counts
+from largevocab.labels import Targets
+from largevocab.ops import shards
 from largevocab.ops.adaptive.clusters import Clusters
 from largevocab.ops.adaptive.loss import adaptive_loss, adaptive_nll, capacities
 from largevocab.ops.adaptive.model import Model, Tail, class_rows
@@ -26,7 +27,8 @@ from largevocab.rows import Table, added, sq_norm
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class AdaptiveState:
-  """Parameters of the adaptive softmax, and the order of classes.
+  """Parameters of the adaptive softmax, and the order of classes. Of several devices
+  each has some rows of the tables and some entries of the vectors, and all projections.
 
   Attributes:
     head: [S + J, D'] a row for each class of the short-list, then one for each tail.
@@ -53,7 +55,7 @@ class AdaptiveState:
     ):
       down = self.downs[min(i, len(self.downs) - 1)]
       tails.append(Tail(down.w_VD[:width], tail.w_VD))
-    return Model(self.head.w_VD, tuple(tails))
+    return Model(self.head.w_VD, tuple(tails), self.clusters.sizes)
 
 
 class AdaptiveGrads(NamedTuple):
@@ -96,7 +98,9 @@ class Adaptive(Partitioned, LinearHead):
 
   Cost: three products of N (S + J) D and, for the n_j true classes in a tail of V_j
     classes, n_j V_j E_j. `evaluate` costs as much as the forward pass; `top_k` computes
-    a tail only if it may have one of the best k.
+    a tail only if it may have one of the best k. Of C devices each makes these products
+    with 1 / C of the rows; besides what `OverDevices` sends, it sends some numbers for
+    each place in the capacities of the tails, and the gradients of the projections.
 
   >>> head = Adaptive(cutoffs=(1,), align=1)
   >>> state = head.init(jax.random.key(0), [1, 5, 3, 4], 8)
@@ -111,17 +115,19 @@ class Adaptive(Partitioned, LinearHead):
   def parameters(self) -> dict[str, bool]:
     return {"bias": self.bias, "tail_bias": self.tail_bias, "tied": self.tied}
 
-  def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> AdaptiveState:
-    counts = as_counts(counts)
-    clusters = self.clusters(counts, dim)
+  def new_state(self, clusters, dim, keys, place_V, class_V) -> AdaptiveState:
     _, *widths = clusters.widths
     short, *others = clusters.sizes
-    for_head, for_tails, for_downs = jax.random.split(key, 3)
-    head_VD = self.random_rows(for_head, short + len(others), dim)
+    for_rows, for_downs = (jax.random.split(key, 3) for key in keys)
+    for_head, for_tails, for_downs = *for_rows[:2], for_downs[2]
+    num_head = shards.block_size(short + len(others))
+    head_VD = self.random_rows(for_head, num_head, dim)
     of_tails = dataclasses.replace(self, bias=self.tail_bias)
     tails = [
       of_tails.random_rows(jax.random.fold_in(for_tails, i), num, width)
-      for i, (num, width) in enumerate(zip(others, widths, strict=True))
+      for i, (num, width) in enumerate(
+        zip(map(shards.block_size, others), widths, strict=True)
+      )
     ]
     down_widths = tuple(widths[:1] if self.tied else widths)
     downs = self.random_downs(for_downs, down_widths, dim)
@@ -130,7 +136,8 @@ class Adaptive(Partitioned, LinearHead):
       start(head_VD),
       tuple(start(tail_VD) for tail_VD in tails),
       tuple(start(down_ED) for down_ED in downs),
-      *self.places(counts, clusters),
+      place_V,
+      class_V,
       clusters,
     )
 
@@ -154,7 +161,8 @@ class Adaptive(Partitioned, LinearHead):
     if self.tied and ddowns:
       ddowns = (_sum_of_first_rows(ddowns),)
     grads = AdaptiveGrads(d.model.head_VD, dtails, ddowns, d.reached_J)
-    return HeadStep(loss, d.h_ND.astype(h_ND.dtype), grads, sq_norm(grads))
+    norm = sq_norm(ddowns, shards.total(sq_norm((d.model.head_VD, dtails))))
+    return head_step(loss, d.h_ND, h_ND, grads, norm)
 
   def update(
     self, state: AdaptiveState, grads: AdaptiveGrads, lr: ArrayLike, scale: ArrayLike
@@ -165,11 +173,13 @@ class Adaptive(Partitioned, LinearHead):
       if self.lazy
       else move(table, g_VD)
     )
+    with shards.alone():  # all devices round projections alike
+      downs = tuple(map(move, state.downs, grads.downs))
     return dataclasses.replace(
       state,
       head=move(state.head, grads.head_VD),
       tails=tuple(map(move_tail, state.tails, grads.tails, grads.reached_J)),
-      downs=tuple(map(move, state.downs, grads.downs)),
+      downs=downs,
     )
 
   def evaluate(
@@ -192,7 +202,7 @@ class Adaptive(Partitioned, LinearHead):
     """For the short-list the row of the class; for a tail the row of its cluster plus
     the projected row of the class. Their product with h and the constant feature is
     log p(c | h) up to the log-partition functions."""
-    return class_rows(state.model, state.place_V[ids_R])
+    return class_rows(state.model, shards.rows_of(state.place_V, ids_R))
 
 
 def _sum_of_first_rows(downs: tuple[jax.Array, ...]) -> jax.Array:

@@ -12,13 +12,20 @@ from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.fields import settings
-from largevocab.heads.base import HeadStep, read_batch, total_weight
+from largevocab.heads.base import HeadStep, head_step, read_batch, total_weight
 from largevocab.heads.linear import LinearHead
 from largevocab.heads.partitioned import Partitioned, at_places
-from largevocab.labels import Counts, Targets, as_counts
+from largevocab.labels import Targets
+from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import product, wide
-from largevocab.ops.softmax.parts import Part, Parts, parts_loss, parts_nll
+from largevocab.ops.softmax.parts import (
+  Part,
+  Parts,
+  own_places,
+  parts_loss,
+  parts_nll,
+)
 from largevocab.ops.softmax.plan import Plan, plan
 from largevocab.ops.softmax.top_k import parts_top_k
 from largevocab.rows import Table, added, sq_norm
@@ -70,7 +77,9 @@ class Weights(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DSoftmaxState:
-  """Parameters of the differentiated softmax, and the order of classes.
+  """Parameters of the differentiated softmax, and the order of classes. Of several
+  devices each has some rows of the tables and some entries of the vectors, and all
+  projections.
 
   Attributes:
     rows: tables of `Weights.rows`.
@@ -78,6 +87,7 @@ class DSoftmaxState:
     place_V: i32[V], the place of each class: part by part.
     class_V: i32[V], the class at each place, ascending within each part.
     widths: E_i, widths of the features of each part: static, not arrays.
+    sizes: V_i, number of classes of each part: likewise.
   """
 
   rows: tuple[Table, ...]
@@ -85,6 +95,7 @@ class DSoftmaxState:
   place_V: jax.Array
   class_V: jax.Array
   widths: tuple[int, ...] = field(metadata={"static": True})
+  sizes: tuple[int, ...] = field(metadata={"static": True})
 
   @property
   def weights(self) -> Weights:
@@ -115,7 +126,8 @@ class DSoftmax(Partitioned, LinearHead):
     the widths of slices.
 
   Cost: 3 products of N, V_i and E_i for each part i a step, or 4 by classes, and a
-    dense update.
+    dense update. Of C devices each makes these products with 1 / C of the rows; besides
+    what `OverDevices` sends, it sends the gradients of the projections.
 
   >>> head = DSoftmax(cutoffs=(1,), bias=False)
   >>> state = head.init(jax.random.key(0), [1, 5, 3, 4], 16)
@@ -128,22 +140,23 @@ class DSoftmax(Partitioned, LinearHead):
   def parameters(self) -> dict[str, bool]:
     return {"bias": self.bias, "tail_bias": self.bias}
 
-  def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> DSoftmaxState:
-    counts = as_counts(counts)
-    clusters = self.clusters(counts, dim)
+  def new_state(self, clusters, dim, keys, place_V, class_V) -> DSoftmaxState:
     widths = clusters.widths if self.projected else _slices(dim, clusters.widths)
-    for_rows, for_downs = jax.random.split(key)
+    (for_rows, _), (_, for_downs) = map(jax.random.split, keys)
+    sizes = map(shards.block_size, clusters.sizes)
     rows = [
       self.random_rows(jax.random.fold_in(for_rows, i), num, width)
-      for i, (num, width) in enumerate(zip(clusters.sizes, widths, strict=True))
+      for i, (num, width) in enumerate(zip(sizes, widths, strict=True))
     ]
     down_widths = widths[1:] if self.projected else ()
     downs = self.random_downs(for_downs, down_widths, dim)
     return DSoftmaxState(
       tuple(map(self.optimizer.init, rows)),
       tuple(map(self.optimizer.init, downs)),
-      *self.places(counts, clusters),
+      place_V,
+      class_V,
       widths,
+      clusters.sizes,
     )
 
   def seen(
@@ -151,13 +164,14 @@ class DSoftmax(Partitioned, LinearHead):
   ) -> list[jax.Array]:
     """The features of each part, without the constant feature."""
     if self.projected:
-      return [h_ND, *(product("nd,ed->ne", h_ND, d_ED, self.dtype) for d_ED in downs)]
+      project = lambda d_ED: product("nd,ed->ne", h_ND, shards.copied(d_ED), self.dtype)
+      return [h_ND, *map(project, downs)]
     return jnp.split(h_ND, np.cumsum(widths)[:-1], axis=1)
 
-  def parts(self, weights: Weights, widths: tuple[int, ...], h_ND: jax.Array) -> Parts:
+  def parts(self, weights: Weights, state: DSoftmaxState, h_ND: jax.Array) -> Parts:
     """Features and rows, for the operations in `largevocab.ops.softmax.parts`."""
-    seen = self.seen(weights.downs, widths, h_ND)
-    return tuple(map(Part, map(self.features, seen), weights.rows))
+    seen = self.seen(weights.downs, state.widths, h_ND)
+    return tuple(map(Part, map(self.features, seen), weights.rows, state.sizes))
 
   def plan(self, num_examples: int, weights: Weights) -> Plan:
     """The chunks of a step."""
@@ -175,7 +189,7 @@ class DSoftmax(Partitioned, LinearHead):
   ) -> HeadStep:
     check_shapes(h_ND=h_ND, **y._asdict())
     wide_ND, y = read_batch(h_ND, y, len(state.place_V))
-    how = self.plan(len(h_ND), state.weights)
+    how = self.plan(len(wide_ND), state.weights)
     _LOG.info("%s", how)
     place_NP, mean_w_NP = (
       at_places(state.place_V, y.ids_NP),
@@ -183,50 +197,52 @@ class DSoftmax(Partitioned, LinearHead):
     )
 
     def mean_loss(h_ND, weights):
-      parts = self.parts(weights, state.widths, h_ND)
-      return parts_loss(parts, place_NP, mean_w_NP, how, dtype=self.dtype)
+      parts = self.parts(weights, state, h_ND)
+      own_NP = own_places(parts, place_NP)
+      return parts_loss(parts, own_NP, mean_w_NP, how, dtype=self.dtype)
 
     weights = jax.tree.map(wide, state.weights)
     loss, (dh_ND, grads) = jax.value_and_grad(mean_loss, (0, 1))(wide_ND, weights)
-    return HeadStep(loss, dh_ND.astype(h_ND.dtype), grads, sq_norm(grads))
+    norm = sq_norm(grads.downs, shards.total(sq_norm(grads.rows)))
+    return head_step(loss, dh_ND, h_ND, grads, norm)
 
   def update(
     self, state: DSoftmaxState, grads: Weights, lr: ArrayLike, scale: ArrayLike
   ) -> DSoftmaxState:
     move = lambda table, g_VD: self.optimizer.dense_update(table, g_VD, lr, scale)
-    return dataclasses.replace(
-      state,
-      rows=tuple(map(move, state.rows, grads.rows)),
-      downs=tuple(map(move, state.downs, grads.downs)),
-    )
+    with shards.alone():  # all devices round projections alike
+      downs = tuple(map(move, state.downs, grads.downs))
+    rows = tuple(map(move, state.rows, grads.rows))
+    return dataclasses.replace(state, rows=rows, downs=downs)
 
   def evaluate(
     self, state: DSoftmaxState, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
     h_ND, y = read_batch(h_ND, y, len(state.place_V))
-    parts = self.parts(state.weights, state.widths, h_ND)
-    place_NP = at_places(state.place_V, y.ids_NP)
+    parts = self.parts(state.weights, state, h_ND)
+    place_NP = own_places(parts, at_places(state.place_V, y.ids_NP))
     return {"nll": parts_nll(parts, place_NP, y.w_NP, dtype=self.dtype)[0]}
 
   def top_k(
     self, state: DSoftmaxState, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
     """The k most probable classes and their log-probabilities, best first."""
-    parts = self.parts(state.weights, state.widths, h_ND)
+    parts = self.parts(state.weights, state, h_ND)
     return parts_top_k(parts, state.class_V, k, dtype=self.dtype)
 
   def class_rows(self, state: DSoftmaxState, ids_R: jax.Array) -> jax.Array:
     """Rows whose product with h and the constant feature is the logit: P_i^T w_c, or
     w_c in the columns of its slice and 0 elsewhere; then, if there is a bias, b_c and
     padding."""
-    place_R, (rows, downs) = state.place_V[ids_R], state.weights
+    (rows, downs), place_R = state.weights, shards.rows_of(state.place_V, ids_R)
     rows_by_part, start = [], 0
-    for w_VE in rows:
-      is_here_R = (place_R >= start) & (place_R < start + len(w_VE))
-      at_R = jnp.where(is_here_R, place_R - start, len(w_VE))
-      rows_by_part.append(wide(w_VE.at[at_R].get(mode="fill", fill_value=0)))
-      start += len(w_VE)
+    for w_VE, size in zip(rows, state.sizes, strict=True):
+      is_here_R = (place_R >= start) & (place_R < start + size)
+      at_R = jnp.where(is_here_R, place_R - start, size)
+      with shards.table(size):
+        rows_by_part.append(wide(shards.rows_of(w_VE, at_R)))
+      start += size
     dim = state.widths[0] if self.projected else sum(state.widths)
     see = lambda h_ND: self.seen(downs, state.widths, h_ND)
     of_widths = list(zip(rows_by_part, state.widths, strict=True))

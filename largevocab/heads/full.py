@@ -114,9 +114,6 @@ class Full(LinearHead):
     x_ND = self.features(h_ND)
     return softmax_top_k(x_ND, state.table.w_VD, k, **self._softmax)
 
-  def in_blocks(self) -> "Full":
-    return self
-
   def class_rows(self, state: FullState, ids_R: jax.Array) -> jax.Array:
     """Rows of the table: w_c and then, if there is a bias, b_c and padding."""
     return wide(shards.rows_of(state.table.w_VD, ids_R))

@@ -191,9 +191,6 @@ class Hierarchical(LinearHead):
     where = dict.fromkeys(("members_KS", "cluster_V", "slot_V"), ROWS)
     return super().divided(state)._replace(**where)
 
-  def in_blocks(self) -> "Hierarchical":
-    return self
-
   def cluster_of(self, counts: Counts) -> np.ndarray:
     """The cluster of each class, int[V].
 

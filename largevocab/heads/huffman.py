@@ -107,9 +107,6 @@ class Huffman(LinearHead):
     tree = tree._replace(above_class_V=ROWS, above_node_V=ROWS)
     return super().divided(state)._replace(tree=tree)
 
-  def in_blocks(self) -> "Huffman":
-    return self
-
   def backward(
     self, state: HuffmanState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:

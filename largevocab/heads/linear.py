@@ -1,11 +1,11 @@
 """Base of heads with one linear score per row: features, initial rows."""
 
 from collections.abc import Callable
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 
-from largevocab.errors import UserError
 from largevocab.fields import InitScale, settings
 from largevocab.heads.base import BLOCKS, ROWS, WHOLE, Head, PyTree
 from largevocab.labels import Counts, Targets
@@ -62,11 +62,8 @@ class LinearHead:
 
     return jax.tree.map(of_part, state, is_leaf=is_table)
 
-  def in_blocks(self) -> Head:
-    raise UserError(
-      f"the head {type(self).__name__} cannot be divided over devices yet: choose "
-      "another, such as 'full' or 'sampled', or set mesh.blocks to 1"
-    )
+  def in_blocks(self) -> Self:
+    return self
 
   def refreshes(self, step: int) -> bool:
     return False

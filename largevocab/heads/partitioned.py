@@ -1,13 +1,16 @@
 """Frequency clusters of a head: a short-list, and tails with narrower rows."""
 
 import abc
+import dataclasses
 import logging
+from collections.abc import Callable
 from dataclasses import field
-from typing import Annotated
+from typing import Annotated, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.fields import (
@@ -23,10 +26,13 @@ from largevocab.fields import (
   Width,
   settings,
 )
-from largevocab.labels import Counts
+from largevocab.heads.base import ROWS, WHOLE, PyTree
+from largevocab.labels import Counts, as_counts
+from largevocab.ops import shards
 from largevocab.ops.adaptive import cost_model
 from largevocab.ops.adaptive.clusters import Clusters, cut, head_mass, widths
 from largevocab.ops.adaptive.plan import ClusterPlan, Costs, plan_clusters, price
+from largevocab.ops.shards import Blocks
 from largevocab.ops.softmax.plan import METHODS
 from largevocab.rows import SGD, RowOptimizer
 
@@ -43,6 +49,10 @@ class Partitioned(abc.ABC):
   on the counts, these attributes and the file of `cost_model`, but not on the device.
   The cost models of this package never change; keep your own with the runs that use
   them, or set `cutoffs` to the logged ones.
+
+  On several devices the clusters are those of all classes. Each table is divided: its
+  row r is in block r % B. So are `place_V` and `class_V`, and a batch's entries are
+  looked up where they are. Projections, which are small, are on every device.
 
   Attributes:
     cutoffs: ends of the short-list and of each tail but the last, in classes. Empty:
@@ -141,6 +151,65 @@ class Partitioned(abc.ABC):
       raise UserError(f"head.max_mib: {error}; raise it, or head.factor") from None
 
   @abc.abstractmethod
+  def new_state(
+    self,
+    clusters: Clusters,
+    dim: int,
+    keys: tuple[jax.Array, jax.Array],
+    place_V: jax.Array,
+    class_V: jax.Array,
+  ) -> PyTree:
+    """Initial state with these clusters, or that of a block of it, which has
+    `shards.block_size` rows of each table.
+
+    Args:
+      clusters: of all classes.
+      dim: D.
+      keys: of the rows and of the projections, which are the same in all blocks.
+      place_V: see `places`; of a block its entries.
+      class_V: likewise.
+    """
+
+  def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> PyTree:
+    counts = as_counts(counts)
+    clusters = self.clusters(counts, dim)
+    places = map(jnp.asarray, self.places(counts, clusters))
+    return self.new_state(clusters, dim, (key, key), *places)
+
+  def init_blocks(
+    self, key: jax.Array, counts: Counts, dim: int, blocks: Blocks
+  ) -> Callable[[int], PyTree]:
+    """Clusters and places are found once, and for each block its part is taken.
+
+    Raises:
+      UserError: a cluster has fewer classes than there are blocks.
+    """
+    clusters = self.clusters(counts, dim)
+    if min(clusters.sizes) < blocks.num:
+      raise UserError(
+        f"mesh.blocks is {blocks.num}, and the clusters have {clusters.sizes} classes: "
+        f"set mesh.blocks to {min(clusters.sizes)} or less, or head.cutoffs so that "
+        "each has as many classes as there are blocks"
+      )
+    places = self.places(counts, clusters)
+
+    def of_block(number: int) -> PyTree:
+      own = (_padded(x_V[blocks.classes(number)], blocks) for x_V in places)
+      keys = jax.random.fold_in(key, number), key
+      return self.new_state(clusters, dim, keys, *own)
+
+    return of_block
+
+  def divided(self, state: PyTree) -> PyTree:
+    """Of all arrays but projections and counts of updates the rows."""
+    kinds = jax.tree.map(lambda leaf: ROWS if jnp.ndim(leaf) else WHOLE, state)
+    downs = jax.tree.map(lambda _: WHOLE, kinds.downs)
+    return dataclasses.replace(kinds, downs=downs)
+
+  def in_blocks(self) -> Self:
+    return self
+
+  @abc.abstractmethod
   def parameters(self) -> dict[str, bool]:
     """Which optional parameters exist, as arguments of `ops.adaptive.plan.Costs`."""
 
@@ -160,7 +229,7 @@ class Partitioned(abc.ABC):
       )
     return plan.clusters._replace(labels=counts.classes_per_example)
 
-  def places(self, counts: Counts, clusters: Clusters) -> tuple[jax.Array, jax.Array]:
+  def places(self, counts: Counts, clusters: Clusters) -> tuple[np.ndarray, np.ndarray]:
     """The place of each class and the class at each place, both i32[V].
 
     Clusters are by decreasing count (ties by id); within a cluster classes are sorted
@@ -169,7 +238,7 @@ class Partitioned(abc.ABC):
     sorted_V = np.argsort(-counts.unigram_V, kind="stable")
     in_clusters = np.split(sorted_V, np.cumsum(clusters.sizes)[:-1])
     class_V = np.concatenate([np.sort(ids) for ids in in_clusters])
-    return jnp.array(np.argsort(class_V), jnp.int32), jnp.array(class_V, jnp.int32)
+    return np.argsort(class_V).astype(np.int32), class_V.astype(np.int32)
 
   def random_downs(
     self, key: jax.Array, widths: tuple[int, ...], dim: int
@@ -181,5 +250,13 @@ class Partitioned(abc.ABC):
 
 
 def at_places(place_V: jax.Array, ids_NP: jax.Array) -> jax.Array:
-  """The place of each class, V for padding."""
-  return place_V.at[ids_NP].get(mode="fill", fill_value=len(place_V))
+  """The place of each class, V for padding; ids are those of `read_batch`."""
+  V = shards.num_classes(len(place_V))
+  place_NP = place_V.at[ids_NP].get(mode="fill", fill_value=V)
+  return V + shards.total(place_NP - V)  # the device that has the entry knows it
+
+
+def _padded(x_V: np.ndarray, blocks: Blocks) -> jax.Array:
+  """Entries of a block, and V in an unused row."""
+  unused = blocks.size - len(x_V)
+  return jnp.asarray(np.pad(x_V, (0, unused), constant_values=blocks.num_classes))

@@ -103,9 +103,6 @@ class Spherical(LinearHead):
     """Rows of V; what is computed from W starts as a sum over blocks."""
     return Factored(ROWS, WHOLE, WHOLE, gram_DD=SUM, sum_D=SUM, u_inv_DD=WHOLE)  # pyrefly: ignore
 
-  def in_blocks(self) -> "Spherical":
-    return self
-
   def backward(
     self, state: Factored, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:

@@ -116,6 +116,20 @@ def on_each_device(
 
 
 @contextlib.contextmanager
+def table(num_classes: int | None) -> Iterator[None]:
+  """What is traced inside computes with one of several tables, of so many classes in as
+  many blocks; None: with that of all classes."""
+  blocks = _now.get()
+  if blocks is not None and num_classes is not None:
+    blocks = Blocks(num_classes, blocks.num)
+  token = _now.set(blocks)
+  try:
+    yield
+  finally:
+    _now.reset(token)
+
+
+@contextlib.contextmanager
 def alone() -> Iterator[None]:
   """What is traced inside computes with one block, as on one device."""
   token = _now.set(None)
@@ -156,6 +170,12 @@ def num_classes(num_rows: int) -> int:
   """V, for a table with so many rows on this device."""
   blocks = _now.get()
   return num_rows if blocks is None else blocks.num_classes
+
+
+def block_size(num_classes: int) -> int:
+  """Rows of a block of a table of so many classes."""
+  blocks = _now.get()
+  return num_classes if blocks is None else Blocks(num_classes, blocks.num).size
 
 
 def own_rows(ids: jax.Array, num_rows: int) -> jax.Array:

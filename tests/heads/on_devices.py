@@ -23,11 +23,21 @@ from largevocab.rows import Adagrad, accumulate
 
 V, D, N, P, M, STEPS, K = 203, 8, 22, 2, 64, 20, 7  # V and N divide by nothing
 # Others share the programs that read a state.
-READ = ("full", "sampled/pps", "nce/unigram", "spherical", "huffman", "hierarchical")
+READ = (
+  *("full", "sampled/pps", "nce/unigram", "spherical", "huffman", "hierarchical"),
+  *("adaptive", "d_softmax"),
+)
 # And these add up gradients.
 ADDED = ("full", "sampled/pps", "nce/unigram")
-# It has no optimiser; with so tight a limit it is stabilised.
-FIELDS = {"spherical": {"limit": 1.001}}
+# Clusters whose sizes 8 blocks do not divide, each with narrower rows.
+CLUSTERS = {"cutoffs": (20, 91), "factor": 2, "align": 1, "optimizer": Adagrad()}
+FIELDS = {
+  "spherical": {
+    "limit": 1.001
+  },  # without optimiser, and so tight that it is stabilised
+  "adaptive": CLUSTERS,
+  "d_softmax": {**CLUSTERS, "projected": True},
+}
 COUNTS = (1e4 / np.arange(1, V + 1)).astype(np.int64) + 1
 TOKENS = np.random.default_rng(0).choice(V, 500, p=COUNTS / COUNTS.sum())
 KINDS = "all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute"

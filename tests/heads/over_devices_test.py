@@ -16,6 +16,8 @@ from largevocab import config
 from largevocab.errors import UserError
 from largevocab.heads import (
   HEADS,
+  Adaptive,
+  DSoftmax,
   Full,
   Hierarchical,
   Huffman,
@@ -24,6 +26,7 @@ from largevocab.heads import (
   Spherical,
   class_mesh,
 )
+from largevocab.heads.adaptive import AdaptiveState
 from largevocab.labels import Targets, single_targets
 from largevocab.ops.factored.table import factor, implied
 from largevocab.ops.shards import Blocks, check_devices
@@ -36,7 +39,10 @@ PROPERTIES = {"in_place", "equal", "sent"}
 HEADS_OVER_DEVICES = [
   "full",
   "sampled/pps",
+  "adaptive",
+  "d_softmax",
   "full@bfloat16",  # of the rows
+  "adaptive@bfloat16",
   "sampled/softmax",
   "sampled/quadratic_prior",
   "sampled/lsh_embedding",
@@ -303,6 +309,93 @@ def test_more_blocks_than_clusters_are_refused():
     over.init(jax.random.key(0), np.ones(13, int), 4)
 
 
+def undivided(state, counts):
+  """A state of blocks on one device as that of a head without blocks: its rows in the
+  order of classes or, in clusters, of places."""
+
+  def in_order(x_LD, num):
+    blocks = Blocks(num, state.blocks.num)
+    return x_LD[blocks.row(jnp.arange(num))] if jnp.ndim(x_LD) else x_LD
+
+  def table(t, num):
+    return jax.tree.map(lambda x: in_order(x, num), t)
+
+  parts, V = state.parts, len(counts)
+  places = {name: in_order(getattr(parts, name), V) for name in ("place_V", "class_V")}
+  if isinstance(parts, AdaptiveState):
+    short, *others = parts.clusters.sizes
+    head = table(parts.head, short + len(others))
+    tails = tuple(map(table, parts.tails, others))
+    return dataclasses.replace(parts, head=head, tails=tails, **places)
+  rows = tuple(map(table, parts.rows, parts.sizes))
+  return dataclasses.replace(parts, rows=rows, **places)
+
+
+CLUSTERS = {"cutoffs": (5, 14), "factor": 2, "align": 1, "init_scale": 1.0}
+
+
+@pytest.mark.parametrize(
+  "head",
+  [
+    Adaptive(**CLUSTERS),
+    Adaptive(**CLUSTERS, tied=True, bias=False, method="classes"),
+    Adaptive(**CLUSTERS, tail_bias=False, lazy=False, method="reference"),
+    DSoftmax(**CLUSTERS),
+    DSoftmax(**CLUSTERS, projected=True, bias=False, method="classes"),
+    DSoftmax(**CLUSTERS, projected=True, method="reference"),
+    DSoftmax(**CLUSTERS, projected=True, method="tiles"),
+  ],
+  ids=lambda head: f"{type(head).__name__} {head.method} {head.bias}",
+)
+def test_more_blocks_are_the_same_clusters_by_count(head):
+  """Rows of each cluster are at other places; the results are those of one device."""
+  rng, V = np.random.default_rng(0), 31
+  counts = rng.permutation(np.arange(1, V + 1))
+  h_ND = rng.standard_normal((9, 8)).astype(np.float32)
+  y = single_targets(rng.integers(0, V, 9), rng.random(9))
+  over = OverDevices(head, ONE, 4)
+  state = over.init(jax.random.key(0), counts, 8)
+  alone = undivided(state, counts)
+  fresh = head.init(jax.random.key(0), counts, 8)
+  jax.tree.map(np.testing.assert_array_equal, alone.downs, fresh.downs)
+  np.testing.assert_array_equal(alone.place_V, fresh.place_V)
+  np.testing.assert_array_equal(alone.class_V, fresh.class_V)
+  assert jax.tree.map(jnp.shape, alone) == jax.tree.map(jnp.shape, fresh)
+  on_blocks, on_one = stepper(over), stepper(head)
+  for step in range(2):
+    state, got = on_blocks(state, h_ND, y, jax.random.key(step))
+    alone, want = on_one(alone, h_ND, y, jax.random.key(step))
+    np.testing.assert_allclose(got.loss, want.loss, rtol=1e-5)
+    np.testing.assert_allclose(got.dh_ND, want.dh_ND, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(got.sq_norm, want.sq_norm, rtol=1e-4)
+  close = {"rtol": 1e-4, "atol": 1e-5}
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, **close),
+    undivided(state, counts),
+    alone,
+  )
+  got = jax.jit(over.evaluate)(state, h_ND, y)["nll"]
+  np.testing.assert_allclose(
+    got, jax.jit(head.evaluate)(alone, h_ND, y)["nll"], **close
+  )
+  got, want = (
+    jax.jit(of.top_k, static_argnums=2)(s, h_ND, 20)
+    for of, s in ((over, state), (head, alone))
+  )
+  np.testing.assert_array_equal(got[0], want[0])
+  np.testing.assert_allclose(got[1], want[1], **close)
+  got = jax.jit(over.class_rows)(state, jnp.arange(V))
+  want = jax.jit(head.class_rows)(alone, jnp.arange(V))
+  np.testing.assert_allclose(got, want, **close)
+
+
+@pytest.mark.parametrize("name", ["adaptive", "d_softmax"])
+def test_a_cluster_of_fewer_classes_than_blocks_is_refused(name):
+  over = OverDevices(HEADS[name](cutoffs=(3, 20)), ONE, 4)
+  with pytest.raises(UserError, match=r"mesh\.blocks to 3 or less, or head\.cutoffs"):
+    over.init(jax.random.key(0), np.arange(1, 32), 8)
+
+
 @pytest.mark.parametrize("method", ["reference", "examples", "tiles", "classes"])
 def test_unused_rows_are_no_classes_for_any_method(method):
   V = 13  # four blocks of four rows
@@ -396,12 +489,6 @@ def test_initial_rows_depend_on_the_block_only():
 def test_devices_that_do_not_divide_the_blocks_are_named(blocks, devices, remedy):
   with pytest.raises(UserError, match=remedy):
     check_devices(blocks, devices)
-
-
-@pytest.mark.parametrize("name", ["adaptive", "d_softmax"])
-def test_heads_that_cannot_be_divided_yet_say_so(name):
-  with pytest.raises(UserError, match=r"cannot be divided .* mesh\.blocks to 1"):
-    OverDevices(HEADS[name](), ONE, 2)
 
 
 def test_exact_classes_count_once_whatever_is_drawn():

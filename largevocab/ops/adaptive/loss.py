@@ -1,6 +1,7 @@
 """Exact loss and gradients of the adaptive softmax of `largevocab.ops.adaptive.model`.
 
-Each tail processes only the examples with a true class in it.
+Each tail processes only the examples with a true class in it. Of several devices each
+processes the same examples with its own rows, so that all take the same branches.
 
 Here K is the capacity of a tail and J the number of tails.
 """
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from largevocab.ops import shards
 from largevocab.ops.adaptive.clusters import Clusters, places
 from largevocab.ops.adaptive.model import Model
 from largevocab.ops.adaptive.routing import over_turns, route, sum_of_turns
@@ -66,7 +68,7 @@ def adaptive_nll(
   Args:
     h_ND: float[N, D], activations.
     model: all parameters.
-    place_NP: i32[N, P], places of true classes, padded with V.
+    place_NP: i32[N, P], places of true classes, padded with V; of all devices.
     w_NP: f32[N, P], their weights, 0 on padding.
     capacities: true classes that a tail processes per round, see `capacities`; more of
       them take more rounds.
@@ -86,11 +88,13 @@ def adaptive_nll(
   [0.5, 0.25]
   """
   _check(h_ND, model, place_NP, w_NP, capacities)
-  x_ND, head_NP = model.features(h_ND), model.head_rows(place_NP)
-  nll_N = softmax_nll(x_ND, model.head_VD, head_NP, w_NP, dtype=dtype)
+  x_ND = model.features(h_ND)
+  with shards.table(model.head_size):
+    head_NP = shards.own_rows(model.head_rows(place_NP), len(model.head_VD))
+    nll_N = softmax_nll(x_ND, model.head_VD, head_NP, w_NP, dtype=dtype)
   scale_N = w_NP.sum(axis=1)
   scale_N = jnp.where(scale_N == 0, 0, 1 / jnp.where(scale_N == 0, 1, scale_N))
-  for tail, way, local_M in _routed(model, place_NP, w_NP, capacities):
+  for tail, size, way, local_M in _routed(model, place_NP, w_NP, capacities):
 
     def add(nll_N, at_K, tail=tail, local_M=local_M):
       h_KD, local_K1, w_K1, example_K = _read(at_K, h_ND, tail, local_M, w_NP)
@@ -100,7 +104,8 @@ def adaptive_nll(
       part_K = w_K1[:, 0] * nll_K * scale_N.at[example_K].get(mode="clip")
       return nll_N.at[example_K].add(part_K, mode="drop")
 
-    nll_N = over_turns(add, nll_N, way)
+    with shards.table(size):
+      nll_N = over_turns(add, nll_N, way)
   return nll_N
 
 
@@ -129,7 +134,8 @@ def adaptive_loss(
     The others: see `adaptive_nll`.
 
   Returns:
-    f32[], nats, and gradients.
+    f32[], nats, and gradients: of several devices that of h by the rows of this one,
+    of these rows, and of whole projections.
 
   Source: Grave et al. 2017, sections 4.2 and 4.3: a short-list in the root of a tree of
     two levels, and tails of lower capacity. The static capacity and the rounds are not
@@ -155,7 +161,7 @@ def adaptive_loss(
     return softmax_loss(x_ND, rows_VD, ids_NP, w_NP, how, dtype=dtype)
 
   def head_loss(h_ND, head_VD):
-    head_NP = model.head_rows(place_NP)
+    head_NP = shards.own_rows(model.head_rows(place_NP), len(head_VD))
     return softmax(model.features(h_ND), head_VD, head_NP, w_NP)
 
   def tail_loss(h_KD, tail, local_K1, w_K1):
@@ -169,16 +175,18 @@ def adaptive_loss(
     dh_ND = jnp.zeros_like(h_ND).at[example_K].add(dh_KD, mode="drop")
     return loss, dh_ND, dtail
 
-  loss, (dh_ND, dhead_VD) = jax.value_and_grad(head_loss, (0, 1))(
-    h_ND, wide(model.head_VD)
-  )
+  with shards.table(model.head_size):
+    loss, (dh_ND, dhead_VD) = jax.value_and_grad(head_loss, (0, 1))(
+      h_ND, wide(model.head_VD)
+    )
   dtails, reached = [], []
-  for tail, way, local_M in _routed(model, place_NP, w_NP, capacities):
+  for tail, size, way, local_M in _routed(model, place_NP, w_NP, capacities):
     zeros = jax.tree.map(jnp.zeros_like, (loss, h_ND, jax.tree.map(wide, tail)))
     body = functools.partial(tail_gradients, tail=tail, local_M=local_M)
-    more, dh_of_tail_ND, dtail = sum_of_turns(body, zeros, way)
+    with shards.table(size):
+      more, dh_of_tail_ND, dtail = sum_of_turns(body, zeros, way)
     loss, dh_ND = loss + more, dh_ND + dh_of_tail_ND
-    dtails.append(dtail)
+    dtails.append(dtail._replace(down_ED=shards.total(dtail.down_ED)))
     reached.append(way.count)
   reached_J = jnp.array(reached, jnp.int32)
   return loss, ClusterGradients(dh_ND, Model(dhead_VD, tuple(dtails)), reached_J)
@@ -191,14 +199,16 @@ def _check(h_ND, model, place_NP, w_NP, capacities):
 
 
 def _routed(model: Model, place_NP, w_NP, capacities):
-  """For each tail: itself, the `Route` of the M = N P true classes in it, and the row
-  of each in the tail."""
+  """For each tail: itself, the number of its classes, the `Route` of the M = N P true
+  classes in it, and the row of each in the tail."""
   ends = tuple(itertools.accumulate(model.sizes))
   place_M, w_M = place_NP.ravel(), w_NP.ravel()
   spans = itertools.pairwise(ends)
   for tail, (start, end), capacity in zip(model.tails, spans, capacities, strict=True):
     is_here_M = (place_M >= start) & (place_M < end) & (w_M > 0)
-    yield tail, route(is_here_M, capacity), place_M - start
+    with shards.table(end - start):
+      local_M = shards.own_rows(place_M - start, len(tail.rows_VE))
+    yield tail, end - start, route(is_here_M, capacity), local_M
 
 
 def _read(at_K, h_ND, tail, local_M, w_NP):

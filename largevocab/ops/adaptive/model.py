@@ -11,11 +11,13 @@ Here J is the number of clusters, the short-list among them.
 """
 
 import itertools
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from largevocab.ops import shards
 from largevocab.ops.softmax.bias import extend, extended_width
 from largevocab.ops.softmax.chunks import compute_dtype, logits, product, wide
 
@@ -43,23 +45,33 @@ class Tail(NamedTuple):
     return extend(x_NE) if has_bias else x_NE
 
 
-class Model(NamedTuple):
-  """All parameters.
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Model:
+  """All parameters. Of several devices each has some rows of every table.
 
   Attributes:
     head_VD: a row for each class of the short-list, then one for each tail; as wide as
       h or, with a bias, as returned by `largevocab.ops.softmax.bias.extend`.
     tails: by decreasing frequency of the classes.
+    given_sizes: number of classes of the short-list and of each tail; empty: those of
+      the tables. Static.
   """
 
   head_VD: jax.Array
   tails: tuple[Tail, ...]
+  given_sizes: tuple[int, ...] = field(default=(), metadata={"static": True})
 
   @property
   def sizes(self) -> tuple[int, ...]:
     """Number of classes of the short-list and of each tail."""
     of_tails = tuple(len(tail.rows_VE) for tail in self.tails)
-    return (len(self.head_VD) - len(of_tails), *of_tails)
+    return self.given_sizes or (len(self.head_VD) - len(of_tails), *of_tails)
+
+  @property
+  def head_size(self) -> int:
+    """Number of rows of the head."""
+    return self.sizes[0] + len(self.tails)
 
   def features(self, h_ND: jax.Array) -> jax.Array:
     """h, with a constant feature if the short-list has a bias."""
@@ -107,13 +119,15 @@ def class_rows(model: Model, place_R: jax.Array) -> jax.Array:
   >>> class_rows(model, jnp.array([0, 2])).tolist()
   [[5.0, 6.0], [8.5, 12.0]]
   """
-  rows_RD = wide(model.head_VD[model.head_rows(place_R)])
-  starts = itertools.accumulate(model.sizes)
-  for tail, start in zip(model.tails, starts, strict=False):
-    (width, dim), (size, _) = tail.down_ED.shape, tail.rows_VE.shape
+  with shards.table(model.head_size):
+    rows_RD = wide(shards.rows_of(model.head_VD, model.head_rows(place_R)))
+  spans = itertools.pairwise(itertools.accumulate(model.sizes))
+  for tail, (start, end) in zip(model.tails, spans, strict=True):
+    width, dim = tail.down_ED.shape
     # Negative indices would count from the end.
-    local_R = jnp.where(place_R < start, size, place_R - start)
-    rows_RE = wide(tail.rows_VE.at[local_R].get(mode="fill", fill_value=0))
+    local_R = jnp.where(place_R < start, end, place_R) - start
+    with shards.table(end - start):
+      rows_RE = wide(shards.rows_of(tail.rows_VE, local_R))
     wide_RD = rows_RE[:, :width] @ wide(tail.down_ED)
     if rows_RE.shape[1] > width:
       rest = extended_width(dim) - dim

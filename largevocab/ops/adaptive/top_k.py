@@ -6,6 +6,7 @@ Here J is the number of tails.
 import jax
 import jax.numpy as jnp
 
+from largevocab.ops import shards
 from largevocab.ops.adaptive.model import Model
 from largevocab.ops.adaptive.routing import over_turns, route
 from largevocab.ops.shapes import check_shapes
@@ -29,7 +30,8 @@ def adaptive_top_k(
   Args:
     h_ND: float[N, D], activations.
     model: all parameters.
-    class_V: i32[V], the class at each place, ascending within each cluster.
+    class_V: i32[V], the class at each place, ascending within each cluster; of several
+      devices each has some entries.
     k: number of classes.
     dtype: of the operands of the products.
 
@@ -51,32 +53,36 @@ def adaptive_top_k(
   [[2, 1]]
   """
   check_shapes(h_ND=h_ND, class_V=class_V)
-  V, (short, *others) = len(class_V), model.sizes
+  V, (short, *others) = shards.num_classes(len(class_V)), model.sizes
   if not 1 <= k <= V:
     raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
   x_ND = model.features(h_ND)
   dtype = compute_dtype(x_ND, model.head_VD, dtype)
-  log_z_N = log_normalizer(x_ND, model.head_VD, dtype=dtype)
   # Slicing the short-list would gather a sharded array.
-  num_rows = len(model.head_VD)
-  at_NK, o_NK = top_k(x_ND, model.head_VD, min(k + len(others), num_rows), dtype=dtype)
+  num_rows = model.head_size
+  with shards.table(num_rows):
+    log_z_N = log_normalizer(x_ND, model.head_VD, dtype=dtype)
+    num = min(k + len(others), num_rows)
+    at_NK, o_NK = top_k(x_ND, model.head_VD, num, dtype=dtype)
+    o_NJ = _tail_logits(x_ND, model, dtype)
   is_class_NK = at_NK < short
-  ids_NK = jnp.where(is_class_NK, class_V[at_NK], V)
+  ids_NK = jnp.where(is_class_NK, shards.rows_of(class_V, at_NK), V)
   log_p_NK = jnp.where(is_class_NK, o_NK - log_z_N[:, None], -jnp.inf)
   best = best_of_both(none_best(len(h_ND), k, V, o_NK.dtype), (ids_NK, log_p_NK))
-  tails_JD = model.head_VD[jnp.arange(short, num_rows)]
-  log_p_NJ = logits(x_ND, tails_JD, dtype) - log_z_N[:, None]
+  log_p_NJ = o_NJ - log_z_N[:, None]
 
   start = short
   for i, (tail, size) in enumerate(zip(model.tails, others, strict=True)):
-    class_of_tail_V, log_p_N = class_V[start : start + size], log_p_NJ[:, i]
+    log_p_N = log_p_NJ[:, i]
 
-    def look(best, at_K, tail=tail, class_V=class_of_tail_V, log_p_N=log_p_N):
+    def look(best, at_K, tail=tail, start=start, size=size, log_p_N=log_p_N):
       take = lambda x: x.at[at_K].get(mode="clip")
       x_KE = tail.features(take(h_ND), dtype)
-      at_NK, o_NK = top_k(x_KE, tail.rows_VE, min(k, len(class_V)), dtype=dtype)
-      log_z_K = log_normalizer(x_KE, tail.rows_VE, dtype=dtype)
-      more = class_V[at_NK], o_NK + (take(log_p_N) - log_z_K)[:, None]
+      with shards.table(size):
+        at_NK, o_NK = top_k(x_KE, tail.rows_VE, min(k, size), dtype=dtype)
+        log_z_K = log_normalizer(x_KE, tail.rows_VE, dtype=dtype)
+      ids_NK = shards.rows_of(class_V, start + at_NK)
+      more = ids_NK, o_NK + (take(log_p_N) - log_z_K)[:, None]
       merged = best_of_both(jax.tree.map(take, best), more)
       put = lambda all_NK, new_NK: all_NK.at[at_K].set(new_NK, mode="drop")
       return jax.tree.map(put, best, merged)
@@ -86,3 +92,12 @@ def adaptive_top_k(
     best = over_turns(look, best, route(may_have_N, turn))
     start += size
   return best
+
+
+def _tail_logits(x_ND: jax.Array, model: Model, dtype) -> jax.Array:
+  """The logits of the tails, each from the device that has its row."""
+  num_rows = len(model.head_VD)
+  tails_J = jnp.arange(model.sizes[0], model.head_size)
+  here_J = shards.own_rows(tails_J, num_rows)
+  o_NJ = logits(x_ND, model.head_VD.at[here_J].get(mode="clip"), dtype)
+  return shards.of_owner(o_NJ, here_J < num_rows)

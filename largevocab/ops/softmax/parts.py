@@ -10,8 +10,9 @@ Here K is the number of chunks of kept logits.
 """
 
 import functools
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,16 +45,20 @@ from largevocab.ops.softmax.log_partition import (
 from largevocab.ops.softmax.plan import Plan
 
 
-class Part(NamedTuple):
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Part:
   """Classes of one table: o_NV = h_ND @ w_VD.T.
 
   Attributes:
     h_ND: float[N, D], features of the activations for this part.
-    w_VD: float[V, D], a row for each class of the part.
+    w_VD: float[V, D], a row for each class of the part that is on this device.
+    size: number of classes on all devices; None: that of the whole model. Static.
   """
 
   h_ND: jax.Array
   w_VD: jax.Array
+  size: int | None = field(default=None, metadata={"static": True})
 
 
 Parts = tuple[Part, ...]
@@ -87,10 +92,13 @@ def parts_loss_naive(
   '1.3863'
   """
   dtype = _check(parts, ids_NP, w_NP, dtype)
-  o_NV = jnp.concatenate([logits(*part, dtype) for part in parts], axis=1)
-  V = o_NV.shape[1]
-  is_class_V = shards.used(jnp.arange(V), V, jnp.ones(V, bool))
-  s_NV = jnp.where(is_class_V[None], score(o_NV), -jnp.inf)
+
+  def scores(part, _):
+    o_NV, V = logits(part.h_ND, part.w_VD, dtype), len(part.w_VD)
+    is_class_V = shards.used(jnp.arange(V), V, jnp.ones(V, bool))
+    return jnp.where(is_class_V[None], score(o_NV), -jnp.inf)
+
+  s_NV = jnp.concatenate(_of_each(scores, parts, ids_NP), axis=1)
   s_NP = jnp.take_along_axis(s_NV, ids_NP, axis=1, mode="fill", fill_value=0)
   return (w_NP * (shards.logsumexp(s_NV, axis=1)[:, None] - shards.total(s_NP))).sum()
 
@@ -213,27 +221,60 @@ def parts_nll(
   ['1.3863', '1.3863']
   """
   dtype = _check(parts, ids_NP, w_NP, dtype)
-  normalized = joined(
-    [normalize_for_reading(*p, at, score, dtype) for p, at in _located(parts, ids_NP)]
-  )
-  normalized = of_all_devices(normalized)
+
+  def of_part(part, at_NP):
+    return normalize_for_reading(part.h_ND, part.w_VD, at_NP, score, dtype)
+
+  normalized = of_all_devices(joined(_of_each(of_part, parts, ids_NP)))
   log_z_N = normalized.max_N + jnp.log(normalized.sum_N)
   return mean_nll(normalized, w_NP, score), log_z_N
 
 
 def _check(parts, ids_NP, w_NP, dtype):
   """The dtype of the products."""
-  for h_ND, w_VD in parts:
-    check_shapes(h_ND=h_ND, w_VD=w_VD, ids_NP=ids_NP, w_NP=w_NP)
+  for part in parts:
+    check_shapes(h_ND=part.h_ND, w_VD=part.w_VD, ids_NP=ids_NP, w_NP=w_NP)
   return compute_dtype(parts[0].h_ND, parts[0].w_VD, dtype)
 
 
-def _located(parts: Parts, ids_NP: jax.Array) -> Iterator[tuple[Part, jax.Array]]:
-  """Each part, and the ids relative to its first class: out of range if not in it."""
-  start = 0
+def own_places(parts: Parts, place_NP: jax.Array) -> jax.Array:
+  """Places among the classes of all devices, as ids of the functions here: places among
+  the rows of this device, and their number for classes of others and padding.
+
+  >>> parts = Part(jnp.ones((1, 3)), jnp.zeros((3, 3))), Part(*2 * [jnp.zeros((1, 1))])
+  >>> own_places(parts, jnp.array([[2, 3, 4]])).tolist()
+  [[2, 3, 4]]
+  """
+  if not shards.is_divided():
+    return place_NP
+  own_NP = jnp.full_like(place_NP, sum(len(part.w_VD) for part in parts))
+  first = start = 0
   for part in parts:
-    yield part, ids_NP - start
+    num = len(part.w_VD)
+    with shards.table(part.size):
+      row_NP = shards.own_rows(place_NP - start, num)
+      start += shards.num_classes(num)
+    own_NP = jnp.where(row_NP < num, first + row_NP, own_NP)
+    first += num
+  return own_NP
+
+
+def _of_each(
+  body: Callable[..., Any], parts: Parts, ids_NP: jax.Array, *others: Any
+) -> list[Any]:
+  """body(part, ids_NP, *others) of each part, with ids relative to its first row, out
+  of range if not in it."""
+  results, start = [], 0
+  for part, *its_own in zip(parts, *others, strict=True):
+    with shards.table(part.size):
+      results.append(body(part, ids_NP - start, *its_own))
     start += len(part.w_VD)
+  return results
+
+
+def _with(parts: Parts, h, w) -> Parts:
+  """Parts of the same sizes, with other arrays."""
+  return tuple(map(Part, h, w, (part.size for part in parts)))
 
 
 def _loss(normalized, w_NP, score):
@@ -257,8 +298,8 @@ def _dlogits(o_NV, normalized, ids_NP, w_NP, score):
 
 
 def _add_gradient(
-  dw_VD, part, ids_NP, w_NP, o_KNV, normalized, classes, score, dtype
-) -> Part:
+  part, ids_NP, dw_VD, o_KNV, w_NP, normalized, classes, score, dtype
+) -> tuple[jax.Array, jax.Array]:
   """Gradient with respect to the features of a part; adds that of its table to dw_VD.
 
   Uses the logits kept as o_KNV, if any; otherwise recomputes them.
@@ -275,51 +316,48 @@ def _add_gradient(
     rows_VD = lax.dynamic_slice_in_dim(dw_VD, chunk.start, len(chunk.w_VD))
     rows_VD += product("nv,nd->vd", do_NV, h_ND, dtype).astype(dw_VD.dtype)
     dw_VD = lax.dynamic_update_slice_in_dim(dw_VD, rows_VD, chunk.start, 0)
-    return Part(dh_ND, dw_VD), None
+    return (dh_ND, dw_VD), None
 
-  gradient = Part(jnp.zeros(h_ND.shape, sum_dtype(dtype)), dw_VD)
-  return scan_classes(add_chunk, gradient, part.w_VD, classes, o_KNV)[0]
+  zero = jnp.zeros(h_ND.shape, sum_dtype(dtype)), dw_VD
+  return scan_classes(add_chunk, zero, part.w_VD, classes, o_KNV)[0]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5, 6))
 def _by_examples(parts, ids_NP, w_NP, examples, classes, score, dtype):
-  normalized = joined(
-    [
-      normalize(*part, at_NP, examples, classes, score, dtype)
-      for part, at_NP in _located(parts, ids_NP)
-    ]
-  )
+  def of_part(part, at_NP):
+    return normalize(part.h_ND, part.w_VD, at_NP, examples, classes, score, dtype)
+
+  normalized = joined(_of_each(of_part, parts, ids_NP))
   return _loss(of_all_devices(normalized), w_NP, score)
 
 
 def _by_examples_forward(parts, ids_NP, w_NP, examples, classes, score, dtype):
   N, V = len(ids_NP), sum(len(part.w_VD) for part in parts)
+  w = [part.w_VD for part in parts]
   # With small chunks, rows are cast when needed.
-  cast_w = [w.astype(dtype) if classes >= len(w) else w for _, w in parts]
+  cast_w = [w_VD.astype(dtype) if classes >= len(w_VD) else w_VD for w_VD in w]
+
+  def of_part(part, at_NP):
+    h_ND, w_VD = part.h_ND, part.w_VD
+    return normalize_by_classes(h_ND, w_VD, at_NP, classes, score, dtype, keep=True)
 
   def add_examples(dw, chunk):
     ids_NP, w_NP, *h = chunk
-    located = list(_located(tuple(map(Part, h, cast_w)), ids_NP))
-    each = [
-      normalize_by_classes(*part, at_NP, classes, score, dtype, keep=True)
-      for part, at_NP in located
-    ]
-    normalized = of_all_devices(joined([of_part for of_part, _ in each]))
-    gradients = [
-      _add_gradient(dw_VD, part, at_NP, w_NP, o_KNV, normalized, classes, score, dtype)
-      for dw_VD, (part, at_NP), (_, o_KNV) in zip(dw, located, each, strict=True)
-    ]
-    dh, dw = zip(*gradients, strict=True)
+    here = _with(parts, h, cast_w)
+    each, kept = zip(*_of_each(of_part, here, ids_NP), strict=True)
+    normalized = of_all_devices(joined(each))
+    how = {"classes": classes, "score": score, "dtype": dtype}
+    add = functools.partial(_add_gradient, w_NP=w_NP, normalized=normalized, **how)
+    dh, dw = zip(*_of_each(add, here, ids_NP, dw, kept), strict=True)
     return dw, (dh, normalized)
 
-  h, w = zip(*parts, strict=True)
   dw, stacked = lax.scan(
     add_examples,
     tuple(jnp.zeros(w_VD.shape, sum_dtype(dtype)) for w_VD in w),
-    example_chunks(examples, (ids_NP, V), (w_NP, 0), *((h_ND, 0) for h_ND in h)),
+    example_chunks(examples, (ids_NP, V), (w_NP, 0), *((p.h_ND, 0) for p in parts)),
   )
   dh, normalized = unchunked(stacked, N)
-  gradients = tuple(map(Part, dh, dw)), nll_of(normalized, score)
+  gradients = _with(parts, dh, dw), nll_of(normalized, score)
   as_given = jax.tree.map(lambda g, x: g.astype(x.dtype), gradients, (parts, w_NP))
   return _loss(normalized, w_NP, score), as_given
 
@@ -338,27 +376,24 @@ def _by_classes(parts, ids_NP, w_NP, classes, score, dtype):
 
 
 def _by_classes_forward(parts, ids_NP, w_NP, classes, score, dtype):
-  normalized = joined(
-    [
-      normalize_by_classes(*part, at_NP, classes, score, dtype)[0]
-      for part, at_NP in _located(parts, ids_NP)
-    ]
-  )
-  normalized = of_all_devices(normalized)
+  def of_part(part, at_NP):
+    h_ND, w_VD = part.h_ND, part.w_VD
+    return normalize_by_classes(h_ND, w_VD, at_NP, classes, score, dtype)[0]
+
+  normalized = of_all_devices(joined(_of_each(of_part, parts, ids_NP)))
   return _loss(normalized, w_NP, score), (parts, ids_NP, w_NP, normalized)
 
 
 def _by_classes_backward(classes, score, dtype, residuals, g):
   parts, ids_NP, w_NP, normalized = residuals
-  rest = g * w_NP, None, normalized, classes, score, dtype
-  gradients = [
-    _add_gradient(jnp.zeros_like(part.w_VD), part, at_NP, *rest)
-    for part, at_NP in _located(parts, ids_NP)
-  ]
-  dw_NP = g * nll_of(normalized, score)
-  as_given = jax.tree.map(
-    lambda g, x: g.astype(x.dtype), (tuple(gradients), dw_NP), (parts, w_NP)
-  )
+  rest = None, g * w_NP, normalized, classes, score, dtype
+
+  def of_part(part, at_NP):
+    return _add_gradient(part, at_NP, jnp.zeros_like(part.w_VD), *rest)
+
+  dh, dw = zip(*_of_each(of_part, parts, ids_NP), strict=True)
+  gradients = _with(parts, dh, dw), g * nll_of(normalized, score)
+  as_given = jax.tree.map(lambda g, x: g.astype(x.dtype), gradients, (parts, w_NP))
   return as_given[0], None, as_given[1]
 
 

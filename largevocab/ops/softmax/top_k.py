@@ -189,7 +189,8 @@ def parts_top_k(
 
   Args:
     parts: at least one.
-    class_V: i32[V], the class at each place, ascending within each part.
+    class_V: i32[V], the class at each place, ascending within each part; of several
+      devices each has some entries.
     k: number of classes.
     dtype: of the operands of the products.
 
@@ -208,7 +209,7 @@ def parts_top_k(
   >>> ids_NK.tolist()
   [[0, 3, 1]]
   """
-  V, N = check_shapes(class_V=class_V)["V"], len(parts[0].h_ND)
+  V, N = shards.num_classes(check_shapes(class_V=class_V)["V"]), len(parts[0].h_ND)
   if not 1 <= k <= V:
     raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
   _, log_z_N = parts_nll(
@@ -216,9 +217,11 @@ def parts_top_k(
   )
   best = none_best(N, k, V, log_z_N.dtype)
   start = 0
-  for h_ND, w_VD in parts:
-    at_NK, o_NK = top_k(h_ND, w_VD, min(k, len(w_VD)), dtype=dtype)
-    best = best_of_both(best, (class_V[start + at_NK], o_NK))
-    start += len(w_VD)
+  for part in parts:
+    with shards.table(part.size):
+      size = shards.num_classes(len(part.w_VD))
+      at_NK, o_NK = top_k(part.h_ND, part.w_VD, min(k, size), dtype=dtype)
+    best = best_of_both(best, (shards.rows_of(class_V, start + at_NK), o_NK))
+    start += size
   ids_NK, o_NK = best
   return ids_NK, o_NK - log_z_N[:, None]

@@ -1,5 +1,6 @@
 """The adaptive softmax against all logits, masks and JAX's own gradients."""
 
+import dataclasses
 import functools
 
 import jax
@@ -149,8 +150,8 @@ def test_tails_that_cannot_have_one_are_not_read():
   far = m.head_VD.at[-1, :].set(0).at[-1, D].set(-100.0)
   broken = m.tails[1]._replace(rows_VE=jnp.full_like(m.tails[1].rows_VE, jnp.nan))
   whole, cut = (
-    m._replace(head_VD=far),
-    m._replace(head_VD=far, tails=(m.tails[0], broken)),
+    dataclasses.replace(m, head_VD=far),
+    dataclasses.replace(m, head_VD=far, tails=(m.tails[0], broken)),
   )
   args = jnp.arange(V, dtype=jnp.int32), 3
   h_ND = normal(4, 5, D)
@@ -172,7 +173,7 @@ def test_class_rows_are_linear_in_log_p():
 
 def test_biases_of_tails_only_widen_class_rows():
   m = model()
-  no_bias = m._replace(head_VD=m.head_VD[:, :D])
+  no_bias = dataclasses.replace(m, head_VD=m.head_VD[:, :D])
   rows_VD = class_rows(no_bias, jnp.arange(V))
   assert rows_VD.shape == (V, extended_width(D))
   assert not rows_VD[:5, D].any()

@@ -33,8 +33,14 @@ def problem(dtype=np.float32, size=1.0):
   return parts, ids_NP, w_NP
 
 
+def arrays(parts):
+  return [(part.h_ND, part.w_VD) for part in parts]
+
+
 def by_definition(parts, ids_NP, w_NP):
-  o_NV = np.concatenate([h.astype(float) @ w.astype(float).T for h, w in parts], 1)
+  o_NV = np.concatenate(
+    [h.astype(float) @ w.astype(float).T for h, w in arrays(parts)], 1
+  )
   log_p_NV = np.pad(scipy.special.log_softmax(o_NV, axis=1), ((0, 0), (0, 1)))
   return -w_NP * np.take_along_axis(log_p_NV, ids_NP, axis=1)
 
@@ -72,14 +78,14 @@ def test_nll_is_the_mean_of_the_definition():
   weight_N = w_NP.sum(axis=1)
   want_N = by_definition(parts, ids_NP, w_NP).sum(1) / np.where(weight_N, weight_N, 1)
   np.testing.assert_allclose(nll_N, want_N, rtol=1e-5)
-  o_NV = np.concatenate([h @ w.T for h, w in parts], axis=1)
+  o_NV = np.concatenate([h @ w.T for h, w in arrays(parts)], axis=1)
   np.testing.assert_allclose(log_z_N, scipy.special.logsumexp(o_NV, axis=1), rtol=1e-5)
 
 
 def test_probabilities_sum_to_one_in_float64():
   with jax.enable_x64(True):
     parts, _, _ = problem(np.float64)
-    parts = tuple(Part(jnp.repeat(h_ND[:1], V, axis=0), w) for h_ND, w in parts)
+    parts = tuple(Part(jnp.repeat(h[:1], V, axis=0), w) for h, w in arrays(parts))
     ids_NP = jnp.arange(V, dtype=jnp.int32)[:, None]
     nll_N, _ = parts_nll(parts, ids_NP, jnp.ones((V, 1)))
     np.testing.assert_allclose(jnp.exp(-nll_N).sum(), 1, rtol=1e-13)
