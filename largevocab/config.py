@@ -25,6 +25,7 @@ from largevocab.losses import SAMPLED_LOSSES, SPHERICAL_LOSSES, SampledSoftmax
 from largevocab.models import MODELS
 from largevocab.rows import OPTIMIZERS
 from largevocab.samplers import SAMPLERS
+from largevocab.training.processes import check_devices
 from largevocab.training.settings import (
   Checkpointing,
   Devices,
@@ -228,6 +229,7 @@ def build(config: ConfigDict) -> Experiment:
 
 def _over_devices(head: Any, mesh: Devices) -> Any:
   """The head, divided if there are several blocks of classes."""
+  check_devices(mesh.blocks, mesh.num)
   if mesh.blocks == 1 and mesh.num <= 1:
     return head
   found = jax.devices()

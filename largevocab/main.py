@@ -4,6 +4,8 @@ python -m largevocab.main --config=ptb:sampled/pps --workdir=runs/ptb
 python -m largevocab.main --mode=evaluate --checkpoint=best --workdir=runs/ptb
 python -m largevocab.main --mode=predict --workdir=runs/ptb --text='the price of'
 python -m largevocab.main --mode=predict --workdir=runs/items --input=histories.txt
+
+Several processes, for instance on several hosts, train one model (docs/devices.md).
 """
 
 import sys
@@ -12,7 +14,7 @@ from typing import Any
 from absl import flags
 
 from largevocab.errors import UserError
-from largevocab.training import console
+from largevocab.training import console, processes
 
 
 def define_flags() -> flags.FlagValues:
@@ -27,6 +29,9 @@ def define_flags() -> flags.FlagValues:
   text("workdir", None, "Directory for all files of the run.")
   choice("mode", "train", ["train", "evaluate", "predict"], "What to do.")
   choice("checkpoint", "latest", ["latest", "best"], "Checkpoint to evaluate or query.")
+  text("coordinator", None, "HOST:PORT of process 0, if processes are no cluster's.")
+  flags.DEFINE_integer("processes", None, "Number of processes; 1: alone.", 1, **once)
+  flags.DEFINE_integer("process", None, "Number of this process, from 0.", 0, **once)
   text("text", None, "Query text for --mode=predict.")
   text("input", None, "Queries for --mode=predict, one per line; default: stdin.")
   flags.DEFINE_bool("mask_seen", False, "Exclude the items of a history.", **once)
@@ -60,6 +65,11 @@ def main(argv: list[str]) -> None:
   from largevocab.training.workdir import workdir_path
 
   workdir = workdir_path(own.workdir)
+  processes.join(own.coordinator, own.processes, own.process)
+  if own.mode == "predict" and processes.are_several():
+    raise UserError(
+      "--mode=predict answers in one process: start it with --processes=1"
+    )
 
   if own.config:
     settings = command_line.load(own.config)
@@ -70,10 +80,14 @@ def main(argv: list[str]) -> None:
   command_line.override(settings, rest, known=list(own))
   exp = config.build(settings)
   if own.mode == "train":
-    config.bring_up_to_date(workdir)
+    if processes.is_first():
+      config.bring_up_to_date(workdir)
+    processes.wait("config.json is up to date")
     train.train(exp, settings.to_dict(), workdir)
   elif own.mode == "evaluate":
-    console.say(evaluate.evaluate_workdir(exp, workdir, own.checkpoint))
+    metrics = evaluate.evaluate_workdir(exp, workdir, own.checkpoint)
+    if processes.is_first():
+      console.say(metrics)
   else:
     if own.text is not None:
       source = queries.of_text(own.text)
@@ -85,7 +99,7 @@ def main(argv: list[str]) -> None:
 
 def run(argv: list[str]) -> int:
   """Runs `main` and returns the exit status; a UserError is one line on stderr."""
-  return console.run(lambda: main(argv))
+  return processes.together(lambda: console.run(lambda: main(argv)))
 
 
 if __name__ == "__main__":

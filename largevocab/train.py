@@ -13,14 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab.data.base import Data, TrainingBatches
+from largevocab.data.batches import Batch
 from largevocab.errors import Diverged, UserError
 from largevocab.evaluation.evaluate import Stopped, held_out, make_evaluate
 from largevocab.evaluation.similarity import make_similarity
+from largevocab.training import processes
 from largevocab.training.checkpoint import Checkpoints
 from largevocab.training.run_ahead import RunAhead
-from largevocab.training.runlog import Progress, RunLog
+from largevocab.training.runlog import NoLog, Progress, RunLog
 from largevocab.training.settings import Experiment
 from largevocab.training.signals import StopSignals
+from largevocab.training.spread import assembled, rows_here
 from largevocab.training.state import State, init_state
 from largevocab.training.step import compiled_steps, monitor
 from largevocab.training.workdir import (
@@ -57,19 +60,22 @@ def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, An
     Diverged: the loss is not finite; diverged.json has the step.
     SystemExit: stopped by a signal, after saving.
   """
-  if has_result_of(workdir, config):
+  if processes.of_first(has_result_of(workdir, config)):
     result = read_numbers(result_path(workdir))
     _tell(result, workdir)
     return result
+  if not processes.is_first():
+    return _train(exp, config, workdir)
   with held(workdir), noting_divergence(workdir):
     return _train(exp, config, workdir)
 
 
 def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, Any]:
-  changes, was_finished = changes_of(workdir, config), has_finished(workdir)
+  changes = changes_of(workdir, config)
+  was_finished = processes.of_first(has_finished(workdir))
   if was_finished and not any(_is_work(change.key) for change in changes):
     result = read_numbers(result_path(workdir))
-    if changes:
+    if changes and processes.is_first():
       claim_workdir(workdir, config, int(result.get("steps", 0)))
     _tell(result, workdir)
     return result
@@ -95,17 +101,20 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
       _LOG.info("going on from step %d", int(state.step))
     step, state = int(state.step), loop.prepare(state)
     loop.try_evaluation(state)
-    set_result_aside(workdir)
-    claim_workdir(workdir, config, step)
-    with writing(workdir):
-      data.vocabulary.save(Path(workdir, "vocabulary.txt"))
-    measure_anew = was_finished and step == loop.num_steps
-    log = RunLog(workdir, step, config, measure_anew)
+    log: RunLog | NoLog = NoLog()
+    if processes.is_first():
+      set_result_aside(workdir)
+      claim_workdir(workdir, config, step)
+      with writing(workdir):
+        data.vocabulary.save(Path(workdir, "vocabulary.txt"))
+      measure_anew = was_finished and step == loop.num_steps
+      log = RunLog(workdir, step, config, measure_anew)
     try:
       result = loop.run(state, clock, log)
     finally:
       log.close()
-  write_json(result_path(workdir), result)
+  if processes.is_first():
+    write_json(result_path(workdir), result)
   _tell(result, workdir)
   return result
 
@@ -137,6 +146,7 @@ class _Loop:
     self._evaluate = make_evaluate(exp, data.counts)
     self._similarity = make_similarity(exp, data)
     self._held_out = held_out(exp, data)
+    self._rows = rows_here(exp, exp.train.batch_size)
     self._signals = StopSignals()
     self._compiled: set[Any] = set()  # shapes of the batches so far
     # Steps and seconds excluded from the speed: earlier processes and compilation.
@@ -152,7 +162,9 @@ class _Loop:
     for batches in self._held_out.values():
       self._evaluate.try_out(state, batches)
 
-  def run(self, state: State, clock: dict[str, float], log: RunLog) -> dict[str, Any]:
+  def run(
+    self, state: State, clock: dict[str, float], log: RunLog | NoLog
+  ) -> dict[str, Any]:
     """Trains to the end and returns the result; `clock` was restored with the state."""
     exp, step = self._exp, int(state.step)
     self._log, seconds = log, clock["seconds"]
@@ -161,7 +173,8 @@ class _Loop:
     self._describe(state)
     self._unpaced = np.array([step, seconds])
     with self._signals as signals:
-      if self._is_eval(step) and not self._log.has(step, "valid"):
+      has_measured = processes.of_first(self._log.has(step, "valid"))
+      if self._is_eval(step) and not has_measured:
         self._measure(state, step, "valid", seconds)  # stopped before evaluation
       tokens = exp.train.batch_size * exp.train.unroll
       progress = Progress(step, self.num_steps, tokens)
@@ -169,7 +182,7 @@ class _Loop:
       ahead = RunAhead()
       while step < self.num_steps:
         lr = exp.train.learning_rate(step, self._batches.steps_per_epoch)
-        batch = self._batches.batch(step)
+        batch = self._batch(step)
         shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(batch))
         if is_new := shapes not in self._compiled:
           jax.block_until_ready(state)
@@ -191,7 +204,7 @@ class _Loop:
         if step % exp.log.every_steps == 0:
           state = self._log_training(state, step, lr, progress)
         is_eval, is_monitored = self._is_eval(step), self._is_monitored(step)
-        is_stopped = bool(signals.caught)  # read once: later signals are handled later
+        is_stopped = bool(signals.look())  # once: later signals are handled later
         is_save = step % exp.checkpoint.every_steps == 0 or is_stopped
         if not (is_eval or is_save or is_monitored) or step == self.num_steps:
           continue
@@ -214,6 +227,10 @@ class _Loop:
       self._save(state, step, seconds)
       return self._result(state, step, seconds)
 
+  def _batch(self, step: int) -> Batch:
+    batch = self._batches.batch(step, self._rows)
+    return assembled(self._exp, batch, self._exp.train.batch_size)
+
   def _is_eval(self, step: int) -> bool:
     between = 0 < step < self.num_steps  # the last step evaluates both splits anyway
     return between and bool(self._eval_steps) and step % self._eval_steps == 0
@@ -223,7 +240,7 @@ class _Loop:
     return bool(every) and step % every == 0
 
   def _watch(self, state: State, step: int) -> None:
-    seen = self._monitor(state, self._batches.batch(step))
+    seen = self._monitor(state, self._batch(step))
     metrics: dict[str, float] = {key: float(value) for key, value in seen.items()}
     # Samplers that cannot draw some class give inf, which is not valid JSON.
     metrics = {key: value for key, value in metrics.items() if math.isfinite(value)}
@@ -235,7 +252,7 @@ class _Loop:
   def _leave(self, step: int) -> NoReturn:
     self._saved.wait()
     _LOG.info("stopped at step %d; the same command goes on from here", step)
-    raise SystemExit(128 + self._signals.caught)
+    raise SystemExit(128 + self._signals.agreed)
 
   def _describe(self, state: State) -> None:
     size = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
@@ -255,16 +272,14 @@ class _Loop:
     metrics = {"loss": float(state.loss_sum) / self._num_summed, "lr": lr}
     self._num_summed = 0
     self._log.write(step, "train", metrics | progress.line(step, metrics))
-    return state._replace(loss_sum=jnp.float32(0))
+    return state._replace(loss_sum=jnp.zeros_like(state.loss_sum))
 
   def _measure(
     self, state: State, step: int, split: str, seconds: float
   ) -> dict[str, float]:
     """Evaluates a saved state; exits if a signal arrives meanwhile."""
     try:
-      metrics = self._evaluate(
-        state, self._held_out[split], lambda: self._signals.caught
-      )
+      metrics = self._evaluate(state, self._held_out[split], self._signals.look)
     except Stopped:
       self._leave(step)
     if split == "valid":

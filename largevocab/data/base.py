@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from largevocab.data.batches import Batch
+from largevocab.data.batches import ALL, Batch
 from largevocab.data.classes import Classes
 from largevocab.labels import Counts
 
@@ -14,8 +14,9 @@ class TrainingBatches(Protocol):
   @property
   def steps_per_epoch(self) -> int: ...
 
-  def batch(self, step: int) -> Batch:
-    """The batch of a global step."""
+  def batch(self, step: int, rows: slice = ALL) -> Batch:
+    """The batch of a global step, or these of its B streams or examples; no others are
+    read."""
     ...
 
 
@@ -36,7 +37,11 @@ class HeldOutBatches(Protocol):
 
   def __iter__(self) -> Iterator[Batch]: ...
 
-  def one_of_each_shape(self) -> Iterator[Batch]:
+  def read(self, rows: slice = ALL) -> Iterator[Batch]:
+    """All batches, or these of their B streams or examples; no others are read."""
+    ...
+
+  def one_of_each_shape(self, rows: slice = ALL) -> Iterator[Batch]:
     """One of these batches for each distinct shape."""
     ...
 

@@ -10,6 +10,8 @@ from largevocab.errors import UserError
 from largevocab.fields import BatchSize, CountOrNone, Unroll, settings
 from largevocab.labels import Targets
 
+ALL = slice(None)  # rows of a batch
+
 
 class FeatureBag(NamedTuple):
   """Sparse features of B examples, as ids and values for the table of inputs.
@@ -94,16 +96,20 @@ class TokenBatches:
   def steps_per_epoch(self) -> int:
     return len(self.tokens) // self.batch_size // self.unroll
 
-  def batch(self, step: int) -> Batch:
-    """The batch of a global step; epochs repeat without end."""
+  def batch(self, step: int, rows: slice = ALL) -> Batch:
+    """The batch of a global step, or these streams; epochs repeat without end."""
     length = len(self.tokens) // self.batch_size
     text = np.asarray(self.tokens)[: self.batch_size * length]
     streams = text.reshape(self.batch_size, length)
     t = int(step) % self.steps_per_epoch * self.unroll
-    y = streams[:, t : t + self.unroll]
-    before = streams[:, t - 1] if t else np.append(self.first, streams[:-1, -1])
+    y = streams[rows, t : t + self.unroll]
+    before = streams[rows, t - 1] if t else self._before(streams)[rows]
     x = np.concatenate([before[:, None], y[:, :-1]], axis=1)
     return _batch(x, y, np.ones(y.shape), start=t == 0)
+
+  def _before(self, streams: np.ndarray) -> np.ndarray:
+    """The token before each stream."""
+    return np.append(self.first, streams[:-1, -1])
 
 
 @settings
@@ -141,8 +147,12 @@ class EvaluationBatches:
     return -(-self._stream_length // self.unroll)
 
   def __iter__(self) -> Iterator[Batch]:
+    return self.read()
+
+  def read(self, rows: slice = ALL) -> Iterator[Batch]:
+    """All batches, or these of their streams."""
     tokens = np.asarray(self.tokens)
-    starts = np.arange(self.batch_size)[:, None] * self._stream_length
+    starts = np.arange(self.batch_size)[rows, None] * self._stream_length
     for step in range(len(self)):
       offset = np.arange(step * self.unroll, (step + 1) * self.unroll)[None, :]
       position = starts + offset
@@ -154,6 +164,6 @@ class EvaluationBatches:
       )
       yield _batch(x, y, real, start=step == 0)
 
-  def one_of_each_shape(self) -> Iterator[Batch]:
+  def one_of_each_shape(self, rows: slice = ALL) -> Iterator[Batch]:
     """The first batch: all have its shape."""
-    return itertools.islice(self, 1)
+    return itertools.islice(self.read(rows), 1)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from largevocab.data.batches import Batch
+from largevocab.data.batches import ALL, Batch
 from largevocab.errors import UserError
 from largevocab.fields import BatchSize, Seed, settings
 
@@ -63,12 +63,12 @@ class ShuffledExamples:
   def steps_per_epoch(self) -> int:
     return len(self.examples) // self.batch_size
 
-  def batch(self, step: int) -> Batch:
-    """The batch of a global step; epochs repeat without end."""
+  def batch(self, step: int, rows: slice = ALL) -> Batch:
+    """The batch of a global step, or these examples; epochs repeat without end."""
     epoch, t = divmod(int(step), self.steps_per_epoch)
     order = _order(self.seed, epoch, len(self.examples))
-    chosen = order[t * self.batch_size : (t + 1) * self.batch_size]
-    return self.examples.batch(chosen, np.ones(self.batch_size))
+    chosen = order[t * self.batch_size : (t + 1) * self.batch_size][rows]
+    return self.examples.batch(chosen, np.ones(len(chosen)))
 
 
 @functools.lru_cache(maxsize=1)
@@ -106,14 +106,18 @@ class HeldOutExamples:
     return -(-len(self.examples) // self.batch_size)
 
   def __iter__(self) -> Iterator[Batch]:
+    return self.read()
+
+  def read(self, rows: slice = ALL) -> Iterator[Batch]:
+    """All batches, or these of their examples."""
     size = len(self.examples)
     for step in range(len(self)):
-      at_B = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
+      at_B = np.arange(step * self.batch_size, (step + 1) * self.batch_size)[rows]
       yield self.examples.batch(np.minimum(at_B, size - 1), at_B < size)
 
-  def one_of_each_shape(self) -> Iterator[Batch]:
+  def one_of_each_shape(self, rows: slice = ALL) -> Iterator[Batch]:
     """The first batch: all have its shape."""
-    return itertools.islice(self, 1)
+    return itertools.islice(self.read(rows), 1)
 
 
 def check_unroll(unroll: int) -> None:

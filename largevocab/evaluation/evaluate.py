@@ -18,8 +18,9 @@ from largevocab.evaluation import moments, retrieval
 from largevocab.evaluation.moments import Moments
 from largevocab.evaluation.similarity import make_similarity
 from largevocab.labels import Counts, Targets
+from largevocab.training.processes import whole
 from largevocab.training.settings import Experiment
-from largevocab.training.spread import by_examples, inputs_of
+from largevocab.training.spread import assembled, by_examples, inputs_of, rows_here
 from largevocab.training.state import State, restore
 
 _LOG = logging.getLogger("largevocab")
@@ -82,12 +83,15 @@ class Evaluate:
     told = time.monotonic()
     with _naming_sizes(self._exp):
       carry = self._exp.model.initial_carry(batches.batch_size)
-      for number, batch in enumerate(batches, 1):
+      rows = rows_here(self._exp, batches.batch_size)
+      for number, read in enumerate(batches.read(rows), 1):
+        batch = assembled(self._exp, read, batches.batch_size)
         if stopped():
           raise Stopped
         tables = state.params, state.inputs, state.head
         carry, summed = self._step(*tables, carry, self._worth_V, batch)
-        seen.add(summed, np.sum(batch.y.w_NP, axis=1, dtype=np.float64))
+        w_NP = whole(batch.y.w_NP)
+        seen.add(summed, np.sum(w_NP, axis=1, dtype=np.float64))
         if time.monotonic() > told + _SECONDS:
           told = time.monotonic()
           _LOG.info("evaluated %d of %d batches", number, len(batches))
@@ -101,7 +105,9 @@ class Evaluate:
     """
     with _naming_sizes(self._exp):
       carry = self._exp.model.initial_carry(batches.batch_size)
-      for batch in batches.one_of_each_shape():
+      rows = rows_here(self._exp, batches.batch_size)
+      for read in batches.one_of_each_shape(rows):
+        batch = assembled(self._exp, read, batches.batch_size)
         tables = state.params, state.inputs, state.head
         jax.block_until_ready(self._step(*tables, carry, self._worth_V, batch))
 

@@ -13,6 +13,7 @@ from largevocab.data.files import find_files
 from largevocab.data.text.vocabulary import Vocabulary
 from largevocab.data.text.word_pairs import WordPair, read_word_pairs
 from largevocab.errors import UserError
+from largevocab.training.processes import whole
 from largevocab.training.settings import Experiment
 from largevocab.training.spread import inputs_of
 from largevocab.training.state import State
@@ -115,7 +116,8 @@ def make_similarity(exp: Experiment, data: Data) -> Callable[[State], dict[str, 
       first = look_up(state.inputs, state.head, pairs.first_R)
       second = look_up(state.inputs, state.head, pairs.second_R)
       for kind in first:
-        rho = rank_correlation(first[kind], second[kind], pairs.score_R)
+        pair = whole(first[kind]), whole(second[kind])
+        rho = rank_correlation(*pair, pairs.score_R)
         found[f"{name}_{kind}"] = rho
     return found
 

@@ -38,12 +38,14 @@ class Divided(NamedTuple):
 
 
 def class_mesh(devices: list[jax.Device] | None = None) -> Mesh:
-  """A mesh of these devices, by default all, with the one axis `AXIS`.
+  """A mesh of these devices, by default all, with the one axis `AXIS`. Those of a
+  process are neighbours, so that its examples are.
 
   >>> class_mesh().axis_names
   ('classes',)
   """
-  return Mesh(np.array(devices or jax.devices()), (AXIS,))
+  found = sorted(devices or jax.devices(), key=lambda device: device.process_index)
+  return Mesh(np.array(found), (AXIS,))
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from largevocab.training.checkpoint_note import (
   note_of,
   read_note,
 )
+from largevocab.training.processes import are_several, is_first
 from largevocab.training.workdir import read_numbers, write_json
 
 PyTree = Any
@@ -112,7 +113,8 @@ class Checkpoints:
     """Records the validation loss of a state that was saved."""
     if math.isfinite(valid_loss):
       self._nll[str(step)] = valid_loss
-      write_json(self._nll_path, self._nll)
+      if is_first():
+        write_json(self._nll_path, self._nll)
 
   def wait(self) -> None:
     """Waits until everything saved is on disk."""
@@ -153,6 +155,11 @@ class Checkpoints:
       try:
         restored = self._restore(step, like)
       except Damaged as error:
+        if are_several():  # the others may have read their parts of it
+          raise UserError(
+            f"checkpoint {self._directory}/{step} is damaged ({error}); move it away, "
+            "and the same command goes on from the one before"
+          ) from error
         damaged[step] = str(error)
         continue
       for other, reason in damaged.items():

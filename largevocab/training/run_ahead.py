@@ -27,8 +27,9 @@ class RunAhead:
     self._steps += 1
     if self._steps % self._every:
       return
-    # A copy, since an array donated to the next step cannot be waited for.
-    before, self._mark = self._mark, jnp.copy(result)
+    # A copy, since an array donated to the next step cannot be waited for. Of a part of
+    # this process, since others may not copy at the same step.
+    before, self._mark = self._mark, jnp.copy(result.addressable_data(0))
     if before is None:
       return
     before.block_until_ready()

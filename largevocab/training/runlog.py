@@ -100,6 +100,20 @@ class RunLog:
       self._events_file.close()
 
 
+class NoLog:
+  """What other processes than the first have for a `RunLog`."""
+
+  def write(self, step: int, split: str, metrics: dict[str, float]) -> None:
+    del step, split, metrics
+
+  def has(self, step: int, split: str) -> bool:
+    del step, split
+    return False
+
+  def close(self) -> None:
+    pass
+
+
 def _keep(path: str, wanted: Callable[[int, str], bool]) -> set[tuple[int, str]]:
   """Keeps the lines whose step and split are wanted, the last one of duplicates.
 

@@ -177,7 +177,7 @@ class Devices:
   Attributes:
     blocks: of the classes, and of the inputs: a multiple of the number of devices. Part
       of the model: with others it is another run. 1: one device trains.
-    num: of devices; 0: all that JAX finds.
+    num: of devices; 0: all that JAX finds. With several processes always all.
   """
 
   blocks: Count = 1

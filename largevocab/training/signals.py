@@ -2,16 +2,20 @@
 
 import signal
 
+from largevocab.training.processes import Agreement, are_several
+
 
 class StopSignals:
   """Records SIGTERM and SIGINT instead of exiting; a second one kills.
 
   Attributes:
-    caught: the signal's number; 0: none yet.
+    caught: number of the signal, by this process; 0: none yet.
+    agreed: the same, as all processes know it; see `look`.
   """
 
   def __init__(self):
-    self.caught = 0
+    self.caught = self.agreed = 0
+    self._agreement = Agreement() if are_several() else None
 
   def __enter__(self) -> "StopSignals":
     both = (signal.SIGTERM, signal.SIGINT)
@@ -21,6 +25,15 @@ class StopSignals:
   def __exit__(self, *exc: object) -> None:
     for number, handler in self._old.items():
       signal.signal(number, handler)
+
+  def look(self) -> int:
+    """The signal, or 0. Several processes get the same number if they look at the same
+    places: that of one of them, at a later look."""
+    if self._agreement is None:
+      self.agreed = self.caught
+    else:
+      self.agreed = self._agreement.largest(self.caught)
+    return self.agreed
 
   def _note(self, number: int, frame: object) -> None:
     if self.caught:

@@ -1,5 +1,6 @@
 """A run on several devices: the network computes with equal parts of the batch, and
-holds its parameters on each; the head and the inputs divide their rows."""
+holds its parameters on each; the head and the inputs divide their rows. Each process
+reads only its rows of a batch."""
 
 from typing import Any
 
@@ -7,6 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from largevocab.data.batches import ALL
 from largevocab.training.divided_inputs import DividedInputs
 from largevocab.training.inputs import Inputs
 from largevocab.training.settings import Experiment
@@ -27,6 +29,33 @@ def inputs_of(exp: Experiment) -> Inputs | DividedInputs:
   return inputs if mesh is None else DividedInputs(inputs, mesh, head.num_blocks)
 
 
+def rows_here(exp: Experiment, batch_size: int) -> slice:
+  """The streams or examples of a batch that this process reads: those of its devices,
+  or all if the devices cannot have equally many."""
+  mesh = mesh_of(exp)
+  if mesh is None or batch_size % mesh.size:
+    return ALL
+  each = batch_size // mesh.size
+  here = [i for i, d in enumerate(mesh.devices) if d in mesh.local_devices]
+  return slice(here[0] * each, (here[-1] + 1) * each)
+
+
+def assembled(exp: Experiment, batch: PyTree, batch_size: int) -> PyTree:
+  """A batch of all processes, from the rows that each has read; see `rows_here`."""
+  mesh, rows = mesh_of(exp), rows_here(exp, batch_size)
+  if mesh is None or rows in (ALL, slice(0, batch_size)):
+    return batch
+
+  def of_all(x):
+    if not np.ndim(x):
+      return x
+    num = np.shape(x)[0] * batch_size // (rows.stop - rows.start)
+    shape = num, *np.shape(x)[1:]
+    return jax.make_array_from_process_local_data(_place(mesh, shape), x, shape)
+
+  return jax.tree.map(of_all, batch)
+
+
 def by_examples(exp: Experiment, batch: PyTree) -> PyTree:
   """A batch whose arrays are divided along their first axis, where that is possible."""
   mesh = mesh_of(exp)
@@ -44,9 +73,16 @@ def on_devices(exp: Experiment, state: Any) -> Any:
     return state
   whole = NamedSharding(mesh, PartitionSpec())
   copied = state._replace(head=None, inputs=None, carry=None)
-  placed = jax.device_put(copied, whole)
-  carry = jax.tree.map(lambda c: jax.device_put(c, _place(mesh, c.shape)), state.carry)
+  placed = jax.tree.map(lambda x: put(x, whole), copied)
+  carry = jax.tree.map(lambda c: put(c, _place(mesh, c.shape)), state.carry)
   return placed._replace(head=state.head, inputs=state.inputs, carry=carry)
+
+
+def put(x: jax.Array, place: NamedSharding) -> jax.Array:
+  """An array that all processes have, of which each keeps its part."""
+  if place.is_fully_addressable:
+    return jax.device_put(x, place)
+  return jax.make_array_from_callback(x.shape, place, lambda index: x[index])
 
 
 def places(exp: Experiment, state: PyTree) -> PyTree:

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from largevocab.data.batches import Batch
+from largevocab.data.batches import ALL, Batch
 from largevocab.errors import UserError
 from largevocab.fields import BatchSize, Seed, settings
 
@@ -89,11 +89,12 @@ class _Buckets:
     of_N = buckets_of(self.examples.lengths, self.capacities)
     return [np.flatnonzero(of_N == k) for k in range(len(self.capacities))]
 
-  def _batch(self, at: np.ndarray, bucket: int) -> Batch:
-    """A batch of the examples `at`, padded with the last one at weight 0."""
+  def _batch(self, at: np.ndarray, bucket: int, rows: slice) -> Batch:
+    """These of a batch of the examples `at`, padded with the last one at weight 0."""
     at_B = np.pad(at, (0, self.batch_size - len(at)), mode="edge")
     weight_B = np.arange(self.batch_size) < len(at)
-    return self.examples.batch(at_B, weight_B, *self.capacities[bucket].tolist())
+    sizes = self.capacities[bucket].tolist()
+    return self.examples.batch(at_B[rows], weight_B[rows], *sizes)
 
 
 @settings(eq=False)
@@ -132,11 +133,11 @@ class BucketedExamples(_Buckets):
   def steps_per_epoch(self) -> int:
     return len(self.examples.lengths) // self.batch_size
 
-  def batch(self, step: int) -> Batch:
-    """The batch of a global step; epochs repeat without end."""
+  def batch(self, step: int, rows: slice = ALL) -> Batch:
+    """The batch of a global step, or these examples; epochs repeat without end."""
     epoch, t = divmod(int(step), self.steps_per_epoch)
     plan = _epoch(self, epoch)
-    return self._batch(plan.examples[t], plan.bucket_S[t])
+    return self._batch(plan.examples[t], plan.bucket_S[t], rows)
 
   def plan(self, epoch: int) -> _Plan:
     """The batches of an epoch."""
@@ -175,13 +176,17 @@ class HeldOutBuckets(_Buckets):
     return -(-len(self.examples.lengths) // self.batch_size)
 
   def __iter__(self) -> Iterator[Batch]:
-    for bucket, at in zip(self._plan.bucket_S, self._plan.examples, strict=True):
-      yield self._batch(at, bucket)
+    return self.read()
 
-  def one_of_each_shape(self) -> Iterator[Batch]:
+  def read(self, rows: slice = ALL) -> Iterator[Batch]:
+    """All batches, or these of their examples."""
+    for bucket, at in zip(self._plan.bucket_S, self._plan.examples, strict=True):
+      yield self._batch(at, bucket, rows)
+
+  def one_of_each_shape(self, rows: slice = ALL) -> Iterator[Batch]:
     """The first batch of each bucket that has any."""
     for step in np.unique(self._plan.bucket_S, return_index=True)[1]:
-      yield self._batch(self._plan.examples[step], self._plan.bucket_S[step])
+      yield self._batch(self._plan.examples[step], self._plan.bucket_S[step], rows)
 
 
 def _cut(buckets: _Buckets, order) -> tuple[_Plan, np.ndarray]:

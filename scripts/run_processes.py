@@ -1,0 +1,118 @@
+"""Starts one training run as several processes of this machine.
+
+python scripts/run_processes.py 4 --devices 2 -- \\
+  python -m largevocab.main --config=ptb:sampled/pps --config.mesh.blocks=8 --workdir=W
+
+Each process gets the command with `--coordinator`, `--processes` and `--process`, and
+with `--devices K` a CPU that counts as K devices. What process 0 writes is shown as it
+is, lines of the others after their number. SIGINT and SIGTERM go to all. When one
+fails, the others have some seconds to end. The exit status is the first that is not 0.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import IO
+
+_SECONDS = 10.0  # for the others to end when one has failed
+_NOISE = b"[Gloo] Rank "  # a greeting of the library that sends between CPUs
+
+
+def main(argv: list[str]) -> int:
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument("number", type=_positive, metavar="N", help="of processes")
+  parser.add_argument(
+    "--devices", type=_positive, metavar="K", help="of each, on a CPU"
+  )
+  parser.add_argument("command", nargs="+", help="after --")
+  args = parser.parse_args(argv)
+  env = dict(os.environ)
+  if args.devices:
+    flag = f"--xla_force_host_platform_device_count={args.devices}"
+    env["XLA_FLAGS"] = f"{env.get('XLA_FLAGS', '')} {flag}".strip()
+    env["JAX_PLATFORMS"] = "cpu"
+  flags = [f"--processes={args.number}"]
+  if args.number > 1:
+    flags.append(f"--coordinator=127.0.0.1:{_free_port()}")
+  processes: list[subprocess.Popen[bytes]] = []
+
+  def forward(number: int, _: object) -> None:
+    for process in processes:
+      process.send_signal(number)
+
+  for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, forward)
+  threads = []
+  for i in range(args.number):
+    own = [f"--process={i}"] if args.number > 1 else []
+    process = subprocess.Popen(
+      [*args.command, *flags, *own],
+      env=env,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      start_new_session=True,  # a terminal's Ctrl-C comes from `forward` alone
+    )
+    processes.append(process)
+    for source, sink in ((process.stdout, 1), (process.stderr, 2)):
+      thread = threading.Thread(target=_show, args=(source, sink, i), daemon=True)
+      thread.start()
+      threads.append(thread)
+  status = _wait(processes)
+  for thread in threads:
+    thread.join()
+  return status
+
+
+def _positive(text: str) -> int:
+  number = int(text)
+  if number < 1:
+    raise ValueError
+  return number
+
+
+def _free_port() -> int:
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    return free.getsockname()[1]
+
+
+def _show(source: IO[bytes], sink: int, number: int) -> None:
+  prefix = b"[%d] " % number if number else b""
+  for line in source:
+    if not line.startswith(_NOISE):
+      os.write(sink, prefix + line)
+
+
+def _wait(processes: list[subprocess.Popen[bytes]]) -> int:
+  """Waits for all; returns the first status that is not 0."""
+  status, deadline = 0, float("inf")
+  while None in (codes := [process.poll() for process in processes]):
+    status = status or _first_failure(codes)
+    if status and deadline == float("inf"):
+      deadline = time.monotonic() + _SECONDS
+    if time.monotonic() > deadline:
+      for process in processes:
+        process.kill()
+    time.sleep(0.05)
+  return status or _first_failure(codes)
+
+
+def _first_failure(codes: list[int | None]) -> int:
+  """The status of the first process that failed, as a shell has it; 0: none did."""
+  for number, code in enumerate(codes):
+    if code:
+      how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+      print(f"run_processes: process {number} ended {how}", file=sys.stderr)
+      return code if code > 0 else 128 - code
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,104 @@
+"""One run by several processes: nothing depends on how many, and all end together."""
+
+import json
+import shutil
+import signal
+
+import pytest
+
+from largevocab import main
+from tests import on_processes
+from tests.on_processes import checkpoints, flags, launched, lines_of, long, metrics
+
+STEPS = {"train__max_steps": 4, "checkpoint__every_steps": 2}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+  return on_processes.write_text(tmp_path_factory.mktemp("text") / "text.txt")
+
+
+@pytest.fixture(scope="module")
+def alone(text, tmp_path_factory):
+  """A run of one process, and the state in which it was halfway."""
+  root = tmp_path_factory.mktemp("alone")
+  first = {**STEPS, "train__max_steps": 2}
+  assert main.run(["main", *flags(text, root / "half", **first)]) == 0
+  shutil.copytree(root / "half", root / "whole")
+  assert main.run(["main", *flags(text, root / "whole", **STEPS)]) == 0
+  return root
+
+
+def test_two_processes_of_four_devices(alone, text, tmp_path, capfd):
+  status, lines = launched(2, 4, flags(text, tmp_path / "run", **STEPS))
+  assert status == 0, lines
+  got = metrics(tmp_path / "run")
+  # A run that goes on was measured at its first end as well.
+  whole = metrics(alone / "whole")
+  want = [m for m in whole if m["step"] != 2 or m["split"] == "train"]
+  on_processes.assert_close(got, want)
+  assert lines[-1].split()[1] == "finished"
+  assert not [line for line in lines if line.startswith("[1]")]
+  result = json.loads((tmp_path / "run" / "result.json").read_text())
+  capfd.readouterr()
+  assert main.run(["main", "--mode=evaluate", f"--workdir={tmp_path / 'run'}"]) == 0
+  evaluated = json.loads(capfd.readouterr().out)
+  assert evaluated["test_nll"] == pytest.approx(result["test_nll"], rel=1e-5)
+
+
+def test_four_processes_go_on_from_a_checkpoint_of_one(alone, text, tmp_path):
+  workdir = shutil.copytree(alone / "half", tmp_path / "run")
+  status, lines = launched(4, 2, flags(text, workdir, **STEPS))
+  assert status == 0, lines
+  on_processes.assert_close(metrics(workdir), metrics(alone / "whole"))
+
+
+def test_stopped_and_killed_run_goes_on_alone(text, tmp_path):
+  whole, workdir = tmp_path / "whole", tmp_path / "run"
+  with on_processes.started(2, 1, long(text, workdir)) as processes:
+    on_processes.wait_for_next_checkpoint(processes, workdir)
+    status, lines = launched(2, 1, long(text, workdir))  # another of the same run
+    assert status == 1
+    (error,) = [line for line in lines if line.startswith("error: ")]
+    assert error.startswith(f"error: {workdir} is in use: process {processes[0].pid}")
+    processes[1].send_signal(signal.SIGTERM)
+    written = [lines_of(process) for process in processes]
+    assert [p.returncode for p in processes] == 2 * [128 + signal.SIGTERM]
+  assert written[1] == []
+  step = int(written[0][-1].split("stopped at step ")[1].split(";")[0])
+  assert step == max(checkpoints(workdir))
+
+  (lines,) = on_processes.killed(text, workdir, 2, 1, victim=1)
+  errors = [line for line in lines if "info" not in line and line.startswith("error")]
+  assert errors == lines[-1:]
+  assert errors[0].endswith("has ended; the same command goes on from the last save")
+
+  for path in (workdir, whole):
+    assert main.run(["main", *long(text, path)]) == 0
+  on_processes.assert_close(metrics(workdir), metrics(whole))
+
+
+@pytest.mark.parametrize(
+  ("given", "words"),
+  [
+    (["--processes=2"], "--coordinator and --process are missing"),
+    (["--coordinator=a:1", "--processes=2"], "--process is missing"),
+    (["--coordinator=a", "--processes=2", "--process=1"], "give HOST:PORT"),
+    (["--coordinator=a:1", "--processes=2", "--process=2"], "give 0 to 1"),
+    (["--coordinator=a:1", "--processes=0", "--process=0"], "positive integer"),
+  ],
+)
+def test_flags_that_do_not_fit_are_one_line(given, words, text, tmp_path, capsys):
+  assert main.run(["main", *flags(text, tmp_path), *given]) == 1
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line.startswith("error: ")
+  assert words in line
+
+
+def test_several_processes_need_several_blocks(text, tmp_path):
+  arguments = flags(text, tmp_path / "run", mesh__blocks=1)
+  status, lines = launched(2, 2, arguments)
+  assert status == 1
+  (error,) = [line for line in lines if line.startswith("error: ")]
+  assert "mesh.blocks is 1, and there are 2 processes: set it to 4" in error
+  assert not (tmp_path / "run").exists()

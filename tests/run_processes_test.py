@@ -1,0 +1,87 @@
+"""The launcher of several processes on one machine: scripts/run_processes.py."""
+
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+SCRIPTS = pathlib.Path(__file__).parents[1] / "scripts"
+# The launcher, with less patience for those that stay.
+LAUNCHER = """
+import sys
+import run_processes
+run_processes._SECONDS = 0.5
+sys.exit(run_processes.main(sys.argv[1:]))
+"""
+# A process that does what is asked of its number, and shows what it was given.
+PROCESS = """
+import os, sys, time
+number = next((f[10:] for f in sys.argv if f.startswith("--process=")), "alone")
+print(*sys.argv[2:], os.environ.get("XLA_FLAGS"), flush=True)
+print("[Gloo] Rank 0 is connected", flush=True)
+exec(sys.argv[1])
+"""
+
+
+def start(*arguments, task="pass"):
+  command = [sys.executable, "-c", LAUNCHER, *arguments, "--"]
+  return subprocess.Popen(
+    [*command, sys.executable, "-c", PROCESS, task],
+    env={"PYTHONPATH": str(SCRIPTS), "PATH": ""},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+def test_each_gets_its_number_and_devices():
+  out, err = start("3", "--devices", "2").communicate(timeout=60)
+  lines = sorted(out.splitlines())
+  ports = {line.partition("127.0.0.1:")[2].split()[0] for line in lines}
+  assert len(ports) == 1
+  flags = f"--coordinator=127.0.0.1:{ports.pop()}"
+  devices = "--xla_force_host_platform_device_count=2"
+  assert lines == [
+    f"--processes=3 {flags} --process=0 {devices}",
+    f"[1] --processes=3 {flags} --process=1 {devices}",
+    f"[2] --processes=3 {flags} --process=2 {devices}",
+  ]
+  assert err == ""
+
+
+def test_a_single_process_is_told_to_stay_alone():
+  out, _ = start("1").communicate(timeout=60)
+  assert out == "--processes=1 None\n"
+
+
+def test_failure_of_one_ends_all_with_its_status():
+  process = start("3", task="number == '1' and sys.exit(7); time.sleep(600)")
+  _, err = process.communicate(timeout=60)
+  assert process.returncode == 7
+  assert err == "run_processes: process 1 ended with status 7\n"
+
+
+def test_killed_process_ends_all():
+  task = "number == '2' and os.kill(os.getpid(), 9); time.sleep(600)"
+  process = start("3", task=task)
+  _, err = process.communicate(timeout=60)
+  assert process.returncode == 128 + signal.SIGKILL
+  assert err == "run_processes: process 2 ended by SIGKILL\n"
+
+
+def test_signals_go_to_all():
+  task = """
+import signal
+signal.signal(signal.SIGTERM, lambda *_: (print("stopped"), sys.exit(143)))
+print("ready", flush=True)
+time.sleep(600)
+"""
+  process = start("2", task=task)
+  seen = [process.stdout.readline() for _ in range(4)]
+  assert sorted(seen)[-2:] == ["[1] ready\n", "ready\n"]
+  time.sleep(0.1)
+  process.send_signal(signal.SIGTERM)
+  out, _ = process.communicate(timeout=60)
+  assert sorted(out.splitlines()) == ["[1] stopped", "stopped"]
+  assert process.returncode == 143
