@@ -40,7 +40,14 @@ device_description_str: "NVIDIA H100 80GB HBM3"
 
 
 def place(device: str) -> NamedSharding:
-  """One chip of a device of `DEVICES`.
+  """One chip of a device of `DEVICES`, see `chips`."""
+  one = np.array(chips(device)[:1])
+  return NamedSharding(Mesh(one, ("chip",)), PartitionSpec())
+
+
+def chips(device: str, shape: str | None = None) -> list[jax.Device]:
+  """The chips of a device of `DEVICES`, connected in a shape such as '4x4'; by default
+  the smallest that there is.
 
   Code that asks JAX for its backend then gets the device's, so that programs are those
   that would run there. For one device in a process, before anything is computed.
@@ -49,7 +56,8 @@ def place(device: str) -> NamedSharding:
   for key, value in (_TPU if is_tpu else _GPU).items():
     os.environ.setdefault(key, value)
   if is_tpu:
-    chips = topologies.get_topology_desc(topology_name=TPUS[device], platform="tpu")
+    name = f"{device}:{shape}" if shape else TPUS[device]
+    topology = topologies.get_topology_desc(topology_name=name, platform="tpu")
   else:
     # The plug-in calls its platform cuda, and JAX calls it gpu.
     canonical = xla_bridge.canonicalize_platform
@@ -57,10 +65,10 @@ def place(device: str) -> NamedSharding:
       "cuda" if name in ("gpu", "cuda") else canonical(name)
     )
     jax.devices()
-    chips = topologies.get_topology_desc(
-      platform="cuda", target_config=_H100, topology="1x1x1"
+    # Partitions, hosts of each and GPUs of a host.
+    topology = topologies.get_topology_desc(
+      platform="cuda", target_config=_H100, topology=shape or "1x1x1"
     )
   backend = "tpu" if is_tpu else "gpu"
   jax.default_backend = lambda: backend
-  one = np.array(chips.devices).reshape(-1)[:1]
-  return NamedSharding(Mesh(one, ("chip",)), PartitionSpec())
+  return list(np.array(topology.devices).reshape(-1))

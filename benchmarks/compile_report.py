@@ -6,7 +6,9 @@
 
 Prints one JSON object a line, for each head, number of classes and program: the step
 with its update, evaluation, top k, refresh and monitor. No program is run, so there are
-no times; memory and traffic are those that the compiler states.
+no times; memory and traffic are those that the compiler states. With --mesh, classes
+are divided over several chips (`largevocab.heads.OverDevices`), and all numbers are
+those of one chip.
 
 Fields:
   compile_seconds: of wall time.
@@ -18,6 +20,9 @@ Fields:
     optimiser state; of dense heads the whole state.
   copies, copied_mb: copies and transposes of arrays with V rows.
   loops, sorts: in the program.
+  arguments_mb: of a mesh, all that a chip has when the program begins.
+  sent_mb: of a mesh, what a chip sends (`benchmarks.collectives`), also by collective.
+  formula_mb: what docs/devices.md says that it sends.
   error: why it does not compile.
 """
 
@@ -34,10 +39,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
-from benchmarks.absent_devices import DEVICES, place
+from benchmarks.absent_devices import DEVICES, chips, place
+from benchmarks.collectives import COST, sent_bytes
 from largevocab import config
+from largevocab.heads import OverDevices, class_mesh
 from largevocab.labels import Counts, Targets
 from largevocab.ops.tree.blocks import BlockGrads
 from largevocab.placement import row_major
@@ -121,8 +128,19 @@ def floor(head: Any, state: PyTree, batch: tuple[Any, ...]) -> int:
   return activations + (2 * (1 + slots) + 1) * rows + (3 + 2 * slots) * dense
 
 
-def compiled(compile: Callable[[], Any], num_classes: int) -> Record:
-  """What the compiler says of one program."""
+def formula(program: str, N: int, P: int, dim: int, C: int) -> float | None:
+  """Bytes that each of C devices sends, by docs/devices.md; None: it has no formula."""
+  labels, sums = N * 2 * P, 2 * N * (2 + P)
+  numbers = {
+    "step": N * dim + labels + sums + N * dim,
+    "evaluate": N * dim + labels + sums,
+    "top_k": N * dim + 2 * C * N * K + 4 * N,
+  }
+  return 4 * numbers[program] * (C - 1) / C if program in numbers else None
+
+
+def compiled(compile: Callable[[], Any], num_rows: int, num_devices: int = 1) -> Record:
+  """What the compiler says of one program, for tables of so many rows on a device."""
   began = time.perf_counter()
   try:
     program = compile()
@@ -134,7 +152,7 @@ def compiled(compile: Callable[[], Any], num_classes: int) -> Record:
   copied = [
     math.prod(map(int, shape.split(","))) * _BYTES.get(dtype, 4)
     for dtype, shape in _COPY.findall(text)
-    if str(num_classes) in shape.split(",")
+    if str(num_rows) in shape.split(",")
   ]
   of = {
     "compile_seconds": seconds,
@@ -147,6 +165,11 @@ def compiled(compile: Callable[[], Any], num_classes: int) -> Record:
   }
   if "bytes accessed" in cost:
     of["accessed_mb"] = cost["bytes accessed"] / _MB
+  if num_devices > 1:
+    sent = sent_bytes(text, num_devices)
+    of["arguments_mb"] = memory.argument_size_in_bytes / _MB
+    of["sent_mb"] = sum(sent.values()) / _MB
+    of |= {f"{kind}_mb": sent.get(kind, 0) / _MB for kind in COST}
   return {key: round(value, 3) for key, value in of.items()}
 
 
@@ -168,6 +191,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     default="trained",
     help="of the state: as in the trainer, or what the compiler prefers",
   )
+  add("--mesh", metavar="4x4", help="of chips that divide the classes; by default one")
+  add("--blocks", type=int, help="of classes, by default as many as chips")
   add("--programs", nargs="+", choices=PROGRAMS, default=["step"])
   add("--output", type=pathlib.Path, help="results.jsonl to update")
   return parser.parse_args(argv)
@@ -194,30 +219,60 @@ def setting(
   """What is compiled, in words: all of it, or only what is not the default."""
   default = parse([])
   parts = [
-    (f"{args.device}: {path}", True),
+    (f"{' '.join(filter(None, (args.device, args.mesh)))}: {path}", True),
     (program, whole or program not in default.programs),
     (f"V={num_classes:,}", True),
+    (f"N={args.examples:,}", args.examples != default.examples),
+    (f"M={args.shared:,}", args.shared != default.shared),
     (f"D={args.dim}", whole or args.dim != default.dim),
     (args.optimizer, whole or args.optimizer != default.optimizer),
     (args.dtype, whole or args.dtype != default.dtype),
+    (f"{args.blocks} blocks", args.blocks is not None),
     (f"{args.layout} layout", args.layout != default.layout),
   ]
   return ", ".join(text for text, is_told in parts if is_told)
 
 
+def place_of(args: argparse.Namespace) -> NamedSharding:
+  """Where what is not divided is: on a chip, or on each of a mesh."""
+  if not args.mesh:
+    return place(args.device)
+  return NamedSharding(class_mesh(chips(args.device, args.mesh)), PartitionSpec())
+
+
+def abstract_batch(args: argparse.Namespace, here: NamedSharding) -> tuple[Any, ...]:
+  """Activations and labels, equally many on each chip, and a key."""
+  split = here.update(spec=PartitionSpec(*here.mesh.axis_names))
+  of = lambda shape, dtype: jax.ShapeDtypeStruct(shape, dtype, sharding=split)
+  N = args.examples
+  y = Targets(of((N, 1), jnp.int32), of((N, 1), jnp.float32), of((N,), jnp.int32))
+  return of((N, args.dim), jnp.float32), y, abstract(jax.random.key(0), here)
+
+
+def head_and_state(
+  args: argparse.Namespace, path: str, num_classes: int, here: NamedSharding
+) -> tuple[Any, PyTree]:
+  """A head, divided over a mesh if there is one, and the shapes of its state."""
+  head = make_head(path, args)
+  if not args.mesh:
+    counts = zipf_counts(num_classes)
+    return head, abstract(head.init(jax.random.key(0), counts, args.dim), here)
+  head = OverDevices(head, here.mesh, args.blocks or here.mesh.size)
+  # Equal counts, of which memory has one: no shape depends on them.
+  counts = Counts(np.broadcast_to(1, num_classes))
+  return head, head.abstract_state(counts, args.dim)
+
+
 def main(argv: list[str] | None = None) -> int:
   args = parse(argv)
-  here = place(args.device)
+  here = place_of(args)
+  C = here.mesh.size
   rows, about = [], about_this_run() | {"device": f"{args.device}, compiled only"}
-  of = lambda shape, dtype: jax.ShapeDtypeStruct(shape, dtype, sharding=here)
+  batch = abstract_batch(args, here)
   for path in args.heads:
     for num_classes in args.classes:
-      counts, N = zipf_counts(num_classes), args.examples
-      head = make_head(path, args)
-      make = lambda key: head.init(key, counts, args.dim)  # noqa: B023
-      state = abstract(make(jax.random.key(0)), here)
-      y = Targets(of((N, 1), jnp.int32), of((N, 1), jnp.float32), of((N,), jnp.int32))
-      batch = of((N, args.dim), jnp.float32), y, abstract(jax.random.key(0), here)
+      head, state = head_and_state(args, path, num_classes, here)
+      num_rows = state.blocks.num_rows // C if args.mesh else num_classes
       todo = programs(head, state, batch, args.layout)
       for name in args.programs:
         row: Record = {
@@ -226,12 +281,13 @@ def main(argv: list[str] | None = None) -> int:
           "config": "",
           "overrides": {},
         }
-        row |= compiled(todo[name], num_classes)
+        row |= compiled(todo[name], num_rows, C)
         if name == "step" and hasattr(head, "optimizer"):
           row["floor_mb"] = round(floor(head, state, batch) / _MB, 3)
-        rows.append(
-          row | {"head": path, "program": name, "num_classes": num_classes, **about}
-        )
+        if C > 1 and (sent := formula(name, args.examples, 1, args.dim, C)):
+          row["formula_mb"] = round(sent / _MB, 3)
+        row |= {"head": path, "program": name, "num_classes": num_classes}
+        rows.append(row | about | {"num_devices": C})
         print(json.dumps(rows[-1]), flush=True)
   if args.output:
     records.merge(args.output, rows)

@@ -44,10 +44,10 @@ class LinearHead:
   ) -> Callable[[int], PyTree]:
     """Each block is initialised from the counts of its classes."""
 
-    counts_B = block_counts(counts, blocks)
+    counts_of = block_counts(counts, blocks)
 
     def of_block(number: int) -> PyTree:
-      return self.init(jax.random.fold_in(key, number), counts_B[number], dim)
+      return self.init(jax.random.fold_in(key, number), counts_of(number), dim)
 
     return of_block
 

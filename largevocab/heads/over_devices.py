@@ -131,6 +131,31 @@ class OverDevices:
 
     return Divided(blocks, jax.tree.map(assembled, self.head.divided(parts[0]), *parts))
 
+  def abstract_state(self, counts: Counts | ArrayLike, dim: int) -> Divided:
+    """The shapes of the initial state and where its parts lie, of which nothing is
+    made: for programs that are compiled and not run. All blocks are taken to have the
+    sizes of the first."""
+    counts, B = as_counts(counts), self.num_blocks
+    blocks = Blocks(counts.num_classes, B)
+    of_block = self._here.init_blocks(jax.random.key(0), counts, dim, blocks)
+    with shards.over(blocks):
+      block = jax.eval_shape(lambda: of_block(0))
+    joined = {
+      ROWS: lambda shape: (B * shape[0], *shape[1:]),
+      BLOCKS: lambda shape: (B, *shape),
+      WHOLE: lambda shape: shape,
+      SUM: lambda shape: shape,
+    }
+
+    def placed(kind, spec, leaf):
+      sharding = NamedSharding(self.mesh, spec)
+      return jax.ShapeDtypeStruct(
+        joined[kind](leaf.shape), leaf.dtype, sharding=sharding
+      )
+
+    parts = jax.tree.map(placed, self.head.divided(block), self._specs(block), block)
+    return Divided(blocks, parts)
+
   def backward(
     self, state: Divided, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:

@@ -31,11 +31,11 @@ class BlockCounts(Counts):
   found: dict[Any, Any] = field(default_factory=dict, repr=False)
 
 
-def block_counts(counts: Counts, blocks: Blocks) -> list[BlockCounts]:
-  """The counts of every block.
+def block_counts(counts: Counts, blocks: Blocks) -> Callable[[int], BlockCounts]:
+  """The counts of a block, as a function of its number.
 
-  >>> [c.unigram_V.tolist() for c in block_counts(Counts(np.arange(5)), Blocks(5, 2))]
-  [[0, 2, 4], [1, 3, 0]]
+  >>> block_counts(Counts(np.arange(5)), Blocks(5, 2))(1).unigram_V.tolist()
+  [1, 3, 0]
   """
   found: dict[Any, Any] = {}
 
@@ -46,7 +46,7 @@ def block_counts(counts: Counts, blocks: Blocks) -> list[BlockCounts]:
       unigram_V, whole=counts, blocks=blocks, number=number, found=found
     )
 
-  return [of_block(number) for number in range(blocks.num)]
+  return of_block
 
 
 def whole_counts(counts: Counts) -> Counts:
@@ -58,7 +58,7 @@ def of_each_block(counts: Counts) -> list[Counts]:
   """The counts of every block, if these are of one; otherwise these alone."""
   if not isinstance(counts, BlockCounts):
     return [counts]
-  return [*block_counts(counts.whole, counts.blocks)]
+  return [*map(block_counts(counts.whole, counts.blocks), range(counts.blocks.num))]
 
 
 def number_of(counts: Counts) -> int:
@@ -69,7 +69,7 @@ def number_of(counts: Counts) -> int:
 def own_classes(counts: Counts, ids_T: np.ndarray) -> np.ndarray:
   """Of distinct classes those of this block, padded with V to the most of any block.
 
-  >>> one = block_counts(Counts(np.arange(5)), Blocks(5, 2))[1]
+  >>> one = block_counts(Counts(np.arange(5)), Blocks(5, 2))(1)
   >>> own_classes(one, np.array([0, 2, 3])).tolist()
   [3, 5]
   """

@@ -67,3 +67,29 @@ def test_evaluation_holds_no_table_of_logits():
   for row in rows.values():
     assert row["copies"] == 0
     assert row["temporary_mb"] < logits_mb / 4
+
+
+@pytest.mark.parametrize(("mesh", "chips"), [("2x2", 4), ("2x4", 8), ("4x4", 16)])
+def test_what_chips_send_is_what_the_page_says(mesh, chips):
+  N, D, P = 2048, 128, 1
+  size = "--mesh", mesh, "--classes", FEW, MANY, "--examples", N, "--dim", D
+  rows = compiled("--heads", "sampled/pps", *size)
+  numbers = N * (D + 2 * P) + 2 * N * (2 + P) + N * D  # docs/devices.md
+  for row in rows.values():
+    assert row["copies"] == 0
+    want_mb = 4 * numbers * (chips - 1) / chips / 1e6
+    assert row["sent_mb"] == pytest.approx(want_mb, rel=0.02)
+    assert row["formula_mb"] == pytest.approx(want_mb, rel=1e-3)
+  few, many = rows["step", FEW], rows["step", MANY]
+  assert many["temporary_mb"] <= 1.2 * few["temporary_mb"] + 4
+  assert many["aliased_mb"] > 6 * few["aliased_mb"]
+  # Rows with a bias take 256 columns of memory.
+  assert many["aliased_mb"] < 1.1 * MANY / chips * 256 * 4 / 1e6
+
+
+def test_a_mesh_sends_no_rows_for_the_exact_softmax():
+  programs = "--programs", "step", "evaluate", "top_k"
+  rows = compiled("--heads", "full", "--mesh", "2x2", "--classes", FEW, *programs)
+  for row in rows.values():
+    assert row["sent_mb"] == pytest.approx(row["formula_mb"], rel=0.02)
+    assert row["sent_mb"] < FEW / 4 * 128 * 4 / 1e6 / 4  # of a chip's rows

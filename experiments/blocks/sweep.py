@@ -1,0 +1,26 @@
+"""PTB: negatives drawn in 64 blocks of classes against one block, one epoch, three
+seeds. `run.py` beside this file measures variances without training.
+
+Runs of a seed read the same text in the same order; rows and draws have other random
+numbers with other blocks.
+"""
+
+SAME = {"head.num_samples": 512, "train.epochs": 1, "eval.every_epochs": 0.5}
+SEEDS = (0, 1, 2)
+ONE = "PTB, 1 block"
+BLOCKS = {ONE: 1, "PTB, 64 blocks": 64}
+
+
+def sweep(add):
+  for seed in SEEDS:
+    for name, blocks in BLOCKS.items():
+      overrides = {**SAME, "train.seed": seed, "mesh.blocks": blocks}
+      add("configs/ptb.py:sampled/pps", overrides, name=name)
+
+
+def metrics():
+  return ["relvar", "ratio_to_one", "ratio_low", "ratio_high", "valid_ppl", "test_ppl"]
+
+
+def comparison():
+  return {"to": ONE, "metric": "test_ppl"}

@@ -1,0 +1,17 @@
+"""No training runs: `benchmarks.compile_report` writes results;
+this says what to show."""
+
+
+def metrics():
+  return [
+    "sent_mb",
+    "formula_mb",
+    "all-gather_mb",
+    "reduce-scatter_mb",
+    "all-reduce_mb",
+    "collective-permute_mb",
+    "arguments_mb",
+    "aliased_mb",
+    "temporary_mb",
+    "copies",
+  ]
