@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from largevocab.labels import Counts, Targets, known_targets
 from largevocab.ops import shards
-from largevocab.ops.shards import Blocks
+from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.softmax.chunks import wide
 
 PyTree = Any

@@ -1,5 +1,6 @@
 """Candidate classes of a loss: exact sets and drawn classes, without duplicates."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -8,6 +9,8 @@ import numpy as np
 
 from largevocab.errors import UserError
 from largevocab.labels import Counts, Targets
+from largevocab.losses.importance_weights import complement_weights
+from largevocab.ops import shards
 from largevocab.ops.accidental_hits import is_first, is_member
 from largevocab.ops.block_counts import own_classes, whole_counts
 from largevocab.samplers.base import Draw
@@ -144,3 +147,42 @@ def exact_classes(counts: Counts, frequent: int, ids: tuple[int, ...]) -> np.nda
 def true_mask(y: Targets, num_classes: int) -> jax.Array:
   """Mask of true classes bool[N, P]: False on padding and repeated classes."""
   return (y.ids_NP < num_classes) & is_first(y.ids_NP)
+
+
+def log_conditional_weights(
+  others: Candidates,
+  y: Targets,
+  log_expected: Callable[[jax.Array], jax.Array],
+  num_rows: int,
+  num_draws: int,
+) -> tuple[jax.Array, jax.Array]:
+  """Log importance weights given which draws missed the exact set of their block of
+  classes (`complement_weights`): f32[N, P] of the true classes, and f32[N, S + T] of
+  the candidates. Finite where masked.
+
+  Args:
+    others: the candidates, with independent draws of each example.
+    y: the true classes.
+    log_expected: log expected counts in a draw, of classes i32[N, A].
+    num_rows: of the table on this device.
+    num_draws: m, of each block.
+  """
+  is_drawn = others.is_drawn
+  exact_NA = jnp.concatenate([y.ids_NP, others.ids[:, ~is_drawn]], axis=1)
+  is_exact_NA = jnp.concatenate(
+    [true_mask(y, num_rows), others.mask[:, ~is_drawn]], axis=1
+  )
+  hits_NA = jnp.where(is_exact_NA, jnp.exp(log_expected(exact_NA)), 0)
+  share_NB = shards.sums_by_block(hits_NA, exact_NA, num_rows) / num_draws
+  # An unused row of a block is a class like others, of which exp(score) is 0.
+  drawn_NM, kept_NM = others.ids[:, is_drawn], others.mask[:, is_drawn]
+  kept_NM |= ~shards.used(drawn_NM, num_rows, jnp.ones_like(kept_NM))
+  kept_NB = shards.sums_by_block(kept_NM, drawn_NM, num_rows)
+  log_exact_NB, log_drawn_NB = complement_weights(share_NB, kept_NB, num_draws)
+  log_exact, log_drawn = (
+    shards.of_block(x_NB, others.ids) for x_NB in (log_exact_NB, log_drawn_NB)
+  )
+  log_weight = jnp.where(others.mask, -others.log_expected, 0)
+  log_weight += jnp.where(is_drawn[None], log_drawn, log_exact)
+  log_exact_NP = shards.of_block(log_exact_NB, y.ids_NP)
+  return jax.lax.stop_gradient((log_exact_NP, log_weight))

@@ -23,8 +23,8 @@ from largevocab.heads.base import (
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops import shards
+from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.shards import Blocks
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.tree.huffman import (
   Tree,

@@ -10,7 +10,7 @@ from largevocab.fields import InitScale, settings
 from largevocab.heads.base import BLOCKS, ROWS, WHOLE, Head, PyTree
 from largevocab.labels import Counts, Targets
 from largevocab.ops.block_counts import block_counts
-from largevocab.ops.shards import Blocks
+from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.softmax.bias import extend, extended_width
 from largevocab.rows import Table
 

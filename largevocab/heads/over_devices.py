@@ -18,7 +18,8 @@ from largevocab.errors import UserError
 from largevocab.heads.base import BLOCKS, ROWS, SUM, WHOLE, Head, HeadStep
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops import shards
-from largevocab.ops.shards import AXIS, Blocks
+from largevocab.ops.class_blocks import Blocks, check_devices
+from largevocab.ops.shards import AXIS
 from largevocab.rows import DeviceGrads
 
 PyTree = Any
@@ -88,7 +89,7 @@ class OverDevices:
   num_blocks: int
 
   def __post_init__(self):
-    shards.check_devices(self.num_blocks, self.mesh.size)
+    check_devices(self.num_blocks, self.mesh.size)
     self.head.in_blocks()  # raises an error if the head cannot be divided
 
   @property

@@ -32,7 +32,7 @@ from largevocab.ops import shards
 from largevocab.ops.adaptive import cost_model
 from largevocab.ops.adaptive.clusters import Clusters, cut, head_mass, widths
 from largevocab.ops.adaptive.plan import ClusterPlan, Costs, plan_clusters, price
-from largevocab.ops.shards import Blocks
+from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.softmax.plan import METHODS
 from largevocab.rows import SGD, RowOptimizer
 

@@ -31,13 +31,13 @@ from largevocab.heads.candidates import (
   batch_classes,
   candidates,
   exact_classes,
+  log_conditional_weights,
   true_mask,
 )
 from largevocab.heads.diagnostics import quality
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.losses import SAMPLED_LOSSES, SampledLoss, SampledSoftmax, Scores
-from largevocab.losses.importance_weights import complement_weights
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import is_member
 from largevocab.ops.pair_logits import pair_logits
@@ -364,29 +364,14 @@ class Sampled(LinearHead):
 
     Cost: for independent draws, also their probabilities on the exact set.
     """
-    log_weight = jnp.where(others.mask, -others.log_expected, 0)
     if not getattr(self.sampler, "independent", False) or self.loss.active_set:
+      log_weight = jnp.where(others.mask, -others.log_expected, 0)
       return jnp.zeros((len(x_ND), 1)), log_weight
     w_VD, m = state.table.w_VD, shards.per_block(self.num_samples)
-    is_drawn = others.is_drawn
-    exact_NA = jnp.concatenate([y.ids_NP, others.ids[:, ~is_drawn]], axis=1)
-    is_exact_NA = jnp.concatenate(
-      [true_mask(y, len(w_VD)), others.mask[:, ~is_drawn]], axis=1
+    log_expected = lambda ids_NA: self.sampler.log_expected(
+      state.stats, w_VD, x_ND, y, ids_NA
     )
-    log_expected_NA = self.sampler.log_expected(state.stats, w_VD, x_ND, y, exact_NA)
-    hits_NA = jnp.where(is_exact_NA, jnp.exp(log_expected_NA), 0)
-    share_NB = shards.sums_by_block(hits_NA, exact_NA, len(w_VD)) / m
-    # An unused row of a block is a class like others, of which exp(score) is 0.
-    drawn_NM, kept_NM = others.ids[:, is_drawn], others.mask[:, is_drawn]
-    kept_NM |= ~shards.used(drawn_NM, len(w_VD), jnp.ones_like(kept_NM))
-    kept_NB = shards.sums_by_block(kept_NM, drawn_NM, len(w_VD))
-    log_exact_NB, log_drawn_NB = complement_weights(share_NB, kept_NB, m)
-    log_exact, log_drawn = (
-      shards.of_block(x_NB, others.ids) for x_NB in (log_exact_NB, log_drawn_NB)
-    )
-    log_weight += jnp.where(is_drawn[None], log_drawn, log_exact)
-    log_exact_NP = shards.of_block(log_exact_NB, y.ids_NP)
-    return jax.lax.stop_gradient((log_exact_NP, log_weight))
+    return log_conditional_weights(others, y, log_expected, len(w_VD), m)
 
   def change(self, state: SampledState) -> Change | None:
     """How the loss turns scores into logits of the model, if the proposal is the same

@@ -26,11 +26,11 @@ from largevocab.losses.spherical import (
   TaylorSoftmax,
 )
 from largevocab.ops import shards
+from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.factored import steps, table
 from largevocab.ops.factored.stabilizers import STABILIZERS, guard, spread
 from largevocab.ops.factored.table import Factored, dot
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.shards import Blocks
 from largevocab.ops.softmax.chunks import logits
 from largevocab.ops.softmax.top_k import top_k
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from largevocab.labels import Counts
-from largevocab.ops.shards import Blocks
+from largevocab.ops.class_blocks import Blocks
 
 
 @dataclass(frozen=True, kw_only=True)

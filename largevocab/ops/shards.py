@@ -13,7 +13,6 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -23,63 +22,10 @@ from jax import lax
 from jax.sharding import Mesh
 
 from largevocab.errors import UserError
+from largevocab.ops.class_blocks import Blocks
 
 AXIS = "classes"
 PyTree = Any
-
-
-@jax.tree_util.register_static
-@dataclass(frozen=True)
-class Blocks:
-  """V classes in B blocks of ceil(V / B) rows each; a device has B / C of them.
-
-  Class c is row c // B of block c % B: blocks have equally many frequent classes where
-  ids are ordered by count. Blocks, and not devices, are part of a model, so that it is
-  the same on any number of devices that divides B.
-
-  Attributes:
-    num_classes: V.
-    num: B.
-  """
-
-  num_classes: int
-  num: int = 1
-
-  @property
-  def size(self) -> int:
-    """Rows of a block. The last one is unused in some blocks if B does not divide V."""
-    return -(-self.num_classes // self.num)
-
-  @property
-  def num_rows(self) -> int:
-    """Rows of the whole table, with unused ones."""
-    return self.num * self.size
-
-  def row(self, ids: jax.Array) -> jax.Array:
-    """The row of each class; `num_rows` for ids outside 0 ... V - 1.
-
-    >>> Blocks(5, 2).row(jnp.arange(6)).tolist()
-    [0, 3, 1, 4, 2, 6]
-    """
-    is_class = (ids >= 0) & (ids < self.num_classes)
-    row = ids % self.num * self.size + ids // self.num
-    return jnp.where(is_class, row, self.num_rows)
-
-  def class_of(self, row: jax.Array) -> jax.Array:
-    """The class of each row; at least V for unused rows.
-
-    >>> Blocks(5, 2).class_of(jnp.arange(6)).tolist()
-    [0, 2, 4, 1, 3, 5]
-    """
-    return row % self.size * self.num + row // self.size
-
-  def classes(self, block: int) -> np.ndarray:
-    """The classes of a block, without unused rows.
-
-    >>> Blocks(5, 2).classes(1).tolist()
-    [1, 3]
-    """
-    return np.arange(block, self.num_classes, self.num)
 
 
 _now: ContextVar[Blocks | None] = ContextVar("blocks", default=None)
@@ -138,28 +84,6 @@ def alone() -> Iterator[None]:
     yield
   finally:
     _now.reset(token)
-
-
-def check_devices(num_blocks: int, num_devices: int) -> None:
-  """Checks that all devices have equally many blocks.
-
-  >>> check_devices(8, 3)
-  Traceback (most recent call last):
-  ...
-  largevocab.errors.UserError: mesh.blocks is 8, which 3 devices do not divide: set \
-mesh.blocks to 6 or 9, or mesh.num to 2 or 4
-  """
-  B, C = num_blocks, num_devices
-  if B % C == 0:
-    return
-  fewer = max(c for c in range(1, C) if B % c == 0)
-  more = next((c for c in range(C + 1, B + 1) if B % c == 0), None)
-  near = sorted({max(B // C * C, C), (B // C + 1) * C})
-  raise UserError(
-    f"mesh.blocks is {B}, which {C} devices do not divide: set mesh.blocks to "
-    f"{' or '.join(map(str, near))}, or mesh.num to {fewer}"
-    + (f" or {more}" if more else "")
-  )
 
 
 def is_divided() -> bool:

@@ -15,10 +15,10 @@ from largevocab.errors import UserError
 from largevocab.fields import settings
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops.block_counts import for_all_blocks, number_of
+from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.draws import strata
 from largevocab.ops.draws.strata import Strata
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.shards import Blocks
 from largevocab.samplers.base import Draw, NoUpkeep, Size, log_expected_at, own_ids
 from largevocab.samplers.static import Smoothing, check_counts, count_weights
 

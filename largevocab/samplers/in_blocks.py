@@ -19,7 +19,7 @@ PyTree = Any
 
 @dataclass(frozen=True)
 class InBlocks:
-  """Draws of one sampler in every block of classes (`largevocab.ops.shards.Blocks`).
+  """Draws of one sampler in every block of classes (`largevocab.ops.class_blocks`).
 
   A draw is the union of the blocks' draws, of equal size, each with a key of its own.
   The expected count of a class is that of its block's sampler, exactly, so estimates of

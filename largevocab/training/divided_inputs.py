@@ -12,7 +12,8 @@ from jax.typing import ArrayLike
 
 from largevocab.data.batches import FeatureBag
 from largevocab.ops import shards
-from largevocab.ops.shards import AXIS, Blocks
+from largevocab.ops.class_blocks import Blocks
+from largevocab.ops.shards import AXIS
 from largevocab.rows import RowGrads, Table
 from largevocab.training.inputs import Inputs
 

@@ -28,8 +28,8 @@ from largevocab.heads import (
 )
 from largevocab.heads.adaptive import AdaptiveState
 from largevocab.labels import Targets, single_targets
+from largevocab.ops.class_blocks import Blocks, check_devices
 from largevocab.ops.factored.table import factor, implied
-from largevocab.ops.shards import Blocks, check_devices
 from largevocab.samplers import PPS, Softmax, Unigram
 from tests.heads.on_devices import ADDED, READ
 

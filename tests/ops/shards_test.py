@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from largevocab.ops.shards import Blocks
+from largevocab.ops.class_blocks import Blocks
 
 PROGRAM = """
 import os
@@ -13,7 +13,8 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 from largevocab.heads import class_mesh
 from largevocab.ops import shards
-from largevocab.ops.shards import AXIS, Blocks
+from largevocab.ops.class_blocks import Blocks
+from largevocab.ops.shards import AXIS
 
 C, D = 24, 3  # not a square
 x_ND = jnp.asarray(np.random.default_rng(0).standard_normal((2 * C, D)), jnp.float32)

@@ -12,7 +12,8 @@ from largevocab.errors import UserError
 from largevocab.heads import OverDevices, Sampled, class_mesh
 from largevocab.labels import Counts, Targets
 from largevocab.ops import shards
-from largevocab.ops.shards import AXIS, Blocks
+from largevocab.ops.class_blocks import Blocks
+from largevocab.ops.shards import AXIS
 from largevocab.samplers import (
   PPS,
   SAMPLERS,

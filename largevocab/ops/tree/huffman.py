@@ -17,8 +17,8 @@ from jax import lax
 from jax.nn import log_sigmoid, sigmoid
 
 from largevocab.ops import shards
+from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.shards import Blocks
 from largevocab.ops.softmax.chunks import compute_dtype, product, sum_dtype, wide
 
 

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab.ops import shards
+from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.shards import Blocks
 from largevocab.ops.softmax.chunks import (
   compute_dtype,
   logits,
