@@ -17,9 +17,10 @@ from largevocab.ops.softmax.chunks import (
   scan_classes,
   sum_dtype,
 )
-from largevocab.ops.softmax.plan import Plan, plan
+from largevocab.ops.softmax.plan import MAX_STEPS, Plan, plan
 
 _BUDGET = 256 * 2**20
+_LOGIT_BYTES = 8  # and of its exponential
 
 # Elementwise function of the logits that is exponentiated.
 Score = Callable[[jax.Array], jax.Array]
@@ -177,13 +178,17 @@ def normalize(
   classes: int,
   score: Score,
   dtype,
+  change: Change | None = None,
 ) -> Normalized:
-  """Summary of the logits in chunks of `examples`, each in chunks of `classes`."""
+  """Summary of the logits in chunks of `examples`, each in chunks of `classes`. With a
+  `change`, o_NP are the changed scores."""
   N, V = h_ND.shape[0], w_VD.shape[0]
 
   def one_chunk(chunk):
     h_ND, ids_NP = chunk
-    return normalize_by_classes(h_ND, w_VD, ids_NP, classes, score, dtype)[0]
+    return normalize_by_classes(
+      h_ND, w_VD, ids_NP, classes, score, dtype, change=change
+    )[0]
 
   if examples >= N:
     return one_chunk((h_ND, ids_NP))
@@ -301,11 +306,14 @@ def normalize_for_reading(
   dtype,
   change: Change | None = None,
 ) -> Normalized:
-  """Summary of the logits in chunks of a few classes. With a `change`, o_NP are the
-  changed scores."""
+  """Summary of the logits in chunks of a few classes, and of fewer examples if logits
+  of all with so few classes exceed the budget. With a `change`, o_NP are the changed
+  scores."""
   N, (V, D) = h_ND.shape[0], w_VD.shape
-  size = plan(N, V, D, _BUDGET, method="classes").classes
-  return normalize_by_classes(h_ND, w_VD, ids_NP, size, score, dtype, change=change)[0]
+  most = _BUDGET // (_LOGIT_BYTES * -(-V // MAX_STEPS))
+  examples = min(N, max(most, 1))
+  classes = plan(examples, V, D, _BUDGET, method="classes").classes
+  return normalize(h_ND, w_VD, ids_NP, examples, classes, score, dtype, change)
 
 
 def _as_planned(h_ND, w_VD, ids_NP, score, dtype, how, change):

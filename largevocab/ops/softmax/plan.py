@@ -12,7 +12,7 @@ _MIB = 2**20
 _CACHE_BYTES = 8 * _MIB
 # Each step of a loop has launch overheads: most steps of a loop over classes, or over
 # chunks of few examples.
-_MAX_STEPS = 128
+MAX_STEPS = 128
 # Each chunk of examples reads the table twice, and reads and writes its gradient: with
 # fewer examples this takes longer than recomputing the logits.
 _MIN_EXAMPLES = {"cpu": 64}
@@ -96,12 +96,12 @@ def plan(
   rows_bytes = D * both_bytes
   backend = jax.default_backend()
   min_examples = min(N, _MIN_EXAMPLES.get(backend, _MIN_EXAMPLES_ELSEWHERE))
-  fewest_examples = min(min_examples, -(-N // _MAX_STEPS))
-  fewest_classes = -(-V // _MAX_STEPS)
+  fewest_examples = min(min_examples, -(-N // MAX_STEPS))
+  fewest_classes = -(-V // MAX_STEPS)
 
   def cached_classes(examples: int, class_bytes: int, room: int) -> int:
     at_most = _CACHE_BYTES // ((examples + D) * float_bytes)
-    at_most = max(at_most, -(-V * -(-N // examples) // _MAX_STEPS))
+    at_most = max(at_most, -(-V * -(-N // examples) // MAX_STEPS))
     return even_chunks(V, max(min(at_most, room // class_bytes), fewest_classes)).size
 
   def made(method: str, examples: int, classes: int, temp_bytes: int) -> Plan:

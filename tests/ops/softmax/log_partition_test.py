@@ -97,3 +97,11 @@ def test_never_holds_all_logits():
   h_ND, w_VD = jnp.zeros((N, D)), jnp.zeros((V, D))
   compiled = jax.jit(log_normalizer).lower(h_ND, w_VD).compile()
   assert compiled.memory_analysis().temp_size_in_bytes < 4 * N * V / 2
+
+
+def test_many_examples_and_many_classes_stay_within_the_budget():
+  N, V, D = 65_536, 4_000_000, 8
+  of = lambda *shape, dtype=jnp.float32: jax.ShapeDtypeStruct(shape, dtype)
+  args = of(N, D), of(V, D), of(N, 1, dtype=jnp.int32), of(N, 1)
+  memory = jax.jit(softmax_nll).lower(*args).compile().memory_analysis()
+  assert 128 * 2**20 < memory.temp_size_in_bytes < 512 * 2**20
