@@ -32,7 +32,9 @@ MAY_IMPORT = {
   "heads": {"losses", "ops", "rows", "samplers"},
   "models": set(),
   "data": set(),
-  "training": {"data", "heads.base", "ops.shards", "placement", "rows"},
+  "training": {
+    *("data", "heads.base", "ops.class_blocks", "ops.shards", "placement", "rows")
+  },
   "evaluation": {"data", "training"},
   "baselines": {"data", "evaluation", "training"},
   "config": {"data", "heads", "losses", "models", "rows", "samplers", "training"},
