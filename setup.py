@@ -17,6 +17,7 @@ TOOLS = [
   "brown_clusters",
   "clusters_report",
   "collect",
+  "fetch",
   "fit_cost_model",
   "negatives_report",
   "plot",

@@ -42,6 +42,18 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
   _sync_directory(os.path.dirname(path) or ".")
 
 
+def move(draft: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+  """Renames a file that is whole, on the same file system, so that it survives a crash.
+
+  Raises:
+    OSError: it cannot be renamed.
+  """
+  with open(draft, "rb") as file:
+    os.fsync(file.fileno())
+  os.replace(draft, path)
+  _sync_directory(os.path.dirname(path) or ".")
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> None:
   """Writes a string in UTF-8, atomically; see `replacing`."""
   with replacing(path) as file:

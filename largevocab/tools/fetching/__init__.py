@@ -1,0 +1,1 @@
+"""Downloads, archives and checksums of public data."""

@@ -1,0 +1,103 @@
+"""Downloads that break, and go on."""
+
+import fcntl
+import http.server
+
+import pytest
+
+from largevocab.data.sources import File
+from largevocab.errors import UserError
+from largevocab.tools.fetching.download import download
+from tests.tools.fetching.running import CONTENT, digest, ends, names, run
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_broken_connection_is_opened_again(ranges, site, tmp_path):
+  site.breaks, site.ranges = 2, ranges
+  part = tmp_path / "part"
+  download(site.put("a", CONTENT), part, len(CONTENT), pause=0)
+  assert part.read_bytes() == CONTENT
+  half, rest = len(CONTENT) // 2, 3 * len(CONTENT) // 4
+  second = half if not ranges else rest  # from the start again, it breaks there again
+  assert [asked for _, asked in site.seen] == [
+    *("", f"bytes={half}-", f"bytes={second}-")
+  ]
+
+
+def test_a_connection_that_keeps_breaking_is_given_up_and_resumed_later(site, tmp_path):
+  url = site.put("a", CONTENT)
+  file = File("a", url, len(CONTENT), digest(CONTENT))
+  part = tmp_path / "a.part"
+  site.breaks, site.ranges = 1000, False
+  with pytest.raises(UserError, match=r"failed after 150,000 bytes .*same command"):
+    download(url, part, pause=0)
+  assert part.read_bytes() == CONTENT[:150_000]
+  site.breaks, site.ranges = 0, True
+  run(tmp_path, file)
+  assert site.seen[-1][1] == "bytes=150000-"
+  assert (tmp_path / "a").read_bytes() == CONTENT
+
+
+def test_a_download_that_was_whole_is_not_sent_again(site, tmp_path):
+  """Nor one of unknown size, of which the server says that there is no more."""
+  url = site.put("a", CONTENT)
+  (tmp_path / "a.part").write_bytes(CONTENT)
+  run(tmp_path, File("a", url, len(CONTENT), digest(CONTENT)))
+  assert site.seen == []
+  (tmp_path / "b.part").write_bytes(CONTENT)
+  download(url, tmp_path / "b.part", pause=0)
+  assert site.seen == [("/a", "bytes=300000-")]
+  assert (tmp_path / "b.part").read_bytes() == CONTENT
+
+
+def test_a_part_of_a_longer_file_begins_anew(site, tmp_path):
+  url = site.put("a", b"short")
+  for size in (0, 5):
+    (tmp_path / "part").write_bytes(CONTENT)
+    download(url, tmp_path / "part", size, pause=0)
+    assert (tmp_path / "part").read_bytes() == b"short"
+
+
+def test_no_one_there(tmp_path):
+  with http.server.HTTPServer(
+    ("127.0.0.1", 0), http.server.BaseHTTPRequestHandler
+  ) as s:
+    address = f"http://127.0.0.1:{s.server_port}/a"
+  with pytest.raises(UserError, match=r"failed after 0 bytes .*refused.*network"):
+    download(address, tmp_path / "part", pause=0)
+
+
+def test_a_part_of_another_file_is_found_out(site, tmp_path):
+  (tmp_path / "a.part").write_bytes(bytes(1000))
+  file = File("a", site.put("a", CONTENT), len(CONTENT), digest(CONTENT))
+  ends(tmp_path, file, says="what came is deleted")
+  run(tmp_path, file)
+  assert (tmp_path / "a").read_bytes() == CONTENT
+
+
+def test_redirects_are_followed_with_the_range(site, tmp_path):
+  site.redirects["/old"] = site.put("new", CONTENT)
+  (tmp_path / "a.part").write_bytes(CONTENT[:100])
+  run(tmp_path, File("a", f"{site.address}/old", sha256=digest(CONTENT)))
+  assert (tmp_path / "a").read_bytes() == CONTENT
+  assert site.seen == [("/old", "bytes=100-"), ("/new", "bytes=100-")]
+
+
+def test_an_address_that_is_gone_is_asked_once(site, tmp_path):
+  gone = f"{site.address}/gone"
+  ends(tmp_path, File("a", gone), says=f"{gone}: 404 .*put it into the directory")
+  assert len(site.seen) == 1
+  site.redirects["/gone"] = "/gone"
+  ends(tmp_path, File("a", gone), says="302 .*not valid any more")
+  assert names(tmp_path) == []
+
+
+def test_two_at_once_are_refused(site, tmp_path):
+  part = tmp_path / "part"
+  url = site.put("a", CONTENT)
+  with part.open("ab") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    with pytest.raises(UserError, match="another process is writing"):
+      download(url, part, pause=0)
+  download(url, part, pause=0)
+  assert part.read_bytes() == CONTENT
