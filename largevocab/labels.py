@@ -136,6 +136,19 @@ def known_targets(y: Targets, num_classes: int) -> Targets:
   )
 
 
+def batch_classes(y: Targets, num_classes: int) -> jax.Array:
+  """The distinct true classes of examples with weight, padded with V: i32[N * P].
+
+  >>> ids_NP, w_NP = jnp.array([[2], [0], [2], [1]]), jnp.array([[1.0], [1], [1], [0]])
+  >>> batch_classes(Targets(ids_NP, w_NP, jnp.zeros(4)), 3)
+  Array([0, 2, 3, 3], dtype=int32)
+  """
+  ids_T = jnp.where(jnp.abs(y.w_NP) > 0, y.ids_NP, num_classes).ravel()
+  ids_T = jnp.sort(ids_T)
+  again_T = jnp.concatenate([jnp.zeros(1, bool), ids_T[1:] == ids_T[:-1]])
+  return jnp.sort(jnp.where(again_T, num_classes, ids_T))
+
+
 @dataclass(frozen=True)
 class Counts:
   """Class counts of the training data.

@@ -103,19 +103,6 @@ def candidates(
   )
 
 
-def batch_classes(y: Targets, num_classes: int) -> jax.Array:
-  """The distinct true classes of examples with weight, padded with V: i32[N * P].
-
-  >>> ids_NP, w_NP = jnp.array([[2], [0], [2], [1]]), jnp.array([[1.0], [1], [1], [0]])
-  >>> batch_classes(Targets(ids_NP, w_NP, jnp.zeros(4)), 3)
-  Array([0, 2, 3, 3], dtype=int32)
-  """
-  ids_T = jnp.where(jnp.abs(y.w_NP) > 0, y.ids_NP, num_classes).ravel()
-  ids_T = jnp.sort(ids_T)
-  again_T = jnp.concatenate([jnp.zeros(1, bool), ids_T[1:] == ids_T[:-1]])
-  return jnp.sort(jnp.where(again_T, num_classes, ids_T))
-
-
 def exact_classes(counts: Counts, frequent: int, ids: tuple[int, ...]) -> np.ndarray:
   """The distinct ones of `ids` and of the `frequent` most frequent classes, ascending.
   Of a block of classes its own, padded with V as `own_classes` does.

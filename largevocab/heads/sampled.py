@@ -28,7 +28,6 @@ from largevocab.heads.base import (
 )
 from largevocab.heads.candidates import (
   Candidates,
-  batch_classes,
   candidates,
   exact_classes,
   log_conditional_weights,
@@ -36,7 +35,7 @@ from largevocab.heads.candidates import (
 )
 from largevocab.heads.diagnostics import quality
 from largevocab.heads.linear import LinearHead
-from largevocab.labels import Counts, Targets, as_counts
+from largevocab.labels import Counts, Targets, as_counts, batch_classes
 from largevocab.losses import SAMPLED_LOSSES, SampledLoss, SampledSoftmax, Scores
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import is_member
@@ -60,7 +59,7 @@ from largevocab.rows import (
   row_grads,
   sq_norm,
 )
-from largevocab.samplers.base import FixedLaw, Sampler, check_size
+from largevocab.samplers.base import Sampler, check_size, has_fixed_law
 from largevocab.samplers.in_blocks import in_blocks
 from largevocab.samplers.pps import PPS
 
@@ -376,7 +375,7 @@ class Sampled(LinearHead):
   def change(self, state: SampledState) -> Change | None:
     """How the loss turns scores into logits of the model, if the proposal is the same
     for all examples; None: they are logits."""
-    if not isinstance(self.sampler, FixedLaw):
+    if not has_fixed_law(self.sampler):
       return None
     log_expected_V = self.sampler.log_expected_of_all(state.stats)
     return self.loss.change(log_expected_V, self.num_samples)

@@ -4,9 +4,11 @@ from largevocab.samplers.base import Draw, Sampler, Size
 from largevocab.samplers.bernoulli import Bernoulli
 from largevocab.samplers.bigram import Bigram
 from largevocab.samplers.block import Block
+from largevocab.samplers.in_batch import InBatch
 from largevocab.samplers.ivf import IVF
 from largevocab.samplers.kernel_tree import Quadratic, QuadraticPrior, Quartic
 from largevocab.samplers.lsh import LSHEmbedding, LSHLabel
+from largevocab.samplers.mixture import Mixture
 from largevocab.samplers.pps import PPS
 from largevocab.samplers.softmax import Softmax
 from largevocab.samplers.static import LogUniform, Uniform, Unigram
@@ -28,6 +30,8 @@ SAMPLERS = {
   "lsh_embedding": LSHEmbedding,
   "lsh_label": LSHLabel,
   "top_k": TopK,
+  "in_batch": InBatch,
+  "mixture": Mixture,
 }
 
 _CLASSES = [sampler.__name__ for sampler in SAMPLERS.values()]

@@ -1,7 +1,7 @@
 """The sampler interface: draws of negatives and their log expected counts."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -37,12 +37,12 @@ def check_size(stats: PyTree, m: int) -> None:
 head.num_samples is 4: call init again, or set head.num_samples back
   """
   is_size = lambda x: isinstance(x, Size)
-  for leaf in jax.tree.leaves(stats, is_leaf=is_size):
-    if is_size(leaf) and leaf.m != m:
-      raise UserError(
-        f"the sampler's statistics were made for {leaf.m} draws, and head.num_samples "
-        f"is {m}: call init again, or set head.num_samples back"
-      )
+  sizes = [x.m for x in jax.tree.leaves(stats, is_leaf=is_size) if is_size(x)]
+  if sizes and sizes[0] != m:  # others are of parts
+    raise UserError(
+      f"the sampler's statistics were made for {sizes[0]} draws, and head.num_samples "
+      f"is {m}: call init again, or set head.num_samples back"
+    )
 
 
 class Draw(NamedTuple):
@@ -86,11 +86,16 @@ class Sampler(Protocol):
       blocks draw, and `sample` and `log_expected` get its result as h_ND.
     weighable: False if no proposal distribution of the draws is known. Heads that use
       importance weights refuse such a sampler.
+    keeps_up: False if statistics do not depend on the table, and neither `update` nor
+      `refresh` changes them.
+    counts_rows: True if `update` takes the rows that changed for the classes drawn, so
+      that no other sampler may draw with it.
+    is_fixed: False if it is no `FixedLaw`, for one that is with some settings only.
   """
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PyTree:
     """Statistics for draws of size m: a pytree of distinct arrays. It holds m as well,
-    as a `Size`."""
+    as a `Size`, before those of parts of the draw."""
     ...
 
   def sample(
@@ -152,6 +157,16 @@ class FixedLaw(Sampler, Protocol):
     ...
 
 
+def has_fixed_law(sampler: Sampler) -> TypeGuard[FixedLaw]:
+  """Whether the proposal distribution is one for all examples and tables."""
+  return isinstance(sampler, FixedLaw) and getattr(sampler, "is_fixed", True)
+
+
+def keeps_up(sampler: Sampler) -> bool:
+  """Whether statistics follow the table."""
+  return getattr(sampler, "keeps_up", True)
+
+
 def own_ids(ids: jax.Array, num: int) -> jax.Array:
   """The ids of `Sampler.log_expected` for each of `num` examples, i32[N, M].
 
@@ -196,6 +211,8 @@ def log_certain_at(
 
 class NoUpkeep:
   """Base of samplers whose statistics do not depend on the table."""
+
+  keeps_up: ClassVar[bool] = False
 
   def update(self, stats, w_VD, ids_R, old_RD, new_RD):
     return stats

@@ -12,7 +12,7 @@ from jax import lax
 
 from largevocab.labels import Counts, Targets
 from largevocab.ops import shards
-from largevocab.samplers.base import Draw, FixedLaw, NoUpkeep, Sampler
+from largevocab.samplers.base import Draw, FixedLaw, Sampler, has_fixed_law, keeps_up
 
 PyTree = Any
 
@@ -111,7 +111,7 @@ class InBlocks:
     old_RD: jax.Array,
     new_RD: jax.Array,
   ) -> PyTree:
-    if isinstance(self.sampler, NoUpkeep):
+    if not keeps_up(self.sampler):
       return stats
     blocks = _blocks(w_VD)
     S = blocks[0].shape[1]
@@ -125,7 +125,7 @@ class InBlocks:
     return lax.map(one, (stats, *blocks))
 
   def refresh(self, stats: PyTree, w_VD: jax.Array, key: jax.Array) -> PyTree:
-    if isinstance(self.sampler, NoUpkeep):
+    if not keeps_up(self.sampler):
       return stats
     blocks = _blocks(w_VD)
 
@@ -165,7 +165,7 @@ def in_blocks(sampler: Sampler) -> InBlocks:
   >>> [type(in_blocks(s)).__name__ for s in (PPS(), TopK())]
   ['FixedInBlocks', 'InBlocks']
   """
-  return FixedInBlocks(sampler) if isinstance(sampler, FixedLaw) else InBlocks(sampler)
+  return FixedInBlocks(sampler) if has_fixed_law(sampler) else InBlocks(sampler)
 
 
 def _blocks(w_VD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -19,6 +19,8 @@ sampler, over all classes:
            but the true one. Without replacement: sum p^2 (1 / pi - 1) with inclusion
            probabilities pi. This holds for independent inclusions (bernoulli);
            systematic sampling (pps) of classes sorted by count is usually below it.
+           So are draws of a fixed share by each part (mixture), which are less random
+           than independent ones.
            relvar_report.py measures the variance over draws
   ms       time of a draw for all these positions at once, as in training
   ratio    this time over that of a draw from the softmax itself, timed in turns
@@ -70,7 +72,7 @@ COLUMNS = [
   *("relvar", "relvar_median", "ms", "ratio"),
 ]
 # Draws without replacement, by inclusion probabilities; others are independent.
-AT_MOST_ONCE = {"pps", "bernoulli"}
+AT_MOST_ONCE = {"pps", "bernoulli", "in_batch"}
 FORMULAS = {True: "inclusion", False: "independent"}  # of relvar
 FEATURE_SCALES = (2.0, 4.0, 8.0)  # at 1, long rows have a huge variance
 KEY = jax.random.key(0)

@@ -20,14 +20,18 @@ ROWS = {
 }
 
 
-NOT_RUN = {"upper_bound"}  # it came after the page was measured
+NOT_RUN = {
+  "upper_bound",
+  "in_batch",
+  "mixture",
+}  # they came after the page was measured
 
 
 def test_every_head_and_every_sampler_is_in_it():
   paths = [path for path, *_ in METHODS.values()]
   assert {path.partition("/")[0] for path in paths} == set(HEAD_NAMES) - NOT_RUN
   sampled = {path.partition("/")[2] for path in paths if path.startswith("sampled/")}
-  assert sampled == set(SAMPLERS)
+  assert sampled == set(SAMPLERS) - NOT_RUN
 
 
 def test_every_run_is_finished_and_timed():

@@ -18,9 +18,11 @@ from largevocab.samplers import (
   Bernoulli,
   Bigram,
   Block,
+  InBatch,
   LogUniform,
   LSHEmbedding,
   LSHLabel,
+  Mixture,
   Quadratic,
   QuadraticPrior,
   Quartic,
@@ -188,6 +190,14 @@ def top_k_law(sampler, counts, w_VD, h_ND, y):
   return (np.argsort(np.argsort(-o_NV)) < M) / M
 
 
+def mixture_law(sampler, counts, w_VD, h_ND, y):
+  """Each part's share of the draws, by the law of its own case."""
+  first, _ = sampler.sizes(M)
+  laws = {"unigram": unigram_law, "uniform": uniform_law, "softmax": softmax_law}
+  of = [laws[type(p).__name__.lower()](p, counts, w_VD, h_ND, y) for p in sampler.parts]
+  return (first * of[0] + (M - first) * of[1]) / M
+
+
 FILL = {"draw": "fill", "unigram_share": 0.0}
 CASES = {
   "uniform": (Uniform(), uniform_law),
@@ -246,6 +256,8 @@ CASES = {
   "lsh_label fill": (LSHLabel(family="simhash", codes=2, tables=9, **FILL), lsh_law),
   "top_k": (TopK(), top_k_law),
   "top_k, absolute": (TopK(absolute=True), top_k_law),
+  "mixture": (Mixture(), mixture_law),
+  "mixture, own": (Mixture("softmax", "unigram", share=0.3), mixture_law),
 }
 every_sampler = pytest.mark.parametrize(
   ("sampler", "law"), CASES.values(), ids=CASES.keys()
@@ -253,6 +265,8 @@ every_sampler = pytest.mark.parametrize(
 
 
 def needs_counts(sampler) -> bool:
+  if isinstance(sampler, Mixture):
+    return any(map(needs_counts, sampler.parts))
   if isinstance(sampler, TwoStage):
     is_counting = getattr(sampler, "mass", None) == "unigram"
     return is_counting or getattr(sampler, "power", 0) > 0
@@ -312,7 +326,9 @@ def enumerate_law(sampler, stats, w_VD, h_ND, y) -> np.ndarray:
 
 
 def test_every_sampler_has_a_case():
-  assert {type(sampler) for sampler, _ in CASES.values()} == set(SAMPLERS.values())
+  by_batch = {InBatch}  # in_batch_test.py: for given labels there is no chance in it
+  tried = {type(sampler) for sampler, _ in CASES.values()}
+  assert tried == set(SAMPLERS.values()) - by_batch
 
 
 @every_sampler

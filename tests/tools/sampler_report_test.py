@@ -132,8 +132,18 @@ def test_every_sampler_and_random_features(workdir, tmp_path, capsys):
 WITH_EXACT_SETS = {"ivf"}
 
 
-# `top_k` always leaves the same classes out, so that no number of draws is enough.
-@pytest.mark.parametrize("name", sorted(SAMPLERS.keys() - WITH_EXACT_SETS - {"top_k"}))
+# Each part draws a fixed number, which varies less than independent draws.
+STRATIFIED = {"mixture"}
+
+
+# `top_k` always leaves the same classes out, so that no number of draws is enough, and
+# the draw of `in_batch` does not vary with the key.
+WITHOUT_CHANCE = {"top_k", "in_batch"}
+
+
+@pytest.mark.parametrize(
+  "name", sorted(SAMPLERS.keys() - WITH_EXACT_SETS - WITHOUT_CHANCE)
+)
 def test_variance_is_that_of_actual_draws(name):
   """Of each sampler, which says whether its draws are as independent as assumed."""
   num_classes, n, m, repeats = 60, 5, 12, 4000
@@ -167,7 +177,7 @@ def test_variance_is_that_of_actual_draws(name):
 
   drawn_RN = estimate(jax.random.split(jax.random.key(1), repeats))
   found = np.var(drawn_RN, axis=0).mean()
-  if at_most_once:
+  if at_most_once or name in STRATIFIED:
     assert found <= 1.05 * told
   else:
     assert found == pytest.approx(told, rel=0.1)
