@@ -11,6 +11,7 @@ from typing import Annotated, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.layout import Layout, with_layout_constraint
 
 from largevocab.errors import UserError
 from largevocab.fields import Between, CountOrNone, OneOf, Share, settings
@@ -342,7 +343,9 @@ def _build(
   """Tables of all rows, hashed in chunks."""
 
   def put(bucket_LV, chunk):
-    bucket_LC = hashing.row_buckets(functions, chunk.rows(w_VD), codes, buckets)
+    # Otherwise compilers for TPU transpose the table.
+    rows_CD = with_layout_constraint(chunk.rows(w_VD), Layout((0, 1)))
+    bucket_LC = hashing.row_buckets(functions, rows_CD, codes, buckets)
     return jax.vmap(chunk.put)(bucket_LV, bucket_LC)
 
   none_LV = jnp.zeros((len(factor_L), len(w_VD)), jnp.int32)

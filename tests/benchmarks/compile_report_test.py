@@ -69,6 +69,18 @@ def test_evaluation_holds_no_table_of_logits():
     assert row["temporary_mb"] < logits_mb / 4
 
 
+def test_the_best_classes_of_clusters_are_found_without_a_copy_of_the_table():
+  V = 300_000  # clusters of odd size
+  rows = compiled("--heads", "hierarchical", "--classes", V, "--programs", "top_k")
+  assert rows["top_k", V]["temporary_mb"] < V * 136 * 4 / 1e6 / 16
+
+
+def test_hash_tables_are_rebuilt_without_a_copy_of_the_class_table():
+  head = "sampled/lsh_embedding"
+  rows = compiled("--heads", head, "--classes", FEW, "--programs", "refresh")
+  assert rows["refresh", FEW]["copied_mb"] < FEW * 136 * 4 / 1e6 / 16
+
+
 @pytest.mark.parametrize(("mesh", "chips"), [("2x2", 4), ("2x4", 8), ("4x4", 16)])
 def test_what_chips_send_is_what_the_page_says(mesh, chips):
   N, D, P = 2048, 128, 1

@@ -45,8 +45,9 @@ def tree_top_k(
   Raises:
     ValueError: k is not in 1 ... V.
 
-  Cost: a product of N V D, and N V log L sums with L the depth of the tree; holds some
-    arrays of [size, V].
+  Cost: a product of N V D, and N V log L sums with L the depth of the tree. A path has
+    nodes anywhere in the table, so that no chunk of classes can be done alone: holds
+    some arrays of [size, V], and reads the table N / size times.
 
   >>> import numpy as np
   >>> from largevocab.ops.tree.huffman import huffman

@@ -69,10 +69,12 @@ def two_level_top_k(
   dtype = compute_dtype(x_ND, leaves_KSD, dtype)
   log_p_NK = log_p_of_clusters(x_ND, clusters_KD, layout, dtype)
   size = size or max(_LOGIT_BYTES // (4 * N * S), 1)
+  # As they are stored: compilers for TPU would lay out all blocks anew to slice some.
+  leaves_KE = leaves_KSD.reshape(K, -1)
 
   def merge(best, chunk):
     """`chunk` is of clusters."""
-    rows_RD = chunk.rows(leaves_KSD).reshape(-1, D)
+    rows_RD = chunk.rows(leaves_KE).reshape(-1, D)
     ids_K, is_new_K = chunk.ids_C, chunk.is_new_C
     members_KS = layout.members_KS[ids_K]
     is_class_KS = members_KS < V
