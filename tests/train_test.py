@@ -323,11 +323,13 @@ def test_a_signal_is_heeded_within_a_few_steps(tmp_path, monkeypatch):
   exp = dataclasses.replace(experiment(max_steps=200), model=Slow(embed=6))
   times = []
 
-  def batch_and_signal(batches, step, batch=TokenBatches.batch):
+  batch = TokenBatches.batch
+
+  def batch_and_signal(batches, step, *rows):
     times.append(time.perf_counter())
     if step == 30:
       os.kill(os.getpid(), signal.SIGTERM)
-    return batch(batches, step)
+    return batch(batches, step, *rows)
 
   monkeypatch.setattr(TokenBatches, "batch", batch_and_signal)
   with pytest.raises(SystemExit):
@@ -381,8 +383,10 @@ def test_labels_that_are_no_classes_are_named(tmp_path, monkeypatch):
   """Whatever a head makes of them, once the loss is not finite."""
   exp = dataclasses.replace(experiment(max_steps=9), model=NotANumber(embed=6))
 
-  def batch_with_wrong_ids(batches, step, batch=TokenBatches.batch):
-    x, y, start = batch(batches, step)
+  batch = TokenBatches.batch
+
+  def batch_with_wrong_ids(batches, step, *rows):
+    x, y, start = batch(batches, step, *rows)
     return Batch(x, y._replace(ids_NP=np.where(y.ids_NP == 2, V, y.ids_NP)), start)
 
   monkeypatch.setattr(TokenBatches, "batch", batch_with_wrong_ids)

@@ -55,6 +55,17 @@ def batch(i):
   return h_ND, Targets(ids_NP, w_NP, rng.integers(0, V, N).astype(np.int32))
 
 
+def stepper(head):
+  """A compiled step: the new state, and the loss and gradients."""
+
+  @jax.jit
+  def step(state, h_ND, y, key):
+    out = head.backward(state, h_ND, y, key)
+    return head.update(state, out.grads, 0.5, 1.0), out._replace(grads=None)
+
+  return step
+
+
 def sent(program):
   """The largest number of elements in a result of a collective of a program."""
   results = " ".join(COLLECTIVE.findall(program.as_text()))

@@ -102,6 +102,9 @@ def test_evaluation_reads_features():
     class Batches(list):
       batch_size = N
 
+      def read(self, rows):
+        return iter(self)
+
     return make_evaluate(exp, as_counts(np.ones(V)))(state, Batches([batch]))["nll"]
 
   h_BTD, _ = exp.model.apply({"params": state.params}, x_NTE, ())

@@ -1,0 +1,195 @@
+"""Heads with their classes in several blocks, on one device: the exact loss and
+gradients do not change, and estimates stay unbiased."""
+
+import copy
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab import config
+from largevocab.errors import UserError
+from largevocab.heads import (
+  Full,
+  OverDevices,
+  Sampled,
+  class_mesh,
+)
+from largevocab.labels import Targets, single_targets
+from largevocab.ops.class_blocks import Blocks
+from largevocab.samplers import PPS, Softmax, Unigram
+from tests.heads.on_devices import stepper
+
+ONE = class_mesh(jax.devices()[:1])
+
+
+def test_more_blocks_are_the_same_exact_softmax():
+  """Rows are at other places; the loss and its gradient are those of one device."""
+  V, counts = 13, np.ones(13, int)
+  rng = np.random.default_rng(0)
+  h_ND = rng.standard_normal((5, 4)).astype(np.float32)
+  y = single_targets(rng.integers(0, V, 5))
+  blocks, head = Blocks(V, 4), Full(bias=False, init_scale=1.0)
+  over = OverDevices(head, ONE, blocks.num)
+  state = over.init(jax.random.key(0), counts, 4)
+  place_V = blocks.row(jnp.arange(V))
+  alone = head.init(jax.random.key(0), counts, 4)
+  w_VD = state.parts.table.w_VD[place_V]
+  alone = alone._replace(table=head.optimizer.init(w_VD))
+  on_blocks, on_one = stepper(over), stepper(head)
+  for step in range(2):
+    state, got = on_blocks(state, h_ND, y, jax.random.key(step))
+    alone, want = on_one(alone, h_ND, y, jax.random.key(step))
+    np.testing.assert_allclose(got.loss, want.loss, rtol=1e-6)
+    np.testing.assert_allclose(got.dh_ND, want.dh_ND, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(got.sq_norm, want.sq_norm, rtol=1e-5)
+  got = jax.jit(over.evaluate)(state, h_ND, y)["nll"]
+  want = jax.jit(head.evaluate)(alone, h_ND, y)["nll"]
+  np.testing.assert_allclose(got, want, rtol=1e-5)
+  rows_RD = jax.jit(over.class_rows)(state, jnp.arange(V))
+  np.testing.assert_allclose(rows_RD, alone.table.w_VD, rtol=1e-5, atol=1e-6)
+  assert not np.allclose(state.parts.table.w_VD[:V], rows_RD)  # they are elsewhere
+
+
+@pytest.mark.parametrize("method", ["reference", "examples", "tiles", "classes"])
+def test_unused_rows_are_no_classes_for_any_method(method):
+  V = 13  # four blocks of four rows
+  over = OverDevices(Full(method=method, init_scale=0.0), ONE, 4)
+  state = over.init(jax.random.key(0), np.ones(V, int), 4)
+  y = single_targets([0, 12, 5])
+  _, out = stepper(over)(state, jnp.ones((3, 4)), y, jax.random.key(0))
+  np.testing.assert_allclose(out.loss, np.log(V), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+  ("loss", "fields"),
+  [
+    ("sampled", {}),
+    ("sampled", {"loss": {"correct_positive": True}}),
+    ("sampled", {"loss": {"corrected": False}}),
+    ("sampled", {"exact_batch": True}),
+    ("sampled", {"exact_frequent": 3, "exact_ids": [0, 5, 12]}),
+    ("sampled", {"exact_ids": [1], "loss": {"corrected": False}}),
+    ("nce", {"loss": {"normalizer": "global"}}),
+    ("nce", {"loss": {"normalizer": "context"}}),
+    ("negative_sampling", {"loss": {"calibration": 1.0, "add_log_q": True}}),
+    ("ranking", {}),
+    ("blackout", {}),
+    ("upper_bound", {}),
+  ],
+)
+def test_every_loss_is_that_of_one_device(loss, fields):
+  """If all classes are drawn, there is no chance, and blocks change nothing."""
+  V, blocks, rng = 13, Blocks(13, 4), np.random.default_rng(0)
+  counts = np.arange(1, V + 1)
+  h_ND = rng.standard_normal((5, 4)).astype(np.float32)
+  y = single_targets(rng.integers(0, V, 5))
+  y = y._replace(context_N=jnp.asarray(rng.integers(0, V, 5)))
+  make = lambda num: config.head(
+    f"{loss}/pps", num_samples=num, init_scale=1.0, **copy.deepcopy(fields)
+  )
+  over, alone = OverDevices(make(16), ONE, 4), make(16)
+  state = over.init(jax.random.key(0), counts, 4)
+  w_VD = state.parts.table.w_VD[blocks.row(jnp.arange(V))]
+  one = alone.init(jax.random.key(0), counts, 4)
+  one = one._replace(table=alone.optimizer.init(w_VD))
+  on_blocks, on_one = stepper(over), stepper(alone)
+  for step in range(2):
+    state, got = on_blocks(state, h_ND, y, jax.random.key(step))
+    one, want = on_one(one, h_ND, y, jax.random.key(step))
+    np.testing.assert_allclose(got.loss, want.loss, rtol=1e-5)
+    np.testing.assert_allclose(got.dh_ND, want.dh_ND, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(got.sq_norm, want.sq_norm, rtol=1e-4)
+  found = jax.jit(over.evaluate)(state, h_ND, y)
+  for name, want_N in jax.jit(alone.evaluate)(one, h_ND, y).items():
+    np.testing.assert_allclose(found[name], want_N, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_more_blocks_than_classes_are_refused():
+  with pytest.raises(UserError, match=r"mesh\.blocks is 8, and there are 5 classes"):
+    OverDevices(Full(), ONE, 8).init(jax.random.key(0), np.ones(5, int), 4)
+
+
+def test_statistics_of_unequal_sizes_are_named():
+  head = Sampled(sampler=PPS(smoothing=0.0), num_samples=8)
+  counts = np.array([5, 3, 2, 1, 1, 0, 4, 0])  # two blocks have one class to draw
+  with pytest.raises(UserError, match="other sizes in some blocks"):
+    OverDevices(head, ONE, 4).init(jax.random.key(0), counts, 4)
+
+
+def test_an_invalid_label_is_no_loss():
+  over = OverDevices(Full(), ONE, 2)
+  state = over.init(jax.random.key(0), np.ones(6, int), 4)
+  h_ND, y = jnp.ones((2, 4)), single_targets([1, 6])
+  assert np.isnan(stepper(over)(state, h_ND, y, jax.random.key(0))[1].loss)
+
+
+def test_initial_rows_depend_on_the_block_only():
+  def rows(num_blocks):
+    over = OverDevices(Full(), ONE, num_blocks)
+    return over.init(jax.random.key(0), np.ones(8, int), 4).parts.table.w_VD
+
+  two, four = rows(2), rows(4)
+  np.testing.assert_array_equal(four[:2], two[:2])  # of block 0
+  assert not np.allclose(two[:2], two[4:6])
+
+
+def test_exact_classes_count_once_whatever_is_drawn():
+  """The exact softmax, though hardly a class is drawn and blocks have other numbers."""
+  V, counts = 13, np.arange(1, 14)
+  h_ND, y = np.ones((3, 4), np.float32), single_targets([0, 12, 5])
+  others = [c for c in range(V) if c not in (5, 12, 11)]  # all but the most frequent
+  head = Sampled(exact_frequent=3, exact_ids=(5, *others), num_samples=4)
+  head = dataclasses.replace(head, init_scale=1.0, bias=False)
+  over = OverDevices(head, ONE, 4)
+  state = over.init(jax.random.key(0), counts, 4)
+  exact_BT = np.asarray(state.parts.exact_T).reshape(4, -1)
+  assert exact_BT.shape == (4, 4)
+  assert sorted(exact_BT.ravel()) == [*range(V), V, V, V]
+  assert (exact_BT % 4 == np.arange(4)[:, None])[exact_BT < V].all()
+  _, out = stepper(over)(state, h_ND, y, jax.random.key(0))
+  nll_N = jax.jit(over.evaluate)(state, h_ND, y)["nll"]
+  np.testing.assert_allclose(out.loss, jnp.mean(nll_N), rtol=1e-6)
+  few = dataclasses.replace(head, exact_frequent=0, exact_ids=(5,))
+  state = OverDevices(few, ONE, 4).init(jax.random.key(0), counts, 4)
+  _, sampled = stepper(OverDevices(few, ONE, 4))(state, h_ND, y, jax.random.key(0))
+  assert abs(sampled.loss - out.loss) > 1e-3
+
+
+def test_exact_classes_that_do_not_exist_are_named():
+  over = OverDevices(Sampled(exact_ids=(13,), num_samples=4), ONE, 4)
+  with pytest.raises(UserError, match=r"exact_ids has 13, and there are 13 classes"):
+    over.init(jax.random.key(0), np.ones(13, int), 4)
+
+
+def ratio_of_z(head, V, times):
+  """Z~ / Z of one example, for several draws in four blocks, f64[times]."""
+  over = OverDevices(head, ONE, 4)
+  state = over.init(jax.random.key(0), np.arange(1, V + 1), 4)
+  h_ND = jnp.asarray(np.random.default_rng(0).standard_normal((1, 4)), jnp.float32)
+  y = Targets(jnp.array([[5, 8, 5]]), jnp.array([[0.5, 0.25, 0.25]]), jnp.array([3]))
+  nll = jax.jit(over.evaluate)(state, h_ND, y)["nll"][0]
+  loss = lambda key: over.backward(state, h_ND, y, key).loss
+  losses = jax.jit(lambda keys: jax.lax.map(loss, keys))(
+    jax.random.split(jax.random.key(1), times)
+  )
+  return np.exp(np.float64(losses - nll))
+
+
+@pytest.mark.parametrize("m", [4, 12])
+@pytest.mark.parametrize("fields", [{}, {"exact_ids": (0, 2, 4)}])
+def test_the_sampler_softmax_has_the_exact_loss_in_blocks(fields, m):
+  head = Sampled(sampler=Softmax(), num_samples=m, init_scale=1.0, bias=False, **fields)
+  np.testing.assert_allclose(ratio_of_z(head, 12, 20), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("sampler", [Softmax(), Unigram(per_example=True)], ids=str)
+def test_estimates_in_blocks_are_unbiased(sampler):
+  """Also if blocks have an unused row, which may be drawn."""
+  head = Sampled(sampler=sampler, num_samples=8, init_scale=1.0, exact_ids=(2,))
+  ratio_S = ratio_of_z(head, 13, 20_000)
+  error = np.std(ratio_S) / np.sqrt(len(ratio_S))
+  assert 0 < error < 0.01
+  assert abs(np.mean(ratio_S) - 1) < 5 * error
