@@ -8,7 +8,8 @@
 In a file, a table stands between the lines <!-- results:ptb --> and
 <!-- /results:ptb -->. It shows experiments/ptb/results.jsonl, with the metrics and
 published numbers of experiments/ptb/sweep.py, or "Not run yet."; docs/protocol.md
-explains the columns.
+explains the columns. <!-- results:ptb rows=pps|full --> shows only the rows in whose
+names this regular expression, which has no spaces, is found.
 """
 
 import contextlib
@@ -27,7 +28,8 @@ from largevocab.tools.tables import axes, results_table
 EXPERIMENTS = pathlib.Path(__file__).resolve().parents[2] / "experiments"
 MARKER = re.compile(r"^<!-- /?results:.*$", re.MULTILINE)
 SECTION = re.compile(
-  r"^(<!-- results:([\w-]+) -->\n)(?:(?!<!-- results:).)*?^(<!-- /results:\2 -->)$",
+  r"^(<!-- results:([\w-]+)(?: rows=(\S+))? -->\n)(?:(?!<!-- results:).)*?"
+  r"^(<!-- /results:\2 -->)$",
   re.DOTALL | re.MULTILINE,
 )
 # Fields of a record that are not metrics.
@@ -46,7 +48,7 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
   """
 
   def section(match: re.Match[str]) -> str:
-    begin, name, end = match.groups()
+    begin, name, shown, end = match.groups()
     sweep = sweepfile.load(experiments / name / "sweep.py")
     path = experiments / name / "results.jsonl"
     if not path.exists():
@@ -55,6 +57,7 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
     if not rows:
       raise UserError(f"{path}: no finished run here")
     with naming(path):
+      rows = only(rows, shown) if shown else rows
       table = results_table.report(rows, sweep.metrics, sweep.paper, sweep.comparison)
       return f"{begin}\n{table}\n{end}"
 
@@ -64,6 +67,24 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
       "of its own and <!-- /results:NAME --> below it"
     )
   return SECTION.sub(section, text)
+
+
+def only(rows: list[Record], pattern: str) -> list[Record]:
+  """The rows in whose names a regular expression is found.
+
+  Raises:
+    UserError: it is none, or is found in no name.
+
+  >>> [row["name"] for row in only([{"name": "pps, 512"}, {"name": "full"}], "^pps")]
+  ['pps, 512']
+  """
+  try:
+    found = [row for row in rows if re.search(pattern, row["name"])]
+  except re.error as error:
+    raise UserError(f"rows={pattern} is no regular expression: {error}") from None
+  if not found:
+    raise UserError(f"rows={pattern} is found in no name of a row; correct it")
+  return found
 
 
 def complete(sweep: sweepfile.Sweep, path: pathlib.Path) -> list[Record]:

@@ -101,6 +101,19 @@ def test_what_was_not_run_says_so_until_it_was(experiments):
   assert tabulate.rewrite(not_run, experiments) == ran
 
 
+def test_rows_can_be_chosen(experiments):
+  path = experiments / "ptb" / "results.jsonl"
+  path.write_text(path.read_text() + json.dumps(record("pps", test_ppl=7.0)) + "\n")
+  text = "<!-- results:ptb rows={} -->\n<!-- /results:ptb -->\n"
+  new = tabulate.rewrite(text.format("^pps|adaptive"), experiments)
+  assert "| pps |" in new
+  assert "| full |" not in new
+  assert tabulate.rewrite(new, experiments) == new
+  for pattern, problem in (("none", "found in no name"), ("(", "no regular expression")):
+    with pytest.raises(UserError, match=problem):
+      tabulate.rewrite(text.format(pattern), experiments)
+
+
 def test_unknown_experiment(experiments):
   text = "<!-- results:none -->\n<!-- /results:none -->\n"
   with pytest.raises(UserError, match="no such sweep file"):

@@ -1,6 +1,6 @@
 """Does a draw in blocks of classes estimate partition functions worse than one draw?
 
-  python experiments/blocks/run.py
+  python experiments/block_variance/run.py
 
 `relvar` is Var(Z~) / Z^2 of a sampled softmax, as `monitor` reports it, with equally
 many negatives from 1, 8 and 64 blocks, of the same model: logits are normal with a
