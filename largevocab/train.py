@@ -19,6 +19,7 @@ from largevocab.evaluation.evaluate import Stopped, held_out, make_evaluate
 from largevocab.evaluation.similarity import make_similarity
 from largevocab.training import processes
 from largevocab.training.checkpoint import Checkpoints
+from largevocab.training.input_rows import num_own
 from largevocab.training.run_ahead import RunAhead
 from largevocab.training.runlog import NoLog, Progress, RunLog
 from largevocab.training.settings import Experiment
@@ -256,7 +257,7 @@ class _Loop:
 
   def _describe(self, state: State) -> None:
     size = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
-    num_inputs = self._data.num_inputs * self._exp.model.embed
+    num_inputs = num_own(self._exp, self._data) * self._exp.model.embed
     _LOG.info(
       "%s; %d numbers in the network, %d in its inputs, %d in the head; %d steps, a "
       "line every %d; compiling",

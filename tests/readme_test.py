@@ -23,6 +23,14 @@ def example(page: str) -> dict:
   return names
 
 
+def continued(names: dict, page: str) -> None:
+  """Runs the example of tied embeddings, which continues another one."""
+  (program,) = re.findall(
+    r"<!-- tied example -->\n```python\n(.*?)```", page, re.DOTALL
+  )
+  exec(program, names)
+
+
 def test_the_example_of_a_step_trains(capsys):
   names = example(README)
   before = float(capsys.readouterr().out)
@@ -48,6 +56,9 @@ def test_the_example_of_a_loop_trains(capsys):
     params, state, loss = names["train_step"](params, state, x, labels, key)
     losses.append(float(loss))
   assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:10])
+  capsys.readouterr()
+  continued(names, TRAINING)
+  assert float(capsys.readouterr().out) < 0.5 * np.log(num_classes)
 
 
 @pytest.mark.parametrize("text", [README, TRAINING], ids=["README", "training"])

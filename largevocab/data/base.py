@@ -77,6 +77,11 @@ class Data(Protocol):
     ...
 
   @property
+  def inputs_are_classes(self) -> bool:
+    """Whether ids of inputs are class ids, so that one table can serve both."""
+    ...
+
+  @property
   def summary(self) -> str:
     """Description of the amount of data."""
     ...

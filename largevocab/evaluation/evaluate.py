@@ -18,9 +18,10 @@ from largevocab.evaluation import moments, retrieval
 from largevocab.evaluation.moments import Moments
 from largevocab.evaluation.similarity import make_similarity
 from largevocab.labels import Counts, Targets
+from largevocab.training.input_rows import look_up
 from largevocab.training.processes import whole
 from largevocab.training.settings import Experiment
-from largevocab.training.spread import assembled, by_examples, inputs_of, rows_here
+from largevocab.training.spread import assembled, by_examples, rows_here
 from largevocab.training.state import State, restore
 
 _LOG = logging.getLogger("largevocab")
@@ -57,7 +58,7 @@ class Evaluate:
     """The recurrent state after a batch, and sums over its examples."""
     exp, model, head = self._exp, self._exp.model, self._exp.head
     batch = by_examples(exp, batch)
-    rows_BTE = inputs_of(exp).look_up(table, batch.x)
+    rows_BTE = look_up(exp, table, head_state, batch.x)
     h_BTD, carry = model.apply({"params": params}, rows_BTE, carry)
     h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
     weight_N = jnp.sum(batch.y.w_NP, axis=1)

@@ -28,8 +28,8 @@ from largevocab.evaluation.queries import (
 )
 from largevocab.labels import Counts
 from largevocab.training import console
+from largevocab.training.input_rows import look_up
 from largevocab.training.settings import Experiment
-from largevocab.training.spread import inputs_of
 from largevocab.training.state import State, restore
 
 _LOG = logging.getLogger("largevocab")
@@ -282,7 +282,7 @@ def _best(
 
 def _activations(exp: Experiment, state: State, x: jax.Array | FeatureBag) -> jax.Array:
   """h of all inputs, f32[B, T, D]."""
-  rows_BTE = inputs_of(exp).look_up(state.inputs, x)
+  rows_BTE = look_up(exp, state.inputs, state.head, x)
   carry = exp.model.initial_carry(rows_BTE.shape[0])
   return exp.model.apply({"params": state.params}, rows_BTE, carry)[0]
 

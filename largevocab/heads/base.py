@@ -50,6 +50,13 @@ class Head(Protocol):
       be row-major (`largevocab.placement.row_major`); otherwise the compiler's layout
       is the best.
 
+  Optional method, of heads that have one table with a row for each class:
+    add_row_grads: from (state, grads, ids_R, g_RD) to (grads, sq_norm), those of
+      `HeadStep` for a network that also reads rows of the table (tied embeddings).
+      `grads` are of this loss so far, `ids_R` the classes i32[R] whose `class_rows` the
+      network read, and g_RD f32[R, D] the gradient of their first D columns. Ids may
+      repeat; those >= V are padding.
+
   Class ids outside 0 ... V - 1 are padding if their weight is 0. Otherwise the loss is
   NaN, and so are the metrics of `evaluate` for that example.
   """

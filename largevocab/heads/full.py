@@ -19,7 +19,7 @@ from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.log_partition import score_of, softmax_nll
 from largevocab.ops.softmax.plan import METHODS, Plan, plan
 from largevocab.ops.softmax.top_k import softmax_top_k
-from largevocab.rows import SGD, RowOptimizer, Table, sq_norm
+from largevocab.rows import SGD, RowOptimizer, Table, looked_up_grads, sq_norm
 
 _LOG = logging.getLogger("largevocab")
 
@@ -92,6 +92,15 @@ class Full(LinearHead):
 
     loss, (dh_ND, dw_VD) = jax.value_and_grad(mean_loss, (0, 1))(wide_ND, wide(w_VD))
     return head_step(loss, dh_ND, h_ND, dw_VD, shards.total(sq_norm(dw_VD)))
+
+  def add_row_grads(
+    self, state: FullState, grads: jax.Array, ids_R: jax.Array, g_RD: jax.Array
+  ) -> tuple[jax.Array, jax.Array]:
+    """The gradient with that of looked-up rows added, and its squared norm."""
+    rows = looked_up_grads(state.table, ids_R, g_RD)
+    at = grads.at[rows.ids_R]
+    dw_VD = at.add(rows.rows_RD, mode="drop", unique_indices=True)
+    return dw_VD, shards.total(sq_norm(dw_VD))
 
   def update(
     self, state: FullState, grads: jax.Array, lr: ArrayLike, scale: ArrayLike

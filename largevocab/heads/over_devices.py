@@ -171,6 +171,22 @@ class OverDevices:
     grads = DeviceGrads(out.grads, self.mesh)
     return out._replace(dh_ND=out.dh_ND[: len(h_ND)], grads=grads)
 
+  def add_row_grads(
+    self, state: Divided, grads: DeviceGrads, ids_R: jax.Array, g_RD: jax.Array
+  ) -> tuple[DeviceGrads, jax.Array]:
+    """As of the head, where it has this method; each device adds to its own rows."""
+    head: Any = self._here
+
+    def local(parts, grads, ids_R, g_RD):
+      grads = jax.tree.map(lambda g: g[0], grads)
+      grads, sq_norm = head.add_row_grads(parts, grads, ids_R, g_RD)
+      return jax.tree.map(lambda g: jnp.asarray(g)[None], grads), sq_norm
+
+    looked_up = {"ids_R": jnp.asarray(ids_R), "g_RD": g_RD}
+    result = (_SPLIT, _WHOLE)
+    parts, sq_norm = self._run(local, result, state, grads.parts, **looked_up)
+    return DeviceGrads(parts, self.mesh), sq_norm
+
   def update(
     self, state: Divided, grads: DeviceGrads, lr: ArrayLike, scale: ArrayLike
   ) -> Divided:

@@ -56,6 +56,7 @@ from largevocab.rows import (
   Table,
   added,
   checked,
+  looked_up_grads,
   row_grads,
   sq_norm,
 )
@@ -90,6 +91,11 @@ class SampledGrads(NamedTuple):
   log_z: RowGrads | None
 
   __add__ = added  # pyrefly: ignore
+
+  @property
+  def sq_norm(self) -> jax.Array:
+    """Of the class rows of all devices; log-partition functions are on each."""
+    return shards.total(sq_norm(self.rows)) + sq_norm(self.log_z)
 
 
 @settings
@@ -234,14 +240,19 @@ class Sampled(LinearHead):
     is_live_N = jnp.any(jnp.abs(y.w_NP) > 0, axis=1)
     counted = jnp.concatenate([y.ids_NP < len(w_VD), others.mask], axis=1)
     dx_ND, ids_R, rows_RD = pull_back(do, counted & is_live_N[:, None])
-    norm, dlog_z = shards.total(sq_norm(rows_RD)), None
+    dlog_z = None
     if state.log_z is not None:
       num = len(state.log_z.w_VD)
       at_N = jnp.where(is_live_N, self._contexts(state.log_z, y), num)
       dlog_z = row_grads(at_N, shards.total(dlog_z_N)[:, None], num)
-      norm += sq_norm(dlog_z.rows_RD)
     grads = SampledGrads(RowGrads(ids_R, rows_RD), dlog_z)
-    return head_step(loss, dx_ND, h_ND, grads, norm)
+    return head_step(loss, dx_ND, h_ND, grads, grads.sq_norm)
+
+  def add_row_grads(self, state: SampledState, grads: SampledGrads, ids_R, g_RD):
+    """The gradient with that of looked-up rows added, and its squared norm."""
+    rows = grads.rows + looked_up_grads(state.table, ids_R, g_RD)
+    grads = grads._replace(rows=rows)
+    return grads, grads.sq_norm
 
   def update(self, state: SampledState, grads: SampledGrads, lr, scale) -> SampledState:
     rows = checked(state.table, grads.rows)

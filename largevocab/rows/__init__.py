@@ -7,6 +7,7 @@ from largevocab.rows.grads import (
   accumulate,
   added,
   checked,
+  looked_up_grads,
   row_grads,
   sq_norm,
 )
@@ -34,6 +35,7 @@ __all__ = [
   "accumulate",
   "added",
   "checked",
+  "looked_up_grads",
   "row_grads",
   "sq_norm",
 ]

@@ -12,6 +12,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
+from largevocab.ops import shards
 from largevocab.ops.factored import steps
 from largevocab.ops.merge import merge_rows
 from largevocab.ops.shapes import check_shapes
@@ -98,6 +99,25 @@ def row_grads(ids_R: jax.Array, rows_RD: jax.Array, num_rows: int) -> RowGrads:
   9.0
   """
   return RowGrads(*merge_rows(ids_R, rows_RD, num_rows))
+
+
+def looked_up_grads(table: Table, ids_R: jax.Array, g_RD: jax.Array) -> RowGrads:
+  """Row-sparse gradient of a table from that of rows that were looked up in it.
+
+  Args:
+    table: V rows of at least D columns; of several devices the part of this one.
+    ids_R: i32[R], may repeat; ids >= V are padding, whose rows do not count.
+    g_RD: float[R, D], the gradient of the first D columns of these rows.
+
+  >>> table = Table(jnp.zeros((4, 3)), {}, jnp.int32(0))
+  >>> g = looked_up_grads(table, jnp.array([3, 3, 4]), jnp.ones((3, 2)))
+  >>> g.rows_RD[g.ids_R == 3].tolist(), float(sq_norm(g))
+  ([[2.0, 2.0, 0.0]], 8.0)
+  """
+  check_shapes(w_VE=table.w_VD, ids_R=ids_R, g_RD=g_RD)
+  num_rows, width = table.w_VD.shape
+  g_RE = jnp.pad(wide(g_RD), ((0, 0), (0, width - g_RD.shape[1])))
+  return row_grads(shards.own_rows(ids_R, num_rows), g_RE, num_rows)
 
 
 def accumulate(grads: Sequence[Any], weights: Sequence[ArrayLike] = ()) -> Any:

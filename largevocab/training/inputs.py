@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from largevocab.data.batches import FeatureBag
 from largevocab.errors import UserError
 from largevocab.ops import shards
-from largevocab.rows import RowGrads, RowOptimizer, Table, row_grads
+from largevocab.rows import RowGrads, RowOptimizer, Table, looked_up_grads
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,7 @@ class Inputs:
     if isinstance(x, FeatureBag):
       g_BTE = jnp.asarray(x.values_BF)[:, :, None] * g_BTE
       x = x.ids_BF
-    g_NE, num_rows = g_BTE.reshape(-1, g_BTE.shape[-1]), len(table.w_VD)
-    return row_grads(shards.own_rows(jnp.ravel(x), num_rows), g_NE, num_rows)
+    return looked_up_grads(table, jnp.ravel(x), g_BTE.reshape(-1, g_BTE.shape[-1]))
 
   def update(
     self, table: Table | None, grads: RowGrads | None, lr: ArrayLike, scale: ArrayLike

@@ -44,6 +44,9 @@ class Training:
     hold_epochs: epochs at the full learning rate.
     decay: factor per epoch after that.
     head_lr_factor: the head's learning rate is head_lr_factor * lr.
+    tied: the rows that the network reads are those of the classes, one table that
+      learns from both sides at the head's rate; of data whose inputs are classes, heads
+      with a row for each class, and networks with `model.embed` = `model.width`.
     clip_norm: bound on the gradient norm of network, inputs and head together; 0: no
       clipping.
     seed: of initialisation, dropout and negatives.
@@ -57,6 +60,7 @@ class Training:
   hold_epochs: _Epochs = 4.0
   decay: Annotated[float, Between(0, 10, excluding=(0,))] = 1.0
   head_lr_factor: Positive = 1.0
+  tied: bool = False
   clip_norm: Annotated[float, Between(0, 10**9)] = 5.0
   seed: Seed = 0
 
@@ -204,3 +208,20 @@ class Experiment:
   checkpoint: Checkpointing = field(default_factory=Checkpointing)
   log: Logging = field(default_factory=Logging)
   mesh: Devices = field(default_factory=Devices)
+
+  def __post_init__(self):
+    if not self.train.tied:
+      return
+    head: Any = getattr(self.head, "head", self.head)  # of several devices
+    if not hasattr(head, "add_row_grads"):
+      raise UserError(
+        f"train.tied is True, and the head {type(head).__name__} has no single table "
+        "with a row for each class: set it to False, or choose another head.name "
+        "(docs/training.md lists them)"
+      )
+    if self.model.embed != self.model.width:
+      raise UserError(
+        f"train.tied is True, model.embed is {self.model.embed}, and the network ends "
+        f"in {self.model.width} units (model.hidden): make them equal, or set "
+        "train.tied to False"
+      )

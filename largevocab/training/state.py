@@ -10,6 +10,7 @@ import numpy as np
 from largevocab.data.base import Data
 from largevocab.errors import UserError
 from largevocab.training.checkpoint import Checkpoints
+from largevocab.training.input_rows import num_own
 from largevocab.training.settings import Experiment
 from largevocab.training.spread import inputs_of, on_devices
 
@@ -24,7 +25,7 @@ class State(NamedTuple):
     key: PRNG key of the run; each step folds in its number.
     params: of the network.
     opt: the optimiser's state of the network.
-    inputs: the table of input rows, or None; see `largevocab.training.inputs`.
+    inputs: the table of input rows, or None; see `largevocab.training.input_rows`.
     head: state of the head.
     carry: recurrent state.
     loss_sum: f32[], losses since the last log line.
@@ -46,7 +47,8 @@ def init_state(exp: Experiment, data: Data) -> State:
   """The initial state.
 
   Raises:
-    UserError: there are fewer classes than the ranking metrics need.
+    UserError: there are fewer classes than the ranking metrics need, or embeddings are
+      tied and inputs are no classes.
   """
   counts = data.counts
   for name in ("ranking_k", "precision_k"):
@@ -65,7 +67,7 @@ def init_state(exp: Experiment, data: Data) -> State:
     key=key,
     params=params,
     opt=exp.optimizer.transformation().init(params),
-    inputs=inputs_of(exp).init(k_inputs, data.num_inputs),
+    inputs=inputs_of(exp).init(k_inputs, num_own(exp, data)),
     head=exp.head.init(k_head, counts, exp.model.width),
     carry=carry,
     loss_sum=jnp.float32(0),

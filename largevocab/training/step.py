@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from largevocab.data.batches import Batch
 from largevocab.placement import placed, row_major
 from largevocab.rows import sq_norm
+from largevocab.training.input_rows import gradients, look_up
 from largevocab.training.settings import Experiment
 from largevocab.training.spread import by_examples, inputs_of, places
 from largevocab.training.state import State
@@ -20,8 +21,8 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
   k_net, k_head = jax.random.split(jax.random.fold_in(state.key, state.step))
   batch = by_examples(exp, batch)
   carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), state.carry)
-  inputs = inputs_of(exp)
-  rows_BTE = inputs.look_up(state.inputs, batch.x)
+  tables = state.inputs, state.head
+  rows_BTE = look_up(exp, *tables, batch.x)
 
   def network(params, rows_BTE):
     return exp.model.apply(
@@ -32,7 +33,7 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
   h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
   out = exp.head.backward(state.head, h_ND, batch.y, k_head)
   g_params, g_rows_BTE = pull_back(out.dh_ND.reshape(h_BTD.shape))
-  g_inputs = inputs.gradient(state.inputs, batch.x, g_rows_BTE)
+  g_inputs, out = gradients(exp, *tables, batch.x, g_rows_BTE, out)
 
   norm = jnp.sqrt(sq_norm(g_params) + sq_norm(g_inputs) + out.sq_norm)
   clip = exp.train.clip_norm
@@ -46,7 +47,7 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
     key=state.key,
     params=jax.tree.map(lambda p, d: p - lr * d, state.params, direction),
     opt=opt,
-    inputs=inputs.update(state.inputs, g_inputs, lr, scale),
+    inputs=inputs_of(exp).update(state.inputs, g_inputs, lr, scale),
     head=exp.head.update(state.head, out.grads, lr * exp.train.head_lr_factor, scale),
     carry=carry,
     loss_sum=state.loss_sum + out.loss,
@@ -82,7 +83,7 @@ def monitor(state: State, batch: Batch, *, exp: Experiment) -> dict[str, jax.Arr
   """The head's diagnostics on a batch that has not been trained on yet."""
   batch = by_examples(exp, batch)
   carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), state.carry)
-  rows_BTE = inputs_of(exp).look_up(state.inputs, batch.x)
+  rows_BTE = look_up(exp, state.inputs, state.head, batch.x)
   h_BTD, _ = exp.model.apply({"params": state.params}, rows_BTE, carry)
   h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
   number = jnp.uint32(3 << 30) + state.step.astype(jnp.uint32)  # not used by steps

@@ -105,6 +105,11 @@ class NextItem:
     return len(self.vocabulary)
 
   @property
+  def inputs_are_classes(self) -> bool:
+    """Ids of items are class ids."""
+    return True
+
+  @property
   def summary(self) -> str:
     """Number of examples."""
     return f"{len(self.train)} training examples, {len(self.vocabulary)} items"

@@ -118,6 +118,11 @@ class MultiLabel:
     return Counts(self.vocabulary.counts_V, examples=self.train.number)
 
   @property
+  def inputs_are_classes(self) -> bool:
+    """Features and labels are numbered apart, even where both are items."""
+    return False
+
+  @property
   def summary(self) -> str:
     """Numbers of documents, features and labels."""
     features, labels = self.train.lengths.mean(axis=0)

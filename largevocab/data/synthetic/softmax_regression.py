@@ -79,6 +79,11 @@ class KnownRegression:
     return 0
 
   @property
+  def inputs_are_classes(self) -> bool:
+    """Inputs are features."""
+    return False
+
+  @property
   def summary(self) -> str:
     """Number of examples."""
     num, dim = self.train.x_ND.shape

@@ -36,6 +36,11 @@ class Corpus:
     return len(self.vocabulary)
 
   @property
+  def inputs_are_classes(self) -> bool:
+    """Ids of words are class ids."""
+    return True
+
+  @property
   def summary(self) -> str:
     """Number of tokens and words."""
     return f"{len(self.train)} training tokens, {len(self.vocabulary)} words"

@@ -1,0 +1,84 @@
+"""The rows that a network reads: of a table of inputs or, where embeddings are tied, of
+the class table, which then learns from both sides."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from largevocab.data.base import Data
+from largevocab.data.batches import FeatureBag
+from largevocab.errors import UserError
+from largevocab.heads.base import HeadStep
+from largevocab.rows import RowGrads
+from largevocab.training.settings import Experiment
+from largevocab.training.spread import inputs_of
+
+PyTree = Any
+
+
+def num_own(exp: Experiment, data: Data) -> int:
+  """Rows of the table of inputs; 0: there is none.
+
+  Raises:
+    UserError: embeddings are tied, and inputs of the data are no classes.
+  """
+  if not exp.train.tied:
+    return data.num_inputs
+  if not data.inputs_are_classes:
+    raise UserError(
+      "train.tied is True, and inputs of this data.name are features and not classes: "
+      "set it to False, or choose a text or histories of items"
+    )
+  return 0
+
+
+def look_up(
+  exp: Experiment, inputs: PyTree, head: PyTree, x: ArrayLike | FeatureBag
+) -> jax.Array:
+  """The network's input for `Batch.x`, f32[B, T, E]; see `Inputs.look_up`.
+
+  Args:
+    exp: the experiment.
+    inputs, head: of the state.
+    x: of a batch.
+
+  Source: of tied embeddings Press and Wolf 2017, Inan et al. 2017. Deviation: without
+    the augmented loss of the latter.
+  """
+  if not exp.train.tied:
+    return inputs_of(exp).look_up(inputs, x)
+  ids_BT = jnp.asarray(x)
+  rows_RE = exp.head.class_rows(head, ids_BT.ravel())[:, : exp.model.embed]
+  return rows_RE.reshape(*ids_BT.shape, -1)
+
+
+def gradients(
+  exp: Experiment,
+  inputs: PyTree,
+  head: PyTree,
+  x: ArrayLike | FeatureBag,
+  g_BTE: jax.Array,
+  out: HeadStep,
+) -> tuple[RowGrads | None, HeadStep]:
+  """The gradient of the table of inputs, if there is one, and the step of the head.
+
+  Of tied embeddings the latter has the gradient of the rows from both sides, merged, so
+  that its norm is that of the sum.
+
+  Args:
+    exp: the experiment.
+    inputs, head: of the state.
+    x: of a batch.
+    g_BTE: of the loss with respect to what was looked up.
+    out: of `Head.backward`.
+  """
+  if not exp.train.tied:
+    return inputs_of(exp).gradient(inputs, x, g_BTE), out
+  g_RE = g_BTE.reshape(-1, g_BTE.shape[-1])
+  one_table: Any = exp.head  # `Experiment` has checked that it is one
+  grads, sq_norm = one_table.add_row_grads(
+    head, out.grads, jnp.asarray(x).ravel(), g_RE
+  )
+  return None, out._replace(grads=grads, sq_norm=sq_norm)

@@ -1,0 +1,202 @@
+"""Class rows that are inputs of the network too: one gradient from both sides."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab import config
+from largevocab.heads import Full, OverDevices, Sampled, class_mesh
+from largevocab.labels import Counts, Targets
+from largevocab.losses import NCE
+from largevocab.rows import SGD, Adagrad, RowGrads, accumulate, sq_norm
+from largevocab.samplers import PPS
+
+V, D, N, K = 13, 4, 6, 3
+LR, CLIP = 0.5, 0.3
+COUNTS = np.arange(V, 0, -1)
+
+
+def batch(i):
+  """Ids of inputs and labels: repeated and common ones, and padding of both."""
+  rng = np.random.default_rng(i)
+  x_NK, y_N = rng.integers(0, V - 2, (N, K)), rng.integers(0, V, N)
+  x_NK[0], x_NK[1, 0], x_NK[2] = y_N[0], V, (V, V + 3, y_N[1])
+  weight_N = np.ones(N)
+  y_N[-1], weight_N[-1] = V, 0
+  ids_NP, w_NP = jnp.int32(y_N)[:, None], jnp.float32(weight_N)[:, None]
+  return jnp.int32(x_NK), Targets(ids_NP, w_NP, jnp.int32(x_NK[:, -1]))
+
+
+def network(rows_NKD):
+  return jnp.tanh(jnp.sum(rows_NKD, axis=1))
+
+
+def stepper(head, clip=CLIP):
+  """A step with tied rows, clipped by the gradient's norm; its loss and norm."""
+
+  @jax.jit
+  def step(state, x_NK, y, key):
+    rows_RE = head.class_rows(state, x_NK.ravel())
+    rows_NKD = rows_RE[:, :D].reshape(*x_NK.shape, D)
+    h_ND, pull_back = jax.vjp(network, rows_NKD)
+    out = head.backward(state, h_ND, y, key)
+    (g_NKD,) = pull_back(out.dh_ND)
+    grads, sq = head.add_row_grads(state, out.grads, x_NK.ravel(), g_NKD.reshape(-1, D))
+    norm = jnp.sqrt(sq)
+    scale = clip / jnp.maximum(norm, clip)
+    return head.update(state, grads, LR, scale), out.loss, norm, out.sq_norm
+
+  return step
+
+
+def reference(w_VE, steps, is_adagrad, clip=CLIP, tied=True):
+  """The same in float64, with a dense gradient; E are D columns and the bias."""
+  w_VE = np.float64(w_VE)
+  sum_sq_VE = np.full_like(w_VE, 0.1)
+  first_VD, losses, norms = w_VE[:, :D].copy(), [], []
+  for i in range(steps):
+    x_NK, y = jax.tree.map(np.asarray, batch(i))
+    in_VD = np.append(w_VE[:, :D] if tied else first_VD, np.zeros((4, D)), axis=0)
+    h_ND = np.tanh(in_VD[x_NK].sum(axis=1))
+    f_NE = np.append(h_ND, np.ones((N, 1)), axis=1)
+    o_NV = f_NE @ w_VE.T
+    log_p_NV = o_NV - np.log(np.exp(o_NV).sum(axis=1, keepdims=True))
+    y_NV = (y.ids_NP == np.arange(V)).astype(float)
+    weight_N1 = y.w_NP / y.w_NP.sum()
+    losses.append(-np.sum(weight_N1 * y_NV * log_p_NV))
+    g_NV = weight_N1 * (np.exp(log_p_NV) - y_NV)
+    g_VE = g_NV.T @ f_NE
+    g_ND = (g_NV @ w_VE[:, :D]) * (1 - h_ND**2)
+    if tied:
+      one_hot_NKV = (x_NK[..., None] == np.arange(V)).astype(float)
+      g_VE[:, :D] += np.einsum("nkv,nd->vd", one_hot_NKV, g_ND)
+    norms.append(np.linalg.norm(g_VE))
+    g_VE *= clip / max(clip, norms[-1])
+    sum_sq_VE += g_VE**2
+    w_VE = w_VE - LR * (g_VE / np.sqrt(sum_sq_VE + 1e-7) if is_adagrad else g_VE)
+  return w_VE, losses, norms
+
+
+# All classes are drawn, with certainty: the exact softmax.
+EXACT = {
+  "full": Full,
+  "sampled": functools.partial(Sampled, sampler=PPS(), num_samples=16),
+}
+
+
+@pytest.mark.parametrize(
+  ("name", "blocks", "optimizer"),
+  [
+    ("full", 1, SGD()),
+    ("full", 4, Adagrad()),
+    ("sampled", 1, Adagrad()),
+    ("sampled", 4, SGD()),
+  ],
+)
+def test_steps_are_those_of_a_dense_table_of_both(name, blocks, optimizer):
+  head = EXACT[name](optimizer=optimizer, init_scale=1.0)
+  if blocks > 1:
+    head = OverDevices(head, class_mesh(jax.devices()[:1]), blocks)
+  state, step = head.init(jax.random.key(0), COUNTS, D), stepper(head)
+  all_rows = lambda state: np.asarray(head.class_rows(state, jnp.arange(V)))[:, : D + 1]
+  first_VE, losses, norms, apart = all_rows(state), [], [], []
+  for i in range(4):
+    state, loss, norm, sq_norm_of_classes = step(state, *batch(i), jax.random.key(i))
+    losses.append(float(loss))
+    norms.append(float(norm))
+    apart.append(float(sq_norm_of_classes))
+  is_adagrad = optimizer == Adagrad()
+  want_VE, want_losses, want_norms = reference(first_VE, 4, is_adagrad)
+  np.testing.assert_allclose(losses, want_losses, rtol=1e-5)
+  np.testing.assert_allclose(norms, want_norms, rtol=1e-5)
+  np.testing.assert_allclose(all_rows(state), want_VE, rtol=1e-4, atol=1e-5)
+  assert min(want_norms) > 1.01 * CLIP  # it is clipped
+  assert not np.allclose(norms, np.sqrt(apart), rtol=1e-2)  # the classes' alone
+  for changed in ({"tied": False}, {"clip": 100.0}):
+    other_VE = reference(first_VE, 4, is_adagrad, **changed)[0]
+    assert np.abs(other_VE - want_VE).max() > 0.01
+
+
+PATHS = {
+  "full": {},
+  "sampled/pps": {"exact_frequent": 2},
+  "sampled/quadratic": {},
+  "nce/unigram": {"loss": {"normalizer": "global"}},
+  "negative_sampling/unigram": {},
+  "ranking/uniform": {},
+  "blackout/unigram": {},
+  "upper_bound/pps": {},
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_gradient_of_any_loss_is_that_of_one_dense_table(path):
+  head = config.head(path, num_samples=4, init_scale=1.0, **PATHS[path])
+  counts = Counts(COUNTS, np.repeat(np.arange(V), COUNTS))
+  state = head.init(jax.random.key(0), counts, D)
+  (x_NK, y), key = batch(1), jax.random.key(2)
+  looked_up = lambda w_VE: jnp.pad(w_VE[:, :D], ((0, 4), (0, 0)))[x_NK]
+
+  def loss(w_VE):
+    of_table = state._replace(table=state.table._replace(w_VD=w_VE))
+    return head.backward(of_table, network(looked_up(w_VE)), y, key).loss
+
+  @jax.jit
+  def both(w_VE):
+    h_ND, pull_back = jax.vjp(network, looked_up(w_VE))
+    out = head.backward(state, h_ND, y, key)
+    (g_NKD,) = pull_back(out.dh_ND)
+    args = state, out.grads, x_NK.ravel(), g_NKD.reshape(-1, D)
+    return head.add_row_grads(*args), out.sq_norm, jax.grad(loss)(w_VE)
+
+  (grads, sq), sq_of_classes, want_VE = both(state.table.w_VD)
+  got_VE, of_log_z = grads, 0.0
+  if isinstance(head, Sampled):
+    assert isinstance(grads.rows, RowGrads)
+    at = jnp.zeros_like(want_VE).at[grads.rows.ids_R]
+    got_VE = at.add(grads.rows.rows_RD, mode="drop")
+    of_log_z = float(sq_norm(grads.log_z))
+    assert bool(of_log_z) == (head.loss == NCE(normalizer="global"))
+  np.testing.assert_allclose(got_VE, want_VE, rtol=1e-4, atol=1e-6)
+  np.testing.assert_allclose(sq, np.sum(np.square(want_VE)) + of_log_z, rtol=1e-5)
+  assert abs(float(sq / sq_of_classes) - 1) > 0.01
+
+
+def test_gradients_of_several_batches_add_up():
+  head, (_, y) = EXACT["sampled"](init_scale=1.0), batch(0)
+  state = head.init(jax.random.key(0), COUNTS, D)
+  ids_R, g_RD = jnp.array([3, 3, V]), jnp.ones((3, D))
+
+  @jax.jit
+  def tables(state):
+    of_classes = head.backward(state, jnp.ones((N, D)), y, jax.random.key(1)).grads
+    one, _ = head.add_row_grads(state, of_classes, ids_R, g_RD)
+    twice, _ = head.add_row_grads(state, of_classes + of_classes, ids_R, 2 * g_RD)
+    each = accumulate([one, one]), twice, of_classes + of_classes
+    return [head.update(state, grads, LR, 1.0).table.w_VD for grads in each]
+
+  added, at_once, of_classes = map(np.asarray, tables(state))
+  np.testing.assert_allclose(added, at_once, rtol=1e-5)
+  assert np.flatnonzero(np.any(added != of_classes, axis=1)).tolist() == [3]
+
+
+def test_the_sampler_sees_rows_that_only_the_inputs_moved():
+  head, (_, y) = config.head("sampled/quadratic", num_samples=4), batch(0)
+  state = head.init(jax.random.key(0), np.ones(600, int), D)
+  assert state.stats.tree.top_CF.shape[0] > 1
+  y = y._replace(w_NP=jnp.zeros_like(y.w_NP))  # no class row has a gradient
+
+  @jax.jit
+  def sums_by_node(state):
+    grads = head.backward(state, jnp.ones((N, D)), y, jax.random.key(1)).grads
+    grads, _ = head.add_row_grads(state, grads, jnp.array([3]), jnp.full((1, D), 5.0))
+    new = head.update(state, grads, LR, 1.0)
+    rebuilt = head.refresh(new, jax.random.key(2))
+    return [each.stats.tree.top_CF for each in (new, rebuilt, state)]
+
+  updated, rebuilt, before = map(np.asarray, sums_by_node(state))
+  np.testing.assert_allclose(updated, rebuilt, rtol=1e-4, atol=1e-4)
+  assert np.abs(before - rebuilt).max() > 1
