@@ -96,6 +96,8 @@ setup(
     # The compiler for TPU, for benchmarks/compile_report.py on a machine without one.
     "compile": ["jax[tpu]"],
     "plot": ["matplotlib>=3.9"],
+    # For text in subwords, data.tokenizer.
+    "tokenizers": ["tokenizers>=0.23"],
     "profile": ["xprof"],
     # The site of the documentation, which scripts/docs builds.
     "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=1.0"],
@@ -107,6 +109,7 @@ setup(
       "pytest>=9",
       "pytest-xdist>=3.8",
       "setuptools>=77",
+      "tokenizers>=0.23",
       # A new minor version of these finds new faults in old code.
       "pyrefly==1.4.*",
       "ruff==0.17.*",

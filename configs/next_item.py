@@ -2,6 +2,7 @@
 
 --config=configs/next_item.py:full                          --config.data.path=DIR
 --config=configs/next_item.py:sampled/pps,data=video_games  --config.data.path=DIR
+--config=configs/next_item.py:sampled/pps,model=gru         --config.data.path=DIR
 
 Expect with `full` a test recall@20 of 0.1932 after 800 steps, three minutes on one core
 of a CPU (experiments/next_item, "diginetica: full softmax"; one seed, first 800 steps).
@@ -11,12 +12,13 @@ from largevocab import config as c
 
 
 def get_config(arg: str = ""):
-  a = c.parse_arg(arg, head="sampled/pps", data="diginetica")
+  a = c.parse_arg(arg, head="sampled/pps", data="diginetica", model="mlp")
   history = 3
+  own = {"history": history} if a.model == "mlp" else {}
   return c.experiment(
     runlocal=a.runlocal,
     data=c.part("data", a.data, history=history),
-    model=c.part("model", "mlp", history=history, embed=64, hidden=64, dropout=0.1),
+    model=c.part("model", a.model, embed=64, hidden=64, dropout=0.1, **own),
     head=c.head(a.head, num_samples=512, init_scale=0.1),
     # Gradients are means over the batch, in which each item is rare: with an initial
     # accumulator of 0.1 they would hardly move its row.

@@ -36,7 +36,7 @@ from largevocab.training.settings import (
 )
 from largevocab.training.workdir import held, read_json, write_json
 
-_TINY_WIDTH = 8  # of embeddings and hidden layers with `runlocal`
+_TINY = {"embed": 8, "hidden": 8, "heads": 2}  # sizes of networks with `runlocal`
 
 # Classes that a block of this name may describe, anywhere in a config.
 REGISTRIES: dict[str, dict[str, Any]] = {
@@ -333,8 +333,7 @@ def _shrink(whole: Experiment) -> Experiment:
 
 
 def _tiny_model(model: Any) -> Any:
-  sizes = {"embed", "hidden"} & _fields(type(model)).keys()
-  return model.clone(**dict.fromkeys(sizes, _TINY_WIDTH))
+  return model.clone(**{key: _TINY[key] for key in _TINY.keys() & _fields(type(model))})
 
 
 def _fields(cls) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Batches of a token stream: pure functions of the step, with lazy reads."""
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -112,12 +113,38 @@ class TokenBatches:
     return np.append(self.first, streams[:-1, -1])
 
 
+class TextSize(NamedTuple):
+  """The size of a text before it was cut into subwords, to compare vocabularies by.
+
+  Attributes:
+    words: number of words between blanks, and of ends of lines.
+    bytes: of UTF-8, with one for each end of a line.
+  """
+
+  words: int
+  bytes: int
+
+  def per_unit(self, nll: float) -> dict[str, float]:
+    """Metrics that do not depend on the tokens, from the sum of nll over all of them.
+
+      word_ppl = exp(nll / words);  bits_per_byte = nll / (bytes log 2)
+
+    >>> TextSize(words=2, bytes=8).per_unit(math.log(2**4))
+    {'word_ppl': 4.0, 'bits_per_byte': 0.5}
+    """
+    return {
+      "word_ppl": math.exp(min(nll / self.words, 700.0)),
+      "bits_per_byte": nll / (self.bytes * math.log(2)),
+    }
+
+
 @settings
 class EvaluationBatches:
   """Every token exactly once, in ceil(len / B) steps of B streams, T at a time.
 
   Padding of the last streams has weight 0 and the valid id `first`. Only the first
-  batch resets the recurrent state. Attributes as in `TokenBatches`.
+  batch resets the recurrent state. `size` is that of the text, where tokens are
+  subwords; the other attributes are as in `TokenBatches`.
 
   >>> batches = EvaluationBatches(np.arange(5), batch_size=2, unroll=2, first=9)
   >>> [batch.x.tolist() for batch in batches]
@@ -130,6 +157,7 @@ class EvaluationBatches:
   batch_size: BatchSize
   unroll: Unroll
   first: CountOrNone
+  size: TextSize | None = None
 
   def __post_init__(self):
     if not len(self.tokens):

@@ -18,6 +18,7 @@ from largevocab.evaluation import moments, retrieval
 from largevocab.evaluation.moments import Moments
 from largevocab.evaluation.similarity import make_similarity
 from largevocab.labels import Counts, Targets
+from largevocab.training.activations import activations
 from largevocab.training.input_rows import look_up
 from largevocab.training.processes import whole
 from largevocab.training.settings import Experiment
@@ -36,7 +37,8 @@ class Stopped(Exception):
 class Evaluate:
   """Exact metrics of a state on batches: weighted means of the head's metrics.
 
-  If the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added; for metrics
+  If the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added, for a text in
+  subwords also 'word_ppl' and 'bits_per_byte', see `TextSize`; for metrics
   that are no losses, as 'log_z', the standard deviation over examples; with
   `eval.ranking_k`, 'recall@k' and 'mrr@k', with `eval.precision_k` label metrics, see
   `retrieval`. Means are over examples that have a label, unless `eval.unlabelled` is
@@ -56,11 +58,10 @@ class Evaluate:
 
   def _sums(self, params, table, head_state, carry, worth_V, batch):
     """The recurrent state after a batch, and sums over its examples."""
-    exp, model, head = self._exp, self._exp.model, self._exp.head
+    exp, head = self._exp, self._exp.head
     batch = by_examples(exp, batch)
     rows_BTE = look_up(exp, table, head_state, batch.x)
-    h_BTD, carry = model.apply({"params": params}, rows_BTE, carry)
-    h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
+    h_ND, carry = activations(exp, params, rows_BTE, carry, batch)
     weight_N = jnp.sum(batch.y.w_NP, axis=1)
     metrics = head.evaluate(head_state, h_ND, batch.y)
     if exp.eval.top:
@@ -147,6 +148,8 @@ def finished(
   finished = retrieval.finish(means, labelled)
   if "nll" in means:
     finished["ppl"] = math.exp(min(means["nll"], 700.0))
+    if size := getattr(batches, "size", None):  # of a text in subwords
+      finished |= size.per_unit(means["nll"] * seen.weight)
   for name in means:
     if "@" not in name and not name.endswith(("nll", "loss")):
       finished[f"{name}_sd"] = seen.sd(name)

@@ -28,6 +28,7 @@ from largevocab.evaluation.queries import (
 )
 from largevocab.labels import Counts
 from largevocab.training import console
+from largevocab.training.activations import of_targets
 from largevocab.training.input_rows import look_up
 from largevocab.training.settings import Experiment
 from largevocab.training.state import State, restore
@@ -159,12 +160,13 @@ def _of_text(
   `<unk>`), the perplexity of all of them after an end of line, and the k most probable
   next words.
 
-  Lines are split into words like the training text.
+  Lines are split into words like the training text. Of subwords, the next are shown by
+  what they add to the text.
   """
-  vocabulary = model.vocabulary
+  data, vocabulary = model.exp.data, model.vocabulary
   for line in lines:
     try:
-      words = model.exp.data.words(line.text())
+      words = data.words(line.text())
     except UserError as error:
       refuse(line, error)
       continue
@@ -177,7 +179,10 @@ def _of_text(
       "words": words,
       "unknown": [word for word in words if word not in vocabulary.index],
       "perplexity": _number(perplexity(model, ids)),
-      "top": [_entry(vocabulary.index[word], word, score) for word, score in best],
+      "top": [
+        _entry(vocabulary.index[word], data.added(words, word), score)
+        for word, score in best
+      ],
     }
 
 
@@ -254,13 +259,18 @@ def next_words(
 ) -> list[tuple[str, float]]:
   """The k most probable words after these, with log-probabilities, best first.
 
-  Compiles once per k and power of two of the length.
+  A network without recurrent state reads the last `train.unroll` inputs only. Compiles
+  once per k and power of two of the length.
   """
-  eos = model.vocabulary.eos
-  length = 1 + len(ids)
-  x_T = np.full(power_of_two(length), eos, np.int32)
-  x_T[1:length] = ids
-  ids_NK, log_prob_NK = model.top_k(model.state, x_T, length - 1, k=k)
+  exp, eos = model.exp, model.vocabulary.eos
+  x_T = np.append(np.int32(eos), ids)
+  most = power_of_two(len(x_T))
+  if not jax.tree.leaves(exp.model.initial_carry(1)):  # it knows windows of training
+    most = min(most, exp.train.unroll)
+    x_T = x_T[-most:]
+  last = len(x_T) - 1
+  x_T = np.pad(x_T, (0, most - len(x_T)), constant_values=eos)
+  ids_NK, log_prob_NK = model.top_k(model.state, x_T, last, k=k)
   words = model.vocabulary.decode(np.asarray(ids_NK[0]))
   return list(zip(words, np.asarray(log_prob_NK[0]).tolist(), strict=True))
 
@@ -277,7 +287,7 @@ def _best(
 ) -> tuple[jax.Array, jax.Array]:
   """Ids and scores [N, k] for N independent examples."""
   h_BTD = _activations(exp, state, x)
-  return exp.head.top_k(state.head, h_BTD.reshape(-1, h_BTD.shape[-1]), k)
+  return exp.head.top_k(state.head, of_targets(h_BTD, len(h_BTD)), k)
 
 
 def _activations(exp: Experiment, state: State, x: jax.Array | FeatureBag) -> jax.Array:

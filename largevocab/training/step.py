@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from largevocab.data.batches import Batch
 from largevocab.placement import placed, row_major
 from largevocab.rows import sq_norm
+from largevocab.training.activations import activations
 from largevocab.training.input_rows import gradients, look_up
 from largevocab.training.settings import Experiment
 from largevocab.training.spread import by_examples, inputs_of, places
@@ -20,19 +21,16 @@ def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) ->
   """One update of network, inputs and head, clipped by their joint gradient norm."""
   k_net, k_head = jax.random.split(jax.random.fold_in(state.key, state.step))
   batch = by_examples(exp, batch)
-  carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), state.carry)
   tables = state.inputs, state.head
   rows_BTE = look_up(exp, *tables, batch.x)
 
   def network(params, rows_BTE):
-    return exp.model.apply(
-      {"params": params}, rows_BTE, carry, train=True, rngs={"dropout": k_net}
-    )
+    how = {"train": True, "rngs": {"dropout": k_net}}
+    return activations(exp, params, rows_BTE, state.carry, batch, **how)
 
-  h_BTD, pull_back, carry = jax.vjp(network, state.params, rows_BTE, has_aux=True)
-  h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
+  h_ND, pull_back, carry = jax.vjp(network, state.params, rows_BTE, has_aux=True)
   out = exp.head.backward(state.head, h_ND, batch.y, k_head)
-  g_params, g_rows_BTE = pull_back(out.dh_ND.reshape(h_BTD.shape))
+  g_params, g_rows_BTE = pull_back(out.dh_ND)
   g_inputs, out = gradients(exp, *tables, batch.x, g_rows_BTE, out)
 
   norm = jnp.sqrt(sq_norm(g_params) + sq_norm(g_inputs) + out.sq_norm)
@@ -82,10 +80,8 @@ def compiled_steps(exp: Experiment, state: State) -> tuple[State, Any, Any]:
 def monitor(state: State, batch: Batch, *, exp: Experiment) -> dict[str, jax.Array]:
   """The head's diagnostics on a batch that has not been trained on yet."""
   batch = by_examples(exp, batch)
-  carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), state.carry)
   rows_BTE = look_up(exp, state.inputs, state.head, batch.x)
-  h_BTD, _ = exp.model.apply({"params": state.params}, rows_BTE, carry)
-  h_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
+  h_ND, _ = activations(exp, state.params, rows_BTE, state.carry, batch)
   number = jnp.uint32(3 << 30) + state.step.astype(jnp.uint32)  # not used by steps
   key = jax.random.fold_in(state.key, number)
   return exp.head.monitor(state.head, h_ND, batch.y, key)

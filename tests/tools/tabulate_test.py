@@ -109,7 +109,10 @@ def test_rows_can_be_chosen(experiments):
   assert "| pps |" in new
   assert "| full |" not in new
   assert tabulate.rewrite(new, experiments) == new
-  for pattern, problem in (("none", "found in no name"), ("(", "no regular expression")):
+  for pattern, problem in (
+    ("none", "found in no name"),
+    ("(", "no regular expression"),
+  ):
     with pytest.raises(UserError, match=problem):
       tabulate.rewrite(text.format(pattern), experiments)
 

@@ -154,6 +154,10 @@ class Zipf:
     """The words of a line, without `<eos>`."""
     return line.split()
 
+  def added(self, words: list[str], word: str) -> str:
+    """How to show a next word: itself."""
+    return word
+
   def _spheres(self, rng: np.random.Generator) -> np.ndarray:
     x_VE = rng.standard_normal((self.num_classes, self.rank))
     norm_V = np.linalg.norm(x_VE, axis=1)

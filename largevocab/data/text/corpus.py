@@ -1,14 +1,18 @@
 """A text as class ids: one memory-mapped array per split, and the vocabulary."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from largevocab.data.batches import EvaluationBatches, TokenBatches
-from largevocab.data.encoded import open_encoded
+from largevocab.data.batches import EvaluationBatches, TextSize, TokenBatches
+from largevocab.data.encoded import damaged, open_encoded
 from largevocab.data.text.vocabulary import Vocabulary
 from largevocab.labels import Counts
+
+_SIZES = "sizes.json"  # next to the arrays, if tokens are subwords
 
 
 @dataclass(frozen=True)
@@ -18,12 +22,14 @@ class Corpus:
   Attributes:
     vocabulary: its words, with counts of the training split.
     train, valid, test: i32[tokens], class ids in document order.
+    sizes: of splits whose tokens are subwords.
   """
 
   vocabulary: Vocabulary
   train: np.ndarray
   valid: np.ndarray
   test: np.ndarray
+  sizes: Mapping[str, TextSize] = field(default_factory=dict, kw_only=True)
 
   @property
   def counts(self) -> Counts:
@@ -54,7 +60,8 @@ class Corpus:
   ) -> EvaluationBatches:
     """Batches with every token of a split once."""
     tokens = getattr(self, split)
-    return EvaluationBatches(tokens, batch_size, unroll, self.vocabulary.eos)
+    size = self.sizes.get(split)
+    return EvaluationBatches(tokens, batch_size, unroll, self.vocabulary.eos, size)
 
 
 def open_corpus(directory: Path) -> Corpus:
@@ -64,4 +71,19 @@ def open_corpus(directory: Path) -> Corpus:
     UserError: a file is missing, cut short or of another kind.
   """
   vocabulary, splits = open_encoded(directory, Vocabulary)
-  return Corpus(vocabulary, **splits)
+  try:
+    sizes = json.loads((directory / _SIZES).read_text())
+    sizes = {split: TextSize(**size) for split, size in sizes.items()}
+  except FileNotFoundError:
+    sizes = {}
+  except (OSError, ValueError, TypeError, AttributeError) as error:
+    raise damaged(directory, str(error)) from error
+  return Corpus(vocabulary, **splits, sizes=sizes)
+
+
+def write_sizes(directory: Path, size_of: Callable[[list[str]], TextSize]) -> None:
+  """Writes the sizes of the held-out texts of an encoded corpus, from their words."""
+  corpus = open_corpus(directory)
+  decode = corpus.vocabulary.decode
+  sizes = {s: size_of(decode(getattr(corpus, s)))._asdict() for s in ("valid", "test")}
+  (directory / _SIZES).write_text(json.dumps(sizes, indent=1) + "\n")

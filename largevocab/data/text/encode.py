@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from largevocab.data.encoded import SPLITS, write_summary
-from largevocab.data.text.vocabulary import EOS, build_vocabulary
+from largevocab.data.text.vocabulary import EOS, build_vocabulary, in_order
 from largevocab.errors import UserError
 
 _BLOCK = 1 << 20  # tokens held in memory
@@ -24,6 +24,7 @@ def encode(
   texts: Mapping[str, Iterable[list[str]] | float],
   min_count: int = 1,
   max_vocab: int = 0,
+  names: Iterable[str] = (),
 ) -> None:
   """Writes `{train,valid,test}.npy` i32[tokens], `vocabulary.txt` and a summary.
 
@@ -33,6 +34,7 @@ def encode(
       number for valid and test is the share to cut off the end of the training text, at
       the end of a line if it has lines.
     min_count, max_vocab: see `build_vocabulary`. Only training words count.
+    names: all classes, if they are known before; then these two are not read.
 
   Raises:
     UserError: a split has no tokens, or the vocabulary fewer than two words.
@@ -57,9 +59,11 @@ def encode(
   counts = np.zeros(len(numbers), np.int64)
   for block in _blocks(parts["train"]):
     counts += np.bincount(block, minlength=len(numbers))
-  vocabulary = build_vocabulary(
-    dict(zip(numbers, counts.tolist(), strict=True)), min_count, max_vocab
-  )
+  count_of = dict(zip(numbers, counts.tolist(), strict=True))
+  if known := dict.fromkeys(names, 0):
+    vocabulary = in_order(known | count_of)
+  else:
+    vocabulary = build_vocabulary(count_of, min_count, max_vocab)
   class_ids = np.array(vocabulary.encode(numbers), np.int32)
   for split, part in parts.items():
     _write_ids(part, class_ids, directory / f"{split}.npy")

@@ -33,11 +33,11 @@ class PlainText(TextCorpus):
   tokenize: bool = False
   line_ends: bool = True
 
-  def words(self, line: str) -> list[str]:
+  def split(self, line: str) -> list[str]:
     """The words of a line, without `<eos>`.
 
     >>> from largevocab.data import Europarl
-    >>> Europarl(tokenize=True, lower_case=True).words("It's 1,000 (U.S.).")
+    >>> Europarl(tokenize=True, lower_case=True).split("It's 1,000 (U.S.).")
     ["it's", '1,000', '(', 'u.s', '.', ')', '.']
     """
     if self.lower_case:

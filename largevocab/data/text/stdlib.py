@@ -41,7 +41,7 @@ class Stdlib(TextCorpus):
       files[split_of(path.relative_to(root).as_posix())].append(path)
     return {split: Text(self._words_of(paths), paths) for split, paths in files.items()}
 
-  def words(self, line: str) -> list[str]:
+  def split(self, line: str) -> list[str]:
     """The words of a line of source, without `<eos>`.
 
     >>> Stdlib().words("x1 = f(20)")

@@ -3,6 +3,7 @@
 import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,14 +11,16 @@ from largevocab.data.cache import cache_root, cached, content_key
 from largevocab.data.encoded import SPLITS
 from largevocab.data.files import naming
 from largevocab.data.synthetic.zipf import Zipf
-from largevocab.data.text.corpus import Corpus, open_corpus
+from largevocab.data.text.corpus import Corpus, open_corpus, write_sizes
 from largevocab.data.text.encode import encode
+from largevocab.data.text.subwords import Subwords
 from largevocab.data.text.vocabulary import EOS
 from largevocab.errors import UserError
 from largevocab.fields import CountOrNone, settings
+from largevocab.paths import user_path
 
 _FORMAT = 1  # of the encoded files; changing it rebuilds all corpora
-_LOCATIONS = {"path", "train", "valid", "test", "data_dir", "cache_dir"}
+_LOCATIONS = {"path", "train", "valid", "test", "data_dir", "cache_dir", "tokenizer"}
 
 
 class Text(NamedTuple):
@@ -41,21 +44,42 @@ class TextCorpus(abc.ABC):
   Attributes:
     min_count: words with fewer occurrences in the training text become `<unk>`.
     max_vocab: most classes, including `<unk>` and `<eos>`; 0: no limit.
+    tokenizer: a tokenizer.json of Hugging Face's `tokenizers`: classes are all of its
+      tokens, with `<unk>` and `<eos>`, which ends a line as before. It reads lines as
+      they are in the files; settings of words, such as `min_count`, `max_vocab` and
+      `lower_case`, have no effect. Evaluation adds metrics per word and per byte, see
+      `largevocab.data.batches.TextSize`. Empty: words.
     cache_dir: directory of encoded corpora; empty: $LARGEVOCAB_CACHE, or else
       ~/.cache/largevocab.
   """
 
   min_count: CountOrNone = 1
   max_vocab: CountOrNone = 0
+  tokenizer: str = ""
   cache_dir: str = ""
 
   @abc.abstractmethod
   def texts(self) -> Mapping[str, Text | float]:
     """The text of each split; a number is a share of the end of the training text."""
 
-  def words(self, line: str) -> list[str]:
-    """The words of a line, without `<eos>`; for training and for queries."""
+  def split(self, line: str) -> list[str]:
+    """The words of a line, if there is no tokenizer; without `<eos>`."""
     return line.split()
+
+  def words(self, line: str) -> list[str]:
+    """The words, or subwords, of a line, for training and for queries."""
+    return self.subwords.split(line) if self.subwords else self.split(line)
+
+  def added(self, words: Sequence[str], word: str) -> str:
+    """How to show a next word: of subwords, what it adds to the text."""
+    return self.subwords.added(words, word) if self.subwords else word
+
+  @cached_property
+  def subwords(self) -> Subwords | None:
+    """The tokenizer, if there is one."""
+    if not self.tokenizer:
+      return None
+    return Subwords(user_path(self.tokenizer, "data.tokenizer"))
 
   def tiny(self) -> Zipf:
     return Zipf(num_tokens=1000)
@@ -68,7 +92,11 @@ class TextCorpus(abc.ABC):
     options = {k: v for k, v in asdict(self).items() if k not in _LOCATIONS}
     contents = [(split, len(text.files), text.version) for split, text in given]
     files = [path for _, text in given for path in text.files]
-    key = content_key(root, files, [_FORMAT, type(self).__name__, options, contents])
+    sources = files
+    if self.subwords:
+      contents.append(("tokenizer", 1, ""))
+      sources = [*files, self.subwords.checked()]
+    key = content_key(root, sources, [_FORMAT, type(self).__name__, options, contents])
 
     def build(directory: Path) -> None:
       words = {
@@ -76,7 +104,10 @@ class TextCorpus(abc.ABC):
         for split, text in texts.items()
       }
       with naming(files):
-        encode(directory, words, self.min_count, self.max_vocab)
+        names = self.subwords.names if self.subwords else ()
+        encode(directory, words, self.min_count, self.max_vocab, names)
+      if self.subwords:
+        write_sizes(directory, self.subwords.size)
 
     name = f"{type(self).__name__.lower()}-{key}"
     return open_corpus(cached(root, name, build))

@@ -78,7 +78,15 @@ def build_vocabulary(
     )
   eos = counts.get(EOS, 0)
   unk = sum(counts.values()) - eos + sum(count for count, _ in kept)
-  kept += [(-eos, EOS), (-unk, UNK)]
-  kept.sort()
-  counts_V = np.array([-count for count, _ in kept], dtype=np.int64)
-  return Vocabulary([word for _, word in kept], counts_V)
+  return in_order({word: -count for count, word in kept} | {EOS: eos, UNK: unk})
+
+
+def in_order(counts: Mapping[str, int]) -> Vocabulary:
+  """The vocabulary of all of these words, also those with count 0.
+
+  >>> in_order({"a": 0, "b": 2}).words
+  ['b', '<eos>', '<unk>', 'a']
+  """
+  counts = {EOS: 0, UNK: 0, **counts}
+  words = sorted(counts, key=lambda word: (-counts[word], word))
+  return Vocabulary(words, np.array([counts[word] for word in words], np.int64))

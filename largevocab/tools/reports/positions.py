@@ -8,6 +8,7 @@ import numpy as np
 
 from largevocab.data.base import HeldOutBatches
 from largevocab.labels import Targets
+from largevocab.training.activations import activations
 from largevocab.training.input_rows import look_up
 from largevocab.training.settings import Experiment
 from largevocab.training.state import State
@@ -42,15 +43,14 @@ def positions_of(
   wanted = np.unique(np.linspace(0, total - 1, min(num, total)).astype(np.int64))
 
   @jax.jit
-  def network(params, table, head_state, carry, x):
-    rows_BTE = look_up(exp, table, head_state, x)
-    h_BTD, carry = exp.model.apply({"params": params}, rows_BTE, carry)
-    return h_BTD.reshape(-1, h_BTD.shape[-1]), carry
+  def network(params, table, head_state, carry, batch):
+    rows_BTE = look_up(exp, table, head_state, batch.x)
+    return activations(exp, params, rows_BTE, carry, batch)
 
   carry = exp.model.initial_carry(batches.batch_size)
   seen, parts = 0, []
   for batch in batches:
-    h_ND, carry = network(state.params, state.inputs, state.head, carry, batch.x)
+    h_ND, carry = network(state.params, state.inputs, state.head, carry, batch)
     real = np.flatnonzero(batch.y.w_NP.sum(axis=1) > 0)
     here = wanted[(wanted >= seen) & (wanted < seen + len(real))] - seen
     seen += len(real)

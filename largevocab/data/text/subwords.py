@@ -1,0 +1,121 @@
+"""Subwords of a `tokenizer.json`, the file format of Hugging Face's `tokenizers`."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from largevocab.data.batches import TextSize
+from largevocab.data.text.vocabulary import EOS
+from largevocab.errors import UserError
+
+
+def _name(token: str) -> str:
+  r"""The name of a token, without blanks, as a file of classes needs it.
+
+  >>> print(_name("Ġthe"), _name("a b"))
+  Ġthe a\u0020b
+  """
+  return "".join(f"\\u{ord(c):04x}" if c.isspace() else c for c in token)
+
+
+@dataclass(frozen=True)
+class Subwords:
+  """A tokenizer that was trained before, as words of text data.
+
+  Special tokens that the tokenizer would add, such as marks of the beginning, are not
+  added. Blanks within the name of a token are written as in `\\u0020`.
+
+  Attributes:
+    path: the file.
+
+  Raises:
+    UserError: the package `tokenizers` or the file is missing, or the file is no
+      tokenizer.
+  """
+
+  path: Path
+
+  @cached_property
+  def _tokenizer(self) -> Any:
+    try:
+      import tokenizers  # pyrefly: ignore
+    except ImportError as error:
+      raise UserError(
+        "data.tokenizer needs the package tokenizers: install it, as with pip install "
+        "tokenizers"
+      ) from error
+    try:
+      text = self.path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+      reason = getattr(error, "strerror", None) or "it is not UTF-8"
+      raise UserError(f"data.tokenizer: cannot read {self.path}: {reason}") from error
+    try:
+      tokenizer = tokenizers.Tokenizer.from_str(text)
+    except Exception as error:  # of its Rust code, which has no type of its own
+      reason = " ".join(str(error).split())[:200]
+      raise UserError(
+        f"data.tokenizer: {self.path} is no tokenizer.json ({reason}): save one with "
+        "the library tokenizers, Tokenizer.save"
+      ) from error
+    tokenizer.no_truncation()  # a file may say that long lines are cut
+    tokenizer.no_padding()
+    return tokenizer
+
+  def checked(self) -> Path:
+    """The file, once it was read."""
+    _ = self._tokenizer
+    return self.path
+
+  @cached_property
+  def _id_of(self) -> dict[str, int]:
+    """The tokenizer's own id of each name, in the order of these ids."""
+    vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+    by_id = sorted(vocabulary.items(), key=lambda pair: pair[1])
+    return {_name(token): id for token, id in by_id}
+
+  @property
+  def names(self) -> Sequence[str]:
+    """All tokens."""
+    return [*self._id_of]
+
+  def split(self, line: str) -> list[str]:
+    """The tokens of a line, without its end."""
+    encoding = self._tokenizer.encode(line.rstrip("\r\n"), add_special_tokens=False)
+    return [_name(token) for token in encoding.tokens]
+
+  def text(self, names: Iterable[str]) -> str:
+    """The text of some tokens, at the end of a line a line feed."""
+    return "".join(self._lines(names))
+
+  def added(self, names: Sequence[str], name: str) -> str:
+    """What one more token adds to the text of others, for people; its name, if it is no
+    text or changes that before."""
+    if name not in self._id_of:
+      return name
+    before, after = self.text(names), self.text([*names, name])
+    return after[len(before) :] if after.startswith(before) else name
+
+  def size(self, names: Iterable[str]) -> TextSize:
+    """The size of the text that tokens decode to."""
+    num_words = num_bytes = 0
+    for line in self._lines(names):
+      num_words += len(line.split()) + line.endswith("\n")
+      num_bytes += len(line.encode())
+    return TextSize(num_words, num_bytes)
+
+  def _lines(self, names: Iterable[str]) -> Iterator[str]:
+    """Decoded lines, each with a line feed, and what is after the last."""
+    line: list[str] = []
+    for name in names:
+      if name == EOS:
+        yield self._decoded(line) + "\n"
+        line = []
+      else:
+        line.append(name)
+    yield self._decoded(line)
+
+  def _decoded(self, names: Sequence[str]) -> str:
+    ids = [self._id_of[name] for name in names if name in self._id_of]
+    return self._tokenizer.decode(ids, skip_special_tokens=False)

@@ -1,0 +1,100 @@
+"""Base of recurrent networks: stacked layers, each scanned over time."""
+
+from typing import ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from largevocab.fields import Dropout, Dtype, InitScale, Layers, Width
+from largevocab.models.missing import given
+
+State = tuple[jax.Array, ...]
+
+
+def _uniform(scale: float):
+  def init(key, shape, dtype=jnp.float32):
+    return jax.random.uniform(key, shape, dtype, -scale, scale)
+
+  return init
+
+
+class Recurrent(nn.Module):
+  """Stacked recurrent layers over rows of an input table: rows, carry -> h, carry.
+
+  The products x_t W of all time steps are one product before the scan. Dropout acts
+  between layers, on the input and on the output, never on the recurrent connections. A
+  missing input leaves the state as it is, so that padding changes nothing.
+
+  Attributes:
+    gates: number of gates of a cell, with D columns each in W, U and b.
+    embed: E, width of the input rows.
+    hidden: D, units per layer.
+    layers: number of layers.
+    dropout: probability of dropping a unit.
+    init_scale: weights are initialised uniformly in [-init_scale, init_scale], biases
+      to 0.
+    dtype: of the operands of matrix products; the state stays float32.
+  """
+
+  gates: ClassVar[int]
+  arrays: ClassVar[int] = 1  # of the state of a layer, h the last of them
+
+  embed: Width = 200
+  hidden: Width = 200
+  layers: Layers = 2
+  dropout: Dropout = 0.0
+  init_scale: InitScale = 0.1
+  dtype: Dtype = "float32"
+
+  def cell(self, state: State, x_BG: jax.Array, h_BG: jax.Array) -> State:
+    """The next state of a layer, from x_t W + b and h_{t-1} U."""
+    raise NotImplementedError
+
+  @property
+  def history(self) -> int:
+    """Least number of input rows of an example; any number is accepted."""
+    return 1
+
+  @property
+  def width(self) -> int:
+    """D, the width of h."""
+    return self.hidden
+
+  def initial_carry(self, batch_size: int):
+    """Zero state of each layer."""
+    zeros = lambda: jnp.zeros((batch_size, self.hidden), jnp.float32)
+    of_layer = lambda: tuple(zeros() for _ in range(self.arrays))
+    return tuple(of_layer() for _ in range(self.layers))
+
+  @nn.compact
+  def __call__(self, x_BTE, carry, train: bool = False):
+    drop = nn.Dropout(self.dropout, deterministic=not train)
+    given_TB1 = jnp.swapaxes(given(x_BTE), 0, 1)[:, :, None]
+    x_TBE = drop(jnp.swapaxes(x_BTE, 0, 1))
+    finals = []
+    for layer, state in enumerate(carry):
+      x_TBE, state = self._layer(f"layer_{layer}", x_TBE, given_TB1, state)
+      x_TBE = drop(x_TBE)
+      finals.append(state)
+    return jnp.swapaxes(x_TBE, 0, 1), tuple(finals)
+
+  def _layer(self, name, x_TBE, given_TB1, state):
+    shape = lambda rows: (rows, self.gates * self.hidden)
+    init = _uniform(self.init_scale)
+    w = self.param(f"{name}_w", init, shape(x_TBE.shape[-1]))
+    u = self.param(f"{name}_u", init, shape(self.hidden))
+    b = self.param(f"{name}_b", nn.initializers.zeros, (self.gates * self.hidden,))
+    dot = lambda a, m: jnp.matmul(
+      a.astype(self.dtype), m.astype(self.dtype), preferred_element_type=jnp.float32
+    )
+    x_TBG = dot(x_TBE, w) + b[None, None, :]
+
+    def step(old, now):
+      x_BG, given_B1 = now
+      new = self.cell(old, x_BG, dot(old[-1], u))
+      new = tuple(jnp.where(given_B1, *pair) for pair in zip(new, old, strict=True))
+      return new, new[-1]
+
+    state, h_TBD = jax.lax.scan(step, state, (x_TBG, given_TB1))
+    return h_TBD, state

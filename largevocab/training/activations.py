@@ -1,0 +1,59 @@
+"""The network on a batch: an activation for each target."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.data.batches import Batch
+from largevocab.errors import UserError
+from largevocab.training.settings import Experiment
+
+PyTree = Any
+
+
+def activations(
+  exp: Experiment,
+  params: PyTree,
+  rows_BTE: jax.Array,
+  carry: PyTree,
+  batch: Batch,
+  **how: Any,
+) -> tuple[jax.Array, PyTree]:
+  """h of each target, f32[N, D], and the recurrent state after the batch.
+
+  Args:
+    rows_BTE: the inputs, looked up.
+    carry: the recurrent state before, reset to zeros if the batch says so.
+    how: further arguments of `exp.model.apply`.
+
+  Raises:
+    UserError: the network has too few activations.
+  """
+  carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), carry)
+  h_BTD, carry = exp.model.apply({"params": params}, rows_BTE, carry, **how)
+  return of_targets(h_BTD, len(batch.y.ids_NP)), carry
+
+
+def of_targets(h_BTD: jax.Array, num: int) -> jax.Array:
+  """The activations of N targets, f32[N, D]: the last N / B of each example.
+
+  On text each input has a target. Of a history that has one target, the next item, h of
+  the last item is read.
+
+  Raises:
+    UserError: the network has too few.
+
+  >>> h_BTD = jnp.arange(6.0).reshape(2, 3, 1)
+  >>> of_targets(h_BTD, 2).ravel().tolist(), of_targets(h_BTD, 6).ravel().tolist()
+  ([2.0, 5.0], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+  """
+  num_examples, length, width = h_BTD.shape
+  each, rest = divmod(num, num_examples)
+  if rest or each > length:
+    raise UserError(
+      f"the data has {each} labels of each example, and the network {length} "
+      "activation of it: set model.name to 'lstm', 'gru' or 'transformer', which read "
+      "sequences"
+    )
+  return h_BTD[:, length - each :].reshape(-1, width)
