@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab.data.base import HeldOutBatches
+from largevocab.data.batches import Batch
 from largevocab.evaluation import moments, retrieval
-from largevocab.evaluation.evaluate import finished, retrieved
+from largevocab.evaluation.evaluate import finished, num_ranked, retrieved
 from largevocab.evaluation.moments import Moments
-from largevocab.labels import Counts, Targets
+from largevocab.labels import Counts
 from largevocab.training.settings import Experiment
 
 
@@ -46,16 +47,17 @@ def measure(
   worth_V = retrieval.inverse_propensities(counts, a, b)
 
   @jax.jit
-  def sums(nll_N: jax.Array, y: Targets, best_NK: jax.Array | None):
-    found = {} if best_NK is None else retrieved(exp, best_NK, y, worth_V)
-    return moments.sums({"nll": nll_N} | found, jnp.sum(y.w_NP, axis=1))
+  def sums(nll_N: jax.Array, batch: Batch, best_NK: jax.Array | None):
+    found = {} if best_NK is None else retrieved(exp, best_NK, batch, worth_V)
+    return moments.sums({"nll": nll_N} | found, jnp.sum(batch.y.w_NP, axis=1))
 
   seen = Moments()
   for batch in batches:
     context_N, w_NP = np.asarray(batch.y.context_N), np.asarray(batch.y.w_NP)
     nll_N = _nll(model, context_N, np.asarray(batch.y.ids_NP), w_NP)
-    best_NK = model.top_k(context_N, exp.eval.top) if exp.eval.top else None
-    summed = sums(nll_N.astype(np.float32), batch.y, best_NK)
+    num = num_ranked(exp, batch, counts.num_classes)
+    best_NK = model.top_k(context_N, num) if num else None
+    summed = sums(nll_N.astype(np.float32), batch, best_NK)
     seen.add(summed, np.sum(w_NP, axis=1, dtype=np.float64))
   return finished(exp, seen, batches)
 

@@ -7,6 +7,7 @@ from largevocab.data.base import Data, DataSet
 from largevocab.data.batches import Batch, EvaluationBatches, TokenBatches
 from largevocab.data.items.diginetica import Diginetica
 from largevocab.data.items.gowalla import Gowalla
+from largevocab.data.items.interactions import Interactions
 from largevocab.data.items.video_games import VideoGames
 from largevocab.data.labels.stdlib_calls import StdlibCalls
 from largevocab.data.labels.xmlc import Xmlc
@@ -15,6 +16,7 @@ from largevocab.data.synthetic.softmax_regression import SoftmaxRegression
 from largevocab.data.synthetic.zipf import Zipf
 from largevocab.data.synthetic.zipf_items import ZipfItems
 from largevocab.data.synthetic.zipf_labels import ZipfLabels
+from largevocab.data.synthetic.zipf_sequences import ZipfSequences
 from largevocab.data.text.corpus import Corpus
 from largevocab.data.text.lm1b import Lm1b
 from largevocab.data.text.plain import Europarl, Text8, TextFiles
@@ -35,6 +37,8 @@ DATASETS = {
   "diginetica": Diginetica,
   "video_games": VideoGames,
   "zipf_items": ZipfItems,
+  "interactions": Interactions,
+  "zipf_sequences": ZipfSequences,
   "softmax_regression": SoftmaxRegression,
   "xmlc": Xmlc,
   "tfds_xmlc": XmlcTfds,

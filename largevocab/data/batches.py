@@ -39,11 +39,18 @@ class Batch(NamedTuple):
       features context_N is their number in the split. P = 1 unless examples have
       several labels.
     start: bool[], True where the recurrent state is reset.
+    at: i32[B], the step of the only example in each row of x, for sequences that are
+      padded at the end; N = B. None: there is an example at every step, or the network
+      has one output a row.
+    seen: i32[N, S], classes that rankings may leave out, padded with V; see
+      `eval.hide_seen`. None: none.
   """
 
   x: np.ndarray | FeatureBag
   y: Targets
   start: np.bool_
+  at: np.ndarray | None = None
+  seen: np.ndarray | None = None
 
 
 def _batch(x: np.ndarray, y: np.ndarray, weight: np.ndarray, start: bool) -> Batch:

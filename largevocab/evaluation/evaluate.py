@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab.data.base import Data, HeldOutBatches
+from largevocab.data.batches import Batch
 from largevocab.errors import UserError, is_too_large
 from largevocab.evaluation import moments, retrieval
 from largevocab.evaluation.moments import Moments
 from largevocab.evaluation.similarity import make_similarity
-from largevocab.labels import Counts, Targets
+from largevocab.labels import Counts
 from largevocab.training.activations import activations
 from largevocab.training.input_rows import look_up
 from largevocab.training.processes import whole
@@ -27,7 +28,7 @@ from largevocab.training.state import State, restore
 
 _LOG = logging.getLogger("largevocab")
 _SECONDS = 10.0  # between progress lines of a long evaluation
-_WITH_ERROR = ("p@", "recall@")  # and 'nll'
+_WITH_ERROR = ("p@", "recall@", "hr@")  # and 'nll'
 
 
 class Stopped(Exception):
@@ -40,9 +41,10 @@ class Evaluate:
   If the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added, for a text in
   subwords also 'word_ppl' and 'bits_per_byte', see `TextSize`; for metrics
   that are no losses, as 'log_z', the standard deviation over examples; with
-  `eval.ranking_k`, 'recall@k' and 'mrr@k', with `eval.precision_k` label metrics, see
-  `retrieval`. Means are over examples that have a label, unless `eval.unlabelled` is
-  'count'. 'nll_se', 'p@k_se' and 'recall@k_se' are the standard errors of their means.
+  `eval.ranking_k`, 'recall@k' and 'mrr@k', with `eval.hit_k`, 'hr@k' and 'ndcg@k', with
+  `eval.precision_k` label metrics, see `retrieval`. Means are over examples that have a
+  label, unless `eval.unlabelled` is 'count'. 'nll_se', 'p@k_se', 'recall@k_se' and
+  'hr@k_se' are the standard errors of their means.
 
   Args:
     exp: the experiment.
@@ -64,9 +66,9 @@ class Evaluate:
     h_ND, carry = activations(exp, params, rows_BTE, carry, batch)
     weight_N = jnp.sum(batch.y.w_NP, axis=1)
     metrics = head.evaluate(head_state, h_ND, batch.y)
-    if exp.eval.top:
-      best_NK, _ = head.top_k(head_state, h_ND, exp.eval.top)
-      metrics |= retrieved(exp, best_NK, batch.y, worth_V)
+    if num := num_ranked(exp, batch, len(worth_V)):
+      best_NK, _ = head.top_k(head_state, h_ND, num)
+      metrics |= retrieved(exp, best_NK, batch, worth_V)
     return carry, moments.sums(metrics, weight_N)
 
   def __call__(
@@ -114,20 +116,36 @@ class Evaluate:
         jax.block_until_ready(self._step(*tables, carry, self._worth_V, batch))
 
 
+def num_ranked(exp: Experiment, batch: Batch, num_classes: int) -> int:
+  """Number of best classes that the metrics of a batch need, with those that are left
+  out of rankings; 0: none."""
+  hidden = _hidden(exp, batch)
+  more = 0 if hidden is None else hidden.shape[1]
+  return exp.eval.top and min(exp.eval.top + more, num_classes)
+
+
 def retrieved(
-  exp: Experiment, best_NK: jax.Array, y: Targets, worth_V: jax.Array
+  exp: Experiment, best_NK: jax.Array, batch: Batch, worth_V: jax.Array
 ) -> dict[str, jax.Array]:
   """Ranking metrics selected by `eval`, f32[N] each; see `retrieval`.
 
   Args:
     exp: the experiment.
-    best_NK: i32[N, K], K = `eval.top`, best first.
-    y: the true classes.
+    best_NK: i32[N, K], K = `num_ranked`, best first.
+    batch: has the true classes, and those to leave out.
     worth_V: f32[V], see `retrieval.inverse_propensities`.
   """
-  k = exp.eval.ranking_k
+  hidden, y, k = _hidden(exp, batch), batch.y, exp.eval.ranking_k
+  if hidden is not None:
+    best_NK = retrieval.without(best_NK, jnp.asarray(hidden), len(worth_V))
   found = retrieval.at_k(best_NK[:, :k], y) if k else {}
-  return found | retrieval.of_labels(best_NK, y, worth_V, exp.eval.precision_k)
+  found |= retrieval.of_labels(best_NK, y, worth_V, exp.eval.precision_k)
+  return found | retrieval.hits(best_NK, y, exp.eval.hit_k)
+
+
+def _hidden(exp: Experiment, batch: Batch) -> np.ndarray | None:
+  """The classes to leave out of rankings, i32[N, S]; None: none."""
+  return batch.seen if exp.eval.hide_seen else None
 
 
 def finished(

@@ -13,6 +13,7 @@ from largevocab.data.base import Data
 from largevocab.data.batches import EvaluationBatches, FeatureBag
 from largevocab.data.classes import Classes
 from largevocab.data.items.next_item import NextItem
+from largevocab.data.items.sequences import ItemSequences
 from largevocab.data.labels.multi_label import MultiLabel
 from largevocab.data.text.corpus import Corpus
 from largevocab.data.text.vocabulary import Vocabulary
@@ -24,11 +25,12 @@ from largevocab.evaluation.queries import (
   Line,
   Queries,
   Source,
+  UserQueries,
   power_of_two,
 )
 from largevocab.labels import Counts
 from largevocab.training import console
-from largevocab.training.activations import of_targets
+from largevocab.training.activations import at_steps, of_targets
 from largevocab.training.input_rows import look_up
 from largevocab.training.settings import Experiment
 from largevocab.training.state import State, restore
@@ -77,12 +79,18 @@ def language_model(
   return LanguageModel(exp, vocabulary, state, evaluate, top_k)
 
 
-def ranker(exp: Experiment, data: NextItem | MultiLabel, state: State) -> Ranker:
-  """A model for batches of histories, or of documents."""
+def ranker(
+  exp: Experiment, data: NextItem | ItemSequences | MultiLabel, state: State
+) -> Ranker:
+  """A model for batches of histories, users or documents."""
   classes = data.vocabulary
+  index = {item: id for id, item in enumerate(classes.words)}
   if isinstance(data, NextItem):
-    index = {item: id for id, item in enumerate(classes.words)}
     queries: Queries = HistoryQueries(index, data.train.shape[1] - 1)
+  elif isinstance(data, ItemSequences):
+    users = {user: number for number, user in enumerate(data.users)}
+    shown = exp.eval.unroll, exp.eval.hide_seen
+    queries = UserQueries(index, users, data, *shown)
   else:
     queries = DocumentQueries(data.num_inputs, len(classes), data.unit_norm)
   top_k = jax.jit(functools.partial(_best, exp), static_argnames="k")
@@ -105,7 +113,7 @@ def model_of(
   """The model for queries of the kind of its training data."""
   if isinstance(data, Corpus):
     return language_model(exp, data.vocabulary, state)
-  if isinstance(data, NextItem | MultiLabel):
+  if isinstance(data, NextItem | ItemSequences | MultiLabel):
     return ranker(exp, data, state)
   raise UserError(
     f"{workdir} was not trained on text, histories of items or labelled documents, of "
@@ -122,17 +130,19 @@ def answer(
 
   Args:
     k: number of best classes to list.
-    mask_seen: exclude the items of a history.
+    mask_seen: exclude the items of a history; for users also by `eval.hide_seen`.
 
   Raises:
     UserError: k is larger than the number of classes; `mask_seen` without histories;
       or, at the end, some lines were invalid.
   """
+  queries = getattr(model, "queries", None)
   num = len(model.vocabulary if isinstance(model, LanguageModel) else model.classes)
   if k > num:
     raise UserError(f"--top_k is {k}; the model has only {num} classes")
-  if mask_seen and not isinstance(getattr(model, "queries", None), HistoryQueries):
+  if mask_seen and not isinstance(queries, HistoryQueries | UserQueries):
     raise UserError("--mask_seen is for histories of items; leave it out")
+  mask_seen = mask_seen or (queries is not None and queries.hides_seen)
   wrong = []
 
   def refuse(line: Line, error: UserError) -> None:
@@ -198,10 +208,10 @@ def _of_queries(
       refuse(line, error)
   for batch in _batches(model, queries):
     ranked = rank(model, [query for _, query in batch], k, mask_seen)
-    for (number, _), best in zip(batch, ranked, strict=True):
+    for (number, query), best in zip(batch, ranked, strict=True):
       names = model.classes.decode([id for id, _ in best])
       top = [_entry(id, name, s) for (id, s), name in zip(best, names, strict=True)]
-      yield {"line": number, "top": top}
+      yield {"line": number} | model.queries.answer(query, top)
 
 
 def _batches(
@@ -233,14 +243,15 @@ def rank(
 
   Args:
     queries: results of `model.queries.read`.
-    mask_seen: for histories: exclude their items. The number of classes computed grows
-      by the distinct items of the longest: all scores are never held.
+    mask_seen: for histories and users: exclude their items. The number of classes
+      computed grows by the distinct items of the longest: all scores are never held.
   """
   padded = [*queries, *[queries[-1]] * (power_of_two(len(queries)) - len(queries))]
-  seen = [set(query.tolist()) if mask_seen else set() for query in queries]
+  seen = [model.queries.seen(query) if mask_seen else set() for query in queries]
   most = max(map(len, seen))
   looked_at = min(power_of_two(k + most), len(model.classes)) if most else k
-  ids_NK, score_NK = model.top_k(model.state, model.queries.batch(padded), k=looked_at)
+  inputs = model.queries.batch(padded)
+  ids_NK, score_NK = model.top_k(model.state, *inputs, k=looked_at)
   ids, scores = np.asarray(ids_NK).tolist(), np.asarray(score_NK).tolist()
   return [
     [pair for pair in zip(*best, strict=True) if pair[0] not in masked][:k]
@@ -283,11 +294,18 @@ def _next_word(
 
 
 def _best(
-  exp: Experiment, state: State, x: jax.Array | FeatureBag, *, k: int
+  exp: Experiment,
+  state: State,
+  x: jax.Array | FeatureBag,
+  at_B: jax.Array | None,
+  *,
+  k: int,
 ) -> tuple[jax.Array, jax.Array]:
   """Ids and scores [N, k] for N independent examples."""
   h_BTD = _activations(exp, state, x)
-  return exp.head.top_k(state.head, of_targets(h_BTD, len(h_BTD)), k)
+  num = len(h_BTD)
+  h_ND = of_targets(h_BTD, num) if at_B is None else at_steps(h_BTD, at_B)
+  return exp.head.top_k(state.head, h_ND, k)
 
 
 def _activations(exp: Experiment, state: State, x: jax.Array | FeatureBag) -> jax.Array:

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 import numpy as np
 
 from largevocab.data.batches import FeatureBag
+from largevocab.data.items.sequences import ItemSequences
 from largevocab.data.labels.documents import from_rows
 from largevocab.data.labels.multi_label import LabelledDocuments
 from largevocab.data.labels.xmlc_format import features_of
@@ -126,8 +127,22 @@ def power_of_two(number: int) -> int:
   return 1 << (number - 1).bit_length()
 
 
+class Padded(NamedTuple):
+  """Inputs of a batch of queries; see `Batch.x` and `Batch.at`."""
+
+  x: np.ndarray | FeatureBag
+  at: np.ndarray | None = None
+
+
 class Queries(Protocol):
-  """Parser and batcher of the queries for one kind of data."""
+  """Parser and batcher of the queries for one kind of data.
+
+  Attributes:
+    hides_seen: whether answers leave out what a query has, unless asked for.
+  """
+
+  @property
+  def hides_seen(self) -> bool: ...
 
   def read(self, text: str) -> Any:
     """Parses a line.
@@ -141,13 +156,30 @@ class Queries(Protocol):
     """Number of inputs of a query after padding."""
     ...
 
-  def batch(self, queries: Sequence[Any]) -> np.ndarray | FeatureBag:
-    """`Batch.x` of some queries, padded."""
+  def batch(self, queries: Sequence[Any]) -> Padded:
+    """Inputs of some queries."""
+    ...
+
+  def seen(self, query: Any) -> set[int]:
+    """Classes that an answer may leave out."""
+    ...
+
+  def answer(self, query: Any, top: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The answer, from the best classes: 'id', 'name' and 'score' of each."""
     ...
 
 
+class _Listing:
+  """Answers that list the best classes."""
+
+  hides_seen = False
+
+  def answer(self, query: Any, top: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"top": list(top)}
+
+
 @dataclass(frozen=True)
-class HistoryQueries:
+class HistoryQueries(_Listing):
   """Histories of items, oldest first, separated by blanks, with the names of the data.
 
   Attributes:
@@ -155,7 +187,7 @@ class HistoryQueries:
     num_before: K, number of last items that are used.
 
   >>> queries = HistoryQueries({"7": 0, "5": 1}, num_before=2)
-  >>> queries.batch([queries.read("5"), queries.read("7 7 5")]).tolist()
+  >>> queries.batch([queries.read("5"), queries.read("7 7 5")]).x.tolist()
   [[2, 1], [0, 1]]
   """
 
@@ -167,25 +199,92 @@ class HistoryQueries:
     items = text.split()
     if not items:
       raise UserError("no items; give those before the next one")
-    for item in items:
-      if item not in self.index:
-        raise UserError(f"{item[:40]!r} is no item of the data")
-    return np.array([self.index[item] for item in items], np.int32)
+    return _class_ids(self.index, items)
+
+  def seen(self, query: np.ndarray) -> set[int]:
+    return set(query.tolist())
 
   def width(self, query: np.ndarray) -> int:
     return self.num_before
 
-  def batch(self, queries: Sequence[np.ndarray]) -> np.ndarray:
+  def batch(self, queries: Sequence[np.ndarray]) -> Padded:
     """i32[B, K], padded in front with V, the number of items."""
     x_BK = np.full((len(queries), self.num_before), len(self.index), np.int32)
     for row_K, query in zip(x_BK, queries, strict=True):
       shown = query[-self.num_before :]
       row_K[self.num_before - len(shown) :] = shown
-    return x_BK
+    return Padded(x_BK)
+
+
+class UserQuery(NamedTuple):
+  """A user's name, and class ids of all items that the user has seen, i32[n]."""
+
+  user: str
+  items: np.ndarray
 
 
 @dataclass(frozen=True)
-class DocumentQueries:
+class UserQueries:
+  """Users of the data, or a user's name and items, oldest first, with blanks between.
+
+  Attributes:
+    index: the class id of each item.
+    users: the number of each user of the data.
+    data: their items.
+    steps: T, number of last items that are used.
+    hides_seen: whether a user's items are left out.
+  """
+
+  index: Mapping[str, int]
+  users: Mapping[str, int]
+  data: ItemSequences
+  steps: int
+  hides_seen: bool
+
+  def read(self, text: str) -> UserQuery:
+    """A user, with the items of the data or of the line."""
+    user, *items = text.split() or [""]
+    if not user:
+      raise UserError("no user; give one of the data, or a name and items")
+    if items:
+      return UserQuery(user, _class_ids(self.index, items))
+    if user not in self.users:
+      raise UserError(f"{user[:40]!r} is no user of the data; add the items after it")
+    return UserQuery(user, self.data.history(self.users[user]))
+
+  def seen(self, query: UserQuery) -> set[int]:
+    return set(query.items.tolist())
+
+  def width(self, query: UserQuery) -> int:
+    return self.steps
+
+  def batch(self, queries: Sequence[UserQuery]) -> Padded:
+    """i32[B, T], padded at the end with V, and the step of the last item."""
+    x_BT = np.full((len(queries), self.steps), len(self.index), np.int32)
+    shown = [query.items[-self.steps :] for query in queries]
+    for row_T, items in zip(x_BT, shown, strict=True):
+      row_T[: len(items)] = items
+    return Padded(x_BT, np.array([len(items) - 1 for items in shown], np.int32))
+
+  def answer(
+    self, query: UserQuery, top: Sequence[Mapping[str, Any]]
+  ) -> dict[str, Any]:
+    return {
+      "user": query.user,
+      "items": [entry["name"] for entry in top],
+      "scores": [entry["score"] for entry in top],
+    }
+
+
+def _class_ids(index: Mapping[str, int], items: Sequence[str]) -> np.ndarray:
+  for item in items:
+    if item not in index:
+      raise UserError(f"{item[:40]!r} is no item of the data")
+  return np.array([index[item] for item in items], np.int32)
+
+
+@dataclass(frozen=True)
+class DocumentQueries(_Listing):
   """Documents in the format of the Extreme Classification Repository.
 
   Attributes:
@@ -194,7 +293,7 @@ class DocumentQueries:
     unit_norm: see `LabelledDocuments`.
 
   >>> queries = DocumentQueries(num_features=5, num_classes=2, unit_norm=False)
-  >>> x = queries.batch([queries.read("0:1.5 4:2"), queries.read("3:1")])
+  >>> x, _ = queries.batch([queries.read("0:1.5 4:2"), queries.read("3:1")])
   >>> x.ids_BF.tolist()[1], x.values_BF.tolist()[0]
   ([3, 5], [1.5, 2.0])
   """
@@ -207,11 +306,14 @@ class DocumentQueries:
     """Ids and values of the features."""
     return features_of(text, self.num_features)
 
+  def seen(self, query: tuple[np.ndarray, np.ndarray]) -> set[int]:
+    return set()
+
   def width(self, query: tuple[np.ndarray, np.ndarray]) -> int:
     """Padded number of features, with few different values to compile for."""
     return power_of_two(len(query[0]))
 
-  def batch(self, queries: Sequence[tuple[np.ndarray, np.ndarray]]) -> FeatureBag:
+  def batch(self, queries: Sequence[tuple[np.ndarray, np.ndarray]]) -> Padded:
     """Bags, padded to the width of the longest."""
     ids, values = zip(*queries, strict=True)
     documents = from_rows(ids, values, [[]] * len(queries))
@@ -219,6 +321,4 @@ class DocumentQueries:
       documents, self.num_features, self.num_classes, self.unit_norm
     )
     at_B, width = np.arange(len(queries)), max(map(self.width, queries))
-    x = examples.batch(at_B, np.ones(len(at_B)), width, 1).x
-    assert isinstance(x, FeatureBag)
-    return x
+    return Padded(examples.batch(at_B, np.ones(len(at_B)), width, 1).x)

@@ -79,25 +79,94 @@ def of_labels(
   """
   num = check_shapes(ids_NK=ids_NK, ids_NP=y.ids_NP, w_NP=y.w_NP)["P"]
   is_true_NP = _counts(y)
-  found_NPK = (y.ids_NP[:, :, None] == ids_NK[:, None]) & is_true_NP[:, :, None]
-  hit_NK = jnp.any(found_NPK, axis=1)
+  hit_NK = _hit(ids_NK, y)
   worth_NP = inverse_propensity_V.at[y.ids_NP].get(mode="fill", fill_value=0)
   worth_NP = -jnp.sort(-jnp.where(is_true_NP, worth_NP, 0), axis=1)
   worth_NK = jnp.where(hit_NK, inverse_propensity_V[ids_NK], 0)
-  discount_K = jnp.asarray(1 / np.log2(2 + np.arange(ids_NK.shape[1])), jnp.float32)
-  ideal_K = jnp.cumsum(discount_K)
-  true_N = jnp.sum(is_true_NP, axis=1)
   metrics = {}
   for k in ks:
-    gain_N = jnp.sum(hit_NK[:, :k] * discount_K[None, :k], axis=1)
-    best_N = ideal_K[jnp.clip(true_N, 1, k) - 1]
     metrics |= {
       f"p@{k}": jnp.mean(hit_NK[:, :k].astype(jnp.float32), axis=1),
-      f"ndcg@{k}": gain_N / best_N,
+      f"ndcg@{k}": _ndcg(hit_NK[:, :k], is_true_NP),
       f"psp_gain@{k}": jnp.sum(worth_NK[:, :k], axis=1),
       f"psp_ideal@{k}": jnp.sum(worth_NP[:, : min(k, num)], axis=1),
     }
   return metrics
+
+
+def hits(ids_NK: jax.Array, y: Targets, ks: Sequence[int]) -> dict[str, jax.Array]:
+  """Hit rate and nDCG of recommenders from the best K classes, for several k.
+
+  hr@k = 1 if a true class is among the best k, else 0
+  ndcg@k as in `of_labels`; with one true class, of rank r, 1 / log2(1 + r) if r <= k
+
+  Args:
+    ids_NK: i32[N, K], the best classes, best first; ids from V on are none.
+    y: the true classes, those of positive weight.
+    ks: values of k, at most K.
+
+  Returns:
+    {'hr@k', 'ndcg@k': f32[N]}.
+
+  Source: Kang and McAuley 2018, for the names. Deviation: theirs rank the true item
+    among 100 sampled ones, these among all, as Krichene and Rendle 2020 recommend.
+
+  >>> y = Targets(jnp.array([[7], [5]]), jnp.ones((2, 1)), jnp.zeros(2, int))
+  >>> metrics = hits(jnp.array([[3, 7], [1, 2]]), y, [1, 2])
+  >>> {name: round(float(v_N[0]), 3) for name, v_N in metrics.items()}
+  {'hr@1': 0.0, 'ndcg@1': 0.0, 'hr@2': 1.0, 'ndcg@2': 0.631}
+  """
+  is_true_NP, hit_NK = _counts(y), _hit(ids_NK, y)
+  return {
+    name: value_N
+    for k in ks
+    for name, value_N in (
+      (f"hr@{k}", jnp.any(hit_NK[:, :k], axis=1).astype(jnp.float32)),
+      (f"ndcg@{k}", _ndcg(hit_NK[:, :k], is_true_NP)),
+    )
+  }
+
+
+def without(ids_NK: jax.Array, hidden_NS: jax.Array, num_classes: int) -> jax.Array:
+  """The best classes without hidden ones: those move to the end, as V.
+
+  Of the best K + S classes, or of all, at least the first K of the result are the best
+  that are not hidden.
+
+  Args:
+    ids_NK: i32[N, K], best first.
+    hidden_NS: i32[N, S], in any order; may repeat; ids from V on are padding.
+    num_classes: V.
+
+  Cost: O(N K log K S).
+
+  >>> without(jnp.array([[3, 1, 2, 0]]), jnp.array([[1, 5, 3]]), 4).tolist()
+  [[2, 0, 4, 4]]
+  """
+  hidden_NS = jnp.sort(hidden_NS, axis=1)
+  place_NK = jax.vmap(jnp.searchsorted)(hidden_NS, ids_NK)
+  place_NK = jnp.minimum(place_NK, hidden_NS.shape[1] - 1)
+  is_hidden_NK = jnp.take_along_axis(hidden_NS, place_NK, axis=1) == ids_NK
+  order_NK = jnp.argsort(is_hidden_NK, axis=1, stable=True)
+  ids_NK = jnp.where(is_hidden_NK, num_classes, ids_NK)
+  return jnp.take_along_axis(ids_NK, order_NK, axis=1)
+
+
+def _hit(ids_NK: jax.Array, y: Targets) -> jax.Array:
+  """Which of the best classes are true, bool[N, K]."""
+  is_true_NP = _counts(y)
+  return jnp.any(
+    (y.ids_NP[:, :, None] == ids_NK[:, None]) & is_true_NP[:, :, None], axis=1
+  )
+
+
+def _ndcg(hit_NK: jax.Array, is_true_NP: jax.Array) -> jax.Array:
+  """The gain of the hits with a discount by rank, over the largest possible, f32[N]."""
+  k = hit_NK.shape[1]
+  discount_K = jnp.asarray(1 / np.log2(2 + np.arange(k)), jnp.float32)
+  true_N = jnp.sum(is_true_NP, axis=1)
+  best_N = jnp.cumsum(discount_K)[jnp.clip(true_N, 1, k) - 1]
+  return jnp.sum(hit_NK * discount_K[None], axis=1) / best_N
 
 
 def _counts(y: Targets) -> jax.Array:

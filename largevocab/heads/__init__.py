@@ -6,6 +6,7 @@ from largevocab.heads.d_softmax import DSoftmax
 from largevocab.heads.full import Full
 from largevocab.heads.hierarchical import Hierarchical
 from largevocab.heads.huffman import Huffman
+from largevocab.heads.other_classes import carry_classes
 from largevocab.heads.over_devices import OverDevices, class_mesh
 from largevocab.heads.sampled import Sampled
 from largevocab.heads.spherical import Spherical
@@ -25,6 +26,7 @@ __all__ = [
   "Head",
   "HeadStep",
   "OverDevices",
+  "carry_classes",
   "class_mesh",
   *(h.__name__ for h in HEADS.values()),
 ]

@@ -1,5 +1,6 @@
 """Row-sparse gradients, tables, and optimisers that update only the touched rows."""
 
+from largevocab.rows.carry import carry_rows
 from largevocab.rows.grads import (
   DeviceGrads,
   RowGrads,
@@ -34,6 +35,7 @@ __all__ = [
   "Table",
   "accumulate",
   "added",
+  "carry_rows",
   "checked",
   "looked_up_grads",
   "row_grads",

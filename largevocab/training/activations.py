@@ -32,7 +32,20 @@ def activations(
   """
   carry = jax.tree.map(lambda c: jnp.where(batch.start, 0, c), carry)
   h_BTD, carry = exp.model.apply({"params": params}, rows_BTE, carry, **how)
+  if batch.at is not None:
+    return at_steps(h_BTD, jnp.asarray(batch.at)), carry
   return of_targets(h_BTD, len(batch.y.ids_NP)), carry
+
+
+def at_steps(h_BTD: jax.Array, at_B: jax.Array) -> jax.Array:
+  """One activation of each example, f32[B, D]: that of its step, or the only one.
+
+  >>> at_steps(jnp.array([[[1.0], [2.0]], [[3.0], [4.0]]]), jnp.array([1, 0])).tolist()
+  [[2.0], [3.0]]
+  """
+  if h_BTD.shape[1] == 1:
+    return h_BTD[:, 0]
+  return jnp.take_along_axis(h_BTD, at_B[:, None, None], axis=1)[:, 0]
 
 
 def of_targets(h_BTD: jax.Array, num: int) -> jax.Array:
@@ -54,6 +67,6 @@ def of_targets(h_BTD: jax.Array, num: int) -> jax.Array:
     raise UserError(
       f"the data has {each} labels of each example, and the network {length} "
       "activation of it: set model.name to 'lstm', 'gru' or 'transformer', which read "
-      "sequences"
+      "sequences, or, if the data has it, data.one_label=True"
     )
   return h_BTD[:, length - each :].reshape(-1, width)

@@ -107,8 +107,11 @@ class Evaluating:
     ranking_k: also measure 'recall@k' and 'mrr@k' for this k; 0: do not.
     precision_k: also measure 'p@k', 'ndcg@k' and, with class propensities, 'psp@k' for
       each of these k.
-    unlabelled: treatment of examples without labels in 'p@k', 'ndcg@k', 'recall@k' and
-      'mrr@k': 'skip': left out of the mean; 'count': as 0, as in pyxclib.
+    hit_k: also measure 'hr@k' and 'ndcg@k' for each of these k.
+    hide_seen: leave out of all rankings what an example has seen, where the data says
+      so (`Batch.seen`): a label among it is never found. So does --mode=predict.
+    unlabelled: treatment of examples without labels in metrics '...@k': 'skip': left
+      out of the mean; 'count': as 0, as in pyxclib.
     propensity_a, propensity_b: constants of the propensities, see
       `largevocab.evaluation.retrieval`.
     word_pairs: files like those of SimLex-999 and WordSim-353, or glob patterns, for
@@ -121,6 +124,8 @@ class Evaluating:
   unroll: Unroll = 20
   ranking_k: CountOrNone = 0
   precision_k: Annotated[tuple[Count, ...], Distinct()] = ()
+  hit_k: Annotated[tuple[Count, ...], Distinct()] = ()
+  hide_seen: bool = True
   unlabelled: Annotated[str, OneOf("skip", "count")] = "skip"
   propensity_a: Annotated[float, Between(0, 10)] = 0.55
   propensity_b: Annotated[float, Between(0, 1000, excluding=(0,))] = 1.5
@@ -133,7 +138,7 @@ class Evaluating:
     >>> Evaluating(ranking_k=2, precision_k=(1, 5)).top
     5
     """
-    return max(self.ranking_k, *self.precision_k, 0)
+    return max(self.ranking_k, *self.precision_k, *self.hit_k, 0)
 
   def every_steps(self, steps_per_epoch: int) -> int:
     """Steps between evaluations; 0: none before the end.

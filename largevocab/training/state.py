@@ -51,7 +51,7 @@ def init_state(exp: Experiment, data: Data) -> State:
       tied and inputs are no classes.
   """
   counts = data.counts
-  for name in ("ranking_k", "precision_k"):
+  for name in ("ranking_k", "precision_k", "hit_k"):
     k = getattr(exp.eval, name)
     if np.max(k, initial=0) > counts.num_classes:
       raise UserError(

@@ -48,6 +48,7 @@ def test_place_in_the_home_of_nobody_is_one_line(name, place, monkeypatch, tmp_p
 def test_registry_is_complete():
   assert set(DATASETS) == {
     "ptb", "text8", "europarl", "lm1b", "text", "stdlib", "zipf", "tfds",
-    "diginetica", "video_games", "zipf_items", "softmax_regression",
+    "diginetica", "video_games", "zipf_items", "softmax_regression", "interactions",
+    "zipf_sequences",
     "xmlc", "tfds_xmlc", "gowalla", "zipf_labels", "stdlib_calls",
   }  # fmt: skip

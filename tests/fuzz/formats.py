@@ -273,6 +273,13 @@ DATA = [
     "next_item.py:full,data=video_games",
     {**OF_ITEMS, "data.path": HERE},
   ),
+  Format(
+    "interactions",
+    {"a.txt": _interactions()},
+    "numbers",
+    "sequences.py:full",
+    {**OF_TEXT, "data.path": f"{HERE}/a.txt"},
+  ),
   DOCUMENTS,
   Format(
     "gowalla",

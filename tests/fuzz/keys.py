@@ -44,6 +44,7 @@ KNOWN_NONSENSE = {
   ("adam", "b2"): ["1", "1.5"],
   ("momentum", "momentum"): ["1.5"],
   ("eval", "precision_k"): ["(1, 1)", "(0,)", "(-1,)"],
+  ("eval", "hit_k"): ["(1, 1)", "(0,)", "(-1,)"],
   ("sampled", "exact_frequent"): [str(10**12)],
   ("sampled", "exact_ids"): ["(-1,)", "(1, 1)", f"({10**12},)"],
 }

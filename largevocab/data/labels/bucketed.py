@@ -22,7 +22,7 @@ class PaddedExamples(Protocol):
     ...
 
   def batch(
-    self, at_B: np.ndarray, weight_B: np.ndarray, num_features: int, num_labels: int
+    self, at_B: np.ndarray, weight_B: np.ndarray, num_features: int, num_labels: int, /
   ) -> Batch:
     """The examples of these numbers, padded to these lengths."""
     ...

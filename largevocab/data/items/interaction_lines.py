@@ -1,0 +1,205 @@
+"""Interactions of users with items, from lines of text.
+
+Here I is the number of interactions.
+"""
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from largevocab.data.lines import SUFFIXES, read_lines
+from largevocab.errors import UserError
+
+LINES = ("interactions", "histories")
+# Names of columns, in lower case and without the types of RecBole's atomic files.
+_USER = ("user_id", "user", "userid", "uid")
+_ITEM = ("item_id", "item", "itemid", "iid")
+_TIME = ("timestamp", "time")
+
+
+class Interactions(NamedTuple):
+  """Interactions by user, each user's in order of time.
+
+  Attributes:
+    users, items: names, in the order of their first line.
+    user_I: i64[I], indices of `users`, ascending.
+    item_I: i64[I], indices of `items`.
+  """
+
+  users: Sequence[str]
+  items: Sequence[str]
+  user_I: np.ndarray
+  item_I: np.ndarray
+
+
+class _Columns(NamedTuple):
+  """Places of the columns in a line; `separator` None: blanks."""
+
+  user: int
+  item: int
+  time: int | None
+  width: int
+  separator: str | None
+
+
+@dataclass
+class _Found:
+  """Interactions in the order of the lines."""
+
+  users: dict[str, int] = field(default_factory=dict)
+  items: dict[str, int] = field(default_factory=dict)
+  user_I: array = field(default_factory=lambda: array("q"))
+  item_I: array = field(default_factory=lambda: array("q"))
+  time_I: array = field(default_factory=lambda: array("d"))
+
+  def add(self, user: str, item: str, time: float, where: str) -> None:
+    self.user_I.append(_number(self.users, user, where))
+    self.item_I.append(_number(self.items, item, where))
+    self.time_I.append(time)
+
+
+def read_interactions(files: Sequence[Path], lines: str) -> Interactions:
+  """The interactions of files, plain, .gz or .xz.
+
+  Args:
+    files: read one after another.
+    lines: 'interactions': a line is `user item time` or `user item`, with blanks, tabs
+      or commas between them, or has the columns that a header names: `user_id`,
+      `item_id` and perhaps `timestamp`, and any others. RecBole's atomic files,
+      `*.inter`, have such a header, with types, and tabs. Without a time the order is
+      that of the lines, as it is between equal times. 'histories': a line is `user item
+      item ...`, in order of time.
+
+  Raises:
+    UserError: a line is not of this kind; the message has the file and the line's
+      number.
+
+  Cost: O(I log I); some 24 bytes an interaction, and the names.
+  """
+  found = _Found()
+  read = _read_interactions if lines == "interactions" else _read_histories
+  for path in files:
+    read(path, found)
+  user_I, item_I, time_I = (
+    np.frombuffer(part, part.typecode) if len(part) else np.zeros(0, part.typecode)
+    for part in (found.user_I, found.item_I, found.time_I)
+  )
+  order_I = np.lexsort((time_I, user_I))
+  return Interactions(
+    list(found.users), list(found.items), user_I[order_I], item_I[order_I]
+  )
+
+
+def core(found: Interactions, least_of_user: int, least_of_item: int) -> Interactions:
+  """Drops users and items with fewer interactions than these, again and again, until
+  all that are left have as many: with k and k the k-core.
+
+  >>> user_I, item_I = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 2, 2])
+  >>> core(Interactions("ab", "xyz", user_I, item_I), 2, 2)
+  Interactions(users=['b'], items=['z'], user_I=array([0, 0]), item_I=array([0, 0]))
+  """
+  user_I, item_I = found.user_I, found.item_I
+  while True:
+    of_user, of_item = np.bincount(user_I), np.bincount(item_I)
+    kept_I = (of_user[user_I] >= least_of_user) & (of_item[item_I] >= least_of_item)
+    if kept_I.all():
+      break
+    user_I, item_I = user_I[kept_I], item_I[kept_I]
+  users, user_I = np.unique(user_I, return_inverse=True)
+  items, item_I = np.unique(item_I, return_inverse=True)
+  return Interactions(
+    [found.users[i] for i in users], [found.items[i] for i in items], user_I, item_I
+  )
+
+
+def _read_interactions(path: Path, found: _Found) -> None:
+  columns = None
+  for number, line in enumerate(read_lines(path), 1):
+    if not line.strip():
+      continue
+    where = f"{path}, line {number}"
+    if columns is None:
+      columns, is_header = _columns(path, line, where)
+      if is_header:
+        continue
+    words = _words(line, columns.separator)
+    if len(words) != columns.width:
+      raise UserError(
+        f"{where}: {len(words)} columns, and the first line has {columns.width}; give "
+        "equally many in all lines"
+      )
+    time = 0.0 if columns.time is None else _time(words[columns.time], where)
+    found.add(words[columns.user], words[columns.item], time, where)
+
+
+def _read_histories(path: Path, found: _Found) -> None:
+  for number, line in enumerate(read_lines(path), 1):
+    where = f"{path}, line {number}"
+    user, *items = _words(line, _separator(line)) or [""]
+    if user and not items:
+      raise UserError(f"{where}: a user without items; give them in the same line")
+    for item in items:
+      found.add(user, item, 0.0, where)
+
+
+def _columns(path: Path, line: str, where: str) -> tuple[_Columns, bool]:
+  """The columns, by a file's first line, and whether it is a header."""
+  separator = _separator(line)
+  words = _words(line, separator)
+  names = [word.partition(":")[0].lower() for word in words]
+  places = [
+    next((names.index(name) for name in known if name in names), None)
+    for known in (_USER, _ITEM, _TIME)
+  ]
+  user, item, time = places
+  if user is not None and item is not None:
+    return _Columns(user, item, time, len(words), separator), True
+  is_atomic = any(path.name.endswith(f".inter{suffix}") for suffix in SUFFIXES)
+  if is_atomic or len(words) not in (2, 3):
+    remedy = (
+      "" if is_atomic else "; for a line for each user set data.lines='histories'"
+    )
+    raise UserError(
+      f"{where}: {len(words)} columns; give user, item and perhaps time, or a header "
+      f"with user_id and item_id{remedy}"
+    )
+  return _Columns(0, 1, 2 if len(words) == 3 else None, len(words), separator), False
+
+
+def _separator(line: str) -> str | None:
+  """A tab, a comma, or None for blanks.
+
+  >>> [_separator(line) for line in ("a\\tb c", "a,b", "a b")]
+  ['\\t', ',', None]
+  """
+  return next((mark for mark in "\t," if mark in line.strip()), None)
+
+
+def _words(line: str, separator: str | None) -> list[str]:
+  if separator is None:
+    return line.split()
+  return [word.strip() for word in line.strip("\r\n").split(separator)]
+
+
+def _number(index: dict[str, int], name: str, where: str) -> int:
+  """The number of a user or an item, a new one for a new name."""
+  if name not in index:
+    if name.split() != [name]:  # names are stored with blanks between them
+      raise UserError(f"{where}: {name[:40]!r} is no id; give one without blanks")
+    index[name] = len(index)
+  return index[name]
+
+
+def _time(word: str, where: str) -> float:
+  try:
+    time = float(word)
+  except ValueError:
+    time = math.nan
+  if not math.isfinite(time):
+    raise UserError(f"{where}: {word[:40]!r} is no time; give a number, as seconds")
+  return time

@@ -1,0 +1,72 @@
+"""Interactions of users with items, for sequential recommenders."""
+
+from pathlib import Path
+from typing import Annotated
+
+from largevocab.data.cache import cache_root, cached, content_key
+from largevocab.data.files import find_files, naming
+from largevocab.data.items.interaction_lines import LINES, core, read_interactions
+from largevocab.data.items.sequences import (
+  ItemSequences,
+  number_sequences,
+  open_sequences,
+  save_sequences,
+)
+from largevocab.data.synthetic.zipf_sequences import ZipfSequences
+from largevocab.fields import Count, OneOf, Seed, settings
+
+_FORMAT = 1  # of the encoded files; changing it rebuilds all of them
+
+
+@settings(kw_only=True)
+class Interactions:
+  """Users and items, one interaction a line, or one user a line.
+
+  A user's last item is a test label, the last but one a validation label, and all
+  before it are for training: leave-one-out by time. The input of a test example has
+  the validation item. An example has at most T = `train.unroll` or `eval.unroll`
+  inputs, the last ones; see `largevocab.data.items.sequences.SequenceExamples`.
+
+  Attributes:
+    path: a file, plain, .gz or .xz, or a glob pattern.
+    lines: what a line is, 'interactions' (`user item time`, `user item`, or columns
+      with a header, as in RecBole's `*.inter`) or 'histories' (`user item item ...`);
+      see `largevocab.data.items.interaction_lines.read_interactions`.
+    min_of_user, min_of_item: drop users and items with fewer interactions, again and
+      again, until none is left; with 5 and 5 the 5-core.
+    one_label: each item of a training history after the first is the only label of an
+      example of its own. Otherwise a history is one example, with labels at each of its
+      last T items: far fewer steps an epoch.
+    seed: of the order of training examples.
+    cache_dir: directory of encoded data; empty: $LARGEVOCAB_CACHE, or else
+      ~/.cache/largevocab.
+
+  Source: Kang and McAuley 2018 (the split, and a label at each of the last T items);
+    Zhao et al. 2021 (RecBole's atomic files).
+  """
+
+  path: str = ""
+  lines: Annotated[str, OneOf(*LINES)] = "interactions"
+  min_of_user: Count = 1
+  min_of_item: Count = 1
+  one_label: bool = False
+  seed: Seed = 0
+  cache_dir: str = ""
+
+  def tiny(self) -> ZipfSequences:
+    return ZipfSequences(num_users=60, one_label=self.one_label)
+
+  def load(self) -> ItemSequences:
+    """The sequences, encoded by the first call and memory-mapped from the cache."""
+    root, files = cache_root(self.cache_dir), find_files(self.path, "data.path")
+    least = self.min_of_user, self.min_of_item
+    atomic = [path.name.partition(".inter")[1] for path in files]
+    key = content_key(root, files, [_FORMAT, self.lines, *least, *atomic])
+
+    def build(directory: Path) -> None:
+      with naming(files):
+        found = core(read_interactions(files, self.lines), *least)
+        save_sequences(directory, number_sequences(found))
+
+    directory = cached(root, f"interactions-{key}", build)
+    return open_sequences(directory, self.one_label, self.seed)

@@ -1,0 +1,264 @@
+"""Items of users as sequences, held out by leaving the last ones out.
+
+Here H is the number of users and I the number of their items.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from largevocab.data.batches import Batch
+from largevocab.data.classes import Classes
+from largevocab.data.encoded import damaged
+from largevocab.data.example_batches import HeldOutExamples, ShuffledExamples
+from largevocab.data.items.interaction_lines import Interactions
+from largevocab.data.labels.bucketed import HeldOutBuckets, capacities
+from largevocab.errors import UserError
+from largevocab.labels import Counts, Targets
+
+_SHARES = (0.9, 0.99)  # of held-out examples by their seen items, for few shapes
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceExamples:
+  """Examples: the items of a user before a place, and the item there.
+
+  The input x, i32[B, T], has the last T items before the place, oldest first, padded
+  at the end with V. With `every` all next items are labels, N = B T, and those of
+  padding have the weight 0; otherwise only the item at the place is, N = B, `Batch.at`
+  is its last input, and `Batch.seen` are all items before it.
+
+  Attributes:
+    items: i32[I], may be memory-mapped.
+    begin: i64[n], the place of the user's first item.
+    place: i64[n], that of the last label; above `begin`.
+    steps: T.
+    num_items: V.
+    every: whether all next items are labels.
+
+  >>> at = np.array([0]), np.array([3])
+  >>> examples = SequenceExamples(np.array([7, 5, 6, 4]), *at, 4, 9, every=True)
+  >>> batch = examples.batch(np.array([0]), np.ones(1))
+  >>> batch.x.tolist(), batch.y.ids_NP[:, 0].tolist(), batch.y.w_NP[:, 0].tolist()
+  ([[7, 5, 6, 9]], [5, 6, 4, 9], [1.0, 1.0, 1.0, 0.0])
+  >>> examples = SequenceExamples(np.array([7, 5, 6, 4]), *at, 2, 9, every=False)
+  >>> batch = examples.batch(np.array([0]), np.ones(1), num_seen=4)
+  >>> batch.x.tolist(), batch.y.ids_NP.tolist(), batch.at.tolist(), batch.seen.tolist()
+  ([[5, 6]], [[4]], [1], [[7, 5, 6, 9]])
+  """
+
+  items: np.ndarray
+  begin: np.ndarray
+  place: np.ndarray
+  steps: int
+  num_items: int
+  every: bool
+
+  def __len__(self) -> int:
+    return len(self.place)
+
+  @cached_property
+  def lengths(self) -> np.ndarray:
+    """i64[n, 2], number of seen items and of labels, for `HeldOutBuckets`."""
+    return np.stack([self.place - self.begin, np.ones_like(self.place)], axis=1)
+
+  def batch(
+    self,
+    at_B: np.ndarray,
+    weight_B: np.ndarray,
+    num_seen: int = 0,
+    num_labels: int = 1,
+  ) -> Batch:
+    """The examples of these numbers, with these weights; one label each."""
+    begin_B, place_B = self.begin[at_B], self.place[at_B]
+    first_B = np.maximum(begin_B, place_B - self.steps)
+    x_BT = self._items(first_B, place_B, self.steps)
+    weight_B = np.asarray(weight_B, np.float32)
+    if not self.every:
+      at = place_B - first_B - 1
+      y_B1 = np.asarray(self.items)[place_B][:, None]
+      last_B = np.take_along_axis(x_BT, at[:, None], axis=1)[:, 0]
+      seen_BS = self._items(begin_B, place_B, num_seen) if num_seen else None
+      y = Targets(y_B1, weight_B[:, None], last_B)  # pyrefly: ignore
+      return Batch(x_BT, y, np.bool_(True), at.astype(np.int32), seen_BS)
+    y_BT = self._items(first_B + 1, place_B + 1, self.steps)
+    is_label_BT = x_BT < self.num_items
+    y = Targets(
+      y_BT.reshape(-1, 1),  # pyrefly: ignore
+      (weight_B[:, None] * is_label_BT).reshape(-1, 1),  # pyrefly: ignore
+      np.where(is_label_BT, x_BT, 0).ravel(),  # pyrefly: ignore
+    )
+    return Batch(x_BT, y, np.bool_(True))
+
+  def _items(self, begin_B: np.ndarray, end_B: np.ndarray, num: int) -> np.ndarray:
+    """i32[B, num], the first items from `begin` to `end`, padded with V."""
+    place_BT = begin_B[:, None] + np.arange(num)
+    is_item_BT = place_BT < end_B[:, None]
+    items_BT = np.asarray(self.items)[np.where(is_item_BT, place_BT, 0)]
+    return np.where(is_item_BT, items_BT, self.num_items).astype(np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class ItemSequences:
+  """Items of users in order of time, split by leaving the last ones out.
+
+  A user's last item is a test label, the last but one a validation label, all before
+  it are for training; the items of users with fewer than 3 are for training only.
+
+  Attributes:
+    vocabulary: all items, with counts as labels in the training split.
+    users: names of the users.
+    items: i32[I], of one user after another.
+    lengths: i64[H], items of each user.
+    one_label: whether a training example has one label, see `Interactions.one_label`.
+    seed: of the order of training examples.
+  """
+
+  vocabulary: Classes
+  users: Sequence[str]
+  items: np.ndarray
+  lengths: np.ndarray
+  one_label: bool = False
+  seed: int = 0
+
+  @property
+  def counts(self) -> Counts:
+    """Class counts of next items, without a token stream."""
+    return Counts(self.vocabulary.counts_V)
+
+  @property
+  def num_inputs(self) -> int:
+    """One row per item."""
+    return len(self.vocabulary)
+
+  @property
+  def inputs_are_classes(self) -> bool:
+    """Both are items."""
+    return True
+
+  @property
+  def summary(self) -> str:
+    """Number of users, items and interactions."""
+    return (
+      f"{len(self.users)} users, {len(self.vocabulary)} items, {len(self.items)} "
+      "interactions"
+    )
+
+  def training_batches(self, batch_size: int, unroll: int) -> ShuffledExamples:
+    """Examples, shuffled anew each epoch, of at most T = `unroll` inputs."""
+    return ShuffledExamples(self._examples("train", unroll), batch_size, self.seed)
+
+  def evaluation_batches(
+    self, split: str, batch_size: int, unroll: int
+  ) -> HeldOutExamples | HeldOutBuckets:
+    """Every example of a split once, of at most T = `unroll` inputs."""
+    examples = self._examples(split, unroll)
+    if split == "train":
+      return HeldOutExamples(examples, batch_size)
+    shapes = capacities(examples.lengths, _SHARES)
+    return HeldOutBuckets(examples, batch_size, shapes)
+
+  def history(self, user: int) -> np.ndarray:
+    """i32[n], all items of a user."""
+    end = self._ends[user]
+    return np.asarray(self.items[end - self.lengths[user] : end])
+
+  def _examples(self, split: str, steps: int) -> SequenceExamples:
+    begin_H, end_H = self._ends - self.lengths, self._ends
+    every = split == "train" and not self.one_label
+    if split == "train":
+      place_H = begin_H + num_training(self.lengths) - 1
+      has_any_H = place_H > begin_H
+      begin, place = begin_H[has_any_H], place_H[has_any_H]
+      if self.one_label:
+        num = place - begin
+        begin = np.repeat(begin, num)
+        place = begin + 1 + np.arange(num.sum()) - np.repeat(np.cumsum(num) - num, num)
+    else:
+      is_long_H = self.lengths >= 3
+      begin = begin_H[is_long_H]
+      place = end_H[is_long_H] - (1 if split == "test" else 2)
+    return SequenceExamples(
+      self.items, begin, place, steps, len(self.vocabulary), every
+    )
+
+  @cached_property
+  def _ends(self) -> np.ndarray:
+    return np.cumsum(self.lengths)
+
+
+def num_training(lengths_H: np.ndarray) -> np.ndarray:
+  """Number of a user's items that are for training.
+
+  >>> num_training(np.array([1, 2, 3, 5])).tolist()
+  [1, 2, 1, 3]
+  """
+  return np.where(lengths_H >= 3, lengths_H - 2, lengths_H)
+
+
+def number_sequences(found: Interactions) -> ItemSequences:
+  """Items as class ids, in order of decreasing count, ties by first line.
+
+  Counts are those as labels in the training split: of every item of it but each user's
+  first. Every item is a class, also one that is never a training label.
+
+  Raises:
+    UserError: there are fewer than two items, or a split has no examples.
+  """
+  if len(found.items) < 2:
+    raise UserError(f"there are {len(found.items)} different items: give at least 2")
+  lengths_H = np.bincount(found.user_I, minlength=len(found.users))
+  begin_H = np.cumsum(lengths_H) - lengths_H
+  place_I = np.arange(len(found.item_I)) - begin_H[found.user_I]
+  is_label_I = (place_I > 0) & (place_I < num_training(lengths_H)[found.user_I])
+  if not is_label_I.any() or lengths_H.max() < 3:
+    raise UserError(
+      "leaving out the last two items of each user leaves no example of a split: give "
+      "users with at least 4 items"
+    )
+  counts = np.bincount(found.item_I[is_label_I], minlength=len(found.items))
+  order_V = np.argsort(-counts, kind="stable")
+  class_of = np.argsort(order_V).astype(np.int32)
+  classes = Classes([found.items[i] for i in order_V], counts[order_V])
+  return ItemSequences(classes, found.users, class_of[found.item_I], lengths_H)
+
+
+def save_sequences(directory: Path, data: ItemSequences) -> None:
+  """Writes the files that `open_sequences` reads."""
+  np.save(directory / "items.npy", data.items)
+  np.save(directory / "lengths.npy", data.lengths)
+  (directory / "users.txt").write_text("\n".join(data.users) + "\n", "utf-8")
+  data.vocabulary.save(directory / "vocabulary.txt")
+  sizes = [len(data.users), len(data.vocabulary), len(data.items)]
+  (directory / "sequences.json").write_text(json.dumps(sizes) + "\n")
+
+
+def open_sequences(directory: Path, one_label: bool, seed: int) -> ItemSequences:
+  """The sequences written in a directory, the items memory-mapped.
+
+  Raises:
+    UserError: a file is missing, cut short or of another kind.
+  """
+  try:
+    sizes = json.loads((directory / "sequences.json").read_text())
+    classes = Classes.load(directory / "vocabulary.txt")
+    users = (directory / "users.txt").read_text("utf-8").split()
+    lengths = np.load(directory / "lengths.npy")
+    items = np.load(directory / "items.npy", mmap_mode="r")
+    labels = np.maximum(num_training(lengths) - 1, 0).sum()
+    is_sound = (
+      sizes == [len(users), len(classes), len(items)]
+      and (items.dtype, lengths.dtype) == (np.int32, np.int64)
+      and (len(lengths), lengths.sum()) == (len(users), len(items))
+      and 0 <= items.min() <= items.max() < len(classes)
+      and int(classes.counts_V.sum()) == labels
+    )
+  except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+    raise damaged(directory, str(error)) from error
+  if not is_sound:
+    raise damaged(directory, "sizes or class ids are not those written")
+  return ItemSequences(classes, users, items, lengths, one_label, seed)

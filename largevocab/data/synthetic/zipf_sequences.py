@@ -1,0 +1,52 @@
+"""Synthetic sequences of items: the synthetic language cut into users."""
+
+import numpy as np
+
+from largevocab.data.items.interaction_lines import Interactions
+from largevocab.data.items.sequences import ItemSequences, number_sequences
+from largevocab.data.synthetic.zipf import NumClasses, NumExamples, Zipf
+from largevocab.fields import Seed, settings
+
+_LENGTHS = (3, 20)  # items of a user, uniformly
+
+
+@settings(kw_only=True)
+class ZipfSequences:
+  """Users of 3 to 20 items from a text of `Zipf`: each item depends on the last.
+
+  Attributes:
+    num_classes: of the language; only those that occur are items.
+    num_users: H.
+    one_label: see `largevocab.data.items.interactions.Interactions`.
+    seed: of the language, the users and the order of training examples.
+  """
+
+  num_classes: NumClasses = 1000
+  num_users: NumExamples = 2000
+  one_label: bool = False
+  seed: Seed = 0
+
+  def tiny(self) -> "ZipfSequences":
+    return ZipfSequences(num_users=60, one_label=self.one_label)
+
+  def load(self) -> ItemSequences:
+    """Samples the sequences.
+
+    >>> ZipfSequences(num_classes=5, num_users=10).load().summary
+    '10 users, 5 items, 92 interactions'
+    """
+    rng = np.random.default_rng(self.seed)
+    least, most = _LENGTHS
+    lengths_H = rng.integers(least, most + 1, self.num_users)
+    num = int(lengths_H.sum())
+    # The training split of a text is not all of it.
+    text = Zipf(num_classes=self.num_classes, num_tokens=2 * num, seed=self.seed).load()
+    classes, item_I = np.unique(np.asarray(text.train)[:num], return_inverse=True)
+    users = [f"u{number}" for number in range(self.num_users)]
+    user_I = np.repeat(np.arange(self.num_users), lengths_H)
+    data = number_sequences(
+      Interactions(users, [str(item) for item in classes], user_I, item_I)
+    )
+    return ItemSequences(
+      data.vocabulary, users, data.items, data.lengths, self.one_label, self.seed
+    )

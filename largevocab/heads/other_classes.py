@@ -1,0 +1,88 @@
+"""The state of a head for other classes than those it was trained with."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from largevocab.errors import UserError
+from largevocab.heads.full import Full, FullState
+from largevocab.heads.sampled import Sampled, SampledState
+from largevocab.labels import Counts, as_counts
+from largevocab.rows import Table, carry_rows
+
+
+def carry_classes(
+  head: Any,
+  state: FullState | SampledState,
+  counts: Counts | ArrayLike,
+  dim: int,
+  was: ArrayLike,
+  key: jax.Array,
+  new_KD: jax.Array | None = None,
+) -> FullState | SampledState:
+  """The state with classes added, left out or renumbered.
+
+  Former classes keep their rows and the optimiser's state. New ones start as those of
+  `Head.init`, or with the vectors given. Statistics of the sampler are rebuilt from the
+  counts and the rows; what `in_batch` has seen of the stream is forgotten.
+
+  Args:
+    head: `Full` or `Sampled`; others have rows of several tables or of clusters.
+    state: for the former classes.
+    counts: of the V classes.
+    dim: the width of h.
+    was: int[V], the former id of each class, -1 for a new one.
+    key: for new rows and statistics.
+    new_KD: f32[K, D], rows of the K new classes, in order of id, without bias.
+
+  Raises:
+    UserError: the head is of another kind, or see `carry_rows`.
+
+  Cost: O(V D), once.
+
+  >>> head = Full(bias=False)
+  >>> state = head.init(jax.random.key(0), [2, 1], 2)
+  >>> later = carry_classes(
+  ...   head, state, [5, 2, 1], 2, [-1, 0, 1], jax.random.key(1), jnp.ones((1, 2)))
+  >>> bool((later.table.w_VD[1:] == state.table.w_VD).all())
+  True
+  >>> later.table.w_VD[0].tolist()
+  [1.0, 1.0]
+  """
+  if not isinstance(head, Full | Sampled):
+    raise UserError(
+      f"{type(head).__name__} has no single table of class rows on one device: add "
+      "classes to one of full or sampled, or train anew"
+    )
+  counts = as_counts(counts)
+  fresh = head.init(key, counts, dim)
+  table = carry_rows(fresh.table, state.table, was)
+  if new_KD is not None:
+    table = _with_rows(table, was, new_KD)
+  if isinstance(head, Full):
+    return FullState(table)
+  later = head.init_state(table, counts)
+  later = later._replace(log_z=_log_z(later, state, was))
+  return head.refresh(later, jax.random.fold_in(key, 1))
+
+
+def _with_rows(table: Table, was: ArrayLike, new_KD: jax.Array) -> Table:
+  """The table with given rows of new classes."""
+  (ids_K,) = np.nonzero(np.asarray(was) < 0)
+  if len(new_KD) != len(ids_K):
+    raise UserError(f"{len(new_KD)} rows are given for {len(ids_K)} new classes")
+  dtype = table.w_VD.dtype
+  rows_KD = jnp.asarray(new_KD, dtype)
+  w_VD = table.w_VD.at[ids_K, : rows_KD.shape[1]].set(rows_KD)
+  return table._replace(w_VD=w_VD)
+
+
+def _log_z(later: SampledState, state: Any, was: ArrayLike) -> Table | None:
+  """Learned log-partition functions: of contexts that are classes, by class."""
+  if later.log_z is None or state.log_z is None:
+    return later.log_z
+  by_class = len(state.log_z.w_VD) == len(state.table.w_VD)
+  return carry_rows(later.log_z, state.log_z, was) if by_class else state.log_z

@@ -1,0 +1,47 @@
+"""Rows of a table, and their optimiser's state, in a table of other rows."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from largevocab.errors import UserError
+from largevocab.rows.grads import Table
+
+
+def carry_rows(fresh: Table, old: Table, was: ArrayLike) -> Table:
+  """A new table in which former rows are as they were, with the optimiser's state.
+
+  Args:
+    fresh: V rows with initial state.
+    old: the former table.
+    was: int[V], the former number of each row, -1 for a new one.
+
+  Raises:
+    UserError: a number is of no row, or stands twice.
+
+  Cost: O(V D); both tables are held.
+
+  >>> fresh = Table(jnp.zeros((3, 1)), {}, jnp.int32(0))
+  >>> old = Table(jnp.array([[5.0], [6.0]]), {}, jnp.int32(9))
+  >>> table = carry_rows(fresh, old, [1, -1, 0])
+  >>> table.w_VD.tolist(), int(table.count)
+  ([[6.0], [0.0], [5.0]], 9)
+  """
+  was_V = np.asarray(was)
+  kept = was_V[was_V >= 0]
+  if was_V.shape != fresh.w_VD.shape[:1] or was_V.min() < -1:
+    raise UserError(
+      f"former numbers have shape {was_V.shape} and the least is {was_V.min()}: give "
+      f"one for each of the {len(fresh.w_VD)} rows, -1 for a new one"
+    )
+  if len(np.unique(kept)) < len(kept) or kept.max(initial=-1) >= len(old.w_VD):
+    raise UserError(
+      f"former numbers of rows stand twice or are not below {len(old.w_VD)}: give each "
+      "former row once at most"
+    )
+  put = lambda new, row: jnp.where(
+    (was_V >= 0).reshape(-1, *[1] * (new.ndim - 1)), row[np.maximum(was_V, 0)], new
+  )
+  slots = jax.tree.map(put, fresh.slots, old.slots)
+  return Table(put(fresh.w_VD, old.w_VD), slots, old.count)

@@ -1,0 +1,105 @@
+"""Goes on from a trained recommender with new data: new items, users, interactions.
+
+  python -m largevocab.tools.add_classes --workdir=runs/monday --into=runs/tuesday \\
+    --config.data.path=tuesday.tsv
+  python -m largevocab.main --mode=predict --workdir=runs/tuesday
+
+Items of both keep their rows, as inputs and as classes, with the optimiser's state;
+new ones start at random, and those that are gone are left out. The network is as it
+was. The new workdir has a state of step 0. It answers queries, and `largevocab.main
+--config=... --workdir=INTO` with the same config trains it further.
+"""
+
+import pathlib
+import sys
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from largevocab import command_line, config
+from largevocab.data.classes import Classes
+from largevocab.data.items.next_item import NextItem
+from largevocab.data.items.sequences import ItemSequences
+from largevocab.errors import UserError
+from largevocab.heads import carry_classes
+from largevocab.labels import Counts
+from largevocab.rows import carry_rows
+from largevocab.tools import entry
+from largevocab.training.checkpoint import Checkpoints
+from largevocab.training.settings import Experiment
+from largevocab.training.state import State, init_state
+from largevocab.training.workdir import claim_workdir, held, workdir_path
+
+
+class _Former(NamedTuple):
+  """What a state depends on of the data that it was trained with."""
+
+  counts: Counts
+  num_inputs: int
+
+
+def carried(exp: Experiment, data: ItemSequences | NextItem, old: State, was) -> State:
+  """The initial state for some data, with what former items have learned."""
+  fresh = init_state(exp, data)
+  key = jax.random.fold_in(fresh.key, len(was))
+  head = carry_classes(exp.head, old.head, data.counts, exp.model.width, was, key)
+  inputs = carry_rows(fresh.inputs, old.inputs, was)
+  return fresh._replace(params=old.params, opt=old.opt, inputs=inputs, head=head)
+
+
+def add_classes(workdir: str, into: str, overrides: list[str], which: str) -> str:
+  """Writes the workdir `into`; returns a line about it.
+
+  Raises:
+    UserError: the data are no items, the head has no single table, or `into` is in use.
+  """
+  settings = config.of_workdir(workdir)
+  former = Classes.load(pathlib.Path(workdir, "vocabulary.txt"))
+  command_line.override(settings, ["add_classes", *overrides], known=[])
+  exp = config.build(settings)
+  data = exp.data.load()
+  if not isinstance(data, ItemSequences | NextItem):
+    raise UserError(f"{workdir} was not trained on items of users: train anew")
+  trained_on: Any = _Former(Counts(former.counts_V), len(former))
+  like = init_state(exp, trained_on)
+  with Checkpoints(str(pathlib.Path(workdir, "checkpoints"))) as saved:
+    old, _ = saved.restore(like, which)
+  index = {name: id for id, name in enumerate(former.words)}
+  was = np.array([index.get(name, -1) for name in data.vocabulary.words])
+  state = carried(exp, data, old, was)
+  with held(into):
+    directory = pathlib.Path(into, "checkpoints")
+    if directory.exists():
+      raise UserError(f"--into: {into} has a run already: choose another directory")
+    claim_workdir(into, settings.to_dict())
+    data.vocabulary.save(pathlib.Path(into, "vocabulary.txt"))
+    with Checkpoints(str(directory)) as saved:
+      saved.save(0, state, {"seconds": 0.0})
+  num = int(np.sum(was >= 0))
+  return (
+    f"{into}: {num} items as they were, {len(was) - num} new, "
+    f"{len(former) - num} left out"
+  )
+
+
+def main(argv: list[str] | None = None) -> int:
+  parser = entry.Parser(__doc__)
+  parser.add_argument("--workdir", required=True, help="of the trained run")
+  parser.add_argument("--into", required=True, help="the new workdir")
+  parser.add_argument("--checkpoint", default="latest", choices=["latest", "best"])
+  args, overrides = parser.parse_known_args(argv)
+  print(
+    add_classes(
+      workdir_path(args.workdir), workdir_path(args.into), overrides, args.checkpoint
+    )
+  )
+  return 0
+
+
+def cli() -> int:
+  return entry.run("add_classes", main)
+
+
+if __name__ == "__main__":
+  sys.exit(cli())

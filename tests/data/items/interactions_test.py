@@ -1,0 +1,235 @@
+"""Interactions in their formats, and the sequences made of them."""
+
+import gzip
+import lzma
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from largevocab.data import DATASETS
+from largevocab.data.items.interaction_lines import Interactions, core
+from largevocab.data.items.sequences import number_sequences, open_sequences
+from largevocab.errors import UserError
+
+# Users with their items in order of time; of c the last two come at the same time.
+HISTORIES = {"ann": "p q p r", "b": "q", "c": "q r s q", "d": "s p"}
+USERS = {user: items.split() for user, items in HISTORIES.items()}
+TIMED = "c q 1e3\nann p 5\nd s 1\nc r 2000\nann r 8.5\nb q 3\nann q 6\nann p 7\n"
+TIMED += "c s 3000\nc q 3000\nd p 2\n"
+ORDERED = "".join(f"{u}\t{item}\n" for u, items in USERS.items() for item in items)
+ATOMIC = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n" + "".join(
+  "{}\t{}\t4.5\t{}\n".format(*line.split()) for line in TIMED.splitlines()
+)
+
+
+def load(tmp_path, text, name="a.txt", **settings):
+  path = tmp_path / name
+  path.write_bytes(text if isinstance(text, bytes) else text.encode())
+  return DATASETS["interactions"](
+    path=str(path), cache_dir=str(tmp_path / "cache"), **settings
+  ).load()
+
+
+def histories(data):
+  return {
+    user: data.vocabulary.decode(data.history(number))
+    for number, user in enumerate(data.users)
+  }
+
+
+@pytest.mark.parametrize(
+  ("text", "name", "lines"),
+  [
+    (TIMED, "a.txt", "interactions"),
+    (TIMED.replace(" ", ",\t").replace(",\t", ", "), "a.csv", "interactions"),
+    ("userId,itemId,time\n" + TIMED.replace(" ", ","), "a.csv", "interactions"),
+    ("item user\n" + "\n".join(" ".join(line.split()[::-1])
+     for line in ORDERED.splitlines()), "a.txt", "interactions"),
+    (ORDERED + "\n", "a.txt", "interactions"),
+    (ATOMIC, "a.inter", "interactions"),
+    (lzma.compress(ATOMIC.encode()), "a.inter.xz", "interactions"),
+    (gzip.compress(TIMED.encode()), "a.txt.gz", "interactions"),
+    ("".join(f"{u} {items}\n" for u, items in HISTORIES.items()), "a", "histories"),
+  ],
+)  # fmt: skip
+def test_every_format_is_read_in_order_of_time(tmp_path, text, name, lines):
+  data = load(tmp_path, text, name, lines=lines)
+  assert histories(data) == USERS
+  assert data.summary == "4 users, 4 items, 11 interactions"
+
+
+def test_several_files_are_one_data_set(tmp_path):
+  (tmp_path / "1.csv").write_text("user,item,time\nann,p,5\nann,q,6\n")
+  (tmp_path / "2.csv").write_text("time,item,user\n3,r,ann\n9,s,ann\n")
+  files = {"path": f"{tmp_path}/*.csv", "cache_dir": str(tmp_path / "cache")}
+  assert histories(DATASETS["interactions"](**files).load()) == {"ann": [*"rpqs"]}
+
+
+@pytest.mark.parametrize(
+  ("text", "name", "lines", "words"),
+  [
+    ("u a 3\n\nu b x\n", "a.txt", "interactions", "a.txt, line 3: 'x' is no time"),
+    ("u a nan\n", "a.txt", "interactions", "line 1: 'nan' is no time"),
+    ("u a 3\nu b\n", "a.txt", "interactions", "line 2: 2 columns, and the first line"),
+    ("u a b c\n", "a.txt", "interactions", "set data.lines='histories'"),
+    ("u,my item\n", "a.txt", "interactions", "line 1: 'my item' is no id"),
+    ("u,\n", "a.txt", "interactions", "line 1: '' is no id"),
+    ("u:token\titem_id:token\n", "a.inter", "interactions", "a header with user_id"),
+    ("u a b c d\nv\n", "a.txt", "histories", "line 2: a user without items"),
+    ("u a\xff", "a.txt", "histories", "u a"),
+    ("u a b\nv a b\n", "a.txt", "histories", "users with at least 4 items"),
+    ("u a a a a\n", "a.txt", "histories", "1 different items"),
+  ],
+)
+def test_what_is_wrong_is_one_line(tmp_path, text, name, lines, words):
+  if "\xff" in text:
+    text, words = text.encode("latin1"), "line 1: bytes that are not UTF-8"
+  with pytest.raises(UserError) as error:
+    load(tmp_path, text, name, lines=lines)
+  assert words in str(error.value)
+  assert name in str(error.value)
+  assert "\n" not in str(error.value)
+
+
+def test_no_file_is_one_line(tmp_path):
+  with pytest.raises(UserError, match=r"^data\.path is empty"):
+    DATASETS["interactions"](cache_dir=str(tmp_path)).load()
+
+
+def naive_core(pairs, of_user, of_item):
+  while True:
+    users, items = (Counter(column) for column in zip(*pairs, strict=True))
+    left = [p for p in pairs if users[p[0]] >= of_user and items[p[1]] >= of_item]
+    if left == pairs:
+      return pairs
+    pairs = left
+
+
+@pytest.mark.parametrize(("of_user", "of_item"), [(1, 1), (4, 1), (1, 5), (5, 5)])
+def test_core_is_that_of_a_loop(of_user, of_item):
+  draw = random.Random(0)
+  pairs = sorted(
+    (min(draw.randrange(50), draw.randrange(50)), draw.randrange(40) // 2)
+    for _ in range(250)
+  )
+  names = [str(i) for i in range(50)]
+  columns = (np.array(column) for column in zip(*pairs, strict=True))
+  found = core(Interactions(names, names, *columns), of_user, of_item)
+  expected = naive_core(pairs, of_user, of_item)
+  assert 0 < len(expected) <= len(pairs)
+  assert [
+    (int(found.users[user]), int(found.items[item]))
+    for user, item in zip(found.user_I, found.item_I, strict=True)
+  ] == expected
+  assert len(set(found.user_I)) == len(found.users)
+  assert len(set(found.item_I)) == len(found.items)
+
+
+def test_minimal_counts_are_settings(tmp_path):
+  data = load(tmp_path, TIMED, min_of_user=3, min_of_item=2)
+  assert histories(data) == {"ann": [*"pqpr"], "c": [*"qrq"]}
+
+
+LONG = {"u": [*"abcdefg"], "v": [*"ba"], "w": [*"bcba"], "x": [*"abc"], "y": [*"g"]}
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+  """Loads `LONG`, with a field if one is given."""
+  text = "".join(f"{user} {' '.join(items)}\n" for user, items in LONG.items())
+  directory = tmp_path_factory.mktemp("long")
+  return lambda **more: load(directory, text, lines="histories", **more)
+
+
+def examples(data, split, steps):
+  """(inputs, labels, seen) by name, of the examples with weight."""
+  names = [*data.vocabulary.words, "-"]
+  named = lambda row: "".join(names[id] for id in row)
+  found = []
+  for batch in data.evaluation_batches(split, 3, steps):
+    assert bool(batch.start)
+    size = len(batch.x)
+    y, w = (leaf.reshape(size, -1) for leaf in (batch.y.ids_NP, batch.y.w_NP))
+    for b in range(size):
+      labels = "".join(names[i] for i, of in zip(y[b], w[b], strict=True) if of)
+      if labels:
+        seen = "" if batch.seen is None else named(batch.seen[b])
+        found.append((named(batch.x[b]), labels, seen))
+      if batch.at is not None:
+        assert batch.y.context_N[b] == batch.x[b, batch.at[b]]
+  return sorted(found)
+
+
+def test_the_last_items_are_left_out(long):
+  data, pad = long(), lambda seen: seen + "-" * (8 - len(seen))
+  assert examples(data, "train", 3) == [("b--", "a", ""), ("b--", "c", ""),
+                                        ("bcd", "cde", "")]  # fmt: skip
+  assert examples(data, "valid", 3) == [
+    ("a--", "b", pad("a")), ("bc-", "b", pad("bc")), ("cde", "f", pad("abcde")),
+  ]  # fmt: skip
+  assert examples(data, "test", 3) == [
+    ("ab-", "c", pad("ab")), ("bcb", "a", pad("bcb")), ("def", "g", pad("abcdef")),
+  ]  # fmt: skip
+
+
+def test_one_label_a_history(long):
+  data = long(one_label=True)
+  assert examples(data, "train", 2) == [
+    ("a-", "b", ""), ("ab", "c", ""), ("b-", "a", ""), ("b-", "c", ""),
+    ("bc", "d", ""), ("cd", "e", ""),
+  ]  # fmt: skip
+  assert examples(data, "test", 9) == examples(long(), "test", 9)
+
+
+def test_counts_are_those_of_training_labels(long):
+  data = long()
+  counts = dict(zip(data.vocabulary.words, data.counts.unigram_V, strict=True))
+  assert counts == {"c": 2, "a": 1, "b": 1, "d": 1, "e": 1, "f": 0, "g": 0}
+  assert data.vocabulary.words[0] == "c"
+  labels = Counter("".join(labels for _, labels, _ in examples(data, "train", 20)))
+  assert labels == {item: count for item, count in counts.items() if count}
+
+
+def test_labels_at_every_step_and_their_contexts(long):
+  data = long()
+  batch = data.training_batches(3, 4).batch(0)
+  assert (batch.at, batch.seen) == (None, None)
+  num = data.counts.num_classes
+  for n, (x, y, w) in enumerate(
+    zip(batch.x.ravel(), batch.y.ids_NP[:, 0], batch.y.w_NP[:, 0], strict=True)
+  ):
+    assert w == (x < num)
+    assert (y < num) == (x < num)
+    assert batch.y.context_N[n] == (x if w else 0)
+
+
+def test_long_histories_are_in_batches_of_their_own():
+  lengths_H = 3 + np.arange(300) ** 6 // 300**5
+  item_I = np.random.default_rng(0).integers(0, 50, lengths_H.sum())
+  user_I = np.repeat(np.arange(300), lengths_H)
+  names = [str(i) for i in range(300)]
+  data = number_sequences(Interactions(names, names, user_I, item_I))
+  batches = data.evaluation_batches("test", 4, 5)
+  widths = [batch.seen.shape[1] for batch in batches]
+  assert widths == sorted(widths)
+  assert len(set(widths)) == len([*batches.one_of_each_shape()]) > 1
+  weights = sum(batch.y.w_NP.sum() for batch in batches)
+  assert weights == batches.num_examples == 300
+  for batch in batches:
+    num_NS = (batch.seen < data.counts.num_classes).sum(axis=1)
+    np.testing.assert_array_equal(batch.at, np.minimum(num_NS, 5) - 1)
+
+
+def test_damaged_cache_is_one_line(long, tmp_path):
+  data = long()
+  directory = data.items.filename.parent
+  for name in ("items.npy", "users.txt", "sequences.json"):
+    copy = tmp_path / name.partition(".")[0]
+    copy.mkdir()
+    for path in directory.iterdir():
+      (copy / path.name).write_bytes(path.read_bytes())
+    (copy / name).write_bytes((copy / name).read_bytes()[:-3])
+    with pytest.raises(UserError, match=r"is damaged .* delete that directory"):
+      open_sequences(copy, one_label=False, seed=0)
