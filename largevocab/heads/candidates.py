@@ -26,6 +26,7 @@ class Candidates(NamedTuple):
     mask: bool[N, S + T], which candidates count for which example.
     is_drawn: bool[S + T] (NumPy), True for drawn classes, False for exact sets.
     exact_sets: i32[T] or i32[N, S] each, padded with V: expected count 1.
+    constant: bool[N, S + T], candidates whose rows are constants; or None.
   """
 
   own_NS: jax.Array
@@ -34,6 +35,7 @@ class Candidates(NamedTuple):
   mask: jax.Array
   is_drawn: np.ndarray
   exact_sets: list[jax.Array]
+  constant: jax.Array | None
 
   @property
   def ids(self) -> jax.Array:
@@ -87,19 +89,24 @@ def candidates(
       keep &= ~is_member(jnp.atleast_2d(ids), earlier)
     seen.append(jnp.atleast_2d(ids))
     is_drawn = np.full(ids.shape[-1], ids is draw.ids)
-    masked.append((ids, log_expected, keep, is_drawn))
+    constant = jnp.zeros(ids.shape, bool)
+    if ids is draw.ids and draw.constant is not None:
+      constant = draw.constant
+    masked.append((ids, log_expected, keep, is_drawn, constant))
   masked.sort(key=lambda group: -group[0].ndim)
-  ids, log_expected, mask, is_drawn = zip(*masked, strict=True)
+  ids, log_expected, mask, is_drawn, constant = zip(*masked, strict=True)
   spread = lambda x: jnp.broadcast_to(x, (N, x.shape[-1]))
+  joined = lambda parts: jnp.concatenate([*map(spread, parts)], axis=1)
   own = [i for i in ids if i.ndim == 2]
   shared = [i for i in ids if i.ndim == 1]
   return Candidates(
     jnp.concatenate([jnp.zeros((N, 0), jnp.int32), *own], axis=1),
     jnp.concatenate([jnp.zeros(0, jnp.int32), *shared]),
-    jnp.concatenate([spread(x) for x in log_expected], axis=1),
-    jnp.concatenate([spread(x) for x in mask], axis=1),
+    joined(log_expected),
+    joined(mask),
     np.concatenate(is_drawn),
     sets,
+    None if draw.constant is None else joined(constant),
   )
 
 

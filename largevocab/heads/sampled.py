@@ -239,7 +239,9 @@ class Sampled(LinearHead):
     # change a row even if its gradient is zero.
     is_live_N = jnp.any(jnp.abs(y.w_NP) > 0, axis=1)
     counted = jnp.concatenate([y.ids_NP < len(w_VD), others.mask], axis=1)
-    dx_ND, ids_R, rows_RD = pull_back(do, counted & is_live_N[:, None])
+    at_true = lambda mask: jnp.pad(mask, ((0, 0), (P, 0)))  # False there
+    constant = jax.tree.map(at_true, others.constant)
+    dx_ND, ids_R, rows_RD = pull_back(do, counted & is_live_N[:, None], constant)
     dlog_z = None
     if state.log_z is not None:
       num = len(state.log_z.w_VD)

@@ -14,8 +14,9 @@ from largevocab.ops.softmax.chunks import product
 _ROWS_A_PAIR = 64
 _MAX_LOGITS_BYTES = 256 * 2**20
 
-# (d loss / d logits, which pairs are live) -> (d x_ND, ids_R, d rows_RD).
-PullBack = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array]]
+# (d loss / d logits, which pairs are live, and of which the row is a constant)
+# -> (d x_ND, ids_R, d rows_RD).
+PullBack = Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
 
 
 def pair_logits(
@@ -25,7 +26,8 @@ def pair_logits(
 
   `pull_back(d, live)` maps the gradient of a loss with respect to the logits to those
   of x_ND and of distinct rows of the table. Rows without a live pair are padding: they
-  are not updated.
+  are not updated. With `pull_back(d, live, constant)` rows get no gradient from pairs
+  in `constant`, a mask as `live`, and x_ND does.
 
     dx_n = sum over live s of d_ns w_c,  dw_c = sum over live n, s with ids_ns = c of
     d_ns x_n, and likewise for the shared classes
@@ -82,11 +84,15 @@ def by_rows(x_ND, w_VD, ids_NS, shared_T, dtype):
   o_NS = product("nd,nsd->ns", x_ND, own_NSD, dtype)
   o_NT = product("nd,td->nt", x_ND, shared_TD, dtype)
 
-  def pull_back(d, live):
+  def pull_back(d, live, constant=None):
     d = jnp.where(live, d, 0)
     d_NS, d_NT = d[:, :S], d[:, S:]
     dx_ND = product("ns,nsd->nd", d_NS, own_NSD, dtype)
     dx_ND += product("nt,td->nd", d_NT, shared_TD, dtype)
+    if constant is not None:
+      live &= ~constant
+      d = jnp.where(live, d, 0)
+      d_NS, d_NT = d[:, :S], d[:, S:]
     rows_NSD = product("ns,nd->nsd", d_NS, x_ND, dtype)
     rows_TD = product("nt,nd->td", d_NT, x_ND, dtype)
     own_NS = jnp.where(live[:, :S], ids_NS, V)
@@ -105,11 +111,17 @@ def by_products(x_ND, w_VD, ids_NS, shared_T, dtype):
   ids = jnp.concatenate([ids_NS, shared_NT], axis=1)
   o_NV = product("nd,vd->nv", x_ND, w_VD, dtype)
 
-  def pull_back(d, live):
-    live_ids = jnp.where(live, ids, V)
+  def pull_back(d, live, constant=None):
     n_N1 = jnp.arange(N, dtype=ids.dtype)[:, None]
-    d_NV = jnp.zeros_like(o_NV).at[n_N1, live_ids].add(d, mode="drop")
+
+    def at_classes(live):
+      live_ids = jnp.where(live, ids, V)
+      return live_ids, jnp.zeros_like(o_NV).at[n_N1, live_ids].add(d, mode="drop")
+
+    live_ids, d_NV = at_classes(live)
     dx_ND = product("nv,vd->nd", d_NV, w_VD, dtype)
+    if constant is not None:
+      live_ids, d_NV = at_classes(live & ~constant)
     rows_VD = product("nv,nd->vd", d_NV, x_ND, dtype)
     touched_V = jnp.zeros(V, bool).at[live_ids.ravel()].set(True, mode="drop")
     at_V = jnp.arange(V, dtype=ids.dtype)

@@ -4,12 +4,16 @@ from largevocab.samplers.base import Draw, Sampler, Size
 from largevocab.samplers.bernoulli import Bernoulli
 from largevocab.samplers.bigram import Bigram
 from largevocab.samplers.block import Block
+from largevocab.samplers.cbns import CBNS
 from largevocab.samplers.in_batch import InBatch
 from largevocab.samplers.ivf import IVF
 from largevocab.samplers.kernel_tree import Quadratic, QuadraticPrior, Quartic
 from largevocab.samplers.lsh import LSHEmbedding, LSHLabel
 from largevocab.samplers.mixture import Mixture
 from largevocab.samplers.pps import PPS
+from largevocab.samplers.rece import RECE
+from largevocab.samplers.rf_softmax import RFSoftmax
+from largevocab.samplers.sce import SCE
 from largevocab.samplers.softmax import Softmax
 from largevocab.samplers.static import LogUniform, Uniform, Unigram
 from largevocab.samplers.top_k import TopK
@@ -26,11 +30,15 @@ SAMPLERS = {
   "quadratic": Quadratic,
   "quartic": Quartic,
   "quadratic_prior": QuadraticPrior,
+  "rf_softmax": RFSoftmax,
   "block": Block,
   "lsh_embedding": LSHEmbedding,
   "lsh_label": LSHLabel,
   "top_k": TopK,
+  "sce": SCE,
+  "rece": RECE,
   "in_batch": InBatch,
+  "cbns": CBNS,
   "mixture": Mixture,
 }
 

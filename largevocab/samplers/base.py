@@ -60,12 +60,15 @@ class Draw(NamedTuple):
     exact_ids: i32[S] or i32[N, S], classes to be summed exactly besides the true ones,
       each at most once per example, padded with V; or None. `log_expected` refers to
       `ids` only and does not apply to them.
+    constant: bool, same shape as `ids`: classes whose rows the loss takes as constants,
+      so that a step does not change them; or None.
   """
 
   ids: jax.Array
   log_expected: jax.Array
   mask: jax.Array
   exact_ids: jax.Array | None = None
+  constant: jax.Array | None = None
 
 
 class Sampler(Protocol):
@@ -91,6 +94,8 @@ class Sampler(Protocol):
     counts_rows: True if `update` takes the rows that changed for the classes drawn, so
       that no other sampler may draw with it.
     is_fixed: False if it is no `FixedLaw`, for one that is with some settings only.
+    draws_for: a method from the number of labels of a batch to that of draws, if it
+      follows from it.
   """
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PyTree:

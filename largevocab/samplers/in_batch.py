@@ -77,6 +77,9 @@ class InBatch:
   rate: Annotated[float, Between(0, 1, excluding=(0,))] = 0.01
   smoothing: Annotated[float, Between(0, 10**9, excluding=(0,))] = 1.0
 
+  def draws_for(self, labels: int) -> int:
+    return labels
+
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> InBatchStats:
     smooth_V = check_counts(counts, w_VD) + self.smoothing
     q_V = np.minimum(smooth_V / smooth_V.sum(), 1 - 1e-9)

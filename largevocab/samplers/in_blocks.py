@@ -80,8 +80,8 @@ class InBlocks:
       return draw._replace(ids=draw.ids + start, exact_ids=exact)
 
     draw = lax.map(one, (stats, *blocks))
-    ids, log_expected, mask, exact = jax.tree.map(_side_by_side, draw)
-    return Draw(ids, log_expected, shards.used(ids, len(w_VD), mask), exact)
+    draw = jax.tree.map(_side_by_side, draw)
+    return draw._replace(mask=shards.used(draw.ids, len(w_VD), draw.mask))
 
   def log_expected(
     self,

@@ -1,7 +1,7 @@
 """Kernel-based sampling: draws proportional to a polynomial kernel of the logit.
 
-Here F is the number of features and weights summed per tree node, C the number of top
-nodes, E the number of classes in a block, and p the degree of the kernel.
+Here F is the number of features and weights summed per tree node, and p the degree of
+the kernel.
 """
 
 import abc
@@ -13,23 +13,16 @@ import numpy as np
 
 from largevocab.fields import Between, CountOrNone, OneOf, settings
 from largevocab.labels import Counts
-from largevocab.ops.draws import inverse_cdf, sumtree, symmetric_power
-from largevocab.ops.draws.blocks import block_ids
+from largevocab.ops.draws import sumtree, symmetric_power
 from largevocab.ops.draws.sumtree import SumTree
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.log_partition import score_of
 from largevocab.samplers import sketch
 from largevocab.samplers.base import Size
+from largevocab.samplers.feature_tree import FeatureTree
 from largevocab.samplers.sketch import Sketch
 from largevocab.samplers.static import Power, Smoothing, check_counts, count_weights
-from largevocab.samplers.two_stage import TwoStage, softmax_weights
-
-_PAIR_NUMBERS = 1 << 22  # numbers read from nodes at once
-_BLOCK_NUMBERS = 1 << 18  # products held at once, so that they fit in a cache
-_ROW_NUMBERS = 1 << 24  # features of changed rows held at once
-# Measured at D = 64: updating R rows takes as long as a rebuild at R = 2.5 % of V; at
-# D = 16 the ratio is higher.
-_REBUILD_AT = 0.04
+from largevocab.samplers.two_stage import softmax_weights
 
 Shift = Annotated[float, Between(-1000, 1000)]
 
@@ -53,7 +46,7 @@ class KernelStats(NamedTuple):
 
 
 @settings
-class KernelTree(TwoStage):
+class KernelTree(FeatureTree):
   """q(c | h) proportional to weight_c K(o_c), K a polynomial kernel of the logit.
 
   weight_c = (count_c + smoothing)^power, o_c = <w_c - centre, h> + shift. The kernel is
@@ -62,7 +55,7 @@ class KernelTree(TwoStage):
   classes is drawn by these sums, and a class in the block by K itself (section 3.2.2).
   Stale sums change the proposal distribution; the reported one is still exact.
 
-  Attributes (besides those of `TwoStage`):
+  Attributes (besides those of `FeatureTree`):
     shift: added to the logit.
     power: exponent of the counts in the class weights; 0: all weights are 1.
     smoothing: added to every count.
@@ -70,10 +63,6 @@ class KernelTree(TwoStage):
     leaf: distribution of a class within its block: 'kernel', or 'softmax', by exp(o).
     rank: dimension of a low-rank sketch (`samplers/sketch.py`, as of the last refresh)
       used to draw blocks in place of all D coordinates. 0: none.
-    incremental: update the sums in every step. Otherwise only `refresh` updates them.
-    dense_levels: levels of the binary tree over the blocks that are one matrix product
-      for the whole batch; the levels below are descended draw by draw. 0 is the tree of
-      the paper; -1: chosen by predicted time (`choose_layout`).
 
   Source: Blanc & Rendle 2018, sections 3.1 to 3.3.
   Deviations: levels above the cut are summed for all draws at once; where a single
@@ -90,8 +79,6 @@ class KernelTree(TwoStage):
   centred: bool = False
   leaf: Annotated[str, OneOf("kernel", "softmax")] = "kernel"
   rank: CountOrNone = 0
-  incremental: bool = True
-  dense_levels: Annotated[int, Between(-1, 100)] = -1
 
   @abc.abstractmethod
   def kernel(self, o: jax.Array) -> jax.Array:
@@ -147,69 +134,28 @@ class KernelTree(TwoStage):
     new_RD: jax.Array,
   ) -> KernelStats:
     check_shapes(w_VD=w_VD, ids_R=ids_R, old_RD=old_RD, new_RD=new_RD)
-    blocks, V = self.num_blocks(stats), len(w_VD)
     if stats.sketch is not None:
-      change_RD = jnp.where((ids_R < V)[:, None], new_RD - old_RD, 0)
+      change_RD = jnp.where((ids_R < len(w_VD))[:, None], new_RD - old_RD, 0)
       stats = stats._replace(sketch=sketch.observe(stats.sketch, change_RD))
-    if blocks == 1 or not self.incremental:
-      return stats
-    if len(ids_R) * (1 + sumtree.depth(stats.tree)) > _REBUILD_AT * V:
-      return self.rebuild(stats, w_VD)
-    return self.add_changes(stats, ids_R, old_RD, new_RD)
+    return self.changed(stats, w_VD, ids_R, old_RD, new_RD)
 
-  def add_changes(
-    self, stats: KernelStats, ids_R: jax.Array, old_RD: jax.Array, new_RD: jax.Array
-  ) -> KernelStats:
-    """Adds psi(new) - psi(old) to all nodes above the changed rows, in chunks of rows.
-
-    Cost: O(R F) a level.
-    """
-    blocks, V = self.num_blocks(stats), len(stats.weight_V)
-    features = lambda rows_RD: symmetric_power.features(
+  def features(self, stats, rows_RD):
+    return symmetric_power.features(
       self._coordinates(stats, rows_RD), self._degree(stats)
     )
 
-    def add(tree, rows):
-      ids_R, old_RD, new_RD = rows
-      weight_R = stats.weight_V.at[ids_R].get(mode="fill", fill_value=0)
-      delta_RF = weight_R[:, None] * (features(new_RD) - features(old_RD))
-      delta_RF = jnp.pad(delta_RF, ((0, 0), (0, 1)))  # weights do not change
-      block_R = jnp.where(ids_R < V, ids_R // -(-V // blocks), blocks)
-      return sumtree.add(tree, block_R, delta_RF), None
+  def sums(self, stats, rows_ED, weight_E):
+    v_1ED, weight_1E = self._coordinates(stats, rows_ED)[None], weight_E[None]
+    return symmetric_power.moments(v_1ED, weight_1E, self._degree(stats))[0]
 
-    num_rows, width = len(ids_R), stats.tree.top_CF.shape[1]
-    size = max(min(_ROW_NUMBERS // width, num_rows), 1)
-    fill = -num_rows % size
-    ids_R = jnp.pad(ids_R, (0, fill), constant_values=V)
-    cut = lambda x_RD: jnp.pad(x_RD, ((0, fill), (0, 0))).reshape(
-      -1, size, x_RD.shape[1]
-    )
-    chunks = (ids_R.reshape(-1, size), cut(old_RD), cut(new_RD))
-    return stats._replace(tree=jax.lax.scan(add, stats.tree, chunks)[0])
+  def products(self, stats, size):
+    return stats.tree.top_CF.shape[1] * self._degree(stats)  # of the half features
 
-  def num_blocks(self, stats: KernelStats) -> int:
-    return sumtree.num_blocks(stats.tree)
+  def weights(self, stats, ids_R, mask_R):
+    return jnp.where(mask_R, stats.weight_V.at[ids_R].get(mode="clip"), 0)
 
-  def draw_blocks(self, stats, key, h_ND, m):
-    k_top, k_way = jax.random.split(key)
-    tree = stats.tree
-    node_NM, log_top_NM = inverse_cdf.draw(k_top, self._top(stats, h_ND), m)
-    if not sumtree.depth(tree):
-      return node_NM, log_top_NM
-    shape = (len(h_ND), sumtree.depth(tree), m)
-    u_NKM = (jax.random.bits(k_way, shape, jnp.uint32) >> 8).astype(jnp.int32)
-    descend = lambda mass, node_M, u_KM: sumtree.descend(tree, mass, node_M, u_KM)
-    block_NM, log_way_NM = self._by_example(descend, stats, h_ND, node_NM, u_NKM)
-    return block_NM, log_top_NM + log_way_NM
-
-  def log_blocks(self, stats, h_ND, block_NM):
-    tree = stats.tree
-    node_NM = block_NM >> sumtree.depth(tree)
-    log_top_NM = inverse_cdf.log_law(self._top(stats, h_ND), node_NM)
-    if not sumtree.depth(tree):
-      return log_top_NM
-    path = lambda mass, block_M: sumtree.log_path(tree, mass, block_M)
-    return log_top_NM + self._by_example(path, stats, h_ND, block_NM)
+  def node_mass(self, stats, dot, weight):
+    return self.mass(jnp.maximum(dot, 0), weight, self._degree(stats))
 
   def leaf_weights(self, stats, h_ND, o_NKE, ids_NKE, mask_NKE):
     if self.leaf == "softmax":
@@ -229,64 +175,13 @@ class KernelTree(TwoStage):
       rows = jnp.matmul(rows, stats.sketch.row_DR)
     return jnp.pad(rows, ((0, 0), (0, bool(self.shift))), constant_values=1)
 
-  def _query(self, stats: KernelStats, h_ND: jax.Array) -> jax.Array:
-    """phi(h), padded with a 0 for the weight, f32[N, F]: <phi(h), sums> = sum c o^p."""
+  def query(self, stats, h_ND):
     if stats.sketch is not None:
       h_ND = jnp.matmul(h_ND, stats.sketch.query_DR)
     widths = ((0, 0), (0, bool(self.shift)))
     query_ND = jnp.pad(h_ND, widths, constant_values=self.shift)
     query_NF = symmetric_power.query(query_ND, self._degree(stats))
     return jnp.pad(query_NF, ((0, 0), (0, 1)))
-
-  def _top(self, stats: KernelStats, h_ND: jax.Array) -> jax.Array:
-    """Masses of the top nodes, [N, C]."""
-    return self._mass(stats, stats.tree.top_CF, self._query(stats, h_ND).T).T
-
-  def _mass(self, stats: KernelStats, sums: jax.Array, query: jax.Array) -> jax.Array:
-    """Masses of nodes [..., F], for a query [F] or for queries [F, N]."""
-    dot = jnp.matmul(sums, query, precision=jax.lax.Precision.HIGHEST)
-    weight = sums[..., -1].reshape(sums.shape[:-1] + (1,) * (query.ndim - 1))
-    return self.mass(jnp.maximum(dot, 0), weight, self._degree(stats))
-
-  def _by_example(self, function, stats: KernelStats, h_ND: jax.Array, *args):
-    """Maps `function` over examples, given the masses of nodes and `args` [..., M], in
-    chunks of examples, or of draws, that read about _PAIR_NUMBERS numbers."""
-    query_NF = self._query(stats, h_ND)
-    width, num_draws = query_NF.shape[1], args[0].shape[-1]
-    draws = max(min(_PAIR_NUMBERS // (2 * width), num_draws), 1)
-    fill = -num_draws % draws
-
-    def cut(x):
-      x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, fill)])
-      return jnp.moveaxis(x.reshape(*x.shape[:-1], -1, draws), -2, 0)
-
-    def call(example):
-      query_F, *args = example
-      some = lambda args: function(lambda sums: self._mass(stats, sums, query_F), *args)
-      cut_args = tuple(map(cut, args))
-      return jax.tree.map(lambda x: x.ravel()[:num_draws], jax.lax.map(some, cut_args))
-
-    at_once = max(_PAIR_NUMBERS // (2 * width * draws), 1)
-    return jax.lax.map(call, (query_NF, *args), batch_size=at_once)
-
-  def rebuild(self, stats: KernelStats, w_VD: jax.Array) -> KernelStats:
-    """Recomputes all sums, some blocks at a time. Cost: O(V D F)."""
-    (V, D), blocks = w_VD.shape, self.num_blocks(stats)
-    size, degree = -(-V // blocks), self._degree(stats)
-
-    def sums(block):
-      (ids_E,), (mask_E,) = (x[0] for x in block_ids(block[None, None], size, V))
-      weight_E = jnp.where(mask_E, stats.weight_V[ids_E], 0)
-      rows_ED = jax.lax.dynamic_slice_in_dim(w_VD, ids_E[0], size)
-      v_1ED, weight_1E = self._coordinates(stats, rows_ED)[None], weight_E[None]
-      moments_F = symmetric_power.moments(v_1ED, weight_1E, degree)[0]
-      return jnp.append(moments_F, weight_E.sum())
-
-    products = stats.tree.top_CF.shape[1] * degree  # about those of the half features
-    at_once = max(_BLOCK_NUMBERS // (2 * max(products, size * D)), 1)
-    numbers_B = jnp.arange(blocks, dtype=jnp.int32)
-    block_BF = jax.lax.map(sums, numbers_B, batch_size=min(at_once, blocks))
-    return stats._replace(tree=sumtree.build(block_BF, len(stats.tree.top_CF)))
 
 
 QUARTIC_DIM = 16  # the largest width of rows whose fourth powers are summed

@@ -48,8 +48,9 @@ class Mixture:
   part draws for each example, so does the mixture.
 
   Attributes:
-    first, second: names of different samplers, all but those that ask with rows of the
-      table ('lsh_label') or count those that change ('in_batch').
+    first, second: names of different samplers, all but this one, and those that ask
+      with rows of the table ('lsh_label') or count those that change ('in_batch',
+      'cbns').
     share: of the draws by `first`.
     absolute: that of the parts that have it, which follow |o| and not o.
 
@@ -187,7 +188,8 @@ class Mixture:
 
 
 def _may_be_part(cls: Any) -> bool:
-  return not hasattr(cls, "queries") and not getattr(cls, "counts_rows", False)
+  of_rows = hasattr(cls, "queries") or getattr(cls, "counts_rows", False)
+  return not of_rows and cls is not Mixture
 
 
 def _log_sum(logs: Iterable[jax.Array]) -> jax.Array:

@@ -24,7 +24,10 @@ time of the fastest head with a relvar.
 --workdir uses counts, class rows, optimiser, and activations and labels of held-out
 data of that run; its head must have one row per class. --counts draws labels in
 proportion to their counts, and random activations. Heads that do not support these data
-are reported and left out.
+are reported and left out. Samplers that take the classes of batches (in_batch, cbns)
+have as many draws as these have labels, and have seen some batches of labels drawn in
+proportion to counts when relvar is measured. Their draws, and those of top_k, sce and
+rece, do not vary: relvar is the mean square of the relative error of one.
 """
 
 import dataclasses
@@ -42,7 +45,8 @@ import numpy as np
 from largevocab import config
 from largevocab.errors import UserError
 from largevocab.heads import Full, Sampled
-from largevocab.labels import Counts, Targets, single_targets
+from largevocab.heads.sampled import SampledState
+from largevocab.labels import Counts, Targets, batch_classes, single_targets
 from largevocab.rows import Adagrad, RowOptimizer
 from largevocab.tools import entry
 from largevocab.tools.fit_cost_model import least_time
@@ -55,6 +59,7 @@ from largevocab.training.state import restore
 from largevocab.training.workdir import describe_machine
 
 KEY = jax.random.key(0)
+_BATCHES = 32  # that a sampler which counts them has seen
 
 
 class Problem(NamedTuple):
@@ -116,6 +121,7 @@ def heads(
 ) -> dict[str, Any]:
   """Heads by the flags that configure them."""
   shared = {"optimizer": problem.optimizer}
+  num_labels = max(int(jnp.sum(problem.y.w_NP != 0)), 1)
   if problem.like is not None:
     shared |= {"bias": problem.like.bias, "dtype": problem.like.dtype}
   made = {}
@@ -124,7 +130,9 @@ def heads(
     if not isinstance(head, Sampled):
       made[path] = head
       continue
-    for num in num_samples:
+    draws_for = getattr(head.sampler, "draws_for", None)
+    own = [draws_for(num_labels)] if draws_for else num_samples
+    for num in own:
       flags = f"{path} --config.head.num_samples={num}"
       made[flags] = dataclasses.replace(head, num_samples=num)
   return made
@@ -150,6 +158,8 @@ def measured(head: Any, problem: Problem) -> Record:
   if row["kind"] != "other" and like is not None and head.absolute == like.absolute:
     state = state._replace(table=head.optimizer.init(w_VD))
     state = jax.jit(head.refresh)(state, KEY)
+    if isinstance(head, Sampled) and getattr(head.sampler, "counts_rows", False):
+      state = after_batches(head, state, counts, len(h_ND))
     seen = (
       jax.jit(head.monitor)(state, h_ND, y, KEY)
       if row["kind"] == "sample"
@@ -167,6 +177,26 @@ def measured(head: Any, problem: Problem) -> Record:
 
   row["ms"] = 1e3 * least_time(call)
   return row
+
+
+def after_batches(
+  head: Sampled, state: SampledState, counts: Counts, labels: int
+) -> SampledState:
+  """The state of a sampler that counts, after batches of independent labels."""
+  rng = np.random.default_rng(1)
+  p_V = counts.unigram_V / counts.unigram_V.sum()
+  ids_BN = rng.choice(counts.num_classes, (_BATCHES, labels), p=p_V)
+
+  @jax.jit
+  def update(stats, w_VD, ids_N):
+    ids_R = batch_classes(single_targets(ids_N), len(w_VD))
+    rows_RD = w_VD.at[ids_R].get(mode="clip")
+    return head.sampler.update(stats, w_VD, ids_R, rows_RD, rows_RD)
+
+  stats = state.stats
+  for ids_N in ids_BN:
+    stats = update(stats, state.table.w_VD, jnp.asarray(ids_N, jnp.int32))
+  return state._replace(stats=stats)
 
 
 def unbeaten(rows: list[Record]) -> list[Record]:

@@ -72,7 +72,7 @@ COLUMNS = [
   *("relvar", "relvar_median", "ms", "ratio"),
 ]
 # Draws without replacement, by inclusion probabilities; others are independent.
-AT_MOST_ONCE = {"pps", "bernoulli", "in_batch"}
+AT_MOST_ONCE = {"pps", "bernoulli", "in_batch", "cbns"}
 FORMULAS = {True: "inclusion", False: "independent"}  # of relvar
 FEATURE_SCALES = (2.0, 4.0, 8.0)  # at 1, long rows have a huge variance
 KEY = jax.random.key(0)
@@ -112,7 +112,8 @@ def figures(
   >>> [(key, float(value_N[0].round(4))) for key, value_N in law.items()]
   [('tv', 0.25), ('chi2', 0.3333), ('ess_share', 0.75), ('relvar', 0.1875)]
   """
-  q_NV = expected_NV / expected_NV.sum(axis=1, keepdims=True)
+  size_N1 = expected_NV.sum(axis=1, keepdims=True)  # 0 if nothing can be drawn
+  q_NV = expected_NV / np.where(size_N1 > 0, size_N1, 1)
   others_NV = p_NV.copy()
   n, i = np.nonzero(y.ids_NP < p_NV.shape[1])
   others_NV[n, np.asarray(y.ids_NP)[n, i]] = 0

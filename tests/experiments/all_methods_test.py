@@ -24,6 +24,10 @@ NOT_RUN = {
   "upper_bound",
   "in_batch",
   "mixture",
+  "cbns",
+  "rf_softmax",
+  "sce",
+  "rece",
 }  # they came after the page was measured
 
 

@@ -20,6 +20,7 @@ from largevocab.heads import (
   Sampled,
   Spherical,
 )
+from largevocab.heads.candidates import true_mask
 from largevocab.heads.sampled import SampledGrads
 from largevocab.labels import Counts, Targets, single_targets
 from largevocab.losses import (
@@ -33,11 +34,13 @@ from largevocab.losses import (
   Squared,
   UpperBound,
   ZLoss,
+  sampled_softmax_loss,
 )
 from largevocab.ops.adaptive.clusters import cut, widths
 from largevocab.ops.factored.table import factor, implied
 from largevocab.rows import Adagrad, Adam, RowGrads, Table, accumulate
 from largevocab.samplers import (
+  CBNS,
   SAMPLERS,
   Bernoulli,
   Block,
@@ -47,6 +50,7 @@ from largevocab.samplers import (
   Uniform,
   Unigram,
 )
+from largevocab.samplers.buckets import Buckets
 from largevocab.samplers.two_stage import TwoStage
 from tests.kinds import kinds
 
@@ -107,6 +111,7 @@ CASES = {
     num_samples=M, sampler=SAMPLERS["unigram"](per_example=True)
   ),
   **{f"sampled, {s}": sampled(SAMPLERS[s]()) for s in SAMPLERS if s not in AS_OTHERS},
+  "sampled, cbns, one batch": sampled(CBNS(batches=1)),
   "sampled, quadratic, tree": sampled(Quadratic(leaf_size=2, dense_levels=1)),
   "sampled, quadratic_prior, tree": sampled(
     QuadraticPrior(leaf_size=2, dense_levels=0)
@@ -528,7 +533,30 @@ def method(head):
   return head.loss if isinstance(head, Sampled) else head
 
 
+class Remembering(View):
+  """Of sampled softmaxes with rows that are constants in the loss."""
+
+  def loss(self, head, state, h_ND, y):
+    x_ND, w_VD = head.features(h_ND), state.table.w_VD
+    others = head.candidates(state, x_ND, y, KEY)
+    own_NMD = w_VD[others.ids]
+    own_NMD = jnp.where(
+      others.constant[:, :, None], jax.lax.stop_gradient(own_NMD), own_NMD
+    )
+    true_NPD = w_VD.at[y.ids_NP].get(mode="fill", fill_value=0)
+    return sampled_softmax_loss(
+      jnp.einsum("nd,npd->np", x_ND, true_NPD),
+      y.w_NP / jnp.sum(y.w_NP),
+      true_mask(y, V),
+      jnp.einsum("nd,nmd->nm", x_ND, own_NMD),
+      others.log_expected,
+      others.mask,
+    )
+
+
 def view_of(head) -> View:
+  if isinstance(getattr(head, "sampler", None), CBNS):
+    return Remembering()
   own = (view for cls, view in VIEWS.items() if isinstance(method(head), cls))
   return next(own, View())
 
@@ -574,7 +602,7 @@ def test_gradients_are_those_of_the_loss(head, labels):
 MOVING = {
   name
   for name, head in CASES.items()
-  if isinstance(getattr(head, "sampler", None), (Softmax, TwoStage))
+  if isinstance(getattr(head, "sampler", None), (Softmax, TwoStage, Buckets))
 }
 
 

@@ -86,6 +86,20 @@ def test_a_live_row_is_touched_even_if_its_gradient_is_zero(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_rows_get_no_gradient_from_constant_pairs_and_activations_do(way):
+  x_ND, w_VD, ids_NS, shared_T, d, live = case(5, 7)
+  constant = jnp.zeros_like(live).at[:, 1::2].set(True)
+  _, pull_back = way(x_ND, w_VD, ids_NS, shared_T, "float32")
+  dx_ND, ids_R, rows_RD = pull_back(d, live, constant)
+  want_dx_ND, *all_rows = pull_back(d, live)
+  _, *want = pull_back(d, live & ~constant)
+  np.testing.assert_array_equal(dx_ND, want_dx_ND)
+  np.testing.assert_allclose(dense(ids_R, rows_RD), dense(*want), rtol=1e-5, atol=1e-6)
+  assert {*map(int, ids_R[ids_R < V])} == {*map(int, want[0][want[0] < V])}
+  assert np.abs(dense(*all_rows) - dense(*want)).max() > 0.1
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_logits_have_a_derivative_of_their_own(way):
   x_ND, w_VD, ids_NS, shared_T, d, live = case(5, 7)
   d = jnp.where(live, d, 0)

@@ -12,9 +12,12 @@ from scipy.stats import norm
 from largevocab.errors import UserError
 from largevocab.labels import Counts, single_targets
 from largevocab.samplers import (
+  CBNS,
   IVF,
   PPS,
+  RECE,
   SAMPLERS,
+  SCE,
   Bernoulli,
   Bigram,
   Block,
@@ -26,16 +29,19 @@ from largevocab.samplers import (
   Quadratic,
   QuadraticPrior,
   Quartic,
+  RFSoftmax,
   Softmax,
   TopK,
   Uniform,
   Unigram,
 )
+from largevocab.samplers.buckets import Buckets
 from largevocab.samplers.lsh_tables import LSH
+from largevocab.samplers.rf_softmax import _SEED as RF_SEED
 from largevocab.samplers.static import StaticLaw
 from largevocab.samplers.two_stage import TwoStage
 from tests.kinds import kinds
-from tests.samplers import naive_lsh
+from tests.samplers import naive_buckets, naive_lsh
 
 V, N, D, M = 50, 3, 4, 12
 KEY = jax.random.key(0)
@@ -162,6 +168,44 @@ def block_law(sampler, counts, w_VD, h_ND, y):
   return law_NV / law_NV.sum(-1, keepdims=True)
 
 
+def rf_law(sampler, counts, w_VD, h_ND, y):
+  """Down a tree of equal blocks, by clipped sums of features; in them by the kernel."""
+  h_ND, w_VD = np.float64(h_ND), np.float64(w_VD)
+  num_classes, dim = w_VD.shape
+  features = sampler.num_features // (2 if sampler.kind == "fourier" else 1)
+  r_DK = np.float64(jax.random.normal(jax.random.key(RF_SEED), (dim, features)))
+  unit = lambda x: x / np.linalg.norm(x, axis=1, keepdims=True)
+
+  def phi(x):
+    turn = np.sqrt(sampler.nu) * unit(x) @ r_DK
+    if sampler.kind == "fourier":
+      return np.concatenate([np.cos(turn), np.sin(turn)], axis=1) / np.sqrt(features)
+    return np.exp(turn - sampler.nu) / np.sqrt(features)
+
+  query_NF = phi(h_ND) + phi(-h_ND) if sampler.absolute else phi(h_ND)
+  dot_NV, cos_NV = query_NF @ phi(w_VD).T, unit(h_ND) @ unit(w_VD).T
+  k_NV = np.exp(sampler.nu * (np.abs(cos_NV) if sampler.absolute else cos_NV))
+  size = min(sampler.leaf_size or num_classes, num_classes)
+  blocks = 1 << (-(-num_classes // size) - 1).bit_length()
+  size = -(-num_classes // blocks)
+
+  def descend(first, last):  # of blocks
+    at = slice(first * size, max(min(last * size, num_classes), first * size))
+    if last - first == 1:
+      return k_NV[:, at] / k_NV[:, at].sum(axis=1, keepdims=True)
+    middle, mass = (first + last) // 2, []
+    for a, b in ((first, middle), (middle, last)):
+      num = max(min(b * size, num_classes) - a * size, 0)
+      some_N = dot_NV[:, a * size : b * size].sum(axis=1)
+      most = 2 * num if sampler.absolute else num
+      mass.append(np.clip(some_N, num * np.exp(-2 * sampler.nu), most))
+    left_N1 = (mass[0] / (mass[0] + mass[1]))[:, None]
+    parts = left_N1 * descend(first, middle), (1 - left_N1) * descend(middle, last)
+    return np.concatenate(parts, axis=1)
+
+  return descend(0, blocks)
+
+
 def lsh_law(sampler, counts, w_VD, h_ND, y):
   """Dictionaries of the rows; the hash functions are those of a new sampler."""
   if sampler.exact:
@@ -190,6 +234,14 @@ def top_k_law(sampler, counts, w_VD, h_ND, y):
   return (np.argsort(np.argsort(-o_NV)) < M) / M
 
 
+def buckets_law(sampler, counts, w_VD, h_ND, y):
+  """The classes of the first projections, each for certain."""
+  law_NV = np.zeros((len(h_ND), len(w_VD)))
+  for n, chosen in enumerate(naive_buckets.chosen(sampler, w_VD, h_ND, y, M)):
+    law_NV[n, sorted(chosen)] = 1 / M
+  return law_NV
+
+
 def mixture_law(sampler, counts, w_VD, h_ND, y):
   """Each part's share of the draws, by the law of its own case."""
   first, _ = sampler.sizes(M)
@@ -198,6 +250,7 @@ def mixture_law(sampler, counts, w_VD, h_ND, y):
   return (first * of[0] + (M - first) * of[1]) / M
 
 
+RF_TREE = {"nu": 1.5, "leaf_size": 7, "dense_levels": 0, "num_features": 16}
 FILL = {"draw": "fill", "unigram_share": 0.0}
 CASES = {
   "uniform": (Uniform(), uniform_law),
@@ -237,6 +290,10 @@ CASES = {
   "quadratic_prior": (QuadraticPrior(), kernel_law),
   "quadratic, all coordinates": (Quadratic(leaf_size=4, rank=D), kernel_law),
   "quadratic_prior, cut": (QuadraticPrior(leaf_size=5, dense_levels=1), kernel_law),
+  "rf_softmax": (RFSoftmax(), rf_law),
+  "rf_softmax, tree": (RFSoftmax(**RF_TREE), rf_law),
+  "rf_softmax, positive": (RFSoftmax(kind="positive", **RF_TREE), rf_law),
+  "rf_softmax, |o|": (RFSoftmax(absolute=True, **RF_TREE), rf_law),
   "block": (Block(leaf_size=6), block_law),
   "block, absolute": (Block(leaf_size=6, absolute=True), block_law),
   "block of counts": (Block(leaf_size=6, mass="unigram"), block_law),
@@ -256,6 +313,8 @@ CASES = {
   "lsh_label fill": (LSHLabel(family="simhash", codes=2, tables=9, **FILL), lsh_law),
   "top_k": (TopK(), top_k_law),
   "top_k, absolute": (TopK(absolute=True), top_k_law),
+  "sce": (SCE(mix=False, buckets=4, examples=N), buckets_law),
+  "rece": (RECE(neighbours=0), buckets_law),
   "mixture": (Mixture(), mixture_law),
   "mixture, own": (Mixture("softmax", "unigram", share=0.3), mixture_law),
 }
@@ -282,17 +341,21 @@ def has_random_size(sampler) -> bool:
 def is_certain(sampler) -> bool:
   """Whether no chance is in a draw."""
   is_filled = isinstance(sampler, LSH) and sampler.draw == "fill"
-  return is_filled or isinstance(sampler, TopK)
+  return is_filled or isinstance(sampler, (TopK, Buckets))
 
 
 def is_defined_by(state, sampler) -> bool:
   """Whether the law's definition, on the table of today, holds for these statistics."""
   if isinstance(sampler, LSH) and not sampler.exact:  # it has functions of its own
     return state == "new" or (state == "updated" and sampler.family != "mips")
+  if isinstance(sampler, Buckets):  # an update brings other projections
+    return state != "updated"
   if state in ("new", "refreshed"):
     return True
   if getattr(sampler, "centred", False):  # as of the last refresh
     return False
+  if isinstance(sampler, RFSoftmax):  # it knows the lengths of the rows
+    return state == "updated"
   if isinstance(sampler, TwoStage):
     return state == "updated" or not sampler.leaf_size
   return state == "updated" or not keeps_statistics_of_rows(sampler)
@@ -326,7 +389,7 @@ def enumerate_law(sampler, stats, w_VD, h_ND, y) -> np.ndarray:
 
 
 def test_every_sampler_has_a_case():
-  by_batch = {InBatch}  # in_batch_test.py: for given labels there is no chance in it
+  by_batch = {InBatch, CBNS}  # they have own tests: there is no chance given the labels
   tried = {type(sampler) for sampler, _ in CASES.values()}
   assert tried == set(SAMPLERS.values()) - by_batch
 
@@ -520,9 +583,13 @@ def test_draws_follow_the_law_and_the_test_would_notice(name, chi_square):
 
 
 # What a block holds depends on the order of the classes, slots on their ids.
+def by_order(sampler, law) -> bool:
+  return law in (block_law, rf_law) or isinstance(sampler, LSH)
+
+
 @pytest.mark.parametrize(
   "sampler",
-  [s for s, law in CASES.values() if law is not block_law and not isinstance(s, LSH)],
+  [s for s, law in CASES.values() if not by_order(s, law)],
   ids=repr,
 )
 def test_relabelling_the_classes_permutes_the_law(sampler):

@@ -31,6 +31,7 @@ PAIRS = [
   ("block", "quadratic_prior"),
   ("lsh_embedding", "uniform"),
   ("top_k", "uniform"),
+  ("sce", "uniform"),
   ("uniform", "ivf"),
 ]
 
@@ -165,7 +166,7 @@ def test_parts_are_named_in_a_config():
   assert sampler == Mixture("pps", "softmax", share=0.25)
 
 
-@pytest.mark.parametrize("name", ["lsh_label", "unigramm", ""])
+@pytest.mark.parametrize("name", ["lsh_label", "mixture", "unigramm", ""])
 def test_other_parts_are_refused(name):
   with pytest.raises(UserError, match=r"head\.sampler\.second is .*; it must be one"):
     Mixture(second=name)

@@ -54,6 +54,29 @@ def test_of_a_run(tmp_path, capsys):
   assert capsys.readouterr().out.endswith("raise --budget_ms or --budget_mib\n")
 
 
+def test_samplers_of_batches_have_their_labels_and_have_seen_some(counts):
+  problem = advise.of_counts(counts.partition("=")[2], dim=8, batch=16)
+  paths = ["sampled/in_batch", "sampled/cbns", "nce/sce"]
+  made = advise.heads(paths, [12], problem)
+  num = [head.num_samples for head in made.values()]
+  assert num == [16, 8 * 16, 12]
+  assert [*made] == [
+    f"{path} --config.head.num_samples={m}"
+    for path, m in zip(
+      ["sampled/in_batch", "sampled/cbns", "nce/sce"], num, strict=True
+    )
+  ]
+  head = [*made.values()][1]
+  state = head.init(advise.KEY, problem.counts, 8)
+  stats = advise.after_batches(head, state, problem.counts, 16).stats
+  assert (state.stats.memory_KT == 300).all()
+  assert ((stats.memory_KT < 300).sum(axis=1) > 3).all()
+  assert stats.now.step > 7
+  seen_V = np.asarray(stats.now.seen_V)
+  assert (seen_V[:3] > 0).all()  # the frequent ones
+  assert (seen_V > 0).mean() < 0.9
+
+
 def test_full_is_not_the_best_for_every_budget(capsys):
   """Its relvar is 0 wherever it is listed."""
   row = lambda run, kind, ms, **more: {"run": run, "kind": kind, "ms": ms, **more}

@@ -1,0 +1,150 @@
+"""Random Fourier softmax: a tree over sums of random features of normalised rows.
+
+Here F is the number of features and weights summed per tree node.
+"""
+
+import math
+from typing import Annotated, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.fields import Between, OneOf, settings
+from largevocab.labels import Counts
+from largevocab.ops.draws import sumtree
+from largevocab.ops.draws.sumtree import SumTree
+from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.log_partition import score_of
+from largevocab.samplers.base import Size
+from largevocab.samplers.feature_tree import FeatureTree
+from largevocab.samplers.two_stage import softmax_weights
+
+_SEED = 0x3C6EF372  # of the features; unlikely as the seed of a training run
+
+
+class RFStats(NamedTuple):
+  """Statistics of `RFSoftmax`.
+
+  Attributes:
+    tree: for each node the sums of the features and, last, the number of classes.
+    direction_DK: f32[D, K], of the random features.
+    norm_V: f32[V], lengths of the class rows.
+    size: number of draws.
+  """
+
+  tree: SumTree
+  direction_DK: jax.Array
+  norm_V: jax.Array
+  size: Size
+
+
+@settings
+class RFSoftmax(FeatureTree):
+  """q(c | h) about proportional to exp(nu cos(h, w_c)), by random features.
+
+  With u = h / |h| and v_c = w_c / |w_c|, the Gaussian kernel
+
+    K(h, w_c) = exp(-nu |u - v_c|^2 / 2) = exp(nu (cos(h, w_c) - 1))
+
+  is the mean of <phi(u), phi(v_c)> over random vectors r_k, standard normal:
+
+    'fourier':  phi(u) = (cos(sqrt(nu) <r_k, u>), sin(sqrt(nu) <r_k, u>)) / sqrt(K),
+    'positive': phi(u) = exp(sqrt(nu) <r_k, u> - nu) / sqrt(K).
+
+  A block of classes is drawn down a tree of sums of phi(v_c), and a class in it in
+  proportion to K. Sums of cosines and sines may be negative, so that a node of n
+  classes counts at least n exp(-2 nu), and at most n, as its sum of K does. The law is
+  the product of the probabilities of the branches that are then taken: it is positive
+  for all classes and reported exactly, but it is not proportional to <phi(u),
+  phi(v_c)>, and the same classes in other blocks have another one.
+
+  The bias of a head is a coordinate of h and w_c like others. For a model whose logits
+  are nu' cos(h, w_c), set nu to nu' or less; one of logits <h, w_c> has lengths that
+  this proposal distribution does not follow, which costs variance.
+
+  Attributes (besides those of `FeatureTree`):
+    nu: inverse temperature. Features of a large nu vary more.
+    kind: of the features, 'fourier' or 'positive'.
+    num_features: number of features.
+
+  Source: Rawat et al. 2019, 'fourier'; Choromanski et al. 2021, lemma 1, 'positive'.
+    Deviations: negative sums, as above, and a class in its block is drawn by K, not by
+    its features. With `absolute`, phi(u) + phi(-u) in place of phi(u), and |cos|.
+  Cost: F = num_features + 1 sums a node; a draw: see `two_stage.seconds`; `update` as
+    `KernelTree`, and 4 bytes a class.
+  """
+
+  nu: Annotated[float, Between(0, 30, excluding=(0,))] = 4.0
+  kind: Annotated[str, OneOf("fourier", "positive")] = "fourier"
+  num_features: Annotated[int, Between(2, 2**16)] = 128
+
+  def init(self, counts: Counts, w_VD: jax.Array, m: int) -> RFStats:
+    D = check_shapes(w_VD=w_VD)["D"]
+    num = self.num_features
+    if self.kind == "fourier":
+      num = -(-num // 2)
+    direction_DK = jax.random.normal(jax.random.key(_SEED), (D, num))
+    width = (2 * num if self.kind == "fourier" else num) + 1
+    layout = self.choose_layout(w_VD, width, m, self.dense_levels)
+    tree = sumtree.build(jnp.zeros((layout.num_blocks, width)), layout.num_top)
+    stats = RFStats(tree, direction_DK, _lengths(w_VD), Size(m))
+    return self.rebuild(stats, w_VD)
+
+  def refresh(self, stats: RFStats, w_VD: jax.Array, key: jax.Array) -> RFStats:
+    return self.rebuild(stats._replace(norm_V=_lengths(w_VD)), w_VD)
+
+  def update(
+    self,
+    stats: RFStats,
+    w_VD: jax.Array,
+    ids_R: jax.Array,
+    old_RD: jax.Array,
+    new_RD: jax.Array,
+  ) -> RFStats:
+    check_shapes(w_VD=w_VD, ids_R=ids_R, old_RD=old_RD, new_RD=new_RD)
+    norm_V = stats.norm_V.at[ids_R].set(_lengths(new_RD), mode="drop")
+    stats = stats._replace(norm_V=norm_V)
+    return self.changed(stats, w_VD, ids_R, old_RD, new_RD)
+
+  def features(self, stats, rows_RD):
+    turn_RK = math.sqrt(self.nu) * jnp.matmul(
+      _unit(rows_RD), stats.direction_DK, precision=jax.lax.Precision.HIGHEST
+    )
+    if self.kind == "fourier":
+      features_RF = jnp.concatenate([jnp.cos(turn_RK), jnp.sin(turn_RK)], axis=1)
+    else:
+      features_RF = jnp.exp(turn_RK - self.nu)
+    return features_RF / math.sqrt(turn_RK.shape[1])
+
+  def query(self, stats, h_ND):
+    query_NF = self.features(stats, h_ND)
+    if self.absolute:
+      query_NF += self.features(stats, -h_ND)
+    return jnp.pad(query_NF, ((0, 0), (0, 1)))
+
+  def weights(self, stats, ids_R, mask_R):
+    return mask_R.astype(jnp.float32)
+
+  def node_mass(self, stats, dot, weight):
+    most = (2 if self.absolute else 1) * weight
+    return jnp.clip(dot, math.exp(-2 * self.nu) * weight, most)
+
+  def leaf_weights(self, stats, h_ND, o_NKE, ids_NKE, mask_NKE):
+    length = stats.norm_V[ids_NKE] * _lengths(h_ND)[:, None, None]
+    cos_NKE = o_NKE / jnp.where(length > 0, length, 1)
+    score = score_of(self.absolute)
+    return softmax_weights(cos_NKE, mask_NKE, lambda cos: self.nu * score(cos))
+
+
+def _lengths(rows_RD: jax.Array) -> jax.Array:
+  """Euclidean norms of rows, f32[R]."""
+  squares_R = jnp.einsum(
+    "rd,rd->r", rows_RD, rows_RD, preferred_element_type=jnp.float32
+  )
+  return jnp.sqrt(squares_R)
+
+
+def _unit(rows_RD: jax.Array) -> jax.Array:
+  """Rows of length 1; those of zeros stay as they are."""
+  length_R1 = _lengths(rows_RD)[:, None]
+  return rows_RD / jnp.where(length_R1 > 0, length_R1, 1)
