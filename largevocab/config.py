@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 from largevocab.data import DATASETS
 from largevocab.errors import UserError
 from largevocab.fields import declared, parse
-from largevocab.heads import HEADS, OverDevices, Sampled, class_mesh
+from largevocab.heads import HEADS, LOGITS, Linear, OverDevices, Sampled, class_mesh
 from largevocab.losses import SAMPLED_LOSSES, SPHERICAL_LOSSES, SampledSoftmax
 from largevocab.models import MODELS
 from largevocab.rows import OPTIMIZERS
@@ -44,6 +44,7 @@ REGISTRIES: dict[str, dict[str, Any]] = {
   "model": MODELS,
   "head": HEADS,
   "sampler": SAMPLERS,
+  "logits": LOGITS,
   "loss": {**SAMPLED_LOSSES, **SPHERICAL_LOSSES},
   "optimizer": OPTIMIZERS,
 }
@@ -80,11 +81,12 @@ def part(kind: str, name: str, **fields: Any) -> Any:
 
 
 def head(path: str, **fields: Any) -> Any:
-  """A head from a path: 'head', 'head/sampler', 'head/loss' or 'loss/sampler'.
+  """A head from a path: 'head', 'head/sampler', 'head/loss' or 'loss/sampler', and of
+  a head with logits to choose also one of these and '/cosine'.
 
-  `sampler` and `loss` are dicts with fields of these. Fields that only other heads,
-  samplers or losses have are ignored. If the sampler is for absolute logits, `absolute`
-  of the head is True by default.
+  `sampler`, `loss` and `logits` are dicts with fields of these. Fields that only other
+  heads, samplers or losses have are ignored. If the sampler is for absolute logits,
+  `absolute` of the head is True by default; for cosines its `bias` is False.
 
   >>> head("sampled/uniform", num_samples=64).num_samples
   64
@@ -96,12 +98,21 @@ def head(path: str, **fields: Any) -> Any:
   Squared(binary=False)
   >>> head("ranking/uniform", loss={"alpha": 1.0}).loss
   Ranking(penalty='log', alpha=1.0)
+  >>> head("full/cosine", logits={"scale": 16.0}).logits
+  Cosine(scale=16.0, angular=0.0, additive=0.0)
   """
-  name, slash, inner = path.partition("/")
-  given = {kind: fields.pop(kind, {}) for kind in _INNER}
+  whole, slash, last = path.rpartition("/")
+  chooses = bool(slash) and last in LOGITS
+  name, slash, inner = (whole if chooses else path).partition("/")
+  given = {kind: fields.pop(kind, {}) for kind in (*_INNER, "logits")}
   if name not in HEAD_NAMES:
     raise UserError(f"head is {name!r:.99}; it must be one of {listed(HEAD_NAMES)}")
   cls = HEAD_NAMES[name]
+  if chooses:
+    if "logits" not in _fields(cls):
+      raise UserError(f"head {name!r} has its own logits; drop {'/' + last!r}")
+    fields["logits"] = LOGITS[last](**_own("logits", LOGITS[last], given["logits"]))
+    fields.setdefault("bias", LOGITS[last] is Linear)
   if loss := SAMPLED_HEADS.get(name):
     fields["loss"] = loss(**_own("loss", loss, given["loss"]))
   if slash:
@@ -132,7 +143,7 @@ def _own(kind: str, cls: Any, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def head_paths() -> list[str]:
-  """All paths that `head` accepts.
+  """All paths that `head` accepts, but for those that end in '/cosine'.
 
   >>> {"full", "sampled/uniform", "nce/uniform", "spherical/z"} <= {*head_paths()}
   True

@@ -67,7 +67,9 @@ def experiment(key: str, name: str) -> ConfigDict:
     "head": c.head("full"),
     "optimizer": c.part("optimizer", "sgd"),
   }
-  if key == "sampler":
+  if key == "logits":
+    parts["head"] = c.head(f"full/{name}")
+  elif key == "sampler":
     parts["head"] = c.head(f"sampled/{name}")
   elif key == "loss":
     words = {loss: word for word, loss in c.SAMPLED_HEADS.items()}
@@ -79,7 +81,7 @@ def experiment(key: str, name: str) -> ConfigDict:
 
 
 def block_of(config: ConfigDict, key: str) -> tuple[str, ConfigDict]:
-  if key in ("sampler", "loss"):
+  if key in ("sampler", "loss", "logits"):
     return f"config.head.{key}", config.head[key]
   return f"config.{key}", config[key]
 

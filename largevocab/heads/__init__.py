@@ -6,6 +6,7 @@ from largevocab.heads.d_softmax import DSoftmax
 from largevocab.heads.full import Full
 from largevocab.heads.hierarchical import Hierarchical
 from largevocab.heads.huffman import Huffman
+from largevocab.heads.logits import LOGITS, Cosine, Linear
 from largevocab.heads.other_classes import carry_classes
 from largevocab.heads.over_devices import OverDevices, class_mesh
 from largevocab.heads.sampled import Sampled
@@ -23,8 +24,11 @@ HEADS = {
 
 __all__ = [
   "HEADS",
+  "LOGITS",
+  "Cosine",
   "Head",
   "HeadStep",
+  "Linear",
   "OverDevices",
   "carry_classes",
   "class_mesh",

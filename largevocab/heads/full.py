@@ -11,12 +11,13 @@ from jax.typing import ArrayLike
 from largevocab.fields import Dtype, MemoryMib, OneOf, settings
 from largevocab.heads.base import HeadStep, head_step, read_batch, total_weight
 from largevocab.heads.linear import LinearHead
+from largevocab.heads.logits import Linear, Logits
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.softmax.full import softmax_loss
-from largevocab.ops.softmax.log_partition import score_of, softmax_nll
+from largevocab.ops.softmax.log_partition import Score, score_of, softmax_nll
 from largevocab.ops.softmax.plan import METHODS, Plan, plan
 from largevocab.ops.softmax.top_k import softmax_top_k
 from largevocab.rows import SGD, RowOptimizer, Table, looked_up_grads, sq_norm
@@ -42,6 +43,7 @@ class Full(LinearHead):
       holds all logits at once.
     budget_mib: temporary memory for loss and gradient.
     absolute: |o| in place of o (Blanc & Rendle 2018, section 3.3).
+    logits: of `largevocab.heads.logits`: `Linear`, or `Cosine`.
     dtype: of the operands of matrix products, 'float32' or 'bfloat16'; sums and
       log-partition functions are float32, and rows are of `optimizer.row_dtype`.
     optimizer: of the rows.
@@ -57,8 +59,15 @@ class Full(LinearHead):
   method: Annotated[str, OneOf(*METHODS)] = "auto"
   budget_mib: MemoryMib = 64
   absolute: bool = False
+  logits: Logits = field(default_factory=Linear)
   dtype: Dtype = "float32"
   optimizer: RowOptimizer = field(default_factory=SGD)
+
+  def __post_init__(self):
+    self.logits.check(self)
+
+  def features(self, h_ND: jax.Array) -> jax.Array:
+    return super().features(self.logits.features(h_ND))
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> FullState:
     w_VD = self.random_rows(key, as_counts(counts).num_classes, dim)
@@ -88,7 +97,8 @@ class Full(LinearHead):
 
     def mean_loss(h_ND, w_VD):
       x_ND = self.features(h_ND)
-      return softmax_loss(x_ND, w_VD, y.ids_NP, mean_w_NP, how, **self._softmax)
+      kind = {"score": self.logits.score(self._score), "dtype": self.dtype}
+      return softmax_loss(x_ND, w_VD, y.ids_NP, mean_w_NP, how, **kind)
 
     loss, (dh_ND, dw_VD) = jax.value_and_grad(mean_loss, (0, 1))(wide_ND, wide(w_VD))
     return head_step(loss, dh_ND, h_ND, dw_VD, shards.total(sq_norm(dw_VD)))
@@ -114,19 +124,24 @@ class Full(LinearHead):
     w_VD = state.table.w_VD
     h_ND, y = read_batch(h_ND, y, len(w_VD))
     args = self.features(h_ND), w_VD, y.ids_NP, y.w_NP
-    return {"nll": softmax_nll(*args, **self._softmax)}
+    return {"nll": softmax_nll(*args, **self._evaluated(w_VD))}
 
   def top_k(
     self, state: FullState, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
     """The k most probable classes and their log-probabilities, best first."""
-    x_ND = self.features(h_ND)
-    return softmax_top_k(x_ND, state.table.w_VD, k, **self._softmax)
+    x_ND, w_VD = self.features(wide(h_ND)), state.table.w_VD
+    return softmax_top_k(x_ND, w_VD, k, **self._evaluated(w_VD))
 
   def class_rows(self, state: FullState, ids_R: jax.Array) -> jax.Array:
-    """Rows of the table: w_c and then, if there is a bias, b_c and padding."""
-    return wide(shards.rows_of(state.table.w_VD, ids_R))
+    """Rows of the table: w_c and then, if there is a bias, b_c and padding; of cosines
+    w_c / |w_c|."""
+    return self.logits.rows(wide(shards.rows_of(state.table.w_VD, ids_R)))
 
   @property
-  def _softmax(self) -> dict[str, Any]:
-    return {"score": score_of(self.absolute), "dtype": self.dtype}
+  def _score(self) -> Score:
+    return score_of(self.absolute)
+
+  def _evaluated(self, w_VD: jax.Array) -> dict[str, Any]:
+    change = self.logits.change(w_VD)
+    return {"score": self._score, "dtype": self.dtype, "change": change}

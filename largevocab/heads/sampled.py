@@ -35,6 +35,7 @@ from largevocab.heads.candidates import (
 )
 from largevocab.heads.diagnostics import quality
 from largevocab.heads.linear import LinearHead
+from largevocab.heads.logits import Linear, Logits
 from largevocab.labels import Counts, Targets, as_counts, batch_classes
 from largevocab.losses import SAMPLED_LOSSES, SampledLoss, SampledSoftmax, Scores
 from largevocab.ops import shards
@@ -119,6 +120,7 @@ class Sampled(LinearHead):
     refresh_growth: factor by which each gap between rebuilds grows.
     absolute: |o| in place of o as scores (Blanc & Rendle 2018, section 3.3), which
       kernels that are even in o can approximate.
+    logits: of `largevocab.heads.logits`: `Linear`, or `Cosine`.
     dtype: of the operands of matrix products, 'float32' or 'bfloat16'; sums and
       log-partition functions are float32, and rows are of `optimizer.row_dtype`.
     optimizer: of the rows.
@@ -146,10 +148,12 @@ class Sampled(LinearHead):
   refresh_every: StepsOrNever = 500
   refresh_growth: Annotated[float, Between(1, 1000)] = 1.0
   absolute: bool = False
+  logits: Logits = field(default_factory=Linear)
   dtype: Dtype = "float32"
   optimizer: RowOptimizer = field(default_factory=SGD)
 
   def __post_init__(self):
+    self.logits.check(self)
     if getattr(self.sampler, "absolute", self.absolute) != self.absolute:
       what, which = ("o", "|o|") if self.absolute else ("|o|", "o")
       raise UserError(
@@ -178,6 +182,9 @@ class Sampled(LinearHead):
         "exact, and the loss of this head is none: leave them unset, or choose the "
         "loss 'softmax'"
       )
+
+  def features(self, h_ND: jax.Array) -> jax.Array:
+    return super().features(self.logits.features(h_ND))
 
   @property
   def score(self) -> Score:
@@ -210,14 +217,16 @@ class Sampled(LinearHead):
     check_shapes(h_ND=h_ND, **y._asdict())
     w_VD = state.table.w_VD
     wide_ND, y = read_batch(h_ND, y, len(w_VD))
-    x_ND = self.features(wide_ND)
+    x_ND, to_h = jax.vjp(self.features, wide_ND)
     others = self.candidates(state, x_ND, y, key, self.loss.keeps_hits)
     ids_NS = jnp.concatenate([y.ids_NP, others.own_NS], axis=1)
     o, pull_back = pair_logits(x_ND, w_VD, ids_NS, others.shared_T, self.dtype)
     P, is_here_NP = y.ids_NP.shape[1], y.ids_NP < len(w_VD)
+    logits = self.logits.of_pairs(w_VD, ids_NS, others.shared_T, P)
 
     def mean_loss(o, log_z_N):
-      s = self.score(o) if log_z_N is None else self.score(o) - log_z_N[:, None]
+      s = self.score(logits(o))
+      s = s if log_z_N is None else s - log_z_N[:, None]
       return self.loss(
         Scores(
           o_NP=shards.of_owner(s[:, :P], is_here_NP),
@@ -242,13 +251,15 @@ class Sampled(LinearHead):
     at_true = lambda mask: jnp.pad(mask, ((0, 0), (P, 0)))  # False there
     constant = jax.tree.map(at_true, others.constant)
     dx_ND, ids_R, rows_RD = pull_back(do, counted & is_live_N[:, None], constant)
+    rows_RD = self.logits.row_gradient(w_VD, ids_R, rows_RD)
     dlog_z = None
     if state.log_z is not None:
       num = len(state.log_z.w_VD)
       at_N = jnp.where(is_live_N, self._contexts(state.log_z, y), num)
       dlog_z = row_grads(at_N, shards.total(dlog_z_N)[:, None], num)
     grads = SampledGrads(RowGrads(ids_R, rows_RD), dlog_z)
-    return head_step(loss, dx_ND, h_ND, grads, grads.sq_norm)
+    (dh_ND,) = to_h(dx_ND.astype(x_ND.dtype))
+    return head_step(loss, dh_ND, h_ND, grads, grads.sq_norm)
 
   def add_row_grads(self, state: SampledState, grads: SampledGrads, ids_R, g_RD):
     """The gradient with that of looked-up rows added, and its squared norm."""
@@ -312,7 +323,7 @@ class Sampled(LinearHead):
 
   def top_k(self, state, h_ND, k):
     """The k most probable classes and their log-probabilities, best first."""
-    x_ND = self.features(h_ND)
+    x_ND = self.features(wide(h_ND))
     return softmax_top_k(x_ND, state.table.w_VD, k, **self._softmax(state))
 
   def divided(self, state):
@@ -326,8 +337,9 @@ class Sampled(LinearHead):
     return dataclasses.replace(self, sampler=in_blocks(self.sampler))
 
   def class_rows(self, state, ids_R):
-    """Rows of the table: w_c and then, if there is a bias, b_c and padding."""
-    return wide(shards.rows_of(state.table.w_VD, ids_R))
+    """Rows of the table: w_c and then, if there is a bias, b_c and padding; of cosines
+    w_c / |w_c|."""
+    return self.logits.rows(wide(shards.rows_of(state.table.w_VD, ids_R)))
 
   def candidates(
     self,
@@ -386,12 +398,16 @@ class Sampled(LinearHead):
     return log_conditional_weights(others, y, log_expected, len(w_VD), m)
 
   def change(self, state: SampledState) -> Change | None:
-    """How the loss turns scores into logits of the model, if the proposal is the same
-    for all examples; None: they are logits."""
-    if not has_fixed_law(self.sampler):
-      return None
-    log_expected_V = self.sampler.log_expected_of_all(state.stats)
-    return self.loss.change(log_expected_V, self.num_samples)
+    """How scores of products become logits of the model: those of cosines, and those
+    that the loss turns into others, if the proposal is the same for all examples; None:
+    they are logits."""
+    of_logits, of_loss = self.logits.change(state.table.w_VD), None
+    if has_fixed_law(self.sampler):
+      log_expected_V = self.sampler.log_expected_of_all(state.stats)
+      of_loss = self.loss.change(log_expected_V, self.num_samples)
+    if of_logits is None or of_loss is None:
+      return of_logits or of_loss
+    return lambda s_NV, ids_V: of_loss(of_logits(s_NV, ids_V), ids_V)
 
   def _softmax(self, state) -> dict[str, Any]:
     return {"score": self.score, "dtype": self.dtype, "change": self.change(state)}

@@ -66,6 +66,32 @@ def pair_logits(
   return way(x_ND, w_VD, ids_NS, shared_T, dtype)
 
 
+def of_pairs(
+  of_rows: Callable[[jax.Array], jax.Array],
+  w_VD: jax.Array,
+  ids_NS: jax.Array,
+  shared_T: jax.Array,
+) -> jax.Array:
+  """A function of rows, [..., D] to [...], at the classes of all pairs, in the order of
+  `pair_logits`: [N, S + T].
+
+  Cost: as `pair_logits`, of the rows of the pairs or of all, where that is faster.
+
+  >>> w_VD, ids_NS, shared_T = jnp.eye(3), jnp.array([[0], [2]]), jnp.array([1])
+  >>> of_pairs(lambda w: w @ jnp.arange(3.0), w_VD, ids_NS, shared_T).tolist()
+  [[0.0, 1.0], [2.0, 1.0]]
+  """
+  N, S = ids_NS.shape
+  at = lambda x, ids: x.at[ids].get(mode="clip")
+  if products_are_faster(N, S, len(w_VD)):
+    of_V = of_rows(w_VD)
+    own_NS, shared_T = at(of_V, ids_NS), at(of_V, shared_T)
+  else:
+    own_NS, shared_T = of_rows(at(w_VD, ids_NS)), of_rows(at(w_VD, shared_T))
+  shared_NT = jnp.broadcast_to(shared_T, (N, len(shared_T)))
+  return jnp.concatenate([own_NS, shared_NT], axis=1)
+
+
 def products_are_faster(N: int, S: int, V: int) -> bool:
   """Whether to compute all logits of N examples that have S own classes each.
 

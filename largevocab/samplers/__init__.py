@@ -9,6 +9,7 @@ from largevocab.samplers.in_batch import InBatch
 from largevocab.samplers.ivf import IVF
 from largevocab.samplers.kernel_tree import Quadratic, QuadraticPrior, Quartic
 from largevocab.samplers.lsh import LSHEmbedding, LSHLabel
+from largevocab.samplers.midx import MIDX
 from largevocab.samplers.mixture import Mixture
 from largevocab.samplers.pps import PPS
 from largevocab.samplers.rece import RECE
@@ -26,6 +27,7 @@ SAMPLERS = {
   "pps": PPS,
   "bernoulli": Bernoulli,
   "ivf": IVF,
+  "midx": MIDX,
   "softmax": Softmax,
   "quadratic": Quadratic,
   "quartic": Quartic,

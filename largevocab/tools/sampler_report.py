@@ -48,7 +48,7 @@ import numpy as np
 
 from largevocab import config
 from largevocab.errors import UserError
-from largevocab.heads import Full, Sampled
+from largevocab.heads import Full, Linear, Sampled
 from largevocab.labels import Counts, Targets
 from largevocab.ops.softmax.chunks import product
 from largevocab.ops.softmax.log_partition import score_of
@@ -232,6 +232,11 @@ def report(args: argparse.Namespace) -> list[Record]:
     raise UserError(
       f"{args.workdir} has a head without one row for each class: choose a run with "
       "the head full or sampled"
+    )
+  if not isinstance(head.logits, Linear):
+    raise UserError(
+      f"{args.workdir} has cosines as logits, which no sampler follows: choose another "
+      "run"
     )
   data, state = restore(exp, args.workdir, args.checkpoint)
   w_VD = state.head.table.w_VD

@@ -28,6 +28,7 @@ NOT_RUN = {
   "rf_softmax",
   "sce",
   "rece",
+  "midx",
 }  # they came after the page was measured
 
 

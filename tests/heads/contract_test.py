@@ -13,6 +13,7 @@ from largevocab.errors import UserError
 from largevocab.heads import (
   HEADS,
   Adaptive,
+  Cosine,
   DSoftmax,
   Full,
   Hierarchical,
@@ -95,6 +96,13 @@ AS_OTHERS = ("lsh_label", "top_k")
 CASES = {
   "full": Full(),
   "full, |o|, no bias": Full(absolute=True, bias=False),
+  "full, cosine": Full(bias=False, logits=Cosine(scale=4.0, angular=0.3)),
+  "sampled, cosine": Sampled(
+    bias=False,
+    logits=Cosine(scale=4.0, angular=0.2, additive=0.1),
+    num_samples=M,
+    sampler=Uniform(),
+  ),
   "full, by classes": Full(method="classes", optimizer=Adam()),
   "sampled, |o|, no bias": Sampled(num_samples=M, absolute=True, bias=False),
   "sampled, positive corrected": Sampled(
@@ -305,6 +313,16 @@ class View:
     """The state of a head whose class c is called new_V[c]."""
     w_VD = state.table.w_VD[np.argsort(new_V)]
     return self.with_parameters(state, [w_VD, *self.parameters(state)[1:]])
+
+
+class CosineView(View):
+  """Of heads with normalised rows and activations: margins are those of training."""
+
+  def scores(self, head, state, h_ND):
+    u_ND, u_VD = (
+      x / jnp.linalg.norm(x, axis=1, keepdims=True) for x in (h_ND, state.table.w_VD)
+    )
+    return jax.nn.log_softmax(head.logits.scale * u_ND @ u_VD.T)
 
 
 class ByScores(View):
@@ -557,6 +575,8 @@ class Remembering(View):
 def view_of(head) -> View:
   if isinstance(getattr(head, "sampler", None), CBNS):
     return Remembering()
+  if isinstance(getattr(head, "logits", None), Cosine):
+    return CosineView()
   own = (view for cls, view in VIEWS.items() if isinstance(method(head), cls))
   return next(own, View())
 

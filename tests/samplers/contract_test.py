@@ -14,6 +14,7 @@ from largevocab.labels import Counts, single_targets
 from largevocab.samplers import (
   CBNS,
   IVF,
+  MIDX,
   PPS,
   RECE,
   SAMPLERS,
@@ -227,6 +228,32 @@ def lsh_law(sampler, counts, w_VD, h_ND, y):
   return law_NV
 
 
+def midx_law(sampler, counts, w_VD, h_ND, y):
+  """The softmax of rows that are quantised anew by the codebooks of a new sampler."""
+  stats = sampler.init(counts, w_VD, M)
+  first, second, left = np.float64(stats.first_KA), np.float64(stats.second_KB), w_VD
+  quantised_VD = np.zeros((len(w_VD), 0))
+  if sampler.quantizer == "product":
+    for book in (first, second):
+      part_VE, left = left[:, : book.shape[1]], left[:, book.shape[1] :]
+      quantised_VD = np.hstack([quantised_VD, nearest_word(part_VE, book)])
+  else:
+    quantised_VD = nearest_word(w_VD, first)
+    quantised_VD = quantised_VD + nearest_word(w_VD - quantised_VD, second)
+  o_NV = np.float64(h_ND) @ quantised_VD.T
+  o_NV = np.abs(o_NV) if sampler.absolute else o_NV
+  weight_V = np.ones(len(w_VD))
+  if sampler.power:
+    weight_V = unigram_law(sampler, counts, w_VD, h_ND, y)
+  weight_NV = weight_V * np.exp(o_NV - o_NV.max(-1, keepdims=True))
+  return weight_NV / weight_NV.sum(-1, keepdims=True)
+
+
+def nearest_word(x_VE, book_KE):
+  distance_VK = ((np.float64(x_VE)[:, None] - book_KE[None]) ** 2).sum(-1)
+  return book_KE[distance_VK.argmin(1)]
+
+
 def top_k_law(sampler, counts, w_VD, h_ND, y):
   """The M largest logits, each for certain."""
   o_NV = np.float64(h_ND) @ np.float64(w_VD).T
@@ -279,6 +306,9 @@ CASES = {
   "ivf": (IVF(probes=2), pps_law),
   "ivf, |o|": (IVF(clusters=3, probes=1, absolute=True, power=0.5), pps_law),
   "ivf without smoothing": (IVF(smoothing=0.0), pps_law),
+  "midx": (MIDX(codewords=4), midx_law),
+  "midx, product": (MIDX(codewords=3, quantizer="product", absolute=True), midx_law),
+  "midx of counts": (MIDX(codewords=3, power=0.75, smoothing=0.0), midx_law),
   "softmax": (Softmax(), softmax_law),
   "absolute softmax": (Softmax(absolute=True), softmax_law),
   "quadratic": (Quadratic(), kernel_law),
@@ -329,6 +359,8 @@ def needs_counts(sampler) -> bool:
   if isinstance(sampler, TwoStage):
     is_counting = getattr(sampler, "mass", None) == "unigram"
     return is_counting or getattr(sampler, "power", 0) > 0
+  if isinstance(sampler, MIDX):
+    return sampler.power > 0
   counting = (StaticLaw, Bigram, Bernoulli, PPS, IVF, LSH)
   return isinstance(sampler, counting) and not isinstance(sampler, Uniform)
 
@@ -350,6 +382,8 @@ def is_defined_by(state, sampler) -> bool:
     return state == "new" or (state == "updated" and sampler.family != "mips")
   if isinstance(sampler, Buckets):  # an update brings other projections
     return state != "updated"
+  if isinstance(sampler, MIDX):  # codebooks are those of the statistics
+    return state == "new"
   if state in ("new", "refreshed"):
     return True
   if getattr(sampler, "centred", False):  # as of the last refresh
@@ -359,6 +393,11 @@ def is_defined_by(state, sampler) -> bool:
   if isinstance(sampler, TwoStage):
     return state == "updated" or not sampler.leaf_size
   return state == "updated" or not keeps_statistics_of_rows(sampler)
+
+
+def of_ids(sampler) -> bool:
+  """Whether the law changes if classes are called otherwise."""
+  return isinstance(sampler, (LSH, MIDX))
 
 
 @cache
@@ -582,9 +621,10 @@ def test_draws_follow_the_law_and_the_test_would_notice(name, chi_square):
     assert chi_square(ids_M, wrong_V) < 1e-4
 
 
-# What a block holds depends on the order of the classes, slots on their ids.
+# What a block holds depends on the order of the classes, slots on their ids, codebooks
+# on the rows that they begin with.
 def by_order(sampler, law) -> bool:
-  return law in (block_law, rf_law) or isinstance(sampler, LSH)
+  return law in (block_law, rf_law) or of_ids(sampler)
 
 
 @pytest.mark.parametrize(

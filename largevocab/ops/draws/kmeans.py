@@ -1,5 +1,11 @@
-"""k-means over the rows of a class table, in chunks of classes."""
+"""k-means over the rows of a class table, in chunks of classes.
 
+Points may be functions of the rows, (classes i32[C], their rows [C, D]) -> [C, E], such
+as some of the columns or residuals: no second table is made of them. Their centroids
+are [K, E].
+"""
+
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -16,9 +22,18 @@ from largevocab.ops.softmax.chunks import (
 
 _SCORE_BYTES = 8 * 2**20
 
+Points = Callable[[jax.Array, jax.Array], jax.Array]
 
-def random_rows(key: jax.Array, w_VD: jax.Array, num: int) -> jax.Array:
-  """Initial centroids: `num` rows [K, D] of different classes.
+
+def whole_rows(ids_C: jax.Array, w_CD: jax.Array) -> jax.Array:
+  """The points that are the rows."""
+  return w_CD
+
+
+def random_rows(
+  key: jax.Array, w_VD: jax.Array, num: int, points: Points = whole_rows
+) -> jax.Array:
+  """Initial centroids [K, E]: the points of `num` different classes.
 
   Raises:
     ValueError: there are fewer classes.
@@ -26,57 +41,77 @@ def random_rows(key: jax.Array, w_VD: jax.Array, num: int) -> jax.Array:
   >>> sorted(random_rows(jax.random.key(0), jnp.arange(3.0)[:, None], 3)[:, 0].tolist())
   [0.0, 1.0, 2.0]
   """
-  return wide(w_VD[jax.random.choice(key, w_VD.shape[0], (num,), replace=False)])
+  ids_K = jax.random.choice(key, w_VD.shape[0], (num,), replace=False)
+  return wide(points(ids_K, w_VD[ids_K]))
 
 
 def nearest(
-  w_VD: jax.Array, centroids_KD: jax.Array, *, size: int | None = None
+  w_VD: jax.Array,
+  centroids_KE: jax.Array,
+  *,
+  points: Points = whole_rows,
+  size: int | None = None,
 ) -> jax.Array:
-  """The centroid nearest to each row, i32[V].
+  """The centroid nearest to the point of each class, i32[V].
 
   Args:
     w_VD: float[V, D], class table.
-    centroids_KD: float[K, D].
-    size: approximate classes per chunk; by default 8 MiB of scores.
+    centroids_KE: float[K, E].
+    points: of the rows.
+    size: approximate classes per chunk; by default 8 MiB of points or scores.
 
-  Cost: one product of V K D; holds [size, K].
+  Cost: one product of V K E; holds [size, K].
 
   >>> nearest(jnp.array([[0.0], [7.0], [4.0]]), jnp.array([[1.0], [6.0]]), size=2)
   Array([0, 1, 1], dtype=int32)
   """
-  V = check_shapes(w_VD=w_VD, centroids_KD=centroids_KD)["V"]
-  dtype = compute_dtype(w_VD, centroids_KD)
+  V = check_shapes(w_VD=w_VD, centroids_KE=centroids_KE)["V"]
+  dtype = compute_dtype(w_VD, centroids_KE)
   # The nearest centroid maximises <w, c> - |c|^2 / 2.
-  half_K = jnp.sum(jnp.square(centroids_KD), axis=1) / 2
-  size = size or _SCORE_BYTES // (4 * len(centroids_KD))
+  half_K = jnp.sum(jnp.square(centroids_KE), axis=1) / 2
+  size = size or _SCORE_BYTES // (4 * max(centroids_KE.shape))
 
   def assign(cluster_V, chunk):
-    score_CK = logits(chunk.rows(w_VD), centroids_KD, dtype) - half_K[None]
+    x_CE = points(chunk.ids_C, chunk.rows(w_VD))
+    score_CK = logits(x_CE, centroids_KE, dtype) - half_K[None]
     chosen_C = jnp.argmax(score_CK, axis=1).astype(jnp.int32)
     return chunk.put(cluster_V, chosen_C)
 
   return fold_rows(assign, jnp.zeros(V, jnp.int32), V, size)
 
 
-def lloyd_step(w_VD: jax.Array, centroids_KD: jax.Array, key: jax.Array) -> jax.Array:
-  """Moves each centroid to the mean of the rows nearest to it, [K, D].
+def lloyd_step(
+  w_VD: jax.Array,
+  centroids_KE: jax.Array,
+  key: jax.Array,
+  points: Points = whole_rows,
+) -> jax.Array:
+  """Moves each centroid to the mean of the points nearest to it, [K, E].
 
-  A centroid without rows is replaced by a random row.
+  A centroid without points is replaced by a random one.
 
   Source: Lloyd 1982.
-  Cost: that of `nearest`, and O(V D).
+  Cost: that of `nearest`, and O(V E).
 
   >>> w_VD = jnp.array([[0.0], [1.0], [6.0]])
   >>> lloyd_step(w_VD, jnp.array([[2.0], [7.0]]), jax.random.key(0)).tolist()
   [[0.5], [6.0]]
   """
-  V, K = (check_shapes(w_VD=w_VD, centroids_KD=centroids_KD)[x] for x in "VK")
-  cluster_V = nearest(w_VD, centroids_KD)
-  sum_KD = jax.ops.segment_sum(wide(w_VD), cluster_V, num_segments=K)
-  one_V1 = jnp.ones((V, 1), sum_KD.dtype)
-  num_K1 = jax.ops.segment_sum(one_V1, cluster_V, num_segments=K)
-  other_KD = w_VD[jax.random.randint(key, (K,), 0, V)]
-  return jnp.where(num_K1 > 0, sum_KD / jnp.maximum(num_K1, 1), other_KD)
+  V, K = (check_shapes(w_VD=w_VD, centroids_KE=centroids_KE)[x] for x in "VK")
+  cluster_V = nearest(w_VD, centroids_KE, points=points)
+
+  def add(sums, chunk):
+    at_C = jnp.where(chunk.is_new_C, chunk.rows(cluster_V), K)
+    x_CE = wide(points(chunk.ids_C, chunk.rows(w_VD)))
+    sum_KE, num_K = sums
+    return sum_KE.at[at_C].add(x_CE, mode="drop"), num_K.at[at_C].add(1, mode="drop")
+
+  zero = jnp.zeros(centroids_KE.shape, wide(centroids_KE).dtype), jnp.zeros(K)
+  sum_KE, num_K = fold_rows(add, zero, V, _SCORE_BYTES // (4 * w_VD.shape[1]))
+  ids_K = jax.random.randint(key, (K,), 0, V)
+  other_KE = wide(points(ids_K, w_VD[ids_K]))
+  mean_KE = sum_KE / jnp.maximum(num_K, 1)[:, None]
+  return jnp.where(num_K[:, None] > 0, mean_KE, other_KE)
 
 
 class Members(NamedTuple):

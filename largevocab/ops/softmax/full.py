@@ -7,7 +7,7 @@ Three equivalent functions: `softmax_loss_naive` is the reference;
 
 import jax
 
-from largevocab.ops.softmax.log_partition import Score, logit
+from largevocab.ops.softmax.log_partition import ChunkScore, logit
 from largevocab.ops.softmax.parts import (
   Part,
   parts_loss,
@@ -24,7 +24,7 @@ def softmax_loss_naive(
   ids_NP: jax.Array,
   w_NP: jax.Array,
   *,
-  score: Score = logit,
+  score: ChunkScore = logit,
   dtype=None,
 ) -> jax.Array:
   """loss = sum_np w_NP * (log_z_N - o[ids_NP]), with o_NV = h_ND @ w_VD.T.
@@ -65,7 +65,7 @@ def softmax_loss_by_examples(
   *,
   examples: int,
   classes: int | None = None,
-  score: Score = logit,
+  score: ChunkScore = logit,
   dtype=None,
 ) -> jax.Array:
   """`softmax_loss_naive` in chunks of examples.
@@ -104,7 +104,7 @@ def softmax_loss_by_classes(
   w_NP: jax.Array,
   *,
   classes: int,
-  score: Score = logit,
+  score: ChunkScore = logit,
   dtype=None,
 ) -> jax.Array:
   """`softmax_loss_naive` in chunks of classes.
@@ -139,7 +139,7 @@ def softmax_loss(
   w_NP: jax.Array,
   how: Plan,
   *,
-  score: Score = logit,
+  score: ChunkScore = logit,
   dtype=None,
 ) -> jax.Array:
   """`softmax_loss_naive` with the method and chunks of the plan.

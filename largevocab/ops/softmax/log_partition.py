@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +16,32 @@ from largevocab.ops.softmax.chunks import (
   logits,
   scan_classes,
   sum_dtype,
+  wide,
 )
 from largevocab.ops.softmax.plan import MAX_STEPS, Plan, plan
 
 _BUDGET = 256 * 2**20
 _LOGIT_BYTES = 8  # and of its exponential
 
+
+@runtime_checkable
+class RowScore(Protocol):
+  """A score that also depends on the rows and on which classes are true; hashable."""
+
+  def of_rows(self, o_NV: jax.Array, w_VD: jax.Array, at_NP: jax.Array) -> jax.Array:
+    """Scores [N, V], differentiable in the logits o = h W^T and the rows.
+
+    Args:
+      o_NV: f32[N, V], logits of some classes.
+      w_VD: f32[V, D], their rows.
+      at_NP: i32[N, P], the true classes among them; V for others.
+    """
+    ...
+
+
 # Elementwise function of the logits that is exponentiated.
 Score = Callable[[jax.Array], jax.Array]
+ChunkScore = Score | RowScore
 # Transformation of scores [N, V] of classes i32[V] before they are exponentiated.
 Change = Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -37,12 +55,12 @@ class Normalized(NamedTuple):
   Attributes:
     max_N: the largest score.
     sum_N: sum over all classes of exp(score - max).
-    o_NP: logits of the given classes, 0 on padding.
+    s_NP: scores of the given classes, 0 on padding.
   """
 
   max_N: jax.Array
   sum_N: jax.Array
-  o_NP: jax.Array
+  s_NP: jax.Array
 
 
 def logit(o: jax.Array) -> jax.Array:
@@ -61,21 +79,30 @@ def score_of(absolute: bool) -> Score:
   return absolute_logit if absolute else logit
 
 
-def at_ids(o_NV: jax.Array, ids_NP: jax.Array) -> jax.Array:
-  """Logits of the ids, 0 for ids >= V."""
-  return jnp.take_along_axis(o_NV, ids_NP, axis=1, mode="fill", fill_value=0)
+def scores_of(
+  score: ChunkScore, o_NV: jax.Array, w_VD: jax.Array, at_NP: jax.Array
+) -> jax.Array:
+  """Scores of classes with these logits and rows; the others: see `RowScore`."""
+  if isinstance(score, RowScore):
+    return score.of_rows(o_NV, wide(w_VD), at_NP)
+  return score(o_NV)
 
 
-def nll_of(normalized: Normalized, score: Score) -> jax.Array:
+def at_ids(s_NV: jax.Array, ids_NP: jax.Array) -> jax.Array:
+  """Scores of the ids, 0 for ids >= V."""
+  return jnp.take_along_axis(s_NV, ids_NP, axis=1, mode="fill", fill_value=0)
+
+
+def nll_of(normalized: Normalized) -> jax.Array:
   """-log p of the given classes: f32[N, P], nats."""
-  max_N, sum_N, o_NP = normalized
-  return jnp.log(sum_N)[:, None] + (max_N[:, None] - score(o_NP))
+  max_N, sum_N, s_NP = normalized
+  return jnp.log(sum_N)[:, None] + (max_N[:, None] - s_NP)
 
 
-def mean_nll(normalized: Normalized, w_NP: jax.Array, score: Score) -> jax.Array:
+def mean_nll(normalized: Normalized, w_NP: jax.Array) -> jax.Array:
   """f32[N], nats: the weighted mean over an example's classes, 0 without weight."""
   weight_N = w_NP.sum(axis=1)
-  nll_N = (w_NP * nll_of(normalized, score)).sum(axis=1)
+  nll_N = (w_NP * nll_of(normalized)).sum(axis=1)
   none_N = weight_N == 0  # False for NaN, so that the mean is NaN
   return jnp.where(none_N, 0, nll_N / jnp.where(none_N, 1, weight_N))
 
@@ -91,7 +118,7 @@ def joined(each: Sequence[Normalized]) -> Normalized:
   def join(a, b):
     max_N = jnp.maximum(a.max_N, b.max_N)
     part_N, other_N = (x.sum_N * jnp.exp(x.max_N - max_N) for x in (a, b))
-    return Normalized(max_N, part_N + other_N, a.o_NP + b.o_NP)
+    return Normalized(max_N, part_N + other_N, a.s_NP + b.s_NP)
 
   return functools.reduce(join, each)
 
@@ -100,10 +127,10 @@ def of_all_devices(normalized: Normalized) -> Normalized:
   """Merges the classes of several devices; each given class is on one of them."""
   if not shards.is_divided():
     return normalized
-  max_N, sum_N, o_NP = normalized
+  max_N, sum_N, s_NP = normalized
   top_N = shards.largest(max_N)
   sum_N = shards.total(sum_N * jnp.exp(max_N - top_N))
-  return Normalized(top_N, sum_N, shards.total(o_NP))
+  return Normalized(top_N, sum_N, shards.total(s_NP))
 
 
 def _add_scores(max_N, sum_N, s_NV):
@@ -118,26 +145,26 @@ def normalize_by_classes(
   w_VD: jax.Array,
   ids_NP: jax.Array,
   classes: int,
-  score: Score,
+  score: ChunkScore,
   dtype,
   *,
   change: Change | None = None,
   keep: bool = False,
 ) -> tuple[Normalized, jax.Array | None]:
   """Summary of the logits in chunks of `classes`, with a running maximum; with `keep`
-  also the logits of all chunks, stacked. With a `change`, o_NP are the changed scores.
-  """
+  also the logits of all chunks, stacked."""
 
   def add_chunk(so_far, chunk, _):
-    max_N, sum_N, o_NP = so_far
+    max_N, sum_N, s_NP = so_far
     o_NV = logits(h_ND, chunk.w_VD, dtype)
-    s_NV = score(o_NV)
+    at_NP = ids_in_chunk(ids_NP, chunk.start, chunk.is_new_V)
+    s_NV = scores_of(score, o_NV, chunk.w_VD, at_NP)
     if change is not None:
-      o_NV = s_NV = change(s_NV, chunk.start + jnp.arange(len(chunk.w_VD)))
+      s_NV = change(s_NV, chunk.start + jnp.arange(len(chunk.w_VD)))
+    s_NP += at_ids(s_NV, at_NP)
     s_NV = jnp.where(chunk.is_class_V[None], s_NV, -jnp.inf)
     max_N, sum_N = _add_scores(max_N, sum_N, s_NV)
-    o_NP += at_ids(o_NV, ids_in_chunk(ids_NP, chunk.start, chunk.is_new_V))
-    return Normalized(max_N, sum_N, o_NP), o_NV if keep else None
+    return Normalized(max_N, sum_N, s_NP), o_NV if keep else None
 
   N, summed = h_ND.shape[0], sum_dtype(dtype)
   init = Normalized(
@@ -176,12 +203,11 @@ def normalize(
   ids_NP: jax.Array,
   examples: int,
   classes: int,
-  score: Score,
+  score: ChunkScore,
   dtype,
   change: Change | None = None,
 ) -> Normalized:
-  """Summary of the logits in chunks of `examples`, each in chunks of `classes`. With a
-  `change`, o_NP are the changed scores."""
+  """Summary of the logits in chunks of `examples`, each in chunks of `classes`."""
   N, V = h_ND.shape[0], w_VD.shape[0]
 
   def one_chunk(chunk):
@@ -200,7 +226,7 @@ def log_normalizer(
   h_ND: jax.Array,
   w_VD: jax.Array,
   *,
-  score: Score = logit,
+  score: ChunkScore = logit,
   dtype=None,
   how: Plan | None = None,
   change: Change | None = None,
@@ -238,7 +264,7 @@ def softmax_nll(
   ids_NP: jax.Array,
   w_NP: jax.Array,
   *,
-  score: Score = logit,
+  score: ChunkScore = logit,
   dtype=None,
   how: Plan | None = None,
   change: Change | None = None,
@@ -279,7 +305,7 @@ def softmax_nll_and_log_z(
   ids_NP: jax.Array,
   w_NP: jax.Array,
   *,
-  score: Score = logit,
+  score: ChunkScore = logit,
   dtype=None,
   how: Plan | None = None,
   change: Change | None = None,
@@ -295,20 +321,19 @@ def softmax_nll_and_log_z(
   normalized = _as_planned(h_ND, w_VD, ids_NP, score, dtype, how, change)
   normalized = of_all_devices(normalized)
   log_z_N = normalized.max_N + jnp.log(normalized.sum_N)
-  return mean_nll(normalized, w_NP, logit if change is not None else score), log_z_N
+  return mean_nll(normalized, w_NP), log_z_N
 
 
 def normalize_for_reading(
   h_ND: jax.Array,
   w_VD: jax.Array,
   ids_NP: jax.Array,
-  score: Score,
+  score: ChunkScore,
   dtype,
   change: Change | None = None,
 ) -> Normalized:
   """Summary of the logits in chunks of a few classes, and of fewer examples if logits
-  of all with so few classes exceed the budget. With a `change`, o_NP are the changed
-  scores."""
+  of all with so few classes exceed the budget."""
   N, (V, D) = h_ND.shape[0], w_VD.shape
   most = _BUDGET // (_LOGIT_BYTES * -(-V // MAX_STEPS))
   examples = min(N, max(most, 1))

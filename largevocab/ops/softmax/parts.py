@@ -28,9 +28,11 @@ from largevocab.ops.softmax.chunks import (
   product,
   scan_classes,
   sum_dtype,
+  wide,
 )
 from largevocab.ops.softmax.log_partition import (
-  Score,
+  ChunkScore,
+  RowScore,
   example_chunks,
   joined,
   logit,
@@ -40,6 +42,7 @@ from largevocab.ops.softmax.log_partition import (
   normalize_by_classes,
   normalize_for_reading,
   of_all_devices,
+  scores_of,
   unchunked,
 )
 from largevocab.ops.softmax.plan import Plan
@@ -69,7 +72,7 @@ def parts_loss_naive(
   ids_NP: jax.Array,
   w_NP: jax.Array,
   *,
-  score: Score = logit,
+  score: ChunkScore = logit,
   dtype=None,
 ) -> jax.Array:
   """loss = sum_np w_NP * (log_z_N - o[ids_NP]), with o the logits of all parts.
@@ -93,10 +96,12 @@ def parts_loss_naive(
   """
   dtype = _check(parts, ids_NP, w_NP, dtype)
 
-  def scores(part, _):
+  def scores(part, ids_NP):
     o_NV, V = logits(part.h_ND, part.w_VD, dtype), len(part.w_VD)
+    at_NP = ids_in_chunk(ids_NP, jnp.int32(0), jnp.ones(V, bool))
+    s_NV = scores_of(score, o_NV, part.w_VD, at_NP)
     is_class_V = shards.used(jnp.arange(V), V, jnp.ones(V, bool))
-    return jnp.where(is_class_V[None], score(o_NV), -jnp.inf)
+    return jnp.where(is_class_V[None], s_NV, -jnp.inf)
 
   s_NV = jnp.concatenate(_of_each(scores, parts, ids_NP), axis=1)
   s_NP = jnp.take_along_axis(s_NV, ids_NP, axis=1, mode="fill", fill_value=0)
@@ -109,7 +114,7 @@ def parts_loss(
   w_NP: jax.Array,
   how: Plan,
   *,
-  score: Score = logit,
+  score: ChunkScore = logit,
   dtype=None,
 ) -> jax.Array:
   """`parts_loss_naive` with the method and chunks of the plan; never holds [N, V],
@@ -144,7 +149,7 @@ def parts_loss_by_examples(
   *,
   examples: int,
   classes: int | None = None,
-  score: Score = logit,
+  score: ChunkScore = logit,
   dtype=None,
 ) -> jax.Array:
   """`parts_loss_naive` in chunks of examples; see `softmax_loss_by_examples` in
@@ -175,7 +180,7 @@ def parts_loss_by_classes(
   w_NP: jax.Array,
   *,
   classes: int,
-  score: Score = logit,
+  score: ChunkScore = logit,
   dtype=None,
 ) -> jax.Array:
   """`parts_loss_naive` in chunks of classes of a part; see `softmax_loss_by_classes` in
@@ -202,7 +207,7 @@ def parts_nll(
   ids_NP: jax.Array,
   w_NP: jax.Array,
   *,
-  score: Score = logit,
+  score: ChunkScore = logit,
   dtype=None,
 ) -> tuple[jax.Array, jax.Array]:
   """Exact nll_N, the mean of log_z_N - o[ids_NP] with weights w_NP, and log_z_N.
@@ -227,7 +232,7 @@ def parts_nll(
 
   normalized = of_all_devices(joined(_of_each(of_part, parts, ids_NP)))
   log_z_N = normalized.max_N + jnp.log(normalized.sum_N)
-  return mean_nll(normalized, w_NP, score), log_z_N
+  return mean_nll(normalized, w_NP), log_z_N
 
 
 def _check(parts, ids_NP, w_NP, dtype):
@@ -277,24 +282,28 @@ def _with(parts: Parts, h, w) -> Parts:
   return tuple(map(Part, h, w, (part.size for part in parts)))
 
 
-def _loss(normalized, w_NP, score):
-  return (w_NP * nll_of(normalized, score)).sum()
+def _loss(normalized, w_NP):
+  return (w_NP * nll_of(normalized)).sum()
 
 
-def _through(score, o, ds):
-  """The gradient with respect to logits o, from that with respect to their scores."""
-  return jax.vjp(score, o)[1](ds)[0]
+def _dlogits(o_NV, chunk, normalized, at_NP, w_NP, score):
+  """d loss / d o_NV of a chunk, and d loss / d w_VD by the score; None if it does not
+  depend on the rows. Ids >= V are not among these classes."""
 
+  def scores(o_NV, w_VD):
+    return scores_of(score, o_NV, w_VD, at_NP)
 
-def _dlogits(o_NV, normalized, ids_NP, w_NP, score):
-  """d loss / d o_NV; ids >= V are not among these classes."""
+  if isinstance(score, RowScore):
+    s_NV, pull_back = jax.vjp(scores, o_NV, wide(chunk.w_VD))
+  else:
+    s_NV, pull_back = jax.vjp(score, o_NV)
   w_NP = w_NP.astype(o_NV.dtype)
   scale_N = w_NP.sum(axis=1) / normalized.sum_N
-  do_NV = jnp.exp(score(o_NV) - normalized.max_N[:, None]) * scale_N[:, None]
-  do_NV = _through(score, o_NV, do_NV)
-  w_NP = _through(score, normalized.o_NP, w_NP)
+  ds_NV = jnp.exp(s_NV - normalized.max_N[:, None]) * scale_N[:, None]
   # Subtracted before the products, after which 1 - p would be lost to rounding.
-  return do_NV.at[jnp.arange(len(w_NP))[:, None], ids_NP].add(-w_NP, mode="drop")
+  ds_NV = ds_NV.at[jnp.arange(len(w_NP))[:, None], at_NP].add(-w_NP, mode="drop")
+  do_NV, *dw = pull_back(jnp.where(chunk.is_class_V[None], ds_NV, 0))
+  return do_NV, dw[0] if dw else None
 
 
 def _add_gradient(
@@ -310,11 +319,12 @@ def _add_gradient(
     dh_ND, dw_VD = gradient
     o_NV = logits(h_ND, chunk.w_VD, dtype) if o_NV is None else o_NV
     at_NP = ids_in_chunk(ids_NP, chunk.start, chunk.is_new_V)
-    do_NV = _dlogits(o_NV, normalized, at_NP, w_NP, score)
-    do_NV = jnp.where(chunk.is_class_V[None], do_NV, 0)
+    do_NV, by_score_VD = _dlogits(o_NV, chunk, normalized, at_NP, w_NP, score)
     dh_ND += product("nv,vd->nd", do_NV, chunk.w_VD, dtype)
     rows_VD = lax.dynamic_slice_in_dim(dw_VD, chunk.start, len(chunk.w_VD))
     rows_VD += product("nv,nd->vd", do_NV, h_ND, dtype).astype(dw_VD.dtype)
+    if by_score_VD is not None:
+      rows_VD += by_score_VD.astype(dw_VD.dtype)
     dw_VD = lax.dynamic_update_slice_in_dim(dw_VD, rows_VD, chunk.start, 0)
     return (dh_ND, dw_VD), None
 
@@ -328,7 +338,7 @@ def _by_examples(parts, ids_NP, w_NP, examples, classes, score, dtype):
     return normalize(part.h_ND, part.w_VD, at_NP, examples, classes, score, dtype)
 
   normalized = joined(_of_each(of_part, parts, ids_NP))
-  return _loss(of_all_devices(normalized), w_NP, score)
+  return _loss(of_all_devices(normalized), w_NP)
 
 
 def _by_examples_forward(parts, ids_NP, w_NP, examples, classes, score, dtype):
@@ -357,9 +367,9 @@ def _by_examples_forward(parts, ids_NP, w_NP, examples, classes, score, dtype):
     example_chunks(examples, (ids_NP, V), (w_NP, 0), *((p.h_ND, 0) for p in parts)),
   )
   dh, normalized = unchunked(stacked, N)
-  gradients = _with(parts, dh, dw), nll_of(normalized, score)
+  gradients = _with(parts, dh, dw), nll_of(normalized)
   as_given = jax.tree.map(lambda g, x: g.astype(x.dtype), gradients, (parts, w_NP))
-  return _loss(normalized, w_NP, score), as_given
+  return _loss(normalized, w_NP), as_given
 
 
 def _by_examples_backward(examples, classes, score, dtype, gradients, g):
@@ -381,7 +391,7 @@ def _by_classes_forward(parts, ids_NP, w_NP, classes, score, dtype):
     return normalize_by_classes(h_ND, w_VD, at_NP, classes, score, dtype)[0]
 
   normalized = of_all_devices(joined(_of_each(of_part, parts, ids_NP)))
-  return _loss(normalized, w_NP, score), (parts, ids_NP, w_NP, normalized)
+  return _loss(normalized, w_NP), (parts, ids_NP, w_NP, normalized)
 
 
 def _by_classes_backward(classes, score, dtype, residuals, g):
@@ -392,7 +402,7 @@ def _by_classes_backward(classes, score, dtype, residuals, g):
     return _add_gradient(part, at_NP, jnp.zeros_like(part.w_VD), *rest)
 
   dh, dw = zip(*_of_each(of_part, parts, ids_NP), strict=True)
-  gradients = _with(parts, dh, dw), g * nll_of(normalized, score)
+  gradients = _with(parts, dh, dw), g * nll_of(normalized)
   as_given = jax.tree.map(lambda g, x: g.astype(x.dtype), gradients, (parts, w_NP))
   return as_given[0], None, as_given[1]
 

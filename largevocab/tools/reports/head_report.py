@@ -9,7 +9,7 @@ import jax
 
 from largevocab import config
 from largevocab.errors import UserError
-from largevocab.heads import Full, Sampled
+from largevocab.heads import Full, Linear, Sampled
 from largevocab.labels import Counts
 from largevocab.tools import entry
 from largevocab.tools.reports.positions import Positions, positions_of
@@ -55,6 +55,8 @@ def report(
   exp = config.build(config.of_workdir(args.workdir))
   if not isinstance(exp.head, Full | Sampled):
     raise UserError(f"{args.workdir} has a head without one row for each class")
+  if not isinstance(exp.head.logits, Linear):
+    raise UserError(f"{args.workdir} has cosines as logits: choose another run")
   heads = {text: head_of(text, exp.head) for text in args.heads}
   data, state = restore(exp, args.workdir, args.checkpoint)
   batches = data.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)

@@ -1,0 +1,190 @@
+"""How the heads `Full` and `Sampled` make logits from activations and class rows."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.errors import UserError
+from largevocab.fields import Between, Positive, settings
+from largevocab.ops.cosine import inverse_norm, tangent, unit, with_margin
+from largevocab.ops.pair_logits import of_pairs
+from largevocab.ops.softmax.chunks import wide
+from largevocab.ops.softmax.log_partition import Change, ChunkScore, Score
+from largevocab.samplers.base import has_fixed_law
+
+
+class Logits(Protocol):
+  """Logits as functions of products <x, w>, with features x of the activation."""
+
+  def check(self, head: Any) -> None:
+    """Raises a UserError if these logits and other settings of the head conflict."""
+    ...
+
+  def features(self, h_ND: jax.Array) -> jax.Array:
+    """x, of which the head takes products with the rows."""
+    ...
+
+  def rows(self, w_RD: jax.Array) -> jax.Array:
+    """The rows in whose products with x the logits of evaluation are."""
+    ...
+
+  def score(self, score: Score) -> ChunkScore:
+    """Of the chunks of an exact loss, from that of linear logits."""
+    ...
+
+  def of_pairs(
+    self, w_VD: jax.Array, ids_NS: jax.Array, shared_T: jax.Array, num_true: int
+  ) -> Callable[[jax.Array], jax.Array]:
+    """The function from products of pairs, as of `pair_logits`, to logits. The first
+    `num_true` of an example are of true classes."""
+    ...
+
+  def row_gradient(
+    self, w_VD: jax.Array, ids_R: jax.Array, rows_RD: jax.Array
+  ) -> jax.Array:
+    """The gradient of rows i32[R], from that with what depends on the rows besides
+    products held fixed."""
+    ...
+
+  def change(self, w_VD: jax.Array) -> Change | None:
+    """From products of x with all rows to the logits of evaluation; None: they are."""
+    ...
+
+
+@settings
+class Linear:
+  """o_c = <w_c, h> + b_c."""
+
+  def check(self, head):
+    pass
+
+  def features(self, h_ND):
+    return h_ND
+
+  def rows(self, w_RD):
+    return w_RD
+
+  def score(self, score):
+    return score
+
+  def of_pairs(self, w_VD, ids_NS, shared_T, num_true):
+    return lambda o: o
+
+  def row_gradient(self, w_VD, ids_R, rows_RD):
+    return rows_RD
+
+  def change(self, w_VD):
+    return None
+
+
+@settings
+class Cosine:
+  """o_c = s cos(theta_c) with the angle theta_c of w_c and h, and in training for the
+  true classes
+
+    o_y = s (cos(theta_y + angular) - additive),
+
+  so that an example has to be nearer to its class by a margin. `evaluate`, `top_k` and
+  `monitor` are without margins. Rows and activations are kept as they are, and
+  normalised in each step: gradients are with respect to w and h of any length. With
+  several true classes each has the margin, wherever its logit occurs.
+
+  Beyond theta + angular = pi the cosine goes on as in `with_margin`. A vector of 0 has
+  logits of 0 and gradients of 0.
+
+  Attributes:
+    scale: s, the inverse of a temperature.
+    angular: margin in radians; 0.5 in ArcFace.
+    additive: margin of the cosine; 0.35 in CosFace.
+
+  Source: Deng et al. 2019, equation 3 (ArcFace: `angular`); Wang et al. 2018 (CosFace:
+    `additive`).
+  Cost: norms of the rows that a step reads: O(1) numbers for each, and each row once
+    more. No normalised table is held.
+
+  >>> from largevocab.heads import Full
+  >>> from largevocab.labels import single_targets
+  >>> head = Full(bias=False, logits=Cosine(scale=8.0, angular=0.5))
+  >>> state = head.init(jax.random.key(0), [3, 2, 1], 4)
+  >>> h_ND, y = jnp.ones((1, 4)), single_targets([1])
+  >>> a, b = (head.backward(state, s * h_ND, y, None).loss for s in (1.0, 5.0))
+  >>> bool(jnp.allclose(a, b))
+  True
+  """
+
+  scale: Positive = 64.0
+  angular: Annotated[float, Between(0, 1.57)] = 0.0
+  additive: Annotated[float, Between(0, 2)] = 0.0
+
+  def check(self, head):
+    sampler: Any = getattr(head, "sampler", None)
+    if head.bias or head.absolute:
+      raise UserError(
+        "head.logits are cosines, which have neither bias nor absolute value: set "
+        "head.bias and head.absolute to False"
+      )
+    if not head.init_scale:
+      raise UserError(
+        "head.init_scale is 0, and rows of 0 have no cosine: set it above 0"
+      )
+    if hasattr(sampler, "absolute") and not has_fixed_law(sampler):
+      raise UserError(
+        "head.sampler follows <w, h>, and head.logits are cosines: choose a sampler by "
+        "counts, or 'lsh_embedding' or 'lsh_label', which hash directions"
+      )
+    if self._has_margin and not getattr(
+      getattr(head, "loss", None), "likelihood", True
+    ):
+      raise UserError(
+        "head.logits has a margin, which is one of the softmax: set its angular and "
+        "additive to 0, or choose the loss 'softmax'"
+      )
+
+  def features(self, h_ND):
+    return self.scale * unit(h_ND)
+
+  def rows(self, w_RD):
+    return unit(w_RD)
+
+  def score(self, score):
+    return self
+
+  def of_rows(self, o_NV: jax.Array, w_VD: jax.Array, at_NP: jax.Array) -> jax.Array:
+    """Logits in training, see `largevocab.ops.softmax.log_partition.RowScore`."""
+    s_NV = o_NV * inverse_norm(w_VD)[None]
+    if not self._has_margin:
+      return s_NV
+    s_NP = jnp.take_along_axis(s_NV, at_NP, axis=1, mode="fill", fill_value=0)
+    at_N1 = jnp.arange(len(at_NP))[:, None]
+    return s_NV.at[at_N1, at_NP].set(self._with_margin(s_NP), mode="drop")
+
+  def of_pairs(self, w_VD, ids_NS, shared_T, num_true):
+    inverse = of_pairs(lambda w: inverse_norm(wide(w)), w_VD, ids_NS, shared_T)
+
+    def logits(o):
+      s = o * inverse
+      if not self._has_margin:
+        return s
+      true_NP = self._with_margin(s[:, :num_true])
+      return jnp.concatenate([true_NP, s[:, num_true:]], axis=1)
+
+    return logits
+
+  def row_gradient(self, w_VD, ids_R, rows_RD):
+    return tangent(wide(w_VD.at[ids_R].get(mode="clip")), rows_RD)
+
+  def change(self, w_VD):
+    inverse_V = inverse_norm(wide(w_VD))
+    return lambda o_NV, ids_V: o_NV * inverse_V[ids_V][None]
+
+  @property
+  def _has_margin(self) -> bool:
+    return self.angular > 0 or self.additive > 0
+
+  def _with_margin(self, s_NP):
+    return self.scale * with_margin(s_NP / self.scale, self.angular, self.additive)
+
+
+LOGITS = {"linear": Linear, "cosine": Cosine}
