@@ -108,7 +108,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
       claim_workdir(workdir, config, step)
       with writing(workdir):
         data.vocabulary.save(Path(workdir, "vocabulary.txt"))
-      measure_anew = was_finished and step == loop.num_steps
+      measure_anew = was_finished and loop.is_over(step)
       log = RunLog(workdir, step, config, measure_anew)
     try:
       result = loop.run(state, clock, log)
@@ -141,8 +141,10 @@ class _Loop:
     saved: Checkpoints,
   ):
     self._exp, self._data, self._batches, self._saved = exp, data, batches, saved
-    self.num_steps = exp.train.num_steps(batches.steps_per_epoch)
-    self._eval_steps = exp.eval.every_steps(batches.steps_per_epoch)
+    epoch = exp.train.steps_per_epoch(batches.steps_per_epoch)
+    self.num_steps = exp.train.num_steps(epoch)
+    self._eval_steps = exp.eval.every_steps(epoch)
+    self._rate = exp.train.rates(epoch)
     self._monitor = jax.jit(functools.partial(monitor, exp=exp))
     self._evaluate = make_evaluate(exp, data.counts)
     self._similarity = make_similarity(exp, data)
@@ -177,13 +179,14 @@ class _Loop:
       has_measured = processes.of_first(self._log.has(step, "valid"))
       if self._is_eval(step) and not has_measured:
         self._measure(state, step, "valid", seconds)  # stopped before evaluation
-      tokens = exp.train.batch_size * exp.train.unroll
+      tokens = exp.train.batch_size * exp.train.unroll * exp.train.accumulate
       progress = Progress(step, self.num_steps, tokens)
       started = time.perf_counter()
       ahead = RunAhead()
-      while step < self.num_steps:
-        lr = exp.train.learning_rate(step, self._batches.steps_per_epoch)
-        batch = self._batch(step)
+      is_over = self.is_over(step)
+      while not is_over:
+        lr = self._rate(step)
+        batch = self._batches_of(step)
         shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(batch))
         if is_new := shapes not in self._compiled:
           jax.block_until_ready(state)
@@ -204,10 +207,11 @@ class _Loop:
           progress.rest(step)
         if step % exp.log.every_steps == 0:
           state = self._log_training(state, step, lr, progress)
+        is_over = step == self.num_steps
         is_eval, is_monitored = self._is_eval(step), self._is_monitored(step)
         is_stopped = bool(signals.look())  # once: later signals are handled later
         is_save = step % exp.checkpoint.every_steps == 0 or is_stopped
-        if not (is_eval or is_save or is_monitored) or step == self.num_steps:
+        if not (is_eval or is_save or is_monitored) or is_over:
           continue
         jax.block_until_ready(state)
         seconds += time.perf_counter() - started
@@ -217,6 +221,7 @@ class _Loop:
           self._save(state, step, seconds)  # before evaluation, which may be stopped
         if is_eval:
           self._measure(state, step, "valid", seconds)
+          is_over = self.is_over(step)
         if is_stopped:
           self._leave(step)
         progress.rest(step)
@@ -228,20 +233,34 @@ class _Loop:
       self._save(state, step, seconds)
       return self._result(state, step, seconds)
 
-  def _batch(self, step: int) -> Batch:
-    batch = self._batches.batch(step, self._rows)
+  def _batches_of(self, step: int) -> Batch | list[Batch]:
+    """The batch of a step, or several that are accumulated."""
+    num = self._exp.train.accumulate
+    batches = [self._batch(number) for number in range(num * step, num * (step + 1))]
+    return batches if num > 1 else batches[0]
+
+  def _batch(self, number: int) -> Batch:
+    batch = self._batches.batch(number, self._rows)
     return assembled(self._exp, batch, self._exp.train.batch_size)
 
   def _is_eval(self, step: int) -> bool:
     between = 0 < step < self.num_steps  # the last step evaluates both splits anyway
     return between and bool(self._eval_steps) and step % self._eval_steps == 0
 
+  def is_over(self, step: int) -> bool:
+    """Whether this is the last step, or the validation loss has not fallen for
+    `train.patience` evaluations."""
+    patience = self._exp.train.patience
+    if step >= self.num_steps or not patience:
+      return step >= self.num_steps
+    return processes.of_first(self._saved.since_best(step) >= patience)
+
   def _is_monitored(self, step: int) -> bool:
     every = self._exp.log.monitor_every_steps
     return bool(every) and step % every == 0
 
   def _watch(self, state: State, step: int) -> None:
-    seen = self._monitor(state, self._batch(step))
+    seen = self._monitor(state, self._batch(step * self._exp.train.accumulate))
     metrics: dict[str, float] = {key: float(value) for key, value in seen.items()}
     # Samplers that cannot draw some class give inf, which is not valid JSON.
     metrics = {key: value for key, value in metrics.items() if math.isfinite(value)}
@@ -311,11 +330,13 @@ class _Loop:
 
   def _cause(self, bad: int) -> str:
     """The likely cause of a loss that is not finite, and a remedy."""
-    batch, num_classes = self._batches.batch(bad), self._data.counts.num_classes
-    counted = np.asarray(batch.y.ids_NP)[np.asarray(batch.y.w_NP) > 0]
-    if wrong := counted[(counted < 0) | (counted >= num_classes)].tolist():
-      return f"its labels have the id {wrong[0]}, there are {num_classes} classes"
-    leaves = jax.tree.leaves((batch.x, batch.y.w_NP))
+    num, num_classes = self._exp.train.accumulate, self._data.counts.num_classes
+    batches = [self._batches.batch(num * bad + i) for i in range(num)]
+    for y in (batch.y for batch in batches):
+      counted = np.asarray(y.ids_NP)[np.asarray(y.w_NP) > 0]
+      if wrong := counted[(counted < 0) | (counted >= num_classes)].tolist():
+        return f"its labels have the id {wrong[0]}, there are {num_classes} classes"
+    leaves = jax.tree.leaves([(batch.x, batch.y.w_NP) for batch in batches])
     if not all(np.all(np.isfinite(leaf)) for leaf in leaves):
       return "its features or weights are not finite: mend the data"
     if not bad:
@@ -332,7 +353,8 @@ class _Loop:
     valid = self._measure(state, step, "valid", seconds)
     test = self._measure(state, step, "test", seconds)
     self._saved.wait()
-    tokens = step * self._exp.train.batch_size * self._exp.train.unroll
+    train = self._exp.train
+    tokens = step * train.batch_size * train.unroll * train.accumulate
     paced, paced_seconds = np.array([step, seconds]) - self._unpaced
     return {
       **{f"valid_{key}": value for key, value in valid.items()},

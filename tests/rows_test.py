@@ -250,7 +250,7 @@ def test_all_rows_of_a_dense_update_and_of_a_network_decay(opt, clip):
 def test_decay_pulls_to_zero_and_none_is_what_there_was(name):
   """Without any gradient of the loss; and the state of 0 is that of older runs."""
   make = OPTIMIZERS[name]
-  opt, none = make(weight_decay=0.5), make()
+  opt, none = make(weight_decay=0.5), make(decoupled_decay=0.0)
   assert none.weight_decay == 0.0
   zeros = row_grads(np.arange(V), np.zeros((V, D), np.float32), V)
   after = opt.update(opt.init(jnp.ones((V, D))), zeros, LR, SCALE)

@@ -287,8 +287,9 @@ class Sampled(LinearHead):
     return is_refresh(step, self.refresh_every, self.refresh_growth)
 
   def refresh(self, state, key):
-    stats = self.sampler.refresh(state.stats, state.table.w_VD, key)
-    return state._replace(stats=stats)
+    table = self.optimizer.settled(state.table)
+    stats = self.sampler.refresh(state.stats, table.w_VD, key)
+    return state._replace(table=table, stats=stats)
 
   def evaluate(self, state, h_ND, y):
     """{'nll': f32[N]}, exact, in nats, of the softmax of the scores.

@@ -12,8 +12,8 @@ from largevocab.rows.grads import (
   row_grads,
   sq_norm,
 )
+from largevocab.rows.optax_rows import AdamW, Lion, OptaxRows, RMSProp
 from largevocab.rows.optimizers import (
-  OPTIMIZERS,
   SGD,
   Adagrad,
   Adam,
@@ -22,13 +22,28 @@ from largevocab.rows.optimizers import (
   RowwiseAdagrad,
 )
 
+OPTIMIZERS = {
+  "sgd": SGD,
+  "momentum": Momentum,
+  "adagrad": Adagrad,
+  "rowwise_adagrad": RowwiseAdagrad,
+  "adam": Adam,
+  "adamw": AdamW,
+  "lion": Lion,
+  "rmsprop": RMSProp,
+}
+
 __all__ = [
   "OPTIMIZERS",
   "SGD",
   "Adagrad",
   "Adam",
+  "AdamW",
   "DeviceGrads",
+  "Lion",
   "Momentum",
+  "OptaxRows",
+  "RMSProp",
   "RowGrads",
   "RowOptimizer",
   "RowwiseAdagrad",

@@ -6,7 +6,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
-from largevocab.rows.grads import Table
+from largevocab.rows import lazy_decay
+from largevocab.rows.grads import Table, rows_and_scalars
 
 
 def carry_rows(fresh: Table, old: Table, was: ArrayLike) -> Table:
@@ -43,5 +44,8 @@ def carry_rows(fresh: Table, old: Table, was: ArrayLike) -> Table:
   put = lambda new, row: jnp.where(
     (was_V >= 0).reshape(-1, *[1] * (new.ndim - 1)), row[np.maximum(was_V, 0)], new
   )
-  slots = jax.tree.map(put, fresh.slots, old.slots)
+  rows, _ = rows_and_scalars(fresh.slots)
+  old_rows, shared = rows_and_scalars(old.slots)
+  rows |= lazy_decay.up_to_date(len(was_V), shared)  # as new rows are
+  slots = jax.tree.map(put, rows, old_rows) | shared
   return Table(put(fresh.w_VD, old.w_VD), slots, old.count)

@@ -52,7 +52,8 @@ class Table(NamedTuple):
 
   Attributes:
     w_VD: f32[V, D] or bf16[V, D].
-    slots: the optimiser's state per row: arrays with leading axis V.
+    slots: the optimiser's state: arrays with leading axis V, and scalars that all rows
+      share.
     count: i32[], number of updates so far.
   """
 
@@ -221,6 +222,12 @@ def checked(table: Table, grads: RowGrads) -> RowGrads:
   # Sums of ids may all be outside the table, so valid ids are used instead.
   ids_R = jnp.where(is_right, grads.ids_R, jnp.arange(len(grads.ids_R)))
   return RowGrads(ids_R, jnp.where(is_right, grads.rows_RD, jnp.nan), grads.tag)
+
+
+def rows_and_scalars(slots: dict[str, jax.Array]) -> tuple[dict, dict]:
+  """The optimiser's state of each row, and what the rows of a table share."""
+  rows = {name: slot for name, slot in slots.items() if jnp.ndim(slot)}
+  return rows, {name: slot for name, slot in slots.items() if name not in rows}
 
 
 def fold_rows(

@@ -1,4 +1,7 @@
-"""Row-wise optimisers, which update only the touched rows of a table."""
+"""Row-wise optimisers, which update only the touched rows of a table.
+
+`largevocab/rows/optax_rows.py` has those that are optax's.
+"""
 
 import abc
 from typing import Annotated
@@ -12,7 +15,8 @@ from largevocab.fields import Between, Dtype, Eps, NonNegative, settings
 from largevocab.ops import shards
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.tree.blocks import BlockGrads
-from largevocab.rows.grads import RowGrads, Table, fold_rows
+from largevocab.rows import lazy_decay, optax_state
+from largevocab.rows.grads import RowGrads, Table, fold_rows, rows_and_scalars
 from largevocab.rows.rounding import as_kept, with_rows
 
 _Decay = Annotated[float, Between(0, 0.999999)]  # larger ones may round to 1 in float32
@@ -20,24 +24,33 @@ _Decay = Annotated[float, Between(0, 0.999999)]  # larger ones may round to 1 in
 
 @settings(kw_only=True)
 class RowOptimizer(abc.ABC):
-  """A row-wise optimiser: w -= lr * direction(scale * g + lambda w).
+  """A row-wise optimiser: w -= lr (direction(scale g + lambda w) + mu w).
 
-  A subclass defines the state of a row and its direction; the same rule then updates
-  few rows of a table, a whole table, or (as an optax transformation) a network, so that
-  one setting applies to all three.
+  A subclass defines `rule`, an optax transformation, which updates few rows of a table,
+  a whole table, or a network, so that one setting applies to all three. It may define
+  the state of a row and its direction as well, where optax has none or a lazier one.
 
   Attributes:
     weight_decay: lambda, of the penalty lambda/2 |w|^2; its gradient is added to that
       of the loss after clipping, before the optimiser's rule, also for biases.
+    decoupled_decay: mu, of decay beside the rule, also for biases: a step multiplies w
+      by 1 - lr mu. Also that of rows that are not touched, of which each is multiplied
+      by the factors of all steps since when it is next touched, whatever the learning
+      rates were (`largevocab.rows.lazy_decay`). Given the same gradients, a touched row
+      then equals that of dense decay. Until it is touched, readers see a row as it was
+      left: the forward pass that touches it, samplers, evaluation, checkpoints. Rows of
+      the head `sampled` are brought up to date when its sampler is refreshed.
     row_dtype: of the rows of tables, 'float32' or 'bfloat16', which takes half the
       memory. Steps are computed in float32, and the optimiser's state is float32; new
       rows of bfloat16 are rounded at random, so that they are those of float32 in
       expectation, and no step is too small to count. No effect on a network.
 
-  Source: of rows of bfloat16, Gupta et al. 2015 (stochastic rounding) and Zhang et al.
-    2025, who train large output layers so. Deviation: the random bits are a hash of
-    step, row and column (`largevocab.rows.rounding.random_bits`), so that no key is
-    needed; two tables have the same bits in rows of the same number.
+  Source: of decoupled decay, Loshchilov and Hutter 2019. Deviation: as in optax, mu is
+    multiplied by the learning rate. Of rows of bfloat16, Gupta et al. 2015 (stochastic
+    rounding) and Zhang et al. 2025, who train large output layers so. Deviation: the
+    random bits are a hash of step, row and column
+    (`largevocab.rows.rounding.random_bits`), so that no key is needed; two tables have
+    the same bits in rows of the same number.
 
   Cost: rows of bfloat16 take half the memory; the optimiser's state takes what it took.
     On a CPU they are written in a pass over the table
@@ -45,42 +58,51 @@ class RowOptimizer(abc.ABC):
     copy in float32. Heads with the gradient of a whole table, such as `full`, hold it
     and such a copy during a step, so that only what stays between steps is halved.
 
-  Deviation: with a row-sparse gradient only the touched rows decay; dense decay would
-    change all V in every step. So a rare row decays less, and a row that is never
-    touched keeps its initial value. There is no exact lazy version: the effect of a
-    penalty alone under Adagrad, s <- s + (lambda w)^2 and w <- w - lr lambda w /
-    sqrt(s), has no closed form, and samplers or evaluations in between would read stale
-    rows. Where a gradient has all rows, as that of `full` and of a network, decay is
-    dense and exact.
+  Deviation: with a row-sparse gradient `weight_decay` is of the touched rows; dense
+    decay would change all V in every step. So a rare row decays less, and a row that is
+    never touched keeps its initial value. There is no exact lazy version: the effect of
+    a penalty alone under Adagrad, s <- s + (lambda w)^2 and w <- w - lr lambda w /
+    sqrt(s), has no closed form. Where a gradient has all rows, as that of `full` and
+    of a network, decay is dense and exact.
   """
 
   weight_decay: NonNegative = 0.0
+  decoupled_decay: NonNegative = 0.0
   row_dtype: Dtype = "float32"
 
   @abc.abstractmethod
-  def init_slots(self, w_VD: jax.Array) -> dict[str, jax.Array]:
-    """Initial optimiser state for each row."""
-
-  @abc.abstractmethod
-  def direction(
-    self, g_RD: jax.Array, slots: dict[str, jax.Array], count: jax.Array
-  ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The step at learning rate 1, and the new state, of the given rows."""
-
-  @abc.abstractmethod
   def rule(self) -> optax.GradientTransformation:
-    """`direction` as an optax transformation for dense pytrees."""
+    """The step at learning rate 1, to be subtracted, as an optax transformation."""
+
+  def init_slots(self, w_VD: jax.Array) -> dict[str, jax.Array]:
+    """Initial optimiser state for each row; here that of `rule`."""
+    return optax_state.init_slots(self.rule(), w_VD)
+
+  def direction(
+    self,
+    g_RD: jax.Array,
+    w_RD: jax.Array,
+    slots: dict[str, jax.Array],
+    count: jax.Array,
+  ) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The step at learning rate 1, and the new state, of the given rows; here `rule`
+    on them alone. The state of other rows stays as it is: moments do not decay in the
+    steps in which a row is not touched, and counts are those of all steps."""
+    return optax_state.step(self.rule(), g_RD, w_RD, slots, count)
 
   def transformation(self) -> optax.GradientTransformation:
-    """`rule` with weight decay; its updates are directions to subtract.
+    """`rule` with both kinds of decay; its updates are directions to subtract.
 
     >>> tx, w = SGD(weight_decay=0.5).transformation(), {"w": jnp.array([2.0])}
     >>> tx.update({"w": jnp.array([3.0])}, tx.init(w), w)[0]["w"].tolist()
     [4.0]
     """
-    if not self.weight_decay:
-      return self.rule()
-    return optax.chain(optax.add_decayed_weights(self.weight_decay), self.rule())
+    rule = self.rule()
+    if self.weight_decay:
+      rule = optax.chain(optax.add_decayed_weights(self.weight_decay), rule)
+    if self.decoupled_decay:
+      rule = optax.chain(rule, optax.add_decayed_weights(self.decoupled_decay))
+    return rule
 
   def penalised(self, g_RD: jax.Array, w_RD: jax.Array) -> jax.Array:
     """The gradient at these rows plus that of the penalty.
@@ -100,6 +122,8 @@ class RowOptimizer(abc.ABC):
     """
     w_VD = wide(w_VD)
     slots = self.init_slots(w_VD)
+    if self.decoupled_decay:
+      slots = slots | lazy_decay.init_slots(w_VD)
     is_short = self.row_dtype == "bfloat16"
     return Table(w_VD.astype(jnp.bfloat16) if is_short else w_VD, slots, jnp.int32(0))
 
@@ -114,22 +138,61 @@ class RowOptimizer(abc.ABC):
     [1.0, 0.0, 1.0]
     """
     update = lambda table, part: self._update_part(table, part, lr, scale)
-    return fold_rows(update, table, table, grads)._replace(count=table.count + 1)
+    return self._next(fold_rows(update, table, table, grads), lr)
 
   def _update_part(self, table, part, lr, scale):
     """The table after an update of these rows, with the same count."""
-    rows = jax.tree.map(lambda s: s.at[part.ids_R].get(mode="clip"), table.slots)
+    slots, shared = rows_and_scalars(table.slots)
+    rows = jax.tree.map(lambda s: s.at[part.ids_R].get(mode="clip"), slots)
     # Read before written, so that other readers of the old rows do not force a copy.
     old_RD = table.rows_at(part.ids_R, mode="clip")
-    g_RD = self.penalised(scale * wide(part.rows_RD), old_RD)
-    step_RD, rows = self.direction(g_RD, rows, table.count)
-    new_RD = old_RD - lr * step_RD
+    g_RD = scale * wide(part.rows_RD)
+    new_RD, rows = self._stepped(g_RD, old_RD, rows, shared, table.count, lr)
     new_RD = self._kept(table, new_RD, part.ids_R)
     # The ids are distinct, and those of padding are out of range.
     at = {"mode": "drop", "unique_indices": True}
     put = lambda s, row: s.at[part.ids_R].set(row, **at)
-    slots = jax.tree.map(put, table.slots, rows)
+    slots = jax.tree.map(put, slots, rows) | shared
     return Table(with_rows(table.w_VD, part.ids_R, new_RD), slots, table.count)
+
+  def _stepped(self, g_RD, w_RD, rows, shared, count, lr):
+    """Rows and their state after a step with this gradient."""
+    if self.decoupled_decay:
+      w_RD = w_RD * lazy_decay.pending(rows, shared)[:, None]
+    step_RD, new = self.direction(self.penalised(g_RD, w_RD), w_RD, rows, count)
+    return self._decayed(w_RD - lr * step_RD, new, w_RD, shared, lr)
+
+  def _decayed(self, new_RD, rows, w_RD, shared, lr):
+    """Rows after the decoupled decay of a step, and their state."""
+    if not self.decoupled_decay:
+      return new_RD, rows
+    new_RD = new_RD - lazy_decay.fraction(lr, self.decoupled_decay) * w_RD
+    shared = lazy_decay.after(shared, lr, self.decoupled_decay)
+    return new_RD, rows | lazy_decay.up_to_date(len(w_RD), shared)
+
+  def _next(self, table, lr):
+    """The table after a step, of which the rows have been written."""
+    slots = table.slots
+    if self.decoupled_decay:
+      slots = slots | lazy_decay.after(slots, lr, self.decoupled_decay)
+    return table._replace(slots=slots, count=table.count + 1)
+
+  def settled(self, table: Table) -> Table:
+    """The table with all rows decayed up to now, where decay is decoupled.
+
+    Cost: O(V D); without `decoupled_decay` none.
+
+    >>> opt, g = SGD(decoupled_decay=0.5), RowGrads(jnp.array([1]), jnp.zeros((1, 1)))
+    >>> table = opt.update(opt.init(jnp.ones((2, 1))), g, lr=1.0, scale=1.0)
+    >>> table.w_VD[:, 0].tolist(), opt.settled(table).w_VD[:, 0].tolist()
+    ([1.0, 0.5], [0.5, 0.5])
+    """
+    if not self.decoupled_decay:
+      return table
+    rows, shared = rows_and_scalars(table.slots)
+    w_VD = wide(table.w_VD) * lazy_decay.pending(rows, shared)[:, None]
+    slots = table.slots | lazy_decay.up_to_date(len(w_VD), shared)
+    return table._replace(w_VD=self._kept(table, w_VD), slots=slots)
 
   def _kept(self, table, new_RD, ids_R=None):
     """New rows, by default all, in the type of the table."""
@@ -145,22 +208,16 @@ class RowOptimizer(abc.ABC):
     >>> SGD().dense_update(table, jnp.ones((1, 2)), lr=0.5, scale=1.0).w_VD.tolist()
     [[0.5, 0.5]]
     """
-    old_VD = wide(table.w_VD)
-    g_VD = self.penalised(scale * wide(g_VD), old_VD)
-    step_VD, slots = self.direction(g_VD, table.slots, table.count)
-    new_VD = self._kept(table, old_VD - lr * step_VD)
-    return Table(new_VD, slots, table.count + 1)
+    slots, shared = rows_and_scalars(table.slots)
+    old_VD, g_VD = wide(table.w_VD), scale * wide(g_VD)
+    new_VD, slots = self._stepped(g_VD, old_VD, slots, shared, table.count, lr)
+    table = Table(self._kept(table, new_VD), slots | shared, table.count)
+    return self._next(table, lr)
 
 
 @settings
 class SGD(RowOptimizer):
   """direction = g."""
-
-  def init_slots(self, w_VD):
-    return {}
-
-  def direction(self, g_RD, slots, count):
-    return g_RD, slots
 
   def rule(self):
     return optax.identity()
@@ -194,7 +251,7 @@ class Momentum(RowOptimizer):
   def init_slots(self, w_VD):
     return {"velocity_VD": jnp.zeros_like(w_VD)}
 
-  def direction(self, g_RD, slots, count):
+  def direction(self, g_RD, w_RD, slots, count):
     velocity_RD = self.momentum * slots["velocity_VD"] + g_RD
     return velocity_RD, {"velocity_VD": velocity_RD}
 
@@ -207,9 +264,11 @@ class Momentum(RowOptimizer):
       return velocity_VD.at[part.ids_R].add(g_RD, mode="drop")
 
     velocity_VD = fold_rows(add, kept_VD, table, grads)
-    slots = {"velocity_VD": velocity_VD}
-    new_VD = self._kept(table, old_VD - lr * velocity_VD)
-    return Table(new_VD, slots, table.count + 1)
+    slots, (_, shared) = {"velocity_VD": velocity_VD}, rows_and_scalars(table.slots)
+    new_VD = old_VD - lr * velocity_VD
+    new_VD, slots = self._decayed(new_VD, slots, old_VD, shared, lr)
+    table = Table(self._kept(table, new_VD), slots | shared, table.count)
+    return self._next(table, lr)
 
   def rule(self):
     return optax.trace(self.momentum)
@@ -239,7 +298,7 @@ class Adagrad(RowOptimizer):
   def init_slots(self, w_VD):
     return {"sum_sq_VD": jnp.full_like(w_VD, self.initial_accumulator)}
 
-  def direction(self, g_RD, slots, count):
+  def direction(self, g_RD, w_RD, slots, count):
     sum_sq_RD = slots["sum_sq_VD"] + jnp.square(g_RD)
     return g_RD * jax.lax.rsqrt(sum_sq_RD + self.eps), {"sum_sq_VD": sum_sq_RD}
 
@@ -274,7 +333,7 @@ class RowwiseAdagrad(RowOptimizer):
   def init_slots(self, w_VD):
     return {"mean_sq_V": jnp.full(len(w_VD), self.initial_accumulator, w_VD.dtype)}
 
-  def direction(self, g_RD, slots, count):
+  def direction(self, g_RD, w_RD, slots, count):
     mean_sq_R = slots["mean_sq_V"] + jnp.mean(jnp.square(g_RD), axis=1)
     root_R = jax.lax.rsqrt(mean_sq_R + self.eps)
     return g_RD * root_R[:, None], {"mean_sq_V": mean_sq_R}
@@ -309,7 +368,7 @@ class Adam(RowOptimizer):
       "last_V": jnp.zeros(w_VD.shape[0], jnp.int32),
     }
 
-  def direction(self, g_RD, slots, count):
+  def direction(self, g_RD, w_RD, slots, count):
     step = count + 1
     since_R = (step - slots["last_V"]).astype(g_RD.dtype)[:, None]
     mean_RD = self.b1**since_R * slots["mean_VD"] + (1 - self.b1) * g_RD
@@ -325,12 +384,3 @@ class Adam(RowOptimizer):
 
   def rule(self):
     return optax.scale_by_adam(self.b1, self.b2, self.eps)
-
-
-OPTIMIZERS = {
-  "sgd": SGD,
-  "momentum": Momentum,
-  "adagrad": Adagrad,
-  "rowwise_adagrad": RowwiseAdagrad,
-  "adam": Adam,
-}

@@ -44,7 +44,9 @@ def carried(exp: Experiment, data: ItemSequences | NextItem, old: State, was) ->
   fresh = init_state(exp, data)
   key = jax.random.fold_in(fresh.key, len(was))
   head = carry_classes(exp.head, old.head, data.counts, exp.model.width, was, key)
-  inputs = carry_rows(fresh.inputs, old.inputs, was)
+  inputs = fresh.inputs  # None if they are tied
+  if inputs is not None:
+    inputs = carry_rows(inputs, old.inputs, was)
   return fresh._replace(params=old.params, opt=old.opt, inputs=inputs, head=head)
 
 

@@ -66,7 +66,8 @@ def times_of(
     ms = {key: total + share * figures[key] for key, total in ms.items()}
     operations += share * own.operations(number)
   batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
-  num_steps = exp.train.num_steps(batches.steps_per_epoch)
+  epoch = exp.train.steps_per_epoch(batches.steps_per_epoch)
+  num_steps = exp.train.num_steps(epoch)
   rebuilds = [n for n in range(1, num_steps + 1) if exp.head.refreshes(n)]
   refresh_ms = milliseconds(own.refresh) if rebuilds else 0.0
   return {

@@ -116,6 +116,11 @@ class Checkpoints:
       if is_first():
         write_json(self._nll_path, self._nll)
 
+  def since_best(self, step: int) -> int:
+    """Number of validation losses up to a step after the lowest of them."""
+    losses = [self._nll[str(at)] for at in sorted(map(int, self._nll)) if at <= step]
+    return len(losses) - 1 - losses.index(min(losses)) if losses else 0
+
   def wait(self) -> None:
     """Waits until everything saved is on disk."""
     with self._writing():

@@ -14,13 +14,11 @@ from largevocab.data.batches import FeatureBag
 from largevocab.ops import shards
 from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.shards import AXIS
-from largevocab.rows import RowGrads, Table
+from largevocab.rows import DeviceGrads, Table
 from largevocab.training.inputs import Inputs
 
 PyTree = Any
 _SPLIT, _WHOLE = PartitionSpec(AXIS), PartitionSpec()
-_PLACES: Any = {"w_VD": _SPLIT, "slots": _SPLIT, "count": _WHOLE}
-_TABLE = Table(**_PLACES)
 
 
 class DividedTable(NamedTuple):
@@ -83,21 +81,22 @@ class DividedInputs:
       w_BSE = lax.map(rows_of, shards.blocks_here())
       return self.inputs.optimizer.init(w_BSE.reshape(-1, w_BSE.shape[-1]))
 
-    make = jax.jit(self._on_each(blocks, local, (_WHOLE,), _TABLE))
+    make = jax.jit(self._on_each(blocks, local, (_WHOLE,), self._places))
     return DividedTable(blocks, make(key))
 
   def look_up(self, table: DividedTable | None, x: ArrayLike | FeatureBag) -> jax.Array:
     """As `Inputs.look_up`, divided by examples."""
     if table is None:
       return self.inputs.look_up(None, x)
-    run = self._on_each(table.blocks, self.inputs.look_up, (_TABLE, _SPLIT), _SPLIT)
+    places = self._places, _SPLIT
+    run = self._on_each(table.blocks, self.inputs.look_up, places, _SPLIT)
     num_examples = len(jax.tree.leaves(x)[0])
     return run(table.rows, self._even(x, table))[:num_examples]
 
   def gradient(
     self, table: DividedTable | None, x: ArrayLike | FeatureBag, g_BTE: jax.Array
-  ) -> RowGrads | None:
-    """The gradient of the table: that of each device's rows along a first axis."""
+  ) -> DeviceGrads | None:
+    """The gradient of the table: of each device that of its rows."""
     if table is None:
       return None
 
@@ -105,13 +104,14 @@ class DividedInputs:
       grads = self.inputs.gradient(rows, x, g_BTE)
       return jax.tree.map(lambda g: jnp.asarray(g)[None], grads)
 
-    run = self._on_each(table.blocks, local, (_TABLE, _SPLIT, _SPLIT), _SPLIT)
-    return run(table.rows, self._even(x, table), self._even(g_BTE, table))
+    run = self._on_each(table.blocks, local, (self._places, _SPLIT, _SPLIT), _SPLIT)
+    parts = run(table.rows, self._even(x, table), self._even(g_BTE, table))
+    return DeviceGrads(parts, self.mesh)
 
   def update(
     self,
     table: DividedTable | None,
-    grads: RowGrads | None,
+    grads: DeviceGrads | None,
     lr: ArrayLike,
     scale: ArrayLike,
   ) -> DividedTable | None:
@@ -123,10 +123,17 @@ class DividedInputs:
       grads = jax.tree.map(lambda g: g[0], grads)
       return self.inputs.update(rows, grads, lr, scale)
 
-    places = (_TABLE, _SPLIT, _WHOLE, _WHOLE)
-    run = self._on_each(table.blocks, local, places, _TABLE)
-    rows = run(table.rows, grads, jnp.asarray(lr), jnp.asarray(scale))
+    places = (self._places, _SPLIT, _WHOLE, _WHOLE)
+    run = self._on_each(table.blocks, local, places, self._places)
+    rows = run(table.rows, grads.parts, jnp.asarray(lr), jnp.asarray(scale))
     return table._replace(rows=rows)
+
+  @property
+  def _places(self) -> Table:
+    """Where each array of a table is: all but scalars are divided by rows."""
+    row = jax.ShapeDtypeStruct((1, self.inputs.width), jnp.float32)
+    table = jax.eval_shape(self.inputs.optimizer.init, row)
+    return jax.tree.map(lambda leaf: _SPLIT if leaf.ndim else _WHOLE, table)
 
   def _on_each(self, blocks: Blocks, local: Callable, places: Any, result: Any) -> Any:
     return shards.on_each_device(local, self.mesh, blocks, places, result)

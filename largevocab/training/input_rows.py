@@ -11,7 +11,7 @@ from largevocab.data.base import Data
 from largevocab.data.batches import FeatureBag
 from largevocab.errors import UserError
 from largevocab.heads.base import HeadStep
-from largevocab.rows import RowGrads
+from largevocab.rows import DeviceGrads, RowGrads
 from largevocab.training.settings import Experiment
 from largevocab.training.spread import inputs_of
 
@@ -61,7 +61,7 @@ def gradients(
   x: ArrayLike | FeatureBag,
   g_BTE: jax.Array,
   out: HeadStep,
-) -> tuple[RowGrads | None, HeadStep]:
+) -> tuple[DeviceGrads | RowGrads | None, HeadStep]:
   """The gradient of the table of inputs, if there is one, and the step of the head.
 
   Of tied embeddings the latter has the gradient of the rows from both sides, merged, so

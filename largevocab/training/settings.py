@@ -1,7 +1,9 @@
 """Settings of a run: frozen dataclasses; their fields are the keys of a config."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Annotated, Any
 
 from largevocab.errors import UserError
@@ -15,6 +17,7 @@ from largevocab.fields import (
   OneOf,
   Positive,
   Seed,
+  Share,
   Steps,
   StepsOrNever,
   Unroll,
@@ -22,6 +25,7 @@ from largevocab.fields import (
 )
 from largevocab.heads.base import Head
 from largevocab.rows import RowOptimizer
+from largevocab.training import schedules
 
 _MOST_STEPS = 2**30  # see `largevocab.fields.Steps`
 _Epochs = Annotated[float, Between(0, 10**9)]
@@ -31,40 +35,65 @@ _Epochs = Annotated[float, Between(0, 10**9)]
 class Training:
   """Length, learning rate and batches of training.
 
-  The learning rate is lr for `hold_epochs` epochs and is then multiplied by `decay` at
-  the beginning of each further epoch.
-
   Attributes:
     epochs: passes over the training data.
     max_steps: stop after this many steps; 0: after `epochs`.
+    patience: stop after so many evaluations in a row without a lower validation loss;
+      0: never. Where a loss is not finite it is left out. The best state is kept among
+      the checkpoints.
     batch_size: B, parallel streams, or independent examples.
     unroll: T, time steps per update (truncated back-propagation); 1 for independent
       examples.
+    accumulate: batches per step, which has the gradient of their mean loss. Each keeps
+      its own negatives. A step takes the memory of the gradients of all, and compiles
+      as many times the operations.
     lr: learning rate for the mean loss per token.
-    hold_epochs: epochs at the full learning rate.
-    decay: factor per epoch after that.
+    schedule: of the learning rate. 'hold': lr for `hold_epochs` epochs, and then
+      multiplied by `decay` at the beginning of each further epoch. The others are by
+      step (`largevocab.training.schedules`): 'cosine' and 'linear' from lr to
+      end_factor * lr after the last step, which is another one if a finished run is
+      trained further; 'inverse_sqrt' as 1 / sqrt(step).
+    warmup_steps: the first steps, in which the learning rate rises to lr.
+    hold_epochs: of 'hold': epochs at the full learning rate.
+    decay: of 'hold': factor per epoch after that.
+    end_factor: of 'cosine' and 'linear'.
     head_lr_factor: the head's learning rate is head_lr_factor * lr.
     tied: the rows that the network reads are those of the classes, one table that
       learns from both sides at the head's rate; of data whose inputs are classes, heads
       with a row for each class, and networks with `model.embed` = `model.width`.
     clip_norm: bound on the gradient norm of network, inputs and head together; 0: no
-      clipping.
+      clipping. With several batches per step the norm of the head's gradient is bounded
+      by the mean of those of the batches, so that it may be clipped too much, and not
+      too little.
     seed: of initialisation, dropout and negatives.
   """
 
   epochs: Annotated[float, Between(0, 10**9, excluding=(0,))] = 13.0
   max_steps: StepsOrNever = 0
+  patience: CountOrNone = 0
   batch_size: BatchSize = 20
   unroll: Unroll = 20
+  accumulate: Annotated[int, Between(1, 64)] = 1  # each is compiled
   lr: Positive = 1.0
+  schedule: Annotated[str, OneOf("hold", *schedules.SCHEDULES)] = "hold"
+  warmup_steps: StepsOrNever = 0
   hold_epochs: _Epochs = 4.0
   decay: Annotated[float, Between(0, 10, excluding=(0,))] = 1.0
+  end_factor: Share = 0.0
   head_lr_factor: Positive = 1.0
   tied: bool = False
   clip_norm: Annotated[float, Between(0, 10**9)] = 5.0
   seed: Seed = 0
 
-  def num_steps(self, steps_per_epoch: int) -> int:
+  def steps_per_epoch(self, batches: int) -> Fraction:
+    """Steps of an epoch of so many batches.
+
+    >>> Training(accumulate=4).steps_per_epoch(10)
+    Fraction(5, 2)
+    """
+    return Fraction(batches, self.accumulate)
+
+  def num_steps(self, steps_per_epoch: int | Fraction) -> int:
     """Steps of the whole run.
 
     Raises:
@@ -82,8 +111,24 @@ class Training:
       )
     return steps
 
-  def learning_rate(self, step: int, steps_per_epoch: int) -> float:
-    """The learning rate of a step.
+  def rates(self, steps_per_epoch: int | Fraction) -> Callable[[int], float]:
+    """The learning rate as a function of the step.
+
+    >>> rate = Training(schedule="linear", warmup_steps=1, max_steps=5).rates(100)
+    >>> [rate(step) for step in range(5)]
+    [0.5, 1.0, 0.75, 0.5, 0.25]
+    """
+    lr, warmup = self.lr, self.warmup_steps
+    if self.schedule == "hold":
+      rise = schedules.by_step(schedules.warmed_up(lambda _: 1.0, 1.0, warmup))
+      held = lambda step: self.learning_rate(step, steps_per_epoch)
+      return (lambda step: rise(step) * held(step)) if warmup else held
+    steps = max(self.num_steps(steps_per_epoch) - warmup, 1)
+    after = schedules.SCHEDULES[self.schedule](lr, steps, self.end_factor, warmup)
+    return schedules.by_step(schedules.warmed_up(after, lr, warmup))
+
+  def learning_rate(self, step: int, steps_per_epoch: int | Fraction) -> float:
+    """The learning rate of a step by the schedule 'hold', without warm-up.
 
     >>> t = Training(lr=1.0, hold_epochs=4, decay=0.5)
     >>> [t.learning_rate(epoch * 10, 10) for epoch in (0, 3, 4, 6)]
@@ -140,7 +185,7 @@ class Evaluating:
     """
     return max(self.ranking_k, *self.precision_k, *self.hit_k, 0)
 
-  def every_steps(self, steps_per_epoch: int) -> int:
+  def every_steps(self, steps_per_epoch: int | Fraction) -> int:
     """Steps between evaluations; 0: none before the end.
 
     >>> Evaluating(every_epochs=0.5).every_steps(100)
@@ -216,6 +261,11 @@ class Experiment:
   mesh: Devices = field(default_factory=Devices)
 
   def __post_init__(self):
+    if self.train.patience and not self.eval.every_epochs:
+      raise UserError(
+        f"train.patience is {self.train.patience} and eval.every_epochs is 0: nothing "
+        "is evaluated before the end; set eval.every_epochs, or train.patience to 0"
+      )
     if not self.train.tied:
       return
     head: Any = getattr(self.head, "head", self.head)  # of several devices

@@ -2,14 +2,14 @@
 the loss and its gradient with respect to h, and then updates itself."""
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from largevocab.data.batches import Batch
 from largevocab.placement import placed, row_major
-from largevocab.rows import sq_norm
+from largevocab.rows import accumulate, sq_norm
 from largevocab.training.activations import activations
 from largevocab.training.input_rows import gradients, look_up
 from largevocab.training.settings import Experiment
@@ -17,40 +17,76 @@ from largevocab.training.spread import by_examples, inputs_of, places
 from largevocab.training.state import State
 
 
-def train_step(state: State, batch: Batch, lr: jax.Array, *, exp: Experiment) -> State:
-  """One update of network, inputs and head, clipped by their joint gradient norm."""
+class _Gradients(NamedTuple):
+  """Gradients of a batch, its loss, and the squared norm of the head's gradient."""
+
+  params: Any
+  inputs: Any
+  head: Any
+  loss: jax.Array
+  head_sq_norm: jax.Array
+
+
+def train_step(
+  state: State, batch: Batch | list[Batch], lr: jax.Array, *, exp: Experiment
+) -> State:
+  """One update of network, inputs and head, clipped by their joint gradient norm.
+
+  Of several batches, the gradient is that of their mean loss at the same state."""
   k_net, k_head = jax.random.split(jax.random.fold_in(state.key, state.step))
+  if isinstance(batch, Batch):
+    grads, carry = _gradients(exp, state, batch, state.carry, k_net, k_head)
+  else:
+    grads, carry = _mean_gradients(exp, state, batch, k_net, k_head)
+  norm = jnp.sqrt(sq_norm(grads.params) + sq_norm(grads.inputs) + grads.head_sq_norm)
+  clip = exp.train.clip_norm
+  scale = clip / jnp.maximum(norm, clip) if clip else jnp.float32(1)
+  g_params = jax.tree.map(lambda g: scale * g, grads.params)
+  tx = exp.optimizer.transformation()
+  direction, opt = tx.update(g_params, state.opt, state.params)
+  is_new_bad = (state.bad_step < 0) & ~(jnp.isfinite(grads.loss) & jnp.isfinite(norm))
+  return State(
+    step=state.step + 1,
+    key=state.key,
+    params=jax.tree.map(lambda p, d: p - lr * d, state.params, direction),
+    opt=opt,
+    inputs=inputs_of(exp).update(state.inputs, grads.inputs, lr, scale),
+    head=exp.head.update(state.head, grads.head, lr * exp.train.head_lr_factor, scale),
+    carry=carry,
+    loss_sum=state.loss_sum + grads.loss,
+    bad_step=jnp.where(is_new_bad, state.step, state.bad_step),
+  )
+
+
+def _mean_gradients(exp, state, batches, k_net, k_head):
+  """Of several batches in turn, and the recurrent state after them. Heads alone know
+  the norm of a gradient of theirs, so that of their mean is bounded."""
+  each, carry = [], state.carry
+  for i, batch in enumerate(batches):
+    keys = (jax.random.fold_in(key, i) for key in (k_net, k_head))
+    grads, carry = _gradients(exp, state, batch, carry, *keys)
+    each.append(grads._replace(head_sq_norm=jnp.sqrt(grads.head_sq_norm)))
+  weights = jnp.stack([jnp.sum(batch.y.w_NP) for batch in batches])
+  total = jnp.sum(weights)
+  mean = accumulate(each, list(weights / jnp.where(total > 0, total, 1)))
+  return mean._replace(head_sq_norm=jnp.square(mean.head_sq_norm)), carry
+
+
+def _gradients(exp, state, batch, carry, k_net, k_head):
+  """Of one batch, and the recurrent state after it."""
   batch = by_examples(exp, batch)
   tables = state.inputs, state.head
   rows_BTE = look_up(exp, *tables, batch.x)
 
   def network(params, rows_BTE):
     how = {"train": True, "rngs": {"dropout": k_net}}
-    return activations(exp, params, rows_BTE, state.carry, batch, **how)
+    return activations(exp, params, rows_BTE, carry, batch, **how)
 
   h_ND, pull_back, carry = jax.vjp(network, state.params, rows_BTE, has_aux=True)
   out = exp.head.backward(state.head, h_ND, batch.y, k_head)
   g_params, g_rows_BTE = pull_back(out.dh_ND)
   g_inputs, out = gradients(exp, *tables, batch.x, g_rows_BTE, out)
-
-  norm = jnp.sqrt(sq_norm(g_params) + sq_norm(g_inputs) + out.sq_norm)
-  clip = exp.train.clip_norm
-  scale = clip / jnp.maximum(norm, clip) if clip else jnp.float32(1)
-  g_params = jax.tree.map(lambda g: scale * g, g_params)
-  tx = exp.optimizer.transformation()
-  direction, opt = tx.update(g_params, state.opt, state.params)
-  is_new_bad = (state.bad_step < 0) & ~(jnp.isfinite(out.loss) & jnp.isfinite(norm))
-  return State(
-    step=state.step + 1,
-    key=state.key,
-    params=jax.tree.map(lambda p, d: p - lr * d, state.params, direction),
-    opt=opt,
-    inputs=inputs_of(exp).update(state.inputs, g_inputs, lr, scale),
-    head=exp.head.update(state.head, out.grads, lr * exp.train.head_lr_factor, scale),
-    carry=carry,
-    loss_sum=state.loss_sum + out.loss,
-    bad_step=jnp.where(is_new_bad, state.step, state.bad_step),
-  )
+  return _Gradients(g_params, g_inputs, out.grads, out.loss, out.sq_norm), carry
 
 
 def compiled_steps(exp: Experiment, state: State) -> tuple[State, Any, Any]:

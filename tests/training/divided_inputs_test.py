@@ -7,15 +7,17 @@ import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from largevocab.data.batches import FeatureBag
 from largevocab.heads import class_mesh
-from largevocab.rows import SGD
+from largevocab.rows import SGD, AdamW
 from largevocab.training.divided_inputs import DividedInputs
 from largevocab.training.inputs import Inputs
 from tests.training.inputs_on_devices import (
+  BLOCKS,
   CLIP,
   DECAY,
   LR,
@@ -116,3 +118,24 @@ def test_fewer_inputs_than_blocks():
   table = inputs.init(jax.random.key(0), 3)
   rows_E = inputs.look_up(table, np.arange(10)[:, None])[:, 0]
   assert np.any(rows_E, axis=1).tolist() == [True] * 3 + [False] * 7
+
+
+def test_scalars_of_an_optimiser_are_on_each_device():
+  """Decoupled decay, of rows that are touched now and then, as on one device."""
+  plain = Inputs(AdamW(decoupled_decay=0.1), E)
+  inputs = DividedInputs(plain, ONE, BLOCKS)
+  table = inputs.init(jax.random.key(0), V)
+  want = plain.optimizer.init(table.rows.w_VD)
+  step = jax.jit(inputs.update)
+  for i in range(3):
+    x, target = batch("words", i)
+    grads = inputs.gradient(table, x, jnp.asarray(target))
+    table = step(table, grads, LR, 0.5)
+    at = table.blocks.row(jnp.asarray(x))
+    want = plain.update(want, plain.gradient(want, at, jnp.asarray(target)), LR, 0.5)
+  assert float(want.slots["log_decay"]) < 0
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
+    table.rows,
+    want,
+  )

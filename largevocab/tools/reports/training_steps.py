@@ -33,13 +33,17 @@ class TrainingSteps:
     return self._first()
 
   def _on(self, number: int) -> Callable[[], State]:
-    batch = jax.tree.map(jnp.asarray, self._batches.batch(number))
+    batch = jax.tree.map(jnp.asarray, self._batch(number))
 
     def make_step() -> State:
       self._state = self._step(self._state, batch, self._lr)
       return self._state
 
     return make_step
+
+  def _batch(self, number: int) -> Any:
+    batch, num = self._batches.batch(number), self._exp.train.accumulate
+    return [batch] * num if num > 1 else batch
 
   def on(self, number: int) -> Callable[[], State]:
     """A function that makes a step on this batch, and was already called once."""
@@ -51,7 +55,7 @@ class TrainingSteps:
     """Operations of a step on this batch; see `operations`."""
     # Not compiled: a compiled step would donate the state.
     step = functools.partial(train_step, exp=self._exp)
-    return operations(step, self._state, self._batches.batch(number), self._lr)
+    return operations(step, self._state, self._batch(number), self._lr)
 
   def refresh(self) -> State:
     """Rebuilds the head's statistics."""

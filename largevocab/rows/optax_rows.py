@@ -1,0 +1,124 @@
+"""Row-wise optimisers of optax: any transformation in code, and some by name."""
+
+from typing import Annotated
+
+import optax
+
+from largevocab.fields import Between, Eps, NonNegative, settings
+from largevocab.rows import optax_state
+from largevocab.rows.optimizers import RowOptimizer
+
+_Decay = Annotated[float, Between(0, 0.999999)]
+
+
+@settings
+class OptaxRows(RowOptimizer):
+  """Any optax transformation that treats each row on its own, lazily.
+
+  A step gathers the touched rows of the table and of the transformation's state, calls
+  `tx.update` on them, and writes them back. It is `tx` on the whole table if every step
+  touches all rows. Of a row that a step does not touch:
+
+  - the state stays as it is. Moments, averages and accumulators do not decay in the
+    steps in between (those of `Adam` do), and momentum does not move the row;
+  - decay in `tx` itself, as in `optax.adamw`, is left out. For dense decay give
+    `decoupled_decay`, and `tx` none;
+  - counts are those of all updates of the table, also for bias corrections and
+    schedules. So in a row that is touched late for the first time, moments are small
+    and no longer corrected for that, as in `Adam`.
+
+  A network gets `tx` as it is.
+
+  Attributes:
+    tx: the transformation at learning rate 1, which is an argument of `update`:
+      `optax.lion(1.0)`, `optax.chain(optax.clip(1.0), optax.adamw(1.0))`.
+
+  Raises:
+    UserError: `tx` mixes rows, as clipping by a global norm, factored moments, trust
+      ratios and orthogonalised updates do; or has state besides rows and counts, as
+      `optax.MultiSteps` and `optax.inject_hyperparams` (`largevocab.rows.optax_state`).
+      It is tried on a small table, not looked up by name.
+
+  Cost: that of `tx` for R rows; `tx` is tried once.
+
+  >>> import jax.numpy as jnp
+  >>> from largevocab.rows import RowGrads
+  >>> opt = OptaxRows(optax.lion(1.0, weight_decay=0.0))
+  >>> grads = RowGrads(jnp.array([1]), jnp.array([[3.0]]))
+  >>> table = opt.update(opt.init(jnp.ones((3, 1))), grads, lr=0.25, scale=1.0)
+  >>> table.w_VD[:, 0].tolist()
+  [1.0, 0.75, 1.0]
+  """
+
+  tx: optax.GradientTransformation
+
+  def __post_init__(self):
+    optax_state.check(self.tx)
+
+  def rule(self):
+    return optax.chain(self.tx, optax.scale(-1.0))
+
+
+@settings
+class AdamW(RowOptimizer):
+  """`optax.adamw`, with decay that is dense: see `decoupled_decay`.
+
+  Moments of rows that are not touched stay as they are, as in `OptaxRows`. `Adam` with
+  `decoupled_decay` decays them too.
+
+  Attributes:
+    decoupled_decay: of the weights.
+    b1: decay of the first moment.
+    b2: decay of the second moment.
+    eps: added to the root of the second moment.
+
+  Source: Loshchilov and Hutter 2019, algorithm 2.
+  """
+
+  decoupled_decay: NonNegative = 1e-4
+  b1: _Decay = 0.9
+  b2: _Decay = 0.999
+  eps: Eps = 1e-8
+
+  def rule(self):
+    return optax.scale_by_adam(self.b1, self.b2, self.eps)
+
+
+@settings
+class Lion(RowOptimizer):
+  """`optax.lion`: the sign of an average of gradients.
+
+  The average of rows that are not touched stays as it is.
+
+  Attributes:
+    decoupled_decay: of the weights, dense.
+    b1: weight of the average in the step.
+    b2: decay of the average.
+
+  Source: Chen et al. 2023, algorithm 2.
+  """
+
+  decoupled_decay: NonNegative = 1e-3
+  b1: _Decay = 0.9
+  b2: _Decay = 0.99
+
+  def rule(self):
+    return optax.scale_by_lion(self.b1, self.b2)
+
+
+@settings
+class RMSProp(RowOptimizer):
+  """`optax.rmsprop`: gradients over the root of their mean square.
+
+  The mean square of rows that are not touched stays as it is.
+
+  Attributes:
+    mean_decay: decay of the mean square.
+    eps: added to it, inside the root.
+  """
+
+  mean_decay: _Decay = 0.9
+  eps: Eps = 1e-8
+
+  def rule(self):
+    return optax.scale_by_rms(self.mean_decay, self.eps)
