@@ -16,7 +16,15 @@ axis (`h_ND`, `log_q_NM`):
   A tiles, blocks of a table                T places of a tile
 """
 
-from largevocab.heads import HEADS, Head, HeadStep
+from largevocab.heads import (
+  HEADS,
+  Head,
+  HeadStep,
+  head_loss,
+  head_loss_and_grads,
+  merge_state,
+  split_state,
+)
 from largevocab.labels import Counts, Targets, check_targets, single_targets
 from largevocab.rows import accumulate
 from largevocab.samplers import SAMPLERS, Draw, Sampler
@@ -34,5 +42,9 @@ __all__ = [
   "Targets",
   "accumulate",
   "check_targets",
+  "head_loss",
+  "head_loss_and_grads",
+  "merge_state",
   "single_targets",
+  "split_state",
 ]

@@ -61,6 +61,16 @@ def test_the_example_of_a_loop_trains(capsys):
   assert float(capsys.readouterr().out) < 0.5 * np.log(num_classes)
 
 
+def test_the_examples_of_a_head_as_a_loss_train(capsys):
+  _, section = TRAINING.split("## A head as a loss\n")
+  names: dict = {}
+  for block in re.findall(r"```python\n(.*?)```", section, re.DOTALL):
+    exec(block, names)
+  losses = list(map(float, capsys.readouterr().out.split()))
+  assert len(losses) == 2
+  assert max(losses) < 0.7 * np.log(len(names["state"].place_V))
+
+
 @pytest.mark.parametrize("text", [README, TRAINING], ids=["README", "training"])
 def test_what_it_names_exists(text):
   places = r"(?:configs|scripts|tests|experiments|docs|largevocab)/[\w/.]+\w"

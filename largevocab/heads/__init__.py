@@ -1,6 +1,12 @@
 """Heads: output layers, from the last hidden activation to the loss."""
 
 from largevocab.heads.adaptive import Adaptive
+from largevocab.heads.autodiff import (
+  head_loss,
+  head_loss_and_grads,
+  merge_state,
+  split_state,
+)
 from largevocab.heads.base import Head, HeadStep
 from largevocab.heads.d_softmax import DSoftmax
 from largevocab.heads.full import Full
@@ -32,5 +38,9 @@ __all__ = [
   "OverDevices",
   "carry_classes",
   "class_mesh",
+  "head_loss",
+  "head_loss_and_grads",
+  "merge_state",
+  "split_state",
   *(h.__name__ for h in HEADS.values()),
 ]

@@ -35,6 +35,7 @@ def complement_weights(
   Returns:
     log_exact_N: f32[N], log factor of exp(o) for classes in A; finite.
     log_drawn_N: f32[N], log factor of exp(o) / (m q) for draws outside A; finite.
+    Both are constants, as a draw is: no gradient flows through them.
 
   Source: Blanc and Rendle 2018, equation 2, where the negatives are m draws from q
     without the positive. Deviation: here they are those of m draws that missed the
@@ -44,6 +45,7 @@ def complement_weights(
   >>> [f"{jnp.exp(x[0]):.4f}" for x in (log_exact_N, log_drawn_N)]  # 2/3, (1/2) / (3/4)
   ['0.6667', '0.6667']
   """
+  exact_share_N = jax.lax.stop_gradient(exact_share_N)
   rest_N = jnp.clip(1 - exact_share_N, 1e-30, 1.0)
   # 1 - a^n, exact also where a is near 1.
   miss = lambda n: -jnp.expm1(n * jnp.log1p(-rest_N)) if n else jnp.zeros_like(rest_N)

@@ -264,6 +264,22 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
   )
 
 
+def dense(w_VD: jax.Array, g: SphericalGrads) -> jax.Array:
+  """dL/dW, f32[V, D]: for optimisers other than gradient descent.
+
+  Cost: O(V D^2), or O(N V D) where N < D.
+
+  >>> from largevocab.ops.factored.table import factor
+  >>> w_VD, loss = jnp.array([[1.0], [2.0]]), lambda o_P, t_P, q, s: q
+  >>> args = jnp.ones((1, 1)), jnp.array([[0]]), jnp.ones((1, 1)), jnp.ones(1)
+  >>> dense(w_VD, value_and_grads(factor(w_VD), loss, *args)[2]).tolist()
+  [[2.0], [4.0]]
+  """
+  rows_NPD = g.do_NP[:, :, None] * g.h_ND[:, None, :]
+  whole_VD = _shrink(g)(w_VD) + dot(g.ds_N, g.h_ND)[None, :]
+  return whole_VD.at[g.ids_NP].add(rows_NPD, mode="drop")
+
+
 def _shrink(g: SphericalGrads) -> Callable[[jax.Array], jax.Array]:
   """X -> X A with A = 2 H^T diag(dq) H, in the order with the smaller products."""
   h_ND, g_N = g.h_ND, 2 * g.dq_N
