@@ -15,7 +15,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 names_of = lambda paths: [str(path.relative_to(REPOSITORY)) for path in paths]
 
 # Leaves, which any module may import.
-LEAVES = {"atomic", "errors", "fields", "labels", "ops.shapes", "paths"}
+LEAVES = {"atomic", "errors", "fields", "labels", "ops.shapes", "paths", "placement"}
 # For each module or room: the others that it may import.
 MAY_IMPORT = {
   "__init__": {"heads", "rows", "samplers"},

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
+from jax.nn import logsumexp
 
 from largevocab.heads.base import read_batch
 from largevocab.heads.candidates import true_mask
@@ -13,12 +15,13 @@ from largevocab.losses.importance_weights import log_normalizer_ratio
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.softmax.chunks import product
+from largevocab.ops.softmax.chunks import fold_rows, product
 
 if TYPE_CHECKING:
   from largevocab.heads.sampled import Sampled, SampledState
 
 _MONITORED = 32  # examples, and draws for each example
+_CLASSES = 16_384  # at a time
 
 
 def quality(
@@ -40,15 +43,7 @@ def quality(
   log_ratio_RN = log_normalizer_ratios(head, state, h_ND, y, key, at_N, _MONITORED)
   h_ND, y = read_batch(h_ND, y, len(w_VD))
   x_ND, y = jax.tree.map(lambda a: a[at_N], (head.features(h_ND), y))
-  all_V = jnp.arange(len(w_VD))
-  is_class_V = shards.used(all_V, len(w_VD), jnp.ones(len(w_VD), bool))
-  log_expected = head.sampler.log_expected(state.stats, w_VD, x_ND, y, all_V)
-  log_expected = jnp.where(is_class_V, log_expected, -jnp.inf)
-  log_size = shards.logsumexp(log_expected)[..., None]
-  # If no class can be drawn, the size is 0 and chi2 is inf as well.
-  log_q = jnp.atleast_2d(log_expected - jnp.maximum(log_size, LOG_ZERO))
-  ratio_NV = jnp.exp(2 * _log_p(head, state, x_ND) - log_q)
-  chi2_N = shards.total(jnp.sum(jnp.where(is_class_V, ratio_NV, 0), axis=1)) - 1
+  chi2_N = _chi2(head, state, x_ND, y)
   weight_N = jnp.sum(y.w_NP, axis=1)
   total = jnp.maximum(jnp.sum(weight_N), 1e-30)
   mean = lambda v_N: jnp.sum(jnp.where(weight_N > 0, weight_N * v_N, 0)) / total
@@ -57,6 +52,34 @@ def quality(
     "log_z_bias": mean(jnp.mean(log_ratio_RN, axis=0)),
     "chi2": mean(chi2_N),
   }
+
+
+def _chi2(
+  head: "Sampled", state: "SampledState", x_ND: jax.Array, y: Targets
+) -> jax.Array:
+  """sum (p - q)^2 / q = sum p^2 / q - 1 over all classes, f32[N].
+
+  q is computed for some classes at a time, as samplers may look up much for each.
+  """
+  w_VD, log_p_NV = state.table.w_VD, _log_p(head, state, x_ND)
+  V = len(w_VD)
+
+  def add(so_far, chunk):
+    is_class_C = shards.used(chunk.ids_C, V, chunk.is_new_C)
+    log_p_NC = lax.dynamic_slice_in_dim(log_p_NV, chunk.start, len(chunk.ids_C), 1)
+    log_expected = head.sampler.log_expected(state.stats, w_VD, x_ND, y, chunk.ids_C)
+    log_expected_NC = jnp.broadcast_to(log_expected, log_p_NC.shape)
+    more = (
+      logsumexp(jnp.where(is_class_C, x_NC, -jnp.inf), axis=1)
+      for x_NC in (log_expected_NC, 2 * log_p_NC - log_expected_NC)
+    )
+    return jax.tree.map(jnp.logaddexp, so_far, tuple(more))
+
+  none_N = jnp.full(len(x_ND), -jnp.inf, log_p_NV.dtype)
+  sums = fold_rows(add, (none_N, none_N), V, _CLASSES)
+  log_size_N, log_sum_N = (shards.logsumexp(x_N[:, None]) for x_N in sums)
+  # If no class can be drawn, the size is 0 and chi2 is inf as well.
+  return jnp.exp(log_sum_N + jnp.maximum(log_size_N, LOG_ZERO)) - 1
 
 
 def log_normalizer_ratios(
@@ -94,7 +117,7 @@ def log_normalizer_ratios(
     )
     return log_normalizer_ratio(log_p_NV, *(a[at_N] for a in of_examples))
 
-  return jax.lax.map(ratio, jax.random.split(key, draws))
+  return lax.map(ratio, jax.random.split(key, draws))
 
 
 def _log_p(head: "Sampled", state: "SampledState", x_ND: jax.Array) -> jax.Array:

@@ -253,10 +253,12 @@ class Hierarchical(LinearHead):
   def class_rows(self, state: HierarchicalState, ids_R: jax.Array) -> jax.Array:
     """The row of the class plus that of its cluster: log p(c | h) is <their sum, h>
     minus the log-partition functions of both softmaxes."""
-    clusters_KD, leaves_KSD, where = state.model
+    clusters_KD, _, where = state.model
     k_R, slot_R = places(where, shards.own_rows(ids_R, len(where.cluster_V)))
-    at = lambda x, *ids: wide(x.at[ids].get(mode="fill", fill_value=0))
-    return shards.total(at(clusters_KD, k_R) + at(leaves_KSD, k_R, slot_R))
+    of_clusters_RD = state.clusters.rows_at(k_R, mode="fill", fill_value=0)
+    dim = clusters_KD.shape[1]
+    of_leaves_RD = blocks.rows_within(state.leaves.w_VD, k_R, slot_R, dim)
+    return shards.total(of_clusters_RD + wide(of_leaves_RD))
 
 
 def _read_clusters(path: str, V: int) -> np.ndarray:

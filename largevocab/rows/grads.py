@@ -16,9 +16,12 @@ from largevocab.ops import shards
 from largevocab.ops.factored import steps
 from largevocab.ops.merge import merge_rows
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.softmax.chunks import wide
+from largevocab.ops.softmax import chunks
+from largevocab.ops.softmax.chunks import RowChunk, wide
 from largevocab.ops.tag import TAG, is_whole, joined
 from largevocab.ops.tree.blocks import BlockGrads, fold_blocks, joined_blocks
+
+_PART_BYTES = 8 * 2**20
 
 
 class RowGrads(NamedTuple):
@@ -238,8 +241,9 @@ def fold_rows(
 ) -> Any:
   """body(carry, part) over parts of a gradient that have no row in common.
 
-  `RowGrads` are one part; of `BlockGrads` some MiB of blocks are made at a time. Parts
-  are `checked`.
+  On a CPU `RowGrads` are one part; elsewhere parts are of some MiB, so that what is
+  computed from them is not held for all. Of `BlockGrads` some MiB of blocks are made at
+  a time. Parts are `checked`.
 
   >>> g = row_grads(jnp.array([3, 0]), jnp.array([[2.0], [1.0]]), 4)
   >>> table = Table(jnp.zeros((4, 1)), {}, jnp.int32(0))
@@ -249,7 +253,40 @@ def fold_rows(
   if isinstance(grads, BlockGrads):
     of_blocks = lambda carry, *part: body(carry, RowGrads(*part))
     return fold_blocks(of_blocks, init, grads, len(table.w_VD))
-  return body(init, checked(table, grads))
+  whole, V = checked(table, grads), len(table.w_VD)
+  R, D = whole.rows_RD.shape
+  at_once = max(_PART_BYTES // (4 * max(D, 1)), 1)
+  if at_once >= R:
+    return body(init, whole)
+
+  return jax.lax.platform_dependent(
+    init,
+    cpu=lambda init: body(init, whole),
+    default=lambda init: in_parts(body, init, whole, V, at_once),
+  )
+
+
+def in_parts(
+  body: Callable[[Any, RowGrads], Any],
+  init: Any,
+  grads: RowGrads,
+  num_rows: int,
+  at_once: int,
+) -> Any:
+  """body(carry, part) over a gradient, at most so many rows at a time.
+
+  >>> g = row_grads(jnp.array([3, 0, 1]), jnp.array([[2.0], [1.0], [5.0]]), 4)
+  >>> add = lambda x_V, part: x_V.at[part.ids_R].add(part.rows_RD[:, 0], mode="drop")
+  >>> in_parts(add, jnp.zeros(4), g, 4, at_once=2).tolist()
+  [1.0, 5.0, 0.0, 2.0]
+  """
+
+  def take(carry, chunk: RowChunk):
+    # A row that an earlier part had is padding.
+    ids_C = jnp.where(chunk.is_new_C, chunk.rows(grads.ids_R), num_rows + chunk.ids_C)
+    return body(carry, RowGrads(ids_C, chunk.rows(grads.rows_RD), grads.tag))
+
+  return chunks.fold_rows(take, init, len(grads.ids_R), at_once)
 
 
 def sq_norm(tree: Any, start: jax.Array | None = None) -> jax.Array:

@@ -14,7 +14,7 @@ from largevocab.errors import UserError
 from largevocab.fields import Between, Dtype, Eps, NonNegative, settings
 from largevocab.ops import shards
 from largevocab.ops.softmax.chunks import wide
-from largevocab.ops.tree.blocks import BlockGrads
+from largevocab.ops.tree.blocks import BlockGrads, rows_at
 from largevocab.rows import lazy_decay, optax_state
 from largevocab.rows.grads import RowGrads, Table, fold_rows, rows_and_scalars
 from largevocab.rows.rounding import as_kept, with_rows
@@ -143,9 +143,9 @@ class RowOptimizer(abc.ABC):
   def _update_part(self, table, part, lr, scale):
     """The table after an update of these rows, with the same count."""
     slots, shared = rows_and_scalars(table.slots)
-    rows = jax.tree.map(lambda s: s.at[part.ids_R].get(mode="clip"), slots)
+    rows = jax.tree.map(lambda s: rows_at(s, part.ids_R), slots)
     # Read before written, so that other readers of the old rows do not force a copy.
-    old_RD = table.rows_at(part.ids_R, mode="clip")
+    old_RD = wide(rows_at(table.w_VD, part.ids_R))
     g_RD = scale * wide(part.rows_RD)
     new_RD, rows = self._stepped(g_RD, old_RD, rows, shared, table.count, lr)
     new_RD = self._kept(table, new_RD, part.ids_R)

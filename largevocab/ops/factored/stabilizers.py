@@ -15,6 +15,7 @@ from jax import lax
 from largevocab.ops import shards
 from largevocab.ops.factored.table import Factored, dot, factor, implied
 from largevocab.ops.softmax.chunks import fold_rows
+from largevocab.placement import in_rows
 
 Stabilizer = Callable[[Factored, jax.Array, float], Factored]
 
@@ -185,7 +186,7 @@ def _by_chunks(change: Callable[[jax.Array], jax.Array], v_VD: jax.Array) -> jax
   def turn(v_VD, chunk):
     rows_CD = chunk.rows(v_VD)
     rows_CD = jnp.where(chunk.is_new_C[:, None], change(rows_CD), rows_CD)
-    return chunk.put(v_VD, rows_CD)
+    return in_rows(chunk.put(v_VD, rows_CD))
 
   return fold_rows(turn, v_VD, len(v_VD), _CHUNK)
 

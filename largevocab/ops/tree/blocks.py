@@ -4,6 +4,7 @@ Here K is the number of blocks and S of rows of a block.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +16,8 @@ from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import product
 from largevocab.ops.tag import TAG, is_whole, joined
 from largevocab.ops.tree.tiles import TILE, Tiles, blocks_at_once, over_tiles, tiles
+
+_LONG = 2**14  # numbers of a row
 
 
 class BlockGrads(NamedTuple):
@@ -36,6 +39,37 @@ class BlockGrads(NamedTuple):
 
   def __add__(self, other: "BlockGrads") -> "BlockGrads":  # pyrefly: ignore
     return joined_blocks([self, other], [1.0, 1.0])
+
+
+def rows_at(x_KE: jax.Array, ids_R: jax.Array) -> jax.Array:
+  """Rows of a table, or numbers of a vector; of ids >= K the last.
+
+  On a TPU long rows are read one after the other: its compiler gathers those whose
+  width is no multiple of 128 from copies of parts of the whole table.
+
+  >>> rows_at(jnp.eye(2), jnp.array([1, 2])).tolist()
+  [[0.0, 1.0], [0.0, 1.0]]
+  """
+  gather = lambda x_KE, ids_R: x_KE.at[ids_R].get(mode="clip")
+  if x_KE.ndim == 1 or x_KE.shape[1] < _LONG:
+    return gather(x_KE, ids_R)
+  row = lambda x_KE, i: lax.dynamic_index_in_dim(x_KE, i, keepdims=False)
+  each = lambda x_KE, ids_R: lax.map(partial(row, x_KE), ids_R)
+  return lax.platform_dependent(x_KE, ids_R, tpu=each, default=gather)
+
+
+def rows_within(
+  x_KE: jax.Array, ids_R: jax.Array, slot_R: jax.Array, dim: int
+) -> jax.Array:
+  """Rows [R, dim] of blocks, by block and slot; zeros for blocks >= K.
+
+  >>> x_KE = jnp.array([[1.0, 2.0, 3.0, 4.0]])
+  >>> rows_within(x_KE, jnp.array([0, 1]), jnp.array([1, 0]), 2).tolist()
+  [[3.0, 4.0], [0.0, 0.0]]
+  """
+  # No view [K, S, D] of the blocks: on a TPU it is a copy.
+  row = lambda k, slot: lax.dynamic_slice(x_KE, (k, slot * dim), (1, dim))[0]
+  return jnp.where((ids_R < len(x_KE))[:, None], jax.vmap(row)(ids_R, slot_R), 0)
 
 
 def joined_blocks(

@@ -8,6 +8,7 @@ leaves are the blocks, so that a device needs only links of its own classes:
 Here L is the depth of the tree.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -208,7 +209,7 @@ def tree_nll(
   x_MD = jnp.repeat(x_ND, ids_NP.shape[1], axis=0)
 
   def add(nll_M, above_M):
-    _, o_M = _logits(x_MD, w_VD, above_M, dtype)
+    _, o_M = _logits(x_MD, w_VD, _nodes(above_M, len(w_VD)), dtype)
     return nll_M - side_log_p(o_M, above_M), None
 
   nll_M = jnp.zeros(ids_NP.size, sum_dtype(dtype))
@@ -237,7 +238,8 @@ def tree_loss(
     this one; and that of w_VD as distinct ids i32[R], padded with ids >= V, and rows
     f32[R, D], zeros on padding; R = min(L N P, V).
 
-  Cost: three times that of `tree_nll`, and a sort of L N P ids; holds [R, D].
+  Cost: three times that of `tree_nll`, and a sort of L N P ids; holds [R, D],
+    on a TPU twice.
 
   >>> import numpy as np
   >>> from largevocab.ops.tree.huffman import huffman
@@ -259,10 +261,10 @@ def tree_loss(
   R = len(ids_R)
   ids_R = jnp.where(ids_R < V, ids_R, V + jnp.arange(R, dtype=ids_R.dtype))
 
-  def add(so_far, here):
+  def add(so_far, here, w_VD):
     loss, dx_MD, rows_RD = so_far
-    above_M, row_M = here
-    rows_MD, o_M = _logits(x_MD, w_VD, above_M, dtype)
+    above_M, row_M, at_M = here
+    rows_MD, o_M = _logits(x_MD, w_VD, at_M, dtype)
     loss -= jnp.sum(w_M * side_log_p(o_M, above_M))
     side_M = (above_M % 2).astype(o_M.dtype)
     do_M = jnp.where(above_M < 0, 0, w_M * (sigmoid(o_M) - side_M))
@@ -272,7 +274,18 @@ def tree_loss(
 
   zeros = lambda *shape: jnp.zeros(shape, sum_dtype(dtype))
   init = zeros(), zeros(*x_MD.shape), zeros(R, x_ND.shape[1])
-  (loss, dx_MD, rows_RD), _ = lax.scan(add, init, (above_LM, row_LM))
+
+  def over_levels(w_VD, at_LM):
+    here = above_LM, row_LM, at_LM
+    return lax.scan(partial(add, w_VD=w_VD), init, here)[0]
+
+  # A TPU would copy a whole narrow table for a loop that reads its rows.
+  once = lambda w_VD: w_VD.at[ids_R].get(mode="fill", fill_value=0)
+  loss, dx_MD, rows_RD = lax.platform_dependent(
+    w_VD,
+    tpu=lambda w_VD: over_levels(once(w_VD), row_LM),
+    default=lambda w_VD: over_levels(w_VD, node_LM),
+  )
   dx_NPD = dx_MD.reshape(*ids_NP.shape, -1)
   return shards.total(loss), jnp.sum(dx_NPD, axis=1), (ids_R, rows_RD)
 
@@ -282,9 +295,9 @@ def _nodes(above, V):
   return jnp.where(above < 0, V, above // 2)
 
 
-def _logits(x_MD, w_VD, above_M, dtype):
-  """Rows of nodes, one per example, and <row, x>; 0 where there is none."""
-  rows_MD = wide(w_VD.at[_nodes(above_M, len(w_VD))].get(mode="fill", fill_value=0))
+def _logits(x_MD, w_RD, row_M, dtype):
+  """Rows, one per example, and <row, x>; 0 beyond the last row."""
+  rows_MD = wide(w_RD.at[row_M].get(mode="fill", fill_value=0))
   return rows_MD, product("md,md->m", x_MD, rows_MD, dtype)
 
 

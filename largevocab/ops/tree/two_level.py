@@ -29,6 +29,7 @@ from largevocab.ops.softmax.chunks import (
 )
 from largevocab.ops.softmax.full import softmax_loss_by_examples
 from largevocab.ops.softmax.log_partition import at_ids
+from largevocab.ops.tree.blocks import rows_at
 from largevocab.ops.tree.tiles import TILE, Tiles, blocks_at_once, over_tiles, tiles
 
 
@@ -275,7 +276,7 @@ def _read(part: Tiles, x_ND, leaves_KSD, layout, slot_NP):
   slots [A, T] of the true classes; in free places slot 0, which counts as occupied."""
   V, (K, *shape) = shards.num_classes(len(layout.cluster_V)), leaves_KSD.shape
   # As they are stored: compilers for TPU would pad all blocks to look some up.
-  blocks_AE = leaves_KSD.reshape(K, -1).at[part.group_A].get(mode="clip")
+  blocks_AE = rows_at(leaves_KSD.reshape(K, -1), part.group_A)
   members_AS = layout.members_KS.at[part.group_A].get(mode="clip")
   return (
     x_ND.at[part.at_AT // slot_NP.shape[1]].get(mode="clip"),
