@@ -304,8 +304,7 @@ class _Loop:
       self._leave(step)
     if split == "valid":
       metrics |= self._similarity(state)
-      # Heads that are not normalised report 'loss' in place of 'nll'.
-      self._saved.note_loss(step, metrics.get("nll", metrics.get("loss", math.nan)))
+      self._saved.note_loss(step, self._exp.eval.cost(metrics))
     shown = "  ".join(f"{key} {value:.5g}" for key, value in metrics.items())
     _LOG.info("step %d  %s  %s", step, split, shown)
     self._log.write(step, split, {**metrics, "seconds": seconds})

@@ -43,7 +43,8 @@ class Checkpoints:
   """The latest few states of a run and its best one, saved in the background.
 
   A state is saved before it is evaluated, so that a long evaluation cannot lose it;
-  validation losses are therefore kept next to the states, in valid_nll.json.
+  validation losses are therefore kept next to the states, in valid_nll.json. The best
+  state has the lowest (`largevocab.training.settings.Evaluating.cost`).
   """
 
   def __init__(self, directory: str, keep: int = 2):

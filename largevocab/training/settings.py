@@ -155,6 +155,10 @@ class Evaluating:
     hit_k: also measure 'hr@k' and 'ndcg@k' for each of these k.
     hide_seen: leave out of all rankings what an example has seen, where the data says
       so (`Batch.seen`): a label among it is never found. So does --mode=predict.
+    best: of the metrics '...@k' above, that whose highest value on the validation data
+      makes a state the best one (`checkpoint`, `train.patience`), as 'ndcg@10'; '': the
+      lowest 'nll', or training loss of heads that are not normalised. A run cannot be
+      changed from one to another.
     unlabelled: treatment of examples without labels in metrics '...@k': 'skip': left
       out of the mean; 'count': as 0, as in pyxclib.
     propensity_a, propensity_b: constants of the propensities, see
@@ -171,10 +175,36 @@ class Evaluating:
   precision_k: Annotated[tuple[Count, ...], Distinct()] = ()
   hit_k: Annotated[tuple[Count, ...], Distinct()] = ()
   hide_seen: bool = True
+  best: str = ""
   unlabelled: Annotated[str, OneOf("skip", "count")] = "skip"
   propensity_a: Annotated[float, Between(0, 10)] = 0.55
   propensity_b: Annotated[float, Between(0, 1000, excluding=(0,))] = 1.5
   word_pairs: tuple[FileName, ...] = ()
+
+  def __post_init__(self):
+    ranked = {
+      ("hr", "ndcg"): self.hit_k,
+      ("p", "ndcg"): self.precision_k,
+      ("recall", "mrr"): (self.ranking_k,) if self.ranking_k else (),
+    }
+    names = [f"{name}@{k}" for pair, ks in ranked.items() for k in ks for name in pair]
+    if self.best and self.best not in names:
+      raise UserError(
+        f"eval.best is {self.best!r:.99}, and it must be one of {['', *names]}: choose "
+        "one, or set eval.hit_k, eval.ranking_k or eval.precision_k to measure it"
+      )
+
+  def cost(self, metrics: dict[str, float]) -> float:
+    """What the best state has the least of.
+
+    >>> Evaluating(hit_k=(10,), best="hr@10").cost({"nll": 7.0, "hr@10": 0.25})
+    -0.25
+    >>> Evaluating().cost({"nll": 7.0})
+    7.0
+    """
+    if self.best:
+      return -metrics[self.best]
+    return metrics.get("nll", metrics.get("loss", math.nan))
 
   @property
   def top(self) -> int:

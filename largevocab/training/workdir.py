@@ -33,7 +33,7 @@ _PATIENCE = 1.0  # seconds to wait for a lock: tests of it hold it only briefly
 RESULTS = ":(top,exclude,glob)experiments/*/*.jsonl"
 # Keys that do not change what a step does.
 _FREE = re.compile(
-  r"config\.((eval|log|checkpoint)\..*|mesh\.num|train\.(max_steps|epochs))"
+  r"config\.((eval(?!\.best$)|log|checkpoint)\..*|mesh\.num|train\.(max_steps|epochs))"
 )
 
 

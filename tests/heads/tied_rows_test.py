@@ -129,6 +129,8 @@ PATHS = {
   "ranking/uniform": {},
   "blackout/unigram": {},
   "upper_bound/pps": {},
+  "full/cosine": {},
+  "sampled/uniform/cosine": {},
 }
 
 

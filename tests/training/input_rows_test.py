@@ -175,6 +175,9 @@ def test_devices_change_nothing(on_four_devices):
   ("how", "words"),
   [
     ({"head": "adaptive"}, r"train\.tied .* Adaptive .*head\.name"),
+    ({"head": "d_softmax"}, r"train\.tied .* DSoftmax "),
+    ({"head": "huffman"}, r"train\.tied .* Huffman "),
+    ({"head": "spherical"}, r"train\.tied .* Spherical "),
     ({"head": "hierarchical", "blocks": 2}, r"train\.tied .* Hierarchical "),
     (
       {"model": c.part("model", "lstm", embed=5, hidden=D)},

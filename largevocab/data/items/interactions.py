@@ -1,5 +1,6 @@
 """Interactions of users with items, for sequential recommenders."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,8 @@ class Interactions:
   inputs, the last ones; see `largevocab.data.items.sequences.SequenceExamples`.
 
   Attributes:
-    path: a file, plain, .gz or .xz, or a glob pattern.
+    path: a file, plain, .gz or .xz, or a glob pattern; with `file` a directory.
+    file: a file in the directory `path`, or a glob pattern there; empty: `path` itself.
     lines: what a line is, 'interactions' (`user item time`, `user item`, or columns
       with a header, as in RecBole's `*.inter`) or 'histories' (`user item item ...`);
       see `largevocab.data.items.interaction_lines.read_interactions`.
@@ -46,6 +48,7 @@ class Interactions:
   """
 
   path: str = ""
+  file: str = ""
   lines: Annotated[str, OneOf(*LINES)] = "interactions"
   min_of_user: Count = 1
   min_of_item: Count = 1
@@ -58,7 +61,8 @@ class Interactions:
 
   def load(self) -> ItemSequences:
     """The sequences, encoded by the first call and memory-mapped from the cache."""
-    root, files = cache_root(self.cache_dir), find_files(self.path, "data.path")
+    path = os.path.join(self.path, self.file) if self.file else self.path
+    root, files = cache_root(self.cache_dir), find_files(path, "data.path")
     least = self.min_of_user, self.min_of_item
     atomic = [path.name.partition(".inter")[1] for path in files]
     key = content_key(root, files, [_FORMAT, self.lines, *least, *atomic])

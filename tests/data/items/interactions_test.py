@@ -50,7 +50,7 @@ def histories(data):
     (ORDERED + "\n", "a.txt", "interactions"),
     (ATOMIC, "a.inter", "interactions"),
     (lzma.compress(ATOMIC.encode()), "a.inter.xz", "interactions"),
-    (gzip.compress(TIMED.encode()), "a.txt.gz", "interactions"),
+    (gzip.compress(TIMED.encode(), mtime=0), "a.txt.gz", "interactions"),
     ("".join(f"{u} {items}\n" for u, items in HISTORIES.items()), "a", "histories"),
   ],
 )  # fmt: skip

@@ -1,0 +1,49 @@
+"""Item sequences: losses with one transformer of SASRec's shape, on two sets of Amazon
+reviews, trained with one schedule, three seeds.
+
+All metrics are of full rankings without the user's seen items. Files are those of
+S3-Rec (Zhou et al. 2020) and SASRec (Kang and McAuley 2018), in one directory.
+"""
+
+SEEDS = (0, 1, 2)
+SETS = {
+  "Beauty": {"data.file": "s3rec_Beauty.txt*", "data.lines": "histories"},
+  "Video Games": {"data.file": "sasrec_Video.txt*"},
+}
+LENGTH = {
+  "train.epochs": 60.0,
+  "train.schedule": "cosine",
+  "train.unroll": 20,
+  "eval.unroll": 20,
+  "eval.every_epochs": 5.0,
+  "train.tied": True,
+  "model.dropout": 0.5,
+}
+OWN = {"head.sampler.per_example": True}
+LOSSES = {
+  "full softmax": ("full", {}),
+  "pps, 512": ("sampled/pps", {"head.num_samples": 512}),
+  "in-batch, logQ": ("sampled/in_batch", {"head.num_samples": 1024}),
+  "SCE, 128": ("sampled/sce", {"head.num_samples": 128}),
+  "gBCE, 64 own": (
+    "negative_sampling/uniform",
+    {"head.num_samples": 64, "head.loss.calibration": 0.75, **OWN},
+  ),
+  "BCE, 1 own": ("negative_sampling/uniform", {"head.num_samples": 1, **OWN}),
+}
+
+
+def sweep(add):
+  for seed in SEEDS:
+    for data, files in SETS.items():
+      for name, (head, fields) in LOSSES.items():
+        overrides = {**LENGTH, **files, **fields, "train.seed": seed}
+        add(f"configs/sequences.py:{head}", overrides, name=f"{data}: {name}")
+
+
+def comparison():
+  return {"to": "full softmax", "metric": "test_ndcg@10"}
+
+
+def metrics():
+  return ["test_ndcg@10", "test_hr@10", "test_hr@5", "valid_ndcg@10", "steps"]

@@ -1,0 +1,47 @@
+"""Which state of a run is the best one."""
+
+import json
+
+import pytest
+
+from largevocab import config as c
+from largevocab.errors import UserError
+from largevocab.train import train
+
+
+def settings(**evaluating):
+  return c.experiment(
+    data=c.part("data", "zipf_items"),
+    model=c.part("model", "mlp", history=3, embed=4, hidden=4),
+    head=c.head("full"),
+    optimizer=c.part("optimizer", "sgd"),
+    train=c.Training(batch_size=8, unroll=1, max_steps=4, lr=3.0),
+    eval=c.Evaluating(batch_size=64, unroll=1, ranking_k=5, **evaluating),
+    runlocal=True,
+  )
+
+
+def test_a_metric_can_choose_the_best_state(tmp_path):
+  whole = settings(best="mrr@5")
+  whole.eval.every_epochs = 0.001
+  train(c.build(whole), whole.to_dict(), str(tmp_path))
+  costs = json.loads((tmp_path / "checkpoints" / "valid_nll.json").read_text())
+  lines = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+  valid = {str(m["step"]): m for m in lines if m["split"] == "valid"}
+  assert len(costs) > 2
+  for step, cost in costs.items():
+    assert cost == pytest.approx(-valid[step]["mrr@5"])
+
+
+def test_a_metric_that_is_not_measured_is_one_line():
+  message = r"eval\.best is 'ndcg@10', .*'recall@5', 'mrr@5'"
+  with pytest.raises(UserError, match=message):
+    settings(best="ndcg@10")
+
+
+def test_a_run_keeps_its_metric(tmp_path):
+  first = settings()
+  train(c.build(first), first.to_dict(), str(tmp_path))
+  other = settings(best="mrr@5")
+  with pytest.raises(UserError, match=r"config\.eval\.best"):
+    train(c.build(other), other.to_dict(), str(tmp_path))
