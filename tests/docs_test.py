@@ -23,6 +23,7 @@ DOCS = ROOT / "docs"
 INDEX, ADDING = DOCS / "README.md", DOCS / "adding.md"
 METHODS = sorted(DOCS.glob("methods/*.md"))
 API = sorted(DOCS.glob("api/*.md"))
+PAPERS = sorted(DOCS.glob("papers/*.md"))
 PAGES = sorted(DOCS.glob("**/*.md"))
 SITE = (ROOT / "mkdocs.yml").read_text()
 SPHERICAL = {f"spherical/{loss}" for loss in SPHERICAL_LOSSES}
@@ -174,8 +175,9 @@ def test_every_room_has_a_page_of_the_reference():
 
 def test_lengths_of_the_papers_experiments_are_those_of_the_results():
   of_sweeps = r"^\|.*experiments/(\w+)/sweep\.py.*$"
+  text = "\n".join(page.read_text() for page in [INDEX, *PAPERS])
   said = 0
-  for row in re.finditer(of_sweeps, INDEX.read_text(), re.MULTILINE):
+  for row in re.finditer(of_sweeps, text, re.MULTILINE):
     line, name = row.group(0, 1)
     path = ROOT / "experiments" / name / "results.jsonl"
     results = records.load(path) if path.exists() else []

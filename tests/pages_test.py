@@ -13,7 +13,9 @@ import pytest
 from largevocab.tools import tabulate
 
 ROOT = pathlib.Path(__file__).parents[1]
-TABLE = re.compile(r"<!-- (results:\S+|goals) -->.*?<!-- /\1 -->", re.DOTALL)
+TABLE = re.compile(
+  r"<!-- (results:\S+|goals)(?: rows=\S+)? -->.*?<!-- /\1 -->", re.DOTALL
+)
 BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 CODE_AND_LINKS = re.compile(r"`[^`]*`|\]\([^)]*\)|P@1|chi2")
 MEASURED = re.compile(r"^## Measured\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
@@ -84,5 +86,6 @@ def test_figures_are_found():
 
 def test_prose_is_what_stands_below():
   table = "<!-- results:a -->\n| 1.5 |\n<!-- /results:a -->\n"
-  page = f"Of 7.5.\n{table}Then 1.2, `3.4`,\n```\n5.6\n```\n[9](a7.8.md).\n{table}"
+  some = table.replace("results:a -->", "results:a rows=1|2 -->", 1)
+  page = f"Of 7.5.\n{table}Then 1.2, `3.4`,\n```\n5.6\n```\n[9](a7.8.md).\n{some}"
   assert below_tables(page) == "Then 1.2, , ["[:-1] + "[9 ."

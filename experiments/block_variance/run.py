@@ -5,8 +5,8 @@
 `relvar` is Var(Z~) / Z^2 of a sampled softmax, as `monitor` reports it, with equally
 many negatives from 1, 8 and 64 blocks, of the same model: logits are normal with a
 standard deviation of 2 around the logarithms of counts that follow Zipf's law. Each
-repetition has rows, activations, hash functions and draws of its own; the interval of
-the ratio to one block is that of a bootstrap over repetitions, paired.
+repetition has rows, activations, hash functions and draws of its own; the intervals of
+ratios to one block are those of a bootstrap over repetitions, paired.
 """
 
 import argparse
@@ -75,11 +75,25 @@ def with_rows(state, rows_VE):
   return state._replace(parts=state.parts._replace(table=table))
 
 
-def interval(one_R, other_R):
-  """95 % of the ratio of the means of `other_R` and `one_R`, resampled in pairs."""
+def ratios(one_R, other_R):
+  """The ratio of the means of `other_R` and `one_R`, and the geometric mean of their
+  ratios, each with 95 % of its values if repetitions are resampled in pairs."""
+  one_R, other_R = np.asarray(one_R), np.asarray(other_R)
   at = np.random.default_rng(0).integers(0, len(one_R), (RESAMPLES, len(one_R)))
-  ratios = np.asarray(other_R)[at].mean(axis=1) / np.asarray(one_R)[at].mean(axis=1)
-  return np.quantile(ratios, (0.025, 0.975)).tolist()
+  found = {}
+  for name, ratio in {"ratio_to_one": _of_means, "typical_ratio": _typical}.items():
+    low, high = np.quantile(ratio(one_R[at], other_R[at]), (0.025, 0.975)).tolist()
+    found |= {name: float(ratio(one_R, other_R)), f"{name}_low": low}
+    found[f"{name}_high"] = high
+  return found
+
+
+def _of_means(one_R, other_R):
+  return other_R.mean(axis=-1) / one_R.mean(axis=-1)
+
+
+def _typical(one_R, other_R):
+  return np.exp(np.mean(np.log(other_R / one_R), axis=-1))
 
 
 def main(argv=None):
@@ -94,14 +108,12 @@ def main(argv=None):
     for blocks in BLOCKS:
       relvar_R = relvars(name, blocks, args.repetitions, args.keys)
       of_one = of_one or relvar_R
-      low, high = interval(of_one, relvar_R)
       label = f"{name}, {SAMPLERS[name]} from {blocks} block{'s' * (blocks > 1)}"
       rows.append(
         {
           **{"run": label, "name": label, "config": "", "overrides": {}},
           **{"blocks": blocks, "relvar": float(np.mean(relvar_R))},
-          "ratio_to_one": float(np.mean(relvar_R) / np.mean(of_one)),
-          **{"ratio_low": low, "ratio_high": high},
+          **ratios(of_one, relvar_R),
           **{"repetitions": args.repetitions, "draws": 32 * args.keys},
           **about_this_run(),
         }

@@ -2,4 +2,5 @@
 
 
 def metrics():
-  return ["relvar", "ratio_to_one", "ratio_low", "ratio_high"]
+  ratios = ("ratio_to_one", "typical_ratio")
+  return ["relvar", *(name + end for name in ratios for end in ("", "_low", "_high"))]
