@@ -76,4 +76,4 @@ for i in range(num_steps):
   batch, key_i = sequences(rng, BATCH), jax.random.fold_in(key, i)
   params, opt, head_state, loss = train_step(params, opt, head_state, batch, key_i)
   losses.append(float(loss))
-print(f"loss {losses[0]:.4f} in the first step, {losses[-1]:.4f} in the last")
+print(f"loss {losses[0]:.4f} in the first step, loss {losses[-1]:.4f} in the last")

@@ -76,4 +76,4 @@ for step in range(parser.parse_args().steps):
     params, opt, stats, *batch, jax.random.key(step)
   )
   losses.append(float(loss))
-print(f"loss {losses[0]:.4f} in the first step, {losses[-1]:.4f} in the last")
+print(f"loss {losses[0]:.4f} in the first step, loss {losses[-1]:.4f} in the last")

@@ -16,7 +16,7 @@ import optax
 import pytest
 
 from largevocab import config as c
-from largevocab.data.batches import Batch, TokenBatches
+from largevocab.data.batches import TokenBatches
 from largevocab.data.classes import Classes
 from largevocab.errors import Diverged, UserError
 from largevocab.evaluation.evaluate import held_out, make_evaluate
@@ -386,8 +386,9 @@ def test_labels_that_are_no_classes_are_named(tmp_path, monkeypatch):
   batch = TokenBatches.batch
 
   def batch_with_wrong_ids(batches, step, *rows):
-    x, y, start = batch(batches, step, *rows)
-    return Batch(x, y._replace(ids_NP=np.where(y.ids_NP == 2, V, y.ids_NP)), start)
+    read = batch(batches, step, *rows)
+    ids_NP = np.where(read.y.ids_NP == 2, V, read.y.ids_NP)
+    return read._replace(y=read.y._replace(ids_NP=ids_NP))
 
   monkeypatch.setattr(TokenBatches, "batch", batch_with_wrong_ids)
   with pytest.raises(UserError, match=f"labels have the id {V}, there are {V} classes"):

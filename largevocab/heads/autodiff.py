@@ -148,7 +148,9 @@ def merge_state(params: Params, rest: PyTree) -> PyTree:
   table they are then of older rows: draws come from the older proposal distribution,
   and the logQ correction is that of the distribution which drew, so that the estimate
   of the partition function stays unbiased and its variance grows. `Head.refresh` of the
-  merged state brings them up to date.
+  merged state brings them up to date; but not those that count updates: `sce` and
+  `rece` keep one projection, and `in_batch` and `cbns` count no batch, unless
+  `Head.update` is called with the gradients of `head_loss_and_grads` and lr=0.
 
   Args:
     params: of `split_state`, trained or not. A name that is missing has to be in

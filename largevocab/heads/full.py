@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from largevocab.fields import Dtype, MemoryMib, OneOf, settings
 from largevocab.heads.base import HeadStep, head_step, read_batch, total_weight
 from largevocab.heads.linear import LinearHead
-from largevocab.heads.logits import Linear, Logits
+from largevocab.heads.logits import Linear, Logits, class_row_grads, class_rows
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
@@ -20,7 +20,7 @@ from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.log_partition import Score, score_of, softmax_nll
 from largevocab.ops.softmax.plan import METHODS, Plan, plan
 from largevocab.ops.softmax.top_k import softmax_top_k
-from largevocab.rows import SGD, RowOptimizer, Table, looked_up_grads, sq_norm
+from largevocab.rows import SGD, RowOptimizer, Table, sq_norm
 
 _LOG = logging.getLogger("largevocab")
 
@@ -107,7 +107,7 @@ class Full(LinearHead):
     self, state: FullState, grads: jax.Array, ids_R: jax.Array, g_RD: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
     """The gradient with that of looked-up rows added, and its squared norm."""
-    rows = looked_up_grads(state.table, ids_R, g_RD)
+    rows = class_row_grads(self.logits, state.table, ids_R, g_RD)
     at = grads.at[rows.ids_R]
     dw_VD = at.add(rows.rows_RD, mode="drop", unique_indices=True)
     return dw_VD, shards.total(sq_norm(dw_VD))
@@ -136,7 +136,7 @@ class Full(LinearHead):
   def class_rows(self, state: FullState, ids_R: jax.Array) -> jax.Array:
     """Rows of the table: w_c and then, if there is a bias, b_c and padding; of cosines
     w_c / |w_c|."""
-    return self.logits.rows(wide(shards.rows_of(state.table.w_VD, ids_R)))
+    return class_rows(self.logits, state.table.w_VD, ids_R)
 
   @property
   def _score(self) -> Score:

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 
 from largevocab.errors import UserError
 from largevocab.fields import Between, Positive, settings
+from largevocab.ops import shards
 from largevocab.ops.cosine import inverse_norm, tangent, unit, with_margin
 from largevocab.ops.pair_logits import of_pairs
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.softmax.log_partition import Change, ChunkScore, Score
+from largevocab.rows import RowGrads, Table, looked_up_grads
 from largevocab.samplers.base import has_fixed_law
 
 
@@ -129,10 +131,12 @@ class Cosine:
       raise UserError(
         "head.init_scale is 0, and rows of 0 have no cosine: set it above 0"
       )
-    if hasattr(sampler, "absolute") and not has_fixed_law(sampler):
+    follows = hasattr(sampler, "absolute") and not has_fixed_law(sampler)
+    if getattr(sampler, "follows_products", follows):
       raise UserError(
         "head.sampler follows <w, h>, and head.logits are cosines: choose a sampler by "
-        "counts, or 'lsh_embedding' or 'lsh_label', which hash directions"
+        "counts, or 'rf_softmax', 'rece', 'lsh_embedding' or 'lsh_label', which follow "
+        "directions"
       )
     if self._has_margin and not getattr(
       getattr(head, "loss", None), "likelihood", True
@@ -188,3 +192,18 @@ class Cosine:
 
 
 LOGITS = {"linear": Linear, "cosine": Cosine}
+
+
+def class_rows(logits: Logits, w_VD: jax.Array, ids_R: jax.Array) -> jax.Array:
+  """Rows of a table as they are multiplied, also of classes of other devices."""
+  return logits.rows(wide(shards.rows_of(w_VD, ids_R)))
+
+
+def class_row_grads(
+  logits: Logits, table: Table, ids_R: jax.Array, g_RD: jax.Array
+) -> RowGrads:
+  """The gradient of a table from that of the first D columns of `class_rows`."""
+  w_RE = wide(shards.rows_of(table.w_VD, ids_R))
+  g_RE = jnp.pad(wide(g_RD), ((0, 0), (0, w_RE.shape[1] - g_RD.shape[1])))
+  (g_RE,) = jax.vjp(logits.rows, w_RE)[1](g_RE)
+  return looked_up_grads(table, ids_R, g_RE)

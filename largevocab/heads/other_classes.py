@@ -61,7 +61,7 @@ def carry_classes(
   fresh = head.init(key, counts, dim)
   table = carry_rows(fresh.table, state.table, was)
   if new_KD is not None:
-    table = _with_rows(table, was, new_KD)
+    table = _with_rows(table, was, new_KD, dim)
   if isinstance(head, Full):
     return FullState(table)
   later = head.init_state(table, counts)
@@ -69,11 +69,16 @@ def carry_classes(
   return head.refresh(later, jax.random.fold_in(key, 1))
 
 
-def _with_rows(table: Table, was: ArrayLike, new_KD: jax.Array) -> Table:
+def _with_rows(table: Table, was: ArrayLike, new_KD: jax.Array, dim: int) -> Table:
   """The table with given rows of new classes."""
   (ids_K,) = np.nonzero(np.asarray(was) < 0)
   if len(new_KD) != len(ids_K):
     raise UserError(f"{len(new_KD)} rows are given for {len(ids_K)} new classes")
+  if new_KD.shape[1] != dim:
+    raise UserError(
+      f"rows of {new_KD.shape[1]} numbers are given for new classes: give {dim}, the "
+      "width of h"
+    )
   dtype = table.w_VD.dtype
   rows_KD = jnp.asarray(new_KD, dtype)
   w_VD = table.w_VD.at[ids_K, : rows_KD.shape[1]].set(rows_KD)

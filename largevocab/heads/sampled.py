@@ -35,7 +35,7 @@ from largevocab.heads.candidates import (
 )
 from largevocab.heads.diagnostics import quality
 from largevocab.heads.linear import LinearHead
-from largevocab.heads.logits import Linear, Logits
+from largevocab.heads.logits import Linear, Logits, class_row_grads, class_rows
 from largevocab.labels import Counts, Targets, as_counts, batch_classes
 from largevocab.losses import SAMPLED_LOSSES, SampledLoss, SampledSoftmax, Scores
 from largevocab.ops import shards
@@ -57,11 +57,10 @@ from largevocab.rows import (
   Table,
   added,
   checked,
-  looked_up_grads,
   row_grads,
   sq_norm,
 )
-from largevocab.samplers.base import Sampler, check_size, has_fixed_law
+from largevocab.samplers.base import Sampler, check_size, counts_rows, has_fixed_law
 from largevocab.samplers.in_blocks import in_blocks
 from largevocab.samplers.pps import PPS
 
@@ -86,10 +85,15 @@ class SampledState(NamedTuple):
 
 
 class SampledGrads(NamedTuple):
-  """Gradients of the class rows and of the learned log-partition functions."""
+  """Gradients of the class rows and of the learned log-partition functions.
+
+  `drawn` has the rows that the loss read, without columns, where other rows have a
+  gradient and the sampler counts them.
+  """
 
   rows: RowGrads
   log_z: RowGrads | None
+  drawn: RowGrads | None = None
 
   __add__ = added  # pyrefly: ignore
 
@@ -263,8 +267,13 @@ class Sampled(LinearHead):
 
   def add_row_grads(self, state: SampledState, grads: SampledGrads, ids_R, g_RD):
     """The gradient with that of looked-up rows added, and its squared norm."""
-    rows = grads.rows + looked_up_grads(state.table, ids_R, g_RD)
-    grads = grads._replace(rows=rows)
+    more = class_row_grads(self.logits, state.table, ids_R, g_RD)
+    if counts_rows(self.sampler):  # those of the loss alone
+      drawn_R = grads.rows.ids_R
+      grads = grads._replace(
+        drawn=RowGrads(drawn_R, jnp.zeros((len(drawn_R), 0)), grads.rows.tag)
+      )
+    grads = grads._replace(rows=grads.rows + more)
     return grads, grads.sq_norm
 
   def update(self, state: SampledState, grads: SampledGrads, lr, scale) -> SampledState:
@@ -276,7 +285,12 @@ class Sampled(LinearHead):
     rows = rows._replace(rows_RD=new)
     table = self.optimizer.update(state.table, rows, lr, scale)
     new_RD = table.rows_at(rows.ids_R, mode="clip")
-    stats = self.sampler.update(state.stats, table.w_VD, rows.ids_R, old_RD, new_RD)
+    ids_R = rows.ids_R
+    if grads.drawn is not None:
+      no_columns = state.table._replace(w_VD=table.w_VD[:, :0])
+      ids_R = checked(no_columns, grads.drawn).ids_R
+      old_RD, new_RD = (jnp.zeros((len(ids_R), w.shape[1])) for w in (old_RD, new_RD))
+    stats = self.sampler.update(state.stats, table.w_VD, ids_R, old_RD, new_RD)
     state = state._replace(table=table, stats=stats)
     if state.log_z is None or grads.log_z is None:
       return state
@@ -340,7 +354,7 @@ class Sampled(LinearHead):
   def class_rows(self, state, ids_R):
     """Rows of the table: w_c and then, if there is a bias, b_c and padding; of cosines
     w_c / |w_c|."""
-    return self.logits.rows(wide(shards.rows_of(state.table.w_VD, ids_R)))
+    return class_rows(self.logits, state.table.w_VD, ids_R)
 
   def candidates(
     self,
@@ -426,7 +440,9 @@ class Sampled(LinearHead):
   @property
   def _log_z_optimizer(self) -> RowOptimizer:
     """Of rows of one number, of which a shorter type would save hardly any memory."""
-    return dataclasses.replace(self.optimizer, row_dtype="float32")
+    return dataclasses.replace(
+      self.optimizer, row_dtype="float32", weight_decay=0.0, decoupled_decay=0.0
+    )
 
   def _log_z(self, log_z: Table, y: Targets) -> jax.Array:
     return log_z.w_VD[self._contexts(log_z, y), 0]

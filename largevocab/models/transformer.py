@@ -57,7 +57,7 @@ class Transformer(nn.Module):
   Source: Vaswani et al. 2017, section 3, without the encoder; normalised before each
     part of a block, and once at the end, as in Radford et al. 2019, section 2.3
     (GPT-2), and, before each part, in Kang and McAuley 2018, section III (SASRec). Both
-    use the input rows as class rows, too: here heads have rows of their own. GPT-2 has
+    use the input rows as class rows, too: here with `train.tied`. GPT-2 has
     normal initial weights, smaller in deeper networks. SASRec pads in front, and counts
     positions from the first place of a window, also where that is padding.
   Cost: O(B T (T E + E^2 + E hidden)) a layer; B heads T^2 weights of attention are

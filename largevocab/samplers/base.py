@@ -96,6 +96,8 @@ class Sampler(Protocol):
     is_fixed: False if it is no `FixedLaw`, for one that is with some settings only.
     draws_for: a method from the number of labels of a batch to that of draws, if it
       follows from it.
+    follows_products: whether it follows products of class rows and activations of any
+      length, not directions; by default that of samplers that have `absolute`.
   """
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PyTree:
@@ -165,6 +167,11 @@ class FixedLaw(Sampler, Protocol):
 def has_fixed_law(sampler: Sampler) -> TypeGuard[FixedLaw]:
   """Whether the proposal distribution is one for all examples and tables."""
   return isinstance(sampler, FixedLaw) and getattr(sampler, "is_fixed", True)
+
+
+def counts_rows(sampler: Any) -> bool:
+  """Whether `update` takes the rows that changed for the classes drawn."""
+  return getattr(sampler, "counts_rows", False)
 
 
 def keeps_up(sampler: Sampler) -> bool:

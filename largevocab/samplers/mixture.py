@@ -11,7 +11,14 @@ from largevocab import samplers  # its registry, which imports this file
 from largevocab.errors import UserError
 from largevocab.fields import ProperShare, settings
 from largevocab.labels import Counts, Targets
-from largevocab.samplers.base import Draw, Sampler, Size, has_fixed_law, keeps_up
+from largevocab.samplers.base import (
+  Draw,
+  Sampler,
+  Size,
+  counts_rows,
+  has_fixed_law,
+  keeps_up,
+)
 
 PyTree = Any
 
@@ -188,7 +195,7 @@ class Mixture:
 
 
 def _may_be_part(cls: Any) -> bool:
-  of_rows = hasattr(cls, "queries") or getattr(cls, "counts_rows", False)
+  of_rows = hasattr(cls, "queries") or counts_rows(cls)
   return not of_rows and cls is not Mixture
 
 

@@ -4,7 +4,7 @@ Here F is the number of features and weights summed per tree node.
 """
 
 import math
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -73,6 +73,8 @@ class RFSoftmax(FeatureTree):
   Cost: F = num_features + 1 sums a node; a draw: see `two_stage.seconds`; `update` as
     `KernelTree`, and 4 bytes a class.
   """
+
+  follows_products: ClassVar[bool] = False  # but directions
 
   nu: Annotated[float, Between(0, 30, excluding=(0,))] = 4.0
   kind: Annotated[str, OneOf("fourier", "positive")] = "fourier"

@@ -4,6 +4,7 @@ Here B is the number of buckets, X of examples in a bucket and Y of its classes.
 """
 
 import math
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +45,8 @@ class SCE(Buckets):
     of classes, and of one bucket at a time [X, m]. The head then reads m rows for each
     example, where the paper's loss reads m for each bucket.
   """
+
+  follows_products: ClassVar[bool] = True
 
   buckets: CountOrNone = 0
   examples: CountOrNone = 0

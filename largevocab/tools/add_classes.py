@@ -37,6 +37,7 @@ class _Former(NamedTuple):
 
   counts: Counts
   num_inputs: int
+  inputs_are_classes: bool = True
 
 
 def carried(exp: Experiment, data: ItemSequences | NextItem, old: State, was) -> State:

@@ -44,10 +44,11 @@ import numpy as np
 
 from largevocab import config
 from largevocab.errors import UserError
-from largevocab.heads import Full, Sampled
+from largevocab.heads import Full, Linear, Sampled
 from largevocab.heads.sampled import SampledState
 from largevocab.labels import Counts, Targets, batch_classes, single_targets
 from largevocab.rows import Adagrad, RowOptimizer
+from largevocab.samplers.base import counts_rows
 from largevocab.tools import entry
 from largevocab.tools.fit_cost_model import least_time
 from largevocab.tools.reports.measure import row_step, temp_bytes
@@ -97,6 +98,11 @@ def of_run(workdir: str, batch: int) -> Problem:
   exp = config.build(config.of_workdir(workdir))
   if not isinstance(exp.head, Full | Sampled):
     raise UserError(f"{workdir} has a head without one row for each class")
+  if not isinstance(exp.head.logits, Linear):
+    raise UserError(
+      f"{workdir} has cosines as logits, and heads here have products: choose another "
+      "run, or give --counts"
+    )
   data, state = restore(exp, workdir, "latest")
   batches = data.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
   num = batch or exp.train.batch_size * exp.train.unroll
@@ -121,7 +127,6 @@ def heads(
 ) -> dict[str, Any]:
   """Heads by the flags that configure them."""
   shared = {"optimizer": problem.optimizer}
-  num_labels = max(int(jnp.sum(problem.y.w_NP != 0)), 1)
   if problem.like is not None:
     shared |= {"bias": problem.like.bias, "dtype": problem.like.dtype}
   made = {}
@@ -131,11 +136,20 @@ def heads(
       made[path] = head
       continue
     draws_for = getattr(head.sampler, "draws_for", None)
-    own = [draws_for(num_labels)] if draws_for else num_samples
+    own = [draws_for(num_labels(problem.y))] if draws_for else num_samples
     for num in own:
       flags = f"{path} --config.head.num_samples={num}"
       made[flags] = dataclasses.replace(head, num_samples=num)
   return made
+
+
+def num_labels(y: Targets) -> int:
+  """Labels of a batch, at least 1.
+
+  >>> num_labels(single_targets([3, 3], [1.0, 0.0]))
+  1
+  """
+  return max(int(jnp.sum(y.w_NP != 0)), 1)
 
 
 def kind_of(head: Any) -> str:
@@ -158,8 +172,8 @@ def measured(head: Any, problem: Problem) -> Record:
   if row["kind"] != "other" and like is not None and head.absolute == like.absolute:
     state = state._replace(table=head.optimizer.init(w_VD))
     state = jax.jit(head.refresh)(state, KEY)
-    if isinstance(head, Sampled) and getattr(head.sampler, "counts_rows", False):
-      state = after_batches(head, state, counts, len(h_ND))
+    if isinstance(head, Sampled) and counts_rows(head.sampler):
+      state = after_batches(head, state, counts, num_labels(y))
     seen = (
       jax.jit(head.monitor)(state, h_ND, y, KEY)
       if row["kind"] == "sample"

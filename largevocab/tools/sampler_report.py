@@ -235,8 +235,8 @@ def report(args: argparse.Namespace) -> list[Record]:
     )
   if not isinstance(head.logits, Linear):
     raise UserError(
-      f"{args.workdir} has cosines as logits, which no sampler follows: choose another "
-      "run"
+      f"{args.workdir} has cosines as logits, and this report is of products: choose "
+      "another run"
     )
   data, state = restore(exp, args.workdir, args.checkpoint)
   w_VD = state.head.table.w_VD

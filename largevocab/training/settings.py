@@ -25,6 +25,7 @@ from largevocab.fields import (
 )
 from largevocab.heads.base import Head
 from largevocab.rows import RowOptimizer
+from largevocab.samplers.base import counts_rows
 from largevocab.training import schedules
 
 _MOST_STEPS = 2**30  # see `largevocab.fields.Steps`
@@ -46,7 +47,8 @@ class Training:
       examples.
     accumulate: batches per step, which has the gradient of their mean loss. Each keeps
       its own negatives. A step takes the memory of the gradients of all, and compiles
-      as many times the operations.
+      as many times the operations, once for each combination of the batches' shapes.
+      Samplers that count the classes of a batch are refused.
     lr: learning rate for the mean loss per token.
     schedule: of the learning rate. 'hold': lr for `hold_epochs` epochs, and then
       multiplied by `decay` at the beginning of each further epoch. The others are by
@@ -296,9 +298,15 @@ class Experiment:
         f"train.patience is {self.train.patience} and eval.every_epochs is 0: nothing "
         "is evaluated before the end; set eval.every_epochs, or train.patience to 0"
       )
+    head: Any = getattr(self.head, "head", self.head)  # of several devices
+    if self.train.accumulate > 1 and counts_rows(getattr(head, "sampler", None)):
+      raise UserError(
+        f"train.accumulate is {self.train.accumulate}, and head.sampler "
+        f"{type(head.sampler).__name__} counts the classes of one batch a step: set "
+        "train.accumulate to 1 and a larger train.batch_size, or choose another sampler"
+      )
     if not self.train.tied:
       return
-    head: Any = getattr(self.head, "head", self.head)  # of several devices
     if not hasattr(head, "add_row_grads"):
       raise UserError(
         f"train.tied is True, and the head {type(head).__name__} has no single table "

@@ -259,7 +259,9 @@ def test_a_network_with_one_output_is_refused_where_labels_are_many():
   data = exp.data.load()
   state = init_state(exp, data)
   batch = data.training_batches(8, T).batch(0)
-  with pytest.raises(UserError, match=r"1 outputs for each row .* 6 labels"):
+  with pytest.raises(
+    UserError, match=r"6 labels of each example, and the network 1 activation"
+  ):
     jax.eval_shape(lambda s, b: train_step(s, b, 0.1, exp=exp), state, batch)
   wrong.data.one_label = True
   exp = c.build(wrong)

@@ -19,10 +19,12 @@ from tests.fuzz.case import ROOT, Case
 from tests.fuzz.formats import Format
 
 CONFIGS = sorted(path.name for path in ROOT.glob("configs/*.py"))
+OPTIMIZERS = ("rowwise_adagrad", "adamw", "lion", "rmsprop")
 # What configs take before their head, to reach all parts there are.
 VARIANTS = {
   "xmlc.py": ["", "data=amazon670k,head="],
-  "enwiki8.py": ["", "optimizer=rowwise_adagrad,head="],
+  "enwiki8.py": ["", *(f"optimizer={x},head=" for x in OPTIMIZERS)],
+  "text.py": ["", "model=gru,head=", "model=transformer,head="],
 }
 # Which numbers may be below zero: an exponent, a place, what may lower or turn round.
 MAY_BE_NEGATIVE = {
@@ -37,7 +39,7 @@ MAY_BE_NEGATIVE = {
   "calibration",
 }
 # Texts that name no choice: what stands in them is the user's own.
-FREE_TEXTS = {"cache_dir", "path", "begin", "feature", "data_dir"}
+FREE_TEXTS = {"cache_dir", "path", "file", "best", "begin", "feature", "data_dir"}
 # What nobody can mean, though the type is right: by the name of a part and its key.
 KNOWN_NONSENSE = {
   ("adam", "b1"): ["1", "1.5"],
@@ -134,6 +136,7 @@ def case(id: str, run: Format, key: Key, value: Value) -> Case:
 def local(i: int) -> Format:
   """The i-th of all configs and heads, on synthetic data."""
   heads = [path for path in config.head_paths() if _goes_together(path)]
+  heads += ["full/cosine", "sampled/uniform/cosine"]
   name = CONFIGS[i % len(CONFIGS)]
   head = heads[i // len(CONFIGS) % len(heads)]
   variants = VARIANTS.get(name, [""])

@@ -42,6 +42,7 @@ from largevocab.ops.factored.table import factor, implied
 from largevocab.rows import Adagrad, Adam, RowGrads, Table, accumulate
 from largevocab.samplers import (
   CBNS,
+  MIDX,
   SAMPLERS,
   Bernoulli,
   Block,
@@ -622,7 +623,7 @@ def test_gradients_are_those_of_the_loss(head, labels):
 MOVING = {
   name
   for name, head in CASES.items()
-  if isinstance(getattr(head, "sampler", None), (Softmax, TwoStage, Buckets))
+  if isinstance(getattr(head, "sampler", None), (Softmax, TwoStage, Buckets, MIDX))
 }
 
 

@@ -1,5 +1,6 @@
 """Cosine logits and margins, against naive ones in float64."""
 
+import dataclasses
 import math
 
 import jax
@@ -17,7 +18,7 @@ from largevocab.ops.cosine import with_margin
 from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.plan import plan
 from largevocab.rows import SGD
-from largevocab.samplers import PPS, Mixture, Quadratic, Uniform
+from largevocab.samplers import PPS, SCE, Mixture, Quadratic, RFSoftmax, Uniform
 
 N, V, D, M = 6, 13, 5, 7
 COUNTS = np.arange(V, 0, -1)
@@ -252,6 +253,7 @@ def test_bfloat16_products_are_near():
     ({"init_scale": 0.0}, "head.init_scale is 0"),
     ({"sampler": Quadratic(absolute=False)}, "head.sampler follows <w, h>"),
     ({"sampler": Mixture("uniform", "softmax")}, "head.sampler follows <w, h>"),
+    ({"sampler": SCE()}, "head.sampler follows <w, h>"),
     ({"loss": NCE()}, "head.logits has a margin"),
   ],
 )
@@ -270,3 +272,16 @@ def test_paths():
     config.head("adaptive/cosine")
   with pytest.raises(UserError, match="head is 'cosine'; it must be one of"):
     config.head("cosine")
+
+
+def test_random_features_follow_cosines():
+  """Of the scale nu, the estimated partition function hardly varies."""
+  logits = Cosine(scale=4.0)
+  found = {}
+  for sampler in (RFSoftmax(nu=4.0, num_features=2048), Uniform()):
+    head = Sampled(logits=logits, sampler=sampler, num_samples=4, bias=False)
+    head = dataclasses.replace(head, init_scale=1.0)
+    state = jax.jit(head.refresh)(head.init(KEY, COUNTS, D), KEY)
+    h_ND, y = batch(3)
+    found[type(sampler)] = float(head.monitor(state, h_ND, y, KEY)["chi2"])
+  assert found[RFSoftmax] < 0.1 * found[Uniform]

@@ -140,10 +140,16 @@ def test_the_gradient_of_any_loss_is_that_of_one_dense_table(path):
   counts = Counts(COUNTS, np.repeat(np.arange(V), COUNTS))
   state = head.init(jax.random.key(0), counts, D)
   (x_NK, y), key = batch(1), jax.random.key(2)
-  looked_up = lambda w_VE: jnp.pad(w_VE[:, :D], ((0, 4), (0, 0)))[x_NK]
+
+  def with_rows(w_VE):
+    return state._replace(table=state.table._replace(w_VD=w_VE))
+
+  def looked_up(w_VE):  # of cosines, rows of length 1
+    rows_RE = head.class_rows(with_rows(w_VE), x_NK.ravel())
+    return rows_RE[:, :D].reshape(*x_NK.shape, D)
 
   def loss(w_VE):
-    of_table = state._replace(table=state.table._replace(w_VD=w_VE))
+    of_table = with_rows(w_VE)
     return head.backward(of_table, network(looked_up(w_VE)), y, key).loss
 
   @jax.jit
@@ -202,3 +208,20 @@ def test_the_sampler_sees_rows_that_only_the_inputs_moved():
   updated, rebuilt, before = map(np.asarray, sums_by_node(state))
   np.testing.assert_allclose(updated, rebuilt, rtol=1e-4, atol=1e-4)
   assert np.abs(before - rebuilt).max() > 1
+
+
+def test_samplers_that_count_see_the_classes_of_the_loss_alone():
+  head, (_, y) = config.head("sampled/in_batch", num_samples=4), batch(0)
+  state = head.init(jax.random.key(0), COUNTS, D)
+  (other,) = np.setdiff1d(np.arange(V), y.ids_NP)[:1]
+
+  @jax.jit
+  def seen(state):
+    grads = head.backward(state, jnp.ones((N, D)), y, jax.random.key(1)).grads
+    tied, _ = head.add_row_grads(state, grads, jnp.array([other]), jnp.ones((1, D)))
+    both = head.update(state, grads, LR, 1.0), head.update(state, tied, LR, 1.0)
+    return [new.stats for new in both], both[1].table.w_VD[other]
+
+  (want, got), row_E = seen(state)
+  jax.tree.map(np.testing.assert_array_equal, got, want)
+  assert np.abs(row_E - state.table.w_VD[other]).max() > 0  # which has moved

@@ -144,6 +144,11 @@ def test_a_run_that_stops_early_resumes_to_the_same_step_and_bits(tmp_path, mesh
     np.testing.assert_array_equal(a, b)
 
 
+def test_samplers_that_count_one_batch_a_step_refuse_several():
+  with pytest.raises(UserError, match=r"train\.accumulate is 2, .* InBatch counts"):
+    c.build(settings("sampled/in_batch", accumulate=2))
+
+
 def test_patience_needs_evaluations():
   with pytest.raises(UserError, match=r"train\.patience is 3 and eval\.every_epochs"):
     c.build(settings(patience=3, evaluating=0.0))
