@@ -18,6 +18,7 @@ from largevocab.errors import Diverged, UserError
 from largevocab.evaluation.evaluate import Stopped, held_out, make_evaluate
 from largevocab.evaluation.similarity import make_similarity
 from largevocab.training import processes
+from largevocab.training.averages import averaged
 from largevocab.training.checkpoint import Checkpoints
 from largevocab.training.input_rows import num_own
 from largevocab.training.run_ahead import RunAhead
@@ -26,7 +27,7 @@ from largevocab.training.settings import Experiment
 from largevocab.training.signals import StopSignals
 from largevocab.training.spread import assembled, rows_here
 from largevocab.training.state import State, init_state
-from largevocab.training.step import compiled_steps, monitor
+from largevocab.training.step import compiled_settled, compiled_steps, monitor
 from largevocab.training.workdir import (
   changes_of,
   claim_workdir,
@@ -158,10 +159,12 @@ class _Loop:
   def prepare(self, state: State) -> State:
     """The state with the layouts of the compiled steps."""
     state, self._step, self._refresh = compiled_steps(self._exp, state)
+    self._settled = compiled_settled(self._exp, state)
     return state
 
   def try_evaluation(self, state: State) -> None:
     """Evaluates once before training, so that errors are raised early."""
+    state = averaged(self._exp.optimizer, state)
     for batches in self._held_out.values():
       self._evaluate.try_out(state, batches)
 
@@ -174,6 +177,8 @@ class _Loop:
     # Steps whose losses are in state.loss_sum.
     self._num_summed = int(clock.get("summed", step % exp.log.every_steps))
     self._describe(state)
+    # Averages are settled at the same steps, however often a run was stopped.
+    state = self._settled(state) if self._is_eval(step) else state
     self._unpaced = np.array([step, seconds])
     with self._signals as signals:
       has_measured = processes.of_first(self._log.has(step, "valid"))
@@ -217,6 +222,8 @@ class _Loop:
         seconds += time.perf_counter() - started
         if is_monitored:
           self._watch(state, step)
+        if is_eval:
+          state = self._settled(state)
         if is_eval or is_save:
           self._save(state, step, seconds)  # before evaluation, which may be stopped
         if is_eval:
@@ -231,7 +238,7 @@ class _Loop:
       if self._exp.log.monitor_every_steps:
         self._watch(state, step)
       self._save(state, step, seconds)
-      return self._result(state, step, seconds)
+      return self._result(self._settled(state), step, seconds)
 
   def _batches_of(self, step: int) -> Batch | list[Batch]:
     """The batch of a step, or several that are accumulated."""
@@ -297,7 +304,9 @@ class _Loop:
   def _measure(
     self, state: State, step: int, split: str, seconds: float
   ) -> dict[str, float]:
-    """Evaluates a saved state; exits if a signal arrives meanwhile."""
+    """Evaluates a saved state, with averages of the weights if it has them; exits if a
+    signal arrives meanwhile."""
+    state = averaged(self._exp.optimizer, state)
     try:
       metrics = self._evaluate(state, self._held_out[split], self._signals.look)
     except Stopped:

@@ -20,6 +20,7 @@ from largevocab.evaluation.moments import Moments
 from largevocab.evaluation.similarity import make_similarity
 from largevocab.labels import Counts
 from largevocab.training.activations import activations
+from largevocab.training.averages import for_evaluation
 from largevocab.training.input_rows import look_up
 from largevocab.training.processes import whole
 from largevocab.training.settings import Experiment
@@ -224,6 +225,7 @@ def _too_large(exp: Experiment, why: str) -> UserError:
 def evaluate_workdir(exp: Experiment, workdir: str, which: str) -> dict[str, Any]:
   """Metrics of a run's 'latest' or 'best' checkpoint on validation and test data."""
   data, state = restore(exp, workdir, which)
+  state = for_evaluation(exp.optimizer, state)
   _LOG.info("evaluating the state after step %d", int(state.step))
   evaluate, similarity = make_evaluate(exp, data.counts), make_similarity(exp, data)
   metrics: dict[str, Any] = {"step": int(state.step)}

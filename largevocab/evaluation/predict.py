@@ -31,6 +31,7 @@ from largevocab.evaluation.queries import (
 from largevocab.labels import Counts
 from largevocab.training import console
 from largevocab.training.activations import at_steps, of_targets
+from largevocab.training.averages import for_evaluation
 from largevocab.training.input_rows import look_up
 from largevocab.training.settings import Experiment
 from largevocab.training.state import State, restore
@@ -104,7 +105,7 @@ def load(exp: Experiment, workdir: str, which: str) -> LanguageModel | Ranker:
     UserError: the data does not support queries.
   """
   data, state = restore(exp, workdir, which)
-  return model_of(exp, data, state, workdir)
+  return model_of(exp, data, for_evaluation(exp.optimizer, state), workdir)
 
 
 def model_of(

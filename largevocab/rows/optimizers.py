@@ -15,7 +15,7 @@ from largevocab.fields import Between, Dtype, Eps, NonNegative, settings
 from largevocab.ops import shards
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.tree.blocks import BlockGrads, rows_at
-from largevocab.rows import lazy_decay, optax_state
+from largevocab.rows import lazy_average, lazy_decay, optax_state
 from largevocab.rows.grads import RowGrads, Table, fold_rows, rows_and_scalars
 from largevocab.rows.rounding import as_kept, with_rows
 
@@ -44,6 +44,9 @@ class RowOptimizer(abc.ABC):
       memory. Steps are computed in float32, and the optimiser's state is float32; new
       rows of bfloat16 are rounded at random, so that they are those of float32 in
       expectation, and no step is too small to count. No effect on a network.
+    average: d, of an exponential average of the weights, also of rows that are not
+      touched (`largevocab.rows.lazy_average`), which the trainer evaluates in place of
+      the weights; training goes on with these. 0: none.
 
   Source: of decoupled decay, Loshchilov and Hutter 2019. Deviation: as in optax, mu is
     multiplied by the learning rate. Of rows of bfloat16, Gupta et al. 2015 (stochastic
@@ -69,6 +72,7 @@ class RowOptimizer(abc.ABC):
   weight_decay: NonNegative = 0.0
   decoupled_decay: NonNegative = 0.0
   row_dtype: Dtype = "float32"
+  average: _Decay = 0.0
 
   @abc.abstractmethod
   def rule(self) -> optax.GradientTransformation:
@@ -124,6 +128,8 @@ class RowOptimizer(abc.ABC):
     slots = self.init_slots(w_VD)
     if self.decoupled_decay:
       slots = slots | lazy_decay.init_slots(w_VD)
+    if self.average:
+      slots = slots | lazy_average.init_slots(w_VD)
     is_short = self.row_dtype == "bfloat16"
     return Table(w_VD.astype(jnp.bfloat16) if is_short else w_VD, slots, jnp.int32(0))
 
@@ -147,12 +153,13 @@ class RowOptimizer(abc.ABC):
     # Read before written, so that other readers of the old rows do not force a copy.
     old_RD = wide(rows_at(table.w_VD, part.ids_R))
     g_RD = scale * wide(part.rows_RD)
-    new_RD, rows = self._stepped(g_RD, old_RD, rows, shared, table.count, lr)
+    new_RD, new = self._stepped(g_RD, old_RD, rows, shared, table.count, lr)
     new_RD = self._kept(table, new_RD, part.ids_R)
+    new |= lazy_average.after(self.average, rows, old_RD, new_RD, table.count)
     # The ids are distinct, and those of padding are out of range.
     at = {"mode": "drop", "unique_indices": True}
     put = lambda s, row: s.at[part.ids_R].set(row, **at)
-    slots = jax.tree.map(put, slots, rows) | shared
+    slots = jax.tree.map(put, slots, new) | shared
     return Table(with_rows(table.w_VD, part.ids_R, new_RD), slots, table.count)
 
   def _stepped(self, g_RD, w_RD, rows, shared, count, lr):
@@ -189,6 +196,7 @@ class RowOptimizer(abc.ABC):
     """
     if not self.decoupled_decay:
       return table
+    table = lazy_average.settled(table, self.average)  # of rows as they were
     rows, shared = rows_and_scalars(table.slots)
     w_VD = wide(table.w_VD) * lazy_decay.pending(rows, shared)[:, None]
     slots = table.slots | lazy_decay.up_to_date(len(w_VD), shared)
@@ -210,9 +218,15 @@ class RowOptimizer(abc.ABC):
     """
     slots, shared = rows_and_scalars(table.slots)
     old_VD, g_VD = wide(table.w_VD), scale * wide(g_VD)
-    new_VD, slots = self._stepped(g_VD, old_VD, slots, shared, table.count, lr)
-    table = Table(self._kept(table, new_VD), slots | shared, table.count)
-    return self._next(table, lr)
+    new_VD, new = self._stepped(g_VD, old_VD, slots, shared, table.count, lr)
+    return self._all_written(table, old_VD, new_VD, new, lr)
+
+  def _all_written(self, table, old_VD, new_VD, new, lr):
+    """The table after a step that changed all rows, and their state."""
+    rows, shared = rows_and_scalars(table.slots)
+    new_VD = self._kept(table, new_VD)
+    new |= lazy_average.after(self.average, rows, old_VD, new_VD, table.count)
+    return self._next(Table(new_VD, new | shared, table.count), lr)
 
 
 @settings
@@ -267,8 +281,7 @@ class Momentum(RowOptimizer):
     slots, (_, shared) = {"velocity_VD": velocity_VD}, rows_and_scalars(table.slots)
     new_VD = old_VD - lr * velocity_VD
     new_VD, slots = self._decayed(new_VD, slots, old_VD, shared, lr)
-    table = Table(self._kept(table, new_VD), slots | shared, table.count)
-    return self._next(table, lr)
+    return self._all_written(table, old_VD, new_VD, slots, lr)
 
   def rule(self):
     return optax.trace(self.momentum)

@@ -305,6 +305,12 @@ class Experiment:
         f"{type(head.sampler).__name__} counts the classes of one batch a step: set "
         "train.accumulate to 1 and a larger train.batch_size, or choose another sampler"
       )
+    if self.optimizer.average and not hasattr(head, "optimizer"):
+      raise UserError(
+        f"optimizer.average is {self.optimizer.average}, and the head "
+        f"{type(head).__name__} has no optimiser that averages its rows: set it to 0, "
+        "or choose another head.name"
+      )
     if not self.train.tied:
       return
     if not hasattr(head, "add_row_grads"):

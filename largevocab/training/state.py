@@ -9,6 +9,7 @@ import numpy as np
 
 from largevocab.data.base import Data
 from largevocab.errors import UserError
+from largevocab.training.averages import init_network
 from largevocab.training.checkpoint import Checkpoints
 from largevocab.training.input_rows import num_own
 from largevocab.training.settings import Experiment
@@ -24,7 +25,7 @@ class State(NamedTuple):
     step: i32[], number of updates so far.
     key: PRNG key of the run; each step folds in its number.
     params: of the network.
-    opt: the optimiser's state of the network.
+    opt: the optimiser's state of the network; see `largevocab.training.averages`.
     inputs: the table of input rows, or None; see `largevocab.training.input_rows`.
     head: state of the head.
     carry: recurrent state.
@@ -66,7 +67,7 @@ def init_state(exp: Experiment, data: Data) -> State:
     step=jnp.int32(0),
     key=key,
     params=params,
-    opt=exp.optimizer.transformation().init(params),
+    opt=init_network(exp.optimizer, params),
     inputs=inputs_of(exp).init(k_inputs, num_own(exp, data)),
     head=exp.head.init(k_head, counts, exp.model.width),
     carry=carry,

@@ -2,6 +2,7 @@
 the loss and its gradient with respect to h, and then updates itself."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ from largevocab.data.batches import Batch
 from largevocab.placement import placed, row_major
 from largevocab.rows import accumulate, sq_norm
 from largevocab.training.activations import activations
+from largevocab.training.averages import settled, step_network
 from largevocab.training.input_rows import gradients, look_up
 from largevocab.training.settings import Experiment
 from largevocab.training.spread import by_examples, inputs_of, places
@@ -42,13 +44,12 @@ def train_step(
   clip = exp.train.clip_norm
   scale = clip / jnp.maximum(norm, clip) if clip else jnp.float32(1)
   g_params = jax.tree.map(lambda g: scale * g, grads.params)
-  tx = exp.optimizer.transformation()
-  direction, opt = tx.update(g_params, state.opt, state.params)
+  params, opt = step_network(exp.optimizer, g_params, state.opt, state.params, lr)
   is_new_bad = (state.bad_step < 0) & ~(jnp.isfinite(grads.loss) & jnp.isfinite(norm))
   return State(
     step=state.step + 1,
     key=state.key,
-    params=jax.tree.map(lambda p, d: p - lr * d, state.params, direction),
+    params=params,
     opt=opt,
     inputs=inputs_of(exp).update(state.inputs, grads.inputs, lr, scale),
     head=exp.head.update(state.head, grads.head, lr * exp.train.head_lr_factor, scale),
@@ -93,11 +94,7 @@ def compiled_steps(exp: Experiment, state: State) -> tuple[State, Any, Any]:
   """The state, and `train_step` and the head's `refresh`, compiled for states like it,
   which they donate. Tables are updated in place; those of which a step touches few rows
   are row-major."""
-  how, is_sparse = places(exp, state), getattr(exp.head, "row_sparse", False)
-  how = how._replace(
-    inputs=row_major(state.inputs, how.inputs),
-    head=row_major(state.head, how.head) if is_sparse else how.head,
-  )
+  how = _formats(exp, state)
   step = jax.jit(
     functools.partial(train_step, exp=exp),
     in_shardings=(how, None, None),
@@ -111,6 +108,24 @@ def compiled_steps(exp: Experiment, state: State) -> tuple[State, Any, Any]:
     donate_argnums=0,
   )
   return placed(state, how), step, refresh
+
+
+def compiled_settled(exp: Experiment, state: State) -> Callable[[State], State]:
+  """`settled`, compiled for states like those of `compiled_steps`, which it donates;
+  without `optimizer.average` they stay as they are."""
+  if not exp.optimizer.average:
+    return lambda state: state
+  how, settle = _formats(exp, state), functools.partial(settled, exp.optimizer)
+  return jax.jit(settle, in_shardings=(how,), out_shardings=how, donate_argnums=0)
+
+
+def _formats(exp: Experiment, state: State) -> State:
+  """Where each array of a state is, and its layout."""
+  how, is_sparse = places(exp, state), getattr(exp.head, "row_sparse", False)
+  return how._replace(
+    inputs=row_major(state.inputs, how.inputs),
+    head=row_major(state.head, how.head) if is_sparse else how.head,
+  )
 
 
 def monitor(state: State, batch: Batch, *, exp: Experiment) -> dict[str, jax.Array]:

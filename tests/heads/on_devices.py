@@ -30,7 +30,7 @@ READ = (
 # And these add up gradients.
 ADDED = ("full", "sampled/pps", "nce/unigram")
 # Clusters whose sizes 8 blocks do not divide, each with narrower rows.
-DECAYED = Adagrad(decoupled_decay=0.1)
+DECAYED = Adagrad(decoupled_decay=0.1, average=0.9)
 CLUSTERS = {"cutoffs": (20, 91), "factor": 2, "align": 1, "optimizer": DECAYED}
 FIELDS = {
   "spherical": {

@@ -1,0 +1,97 @@
+"""The average of the weights (`optimizer.average`), which is evaluated in their place.
+
+Tables have that of their rows, whatever head they are of (`rows/lazy_average.py`), and
+the state of the network's optimiser has that of the network.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from largevocab.rows import RowOptimizer, Table, lazy_average
+
+PyTree = Any
+
+
+class Averaging(NamedTuple):
+  """State of the network's optimiser, with an average of the parameters.
+
+  Attributes:
+    opt: of the optimiser.
+    params: the average, as `largevocab.rows.lazy_average` defines it.
+    count: i32[], number of steps in it.
+  """
+
+  opt: PyTree
+  params: PyTree
+  count: jax.Array
+
+
+def init_network(optimizer: RowOptimizer, params: PyTree) -> PyTree:
+  """The initial state of the network's optimiser."""
+  opt = optimizer.transformation().init(params)
+  if not optimizer.average:
+    return opt
+  return Averaging(opt, jax.tree.map(jnp.copy, params), jnp.int32(0))
+
+
+def step_network(
+  optimizer: RowOptimizer, grads: PyTree, opt: PyTree, params: PyTree, lr: jax.Array
+) -> tuple[PyTree, PyTree]:
+  """The parameters and the state of their optimiser after a step.
+
+  >>> from largevocab.rows import SGD
+  >>> sgd, grads, w = SGD(average=0.5), {"w": jnp.ones(1)}, {"w": jnp.zeros(1)}
+  >>> opt = init_network(sgd, w)
+  >>> for lr in (3.0, 6.0):
+  ...   w, opt = step_network(sgd, grads, opt, w, lr)
+  >>> w["w"].tolist(), opt.params["w"].tolist()  # (-3/2 - 9) / (1/2 + 1)
+  ([-9.0], [-7.0])
+  """
+  averaging, decay = opt, optimizer.average
+  opt = averaging.opt if decay else averaging
+  direction, opt = optimizer.transformation().update(grads, opt, params)
+  params = jax.tree.map(lambda p, d: p - lr * d, params, direction)
+  if not decay:
+    return params, opt
+  count = averaging.count + 1
+  share = lazy_average.share(count - 1, count, decay)
+  average = optax.incremental_update(params, averaging.params, share)
+  return params, Averaging(opt, average, count)
+
+
+def settled(optimizer: RowOptimizer, state: Any) -> Any:
+  """A `State` whose averages of rows are up to now; twice is as once, bit by bit."""
+  settle = lambda table: lazy_average.settled(table, optimizer.average)
+  return _with_tables(settle, state)
+
+
+def averaged(optimizer: RowOptimizer, state: Any) -> Any:
+  """A `settled` state to evaluate, with averages in place of the weights.
+
+  It is made of the same arrays: nothing is computed or copied, and the state itself
+  goes on as it is.
+
+  Raises:
+    UserError: a table has no averages.
+  """
+  if not optimizer.average:
+    return state
+  return _with_tables(lazy_average.swapped, state)._replace(params=state.opt.params)
+
+
+def for_evaluation(optimizer: RowOptimizer, state: Any) -> Any:
+  """The state to evaluate, of one that was read from a checkpoint; it is donated."""
+  settle = jax.jit(lambda state: settled(optimizer, state), donate_argnums=0)
+  return averaged(optimizer, settle(state) if optimizer.average else state)
+
+
+def _with_tables(change: Callable[[Table], Table], state: Any) -> Any:
+  """A state with other tables of inputs and head."""
+  is_table = lambda x: isinstance(x, Table)
+  changed = lambda x: change(x) if is_table(x) else x
+  tables = jax.tree.map(changed, (state.inputs, state.head), is_leaf=is_table)
+  return state._replace(inputs=tables[0], head=tables[1])
