@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 PROGRAM = """
 import json, pathlib, tempfile
 import numpy as np

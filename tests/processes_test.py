@@ -10,6 +10,8 @@ from largevocab import main
 from tests import on_processes
 from tests.on_processes import checkpoints, flags, launched, lines_of, long, metrics
 
+pytestmark = pytest.mark.long
+
 STEPS = {"train__max_steps": 4, "checkpoint__every_steps": 2}
 
 

@@ -6,6 +6,10 @@ import subprocess
 import sys
 import time
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 SCRIPTS = pathlib.Path(__file__).parents[1] / "scripts"
 # The launcher, with less patience for those that stay.
 LAUNCHER = """
@@ -73,6 +77,8 @@ def test_killed_process_ends_all():
 def test_signals_go_to_all():
   task = """
 import signal
+
+import pytest
 signal.signal(signal.SIGTERM, lambda *_: (print("stopped"), sys.exit(143)))
 print("ready", flush=True)
 time.sleep(600)

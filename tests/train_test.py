@@ -70,7 +70,10 @@ HEADS = [
 ]
 
 
-SHORT = [f"{head} with short rows" for head in HEADS if "spherical" not in head]
+SHORT = [
+  f"{head} with short rows"
+  for head in ("full", "sampled/quadratic_prior", "adaptive", "hierarchical")
+]
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,8 @@ from largevocab.samplers.pps import PPS
 
 PyTree = Any
 
+_ENOUGH = 4  # draws from a block
+
 
 class SampledState(NamedTuple):
   """State of `Sampled`.
@@ -399,14 +401,18 @@ class Sampled(LinearHead):
 
     A drawn class has weight 1 / expected count. If each example has its own independent
     draws, weights are conditional on the exact set, in each block of classes on its
-    own: see `complement_weights`. Finite where masked.
+    own: see `complement_weights`. With few draws a block that would have more variance
+    (experiments/block_variance), and weights are as for others. Finite where masked.
 
     Cost: for independent draws, also their probabilities on the exact set.
     """
-    if not getattr(self.sampler, "independent", False) or self.loss.active_set:
+    m = shards.per_block(self.num_samples)
+    is_few = shards.num_blocks() > 1 and m < _ENOUGH
+    is_independent = getattr(self.sampler, "independent", False)
+    if not is_independent or is_few or self.loss.active_set:
       log_weight = jnp.where(others.mask, -others.log_expected, 0)
       return jnp.zeros((len(x_ND), 1)), log_weight
-    w_VD, m = state.table.w_VD, shards.per_block(self.num_samples)
+    w_VD = state.table.w_VD
     log_expected = lambda ids_NA: self.sampler.log_expected(
       state.stats, w_VD, x_ND, y, ids_NA
     )

@@ -163,6 +163,16 @@ def blocks_here() -> jax.Array:
   return lax.axis_index(AXIS) * num + jnp.arange(num, dtype=jnp.int32)
 
 
+def num_blocks() -> int:
+  """Of the classes, on all devices.
+
+  >>> num_blocks()
+  1
+  """
+  blocks = _now.get()
+  return 1 if blocks is None else blocks.num
+
+
 def sums_by_block(x_NA: jax.Array, rows_NA: jax.Array, num_rows: int) -> jax.Array:
   """The sums over the rows of each block on this device, [N, B / C].
 

@@ -16,6 +16,8 @@ from largevocab.heads import (
 from largevocab.ops.class_blocks import check_devices
 from tests.heads.on_devices import ADDED, READ
 
+pytestmark = pytest.mark.long
+
 N, D, P, MOST = 24, 8, 2, 8  # N as it is divided by 8 devices
 ONE = class_mesh(jax.devices()[:1])
 PROPERTIES = {"in_place", "equal", "sent"}

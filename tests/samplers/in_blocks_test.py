@@ -101,18 +101,20 @@ def test_the_law_is_that_of_the_blocks(name):
   sampler = SAMPLERS[name]()
   head, *states = made(sampler)
   h_ND, y = batch(9)
+  # `lsh_label` asks with rows, also with those of other blocks.
+  alone = LSHEmbedding() if name == "lsh_label" else sampler
+  log_expected = jax.jit(alone.log_expected)
   for state in states:
-    got = law(head, state, h_ND, y)
-    alone, asked_ND = sampler, h_ND
-    if name == "lsh_label":  # it asks with rows, also with those of other blocks
-      alone, asked_ND = LSHEmbedding(), state.parts.table.w_VD[rows_of(y)[:, 0]]
+    got, asked_ND = law(head, state, h_ND, y), h_ND
+    if name == "lsh_label":
+      asked_ND = state.parts.table.w_VD[rows_of(y)[:, 0]]
     for b in range(B):
       part = slice(b * BLOCKS.size, (b + 1) * BLOCKS.size)
       stats = jax.tree.map(operator.itemgetter(b), state.parts.stats)
       rows = np.asarray(rows_of(y)) - part.start
       inside = np.where((rows >= 0) & (rows < BLOCKS.size), rows, BLOCKS.size)
       args = jnp.asarray(asked_ND), y._replace(ids_NP=jnp.asarray(inside))
-      of_block = jax.jit(alone.log_expected)(
+      of_block = log_expected(
         stats, state.parts.table.w_VD[part], *args, jnp.arange(BLOCKS.size)
       )
       want = np.broadcast_to(np.exp(of_block), (N, BLOCKS.size))

@@ -15,6 +15,8 @@ from largevocab.errors import UserError
 from largevocab.tools import run_sweep
 from largevocab.tools.sweeps import campaign, records
 
+pytestmark = pytest.mark.long
+
 SECONDS = 240
 SEARCHED = """
 # Two steps an epoch; a rate that grows tenfold at each does not end well.

@@ -6,9 +6,13 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from largevocab import main
 from largevocab.tools import run_sweep
 from largevocab.tools.sweeps import launch, records, sweepfile
+
+pytestmark = pytest.mark.long
 
 SWEEP = """
 def sweep(add):
