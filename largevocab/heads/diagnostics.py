@@ -18,7 +18,8 @@ from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import fold_rows, product
 
 if TYPE_CHECKING:
-  from largevocab.heads.sampled import Sampled, SampledState
+  from largevocab.heads.sampled import Sampled
+  from largevocab.heads.sampled_state import SampledState
 
 _MONITORED = 32  # examples, and draws for each example
 _CLASSES = 16_384  # at a time

@@ -9,7 +9,8 @@ from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.heads.full import Full, FullState
-from largevocab.heads.sampled import Sampled, SampledState
+from largevocab.heads.sampled import Sampled
+from largevocab.heads.sampled_state import SampledState
 from largevocab.labels import Counts, as_counts
 from largevocab.rows import Table, carry_rows
 

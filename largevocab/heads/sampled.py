@@ -3,12 +3,11 @@
 import dataclasses
 import math
 from dataclasses import field
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from largevocab.errors import UserError
 from largevocab.fields import (
   Between,
   CountOrNone,
@@ -36,6 +35,8 @@ from largevocab.heads.candidates import (
 from largevocab.heads.diagnostics import quality
 from largevocab.heads.linear import LinearHead
 from largevocab.heads.logits import Linear, Logits, class_row_grads, class_rows
+from largevocab.heads.sampled_checks import check_settings
+from largevocab.heads.sampled_state import SampledGrads, SampledState
 from largevocab.labels import Counts, Targets, as_counts, batch_classes
 from largevocab.losses import SAMPLED_LOSSES, SampledLoss, SampledSoftmax, Scores
 from largevocab.ops import shards
@@ -55,10 +56,8 @@ from largevocab.rows import (
   RowGrads,
   RowOptimizer,
   Table,
-  added,
   checked,
   row_grads,
-  sq_norm,
 )
 from largevocab.samplers.base import Sampler, check_size, counts_rows, has_fixed_law
 from largevocab.samplers.in_blocks import in_blocks
@@ -67,42 +66,6 @@ from largevocab.samplers.pps import PPS
 PyTree = Any
 
 _ENOUGH = 4  # draws from a block
-
-
-class SampledState(NamedTuple):
-  """State of `Sampled`.
-
-  Attributes:
-    table: the class rows.
-    stats: statistics of the sampler.
-    exact_T: i32[T], the classes that are always candidates; None: none. In blocks each
-      has equally many, padded with V.
-    log_z: learned log-partition functions, as rows of width 1; None: none.
-  """
-
-  table: Table
-  stats: PyTree
-  exact_T: jax.Array | None
-  log_z: Table | None
-
-
-class SampledGrads(NamedTuple):
-  """Gradients of the class rows and of the learned log-partition functions.
-
-  `drawn` has the rows that the loss read, without columns, where other rows have a
-  gradient and the sampler counts them.
-  """
-
-  rows: RowGrads
-  log_z: RowGrads | None
-  drawn: RowGrads | None = None
-
-  __add__ = added  # pyrefly: ignore
-
-  @property
-  def sq_norm(self) -> jax.Array:
-    """Of the class rows of all devices; log-partition functions are on each."""
-    return shards.total(sq_norm(self.rows)) + sq_norm(self.log_z)
 
 
 @settings
@@ -160,34 +123,7 @@ class Sampled(LinearHead):
 
   def __post_init__(self):
     self.logits.check(self)
-    if getattr(self.sampler, "absolute", self.absolute) != self.absolute:
-      what, which = ("o", "|o|") if self.absolute else ("|o|", "o")
-      raise UserError(
-        f"head.absolute is {self.absolute} and head.sampler.absolute is not: a sampler "
-        f"that follows {what} hardly draws what a model with {which} as logits finds "
-        "likely, but the least likely classes; set head.absolute like the sampler's, "
-        "or the sampler's like the head's to have it all the same"
-      )
-    if self.loss.weighs and not getattr(self.sampler, "weighable", True):
-      raise UserError(
-        "head.sampler.draw is 'fill', of which no law is y, and the loss of this "
-        "head weighs by the law: set head.loss.corrected to False (of the loss "
-        "'softmax'; 'ranking' and 'negative_sampling' do not weigh), or "
-        "head.sampler.draw to 'independent'"
-      )
-    if self.loss.needs_sets and not getattr(self.sampler, "distinct", False):
-      raise UserError(
-        "head.sampler may draw a class twice, and the bound is one of sets: choose "
-        "'bernoulli', 'pps' or 'ivf'"
-      )
-    if not self.loss.likelihood and (
-      self.exact_batch or self.exact_frequent or self.exact_ids
-    ):
-      raise UserError(
-        "head.exact_batch, head.exact_frequent and head.exact_ids make a likelihood "
-        "exact, and the loss of this head is none: leave them unset, or choose the "
-        "loss 'softmax'"
-      )
+    check_settings(self)
 
   def features(self, h_ND: jax.Array) -> jax.Array:
     return super().features(self.logits.features(h_ND))

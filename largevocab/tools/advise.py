@@ -45,7 +45,7 @@ import numpy as np
 from largevocab import config
 from largevocab.errors import UserError
 from largevocab.heads import Full, Linear, Sampled
-from largevocab.heads.sampled import SampledState
+from largevocab.heads.sampled_state import SampledState
 from largevocab.labels import Counts, Targets, batch_classes, single_targets
 from largevocab.rows import Adagrad, RowOptimizer
 from largevocab.samplers.base import counts_rows

@@ -22,7 +22,7 @@ from largevocab.heads import (
   Spherical,
 )
 from largevocab.heads.candidates import true_mask
-from largevocab.heads.sampled import SampledGrads
+from largevocab.heads.sampled_state import SampledGrads
 from largevocab.labels import Counts, Targets, single_targets
 from largevocab.losses import (
   NCE,

@@ -22,7 +22,7 @@ _ITEM = ("item_id", "item", "itemid", "iid")
 _TIME = ("timestamp", "time")
 
 
-class Interactions(NamedTuple):
+class ByUser(NamedTuple):
   """Interactions by user, each user's in order of time.
 
   Attributes:
@@ -63,7 +63,7 @@ class _Found:
     self.time_I.append(time)
 
 
-def read_interactions(files: Sequence[Path], lines: str) -> Interactions:
+def read_interactions(files: Sequence[Path], lines: str) -> ByUser:
   """The interactions of files, plain, .gz or .xz.
 
   Args:
@@ -90,18 +90,16 @@ def read_interactions(files: Sequence[Path], lines: str) -> Interactions:
     for part in (found.user_I, found.item_I, found.time_I)
   )
   order_I = np.lexsort((time_I, user_I))
-  return Interactions(
-    list(found.users), list(found.items), user_I[order_I], item_I[order_I]
-  )
+  return ByUser(list(found.users), list(found.items), user_I[order_I], item_I[order_I])
 
 
-def core(found: Interactions, least_of_user: int, least_of_item: int) -> Interactions:
+def core(found: ByUser, least_of_user: int, least_of_item: int) -> ByUser:
   """Drops users and items with fewer interactions than these, again and again, until
   all that are left have as many: with k and k the k-core.
 
   >>> user_I, item_I = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 2, 2])
-  >>> core(Interactions("ab", "xyz", user_I, item_I), 2, 2)
-  Interactions(users=['b'], items=['z'], user_I=array([0, 0]), item_I=array([0, 0]))
+  >>> core(ByUser("ab", "xyz", user_I, item_I), 2, 2)
+  ByUser(users=['b'], items=['z'], user_I=array([0, 0]), item_I=array([0, 0]))
   """
   user_I, item_I = found.user_I, found.item_I
   while True:
@@ -112,7 +110,7 @@ def core(found: Interactions, least_of_user: int, least_of_item: int) -> Interac
     user_I, item_I = user_I[kept_I], item_I[kept_I]
   users, user_I = np.unique(user_I, return_inverse=True)
   items, item_I = np.unique(item_I, return_inverse=True)
-  return Interactions(
+  return ByUser(
     [found.users[i] for i in users], [found.items[i] for i in items], user_I, item_I
   )
 

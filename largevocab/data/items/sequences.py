@@ -15,7 +15,7 @@ from largevocab.data.batches import Batch
 from largevocab.data.classes import Classes
 from largevocab.data.encoded import damaged
 from largevocab.data.example_batches import HeldOutExamples, ShuffledExamples
-from largevocab.data.items.interaction_lines import Interactions
+from largevocab.data.items.interaction_lines import ByUser
 from largevocab.data.labels.bucketed import HeldOutBuckets, capacities
 from largevocab.errors import UserError
 from largevocab.labels import Counts, Targets
@@ -200,7 +200,7 @@ def num_training(lengths_H: np.ndarray) -> np.ndarray:
   return np.where(lengths_H >= 3, lengths_H - 2, lengths_H)
 
 
-def number_sequences(found: Interactions) -> ItemSequences:
+def number_sequences(found: ByUser) -> ItemSequences:
   """Items as class ids, in order of decreasing count, ties by first line.
 
   Counts are those as labels in the training split: of every item of it but each user's

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from largevocab.data.items.interaction_lines import Interactions
+from largevocab.data.items.interaction_lines import ByUser
 from largevocab.data.items.sequences import ItemSequences, number_sequences
 from largevocab.data.synthetic.zipf import NumClasses, NumExamples, Zipf
 from largevocab.fields import Seed, settings
@@ -45,7 +45,7 @@ class ZipfSequences:
     users = [f"u{number}" for number in range(self.num_users)]
     user_I = np.repeat(np.arange(self.num_users), lengths_H)
     data = number_sequences(
-      Interactions(users, [str(item) for item in classes], user_I, item_I)
+      ByUser(users, [str(item) for item in classes], user_I, item_I)
     )
     return ItemSequences(
       data.vocabulary, users, data.items, data.lengths, self.one_label, self.seed

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from largevocab.data import DATASETS
-from largevocab.data.items.interaction_lines import Interactions, core
+from largevocab.data.items.interaction_lines import ByUser, core
 from largevocab.data.items.sequences import number_sequences, open_sequences
 from largevocab.errors import UserError
 
@@ -116,7 +116,7 @@ def test_core_is_that_of_a_loop(of_user, of_item):
   )
   names = [str(i) for i in range(50)]
   columns = (np.array(column) for column in zip(*pairs, strict=True))
-  found = core(Interactions(names, names, *columns), of_user, of_item)
+  found = core(ByUser(names, names, *columns), of_user, of_item)
   expected = naive_core(pairs, of_user, of_item)
   assert 0 < len(expected) <= len(pairs)
   assert [
@@ -210,7 +210,7 @@ def test_long_histories_are_in_batches_of_their_own():
   item_I = np.random.default_rng(0).integers(0, 50, lengths_H.sum())
   user_I = np.repeat(np.arange(300), lengths_H)
   names = [str(i) for i in range(300)]
-  data = number_sequences(Interactions(names, names, user_I, item_I))
+  data = number_sequences(ByUser(names, names, user_I, item_I))
   batches = data.evaluation_batches("test", 4, 5)
   widths = [batch.seen.shape[1] for batch in batches]
   assert widths == sorted(widths)

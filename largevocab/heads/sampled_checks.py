@@ -1,0 +1,41 @@
+"""Settings of the head `Sampled` that do not go together."""
+
+from typing import Any
+
+from largevocab.errors import UserError
+
+
+def check_settings(head: Any) -> None:
+  """Of its loss, sampler and exact sets.
+
+  Raises:
+    UserError: two of them conflict.
+  """
+  if getattr(head.sampler, "absolute", head.absolute) != head.absolute:
+    what, which = ("o", "|o|") if head.absolute else ("|o|", "o")
+    raise UserError(
+      f"head.absolute is {head.absolute} and head.sampler.absolute is not: a sampler "
+      f"that follows {what} hardly draws what a model with {which} as logits finds "
+      "likely, but the least likely classes; set head.absolute like the sampler's, "
+      "or the sampler's like the head's to have it all the same"
+    )
+  if head.loss.weighs and not getattr(head.sampler, "weighable", True):
+    raise UserError(
+      "head.sampler.draw is 'fill', of which no proposal distribution is known, and "
+      "the loss of this head weighs by it: set head.loss.corrected to False (of the "
+      "loss 'softmax'; 'ranking' and 'negative_sampling' do not weigh), or "
+      "head.sampler.draw to 'independent'"
+    )
+  if head.loss.needs_sets and not getattr(head.sampler, "distinct", False):
+    raise UserError(
+      "head.sampler may draw a class twice, and the bound is one of sets: choose "
+      "'bernoulli', 'pps' or 'ivf'"
+    )
+  if not head.loss.likelihood and (
+    head.exact_batch or head.exact_frequent or head.exact_ids
+  ):
+    raise UserError(
+      "head.exact_batch, head.exact_frequent and head.exact_ids make a likelihood "
+      "exact, and the loss of this head is none: leave them unset, or choose the "
+      "loss 'softmax'"
+    )

@@ -1,0 +1,46 @@
+"""State and gradients of the head `Sampled`."""
+
+from typing import Any, NamedTuple
+
+import jax
+
+from largevocab.ops import shards
+from largevocab.rows import RowGrads, Table, added, sq_norm
+
+PyTree = Any
+
+
+class SampledState(NamedTuple):
+  """State of `Sampled`.
+
+  Attributes:
+    table: the class rows.
+    stats: statistics of the sampler.
+    exact_T: i32[T], the classes that are always candidates; None: none. In blocks each
+      has equally many, padded with V.
+    log_z: learned log-partition functions, as rows of width 1; None: none.
+  """
+
+  table: Table
+  stats: PyTree
+  exact_T: jax.Array | None
+  log_z: Table | None
+
+
+class SampledGrads(NamedTuple):
+  """Gradients of the class rows and of the learned log-partition functions.
+
+  `drawn` has the rows that the loss read, without columns, where other rows have a
+  gradient and the sampler counts them.
+  """
+
+  rows: RowGrads
+  log_z: RowGrads | None
+  drawn: RowGrads | None = None
+
+  __add__ = added  # pyrefly: ignore
+
+  @property
+  def sq_norm(self) -> jax.Array:
+    """Of the class rows of all devices; log-partition functions are on each."""
+    return shards.total(sq_norm(self.rows)) + sq_norm(self.log_z)
