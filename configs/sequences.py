@@ -16,7 +16,13 @@ SASREC = {"heads": 1, "activation": "relu"}
 
 
 def get_config(arg: str = ""):
-  a = c.parse_arg(arg, head="sampled/pps", data="interactions", model="transformer")
+  a = c.parse_arg(
+    arg,
+    head="sampled/pps",
+    data="interactions",
+    model="transformer",
+    optimizer="adam",
+  )
   steps = 50
   own = {**SASREC, "max_length": steps} if a.model == "transformer" else {}
   return c.experiment(
@@ -24,7 +30,7 @@ def get_config(arg: str = ""):
     data=c.part("data", a.data),
     model=c.part("model", a.model, embed=64, hidden=64, layers=2, dropout=0.2, **own),
     head=c.head(a.head, num_samples=512, init_scale=0.1),
-    optimizer=c.part("optimizer", "adam"),
+    optimizer=c.part("optimizer", a.optimizer),
     train=c.Training(
       epochs=20, batch_size=128, unroll=steps, lr=0.001, hold_epochs=20, clip_norm=1.0
     ),

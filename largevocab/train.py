@@ -375,7 +375,7 @@ class _Loop:
 
 
 def _title(config: dict[str, Any]) -> str:
-  """A description of a run, such as 'ptb with lstm and sampled(softmax, pps)'."""
+  """What a run is, such as 'ptb with lstm and sampled(linear, softmax, pps)'."""
   data, model, head = (config[part]["name"] for part in ("data", "model", "head"))
   inner = [part["name"] for part in config["head"].values() if isinstance(part, dict)]
   made_of = f"({', '.join(inner)})" if inner else ""

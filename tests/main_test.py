@@ -471,7 +471,7 @@ def test_lines_of_a_run(run, tmp_path):
   assert status == 0
   assert out == ""
   first, second, *_, last = lines
-  assert "training zipf with lstm and sampled(softmax, pps) on " in first
+  assert "training zipf with lstm and sampled(linear, softmax, pps) on " in first
   assert "1000 training tokens, 1000 words" in second
   assert "5 steps" in second
   assert len([line for line in lines if "step 3/5 (60.0 %)" in line]) == 1

@@ -45,10 +45,12 @@ class Head(Protocol):
   its type; losses, metrics, scores, sums and the squared norm are float32 (float64 for
   float64).
 
-  Optional attribute:
+  Optional attributes:
     row_sparse: True if a step reads and writes few rows of the tables. They should then
       be row-major (`largevocab.placement.row_major`); otherwise the compiler's layout
       is the best.
+    counts_batches: True if `update` counts the classes of a batch, and so may not have
+      the gradient of several.
 
   Optional method, of heads that have one table with a row for each class:
     add_row_grads: from (state, grads, ids_R, g_RD) to (grads, sq_norm), those of

@@ -133,6 +133,10 @@ class Sampled(LinearHead):
     """The scores as a function of the logits."""
     return score_of(self.absolute)
 
+  @property
+  def counts_batches(self) -> bool:
+    return counts_rows(self.sampler)
+
   def init(self, key, counts, dim) -> SampledState:
     counts = as_counts(counts)
     w_VD = self.random_rows(key, counts.num_classes, dim)

@@ -25,7 +25,6 @@ from largevocab.fields import (
 )
 from largevocab.heads.base import Head
 from largevocab.rows import RowOptimizer
-from largevocab.samplers.base import counts_rows
 from largevocab.training import schedules
 
 _MOST_STEPS = 2**30  # see `largevocab.fields.Steps`
@@ -299,7 +298,7 @@ class Experiment:
         "is evaluated before the end; set eval.every_epochs, or train.patience to 0"
       )
     head: Any = getattr(self.head, "head", self.head)  # of several devices
-    if self.train.accumulate > 1 and counts_rows(getattr(head, "sampler", None)):
+    if self.train.accumulate > 1 and getattr(head, "counts_batches", False):
       raise UserError(
         f"train.accumulate is {self.train.accumulate}, and head.sampler "
         f"{type(head.sampler).__name__} counts the classes of one batch a step: set "
