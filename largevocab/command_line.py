@@ -9,8 +9,7 @@ from pathlib import Path
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from largevocab.config import listed, nearest
-from largevocab.errors import UserError
+from largevocab.errors import UserError, listed, nearest
 
 # Configs of the package; a wheel installs them inside it.
 _INSTALLED = Path(__file__).with_name("configs")

@@ -7,18 +7,16 @@ key raises an error that names it.
 """
 
 import dataclasses
-import difflib
 import json
 import os
 import types
-from collections.abc import Iterable
 from typing import Any
 
 import jax
 from ml_collections import ConfigDict
 
 from largevocab.data import DATASETS
-from largevocab.errors import UserError
+from largevocab.errors import UserError, listed, nearest
 from largevocab.fields import declared, parse
 from largevocab.heads import HEADS, LOGITS, Linear, OverDevices, Sampled, class_mesh
 from largevocab.losses import SAMPLED_LOSSES, SPHERICAL_LOSSES, SampledSoftmax
@@ -118,8 +116,9 @@ def head(path: str, **fields: Any) -> Any:
   if slash:
     kind = _inner_kind(cls)
     if kind is None:
+      logits = f", or give one of {listed(LOGITS)}" if "logits" in _fields(cls) else ""
       raise UserError(
-        f"head {name!r} takes neither sampler nor loss; drop {'/' + inner!r}"
+        f"head {name!r} takes neither sampler nor loss; drop {'/' + inner!r}{logits}"
       )
     chosen = _choose(_inner(cls, kind), inner, kind)
     fields[kind] = chosen(**_own(kind, chosen, given[kind]))
@@ -398,23 +397,3 @@ def _choose(registry: dict[str, Any], name: str, path: str) -> Any:
   if not isinstance(name, str) or name not in registry:
     raise UserError(f"{path} is {name!r:.99}; it must be one of {listed(registry)}")
   return registry[name]
-
-
-def listed(names: Iterable[str]) -> str:
-  """Sorted names, separated by commas.
-
-  >>> listed({"b", "a"})
-  'a, b'
-  """
-  return ", ".join(sorted(names))
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-  """A hint to append to an error message about an unknown name.
-
-  >>> nearest("hiden", ["hidden", "layers"])
-  "; did you mean 'hidden'?"
-  """
-  names = list(names)
-  found = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-  return f"; did you mean {found[0]!r}?" if found else f"; known: {listed(names)}"

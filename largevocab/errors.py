@@ -1,7 +1,9 @@
 """Errors that a user can fix."""
 
+import difflib
 import errno
 import re
+from collections.abc import Iterable
 
 _OF_THE_SYSTEM = {
   **dict.fromkeys(
@@ -57,3 +59,23 @@ def is_too_large(error: BaseException) -> bool:
     return True
   is_of_arrays = isinstance(error, RuntimeError | ValueError)
   return is_of_arrays and bool(_TOO_LARGE.search(str(error)))
+
+
+def listed(names: Iterable[str]) -> str:
+  """Sorted names, separated by commas.
+
+  >>> listed({"b", "a"})
+  'a, b'
+  """
+  return ", ".join(sorted(names))
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+  """A hint to append to an error message about an unknown name.
+
+  >>> nearest("hiden", ["hidden", "layers"])
+  "; did you mean 'hidden'?"
+  """
+  names = list(names)
+  found = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+  return f"; did you mean {found[0]!r}?" if found else f"; known: {listed(names)}"

@@ -1,5 +1,6 @@
 """Base of recurrent networks: stacked layers, each scanned over time."""
 
+import abc
 from typing import ClassVar
 
 import flax.linen as nn
@@ -47,9 +48,9 @@ class Recurrent(nn.Module):
   init_scale: InitScale = 0.1
   dtype: Dtype = "float32"
 
+  @abc.abstractmethod
   def cell(self, state: State, x_BG: jax.Array, h_BG: jax.Array) -> State:
     """The next state of a layer, from x_t W + b and h_{t-1} U."""
-    raise NotImplementedError
 
   @property
   def history(self) -> int:

@@ -18,8 +18,7 @@ import re
 import sys
 from collections.abc import Iterator
 
-from largevocab.config import nearest
-from largevocab.errors import UserError
+from largevocab.errors import UserError, nearest
 from largevocab.tools import entry
 from largevocab.tools.sweeps import records, sweepfile
 from largevocab.tools.sweeps.records import Record

@@ -4,8 +4,7 @@ import dataclasses
 from typing import Any
 
 from largevocab import config
-from largevocab.config import nearest
-from largevocab.errors import UserError
+from largevocab.errors import UserError, nearest
 from largevocab.heads import Full, Sampled
 
 
