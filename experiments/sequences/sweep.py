@@ -13,9 +13,9 @@ SETS = {
 LENGTH = {
   "train.epochs": 60.0,
   "train.schedule": "cosine",
-  "train.unroll": 20,
-  "eval.unroll": 20,
+  "train.batch_size": 16,
   "eval.every_epochs": 5.0,
+  "data.packed": True,
   "train.tied": True,
   "model.dropout": 0.5,
 }

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from largevocab.fields import Dropout, Dtype, InitScale, Layers, Width
-from largevocab.models.missing import given
+from largevocab.models.missing import given, starts
 
 State = tuple[jax.Array, ...]
 
@@ -25,7 +25,8 @@ class Recurrent(nn.Module):
 
   The products x_t W of all time steps are one product before the scan. Dropout acts
   between layers, on the input and on the output, never on the recurrent connections. A
-  missing input leaves the state as it is, so that padding changes nothing.
+  missing input leaves the state as it is, and the next one that is given starts from a
+  state of zeros: neither padding nor sequences that share a row change anything.
 
   Attributes:
     gates: number of gates of a cell, with D columns each in W, U and b.
@@ -71,16 +72,18 @@ class Recurrent(nn.Module):
   @nn.compact
   def __call__(self, x_BTE, carry, train: bool = False):
     drop = nn.Dropout(self.dropout, deterministic=not train)
-    given_TB1 = jnp.swapaxes(given(x_BTE), 0, 1)[:, :, None]
+    given_BT = given(x_BTE)
+    by_time = lambda x_BT: jnp.swapaxes(x_BT, 0, 1)[:, :, None]
+    given_TB1, starts_TB1 = by_time(given_BT), by_time(starts(given_BT))
     x_TBE = drop(jnp.swapaxes(x_BTE, 0, 1))
     finals = []
     for layer, state in enumerate(carry):
-      x_TBE, state = self._layer(f"layer_{layer}", x_TBE, given_TB1, state)
+      x_TBE, state = self._layer(f"layer_{layer}", x_TBE, given_TB1, starts_TB1, state)
       x_TBE = drop(x_TBE)
       finals.append(state)
     return jnp.swapaxes(x_TBE, 0, 1), tuple(finals)
 
-  def _layer(self, name, x_TBE, given_TB1, state):
+  def _layer(self, name, x_TBE, given_TB1, starts_TB1, state):
     shape = lambda rows: (rows, self.gates * self.hidden)
     init = _uniform(self.init_scale)
     w = self.param(f"{name}_w", init, shape(x_TBE.shape[-1]))
@@ -92,10 +95,11 @@ class Recurrent(nn.Module):
     x_TBG = dot(x_TBE, w) + b[None, None, :]
 
     def step(old, now):
-      x_BG, given_B1 = now
+      x_BG, given_B1, starts_B1 = now
+      old = tuple(jnp.where(starts_B1, 0, part) for part in old)
       new = self.cell(old, x_BG, dot(old[-1], u))
       new = tuple(jnp.where(given_B1, *pair) for pair in zip(new, old, strict=True))
       return new, new[-1]
 
-    state, h_TBD = jax.lax.scan(step, state, (x_TBG, given_TB1))
+    state, h_TBD = jax.lax.scan(step, state, (x_TBG, given_TB1, starts_TB1))
     return h_TBD, state

@@ -18,7 +18,7 @@ from largevocab.fields import (
   Width,
   settings,
 )
-from largevocab.models.missing import given
+from largevocab.models.missing import given, starts
 
 
 @settings
@@ -35,9 +35,10 @@ class Transformer(nn.Module):
   of T = `train.unroll` or `eval.unroll` inputs, and the first inputs of a window have
   little or none. Perplexities of other T are those of other models.
 
-  Missing inputs, whose rows are zeros, may stand before or after the others. They are
-  attended to by none but themselves, and positions count the other inputs alone, so
-  that padding changes nothing.
+  Missing inputs, whose rows are zeros, may stand before or after the others, and
+  between sequences that share a row: what they separate does not attend to each other.
+  They are attended to by none but themselves, and positions count the other inputs of
+  a sequence alone, so that neither padding nor packing changes anything.
 
   Attributes:
     embed: E = D, width of the input rows and of h.
@@ -107,14 +108,18 @@ class Transformer(nn.Module):
       )
     drop = nn.Dropout(self.dropout, deterministic=not train)
     given_BT = given(x_BTE)
-    place_BT = jnp.maximum(jnp.cumsum(given_BT, axis=1) - 1, 0)
+    number_BT, starts_BT = jnp.cumsum(given_BT, axis=1) - 1, starts(given_BT)
+    first_BT = jax.lax.cummax(jnp.where(starts_BT, number_BT, 0), axis=1)
+    sequence_BT = jnp.cumsum(starts_BT, axis=1)
+    place_BT = jnp.maximum(number_BT - first_BT, 0)
     positions = nn.Embed(
       self.max_length, self.embed, embedding_init=self._uniform, name="positions"
     )
     u_BTE = drop(x_BTE + positions(place_BT))
     before_TT = jnp.tril(jnp.ones((length, length), bool))[None]
     itself_TT = jnp.eye(length, dtype=bool)[None]
-    mask_BTT = before_TT & given_BT[:, None, :] | itself_TT
+    same_BTT = sequence_BT[:, :, None] == sequence_BT[:, None, :]
+    mask_BTT = before_TT & given_BT[:, None, :] & same_BTT | itself_TT
     for layer in range(self.layers):
       name = f"layer_{layer}"
       u_BTE += drop(self._attention(name, u_BTE, mask_BTT, train))

@@ -69,6 +69,24 @@ def test_padding_in_front_or_behind_changes_nothing(kind):
   assert np.abs(run(in_between_BTE)[0][:, -1] - h_BTD[:, -1]).max() > 1e-3  # no padding
 
 
+@pytest.mark.parametrize("kind", [GRU, LSTM])
+def test_sequences_that_share_a_row_do_not_see_each_other(kind):
+  model = kind(embed=E, hidden=D)
+  variables = start(model)
+  run = jax.jit(lambda x_BTE: model.apply(variables, x_BTE, model.initial_carry(B)))
+  packed_BTE = rows()[:, :7].at[:, 3].set(0)
+  packed_BTD, carry = run(packed_BTE)
+  first_BTD, _ = run(rows()[:, :3])
+  second_BTD, second_carry = run(rows()[:, 4:7])
+  near = {"rtol": 1e-5, "atol": 1e-6}
+  np.testing.assert_allclose(packed_BTD[:, :3], first_BTD, **near)
+  np.testing.assert_allclose(packed_BTD[:, 4:], second_BTD, **near)
+  for pair in zip(jax.tree.leaves(carry), jax.tree.leaves(second_carry), strict=True):
+    np.testing.assert_allclose(*pair, **near)
+  whole_BTD, _ = run(rows()[:, :7])
+  assert np.abs(whole_BTD[:, 4:] - second_BTD).max() > 1e-3  # nothing between them
+
+
 def test_bfloat16_operands_stay_near_float32():
   exact, rounded = GRU(embed=E, hidden=D), GRU(embed=E, hidden=D, dtype="bfloat16")
   variables, carry = start(exact), exact.initial_carry(B)

@@ -112,6 +112,15 @@ def test_padding_in_front_or_behind_changes_nothing(variables, apply):
     np.testing.assert_allclose(here_TD, want_TD, rtol=1e-4, atol=1e-5)
 
 
+def test_sequences_that_share_a_row_do_not_see_each_other(variables):
+  apart = rows()[:, :3]
+  packed_BTE = jnp.concatenate([apart[0], jnp.zeros((1, E)), apart[1, :2]])[None]
+  h_TD = jax.jit(network().apply)(variables, packed_BTE, ())[0][0]
+  for at, x_TE in ((0, apart[0]), (4, apart[1, :2])):
+    want_TD = naive(variables, x_TE)
+    np.testing.assert_allclose(h_TD[at:][: len(x_TE)], want_TD, rtol=1e-4, atol=1e-5)
+
+
 def test_dropout_in_training_only(variables):
   model = network(dropout=0.5)
   run = jax.jit(

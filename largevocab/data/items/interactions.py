@@ -1,6 +1,7 @@
 """Interactions of users with items, for sequential recommenders."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,7 @@ class Interactions:
   A user's last item is a test label, the last but one a validation label, and all
   before it are for training: leave-one-out by time. The input of a test example has
   the validation item. An example has at most T = `train.unroll` or `eval.unroll`
-  inputs, the last ones; see `largevocab.data.items.sequences.SequenceExamples`.
+  inputs, the last ones; see `largevocab.data.items.sequence_examples.SequenceExamples`.
 
   Attributes:
     path: a file, plain, .gz or .xz, or a glob pattern; with `file` a directory.
@@ -39,6 +40,10 @@ class Interactions:
     one_label: each item of a training history after the first is the only label of an
       example of its own. Otherwise a history is one example, with labels at each of its
       last T items: far fewer steps an epoch.
+    packed: a row of T inputs has as many training histories as fit, with a missing
+      input between two of them, so that little of a batch is padding. The batch size is
+      then a number of rows, and an epoch has fewer steps; see
+      `largevocab.data.items.packed_examples.PackedExamples`.
     seed: of the order of training examples.
     cache_dir: directory of encoded data; empty: $LARGEVOCAB_CACHE, or else
       ~/.cache/largevocab.
@@ -53,11 +58,12 @@ class Interactions:
   min_of_user: Count = 1
   min_of_item: Count = 1
   one_label: bool = False
+  packed: bool = False
   seed: Seed = 0
   cache_dir: str = ""
 
   def tiny(self) -> ZipfSequences:
-    return ZipfSequences(num_users=60, one_label=self.one_label)
+    return ZipfSequences(num_users=60, one_label=self.one_label, packed=self.packed)
 
   def load(self) -> ItemSequences:
     """The sequences, encoded by the first call and memory-mapped from the cache."""
@@ -73,4 +79,9 @@ class Interactions:
         save_sequences(directory, number_sequences(found))
 
     directory = cached(root, f"interactions-{key}", build)
-    return open_sequences(directory, self.one_label, self.seed)
+    return replace(
+      open_sequences(directory),
+      one_label=self.one_label,
+      packed=self.packed,
+      seed=self.seed,
+    )

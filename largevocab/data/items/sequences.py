@@ -11,95 +11,17 @@ from pathlib import Path
 
 import numpy as np
 
-from largevocab.data.batches import Batch
 from largevocab.data.classes import Classes
 from largevocab.data.encoded import damaged
 from largevocab.data.example_batches import HeldOutExamples, ShuffledExamples
 from largevocab.data.items.interaction_lines import ByUser
+from largevocab.data.items.packed_examples import PackedExamples
+from largevocab.data.items.sequence_examples import SequenceExamples
 from largevocab.data.labels.bucketed import HeldOutBuckets, capacities
 from largevocab.errors import UserError
-from largevocab.labels import Counts, Targets
+from largevocab.labels import Counts
 
 _SHARES = (0.9, 0.99)  # of held-out examples by their seen items, for few shapes
-
-
-@dataclass(frozen=True, eq=False)
-class SequenceExamples:
-  """Examples: the items of a user before a place, and the item there.
-
-  The input x, i32[B, T], has the last T items before the place, oldest first, padded
-  at the end with V. With `every` all next items are labels, N = B T, and those of
-  padding have the weight 0; otherwise only the item at the place is, N = B, `Batch.at`
-  is its last input, and `Batch.seen` are all items before it.
-
-  Attributes:
-    items: i32[I], may be memory-mapped.
-    begin: i64[n], the place of the user's first item.
-    place: i64[n], that of the last label; above `begin`.
-    steps: T.
-    num_items: V.
-    every: whether all next items are labels.
-
-  >>> at = np.array([0]), np.array([3])
-  >>> examples = SequenceExamples(np.array([7, 5, 6, 4]), *at, 4, 9, every=True)
-  >>> batch = examples.batch(np.array([0]), np.ones(1))
-  >>> batch.x.tolist(), batch.y.ids_NP[:, 0].tolist(), batch.y.w_NP[:, 0].tolist()
-  ([[7, 5, 6, 9]], [5, 6, 4, 9], [1.0, 1.0, 1.0, 0.0])
-  >>> examples = SequenceExamples(np.array([7, 5, 6, 4]), *at, 2, 9, every=False)
-  >>> batch = examples.batch(np.array([0]), np.ones(1), num_seen=4)
-  >>> batch.x.tolist(), batch.y.ids_NP.tolist(), batch.at.tolist(), batch.seen.tolist()
-  ([[5, 6]], [[4]], [1], [[7, 5, 6, 9]])
-  """
-
-  items: np.ndarray
-  begin: np.ndarray
-  place: np.ndarray
-  steps: int
-  num_items: int
-  every: bool
-
-  def __len__(self) -> int:
-    return len(self.place)
-
-  @cached_property
-  def lengths(self) -> np.ndarray:
-    """i64[n, 2], number of seen items and of labels, for `HeldOutBuckets`."""
-    return np.stack([self.place - self.begin, np.ones_like(self.place)], axis=1)
-
-  def batch(
-    self,
-    at_B: np.ndarray,
-    weight_B: np.ndarray,
-    num_seen: int = 0,
-    num_labels: int = 1,
-  ) -> Batch:
-    """The examples of these numbers, with these weights; one label each."""
-    begin_B, place_B = self.begin[at_B], self.place[at_B]
-    first_B = np.maximum(begin_B, place_B - self.steps)
-    x_BT = self._items(first_B, place_B, self.steps)
-    weight_B = np.asarray(weight_B, np.float32)
-    if not self.every:
-      at = place_B - first_B - 1
-      y_B1 = np.asarray(self.items)[place_B][:, None]
-      last_B = np.take_along_axis(x_BT, at[:, None], axis=1)[:, 0]
-      seen_BS = self._items(begin_B, place_B, num_seen) if num_seen else None
-      y = Targets(y_B1, weight_B[:, None], last_B)  # pyrefly: ignore
-      return Batch(x_BT, y, np.bool_(True), at.astype(np.int32), seen_BS)
-    y_BT = self._items(first_B + 1, place_B + 1, self.steps)
-    is_label_BT = x_BT < self.num_items
-    y = Targets(
-      y_BT.reshape(-1, 1),  # pyrefly: ignore
-      (weight_B[:, None] * is_label_BT).reshape(-1, 1),  # pyrefly: ignore
-      np.where(is_label_BT, x_BT, 0).ravel(),  # pyrefly: ignore
-    )
-    return Batch(x_BT, y, np.bool_(True))
-
-  def _items(self, begin_B: np.ndarray, end_B: np.ndarray, num: int) -> np.ndarray:
-    """i32[B, num], the first items from `begin` to `end`, padded with V."""
-    place_BT = begin_B[:, None] + np.arange(num)
-    is_item_BT = place_BT < end_B[:, None]
-    items_BT = np.asarray(self.items)[np.where(is_item_BT, place_BT, 0)]
-    return np.where(is_item_BT, items_BT, self.num_items).astype(np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +37,7 @@ class ItemSequences:
     items: i32[I], of one user after another.
     lengths: i64[H], items of each user.
     one_label: whether a training example has one label, see `Interactions.one_label`.
+    packed: whether training examples share rows, see `Interactions.packed`.
     seed: of the order of training examples.
   """
 
@@ -123,6 +46,7 @@ class ItemSequences:
   items: np.ndarray
   lengths: np.ndarray
   one_label: bool = False
+  packed: bool = False
   seed: int = 0
 
   @property
@@ -150,7 +74,10 @@ class ItemSequences:
 
   def training_batches(self, batch_size: int, unroll: int) -> ShuffledExamples:
     """Examples, shuffled anew each epoch, of at most T = `unroll` inputs."""
-    return ShuffledExamples(self._examples("train", unroll), batch_size, self.seed)
+    examples = self._examples("train", unroll)
+    if self.packed:
+      examples = PackedExamples(examples, self.seed)
+    return ShuffledExamples(examples, batch_size, self.seed)
 
   def evaluation_batches(
     self, split: str, batch_size: int, unroll: int
@@ -237,7 +164,7 @@ def save_sequences(directory: Path, data: ItemSequences) -> None:
   (directory / "sequences.json").write_text(json.dumps(sizes) + "\n")
 
 
-def open_sequences(directory: Path, one_label: bool, seed: int) -> ItemSequences:
+def open_sequences(directory: Path) -> ItemSequences:
   """The sequences written in a directory, the items memory-mapped.
 
   Raises:
@@ -261,4 +188,4 @@ def open_sequences(directory: Path, one_label: bool, seed: int) -> ItemSequences
     raise damaged(directory, str(error)) from error
   if not is_sound:
     raise damaged(directory, "sizes or class ids are not those written")
-  return ItemSequences(classes, users, items, lengths, one_label, seed)
+  return ItemSequences(classes, users, items, lengths)

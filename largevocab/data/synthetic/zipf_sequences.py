@@ -1,5 +1,7 @@
 """Synthetic sequences of items: the synthetic language cut into users."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from largevocab.data.items.interaction_lines import ByUser
@@ -17,17 +19,18 @@ class ZipfSequences:
   Attributes:
     num_classes: of the language; only those that occur are items.
     num_users: H.
-    one_label: see `largevocab.data.items.interactions.Interactions`.
+    one_label, packed: see `largevocab.data.items.interactions.Interactions`.
     seed: of the language, the users and the order of training examples.
   """
 
   num_classes: NumClasses = 1000
   num_users: NumExamples = 2000
   one_label: bool = False
+  packed: bool = False
   seed: Seed = 0
 
   def tiny(self) -> "ZipfSequences":
-    return ZipfSequences(num_users=60, one_label=self.one_label)
+    return ZipfSequences(num_users=60, one_label=self.one_label, packed=self.packed)
 
   def load(self) -> ItemSequences:
     """Samples the sequences.
@@ -47,6 +50,4 @@ class ZipfSequences:
     data = number_sequences(
       ByUser(users, [str(item) for item in classes], user_I, item_I)
     )
-    return ItemSequences(
-      data.vocabulary, users, data.items, data.lengths, self.one_label, self.seed
-    )
+    return replace(data, one_label=self.one_label, packed=self.packed, seed=self.seed)

@@ -183,6 +183,44 @@ def test_one_label_a_history(long):
   assert examples(data, "test", 9) == examples(long(), "test", 9)
 
 
+def test_packed_rows_have_the_same_examples(long):
+  """Each once, apart from each other, also if a row has room for one alone."""
+  for steps in (3, 4, 6, 20):
+    data = long(packed=True)
+    batches = data.training_batches(1, steps)
+    found = []
+    for step in range(batches.steps_per_epoch):
+      x_T, y = batches.batch(step).x[0], batches.batch(step).y
+      is_missing_T = x_T == data.counts.num_classes
+      for part in np.split(np.arange(steps), np.flatnonzero(is_missing_T)):
+        inputs = part[~is_missing_T[part]]
+        if len(inputs):
+          np.testing.assert_array_equal(y.w_NP[inputs, 0], 1)
+          np.testing.assert_array_equal(y.context_N[inputs], x_T[inputs])
+          named = lambda ids: "".join(data.vocabulary.words[id] for id in ids)  # noqa: B023
+          found.append((named(x_T[inputs]), named(y.ids_NP[inputs, 0])))
+      assert (y.w_NP[is_missing_T] == 0).all()
+      assert (y.ids_NP[is_missing_T] == data.counts.num_classes).all()
+    apart = examples(long(), "train", steps)
+    assert sorted(found) == [(x.rstrip("-"), labels) for x, labels, _ in apart]
+  assert batches.steps_per_epoch == 1
+
+
+def test_weights_of_rows_are_those_of_their_labels(long):
+  data = long(packed=True)
+  rows = data.training_batches(2, 4).examples
+  batch = rows.batch(np.array([1, 0, 1]), np.array([1.0, 0.0, 1.0]))
+  w_BT = batch.y.w_NP.reshape(3, 4)
+  assert w_BT[1].sum() == 0 < w_BT[0].sum()
+  np.testing.assert_array_equal(w_BT[0], w_BT[2])
+  np.testing.assert_array_equal(batch.x[0], batch.x[2])
+
+
+def test_histories_of_one_label_are_not_packed(long):
+  with pytest.raises(UserError, match=r"data\.packed .* set data\.one_label=False"):
+    long(packed=True, one_label=True).training_batches(1, 4)
+
+
 def test_counts_are_those_of_training_labels(long):
   data = long()
   counts = dict(zip(data.vocabulary.words, data.counts.unigram_V, strict=True))
@@ -232,4 +270,4 @@ def test_damaged_cache_is_one_line(long, tmp_path):
       (copy / path.name).write_bytes(path.read_bytes())
     (copy / name).write_bytes((copy / name).read_bytes()[:-3])
     with pytest.raises(UserError, match=r"is damaged .* delete that directory"):
-      open_sequences(copy, one_label=False, seed=0)
+      open_sequences(copy)
