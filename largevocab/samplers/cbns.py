@@ -141,7 +141,9 @@ class CBNS:
       return stats
     is_class_R = is_class(ids_R, V)
     key = jax.random.fold_in(jax.random.key(_SEED), now.step)
-    turn_R = jnp.where(is_class_R, jax.random.uniform(key, ids_R.shape), jnp.inf)
+    # A key for each class: what else is on a device changes nothing.
+    turn_R = jax.vmap(lambda c: jax.random.uniform(jax.random.fold_in(key, c)))(ids_R)
+    turn_R = jnp.where(is_class_R, turn_R, jnp.inf)
     ids_T = jnp.where(is_class_R, ids_R, V)[jnp.argsort(turn_R)[:T]]
     ids_T = jnp.pad(ids_T, (0, T - len(ids_T)), constant_values=V)
     share = jnp.minimum(1, T / jnp.maximum(jnp.sum(is_class_R), 1))

@@ -4,6 +4,7 @@
   python -m tests.heads.on_devices 1,2,8 full sampled/pps
 """
 
+import dataclasses
 import functools
 import json
 import math
@@ -14,6 +15,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
 
 from largevocab import config
 from largevocab.heads import OverDevices, class_mesh
@@ -24,21 +26,27 @@ from largevocab.rows import Adagrad, accumulate
 V, D, N, P, M, STEPS, K = 203, 8, 22, 2, 64, 20, 7  # V and N divide by nothing
 # Others share the programs that read a state.
 READ = (
-  *("full", "sampled/pps", "nce/unigram", "spherical", "huffman", "hierarchical"),
-  *("adaptive", "d_softmax"),
+  *(path for path in config.head_paths() if "/" not in path),
+  *("sampled/pps", "nce/unigram", "spherical/taylor"),
+  *("full/cosine", "sampled/unigram/cosine"),
 )
-# And these add up gradients.
+# And these also add up gradients.
 ADDED = ("full", "sampled/pps", "nce/unigram")
 # Clusters whose sizes 8 blocks do not divide, each with narrower rows.
 DECAYED = Adagrad(decoupled_decay=0.1, average=0.9)
 CLUSTERS = {"cutoffs": (20, 91), "factor": 2, "align": 1, "optimizer": DECAYED}
 FIELDS = {
-  "spherical": {
-    "limit": 1.001
-  },  # without optimiser, and so tight that it is stabilised
+  "spherical": {"limit": 1.001},  # so tight that it is stabilised
   "adaptive": CLUSTERS,
   "d_softmax": {**CLUSTERS, "projected": True},
 }
+# A block has 26 classes, and of each structure several parts all the same.
+SMALL = {
+  **{"leaf_size": 4, "dense_levels": 1, "num_features": 16},  # trees
+  **{"codewords": 4, "clusters": 6, "probes": 2, "iterations": 1},  # codebooks
+  "batches": 3,  # remembered
+}
+ANGLES = {"scale": 8.0, "angular": 0.2, "additive": 0.1}
 COUNTS = (1e4 / np.arange(1, V + 1)).astype(np.int64) + 1
 TOKENS = np.random.default_rng(0).choice(V, 500, p=COUNTS / COUNTS.sum())
 KINDS = "all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute"
@@ -74,11 +82,24 @@ def sent(program):
   return max(map(math.prod, shapes), default=0)
 
 
-def trained(head, num_devices, reads, adds):
-  """What a head computes in a few steps on so many devices, with `reads` what its other
-  programs do, and with `adds` sums of gradients."""
-  head = OverDevices(head, class_mesh(jax.devices()[:num_devices]), 8)
-  state = head.init(jax.random.key(0), Counts(COUNTS, TOKENS), D)
+def over(head, num_devices):
+  return OverDevices(head, class_mesh(jax.devices()[:num_devices]), 8)
+
+
+def initial(head):
+  return head.init(jax.random.key(0), Counts(COUNTS, TOKENS), D)
+
+
+def moved(state, head):
+  """A copy of a state on the devices of another head."""
+  place = lambda x: NamedSharding(head.mesh, x.sharding.spec)
+  copy = lambda x: jax.device_put(jnp.copy(x), place(x))
+  return jax.tree.map(copy, state)
+
+
+def trained(head, state, reads, adds):
+  """What a head computes in a few steps, half of them after a refresh, with `reads`
+  what its other programs do, and with `adds` sums of gradients."""
 
   @functools.partial(jax.jit, donate_argnums=0)
   def step(state, h_ND, y, key):
@@ -101,14 +122,15 @@ def trained(head, num_devices, reads, adds):
     }
 
   kind_of = head.head.divided(state.parts)
-  before = tables()
   for i in range(STEPS):
+    if i == STEPS // 2:
+      state = jax.jit(head.refresh)(state, jax.random.key(STEPS))
+      before = tables()
     state, out = step(state, *batch(i), jax.random.key(i))
     losses.append(float(out.loss))
     norms.append(float(out.sq_norm))
     dh.append(np.asarray(out.dh_ND).tolist())
   in_place = tables() == before
-  state = jax.jit(head.refresh)(state, jax.random.key(STEPS))
   return {
     "loss": losses,
     "norm": norms,
@@ -166,17 +188,31 @@ def read(head, state):
   }
 
 
+def made(path):
+  """The head of a path, with '@' and the type of its rows, or a space and fields."""
+  path, _, given = path.partition(" ")
+  path, _, dtype = path.partition("@")
+  of_head = FIELDS.get(path.partition("/")[0], {})
+  optimizer = of_head.get("optimizer", Adagrad())
+  fields = {
+    **of_head,
+    **{"num_samples": M, "sampler": SMALL, "logits": ANGLES},
+    "optimizer": dataclasses.replace(optimizer, row_dtype=dtype or "float32"),
+    **json.loads(given or "{}"),
+  }
+  return config.head(path, **fields)
+
+
 def main(devices, *paths):
   for path in paths:
-    name, _, given = path.partition(" ")
-    name, _, dtype = name.partition("@")
-    optimizer = {"optimizer": Adagrad(row_dtype=dtype or "float32")}
-    fields = json.loads(given or "{}") | (FIELDS.get(name) or optimizer)
-    if "/" in name:
-      fields["num_samples"] = M
-    head = config.head(name, **fields)
-    programs = name in READ, name in ADDED
-    results = {n: trained(head, n, *programs) for n in map(int, devices.split(","))}
+    head, reads, adds = made(path), path in READ, path in ADDED
+    heads = [over(head, n) for n in map(int, devices.split(","))]
+    start, results = initial(heads[0]), {}
+    for each in heads:
+      # To make a state on many devices is slow: of most heads on the last only.
+      is_own = reads or each == heads[-1]
+      state = initial(each) if is_own else moved(start, each)
+      results[each.mesh.size] = trained(each, state, reads, adds)
     print(json.dumps({"head": path, "results": results}), flush=True)
 
 

@@ -1,50 +1,41 @@
-"""Heads on up to eight devices: the same numbers up to rounding, and little is sent."""
+"""Every head, sampler and loss on one, two, four and eight devices: the same numbers up
+to rounding, and little is sent."""
 
 import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
-import jax
 import numpy as np
 import pytest
 
+from largevocab import config
 from largevocab.errors import UserError
-from largevocab.heads import (
-  class_mesh,
-)
+from largevocab.losses import SAMPLED_LOSSES
 from largevocab.ops.class_blocks import check_devices
 from tests.heads.on_devices import ADDED, READ
 
 pytestmark = pytest.mark.long
 
 N, D, P, MOST = 24, 8, 2, 8  # N as it is divided by 8 devices
-ONE = class_mesh(jax.devices()[:1])
 PROPERTIES = {"in_place", "equal", "sent"}
-HEADS_OVER_DEVICES = [
-  "full",
-  "sampled/pps",
-  "adaptive",
-  "d_softmax",
-  "full@bfloat16",  # of the rows
-  "adaptive@bfloat16",
-  "sampled/softmax",
-  "sampled/quadratic_prior",
-  "sampled/lsh_embedding",
-  "sampled/lsh_label",
-  "sampled/ivf",
-  "sampled/block",
-  "sampled/top_k",
-  "sampled/bernoulli",
-  "sampled/bigram",
+
+
+def of_registries():
+  """Paths with every head, sampler and loss; of losses that draw with one sampler."""
+  for path in config.head_paths():
+    name, _, inner = path.partition("/")
+    loss = SAMPLED_LOSSES.get(name)
+    if loss is None or inner == ("pps" if loss.needs_sets else "unigram"):
+      yield path
+
+
+PATHS = [
+  *of_registries(),
+  *("full/cosine", "sampled/unigram/cosine"),
+  *("full@bfloat16", "adaptive@bfloat16"),  # of the rows
   'sampled/pps {"exact_frequent": 5, "exact_ids": [200, 8]}',
-  "nce/unigram",
-  "negative_sampling/unigram",
-  "ranking/uniform",
-  "blackout/unigram",
-  "spherical",
-  "huffman",
-  "hierarchical",
 ]
 
 
@@ -54,25 +45,24 @@ def trained():
 
   flags = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=8"
 
-  def start(*args):
-    return subprocess.Popen(
-      [sys.executable, "-m", "tests.heads.on_devices", *args],
+  def run(paths):
+    finished = subprocess.run(
+      [sys.executable, "-m", "tests.heads.on_devices", "1,2,4,8", *paths],
       env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
+      capture_output=True,
       text=True,
+      timeout=1800,
+      check=False,
     )
+    assert finished.returncode == 0, finished.stderr
+    return map(json.loads, finished.stdout.splitlines())
 
-  full, pps, *others = HEADS_OVER_DEVICES
-  rows = []
-  for process in [start("1,2,4,8", full, pps), start("1,8", *others)]:
-    out, err = process.communicate(timeout=900)
-    assert process.returncode == 0, err
-    rows += map(json.loads, out.splitlines())
+  with ThreadPoolExecutor() as pool:
+    rows = [row for part in pool.map(run, (PATHS[::2], PATHS[1::2])) for row in part]
   return {row["head"]: row["results"] for row in rows}
 
 
-@pytest.mark.parametrize("path", HEADS_OVER_DEVICES)
+@pytest.mark.parametrize("path", PATHS)
 def test_the_number_of_devices_changes_nothing(trained, path):
   one, *others = trained[path].values()
   # Of rows of bfloat16 a sum that is rounded otherwise may change a last digit.
@@ -107,7 +97,7 @@ def test_gradients_of_parts_add_up_to_those_of_the_batch(trained, path):
     assert not np.allclose(got["part"], got["at once"], atol=1e-4)
 
 
-@pytest.mark.parametrize("path", HEADS_OVER_DEVICES)
+@pytest.mark.parametrize("path", PATHS)
 def test_a_step_sends_no_rows_and_keeps_tables_in_place(trained, path):
   for got in trained[path].values():
     rows = P * 2 * D if path == "sampled/lsh_label" else 0  # of the true classes

@@ -115,6 +115,26 @@ def test_of_more_classes_than_there_is_room_a_random_set_is_remembered():
   )
 
 
+def test_what_is_remembered_does_not_depend_on_the_classes_of_other_devices():
+  """They are padding here, and their number depends on that of devices."""
+  sampler, alone_R = CBNS(batches=1), jnp.array([0, 3, 7, 9])
+  start = sampler.init(Counts(COUNT_V), W_VD, 4)  # two of each batch
+
+  def remembered(ids_R):
+    rows = jnp.zeros((len(ids_R), D))
+
+    def one(step):
+      stats = start._replace(now=start.now._replace(step=step))
+      return sampler.update(stats, W_VD, ids_R, rows, rows).memory_KT[0]
+
+    return jax.jit(jax.vmap(one))(jnp.arange(20))
+
+  alone_ST = remembered(alone_R)
+  assert len(np.unique(alone_ST, axis=0)) > 4
+  padded_R = jnp.array([V, 0, V, V, 3, 7, V, 9, V])
+  np.testing.assert_array_equal(remembered(padded_R), alone_ST)
+
+
 @pytest.mark.parametrize("rate", [0.01, 0.05])
 def test_weights_of_a_stationary_stream_are_right_up_to_the_rate(rate):
   """From a start that is right. With those of `InBatch` they would not be."""
