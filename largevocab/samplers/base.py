@@ -93,6 +93,8 @@ class Sampler(Protocol):
       `refresh` changes them.
     counts_rows: True if `update` takes the rows that changed for the classes drawn, so
       that no other sampler may draw with it.
+    of_batches: True if the draws of an example depend on the others of its batch, or on
+      batches before, so that there is no law of a single example.
     is_fixed: False if it is no `FixedLaw`, for one that is with some settings only.
     draws_for: a method from the number of labels of a batch to that of draws, if it
       follows from it.

@@ -1,6 +1,7 @@
 """Base of samplers that put examples and classes into common buckets."""
 
 import abc
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,8 @@ class Buckets(abc.ABC):
 
   Statistics are the number of updates, i32[], and the number of draws.
   """
+
+  of_batches: ClassVar[bool] = True
 
   @abc.abstractmethod
   def choose(

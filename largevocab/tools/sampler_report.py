@@ -25,6 +25,8 @@ sampler, over all classes:
   ms       time of a draw for all these positions at once, as in training
   ratio    this time over that of a draw from the softmax itself, timed in turns
 
+Samplers whose draws depend on other examples (cbns, sce, rece) are left out.
+
 The first four are means over positions, with medians. Statistics are rebuilt from the
 class table, as after a refresh. `random_features` is not a sampler of the package, only
 a distribution to compare: see random_features.py.
@@ -71,8 +73,6 @@ COLUMNS = [
   *("tv", "tv_median", "chi2", "chi2_median", "ess", "ess_share"),
   *("relvar", "relvar_median", "ms", "ratio"),
 ]
-# Draws without replacement, by inclusion probabilities; others are independent.
-AT_MOST_ONCE = {"pps", "bernoulli", "in_batch", "cbns"}
 FORMULAS = {True: "inclusion", False: "independent"}  # of relvar
 FEATURE_SCALES = (2.0, 4.0, 8.0)  # at 1, long rows have a huge variance
 KEY = jax.random.key(0)
@@ -152,8 +152,10 @@ def judge(
   positions: Positions,
   m: int,
   chunk: int,
+  distinct: set[str],
 ) -> dict[str, Record]:
-  """Means and medians of the figures of each distribution."""
+  """Means and medians of the figures of each distribution; draws of those in `distinct`
+  are without replacement."""
 
   @jax.jit
   def scores(w_VD, x_ND):
@@ -165,8 +167,7 @@ def judge(
     for name, law in laws.items():
       expected = law(part.x_ND, part.y)
       expected_NV = np.broadcast_to(expected, p_NV.shape)
-      at_most_once = name.partition(":")[0] in AT_MOST_ONCE
-      parts[name].append(figures(p_NV, expected_NV, part.y, m, at_most_once))
+      parts[name].append(figures(p_NV, expected_NV, part.y, m, name in distinct))
   judged = {}
   for name, chunks in parts.items():
     whole = {key: np.concatenate([c[key] for c in chunks]) for key in chunks[0]}
@@ -174,7 +175,7 @@ def judge(
       **{key: float(value_N.mean()) for key, value_N in whole.items()},
       **{f"{key}_median": float(np.median(v_N)) for key, v_N in whole.items()},
       "ess": m * float(whole["ess_share"].mean()),
-      "relvar_formula": FORMULAS[name.partition(":")[0] in AT_MOST_ONCE],
+      "relvar_formula": FORMULAS[name in distinct],
     }
   return judged
 
@@ -252,6 +253,8 @@ def report(args: argparse.Namespace) -> list[Record]:
       sampler = sampler_of(name)
       if hasattr(sampler, "absolute"):
         sampler = dataclasses.replace(sampler, absolute=head.absolute)
+      if getattr(sampler, "of_batches", False):
+        raise UserError("its law depends on other examples: use relvar_report.py")
       if getattr(sampler, "whole_leaves", False):
         raise UserError("its draws depend on one another; drop whole_leaves")
       stats = statistics(sampler, data.counts, w_VD, positions.x_ND, m)
@@ -270,7 +273,8 @@ def report(args: argparse.Namespace) -> list[Record]:
       laws[name] = random_feature_law(w_VD, head.absolute, scale)
   if not laws:
     raise UserError("no sampler is left to report on; name others in --samplers")
-  judged = judge(laws, head, w_VD, positions, m, args.chunk)
+  distinct = {name for name, (s, _) in ready.items() if getattr(s, "distinct", False)}
+  judged = judge(laws, head, w_VD, positions, m, args.chunk, distinct)
   yardstick = drawing_of(Softmax(absolute=head.absolute), Size(m), w_VD, positions)
   for name, (sampler, stats) in ready.items():
     draw = drawing_of(sampler, stats, w_VD, positions)
