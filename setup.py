@@ -66,8 +66,11 @@ setup(
   package_dir={"largevocab.configs": "configs"},
   entry_points={
     "console_scripts": [
-      f"largevocab-{name.replace('_', '-')} = largevocab.tools.{name}:cli"
-      for name in TOOLS
+      "largevocab-bench = largevocab.bench.command:cli",
+      *(
+        f"largevocab-{name.replace('_', '-')} = largevocab.tools.{name}:cli"
+        for name in TOOLS
+      ),
     ]
   },
   package_data={"largevocab": ["py.typed", "ops/adaptive/cost_models/*.json"]},

@@ -43,6 +43,7 @@ MAY_IMPORT = {
   "main": {"command_line", "config", "evaluation", "train", "training"},
 }
 MAY_IMPORT["tools"] = MAY_IMPORT.keys() - {"__init__", "main"}
+MAY_IMPORT["bench"] = MAY_IMPORT.keys() - {"__init__", "main"}
 # For parts that people take into code of their own: all that they may need installed.
 MAY_NEED = {
   "atomic": set(),

@@ -1,0 +1,104 @@
+"""Runs of the heads of this package, by its own trainer, and the counted baselines."""
+
+import pathlib
+import resource
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+
+from largevocab import __version__, baselines, config
+from largevocab.bench.digest import digest
+from largevocab.bench.tasks import Task
+from largevocab.data.base import Data
+from largevocab.errors import Diverged, UserError
+from largevocab.evaluation.evaluate import held_out
+from largevocab.tools.sweeps.records import Record, validation_curve
+from largevocab.train import train
+from largevocab.training.settings import Experiment
+from largevocab.training.workdir import has_ended
+
+
+def loaded(exp: Experiment, task: Task) -> tuple[Data, str]:
+  """The data of a task, and their digest.
+
+  Raises:
+    UserError: they are not those of the task, or too few for its steps.
+  """
+  data = exp.data.load()
+  found = digest(data)
+  if task.digest not in ("", found):
+    raise UserError(
+      f"the data that were read have the digest {found}, and the task's are "
+      f"{task.digest}: get the files anew ({task.data})"
+    )
+  batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
+  steps = exp.train.num_steps(exp.train.steps_per_epoch(batches.steps_per_epoch))
+  if steps != task.steps:
+    raise UserError(
+      f"the training data last for {steps} steps, and the task has {task.steps}: get "
+      f"the files anew ({task.data})"
+    )
+  return data, found
+
+
+def run(
+  task: Task, method: str, seed: int, place: str, chosen: Sequence[str], workdir: str
+) -> Record:
+  """Trains, and returns what a line has of it.
+
+  Args:
+    task: what to train on.
+    method: the output layer, as HEAD/SAMPLER.
+    seed: of the run.
+    place: of the data.
+    chosen: 'KEY=VALUE' of other keys.
+    workdir: of the run, which goes on if it was stopped.
+
+  Raises:
+    UserError: an error that the user can fix.
+  """
+  settings = task.settings(method, seed, place, chosen)
+  exp = config.build(settings)
+  if has_ended(workdir):
+    raise UserError(
+      f"{workdir} holds a run that has ended, whose memory is not known; choose "
+      "another --workdir"
+    )
+  _, found = loaded(exp, task)
+  line = {"digest": found, "method": method, "settings": list(chosen)}
+  line["code"] = f"largevocab {__version__}"
+  try:
+    result = train(exp, settings.to_dict(), workdir)
+  except Diverged as error:
+    return {**line, "diverged": error.step, "peak_mib": peak_mib()}
+  curve = validation_curve(pathlib.Path(workdir, "metrics.jsonl"), task.metric)
+  return {
+    **line,
+    **{split: result[f"{split}_{task.metric}"] for split in ("valid", "test")},
+    **{"steps": result["steps"], "seconds": result["train_seconds"]},
+    **{"curve": curve, "peak_mib": peak_mib()},
+  }
+
+
+def count_baselines(task: Task, place: str) -> Iterator[Record]:
+  """What a line has of each of the models that count, see `largevocab.baselines`."""
+  exp = config.build(task.settings(place=place))
+  data, found = loaded(exp, task)
+  splits = held_out(exp, data)
+  for name, model in baselines.counted(exp, data).items():
+    measured: dict[str, Any] = {
+      split: baselines.measure(model, exp, data.counts, batches)[task.metric]
+      for split, batches in splits.items()
+    }
+    yield {"digest": found, "name": f"{name}, counted", "baseline": True, **measured}
+
+
+def peak_mib() -> float:
+  """The most memory that this process had: of the device if that says it, else all."""
+  stats = jax.local_devices()[0].memory_stats() or {}
+  if "peak_bytes_in_use" in stats:
+    return stats["peak_bytes_in_use"] / 2**20
+  peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -1,0 +1,148 @@
+"""The table of the benchmark, made from the lines of all entries.
+
+A row is a method: its runs of all seeds, or a baseline. Rows of a task are in order of
+the median of the metric on test data, the best first.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from largevocab.bench.lines import method_of
+from largevocab.bench.tasks import TASKS, Task
+from largevocab.tools.sweeps.records import Record
+from largevocab.tools.tables.markdown import NOTHING, of_columns, short, summary
+from largevocab.tools.tables.significance import is_better, is_perplexity, of_pairs
+
+WITHIN = 0.05  # of the full softmax's metric on validation data
+FULL = "full"  # the method that says it
+NEVER = "never"
+
+
+def tables(rows: Sequence[Record], tasks: Mapping[str, Task] = TASKS) -> str:
+  """A heading and a Markdown table for each task with lines."""
+  of_task: dict[str, list[Record]] = {}
+  for row in rows:
+    of_task.setdefault(row["task"], []).append(row)
+  shown = [name for name in tasks if name in of_task]
+  return "\n\n".join(
+    f"### {tasks[name].title} (`{name}`)\n\n{table(of_task[name], tasks[name].metric)}"
+    for name in shown
+  )
+
+
+def table(rows: Sequence[Record], metric: str) -> str:
+  """The table of one task."""
+  of_method: dict[str, list[Record]] = {}
+  for row in rows:
+    of_method.setdefault(method_of(row), []).append(row)
+  methods = list(of_method.values())
+  goal = level(methods, metric)
+  best_first = 1 if is_better(0.0, 1.0, metric) else -1
+
+  def rank(members: list[Record]) -> float:
+    ended = _values(members, "test")
+    return best_first * statistics.median(ended) if ended else math.inf
+
+  methods.sort(key=rank)
+  return of_columns(
+    {
+      "method": [_title(members) for members in methods],
+      "code": [members[0].get("code", NOTHING) for members in methods],
+      "seeds": [_seeds(members) for members in methods],
+      f"valid {metric}": [_median(members, "valid") for members in methods],
+      f"test {metric}": [_median(members, "test") for members in methods],
+      "95 % interval": [
+        interval(_values(members, "test"), metric) for members in methods
+      ],
+      f"seconds to within {WITHIN:.0%} of {FULL}".replace("%", " %"): [
+        _reached(members, goal, metric) for members in methods
+      ],
+      "seconds": [_median(members, "seconds", short) for members in methods],
+      "peak MiB": [_median(members, "peak_mib", short) for members in methods],
+      "trials": [str(members[0].get("trials", NOTHING)) for members in methods],
+      "device": [members[0]["device"] for members in methods],
+    }
+  )
+
+
+def level(methods: Sequence[Sequence[Record]], metric: str) -> float | None:
+  """The value on validation data that counts as within 5 % of the full softmax.
+
+  The full softmax is the method `full` with the best median at the end; None: there is
+  none.
+
+  >>> level([[{"method": "full", "valid": 100.0}]], "ppl")
+  105.0
+  >>> level([[{"method": "full", "valid": 0.5}], [{"method": "nce/pps"}]], "p@1")
+  0.475
+  """
+  found = [_values(members, "valid") for members in methods if _is_full(members)]
+  medians = [statistics.median(values) for values in found if values]
+  if not medians:
+    return None
+  is_least = is_better(0.0, 1.0, metric)
+  best = min(medians) if is_least else max(medians)
+  return best * (1 + WITHIN if is_least else 1 - WITHIN)
+
+
+def seconds_to(row: Record, goal: float, metric: str) -> float:
+  """Seconds of training at the first evaluation that reached a level; inf: none did.
+
+  >>> seconds_to({"curve": [[1, 9.0, 10.0], [2, 5.0, 20.0]]}, 5.0, "ppl")
+  20.0
+  """
+  for _, value, seconds in row.get("curve", []):
+    if value == goal or is_better(value, goal, metric):
+      return seconds
+  return math.inf
+
+
+def interval(values: Sequence[float], metric: str) -> str:
+  """The 95 % interval of the mean over seeds, by Student's t; of a perplexity, that of
+  its log. '-' for fewer than two.
+
+  >>> interval([0.49, 0.5, 0.51], "p@1"), interval([0.5], "p@1")
+  ('0.4752 to 0.5248', '-')
+  """
+  if len(values) < 2:
+    return NOTHING
+  is_log = is_perplexity(metric)
+  mean, half = of_pairs([math.log(value) for value in values] if is_log else values)
+  ends = [mean - (half or 0.0), mean + (half or 0.0)]
+  return " to ".join(summary([math.exp(end) if is_log else end]) for end in ends)
+
+
+def _is_full(members: Sequence[Record]) -> bool:
+  return members[0].get("method") == FULL
+
+
+def _title(members: Sequence[Record]) -> str:
+  first = members[0]
+  steps = [f"{row['diverged']:,}" for row in members if "diverged" in row]
+  diverged = f" (diverged at step {', '.join(steps)})" if steps else ""
+  return first["name"] + " (baseline)" * bool(first.get("baseline")) + diverged
+
+
+def _seeds(members: Sequence[Record]) -> str:
+  if members[0].get("baseline"):
+    return NOTHING
+  ended = sum("diverged" not in row for row in members)
+  return f"{ended}" if ended == len(members) else f"{ended} of {len(members)}"
+
+
+def _values(members: Sequence[Record], key: str) -> list[float]:
+  return [row[key] for row in members if key in row]
+
+
+def _median(members: Sequence[Record], key: str, shown=summary) -> str:
+  values = _values(members, key)
+  return shown([statistics.median(values)]) if values else NOTHING
+
+
+def _reached(members: Sequence[Record], goal: float | None, metric: str) -> str:
+  ended = [row for row in members if "curve" in row]
+  if goal is None or not ended:
+    return NOTHING
+  median = statistics.median(seconds_to(row, goal, metric) for row in ended)
+  return short([median]) if math.isfinite(median) else NEVER

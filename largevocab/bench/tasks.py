@@ -1,0 +1,195 @@
+"""The tasks of the benchmark: data, network and training that are the same for all.
+
+An entrant chooses the output layer, its loss, the optimiser and the rates. Everything
+else is the task's. A task with other data, another network, another budget or another
+metric is another task, or another version of the protocol.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from largevocab import command_line
+from largevocab.errors import UserError, nearest
+from largevocab.paths import user_path
+
+PROTOCOL = 1  # a change of a task's data, network, budget or metric increases it
+SEEDS = (0, 1, 2)
+# Keys that an entrant may set: those of the output layer, the optimiser and the rates.
+FREE = re.compile(
+  r"(head|optimizer)\.[\w.]+"
+  r"|train\.(lr|schedule|warmup_steps|hold_epochs|decay|end_factor|head_lr_factor"
+  r"|clip_norm)"
+)
+
+
+@dataclass(frozen=True)
+class Task:
+  """Data, network and budget.
+
+  Attributes:
+    title: what it is, for tables.
+    config: of the package, as for --config; {} stands for the output layer.
+    steps: of training; a batch each.
+    metric: of result.json, without the split: 'ppl', 'recall@20', 'p@1'.
+    data_key: the key of the config that has the place of the data; '': data are made.
+    data: how to get it.
+    digest: of the data (`largevocab.bench.digest`); '': not known yet, the first
+      results that are submitted say it.
+    fixed: keys of the config with other values than its own.
+    is_entered: whether results can be submitted.
+  """
+
+  title: str
+  config: str
+  steps: int
+  metric: str
+  data_key: str = ""
+  data: str = ""
+  digest: str = ""
+  fixed: Mapping[str, Any] = field(default_factory=dict)
+  is_entered: bool = True
+
+  def settings(
+    self,
+    method: str = "full",
+    seed: int = 0,
+    place: str = "",
+    chosen: Sequence[str] = (),
+  ) -> ConfigDict:
+    """The config of a run.
+
+    Args:
+      method: the output layer, as HEAD, HEAD/SAMPLER or HEAD/LOSS.
+      seed: of initial values and negatives.
+      place: of the data on this machine.
+      chosen: 'KEY=VALUE' of keys that are not the task's.
+
+    Raises:
+      UserError: names the method, key or place that is wrong.
+    """
+    if "," in method:
+      raise UserError(
+        f"--method={method}: a method is a path such as sampled/pps, without commas; "
+        "set the rest by --set KEY=VALUE"
+      )
+    for word in chosen:
+      key, equals, _ = word.partition("=")
+      if not equals or not FREE.fullmatch(key):
+        raise UserError(
+          f"--set {word}: want KEY=VALUE of head, optimizer or a rate of train; all "
+          "other keys are the task's"
+        )
+    values = {
+      **{"log.monitor_every_steps": 0, "train.max_steps": self.steps},
+      **self.fixed,
+      "train.seed": seed,
+      **self._place(place),
+    }
+    words = [f"{key}={value}" for key, value in values.items()]
+    settings = command_line.load(self.config.format(method))
+    flags = [f"--config.{word}" for word in [*words, *chosen]]
+    command_line.override(settings, ["bench", *flags], known=[])
+    return settings
+
+  def _place(self, place: str) -> dict[str, str]:
+    if bool(place) != bool(self.data_key):
+      what = f"missing; {self.data}" if self.data_key else f"{place}: the data are made"
+      raise UserError(f"--data is {what}")
+    return {self.data_key: str(user_path(place, "--data"))} if place else {}
+
+
+def _wikipedia(**fields: Any) -> Task:
+  """A network that a core trains in hours; 5 of 1,000 words for each held-out split."""
+  return Task(
+    config="enwiki8:{},optimizer=sgd",
+    steps=41_900,
+    metric="ppl",
+    data_key="data.train",
+    fixed={
+      **{"model.embed": 128, "model.hidden": 128},
+      **{"train.batch_size": 20, "train.epochs": 1, "eval.batch_size": 20},
+      **{"data.valid_share": 0.005, "data.test_share": 0.005},
+      "eval.every_epochs": 0.05,
+    },
+    **fields,
+  )
+
+
+TASKS = {
+  "ptb": Task(
+    title="Penn Treebank, 10,000 words",
+    config="ptb:{}",
+    steps=30_199,
+    metric="ppl",
+    data_key="data.path",
+    data="python -m largevocab.tools.fetch ptb DIR, then --data DIR",
+    digest="sha256:34123bcc3dacea865057d04f5a4f61ba25cd9fc8faf7dce8a40ec1055b152c15",
+    fixed={"eval.every_epochs": 0.5},
+  ),
+  "enwiki8": _wikipedia(
+    title="Wikipedia of 2015 by the recipe of text8, 67,531 words",
+    data="make the file as docs/bench.md says, then --data FILE",
+    digest="sha256:2202c6adfde69650003ccdc32edd4a441c6712ce308df552eadefc96786afd22",
+  ),
+  "text8": _wikipedia(
+    title="Wikipedia, text8",
+    data="python -m largevocab.tools.fetch text8 DIR, then --data DIR/text8",
+  ),
+  "citeulike_t": Task(
+    title="citeulike-t, 52,946 tags",
+    config="xmlc:{},data=citeulike_t",
+    steps=385,
+    metric="p@1",
+    data_key="data.path",
+    data="get the files as docs/bench.md says, then --data DIR",
+    digest="sha256:875ee6ef84c3afb6249d7a36358889fffd644dfcb3205a5d02a473e89e591c2f",
+    fixed={"eval.every_epochs": 0.2},
+  ),
+  "diginetica": Task(
+    title="Diginetica, 43,097 items",
+    config="next_item:{}",
+    steps=10_684,
+    metric="recall@20",
+    data_key="data.path",
+    data="python -m largevocab.tools.fetch diginetica DIR, then --data DIR",
+    digest="sha256:03c99e435ac2652138f9edacdaa21e95f5bc62bf6b68367d7284a1b6106414c9",
+    fixed={"eval.every_epochs": 0.25},
+  ),
+  "amazon670k": Task(
+    title="Amazon-670K, 670,091 labels",
+    config="xmlc:{},data=amazon670k",
+    steps=10_000,
+    metric="p@1",
+    data_key="data.path",
+    data="python -m largevocab.tools.fetch amazon670k DIR, then --data DIR",
+  ),
+  "lm1b": Task(
+    title="One Billion Word, 800,000 words",
+    config="lm1b:{}",
+    steps=100_000,
+    metric="ppl",
+    data_key="data.path",
+    data="python -m largevocab.tools.fetch lm1b DIR, then --data DIR/1-billion-...",
+    fixed={"eval.every_epochs": 0.02},
+  ),
+  "tiny": Task(
+    title="made in a moment, to try out an adapter",
+    config="ptb:{},runlocal",
+    steps=20,
+    metric="ppl",
+    digest="sha256:3d7b706581f913bcbef50c0f9886c277589e24839f3d79b931666370ea32abc7",
+    fixed={"eval.every_epochs": 0.1, "checkpoint.every_steps": 1000},
+    is_entered=False,
+  ),
+}
+
+
+def find(name: str, tasks: Mapping[str, Task] = TASKS) -> Task:
+  """The task of a name; raises a UserError if there is none."""
+  if name not in tasks:
+    raise UserError(f"there is no task {name!r:.99}{nearest(name, tasks)}")
+  return tasks[name]

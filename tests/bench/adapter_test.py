@@ -1,0 +1,126 @@
+"""Adapters: what they get, and how what they give is measured."""
+
+import dataclasses
+import itertools
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+from largevocab import baselines, config
+from largevocab.bench import adapter
+from largevocab.bench.adapter import Given
+from largevocab.errors import UserError
+from largevocab.evaluation.evaluate import held_out
+from tests.bench.counting import METHOD, TINY, Counting
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "bench.md"
+V, B, T = 30, 4, 5
+PEERS = {
+  "torch": "largevocab.bench.adapters.torch_adaptive:TorchAdaptive",
+  "tensorflow": "largevocab.bench.adapters.tensorflow_sampled:TensorFlowSampled",
+}
+OPTIONS = {"torch": {"div_value": 1.5}, "tensorflow": {"num_samples": 10}}
+SMALL = dataclasses.replace(
+  TINY,
+  digest="",
+  fixed={**TINY.fixed, "data.num_classes": V, "train.epochs": 100, "train.unroll": T},
+)
+
+
+@pytest.mark.parametrize(
+  ("name", "says"),
+  [("StopsEarly", "before the end of the steps up to 5"), ("GivesScores", r"\[20\]")],
+)
+def test_what_an_adapter_does_wrong_is_said(name, says):
+  with pytest.raises(UserError, match=says):
+    adapter.run(TINY, METHOD.replace("Counting", name), 0, "", [])
+
+
+def test_rates_are_those_of_the_schedule():
+  chosen = ["train.lr=3", "train.schedule=linear"]
+  exp = config.build(TINY.settings(chosen=chosen))
+  data = exp.data.load()
+  counting = Counting(Given(data, exp.model, exp.train, 0))
+  adapter._train(counting, exp, data, "ppl")
+  np.testing.assert_allclose(counting.rates, 3 * (1 - np.arange(20) / 20), rtol=1e-6)
+
+
+def test_the_example_of_the_page_is_one():
+  (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+  names: dict = {}
+  exec(program, names)
+  exp = config.build(TINY.settings())
+  data = exp.data.load()
+  given = Given(data, exp.model, exp.train, 0)
+  own, ours = names["Counting"](given), Counting(given)
+  ends = [adapter._train(model, exp, data, "ppl")["test"] for model in (own, ours)]
+  assert ends[0] == ends[1]
+  batches = held_out(exp, data)["valid"]
+  assert next(own.evaluate(batches, 3)).shape == next(ours.evaluate(batches, 3)).shape
+
+
+def test_rankings_are_measured_as_those_of_baselines():
+  """Best classes by all training examples are the baseline of popularity."""
+  config_of_items = "next_item:{},runlocal,data=diginetica"
+  task = dataclasses.replace(TINY, config=config_of_items, metric="recall@20")
+  exp = config.build(task.settings())
+  data = exp.data.load()
+  counting = Counting(Given(data, exp.model, exp.train, 0), prior=0)
+  counting.count_V = data.counts.unigram_V.astype(float)
+  popular = baselines.counted(exp, data)["popularity"]
+  for batches in held_out(exp, data).values():
+    expected = baselines.measure(popular, exp, data.counts, batches)
+    found = adapter.measured(counting, exp, data, batches)
+    assert found["recall@20"] == pytest.approx(expected["recall@20"], rel=1e-6)
+    assert found["recall@20"] > 0
+
+
+@pytest.fixture(scope="module", params=PEERS)
+def peer(request):
+  """An adapter of another package after some training, its losses, and the data."""
+  pytest.importorskip(request.param)
+  exp = config.build(SMALL.settings())
+  data = exp.data.load()
+  given = Given(data, exp.model, exp.train, 0)
+  model = adapter.load(PEERS[request.param])(given, **OPTIONS[request.param])
+  batches = data.training_batches(B, T)
+  valid = held_out(exp, data)["valid"]
+  losses = []
+  for start in range(0, 600, 200):
+    steps = (adapter.Step(batches.batch(i), 2.0) for i in range(start, start + 200))
+    model.train(steps)
+    losses.append(adapter.measured(model, exp, data, valid)["nll"])
+  return model, losses, data
+
+
+def test_another_package_learns(peer):
+  _, losses, data = peer
+  share_V = data.counts.unigram_V / data.counts.unigram_V.sum()
+  entropy = -np.sum(share_V * np.log(np.maximum(share_V, 1e-9)))
+  assert losses[-1] < losses[0]
+  assert losses[-1] < 1.05 * entropy < np.log(V)
+
+
+def test_its_probabilities_sum_to_one(peer):
+  """Each class in turn as the label of the same inputs."""
+  model, _, data = peer
+  batch = next(iter(data.evaluation_batches("valid", B, T)))
+  labelled = [
+    batch._replace(y=batch.y._replace(ids_NP=np.full_like(batch.y.ids_NP, c)))
+    for c in range(V)
+  ]
+  nll_VN = [next(iter(model.evaluate([each], 0))) for each in labelled]
+  np.testing.assert_allclose(np.exp(-np.array(nll_VN)).sum(0), 1, rtol=1e-4)
+
+
+def test_its_state_of_training_is_kept(peer):
+  """Evaluation begins anew, and changes nothing that training or it goes on from."""
+  model, _, data = peer
+  batches = list(itertools.islice(data.evaluation_batches("test", B, T), 3))
+  whole = list(model.evaluate(batches, 0))
+  before = model._state
+  again = list(model.evaluate(batches, 0))
+  np.testing.assert_array_equal(np.array(whole), np.array(again))
+  assert model._state is before

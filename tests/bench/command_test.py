@@ -1,0 +1,256 @@
+"""Runs, submissions and the table, from the command line."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from largevocab import config
+from largevocab.bench import command, lines
+from largevocab.errors import UserError
+from tests.bench.counting import METHOD, TINY
+
+
+def bench(*words, task=TINY):
+  return command.main([str(word) for word in words], {"tiny": task})
+
+
+def read(path):
+  return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write(path, rows):
+  path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+  """Lines of an adapter with three seeds, of one of ours with one, and of baselines."""
+  path = tmp_path_factory.mktemp("bench") / "mine.jsonl"
+  for seed in (0, 1, 2):
+    words = ("--adapter", METHOD, "--set=prior=2", "--name=counting", "--trials=4")
+    assert bench("run", "tiny", *words, "--seed", seed, "--out", path) == 0
+  assert bench("run", "tiny", "--method=full", "--trials=1", "--out", path) == 0
+  assert bench("run", "tiny", "--baselines", "--out", path) == 0
+  return path
+
+
+@pytest.fixture
+def entry(out):
+  """The three lines of the adapter, whose seeds differ a little."""
+  rows = [row for row in read(out) if row["name"] == "counting"]
+  return [row | {"test": row["test"] + row["seed"]} for row in rows]
+
+
+def test_a_line_has_what_was_measured(out):
+  rows = {(row["name"], row.get("seed")): row for row in read(out)}
+  assert len(rows) == 6
+  for key in [("counting", 0), ("full", 0)]:
+    row = rows[key]
+    assert row["steps"] == TINY.steps
+    assert row["data"] == TINY.digest
+    assert [step for step, *_ in row["curve"]] == [5, 10, 15, 20]
+    assert row["curve"][-1][1] == pytest.approx(row["valid"], rel=1e-4)
+    seconds = [seconds for *_, seconds in row["curve"]]
+    assert 0 < seconds[0] < seconds[-1] <= row["seconds"] * (1 + 1e-4)
+    assert row["peak_mib"] > 50
+  counted = rows["counting", 0]
+  assert (counted["trials"], counted["settings"]) == (4, ["prior=2"])
+  assert counted["code"] == f"numpy {np.__version__}"
+  assert "seed" not in rows["unigram, counted", None]
+
+
+def test_the_metric_of_an_adapter_is_that_of_its_probabilities(out):
+  data = config.build(TINY.settings()).data.load()
+  batches = data.training_batches(4, 5)
+  seen = [batches.batch(step).y.ids_NP.ravel() for step in range(TINY.steps)]
+  count_V = 2.0 + np.bincount(np.concatenate(seen), minlength=data.counts.num_classes)
+  row = read(out)[0]
+  for split in ("valid", "test"):
+    log_p_N = np.log(count_V[getattr(data, split)] / count_V.sum())
+    assert row[split] == pytest.approx(math.exp(-log_p_N.mean()), rel=1e-5)
+
+
+def test_the_table_has_a_row_for_each_method(out, entry, tmp_path, capsys):
+  mine, results = tmp_path / "mine.jsonl", tmp_path / "bench" / "results.jsonl"
+  write(mine, entry)
+  for _ in range(2):  # what is there already is replaced
+    assert bench("submit", mine, "--results", results) == 0
+  assert read(results) == entry
+  write(results, [*entry, *(row for row in read(out) if row["name"] != "counting")])
+  capsys.readouterr()
+  assert bench("table", "--results", results) == 0
+  lines_shown = capsys.readouterr().out.splitlines()
+  cells = [line.strip("| ").split(" | ") for line in lines_shown if "|" in line]
+  table = [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
+  of_method = {row["method"]: row for row in table}
+  assert len(of_method) == 4
+  medians = [float(row["test ppl"]) for row in table]
+  assert medians == sorted(medians)
+  counted, full = of_method["counting"], of_method["full"]
+  first = entry[0]["test"]
+  assert counted["test ppl"] == f"{first + 1:.1f}"
+  assert (counted["seeds"], counted["trials"]) == ("3", "4")
+  # Student's t of two degrees of freedom is 4.303.
+  logs = np.log([first, first + 1, first + 2])
+  half = 4.303 * logs.std(ddof=1) / math.sqrt(3)
+  low, high = map(float, counted["95 % interval"].split(" to "))
+  assert low == pytest.approx(math.exp(logs.mean() - half), rel=1e-3)
+  assert high == pytest.approx(math.exp(logs.mean() + half), rel=1e-3)
+  assert full["95 % interval"] == "-"
+  assert full["seconds to within 5 % of full"] != "-"
+  assert of_method["unigram, counted (baseline)"]["seeds"] == "-"
+
+
+def test_the_clock_stops_where_the_full_softmax_is_near(entry, tmp_path, capsys):
+  """At 100: 105 or less."""
+  full = [row | {"method": "full", "valid": 100.0} for row in entry]
+  slow = [[5, 200.0, 1000.0], [10, 105.1, 2000.0], [20, 104.9, 3000.0]]
+  rows = [row | {"curve": slow} for row in full]
+  rows += [
+    row | {"name": "other", "valid": 900.0, "curve": [*slow[:2], [20, 106.0, 3000.0]]}
+    for row in entry
+  ]
+  write(tmp_path / "r.jsonl", rows)
+  assert bench("table", "--results", tmp_path / "r.jsonl") == 0
+  shown = capsys.readouterr().out
+  assert "| 3000 |" in shown
+  assert "| never |" in shown
+
+
+def changed(place, **fields):
+  """Changes a line, and keeps its id right unless it is given."""
+
+  def change(rows):
+    row = rows[place] | fields
+    row = {key: value for key, value in row.items() if value is not None}
+    if "run" not in fields and {"task", "name"} <= row.keys():
+      row["run"] = lines.identity(row)
+    return [*rows[:place], row, *rows[place + 1 :]]
+
+  return change
+
+
+NAN = float("nan")
+FAULTS = [
+  (lambda rows: rows[:2], "1: seed: 'counting' has no line of the seed 2"),
+  (lambda rows: [*rows, rows[1]], "4: seed: 1 is there twice"),
+  (changed(1, trials=3), "2: trials: is not that of line 1"),
+  (changed(2, device="another"), "3: device: is not that of line 1"),
+  (changed(0, settings=["prior=3"]), "1: seed: 'counting' has no line of the seed 1"),
+  (changed(0, test=NAN), "1: test: is nan, not a finite number"),
+  (changed(0, test="4"), "1: test: is '4', not a finite number"),
+  (changed(1, valid=None), "2: valid: is missing"),
+  (changed(1, seed=3), "2: seed: is 3, not one of (0, 1, 2)"),
+  (changed(1, seed=True), "2: seed: is True, not a whole number"),
+  (changed(2, trials=0), "3: trials: is 0, and at least"),
+  (changed(2, steps=19), "3: steps: are 19, and the task has 20"),
+  (changed(2, curve=[[20, 1.0]]), "3: curve: has points other than"),
+  (changed(2, curve=[[15, 1.0, 2.0]]), "3: curve: does not end at step 20"),
+  (changed(0, protocol=0), "1: protocol: is 0, and must be 1"),
+  (changed(0, metric="nll"), "1: metric: is 'nll', and must be 'ppl'"),
+  (changed(0, data="sha256:0"), "1: data: is 'sha256:0', and must be 'sha256:"),
+  (changed(0, run="mine"), "1: run: is 'mine', and must be 'tiny-counting-seed=0-"),
+  (changed(0, task="ptb8"), "1: task: is 'ptb8', not one of tiny"),
+]
+
+
+@pytest.mark.parametrize(("change", "says"), FAULTS, ids=[says for _, says in FAULTS])
+def test_a_fault_is_named_by_line_and_key(change, says, entry, tmp_path, capsys):
+  mine, results = tmp_path / "mine.jsonl", tmp_path / "results.jsonl"
+  write(mine, change(entry))
+  capsys.readouterr()
+  assert bench("submit", mine, "--results", results) == 1
+  told = capsys.readouterr().err.splitlines()
+  assert len(told) == 2 if "settings" in says else told
+  assert told[0].startswith(f"{mine}:{says}"), told
+  assert not results.exists()
+
+
+def test_every_fault_has_its_line(entry, tmp_path, capsys):
+  write(tmp_path / "m", changed(0, test=NAN, steps=7)(changed(2, seed=9)(entry)))
+  assert bench("submit", tmp_path / "m", "--results", tmp_path / "r") == 1
+  told = capsys.readouterr().err.splitlines()
+  assert [line.split(": ")[0:2] for line in told] == [
+    [f"{tmp_path / 'm'}:1", "test"],
+    [f"{tmp_path / 'm'}:3", "seed"],
+  ]
+
+
+def test_of_data_without_a_digest_the_first_results_say_it(entry, tmp_path, capsys):
+  unknown = dataclasses.replace(TINY, digest="")
+  mine, results = tmp_path / "mine.jsonl", tmp_path / "results.jsonl"
+  submit = ("submit", mine, "--results", results)
+  write(mine, [row | {"data": "sha256:7"} for row in entry])
+  assert bench(*submit, task=unknown) == 0
+  write(mine, entry)
+  assert bench(*submit, task=unknown) == 1
+  assert "1: data: is 'sha256:3d" in capsys.readouterr().err
+  write(mine, [entry[0] | {"data": "sha256:7"}, *entry[1:]])
+  assert bench("submit", mine, "--results", tmp_path / "new", task=unknown) == 1
+
+
+def test_results_on_data_that_are_made_are_no_entry(entry, tmp_path, capsys):
+  write(tmp_path / "m", entry)
+  for_trying_out = dataclasses.replace(TINY, is_entered=False)
+  submit = ("submit", tmp_path / "m", "--results", tmp_path / "r")
+  assert bench(*submit, task=for_trying_out) == 1
+  assert "1: task: is 'tiny', not one of" in capsys.readouterr().err
+
+
+def test_a_run_that_diverged_stays_in_the_table(entry, tmp_path, capsys):
+  diverging = METHOD.replace("Counting", "Diverges")
+  words = ("run", "tiny", "--adapter", diverging, "--trials=1")
+  for seed in (0, 1, 2):
+    assert bench(*words, "--seed", seed, "--out", tmp_path / "m") == 0
+  assert "test" not in read(tmp_path / "m")[0]
+  assert bench("submit", tmp_path / "m", "--results", tmp_path / "r") == 0
+  write(tmp_path / "r", [*read(tmp_path / "r"), *entry])
+  capsys.readouterr()
+  assert bench("table", "--results", tmp_path / "r") == 0
+  *_, last = capsys.readouterr().out.splitlines()
+  assert last.startswith("| Diverges (diverged at step 5, 5, 5) | numpy")
+  assert "| 0 of 3 |" in last
+
+
+REFUSED = {
+  ("run", "huge", "--method=full", "--trials=1"): "there is no task 'huge'",
+  ("run", "tiny", "--method=full"): "--trials is missing",
+  ("run", "tiny", "--method=full", "--trials=0"): "--trials=0: must be positive",
+  ("run", "tiny", "--method=full,runlocal", "--trials=1"): "without commas",
+  ("run", "tiny", "--method=fool", "--trials=1"): "head is 'fool'",
+  ("run", "tiny", "--method=full", "--trials=1", "--set=model.hidden=9"): "the task's",
+  ("run", "tiny", "--method=full", "--trials=1", "--set=train.max_steps=9"): "the task",
+  ("run", "tiny", "--method=full", "--trials=1", "--data=x"): "the data are made",
+  ("run", "tiny", "--adapter=counting", "--trials=1"): "want MODULE:FUNCTION",
+  ("run", "tiny", "--adapter=nothing.at:all", "--trials=1"): "No module named",
+  ("run", "tiny", f"--adapter={METHOD}s", "--trials=1"): "has no function 'Countings'",
+  ("run", "tiny", f"--adapter={METHOD}", "--trials=1", "--set=x=1"): "argument 'x'",
+  ("run", "tiny", f"--adapter={METHOD}", "--trials=1", "--workdir=w"): "no effect with",
+  ("run", "tiny", "--baselines", "--trials=1"): "--trials has no effect with --baseli",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED, ids=" ".join)
+def test_what_is_not_of_the_protocol_is_refused(words, tmp_path):
+  with pytest.raises(UserError, match=REFUSED[words]):
+    bench(*words, "--out", tmp_path / "out")
+  assert not (tmp_path / "out").exists()
+
+
+def test_other_data_are_refused():
+  changed = dataclasses.replace(TINY, fixed={**TINY.fixed, "data.seed": 1})
+  with pytest.raises(
+    UserError, match=r"digest sha256:.*, and the task's are sha256:3d"
+  ):
+    bench("data", "tiny", task=changed)
+  assert bench("data", "tiny") == 0
+
+
+def test_a_run_of_unknown_memory_is_refused(tmp_path):
+  (tmp_path / "result.json").write_text("{}")
+  words = ("run", "tiny", "--method=full", "--trials=1", "--workdir", tmp_path)
+  with pytest.raises(UserError, match="holds a run that has ended"):
+    bench(*words, "--out", tmp_path / "out")

@@ -1,0 +1,65 @@
+"""The digest of a task's data: what it says is what it is."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from largevocab import config
+from largevocab.bench.digest import digest
+from largevocab.bench.tasks import TASKS
+from largevocab.data import DATASETS
+from largevocab.data.labels.documents import Documents
+
+
+def by_hand(num_classes, arrays):
+  text = f"classes {num_classes}\n".encode()
+  for name, array in arrays:
+    shape = "x".join(str(size) for size in array.shape)
+    text += f"{name} {array.dtype.str} {shape}\n".encode() + array.tobytes()
+  return f"sha256:{hashlib.sha256(text).hexdigest()}"
+
+
+@pytest.mark.parametrize("name", ["zipf", "zipf_items"])
+def test_it_is_that_of_its_description(name):
+  data = DATASETS[name]().tiny().load()
+  splits = [(f"{s}.ids", getattr(data, s)) for s in ("train", "valid", "test")]
+  assert digest(data) == by_hand(data.counts.num_classes, splits)
+
+
+def test_it_is_that_of_all_arrays_of_documents():
+  data = DATASETS["zipf_labels"]().tiny().load()
+  arrays = [
+    (f"{split}.{name}", np.asarray(getattr(getattr(data, split), name)))
+    for split in ("train", "valid", "test")
+    for name in Documents._fields
+  ]
+  assert digest(data) == by_hand(data.counts.num_classes, arrays)
+
+
+def test_every_id_counts():
+  data = DATASETS["zipf"](num_classes=9, num_tokens=100).load()
+  before = digest(data)
+  assert digest(data) == before
+  data.test[-1] = (data.test[-1] + 1) % 9
+  assert digest(data) != before
+
+
+def test_that_of_the_tiny_task_does_not_change():
+  """As committed: also on other machines and with other versions of NumPy."""
+  task = TASKS["tiny"]
+  assert digest(config.build(task.settings()).data.load()) == task.digest
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_has_a_config(name):
+  task = TASKS[name]
+  place = "some/place" if task.data_key else ""
+  exp = config.build(task.settings("sampled/pps", 2, place, ["head.num_samples=8"]))
+  assert exp.head.num_samples == 8
+  assert (exp.train.seed, exp.train.max_steps) == (2, task.steps)
+  if "@" in task.metric:
+    assert int(task.metric.partition("@")[2]) in (
+      exp.eval.ranking_k,
+      *exp.eval.precision_k,
+    )
