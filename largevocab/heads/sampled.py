@@ -166,8 +166,8 @@ class Sampled(LinearHead):
     x_ND, to_h = jax.vjp(self.features, wide_ND)
     others = self.candidates(state, x_ND, y, key, self.loss.keeps_hits)
     ids_NS = jnp.concatenate([y.ids_NP, others.own_NS], axis=1)
-    o, pull_back = pair_logits(x_ND, w_VD, ids_NS, others.shared_T, self.dtype)
     P, is_here_NP = y.ids_NP.shape[1], y.ids_NP < len(w_VD)
+    o, pull_back = pair_logits(x_ND, w_VD, ids_NS, others.shared_T, self.dtype, P)
     logits = self.logits.of_pairs(w_VD, ids_NS, others.shared_T, P)
 
     def mean_loss(o, log_z_N):

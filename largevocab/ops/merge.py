@@ -70,6 +70,33 @@ def sums_of_equals(ids_R: jax.Array, rows_RD: jax.Array, num_rows: int) -> jax.A
   return jnp.where(live_R[:, None], summed_RD[first_R], 0)
 
 
+def shared_slots(ids_R: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:
+  """Where the rows of equal ids can be summed, for those that are made a few at a time.
+
+  Args:
+    ids_R: i32[R]; ids >= num_rows are padding.
+    num_rows: V, number of rows of the table.
+
+  Returns:
+    i32[R], the first index with the same id, R on padding; and the ids of these sums,
+    i32[R], as of `merge_rows`.
+
+  Cost: O(R). Hashing on CPU, a sort elsewhere.
+
+  >>> slots_R, ids_R = shared_slots(jnp.array([7, 2, 7, 9]), 9)
+  >>> slots_R.tolist(), ids_R.tolist()
+  ([0, 1, 0, 4], [7, 2, 11, 12])
+  """
+  first_R = lax.platform_dependent(
+    ids_R, cpu=first_occurrence, default=_first_occurrence_by_sort
+  )
+  num, live_R = len(ids_R), ids_R < num_rows
+  index_R = jnp.arange(num, dtype=ids_R.dtype)
+  kept_R = live_R & (first_R == index_R)
+  slots_R = jnp.where(live_R, first_R, num)
+  return slots_R, jnp.where(kept_R, ids_R, num_rows + index_R)
+
+
 def merge_by_hash(ids_R, rows_RD, num_rows):
   """`merge_rows` by hashing; a sort costs 2-20 times as much on CPU."""
   first_R = first_occurrence(ids_R)

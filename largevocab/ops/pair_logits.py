@@ -5,7 +5,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from largevocab.ops.merge import merge_rows
+from largevocab.ops.merge import merge_rows, shared_slots
+from largevocab.ops.passes import capacity, over_live
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import product
 
@@ -20,7 +21,12 @@ PullBack = Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
 
 
 def pair_logits(
-  x_ND: jax.Array, w_VD: jax.Array, ids_NS: jax.Array, shared_T: jax.Array, dtype
+  x_ND: jax.Array,
+  w_VD: jax.Array,
+  ids_NS: jax.Array,
+  shared_T: jax.Array,
+  dtype,
+  num_true: int = 0,
 ) -> tuple[jax.Array, PullBack]:
   """o_ns = <x_n, w_c> with c = ids_ns, and for every n also with c = shared_t.
 
@@ -38,6 +44,8 @@ def pair_logits(
     ids_NS: i32[N, S], classes of each example; may repeat; padded with V.
     shared_T: i32[T], classes of all examples; may repeat; padded with V. T may be 0.
     dtype: of the operands of the products; sums are at least float32.
+    num_true: P, the first classes of each example that are labels. Each of several
+      devices has a share of them; the others are padding.
 
   Returns:
     o f32[N, S + T], those of `ids_NS` first, undefined (but finite) on padding; and
@@ -46,7 +54,8 @@ def pair_logits(
 
   Cost: by gathers O(N (S + T) D), independent of V, and R = N S + T. By products,
     chosen where faster: 3 products of N V D, twice [N, V], and R = V. That is for many
-    classes per example, if [N, V] takes at most 256 MiB.
+    classes per example, if [N, V] takes at most 256 MiB. On one of C devices gathers of
+    labels are about N P / C, in passes (`by_passes`).
 
   >>> x_ND, w_VD = jnp.array([[1.0], [2.0]]), jnp.array([[1.0], [3.0], [5.0]])
   >>> ids_NS, shared_T = jnp.array([[0, 0], [0, 3]]), jnp.array([2])
@@ -62,8 +71,12 @@ def pair_logits(
   """
   check_shapes(x_ND=x_ND, w_VD=w_VD, ids_NS=ids_NS, shared_T=shared_T)
   N, S = ids_NS.shape
-  way = by_products if products_are_faster(N, S, len(w_VD)) else by_rows
-  return way(x_ND, w_VD, ids_NS, shared_T, dtype)
+  if products_are_faster(N, S, len(w_VD)):
+    return by_products(x_ND, w_VD, ids_NS, shared_T, dtype)
+  at_once = capacity(N * num_true)
+  if at_once == N * num_true:
+    return by_rows(x_ND, w_VD, ids_NS, shared_T, dtype)
+  return by_passes(x_ND, w_VD, ids_NS, shared_T, dtype, num_true, at_once)
 
 
 def of_pairs(
@@ -103,31 +116,114 @@ def products_are_faster(N: int, S: int, V: int) -> bool:
 
 def by_rows(x_ND, w_VD, ids_NS, shared_T, dtype):
   """`pair_logits` by gathering the rows of the pairs."""
-  V, D = w_VD.shape
-  S = ids_NS.shape[1]
-  own_NSD = w_VD.at[ids_NS].get(mode="clip")
-  shared_TD = w_VD.at[shared_T].get(mode="clip")
-  o_NS = product("nd,nsd->ns", x_ND, own_NSD, dtype)
-  o_NT = product("nd,td->nt", x_ND, shared_TD, dtype)
+  o, pull_pairs = _gathered(x_ND, w_VD, ids_NS, shared_T, dtype)
 
   def pull_back(d, live, constant=None):
-    d = jnp.where(live, d, 0)
-    d_NS, d_NT = d[:, :S], d[:, S:]
-    dx_ND = product("ns,nsd->nd", d_NS, own_NSD, dtype)
-    dx_ND += product("nt,td->nd", d_NT, shared_TD, dtype)
-    if constant is not None:
-      live &= ~constant
-      d = jnp.where(live, d, 0)
-      d_NS, d_NT = d[:, :S], d[:, S:]
-    rows_NSD = product("ns,nd->nsd", d_NS, x_ND, dtype)
-    rows_TD = product("nt,nd->td", d_NT, x_ND, dtype)
-    own_NS = jnp.where(live[:, :S], ids_NS, V)
-    live_T = jnp.any(live[:, S:], axis=0)
-    ids_R = jnp.concatenate([own_NS.ravel(), jnp.where(live_T, shared_T, V)])
-    rows_RD = jnp.concatenate([rows_NSD.reshape(-1, D), rows_TD])
-    return dx_ND, *merge_rows(ids_R, rows_RD, V)
+    dx_ND, ids_R, rows_RD = pull_pairs(d, live, constant)
+    return dx_ND, *merge_rows(ids_R, rows_RD, len(w_VD))
+
+  return o, pull_back
+
+
+def _gathered(x_ND, w_VD, ids_NS, shared_T, dtype):
+  """`by_rows`, with rows as they were gathered, of ids that may repeat."""
+  o_NT, pull_shared = _shared_pairs(x_ND, w_VD, shared_T, dtype)
+  S = ids_NS.shape[1]
+  if not S:  # in programs of several TPUs the compiler fails on rows of no pairs
+    return o_NT, pull_shared
+  o_NS, pull_own = _own_pairs(x_ND, w_VD, ids_NS, dtype)
+
+  def pull_back(d, live, constant):
+    both = [None if x is None else (x[:, :S], x[:, S:]) for x in (d, live, constant)]
+    own, shared = ([x and x[i] for x in both] for i in (0, 1))
+    dx_ND, ids_Q, rows_QD = pull_own(*own)
+    more_ND, ids_T, rows_TD = pull_shared(*shared)
+    ids_R = jnp.concatenate([ids_Q, ids_T])
+    return dx_ND + more_ND, ids_R, jnp.concatenate([rows_QD, rows_TD])
 
   return jnp.concatenate([o_NS, o_NT], axis=1), pull_back
+
+
+def _own_pairs(x_ND, w_VD, ids_NS, dtype):
+  """`_gathered`, of each example's own classes."""
+  V, D = w_VD.shape
+  own_NSD = w_VD.at[ids_NS].get(mode="clip")
+
+  def pull_back(d_NS, live_NS, constant_NS):
+    d_NS = jnp.where(live_NS, d_NS, 0)
+    dx_ND = product("ns,nsd->nd", d_NS, own_NSD, dtype)
+    if constant_NS is not None:
+      live_NS &= ~constant_NS
+      d_NS = jnp.where(live_NS, d_NS, 0)
+    rows_NSD = product("ns,nd->nsd", d_NS, x_ND, dtype)
+    ids_Q = jnp.where(live_NS, ids_NS, V).ravel()
+    return dx_ND, ids_Q, rows_NSD.reshape(-1, D)
+
+  return product("nd,nsd->ns", x_ND, own_NSD, dtype), pull_back
+
+
+def _shared_pairs(x_ND, w_VD, shared_T, dtype):
+  """`_gathered`, of the shared classes."""
+  shared_TD = w_VD.at[shared_T].get(mode="clip")
+
+  def pull_back(d_NT, live_NT, constant_NT):
+    d_NT = jnp.where(live_NT, d_NT, 0)
+    dx_ND = product("nt,td->nd", d_NT, shared_TD, dtype)
+    if constant_NT is not None:
+      live_NT &= ~constant_NT
+      d_NT = jnp.where(live_NT, d_NT, 0)
+    rows_TD = product("nt,nd->td", d_NT, x_ND, dtype)
+    ids_T = jnp.where(jnp.any(live_NT, axis=0), shared_T, len(w_VD))
+    return dx_ND, ids_T, rows_TD
+
+  return product("nd,td->nt", x_ND, shared_TD, dtype), pull_back
+
+
+def by_passes(x_ND, w_VD, ids_NS, shared_T, dtype, num_true, at_once):
+  """`by_rows`, of the first P classes of each example only those that are not padding,
+  so many pairs at a time, and without a derivative of its own.
+
+  Cost: O((L + K) D) for the L of these N P pairs that are not padding, K at a time. For
+    all N P only rows of zeros are written, as their number is not known before.
+  """
+  V, P = len(w_VD), num_true
+  ids_A = ids_NS[:, :P].ravel()
+  others, pull_others = _gathered(x_ND, w_VD, ids_NS[:, P:], shared_T, dtype)
+
+  def rows(at_K):
+    w_KD = w_VD.at[ids_A.at[at_K].get(mode="clip")].get(mode="clip")
+    return x_ND.at[at_K // P].get(mode="clip"), w_KD
+
+  def add_logits(o_A, at_K):
+    return o_A.at[at_K].set(product("kd,kd->k", *rows(at_K), dtype), mode="drop")
+
+  o_A = over_live(add_logits, jnp.zeros(len(ids_A), others.dtype), ids_A < V, at_once)
+
+  def pull_back(d, live, constant=None):
+    d_A, live_A = d[:, :P].ravel(), live[:, :P].ravel()
+    of_others = None if constant is None else constant[:, P:]
+    dx_ND, ids_Q, rows_QD = pull_others(d[:, P:], live[:, P:], of_others)
+    updated_A = live_A if constant is None else live_A & ~constant[:, :P].ravel()
+    ids_R = jnp.concatenate([jnp.where(updated_A, ids_A, V), ids_Q])
+    slots_R, ids_R = shared_slots(ids_R, V)
+    slots_A, slots_Q = jnp.split(slots_R, [len(ids_A)])
+    sums_RD = jnp.zeros((len(ids_R), rows_QD.shape[1]), rows_QD.dtype)
+    sums_RD = sums_RD.at[slots_Q].add(rows_QD, mode="drop")
+
+    def add(sums, at_K):
+      dx_ND, sums_RD = sums
+      x_KD, w_KD = rows(at_K)
+      d_K = d_A.at[at_K].get(mode="clip")
+      slots_K = slots_A.at[at_K].get(mode="fill", fill_value=len(ids_R))
+      dx_KD = product("k,kd->kd", d_K, w_KD, dtype)
+      dw_KD = product("k,kd->kd", d_K, x_KD, dtype)
+      dx_ND = dx_ND.at[at_K // P].add(dx_KD, mode="drop")
+      return dx_ND, sums_RD.at[slots_K].add(dw_KD, mode="drop")
+
+    dx_ND, sums_RD = over_live(add, (dx_ND, sums_RD), live_A, at_once)
+    return dx_ND, ids_R, sums_RD
+
+  return jnp.concatenate([o_A.reshape(len(x_ND), P), others], axis=1), pull_back
 
 
 def by_products(x_ND, w_VD, ids_NS, shared_T, dtype):

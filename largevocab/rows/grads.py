@@ -15,6 +15,7 @@ from largevocab.errors import UserError
 from largevocab.ops import shards
 from largevocab.ops.factored import steps
 from largevocab.ops.merge import merge_rows
+from largevocab.ops.passes import capacity, over_live
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax import chunks
 from largevocab.ops.softmax.chunks import RowChunk, wide
@@ -242,8 +243,9 @@ def fold_rows(
   """body(carry, part) over parts of a gradient that have no row in common.
 
   On a CPU `RowGrads` are one part; elsewhere parts are of some MiB, so that what is
-  computed from them is not held for all. Of `BlockGrads` some MiB of blocks are made at
-  a time. Parts are `checked`.
+  computed from them is not held for all. On one of several devices, which has few of
+  many rows, padding is left out (`in_passes`). Of `BlockGrads` some MiB of blocks are
+  made at a time. Parts are `checked`.
 
   >>> g = row_grads(jnp.array([3, 0]), jnp.array([[2.0], [1.0]]), 4)
   >>> table = Table(jnp.zeros((4, 1)), {}, jnp.int32(0))
@@ -256,6 +258,8 @@ def fold_rows(
   whole, V = checked(table, grads), len(table.w_VD)
   R, D = whole.rows_RD.shape
   at_once = max(_PART_BYTES // (4 * max(D, 1)), 1)
+  if capacity(R) < R:
+    return in_passes(body, init, whole, V, min(at_once, capacity(R)))
   if at_once >= R:
     return body(init, whole)
 
@@ -264,6 +268,32 @@ def fold_rows(
     cpu=lambda init: body(init, whole),
     default=lambda init: in_parts(body, init, whole, V, at_once),
   )
+
+
+def in_passes(
+  body: Callable[[Any, RowGrads], Any],
+  init: Any,
+  grads: RowGrads,
+  num_rows: int,
+  at_once: int,
+) -> Any:
+  """body(carry, part) over the rows of a gradient that are not padding, so many at a
+  time.
+
+  >>> g = row_grads(jnp.array([3, 0, 4, 1]), jnp.array([[2.0], [1.0], [0.0], [5.0]]), 4)
+  >>> add = lambda x_V, part: x_V.at[part.ids_R].add(part.rows_RD[:, 0], mode="drop")
+  >>> in_passes(add, jnp.zeros(4), g, 4, at_once=2).tolist()
+  [1.0, 5.0, 0.0, 2.0]
+  """
+  padding_K = num_rows + jnp.arange(at_once, dtype=grads.ids_R.dtype)
+
+  def take(carry, at_K):
+    is_row_K = at_K < len(grads.ids_R)
+    ids_K = jnp.where(is_row_K, grads.ids_R.at[at_K].get(mode="clip"), padding_K)
+    rows_KD = grads.rows_RD.at[at_K].get(mode="fill", fill_value=0)
+    return body(carry, RowGrads(ids_K, rows_KD, grads.tag))
+
+  return over_live(take, init, grads.ids_R < num_rows, at_once)
 
 
 def in_parts(

@@ -1,9 +1,12 @@
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from largevocab.ops.pair_logits import (
+  by_passes,
   by_products,
   by_rows,
   pair_logits,
@@ -11,7 +14,11 @@ from largevocab.ops.pair_logits import (
 )
 
 N, V, D = 6, 11, 4
-WAYS = [by_rows, by_products]
+DIFFERENTIABLE = [by_rows, by_products]
+# A class of each example, or some, so many pairs at a time.
+PASSES = [partial(by_passes, num_true=P, at_once=K) for P, K in ((1, 2), (3, 4 * N))]
+WAYS = [*DIFFERENTIABLE, *PASSES]
+SIZES = [(5, 0), (1, 7), (5, 7), (0, 7)]
 
 
 def case(S, T, seed=0):
@@ -42,9 +49,12 @@ def dense(ids_R, rows_RD):
   return jnp.zeros((V, rows_RD.shape[1])).at[ids_R].add(rows_RD, mode="drop")
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("S", "T"), [(5, 0), (1, 7), (5, 7), (0, 7)])
-def test_both_ways_are_the_pairs_written_out_and_their_autodiff(way, S, T):
+@pytest.mark.parametrize(
+  ("way", "S", "T"),
+  [(way, *sizes) for way in DIFFERENTIABLE for sizes in SIZES]
+  + [(PASSES[0], 1, 7), *((way, 5, 7) for way in PASSES), (PASSES[1], 5, 0)],
+)
+def test_all_ways_are_the_pairs_written_out_and_their_autodiff(way, S, T):
   x_ND, w_VD, ids_NS, shared_T, d, live = case(S, T)
   ids = all_ids(ids_NS, shared_T)
 
@@ -99,7 +109,7 @@ def test_rows_get_no_gradient_from_constant_pairs_and_activations_do(way):
   assert np.abs(dense(*all_rows) - dense(*want)).max() > 0.1
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", DIFFERENTIABLE)
 def test_logits_have_a_derivative_of_their_own(way):
   x_ND, w_VD, ids_NS, shared_T, d, live = case(5, 7)
   d = jnp.where(live, d, 0)
@@ -112,7 +122,7 @@ def test_logits_have_a_derivative_of_their_own(way):
   np.testing.assert_allclose(dense(ids_R, rows_RD), dw_VD, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [*DIFFERENTIABLE, PASSES[0]])
 def test_bfloat16_rounds_the_operands_and_sums_in_float32(way):
   x_ND, w_VD, _, _, d, _ = case(1, 5)
   # Each pair once: by products d is summed over repetitions before it is rounded.
