@@ -70,7 +70,7 @@ class Huffman(LinearHead):
 
   Cost: with L the depth of the tree (20 to 30 for words), products of 3 N P L D a step
     and min(N P L, V) rows to update; 8 bytes a class for the tree; paths are computed
-    when needed. `top_k` is expensive: gathers of V log L for each example.
+    when needed. `top_k` goes down the tree, at most to all N V classes.
 
   >>> state = Huffman(bias=False).init(jax.random.key(0), [1, 5, 3, 4], 2)
   >>> state.nodes.w_VD.shape, state.tree.num_L.tolist()

@@ -186,6 +186,7 @@ class FeatureTree(TwoStage):
 
     products = self.products(stats, size)
     at_once = max(_BLOCK_NUMBERS // (2 * max(products, size * D)), 1)
-    numbers_B = jnp.arange(blocks, dtype=jnp.int32)
-    block_BF = jax.lax.map(sums_of, numbers_B, batch_size=min(at_once, blocks))
-    return stats._replace(tree=sumtree.build(block_BF, len(stats.tree.top_CF)))
+    some = lambda block_A: jax.lax.map(
+      sums_of, block_A, batch_size=min(at_once, len(block_A))
+    )
+    return stats._replace(tree=sumtree.rebuilt(stats.tree, some))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from largevocab.fields import CountOrNone, settings
 from largevocab.ops.accidental_hits import LOG_ZERO, is_member
 from largevocab.ops.softmax import top_k
-from largevocab.ops.softmax.chunks import wide
+from largevocab.ops.softmax.chunks import logits, wide
 from largevocab.samplers.buckets import Buckets
 
 
@@ -57,13 +57,13 @@ class SCE(Buckets):
     default = max(int(2 * math.sqrt(N)), 1)
     B, X = self.buckets or default, min(self.examples or default, N)
     z_BD = self._directions(key, h_ND, live_N, B)
-    score_BN = jnp.where(live_N[None], jnp.matmul(z_BD, h_ND.T), -jnp.inf)
+    score_BN = jnp.where(live_N[None], logits(z_BD, h_ND, jnp.float32), -jnp.inf)
     ids_BY, _ = top_k.top_k(z_BD, w_VD, min(m, V))
     _, at_BX = jax.lax.top_k(score_BN, X)
 
     def log_sums(bucket):
       at_X, ids_Y = bucket
-      o_XY = jnp.matmul(h_ND[at_X], wide(w_VD[ids_Y]).T)
+      o_XY = logits(h_ND[at_X], wide(w_VD[ids_Y]), jnp.float32)
       is_true_XY = is_member(jnp.broadcast_to(ids_Y, o_XY.shape), y.ids_NP[at_X])
       log_sum_X = jax.nn.logsumexp(jnp.where(is_true_XY, LOG_ZERO, o_XY), axis=1)
       none_N = jnp.full(N, -jnp.inf, log_sum_X.dtype)

@@ -14,6 +14,7 @@ FLAT = [
   "sampled/pps",
   "sampled/unigram",
   "sampled/lsh_embedding",
+  "sampled/midx",
   "nce/unigram",
   "spherical/taylor",
 ]
@@ -42,6 +43,15 @@ def test_a_step_costs_the_same_for_any_number_of_classes(head):
   assert many["temporary_mb"] <= 1.2 * few["temporary_mb"] + 4
   assert many["accessed_mb"] <= 1.3 * few["accessed_mb"]
   assert many["aliased_mb"] > 6 * few["aliased_mb"]  # eight times the classes
+
+
+@pytest.mark.parametrize("head", ["sampled/sce", "sampled/rece"])
+def test_samplers_that_read_all_rows_hold_none_of_them(head):
+  size = "--classes", MANY, "--examples", 128, "--own", 16
+  row = compiled("--heads", head, *size)["step", MANY]
+  half_table_mb = MANY * 136 * 2 / 1e6  # in bfloat16
+  assert row["copies"] == 0
+  assert row["temporary_mb"] < half_table_mb / 2
 
 
 @pytest.mark.parametrize(

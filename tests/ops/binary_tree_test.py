@@ -77,6 +77,14 @@ def test_every_side_of_every_node_has_one():
   assert tree.above_node_V[0] == tree.above_node_V[V - 1] == -1
 
 
+@pytest.mark.parametrize(
+  "count_V", [COUNT_V, np.ones(99, int), 2 ** np.arange(12), np.arange(300) // 7]
+)
+def test_parents_of_nodes_ascend(count_V):
+  parent_V = np.asarray(huffman(count_V).above_node_V)[:-1] // 2
+  assert (np.diff(parent_V) >= 0).all()
+
+
 def test_nll_is_the_definition_and_sums_to_one():
   with jax.enable_x64(True):
     x_ND, w_VD, tree = model()
@@ -135,11 +143,11 @@ def test_bfloat16_rounds_the_operands_and_sums_in_float32():
   np.testing.assert_array_equal(rounded[0], loss)
 
 
-@pytest.mark.parametrize("size", [1, 3, None])
-def test_top_k_is_sorting(size):
+@pytest.mark.parametrize(("size", "nodes"), [(1, 1), (3, 2), (3, 100)])
+def test_top_k_is_sorting(size, nodes):
   x_ND, w_VD, tree = model(np.float32)
   want_NV = by_definition(x_ND, w_VD, tree)
-  ids_NK, log_p_NK = tree_top_k(x_ND, w_VD, tree, 5, size=size)
+  ids_NK, log_p_NK = tree_top_k(x_ND, w_VD, tree, 5, size=size, nodes=nodes)
   np.testing.assert_array_equal(ids_NK, np.argsort(-want_NV)[:, :5])
   np.testing.assert_allclose(log_p_NK, -np.sort(-want_NV)[:, :5], rtol=1e-5)
 

@@ -14,6 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from largevocab.ops.softmax.chunks import fold_rows
+
+_NUMBERS = 1 << 20  # sums computed at once by `rebuilt`
 UNIT = 1 << 24  # a random integer below it is exact in f32
 
 # From a node's sums [..., F] to its non-negative weight [...].
@@ -71,6 +74,45 @@ def build(block_BF: jax.Array, num_top: int) -> SumTree:
     levels.insert(0, levels[0].reshape(-1, 2, width).sum(axis=1))
   top_CF, *below = levels
   return SumTree(top_CF, jnp.concatenate(below) if below else None)
+
+
+def rebuilt(tree: SumTree, sums: Callable[[jax.Array], jax.Array]) -> SumTree:
+  """The tree with other sums of all blocks, and those of the nodes above them.
+
+  Args:
+    tree: of any sums; donate it to avoid a copy.
+    sums: from blocks i32[A] to their sums f32[A, F].
+
+  Cost: O(B F); holds some MiB of sums, and those of at least one block and of the roots
+    of subtrees.
+
+  >>> powers = lambda block_A: 2.0 ** block_A[:, None]
+  >>> tree = rebuilt(build(jnp.zeros((4, 1)), 1), powers)
+  >>> tree.top_CF.ravel().tolist(), tree.below_SF.ravel().tolist()
+  ([15.0], [3.0, 12.0, 1.0, 2.0, 4.0, 8.0])
+  """
+  (num_top, width), levels = tree.top_CF.shape, depth(tree)
+  at_once = max(_NUMBERS // width, 1)
+  height = min(levels, at_once.bit_length() - 1)  # of subtrees of 2^height blocks
+
+  def put(so_far, chunk):
+    root_RF, below_SF = so_far
+    first, num = chunk.start << height, len(chunk.ids_C) << height
+    sums_AF = sums(first + jnp.arange(num, dtype=jnp.int32))
+    for up in range(height):
+      at = _start(tree, levels - up) + (first >> up)
+      below_SF = jax.lax.dynamic_update_slice_in_dim(below_SF, sums_AF, at, axis=0)
+      sums_AF = sums_AF.reshape(-1, 2, width).sum(axis=1)
+    return chunk.put(root_RF, sums_AF), below_SF
+
+  roots = num_top << levels - height
+  empty_RF = jnp.zeros((roots, width)) if height < levels else tree.top_CF
+  start = empty_RF, tree.below_SF
+  root_RF, below_SF = fold_rows(put, start, roots, max(at_once >> height, 1))
+  above = build(root_RF, num_top)
+  if above.below_SF is not None:
+    below_SF = jax.lax.dynamic_update_slice_in_dim(below_SF, above.below_SF, 0, axis=0)
+  return SumTree(above.top_CF, below_SF)
 
 
 def add(tree: SumTree, block_R: jax.Array, delta_RF: jax.Array) -> SumTree:

@@ -133,6 +133,7 @@ def merge_best(
   >>> ids_NK.tolist(), o_NK.tolist()
   ([[1, 7]], [[5.0, 4.0]])
   """
+  o_NV = jnp.where(jnp.isnan(o_NV), jnp.nan, o_NV)  # a negative NaN would come last
   more_NK, at_NK = lax.top_k(o_NV, min(best[0].shape[1], o_NV.shape[1]))
   return best_of_both(best, (ids_V[at_NK], more_NK))
 

@@ -27,6 +27,8 @@ class Tree(NamedTuple):
   """A binary tree whose leaves are the V classes; V - 1 inner nodes, the root is 0.
 
   The link above a class or node is `2 * parent + side`, side 0 or 1; -1 above the root.
+  Parents of nodes ascend, so that nodes are numbered by depth and the nodes below
+  consecutive ones are consecutive.
   Arrays of inner nodes have V entries, the last unused, so that they shard like those
   of classes.
 

@@ -1,20 +1,25 @@
 """Exact top k classes of a Huffman tree.
 
-Here L is the depth of the tree.
+Here n is the number of examples at a time, C of nodes at a time and A = 2 C of their
+links, S of rows of a block of classes, and L of levels of the tree, and one more.
 """
 
-import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.nn import log_sigmoid
 
 from largevocab.ops import shards
-from largevocab.ops.softmax.chunks import compute_dtype, logits, product
-from largevocab.ops.softmax.top_k import of_all_devices
-from largevocab.ops.tree.huffman import Tree, check_tree, links, side_log_p, ways
+from largevocab.ops.softmax.chunks import compute_dtype, fold_rows, logits, sum_dtype
+from largevocab.ops.softmax.top_k import merge_best, none_best, of_all_devices
+from largevocab.ops.tree.huffman import Tree, check_tree, side_log_p, ways
 
-_LOGIT_BYTES = 32 * 2**20
+_EXAMPLES = 256
+_NODES = 256
+
+Best = tuple[jax.Array, jax.Array]  # ids and log p, as of `none_best`
 
 
 def tree_top_k(
@@ -23,19 +28,26 @@ def tree_top_k(
   tree: Tree,
   k: int,
   *,
-  size: int | None = None,
+  size: int = _EXAMPLES,
+  nodes: int = _NODES,
   dtype=None,
 ) -> tuple[jax.Array, jax.Array]:
   """The k most probable classes, best first.
 
   Exact. Ties are by smaller class id.
 
+  Goes down the tree, from some nodes to all those below them and then to the next. As
+  nodes are numbered by depth, the nodes below consecutive ones are consecutive. No
+  class is more probable than a node above it: where none of the nodes is as probable
+  as the k best classes so far, for none of the examples, those below are left out.
+
   Args:
     x_ND: float[N, D], features.
     w_VD: float[V, D], a row per inner node; the last is unused.
     tree: the Huffman tree.
     k: number of classes.
-    size: examples at a time; by default 32 MiB of logits.
+    size: examples at a time.
+    nodes: nodes of a level at a time.
     dtype: of the operands of the products, by default that of the arguments; logits
       are at least float32.
 
@@ -45,9 +57,9 @@ def tree_top_k(
   Raises:
     ValueError: k is not in 1 ... V.
 
-  Cost: a product of N V D, and N V log L sums with L the depth of the tree. A path has
-    nodes anywhere in the table, so that no chunk of classes can be done alone: holds
-    some arrays of [size, V], and reads the table N / size times.
+  Cost: at most a product of N V D and N V sums, and less where classes differ much in
+    probability; reads the table at most N / size times. Holds [2 nodes, size] for each
+    level of the tree, and 12 bytes a class.
 
   >>> import numpy as np
   >>> from largevocab.ops.tree.huffman import huffman
@@ -56,32 +68,35 @@ def tree_top_k(
   >>> ids_NK.tolist(), jnp.exp(log_p_NK).tolist()
   ([[1, 0]], [[0.5, 0.25]])
   """
-  num_rows = check_tree(x_ND, w_VD, tree)
+  num_rows, N = check_tree(x_ND, w_VD, tree), len(x_ND)
   V = shards.num_classes(num_rows)
   if not 1 <= k <= V:
     raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
-  size = size or max(_LOGIT_BYTES // (4 * num_rows), 1)
   dtype = compute_dtype(x_ND, w_VD, dtype)
-  num = min(k, num_rows)
+  log_p_NB = _log_p_of_blocks(x_ND, w_VD, tree, dtype)
+  blocks = _blocks(tree, log_p_NB.shape[1])
 
-  def best(example):
-    x_D, log_p_B = example
-    log_p_K, rows_K = lax.top_k(_log_p(x_D, log_p_B, w_VD, tree, dtype), num)
-    missing = (0, k - num)
-    return (
-      jnp.pad(rows_K, missing, constant_values=num_rows),
-      jnp.pad(log_p_K, missing, constant_values=-jnp.inf),
-    )
+  def of_some(found, chunk):
+    x_nD, log_p_nB = chunk.rows(x_ND), chunk.rows(log_p_NB)
 
-  examples = x_ND, _log_p_of_blocks(x_ND, w_VD, tree, dtype)
-  each = lax.map(best, examples, batch_size=min(size, len(x_ND)))
-  return of_all_devices(each, num_rows)
+    def with_block(b, best):
+      block = jax.tree.map(lambda x: x[b], blocks)
+      return _with_block(
+        best, x_nD, log_p_nB[:, b], w_VD, block, len(tree.num_L), nodes, dtype
+      )
+
+    best = none_best(len(x_nD), k, num_rows, log_p_nB.dtype)
+    best = lax.fori_loop(0, log_p_nB.shape[1], with_block, best)
+    return jax.tree.map(chunk.put, found, best)
+
+  none = none_best(N, k, num_rows, log_p_NB.dtype)
+  return of_all_devices(fold_rows(of_some, none, N, size), num_rows)
 
 
-def _log_p_of_blocks(x_ND, w_VD, tree, dtype) -> jax.Array | None:
-  """log p of all blocks, f32[N, B]; None: there is a single tree."""
+def _log_p_of_blocks(x_ND, w_VD, tree, dtype) -> jax.Array:
+  """log p of the blocks on this device, f32[N, B]."""
   if tree.top is None:
-    return None
+    return jnp.zeros((len(x_ND), 1), sum_dtype(dtype))
   here_B = shards.blocks_here()
   rows_BD = w_VD.reshape(len(here_B), -1, w_VD.shape[1])[:, -1]
   num = len(tree.top.above_class_V)
@@ -89,32 +104,118 @@ def _log_p_of_blocks(x_ND, w_VD, tree, dtype) -> jax.Array | None:
   o_NB = shards.total(o_NB)
   above_LB = ways(tree.top, jnp.arange(num))
   log_p_NLB = side_log_p(o_NB.at[:, above_LB // 2].get(mode="clip"), above_LB)
-  return jnp.sum(log_p_NLB, axis=1)
+  return jnp.sum(log_p_NLB, axis=1)[:, here_B]
 
 
-def _log_p(x_D, log_p_B, w_VD, tree, dtype) -> jax.Array:
-  """log p of all classes, f32[V]; of those on this device, with log p of all blocks.
+class _Block(NamedTuple):
+  """The tree of a block of classes.
 
-  Pointer doubling: a node has the log-probability of the last step to it, then of the
-  last two, four, ... steps, until all paths reach the root.
+  Attributes:
+    first: i32[], the row of its root.
+    above_S: i32[S], links above its nodes; -1 above the root and for unused rows.
+    class_A: i32[2 S], the rows of the classes at links; V where there is none.
+    is_class: bool[], whether the root is a class: the block has no other.
   """
-  V, L = len(w_VD), len(tree.num_L)
-  rows_V = jnp.arange(V, dtype=jnp.int32)
-  above_node_V = links(tree, tree.above_node_V, rows_V)
-  above_class_V = links(tree, tree.above_class_V, rows_V)
-  o_V = product("vd,d->v", w_VD, x_D, dtype)
 
-  def step_to(above_V):
-    return side_log_p(o_V.at[above_V // 2].get(mode="clip"), above_V)
+  first: jax.Array
+  above_S: jax.Array
+  class_A: jax.Array
+  is_class: jax.Array
 
-  log_p_V = step_to(above_node_V)
-  over_V = jnp.where(above_node_V < 0, V, above_node_V // 2)
-  for _ in range(math.ceil(math.log2(max(L - 1, 1)))):
-    log_p_V += log_p_V.at[over_V].get(mode="fill", fill_value=0)
-    over_V = over_V.at[over_V].get(mode="fill", fill_value=V)
-  log_p_V = step_to(above_class_V) + log_p_V.at[above_class_V // 2].get(mode="clip")
-  if log_p_B is None:
-    return log_p_V
-  here_B = shards.blocks_here()
-  log_p_BS = log_p_V.reshape(len(here_B), -1) + log_p_B[here_B][:, None]
-  return jnp.where(shards.used(rows_V, V, jnp.bool(True)), log_p_BS.ravel(), -jnp.inf)
+
+def _blocks(tree: Tree, B: int) -> _Block:
+  """The trees of all blocks on this device, with a leading axis B."""
+  V = len(tree.above_class_V)
+  S = V // B
+  row_BS = jnp.arange(V, dtype=jnp.int32).reshape(B, S)
+  above_BS, link_BS = (
+    x_V.reshape(B, S) for x_V in (tree.above_node_V, tree.above_class_V)
+  )
+  at_BS = jnp.where(link_BS < 0, 2 * S, link_BS)
+  class_BA = jnp.full((B, 2 * S), V, jnp.int32)
+  class_BA = class_BA.at[jnp.arange(B)[:, None], at_BS].set(row_BS, mode="drop")
+  is_used_BS = shards.used(row_BS, V, jnp.ones((B, S), bool))
+  return _Block(row_BS[:, 0], above_BS, class_BA, (is_used_BS & (link_BS < 0))[:, 0])
+
+
+class _Frontier(NamedTuple):
+  """Nodes to visit: at each level consecutive ones, below C nodes of the level above.
+
+  Attributes:
+    next_L: i32[L], the first.
+    end_L: i32[L], the node after the last.
+    above_L: i32[L], the first of the C nodes above.
+    log_p_LAn: [L, A, n], log p below each link of these.
+  """
+
+  next_L: jax.Array
+  end_L: jax.Array
+  above_L: jax.Array
+  log_p_LAn: jax.Array
+
+
+def _with_block(
+  best: Best,
+  x_nD: jax.Array,
+  log_p_n: jax.Array,
+  w_VD: jax.Array,
+  block: _Block,
+  levels: int,
+  nodes: int,
+  dtype,
+) -> Best:
+  """The best so far and of the classes of a block with these log p."""
+  n, S, V, L = len(x_nD), len(block.above_S), len(w_VD), levels + 1
+  C = min(nodes, S)
+  # The root is below no node, and neither are the unused rows behind all others.
+  parent_S = jnp.where(block.above_S < 0, S, block.above_S // 2).at[0].set(-1)
+
+  def go_below(best, start, is_here_C, log_p_Cn):
+    """The best so far and of the classes below C nodes, and log p below all links."""
+    rows_CD = lax.dynamic_slice_in_dim(w_VD, block.first + start, C)
+    o_Cn = logits(rows_CD, x_nD, dtype)
+    log_p_C2n = log_p_Cn[:, None] + log_sigmoid(jnp.stack([-o_Cn, o_Cn], axis=1))
+    log_p_An = log_p_C2n.reshape(2 * C, n)
+    class_A = lax.dynamic_slice_in_dim(block.class_A, 2 * start, 2 * C)
+    class_A = jnp.where(jnp.repeat(is_here_C, 2), class_A, V)
+    order_A = jnp.argsort(class_A)  # ties are by class
+    class_A = class_A[order_A]
+    of_class_An = jnp.where((class_A < V)[:, None], log_p_An[order_A], -jnp.inf)
+    return merge_best(best, class_A, of_class_An.T), log_p_An
+
+  def stay(best, start, is_here_C, log_p_Cn):
+    return best, jnp.full((2 * C, n), -jnp.inf, log_p_n.dtype)
+
+  def visit(carry):
+    best, (next_L, end_L, above_L, log_p_LAn) = carry
+    level = jnp.max(jnp.where(next_L < end_L, jnp.arange(L), 0))  # the lowest
+    begin, end = next_L[level], jnp.minimum(next_L[level] + C, end_L[level])
+    start = jnp.minimum(begin, S - C)
+    node_C = start + jnp.arange(C)
+    is_here_C = (node_C >= begin) & (node_C < end)
+    link_C = lax.dynamic_slice_in_dim(block.above_S, start, C)
+    at_C = jnp.clip(link_C - 2 * above_L[level], 0, 2 * C - 1)
+    log_p_Cn = log_p_LAn[level, at_C]
+    # Not false for NaN, so that it is not overlooked.
+    may_be_better_Cn = ~(log_p_Cn < best[1][None, :, -1])
+    goes = jnp.any(may_be_better_Cn & is_here_C[:, None])
+    best, log_p_An = lax.cond(goes, go_below, stay, best, start, is_here_C, log_p_Cn)
+    children = jnp.searchsorted(parent_S, jnp.stack([begin, end])).astype(jnp.int32)
+    children = jnp.where(goes, children, 0)
+    frontier = _Frontier(
+      next_L.at[level].set(end).at[level + 1].set(children[0]),
+      end_L.at[level + 1].set(children[1]),
+      above_L.at[level + 1].set(start),
+      log_p_LAn.at[level + 1].set(log_p_An),
+    )
+    return best, frontier
+
+  root = jnp.where(block.is_class, block.first, V)
+  of_root_n = jnp.where(block.is_class, log_p_n, -jnp.inf)
+  best = merge_best(best, root[None], of_root_n[:, None])
+  zeros_L = jnp.zeros(L, jnp.int32)
+  has_node = jnp.any(block.class_A < V).astype(jnp.int32)
+  log_p_LAn = jnp.zeros((L, 2 * C, n), log_p_n.dtype).at[0, 0].set(log_p_n)
+  frontier = _Frontier(zeros_L, zeros_L.at[0].set(has_node), zeros_L, log_p_LAn)
+  is_open = lambda carry: jnp.any(carry[1].next_L < carry[1].end_L)
+  return lax.while_loop(is_open, visit, (best, frontier))[0]

@@ -217,6 +217,27 @@ def test_add_touches_nodes_in_place():
   assert memory().alias_size_in_bytes == 0
 
 
+@pytest.mark.parametrize("numbers", [1, 12, 10**9])
+@pytest.mark.parametrize(("blocks", "top"), [(24, 3), (5, 5), (16, 1)])
+def test_a_rebuilt_tree_is_one_that_is_built(monkeypatch, numbers, blocks, top):
+  monkeypatch.setattr(sumtree, "_NUMBERS", numbers)
+  block_BF = np.random.default_rng(0).integers(0, 99, (blocks, 3)).astype("f")
+  old = sumtree.build(jnp.full((blocks, 3), jnp.nan), top)
+  got = sumtree.rebuilt(old, lambda block_A: jnp.asarray(block_BF)[block_A])
+  jax.tree.map(np.testing.assert_array_equal, got, sumtree.build(block_BF, top))
+
+
+def test_a_tree_is_rebuilt_in_place():
+  num_blocks, width = 1 << 18, 64
+  block_BF = jax.ShapeDtypeStruct((num_blocks, width), jnp.float32)
+  tree = jax.eval_shape(lambda block_BF: sumtree.build(block_BF, 4), block_BF)
+  sums = lambda block_A: jnp.sqrt(jnp.outer(block_A, jnp.arange(width)).astype("f"))
+  again = jax.jit(lambda tree: sumtree.rebuilt(tree, sums), donate_argnums=0)
+  memory = again.lower(tree).compile().memory_analysis()
+  assert memory.alias_size_in_bytes >= tree.below_SF.size * 4
+  assert memory.temp_size_in_bytes < num_blocks * width * 4 / 4
+
+
 def test_a_descent_reads_nodes_in_place():
   num_blocks, width, m = 1 << 20, 16, 64
   block_BF = jax.ShapeDtypeStruct((num_blocks, width), jnp.float32)

@@ -46,6 +46,13 @@ def test_logits_of_1e4_and_all_equal():
   np.testing.assert_array_equal(o_NK, -1e4)
 
 
+def test_a_nan_comes_first_whatever_its_sign():
+  w_V = np.array([1, -np.nan, 2, np.nan, -1], np.float32)
+  ids_NK, o_NK = top_k(np.ones((1, 1), np.float32), w_V[:, None], 2)
+  assert ids_NK.tolist() == [[1, 3]]
+  assert np.isnan(o_NK).all()
+
+
 def test_bfloat16_logits_are_summed_in_float32():
   rng = np.random.default_rng(0)
   h_ND, w_VD = rng.standard_normal((3, 16)), rng.standard_normal((50, 16))
