@@ -43,6 +43,7 @@ def test_every_config_builds_with_every_head(path, head):
       assert config.REGISTRIES[kind][inner] is type(getattr(exp.head, kind))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", CONFIGS, ids=name_of)
 def test_every_config_trains_locally(path, tmp_path):
   flags = [f"--config={path}:runlocal", f"--workdir={tmp_path}"]
@@ -140,6 +141,7 @@ def test_penn_treebank_by_the_protocol_of_blanc_and_rendle():
   assert not small.head.sampler.per_example
 
 
+@pytest.mark.long
 def test_the_protocol_of_blanc_and_rendle_trains_locally(tmp_path):
   argument = f"{REPOSITORY}/configs/ptb.py:blanc_rendle,head=sampled/quadratic,runlocal"
   assert main.run(["main", f"--config={argument}", f"--workdir={tmp_path}"]) == 0

@@ -22,6 +22,7 @@ def installed(tmp_path_factory):
   return place
 
 
+@pytest.mark.long
 def test_bare_names_work_outside_the_checkout(installed, tmp_path):
   flags = ["--config=ptb:sampled/pps,runlocal", f"--workdir={tmp_path / 'run'}"]
   done = subprocess.run(
@@ -43,6 +44,7 @@ def test_a_wheel_has_every_config(installed):
   assert not (installed / "configs").exists()  # a name that others may have
 
 
+@pytest.mark.long
 def test_the_environment_has_a_pip_of_its_own(tmp_path):
   """Also one to which plain ensurepip gave the module, and no command."""
   pytest.importorskip("ensurepip")

@@ -303,7 +303,8 @@ def contents(directory: pathlib.Path) -> dict[pathlib.Path, bytes]:
   return {p: p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
 
 
-@pytest.mark.parametrize("how", DAMAGES)
+# Which damage is found in what is read is tried with all of them below.
+@pytest.mark.parametrize("how", ["data cut short", "clock gone"])
 def test_training_goes_on_from_before_a_damaged_checkpoint(run, workdir, how):
   expected = json.loads((workdir / "result.json").read_text())
   (workdir / "result.json").unlink()
@@ -554,6 +555,7 @@ def test_program_ends_in_one_line():
   assert line.startswith("error: --config: there is no file configs/pbt.py")
 
 
+@pytest.mark.long
 def test_program_prints_only_our_lines(trained):
   flags = ["--mode=predict", f"--workdir={trained}", "--top_k=2"]
   done = start("-m", "largevocab.main", *flags, text="w3 w4\n\nnonsense w5\n")
@@ -565,6 +567,7 @@ def test_program_prints_only_our_lines(trained):
   assert len(first["top"]) == len(second["top"]) == 2
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="no /dev/full")
 def test_answers_that_cannot_be_written_are_one_line(trained):
   flags = ["--mode=predict", f"--workdir={trained}", "--text=w3"]
@@ -589,6 +592,7 @@ def test_features_without_a_table_have_no_queries(run, fails, tmp_path):
   )
 
 
+@pytest.mark.long
 def test_program_that_passes_over_a_checkpoint_says_so_and_no_more(workdir):
   damage_checkpoint(workdir / "checkpoints" / "5", "data cut short")
   done = start("-m", "largevocab.main", "--mode=evaluate", f"--workdir={workdir}")
@@ -598,6 +602,7 @@ def test_program_that_passes_over_a_checkpoint_says_so_and_no_more(workdir):
   assert second.endswith("evaluating the state after step 4")
 
 
+@pytest.mark.long
 def test_full_disk_in_the_program_is_one_line(tmp_path):
   source = (
     "import resource, sys; from largevocab import main;"

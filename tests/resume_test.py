@@ -73,6 +73,7 @@ def final_state(workdir, which="latest"):
   return jax.tree.leaves(state._replace(key=jax.random.key_data(state.key)))
 
 
+@pytest.mark.long
 def test_stopped_run_ends_bitwise_as_one_that_was_not(tmp_path, monkeypatch):
   monkeypatch.chdir(REPOSITORY)
   head = "sampled/pps"
@@ -112,6 +113,7 @@ def test_run_killed_between_its_last_save_and_its_result(tmp_path, monkeypatch):
   assert without_timing(again) == without_timing(json.loads(before[1]))
 
 
+@pytest.mark.long
 def test_shuffled_examples_go_on_within_an_epoch(tmp_path, monkeypatch):
   monkeypatch.chdir(REPOSITORY)
   head = "spherical/taylor"
@@ -131,6 +133,7 @@ def test_shuffled_examples_go_on_within_an_epoch(tmp_path, monkeypatch):
     np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.long
 def test_stopped_while_it_evaluates(tmp_path, monkeypatch):
   """Once in each evaluation: two on the way, and both at the end."""
   monkeypatch.chdir(REPOSITORY)

@@ -241,6 +241,7 @@ def test_given_rows_are_as_wide_as_the_setting_says():
   assert Table(given_VD, {}, jnp.int32(0)).rows_at(jnp.array([1])).dtype == jnp.float32
 
 
+@pytest.mark.long
 def test_a_table_cut_over_devices_is_rounded_as_a_whole_one(on_four_devices):
   on_four_devices("""
 import jax, jax.numpy as jnp, numpy as np

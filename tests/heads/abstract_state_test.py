@@ -1,5 +1,7 @@
 """The shapes of a divided state, without its arrays."""
 
+import pytest
+
 PROGRAM = """
 import jax, numpy as np
 from largevocab import config
@@ -30,11 +32,9 @@ assert table.w_VD.shape == (10**9, 136)
 """
 PATHS = [
   "full",
-  "sampled/pps",
   "sampled/quadratic_prior",
   "sampled/lsh_embedding",
   "sampled/ivf",
-  "sampled/block",
   "spherical",
   "huffman",
   "hierarchical",
@@ -42,5 +42,6 @@ PATHS = [
 ]
 
 
+@pytest.mark.long
 def test_shapes_and_places_are_those_of_the_initial_state(on_four_devices):
   on_four_devices(f"PATHS = {PATHS!r}" + PROGRAM)

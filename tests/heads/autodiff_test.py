@@ -123,7 +123,7 @@ def by_nnx(loss, weights, of_all, shares):
 def by_vmap(loss, weights, of_all, shares):
   """All batches at once."""
   in_vmap = lambda w: jnp.vdot(shares, jax.vmap(loss, (None, 0, 0, 0))(w, *of_all))
-  return in_vmap(weights), jax.grad(in_vmap)(weights)
+  return jax.value_and_grad(in_vmap)(weights)
 
 
 def by_accumulation(loss, weights, of_all, shares):
@@ -366,6 +366,7 @@ assert {part.data.shape for part in table.addressable_shards} == {(4, 8)}
 """
 
 
+@pytest.mark.long
 def test_gradients_of_several_devices_stay_divided(on_four_devices):
   on_four_devices(ON_DEVICES)
 

@@ -1,6 +1,7 @@
 """Factored tables, trees and clusters in several blocks, on one device."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,7 @@ from largevocab.ops.factored.table import factor, implied
 from tests.heads.on_devices import stepper
 
 ONE = class_mesh(jax.devices()[:1])
+long = functools.partial(pytest.param, marks=pytest.mark.long)
 
 
 def test_more_blocks_are_the_same_factored_table():
@@ -77,7 +79,7 @@ def paths(tree, blocks):
     yield [*within, *climb(*top, b, lambda i: (i + 1) * blocks.size - 1)]
 
 
-@pytest.mark.parametrize(("V", "B"), [(13, 4), (12, 4), (5, 5)])
+@pytest.mark.parametrize(("V", "B"), [(13, 4), long(12, 4), long(5, 5)])
 def test_the_trees_of_blocks_are_one_binary_tree(V, B):
   """The loss and its gradients are those of a naive walk from the leaves."""
   blocks, rng = Blocks(V, B), np.random.default_rng(0)
@@ -122,7 +124,7 @@ def test_the_trees_of_blocks_are_one_binary_tree(V, B):
   np.testing.assert_allclose(rows_VD, at_0, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("binning", ["equal", "sqrt"])
+@pytest.mark.parametrize("binning", ["equal", long("sqrt")])
 def test_more_blocks_are_the_same_clusters(binning):
   """Five clusters in four blocks, of which three have a row for none."""
   V, B, rng = 13, 4, np.random.default_rng(0)
@@ -195,12 +197,12 @@ CLUSTERS = {"cutoffs": (5, 14), "factor": 2, "align": 1, "init_scale": 1.0}
   "head",
   [
     Adaptive(**CLUSTERS),
-    Adaptive(**CLUSTERS, tied=True, bias=False, method="classes"),
-    Adaptive(**CLUSTERS, tail_bias=False, lazy=False, method="reference"),
-    DSoftmax(**CLUSTERS),
+    long(Adaptive(**CLUSTERS, tied=True, bias=False, method="classes")),
+    long(Adaptive(**CLUSTERS, tail_bias=False, lazy=False, method="reference")),
+    long(DSoftmax(**CLUSTERS)),
     DSoftmax(**CLUSTERS, projected=True, bias=False, method="classes"),
-    DSoftmax(**CLUSTERS, projected=True, method="reference"),
-    DSoftmax(**CLUSTERS, projected=True, method="tiles"),
+    long(DSoftmax(**CLUSTERS, projected=True, method="reference")),
+    long(DSoftmax(**CLUSTERS, projected=True, method="tiles")),
   ],
   ids=lambda head: f"{type(head).__name__} {head.method} {head.bias}",
 )

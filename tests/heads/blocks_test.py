@@ -3,6 +3,7 @@ gradients do not change, and estimates stay unbiased."""
 
 import copy
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ from largevocab.samplers import PPS, Softmax, Unigram
 from tests.heads.on_devices import stepper
 
 ONE = class_mesh(jax.devices()[:1])
+long = functools.partial(pytest.param, marks=pytest.mark.long)
 
 
 def test_more_blocks_are_the_same_exact_softmax():
@@ -66,18 +68,18 @@ def test_unused_rows_are_no_classes_for_any_method(method):
 @pytest.mark.parametrize(
   ("loss", "fields"),
   [
-    ("sampled", {}),
-    ("sampled", {"loss": {"correct_positive": True}}),
-    ("sampled", {"loss": {"corrected": False}}),
-    ("sampled", {"exact_batch": True}),
     ("sampled", {"exact_frequent": 3, "exact_ids": [0, 5, 12]}),
-    ("sampled", {"exact_ids": [1], "loss": {"corrected": False}}),
     ("nce", {"loss": {"normalizer": "global"}}),
-    ("nce", {"loss": {"normalizer": "context"}}),
-    ("negative_sampling", {"loss": {"calibration": 1.0, "add_log_q": True}}),
-    ("ranking", {}),
-    ("blackout", {}),
-    ("upper_bound", {}),
+    long("sampled", {}),
+    long("sampled", {"loss": {"correct_positive": True}}),
+    long("sampled", {"loss": {"corrected": False}}),
+    long("sampled", {"exact_batch": True}),
+    long("sampled", {"exact_ids": [1], "loss": {"corrected": False}}),
+    long("nce", {"loss": {"normalizer": "context"}}),
+    long("negative_sampling", {"loss": {"calibration": 1.0, "add_log_q": True}}),
+    long("ranking", {}),
+    long("blackout", {}),
+    long("upper_bound", {}),
   ],
 )
 def test_every_loss_is_that_of_one_device(loss, fields):

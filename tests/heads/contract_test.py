@@ -92,8 +92,9 @@ class CutDSoftmax(Cut, DSoftmax):
   pass
 
 
-# To a head they are as others: `lsh_embedding`, and samplers without statistics.
-AS_OTHERS = ("lsh_label", "top_k")
+# To a head they are as others: `lsh_embedding`, samplers without statistics, `uniform`,
+# `quadratic`, `sce`.
+AS_OTHERS = ("lsh_label", "top_k", "log_uniform", "unigram", "quartic", "rece")
 
 CASES = {
   "full": Full(),
@@ -106,17 +107,17 @@ CASES = {
     sampler=Uniform(),
   ),
   "full, by classes": Full(method="classes", optimizer=Adam()),
-  "sampled, |o|, no bias": Sampled(num_samples=M, absolute=True, bias=False),
-  "sampled, positive corrected": Sampled(
-    loss=SampledSoftmax(correct_positive=True), num_samples=M
+  "sampled, |o|, no bias, adagrad": Sampled(
+    num_samples=M, absolute=True, bias=False, optimizer=Adagrad()
+  ),
+  "sampled, positive corrected, adam": Sampled(
+    loss=SampledSoftmax(correct_positive=True), num_samples=M, optimizer=Adam()
   ),
   "sampled, positive corrected, some never drawn": Sampled(
     loss=SampledSoftmax(correct_positive=True),
     num_samples=M,
     sampler=SAMPLERS["unigram"](smoothing=0.0),
   ),
-  "sampled, adagrad": Sampled(num_samples=M, optimizer=Adagrad()),
-  "sampled, adam": Sampled(num_samples=M, optimizer=Adam()),
   "sampled, unigram, per example": Sampled(
     num_samples=M, sampler=SAMPLERS["unigram"](per_example=True)
   ),
@@ -207,6 +208,20 @@ def test_every_head_is_tried():
   assert CASES.keys() >= WITHOUT_NLL
 
 
+def of_each_kind(names):
+  """The first of each head and loss, of samplers that keep sums, and of hash tables."""
+  kind = lambda head: (
+    type(head),
+    type(getattr(head, "loss", None)),
+    isinstance(getattr(head, "sampler", None), (TwoStage, LSHEmbedding)),
+    type(getattr(head, "logits", None)),
+  )
+  return [*{kind(CASES[name]): name for name in reversed(names)}.values()]
+
+
+OF_EACH_KIND = of_each_kind(CASES)
+
+
 def counts():
   tokens = np.random.default_rng(0).zipf(1.5, 500).clip(max=V) - 1
   return Counts(np.bincount(tokens, minlength=V), tokens.astype(np.int32))
@@ -232,11 +247,23 @@ def multi_label(y):
   return Targets(jnp.asarray(ids_NP), jnp.asarray(w_NP), y.context_N)
 
 
+def with_padding(y):
+  """The same true classes, each beside two entries without weight, in any order."""
+  at_N1 = np.resize([2, 0, 1, 2, 0, 1], len(y.ids_NP))[:, None]
+  ids_NP = np.full((len(y.ids_NP), 3), V, np.int32)
+  w_NP = np.zeros(ids_NP.shape, np.float32)
+  np.put_along_axis(ids_NP, at_N1, y.ids_NP, axis=1)
+  np.put_along_axis(w_NP, at_N1, y.w_NP, axis=1)
+  return y._replace(ids_NP=jnp.asarray(ids_NP), w_NP=jnp.asarray(w_NP))
+
+
 # Compiled once for each head and shape, whatever the test.
 backward = jax.jit(lambda head, *args: head.backward(*args), static_argnums=0)
 update = jax.jit(lambda head, *args: head.update(*args), static_argnums=0)
 evaluate = jax.jit(lambda head, *args: head.evaluate(*args), static_argnums=0)
 top_k = jax.jit(lambda head, *args: head.top_k(*args), static_argnums=(0, 3))
+monitor = jax.jit(lambda head, *args: head.monitor(*args), static_argnums=0)
+class_rows = jax.jit(lambda head, *args: head.class_rows(*args), static_argnums=0)
 
 
 @functools.cache
@@ -244,7 +271,8 @@ def started(head):
   """A state after two steps, so that no gradient is zero by symmetry."""
   state = head.init(jax.random.key(0), counts(), D)
   for seed in range(2):
-    out = backward(head, state, *batch(seed), jax.random.key(seed))
+    h_ND, y = batch(seed)
+    out = backward(head, state, h_ND, with_padding(y), jax.random.key(seed))
     state = update(head, state, out.grads, 0.5, 1.0)
   return state
 
@@ -593,31 +621,34 @@ def test_state_leaves_are_distinct_arrays(head):
 def test_a_step_and_a_refresh_compile_once(head):
   def step(state, rate, scale):
     out = head.backward(state, *batch(0), KEY)
-    return head.update(state, out.grads, rate, scale)
+    return out, head.update(state, out.grads, rate, scale)
 
   state = head.init(KEY, counts(), D)
-  after = jax.eval_shape(step, state, jnp.float32(0.1), jnp.float32(1))
+  out, after = jax.eval_shape(step, state, jnp.float32(0.1), jnp.float32(1))
+  assert out.dh_ND.dtype == jnp.float32
   assert kinds(after) == kinds(jax.eval_shape(head.refresh, state, KEY)) == kinds(state)
 
 
-@pytest.mark.parametrize("labels", ["one", "many"])
-def test_gradients_are_those_of_the_loss(head, labels):
-  view = view_of(head)
+def test_gradients_are_those_of_the_loss(head):
+  """Of one true class each, which autodiff reads with padding, and of several."""
+  view, state = view_of(head), started(head)
+  params = view.parameters(state)
   h_ND, y = batch(5)
-  y = multi_label(y) if labels == "many" else y
-  state = started(head)
 
-  def loss(h_ND, params):
+  @jax.jit
+  @jax.value_and_grad
+  def wanted(inputs, y):
+    h_ND, params = inputs
     return view.loss(head, view.with_parameters(state, params), h_ND, y)
 
-  out = backward(head, state, h_ND, y, KEY)
-  params = view.parameters(state)
-  want_loss, (dh_ND, dw) = jax.jit(jax.value_and_grad(loss, (0, 1)))(h_ND, params)
-  np.testing.assert_allclose(out.loss, want_loss, rtol=1e-5)
-  np.testing.assert_allclose(out.dh_ND, dh_ND, rtol=1e-4, atol=1e-6)
-  for got, want in zip(view.dense(out.grads, params), dw, strict=True):
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6 + view.rounding)
-  np.testing.assert_allclose(out.sq_norm, sum(jnp.sum(g**2) for g in dw), rtol=1e-4)
+  for targets, of_three in ((y, with_padding(y)), (multi_label(y), multi_label(y))):
+    out = backward(head, state, h_ND, targets, KEY)
+    want_loss, (dh_ND, dw) = wanted((h_ND, params), of_three)
+    np.testing.assert_allclose(out.loss, want_loss, rtol=1e-5)
+    np.testing.assert_allclose(out.dh_ND, dh_ND, rtol=1e-4, atol=1e-6)
+    for got, want in zip(view.dense(out.grads, params), dw, strict=True):
+      np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6 + view.rounding)
+    np.testing.assert_allclose(out.sq_norm, sum(jnp.sum(g**2) for g in dw), rtol=1e-4)
 
 
 # A draw that depends on h moves with it.
@@ -675,13 +706,8 @@ def test_padding_is_any_id_without_weight(head):
 
 def test_padding_leaves_the_loss_as_it_is(head):
   """Wherever it stands, also with the first example."""
-  h_ND, y = batch(5)
-  at_N1, state = np.array([2, 0, 1, 2, 0, 1])[:, None], started(head)
-  ids_NP, w_NP = np.full((N, 3), V, np.int32), np.zeros((N, 3), np.float32)
-  np.put_along_axis(ids_NP, at_N1, y.ids_NP, axis=1)
-  np.put_along_axis(w_NP, at_N1, y.w_NP, axis=1)
-  padded = y._replace(ids_NP=jnp.asarray(ids_NP), w_NP=jnp.asarray(w_NP))
-  a, b = (backward(head, state, h_ND, targets, KEY) for targets in (y, padded))
+  (h_ND, y), state = batch(5), started(head)
+  a, b = (backward(head, state, h_ND, targets, KEY) for targets in (y, with_padding(y)))
   np.testing.assert_allclose(a.loss, b.loss, rtol=1e-5)
   np.testing.assert_allclose(a.dh_ND, b.dh_ND, rtol=1e-4, atol=1e-6)
 
@@ -689,8 +715,12 @@ def test_padding_leaves_the_loss_as_it_is(head):
 # Heads whose loss reads how often true classes are drawn, with samplers of examples.
 LAWS = [
   Sampled(loss=loss, num_samples=M, sampler=sampler, absolute=sampler.absolute)
-  for loss in (NCE(), BlackOut(), SampledSoftmax(correct_positive=True))
-  for sampler in (Block(), Block(leaf_size=4), Quadratic(leaf_size=2), Softmax())
+  for loss, sampler in (
+    (NCE(), Block()),
+    (BlackOut(), Block(leaf_size=4)),
+    (SampledSoftmax(correct_positive=True), Quadratic(leaf_size=2)),
+    (NCE(), Softmax()),
+  )
 ]
 
 
@@ -718,8 +748,13 @@ def floats(tree):
   return {str(dtype) for dtype in types if jnp.issubdtype(dtype, jnp.floating)}
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_dh_has_the_type_of_h_and_all_else_is_float32(head, dtype):
+@pytest.mark.parametrize(
+  ("name", "dtype"),
+  [*((name, "bfloat16") for name in CASES), *((n, "float16") for n in OF_EACH_KIND)],
+)
+def test_dh_has_the_type_of_h_and_all_else_is_float32(name, dtype):
+  """Of float32 it is so by `test_a_step_and_a_refresh_compile_once`."""
+  head = CASES[name]
   state = started(head)
   h_ND, y = batch()
 
@@ -739,7 +774,10 @@ def test_dh_has_the_type_of_h_and_all_else_is_float32(head, dtype):
   assert kinds(after) == kinds(jax.eval_shape(lambda x: x, state))
 
 
-def test_of_bfloat16_nothing_is_lost_but_in_dh(head):
+# A sampler is given activations that the head has already widened.
+@pytest.mark.parametrize("name", OF_EACH_KIND)
+def test_of_bfloat16_nothing_is_lost_but_in_dh(name):
+  head = CASES[name]
   state = started(head)
   h_ND, y = batch(5)
   h_ND = h_ND.astype(jnp.bfloat16)
@@ -771,7 +809,7 @@ def test_bfloat16_products_are_near_and_summed_in_float32(name):
   def results(head):
     out = backward(head, state, h_ND, y, KEY)
     after = view.parameters(update(head, state, out.grads, 0.1, 1.0))
-    metrics, (_, score_NK) = evaluate(head, state, h_ND, y), top_k(head, state, h_ND, V)
+    metrics, (_, score_NK) = evaluate(head, state, h_ND, y), top_k(head, state, h_ND, 4)
     dense = view.dense(out.grads, params)
     return out.loss, out.dh_ND, out.sq_norm, dense, after, metrics, score_NK
 
@@ -926,11 +964,13 @@ def test_nll_is_of_normalised_heads_only():
 def test_probabilities_sum_to_one(normalized_head):
   head = normalized_head
   state = started(head)
-  h_ND = jnp.repeat(batch(11)[0][:1], V, axis=0)
-  nll_N = evaluate(head, state, h_ND, single_targets(np.arange(V)))["nll"]
-  np.testing.assert_allclose(jnp.exp(-nll_N).sum(), 1, rtol=1e-5)
+  h_ND = jnp.repeat(batch(11)[0][:1], N, axis=0)
+  in_parts = np.arange(-(-V // N) * N).reshape(-1, N) % V
+  nll = [evaluate(head, state, h_ND, single_targets(ids))["nll"] for ids in in_parts]
+  nll_V = np.concatenate(nll)[:V]
+  np.testing.assert_allclose(np.exp(-nll_V).sum(), 1, rtol=1e-5)
   log_p_V = view_of(head).scores(head, state, h_ND)[0]
-  np.testing.assert_allclose(-nll_N, log_p_V, rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(-nll_V, log_p_V, rtol=1e-4, atol=1e-5)
 
 
 def test_relabelled_classes_give_permuted_results(head):
@@ -988,31 +1028,31 @@ def test_extreme_activations_stay_finite(head, size):
   assert all(bool(jnp.isfinite(leaf).all()) for leaf in leaves)
 
 
-def test_one_example(head):
-  h_ND, y = batch(15, num=1)
-  out = backward(head, started(head), h_ND, y, KEY)
-  assert out.dh_ND.shape == (1, D)
-  assert np.isfinite(out.loss)
-
-
-@pytest.mark.parametrize("num_classes", [1, 2])
-def test_very_few_classes(head, num_classes):
+# Of one class the laws of all samplers are in tests/samplers/contract_test.py.
+@pytest.mark.parametrize(
+  ("name", "num_classes", "num"),
+  [*((name, 2, 1) for name in CASES), *((name, 1, N) for name in OF_EACH_KIND)],
+)
+def test_very_few_classes_and_one_example(name, num_classes, num):
+  head = CASES[name]
   tokens = np.arange(20, dtype=np.int32) % num_classes
   if isinstance(head, Sampled):  # no more can be frequent than there are
     most = min(head.exact_frequent, num_classes)
     head = dataclasses.replace(head, exact_frequent=most)
   state = head.init(KEY, Counts(np.bincount(tokens), tokens), D)
-  h_ND, y = batch(16)
+  h_ND, y = batch(16, num)
   y = y._replace(ids_NP=y.ids_NP % num_classes, context_N=jnp.zeros_like(y.context_N))
 
   @jax.jit
   def step(state, h_ND, y):
     out = head.backward(state, h_ND, y, KEY)
     state = head.update(state, out.grads, 0.1, 1.0)
-    return out.loss, head.evaluate(state, h_ND, y)
+    return out.loss, out.dh_ND, head.evaluate(state, h_ND, y)
 
-  loss, metrics = step(state, h_ND, y)
+  loss, dh_ND, metrics = step(state, h_ND, y)
   assert np.isfinite(loss)
+  assert dh_ND.shape == (num, D)
+  assert np.isfinite(dh_ND).all()
   assert all(np.isfinite(metric).all() for metric in metrics.values())
   if num_classes == 1:
     np.testing.assert_allclose(metrics.get("nll", 0), 0, atol=1e-6)
@@ -1034,17 +1074,6 @@ def test_shapes_that_disagree_are_named(head):
   h_ND, y = batch()
   with pytest.raises(ValueError, match="ids_NP"):
     head.backward(started(head), h_ND[:-1], y, KEY)
-
-
-def of_each_kind(names):
-  """The first of each head and loss, of samplers that keep sums, and of hash tables."""
-  kind = lambda head: (
-    type(head),
-    type(getattr(head, "loss", None)),
-    isinstance(getattr(head, "sampler", None), (TwoStage, LSHEmbedding)),
-    type(getattr(head, "logits", None)),
-  )
-  return [*{kind(CASES[name]): name for name in reversed(names)}.values()]
 
 
 # Laws of short rows are in tests/samplers/contract_test.py.
@@ -1089,20 +1118,20 @@ def test_rows_of_bfloat16_are_those_of_float32_that_were_rounded(name):
   assert 0 < num_short <= len(tables_of(state))
 
   (h_ND, y), wide = batch(7), in_float32(state)
-  y = (
-    y if name.startswith("huffman") else multi_label(y)._replace(context_N=y.context_N)
-  )
+  y = with_padding(y) if name.startswith("huffman") else multi_label(y)
   got, want = backward(short, state, h_ND, y, KEY), backward(head, wide, h_ND, y, KEY)
   assert_close(got, want, rtol=1e-5, atol=1e-6)
   assert not any(x.dtype == jnp.bfloat16 for x in jax.tree.leaves(got))
   ids_R = jnp.arange(V)
-  assert_close(short.class_rows(state, ids_R), head.class_rows(wide, ids_R), rtol=1e-6)
+  got, want = class_rows(short, state, ids_R), class_rows(head, wide, ids_R)
+  assert_close(got, want, rtol=1e-6)
+  y = batch(7)[1]
   got, want = evaluate(short, state, h_ND, y), evaluate(head, wide, h_ND, y)
   assert_close(got, want, rtol=1e-5, atol=1e-6)
   for h in (h_ND, h_ND.astype(jnp.bfloat16)):
-    got, want = top_k(short, state, h, V), top_k(head, wide, h, V)
+    got, want = top_k(short, state, h, 4), top_k(head, wide, jnp.float32(h), 4)
     assert_close(got[1], want[1], rtol=1e-5, atol=1e-6)
-  got, want = short.monitor(state, h_ND, y, KEY), head.monitor(wide, h_ND, y, KEY)
+  got, want = monitor(short, state, h_ND, y, KEY), monitor(head, wide, h_ND, y, KEY)
   assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
@@ -1116,7 +1145,8 @@ def test_some_steps_with_rows_of_bfloat16_are_close_to_those_of_float32(name):
   losses = {head: [], short: []}
   for seed in range(4):
     for each, state in states.items():
-      out = backward(each, state, *batch(seed), jax.random.key(seed))
+      h_ND, y = batch(seed)
+      out = backward(each, state, h_ND, with_padding(y), jax.random.key(seed))
       states[each] = update(each, state, out.grads, 0.05, 1.0)
       losses[each].append(float(out.loss))
   assert kinds(states[short]) == first
@@ -1129,11 +1159,11 @@ def test_some_steps_with_rows_of_bfloat16_are_close_to_those_of_float32(name):
     return
   (h_ND, y), state = batch(9), states[short]
   x_ND, w_VD = head.features(h_ND), in_float32(state.table.w_VD)
-  law = lambda stats, w_VD: head.sampler.log_expected(
-    stats, w_VD, x_ND, y, jnp.arange(V)
+  law = jax.jit(
+    lambda stats, w_VD: head.sampler.log_expected(stats, w_VD, x_ND, y, jnp.arange(V))
   )
   of_rows = law(state.stats, state.table.w_VD)
   np.testing.assert_allclose(of_rows, law(state.stats, w_VD), rtol=1e-6, atol=1e-6)
   if isinstance(head.sampler, TwoStage) and not getattr(head.sampler, "centred", False):
-    anew = head.sampler.refresh(state.stats, w_VD, KEY)
+    anew = jax.jit(head.sampler.refresh)(state.stats, w_VD, KEY)
     np.testing.assert_allclose(of_rows, law(anew, w_VD), rtol=1e-4, atol=1e-5)

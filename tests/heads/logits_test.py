@@ -128,7 +128,7 @@ def test_the_exact_loss_in_float64_is_the_definition(method):
       x_ND = BOTH.features(h_ND)
       return softmax_loss(x_ND, w_VD, y.ids_NP, w_NP, how, score=BOTH)
 
-    got = jax.value_and_grad(loss, (0, 1))(h_ND, w_VD)
+    got = jax.jit(jax.value_and_grad(loss, (0, 1)))(h_ND, w_VD)
     want = naive(BOTH, h_ND, w_VD, y, jnp.zeros((N, V)))
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
       np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-13)

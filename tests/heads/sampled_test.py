@@ -93,8 +93,13 @@ def test_with_every_class_summed_it_is_the_full_softmax(head):
     np.testing.assert_allclose(state.table.w_VD, full_state.table.w_VD, atol=1e-5)
 
 
-@pytest.mark.parametrize("m", [1, 2, 20])
-@pytest.mark.parametrize("sets", [{}, {"exact_batch": True}, {"exact_frequent": 4}])
+@pytest.mark.parametrize(
+  ("m", "sets"),
+  [
+    *((1, {}), (1, {"exact_batch": True}), (1, {"exact_frequent": 4})),
+    *((2, {}), (20, {"exact_frequent": 4})),
+  ],
+)
 def test_draws_from_the_softmax_make_the_full_softmax_in_every_draw(m, sets):
   """Theorem 2.1 of Blanc and Rendle; also where all draws hit the exact set, and with
   several labels, padding and repetitions."""
@@ -127,14 +132,14 @@ def test_draws_from_the_softmax_make_the_full_softmax_in_every_draw(m, sets):
 def test_draws_from_the_softmax_have_the_gradient_of_the_full_one(m):
   """Of h and of the rows, by enumeration of every draw of the example."""
 
-  @dataclasses.dataclass(frozen=True)
-  class Given(Softmax):
-    ids: tuple[int, ...] = ()
+  @jax.jit
+  def of_draw(state, ids_NM):
+    class Given(Softmax):
+      def sample(self, stats, w_VD, key, h_ND, y):
+        log_expected_NM = self.log_expected(stats, w_VD, h_ND, y, ids_NM)
+        return Draw(ids_NM, log_expected_NM, jnp.ones((1, m), bool))
 
-    def sample(self, stats, w_VD, key, h_ND, y):
-      ids_NM = jnp.array([self.ids])
-      log_expected_NM = self.log_expected(stats, w_VD, h_ND, y, ids_NM)
-      return Draw(ids_NM, log_expected_NM, jnp.ones((1, m), bool))
+    return Sampled(sampler=Given(), num_samples=m).backward(state, h_ND, y, KEY)
 
   few = 4
   h_ND, y = batch()[0][:1], single_targets([1])
@@ -142,12 +147,13 @@ def test_draws_from_the_softmax_have_the_gradient_of_the_full_one(m):
   state = full.init(KEY, COUNTS[:few], D)
   w_VD = 20 * state.table.w_VD
   table = state.table._replace(w_VD=w_VD)
-  want = full.backward(state._replace(table=table), h_ND, y, KEY)
+  want = backward(full, state._replace(table=table), h_ND, y, KEY)
   p_V = jax.nn.softmax(full.features(h_ND) @ w_VD.T)[0]
   dh_ND, dw_VD = jnp.zeros_like(h_ND), jnp.zeros_like(w_VD)
+  head = Sampled(sampler=Softmax(), num_samples=m)
+  sampled_state = head.init_state(table, as_counts(COUNTS[:few]))
   for ids in itertools.product(range(few), repeat=m):
-    head = Sampled(sampler=Given(ids=ids), num_samples=m)
-    out = head.backward(head.init_state(table, as_counts(COUNTS[:few])), h_ND, y, KEY)
+    out = of_draw(sampled_state, jnp.array([ids]))
     p = jnp.prod(p_V[jnp.array(ids)])
     dh_ND += p * out.dh_ND
     dw_VD = dw_VD.at[out.grads.rows.ids_R].add(p * out.grads.rows.rows_RD, mode="drop")
@@ -198,7 +204,7 @@ def test_the_normaliser_is_unbiased(head):
   state = head.init(KEY, COUNTS, D)
   state = state._replace(table=state.table._replace(w_VD=10 * state.table.w_VD))
   one = lambda h_D, id: head_z(head, state, h_D[None], single_targets(id[None]))
-  z_NS = jax.vmap(one)(h_ND, y.ids_NP[:, 0])
+  z_NS = jax.jit(jax.vmap(one))(h_ND, y.ids_NP[:, 0])
   log_z_N = jax.nn.logsumexp(h_ND @ state.table.w_VD[:, :D].T, axis=1)
   ratio_NS = z_NS / jnp.exp(log_z_N)[:, None]
   error_N = ratio_NS.std(axis=1) / np.sqrt(ratio_NS.shape[1])

@@ -93,7 +93,8 @@ def test_of_texts_it_is_a_bigram_model_of_low_rank():
     assert jnp.abs(after - table).max() > 1e-3
 
 
-@pytest.mark.parametrize("optimizer", c.OPTIMIZERS)
+# Of which the state of a network is nothing, arrays, and arrays and a count.
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adamw"])
 def test_a_run_that_was_stopped_ends_bitwise_as_one_that_was_not(optimizer, tmp_path):
   """Though network and inputs have no arrays to save and none to restore."""
   settings = c.experiment(

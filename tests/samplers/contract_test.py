@@ -420,6 +420,8 @@ sample = jax.jit(lambda sampler, *args: sampler.sample(*args), static_argnums=0)
 log_expected = jax.jit(
   lambda sampler, *args: sampler.log_expected(*args), static_argnums=0
 )
+update = jax.jit(lambda sampler, *args: sampler.update(*args), static_argnums=0)
+refresh = jax.jit(lambda sampler, *args: sampler.refresh(*args), static_argnums=0)
 
 
 def enumerate_law(sampler, stats, w_VD, h_ND, y) -> np.ndarray:
@@ -493,9 +495,9 @@ def test_draw(sampler, law):
 LAST = 2**31 - 1
 MIXED_NM = np.array(
   [
-    [V, 3, 3, 0, V + 1, LAST, -1, 3, V - 1],
-    [V, V, LAST, -1, V, -V, -LAST, V, V],
-    [7, 0, V - 1, 7, V, 49, 1, 2, 7],
+    [V, 3, 3, 0, V + 1, LAST, -1, 3, V - 1, 3, V, 8],
+    [V, V, LAST, -1, V, -V, -LAST, V, V, -1, V, V],
+    [7, 0, V - 1, 7, V, 49, 1, 2, 7, -LAST, V, 0],
   ]
 )
 
@@ -516,13 +518,15 @@ def test_padding_is_never_drawn_and_no_entry_depends_on_another(sampler, law):
     args = sampler, stats, w_VD, h_ND[order], of_order
     got_NM = log_expected(*args, ids_NM)
     np.testing.assert_allclose(got_NM, want_NM[order], rtol=1e-5, atol=1e-5)
-    got_N1 = log_expected(*args, ids_NM[:, 4:5])
-    np.testing.assert_allclose(got_N1, want_NM[order, 4:5], rtol=1e-5, atol=1e-5)
-  got = log_expected(sampler, stats, w_VD, h_ND, y, jnp.array([V, 3, -1, 3]))
+    others_NM = ids_NM.at[:, :4].set(V).at[:, 5:].set(9)
+    got_N = log_expected(*args, others_NM)[:, 4]
+    np.testing.assert_allclose(got_N, want_NM[order, 4], rtol=1e-5, atol=1e-5)
+  ids_V = jnp.resize(jnp.array([V, 3, -1, 3]), V)
+  got = log_expected(sampler, stats, w_VD, h_ND, y, ids_V)
   assert got.ndim == (1 if is_shared else 2)
   none_N = np.full(N, -np.inf)
   want_N4 = np.stack([none_N, law_NV[:, 3], none_N, law_NV[:, 3]], axis=1)
-  got_N4 = np.broadcast_to(got, (N, 4))
+  got_N4 = np.broadcast_to(got, (N, V))[:, :4]
   np.testing.assert_allclose(got_N4, want_N4, rtol=1e-5, atol=1e-5)
 
 
@@ -532,8 +536,8 @@ def test_the_law_is_its_definition_also_after_the_table_changed(sampler, law):
   stats = initial(sampler)
   new_VD = w_VD + problem(seed=9)[1]
   ids_R = jnp.arange(V)
-  updated = sampler.update(stats, new_VD, ids_R, w_VD, new_VD)
-  refreshed = sampler.refresh(stats, new_VD, KEY)
+  updated = update(sampler, stats, new_VD, ids_R, w_VD, new_VD)
+  refreshed = refresh(sampler, stats, new_VD, KEY)
   assert kinds(updated) == kinds(refreshed) == kinds(stats)  # nothing compiles anew
   for name, state, table in (
     ("new", stats, w_VD),
@@ -556,7 +560,15 @@ def test_the_law_is_its_definition_also_after_the_table_changed(sampler, law):
     np.testing.assert_allclose(reported, at_ids, rtol=2e-5)
 
 
-@every_sampler
+# Of the others the laws depend on counts alone.
+READ_ROWS = {
+  name: case
+  for name, case in CASES.items()
+  if not isinstance(case[0], (StaticLaw, Bigram, Bernoulli, PPS))
+}
+
+
+@pytest.mark.parametrize(("sampler", "law"), READ_ROWS.values(), ids=READ_ROWS)
 def test_the_law_of_rows_of_bfloat16_is_that_of_the_rounded_rows(sampler, law):
   """In every state the law, the draw and the statistics are those of rows of float32
   with the same numbers; and the law is its definition."""
@@ -564,11 +576,11 @@ def test_the_law_of_rows_of_bfloat16_is_that_of_the_rounded_rows(sampler, law):
   short, new = (jnp.bfloat16(w) for w in (w_VD, w_VD + problem(seed=9)[1]))
   wide, new_wide = jnp.float32(short), jnp.float32(new)
   ids_R, changes = jnp.arange(V), (wide, new_wide)
-  states = []
+  states, init = [], jax.jit(lambda w_VD: sampler.init(counts, w_VD, M))
   for old_VD, new_VD in ((short, new), (wide, new_wide)):
-    stats = sampler.init(counts, old_VD, M)
-    updated = sampler.update(stats, new_VD, ids_R, *changes)
-    states.append([stats, updated, sampler.refresh(stats, new_VD, KEY)])
+    stats = init(old_VD)
+    updated = update(sampler, stats, new_VD, ids_R, *changes)
+    states.append([stats, updated, refresh(sampler, stats, new_VD, KEY)])
   for at, (got, want) in enumerate(zip(*states, strict=True)):
     assert kinds(got) == kinds(want)
     for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
@@ -650,10 +662,10 @@ def test_relabelling_the_classes_permutes_the_law(sampler):
 
 
 @every_sampler
-@pytest.mark.parametrize(("num_classes", "n", "m"), [(1, 1, 1), (2, 3, 1), (2, 1, 7)])
+@pytest.mark.parametrize(("num_classes", "n", "m"), [(1, 1, 7), (2, 3, 1)])
 def test_few_classes_and_more_draws_than_classes(sampler, law, num_classes, n, m):
   counts, w_VD, h_ND, y = problem(num_classes, n)
-  stats = sampler.init(counts, w_VD, m)
+  stats = jax.jit(lambda w_VD: sampler.init(counts, w_VD, m))(w_VD)
   ids_V = jnp.arange(num_classes)
 
   @jax.jit

@@ -185,7 +185,7 @@ def bits(state):
   ("head", "blocks", "optimizer"),
   [
     ("full", 1, "adam"),
-    ("sampled/pps", 2, "adam"),
+    pytest.param("sampled/pps", 2, "adam", marks=pytest.mark.long),
     ("adaptive", 1, "adagrad"),
     ("nce/unigram", 1, "adagrad"),  # which learns log-partition functions
   ],

@@ -129,5 +129,6 @@ SHARDED = textwrap.dedent("""
 """)
 
 
+@pytest.mark.long
 def test_a_sharded_table_has_the_same(on_four_devices):
   on_four_devices(SHARDED)

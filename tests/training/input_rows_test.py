@@ -167,6 +167,7 @@ for head in ("full", "sampled/pps"):
 """
 
 
+@pytest.mark.long
 def test_devices_change_nothing(on_four_devices):
   on_four_devices(ON_DEVICES)
 

@@ -118,7 +118,7 @@ def run(config, workdir):
   return strip(result), [strip(json.loads(line)) for line in lines], leaves
 
 
-@pytest.mark.parametrize("mesh", [(1, 0), (2, 1)])
+@pytest.mark.parametrize("mesh", [(1, 0), pytest.param((2, 1), marks=pytest.mark.long)])
 def test_a_run_that_stops_early_resumes_to_the_same_step_and_bits(tmp_path, mesh):
   """With all that there is: two batches a step, warm-up, a schedule, lazy decay."""
   keys = {"accumulate": 2, "warmup_steps": 3, "schedule": "cosine", "patience": 2}

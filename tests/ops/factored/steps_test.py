@@ -80,7 +80,7 @@ def errors(loss, rate, N, num_steps, upkeep=None, dtype=jnp.float32, D=D):
 # N = 1: Sherman and Morrison's identity; N < D: Woodbury's; N >= D: a solution.
 @pytest.mark.parametrize(
   ("name", "N"),
-  [("squared", 1), *((name, 8) for name in LOSSES), ("taylor", 16)],
+  [("squared", 1), ("spherical", 8), ("z", 8), ("taylor", 16)],
 )
 def test_1000_steps_are_those_of_the_table_in_float64(name, N):
   with jax.enable_x64(True):
@@ -93,12 +93,10 @@ def test_1000_steps_are_those_of_the_table_in_float64(name, N):
   ("name", "upkeep", "N", "D"),
   [
     ("squared", "absorb", 8, 12),
-    ("squared", "singular_values", 8, 12),
-    ("spherical", "absorb", 8, 12),
     ("taylor", "singular_values", 8, 12),
     ("z", "absorb", 8, 12),
     ("taylor", "absorb", 1, 12),
-    ("squared", "absorb", 16, 12),
+    ("spherical", "absorb", 16, 12),
     ("squared", "absorb", 16, 100),
   ],
 )
