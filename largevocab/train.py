@@ -22,7 +22,7 @@ from largevocab.training.averages import averaged
 from largevocab.training.checkpoint import Checkpoints
 from largevocab.training.input_rows import num_own
 from largevocab.training.run_ahead import RunAhead
-from largevocab.training.runlog import NoLog, Progress, RunLog
+from largevocab.training.runlog import NoLog, Progress, RunLog, peak_mib
 from largevocab.training.settings import Experiment
 from largevocab.training.signals import StopSignals
 from largevocab.training.spread import assembled, rows_here
@@ -369,6 +369,7 @@ class _Loop:
       **{f"test_{key}": value for key, value in test.items()},
       "steps": step,
       "train_seconds": seconds,
+      "peak_mib": peak_mib(),
       "tokens_per_second": tokens / max(seconds, 1e-9),
       **({"ms_per_step": 1e3 * paced_seconds / paced} if paced else {}),
     }

@@ -21,7 +21,7 @@ from largevocab import main
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 LAUNCHER = REPOSITORY / "scripts" / "run_processes.py"
-TIMING = {"seconds", "tokens_per_second", "train_seconds", "ms_per_step"}
+TIMING = {"seconds", "tokens_per_second", "train_seconds", "ms_per_step", "peak_mib"}
 PATIENCE = 300  # seconds for whatever must happen
 KEYS = {
   "mesh.blocks": 8,

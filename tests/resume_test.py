@@ -20,7 +20,7 @@ from largevocab.training.runlog import RunLog
 from largevocab.training.state import restore
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
-TIMING = {"seconds", "tokens_per_second", "train_seconds", "ms_per_step"}
+TIMING = {"seconds", "tokens_per_second", "train_seconds", "ms_per_step", "peak_mib"}
 SECONDS = 240
 
 

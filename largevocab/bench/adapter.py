@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab import config
-from largevocab.bench.ours import loaded, peak_mib
+from largevocab.bench.ours import loaded
 from largevocab.bench.tasks import Task
 from largevocab.data.base import Data, HeldOutBatches
 from largevocab.data.batches import Batch
@@ -35,6 +35,7 @@ from largevocab.evaluation import moments, retrieval
 from largevocab.evaluation.evaluate import finished, held_out, num_ranked, retrieved
 from largevocab.evaluation.moments import Moments
 from largevocab.tools.sweeps.records import Record
+from largevocab.training.runlog import peak_mib
 from largevocab.training.settings import Experiment, Training
 
 

@@ -1,12 +1,8 @@
 """Runs of the heads of this package, by its own trainer, and the counted baselines."""
 
 import pathlib
-import resource
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
-
-import jax
 
 from largevocab import __version__, baselines, config
 from largevocab.bench.digest import digest
@@ -16,6 +12,7 @@ from largevocab.errors import Diverged, UserError
 from largevocab.evaluation.evaluate import held_out
 from largevocab.tools.sweeps.records import Record, validation_curve
 from largevocab.train import train
+from largevocab.training.runlog import peak_mib
 from largevocab.training.settings import Experiment
 from largevocab.training.workdir import has_ended
 
@@ -93,12 +90,3 @@ def count_baselines(task: Task, place: str) -> Iterator[Record]:
       for split, batches in splits.items()
     }
     yield {"digest": found, "name": f"{name}, counted", "baseline": True, **measured}
-
-
-def peak_mib() -> float:
-  """The most memory that this process had: of the device if that says it, else all."""
-  stats = jax.local_devices()[0].memory_stats() or {}
-  if "peak_bytes_in_use" in stats:
-    return stats["peak_bytes_in_use"] / 2**20
-  peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-  return peak / (2**20 if sys.platform == "darwin" else 2**10)

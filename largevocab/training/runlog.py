@@ -190,7 +190,7 @@ class Progress:
     rate = steps * self._tokens / max(seconds, 1e-9)
     _LOG.info(
       "%s  %.1fk tokens/s  %.0f MiB  %d:%02d:%02d left",
-      *(text, rate / 1e3, memory_mib(), left // 3600, left // 60 % 60, left % 60),
+      *(text, rate / 1e3, peak_mib(), left // 3600, left // 60 % 60, left % 60),
     )
     return {"tokens_per_second": rate}
 
@@ -199,10 +199,10 @@ class Progress:
     self._last = (step, time.perf_counter())
 
 
-def memory_mib() -> float:
-  """Memory in use on the device, or by the process if the device does not report it."""
-  stats = jax.local_devices()[0].memory_stats()
-  if stats and "bytes_in_use" in stats:
-    return stats["bytes_in_use"] / 2**20
+def peak_mib() -> float:
+  """The most memory so far: of the device, or else of the process."""
+  stats = jax.local_devices()[0].memory_stats() or {}
+  if "peak_bytes_in_use" in stats:
+    return stats["peak_bytes_in_use"] / 2**20
   peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   return peak / (2**20 if sys.platform == "darwin" else 2**10)

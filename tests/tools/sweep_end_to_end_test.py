@@ -40,7 +40,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 RUNS = 4
 SECONDS = 240
 # What differs between two runs of the same: times.
-TIMES = ("ms_per_step", "tokens_per_second", "train_seconds")
+TIMES = ("ms_per_step", "peak_mib", "tokens_per_second", "train_seconds")
 
 
 def start(path: pathlib.Path) -> subprocess.Popen[str]:

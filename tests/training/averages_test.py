@@ -237,7 +237,7 @@ def test_tables_are_stepped_and_settled_in_place(row_dtype):
 
 def run(config, workdir):
   result = train(c.build(config), config.to_dict(), str(workdir))
-  timing = ("seconds", "tokens_per_second", "train_seconds", "ms_per_step")
+  timing = ("seconds", "tokens_per_second", "train_seconds", "ms_per_step", "peak_mib")
   _, state = restore(c.build(config), str(workdir), "latest")
   return {k: v for k, v in result.items() if k not in timing}, state
 

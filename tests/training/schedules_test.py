@@ -111,7 +111,7 @@ def test_the_norm_of_accumulated_gradients_is_bounded(accumulated):
 def run(config, workdir):
   result = train(c.build(config), config.to_dict(), str(workdir))
   lines = (workdir / "metrics.jsonl").read_text().splitlines()
-  timing = ("seconds", "tokens_per_second", "train_seconds", "ms_per_step")
+  timing = ("seconds", "tokens_per_second", "train_seconds", "ms_per_step", "peak_mib")
   strip = lambda record: {k: v for k, v in record.items() if k not in timing}
   _, state = restore(c.build(config), str(workdir), "latest")
   leaves = jax.tree.leaves(state._replace(key=jax.random.key_data(state.key)))
