@@ -7,7 +7,7 @@
     --out mine.jsonl
   largevocab-bench run ptb --data DIR --baselines --out mine.jsonl
   largevocab-bench submit mine.jsonl
-  largevocab-bench table
+  largevocab-bench table                         # --update PAGE puts it into a page
 
 A run is one seed, and one line of the file of --out. docs/bench.md has the rules.
 """
@@ -17,6 +17,7 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,8 @@ from largevocab.tools.sweeps import records
 from largevocab.training.workdir import workdir_path
 
 RESULTS = pathlib.Path("bench/results.jsonl")
+# Where a page has the tables.
+SECTION = re.compile(r"(?<=^<!-- bench -->\n).*?(?=^<!-- /bench -->$)", re.M | re.S)
 Tasks = Mapping[str, Task]
 
 
@@ -72,6 +75,7 @@ def parser(tasks: Tasks) -> argparse.ArgumentParser:
   )
   submit.add_argument("file", **path)
   show = commands.add_parser("table", help="print the results as Markdown")
+  show.add_argument("--update", **path, help="rewrite the tables in a page")
   for each in (submit, show):
     each.add_argument("--results", default=RESULTS, **path, help=f"default: {RESULTS}")
   return whole
@@ -95,8 +99,20 @@ def main(argv: list[str] | None = None, tasks: Tasks = TASKS) -> int:
   elif args.command == "submit":
     return submit(args.file, args.results, tasks)
   else:
-    print(tables(_lines_of(args.results), tasks) or "No entries yet.")
+    shown = tables(_lines_of(args.results), tasks) or "No entries yet."
+    if args.update:
+      page = with_tables(args.update.read_text(), shown)
+      args.update.write_text(page)
+    else:
+      print(shown)
   return 0
+
+
+def with_tables(page: str, shown: str) -> str:
+  """A page with these tables between its lines <!-- bench --> and <!-- /bench -->."""
+  if not SECTION.search(page):
+    raise UserError("the page has no lines <!-- bench --> and <!-- /bench -->")
+  return SECTION.sub(lambda _: f"\n{shown}\n\n", page)
 
 
 def run(args: argparse.Namespace, task: Task) -> int:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import pathlib
 
 import numpy as np
 import pytest
@@ -102,6 +103,18 @@ def test_the_table_has_a_row_for_each_method(out, entry, tmp_path, capsys):
   assert full["95 % interval"] == "-"
   assert full["seconds to within 5 % of full"] != "-"
   assert of_method["unigram, counted (baseline)"]["seeds"] == "-"
+
+
+def test_the_page_has_the_table_of_what_was_submitted(tmp_path):
+  root = pathlib.Path(__file__).parents[2]
+  page = (root / "docs" / "bench.md").read_text()
+  copy = tmp_path / "page.md"
+  copy.write_text(command.SECTION.sub("old\n", page))
+  results = root / "bench" / "results.jsonl"
+  assert command.main(["table", f"--results={results}", f"--update={copy}"]) == 0
+  assert copy.read_text() == page
+  with pytest.raises(UserError, match="no lines <!-- bench -->"):
+    command.with_tables("no table", "rows")
 
 
 def test_the_clock_stops_where_the_full_softmax_is_near(entry, tmp_path, capsys):
