@@ -48,6 +48,7 @@ def results(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
+@pytest.mark.long
 def test_every_program_ends_as_it_must(kind, results):
   own = [result for result in results if result.case.kind == kind]
   assert len(own) == sum(NUMBERS[kind])
@@ -55,6 +56,7 @@ def test_every_program_ends_as_it_must(kind, results):
   assert not faults, "\n".join([f"{len(faults)} faults", *faults])
 
 
+@pytest.mark.long
 def test_cases_fail_and_succeed(results):
   counts = Counter(result.verdict.outcome for result in results)
   assert counts["refused"] > 100

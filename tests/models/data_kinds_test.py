@@ -107,6 +107,7 @@ def test_next_words_without_a_state_follow_the_last_window():
     assert whole != shorter
 
 
+@pytest.mark.long
 def test_a_run_on_item_histories_learns_and_answers(tmp_path):
   short = experiment("transformer", ITEMS)
   rare = {"eval": c.Evaluating(every_epochs=0, unroll=1), "log": c.Logging()}

@@ -39,6 +39,7 @@ def test_of_counts(counts, tmp_path, capsys):
   assert printed.endswith("--config=FILE:full\n")
 
 
+@pytest.mark.long
 def test_of_a_run(tmp_path, capsys):
   workdir, out = tmp_path / "run", tmp_path / "advice.jsonl"
   flags = ["--config=configs/quickstart.py:runlocal", f"--workdir={workdir}"]

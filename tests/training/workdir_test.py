@@ -225,6 +225,7 @@ def test_changes(tmp_path):
     changes_of(str(tmp_path), new)
 
 
+@pytest.mark.long
 def test_extended_run_ends_as_one_that_was_as_long(run, tmp_path):
   """Bit by bit; and keys that change nothing of what is trained change meanwhile."""
   keys = {"train.lr": 0.5, "model.dropout": 0.3, "train.epochs": 100}
