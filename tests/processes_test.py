@@ -59,7 +59,11 @@ def test_stopped_and_killed_run_goes_on_alone(text, tmp_path):
   whole, workdir = tmp_path / "whole", tmp_path / "run"
   with on_processes.started(2, 1, long(text, workdir)) as processes:
     on_processes.wait_for_next_checkpoint(processes, workdir)
+    for process in processes:  # so that they do not end before the others begin
+      process.send_signal(signal.SIGSTOP)
     status, lines = launched(2, 1, long(text, workdir))  # another of the same run
+    for process in processes:
+      process.send_signal(signal.SIGCONT)
     assert status == 1
     (error,) = [line for line in lines if line.startswith("error: ")]
     assert error.startswith(f"error: {workdir} is in use: process {processes[0].pid}")
