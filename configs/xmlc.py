@@ -98,6 +98,8 @@ SETTINGS = {
   "gowalla": Setting({"name": "gowalla"}),
   "stdlib_calls": Setting({"name": "stdlib_calls"}, codes=3),
   "synthetic": Setting({"name": "zipf_labels"}),
+  # Their Bayes classifier is known.
+  "topics": Setting({"name": "topic_labels"}),
 }
 
 

@@ -3,12 +3,15 @@
 `ByCounts` uses class frequencies: the unigram model of a text, item popularity, label
 frequency. `AfterLast` uses pair counts: the bigram model of a text, the first-order
 Markov chain of items. `counted` fits those that apply to some data, on its training
-split; `measure` evaluates one as `largevocab.evaluation.evaluate` evaluates a network.
+split; `known` has the Bayes classifier of data whose law is known, which bounds what a
+network can reach; `measure` evaluates one as `largevocab.evaluation.evaluate` evaluates
+a network.
 """
 
 from largevocab.baselines.after_last import AfterLast
 from largevocab.baselines.by_counts import ByCounts
 from largevocab.baselines.counting import counted
+from largevocab.baselines.known import known
 from largevocab.baselines.measure import Baseline, measure
 
-__all__ = ["AfterLast", "Baseline", "ByCounts", "counted", "measure"]
+__all__ = ["AfterLast", "Baseline", "ByCounts", "counted", "known", "measure"]

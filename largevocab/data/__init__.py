@@ -13,6 +13,7 @@ from largevocab.data.labels.stdlib_calls import StdlibCalls
 from largevocab.data.labels.xmlc import Xmlc
 from largevocab.data.labels.xmlc_prepared import XmlcTfds
 from largevocab.data.synthetic.softmax_regression import SoftmaxRegression
+from largevocab.data.synthetic.topic_labels import TopicLabels
 from largevocab.data.synthetic.zipf import Zipf
 from largevocab.data.synthetic.zipf_items import ZipfItems
 from largevocab.data.synthetic.zipf_labels import ZipfLabels
@@ -45,6 +46,7 @@ DATASETS = {
   "gowalla": Gowalla,
   "stdlib_calls": StdlibCalls,
   "zipf_labels": ZipfLabels,
+  "topic_labels": TopicLabels,
 }
 
 __all__ = [

@@ -50,5 +50,5 @@ def test_registry_is_complete():
     "ptb", "text8", "europarl", "lm1b", "text", "stdlib", "zipf", "tfds",
     "diginetica", "video_games", "zipf_items", "softmax_regression", "interactions",
     "zipf_sequences",
-    "xmlc", "tfds_xmlc", "gowalla", "zipf_labels", "stdlib_calls",
+    "xmlc", "tfds_xmlc", "gowalla", "zipf_labels", "topic_labels", "stdlib_calls",
   }  # fmt: skip

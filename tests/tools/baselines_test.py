@@ -8,6 +8,7 @@ from largevocab.errors import UserError
 from largevocab.tools import baselines, tabulate
 from largevocab.tools.run_sweep import PathSetting
 from largevocab.tools.sweeps import records, sweepfile
+from largevocab.tools.tables import results_table
 
 TRAIN = "the cat sat on the mat\nthe dog sat on the cat\na dog ran on\n" * 4
 SWEEP = """
@@ -96,3 +97,22 @@ def test_fields_of_another_kind(field, tmp_path):
   (tmp_path / "results.jsonl").write_text(line)
   with pytest.raises(UserError, match=r"results.jsonl:1: .* is "):
     records.load(tmp_path / "results.jsonl")
+
+
+def test_where_the_law_is_known_the_bayes_classifier_bounds_all():
+  fields = {"data.num_examples": 2000}
+  run = sweepfile.Run("configs/xmlc.py:full,data=topics", fields, "full")
+  counted, bayes = baselines.rows([run], [])
+  assert (counted["name"], bayes["name"]) == (
+    "label frequency, counted", "Bayes classifier"
+  )  # fmt: skip
+  assert bayes["test_p@1"] > counted["test_p@1"] + 0.2
+  assert bayes["test_ppl"] < counted["test_ppl"]
+  # A run between the two is no worse than what was counted.
+  mine = {**bayes, "run": "r", "name": "full", "test_p@1": bayes["test_p@1"] - 0.1}
+  mine = {k: v for k, v in mine.items() if k not in ("baseline", "bound")}
+  table = results_table.table([mine, counted, bayes], ["test_p@1"])
+  assert "Bayes classifier (baseline)" in table
+  assert "†" not in table
+  worse = {**mine, "test_p@1": 0.0}
+  assert "†" in results_table.table([worse, counted, bayes], ["test_p@1"])

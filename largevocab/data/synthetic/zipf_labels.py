@@ -5,9 +5,10 @@ from typing import Annotated
 import numpy as np
 
 from largevocab.data.encoded import SPLITS
-from largevocab.data.labels.documents import Documents, pointers
+from largevocab.data.labels.documents import Documents
 from largevocab.data.labels.label_sets import LabelSet, number_labels
 from largevocab.data.labels.multi_label import DocumentBatches, MultiLabel
+from largevocab.data.synthetic import draws
 from largevocab.data.synthetic.zipf import Exponent, NumClasses, NumExamples
 from largevocab.fields import Between, Share, settings
 
@@ -67,10 +68,10 @@ class ZipfLabels(DocumentBatches):
     )
     sizes = dict.fromkeys(SPLITS, -(-self.num_examples // 10))
     sizes["train"] = self.num_examples
-    label_law = _cumulative(self.num_classes, self.exponent)
-    feature_law = _cumulative(self.num_features, 1.0)
+    label_law = draws.zipf(self.num_classes, self.exponent)
+    feature_law = draws.zipf(self.num_features, 1.0)
     splits = {
-      split: _join(
+      split: draws.join(
         [
           self._documents(
             rng, min(_CHUNK, size - start), own_VK, label_law, feature_law
@@ -93,46 +94,12 @@ class ZipfLabels(DocumentBatches):
   ) -> Documents:
     num_labels = 1 + rng.poisson(self.labels_per_example - 1, size)
     labels = np.searchsorted(label_law, rng.random(num_labels.sum()))
-    label_ptr, labels, _ = _distinct(num_labels, labels, self.num_classes)
-    mean = self.features_per_example - 1
-    num_draws = 1 + rng.negative_binomial(2, 2 / (2 + mean), size)
+    label_ptr, labels, _ = draws.distinct(num_labels, labels, self.num_classes)
+    num_draws = draws.lengths(rng, size, self.features_per_example)
     of = np.repeat(np.arange(size), num_draws)
     place = label_ptr[of] + rng.integers(np.diff(label_ptr)[of])
-    features = own_VK[
-      labels[place], rng.integers(self.features_per_label, size=len(of))
-    ]
-    is_noise = rng.random(len(of)) < self.noise
-    features[is_noise] = np.searchsorted(feature_law, rng.random(is_noise.sum()))
-    feature_ptr, features, values = _distinct(num_draws, features, self.num_features)
+    features = draws.noisy_features(rng, own_VK, labels[place], self.noise, feature_law)
+    feature_ptr, features, values = draws.distinct(
+      num_draws, features, self.num_features
+    )
     return Documents(feature_ptr, features, values, label_ptr, labels)
-
-
-def _cumulative(number: int, exponent: float) -> np.ndarray:
-  """Cumulative Zipf distribution: a uniform u selects the first entry above it."""
-  cumulative = np.cumsum(np.arange(1, number + 1) ** -float(exponent))
-  return cumulative / cumulative[-1]
-
-
-def _distinct(
-  lengths: np.ndarray, ids: np.ndarray, limit: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Pointers, the distinct ids of each row, and their counts.
-
-  >>> [part.tolist() for part in _distinct(np.array([3, 1]), np.array([4, 2, 4, 2]), 5)]
-  [[0, 2, 3], [2, 4, 2], [1.0, 2.0, 1.0]]
-  """
-  rows = np.repeat(np.arange(len(lengths)), lengths)
-  key, times = np.unique(rows * limit + ids, return_counts=True)
-  ptr = pointers(np.bincount(key // limit, minlength=len(lengths)))
-  return ptr, (key % limit).astype(np.int32), times.astype(np.float32)
-
-
-def _join(parts: list[Documents]) -> Documents:
-  lengths = np.concatenate([part.lengths for part in parts])
-  return Documents(
-    pointers(lengths[:, 0]),
-    np.concatenate([part.feature_ids for part in parts]),
-    np.concatenate([part.values for part in parts]),
-    pointers(lengths[:, 1]),
-    np.concatenate([part.label_ids for part in parts]),
-  )

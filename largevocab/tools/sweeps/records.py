@@ -7,9 +7,10 @@ seconds of training: `curve` has the exact nll in nats, `curve_p@1` the precisio
 `curve_PAIRS_input` and `curve_PAIRS_output` the rank correlations with a file of word
 pairs. Curves that a run does not measure are missing.
 
-Optional fields are `baseline`: true for a count-based model (`tools/baselines.py`);
-`trials`, the number of learning rates tried; and `diverged`, the step at which the loss
-was not finite, in place of all metrics.
+Optional fields are `baseline`: true for a count-based model (`tools/baselines.py`), and
+`bound`: true for the Bayes classifier among them; `trials`, the number of learning
+rates tried; and `diverged`, the step at which the loss was not finite, in place of all
+metrics.
 """
 
 import json
@@ -40,7 +41,12 @@ FIELDS: dict[str, type] = {
   **{"overrides": dict, "git_dirty": bool},
 }
 # Types of optional fields.
-SOME_HAVE: dict[str, type] = {"baseline": bool, "trials": int, "diverged": int}
+SOME_HAVE: dict[str, type] = {
+  "baseline": bool,
+  "bound": bool,
+  "trials": int,
+  "diverged": int,
+}
 KINDS = {str: "a text", dict: "an object", bool: "true or false", int: "a whole number"}
 
 

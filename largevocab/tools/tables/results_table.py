@@ -40,6 +40,11 @@ class Row(NamedTuple):
     return bool(self.members[0].get("baseline"))
 
   @property
+  def is_bound(self) -> bool:
+    """Whether this is a Bayes classifier, which nothing can beat."""
+    return bool(self.members[0].get("bound"))
+
+  @property
   def title(self) -> str:
     """The label, with a note on baselines and diverged runs."""
     steps = [f"{row['diverged']:,}" for row in self.members if "diverged" in row]
@@ -141,14 +146,14 @@ def rows_of(rows: Sequence[Record]) -> list[Row]:
 def _value(
   line: Row, metric: str, lines: Sequence[Row], compared: Sequence[str]
 ) -> str:
-  """Mean ± standard deviation, marked if it is no better than a baseline."""
+  """Mean ± standard deviation, marked if it is no better than a counted baseline."""
   values = numbers(line.ended, metric)
   shown = summary(values)
   if metric == _metric_of(line, compared) and not line.is_baseline and values:
     counted = [
       value
       for other in _of_same_data(line, lines)
-      if other.is_baseline
+      if other.is_baseline and not other.is_bound
       for value in numbers(other.members, metric)
     ]
     own = statistics.fmean(values)

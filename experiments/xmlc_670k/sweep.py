@@ -1,0 +1,54 @@
+"""670,091 labels, trained to the end: documents of Amazon-670K's shape whose Bayes
+classifier is known."""
+
+SEEDS = (0, 1, 2)
+# 76 distinct features and 5.5 labels a document, four documents a label.
+SHAPE = {
+  "data.num_classes": 670_091,
+  "data.num_features": 135_909,
+  "data.num_examples": 490_449,
+  "data.num_topics": 100_000,
+  "data.labels_per_topic": 10,
+  "data.label_share": 0.55,
+  "data.features_per_topic": 60,
+  "data.features_per_example": 130.0,
+  "data.exponent": 0.5,
+}
+LENGTH = {
+  "train.batch_size": 1024,
+  "train.epochs": 10.0,
+  "eval.batch_size": 256,
+  "eval.every_epochs": 2.0,
+  "log.monitor_every_steps": 0,
+}
+# One of the 50 tables is rebuilt in every step.
+LSH = {
+  "head.num_samples": 128,
+  "head.refresh_every": 0,
+  "head.sampler.codes": 6,
+  "head.sampler.slots": 8,
+  "head.sampler.rehash": False,
+  "head.sampler.rebuild_tables": 1,
+}
+REFERENCE = "full softmax"
+METHODS = {
+  "pps, m=4096": ("sampled/pps", {"head.num_samples": 4096}),
+  "adaptive": ("adaptive", {}),
+  "LSH embedding weighted, m=128": ("sampled/lsh_embedding", LSH),
+  REFERENCE: ("full", {}),
+}
+
+
+def sweep(add):
+  for seed in SEEDS:
+    for name, (head, fields) in METHODS.items():
+      overrides = {**SHAPE, **LENGTH, **fields, "train.seed": seed}
+      add(f"configs/xmlc.py:{head},data=topics", overrides, name=name)
+
+
+def comparison():
+  return {"to": REFERENCE, "metric": "test_p@1"}
+
+
+def metrics():
+  return ["test_p@1", "test_p@5", "valid_p@1", "steps", "ms_per_step"]
