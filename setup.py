@@ -25,6 +25,7 @@ TOOLS = [
   "relvar_report",
   "run_sweep",
   "sampler_report",
+  "similarity_report",
   "step_times",
   "tabulate",
 ]

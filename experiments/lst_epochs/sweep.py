@@ -19,6 +19,9 @@ MODELS = {
   ),
   "sampled softmax": ("sampled/pps", {}),
 }
+# Files of word pairs, by the names of their figures.
+FILES = {"simlex": "SimLex-999", "wordsim": "wordsim353_combined"}
+ROWS = ("input", "output")
 
 
 def sweep(add):
@@ -27,13 +30,16 @@ def sweep(add):
 
 
 def metrics():
-  files = ("SimLex-999", "wordsim353_combined")
-  pairs = [f"valid_{each}_{rows}" for each in files for rows in ("input", "output")]
+  pairs = [f"valid_{pairs}_{rows}" for pairs in FILES.values() for rows in ROWS]
   return ["test_ppl", *pairs, "steps"]
 
 
 def figures():
   return [
-    {"file": f"simlex_{rows}", "x": "step", "y": f"curve_SimLex-999_{rows}"}
-    for rows in ("input", "output")
+    {
+      **{"file": f"{file}_{rows}", "x": "step", "y": f"curve_{pairs}_{rows}"},
+      "band": True,
+    }
+    for file, pairs in FILES.items()
+    for rows in ROWS
   ]

@@ -1,7 +1,7 @@
 """Word similarity: rank correlation of cosines of word rows with human judgements."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,54 +54,89 @@ score_R=array([7.35]))
   return KnownPairs(first_R[is_known_R], second_R[is_known_R], score_R[is_known_R])
 
 
-def rank_correlation(a_RD: np.ndarray, b_RD: np.ndarray, score_R: np.ndarray) -> float:
-  """Spearman's rank correlation of scores with the cosines of rows.
+class PairCosines(NamedTuple):
+  """What a model and people say of the known pairs of a file.
 
-  rho = Pearson's correlation of the ranks of score_r and of cos(a_r, b_r), ties at
-  their mean rank. Rows of zeros have cosine 0. If all cosines are equal, rho is 0.
+  Attributes:
+    cosine_R: f64[R], cosines of the rows of both words.
+    score_R: f64[R], human similarity scores.
+  """
 
-  Args:
-    a_RD, b_RD: float[R, D], rows of the first and of the second words.
-    score_R: f64[R], not all equal.
+  cosine_R: np.ndarray
+  score_R: np.ndarray
 
-  Returns:
-    rho, in [-1, 1].
+
+def cosines(a_RD: np.ndarray, b_RD: np.ndarray) -> np.ndarray:
+  """Cosines f64[R] of the rows of two float[R, D]; those of rows of zeros are 0.
+
+  >>> cosines(np.array([[3.0, 4], [0, 0]]), np.array([[0.0, 2], [1, 1]])).tolist()
+  [0.8, 0.0]
+  """
+  a_RD, b_RD = np.asarray(a_RD, np.float64), np.asarray(b_RD, np.float64)
+  norm_R = np.linalg.norm(a_RD, axis=1) * np.linalg.norm(b_RD, axis=1)
+  return np.sum(a_RD * b_RD, axis=1) / np.where(norm_R > 0, norm_R, 1)
+
+
+def rank_correlation(pairs: PairCosines) -> float:
+  """Spearman's rank correlation of scores with cosines.
+
+  rho = Pearson's correlation of the ranks of score_r and of cosine_r, ties at their
+  mean rank. If all cosines are equal, rho is 0. Scores are not all equal.
 
   Source: Hill, Reichart and Korhonen 2015 (SimLex-999).
 
-  Cost: O(R D + R log R).
+  Cost: O(R log R).
 
-  >>> a_RD, b_RD = np.ones((3, 2)), np.array([[1.0, 1], [0, 1], [-1, -1]])
-  >>> round(rank_correlation(a_RD, b_RD, np.array([9.0, 5, 7])), 3)
+  >>> pairs = PairCosines(np.array([1.0, 0.7, -1]), np.array([9.0, 5, 7]))
+  >>> round(rank_correlation(pairs), 3)
   0.5
   """
   from scipy import stats  # Imported here: this takes a second.
 
-  a_RD, b_RD = np.asarray(a_RD, np.float64), np.asarray(b_RD, np.float64)
-  norm_R = np.linalg.norm(a_RD, axis=1) * np.linalg.norm(b_RD, axis=1)
-  cosine_R = np.sum(a_RD * b_RD, axis=1) / np.where(norm_R > 0, norm_R, 1)
-  if np.ptp(cosine_R) == 0:
+  if np.ptp(pairs.cosine_R) == 0:
     return 0.0
-  return float(stats.spearmanr(cosine_R, score_R).statistic)
+  return float(stats.spearmanr(*pairs).statistic)
 
 
 def make_similarity(exp: Experiment, data: Data) -> Callable[[State], dict[str, float]]:
   """A function from state to rank correlations with the files of `eval.word_pairs`.
 
-  For each FILE '<FILE>_input', for the rows of the table of inputs, if there is one,
-  and '<FILE>_output', for those of the head, over the pairs with both words in the
-  vocabulary. Without files it returns {}.
+  Its keys are those of `make_pair_cosines`. Without files it returns {}.
+
+  Raises:
+    UserError: the data has no words, or has fewer than two pairs of a file.
+  """
+  cosines_of = make_pair_cosines(exp, data, exp.eval.word_pairs, "eval.word_pairs")
+  return lambda state: {
+    name: rank_correlation(pairs) for name, pairs in cosines_of(state).items()
+  }
+
+
+def make_pair_cosines(
+  exp: Experiment, data: Data, patterns: Sequence[str], setting: str
+) -> Callable[[State], dict[str, PairCosines]]:
+  """A function from state to the cosines of the pairs of files.
+
+  For each FILE it returns '<FILE>_input', for the rows of the table of inputs, if there
+  is one, and '<FILE>_output', for those of the head, over the pairs with both words in
+  the vocabulary.
+
+  Args:
+    exp: the experiment.
+    data: its data.
+    patterns: paths or glob patterns of the files.
+    setting: what names the files, for error messages.
 
   Raises:
     UserError: the data has no words, or has fewer than two pairs of a file.
   """
   known: dict[str, KnownPairs] = {}
-  for pattern in exp.eval.word_pairs:
-    for path in find_files(pattern, "eval.word_pairs"):
+  for pattern in patterns:
+    for path in find_files(pattern, setting):
       name = path.name.partition(".")[0]
       if name in known:
-        raise UserError(f"eval.word_pairs: two files are called {name}; rename one")
-      known[name] = _open_pairs(path, data)
+        raise UserError(f"{setting}: two files are called {name}; rename one")
+      known[name] = _open_pairs(path, data, setting)
 
   @jax.jit
   def look_up(table, head_state, ids_R):
@@ -110,31 +145,30 @@ def make_similarity(exp: Experiment, data: Data) -> Callable[[State], dict[str, 
       rows["input"] = inputs_of(exp).look_up(table, ids_R[:, None])[:, 0]
     return rows
 
-  def similarity(state: State) -> dict[str, float]:
+  def pair_cosines(state: State) -> dict[str, PairCosines]:
     found = {}
     for name, pairs in known.items():
       first = look_up(state.inputs, state.head, pairs.first_R)
       second = look_up(state.inputs, state.head, pairs.second_R)
       for kind in first:
-        pair = whole(first[kind]), whole(second[kind])
-        rho = rank_correlation(*pair, pairs.score_R)
-        found[f"{name}_{kind}"] = rho
+        cosine_R = cosines(whole(first[kind]), whole(second[kind]))
+        found[f"{name}_{kind}"] = PairCosines(cosine_R, pairs.score_R)
     return found
 
-  return similarity
+  return pair_cosines
 
 
-def _open_pairs(path: Path, data: Data) -> KnownPairs:
+def _open_pairs(path: Path, data: Data, setting: str) -> KnownPairs:
   """The known pairs of a file, at least two with different scores."""
   if not isinstance(data.vocabulary, Vocabulary):
-    raise UserError("eval.word_pairs: the data has no words; set it to ()")
+    raise UserError(f"{setting}: the data has no words: name no files of pairs")
   pairs = read_word_pairs(path)
   known = known_pairs(pairs, data.vocabulary.index)
   if len(np.unique(known.score_R)) < 2:
     raise UserError(
       f"{path}: {len(known.score_R)} of its {len(pairs)} pairs are in the vocabulary, "
       "and a rank correlation needs two of different scores: take it out of "
-      "eval.word_pairs"
+      f"{setting}"
     )
   _LOG.info(
     "%s: %d of its %d pairs are in the vocabulary",

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 from largevocab.errors import UserError
 from largevocab.tools import entry
 from largevocab.tools.plots import drawing
+from largevocab.tools.plots.curves import Band, band, curve, mean_point
 from largevocab.tools.sweeps import records, sweepfile
 from largevocab.tools.sweeps.records import Record
-from largevocab.tools.sweeps.sweepfile import CURVE_Y, Figure
+from largevocab.tools.sweeps.sweepfile import Figure
 from largevocab.tools.tables import axes, seeds
 
 LABELS = {
@@ -38,6 +39,8 @@ LABELS = {
   "curve_p@1": "P@1, validation",
   "curve_SimLex-999_input": "SimLex-999, rows of inputs",
   "curve_SimLex-999_output": "SimLex-999, rows of classes",
+  "curve_wordsim353_combined_input": "WordSim-353, rows of inputs",
+  "curve_wordsim353_combined_output": "WordSim-353, rows of classes",
 }
 PANEL_INCHES = 3.2
 FRONT, OTHERS = "tab:blue", "0.45"
@@ -59,12 +62,14 @@ class Line(NamedTuple):
     points: (x, y), in order of x; a level ignores x.
     is_level: whether it is a horizontal line at one value of y.
     is_reference: whether it is drawn dashed.
+    band: (x, low, high), what is shaded around it.
   """
 
   label: Any
   points: list[tuple[float, float]]
   is_level: bool = False
   is_reference: bool = False
+  band: Band = ()
 
 
 def value(row: Record, key: str) -> Any:
@@ -93,22 +98,6 @@ def chosen(row: Record, where: dict[str, Any]) -> bool:
   return all(value(row, key) in as_list(wanted) for key, wanted in where.items())
 
 
-def curve(members: list[Record], figure: Figure) -> list[tuple[float, float]]:
-  """Mean curve of runs that differ only in the seed, at steps common to all."""
-  by_step: dict[int, list[tuple[float, float]]] = {}
-  for row in members:
-    own = figure.y if figure.y not in CURVE_Y else "curve"
-    for step, y, seconds in row.get(own, []):
-      if not math.isfinite(y):
-        continue
-      x = {"step": step, "seconds": seconds}.get(figure.x)
-      x = step / figure.steps_per_epoch if x is None else x
-      y = math.exp(min(y, 700.0)) if figure.y == "valid_ppl" else y
-      by_step.setdefault(step, []).append((x, y))
-  whole = [by_step[s] for s in sorted(by_step) if len(by_step[s]) == len(members)]
-  return [mean_point(at_step) for at_step in whole]
-
-
 def point(members: list[Record], figure: Figure) -> tuple[float, float] | None:
   """Mean of runs that differ only in the seed; None if one has no x or y."""
   pairs = [(value(row, figure.x), value(row, figure.y)) for row in members]
@@ -130,15 +119,6 @@ def check_number(row: Record, key: str, x: Any, figure: Figure) -> None:
     )
 
 
-def mean_point(pairs: list[tuple[Any, Any]]) -> tuple[float, float]:
-  """
-  >>> mean_point([(1, 2), (3, 4)])
-  (2.0, 3.0)
-  """
-  x, y = zip(*pairs, strict=True)
-  return statistics.fmean(x), statistics.fmean(y)
-
-
 def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
   """The lines of each panel, in the order of the results; references come last.
 
@@ -146,6 +126,7 @@ def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
     UserError: there is nothing to draw, or two curves of a panel have the same label.
   """
   panels: dict[Any, dict[Any, list[tuple[float, float]]]] = {}
+  bands: dict[tuple[Any, Any], Band] = {}
   for members in seeds.groups(r for r in rows if chosen(r, figure.where)).values():
     first = members[0]
     if value(first, "method") in figure.reference:
@@ -163,6 +144,7 @@ def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
         "settings; choose one by `where`, or tell them apart by `line` or `panel`"
       )
     lines.setdefault(label, []).extend(points)
+    bands[panel, label] = band(members, figure)
   if not panels:
     raise UserError(
       f"figure {figure.file}: no result has {figure.x}, {figure.y} and {figure.line}, "
@@ -171,7 +153,13 @@ def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
     )
   dashed = references(rows, figure)
   return {
-    panel: [*(Line(label, sorted(points)) for label, points in lines.items()), *dashed]
+    panel: [
+      *(
+        Line(label, sorted(points), band=bands[panel, label])
+        for label, points in lines.items()
+      ),
+      *dashed,
+    ]
     for panel, lines in panels.items()
   }
 
@@ -206,7 +194,8 @@ def references(rows: list[Record], figure: Figure) -> list[Line]:
           check_number(row, figure.y, level, figure)
       points = [] if None in levels else [(0.0, statistics.fmean(levels))]
     if points:
-      lines.append(Line(label, points, not figure.is_curve, is_reference=True))
+      shaded = band(members, figure)
+      lines.append(Line(label, points, not figure.is_curve, True, shaded))
   return lines
 
 
@@ -251,6 +240,9 @@ def draw(rows: list[Record], figure: Figure):
       elif not figure.front:
         marker = "" if figure.is_curve and len(line.points) > 1 else "o"
         (handles[line.label],) = ax.plot(x, y, marker=marker, **how)
+      if line.band:
+        shade = {"color": color_of[line.label], "alpha": 0.2, "lw": 0}
+        ax.fill_between(*zip(*line.band, strict=True), **shade)
     if figure.front:
       names_of_panels.append(draw_front(ax, lines, figure))
     ax.set_title(str(panel))

@@ -8,7 +8,12 @@ import pytest
 
 from largevocab import config as c
 from largevocab.errors import UserError
-from largevocab.evaluation.similarity import make_similarity, rank_correlation
+from largevocab.evaluation.similarity import (
+  PairCosines,
+  cosines,
+  make_similarity,
+  rank_correlation,
+)
 from largevocab.training.state import init_state
 
 V = 30
@@ -130,8 +135,9 @@ def test_what_cannot_be_measured_is_named(start, simlex, tmp_path):
 
 def test_ties_zeros_and_constants():
   rows_RD = np.array([[1.0, 0], [0, 1], [0, 0], [1, 1]])
-  ones_RD = np.ones((4, 2))
+  cosine_R = cosines(rows_RD, np.ones((4, 2)))
   # Cosines 0.7, 0.7, 0 and 1: ranks 2.5, 2.5, 1, 4; those of the scores 2, 3, 1, 4.
-  rho = rank_correlation(rows_RD, ones_RD, np.array([2.0, 3, 1, 9]))
+  rho = rank_correlation(PairCosines(cosine_R, np.array([2.0, 3, 1, 9])))
   assert rho == pytest.approx(4.5 / np.sqrt(4.5 * 5))
-  assert rank_correlation(np.zeros((3, 2)), np.ones((3, 2)), np.arange(3.0)) == 0
+  constant_R = cosines(np.zeros((3, 2)), np.ones((3, 2)))
+  assert rank_correlation(PairCosines(constant_R, np.arange(3.0))) == 0

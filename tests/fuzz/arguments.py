@@ -61,6 +61,10 @@ def commands(materials: Materials) -> list[Command]:
   def copied(here: pathlib.Path) -> None:
     shutil.copytree(materials.workdir, here / "run")
 
+  def with_pairs(here: pathlib.Path) -> None:
+    copied(here)
+    (here / "pairs.csv").write_text("a,b,score\nw2,w3,1\nw4,w5,2\nw6,w7,3\n")
+
   def text(here: pathlib.Path) -> None:
     formats.PLAIN.write(here)
 
@@ -174,6 +178,17 @@ def commands(materials: Materials) -> list[Command]:
       [*of_run, ("", "pps:num_samples=4"), ("--draws", "2")],
       ("--positions", "--draws"),
       copied,
+    ),
+    Command(
+      "largevocab/tools/similarity_report.py",
+      [
+        ("", f"a={HERE}/run"),
+        ("--pairs", f"{HERE}/pairs.csv"),
+        ("--resamples", "2"),
+        ("--checkpoint", "latest"),
+      ],
+      ("--resamples",),
+      with_pairs,
     ),
     Command(
       "largevocab/tools/negatives_report.py",

@@ -18,6 +18,7 @@ from largevocab.tools import (
   relvar_report,
   run_sweep,
   sampler_report,
+  similarity_report,
   tabulate,
 )
 from largevocab.tools.plots import drawing
@@ -347,6 +348,8 @@ ARGUMENTS = [
   (relvar_report, [WORKDIR, "pps", "--draws=0"], "--draws=0: must be positive"),
   (negatives_report, [WORKDIR, "pps"], "no/such"),
   (negatives_report, [WORKDIR, "pps", f"--draws={10**12}"], "must be at most"),
+  (similarity_report, ["a=no/such", "--pairs=no/such.txt"], "no/such"),
+  (similarity_report, ["a=b", "--pairs=c", "--resamples=0"], "--resamples=0: must be"),
   (fit_cost_model, ["--points=1"], "--points=1"),
   (fit_cost_model, [f"--points={10**9}"], "--points=1000000000"),
   (fit_cost_model, ["--dim=0"], "--dim=0: must be positive"),

@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 import sys
 
 import pytest
@@ -88,6 +89,22 @@ def test_curves_are_means_over_seeds_at_the_steps_that_all_have():
   assert seconds[""][1] == Line("unigram, m=20", [(1.5, 6.5)])
 
 
+def test_bands_are_standard_deviations_over_seeds():
+  points = ([[5, 0.25, 1.0], [10, 0.5, 2.0]], [[5, 0.75, 1.0], [10, 0.5, 2.0]])
+  curves = [("taylor", points[0], 0), ("taylor", points[1], 1), ("full", points[0], 0)]
+  rows = [record(name, seed=seed, curve_a=curve) for name, curve, seed in curves]
+  shown = figure(x="step", y="curve_a", band=True)
+  sd = statistics.stdev([0.25, 0.75])
+  taylor, full = plot.panels_of(rows, shown)[""]
+  assert taylor.points == [(5, 0.5), (10, 0.5)]
+  assert taylor.band == ((5, 0.5 - sd, 0.5 + sd), (10, 0.5, 0.5))
+  assert full.band == ()  # of one seed
+  plain = figure(x="step", y="curve_a")
+  assert plot.panels_of(rows, plain)[""][0] == taylor._replace(band=())
+  shaded = [len(plot.draw(rows, f).axes[0].collections) for f in (shown, plain)]
+  assert shaded == [1, 0]
+
+
 def test_curves_that_cannot_be_told_apart():
   with pytest.raises(UserError, match="'unigram' has curves of several settings"):
     plot.panels_of(ROWS, figure(x="step", y="valid_nll"))
@@ -105,6 +122,8 @@ def test_nothing_to_draw():
     ({"x": "step"}, "y must be one of"),
     ({"x": "epoch", "y": "valid_ppl"}, "give steps_per_epoch"),
     ({"log": "z"}, "`log`"),
+    ({"band": True}, "a band is of curves"),
+    ({"band": "yes"}, "band is 'yes', no True or False"),
     ({"file": "a.png"}, "without suffix"),
   ],
 )

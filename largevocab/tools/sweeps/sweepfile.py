@@ -75,6 +75,7 @@ class Figure:
     steps_per_epoch: for x = "epoch".
     y_max: upper limit of the y axis, if larger values would flatten the rest; 0: none.
     y_min: lower limit, likewise; 0: none.
+    band: shades the standard deviation over seeds on both sides of curves.
     front: "least" or "most", whichever is better for y: joins the points of the Pareto
       front, with small x and good y, and labels all points. "": no front.
   """
@@ -90,6 +91,7 @@ class Figure:
   steps_per_epoch: int = 0
   y_max: float = 0.0
   y_min: float = 0.0
+  band: bool = False
   front: str = ""
 
   def __post_init__(self):
@@ -97,6 +99,10 @@ class Figure:
       raise UserError(
         f"figure {self.file}: over {self.x}, y must be one of {CURVE_Y}, or a curve "
         "that records hold, such as 'curve_p@1'"
+      )
+    if self.band and not self.is_curve:
+      raise UserError(
+        f"figure {self.file}: a band is of curves, so x is one of {CURVE_X}"
       )
     if self.front and self.is_curve:
       raise UserError(
@@ -127,6 +133,7 @@ _KINDS: dict[str, Any] = {
   "steps_per_epoch": (int, "whole number"),
   "y_max": (int | float, "number"),
   "y_min": (int | float, "number"),
+  "band": (bool, "True or False"),
 }
 
 

@@ -1,0 +1,54 @@
+"""Curves over training, with means and bands over runs that differ only in the seed."""
+
+import math
+import statistics
+from typing import Any
+
+from largevocab.tools.sweeps.records import Record
+from largevocab.tools.sweeps.sweepfile import CURVE_Y, Figure
+
+Band = tuple[tuple[float, float, float], ...]  # (x, low, high)
+
+
+def curve(members: list[Record], figure: Figure) -> list[tuple[float, float]]:
+  """Mean curve of runs that differ only in the seed, at steps common to all."""
+  return [mean_point(pairs) for pairs in at_steps(members, figure)]
+
+
+def band(members: list[Record], figure: Figure) -> Band:
+  """Mean of y minus and plus its standard deviation over seeds, at the same steps.
+
+  It is empty for one run, and if the figure has no bands.
+  """
+  if not figure.band or len(members) < 2:
+    return ()
+  found = []
+  for pairs in at_steps(members, figure):
+    x, y = mean_point(pairs)
+    half = statistics.stdev(y for _, y in pairs)
+    found.append((x, y - half, y + half))
+  return tuple(found)
+
+
+def at_steps(members: list[Record], figure: Figure) -> list[list[tuple[float, float]]]:
+  """The (x, y) of each run, at each step that all have with a finite value."""
+  by_step: dict[int, list[tuple[float, float]]] = {}
+  for row in members:
+    own = figure.y if figure.y not in CURVE_Y else "curve"
+    for step, y, seconds in row.get(own, []):
+      if not math.isfinite(y):
+        continue
+      x = {"step": step, "seconds": seconds}.get(figure.x)
+      x = step / figure.steps_per_epoch if x is None else x
+      y = math.exp(min(y, 700.0)) if figure.y == "valid_ppl" else y
+      by_step.setdefault(step, []).append((x, y))
+  return [by_step[s] for s in sorted(by_step) if len(by_step[s]) == len(members)]
+
+
+def mean_point(pairs: list[tuple[Any, Any]]) -> tuple[float, float]:
+  """
+  >>> mean_point([(1, 2), (3, 4)])
+  (2.0, 3.0)
+  """
+  x, y = zip(*pairs, strict=True)
+  return statistics.fmean(x), statistics.fmean(y)

@@ -1,0 +1,149 @@
+"""Compares the word similarity of finished runs by a paired bootstrap.
+
+  python -m largevocab.tools.similarity_report full=runs/full-{0,1,2} \\
+    taylor=runs/taylor-{0,1,2} --pairs SimLex-999.txt wordsim353_combined.csv
+
+Each argument is METHOD=WORKDIR; runs of the same method differ in the seed only. All
+methods are compared with the first. For each file of pairs, for the rows of inputs and
+for those of classes:
+
+  rho         Spearman's correlation of cosines with human scores, mean over the runs
+  difference  rho minus that of the first method
+
+Both have a 95 % interval, `_low` to `_high`. Word pairs are resampled for all methods
+alike, and the runs of each method by themselves (`tables/bootstrap.py`). Pairs count
+that have both words in the vocabulary, which must be the same for all runs. Rows that
+some run does not have are left out: with tied embeddings those of inputs.
+"""
+
+import argparse
+import pathlib
+import sys
+
+import numpy as np
+
+from largevocab import config
+from largevocab.errors import UserError
+from largevocab.evaluation.similarity import PairCosines, make_pair_cosines
+from largevocab.tools import entry
+from largevocab.tools.sweeps import records
+from largevocab.tools.sweeps.records import Record
+from largevocab.tools.tables import bootstrap, results_table
+from largevocab.training.averages import for_evaluation
+from largevocab.training.state import restore
+from largevocab.training.workdir import describe_machine
+
+COLUMNS = [
+  *("pairs", "runs", "rho", "rho_low", "rho_high"),
+  *("difference", "difference_low", "difference_high"),
+]
+
+
+def by_method(arguments: list[str]) -> dict[str, list[str]]:
+  """The workdirs of each method.
+
+  >>> by_method(["full=runs/0", "full=runs/1", "nce=runs/seed=2"])
+  {'full': ['runs/0', 'runs/1'], 'nce': ['runs/seed=2']}
+
+  Raises:
+    UserError: an argument has another form, or a workdir is given twice.
+  """
+  methods: dict[str, list[str]] = {}
+  seen = set()
+  for text in arguments:
+    method, _, workdir = text.partition("=")
+    if not method or not workdir:
+      raise UserError(f"{text!r}: give METHOD=WORKDIR")
+    path = pathlib.Path(workdir).absolute()
+    if path in seen:
+      raise UserError(f"{text}: this workdir is given twice; give each run once")
+    seen.add(path)
+    methods.setdefault(method, []).append(workdir)
+  return methods
+
+
+class Words:
+  """The cosines of pairs in several runs, whose vocabularies must be the same."""
+
+  def __init__(self, patterns: list[str], checkpoint: str):
+    self._patterns, self._checkpoint = patterns, checkpoint
+    self._first, self._words = "", []
+
+  def __call__(self, workdir: str) -> dict[str, PairCosines]:
+    """The cosines in a run's checkpoint, by file and table.
+
+    Raises:
+      UserError: the run has no checkpoint or no words, or other words than the first;
+        or none of a file's pairs are among them.
+    """
+    exp = config.build(config.of_workdir(workdir))
+    data, state = restore(exp, workdir, self._checkpoint)
+    cosines_of = make_pair_cosines(exp, data, self._patterns, "--pairs")
+    words = list(data.vocabulary.words)
+    if self._first and words != self._words:
+      raise UserError(
+        f"{workdir} and {self._first} have different vocabularies: compare runs on the "
+        "same data"
+      )
+    self._first, self._words = workdir, words
+    return cosines_of(for_evaluation(exp.optimizer, state))
+
+
+def report(args: argparse.Namespace) -> list[Record]:
+  """A record for each file, table and method."""
+  words = Words(args.pairs, args.checkpoint)
+  found = {
+    method: [words(workdir) for workdir in workdirs]
+    for method, workdirs in by_method(args.runs).items()
+  }
+  every = [run for runs in found.values() for run in runs]
+  about = {"checkpoint": args.checkpoint, "resamples": args.resamples}
+  rows = []
+  for name, (_, score_R) in every[0].items():
+    if not all(name in run for run in every):
+      continue
+    cosines = [
+      np.stack([run[name].cosine_R for run in runs]) for runs in found.values()
+    ]
+    resampled = bootstrap.paired(cosines, score_R, args.resamples)
+    for m, (method, runs) in enumerate(found.items()):
+      title = f"{name}: {method}"
+      row: Record = {"run": title, "name": title, "config": "", "overrides": {}}
+      row |= {"pairs": len(score_R), "runs": len(runs), **about}
+      row |= _columns("rho", resampled.of(m))
+      row |= _columns("difference", resampled.difference(m, 0)) if m else {}
+      rows.append({**row, **records.measured_with(describe_machine())})
+  return rows
+
+
+def _columns(name: str, found: bootstrap.Interval) -> dict[str, float]:
+  """
+  >>> _columns("rho", bootstrap.Interval(0.2, 0.1, 0.3))
+  {'rho': 0.2, 'rho_low': 0.1, 'rho_high': 0.3}
+  """
+  return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def main(argv: list[str] | None = None) -> int:
+  parser = entry.Parser(__doc__)
+  add = parser.add_argument
+  add("runs", nargs="+", metavar="METHOD=WORKDIR")
+  add("--pairs", nargs="+", required=True, help="files of word pairs, or patterns")
+  add("--checkpoint", choices=["latest", "best"], default="latest")
+  add("--resamples", type=int, default=10_000, help="number of bootstrap resamples")
+  add("--output", type=pathlib.Path, help="records replace those of the same names")
+  args = parser.parse_args(argv)
+  entry.check_counts(args, "resamples")
+  rows = report(args)
+  print(results_table.table(rows, COLUMNS))
+  if args.output:
+    records.merge(args.output, rows)
+  return 0
+
+
+def cli() -> int:
+  return entry.run("similarity_report", main)
+
+
+if __name__ == "__main__":
+  sys.exit(cli())
