@@ -22,7 +22,7 @@ CONFIGS = sorted(path.name for path in ROOT.glob("configs/*.py"))
 OPTIMIZERS = ("adamw", "lion", "rmsprop")
 # What configs take before their head, to reach all parts there are.
 VARIANTS = {
-  "xmlc.py": ["", "data=amazon670k,head="],
+  "xmlc.py": ["", "data=amazon670k,head=", "data=topics,head="],
   "enwiki8.py": ["", "optimizer=rowwise_adagrad,head="],
   "sequences.py": ["", *(f"optimizer={x},head=" for x in OPTIMIZERS)],
   "text.py": ["", "model=gru,head=", "model=transformer,head="],
