@@ -28,18 +28,22 @@ class Peer(NamedTuple):
   Attributes:
     name: its name; the first word is the package.
     dtype: of its operands.
-    goal: least ratio of its time to ours.
+    goal: least ratio of its time to ours; None: it is only measured.
     settings: of its program.
+    on_gpu: it needs one; ours then has the same dtype.
   """
 
   name: str
   dtype: str
-  goal: float
+  goal: float | None
   settings: dict[str, str]
+  on_gpu: bool = False
 
 
-def torch_peer(loss: str, dtype: str, goal: float) -> Peer:
-  return Peer(f"torch {loss}", dtype, goal, {"loss": loss, "dtype": dtype})
+def torch_peer(
+  loss: str, dtype: str, goal: float | None = None, on_gpu: bool = False
+) -> Peer:
+  return Peer(f"torch {loss}", dtype, goal, {"loss": loss, "dtype": dtype}, on_gpu)
 
 
 PEERS = [
@@ -47,6 +51,10 @@ PEERS = [
   torch_peer("cross_entropy", "bfloat16", 1.0),
   torch_peer("linear_cross_entropy", "float32", 8.0),
   Peer("tensorflow", "float32", 0.95, {}),
+  *(
+    torch_peer(loss, "bfloat16", on_gpu=True)
+    for loss in ("compiled cross_entropy", "Liger", "cut cross-entropy")
+  ),
 ]
 WIDEST = {"torch linear_cross_entropy": 200}  # D; above it takes minutes per call
 
@@ -55,10 +63,13 @@ def softmax_peers(w_VD, h_ND, ids_N) -> Iterator[tuple[Peer, PeerProcess]]:
   """Each installed peer in turn, in its own process."""
   packages = dict.fromkeys(peer.name.partition(" ")[0] for peer in PEERS)
   there = {package for package in packages if is_there(package)}
+  has_gpu = jax.default_backend() == "gpu"
   given = {"w_VD": w_VD, "h_ND": h_ND, "ids_N": ids_N}
   for peer in PEERS:
     package = peer.name.partition(" ")[0]
     if package not in there or h_ND.shape[1] > WIDEST.get(peer.name, h_ND.shape[1]):
+      continue
+    if peer.on_gpu and not has_gpu:
       continue
     try:
       with PeerProcess(f"{package} softmax", given, **peer.settings) as process:
@@ -73,16 +84,18 @@ def peers_softmax(
   """Loss and both gradients of the exact softmax.
 
   Goals for the peer's time over ours: PyTorch 1.7 in float32, 1.0 in bfloat16, and 8
-  with `linear_cross_entropy`; TensorFlow 0.95.
+  with `linear_cross_entropy`; TensorFlow 0.95. On a GPU also PyTorch's compiled
+  cross-entropy, Liger's kernels and cut cross-entropy, if installed.
   """
   for D in Ds:
     w_VD, h_ND, ids_N = rows_and_batch(V, D, N)
-    args = jnp.asarray(h_ND), jnp.asarray(w_VD), jnp.asarray(ids_N)[:, None]
-    args = *args, jnp.full((N, 1), 1 / N)
+    labels = jnp.asarray(ids_N)[:, None], jnp.full((N, 1), 1 / N)
     loss = functools.partial(softmax_loss, how=plan(N, V, D, BUDGET_MIB * 2**20))
     program = jax.jit(jax.value_and_grad(loss, (0, 1)))
-    ours = functools.partial(program, *args)
     for peer, theirs in softmax_peers(w_VD, h_ND, ids_N):
+      dtype = peer.dtype if peer.on_gpu else "float32"
+      tables = jnp.asarray(h_ND, dtype), jnp.asarray(w_VD, dtype)
+      ours = functools.partial(program, *tables, *labels)
       theirs()
       tolerance = 1e-3 if peer.dtype == "float32" else 0.1
       error = check_close(ours()[1], theirs.results(), tolerance)

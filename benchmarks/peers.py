@@ -23,11 +23,30 @@ import numpy as np
 TINY = 1e-16  # Adam's eps: libraries add it in different places
 
 
+def torch_there() -> Any:
+  """PyTorch, with its arrays on the GPU if it has one."""
+  torch: Any = importlib.import_module("torch")
+  if torch.cuda.is_available():
+    torch.set_default_device("cuda")
+  return torch
+
+
+def wait_for(torch: Any) -> None:
+  """Returns when the GPU, if any, has done what it was told."""
+  if torch.cuda.is_available():
+    torch.cuda.synchronize()
+
+
+def in_numpy(torch: Any, *arrays: Any) -> tuple[np.ndarray, ...]:
+  """Values of tensors, in float32."""
+  return tuple(array.detach().to("cpu", torch.float32).numpy() for array in arrays)
+
+
 class TorchSampled:
   """Sampled softmax over `torch.nn.Embedding(sparse=True)`."""
 
   def __init__(self, given: dict[str, np.ndarray], optimizer: str, lr: float):
-    torch: Any = importlib.import_module("torch")
+    torch = torch_there()
     w_VD = given["w_VD"]
     self._torch, self._h = torch, torch.tensor(given["h_ND"]).requires_grad_()
     self.table = torch.nn.Embedding(*w_VD.shape, sparse=True)
@@ -55,10 +74,11 @@ class TorchSampled:
     logits = self._torch.cat([o_true[:, None], o_drawn], 1)
     (self._torch.logsumexp(logits, 1) - o_true).mean().backward()
     self._optimizer.step()
+    wait_for(self._torch)
 
   def results(self) -> tuple[np.ndarray, ...]:
     """The rows, and the gradient of the activations in the last step."""
-    return self.table.weight.detach().numpy(), self._h.grad.numpy()
+    return in_numpy(self._torch, self.table.weight, self._h.grad)
 
 
 class TensorFlowSampled:
@@ -103,32 +123,48 @@ class TensorFlowSampled:
     return self._w.numpy(), self._dh.numpy()
 
 
+def torch_loss(torch: Any, name: str) -> Callable[[Any, Any, Any], Any]:
+  """The mean cross-entropy of activations, a table and labels.
+
+  Raises:
+    ImportError: it is not installed, or this version of torch has none.
+  """
+  functional = torch.nn.functional
+  plain = lambda h, w, ids: functional.cross_entropy((h @ w.T).float(), ids)
+  if name == "cross_entropy":
+    return plain
+  if name == "compiled cross_entropy":
+    return torch.compile(plain)
+  if name == "Liger":
+    liger = importlib.import_module("liger_kernel.transformers")
+    fused = liger.LigerFusedLinearCrossEntropyLoss()
+    return lambda h, w, ids: fused(w, h, ids)
+  if name == "cut cross-entropy":
+    return importlib.import_module("cut_cross_entropy").linear_cross_entropy
+  if not hasattr(functional, "linear_cross_entropy"):
+    raise ImportError(f"torch {torch.__version__} has no linear_cross_entropy")
+  options = torch.nn.LinearCrossEntropyOptions()
+  return functools.partial(functional.linear_cross_entropy, options=options)
+
+
 class TorchSoftmax:
-  """Gradients of `cross_entropy` or `linear_cross_entropy`, in a given dtype."""
+  """Gradients of a `torch_loss` in a given dtype."""
 
   def __init__(self, given: dict[str, np.ndarray], loss: str, dtype: str):
-    torch: Any = importlib.import_module("torch")
-    functional = torch.nn.functional
+    torch = torch_there()
     tensor = lambda x: torch.tensor(x).to(getattr(torch, dtype)).requires_grad_()
+    self._torch, self._loss = torch, torch_loss(torch, loss)
     self._h, self._w = tensor(given["h_ND"]), tensor(given["w_VD"])
-    ids = torch.tensor(given["ids_N"]).long()
-    if loss == "cross_entropy":
-      self._loss = lambda h, w: functional.cross_entropy((h @ w.T).float(), ids)
-      return
-    if not hasattr(functional, loss):
-      raise ImportError(f"torch {torch.__version__} has no {loss}")
-    options = torch.nn.LinearCrossEntropyOptions()
-    self._loss = lambda h, w: functional.linear_cross_entropy(
-      h, w, ids, options=options
-    )
+    self._ids = torch.tensor(given["ids_N"]).long()
 
   def __call__(self) -> None:
     self._h.grad = self._w.grad = None
-    self._loss(self._h, self._w).backward()
+    self._loss(self._h, self._w, self._ids).backward()
+    wait_for(self._torch)
 
   def results(self) -> tuple[np.ndarray, ...]:
     """The gradients of the activations and of the table."""
-    return tuple(x.grad.float().numpy() for x in (self._h, self._w))
+    return in_numpy(self._torch, self._h.grad, self._w.grad)
 
 
 class TensorFlowSoftmax:
@@ -159,15 +195,16 @@ class TorchTopK:
   """A matrix product and `torch.topk`."""
 
   def __init__(self, given: dict[str, np.ndarray], k: int):
-    torch: Any = importlib.import_module("torch")
+    torch = torch_there()
     self._torch, self._k = torch, k
     self._h, self._w = torch.tensor(given["h_ND"]), torch.tensor(given["w_VD"])
 
   def __call__(self) -> None:
     self._best = self._torch.topk(self._h @ self._w.T, self._k)
+    wait_for(self._torch)
 
   def results(self) -> tuple[np.ndarray, ...]:
-    return (self._best.values.numpy(),)
+    return in_numpy(self._torch, self._best.values)
 
 
 class NumpyProduct:

@@ -14,7 +14,8 @@
 #   --work DIR    workdirs, caches and packages; keep it between calls
 #   --out DIR     gets NAME.jsonl of each experiment and finished.tar.gz, always whole
 #   --finished F  finished.tar.gz of a machine that is gone: what is in it is not run again
-#   --wheels DIR  pure wheels of what this Python lacks, such as ml_collections
+#   --wheels DIR  pure wheels of what this Python lacks, such as ml_collections, and of
+#                 what is timed beside ours: liger-kernel, cut-cross-entropy
 #   --jobs N      runs that share the GPU at a time
 #   --python P    of the machine; jax with its GPU must be there
 #   --dry_run     print the commands, run none
