@@ -158,7 +158,7 @@ def numbered(path: pathlib.Path) -> list[tuple[int, Record]]:
 def read_text(path: pathlib.Path) -> str:
   """Reads a file; raises a UserError if it is missing or not UTF-8."""
   if not path.is_file():
-    what = "no such file; run scripts/run_sweep.py first"
+    what = "no such file; scripts/run_sweep.py or largevocab-bench run writes it"
     raise UserError(f"{path}: {'it is no file' if path.exists() else what}")
   try:
     return path.read_text(encoding="utf-8")
