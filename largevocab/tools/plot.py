@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from largevocab.errors import UserError
 from largevocab.tools import entry
 from largevocab.tools.plots import drawing
-from largevocab.tools.plots.curves import Band, band, curve, mean_point
+from largevocab.tools.plots.curves import Band, band, curve, deviation, mean_point
 from largevocab.tools.sweeps import records, sweepfile
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.sweeps.sweepfile import Figure
@@ -62,7 +62,7 @@ class Line(NamedTuple):
     points: (x, y), in order of x; a level ignores x.
     is_level: whether it is a horizontal line at one value of y.
     is_reference: whether it is drawn dashed.
-    band: (x, low, high), what is shaded around it.
+    band: (x, low, high), shaded around a curve, and bars of points.
   """
 
   label: Any
@@ -98,16 +98,21 @@ def chosen(row: Record, where: dict[str, Any]) -> bool:
   return all(value(row, key) in as_list(wanted) for key, wanted in where.items())
 
 
-def point(members: list[Record], figure: Figure) -> tuple[float, float] | None:
-  """Mean of runs that differ only in the seed; None if one has no x or y."""
+def point(
+  members: list[Record], figure: Figure
+) -> tuple[list[tuple[float, float]], Band]:
+  """Mean of runs that differ only in the seed, with its bar; none if one has no x or
+  y, or it cannot be shown."""
   pairs = [(value(row, figure.x), value(row, figure.y)) for row in members]
   if any(None in pair for pair in pairs):
-    return None
+    return [], ()
   for row, pair in zip(members, pairs, strict=True):
     for key, x in zip((figure.x, figure.y), pair, strict=True):
       check_number(row, key, x, figure)
   mean = mean_point(pairs)
-  return mean if all(map(math.isfinite, mean)) else None
+  if not all(map(math.isfinite, mean)):
+    return [], ()
+  return [mean], (deviation(pairs),) if figure.band and len(pairs) > 1 else ()
 
 
 def check_number(row: Record, key: str, x: Any, figure: Figure) -> None:
@@ -133,8 +138,11 @@ def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
       continue
     panel = named(value(first, figure.panel)) if figure.panel else ""
     label = named(value(first, figure.line))
-    here = curve(members, figure) if figure.is_curve else [point(members, figure)]
-    points = [p for p in here if p is not None and can_be_shown(p, figure)]
+    if figure.is_curve:
+      here, around = curve(members, figure), band(members, figure)
+    else:
+      here, around = point(members, figure)
+    points = [p for p in here if can_be_shown(p, figure)]
     if label is None or not points:
       continue
     lines = panels.setdefault(panel, {})
@@ -144,7 +152,7 @@ def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
         "settings; choose one by `where`, or tell them apart by `line` or `panel`"
       )
     lines.setdefault(label, []).extend(points)
-    bands[panel, label] = band(members, figure)
+    bands[panel, label] = bands.get((panel, label), ()) + around
   if not panels:
     raise UserError(
       f"figure {figure.file}: no result has {figure.x}, {figure.y} and {figure.line}, "
@@ -194,7 +202,7 @@ def references(rows: list[Record], figure: Figure) -> list[Line]:
           check_number(row, figure.y, level, figure)
       points = [] if None in levels else [(0.0, statistics.fmean(levels))]
     if points:
-      shaded = band(members, figure)
+      shaded = band(members, figure) if figure.is_curve else ()
       lines.append(Line(label, points, not figure.is_curve, True, shaded))
   return lines
 
@@ -221,7 +229,10 @@ def draw(rows: list[Record], figure: Figure):
   columns = min(len(panels), MAX_COLUMNS)
   rows_of_panels = -(-len(panels) // columns)
   size = PANEL_INCHES if len(panels) > 1 else 1.5 * PANEL_INCHES
-  canvas = drawing.new_figure(columns * size + 1.8, 0.8 * rows_of_panels * size + 0.3)
+  wide = 1.4 if figure.front else 1.0  # labels need place
+  canvas = drawing.new_figure(
+    wide * columns * size + 1.8, 0.8 * rows_of_panels * size + 0.3
+  )
   axes = canvas.subplots(
     rows_of_panels, columns, sharex=True, sharey=True, squeeze=False
   )
@@ -240,9 +251,12 @@ def draw(rows: list[Record], figure: Figure):
       elif not figure.front:
         marker = "" if figure.is_curve and len(line.points) > 1 else "o"
         (handles[line.label],) = ax.plot(x, y, marker=marker, **how)
-      if line.band:
+      if line.band and figure.is_curve:
         shade = {"color": color_of[line.label], "alpha": 0.2, "lw": 0}
         ax.fill_between(*zip(*line.band, strict=True), **shade)
+      elif line.band:
+        colour = OTHERS if figure.front else color_of[line.label]
+        ax.vlines(*zip(*line.band, strict=True), color=colour, lw=1)
     if figure.front:
       names_of_panels.append(draw_front(ax, lines, figure))
     ax.set_title(str(panel))
@@ -256,7 +270,7 @@ def draw(rows: list[Record], figure: Figure):
       [handles[label] for label in labels],
       [str(label) for label in labels],
       loc="outside right upper",
-      title=LABELS.get(figure.line, figure.line),
+      title=None if figure.front else LABELS.get(figure.line, figure.line),
     )
   if names_of_panels:
     canvas.draw_without_rendering()  # Positions of points are unknown before this.
@@ -339,7 +353,7 @@ def dress(ax, figure: Figure, lines: list[Line]) -> None:
   if "x" in figure.log:
     ax.set_xscale("log")
     ticks = {x for line in lines if not line.is_level for x, _ in line.points}
-    if len(ticks) <= MAX_TICKS:  # a few values, such as numbers of samples
+    if len(ticks) <= MAX_TICKS and not figure.front:  # such as numbers of samples
       ax.set_xticks(sorted(ticks), [f"{x:g}" for x in sorted(ticks)])
       ax.xaxis.minorticks_off()
     else:

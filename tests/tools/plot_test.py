@@ -105,6 +105,19 @@ def test_bands_are_standard_deviations_over_seeds():
   assert shaded == [1, 0]
 
 
+def test_bars_of_points_are_standard_deviations_over_seeds():
+  runs = [("a", 1.0, 2.0, 0), ("a", 3.0, 4.0, 1), ("b", 5.0, 1.0, 0)]
+  rows = [record(name, seed=seed, t=t, y=y) for name, t, y, seed in runs]
+  shown = figure(x="t", y="y", band=True, front="least")
+  a, b = plot.panels_of(rows, shown)[""]
+  sd = statistics.stdev([2.0, 4.0])
+  assert (a.points, a.band) == ([(2.0, 3.0)], ((2.0, 3 - sd, 3 + sd),))
+  assert (b.points, b.band) == ([(5.0, 1.0)], ())
+  plain = figure(x="t", y="y", front="least")
+  drawn = [len(plot.draw(rows, f).axes[0].collections) for f in (shown, plain)]
+  assert drawn == [1, 0]
+
+
 def test_curves_that_cannot_be_told_apart():
   with pytest.raises(UserError, match="'unigram' has curves of several settings"):
     plot.panels_of(ROWS, figure(x="step", y="valid_nll"))
@@ -122,7 +135,6 @@ def test_nothing_to_draw():
     ({"x": "step"}, "y must be one of"),
     ({"x": "epoch", "y": "valid_ppl"}, "give steps_per_epoch"),
     ({"log": "z"}, "`log`"),
-    ({"band": True}, "a band is of curves"),
     ({"band": "yes"}, "band is 'yes', no True or False"),
     ({"file": "a.png"}, "without suffix"),
   ],

@@ -22,12 +22,7 @@ def band(members: list[Record], figure: Figure) -> Band:
   """
   if not figure.band or len(members) < 2:
     return ()
-  found = []
-  for pairs in at_steps(members, figure):
-    x, y = mean_point(pairs)
-    half = statistics.stdev(y for _, y in pairs)
-    found.append((x, y - half, y + half))
-  return tuple(found)
+  return tuple(deviation(pairs) for pairs in at_steps(members, figure))
 
 
 def at_steps(members: list[Record], figure: Figure) -> list[list[tuple[float, float]]]:
@@ -52,3 +47,14 @@ def mean_point(pairs: list[tuple[Any, Any]]) -> tuple[float, float]:
   """
   x, y = zip(*pairs, strict=True)
   return statistics.fmean(x), statistics.fmean(y)
+
+
+def deviation(pairs: list[tuple[Any, Any]]) -> tuple[float, float, float]:
+  """The mean of x, and that of y minus and plus its standard deviation.
+
+  >>> deviation([(1, 2), (3, 4), (5, 3)])
+  (3.0, 2.0, 4.0)
+  """
+  x, y = mean_point(pairs)
+  half = statistics.stdev(y for _, y in pairs)
+  return x, y - half, y + half

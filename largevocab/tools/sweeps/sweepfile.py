@@ -75,7 +75,8 @@ class Figure:
     steps_per_epoch: for x = "epoch".
     y_max: upper limit of the y axis, if larger values would flatten the rest; 0: none.
     y_min: lower limit, likewise; 0: none.
-    band: shades the standard deviation over seeds on both sides of curves.
+    band: shows the standard deviation over seeds on both sides: shaded along curves, as
+      bars at points.
     front: "least" or "most", whichever is better for y: joins the points of the Pareto
       front, with small x and good y, and labels all points. "": no front.
   """
@@ -99,10 +100,6 @@ class Figure:
       raise UserError(
         f"figure {self.file}: over {self.x}, y must be one of {CURVE_Y}, or a curve "
         "that records hold, such as 'curve_p@1'"
-      )
-    if self.band and not self.is_curve:
-      raise UserError(
-        f"figure {self.file}: a band is of curves, so x is one of {CURVE_X}"
       )
     if self.front and self.is_curve:
       raise UserError(
