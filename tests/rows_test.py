@@ -153,6 +153,23 @@ def test_dense_update_equals_touching_every_row(name):
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), dense, sparse)
 
 
+@pytest.mark.parametrize("row_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_rows_after_a_step_are_those_that_it_writes(name, row_dtype):
+  decays = {"weight_decay": 0.1, "decoupled_decay": 0.2, "average": 0.9}
+  opt = OPTIMIZERS[name](row_dtype=row_dtype, **decays)
+  table = opt.init(jnp.asarray(np.random.default_rng(1).standard_normal((V, D))))
+  after = jax.jit(lambda table, rows: opt.rows_after(table, rows, LR, SCALE))
+  for ids_R, rows_RD in _batches(5):
+    rows = row_grads(ids_R, rows_RD, V)
+    new_RD, old_VD = after(table, rows), table.w_VD
+    table = opt.update(table, rows, LR, SCALE)
+    live_R = rows.ids_R < V
+    ids = rows.ids_R[live_R]
+    np.testing.assert_allclose(new_RD[live_R], table.rows_at(ids), rtol=2e-6, atol=1e-6)
+    assert not np.allclose(new_RD[live_R], old_VD[ids], rtol=1e-3)
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_accumulated_rows_are_one_gradient(name):
   """Batches of unequal size whose ids repeat, within and across: a step by the sum,

@@ -146,8 +146,30 @@ class RowOptimizer(abc.ABC):
     update = lambda table, part: self._update_part(table, part, lr, scale)
     return self._next(fold_rows(update, table, table, grads), lr)
 
+  def rows_after(self, table: Table, rows: RowGrads, lr, scale) -> jax.Array:
+    """The rows of a gradient after its `update`, in at least float32.
+
+    They are computed, not read back: a table of narrow rows that is read after it was
+    written is copied by the compiler for TPU. Those of padding have no meaning.
+
+    >>> g = RowGrads(jnp.array([1, 3]), jnp.array([[2.0], [0.0]]))
+    >>> SGD().rows_after(SGD().init(jnp.ones((3, 1))), g, lr=0.5, scale=1.0)[0].tolist()
+    [0.0]
+    """
+    return wide(self._rows_after(table, rows, lr, scale)[0])
+
   def _update_part(self, table, part, lr, scale):
     """The table after an update of these rows, with the same count."""
+    slots, shared = rows_and_scalars(table.slots)
+    new_RD, new = self._rows_after(table, part, lr, scale)
+    # The ids are distinct, and those of padding are out of range.
+    at = {"mode": "drop", "unique_indices": True}
+    put = lambda s, row: s.at[part.ids_R].set(row, **at)
+    slots = jax.tree.map(put, slots, new) | shared
+    return Table(with_rows(table.w_VD, part.ids_R, new_RD), slots, table.count)
+
+  def _rows_after(self, table, part, lr, scale):
+    """Rows as they will be kept, and their state, after an update."""
     slots, shared = rows_and_scalars(table.slots)
     rows = jax.tree.map(lambda s: rows_at(s, part.ids_R), slots)
     # Read before written, so that other readers of the old rows do not force a copy.
@@ -155,12 +177,9 @@ class RowOptimizer(abc.ABC):
     g_RD = scale * wide(part.rows_RD)
     new_RD, new = self._stepped(g_RD, old_RD, rows, shared, table.count, lr)
     new_RD = self._kept(table, new_RD, part.ids_R)
-    new |= lazy_average.after(self.average, rows, old_RD, new_RD, table.count)
-    # The ids are distinct, and those of padding are out of range.
-    at = {"mode": "drop", "unique_indices": True}
-    put = lambda s, row: s.at[part.ids_R].set(row, **at)
-    slots = jax.tree.map(put, slots, new) | shared
-    return Table(with_rows(table.w_VD, part.ids_R, new_RD), slots, table.count)
+    return new_RD, new | lazy_average.after(
+      self.average, rows, old_RD, new_RD, table.count
+    )
 
   def _stepped(self, g_RD, w_RD, rows, shared, count, lr):
     """Rows and their state after a step with this gradient."""
