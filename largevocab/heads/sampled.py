@@ -225,8 +225,7 @@ class Sampled(LinearHead):
     # from a copy of the table.
     new, old_RD = jax.lax.optimization_barrier((rows.rows_RD, old_RD))
     rows = rows._replace(rows_RD=new)
-    table = self.optimizer.update(state.table, rows, lr, scale)
-    new_RD = self.optimizer.rows_after(state.table, rows, lr, scale)
+    table, new_RD = self.optimizer.update_and_rows(state.table, rows, lr, scale)
     ids_R = rows.ids_R
     if grads.drawn is not None:
       no_columns = state.table._replace(w_VD=table.w_VD[:, :0])

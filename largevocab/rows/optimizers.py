@@ -19,6 +19,7 @@ from largevocab.rows import lazy_average, lazy_decay, optax_state
 from largevocab.rows.grads import RowGrads, Table, fold_rows, rows_and_scalars
 from largevocab.rows.rounding import as_kept, with_rows
 
+_LANES = 128  # columns that a TPU keeps together
 _Decay = Annotated[float, Between(0, 0.999999)]  # larger ones may round to 1 in float32
 
 
@@ -146,17 +147,22 @@ class RowOptimizer(abc.ABC):
     update = lambda table, part: self._update_part(table, part, lr, scale)
     return self._next(fold_rows(update, table, table, grads), lr)
 
-  def rows_after(self, table: Table, rows: RowGrads, lr, scale) -> jax.Array:
-    """The rows of a gradient after its `update`, in at least float32.
+  def update_and_rows(
+    self, table: Table, rows: RowGrads, lr, scale
+  ) -> tuple[Table, jax.Array]:
+    """The table after `update`, and the new rows of the gradient, in at least float32.
+    Those of padding have no meaning.
 
-    They are computed, not read back: a table of narrow rows that is read after it was
-    written is copied by the compiler for TPU. Those of padding have no meaning.
-
-    >>> g = RowGrads(jnp.array([1, 3]), jnp.array([[2.0], [0.0]]))
-    >>> SGD().rows_after(SGD().init(jnp.ones((3, 1))), g, lr=0.5, scale=1.0)[0].tolist()
-    [0.0]
+    >>> table = SGD().init(jnp.ones((3, 1)))
+    >>> g = RowGrads(jnp.array([1]), jnp.array([[2.0]]))
+    >>> SGD().update_and_rows(table, g, lr=0.5, scale=1.0)[1].tolist()
+    [[0.0]]
     """
-    return wide(self._rows_after(table, rows, lr, scale)[0])
+    new = self.update(table, rows, lr, scale)
+    if table.w_VD.shape[1] >= _LANES:
+      return new, new.rows_at(rows.ids_R, mode="clip")
+    # The compiler for TPU would copy a table of narrow rows to read what was written.
+    return new, wide(self._rows_after(table, rows, lr, scale)[0])
 
   def _update_part(self, table, part, lr, scale):
     """The table after an update of these rows, with the same count."""
