@@ -7,6 +7,7 @@ from jax.experimental.layout import Format, Layout, with_layout_constraint
 
 PyTree = Any
 
+LANES = 128  # columns that a TPU keeps together; a table with fewer is narrow
 _ROW_MAJOR = Layout(major_to_minor=(0, 1))
 
 
@@ -48,7 +49,8 @@ def row_major(tree: PyTree, others: PyTree = None) -> PyTree:
 
 
 def in_rows(w_VD: jax.Array) -> jax.Array:
-  """A matrix that is row-major within a program, too: for what a loop hands on.
+  """A matrix that is row-major within a program, too: for what a loop hands on, or the
+  rows that it reads of a table which is kept row-major.
 
   A loop over rows of a narrow table would otherwise be compiled, for TPU, to copy the
   table into a column-major one and back, in every step. On CPU and GPU this has no

@@ -15,11 +15,11 @@ from largevocab.fields import Between, Dtype, Eps, NonNegative, settings
 from largevocab.ops import shards
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.tree.blocks import BlockGrads, rows_at
+from largevocab.placement import LANES
 from largevocab.rows import lazy_average, lazy_decay, optax_state
 from largevocab.rows.grads import RowGrads, Table, fold_rows, rows_and_scalars
 from largevocab.rows.rounding import as_kept, with_rows
 
-_LANES = 128  # columns that a TPU keeps together
 _Decay = Annotated[float, Between(0, 0.999999)]  # larger ones may round to 1 in float32
 
 
@@ -159,7 +159,7 @@ class RowOptimizer(abc.ABC):
     [[0.0]]
     """
     new = self.update(table, rows, lr, scale)
-    if table.w_VD.shape[1] >= _LANES:
+    if table.w_VD.shape[1] >= LANES:
       return new, new.rows_at(rows.ids_R, mode="clip")
     # The compiler for TPU would copy a table of narrow rows to read what was written.
     return new, wide(self._rows_after(table, rows, lr, scale)[0])

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 
 from largevocab.fields import Between, settings
 from largevocab.ops.draws import inverse_cdf, sumtree
-from largevocab.ops.draws.blocks import block_ids
+from largevocab.ops.softmax.chunks import fold_rows
+from largevocab.placement import in_rows
 from largevocab.samplers.two_stage import TwoStage
 
 _PAIR_NUMBERS = 1 << 22  # numbers read from nodes at once
@@ -175,18 +176,38 @@ class FeatureTree(TwoStage):
 
   def rebuild(self, stats: Stats, w_VD: jax.Array) -> Stats:
     """Recomputes all sums, some blocks at a time. Cost: O(V D F)."""
-    (V, D), blocks = w_VD.shape, self.num_blocks(stats)
-    size = -(-V // blocks)
+    V, D = w_VD.shape
+    size = -(-V // self.num_blocks(stats))
+    at_once = max(_BLOCK_NUMBERS // (2 * max(self.products(stats, size), size * D)), 1)
 
-    def sums_of(block):
-      (ids_E,), (mask_E,) = (x[0] for x in block_ids(block[None, None], size, V))
-      weight_E = self.weights(stats, ids_E, mask_E)
-      rows_ED = jax.lax.dynamic_slice_in_dim(w_VD, ids_E[0], size)
+    def sums_of(ids_E, rows_ED):
+      weight_E = self.weights(stats, ids_E, ids_E < V)
       return jnp.append(self.sums(stats, rows_ED, weight_E), weight_E.sum())
 
-    products = self.products(stats, size)
-    at_once = max(_BLOCK_NUMBERS // (2 * max(products, size * D)), 1)
-    some = lambda block_A: jax.lax.map(
-      sums_of, block_A, batch_size=min(at_once, len(block_A))
-    )
+    def some(block_A):
+      def put(sums_AF, chunk):
+        num = len(chunk.ids_C) * size
+        first = chunk.start * size + block_A[0] * size
+        rows_CED = _rows_from(w_VD, first, num).reshape(-1, size, D)
+        ids_CE = (first + jnp.arange(num)).reshape(-1, size)
+        return chunk.put(sums_AF, jax.vmap(sums_of)(ids_CE, rows_CED))
+
+      none_AF = jnp.zeros((len(block_A), stats.tree.top_CF.shape[1]))
+      return fold_rows(put, none_AF, len(block_A), at_once)
+
     return stats._replace(tree=sumtree.rebuilt(stats.tree, some))
+
+
+def _rows_from(w_VD: jax.Array, first: jax.Array, num: int) -> jax.Array:
+  """Rows first ... first + num - 1, f32[num, D]; some others for those beyond the last.
+
+  >>> _rows_from(jnp.arange(5.0)[:, None], 3, 2).ravel().tolist()
+  [3.0, 4.0]
+  >>> _rows_from(jnp.arange(5.0)[:, None], 4, 3)[0].tolist()
+  [4.0]
+  """
+  read = min(num, len(w_VD))
+  start = jnp.minimum(first, len(w_VD) - read)
+  rows_RD = in_rows(jax.lax.dynamic_slice_in_dim(w_VD, start, read))
+  rows_RD = jnp.pad(rows_RD, ((0, num - read), (0, 0)))
+  return jnp.roll(rows_RD, start - first, axis=0)

@@ -11,7 +11,6 @@ from typing import Annotated, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.experimental.layout import Layout, with_layout_constraint
 
 from largevocab.errors import UserError
 from largevocab.fields import Between, CountOrNone, OneOf, Share, settings
@@ -23,6 +22,7 @@ from largevocab.ops.lsh.slot_tables import SlotTables
 from largevocab.ops.lsh.votes import first_distinct, most_common
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import fold_rows
+from largevocab.placement import in_rows
 from largevocab.samplers.base import (
   Draw,
   PyTree,
@@ -344,7 +344,7 @@ def _build(
 
   def put(bucket_LV, chunk):
     # Otherwise compilers for TPU transpose the table.
-    rows_CD = with_layout_constraint(chunk.rows(w_VD), Layout((0, 1)))
+    rows_CD = in_rows(chunk.rows(w_VD))
     bucket_LC = hashing.row_buckets(functions, rows_CD, codes, buckets)
     return jax.vmap(chunk.put)(bucket_LV, bucket_LC)
 

@@ -14,6 +14,7 @@ from largevocab.errors import UserError
 from largevocab.fields import Between, CountOrNone, settings
 from largevocab.ops.accidental_hits import is_first
 from largevocab.ops.softmax.chunks import fold_rows, logits, wide
+from largevocab.placement import in_rows
 from largevocab.samplers.buckets import Buckets
 
 _SCORE_BYTES = 8 * 2**20
@@ -100,7 +101,7 @@ def _order(r_BD: jax.Array, x_RD: jax.Array, live_R: jax.Array) -> jax.Array:
   """
 
   def hashed(found, chunk):
-    score_CB = logits(wide(chunk.rows(x_RD)), r_BD, jnp.float32)
+    score_CB = logits(wide(in_rows(chunk.rows(x_RD))), r_BD, jnp.float32)
     bucket_C = jnp.argmax(score_CB, axis=1).astype(jnp.int32)
     best_C = jnp.max(score_CB, axis=1)
     return chunk.put(found[0], bucket_C), chunk.put(found[1], best_C)

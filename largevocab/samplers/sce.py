@@ -42,8 +42,8 @@ class SCE(Buckets):
     of classes each chooses its share of the m, and for each example one of its buckets,
     and the directions are common to all.
   Cost: products of N B D, B V D and B X m D. It holds [N, B], one chunk of the scores
-    of classes, and of one bucket at a time [X, m]. The head then reads m rows for each
-    example, where the paper's loss reads m for each bucket.
+    of classes, the rows [B, m, D], and of one bucket at a time [X, m]. The head then
+    reads m rows for each example, where the paper's loss reads m for each bucket.
   """
 
   follows_products: ClassVar[bool] = True
@@ -58,18 +58,18 @@ class SCE(Buckets):
     B, X = self.buckets or default, min(self.examples or default, N)
     z_BD = self._directions(key, h_ND, live_N, B)
     score_BN = jnp.where(live_N[None], logits(z_BD, h_ND, jnp.float32), -jnp.inf)
-    ids_BY, _ = top_k.top_k(z_BD, w_VD, min(m, V))
+    ids_BY, _ = top_k.top_k(z_BD, w_VD, min(m, V), row_major=True)
     _, at_BX = jax.lax.top_k(score_BN, X)
 
     def log_sums(bucket):
-      at_X, ids_Y = bucket
-      o_XY = logits(h_ND[at_X], wide(w_VD[ids_Y]), jnp.float32)
+      at_X, ids_Y, w_YD = bucket
+      o_XY = logits(h_ND[at_X], wide(w_YD), jnp.float32)
       is_true_XY = is_member(jnp.broadcast_to(ids_Y, o_XY.shape), y.ids_NP[at_X])
       log_sum_X = jax.nn.logsumexp(jnp.where(is_true_XY, LOG_ZERO, o_XY), axis=1)
       none_N = jnp.full(N, -jnp.inf, log_sum_X.dtype)
       return none_N.at[at_X].set(jnp.where(live_N[at_X], log_sum_X, -jnp.inf))
 
-    log_sum_BN = jax.lax.map(log_sums, (at_BX, ids_BY))
+    log_sum_BN = jax.lax.map(log_sums, (at_BX, ids_BY, w_VD[ids_BY]))
     ids_NY = ids_BY[jnp.argmax(log_sum_BN, axis=0)]
     is_there_N = jnp.max(log_sum_BN, axis=0) > -jnp.inf
     ids_NY = jnp.where(is_there_N[:, None], ids_NY, V)

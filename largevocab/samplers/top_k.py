@@ -62,4 +62,4 @@ class TopK(NoUpkeep):
     check_shapes(w_VD=w_VD, h_ND=h_ND)
     w_VD, h_ND = jax.lax.stop_gradient((w_VD, h_ND))
     score = score_of(self.absolute)
-    return top_k.top_k(h_ND, w_VD, min(m, len(w_VD)), score=score)[0]
+    return top_k.top_k(h_ND, w_VD, min(m, len(w_VD)), score=score, row_major=True)[0]

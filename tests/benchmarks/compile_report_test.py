@@ -73,6 +73,12 @@ def test_narrow_and_odd_rows_with_adam_stay_in_place(head, dim):
   assert many["accessed_mb"] <= 1.3 * few["accessed_mb"]
 
 
+@pytest.mark.parametrize("head", ["sampled/quadratic", "sampled/sce"])
+def test_narrow_rows_are_read_in_place_by_loops_over_many(head):
+  size = "--classes", MANY, "--dim", 16, "--optimizer", "adam"
+  assert compiled("--heads", head, *size)["step", MANY]["copies"] == 0
+
+
 def test_without_row_major_formats_the_table_is_copied():
   rows = compiled("--heads", "sampled/pps", "--classes", FEW, "--layout", "default")
   table_mb = FEW * 136 * 4 / 1e6

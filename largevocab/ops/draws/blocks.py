@@ -13,7 +13,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-_AT_A_TIME = 1 << 24  # numbers gathered at once
+from largevocab.placement import LANES
+
+_AT_A_TIME = 1 << 24  # numbers gathered at once, counting those that fill lanes
+_UNROLLED = 32  # groups of examples
 
 
 def block_ids(
@@ -46,6 +49,8 @@ def block_logits(
 
   Cost: O(N K E D), bound by memory bandwidth. On CPU a loop over the pairs, which reads
   every block in place; elsewhere a gather of [K, E, D] for some examples at once.
+  Of a narrow table up to 32 such groups are unrolled: a loop would be compiled, for
+  TPU, to copy the table.
 
   >>> w_VD = jnp.array([[1.0], [2.0], [3.0]])
   >>> block_logits(jnp.ones((1, 1)), w_VD, jnp.array([[1]]), 2).tolist()
@@ -70,11 +75,18 @@ def logits_by_pair(x_ND, w_VD, block_NK, size):
 
 def logits_by_example(x_ND, w_VD, block_NK, size):
   """`block_logits`, all blocks of some examples at once."""
-  rows = jax.vmap(lambda block: _rows(w_VD, block, size))
-  one = lambda pair: _dot(rows(pair[1]), pair[0])
-  numbers = block_NK.shape[1] * size * x_ND.shape[1]  # of an example's blocks
-  at_once = max(_AT_A_TIME // max(numbers, 1), 1)
-  return lax.map(one, (x_ND, block_NK), batch_size=at_once)
+  (N, D), (V, K) = x_ND.shape, (len(w_VD), block_NK.shape[1])
+
+  def one(pair):
+    x_D, block_K = pair
+    ids_KE = block_ids(block_K[None], size, V)[0][0]
+    return _dot(w_VD[ids_KE], x_D)
+
+  at_once = max(_AT_A_TIME // max(K * size * max(D, LANES), 1), 1)
+  if D >= LANES or _UNROLLED * at_once < N:
+    return lax.map(one, (x_ND, block_NK), batch_size=at_once)
+  parts = [slice(start, start + at_once) for start in range(0, N, at_once)]
+  return jnp.concatenate([jax.vmap(one)((x_ND[p], block_NK[p])) for p in parts])
 
 
 def _rows(w_VD: jax.Array, block: jax.Array, size: int) -> jax.Array:

@@ -17,6 +17,7 @@ from largevocab.ops.softmax.chunks import (
 )
 from largevocab.ops.softmax.log_partition import Change, log_normalizer
 from largevocab.ops.softmax.parts import Parts, parts_nll
+from largevocab.placement import in_rows
 
 _LOGIT_BYTES = 8 * 2**20
 
@@ -46,6 +47,7 @@ def top_k(
   score: Score = jnp.positive,
   dtype=None,
   change: Change | None = None,
+  row_major: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
   """The k classes of the largest scores of o_NV = h_ND @ w_VD.T, best first.
 
@@ -60,6 +62,7 @@ def top_k(
     score: ranking score as a function of a chunk of logits, [N, any].
     dtype: of the operands of the products.
     change: transformation of the scores of given classes.
+    row_major: whether the table is kept so (`largevocab.placement`).
 
   Returns:
     ids i32[N, k] and their scores f32[N, k].
@@ -80,7 +83,8 @@ def top_k(
   size = max(size or _LOGIT_BYTES // (4 * num), k)
 
   def merge(best, chunk):
-    o_NC = _scores(h_ND, chunk.rows(w_VD), score, dtype)
+    rows_CD = chunk.rows(w_VD)
+    o_NC = _scores(h_ND, in_rows(rows_CD) if row_major else rows_CD, score, dtype)
     if change is not None:
       o_NC = change(o_NC, chunk.ids_C)
     is_class_C = shards.used(chunk.ids_C, V, chunk.is_new_C)
