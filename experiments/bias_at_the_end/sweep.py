@@ -9,30 +9,30 @@ LENGTH = {
   **{"train.epochs": 7, "train.hold_epochs": 3.0, "train.decay": 0.25},
   "eval.every_epochs": 0.5,
 }
-SAMPLERS = [
-  *("softmax", "quadratic", "uniform", "unigram", "bigram", "quartic"),
-  *("quadratic_prior", "block"),
-]
-SHARED_UNLESS_TOLD = ("uniform", "unigram")
-NUM_SAMPLES = (10, 40)
-# Of these the paper's claim is made; the others are run with the first seed.
-SEVERAL_SEEDS = ("softmax", "quadratic", "uniform")
 SEEDS = (0, 1, 2)
 FULL, ABSOLUTE = "full softmax", "full absolute softmax"
+# Draws of samplers whose proposal distribution depends on the model: each word has its
+# own. With three seeds, and with the first.
+ADAPTIVE = {"softmax": (10,), "quadratic": (10, 40)}
+ONE_SEED = {"bigram": (10,), "quartic": (10,), "quadratic_prior": (10,), "block": (10,)}
+# Draws from one proposal distribution for all words are shared by the batch, which has
+# the bias of draws of each word's own.
+COMMON = {"uniform": (100, 1000)}
+ONE_SEED_COMMON = {"uniform": (10,), "unigram": (10, 100)}
+SAMPLERS = [*ADAPTIVE, *COMMON, "unigram", *ONE_SEED]
 
 
 def sweep(add):
   for seed in SEEDS:
     same = {**LENGTH, "train.seed": seed}
-    if seed == SEEDS[0]:
-      add("configs/ptb.py:full", {"head.absolute": True, **same}, name=ABSOLUTE)
     add("configs/ptb.py:full", same, name=FULL)
-    for m in NUM_SAMPLES:
-      for sampler in SAMPLERS if seed == SEEDS[0] else SEVERAL_SEEDS:
+    every = [ADAPTIVE, COMMON, *([ONE_SEED, ONE_SEED_COMMON] if seed == 0 else [])]
+    for sampler, numbers in [item for group in every for item in group.items()]:
+      for m in numbers:
         overrides = {"head.num_samples": m, **same}
-        if sampler in SHARED_UNLESS_TOLD:
-          overrides["head.sampler.per_example"] = True
         add(f"configs/ptb.py:sampled/{sampler}", overrides, name=f"{sampler}, m={m}")
+  overrides = {"head.absolute": True, **LENGTH, "train.seed": SEEDS[0]}
+  add("configs/ptb.py:full", overrides, name=ABSOLUTE)
 
 
 def search():
