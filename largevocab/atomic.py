@@ -1,5 +1,6 @@
 """Atomic writes of files."""
 
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator
@@ -40,6 +41,26 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
       os.unlink(draft)
     raise
   _sync_directory(os.path.dirname(path) or ".")
+
+
+@contextmanager
+def locked(directory: str | os.PathLike[str]) -> Iterator[None]:
+  """Waits until no other holds a directory, then holds it: for files there that are
+  read, changed and written.
+
+  Raises:
+    OSError: there is no such directory, or the file system has no locks.
+
+  >>> import tempfile
+  >>> with locked(tempfile.gettempdir()):
+  ...   pass
+  """
+  held = os.open(directory, os.O_RDONLY)
+  try:
+    fcntl.flock(held, fcntl.LOCK_EX)
+    yield
+  finally:
+    os.close(held)
 
 
 def move(draft: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:

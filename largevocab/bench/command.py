@@ -14,8 +14,6 @@ A run is one seed, and one line of the file of --out. docs/bench.md has the rule
 
 import argparse
 import contextlib
-import fcntl
-import os
 import pathlib
 import re
 import sys
@@ -131,8 +129,7 @@ def run(args: argparse.Namespace, task: Task) -> int:
         line = adapter.run(task, args.adapter, args.seed, args.data, args.set)
     found = [{"name": name, "seed": args.seed, "trials": args.trials, **line}]
   rows = [lines.line(args.task, task.metric, row.pop("digest"), **row) for row in found]
-  with _alone(args.out):
-    records.merge(args.out, rows)
+  records.merge(args.out, rows)
   for row in rows:
     shown = f"diverged at step {row['diverged']}" if "diverged" in row else row["test"]
     print(f"{row['run']}: test {task.metric} {shown}")
@@ -160,12 +157,12 @@ def _check(args: argparse.Namespace) -> None:
 
 def submit(path: pathlib.Path, results: pathlib.Path, tasks: Tasks) -> int:
   """Adds the lines of a file to the results, unless one of them has a fault."""
-  with _alone(results):
-    if found := lines.faults(path, _lines_of(results), tasks):
+  with records.changed(results, lines.KEYS) as by_run:
+    if found := lines.faults(path, list(by_run.values()), tasks):
       print(*found, sep="\n", file=sys.stderr)
       return 1
     rows = [row for _, row in records.numbered(path)]
-    records.merge(results, rows)
+    by_run.update({row["run"]: row for row in rows})
   print(f"{len(rows)} lines are in {results}")
   return 0
 
@@ -173,18 +170,6 @@ def submit(path: pathlib.Path, results: pathlib.Path, tasks: Tasks) -> int:
 def _lines_of(path: pathlib.Path) -> list[records.Record]:
   """The lines of a file, which may be missing."""
   return records.load(path, lines.KEYS) if path.exists() else []
-
-
-@contextlib.contextmanager
-def _alone(path: pathlib.Path) -> Iterator[None]:
-  """Waits for other processes that change files of the same directory; makes that."""
-  path.parent.mkdir(parents=True, exist_ok=True)
-  descriptor = os.open(path.parent, os.O_RDONLY)
-  try:
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    yield
-  finally:
-    os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -15,16 +15,17 @@ metrics.
 
 import json
 import math
-import os
 import pathlib
 import re
 import tokenize
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from largevocab import atomic
 from largevocab.errors import UserError
 from largevocab.labels import Counts, as_counts
 from largevocab.tools.sweeps.sweep_run import Run
@@ -240,31 +241,43 @@ def update(
   Baselines are kept, and lines of runs that are not in the sweep are removed. `more`
   returns additional fields of a new line.
   """
-  kept = (
-    {record["run"]: record for record in load(path, ["run"])} if path.exists() else {}
-  )
-  rows = []
-  for run in runs:
-    row = of_run(run, root / run.id)
-    rows.append({**row, **more(run)} if row else kept.get(run.id))
-  rows += [record for record in kept.values() if record.get("baseline")]
-  if finished := [row for row in rows if row is not None]:
-    _write(path, finished)
+  with atomic.locked(path.parent):
+    kept = _by_run(path)
+    rows = []
+    for run in runs:
+      row = of_run(run, root / run.id)
+      rows.append({**row, **more(run)} if row else kept.get(run.id))
+    rows += [record for record in kept.values() if record.get("baseline")]
+    if finished := [row for row in rows if row is not None]:
+      _write(path, finished)
 
 
 def merge(path: pathlib.Path, rows: list[Record]) -> None:
   """Adds records to a file, where they replace those of the same runs."""
-  old = load(path, ["run"]) if path.exists() else []
-  merged = {record["run"]: record for record in [*old, *rows]}
+  with changed(path) as by_run:
+    by_run.update({record["run"]: record for record in rows})
+
+
+@contextmanager
+def changed(path: pathlib.Path, keys: Iterable[str] = ("run",)) -> Iterator[dict]:
+  """The records of a file by their run, to be changed while others wait. At the end the
+  file is written, unless nothing was changed or the block raises."""
   path.parent.mkdir(parents=True, exist_ok=True)
-  _write(path, list(merged.values()))
+  with atomic.locked(path.parent):
+    old = _by_run(path, keys)
+    new = dict(old)
+    yield new
+    if new != old:
+      _write(path, list(new.values()))
+
+
+def _by_run(path: pathlib.Path, keys: Iterable[str] = ("run",)) -> dict[str, Record]:
+  rows = load(path, keys) if path.exists() else []
+  return {record["run"]: record for record in rows}
 
 
 def _write(path: pathlib.Path, rows: list[Record]) -> None:
-  """Writes a file atomically."""
-  temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-  temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
-  temporary.replace(path)
+  atomic.write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def _read_json(path: pathlib.Path) -> Record:
