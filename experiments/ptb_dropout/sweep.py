@@ -1,0 +1,26 @@
+"""PTB, small LSTM with dropout, trained to the end: is NCE ahead of the exact softmax
+only where the network overfits? As ../ptb_sampled, three seeds."""
+
+SEEDS = (0, 1, 2)
+FULL = "full softmax"
+LENGTH = {"eval.every_epochs": 0.5, "model.dropout": 0.3}
+METHODS = {
+  FULL: ("full", {}),
+  "pps, 512": ("sampled/pps", {"head.num_samples": 512}),
+  "nce, 512": ("nce/unigram", {"head.num_samples": 512}),
+}
+
+
+def sweep(add):
+  for seed in SEEDS:
+    for name, (head, overrides) in METHODS.items():
+      overrides = {**overrides, **LENGTH, "train.seed": seed}
+      add(f"configs/ptb.py:{head}", overrides, name=name)
+
+
+def metrics():
+  return ["valid_ppl", "test_ppl", "steps"]
+
+
+def comparison():
+  return {"to": FULL, "metric": "test_ppl"}
