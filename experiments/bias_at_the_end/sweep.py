@@ -11,28 +11,34 @@ LENGTH = {
 }
 SEEDS = (0, 1, 2)
 FULL, ABSOLUTE = "full softmax", "full absolute softmax"
-# Draws of samplers whose proposal distribution depends on the model: each word has its
-# own. With three seeds, and with the first.
-ADAPTIVE = {"softmax": (10,), "quadratic": (10, 40)}
-ONE_SEED = {"bigram": (10,), "quartic": (10,), "quadratic_prior": (10,), "block": (10,)}
-# Draws from one proposal distribution for all words are shared by the batch, which has
-# the bias of draws of each word's own.
-COMMON = {"uniform": (100, 1000)}
-ONE_SEED_COMMON = {"uniform": (10,), "unigram": (10, 100)}
-SAMPLERS = [*ADAPTIVE, *COMMON, "unigram", *ONE_SEED]
+# m, of samplers with three seeds and with the first; each word has draws of its own.
+SEVERAL_SEEDS = {"softmax": (10,), "quadratic": (10, 40), "uniform": (100,)}
+ONE_SEED = {
+  **{"uniform": (10,), "unigram": (10, 100), "bigram": (10,), "quartic": (10,)},
+  **{"quadratic_prior": (10,), "block": (10,)},
+}
+SHARED = {"uniform": (100, 1000)}  # by the batch; with the first seed
+SHARED_UNLESS_TOLD = ("uniform", "unigram")
+SAMPLERS = [*SEVERAL_SEEDS, *(name for name in ONE_SEED if name not in SEVERAL_SEEDS)]
 
 
 def sweep(add):
   for seed in SEEDS:
     same = {**LENGTH, "train.seed": seed}
     add("configs/ptb.py:full", same, name=FULL)
-    every = [ADAPTIVE, COMMON, *([ONE_SEED, ONE_SEED_COMMON] if seed == 0 else [])]
-    for sampler, numbers in [item for group in every for item in group.items()]:
-      for m in numbers:
-        overrides = {"head.num_samples": m, **same}
-        add(f"configs/ptb.py:sampled/{sampler}", overrides, name=f"{sampler}, m={m}")
-  overrides = {"head.absolute": True, **LENGTH, "train.seed": SEEDS[0]}
-  add("configs/ptb.py:full", overrides, name=ABSOLUTE)
+    for every in (SEVERAL_SEEDS, ONE_SEED) if seed == SEEDS[0] else (SEVERAL_SEEDS,):
+      for sampler, numbers in every.items():
+        own = {"head.sampler.per_example": True}
+        own = own if sampler in SHARED_UNLESS_TOLD else {}
+        for m in numbers:
+          overrides = {"head.num_samples": m, **own, **same}
+          add(f"configs/ptb.py:sampled/{sampler}", overrides, name=f"{sampler}, m={m}")
+  first = {**LENGTH, "train.seed": SEEDS[0]}
+  add("configs/ptb.py:full", {"head.absolute": True, **first}, name=ABSOLUTE)
+  for sampler, numbers in SHARED.items():
+    for m in numbers:
+      overrides, name = {"head.num_samples": m, **first}, f"{sampler}, shared, m={m}"
+      add(f"configs/ptb.py:sampled/{sampler}", overrides, name=name)
 
 
 def search():
