@@ -24,6 +24,7 @@ from largevocab.tools.tables.significance import is_better, is_perplexity
 
 Paper = dict[str, dict[str, float]]
 NO_BETTER = " †"
+AT_EDGE = " ‡"
 ONE_SEED = (
   "**One seed a row**: nothing here tells a difference of a few per cent from chance."
 )
@@ -123,7 +124,7 @@ def table(
     ]
   columns["standard error"] = [_error(line, compared or metrics) for line in lines]
   columns["converged?"] = [convergence.cell(line.ended) for line in lines]
-  columns["trials"] = [summary(numbers(line.members, "trials")) for line in lines]
+  columns["trials"] = [_trials(line) for line in lines]
   for key in axes.seconds_of(rows):
     columns[key.replace("_", " ")] = [
       summary([statistics.fmean(numbers(line.ended, key))])
@@ -188,6 +189,12 @@ def _error(line: Row, metrics: Sequence[str]) -> str:
   return NOTHING
 
 
+def _trials(line: Row) -> str:
+  """The number of trials, marked if the best rate is at the edge of the grid."""
+  at_edge = any("at_edge" in member for member in line.members)
+  return summary(numbers(line.members, "trials")) + AT_EDGE * at_edge
+
+
 def _metric_of(line: Row, metrics: Sequence[str]) -> str:
   """The first of these metrics that a row has; '' if it has none."""
   has = lambda metric: any(metric in row for row in line.ended)
@@ -215,6 +222,8 @@ def explained(
   found = []
   if NO_BETTER in body:
     found.append("†: no better than the best of the baselines, which are counted.")
+  if AT_EDGE in body:
+    found.append("‡: the best rate was the least or the greatest that was tried.")
   if comparison and f"to {comparison.to}" in header:
     test = "mean difference over the seeds that both have"
     if any(is_perplexity(metric) for metric in comparison.metrics):

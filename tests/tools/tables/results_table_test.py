@@ -148,6 +148,15 @@ def test_columns_that_hold_nothing_are_left_out():
   assert cells(table(tried, ["test_ppl"]))["other"]["trials"] == "-"
 
 
+def test_a_rate_at_the_edge_of_the_search_is_marked_and_explained():
+  edge = row("full", test_ppl=100.0, trials=4, at_edge=["train.lr"])
+  rows = [edge, row("other", test_ppl=100.0, trials=4)]
+  found = cells(table(rows, ["test_ppl"]))
+  assert (found["full"]["trials"], found["other"]["trials"]) == ("4 ‡", "4")
+  assert "‡: the best rate" in report(rows, ["test_ppl"])
+  assert "‡" not in report(rows[1:], ["test_ppl"])
+
+
 def test_seconds_are_steps_times_a_step_of_an_idle_machine(tmp_path):
   path = tmp_path / "times.jsonl"
   path.write_text(
