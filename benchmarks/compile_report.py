@@ -11,7 +11,7 @@ are divided over several chips (`largevocab.heads.OverDevices`), and all numbers
 those of one chip.
 
 Fields:
-  compile_seconds: of the processor, all threads.
+  compile_cpu_seconds: of the processor, all threads.
   state_mb: the head's state, as the device lays it out.
   aliased_mb: donated state that the program updates in place.
   temporary_mb: memory besides arguments and results.
@@ -155,7 +155,7 @@ def compiled(compile: Callable[[], Any], num_rows: int, num_devices: int = 1) ->
     if str(num_rows) in shape.split(",")
   ]
   of = {
-    "compile_seconds": seconds,
+    "compile_cpu_seconds": seconds,
     "aliased_mb": memory.alias_size_in_bytes / _MB,
     "temporary_mb": memory.temp_size_in_bytes / _MB,
     "copies": len(copied),

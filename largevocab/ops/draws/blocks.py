@@ -82,7 +82,8 @@ def logits_by_example(x_ND, w_VD, block_NK, size):
     ids_KE = block_ids(block_K[None], size, V)[0][0]
     return _dot(w_VD[ids_KE], x_D)
 
-  at_once = max(_AT_A_TIME // max(K * size * max(D, LANES), 1), 1)
+  lanes = -(-D // LANES) * LANES
+  at_once = max(_AT_A_TIME // max(K * size * lanes, 1), 1)
   if D >= LANES or _UNROLLED * at_once < N:
     return lax.map(one, (x_ND, block_NK), batch_size=at_once)
   parts = [slice(start, start + at_once) for start in range(0, N, at_once)]

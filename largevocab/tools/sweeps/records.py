@@ -259,7 +259,9 @@ def merge(path: pathlib.Path, rows: list[Record]) -> None:
 
 
 @contextmanager
-def changed(path: pathlib.Path, keys: Iterable[str] = ("run",)) -> Iterator[dict]:
+def changed(
+  path: pathlib.Path, keys: Iterable[str] = ("run",)
+) -> Iterator[dict[str, Record]]:
   """The records of a file by their run, to be changed while others wait. At the end the
   file is written, unless nothing was changed or the block raises."""
   path.parent.mkdir(parents=True, exist_ok=True)

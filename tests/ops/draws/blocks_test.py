@@ -11,14 +11,14 @@ WAYS = [blocks.logits_by_pair, blocks.logits_by_example, blocks.block_logits]
 SIZES = [(1, 1), (7, 1), (7, 7), (7, 3), (12, 4), (13, 12), (50, 6)]
 
 
-def problem(num_classes, size, seed=0):
+def problem(num_classes, size, num=N, width=D):
   """All blocks for the first example, random ones for the others, some beyond V."""
-  rng = np.random.default_rng(seed)
+  rng = np.random.default_rng(0)
   num_blocks = -(-num_classes // size)
-  block_NK = rng.integers(0, num_blocks + 3, (N, num_blocks + 2))
+  block_NK = rng.integers(0, num_blocks + 3, (num, num_blocks + 2))
   block_NK[0] = np.arange(num_blocks + 2)
-  x_ND = rng.standard_normal((N, D)).astype("f")
-  w_VD = rng.standard_normal((num_classes, D)).astype("f")
+  x_ND = rng.standard_normal((num, width)).astype("f")
+  w_VD = rng.standard_normal((num_classes, width)).astype("f")
   return jnp.asarray(x_ND), jnp.asarray(w_VD), jnp.asarray(block_NK, jnp.int32)
 
 
@@ -61,13 +61,21 @@ def test_logits_are_those_of_the_ids(way, num_classes, size):
     np.testing.assert_allclose(o_NKE[n, k, e], want, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("at_a_time", [1, 2 * 5 * 6 * D, 10**9])
-def test_some_examples_at_a_time_are_all_of_them(at_a_time, monkeypatch):
-  monkeypatch.setattr(blocks, "_AT_A_TIME", at_a_time)
-  x_ND, w_VD, block_NK = problem(20, 6)
-  got = blocks.logits_by_example(x_ND, w_VD, block_NK[:, :5], 6)
-  want = blocks.logits_by_pair(x_ND, w_VD, block_NK[:, :5], 6)
-  np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize("width", [D, 130])
+@pytest.mark.parametrize("num", [3, 32, 33, 67])
+@pytest.mark.parametrize("at_once", [1, 2, 10**6])
+def test_some_examples_at_a_time_are_all_of_them(at_once, num, width, monkeypatch):
+  lanes = -(-width // 128) * 128
+  monkeypatch.setattr(blocks, "_AT_A_TIME", at_once * 5 * 6 * lanes)
+  x_ND, w_VD, block_NK = problem(20, 6, num, width)
+  way = lambda *args: blocks.logits_by_example(*args, 6)
+  args = x_ND, w_VD, block_NK[:, :5]
+  # Few groups of narrow rows are read without a loop.
+  assert ("scan[" in str(jax.make_jaxpr(way)(*args))) == (
+    (width > 128 and num > at_once) or num > 32 * at_once
+  )
+  got, want = way(*args), blocks.logits_by_pair(*args, 6)
+  np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("way", WAYS)
