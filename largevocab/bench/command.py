@@ -28,6 +28,7 @@ from largevocab.bench.tasks import TASKS, Task, find
 from largevocab.errors import UserError
 from largevocab.tools import entry
 from largevocab.tools.sweeps import records
+from largevocab.tools.sweeps.records import Record
 from largevocab.training.workdir import workdir_path
 
 RESULTS = pathlib.Path("bench/results.jsonl")
@@ -67,6 +68,10 @@ def parser(tasks: Tasks) -> argparse.ArgumentParser:
   run.add_argument(
     "--workdir", help="of --method, to go on from if stopped; default: a temporary one"
   )
+  run.add_argument(
+    "--shared", action="store_true",
+    help="other programs use the machine too: the table is to show no times",
+  )  # fmt: skip
   run.add_argument("--out", required=True, **path, help="gets the line")
   submit = commands.add_parser(
     "submit", help="check lines, and add them to the results"
@@ -127,7 +132,9 @@ def run(args: argparse.Namespace, task: Task) -> int:
         line = ours.run(task, args.method, args.seed, args.data, args.set, workdir)
       else:
         line = adapter.run(task, args.adapter, args.seed, args.data, args.set)
-    found = [{"name": name, "seed": args.seed, "trials": args.trials, **line}]
+    about: Record = {"name": name, "seed": args.seed, "trials": args.trials}
+    shared: Record = {"shared": True} if args.shared else {}
+    found = [about | shared | line]
   rows = [lines.line(args.task, task.metric, row.pop("digest"), **row) for row in found]
   records.merge(args.out, rows)
   for row in rows:
@@ -140,7 +147,9 @@ def _check(args: argparse.Namespace) -> None:
   """Refuses what would have no effect, or be found wrong only after the training."""
   _lines_of(args.out)
   idle = {"--adapter": ["workdir"] if args.adapter else []}
-  idle["--baselines"] = ["workdir", "set", "name", "trials"] if args.baselines else []
+  idle["--baselines"] = (
+    ["workdir", "set", "name", "trials", "shared"] if args.baselines else []
+  )
   for how, names in idle.items():
     if given := [name for name in names if getattr(args, name)]:
       raise UserError(f"--{given[0]} has no effect with {how}: leave it out")
@@ -167,7 +176,7 @@ def submit(path: pathlib.Path, results: pathlib.Path, tasks: Tasks) -> int:
   return 0
 
 
-def _lines_of(path: pathlib.Path) -> list[records.Record]:
+def _lines_of(path: pathlib.Path) -> list[Record]:
   """The lines of a file, which may be missing."""
   return records.load(path, lines.KEYS) if path.exists() else []
 

@@ -2,7 +2,8 @@
 
 Every line has the keys of `KEYS`, and those of `TRAINED` unless `baseline` is true. If
 the loss of a run was not finite, its line has `diverged`, the step, in place of the
-keys of `MEASURED`.
+keys of `MEASURED`. A line with `shared` is of a run that had its machine not for
+itself: its seconds compare with no others.
 """
 
 import hashlib
@@ -141,6 +142,8 @@ def _faults(
 def _faults_of_training(row: Record, task: Task) -> Iterator[str]:
   if row["seed"] not in SEEDS:
     yield f"seed: is {row['seed']}, not one of {SEEDS}"
+  if row.get("shared", True) is not True:
+    yield f"shared: is {row['shared']!r:.80}; it is true, or the line does not have it"
   if row["trials"] < 1:
     yield f"trials: is {row['trials']}, and at least this run was one"
   if "diverged" in row:
@@ -171,8 +174,8 @@ def _faults_of_methods(rows: Sequence[tuple[int, Record]]) -> Iterator[str]:
     for place, (number_of, row) in enumerate(members):
       if row["seed"] in seeds[:place]:
         yield f"{number_of}: seed: {row['seed']} is there twice"
-      for key in ("trials", "device"):
-        if row[key] != first[key]:
+      for key in ("trials", "device", "shared"):
+        if row.get(key) != first.get(key):
           yield f"{number_of}: {key}: is not that of line {number}, of the same method"
 
 

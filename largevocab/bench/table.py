@@ -58,7 +58,10 @@ def table(rows: Sequence[Record], metric: str) -> str:
       f"seconds to within {WITHIN:.0%} of {FULL}".replace("%", " %"): [
         _reached(members, goal, metric) for members in methods
       ],
-      "seconds": [_median(members, "seconds", short) for members in methods],
+      "seconds": [
+        NOTHING if _is_shared(members) else _median(members, "seconds", short)
+        for members in methods
+      ],
       "peak MiB": [_median(members, "peak_mib", short) for members in methods],
       "trials": [str(members[0].get("trials", NOTHING)) for members in methods],
       "device": [members[0]["device"] for members in methods],
@@ -113,6 +116,10 @@ def interval(values: Sequence[float], metric: str) -> str:
   return " to ".join(summary([math.exp(end) if is_log else end]) for end in ends)
 
 
+def _is_shared(members: Sequence[Record]) -> bool:
+  return members[0].get("shared", False)
+
+
 def _is_full(members: Sequence[Record]) -> bool:
   return members[0].get("method") == FULL
 
@@ -142,7 +149,7 @@ def _median(members: Sequence[Record], key: str, shown=summary) -> str:
 
 def _reached(members: Sequence[Record], goal: float | None, metric: str) -> str:
   ended = [row for row in members if "curve" in row]
-  if goal is None or not ended:
+  if goal is None or not ended or _is_shared(members):
     return NOTHING
   median = statistics.median(seconds_to(row, goal, metric) for row in ended)
   return short([median]) if math.isfinite(median) else NEVER

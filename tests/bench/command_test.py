@@ -131,6 +131,12 @@ def test_the_clock_stops_where_the_full_softmax_is_near(entry, tmp_path, capsys)
   shown = capsys.readouterr().out
   assert "| 3000 |" in shown
   assert "| never |" in shown
+  write(tmp_path / "r.jsonl", [row | {"shared": True} for row in rows])
+  assert bench("table", "--results", tmp_path / "r.jsonl") == 0
+  shown = capsys.readouterr().out
+  assert "100.0" in shown
+  assert "3000" not in shown
+  assert "never" not in shown
 
 
 def changed(place, **fields):
@@ -152,6 +158,8 @@ FAULTS = [
   (lambda rows: [*rows, rows[1]], "4: seed: 1 is there twice"),
   (changed(1, trials=3), "2: trials: is not that of line 1"),
   (changed(2, device="another"), "3: device: is not that of line 1"),
+  (changed(2, shared=True), "3: shared: is not that of line 1"),
+  (changed(2, shared="no"), "3: shared: is 'no'; it is true, or"),
   (changed(0, settings=["prior=3"]), "1: seed: 'counting' has no line of the seed 1"),
   (changed(0, test=NAN), "1: test: is nan, not a finite number"),
   (changed(0, test="4"), "1: test: is '4', not a finite number"),
