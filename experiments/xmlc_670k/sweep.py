@@ -33,8 +33,9 @@ LSH = {
 REFERENCE = "full softmax"
 METHODS = {
   "pps, m=4096": ("sampled/pps", {"head.num_samples": 4096}),
-  "adaptive": ("adaptive", {}),
   "LSH embedding weighted, m=128": ("sampled/lsh_embedding", LSH),
+  "NCE, m=4096": ("nce/unigram", {"head.num_samples": 4096}),
+  "adaptive": ("adaptive", {}),
   REFERENCE: ("full", {}),
 }
 

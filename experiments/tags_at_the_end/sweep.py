@@ -1,0 +1,65 @@
+"""Tags: every head and every sampler at searched rates, until the full softmax has
+converged, three seeds.
+
+Settings are those of experiments/all_methods, without the exceptions for text.
+"""
+
+import pathlib
+import runpy
+
+ALL = runpy.run_path(
+  str(pathlib.Path(__file__).parents[1] / "all_methods" / "sweep.py")
+)
+FULL, DATA = ALL["FULL"], "citeulike_t"
+SEEDS = (0, 1, 2)
+# On validation data the full softmax gains nothing by longer training.
+LENGTH = {"train.epochs": 5.0, "eval.every_epochs": 1.0, "log.monitor_every_steps": 0}
+SHARED = {"head.num_samples": 2647}  # five per cent of the tags
+MORE = {
+  "NCE, shared": ("nce/unigram", SHARED),
+  "in-batch": ("sampled/in_batch", SHARED),
+  "MIDX": ("sampled/midx", {"head.num_samples": 32}),
+}
+LENGTHS = ("train.max_steps", *LENGTH)
+
+
+def methods():
+  """{name: (config, overrides)} without the length of a run."""
+  found = {}
+
+  def add(config, overrides, name):
+    data, _, method = name.partition(": ")
+    if data == DATA:
+      own = {key: value for key, value in overrides.items() if key not in LENGTHS}
+      found[method] = (config, own)
+
+  ALL["sweep"](add)
+  config = f"configs/xmlc.py:{{}},data={DATA}"
+  return found | {
+    name: (config.format(head), own) for name, (head, own) in MORE.items()
+  }
+
+
+def sweep(add):
+  for seed in SEEDS:
+    for name, (config, own) in methods().items():
+      add(config, {**own, **LENGTH, "train.seed": seed}, name=name)
+
+
+def search():
+  grid = {"train.lr": [0.05, 0.1, 0.2]}
+  return {"steps": 231, "grid": grid, "metric": "valid_p@1"}
+
+
+def comparison():
+  return {"to": FULL, "metric": "test_p@1"}
+
+
+def metrics():
+  return ["valid_p@1", "test_p@1", "test_p@5", "steps"]
+
+
+def figures():
+  figure = {"file": "front", "x": "idle_seconds", "y": "test_p@1", "line": "name"}
+  figure |= {"log": "x", "front": "most", "band": True, "y_min": 0.4}
+  return [{**figure, "reference": ["label frequency, counted"]}]
