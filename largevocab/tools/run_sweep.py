@@ -86,13 +86,13 @@ class Scheduler:
     self._elsewhere: dict[str, Job] = {}
     self._status = StatusLine()
     self._jobs: list[Job] = []
+    self._done = 0  # of these, when they were listed
     self._looked = -LOOK_SECONDS
     self.failed: dict[str, str] = {}
 
   def run(self) -> None:
     self._look()
-    done = sum(job.has_ended for job in self._jobs)
-    self._status.print(f"{len(self._jobs)} runs, {done} finished before")
+    self._status.print(f"{len(self._jobs)} runs, {self._done} finished before")
     try:
       while self._fill() or any(self._slots) or self._elsewhere:
         time.sleep(POLL_SECONDS)
@@ -106,6 +106,7 @@ class Scheduler:
     """Updates the list of runs, which grows when the trials of a method have ended."""
     every = (Job(each, run) for each in self._campaigns for run in each.ready())
     self._jobs = list({job.id: job for job in every}.values())
+    self._done = sum(job.has_ended for job in self._jobs)
     self._looked = time.monotonic()
 
   def _fill(self) -> bool:
@@ -158,17 +159,16 @@ class Scheduler:
       if job.has_ended:
         del self._elsewhere[id]
         self._status.print(f"finished  {job.run.id}, elsewhere")
+        self._look()
 
   def _show(self) -> None:
-    done = sum(job.has_ended for job in self._jobs)
     going = [job for job, _ in filter(None, self._slots)]
     lines = (
       f"{job.run.id}: {last_line(job.log)}"
       for job in [*going, *self._elsewhere.values()]
     )
-    self._status.show(
-      f"{done}/{len(self._jobs)} done, {len(self.failed)} failed | {' | '.join(lines)}"
-    )
+    done = f"{self._done}/{len(self._jobs)} done, {len(self.failed)} failed"
+    self._status.show(f"{done} | {' | '.join(lines)}")
 
 
 def choose(campaign: Campaign, index: int) -> Campaign:
