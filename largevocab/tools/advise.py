@@ -1,4 +1,4 @@
-"""Recommends a head for your classes on this device.
+"""Measures heads for your classes on this device, and names one within your budget.
 
   python scripts/advise.py --counts=counts.npy --dim=512 --batch=2560
   python scripts/advise.py --workdir=runs/ptb --num_samples 256 1024 --budget_ms=5
@@ -19,7 +19,12 @@ compared in time and memory, with heads of their kind. Kinds: `softmax`, exact;
 `sample`, an estimate of it; `other`, another model or loss, whose quality only training
 shows. At the end, prints flags for largevocab.main with the head of smallest relvar
 within --budget_ms and --budget_mib. With --workdir, --budget_ms is by default twice the
-time of the fastest head with a relvar.
+time of the fastest head with a relvar. Without it no sample is judged, and only the
+exact softmax can be named.
+
+relvar tells the noise of a step, and about twice the bias of its loss, for the model
+that you give, and not where training ends. Which methods were trained to the end, on
+which data and with how many seeds: docs/README.md, Choose.
 
 --workdir uses counts, class rows, optimiser, and activations and labels of held-out
 data of that run; its head must have one row per class. --counts draws labels in
@@ -60,6 +65,7 @@ from largevocab.training.state import restore
 from largevocab.training.workdir import describe_machine
 
 KEY = jax.random.key(0)
+TRAINED = "where training ends is another question: docs/README.md, Choose, has rows"
 _BATCHES = 32  # that a sampler which counts them has seen
 
 
@@ -274,7 +280,7 @@ def default_budget_ms(rows: list[Record]) -> float:
 
 
 def advice(best: Record | None, budgets: str, is_trained: bool) -> str:
-  """The recommendation, as text.
+  """What is named at the end, why, and where trained models are compared.
 
   >>> print(advice(None, "within 5 ms", True))
   no head keeps within 5 ms: raise --budget_ms or --budget_mib
@@ -282,9 +288,10 @@ def advice(best: Record | None, budgets: str, is_trained: bool) -> str:
   if best is None:
     other = "" if is_trained else ", or judge samples with --workdir"
     return f"no head keeps {budgets}: raise --budget_ms or --budget_mib{other}"
-  why = f"relvar {best['relvar']:.3g}" if is_trained else "the exact softmax"
-  figures = f"{why}, {best['ms']:.3g} ms and {best['mib']:.3g} MiB a step"
-  return f"the best {budgets}: {figures}\n--config=FILE:{best['run']}"
+  least = "the smallest relvar" if is_trained else "the exact softmax"
+  found = f"relvar {best['relvar']:.3g}, " if is_trained else ""
+  figures = f"{found}{best['ms']:.3g} ms and {best['mib']:.3g} MiB a step"
+  return f"{least} {budgets}: {figures}\n{TRAINED}\n--config=FILE:{best['run']}"
 
 
 def table(rows: list[Record]) -> str:
