@@ -1,6 +1,7 @@
 """Exact top k classes, in chunks of the table."""
 
 import functools
+import math
 from collections.abc import Callable
 
 import jax
@@ -10,7 +11,9 @@ from jax import lax
 from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import (
+  RowChunk,
   compute_dtype,
+  even_chunks,
   fold_rows,
   logits,
   sum_dtype,
@@ -20,6 +23,9 @@ from largevocab.ops.softmax.parts import Parts, parts_nll
 from largevocab.placement import in_rows
 
 _LOGIT_BYTES = 8 * 2**20
+_SMALLEST_BLOCK = 4  # classes in a block: smaller ones save nothing,
+_FEW = 128  # nor does it among fewer classes than so many times those selected
+_ALIGNED = 64  # classes: chunks are multiples of it, so that blocks divide them
 
 Score = Callable[[jax.Array], jax.Array]
 
@@ -80,19 +86,39 @@ def top_k(
   _check(h_ND, w_VD, k)
   num, V = h_ND.shape[0], w_VD.shape[0]
   dtype = compute_dtype(h_ND, w_VD, dtype)
-  size = max(size or _LOGIT_BYTES // (4 * num), k)
+  size = _aligned(even_chunks(V, max(size or _LOGIT_BYTES // (4 * num), k)).size, V)
+  first = V % size
 
   def merge(best, chunk):
     rows_CD = chunk.rows(w_VD)
     o_NC = _scores(h_ND, in_rows(rows_CD) if row_major else rows_CD, score, dtype)
     if change is not None:
       o_NC = change(o_NC, chunk.ids_C)
-    is_class_C = shards.used(chunk.ids_C, V, chunk.is_new_C)
+    is_class_C = shards.used(chunk.ids_C, V, jnp.ones(len(chunk.ids_C), bool))
     o_NC = jnp.where(is_class_C[None], o_NC, -jnp.inf)
     return merge_best(best, chunk.ids_C, o_NC)
 
-  best = fold_rows(merge, none_best(num, k, V, sum_dtype(dtype)), V, size)
-  return of_all_devices(best, V)
+  # The first classes are a chunk of their own. In a last chunk that repeats classes
+  # they would be masked, which is another pass over all logits.
+  best = none_best(num, k, V, sum_dtype(dtype))
+  if first:
+    ids_C = jnp.arange(first, dtype=jnp.int32)
+    best = merge(best, RowChunk(jnp.int32(0), ids_C, jnp.ones(first, bool)))
+
+  def merge_others(best, chunk):
+    start, ids_C, is_new_C = chunk
+    return merge(best, RowChunk(first + start, first + ids_C, is_new_C))
+
+  return of_all_devices(fold_rows(merge_others, best, V - first, size), V)
+
+
+def _aligned(size: int, num_classes: int) -> int:
+  """A multiple of _ALIGNED below the size, if that is several times as large and less
+  than all classes, but not of 1024: see `even_chunks`."""
+  if not 2 * _ALIGNED <= size < num_classes:
+    return size
+  size -= size % _ALIGNED
+  return size - _ALIGNED * (size % 1024 == 0)
 
 
 def softmax_top_k(
@@ -137,9 +163,39 @@ def merge_best(
   >>> ids_NK.tolist(), o_NK.tolist()
   ([[1, 7]], [[5.0, 4.0]])
   """
-  o_NV = jnp.where(jnp.isnan(o_NV), jnp.nan, o_NV)  # a negative NaN would come last
-  more_NK, at_NK = lax.top_k(o_NV, min(best[0].shape[1], o_NV.shape[1]))
+  more_NK, at_NK = two_stage_top_k(o_NV, min(best[0].shape[1], o_NV.shape[1]))
   return best_of_both(best, (ids_V[at_NK], more_NK))
+
+
+def two_stage_top_k(o_NV: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+  """`lax.top_k(o_NV, k)` from the k blocks of largest maxima; any NaN comes first.
+
+  Exact, with ties by place: where a score is not in these blocks, k scores are larger,
+  or equal and before it.
+
+  Cost: a pass over the scores, then selects among V / B maxima and k B scores, for
+    blocks of B classes. B is about sqrt(V / k) and a power of two that divides V; if
+    there is none, selects among all scores.
+
+  >>> o_NV = jnp.array([[2.0, 9.0, 1.0, 9.0] + 508 * [0.0]])
+  >>> [x.tolist() for x in two_stage_top_k(o_NV, 3)]
+  [[[9.0, 9.0, 2.0]], [[1, 3, 0]]]
+  """
+  N, V = o_NV.shape
+  divisor = V & -V
+  if _FEW * k > V or divisor < _SMALLEST_BLOCK:
+    return lax.top_k(_nan_first(o_NV), k)
+  size = min(1 << round(math.log2(V / k) / 2), divisor)
+  o_NBE = o_NV.reshape(N, V // size, size)
+  block_NK = jnp.sort(lax.top_k(_nan_first(o_NBE.max(axis=2)), k)[1], axis=1)
+  few_NKE = jnp.take_along_axis(o_NBE, block_NK[:, :, None], axis=1, mode="clip")
+  best_NK, at_NK = lax.top_k(_nan_first(few_NKE.reshape(N, k * size)), k)
+  of_NK = jnp.take_along_axis(block_NK, at_NK // size, axis=1, mode="clip")
+  return best_NK, of_NK * size + at_NK % size
+
+
+def _nan_first(o: jax.Array) -> jax.Array:
+  return jnp.where(jnp.isnan(o), jnp.nan, o)  # a negative NaN would come last
 
 
 def best_of_both(

@@ -16,6 +16,9 @@ from largevocab.ops.softmax.top_k import top_k, top_k_naive
     (1, 11, 3, 1),
     (2, 1, 1, 8),
     (3, 48, 7, 20),
+    (3, 999, 2, 300),
+    (2, 4096, 3, 1024),
+    (2, 2176, 1, 4096),
   ],
 )
 def test_streamed_equals_naive(N, V, k, size, score):
@@ -51,6 +54,13 @@ def test_a_nan_comes_first_whatever_its_sign():
   ids_NK, o_NK = top_k(np.ones((1, 1), np.float32), w_V[:, None], 2)
   assert ids_NK.tolist() == [[1, 3]]
   assert np.isnan(o_NK).all()
+
+
+def test_a_nan_comes_first_in_blocks_of_classes_too():
+  w_V = np.zeros(1024, np.float32)
+  w_V[[700, 900]] = -np.nan, np.nan
+  ids_NK, _ = top_k(np.ones((1, 1), np.float32), w_V[:, None], 3)
+  assert ids_NK.tolist() == [[700, 900, 0]]
 
 
 def test_bfloat16_logits_are_summed_in_float32():
