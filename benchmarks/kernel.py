@@ -1,7 +1,7 @@
 """Benchmarks of kernel samplers: draws, and updates of their sums."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -45,13 +45,15 @@ def _memory(stats: KernelStats, V: int, D: int) -> float:
   return sum(x.size for x in jax.tree.leaves(stats)) / (V * D)
 
 
-def kernel_draw(N: int = 64, M: int = 32) -> Iterator[Case]:
+def kernel_draw(
+  N: int = 64, M: int = 32, Ds: Sequence[int] = (16, 64)
+) -> Iterator[Case]:
   """M draws for each of N examples: from all logits / the tree, and V = 1 M / 10 k.
 
   Goals: at D = 64 and V = 1 M at least 20 times as fast as from all logits; at D = 16
   at most 6 times as long at V = 1 M as at V = 10 k; sums at most 1.5 times the table.
   """
-  for D in (16, 64):
+  for D in Ds:
     draws = {}
     for V in (10_000, 100_000, 1_000_000):
       tree, stats = _drawing(Quadratic(), V, D, N, M)

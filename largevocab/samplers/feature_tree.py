@@ -16,7 +16,10 @@ from largevocab.ops.softmax.chunks import fold_rows
 from largevocab.placement import in_rows
 from largevocab.samplers.two_stage import TwoStage
 
-_PAIR_NUMBERS = 1 << 22  # numbers read from nodes at once
+# Numbers read from nodes at once: on CPU few, since they are copied before they are
+# multiplied, and few stay in the cache.
+_PAIR_NUMBERS = {"cpu": 1 << 20}
+_PAIR_NUMBERS_ELSEWHERE = 1 << 22
 _BLOCK_NUMBERS = 1 << 18  # products held at once, so that they fit in a cache
 _ROW_NUMBERS = 1 << 24  # features of changed rows held at once
 # Measured at D = 64: updating R rows takes as long as a rebuild at R = 2.5 % of V; at
@@ -156,9 +159,10 @@ class FeatureTree(TwoStage):
   def _by_example(self, function, stats: Stats, h_ND: jax.Array, *args):
     """Maps `function` over examples, given the masses of nodes and `args` [..., M], in
     chunks of examples, or of draws, that read about _PAIR_NUMBERS numbers."""
+    most = _PAIR_NUMBERS.get(jax.default_backend(), _PAIR_NUMBERS_ELSEWHERE)
     query_NF = self.query(stats, h_ND)
     width, num_draws = query_NF.shape[1], args[0].shape[-1]
-    draws = max(min(_PAIR_NUMBERS // (2 * width), num_draws), 1)
+    draws = max(min(most // (2 * width), num_draws), 1)
     fill = -num_draws % draws
 
     def cut(x):
@@ -171,7 +175,7 @@ class FeatureTree(TwoStage):
       cut_args = tuple(map(cut, args))
       return jax.tree.map(lambda x: x.ravel()[:num_draws], jax.lax.map(some, cut_args))
 
-    at_once = max(_PAIR_NUMBERS // (2 * width * draws), 1)
+    at_once = max(most // (2 * width * draws), 1)
     return jax.lax.map(call, (query_NF, *args), batch_size=at_once)
 
   def rebuild(self, stats: Stats, w_VD: jax.Array) -> Stats:
