@@ -113,7 +113,7 @@ def kernel_update(V: int = 100_000, D: int = 64) -> Iterator[Case]:
     new_RD = w_VD[ids_R] + 0.1
 
     def add(stats, w_VD, ids_R=ids_R, new_RD=new_RD):
-      return sampler.add_changes(stats, ids_R, w_VD[ids_R], new_RD)
+      return sampler.add_changes(stats, V, ids_R, w_VD[ids_R], new_RD)
 
     def rebuild(stats, w_VD):
       return sampler.rebuild(stats, w_VD)
