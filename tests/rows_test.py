@@ -327,7 +327,7 @@ def test_norm_of_repeated_rows_is_that_of_their_sum():
 def test_donated_update_touches_rows_in_place(name):
   """Guards speed without timing: the table is aliased, nothing of its size is made."""
   opt = OPTIMIZERS[name]()
-  num_rows, dim = 100_000, 64
+  num_rows, dim = 1_000_000, 64  # a number a row is more than all temporaries
   table = jax.eval_shape(opt.init, jax.ShapeDtypeStruct((num_rows, dim), jnp.float32))
   ids_R = jax.ShapeDtypeStruct((256,), jnp.int32)
   rows_RD = jax.ShapeDtypeStruct((256, dim), jnp.float32)

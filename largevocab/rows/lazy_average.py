@@ -84,7 +84,8 @@ def after(
     return {}
   average_RD = _moved(rows, wide(old_RD), count, decay)
   average_RD += share(count, count + 1, decay) * (wide(new_RD) - average_RD)
-  return {_AVERAGE: average_RD, _LAST: jnp.full_like(rows[_LAST], count + 1)}
+  # The larger of the two is count + 1; see `Adam.direction`.
+  return {_AVERAGE: average_RD, _LAST: jnp.maximum(rows[_LAST], count + 1)}
 
 
 def settled(table: Table, decay: float) -> Table:

@@ -71,3 +71,21 @@ def up_to_date(num: int, shared: dict[str, jax.Array]) -> dict[str, jax.Array]:
   table without decay."""
   names = [name for name in _NAMES if name in shared]
   return {f"{name}_V": jnp.full(num, shared[name]) for name in names}
+
+
+def touched(
+  rows: dict[str, jax.Array], shared: dict[str, jax.Array]
+) -> dict[str, jax.Array]:
+  """`up_to_date`, of rows whose state was read in the same step.
+
+  NaN stays. A compiler that expects it reads a state before it writes the next one, and
+  needs no copy of the table.
+
+  Args: as in `pending`.
+
+  >>> slots = init_slots(jnp.ones((1, 1))) | {"log_decay": jnp.float32(-0.5)}
+  >>> touched(slots, slots)["log_decay_V"].tolist()
+  [-0.5]
+  """
+  new = up_to_date(len(rows[f"{_NAMES[0]}_V"]), shared)
+  return {name: jnp.where(jnp.isnan(rows[name]), rows[name], new[name]) for name in new}

@@ -192,15 +192,15 @@ class RowOptimizer(abc.ABC):
     if self.decoupled_decay:
       w_RD = w_RD * lazy_decay.pending(rows, shared)[:, None]
     step_RD, new = self.direction(self.penalised(g_RD, w_RD), w_RD, rows, count)
-    return self._decayed(w_RD - lr * step_RD, new, w_RD, shared, lr)
+    return self._decayed(w_RD - lr * step_RD, new, w_RD, rows, shared, lr)
 
-  def _decayed(self, new_RD, rows, w_RD, shared, lr):
+  def _decayed(self, new_RD, new, w_RD, rows, shared, lr):
     """Rows after the decoupled decay of a step, and their state."""
     if not self.decoupled_decay:
-      return new_RD, rows
+      return new_RD, new
     new_RD = new_RD - lazy_decay.fraction(lr, self.decoupled_decay) * w_RD
     shared = lazy_decay.after(shared, lr, self.decoupled_decay)
-    return new_RD, rows | lazy_decay.up_to_date(len(w_RD), shared)
+    return new_RD, new | lazy_decay.touched(rows, shared)
 
   def _next(self, table, lr):
     """The table after a step, of which the rows have been written."""
@@ -303,9 +303,9 @@ class Momentum(RowOptimizer):
       return velocity_VD.at[part.ids_R].add(g_RD, mode="drop")
 
     velocity_VD = fold_rows(add, kept_VD, table, grads)
-    slots, (_, shared) = {"velocity_VD": velocity_VD}, rows_and_scalars(table.slots)
+    slots, (rows, shared) = {"velocity_VD": velocity_VD}, rows_and_scalars(table.slots)
     new_VD = old_VD - lr * velocity_VD
-    new_VD, slots = self._decayed(new_VD, slots, old_VD, shared, lr)
+    new_VD, slots = self._decayed(new_VD, slots, old_VD, rows, shared, lr)
     return self._all_written(table, old_VD, new_VD, slots, lr)
 
   def rule(self):
@@ -416,7 +416,9 @@ class Adam(RowOptimizer):
     slots = {
       "mean_VD": mean_RD,
       "mean_sq_VD": mean_sq_RD,
-      "last_V": jnp.full_like(slots["last_V"], step),
+      # The larger of the two is `step`. A compiler that does not know reads the old
+      # number before it writes this one, and needs no copy of the table.
+      "last_V": jnp.maximum(slots["last_V"], step),
     }
     return unbiased_RD / (root_RD + self.eps), slots
 
