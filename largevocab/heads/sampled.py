@@ -170,15 +170,14 @@ class Sampled(LinearHead):
     o, pull_back = pair_logits(x_ND, w_VD, ids_NS, others.shared_T, self.dtype, P)
     logits = self.logits.of_pairs(w_VD, ids_NS, others.shared_T, P)
 
-    def mean_loss(o, log_z_N):
-      s = self.score(logits(o))
-      s = s if log_z_N is None else s - log_z_N[:, None]
+    def mean_loss(parts, log_z_N):
+      s_NP, s_NM = parts if log_z_N is None else (s - log_z_N[:, None] for s in parts)
       return self.loss(
         Scores(
-          o_NP=shards.of_owner(s[:, :P], is_here_NP),
+          o_NP=shards.of_owner(s_NP, is_here_NP),
           w_NP=y.w_NP / total_weight(y),
           true_NP=true_mask(y, len(w_VD)),
-          o_NM=s[:, P:],
+          o_NM=s_NM,
           log_expected_NM=others.log_expected,
           mask_NM=others.mask,
           log_expected_true=lambda: self._log_expected_true(state, x_ND, y, others),
@@ -189,7 +188,11 @@ class Sampled(LinearHead):
       )
 
     log_z_N = None if state.log_z is None else self._log_z(state.log_z, y)
-    loss, (do, dlog_z_N) = jax.value_and_grad(mean_loss, (0, 1))(o, log_z_N)
+    # The gradient of a slice is padded with zeros: so the parts have gradients each.
+    s, to_o = jax.vjp(lambda o: self.score(logits(o)), o)
+    parts = s[:, :P], s[:, P:]
+    loss, (ds, dlog_z_N) = jax.value_and_grad(mean_loss, (0, 1))(parts, log_z_N)
+    (do,) = to_o(jnp.concatenate(ds, axis=1))
     # Rows that only examples without weight refer to are not updated: optimisers may
     # change a row even if its gradient is zero.
     is_live_N = jnp.any(jnp.abs(y.w_NP) > 0, axis=1)

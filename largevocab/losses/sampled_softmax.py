@@ -60,7 +60,8 @@ def sampled_softmax_loss(
     log_exact_NP = jnp.zeros((len(o_NP), 1))
   exact_NP = jnp.where(true_NP, o_NP + log_exact_NP, LOG_ZERO)
   sampled_NM = jnp.where(mask_NM, o_NM - log_expected_NM, LOG_ZERO)
-  log_z_N = shards.logsumexp(jnp.concatenate([exact_NP, sampled_NM], axis=1), axis=1)
+  parts = [jax.nn.logsumexp(part, axis=1) for part in (exact_NP, sampled_NM)]
+  log_z_N = shards.logsumexp(jnp.stack(parts, axis=1), axis=1)
   return jnp.sum(w_NP * (log_z_N[:, None] - o_NP))
 
 
