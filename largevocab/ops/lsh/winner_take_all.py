@@ -107,10 +107,16 @@ def digits(functions: WinnerTakeAll, x_ND: jax.Array, codes: int) -> jax.Array:
 
 
 def _digits(coord_LKE: jax.Array, x_ND: jax.Array, codes: int) -> jax.Array:
-  bins = coord_LKE.shape[1]
   x_DN = jnp.where(x_ND == 0, -jnp.inf, x_ND).T
   x_DN = jnp.pad(x_DN, ((0, 1), (0, 0)), constant_values=-jnp.inf)  # coordinate D
   best_LCN, digit_LCN = _winners(x_DN, coord_LKE[:, :codes])
+  borrow = lambda: _borrowed(coord_LKE, x_DN, best_LCN, digit_LCN)
+  return lax.cond(jnp.any(best_LCN == -jnp.inf), borrow, lambda: digit_LCN)
+
+
+def _borrowed(coord_LKE, x_DN, best_LCN, digit_LCN):
+  """The digits, of empty bins those of the nearest bins that are not."""
+  bins, codes = coord_LKE.shape[1], best_LCN.shape[1]
   is_zero_N = jnp.max(x_DN, axis=0) == -jnp.inf
 
   def is_missing(carry):
