@@ -124,3 +124,59 @@ def test_its_state_of_training_is_kept(peer):
   again = list(model.evaluate(batches, 0))
   np.testing.assert_array_equal(np.array(whole), np.array(again))
   assert model._state is before
+
+
+@pytest.fixture(scope="module", params=PEERS)
+def trained(request):
+  """A function of a task: an adapter of another package after training on it."""
+  module = adapter.load(PEERS[request.param]).__module__
+  pytest.importorskip(request.param)
+
+  def train(settings, metric, steps):
+    exp = config.build(
+      dataclasses.replace(TINY, config=settings, metric=metric).settings()
+    )
+    data = exp.data.load()
+    given = Given(data, exp.model, exp.train, 0)
+    make = adapter.load(PEERS[request.param])
+    model = make(given, optimizer="adagrad", **OPTIONS[request.param])
+    batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
+    model.train(adapter.Step(batches.batch(i), 0.1) for i in range(steps))
+    return model, exp, data
+
+  train.module = module
+  return train
+
+
+ITEMS = "next_item:{},runlocal,data=diginetica"
+LABELS = "xmlc:{},runlocal,data=synthetic"
+
+
+def test_it_ranks_labels_better_than_by_counts(trained):
+  model, exp, data = trained(LABELS, "p@1", steps=400)
+  counted = baselines.counted(exp, data)["label frequency"]
+  batches = held_out(exp, data)["valid"]
+  least = baselines.measure(counted, exp, data.counts, batches)["p@1"]
+  assert adapter.measured(model, exp, data, batches)["p@1"] > 1.3 * least > 0
+
+
+def test_its_best_classes_are_the_most_probable(trained, monkeypatch):
+  """Probabilities of each class in turn as the label; the best ones by parts."""
+  monkeypatch.setattr(f"{trained.module}.CHUNK", 3)
+  model, exp, data = trained(ITEMS, "recall@20", steps=20)
+  batch = next(iter(held_out(exp, data)["valid"]))
+  labelled = [
+    batch._replace(y=batch.y._replace(ids_NP=np.full_like(batch.y.ids_NP, c)))
+    for c in range(data.counts.num_classes)
+  ]
+  nll_NV = np.stack([next(iter(model.evaluate([y], 0))) for y in labelled], axis=1)
+  (best_NK,) = model.evaluate([batch], 20)
+  own_NK = np.take_along_axis(nll_NV, best_NK, axis=1)
+  np.testing.assert_allclose(own_NK, np.sort(nll_NV, axis=1)[:, :20], rtol=1e-4)
+  assert all(len(set(row)) == 20 for row in best_NK.tolist())
+
+
+def test_an_unknown_optimizer_is_named():
+  for peer in PEERS.values():
+    with pytest.raises(UserError, match=r"optimizer is 'sdg'.*adagrad, adam, sgd"):
+      adapter.load(peer)(None, optimizer="sdg")

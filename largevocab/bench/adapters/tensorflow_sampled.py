@@ -1,4 +1,4 @@
-r"""TensorFlow's sampled softmax over an LSTM in TensorFlow.
+r"""TensorFlow's sampled softmax over a network of TensorFlow.
 
 largevocab-bench run ptb --set num_samples=512 \
   --adapter=largevocab.bench.adapters.tensorflow_sampled:TensorFlowSampled ...
@@ -11,76 +11,84 @@ from typing import Any
 import numpy as np
 
 from largevocab.bench.adapter import Device, Given, Step
+from largevocab.bench.adapters.choice import chosen
+from largevocab.bench.adapters.ranks import Ranks
+from largevocab.bench.adapters.tensorflow_networks import Drop, network
 from largevocab.data.batches import Batch
-from largevocab.errors import UserError
-from largevocab.models import MODELS
 
+# Names in `tf.compat.v1.train`, whose updates of rows are sparse, and arguments.
+# Gradients are means over the batch, in which most classes are rare: with Adagrad's own
+# initial accumulator of 0.1 they would hardly move a row.
+OPTIMIZERS: dict[str, tuple[str, dict[str, float]]] = {
+  "sgd": ("GradientDescentOptimizer", {}),
+  "adagrad": ("AdagradOptimizer", {"initial_accumulator_value": 1e-6}),
+  "adam": ("AdamOptimizer", {}),
+}
 CHUNK = 8192  # classes whose logits are held at a time, in evaluation
 
 
 class TensorFlowSampled:
-  """`tf.nn.sampled_softmax_loss` with its own draw, trained by gradient descent.
+  """`tf.nn.sampled_softmax_loss` with its own draw, and an optimiser of TensorFlow.
 
-  Its negatives are log-uniform by rank: classes are in order of decreasing count, as
-  that needs. The gradients of the rows of classes and inputs are sparse; the norm that
-  is clipped counts a row of several examples once for each of them. Evaluation is the
-  exact softmax, over the classes in chunks.
+  Its negatives are log-uniform by rank, the same for the batch. An example with several
+  labels counts as one for each of them, of a share of the weight: its other labels may
+  be among its negatives. The gradients of the rows of classes and inputs are sparse;
+  the norm that is clipped counts a row of several examples once for each of them.
+  Evaluation is the exact softmax, over the classes in chunks.
 
   Args:
     given: of the benchmark.
     num_samples: negatives of a batch.
+    optimizer: 'sgd', 'adagrad' or 'adam'.
 
   Raises:
     ImportError: TensorFlow is not installed.
-    UserError: the task has another network, or one with dropout.
+    UserError: the task has another network, or there is no such optimiser.
   """
 
   packages = ("tensorflow",)
 
-  def __init__(self, given: Given, num_samples: int = 512):
+  def __init__(self, given: Given, num_samples: int = 512, optimizer: str = "sgd"):
+    name, fields = chosen("optimizer", optimizer, OPTIMIZERS)
     tf: Any = importlib.import_module("tensorflow")
-    model, V = given.model, given.data.counts.num_classes
-    if not isinstance(model, MODELS["lstm"]) or model.dropout:
-      raise UserError(
-        "this adapter has the LSTM of the text tasks, without dropout, and no other"
-      )
     tf.random.set_seed(given.seed)
-    a, self._width = model.init_scale, model.hidden
-    uniform = lambda *shape: tf.Variable(tf.random.uniform(shape, -a, a))
-    self._tf, self._V, self._num = tf, V, num_samples
-    self._forget, self._clip = model.forget_bias, given.train.clip_norm
-    self._rows = uniform(given.data.num_inputs, model.embed)
-    self._w, self._b = uniform(V, model.hidden), tf.Variable(tf.zeros(V))
-    # Of each layer: weights of its input and its state, and biases.
-    self._layers = [
-      (
-        uniform(size + self._width, 4 * self._width),
-        tf.Variable(tf.zeros(4 * self._width)),
-      )
-      for size in (model.embed, *[model.hidden] * (model.layers - 1))
-    ]
-    self._variables = [self._rows, *(v for each in self._layers for v in each)]
-    self._variables += [self._w, self._b]
+    self._tf, self._num, self._clip = tf, num_samples, given.train.clip_norm
+    counts, a = given.data.counts, given.model.init_scale
+    self._ranks, self._V = Ranks(counts.unigram_V), counts.num_classes
+    self._network = network(tf, given)
+    shape = (self._V, self._network.width)
+    self._w = tf.Variable(tf.random.uniform(shape, -a, a))
+    self._b = tf.Variable(tf.zeros(self._V))
+    self._variables = [*self._network.variables, self._w, self._b]
+    rate = given.model.dropout
+    self._drop: Drop = (lambda x: tf.nn.dropout(x, rate)) if rate else tf.identity
+    self._lr = tf.Variable(0.0)
+    self._optimizer = getattr(tf.compat.v1.train, name)(self._lr, **fields)
     self._state: Any = None
-    self._step = tf.function(self._train_step)
-    self._nll = tf.function(self._evaluate_step)
+    # The number of labels of a batch is not always the same.
+    self._step = tf.function(self._train_step, reduce_retracing=True)
+    self._nll = tf.function(self._nll_step)
+    self._best = tf.function(self._best_step)
 
   def train(self, steps: Iterable[Step]) -> None:
     for batch, lr in steps:
+      self._lr.assign(lr)
+      pairs = map(self._tf.constant, self._ranks.pairs(batch.y))
       state = self._begin(batch, self._state)
-      lr = self._tf.constant(lr, self._tf.float32)
-      self._state = self._step(*self._arrays(batch), state, lr)
-    for h_BD, c_BD in self._state:  # waits for them
-      h_BD.numpy(), c_BD.numpy()
+      self._state = self._step(self._network.inputs(batch), state, *pairs)
+    self._b.numpy()  # waits for the last one
 
   def evaluate(self, batches: Iterable[Batch], k: int) -> Iterator[np.ndarray]:
-    if k:
-      raise UserError("this adapter gives probabilities, and no best classes")
     state: Any = None
     for batch in batches:
-      state = self._begin(batch, state)
-      nll_N, state = self._nll(*self._arrays(batch), state)
-      yield nll_N.numpy()
+      inputs, state = self._network.inputs(batch), self._begin(batch, state)
+      if k:
+        best_NK, state = self._best(inputs, state, k)
+        yield self._ranks.classes(best_NK.numpy())
+      else:
+        rank_N = self._ranks.of(np.asarray(batch.y.ids_NP)[:, 0])
+        nll_N, state = self._nll(inputs, state, rank_N)
+        yield nll_N.numpy()
 
   def device(self) -> Device | None:
     found = self._tf.config.list_physical_devices("GPU")
@@ -90,58 +98,50 @@ class TensorFlowSampled:
     peak = self._tf.config.experimental.get_memory_info("GPU:0")["peak"]
     return Device(details["device_name"], peak / 2**20)
 
-  def _arrays(self, batch: Batch) -> tuple[Any, Any]:
-    """x_BT and the true classes, i64[N, 1]."""
-    tensor = lambda array: self._tf.constant(np.asarray(array), self._tf.int64)
-    return tensor(batch.x), tensor(batch.y.ids_NP)
-
   def _begin(self, batch: Batch, state: Any) -> Any:
-    """The recurrent state for a batch: h and c of each layer."""
-    zeros = self._tf.zeros((len(np.asarray(batch.x)), self._width))
-    return [(zeros, zeros) for _ in self._layers] if batch.start else state
+    """The recurrent state for a batch."""
+    return self._network.begin(batch) if batch.start else state
 
-  def _hidden(self, x_BT: Any, state: Any) -> tuple[Any, Any]:
-    """h_ND and the next state."""
-    tf, ended = self._tf, []
-    inputs = tf.unstack(tf.gather(self._rows, x_BT), axis=1)
-    for (w, b), (h_BD, c_BD) in zip(self._layers, state, strict=True):
-      outputs = []
-      for x_BE in inputs:
-        gates = tf.matmul(tf.concat([x_BE, h_BD], 1), w) + b
-        i, f, g, o = tf.split(gates, 4, axis=1)
-        c_BD = tf.sigmoid(f + self._forget) * c_BD + tf.sigmoid(i) * tf.tanh(g)
-        h_BD = tf.sigmoid(o) * tf.tanh(c_BD)
-        outputs.append(h_BD)
-      inputs = outputs
-      ended.append((h_BD, c_BD))
-    return tf.reshape(tf.stack(inputs, axis=1), (-1, self._width)), ended
-
-  def _train_step(self, x_BT: Any, ids_N1: Any, state: Any, lr: Any) -> Any:
+  def _train_step(
+    self, inputs: Any, state: Any, example_R: Any, rank_R: Any, share_R: Any
+  ) -> Any:
     tf = self._tf
     with tf.GradientTape() as tape:
-      h_ND, state = self._hidden(x_BT, state)
-      loss_N = tf.nn.sampled_softmax_loss(
-        self._w, self._b, ids_N1, h_ND, self._num, self._V
+      h_ND, state = self._network(inputs, state, self._drop)
+      loss_R = tf.nn.sampled_softmax_loss(
+        *(self._w, self._b, rank_R[:, None], tf.gather(h_ND, example_R)),
+        *(self._num, self._V),
       )
-      loss = tf.reduce_mean(loss_N)
+      loss = tf.reduce_sum(share_R * loss_R)
     gradients = tape.gradient(loss, self._variables)
     if self._clip:
       gradients, _ = tf.clip_by_global_norm(gradients, self._clip)
-    for variable, gradient in zip(self._variables, gradients, strict=True):
-      if isinstance(gradient, tf.IndexedSlices):
-        variable.scatter_sub(tf.IndexedSlices(lr * gradient.values, gradient.indices))
-      else:
-        variable.assign_sub(lr * gradient)
+    self._optimizer.apply_gradients(zip(gradients, self._variables, strict=True))
     return state
 
-  def _evaluate_step(self, x_BT: Any, ids_N1: Any, state: Any) -> tuple[Any, Any]:
-    tf = self._tf
-    h_ND, state = self._hidden(x_BT, state)
-    of_chunks = []
+  def _logits(self, h_ND: Any) -> Iterator[Any]:
+    """Of each chunk of the classes, f32[N, C]."""
     for start in range(0, self._V, CHUNK):
       w, b = self._w[start : start + CHUNK], self._b[start : start + CHUNK]
-      logits = tf.matmul(h_ND, w, transpose_b=True) + b
-      of_chunks.append(tf.reduce_logsumexp(logits, axis=1))
-    log_z_N = tf.reduce_logsumexp(tf.stack(of_chunks), axis=0)
-    w_ND, b_N = tf.gather(self._w, ids_N1[:, 0]), tf.gather(self._b, ids_N1[:, 0])
-    return log_z_N - tf.reduce_sum(h_ND * w_ND, axis=1) - b_N, state
+      yield self._tf.matmul(h_ND, w, transpose_b=True) + b
+
+  def _nll_step(self, inputs: Any, state: Any, rank_N: Any) -> tuple[Any, Any]:
+    """-log p of classes, f32[N], and the next state."""
+    tf = self._tf
+    h_ND, state = self._network(inputs, state, tf.identity)
+    log_z = [tf.reduce_logsumexp(o_NC, axis=1) for o_NC in self._logits(h_ND)]
+    w_ND, b_N = tf.gather(self._w, rank_N), tf.gather(self._b, rank_N)
+    logit_N = tf.reduce_sum(h_ND * w_ND, axis=1) + b_N
+    return tf.reduce_logsumexp(tf.stack(log_z), axis=0) - logit_N, state
+
+  def _best_step(self, inputs: Any, state: Any, k: int) -> tuple[Any, Any]:
+    """Ranks of the k classes of the largest logits, best first, and the next state."""
+    tf = self._tf
+    h_ND, state = self._network(inputs, state, tf.identity)
+    values, ranks = [], []
+    for chunk, o_NC in enumerate(self._logits(h_ND)):
+      found = tf.math.top_k(o_NC, min(k, o_NC.shape[1]))
+      values.append(found.values)
+      ranks.append(found.indices + chunk * CHUNK)
+    _, place_NK = tf.math.top_k(tf.concat(values, axis=1), k)
+    return tf.gather(tf.concat(ranks, axis=1), place_NK, batch_dims=1), state
