@@ -30,7 +30,8 @@ CHUNK = 128  # examples whose probabilities of all classes are held at a time
 class TorchAdaptive:
   """`torch.nn.AdaptiveLogSoftmaxWithLoss`, with an optimiser of `torch.optim`.
 
-  Of an example with several labels the loss is the mean over them. Gradients are dense.
+  Of an example with several labels the loss is the mean over them, and it costs as much
+  as an example for each. Gradients are dense.
 
   Args:
     given: of the benchmark.
