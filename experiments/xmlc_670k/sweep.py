@@ -13,6 +13,7 @@ SHAPE = {
   "data.features_per_topic": 60,
   "data.features_per_example": 130.0,
   "data.exponent": 0.5,
+  "data.held_out_share": 0.01,  # an evaluation takes all logits of its documents
 }
 LENGTH = {
   "train.batch_size": 1024,
@@ -45,6 +46,10 @@ def sweep(add):
     for name, (head, fields) in METHODS.items():
       overrides = {**SHAPE, **LENGTH, **fields, "train.seed": seed}
       add(f"configs/xmlc.py:{head},data=topics", overrides, name=name)
+
+
+def search():
+  return {"steps": 478, "grid": {"train.lr": [0.1, 0.3, 1.0]}, "metric": "valid_p@1"}
 
 
 def comparison():

@@ -1,5 +1,6 @@
 """Synthetic documents with labels whose Bayes classifier is known."""
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -38,7 +39,7 @@ class TopicLabels(DocumentBatches):
   draws of features, NB a negative binomial of shape 2: with probability `noise` any
   feature, with Zipf's distribution of exponent 1, and otherwise uniformly one of the
   topic's own. Repeated features are merged; the value of a feature is the number of its
-  draws. Validation and test have a tenth as many documents each.
+  draws. Validation and test have `held_out_share` as many documents each.
 
   The labels of topics are cut from permutations of all labels, so that all labels are
   in equally many topics, up to one. The features of topics are drawn uniformly.
@@ -57,6 +58,7 @@ class TopicLabels(DocumentBatches):
     features_per_example: mean number of draws of features.
     exponent: of topics; 0: all equally likely.
     noise: share of draws that do not depend on the topic.
+    held_out_share: validation documents, and test documents, for a training document.
 
   Cost: O(num_examples (features_per_example + L) + T (K + L) + V) time and memory.
 
@@ -74,6 +76,7 @@ class TopicLabels(DocumentBatches):
   features_per_example: Annotated[float, Between(1, 10_000)] = 20.0
   exponent: Exponent = 0.5
   noise: ProperShare = 0.3
+  held_out_share: ProperShare = 0.1
 
   def tiny(self) -> "TopicLabels":
     return TopicLabels()
@@ -89,7 +92,8 @@ class TopicLabels(DocumentBatches):
     shape = self.num_topics, self.features_per_topic
     own_TK = rng.integers(self.num_features, size=shape)
     labels_TL = self._labels(rng)
-    sizes = dict.fromkeys(SPLITS, -(-self.num_examples // 10))
+    held_out = math.ceil(self.num_examples * self.held_out_share)
+    sizes = dict.fromkeys(SPLITS, held_out)
     sizes["train"] = self.num_examples
     topic_law = draws.zipf(self.num_topics, self.exponent)
     noise_law = draws.zipf(self.num_features, 1.0)

@@ -97,3 +97,11 @@ def test_long_documents_do_not_overflow():
 def test_more_labels_than_there_are():
   with pytest.raises(UserError, match="labels_per_topic is 5, with 4 labels"):
     TopicLabels(num_classes=4).load()
+
+
+def test_held_out_documents_do_not_change_those_of_training():
+  few, many = (
+    TopicLabels(num_examples=50, held_out_share=share).load() for share in (0.05, 0.5)
+  )
+  assert [len(data.test.label_ptr) - 1 for data in (few, many)] == [3, 25]
+  assert few.train.label_ids.tolist() == many.train.label_ids.tolist()
