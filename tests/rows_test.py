@@ -153,7 +153,40 @@ def test_dense_update_equals_touching_every_row(name):
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), dense, sparse)
 
 
-@pytest.mark.parametrize("width", [D, 130])  # narrow rows are computed, not read back
+@pytest.mark.parametrize("row_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_touched_rows_in_parts_step_as_in_a_dense_table(name, row_dtype):
+  """More rows than fit one part on a CPU; ids repeat and some are padding."""
+  num_rows, dim, num_ids = 6_000, 64, 8_000
+  opt, rng = OPTIMIZERS[name](row_dtype=row_dtype), np.random.default_rng(0)
+  ids_R = rng.integers(0, num_rows + num_rows // 4, num_ids)
+  is_touched_V = np.isin(np.arange(num_rows), ids_R)
+  assert is_touched_V.sum() > 3 * 2**18 // (4 * dim)
+  start = table = dense = opt.init(jnp.ones((num_rows, dim)))
+  step = jax.jit(lambda *given: opt.update(*given, LR, SCALE))
+  for _ in range(3):
+    rows_RD = rng.standard_normal((num_ids, dim)).astype(np.float32)
+    g_VD = np.zeros((num_rows, dim), np.float32)
+    live_R = ids_R < num_rows
+    np.add.at(g_VD, ids_R[live_R], rows_RD[live_R])
+    table = step(table, row_grads(ids_R, rows_RD, num_rows))
+    dense = opt.dense_update(dense, jnp.asarray(g_VD), LR, SCALE)
+  close = {"rtol": 1e-5, "atol": 1e-6}
+  if row_dtype == "float32":
+    np.testing.assert_allclose(
+      table.w_VD[is_touched_V], dense.w_VD[is_touched_V], **close
+    )
+  for slot, want in dense.slots.items():
+    if jnp.ndim(want):
+      np.testing.assert_allclose(
+        table.slots[slot][is_touched_V], want[is_touched_V], **close
+      )
+  for got, want in zip(jax.tree.leaves(table), jax.tree.leaves(start), strict=True):
+    if jnp.ndim(want):
+      np.testing.assert_array_equal(got[~is_touched_V], want[~is_touched_V])
+
+
+@pytest.mark.parametrize("width", [D, 130])
 @pytest.mark.parametrize("row_dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_new_rows_of_a_step_are_those_that_it_writes(name, row_dtype, width):
@@ -323,22 +356,26 @@ def test_norm_of_repeated_rows_is_that_of_their_sum():
   assert got == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize("with_rows", [False, True], ids=["update", "update_and_rows"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_donated_update_touches_rows_in_place(name):
-  """Guards speed without timing: the table is aliased, nothing of its size is made."""
+def test_donated_update_touches_rows_in_place(name, with_rows):
+  """Guards speed without timing: the table is aliased, nothing of its size is made, and
+  what is computed from many rows is made for some at a time."""
   opt = OPTIMIZERS[name]()
   num_rows, dim = 1_000_000, 64  # a number a row is more than all temporaries
   table = jax.eval_shape(opt.init, jax.ShapeDtypeStruct((num_rows, dim), jnp.float32))
-  ids_R = jax.ShapeDtypeStruct((256,), jnp.int32)
-  rows_RD = jax.ShapeDtypeStruct((256, dim), jnp.float32)
+  update = opt.update_and_rows if with_rows else opt.update
 
   def step(table, ids_R, rows_RD):
-    return opt.update(table, row_grads(ids_R, rows_RD, num_rows), LR, 1.0)
+    return update(table, row_grads(ids_R, rows_RD, num_rows), LR, 1.0)
 
-  compiled = jax.jit(step, donate_argnums=0).lower(table, ids_R, rows_RD).compile()
-  memory = compiled.memory_analysis()
-  assert memory.alias_size_in_bytes >= num_rows * dim * 4
-  assert memory.temp_size_in_bytes < 2**20
+  for num_ids, bound in ((256, 2**20), (8192, 2.5 * 8192 * dim * 4)):
+    ids_R = jax.ShapeDtypeStruct((num_ids,), jnp.int32)
+    rows_RD = jax.ShapeDtypeStruct((num_ids, dim), jnp.float32)
+    compiled = jax.jit(step, donate_argnums=0).lower(table, ids_R, rows_RD).compile()
+    memory = compiled.memory_analysis()
+    assert memory.alias_size_in_bytes >= num_rows * dim * 4
+    assert memory.temp_size_in_bytes < bound
 
   undonated = jax.jit(step).lower(table, ids_R, rows_RD).compile().memory_analysis()
   assert undonated.alias_size_in_bytes == 0

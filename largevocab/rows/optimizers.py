@@ -159,10 +159,13 @@ class RowOptimizer(abc.ABC):
     [[0.0]]
     """
     new = self.update(table, rows, lr, scale)
+    read = lambda: new.rows_at(rows.ids_R, mode="clip")
     if table.w_VD.shape[1] >= LANES:
-      return new, new.rows_at(rows.ids_R, mode="clip")
-    # The compiler for TPU would copy a table of narrow rows to read what was written.
-    return new, wide(self._rows_after(table, rows, lr, scale)[0])
+      return new, read()
+    # The compiler for TPU would copy a table of narrow rows to read what was written,
+    # those for CPU and GPU to read what is about to be.
+    anew = lambda: wide(self._rows_after(table, rows, lr, scale)[0])
+    return new, jax.lax.platform_dependent(tpu=anew, default=read)
 
   def _update_part(self, table, part, lr, scale):
     """The table after an update of these rows, with the same count."""
