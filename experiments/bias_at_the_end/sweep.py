@@ -37,7 +37,7 @@ def sweep(add):
   add("configs/ptb.py:full", {"head.absolute": True, **first}, name=ABSOLUTE)
   for sampler, numbers in SHARED.items():
     for m in numbers:
-      overrides, name = {"head.num_samples": m, **first}, f"{sampler}, shared, m={m}"
+      overrides, name = {"head.num_samples": m, **first}, f"shared {sampler}, m={m}"
       add(f"configs/ptb.py:sampled/{sampler}", overrides, name=name)
 
 
