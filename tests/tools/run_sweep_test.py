@@ -11,7 +11,7 @@ import pytest
 
 from largevocab.errors import UserError
 from largevocab.tools import run_sweep
-from largevocab.tools.sweeps import launch, records, sweepfile
+from largevocab.tools.sweeps import campaign, launch, records, sweepfile
 from largevocab.tools.sweeps.campaign import Campaign
 from largevocab.tools.sweeps.sweep_run import Run
 from largevocab.training.workdir import held
@@ -42,6 +42,22 @@ def failures_of(campaigns: list[Campaign]) -> dict[str, str]:
   scheduler = run_sweep.Scheduler(campaigns, jobs=1)
   scheduler.run()
   return scheduler.failed
+
+
+def test_sweep_of_another_checkout_than_the_package_is_refused(tmp_path):
+  """Its runs would silently execute other code than that beside the sweep file."""
+  path = tmp_path / "clone" / "experiments" / "one" / "sweep.py"
+  path.parent.mkdir(parents=True)
+  path.write_text(
+    "def metrics(): return []\n"
+    "def sweep(add): add('configs/ptb.py:full', {}, name='full')\n"
+  )
+  assert campaign.of_sweep(path, tmp_path, []).runs
+  package = tmp_path / "clone" / "largevocab"
+  package.mkdir()
+  (package / "__init__.py").touch()
+  with pytest.raises(UserError, match=f"PYTHONPATH={tmp_path}/clone$"):
+    campaign.of_sweep(path, tmp_path, [])
 
 
 def test_id_depends_on_config_and_overrides_alone():

@@ -8,7 +8,7 @@ from typing import Any
 from largevocab.errors import UserError
 from largevocab.tools import baselines
 from largevocab.tools.sweeps import hparams_page, records, sweepfile
-from largevocab.tools.sweeps.launch import Launcher, PathSetting
+from largevocab.tools.sweeps.launch import REPOSITORY, Launcher, PathSetting
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.sweeps.sweep_run import Run
 from largevocab.tools.sweeps.sweepfile import Sweep
@@ -125,8 +125,17 @@ def of_sweep(
   """The campaign of a sweep file; `more` are fields of `Campaign`.
 
   Raises:
-    UserError: the file cannot be read, or adds no runs.
+    UserError: the file cannot be read, adds no runs, or is of another checkout than
+      this package, whose code its runs would execute.
   """
+  is_checkout = lambda place: (place / "largevocab" / "__init__.py").exists()
+  checkout = next(filter(is_checkout, path.resolve().parents), REPOSITORY)
+  if checkout != REPOSITORY:
+    raise UserError(
+      f"{path} is in {checkout}, but its runs would execute the package in "
+      f"{REPOSITORY}; use the Python that {checkout}/scripts/install makes, or set "
+      f"PYTHONPATH={checkout}"
+    )
   sweep = sweepfile.load(path)
   if not sweep.runs:
     raise UserError(f"{path} adds no runs; its README.md tells what makes results")
