@@ -69,5 +69,6 @@ def _nll(
   is_true_NP = w_NP > 0
   log_p_NP = model.log_p(context_N, np.where(is_true_NP, ids_NP, 0))
   weight_N = np.sum(w_NP, axis=1)
-  sum_N = -np.sum(np.where(is_true_NP, w_NP * log_p_NP, 0), axis=1)
+  # Padding may stand for a class of probability 0.
+  sum_N = -np.sum(w_NP * np.where(is_true_NP, log_p_NP, 0), axis=1)
   return sum_N / np.where(weight_N > 0, weight_N, 1)
