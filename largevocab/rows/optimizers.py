@@ -163,8 +163,9 @@ class RowOptimizer(abc.ABC):
     if table.w_VD.shape[1] >= LANES:
       return new, read()
     # The compiler for TPU would copy a table of narrow rows to read what was written,
-    # those for CPU and GPU to read what is about to be.
-    anew = lambda: wide(self._rows_after(table, rows, lr, scale)[0])
+    # that for CPU to read what is about to be.
+    after = lambda: self._rows_after(table, rows, lr, scale)[0]
+    anew = lambda: wide(after().astype(table.w_VD.dtype))
     return new, jax.lax.platform_dependent(tpu=anew, default=read)
 
   def _update_part(self, table, part, lr, scale):
