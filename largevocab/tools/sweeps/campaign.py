@@ -130,7 +130,7 @@ def of_sweep(
   """
   is_checkout = lambda place: (place / "largevocab" / "__init__.py").exists()
   checkout = next(filter(is_checkout, path.resolve().parents), REPOSITORY)
-  if checkout != REPOSITORY:
+  if not (checkout / "largevocab").samefile(REPOSITORY / "largevocab"):
     raise UserError(
       f"{path} is in {checkout}, but its runs would execute the package in "
       f"{REPOSITORY}; use the Python that {checkout}/scripts/install makes, or set "
