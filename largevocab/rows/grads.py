@@ -263,15 +263,16 @@ def fold_rows(
   if capacity(R) < R:
     return in_passes(body, init, whole, V, min(rows_of(_PART_BYTES), capacity(R)))
   is_short = table.w_VD.dtype == jnp.bfloat16
-  cached = R if is_short else rows_of(_CACHED_PART_BYTES)
+  cached, most = R if is_short else rows_of(_CACHED_PART_BYTES), rows_of(_PART_BYTES)
+  if min(cached, most) >= R:
+    return body(init, whole)
 
   def parts_of(at_once):
     if at_once >= R:
       return lambda init: body(init, whole)
     return lambda init: in_parts(body, init, whole, V, at_once)
 
-  on_cpu, elsewhere = parts_of(cached), parts_of(rows_of(_PART_BYTES))
-  return jax.lax.platform_dependent(init, cpu=on_cpu, default=elsewhere)
+  return jax.lax.platform_dependent(init, cpu=parts_of(cached), default=parts_of(most))
 
 
 def in_passes(
