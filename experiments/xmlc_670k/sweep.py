@@ -1,4 +1,4 @@
-"""670,091 labels, trained to the end: documents of Amazon-670K's shape whose Bayes
+"""670,091 labels: documents of Amazon-670K's shape whose Bayes
 classifier is known."""
 
 SEEDS = (0, 1, 2)

@@ -166,7 +166,7 @@ class RowOptimizer(abc.ABC):
     # that for CPU to read what is about to be.
     after = lambda: self._rows_after(table, rows, lr, scale)[0]
     anew = lambda: wide(after().astype(table.w_VD.dtype))
-    return new, jax.lax.platform_dependent(tpu=anew, default=read)
+    return new, jax.lax.platform_dependent(cpu=read, default=anew)
 
   def _update_part(self, table, part, lr, scale):
     """The table after an update of these rows, with the same count."""
