@@ -142,6 +142,20 @@ def sweep(add):
       add(problem.config.format(head), overrides, name=f"{data}: {name}")
 
 
+def settings(data):
+  """{method: (config, overrides)} of a problem, without the number of steps."""
+  found = {}
+
+  def add(config, overrides, name):
+    problem, _, method = name.partition(": ")
+    if problem == data:
+      del overrides["train.max_steps"]
+      found[method] = (config, overrides)
+
+  sweep(add)
+  return found
+
+
 def metrics():
   scores = [f"{score}_{when}" for score in SCORES for when in ("by_steps", "by_time")]
   return [*scores, "time_share", "step_ms", "seconds_for_steps"]

@@ -20,24 +20,13 @@ MORE = {
   "in-batch": ("sampled/in_batch", SHARED),
   "MIDX": ("sampled/midx", {"head.num_samples": 32}),
 }
-LENGTHS = ("train.max_steps", *LENGTH)
 
 
 def methods():
   """{name: (config, overrides)} without the length of a run."""
-  found = {}
-
-  def add(config, overrides, name):
-    data, _, method = name.partition(": ")
-    if data == DATA:
-      own = {key: value for key, value in overrides.items() if key not in LENGTHS}
-      found[method] = (config, own)
-
-  ALL["sweep"](add)
   config = f"configs/xmlc.py:{{}},data={DATA}"
-  return found | {
-    name: (config.format(head), own) for name, (head, own) in MORE.items()
-  }
+  more = {name: (config.format(head), own) for name, (head, own) in MORE.items()}
+  return ALL["settings"](DATA) | more
 
 
 def sweep(add):

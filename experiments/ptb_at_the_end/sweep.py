@@ -1,0 +1,55 @@
+"""Penn Treebank: every head and every sampler at searched rates, until the full softmax
+has converged, three seeds.
+
+Settings are those of experiments/all_methods; the schedule is that of bias_at_the_end.
+"""
+
+import pathlib
+import runpy
+
+EXPERIMENTS = pathlib.Path(__file__).parents[1]
+ALL = runpy.run_path(str(EXPERIMENTS / "all_methods" / "sweep.py"))
+BIAS = runpy.run_path(str(EXPERIMENTS / "bias_at_the_end" / "sweep.py"))
+FULL, DATA = ALL["FULL"], "ptb"
+SEEDS = (0, 1, 2)
+LENGTH = {**BIAS["LENGTH"], "log.monitor_every_steps": 0}
+SHARED = {"head.num_samples": 512}
+# Two-level softmaxes of Grave et al. 2017, with clusters as the rules make them.
+UNCUT = {"head.slack": 4.0}
+MORE = {
+  "pps, 2,048": ("sampled/pps", {"head.num_samples": 2048}),
+  "NCE, shared": ("nce/unigram", SHARED),
+  "BlackOut, shared": ("blackout/unigram", SHARED | {"head.sampler.power": 0.5}),
+  "HSM (freq)": ("hierarchical", UNCUT | {"head.binning": "sqrt"}),
+  "HSM (sim)": ("hierarchical", UNCUT | {"head.binning": "brown"}),
+}
+
+
+def methods():
+  """{name: (config, overrides)} without the length of a run."""
+  more = {name: (f"configs/ptb.py:{head}", own) for name, (head, own) in MORE.items()}
+  return ALL["settings"](DATA) | more
+
+
+def sweep(add):
+  for seed in SEEDS:
+    for name, (config, own) in methods().items():
+      add(config, {**own, **LENGTH, "train.seed": seed}, name=name)
+
+
+def search():
+  return {"steps": 700, "grid": {"train.lr": [1.25, 5.0, 20.0, 40.0, 80.0]}}
+
+
+def comparison():
+  return {"to": FULL, "metric": "test_ppl"}
+
+
+def metrics():
+  return ["valid_ppl", "test_ppl", "steps"]
+
+
+def figures():
+  figure = {"file": "front", "y": "test_ppl", "line": "name", "front": "least"}
+  figure |= {"log": "xy", "band": True, "y_min": 105, "y_max": 250}
+  return [{**figure, "x": "idle_seconds", "reference": ["bigram, counted"]}]
