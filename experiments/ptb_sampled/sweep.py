@@ -14,7 +14,6 @@ SHARED = {
   "pps, 512, and the batch": {"head.num_samples": 512, "head.exact_batch": True},
   "pps, 1,024": {"head.num_samples": 1024},
 }
-UNCUT = {"head.slack": 4.0}
 OTHERS = {
   "adaptive": ("adaptive", {}),
   "blackout, 512": (
@@ -22,9 +21,6 @@ OTHERS = {
     {"head.num_samples": 512, "head.sampler.power": 0.5},
   ),
   "nce, 512": ("nce/unigram", {"head.num_samples": 512}),
-  # Two-level softmaxes of Grave et al. 2017, with clusters as the rules make them.
-  "HSM (freq)": ("hierarchical", UNCUT | {"head.binning": "sqrt"}),
-  "HSM (sim)": ("hierarchical", UNCUT | {"head.binning": "brown"}),
 }
 # One seed of each: a step of these takes longer than one of the full softmax.
 SLOW = {
