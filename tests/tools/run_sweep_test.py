@@ -246,6 +246,23 @@ def test_run_that_was_started_by_hand_is_waited_for(tmp_path):
   assert not launcher.in_hand(run)
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="reads /proc")
+@pytest.mark.parametrize("given", [None, "glibc.malloc.hugetlb=0"])
+def test_runs_ask_for_huge_pages_unless_the_environment_does_not(
+  tmp_path, monkeypatch, given
+):
+  if given is None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+  else:
+    monkeypatch.setenv("GLIBC_TUNABLES", given)
+  process = launch.Launcher(tmp_path, []).start(Run("configs/missing.py"))
+  environment = pathlib.Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+  process.kill()
+  process.wait()
+  asked = given or "glibc.malloc.hugetlb=1"
+  assert f"GLIBC_TUNABLES={asked}".encode() in environment
+
+
 def test_spare_runs_have_one_core_each_and_yield_to_everything():
   """Also to what has another session than they."""
   command = [sys.executable, "-c", "input()"]
