@@ -7,9 +7,8 @@
 Prints one JSON object per line: a case, the median times of the two functions, and
 their ratio. Results are compared first. Times drift on a shared machine, so the
 functions take turns, and the ratio is the median over turns; do not quote a time
-without its ratio. On CPU, new large arrays cause page faults: to measure without them,
-set GLIBC_TUNABLES=glibc.malloc.mmap_threshold=4294967296:\
-glibc.malloc.trim_threshold=8589934592.
+without its ratio. On a CPU new large arrays cause page faults: set
+GLIBC_TUNABLES=glibc.malloc.hugetlb=1 to measure with huge pages, as runs of sweeps do.
 """
 
 import json
