@@ -275,9 +275,14 @@ def row(goal: Goal, experiments: pathlib.Path) -> list[str]:
   values = sorted(record[goal.metric] for record in found)
   ends = values if goal.at_least else values[::-1]
   shown = list(dict.fromkeys(f"{ends[i]:.3g}" for i in (0, -1)))
-  device = ", ".join(sorted({record["device"] for record in found}))
+  place = ", ".join(sorted({_place(record) for record in found}))
   met = "yes" if goal.is_met(values) else "no"
-  return [*first, " to ".join(shown), met, device]
+  return [*first, " to ".join(shown), met, place]
+
+
+def _place(record: records.Record) -> str:
+  """The device, and whether malloc was told to avoid page faults."""
+  return record["device"] + ("" if record["page_faults"] else "; few page faults")
 
 
 def table(experiments: pathlib.Path) -> str:
