@@ -36,7 +36,7 @@ def sweep(add):
 
 
 def search():
-  grid = {"train.lr": [0.05, 0.1, 0.2]}
+  grid = {"train.lr": [0.05, 0.1, 0.2, 0.4, 0.8]}
   return {"steps": 231, "grid": grid, "metric": "valid_p@1"}
 
 
