@@ -256,7 +256,9 @@ def test_runs_ask_for_huge_pages_unless_the_environment_does_not(
   else:
     monkeypatch.setenv("GLIBC_TUNABLES", given)
   process = launch.Launcher(tmp_path, []).start(Run("configs/missing.py"))
-  environment = pathlib.Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+  environment = []
+  while process.poll() is None and len(environment) < 2:  # the program is being loaded
+    environment = pathlib.Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
   process.kill()
   process.wait()
   asked = given or "glibc.malloc.hugetlb=1"
