@@ -142,6 +142,16 @@ def sweep(add):
       add(problem.config.format(head), overrides, name=f"{data}: {name}")
 
 
+def at_the_end(add, data, more, length, seeds):
+  """Adds runs of this length, of every seed, of all methods of a problem and of `more`:
+  {name: (head, overrides)}."""
+  config = PROBLEMS[data].config
+  added = {name: (config.format(head), own) for name, (head, own) in more.items()}
+  for seed in seeds:
+    for name, (config, own) in (settings(data) | added).items():
+      add(config, {**own, **length, "train.seed": seed}, name=name)
+
+
 def settings(data):
   """{method: (config, overrides)} of a problem, without the number of steps."""
   found = {}

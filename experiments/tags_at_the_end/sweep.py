@@ -22,17 +22,8 @@ MORE = {
 }
 
 
-def methods():
-  """{name: (config, overrides)} without the length of a run."""
-  config = f"configs/xmlc.py:{{}},data={DATA}"
-  more = {name: (config.format(head), own) for name, (head, own) in MORE.items()}
-  return ALL["settings"](DATA) | more
-
-
 def sweep(add):
-  for seed in SEEDS:
-    for name, (config, own) in methods().items():
-      add(config, {**own, **LENGTH, "train.seed": seed}, name=name)
+  ALL["at_the_end"](add, DATA, MORE, LENGTH, SEEDS)
 
 
 def search():

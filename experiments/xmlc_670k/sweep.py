@@ -1,5 +1,4 @@
-"""670,091 labels: documents of Amazon-670K's shape whose Bayes
-classifier is known."""
+"""670,091 labels: documents of Amazon-670K's shape whose Bayes classifier is known."""
 
 SEEDS = (0, 1, 2)
 # 76 distinct features and 5.5 labels a document, four documents a label.
