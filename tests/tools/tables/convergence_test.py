@@ -29,8 +29,28 @@ def test_only_the_last_tenth_counts():
   assert change_at_end(cliff, 1000) == 0
 
 
+def test_points_at_the_same_place_of_an_epoch_are_compared():
+  def zigzag(step):  # every other evaluation is at the end of an epoch
+    return 5 - step / 1e4 - (0.3 if step % 100 else 0.0)
+
+  points = curve(zigzag, steps=700, every=50)  # seven epochs
+  assert change_at_end(points, 700, per_epoch=2) == pytest.approx(-0.007)
+  assert change_at_end(points, 700) > 0.1
+  row = {"steps": 700, "curve": points, "overrides": {"eval.every_epochs": 0.5}}
+  assert cell([row]) == "-0.7 %"
+
+
+def test_part_of_an_epoch_has_no_place_to_compare():
+  row = {"steps": 1000, "overrides": {"eval.every_epochs": 0.01}}
+  assert cell([row | {"curve": curve(lambda step: 6 - 0.001 * step)}]) == "-9.5 %"
+
+
+def test_where_evaluations_are_rare_the_last_two_count():
+  assert change_at_end([[820, 5.0, 1.0], [1000, 4.1, 2.0]], 1000) == pytest.approx(-0.5)
+
+
 def test_two_points_are_needed_there():
-  sparse = curve(lambda step: 1 / step, every=200)
+  sparse = curve(lambda step: 1 / step, every=250)
   assert change_at_end(sparse, 1000) is None
   assert cell([{"steps": 1000, "curve": sparse}]) == "-"
   assert change_at_end([], 1000) is None
