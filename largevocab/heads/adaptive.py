@@ -88,9 +88,10 @@ class Adaptive(Partitioned, LinearHead):
     tail_bias: learn a bias for each class of a tail; `bias` is for the short-list and
       the clusters.
     tied: tails share one projection: each uses its first outputs.
-    lazy: do not update rows of tails that have no true class in the batch. No effect
-      with 'sgd' and 'adagrad', whose steps are then 0; 'adam' and 'momentum' skip a
-      step of these rows.
+    lazy: leave out the update of tails that have no true class in the batch, as
+      row-sparse updates leave out other rows. 'sgd' and 'adagrad' would not move them;
+      'adam' and 'momentum' skip a step of these rows. Decoupled decay and averages are
+      made up for later. With `weight_decay`, which moves all rows, no tail is left out.
 
   Source: Grave et al. 2017, section 4. Not in the paper: biases of tails,
     `tied`, and the limits of `Partitioned` on a too small short-list. Torch's
@@ -168,10 +169,10 @@ class Adaptive(Partitioned, LinearHead):
     self, state: AdaptiveState, grads: AdaptiveGrads, lr: ArrayLike, scale: ArrayLike
   ) -> AdaptiveState:
     move = lambda table, g_VD: self.optimizer.dense_update(table, g_VD, lr, scale)
+    leave = lambda table, _: self.optimizer.after_step(table, lr)
+    is_lazy = self.lazy and not self.optimizer.weight_decay
     move_tail = lambda table, g_VD, num: (
-      jax.lax.cond(num > 0, move, lambda table, _: table, table, g_VD)
-      if self.lazy
-      else move(table, g_VD)
+      jax.lax.cond(num > 0, move, leave, table, g_VD) if is_lazy else move(table, g_VD)
     )
     with shards.alone():  # all devices round projections alike
       downs = tuple(map(move, state.downs, grads.downs))

@@ -145,7 +145,7 @@ class RowOptimizer(abc.ABC):
     [1.0, 0.0, 1.0]
     """
     update = lambda table, part: self._update_part(table, part, lr, scale)
-    return self._next(fold_rows(update, table, table, grads), lr)
+    return self.after_step(fold_rows(update, table, table, grads), lr)
 
   def update_and_rows(
     self, table: Table, rows: RowGrads, lr, scale
@@ -206,8 +206,17 @@ class RowOptimizer(abc.ABC):
     shared = lazy_decay.after(shared, lr, self.decoupled_decay)
     return new_RD, new | lazy_decay.touched(rows, shared)
 
-  def _next(self, table, lr):
-    """The table after a step, of which the rows have been written."""
+  def after_step(self, table: Table, lr) -> Table:
+    """The table with a step counted, whose rows have been written.
+
+    Without a gradient rows are left as they are: decoupled decay and averages of the
+    step are made up for when a row is next touched, or by `settled`.
+
+    >>> opt = SGD(decoupled_decay=0.5)
+    >>> table = opt.after_step(opt.init(jnp.ones((1, 1))), lr=1.0)
+    >>> table.w_VD.tolist(), int(table.count), opt.settled(table).w_VD.tolist()
+    ([[1.0]], 1, [[0.5]])
+    """
     slots = table.slots
     if self.decoupled_decay:
       slots = slots | lazy_decay.after(slots, lr, self.decoupled_decay)
@@ -255,7 +264,7 @@ class RowOptimizer(abc.ABC):
     rows, shared = rows_and_scalars(table.slots)
     new_VD = self._kept(table, new_VD)
     new |= lazy_average.after(self.average, rows, old_VD, new_VD, table.count)
-    return self._next(Table(new_VD, new | shared, table.count), lr)
+    return self.after_step(Table(new_VD, new | shared, table.count), lr)
 
 
 @settings
