@@ -12,7 +12,14 @@ from jax import lax
 
 from largevocab.labels import Counts, Targets
 from largevocab.ops import shards
-from largevocab.samplers.base import Draw, FixedLaw, Sampler, has_fixed_law, keeps_up
+from largevocab.samplers.base import (
+  Draw,
+  FixedLaw,
+  Sampler,
+  counts_rows,
+  has_fixed_law,
+  keeps_up,
+)
 
 PyTree = Any
 
@@ -48,6 +55,10 @@ class InBlocks:
   @property
   def distinct(self) -> bool:
     return getattr(self.sampler, "distinct", False)
+
+  @property
+  def counts_rows(self) -> bool:
+    return counts_rows(self.sampler)
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PyTree:
     """Statistics of one block, for its share of m draws."""

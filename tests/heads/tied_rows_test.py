@@ -210,9 +210,14 @@ def test_the_sampler_sees_rows_that_only_the_inputs_moved():
   assert np.abs(before - rebuilt).max() > 1
 
 
-def test_samplers_that_count_see_the_classes_of_the_loss_alone():
-  head, (_, y) = config.head("sampled/in_batch", num_samples=4), batch(0)
+@pytest.mark.parametrize("name", ["in_batch", "cbns"])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_samplers_that_count_see_the_classes_of_the_loss_alone(name, blocks):
+  head, (_, y) = config.head(f"sampled/{name}", num_samples=4), batch(0)
+  if blocks > 1:
+    head = OverDevices(head, class_mesh(jax.devices()[:1]), blocks)
   state = head.init(jax.random.key(0), COUNTS, D)
+  own = lambda state: state.parts if blocks > 1 else state
   (other,) = np.setdiff1d(np.arange(V), y.ids_NP)[:1]
 
   @jax.jit
@@ -220,8 +225,8 @@ def test_samplers_that_count_see_the_classes_of_the_loss_alone():
     grads = head.backward(state, jnp.ones((N, D)), y, jax.random.key(1)).grads
     tied, _ = head.add_row_grads(state, grads, jnp.array([other]), jnp.ones((1, D)))
     both = head.update(state, grads, LR, 1.0), head.update(state, tied, LR, 1.0)
-    return [new.stats for new in both], both[1].table.w_VD[other]
+    return [own(new).stats for new in both], own(both[1]).table.w_VD[other]
 
   (want, got), row_E = seen(state)
   jax.tree.map(np.testing.assert_array_equal, got, want)
-  assert np.abs(row_E - state.table.w_VD[other]).max() > 0  # which has moved
+  assert np.abs(row_E - own(state).table.w_VD[other]).max() > 0  # which has moved
