@@ -15,6 +15,7 @@ from largevocab.fields import (
   Width,
   settings,
 )
+from largevocab.models.missing import given, starts
 
 
 @settings
@@ -27,7 +28,8 @@ class NGram(nn.Module):
   The carry holds the last K - 1 rows of each stream, so that windows cross the edges of
   unrolled batches: h does not depend on where a text is cut. They are not updated after
   they were read, and get no gradient, as in truncated back-propagation. Rows before the
-  start of a stream are zeros, which count in a mean.
+  start of a stream are zeros, which count in a mean; so are those of another sequence,
+  before a missing input.
 
   Attributes:
     context: K, number of inputs: on text an n-gram model with n = K + 1.
@@ -74,7 +76,10 @@ class NGram(nn.Module):
     length = x_BTE.shape[1]
     before = [row_BE[:, None] for row_BE in carry]
     rows_BTE = jnp.concatenate([*before, x_BTE], axis=1)
-    seen = [rows_BTE[:, k : k + length] for k in range(self.context)]
+    sequence_BT1 = jnp.cumsum(starts(given(rows_BTE)), axis=1)[:, :, None]
+    at = lambda x_BT, k: x_BT[:, k : k + length]
+    is_own = lambda k: at(sequence_BT1, k) == at(sequence_BT1, self.context - 1)
+    seen = [jnp.where(is_own(k), at(rows_BTE, k), 0) for k in range(self.context)]
     if self.combine == "average":
       h_BTD = sum(seen) / self.context
     else:

@@ -52,6 +52,23 @@ def test_equals_a_loop_over_windows_of_two_batches(combine, context, layers):
     np.testing.assert_array_equal(row_BE, rows()[:, place])
 
 
+@pytest.mark.parametrize("combine", ["concatenate", "average"])
+def test_sequences_of_one_row_do_not_see_each_other(combine):
+  """Also where the row is cut right behind the missing input."""
+  model = NGram(context=4, combine=combine, embed=E, hidden=D)
+  variables = start(model)
+  packed_BTE = rows()[:, : 2 * T - 1].at[:, T - 1].set(0)
+  first, second = packed_BTE[:, : T - 1], packed_BTE[:, T:]
+  for cuts in ([], [T], [T - 1], [T + 1]):
+    packed_BTD, _ = read(model, variables, packed_BTE, cuts)
+    for got_BTD, alone_BTE in (
+      (packed_BTD[:, : T - 1], first),
+      (packed_BTD[:, T:], second),
+    ):
+      want_BTD, _ = read(model, variables, alone_BTE, [])
+      np.testing.assert_allclose(got_BTD, want_BTD, rtol=1e-5, atol=1e-6)
+
+
 def test_where_a_text_is_cut_does_not_matter_but_forgetting_does():
   """Also pieces that are shorter than the window."""
   model = NGram(context=4, embed=E, hidden=D)
