@@ -103,13 +103,13 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
       _LOG.info("going on from step %d", int(state.step))
     step, state = int(state.step), loop.prepare(state)
     loop.try_evaluation(state)
+    measure_anew = was_finished and loop.is_over(step)  # which all processes ask
     log: RunLog | NoLog = NoLog()
     if processes.is_first():
       set_result_aside(workdir)
       claim_workdir(workdir, config, step)
       with writing(workdir):
         data.vocabulary.save(Path(workdir, "vocabulary.txt"))
-      measure_anew = was_finished and loop.is_over(step)
       log = RunLog(workdir, step, config, measure_anew)
     try:
       result = loop.run(state, clock, log)

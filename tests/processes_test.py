@@ -84,6 +84,21 @@ def test_stopped_and_killed_run_goes_on_alone(text, tmp_path):
   on_processes.assert_close(metrics(workdir), metrics(whole))
 
 
+def test_a_run_that_ended_early_is_measured_again_by_all_processes(text, tmp_path):
+  """All ask whether it is over, which the first one answers."""
+  early = {"train__patience": 1, "eval__every_epochs": 0.1, "train__max_steps": 400}
+  results = []
+  for unroll in (4, 5):
+    arguments = flags(text, tmp_path, **early, eval__unroll=unroll)
+    status, lines = launched(2, 1, arguments)
+    assert status == 0, lines
+    results.append(json.loads((tmp_path / "result.json").read_text()))
+  first, again = results
+  assert again["steps"] == first["steps"] < 400
+  assert again["test_nll"] == pytest.approx(first["test_nll"], rel=1e-5)
+  assert json.loads((tmp_path / "result.1.json").read_text()) == first
+
+
 @pytest.mark.parametrize(
   ("given", "words"),
   [

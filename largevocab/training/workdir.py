@@ -33,7 +33,8 @@ _PATIENCE = 1.0  # seconds to wait for a lock: tests of it hold it only briefly
 RESULTS = ":(top,exclude,glob)experiments/*/*.jsonl"
 # Keys that do not change what a step does.
 _FREE = re.compile(
-  r"config\.((eval(?!\.best$)|log|checkpoint)\..*|mesh\.num|train\.(max_steps|epochs))"
+  r"config\.((eval(?!\.best$)|log|checkpoint)\..*|mesh\.num|data\.cache_dir|"
+  r"train\.(max_steps|epochs|patience))"
 )
 
 
@@ -171,8 +172,7 @@ def changes_of(workdir: str, config: dict[str, Any]) -> list[Change]:
   A workdir without a checkpoint has no run.
 
   Raises:
-    UserError: the run has another config; only keys of `eval`, `log` and
-      `checkpoint`, `train.max_steps` and `train.epochs` may change.
+    UserError: the run has another config: a key changed that is not free.
   """
   path = _config_path(workdir)
   if not (_holds_results(workdir) and os.path.exists(path)):

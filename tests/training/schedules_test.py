@@ -142,6 +142,9 @@ def test_a_run_that_stops_early_resumes_to_the_same_step_and_bits(tmp_path, mesh
   assert again[:2] == (result, lines)
   for a, b in zip(again[2], state, strict=True):
     np.testing.assert_array_equal(a, b)
+  keys["patience"] = 3
+  config = settings("sampled/pps", "adamw", mesh, evaluating=0.4, **keys)
+  assert run(config, tmp_path)[0]["steps"] > result["steps"]  # it goes on
 
 
 def test_samplers_that_count_one_batch_a_step_refuse_several():
