@@ -4,7 +4,7 @@ Devices need statistics of equal shapes, so a block must know how large those of
 blocks are. Here B is the number of blocks, and S of a block's rows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ class BlockCounts(Counts):
     whole: those of all classes.
     blocks: of the classes.
     number: of this block.
-    found: results of `for_all_blocks`.
+    found: results of `for_all_blocks` and `for_each_block`.
   """
 
   whole: Counts
@@ -54,11 +54,17 @@ def whole_counts(counts: Counts) -> Counts:
   return counts.whole if isinstance(counts, BlockCounts) else counts
 
 
-def of_each_block(counts: Counts) -> list[Counts]:
-  """The counts of every block, if these are of one; otherwise these alone."""
+def for_each_block(
+  counts: Counts, function: Callable[[Counts], Any], key: Hashable
+) -> list[Any]:
+  """`function` of the counts of every block, computed by the first block that asks for
+  `key`; of these counts alone, if they are not of a block."""
   if not isinstance(counts, BlockCounts):
-    return [counts]
-  return [*map(block_counts(counts.whole, counts.blocks), range(counts.blocks.num))]
+    return [function(counts)]
+  if key not in counts.found:
+    each = map(block_counts(counts.whole, counts.blocks), range(counts.blocks.num))
+    counts.found[key] = list(map(function, each))
+  return counts.found[key]
 
 
 def number_of(counts: Counts) -> int:

@@ -11,12 +11,16 @@ import numpy as np
 
 from largevocab.fields import OneOf, settings
 from largevocab.labels import Counts, Targets
-from largevocab.ops.block_counts import number_of, of_each_block
+from largevocab.ops.block_counts import for_each_block
 from largevocab.ops.draws import random_sets
-from largevocab.ops.draws.random_sets import RandomSets
+from largevocab.ops.draws.random_sets import Extent, RandomSets
 from largevocab.ops.shapes import check_shapes
 from largevocab.samplers.base import Draw, NoUpkeep, Size, log_expected_at, own_ids
-from largevocab.samplers.inclusion import capped_probabilities, power_probabilities
+from largevocab.samplers.inclusion import (
+  capped_probabilities,
+  check_strata,
+  power_probabilities,
+)
 from largevocab.samplers.static import Smoothing, check_counts, count_weights
 
 INCLUSIONS = ("capped", "power")
@@ -88,22 +92,22 @@ class Bernoulli(NoUpkeep):
     return capped_probabilities(weight_V, m, label_V)
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> BernoulliStats:
-    each = [self.probabilities(c, w_VD, m) for c in of_each_block(counts)]
-    b_V = each[number_of(counts)]
+    sizes = lambda counts: _sizes(self.probabilities(counts, w_VD, m))
+    num_certain, rooms = zip(*for_each_block(counts, sizes, (self, m)), strict=True)
+    most, room = max(num_certain), random_sets.largest(rooms)
+    b_V = self.probabilities(counts, w_VD, m)
     certain_V = b_V == 1
     certain_C = others = None
-    if most := max(np.count_nonzero(b == 1) for b in each):
+    if most:
       certain_C = np.full(most, len(b_V), np.int32)
       certain_C[: certain_V.sum()] = np.flatnonzero(certain_V)
       certain_C = jnp.asarray(certain_C)
-    uncertain = [np.where(b == 1, 0, b) for b in each]
-    if any(b.any() for b in uncertain):
-      build = (
-        random_sets.build_systematic
-        if self.systematic
-        else random_sets.build_independent
-      )
-      others, realised_V = build(np.where(certain_V, 0, b_V), uncertain)
+    if room.num:
+      build = random_sets.build_independent
+      if self.systematic:
+        check_strata(room.strata)
+        build = random_sets.build_systematic
+      others, realised_V = build(np.where(certain_V, 0, b_V), room)
       b_V = np.where(certain_V, 1, realised_V)
     with np.errstate(divide="ignore"):
       log_expected_V = jnp.asarray(np.log(b_V), jnp.float32)
@@ -144,3 +148,8 @@ class Bernoulli(NoUpkeep):
     check_shapes(w_VD=w_VD, h_ND=h_ND, log_expected_V=stats.log_expected_V)
     ids = own_ids(ids, len(h_ND)) if self.per_example else ids
     return log_expected_at(stats.log_expected_V, ids)
+
+
+def _sizes(b_V: np.ndarray) -> tuple[int, Extent]:
+  """The number of classes of probability 1, and the extent of the others."""
+  return int((b_V == 1).sum()), random_sets.extent(np.where(b_V == 1, 0, b_V))

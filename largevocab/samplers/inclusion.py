@@ -8,7 +8,30 @@ Here U is the number of distinct label probabilities.
 
 import numpy as np
 
+from largevocab.errors import UserError
+from largevocab.ops.draws.strata import MAX_STRATA
+
 _ROUNDING = 1e-12
+
+
+def check_strata(num: int) -> None:
+  """Checks that a systematic draw of so many classes is possible.
+
+  Raises:
+    UserError: there are too many.
+
+  >>> check_strata(2_000_000)
+  Traceback (most recent call last):
+  ...
+  largevocab.errors.UserError: head.num_samples makes a draw of 2,000,000 different \
+classes, and one of a table or block has at most 1,048,576: set it lower, or \
+mesh.blocks higher
+  """
+  if num > MAX_STRATA:
+    raise UserError(
+      f"head.num_samples makes a draw of {num:,} different classes, and one of a table "
+      f"or block has at most {MAX_STRATA:,}: set it lower, or mesh.blocks higher"
+    )
 
 
 def capped_probabilities(

@@ -12,7 +12,7 @@ from largevocab.ops.draws import strata
 from largevocab.ops.draws.strata import Strata
 from largevocab.ops.shapes import check_shapes
 from largevocab.samplers.base import Draw, NoUpkeep, Size, log_expected_at
-from largevocab.samplers.inclusion import capped_probabilities
+from largevocab.samplers.inclusion import capped_probabilities, check_strata
 from largevocab.samplers.static import Power, Smoothing, check_counts, count_weights
 
 
@@ -61,6 +61,7 @@ class PPS(NoUpkeep):
     count_V = check_counts(counts, w_VD)
     weight_V = count_weights(count_V, self.power, self.smoothing)
     drawn = min(m, int(np.count_nonzero(weight_V)))
+    check_strata(drawn)
     pi_V = capped_probabilities(weight_V, drawn)
     return PPSStats(strata.build(pi_V, drawn), jnp.arange(m) < drawn, Size(m))
 

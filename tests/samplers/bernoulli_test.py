@@ -14,6 +14,8 @@ from largevocab.errors import UserError
 from largevocab.heads import Full, Sampled
 from largevocab.labels import Counts, single_targets
 from largevocab.losses.sampled_softmax import sampled_softmax_loss
+from largevocab.ops.block_counts import block_counts
+from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.draws.random_sets import Compared, Poissonised, Systematic
 from largevocab.samplers import Bernoulli, Uniform, Unigram
 from largevocab.samplers.inclusion import (
@@ -347,6 +349,27 @@ def test_classes_without_counts_and_smoothing_are_never_drawn():
   assert law_of(sampler, stats, *args)[[1, 3]].tolist() == [0, 0]
   in_RV = sets_of(sampler, stats, *args)
   assert in_RV.any(0).tolist() == [True, False, True, False, True]
+
+
+@pytest.mark.parametrize("systematic", [False, True])
+def test_blocks_look_at_each_other_once_and_have_equal_shapes(systematic, monkeypatch):
+  """Otherwise `init` of all blocks takes a time of their square."""
+  num, seen = 16, []
+  probabilities = Bernoulli.probabilities
+
+  def counted(self, *args):
+    seen.append(1)
+    return probabilities(self, *args)
+
+  monkeypatch.setattr(Bernoulli, "probabilities", counted)
+  of_block = block_counts(zipf_counts(1600), Blocks(1600, num))
+  sampler, w_SD = Bernoulli(systematic=systematic), jnp.zeros((100, 2))
+  each = [sampler.init(of_block(number), w_SD, 9) for number in range(num)]
+  assert len(seen) == 2 * num
+  assert len({str(jax.tree.map(jnp.shape, stats)) for stats in each}) == 1
+  sums = [float(jnp.exp(stats.log_expected_V).sum()) for stats in each]
+  assert min(sums) > 8
+  assert len(set(sums)) > 1
 
 
 def test_wrong_values_are_refused():

@@ -5,9 +5,10 @@ import pytest
 import scipy.stats
 from hypothesis import given, settings, strategies as st
 
+from largevocab.errors import UserError
 from largevocab.labels import Counts, single_targets
 from largevocab.ops.draws import strata
-from largevocab.samplers import PPS
+from largevocab.samplers import PPS, Bernoulli, inclusion
 from largevocab.samplers.inclusion import capped_probabilities
 
 M, V = 12, 50
@@ -111,6 +112,15 @@ def test_capacity_beyond_the_classes_is_masked(m, drawn):
   assert len(set(ids.tolist())) == len(ids) == drawn
   if m >= V:
     np.testing.assert_array_equal(draw.log_expected, 0)
+
+
+def test_more_draws_than_strata_are_refused(monkeypatch):
+  monkeypatch.setattr(inclusion, "MAX_STRATA", 10)
+  PPS().init(COUNTS, W_VD, 10)
+  Bernoulli(systematic=True).init(COUNTS, W_VD, 9)
+  for sampler in (PPS(), Bernoulli(systematic=True)):
+    with pytest.raises(UserError, match=r"^head\.num_samples makes a draw of"):
+      sampler.init(COUNTS, W_VD, 38)
 
 
 def test_classes_without_counts_and_smoothing_are_masked_too():

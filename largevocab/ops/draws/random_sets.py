@@ -10,7 +10,7 @@ Here C is the capacity of a set, U the number of candidate classes, and K of str
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax
@@ -112,6 +112,20 @@ class Systematic(NamedTuple):
 RandomSets = Poissonised | Compared | Systematic
 
 
+class Extent(NamedTuple):
+  """What decides the shapes of a set's statistics.
+
+  Attributes:
+    num: classes of positive probability.
+    capacity: that of `Poissonised`.
+    strata: of `Systematic`, the expected size rounded up.
+  """
+
+  num: int
+  capacity: int
+  strata: int
+
+
 class Realised(NamedTuple):
   """A sampler of sets, and its realised inclusion probabilities f64[V].
 
@@ -147,7 +161,26 @@ def poisson_lengths(mean: float) -> np.ndarray:
   return strata.apportion(np.where(p_N / p_N.sum() * total < 0.5, 0.0, p_N), total)
 
 
-def build_independent(b_V: np.ndarray, alike: Sequence[np.ndarray] = ()) -> Realised:
+def extent(b_V: np.ndarray) -> Extent:
+  """The extent of a set with inclusion probabilities f64[V] in [0, 1).
+
+  >>> extent(np.array([0.5, 0.25, 0.0]))
+  Extent(num=2, capacity=18, strata=1)
+  """
+  mean = float(-np.log1p(-b_V).sum())
+  return Extent(int(np.count_nonzero(b_V)), capacity(mean), math.ceil(b_V.sum()))
+
+
+def largest(extents: Iterable[Extent]) -> Extent:
+  """The extent that holds all of these.
+
+  >>> largest([Extent(3, 10, 1), Extent(2, 12, 1)])
+  Extent(num=3, capacity=12, strata=1)
+  """
+  return Extent(*map(max, zip(*extents, strict=True)))
+
+
+def build_independent(b_V: np.ndarray, room: Extent | None = None) -> Realised:
   """Sets that include every class independently of the others.
 
   Uses `Compared` if the capacity of `Poissonised` would reach the number of classes of
@@ -155,28 +188,26 @@ def build_independent(b_V: np.ndarray, alike: Sequence[np.ndarray] = ()) -> Real
 
   Args:
     b_V: f64[V], inclusion probabilities in [0, 1), not all 0 (numpy, on the host).
-    alike: those of other sets, whose statistics are to have the same shapes; b_V may
-      then be all 0, if one of these is not.
+    room: the extent whose shapes the statistics are to have, by default that of b_V,
+      which may be all 0 in a larger one.
 
-  Cost: O(V) time for each of `alike`, 8 bytes of state a class.
+  Cost: O(V) time, 8 bytes of state a class.
 
   >>> type(build_independent(np.array([0.5, 0.25])).sets).__name__
   'Compared'
   >>> type(build_independent(np.full(1000, 0.01)).sets).__name__
   'Poissonised'
   """
-  b_V, *others = _checked(b_V, alike)
+  b_V, room = _checked(b_V, room)
+  if room.capacity >= room.num:
+    return _compared(b_V, room.num)
   lam_V = -np.log1p(-b_V)
   mean = float(lam_V.sum())
-  most = max(capacity(x) for x in [mean, *(-np.log1p(-b).sum() for b in others)])
-  num = max(int(np.count_nonzero(b)) for b in [b_V, *others])
-  if most >= num:
-    return _compared(b_V, num)
   # If there is no class, sets are empty, whatever the strata are of.
   length_V = strata.apportion(lam_V if mean else lam_V + 1, IID_STRATA * UNIT)
   classes = strata.from_lengths(length_V, IID_STRATA)
   length_N = poisson_lengths(mean)
-  length_N = np.pad(length_N, (0, most + 1 - len(length_N)))
+  length_N = np.pad(length_N, (0, room.capacity + 1 - len(length_N)))
   sizes = strata.from_lengths(length_N, IID_STRATA)
   realised_V = -np.expm1(-mean * (length_V / (IID_STRATA * UNIT)))
   return Realised(Poissonised(classes, sizes), realised_V)
@@ -195,12 +226,12 @@ def _compared(b_V: np.ndarray, num: int) -> Realised:
   return Realised(sets, realised_V)
 
 
-def build_systematic(b_V: np.ndarray, alike: Sequence[np.ndarray] = ()) -> Realised:
+def build_systematic(b_V: np.ndarray, room: Extent | None = None) -> Realised:
   """Sets whose size is the sum of the probabilities, rounded up or down.
 
   Args:
     b_V: f64[V], inclusion probabilities in [0, 1), not all 0 (numpy, on the host).
-    alike: as for `build_independent`.
+    room: as for `build_independent`.
 
   Raises:
     ValueError: they sum to more than 2^20.
@@ -212,8 +243,8 @@ def build_systematic(b_V: np.ndarray, alike: Sequence[np.ndarray] = ()) -> Reali
   >>> [i[m].tolist() for i, m in zip(ids, mask)]
   [[0, 2], [1], [2]]
   """
-  b_V, *others = _checked(b_V, alike)
-  V, num = len(b_V), max(math.ceil(b.sum()) for b in [b_V, *others])
+  b_V, (_, _, num) = _checked(b_V, room)
+  V = len(b_V)
   if num > strata.MAX_STRATA:
     raise ValueError(f"the probabilities sum to {num}, more than {strata.MAX_STRATA}")
   length_V = strata.apportion(np.append(b_V, num - b_V.sum()), num * UNIT)
@@ -226,9 +257,10 @@ def build_systematic(b_V: np.ndarray, alike: Sequence[np.ndarray] = ()) -> Reali
   return Realised(sets, length_V[:V] / UNIT)
 
 
-def _checked(b_V: np.ndarray, alike: Sequence[np.ndarray]) -> list[np.ndarray]:
-  each = [np.asarray(b, np.float64) for b in [b_V, *alike]]
-  is_right = all(((b >= 0) & (b < 1)).all() for b in each)
-  if not is_right or not any(b.any() for b in each):
+def _checked(b_V: np.ndarray, room: Extent | None) -> tuple[np.ndarray, Extent]:
+  b_V = np.asarray(b_V, np.float64)
+  is_right = ((b_V >= 0) & (b_V < 1)).all()
+  if not is_right or not (b_V.any() or (room and room.num)):
     raise ValueError("inclusion probabilities must be in [0, 1), and not all 0")
-  return each
+  own = extent(b_V)
+  return b_V, own if room is None else largest([own, room])

@@ -122,8 +122,9 @@ def test_sets_alike_have_equal_shapes_and_laws_of_their_own(b_V, larger_V, way):
     (random_sets.build_independent, way),
     (random_sets.build_systematic, Systematic),
   ):
-    sets, realised_V = build(b_V, [larger_V])
-    larger, _ = build(larger_V, [b_V])
+    room = random_sets.largest(map(random_sets.extent, (b_V, larger_V)))
+    sets, realised_V = build(b_V, room)
+    larger, _ = build(larger_V, room)
     assert isinstance(sets, kind)
     assert jax.tree.map(jnp.shape, sets) == jax.tree.map(jnp.shape, larger)
     np.testing.assert_allclose(realised_V, b_V, atol=1e-6)
