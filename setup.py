@@ -12,6 +12,7 @@ assert version is not None, f"no __version__ in {init}"
 
 # Commands, each in a module of its own, which has the help.
 TOOLS = [
+  "add_classes",
   "advise",
   "baselines",
   "brown_clusters",

@@ -201,7 +201,7 @@ def experiment(runlocal: bool = False, **parts: Any) -> ConfigDict:
   """Makes the config of an experiment.
 
   On text, spherical losses need a learning rate of their own, the same in all configs:
-  `train.head_lr_factor` is set accordingly, unless it is given.
+  `train.head_lr_factor` is set accordingly, unless it is given as something but 1.
 
   Args:
     runlocal: use a tiny model on tiny synthetic data of the same kind, and stop after

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from largevocab import main
 from largevocab.config import HEAD_NAMES
 from largevocab.samplers import SAMPLERS
 
@@ -29,6 +30,26 @@ def continued(names: dict, page: str) -> None:
     r"<!-- tied example -->\n```python\n(.*?)```", page, re.DOTALL
   )
   exec(program, names)
+
+
+def test_the_rows_of_a_trained_model_are_exported(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  flags = [f"--config={ROOT}/configs/text.py:sampled/pps,runlocal"]
+  keys = ["--config.optimizer.average=0.5", "--workdir=runs/mine"]
+  assert main.run(["main", *flags, *keys]) == 0
+  (program,) = re.findall(
+    r"<!-- export example -->\n```python\n(.*?)```", TRAINING, re.DOTALL
+  )
+  names: dict = {}
+  exec(program, names)
+  rows_VE = np.load("rows.npy")
+  assert rows_VE.shape[0] == names["data"].counts.num_classes
+  trained = names["restore"](names["exp"], "runs/mine", "best")[1]
+  ids_V = np.arange(len(rows_VE))
+  weights_VE = names["exp"].head.class_rows(trained.head, ids_V)
+  assert np.abs(rows_VE - weights_VE).max() > 0  # averages
+  words = (tmp_path / "runs" / "mine" / "vocabulary.txt").read_text().splitlines()
+  assert len(words) == len(rows_VE)
 
 
 def test_the_example_of_a_step_trains(capsys):
@@ -68,7 +89,7 @@ def test_the_examples_of_a_head_as_a_loss_train(capsys):
     exec(block, names)
   losses = list(map(float, capsys.readouterr().out.split()))
   assert len(losses) == 2
-  assert max(losses) < 0.7 * np.log(len(names["state"].place_V))
+  assert max(losses) < 0.7 * np.log(len(names["state"].table.w_VD))
 
 
 @pytest.mark.parametrize("text", [README, TRAINING], ids=["README", "training"])

@@ -103,7 +103,10 @@ def of_run(workdir: str, batch: int) -> Problem:
   """Held-out data and class rows of a run."""
   exp = config.build(config.of_workdir(workdir))
   if not isinstance(exp.head, Full | Sampled):
-    raise UserError(f"{workdir} has a head without one row for each class")
+    raise UserError(
+      f"{workdir} has a head without one row for each class, or one divided by "
+      "mesh.blocks: choose another run, or give --counts"
+    )
   if not isinstance(exp.head.logits, Linear):
     raise UserError(
       f"{workdir} has cosines as logits, and heads here have products: choose another "

@@ -231,8 +231,8 @@ def report(args: argparse.Namespace) -> list[Record]:
   head = exp.head
   if not isinstance(head, Full | Sampled):
     raise UserError(
-      f"{args.workdir} has a head without one row for each class: choose a run with "
-      "the head full or sampled"
+      f"{args.workdir} has a head without one row for each class, or one divided by "
+      "mesh.blocks: choose a run with the head full or sampled"
     )
   if not isinstance(head.logits, Linear):
     raise UserError(

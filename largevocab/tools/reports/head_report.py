@@ -54,7 +54,10 @@ def report(
   """
   exp = config.build(config.of_workdir(args.workdir))
   if not isinstance(exp.head, Full | Sampled):
-    raise UserError(f"{args.workdir} has a head without one row for each class")
+    raise UserError(
+      f"{args.workdir} has a head without one row for each class, or one divided by "
+      "mesh.blocks: choose another run"
+    )
   if not isinstance(exp.head.logits, Linear):
     raise UserError(f"{args.workdir} has cosines as logits: choose another run")
   heads = {text: head_of(text, exp.head) for text in args.heads}
