@@ -112,7 +112,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
         data.vocabulary.save(Path(workdir, "vocabulary.txt"))
       log = RunLog(workdir, step, config, measure_anew)
     try:
-      result = loop.run(state, clock, log)
+      result = loop.run(state, clock, log, measure_anew)
     finally:
       log.close()
   if processes.is_first():
@@ -169,9 +169,10 @@ class _Loop:
       self._evaluate.try_out(state, batches)
 
   def run(
-    self, state: State, clock: dict[str, float], log: RunLog | NoLog
+    self, state: State, clock: dict[str, float], log: RunLog | NoLog, was_over: bool
   ) -> dict[str, Any]:
-    """Trains to the end and returns the result; `clock` was restored with the state."""
+    """Trains to the end, unless it `was_over`, and returns the result; `clock` was
+    restored with the state."""
     exp, step = self._exp, int(state.step)
     self._log, seconds = log, clock["seconds"]
     # Steps whose losses are in state.loss_sum.
@@ -188,7 +189,7 @@ class _Loop:
       progress = Progress(step, self.num_steps, tokens)
       started = time.perf_counter()
       ahead = RunAhead()
-      is_over = self.is_over(step)
+      is_over = was_over or self.is_over(step)
       while not is_over:
         lr = self._rate(step)
         batch = self._batches_of(step)
