@@ -89,9 +89,10 @@ class Adaptive(Partitioned, LinearHead):
       the clusters.
     tied: tails share one projection: each uses its first outputs.
     lazy: leave out the update of tails that have no true class in the batch, as
-      row-sparse updates leave out other rows. 'sgd' and 'adagrad' would not move them;
-      'adam' and 'momentum' skip a step of these rows. Decoupled decay and averages are
-      made up for later. With `weight_decay`, which moves all rows, no tail is left out.
+      row-sparse updates leave out other rows. SGD and Adagrad would not move them;
+      optimisers with moments skip a step of these rows. Decoupled decay and averages
+      are made up for later. With `weight_decay`, which moves all rows, no tail is left
+      out.
 
   Source: Grave et al. 2017, section 4. Not in the paper: biases of tails,
     `tied`, and the limits of `Partitioned` on a too small short-list. Torch's

@@ -29,7 +29,7 @@ class NGram(nn.Module):
   unrolled batches: h does not depend on where a text is cut. They are not updated after
   they were read, and get no gradient, as in truncated back-propagation. Rows before the
   start of a stream are zeros, which count in a mean; so are those of another sequence,
-  before a missing input.
+  before a missing input, which is one with a row of zeros.
 
   Attributes:
     context: K, number of inputs: on text an n-gram model with n = K + 1.

@@ -51,6 +51,8 @@ class Change(NamedTuple):
 
     >>> Change("config.eval.unroll", 20, 10).is_free
     True
+    >>> Change("config.data.cache_dir", "", "/scratch").is_free
+    True
     >>> Change("config.train.lr", 1.0, 2.0).is_free
     False
     """

@@ -5,7 +5,8 @@ object), all of the run's result.json, and the device, versions and source revis
 its meta.json. Curves on validation data are [[step, value, seconds], ...], with the
 seconds of training: `curve` has the exact nll in nats, `curve_p@1` the precision,
 `curve_PAIRS_input` and `curve_PAIRS_output` the rank correlations with a file of word
-pairs. Curves that a run does not measure are missing.
+pairs. Curves that a run does not measure are missing. `every_epochs` is the distance of
+evaluations, from config.json.
 
 Optional fields are `baseline`: true for a count-based model (`tools/baselines.py`), and
 `bound`: true for the Bayes classifier among them; `trials`, the number of learning
@@ -75,9 +76,16 @@ def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
     "config": run.config,
     "overrides": run.overrides,
     **{key: result[key] for key in sorted(result)},
+    **_evaluated(workdir / "config.json"),
     **measured_with(meta),
     **{name: curve for name, curve in curves.items() if curve},
   }
+
+
+def _evaluated(path: pathlib.Path) -> Record:
+  """How many epochs there are between evaluations, if a config says so."""
+  between = _read_json(path).get("eval", {}).get("every_epochs") if path.exists() else 0
+  return {"every_epochs": between} if between else {}
 
 
 def measured_with(meta: Record) -> Record:

@@ -1,5 +1,6 @@
 """Whether a run had converged when it ended."""
 
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -12,50 +13,69 @@ WIDEST = 0.2  # the same where evaluations are rare
 
 
 def change_at_end(
-  curve: Sequence[Sequence[float]], steps: float, per_epoch: int = 1
+  curve: Sequence[Sequence[float]], steps: float, every: float = 1.0
 ) -> float | None:
   """Change of a validation curve over the last tenth of training.
 
-  The slope is that of a least-squares line through the points there; of the last two
-  points where it has fewer, if both are in the last fifth. A network fits best what it
-  read last, so that within an epoch the value also depends on the place in the text:
-  with several evaluations an epoch, those at the place of the last one count.
+  The slope is that of a least-squares line through the points there, or of the last two
+  where it has fewer, if both are in the last fifth; of points `at_one_place`.
 
   Args:
     curve: [[step, value, seconds], ...].
     steps: of the whole run.
-    per_epoch: evaluations an epoch.
+    every: epochs between evaluations; 0: not known.
 
   Returns:
     The change of the value; None if there are fewer than two points.
 
   >>> curve = [[80, 9.0, 0], [90, 2.0, 0], [95, 1.5, 0], [100, 1.0, 0]]
-  >>> round(change_at_end(curve, 100), 6)
-  -1.0
-  >>> round(change_at_end(curve, 100, per_epoch=2), 6)
+  >>> round(change_at_end(curve[1:], 100), 6)
   -1.0
   >>> change_at_end([[50, 2.0, 0], [100, 1.0, 0]], 100)
   """
   known = {x: y for x, y, *_ in curve if math.isfinite(y)}
-  points = sorted(known.items())
-  if len(points) > per_epoch:
-    points = points[::-1][::per_epoch][::-1]
-  last = [point for point in points if point[0] >= (1 - LAST) * steps]
+  there = at_one_place(sorted(known), every)
+  last = [x for x in there if x >= (1 - LAST) * steps]
   if len(last) < 2:
-    last = [point for point in points[-2:] if point[0] >= (1 - WIDEST) * steps]
+    last = [x for x in there[-2:] if x >= (1 - WIDEST) * steps]
   if len(last) < 2:
     return None
-  return statistics.linear_regression(*zip(*last, strict=True)).slope * LAST * steps
+  values = [known[x] for x in last]
+  return statistics.linear_regression(last, values).slope * LAST * steps
 
 
-def evaluations_per_epoch(row: Record) -> int:
-  """Of a run, by its settings; 1 if it has fewer than one, or says nothing.
+def at_one_place(steps: list[float], every: float) -> list[float]:
+  """Of the steps of evaluations, in order, those at the place of the last in an epoch.
 
-  >>> evaluations_per_epoch({"overrides": {"eval.every_epochs": 0.5}})
-  2
+  A network fits best what it read last, so that the value depends on the place in the
+  text. All of them in part of an epoch, which has no two such places.
+
+  >>> at_one_place([50, 100, 150, 200, 250, 300], every=0.5)
+  [100, 200, 300]
+  >>> at_one_place([50, 100, 150, 200, 220], every=0.5)  # ended within an epoch
+  [220]
+  >>> at_one_place([50, 100, 150], every=0.1)
+  [50, 100, 150]
   """
-  every = row.get("overrides", {}).get("eval.every_epochs", 1.0)
-  return max(1, round(1 / every)) if every else 1
+  if len(steps) < 2 or not every:
+    return steps
+  epoch = statistics.mode(b - a for a, b in itertools.pairwise(steps)) / every
+  ago = [(steps[-1] - step) / epoch for step in steps]
+  if max(ago) < 1:
+    return steps
+  near = min(every, 0.5) / 4
+  is_there = lambda x: x == 0 or (x > 0.5 and abs(x - round(x)) < near)
+  return [step for step, x in zip(steps, ago, strict=True) if is_there(x)]
+
+
+def epochs_between(row: Record) -> float:
+  """Between evaluations of a run, by its settings; 0 if they do not say.
+
+  >>> epochs_between({"overrides": {"eval.every_epochs": 0.5}})
+  0.5
+  """
+  overrides = row.get("overrides", {})
+  return overrides.get("eval.every_epochs", row.get("every_epochs", 0.0))
 
 
 def cell(members: Sequence[Record]) -> str:
@@ -72,7 +92,7 @@ def cell(members: Sequence[Record]) -> str:
   ):
     runs = [row for row in members if name in row and "steps" in row]
     ends = [
-      change_at_end(row[name], number(row, "steps"), evaluations_per_epoch(row))
+      change_at_end(row[name], number(row, "steps"), epochs_between(row))
       for row in runs
     ]
     known = [shown(end) for end in ends if end is not None]

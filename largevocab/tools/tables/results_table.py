@@ -237,7 +237,10 @@ def explained(
   if "standard error" in header:
     found.append("`standard error`: of the first of these metrics, from its examples.")
   if "converged?" in header:
-    found.append("`converged?`: change on validation data over the last tenth.")
+    found.append(
+      "`converged?`: change on validation data over the last tenth, by the slope of "
+      "the evaluations there, or of the last two."
+    )
   if axes.SECONDS in {key for row in rows for key in row}:
     found.append("`idle seconds`: steps times a step measured on an idle machine.")
   return found

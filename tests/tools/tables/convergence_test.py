@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from largevocab.tools.tables.convergence import cell, change_at_end
+from largevocab.tools.tables.convergence import at_one_place, cell, change_at_end
 
 
 def curve(nll, steps=1000, every=20):
@@ -34,10 +34,25 @@ def test_points_at_the_same_place_of_an_epoch_are_compared():
     return 5 - step / 1e4 - (0.3 if step % 100 else 0.0)
 
   points = curve(zigzag, steps=700, every=50)  # seven epochs
-  assert change_at_end(points, 700, per_epoch=2) == pytest.approx(-0.007)
-  assert change_at_end(points, 700) > 0.1
+  assert change_at_end(points, 700, every=0.5) == pytest.approx(-0.007)
+  assert change_at_end(points, 700, every=0.0) > 0.1
   row = {"steps": 700, "curve": points, "overrides": {"eval.every_epochs": 0.5}}
   assert cell([row]) == "-0.7 %"
+
+
+@pytest.mark.parametrize(
+  ("every", "steps", "there"),
+  [
+    (0.3, [30, 60, 90, 120, 150, 180, 210, 240, 270, 300], [300]),
+    (0.6, [46, 92, 138, 184, 230, 231], [231]),  # of 77 steps an epoch
+    (0.5, [1160, 2320, 3480, 4640, 4642], [2320, 4642]),  # of 2,321
+    (1.5, [150, 300, 450, 600], [300, 600]),
+    (1.0, [100, 200, 300, 400], [100, 200, 300, 400]),
+    (0.25, [25, 50, 75, 125, 150, 175, 200], [200]),  # one was not finite
+  ],
+)
+def test_places_are_those_of_steps(every, steps, there):
+  assert at_one_place(steps, every) == there
 
 
 def test_part_of_an_epoch_has_no_place_to_compare():
