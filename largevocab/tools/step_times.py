@@ -94,6 +94,7 @@ def main(argv: list[str] | None = None) -> int:
   parser.add_argument("sweep", type=pathlib.Path, help="experiments/NAME/sweep.py")
   parser.add_argument("--set", action="append", default=[], metavar="CONFIG:KEY=PATH")
   parser.add_argument("--data", help="only methods on this data")
+  parser.add_argument("--names", nargs="+", default=[], help="only these methods")
   parser.add_argument("--seconds", type=float, default=SECONDS, help="per method")
   args = parser.parse_args(argv)
   settings = [PathSetting.parse(text) for text in args.set]
@@ -103,6 +104,12 @@ def main(argv: list[str] | None = None) -> int:
   names = list(dict.fromkeys(map(data_of, methods.values())))
   if args.data is not None and args.data not in names:
     raise UserError(f"--data={args.data}: use one of {', '.join(names)}")
+  known = {run.name for run in methods.values()}
+  if unknown := sorted(set(args.names) - known):
+    raise UserError(
+      f"--names: {args.sweep} has no {unknown[0]!r}; use some of "
+      f"{', '.join(sorted(known))}"
+    )
   for name, group in itertools.groupby(methods.values(), data_of):
     if args.data not in (None, name):
       continue
@@ -110,6 +117,8 @@ def main(argv: list[str] | None = None) -> int:
     data = own[0][1].data.load()
     yardstick = TrainingSteps(own[0][1], data)
     for run, exp in own:
+      if args.names and run.name not in args.names:
+        continue
       record = times_of(run, exp, data, yardstick, args.seconds)
       shown = f"{record['ms_per_step']:.4g} ms, {record['ratio']:.3g} of the first"
       print(f"{record['name']}: {shown}", flush=True)

@@ -1,0 +1,44 @@
+"""Times of steps: a record for each method, whatever its seeds."""
+
+import json
+
+import pytest
+
+from largevocab.errors import UserError
+from largevocab.tools import step_times
+from largevocab.tools.sweeps.launch import REPOSITORY
+
+SWEEP = """
+def sweep(add):
+  for head in ("full", "sampled/pps", "sampled/block"):
+    for seed in (0, 1):
+      add(f"configs/ptb.py:{head},runlocal", {"train.seed": seed}, name=head)
+
+def metrics():
+  return ["test_ppl"]
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path, monkeypatch):
+  monkeypatch.chdir(REPOSITORY)
+  path = tmp_path / "sweep.py"
+  path.write_text(SWEEP)
+  return path
+
+
+def test_methods_that_are_named_are_timed_beside_the_first(sweep):
+  assert step_times.main([str(sweep), "--seconds=0.01", "--names", "sampled/pps"]) == 0
+  (line,) = sweep.with_name("times.jsonl").read_text().splitlines()
+  record = json.loads(line)
+  assert record["name"] == "sampled/pps"
+  assert "train.seed" not in record["overrides"]
+  rebuilds = record["refresh_ms"] * len(record["refresh_steps"]) / 5  # of five steps
+  step_ms = record["ms_per_step"] - rebuilds
+  assert record["ratio"] == pytest.approx(step_ms / record["full_ms"])
+  assert min(record[key] for key in ("ms_per_step", "operations_per_step")) > 0
+
+
+def test_a_method_that_is_not_there_is_one_line(sweep):
+  with pytest.raises(UserError, match=r"has no 'pps'; use some of full, sampled/b"):
+    step_times.main([str(sweep), "--names", "full", "pps"])
