@@ -10,6 +10,7 @@ import runpy
 EXPERIMENTS = pathlib.Path(__file__).parents[1]
 ALL = runpy.run_path(str(EXPERIMENTS / "all_methods" / "sweep.py"))
 BIAS = runpy.run_path(str(EXPERIMENTS / "bias_at_the_end" / "sweep.py"))
+SAMPLED = runpy.run_path(str(EXPERIMENTS / "ptb_sampled" / "sweep.py"))
 FULL, DATA = ALL["FULL"], "ptb"
 SEEDS = (0, 1, 2)
 LENGTH = {**BIAS["LENGTH"], "log.monitor_every_steps": 0}
@@ -37,8 +38,7 @@ def comparison():
   return {"to": FULL, "metric": "test_ppl"}
 
 
-def metrics():
-  return ["valid_ppl", "test_ppl", "steps"]
+metrics, derived = SAMPLED["metrics"], SAMPLED["derived"]
 
 
 def figures():

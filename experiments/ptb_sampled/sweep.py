@@ -4,6 +4,8 @@ Runs of a seed are paired: they begin with the same rows and network, and read t
 text in the same order.
 """
 
+import math
+
 LENGTH = {"eval.every_epochs": 0.5}
 SEEDS = (0, 1, 2)
 FULL = "full softmax"
@@ -40,7 +42,14 @@ def sweep(add):
 
 
 def metrics():
-  return ["valid_ppl", "test_ppl", "steps"]
+  return ["valid_ppl", "lowest_valid_ppl", "test_ppl", "steps"]
+
+
+def derived(record, records):
+  """The lowest perplexity on validation text of all evaluations: where it is well below
+  that of the end, the method overfits."""
+  nll = [value for _, value, _ in record.get("curve", [])]
+  return {"lowest_valid_ppl": math.exp(min(nll))} if nll else {}
 
 
 def comparison():
