@@ -43,5 +43,5 @@ metrics, derived = SAMPLED["metrics"], SAMPLED["derived"]
 
 def figures():
   figure = {"file": "front", "y": "test_ppl", "line": "name", "front": "least"}
-  figure |= {"log": "xy", "band": True, "y_min": 105, "y_max": 250}
+  figure |= {"log": "xy", "band": True, "y_min": 105, "y_max": 200}
   return [{**figure, "x": "idle_seconds", "reference": ["bigram, counted"]}]
