@@ -153,13 +153,15 @@ def at_the_end(add, data, more, length, seeds):
 
 
 def settings(data):
-  """{method: (config, overrides)} of a problem, without the number of steps."""
+  """{method: (config, overrides)} of a problem, without the number of steps and rates,
+  which are searched."""
   found = {}
 
   def add(config, overrides, name):
     problem, _, method = name.partition(": ")
     if problem == data:
       del overrides["train.max_steps"]
+      overrides.pop("train.lr", None)
       found[method] = (config, overrides)
 
   sweep(add)

@@ -18,6 +18,8 @@ SHARED = {"head.num_samples": 512}
 # Two-level softmaxes of Grave et al. 2017, with clusters as the rules make them.
 UNCUT = {"head.slack": 4.0}
 MORE = {
+  # After the 700 steps of the search it cannot be told from the rate that is chosen.
+  "full softmax, lr=20": ("full", {"train.lr": 20.0}),
   "pps, 2,048": ("sampled/pps", {"head.num_samples": 2048}),
   "NCE, shared": ("nce/unigram", SHARED),
   "BlackOut, shared": ("blackout/unigram", SHARED | {"head.sampler.power": 0.5}),

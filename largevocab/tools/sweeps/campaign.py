@@ -76,13 +76,17 @@ class Campaign:
   def collect(self) -> None:
     """Writes the results so far: results.jsonl, search.jsonl, and the HPARAMS page."""
     search, root = self.sweep.search, self.launcher.root
-    runs = [self.chosen(run) for run in self.sweep.runs]
-    known = [run for run in runs if run is not None]
-    told = search.told if search else lambda run: {}
+    runs = [(run, self.chosen(run)) for run in self.sweep.runs]
+    known = [run for _, run in runs if run is not None]
+    told = {
+      run.id: search.told(run)
+      for given, run in runs
+      if search and run is not None and search.trials(given)
+    }
     if search:
       trials = list(self._trials(self.sweep.runs).values())
       records.update(self._search_path, trials, root)
-    records.update(self._results_path, known, root, told)
+    records.update(self._results_path, known, root, lambda run: told.get(run.id, {}))
     if root.exists():
       hparams_page.write(root, known)
 

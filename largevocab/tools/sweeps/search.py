@@ -59,7 +59,12 @@ class Search:
     ]
 
   def trials(self, run: Run) -> list[Run]:
-    """The trials that choose the rates of a run, in the order of `points`."""
+    """The trials that choose the rates of a run, in the order of `points`.
+
+    None of a run whose own overrides have all keys of the grid.
+    """
+    if self._has_rates(run):
+      return []
     length = {"train.max_steps": self.steps, "eval.every_epochs": 0.0}
     same = run.without_seed().with_overrides({**length, "train.seed": self.seed})
     return [same.with_overrides(point) for point in self.points()]
@@ -71,6 +76,8 @@ class Search:
       run: a run of the sweep.
       record_of: returns the record of a trial, if any. Diverged trials are the worst.
     """
+    if self._has_rates(run):
+      return run
     found = [record_of(trial) for trial in self.trials(run)]
     records = [record for record in found if record is not None]
     if len(records) < len(found):
@@ -91,6 +98,9 @@ class Search:
     ]
     told: Record = {"trials": len(self.points())}
     return {**told, "at_edge": edges} if edges else told
+
+  def _has_rates(self, run: Run) -> bool:
+    return set(self.grid) <= set(run.overrides)
 
   def _loss(self, record: Record) -> float:
     value = record.get(self.metric, math.inf)

@@ -56,6 +56,13 @@ def test_nothing_is_chosen_until_all_trials_have_ended():
   assert RATES.chosen(RUN, record_of) is None
 
 
+def test_a_run_with_rates_of_its_own_is_not_searched():
+  given = RUN.with_overrides({"train.lr": 8.0, "train.head_lr_factor": 1})
+  assert RATES.trials(given) == []
+  assert RATES.chosen(given, {}.__getitem__) == given
+  assert len(RATES.trials(RUN.with_overrides({"train.lr": 8.0}))) == 6
+
+
 def test_rates_at_the_edge_of_a_grid_are_told():
   told = lambda lr, factor: RATES.told(
     RUN.with_overrides({"train.lr": lr, "train.head_lr_factor": factor})
