@@ -10,7 +10,7 @@ def metrics():
 def paper():
   # Grave et al. 2017, table 1: minutes on a GPU, over 30 of the adaptive softmax.
   minutes = {
-    **{"full softmax": 83, "sampling": 41, "HSM (freq)": 34},
+    **{"full softmax": 83, "sampling": 41, "HSM (freq)": 34, "HSM (sim)": 41},
     **{"D-softmax": 53, "D-softmax [*]": 54},
   }
   step = "training step, {} / adaptive softmax, V=67,852"

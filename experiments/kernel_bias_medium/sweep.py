@@ -5,7 +5,7 @@ Blanc and Rendle 2018, figures 2 to 4: the medium network of Zaremba et al. 2014
 """
 
 LAWS = ["uniform", "unigram", "bigram", "quadratic", "quartic", "softmax"]
-NUM_SAMPLES = (10, 40, 160, 640, 2560)
+NUM_SAMPLES = [10 * 2**number for number in range(10)]
 STEPS_PER_EPOCH = 1327  # 929,589 tokens, 20 * 35 a step
 FULL = ["full softmax", "full absolute softmax"]
 
@@ -33,5 +33,8 @@ def figures():
       **{"file": "epochs", **over_epochs, "line": "head.num_samples"},
       **{"panel": "method", "where": {"method": LAWS}},
     },
-    {"file": "epochs_m160", **over_epochs, "where": {"head.num_samples": 160}},
+    *(
+      {"file": f"epochs_m{m}", **over_epochs, "where": {"head.num_samples": m}}
+      for m in (80, 160, 320)
+    ),
   ]
