@@ -38,13 +38,16 @@ HASH_TABLES = {
   "K=5": {"head.sampler.codes": 5},
 }
 REFERENCE = "full softmax"
-# Three seeds of it and, with the first budget, of these.
+# Three seeds of it and, with the first budget, of these; of some also with the second
+# where no label is frequent.
 SEEDS = (0, 1, 2)
 LSH = tuple(f"LSH {query}" for query in ("embedding", "label"))
 MAIN = (
   "frequency",
   *(f"{name}{how}" for name in LSH for how in ("", " weighted", " filled")),
 )
+NONE_FREQUENT = "citeulike_t_uniform"
+WITH_BOTH = ("frequency", *(f"{name} weighted" for name in LSH))
 
 
 def runs():
@@ -120,8 +123,11 @@ def sweep(add):
     run(*each)
   for seed in SEEDS[1:]:
     for data, head, name, fields in every:
-      few, _ = SETS[data][1]
-      if name in (REFERENCE, *(f"{main}, m={few}" for main in MAIN)):
+      few, many = SETS[data][1]
+      names = [REFERENCE, *(f"{main}, m={few}" for main in MAIN)]
+      if data == NONE_FREQUENT:
+        names += [f"{main}, m={many}" for main in WITH_BOTH]
+      if name in names:
         run(data, head, name, fields | {"train.seed": seed})
 
 
