@@ -44,7 +44,7 @@ class Goal:
   at_least: float | None = None
   at_most: float | None = None
   metric: str = "ratio"
-  remark: str = "open: needs a GPU"
+  remark: str = "open: `scripts/on_gpu.sh` on a GPU"
 
   @property
   def bound(self) -> str:

@@ -6,9 +6,9 @@
 #
 # The same command again goes on where the last one was stopped, until it says that
 # nothing is left: table 1 of Grave et al. 2017 (experiments/adaptive_enwiki8), figures 2
-# to 4 of Blanc & Rendle 2018 (kernel_bias_medium), the full softmax of Vincent et al.
-# 2015, section 6 (lst_epochs), and speeds (gpu_speed, product_time, a cost model). The
-# contract tests of all heads and samplers come first.
+# to 4 of Blanc & Rendle 2018 (kernel_bias_medium), 670,091 labels (xmlc_670k), the full
+# softmax of Vincent et al. 2015, section 6 (lst_epochs), and speeds (gpu_speed,
+# product_time, a cost model). The contract tests of all heads and samplers come first.
 #
 #   --seconds N   when to be done; runs are asked to save a minute before
 #   --work DIR    workdirs, caches and packages; keep it between calls
@@ -25,7 +25,7 @@ set -uo pipefail
 
 readonly SAVING=60 # seconds at the end, for runs to save and results to be written
 readonly LEAST=45  # what is not worth a start
-readonly SWEEPS=(adaptive_enwiki8 kernel_bias_medium lst_epochs)
+readonly SWEEPS=(adaptive_enwiki8 kernel_bias_medium xmlc_670k lst_epochs)
 readonly SPEEDS=(gpu_speed product_time)
 readonly BENCHMARKS=(
   chunked_full_softmax peers_optax deterministic_step
@@ -186,6 +186,7 @@ JAX_DEFAULT_MATMUL_PRECISION=float32 do_part contracts \
 share "$jobs"
 run_sweep adaptive_enwiki8 --jobs "$jobs" --set "data.train=$text"
 run_sweep kernel_bias_medium --jobs "$jobs" --set "data.path=$ptb"
+run_sweep xmlc_670k --jobs 1
 run_sweep lst_epochs --index 0 --set "data.train=$text" --set "eval.word_pairs=$pairs"
 measure_speeds
 [[ ! $dry_run ]] || exit 0

@@ -49,17 +49,19 @@ def test_a_dry_run_tells_commands_that_there_are(flags, tmp_path, capsys):
     assert (root / (module or words[0])).exists(), words
   sweeps = [words[2:] for words in commands if words[1] == "scripts/run_sweep.py"]
   names = [pathlib.Path(words[0]).parent.name for words in sweeps]
-  assert names == ["adaptive_enwiki8", "kernel_bias_medium", "lst_epochs"]
+  assert names == ["adaptive_enwiki8", "kernel_bias_medium", "xmlc_670k", "lst_epochs"]
   runs = []
   for sweep, *rest in sweeps:
     path = str(SCRIPT.parents[1] / sweep)
     assert run_sweep.main([path, *rest, "--dry_run"]) == 0
     runs.append(capsys.readouterr().out.splitlines())
-  assert list(map(len, runs)) == [9, 32, 1]
+  *lengths, searched, last = map(len, runs)
+  assert (lengths, last) == ([9, 62], 1)
+  assert searched  # the trials that choose rates, and runs whose rates are chosen
   assert f"--config.data.train={tmp_path}/text.txt" in runs[0][0]
   assert f"--config.data.path={tmp_path}" in runs[1][0]
-  assert f"--config.eval.word_pairs={tmp_path}/pairs.txt" in runs[2][0]
-  assert "configs/ngram.py:full" in runs[2][0]
+  assert f"--config.eval.word_pairs={tmp_path}/pairs.txt" in runs[3][0]
+  assert "configs/ngram.py:full" in runs[3][0]
   speeds = [words for words in commands if "benchmarks.bench" in words]
   assert len(speeds) == 10
   assert {
