@@ -25,6 +25,7 @@ from benchmarks import (
   inputs,
   kernel,
   lsh,
+  machine,
   rows,
   samplers,
   softmax,
@@ -50,6 +51,7 @@ BENCHMARKS = {
   **against_optax.ROWS,
   **against_softmax.ROWS,
   **deterministic.ROWS,
+  **machine.ROWS,
 }
 
 
