@@ -60,6 +60,8 @@ def single_targets(
   """
   if not isinstance(ids_N, jax.Array):
     ids_N = _as_int32(ids_N)
+  elif not jnp.issubdtype(ids_N.dtype, jnp.integer):
+    raise UserError(f"labels are {ids_N.dtype}: give class ids as integers")
   ids_N = jnp.asarray(ids_N, jnp.int32)
   if weight_N is None:
     weight_N = jnp.ones(ids_N.shape)
@@ -186,7 +188,7 @@ def as_counts(counts: "Counts | ArrayLike") -> Counts:
   3
 
   Raises:
-    ValueError: counts are not a non-empty vector of non-negative numbers.
+    ValueError: counts are not a non-empty vector of whole, non-negative numbers.
   """
   if isinstance(counts, Counts):
     return counts
@@ -196,4 +198,9 @@ def as_counts(counts: "Counts | ArrayLike") -> Counts:
   is_real = unigram_V.dtype.kind in "iuf"
   if not is_real or not np.isfinite(unigram_V).all() or (unigram_V < 0).any():
     raise ValueError("counts must be non-negative numbers")
+  if (unigram_V != np.rint(unigram_V)).any():
+    raise ValueError(
+      "counts must be whole numbers: multiply frequencies by the number of labels, and "
+      "round them"
+    )
   return Counts(unigram_V.astype(np.int64))

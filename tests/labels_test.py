@@ -7,7 +7,7 @@ import pytest
 
 from largevocab import check_targets, single_targets
 from largevocab.errors import UserError
-from largevocab.labels import Targets
+from largevocab.labels import Targets, as_counts
 
 
 @pytest.mark.parametrize(
@@ -19,12 +19,19 @@ from largevocab.labels import Targets
     ([0.0, np.nan], r"label nan at \[1\] is no class id"),
     ([4, 3, 5], r"label 5 at ids_NP\[2, 0\] has weight, but there are 5 classes"),
     ([4, -1], r"label -1 at ids_NP\[1, 0\] has weight, but there are 5 classes"),
+    (jnp.array([1.9]), "labels are float32: give class ids as integers"),
     (jnp.array([9]), r"label 9 at ids_NP\[0, 0\] .* give ids from 0 to 4"),
   ],
 )
 def test_a_label_that_is_no_class_is_named(ids, message):
   with pytest.raises(UserError, match=message):
     single_targets(ids, num_classes=5)
+
+
+def test_shares_are_no_counts():
+  with pytest.raises(ValueError, match="counts must be whole numbers: multiply"):
+    as_counts([0.1, 0.2, 0.7])
+  assert as_counts(np.array([2.0, 1.0])).unigram_V.tolist() == [2, 1]
 
 
 def test_whole_numbers_of_any_type_and_padding_are_labels():

@@ -341,6 +341,14 @@ def test_sums_without_any_gradient_or_with_too_few_weights_are_refused():
       accumulate(*args)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("size", [1e-4, 300.0])
+def test_norm_of_short_numbers_neither_overflows_nor_vanishes(dtype, size):
+  x = jnp.full(100, size, dtype)
+  want = np.sum(np.square(np.float64(x)))
+  np.testing.assert_allclose(sq_norm({"x": x}), want, rtol=1e-5)
+
+
 def test_sum_of_ids_outside_the_table_is_not_silent():
   """All sums of ids lie above V, so that no row would be touched."""
   grads = row_grads(np.array([V - 1, V - 2]), np.ones((2, D), np.float32), V)

@@ -241,7 +241,7 @@ class Hierarchical(LinearHead):
     nll_NP = two_level_nll(x_ND, *state.model, y.ids_NP, dtype=self.dtype)
     weight_N = jnp.sum(y.w_NP, axis=1)
     sum_N = jnp.sum(y.w_NP * nll_NP, axis=1)
-    return {"nll": sum_N / jnp.where(weight_N > 0, weight_N, 1)}
+    return {"nll": sum_N / jnp.where(weight_N != 0, weight_N, 1)}
 
   def top_k(
     self, state: HierarchicalState, h_ND: jax.Array, k: int

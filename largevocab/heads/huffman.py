@@ -133,7 +133,7 @@ class Huffman(LinearHead):
     nll_NP = tree_nll(x_ND, w_VD, state.tree, y.ids_NP, dtype=self.dtype)
     weight_N = jnp.sum(y.w_NP, axis=1)
     sum_N = jnp.sum(y.w_NP * nll_NP, axis=1)
-    return {"nll": sum_N / jnp.where(weight_N > 0, weight_N, 1)}
+    return {"nll": sum_N / jnp.where(weight_N != 0, weight_N, 1)}
 
   def top_k(
     self, state: HuffmanState, h_ND: jax.Array, k: int

@@ -96,6 +96,10 @@ class OverDevices:
   def row_sparse(self) -> bool:
     return getattr(self.head, "row_sparse", False)
 
+  @property
+  def counts_batches(self) -> bool:
+    return getattr(self.head, "counts_batches", False)
+
   def refreshes(self, step: int) -> bool:
     return self.head.refreshes(step)
 

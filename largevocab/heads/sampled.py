@@ -213,7 +213,7 @@ class Sampled(LinearHead):
   def add_row_grads(self, state: SampledState, grads: SampledGrads, ids_R, g_RD):
     """The gradient with that of looked-up rows added, and its squared norm."""
     more = class_row_grads(self.logits, state.table, ids_R, g_RD)
-    if counts_rows(self.sampler):  # those of the loss alone
+    if counts_rows(self.sampler) and grads.drawn is None:  # those of the loss alone
       drawn_R = grads.rows.ids_R
       grads = grads._replace(
         drawn=RowGrads(drawn_R, jnp.zeros((len(drawn_R), 0)), grads.rows.tag)

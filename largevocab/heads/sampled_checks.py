@@ -3,6 +3,7 @@
 from typing import Any
 
 from largevocab.errors import UserError
+from largevocab.samplers.base import follows_logits
 
 
 def check_settings(head: Any) -> None:
@@ -11,7 +12,7 @@ def check_settings(head: Any) -> None:
   Raises:
     UserError: two of them conflict.
   """
-  if getattr(head.sampler, "absolute", head.absolute) != head.absolute:
+  if follows_logits(head.sampler) and head.sampler.absolute != head.absolute:
     what, which = ("o", "|o|") if head.absolute else ("|o|", "o")
     raise UserError(
       f"head.absolute is {head.absolute} and head.sampler.absolute is not: a sampler "

@@ -104,11 +104,12 @@ def block_size(num_classes: int) -> int:
 
 
 def own_rows(ids: jax.Array, num_rows: int) -> jax.Array:
-  """The rows of classes in the table of this device, of `num_rows` rows; `num_rows` for
-  those of other devices and ids outside 0 ... V - 1."""
+  """The rows of classes in the table of this device, of `num_rows` rows. Those of other
+  devices, and ids outside 0 ... V - 1, have rows outside of it, none of them negative:
+  JAX counts these from the end."""
   blocks = _now.get()
   if blocks is None:
-    return ids
+    return jnp.where(ids < 0, num_rows, ids)
   return rows_here(blocks.row(ids), num_rows)
 
 

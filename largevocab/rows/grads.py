@@ -325,11 +325,12 @@ def in_parts(
 
 
 def sq_norm(tree: Any, start: jax.Array | None = None) -> jax.Array:
-  """Sum of squares of all float leaves, f32[], and of `start`, that of others.
+  """Sum of squares of all float leaves, in at least float32, and of `start`, that of
+  others.
 
   >>> float(sq_norm({"a": jnp.array([3.0, 4.0])}))
   25.0
   """
   leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
   start = jnp.float32(0.0) if start is None else start
-  return sum((jnp.sum(jnp.square(x)) for x in leaves), start)
+  return sum((jnp.sum(jnp.square(wide(x))) for x in leaves), start)

@@ -369,7 +369,9 @@ class RowwiseAdagrad(RowOptimizer):
     initial_accumulator: initial value of s.
     eps: added inside the root.
 
-  Source: Lerer et al. 2019 (PyTorch-BigGraph). Deviation: eps is inside the root.
+  Source: Lerer et al. 2019 (PyTorch-BigGraph). Deviations: eps is inside the root; the
+    mean is over the row as it is stored, with a bias padded with zeros, so that steps
+    are longer.
 
   >>> table = RowwiseAdagrad(initial_accumulator=0.0).init(jnp.zeros((2, 2)))
   >>> g = RowGrads(jnp.array([1]), jnp.array([[1.0, 7.0]]))  # mean square 25

@@ -166,6 +166,11 @@ class FixedLaw(Sampler, Protocol):
     ...
 
 
+def follows_logits(sampler: Sampler) -> bool:
+  """Whether the distribution follows the model's logits, o or |o| (`absolute`)."""
+  return hasattr(sampler, "absolute") and not has_fixed_law(sampler)
+
+
 def has_fixed_law(sampler: Sampler) -> TypeGuard[FixedLaw]:
   """Whether the proposal distribution is one for all examples and tables."""
   return isinstance(sampler, FixedLaw) and getattr(sampler, "is_fixed", True)

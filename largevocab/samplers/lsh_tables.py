@@ -291,6 +291,12 @@ class LSH(abc.ABC):
     V, D = w_VD.shape
     radix = hashing.radix(self.family, D)
     num = hashing.num_buckets(radix, self.codes, -(-4 * V // self.slots))
+    if num * self.slots >= 2**31:
+      raise UserError(
+        f"head.sampler: {num:,} buckets of {self.slots} slots, for {V:,} classes, are "
+        "more than 32-bit numbers count: set head.sampler.codes lower, or mesh.blocks "
+        "higher"
+      )
     return _build(functions, factor_L, w_VD, self.codes, num, self.slots)
 
   def _buckets(

@@ -96,6 +96,10 @@ class Mixture:
     return self._part(self.first), self._part(self.second)
 
   @property
+  def of_batches(self) -> bool:
+    return any(getattr(part, "of_batches", False) for part in self.parts)
+
+  @property
   def is_fixed(self) -> bool:
     return all(map(has_fixed_law, self.parts))
 

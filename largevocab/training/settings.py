@@ -298,7 +298,7 @@ class Experiment:
         "is evaluated before the end; set eval.every_epochs, or train.patience to 0"
       )
     head: Any = getattr(self.head, "head", self.head)  # of several devices
-    if self.train.accumulate > 1 and getattr(head, "counts_batches", False):
+    if self.train.accumulate > 1 and getattr(self.head, "counts_batches", False):
       raise UserError(
         f"train.accumulate is {self.train.accumulate}, and head.sampler "
         f"{type(head.sampler).__name__} counts the classes of one batch a step: set "

@@ -53,7 +53,11 @@ def test_the_worst_size_decides(experiments):
 
 
 def test_what_nobody_measured_is_open_and_what_is_lost_an_error(experiments):
-  assert goals.row(Goal("G4", "w"), experiments)[3:] == ["open: `scripts/on_gpu.sh` on a GPU", "", ""]
+  assert goals.row(Goal("G4", "w"), experiments)[3:] == [
+    "open: `scripts/on_gpu.sh` on a GPU",
+    "",
+    "",
+  ]
   with pytest.raises(UserError, match=r"no result of a name like 'stop' \(gone\)"):
     goals.row(Goal("G5", "gone", "speed", "stop", at_least=1.0), experiments)
 

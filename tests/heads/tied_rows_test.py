@@ -218,15 +218,36 @@ def test_samplers_that_count_see_the_classes_of_the_loss_alone(name, blocks):
     head = OverDevices(head, class_mesh(jax.devices()[:1]), blocks)
   state = head.init(jax.random.key(0), COUNTS, D)
   own = lambda state: state.parts if blocks > 1 else state
-  (other,) = np.setdiff1d(np.arange(V), y.ids_NP)[:1]
+  others = np.setdiff1d(np.arange(V), y.ids_NP)[:2]
 
   @jax.jit
   def seen(state):
     grads = head.backward(state, jnp.ones((N, D)), y, jax.random.key(1)).grads
-    tied, _ = head.add_row_grads(state, grads, jnp.array([other]), jnp.ones((1, D)))
+    tied = grads
+    for other in others:  # in two calls
+      tied, _ = head.add_row_grads(state, tied, jnp.array([other]), jnp.ones((1, D)))
     both = head.update(state, grads, LR, 1.0), head.update(state, tied, LR, 1.0)
-    return [own(new).stats for new in both], own(both[1]).table.w_VD[other]
+    return [own(new).stats for new in both], head.class_rows(both[1], others)
 
-  (want, got), row_E = seen(state)
+  (want, got), rows_RE = seen(state)
   jax.tree.map(np.testing.assert_array_equal, got, want)
-  assert np.abs(row_E - own(state).table.w_VD[other]).max() > 0  # which has moved
+  moved_RE = np.abs(rows_RE - head.class_rows(state, others))
+  assert (moved_RE.max(axis=1) > 0).all()
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_ids_that_are_no_class_have_no_row(name, blocks):
+  head = EXACT[name](init_scale=1.0)
+  if blocks > 1:
+    head = OverDevices(head, class_mesh(jax.devices()[:1]), blocks)
+  state, (_, y) = head.init(jax.random.key(0), COUNTS, D), batch(0)
+  ids_R = jnp.array([-1, V, V + 3, -V])
+  np.testing.assert_array_equal(head.class_rows(state, ids_R)[:, :D], 0)
+  grads = head.backward(state, jnp.ones((N, D)), y, jax.random.key(1)).grads
+  more, _ = head.add_row_grads(state, grads, ids_R, jnp.ones((4, D)))
+  tables = [
+    jax.jit(head.class_rows)(head.update(state, each, LR, 1.0), jnp.arange(V))
+    for each in (grads, more)
+  ]
+  np.testing.assert_array_equal(*tables)

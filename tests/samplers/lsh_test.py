@@ -490,3 +490,12 @@ def test_a_step_holds_nothing_of_all_classes_and_writes_in_place(draw):
 def test_wrong_values_are_refused(field, value):
   with pytest.raises(UserError, match=rf"\.{field} is .*(; it must|: use)"):
     LSHEmbedding(**{field: value})
+
+
+def test_more_slots_than_32_bits_count_are_named():
+  sampler = LSHEmbedding(codes=10, tables=1)
+  tables = partial(sampler._new_tables, key=KEY, tables=1)
+  shape = lambda V: jax.ShapeDtypeStruct((V, 8), jnp.float32)
+  jax.eval_shape(tables, shape(2 * 10**8))
+  with pytest.raises(UserError, match=r"for 300,000,000 classes, are more than 32-bit"):
+    jax.eval_shape(tables, shape(3 * 10**8))

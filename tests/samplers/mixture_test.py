@@ -172,6 +172,17 @@ def test_other_parts_are_refused(name):
     Mixture(second=name)
 
 
+def test_counts_follow_no_logits_so_absolute_does_not_matter():
+  Sampled(sampler=Mixture(), absolute=True)
+  with pytest.raises(UserError, match=r"head\.absolute is True"):
+    Sampled(sampler=Mixture("quadratic", "uniform", absolute=False), absolute=True)
+
+
+def test_a_part_of_the_batch_makes_it_one_of_the_batch():
+  assert Mixture("sce", "uniform").of_batches
+  assert not Mixture().of_batches
+
+
 def test_two_parts_of_a_name_are_refused():
   with pytest.raises(UserError, match="are both 'uniform': name two"):
     Mixture("uniform", "uniform")

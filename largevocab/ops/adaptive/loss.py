@@ -205,7 +205,7 @@ def _routed(model: Model, place_NP, w_NP, capacities):
   place_M, w_M = place_NP.ravel(), w_NP.ravel()
   spans = itertools.pairwise(ends)
   for tail, (start, end), capacity in zip(model.tails, spans, capacities, strict=True):
-    is_here_M = (place_M >= start) & (place_M < end) & (w_M > 0)
+    is_here_M = (place_M >= start) & (place_M < end) & (w_M != 0)
     with shards.table(end - start):
       local_M = shards.own_rows(place_M - start, len(tail.rows_VE))
     yield tail, end - start, route(is_here_M, capacity), local_M

@@ -255,7 +255,7 @@ def tree_loss(
   V, dtype = len(w_VD), compute_dtype(x_ND, w_VD, dtype)
   x_MD = jnp.repeat(x_ND, ids_NP.shape[1], axis=0)
   w_M = w_NP.ravel()
-  above_LM = ways(tree, jnp.where(w_M > 0, ids_NP.ravel(), V))
+  above_LM = ways(tree, jnp.where(w_M != 0, ids_NP.ravel(), V))
   node_LM = _nodes(above_LM, V)
   ids_R, row_LM = jnp.unique(
     node_LM, size=min(node_LM.size, V), fill_value=V, return_inverse=True

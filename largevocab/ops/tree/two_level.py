@@ -235,7 +235,7 @@ def two_level_loss(
     dx_ND = dx_ND.at[part.at_AT // P].add(dx_ATD, mode="drop")
     return loss + more, dx_ND, d_MS.at[part.at_AT].set(d_ATS, mode="drop")
 
-  cluster_M = jnp.where(w_NP > 0, cluster_NP, K).ravel()
+  cluster_M = jnp.where(w_NP != 0, cluster_NP, K).ravel()
   d_MS = jnp.zeros((N * P, S), sum_dtype(dtype))
   loss, dx_ND, d_MS = over_tiles(
     add,

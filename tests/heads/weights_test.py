@@ -1,0 +1,37 @@
+"""Weights of examples, which may be negative, as those of a policy's gradient."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab import config, single_targets
+
+V, D, N = 40, 8, 6
+COUNTS = np.arange(2 * V, V, -1)
+HEADS = ("full", "adaptive", "d_softmax", "hierarchical", "huffman")
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_negative_weight_counts_as_it_is(name):
+  head = config.head(name)
+  state = head.init(jax.random.key(0), COUNTS, D)
+  h_ND = jax.random.normal(jax.random.key(1), (N, D))
+  ids_N = np.arange(0, V, V // N)[:N]
+  weight_N = jnp.array([1.0, -0.5, 0.0, 2.0, -1.0, 0.25])
+  nll_N = head.evaluate(state, h_ND, single_targets(ids_N))["nll"]
+  y = single_targets(ids_N, weight_N)
+  step = head.backward(state, h_ND, y, jax.random.key(2))
+  want = jnp.sum(weight_N * nll_N) / jnp.sum(weight_N)
+  np.testing.assert_allclose(step.loss, want, rtol=1e-4)
+
+  def loss(h_ND):
+    nll_N = head.evaluate(state, h_ND, single_targets(ids_N))["nll"]
+    return jnp.sum(weight_N * nll_N) / jnp.sum(weight_N)
+
+  for d in range(D):  # by differences
+    e_ND = jnp.zeros((N, D)).at[:, d].set(1e-2)
+    along = (loss(h_ND + e_ND) - loss(h_ND - e_ND)) / 2e-2
+    np.testing.assert_allclose(jnp.sum(step.dh_ND[:, d]), along, rtol=0.05, atol=1e-3)
+  alone = head.evaluate(state, h_ND, y)["nll"]
+  np.testing.assert_allclose(alone, jnp.where(weight_N == 0, 0, nll_N), rtol=1e-4)
