@@ -10,7 +10,11 @@ LENGTH = {
   "eval.every_epochs": 0.5,
 }
 SEEDS = (0, 1, 2)
-FULL, ABSOLUTE = "full softmax", "full absolute softmax"
+# After 700 steps a search prefers a rate of 40, which ends higher: ptb_at_the_end has
+# both. The rate of the absolute softmax is not searched either.
+FULL, ABSOLUTE = "full softmax, lr=20", "full absolute softmax"
+IN_FIGURES = "full softmax"
+EXACT = {"train.lr": 20.0, "log.monitor_every_steps": 0}
 # m, of samplers with three seeds and with the first; each word has draws of its own.
 SEVERAL_SEEDS = {"softmax": (10,), "quadratic": (10, 40), "uniform": (100,)}
 ONE_SEED = {
@@ -25,7 +29,9 @@ SAMPLERS = [*SEVERAL_SEEDS, *(name for name in ONE_SEED if name not in SEVERAL_S
 def sweep(add):
   for seed in SEEDS:
     same = {**LENGTH, "train.seed": seed}
-    add("configs/ptb.py:full", same, name=FULL)
+    add("configs/ptb.py:full", EXACT | same, name=FULL)
+    absolute = {"head.absolute": True, **EXACT, **same}
+    add("configs/ptb.py:full", absolute, name=ABSOLUTE)
     for every in (SEVERAL_SEEDS, ONE_SEED) if seed == SEEDS[0] else (SEVERAL_SEEDS,):
       for sampler, numbers in every.items():
         own = {"head.sampler.per_example": True}
@@ -34,7 +40,6 @@ def sweep(add):
           overrides = {"head.num_samples": m, **own, **same}
           add(f"configs/ptb.py:sampled/{sampler}", overrides, name=f"{sampler}, m={m}")
   first = {**LENGTH, "train.seed": SEEDS[0]}
-  add("configs/ptb.py:full", {"head.absolute": True, **first}, name=ABSOLUTE)
   for sampler, numbers in SHARED.items():
     for m in numbers:
       overrides, name = {"head.num_samples": m, **first}, f"shared {sampler}, m={m}"
@@ -58,11 +63,11 @@ def figures():
   return [
     {
       **{"file": "samples", "x": "head.num_samples", "y": "test_ppl", "log": "xy"},
-      **{"where": {"method": SAMPLERS}, "reference": [FULL, ABSOLUTE]},
+      **{"where": {"method": SAMPLERS}, "reference": [IN_FIGURES, ABSOLUTE]},
     },
     {
       **{"file": "epochs", "x": "epoch", "y": "valid_ppl", "log": "y"},
       **{"steps_per_epoch": STEPS_PER_EPOCH, "line": "head.num_samples"},
-      **{"panel": "method", "where": {"method": SAMPLERS}, "reference": [FULL]},
+      **{"panel": "method", "where": {"method": SAMPLERS}, "reference": [IN_FIGURES]},
     },
   ]
