@@ -12,7 +12,7 @@ ALL = runpy.run_path(
 )
 FULL, DATA = ALL["FULL"], "citeulike_t"
 SEEDS = (0, 1, 2)
-# On validation data the full softmax gains nothing by longer training.
+# In the last epoch the full softmax hardly gains on validation data.
 LENGTH = {"train.epochs": 5.0, "eval.every_epochs": 1.0, "log.monitor_every_steps": 0}
 SHARED = {"head.num_samples": 2647}  # five per cent of the tags
 MORE = {

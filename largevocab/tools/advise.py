@@ -22,9 +22,9 @@ within --budget_ms and --budget_mib. With --workdir, --budget_ms is by default t
 time of the fastest head with a relvar. Without it no sample is judged, and only the
 exact softmax can be named.
 
-relvar tells the noise of a step, and about twice the bias of its loss, for the model
-that you give, and not where training ends. Which methods were trained to the end, on
-which data and with how many seeds: docs/README.md, Choose.
+relvar tells the noise of a step and, while it is small, about twice the bias of its
+loss, for the model that you give, and not where training ends. Which methods were
+trained to the end, on which data and with how many seeds: docs/README.md, Choose.
 
 --workdir uses counts, class rows, optimiser, and activations and labels of held-out
 data of that run; its head must have one row per class. --counts draws labels in
