@@ -62,6 +62,8 @@ def single_targets(
     ids_N = _as_int32(ids_N)
   elif not jnp.issubdtype(ids_N.dtype, jnp.integer):
     raise UserError(f"labels are {ids_N.dtype}: give class ids as integers")
+  else:  # beyond 32 bits they must not become other classes
+    ids_N = jnp.where(ids_N == ids_N.astype(jnp.int32), ids_N, -1)
   ids_N = jnp.asarray(ids_N, jnp.int32)
   if weight_N is None:
     weight_N = jnp.ones(ids_N.shape)

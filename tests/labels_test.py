@@ -43,6 +43,14 @@ def test_whole_numbers_of_any_type_and_padding_are_labels():
   assert jax.jit(single_targets)(jnp.arange(3)).ids_NP.dtype == jnp.int32
 
 
+def test_labels_beyond_32_bits_become_no_other_class():
+  with jax.enable_x64(True):
+    ids_N = jnp.array([2**32 + 3, 3])
+    with pytest.raises(UserError, match=r"label -1 at ids_NP\[0, 0\]"):
+      single_targets(ids_N, num_classes=5)
+    assert jax.jit(single_targets)(ids_N).ids_NP.tolist() == [[-1], [3]]
+
+
 def test_targets_are_checked_where_they_have_weight():
   ids_NP, w_NP = np.array([[0, 3], [2**32, 3]]), np.array([[1, 0], [0, 0.5]])
   y = Targets(ids_NP, w_NP, np.zeros(2, int))

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from largevocab.fields import settings
 from largevocab.heads.base import HeadStep, head_step, read_batch, total_weight
 from largevocab.heads.linear import LinearHead
-from largevocab.heads.partitioned import Partitioned, at_places
+from largevocab.heads.partitioned import Partitioned, at_places, places_of
 from largevocab.labels import Targets
 from largevocab.ops import shards
 from largevocab.ops.adaptive.clusters import Clusters
@@ -204,7 +204,7 @@ class Adaptive(Partitioned, LinearHead):
     """For the short-list the row of the class; for a tail the row of its cluster plus
     the projected row of the class. Their product with h and the constant feature is
     log p(c | h) up to the log-partition functions."""
-    return class_rows(state.model, shards.rows_of(state.place_V, ids_R))
+    return class_rows(state.model, places_of(state.place_V, ids_R))
 
 
 def _sum_of_first_rows(downs: tuple[jax.Array, ...]) -> jax.Array:

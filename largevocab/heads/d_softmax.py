@@ -14,7 +14,7 @@ from largevocab.errors import UserError
 from largevocab.fields import settings
 from largevocab.heads.base import HeadStep, head_step, read_batch, total_weight
 from largevocab.heads.linear import LinearHead
-from largevocab.heads.partitioned import Partitioned, at_places
+from largevocab.heads.partitioned import Partitioned, at_places, places_of
 from largevocab.labels import Targets
 from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
@@ -235,7 +235,7 @@ class DSoftmax(Partitioned, LinearHead):
     """Rows whose product with h and the constant feature is the logit: P_i^T w_c, or
     w_c in the columns of its slice and 0 elsewhere; then, if there is a bias, b_c and
     padding."""
-    (rows, downs), place_R = state.weights, shards.rows_of(state.place_V, ids_R)
+    (rows, downs), place_R = state.weights, places_of(state.place_V, ids_R)
     rows_by_part, start = [], 0
     for w_VE, size in zip(rows, state.sizes, strict=True):
       is_here_R = (place_R >= start) & (place_R < start + size)

@@ -70,6 +70,7 @@ def _chi2(
     log_p_NC = lax.dynamic_slice_in_dim(log_p_NV, chunk.start, len(chunk.ids_C), 1)
     log_expected = head.sampler.log_expected(state.stats, w_VD, x_ND, y, chunk.ids_C)
     log_expected_NC = jnp.broadcast_to(log_expected, log_p_NC.shape)
+    log_expected_NC = log_expected_NC.astype(log_p_NC.dtype)
     more = (
       logsumexp(jnp.where(is_class_C, x_NC, -jnp.inf), axis=1)
       for x_NC in (log_expected_NC, 2 * log_p_NC - log_expected_NC)

@@ -31,6 +31,7 @@ from largevocab.ops import shards
 from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import wide
+from largevocab.ops.softmax.log_partition import weighted_mean
 from largevocab.ops.tree import blocks
 from largevocab.ops.tree.blocks import BlockGrads
 from largevocab.ops.tree.two_level import (
@@ -239,9 +240,7 @@ class Hierarchical(LinearHead):
     h_ND, y = read_batch(h_ND, y, len(state.cluster_V))
     x_ND = self.features(h_ND)
     nll_NP = two_level_nll(x_ND, *state.model, y.ids_NP, dtype=self.dtype)
-    weight_N = jnp.sum(y.w_NP, axis=1)
-    sum_N = jnp.sum(y.w_NP * nll_NP, axis=1)
-    return {"nll": sum_N / jnp.where(weight_N != 0, weight_N, 1)}
+    return {"nll": weighted_mean(nll_NP, y.w_NP)}
 
   def top_k(
     self, state: HierarchicalState, h_ND: jax.Array, k: int

@@ -26,6 +26,7 @@ from largevocab.ops import shards
 from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import wide
+from largevocab.ops.softmax.log_partition import weighted_mean
 from largevocab.ops.tree.huffman import (
   Tree,
   huffman,
@@ -131,9 +132,7 @@ class Huffman(LinearHead):
     h_ND, y = read_batch(h_ND, y, len(state.nodes.w_VD))
     x_ND, w_VD = self.features(h_ND), state.nodes.w_VD
     nll_NP = tree_nll(x_ND, w_VD, state.tree, y.ids_NP, dtype=self.dtype)
-    weight_N = jnp.sum(y.w_NP, axis=1)
-    sum_N = jnp.sum(y.w_NP * nll_NP, axis=1)
-    return {"nll": sum_N / jnp.where(weight_N != 0, weight_N, 1)}
+    return {"nll": weighted_mean(nll_NP, y.w_NP)}
 
   def top_k(
     self, state: HuffmanState, h_ND: jax.Array, k: int

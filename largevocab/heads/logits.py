@@ -14,7 +14,7 @@ from largevocab.ops.pair_logits import of_pairs
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.softmax.log_partition import Change, ChunkScore, Score
 from largevocab.rows import RowGrads, Table, looked_up_grads
-from largevocab.samplers.base import follows_logits
+from largevocab.samplers.base import follows_products
 
 
 class Logits(Protocol):
@@ -131,7 +131,7 @@ class Cosine:
       raise UserError(
         "head.init_scale is 0, and rows of 0 have no cosine: set it above 0"
       )
-    if getattr(sampler, "follows_products", follows_logits(sampler)):
+    if follows_products(sampler):
       raise UserError(
         "head.sampler follows <w, h>, and head.logits are cosines: choose a sampler by "
         "counts, or 'rf_softmax', 'rece', 'lsh_embedding' or 'lsh_label', which follow "

@@ -90,7 +90,6 @@ class OverDevices:
 
   def __post_init__(self):
     check_devices(self.num_blocks, self.mesh.size)
-    self.head.in_blocks()  # raises an error if the head cannot be divided
 
   @property
   def row_sparse(self) -> bool:

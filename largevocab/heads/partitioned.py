@@ -5,7 +5,7 @@ import dataclasses
 import logging
 from collections.abc import Callable
 from dataclasses import field
-from typing import Annotated, Self
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -206,9 +206,6 @@ class Partitioned(abc.ABC):
     downs = jax.tree.map(lambda _: WHOLE, kinds.downs)
     return dataclasses.replace(kinds, downs=downs)
 
-  def in_blocks(self) -> Self:
-    return self
-
   @abc.abstractmethod
   def parameters(self) -> dict[str, bool]:
     """Which optional parameters exist, as arguments of `ops.adaptive.plan.Costs`."""
@@ -254,6 +251,11 @@ def at_places(place_V: jax.Array, ids_NP: jax.Array) -> jax.Array:
   V = shards.num_classes(len(place_V))
   place_NP = place_V.at[ids_NP].get(mode="fill", fill_value=V)
   return V + shards.total(place_NP - V)  # the device that has the entry knows it
+
+
+def places_of(place_V: jax.Array, ids_R: jax.Array) -> jax.Array:
+  """The place of each class that all devices name, V for ids of no class."""
+  return at_places(place_V, shards.own_rows(ids_R, len(place_V)))
 
 
 def _padded(x_V: np.ndarray, blocks: Blocks) -> jax.Array:

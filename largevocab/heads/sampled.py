@@ -94,9 +94,9 @@ class Sampled(LinearHead):
       log-partition functions are float32, and rows are of `optimizer.row_dtype`.
     optimizer: of the rows.
 
-  Cost: O((N P + M) D) with shared negatives, O(N (P + M) D) otherwise; independent of
-    V. For many negatives per example, where it is faster, 3 products of N V D instead:
-    `ops/pair_logits.py`.
+  Cost: O(N (P + M) D); independent of V. With shared negatives it reads N P + M rows,
+    otherwise N (P + M). For many negatives per example, where it is faster, 3 products
+    of N V D instead: `ops/pair_logits.py`.
 
   >>> head = Sampled(num_samples=2, bias=False)
   >>> state = head.init(jax.random.key(0), [5, 3, 2, 1], 8)

@@ -36,7 +36,8 @@ def softmax_cross_entropy(
     budget_mib: temporary memory for loss and gradient.
     score: function of the logits that is exponentiated; `absolute_logit` is that of
       Blanc and Rendle.
-    dtype: of the operands of the products; None: that of h. Sums are float32.
+    dtype: of the operands of the products; None: the wider of those of h and w. Sums
+      are float32.
 
   Returns:
     f32[], nats.

@@ -69,21 +69,13 @@ def table(num_classes: int | None) -> Iterator[None]:
   blocks = _now.get()
   if blocks is not None and num_classes is not None:
     blocks = Blocks(num_classes, blocks.num)
-  token = _now.set(blocks)
-  try:
+  with over(blocks):
     yield
-  finally:
-    _now.reset(token)
 
 
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
+def alone() -> contextlib.AbstractContextManager[None]:
   """What is traced inside computes with one block, as on one device."""
-  token = _now.set(None)
-  try:
-    yield
-  finally:
-    _now.reset(token)
+  return over(None)
 
 
 def is_divided() -> bool:

@@ -1,14 +1,10 @@
 """Row-wise optimisers of optax: any transformation in code, and some by name."""
 
-from typing import Annotated
-
 import optax
 
-from largevocab.fields import Between, Eps, NonNegative, settings
+from largevocab.fields import Eps, NonNegative, settings
 from largevocab.rows import optax_state
-from largevocab.rows.optimizers import RowOptimizer
-
-_Decay = Annotated[float, Between(0, 0.999999)]
+from largevocab.rows.optimizers import Decay, RowOptimizer
 
 
 @settings
@@ -76,8 +72,8 @@ class AdamW(RowOptimizer):
   """
 
   decoupled_decay: NonNegative = 1e-4
-  b1: _Decay = 0.9
-  b2: _Decay = 0.999
+  b1: Decay = 0.9
+  b2: Decay = 0.999
   eps: Eps = 1e-8
 
   def rule(self):
@@ -99,8 +95,8 @@ class Lion(RowOptimizer):
   """
 
   decoupled_decay: NonNegative = 1e-3
-  b1: _Decay = 0.9
-  b2: _Decay = 0.99
+  b1: Decay = 0.9
+  b2: Decay = 0.99
 
   def rule(self):
     return optax.scale_by_lion(self.b1, self.b2)
@@ -117,7 +113,7 @@ class RMSProp(RowOptimizer):
     eps: added to it, inside the root.
   """
 
-  mean_decay: _Decay = 0.9
+  mean_decay: Decay = 0.9
   eps: Eps = 1e-8
 
   def rule(self):

@@ -20,7 +20,7 @@ from largevocab.rows import lazy_average, lazy_decay, optax_state
 from largevocab.rows.grads import RowGrads, Table, fold_rows, rows_and_scalars
 from largevocab.rows.rounding import as_kept, with_rows
 
-_Decay = Annotated[float, Between(0, 0.999999)]  # larger ones may round to 1 in float32
+Decay = Annotated[float, Between(0, 0.999999)]  # larger ones may round to 1 in float32
 
 
 @settings(kw_only=True)
@@ -73,7 +73,7 @@ class RowOptimizer(abc.ABC):
   weight_decay: NonNegative = 0.0
   decoupled_decay: NonNegative = 0.0
   row_dtype: Dtype = "float32"
-  average: _Decay = 0.0
+  average: Decay = 0.0
 
   @abc.abstractmethod
   def rule(self) -> optax.GradientTransformation:
@@ -298,7 +298,7 @@ class Momentum(RowOptimizer):
   [0.0, -2.5]
   """
 
-  momentum: _Decay = 0.9
+  momentum: Decay = 0.9
 
   def init_slots(self, w_VD):
     return {"velocity_VD": jnp.zeros_like(w_VD)}
@@ -410,8 +410,8 @@ class Adam(RowOptimizer):
     eps: added to the root of the second moment.
   """
 
-  b1: _Decay = 0.9
-  b2: _Decay = 0.999
+  b1: Decay = 0.9
+  b2: Decay = 0.999
   eps: Eps = 1e-8
 
   def init_slots(self, w_VD):

@@ -168,7 +168,18 @@ class FixedLaw(Sampler, Protocol):
 
 def follows_logits(sampler: Sampler) -> bool:
   """Whether the distribution follows the model's logits, o or |o| (`absolute`)."""
-  return hasattr(sampler, "absolute") and not has_fixed_law(sampler)
+  return any(hasattr(s, "absolute") and not has_fixed_law(s) for s in parts_of(sampler))
+
+
+def follows_products(sampler: Sampler) -> bool:
+  """Whether it follows products of class rows and activations of any length."""
+  follows = lambda s: getattr(s, "follows_products", follows_logits(s))
+  return any(map(follows, parts_of(sampler)))
+
+
+def parts_of(sampler: Any) -> tuple[Sampler, ...]:
+  """The samplers with which a mixture draws; of any other, itself."""
+  return getattr(sampler, "parts", (sampler,))
 
 
 def has_fixed_law(sampler: Sampler) -> TypeGuard[FixedLaw]:

@@ -73,6 +73,7 @@ class InBatch:
 
   distinct: ClassVar[bool] = True
   counts_rows: ClassVar[bool] = True
+  of_batches: ClassVar[bool] = True
 
   rate: Annotated[float, Between(0, 1, excluding=(0,))] = 0.01
   smoothing: Annotated[float, Between(0, 10**9, excluding=(0,))] = 1.0

@@ -79,7 +79,11 @@ class RECE(Buckets):
     r_BD = jax.random.normal(key, (B, h_ND.shape[1]))
     class_V = jnp.pad(_order(r_BD, w_VD, jnp.ones(V, bool)), (0, C * Y - V))
     class_CY = jnp.where(jnp.arange(C * Y) < V, class_V, V).reshape(C, Y)
-    place_N = jnp.zeros(N, jnp.int32).at[_order(r_BD, h_ND, live_N)].set(jnp.arange(N))
+    place_N = (
+      jnp.zeros(N, jnp.int32)
+      .at[_order(r_BD, h_ND, live_N)]
+      .set(jnp.arange(N, dtype=jnp.int32))
+    )
     # In floating point: the product may exceed 32 bits.
     share_N = place_N / jnp.maximum(jnp.sum(live_N), 1)
     chunk_N = jnp.minimum((share_N * C).astype(jnp.int32), C - 1)
@@ -107,7 +111,7 @@ def _order(r_BD: jax.Array, x_RD: jax.Array, live_R: jax.Array) -> jax.Array:
     return chunk.put(found[0], bucket_C), chunk.put(found[1], best_C)
 
   (R, _), B = x_RD.shape, len(r_BD)
-  none = jnp.zeros(R, jnp.int32), jnp.zeros(R)
+  none = jnp.zeros(R, jnp.int32), jnp.zeros(R, jnp.float32)
   size = max(_SCORE_BYTES // (4 * B), 1)
   bucket_R, best_R = fold_rows(hashed, none, R, size)
   bucket_R = jnp.where(live_R, bucket_R, B)

@@ -15,6 +15,7 @@ import numpy as np
 from largevocab.errors import UserError
 from largevocab.fields import Between, settings
 from largevocab.labels import Counts, Targets, as_counts
+from largevocab.ops.block_counts import whole_counts
 from largevocab.ops.draws import strata
 from largevocab.ops.draws.strata import Strata
 from largevocab.ops.shapes import check_shapes
@@ -25,20 +26,23 @@ Smoothing = Annotated[float, Between(0, 10**9)]
 
 
 def check_counts(counts: Counts, w_VD: jax.Array) -> np.ndarray:
-  """The counts i64[V] of a table's classes, checked to be not all zero.
+  """The counts i64[V] of a table's classes, checked to be not all zero: of a block of
+  classes, which may have none that was seen, those of all blocks.
 
   Raises:
     UserError: all counts are zero, or the table has another number of classes.
   """
-  unigram_V = as_counts(counts).unigram_V
+  counts = as_counts(counts)
+  unigram_V = counts.unigram_V
   if len(unigram_V) != w_VD.shape[0]:
     raise UserError(
       f"counts of {len(unigram_V)} classes for a table of shape {w_VD.shape}: give one "
       "count for each row"
     )
-  if not unigram_V.any():
+  every_V = whole_counts(counts).unigram_V
+  if not every_V.any():
     raise UserError(
-      f"counts of all {len(unigram_V)} classes are zero: count the classes of the "
+      f"counts of all {len(every_V)} classes are zero: count the classes of the "
       "training data, or choose the uniform sampler"
     )
   return unigram_V
@@ -47,10 +51,18 @@ def check_counts(counts: Counts, w_VD: jax.Array) -> np.ndarray:
 def count_weights(count_V: np.ndarray, power: float, smoothing: float) -> np.ndarray:
   """(count + smoothing) ** power as f64[V], relative to the largest.
 
+  Raises:
+    UserError: all are 0, as in a block without a class that was seen.
+
   >>> count_weights(np.array([3, 1, 0]), power=1.0, smoothing=1.0).tolist()
   [1.0, 0.5, 0.25]
   """
   smooth_V = count_V + np.float64(smoothing)
+  if not smooth_V.any():
+    raise UserError(
+      f"none of the {len(count_V)} classes of a block was counted: set "
+      "head.sampler.smoothing above 0, or mesh.blocks to fewer"
+    )
   weight_V = (smooth_V / smooth_V.max()) ** power
   # 0 ** 0 must not give weight to a class, nor underflow take it from one.
   return np.where(smooth_V > 0, np.maximum(weight_V, 1e-100), 0.0)

@@ -55,6 +55,26 @@ def test_more_blocks_are_the_same_exact_softmax():
   assert not np.allclose(state.parts.table.w_VD[:V], rows_RD)  # they are elsewhere
 
 
+@pytest.mark.parametrize("sampler", [PPS(), Unigram()])
+def test_a_block_may_have_only_classes_that_were_not_seen(sampler):
+  over = OverDevices(Sampled(sampler=sampler, num_samples=4), ONE, 4)
+  counts = [50, 20, 10, 0, 5, 3, 1, 0]  # the fourth block has the classes 3 and 7
+  state = over.init(jax.random.key(0), counts, 4)
+  step = over.backward(
+    state, jnp.ones((2, 4)), single_targets([0, 3]), jax.random.key(1)
+  )
+  assert np.isfinite(step.loss)
+  strict = dataclasses.replace(sampler, smoothing=0.0)
+  with pytest.raises(
+    UserError, match=r"of a block was counted: set head\.sampler\.smoo"
+  ):
+    OverDevices(Sampled(sampler=strict, num_samples=4), ONE, 4).init(
+      jax.random.key(0), counts, 4
+    )
+  with pytest.raises(UserError, match="counts of all 8 classes are zero"):
+    over.init(jax.random.key(0), [0] * 8, 4)
+
+
 @pytest.mark.parametrize("method", ["reference", "examples", "tiles", "classes"])
 def test_unused_rows_are_no_classes_for_any_method(method):
   V = 13  # four blocks of four rows

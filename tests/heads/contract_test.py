@@ -533,10 +533,8 @@ class SphericalView(View):
     return [2 * params[0] @ a_DD + jnp.sum(ds_N1 * grads.h_ND, 0)[None] + at]
 
   def tripled(self, grads):
-    of_parts = super().tripled(grads)
-    squared = 3 * of_parts.equal_ND
     kept = {"h_ND": grads.h_ND, "gram_ND": grads.gram_ND}
-    return of_parts._replace(equal_ND=squared, **kept)
+    return super().tripled(grads)._replace(**kept)
 
   def scores(self, head, state, h_ND):
     o_NV = head.features(h_ND) @ implied(state).T

@@ -32,7 +32,7 @@ READ = (
   *("full/cosine", "sampled/unigram/cosine"),
 )
 # And these also add up gradients.
-ADDED = ("full", "sampled/pps", "nce/unigram")
+ADDED = ("full", "sampled/pps", "nce/unigram", "spherical")
 # Clusters whose sizes 8 blocks do not divide, each with narrower rows.
 DECAYED = Adagrad(decoupled_decay=0.1, average=0.9)
 CLUSTERS = {"cutoffs": (20, 91), "factor": 2, "align": 1, "optimizer": DECAYED}
@@ -152,8 +152,8 @@ def is_equal_everywhere(x):
 
 
 def added(head, state):
-  """The rows after a step with the summed gradients of two parts of a batch, with those
-  of the batch, and with those of a part."""
+  """The state after a step with the summed gradients of two parts of a batch, with
+  those of the batch, and with those of a part."""
   h_ND, y = batch(STEPS)
   key, backward = jax.random.key(6), jax.jit(head.backward)
   parts = []
@@ -170,8 +170,9 @@ def added(head, state):
     "scaled sum": accumulate([one, two], [1.0, 1.0]),
   }
   update = jax.jit(head.update)
-  rows = lambda grads: update(state, grads, 0.3, 1.0).parts.table.w_VD
-  return {name: np.asarray(rows(grads)).tolist() for name, grads in every.items()}
+  leaves = lambda grads: jax.tree.leaves(update(state, grads, 0.3, 1.0).parts)
+  numbers = lambda grads: np.concatenate([np.ravel(x) for x in leaves(grads)])
+  return {name: numbers(grads).tolist() for name, grads in every.items()}
 
 
 def read(head, state):

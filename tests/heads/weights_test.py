@@ -1,4 +1,5 @@
-"""Weights of examples, which may be negative, as those of a policy's gradient."""
+"""Weights of examples, which may be negative, as those of a policy's gradient; and
+ids of no class."""
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +13,21 @@ COUNTS = np.arange(2 * V, V, -1)
 HEADS = ("full", "adaptive", "d_softmax", "hierarchical", "huffman")
 
 
+FEW = {"cutoffs": (4,), "factor": 2, "align": 1}  # so that there is a tail
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_ids_of_no_class_have_no_row(name):
+  head = config.head(name, **(FEW if name in ("adaptive", "d_softmax") else {}))
+  state = head.init(jax.random.key(0), COUNTS, D)
+  rows_RD = head.class_rows(state, jnp.array([0, V - 1, V, -1, V + 7]))
+  assert np.any(rows_RD[:2], axis=1).all()
+  assert not np.any(rows_RD[2:])
+
+
 @pytest.mark.parametrize("name", HEADS)
 def test_a_negative_weight_counts_as_it_is(name):
-  head = config.head(name)
+  head = config.head(name, **(FEW if name in ("adaptive", "d_softmax") else {}))
   state = head.init(jax.random.key(0), COUNTS, D)
   h_ND = jax.random.normal(jax.random.key(1), (N, D))
   ids_N = np.arange(0, V, V // N)[:N]

@@ -9,7 +9,7 @@ import pytest
 
 from largevocab import command_line, config
 from largevocab.errors import UserError
-from largevocab.heads import Sampled
+from largevocab.heads import Cosine, Sampled
 from largevocab.labels import Counts, single_targets
 from largevocab.losses import NegativeSampling
 from largevocab.samplers import SAMPLERS, LSHEmbedding, Mixture, Unigram
@@ -176,6 +176,15 @@ def test_counts_follow_no_logits_so_absolute_does_not_matter():
   Sampled(sampler=Mixture(), absolute=True)
   with pytest.raises(UserError, match=r"head\.absolute is True"):
     Sampled(sampler=Mixture("quadratic", "uniform", absolute=False), absolute=True)
+  Sampled(sampler=Mixture("bigram", "uniform"), absolute=True)  # a law of contexts
+
+
+def test_cosines_are_followed_by_parts_that_follow_no_products():
+  for first in ("bigram", "rf_softmax"):
+    Sampled(sampler=Mixture(first, "uniform"), logits=Cosine(), bias=False)
+  for first in ("quadratic", "sce"):
+    with pytest.raises(UserError, match=r"head\.sampler follows <w, h>"):
+      Sampled(sampler=Mixture(first, "uniform"), logits=Cosine(), bias=False)
 
 
 def test_a_part_of_the_batch_makes_it_one_of_the_batch():

@@ -81,7 +81,6 @@ class StepTime(Fit):
   Source: Grave et al. 2017, equation 7, extended by other widths and by the time for
     the rows, which dominates where few examples reach a cluster. Terms are added: on a
     CPU their maximum, as in the paper, predicts no better.
-    added: on a CPU their maximum, as in the paper, predicts no better.
 
   >>> t = StepTime(9, 0.0, 0.0, constant=1.0, logit=2.0, product=1.0, row=0.5, far=1.0,
   ...              near=100.0)

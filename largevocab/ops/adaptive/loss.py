@@ -26,7 +26,7 @@ from largevocab.ops.softmax.plan import plan
 
 
 class ClusterGradients(NamedTuple):
-  """ClusterGradients of `adaptive_loss`.
+  """Gradients of `adaptive_loss`.
 
   Attributes:
     h_ND: of the activations.
@@ -98,7 +98,7 @@ def adaptive_nll(
 
     def add(nll_N, at_K, tail=tail, local_M=local_M):
       h_KD, local_K1, w_K1, example_K = _read(at_K, h_ND, tail, local_M, w_NP)
-      is_there_K1 = (w_K1 > 0).astype(w_K1.dtype)
+      is_there_K1 = (w_K1 != 0).astype(w_K1.dtype)
       x_KE = tail.features(h_KD, dtype)
       nll_K = softmax_nll(x_KE, tail.rows_VE, local_K1, is_there_K1, dtype=dtype)
       part_K = w_K1[:, 0] * nll_K * scale_N.at[example_K].get(mode="clip")

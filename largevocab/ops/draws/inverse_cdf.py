@@ -168,7 +168,8 @@ def _lengths(total_K: jax.Array, weight_KG: jax.Array) -> jax.Array:
   share_KG = weight_KG / jnp.where(total_K > 0, total_K, 1.0)[:, None]
   length_KG = jnp.rint(share_KG * float(UNIT)).astype(jnp.uint32)
   length_KG = jnp.maximum(length_KG, (weight_KG > 0).astype(jnp.uint32))
-  left_K = UNIT - length_KG.sum(-1)  # modulo 2^32, as is its sum with a length
+  # Modulo 2^32, as is its sum with a length.
+  left_K = UNIT - length_KG.sum(-1, dtype=jnp.uint32)
   # Index of the first maximum; `argmax` is slow on CPU.
   at_1G = jnp.arange(size)[None, :]
   is_max_KG = weight_KG == weight_KG.max(-1, keepdims=True)
@@ -180,7 +181,8 @@ def _pick(length_KG: jax.Array, group_M: jax.Array, u_M: jax.Array) -> jax.Array
   """The entry i32[M] of its group whose part of 0..UNIT-1 contains each integer."""
   sums = [length_KG]
   while sums[0].shape[1] > 1:
-    sums.insert(0, sums[0].reshape(len(length_KG), -1, 2).sum(-1))
+    pairs_KE2 = sums[0].reshape(len(length_KG), -1, 2)
+    sums.insert(0, pairs_KE2.sum(-1, dtype=jnp.uint32))
   if len(sums) == 1:
     return jnp.zeros(u_M.shape, jnp.int32)
   # A loop over one array of all sums: unrolled, XLA recomputes each step from scratch.

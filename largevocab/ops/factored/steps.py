@@ -39,7 +39,6 @@ class SphericalGrads(NamedTuple):
       of its rows; everything else is of all true classes.
     gram_ND: f32[N, D], H Q.
     pull_ND: f32[N, D], sum over p of do_np w_p.
-    equal_ND: f32[N, D], sum over p of do_np T_p, so that T^T T = equal^T H.
     tag: i32[], see `largevocab.ops.tag`. `a + b` is the gradient of the sum.
   """
 
@@ -50,7 +49,6 @@ class SphericalGrads(NamedTuple):
   ids_NP: jax.Array
   gram_ND: jax.Array
   pull_ND: jax.Array
-  equal_ND: jax.Array
   tag: ArrayLike = TAG
 
   def __add__(self, other: "SphericalGrads") -> "SphericalGrads":  # pyrefly: ignore
@@ -85,20 +83,18 @@ def joined_grads(
     )
 
   each = [scaled(padded(g), w)[:-1] for g, w in zip(parts, weights, strict=True)]
-  whole = SphericalGrads(*map(jnp.concatenate, zip(*each, strict=True)), tag=tag)
-  equal_ND = _equal(whole.do_NP, whole.h_ND, whole.ids_NP, nothing)
-  return whole._replace(equal_ND=equal_ND)
+  return SphericalGrads(*map(jnp.concatenate, zip(*each, strict=True)), tag=tag)
 
 
-def _equal(
-  do_NP: jax.Array, h_ND: jax.Array, ids_NP: jax.Array, num_classes: int
-) -> jax.Array:
-  """f32[N, D], sum over p of do_np T_p with T_c the sum of do_np h_n of class c."""
-  rows_NPD = do_NP[:, :, None] * h_ND[:, None, :]
+def _equal(f: Factored, g: SphericalGrads) -> jax.Array:
+  """f32[N, D], the sum over p of do_np T_p with T_c that of do_np h_n of class c. So
+  T^T T = equal^T H. Each device sums over its own classes."""
+  rows_NPD = g.do_NP[:, :, None] * g.h_ND[:, None, :]
   flat_RD = rows_NPD.reshape(-1, rows_NPD.shape[-1])
-  equal_RD = sums_of_equals(ids_NP.ravel(), flat_RD, num_classes)
+  equal_RD = sums_of_equals(g.ids_NP.ravel(), flat_RD, len(f.v_VD))
   equal_NPD = equal_RD.reshape(rows_NPD.shape)
-  return jnp.einsum("np,npd->nd", do_NP, equal_NPD, precision="highest")
+  equal_ND = jnp.einsum("np,npd->nd", g.do_NP, equal_NPD, precision="highest")
+  return shards.total(equal_ND)
 
 
 def distinct(
@@ -164,9 +160,7 @@ def value_and_grads(
   >>> float(value), dh_ND.tolist()  # |(1, 2) - (0, 1)|^2
   (2.0, [[6.0]])
   """
-  V = check_shapes(v_VD=f.v_VD, h_ND=h_ND, ids_NP=ids_NP, t_NP=t_NP, weight_N=weight_N)[
-    "V"
-  ]
+  check_shapes(v_VD=f.v_VD, h_ND=h_ND, ids_NP=ids_NP, t_NP=t_NP, weight_N=weight_N)
   gram_ND = dot(h_ND, f.gram_DD)
   q_N, s_N = jnp.sum(gram_ND * h_ND, axis=1), dot(h_ND, f.sum_D)
   o_NP, pull = outputs_and_pull(f, h_ND, ids_NP)
@@ -178,8 +172,7 @@ def value_and_grads(
   do_NP = jnp.where(t_NP == 0, 0, weigh(do_NP, weight_N[:, None]))
   pull_ND = pull(do_NP)
   dh_ND = 2 * dq_N[:, None] * gram_ND + ds_N[:, None] * f.sum_D[None, :] + pull_ND
-  equal_ND = shards.total(_equal(do_NP, h_ND, ids_NP, V))
-  grads = SphericalGrads(h_ND, dq_N, ds_N, do_NP, ids_NP, gram_ND, pull_ND, equal_ND)
+  grads = SphericalGrads(h_ND, dq_N, ds_N, do_NP, ids_NP, gram_ND, pull_ND)
   return jnp.sum(weigh(loss_N, weight_N)), dh_ND, grads
 
 
@@ -204,7 +197,7 @@ def sq_norm(f: Factored, g: SphericalGrads) -> jax.Array:
   )
   V = shards.num_classes(len(f.v_VD))
   of_rest = V * jnp.sum(c_D**2) + 2 * jnp.sum(c_D * t_D)
-  total = by_gram + 2 * by_rest + of_rest + jnp.sum(g.equal_ND * g.h_ND)
+  total = by_gram + 2 * by_rest + of_rest + jnp.sum(_equal(f, g) * g.h_ND)
   return jnp.maximum(total, 0)  # in spite of rounding
 
 
@@ -249,7 +242,7 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
   # Q <- Q - P - P^T with P = half^T H, and the terms of 1 c^T.
   half_ND = 2 * rate * g.dq_N[:, None] * (g.gram_ND - shrink(g.gram_ND) / 2)
   half_ND = half_ND + rate * (g.pull_ND - shrink(g.pull_ND))
-  half_ND = half_ND - rate**2 / 2 * g.equal_ND
+  half_ND = half_ND - rate**2 / 2 * _equal(f, g)
   p_DD = dot(half_ND.T, h_ND) + (sum_D - V / 2 * c_D - t_D)[:, None] * c_D[None, :]
   u_inv_DD, back_ND = _inverse(f.u_inv_DD, h_ND, 2 * rate * g.dq_N)
   v_NPD = rate * g.do_NP[:, :, None] * back_ND[:, None, :]

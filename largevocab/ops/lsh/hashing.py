@@ -66,42 +66,33 @@ def new_mips(key: jax.Array, w_VD: jax.Array, codes: int, tables: int) -> MIPS:
   return MIPS(normal_LCF[:, :, :-1], normal_LCF[:, :, -1], limit_L)
 
 
-def simhash_digits(functions: SimHash, x_ND: jax.Array) -> jax.Array:
+def sign_digits(functions: SimHash | MIPS, x_ND: jax.Array) -> jax.Array:
   """Sign codes, 1 where a projection is not negative: u32[L, C, N].
 
-  Two vectors agree in a code with probability 1 - angle / pi.
+  Two vectors agree in a code of SimHash with probability 1 - angle / pi. The codes of
+  MIPS are those of queries, to match `mips_row_digits` of rows: query q is mapped to
+  (q / |q|, 0), row w to (w / U, sqrt(1 - |w|^2 / U^2)). Both have norm 1, and their
+  inner product is that of q and w, divided by U |q|. Signs do not depend on |q|.
 
-  Source: Charikar 2002.
+  Source: Charikar 2002; Neyshabur and Srebro 2015 (simple-LSH), after Shrivastava and
+    Li 2014.
   Cost: one product of N L C D. Products of different shapes may round differently, so
     the code of a vector with a projection near 0 may depend on N.
 
   >>> functions = SimHash(jnp.array([[[1.0, 0.0], [0.0, 1.0]]]))
-  >>> simhash_digits(functions, jnp.array([[3.0, -1.0]]))[:, :, 0].tolist()
+  >>> sign_digits(functions, jnp.array([[3.0, -1.0]]))[:, :, 0].tolist()
   [[1, 0]]
   """
   check_shapes(x_ND=x_ND, **functions._asdict())
   return _signs(_project(functions.normal_LCD, x_ND))
 
 
-def mips_query_digits(functions: MIPS, x_ND: jax.Array) -> jax.Array:
-  """Codes u32[L, C, N] of queries, to match `mips_row_digits` of rows.
-
-  Query q is mapped to (q / |q|, 0), row w to (w / U, sqrt(1 - |w|^2 / U^2)): both have
-  norm 1, and their inner product is that of q and w, divided by U |q|.
-
-  Source: Neyshabur and Srebro 2015 (simple-LSH), after Shrivastava and Li 2014.
-  Cost: one product of N L C D.
-  """
-  check_shapes(x_ND=x_ND, **functions._asdict())
-  return _signs(_project(functions.normal_LCD, x_ND))  # signs do not depend on |q|
-
-
 def mips_row_digits(functions: MIPS, w_RD: jax.Array) -> jax.Array:
-  """Codes u32[L, C, R] of rows; see `mips_query_digits`.
+  """Codes u32[L, C, R] of rows; see `sign_digits`.
 
   Rows that have become longer than U since the functions were made count as w / |w|.
 
-  Cost: one product of R L C D; rounding as in `simhash_digits`.
+  Cost: one product of R L C D; rounding as in `sign_digits`.
 
   >>> one = jnp.ones((1, 1))
   >>> functions = MIPS(one[None], -one, jnp.array([5.0]))
@@ -201,11 +192,7 @@ def query_buckets(
   if isinstance(functions, WinnerTakeAll):
     digit_LCN = winner_take_all.digits(functions, h_ND, codes)
     return _bucket(digit_LCN, functions.coord_LKE.shape[2], buckets)
-  if isinstance(functions, SimHash):
-    digit_LCN = simhash_digits(functions, h_ND)
-  else:
-    digit_LCN = mips_query_digits(functions, h_ND)
-  return _bucket(digit_LCN, RADIX, buckets)
+  return _bucket(sign_digits(functions, h_ND), RADIX, buckets)
 
 
 def _bucket(digit_LCN: jax.Array, radix: int, buckets: int) -> jax.Array:

@@ -46,7 +46,6 @@ def new_functions(key: jax.Array, dim: int, codes: int, tables: int) -> WinnerTa
     dim: D.
     codes: most codes per table.
     tables: L.
-    tables: L.
 
   >>> new_functions(jax.random.key(0), 20, 2, 3).coord_LKE.shape
   (3, 3, 8)

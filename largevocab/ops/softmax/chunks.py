@@ -20,8 +20,8 @@ class Chunks(NamedTuple):
 def even_chunks(total: int, at_most: int) -> Chunks:
   """Chunks of at most `at_most`, of even size, so that the last wastes little.
 
-  With several chunks the size is a multiple of 8, and if possible not of 1024: rows
-  4 KiB apart map to the same cache lines.
+  With several chunks the size is a multiple of 8, unless that exceeds `at_most`, and if
+  possible not of 1024: rows 4 KiB apart map to the same cache lines.
 
   >>> even_chunks(10_000, 8192)
   Chunks(num=2, size=5000)

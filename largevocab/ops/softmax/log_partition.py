@@ -101,10 +101,18 @@ def nll_of(normalized: Normalized) -> jax.Array:
 
 def mean_nll(normalized: Normalized, w_NP: jax.Array) -> jax.Array:
   """f32[N], nats: the weighted mean over an example's classes, 0 without weight."""
-  weight_N = w_NP.sum(axis=1)
-  nll_N = (w_NP * nll_of(normalized)).sum(axis=1)
+  return weighted_mean(nll_of(normalized), w_NP)
+
+
+def weighted_mean(x_NP: jax.Array, w_NP: jax.Array) -> jax.Array:
+  """f32[N], the mean over an example's classes, 0 without weight.
+
+  >>> weighted_mean(jnp.array([[1.0, 3.0]]), jnp.array([[3.0, 1.0]])).tolist()
+  [1.5]
+  """
+  weight_N, sum_N = w_NP.sum(axis=1), (w_NP * x_NP).sum(axis=1)
   none_N = weight_N == 0  # False for NaN, so that the mean is NaN
-  return jnp.where(none_N, 0, nll_N / jnp.where(none_N, 1, weight_N))
+  return jnp.where(none_N, 0, sum_N / jnp.where(none_N, 1, weight_N))
 
 
 def joined(each: Sequence[Normalized]) -> Normalized:

@@ -207,7 +207,6 @@ def parts_nll(
   ids_NP: jax.Array,
   w_NP: jax.Array,
   *,
-  score: ChunkScore = logit,
   dtype=None,
 ) -> tuple[jax.Array, jax.Array]:
   """Exact nll_N, the mean of log_z_N - o[ids_NP] with weights w_NP, and log_z_N.
@@ -228,7 +227,7 @@ def parts_nll(
   dtype = _check(parts, ids_NP, w_NP, dtype)
 
   def of_part(part, at_NP):
-    return normalize_for_reading(part.h_ND, part.w_VD, at_NP, score, dtype)
+    return normalize_for_reading(part.h_ND, part.w_VD, at_NP, logit, dtype)
 
   normalized = of_all_devices(joined(_of_each(of_part, parts, ids_NP)))
   log_z_N = normalized.max_N + jnp.log(normalized.sum_N)

@@ -58,7 +58,6 @@ def plan(
   budget_bytes: int,
   *,
   method: str = "auto",
-  float_bytes: int = 4,
   compute_bytes: int | None = None,
 ) -> Plan:
   """Chooses chunks by their temporary memory.
@@ -76,12 +75,12 @@ def plan(
       examples.
     method: one of METHODS; 'auto' is 'tiles' if the budget allows enough examples per
       chunk, else 'classes'.
-    float_bytes: bytes of a logit.
-    compute_bytes: bytes of an operand of the products, if not `float_bytes`.
+    compute_bytes: bytes of an operand of the products, if not those of a logit, 4.
 
   >>> plan(512, 1000, 64, 2**23).method, plan(512, 10**6, 64, 2**23).method
   ('tiles', 'classes')
   """
+  float_bytes = 4  # of a logit
   compute_bytes = compute_bytes or float_bytes
   # Operands of a narrower type are copies.
   copy_bytes = compute_bytes if compute_bytes != float_bytes else 0

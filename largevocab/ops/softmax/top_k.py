@@ -57,8 +57,8 @@ def top_k(
 ) -> tuple[jax.Array, jax.Array]:
   """The k classes of the largest scores of o_NV = h_ND @ w_VD.T, best first.
 
-  Exact. Ties are by smaller class id. NaN scores come first, so that they are not
-  overlooked.
+  Exact. Ties are by smaller class id, but on a device with several blocks of classes by
+  row. NaN scores come first, so that they are not overlooked.
 
   Args:
     h_ND: float[N, D], activations.
@@ -96,7 +96,7 @@ def top_k(
       o_NC = change(o_NC, chunk.ids_C)
     is_class_C = shards.used(chunk.ids_C, V, jnp.ones(len(chunk.ids_C), bool))
     o_NC = jnp.where(is_class_C[None], o_NC, -jnp.inf)
-    return merge_best(best, chunk.ids_C, o_NC)
+    return merge_best(best, chunk.ids_C, o_NC.astype(best[1].dtype))
 
   # The first classes are a chunk of their own. In a last chunk that repeats classes
   # they would be masked, which is another pass over all logits.
@@ -246,7 +246,7 @@ def parts_top_k(
 ) -> tuple[jax.Array, jax.Array]:
   """The k most probable classes, best first.
 
-  Exact. Ties are by smaller class id.
+  Exact. Ties are as of `top_k`.
 
   Args:
     parts: at least one.

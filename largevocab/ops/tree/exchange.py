@@ -33,6 +33,7 @@ def log_likelihood(
 
   All probabilities are relative frequencies in the text itself.
 
+  Args:
     codes_P: i64[P], distinct bigrams as a * V + b.
     counts_P: i64[P], n_ab, their counts.
     cluster_V: i32[V], the cluster of each word, from 0.

@@ -34,7 +34,7 @@ def tree_top_k(
 ) -> tuple[jax.Array, jax.Array]:
   """The k most probable classes, best first.
 
-  Exact. Ties are by smaller class id.
+  Exact. Ties are by smaller class id, but on a device with several blocks by row.
 
   Goes down the tree, from some nodes to all those below them and then to the next. As
   nodes are numbered by depth, the nodes below consecutive ones are consecutive. No

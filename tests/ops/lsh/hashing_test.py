@@ -64,7 +64,7 @@ def test_winner_take_all_agrees_as_often_as_theory_says(dim, zeros):
 def test_simhash_agrees_as_often_as_theory_says(codes):
   a_D, b_D = pair(10)
   functions = hashing.new_simhash(KEY, 10, codes, NUM)
-  digit_LCN = hashing.simhash_digits(functions, jnp.stack([a_D, b_D]))
+  digit_LCN = hashing.sign_digits(functions, jnp.stack([a_D, b_D]))
   agree_L = (digit_LCN[:, :, 0] == digit_LCN[:, :, 1]).all(1)
   check_share(agree_L, collisions.simhash(a_D, b_D) ** codes)
 
@@ -74,12 +74,12 @@ def test_mips_agrees_as_often_as_theory_says(size):
   query_D, row_D = pair(10)
   longest_D = row_D / size  # rows may have grown
   functions = hashing.new_mips(KEY, longest_D[None], 1, NUM)
-  a_L = hashing.mips_query_digits(functions, query_D[None])[:, 0, 0]
+  a_L = hashing.sign_digits(functions, query_D[None])[:, 0, 0]
   b_L = hashing.mips_row_digits(functions, row_D[None])[:, 0, 0]
   p = collisions.mips(query_D, row_D, np.linalg.norm(longest_D))
   check_share(a_L == b_L, p)
   # Longer queries are the same, shorter rows are further away.
-  same_L = hashing.mips_query_digits(functions, 3 * query_D[None])[:, 0, 0]
+  same_L = hashing.sign_digits(functions, 3 * query_D[None])[:, 0, 0]
   np.testing.assert_array_equal(a_L, same_L)
   shorter = collisions.mips(query_D, row_D / 2, np.linalg.norm(longest_D))
   assert p - shorter > 0.01

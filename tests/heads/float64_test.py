@@ -1,0 +1,38 @@
+"""With `jax_enable_x64` default types are wider: every head and every sampler trains,
+evaluates and is monitored all the same."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab import config, single_targets
+from largevocab.labels import Counts
+
+V, D, N = 40, 8, 6
+COUNTS = Counts(np.arange(2 * V, V, -1), np.arange(V))
+PATHS = [
+  path
+  for path in config.head_paths()
+  if "/" not in path or path.partition("/")[0] in ("sampled", "spherical")
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("path", PATHS)
+def test_everything_runs_with_wider_default_types(path, dtype):
+  fields = {"num_samples": 8, "loss": {"corrected": not path.endswith(("top_k", "ce"))}}
+  head = config.head(path, **fields)
+  with jax.enable_x64(True):
+    state = head.init(jax.random.key(0), COUNTS, D)
+    h_ND = jnp.asarray(np.sin(np.arange(N * D).reshape(N, D)), dtype)
+    y = single_targets(np.arange(N))
+    step = jax.jit(head.backward)(state, h_ND, y, jax.random.key(1))
+    state = jax.jit(head.update)(state, step.grads, 0.1, 1.0)
+    read = jax.jit(head.evaluate)(state, h_ND, y)
+    monitored = jax.jit(head.monitor)(state, h_ND, y, jax.random.key(2))
+    _, best_NK = jax.jit(head.top_k, static_argnums=2)(state, h_ND, 3)
+  assert step.dh_ND.dtype == dtype
+  for x in (step.loss, step.sq_norm, step.dh_ND, *read.values(), best_NK):
+    assert np.isfinite(x).all()
+  assert not any(np.isnan(x).any() for x in monitored.values())
