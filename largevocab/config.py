@@ -72,10 +72,14 @@ _TEXT_RATES = {
 def part(kind: str, name: str, **fields: Any) -> Any:
   """A part of an experiment, by its kind and registry name.
 
-  >>> part("sampler", "pps", power=0.75)
+  Fields that only other parts of this kind have are ignored, so that a config may let
+  its user choose among them.
+
+  >>> part("sampler", "pps", power=0.75, tables=50)
   PPS(power=0.75, smoothing=1.0)
   """
-  return _choose(REGISTRIES[kind], name, kind)(**fields)
+  cls = _choose(REGISTRIES[kind], name, kind)
+  return cls(**_own(kind, cls, fields))
 
 
 def head(path: str, **fields: Any) -> Any:
@@ -264,7 +268,7 @@ def of_workdir(workdir: str) -> ConfigDict:
   except (ValueError, TypeError, AttributeError) as error:
     if isinstance(error, UserError):
       raise
-    raise UserError(f"{path} is damaged ({error}); delete it") from error
+    raise UserError(f"{path} is damaged ({error}); restore it") from error
   for key, block in config.items():
     _complete(key, block)
   for key, cls in SETTINGS.items():

@@ -13,6 +13,10 @@ _OF_THE_SYSTEM = {
   **dict.fromkeys(
     (errno.EACCES, errno.EPERM, errno.EROFS), "change its permissions or its owner"
   ),
+  **dict.fromkeys(
+    (errno.EEXIST, errno.ENOTDIR), "it, or a part of its path, is a file: give another"
+  ),
+  errno.ENOENT: "there is no such place: give another",
 }
 _TOO_LARGE = re.compile(
   "out of memory|RESOURCE_EXHAUSTED|too big|maximum allowed|overflow", re.IGNORECASE

@@ -5,7 +5,6 @@ import logging
 import math
 import os
 import time
-from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
@@ -26,7 +25,7 @@ from largevocab.training.runlog import NoLog, Progress, RunLog, peak_mib
 from largevocab.training.settings import Experiment
 from largevocab.training.signals import StopSignals
 from largevocab.training.spread import assembled, rows_here
-from largevocab.training.state import State, init_state
+from largevocab.training.state import State, check_classes, classes_path, init_state
 from largevocab.training.step import compiled_settled, compiled_steps, monitor
 from largevocab.training.workdir import (
   changes_of,
@@ -99,6 +98,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
           f"{workdir} was trained for {latest} steps, train.max_steps and train.epochs "
           f"ask for {loop.num_steps}; ask for more, or choose another --workdir"
         )
+      check_classes(workdir, data)
       state, clock = saved.restore(state, set_aside=True)
       _LOG.info("going on from step %d", int(state.step))
     step, state = int(state.step), loop.prepare(state)
@@ -109,7 +109,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
       set_result_aside(workdir)
       claim_workdir(workdir, config, step)
       with writing(workdir):
-        data.vocabulary.save(Path(workdir, "vocabulary.txt"))
+        data.vocabulary.save(classes_path(workdir))
       log = RunLog(workdir, step, config, measure_anew)
     try:
       result = loop.run(state, clock, log, measure_anew)

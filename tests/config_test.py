@@ -31,6 +31,14 @@ def test_build_returns_what_the_config_was_made_of():
   assert exp.eval == c.Evaluating(unroll=7)
 
 
+def test_a_part_ignores_the_fields_of_others_and_refuses_unknown_ones():
+  assert c.part("model", "linear", embed=4, hidden=7) == c.part(
+    "model", "linear", embed=4
+  )
+  with pytest.raises(c.UserError, match=r"model has a field 'hiden'.* mean 'hidden'"):
+    c.part("model", "linear", hiden=7)
+
+
 def test_head_learns_with_the_optimizer_of_the_experiment():
   exp = c.build(tiny(optimizer=c.part("optimizer", "adam", b1=0.5)))
   assert exp.head.optimizer == exp.optimizer == c.part("optimizer", "adam", b1=0.5)

@@ -262,8 +262,8 @@ def test_damaged_cache_is_made_anew(fails, tmp_path, file, damage):
 @pytest.mark.parametrize(
   ("file", "content", "words"),
   [
-    ("config.json", "{", ["damaged", "delete it"]),
-    ("config.json", "[]", ["damaged", "delete it"]),
+    ("config.json", "{", ["damaged", "restore it"]),
+    ("config.json", "[]", ["damaged", "restore it"]),
     ("result.json", "", ["damaged", "delete it"]),
     ("result.json", "\x00\x01", ["damaged", "delete it"]),
   ],

@@ -36,6 +36,29 @@ class Classes:
       for word, count in zip(self.words, self.counts_V.tolist(), strict=True):
         file.write(f"{word}\t{count}\n".encode())
 
+  def check_saved(self, path: Path) -> None:
+    """Checks that a file written by `save`, if there is one, has these classes.
+
+    Raises:
+      UserError: it has others, or other counts; names the first line that differs.
+    """
+    if not path.exists():
+      return
+    lines = path.read_bytes().splitlines()
+    if len(lines) != len(self):
+      raise self._others(path, f"{len(lines)} classes", f"{len(self)}")
+    for i, (line, word) in enumerate(zip(lines, self.words, strict=True)):
+      if line != (now := f"{word}\t{self.counts_V[i]}".encode()):
+        was, now = (f"{x.decode(errors='replace')!r:.99}" for x in (line, now))
+        raise self._others(path, f"{was} in line {i + 1}", now)
+
+  @staticmethod
+  def _others(path: Path, saved: str, now: str) -> UserError:
+    return UserError(
+      f"{path} has {saved}, and the data now {now}: these are not the data of the run; "
+      "restore those, or choose another --workdir"
+    )
+
   @classmethod
   def load(cls, path: Path) -> Self:
     """Reads a file written by `save`.

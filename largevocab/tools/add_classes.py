@@ -28,7 +28,7 @@ from largevocab.rows import carry_rows
 from largevocab.tools import entry
 from largevocab.training.checkpoint import Checkpoints
 from largevocab.training.settings import Experiment
-from largevocab.training.state import State, init_state
+from largevocab.training.state import State, classes_path, init_state
 from largevocab.training.workdir import claim_workdir, held, workdir_path
 
 
@@ -58,7 +58,7 @@ def add_classes(workdir: str, into: str, overrides: list[str], which: str) -> st
     UserError: the data are no items, the head has no single table, or `into` is in use.
   """
   settings = config.of_workdir(workdir)
-  former = Classes.load(pathlib.Path(workdir, "vocabulary.txt"))
+  former = Classes.load(classes_path(workdir))
   command_line.override(settings, ["add_classes", *overrides], known=[])
   exp = config.build(settings)
   data = exp.data.load()
@@ -76,7 +76,7 @@ def add_classes(workdir: str, into: str, overrides: list[str], which: str) -> st
     if directory.exists():
       raise UserError(f"--into: {into} has a run already: choose another directory")
     claim_workdir(into, settings.to_dict())
-    data.vocabulary.save(pathlib.Path(into, "vocabulary.txt"))
+    data.vocabulary.save(classes_path(into))
     with Checkpoints(str(directory)) as saved:
       saved.save(0, state, {"seconds": 0.0})
   num = int(np.sum(was >= 0))

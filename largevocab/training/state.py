@@ -1,6 +1,7 @@
 """The training state: initialisation and restoring."""
 
 import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -77,12 +78,27 @@ def init_state(exp: Experiment, data: Data) -> State:
   return on_devices(exp, state)
 
 
+def classes_path(workdir: str) -> Path:
+  """Of the file with the name and the count of each class."""
+  return Path(workdir, "vocabulary.txt")
+
+
+def check_classes(workdir: str, data: Data) -> None:
+  """Checks that data have the classes of a workdir's run, so that ids mean the same.
+
+  Raises:
+    UserError: see `Classes.check_saved`.
+  """
+  data.vocabulary.check_saved(classes_path(workdir))
+
+
 def restore(exp: Experiment, workdir: str, which: str) -> tuple[Data, State]:
   """The data of a run, and its 'latest' or 'best' state."""
   directory = os.path.join(workdir, "checkpoints")
   if not os.path.isdir(directory):
     raise UserError(f"no checkpoints in {workdir}; train first")
   data = exp.data.load()
+  check_classes(workdir, data)
   with Checkpoints(directory) as saved:
     state, _ = saved.restore(init_state(exp, data), which)
   return data, state

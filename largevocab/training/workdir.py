@@ -82,10 +82,10 @@ def writing(path: str) -> Iterator[None]:
   try:
     yield
   except OSError as error:
+    room = "make room or choose another --workdir; the same command goes on from the "
+    what_to_do = remedy(error.errno, room + "last checkpoint")
     raise UserError(
-      f"{path} cannot be written ({error.strerror or error}); "
-      f"{remedy(error.errno, 'make room or choose another --workdir')}; the same "
-      "command goes on from the last checkpoint"
+      f"{path} cannot be written ({error.strerror or error}); {what_to_do}"
     ) from error
 
 
@@ -176,11 +176,11 @@ def changes_of(workdir: str, config: dict[str, Any]) -> list[Change]:
   Raises:
     UserError: the run has another config: a key changed that is not free.
   """
-  path = _config_path(workdir)
-  if not (_holds_results(workdir) and os.path.exists(path)):
+  if not _holds_results(workdir):
     return []
-  changes = list(_differences("config", read_json(path), _as_json(config)))
-  for change in changes:
+  changes = list(_differences("config", _config_of(workdir), _as_json(config)))
+  # Of other parts first the name: the rest of their keys follows from it.
+  for change in sorted(changes, key=lambda change: not change.key.endswith(".name")):
     if not change.is_free:
       raise UserError(
         f"{workdir} holds a run with {change.key} = {change.old!r:.99}, not "
@@ -191,7 +191,7 @@ def changes_of(workdir: str, config: dict[str, Any]) -> list[Change]:
 
 def has_result_of(workdir: str, config: dict[str, Any]) -> bool:
   """Whether a workdir has the result of this config, so that nothing is left to do."""
-  return has_finished(workdir) and read_json(_config_path(workdir)) == _as_json(config)
+  return has_finished(workdir) and _config_of(workdir) == _as_json(config)
 
 
 def claim_workdir(workdir: str, config: dict[str, Any], step: int = 0) -> None:
@@ -263,6 +263,17 @@ def _config_path(workdir: str) -> str:
   return os.path.join(workdir, "config.json")
 
 
+def _config_of(workdir: str) -> dict[str, Any]:
+  """The config of the run in a workdir."""
+  path = _config_path(workdir)
+  if not os.path.exists(path):
+    raise UserError(
+      f"{path} is missing, and {workdir} holds a run: restore it, or choose another "
+      "--workdir"
+    )
+  return read_json(path)
+
+
 def _holds_results(workdir: str) -> bool:
   checkpoints = os.path.join(workdir, "checkpoints")
   has_checkpoints = os.path.isdir(checkpoints) and bool(os.listdir(checkpoints))
@@ -275,10 +286,11 @@ def read_json(path: str) -> dict[str, Any]:
   Raises:
     UserError: it cannot be read or has other content.
   """
+  advice = _restored(path)
   try:
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
-      raise UserError(f"{path} is damaged (no file of ours is like it); delete it")
+      raise UserError(f"{path} is damaged (no file of ours is like it); {advice}")
     with open(path, encoding="utf-8") as file:
       content = json.load(file)
   except OSError as error:
@@ -286,10 +298,16 @@ def read_json(path: str) -> dict[str, Any]:
   except UserError:
     raise
   except (ValueError, RecursionError) as error:  # not JSON, or not even text
-    raise UserError(f"{path} is damaged ({error}); delete it") from error
+    raise UserError(f"{path} is damaged ({error}); {advice}") from error
   if not isinstance(content, dict):
-    raise UserError(f"{path} is damaged (it holds no object); delete it")
+    raise UserError(f"{path} is damaged (it holds no object); {advice}")
   return content
+
+
+def _restored(path: str) -> str:
+  """What to do with a damaged file: all but the config can be made anew."""
+  is_config = os.path.basename(path) == os.path.basename(_config_path(""))
+  return "restore it, or choose another --workdir" if is_config else "delete it"
 
 
 def read_numbers(path: str) -> dict[str, float]:

@@ -323,6 +323,10 @@ def test_files_of_counts_that_are_none(content, tmp_path, capsys):
   (tmp_path / "counts.npz").write_bytes(whole.getvalue())
   given = f"--counts={tmp_path}/counts.npz"
   ends(advise.main, [given], capsys, "no array of numbers")
+  (tmp_path / "counts.txt").write_text("3\n2\n")
+  ends(
+    advise.main, [f"--counts={tmp_path}/counts.txt"], capsys, "it is no .npy; give a"
+  )
 
 
 WORKDIR = "--workdir=no/such"

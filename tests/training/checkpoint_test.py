@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import shutil
+import tracemalloc  # noqa: F401  a warning would load it when no file can be opened
 from typing import NamedTuple
 
 import jax

@@ -102,6 +102,16 @@ def test_a_workdir_that_cannot_be_is_one_line(run, tmp_path, monkeypatch, workdi
   assert not list(tmp_path.iterdir())
 
 
+def test_a_file_is_no_workdir(run, tmp_path):
+  (tmp_path / "a").write_text("mine")
+  for workdir in (tmp_path / "a", tmp_path / "a" / "b"):
+    status, _, lines = run(TINY, f"--workdir={workdir}")
+    assert status == 1
+    assert f"{workdir} cannot be written" in lines[-1]
+    assert "a part of its path, is a file" in lines[-1]
+    assert "checkpoint" not in lines[-1]
+
+
 def test_one_process_trains_in_a_workdir(run, workdir):
   """The other one names it and changes nothing; questions are answered meanwhile."""
   code = (
@@ -348,3 +358,44 @@ def test_rows_that_come_in_leave_the_source_clean(tmp_path):
   assert status() == ""
   source.write_text("")
   assert status() == "?? experiments/name/sweep.py\n"
+
+
+def test_a_run_is_not_continued_on_other_data(run, tmp_path):
+  """Class ids would mean other words. Nothing is written, not even the names."""
+  text, workdir = tmp_path / "a.txt", tmp_path / "run"
+  words = [f"w{i % 7}" for i in range(400)] + ["w0"] * 5
+  text.write_text("\n".join(words) + "\n")
+  flags = [f"--config={REPOSITORY}/configs/text.py:sampled/pps,hidden=8"]
+  flags += [f"--config.data.train={text}", f"--config.data.cache_dir={tmp_path}/cache"]
+  flags += ["--config.train.batch_size=2"]
+  flags += ["--config.eval.batch_size=1", "--config.train.max_steps=2"]
+  assert run(*flags, f"--workdir={workdir}")[0] == 0
+  names = (workdir / "vocabulary.txt").read_bytes()
+  text.write_text(text.read_text().replace("w0", "x0"))  # as many words, as often
+  modes = [["--mode=evaluate"], ["--mode=predict", "--text=w1"]]
+  for more in ([*flags[:-1], "--config.train.max_steps=3"], *modes):
+    status, _, lines = run(*more, f"--workdir={workdir}")
+    assert status == 1
+    assert "vocabulary.txt has " in lines[-1]
+    assert "and the data now " in lines[-1]
+    assert "restore those, or choose another --workdir" in lines[-1]
+    assert (workdir / "vocabulary.txt").read_bytes() == names
+
+
+@pytest.mark.parametrize("steps", [5, 6])  # nothing is left to do, or is
+def test_a_run_without_its_config_is_left_alone(run, workdir, steps):
+  (workdir / "config.json").unlink()
+  before = sorted(workdir.rglob("*"))
+  more = f"--config.train.max_steps={steps}"
+  status, _, lines = run(TINY, f"--workdir={workdir}", more, "--config.train.lr=0.5")
+  assert status == 1
+  assert "config.json is missing" in lines[-1]
+  assert "restore it, or choose another --workdir" in lines[-1]
+  assert sorted(workdir.rglob("*")) == before
+
+
+def test_another_head_is_named_before_what_follows_from_it(run, workdir):
+  other = f"--config={REPOSITORY}/configs/ptb.py:full,runlocal"
+  status, _, lines = run(other, f"--workdir={workdir}")
+  assert status == 1
+  assert "holds a run with config.head.name = 'sampled', not 'full'" in lines[-1]

@@ -3,6 +3,7 @@
 Here I is the number of interactions.
 """
 
+import logging
 import math
 from array import array
 from collections.abc import Sequence
@@ -16,10 +17,11 @@ from largevocab.data.lines import SUFFIXES, read_lines
 from largevocab.errors import UserError
 
 LINES = ("interactions", "histories")
+_LOG = logging.getLogger("largevocab")
 # Names of columns, in lower case and without the types of RecBole's atomic files.
 _USER = ("user_id", "user", "userid", "uid")
 _ITEM = ("item_id", "item", "itemid", "iid")
-_TIME = ("timestamp", "time")
+_TIME = ("timestamp", "time", "ts", "unixreviewtime")
 
 
 class ByUser(NamedTuple):
@@ -156,6 +158,11 @@ def _columns(path: Path, line: str, where: str) -> tuple[_Columns, bool]:
   ]
   user, item, time = places
   if user is not None and item is not None:
+    if time is None and len(words) > 2:
+      _LOG.warning(
+        "%s: no column timestamp or time among %s: the order is that of the lines",
+        *(where, ", ".join(words)),
+      )
     return _Columns(user, item, time, len(words), separator), True
   is_atomic = any(path.name.endswith(f".inter{suffix}") for suffix in SUFFIXES)
   if is_atomic or len(words) not in (2, 3):

@@ -50,8 +50,11 @@ def sampled_head(text: str, like: Full | Sampled) -> Sampled:
   head = Sampled(
     bias=like.bias, absolute=like.absolute, dtype=like.dtype, sampler=sampler
   )
+  known = [field.name for each in (sampler, head) for field in dataclasses.fields(each)]
   for setting in settings:
     key, _, value = setting.partition("=")
+    if key not in known:
+      raise UserError(f"{text}: {key!r} is no field{nearest(key, known)}")
     if hasattr(sampler, key):
       sampler = with_field(text, sampler, key, value)
       head = dataclasses.replace(head, sampler=sampler)

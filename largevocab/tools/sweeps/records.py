@@ -197,6 +197,8 @@ def counts_in(path: str) -> Counts:
     UserError: the file has other content, or no class occurs.
   """
   try:
+    if not path.endswith((".npy", ".npz")):
+      raise ValueError("it is no .npy")
     unigram_V = np.load(path)
     if not isinstance(unigram_V, np.ndarray) or unigram_V.dtype.kind not in "iuf":
       raise ValueError("it holds no array of numbers")
@@ -206,7 +208,8 @@ def counts_in(path: str) -> Counts:
       raise ValueError("some counts are 2^53 or more")
     counts = as_counts(unigram_V)
   except (*_UNREADABLE, MemoryError) as error:
-    raise UserError(f"--counts={path}: {error}; give a .npy with int[V]") from None
+    said = error.strerror or error if isinstance(error, OSError) else error
+    raise UserError(f"--counts={path}: {said}; give a .npy with int[V]") from None
   if not counts.unigram_V.any():
     raise UserError(f"--counts={path}: no class occurs; give how often each does")
   return counts

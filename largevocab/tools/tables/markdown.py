@@ -55,8 +55,8 @@ def summary(values: list[float]) -> str:
 
   >>> summary([0.012341]), summary([20000, 20000]), summary([99.0, 101.0]), summary([])
   ('0.01234', '20000', '100.0 ± 1.4', '-')
-  >>> summary([1.23456e-9])
-  '1.235e-09'
+  >>> summary([1.23456e-9]), summary([1.01e304])
+  ('1.235e-09', '1.010e+304')
   """
   if not values:
     return NOTHING
@@ -67,7 +67,7 @@ def summary(values: list[float]) -> str:
     return str(mean)
   exponent = math.floor(math.log10(abs(mean))) if mean else 0
   decimals = max(0, SIGNIFICANT_DIGITS - 1 - exponent)
-  form = f".{decimals}f" if exponent >= -4 else f".{SIGNIFICANT_DIGITS - 1}e"
+  form = f".{decimals}f" if -4 <= exponent < 9 else f".{SIGNIFICANT_DIGITS - 1}e"
   if len(values) == 1:
     return f"{mean:{form}}"
   return f"{mean:{form}} ± {statistics.stdev(values):{form}}"

@@ -60,6 +60,15 @@ def test_every_format_is_read_in_order_of_time(tmp_path, text, name, lines):
   assert data.summary == "4 users, 4 items, 11 interactions"
 
 
+def test_a_header_without_a_known_time_is_warned_of(tmp_path, caplog):
+  text = "userId,itemId,when\n" + TIMED.replace(" ", ",")
+  load(tmp_path, text, "a.csv")
+  assert "no column timestamp or time among userId, itemId, when" in caplog.text
+  caplog.clear()
+  load(tmp_path, text.replace("when", "ts"), "b.csv")
+  assert not caplog.text
+
+
 def test_several_files_are_one_data_set(tmp_path):
   (tmp_path / "1.csv").write_text("user,item,time\nann,p,5\nann,q,6\n")
   (tmp_path / "2.csv").write_text("time,item,user\n3,r,ann\n9,s,ann\n")
