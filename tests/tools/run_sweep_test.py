@@ -178,6 +178,17 @@ def test_paths_go_to_the_runs_that_have_the_key(tmp_path):
     run_sweep.main([str(path), "--dry_run", "--set", f"data.path={tmp_path}"])
 
 
+def test_keys_that_a_config_lacks_are_named_before_anything_starts(tmp_path):
+  path = tmp_path / "sweep.py"
+  add = "add('configs/ptb.py:full', {'train.lrr': 1.0}, name='mine')"
+  path.write_text(f"def sweep(add):\n  {add}\ndef metrics():\n  return ['nll']\n")
+  wrong = r"sweep\.py: run 'mine': --config\.train\.lrr: .* did you mean 'lr'"
+  for more in ([], ["--dry_run"]):
+    with pytest.raises(UserError, match=wrong):
+      run_sweep.main([str(path), "--root", str(tmp_path / "root"), *more])
+  assert not (tmp_path / "root").exists()
+
+
 def test_index_out_of_range(tmp_path):
   with pytest.raises(UserError, match="runs 0 to 0"):
     run_sweep.choose(campaign_of(tmp_path, [Run("configs/a.py")]), 1)
@@ -186,16 +197,19 @@ def test_index_out_of_range(tmp_path):
 def test_dry_run_marks_finished_runs(tmp_path, capsys):
   path = tmp_path / "sweep.py"
   path.write_text(
-    "def sweep(add):\n  for s in (0, 1): add('configs/a.py', {'train.seed': s})\n"
+    "def sweep(add):\n"
+    "  for s in (0, 1): add('configs/quickstart.py', {'train.seed': s})\n"
     "def metrics(): return ['ppl']\n"
   )
-  finish(tmp_path / "root", Run("configs/a.py", {"train.seed": 0}), ppl=1.0)
+  finish(tmp_path / "root", Run("configs/quickstart.py", {"train.seed": 0}), ppl=1.0)
   args = [str(path), "--root", str(tmp_path / "root"), "--dry_run"]
   assert run_sweep.main(args) == 0
   first, second = capsys.readouterr().out.splitlines()
   assert first.startswith("# finished: ")
   assert not second.startswith("#")
-  assert "-m largevocab.main --config=configs/a.py --config.train.seed=1" in second
+  assert (
+    "-m largevocab.main --config=configs/quickstart.py --config.train.seed=1" in second
+  )
   assert not path.with_name("results.jsonl").exists()
 
 

@@ -193,6 +193,22 @@ def stop(processes: list[subprocess.Popen]) -> None:
     raise
 
 
+def check_keys(path: pathlib.Path, runs: list[Run]) -> None:
+  """Checks that runs of a sweep file set keys that their configs have.
+
+  Raises:
+    UserError: one does not; names the run and the key.
+  """
+  for run in runs:
+    flags = [f"--config.{key}={value}" for key, value in run.overrides.items()]
+    try:
+      command_line.override(
+        command_line.load(str(REPOSITORY / run.config)), [path.name, *flags], known=[]
+      )
+    except UserError as error:
+      raise UserError(f"{path}: run {run.name or run.id!r}: {error}") from None
+
+
 def check_settings(settings: list[PathSetting], runs: list[Run]) -> None:
   """Raises a UserError if a setting applies to none of the runs."""
   for setting in settings:
