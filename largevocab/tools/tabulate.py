@@ -57,10 +57,8 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
       raise UserError(f"{path}: no finished run here")
     for metric in sweep.metrics:
       if not any(metric in row for row in rows):
-        raise UserError(
-          f"{path}: no run has {metric!r}, of metrics() in its sweep.py"
-          f"{nearest(metric, scalars(rows))}"
-        )
+        hint = nearest(metric, scalars(rows))
+        print(f"{path}: no run has {metric!r} of metrics(){hint}", file=sys.stderr)
     with naming(path):
       rows = only(rows, shown) if shown else rows
       table = results_table.report(rows, sweep.metrics, sweep.paper, sweep.comparison)
