@@ -32,7 +32,7 @@ READ = (
   *("full/cosine", "sampled/unigram/cosine"),
 )
 # And these also add up gradients.
-ADDED = ("full", "sampled/pps", "nce/unigram", "spherical")
+ADDED = ("full", "sampled/pps", "nce/unigram", "spherical/taylor")
 # Clusters whose sizes 8 blocks do not divide, each with narrower rows.
 DECAYED = Adagrad(decoupled_decay=0.1, average=0.9)
 CLUSTERS = {"cutoffs": (20, 91), "factor": 2, "align": 1, "optimizer": DECAYED}

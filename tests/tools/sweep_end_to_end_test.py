@@ -26,7 +26,7 @@ def sweep(add):
         },
         name=head,
       )
-  add("configs/absent.py", name="faulty")
+  add("configs/ptb.py:full", {"data.path": "absent"}, name="faulty")
 
 def metrics():
   return ["test_ppl", "steps"]
@@ -108,8 +108,8 @@ def test_sweep_killed_twice_comes_to_the_same(tmp_path):
   launcher = start(path)
   _, stderr = launcher.communicate(timeout=SECONDS)
   assert launcher.returncode == 1, stderr
-  assert f"failed: {tmp_path.name}/absent-" in stderr
-  assert "configs/absent.py" in stderr.splitlines()[-1]
+  assert f"failed: {tmp_path.name}/ptb-full-" in stderr
+  assert "absent" in stderr.splitlines()[-1]
   for log in stopped:
     assert "going on from step" in log.read_text()
 
