@@ -31,10 +31,11 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 _PATIENCE = 1.0  # seconds to wait for a lock: tests of it hold it only briefly
 # Result rows, which change while a sweep runs, do not count as source.
 RESULTS = ":(top,exclude,glob)experiments/*/*.jsonl"
-# Keys that do not change what a step does.
+# Keys that change neither what a step does nor which state is the best one. Classes of
+# data at another path are compared with those of the run.
 _FREE = re.compile(
-  r"config\.((eval(?!\.best$)|log|checkpoint)\..*|mesh\.num|data\.cache_dir|"
-  r"train\.(max_steps|epochs|patience))"
+  r"config\.(eval\.(?!(best|hide_seen|unlabelled)$).*|(log|checkpoint)\..*|mesh\.num|"
+  r"data\.(cache_dir|data_dir|path)|train\.(max_steps|epochs|patience))"
 )
 
 
@@ -51,7 +52,7 @@ class Change(NamedTuple):
 
     >>> Change("config.eval.unroll", 20, 10).is_free
     True
-    >>> Change("config.data.cache_dir", "", "/scratch").is_free
+    >>> Change("config.data.path", "/scratch", "/data").is_free
     True
     >>> Change("config.train.lr", 1.0, 2.0).is_free
     False

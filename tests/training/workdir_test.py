@@ -382,6 +382,36 @@ def test_a_run_is_not_continued_on_other_data(run, tmp_path):
     assert (workdir / "vocabulary.txt").read_bytes() == names
 
 
+def test_a_run_goes_on_where_its_data_were_moved_to(run, tmp_path):
+  """And not on others."""
+  paths = [tmp_path / name for name in ("old", "new", "other")]
+  for path, name in zip(paths, ("w", "w", "x"), strict=True):
+    path.mkdir()
+    words = " ".join(f"{name}{i % 7}" for i in range(200)) + "\n"
+    for split in ("train", "valid", "test"):
+      (path / f"ptb.{split}.txt").write_text(words)
+  flags = [f"--config={REPOSITORY}/configs/ptb.py:sampled/pps"]
+  flags += ["--config.model.embed=8", "--config.model.hidden=8"]
+  flags += ["--config.train.batch_size=2", "--config.eval.batch_size=1"]
+  flags += [f"--workdir={tmp_path / 'run'}"]
+  asked = lambda path, steps: run(
+    *flags, f"--config.data.path={path}", f"--config.train.max_steps={steps}"
+  )
+  status, _, lines = asked(paths[0], 2)
+  assert status == 0, lines
+  shutil.rmtree(paths[0])
+  status, _, lines = asked(paths[1], 4)
+  assert status == 0
+  assert any(line.endswith("going on from step 2") for line in lines)
+  changed = read(tmp_path / "run" / "meta.json")["changed"]
+  assert [each["key"] for each in changed] == [
+    "config.data.path", "config.train.max_steps"
+  ]  # fmt: skip
+  status, _, lines = asked(paths[2], 6)
+  assert status == 1
+  assert "these are not the data of the run" in lines[-1]
+
+
 @pytest.mark.parametrize("steps", [5, 6])  # nothing is left to do, or is
 def test_a_run_without_its_config_is_left_alone(run, workdir, steps):
   (workdir / "config.json").unlink()
