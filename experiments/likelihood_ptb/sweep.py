@@ -34,6 +34,8 @@ VARIANTS = {
 }
 # Is it BlackOut, or its law of negatives, that serves where they are few?
 FEWEST = {"importance, f^0.5": ("sampled/unigram", {"head.sampler.power": 0.5})}
+# Without an exact true class.
+PLAIN = {"plain importance, unigram": ("importance/unigram", {})}
 # One draw for the batch.
 SHARED = {
   "pps, shared": ("sampled/pps", {}),
@@ -52,6 +54,8 @@ def sweep(add):
     if m == min(NUM_SAMPLES):
       add_all(add, FEWEST, m, OWN)
     add_all(add, SHARED, m, {})
+  for m in NUM_SAMPLES:
+    add_all(add, PLAIN, m, OWN)
 
 
 def add_all(add, methods, m, more):

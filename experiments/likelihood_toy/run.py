@@ -40,6 +40,7 @@ from largevocab.labels import Targets
 from largevocab.losses import (
   NCE,
   BlackOut,
+  Importance,
   NegativeSampling,
   Ranking,
   SampledLoss,
@@ -64,6 +65,7 @@ BLACKOUT = "BlackOut"
 NCE_ONE, NCE_OWN = "NCE, z=1", "NCE, z learned for each example"
 NEGATIVE_SAMPLING = "negative sampling"
 BOUND = "bound, Bernoulli, b=(f+1)^a"
+PLAIN = "plain importance, q=f+1"
 ALPHAS = ("0", "1", "3", "5", "log(C-1)", "8", "10")
 NEGATIVES = 20  # K, of each example
 
@@ -171,8 +173,10 @@ def methods(setting: Setting) -> dict[str, Method]:
     for name, (loss, sampler) in losses.items()
   }
   shared = RATES[IMPORTANCE]
+  plain = Sampled(loss=Importance(), sampler=frequency, **drawn)
   return {
     EXACT: Method(Full(**common), shared),
+    PLAIN: Method(plain, shared),
     **{n: Method(Sampled(sampler=s, **drawn), shared) for n, s in samplers.items()},
     **{name: Method(head, RATES[RANKING]) for name, head in rankings.items()},
     **{name: Method(head, RATES[name]) for name, head in others.items()},

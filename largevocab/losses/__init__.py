@@ -12,6 +12,7 @@ squares: `largevocab.heads.Spherical` trains them exactly, at a cost independent
 
 from largevocab.losses.base import SampledLoss, Scores
 from largevocab.losses.blackout import BlackOut, blackout_loss
+from largevocab.losses.importance import Importance, importance_loss
 from largevocab.losses.importance_weights import complement_weights
 from largevocab.losses.nce import NCE, nce_loss
 from largevocab.losses.negative_sampling import (
@@ -40,6 +41,7 @@ SAMPLED_LOSSES = {
   "ranking": Ranking,
   "blackout": BlackOut,
   "upper_bound": UpperBound,
+  "importance": Importance,
 }
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
   "SAMPLED_LOSSES",
   "SPHERICAL_LOSSES",
   "BlackOut",
+  "Importance",
   "NegativeSampling",
   "Ranking",
   "SampledLoss",
@@ -62,6 +65,7 @@ __all__ = [
   "blackout_loss",
   "calibrated_weight",
   "complement_weights",
+  "importance_loss",
   "logit",
   "nce_loss",
   "negative_sampling_loss",

@@ -49,7 +49,7 @@ import numpy as np
 
 from largevocab import config
 from largevocab.errors import UserError
-from largevocab.heads import Full, Linear, Sampled
+from largevocab.heads import Full, Sampled
 from largevocab.heads.sampled_state import SampledState
 from largevocab.labels import Counts, Targets, batch_classes, single_targets
 from largevocab.rows import Adagrad, RowOptimizer
@@ -57,11 +57,10 @@ from largevocab.samplers.base import counts_rows
 from largevocab.tools import entry
 from largevocab.tools.fit_cost_model import least_time
 from largevocab.tools.reports.measure import row_step, temp_bytes
-from largevocab.tools.reports.positions import positions_of
+from largevocab.tools.reports.trained import trained
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record, counts_in
 from largevocab.tools.tables import markdown as tables
-from largevocab.training.state import restore
 from largevocab.training.workdir import describe_machine
 
 KEY = jax.random.key(0)
@@ -101,24 +100,11 @@ def of_counts(path: str, dim: int, batch: int) -> Problem:
 
 def of_run(workdir: str, batch: int) -> Problem:
   """Held-out data and class rows of a run."""
-  exp = config.build(config.of_workdir(workdir))
-  if not isinstance(exp.head, Full | Sampled):
-    raise UserError(
-      f"{workdir} has a head without one row for each class, or one divided by "
-      "mesh.blocks: choose another run, or give --counts"
-    )
-  if not isinstance(exp.head.logits, Linear):
-    raise UserError(
-      f"{workdir} has cosines as logits, and heads here have products: choose another "
-      "run, or give --counts"
-    )
-  data, state = restore(exp, workdir, "latest")
-  batches = data.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
-  num = batch or exp.train.batch_size * exp.train.unroll
-  x_ND, y = positions_of(exp, state, batches, num, data.counts.num_classes)
-  return Problem(
-    data.counts, x_ND, y, exp.optimizer, state.head.table.w_VD, like=exp.head
-  )
+  model = trained(workdir, "latest", ", or give --counts")
+  exp = model.exp
+  x_ND, y = model.positions(batch or exp.train.batch_size * exp.train.unroll)
+  counts = model.data.counts
+  return Problem(counts, x_ND, y, exp.optimizer, model.w_VD, like=model.head)
 
 
 def default_heads() -> list[str]:

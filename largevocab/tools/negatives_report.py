@@ -31,8 +31,16 @@ from largevocab.ops.softmax.chunks import product
 from largevocab.ops.softmax.log_partition import score_of
 from largevocab.rows import Table
 from largevocab.tools import entry
-from largevocab.tools.plots.drawn import drawn_classes
-from largevocab.tools.reports.head_report import parse, report, write
+from largevocab.tools.reports.drawn import drawn_classes
+from largevocab.tools.reports.head_report import (
+  DRAWS,
+  POSITIONS,
+  Model,
+  examples,
+  parse,
+  report,
+  write,
+)
 from largevocab.tools.reports.positions import Positions
 from largevocab.tools.reports.specs import sampled_head
 from largevocab.tools.sweeps.records import Record
@@ -68,14 +76,17 @@ def figures(
     rank = (total(rank_NV) / some_N)[size_N > 0].mean() if size_N.any() else np.nan
     top10 = total(rank_NV <= 10).mean() / 10
     seen.append([size_N.mean(), rank, total(p_NV).mean(), top10])
-  return dict(zip(COLUMNS, np.nanmean(seen, axis=0).tolist(), strict=True))
+  found = dict(zip(COLUMNS, np.nanmean(seen, axis=0).tolist(), strict=True))
+  return {**found, "positions": len(h_ND)}
 
 
 def main(argv: list[str] | None = None) -> int:
-  args = parse(__doc__, 10, argv)
-  rows = report(
-    args, sampled_head, lambda head, model: figures(head, *model, args.draws), COLUMNS
-  )
+  args = parse(__doc__, argv, positions=POSITIONS, draws=(10, DRAWS))
+
+  def measured(head: Sampled, model: Model) -> Record:
+    return figures(head, *model, args.draws)
+
+  rows = report(args, sampled_head, examples, measured, COLUMNS)
   write(args, "negatives_report", rows, COLUMNS)
   return 0
 

@@ -30,16 +30,23 @@ from largevocab.errors import UserError
 from largevocab.heads import Full, Sampled
 from largevocab.heads.diagnostics import log_normalizer_ratios
 from largevocab.labels import Counts, Targets
-from largevocab.rows import Table
 from largevocab.tools import entry
-from largevocab.tools.plots.drawn import drawn_classes
-from largevocab.tools.reports.head_report import Model, parse, report, write
+from largevocab.tools.reports.drawn import drawn_classes
+from largevocab.tools.reports.head_report import (
+  DRAWS,
+  POSITIONS,
+  Model,
+  examples,
+  parse,
+  report,
+  write,
+)
 from largevocab.tools.reports.positions import Positions
 from largevocab.tools.reports.specs import sampled_head
+from largevocab.tools.reports.trained import fresh_state
 from largevocab.tools.sweeps.records import Record
 
 COLUMNS = ["classes", "relvar", "relvar_median", "log_z_bias"]
-REFRESHES = 5  # each refines an index
 SHUFFLED = "shuffled"
 KEY = jax.random.key(0)
 
@@ -83,11 +90,7 @@ def figures(
   head: Sampled, counts: Counts, w_VD: jax.Array, positions: Positions, draws: int
 ) -> Record:
   """The measurements of one head; see the module docstring."""
-  state = head.init_state(Table(w_VD, {}, jnp.int32(0)), counts)
-  if head.refreshes(1):
-    refresh = jax.jit(head.refresh)
-    for key in jax.random.split(KEY, REFRESHES):
-      state = refresh(state, key)
+  state = fresh_state(head, counts, w_VD)
   h_ND, y = positions
   at_N = np.arange(len(h_ND))
   log_ratios = functools.partial(log_normalizer_ratios, head, at_N=at_N, draws=draws)
@@ -102,6 +105,7 @@ def figures(
     "relvar_median": float(np.median(relvar_N)),
     "log_z_bias": float(log_ratio_RN.mean()),
     "mean_ratio": float(np.exp(log_ratio_RN).mean()),
+    "positions": len(h_ND),
   }
 
 
@@ -112,8 +116,9 @@ def figures_of(draws: int, head: tuple[Sampled, bool], model: Model) -> Record:
 
 
 def main(argv: list[str] | None = None) -> int:
-  args = parse(__doc__, 200, argv)
-  rows = report(args, head_of, functools.partial(figures_of, args.draws), COLUMNS)
+  args = parse(__doc__, argv, positions=POSITIONS, draws=(200, DRAWS))
+  measured = functools.partial(figures_of, args.draws)
+  rows = report(args, head_of, examples, measured, COLUMNS)
   write(args, "relvar_report", rows, COLUMNS)
   return 0
 

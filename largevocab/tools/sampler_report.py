@@ -50,7 +50,7 @@ import numpy as np
 
 from largevocab import config
 from largevocab.errors import UserError
-from largevocab.heads import Full, Linear, Sampled
+from largevocab.heads import Full, Sampled
 from largevocab.labels import Counts, Targets
 from largevocab.ops.softmax.chunks import product
 from largevocab.ops.softmax.log_partition import score_of
@@ -59,13 +59,13 @@ from largevocab.samplers.base import Size
 from largevocab.tools import entry
 from largevocab.tools.plots import drawing
 from largevocab.tools.reports import measure
-from largevocab.tools.reports.positions import Positions, positions_of
+from largevocab.tools.reports.positions import Positions
 from largevocab.tools.reports.random_features import random_feature_law
 from largevocab.tools.reports.specs import with_field
+from largevocab.tools.reports.trained import trained
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.tables import markdown as tables, results_table
-from largevocab.training.state import restore
 from largevocab.training.workdir import describe_machine
 
 RANDOM_FEATURES = "random_features"
@@ -227,23 +227,11 @@ def report(args: argparse.Namespace) -> list[Record]:
   Raises:
     UserError: the head does not have one row per class, or no sampler is usable.
   """
-  exp = config.build(config.of_workdir(args.workdir))
-  head = exp.head
-  if not isinstance(head, Full | Sampled):
-    raise UserError(
-      f"{args.workdir} has a head without one row for each class, or one divided by "
-      "mesh.blocks: choose a run with the head full or sampled"
-    )
-  if not isinstance(head.logits, Linear):
-    raise UserError(
-      f"{args.workdir} has cosines as logits, and this report is of products: choose "
-      "another run"
-    )
-  data, state = restore(exp, args.workdir, args.checkpoint)
-  w_VD = state.head.table.w_VD
+  model = trained(args.workdir, args.checkpoint)
+  _, head, data, state = model
+  w_VD = model.w_VD
   m = args.num_samples or getattr(head, "num_samples", SAMPLES)
-  batches = data.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
-  h_ND, y = positions_of(exp, state, batches, args.positions, data.counts.num_classes)
+  h_ND, y = model.positions(args.positions)
   positions = Positions(head.features(h_ND), y)  # with the constant feature, if any
   ready = {}
   for name in args.samplers:

@@ -22,6 +22,7 @@ ROWS = {
 
 NOT_RUN = {
   "upper_bound",
+  "importance",
   "in_batch",
   "mixture",
   "cbns",

@@ -72,7 +72,7 @@ def test_all_parts_are_tried():
   """Of each registry; data sets that are read from files as well."""
   runs = {local(i) for i in range(len(CONFIGS) * len(config.head_paths()))}
   tried = {key.part for run in [*runs, *formats.DATA] for key in keys_of(run)}
-  fieldless = {"sgd", "taylor", "blackout", "upper_bound"}
+  fieldless = {"sgd", "taylor", "blackout", "upper_bound", "importance"}
   parts = {name for registry in config.REGISTRIES.values() for name in registry}
   assert parts - tried - fieldless == set(formats.WITHOUT)
   assert config.SETTINGS.keys() <= tried

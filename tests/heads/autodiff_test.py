@@ -44,6 +44,7 @@ HEADS_TRIED = {
   "ranking": CASES["ranking"],
   "blackout": CASES["blackout, per example"],
   "upper_bound": CASES["bound"],
+  "importance": CASES["importance"],
   "adaptive": CutAdaptive(cutoffs=(5,)),
   "d_softmax": CASES["d_softmax"],
   "hierarchical": CASES["hierarchical"],

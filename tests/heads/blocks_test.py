@@ -100,6 +100,7 @@ def test_unused_rows_are_no_classes_for_any_method(method):
     long("ranking", {}),
     long("blackout", {}),
     long("upper_bound", {}),
+    long("importance", {}),
   ],
 )
 def test_every_loss_is_that_of_one_device(loss, fields):

@@ -28,6 +28,7 @@ from largevocab.losses import (
   NCE,
   SAMPLED_LOSSES,
   BlackOut,
+  Importance,
   NegativeSampling,
   Ranking,
   SampledSoftmax,
@@ -158,6 +159,11 @@ CASES = {
   ),
   "bound, pps, |o|": Sampled(
     loss=UpperBound(), num_samples=M, sampler=SAMPLERS["pps"](), absolute=True
+  ),
+  # With few draws it goes astray.
+  "importance": Sampled(loss=Importance(), num_samples=20 * V, sampler=Unigram()),
+  "importance, exact sets": Sampled(
+    loss=Importance(), num_samples=M, exact_batch=True, sampler=Bernoulli()
   ),
   "blackout, per example": Sampled(
     loss=BlackOut(), num_samples=M, sampler=Unigram(per_example=True)

@@ -129,6 +129,7 @@ PATHS = {
   "ranking/uniform": {},
   "blackout/unigram": {},
   "upper_bound/pps": {},
+  "importance/unigram": {},
   "full/cosine": {},
   "sampled/uniform/cosine": {},
 }

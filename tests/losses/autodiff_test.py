@@ -65,6 +65,10 @@ LOSSES = {
     ),
     SCORES,
   ),
+  "importance_loss": (
+    lambda o, w, drawn: losses.importance_loss(o, w, drawn, LAW_NM, MASK_NM),
+    SCORES,
+  ),
   **{name: spherical(loss()) for name, loss in losses.SPHERICAL_LOSSES.items()},
 }
 UNUSED = {"squared", "spherical"}  # do not depend on the sum of the logits

@@ -66,6 +66,7 @@ SAMPLED = {
   "upper_bound_loss": lambda p, m: losses.upper_bound_loss(
     p, ONES_NP, YES_NP, m, LOG_NM, YES_NM, V
   ),
+  "importance_loss": lambda p, m: losses.importance_loss(p, ONES_NP, m, LOG_NM, YES_NM),
 }
 
 

@@ -32,24 +32,29 @@ def with_field(text: str, part: Any, key: str, value: str) -> Any:
 
 
 def sampled_head(text: str, like: Full | Sampled) -> Sampled:
-  """The head `sampled` described by SAMPLER:FIELD=VALUE:..., with fields of either.
+  """The head described by SAMPLER:FIELD=VALUE:... or LOSS/SAMPLER:..., with fields of
+  the sampler or of the head.
 
   `bias`, `absolute` and `dtype` are those of the head `like`.
 
   Raises:
-    UserError: unknown sampler or field, or ill-typed value.
+    UserError: unknown loss, sampler or field, or ill-typed value.
 
   >>> head = sampled_head("pps:power=0.5:num_samples=64", Sampled())
   >>> head.sampler.power, head.num_samples
   (0.5, 64)
+  >>> sampled_head("nce/unigram", Sampled()).loss.normalizer
+  'one'
   """
-  name, *settings = text.split(":")
-  sampler = config.part("sampler", name)
+  path, *settings = text.split(":")
+  chosen = config.head(path if "/" in path else f"sampled/{path}")
+  if not isinstance(chosen, Sampled):
+    raise UserError(f"{text}: head {path!r} draws no negatives; give a sampler")
+  sampler: Any = chosen.sampler
   if hasattr(sampler, "absolute"):
     sampler = dataclasses.replace(sampler, absolute=like.absolute)
-  head = Sampled(
-    bias=like.bias, absolute=like.absolute, dtype=like.dtype, sampler=sampler
-  )
+  of_run = {"bias": like.bias, "absolute": like.absolute, "dtype": like.dtype}
+  head = Sampled(loss=chosen.loss, sampler=sampler, **of_run)
   known = [field.name for each in (sampler, head) for field in dataclasses.fields(each)]
   for setting in settings:
     key, _, value = setting.partition("=")

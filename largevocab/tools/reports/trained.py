@@ -1,0 +1,83 @@
+"""A trained model with one row for each class, for reports on it."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from largevocab import config
+from largevocab.data.base import Data, HeldOutBatches
+from largevocab.errors import UserError
+from largevocab.heads import Full, Linear, Sampled
+from largevocab.heads.sampled_state import SampledState
+from largevocab.labels import Counts
+from largevocab.rows import Table
+from largevocab.tools.reports.positions import Positions, positions_of
+from largevocab.training.averages import for_evaluation
+from largevocab.training.settings import Experiment
+from largevocab.training.state import State, restore
+
+_REFRESHES = 5  # each refines an index
+
+
+class Trained(NamedTuple):
+  """The experiment of a run and its head, its data, and the state that is evaluated."""
+
+  exp: Experiment
+  head: Full | Sampled
+  data: Data
+  state: State
+
+  @property
+  def w_VD(self) -> jax.Array:
+    """The class rows."""
+    return self.state.head.table.w_VD
+
+  def batches(self) -> HeldOutBatches:
+    """The validation data, as in evaluation."""
+    settings = self.exp.eval
+    return self.data.evaluation_batches("valid", settings.batch_size, settings.unroll)
+
+  def positions(self, num: int) -> Positions:
+    """`num` examples spread over the validation data."""
+    V = self.data.counts.num_classes
+    return positions_of(self.exp, self.state, self.batches(), num, V)
+
+
+def fresh_state(head: Sampled, counts: Counts, w_VD: jax.Array) -> SampledState:
+  """State of a head for a table of class rows, as after several refreshes."""
+  state = head.init_state(Table(w_VD, {}, jnp.int32(0)), counts)
+  if not head.refreshes(1):
+    return state
+  refresh = jax.jit(head.refresh)
+  for key in jax.random.split(jax.random.key(0), _REFRESHES):
+    state = refresh(state, key)
+  return state
+
+
+def trained(workdir: str, checkpoint: str, instead: str = "") -> Trained:
+  """The model in the workdir of a run.
+
+  Args:
+    workdir: of the run.
+    checkpoint: 'latest' or 'best'.
+    instead: what else the user can do, to end an error.
+
+  Raises:
+    UserError: there is no checkpoint; or the head does not have one row for each class,
+      or has cosines as logits.
+  """
+  exp = config.build(config.of_workdir(workdir))
+  head = exp.head
+  if not isinstance(head, Full | Sampled):
+    raise UserError(
+      f"{workdir} has a head without one row for each class, or one divided by "
+      f"mesh.blocks: choose a run with the head full or sampled{instead}"
+    )
+  if not isinstance(head.logits, Linear):
+    raise UserError(
+      f"{workdir} has cosines as logits, and heads here have products: choose another "
+      f"run{instead}"
+    )
+  data, state = restore(exp, workdir, checkpoint)
+  return Trained(exp, head, data, for_evaluation(exp.optimizer, state))
