@@ -74,7 +74,8 @@ def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, An
 def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, Any]:
   changes = changes_of(workdir, config)
   was_finished = processes.of_first(has_finished(workdir))
-  if was_finished and not any(_is_work(change.key) for change in changes):
+  is_work = processes.of_first(any(_is_work(change.key) for change in changes))
+  if was_finished and not is_work:
     result = read_numbers(result_path(workdir))
     if changes and processes.is_first():
       claim_workdir(workdir, config, int(result.get("steps", 0)))
@@ -155,6 +156,8 @@ class _Loop:
     self._compiled: set[Any] = set()  # shapes of the batches so far
     # Steps and seconds excluded from the speed: earlier processes and compilation.
     self._unpaced = np.zeros(2)
+    # The step of the last validation, and its metrics.
+    self._validated: tuple[int, dict[str, float]] = (-1, {})
 
   def prepare(self, state: State) -> State:
     """The state with the layouts of the compiled steps."""
@@ -315,6 +318,7 @@ class _Loop:
     if split == "valid":
       metrics |= self._similarity(state)
       self._saved.note_loss(step, self._exp.eval.cost(metrics))
+      self._validated = step, metrics
     shown = "  ".join(f"{key} {value:.5g}" for key, value in metrics.items())
     _LOG.info("step %d  %s  %s", step, split, shown)
     self._log.write(step, split, {**metrics, "seconds": seconds})
@@ -359,7 +363,9 @@ class _Loop:
     )
 
   def _result(self, state: State, step: int, seconds: float) -> dict[str, Any]:
-    valid = self._measure(state, step, "valid", seconds)
+    measured, valid = self._validated  # just now, if the run stops early
+    if measured != step:
+      valid = self._measure(state, step, "valid", seconds)
     test = self._measure(state, step, "test", seconds)
     self._saved.wait()
     train = self._exp.train

@@ -40,11 +40,11 @@ class Evaluate:
   """Exact metrics of a state on batches: weighted means of the head's metrics.
 
   If the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added, which stays
-  below 1e305 whatever the nll is; for a text in
-  subwords also 'word_ppl' and 'bits_per_byte', see `TextSize`; for metrics
-  that are no losses, as 'log_z', the standard deviation over examples; with
-  `eval.ranking_k`, 'recall@k' and 'mrr@k', with `eval.hit_k`, 'hr@k' and 'ndcg@k', with
-  `eval.precision_k` label metrics, see `retrieval`. Means are over examples that have a
+  below 1e305 whatever the nll is; for a text in subwords also 'word_ppl' and
+  'bits_per_byte', see `TextSize`; for metrics that are no losses, as 'log_z', the
+  standard deviation over examples; with `eval.ranking_k`, 'recall@k' and 'mrr@k', with
+  `eval.hit_k`, 'hr@k' and 'ndcg@k', with `eval.precision_k` label metrics, see
+  `retrieval`. Means are over examples that have a
   label, unless `eval.unlabelled` is 'count'. 'nll_se', 'p@k_se', 'recall@k_se' and
   'hr@k_se' are the standard errors of their means.
 

@@ -109,8 +109,8 @@ class Hierarchical(LinearHead):
       cluster. On 100 MB of Wikipedia 'sqrt' would have 3.3, and 'frequency' 44.
     clusters: path of a .npy file with i32[V], the cluster of each class, instead.
       Unused numbers are skipped. `largevocab-brown-clusters` writes such a file.
-    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
-      log-partition functions are float32.
+    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; sums and
+      log-partition functions are float32, and rows are of `optimizer.row_dtype`.
     optimizer: of the rows.
 
   Source: Morin and Bengio 2005, with a tree of two levels (Goodman 2001) instead of a

@@ -60,8 +60,8 @@ class Huffman(LinearHead):
   classes: about log2 of the unigram perplexity for each.
 
   Attributes:
-    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; rows, sums and
-      log-probabilities are float32.
+    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; sums and
+      log-probabilities are float32, and rows are of `optimizer.row_dtype`.
     optimizer: of the rows.
 
   Source: Morin and Bengio 2005; Mikolov et al. 2013, section 2.1, for Huffman's tree.

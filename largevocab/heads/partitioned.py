@@ -123,7 +123,7 @@ class Partitioned(abc.ABC):
         raise UserError(
           f"head.max_mib is {self.max_mib}, but an adaptive softmax with "
           f"head.cutoffs = {self.cutoffs} has {plan.num_bytes / _MIB:.3g} MiB; raise "
-          "the one or change the other"
+          "head.max_mib or choose other head.cutoffs"
         )
       return plan
     if self.num_clusters > V:

@@ -93,8 +93,7 @@ class NegativeSampling(SampledLoss):
       `log_uniform`, `unigram`, `pps`, `bernoulli` and a `mixture` of these. With other
       samplers, whose proposal differs between examples, and without this, evaluation
       uses the softmax of the scores, which ranks by p / ((1 - p) expected). Training is
-      unaffected. A
-      class that is never drawn has p = 0.
+      unaffected. A class that is never drawn has p = 0.
 
   Source: Mikolov et al. 2013; Barber & Botev 2016, section 3.3.2, which uses the scores
     directly; Petrov and Macdonald 2023. The optimal scores are given by Levy and

@@ -87,8 +87,9 @@ class Sampler(Protocol):
     queries: a method of w_VD, h_ND and y, if an example asks with rows of the table. In
       blocks of classes, where these may be in another block, it is called before the
       blocks draw, and `sample` and `log_expected` get its result as h_ND.
-    weighable: False if no proposal distribution of the draws is known. Heads that use
-      importance weights refuse such a sampler.
+    weighable: False if neither expected counts of the draws are known, nor each class
+      stands for itself alone, as the best classes do. Heads that use importance weights
+      refuse such a sampler.
     keeps_up: False if statistics do not depend on the table, and neither `update` nor
       `refresh` changes them.
     counts_rows: True if `update` takes the rows that changed for the classes drawn, so

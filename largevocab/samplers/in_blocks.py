@@ -164,7 +164,11 @@ class FixedInBlocks(InBlocks):
     return jax.vmap(self.sampler.log_expected_of_all)(stats).ravel()
 
   def log_expected(self, stats, w_VD, h_ND, y, ids):
-    at = self.log_expected_of_all(stats).at[ids].get(mode="fill", fill_value=-jnp.inf)
+    at = (
+      self.log_expected_of_all(stats)
+      .at[ids]
+      .get(mode="fill", fill_value=-jnp.inf, wrap_negative_indices=False)
+    )
     per_example = getattr(self.sampler, "per_example", False)
     return jnp.broadcast_to(at, (len(h_ND), ids.shape[-1])) if per_example else at
 

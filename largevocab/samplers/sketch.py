@@ -20,10 +20,12 @@ FLOOR = 1e-3  # added to H, relative to its mean eigenvalue
 
 
 class Sketch(NamedTuple):
-  """Attributes:
-  query_DR: f32[D, R], P.
-  row_DR: f32[D, R], Q.
-  change_DD: f32[D, D], decayed second moment of the changes of rows.
+  """Projections of activations and of rows to R coordinates.
+
+  Attributes:
+    query_DR: f32[D, R], P.
+    row_DR: f32[D, R], Q.
+    change_DD: f32[D, D], decayed second moment of the changes of rows.
   """
 
   query_DR: jax.Array

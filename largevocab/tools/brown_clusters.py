@@ -44,7 +44,7 @@ def main(argv: list[str]) -> None:
   )
   add("--out", required=True, type=pathlib.Path, help=".npy file to write")
   add("--num_clusters", type=int, default=0, help="default: the square root of V")
-  more = "size of the largest cluster over the mean, 1 to 4: see `Hierarchical`"
+  more = "size of the largest cluster over the mean, 1 to 64: see `Hierarchical`"
   add("--slack", type=float, default=Hierarchical.slack, help=more)
   args, rest = parser.parse_known_args(argv[1:])
   if args.out.suffix != ".npy":

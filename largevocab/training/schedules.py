@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-_AT_ONCE = (
-  4096  # rates are computed for so many steps, since optax does so on the device
-)
+_AT_ONCE = 4096  # steps whose rates are computed in one call, on the device
 
 
+# Each takes what any of them needs.
 def cosine(lr: float, steps: int, end: float, warmup: int) -> optax.Schedule:
   """From lr to end * lr after so many steps, along a cosine."""
   return optax.cosine_decay_schedule(lr, steps, alpha=end)

@@ -24,6 +24,7 @@ from largevocab.rows import (
   carry_rows,
   lazy_average,
 )
+from largevocab.tools.reports.trained import trained
 from largevocab.train import train
 from largevocab.training.averages import averaged, init_network, settled, step_network
 from largevocab.training.state import init_state, restore
@@ -259,6 +260,7 @@ def test_a_resumed_run_ends_with_the_same_averages_and_reads_them(tmp_path):
   assert found["valid_nll"] == result["valid_nll"]
   seen = averaged(exp.optimizer, settled(exp.optimizer, state))
   assert bits(predict.load(exp, str(tmp_path), "latest").state) == bits(seen)
+  assert bits(trained(str(tmp_path), "latest").state) == bits(seen)  # of reports
   data = exp.data.load()
   raw = make_evaluate(exp, data.counts)(state, held_out(exp, data)["valid"])
   assert abs(raw["nll"] - result["valid_nll"]) > FAR

@@ -119,12 +119,17 @@ def run(config, workdir):
 
 
 @pytest.mark.parametrize("mesh", [(1, 0), pytest.param((2, 1), marks=pytest.mark.long)])
-def test_a_run_that_stops_early_resumes_to_the_same_step_and_bits(tmp_path, mesh):
+def test_a_run_that_stops_early_resumes_to_the_same_step_and_bits(
+  tmp_path, mesh, caplog
+):
   """With all that there is: two batches a step, warm-up, a schedule, lazy decay."""
   keys = {"accumulate": 2, "warmup_steps": 3, "schedule": "cosine", "patience": 2}
   keys |= {"lr": 0.3, "max_steps": 200, "epochs": 1000.0}
   config = settings("sampled/pps", "adamw", mesh, evaluating=0.4, **keys)
-  result, lines, state = run(config, tmp_path)
+  with caplog.at_level("INFO", "largevocab"):
+    result, lines, state = run(config, tmp_path)
+  told = [line for line in caplog.messages if "  valid  " in line]
+  assert len(told) == len(set(told))  # no validation is done twice
   losses = [line["nll"] for line in lines if line["split"] == "valid"]
   best = losses.index(min(losses))
   assert best == len(losses) - 3

@@ -84,7 +84,7 @@ class Systematic(NamedTuple):
 
   Attributes:
     strata: the classes, and the empty space.
-    full: i32[], number of strata without empty space, but for the end of the last.
+    full: i32[], number of strata with a class; only the last may be partly empty.
     last: u32[], the last fraction of the stratum after these that belongs to a class.
 
   Source: Madow 1949.

@@ -72,8 +72,13 @@ def digits(functions: WinnerTakeAll, x_ND: jax.Array, codes: int) -> jax.Array:
   bin in cyclic order, of two equally near the one after it. The codes of the zero
   vector are 0.
 
-  Two vectors without empty bins agree in a code with the probability of
-  `winner_take_all` in tests/ops/lsh/collisions.py.
+  Two vectors a and b agree in the code of a bin of W coordinates that is empty for
+  neither with probability
+
+    p = sum over i with a_i, b_i != 0 of C(n_i, W - 1) / (C(D, W) P(neither is empty))
+
+  where n_i coordinates lie below i in both; zeros lie below everything (Yagnik et al.
+  2011).
 
   Args:
     functions: hash functions.

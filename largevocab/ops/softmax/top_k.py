@@ -23,8 +23,8 @@ from largevocab.ops.softmax.parts import Parts, parts_nll
 from largevocab.placement import in_rows
 
 _LOGIT_BYTES = 8 * 2**20
-_SMALLEST_BLOCK = 4  # classes in a block: smaller ones save nothing,
-_FEW = 128  # nor does it among fewer classes than so many times those selected
+_SMALLEST_BLOCK = 4  # classes in a block: smaller ones save nothing
+_FEW = 128  # classes for each that is selected: with fewer, blocks save nothing
 _ALIGNED = 64  # classes: chunks are multiples of it, so that blocks divide them
 
 Score = Callable[[jax.Array], jax.Array]

@@ -30,12 +30,14 @@ from largevocab import atomic
 from largevocab.errors import UserError
 from largevocab.labels import Counts, as_counts
 from largevocab.tools.sweeps.sweep_run import Run
+from largevocab.training.workdir import read_json
 
 Record = dict[str, Any]
 CURVES = {"curve": "nll", "curve_p@1": "p@1"}
 OF_PAIRS = re.compile(
   r"valid_(.+_(?:input|output))"
 )  # see largevocab.evaluation.similarity
+_LOSSES = {"ppl", "nll", "loss", "byte"}  # of bits per byte
 CURVE_DIGITS = 5  # significant digits
 # Types of a record's own fields; metrics may have any type.
 FIELDS: dict[str, type] = {
@@ -55,12 +57,12 @@ KINDS = {str: "a text", dict: "an object", bool: "true or false", int: "a whole 
 def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
   """Record of a run, or None if it has not ended."""
   if (workdir / "result.json").exists():
-    result = _read_json(workdir / "result.json")
+    result = read_json(str(workdir / "result.json"))
   elif (workdir / "diverged.json").exists():
-    result = {"diverged": _read_json(workdir / "diverged.json").get("step")}
+    result = {"diverged": read_json(str(workdir / "diverged.json")).get("step")}
   else:
     return None
-  meta = _read_json(workdir / "meta.json")
+  meta = read_json(str(workdir / "meta.json"))
   for key in ("device", "num_devices", "python", "versions", "git", "git_dirty"):
     if key not in meta or (key == "versions" and not isinstance(meta[key], dict)):
       raise UserError(f"{workdir / 'meta.json'} lacks {key!r}; delete its directory")
@@ -84,7 +86,8 @@ def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
 
 def _evaluated(path: pathlib.Path) -> Record:
   """How many epochs there are between evaluations, if a config says so."""
-  between = _read_json(path).get("eval", {}).get("every_epochs") if path.exists() else 0
+  settings = read_json(str(path)) if path.exists() else {}
+  between = settings.get("eval", {}).get("every_epochs")
   return {"every_epochs": between} if between else {}
 
 
@@ -284,6 +287,15 @@ def changed(
       _write(path, list(new.values()))
 
 
+def is_loss(metric: str) -> bool:
+  """Whether smaller values of a metric are better.
+
+  >>> [is_loss(name) for name in ("valid_nll", "test_ppl", "hr@10", "SimLex-999_input")]
+  [True, True, False, False]
+  """
+  return bool(_LOSSES & set(metric.split("_")))
+
+
 def _by_run(path: pathlib.Path, keys: Iterable[str] = ("run",)) -> dict[str, Record]:
   rows = load(path, keys) if path.exists() else []
   return {record["run"]: record for record in rows}
@@ -291,13 +303,3 @@ def _by_run(path: pathlib.Path, keys: Iterable[str] = ("run",)) -> dict[str, Rec
 
 def _write(path: pathlib.Path, rows: list[Record]) -> None:
   atomic.write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-def _read_json(path: pathlib.Path) -> Record:
-  try:
-    content = json.loads(path.read_text(encoding="utf-8"))
-  except (OSError, ValueError, RecursionError) as error:
-    raise UserError(f"{path} cannot be read ({error}); delete its directory") from error
-  if not isinstance(content, dict):
-    raise UserError(f"{path} holds no object; delete its directory")
-  return content

@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from largevocab.errors import UserError
+from largevocab.tools.sweeps.records import Record, is_loss
 from largevocab.tools.sweeps.sweep_run import Run
-
-Record = dict[str, Any]
-# Metrics for which larger values are better.
-_MOST = ("p@", "recall@", "mrr@", "ndcg@", "psp@")
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ class Search:
     value = record.get(self.metric, math.inf)
     if isinstance(value, bool) or not isinstance(value, int | float):
       value = math.inf
-    sign = -1 if self.metric.removeprefix("valid_").startswith(_MOST) else 1
+    sign = 1 if is_loss(self.metric) else -1
     return sign * value if math.isfinite(value) else math.inf
 
 

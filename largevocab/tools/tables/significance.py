@@ -16,13 +16,12 @@ from typing import NamedTuple
 
 from scipy import stats
 
-from largevocab.tools.sweeps.records import Record
+from largevocab.tools.sweeps.records import Record, is_loss
 from largevocab.tools.tables.markdown import NOTHING, number
 from largevocab.tools.tables.seeds import seed_of
 
 LEVEL = 0.05
 MARK = "n.s."  # not significant
-LOSSES = {"ppl", "nll", "loss"}  # smaller is better
 
 
 class Difference(NamedTuple):
@@ -103,7 +102,7 @@ def is_better(value: float, other: float, metric: str) -> bool:
   >>> is_better(1.0, 2.0, "test_ppl"), is_better(1.0, 2.0, "test_p@1")
   (True, False)
   """
-  return value < other if LOSSES & set(metric.split("_")) else value > other
+  return value < other if is_loss(metric) else value > other
 
 
 def _by_seed(rows: Sequence[Record], metric: str) -> dict[str, float]:

@@ -35,6 +35,9 @@ def test_runs_of_all_seeds_share_their_trials_and_methods_do_not():
     ("valid_nll", [3.0, 2.0, 1.5, 9.0, 1.6, 4.0], 2),
     ("valid_nll", [None, math.nan, 5.0, math.inf, None, 6.0], 2),
     ("valid_p@1", [0.1, 0.2, 0.5, 0.9, None, 0.4], 3),
+    ("valid_hr@10", [0.1, 0.2, 0.5, 0.9, None, 0.4], 3),
+    ("valid_SimLex-999_input", [0.1, 0.2, 0.5, 0.9, None, 0.4], 3),
+    ("valid_bits_per_byte", [3.0, 2.0, 1.5, 9.0, 1.6, 4.0], 2),
     ("valid_nll", [None] * 6, 0),  # all diverged: so will the run, and be a row
   ],
 )

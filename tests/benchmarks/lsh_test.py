@@ -1,0 +1,14 @@
+"""The benchmark of hash tables, at a size that takes no time."""
+
+import jax
+import pytest
+
+from benchmarks import lsh
+from largevocab.samplers import LSHEmbedding, LSHLabel
+
+
+@pytest.mark.parametrize("sampler", [LSHEmbedding(), LSHLabel()])
+def test_what_is_timed_draws(sampler):
+  draw = lsh._draws(sampler, V=2000, D=16, m=8)()
+  assert draw.ids.shape == (lsh.N, 8)
+  assert (jax.numpy.bincount(draw.ids.ravel(), length=2000) > 0).sum() > 100
