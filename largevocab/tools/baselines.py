@@ -24,7 +24,7 @@ from largevocab.tools.reports import of_run
 from largevocab.tools.sweeps import records, sweepfile
 from largevocab.tools.sweeps.launch import PathSetting, check_settings
 from largevocab.tools.sweeps.records import Record
-from largevocab.tools.sweeps.sweep_run import Run
+from largevocab.tools.sweeps.sweep_run import Run, data_of
 from largevocab.training.workdir import describe_machine
 
 NOT_DATA = ("seed", "cache_dir")  # settings that do not change the data
@@ -86,8 +86,8 @@ def _prefix(run: Run) -> str:
   >>> _prefix(Run("configs/ptb.py", name="ptb: unigram, m=80"))
   'ptb: '
   """
-  data, colon, _ = run.name.rpartition(": ")
-  return data + colon
+  data = data_of(run.name)
+  return f"{data}: " if data else ""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -105,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
   sweep = sweepfile.load(args.sweep)
   settings = [PathSetting.parse(text) for text in args.set]
   check_settings(settings, sweep.runs)
-  chosen = [run for run in sweep.runs if args.data in (None, _prefix(run)[:-2])]
+  chosen = [run for run in sweep.runs if args.data in (None, data_of(run.name))]
   if not chosen:
     what = "adds no runs" if args.data is None else f"has no data {args.data!r}"
     raise UserError(f"{args.sweep} {what}; choose another")

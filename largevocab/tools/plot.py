@@ -20,6 +20,7 @@ from largevocab.tools.plots import drawing
 from largevocab.tools.plots.curves import Band, band, curve, deviation, mean_point
 from largevocab.tools.sweeps import records, sweepfile
 from largevocab.tools.sweeps.records import Record
+from largevocab.tools.sweeps.sweep_run import data_of
 from largevocab.tools.sweeps.sweepfile import Figure
 from largevocab.tools.tables import axes, seeds
 
@@ -81,7 +82,8 @@ def value(row: Record, key: str) -> Any:
   >>> value(row, "test_ppl")
   """
   if key in ("method", "data"):
-    data, _, rest = row["name"].rpartition(": ")
+    data = data_of(row["name"])
+    rest = row["name"].removeprefix(f"{data}: ")
     method = rest if row.get("baseline") else rest.partition(",")[0]
     return data if key == "data" else method
   return row["overrides"].get(key, row.get(key))

@@ -34,7 +34,7 @@ from largevocab.tools.reports.of_run import settings_of
 from largevocab.tools.reports.training_steps import TrainingSteps
 from largevocab.tools.sweeps import records, sweepfile
 from largevocab.tools.sweeps.launch import PathSetting, check_settings
-from largevocab.tools.sweeps.sweep_run import Run
+from largevocab.tools.sweeps.sweep_run import Run, data_of
 from largevocab.training.settings import Experiment
 
 SECONDS = 3.0  # per method
@@ -84,11 +84,6 @@ def times_of(
   }
 
 
-def data_of(run: Run) -> str:
-  """The data that a run's name begins with; see `Run.name`."""
-  return run.name.partition(": ")[0] if ": " in run.name else ""
-
-
 def main(argv: list[str] | None = None) -> int:
   parser = entry.Parser(__doc__)
   parser.add_argument("sweep", type=pathlib.Path, help="experiments/NAME/sweep.py")
@@ -101,7 +96,8 @@ def main(argv: list[str] | None = None) -> int:
   sweep_runs = sweepfile.load(args.sweep).runs
   check_settings(settings, sweep_runs)
   methods = {run.without_seed().id: run.without_seed() for run in sweep_runs}
-  names = list(dict.fromkeys(map(data_of, methods.values())))
+  of_run = lambda run: data_of(run.name)
+  names = list(dict.fromkeys(map(of_run, methods.values())))
   if args.data is not None and args.data not in names:
     raise UserError(f"--data={args.data}: use one of {', '.join(names)}")
   known = {run.name for run in methods.values()}
@@ -110,7 +106,7 @@ def main(argv: list[str] | None = None) -> int:
       f"--names: {args.sweep} has no {unknown[0]!r}; use some of "
       f"{', '.join(sorted(known))}"
     )
-  for name, group in itertools.groupby(methods.values(), data_of):
+  for name, group in itertools.groupby(methods.values(), of_run):
     if args.data not in (None, name):
       continue
     own = [(run, config.build(settings_of(run, settings))) for run in group]

@@ -65,7 +65,7 @@ class RunLog:
     self._add_event(0, file_version="brain.Event:2")
     start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
     self._add_event(start_step + 1, session_log=start)
-    self._add_event(0, summary=summary_v2.hparams_pb(_flat(config), trial_id=workdir))
+    self._add_event(0, summary=summary_v2.hparams_pb(flat(config), trial_id=workdir))
 
   def _add_event(self, step: int, **content: Any) -> None:
     event = self._event_pb2.Event(wall_time=time.time(), step=step, **content)
@@ -156,15 +156,20 @@ def _keep(path: str, wanted: Callable[[int, str], bool]) -> set[tuple[int, str]]
   return set(kept)
 
 
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-  """{'train.lr': 1.0} from {'train': {'lr': 1.0}}, non-numeric values as strings."""
-  flat: dict[str, Any] = {}
+def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+  """A config with dotted keys, and values that are no numbers as strings.
+
+  >>> flat({"train": {"lr": 1.0, "all": [1]}})
+  {'train.lr': 1.0, 'train.all': '[1]'}
+  """
+  flattened: dict[str, Any] = {}
   for key, value in config.items():
     if isinstance(value, dict):
-      flat.update(_flat(value, f"{prefix}{key}."))
+      flattened |= flat(value, f"{prefix}{key}.")
     else:
-      flat[prefix + key] = value if isinstance(value, int | float) else str(value)
-  return flat
+      is_plain = isinstance(value, int | float)
+      flattened[prefix + key] = value if is_plain else str(value)
+  return flattened
 
 
 class Progress:

@@ -95,6 +95,19 @@ def test_of_all_classes_the_gradient_is_exact(model, given):
     assert got[f"sign_{part}"] > 0.999
 
 
+def test_runs_of_other_seeds_are_seeds_of_a_method(tmp_path):
+  given = f"--config={REPOSITORY}/configs/ptb.py:full,runlocal"
+  flags = [f"--workdir={tmp_path / 'run'}", "--config.train.seed=3"]
+  assert main.run(["main", given, *flags]) == 0
+  output = tmp_path / "results.jsonl"
+  flags = [flags[0], f"--output={output}", "--batches=2", "--draws=2"]
+  assert gradient_report.main([*flags, "uniform:num_samples=4"]) == 0
+  (row,) = map(json.loads, output.open())
+  assert row["name"] == "uniform:num_samples=4"
+  assert row["overrides"] == {"train.seed": 3}
+  assert row["run"].endswith(", seed=3")
+
+
 def test_it_is_a_program(model, tmp_path, capsys):
   path, output = model[0], tmp_path / "results.jsonl"
   flags = [f"--workdir={path}", f"--output={output}", "--batches=3", "--draws=2"]

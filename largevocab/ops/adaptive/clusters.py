@@ -43,7 +43,7 @@ def widths(dim: int, num: int, factor: int, align: int = 1) -> tuple[int, ...]:
   return (dim, *(min(-(-width // align) * align, dim) for width in narrower))
 
 
-def places(mean: ArrayLike, num: int) -> np.ndarray:
+def capacity_of(mean: ArrayLike, num: int) -> np.ndarray:
   """Capacity of a tail for the true classes of a batch: the mean plus four standard
   deviations, as a multiple of 8, and at most their number.
 
@@ -51,7 +51,7 @@ def places(mean: ArrayLike, num: int) -> np.ndarray:
     mean: expected number of true classes in the tail.
     num: number of true classes in the batch.
 
-  >>> places([200, 100, 0.1, 990], 1000).tolist()
+  >>> capacity_of([200, 100, 0.1, 990], 1000).tolist()
   [264, 144, 8, 1000]
   """
   wanted = np.asarray(mean) + 4 * np.sqrt(mean)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab.ops import shards
-from largevocab.ops.adaptive.clusters import Clusters, places
+from largevocab.ops.adaptive.clusters import Clusters, capacity_of
 from largevocab.ops.adaptive.model import Model
 from largevocab.ops.adaptive.routing import over_turns, route, sum_of_turns
 from largevocab.ops.shapes import check_shapes
@@ -40,7 +40,7 @@ class ClusterGradients(NamedTuple):
 
 
 def capacities(clusters: Clusters, num: int, most: int = 1) -> tuple[int, ...]:
-  """Capacity of each tail for the true classes of a batch: see `clusters.places`.
+  """Capacity of each tail for the true classes of a batch: see `clusters.capacity_of`.
 
   Args:
     clusters: with the expected share of true classes in each, and labels per example.
@@ -51,7 +51,7 @@ def capacities(clusters: Clusters, num: int, most: int = 1) -> tuple[int, ...]:
   (264, 144)
   """
   mean_J = num * min(clusters.labels, most) * np.array(clusters.masses[1:])
-  return tuple(places(mean_J, num * most).tolist())
+  return tuple(capacity_of(mean_J, num * most).tolist())
 
 
 def adaptive_nll(

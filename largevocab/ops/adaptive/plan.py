@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from largevocab.ops.adaptive.clusters import Clusters, cut, places, widths
+from largevocab.ops.adaptive.clusters import Clusters, capacity_of, cut, widths
 from largevocab.ops.softmax.bias import extended_width
 
 
@@ -189,7 +189,7 @@ class Costs:
   def tail(self, size: Any, mass: Any, width: int, number: int) -> tuple[Any, Any]:
     """Seconds and bytes of a tail of `size` classes, the first tail being number 1."""
     mean = self.batch * np.maximum(mass, 0)
-    num = places(mean, self.batch)
+    num = capacity_of(mean, self.batch)
     row_width = extended_width(width) if self.tail_bias else width
     projection = self.seconds(width, num, self.dim)
     is_reached = -np.expm1(-mean)  # probability that the tail is not skipped
@@ -213,7 +213,7 @@ def plan_clusters(
     t(k + J, B, D)                                 k classes, J tails of a short-list
     P(reached) (t(d, B', D) + t(k, B', d))         projection and k classes of a tail
 
-  with rows of width d for the capacity B' of the tail, see `clusters.places`.
+  with rows of width d for the capacity B' of the tail, see `clusters.capacity_of`.
 
   Args:
     counts_V: int[V], in any order.

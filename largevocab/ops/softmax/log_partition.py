@@ -18,7 +18,7 @@ from largevocab.ops.softmax.chunks import (
   sum_dtype,
   wide,
 )
-from largevocab.ops.softmax.plan import MAX_STEPS, Plan, plan
+from largevocab.ops.softmax.plan import MAX_STEPS, plan
 
 _BUDGET = 256 * 2**20
 _LOGIT_BYTES = 8  # and of its exponential
@@ -236,7 +236,6 @@ def log_normalizer(
   *,
   score: ChunkScore = logit,
   dtype=None,
-  how: Plan | None = None,
   change: Change | None = None,
 ) -> jax.Array:
   """log_z_N = logsumexp(h_ND @ w_VD.T, axis=1), exact, without holding [N, V].
@@ -246,8 +245,7 @@ def log_normalizer(
     w_VD: float[V, D], class table.
     score: function of the logits that is exponentiated.
     dtype: of the operands of the products; sums are at least float32.
-    how: chunks; by default a few classes at a time.
-    change: transformation of the scores before they are summed; not with `how`.
+    change: transformation of the scores before they are summed.
 
   Returns:
     f32[N], nats.
@@ -261,7 +259,7 @@ def log_normalizer(
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD)
   ids_NP = jnp.zeros((h_ND.shape[0], 0), jnp.int32)
-  normalized = _as_planned(h_ND, w_VD, ids_NP, score, dtype, how, change)
+  normalized = normalize_for_reading(h_ND, w_VD, ids_NP, score, dtype, change)
   max_N, sum_N, _ = of_all_devices(normalized)
   return max_N + jnp.log(sum_N)
 
@@ -274,7 +272,6 @@ def softmax_nll(
   *,
   score: ChunkScore = logit,
   dtype=None,
-  how: Plan | None = None,
   change: Change | None = None,
 ) -> jax.Array:
   """nll_N = sum_p w_NP (log_z_N - o[ids_NP]) / sum_p w_NP, exact; 0 where all w are 0.
@@ -289,8 +286,7 @@ def softmax_nll(
     w_NP: f32[N, P], their weights, 0 on padding.
     score: function of the logits that is exponentiated.
     dtype: of the operands of the products; sums are at least float32.
-    how: chunks; by default a few classes at a time.
-    change: transformation of the scores before they are normalised; not with `how`.
+    change: transformation of the scores before they are normalised.
 
   Returns:
     f32[N], nats.
@@ -303,7 +299,7 @@ def softmax_nll(
   '1.6094'
   """
   return softmax_nll_and_log_z(
-    h_ND, w_VD, ids_NP, w_NP, score=score, dtype=dtype, how=how, change=change
+    h_ND, w_VD, ids_NP, w_NP, score=score, dtype=dtype, change=change
   )[0]
 
 
@@ -315,7 +311,6 @@ def softmax_nll_and_log_z(
   *,
   score: ChunkScore = logit,
   dtype=None,
-  how: Plan | None = None,
   change: Change | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """`softmax_nll` and `log_normalizer`, both f32[N], from one pass.
@@ -326,7 +321,7 @@ def softmax_nll_and_log_z(
   ['1.6094', '1.6094']
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD, ids_NP=ids_NP, w_NP=w_NP)
-  normalized = _as_planned(h_ND, w_VD, ids_NP, score, dtype, how, change)
+  normalized = normalize_for_reading(h_ND, w_VD, ids_NP, score, dtype, change)
   normalized = of_all_devices(normalized)
   log_z_N = normalized.max_N + jnp.log(normalized.sum_N)
   return mean_nll(normalized, w_NP), log_z_N
@@ -342,17 +337,9 @@ def normalize_for_reading(
 ) -> Normalized:
   """Summary of the logits in chunks of a few classes, and of fewer examples if logits
   of all with so few classes exceed the budget."""
+  dtype = compute_dtype(h_ND, w_VD, dtype)
   N, (V, D) = h_ND.shape[0], w_VD.shape
   most = _BUDGET // (_LOGIT_BYTES * -(-V // MAX_STEPS))
   examples = min(N, max(most, 1))
   classes = plan(examples, V, D, _BUDGET, method="classes").classes
   return normalize(h_ND, w_VD, ids_NP, examples, classes, score, dtype, change)
-
-
-def _as_planned(h_ND, w_VD, ids_NP, score, dtype, how, change):
-  dtype = compute_dtype(h_ND, w_VD, dtype)
-  if how is None:
-    return normalize_for_reading(h_ND, w_VD, ids_NP, score, dtype, change)
-  if change is not None:
-    raise ValueError("a change of the scores is not made with chunks of your own")
-  return normalize(h_ND, w_VD, ids_NP, how.examples, how.classes, score, dtype)

@@ -60,7 +60,8 @@ def report(
   figures: Callable[[Any, Any], Record],
   columns: list[str],
 ) -> list[Record]:
-  """A record for each of args.heads, which is printed as soon as it is made.
+  """A record for each of args.heads, which is printed as soon as it is made. Reports on
+  runs that differ in their seed are seeds of one method.
 
   Args:
     args: see `parse`.
@@ -77,10 +78,12 @@ def report(
   given = read(model, args)
   about = {"checkpoint_step": int(model.state.step), "draws": args.draws}
   about |= {"num_classes": model.data.counts.num_classes}
+  seed = model.exp.train.seed
+  overrides, suffix = ({"train.seed": seed}, f", seed={seed}") if seed else ({}, "")
   rows = []
   for text, head in heads.items():
     name = f"{args.label}: {text}" if args.label else text
-    row = {"run": name, "name": name, "config": "", "overrides": {}}
+    row = {"run": name + suffix, "name": name, "config": "", "overrides": overrides}
     row |= figures(head, given)
     rows.append({**row, **about, **records.measured_with(describe_machine())})
     print(name, *(f"{key} {row[key]:.4g}" for key in columns), sep="  ", flush=True)

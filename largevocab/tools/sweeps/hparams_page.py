@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from largevocab.tools.sweeps.sweep_run import Run
+from largevocab.training.runlog import flat
 from largevocab.training.workdir import read_json
 
 FILE = "events.out.tfevents.0.hparams"
@@ -59,22 +60,6 @@ def write(root: pathlib.Path, runs: list[Run]) -> None:
       event = event_pb2.Event(wall_time=now, **content)
       events.write(event.SerializeToString())
   temporary.replace(root / FILE)
-
-
-def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-  """A config with dotted keys, as `largevocab.training.runlog` writes it.
-
-  >>> flat({"train": {"lr": 1.0, "all": [1]}})
-  {'train.lr': 1.0, 'train.all': '[1]'}
-  """
-  flattened: dict[str, Any] = {}
-  for key, value in config.items():
-    if isinstance(value, dict):
-      flattened |= flat(value, f"{prefix}{key}.")
-    else:
-      is_plain = isinstance(value, int | float)
-      flattened[prefix + key] = value if is_plain else str(value)
-  return flattened
 
 
 def _domain(values: list[Any]) -> Any:

@@ -10,6 +10,24 @@ from typing import Any
 MAX_SLUG = 60
 
 
+def is_seed(key: str) -> bool:
+  """Whether an override sets a seed.
+
+  >>> is_seed("train.seed"), is_seed("train.lr")
+  (True, False)
+  """
+  return key.split(".")[-1] == "seed"
+
+
+def data_of(name: str) -> str:
+  """The data that a name begins with, see `Run.name`; '' if it names none.
+
+  >>> data_of("ptb: unigram, m=80"), data_of("unigram")
+  ('ptb', '')
+  """
+  return name.rpartition(": ")[0]
+
+
 @dataclass(frozen=True)
 class Run:
   """One run of a sweep: a config with overrides.
@@ -64,5 +82,5 @@ class Run:
     >>> Run("configs/ptb.py", {"train.seed": 1}).without_seed()
     Run(config='configs/ptb.py', overrides={}, name='')
     """
-    same = {k: v for k, v in self.overrides.items() if k.split(".")[-1] != "seed"}
+    same = {k: v for k, v in self.overrides.items() if not is_seed(k)}
     return Run(self.config, same, self.name)

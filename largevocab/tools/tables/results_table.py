@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from largevocab.tools.sweeps.records import Record
+from largevocab.tools.sweeps.sweep_run import data_of, is_seed
 from largevocab.tools.sweeps.sweepfile import Comparison
 from largevocab.tools.tables import axes, convergence, significance
 from largevocab.tools.tables.markdown import (
@@ -19,7 +20,7 @@ from largevocab.tools.tables.markdown import (
   short,
   summary,
 )
-from largevocab.tools.tables.seeds import data_of, groups, is_seed
+from largevocab.tools.tables.seeds import groups
 from largevocab.tools.tables.significance import is_better, is_perplexity
 
 Paper = dict[str, dict[str, float]]
@@ -208,8 +209,8 @@ def _first_of_baselines(lines: Sequence[Row], metrics: Sequence[str]) -> list[st
 
 
 def _of_same_data(line: Row, lines: Sequence[Row]) -> list[Row]:
-  data = data_of(line.members[0])
-  return [other for other in lines if data_of(other.members[0]) == data]
+  data = data_of(line.members[0]["name"])
+  return [other for other in lines if data_of(other.members[0]["name"]) == data]
 
 
 def explained(

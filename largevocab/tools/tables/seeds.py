@@ -4,15 +4,7 @@ import json
 from collections.abc import Iterable
 
 from largevocab.tools.sweeps.records import Record
-
-
-def is_seed(key: str) -> bool:
-  """Whether an override sets a seed.
-
-  >>> is_seed("train.seed"), is_seed("train.lr")
-  (True, False)
-  """
-  return key.split(".")[-1] == "seed"
+from largevocab.tools.sweeps.sweep_run import is_seed
 
 
 def seed_of(row: Record) -> str:
@@ -42,12 +34,3 @@ def groups(rows: Iterable[Record]) -> dict[str, list[Record]]:
     unique = name and names.count(name) == 1
     labelled[name if unique else " ".join(filter(None, full))] = members
   return labelled
-
-
-def data_of(row: Record) -> str:
-  """The data that a record's name begins with; '' if it names none.
-
-  >>> data_of({"name": "ptb: unigram, m=80"}), data_of({"name": "unigram"})
-  ('ptb', '')
-  """
-  return row["name"].rpartition(": ")[0]

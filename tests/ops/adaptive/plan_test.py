@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from largevocab.ops.adaptive.clusters import cut, places, widths
+from largevocab.ops.adaptive.clusters import capacity_of, cut, widths
 from largevocab.ops.adaptive.plan import Costs, plan_clusters, price
 
 V, DIM, BATCH = 11, 12, 40
@@ -33,7 +33,7 @@ def naive(counts_V, ends, seconds, factor):
   for j, (start, end) in enumerate(itertools.pairwise(ends), start=1):
     d = max(DIM // factor**j, 1)
     mean = BATCH * sum(sorted_V[start:end]) / sum(sorted_V)
-    num = int(places(mean, BATCH))
+    num = int(capacity_of(mean, BATCH))
     reached = 1 - math.exp(-mean)
     total += reached * (seconds(d, num, DIM) + seconds(end - start, num, d))
     floats += d * DIM + (end - start) * d
