@@ -317,7 +317,7 @@ class _Loop:
       self._leave(step)
     if split == "valid":
       metrics |= self._similarity(state)
-      self._saved.note_loss(step, self._exp.eval.cost(metrics))
+      self._saved.note_cost(step, self._exp.eval.cost(metrics))
       self._validated = step, metrics
     shown = "  ".join(f"{key} {value:.5g}" for key, value in metrics.items())
     _LOG.info("step %d  %s  %s", step, split, shown)

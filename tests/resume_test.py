@@ -212,7 +212,7 @@ def test_best_is_the_lowest_measured_and_is_kept(tmp_path):
   with Checkpoints(str(tmp_path), keep=1) as saved:
     for step, nll in losses.items():
       saved.save(step, {"x": step * state["x"]}, {"seconds": 0.0})
-      saved.note_loss(step, nll)
+      saved.note_cost(step, nll)
     saved.save(6, state, {"seconds": 0.0})
   assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["2", "6"]
   with Checkpoints(str(tmp_path)) as saved:

@@ -43,16 +43,18 @@ class Checkpoints:
   """The latest few states of a run and its best one, saved in the background.
 
   A state is saved before it is evaluated, so that a long evaluation cannot lose it;
-  validation losses are therefore kept next to the states, in valid_nll.json. The best
-  state has the lowest (`largevocab.training.settings.Evaluating.cost`).
+  what it costs on validation data (`largevocab.training.settings.Evaluating.cost`) is
+  therefore kept next to the states, in valid_cost.json. The best state costs least.
   """
 
   def __init__(self, directory: str, keep: int = 2):
     self._directory = os.path.abspath(directory)
-    self._nll_path = os.path.join(self._directory, "valid_nll.json")
-    self._nll: dict[str, float] = {}
-    if os.path.exists(self._nll_path):
-      self._nll = read_numbers(self._nll_path)
+    self._cost_path = os.path.join(self._directory, "valid_cost.json")
+    self._cost: dict[str, float] = {}
+    earlier = os.path.join(self._directory, "valid_nll.json")  # the name it had
+    for path in (self._cost_path, earlier):
+      if not self._cost and os.path.exists(path):
+        self._cost = read_numbers(path)
     options = ocp.CheckpointManagerOptions(
       preservation_policy=policies.AnyPreservationPolicy(
         [policies.LatestN(keep), _KeepBest(self)]
@@ -89,9 +91,9 @@ class Checkpoints:
     return self._manager.latest_step()
 
   def best_of(self, steps: Sequence[int]) -> int | None:
-    """The step with the lowest validation loss; None if none was measured."""
-    measured = [step for step in steps if str(step) in self._nll]
-    return min(measured, key=lambda step: self._nll[str(step)], default=None)
+    """The step with the lowest cost on validation data; None if none was measured."""
+    measured = [step for step in steps if str(step) in self._cost]
+    return min(measured, key=lambda step: self._cost[str(step)], default=None)
 
   def save(self, step: int, state: PyTree, clock: dict[str, float]) -> None:
     """Saves the state asynchronously, while training continues.
@@ -110,17 +112,17 @@ class Checkpoints:
     with self._writing():
       self._manager.save(step, args=args)
 
-  def note_loss(self, step: int, valid_loss: float) -> None:
-    """Records the validation loss of a state that was saved."""
-    if math.isfinite(valid_loss):
-      self._nll[str(step)] = valid_loss
+  def note_cost(self, step: int, cost: float) -> None:
+    """Records what a state that was saved costs on validation data."""
+    if math.isfinite(cost):
+      self._cost[str(step)] = cost
       if is_first():
-        write_json(self._nll_path, self._nll)
+        write_json(self._cost_path, self._cost)
 
   def since_best(self, step: int) -> int:
-    """Number of validation losses up to a step after the lowest of them."""
-    losses = [self._nll[str(at)] for at in sorted(map(int, self._nll)) if at <= step]
-    return len(losses) - 1 - losses.index(min(losses)) if losses else 0
+    """Number of validations up to a step after that with the lowest cost."""
+    costs = [self._cost[str(at)] for at in sorted(map(int, self._cost)) if at <= step]
+    return len(costs) - 1 - costs.index(min(costs)) if costs else 0
 
   def wait(self) -> None:
     """Waits until everything saved is on disk."""

@@ -25,7 +25,7 @@ def test_a_metric_can_choose_the_best_state(tmp_path):
   whole = settings(best="mrr@5")
   whole.eval.every_epochs = 0.001
   train(c.build(whole), whole.to_dict(), str(tmp_path))
-  costs = json.loads((tmp_path / "checkpoints" / "valid_nll.json").read_text())
+  costs = json.loads((tmp_path / "checkpoints" / "valid_cost.json").read_text())
   lines = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
   valid = {str(m["step"]): m for m in lines if m["split"] == "valid"}
   assert len(costs) > 2

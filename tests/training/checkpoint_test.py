@@ -57,7 +57,7 @@ def whole(tmp_path_factory):
   with Checkpoints(str(directory), keep=3) as saved:
     for step, loss in ((1, 5.0), (2, 4.0), (3, 4.5)):
       saved.save(step, state_of(step), CLOCKS[step])
-      saved.note_loss(step, loss)
+      saved.note_cost(step, loss)
   return directory
 
 
@@ -190,6 +190,13 @@ def test_the_step_is_saved_again_by_whoever_moved_it_aside(directory, restore):
     assert saved.latest_step == 2
     saved.save(3, state_of(3), CLOCKS[3])
   assert restore(directory) == (3, [])
+
+
+def test_costs_are_read_under_their_earlier_name(directory, restore):
+  (directory / "valid_cost.json").rename(directory / "valid_nll.json")
+  assert restore(directory, "best") == (2, [])
+  (directory / "valid_nll.json").unlink()
+  assert restore(directory, "best")[0] != 2
 
 
 def test_next_best_in_place_of_the_best(directory, restore):
