@@ -78,6 +78,8 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
   if was_finished and not is_work:
     result = read_numbers(result_path(workdir))
     if changes and processes.is_first():
+      if any(change.moves_data for change in changes):
+        check_classes(workdir, exp.data.load())
       claim_workdir(workdir, config, int(result.get("steps", 0)))
     _tell(result, workdir)
     return result

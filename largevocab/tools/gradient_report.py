@@ -30,11 +30,18 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from largevocab.data.batches import Batch
+from largevocab.errors import UserError
 from largevocab.heads import Full, Sampled
 from largevocab.heads.full import FullState
 from largevocab.rows import Table
 from largevocab.tools import entry
-from largevocab.tools.reports.head_report import DRAWS, parse, report, write
+from largevocab.tools.reports.head_report import (
+  DRAWS,
+  LOSSES_TOO,
+  parse,
+  report,
+  write,
+)
 from largevocab.tools.reports.specs import sampled_head
 from largevocab.tools.reports.trained import Trained, fresh_state
 from largevocab.tools.sweeps.records import Record
@@ -107,7 +114,11 @@ def read(model: Trained, args: argparse.Namespace) -> Given:
     return activations(exp, now.params, rows_BTE, carry, batch)[1]
 
   batches = model.batches()
-  num = min(args.batches, len(batches))
+  if (num := min(args.batches, len(batches))) < 2:
+    raise UserError(
+      f"{args.workdir} evaluates a single batch, of which there is no variance: choose "
+      "a run with a smaller eval.batch_size"
+    )
   wanted = set(np.linspace(0, len(batches) - 1, num).astype(int).tolist())
   carry, found = exp.model.initial_carry(batches.batch_size), []
   for number, batch in enumerate(batches):
@@ -162,7 +173,7 @@ def agreement(got: jax.Array, true: jax.Array) -> float:
 
 def main(argv: list[str] | None = None) -> int:
   numbers = {"batches": (32, "number of batches"), "draws": (8, DRAWS)}
-  args = parse(__doc__, argv, **numbers)
+  args = parse(__doc__, argv, LOSSES_TOO, **numbers)
   entry.check_counts(args, *numbers, least=2)  # of one there is no variance
   measured = lambda head, given: figures(head, given, args.draws)
   rows = report(args, sampled_head, read, measured, COLUMNS)

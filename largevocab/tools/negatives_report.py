@@ -34,6 +34,7 @@ from largevocab.tools import entry
 from largevocab.tools.reports.drawn import drawn_classes
 from largevocab.tools.reports.head_report import (
   DRAWS,
+  LOSSES_TOO,
   POSITIONS,
   Model,
   examples,
@@ -81,7 +82,7 @@ def figures(
 
 
 def main(argv: list[str] | None = None) -> int:
-  args = parse(__doc__, argv, positions=POSITIONS, draws=(10, DRAWS))
+  args = parse(__doc__, argv, LOSSES_TOO, positions=POSITIONS, draws=(10, DRAWS))
 
   def measured(head: Sampled, model: Model) -> Record:
     return figures(head, *model, args.draws)

@@ -158,8 +158,9 @@ class Evaluating:
       so (`Batch.seen`): a label among it is never found. So does --mode=predict.
     best: of the metrics '...@k' above, that whose highest value on the validation data
       makes a state the best one (`checkpoint`, `train.patience`), as 'ndcg@10'; '': the
-      lowest 'nll', or training loss of heads that are not normalised. Like
-      `hide_seen` and `unlabelled`, a run keeps it: its evaluations are compared.
+      lowest 'nll', or training loss of heads that are not normalised. A run
+      keeps it, and if it is set also `hide_seen` and `unlabelled`: its evaluations are
+      compared.
     unlabelled: treatment of examples without labels in metrics '...@k': 'skip': left
       out of the mean; 'count': as 0, as in pyxclib.
     propensity_a, propensity_b: constants of the propensities, see

@@ -31,12 +31,14 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 _PATIENCE = 1.0  # seconds to wait for a lock: tests of it hold it only briefly
 # Result rows, which change while a sweep runs, do not count as source.
 RESULTS = ":(top,exclude,glob)experiments/*/*.jsonl"
-# Keys that change neither what a step does nor which state is the best one. Classes of
-# data at another path are compared with those of the run.
+# Keys that do not change what a step does. Classes of data at another path are compared
+# with those of the run.
 _FREE = re.compile(
-  r"config\.(eval\.(?!(best|hide_seen|unlabelled)$).*|(log|checkpoint)\..*|mesh\.num|"
+  r"config\.((eval(?!\.best$)|log|checkpoint)\..*|mesh\.num|"
   r"data\.(cache_dir|data_dir|path)|train\.(max_steps|epochs|patience))"
 )
+# And those that change by what metric the best state is chosen, if it is by one.
+_OF_BEST = {"config.eval.hide_seen", "config.eval.unlabelled"}
 
 
 class Change(NamedTuple):
@@ -58,6 +60,15 @@ class Change(NamedTuple):
     False
     """
     return bool(_FREE.fullmatch(self.key))
+
+  @property
+  def moves_data(self) -> bool:
+    """Whether the data are read from another place.
+
+    >>> Change("config.data.path", "/scratch", "/data").moves_data
+    True
+    """
+    return self.key in {"config.data.data_dir", "config.data.path"}
 
 
 def workdir_path(text: str) -> str:
@@ -180,9 +191,10 @@ def changes_of(workdir: str, config: dict[str, Any]) -> list[Change]:
   if not _holds_results(workdir):
     return []
   changes = list(_differences("config", _config_of(workdir), _as_json(config)))
+  fixed = _OF_BEST if config.get("eval", {}).get("best") else set()
   # Of other parts first the name: the rest of their keys follows from it.
   for change in sorted(changes, key=lambda change: not change.key.endswith(".name")):
-    if not change.is_free:
+    if not change.is_free or change.key in fixed:
       raise UserError(
         f"{workdir} holds a run with {change.key} = {change.old!r:.99}, not "
         f"{change.new!r:.99}; choose another --workdir"

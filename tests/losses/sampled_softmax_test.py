@@ -216,3 +216,34 @@ def test_membership_and_first_occurrence():
   np.testing.assert_array_equal(is_member(ids_NM, set_NS), want)
   want = [[x not in row[:i] for i, x in enumerate(row)] for row in ids_NM.tolist()]
   np.testing.assert_array_equal(is_first(jnp.asarray(ids_NM)), want)
+
+
+def probability(o_true, o_M, kappa):
+  """p~ of the true class, from the gradient; all others have weights kappa."""
+  one, yes = jnp.ones((1, 1)), jnp.ones((1, 1), bool)
+  loss = lambda o_NP: sampled_softmax_loss(
+    o_NP,
+    one,
+    yes,
+    o_M[None],
+    jnp.full((1, 1), -jnp.log(kappa)),
+    yes.repeat(len(o_M), 1),
+  )
+  return 1 + float(jax.grad(loss)(jnp.full((1, 1), o_true))[0, 0])
+
+
+@pytest.mark.parametrize("o_true", [-1.0, 3.0, 9.0])
+def test_the_bias_of_probabilities_is_that_of_equation_27(o_true):
+  """To first order in 1 - kappa it is p times the mass of the others: little, where the
+  model is sure of the label."""
+  o_M = jnp.array([0.3, -0.5, 1.0])
+  p = float(jax.nn.softmax(jnp.append(o_M, o_true))[-1])
+  small = 1e-4
+  bias = probability(o_true, o_M, 1 - small) - p
+  np.testing.assert_allclose(bias / small, p * (1 - p), rtol=1e-3)
+  np.testing.assert_allclose(probability(o_true, o_M, 1.0), p, rtol=1e-12)
+  rest = np.exp(o_M - o_true).sum()  # equation 28: the sign is right with any weights
+  for kappa in (1e-3, 0.5, 1e3):
+    found = probability(o_true, o_M, kappa)
+    np.testing.assert_allclose(found, 1 / (1 + kappa * rest), rtol=1e-10)
+    assert 0 < found < 1

@@ -120,3 +120,5 @@ def test_it_is_a_program(model, tmp_path, capsys):
     gradient_report.main([f"--workdir={path}", "--draws=1", "uniform"])
   with pytest.raises(UserError, match="draws no negatives"):
     gradient_report.main([f"--workdir={path}", "full/cosine"])
+  with pytest.raises(UserError, match="products as logits; leave out '/cosine'"):
+    gradient_report.main([f"--workdir={path}", "sampled/uniform/cosine"])

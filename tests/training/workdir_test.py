@@ -407,9 +407,27 @@ def test_a_run_goes_on_where_its_data_were_moved_to(run, tmp_path):
   assert [each["key"] for each in changed] == [
     "config.data.path", "config.train.max_steps"
   ]  # fmt: skip
-  status, _, lines = asked(paths[2], 6)
-  assert status == 1
-  assert "these are not the data of the run" in lines[-1]
+  for steps in (4, 6):  # nothing is left to do, or is
+    status, _, lines = asked(paths[2], steps)
+    assert status == 1
+    assert "these are not the data of the run" in lines[-1]
+  assert read(tmp_path / "run" / "config.json")["data"]["path"] == str(paths[1])
+
+
+def test_what_the_best_state_is_chosen_by_is_kept(tmp_path):
+  there = {"eval": {"best": "", "hide_seen": True}}
+  write_json(str(tmp_path / "config.json"), there)
+  write_json(str(tmp_path / "result.json"), {})
+  new = {"eval": {"best": "", "hide_seen": False}}
+  assert changes_of(str(tmp_path), new) == [
+    Change("config.eval.hide_seen", True, False)
+  ]  # fmt: skip
+  write_json(str(tmp_path / "config.json"), {"eval": {"best": "hr@10", **there}})
+  for old in (there, new):
+    old["eval"]["best"] = "hr@10"
+  write_json(str(tmp_path / "config.json"), there)
+  with pytest.raises(UserError, match=r"hide_seen = True, not False"):
+    changes_of(str(tmp_path), new)
 
 
 @pytest.mark.parametrize("steps", [5, 6])  # nothing is left to do, or is

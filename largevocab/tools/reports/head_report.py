@@ -22,21 +22,27 @@ Model = tuple[Counts, jax.Array, Positions]
 
 POSITIONS = (256, "number of examples")
 DRAWS = "number of draws per head"
+SAMPLERS = "SAMPLER[:FIELD=VALUE...]"
+LOSSES_TOO = f"[LOSS/]{SAMPLERS}"
 
 
 def parse(
-  description: str | None, argv: list[str] | None, **numbers: tuple[int, str]
+  description: str | None,
+  argv: list[str] | None,
+  heads: str = SAMPLERS,
+  **numbers: tuple[int, str],
 ) -> argparse.Namespace:
   """Parses the arguments of a report.
 
   Args:
     description: of the report.
     argv: what the user gives.
+    heads: what each of the heads looks like.
     numbers: of its own arguments that are at least 1, the default and the help.
   """
   parser = entry.Parser(description)
   add = parser.add_argument
-  add("heads", nargs="+", metavar="SAMPLER[:FIELD=VALUE...]")
+  add("heads", nargs="+", metavar=heads)
   add("--workdir", required=True, help="workdir of a run of largevocab.main")
   add("--checkpoint", choices=["latest", "best"], default="latest")
   for name, (default, what) in numbers.items():
@@ -94,6 +100,6 @@ def write(
   args: argparse.Namespace, name: str, rows: list[Record], columns: list[str]
 ) -> None:
   """Prints the table, and writes the records to args.output or the workdir, where they
-  replace records of the same names."""
+  replace records of the same names and seeds."""
   print(results_table.table(rows, columns))
   records.merge(args.output or pathlib.Path(args.workdir, f"{name}.jsonl"), rows)

@@ -5,7 +5,7 @@ from typing import Any
 
 from largevocab import config
 from largevocab.errors import UserError, nearest
-from largevocab.heads import Full, Sampled
+from largevocab.heads import Full, Linear, Sampled
 
 
 def with_field(text: str, part: Any, key: str, value: str) -> Any:
@@ -50,6 +50,8 @@ def sampled_head(text: str, like: Full | Sampled) -> Sampled:
   chosen = config.head(path if "/" in path else f"sampled/{path}")
   if not isinstance(chosen, Sampled):
     raise UserError(f"{text}: head {path!r} draws no negatives; give a sampler")
+  if not isinstance(chosen.logits, Linear):
+    raise UserError(f"{text}: heads here have products as logits; leave out '/cosine'")
   sampler: Any = chosen.sampler
   if hasattr(sampler, "absolute"):
     sampler = dataclasses.replace(sampler, absolute=like.absolute)

@@ -57,15 +57,17 @@ KINDS = {str: "a text", dict: "an object", bool: "true or false", int: "a whole 
 def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
   """Record of a run, or None if it has not ended."""
   if (workdir / "result.json").exists():
-    result = read_json(str(workdir / "result.json"))
+    result = _file(workdir / "result.json")
   elif (workdir / "diverged.json").exists():
-    result = {"diverged": read_json(str(workdir / "diverged.json")).get("step")}
+    result = {"diverged": _file(workdir / "diverged.json").get("step")}
   else:
     return None
-  meta = read_json(str(workdir / "meta.json"))
+  meta = _file(workdir / "meta.json")
   for key in ("device", "num_devices", "python", "versions", "git", "git_dirty"):
     if key not in meta or (key == "versions" and not isinstance(meta[key], dict)):
-      raise UserError(f"{workdir / 'meta.json'} lacks {key!r}; delete its directory")
+      raise UserError(
+        f"{workdir / 'meta.json'} lacks {key!r}; delete its directory, to run it again"
+      )
   pairs = [found[1] for key in result if (found := OF_PAIRS.fullmatch(key))]
   metrics = CURVES | {f"curve_{metric}": metric for metric in pairs}
   curves = {
@@ -86,7 +88,7 @@ def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
 
 def _evaluated(path: pathlib.Path) -> Record:
   """How many epochs there are between evaluations, if a config says so."""
-  settings = read_json(str(path)) if path.exists() else {}
+  settings = _file(path) if path.exists() else {}
   between = settings.get("eval", {}).get("every_epochs")
   return {"every_epochs": between} if between else {}
 
@@ -294,6 +296,15 @@ def is_loss(metric: str) -> bool:
   [True, True, False, False]
   """
   return bool(_LOSSES & set(metric.split("_")))
+
+
+def _file(path: pathlib.Path) -> Record:
+  """A file of a run that has ended, of which nothing else makes another."""
+  try:
+    return read_json(str(path))
+  except UserError as error:
+    what, _, _ = str(error).partition(";")
+    raise UserError(f"{what}; delete its directory, to run it again") from error
 
 
 def _by_run(path: pathlib.Path, keys: Iterable[str] = ("run",)) -> dict[str, Record]:
