@@ -132,7 +132,10 @@ def own_cache(tmp_path, monkeypatch):
     ([f"--config={REPOSITORY}/configs"], ["configs is a directory"]),
     (["--config=/no/such/ptb.py"], ["no file /no/such/ptb.py", "is --config=ptb"]),
     (["--config=/dev/null"], ["/dev/null is no regular file"]),
-    ([PTB + ":fulll"], ["'fulll'", "hierarchical, huffman, nce", "ranking, sampled"]),
+    (
+      [PTB + ":fulll"],
+      ["'fulll'", "hierarchical, huffman, importance, nce", "ranking, sampled"],
+    ),
     ([PTB + ":sampled/ppss"], ["'ppss'", "pps"]),
     ([PTB + ":full/pps"], ["'full' takes neither sampler nor loss", "drop"]),
     ([PTB + ":full,runlokal"], ["'runlokal'", "'runlocal'"]),
