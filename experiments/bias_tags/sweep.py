@@ -30,8 +30,9 @@ def sweep(add):
 
 
 def search():
-  # Trials of the whole length.
-  grid = {"train.lr": [0.05, 0.1, 0.2, 0.4]}
+  # Trials of the whole length. A rate of 0.05 is behind in all searches of
+  # tags_at_the_end by this loss.
+  grid = {"train.lr": [0.1, 0.2, 0.4]}
   return {"steps": 385, "grid": grid, "metric": "valid_nll"}
 
 
