@@ -1,0 +1,143 @@
+"""The report on numbers of negatives, of runs whose losses are formulas of m."""
+
+import json
+import math
+
+import pytest
+
+from largevocab.errors import UserError
+from largevocab.tools import samples_report
+from largevocab.tools.sweeps import records
+
+SEEDS = (0, 1, 2)
+EXACT = {0: 5.0, 1: 5.1, 2: 4.9}
+NUMBERS = (1, 4, 16, 64, 256, 1024)
+
+
+def row(name, config, seed, loss, **more):
+  overrides = {**more, **({"train.seed": seed} if seed else {})}
+  machine = {"device": "d", "python": "3", "jax": "0", "git": "a", "git_dirty": False}
+  run = f"{name} {seed}"
+  record = {"run": run, "name": name, "config": config, "overrides": overrides}
+  return {**record, **machine, "test_nll": loss}
+
+
+def sampled(sampler, bias_of, seeds=SEEDS, exact=EXACT):
+  config = f"configs/xmlc.py:sampled/{sampler},data=citeulike_t"
+  return [
+    row(f"{sampler}, m={m}", config, s, exact[s] + bias_of(s, m), **number)
+    for s in seeds
+    for m in NUMBERS
+    for number in [{"head.num_samples": m}]
+  ]
+
+
+@pytest.fixture
+def results(tmp_path):
+  """Writes rows, with those of the exact softmax, and returns the file."""
+
+  def write(*groups):
+    exact = [row("full", "configs/xmlc.py:full", s, EXACT[s]) for s in SEEDS]
+    path = tmp_path / "results.jsonl"
+    rows = [*exact, *(each for group in groups for each in group)]
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    return path
+
+  return write
+
+
+def read(path, *flags):
+  output = path.with_name("needed.jsonl")
+  arguments = [str(path), "--reference", "full", *flags, f"--output={output}"]
+  assert samples_report.main(arguments) == 0
+  return {each["name"].rpartition(": ")[2]: each for each in records.load(output)}
+
+
+def logarithmic(reaches):
+  """A bias that is 0.02 where m is `reaches(seed)`: a line over log m."""
+  return lambda seed, m: 0.02 + 0.01 * math.log(reaches(seed) / m)
+
+
+def test_finds_where_each_seed_reaches_the_gap(results):
+  few = lambda seed: 10.0 * 2.0**seed
+  got = read(
+    results(
+      sampled("uniform", logarithmic(lambda seed: 8 * few(seed))),
+      sampled("quadratic", logarithmic(few)),
+    )
+  )
+  own = got["quadratic"]
+  assert (own["seeds"], own["negatives"]) == (3, pytest.approx(20.0))
+  half = 4.302652729749 * math.log(2) / math.sqrt(3)  # Student's t, 2 degrees
+  assert own["negatives_low"] == pytest.approx(20 * math.exp(-half))
+  assert own["negatives_high"] == pytest.approx(20 * math.exp(half))
+  for key in ("times_fewer", "times_fewer_low", "times_fewer_high"):
+    assert own[key] == pytest.approx(8.0)  # of every seed
+  assert "times_fewer" not in got["uniform"]
+
+
+def test_a_reference_of_its_own(results):
+  absolute = {s: EXACT[s] + 0.5 for s in SEEDS}
+  rows = [
+    *(row("absolute", "configs/xmlc.py:full", s, absolute[s]) for s in SEEDS),
+    *sampled("quadratic", logarithmic(lambda seed: 5.0), exact=absolute),
+  ]
+  path = results(sampled("uniform", logarithmic(lambda seed: 50.0)), rows)
+  assert "negatives" not in read(path)["quadratic"]
+  own = read(path, "quadratic=absolute")["quadratic"]
+  assert own["negatives"] == pytest.approx(5.0)
+  assert own["times_fewer"] == pytest.approx(10.0)
+
+
+def test_bounds_where_the_numbers_end(results):
+  """A gap that is never large, or still is; of one seed, too, and if a run diverged."""
+  got = read(
+    results(
+      sampled("uniform", lambda seed, m: 0.1),
+      sampled("softmax", lambda seed, m: 0.01),
+      sampled("block", lambda seed, m: 0.1 if m < 16 or seed else 0.0),
+      sampled("unigram", lambda seed, m: math.inf if m == 1 else 0.0),
+    )
+  )
+  bounds = ("more_than", "at_most", "times_fewer", "times_fewer_at_least")
+  of = lambda name: tuple(got[name].get(key) for key in bounds)
+  assert of("uniform") == (1024, None, None, None)
+  assert of("softmax") == (None, 1, None, 1024)
+  assert of("block") == (pytest.approx(4 * 4**0.8), None, None, None)
+  assert of("unigram") == (1, 4, None, 256)
+
+
+def test_a_gap_that_comes_back_counts(results):
+  wave = lambda seed, m: {1: 0.1, 4: 0.0, 16: 0.04}.get(m, 0.0)
+  own = read(results(sampled("uniform", wave)))["uniform"]
+  assert own["negatives"] == pytest.approx(32.0)
+
+
+def test_only_seeds_that_all_have(results):
+  path = results(
+    sampled("uniform", logarithmic(lambda seed: 50.0)),
+    sampled("softmax", logarithmic(lambda seed: 5.0 + seed), seeds=(1,)),
+  )
+  own = read(path)["softmax"]
+  assert (own["seeds"], own["negatives"]) == (1, pytest.approx(6.0))
+  assert not own.keys() & {"negatives_low", "times_fewer_low"}
+
+
+def test_one_clear_line(results):
+  good = sampled("uniform", logarithmic(lambda seed: 50.0))
+  path = results(good, sampled("block", lambda seed, m: 0.0, seeds=(1,))[1:])
+  cases = [
+    (["--reference", "none"], "no run of 'none' has 'test_nll'"),
+    (["--reference", "full", "other"], "give one METHOD"),
+    (["--reference", "full", "--to=pps"], "has runs of uniform, block"),
+    (["--reference", "full", "--gap=0"], "--gap=0.0: must be positive"),
+    (["--reference", "full", "--metric=steps"], "give a loss"),
+  ]
+  for flags, message in cases:
+    with pytest.raises(UserError, match=message):
+      samples_report.main([str(path), *flags])
+  longest = [sampled("block", lambda seed, m: 0.0, seeds=(1,))[-1]]
+  others = sampled("block", lambda seed, m: 0.0, seeds=(2,))[:-1]
+  path = results(good, longest, others)
+  with pytest.raises(UserError, match="block has no seed for which all of its runs"):
+    samples_report.main([str(path), "--reference", "full"])
