@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.rows import zipf_ids
+from benchmarks.zipf import zipf_counts, zipf_ids
 from largevocab import config, single_targets
 from largevocab.heads import Adaptive
 from largevocab.heads.adaptive import AdaptiveState
@@ -31,12 +31,6 @@ D, N = 512, 2560
 COMMON = (20_000, 60_000)  # in examples of fairseq and Transformer-XL
 # As in PyTorch, so that both do the same work.
 PLAIN: dict[str, Any] = {"bias": False, "tail_bias": False, "align": 1}
-
-
-def zipf_counts(num_classes: int) -> Counts:
-  """Counts in proportion to the distribution of `zipf_ids`."""
-  ranks = np.arange(1, num_classes + 1)
-  return Counts(np.ceil(1e8 * np.log1p(1 / ranks)).astype(np.int64))
 
 
 def batch(num_classes: int, dim: int = D, num: int = N):

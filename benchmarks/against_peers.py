@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.peer_process import PeerProcess, is_there
 from benchmarks.peers import TINY
-from benchmarks.rows import zipf_ids
+from benchmarks.zipf import zipf_ids
 from largevocab import single_targets
 from largevocab.heads import Sampled
 from largevocab.labels import Counts

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import jax
 import numpy as np
 
-from benchmarks.rows import zipf_ids
+from benchmarks.zipf import zipf_counts, zipf_ids
 from largevocab import single_targets
 from largevocab.heads import Full, Head, Sampled
 from largevocab.rows import Adagrad
@@ -23,7 +23,7 @@ def deterministic_step(
   Labels repeat, so that the gradients of their rows are sums. Two runs of the first
   must give the same rows.
   """
-  counts = np.ceil(1e7 / np.arange(1, V + 1)).astype(np.int64)
+  counts = zipf_counts(V)
   h_ND = jax.random.normal(jax.random.key(1), (N, D))
   batch = h_ND, single_targets(zipf_ids(N, V)), jax.random.key(2)
   heads: dict[str, Head] = {

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
-from benchmarks.rows import dense_step, zipf_ids
+from benchmarks.rows import dense_step
+from benchmarks.zipf import zipf_counts, zipf_ids
 from largevocab import single_targets
 from largevocab.heads import Sampled
 from largevocab.losses import NCE, BlackOut, NegativeSampling, Ranking
@@ -42,7 +42,7 @@ def head_step() -> Iterator[Case]:
   """A step of each head / of `sampled`, both with the same number of negatives."""
   for size in SIZES:
     V, D, N, M, own = size
-    counts = np.ceil(1e7 / np.arange(1, V + 1)).astype(np.int64)
+    counts = zipf_counts(V)
     h_ND = jax.random.normal(jax.random.key(1), (N, D))
     y = single_targets(zipf_ids(N, V))
     y = y._replace(context_N=zipf_ids(N, V, seed=1))

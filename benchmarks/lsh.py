@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.zipf import zipf_counts
 from largevocab import single_targets
 from largevocab.labels import Counts
 from largevocab.ops.lsh import slot_tables
@@ -68,7 +69,7 @@ def lsh_build(V: int = 100_000, L: int = 50) -> Iterator[Case]:
 def _problem(V: int, D: int) -> tuple[Counts, jax.Array, jax.Array]:
   w_VD = jax.random.normal(KEY, (V, D))
   h_ND = w_VD[:N] + 0.5 * jax.random.normal(jax.random.key(1), (N, D))
-  return Counts((1e8 / np.arange(1, V + 1)).astype(int)), w_VD, h_ND
+  return zipf_counts(V), w_VD, h_ND
 
 
 def _draws(sampler: Any, V: int, D: int, m: int) -> Callable[[], Any]:

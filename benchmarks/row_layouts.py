@@ -27,7 +27,7 @@ import jax.numpy as jnp
 
 from benchmarks.absent_devices import DEVICES, place
 from benchmarks.compile_report import abstract, compiled
-from benchmarks.rows import zipf_ids
+from benchmarks.zipf import zipf_ids
 from largevocab.ops.softmax.bias import extended_width
 from largevocab.ops.softmax.chunks import product
 from largevocab.placement import placed, row_major

@@ -5,8 +5,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from benchmarks.zipf import zipf_counts, zipf_ids
 from largevocab import single_targets
 from largevocab.heads import Sampled
 from largevocab.rows import SGD, Adagrad, Adam, RowOptimizer, Table, row_grads
@@ -18,13 +18,6 @@ from largevocab.tools.reports.measure import (
   compare,
   row_step,
 )
-
-
-def zipf_ids(num: int, num_classes: int, seed: int = 0) -> jax.Array:
-  """Random class ids, with P(rank r) about proportional to 1 / r."""
-  u = np.random.default_rng(seed).random(num)
-  ids = np.exp(u * np.log(num_classes + 1)).astype(np.int64) - 1
-  return jnp.asarray(ids.clip(max=num_classes - 1), jnp.int32)
 
 
 def dense_step(head: Sampled, lr: float = LR) -> Callable[..., Any]:
@@ -62,7 +55,7 @@ def sampled_step(D: int = 64, N: int = 256, M: int = 1024) -> Iterator[Case]:
   sizes = {"D": D, "N": N, "M": M}
   steppers = {}
   for V in (10_000, 1_000_000):
-    counts = np.ceil(1e7 / np.arange(1, V + 1)).astype(np.int64)
+    counts = zipf_counts(V)
     state = head.init(jax.random.key(0), counts, D)
     rows = steppers[V] = Stepper(row_step(head), state, *_batch(N, V, D))
     state = head.init(jax.random.key(0), counts, D)

@@ -8,18 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.zipf import zipf_counts
 from largevocab import single_targets
-from largevocab.labels import Counts
 from largevocab.samplers import Bernoulli
 from largevocab.samplers.bernoulli import INCLUSIONS, BernoulliStats
 from largevocab.tools.reports.measure import Case, compare
 
 KEY = jax.random.key(0)
 Set = tuple[jax.Array, jax.Array]  # ids, and log inclusion probabilities; -inf: unused
-
-
-def _zipf(V: int) -> Counts:
-  return Counts((1e8 / np.arange(1, V + 1)).astype(int))
 
 
 def _sparse(sampler: Bernoulli, w_VD: jax.Array) -> Callable[..., Set]:
@@ -78,7 +74,7 @@ def bernoulli_draw(m: int = 1024) -> Iterator[Case]:
     sampler = Bernoulli(inclusion=inclusion)
     timed, errors = {}, {}
     for V in (10_000, 1_000_000):
-      counts, w_VD = _zipf(V), jnp.zeros((V, 1))
+      counts, w_VD = zipf_counts(V), jnp.zeros((V, 1))
       stats = sampler.init(counts, w_VD, m)
       draws = {"sparse": _sparse(sampler, w_VD), "dense": _dense(m)}
       for name, draw in draws.items():
