@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from largevocab import command_line, config, main
+from largevocab.errors import UserError
 from largevocab.tools.sweeps import sweepfile
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
@@ -198,3 +199,15 @@ def test_what_is_expected_is_what_was_measured(path):
   mean = np.mean([row[METRICS[metric]] for row in rows])
   assert f"{mean:.{digits}f}" == value
   assert {row["steps"] for row in rows} == {int(steps.replace(",", ""))}
+
+
+@pytest.mark.parametrize(("name", "rate"), [("adam", 0.001), ("rowwise_adagrad", 0.2)])
+def test_text_takes_an_optimiser_with_a_rate_of_its_own(name, rate):
+  build = lambda arg: config.build(
+    command_line.load(f"{REPOSITORY}/configs/text.py:{arg}")
+  )
+  plain, other = build("full"), build(f"full,optimizer={name}")
+  assert other.optimizer == config.part("optimizer", name)
+  assert (plain.train.lr, other.train.lr) == (0.2, rate)
+  with pytest.raises(UserError, match="optimizer is 'adm'; it must be one of"):
+    build("full,optimizer=adm")
