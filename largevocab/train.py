@@ -261,8 +261,8 @@ class _Loop:
     return between and bool(self._eval_steps) and step % self._eval_steps == 0
 
   def is_over(self, step: int) -> bool:
-    """Whether this is the last step, or the validation loss has not fallen for
-    `train.patience` evaluations."""
+    """Whether this is the last step, or `train.patience` evaluations in a row found no
+    better state."""
     patience = self._exp.train.patience
     if step >= self.num_steps or not patience:
       return step >= self.num_steps

@@ -12,7 +12,8 @@ LENGTH = {
   **{"eval.every_epochs": 1.0, "log.monitor_every_steps": 0},
 }
 PLANNED = {"head.batch_examples": 256}
-UNCUT = {"head.slack": 4.0}
+# The largest bin: without a bound all tags that occur never or once would be in few.
+LARGEST = {"head.slack": 4.0}
 ROWS = {
   "full softmax": ("full", {}),
   **{
@@ -27,7 +28,7 @@ ROWS = {
     for factor in (1, 2)
   },
   **{
-    f"two levels, {binning}": ("hierarchical", UNCUT | {"head.binning": binning})
+    f"two levels, {binning}": ("hierarchical", LARGEST | {"head.binning": binning})
     for binning in ("equal", "frequency", "sqrt")
   },
 }

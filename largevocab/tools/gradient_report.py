@@ -144,20 +144,22 @@ def figures(head: Sampled, given: Given, draws: int) -> Record:
   """The measurements of one head; see the module docstring."""
   state = fresh_state(head, given.model.data.counts, given.model.w_VD)
   drawn = gradients(given.model, head, state)
-  found: dict[str, list[float]] = {name: [] for name in COLUMNS}
+  parts = [part for part in PARTS if given.variance[part] > 0]  # has parameters
+  found: dict[str, list[float]] = {}
   for number, (batch, carry, exact) in enumerate(given.batches):
     keys = jax.random.split(jax.random.fold_in(KEY, number), draws)
     got = [drawn(batch, carry, key) for key in keys]
-    for part in PARTS:
+    for part in parts:
       arrays, true = [getattr(each, part) for each in got], getattr(exact, part)
       noise, mean = variance(arrays), sum(arrays) / draws
       # |mean - true|^2 also has the variance of a mean of few draws.
       bias = float(jnp.sum((mean - true) ** 2)) - noise / draws
       scale = given.variance[part]
-      found[f"noise_{part}"].append(noise / scale)
-      found[f"bias_{part}"].append(bias / scale)
       signs = [agreement(array, true) for array in arrays]
-      found[f"sign_{part}"].append(sum(signs) / draws)
+      of_part = {"noise": noise / scale, "bias": bias / scale}
+      of_part["sign"] = sum(signs) / draws
+      for name, value in of_part.items():
+        found.setdefault(f"{name}_{part}", []).append(value)
   means = {name: float(np.mean(values)) for name, values in found.items()}
   return {**means, "batches": len(given.batches)}
 

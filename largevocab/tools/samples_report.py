@@ -2,13 +2,15 @@
 the exact softmax, and how many times fewer than another.
 
   python -m largevocab.tools.samples_report experiments/bias_tags/results.jsonl \\
-    --reference "full softmax" quadratic="full absolute softmax" --to uniform
+    --reference "full softmax" quadratic="full absolute softmax" \\
+    quartic="full absolute softmax" --to uniform
 
-Reads finished runs of `sampled/NAME` with several `head.num_samples`, and of the
-reference; NAME=METHOD gives some their own. For each seed that all of them have, the
-gap is the loss minus that of the reference, by `--metric` and in its unit; between two
-numbers of negatives it is a line over log m. A seed's number is the m from which on no
-gap is above `--gap`.
+Reads finished runs of `sampled/NAME` that differ in `head.num_samples`, in the seed and
+the rate only, and those of the reference; NAME=METHOD gives a sampler its own. Where a
+file has other runs of a sampler, `--rows` chooses by name. For each seed that all of
+them have, the gap is the loss minus that of the reference, by `--metric` and in its
+unit; between two numbers of negatives it is a line over log m. A seed's number is the m
+from which on no gap is above `--gap`.
 
   negatives     geometric mean over the seeds
   times_fewer   that of --to divided by it, seed by seed
@@ -31,6 +33,7 @@ from largevocab.errors import UserError
 from largevocab.tools import entry
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
+from largevocab.tools.sweeps.sweep_run import is_seed
 from largevocab.tools.tables import results_table
 from largevocab.tools.tables.markdown import number
 from largevocab.tools.tables.seeds import seed_of
@@ -42,6 +45,7 @@ COLUMNS = [
   *("times_fewer", "times_fewer_low", "times_fewer_high", "times_fewer_at_least"),
 ]
 _SAMPLED = re.compile(r"[:,]sampled/(\w+)")
+_OF_ONE = re.compile(r"(\w+)=(.+)")
 
 
 class Needed(NamedTuple):
@@ -98,22 +102,41 @@ def mean(values: list[float]) -> tuple[float, float, float]:
 
 
 def samplers(rows: list[Record], metric: str) -> dict[str, dict[int, dict[str, float]]]:
-  """The metric of runs with a sampler, by its name, m and seed."""
+  """The metric of runs with a sampler, by its name, m and seed.
+
+  Raises:
+    UserError: two runs of a sampler differ in more than m, the seed and the rate.
+  """
   found: dict[str, dict[int, dict[str, float]]] = {}
+  first: dict[str, Record] = {}
   for row in rows:
     name, m = _SAMPLED.search(row["config"]), row["overrides"].get("head.num_samples")
-    if name and m:
-      of_seeds = found.setdefault(name[1], {}).setdefault(m, {})
-      of_seeds[seed_of(row)] = number(row, metric) if metric in row else math.inf
+    if not (name and m):
+      continue
+    other = first.setdefault(name[1], row)
+    if _settings(row) != _settings(other):
+      raise UserError(
+        f"{other['name']!r} and {row['name']!r} both have {name[1]}, and differ in "
+        "more than head.num_samples, train.lr and the seed: choose by --rows"
+      )
+    of_seeds = found.setdefault(name[1], {}).setdefault(m, {})
+    of_seeds[seed_of(row)] = number(row, metric) if metric in row else math.inf
   return found
+
+
+def _settings(row: Record) -> tuple[str, Record]:
+  """What runs of one sampler have in common."""
+  free = lambda key: key in ("head.num_samples", "train.lr") or is_seed(key)
+  return row["config"], {k: v for k, v in row["overrides"].items() if not free(k)}
 
 
 def report(args: argparse.Namespace) -> list[Record]:
   """A record for each sampler.
 
   Raises:
-    UserError: an argument is out of bounds; or a reference has no runs; or a sampler no
-      seed in common with it; or there are no runs of `--to`.
+    UserError: an argument is out of bounds; or a reference has no runs, or is for a
+      sampler without any; or a sampler has no seed in common with it; or there are no
+      runs of `--to`.
   """
   if not records.is_loss(args.metric):
     raise UserError(f"--metric={args.metric}: give a loss, such as test_nll")
@@ -132,7 +155,12 @@ def report(args: argparse.Namespace) -> list[Record]:
   if missing := [method for method, runs in exact.items() if not runs]:
     raise UserError(f"{args.results}: no run of {missing[0]!r} has {args.metric!r}")
   by_sampler = {}
-  for sampler, of_m in samplers(rows, args.metric).items():
+  found = samplers(rows_of(rows, args.rows), args.metric)
+  for name in (args.to, *filter(None, references)):
+    if name not in found:
+      has = ", ".join(found) or "none"
+      raise UserError(f"{args.results}: no runs of {name!r} among the samplers: {has}")
+  for sampler, of_m in found.items():
     method = references.get(sampler, references[""])
     shared = exact[method].keys() & set.intersection(*map(set, of_m.values()))
     if not shared:
@@ -147,14 +175,12 @@ def report(args: argparse.Namespace) -> list[Record]:
       )
       for seed in sorted(shared)
     }
-  if args.to not in by_sampler:
-    raise UserError(
-      f"--to={args.to}: {args.results} has runs of {', '.join(by_sampler) or 'none'}"
-    )
   return [
     {
       **{"run": f"{args.title}: {sampler}", "name": f"{args.title}: {sampler}"},
-      **{"config": "", "overrides": {}, "gap": args.gap, "seeds": len(found)},
+      **{"config": "", "overrides": {}, "metric": args.metric, "gap": args.gap},
+      "reference": references.get(sampler, references[""]),
+      **{"to": args.to, "seeds": len(found)},
       **_number(found),
       **_times_fewer(found, by_sampler[args.to], sampler != args.to),
       **records.measured_with(describe_machine()),
@@ -195,19 +221,30 @@ def _interval(name: str, values: list[float]) -> Record:
 def of_arguments(texts: list[str]) -> dict[str, str]:
   """The reference of each sampler, and of all others by "".
 
-  >>> of_arguments(["full", "quadratic=absolute"])
-  {'': 'full', 'quadratic': 'absolute'}
+  >>> of_arguments(["full softmax, lr=20", "quadratic=absolute, lr=20"])
+  {'': 'full softmax, lr=20', 'quadratic': 'absolute, lr=20'}
 
   Raises:
     UserError: none or several are for all others.
   """
-  found, others = {}, [text for text in texts if "=" not in text]
-  if len(others) != 1:
-    raise UserError("--reference: give one METHOD, and for some samplers NAME=METHOD")
-  for text in texts:
-    name, _, method = text.rpartition("=")
-    found[name] = method
+  matches = {text: _OF_ONE.fullmatch(text) for text in texts}
+  found = {
+    match[1] if match else "": match[2] if match else text
+    for text, match in matches.items()
+  }
+  if "" not in found or len(found) < len(texts):
+    raise UserError(
+      "--reference: give METHOD once, and NAME=METHOD for samplers with their own"
+    )
   return found
+
+
+def rows_of(rows: list[Record], pattern: str) -> list[Record]:
+  """The rows in whose names a regular expression is found."""
+  try:
+    return [row for row in rows if re.search(pattern, row["name"])]
+  except re.error as error:
+    raise UserError(f"--rows={pattern}: no regular expression: {error}") from error
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -215,6 +252,7 @@ def main(argv: list[str] | None = None) -> int:
   add = parser.add_argument
   add("results", type=pathlib.Path, help="results.jsonl")
   add("--reference", nargs="+", required=True, metavar="METHOD")
+  add("--rows", default="", help="regular expression of the names of sampled rows")
   add("--to", default="uniform", help="sampler to compare with; default: uniform")
   add("--metric", default="test_nll", help="a loss; default: test_nll")
   add("--gap", type=float, default=0.02, help="largest; default: 0.02")

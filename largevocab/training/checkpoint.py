@@ -264,7 +264,7 @@ class Checkpoints:
 
 
 class _KeepBest(policies.PreservationPolicy):
-  """Keeps the state with the best validation loss, of those still there."""
+  """Keeps the state with the lowest cost (`eval.best`), of those still there."""
 
   def __init__(self, saved: Checkpoints):
     self._saved = saved

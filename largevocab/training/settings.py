@@ -38,9 +38,9 @@ class Training:
   Attributes:
     epochs: passes over the training data.
     max_steps: stop after this many steps; 0: after `epochs`.
-    patience: stop after so many evaluations in a row without a lower validation loss;
-      0: never. Where a loss is not finite it is left out. The best state is kept among
-      the checkpoints.
+    patience: stop after so many evaluations in a row without a better state, by
+      `eval.best` on validation data; 0: never. Where that is not finite it is left out.
+      The best state is kept among the checkpoints.
     batch_size: B, parallel streams, or independent examples.
     unroll: T, time steps per update (truncated back-propagation); 1 for independent
       examples.

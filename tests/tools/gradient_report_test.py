@@ -108,6 +108,25 @@ def test_runs_of_other_seeds_are_seeds_of_a_method(tmp_path):
   assert row["run"].endswith(", seed=3")
 
 
+def test_a_network_without_parameters_has_no_noise(tmp_path):
+  given = f"--config={REPOSITORY}/configs/text.py:full,model=linear,runlocal"
+  assert main.run(["main", given, f"--workdir={tmp_path / 'run'}"]) == 0
+  output = tmp_path / "results.jsonl"
+  flags = [f"--workdir={tmp_path / 'run'}", f"--output={output}", "--draws=2"]
+  assert gradient_report.main([*flags, "--batches=2", "uniform:num_samples=4"]) == 0
+  (row,) = map(json.loads, output.open())
+  assert row["noise_rows"] > 0
+  assert not any(key.endswith("_network") for key in row)
+
+
+def test_a_misspelt_head_is_found_before_data_are_read(model, tmp_path):
+  (tmp_path / "config.json").write_text((model[0] / "config.json").read_text())
+  with pytest.raises(UserError, match="unifrom"):
+    gradient_report.main([f"--workdir={tmp_path}", "unifrom"])
+  with pytest.raises(UserError, match="checkpoint"):
+    gradient_report.main([f"--workdir={tmp_path}", "uniform"])
+
+
 def test_it_is_a_program(model, tmp_path, capsys):
   path, output = model[0], tmp_path / "results.jsonl"
   flags = [f"--workdir={path}", f"--output={output}", "--batches=3", "--draws=2"]

@@ -123,13 +123,46 @@ def test_only_seeds_that_all_have(results):
   assert not own.keys() & {"negatives_low", "times_fewer_low"}
 
 
+def test_names_of_methods_may_have_equals_signs(results):
+  exact = [row("full, lr=2", "configs/xmlc.py:full", s, EXACT[s]) for s in SEEDS]
+  path = results(exact, sampled("uniform", logarithmic(lambda seed: 50.0)))
+  for references in (["full, lr=2"], ["full", "uniform=full, lr=2"]):
+    output = path.with_name(f"{len(references)}.jsonl")
+    flags = ["--reference", *references, f"--output={output}"]
+    assert samples_report.main([str(path), *flags]) == 0
+    (own,) = records.load(output)
+    assert own["negatives"] == pytest.approx(50.0)
+    assert own["reference"] == "full, lr=2"
+
+
+def test_methods_with_the_same_sampler_are_told_apart(results):
+  """Draws of the batch beside those of each example's own: two curves, not one."""
+  of_batch = sampled("uniform", logarithmic(lambda seed: 500.0))
+  for each in of_batch:
+    each["name"] = f"shared {each['name']}"
+    each["run"] = f"shared {each['run']}"
+    each["overrides"]["head.sampler.per_example"] = False
+  path = results(sampled("uniform", logarithmic(lambda seed: 50.0)), of_batch)
+  with pytest.raises(UserError, match="'uniform, m=1' and 'shared uniform, m=1' both"):
+    samples_report.main([str(path), "--reference", "full"])
+  own = read(path, "--rows=^uniform")["uniform"]
+  assert own["negatives"] == pytest.approx(50.0)
+  assert read(path, "--rows=^shared")["uniform"]["negatives"] == pytest.approx(500.0)
+
+
 def test_one_clear_line(results):
   good = sampled("uniform", logarithmic(lambda seed: 50.0))
   path = results(good, sampled("block", lambda seed, m: 0.0, seeds=(1,))[1:])
   cases = [
     (["--reference", "none"], "no run of 'none' has 'test_nll'"),
-    (["--reference", "full", "other"], "give one METHOD"),
-    (["--reference", "full", "--to=pps"], "has runs of uniform, block"),
+    (["--reference", "full", "other"], "give METHOD once"),
+    (["--reference", "uniform=full"], "give METHOD once"),
+    (["--reference", "full", "--to=pps"], "no runs of 'pps' among the samplers: unif"),
+    (
+      ["--reference", "full", "blok=full"],
+      "no runs of 'blok' among the samplers: unif",
+    ),
+    (["--reference", "full", "--rows=("], r"--rows=\(: no regular expression"),
     (["--reference", "full", "--gap=0"], "--gap=0.0: must be positive"),
     (["--reference", "full", "--metric=steps"], "give a loss"),
   ]

@@ -414,19 +414,19 @@ def test_a_run_goes_on_where_its_data_were_moved_to(run, tmp_path):
   assert read(tmp_path / "run" / "config.json")["data"]["path"] == str(paths[1])
 
 
-def test_what_the_best_state_is_chosen_by_is_kept(tmp_path):
-  there = {"eval": {"best": "", "hide_seen": True}}
+@pytest.mark.parametrize("key", ["hide_seen", "unlabelled"])
+def test_what_the_best_state_is_chosen_by_is_kept(tmp_path, key):
+  there = {"eval": {"best": "", key: True}}
   write_json(str(tmp_path / "config.json"), there)
   write_json(str(tmp_path / "result.json"), {})
-  new = {"eval": {"best": "", "hide_seen": False}}
+  new = {"eval": {"best": "", key: False}}
   assert changes_of(str(tmp_path), new) == [
-    Change("config.eval.hide_seen", True, False)
+    Change(f"config.eval.{key}", True, False)
   ]  # fmt: skip
-  write_json(str(tmp_path / "config.json"), {"eval": {"best": "hr@10", **there}})
   for old in (there, new):
     old["eval"]["best"] = "hr@10"
   write_json(str(tmp_path / "config.json"), there)
-  with pytest.raises(UserError, match=r"hide_seen = True, not False"):
+  with pytest.raises(UserError, match=rf"{key} = True, not False"):
     changes_of(str(tmp_path), new)
 
 

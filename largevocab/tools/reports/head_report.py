@@ -11,7 +11,7 @@ from largevocab.heads import Full, Sampled
 from largevocab.labels import Counts
 from largevocab.tools import entry
 from largevocab.tools.reports.positions import Positions
-from largevocab.tools.reports.trained import Trained, trained
+from largevocab.tools.reports.trained import Trained, experiment, trained
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.tables import results_table
@@ -79,8 +79,9 @@ def report(
   Raises:
     UserError: the run's head does not have one row per class, or a head is invalid.
   """
+  _, like = experiment(args.workdir)
+  heads = {text: head_of(text, like) for text in args.heads}  # before reading data
   model = trained(args.workdir, args.checkpoint)
-  heads = {text: head_of(text, model.head) for text in args.heads}
   given = read(model, args)
   about = {"checkpoint_step": int(model.state.step), "draws": args.draws}
   about |= {"num_classes": model.data.counts.num_classes}
@@ -92,7 +93,8 @@ def report(
     row = {"run": name + suffix, "name": name, "config": "", "overrides": overrides}
     row |= figures(head, given)
     rows.append({**row, **about, **records.measured_with(describe_machine())})
-    print(name, *(f"{key} {row[key]:.4g}" for key in columns), sep="  ", flush=True)
+    shown = (f"{key} {row[key]:.4g}" for key in columns if key in row)
+    print(name, *shown, sep="  ", flush=True)
   return rows
 
 

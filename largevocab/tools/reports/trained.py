@@ -55,17 +55,15 @@ def fresh_state(head: Sampled, counts: Counts, w_VD: jax.Array) -> SampledState:
   return state
 
 
-def trained(workdir: str, checkpoint: str, instead: str = "") -> Trained:
-  """The model in the workdir of a run.
+def experiment(workdir: str, instead: str = "") -> tuple[Experiment, Full | Sampled]:
+  """The experiment of a run, and its head.
 
   Args:
     workdir: of the run.
-    checkpoint: 'latest' or 'best'.
     instead: what else the user can do, to end an error.
 
   Raises:
-    UserError: there is no checkpoint; or the head does not have one row for each class,
-      or has cosines as logits.
+    UserError: the head does not have one row for each class, or has cosines as logits.
   """
   exp = config.build(config.of_workdir(workdir))
   head = exp.head
@@ -79,5 +77,15 @@ def trained(workdir: str, checkpoint: str, instead: str = "") -> Trained:
       f"{workdir} has cosines as logits, and heads here have products: choose another "
       f"run{instead}"
     )
+  return exp, head
+
+
+def trained(workdir: str, checkpoint: str, instead: str = "") -> Trained:
+  """The model in the workdir of a run, of a checkpoint: 'latest' or 'best'.
+
+  Raises:
+    UserError: there is no checkpoint; or as `experiment`.
+  """
+  exp, head = experiment(workdir, instead)
   data, state = restore(exp, workdir, checkpoint)
   return Trained(exp, head, data, for_evaluation(exp.optimizer, state))
