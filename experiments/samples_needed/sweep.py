@@ -1,0 +1,9 @@
+"""No training runs: `largevocab.tools.samples_report` writes results; this says what to
+show."""
+
+
+def metrics():
+  return [
+    *("gap", "negatives", "negatives_low", "negatives_high", "at_most", "more_than"),
+    *("times_fewer", "times_fewer_low", "times_fewer_high", "times_fewer_at_least"),
+  ]
