@@ -15,7 +15,8 @@ from largevocab.heads.base import total_weight
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import as_counts
 from largevocab.losses.spherical import SphericalLoss, SphericalSoftmax
-from largevocab.ops.factored.steps import loss_naive
+from largevocab.ops.factored.steps import loss_naive, next_inverse
+from largevocab.ops.factored.table import dot
 from largevocab.tools.reports.measure import (
   Case,
   Stepper,
@@ -132,10 +133,45 @@ def whole_model() -> Iterator[Case]:
     del below
 
 
+def inverse_of_u() -> Iterator[Case]:
+  """What a step needs of the inverse of U, H U^-1 with the new U: by solving D x D
+  equations anew in every step / from an inverse that steps update (Vincent et al.
+  2015, section 3.6)."""
+  D, keys = 300, jax.random.split(jax.random.key(0), 2)
+  u_DD = jnp.eye(D) + 0.3 / D**0.5 * jax.random.normal(keys[0], (D, D))
+  u_inv_DD = jnp.linalg.inv(u_DD)
+
+  def next_u(h_ND, g_N):
+    return u_DD - dot(dot(u_DD, h_ND.T) * g_N, h_ND)
+
+  @jax.jit
+  def anew(h_ND, g_N):
+    u_now_DD = next_u(h_ND, g_N)
+    return u_now_DD, jnp.linalg.solve(u_now_DD.T, h_ND.T).T
+
+  @jax.jit
+  def kept(h_ND, g_N):
+    _, back_ND = inverses = next_inverse(u_inv_DD, h_ND, g_N)
+    return next_u(h_ND, g_N), back_ND, inverses
+
+  for num in (1, 16, 128, 512):
+    h_ND = jax.random.normal(keys[1], (num, D)) / D**0.5
+    args = h_ND, jnp.full(num, 0.1)
+    error = check_close(anew(*args), kept(*args)[:2], 1e-4)
+    yield Case(
+      f"inverse of U, solved anew / kept, N={num}",
+      {"D": D, "N": num, "error": error},
+      compare(lambda args=args: anew(*args), lambda args=args: kept(*args), seconds=4),
+    )
+
+
 def spherical_step() -> Iterator[Case]:
   """The output layer alone, and whole models."""
   yield from output_layer()
   yield from whole_model()
 
 
-ROWS: dict[str, Callable[[], Iterator[Any]]] = {"spherical_step": spherical_step}
+ROWS: dict[str, Callable[[], Iterator[Any]]] = {
+  "spherical_step": spherical_step,
+  "inverse_of_u": inverse_of_u,
+}

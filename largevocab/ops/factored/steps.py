@@ -244,7 +244,7 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
   half_ND = half_ND + rate * (g.pull_ND - shrink(g.pull_ND))
   half_ND = half_ND - rate**2 / 2 * _equal(f, g)
   p_DD = dot(half_ND.T, h_ND) + (sum_D - V / 2 * c_D - t_D)[:, None] * c_D[None, :]
-  u_inv_DD, back_ND = _inverse(f.u_inv_DD, h_ND, 2 * rate * g.dq_N)
+  u_inv_DD, back_ND = next_inverse(f.u_inv_DD, h_ND, 2 * rate * g.dq_N)
   v_NPD = rate * g.do_NP[:, :, None] * back_ND[:, None, :]
   ids_R, v_RD = merge_rows(g.ids_NP.ravel(), v_NPD.reshape(-1, D), num_rows)
   return Factored(
@@ -283,10 +283,25 @@ def _shrink(g: SphericalGrads) -> Callable[[jax.Array], jax.Array]:
   return lambda x_RD: dot(x_RD, a_DD)
 
 
-def _inverse(
+def next_inverse(
   u_inv_DD: jax.Array, h_ND: jax.Array, g_N: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-  """The inverse of U (1 - H^T diag(g) H) from that of U, and H times it."""
+  """The inverse of U (1 - H^T diag(g) H) from that of U, and H times it.
+
+  Args:
+    u_inv_DD: f32[D, D], the inverse of U.
+    h_ND: f32[N, D].
+    g_N: f32[N].
+
+  Source: Woodbury's identity where N < D (Vincent et al. 2015, section 3.6), else one
+    system of D x D.
+
+  Cost: O(N D^2 + N^3) where N < D; O(N D^2 + D^3) else.
+
+  >>> u_inv, back = next_inverse(jnp.eye(2), jnp.array([[1.0, 0.0]]), jnp.array([0.5]))
+  >>> u_inv.tolist(), back.tolist()
+  ([[2.0, 0.0], [0.0, 1.0]], [[2.0, 0.0]])
+  """
   N, D = h_ND.shape
   if N < D:
     pairs_NN = dot(h_ND, h_ND.T) * g_N[None, :]
