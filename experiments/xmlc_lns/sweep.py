@@ -30,17 +30,18 @@ WITH_ADAM = " with Adam"
 ADAM_EPOCHS = {"train.epochs": 25}
 HALF = {"head.loss.corrected": False, "head.sampler.unigram_share": 0.5}
 WEIGHTED = {"head.loss.corrected": True, "head.sampler.unigram_share": 0.5}
+OLD_TABLES = WEIGHTED | {"head.sampler.rehash": False}
+# L and K beside those of the config, by data.
 HASH_TABLES = {
-  "L=10": {"head.sampler.tables": 10},
-  "L=25": {"head.sampler.tables": 25},
-  "L=100": {"head.sampler.tables": 100},
-  "K=3": {"head.sampler.codes": 3},
-  "K=5": {"head.sampler.codes": 5},
+  data: {f"L={num}": {"head.sampler.tables": num} for num in (10, 25, 100)}
+  | {f"K={num}": {"head.sampler.codes": num} for num in codes}
+  for data, codes in (("citeulike_t", (3, 5)), ("citeulike_t_uniform", (2, 4)))
 }
 REFERENCE = "full softmax"
 SEEDS = (0, 1, 2)
-LSH = tuple(f"LSH {query}" for query in ("embedding", "label"))
-MAIN = tuple(f"{name}{how}" for name in LSH for how in ("", " weighted", " filled"))
+LSH = {query: f"sampled/lsh_{query}" for query in ("embedding", "label")}
+FORMS = ("", " weighted", " filled")
+MAIN = tuple(f"LSH {query}{form}" for query in LSH for form in FORMS)
 
 
 def runs():
@@ -49,7 +50,7 @@ def runs():
     for data, (_, budgets, bits) in SETS.items():
       m = budgets[number]
       size = {"head.num_samples": m}
-      lsh = "sampled/lsh_embedding"
+      lsh = LSH["embedding"]
       if share == "half a per cent":
         yield data, "full", REFERENCE, {}
         own = size | {"head.sampler.per_example": True}
@@ -63,8 +64,7 @@ def runs():
       if data in LARGE and share == "five per cent":
         continue
       yield data, "sampled/top_k", f"top-k, m={m}", size
-      for query in ("embedding", "label"):
-        head = f"sampled/lsh_{query}"
+      for query, head in LSH.items():
         yield data, head, f"LSH {query}, m={m}", size | ACTIVE
         yield data, head, f"LSH {query} weighted, m={m}", size | WEIGHTED
       if data == "gowalla":
@@ -75,12 +75,24 @@ def runs():
       stale = {"head.sampler.rehash": False}
       yield data, lsh, f"LSH MIPS weighted, m={m}", mips | WEIGHTED | stale
 
-  data, lsh = "citeulike_t", "sampled/lsh_embedding"
-  few, _ = SETS[data][1]
-  size = {"head.num_samples": few}
-  for name, fields in HASH_TABLES.items():
-    name = f"LSH embedding weighted, {name}, m={few}"
-    yield data, lsh, name, size | WEIGHTED | fields
+
+def hash_tables():
+  """Numbers of tables and codes, and tables that do not follow the rows between two
+  rebuilds, as `runs`."""
+  for data, tables in HASH_TABLES.items():
+    few, many = SETS[data][1]
+    for name, fields in tables.items():
+      weighted = {"head.num_samples": few} | WEIGHTED | fields
+      yield data, LSH["embedding"], f"LSH embedding weighted, {name}, m={few}", weighted
+      if data not in LARGE:
+        filled = {"head.num_samples": many} | FILLED | fields
+        yield data, LSH["label"], f"LSH label filled, {name}, m={many}", filled
+  for data in SETS:
+    if data not in LARGE:
+      few, _ = SETS[data][1]
+      for query, head in LSH.items():
+        name = f"LSH {query} weighted, old tables, m={few}"
+        yield data, head, name, {"head.num_samples": few} | OLD_TABLES
 
 
 def papers_own():
@@ -89,8 +101,8 @@ def papers_own():
   for number in (0, 1):
     for data, (_, budgets, _) in SETS.items():
       m, is_large = budgets[number], number == 1 and data in LARGE
-      for query in ("embedding", "label"):
-        head, size = f"sampled/lsh_{query}", {"head.num_samples": m}
+      for query, head in LSH.items():
+        size = {"head.num_samples": m}
         if is_large:
           yield data, head, f"LSH {query}, m={m}", size | ACTIVE
           size |= ROOM
@@ -100,7 +112,7 @@ def papers_own():
     for m in SETS[data][1]:
       size = ADAM_EPOCHS | {"head.num_samples": m}
       yield data, "sampled/unigram,adam", f"frequency{WITH_ADAM}, m={m}", size
-      head, name = "sampled/lsh_embedding,adam", f"LSH embedding filled{WITH_ADAM}"
+      head, name = f"{LSH['embedding']},adam", f"LSH embedding filled{WITH_ADAM}"
       room = ROOM if m > 1000 else {}
       yield data, head, f"{name}, m={m}", size | room | FILLED
 
@@ -111,7 +123,7 @@ def sweep(add):
     config = f"configs/xmlc.py:{head},data={data}"
     add(config, overrides | fields, name=f"{data}: {name}")
 
-  every = [*runs(), *papers_own()]
+  every = [*runs(), *hash_tables(), *papers_own()]
   for each in every:
     run(*each)
   for seed in SEEDS[1:]:
@@ -130,7 +142,7 @@ def has_seeds(data, name):
     REFERENCE,
     *(f"{method}, m={m}" for method in SHARED.values() for m in (few, many)),
     *(f"{method}, m={few}" for method in MAIN),
-    *(f"LSH embedding weighted, {tables}, m={few}" for tables in HASH_TABLES),
+    *(f"LSH embedding weighted, {t}, m={few}" for t in HASH_TABLES.get(data, ())),
   )
 
 
