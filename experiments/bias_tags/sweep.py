@@ -41,7 +41,14 @@ def comparison():
 
 
 def metrics():
-  return ["valid_nll", "test_nll", "test_p@1", "steps"]
+  return ["valid_nll", "test_nll", "test_p@1", "left_after_1_epoch", "steps"]
+
+
+def derived(record, _):
+  """By how much the loss on validation data falls after the first epoch: the less, the
+  nearer to its own end the method is by then."""
+  nll = [value for _, value, _ in record.get("curve", [])]
+  return {"left_after_1_epoch": nll[0] - nll[-1]} if nll else {}
 
 
 def figures():
