@@ -26,6 +26,7 @@ from benchmarks import (
   kernel,
   lsh,
   machine,
+  ranking,
   rows,
   samplers,
   softmax,
@@ -52,6 +53,7 @@ BENCHMARKS = {
   **against_softmax.ROWS,
   **deterministic.ROWS,
   **machine.ROWS,
+  **ranking.ROWS,
 }
 
 
