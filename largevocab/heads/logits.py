@@ -94,7 +94,7 @@ class Cosine:
   several true classes each has the margin, wherever its logit occurs.
 
   Beyond theta + angular = pi the cosine goes on as in `with_margin`. A vector of 0 has
-  logits of 0 and gradients of 0.
+  cosines of 0, to which margins are applied, and gradients of 0.
 
   Attributes:
     scale: s, the inverse of a temperature.
@@ -137,9 +137,8 @@ class Cosine:
         "counts, or 'rf_softmax', 'rece', 'lsh_embedding' or 'lsh_label', which follow "
         "directions"
       )
-    if self._has_margin and not getattr(
-      getattr(head, "loss", None), "likelihood", True
-    ):
+    loss: Any = getattr(head, "loss", None)
+    if self._has_margin and loss and (not loss.likelihood or loss.keeps_hits):
       raise UserError(
         "head.logits has a margin, which is one of the softmax: set its angular and "
         "additive to 0, or choose the loss 'softmax'"

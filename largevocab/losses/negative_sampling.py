@@ -89,11 +89,11 @@ class NegativeSampling(SampledLoss):
   Attributes:
     calibration: t of gBCE, from 0 (binary cross-entropy as in word2vec) to 1
       (calibrated as if all classes were negatives; derived for uniform draws).
-    add_log_q: evaluate p as above if the proposal depends on counts only: `uniform`,
+    add_log_q: evaluate p as above if the proposal is known before training: `uniform`,
       `log_uniform`, `unigram`, `pps`, `bernoulli` and a `mixture` of these. With other
-      samplers, whose proposal differs between examples, and without this, evaluation
-      uses the softmax of the scores, which ranks by p / ((1 - p) expected). Training is
-      unaffected. A class that is never drawn has p = 0.
+      samplers, whose proposal differs between examples or batches, and without this,
+      evaluation uses the softmax of the scores, which ranks by p / ((1 - p) expected).
+      Training is unaffected. A class that is never drawn has p = 0.
 
   Source: Mikolov et al. 2013; Barber & Botev 2016, section 3.3.2, which uses the scores
     directly; Petrov and Macdonald 2023. The optimal scores are given by Levy and

@@ -44,8 +44,8 @@ def sampled_softmax_loss(
   Returns:
     f32[], nats, summed over the examples.
 
-  Source: Bengio and Senecal 2008, as in Barber & Botev 2016, section 3; kappa = 1 /
-    expected.
+  Source: Barber & Botev 2016, section 2.1, equations 22-26, with kappa = 1 / expected;
+    after Bengio and Senecal 2008.
   Cost: O(N (P + M)).
 
   >>> o = jnp.array([[1.0, 2.0, 0.5]])   # three classes, the first is true
@@ -89,7 +89,7 @@ class SampledSoftmax(SampledLoss):
 
   Source: Barber & Botev 2016, section 2.1 (complementary sum, equations 22-26), Blanc &
     Rendle 2018, equations 2-3 (negatives corrected, the positive not), Daghaghi et al.
-    2021, algorithms 1 and 2 (the active set).
+    2021, sections 2 and 2.2 (the active set).
   """
 
   likelihood = True

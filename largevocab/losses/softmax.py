@@ -26,7 +26,7 @@ def softmax_cross_entropy(
 
   Differentiable in h, W and the weights, in reverse mode. With one class of weight 1
   per example it is `optax.softmax_cross_entropy_with_integer_labels(h @ W.T, ids)`
-  summed, without logits or probabilities of shape [N, V].
+  summed, with no more logits and probabilities at a time than fit the budget.
 
   Args:
     h_ND: f32[N, D], activations. For a bias append a constant column to h.

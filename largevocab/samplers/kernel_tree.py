@@ -199,7 +199,7 @@ class Quadratic(KernelTree):
   Attributes (besides those of `KernelTree`):
     alpha: weight of the square.
 
-  Source: Blanc & Rendle 2018, section 3.3, alpha = 100.
+  Source: Blanc & Rendle 2018, section 3.3; alpha = 100: section 4.1.2.
 
   >>> Quadratic().kernel(jnp.array([0.0, -1.0])).tolist()
   [1.0, 101.0]

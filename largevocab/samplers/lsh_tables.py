@@ -85,11 +85,13 @@ class LSH(abc.ABC):
       the bin that has it, where it exceeds most activations: these discriminate less.
     codes: C, codes per table, of 8 values each; of 2 in the other families, which need
       three times as many codes for as many buckets. More codes make buckets smaller and
-      closer to the query. About V / 10 buckets work well; tables too small for V drop
-      classes from full buckets.
+      closer to the query. About V / 10 buckets work well.
     tables: L.
     slots: E, per bucket, up to 4096. A table has enough buckets for 4 V slots or more,
-      or one for every combination of codes, if these are fewer.
+      or one for every combination of codes, if these are fewer. A class has one slot of
+      a bucket, by a hash of its id; of those that collide one is kept, so that a table
+      lacks some classes even if slots are free: of ten in a bucket of 16 a quarter, on
+      average.
     unigram_share: u. With 0 an estimate leaves out classes that share no bucket with
       the query: the paper's choice, and biased. 'fill' requires 0.
     exact: if not 0, up to this many classes from the query's buckets (at most L E), by
@@ -108,16 +110,17 @@ class LSH(abc.ABC):
     the budget is exhausted. Deviations: 'independent', with exactly known
     probabilities, is not in the paper. 1 - (1 - p^C)^L of theorems 1 and 2 is the
     probability over random hash functions, not of a draw from given tables. The paper
-    rebuilds tables every 50 iterations at first and then ever less often; here rows are
-    rehashed as they change.
+    updates tables every 50 iterations at first and then ever less often; here rows are
+    rehashed as they change, and a refresh chooses new hash functions. A class has one
+    slot of a bucket, see `slots`.
   Cost: a draw hashes N vectors and reads N L (E + m) slots, independent of V; 'fill'
     reads N L E, in two or three rounds of hashing. `refresh` hashes V rows and writes
     V L slots; an update hashes 2 R rows and writes 2 R L slots, or rebuilds the tables
     where that is less. So rehashing takes 2 R / V of the time of a rebuild in every
     step, as measured up to 1.7 times that: with 1024 examples of 128 negatives each,
     over half a rebuild of 670 k classes. Where R is so large, `rebuild_tables` without
-    `rehash` costs `rebuild_tables` / L of one. State: 4 bytes a slot, 16 L to 32 L
-    bytes a class, or less where there are few combinations of codes: with L = 50 and
+    `rehash` costs `rebuild_tables` / L of one. State: 4 bytes a slot, at most 32 L
+    bytes a class, less where there are few combinations of codes: with L = 50 and
     E = 16, 13 MB for C = 4 at any V, 840 MB for V = 670 k and C = 6. `refresh` needs as
     much again.
   """
@@ -158,6 +161,10 @@ class LSH(abc.ABC):
     self, stats: LSHStats, w_VD: jax.Array, h_ND: jax.Array, y: Targets
   ) -> jax.Array:
     """The bucket i32[N, L] of each example in each table; K: no bucket."""
+
+  @property
+  def follows_products(self) -> bool:
+    return self.family == "mips"
 
   @property
   def weighable(self) -> bool:

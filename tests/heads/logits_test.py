@@ -12,13 +12,21 @@ from largevocab import config
 from largevocab.errors import UserError
 from largevocab.heads import Cosine, Full, OverDevices, Sampled, class_mesh
 from largevocab.labels import Targets
-from largevocab.losses import NCE
+from largevocab.losses import NCE, Importance
 from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.cosine import with_margin
 from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.plan import plan
 from largevocab.rows import SGD
-from largevocab.samplers import PPS, SCE, Mixture, Quadratic, RFSoftmax, Uniform
+from largevocab.samplers import (
+  PPS,
+  SCE,
+  LSHEmbedding,
+  Mixture,
+  Quadratic,
+  RFSoftmax,
+  Uniform,
+)
 
 N, V, D, M = 6, 13, 5, 7
 COUNTS = np.arange(V, 0, -1)
@@ -254,13 +262,16 @@ def test_bfloat16_products_are_near():
     ({"sampler": Quadratic(absolute=False)}, "head.sampler follows <w, h>"),
     ({"sampler": Mixture("uniform", "softmax")}, "head.sampler follows <w, h>"),
     ({"sampler": SCE()}, "head.sampler follows <w, h>"),
+    ({"sampler": LSHEmbedding(family="mips")}, "head.sampler follows <w, h>"),
     ({"loss": NCE()}, "head.logits has a margin"),
+    ({"loss": Importance()}, "head.logits has a margin"),
   ],
 )
 def test_settings_that_conflict_are_refused(fields, message):
   with pytest.raises(UserError, match=message):
     Sampled(**{"bias": False, "logits": BOTH, **fields})
   Sampled(bias=False, logits=Cosine(), loss=NCE(), sampler=Mixture())
+  Sampled(bias=False, logits=BOTH, sampler=LSHEmbedding(family="simhash"))
 
 
 def test_paths():
