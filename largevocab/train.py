@@ -31,6 +31,7 @@ from largevocab.training.workdir import (
   changes_of,
   claim_workdir,
   device_name,
+  forget_divergence,
   has_finished,
   has_result_of,
   held,
@@ -110,6 +111,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
     log: RunLog | NoLog = NoLog()
     if processes.is_first():
       set_result_aside(workdir)
+      forget_divergence(workdir)
       claim_workdir(workdir, config, step)
       with writing(workdir):
         data.vocabulary.save(classes_path(workdir))
@@ -262,11 +264,12 @@ class _Loop:
 
   def is_over(self, step: int) -> bool:
     """Whether this is the last step, or `train.patience` evaluations in a row found no
-    better state."""
+    better state. That at the end of a shorter training is none of them."""
     patience = self._exp.train.patience
     if step >= self.num_steps or not patience:
       return step >= self.num_steps
-    return processes.of_first(self._saved.since_best(step) >= patience)
+    since_best = self._saved.since_best(step, every=self._eval_steps)
+    return processes.of_first(since_best >= patience)
 
   def _is_monitored(self, step: int) -> bool:
     every = self._exp.log.monitor_every_steps

@@ -383,6 +383,16 @@ def test_a_run_that_comes_to_its_end_has_not_diverged(tmp_path):
   assert not (tmp_path / "diverged.json").exists()
 
 
+def test_a_start_that_is_refused_forgets_no_divergence(tmp_path):
+  config = {p: {"name": p} for p in ("data", "model", "head")}
+  train(experiment(max_steps=5), config, str(tmp_path))
+  (tmp_path / "result.json").unlink()
+  (tmp_path / "diverged.json").write_text('{"step": 7}')
+  with pytest.raises(UserError):
+    train(experiment(max_steps=5), config | {"data": {"name": "o"}}, str(tmp_path))
+  assert (tmp_path / "diverged.json").exists()
+
+
 def test_labels_that_are_no_classes_are_named(tmp_path, monkeypatch):
   """Whatever a head makes of them, once the loss is not finite."""
   exp = dataclasses.replace(experiment(max_steps=9), model=NotANumber(embed=6))

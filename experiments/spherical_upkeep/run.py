@@ -23,6 +23,7 @@ import dataclasses
 import pathlib
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -68,7 +69,8 @@ def checks_of(
   Raises:
     UserError: training diverged.
   """
-  head = dataclasses.replace(exp.head, limit=WIDE, stabilize_every=0)
+  spherical: Any = exp.head
+  head = dataclasses.replace(spherical, limit=WIDE, stabilize_every=0)
   exp = dataclasses.replace(exp, head=head)
   data = exp.data.load()
   batches = data.training_batches(exp.train.batch_size, exp.train.unroll)

@@ -121,7 +121,7 @@ def load(text: str) -> Callable[..., Adapter]:
     sys.path.append(os.getcwd())
   try:
     function = getattr(importlib.import_module(module), name, None)
-  except ImportError as error:
+  except (ImportError, TypeError) as error:
     raise UserError(
       f"--adapter={text}: {error}; install it, or mend the name"
     ) from None
@@ -165,6 +165,7 @@ def run(
     model = make(Given(data, exp.model, exp.train, seed), **own)
   except (ImportError, TypeError) as error:
     raise UserError(f"--adapter={adapter}: {error}") from None
+  versions = _versions(model.packages)
   try:
     ended = _train(model, exp, data, task.metric)
   except Diverged as error:
@@ -173,7 +174,6 @@ def run(
   machine = {"peak_mib": peak_mib()}
   if device:
     machine = {"peak_mib": device.peak_mib, "device": device.name}
-  versions = {name: sys.modules[name].__version__ for name in model.packages}
   code = " ".join(f"{name} {version}" for name, version in versions.items())
   return {
     **{"digest": found, "method": adapter, "settings": list(words)},
@@ -181,6 +181,19 @@ def run(
     **ended,
     **machine,
   }
+
+
+def _versions(packages: Sequence[str]) -> dict[str, str]:
+  found = {}
+  for name in packages:
+    version = getattr(sys.modules.get(name), "__version__", None)
+    if not isinstance(version, str):
+      raise UserError(
+        f"the adapter's `packages` has {name!r}, which is no imported module with a "
+        "`__version__`; name those that have one"
+      )
+    found[name] = version
+  return found
 
 
 def _train(model: Adapter, exp: Experiment, data: Data, metric: str) -> Record:
@@ -230,7 +243,9 @@ def measured(
 
   given, kept = itertools.tee(batches)
   seen = Moments()
-  for output, batch in zip(model.evaluate(given, k), kept, strict=True):
+  for output, batch in itertools.zip_longest(model.evaluate(given, k), kept):
+    if output is None or batch is None:
+      raise UserError("the adapter's `evaluate` is to give one array for each batch")
     checked = _checked(np.asarray(output), batch, k, data.counts.num_classes)
     weight_N = np.sum(np.asarray(batch.y.w_NP), axis=1, dtype=np.float64)
     seen.add(sums(jnp.asarray(checked), batch), weight_N)

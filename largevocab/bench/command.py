@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from largevocab import config
+from largevocab import atomic, config
 from largevocab.bench import adapter, lines, ours
 from largevocab.bench.table import tables
 from largevocab.bench.tasks import TASKS, Task, find
@@ -104,8 +104,8 @@ def main(argv: list[str] | None = None, tasks: Tasks = TASKS) -> int:
   else:
     shown = tables(_lines_of(args.results), tasks) or "No entries yet."
     if args.update:
-      page = with_tables(args.update.read_text(), shown)
-      args.update.write_text(page)
+      page = with_tables(records.read_text(args.update), shown)
+      atomic.write_text(args.update, page)
     else:
       print(shown)
   return 0

@@ -58,6 +58,12 @@ def run(
   """
   settings = task.settings(method, seed, place, chosen)
   exp = config.build(settings)
+  loss: Any = getattr(exp.head, "loss", None)
+  if task.metric == "ppl" and not getattr(loss, "is_normalized", True):
+    raise UserError(
+      f"--method={method}: its loss has no probabilities, and the task's metric is "
+      "the perplexity; choose another method"
+    )
   if has_ended(workdir):
     raise UserError(
       f"{workdir} holds a run that has ended, whose memory is not known; choose "

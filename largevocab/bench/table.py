@@ -148,7 +148,7 @@ def _median(members: Sequence[Record], key: str, shown=summary) -> str:
 
 
 def _reached(members: Sequence[Record], goal: float | None, metric: str) -> str:
-  ended = [row for row in members if "curve" in row]
+  ended = [row for row in members if "curve" in row or "diverged" in row]
   if goal is None or not ended or _is_shared(members):
     return NOTHING
   median = statistics.median(seconds_to(row, goal, metric) for row in ended)

@@ -3,14 +3,17 @@
   python -m largevocab.tools.collect experiments/ptb/sweep.py --root runs
 
 Runs of experiments/NAME/sweep.py are read from ROOT/NAME, where scripts/run_sweep.py
-writes them. A run that has not finished there keeps its line.
+writes them. Trials of a search go to search.jsonl. A run that has not finished there
+keeps its line.
 """
 
 import pathlib
 import sys
 
 from largevocab.tools import entry
-from largevocab.tools.sweeps import records, sweepfile
+from largevocab.tools.sweeps import sweepfile
+from largevocab.tools.sweeps.campaign import Campaign
+from largevocab.tools.sweeps.launch import Launcher
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -19,9 +22,10 @@ def main(argv: list[str] | None = None) -> int:
   parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path("runs"))
   args = parser.parse_args(argv)
   for path in args.sweeps:
-    runs = sweepfile.load(path).runs
     root = args.root / path.resolve().parent.name
-    records.update(path.with_name("results.jsonl"), runs, root)
+    found = Campaign(path, sweepfile.load(path), Launcher(root, []))
+    found.collect()
+    runs = [found.chosen(run) or run for run in found.sweep.runs]
     finished = sum((root / run.id / "result.json").exists() for run in runs)
     print(f"{path}: {finished} of {len(runs)} runs finished in {root}")
   return 0

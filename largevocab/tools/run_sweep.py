@@ -151,7 +151,8 @@ class Scheduler:
       if job.has_ended:
         diverged = not (job.log.parent / "result.json").exists()
         self._status.print(f"{'diverged ' if diverged else 'finished '} {job.run.id}")
-        job.campaign.collect()
+        if not job.campaign.ids:
+          job.campaign.collect()
         self._look()
       else:
         self.failed[job.id] = f"exit code {process.returncode}: {last_line(job.log)}"
@@ -249,7 +250,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.index is None:
       for each in campaigns:
         each.collect()
-  if args.index is None and not scheduler.failed:
+  if args.index is None and not args.collect and not scheduler.failed:
     for each in campaigns:
       each.count_baselines()
   for id, why in scheduler.failed.items():

@@ -18,6 +18,7 @@ import re
 import sys
 from collections.abc import Iterator
 
+from largevocab import atomic
 from largevocab.errors import UserError, nearest
 from largevocab.tools import entry
 from largevocab.tools.sweeps import records, sweepfile
@@ -157,7 +158,7 @@ def main(argv: list[str] | None = None) -> int:
     old = records.read_text(path)
     new = rewrite(old, args.experiments)
     if args.update and new != old:
-      path.write_text(new)
+      atomic.write_text(path, new)
     if args.check and new != old:
       stale.append(path)
   for path in stale:

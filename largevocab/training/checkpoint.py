@@ -119,9 +119,11 @@ class Checkpoints:
       if is_first():
         write_json(self._cost_path, self._cost)
 
-  def since_best(self, step: int) -> int:
-    """Number of validations up to a step after that with the lowest cost."""
-    costs = [self._cost[str(at)] for at in sorted(map(int, self._cost)) if at <= step]
+  def since_best(self, step: int, every: int) -> int:
+    """Number of validations up to a step after that with the lowest cost, of those at
+    multiples of `every`."""
+    steps = sorted(at for at in map(int, self._cost) if at <= step and at % every == 0)
+    costs = [self._cost[str(at)] for at in steps]
     return len(costs) - 1 - costs.index(min(costs)) if costs else 0
 
   def wait(self) -> None:

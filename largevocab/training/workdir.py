@@ -243,15 +243,19 @@ def has_ended(workdir: str) -> bool:
 
 @contextmanager
 def noting_divergence(workdir: str) -> Iterator[None]:
-  """Records in diverged.json the step at which a run diverged, until a new attempt."""
-  if os.path.exists(diverged_path(workdir)):
-    with writing(diverged_path(workdir)):
-      os.remove(diverged_path(workdir))
+  """Records in diverged.json the step at which a run diverged."""
   try:
     yield
   except Diverged as error:
     write_json(diverged_path(workdir), {"step": error.step})
     raise
+
+
+def forget_divergence(workdir: str) -> None:
+  """At the beginning of a new attempt."""
+  if os.path.exists(diverged_path(workdir)):
+    with writing(diverged_path(workdir)):
+      os.remove(diverged_path(workdir))
 
 
 def diverged_path(workdir: str) -> str:

@@ -31,7 +31,13 @@ SMALL = dataclasses.replace(
 
 @pytest.mark.parametrize(
   ("name", "says"),
-  [("StopsEarly", "before the end of the steps up to 5"), ("GivesScores", r"\[20\]")],
+  [
+    ("StopsEarly", "before the end of the steps up to 5"),
+    ("GivesScores", r"\[20\]"),
+    ("GivesTooFew", "one array for each batch"),
+    ("GivesTooMany", "one array for each batch"),
+    ("HasNoVersion", "which is no imported module with a `__version__`"),
+  ],
 )
 def test_what_an_adapter_does_wrong_is_said(name, says):
   with pytest.raises(UserError, match=says):

@@ -236,6 +236,17 @@ def test_a_run_that_diverged_stays_in_the_table(entry, tmp_path, capsys):
   assert "| 0 of 3 |" in last
 
 
+def test_seeds_that_diverged_never_come_near(entry, tmp_path, capsys):
+  near = [row | {"method": "full", "name": "full"} for row in entry]
+  lost = {"diverged": 5}
+  without = ("valid", "test", "steps", "seconds", "curve")
+  cut = [{k: v for k, v in row.items() if k not in without} | lost for row in entry[:2]]
+  write(tmp_path / "r", [*near, *cut, entry[2]])
+  assert bench("table", "--results", tmp_path / "r") == 0
+  *_, last = (line for line in capsys.readouterr().out.splitlines() if "1 of 3" in line)
+  assert "| never |" in last
+
+
 REFUSED = {
   ("run", "huge", "--method=full", "--trials=1"): "there is no task 'huge'",
   ("run", "tiny", "--method=full"): "--trials is missing",
@@ -247,6 +258,8 @@ REFUSED = {
   ("run", "tiny", "--method=full", "--trials=1", "--data=x"): "the data are made",
   ("run", "tiny", "--adapter=counting", "--trials=1"): "want MODULE:FUNCTION",
   ("run", "tiny", "--adapter=nothing.at:all", "--trials=1"): "No module named",
+  ("run", "tiny", "--adapter=./mine.py:Mine", "--trials=1"): "relative import",
+  ("run", "tiny", "--method=spherical/z", "--trials=1"): "has no probabilities",
   ("run", "tiny", f"--adapter={METHOD}s", "--trials=1"): "has no function 'Countings'",
   ("run", "tiny", f"--adapter={METHOD}", "--trials=1", "--set=x=1"): "argument 'x'",
   ("run", "tiny", f"--adapter={METHOD}", "--trials=1", "--workdir=w"): "no effect with",

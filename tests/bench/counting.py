@@ -47,6 +47,24 @@ class GivesScores(Counting):
     return (np.zeros((len(batch.y.ids_NP), 3)) for batch in batches)
 
 
+class GivesTooFew(Counting):
+  def evaluate(self, batches, k):
+    yield from list(super().evaluate(batches, k))[:-1]
+
+
+class GivesTooMany(Counting):
+  def evaluate(self, batches, k):
+    given = list(super().evaluate(batches, k))
+    yield from [*given, given[-1]]
+
+
+class HasNoVersion(Counting):
+  packages = ("tests.bench.counting",)
+
+  def train(self, steps):
+    raise AssertionError("is refused before it trains")
+
+
 class Diverges(Counting):
   def evaluate(self, batches, k):
     return (np.full(len(batch.y.ids_NP), np.nan) for batch in batches)

@@ -143,6 +143,7 @@ def test_collecting_starts_nothing(queue):
     ("[[sweep]\n", "mend it"),
     ("", r"want \[\[sweep\]\] tables"),
     ("sweep = 3\n", r"want \[\[sweep\]\] tables"),
+    ("sweep = ['long/sweep.py']\n", r"want \[\[sweep\]\] tables"),
     ("[[sweep]]\nfile = 3\n", "number 1: want `file`"),
     ("[[sweep]]\nfile = 'long/sweep.py'\njobs = 3\n", "number 1: want `file`"),
     ("[[sweep]]\nfile = 'long/sweep.py'\nnames = 3\n", "names is 3"),

@@ -13,6 +13,7 @@ from largevocab.errors import UserError
 from largevocab.tools import run_sweep
 from largevocab.tools.sweeps import campaign, launch, records, sweepfile
 from largevocab.tools.sweeps.campaign import Campaign
+from largevocab.tools.sweeps.search import Search
 from largevocab.tools.sweeps.sweep_run import Run
 from largevocab.training.workdir import held
 
@@ -187,6 +188,41 @@ def test_keys_that_a_config_lacks_are_named_before_anything_starts(tmp_path):
     with pytest.raises(UserError, match=wrong):
       run_sweep.main([str(path), "--root", str(tmp_path / "root"), *more])
   assert not (tmp_path / "root").exists()
+
+
+def test_rows_stay_while_a_search_lacks_trials(tmp_path):
+  """A wider grid, or a lost search.jsonl, does not cost what was measured before."""
+  run = Run("configs/a.py", {"train.seed": 0}, "a")
+  rates = Search(5, {"train.lr": [1.0, 2.0]})
+  found = campaign_of(tmp_path, [run], search=rates)
+  path = found.path.with_name("results.jsonl")
+  path.parent.mkdir()
+  for trial, nll in zip(rates.trials(run), (3.0, 2.0), strict=True):
+    finish(tmp_path, trial, valid_nll=nll)
+  finish(tmp_path, run.with_overrides({"train.lr": 2.0}), ppl=7.0)
+  found.collect()
+  before = records.load(path)
+  assert [row["ppl"] for row in before] == [7.0]
+  wider = campaign_of(tmp_path, [run], search=Search(5, {"train.lr": [1.0, 2.0, 4.0]}))
+  wider.collect()
+  assert records.load(path) == before
+
+
+def test_one_run_of_a_job_array_writes_no_results(tmp_path, monkeypatch):
+  runs = [Run("configs/a.py", {"train.seed": seed}, "a") for seed in (0, 1)]
+  found = campaign_of(tmp_path, runs)
+
+  def start(launcher, run):
+    finish(tmp_path, run, ppl=1.0)
+    return subprocess.Popen(["true"])
+
+  monkeypatch.setattr(launch.Launcher, "start", start)
+  path = found.path.with_name("results.jsonl")
+  path.parent.mkdir()
+  assert not failures_of([run_sweep.choose(found, 1)])
+  assert not path.exists()
+  assert not failures_of([found])
+  assert len(records.load(path)) == 2
 
 
 def test_index_out_of_range(tmp_path):

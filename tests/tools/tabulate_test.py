@@ -1,5 +1,8 @@
 import json
+import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -167,6 +170,19 @@ def test_update_mends_what_check_reports(experiments, capsys):
   assert "stale" in capsys.readouterr().out
   assert tabulate.main(["--update", *args]) == 0
   assert tabulate.main(["--check", *args]) == 0
+
+
+def test_a_page_is_written_in_utf_8_whatever_the_locale(experiments):
+  readme = experiments.parent / "README.md"
+  text = "Bengio and Senécal †\n<!-- results:ptb -->\n<!-- /results:ptb -->\n"
+  readme.write_text(text, encoding="utf-8")
+  words = ["--update", str(readme), "--experiments", str(experiments)]
+  plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+  program = [sys.executable, "-m", "largevocab.tools.tabulate", *words]
+  subprocess.run(program, env=os.environ | plain, check=True, timeout=300)
+  page = readme.read_text(encoding="utf-8")
+  assert page.startswith("Bengio and Senécal †")
+  assert "| method |" in page
 
 
 def test_damaged_results(experiments):

@@ -152,6 +152,21 @@ def test_a_run_that_stops_early_resumes_to_the_same_step_and_bits(
   assert run(config, tmp_path)[0]["steps"] > result["steps"]  # it goes on
 
 
+def test_the_end_of_a_shorter_training_does_not_count_for_patience(tmp_path):
+  """Trained further, a run ends where it would have ended at once."""
+  keys = {"lr": 0.3, "epochs": 1000.0, "patience": 2}
+  at_once, shorter = tmp_path / "at_once", tmp_path / "shorter"
+  long = settings("sampled/pps", "sgd", evaluating=0.4, max_steps=300, **keys)
+  result, lines, _ = run(long, at_once)
+  assert result["steps"] < 300
+  losses = [line["nll"] for line in lines if line["split"] == "valid"]
+  between = result["steps"] * (losses.index(min(losses)) + 1) // len(losses) + 1
+  run(
+    settings("sampled/pps", "sgd", evaluating=0.4, max_steps=between, **keys), shorter
+  )
+  assert run(long, shorter)[0] == result
+
+
 def test_samplers_that_count_one_batch_a_step_refuse_several():
   with pytest.raises(UserError, match=r"train\.accumulate is 2, .* InBatch counts"):
     c.build(settings("sampled/in_batch", accumulate=2))

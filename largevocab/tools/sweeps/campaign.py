@@ -74,7 +74,10 @@ class Campaign:
     return search.chosen(run, self._record_of) if search else run
 
   def collect(self) -> None:
-    """Writes the results so far: results.jsonl, search.jsonl, and the HPARAMS page."""
+    """Writes the results so far: results.jsonl, search.jsonl, and the HPARAMS page.
+
+    Rows of methods whose search lacks trials stay as they are.
+    """
     search, root = self.sweep.search, self.launcher.root
     runs = [(run, self.chosen(run)) for run in self.sweep.runs]
     known = [run for _, run in runs if run is not None]
@@ -86,7 +89,14 @@ class Campaign:
     if search:
       trials = list(self._trials(self.sweep.runs).values())
       records.update(self._search_path, trials, root)
-    records.update(self._results_path, known, root, lambda run: told.get(run.id, {}))
+    waiting = {run.name for run, chosen in runs if chosen is None}
+    records.update(
+      self._results_path,
+      known,
+      root,
+      lambda run: told.get(run.id, {}),
+      keep=lambda record: record.get("name") in waiting,
+    )
     if root.exists():
       hparams_page.write(root, known)
 
@@ -170,7 +180,8 @@ def of_queue(
   except (tomllib.TOMLDecodeError, RecursionError) as error:
     raise UserError(f"{path}: {error}; mend it") from None
   entries = content.get("sweep", [])
-  if set(content) != {"sweep"} or not isinstance(entries, list) or not entries:
+  is_list = isinstance(entries, list) and all(isinstance(e, dict) for e in entries)
+  if set(content) != {"sweep"} or not is_list or not entries:
     raise UserError(f"{path}: want [[sweep]] tables with `file`, and nothing else")
   campaigns = []
   for number, each in enumerate(entries, 1):

@@ -250,12 +250,13 @@ def update(
   runs: list[Run],
   root: pathlib.Path,
   more: Callable[[Run], Record] = lambda run: {},
+  keep: Callable[[Record], bool] = lambda record: False,
 ) -> None:
   """Rewrites results.jsonl: one line for each run that has ended, in the sweep's order.
 
   A run that has not ended in `root` keeps its line, for example from another machine.
-  Baselines are kept, and lines of runs that are not in the sweep are removed. `more`
-  returns additional fields of a new line.
+  Baselines are kept, and lines of runs that are not in the sweep are removed, unless
+  `keep` is true of them. `more` returns additional fields of a new line.
   """
   with atomic.locked(path.parent):
     kept = _by_run(path)
@@ -263,7 +264,9 @@ def update(
     for run in runs:
       row = of_run(run, root / run.id)
       rows.append({**row, **more(run)} if row else kept.get(run.id))
-    rows += [record for record in kept.values() if record.get("baseline")]
+    own = {run.id for run in runs}
+    others = [record for record in kept.values() if record["run"] not in own]
+    rows += [record for record in others if record.get("baseline") or keep(record)]
     if finished := [row for row in rows if row is not None]:
       _write(path, finished)
 

@@ -62,7 +62,9 @@ class Search:
     """
     if self._has_rates(run):
       return []
-    length = {"train.max_steps": self.steps, "eval.every_epochs": 0.0}
+    length: dict[str, Any] = {"train.max_steps": self.steps, "eval.every_epochs": 0.0}
+    if "train.patience" in run.overrides:  # which counts evaluations
+      length["train.patience"] = 0
     same = run.without_seed().with_overrides({**length, "train.seed": self.seed})
     return [same.with_overrides(point) for point in self.points()]
 
@@ -72,6 +74,9 @@ class Search:
     Args:
       run: a run of the sweep.
       record_of: returns the record of a trial, if any. Diverged trials are the worst.
+
+    Raises:
+      UserError: a trial that did not diverge lacks the metric.
     """
     if self._has_rates(run):
       return run
@@ -100,7 +105,12 @@ class Search:
     return set(self.grid) <= set(run.overrides)
 
   def _loss(self, record: Record) -> float:
-    value = record.get(self.metric, math.inf)
+    if self.metric not in record and "diverged" not in record:
+      raise UserError(
+        f"search: the trial {record['run']} has no {self.metric!r}; choose another "
+        "`metric` in search()"
+      )
+    value = record.get(self.metric)
     if isinstance(value, bool) or not isinstance(value, int | float):
       value = math.inf
     sign = 1 if is_loss(self.metric) else -1

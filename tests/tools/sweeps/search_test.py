@@ -53,6 +53,17 @@ def test_the_best_on_validation_data_is_taken(metric, values, best):
   assert chosen == RUN.with_overrides(rates.points()[best])
 
 
+def test_a_metric_that_no_trial_has_is_named():
+  with pytest.raises(UserError, match=r"has no 'valid_nll'; choose another `metric`"):
+    RATES.chosen(RUN, lambda trial: {"run": trial.id, "valid_loss": 1.0})
+
+
+def test_trials_have_no_patience():
+  """It counts evaluations, of which they have none before their end."""
+  (trial, *_) = RATES.trials(RUN.with_overrides({"train.patience": 3}))
+  assert trial.overrides["train.patience"] == 0
+
+
 def test_nothing_is_chosen_until_all_trials_have_ended():
   *_, last = RATES.trials(RUN)
   record_of = lambda trial: None if trial == last else {"valid_nll": 1.0}
