@@ -143,12 +143,15 @@ def known_targets(y: Targets, num_classes: int) -> Targets:
 def batch_classes(y: Targets, num_classes: int) -> jax.Array:
   """The distinct true classes of examples with weight, padded with V: i32[N * P].
 
+  An entry of weight 0 counts, if its id is a class and its example has weight.
+
   >>> ids_NP, w_NP = jnp.array([[2], [0], [2], [1]]), jnp.array([[1.0], [1], [1], [0]])
   >>> batch_classes(Targets(ids_NP, w_NP, jnp.zeros(4)), 3)
   Array([0, 2, 3, 3], dtype=int32)
   """
-  ids_T = jnp.where(jnp.abs(y.w_NP) > 0, y.ids_NP, num_classes).ravel()
-  ids_T = jnp.sort(ids_T)
+  is_live_N = jnp.any(jnp.abs(y.w_NP) > 0, axis=1)
+  counts_NP = is_live_N[:, None] & is_class(y.ids_NP, num_classes)
+  ids_T = jnp.sort(jnp.where(counts_NP, y.ids_NP, num_classes).ravel())
   again_T = jnp.concatenate([jnp.zeros(1, bool), ids_T[1:] == ids_T[:-1]])
   return jnp.sort(jnp.where(again_T, num_classes, ids_T))
 

@@ -187,6 +187,19 @@ def test_every_step_has_bits_of_its_own():
   np.testing.assert_array_equal(first[3:5], part)
 
 
+def test_decayed_rows_are_rounded_by_bits_that_no_step_has():
+  """Else the next step would round up where the decay did."""
+  opt = short("sgd", decoupled_decay=ULP / 4)
+  table = opt.init(jnp.ones((V, 64), jnp.bfloat16))
+  table = opt.after_step(table, lr=1.0)
+  settled_VD = np.asarray(opt.settled(table).w_VD, "f")
+  pending_VD = jnp.full((V, 64), settled_VD.mean())
+  step_VD = as_kept(pending_VD, jnp.bfloat16, table.count, jnp.arange(V))
+  assert 0.1 < np.mean(settled_VD < 1) < 0.9
+  both = np.corrcoef(settled_VD.ravel(), np.asarray(step_VD, "f").ravel())[0, 1]
+  assert abs(both) < 0.1
+
+
 def test_a_gradient_that_is_no_number_is_not_hidden():
   opt = short("sgd")
   grads = RowGrads(jnp.array([1, 2]), jnp.array([[jnp.nan] * D, [jnp.inf] * D]))

@@ -23,7 +23,8 @@ class HeadStep(NamedTuple):
   """Loss and gradients of a head for one batch.
 
   Attributes:
-    loss: f32[], sum(w * loss) / sum(w) over the examples, nats.
+    loss: f32[], sum(w * loss) / sum(w) over the examples, nats; undivided where the
+      weights have no positive sum.
     dh_ND: [N, D], d loss / d h, of the type of h: the cotangent to pass to the function
       that `jax.vjp` of the network returns.
     grads: gradient in the head's own format, for `Head.update` only.
@@ -164,7 +165,8 @@ def head_step(
 
 
 def total_weight(y: Targets) -> jax.Array:
-  """Sum of the examples' weights; 1 if it is 0, so that a mean is 0."""
+  """Sum of the examples' weights; 1 if it is not positive, so that the mean of a batch
+  without weight is 0, and a negative sum does not turn the gradient round."""
   total = jnp.sum(y.w_NP)
   return jnp.where(total > 0, total, 1)
 

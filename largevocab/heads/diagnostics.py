@@ -16,6 +16,7 @@ from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import fold_rows, product
+from largevocab.samplers.base import follows_logits
 
 if TYPE_CHECKING:
   from largevocab.heads.sampled import Sampled
@@ -28,7 +29,8 @@ _CLASSES = 16_384  # at a time
 def quality(
   head: "Sampled", state: "SampledState", h_ND: jax.Array, y: Targets, key: jax.Array
 ) -> dict[str, jax.Array]:
-  """Quality of a head's sampler for its model: means over 32 examples of the batch.
+  """Quality of a head's sampler for its model: means over 32 examples of the batch, by
+  the absolute values of their weights.
 
   {'relvar': Var(Z~) / Z^2 of the estimate of Z of a sampled softmax with this head's
   exact sets and negatives, 'log_z_bias': E log(Z~ / Z) in nats, the bias of its loss,
@@ -45,7 +47,7 @@ def quality(
   h_ND, y = read_batch(h_ND, y, len(w_VD))
   x_ND, y = jax.tree.map(lambda a: a[at_N], (head.features(h_ND), y))
   chi2_N = _chi2(head, state, x_ND, y)
-  weight_N = jnp.sum(y.w_NP, axis=1)
+  weight_N = jnp.abs(jnp.sum(y.w_NP, axis=1))
   total = jnp.maximum(jnp.sum(weight_N), 1e-30)
   mean = lambda v_N: jnp.sum(jnp.where(weight_N > 0, weight_N * v_N, 0)) / total
   return {
@@ -60,7 +62,8 @@ def _chi2(
 ) -> jax.Array:
   """sum (p - q)^2 / q = sum p^2 / q - 1 over all classes, f32[N].
 
-  q is computed for some classes at a time, as samplers may look up much for each.
+  q is computed for some classes at a time, as samplers may look up much for each; if it
+  follows the model's logits, for all at once, as that takes all logits each time.
   """
   w_VD, log_p_NV = state.table.w_VD, _log_p(head, state, x_ND)
   V = len(w_VD)
@@ -78,7 +81,8 @@ def _chi2(
     return jax.tree.map(jnp.logaddexp, so_far, tuple(more))
 
   none_N = jnp.full(len(x_ND), -jnp.inf, log_p_NV.dtype)
-  sums = fold_rows(add, (none_N, none_N), V, _CLASSES)
+  at_once = V if follows_logits(head.sampler) else _CLASSES
+  sums = fold_rows(add, (none_N, none_N), V, at_once)
   log_size_N, log_sum_N = (shards.logsumexp(x_N[:, None]) for x_N in sums)
   # If no class can be drawn, the size is 0 and chi2 is inf as well.
   return jnp.exp(log_sum_N + jnp.maximum(log_size_N, LOG_ZERO)) - 1

@@ -195,6 +195,6 @@ class Spherical(LinearHead):
   def _targets(self, state, y):
     """Ids, target shares that sum to 1, and the weight of each example."""
     weight_N = jnp.sum(y.w_NP, axis=1)
-    share_NP = y.w_NP / jnp.where(weight_N > 0, weight_N, 1)[:, None]
+    share_NP = y.w_NP / jnp.where(weight_N == 0, 1, weight_N)[:, None]
     ids_NP, t_NP = steps.distinct(y.ids_NP, share_NP, len(state.v_VD))
     return ids_NP, shards.total(t_NP), weight_N

@@ -238,7 +238,9 @@ class RowOptimizer(abc.ABC):
     rows, shared = rows_and_scalars(table.slots)
     w_VD = wide(table.w_VD) * lazy_decay.pending(rows, shared)[:, None]
     slots = table.slots | lazy_decay.up_to_date(len(w_VD), shared)
-    return table._replace(w_VD=self._kept(table, w_VD), slots=slots)
+    # Rounded by random bits that no step has: counts of steps are not negative.
+    kept_VD = self._kept(table._replace(count=~table.count), w_VD)
+    return table._replace(w_VD=kept_VD, slots=slots)
 
   def _kept(self, table, new_RD, ids_R=None):
     """New rows, by default all, in the type of the table."""

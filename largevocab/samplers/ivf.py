@@ -113,7 +113,8 @@ class IVF:
     size_K = jnp.diff(stats.members.first_K).astype(o_NK.dtype)
     o_NK = jnp.where(size_K[None] > 0, o_NK, LOG_ZERO)
     log_z_N1 = jax.nn.logsumexp(o_NK, axis=1, b=size_K[None], keepdims=True)
-    promise_K = jnp.sum(y.w_NP, axis=1) @ jnp.exp(o_NK - log_z_N1)
+    weight_N = jnp.abs(jnp.sum(y.w_NP, axis=1))
+    promise_K = weight_N @ jnp.exp(o_NK - log_z_N1)
     return jnp.argsort(-jax.lax.stop_gradient(promise_K)).astype(jnp.int32)
 
   def log_expected(

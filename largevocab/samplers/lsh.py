@@ -55,7 +55,7 @@ class LSHLabel(LSH):
   ) -> jax.Array:
     check_shapes(ids_NP=y.ids_NP, w_NP=y.w_NP)
     L, buckets = stats.tables.ids_LKE.shape[:2]
-    is_true_NP = y.w_NP > 0
+    is_true_NP = jnp.abs(y.w_NP) > 0
     num_N = jnp.sum(is_true_NP, axis=1, dtype=jnp.int32)
     # Indices of the true classes, moved to the front.
     place_NP = jnp.argsort(~is_true_NP, axis=1, stable=True)

@@ -10,6 +10,7 @@ from largevocab.fields import settings
 from largevocab.labels import Counts, Targets
 from largevocab.ops.draws import inverse_cdf
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import logits
 from largevocab.ops.softmax.log_partition import score_of
 from largevocab.samplers.base import Draw, NoUpkeep, Size, own_ids
 
@@ -61,6 +62,7 @@ class Softmax(NoUpkeep):
 
   def _weights(self, w_VD: jax.Array, h_ND: jax.Array) -> jax.Array:
     check_shapes(w_VD=w_VD, h_ND=h_ND)
-    logits_NV = jax.lax.stop_gradient(jnp.matmul(h_ND, w_VD.T)).astype(jnp.float32)
+    # In the precision of the model's own, so that every draw has the exact loss.
+    logits_NV = jax.lax.stop_gradient(logits(h_ND, w_VD, jnp.float32))
     score_NV = score_of(self.absolute)(logits_NV)
     return jnp.exp(score_NV - score_NV.max(axis=-1, keepdims=True))

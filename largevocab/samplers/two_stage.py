@@ -22,6 +22,7 @@ from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.draws import inverse_cdf
 from largevocab.ops.draws.blocks import block_ids, block_logits
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import logits
 from largevocab.ops.softmax.log_partition import Score
 from largevocab.samplers.base import Draw, own_ids
 
@@ -319,7 +320,7 @@ class TwoStage(abc.ABC):
     blocks, V = self.num_blocks(stats), len(w_VD)
     if blocks == 1:  # one product for all examples, and the same ids
       block_NK = jnp.zeros((1, 1), jnp.int32)
-      o_NKE = jnp.matmul(h_ND, w_VD.T)[:, None, :]
+      o_NKE = logits(h_ND, w_VD, jnp.float32)[:, None, :]
     else:
       o_NKE = block_logits(h_ND, w_VD, block_NK, -(-V // blocks))
     ids_NKE, mask_NKE = block_ids(block_NK, -(-V // blocks), V)

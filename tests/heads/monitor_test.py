@@ -131,6 +131,18 @@ def test_heads_that_estimate_nothing_have_nothing_to_say():
   assert head.monitor(*problem(head), jax.random.key(0)) == {}
 
 
+def test_examples_count_by_the_absolute_value_of_their_weight():
+  head = Sampled(num_samples=M)
+  state, h_ND, y = problem(head)
+  sign_N1 = jnp.where(jnp.arange(N) % 3, 1.0, -2.0)[:, None]
+  signed, plain = (
+    head.monitor(state, h_ND, y._replace(w_NP=w_NP), jax.random.key(0))
+    for w_NP in (sign_N1, jnp.abs(sign_N1))
+  )
+  for key, value in plain.items():
+    np.testing.assert_allclose(signed[key], value, rtol=1e-5)
+
+
 def test_no_weight_is_no_measurement():
   head = Sampled(num_samples=M)
   state, h_ND, y = problem(head)

@@ -25,7 +25,7 @@ def test_ids_of_no_class_have_no_row(name):
   assert not np.any(rows_RD[2:])
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", [*HEADS, "spherical/taylor"])
 def test_a_negative_weight_counts_as_it_is(name):
   head = config.head(name, **(FEW if name in ("adaptive", "d_softmax") else {}))
   state = head.init(jax.random.key(0), COUNTS, D)

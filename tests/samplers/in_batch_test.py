@@ -56,6 +56,11 @@ def test_each_class_of_the_batch_is_drawn_once():
     jnp.array([[3, 1], [V, 3]]), jnp.array([[1.0, 1], [0, 1]]), jnp.zeros(2, int)
   )
   assert drawn(sampler, stats, several)[1] == [1, 3]
+  # As in what `update` gets: an entry without weight, but of an example that has some.
+  padded = Targets(
+    jnp.array([[3, 1], [7, 0]]), jnp.array([[1.0, 0], [0, 0]]), jnp.zeros(2, int)
+  )
+  assert drawn(sampler, stats, padded)[1] == [1, 3]
 
 
 def test_the_law_at_the_start_is_that_of_independent_labels():

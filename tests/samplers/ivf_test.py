@@ -95,6 +95,16 @@ def test_the_exact_set_is_that_of_the_most_promising_clusters():
   assert (p_NV[:3, exact_S].sum(1) > 0.5).all()
 
 
+def test_examples_of_negative_weight_have_a_say():
+  sampler = IVF(clusters=10, probes=3)
+  counts, w_VD, h_ND, y = clustered(10, 20, 6)
+  stats = sampler.init(counts, w_VD, 12)
+  first, second = (
+    sampler.ranking(stats, h_ND, y._replace(w_NP=sign * y.w_NP)) for sign in (1, -1)
+  )
+  np.testing.assert_array_equal(first, second)
+
+
 def test_absolute_logits_promise_as_much_on_both_sides():
   counts, w_VD, h_ND, y = clustered(10, 20, 1)
   for absolute in (False, True):

@@ -499,3 +499,14 @@ def test_more_slots_than_32_bits_count_are_named():
   jax.eval_shape(tables, shape(2 * 10**8))
   with pytest.raises(UserError, match=r"for 300,000,000 classes, are more than 32-bit"):
     jax.eval_shape(tables, shape(3 * 10**8))
+
+
+@pytest.mark.parametrize("weight", [-1.0, 2.0])
+def test_labels_of_any_weight_are_asked_for(weight):
+  sampler = sampler_of("simhash", LSHLabel, **FILL)
+  counts, w_VD, h_ND, y = problem()
+  stats = sampler.init(counts, w_VD, 5)
+  ask = lambda w_NP: sampler.query_buckets(stats, w_VD, h_ND, y._replace(w_NP=w_NP))
+  np.testing.assert_array_equal(ask(y.w_NP), ask(weight * y.w_NP))
+  nothing = stats.tables.ids_LKE.shape[1]
+  assert (np.asarray(ask(0 * y.w_NP)) == nothing).all()

@@ -21,6 +21,7 @@ from largevocab.ops.softmax.chunks import (
 )
 
 _SCORE_BYTES = 8 * 2**20
+_ADDED = 1 << 14  # rows whose sum is added at a time
 
 Points = Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -104,13 +105,18 @@ def lloyd_step(
     at_C = jnp.where(chunk.is_new_C, chunk.rows(cluster_V), K)
     x_CE = wide(points(chunk.ids_C, chunk.rows(w_VD)))
     sum_KE, num_K = sums
-    return sum_KE.at[at_C].add(x_CE, mode="drop"), num_K.at[at_C].add(1, mode="drop")
+    # Chunks are summed by themselves: to the sum of millions a row adds nothing.
+    # Without the barrier the compiler adds each row to that sum after all.
+    part_KE = jnp.zeros_like(sum_KE).at[at_C].add(x_CE, mode="drop")
+    sum_KE += lax.optimization_barrier(part_KE)
+    return sum_KE, num_K.at[at_C].add(1, mode="drop")
 
-  zero = jnp.zeros(centroids_KE.shape, wide(centroids_KE).dtype), jnp.zeros(K)
-  sum_KE, num_K = fold_rows(add, zero, V, _SCORE_BYTES // (4 * w_VD.shape[1]))
+  sum_KE = jnp.zeros(centroids_KE.shape, wide(centroids_KE).dtype)
+  zero = sum_KE, jnp.zeros(K, jnp.int32)
+  sum_KE, num_K = fold_rows(add, zero, V, _ADDED)
   ids_K = jax.random.randint(key, (K,), 0, V)
   other_KE = wide(points(ids_K, w_VD[ids_K]))
-  mean_KE = sum_KE / jnp.maximum(num_K, 1)[:, None]
+  mean_KE = sum_KE / jnp.maximum(num_K, 1).astype(sum_KE.dtype)[:, None]
   return jnp.where(num_K[:, None] > 0, mean_KE, other_KE)
 
 

@@ -46,6 +46,13 @@ def test_lloyd_moves_to_the_means():
     np.testing.assert_allclose(new_KD[k], want_D, rtol=1e-5)
 
 
+def test_means_of_many_rows_are_those_of_float64():
+  """A running sum in float32 would soon round each row by a part of it."""
+  w_VD = jnp.full((300_000, 1), 0.1)
+  (mean_K1,) = lloyd_step(w_VD, jnp.zeros((1, 1)), KEY)
+  np.testing.assert_allclose(mean_K1, np.float32(0.1), rtol=1e-3)
+
+
 def test_it_finds_what_is_there_and_lowers_the_error():
   w_VD, blob_V = blobs(6, 50)
   centroids_KD = kmeans.random_rows(KEY, w_VD, 12)
