@@ -45,4 +45,12 @@ def comparison():
 
 
 def metrics():
-  return ["valid_p@1", "test_p@1", "test_p@5", "test_nll", "peak_mib", "steps"]
+  return [
+    "valid_p@1",
+    "test_p@1",
+    "test_p@5",
+    "test_nll",
+    "test_psp@1",
+    "peak_mib",
+    "steps",
+  ]
