@@ -23,6 +23,11 @@ ROWS = {
     FACTORED | LONG | {"head.init_scale": 0.0},
   ),
   "Taylor": ("spherical/taylor", FACTORED | LONG),
+  # At the rate that the search chose for Taylor.
+  "Taylor, V starts at zero": (
+    "spherical/taylor",
+    FACTORED | LONG | {"head.init_scale": 0.0, "train.lr": 0.4},
+  ),
 }
 
 
