@@ -268,8 +268,7 @@ class _Loop:
     patience = self._exp.train.patience
     if step >= self.num_steps or not patience:
       return step >= self.num_steps
-    since_best = self._saved.since_best(step, every=self._eval_steps)
-    return processes.of_first(since_best >= patience)
+    return processes.of_first(self._saved.since_best(step) >= patience)
 
   def _is_monitored(self, step: int) -> bool:
     every = self._exp.log.monitor_every_steps
@@ -322,7 +321,8 @@ class _Loop:
       self._leave(step)
     if split == "valid":
       metrics |= self._similarity(state)
-      self._saved.note_cost(step, self._exp.eval.cost(metrics))
+      in_schedule = bool(self._eval_steps) and step % self._eval_steps == 0
+      self._saved.note_cost(step, self._exp.eval.cost(metrics), in_schedule)
       self._validated = step, metrics
     shown = "  ".join(f"{key} {value:.5g}" for key, value in metrics.items())
     _LOG.info("step %d  %s  %s", step, split, shown)

@@ -77,9 +77,10 @@ def checks_of(
   state, step, _ = compiled_steps(exp, init_state(exp, data))
   fix = jax.jit(fix_singular_values, static_argnames="limit", donate_argnums=0)
   key = jax.random.key(exp.train.seed)
+  rate = exp.train.rates(exp.train.steps_per_epoch(batches.steps_per_epoch))
   for number in range(steps):
     batch = jax.tree.map(jnp.asarray, batches.batch(number))
-    state = step(state, batch, exp.train.lr)
+    state = step(state, batch, rate(number))
     if (number + 1) % every == 0:
       if not bool(jnp.all(jnp.isfinite(state.head.u_DD))):
         raise UserError(f"training diverges before step {number + 1}")
@@ -121,6 +122,9 @@ def main(argv: list[str] | None = None) -> int:
   parser.add_argument("--every", type=int, default=10, help="steps between checks")
   parser.add_argument("--seeds", type=int, default=3, help="how many, from 0")
   args = parser.parse_args(argv)
+  entry.check_counts(args, "steps", "every", "seeds")
+  if args.steps < args.every:
+    raise UserError(f"--steps={args.steps}: no check, as --every is {args.every}")
   settings = [PathSetting.parse(text) for text in args.set]
   for data, (sweep, lr) in SWEEPS.items():
     for seed in range(args.seeds):

@@ -115,13 +115,13 @@ def load(text: str) -> Callable[..., Adapter]:
     UserError: there is none, or a package that it needs is missing.
   """
   module, colon, name = text.partition(":")
-  if not (module and colon and name):
+  if not (module and colon and name) or module.startswith("."):
     raise UserError(f"--adapter={text}: want MODULE:FUNCTION")
   if os.getcwd() not in sys.path:
     sys.path.append(os.getcwd())
   try:
     function = getattr(importlib.import_module(module), name, None)
-  except (ImportError, TypeError) as error:
+  except ImportError as error:
     raise UserError(
       f"--adapter={text}: {error}; install it, or mend the name"
     ) from None

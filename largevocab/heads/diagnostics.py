@@ -63,7 +63,8 @@ def _chi2(
   """sum (p - q)^2 / q = sum p^2 / q - 1 over all classes, f32[N].
 
   q is computed for some classes at a time, as samplers may look up much for each; if it
-  follows the model's logits, for all at once, as that takes all logits each time.
+  follows the model's logits, for all at once: most such samplers compute all of them
+  each time.
   """
   w_VD, log_p_NV = state.table.w_VD, _log_p(head, state, x_ND)
   V = len(w_VD)
@@ -81,7 +82,8 @@ def _chi2(
     return jax.tree.map(jnp.logaddexp, so_far, tuple(more))
 
   none_N = jnp.full(len(x_ND), -jnp.inf, log_p_NV.dtype)
-  at_once = V if follows_logits(head.sampler) else _CLASSES
+  sampler = getattr(head.sampler, "sampler", head.sampler)  # of `InBlocks`
+  at_once = V if follows_logits(sampler) else _CLASSES
   sums = fold_rows(add, (none_N, none_N), V, at_once)
   log_size_N, log_sum_N = (shards.logsumexp(x_N[:, None]) for x_N in sums)
   # If no class can be drawn, the size is 0 and chi2 is inf as well.

@@ -134,8 +134,8 @@ class Cosine:
     if follows_products(sampler):
       raise UserError(
         "head.sampler follows <w, h>, and head.logits are cosines: choose a sampler by "
-        "counts, or 'rf_softmax', 'rece', 'lsh_embedding' or 'lsh_label', which follow "
-        "directions"
+        "counts, or one that follows directions: 'rf_softmax', 'rece', or "
+        "'lsh_embedding' or 'lsh_label' with another family than 'mips'"
       )
     loss: Any = getattr(head, "loss", None)
     if self._has_margin and loss and (not loss.likelihood or loss.keeps_hits):

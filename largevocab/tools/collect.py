@@ -10,6 +10,7 @@ keeps its line.
 import pathlib
 import sys
 
+from largevocab.errors import UserError
 from largevocab.tools import entry
 from largevocab.tools.sweeps import sweepfile
 from largevocab.tools.sweeps.campaign import Campaign
@@ -21,14 +22,20 @@ def main(argv: list[str] | None = None) -> int:
   parser.add_argument("sweeps", nargs="+", type=pathlib.Path, metavar="sweep")
   parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path("runs"))
   args = parser.parse_args(argv)
+  status = 0
   for path in args.sweeps:
     root = args.root / path.resolve().parent.name
     found = Campaign(path, sweepfile.load(path), Launcher(root, []))
-    found.collect()
+    try:
+      found.collect(page=False)  # which would be written to ROOT
+    except UserError as error:
+      print(f"collect: {path}: {error}", file=sys.stderr)
+      status = 1
+      continue
     runs = [found.chosen(run) or run for run in found.sweep.runs]
     finished = sum((root / run.id / "result.json").exists() for run in runs)
     print(f"{path}: {finished} of {len(runs)} runs finished in {root}")
-  return 0
+  return status
 
 
 def cli() -> int:

@@ -25,6 +25,7 @@ call without --index, with the same --root, collects the results.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import pathlib
 import shlex
@@ -32,6 +33,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from largevocab.errors import UserError
@@ -105,10 +107,27 @@ class Scheduler:
 
   def _look(self) -> None:
     """Updates the list of runs, which grows when the trials of a method have ended."""
-    every = (Job(each, run) for each in self._campaigns for run in each.ready())
-    self._jobs = list({job.id: job for job in every}.values())
+    jobs: dict[str, Job] = {}
+    for each in self._campaigns:
+      with self._telling(each):
+        jobs |= {job.id: job for job in (Job(each, run) for run in each.ready())}
+    self._jobs = list(jobs.values())
     self._done = sum(job.has_ended for job in self._jobs)
     self._looked = time.monotonic()
+
+  @contextlib.contextmanager
+  def _telling(self, campaign: Campaign) -> Iterator[None]:
+    """A sweep that cannot go on does not stop the others."""
+    try:
+      yield
+    except UserError as error:
+      self.failed[campaign.name] = str(error)
+
+  def collect(self) -> None:
+    """Writes the results of all campaigns."""
+    for each in self._campaigns:
+      with self._telling(each):
+        each.collect()
 
   def _fill(self) -> bool:
     """Starts runs in free slots; returns whether any was started."""
@@ -152,7 +171,8 @@ class Scheduler:
         diverged = not (job.log.parent / "result.json").exists()
         self._status.print(f"{'diverged ' if diverged else 'finished '} {job.run.id}")
         if not job.campaign.ids:
-          job.campaign.collect()
+          with self._telling(job.campaign):
+            job.campaign.collect()
         self._look()
       else:
         self.failed[job.id] = f"exit code {process.returncode}: {last_line(job.log)}"
@@ -248,8 +268,7 @@ def main(argv: list[str] | None = None) -> int:
       scheduler.run()
   finally:
     if args.index is None:
-      for each in campaigns:
-        each.collect()
+      scheduler.collect()
   if args.index is None and not args.collect and not scheduler.failed:
     for each in campaigns:
       each.count_baselines()

@@ -44,7 +44,8 @@ class Checkpoints:
 
   A state is saved before it is evaluated, so that a long evaluation cannot lose it;
   what it costs on validation data (`largevocab.training.settings.Evaluating.cost`) is
-  therefore kept next to the states, in valid_cost.json. The best state costs least.
+  therefore kept next to the states, in valid_cost.json; those at an end between two
+  evaluations of the schedule also in end_cost.json. The best state costs least.
   """
 
   def __init__(self, directory: str, keep: int = 2):
@@ -55,6 +56,9 @@ class Checkpoints:
     for path in (self._cost_path, earlier):
       if not self._cost and os.path.exists(path):
         self._cost = read_numbers(path)
+    self._end_path = os.path.join(self._directory, "end_cost.json")
+    is_there = os.path.exists(self._end_path)
+    self._end = read_numbers(self._end_path) if is_there else {}
     options = ocp.CheckpointManagerOptions(
       preservation_policy=policies.AnyPreservationPolicy(
         [policies.LatestN(keep), _KeepBest(self)]
@@ -112,18 +116,23 @@ class Checkpoints:
     with self._writing():
       self._manager.save(step, args=args)
 
-  def note_cost(self, step: int, cost: float) -> None:
+  def note_cost(self, step: int, cost: float, in_schedule: bool = True) -> None:
     """Records what a state that was saved costs on validation data."""
-    if math.isfinite(cost):
-      self._cost[str(step)] = cost
+    if not math.isfinite(cost):
+      return
+    self._cost[str(step)] = cost
+    if not in_schedule:
+      self._end[str(step)] = cost
       if is_first():
-        write_json(self._cost_path, self._cost)
+        write_json(self._end_path, self._end)
+    if is_first():
+      write_json(self._cost_path, self._cost)
 
-  def since_best(self, step: int, every: int) -> int:
-    """Number of validations up to a step after that with the lowest cost, of those at
-    multiples of `every`."""
-    steps = sorted(at for at in map(int, self._cost) if at <= step and at % every == 0)
-    costs = [self._cost[str(at)] for at in steps]
+  def since_best(self, step: int) -> int:
+    """Number of validations of the schedule up to a step, after that with the lowest
+    cost."""
+    steps = sorted(map(int, self._cost.keys() - self._end.keys()))
+    costs = [self._cost[str(at)] for at in steps if at <= step]
     return len(costs) - 1 - costs.index(min(costs)) if costs else 0
 
   def wait(self) -> None:

@@ -258,7 +258,7 @@ REFUSED = {
   ("run", "tiny", "--method=full", "--trials=1", "--data=x"): "the data are made",
   ("run", "tiny", "--adapter=counting", "--trials=1"): "want MODULE:FUNCTION",
   ("run", "tiny", "--adapter=nothing.at:all", "--trials=1"): "No module named",
-  ("run", "tiny", "--adapter=./mine.py:Mine", "--trials=1"): "relative import",
+  ("run", "tiny", "--adapter=./mine.py:Mine", "--trials=1"): "want MODULE:FUNCTION",
   ("run", "tiny", "--method=spherical/z", "--trials=1"): "has no probabilities",
   ("run", "tiny", f"--adapter={METHOD}s", "--trials=1"): "has no function 'Countings'",
   ("run", "tiny", f"--adapter={METHOD}", "--trials=1", "--set=x=1"): "argument 'x'",

@@ -225,6 +225,23 @@ def test_one_run_of_a_job_array_writes_no_results(tmp_path, monkeypatch):
   assert len(records.load(path)) == 2
 
 
+def test_a_sweep_whose_search_has_a_wrong_metric_does_not_stop_others(tmp_path):
+  (tmp_path / "bad" / "name").mkdir(parents=True)
+  (tmp_path / "good" / "name").mkdir(parents=True)
+  run, rates = Run("configs/a.py", name="a"), Search(5, {"train.lr": [1.0]})
+  bad = campaign_of(tmp_path / "bad", [run], search=rates)
+  finish(tmp_path / "bad", rates.trials(run)[0], valid_loss=1.0)
+  good = campaign_of(tmp_path / "good", [run])
+  finish(tmp_path / "good", run, ppl=2.0)
+  scheduler = run_sweep.Scheduler([bad, good], jobs=1)
+  scheduler.run()
+  scheduler.collect()
+  (reason,) = scheduler.failed.values()
+  assert "has no 'valid_nll'" in reason
+  (row,) = records.load(good.path.with_name("results.jsonl"))
+  assert row["ppl"] == 2.0
+
+
 def test_index_out_of_range(tmp_path):
   with pytest.raises(UserError, match="runs 0 to 0"):
     run_sweep.choose(campaign_of(tmp_path, [Run("configs/a.py")]), 1)

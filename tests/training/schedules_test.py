@@ -164,7 +164,12 @@ def test_the_end_of_a_shorter_training_does_not_count_for_patience(tmp_path):
   run(
     settings("sampled/pps", "sgd", evaluating=0.4, max_steps=between, **keys), shorter
   )
+  costs = json.loads((shorter / "checkpoints" / "end_cost.json").read_text())
+  assert costs[str(between)] > min(losses)  # counted, it would be one without a better
   assert run(long, shorter)[0] == result
+  # Other evaluations do not make it train on.
+  seldom = settings("sampled/pps", "sgd", evaluating=0.8, max_steps=300, **keys)
+  assert run(seldom, shorter)[0]["steps"] == result["steps"]
 
 
 def test_samplers_that_count_one_batch_a_step_refuse_several():

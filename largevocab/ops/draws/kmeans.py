@@ -105,7 +105,7 @@ def lloyd_step(
     at_C = jnp.where(chunk.is_new_C, chunk.rows(cluster_V), K)
     x_CE = wide(points(chunk.ids_C, chunk.rows(w_VD)))
     sum_KE, num_K = sums
-    # Chunks are summed by themselves: to the sum of millions a row adds nothing.
+    # Chunks are summed by themselves: to the sum of millions a row adds a rounded part.
     # Without the barrier the compiler adds each row to that sum after all.
     part_KE = jnp.zeros_like(sum_KE).at[at_C].add(x_CE, mode="drop")
     sum_KE += lax.optimization_barrier(part_KE)
@@ -113,7 +113,8 @@ def lloyd_step(
 
   sum_KE = jnp.zeros(centroids_KE.shape, wide(centroids_KE).dtype)
   zero = sum_KE, jnp.zeros(K, jnp.int32)
-  sum_KE, num_K = fold_rows(add, zero, V, _ADDED)
+  size = max(K, min(_ADDED, _SCORE_BYTES // (4 * w_VD.shape[1])))
+  sum_KE, num_K = fold_rows(add, zero, V, size)
   ids_K = jax.random.randint(key, (K,), 0, V)
   other_KE = wide(points(ids_K, w_VD[ids_K]))
   mean_KE = sum_KE / jnp.maximum(num_K, 1).astype(sum_KE.dtype)[:, None]

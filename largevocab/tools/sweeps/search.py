@@ -63,7 +63,7 @@ class Search:
     if self._has_rates(run):
       return []
     length: dict[str, Any] = {"train.max_steps": self.steps, "eval.every_epochs": 0.0}
-    if "train.patience" in run.overrides:  # which counts evaluations
+    if "train.patience" in run.overrides:  # it counts evaluations; of overrides alone
       length["train.patience"] = 0
     same = run.without_seed().with_overrides({**length, "train.seed": self.seed})
     return [same.with_overrides(point) for point in self.points()]

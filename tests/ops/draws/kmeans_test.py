@@ -46,7 +46,7 @@ def test_lloyd_moves_to_the_means():
     np.testing.assert_allclose(new_KD[k], want_D, rtol=1e-5)
 
 
-def test_means_of_many_rows_are_those_of_float64():
+def test_means_of_many_rows_do_not_drift():
   """A running sum in float32 would soon round each row by a part of it."""
   w_VD = jnp.full((300_000, 1), 0.1)
   (mean_K1,) = lloyd_step(w_VD, jnp.zeros((1, 1)), KEY)
