@@ -45,12 +45,5 @@ def comparison():
 
 
 def metrics():
-  return [
-    "valid_p@1",
-    "test_p@1",
-    "test_p@5",
-    "test_nll",
-    "test_psp@1",
-    "peak_mib",
-    "steps",
-  ]
+  scores = ["valid_p@1", "test_p@1", "test_p@5", "test_nll", "test_psp@1"]
+  return [*scores, "peak_mib", "steps"]

@@ -16,7 +16,6 @@ from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import fold_rows, product
-from largevocab.samplers.base import follows_logits
 
 if TYPE_CHECKING:
   from largevocab.heads.sampled import Sampled
@@ -38,7 +37,8 @@ def quality(
   inf if some class cannot be drawn}. The first two are means over 32 draws, with about
   10 % error unless few examples dominate; chi2 is exact.
 
-  Cost: 32 draws of a step, and 32 logits a class: at V = 1 M a hundred `pps` steps.
+  Cost: 32 draws of a step, and 32 logits a class: at V = 1 M a hundred `pps` steps. A
+  sampler whose law takes all logits computes them again for every 16,384 classes.
   """
   w_VD = state.table.w_VD
   N = shards.num_examples(len(h_ND))
@@ -62,9 +62,7 @@ def _chi2(
 ) -> jax.Array:
   """sum (p - q)^2 / q = sum p^2 / q - 1 over all classes, f32[N].
 
-  q is computed for some classes at a time, as samplers may look up much for each; if it
-  follows the model's logits, for all at once: most such samplers compute all of them
-  each time.
+  q is computed for some classes at a time, as samplers may look up much for each.
   """
   w_VD, log_p_NV = state.table.w_VD, _log_p(head, state, x_ND)
   V = len(w_VD)
@@ -82,9 +80,7 @@ def _chi2(
     return jax.tree.map(jnp.logaddexp, so_far, tuple(more))
 
   none_N = jnp.full(len(x_ND), -jnp.inf, log_p_NV.dtype)
-  sampler = getattr(head.sampler, "sampler", head.sampler)  # of `InBlocks`
-  at_once = V if follows_logits(sampler) else _CLASSES
-  sums = fold_rows(add, (none_N, none_N), V, at_once)
+  sums = fold_rows(add, (none_N, none_N), V, _CLASSES)
   log_size_N, log_sum_N = (shards.logsumexp(x_N[:, None]) for x_N in sums)
   # If no class can be drawn, the size is 0 and chi2 is inf as well.
   return jnp.exp(log_sum_N + jnp.maximum(log_size_N, LOG_ZERO)) - 1

@@ -177,7 +177,11 @@ ODD = [
 
 @pytest.mark.parametrize("content", ODD)
 @pytest.mark.parametrize(
-  "name", ["config.json", "meta.json", "result.json", "checkpoints/valid_cost.json"]
+  "name",
+  [
+    *("config.json", "meta.json", "result.json"),
+    *("checkpoints/valid_cost.json", "checkpoints/end_cost.json"),
+  ],
 )
 def test_odd_content_is_one_line(run, trained, name, content):
   """Or it is not looked at, or means something: no traceback in any case."""
