@@ -91,7 +91,7 @@ def hash_tables():
     if data not in LARGE:
       few, _ = SETS[data][1]
       for query, head in LSH.items():
-        name = f"LSH {query} weighted, old tables, m={few}"
+        name = f"LSH {query} weighted with old tables, m={few}"
         yield data, head, name, {"head.num_samples": few} | OLD_TABLES
 
 

@@ -2,8 +2,11 @@
 
   python scripts/tabulate.py experiments/ptb/results.jsonl   # print one
   python scripts/tabulate.py runs/quickstart                 # of finished runs anywhere
+  python scripts/tabulate.py experiments/ptb/results.jsonl --to "pps, m=160"
   python scripts/tabulate.py --update README.md              # rewrite those in a file
   python scripts/tabulate.py --check README.md               # exit 1 if one is stale
+
+With --to each row is compared with another than the sweep's reference, paired by seed.
 
 In a file, a table stands between the lines <!-- results:ptb --> and
 <!-- /results:ptb -->. It shows experiments/ptb/results.jsonl, with the metrics and
@@ -107,8 +110,14 @@ def scalars(rows: list[Record]) -> list[str]:
   return list(keys)
 
 
-def print_table(path: pathlib.Path, asked: list[str] | None) -> None:
-  """Prints the table of results.jsonl or of the finished runs below a directory."""
+def print_table(path: pathlib.Path, asked: list[str] | None, to: str) -> None:
+  """Prints the table of results.jsonl or of the finished runs below a directory.
+
+  Args:
+    path: of the file or directory.
+    asked: metrics; None: those of the sweep file, or all.
+    to: name of the row to compare with, see `Comparison.to`; "": that of the sweep.
+  """
   metrics, paper, comparison = asked, {}, None
   if path.is_dir():
     rows = records.of_directory(path)
@@ -127,6 +136,12 @@ def print_table(path: pathlib.Path, asked: list[str] | None) -> None:
       )
   with naming(path):
     metrics = metrics or scalars(rows)
+    if to:
+      names = {row["name"].rpartition(": ")[2] for row in rows}
+      if to not in names:
+        raise UserError(f"--to: no row is named {to!r}{nearest(to, sorted(names))}")
+      of_sweep = comparison.metrics if comparison and not asked else metrics[:1]
+      comparison = sweepfile.Comparison(to, tuple(of_sweep))
     print(results_table.report(rows, metrics, paper, comparison), end="")
 
 
@@ -143,6 +158,13 @@ def main(argv: list[str] | None = None) -> int:
   parser = entry.Parser(__doc__)
   parser.add_argument("paths", nargs="+", type=pathlib.Path)
   parser.add_argument("--metrics", type=lambda names: names.split(","))
+  parser.add_argument(
+    "--to",
+    default="",
+    metavar="NAME",
+    help="row to compare with, by the first metric; of several data sets the row of "
+    "the same set, whose name is left out",
+  )
   mode = parser.add_mutually_exclusive_group()
   mode.add_argument(
     "--update", action="store_true", help="rewrite tables in these files"
@@ -150,10 +172,14 @@ def main(argv: list[str] | None = None) -> int:
   mode.add_argument("--check", action="store_true", help="exit 1 if a table is stale")
   parser.add_argument("--experiments", type=pathlib.Path, default=EXPERIMENTS)
   args = parser.parse_args(argv)
+  if args.to and (args.update or args.check):
+    raise UserError(
+      "--to is for printed tables; pages compare as their sweep files say"
+    )
   stale = []
   for path in args.paths:
     if not (args.update or args.check):
-      print_table(path, args.metrics)
+      print_table(path, args.metrics, args.to)
       continue
     old = records.read_text(path)
     new = rewrite(old, args.experiments)

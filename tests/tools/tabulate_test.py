@@ -192,6 +192,32 @@ def test_damaged_results(experiments):
     tabulate.main([str(results)])
 
 
+def test_rows_are_compared_with_any_other(experiments, capsys):
+  path = experiments / "ptb" / "results.jsonl"
+  more = [
+    record("pps", overrides={"train.seed": seed}, test_ppl=1.1 * ppl, steps=100)
+    for seed, ppl in enumerate([100.0, 101.0, 105.0])
+  ]
+  with path.open("a") as file:
+    file.write("".join(json.dumps(row) + "\n" for row in more))
+  assert tabulate.main([str(path)]) == 0
+  assert "to " not in capsys.readouterr().out
+  assert tabulate.main([str(path), "--to", "pps"]) == 0
+  printed = capsys.readouterr().out
+  assert "| to pps |" in printed
+  # 1 / 1.1 in each pair.
+  (full,) = [line for line in printed.splitlines() if line.startswith("| full ")]
+  assert "-9.1 % (-9.1 to -9.1)" in full
+
+
+def test_a_row_to_compare_with_has_to_exist(experiments):
+  path = experiments / "ptb" / "results.jsonl"
+  with pytest.raises(UserError, match="--to: no row is named 'ful'; did you mean"):
+    tabulate.main([str(path), "--to", "ful"])
+  with pytest.raises(UserError, match="--to is for printed tables"):
+    tabulate.main(["README.md", "--check", "--to", "full"])
+
+
 def test_directory_of_runs(tmp_path, capsys):
   meta = {
     "device": "d",
