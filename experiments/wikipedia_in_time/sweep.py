@@ -1,0 +1,67 @@
+"""Wikipedia, 67,890 words: as many steps of each method as an idle core makes in ten
+minutes, at searched rates, three seeds.
+
+Settings are those of experiments/all_methods, but for the schedule of the rate and the
+share of text that is held out.
+"""
+
+import pathlib
+import runpy
+
+ALL = runpy.run_path(
+  str(pathlib.Path(__file__).parents[1] / "all_methods" / "sweep.py")
+)
+FULL, DATA = ALL["FULL"], "enwiki8"
+SEEDS = (0, 1, 2)
+STEPS_PER_EPOCH = ALL["PROBLEMS"][DATA].steps_per_epoch
+# By ../all_methods/times.jsonl, with rebuilding of statistics; ours are in times.jsonl.
+STEPS = {
+  FULL: 1_800,
+  "log-uniform": 35_000,
+  "unigram": 35_000,
+  "pps": 35_000,
+  "NCE, shared": 35_000,
+  "BlackOut": 48_000,
+  "adaptive": 27_000,
+  "hierarchical": 7_800,
+  "Huffman": 72_000,
+  "D-softmax [*]": 4_200,
+  "LSH embedding": 14_000,
+  "block": 14_000,
+  "spherical": 79_000,
+  "Taylor": 79_000,
+}
+MORE = {"NCE, shared": ("nce/unigram", {"head.num_samples": 2048})}
+HELD_OUT = {"data.valid_share": 1e-3, "data.test_share": 3e-3}
+EVALUATIONS = 5
+
+
+def sweep(add):
+  def chosen(config, overrides, name):
+    if name in STEPS:
+      between = STEPS[name] / EVALUATIONS / STEPS_PER_EPOCH
+      length = {"train.max_steps": STEPS[name], "eval.every_epochs": round(between, 6)}
+      add(config, overrides | HELD_OUT | length, name=name)
+
+  _, shared = ALL["settings"](DATA)["pps"]
+  same = {key: value for key, value in shared.items() if key != "head.num_samples"}
+  more = {name: (head, same | own) for name, (head, own) in MORE.items()}
+  length = {"train.schedule": "cosine", "log.monitor_every_steps": 0}
+  ALL["at_the_end"](chosen, DATA, more, length, SEEDS)
+
+
+def search():
+  return {"steps": 1000, "grid": {"train.lr": [5.0, 10.0, 20.0, 40.0, 80.0]}}
+
+
+def comparison():
+  return {"to": FULL, "metric": "test_ppl"}
+
+
+def metrics():
+  return ["valid_ppl", "test_ppl", "steps"]
+
+
+def figures():
+  curves = {"file": "ppl_over_steps", "x": "step", "y": "valid_ppl", "log": "xy"}
+  return [{**curves, "band": True, "reference": ["bigram, counted"]}]
