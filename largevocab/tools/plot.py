@@ -53,6 +53,7 @@ PLACES = [
 ]
 MAX_COLUMNS = 4
 MAX_TICKS = 10
+DISTINCT = 10  # colours of matplotlib's tab10
 
 
 class Line(NamedTuple):
@@ -213,11 +214,13 @@ def colors(labels: list[Any]) -> dict[Any, Any]:
   """A colour for each label: from dark to light for numbers, distinct for names."""
   from matplotlib import colormaps
 
+  last = max(len(labels) - 1, 1)
   if are_numbers(labels):
-    lightest = 0.9 / max(len(labels) - 1, 1)
-    shades = [colormaps["viridis"](i * lightest) for i in range(len(labels))]
+    shades = [colormaps["viridis"](0.9 * i / last) for i in range(len(labels))]
+  elif len(labels) <= DISTINCT:
+    shades = [colormaps["tab10"](i) for i in range(len(labels))]
   else:
-    shades = [colormaps["tab10"](i % 10) for i in range(len(labels))]
+    shades = [colormaps["turbo"](i / last) for i in range(len(labels))]
   return dict(zip(labels, shades, strict=True))
 
 

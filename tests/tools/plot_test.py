@@ -245,3 +245,10 @@ def test_names_stand_in_the_panel_and_cover_none_of_the_others():
 def test_fronts_are_of_points():
   with pytest.raises(UserError, match="figure f: a front is of points"):
     figure(x="step", y="valid_ppl", front="least")
+
+
+@pytest.mark.parametrize("num", [1, 2, 10, 11, 25])
+@pytest.mark.parametrize("kind", [str, float])
+def test_no_two_lines_share_a_colour(num, kind):
+  found = plot.colors([kind(number) for number in range(num)])
+  assert len(set(found.values())) == num
