@@ -129,6 +129,12 @@ class Scheduler:
       with self._telling(each):
         each.collect()
 
+  def count_baselines(self) -> None:
+    """Adds baselines to the results of all campaigns that have none."""
+    for each in self._campaigns:
+      with self._telling(each):
+        each.count_baselines()
+
   def _fill(self) -> bool:
     """Starts runs in free slots; returns whether any was started."""
     free = [number for number, slot in enumerate(self._slots) if slot is None]
@@ -270,8 +276,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.index is None:
       scheduler.collect()
   if args.index is None and not args.collect and not scheduler.failed:
-    for each in campaigns:
-      each.count_baselines()
+    scheduler.count_baselines()
   for id, why in scheduler.failed.items():
     print(f"failed: {id}: {why}", file=sys.stderr)
   return 1 if scheduler.failed else 0

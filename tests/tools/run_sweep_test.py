@@ -242,6 +242,27 @@ def test_a_sweep_whose_search_has_a_wrong_metric_does_not_stop_others(tmp_path):
   assert row["ppl"] == 2.0
 
 
+def test_data_that_are_missing_do_not_keep_others_from_their_baselines(tmp_path):
+  """Results may come from another machine, where the data are."""
+  campaigns = []
+  for name, own in (("missing", {"data.path": str(tmp_path / "none")}), ("made", {})):
+    run = Run(f"configs/ptb.py:full{'' if own else ',runlocal'}", own, "full softmax")
+    each = campaign_of(tmp_path / name, [run])
+    each.path.parent.mkdir(parents=True)
+    finish(tmp_path / name, run, ppl=1.0)
+    each.collect()
+    campaigns.append(each)
+  scheduler = run_sweep.Scheduler(campaigns, jobs=1)
+  scheduler.count_baselines()
+  (reason,) = scheduler.failed.values()
+  assert "no ptb.train.txt" in reason
+  rows = records.load(campaigns[1].path.with_name("results.jsonl"))
+  assert [row["name"] for row in rows if row.get("baseline")] == [
+    "unigram, counted",
+    "bigram, counted",
+  ]
+
+
 def test_index_out_of_range(tmp_path):
   with pytest.raises(UserError, match="runs 0 to 0"):
     run_sweep.choose(campaign_of(tmp_path, [Run("configs/a.py")]), 1)
