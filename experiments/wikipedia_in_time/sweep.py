@@ -14,7 +14,7 @@ ALL = runpy.run_path(
 FULL, DATA = ALL["FULL"], "enwiki8"
 SEEDS = (0, 1, 2)
 STEPS_PER_EPOCH = ALL["PROBLEMS"][DATA].steps_per_epoch
-# By ../all_methods/times.jsonl, with rebuilding of statistics; ours are in times.jsonl.
+# By ../all_methods/times.jsonl, with rebuilding of statistics; NCE as `pps`.
 STEPS = {
   FULL: 1_800,
   "log-uniform": 35_000,
@@ -44,8 +44,7 @@ def sweep(add):
       add(config, overrides | HELD_OUT | length, name=name)
 
   _, shared = ALL["settings"](DATA)["pps"]
-  same = {key: value for key, value in shared.items() if key != "head.num_samples"}
-  more = {name: (head, same | own) for name, (head, own) in MORE.items()}
+  more = {name: (head, shared | own) for name, (head, own) in MORE.items()}
   length = {"train.schedule": "cosine", "log.monitor_every_steps": 0}
   ALL["at_the_end"](chosen, DATA, more, length, SEEDS)
 
