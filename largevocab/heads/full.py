@@ -41,7 +41,8 @@ class Full(LinearHead):
   Attributes:
     method: 'auto', or how to chunk: see `largevocab.ops.softmax.plan.plan`. 'reference'
       holds all logits at once.
-    budget_mib: temporary memory for loss and gradient.
+    budget_mib: temporary memory for loss and gradient. On a GPU each chunk has its
+      launches to wait for: give it what memory there is.
     absolute: |o| in place of o (Blanc & Rendle 2018, section 3.3).
     logits: of `largevocab.heads.logits`: `Linear`, or `Cosine`.
     dtype: of the operands of matrix products, 'float32' or 'bfloat16'; sums and

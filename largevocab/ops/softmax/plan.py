@@ -9,7 +9,10 @@ from largevocab.ops.softmax.chunks import even_chunks
 METHODS = ("auto", "reference", "tiles", "examples", "classes")
 _MIB = 2**20
 # For the logits of a chunk and the gradient of its rows, which are read several times.
+# On a GPU launches cost more than a cache saves: a chunk takes about 80 us whatever its
+# size (experiments/gpu_speed), and so is as large as the budget allows.
 _CACHE_BYTES = 8 * _MIB
+_NO_CACHE = ("gpu",)
 # Each step of a loop has launch overheads: most steps of a loop over classes, or over
 # chunks of few examples.
 MAX_STEPS = 128
@@ -95,11 +98,12 @@ def plan(
   rows_bytes = D * both_bytes
   backend = jax.default_backend()
   min_examples = min(N, _MIN_EXAMPLES.get(backend, _MIN_EXAMPLES_ELSEWHERE))
+  cache_bytes = budget_bytes if backend in _NO_CACHE else _CACHE_BYTES
   fewest_examples = min(min_examples, -(-N // MAX_STEPS))
   fewest_classes = -(-V // MAX_STEPS)
 
   def cached_classes(examples: int, class_bytes: int, room: int) -> int:
-    at_most = _CACHE_BYTES // ((examples + D) * float_bytes)
+    at_most = cache_bytes // ((examples + D) * float_bytes)
     at_most = max(at_most, -(-V * -(-N // examples) // MAX_STEPS))
     return even_chunks(V, max(min(at_most, room // class_bytes), fewest_classes)).size
 
@@ -123,7 +127,7 @@ def plan(
   if method in ("auto", "tiles"):
     # The last chunk of classes may overlap the previous one almost completely.
     tile_bytes = 2 * float_bytes + both_bytes
-    kept_room = room - max(min(_CACHE_BYTES, room // 8), fewest_classes * rows_bytes)
+    kept_room = room - max(min(cache_bytes, room // 8), fewest_classes * rows_bytes)
     at_most = kept_room // (logits_bytes + fewest_classes * tile_bytes)
     if at_most >= min_examples or method == "tiles":
       examples = even_chunks(N, max(at_most, fewest_examples)).size

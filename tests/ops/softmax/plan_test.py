@@ -1,3 +1,4 @@
+import jax
 import pytest
 
 from largevocab.ops.softmax.plan import METHODS, plan
@@ -62,3 +63,17 @@ def test_larger_budgets_give_fewer_chunks(method):
   few, many = (plan(4096, 50_000, 64, b * MIB, method=method) for b in (1024, 64))
   assert few.method == many.method == method
   assert few.num_chunks <= many.num_chunks
+
+
+@pytest.mark.parametrize("method", ["tiles", "classes"])
+def test_on_a_gpu_chunks_fill_the_budget(monkeypatch, method):
+  def chunks(budget):
+    return plan(1024, 100_000, 128, budget * MIB, method=method)
+
+  for_cache = chunks(1024)
+  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+  small, large = chunks(64), chunks(1024)
+  assert small.temp_bytes <= 64 * MIB
+  assert large.temp_bytes <= 1024 * MIB
+  assert large.num_chunks < small.num_chunks
+  assert 4 * large.num_chunks < for_cache.num_chunks
