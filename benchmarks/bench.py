@@ -3,6 +3,7 @@
   python -m benchmarks.bench                                    # all benchmarks
   python -m benchmarks.bench --only sampled_step row_update
   python -m benchmarks.bench --output experiments/bench/results.jsonl
+  python -m benchmarks.bench --seconds 3                        # less certain
 
 Prints one JSON object per line: a case, the median times of the two functions, and
 their ratio. Results are compared first. Times drift on a shared machine, so the
@@ -12,6 +13,7 @@ GLIBC_TUNABLES=glibc.malloc.hugetlb=1 to measure with huge pages, as runs of swe
 """
 
 import json
+import math
 import pathlib
 import sys
 
@@ -34,7 +36,7 @@ from benchmarks import (
   xmlc,
 )
 from largevocab.tools import entry
-from largevocab.tools.reports.measure import about_this_run
+from largevocab.tools.reports import measure
 from largevocab.tools.sweeps import records
 
 BENCHMARKS = {
@@ -63,8 +65,12 @@ def main() -> int:
     "--only", nargs="+", choices=BENCHMARKS, default=BENCHMARKS, help="default: all"
   )
   parser.add_argument("--output", type=pathlib.Path, help="results.jsonl to update")
+  parser.add_argument(
+    "--seconds", type=float, default=math.inf, help="at most, for a comparison"
+  )
   args = parser.parse_args()
-  about = about_this_run()
+  measure.most_seconds = args.seconds
+  about = measure.about_this_run()
   for name in args.only:
     for case in BENCHMARKS[name]():
       record = {

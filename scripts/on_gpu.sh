@@ -144,7 +144,7 @@ measure_speeds() {
   export JAX_DEFAULT_MATMUL_PRECISION=float32
   local name
   for name in "${BENCHMARKS[@]}"; do
-    do_part "$name" "$python" -m benchmarks.bench --only "$name" \
+    do_part "$name" "$python" -m benchmarks.bench --seconds 3 --only "$name" \
       --output "$work/speeds/gpu_speed.jsonl"
   done
   do_part product_time "$python" -m largevocab.tools.product_report \

@@ -3,4 +3,4 @@ this says what to show."""
 
 
 def metrics():
-  return ["ratio", "median_error", "within_a_quarter", "above_ms", "below_ms"]
+  return ["ratio", "memory_ratio", "above_ms", "below_ms", "turns"]

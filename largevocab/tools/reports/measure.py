@@ -1,5 +1,6 @@
 """Measurements of functions in turns, after a comparison of their results."""
 
+import math
 import os
 import statistics
 import time
@@ -13,6 +14,7 @@ from largevocab.heads import Head
 from largevocab.training.workdir import describe_machine
 
 TURN_SECONDS = 0.2
+most_seconds = math.inf  # of a comparison, if there is less time than callers ask for
 LR = 0.1
 
 
@@ -46,7 +48,7 @@ def compare(
   Args:
     above, below: compiled functions that were called once already. An object whose
       function runs in another process has a method `turn`, like the function here.
-    seconds: least total time.
+    seconds: least total time, if no more than `most_seconds`.
     min_turns: least number of turns.
 
   Returns:
@@ -57,7 +59,7 @@ def compare(
   functions = {"above": above, "below": below}
   walls: dict[str, list[float]] = {name: [] for name in functions}
   cpus: dict[str, list[float]] = {name: [] for name in functions}
-  end = time.perf_counter() + seconds
+  end = time.perf_counter() + min(seconds, most_seconds)
   while time.perf_counter() < end or len(walls["above"]) < min_turns:
     for name, function in functions.items():
       own = getattr(function, "turn", None)
