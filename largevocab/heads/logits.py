@@ -60,7 +60,11 @@ class Linear:
   """o_c = <w_c, h> + b_c."""
 
   def check(self, head):
-    pass
+    if head.absolute and not head.init_scale:
+      raise UserError(
+        "head.init_scale is 0, where |o| has no slope, so that with head.absolute no "
+        "row would ever change: set it above 0"
+      )
 
   def features(self, h_ND):
     return h_ND

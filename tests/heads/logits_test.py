@@ -296,3 +296,9 @@ def test_random_features_follow_cosines():
     h_ND, y = batch(3)
     found[type(sampler)] = float(head.monitor(state, h_ND, y, KEY)["chi2"])
   assert found[RFSoftmax] < 0.1 * found[Uniform]
+
+
+def test_absolute_logits_do_not_start_where_they_have_no_slope():
+  with pytest.raises(UserError, match=r"^head\.init_scale is 0, where \|o\|"):
+    Full(absolute=True, init_scale=0.0)
+  assert Full(init_scale=0.0).init_scale == 0
