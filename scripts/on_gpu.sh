@@ -16,7 +16,7 @@
 #   --finished F  finished.tar.gz of a machine that is gone: what is in it is not run again
 #   --wheels DIR  pure wheels of what this Python lacks, such as ml_collections, and of
 #                 what is timed beside ours: liger-kernel, cut-cross-entropy
-#   --jobs N      runs that share the GPU at a time
+#   --jobs N      runs that share the GPU at a time, 1 by default; more slow each other down
 #   --python P    of the machine; jax with its GPU must be there
 #   --dry_run     print the commands, run none
 #
@@ -34,7 +34,7 @@ readonly BENCHMARKS=(
 )
 readonly CONTRACTS=(tests/heads/contract_test.py tests/samplers/contract_test.py)
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
-seconds=570 jobs=3 python=python3
+seconds=570 jobs=1 python=python3
 work='' out='' finished='' wheels='' ptb='' text='' pairs='' dry_run=''
 state=0 # the status to end with
 
@@ -123,7 +123,7 @@ do_part() {
   fi
 }
 
-# Several small programs keep one GPU busy; each takes its share of the memory.
+# Each run that shares the GPU takes its part of the memory.
 share() {
   XLA_PYTHON_CLIENT_MEM_FRACTION=$(awk "BEGIN { printf \"%.2f\", 0.9 / $1 }")
   export XLA_PYTHON_CLIENT_MEM_FRACTION

@@ -58,6 +58,10 @@ def test_what_nobody_measured_is_open_and_what_is_lost_an_error(experiments):
     "",
     "",
   ]
+  (experiments / "speed").rename(experiments / goals.GPU)
+  partly = Goal("G6", "not yet", goals.GPU, "stop", at_least=1.0)
+  assert goals.row(partly, experiments)[3] == partly.remark
+  (experiments / goals.GPU).rename(experiments / "speed")
   with pytest.raises(UserError, match=r"no result of a name like 'stop' \(gone\)"):
     goals.row(Goal("G5", "gone", "speed", "stop", at_least=1.0), experiments)
 

@@ -9,10 +9,10 @@ from largevocab.ops.softmax.chunks import even_chunks
 METHODS = ("auto", "reference", "tiles", "examples", "classes")
 _MIB = 2**20
 # For the logits of a chunk and the gradient of its rows, which are read several times.
-# On a GPU launches cost more than a cache saves: a chunk takes about 80 us whatever its
-# size (experiments/gpu_speed), and so is as large as the budget allows.
 _CACHE_BYTES = 8 * _MIB
-_NO_CACHE = ("gpu",)
+# On a GPU a chunk costs some 80 us besides its products, probably for launches: a fit
+# to four rows of experiments/gpu_speed. So the budget is the only bound there.
+_FILLS_BUDGET = ("gpu",)
 # Each step of a loop has launch overheads: most steps of a loop over classes, or over
 # chunks of few examples.
 MAX_STEPS = 128
@@ -98,7 +98,8 @@ def plan(
   rows_bytes = D * both_bytes
   backend = jax.default_backend()
   min_examples = min(N, _MIN_EXAMPLES.get(backend, _MIN_EXAMPLES_ELSEWHERE))
-  cache_bytes = budget_bytes if backend in _NO_CACHE else _CACHE_BYTES
+  fills_budget = backend in _FILLS_BUDGET
+  cache_bytes = budget_bytes if fills_budget else _CACHE_BYTES
   fewest_examples = min(min_examples, -(-N // MAX_STEPS))
   fewest_classes = -(-V // MAX_STEPS)
 
@@ -137,7 +138,9 @@ def plan(
       temp_bytes = examples_bytes + kept_bytes + classes * class_bytes
       return made("tiles", examples, classes, temp_bytes)
 
-  class_bytes = N * (float_bytes + both_bytes) + rows_bytes
+  # A GPU's compiler holds up to a third array, as programs compiled for an H100 state.
+  logit_bytes = both_bytes + float_bytes * (2 if fills_budget else 1)
+  class_bytes = N * logit_bytes + rows_bytes
   classes = cached_classes(N, class_bytes, room)
   temp_bytes = examples_bytes + classes * class_bytes
   return made("classes", N, classes, temp_bytes)

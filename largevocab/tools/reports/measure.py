@@ -4,7 +4,9 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +16,7 @@ from largevocab.heads import Head
 from largevocab.training.workdir import describe_machine
 
 TURN_SECONDS = 0.2
-most_seconds = math.inf  # of a comparison, if there is less time than callers ask for
+_MOST_SECONDS = ContextVar("most_seconds", default=math.inf)
 LR = 0.1
 
 
@@ -48,7 +50,7 @@ def compare(
   Args:
     above, below: compiled functions that were called once already. An object whose
       function runs in another process has a method `turn`, like the function here.
-    seconds: least total time, if no more than `most_seconds`.
+    seconds: least total time; see also `shortened`.
     min_turns: least number of turns.
 
   Returns:
@@ -59,7 +61,7 @@ def compare(
   functions = {"above": above, "below": below}
   walls: dict[str, list[float]] = {name: [] for name in functions}
   cpus: dict[str, list[float]] = {name: [] for name in functions}
-  end = time.perf_counter() + min(seconds, most_seconds)
+  end = time.perf_counter() + min(seconds, _MOST_SECONDS.get())
   while time.perf_counter() < end or len(walls["above"]) < min_turns:
     for name, function in functions.items():
       own = getattr(function, "turn", None)
@@ -141,6 +143,16 @@ def row_step(head: Head, lr: float = LR) -> Callable[..., Any]:
     return head.update(state, out.grads, lr, 1.0), out.dh_ND
 
   return step
+
+
+@contextmanager
+def shortened(seconds: float) -> Iterator[None]:
+  """Comparisons within it end after these seconds, if they have their turns by then."""
+  token = _MOST_SECONDS.set(seconds)
+  try:
+    yield
+  finally:
+    _MOST_SECONDS.reset(token)
 
 
 def milliseconds(function: Callable[[], Any], calls: int = 5) -> float:
