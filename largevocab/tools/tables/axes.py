@@ -2,15 +2,20 @@
 
 Runs of a sweep may share their machine, so their own seconds are not comparable. The
 time of a step is measured separately, on an idle machine, and multiplied by the number
-of steps: experiments/NAME/times.jsonl has {"name": ..., "ms_per_step": ...,
-"operations_per_step": ..., "device": ...} for each method, by the name of its runs.
+of steps: experiments/NAME/times.jsonl has {"name": ..., "ms_per_step": ..., "full_ms":
+..., "operations_per_step": ..., "device": ...} for each method, by the name of its
+runs. An idle machine is not always as fast either: `full_ms` is the time that a step of
+the sweep's first method took meanwhile, in turns with this one, and times are scaled as
+if that had been its median for all methods on the same data and device.
 """
 
 import pathlib
+import statistics
 from collections.abc import Sequence
 
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
+from largevocab.tools.sweeps.sweep_run import data_of
 from largevocab.tools.tables.markdown import number
 
 SECONDS, OPERATIONS = "idle_seconds", "operations"
@@ -30,9 +35,26 @@ def joined(rows: Sequence[Record], path: pathlib.Path) -> list[Record]:
     return list(rows)
   lines = [line for line in records.load(path, ["name"]) if "ms_per_step" in line]
   times: dict[str, list[Record]] = {}
-  for line in lines:
+  for line in _at_one_pace(lines):
     times.setdefault(line["name"], []).append(line)
   return [row | _costs(row, times.get(row["name"], [])) for row in rows]
+
+
+def _at_one_pace(lines: list[Record]) -> list[Record]:
+  """Lines whose `ms_per_step` is scaled by the median `full_ms` over their own."""
+  place = lambda line: (line.get("device", ""), data_of(line["name"]))
+  paces: dict[tuple[str, str | None], list[float]] = {}
+  timed = [line for line in lines if "full_ms" in line]
+  for line in timed:
+    paces.setdefault(place(line), []).append(number(line, "full_ms"))
+  usual = {here: statistics.median(all_ms) for here, all_ms in paces.items()}
+  scaled = lambda line: (
+    number(line, "ms_per_step") * usual[place(line)] / number(line, "full_ms")
+  )
+  return [
+    line | {"ms_per_step": scaled(line)} if "full_ms" in line else line
+    for line in lines
+  ]
 
 
 def _costs(row: Record, times: list[Record]) -> dict[str, float]:

@@ -243,7 +243,10 @@ def explained(
       "the evaluations there, or of the last two."
     )
   if axes.SECONDS in {key for row in rows for key in row}:
-    found.append("`idle seconds`: steps times a step measured on an idle machine.")
+    found.append(
+      "`idle seconds`: steps times a step on an idle machine, timed in turns with the "
+      "sweep's first method and scaled to its median."
+    )
   return found
 
 

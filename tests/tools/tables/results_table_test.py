@@ -172,6 +172,16 @@ def test_seconds_are_steps_times_a_step_of_an_idle_machine(tmp_path):
   assert axes.joined(rows, tmp_path / "none.jsonl") == rows
 
 
+def test_seconds_are_scaled_to_one_pace_of_the_machine(tmp_path):
+  path = tmp_path / "times.jsonl"
+  line = '{{"name": "{}", "ms_per_step": {}, "full_ms": {}, "device": "d"}}\n'
+  text = line.format("full", 50, 50) + line.format("other", 90, 50)
+  path.write_text(text + line.format("pps", 30, 100) + line.format("a: pps", 30, 100))
+  runs = [*seeds("full", 100.0), *seeds("pps", 102.0), *seeds("a: pps", 102.0)]
+  seconds = [row[axes.SECONDS] for row in axes.joined(runs, path)]
+  assert seconds == [5.0, 1.5, 3.0]  # the last is of other data
+
+
 def test_each_device_has_its_seconds(tmp_path):
   path = tmp_path / "times.jsonl"
   path.write_text(
