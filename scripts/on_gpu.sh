@@ -181,8 +181,9 @@ bring_home() {
 }
 
 [[ $dry_run ]] || prepare
+# Named one by one: a run that is stopped has no summary of what failed.
 JAX_DEFAULT_MATMUL_PRECISION=float32 do_part contracts \
-  "$python" -m pytest -q -p no:cacheprovider "${CONTRACTS[@]}"
+  "$python" -m pytest -vv --tb=short -p no:cacheprovider "${CONTRACTS[@]}"
 share "$jobs"
 run_sweep adaptive_enwiki8 --jobs "$jobs" --set "data.train=$text"
 run_sweep kernel_bias_medium --jobs "$jobs" --set "data.path=$ptb"

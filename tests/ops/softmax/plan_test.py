@@ -73,7 +73,7 @@ def test_on_a_gpu_chunks_fill_the_budget(monkeypatch, method):
   for_cache = chunks(1024)
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
   small, large = chunks(64), chunks(1024)
-  assert 0.9 * 64 * MIB < small.temp_bytes <= 64 * MIB or method == "tiles"
+  assert 0.75 * 64 * MIB < small.temp_bytes <= 64 * MIB
   assert large.temp_bytes <= 1024 * MIB
   assert large.num_chunks < small.num_chunks
   assert 4 * large.num_chunks < for_cache.num_chunks
