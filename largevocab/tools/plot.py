@@ -29,6 +29,7 @@ LABELS = {
   "seconds": "seconds of training",
   "train_seconds": "seconds of training",
   "idle_seconds": "seconds of an idle core",
+  "idle_time": "seconds of an idle core",
   "operations": "operations of network and head",
   "seconds_for_steps": "seconds for the same number of steps",
   "ppl_by_steps": "validation perplexity",

@@ -18,9 +18,9 @@ times.jsonl beside the sweep file, with one record per method, whatever its seed
 The seconds and operations of a run are those of a step times the number of steps.
 """
 
-import itertools
 import pathlib
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -49,6 +49,14 @@ def shapes_of(exp: Experiment, data: Any) -> dict[int, float]:
   shape = lambda step: str(jax.tree.map(np.shape, batches.batch(step)))
   shapes = [shape(step) for step in range(number)]
   return {shapes.index(one): shapes.count(one) / number for one in set(shapes)}
+
+
+def by_data(runs: Iterable[Run]) -> dict[str, list[Run]]:
+  """One run per method, whatever its seeds, for each data set; see `data_of`."""
+  groups: dict[str, dict[str, Run]] = {}
+  for run in (run.without_seed() for run in runs):
+    groups.setdefault(data_of(run.name), {})[run.id] = run
+  return {data: list(methods.values()) for data, methods in groups.items()}
 
 
 def times_of(
@@ -95,26 +103,24 @@ def main(argv: list[str] | None = None) -> int:
   settings = [PathSetting.parse(text) for text in args.set]
   sweep_runs = sweepfile.load(args.sweep).runs
   check_settings(settings, sweep_runs)
-  methods = {run.without_seed().id: run.without_seed() for run in sweep_runs}
-  of_run = lambda run: data_of(run.name)
-  names = list(dict.fromkeys(map(of_run, methods.values())))
-  if args.data is not None and args.data not in names:
-    raise UserError(f"--data={args.data}: use one of {', '.join(names)}")
-  known = {run.name for run in methods.values()}
+  groups = by_data(sweep_runs)
+  if args.data is not None and args.data not in groups:
+    raise UserError(f"--data={args.data}: use one of {', '.join(groups)}")
+  known = {run.name for group in groups.values() for run in group}
   if unknown := sorted(set(args.names) - known):
     raise UserError(
       f"--names: {args.sweep} has no {unknown[0]!r}; use some of "
       f"{', '.join(sorted(known))}"
     )
-  for name, group in itertools.groupby(methods.values(), of_run):
-    if args.data not in (None, name):
+  for name, group in groups.items():
+    wanted = [run for run in group if not args.names or run.name in args.names]
+    if args.data not in (None, name) or not wanted:
       continue
-    own = [(run, config.build(settings_of(run, settings))) for run in group]
-    data = own[0][1].data.load()
-    yardstick = TrainingSteps(own[0][1], data)
-    for run, exp in own:
-      if args.names and run.name not in args.names:
-        continue
+    exp = config.build(settings_of(group[0], settings))
+    data = exp.data.load()
+    yardstick = TrainingSteps(exp, data)
+    for run in wanted:
+      exp = config.build(settings_of(run, settings))
       record = times_of(run, exp, data, yardstick, args.seconds)
       shown = f"{record['ms_per_step']:.4g} ms, {record['ratio']:.3g} of the first"
       print(f"{record['name']}: {shown}", flush=True)

@@ -191,6 +191,11 @@ def test_seconds_of_an_idle_machine_are_an_axis(tmp_path):
   ).values()
   assert line.label == "full"
   assert line.points == [(0.01, 90.0)]
+  along = plot.panels_of(joined, figure(x="idle_time", y="valid_nll", line="name"))
+  assert along[""][0] == Line("full", [(0.005, 5), (0.01, 4)])
+  untimed = figure(x="idle_time", y="valid_nll", line="name")
+  with pytest.raises(UserError, match="no result has idle_time"):
+    plot.panels_of(rows, untimed)
 
 
 def test_a_baseline_is_a_level_and_no_method_of_that_name():

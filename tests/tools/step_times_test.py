@@ -6,6 +6,7 @@ import pytest
 
 from largevocab.errors import UserError
 from largevocab.tools import step_times
+from largevocab.tools.sweeps import sweepfile
 from largevocab.tools.sweeps.launch import REPOSITORY
 
 SWEEP = """
@@ -37,6 +38,26 @@ def test_methods_that_are_named_are_timed_beside_the_first(sweep):
   step_ms = record["ms_per_step"] - rebuilds
   assert record["ratio"] == pytest.approx(step_ms / record["full_ms"])
   assert min(record[key] for key in ("ms_per_step", "operations_per_step")) > 0
+
+
+def test_the_reference_is_the_first_method_on_the_same_data(sweep):
+  sweep.write_text(
+    """
+def sweep(add):
+  for seed in (0, 1):
+    for head in ("full", "sampled/pps"):
+      for data, streams in (("a", 4), ("b", 8)):
+        overrides = {"train.seed": seed, "train.batch_size": streams}
+        add(f"configs/ptb.py:{head},runlocal", overrides, name=f"{data}: {head}")
+
+def metrics():
+  return ["test_ppl"]
+"""
+  )
+  groups = step_times.by_data(sweepfile.load(sweep).runs)
+  names = {data: [run.name for run in group] for data, group in groups.items()}
+  heads = ("full", "sampled/pps")
+  assert names == {data: [f"{data}: {head}" for head in heads] for data in "ab"}
 
 
 def test_a_method_that_is_not_there_is_one_line(sweep):

@@ -6,6 +6,7 @@ from typing import Any
 
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.sweeps.sweepfile import CURVE_Y, Figure
+from largevocab.tools.tables.axes import SECONDS as IDLE_SECONDS
 
 Band = tuple[tuple[float, float, float], ...]  # (x, low, high)
 
@@ -29,15 +30,29 @@ def at_steps(members: list[Record], figure: Figure) -> list[list[tuple[float, fl
   """The (x, y) of each run, at each step that all have with a finite value."""
   by_step: dict[int, list[tuple[float, float]]] = {}
   for row in members:
+    if figure.x == "idle_time" and IDLE_SECONDS not in row:
+      continue
     own = figure.y if figure.y not in CURVE_Y else "curve"
     for step, y, seconds in row.get(own, []):
       if not math.isfinite(y):
         continue
-      x = {"step": step, "seconds": seconds}.get(figure.x)
-      x = step / figure.steps_per_epoch if x is None else x
       y = math.exp(min(y, 700.0)) if figure.y == "valid_ppl" else y
-      by_step.setdefault(step, []).append((x, y))
+      by_step.setdefault(step, []).append((x_of(row, step, seconds, figure), y))
   return [by_step[s] for s in sorted(by_step) if len(by_step[s]) == len(members)]
+
+
+def x_of(row: Record, step: int, seconds: float, figure: Figure) -> float:
+  """Where a step of a run is on the axis of x.
+
+  >>> figure = Figure("over_time", x="idle_time", y="valid_ppl")
+  >>> x_of({"steps": 200, "idle_seconds": 8.0}, 50, 31.0, figure)
+  2.0
+  """
+  if figure.x == "idle_time":
+    return step * row[IDLE_SECONDS] / row["steps"]
+  if figure.x == "epoch":
+    return step / figure.steps_per_epoch
+  return seconds if figure.x == "seconds" else step
 
 
 def mean_point(pairs: list[tuple[Any, Any]]) -> tuple[float, float]:

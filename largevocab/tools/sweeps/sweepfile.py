@@ -48,7 +48,7 @@ from largevocab.tools.sweeps.search import Search, search
 from largevocab.tools.sweeps.sweep_run import Run
 
 # Values of x and y for validation curves.
-CURVE_X = ("step", "epoch", "seconds")
+CURVE_X = ("step", "epoch", "seconds", "idle_time")
 CURVE_Y = ("valid_nll", "valid_ppl")
 
 
@@ -63,7 +63,8 @@ class Figure:
 
   Attributes:
     file: file name in experiments/NAME/figures, without suffix.
-    x: "step", "epoch" or "seconds" for curves over training; a key for points.
+    x: for curves over training "step", "epoch", "seconds" of the run, or "idle_time",
+      of which a step takes its share of the run's "idle_seconds"; a key for points.
     y: for curves "valid_ppl", "valid_nll" or the name of another curve of the records,
       such as "curve_p@1"; a key for points.
     line: key; runs with the same value form a line of points, or a colour of curves.
