@@ -1,4 +1,4 @@
-"""Benchmarks of hash tables: construction, and draws at a cost independent of V."""
+"""Benchmarks of hash tables: construction, and draws and updates whatever V is."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from largevocab import single_targets
 from largevocab.labels import Counts
 from largevocab.ops.lsh import slot_tables
 from largevocab.samplers import LSHEmbedding, Softmax
-from largevocab.tools.reports.measure import Case, compare
+from largevocab.tools.reports.measure import Case, Stepper, compare
 
 KEY = jax.random.key(0)
 N = 256
@@ -106,7 +106,58 @@ def lsh_draw(D: int = 136, m: int = 64) -> Iterator[Case]:
   )
 
 
+def _rehash(V: int, D: int, R: int) -> tuple[Stepper, float]:
+  """Moves R rows to their new buckets, and back; and the share of entries that are
+  then those of tables built anew."""
+  counts, w_VD, _ = _problem(V, D)
+  sampler = LSHEmbedding()
+  stats = sampler.init(counts, w_VD, 1)
+  ids_R = jax.random.permutation(KEY, V)[:R].astype(jnp.int32)
+  old_RD = w_VD[ids_R]
+  new_RD = old_RD + jax.random.normal(jax.random.key(2), old_RD.shape)
+
+  def there_and_back(stats, w_VD, moved_VD):
+    stats = sampler.update(stats, moved_VD, ids_R, old_RD, new_RD)
+    return sampler.update(stats, w_VD, ids_R, new_RD, old_RD), None
+
+  built = stats.tables.ids_LKE + 0  # the stepper donates its state
+  step = Stepper(there_and_back, stats, w_VD, w_VD.at[ids_R].set(new_RD))
+  step()
+  return step, float((step.state.tables.ids_LKE == built).mean())
+
+
+def lsh_update(D: int = 136, R: int = 2048) -> Iterator[Case]:
+  """R changed rows move to their buckets: V = 1 M / 10 k, and tables built anew / ours.
+
+  Goal: at V = 1 M at most 1.5 times as long as at V = 10 k.
+  """
+  sizes = {"D": D, "R": R, "L": LSHEmbedding().tables, "C": LSHEmbedding().codes}
+  (many, same_many), (few, same_few) = (_rehash(V, D, R) for V in (1_000_000, 10_000))
+  yield Case(
+    f"{R:,} rows rehashed and back, V=1,000,000 / V=10,000",
+    {**sizes, "same_entries": min(same_many, same_few)},
+    {**compare(many, few, seconds=10), "at_most": 1.5},
+  )
+  del many, few
+  V = 100_000
+  moved, same = _rehash(V, D, R)
+  counts, w_VD, _ = _problem(V, D)
+  sampler = LSHEmbedding()
+  built = Stepper(
+    lambda stats, w_VD: (sampler.refresh(stats, w_VD, KEY), None),
+    sampler.init(counts, w_VD, 1),
+    w_VD,
+  )
+  built()
+  yield Case(
+    f"hash tables, built anew / {R:,} rows rehashed and back, V={V:,}",
+    {**sizes, "same_entries": same},
+    compare(built, moved, seconds=10),
+  )
+
+
 ROWS: dict[str, Callable[[], Iterator[Case]]] = {
   "lsh_build": lsh_build,
   "lsh_draw": lsh_draw,
+  "lsh_update": lsh_update,
 }

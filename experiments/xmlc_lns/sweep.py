@@ -181,8 +181,8 @@ def derived(record, records):
     epochs[f"epochs_to_{share}%"] = next(reached, float("inf"))
   if "idle_seconds" not in record or "idle_seconds" not in full[0]:
     return epochs
-  ms = lambda r: r["idle_seconds"] / r["steps"]
-  return epochs | {"speed": ms(full[0]) / ms(record)}
+  step_seconds = lambda r: r["idle_seconds"] / r["steps"]
+  return epochs | {"speed": step_seconds(full[0]) / step_seconds(record)}
 
 
 def figures():

@@ -12,3 +12,9 @@ def test_what_is_timed_draws(sampler):
   draw = lsh._draws(sampler, V=2000, D=16, m=8)()
   assert draw.ids.shape == (lsh.N, 8)
   assert (jax.numpy.bincount(draw.ids.ravel(), length=2000) > 0).sum() > 100
+
+
+def test_what_is_timed_moves_rows_and_brings_them_back():
+  step, same_entries = lsh._rehash(V=2000, D=16, R=64)
+  assert int(step.state.updates) == 2
+  assert 0.95 < same_entries <= 1.0  # rows that came by took some slots of others

@@ -6,7 +6,6 @@ import pytest
 
 from largevocab.errors import UserError
 from largevocab.tools import step_times
-from largevocab.tools.sweeps import sweepfile
 from largevocab.tools.sweeps.launch import REPOSITORY
 
 SWEEP = """
@@ -40,7 +39,7 @@ def test_methods_that_are_named_are_timed_beside_the_first(sweep):
   assert min(record[key] for key in ("ms_per_step", "operations_per_step")) > 0
 
 
-def test_the_reference_is_the_first_method_on_the_same_data(sweep):
+def test_the_reference_is_the_first_method_on_the_same_data(sweep, monkeypatch):
   sweep.write_text(
     """
 def sweep(add):
@@ -54,10 +53,18 @@ def metrics():
   return ["test_ppl"]
 """
   )
-  groups = step_times.by_data(sweepfile.load(sweep).runs)
-  names = {data: [run.name for run in group] for data, group in groups.items()}
-  heads = ("full", "sampled/pps")
-  assert names == {data: [f"{data}: {head}" for head in heads] for data in "ab"}
+  built = []
+
+  class Recorded(step_times.TrainingSteps):
+    def __init__(self, exp, data):
+      built.append((type(exp.head).__name__, exp.train.batch_size))
+      super().__init__(exp, data)
+
+  monkeypatch.setattr(step_times, "TrainingSteps", Recorded)
+  assert (
+    step_times.main([str(sweep), "--seconds=0.01", "--names", "b: sampled/pps"]) == 0
+  )
+  assert built == [("Full", 8), ("Sampled", 8)]
 
 
 def test_a_method_that_is_not_there_is_one_line(sweep):

@@ -27,7 +27,8 @@ def band(members: list[Record], figure: Figure) -> Band:
 
 
 def at_steps(members: list[Record], figure: Figure) -> list[list[tuple[float, float]]]:
-  """The (x, y) of each run, at each step that all have with a finite value."""
+  """The (x, y) of each run, at each step that all have with a finite value; none over
+  "idle_time" unless all have `idle_seconds`."""
   by_step: dict[int, list[tuple[float, float]]] = {}
   for row in members:
     if figure.x == "idle_time" and IDLE_SECONDS not in row:

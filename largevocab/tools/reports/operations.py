@@ -13,7 +13,8 @@ def operations(function: Callable[..., Any], *args: Any) -> float:
 
   Elementwise operations, look-ups and sorts are not counted: they are the smaller part
   of a training step. Loops count as often as they run with these arguments, and only
-  the branch that is taken counts. The count does not depend on the device.
+  the branch that is taken counts. The count does not depend on the device. The function
+  is evaluated only if a number of products depends on values.
 
   Raises:
     ValueError: a loop of fixed length contains products whose number depends on values,

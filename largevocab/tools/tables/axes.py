@@ -5,8 +5,8 @@ time of a step is measured separately, on an idle machine, and multiplied by the
 of steps: experiments/NAME/times.jsonl has {"name": ..., "ms_per_step": ..., "full_ms":
 ..., "operations_per_step": ..., "device": ...} for each method, by the name of its
 runs. An idle machine is not always as fast either: `full_ms` is the time that a step of
-the sweep's first method took meanwhile, in turns with this one, and times are scaled as
-if that had been its median for all methods on the same data and device.
+the first method on the same data took meanwhile, in turns with this one, and times are
+scaled as if that had been its median for all methods on these data and this device.
 """
 
 import pathlib

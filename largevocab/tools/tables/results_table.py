@@ -245,7 +245,7 @@ def explained(
   if axes.SECONDS in {key for row in rows for key in row}:
     found.append(
       "`idle seconds`: steps times a step on an idle machine, timed in turns with the "
-      "sweep's first method and scaled to its median."
+      "first method on the same data and scaled to its median time."
     )
   return found
 

@@ -58,3 +58,14 @@ def test_what_counts_is_the_shape():
 def test_what_is_not_counted_is_refused():
   with pytest.raises(ValueError, match="length depends on values"):
     operations(looped(3, until_small), X_NN)
+
+
+def test_what_needs_no_values_is_not_evaluated():
+  def fails(x_NN):
+    raise RuntimeError("evaluated")
+
+  def function(x_NN):
+    shape = jax.ShapeDtypeStruct(x_NN.shape, x_NN.dtype)
+    return jax.pure_callback(fails, shape, x_NN @ X_NN)
+
+  assert operations(function, X_NN) == ONE
