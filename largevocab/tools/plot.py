@@ -51,6 +51,10 @@ PLACES = [
   *((3, 3, "left", "bottom"), (-3, 3, "right", "bottom"), (3, -3, "left", "top")),
   *((-3, -3, "right", "top"), (5, 0, "left", "center"), (-5, 0, "right", "center")),
   *((0, 12, "center", "bottom"), (0, -12, "center", "top")),
+  # Further away, with a line to the point.
+  *((14, 14, "left", "bottom"), (14, -14, "left", "top")),
+  *((-14, 14, "right", "bottom"), (-14, -14, "right", "top")),
+  *((0, 26, "center", "bottom"), (0, -26, "center", "top")),
 ]
 MAX_COLUMNS = 4
 MAX_TICKS = 10
@@ -314,6 +318,7 @@ def draw_front(ax, lines: list[Line], figure: Figure) -> list[Any]:
     color = FRONT if point in on_front else OTHERS
     ax.plot(*point, marker="o", ms=4, color=color)
     style = {"fontsize": 7, "color": color, "annotation_clip": True}
+    style |= {"arrowprops": {"arrowstyle": "-", "color": color, "lw": 0.4}}
     text = ax.annotate(str(label), point, (0, 0), textcoords="offset points", **style)
     names.append(text)
   return names
@@ -322,6 +327,7 @@ def draw_front(ax, lines: list[Line], figure: Figure) -> list[Any]:
 def spread(names: list[Any]) -> None:
   """Moves each label to the first place within the panel where it covers no point and
   no other label; if there is none, to the first place."""
+  from matplotlib.text import Text
   from matplotlib.transforms import Bbox
 
   centres = [name.axes.transData.transform(name.xy) for name in names]
@@ -329,7 +335,7 @@ def spread(names: list[Any]) -> None:
   for name in names:
     for x, y, ha, va in (*PLACES, PLACES[0]):
       name.set(position=(x, y), ha=ha, va=va)
-      box = name.get_window_extent()
+      box = Text.get_window_extent(name)  # without the line to its point
       inside = all(name.axes.bbox.contains(*corner) for corner in (box.min, box.max))
       if inside and not box.count_overlaps(taken):
         break
