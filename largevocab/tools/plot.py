@@ -51,11 +51,13 @@ PLACES = [
   *((3, 3, "left", "bottom"), (-3, 3, "right", "bottom"), (3, -3, "left", "top")),
   *((-3, -3, "right", "top"), (5, 0, "left", "center"), (-5, 0, "right", "center")),
   *((0, 12, "center", "bottom"), (0, -12, "center", "top")),
-  # Further away, with a line to the point.
+  # Further away than NEAR, so with a line to the point.
   *((14, 14, "left", "bottom"), (14, -14, "left", "top")),
   *((-14, 14, "right", "bottom"), (-14, -14, "right", "top")),
   *((0, 26, "center", "bottom"), (0, -26, "center", "top")),
+  *((28, 26, "left", "bottom"), (-28, 26, "right", "bottom")),
 ]
+NEAR = 12
 MAX_COLUMNS = 4
 MAX_TICKS = 10
 DISTINCT = 10  # colours of matplotlib's tab10
@@ -326,20 +328,32 @@ def draw_front(ax, lines: list[Line], figure: Figure) -> list[Any]:
 
 def spread(names: list[Any]) -> None:
   """Moves each label to the first place within the panel where it covers no point and
-  no other label; if there is none, to the first place."""
+  no other label, nor does the line to its point; lines are crossed if need be. If there
+  is no such place, it takes the first."""
+  import numpy as np
   from matplotlib.text import Text
   from matplotlib.transforms import Bbox
 
   centres = [name.axes.transData.transform(name.xy) for name in names]
   taken = [Bbox([centre - 3, centre + 3]) for centre in centres]
-  for name in names:
-    for x, y, ha, va in (*PLACES, PLACES[0]):
+  for own, name in enumerate(names):
+    others = [box for number, box in enumerate(taken) if number != own]
+
+    def put(place, name=name):
+      x, y, ha, va = place
       name.set(position=(x, y), ha=ha, va=va)
-      box = Text.get_window_extent(name)  # without the line to its point
+      name.arrow_patch.set_visible(max(abs(x), abs(y)) > NEAR)
+      return Text.get_window_extent(name)  # without the line
+
+    def fault(place, name=name, own=own, others=others, put=put):
+      box = put(place)
       inside = all(name.axes.bbox.contains(*corner) for corner in (box.min, box.max))
-      if inside and not box.count_overlaps(taken):
-        break
-    taken.append(box)
+      if not inside or box.count_overlaps(taken):
+        return 2
+      line = np.linspace(centres[own], np.clip(centres[own], box.min, box.max), 20)
+      return int(any(other.contains(*point) for other in others for point in line))
+
+    taken.append(put(min(PLACES, key=fault)))
 
 
 def in_order(labels: Iterable[Any]) -> list[Any]:

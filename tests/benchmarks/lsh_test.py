@@ -15,6 +15,6 @@ def test_what_is_timed_draws(sampler):
 
 
 def test_what_is_timed_moves_rows_and_brings_them_back():
-  step, same_entries = lsh._rehash(V=2000, D=16, R=64)
+  step, back = lsh._rehash(V=2000, D=16, R=64)
   assert int(step.state.updates) == 2
-  assert 0.95 < same_entries <= 1.0  # rows that came by took some slots of others
+  assert back > 0.95  # rows that came by took a few of their slots
