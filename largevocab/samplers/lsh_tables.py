@@ -117,7 +117,7 @@ class LSH(abc.ABC):
     reads N L E, in two or three rounds of hashing. `refresh` hashes V rows and writes
     V L slots; an update hashes 2 R rows and writes 2 R L slots, or rebuilds the tables
     where that is less. So rehashing takes 2 R / V of the time of a rebuild in every
-    step, as measured up to 1.7 times that: with 1024 examples of 128 negatives each,
+    step, as measured up to 1.8 times that: with 1024 examples of 128 negatives each,
     over half a rebuild of 670 k classes. Where R is so large, `rebuild_tables` without
     `rehash` costs `rebuild_tables` / L of one. State: 4 bytes a slot, at most 32 L
     bytes a class, less where there are few combinations of codes: with L = 50 and
