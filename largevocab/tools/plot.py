@@ -56,6 +56,7 @@ PLACES = [
   *((-14, 14, "right", "bottom"), (-14, -14, "right", "top")),
   *((0, 26, "center", "bottom"), (0, -26, "center", "top")),
   *((28, 26, "left", "bottom"), (-28, 26, "right", "bottom")),
+  *((0, 48, "center", "bottom"), (28, 48, "left", "bottom")),
 ]
 NEAR = 12
 MAX_COLUMNS = 4
