@@ -3,7 +3,7 @@
 from typing import Any
 
 from largevocab.errors import UserError
-from largevocab.samplers.base import follows_logits
+from largevocab.samplers.base import counts_rows, follows_labels, follows_logits
 
 
 def check_settings(head: Any) -> None:
@@ -31,6 +31,18 @@ def check_settings(head: Any) -> None:
     raise UserError(
       "head.sampler may draw a class twice, and the bound is one of sets: choose "
       "'bernoulli', 'pps' or 'ivf'"
+    )
+  if head.loss.keeps_hits and follows_labels(head.sampler):
+    raise UserError(
+      "a draw of head.sampler depends on the true classes, and the loss of this head "
+      "compares these with noise that must not: choose a sampler by counts, such as "
+      "'unigram', or one that follows the input"
+    )
+  if head.exact_batch and counts_rows(head.sampler):
+    raise UserError(
+      "head.exact_batch sums the classes of the batch with weight 1, and these are "
+      "what head.sampler draws, so that none would have the logQ correction: set "
+      "head.exact_batch to False, or choose another sampler"
     )
   if not head.loss.likelihood and (
     head.exact_batch or head.exact_frequent or head.exact_ids

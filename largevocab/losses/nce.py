@@ -31,7 +31,8 @@ def nce_loss(
     loss = sum over n, p of w_np [softplus(-s_np) + sum over m of softplus(s_nm)]
 
   Consistent in the number of data or noise samples if exp(o) is normalised: pass o -
-  log z. Accidental hits must stay in the noise, which ranges over all classes.
+  log z. Accidental hits must stay in the noise, which ranges over all classes, and the
+  noise must not depend on the true class, as draws from the batch do.
 
   Args:
     o_NP: f32[N, P], scores of the true classes, minus log z.

@@ -193,6 +193,11 @@ def counts_rows(sampler: Any) -> bool:
   return getattr(sampler, "counts_rows", False)
 
 
+def follows_labels(sampler: Any) -> bool:
+  """Whether a draw depends on the true classes of the batch."""
+  return counts_rows(sampler) or hasattr(sampler, "queries")
+
+
 def keeps_up(sampler: Sampler) -> bool:
   """Whether statistics follow the table."""
   return getattr(sampler, "keeps_up", True)

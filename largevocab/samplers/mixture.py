@@ -15,7 +15,7 @@ from largevocab.samplers.base import (
   Draw,
   Sampler,
   Size,
-  counts_rows,
+  follows_labels,
   has_fixed_law,
   keeps_up,
 )
@@ -199,8 +199,7 @@ class Mixture:
 
 
 def _may_be_part(cls: Any) -> bool:
-  of_rows = hasattr(cls, "queries") or counts_rows(cls)
-  return not of_rows and cls is not Mixture
+  return not follows_labels(cls) and cls is not Mixture
 
 
 def _log_sum(logs: Iterable[jax.Array]) -> jax.Array:

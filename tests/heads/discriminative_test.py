@@ -11,9 +11,24 @@ import pytest
 from largevocab.errors import UserError
 from largevocab.heads import Sampled
 from largevocab.labels import Counts, single_targets
-from largevocab.losses import NCE, BlackOut, NegativeSampling, Ranking, UpperBound
+from largevocab.losses import (
+  NCE,
+  BlackOut,
+  Importance,
+  NegativeSampling,
+  Ranking,
+  UpperBound,
+)
 from largevocab.rows import SGD
-from largevocab.samplers import PPS, Bernoulli, Uniform, Unigram
+from largevocab.samplers import (
+  CBNS,
+  PPS,
+  Bernoulli,
+  InBatch,
+  LSHLabel,
+  Uniform,
+  Unigram,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -293,6 +308,18 @@ def test_contexts_have_normalisers_of_their_own():
     ),
     (lambda: Ranking(alpha=None), "^Ranking.alpha is None; it must be of type"),
     (lambda: Ranking(alpha="inf"), "^Ranking.alpha is 'inf'; it must be at most"),
+    (
+      lambda: Sampled(loss=NCE(), sampler=LSHLabel()),
+      "head.sampler depends on the true classes, and the loss .* noise",
+    ),
+    (
+      lambda: Sampled(loss=Importance(), sampler=CBNS()),
+      "head.sampler depends on the true classes, and the loss .* noise",
+    ),
+    (
+      lambda: Sampled(sampler=InBatch(), exact_batch=True),
+      "^head.exact_batch sums the classes of the batch",
+    ),
     (
       lambda: Sampled(loss=NCE(), exact_batch=True),
       "head.exact_ids make a likelihood exact, and the loss of this head is none",

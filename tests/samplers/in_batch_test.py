@@ -211,7 +211,7 @@ def test_a_drifting_stream_is_followed_as_fast_as_is_said():
 
 
 @pytest.mark.parametrize("blocks", [None, 3])
-@pytest.mark.parametrize("fields", [{}, {"exact_frequent": 2, "exact_batch": True}])
+@pytest.mark.parametrize("fields", [{}, {"exact_frequent": 2}])
 def test_a_head_counts_the_classes_of_its_batches(blocks, fields):
   """Of examples with weight, in blocks as on one device; exact sets count besides."""
   head = Sampled(sampler=InBatch(rate=0.5), num_samples=6, **fields)
