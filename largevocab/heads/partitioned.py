@@ -38,6 +38,7 @@ from largevocab.rows import SGD, RowOptimizer
 
 _LOG = logging.getLogger("largevocab")
 _MIB = 2**20
+_BLOCKS = 2**31  # of the random numbers of blocks, which no split of a key has
 
 
 @settings
@@ -193,9 +194,12 @@ class Partitioned(abc.ABC):
       )
     places = self.places(counts, clusters)
 
+    # Of `key` itself `fold_in` gives the keys of a split, too, with some generators.
+    of_blocks = jax.random.fold_in(key, _BLOCKS)
+
     def of_block(number: int) -> PyTree:
       own = (_padded(x_V[blocks.classes(number)], blocks) for x_V in places)
-      keys = jax.random.fold_in(key, number), key
+      keys = jax.random.fold_in(of_blocks, number), key
       return self.new_state(clusters, dim, keys, *own)
 
     return of_block

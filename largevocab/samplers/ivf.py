@@ -21,6 +21,8 @@ from largevocab.samplers.base import Draw
 from largevocab.samplers.pps import PPS, PPSStats
 from largevocab.samplers.static import Power, Smoothing
 
+_SEED = 0x1B873593  # for the first clusters; unlikely as the seed of a training run
+
 
 class IVFStats(NamedTuple):
   """Statistics of `IVF`.
@@ -88,7 +90,7 @@ class IVF:
     tail = self.tail.init(counts, w_VD, m)
     V = len(w_VD)
     num = min(self.clusters or round(math.sqrt(V)), V)
-    k_rows, k_index = jax.random.split(jax.random.key(0))
+    k_rows, k_index = jax.random.split(jax.random.key(_SEED))
     centroids_KD = kmeans.random_rows(k_rows, w_VD, num)
     return IVFStats(tail, *_index(w_VD, centroids_KD, k_index, self.iterations))
 

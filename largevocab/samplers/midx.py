@@ -25,6 +25,7 @@ from largevocab.samplers.static import Power, Smoothing, check_counts, count_wei
 
 _LEAST = -40.0  # of <h, w~>, relative to the largest
 _MOST = 2**31 - 1
+_SEED = 0x2545F491  # for the first codebooks; unlikely as the seed of a training run
 
 
 class MIDXStats(NamedTuple):
@@ -107,7 +108,7 @@ class MIDX:
       weight_V = count_weights(check_counts(counts, w_VD), self.power, self.smoothing)
       length_V = apportion(weight_V, _MOST)
     length_V = jnp.asarray(length_V, jnp.int32)
-    words, key = min(self.codewords, V), jax.random.key(0)
+    words, key = min(self.codewords, V), jax.random.key(_SEED)
     return _index(self, w_VD, (), words, length_V, key, Size(m))
 
   def sample(

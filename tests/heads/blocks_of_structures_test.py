@@ -253,3 +253,14 @@ def test_a_cluster_of_fewer_classes_than_blocks_is_refused(name):
   over = OverDevices(HEADS[name](cutoffs=(3, 20)), ONE, 4)
   with pytest.raises(UserError, match=r"mesh\.blocks to 3 or less, or head\.cutoffs"):
     over.init(jax.random.key(0), np.arange(1, 32), 8)
+
+
+def test_no_block_has_the_random_numbers_of_the_projections():
+  """With this generator `fold_in(key, i)` is a key of `split(key)`, too."""
+  head = Adaptive(cutoffs=(40,), bias=False)
+  over = OverDevices(head, ONE, 4)
+  parts = over.init(jax.random.key(0), np.arange(80, 0, -1), 64).parts
+  rows_RD = np.asarray(parts.head.w_VD)
+  down_ED = np.asarray(parts.downs[0].w_VD)
+  unit = lambda x: x / np.linalg.norm(x, axis=1, keepdims=True)
+  assert np.abs(unit(rows_RD) @ unit(down_ED).T).max() < 0.8

@@ -90,9 +90,9 @@ def test_the_exact_set_is_that_of_the_most_promising_clusters():
   in_K = np.bincount(cluster_V[exact_S], minlength=10)
   assert (in_K[by_promise[whole]] == size_K[by_promise[whole]]).all()
   assert in_K[last] == len(exact_S) - size_K[by_promise[whole]].sum()
-  # What these examples find likely is in it.
+  # What these examples find likely is in it; 60 of 200 classes by chance have 0.3.
   p_NV = np.asarray(jax.nn.softmax(h_ND @ w_VD.T))
-  assert (p_NV[:3, exact_S].sum(1) > 0.5).all()
+  assert p_NV[:3, exact_S].sum(1).mean() > 0.7
 
 
 def test_examples_of_negative_weight_have_a_say():
