@@ -4,6 +4,7 @@ Here C is the number of devices, B of blocks and n = N / C of a device's example
 """
 
 import functools
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
@@ -120,7 +122,7 @@ class OverDevices:
         with jax.default_device(device):
           of_device = self._joined_blocks(of_block, blocks, numbers[i])
         parts.append(jax.device_put(of_device, device))
-    self._check_equal(parts)
+    self._check_equal(parts, with_others=True)
 
     def assembled(kind, *each):
       if kind == SUM:
@@ -269,16 +271,36 @@ class OverDevices:
     self._check_equal(states)
     join: dict[str, Callable] = {ROWS: jnp.concatenate, BLOCKS: jnp.stack, SUM: sum}
     join[WHOLE] = lambda each: each[0]
-    kinds = self.head.divided(states[0])
-    return jax.tree.map(lambda kind, *each: join[kind](list(each)), kinds, *states)
+    kinds, structure = jax.tree.flatten(self.head.divided(states[0]))
+    each_of = [structure.flatten_up_to(state) for state in states]
+    states.clear()  # so that a leaf of the blocks goes as soon as it is joined
+    joined = (join[kind]([leaves.pop(0) for leaves in each_of]) for kind in kinds)
+    return structure.unflatten(joined)
 
-  def _check_equal(self, states: list[PyTree]) -> None:
-    shapes = [jax.tree.map(jnp.shape, state) for state in states]
-    if any(shape != shapes[0] for shape in shapes):
+  def _check_equal(self, states: list[PyTree], with_others: bool = False) -> None:
+    """Of states, also those of other processes, which then call this too.
+
+    Raises:
+      UserError: their arrays have different shapes.
+    """
+    shapes = [repr(jax.tree.map(jnp.shape, state)).encode() for state in states]
+    digests = [zlib.crc32(shape) for shape in shapes]
+    if with_others:
+      digests += _of_all_processes(digests[0])
+    if len(set(digests)) > 1:
       raise UserError(
         f"statistics of {type(self.head).__name__} have other sizes in some blocks of "
         "classes, and devices need equal ones: choose another sampler, or mesh.blocks=1"
       )
+
+
+def _of_all_processes(number: int) -> list[int]:
+  """Their numbers below 2^32, each of its own.
+
+  >>> _of_all_processes(7)
+  [7]
+  """
+  return np.ravel(multihost_utils.process_allgather(np.uint32(number))).tolist()
 
 
 def _spec(kind: str) -> PartitionSpec:

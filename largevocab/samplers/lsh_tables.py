@@ -298,7 +298,7 @@ class LSH(abc.ABC):
     V, D = w_VD.shape
     radix = hashing.radix(self.family, D)
     num = hashing.num_buckets(radix, self.codes, -(-4 * V // self.slots))
-    if num * self.slots >= 2**31:
+    if num * self.slots >= 2**31 or V > 2**30:
       raise UserError(
         f"head.sampler: {num:,} buckets of {self.slots} slots, for {V:,} classes, are "
         "more than 32-bit numbers count: set head.sampler.codes lower, or mesh.blocks "

@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from largevocab.errors import UserError
 from largevocab.fields import settings
-from largevocab.labels import Counts, Targets
+from largevocab.labels import Counts, Targets, as_counts
+from largevocab.ops.block_counts import for_each_block
 from largevocab.ops.draws import strata
 from largevocab.ops.draws.strata import Strata
 from largevocab.ops.shapes import check_shapes
@@ -60,10 +62,27 @@ class PPS(NoUpkeep):
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PPSStats:
     count_V = check_counts(counts, w_VD)
     weight_V = count_weights(count_V, self.power, self.smoothing)
-    drawn = min(m, int(np.count_nonzero(weight_V)))
+    drawn = self._num_drawn(counts, m)
     check_strata(drawn)
     pi_V = capped_probabilities(weight_V, drawn)
     return PPSStats(strata.build(pi_V, drawn), jnp.arange(m) < drawn, Size(m))
+
+  def _num_drawn(self, counts: Counts, m: int) -> int:
+    """m, or the number of classes with a weight.
+
+    Raises:
+      UserError: blocks of classes have fewer than m, and not equally many.
+    """
+    weighed = lambda counts: int(np.sum(counts.unigram_V + self.smoothing > 0))
+    numbers = for_each_block(as_counts(counts), weighed, self)
+    least = min(numbers)
+    if least < m and len({min(m, number) for number in numbers}) > 1:
+      raise UserError(
+        f"head.sampler.smoothing is 0, and one of {len(numbers)} blocks of classes has "
+        f"{least} that were counted, of which it cannot draw {m}: set it above 0, or "
+        f"head.num_samples to {least * len(numbers)} or less"
+      )
+    return min(m, least)
 
   def sample(
     self,

@@ -7,6 +7,8 @@ from hypothesis import given, settings, strategies as st
 
 from largevocab.errors import UserError
 from largevocab.labels import Counts, single_targets
+from largevocab.ops.block_counts import block_counts
+from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.draws import strata
 from largevocab.samplers import PPS, Bernoulli, inclusion
 from largevocab.samplers.inclusion import capped_probabilities
@@ -130,3 +132,14 @@ def test_classes_without_counts_and_smoothing_are_masked_too():
   draw = sampler.sample(stats, w_VD, jax.random.key(0), H_ND, Y)
   assert draw.mask.tolist() == [True, True, False]
   assert set(draw.ids.tolist()) == {0, 2}
+
+
+def test_blocks_that_would_draw_differently_many_are_refused():
+  counts = block_counts(Counts(np.array([5, 1, 3, 0, 2, 0, 1, 0])), Blocks(8, 2))
+  w_VD, sampler = jnp.zeros((4, 2)), PPS(smoothing=0.0)
+  for number in range(2):  # each of them, as each may be of another process
+    message = "smoothing is 0, and one of 2 blocks .* has 1 .* head.num_samples to 2"
+    with pytest.raises(UserError, match=message):
+      sampler.init(counts(number), w_VD, 2)
+    assert sampler.init(counts(number), w_VD, 1).mask_M.tolist() == [True]
+    assert PPS().init(counts(number), w_VD, 2).mask_M.tolist() == [True, True]
