@@ -128,7 +128,8 @@ def class_rows(model: Model, place_R: jax.Array) -> jax.Array:
     local_R = jnp.where(place_R < start, end, place_R) - start
     with shards.table(end - start):
       rows_RE = wide(shards.rows_of(tail.rows_VE, local_R))
-    wide_RD = rows_RE[:, :width] @ wide(tail.down_ED)
+    down_ED = wide(tail.down_ED)
+    wide_RD = product("re,ed->rd", rows_RE[:, :width], down_ED, down_ED.dtype)
     if rows_RE.shape[1] > width:
       rest = extended_width(dim) - dim
       bias_R1 = rows_RE[:, width : width + 1]
