@@ -18,7 +18,7 @@ from largevocab.evaluation.evaluate import Stopped, held_out, make_evaluate
 from largevocab.evaluation.similarity import make_similarity
 from largevocab.training import processes
 from largevocab.training.averages import averaged
-from largevocab.training.checkpoint import Checkpoints
+from largevocab.training.checkpoint import Checkpoints, shapes_of
 from largevocab.training.input_rows import num_own
 from largevocab.training.run_ahead import RunAhead
 from largevocab.training.runlog import NoLog, Progress, RunLog, peak_mib
@@ -103,20 +103,24 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
           f"ask for {loop.num_steps}; ask for more, or choose another --workdir"
         )
       check_classes(workdir, data)
-      state, clock = saved.restore(state, set_aside=True)
+      shapes = shapes_of(state)
+      del state  # makes room for the one that is read
+      state, clock = saved.restore(shapes, set_aside=True)
       _LOG.info("going on from step %d", int(state.step))
     step, state = int(state.step), loop.prepare(state)
     loop.try_evaluation(state)
     measure_anew = was_finished and loop.is_over(step)  # which all processes ask
     log: RunLog | NoLog = NoLog()
-    if processes.is_first():
-      set_result_aside(workdir)
-      forget_divergence(workdir)
-      claim_workdir(workdir, config, step)
-      with writing(workdir):
-        data.vocabulary.save(classes_path(workdir))
-      log = RunLog(workdir, step, config, measure_anew)
     try:
+      if processes.is_first():
+        # The log comes first: it forgets what is measured anew, and a process that is
+        # killed before the result is set aside does so again.
+        log = RunLog(workdir, step, config, measure_anew)
+        set_result_aside(workdir)
+        forget_divergence(workdir)
+        claim_workdir(workdir, config, step)
+        with writing(workdir):
+          data.vocabulary.save(classes_path(workdir))
       result = loop.run(state, clock, log, measure_anew)
     finally:
       log.close()
@@ -315,6 +319,7 @@ class _Loop:
     """Evaluates a saved state, with averages of the weights if it has them; exits if a
     signal arrives meanwhile."""
     state = averaged(self._exp.optimizer, state)
+    self._signals.pace_anew()  # from steps to batches of an evaluation
     try:
       metrics = self._evaluate(state, self._held_out[split], self._signals.look)
     except Stopped:
@@ -353,7 +358,10 @@ class _Loop:
     for y in (batch.y for batch in batches):
       counted = np.asarray(y.ids_NP)[np.asarray(y.w_NP) > 0]
       if wrong := counted[(counted < 0) | (counted >= num_classes)].tolist():
-        return f"its labels have the id {wrong[0]}, there are {num_classes} classes"
+        return (
+          f"its labels have the id {wrong[0]}, there are {num_classes} classes: mend "
+          "the data"
+        )
     leaves = jax.tree.leaves([(batch.x, batch.y.w_NP) for batch in batches])
     if not all(np.all(np.isfinite(leaf)) for leaf in leaves):
       return "its features or weights are not finite: mend the data"

@@ -26,7 +26,7 @@ from largevocab.heads import carry_classes
 from largevocab.labels import Counts
 from largevocab.rows import carry_rows
 from largevocab.tools import entry
-from largevocab.training.checkpoint import Checkpoints
+from largevocab.training.checkpoint import Checkpoints, shapes_of
 from largevocab.training.settings import Experiment
 from largevocab.training.state import State, classes_path, init_state
 from largevocab.training.workdir import claim_workdir, held, workdir_path
@@ -65,9 +65,9 @@ def add_classes(workdir: str, into: str, overrides: list[str], which: str) -> st
   if not isinstance(data, ItemSequences | NextItem):
     raise UserError(f"{workdir} was not trained on items of users: train anew")
   trained_on: Any = _Former(Counts(former.counts_V), len(former))
-  like = init_state(exp, trained_on)
+  shapes = shapes_of(init_state(exp, trained_on))
   with Checkpoints(str(pathlib.Path(workdir, "checkpoints"))) as saved:
-    old, _ = saved.restore(like, which)
+    old, _ = saved.restore(shapes, which)
   index = {name: id for id, name in enumerate(former.words)}
   was = np.array([index.get(name, -1) for name in data.vocabulary.words])
   state = carried(exp, data, old, was)

@@ -39,6 +39,17 @@ _TRANSIENT = {
 }
 
 
+def shapes_of(state: PyTree) -> PyTree:
+  """Shapes, types and places of a state's arrays, of which keys alone stay as they are:
+  to restore a state without holding another one meanwhile."""
+
+  def of_leaf(leaf):
+    is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return leaf if is_key else ocp.utils.to_shape_dtype_struct(leaf)
+
+  return jax.tree.map(of_leaf, state)
+
+
 class Checkpoints:
   """The latest few states of a run and its best one, saved in the background.
 
@@ -161,7 +172,7 @@ class Checkpoints:
     Checkpoints of older versions have no checksums, so not all damage is detected.
 
     Args:
-      like: a state of the same structure and shapes.
+      like: a state of the same structure and shapes, or its `shapes_of`.
       which: 'latest' or 'best'; if no loss was measured yet, the latest.
       set_aside: move damaged checkpoints to `damaged-STEP` next to this directory, so
         that this step can be saved again.

@@ -168,6 +168,11 @@ class Agreement:
     self._every = self._calls_left = 1
     self._since = time.perf_counter()
 
+  def pace_anew(self) -> None:
+    """Exchanges at the next calls: those that follow may be further apart in time. All
+    processes call this at the same places."""
+    self._every = self._calls_left = 1
+
   def largest(self, number: int) -> int:
     """The largest number of some calls ago, at most 2^24."""
     self._calls_left -= 1

@@ -35,6 +35,11 @@ class StopSignals:
       self.agreed = self._agreement.largest(self.caught)
     return self.agreed
 
+  def pace_anew(self) -> None:
+    """Before looks that are further apart in time; all processes call this."""
+    if self._agreement is not None:
+      self._agreement.pace_anew()
+
   def _note(self, number: int, frame: object) -> None:
     if self.caught:
       raise KeyboardInterrupt

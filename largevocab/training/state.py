@@ -11,7 +11,7 @@ import numpy as np
 from largevocab.data.base import Data
 from largevocab.errors import UserError
 from largevocab.training.averages import init_network
-from largevocab.training.checkpoint import Checkpoints
+from largevocab.training.checkpoint import Checkpoints, shapes_of
 from largevocab.training.input_rows import num_own
 from largevocab.training.settings import Experiment
 from largevocab.training.spread import inputs_of, on_devices
@@ -100,5 +100,5 @@ def restore(exp: Experiment, workdir: str, which: str) -> tuple[Data, State]:
   data = exp.data.load()
   check_classes(workdir, data)
   with Checkpoints(directory) as saved:
-    state, _ = saved.restore(init_state(exp, data), which)
+    state, _ = saved.restore(shapes_of(init_state(exp, data)), which)
   return data, state

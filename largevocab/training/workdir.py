@@ -31,10 +31,11 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 _PATIENCE = 1.0  # seconds to wait for a lock: tests of it hold it only briefly
 # Result rows, which change while a sweep runs, do not count as source.
 RESULTS = ":(top,exclude,glob)experiments/*/*.jsonl"
-# Keys that do not change what a step does. Classes of data at another path are compared
-# with those of the run.
+# Keys that change neither what a step does nor by what the best state is chosen: inputs
+# of another length (eval.unroll) have other costs. Classes of data at another path are
+# compared with those of the run.
 _FREE = re.compile(
-  r"config\.((eval(?!\.best$)|log|checkpoint)\..*|mesh\.num|"
+  r"config\.((eval(?!\.(best|unroll)$)|log|checkpoint)\..*|mesh\.num|"
   r"data\.(cache_dir|data_dir|path)|train\.(max_steps|epochs|patience))"
 )
 # And those that change by what metric the best state is chosen, if it is by one.
@@ -52,7 +53,7 @@ class Change(NamedTuple):
   def is_free(self) -> bool:
     """Whether a run may continue with the change.
 
-    >>> Change("config.eval.unroll", 20, 10).is_free
+    >>> Change("config.eval.batch_size", 20, 10).is_free
     True
     >>> Change("config.data.path", "/scratch", "/data").is_free
     True

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from largevocab.errors import UserError
-from largevocab.training.checkpoint import Checkpoints
+from largevocab.training.checkpoint import Checkpoints, shapes_of
 
 # A restore that failed leaves tasks behind, which find their loop closed.
 pytestmark = pytest.mark.filterwarnings(
@@ -81,6 +81,12 @@ def restore(caplog):
     return step, [record.getMessage() for record in ours]
 
   return call
+
+
+def test_shapes_are_enough_to_restore(directory):
+  with Checkpoints(str(directory)) as saved:
+    state, _ = saved.restore(shapes_of(state_of(0)))
+  assert bits_of(state) == bits_of(state_of(int(state.step)))
 
 
 def flip(path, bit):

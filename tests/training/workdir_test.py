@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from largevocab import config, main
+from largevocab import config, main, train
 from largevocab.errors import UserError
 from largevocab.training.state import restore
 from largevocab.training.workdir import (
@@ -224,19 +224,30 @@ def test_numbers(tmp_path):
 
 
 def test_changes(tmp_path):
-  there = {"train": {"lr": 1.0, "epochs": 1}, "eval": {"unroll": 5}, "log": {"a": 1}}
+  there = {
+    "train": {"lr": 1.0, "epochs": 1},
+    "eval": {"batch_size": 5, "unroll": 3},
+    "log": {"a": 1},
+  }
   assert changes_of(str(tmp_path), there) == []
   write_json(str(tmp_path / "config.json"), there)
   assert changes_of(str(tmp_path), {}) == []  # nothing is trained
   write_json(str(tmp_path / "result.json"), {})
-  new = {"train": {"lr": 1.0, "epochs": 2}, "eval": {"unroll": 7}, "log": {"a": 1}}
+  new = {
+    "train": {"lr": 1.0, "epochs": 2},
+    "eval": {"batch_size": 7, "unroll": 3},
+    "log": {"a": 1},
+  }
   assert changes_of(str(tmp_path), new) == [
-    Change("config.eval.unroll", 5, 7),
+    Change("config.eval.batch_size", 5, 7),
     Change("config.train.epochs", 1, 2),
   ]
   new["train"]["lr"] = 2.0
   with pytest.raises(UserError, match=r"config\.train\.lr = 1.0, not 2.0"):
     changes_of(str(tmp_path), new)
+  longer = there | {"eval": {"batch_size": 5, "unroll": 9}}
+  with pytest.raises(UserError, match=r"config\.eval\.unroll = 3, not 9"):
+    changes_of(str(tmp_path), longer)
 
 
 @pytest.mark.long
@@ -317,6 +328,24 @@ def test_finished_run_is_measured_anew(run, workdir):
   at_the_end = [line for line in lines if line["step"] == 5]
   assert sum(line["split"] == "test" for line in at_the_end) == 1
   assert all("mrr@7" in x for x in at_the_end if x["split"] in ("valid", "test"))
+
+
+def test_a_result_stays_until_the_log_is_ready_for_another(run, workdir, monkeypatch):
+  """One that is killed in between leaves a finished run, which is measured anew."""
+  flags = [TINY, f"--workdir={workdir}", "--config.eval.ranking_k=7"]
+  before = read(workdir / "result.json")
+
+  def killed(*args):
+    raise UserError("killed")
+
+  with monkeypatch.context() as patch:
+    patch.setattr(train, "RunLog", killed)
+    assert run(*flags)[0] == 1
+  assert read(workdir / "result.json") == before
+  assert run(*flags)[0] == 0
+  lines = list(map(json.loads, (workdir / "metrics.jsonl").open()))
+  (test,) = [line for line in lines if line["split"] == "test"]
+  assert "mrr@7" in test
 
 
 def test_fewer_steps_than_were_trained_is_one_line(run, workdir):
