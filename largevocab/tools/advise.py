@@ -47,7 +47,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab import config
+from largevocab import atomic, config
 from largevocab.errors import UserError
 from largevocab.heads import Full, Sampled
 from largevocab.heads.sampled_state import SampledState
@@ -353,7 +353,7 @@ def main(argv: list[str] | None = None) -> int:
   best = choice(rows, budget_ms, args.budget_mib)
   print(advice(best, f"within {within} and {memory}", bool(args.workdir)))
   if args.output:
-    args.output.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    atomic.write_text(args.output, "".join(json.dumps(row) + "\n" for row in rows))
   return 0
 
 

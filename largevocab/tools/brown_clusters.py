@@ -16,7 +16,7 @@ import sys
 
 import numpy as np
 
-from largevocab import command_line, config
+from largevocab import atomic, command_line, config
 from largevocab.errors import UserError
 from largevocab.heads import Hierarchical
 from largevocab.labels import Counts
@@ -57,7 +57,8 @@ def main(argv: list[str]) -> None:
   head = functools.partial(Hierarchical, **sizes)
   cluster_V = head(binning="brown").cluster_of(counts)
   args.out.parent.mkdir(parents=True, exist_ok=True)
-  np.save(args.out, cluster_V.astype(np.int32))
+  with atomic.replacing(args.out) as file:
+    np.save(file, cluster_V.astype(np.int32))
   size_K = np.bincount(cluster_V)
   print(f"{len(size_K)} clusters of {size_K.min()} to {size_K.max()} words: {args.out}")
   print(f"perplexity {perplexity(counts, cluster_V):.1f}")

@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab import command_line, config
+from largevocab import atomic, command_line, config
 from largevocab.errors import UserError
 from largevocab.heads import Adaptive, Full
 from largevocab.heads.partitioned import Partitioned
@@ -183,7 +183,7 @@ def main(argv: list[str] | None = None) -> int:
     drawing.new_figure(1, 1)  # fails here without matplotlib, rather than at the end
     rows = report(head, counts, dim, args.measure)
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    atomic.write_text(args.output, "".join(json.dumps(row) + "\n" for row in rows))
     figures = args.output.parent / "figures"
     drawing.save(draw(rows, "short list", "short_list"), figures, "short_list")
     drawing.save(draw(rows, "clusters", "num_clusters"), figures, "clusters")

@@ -21,7 +21,9 @@ sampler, over all classes:
            systematic sampling (pps) of classes sorted by count is usually below it.
            So are draws of a fixed share by each part (mixture), which are less random
            than independent ones.
-           relvar_report.py measures the variance over draws
+           Weights are plain, 1 / (m q). Heads weigh independent draws given that they
+           missed the true class (losses.complement_weights), mostly with less variance;
+           relvar_report.py measures that, over draws
   ms       time of a draw for all these positions at once, as in training
   ratio    this time over that of a draw from the softmax itself, timed in turns
 
@@ -37,7 +39,6 @@ Needs memory for [--chunk, V] numbers, and for the draws of each sampler.
 
 import argparse
 import dataclasses
-import json
 import math
 import pathlib
 import sys
@@ -351,8 +352,7 @@ def main(argv: list[str] | None = None) -> int:
   rows = report(args)
   print(table(rows))
   output = args.output or pathlib.Path(args.workdir, "sampler_report.jsonl")
-  output.parent.mkdir(parents=True, exist_ok=True)
-  output.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  records.merge(output, rows)
   drawing.save(draw_plot(rows), output.parent, output.stem)
   return 0
 

@@ -120,8 +120,19 @@ def samplers(rows: list[Record], metric: str) -> dict[str, dict[int, dict[str, f
         "more than head.num_samples, train.lr and the seed: choose by --rows"
       )
     of_seeds = found.setdefault(name[1], {}).setdefault(m, {})
-    of_seeds[seed_of(row)] = number(row, metric) if metric in row else math.inf
+    _add(of_seeds, row, number(row, metric) if metric in row else math.inf)
   return found
+
+
+def _add(of_seeds: dict[str, float], row: Record, value: float) -> None:
+  """The value of a seed that has none yet."""
+  seed = seed_of(row)
+  if seed in of_seeds:
+    raise UserError(
+      f"{row['name']!r} is not the only run with this number of negatives and seed, at "
+      "another rate perhaps: choose by --rows, or keep one"
+    )
+  of_seeds[seed] = value
 
 
 def _settings(row: Record) -> tuple[str, Record]:
@@ -144,14 +155,12 @@ def report(args: argparse.Namespace) -> list[Record]:
     raise UserError(f"--gap={args.gap}: must be positive")
   rows = records.load(args.results)
   references = of_arguments(args.reference)
-  exact = {
-    method: {
-      seed_of(row): number(row, args.metric)
-      for row in rows
-      if row["name"] == method and args.metric in row
-    }
-    for method in references.values()
-  }
+  exact: dict[str, dict[str, float]] = {}
+  for method in references.values():
+    exact[method] = {}
+    for row in rows:
+      if row["name"] == method and args.metric in row:
+        _add(exact[method], row, number(row, args.metric))
   if missing := [method for method, runs in exact.items() if not runs]:
     raise UserError(f"{args.results}: no run of {missing[0]!r} has {args.metric!r}")
   by_sampler = {}

@@ -92,6 +92,15 @@ def times_of(
   }
 
 
+def _keep(path: pathlib.Path, record: records.Record) -> None:
+  """Writes a record in place of one of the same run and device."""
+  with records.changed(path) as by_run:
+    same = by_run.get(record["run"], record)
+    if same.get("device") != record["device"]:
+      record = record | {"run": f"{record['run']}, {record['device']}"}
+    by_run[record["run"]] = record
+
+
 def main(argv: list[str] | None = None) -> int:
   parser = entry.Parser(__doc__)
   parser.add_argument("sweep", type=pathlib.Path, help="experiments/NAME/sweep.py")
@@ -124,7 +133,7 @@ def main(argv: list[str] | None = None) -> int:
       record = times_of(run, exp, data, yardstick, args.seconds)
       shown = f"{record['ms_per_step']:.4g} ms, {record['ratio']:.3g} of the first"
       print(f"{record['name']}: {shown}", flush=True)
-      records.merge(args.sweep.with_name("times.jsonl"), [record])
+      _keep(args.sweep.with_name("times.jsonl"), record)
   return 0
 
 

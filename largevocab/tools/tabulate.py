@@ -64,8 +64,10 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
         hint = nearest(metric, scalars(rows))
         print(f"{path}: no run has {metric!r} of metrics(){hint}", file=sys.stderr)
     with naming(path):
-      rows = only(rows, shown) if shown else rows
-      table = results_table.report(rows, sweep.metrics, sweep.paper, sweep.comparison)
+      names = {row["name"] for row in only(rows, shown)} if shown else None
+      table = results_table.report(
+        rows, sweep.metrics, sweep.paper, sweep.comparison, names
+      )
       return f"{begin}\n{table}\n{end}"
 
   if stray := MARKER.search(SECTION.sub("", text)):

@@ -150,6 +150,19 @@ def test_methods_with_the_same_sampler_are_told_apart(results):
   assert read(path, "--rows=^shared")["uniform"]["negatives"] == pytest.approx(500.0)
 
 
+def test_one_seed_at_two_rates_is_refused(results):
+  """Of two losses neither may be taken silently."""
+  good = sampled("uniform", logarithmic(lambda seed: 50.0))
+  again = [{**good[0], "run": "again", "overrides": {**good[0]["overrides"]}}]
+  again[0]["overrides"]["train.lr"] = 0.3
+  with pytest.raises(UserError, match="'uniform, m=1' is not the only run with this"):
+    samples_report.main([str(results(good, again)), "--reference", "full"])
+  exact = row("full", "configs/xmlc.py:full", 0, 4.0, **{"train.lr": 0.3})
+  path = results(good, [exact | {"run": "full again"}])
+  with pytest.raises(UserError, match="'full' is not the only run with this"):
+    samples_report.main([str(path), "--reference", "full"])
+
+
 def test_one_clear_line(results):
   good = sampled("uniform", logarithmic(lambda seed: 50.0))
   path = results(good, sampled("block", lambda seed, m: 0.0, seeds=(1,))[1:])

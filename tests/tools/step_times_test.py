@@ -6,6 +6,7 @@ import pytest
 
 from largevocab.errors import UserError
 from largevocab.tools import step_times
+from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.launch import REPOSITORY
 
 SWEEP = """
@@ -65,6 +66,18 @@ def metrics():
     step_times.main([str(sweep), "--seconds=0.01", "--names", "b: sampled/pps"]) == 0
   )
   assert built == [("Full", 8), ("Sampled", 8)]
+
+
+def test_times_of_another_device_stay(sweep, monkeypatch):
+  flags = [str(sweep), "--seconds=0.01", "--names", "full"]
+  assert step_times.main(flags) == 0
+  about = step_times.about_this_run() | {"device": "another"}
+  monkeypatch.setattr(step_times, "about_this_run", lambda: about)
+  for _ in range(2):
+    assert step_times.main(flags) == 0
+  lines = records.load(sweep.with_name("times.jsonl"))
+  assert [line["name"] for line in lines] == ["full", "full"]
+  assert [line["device"] == "another" for line in lines] == [False, True]
 
 
 def test_a_method_that_is_not_there_is_one_line(sweep):

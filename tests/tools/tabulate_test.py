@@ -112,6 +112,12 @@ def test_rows_can_be_chosen(experiments):
   assert "| pps |" in new
   assert "| full |" not in new
   assert tabulate.rewrite(new, experiments) == new
+  sweep = experiments / "ptb" / "sweep.py"
+  to_full = 'def comparison():\n  return {"to": "full", "metric": "test_ppl"}\n'
+  sweep.write_text(f"{SWEEP}\n{to_full}")
+  new = tabulate.rewrite(text.format("^pps"), experiments)
+  assert "| to full |" in new  # whose row is not shown
+  assert "-93.0 %" in new
   for pattern, problem in (
     ("none", "found in no name"),
     ("(", "no regular expression"),
@@ -233,11 +239,15 @@ def test_directory_of_runs(tmp_path, capsys):
     (workdir / "result.json").write_text(json.dumps({"test_ppl": ppl, "steps": 5}))
     (workdir / "meta.json").write_text(json.dumps(meta))
   (tmp_path / "unfinished").mkdir()
+  (tmp_path / "worse").mkdir()
+  (tmp_path / "worse" / "diverged.json").write_text('{"step": 3}')
+  (tmp_path / "worse" / "meta.json").write_text(json.dumps(meta))
   assert tabulate.main([str(tmp_path)]) == 0
   lines = capsys.readouterr().out.splitlines()
   assert lines[0] == results_table.ONE_SEED
   assert lines[2] == "| method | seeds | steps | test_ppl |"
   assert lines[4:6] == ["| full | 1 | 5 | 10.00 |", "| sampled | 1 | 5 | 12.00 |"]
+  assert lines[6] == "| worse (diverged at step 3) | 0 of 1 | - | - |"
   assert lines[-1] == "Measured on d; jax 0, Python 3; revision abc+."
 
 

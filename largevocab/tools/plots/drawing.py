@@ -3,6 +3,7 @@
 import pathlib
 from typing import TYPE_CHECKING
 
+from largevocab import atomic
 from largevocab.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def save(figure: "Figure", directory: pathlib.Path, name: str) -> list[pathlib.P
   directory.mkdir(parents=True, exist_ok=True)
   png, svg = directory / f"{name}.png", directory / f"{name}.svg"
   with rc_context(SALT):
-    figure.savefig(png, dpi=DPI, metadata={"Software": None})
-    figure.savefig(svg, metadata={"Date": None, "Creator": None})
+    with atomic.replacing(png) as file:
+      figure.savefig(file, format="png", dpi=DPI, metadata={"Software": None})
+    with atomic.replacing(svg) as file:
+      figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
   return [png, svg]

@@ -6,11 +6,11 @@ the sweep writes it into its own directory, and runs write none.
 """
 
 import math
-import os
 import pathlib
 import time
 from typing import Any
 
+from largevocab import atomic
 from largevocab.tools.sweeps.sweep_run import Run
 from largevocab.training.runlog import flat
 from largevocab.training.workdir import read_json
@@ -53,13 +53,11 @@ def write(root: pathlib.Path, runs: list[Run]) -> None:
     varies = len(set(map(repr, values[info.name]))) > 1
     info.differs = info.name in FIRST or (varies and info.name in is_set)
   plugin.content = data.SerializeToString()
-  temporary = root / f"{os.getpid()}.tmp"
-  with temporary.open("wb") as file:
+  with atomic.replacing(root / FILE) as file:
     events, now = RecordWriter(file), time.time()
     for content in ({"file_version": "brain.Event:2"}, {"summary": summary}):
       event = event_pb2.Event(wall_time=now, **content)
       events.write(event.SerializeToString())
-  temporary.replace(root / FILE)
 
 
 def _domain(values: list[Any]) -> Any:

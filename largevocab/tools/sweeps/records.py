@@ -122,12 +122,15 @@ def validation_curve(path: pathlib.Path, metric: str) -> list[list[float]]:
 
 
 def of_directory(root: pathlib.Path) -> list[Record]:
-  """Records of all finished runs below a directory, named by their paths."""
-  workdirs = sorted(path.parent for path in root.rglob("result.json"))
-  names = [str(workdir.relative_to(root)) for workdir in workdirs]
-  runs = [Run(config="", name=name) for name in names]
-  records = (of_run(run, workdir) for run, workdir in zip(runs, workdirs, strict=True))
-  return [record for record in records if record is not None]
+  """Records of all runs that have ended below a directory, named by their paths."""
+  ends = ("result.json", "diverged.json")
+  workdirs = sorted({path.parent for end in ends for path in root.rglob(end)})
+  found = []
+  for workdir in workdirs:
+    name = str(workdir.relative_to(root))
+    record = of_run(Run(config="", name=name), workdir)
+    found += [record | {"run": name}] if record is not None else []
+  return found
 
 
 def load(path: pathlib.Path, needs: Iterable[str] = FIELDS) -> list[Record]:

@@ -59,6 +59,9 @@ class Search:
     """The trials that choose the rates of a run, in the order of `points`.
 
     None of a run whose own overrides have all keys of the grid.
+
+    Raises:
+      UserError: they have some of the keys and not all.
     """
     if self._has_rates(run):
       return []
@@ -102,7 +105,14 @@ class Search:
     return {**told, "at_edge": edges} if edges else told
 
   def _has_rates(self, run: Run) -> bool:
-    return set(self.grid) <= set(run.overrides)
+    own = [key for key in self.grid if key in run.overrides]
+    if own and len(own) < len(self.grid):
+      missing = [key for key in self.grid if key not in own]
+      raise UserError(
+        f"{run.name!r} sets {', '.join(own)} of search()'s grid and not "
+        f"{', '.join(missing)}: set all of them, or none, to be searched"
+      )
+    return bool(own)
 
   def _loss(self, record: Record) -> float:
     if self.metric not in record and "diverged" not in record:

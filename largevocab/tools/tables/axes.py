@@ -24,8 +24,9 @@ SECONDS, OPERATIONS = "idle_seconds", "operations"
 def joined(rows: Sequence[Record], path: pathlib.Path) -> list[Record]:
   """Records with `idle_seconds` and `operations`, if their method was measured.
 
-  If a method was measured on several devices, `idle_seconds` is that of the first, and
-  there is one 'idle_seconds, DEVICE' for each.
+  If any method was measured on several devices, there is one 'idle_seconds, DEVICE' for
+  each; `idle_seconds` is that of the first. Of several lines of a method on one device
+  the last counts.
 
   Args:
     rows: records; those without `steps` are not changed.
@@ -34,10 +35,12 @@ def joined(rows: Sequence[Record], path: pathlib.Path) -> list[Record]:
   if not path.exists():
     return list(rows)
   lines = [line for line in records.load(path, ["name"]) if "ms_per_step" in line]
+  lines = [*{(line["name"], line.get("device", "")): line for line in lines}.values()]
   times: dict[str, list[Record]] = {}
   for line in _at_one_pace(lines):
     times.setdefault(line["name"], []).append(line)
-  return [row | _costs(row, times.get(row["name"], [])) for row in rows]
+  several = any(len(of_method) > 1 for of_method in times.values())
+  return [row | _costs(row, times.get(row["name"], []), several) for row in rows]
 
 
 def _at_one_pace(lines: list[Record]) -> list[Record]:
@@ -57,7 +60,7 @@ def _at_one_pace(lines: list[Record]) -> list[Record]:
   ]
 
 
-def _costs(row: Record, times: list[Record]) -> dict[str, float]:
+def _costs(row: Record, times: list[Record], several: bool) -> dict[str, float]:
   if "steps" not in row or not times:
     return {}
   steps = number(row, "steps")
@@ -65,7 +68,7 @@ def _costs(row: Record, times: list[Record]) -> dict[str, float]:
     line.get("device", ""): number(line, "ms_per_step") * steps / 1e3 for line in times
   }
   costs = {SECONDS: next(iter(seconds.values()))}
-  if len(seconds) > 1:
+  if several:
     costs |= {f"{SECONDS}, {device}": value for device, value in seconds.items()}
   if "operations_per_step" in times[0]:
     costs[OPERATIONS] = float(number(times[0], "operations_per_step") * steps)

@@ -5,7 +5,7 @@ deviation. docs/protocol.md explains the columns.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from largevocab.tools.sweeps.records import Record
@@ -78,14 +78,16 @@ def report(
   metrics: list[str],
   paper: Paper | None = None,
   comparison: Comparison | None = None,
+  names: Collection[str] | None = None,
 ) -> str:
-  """The table, its explanation, and the device and versions."""
-  body = table(rows, metrics, paper, comparison)
+  """The table, its explanation, and the device and versions; see `table`."""
+  body = table(rows, metrics, paper, comparison, names)
   header = body.partition("\n")[0].strip("| ").split(" | ")
-  seeded = [row for row in rows_of(rows) if row.has_seed]
+  shown = [row for row in rows if names is None or row["name"] in names]
+  seeded = [row for row in rows_of(shown) if row.has_seed]
   is_one = seeded and all(len(row.members) == 1 for row in seeded)
-  notes = " ".join(explained(header, body, rows, comparison))
-  parts = [ONE_SEED if is_one else "", body, notes, measured_on(rows)]
+  notes = " ".join(explained(header, body, shown, comparison))
+  parts = [ONE_SEED if is_one else "", body, notes, measured_on(shown)]
   return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -94,9 +96,12 @@ def table(
   metrics: list[str],
   paper: Paper | None = None,
   comparison: Comparison | None = None,
+  names: Collection[str] | None = None,
 ) -> str:
   """A Markdown table: a row for each group of runs, a column for each metric, and
   columns on their uncertainty. Empty columns are left out.
+
+  With `names` only these methods are shown, compared with all others as ever.
 
   >>> rows = [
   ...   {"name": "full", "config": "", "overrides": {"seed": seed}, "ppl": 100.0 + seed}
@@ -107,21 +112,23 @@ def table(
   | --- | --- | --- | --- |
   | full | 2 | 101.0 ± 1.4 | 99.2 |
   """
-  lines, paper = rows_of(rows), paper or {}
+  every, paper = rows_of(rows), paper or {}
+  is_shown = lambda line: names is None or line.members[0]["name"] in names
+  lines = [line for line in every if is_shown(line)]
   published = {metric for of_method in paper.values() for metric in of_method}
-  compared = comparison.metrics if comparison else _first_of_baselines(lines, metrics)
+  compared = comparison.metrics if comparison else _first_of_baselines(every, metrics)
   columns = {
     "method": [line.title for line in lines],
     "seeds": [line.seeds for line in lines],
   }
   for metric in metrics:
-    columns[metric] = [_value(line, metric, lines, compared) for line in lines]
+    columns[metric] = [_value(line, metric, every, compared) for line in lines]
     if metric in published:
       of_paper = [paper.get(line.members[0]["name"], {}) for line in lines]
       columns[f"{metric} (paper)"] = [str(own.get(metric, NOTHING)) for own in of_paper]
   if comparison:
     columns[f"to {comparison.to}"] = [
-      _difference(line, lines, comparison) for line in lines
+      _difference(line, every, comparison) for line in lines
     ]
   columns["standard error"] = [_error(line, compared or metrics) for line in lines]
   columns["converged?"] = [convergence.cell(line.ended) for line in lines]

@@ -65,6 +65,8 @@ def compared(
   mine, theirs = _by_seed(own, metric), _by_seed(other, metric)
   if own and own[0].get("baseline"):
     mine = dict.fromkeys(theirs, *mine.values()) if mine else {}
+  elif other and other[0].get("baseline"):
+    theirs = dict.fromkeys(mine, *theirs.values()) if theirs else {}
   common = mine.keys() & theirs.keys()
   differences = [mine[seed] - theirs[seed] for seed in sorted(common)]
   return of_pairs(differences) if differences else None

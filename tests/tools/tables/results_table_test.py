@@ -187,10 +187,15 @@ def test_each_device_has_its_seconds(tmp_path):
   path.write_text(
     '{"name": "full", "ms_per_step": 50, "device": "slow"}\n'
     '{"name": "full", "ms_per_step": 10, "device": "fast"}\n'
+    '{"name": "pps", "ms_per_step": 40, "device": "slow"}\n'
+    '{"name": "pps", "ms_per_step": 20, "device": "slow"}\n'
   )
-  found = cells(table(axes.joined(seeds("full", 100.0), path), ["test_ppl"]))
+  rows = [*seeds("full", 100.0), *seeds("pps", 101.0)]
+  found = cells(table(axes.joined(rows, path), ["test_ppl"]))
   assert found["full"]["idle seconds, slow"] == "5.000"
   assert found["full"]["idle seconds, fast"] == "1.000"
+  assert found["pps"]["idle seconds, slow"] == "2.000"  # the last line
+  assert found["pps"]["idle seconds, fast"] == "-"
 
 
 def test_times_that_are_no_numbers(tmp_path):

@@ -74,6 +74,8 @@ def test_a_baseline_has_one_value_for_all_seeds():
   found = compared(counted, runs([115, 116, 117]), "test_ppl")
   assert found.is_significant
   assert found.mean == pytest.approx(math.log(195 / 116), abs=1e-3)
+  other_way = compared(runs([115, 116, 117]), counted, "test_ppl")
+  assert other_way == (-found.mean, found.half)
 
 
 def test_seeds_that_agree_are_no_difference():
