@@ -43,7 +43,7 @@ def frequency(counts: Counts, num: int, most: int) -> np.ndarray:
 def sqrt(counts: Counts, num: int, most: int) -> np.ndarray:
   """As `frequency`, with square roots of counts: rare classes have more weight.
 
-  Source: Grave et al. 2017, section 5, which finds it the best of the bins by count.
+  Source: Grave et al. 2017, section 5: the most efficient of the bins by count.
 
   >>> counts = Counts(np.array([1, 1, 1, 1, 9, 1]))
   >>> sqrt(counts, 2, most=5), frequency(counts, 2, most=5)
