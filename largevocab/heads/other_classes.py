@@ -74,7 +74,9 @@ def _with_rows(table: Table, was: ArrayLike, new_KD: jax.Array, dim: int) -> Tab
   """The table with given rows of new classes."""
   (ids_K,) = np.nonzero(np.asarray(was) < 0)
   if len(new_KD) != len(ids_K):
-    raise UserError(f"{len(new_KD)} rows are given for {len(ids_K)} new classes")
+    raise UserError(
+      f"{len(new_KD)} rows are given for {len(ids_K)} new classes: give one for each"
+    )
   if new_KD.shape[1] != dim:
     raise UserError(
       f"rows of {new_KD.shape[1]} numbers are given for new classes: give {dim}, the "

@@ -82,7 +82,6 @@ def _words(x: jax.Array) -> jax.Array:
   return jax.lax.bitcast_convert_type(x, word).astype(jnp.uint32)
 
 
-PyTree = Any
 Clock = dict[str, float]
 
 

@@ -312,7 +312,10 @@ def read_json(path: str) -> dict[str, Any]:
     with open(path, encoding="utf-8") as file:
       content = json.load(file)
   except OSError as error:
-    raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    what_to_do = remedy(error.errno, advice)
+    raise UserError(
+      f"{path} cannot be read ({error.strerror}); {what_to_do}"
+    ) from error
   except UserError:
     raise
   except (ValueError, RecursionError) as error:  # not JSON, or not even text
