@@ -11,8 +11,8 @@
 `active` uses Daghaghi et al.'s loss with classes from hash tables: the softmax over the
 active set. Without it drawn classes have importance weights, and half of them are drawn
 by counts. `adam` trains with the paper's optimiser and rate, for 25 epochs; without it
-it is Adagrad, with which all sets were trained here. `tfds` reads a set prepared by its
-builder in `largevocab.data.labels.tfds_xmlc`.
+Adagrad trains, as in all our rows but those with Adam. `tfds` reads a set prepared by
+its builder in `largevocab.data.labels.tfds_xmlc`.
 
 Batch, K and L of the paper's own sets are the paper's. Its budget is not: 33 thousand
 classes for each example of Amazon-670K, where `num_samples` here is 128. Samplers whose

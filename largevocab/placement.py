@@ -72,5 +72,10 @@ def placed(tree: PyTree, how: PyTree) -> PyTree:
   >>> placed(state, row_major(state))["table"].format.layout.major_to_minor
   (0, 1)
   """
-  put = lambda how, x: x if how is None else jax.device_put(x, how, donate=True)
+
+  def put(how, x):
+    if how is None:
+      return x
+    return jax.device_put(x, how, donate=isinstance(how, Format))  # only these move
+
   return jax.tree.map(put, how, tree, is_leaf=lambda leaf: leaf is None)

@@ -88,8 +88,8 @@ def test_a_run_that_ended_early_is_measured_again_by_all_processes(text, tmp_pat
   """All ask whether it is over, which the first one answers."""
   early = {"train__patience": 1, "eval__every_epochs": 0.1, "train__max_steps": 400}
   results = []
-  for unroll in (4, 5):
-    arguments = flags(text, tmp_path, **early, eval__unroll=unroll)
+  for k in (4, 5):
+    arguments = flags(text, tmp_path, **early, eval__ranking_k=k)
     status, lines = launched(2, 1, arguments)
     assert status == 0, lines
     results.append(json.loads((tmp_path / "result.json").read_text()))

@@ -32,11 +32,17 @@ def check_settings(head: Any) -> None:
       "head.sampler may draw a class twice, and the bound is one of sets: choose "
       "'bernoulli', 'pps' or 'ivf'"
     )
-  if head.loss.keeps_hits and follows_labels(head.sampler):
+  if head.loss.needs_noise and follows_labels(head.sampler):
     raise UserError(
       "a draw of head.sampler depends on the true classes, and the loss of this head "
       "compares these with noise that must not: choose a sampler by counts, such as "
       "'unigram', or one that follows the input"
+    )
+  if head.loss.keeps_hits and counts_rows(head.sampler):
+    raise UserError(
+      "head.sampler draws the true classes of the batch, and the loss of this head "
+      "keeps accidental hits, so that each example would always have its own: choose "
+      "another sampler, or the loss 'softmax'"
     )
   if head.exact_batch and counts_rows(head.sampler):
     raise UserError(

@@ -54,11 +54,13 @@ class SampledLoss(abc.ABC):
       exact sets are refused.
     keeps_hits: accidental hits (candidates that are true classes) stay in the loss.
     needs_sets: draws must be without replacement.
+    needs_noise: draws must not depend on the true classes.
   """
 
   likelihood: ClassVar[bool] = False
   keeps_hits: ClassVar[bool] = False
   needs_sets: ClassVar[bool] = False
+  needs_noise: ClassVar[bool] = False
 
   @property
   def weighs(self) -> bool:

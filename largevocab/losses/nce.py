@@ -82,6 +82,7 @@ class NCE(SampledLoss):
   """
 
   keeps_hits = True
+  needs_noise = True
   normalizer: Annotated[str, OneOf(*NORMALIZERS)] = "one"
   num_contexts: Annotated[int, Between(0, 2**28)] = 0
 

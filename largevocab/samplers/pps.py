@@ -73,8 +73,9 @@ class PPS(NoUpkeep):
     Raises:
       UserError: blocks of classes have fewer than m, and not equally many.
     """
-    weighed = lambda counts: int(np.sum(counts.unigram_V + self.smoothing > 0))
-    numbers = for_each_block(as_counts(counts), weighed, self)
+    weights = lambda counts: count_weights(counts.unigram_V, self.power, self.smoothing)
+    num_weighed = lambda counts: int(np.count_nonzero(weights(counts)))
+    numbers = for_each_block(as_counts(counts), num_weighed, self)
     least = min(numbers)
     if least < m and len({min(m, number) for number in numbers}) > 1:
       raise UserError(

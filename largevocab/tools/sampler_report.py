@@ -39,6 +39,7 @@ Needs memory for [--chunk, V] numbers, and for the draws of each sampler.
 
 import argparse
 import dataclasses
+import json
 import math
 import pathlib
 import sys
@@ -49,7 +50,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab import config
+from largevocab import atomic, config
 from largevocab.errors import UserError
 from largevocab.heads import Full, Sampled
 from largevocab.labels import Counts, Targets
@@ -352,7 +353,7 @@ def main(argv: list[str] | None = None) -> int:
   rows = report(args)
   print(table(rows))
   output = args.output or pathlib.Path(args.workdir, "sampler_report.jsonl")
-  records.merge(output, rows)
+  atomic.write_text(output, "".join(json.dumps(row) + "\n" for row in rows))
   drawing.save(draw_plot(rows), output.parent, output.stem)
   return 0
 

@@ -5,7 +5,7 @@
 
 Run it on an idle machine: the runs of a sweep may have shared theirs. In one process,
 each method takes turns with the first method on the same data, the reference. Writes
-times.jsonl beside the sweep file, with one record per method, whatever its seeds:
+times.jsonl beside the sweep file, with one record per method and device, for all seeds:
 
   ms_per_step          time of a step, including its share of the rebuilds
   operations_per_step  additions and multiplications in matrix products

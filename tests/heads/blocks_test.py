@@ -135,10 +135,25 @@ def test_more_blocks_than_classes_are_refused():
     OverDevices(Full(), ONE, 8).init(jax.random.key(0), np.ones(5, int), 4)
 
 
-def test_statistics_of_unequal_sizes_are_named():
-  head = Sampled(sampler=PPS(smoothing=0.0), num_samples=8)
+class OfSeen(PPS):
+  """Statistics with an entry for each class that was seen."""
+
+  def init(self, counts, w_VD, m):
+    seen = jnp.ones(np.count_nonzero(counts.unigram_V), bool)
+    return super().init(counts, w_VD, m)._replace(mask_M=seen)
+
+
+@pytest.mark.parametrize(
+  ("sampler", "message"),
+  [
+    (OfSeen(), "other sizes in some blocks"),
+    (PPS(smoothing=0.0), "has 1 that were counted, .* head.num_samples to 4 or less"),
+  ],
+)
+def test_statistics_of_unequal_sizes_are_named(sampler, message):
+  head = Sampled(sampler=sampler, num_samples=8)
   counts = np.array([5, 3, 2, 1, 1, 0, 4, 0])  # two blocks have one class to draw
-  with pytest.raises(UserError, match="other sizes in some blocks"):
+  with pytest.raises(UserError, match=message):
     OverDevices(head, ONE, 4).init(jax.random.key(0), counts, 4)
 
 

@@ -314,7 +314,7 @@ def test_contexts_have_normalisers_of_their_own():
     ),
     (
       lambda: Sampled(loss=Importance(), sampler=CBNS()),
-      "head.sampler depends on the true classes, and the loss .* noise",
+      "head.sampler draws the true classes of the batch, .* keeps accidental hits",
     ),
     (
       lambda: Sampled(sampler=InBatch(), exact_batch=True),
