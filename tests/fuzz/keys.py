@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from largevocab import command_line, config
+from largevocab.losses import SAMPLED_LOSSES
 from largevocab.samplers import SAMPLERS
+from largevocab.samplers.base import counts_rows, follows_labels
 from tests.fuzz import formats, oracle
 from tests.fuzz.case import ROOT, Case
 from tests.fuzz.formats import Format
@@ -146,9 +148,17 @@ def local(i: int) -> Format:
 
 
 def _goes_together(path: str) -> bool:
-  """Whether a head takes the sampler: the bound is one of sets of distinct classes."""
-  head, _, sampler = path.partition("/")
-  return head != "upper_bound" or getattr(SAMPLERS[sampler](), "distinct", False)
+  """Whether the loss of a head takes the sampler."""
+  head, _, name = path.partition("/")
+  loss = SAMPLED_LOSSES.get(head)
+  if loss is None:
+    return True
+  sampler = SAMPLERS[name]()
+  return not (
+    (loss.needs_sets and not getattr(sampler, "distinct", False))
+    or (loss.needs_noise and follows_labels(sampler))
+    or (loss.keeps_hits and counts_rows(sampler))
+  )
 
 
 def of_files(i: int) -> Format:
