@@ -62,5 +62,5 @@ def metrics():
 
 
 def figures():
-  curves = {"file": "ppl_over_steps", "x": "step", "y": "valid_ppl", "log": "xy"}
+  curves = {"file": "ppl_over_time", "x": "idle_time", "y": "valid_ppl", "log": "y"}
   return [{**curves, "band": True, "reference": ["bigram, counted"]}]
