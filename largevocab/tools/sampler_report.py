@@ -353,6 +353,7 @@ def main(argv: list[str] | None = None) -> int:
   rows = report(args)
   print(table(rows))
   output = args.output or pathlib.Path(args.workdir, "sampler_report.jsonl")
+  output.parent.mkdir(parents=True, exist_ok=True)
   atomic.write_text(output, "".join(json.dumps(row) + "\n" for row in rows))
   drawing.save(draw_plot(rows), output.parent, output.stem)
   return 0
