@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import jax
@@ -88,3 +89,29 @@ def test_calibration_is_that_of_gbce(t):
   want = a * (t * (1 - 1 / a) + 1 / a)
   assert math.isclose(calibrated_weight(25, 1001, t), want)
   assert calibrated_weight(5000, 1001, t) == 1
+
+
+@pytest.mark.parametrize(
+  ("expected_YV", "is_consistent"),
+  [
+    ([[0.6, 0.3], [0.6, 0.3]], True),
+    ([[1.0, 0.5], [0.5, 1.0]], False),  # hash buckets of the label
+    ([[1.0, 0.7], [0.3, 1.0]], False),  # draws from the batch: one's own label, too
+  ],
+)
+def test_noise_must_not_depend_on_the_label(expected_YV, is_consistent):
+  """By enumeration of labels and of sets of independent noise, at the true model."""
+  p_V, expected_YV = np.array([0.3, 0.7]), np.array(expected_YV)
+
+  def mean_loss(o_V):
+    total = 0.0
+    for y, e_V in enumerate(expected_YV):
+      for drawn in itertools.product((False, True), repeat=2):
+        share = p_V[y] * np.prod(np.where(drawn, e_V, 1 - e_V))
+        true = o_V[y].reshape(1, 1), jnp.ones((1, 1)), jnp.log(e_V[y]).reshape(1, 1)
+        noise = o_V[None], jnp.log(e_V)[None], jnp.array([drawn])
+        total += share * nce_loss(*true, *noise)
+    return total
+
+  steepest = np.abs(jax.grad(mean_loss)(jnp.log(p_V))).max()
+  assert steepest < 1e-6 if is_consistent else steepest > 0.02
