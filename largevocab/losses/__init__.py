@@ -32,6 +32,7 @@ from largevocab.losses.spherical import (
   ZLoss,
 )
 from largevocab.losses.upper_bound import UpperBound, upper_bound_loss
+from largevocab.ops.accidental_hits import accidental_hits
 from largevocab.ops.softmax.log_partition import absolute_logit, logit
 
 SAMPLED_LOSSES = {
@@ -62,6 +63,7 @@ __all__ = [
   "UpperBound",
   "ZLoss",
   "absolute_logit",
+  "accidental_hits",
   "blackout_loss",
   "calibrated_weight",
   "complement_weights",

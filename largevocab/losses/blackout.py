@@ -7,7 +7,7 @@ from largevocab.fields import settings
 from largevocab.losses.base import SampledLoss
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
-from largevocab.ops.shapes import check_shapes
+from largevocab.ops.shapes import check_broadcast, check_shapes
 
 
 def blackout_loss(
@@ -39,17 +39,25 @@ def blackout_loss(
   Returns:
     f32[], nats, summed over the examples.
 
+  Raises:
+    UserError: shapes do not agree.
+
   Source: Ji et al. 2016; Barber & Botev 2016, equations 46-47. The 1 / Q of the paper
     is 1 / expected: a factor common to all classes cancels. log(1 - p) is exact also
     for p near 1, where other implementations clip it.
   Cost: O(N P M).
 
-  >>> o_NP, o_NM, yes = jnp.zeros((1, 1)), jnp.zeros((1, 1)), jnp.ones((1, 1), bool)
-  >>> f"{blackout_loss(o_NP, jnp.ones((1, 1)), o_NP, o_NM, o_NM, yes):.4f}"  # 2 log 2
+  Scores that equal the log expected counts tell nothing apart: 2 log 2.
+
+  >>> o_NP, o_NM = jnp.log(jnp.full((1, 1), 3.0)), jnp.log(jnp.full((1, 1), 2.0))
+  >>> w, yes = jnp.ones((1, 1)), jnp.ones((1, 1), bool)
+  >>> f"{blackout_loss(o_NP, w, o_NP, o_NM, o_NM, yes):.4f}"
   '1.3863'
   """
-  check_shapes(o_NP=o_NP, w_NP=w_NP, log_expected_NP=log_expected_NP)
-  check_shapes(o_NM=o_NM, mask_NM=mask_NM)
+  sizes = check_shapes(
+    o_NP=o_NP, w_NP=w_NP, log_expected_NP=log_expected_NP, o_NM=o_NM, mask_NM=mask_NM
+  )
+  check_broadcast(sizes, log_expected_NM=log_expected_NM)
   own_NP = o_NP - jnp.where(jnp.isfinite(log_expected_NP), log_expected_NP, 0)
   own_NP = jnp.where(w_NP == 0, 0, own_NP)
   drawn_NM = jnp.where(mask_NM, o_NM - log_expected_NM, LOG_ZERO)
@@ -90,6 +98,10 @@ class BlackOut(SampledLoss):
 
   def __call__(self, scores):
     return blackout_loss(
-      *(scores.o_NP, scores.w_NP, scores.log_expected_true()),
-      *(scores.o_NM, scores.log_expected_NM, scores.mask_NM),
+      o_NP=scores.o_NP,
+      w_NP=scores.w_NP,
+      log_expected_NP=scores.log_expected_true(),
+      o_NM=scores.o_NM,
+      log_expected_NM=scores.log_expected_NM,
+      mask_NM=scores.mask_NM,
     )

@@ -7,7 +7,7 @@ from largevocab.fields import settings
 from largevocab.losses.base import SampledLoss
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
-from largevocab.ops.shapes import check_shapes
+from largevocab.ops.shapes import check_broadcast, check_shapes
 
 
 def importance_loss(
@@ -39,6 +39,9 @@ def importance_loss(
   Returns:
     f32[], nats, summed over the examples.
 
+  Raises:
+    UserError: shapes do not agree.
+
   Source: Bengio and Senecal 2008; Barber & Botev 2016, equations 12-14, with
     expected = S q for S independent draws.
     Deviation: in equation 14 any class has its probability estimated; here, as in
@@ -46,13 +49,16 @@ def importance_loss(
     same value of the loss.
   Cost: O(N (P + M)).
 
-  >>> o = jnp.array([[1.0, 2.0, 0.5]])   # three classes, each drawn once
-  >>> drawn = o, jnp.zeros((1, 3)), jnp.ones((1, 3), bool)
-  >>> loss = importance_loss(o[:, :1], jnp.ones((1, 1)), *drawn)
-  >>> bool(jnp.allclose(loss, jax.nn.logsumexp(o) - 1.0))
-  True
+  Three classes with equal logits, of which the last is drawn, each with probability
+  1/3:
+
+  >>> o_N1, w, yes = jnp.ones((1, 1)), jnp.ones((1, 1)), jnp.ones((1, 1), bool)
+  >>> log_third = -jnp.log(jnp.full((1, 1), 3.0))
+  >>> f"{importance_loss(o_N1, w, o_N1, log_third, yes):.4f}"  # log 3
+  '1.0986'
   """
-  check_shapes(o_NP=o_NP, w_NP=w_NP, o_NM=o_NM, mask_NM=mask_NM)
+  sizes = check_shapes(o_NP=o_NP, w_NP=w_NP, o_NM=o_NM, mask_NM=mask_NM)
+  check_broadcast(sizes, log_expected_NM=log_expected_NM)
   o_NP = jnp.where(w_NP == 0, 0, o_NP)
   drawn_NM = jnp.where(mask_NM, o_NM - log_expected_NM, LOG_ZERO)
   log_z_N = shards.logsumexp(drawn_NM, axis=1)
@@ -76,6 +82,9 @@ class Importance(SampledLoss):
 
   def __call__(self, scores):
     return importance_loss(
-      *(scores.o_NP, scores.w_NP),
-      *(scores.o_NM, scores.log_expected_NM, scores.mask_NM),
+      o_NP=scores.o_NP,
+      w_NP=scores.w_NP,
+      o_NM=scores.o_NM,
+      log_expected_NM=scores.log_expected_NM,
+      mask_NM=scores.mask_NM,
     )

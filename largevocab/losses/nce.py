@@ -10,7 +10,7 @@ from largevocab.fields import Between, OneOf, settings
 from largevocab.losses.base import SampledLoss
 from largevocab.losses.negative_sampling import negative_sampling_loss
 from largevocab.ops.accidental_hits import LOG_ZERO
-from largevocab.ops.shapes import check_shapes
+from largevocab.ops.shapes import check_broadcast, check_shapes
 
 NORMALIZERS = ("one", "global", "context")
 
@@ -46,17 +46,25 @@ def nce_loss(
   Returns:
     f32[], nats, summed over the examples.
 
+  Raises:
+    UserError: shapes do not agree.
+
   Source: Gutmann and Hyvarinen 2010; Mnih and Teh 2012; Barber & Botev 2016, equations
     30-31.
     Deviation: expected counts replace k q, so that noise may also be drawn without
     replacement.
   Cost: O(N (P + M)).
 
-  >>> o, e, yes = jnp.zeros((1, 1)), jnp.zeros((1, 1)), jnp.ones((1, 1), bool)
-  >>> f"{nce_loss(o, jnp.ones((1, 1)), e, o, e, yes):.4f}"  # 2 log 2
-  '1.3863'
+  Scores that equal the log expected counts tell nothing from noise: 2 log 2.
+
+  >>> o, w, yes = jnp.log(jnp.full((1, 1), 3.0)), jnp.ones((1, 1)), jnp.array([[True]])
+  >>> f"{nce_loss(o, w, o, o, o, yes):.4f}, {nce_loss(o, w, 0 * o, o, 0 * o, yes):.4f}"
+  '1.3863, 1.6740'
   """
-  check_shapes(o_NP=o_NP, w_NP=w_NP, log_expected_NP=log_expected_NP)
+  sizes = check_shapes(
+    o_NP=o_NP, w_NP=w_NP, log_expected_NP=log_expected_NP, o_NM=o_NM, mask_NM=mask_NM
+  )
+  check_broadcast(sizes, log_expected_NM=log_expected_NM)
   s_NP = jnp.where(w_NP == 0, 0, o_NP - jnp.maximum(log_expected_NP, LOG_ZERO))
   s_NM = o_NM - log_expected_NM
   return negative_sampling_loss(s_NP, w_NP, s_NM, mask_NM)
@@ -88,8 +96,12 @@ class NCE(SampledLoss):
 
   def __call__(self, scores):
     return nce_loss(
-      *(scores.o_NP, scores.w_NP, scores.log_expected_true()),
-      *(scores.o_NM, scores.log_expected_NM, scores.mask_NM),
+      o_NP=scores.o_NP,
+      w_NP=scores.w_NP,
+      log_expected_NP=scores.log_expected_true(),
+      o_NM=scores.o_NM,
+      log_expected_NM=scores.log_expected_NM,
+      mask_NM=scores.mask_NM,
     )
 
   def num_log_z(self, num_classes):

@@ -10,6 +10,7 @@ from largevocab.losses.base import SampledLoss
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import wide
 
 
 def negative_sampling_loss(
@@ -38,6 +39,9 @@ def negative_sampling_loss(
   Returns:
     f32[], nats, summed over the examples.
 
+  Raises:
+    UserError: shapes do not agree.
+
   Source: Mikolov et al. 2013; Barber & Botev 2016, equation 43. Equation 45 also
     divides by the number of draws.
   Cost: O(N (P + M)).
@@ -47,6 +51,7 @@ def negative_sampling_loss(
   '1.3863'
   """
   check_shapes(o_NP=o_NP, w_NP=w_NP, o_NM=o_NM, mask_NM=mask_NM)
+  o_NP, o_NM = wide(o_NP), wide(o_NM)
   # Set to 0 before the loss: 0 times NaN is NaN, in the gradient as well.
   o_NP, o_NM = jnp.where(w_NP == 0, 0, o_NP), jnp.where(mask_NM, o_NM, 0)
   true_N = jnp.sum(w_NP * jax.nn.softplus(-o_NP), axis=1)
@@ -108,9 +113,13 @@ class NegativeSampling(SampledLoss):
     return False
 
   def __call__(self, scores):
+    weight = calibrated_weight(scores.num_samples, scores.num_classes, self.calibration)
     return negative_sampling_loss(
-      *(scores.o_NP, scores.w_NP, scores.o_NM, scores.mask_NM),
-      calibrated_weight(scores.num_samples, scores.num_classes, self.calibration),
+      o_NP=scores.o_NP,
+      w_NP=scores.w_NP,
+      o_NM=scores.o_NM,
+      mask_NM=scores.mask_NM,
+      positive_weight=weight,
     )
 
   def change(self, log_expected_V, num_samples):

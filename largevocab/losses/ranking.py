@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 
+from largevocab.errors import UserError, listed
 from largevocab.fields import Between, OneOf, settings
 from largevocab.losses.base import SampledLoss
 from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import wide
 
 # Functions of the margin violation alpha - (o_true - o_drawn).
 PENALTIES: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -50,6 +52,9 @@ def ranking_loss(
   Returns:
     f32[], summed over the examples; nats for 'log'.
 
+  Raises:
+    UserError: shapes do not agree, or the penalty is another.
+
   Source: Barber & Botev 2016, equations 32-35 and 42; Collobert and Weston 2008
     (hinge); Rendle et al. 2009 (alpha = 0).
   Cost: O(N P M).
@@ -61,6 +66,9 @@ def ranking_loss(
   1.0
   """
   check_shapes(o_NP=o_NP, w_NP=w_NP, o_NM=o_NM, mask_NM=mask_NM)
+  if penalty not in PENALTIES:
+    raise UserError(f"penalty is {penalty!r}; it must be one of {listed(PENALTIES)}")
+  o_NP, o_NM = wide(o_NP), wide(o_NM)
   o_NP, o_NM = jnp.where(w_NP == 0, 0, o_NP), jnp.where(mask_NM, o_NM, 0)
   short_NPM = alpha - (shards.copied(o_NP)[:, :, None] - o_NM[:, None, :])
   each_NPM = jnp.where(mask_NM[:, None, :], PENALTIES[penalty](short_NPM), 0)
@@ -102,9 +110,14 @@ class Ranking(SampledLoss):
     return False
 
   def __call__(self, scores):
-    alpha = self.margin(scores.num_classes)
-    args = scores.o_NP, scores.w_NP, scores.o_NM, scores.mask_NM
-    return ranking_loss(*args, alpha, self.penalty)
+    return ranking_loss(
+      o_NP=scores.o_NP,
+      w_NP=scores.w_NP,
+      o_NM=scores.o_NM,
+      mask_NM=scores.mask_NM,
+      alpha=self.margin(scores.num_classes),
+      penalty=self.penalty,
+    )
 
   def margin(self, num_classes: int) -> float:
     """The value of alpha for this number of classes.

@@ -8,7 +8,7 @@ from largevocab.fields import settings
 from largevocab.losses.base import SampledLoss
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
-from largevocab.ops.shapes import check_shapes
+from largevocab.ops.shapes import check_broadcast, check_shapes
 
 
 def sampled_softmax_loss(
@@ -33,31 +33,43 @@ def sampled_softmax_loss(
 
   Args:
     o_NP: f32[N, P], logits of the true classes.
-    w_NP: f32[N, P], their weights.
-    true_NP: bool[N, P], False on padding and repeated classes.
+    w_NP: f32[N, P], their weights, 0 on padding.
+    true_NP: bool[N, P], False on padding and repeated classes. Logits of padding, and
+      masked ones, may be anything, also NaN.
     o_NM: f32[N, M], logits of the candidates.
     log_expected_NM: f32[N, M] or f32[1, M], log expected counts (logQ correction).
     mask_NM: bool[N, M], which candidates count.
-    log_exact_NP: f32[N, P] or f32[N, 1], log of the weights of the true classes in Z~;
-      None: 0.
+    log_exact_NP: f32[N, P], or 1 in place of N or P, log of the weights of the true
+      classes in Z~; None: 0.
 
   Returns:
     f32[], nats, summed over the examples.
+
+  Raises:
+    UserError: shapes do not agree.
 
   Source: Barber & Botev 2016, section 2.1, equations 22-26, with kappa = 1 / expected;
     after Bengio and Senecal 2008.
   Cost: O(N (P + M)).
 
-  >>> o = jnp.array([[1.0, 2.0, 0.5]])   # three classes, the first is true
-  >>> w, yes = jnp.ones((1, 1)), jnp.ones((1, 2), bool)
-  >>> true, drawn, log_expected = (o[:, :1], w, yes[:, :1]), o[:, 1:], jnp.zeros((1, 2))
-  >>> loss = sampled_softmax_loss(*true, drawn, log_expected, yes)
-  >>> bool(jnp.allclose(loss, jax.nn.logsumexp(o) - 1.0))
+  Three classes, of which the first is true. The two others have equal logits; one of
+  them is drawn, each with probability 1/2:
+
+  >>> o_N3 = jnp.array([[1.0, 2.0, 2.0]])
+  >>> w, yes = jnp.ones((1, 1)), jnp.ones((1, 1), bool)
+  >>> log_half = jnp.log(jnp.full((1, 1), 0.5))
+  >>> loss = sampled_softmax_loss(o_N3[:, :1], w, yes, o_N3[:, 1:2], log_half, yes)
+  >>> bool(jnp.allclose(loss, jax.nn.logsumexp(o_N3) - 1.0))
   True
   """
-  check_shapes(o_NP=o_NP, w_NP=w_NP, true_NP=true_NP, o_NM=o_NM, mask_NM=mask_NM)
+  sizes = check_shapes(
+    o_NP=o_NP, w_NP=w_NP, true_NP=true_NP, o_NM=o_NM, mask_NM=mask_NM
+  )
   if log_exact_NP is None:
-    log_exact_NP = jnp.zeros((len(o_NP), 1))
+    log_exact_NP = jnp.zeros((1, 1))
+  check_broadcast(sizes, log_expected_NM=log_expected_NM, log_exact_NP=log_exact_NP)
+  # Set to 0 before the loss: 0 times NaN is NaN, in the gradient as well.
+  o_NP = jnp.where(true_NP | (w_NP != 0), o_NP, 0)
   exact_NP = jnp.where(true_NP, o_NP + log_exact_NP, LOG_ZERO)
   sampled_NM = jnp.where(mask_NM, o_NM - log_expected_NM, LOG_ZERO)
   parts = [jax.nn.logsumexp(part, axis=1) for part in (exact_NP, sampled_NM)]
@@ -125,6 +137,11 @@ class SampledSoftmax(SampledLoss):
       log_exact_NP, log_weight_NM = scores.log_weights()
       log_expected_NM = -log_weight_NM
     return sampled_softmax_loss(
-      *(o_NP, scores.w_NP, scores.true_NP),
-      *(scores.o_NM, log_expected_NM, scores.mask_NM, log_exact_NP),
+      o_NP=o_NP,
+      w_NP=scores.w_NP,
+      true_NP=scores.true_NP,
+      o_NM=scores.o_NM,
+      log_expected_NM=log_expected_NM,
+      mask_NM=scores.mask_NM,
+      log_exact_NP=log_exact_NP,
     )

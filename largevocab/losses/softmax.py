@@ -31,8 +31,9 @@ def softmax_cross_entropy(
   Args:
     h_ND: f32[N, D], activations. For a bias append a constant column to h.
     w_VD: f32[V, D], class rows.
-    ids_NP: i32[N, P], the true classes; ids outside 0 ... V - 1 are padding.
-    w_NP: f32[N, P], their weights, 0 on padding: 1 / N for a mean over examples.
+    ids_NP: i32[N, P], the true classes. Ids outside 0 ... V - 1 are padding.
+    w_NP: f32[N, P], their weights, 0 on padding: 1 / N for a mean over examples. An id
+      that is no class and has weight makes the loss NaN.
     budget_mib: temporary memory for loss and gradient.
     score: function of the logits that is exponentiated; `absolute_logit` is that of
       Blanc and Rendle.
@@ -43,7 +44,7 @@ def softmax_cross_entropy(
     f32[], nats.
 
   Raises:
-    ValueError: shapes do not agree.
+    UserError: shapes do not agree.
 
   Source: Blanc & Rendle 2018, equation 1; equation 11 for `absolute_logit`.
   Cost: 3 products of N V D with the gradient, or 4 where the budget is small.
@@ -57,5 +58,6 @@ def softmax_cross_entropy(
   num_classes, dim = w_VD.shape
   how = plan(len(h_ND), num_classes, dim, int(budget_mib * _MIB))
   is_class_NP = (ids_NP >= 0) & (ids_NP < num_classes)
+  w_NP = jnp.where(is_class_NP | (w_NP == 0), w_NP, jnp.nan)
   ids_NP = jnp.where(is_class_NP, ids_NP, num_classes)
   return softmax_loss(h_ND, w_VD, ids_NP, w_NP, how, score=score, dtype=dtype)

@@ -7,7 +7,7 @@ from largevocab.fields import settings
 from largevocab.losses.base import SampledLoss
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
-from largevocab.ops.shapes import check_shapes
+from largevocab.ops.shapes import check_broadcast, check_shapes
 
 
 def upper_bound_loss(
@@ -48,6 +48,9 @@ def upper_bound_loss(
   Returns:
     f32[], nats, summed over the examples.
 
+  Raises:
+    UserError: shapes do not agree.
+
   Source: Barber & Botev 2016, equation 48, there for all classes; here true ones are
     exact, as in its section 2.1. The paper found this less successful than unbiased
     estimates. Its expectation is deterministic, but a sum over all classes; as other
@@ -60,7 +63,10 @@ def upper_bound_loss(
   >>> bool(jnp.allclose(upper_bound_loss(*all_drawn, 3), jax.nn.logsumexp(o) - 1.0))
   True
   """
-  check_shapes(o_NP=o_NP, w_NP=w_NP, true_NP=true_NP, o_NM=o_NM, mask_NM=mask_NM)
+  sizes = check_shapes(
+    o_NP=o_NP, w_NP=w_NP, true_NP=true_NP, o_NM=o_NM, mask_NM=mask_NM
+  )
+  check_broadcast(sizes, log_expected_NM=log_expected_NM)
   o_NP = jnp.where(true_NP | (w_NP != 0), o_NP, 0)
   log_expected_NM = jnp.where(mask_NM, log_expected_NM, 0)
   drawn_NM = jnp.where(mask_NM, o_NM, 0) * jnp.exp(-log_expected_NM)
@@ -95,7 +101,11 @@ class UpperBound(SampledLoss):
 
   def __call__(self, scores):
     return upper_bound_loss(
-      *(scores.o_NP, scores.w_NP, scores.true_NP),
-      *(scores.o_NM, scores.log_expected_NM, scores.mask_NM),
-      scores.num_classes,
+      o_NP=scores.o_NP,
+      w_NP=scores.w_NP,
+      true_NP=scores.true_NP,
+      o_NM=scores.o_NM,
+      log_expected_NM=scores.log_expected_NM,
+      mask_NM=scores.mask_NM,
+      num_classes=scores.num_classes,
     )

@@ -23,6 +23,21 @@ def is_member(ids_NM: jax.Array, set_NS: jax.Array) -> jax.Array:
   return jnp.any(ids_NM[:, :, None] == set_NS[:, None, :], axis=-1)
 
 
+def accidental_hits(drawn: jax.Array, ids_NP: jax.Array) -> jax.Array:
+  """Which drawn classes are true classes of an example: bool[N, M].
+
+  Args:
+    drawn: i32[M], of the batch, or i32[N, M], of each example: `Draw.ids`.
+    ids_NP: i32[N, P], the true classes: `Targets.ids_NP`.
+
+  Cost: as `is_member`.
+
+  >>> accidental_hits(jnp.array([3, 1]), jnp.array([[1], [0]])).tolist()
+  [[False, True], [False, False]]
+  """
+  return is_member(jnp.atleast_2d(drawn), ids_NP)
+
+
 def is_first(ids_NP: jax.Array) -> jax.Array:
   """Whether each entry is its id's first occurrence in the row: bool[N, P].
 

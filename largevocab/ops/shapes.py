@@ -2,6 +2,8 @@
 
 import jax
 
+from largevocab.errors import UserError
+
 
 def check_shapes(**arrays: jax.Array) -> dict[str, int]:
   """Checks that arrays agree with the shape letters of their names and each other.
@@ -16,7 +18,7 @@ def check_shapes(**arrays: jax.Array) -> dict[str, int]:
     The size of each letter.
 
   Raises:
-    ValueError: a rank or a size disagrees; the message names both arrays.
+    UserError: a rank or a size disagrees; the message names both arrays.
 
   >>> import numpy as np
   >>> check_shapes(h_ND=np.zeros((3, 2)), w_VD=np.zeros((5, 2)))
@@ -24,21 +26,51 @@ def check_shapes(**arrays: jax.Array) -> dict[str, int]:
   >>> check_shapes(h_ND=np.zeros((3, 2)), w_VD=np.zeros((5, 4)))
   Traceback (most recent call last):
   ...
-  ValueError: w_VD has shape (5, 4), but D = 2 in h_ND
+  largevocab.errors.UserError: w_VD has shape (5, 4), but D = 2 in h_ND
   """
   sizes: dict[str, int] = {}
   owner: dict[str, str] = {}
   for name, array in arrays.items():
     _, _, letters = name.rpartition("_")
     if len(letters) != array.ndim:
-      raise ValueError(
-        f"{name} has shape {array.shape}, but its name asks for {len(letters)} axes"
+      raise UserError(
+        f"{name} has shape {array.shape}; it must have the axes [{', '.join(letters)}]"
       )
     for letter, size in zip(letters, array.shape, strict=True):
       if sizes.setdefault(letter, size) != size:
-        raise ValueError(
+        raise UserError(
           f"{name} has shape {array.shape}, but {letter} = {sizes[letter]} in "
           f"{owner[letter]}"
         )
       owner.setdefault(letter, name)
   return sizes
+
+
+def check_broadcast(sizes: dict[str, int], **arrays: jax.Array) -> None:
+  """Checks arrays each of whose axes has the size of its letter, or 1.
+
+  Args:
+    sizes: of the letters, from `check_shapes`.
+    **arrays: named as for `check_shapes`.
+
+  Raises:
+    UserError: an axis is missing, or has another size.
+
+  >>> import numpy as np
+  >>> check_broadcast({"N": 3, "M": 2}, log_expected_NM=np.zeros((1, 2)))
+  >>> check_broadcast({"N": 3, "M": 2}, log_expected_NM=np.zeros(2))
+  Traceback (most recent call last):
+  ...
+  largevocab.errors.UserError: log_expected_NM has shape (2,); it must be (3, 2), each \
+size of which may be 1
+  """
+  for name, array in arrays.items():
+    _, _, letters = name.rpartition("_")
+    full = tuple(sizes[letter] for letter in letters)
+    if array.ndim != len(full) or any(
+      size not in (1, want) for size, want in zip(array.shape, full, strict=True)
+    ):
+      raise UserError(
+        f"{name} has shape {array.shape}; it must be {full}, each size of which may "
+        "be 1"
+      )
