@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from largevocab import Targets
+from largevocab import multi_targets
 from largevocab.heads import Sampled
 from largevocab.rows import OptaxRows
 from largevocab.samplers import LSHEmbedding
@@ -28,9 +28,7 @@ def documents(step):
   rng = np.random.default_rng(step)
   ids_NP = np.minimum(rng.zipf(1.2, (BATCH, PER_DOCUMENT)) - 1, LABELS - 1)
   x_NF = WORDS[ids_NP].sum(axis=1) + 0.05 * rng.standard_normal((BATCH, FEATURES))
-  w_NP = np.full(ids_NP.shape, 1 / PER_DOCUMENT, np.float32)
-  no_context_N = np.zeros(BATCH, np.int32)
-  return x_NF.astype(np.float32), Targets(ids_NP.astype(np.int32), w_NP, no_context_N)
+  return x_NF.astype(np.float32), multi_targets(ids_NP)
 
 
 def main(num_steps):

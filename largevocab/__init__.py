@@ -16,6 +16,8 @@ axis (`h_ND`, `log_q_NM`):
   A tiles, blocks of a table                T places of a tile
 """
 
+from largevocab.errors import UserError
+from largevocab.fields import settings
 from largevocab.heads import (
   HEADS,
   Head,
@@ -25,7 +27,13 @@ from largevocab.heads import (
   merge_state,
   split_state,
 )
-from largevocab.labels import Counts, Targets, check_targets, single_targets
+from largevocab.labels import (
+  Counts,
+  Targets,
+  check_targets,
+  multi_targets,
+  single_targets,
+)
 from largevocab.rows import accumulate
 from largevocab.samplers import SAMPLERS, Draw, Sampler
 
@@ -40,11 +48,14 @@ __all__ = [
   "HeadStep",
   "Sampler",
   "Targets",
+  "UserError",
   "accumulate",
   "check_targets",
   "head_loss",
   "head_loss_and_grads",
   "merge_state",
+  "multi_targets",
+  "settings",
   "single_targets",
   "split_state",
 ]

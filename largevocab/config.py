@@ -10,6 +10,8 @@ import dataclasses
 import json
 import os
 import types
+from collections import ChainMap
+from collections.abc import MutableMapping
 from typing import Any
 
 import jax
@@ -36,14 +38,15 @@ from largevocab.training.workdir import held, read_json, write_json
 
 _TINY = {"embed": 8, "hidden": 8, "heads": 2}  # sizes of networks with `runlocal`
 
+Registry = MutableMapping[str, Any]
 # Classes that a block of this name may describe, anywhere in a config.
-REGISTRIES: dict[str, dict[str, Any]] = {
+REGISTRIES: dict[str, Registry] = {
   "data": DATASETS,
   "model": MODELS,
   "head": HEADS,
   "sampler": SAMPLERS,
   "logits": LOGITS,
-  "loss": {**SAMPLED_LOSSES, **SPHERICAL_LOSSES},
+  "loss": ChainMap(SAMPLED_LOSSES, SPHERICAL_LOSSES),
   "optimizer": OPTIMIZERS,
 }
 # Kinds of parts that a path names after the slash, as in 'sampled/pps'.
@@ -53,7 +56,7 @@ SAMPLED_HEADS = {
   "sampled" if loss is SampledSoftmax else name: loss
   for name, loss in SAMPLED_LOSSES.items()
 }
-HEAD_NAMES = {**HEADS, **dict.fromkeys(SAMPLED_HEADS, Sampled)}
+HEAD_NAMES = ChainMap(HEADS, dict.fromkeys(SAMPLED_HEADS, Sampled))
 SETTINGS: dict[str, Any] = {
   "train": Training,
   "eval": Evaluating,
@@ -158,7 +161,7 @@ def head_paths() -> list[str]:
   return paths
 
 
-def _inner(cls: Any, kind: str) -> dict[str, Any]:
+def _inner(cls: Any, kind: str) -> Registry:
   """The classes that the block `kind` of a head or other part may describe."""
   return cls.losses if kind == "loss" else REGISTRIES[kind]
 
@@ -368,7 +371,7 @@ def _to_block(key: str, value: Any) -> ConfigDict:
   return block
 
 
-def _build_block(path: str, block: Any, registry: dict | None, cls: Any) -> Any:
+def _build_block(path: str, block: Any, registry: Registry | None, cls: Any) -> Any:
   """Builds the part that a block describes: by name from a registry, or a `cls`."""
   if not isinstance(block, ConfigDict):
     raise UserError(f"{path} is {block!r}; it must be a block of keys")
@@ -397,7 +400,7 @@ def _check_keys(path: str, block: ConfigDict, keys: list[str]) -> None:
       raise UserError(f"{path}.{key} is missing")
 
 
-def _choose(registry: dict[str, Any], name: str, path: str) -> Any:
+def _choose(registry: Registry, name: str, path: str) -> Any:
   if not isinstance(name, str) or name not in registry:
     raise UserError(f"{path} is {name!r:.99}; it must be one of {listed(registry)}")
   return registry[name]

@@ -48,33 +48,71 @@ def single_targets(
   """Targets with one true class per example, by default of weight 1.
 
   Args:
-    ids_N: int[N].
-    weight_N: f32[N].
+    ids_N: int[N], the labels; flatten those of a sequence, as its activations.
+    weight_N: f32[N]. To ignore labels, such as -100, give them weight 0:
+      `weight_N=ids_N >= 0`.
     num_classes: V, to check the ids against; not under `jax.jit`.
 
   Raises:
-    UserError: an id is not a 32-bit integer; or see `check_targets`.
+    UserError: an id is not a 32-bit integer; shapes do not agree; or see
+      `check_targets`.
 
-  >>> single_targets(np.array([3, 1])).ids_NP.shape
-  (2, 1)
+  >>> y = single_targets(np.array([3, -100]), weight_N=[1, 0])
+  >>> y.ids_NP.tolist(), y.w_NP.tolist()
+  ([[3], [-100]], [[1.0], [0.0]])
   """
-  if not isinstance(ids_N, jax.Array):
-    ids_N = _as_int32(ids_N)
-  elif not jnp.issubdtype(ids_N.dtype, jnp.integer):
-    raise UserError(f"labels are {ids_N.dtype}: give class ids as integers")
-  else:  # beyond 32 bits they must not become other classes
-    ids_N = jnp.where(ids_N == ids_N.astype(jnp.int32), ids_N, -1)
-  ids_N = jnp.asarray(ids_N, jnp.int32)
-  if weight_N is None:
-    weight_N = jnp.ones(ids_N.shape)
-  weight_N = jnp.asarray(weight_N, jnp.float32)
-  y = Targets(ids_N[:, None], weight_N[:, None], jnp.zeros_like(ids_N))
+  ids_N = _as_int32(ids_N)
+  weight_N = jnp.ones(ids_N.shape) if weight_N is None else jnp.asarray(weight_N)
+  check_shapes(ids_N=ids_N, weight_N=weight_N)
+  return _targets(ids_N[:, None], weight_N[:, None], num_classes)
+
+
+def multi_targets(
+  ids_NP: ArrayLike,
+  weight_NP: ArrayLike | None = None,
+  num_classes: int | None = None,
+) -> Targets:
+  """Targets with several true classes per example.
+
+  Args:
+    ids_NP: int[N, P], padded with -1.
+    weight_NP: f32[N, P], 0 on padding; None: equal for the classes of an example, with
+      sum 1.
+    num_classes: V, to check the ids against; not under `jax.jit`.
+
+  Raises:
+    UserError: as `single_targets`.
+
+  >>> multi_targets([[3, 1], [2, -1]]).w_NP.tolist()
+  [[0.5, 0.5], [1.0, 0.0]]
+  """
+  is_class_NP, ids_NP = jnp.asarray(ids_NP) >= 0, _as_int32(ids_NP)
+  if weight_NP is None:
+    num_N1 = jnp.sum(is_class_NP, axis=-1, keepdims=True)
+    weight_NP = is_class_NP / jnp.maximum(num_N1, 1)
+  weight_NP = jnp.asarray(weight_NP)
+  check_shapes(ids_NP=ids_NP, weight_NP=weight_NP)
+  return _targets(ids_NP, weight_NP, num_classes)
+
+
+def _targets(ids_NP: jax.Array, w_NP: jax.Array, num_classes: int | None) -> Targets:
+  no_context_N = jnp.zeros(len(ids_NP), jnp.int32)
+  y = Targets(ids_NP, w_NP.astype(jnp.float32), no_context_N)
   if num_classes is not None:
     check_targets(y, num_classes)
   return y
 
 
-def _as_int32(ids: ArrayLike) -> np.ndarray:
+def _as_int32(ids: ArrayLike) -> jax.Array:
+  if not isinstance(ids, jax.Array):
+    return jnp.asarray(_whole_numbers(ids))
+  if not jnp.issubdtype(ids.dtype, jnp.integer):
+    raise UserError(f"labels are {ids.dtype}: give class ids as integers")
+  # Beyond 32 bits they must not become other classes.
+  return jnp.where(ids == ids.astype(jnp.int32), ids, -1).astype(jnp.int32)
+
+
+def _whole_numbers(ids: ArrayLike) -> np.ndarray:
   given = np.asarray(ids)
   with np.errstate(invalid="ignore"):
     whole = given.astype(np.int32)
@@ -193,18 +231,22 @@ def as_counts(counts: "Counts | ArrayLike") -> Counts:
   3
 
   Raises:
-    ValueError: counts are not a non-empty vector of whole, non-negative numbers.
+    UserError: counts are not a non-empty vector of whole, non-negative numbers.
   """
   if isinstance(counts, Counts):
     return counts
   unigram_V = np.asarray(counts)
   if unigram_V.ndim != 1 or not len(unigram_V):
-    raise ValueError(f"counts must be a non-empty vector, got shape {unigram_V.shape}")
+    raise UserError(
+      f"counts have shape {unigram_V.shape}: give a vector with one number per class"
+    )
   is_real = unigram_V.dtype.kind in "iuf"
   if not is_real or not np.isfinite(unigram_V).all() or (unigram_V < 0).any():
-    raise ValueError("counts must be non-negative numbers")
+    raise UserError(
+      "counts must be finite numbers of at least 0: 0 for a class that does not occur"
+    )
   if (unigram_V != np.rint(unigram_V)).any():
-    raise ValueError(
+    raise UserError(
       "counts must be whole numbers: multiply frequencies by the number of labels, and "
       "round them"
     )

@@ -7,13 +7,15 @@ import re
 import shlex
 import subprocess
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from largevocab import command_line, config
 from largevocab.data import DATASETS
 from largevocab.errors import UserError
-from largevocab.losses.spherical import SPHERICAL_LOSSES
+from largevocab.losses import SPHERICAL_LOSSES, softmax_cross_entropy
 from largevocab.models import MODELS
 from largevocab.samplers import SAMPLERS
 from largevocab.tools.sweeps import records, sweepfile
@@ -55,6 +57,17 @@ def test_examples_run(page):
   else:
     assert np.isfinite(names["step"].loss)
     assert np.isfinite(names["step"].dh_ND).all()
+
+
+def test_the_loss_alone_estimates_that_of_all_classes():
+  names = dict(prelude())
+  for block in blocks(DOCS / "methods" / "sampled.md", "python"):
+    exec(block, names)
+  w_VD, h_ND, y = names["own_VD"], names["h_ND"], names["y"]
+  keys = jax.random.split(jax.random.key(1), 200)
+  mean = jnp.mean(jax.lax.map(lambda key: names["loss"](w_VD, h_ND, key), keys))
+  exact = softmax_cross_entropy(h_ND, w_VD, y.ids_NP, y.w_NP / len(h_ND))
+  np.testing.assert_allclose(mean, exact, rtol=2e-3)
 
 
 def test_adding_adds_methods_that_configs_know(monkeypatch):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from largevocab import check_targets, single_targets
+from largevocab import check_targets, multi_targets, single_targets
 from largevocab.errors import UserError
 from largevocab.labels import Targets, as_counts
 
@@ -28,6 +28,21 @@ def test_a_label_that_is_no_class_is_named(ids, message):
     single_targets(ids, num_classes=5)
 
 
+@pytest.mark.parametrize(
+  ("counts", "says"),
+  [
+    ([], r"counts have shape \(0,\): give a vector"),
+    ([[1, 2]], r"counts have shape \(1, 2\): give a vector"),
+    ([1, -1], "counts must be finite numbers of at least 0"),
+    ([1, np.nan], "counts must be finite numbers of at least 0"),
+    (["a"], "counts must be finite numbers of at least 0"),
+  ],
+)
+def test_what_counts_cannot_be(counts, says):
+  with pytest.raises(UserError, match=says):
+    as_counts(counts)
+
+
 def test_shares_are_no_counts():
   with pytest.raises(ValueError, match="counts must be whole numbers: multiply"):
     as_counts([0.1, 0.2, 0.7])
@@ -43,12 +58,31 @@ def test_whole_numbers_of_any_type_and_padding_are_labels():
   assert jax.jit(single_targets)(jnp.arange(3)).ids_NP.dtype == jnp.int32
 
 
+def test_labels_of_a_sequence_must_be_flat():
+  with pytest.raises(UserError, match=r"ids_N has shape \(2, 3\)"):
+    single_targets(np.zeros((2, 3), int))
+  with pytest.raises(UserError, match=r"weight_N has shape \(2,\), but N = 3"):
+    single_targets([1, 2, 3], [1.0, 1.0])
+
+
+def test_several_labels_weigh_one_in_sum_and_padding_nothing():
+  y = multi_targets([[3, 1, -1], [0, -1, -1], [-1, -1, -1]], num_classes=4)
+  assert y.w_NP.tolist() == [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+  assert multi_targets([[3, 1]], [[0.2, 0.7]]).w_NP.dtype == jnp.float32
+  with pytest.raises(UserError, match=r"label 4 at ids_NP\[0, 1\]"):
+    multi_targets([[3, 4]], num_classes=4)
+  with pytest.raises(UserError, match=r"ids_NP has shape \(2,\)"):
+    multi_targets([3, 1], [1.0, 1.0])
+
+
 def test_labels_beyond_32_bits_become_no_other_class():
   with jax.enable_x64(True):
     ids_N = jnp.array([2**32 + 3, 3])
     with pytest.raises(UserError, match=r"label -1 at ids_NP\[0, 0\]"):
       single_targets(ids_N, num_classes=5)
     assert jax.jit(single_targets)(ids_N).ids_NP.tolist() == [[-1], [3]]
+    y = multi_targets(ids_N[None])
+    assert (y.ids_NP.tolist(), y.w_NP.tolist()) == ([[-1, 3]], [[0.5, 0.5]])  # NaN
 
 
 def test_targets_are_checked_where_they_have_weight():

@@ -75,7 +75,10 @@ class Head(Protocol):
   def backward(
     self, state: PyTree, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
-    """Loss and gradients of one batch."""
+    """Loss and gradients of one batch.
+
+    Heads that draw nothing do not use the key; None will do for them.
+    """
     ...
 
   def update(

@@ -33,7 +33,8 @@ class Logits(Protocol):
     ...
 
   def score(self, score: Score) -> ChunkScore:
-    """Of the chunks of an exact loss, from that of linear logits."""
+    """The score that an exact loss applies to a chunk of products, from the score for
+    linear logits."""
     ...
 
   def of_pairs(
@@ -51,7 +52,8 @@ class Logits(Protocol):
     ...
 
   def change(self, w_VD: jax.Array) -> Change | None:
-    """From products of x with all rows to the logits of evaluation; None: they are."""
+    """The function from products of x with all rows to the logits of evaluation; None
+    if the products are the logits."""
     ...
 
 

@@ -29,8 +29,8 @@ def check_settings(head: Any) -> None:
     )
   if head.loss.needs_sets and not getattr(head.sampler, "distinct", False):
     raise UserError(
-      "head.sampler may draw a class twice, and the bound is one of sets: choose "
-      "'bernoulli', 'pps' or 'ivf'"
+      "head.sampler may draw a class twice, and the loss 'upper_bound' needs distinct "
+      "classes: choose the sampler 'bernoulli', 'pps' or 'ivf'"
     )
   if head.loss.needs_noise and follows_labels(head.sampler):
     raise UserError(
@@ -55,6 +55,6 @@ def check_settings(head: Any) -> None:
   ):
     raise UserError(
       "head.exact_batch, head.exact_frequent and head.exact_ids make a likelihood "
-      "exact, and the loss of this head is none: leave them unset, or choose the "
-      "loss 'softmax'"
+      "exact, and the loss of this head is not a likelihood: leave them unset, or "
+      "choose the loss 'softmax'"
     )

@@ -30,8 +30,11 @@ class SampledState(NamedTuple):
 class SampledGrads(NamedTuple):
   """Gradients of the class rows and of the learned log-partition functions.
 
-  `drawn` has the rows that the loss read, without columns, where other rows have a
-  gradient and the sampler counts them.
+  Attributes:
+    rows: of the class rows.
+    log_z: of the learned log-partition functions, if there are any.
+    drawn: ids of the rows that the loss read, without their gradients. Set where other
+      rows are given a gradient too, and the sampler counts the classes drawn.
   """
 
   rows: RowGrads

@@ -248,7 +248,8 @@ def _steps() -> Sequence[list[list[int]] | None]:
   opposite order they gather.
 
   In one step of many devices of a square mesh, XLA for TPU makes a sum over all of
-  either, without parts, which sends twice as much. Other libraries know best.
+  either, without parts, which sends twice as much. Other backends choose
+  well by themselves.
   """
   C = lax.axis_size(AXIS)
   return columns_and_rows(C) if jax.default_backend() == "tpu" and C >= 16 else [None]

@@ -38,8 +38,8 @@ def carry_rows(fresh: Table, old: Table, was: ArrayLike) -> Table:
     )
   if len(np.unique(kept)) < len(kept) or kept.max(initial=-1) >= len(old.w_VD):
     raise UserError(
-      f"former numbers of rows stand twice or are not below {len(old.w_VD)}: give each "
-      "former row once at most"
+      f"former numbers of rows are repeated or are not below {len(old.w_VD)}: give "
+      "each former row once at most"
     )
   put = lambda new, row: jnp.where(
     (was_V >= 0).reshape(-1, *[1] * (new.ndim - 1)), row[np.maximum(was_V, 0)], new

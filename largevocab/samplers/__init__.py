@@ -1,6 +1,6 @@
 """Samplers: proposal distributions over classes from which losses draw negatives."""
 
-from largevocab.samplers.base import Draw, Sampler, Size
+from largevocab.samplers.base import Draw, NoUpkeep, Sampler, Size, log_expected_at
 from largevocab.samplers.bernoulli import Bernoulli
 from largevocab.samplers.bigram import Bigram
 from largevocab.samplers.block import Block
@@ -16,7 +16,7 @@ from largevocab.samplers.rece import RECE
 from largevocab.samplers.rf_softmax import RFSoftmax
 from largevocab.samplers.sce import SCE
 from largevocab.samplers.softmax import Softmax
-from largevocab.samplers.static import LogUniform, Uniform, Unigram
+from largevocab.samplers.static import LogUniform, StaticLaw, Uniform, Unigram
 from largevocab.samplers.top_k import TopK
 
 SAMPLERS = {
@@ -45,4 +45,13 @@ SAMPLERS = {
 }
 
 _CLASSES = [sampler.__name__ for sampler in SAMPLERS.values()]
-__all__ = ["SAMPLERS", "Draw", "Sampler", "Size", *_CLASSES]
+__all__ = [
+  "SAMPLERS",
+  "Draw",
+  "NoUpkeep",
+  "Sampler",
+  "Size",
+  "StaticLaw",
+  "log_expected_at",
+  *_CLASSES,
+]

@@ -77,6 +77,14 @@ class Sampler(Protocol):
   A sampler keeps statistics only. The class table is passed in, since a second
   reference to it would prevent in-place updates.
 
+  Arguments of its methods, beside those that each explains:
+    stats: what `init` returned, and `update` and `refresh` after it.
+    w_VD: float32 or bfloat16, the class table as the head holds it: with biases their
+      column, and zeros up to a multiple of 8.
+    h_ND: f32, the activations as the head multiplies them with rows: with biases 1 in
+      their column (`largevocab/ops/softmax/bias.py`); cosine logits scale both.
+    y: the true classes; ids outside 0 ... V - 1 are padding.
+
   Optional attributes:
     independent: True if each example has its own m independent draws with replacement
       from one distribution q: expected count = m q. The sampled softmax then uses the

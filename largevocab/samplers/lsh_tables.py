@@ -147,8 +147,8 @@ class LSH(abc.ABC):
         )
     if self.exact > self.tables * self.slots:
       raise UserError(
-        f"sampler.exact is {self.exact}, but the {self.tables} buckets of a query have "
-        f"{self.slots} slots each: use {self.tables * self.slots} or less"
+        f"head.sampler.exact is {self.exact}, but the {self.tables} buckets of a query "
+        f"have {self.slots} slots each: use {self.tables * self.slots} or less"
       )
     if self.rebuild_tables > self.tables:
       raise UserError(

@@ -161,7 +161,7 @@ def choose_layout(
       raise UserError(
         f"sums over blocks of at most {largest} classes take {4 * least / 1e9:.2g} GB, "
         f"more than {MEMORY} times the table: raise head.num_samples, or name a "
-        "sampler.leaf_size"
+        "head.sampler.leaf_size"
       )
   cost = lambda layout: seconds(layout, RATES[rates], num_classes, dim, width, m)
   return min(sorted(layouts), key=cost)
@@ -208,7 +208,7 @@ class TwoStage(abc.ABC):
     if self.whole_leaves and layout.size(V) > m:
       raise UserError(
         f"sampler.whole_leaves draws blocks of {layout.size(V)} classes: raise "
-        f"head.num_samples, which is {m}, or lower sampler.leaf_size"
+        f"head.num_samples, which is {m}, or lower head.sampler.leaf_size"
       )
     return layout
 

@@ -322,7 +322,7 @@ def test_contexts_have_normalisers_of_their_own():
     ),
     (
       lambda: Sampled(loss=NCE(), exact_batch=True),
-      "head.exact_ids make a likelihood exact, and the loss of this head is none",
+      "make a likelihood exact, and the loss of this head is not a likelihood",
     ),
   ],
 )
