@@ -232,12 +232,12 @@ class _Loop:
           continue
         jax.block_until_ready(state)
         seconds += time.perf_counter() - started
-        if is_monitored:
-          self._watch(state, step)
         if is_eval:
           state = self._settled(state)
         if is_eval or is_save:
-          self._save(state, step, seconds)  # before evaluation, which may be stopped
+          self._save(state, step, seconds)  # before what may be stopped, or fail
+        if is_monitored:
+          self._watch(state, step)
         if is_eval:
           self._measure(state, step, "valid", seconds)
           is_over = self.is_over(step)
@@ -247,9 +247,9 @@ class _Loop:
         started = time.perf_counter()
       jax.block_until_ready(state)
       seconds += time.perf_counter() - started
+      self._save(state, step, seconds)
       if self._exp.log.monitor_every_steps:
         self._watch(state, step)
-      self._save(state, step, seconds)
       return self._result(self._settled(state), step, seconds)
 
   def _batches_of(self, step: int) -> Batch | list[Batch]:

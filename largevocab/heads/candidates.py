@@ -120,6 +120,8 @@ def exact_classes(counts: Counts, frequent: int, ids: tuple[int, ...]) -> np.nda
   >>> exact_classes(Counts(np.array([1, 5, 3])), 1, (2,)).tolist()
   [1, 2]
   """
+  if not frequent and not ids:
+    return np.zeros(0, int)
   whole = whole_counts(counts)
   V = whole.num_classes
   if frequent > V:

@@ -3,6 +3,7 @@
 Here B is the number of blocks on this device, L of its rows and S = L / B of a block's.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +91,7 @@ class InBlocks:
         exact = jnp.where(is_class, exact + start, len(w_VD))
       return draw._replace(ids=draw.ids + start, exact_ids=exact)
 
-    draw = lax.map(one, (stats, *blocks))
+    draw = self._for_blocks(one, (stats, *blocks))
     draw = jax.tree.map(_side_by_side, draw)
     return draw._replace(mask=shards.used(draw.ids, len(w_VD), draw.mask))
 
@@ -112,7 +113,7 @@ class InBlocks:
       with shards.alone():
         return self.sampler.log_expected(stats, w_SD, h_ND, in_block, at)
 
-    return jnp.max(lax.map(one, (stats, *blocks)), axis=0)
+    return jnp.max(self._for_blocks(one, (stats, *blocks)), axis=0)
 
   def update(
     self,
@@ -133,7 +134,7 @@ class InBlocks:
       with shards.alone():
         return self.sampler.update(stats, w_SD, at_R, old_RD, new_RD)
 
-    return lax.map(one, (stats, *blocks))
+    return self._for_blocks(one, (stats, *blocks))
 
   def refresh(self, stats: PyTree, w_VD: jax.Array, key: jax.Array) -> PyTree:
     if not keeps_up(self.sampler):
@@ -146,7 +147,11 @@ class InBlocks:
       with shards.alone():
         return self.sampler.refresh(stats, w_SD, key_of_block)
 
-    return lax.map(one, (stats, *blocks))
+    return self._for_blocks(one, (stats, *blocks))
+
+  def _for_blocks(self, one: Callable[[Any], PyTree], blocks: PyTree) -> PyTree:
+    """`one` of every block: in turn, since it may need room for all classes of one."""
+    return lax.map(one, blocks)
 
   def _queries(self, w_VD: jax.Array, h_ND: jax.Array, y: Targets) -> jax.Array:
     queries = getattr(self.sampler, "queries", None)
@@ -163,14 +168,9 @@ class FixedInBlocks(InBlocks):
     """`log_expected` of every row of this device, f32[L]."""
     return jax.vmap(self.sampler.log_expected_of_all)(stats).ravel()
 
-  def log_expected(self, stats, w_VD, h_ND, y, ids):
-    at = (
-      self.log_expected_of_all(stats)
-      .at[ids]
-      .get(mode="fill", fill_value=-jnp.inf, wrap_negative_indices=False)
-    )
-    per_example = getattr(self.sampler, "per_example", False)
-    return jnp.broadcast_to(at, (len(h_ND), ids.shape[-1])) if per_example else at
+  def _for_blocks(self, one, blocks):
+    # At once: in turn each block's statistics would be copied.
+    return jax.vmap(one)(blocks)
 
 
 def in_blocks(sampler: Sampler) -> InBlocks:

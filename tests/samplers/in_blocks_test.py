@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
+from largevocab import config
 from largevocab.errors import UserError
 from largevocab.heads import OverDevices, Sampled, class_mesh
 from largevocab.labels import Counts, Targets
@@ -182,7 +183,7 @@ def test_sets_of_a_block_have_the_law_of_the_block_alone(sampler, m):
   w_VD = jnp.zeros((V, D))
   count_V = np.random.default_rng(m).permutation(COUNTS.unigram_V) ** 2
   count_V[[5, 13, 10]] = 0
-  head = OverDevices(Sampled(sampler=sampler, num_samples=m), MESH, B)
+  head = OverDevices(Sampled(sampler=sampler, num_samples=m, bias=False), MESH, B)
   state = head.init(jax.random.key(0), Counts(count_V), D)
   got = law(head, state, *batch(0))[0].reshape(B, -1)
   sizes = set()
@@ -192,6 +193,27 @@ def test_sets_of_a_block_have_the_law_of_the_block_alone(sampler, m):
     np.testing.assert_allclose(got[b], want_S, rtol=1e-5, atol=1e-8)
     sizes.add(str(jax.tree.map(jnp.shape, alone)))
   assert len(sizes) > 1  # there was something to pad
+
+
+@pytest.mark.parametrize("path", ["sampled/pps", "sampled/mixture", "nce/unigram"])
+def test_with_several_blocks_a_step_costs_the_same_for_any_number_of_classes(path):
+  head = OverDevices(config.head(path, num_samples=64), MESH, 16)
+
+  def cost(num_classes):
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(state, h_ND, y, key):
+      out = head.backward(state, h_ND, y, key)
+      return head.update(state, out.grads, 0.1, 1.0), out.loss
+
+    state = head.abstract_state(Counts(np.ones(num_classes, np.int64)), D)
+    h_ND, y = batch(0)
+    compiled = step.lower(state, h_ND, y, jax.random.key(0)).compile()
+    memory, operations = compiled.memory_analysis(), compiled.cost_analysis()
+    return memory.temp_size_in_bytes, operations["flops"]
+
+  (few, flops), (many, more) = cost(2**14), cost(2**17)
+  assert many <= few + 4096  # a block's statistic would be 28 KiB more
+  assert more == flops
 
 
 def test_bigrams_of_a_block_are_those_that_end_there():
