@@ -166,6 +166,7 @@ TASKS = {
     metric="p@1",
     data_key="data.path",
     data="python -m largevocab.tools.fetch amazon670k DIR, then --data DIR",
+    fixed={"train.epochs": 22.0},
   ),
   "lm1b": Task(
     title="One Billion Word, 800,000 words",
