@@ -176,7 +176,7 @@ def run(
     machine = {"peak_mib": device.peak_mib, "device": device.name}
   code = " ".join(f"{name} {version}" for name, version in versions.items())
   return {
-    **{"digest": found, "method": adapter, "settings": list(words)},
+    **{"digest": found, "method": adapter, "settings": sorted(words)},
     **{"code": code, "versions": versions},
     **ended,
     **machine,

@@ -125,7 +125,7 @@ def run(args: argparse.Namespace, task: Task) -> int:
     found = list(ours.count_baselines(task, args.data))
   else:
     what = args.method or args.adapter
-    words = [word.removeprefix("head.") for word in args.set]
+    words = sorted(word.removeprefix("head.") for word in args.set)
     name = args.name or ", ".join([what.rpartition(":")[2], *words])
     with _workdir(args.workdir) as workdir:
       if args.method:

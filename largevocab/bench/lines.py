@@ -3,10 +3,12 @@
 Every line has the keys of `KEYS`, and those of `TRAINED` unless `baseline` is true. If
 the loss of a run was not finite, its line has `diverged`, the step, in place of the
 keys of `MEASURED`. A line with `shared` is of a run that had its machine not for
-itself: its seconds compare with no others.
+itself: its seconds compare with no others. Any line is also a valid one of
+`tools.sweeps.records`, which writes the files.
 """
 
 import hashlib
+import itertools
 import json
 import math
 import pathlib
@@ -18,6 +20,7 @@ from largevocab.bench.tasks import PROTOCOL, SEEDS, TASKS, Task
 from largevocab.errors import UserError, listed
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import KINDS, Record
+from largevocab.tools.tables.significance import is_perplexity
 from largevocab.training.workdir import describe_machine
 
 # All lines.
@@ -36,10 +39,14 @@ TRAINED: dict[str, type] = {
     "peak_mib": float,
   },
 }
-# Lines of runs that did not diverge; a baseline has the first two.
-MEASURED: dict[str, type] = {
-  **{"valid": float, "test": float, "steps": int, "seconds": float, "curve": list},
-}
+# Lines of runs that did not diverge; a baseline has those of `METRICS`.
+METRICS: dict[str, type] = {"valid": float, "test": float}
+MEASURED: dict[str, type] = {**METRICS, "steps": int, "seconds": float, "curve": list}
+DIVERGED: dict[str, type] = {"diverged": int}
+_SHOWN = ("name", "code", "device")  # texts in cells of a table
+_SAME = ("trials", "device", "shared", "code", "versions")  # for all seeds of a method
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_ROUNDED = 1e-4  # relative; numbers of a curve may have five digits
 _KINDS = {**KINDS, float: "a finite number", list: "a list"}
 
 
@@ -49,7 +56,7 @@ def identity(line: Mapping[str, Any]) -> str:
   >>> identity({"task": "ptb", "name": "full", "method": "full", "seed": 0})
   'ptb-full-seed=0-087d4970'
   """
-  own = [line.get(key) for key in ("task", "name", "method", "settings", "seed")]
+  own = [*_of_method(line), line.get("seed")]
   hashed = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:8]
   words = [line["task"], line["name"]]
   words += [f"seed={line['seed']}"] if "seed" in line else ["baseline"]
@@ -98,28 +105,33 @@ def faults(
 
 def method_of(row: Record) -> str:
   """What lines that differ only in the seed have in common."""
-  keys = ("task", "name", "method", "settings", "baseline")
-  return json.dumps([row.get(key) for key in keys])
+  return json.dumps([*_of_method(row), row.get("baseline")])
+
+
+def is_plain(text: str) -> bool:
+  """Whether a text can stand in a cell of a table.
+
+  >>> is_plain("nce/pps, 512 negatives"), is_plain("a | b"), is_plain("tab\\t")
+  (True, False, False)
+  """
+  return text.isprintable() and "|" not in text
+
+
+def _of_method(row: Mapping[str, Any]) -> list[Any]:
+  """What makes a method; the order of settings does not."""
+  words = row.get("settings")
+  settings = words if words is None else sorted(words)
+  return [row.get("task"), row.get("name"), row.get("method"), settings]
 
 
 def _faults(
   row: Record, tasks: Mapping[str, Task], digests: Mapping[str, str]
 ) -> Iterator[str]:
-  is_baseline, has_diverged = row.get("baseline") is True, "diverged" in row
-  expected = KEYS | ({} if is_baseline else TRAINED)
-  if has_diverged:
-    expected |= {"diverged": int}
-  else:
-    measured = ("valid", "test") if is_baseline else MEASURED
-    expected |= {key: MEASURED[key] for key in measured}
-  is_whole = True
-  for key, kind in expected.items():
-    if key not in row:
-      yield f"{key}: is missing"
-    elif not _is_of(row[key], kind):
-      yield f"{key}: is {row[key]!r:.80}, not {_KINDS[kind]}"
-    is_whole = is_whole and _is_of(row.get(key), kind)
-  if not is_whole:
+  found = list(_faults_of_keys(row))
+  if not found and (problem := records.problem(row)):
+    found = [problem]
+  if found:
+    yield from found
     return
   name = row["task"]
   if name not in tasks or not tasks[name].is_entered:
@@ -135,8 +147,39 @@ def _faults(
   ):
     if row[key] != wanted:
       yield f"{key}: is {row[key]!r:.80}, and must be {wanted!r}"
-  if not is_baseline:
+  if not _DIGEST.fullmatch(row["data"]):
+    yield f"data: is {row['data']!r:.80}, no digest, which is sha256: and 64 digits"
+  for key in _SHOWN:
+    if not is_plain(row.get(key, "")):
+      yield f"{key}: is {row[key]!r:.80}, and has no place in a table"
+  for key in METRICS:
+    if key in row and not _is_possible(row[key], task.metric):
+      low, high = _range(task.metric)
+      yield f"{key}: is {row[key]}, and {task.metric} is from {low:g} to {high:g}"
+  if not row.get("baseline"):
     yield from _faults_of_training(row, task)
+
+
+def _faults_of_keys(row: Record) -> Iterator[str]:
+  """Keys that are missing, that have another type, or that such a line cannot have."""
+  if row.get("baseline") is True:
+    what, wanted = "a baseline", KEYS | METRICS
+  elif "diverged" in row:
+    what, wanted = "a run that diverged", KEYS | TRAINED | DIVERGED
+  else:
+    what, wanted = "a run", KEYS | TRAINED | MEASURED
+  for key, kind in (KEYS | TRAINED | MEASURED | DIVERGED).items():
+    if key in wanted and key not in row:
+      yield f"{key}: is missing"
+    elif key in row and key not in wanted:
+      yield f"{key}: {what} has none; leave it out"
+    elif key in row and not _is_of(row[key], kind):
+      yield f"{key}: is {row[key]!r:.80}, not {_KINDS[kind]}"
+  settings, points = row.get("settings"), row.get("curve")
+  if isinstance(settings, list) and not all(_is_of(word, str) for word in settings):
+    yield "settings: are not all texts, KEY=VALUE"
+  if isinstance(points, list) and not all(map(_is_point, points)):
+    yield "curve: has points other than [step, value, seconds] of finite numbers"
 
 
 def _faults_of_training(row: Record, task: Task) -> Iterator[str]:
@@ -146,15 +189,32 @@ def _faults_of_training(row: Record, task: Task) -> Iterator[str]:
     yield f"shared: is {row['shared']!r:.80}; it is true, or the line does not have it"
   if row["trials"] < 1:
     yield f"trials: is {row['trials']}, and at least this run was one"
+  for key in ("peak_mib", "seconds"):
+    if row.get(key, 1.0) <= 0:
+      yield f"{key}: is {row[key]}, and must be above 0"
+  if not 0 <= row.get("diverged", 0) <= task.steps:
+    yield f"diverged: is {row['diverged']}, not a step from 0 to {task.steps}"
   if "diverged" in row:
     return
   if row["steps"] != task.steps:
     yield f"steps: are {row['steps']}, and the task has {task.steps}"
+  yield from _faults_of_curve(row, task)
+
+
+def _faults_of_curve(row: Record, task: Task) -> Iterator[str]:
   points = row["curve"]
-  if not all(map(_is_point, points)):
-    yield "curve: has points other than [step, value, seconds] of finite numbers"
-  elif not points or points[-1][0] != task.steps:
+  if not points or points[-1][0] != task.steps:
     yield f"curve: does not end at step {task.steps}"
+    return
+  for before, after in itertools.pairwise([[0, 0.0, 0.0], *points]):
+    if not (before[0] < after[0] and before[2] < after[2]):
+      yield f"curve: its steps or seconds do not increase to {after}"
+      break
+  if not all(_is_possible(value, task.metric) for _, value, _ in points):
+    yield f"curve: has values that {task.metric} cannot have"
+  for key, last in (("valid", points[-1][1]), ("seconds", points[-1][2])):
+    if not math.isclose(last, row[key], rel_tol=_ROUNDED):
+      yield f"curve: ends with {last}, and {key} is {row[key]}"
 
 
 def _faults_of_methods(rows: Sequence[tuple[int, Record]]) -> Iterator[str]:
@@ -168,13 +228,16 @@ def _faults_of_methods(rows: Sequence[tuple[int, Record]]) -> Iterator[str]:
         yield f"{members[1][0]}: name: the baseline of line {number} again"
       continue
     seeds = [row["seed"] for _, row in members]
+    curves = [[value for _, value, _ in row.get("curve", [])] for _, row in members]
     if missing := [seed for seed in SEEDS if seed not in seeds]:
       name = first["name"]
       yield f"{number}: seed: {name!r:.80} has no line of the seed {missing[0]}"
     for place, (number_of, row) in enumerate(members):
       if row["seed"] in seeds[:place]:
         yield f"{number_of}: seed: {row['seed']} is there twice"
-      for key in ("trials", "device", "shared"):
+      elif curves[place] and curves[place] in curves[:place]:
+        yield f"{number_of}: curve: has the values of another seed, of the same method"
+      for key in _SAME:
         if row.get(key) != first.get(key):
           yield f"{number_of}: {key}: is not that of line {number}, of the same method"
 
@@ -188,3 +251,13 @@ def _is_of(value: Any, kind: type) -> bool:
 def _is_point(point: Any) -> bool:
   is_triple = isinstance(point, list) and len(point) == 3
   return is_triple and all(_is_of(value, float) for value in point)
+
+
+def _is_possible(value: float, metric: str) -> bool:
+  low, high = _range(metric)
+  return low <= value <= high
+
+
+def _range(metric: str) -> tuple[float, float]:
+  """The least and the largest value that a metric can have."""
+  return (1.0, math.inf) if is_perplexity(metric) else (0.0, 1.0)

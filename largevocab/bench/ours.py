@@ -70,7 +70,7 @@ def run(
       "another --workdir"
     )
   _, found = loaded(exp, task)
-  line = {"digest": found, "method": method, "settings": list(chosen)}
+  line = {"digest": found, "method": method, "settings": sorted(chosen)}
   line["code"] = f"largevocab {__version__}"
   try:
     result = train(exp, settings.to_dict(), workdir)

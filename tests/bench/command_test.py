@@ -42,7 +42,13 @@ def out(tmp_path_factory):
 def entry(out):
   """The three lines of the adapter, whose seeds differ a little."""
   rows = [row for row in read(out) if row["name"] == "counting"]
-  return [row | {"test": row["test"] + row["seed"]} for row in rows]
+  return [shifted(row, row["seed"]) for row in rows]
+
+
+def shifted(row, by):
+  """A line with other values of the metric."""
+  curve = [[step, value + by, seconds] for step, value, seconds in row["curve"]]
+  return row | {"valid": row["valid"] + by, "test": row["test"] + by, "curve": curve}
 
 
 def test_a_line_has_what_was_measured(out):
@@ -107,6 +113,7 @@ def test_the_table_has_a_row_for_each_method(out, entry, tmp_path, capsys):
 
 def test_the_page_has_the_table_of_what_was_submitted(tmp_path):
   root = pathlib.Path(__file__).parents[2]
+  assert not lines.faults(root / "bench" / "results.jsonl")
   page = (root / "docs" / "bench.md").read_text()
   copy = tmp_path / "page.md"
   copy.write_text(command.SECTION.sub("old\n", page))
@@ -152,7 +159,19 @@ def changed(place, **fields):
   return change
 
 
+def curve(place, change):
+  """Changes points of a line's curve."""
+  return lambda rows: changed(place, curve=change(rows[place]["curve"]))(rows)
+
+
+def repeated(rows):
+  """The second line has the curve of the first."""
+  same = {key: rows[0][key] for key in ("valid", "seconds", "curve")}
+  return changed(1, **same)(rows)
+
+
 NAN = float("nan")
+LOST = dict.fromkeys(lines.MEASURED)  # keys that a run that diverged does not have
 FAULTS = [
   (lambda rows: rows[:2], "1: seed: 'counting' has no line of the seed 2"),
   (lambda rows: [*rows, rows[1]], "4: seed: 1 is there twice"),
@@ -175,6 +194,27 @@ FAULTS = [
   (changed(0, data="sha256:0"), "1: data: is 'sha256:0', and must be 'sha256:"),
   (changed(0, run="mine"), "1: run: is 'mine', and must be 'tiny-counting-seed=0-"),
   (changed(0, task="ptb8"), "1: task: is 'ptb8', not one of tiny"),
+  (changed(0, valid=0.5), "1: valid: is 0.5, and ppl is from 1 to inf"),
+  (changed(0, test=-1.0), "1: test: is -1.0, and ppl is from 1 to inf"),
+  (changed(1, seconds=0.0), "2: seconds: is 0.0, and must be above 0"),
+  (changed(1, peak_mib=-1.0), "2: peak_mib: is -1.0, and must be above 0"),
+  (changed(0, diverged=5), "1: valid: a run that diverged has none; leave it out"),
+  (changed(0, **LOST, diverged=21), "1: diverged: is 21, not a step from 0 to 20"),
+  (changed(0, **LOST, diverged=-1), "1: diverged: is -1, not a step from 0 to 20"),
+  (changed(0, baseline=True), "1: method: a baseline has none; leave it out"),
+  (changed(1, bound=3), "2: 'bound' is 3, not true or false"),
+  (changed(1, curve_nll=3), "2: 'curve_nll' has points other than"),
+  (changed(1, settings=[3]), "2: settings: are not all texts"),
+  (changed(1, name="a|b"), "2: name: is 'a|b', and has no place in a table"),
+  (changed(1, code="a\nb"), r"2: code: is 'a\nb', and has no place in a table"),
+  (changed(1, code="other"), "2: code: is not that of line 1"),
+  (changed(1, versions={"numpy": "0"}), "2: versions: is not that of line 1"),
+  (changed(0, valid=9.0), "1: curve: ends with "),
+  (changed(0, seconds=9e9), "1: curve: ends with "),
+  (curve(0, lambda c: c[::-1] + c[-1:]), "1: curve: its steps or seconds do not incr"),
+  (curve(0, lambda c: [[1, 9.0, 0.0], *c]), "1: curve: its steps or seconds do not i"),
+  (curve(0, lambda c: [[1, 0.5, 1e-9], *c]), "1: curve: has values that ppl cannot h"),
+  (repeated, "2: curve: has the values of another seed, of the same method"),
 ]
 
 
@@ -185,9 +225,39 @@ def test_a_fault_is_named_by_line_and_key(change, says, entry, tmp_path, capsys)
   capsys.readouterr()
   assert bench("submit", mine, "--results", results) == 1
   told = capsys.readouterr().err.splitlines()
-  assert len(told) == 2 if "settings" in says else told
+  assert len(told) == 2 if says.endswith("no line of the seed 1") else told
   assert told[0].startswith(f"{mine}:{says}"), told
   assert not results.exists()
+
+
+def test_metrics_of_rankings_are_shares(entry, tmp_path, capsys):
+  ranked = dataclasses.replace(TINY, metric="p@1")
+  submit = ("submit", tmp_path / "m", "--results", tmp_path / "r")
+  rows = [row | {"metric": "p@1"} for row in entry]
+  shares = [shifted(row, 0.5 + row["seed"] / 10 - row["valid"]) for row in rows]
+  shares = [row | {"test": 1.0} for row in shares]
+  bounded = [
+    row | {"curve": [[s, min(max(v, 0.0), 1.0), t] for s, v, t in row["curve"]]}
+    for row in shares
+  ]
+  write(tmp_path / "m", bounded)
+  assert bench(*submit, task=ranked) == 0
+  write(tmp_path / "m", [bounded[0] | {"test": 1.1}, *bounded[1:]])
+  assert bench(*submit, task=ranked) == 1
+  assert "1: test: is 1.1, and p@1 is from 0 to 1" in capsys.readouterr().err
+
+
+def test_the_order_of_settings_makes_no_other_method(entry, tmp_path):
+  """Nor another name."""
+  first, second = {**entry[0], "settings": ["a=1", "b=2"]}, ["b=2", "a=1"]
+  assert lines.identity(first) == lines.identity(first | {"settings": second})
+  assert lines.method_of(first) == lines.method_of(first | {"settings": second})
+  for words in (("train.lr=2", "train.decay=1"), ("train.decay=1", "train.lr=2")):
+    sets = [f"--set={word}" for word in words]
+    options = ("--method=full", "--trials=1", "--out", tmp_path / "out")
+    assert bench("run", "tiny", *options, *sets) == 0
+  (row,) = read(tmp_path / "out")
+  assert row["settings"] == ["train.decay=1", "train.lr=2"]
 
 
 def test_every_fault_has_its_line(entry, tmp_path, capsys):
@@ -204,13 +274,18 @@ def test_of_data_without_a_digest_the_first_results_say_it(entry, tmp_path, caps
   unknown = dataclasses.replace(TINY, digest="")
   mine, results = tmp_path / "mine.jsonl", tmp_path / "results.jsonl"
   submit = ("submit", mine, "--results", results)
-  write(mine, [row | {"data": "sha256:7"} for row in entry])
+  other = f"sha256:{7:064}"
+  write(mine, [row | {"data": other} for row in entry])
   assert bench(*submit, task=unknown) == 0
   write(mine, entry)
   assert bench(*submit, task=unknown) == 1
   assert "1: data: is 'sha256:3d" in capsys.readouterr().err
-  write(mine, [entry[0] | {"data": "sha256:7"}, *entry[1:]])
+  write(mine, [entry[0] | {"data": other}, *entry[1:]])
   assert bench("submit", mine, "--results", tmp_path / "new", task=unknown) == 1
+  capsys.readouterr()
+  write(mine, [row | {"data": "sha256:7"} for row in entry])
+  assert bench("submit", mine, "--results", tmp_path / "new", task=unknown) == 1
+  assert "1: data: is 'sha256:7', no digest" in capsys.readouterr().err
 
 
 def test_results_on_data_that_are_made_are_no_entry(entry, tmp_path, capsys):

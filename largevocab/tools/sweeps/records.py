@@ -145,8 +145,8 @@ def load(path: pathlib.Path, needs: Iterable[str] = FIELDS) -> list[Record]:
   """
   records = []
   for number, record in numbered(path):
-    if problem := _problem(record, needs):
-      raise UserError(f"{path}:{number}: {problem}; mend the line, or remove it")
+    if found := problem(record, needs):
+      raise UserError(f"{path}:{number}: {found}; mend the line, or remove it")
     records.append(record)
   return records
 
@@ -223,8 +223,12 @@ def counts_in(path: str) -> Counts:
   return counts
 
 
-def _problem(record: Record, needs: Iterable[str]) -> str:
-  """Why an object is not a valid record; '' if it is one."""
+def problem(record: Record, needs: Iterable[str] = ()) -> str:
+  """Why an object is not a valid record, with all `needs`; '' if it is one.
+
+  >>> problem({"bound": 3}), problem({"bound": True}), problem({}, ["run"])
+  ("'bound' is 3, not true or false", '', "it has no 'run'")
+  """
   for key in needs:
     if key not in record:
       return f"it has no {key!r}"
