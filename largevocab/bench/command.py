@@ -102,7 +102,7 @@ def main(argv: list[str] | None = None, tasks: Tasks = TASKS) -> int:
   elif args.command == "submit":
     return submit(args.file, args.results, tasks)
   else:
-    shown = tables(_lines_of(args.results), tasks) or "No entries yet."
+    shown = tables(lines.published(args.results, tasks), tasks) or "No entries yet."
     if args.update:
       page = with_tables(records.read_text(args.update), shown)
       atomic.write_text(args.update, page)
@@ -145,7 +145,8 @@ def run(args: argparse.Namespace, task: Task) -> int:
 
 def _check(args: argparse.Namespace) -> None:
   """Refuses what would have no effect, or be found wrong only after the training."""
-  _lines_of(args.out)
+  if args.out.exists():
+    records.load(args.out, lines.KEYS)
   idle = {"--adapter": ["workdir"] if args.adapter else []}
   idle["--baselines"] = (
     ["workdir", "set", "name", "trials", "shared"] if args.baselines else []
@@ -174,11 +175,6 @@ def submit(path: pathlib.Path, results: pathlib.Path, tasks: Tasks) -> int:
     by_run.update({row["run"]: row for row in rows})
   print(f"{len(rows)} lines are in {results}")
   return 0
-
-
-def _lines_of(path: pathlib.Path) -> list[Record]:
-  """The lines of a file, which may be missing."""
-  return records.load(path, lines.KEYS) if path.exists() else []
 
 
 @contextlib.contextmanager

@@ -92,15 +92,26 @@ def faults(
   numbered = records.numbered(path)
   if not numbered:
     raise UserError(f"{path} has no lines: make some by largevocab-bench run --out")
-  found, sound, seen = [], [], {row["task"]: row["data"] for row in known}
-  for number, row in numbered:
-    own = list(_faults(row, tasks, seen))
-    found += [f"{path}:{number}: {fault}" for fault in own]
-    if not own:
-      seen.setdefault(row["task"], row["data"])
-      sound.append((number, row))
-  # Of a method with a faulty line nobody knows which seeds it has.
-  return found or [f"{path}:{fault}" for fault in _faults_of_methods(sound)]
+  of_now = filter(_is_of_now, known)
+  digests = {row["task"]: row["data"] for row in of_now}
+  return [f"{path}:{fault}" for fault in _faults_of_lines(numbered, tasks, digests)]
+
+
+def published(path: pathlib.Path, tasks: Mapping[str, Task] = TASKS) -> list[Record]:
+  """The lines of this version of the protocol in a file of results; none: no file.
+
+  Raises:
+    UserError: one of them has a fault; names the first.
+  """
+  numbered = records.numbered(path) if path.exists() else []
+  of_now = [(number, row) for number, row in numbered if _is_of_now(row)]
+  if found := _faults_of_lines(of_now, tasks, {}):
+    raise UserError(f"{path}:{found[0]}; mend the line, or remove it")
+  return [row for _, row in of_now]
+
+
+def _is_of_now(row: Record) -> bool:
+  return row.get("protocol") == PROTOCOL
 
 
 def method_of(row: Record) -> str:
@@ -122,6 +133,23 @@ def _of_method(row: Mapping[str, Any]) -> list[Any]:
   words = row.get("settings")
   settings = words if words is None else sorted(words)
   return [row.get("task"), row.get("name"), row.get("method"), settings]
+
+
+def _faults_of_lines(
+  numbered: Sequence[tuple[int, Record]],
+  tasks: Mapping[str, Task],
+  digests: Mapping[str, str],
+) -> list[str]:
+  """What is wrong with numbered lines, and with methods if all lines are sound."""
+  found, sound, seen = [], [], dict(digests)
+  for number, row in numbered:
+    own = list(_faults(row, tasks, seen))
+    found += [f"{number}: {fault}" for fault in own]
+    if not own:
+      seen.setdefault(row["task"], row["data"])
+      sound.append((number, row))
+  # Of a method with a faulty line nobody knows which seeds it has.
+  return found or list(_faults_of_methods(sound))
 
 
 def _faults(

@@ -1,7 +1,8 @@
 """The table of the benchmark, made from the lines of all entries.
 
 A row is a method: its runs of all seeds, or a baseline. Rows of a task are in order of
-the median of the metric on test data, the best first.
+the median of the metric on test data, the best first. In medians of a metric a run that
+diverged counts as the worst.
 """
 
 import math
@@ -41,8 +42,7 @@ def table(rows: Sequence[Record], metric: str) -> str:
   best_first = 1 if is_better(0.0, 1.0, metric) else -1
 
   def rank(members: list[Record]) -> float:
-    ended = _values(members, "test")
-    return best_first * statistics.median(ended) if ended else math.inf
+    return best_first * _quality(members, "test", metric)
 
   methods.sort(key=rank)
   return of_columns(
@@ -50,19 +50,20 @@ def table(rows: Sequence[Record], metric: str) -> str:
       "method": [_title(members) for members in methods],
       "code": [members[0].get("code", NOTHING) for members in methods],
       "seeds": [_seeds(members) for members in methods],
-      f"valid {metric}": [_median(members, "valid") for members in methods],
-      f"test {metric}": [_median(members, "test") for members in methods],
+      f"valid {metric}": [_shown(members, "valid", metric) for members in methods],
+      f"test {metric}": [_shown(members, "test", metric) for members in methods],
       "95 % interval": [
-        interval(_values(members, "test"), metric) for members in methods
+        interval([_quality([row], "test", metric) for row in members], metric)
+        for members in methods
       ],
       f"seconds to within {WITHIN:.0%} of {FULL}".replace("%", " %"): [
         _reached(members, goal, metric) for members in methods
       ],
       "seconds": [
-        NOTHING if _is_shared(members) else _median(members, "seconds", short)
+        NOTHING if _is_shared(members) else _median(members, "seconds")
         for members in methods
       ],
-      "peak MiB": [_median(members, "peak_mib", short) for members in methods],
+      "peak MiB": [_median(members, "peak_mib") for members in methods],
       "trials": [str(members[0].get("trials", NOTHING)) for members in methods],
       "device": [members[0]["device"] for members in methods],
     }
@@ -73,15 +74,17 @@ def level(methods: Sequence[Sequence[Record]], metric: str) -> float | None:
   """The value on validation data that counts as within 5 % of the full softmax.
 
   The full softmax is the method `full` with the best median at the end; None: there is
-  none.
+  none, or most runs of it diverged.
 
   >>> level([[{"method": "full", "valid": 100.0}]], "ppl")
   105.0
   >>> level([[{"method": "full", "valid": 0.5}], [{"method": "nce/pps"}]], "p@1")
   0.475
+  >>> level([[{"method": "full", "diverged": 7}]], "p@1") is None
+  True
   """
-  found = [_values(members, "valid") for members in methods if _is_full(members)]
-  medians = [statistics.median(values) for values in found if values]
+  found = [_quality(of, "valid", metric) for of in methods if _is_full(of)]
+  medians = [median for median in found if math.isfinite(median)]
   if not medians:
     return None
   is_least = is_better(0.0, 1.0, metric)
@@ -90,25 +93,31 @@ def level(methods: Sequence[Sequence[Record]], metric: str) -> float | None:
 
 
 def seconds_to(row: Record, goal: float, metric: str) -> float:
-  """Seconds of training at the first evaluation that reached a level; inf: none did.
+  """Seconds of training at the first evaluation from which on all reached a level; inf:
+  the last one did not.
 
   >>> seconds_to({"curve": [[1, 9.0, 10.0], [2, 5.0, 20.0]]}, 5.0, "ppl")
   20.0
+  >>> seconds_to({"curve": [[1, 4.0, 10.0], [2, 6.0, 20.0], [3, 5, 30.0]]}, 5.0, "ppl")
+  30.0
   """
+  since = math.inf
   for _, value, seconds in row.get("curve", []):
-    if value == goal or is_better(value, goal, metric):
-      return seconds
-  return math.inf
+    is_near = value == goal or is_better(value, goal, metric)
+    since = min(since, seconds) if is_near else math.inf
+  return since
 
 
 def interval(values: Sequence[float], metric: str) -> str:
   """The 95 % interval of the mean over seeds, by Student's t; of a perplexity, that of
-  its log. '-' for fewer than two.
+  its log. '-' for fewer than two, or where one is infinite.
 
   >>> interval([0.49, 0.5, 0.51], "p@1"), interval([0.5], "p@1")
   ('0.4752 to 0.5248', '-')
+  >>> interval([90.0, 95.0, math.inf], "ppl")
+  '-'
   """
-  if len(values) < 2:
+  if len(values) < 2 or not all(map(math.isfinite, values)):
     return NOTHING
   is_log = is_perplexity(metric)
   mean, half = of_pairs([math.log(value) for value in values] if is_log else values)
@@ -138,18 +147,24 @@ def _seeds(members: Sequence[Record]) -> str:
   return f"{ended}" if ended == len(members) else f"{ended} of {len(members)}"
 
 
-def _values(members: Sequence[Record], key: str) -> list[float]:
-  return [row[key] for row in members if key in row]
+def _quality(members: Sequence[Record], key: str, metric: str) -> float:
+  """The median of a metric, of which a run that diverged has the worst value."""
+  worst = math.inf if is_better(0.0, 1.0, metric) else -math.inf
+  return statistics.median(row.get(key, worst) for row in members)
 
 
-def _median(members: Sequence[Record], key: str, shown=summary) -> str:
-  values = _values(members, key)
-  return shown([statistics.median(values)]) if values else NOTHING
+def _shown(members: Sequence[Record], key: str, metric: str) -> str:
+  median = _quality(members, key, metric)
+  return summary([median]) if math.isfinite(median) else NOTHING
+
+
+def _median(members: Sequence[Record], key: str) -> str:
+  values = [row[key] for row in members if key in row]
+  return short([statistics.median(values)]) if values else NOTHING
 
 
 def _reached(members: Sequence[Record], goal: float | None, metric: str) -> str:
-  ended = [row for row in members if "curve" in row or "diverged" in row]
-  if goal is None or not ended or _is_shared(members):
+  if goal is None or members[0].get("baseline") or _is_shared(members):
     return NOTHING
-  median = statistics.median(seconds_to(row, goal, metric) for row in ended)
+  median = statistics.median(seconds_to(row, goal, metric) for row in members)
   return short([median]) if math.isfinite(median) else NEVER

@@ -45,6 +45,21 @@ def entry(out):
   return [shifted(row, row["seed"]) for row in rows]
 
 
+def remade(rows, **fields):
+  """Lines with other fields, and the ids that these give them."""
+  changed = [row | fields for row in rows]
+  return [row | {"run": lines.identity(row)} for row in changed]
+
+
+def curved(rows, *values):
+  """Lines with these values of the metric after 1,000 seconds each, a bit apart."""
+  steps = [5, 10, 15, 20][-len(values) :]
+  seconds = [1000.0 * (i + 1) for i in range(len(values))]
+  curve = [list(point) for point in zip(steps, values, seconds, strict=True)]
+  ends = {"valid": values[-1], "seconds": seconds[-1], "curve": curve}
+  return [shifted(row | ends, 0.001 * (row["seed"] - 1)) for row in rows]
+
+
 def shifted(row, by):
   """A line with other values of the metric."""
   curve = [[step, value + by, seconds] for step, value, seconds in row["curve"]]
@@ -86,7 +101,11 @@ def test_the_table_has_a_row_for_each_method(out, entry, tmp_path, capsys):
   for _ in range(2):  # what is there already is replaced
     assert bench("submit", mine, "--results", results) == 0
   assert read(results) == entry
-  write(results, [*entry, *(row for row in read(out) if row["name"] != "counting")])
+  others = [row for row in read(out) if row["name"] != "counting"]
+  full = [row for row in others if row["name"] == "full"]
+  full = [remade(full, seed=seed)[0] for seed in (0, 1, 2)]
+  baselines = [row for row in others if row.get("baseline")]
+  write(results, [*entry, *(shifted(row, row["seed"]) for row in full), *baselines])
   capsys.readouterr()
   assert bench("table", "--results", results) == 0
   lines_shown = capsys.readouterr().out.splitlines()
@@ -106,7 +125,7 @@ def test_the_table_has_a_row_for_each_method(out, entry, tmp_path, capsys):
   low, high = map(float, counted["95 % interval"].split(" to "))
   assert low == pytest.approx(math.exp(logs.mean() - half), rel=1e-3)
   assert high == pytest.approx(math.exp(logs.mean() + half), rel=1e-3)
-  assert full["95 % interval"] == "-"
+  assert of_method["unigram, counted (baseline)"]["95 % interval"] == "-"
   assert full["seconds to within 5 % of full"] != "-"
   assert of_method["unigram, counted (baseline)"]["seeds"] == "-"
 
@@ -126,24 +145,37 @@ def test_the_page_has_the_table_of_what_was_submitted(tmp_path):
 
 def test_the_clock_stops_where_the_full_softmax_is_near(entry, tmp_path, capsys):
   """At 100: 105 or less."""
-  full = [row | {"method": "full", "valid": 100.0} for row in entry]
-  slow = [[5, 200.0, 1000.0], [10, 105.1, 2000.0], [20, 104.9, 3000.0]]
-  rows = [row | {"curve": slow} for row in full]
-  rows += [
-    row | {"name": "other", "valid": 900.0, "curve": [*slow[:2], [20, 106.0, 3000.0]]}
-    for row in entry
-  ]
+  named = lambda name: remade(entry, name=name, method=name)
+  rows = curved(named("full"), 200.0, 105.1, 100.0)
+  rows += curved(named("slow"), 200.0, 105.1, 106.0)
+  rows += curved(named("unsteady"), 104.9, 105.1, 104.0, 104.9)
   write(tmp_path / "r.jsonl", rows)
   assert bench("table", "--results", tmp_path / "r.jsonl") == 0
-  shown = capsys.readouterr().out
-  assert "| 3000 |" in shown
-  assert "| never |" in shown
+  cells = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+  place = cells[0].index("seconds to within 5 % of full")
+  found = {row[0].strip("| "): row[place] for row in cells[2:]}
+  assert found == {"full": "3000", "slow": "never", "unsteady": "3000"}
   write(tmp_path / "r.jsonl", [row | {"shared": True} for row in rows])
   assert bench("table", "--results", tmp_path / "r.jsonl") == 0
   shown = capsys.readouterr().out
   assert "100.0" in shown
   assert "3000" not in shown
   assert "never" not in shown
+
+
+def test_the_table_is_of_sound_lines_of_this_protocol(entry, tmp_path, capsys):
+  results = tmp_path / "r.jsonl"
+  old = remade(entry, name="old", protocol=0)
+  write(results, [*old, *entry])
+  assert bench("table", "--results", results) == 0
+  shown = capsys.readouterr().out
+  assert "| counting |" in shown
+  assert "old" not in shown
+  write(results, [*old, *entry[:2], entry[2] | {"test": 0.0}])
+  with pytest.raises(
+    UserError, match=r"r.jsonl:6: test: is 0.0.*mend the line, or rem"
+  ):
+    bench("table", "--results", results)
 
 
 def changed(place, **fields):
@@ -312,14 +344,35 @@ def test_a_run_that_diverged_stays_in_the_table(entry, tmp_path, capsys):
 
 
 def test_seeds_that_diverged_never_come_near(entry, tmp_path, capsys):
-  near = [row | {"method": "full", "name": "full"} for row in entry]
-  lost = {"diverged": 5}
-  without = ("valid", "test", "steps", "seconds", "curve")
-  cut = [{k: v for k, v in row.items() if k not in without} | lost for row in entry[:2]]
-  write(tmp_path / "r", [*near, *cut, entry[2]])
+  near = remade(entry, method="full", name="full")
+  lost = [drop(row) for row in entry[:2]]
+  write(tmp_path / "r", [*near, *lost, entry[2]])
   assert bench("table", "--results", tmp_path / "r") == 0
   *_, last = (line for line in capsys.readouterr().out.splitlines() if "1 of 3" in line)
   assert "| never |" in last
+
+
+def test_a_seed_that_diverged_counts_as_the_worst(entry, tmp_path, capsys):
+  """Of one of three the median is the worse of the others, of two there is none, and of
+  a full softmax no level."""
+  full = remade(entry, method="full", name="full")
+  one = [full[0], drop(full[1]), full[2]]
+  two = [full[0], drop(full[1]), drop(full[2])]
+  for rows, cell, time in ((one, f"{full[2]['test']:.1f}", 1), (two, "-", 0)):
+    write(tmp_path / "r", [*rows, *entry])
+    assert bench("table", "--results", tmp_path / "r") == 0
+    cells = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    place = cells[0].index("test ppl")
+    found = {row[0].strip("| ").split(" (")[0]: row for row in cells[2:]}
+    assert found["full"][place] == cell
+    assert found["full"][place + 1] == "-"  # the interval
+    assert ("seconds to within 5 % of full" in cells[0]) == time
+    assert [*found][-1] == "full"
+
+
+def drop(row):
+  """The line of a run that diverged at step 5."""
+  return {key: row[key] for key in row if key not in lines.MEASURED} | {"diverged": 5}
 
 
 REFUSED = {
