@@ -11,6 +11,7 @@ The benchmark holds the clock, reads the batches, and computes the metric.
 """
 
 import importlib
+import inspect
 import itertools
 import json
 import math
@@ -26,17 +27,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab import config
+from largevocab.bench.lines import is_plain
 from largevocab.bench.ours import loaded
-from largevocab.bench.tasks import Task
+from largevocab.bench.tasks import RATES, Task
 from largevocab.data.base import Data, HeldOutBatches
 from largevocab.data.batches import Batch
 from largevocab.errors import Diverged, UserError
 from largevocab.evaluation import moments, retrieval
 from largevocab.evaluation.evaluate import finished, held_out, num_ranked, retrieved
 from largevocab.evaluation.moments import Moments
-from largevocab.tools.sweeps.records import Record
+from largevocab.tools.sweeps.records import Record, is_number
 from largevocab.training.runlog import peak_mib
 from largevocab.training.settings import Experiment, Training
+
+_LEAST = -1e-4  # of -log p, with rounding
 
 
 class Step(NamedTuple):
@@ -90,7 +94,12 @@ class Adapter(Protocol):
     """Takes all of these steps, and returns when they are done.
 
     Where `batch.start` is true the recurrent state begins at zero; otherwise it goes on
-    from the step before, also from the last one of the previous call.
+    from the step before, also from the last one of the previous call. The clock stops
+    at the return: wait for the accelerator before.
+
+    Raises:
+      Diverged: may be raised where the loss is not finite, with the number of steps so
+        far: the best classes of a ranking do not show it.
     """
     ...
 
@@ -99,7 +108,8 @@ class Adapter(Protocol):
 
     For k = 0 f32[N]: -log p of the true class, in nats, exact and normalised over all
     classes, whatever the training loss was. Otherwise i32[N, k]: the best classes, best
-    first. The recurrent state of training stays what it is.
+    first. Nothing is learnt, and the recurrent state of training stays what it is:
+    one batch is evaluated before the first step.
     """
     ...
 
@@ -112,7 +122,8 @@ def load(text: str) -> Callable[..., Adapter]:
   """The function MODULE:FUNCTION; modules are also looked up in this directory.
 
   Raises:
-    UserError: there is none, or a package that it needs is missing.
+    UserError: there is none, or a package that it needs is missing. Other errors of the
+      module are its own.
   """
   module, colon, name = text.partition(":")
   if not (module and colon and name) or module.startswith("."):
@@ -121,17 +132,22 @@ def load(text: str) -> Callable[..., Adapter]:
     sys.path.append(os.getcwd())
   try:
     function = getattr(importlib.import_module(module), name, None)
-  except ImportError as error:
-    raise UserError(
-      f"--adapter={text}: {error}; install it, or mend the name"
-    ) from None
+  except ModuleNotFoundError as error:
+    raise _missing(text, error) from None
   if not callable(function):
     raise UserError(f"--adapter={text}: {module} has no function {name!r}")
   return function
 
 
+def _missing(adapter: str, error: ModuleNotFoundError) -> UserError:
+  return UserError(f"--adapter={adapter}: {error}; install it, or mend the name")
+
+
 def options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-  """Arguments of the adapter's function, and the words that are keys of the config.
+  """Arguments of the adapter's function, and the words that set the rates.
+
+  Raises:
+    UserError: a word is neither.
 
   >>> options(["num_samples=512", "train.lr=0.1", "kind=log"])
   ({'num_samples': 512, 'kind': 'log'}, ['train.lr=0.1'])
@@ -139,9 +155,14 @@ def options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
   own, rest = {}, []
   for word in words:
     key, equals, value = word.partition("=")
-    if not equals or "." in key:
+    if RATES.fullmatch(key):
       rest.append(word)
       continue
+    if not equals or "." in key:
+      raise UserError(
+        f"--set {word}: want KEY=VALUE of a rate of train, such as train.lr, or of an "
+        "argument of the adapter's function, without a dot"
+      )
     try:
       own[key] = json.loads(value)
     except ValueError:
@@ -154,23 +175,31 @@ def run(
 ) -> Record:
   """Trains an adapter, and returns what a line has of it; arguments as `ours.run`.
 
+  JAX keeps to the CPU: accelerators are the adapter's.
+
   Raises:
-    UserError: an error that the user can fix.
+    UserError: an error that the user can fix. Other errors of the adapter are its own.
   """
+  jax.config.update("jax_platforms", "cpu")
   make = load(adapter)
   own, chosen = options(words)
+  try:
+    inspect.signature(make).bind(None, **own)
+  except TypeError as error:
+    raise UserError(f"--adapter={adapter}: {error}; mend --set") from None
   exp = config.build(task.settings(seed=seed, place=place, chosen=chosen))
   data, found = loaded(exp, task)
   try:
     model = make(Given(data, exp.model, exp.train, seed), **own)
-  except (ImportError, TypeError) as error:
-    raise UserError(f"--adapter={adapter}: {error}") from None
+  except ModuleNotFoundError as error:
+    raise _missing(adapter, error) from None
   versions = _versions(model.packages)
+  _device(model)  # before the training, for its errors
   try:
     ended = _train(model, exp, data, task.metric)
   except Diverged as error:
     ended = {"diverged": error.step}
-  device = model.device()
+  device = _device(model)
   machine = {"peak_mib": peak_mib()}
   if device:
     machine = {"peak_mib": device.peak_mib, "device": device.name}
@@ -181,6 +210,20 @@ def run(
     **ended,
     **machine,
   }
+
+
+def _device(model: Adapter) -> Device | None:
+  """The adapter's accelerator; raises a UserError if it gave something else."""
+  device = model.device()
+  if device is None:
+    return None
+  is_named = isinstance(device, Device) and isinstance(device.name, str)
+  if not (is_named and is_plain(device.name) and is_number(device.peak_mib)):
+    raise UserError(
+      f"the adapter's `device` gave {device!r:.80}, and is to give None or "
+      "Device(name, peak_mib), a text and a number"
+    )
+  return device
 
 
 def _versions(packages: Sequence[str]) -> dict[str, str]:
@@ -202,7 +245,16 @@ def _train(model: Adapter, exp: Experiment, data: Data, metric: str) -> Record:
   epoch = exp.train.steps_per_epoch(batches.steps_per_epoch)
   num_steps, rate = exp.train.num_steps(epoch), exp.train.rates(epoch)
   every = exp.eval.every_steps(epoch) or num_steps
-  splits, seconds, curve = held_out(exp, data), 0.0, []
+  splits, measure = held_out(exp, data), Measure(exp, data)
+  measure.try_out(model, splits["valid"])
+
+  def measured(split: str, step: int) -> float:
+    found = measure(model, splits[split])
+    if not math.isfinite(nll := found.get("nll", 0.0)):
+      raise Diverged(f"-log p of {split} is {nll} after step {step}", step)
+    return found[metric]
+
+  seconds, curve = 0.0, []
   for start in range(0, num_steps, every):
     stop = min(start + every, num_steps)
     steps = (Step(batches.batch(step), rate(step)) for step in range(start, stop))
@@ -214,46 +266,68 @@ def _train(model: Adapter, exp: Experiment, data: Data, metric: str) -> Record:
         f"the adapter's `train` returned before the end of the steps up to {stop}: it "
         "has to take all that it gets"
       )
-    value = measured(model, exp, data, splits["valid"])[metric]
-    if not math.isfinite(value):
-      raise Diverged(f"the metric is {value} after step {stop}", stop)
-    curve.append([stop, value, seconds])
-  test = measured(model, exp, data, splits["test"])[metric]
+    curve.append([stop, measured("valid", stop), seconds])
+  test = measured("test", num_steps)
   last = {"valid": curve[-1][1], "test": test, "steps": num_steps}
   return {**last, "seconds": seconds, "curve": curve}
 
 
-def measured(
-  model: Adapter, exp: Experiment, data: Data, batches: HeldOutBatches
-) -> dict[str, float]:
+class Measure:
   """Metrics of an adapter, as `largevocab.evaluation.evaluate.Evaluate` has of a head.
 
-  Raises:
-    UserError: `evaluate` of the adapter gave something else than is asked for.
+  Args:
+    exp: the experiment.
+    data: says the number of classes, and how often they occur.
   """
-  a, b = exp.eval.propensity_a, exp.eval.propensity_b
-  worth_V = retrieval.inverse_propensities(data.counts, a, b)
-  first = next(iter(batches.one_of_each_shape()))
-  k = num_ranked(exp, first, data.counts.num_classes)
 
-  @jax.jit
-  def sums(output: jax.Array, batch: Batch):
-    found = retrieved(exp, output, batch, worth_V) if k else {"nll": output}
+  def __init__(self, exp: Experiment, data: Data):
+    a, b = exp.eval.propensity_a, exp.eval.propensity_b
+    self._exp, self._num_classes = exp, data.counts.num_classes
+    self._worth_V = retrieval.inverse_propensities(data.counts, a, b)
+    self._sums = jax.jit(self._of_batch)
+
+  def __call__(self, model: Adapter, batches: HeldOutBatches) -> dict[str, float]:
+    """The metrics.
+
+    Raises:
+      UserError: `evaluate` of the adapter gave something else than is asked for.
+    """
+    seen = Moments()
+    for output, batch in self._outputs(model, batches, self._first(batches)):
+      weight_N = np.sum(np.asarray(batch.y.w_NP), axis=1, dtype=np.float64)
+      seen.add(self._sums(jnp.asarray(output), batch), weight_N)
+    return finished(self._exp, seen, batches)
+
+  def try_out(self, model: Adapter, batches: HeldOutBatches) -> None:
+    """Evaluates the first batch, so that errors of `__call__` are raised early."""
+    first = self._first(batches)
+    list(self._outputs(model, [first], first))
+
+  def _first(self, batches: HeldOutBatches) -> Batch:
+    return next(iter(batches.one_of_each_shape()))
+
+  def _outputs(
+    self, model: Adapter, batches: Iterable[Batch], first: Batch
+  ) -> Iterator[tuple[np.ndarray, Batch]]:
+    k = num_ranked(self._exp, first, self._num_classes)
+    given, kept = itertools.tee(batches)
+    for output, batch in itertools.zip_longest(model.evaluate(given, k), kept):
+      if output is None or batch is None:
+        raise UserError("the adapter's `evaluate` is to give one array for each batch")
+      yield _checked(np.asarray(output), batch, k, self._num_classes), batch
+
+  def _of_batch(self, output: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+    is_ranking = output.ndim == 2
+    found = {"nll": output}
+    if is_ranking:
+      found = retrieved(self._exp, output, batch, self._worth_V)
     return moments.sums(found, jnp.sum(batch.y.w_NP, axis=1))
-
-  given, kept = itertools.tee(batches)
-  seen = Moments()
-  for output, batch in itertools.zip_longest(model.evaluate(given, k), kept):
-    if output is None or batch is None:
-      raise UserError("the adapter's `evaluate` is to give one array for each batch")
-    checked = _checked(np.asarray(output), batch, k, data.counts.num_classes)
-    weight_N = np.sum(np.asarray(batch.y.w_NP), axis=1, dtype=np.float64)
-    seen.add(sums(jnp.asarray(checked), batch), weight_N)
-  return finished(exp, seen, batches)
 
 
 def _checked(output: np.ndarray, batch: Batch, k: int, num_classes: int) -> np.ndarray:
-  N = len(np.asarray(batch.y.ids_NP))
+  """What `evaluate` gave, with -log p = 0 of examples without weight."""
+  weight_N = np.asarray(batch.y.w_NP).sum(axis=1)
+  N = len(weight_N)
   shape, kinds = ((N, k), "iu") if k else ((N,), "f")
   if output.shape != shape or output.dtype.kind not in kinds:
     what = "class ids, whole numbers" if k else "-log p, floating point"
@@ -261,8 +335,17 @@ def _checked(output: np.ndarray, batch: Batch, k: int, num_classes: int) -> np.n
       f"the adapter's `evaluate` gave {output.dtype}{list(output.shape)}, and is to "
       f"give {what} of shape {list(shape)}"
     )
-  if k and not ((output >= 0) & (output < num_classes)).all():
+  if k:
+    if not ((output >= 0) & (output < num_classes)).all():
+      raise UserError(
+        "the adapter's `evaluate` gave class ids that are not in 0 ... "
+        f"{num_classes - 1}"
+      )
+    return output.astype(np.int32)
+  output = np.where(weight_N, output, 0.0)
+  if (least := output.min()) < _LEAST:
     raise UserError(
-      f"the adapter's `evaluate` gave class ids that are not in 0 ... {num_classes - 1}"
+      f"the adapter's `evaluate` gave {least:.4g} for -log p of a class, which is "
+      "above 0: is the minus missing?"
     )
-  return output.astype(np.int32 if k else np.float32)
+  return output.astype(np.float32)

@@ -18,12 +18,12 @@ from largevocab.paths import user_path
 
 PROTOCOL = 1  # a change of a task's data, network, budget or metric increases it
 SEEDS = (0, 1, 2)
-# Keys that an entrant may set: those of the output layer, the optimiser and the rates.
-FREE = re.compile(
-  r"(head|optimizer)\.[\w.]+"
-  r"|train\.(lr|schedule|warmup_steps|hold_epochs|decay|end_factor|head_lr_factor"
-  r"|clip_norm)"
+# Keys that any entrant may set, and those that a head of this package may: also of the
+# output layer and the optimiser.
+RATES = re.compile(
+  r"train\.(lr|schedule|warmup_steps|hold_epochs|decay|end_factor|clip_norm)"
 )
+FREE = re.compile(rf"(head|optimizer)\.[\w.]+|train\.head_lr_factor|{RATES.pattern}")
 
 
 @dataclass(frozen=True)

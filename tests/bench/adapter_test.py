@@ -5,13 +5,14 @@ import itertools
 import pathlib
 import re
 
+import jax
 import numpy as np
 import pytest
 
 from largevocab import baselines, config
 from largevocab.bench import adapter
 from largevocab.bench.adapter import Given
-from largevocab.errors import UserError
+from largevocab.errors import Diverged, UserError
 from largevocab.evaluation.evaluate import held_out
 from tests.bench.counting import METHOD, TINY, Counting
 
@@ -37,11 +38,59 @@ SMALL = dataclasses.replace(
     ("GivesTooFew", "one array for each batch"),
     ("GivesTooMany", "one array for each batch"),
     ("HasNoVersion", "which is no imported module with a `__version__`"),
+    ("ForgetsTheMinus", "is the minus missing"),
+    ("HasAPairForADevice", r"`device` gave \('GPU', 7.0\), and is to give None or"),
   ],
 )
 def test_what_an_adapter_does_wrong_is_said(name, says):
   with pytest.raises(UserError, match=says):
     adapter.run(TINY, METHOD.replace("Counting", name), 0, "", [])
+
+
+def test_an_error_of_its_own_is_shown_as_it_is():
+  with pytest.raises(TypeError, match="has no len"):
+    adapter.run(TINY, METHOD.replace("Counting", "HasAnError"), 0, "", [])
+
+
+@pytest.mark.parametrize(
+  ("name", "step"), [("Diverges", 5), ("GivesInfinity", 5), ("SaysThatItDiverged", 3)]
+)
+def test_a_loss_that_is_not_finite_ends_the_run(name, step):
+  line = adapter.run(TINY, METHOD.replace("Counting", name), 0, "", [])
+  assert line["diverged"] == step
+  assert "valid" not in line
+
+
+def test_accelerators_are_the_adapters():
+  """JAX takes no memory of theirs; without one it is the CPU that is named."""
+  before = jax.config.jax_platforms
+  try:
+    jax.config.update("jax_platforms", None)
+    line = adapter.run(TINY, METHOD.replace("Counting", "OnAnAccelerator"), 0, "", [])
+    assert jax.config.jax_platforms == "cpu"
+  finally:
+    jax.config.update("jax_platforms", before)
+  assert (line["device"], line["peak_mib"]) == ("GPU", 7.0)
+
+
+def test_examples_without_weight_do_not_count():
+  """Whatever an adapter gives for them."""
+  exp = config.build(TINY.settings())
+  data = exp.data.load()
+  counting, measure = Counting(Given(data, exp.model, exp.train, 0)), {}
+  for padding in (0.0, np.nan, -9.0):
+
+    class Padded(Counting):
+      def evaluate(self, batches, k, padding=padding):
+        for batch in batches:
+          (nll_N,) = counting.evaluate([batch], k)
+          yield np.where(batch.y.w_NP[:, 0], nll_N, padding)
+
+    model = Padded(Given(data, exp.model, exp.train, 0))
+    batches = data.evaluation_batches("valid", 7, 5)
+    assert any(not batch.y.w_NP.all() for batch in batches)
+    measure[padding] = adapter.Measure(exp, data)(model, batches)["ppl"]
+  assert len(set(measure.values())) == 1
 
 
 def test_rates_are_those_of_the_schedule():
@@ -78,7 +127,7 @@ def test_rankings_are_measured_as_those_of_baselines():
   popular = baselines.counted(exp, data)["popularity"]
   for batches in held_out(exp, data).values():
     expected = baselines.measure(popular, exp, data.counts, batches)
-    found = adapter.measured(counting, exp, data, batches)
+    found = adapter.Measure(exp, data)(counting, batches)
     assert found["recall@20"] == pytest.approx(expected["recall@20"], rel=1e-6)
     assert found["recall@20"] > 0
 
@@ -97,7 +146,7 @@ def peer(request):
   for start in range(0, 600, 200):
     steps = (adapter.Step(batches.batch(i), 2.0) for i in range(start, start + 200))
     model.train(steps)
-    losses.append(adapter.measured(model, exp, data, valid)["nll"])
+    losses.append(adapter.Measure(exp, data)(model, valid)["nll"])
   return model, losses, data
 
 
@@ -163,7 +212,7 @@ def test_it_ranks_labels_better_than_by_counts(trained):
   counted = baselines.counted(exp, data)["label frequency"]
   batches = held_out(exp, data)["valid"]
   least = baselines.measure(counted, exp, data.counts, batches)["p@1"]
-  assert adapter.measured(model, exp, data, batches)["p@1"] > 1.3 * least > 0
+  assert adapter.Measure(exp, data)(model, batches)["p@1"] > 1.3 * least > 0
 
 
 def test_its_best_classes_are_the_most_probable(trained, monkeypatch):
@@ -180,6 +229,21 @@ def test_its_best_classes_are_the_most_probable(trained, monkeypatch):
   own_NK = np.take_along_axis(nll_NV, best_NK, axis=1)
   np.testing.assert_allclose(own_NK, np.sort(nll_NV, axis=1)[:, :20], rtol=1e-4)
   assert all(len(set(row)) == 20 for row in best_NK.tolist())
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_it_notices_a_loss_that_is_not_finite(name):
+  """Also where only best classes are asked for."""
+  pytest.importorskip(name)
+  exp = config.build(dataclasses.replace(TINY, config=ITEMS).settings())
+  data = exp.data.load()
+  given = Given(data, exp.model, exp.train, 0)
+  model = adapter.load(PEERS[name])(given, **OPTIONS[name])
+  batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
+  model.train(adapter.Step(batches.batch(step), 0.1) for step in range(3))
+  with pytest.raises(Diverged) as error:
+    model.train(adapter.Step(batches.batch(step), 1e38) for step in range(3, 7))
+  assert error.value.step == 7
 
 
 def test_an_unknown_optimizer_is_named():

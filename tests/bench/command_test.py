@@ -391,6 +391,14 @@ REFUSED = {
   ("run", "tiny", f"--adapter={METHOD}s", "--trials=1"): "has no function 'Countings'",
   ("run", "tiny", f"--adapter={METHOD}", "--trials=1", "--set=x=1"): "argument 'x'",
   ("run", "tiny", f"--adapter={METHOD}", "--trials=1", "--workdir=w"): "no effect with",
+  (
+    "run",
+    "tiny",
+    f"--adapter={METHOD}",
+    "--trials=1",
+    "--set=head.x=1",
+  ): "of a rate of",
+  ("run", "tiny", f"--adapter={METHOD}", "--trials=1", "--set=prior"): "want KEY=VALUE",
   ("run", "tiny", "--baselines", "--trials=1"): "--trials has no effect with --baseli",
 }
 

@@ -4,7 +4,9 @@ import dataclasses
 
 import numpy as np
 
+from largevocab.bench.adapter import Device
 from largevocab.bench.tasks import TASKS
+from largevocab.errors import Diverged
 
 TINY = dataclasses.replace(TASKS["tiny"], is_entered=True)
 METHOD = "tests.bench.counting:Counting"
@@ -37,12 +39,19 @@ class Counting:
     return None
 
 
+class Refused(Counting):
+  """Of these it is said what is wrong before they train."""
+
+  def train(self, steps):
+    raise AssertionError("is refused before it trains")
+
+
 class StopsEarly(Counting):
   def train(self, steps):
     next(iter(steps))
 
 
-class GivesScores(Counting):
+class GivesScores(Refused):
   def evaluate(self, batches, k):
     return (np.zeros((len(batch.y.ids_NP), 3)) for batch in batches)
 
@@ -52,19 +61,48 @@ class GivesTooFew(Counting):
     yield from list(super().evaluate(batches, k))[:-1]
 
 
-class GivesTooMany(Counting):
+class GivesTooMany(Refused):
   def evaluate(self, batches, k):
     given = list(super().evaluate(batches, k))
     yield from [*given, given[-1]]
 
 
-class HasNoVersion(Counting):
+class HasNoVersion(Refused):
   packages = ("tests.bench.counting",)
 
-  def train(self, steps):
-    raise AssertionError("is refused before it trains")
+
+class ForgetsTheMinus(Refused):
+  def evaluate(self, batches, k):
+    return (-nll_N for nll_N in super(Refused, self).evaluate(batches, k))
+
+
+class HasAPairForADevice(Refused):
+  def device(self):
+    return "GPU", 7.0
+
+
+class HasAnError(Counting):
+  def __init__(self, given):
+    len(3)
+
+
+class OnAnAccelerator(Counting):
+  def device(self):
+    return Device("GPU", 7.0)
 
 
 class Diverges(Counting):
+  value = np.nan
+
   def evaluate(self, batches, k):
-    return (np.full(len(batch.y.ids_NP), np.nan) for batch in batches)
+    return (np.full(len(batch.y.ids_NP), self.value) for batch in batches)
+
+
+class GivesInfinity(Diverges):
+  value = np.inf
+
+
+class SaysThatItDiverged(Counting):
+  def train(self, steps):
+    super().train(steps)
+    raise Diverged("the loss is not finite", 3)

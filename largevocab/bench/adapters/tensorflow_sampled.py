@@ -5,6 +5,7 @@ largevocab-bench run ptb --set num_samples=512 \
 """
 
 import importlib
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from largevocab.bench.adapters.choice import chosen
 from largevocab.bench.adapters.ranks import Ranks
 from largevocab.bench.adapters.tensorflow_networks import Drop, network
 from largevocab.data.batches import Batch
+from largevocab.errors import Diverged
 
 # Names in `tf.compat.v1.train`, whose updates of rows are sparse, and arguments.
 # Gradients are means over the batch, in which most classes are rare: with Adagrad's own
@@ -65,18 +67,25 @@ class TensorFlowSampled:
     self._lr = tf.Variable(0.0)
     self._optimizer = getattr(tf.compat.v1.train, name)(self._lr, **fields)
     self._state: Any = None
+    self._num_steps = 0
     # The number of labels of a batch is not always the same.
     self._step = tf.function(self._train_step, reduce_retracing=True)
     self._nll = tf.function(self._nll_step)
     self._best = tf.function(self._best_step)
 
   def train(self, steps: Iterable[Step]) -> None:
+    """Takes all steps; raises `Diverged` after them if a loss was not finite."""
+    total: Any = 0.0
     for batch, lr in steps:
       self._lr.assign(lr)
       pairs = map(self._tf.constant, self._ranks.pairs(batch.y))
       state = self._begin(batch, self._state)
-      self._state = self._step(self._network.inputs(batch), state, *pairs)
+      self._state, loss = self._step(self._network.inputs(batch), state, *pairs)
+      total += loss
+      self._num_steps += 1
     self._b.numpy()  # waits for the last one
+    if not math.isfinite(total):
+      raise Diverged("the loss is not finite", self._num_steps)
 
   def evaluate(self, batches: Iterable[Batch], k: int) -> Iterator[np.ndarray]:
     state: Any = None
@@ -104,7 +113,8 @@ class TensorFlowSampled:
 
   def _train_step(
     self, inputs: Any, state: Any, example_R: Any, rank_R: Any, share_R: Any
-  ) -> Any:
+  ) -> tuple[Any, Any]:
+    """The next state, and the loss."""
     tf = self._tf
     with tf.GradientTape() as tape:
       h_ND, state = self._network(inputs, state, self._drop)
@@ -117,7 +127,7 @@ class TensorFlowSampled:
     if self._clip:
       gradients, _ = tf.clip_by_global_norm(gradients, self._clip)
     self._optimizer.apply_gradients(zip(gradients, self._variables, strict=True))
-    return state
+    return state, loss
 
   def _logits(self, h_ND: Any) -> Iterator[Any]:
     """Of each chunk of the classes, f32[N, C]."""

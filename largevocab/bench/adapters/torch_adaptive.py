@@ -5,6 +5,7 @@ largevocab-bench run ptb \
 """
 
 import importlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from largevocab.bench.adapters.choice import chosen
 from largevocab.bench.adapters.ranks import Ranks
 from largevocab.bench.adapters.torch_networks import network
 from largevocab.data.batches import Batch
+from largevocab.errors import Diverged
 
 DIVISIONS = (0.1, 0.3)  # of the classes: where the clusters of the tails begin
 # Names in `torch.optim`, and arguments. Gradients are means over the batch, in which
@@ -71,9 +73,12 @@ class TorchAdaptive:
     kind = getattr(torch.optim, name)
     self._optimizer = kind(self._parts.parameters(), lr=1.0, **fields)
     self._state: Any = None
+    self._num_steps = 0
 
   def train(self, steps: Iterable[Step]) -> None:
+    """Takes all steps; raises `Diverged` after them if a loss was not finite."""
     self._parts.train()
+    total: Any = 0.0
     for step in steps:
       for group in self._optimizer.param_groups:
         group["lr"] = step.lr
@@ -85,8 +90,12 @@ class TorchAdaptive:
       if self._clip:
         self._torch.nn.utils.clip_grad_norm_(self._parts.parameters(), self._clip)
       self._optimizer.step()
+      total += loss.detach()
+      self._num_steps += 1
     if self._device != "cpu":
       self._torch.accelerator.synchronize()
+    if not math.isfinite(total):
+      raise Diverged("the loss is not finite", self._num_steps)
 
   def evaluate(self, batches: Iterable[Batch], k: int) -> Iterator[np.ndarray]:
     self._parts.eval()
