@@ -3,8 +3,8 @@
   largevocab-bench data ptb --data DIR           # whether these are the task's data
   largevocab-bench run ptb --data DIR --method sampled/pps --set head.num_samples=512 \\
     --seed 0 --trials 1 --out mine.jsonl
-  largevocab-bench run ptb --data DIR --adapter my_code:my_method --seed 0 --trials 1 \\
-    --out mine.jsonl
+  largevocab-bench run ptb --data DIR --adapter my_code:my_method --code URL \\
+    --seed 0 --trials 1 --out mine.jsonl
   largevocab-bench run ptb --data DIR --baselines --out mine.jsonl
   largevocab-bench submit mine.jsonl
   largevocab-bench table                         # --update PAGE puts it into a page
@@ -14,6 +14,7 @@ A run is one seed, and one line of the file of --out. docs/bench.md has the rule
 
 import argparse
 import contextlib
+import json
 import pathlib
 import re
 import sys
@@ -23,13 +24,14 @@ from typing import Any
 
 from largevocab import atomic, config
 from largevocab.bench import adapter, lines, ours
+from largevocab.bench.load import MOST, busy_cores
 from largevocab.bench.table import tables
 from largevocab.bench.tasks import TASKS, Task, find
 from largevocab.errors import UserError
 from largevocab.tools import entry
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
-from largevocab.training.workdir import workdir_path
+from largevocab.training.workdir import has_changes, workdir_path
 
 RESULTS = pathlib.Path("bench/results.jsonl")
 # Where a page has the tables.
@@ -63,8 +65,11 @@ def parser(tasks: Tasks) -> argparse.ArgumentParser:
     "adapter's function",
   )  # fmt: skip
   run.add_argument("--name", help="in the table; default: the method and what was set")
-  run.add_argument("--seed", type=int, default=0)
+  run.add_argument("--seed", type=int, help="default: 0")
   run.add_argument("--trials", type=int, help="runs that chose the settings, with this")
+  run.add_argument(
+    "--code", metavar="URL", help="of the adapter's code, at a fixed revision"
+  )
   run.add_argument(
     "--workdir", help="of --method, to go on from if stopped; default: a temporary one"
   )
@@ -77,6 +82,9 @@ def parser(tasks: Tasks) -> argparse.ArgumentParser:
     "submit", help="check lines, and add them to the results"
   )
   submit.add_argument("file", **path)
+  submit.add_argument(
+    "--replace", action="store_true", help="also lines of runs that are there already"
+  )
   show = commands.add_parser("table", help="print the results as Markdown")
   show.add_argument("--update", **path, help="rewrite the tables in a page")
   for each in (submit, show):
@@ -100,7 +108,7 @@ def main(argv: list[str] | None = None, tasks: Tasks = TASKS) -> int:
   elif args.command == "run":
     return run(args, find(args.task, tasks))
   elif args.command == "submit":
-    return submit(args.file, args.results, tasks)
+    return submit(args.file, args.results, tasks, args.replace)
   else:
     shown = tables(lines.published(args.results, tasks), tasks) or "No entries yet."
     if args.update:
@@ -121,41 +129,87 @@ def with_tables(page: str, shown: str) -> str:
 def run(args: argparse.Namespace, task: Task) -> int:
   """Makes one line, or one for each baseline, and adds it to the file of --out."""
   _check(args)
+  before: Record = {"git_dirty": has_changes()}
+  if before["git_dirty"]:
+    print(
+      "bench: tracked files have changes that are not committed: `submit` will refuse "
+      "the line",
+      file=sys.stderr,
+    )
   if args.baselines:
     found = list(ours.count_baselines(task, args.data))
   else:
-    what = args.method or args.adapter
-    words = sorted(word.removeprefix("head.") for word in args.set)
-    name = args.name or ", ".join([what.rpartition(":")[2], *words])
-    with _workdir(args.workdir) as workdir:
-      if args.method:
-        line = ours.run(task, args.method, args.seed, args.data, args.set, workdir)
-      else:
-        line = adapter.run(task, args.adapter, args.seed, args.data, args.set)
-    about: Record = {"name": name, "seed": args.seed, "trials": args.trials}
-    shared: Record = {"shared": True} if args.shared else {}
-    found = [about | shared | line]
-  rows = [lines.line(args.task, task.metric, row.pop("digest"), **row) for row in found]
-  records.merge(args.out, rows)
+    found = [_trained(args, task, before | _load(args.shared))]
+  rows = [
+    lines.line(args.task, task.metric, row.pop("digest"), **before | row)
+    for row in found
+  ]
+  try:
+    records.merge(args.out, rows)
+  except (OSError, UserError):
+    print(*map(json.dumps, rows), sep="\n", file=sys.stderr)
+    raise
   for row in rows:
-    shown = f"diverged at step {row['diverged']}" if "diverged" in row else row["test"]
-    print(f"{row['run']}: test {task.metric} {shown}")
+    shown = f"diverged at step {row['diverged']}" if "diverged" in row else row["valid"]
+    print(f"{row['run']}: valid {task.metric} {shown}")
   return 0
+
+
+def _trained(args: argparse.Namespace, task: Task, before: Record) -> Record:
+  """What a line has of a run, and of what was so before it."""
+  seed: int = args.seed or 0
+  about: Record = {"name": _name(args), "seed": seed, "trials": args.trials, **before}
+  if args.code:
+    about["code_url"] = args.code
+  with _workdir(args.workdir) as workdir:
+    if args.method:
+      line = ours.run(task, args.method, seed, args.data, args.set, workdir)
+    else:
+      line = adapter.run(task, args.adapter, seed, args.data, args.set)
+  return about | line
+
+
+def _load(shared: bool) -> Record:
+  """How busy the machine is; raises a UserError if it is, and not said to be shared."""
+  busy = busy_cores()
+  if busy is not None and busy > MOST and not shared:
+    raise UserError(
+      f"other programs keep {busy} cores of this machine busy: wait for them, or give "
+      "--shared, and the table shows no times"
+    )
+  return ({} if busy is None else {"load": busy}) | ({"shared": True} if shared else {})
+
+
+def _name(args: argparse.Namespace) -> str:
+  what = (args.method or args.adapter).rpartition(":")[2]
+  words = sorted(word.removeprefix("head.") for word in args.set)
+  return args.name or ", ".join([what, *words])
 
 
 def _check(args: argparse.Namespace) -> None:
   """Refuses what would have no effect, or be found wrong only after the training."""
-  if args.out.exists():
-    records.load(args.out, lines.KEYS)
-  idle = {"--adapter": ["workdir"] if args.adapter else []}
-  idle["--baselines"] = (
-    ["workdir", "set", "name", "trials", "shared"] if args.baselines else []
-  )
-  for how, names in idle.items():
-    if given := [name for name in names if getattr(args, name)]:
-      raise UserError(f"--{given[0]} has no effect with {how}: leave it out")
-  if args.baselines:
-    return
+  how, idle = "--method", ["code"]
+  if args.adapter:
+    is_ours = args.adapter.startswith(lines.OURS)
+    how, idle = f"--adapter={args.adapter}", ["workdir", *["code"] * is_ours]
+  elif args.baselines:
+    how = "--baselines"
+    idle = ["workdir", "set", "name", "seed", "trials", "shared", "code"]
+  for name in idle:
+    given = getattr(args, name)
+    if given is not None and given is not False and given != []:
+      raise UserError(f"--{name} has no effect with {how}: leave it out")
+  if not args.baselines:
+    _check_training(args)
+  # Whether the line can be written.
+  with (
+    records.changed(args.out, lines.KEYS),
+    tempfile.TemporaryFile(dir=args.out.parent),
+  ):
+    pass
+
+
+def _check_training(args: argparse.Namespace) -> None:
   if args.trials is None:
     raise UserError(
       "--trials is missing: how many runs on this task chose the settings, this one "
@@ -163,17 +217,46 @@ def _check(args: argparse.Namespace) -> None:
     )
   entry.check_counts(args, "trials")
   entry.check_counts(args, "seed", least=0)
+  if args.adapter and not args.adapter.startswith(lines.OURS) and not args.code:
+    raise UserError(
+      "--code is missing: the web address of the adapter's code, at a fixed revision"
+    )
+  if args.code and not lines.is_url(args.code):
+    raise UserError(f"--code={args.code}: want https://..., without blanks or brackets")
+  if not lines.is_plain(_name(args)):
+    raise UserError(
+      f"the name {_name(args)!r:.80} has no place in a table: give another --name, "
+      "without | and ends of lines"
+    )
+  keys = [word.partition("=")[0] for word in args.set]
+  if again := [key for place, key in enumerate(keys) if key in keys[:place]]:
+    raise UserError(f"--set {again[0]} is given twice: leave one out")
 
 
-def submit(path: pathlib.Path, results: pathlib.Path, tasks: Tasks) -> int:
-  """Adds the lines of a file to the results, unless one of them has a fault."""
+def submit(
+  path: pathlib.Path, results: pathlib.Path, tasks: Tasks, replace: bool = False
+) -> int:
+  """Adds the lines of a file to the results, unless one of them has a fault, or would
+  replace another and is not to."""
+  if not results.parent.is_dir():
+    raise UserError(
+      f"there is no directory {results.parent}: submit at the root of a checkout, or "
+      "give --results"
+    )
   with records.changed(results, lines.KEYS) as by_run:
-    if found := lines.faults(path, list(by_run.values()), tasks):
+    found = lines.faults(path, list(by_run.values()), tasks)
+    numbered = records.numbered(path)
+    if not found and not replace:
+      found = [
+        f"{path}:{number}: run: {results} has another line of it; --replace replaces it"
+        for number, row in numbered
+        if by_run.get(row["run"], row) != row
+      ]
+    if found:
       print(*found, sep="\n", file=sys.stderr)
       return 1
-    rows = [row for _, row in records.numbered(path)]
-    by_run.update({row["run"]: row for row in rows})
-  print(f"{len(rows)} lines are in {results}")
+    by_run.update({row["run"]: row for _, row in numbered})
+  print(f"{len(numbered)} lines are in {results}")
   return 0
 
 

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from largevocab.bench import load
 from largevocab.bench.tasks import PROTOCOL, SEEDS, TASKS, Task
 from largevocab.errors import UserError, listed
 from largevocab.tools.sweeps import records
@@ -43,8 +44,14 @@ TRAINED: dict[str, type] = {
 METRICS: dict[str, type] = {"valid": float, "test": float}
 MEASURED: dict[str, type] = {**METRICS, "steps": int, "seconds": float, "curve": list}
 DIVERGED: dict[str, type] = {"diverged": int}
+# Of some lines: whether the checkout had changes, how many cores were busy before the
+# run, and where the code of an adapter is.
+OPTIONAL: dict[str, type] = {"git_dirty": bool, "load": float, "code_url": str}
+OURS = "largevocab.bench.adapters."  # modules of adapters of this package
+MACHINE = ("device", "versions", "python", "git")  # of `describe_machine`
 _SHOWN = ("name", "code", "device")  # texts in cells of a table
 _SAME = ("trials", "device", "shared", "code", "versions")  # for all seeds of a method
+_URL = re.compile(r"https?://[^\s|()<>\[\]]+")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _ROUNDED = 1e-4  # relative; numbers of a curve may have five digits
 _KINDS = {**KINDS, float: "a finite number", list: "a list"}
@@ -68,7 +75,7 @@ def line(task: str, metric: str, digest: str, **fields: Any) -> Record:
   machine = describe_machine()
   whole = {
     **{"task": task, "protocol": PROTOCOL, "metric": metric, "data": digest},
-    **{key: machine[key] for key in ("device", "versions", "python", "git")},
+    **{key: machine[key] for key in MACHINE},
     **fields,
   }
   return {"run": identity(whole), **whole}
@@ -128,11 +135,32 @@ def is_plain(text: str) -> bool:
   return text.isprintable() and "|" not in text
 
 
+def _needs_url(method: str) -> bool:
+  """Whether the code of a method is not in this package.
+
+  >>> _needs_url("my_code:MyMethod"), _needs_url("sampled/pps")
+  (True, False)
+  >>> _needs_url("largevocab.bench.adapters.torch_adaptive:TorchAdaptive")
+  False
+  """
+  return ":" in method and not method.startswith(OURS)
+
+
+def is_url(text: str) -> bool:
+  """Whether a text is a web address that Markdown takes as it is.
+
+  >>> is_url("https://example.org/code/tree/v1"), is_url("example.org"), is_url("http://)")
+  (True, False, False)
+  """
+  return bool(_URL.fullmatch(text))
+
+
 def _of_method(row: Mapping[str, Any]) -> list[Any]:
   """What makes a method; the order of settings does not."""
   words = row.get("settings")
   settings = words if words is None else sorted(words)
-  return [row.get("task"), row.get("name"), row.get("method"), settings]
+  own = [row.get("task"), row.get("name"), row.get("method"), settings]
+  return [*own, row["code_url"]] if "code_url" in row else own
 
 
 def _faults_of_lines(
@@ -180,6 +208,8 @@ def _faults(
   for key in _SHOWN:
     if not is_plain(row.get(key, "")):
       yield f"{key}: is {row[key]!r:.80}, and has no place in a table"
+  if row.get("git_dirty"):
+    yield "git_dirty: the checkout had changes; commit or undo them, and run it again"
   for key in METRICS:
     if key in row and not _is_possible(row[key], task.metric):
       low, high = _range(task.metric)
@@ -196,10 +226,10 @@ def _faults_of_keys(row: Record) -> Iterator[str]:
     what, wanted = "a run that diverged", KEYS | TRAINED | DIVERGED
   else:
     what, wanted = "a run", KEYS | TRAINED | MEASURED
-  for key, kind in (KEYS | TRAINED | MEASURED | DIVERGED).items():
+  for key, kind in (KEYS | TRAINED | MEASURED | DIVERGED | OPTIONAL).items():
     if key in wanted and key not in row:
       yield f"{key}: is missing"
-    elif key in row and key not in wanted:
+    elif key in row and key not in wanted | OPTIONAL:
       yield f"{key}: {what} has none; leave it out"
     elif key in row and not _is_of(row[key], kind):
       yield f"{key}: is {row[key]!r:.80}, not {_KINDS[kind]}"
@@ -215,6 +245,14 @@ def _faults_of_training(row: Record, task: Task) -> Iterator[str]:
     yield f"seed: is {row['seed']}, not one of {SEEDS}"
   if row.get("shared", True) is not True:
     yield f"shared: is {row['shared']!r:.80}; it is true, or the line does not have it"
+  if row.get("load", 0.0) > load.MOST and "shared" not in row:
+    yield f"load: {row['load']} cores were busy before the run, and it is not `shared`"
+  if _needs_url(row["method"]) and "code_url" not in row:
+    yield "code_url: is missing, the web address of the adapter's code"
+  elif "code_url" in row and not _needs_url(row["method"]):
+    yield f"code_url: leave it out, {row['method']!r:.80} is of this package"
+  elif "code_url" in row and not is_url(row["code_url"]):
+    yield f"code_url: is {row['code_url']!r:.80}, not https://..."
   if row["trials"] < 1:
     yield f"trials: is {row['trials']}, and at least this run was one"
   for key in ("peak_mib", "seconds"):

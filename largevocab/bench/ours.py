@@ -1,11 +1,13 @@
 """Runs of the heads of this package, by its own trainer, and the counted baselines."""
 
+import os
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from largevocab import __version__, baselines, config
 from largevocab.bench.digest import digest
+from largevocab.bench.lines import MACHINE
 from largevocab.bench.tasks import Task
 from largevocab.data.base import Data
 from largevocab.errors import Diverged, UserError
@@ -14,7 +16,7 @@ from largevocab.tools.sweeps.records import Record, validation_curve
 from largevocab.train import train
 from largevocab.training.runlog import peak_mib
 from largevocab.training.settings import Experiment
-from largevocab.training.workdir import has_ended
+from largevocab.training.workdir import read_json
 
 
 def loaded(exp: Experiment, task: Task) -> tuple[Data, str]:
@@ -51,7 +53,7 @@ def run(
     seed: of the run.
     place: of the data.
     chosen: 'KEY=VALUE' of other keys.
-    workdir: of the run, which goes on if it was stopped.
+    workdir: of the run, which goes on if it was stopped, and is taken if it has ended.
 
   Raises:
     UserError: an error that the user can fix.
@@ -64,11 +66,6 @@ def run(
       f"--method={method}: its loss has no probabilities, and the task's metric is "
       "the perplexity; choose another method"
     )
-  if has_ended(workdir):
-    raise UserError(
-      f"{workdir} holds a run that has ended, whose memory is not known; choose "
-      "another --workdir"
-    )
   _, found = loaded(exp, task)
   line = {"digest": found, "method": method, "settings": sorted(chosen)}
   line["code"] = f"largevocab {__version__}"
@@ -76,12 +73,15 @@ def run(
     result = train(exp, settings.to_dict(), workdir)
   except Diverged as error:
     return {**line, "diverged": error.step, "peak_mib": peak_mib()}
+  # A run that had ended was perhaps made by another version, on another device.
+  meta = read_json(os.path.join(workdir, "meta.json"))
+  line |= {key: meta[key] for key in MACHINE}
   curve = validation_curve(pathlib.Path(workdir, "metrics.jsonl"), task.metric)
   return {
     **line,
     **{split: result[f"{split}_{task.metric}"] for split in ("valid", "test")},
     **{"steps": result["steps"], "seconds": result["train_seconds"]},
-    **{"curve": curve, "peak_mib": peak_mib()},
+    **{"curve": curve, "peak_mib": result["peak_mib"]},
   }
 
 

@@ -48,7 +48,7 @@ def table(rows: Sequence[Record], metric: str) -> str:
   return of_columns(
     {
       "method": [_title(members) for members in methods],
-      "code": [members[0].get("code", NOTHING) for members in methods],
+      "code": [_code(members[0]) for members in methods],
       "seeds": [_seeds(members) for members in methods],
       f"valid {metric}": [_shown(members, "valid", metric) for members in methods],
       f"test {metric}": [_shown(members, "test", metric) for members in methods],
@@ -138,6 +138,16 @@ def _title(members: Sequence[Record]) -> str:
   steps = [f"{row['diverged']:,}" for row in members if "diverged" in row]
   diverged = f" (diverged at step {', '.join(steps)})" if steps else ""
   return first["name"] + " (baseline)" * bool(first.get("baseline")) + diverged
+
+
+def _code(first: Record) -> str:
+  """The packages of a method, as a link to its code if that is elsewhere.
+
+  >>> _code({"code": "torch 2", "code_url": "https://example.org"}), _code({})
+  ('[torch 2](https://example.org)', '-')
+  """
+  code = first.get("code", NOTHING)
+  return f"[{code}]({first['code_url']})" if "code_url" in first else code
 
 
 def _seeds(members: Sequence[Record]) -> str:

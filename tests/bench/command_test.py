@@ -11,7 +11,7 @@ import pytest
 from largevocab import config
 from largevocab.bench import command, lines
 from largevocab.errors import UserError
-from tests.bench.counting import METHOD, TINY
+from tests.bench.counting import CODE, METHOD, TINY
 
 
 def bench(*words, task=TINY):
@@ -26,12 +26,22 @@ def write(path, rows):
   path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def machine():
+  """Idle, and with a clean checkout, whatever this one is."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(command, "busy_cores", lambda: 0.25)
+    patch.setattr(command, "has_changes", lambda: False)
+    yield patch
+
+
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
   """Lines of an adapter with three seeds, of one of ours with one, and of baselines."""
   path = tmp_path_factory.mktemp("bench") / "mine.jsonl"
   for seed in (0, 1, 2):
-    words = ("--adapter", METHOD, "--set=prior=2", "--name=counting", "--trials=4")
+    words = ("--adapter", METHOD, CODE, "--set=prior=2", "--name=counting")
+    words += ("--trials=4",)
     assert bench("run", "tiny", *words, "--seed", seed, "--out", path) == 0
   assert bench("run", "tiny", "--method=full", "--trials=1", "--out", path) == 0
   assert bench("run", "tiny", "--baselines", "--out", path) == 0
@@ -46,9 +56,9 @@ def entry(out):
 
 
 def remade(rows, **fields):
-  """Lines with other fields, and the ids that these give them."""
-  changed = [row | fields for row in rows]
-  return [row | {"run": lines.identity(row)} for row in changed]
+  """Lines with other fields, without those that are None, and with their ids."""
+  found = [{k: v for k, v in (row | fields).items() if v is not None} for row in rows]
+  return [row | {"run": lines.identity(row)} for row in found]
 
 
 def curved(rows, *values):
@@ -96,9 +106,9 @@ def test_the_metric_of_an_adapter_is_that_of_its_probabilities(out):
 
 
 def test_the_table_has_a_row_for_each_method(out, entry, tmp_path, capsys):
-  mine, results = tmp_path / "mine.jsonl", tmp_path / "bench" / "results.jsonl"
+  mine, results = tmp_path / "mine.jsonl", tmp_path / "results.jsonl"
   write(mine, entry)
-  for _ in range(2):  # what is there already is replaced
+  for _ in range(2):  # what is there already is left
     assert bench("submit", mine, "--results", results) == 0
   assert read(results) == entry
   others = [row for row in read(out) if row["name"] != "counting"]
@@ -116,6 +126,7 @@ def test_the_table_has_a_row_for_each_method(out, entry, tmp_path, capsys):
   medians = [float(row["test ppl"]) for row in table]
   assert medians == sorted(medians)
   counted, full = of_method["counting"], of_method["full"]
+  assert counted["code"] == f"[numpy {np.__version__}]({CODE.removeprefix('--code=')})"
   first = entry[0]["test"]
   assert counted["test ppl"] == f"{first + 1:.1f}"
   assert (counted["seeds"], counted["trials"]) == ("3", "4")
@@ -128,6 +139,86 @@ def test_the_table_has_a_row_for_each_method(out, entry, tmp_path, capsys):
   assert of_method["unigram, counted (baseline)"]["95 % interval"] == "-"
   assert full["seconds to within 5 % of full"] != "-"
   assert of_method["unigram, counted (baseline)"]["seeds"] == "-"
+
+
+def test_lines_are_replaced_only_where_that_is_said(entry, tmp_path, capsys):
+  mine, results = tmp_path / "mine.jsonl", tmp_path / "results.jsonl"
+  submit = ("submit", mine, "--results", results)
+  write(mine, entry)
+  assert bench(*submit) == 0
+  better = [shifted(row, -1) for row in entry]
+  write(mine, better)
+  assert bench(*submit) == 1
+  assert f"{mine}:1: run: {results} has another line" in capsys.readouterr().err
+  assert read(results) == entry
+  assert bench(*submit, "--replace") == 0
+  assert read(results) == better
+
+
+def test_results_are_those_of_a_checkout(entry, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  write(tmp_path / "mine", entry)
+  with pytest.raises(UserError, match="no directory bench: submit at the root of a"):
+    bench("submit", tmp_path / "mine")
+  assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+TRAIN = ("run", "tiny", "--method=full", "--trials=1")
+
+
+def test_a_busy_machine_is_shared(tmp_path, machine):
+  with machine.context() as patch:
+    patch.setattr(command, "busy_cores", lambda: 1.5)
+    with pytest.raises(UserError, match=r"keep 1.5 cores .* busy: wait .* --shared"):
+      bench(*TRAIN, "--out", tmp_path / "out")
+    assert bench(*TRAIN, "--shared", "--out", tmp_path / "out") == 0
+  (row,) = read(tmp_path / "out")
+  assert (row["load"], row["shared"]) == (1.5, True)
+
+
+def test_changes_of_the_checkout_are_noted(tmp_path, machine, capsys):
+  with machine.context() as patch:
+    patch.setattr(command, "has_changes", lambda: True)
+    assert bench("run", "tiny", "--baselines", "--out", tmp_path / "out") == 0
+  assert "`submit` will refuse the line" in capsys.readouterr().err
+  assert read(tmp_path / "out")[0]["git_dirty"] is True
+
+
+def test_a_trial_does_not_show_the_test_metric(tmp_path, capsys):
+  assert bench(*TRAIN, "--out", tmp_path / "out") == 0
+  (row,) = read(tmp_path / "out")
+  shown = capsys.readouterr().out
+  assert f"valid ppl {row['valid']}" in shown
+  assert str(row["test"])[:6] not in shown
+
+
+def test_it_is_seen_early_that_a_line_cannot_be_written(tmp_path, monkeypatch):
+  monkeypatch.setattr(command, "_trained", None)
+  (tmp_path / "file").write_text("")
+  with pytest.raises(OSError, match="file"):
+    bench(*TRAIN, "--out", tmp_path / "file" / "out")
+
+
+def test_a_line_that_is_not_written_is_shown(tmp_path, monkeypatch, capsys):
+  def fails(path, rows):
+    raise OSError(28, "No space left on device")
+
+  monkeypatch.setattr(command.records, "merge", fails)
+  with pytest.raises(OSError, match="No space"):
+    bench(*TRAIN, "--out", tmp_path / "out")
+  assert json.loads(capsys.readouterr().err.splitlines()[-1])["steps"] == TINY.steps
+
+
+def test_a_run_that_has_ended_makes_its_line_again(tmp_path):
+  """With the memory and the device of then."""
+  words = (*TRAIN, "--workdir", tmp_path / "run", "--out", tmp_path / "out")
+  assert bench(*words) == 0
+  (first,) = read(tmp_path / "out")
+  for name, key, value in (("result", "peak_mib", 7.5), ("meta", "device", "A chip")):
+    path = tmp_path / "run" / f"{name}.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+  assert bench(*words) == 0
+  assert read(tmp_path / "out") == [first | {"peak_mib": 7.5, "device": "A chip"}]
 
 
 def test_the_page_has_the_table_of_what_was_submitted(tmp_path):
@@ -145,7 +236,7 @@ def test_the_page_has_the_table_of_what_was_submitted(tmp_path):
 
 def test_the_clock_stops_where_the_full_softmax_is_near(entry, tmp_path, capsys):
   """At 100: 105 or less."""
-  named = lambda name: remade(entry, name=name, method=name)
+  named = lambda name: remade(entry, name=name, method=name, code_url=None)
   rows = curved(named("full"), 200.0, 105.1, 100.0)
   rows += curved(named("slow"), 200.0, 105.1, 106.0)
   rows += curved(named("unsteady"), 104.9, 105.1, 104.0, 104.9)
@@ -226,6 +317,13 @@ FAULTS = [
   (changed(0, data="sha256:0"), "1: data: is 'sha256:0', and must be 'sha256:"),
   (changed(0, run="mine"), "1: run: is 'mine', and must be 'tiny-counting-seed=0-"),
   (changed(0, task="ptb8"), "1: task: is 'ptb8', not one of tiny"),
+  (changed(0, git_dirty=True), "1: git_dirty: the checkout had changes"),
+  (changed(0, git_dirty="no"), "1: git_dirty: is 'no', not true or false"),
+  (changed(0, load=0.75), "1: load: 0.75 cores were busy before the run, and it is"),
+  (changed(1, code_url=None), "2: code_url: is missing, the web address of the adapt"),
+  (changed(1, code_url="mine"), "2: code_url: is 'mine', not https://..."),
+  (changed(1, method="full"), "2: code_url: leave it out, 'full' is of this package"),
+  (changed(1, code_url="http://b.c"), "1: seed: 'counting' has no line of the seed 1"),
   (changed(0, valid=0.5), "1: valid: is 0.5, and ppl is from 1 to inf"),
   (changed(0, test=-1.0), "1: test: is -1.0, and ppl is from 1 to inf"),
   (changed(1, seconds=0.0), "2: seconds: is 0.0, and must be above 0"),
@@ -330,7 +428,7 @@ def test_results_on_data_that_are_made_are_no_entry(entry, tmp_path, capsys):
 
 def test_a_run_that_diverged_stays_in_the_table(entry, tmp_path, capsys):
   diverging = METHOD.replace("Counting", "Diverges")
-  words = ("run", "tiny", "--adapter", diverging, "--trials=1")
+  words = ("run", "tiny", "--adapter", diverging, CODE, "--trials=1")
   for seed in (0, 1, 2):
     assert bench(*words, "--seed", seed, "--out", tmp_path / "m") == 0
   assert "test" not in read(tmp_path / "m")[0]
@@ -339,12 +437,12 @@ def test_a_run_that_diverged_stays_in_the_table(entry, tmp_path, capsys):
   capsys.readouterr()
   assert bench("table", "--results", tmp_path / "r") == 0
   *_, last = capsys.readouterr().out.splitlines()
-  assert last.startswith("| Diverges (diverged at step 5, 5, 5) | numpy")
+  assert last.startswith("| Diverges (diverged at step 5, 5, 5) | [numpy")
   assert "| 0 of 3 |" in last
 
 
 def test_seeds_that_diverged_never_come_near(entry, tmp_path, capsys):
-  near = remade(entry, method="full", name="full")
+  near = remade(entry, method="full", name="full", code_url=None)
   lost = [drop(row) for row in entry[:2]]
   write(tmp_path / "r", [*near, *lost, entry[2]])
   assert bench("table", "--results", tmp_path / "r") == 0
@@ -355,7 +453,7 @@ def test_seeds_that_diverged_never_come_near(entry, tmp_path, capsys):
 def test_a_seed_that_diverged_counts_as_the_worst(entry, tmp_path, capsys):
   """Of one of three the median is the worse of the others, of two there is none, and of
   a full softmax no level."""
-  full = remade(entry, method="full", name="full")
+  full = remade(entry, method="full", name="full", code_url=None)
   one = [full[0], drop(full[1]), full[2]]
   two = [full[0], drop(full[1]), drop(full[2])]
   for rows, cell, time in ((one, f"{full[2]['test']:.1f}", 1), (two, "-", 0)):
@@ -375,30 +473,35 @@ def drop(row):
   return {key: row[key] for key in row if key not in lines.MEASURED} | {"diverged": 5}
 
 
+PEER = "largevocab.bench.adapters.torch_adaptive:TorchAdaptive"
+OWN, OTHER = TRAIN, ("run", "tiny", f"--adapter={METHOD}", CODE, "--trials=1")
+NAMED = lambda name: ("run", "tiny", f"--adapter={name}", CODE, "--trials=1")
 REFUSED = {
   ("run", "huge", "--method=full", "--trials=1"): "there is no task 'huge'",
   ("run", "tiny", "--method=full"): "--trials is missing",
   ("run", "tiny", "--method=full", "--trials=0"): "--trials=0: must be positive",
   ("run", "tiny", "--method=full,runlocal", "--trials=1"): "without commas",
   ("run", "tiny", "--method=fool", "--trials=1"): "head is 'fool'",
-  ("run", "tiny", "--method=full", "--trials=1", "--set=model.hidden=9"): "the task's",
-  ("run", "tiny", "--method=full", "--trials=1", "--set=train.max_steps=9"): "the task",
-  ("run", "tiny", "--method=full", "--trials=1", "--data=x"): "the data are made",
-  ("run", "tiny", "--adapter=counting", "--trials=1"): "want MODULE:FUNCTION",
-  ("run", "tiny", "--adapter=nothing.at:all", "--trials=1"): "No module named",
-  ("run", "tiny", "--adapter=./mine.py:Mine", "--trials=1"): "want MODULE:FUNCTION",
   ("run", "tiny", "--method=spherical/z", "--trials=1"): "has no probabilities",
-  ("run", "tiny", f"--adapter={METHOD}s", "--trials=1"): "has no function 'Countings'",
-  ("run", "tiny", f"--adapter={METHOD}", "--trials=1", "--set=x=1"): "argument 'x'",
-  ("run", "tiny", f"--adapter={METHOD}", "--trials=1", "--workdir=w"): "no effect with",
-  (
-    "run",
-    "tiny",
-    f"--adapter={METHOD}",
-    "--trials=1",
-    "--set=head.x=1",
-  ): "of a rate of",
-  ("run", "tiny", f"--adapter={METHOD}", "--trials=1", "--set=prior"): "want KEY=VALUE",
+  (*OWN, "--set=model.hidden=9"): "the task's",
+  (*OWN, "--set=train.max_steps=9"): "the task",
+  (*OWN, "--data=x"): "the data are made",
+  (*OWN, CODE): "--code has no effect with --method",
+  (*OWN, "--name=a|b"): "no place in a table",
+  (*OWN, "--set=train.lr=1", "--set=train.lr=2"): "train.lr is given twice",
+  NAMED("counting"): "want MODULE:FUNCTION",
+  NAMED("nothing.at:all"): "No module named",
+  NAMED("./mine.py:Mine"): "want MODULE:FUNCTION",
+  NAMED(f"{METHOD}s"): "has no function 'Countings'",
+  NAMED(PEER): "--code has no effect with --adapter=largevocab",
+  (*OTHER, "--set=x=1"): "argument 'x'",
+  (*OTHER, "--set=head.x=1"): "of a rate of train",
+  (*OTHER, "--set=train.head_lr_factor=2"): "of a rate of train",
+  (*OTHER, "--set=prior"): "want KEY=VALUE",
+  (*OTHER, "--workdir=w"): "--workdir has no effect with --adapter",
+  ("run", "tiny", f"--adapter={METHOD}", "--trials=1"): "--code is missing",
+  ("run", "tiny", f"--adapter={METHOD}", "--code=x", "--trials=1"): "want https://",
+  ("run", "tiny", "--baselines", "--seed=0"): "--seed has no effect with --baselines",
   ("run", "tiny", "--baselines", "--trials=1"): "--trials has no effect with --baseli",
 }
 
@@ -417,10 +520,3 @@ def test_other_data_are_refused():
   ):
     bench("data", "tiny", task=changed)
   assert bench("data", "tiny") == 0
-
-
-def test_a_run_of_unknown_memory_is_refused(tmp_path):
-  (tmp_path / "result.json").write_text("{}")
-  words = ("run", "tiny", "--method=full", "--trials=1", "--workdir", tmp_path)
-  with pytest.raises(UserError, match="holds a run that has ended"):
-    bench(*words, "--out", tmp_path / "out")

@@ -10,6 +10,7 @@ from largevocab.errors import Diverged
 
 TINY = dataclasses.replace(TASKS["tiny"], is_entered=True)
 METHOD = "tests.bench.counting:Counting"
+CODE = "--code=https://example.org/counting/v1"
 
 
 class Counting:

@@ -16,6 +16,7 @@ import pytest
 
 from largevocab import config, main, train
 from largevocab.errors import UserError
+from largevocab.training import workdir as files
 from largevocab.training.state import restore
 from largevocab.training.workdir import (
   RESULTS,
@@ -391,6 +392,26 @@ def test_rows_that_come_in_leave_the_source_clean(tmp_path):
   assert status() == ""
   source.write_text("")
   assert status() == "?? experiments/name/sweep.py\n"
+
+
+def test_files_of_ones_own_and_results_are_no_changes(tmp_path, monkeypatch):
+  git = lambda *args: subprocess.run(
+    ["git", "-C", str(tmp_path), *args], capture_output=True, check=True
+  )
+  monkeypatch.setattr(files, "__file__", str(tmp_path / "workdir.py"))
+  source, results = tmp_path / "source.py", tmp_path / "bench" / "results.jsonl"
+  results.parent.mkdir()
+  for path in (source, results):
+    path.write_text("1\n")
+  git("init", "-q")
+  git("add", ".")
+  (tmp_path / "my_code.py").write_text("")
+  who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+  git(*who, "commit", "-qm", "All")
+  results.write_text("2\n")
+  assert not files.has_changes()
+  source.write_text("2\n")
+  assert files.has_changes()
 
 
 def test_a_run_is_not_continued_on_other_data(run, tmp_path):
