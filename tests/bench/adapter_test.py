@@ -102,10 +102,28 @@ def test_rates_are_those_of_the_schedule():
   np.testing.assert_allclose(counting.rates, 3 * (1 - np.arange(20) / 20), rtol=1e-6)
 
 
-def test_the_example_of_the_page_is_one():
-  (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+def of_page(number):
+  """The names of a program of the page."""
+  programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+  assert len(programs) == 2
   names: dict = {}
-  exec(program, names)
+  exec(programs[number], names)
+  return names
+
+
+def test_the_output_layer_of_the_page_learns():
+  pytest.importorskip("torch")
+  exp = config.build(SMALL.settings(chosen=["train.lr=5"]))
+  data = exp.data.load()
+  model = of_page(1)["FullSoftmax"](Given(data, exp.model, exp.train, 0))
+  ended = adapter._train(model, exp, data, "ppl")
+  assert 1 < ended["valid"] < 0.75 * V
+  batch = next(iter(held_out(exp, data)["valid"]))
+  assert next(model.evaluate([batch], 3)).shape == (len(batch.y.ids_NP), 3)
+
+
+def test_the_example_of_the_page_is_one():
+  names = of_page(0)
   exp = config.build(TINY.settings())
   data = exp.data.load()
   given = Given(data, exp.model, exp.train, 0)
