@@ -8,8 +8,8 @@ import numpy as np
 
 from largevocab.data.base import HeldOutBatches
 from largevocab.data.batches import Batch
-from largevocab.evaluation import moments, retrieval
-from largevocab.evaluation.evaluate import finished, num_ranked, retrieved
+from largevocab.evaluation import moments
+from largevocab.evaluation.evaluate import finished, num_ranked, retrieved, worths
 from largevocab.evaluation.moments import Moments
 from largevocab.labels import Counts
 from largevocab.training.settings import Experiment
@@ -43,13 +43,14 @@ def measure(
 
   Cost: O(N P log V), and for ranking metrics O(V) for each distinct context.
   """
-  a, b = exp.eval.propensity_a, exp.eval.propensity_b
-  worth_V = retrieval.inverse_propensities(counts, a, b)
+  num_classes, worth_V = counts.num_classes, worths(exp, counts)
 
   @jax.jit
   def sums(nll_N: jax.Array, batch: Batch, best_NK: jax.Array | None):
-    found = {} if best_NK is None else retrieved(exp, best_NK, batch, worth_V)
-    return moments.sums({"nll": nll_N} | found, jnp.sum(batch.y.w_NP, axis=1))
+    metrics = {"nll": nll_N}
+    if best_NK is not None:
+      metrics |= retrieved(exp, best_NK, batch, num_classes, worth_V)
+    return moments.sums(metrics, jnp.sum(batch.y.w_NP, axis=1))
 
   seen = Moments()
   for batch in batches:

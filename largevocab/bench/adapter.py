@@ -33,8 +33,14 @@ from largevocab.bench.tasks import RATES, Task
 from largevocab.data.base import Data, HeldOutBatches
 from largevocab.data.batches import Batch
 from largevocab.errors import Diverged, UserError
-from largevocab.evaluation import moments, retrieval
-from largevocab.evaluation.evaluate import finished, held_out, num_ranked, retrieved
+from largevocab.evaluation import moments
+from largevocab.evaluation.evaluate import (
+  finished,
+  held_out,
+  num_ranked,
+  retrieved,
+  worths,
+)
 from largevocab.evaluation.moments import Moments
 from largevocab.tools.sweeps.records import Record, is_number
 from largevocab.training.runlog import peak_mib
@@ -281,9 +287,8 @@ class Measure:
   """
 
   def __init__(self, exp: Experiment, data: Data):
-    a, b = exp.eval.propensity_a, exp.eval.propensity_b
     self._exp, self._num_classes = exp, data.counts.num_classes
-    self._worth_V = retrieval.inverse_propensities(data.counts, a, b)
+    self._worth_V = worths(exp, data.counts)
     self._sums = jax.jit(self._of_batch)
 
   def __call__(self, model: Adapter, batches: HeldOutBatches) -> dict[str, float]:
@@ -320,7 +325,7 @@ class Measure:
     is_ranking = output.ndim == 2
     found = {"nll": output}
     if is_ranking:
-      found = retrieved(self._exp, output, batch, self._worth_V)
+      found = retrieved(self._exp, output, batch, self._num_classes, self._worth_V)
     return moments.sums(found, jnp.sum(batch.y.w_NP, axis=1))
 
 

@@ -55,9 +55,8 @@ class Evaluate:
 
   def __init__(self, exp: Experiment, counts: Counts):
     self._exp = exp
-    self._worth_V = retrieval.inverse_propensities(
-      counts, exp.eval.propensity_a, exp.eval.propensity_b
-    )
+    self._num_classes = counts.num_classes
+    self._worth_V = worths(exp, counts)
     self._step = jax.jit(self._sums)
 
   def _sums(self, params, table, head_state, carry, worth_V, batch):
@@ -68,9 +67,9 @@ class Evaluate:
     h_ND, carry = activations(exp, params, rows_BTE, carry, batch)
     weight_N = jnp.sum(batch.y.w_NP, axis=1)
     metrics = head.evaluate(head_state, h_ND, batch.y)
-    if num := num_ranked(exp, batch, len(worth_V)):
+    if num := num_ranked(exp, batch, self._num_classes):
       best_NK, _ = head.top_k(head_state, h_ND, num)
-      metrics |= retrieved(exp, best_NK, batch, worth_V)
+      metrics |= retrieved(exp, best_NK, batch, self._num_classes, worth_V)
     return carry, moments.sums(metrics, weight_N)
 
   def __call__(
@@ -126,8 +125,20 @@ def num_ranked(exp: Experiment, batch: Batch, num_classes: int) -> int:
   return exp.eval.top and min(exp.eval.top + more, num_classes)
 
 
+def worths(exp: Experiment, counts: Counts) -> jax.Array | None:
+  """What a hit of each class is worth in `psp@k`, f32[V]; None if no metric asks."""
+  if not exp.eval.precision_k:
+    return None
+  a, b = exp.eval.propensity_a, exp.eval.propensity_b
+  return retrieval.inverse_propensities(counts, a, b)
+
+
 def retrieved(
-  exp: Experiment, best_NK: jax.Array, batch: Batch, worth_V: jax.Array
+  exp: Experiment,
+  best_NK: jax.Array,
+  batch: Batch,
+  num_classes: int,
+  worth_V: jax.Array | None,
 ) -> dict[str, jax.Array]:
   """Ranking metrics selected by `eval`, f32[N] each; see `retrieval`.
 
@@ -135,13 +146,15 @@ def retrieved(
     exp: the experiment.
     best_NK: i32[N, K], K = `num_ranked`, best first.
     batch: has the true classes, and those to leave out.
-    worth_V: f32[V], see `retrieval.inverse_propensities`.
+    num_classes: V.
+    worth_V: see `worths`.
   """
   hidden, y, k = _hidden(exp, batch), batch.y, exp.eval.ranking_k
   if hidden is not None:
-    best_NK = retrieval.without(best_NK, jnp.asarray(hidden), len(worth_V))
+    best_NK = retrieval.without(best_NK, jnp.asarray(hidden), num_classes)
   found = retrieval.at_k(best_NK[:, :k], y) if k else {}
-  found |= retrieval.of_labels(best_NK, y, worth_V, exp.eval.precision_k)
+  if worth_V is not None:
+    found |= retrieval.of_labels(best_NK, y, worth_V, exp.eval.precision_k)
   return found | retrieval.hits(best_NK, y, exp.eval.hit_k)
 
 
