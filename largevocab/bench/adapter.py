@@ -46,7 +46,7 @@ from largevocab.tools.sweeps.records import Record, is_number
 from largevocab.training.runlog import peak_mib
 from largevocab.training.settings import Experiment, Training
 
-_LEAST = -1e-4  # of -log p, with rounding
+_LEAST = -0.01  # of -log p, rounded in half precision
 
 
 class Step(NamedTuple):
@@ -204,7 +204,7 @@ def run(
   try:
     ended = _train(model, exp, data, task.metric)
   except Diverged as error:
-    ended = {"diverged": error.step}
+    ended = {"diverged": int(error.step)}
   device = _device(model)
   machine = {"peak_mib": peak_mib()}
   if device:

@@ -137,13 +137,10 @@ def run(args: argparse.Namespace, task: Task) -> int:
       file=sys.stderr,
     )
   if args.baselines:
-    found = list(ours.count_baselines(task, args.data))
+    found = [before | row for row in ours.count_baselines(task, args.data)]
   else:
-    found = [_trained(args, task, before | _load(args.shared))]
-  rows = [
-    lines.line(args.task, task.metric, row.pop("digest"), **before | row)
-    for row in found
-  ]
+    found = [_trained(args, task, before)]
+  rows = [lines.line(args.task, task.metric, row.pop("digest"), **row) for row in found]
   try:
     records.merge(args.out, rows)
   except (OSError, UserError):
@@ -158,15 +155,17 @@ def run(args: argparse.Namespace, task: Task) -> int:
 def _trained(args: argparse.Namespace, task: Task, before: Record) -> Record:
   """What a line has of a run, and of what was so before it."""
   seed: int = args.seed or 0
-  about: Record = {"name": _name(args), "seed": seed, "trials": args.trials, **before}
+  about: Record = {"name": _name(args), "seed": seed, "trials": args.trials}
   if args.code:
     about["code_url"] = args.code
   with _workdir(args.workdir) as workdir:
     if args.method:
+      before = ours.since_start(workdir, before, lambda: _load(args.shared))
       line = ours.run(task, args.method, seed, args.data, args.set, workdir)
     else:
+      before |= _load(args.shared)
       line = adapter.run(task, args.adapter, seed, args.data, args.set)
-  return about | line
+  return about | line | before
 
 
 def _load(shared: bool) -> Record:

@@ -294,7 +294,7 @@ def _faults_of_methods(rows: Sequence[tuple[int, Record]]) -> Iterator[str]:
         yield f"{members[1][0]}: name: the baseline of line {number} again"
       continue
     seeds = [row["seed"] for _, row in members]
-    curves = [[value for _, value, _ in row.get("curve", [])] for _, row in members]
+    curves = [row.get("curve", []) for _, row in members]
     if missing := [seed for seed in SEEDS if seed not in seeds]:
       name = first["name"]
       yield f"{number}: seed: {name!r:.80} has no line of the seed {missing[0]}"
@@ -302,7 +302,7 @@ def _faults_of_methods(rows: Sequence[tuple[int, Record]]) -> Iterator[str]:
       if row["seed"] in seeds[:place]:
         yield f"{number_of}: seed: {row['seed']} is there twice"
       elif curves[place] and curves[place] in curves[:place]:
-        yield f"{number_of}: curve: has the values of another seed, of the same method"
+        yield f"{number_of}: curve: is that of another seed, of the same method"
       for key in _SAME:
         if row.get(key) != first.get(key):
           yield f"{number_of}: {key}: is not that of line {number}, of the same method"

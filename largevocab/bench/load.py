@@ -4,6 +4,8 @@ import os
 import pathlib
 import time
 
+import numpy as np
+
 MOST = 0.5  # busy cores of a machine that counts as idle
 _STAT = pathlib.Path("/proc/stat")
 
@@ -14,17 +16,18 @@ def busy_cores(seconds: float = 1.0) -> float | None:
     sum over cores of 1 - (time idle or waiting) / time
 
   Unlike the load average this does not count a run that has just ended. None: the
-  system has no /proc/stat.
+  system has no /proc/stat that counts.
   """
   if not _STAT.exists():
     return None
   before = _times()
   time.sleep(seconds)
-  busy = 0.0
-  for core, (idle, whole) in _times().items():
-    idle_before, whole_before = before.get(core, (idle, whole))
-    busy += 1 - (idle - idle_before) / max(whole - whole_before, 1)
-  return round(busy, 2)
+  after = _times()
+  cores = [core for core in after if core in before and after[core] != before[core]]
+  spent = [np.subtract(after[core], before[core]) for core in cores]
+  return (
+    round(float(sum(1 - idle / whole for idle, whole in spent)), 2) if cores else None
+  )
 
 
 def _times() -> dict[int, tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from largevocab import __version__, baselines, config
@@ -16,7 +16,7 @@ from largevocab.tools.sweeps.records import Record, validation_curve
 from largevocab.train import train
 from largevocab.training.runlog import peak_mib
 from largevocab.training.settings import Experiment
-from largevocab.training.workdir import read_json
+from largevocab.training.workdir import has_ended, read_json, write_json
 
 
 def loaded(exp: Experiment, task: Task) -> tuple[Data, str]:
@@ -40,6 +40,35 @@ def loaded(exp: Experiment, task: Task) -> tuple[Data, str]:
       f"the files anew ({task.data})"
     )
   return data, found
+
+
+def since_start(workdir: str, before: Record, load: Callable[[], Record]) -> Record:
+  """What a line has of the state of checkout and machine: the worst of all commands
+  that trained in this workdir, where it is kept, and the version of the first.
+
+  Args:
+    workdir: of the run, which may go on, or have ended.
+    before: what was so before this command.
+    load: measures what else runs on the machine; not called where nothing is trained.
+
+  Raises:
+    UserError: the run has ended, and another command trained it.
+  """
+  path = os.path.join(workdir, "bench.json")
+  kept = read_json(path) if os.path.exists(path) else {}
+  if has_ended(workdir):
+    if not kept:
+      raise UserError(
+        f"{workdir} holds a run that has ended, of which it is not known whether the "
+        "machine was idle; choose another --workdir"
+      )
+    return kept
+  now = {"code": f"largevocab {__version__}", **before, **load()}
+  for key, value in kept.items():
+    now[key] = value if key == "code" else max(value, now.get(key, value))
+  os.makedirs(workdir, exist_ok=True)
+  write_json(path, now)
+  return now
 
 
 def run(
@@ -68,12 +97,11 @@ def run(
     )
   _, found = loaded(exp, task)
   line = {"digest": found, "method": method, "settings": sorted(chosen)}
-  line["code"] = f"largevocab {__version__}"
   try:
     result = train(exp, settings.to_dict(), workdir)
   except Diverged as error:
     return {**line, "diverged": error.step, "peak_mib": peak_mib()}
-  # A run that had ended was perhaps made by another version, on another device.
+  # A run that had ended was perhaps made on another device.
   meta = read_json(os.path.join(workdir, "meta.json"))
   line |= {key: meta[key] for key in MACHINE}
   curve = validation_curve(pathlib.Path(workdir, "metrics.jsonl"), task.metric)

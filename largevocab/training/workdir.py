@@ -31,7 +31,7 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 _PATIENCE = 1.0  # seconds to wait for a lock: tests of it hold it only briefly
 # Result rows, which change while a sweep runs, do not count as source.
 RESULTS = ":(top,exclude,glob)experiments/*/*.jsonl"
-_ENTRIES = ":(top,exclude,glob)bench/*.jsonl"
+_CODE = (":/largevocab", ":/configs")
 # Keys that change neither what a step does nor by what the best state is chosen: inputs
 # of another length (eval.unroll) have other costs. Classes of data at another path are
 # compared with those of the run.
@@ -363,9 +363,8 @@ def describe_machine() -> dict[str, Any]:
 
 
 def has_changes() -> bool:
-  """Whether a tracked file of the source, which no results are, is not as committed."""
-  status = ("status", "--porcelain", "-uno", "--", ":/", RESULTS, _ENTRIES)
-  return bool(_git(*status))
+  """Whether a tracked file of the code or of a config is not as committed."""
+  return bool(_git("status", "--porcelain", "-uno", "--", *_CODE))
 
 
 def device_name() -> str:

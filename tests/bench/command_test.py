@@ -209,16 +209,23 @@ def test_a_line_that_is_not_written_is_shown(tmp_path, monkeypatch, capsys):
   assert json.loads(capsys.readouterr().err.splitlines()[-1])["steps"] == TINY.steps
 
 
-def test_a_run_that_has_ended_makes_its_line_again(tmp_path):
-  """With the memory and the device of then."""
+def test_a_run_that_has_ended_makes_its_line_again(tmp_path, machine):
+  """With the memory and the device of then, and what was wrong then."""
   words = (*TRAIN, "--workdir", tmp_path / "run", "--out", tmp_path / "out")
-  assert bench(*words) == 0
+  with machine.context() as then:
+    then.setattr(command, "has_changes", lambda: True)
+    assert bench(*words, "--shared") == 0
   (first,) = read(tmp_path / "out")
+  assert first["git_dirty"]
+  assert first["shared"]
   for name, key, value in (("result", "peak_mib", 7.5), ("meta", "device", "A chip")):
     path = tmp_path / "run" / f"{name}.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
   assert bench(*words) == 0
   assert read(tmp_path / "out") == [first | {"peak_mib": 7.5, "device": "A chip"}]
+  (tmp_path / "run" / "bench.json").unlink()
+  with pytest.raises(UserError, match="not known whether the machine was idle"):
+    bench(*words)
 
 
 def test_the_page_has_the_table_of_what_was_submitted(tmp_path):
@@ -344,7 +351,7 @@ FAULTS = [
   (curve(0, lambda c: c[::-1] + c[-1:]), "1: curve: its steps or seconds do not incr"),
   (curve(0, lambda c: [[1, 9.0, 0.0], *c]), "1: curve: its steps or seconds do not i"),
   (curve(0, lambda c: [[1, 0.5, 1e-9], *c]), "1: curve: has values that ppl cannot h"),
-  (repeated, "2: curve: has the values of another seed, of the same method"),
+  (repeated, "2: curve: is that of another seed, of the same method"),
 ]
 
 

@@ -399,16 +399,16 @@ def test_files_of_ones_own_and_results_are_no_changes(tmp_path, monkeypatch):
     ["git", "-C", str(tmp_path), *args], capture_output=True, check=True
   )
   monkeypatch.setattr(files, "__file__", str(tmp_path / "workdir.py"))
-  source, results = tmp_path / "source.py", tmp_path / "bench" / "results.jsonl"
-  results.parent.mkdir()
-  for path in (source, results):
+  source, page = tmp_path / "largevocab" / "source.py", tmp_path / "docs" / "page.md"
+  for path in (source, page):
+    path.parent.mkdir()
     path.write_text("1\n")
   git("init", "-q")
   git("add", ".")
   (tmp_path / "my_code.py").write_text("")
   who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
   git(*who, "commit", "-qm", "All")
-  results.write_text("2\n")
+  page.write_text("2\n")
   assert not files.has_changes()
   source.write_text("2\n")
   assert files.has_changes()
