@@ -54,8 +54,8 @@ def single_targets(
     num_classes: V, to check the ids against; not under `jax.jit`.
 
   Raises:
-    UserError: an id is not a 32-bit integer; shapes do not agree; or see
-      `check_targets`.
+    UserError: an id is not a 32-bit integer; or see `check_targets`.
+    ValueError: shapes do not agree.
 
   >>> y = single_targets(np.array([3, -100]), weight_N=[1, 0])
   >>> y.ids_NP.tolist(), y.w_NP.tolist()
@@ -81,7 +81,7 @@ def multi_targets(
     num_classes: V, to check the ids against; not under `jax.jit`.
 
   Raises:
-    UserError: as `single_targets`.
+    UserError, ValueError: as `single_targets`.
 
   >>> multi_targets([[3, 1], [2, -1]]).w_NP.tolist()
   [[0.5, 0.5], [1.0, 0.0]]

@@ -196,6 +196,9 @@ class _Loop:
       has_measured = processes.of_first(self._log.has(step, "valid"))
       if self._is_eval(step) and not has_measured:
         self._measure(state, step, "valid", seconds)  # stopped before evaluation
+      has_watched = processes.of_first(self._log.has(step, "monitor"))
+      if self._is_monitored(step) and not has_watched:
+        self._watch(state, step)
       tokens = exp.train.batch_size * exp.train.unroll * exp.train.accumulate
       progress = Progress(step, self.num_steps, tokens)
       started = time.perf_counter()
@@ -276,7 +279,8 @@ class _Loop:
 
   def _is_monitored(self, step: int) -> bool:
     every = self._exp.log.monitor_every_steps
-    return bool(every) and step % every == 0
+    is_between = 0 < step < self.num_steps  # the last step is watched anyway
+    return bool(every) and is_between and step % every == 0
 
   def _watch(self, state: State, step: int) -> None:
     seen = self._monitor(state, self._batch(step * self._exp.train.accumulate))

@@ -7,8 +7,9 @@ import re
 import pytest
 from ml_collections import ConfigDict
 
-from largevocab import command_line, config as c
+from largevocab import command_line, config as c, losses
 from largevocab.errors import UserError
+from largevocab.heads import HEADS, Full
 from largevocab.training.workdir import claim_workdir
 
 
@@ -196,3 +197,21 @@ def test_keys_that_an_older_run_lacks_are_at_their_defaults(tmp_path):
   path.write_text(json.dumps(old | {"head": {"name": "sampeld"}}))
   with pytest.raises(UserError, match="sampeld"):
     c.build(c.of_workdir(str(tmp_path)))
+
+
+def test_a_loss_that_a_config_file_registers_is_known(monkeypatch):
+  class Twice(losses.SampledSoftmax):
+    pass
+
+  monkeypatch.setitem(losses.SAMPLED_LOSSES, "twice", Twice)
+  settings = tiny()
+  settings.head.loss.name = "twice"
+  assert type(c.build(settings).head.loss) is Twice
+
+
+def test_a_head_that_a_config_file_registers_is_known(monkeypatch):
+  class Other(Full):
+    pass
+
+  monkeypatch.setitem(HEADS, "other", Other)
+  assert type(c.head("other")) is Other

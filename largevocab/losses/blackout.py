@@ -40,7 +40,7 @@ def blackout_loss(
     f32[], nats, summed over the examples.
 
   Raises:
-    UserError: shapes do not agree.
+    ValueError: shapes do not agree.
 
   Source: Ji et al. 2016; Barber & Botev 2016, equations 46-47. The 1 / Q of the paper
     is 1 / expected: a factor common to all classes cancels. log(1 - p) is exact also

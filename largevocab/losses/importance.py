@@ -40,7 +40,7 @@ def importance_loss(
     f32[], nats, summed over the examples.
 
   Raises:
-    UserError: shapes do not agree.
+    ValueError: shapes do not agree.
 
   Source: Bengio and Senecal 2008; Barber & Botev 2016, equations 12-14, with
     expected = S q for S independent draws.

@@ -47,7 +47,7 @@ def nce_loss(
     f32[], nats, summed over the examples.
 
   Raises:
-    UserError: shapes do not agree.
+    ValueError: shapes do not agree.
 
   Source: Gutmann and Hyvarinen 2010; Mnih and Teh 2012; Barber & Botev 2016, equations
     30-31.

@@ -40,7 +40,7 @@ def negative_sampling_loss(
     f32[], nats, summed over the examples.
 
   Raises:
-    UserError: shapes do not agree.
+    ValueError: shapes do not agree.
 
   Source: Mikolov et al. 2013; Barber & Botev 2016, equation 43. Equation 45 also
     divides by the number of draws.

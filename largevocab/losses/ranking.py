@@ -53,7 +53,8 @@ def ranking_loss(
     f32[], summed over the examples; nats for 'log'.
 
   Raises:
-    UserError: shapes do not agree, or the penalty is another.
+    ValueError: shapes do not agree.
+    UserError: the penalty is another.
 
   Source: Barber & Botev 2016, equations 32-35 and 42; Collobert and Weston 2008
     (hinge); Rendle et al. 2009 (alpha = 0).

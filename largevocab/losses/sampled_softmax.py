@@ -46,7 +46,7 @@ def sampled_softmax_loss(
     f32[], nats, summed over the examples.
 
   Raises:
-    UserError: shapes do not agree.
+    ValueError: shapes do not agree.
 
   Source: Barber & Botev 2016, section 2.1, equations 22-26, with kappa = 1 / expected;
     after Bengio and Senecal 2008.

@@ -44,7 +44,7 @@ def softmax_cross_entropy(
     f32[], nats.
 
   Raises:
-    UserError: shapes do not agree.
+    ValueError: shapes do not agree.
 
   Source: Blanc & Rendle 2018, equation 1; equation 11 for `absolute_logit`.
   Cost: 3 products of N V D with the gradient, or 4 where the budget is small.

@@ -49,7 +49,7 @@ def upper_bound_loss(
     f32[], nats, summed over the examples.
 
   Raises:
-    UserError: shapes do not agree.
+    ValueError: shapes do not agree.
 
   Source: Barber & Botev 2016, equation 48, there for all classes; here true ones are
     exact, as in its section 2.1. The paper found this less successful than unbiased

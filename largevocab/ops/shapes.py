@@ -1,8 +1,7 @@
 """Shape checks by the letters in array names: `h_ND` has axes N and D."""
 
 import jax
-
-from largevocab.errors import UserError
+import numpy as np
 
 
 def check_shapes(**arrays: jax.Array) -> dict[str, int]:
@@ -18,27 +17,26 @@ def check_shapes(**arrays: jax.Array) -> dict[str, int]:
     The size of each letter.
 
   Raises:
-    UserError: a rank or a size disagrees; the message names both arrays.
+    ValueError: a rank or a size disagrees; the message names both arrays.
 
-  >>> import numpy as np
   >>> check_shapes(h_ND=np.zeros((3, 2)), w_VD=np.zeros((5, 2)))
   {'N': 3, 'D': 2, 'V': 5}
   >>> check_shapes(h_ND=np.zeros((3, 2)), w_VD=np.zeros((5, 4)))
   Traceback (most recent call last):
   ...
-  largevocab.errors.UserError: w_VD has shape (5, 4), but D = 2 in h_ND
+  ValueError: w_VD has shape (5, 4), but D = 2 in h_ND
   """
   sizes: dict[str, int] = {}
   owner: dict[str, str] = {}
   for name, array in arrays.items():
     _, _, letters = name.rpartition("_")
     if len(letters) != array.ndim:
-      raise UserError(
+      raise ValueError(
         f"{name} has shape {array.shape}; it must have the axes [{', '.join(letters)}]"
       )
     for letter, size in zip(letters, array.shape, strict=True):
       if sizes.setdefault(letter, size) != size:
-        raise UserError(
+        raise ValueError(
           f"{name} has shape {array.shape}, but {letter} = {sizes[letter]} in "
           f"{owner[letter]}"
         )
@@ -54,23 +52,21 @@ def check_broadcast(sizes: dict[str, int], **arrays: jax.Array) -> None:
     **arrays: named as for `check_shapes`.
 
   Raises:
-    UserError: an axis is missing, or has another size.
+    ValueError: an axis is missing, or has another size.
 
-  >>> import numpy as np
   >>> check_broadcast({"N": 3, "M": 2}, log_expected_NM=np.zeros((1, 2)))
   >>> check_broadcast({"N": 3, "M": 2}, log_expected_NM=np.zeros(2))
   Traceback (most recent call last):
   ...
-  largevocab.errors.UserError: log_expected_NM has shape (2,); it must be (3, 2), each \
-size of which may be 1
+  ValueError: log_expected_NM has shape (2,); it must be (3, 2), each \
+size of which may be 1: add axes with [None]
   """
   for name, array in arrays.items():
     _, _, letters = name.rpartition("_")
-    full = tuple(sizes[letter] for letter in letters)
-    if array.ndim != len(full) or any(
-      size not in (1, want) for size, want in zip(array.shape, full, strict=True)
-    ):
-      raise UserError(
-        f"{name} has shape {array.shape}; it must be {full}, each size of which may "
-        "be 1"
+    shape, full = np.shape(array), tuple(sizes[letter] for letter in letters)
+    fits = map(lambda size, want: size in (1, want), shape, full)
+    if len(shape) != len(full) or not all(fits):
+      raise ValueError(
+        f"{name} has shape {shape}; it must be {full}, each size of which may be 1: "
+        "add axes with [None]"
       )

@@ -164,6 +164,18 @@ class FixedInBlocks(InBlocks):
 
   sampler: FixedLaw
 
+  def log_expected(self, stats, w_VD, h_ND, y, ids):
+    if len(shards.blocks_here()) * ids.size <= len(w_VD):
+      return super().log_expected(stats, w_VD, h_ND, y, ids)
+    # One pass over all rows is less than looking up all ids in each block.
+    at = (
+      self.log_expected_of_all(stats)
+      .at[ids]
+      .get(mode="fill", fill_value=-jnp.inf, wrap_negative_indices=False)
+    )
+    per_example = getattr(self.sampler, "per_example", False)
+    return jnp.broadcast_to(at, (len(h_ND), ids.shape[-1])) if per_example else at
+
   def log_expected_of_all(self, stats: PyTree) -> jax.Array:
     """`log_expected` of every row of this device, f32[L]."""
     return jax.vmap(self.sampler.log_expected_of_all)(stats).ravel()

@@ -141,9 +141,9 @@ class LSH(abc.ABC):
     for name in ("unigram_share", "exact"):
       if self.draw == "fill" and getattr(self, name):
         raise UserError(
-          f"sampler.{name} is {getattr(self, name)}, and sampler.draw is 'fill', which "
-          f"takes classes from buckets alone: set sampler.{name} to 0, or sampler.draw "
-          "to 'independent'"
+          f"head.sampler.{name} is {getattr(self, name)}, and head.sampler.draw is "
+          "'fill', which takes classes from buckets alone: set the first to 0, or the "
+          "other to 'independent'"
         )
     if self.exact > self.tables * self.slots:
       raise UserError(
@@ -152,8 +152,8 @@ class LSH(abc.ABC):
       )
     if self.rebuild_tables > self.tables:
       raise UserError(
-        f"sampler.rebuild_tables is {self.rebuild_tables}, but there are {self.tables} "
-        "tables: use so many or fewer"
+        f"head.sampler.rebuild_tables is {self.rebuild_tables}, but there are "
+        f"{self.tables} tables: use so many or fewer"
       )
 
   @abc.abstractmethod

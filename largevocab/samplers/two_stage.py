@@ -207,7 +207,7 @@ class TwoStage(abc.ABC):
     layout = choose_layout(V, D, width, m, size, dense_levels, self.rates, largest)
     if self.whole_leaves and layout.size(V) > m:
       raise UserError(
-        f"sampler.whole_leaves draws blocks of {layout.size(V)} classes: raise "
+        f"head.sampler.whole_leaves draws blocks of {layout.size(V)} classes: raise "
         f"head.num_samples, which is {m}, or lower head.sampler.leaf_size"
       )
     return layout

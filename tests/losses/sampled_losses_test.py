@@ -81,7 +81,7 @@ def test_sums_over_bfloat16_scores_are_in_float32(loss):
 def test_log_expected_counts_of_examples_are_not_taken_for_those_of_classes(loss):
   num = 4  # examples, and drawn classes
   o_NP, o_NM, w_NP = jnp.zeros((num, 1)), jnp.zeros((num, num)), jnp.ones((num, 1))
-  with pytest.raises(UserError, match=r"log_expected_NM has shape \(4,\)"):
+  with pytest.raises(ValueError, match=r"log_expected_NM has shape \(4,\)"):
     loss(o_NP, w_NP, o_NP, o_NM, jnp.zeros(num), jnp.ones((num, num), bool))
 
 

@@ -195,6 +195,20 @@ def test_sets_of_a_block_have_the_law_of_the_block_alone(sampler, m):
   assert len(sizes) > 1  # there was something to pad
 
 
+@pytest.mark.parametrize("name", ["unigram", "bernoulli"])
+def test_many_ids_are_looked_up_as_few_are(name):
+  """Of few each block looks up all; of many one pass over all rows is less."""
+  head, state, _ = made(SAMPLERS[name](per_example=True))
+  h_ND, y = batch(9)
+  args = state.parts.stats, state.parts.table.w_VD, h_ND, y
+  log_expected = in_blocks(head.head.sampler).log_expected
+  ids = np.random.default_rng(0).integers(-1, BLOCKS.num_rows + 2, 2 * BLOCKS.num_rows)
+  many = on_device(log_expected, *args, jnp.asarray(ids))
+  few = [on_device(log_expected, *args, jnp.asarray(ids[i : i + 2])) for i in range(6)]
+  for i, of_two in enumerate(few):
+    np.testing.assert_array_equal(many[:, i : i + 2], of_two)
+
+
 @pytest.mark.parametrize("path", ["sampled/pps", "sampled/mixture", "nce/unigram"])
 def test_with_several_blocks_a_step_costs_the_same_for_any_number_of_classes(path):
   head = OverDevices(config.head(path, num_samples=64), MESH, 16)
