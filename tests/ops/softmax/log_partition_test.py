@@ -68,6 +68,21 @@ def test_nll_is_the_mean_over_true_classes():
 
 
 @pytest.mark.usefixtures("_chunks")
+def test_a_change_gets_the_classes_of_its_scores():
+  h_ND, w_VD = problem()
+  b_V = 3 * np.random.default_rng(1).standard_normal(11).astype(np.float32)
+  change = lambda s_NC, ids_C: s_NC + jnp.asarray(b_V)[ids_C][None]
+  log_p_NV = scipy.special.log_softmax(h_ND @ w_VD.T + b_V, axis=1)
+  want_N = scipy.special.logsumexp(h_ND @ w_VD.T + b_V, axis=1)
+  got_N = log_normalizer(h_ND, w_VD, change=change)
+  np.testing.assert_allclose(got_N, want_N, rtol=1e-5)
+  ids_N1 = np.array([[0], [3], [5], [9], [10]])
+  nll_N = softmax_nll(h_ND, w_VD, ids_N1, np.ones((5, 1)), change=change)
+  want_N = -np.take_along_axis(log_p_NV, ids_N1, axis=1)[:, 0]
+  np.testing.assert_allclose(nll_N, want_N, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("_chunks")
 def test_bfloat16_operands_are_summed_in_float32():
   h_ND, w_VD = (np.asarray(jnp.bfloat16(x), np.float32) for x in problem(V=3000))
   want_N = scipy.special.logsumexp(h_ND.astype(float) @ w_VD.T.astype(float), axis=1)

@@ -33,6 +33,19 @@ def test_streamed_equals_naive(N, V, k, size, score):
   np.testing.assert_array_equal(o_NK, want_o_NK)
 
 
+@pytest.mark.parametrize("size", [4, None])
+def test_a_change_gets_the_classes_of_its_scores(size):
+  rng = np.random.default_rng(2)
+  h_ND, w_VD = (rng.standard_normal((n, 3)).astype(np.float32) for n in (4, 11))
+  b_V = 3 * rng.standard_normal(11).astype(np.float32)
+  change = lambda s_NC, ids_C: s_NC + jnp.asarray(b_V)[ids_C][None]
+  ids_NK, s_NK = top_k(h_ND, w_VD, 3, size=size, change=change)
+  s_NV = h_ND @ w_VD.T + b_V
+  want_NK = np.argsort(-s_NV, axis=1)[:, :3]
+  np.testing.assert_array_equal(ids_NK, want_NK)
+  np.testing.assert_allclose(s_NK, np.take_along_axis(s_NV, want_NK, 1), rtol=1e-5)
+
+
 def test_naive_is_stable_sorting():
   rng = np.random.default_rng(1)
   h_ND = rng.integers(-1, 2, (4, 3)).astype(np.float32)
