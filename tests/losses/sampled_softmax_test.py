@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from largevocab.losses import complement_weights, sampled_softmax_loss
 from largevocab.losses.importance_weights import log_normalizer_ratio
-from largevocab.ops.accidental_hits import is_first, is_member
+from largevocab.ops.accidental_hits import is_first
 
 
 @pytest.fixture(autouse=True)
@@ -99,8 +99,8 @@ def test_coefficients_are_bounded_and_of_the_right_sign(o, num_exact, log_expect
   true, gamma = -float(d_NP[0, 0]), -of_class
   exact = np.exp(np.array(o) - max(o))
   exact = np.eye(len(o))[0] - exact / exact.sum()
-  assert 0 <= true <= 1
-  assert (np.abs(gamma) <= 1).all()
+  assert 0 <= true <= 1 + 1e-12
+  assert (np.abs(gamma) <= 1 + 1e-12).all()
   np.testing.assert_allclose(true + gamma.sum(), 0, atol=1e-12)
   assert (np.sign(gamma) * np.sign(exact[1:]) >= 0).all()
   assert np.sign(true) * np.sign(exact[0]) >= 0
@@ -199,23 +199,6 @@ def test_weights_are_finite_for_any_share_of_the_exact_set(share):
     drawn_N = np.exp(log_drawn_N[1:]) * np.maximum(kept_N[1:], 1)
     assert (drawn_N > 0.999).all()
     assert (drawn_N < 1.001 * m).all()
-
-
-@pytest.mark.parametrize("size", [1, 33, 100])
-def test_membership_in_one_set_for_all_rows(size):
-  rng = np.random.default_rng(size)
-  ids_NM, set_S = rng.integers(0, 200, (5, 7)), rng.integers(0, 200, size)
-  got = is_member(jnp.asarray(ids_NM), jnp.asarray(set_S)[None])
-  np.testing.assert_array_equal(got, np.isin(ids_NM, set_S))
-
-
-def test_membership_and_first_occurrence():
-  rng = np.random.default_rng(0)
-  ids_NM, set_NS = rng.integers(0, 9, (5, 7)), rng.integers(0, 9, (5, 3))
-  want = [np.isin(ids_M, set_S) for ids_M, set_S in zip(ids_NM, set_NS, strict=True)]
-  np.testing.assert_array_equal(is_member(ids_NM, set_NS), want)
-  want = [[x not in row[:i] for i, x in enumerate(row)] for row in ids_NM.tolist()]
-  np.testing.assert_array_equal(is_first(jnp.asarray(ids_NM)), want)
 
 
 def probability(o_true, o_M, kappa):
