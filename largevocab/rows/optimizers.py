@@ -164,9 +164,13 @@ class RowOptimizer(abc.ABC):
       return new, read()
     # The compiler for TPU would copy a table of narrow rows to read what was written,
     # that for CPU to read what is about to be.
-    after = lambda: self._rows_after(table, rows, lr, scale)[0]
-    anew = lambda: wide(after().astype(table.w_VD.dtype))
+    anew = lambda: self.rows_anew(table, rows, lr, scale)
     return new, jax.lax.platform_dependent(cpu=read, default=anew)
+
+  def rows_anew(self, table: Table, rows: RowGrads, lr, scale) -> jax.Array:
+    """The new rows of `update_and_rows`, computed once more from the old table."""
+    new_RD, _ = self._rows_after(table, rows, lr, scale)
+    return wide(new_RD.astype(table.w_VD.dtype))
 
   def _update_part(self, table, part, lr, scale):
     """The table after an update of these rows, with the same count."""

@@ -4,7 +4,6 @@ Here K is the number of blocks and S of rows of a block.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -50,12 +49,20 @@ def rows_at(x_KE: jax.Array, ids_R: jax.Array) -> jax.Array:
   >>> rows_at(jnp.eye(2), jnp.array([1, 2])).tolist()
   [[0.0, 1.0], [0.0, 1.0]]
   """
-  gather = lambda x_KE, ids_R: x_KE.at[ids_R].get(mode="clip")
   if x_KE.ndim == 1 or x_KE.shape[1] < _LONG:
-    return gather(x_KE, ids_R)
-  row = lambda x_KE, i: lax.dynamic_index_in_dim(x_KE, i, keepdims=False)
-  each = lambda x_KE, ids_R: lax.map(partial(row, x_KE), ids_R)
-  return lax.platform_dependent(x_KE, ids_R, tpu=each, default=gather)
+    return gathered(x_KE, ids_R)
+  return lax.platform_dependent(x_KE, ids_R, tpu=one_by_one, default=gathered)
+
+
+def gathered(x_KE, ids_R):
+  """`rows_at`, all at once."""
+  return x_KE.at[ids_R].get(mode="clip")
+
+
+def one_by_one(x_KE, ids_R):
+  """`rows_at`, in a loop."""
+  row = lambda i: lax.dynamic_index_in_dim(x_KE, i, keepdims=False)
+  return lax.map(row, ids_R)
 
 
 def rows_within(

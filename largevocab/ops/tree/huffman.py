@@ -252,21 +252,66 @@ def tree_loss(
   ('0.6931', [0, 4, 5], [-0.5, -0.5])
   """
   _check(x_ND, w_VD, tree, ids_NP=ids_NP, w_NP=w_NP)
-  V, dtype = len(w_VD), compute_dtype(x_ND, w_VD, dtype)
+  dtype = compute_dtype(x_ND, w_VD, dtype)
   x_MD = jnp.repeat(x_ND, ids_NP.shape[1], axis=0)
   w_M = w_NP.ravel()
-  above_LM = ways(tree, jnp.where(w_M != 0, ids_NP.ravel(), V))
+  steps = level_steps(tree, ids_NP.ravel(), w_M)
+  # A TPU would copy a whole narrow table for a loop that reads its rows.
+  loss, dx_MD, rows_RD = lax.platform_dependent(
+    w_VD,
+    tpu=partial(over_read_rows, x_MD, w_M=w_M, steps=steps, dtype=dtype),
+    default=partial(over_table, x_MD, w_M=w_M, steps=steps, dtype=dtype),
+  )
+  dx_NPD = dx_MD.reshape(*ids_NP.shape, -1)
+  return shards.total(loss), jnp.sum(dx_NPD, axis=1), (steps.ids_R, rows_RD)
+
+
+class Steps(NamedTuple):
+  """The ways from some classes to the root, level by level.
+
+  Attributes:
+    above_LM: i32[L, M], links, see `ways`; none from classes of weight 0.
+    node_LM: i32[L, M], their nodes, V where there is none.
+    row_LM: i32[L, M], where those are in `ids_R`.
+    ids_R: i32[R], the distinct nodes, and other ids >= V.
+  """
+
+  above_LM: jax.Array
+  node_LM: jax.Array
+  row_LM: jax.Array
+  ids_R: jax.Array
+
+
+def level_steps(tree: Tree, ids_M: jax.Array, w_M: jax.Array) -> Steps:
+  """The ways of classes with these weights."""
+  V = len(tree.above_class_V)
+  above_LM = ways(tree, jnp.where(w_M != 0, ids_M, V))
   node_LM = _nodes(above_LM, V)
   ids_R, row_LM = jnp.unique(
     node_LM, size=min(node_LM.size, V), fill_value=V, return_inverse=True
   )
-  R = len(ids_R)
-  ids_R = jnp.where(ids_R < V, ids_R, V + jnp.arange(R, dtype=ids_R.dtype))
+  ids_R = jnp.where(ids_R < V, ids_R, V + jnp.arange(len(ids_R), dtype=ids_R.dtype))
+  return Steps(above_LM, node_LM, row_LM, ids_R)
 
-  def add(so_far, here, w_VD):
+
+def over_table(x_MD, w_VD, w_M, steps, dtype):
+  """Loss and gradients of `tree_loss`; each level reads its rows from the table."""
+  return _over_levels(x_MD, w_VD, w_M, steps, steps.node_LM, dtype)
+
+
+def over_read_rows(x_MD, w_VD, w_M, steps, dtype):
+  """`over_table` with each row read once, before the first level."""
+  rows_RD = w_VD.at[steps.ids_R].get(mode="fill", fill_value=0)
+  return _over_levels(x_MD, rows_RD, w_M, steps, steps.row_LM, dtype)
+
+
+def _over_levels(x_MD, w_KD, w_M, steps, at_LM, dtype):
+  """Loss and gradients with the rows at_LM of w_KD."""
+
+  def add(so_far, here):
     loss, dx_MD, rows_RD = so_far
     above_M, row_M, at_M = here
-    rows_MD, o_M = _logits(x_MD, w_VD, at_M, dtype)
+    rows_MD, o_M = _logits(x_MD, w_KD, at_M, dtype)
     loss -= jnp.sum(w_M * side_log_p(o_M, above_M))
     side_M = (above_M % 2).astype(o_M.dtype)
     do_M = jnp.where(above_M < 0, 0, w_M * (sigmoid(o_M) - side_M))
@@ -275,21 +320,8 @@ def tree_loss(
     return (loss, dx_MD, rows_RD.at[row_M].add(drows_MD)), None
 
   zeros = lambda *shape: jnp.zeros(shape, sum_dtype(dtype))
-  init = zeros(), zeros(*x_MD.shape), zeros(R, x_ND.shape[1])
-
-  def over_levels(w_VD, at_LM):
-    here = above_LM, row_LM, at_LM
-    return lax.scan(partial(add, w_VD=w_VD), init, here)[0]
-
-  # A TPU would copy a whole narrow table for a loop that reads its rows.
-  once = lambda w_VD: w_VD.at[ids_R].get(mode="fill", fill_value=0)
-  loss, dx_MD, rows_RD = lax.platform_dependent(
-    w_VD,
-    tpu=lambda w_VD: over_levels(once(w_VD), row_LM),
-    default=lambda w_VD: over_levels(w_VD, node_LM),
-  )
-  dx_NPD = dx_MD.reshape(*ids_NP.shape, -1)
-  return shards.total(loss), jnp.sum(dx_NPD, axis=1), (ids_R, rows_RD)
+  init = zeros(), zeros(*x_MD.shape), zeros(len(steps.ids_R), x_MD.shape[1])
+  return lax.scan(add, init, (steps.above_LM, steps.row_LM, at_LM))[0]
 
 
 def _nodes(above, V):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from largevocab.errors import UserError
-from largevocab.ops.tree import tiles
+from largevocab.ops.tree import blocks, tiles
 from largevocab.ops.tree.blocks import BlockGrads, fold_blocks, joined_blocks, sq_norm
 from largevocab.rows import accumulate
 
@@ -45,6 +45,14 @@ def test_every_block_with_terms_comes_once():
   w_KE, seen_K = jax.jit(lambda g: fold_blocks(put, start, g, K))(factors())
   np.testing.assert_allclose(w_KE, dense(factors()), rtol=1e-5, atol=1e-6)
   assert seen_K.tolist() == [1, 1, 1, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("way", [blocks.rows_at, blocks.gathered, blocks.one_by_one])
+def test_rows_of_ids_beyond_the_table_are_the_last(way):
+  width = blocks._LONG  # from which `rows_at` depends on the device
+  x_KE = np.arange(3 * width, dtype=np.float32).reshape(3, width)
+  got_RE = jax.jit(way)(x_KE, jnp.array([2, 0, 0, 1, 3, 9]))
+  np.testing.assert_array_equal(got_RE, x_KE[[2, 0, 0, 1, 2, 2]])
 
 
 def test_the_norm_is_of_sums_over_terms():

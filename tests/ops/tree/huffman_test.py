@@ -8,7 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from largevocab.ops.tree.huffman import huffman, tree_loss, tree_nll, ways
+from largevocab.ops.tree.huffman import (
+  huffman,
+  level_steps,
+  over_read_rows,
+  over_table,
+  tree_loss,
+  tree_nll,
+  ways,
+)
 from largevocab.ops.tree.huffman_top_k import tree_top_k
 
 N, D = 4, 3
@@ -113,6 +121,22 @@ def test_gradients_are_those_of_the_definition():
   assert not rows_RD[~live_R].any()
   above = np.asarray(ways(tree, jnp.array([9, 4, 1])))
   assert set(ids_R[live_R].tolist()) == set((above[above >= 0] // 2).tolist())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rows_read_once_give_what_the_table_gives(dtype):
+  """As a TPU reads them; some classes have no weight, some are padding."""
+  _, w_VD, tree = model(np.float32)
+  ids_M, w_M = jnp.array([9, 4, 4, V, 0, 6]), jnp.array([0.5, 1, 0.2, 0, 0, 2])
+  x_MD = np.random.default_rng(1).standard_normal((6, D)).astype(np.float32)
+  steps = level_steps(tree, ids_M, w_M)
+  got, want = (
+    jax.jit(way, static_argnames="dtype")(x_MD, w_VD, w_M, steps, dtype=dtype)
+    for way in (over_read_rows, over_table)
+  )
+  for a, b in zip(got, want, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+  assert np.any(want[2])
 
 
 def test_bfloat16_rounds_the_operands_and_sums_in_float32():
