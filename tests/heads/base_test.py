@@ -1,0 +1,25 @@
+"""When statistics are refreshed, and that heads pass their settings on."""
+
+import jax
+import pytest
+
+from largevocab.heads import OverDevices, Sampled, Spherical, class_mesh
+
+EVERY_10 = [1, 2, 4, 8, *range(10, 100, 10)]
+GROWING = [1, 2, 4, 8, 10, 30, 70]
+HEADS = {
+  "sampled": (Sampled(refresh_every=10), EVERY_10),
+  "sampled, growing gaps": (Sampled(refresh_every=10, refresh_growth=2.0), GROWING),
+  "sampled, never": (Sampled(refresh_every=0), []),
+  "spherical": (Spherical(stabilize_every=10), EVERY_10),
+  "spherical, never": (Spherical(stabilize_every=0), []),
+}
+
+
+@pytest.mark.parametrize("is_over_devices", [False, True])
+@pytest.mark.parametrize("name", HEADS)
+def test_a_head_is_refreshed_when_its_settings_say(name, is_over_devices):
+  head, due = HEADS[name]
+  if is_over_devices:
+    head = OverDevices(head, class_mesh(jax.devices()[:1]), num_blocks=2)
+  assert [step for step in range(1, 100) if head.refreshes(step)] == due
