@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from largevocab.heads import Full, Sampled
+from largevocab.heads import Full, Sampled, diagnostics
 from largevocab.labels import single_targets
 from largevocab.losses import NCE, SampledSoftmax
 from largevocab.samplers import PPS, Bernoulli, Softmax, Uniform, Unigram
@@ -74,6 +74,16 @@ def test_it_measures_the_variance_that_theory_tells(per_example, frequent):
   assert got["chi2"] == pytest.approx(chi2, rel=1e-4)
   # E log(1 + e) = -relvar / 2 to first order.
   assert -0.75 * relvar < got["log_z_bias"] < -0.3 * relvar
+
+
+def test_chi2_counts_each_class_once_however_many_at_a_time(monkeypatch):
+  """The last chunk of 50 classes repeats some of the one before."""
+  monkeypatch.setattr(diagnostics, "_CLASSES", 16)
+  head = Sampled(sampler=Unigram(), num_samples=M)
+  case = problem(head)
+  _, chi2 = exact(head, case, (COUNTS + 1) / (COUNTS + 1).sum())
+  got = jax.jit(head.monitor)(*case, jax.random.key(3))["chi2"]
+  assert float(got) == pytest.approx(chi2, rel=1e-4)
 
 
 def test_where_the_loss_has_another_bias_none_is_told():
