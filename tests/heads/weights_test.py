@@ -25,22 +25,31 @@ def test_ids_of_no_class_have_no_row(name):
   assert not np.any(rows_RD[2:])
 
 
+# And what divides them: a sum that is not positive does not.
+WEIGHTS = {
+  "positive sum": ([1.0, -0.5, 0.0, 2.0, -1.0, 0.25], 1.75),
+  "negative sum": ([-1.0, -0.5, 0.0, 0.5, -1.0, 0.25], 1.0),
+}
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("name", [*HEADS, "spherical/taylor"])
-def test_a_negative_weight_counts_as_it_is(name):
+def test_a_negative_weight_counts_as_it_is(name, weights):
   head = config.head(name, **(FEW if name in ("adaptive", "d_softmax") else {}))
   state = head.init(jax.random.key(0), COUNTS, D)
   h_ND = jax.random.normal(jax.random.key(1), (N, D))
   ids_N = np.arange(0, V, V // N)[:N]
-  weight_N = jnp.array([1.0, -0.5, 0.0, 2.0, -1.0, 0.25])
+  weight_N, total = WEIGHTS[weights]
+  weight_N = jnp.array(weight_N)
   nll_N = head.evaluate(state, h_ND, single_targets(ids_N))["nll"]
   y = single_targets(ids_N, weight_N)
   step = head.backward(state, h_ND, y, jax.random.key(2))
-  want = jnp.sum(weight_N * nll_N) / jnp.sum(weight_N)
+  want = jnp.sum(weight_N * nll_N) / total
   np.testing.assert_allclose(step.loss, want, rtol=1e-4)
 
   def loss(h_ND):
     nll_N = head.evaluate(state, h_ND, single_targets(ids_N))["nll"]
-    return jnp.sum(weight_N * nll_N) / jnp.sum(weight_N)
+    return jnp.sum(weight_N * nll_N) / total
 
   for d in range(D):  # by differences
     e_ND = jnp.zeros((N, D)).at[:, d].set(1e-2)
