@@ -633,6 +633,45 @@ def test_draws_follow_the_law_and_the_test_would_notice(name, chi_square):
     assert chi_square(ids_M, wrong_V) < 1e-4
 
 
+KEYS = 400
+
+
+@pytest.mark.parametrize(
+  "name", [name for name, (s, _) in CASES.items() if not is_certain(s)]
+)
+def test_each_key_and_each_example_has_a_draw_of_its_own(name):
+  """Over many keys a class is drawn as often as expected, and by two examples that are
+  alike as often at once as by independent ones."""
+  sampler, _ = CASES[name]
+  _, w_VD, h_ND, y = problem()
+  h_ND, y = jax.tree.map(lambda a: jnp.repeat(a[:1], N, axis=0), (h_ND, y))
+  stats = initial(sampler)
+  expected_NV = np.atleast_2d(enumerate_law(sampler, stats, w_VD, h_ND, y))
+  count_KNV = np.zeros((KEYS, *expected_NV.shape))
+  for count_NV, key in zip(count_KNV, jax.random.split(KEY, KEYS), strict=True):
+    draw = sample(sampler, stats, w_VD, key, h_ND, y)
+    for count_V, ids_M, mask_M in zip(
+      count_NV, np.atleast_2d(draw.ids), np.atleast_2d(draw.mask), strict=True
+    ):
+      np.add.at(count_V, ids_M[mask_M], 1)
+  # A count has at most the variance of a Poisson variable.
+  limit_NV = 5 * np.sqrt(expected_NV / KEYS) + 1e-4
+  assert (np.abs(count_KNV.mean(0) - expected_NV) < limit_NV).all()
+  assert (np.abs(count_KNV[0] - expected_NV) > limit_NV).any()
+  if len(expected_NV) == 1 or isinstance(sampler, Mixture):  # of which a part is shared
+    return
+  want = expected_NV[0] @ expected_NV[1]
+  error = lambda other_KV: abs(errors_of_the_mean(count_KNV[:, 0], other_KV, want))
+  assert error(count_KNV[:, 1]) < 5
+  assert error(count_KNV[:, 0]) > 5
+
+
+def errors_of_the_mean(count_KV, other_KV, want):
+  """How many standard errors the mean number of common draws is from another."""
+  common_K = (count_KV * other_KV).sum(axis=1)
+  return (common_K.mean() - want) / (common_K.std() / np.sqrt(len(common_K)))
+
+
 # What a block holds depends on the order of the classes, slots on their ids, codebooks
 # on the rows that they begin with.
 def by_order(sampler, law) -> bool:
