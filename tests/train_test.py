@@ -223,7 +223,7 @@ def test_sampled_step_updates_both_tables_in_place(optimizer):
   memory = step.lower(state, batches.batch(0), LR).compile().memory_analysis()
   tables = 2 * num_classes * width * 4 * (2 if optimizer == "adagrad" else 1)
   assert memory.alias_size_in_bytes >= tables
-  assert memory.temp_size_in_bytes < 2**20
+  assert memory.temp_size_in_bytes < 4 * num_classes  # not even a vector over classes
 
   undonated = jax.jit(functools.partial(train_step, exp=exp))
   memory = undonated.lower(state, batches.batch(0), LR).compile().memory_analysis()
