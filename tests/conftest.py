@@ -34,21 +34,30 @@ gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.fixture(scope="session")
-def on_four_devices() -> Callable[..., None]:
-  """Runs a program with arguments on a CPU that counts as four devices."""
+def on_devices() -> Callable[..., str]:
+  """Runs Python with arguments on a CPU that counts as so many devices, and returns
+  what it prints."""
 
-  def run(program: str, *args: str) -> None:
-    flags = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=4"
+  def run(num: int, *args: str, timeout: float = 900) -> str:
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={num}"
     finished = subprocess.run(
-      [sys.executable, "-c", program, *args],
+      [sys.executable, *args],
       env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
       capture_output=True,
       text=True,
+      timeout=timeout,
       check=False,
     )
     assert finished.returncode == 0, finished.stderr
+    return finished.stdout
 
   return run
+
+
+@pytest.fixture(scope="session")
+def on_four_devices(on_devices) -> Callable[..., str]:
+  """Runs a program with arguments on a CPU that counts as four devices."""
+  return lambda program, *args: on_devices(4, "-c", program, *args)
 
 
 @pytest.fixture(scope="module", autouse=True)

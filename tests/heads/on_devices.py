@@ -2,6 +2,8 @@
 `over_devices_test.py`. Prints a JSON line for each head.
 
   python -m tests.heads.on_devices 1,2,8 full sampled/pps
+
+With `sent` in place of the numbers, what a step sends for few and for many classes.
 """
 
 import dataclasses
@@ -25,6 +27,7 @@ from largevocab.ops import passes
 from largevocab.rows import Adagrad, accumulate
 
 V, D, N, P, M, STEPS, K = 203, 8, 22, 2, 64, 20, 7  # V and N divide by nothing
+FEW = 3  # class rows that are read
 # Others share the programs that read a state.
 READ = (
   *(path for path in config.head_paths() if "/" not in path),
@@ -81,6 +84,14 @@ def sent(program):
   results = " ".join(COLLECTIVE.findall(program.as_text()))
   shapes = [list(map(int, filter(None, s.split(",")))) for s in SHAPE.findall(results)]
   return max(map(math.prod, shapes), default=0)
+
+
+def sent_by_step(path, num_classes):
+  """The same of a step on all devices, for so many classes."""
+  head = over(made(path), len(jax.devices()))
+  count_V = (1e4 / np.arange(1, num_classes + 1)).astype(np.int64) + 1
+  state = head.abstract_state(Counts(count_V, TOKENS), D)
+  return sent(stepper(head).lower(state, *batch(0), jax.random.key(0)).compile())
 
 
 def over(head, num_devices):
@@ -178,8 +189,14 @@ def added(head, state):
 def read(head, state):
   """What the other programs compute from a state."""
   h_ND, y = batch(STEPS)
-  metrics = jax.jit(head.evaluate)(state, h_ND, y)
-  ids_NK, score_NK = jax.jit(head.top_k, static_argnums=2)(state, h_ND, K)
+  few_R = jnp.arange(FEW)
+  programs = {
+    "evaluate": jax.jit(head.evaluate).lower(state, h_ND, y).compile(),
+    "top_k": jax.jit(head.top_k, static_argnums=2).lower(state, h_ND, K).compile(),
+    "class_rows": jax.jit(head.class_rows).lower(state, few_R).compile(),
+  }
+  metrics = programs["evaluate"](state, h_ND, y)
+  ids_NK, score_NK = programs["top_k"](state, h_ND)
   monitored = jax.jit(head.monitor)(state, h_ND, y, jax.random.key(5))
   return {
     **{name: np.asarray(x).tolist() for name, x in metrics.items()},
@@ -187,6 +204,7 @@ def read(head, state):
     "top_k": np.asarray(ids_NK).tolist(),
     "scores": np.asarray(score_NK).tolist(),
     "class_rows": np.asarray(jax.jit(head.class_rows)(state, jnp.arange(V))).tolist(),
+    "sent to read": {name: sent(program) for name, program in programs.items()},
   }
 
 
@@ -207,6 +225,11 @@ def made(path):
 
 def main(devices, *paths):
   passes.LEAST = 1  # several passes over the few labels here, too
+  if devices == "sent":
+    for path in paths:
+      both = [sent_by_step(path, num) for num in (V, V + 1000)]
+      print(json.dumps({"head": path, "sent": both}), flush=True)
+    return
   for path in paths:
     head, reads, adds = made(path), path in READ, path in ADDED
     heads = [over(head, n) for n in map(int, devices.split(","))]

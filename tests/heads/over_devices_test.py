@@ -2,9 +2,6 @@
 to rounding, and little is sent."""
 
 import json
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -14,12 +11,12 @@ from largevocab import config
 from largevocab.errors import UserError
 from largevocab.losses import SAMPLED_LOSSES
 from largevocab.ops.class_blocks import check_devices
-from tests.heads.on_devices import ADDED, READ
+from tests.heads.on_devices import ADDED, FEW, READ, K
 
 pytestmark = pytest.mark.long
 
 N, D, P, MOST = 24, 8, 2, 8  # N as it is divided by 8 devices
-PROPERTIES = {"in_place", "equal", "sent"}
+PROPERTIES = {"in_place", "equal", "sent", "sent to read"}
 
 
 def of_registries():
@@ -40,22 +37,12 @@ PATHS = [
 
 
 @pytest.fixture(scope="module")
-def trained():
+def trained(on_devices):
   """Results of each head by the number of devices, from processes with eight."""
 
-  flags = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=8"
-
   def run(paths):
-    finished = subprocess.run(
-      [sys.executable, "-m", "tests.heads.on_devices", "1,2,4,8", *paths],
-      env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
-      capture_output=True,
-      text=True,
-      timeout=1800,
-      check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    return map(json.loads, finished.stdout.splitlines())
+    args = "-m", "tests.heads.on_devices", "1,2,4,8", *paths
+    return map(json.loads, on_devices(8, *args, timeout=1800).splitlines())
 
   with ThreadPoolExecutor() as pool:
     rows = [row for part in pool.map(run, (PATHS[::2], PATHS[1::2])) for row in part]
@@ -104,6 +91,23 @@ def test_a_step_sends_no_rows_and_keeps_tables_in_place(trained, path):
     assert got["in_place"]
     assert got["equal"]  # what all devices have
     assert 0 < got["sent"] <= N * max(D, P * MOST, rows)
+
+
+@pytest.mark.parametrize("path", READ)
+def test_to_read_a_model_sends_no_rows_but_those_asked_for(trained, path):
+  for devices, got in trained[path].items():
+    sent = got["sent to read"]
+    assert 0 < sent["evaluate"] <= N * max(D, P * MOST)
+    assert sent["top_k"] <= N * (K + 2) * int(devices)  # two may be clusters
+    assert sent["class_rows"] <= FEW * 2 * D
+
+
+def test_what_a_step_sends_does_not_grow_with_the_classes(on_devices):
+  """Of 203 classes a vector over all would be less than the activations."""
+  printed = on_devices(8, "-m", "tests.heads.on_devices", "sent", *READ)
+  for row in map(json.loads, printed.splitlines()):
+    few, many = row["sent"]
+    assert 0 < many == few, row["head"]
 
 
 @pytest.mark.parametrize(

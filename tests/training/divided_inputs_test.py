@@ -2,9 +2,6 @@
 is sent."""
 
 import json
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -33,19 +30,10 @@ ONE = class_mesh(jax.devices()[:1])
 
 
 @pytest.fixture(scope="module")
-def trained():
+def trained(on_devices):
   """Results of each kind of input by the number of devices."""
-  flags = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=8"
-  finished = subprocess.run(
-    [sys.executable, "-m", "tests.training.inputs_on_devices"],
-    env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
-    capture_output=True,
-    text=True,
-    check=False,
-    timeout=900,
-  )
-  assert finished.returncode == 0, finished.stderr
-  rows = map(json.loads, finished.stdout.splitlines())
+  printed = on_devices(8, "-m", "tests.training.inputs_on_devices")
+  rows = map(json.loads, printed.splitlines())
   return {row["kind"]: row["results"] for row in rows}
 
 
