@@ -320,9 +320,12 @@ def test_contexts_have_normalisers_of_their_own():
       lambda: Sampled(sampler=InBatch(), exact_batch=True),
       "^head.exact_batch sums the classes of the batch",
     ),
-    (
-      lambda: Sampled(loss=NCE(), exact_batch=True),
-      "make a likelihood exact, and the loss of this head is not a likelihood",
+    *(
+      (
+        lambda exact=exact: Sampled(loss=NCE(), **exact),
+        "make a likelihood exact, and the loss of this head is not a likelihood",
+      )
+      for exact in ({"exact_batch": True}, {"exact_frequent": 2}, {"exact_ids": (3,)})
     ),
   ],
 )

@@ -76,6 +76,8 @@ def test_new_rows_may_be_given():
   assert not np.any(rows[:, D:])
   with pytest.raises(UserError, match="3 rows are given for 2 new classes"):
     carry_classes(head, state, NEW, D, WAS, KEY, jnp.ones((3, D)))
+  with pytest.raises(UserError, match=r"rows of 6 numbers .* give 5, the width of h"):
+    carry_classes(head, state, NEW, D, WAS, KEY, jnp.ones((2, D + 1)))
 
 
 @pytest.mark.parametrize("wrong", [[0] * 8, [12, *WAS[1:]], [-2, *WAS[1:]], WAS[:-1]])

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from largevocab.errors import UserError
 from largevocab.samplers import two_stage
 from largevocab.samplers.two_stage import (
   MEMORY,
@@ -69,6 +70,13 @@ def test_memory_binds_where_blocks_would_be_small(monkeypatch):
   monkeypatch.setattr(two_stage, "MEMORY", 1e9)
   free = choose_layout(*args, rates="cpu")
   assert stored(bound, 3877) <= MEMORY * 16e6 < stored(free, 3877)
+
+
+def test_small_blocks_that_do_not_fit_are_refused():
+  args = 1_000_000, 16, 3877, 32
+  choose_layout(*args, leaf_size=4)  # asked for
+  with pytest.raises(UserError, match=r"blocks of at most 4 classes take .* GB, more"):
+    choose_layout(*args, largest=4)
 
 
 @pytest.mark.parametrize("rates", ROWS)
