@@ -206,13 +206,19 @@ def test_whole_leaves_hold_every_class_of_a_block_as_often():
   expected = m * enumerated(sampler, stats, w_VD, h_ND, y)
   at_ids = np.take_along_axis(expected, np.asarray(draw.ids), -1)
   np.testing.assert_allclose(np.exp(draw.log_expected), at_ids, rtol=1e-5)
-  counted = np.zeros((N, 97))
-  for key in jax.random.split(KEY, 2000):
-    draw = sample(sampler, stats, w_VD, key, h_ND, y)
-    for n in range(N):
-      np.add.at(counted[n], np.asarray(draw.ids[n])[np.asarray(draw.mask[n])], 1)
-  error = (counted / 2000 - expected) / np.sqrt(expected / 2000)
-  assert np.abs(error).max() < 5
+  num = 2000
+  draws = jax.jit(jax.vmap(lambda key: sampler.sample(stats, w_VD, key, h_ND, y)))
+  ids_SNM, _, mask_SNM, *_ = draws(jax.random.split(KEY, num))
+  counted = np.array(
+    [
+      np.bincount(np.asarray(ids_SNM[:, n])[np.asarray(mask_SNM[:, n])], minlength=97)
+      for n in range(N)
+    ]
+  )
+  errors = lambda law_NV: (counted / num - law_NV) / np.sqrt(law_NV / num)
+  assert np.abs(errors(expected)).max() < 5
+  of_another_block_NV = np.roll(expected, size, axis=1)
+  assert (np.abs(errors(of_another_block_NV)).max(axis=1) > 5).all()
 
 
 def test_padding_is_no_change_of_rows():
