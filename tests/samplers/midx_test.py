@@ -10,7 +10,6 @@ from largevocab.heads import OverDevices, Sampled, class_mesh
 from largevocab.labels import Counts, single_targets
 from largevocab.ops import shards
 from largevocab.ops.class_blocks import Blocks
-from largevocab.ops.draws.integers import below
 from largevocab.ops.shards import AXIS
 from largevocab.samplers import MIDX
 from largevocab.samplers.in_blocks import in_blocks
@@ -140,13 +139,3 @@ def test_a_refresh_holds_no_second_table():
     lowered = jax.jit(sampler.refresh).lower(stats, rows, KEY)
     memory = lowered.compile().memory_analysis()
     assert memory.temp_size_in_bytes < 4 * num * dim / 2
-
-
-def test_integers_below_a_bound():
-  bound = np.array([1, 2, 3, 2**16 - 1, 2**16 + 1, 3 * 2**29, 2**31 - 1])
-  many = np.broadcast_to(bound[:, None], (len(bound), 20_000))
-  got = np.asarray(below(KEY, jnp.asarray(many, jnp.int32)))
-  words = np.asarray(jax.random.bits(KEY, (2, *many.shape), jnp.uint32)).astype(object)
-  want = (words[0] * 2**32 + words[1]) * many.astype(object) >> 64
-  np.testing.assert_array_equal(got, want.astype(int))
-  np.testing.assert_allclose(got.mean(axis=1), (bound - 1) / 2, rtol=0.02)

@@ -25,7 +25,7 @@ def below(key: jax.Array, bound: jax.Array) -> jax.Array:
   # (first 2^32 + second) bound / 2^64, in parts of 32 bits.
   high, low = _product(words[0], bound)
   carry, _ = _product(words[1], bound)
-  return (high + (low + carry < low)).astype(jnp.int32)
+  return (high + (low + carry < low).astype(jnp.uint32)).astype(jnp.int32)
 
 
 def _product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
