@@ -25,9 +25,13 @@ if version("jaxlib").startswith("0.10."):  # others end on a flag that they do n
   CODEGEN += ("--xla_cpu_use_fusion_emitters=false",)
 os.environ.setdefault("XLA_FLAGS", " ".join(CODEGEN))
 
+import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+# The same examples in every run, however slow the machine.
+hypothesis.settings.register_profile("tests", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("tests")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Tracing makes millions of objects that stay: to look through them often finds nothing.
 gc.set_threshold(50_000, 20, 100)
