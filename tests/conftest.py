@@ -27,7 +27,9 @@ os.environ.setdefault("XLA_FLAGS", " ".join(CODEGEN))
 
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+import scipy.stats  # noqa: E402
 
 # The same examples in every run, however slow the machine.
 hypothesis.settings.register_profile("tests", derandomize=True, deadline=None)
@@ -62,6 +64,26 @@ def on_devices() -> Callable[..., str]:
 def on_four_devices(on_devices) -> Callable[..., str]:
   """Runs a program with arguments on a CPU that counts as four devices."""
   return lambda program, *args: on_devices(4, "-c", program, *args)
+
+
+@pytest.fixture(scope="session")
+def chi_square():
+  """p-value of independent draws under a law; cells expected below 5 are pooled."""
+
+  def p_value(ids, law_V) -> float:
+    law_V = np.asarray(law_V, np.float64) / np.sum(law_V, dtype=np.float64)
+    ids = np.asarray(ids).ravel()
+    count_V = np.bincount(ids, minlength=len(law_V))
+    enough_V = law_V * len(ids) >= 5
+    counts = np.append(count_V[enough_V], count_V[~enough_V].sum())
+    expected = np.append(law_V[enough_V], law_V[~enough_V].sum()) * len(ids)
+    if expected[-1] == 0:
+      assert counts[-1] == 0
+      counts, expected = counts[:-1], expected[:-1]
+    expected *= len(ids) / expected.sum()
+    return scipy.stats.chisquare(counts, expected).pvalue
+
+  return p_value
 
 
 @pytest.fixture(scope="module", autouse=True)

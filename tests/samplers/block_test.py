@@ -8,6 +8,7 @@ import pytest
 from largevocab.errors import UserError
 from largevocab.labels import Counts, single_targets
 from largevocab.samplers import Block
+from tests.samplers.changes import change_rows
 
 N, D, M = 4, 8, 50
 KEY = jax.random.key(0)
@@ -52,23 +53,6 @@ def law(sampler, stats, w_VD, h_ND):
   return np.exp(np.float64(log_expected_NV)) / stats.size.m
 
 
-def change_rows(sampler, stats, w_VD, steps, rows=5):
-  """Consecutive updates of a few random rows, some ids being padding."""
-
-  @jax.jit
-  def step(stats, w_VD, key):
-    k_ids, k_rows = jax.random.split(key)
-    ids_R = jax.random.permutation(k_ids, len(w_VD) + 3)[:rows]
-    old_RD = w_VD.at[ids_R].get(mode="clip")
-    new_RD = old_RD + jax.random.normal(k_rows, old_RD.shape)
-    w_VD = w_VD.at[ids_R].set(new_RD, mode="drop")
-    return sampler.update(stats, w_VD, ids_R, old_RD, new_RD), w_VD
-
-  for key in jax.random.split(jax.random.key(1), steps):
-    stats, w_VD = step(stats, w_VD, key)
-  return stats, w_VD
-
-
 @pytest.mark.parametrize("absolute", [False, True])
 def test_shares_are_the_softmaxs_where_blocks_are_normal(absolute):
   num_blocks, size = 12, 4000
@@ -93,7 +77,7 @@ def test_after_200_updates_moments_are_those_of_the_rows(num_classes):
   sampler = Block(leaf_size=10)
   w_VD, h_ND = normal_blocks(num_classes, 1)
   first = sampler.init(counts(num_classes), w_VD, M)
-  stats, w_VD = change_rows(sampler, first, w_VD, steps=200)
+  stats, w_VD, _ = change_rows(sampler, first, w_VD, steps=200, rows=5, keep=1.0)
   refreshed = sampler.refresh(stats, w_VD, KEY)
   moments = lambda stats: (stats.sum_BD, stats.square_BD)
   for kept, anew, old in zip(*map(moments, (stats, refreshed, first)), strict=True):
@@ -125,7 +109,7 @@ def test_counts_are_kept_whatever_the_rows():
   w_VD, h_ND = normal_blocks(37, 1)
   occurrences = counts(37)
   first = sampler.init(occurrences, w_VD, M)
-  stats, w_VD = change_rows(sampler, first, w_VD, steps=5)
+  stats, w_VD, _ = change_rows(sampler, first, w_VD, steps=5, rows=5, keep=1.0)
   stats = sampler.refresh(stats, w_VD, KEY)
   assert stats.sum_BD is stats.square_BD is None
   np.testing.assert_array_equal(stats.weight_B, first.weight_B)

@@ -14,6 +14,7 @@ from largevocab.errors import UserError
 from largevocab.heads import OverDevices, Sampled, class_mesh
 from largevocab.labels import Counts, single_targets
 from largevocab.samplers import CBNS, InBatch, Mixture
+from tests.samplers.changes import rows_of_batch
 
 V, N, D = 20, 4, 3
 COUNT_V = np.append(60 // np.arange(1, V), 0)
@@ -149,9 +150,7 @@ def test_weights_of_a_stationary_stream_are_right_up_to_the_rate(rate):
     here_V = jnp.zeros(V).at[draw.ids].add(draw.mask)
     log_V = sampler.log_expected(stats, W_VD, H_ND, y, jnp.arange(V))
     now_V = sampler.in_batch.log_expected(stats.now, W_VD, H_ND, y, jnp.arange(V))
-    ids_R = jnp.sort(ids_N)
-    again_R = jnp.pad(ids_R[1:] == ids_R[:-1], (1, 0))
-    ids_R = jnp.where(again_R, V + jnp.arange(N), ids_R)
+    ids_R = rows_of_batch(ids_N, V)
     rows = jnp.zeros((N, D))
     weights = here_V * jnp.exp(-log_V), here_V * jnp.exp(-now_V)
     return sampler.update(stats, W_VD, ids_R, rows, rows), weights

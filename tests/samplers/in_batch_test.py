@@ -15,6 +15,7 @@ from largevocab.heads import OverDevices, Sampled, class_mesh
 from largevocab.labels import Counts, Targets, single_targets
 from largevocab.samplers import InBatch, Mixture
 from tests.heads.on_devices import stepper
+from tests.samplers.changes import rows_of_batch
 
 V, N, D = 20, 6, 3
 COUNT_V = np.append(60 // np.arange(1, V), 0)
@@ -127,9 +128,7 @@ def stream(sampler, stats, batch_TN):
   f32[T, V] both."""
 
   def step(stats, ids_N):
-    ids_R = jnp.sort(ids_N)
-    again_R = jnp.pad(ids_R[1:] == ids_R[:-1], (1, 0))
-    ids_R = jnp.where(again_R, V + jnp.arange(len(ids_R)), ids_R)
+    ids_R = rows_of_batch(ids_N, V)
     is_there_V = jnp.zeros(V).at[ids_R].set(1, mode="drop")
     rows = jnp.zeros((len(ids_R), D))
     new = sampler.update(stats, W_VD, ids_R, rows, rows)

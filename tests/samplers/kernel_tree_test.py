@@ -12,6 +12,7 @@ from largevocab.heads import Sampled
 from largevocab.labels import Counts, single_targets
 from largevocab.ops.draws import sumtree
 from largevocab.samplers import Block, Quadratic, QuadraticPrior, Quartic
+from tests.samplers.changes import change_rows
 
 N, D, M = 4, 8, 10_000
 KEY = jax.random.key(0)
@@ -53,23 +54,6 @@ def enumerated(sampler, stats, w_VD, h_ND, y):
   return np.exp(np.float64(log_law(sampler, stats, w_VD, h_ND, y))) / stats.size.m
 
 
-def change_rows(sampler, stats, w_VD, steps, rows, seed=1):
-  """Consecutive updates of a few random rows, some ids being padding."""
-  V = len(w_VD)
-
-  def step(carry, key):
-    stats, w_VD = carry
-    k_ids, k_rows = jax.random.split(key)
-    ids_R = jax.random.permutation(k_ids, V + 3)[:rows]
-    old_RD = w_VD.at[ids_R].get(mode="clip")
-    new_RD = 0.5 * jax.random.normal(k_rows, old_RD.shape)
-    w_VD = w_VD.at[ids_R].set(new_RD, mode="drop")
-    return (sampler.update(stats, w_VD, ids_R, old_RD, new_RD), w_VD), None
-
-  keys = jax.random.split(jax.random.key(seed), steps)
-  return jax.jit(lambda carry: jax.lax.scan(step, carry, keys)[0])((stats, w_VD))
-
-
 LAYOUTS = {
   "one block": {},
   "tree": {"leaf_size": 20, "dense_levels": 0},
@@ -101,7 +85,7 @@ def test_the_law_is_the_kernels_before_and_after_1000_updates(
   np.testing.assert_allclose(before, law_NV, rtol=1e-5)
   np.testing.assert_allclose(before.sum(-1), 1, rtol=2e-6)
 
-  stats, w_VD = change_rows(sampler, stats, w_VD, steps=1000, rows=3)
+  stats, w_VD, _ = change_rows(sampler, stats, w_VD, steps=1000, rows=3, size=0.5)
   assert (blocks, depth) == (
     sumtree.num_blocks(stats.tree),
     sumtree.depth(stats.tree),
@@ -153,7 +137,7 @@ def test_the_law_is_known_when_sums_are_50_steps_old(make, name, chi_square):
   sampler = make(**STALE[name])
   counts, w_VD, h_ND, y = problem(100)
   stats = init(sampler, counts, w_VD)
-  _, new_VD = change_rows(sampler, stats, w_VD, steps=50, rows=20)
+  _, new_VD, _ = change_rows(sampler, stats, w_VD, steps=50, rows=20, size=0.5)
   law_NV = enumerated(sampler, stats, new_VD, h_ND, y)
   np.testing.assert_allclose(law_NV.sum(-1), 1, rtol=2e-6)
   draw = sample(sampler, stats, new_VD, KEY, h_ND, y)
@@ -172,7 +156,7 @@ def test_sums_may_be_left_to_refresh():
   counts, w_VD, _, _ = problem(1000)
   stats = init(sampler, counts, w_VD)
   for rows in (3, 50):
-    changed, new_VD = change_rows(sampler, stats, w_VD, steps=2, rows=rows)
+    changed, new_VD, _ = change_rows(sampler, stats, w_VD, 2, rows, size=0.5)
     jax.tree.map(np.testing.assert_array_equal, changed, stats)
     refreshed = sampler.refresh(changed, new_VD, KEY)
     assert (refreshed.tree.top_CF != stats.tree.top_CF).any()
@@ -181,7 +165,8 @@ def test_sums_may_be_left_to_refresh():
 def test_refresh_bounds_the_drift():
   sampler = QuadraticPrior(leaf_size=7, dense_levels=2)
   counts, w_VD, _, _ = problem(500)
-  stats, w_VD = change_rows(sampler, sampler.init(counts, w_VD, M), w_VD, 300, 2)
+  first = sampler.init(counts, w_VD, M)
+  stats, w_VD, _ = change_rows(sampler, first, w_VD, 300, 2, size=0.5)
   refreshed = sampler.refresh(stats, w_VD, KEY)
   assert refreshed.tree.below_SF is not None
   scale = jnp.abs(refreshed.tree.below_SF).max()

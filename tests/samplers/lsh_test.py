@@ -14,6 +14,7 @@ from largevocab.losses import NCE, BlackOut, SampledSoftmax
 from largevocab.ops.lsh import hashing, slot_tables
 from largevocab.samplers import LSHEmbedding, LSHLabel
 from tests.samplers import naive_lsh
+from tests.samplers.changes import change_rows
 
 V, N, D, M = 60, 4, 16, 8000
 KEY = jax.random.key(0)
@@ -48,20 +49,6 @@ def enumerated(sampler, stats, w_VD, h_ND, y):
 @partial(jax.jit, static_argnames="sampler")
 def update(sampler, stats, w_VD, ids_R, old_RD, new_RD):
   return sampler.update(stats, w_VD, ids_R, old_RD, new_RD)
-
-
-def change_rows(sampler, stats, w_VD, steps, rows=9, seed=1):
-  """Consecutive updates of a few random rows, some ids being padding."""
-  rng = np.random.default_rng(seed)
-  w_VD, ids_TR = np.array(w_VD), []
-  for _ in range(steps):
-    ids_R = rng.permutation(len(w_VD) + 3)[:rows].astype(np.int32)
-    old_RD = w_VD[np.minimum(ids_R, len(w_VD) - 1)]
-    new_RD = rng.normal(size=old_RD.shape).astype("f")
-    w_VD[ids_R[ids_R < len(w_VD)]] = new_RD[ids_R < len(w_VD)]
-    stats = update(sampler, stats, w_VD.copy(), ids_R, old_RD, new_RD)
-    ids_TR.append(ids_R)
-  return (stats, jnp.asarray(w_VD)), ids_TR
 
 
 def row_codes(sampler, stats, w_VD, is_row=True):
@@ -104,7 +91,7 @@ def test_the_law_is_that_of_the_tables_as_they_are(family, chi_square):
   sampler = sampler_of(family)
   counts, w_VD, h_ND, y = problem()
   stats = sampler.init(counts, w_VD, M)
-  (updated, new_VD), _ = change_rows(sampler, stats, w_VD, steps=30)
+  updated, new_VD, _ = change_rows(sampler, stats, w_VD, steps=30, rows=9)
   states = {
     "new": (stats, w_VD),
     "stale": (stats, new_VD),
@@ -131,7 +118,7 @@ def test_after_100_updates_every_entry_is_where_a_new_table_would_have_it(family
   sampler = sampler_of(family)
   counts, w_VD, _, _ = problem()
   stats = sampler.init(counts, w_VD, M)
-  (stats, w_VD), ids_TR = change_rows(sampler, stats, w_VD, steps=100)
+  stats, w_VD, ids_TR = change_rows(sampler, stats, w_VD, steps=100, rows=9)
   code_LV = row_codes(sampler, stats, w_VD)
   ids_LKE = np.asarray(stats.tables.ids_LKE)
   touched = np.setdiff1d(np.unique(ids_TR), np.arange(V, V + 3))
@@ -160,12 +147,12 @@ def test_a_touched_row_is_where_it_belongs_and_an_untouched_one_stays():
   sampler = sampler_of("dwta", slots=64)  # room for all
   counts, w_VD, _, _ = problem()
   stats = sampler.init(counts, w_VD, M)
-  (updated, new_VD), _ = change_rows(sampler, stats, w_VD, steps=100)
+  updated, new_VD, _ = change_rows(sampler, stats, w_VD, steps=100, rows=9)
   built = sampler.init(counts, new_VD, M)  # by the same functions
   jax.tree.map(np.testing.assert_array_equal, built.functions, stats.functions)
   same = np.mean(np.asarray(updated.tables.ids_LKE) == np.asarray(built.tables.ids_LKE))
   assert same > 0.9  # but for who came last
-  (unchanged, _), _ = change_rows(sampler, stats, w_VD, steps=0)
+  unchanged, _, _ = change_rows(sampler, stats, w_VD, steps=0, rows=9)
   jax.tree.map(np.testing.assert_array_equal, unchanged, stats)
 
 
@@ -173,7 +160,7 @@ def test_without_rehashing_tables_wait_for_a_refresh():
   sampler = sampler_of("dwta", rehash=False)
   counts, w_VD, _, _ = problem()
   stats = sampler.init(counts, w_VD, M)
-  (updated, _), _ = change_rows(sampler, stats, w_VD, steps=3)
+  updated, _, _ = change_rows(sampler, stats, w_VD, steps=3, rows=9)
   jax.tree.map(np.testing.assert_array_equal, updated.tables, stats.tables)
 
 
