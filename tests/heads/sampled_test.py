@@ -417,14 +417,18 @@ def test_bfloat16_keeps_rows_and_sums_in_float32():
   np.testing.assert_allclose(a.dh_ND, b.dh_ND, atol=2e-3)
 
 
-# Heads, and the temporary bytes of their step for each class: a CPU copies both numbers
-# of a class that the last two samplers keep.
+# Heads, and the temporary bytes of their step for each class: blocks of 64 have weights
+# for each example, and a CPU copies both numbers of a class that the last two samplers
+# keep.
 INDEPENDENT = {
   "pps": (Sampled(num_samples=64), 0),
   "pps, adagrad": (Sampled(num_samples=64, optimizer=Adagrad()), 0),
   "bigram": (Sampled(num_samples=64, sampler=Bigram()), 0),
   "bernoulli": (Sampled(num_samples=64, sampler=Bernoulli()), 0),
   "lsh_label": (Sampled(num_samples=16, sampler=LSHLabel(tables=6)), 0),
+  # Of so many rows that they are written in parts.
+  "lsh_label, parts": (Sampled(num_samples=256, sampler=LSHLabel(tables=6)), 0),
+  "block, parts": (Sampled(num_samples=256, sampler=Block(leaf_size=64)), 2),
   "huffman": (Huffman(), 0),
   "in_batch": (Sampled(num_samples=64, sampler=InBatch()), 8),
   "cbns": (Sampled(num_samples=64, sampler=CBNS()), 8),
