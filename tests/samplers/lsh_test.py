@@ -331,7 +331,7 @@ def test_filled_negatives_are_the_active_set_of_the_loss(make):
 @pytest.mark.parametrize(
   ("make", "message"),
   [
-    (lambda: LSHEmbedding(draw="fill"), "unigram_share is 0.5, and head.sampler.draw is"),
+    (lambda: LSHEmbedding(draw="fill"), "share is 0.5, and head.sampler.draw is"),
     (lambda: LSHLabel(exact=3, **FILL), "exact is 3, and head.sampler.draw is 'fill'"),
     (lambda: LSHEmbedding(draw="all"), "draw is 'all'; it must be one of"),
     *(
