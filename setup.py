@@ -21,6 +21,7 @@ TOOLS = [
   "fetch",
   "fit_cost_model",
   "gradient_report",
+  "keys",
   "negatives_report",
   "plot",
   "product_report",

@@ -5,9 +5,11 @@
                                                                  --config.data.path=DIR
 --config=configs/xmlc.py:full,data=citeulike_t                   --config.data.path=DIR
 --config=configs/xmlc.py:data=eurlex4k,tfds                  --config.data.data_dir=DIR
+--config=configs/xmlc.py:full,data=own                           --config.data.path=DIR
 --config=configs/xmlc.py:adam
 
 `data` is a key of `SETTINGS` below; the default is `stdlib_calls`, which needs no file.
+`own` is any set in the repository's format, of the files train.txt and test.txt.
 `active` uses Daghaghi et al.'s loss with classes from hash tables: the softmax over the
 active set. Without it drawn classes have importance weights, and half of them are drawn
 by counts. `adam` trains with the paper's optimiser and rate, for 25 epochs; without it
@@ -96,6 +98,7 @@ SETTINGS = {
   "citeulike_t_uniform": Setting(
     of_files("citeulike-t", min_count=5, max_count=10), codes=3
   ),
+  "own": Setting(),
   "gowalla": Setting({"name": "gowalla"}),
   "stdlib_calls": Setting({"name": "stdlib_calls"}, codes=3),
   "synthetic": Setting({"name": "zipf_labels"}),

@@ -127,7 +127,7 @@ def head(path: str, **fields: Any) -> Any:
       raise UserError(
         f"head {name!r} takes neither sampler nor loss; drop {'/' + inner!r}{logits}"
       )
-    chosen = _choose(_inner(cls, kind), inner, kind)
+    chosen = _choose(choices(cls, kind), inner, kind)
     fields[kind] = chosen(**_own(kind, chosen, given[kind]))
     if getattr(fields[kind], "absolute", False):
       fields.setdefault("absolute", True)
@@ -157,11 +157,11 @@ def head_paths() -> list[str]:
   paths = []
   for name, cls in HEAD_NAMES.items():
     kind = _inner_kind(cls)
-    paths += [f"{name}/{inner}" for inner in _inner(cls, kind)] if kind else [name]
+    paths += [f"{name}/{inner}" for inner in choices(cls, kind)] if kind else [name]
   return paths
 
 
-def _inner(cls: Any, kind: str) -> Registry:
+def choices(cls: Any, kind: str) -> Registry:
   """The classes that the block `kind` of a head or other part may describe."""
   return cls.losses if kind == "loss" else REGISTRIES[kind]
 
@@ -385,7 +385,7 @@ def _build_block(path: str, block: Any, registry: Registry | None, cls: Any) -> 
   for name, what in fields.items():
     place, value = f"{path}.{name}", block[name]
     if name in REGISTRIES:
-      values[name] = _build_block(place, value, _inner(cls, name), None)
+      values[name] = _build_block(place, value, choices(cls, name), None)
     else:
       values[name] = what.read(place, value)
   return cls(**values)

@@ -163,7 +163,7 @@ def test_links_lead_somewhere(page):
 def test_what_it_names_exists(page):
   to_add = {"largevocab/samplers/row_norm.py", "largevocab/losses/margin.py"}
   to_add |= {"largevocab/data/text/one_file.py"}
-  to_add |= {"experiments/mine/sweep.py", "experiments/mine/results.jsonl"}
+  to_add |= {"experiments/heads/sweep.py", "experiments/heads/results.jsonl"}
   places = r"\b(?:configs|scripts|tests|experiments|largevocab)/[\w/.-]+\w"
   for path in set(re.findall(places, page.read_text())) - to_add:
     assert exists(path), path
