@@ -32,7 +32,7 @@ class Subwords:
 
   Raises:
     UserError: the package `tokenizers` or the file is missing, or the file is no
-      tokenizer.
+      tokenizer, or one of subwords without a decoder.
   """
 
   path: Path
@@ -59,6 +59,13 @@ class Subwords:
         f"data.tokenizer: {self.path} is no tokenizer.json ({reason}): save one with "
         "the library tokenizers, Tokenizer.save"
       ) from error
+    if tokenizer.decoder is None and not isinstance(
+      tokenizer.model, tokenizers.models.WordLevel
+    ):  # its tokens would be put together with blanks, and each would count as a word
+      raise UserError(
+        f"data.tokenizer: {self.path} has no decoder, so that word_ppl would be wrong: "
+        "set Tokenizer.decoder, as to tokenizers.decoders.ByteLevel(), and save it"
+      )
     tokenizer.no_truncation()  # a file may say that long lines are cut
     tokenizer.no_padding()
     return tokenizer

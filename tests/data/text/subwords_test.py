@@ -78,6 +78,17 @@ def test_sizes_are_those_of_the_text(folder):
   assert math.log(metrics["word_ppl"]) * size.words == pytest.approx(100.0)
 
 
+def test_subwords_without_a_decoder_are_refused(folder):
+  """Put together with blanks, each would count as a word."""
+  tokenizers = pytest.importorskip(LIBRARY)
+  tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="?"))
+  tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+  tokenizer.train([str(folder / "text.txt")], tokenizers.trainers.BpeTrainer())
+  tokenizer.save(str(folder / "no_decoder.json"))
+  with pytest.raises(UserError, match=r"no_decoder.json has no decoder"):
+    corpus_of(folder, tokenizer=str(folder / "no_decoder.json")).load()
+
+
 def test_next_subwords_are_shown_as_text(folder):
   data = corpus_of(folder)
   words = data.words("the cat")
