@@ -73,16 +73,16 @@ def check_devices(num_blocks: int, num_devices: int) -> None:
   Traceback (most recent call last):
   ...
   largevocab.errors.UserError: mesh.blocks is 8, which 3 devices do not divide: set \
-mesh.blocks to 6 or 9, or mesh.num to 2 or 4
+mesh.blocks to 6 or 9, or mesh.num to 2
   """
   B, C = num_blocks, num_devices
   if B % C == 0:
     return
-  fewer = max(c for c in range(1, C) if B % c == 0)
-  more = next((c for c in range(C + 1, B + 1) if B % c == 0), None)
   near = sorted({max(B // C * C, C), (B // C + 1) * C})
+  fewer = max(c for c in range(1, C) if B % c == 0)
+  # All devices of several processes take part.
+  other = "" if jax.process_count() > 1 else f", or mesh.num to {fewer}"
   raise UserError(
     f"mesh.blocks is {B}, which {C} devices do not divide: set mesh.blocks to "
-    f"{' or '.join(map(str, near))}, or mesh.num to {fewer}"
-    + (f" or {more}" if more else "")
+    f"{' or '.join(map(str, near))}{other}"
   )
