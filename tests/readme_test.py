@@ -50,6 +50,10 @@ def test_the_rows_of_a_trained_model_are_exported(tmp_path, monkeypatch):
   assert np.abs(rows_VE - weights_VE).max() > 0  # averages
   words = (tmp_path / "runs" / "mine" / "vocabulary.txt").read_text().splitlines()
   assert len(words) == len(rows_VE)
+  state, h_ND = names["state"], names["h_BTD"][0, -1:]
+  ids_NK, log_p_NK = names["exp"].head.top_k(state.head, h_ND, 3)
+  log_p_V = jax.nn.log_softmax(names["logits_V"])
+  np.testing.assert_allclose(log_p_V[ids_NK[0]], log_p_NK[0], rtol=1e-5)
 
 
 def test_the_example_of_a_step_trains(capsys):
