@@ -82,8 +82,9 @@ LINES = {
   row(curve=5): "'curve' has points other than",
   row(curve=[[1, 2]]): "'curve' has points other than",
   row(curve=[["1", 2, 3]]): "'curve' has points other than",
+  row(name="b"): "the run 'a-1' is on line 1 already; remove one of them",
   **{
-    row(test_ppl=value): "test_ppl is"
+    row(run="a-2", overrides={"train.seed": 1}, test_ppl=value): "test_ppl is"
     for value in ("12", None, True, [1.0], {"a": 1}, 10**400)
   },
 }
@@ -250,9 +251,9 @@ def test_figures(name, tmp_path, capsys):
   path.write_text(
     f"def metrics():\n  return []\ndef figures():\n  return [{figure!r}]\n"
   )
-  other = row(name="b", infinite=float("inf"), zero=0.0)
+  other = row(run="b-1", name="b", infinite=float("inf"), zero=0.0)
   if name == "text for a level":
-    other = row(name="b", device=ROW["device"])
+    other = row(run="b-1", name="b", device=ROW["device"])
   (tmp_path / "results.jsonl").write_text(f"{row()}\n{other}\n")
   ends(plot.main, [path], capsys, says)
   assert not (tmp_path / "figures").exists()
@@ -273,7 +274,7 @@ def test_a_curve_of_one_point_can_be_seen(log, tmp_path, monkeypatch):
   (tmp_path / "sweep.py").write_text(sweep)
   lengths = {}
   for points in ([], [[5, 2.0, 1.0]]):
-    second = row(name="b", overrides={"head.cutoffs": [1, 2]}, curve=points)
+    second = row(run="b-1", name="b", overrides={"head.cutoffs": [1, 2]}, curve=points)
     first = row(overrides={"head.cutoffs": 3}, curve=[[5, 3.0, 1.0], [9, 2.0, 1.0]])
     (tmp_path / "results.jsonl").write_text(f"{first}\n{second}\n")
     assert plot.main([str(tmp_path / "sweep.py")]) == 0

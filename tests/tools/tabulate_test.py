@@ -25,11 +25,10 @@ def paper():
 
 
 def record(name="full", config="configs/a.py:full", overrides=None, **metrics):
+  own = {"name": name, "config": config, "overrides": overrides or {}}
   return {
-    "run": "id",
-    "name": name,
-    "config": config,
-    "overrides": overrides or {},
+    "run": json.dumps(own),
+    **own,
     **metrics,
     "device": "a processor",
     "num_devices": 1,
@@ -130,6 +129,14 @@ def test_unknown_experiment(experiments):
   text = "<!-- results:none -->\n<!-- /results:none -->\n"
   with pytest.raises(UserError, match="no such sweep file"):
     tabulate.rewrite(text, experiments)
+
+
+def test_a_run_that_is_there_twice_is_no_further_seed(experiments):
+  """Nor is one of the default seed."""
+  path = experiments / "ptb" / "results.jsonl"
+  path.write_text(path.read_text() + json.dumps(record(test_ppl=100.0)) + "\n")
+  with pytest.raises(UserError, match=r"results.jsonl: the runs .* the same seed; rem"):
+    tabulate.main([str(path)])
 
 
 def test_rows_of_one_name_are_told_apart():

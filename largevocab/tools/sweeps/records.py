@@ -141,12 +141,20 @@ def load(path: pathlib.Path, needs: Iterable[str] = FIELDS) -> list[Record]:
     needs: fields that every record must have.
 
   Raises:
-    UserError: the file is missing, or a line is not a valid record.
+    UserError: the file is missing, a line is not a valid record, or two are of the same
+      run.
   """
-  records = []
+  records, line_of = [], {}
   for number, record in numbered(path):
     if found := problem(record, needs):
       raise UserError(f"{path}:{number}: {found}; mend the line, or remove it")
+    if "run" in record:
+      first = line_of.setdefault(record["run"], number)
+      if first != number:
+        raise UserError(
+          f"{path}:{number}: the run {record['run']!r:.80} is on line {first} already; "
+          "remove one of them"
+        )
     records.append(record)
   return records
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable
 
+from largevocab.errors import UserError
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.sweeps.sweep_run import is_seed
 
@@ -20,12 +21,23 @@ def seed_of(row: Record) -> str:
 
 
 def groups(rows: Iterable[Record]) -> dict[str, list[Record]]:
-  """Groups of runs that differ only in the seed, by a unique label."""
+  """Groups of runs that differ only in the seed, by a unique label.
+
+  Raises:
+    UserError: two runs do not differ at all.
+  """
   by_identity: dict[str, list[Record]] = {}
   for row in rows:
     same = {key: value for key, value in row["overrides"].items() if not is_seed(key)}
     identity = json.dumps([row["name"], row["config"], same], sort_keys=True)
-    by_identity.setdefault(identity, []).append(row)
+    members = by_identity.setdefault(identity, [])
+    for other in members:
+      if seed_of(other) == seed_of(row):
+        raise UserError(
+          f"the runs {other.get('run')!r:.80} and {row.get('run')!r:.80} of "
+          f"{row['name']!r:.80} have the same settings and the same seed; remove one"
+        )
+    members.append(row)
   names = [members[0]["name"] for members in by_identity.values()]
   labelled = {}
   for identity, members in by_identity.items():
