@@ -4,7 +4,7 @@
 
 Runs of experiments/NAME/sweep.py are read from ROOT/NAME, where scripts/run_sweep.py
 writes them. Trials of a search go to search.jsonl. A run that has not finished there
-keeps its line.
+keeps its line; lines that are removed or replaced go to results.removed.jsonl.
 """
 
 import pathlib

@@ -9,8 +9,9 @@ time: a run with a result.json is skipped, any other resumes from its last check
 Runs that another launcher started, even one that was killed, are waited for while they
 are running. A run that diverged counts as done, and has a row without metrics. Whenever
 a run ends, all results are written to results.jsonl beside the sweep file, and the
-layout of TensorBoard's HPARAMS page to --root. At the end, count-based baselines of the
-same data are added.
+layout of TensorBoard's HPARAMS page to --root. Rows that this removes, of runs that the
+sweep does not add any more, or replaces go to results.removed.jsonl. At the end,
+count-based baselines of the same data are added.
 
 If the sweep file has a search, short trials choose the learning rates of each method
 first. They are kept in search.jsonl.

@@ -106,7 +106,7 @@ def test_sweep_file_without_metrics(tmp_path):
     sweepfile.load(path)
 
 
-def test_results_follow_the_sweep(tmp_path):
+def test_results_follow_the_sweep(tmp_path, capsys):
   runs = [Run("configs/a.py", {"train.seed": seed}) for seed in range(3)]
   root, path = tmp_path / "root", tmp_path / "results.jsonl"
   records.update(path, runs, root)
@@ -121,9 +121,17 @@ def test_results_follow_the_sweep(tmp_path):
   assert rows[0]["overrides"] == {"train.seed": 0}
   assert (rows[0]["jax"], rows[0]["git"]) == ("0", "abc")
 
-  # A run measured elsewhere keeps its line; one that left the sweep does not.
+  # A run measured elsewhere keeps its line; one that left the sweep does not, nor one
+  # that was measured anew. Both are in a file beside.
+  assert not capsys.readouterr().out
   records.update(path, runs[:2], tmp_path / "elsewhere")
   assert [row["ppl"] for row in records.load(path)] == [0.0]
+  aside = tmp_path / "results.removed.jsonl"
+  assert f"removed or replaced: 1; {aside} has them" in capsys.readouterr().out
+  finish(root, runs[0], ppl=5.0)
+  records.update(path, runs[:2], root)
+  assert [row["ppl"] for row in records.load(path)] == [5.0]
+  assert [json.loads(line) for line in aside.read_text().splitlines()] == rows[::-1]
 
 
 def test_results_are_a_function_of_the_runs(tmp_path):

@@ -270,8 +270,9 @@ def update(
   """Rewrites results.jsonl: one line for each run that has ended, in the sweep's order.
 
   A run that has not ended in `root` keeps its line, for example from another machine.
-  Baselines are kept, and lines of runs that are not in the sweep are removed, unless
-  `keep` is true of them. `more` returns additional fields of a new line.
+  Baselines are kept, and so are lines of runs that are not in the sweep of which `keep`
+  is true. All other lines that were there go to results.removed.jsonl. `more` returns
+  additional fields of a new line.
   """
   with atomic.locked(path.parent):
     kept = _by_run(path)
@@ -283,6 +284,7 @@ def update(
     others = [record for record in kept.values() if record["run"] not in own]
     rows += [record for record in others if record.get("baseline") or keep(record)]
     if finished := [row for row in rows if row is not None]:
+      _set_aside(path, [*kept.values()], finished)
       _write(path, finished)
 
 
@@ -328,6 +330,18 @@ def _file(path: pathlib.Path) -> Record:
 def _by_run(path: pathlib.Path, keys: Iterable[str] = ("run",)) -> dict[str, Record]:
   rows = load(path, keys) if path.exists() else []
   return {record["run"]: record for record in rows}
+
+
+def _set_aside(path: pathlib.Path, old: list[Record], new: list[Record]) -> None:
+  """Adds old lines that are not among the new ones to a file beside, and says so."""
+  stay = set(map(json.dumps, new))
+  lost = [line for line in map(json.dumps, old) if line not in stay]
+  if not lost:
+    return
+  aside = path.with_suffix(f".removed{path.suffix}")
+  before = read_text(aside) if aside.exists() else ""
+  atomic.write_text(aside, before + "".join(f"{line}\n" for line in lost))
+  print(f"{path}: rows removed or replaced: {len(lost)}; {aside} has them")
 
 
 def _write(path: pathlib.Path, rows: list[Record]) -> None:
