@@ -10,8 +10,16 @@ a network.
 
 from largevocab.baselines.after_last import AfterLast
 from largevocab.baselines.by_counts import ByCounts
-from largevocab.baselines.counting import counted
+from largevocab.baselines.counting import NAMES, counted
 from largevocab.baselines.known import known
 from largevocab.baselines.measure import Baseline, measure
 
-__all__ = ["AfterLast", "Baseline", "ByCounts", "counted", "known", "measure"]
+__all__ = [
+  "NAMES",
+  "AfterLast",
+  "Baseline",
+  "ByCounts",
+  "counted",
+  "known",
+  "measure",
+]

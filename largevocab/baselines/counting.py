@@ -15,11 +15,15 @@ from largevocab.training.settings import Experiment
 CHUNK = 1 << 22  # pairs counted at a time
 
 
-def counted(exp: Experiment, data: Data) -> dict[str, Baseline]:
-  """The baselines for some data, by name.
+OF_TEXT = ("unigram", "bigram")
+OF_ITEMS = ("popularity", "last item")
+OF_FEATURES = ("label frequency",)
+NAMES = (*OF_TEXT, *OF_ITEMS, *OF_FEATURES)
 
-  For text 'unigram' and 'bigram', for item histories 'popularity' and 'last item', for
-  data with features 'label frequency'.
+
+def counted(exp: Experiment, data: Data) -> dict[str, Baseline]:
+  """The baselines for some data, by name: `OF_TEXT`, `OF_ITEMS` for item histories, or
+  `OF_FEATURES` for documents with labels.
 
   Args:
     exp: its `eval` has the batch size for reading the training split.
@@ -31,9 +35,9 @@ def counted(exp: Experiment, data: Data) -> dict[str, Baseline]:
   batches = data.evaluation_batches("train", exp.eval.batch_size, exp.eval.unroll)
   is_text = data.counts.tokens is not None
   if not is_text and not _has_last(next(iter(batches))):
-    return {"label frequency": alone}
+    return dict.fromkeys(OF_FEATURES, alone)
   after = AfterLast(count_pairs(batches, data.counts.num_classes), alone)
-  names = ("unigram", "bigram") if is_text else ("popularity", "last item")
+  names = OF_TEXT if is_text else OF_ITEMS
   return dict(zip(names, (alone, after), strict=True))
 
 

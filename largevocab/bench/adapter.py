@@ -29,7 +29,7 @@ import numpy as np
 from largevocab import config
 from largevocab.bench.lines import is_plain
 from largevocab.bench.ours import loaded
-from largevocab.bench.tasks import RATES, Task
+from largevocab.bench.tasks import OF_ADAPTER, RATES, Task
 from largevocab.data.base import Data, HeldOutBatches
 from largevocab.data.batches import Batch
 from largevocab.errors import Diverged, UserError
@@ -161,14 +161,14 @@ def options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
   own, rest = {}, []
   for word in words:
     key, equals, value = word.partition("=")
-    if RATES.fullmatch(key):
-      rest.append(word)
-      continue
-    if not equals or "." in key:
+    if not equals or not OF_ADAPTER.fullmatch(key):
       raise UserError(
         f"--set {word}: want KEY=VALUE of a rate of train, such as train.lr, or of an "
         "argument of the adapter's function, without a dot"
       )
+    if RATES.fullmatch(key):
+      rest.append(word)
+      continue
     try:
       own[key] = json.loads(value)
     except ValueError:

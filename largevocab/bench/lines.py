@@ -16,9 +16,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from largevocab import baselines
 from largevocab.bench import load
-from largevocab.bench.tasks import PROTOCOL, SEEDS, TASKS, Task
-from largevocab.errors import UserError, listed
+from largevocab.bench.tasks import FREE, OF_ADAPTER, PROTOCOL, SEEDS, TASKS, Task
+from largevocab.errors import UserError, listed, nearest
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import KINDS, Record
 from largevocab.tools.tables.significance import is_perplexity
@@ -44,13 +45,19 @@ TRAINED: dict[str, type] = {
 METRICS: dict[str, type] = {"valid": float, "test": float}
 MEASURED: dict[str, type] = {**METRICS, "steps": int, "seconds": float, "curve": list}
 DIVERGED: dict[str, type] = {"diverged": int}
-# Of some lines: whether the checkout had changes, how many cores were busy before the
-# run, and where the code of an adapter is.
-OPTIONAL: dict[str, type] = {"git_dirty": bool, "load": float, "code_url": str}
+# Of some lines: the revision of the checkout and whether it had changes, how many cores
+# were busy before the run and whether the machine was shared, where the code of an
+# adapter is, and whether nothing was trained.
+OPTIONAL: dict[str, type] = {
+  **{"git": str, "git_dirty": bool, "load": float, "shared": bool},
+  **{"code_url": str, "baseline": bool},
+}
+COUNTED = {name: f"{name}, counted" for name in baselines.NAMES}
 OURS = "largevocab.bench.adapters."  # modules of adapters of this package
 MACHINE = ("device", "versions", "python", "git")  # of `describe_machine`
 _SHOWN = ("name", "code", "device")  # texts in cells of a table
 _SAME = ("trials", "device", "shared", "code", "versions")  # for all seeds of a method
+_MARKUP = re.compile(r"[|<>`*\\]|\]\(")  # of Markdown, in whose tables texts stand
 _URL = re.compile(r"https?://[^\s|()<>\[\]]+")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _ROUNDED = 1e-4  # relative; numbers of a curve may have five digits
@@ -127,12 +134,14 @@ def method_of(row: Record) -> str:
 
 
 def is_plain(text: str) -> bool:
-  """Whether a text can stand in a cell of a table.
+  """Whether a text can stand in a cell of a table, as it is.
 
   >>> is_plain("nce/pps, 512 negatives"), is_plain("a | b"), is_plain("tab\\t")
   (True, False, False)
+  >>> is_plain("cutoffs=[5, 9]"), is_plain("[a](http://b)"), is_plain("<b>")
+  (True, False, False)
   """
-  return text.isprintable() and "|" not in text
+  return text.isprintable() and not _MARKUP.search(text)
 
 
 def _needs_url(method: str) -> bool:
@@ -208,6 +217,8 @@ def _faults(
   for key in _SHOWN:
     if not is_plain(row.get(key, "")):
       yield f"{key}: is {row[key]!r:.80}, and has no place in a table"
+  if not row["name"].strip():
+    yield f"name: is {row['name']!r:.80}; give it a name"
   if row.get("git_dirty"):
     yield "git_dirty: the checkout had changes; commit or undo them, and run it again"
   for key in METRICS:
@@ -216,6 +227,9 @@ def _faults(
       yield f"{key}: is {row[key]}, and {task.metric} is from {low:g} to {high:g}"
   if not row.get("baseline"):
     yield from _faults_of_training(row, task)
+  elif row["name"] not in COUNTED.values():
+    known = listed(map(repr, COUNTED.values()))
+    yield f"name: {row['name']!r:.80} is no baseline, as {known} are"
 
 
 def _faults_of_keys(row: Record) -> Iterator[str]:
@@ -226,7 +240,11 @@ def _faults_of_keys(row: Record) -> Iterator[str]:
     what, wanted = "a run that diverged", KEYS | TRAINED | DIVERGED
   else:
     what, wanted = "a run", KEYS | TRAINED | MEASURED
-  for key, kind in (KEYS | TRAINED | MEASURED | DIVERGED | OPTIONAL).items():
+  known = KEYS | TRAINED | MEASURED | DIVERGED | OPTIONAL
+  for key in row:
+    if key not in known:
+      yield f"{key}: lines have no such key{nearest(key, known)}"
+  for key, kind in known.items():
     if key in wanted and key not in row:
       yield f"{key}: is missing"
     elif key in row and key not in wanted | OPTIONAL:
@@ -245,6 +263,8 @@ def _faults_of_training(row: Record, task: Task) -> Iterator[str]:
     yield f"seed: is {row['seed']}, not one of {SEEDS}"
   if row.get("shared", True) is not True:
     yield f"shared: is {row['shared']!r:.80}; it is true, or the line does not have it"
+  if row.get("load", 0.0) < 0:
+    yield f"load: is {row['load']}, and must be at least 0"
   if row.get("load", 0.0) > load.MOST and "shared" not in row:
     yield f"load: {row['load']} cores were busy before the run, and it is not `shared`"
   if _needs_url(row["method"]) and "code_url" not in row:
@@ -253,6 +273,7 @@ def _faults_of_training(row: Record, task: Task) -> Iterator[str]:
     yield f"code_url: leave it out, {row['method']!r:.80} is of this package"
   elif "code_url" in row and not is_url(row["code_url"]):
     yield f"code_url: is {row['code_url']!r:.80}, not https://..."
+  yield from _faults_of_settings(row)
   if row["trials"] < 1:
     yield f"trials: is {row['trials']}, and at least this run was one"
   for key in ("peak_mib", "seconds"):
@@ -265,6 +286,18 @@ def _faults_of_training(row: Record, task: Task) -> Iterator[str]:
   if row["steps"] != task.steps:
     yield f"steps: are {row['steps']}, and the task has {task.steps}"
   yield from _faults_of_curve(row, task)
+
+
+def _faults_of_settings(row: Record) -> Iterator[str]:
+  free = OF_ADAPTER if ":" in row["method"] else FREE
+  keys = []
+  for word in row["settings"]:
+    key, equals, _ = word.partition("=")
+    if not equals or not free.fullmatch(key):
+      yield f"settings: {word!r:.80} is not KEY=VALUE of what is yours to choose"
+    elif key in keys:
+      yield f"settings: {key} is there twice"
+    keys.append(key)
 
 
 def _faults_of_curve(row: Record, task: Task) -> Iterator[str]:

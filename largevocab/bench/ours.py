@@ -7,7 +7,7 @@ from typing import Any
 
 from largevocab import __version__, baselines, config
 from largevocab.bench.digest import digest
-from largevocab.bench.lines import MACHINE
+from largevocab.bench.lines import COUNTED, MACHINE
 from largevocab.bench.tasks import Task
 from largevocab.data.base import Data
 from largevocab.errors import Diverged, UserError
@@ -123,4 +123,4 @@ def count_baselines(task: Task, place: str) -> Iterator[Record]:
       split: baselines.measure(model, exp, data.counts, batches)[task.metric]
       for split, batches in splits.items()
     }
-    yield {"digest": found, "name": f"{name}, counted", "baseline": True, **measured}
+    yield {"digest": found, "name": COUNTED[name], "baseline": True, **measured}

@@ -18,11 +18,13 @@ from largevocab.paths import user_path
 
 PROTOCOL = 1  # a change of a task's data, network, budget or metric increases it
 SEEDS = (0, 1, 2)
-# Keys that any entrant may set, and those that a head of this package may: also of the
-# output layer and the optimiser.
+# Keys that any entrant may set; those that an adapter may: also arguments of its
+# function; and those that a head of this package may: also of the output layer and the
+# optimiser.
 RATES = re.compile(
   r"train\.(lr|schedule|warmup_steps|hold_epochs|decay|end_factor|clip_norm)"
 )
+OF_ADAPTER = re.compile(rf"[^\W\d]\w*|{RATES.pattern}")
 FREE = re.compile(rf"(head|optimizer)\.[\w.]+|train\.head_lr_factor|{RATES.pattern}")
 
 

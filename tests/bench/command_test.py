@@ -70,6 +70,9 @@ def curved(rows, *values):
   return [shifted(row | ends, 0.001 * (row["seed"] - 1)) for row in rows]
 
 
+OF_OURS = {"settings": [], "code_url": None}  # of a line of this package's method
+
+
 def shifted(row, by):
   """A line with other values of the metric."""
   curve = [[step, value + by, seconds] for step, value, seconds in row["curve"]]
@@ -243,7 +246,7 @@ def test_the_page_has_the_table_of_what_was_submitted(tmp_path):
 
 def test_the_clock_stops_where_the_full_softmax_is_near(entry, tmp_path, capsys):
   """At 100: 105 or less."""
-  named = lambda name: remade(entry, name=name, method=name, code_url=None)
+  named = lambda name: remade(entry, name=name, method=name, **OF_OURS)
   rows = curved(named("full"), 200.0, 105.1, 100.0)
   rows += curved(named("slow"), 200.0, 105.1, 106.0)
   rows += curved(named("unsteady"), 104.9, 105.1, 104.0, 104.9)
@@ -294,6 +297,12 @@ def curve(place, change):
   return lambda rows: changed(place, curve=change(rows[place]["curve"]))(rows)
 
 
+def counted(name):
+  """The line of a baseline."""
+  values = {"name": name, "baseline": True, "valid": 9.0, "test": 9.0}
+  return lines.line("tiny", TINY.metric, TINY.digest, **values)
+
+
 def repeated(rows):
   """The second line has the curve of the first."""
   same = {key: rows[0][key] for key in ("valid", "seconds", "curve")}
@@ -308,7 +317,18 @@ FAULTS = [
   (changed(1, trials=3), "2: trials: is not that of line 1"),
   (changed(2, device="another"), "3: device: is not that of line 1"),
   (changed(2, shared=True), "3: shared: is not that of line 1"),
-  (changed(2, shared="no"), "3: shared: is 'no'; it is true, or"),
+  (changed(2, shared="no"), "3: shared: is 'no', not true or false"),
+  (changed(2, shared=False), "3: shared: is False; it is true, or the line does not"),
+  (changed(2, shard=True), "3: shard: lines have no such key; did you mean 'shared'?"),
+  (changed(0, load=-1), "1: load: is -1, and must be at least 0"),
+  (changed(0, settings=["prior"]), "1: settings: 'prior' is not KEY=VALUE of what is"),
+  (changed(1, settings=["train.batch_size=4"]), "2: settings: 'train.batch_size=4' is"),
+  (changed(1, settings=["a=1", "a=2"]), "2: settings: a is there twice"),
+  (
+    changed(1, method="full", code_url=None, settings=["data.num_classes=4"]),
+    "2: settings: 'data.num_classes=4' is not KEY=VALUE of what is yours",
+  ),
+  (changed(1, name=" "), "2: name: is ' '; give it a name"),
   (changed(0, settings=["prior=3"]), "1: seed: 'counting' has no line of the seed 1"),
   (changed(0, test=NAN), "1: test: is nan, not a finite number"),
   (changed(0, test="4"), "1: test: is '4', not a finite number"),
@@ -339,10 +359,17 @@ FAULTS = [
   (changed(0, **LOST, diverged=21), "1: diverged: is 21, not a step from 0 to 20"),
   (changed(0, **LOST, diverged=-1), "1: diverged: is -1, not a step from 0 to 20"),
   (changed(0, baseline=True), "1: method: a baseline has none; leave it out"),
-  (changed(1, bound=3), "2: 'bound' is 3, not true or false"),
-  (changed(1, curve_nll=3), "2: 'curve_nll' has points other than"),
+  (changed(1, bound=3), "2: bound: lines have no such key"),
+  (changed(1, curve_nll=3), "2: curve_nll: lines have no such key; did you mean 'cu"),
   (changed(1, settings=[3]), "2: settings: are not all texts"),
-  (changed(1, name="a|b"), "2: name: is 'a|b', and has no place in a table"),
+  *(
+    (changed(1, name=name), f"2: name: is '{name}', and has no place in a table")
+    for name in ("a|b", "<b>a</b>", "[a](http://b.c)", "*a*", "`a`")
+  ),
+  (
+    lambda rows: [*rows, counted("magic oracle")],
+    "4: name: 'magic oracle' is no baseline, as 'bigram, counted', ",
+  ),
   (changed(1, code="a\nb"), r"2: code: is 'a\nb', and has no place in a table"),
   (changed(1, code="other"), "2: code: is not that of line 1"),
   (changed(1, versions={"numpy": "0"}), "2: versions: is not that of line 1"),
@@ -449,7 +476,7 @@ def test_a_run_that_diverged_stays_in_the_table(entry, tmp_path, capsys):
 
 
 def test_seeds_that_diverged_never_come_near(entry, tmp_path, capsys):
-  near = remade(entry, method="full", name="full", code_url=None)
+  near = remade(entry, method="full", name="full", **OF_OURS)
   lost = [drop(row) for row in entry[:2]]
   write(tmp_path / "r", [*near, *lost, entry[2]])
   assert bench("table", "--results", tmp_path / "r") == 0
@@ -460,7 +487,7 @@ def test_seeds_that_diverged_never_come_near(entry, tmp_path, capsys):
 def test_a_seed_that_diverged_counts_as_the_worst(entry, tmp_path, capsys):
   """Of one of three the median is the worse of the others, of two there is none, and of
   a full softmax no level."""
-  full = remade(entry, method="full", name="full", code_url=None)
+  full = remade(entry, method="full", name="full", **OF_OURS)
   one = [full[0], drop(full[1]), full[2]]
   two = [full[0], drop(full[1]), drop(full[2])]
   for rows, cell, time in ((one, f"{full[2]['test']:.1f}", 1), (two, "-", 0)):
