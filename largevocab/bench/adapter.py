@@ -10,6 +10,8 @@ The object has the network that `given.model` describes, and an output layer of 
 The benchmark holds the clock, reads the batches, and computes the metric.
 """
 
+import contextlib
+import functools
 import importlib
 import inspect
 import itertools
@@ -18,6 +20,7 @@ import math
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -128,25 +131,43 @@ def load(text: str) -> Callable[..., Adapter]:
   """The function MODULE:FUNCTION; modules are also looked up in this directory.
 
   Raises:
-    UserError: there is none, or a package that it needs is missing. Other errors of the
-      module are its own.
+    UserError: there is none, or the module cannot be imported.
   """
   module, colon, name = text.partition(":")
   if not (module and colon and name) or module.startswith("."):
     raise UserError(f"--adapter={text}: want MODULE:FUNCTION")
   if os.getcwd() not in sys.path:
     sys.path.append(os.getcwd())
-  try:
+  with _naming(text):
     function = getattr(importlib.import_module(module), name, None)
-  except ModuleNotFoundError as error:
-    raise _missing(text, error) from None
   if not callable(function):
     raise UserError(f"--adapter={text}: {module} has no function {name!r}")
   return function
 
 
-def _missing(adapter: str, error: ModuleNotFoundError) -> UserError:
-  return UserError(f"--adapter={adapter}: {error}; install it, or mend the name")
+# What `tools.entry` says of any program, and what says itself what is wrong.
+_SAID = (UserError, MemoryError, OverflowError, jax.errors.JaxRuntimeError)
+
+
+@contextlib.contextmanager
+def _naming(adapter: str) -> Iterator[None]:
+  """Makes errors of an adapter's code ones of the user, with its last line in it."""
+  try:
+    yield
+  except _SAID:
+    raise
+  except ModuleNotFoundError as error:
+    raise UserError(
+      f"--adapter={adapter}: {error}; install it, or mend the name"
+    ) from error
+  except Exception as error:
+    frames = traceback.extract_tb(error.__traceback__)
+    file = f"{adapter.partition(':')[0].replace('.', os.sep)}.py"
+    lines = [frame.lineno for frame in frames if frame.filename.endswith(file)]
+    place = f", in line {lines[-1]} of {file}" if lines else ""
+    raise UserError(
+      f"--adapter={adapter}: {type(error).__name__}: {error}{place}; mend it"
+    ) from error
 
 
 def options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -176,36 +197,46 @@ def options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
   return own, rest
 
 
+def prepared(
+  task: Task, adapter: str, seed: int, place: str, words: Sequence[str]
+) -> tuple[Callable[[Given], Adapter], Experiment]:
+  """An adapter's function, which has its options, and the experiment; arguments as
+  `run`. From here on JAX keeps to the CPU: accelerators are the adapter's.
+
+  Raises:
+    UserError: names the adapter, option or rate that is wrong.
+  """
+  jax.config.update("jax_platforms", "cpu")
+  own, chosen = options(words)
+  exp = config.build(task.settings(seed=seed, place=place, chosen=chosen))
+  make = load(adapter)
+  try:
+    inspect.signature(make).bind(None, **own)
+  except TypeError as error:
+    raise UserError(f"--adapter={adapter}: {error}; mend --set") from None
+  return functools.partial(make, **own), exp
+
+
 def run(
   task: Task, adapter: str, seed: int, place: str, words: Sequence[str]
 ) -> Record:
   """Trains an adapter, and returns what a line has of it; arguments as `ours.run`.
 
-  JAX keeps to the CPU: accelerators are the adapter's.
-
   Raises:
-    UserError: an error that the user can fix. Other errors of the adapter are its own.
+    UserError: an error that the user can fix, or one of the adapter's code, which is
+      its cause.
   """
-  jax.config.update("jax_platforms", "cpu")
-  make = load(adapter)
-  own, chosen = options(words)
-  try:
-    inspect.signature(make).bind(None, **own)
-  except TypeError as error:
-    raise UserError(f"--adapter={adapter}: {error}; mend --set") from None
-  exp = config.build(task.settings(seed=seed, place=place, chosen=chosen))
+  make, exp = prepared(task, adapter, seed, place, words)
   data, found = loaded(exp, task)
-  try:
-    model = make(Given(data, exp.model, exp.train, seed), **own)
-  except ModuleNotFoundError as error:
-    raise _missing(adapter, error) from None
-  versions = _versions(model.packages)
-  _device(model)  # before the training, for its errors
-  try:
-    ended = _train(model, exp, data, task.metric)
-  except Diverged as error:
-    ended = {"diverged": int(error.step)}
-  device = _device(model)
+  with _naming(adapter):
+    model = make(Given(data, exp.model, exp.train, seed))
+    versions = _versions(model.packages)
+    _device(model)  # before the training, for its errors
+    try:
+      ended = _train(model, exp, data, task.metric)
+    except Diverged as error:
+      ended = {"diverged": int(error.step)}
+    device = _device(model)
   machine = {"peak_mib": peak_mib()}
   if device:
     machine = {"peak_mib": device.peak_mib, "device": device.name}

@@ -27,7 +27,7 @@ from largevocab.bench import adapter, lines, ours
 from largevocab.bench.load import MOST, busy_cores
 from largevocab.bench.table import tables
 from largevocab.bench.tasks import TASKS, Task, find
-from largevocab.errors import UserError
+from largevocab.errors import UserError, remedy
 from largevocab.tools import entry
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
@@ -128,7 +128,7 @@ def with_tables(page: str, shown: str) -> str:
 
 def run(args: argparse.Namespace, task: Task) -> int:
   """Makes one line, or one for each baseline, and adds it to the file of --out."""
-  _check(args)
+  _check(args, task)
   before: Record = {"git_dirty": has_changes()}
   if before["git_dirty"]:
     print(
@@ -185,7 +185,7 @@ def _name(args: argparse.Namespace) -> str:
   return args.name or ", ".join([what, *words])
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check(args: argparse.Namespace, task: Task) -> None:
   """Refuses what would have no effect, or be found wrong only after the training."""
   how, idle = "--method", ["code"]
   if args.adapter:
@@ -200,12 +200,17 @@ def _check(args: argparse.Namespace) -> None:
       raise UserError(f"--{name} has no effect with {how}: leave it out")
   if not args.baselines:
     _check_training(args)
-  # Whether the line can be written.
-  with (
-    records.changed(args.out, lines.KEYS),
-    tempfile.TemporaryFile(dir=args.out.parent),
-  ):
-    pass
+    of = ours.prepared if args.method else adapter.prepared
+    of(task, args.method or args.adapter, args.seed or 0, args.data, args.set)
+  try:  # whether the line can be written
+    with (
+      records.changed(args.out, lines.KEYS),
+      tempfile.TemporaryFile(dir=args.out.parent),
+    ):
+      pass
+  except OSError as error:
+    what_to_do = remedy(error.errno, "give another file")
+    raise UserError(f"--out={args.out}: {error.strerror}: {what_to_do}") from error
 
 
 def _check_training(args: argparse.Namespace) -> None:
@@ -222,10 +227,11 @@ def _check_training(args: argparse.Namespace) -> None:
     )
   if args.code and not lines.is_url(args.code):
     raise UserError(f"--code={args.code}: want https://..., without blanks or brackets")
-  if not lines.is_plain(_name(args)):
+  name = _name(args)
+  if not lines.is_plain(name) or not name.strip():
     raise UserError(
-      f"the name {_name(args)!r:.80} has no place in a table: give another --name, "
-      "without | and ends of lines"
+      f"the name {name!r:.80} has no place in a table: give another --name, without "
+      "markup and ends of lines"
     )
   keys = [word.partition("=")[0] for word in args.set]
   if again := [key for place, key in enumerate(keys) if key in keys[:place]]:

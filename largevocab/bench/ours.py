@@ -71,6 +71,25 @@ def since_start(workdir: str, before: Record, load: Callable[[], Record]) -> Rec
   return now
 
 
+def prepared(
+  task: Task, method: str, seed: int, place: str, chosen: Sequence[str]
+) -> tuple[Experiment, dict[str, Any]]:
+  """The experiment of a run, and its config; arguments as `run`.
+
+  Raises:
+    UserError: names the method, key or place that is wrong.
+  """
+  settings = task.settings(method, seed, place, chosen)
+  exp = config.build(settings)
+  loss: Any = getattr(exp.head, "loss", None)
+  if task.metric == "ppl" and not getattr(loss, "is_normalized", True):
+    raise UserError(
+      f"--method={method}: its loss has no probabilities, and the task's metric is "
+      "the perplexity; choose another method"
+    )
+  return exp, settings.to_dict()
+
+
 def run(
   task: Task, method: str, seed: int, place: str, chosen: Sequence[str], workdir: str
 ) -> Record:
@@ -87,18 +106,11 @@ def run(
   Raises:
     UserError: an error that the user can fix.
   """
-  settings = task.settings(method, seed, place, chosen)
-  exp = config.build(settings)
-  loss: Any = getattr(exp.head, "loss", None)
-  if task.metric == "ppl" and not getattr(loss, "is_normalized", True):
-    raise UserError(
-      f"--method={method}: its loss has no probabilities, and the task's metric is "
-      "the perplexity; choose another method"
-    )
+  exp, settings = prepared(task, method, seed, place, chosen)
   _, found = loaded(exp, task)
   line = {"digest": found, "method": method, "settings": sorted(chosen)}
   try:
-    result = train(exp, settings.to_dict(), workdir)
+    result = train(exp, settings, workdir)
   except Diverged as error:
     return {**line, "diverged": error.step, "peak_mib": peak_mib()}
   # A run that had ended was perhaps made on another device.

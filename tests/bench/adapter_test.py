@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import pathlib
 import re
+import sys
 
 import jax
 import numpy as np
@@ -47,9 +48,20 @@ def test_what_an_adapter_does_wrong_is_said(name, says):
     adapter.run(TINY, METHOD.replace("Counting", name), 0, "", [])
 
 
-def test_an_error_of_its_own_is_shown_as_it_is():
-  with pytest.raises(TypeError, match="has no len"):
-    adapter.run(TINY, METHOD.replace("Counting", "HasAnError"), 0, "", [])
+def test_an_error_of_its_own_names_the_adapter_and_the_line():
+  name = METHOD.replace("Counting", "HasAnError")
+  says = rf"^--adapter={name}: TypeError: .*, in line \d+ of .*counting.py; mend it"
+  with pytest.raises(UserError, match=says) as error:
+    adapter.run(TINY, name, 0, "", [])
+  assert isinstance(error.value.__cause__, TypeError)
+
+
+def test_a_module_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, "path", [*sys.path])
+  (tmp_path / "own_code.py").write_text("def f(:\n")
+  with pytest.raises(UserError, match=r"^--adapter=own_code:f: SyntaxError: .*line 1"):
+    adapter.load("own_code:f")
 
 
 @pytest.mark.parametrize(

@@ -198,8 +198,9 @@ def test_a_trial_does_not_show_the_test_metric(tmp_path, capsys):
 def test_it_is_seen_early_that_a_line_cannot_be_written(tmp_path, monkeypatch):
   monkeypatch.setattr(command, "_trained", None)
   (tmp_path / "file").write_text("")
-  with pytest.raises(OSError, match="file"):
-    bench(*TRAIN, "--out", tmp_path / "file" / "out")
+  for out in (tmp_path / "file" / "out", "/proc/out"):
+    with pytest.raises(UserError, match=f"^--out={out}: .*: .*give another"):
+      bench(*TRAIN, "--out", out)
 
 
 def test_a_line_that_is_not_written_is_shown(tmp_path, monkeypatch, capsys):
@@ -519,9 +520,10 @@ REFUSED = {
   ("run", "tiny", "--method=spherical/z", "--trials=1"): "has no probabilities",
   (*OWN, "--set=model.hidden=9"): "the task's",
   (*OWN, "--set=train.max_steps=9"): "the task",
+  (*OWN, "--set=train.lr=-1"): "train.lr is -1",
   (*OWN, "--data=x"): "the data are made",
   (*OWN, CODE): "--code has no effect with --method",
-  (*OWN, "--name=a|b"): "no place in a table",
+  **{(*OWN, f"--name={name}"): "no place in a table" for name in ("a|b", " ")},
   (*OWN, "--set=train.lr=1", "--set=train.lr=2"): "train.lr is given twice",
   NAMED("counting"): "want MODULE:FUNCTION",
   NAMED("nothing.at:all"): "No module named",
@@ -532,6 +534,7 @@ REFUSED = {
   (*OTHER, "--set=head.x=1"): "of a rate of train",
   (*OTHER, "--set=train.head_lr_factor=2"): "of a rate of train",
   (*OTHER, "--set=prior"): "want KEY=VALUE",
+  (*OTHER, "--set=train.lr=-1"): "train.lr is -1",
   (*OTHER, "--workdir=w"): "--workdir has no effect with --adapter",
   ("run", "tiny", f"--adapter={METHOD}", "--trials=1"): "--code is missing",
   ("run", "tiny", f"--adapter={METHOD}", "--code=x", "--trials=1"): "want https://",
@@ -541,9 +544,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("words", REFUSED, ids=" ".join)
-def test_what_is_not_of_the_protocol_is_refused(words, tmp_path):
-  with pytest.raises(UserError, match=REFUSED[words]):
-    bench(*words, "--out", tmp_path / "out")
+def test_what_is_not_of_the_protocol_is_refused(words, tmp_path, machine):
+  """Before it is looked at what else the machine does."""
+  with machine.context() as patch:
+    patch.setattr(command, "busy_cores", lambda: 1.5)
+    with pytest.raises(UserError, match=REFUSED[words]):
+      bench(*words, "--out", tmp_path / "out")
   assert not (tmp_path / "out").exists()
 
 
