@@ -27,6 +27,7 @@ from largevocab.tools import entry
 from largevocab.tools.sweeps import records, sweepfile
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.tables import axes, results_table
+from largevocab.tools.tables.markdown import number
 
 EXPERIMENTS = pathlib.Path(__file__).resolve().parents[2] / "experiments"
 MARKER = re.compile(r"^<!-- /?results:.*$", re.MULTILINE)
@@ -37,6 +38,7 @@ SECTION = re.compile(
 )
 # Fields of a record that are not metrics.
 NOT_METRICS = {*records.FIELDS, *records.SOME_HAVE, "num_devices"}
+OF_RESULT = re.compile("(train|valid|test)_|steps$|peak_mib$")  # keys of result.json
 NOT_RUN = "Not run yet."
 
 
@@ -102,13 +104,20 @@ def complete(sweep: sweepfile.Sweep, path: pathlib.Path) -> list[Record]:
 
 
 def scalars(rows: list[Record]) -> list[str]:
-  """The metrics that occur in the rows, in order of appearance."""
-  keys = {
-    key: None
-    for row in rows
-    for key, value in row.items()
-    if key not in NOT_METRICS and records.is_number(value)
-  }
+  """The metrics that occur in the rows, in order of appearance.
+
+  Raises:
+    UserError: one of result.json is no number.
+  """
+  keys: dict[str, None] = {}
+  for row in rows:
+    for key, value in row.items():
+      if key in NOT_METRICS:
+        continue
+      if OF_RESULT.match(key) or type(value) is int:
+        number(row, key)
+      if records.is_number(value):
+        keys[key] = None
   return list(keys)
 
 

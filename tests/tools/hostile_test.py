@@ -96,7 +96,8 @@ def test_lines_of_results_that_are_none(number, tmp_path, capsys):
   path = tmp_path / "results.jsonl"
   path.write_text(f"{row()}\n{line}\n")
   place = str(path) if "test_ppl is" in says else f"{path}:2: "
-  ends(tabulate.main, [path, "--metrics", "test_ppl"], capsys, place, says)
+  for argv in ([path, "--metrics", "test_ppl"], [path]):
+    ends(tabulate.main, argv, capsys, place, says)
   (tmp_path / "sweep.py").write_text(SWEEP)
   if "it has no" in says and not any(f"'{k}'" in says for k in ("name", "overrides")):
     return  # a figure needs no more

@@ -139,6 +139,11 @@ def test_a_run_that_is_there_twice_is_no_further_seed(experiments):
     tabulate.main([str(path)])
 
 
+def test_a_name_does_not_break_the_table():
+  table = results_table.table([record("a|b\nc", test_ppl=10.0)], ["test_ppl"])
+  assert table.splitlines()[2:] == [r"| a\|b c | 10.00 |"]
+
+
 def test_rows_of_one_name_are_told_apart():
   rows = [
     record(overrides={"head.num_samples": m}, test_ppl=float(m)) for m in (20, 160)

@@ -27,13 +27,14 @@ def numbers(rows: list[Record], metric: str) -> list[float]:
 
 
 def markdown(lines: list[list[str]]) -> str:
-  """Lines of cells as Markdown.
+  """Lines of cells as Markdown, where a bar or the end of a line ends no cell.
 
-  >>> print(markdown([["a", "b"], ["1", "2"]]))
+  >>> print(markdown([["a", "b"], ["1|2", "3\\n4"]]))
   | a | b |
-  | 1 | 2 |
+  | 1\\|2 | 3 4 |
   """
-  return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+  cell = lambda text: " ".join(text.splitlines()).replace("|", r"\|")
+  return "\n".join(f"| {' | '.join(map(cell, cells))} |" for cells in lines)
 
 
 def of_columns(columns: dict[str, list[str]]) -> str:
