@@ -44,7 +44,7 @@ from largevocab.tools.sweeps.campaign import Campaign
 from largevocab.tools.sweeps.launch import (
   REPOSITORY,
   PathSetting,
-  check_keys,
+  check_configs,
   check_settings,
   give_core,
   last_line,
@@ -254,7 +254,7 @@ def campaigns_of(args: argparse.Namespace) -> list[Campaign]:
     root = args.root or REPOSITORY / "runs" / args.sweep.resolve().parent.name
     found = [campaign.of_sweep(args.sweep, root, settings)]
   for each in found:
-    check_keys(each.path, each.runs)
+    check_configs(each.path, [*each.trials(), *each.runs])
   check_settings(settings, [run for each in found for run in each.sweep.runs])
   return found if args.index is None else [choose(found[0], args.index)]
 

@@ -183,6 +183,10 @@ BAD_SWEEPS = {
   "overrides": (SWEEP + "\ndef sweep(add):\n  add('a', 5)", "overrides {'key': value}"),
   "key": (SWEEP + "\ndef sweep(add):\n  add('a', {1: 2})", "AttributeError"),
   "twice": (SWEEP + "\ndef sweep(add):\n  add('a')\n  add('a')", "twice"),
+  "twice, almost": (
+    SWEEP + "\ndef sweep(add):\n  add('a', {'k': 1})\n  add('a', {'k': 1.0})",
+    "adds --config=a --config.k=1.0 twice",
+  ),
   "paper": (SWEEP + "\ndef paper():\n  return [1]", "paper() returns [1]"),
   "paper's numbers": (SWEEP + "\ndef paper():\n  return {'a': 1}", "paper() returns"),
   "derived": (SWEEP + "\ndef derived(r, rs):\n  return r['x']", "KeyError: 'x'"),

@@ -187,11 +187,25 @@ def test_paths_go_to_the_runs_that_have_the_key(tmp_path):
     run_sweep.main([str(path), "--dry_run", "--set", f"data.path={tmp_path}"])
 
 
-def test_keys_that_a_config_lacks_are_named_before_anything_starts(tmp_path):
+@pytest.mark.parametrize(
+  ("overrides", "grid", "says"),
+  [
+    ({"train.lrr": 1.0}, {}, r"--config\.train\.lrr: .* did you mean 'lr'"),
+    ({"train.lr": -1.0}, {}, r"config\.train\.lr is -1\.0"),
+    ({"train.lr": float("nan")}, {}, r"config\.train\.lr is nan"),
+    ({}, {"train.lr": [1.0, -2.0]}, r"config\.train\.lr is -2\.0"),
+  ],
+)
+def test_wrong_configs_are_named_before_anything_starts(
+  overrides, grid, says, tmp_path
+):
   path = tmp_path / "sweep.py"
-  add = "add('configs/ptb.py:full', {'train.lrr': 1.0}, name='mine')"
-  path.write_text(f"def sweep(add):\n  {add}\ndef metrics():\n  return ['nll']\n")
-  wrong = r"sweep\.py: run 'mine': --config\.train\.lrr: .* did you mean 'lr'"
+  values = repr(overrides).replace("nan", "float('nan')")
+  text = f"def sweep(add): add('configs/ptb.py:full', {values}, name='mine')\n"
+  if grid:
+    text += f"def search(): return {{'steps': 5, 'grid': {grid}}}\n"
+  path.write_text(f"{text}def metrics(): return ['nll']\n")
+  wrong = rf"sweep\.py: run 'mine': {says}"
   for more in ([], ["--dry_run"]):
     with pytest.raises(UserError, match=wrong):
       run_sweep.main([str(path), "--root", str(tmp_path / "root"), *more])

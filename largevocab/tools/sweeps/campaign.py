@@ -58,10 +58,17 @@ class Campaign:
     asked = lambda run: not self.ids or run.id in self.ids
     return [run for run in self.sweep.runs if named(run) and asked(run)]
 
+  def trials(self, runs: list[Run] | None = None) -> list[Run]:
+    """The trials of the search for these runs; by default, for the selected ones."""
+    search = self.sweep.search
+    runs = self.runs if runs is None else runs
+    every = (search.trials(run) for run in runs) if search else ()
+    return list({trial.id: trial for trials in every for trial in trials}.values())
+
   def ready(self) -> list[Run]:
     """Runs that have ended or can start, in order: the trials of the search, then the
     runs whose rates have been chosen."""
-    return [*self._trials().values(), *filter(None, map(self.chosen, self.runs))]
+    return [*self.trials(), *filter(None, map(self.chosen, self.runs))]
 
   def ended(self, run: Run) -> bool:
     """Whether a run is done: by its workdir, or by its row of search or results."""
@@ -87,8 +94,7 @@ class Campaign:
       if search and run is not None and search.trials(given)
     }
     if search:
-      trials = list(self._trials(self.sweep.runs).values())
-      records.update(self._search_path, trials, root)
+      records.update(self._search_path, self.trials(self.sweep.runs), root)
     waiting = {run.name for run, chosen in runs if chosen is None}
     records.update(
       self._results_path,
@@ -114,12 +120,6 @@ class Campaign:
   @property
   def _search_path(self) -> pathlib.Path:
     return self.path.with_name("search.jsonl")
-
-  def _trials(self, runs: list[Run] | None = None) -> dict[str, Run]:
-    search = self.sweep.search
-    runs = self.runs if runs is None else runs
-    every = (search.trials(run) for run in runs) if search else ()
-    return {trial.id: trial for trials in every for trial in trials}
 
   def _record_of(self, trial: Run) -> Record | None:
     if trial.id not in self._known:

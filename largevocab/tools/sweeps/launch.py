@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from ml_collections import ConfigDict
 
-from largevocab import command_line
+from largevocab import command_line, config
 from largevocab.errors import UserError
 from largevocab.tools.sweeps.sweep_run import Run
 from largevocab.training.workdir import has_ended, is_held
@@ -193,18 +193,18 @@ def stop(processes: list[subprocess.Popen]) -> None:
     raise
 
 
-def check_keys(path: pathlib.Path, runs: list[Run]) -> None:
-  """Checks that runs of a sweep file set keys that their configs have.
+def check_configs(path: pathlib.Path, runs: list[Run]) -> None:
+  """Checks the configs of runs of a sweep file, before one is started.
 
   Raises:
-    UserError: one does not; names the run and the key.
+    UserError: a key that there is not, or a value out of bounds; names the run.
   """
   for run in runs:
-    flags = [f"--config.{key}={value}" for key, value in run.overrides.items()]
+    _, *flags = run.flags()
     try:
-      command_line.override(
-        command_line.load(str(REPOSITORY / run.config)), [path.name, *flags], known=[]
-      )
+      settings = command_line.load(str(REPOSITORY / run.config))
+      command_line.override(settings, [path.name, *flags], known=[])
+      config.build(settings)
     except UserError as error:
       raise UserError(f"{path}: run {run.name or run.id!r}: {error}") from None
 

@@ -237,7 +237,9 @@ def collect(sweep: Callable[[Callable[..., None]], None]) -> list[Run]:
         "overrides {'key': value}"
       )
     run = Run(config, dict(overrides or {}), name)
-    if run.id in runs:
+    # Equal ones can have other ids: 1 and 1.0.
+    same = [old for old in runs.values() if old.config == config]
+    if run.id in runs or any(old.overrides == run.overrides for old in same):
       raise UserError(f"the sweep adds {' '.join(run.flags())} twice; remove one")
     runs[run.id] = run
 
