@@ -254,7 +254,8 @@ def campaigns_of(args: argparse.Namespace) -> list[Campaign]:
     root = args.root or REPOSITORY / "runs" / args.sweep.resolve().parent.name
     found = [campaign.of_sweep(args.sweep, root, settings)]
   for each in found:
-    check_configs(each.path, [*each.trials(), *each.runs])
+    coming = (run for run in (*each.trials(), *each.runs) if not each.ended(run))
+    check_configs(each.path, coming)
   check_settings(settings, [run for each in found for run in each.sweep.runs])
   return found if args.index is None else [choose(found[0], args.index)]
 

@@ -159,10 +159,7 @@ def test_workdirs_of_finished_runs(name, content, tmp_path, capsys):
     (tmp_path / file).write_text(json.dumps(good) + "\n")
   assert entry.run("script", lambda: tabulate.main([str(tmp_path)])) == 0
   (tmp_path / name).write_text(content)
-  is_nothing = (name, content) in (
-    *(("metrics.jsonl", ""), ("metrics.jsonl", "{}"), ("result.json", "{}")),
-  )
-  if is_nothing:
+  if name == "metrics.jsonl" and content in ("", "{}"):
     assert entry.run("script", lambda: tabulate.main([str(tmp_path)])) == 0
   else:
     ends(tabulate.main, [tmp_path], capsys, name)
@@ -384,7 +381,7 @@ def test_a_setting_below_what_is_no_block(tmp_path, capsys):
   path = tmp_path / "sweep.py"
   path.write_text(SWEEP)
   argv = [path, "--dry_run", f"--root={tmp_path}", f"--set=train.lr.x={tmp_path}"]
-  ends(run_sweep.main, argv, capsys, "the sweep has no such config with this key")
+  ends(run_sweep.main, argv, capsys, "'train.lr.x' has no place of data, as data.cache")
 
 
 def test_results_that_cannot_be_written(tmp_path, capsys):

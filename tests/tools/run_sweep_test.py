@@ -165,7 +165,8 @@ def test_validation_curve_is_kept(tmp_path):
 def test_only_paths_may_be_set_from_outside(tmp_path):
   setting = launch.PathSetting.parse(f"data.path={tmp_path}")
   assert setting.flag == f"--config.data.path={tmp_path}"
-  for setting in ("train.steps=5", "data.path", f"data.path={tmp_path}/none"):
+  wrong = [f"{key}={tmp_path}" for key in ("train.lr", "data.name", "eval.best")]
+  for setting in (*wrong, "train.steps=5", "data.path", f"data.path={tmp_path}/none"):
     with pytest.raises(UserError, match="belong in the sweep file"):
       launch.PathSetting.parse(setting)
 

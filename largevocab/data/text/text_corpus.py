@@ -20,7 +20,7 @@ from largevocab.fields import CountOrNone, settings
 from largevocab.paths import user_path
 
 _FORMAT = 1  # of the encoded files; changing it rebuilds all corpora
-_LOCATIONS = {"path", "train", "valid", "test", "data_dir", "cache_dir", "tokenizer"}
+LOCATIONS = {"path", "train", "valid", "test", "data_dir", "cache_dir", "tokenizer"}
 
 
 class Text(NamedTuple):
@@ -89,7 +89,7 @@ class TextCorpus(abc.ABC):
     root = cache_root(self.cache_dir)
     texts = self.texts()
     given = [(s, text) for s in SPLITS if isinstance(text := texts[s], Text)]
-    options = {k: v for k, v in asdict(self).items() if k not in _LOCATIONS}
+    options = {k: v for k, v in asdict(self).items() if k not in LOCATIONS}
     contents = [(split, len(text.files), text.version) for split, text in given]
     files = [path for _, text in given for path in text.files]
     sources = files

@@ -7,17 +7,20 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import IO, Any
 
 from ml_collections import ConfigDict
 
 from largevocab import command_line, config
-from largevocab.errors import UserError
+from largevocab.data.text.text_corpus import LOCATIONS
+from largevocab.errors import UserError, listed
 from largevocab.tools.sweeps.sweep_run import Run
 from largevocab.training.workdir import has_ended, is_held
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
+PLACES = {*(f"data.{key}" for key in LOCATIONS), "eval.word_pairs"}
 LOWEST = 19  # priority (niceness)
 
 
@@ -46,10 +49,16 @@ class PathSetting:
     PathSetting(key='data.path', path=PosixPath('/'), config='ptb')
 
     Raises:
-      UserError: the text has another form, or the path does not exist.
+      UserError: the text has another form, the key is not of data, or the path does not
+        exist.
     """
     left, _, path = text.partition("=")
     config, _, key = left.rpartition(":")
+    if key not in PLACES:
+      raise UserError(
+        f"--set {text}: {key!r} has no place of data, as {listed(PLACES)} have; other "
+        "settings belong in the sweep file"
+      )
     if not path or not (pathlib.Path(path).exists() or glob.glob(path)):
       raise UserError(
         f"--set {text}: want KEY=PATH or CONFIG:KEY=PATH of a file or directory that "
@@ -193,7 +202,7 @@ def stop(processes: list[subprocess.Popen]) -> None:
     raise
 
 
-def check_configs(path: pathlib.Path, runs: list[Run]) -> None:
+def check_configs(path: pathlib.Path, runs: Iterable[Run]) -> None:
   """Checks the configs of runs of a sweep file, before one is started.
 
   Raises:

@@ -58,6 +58,10 @@ def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
   """Record of a run, or None if it has not ended."""
   if (workdir / "result.json").exists():
     result = _file(workdir / "result.json")
+    if not result:
+      raise UserError(
+        f"{workdir / 'result.json'} is empty; delete its directory, to run it again"
+      )
   elif (workdir / "diverged.json").exists():
     result = {"diverged": _file(workdir / "diverged.json").get("step")}
   else:
