@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from largevocab.errors import UserError
+from largevocab.errors import UserError, nearest
 from largevocab.tools import entry
 from largevocab.tools.plots import drawing
 from largevocab.tools.plots.curves import Band, band, curve, deviation, mean_point
@@ -200,7 +200,13 @@ def can_be_shown(point: tuple[float, float], figure: Figure) -> bool:
 
 
 def references(rows: list[Record], figure: Figure) -> list[Line]:
-  """Lines that are drawn in every panel: curves, or levels of y."""
+  """Lines that are drawn in every panel: curves, or levels of y. References without
+  results, as of a sweep that has not ended, are named."""
+  methods = {value(row, "method") for row in rows}
+  for name in figure.reference:
+    if name not in methods:
+      what = f"no result of the reference {name!r}{nearest(str(name), methods)}"
+      print(f"figure {figure.file}: {what}", file=sys.stderr)
   lines = []
   wanted = (r for r in rows if value(r, "method") in figure.reference)
   for label, members in seeds.groups(wanted).items():

@@ -242,7 +242,10 @@ BAD_FIGURES = {
   "above all": ({**FIGURE, "y_min": 1e9}, "within the axes"),
   "not finite": ({**FIGURE, "y": "infinite"}, "finite"),
   "no logarithm": ({**FIGURE, "y": "zero", "log": "y"}, "within the axes"),
-  "path": ({**FIGURE, "file": "../f"}, "without suffix"),
+  "path": ({**FIGURE, "file": "../f"}, "`file` must be a name without suffix"),
+  "log": ({**FIGURE, "log": "z"}, "`log` must be '', 'x', 'y' or 'xy', not 'z'"),
+  "huge": ({**FIGURE, "y_max": 10**400}, "y_max is 1000"),
+  "limits": ({**FIGURE, "y_min": 3, "y_max": 2.0}, "y_max is 2.0, and must be above"),
 }
 
 
@@ -259,6 +262,17 @@ def test_figures(name, tmp_path, capsys):
   (tmp_path / "results.jsonl").write_text(f"{row()}\n{other}\n")
   ends(plot.main, [path], capsys, says)
   assert not (tmp_path / "figures").exists()
+
+
+def test_a_reference_without_results_is_named(tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr(drawing, "DPI", 30)
+  figure = {**FIGURE, "reference": ["aa"]}
+  sweep = f"def metrics():\n  return []\ndef figures():\n  return [{figure!r}]\n"
+  (tmp_path / "sweep.py").write_text(sweep)
+  (tmp_path / "results.jsonl").write_text(f"{row()}\n")
+  assert plot.main([str(tmp_path / "sweep.py")]) == 0
+  hint = "figure f: no result of the reference 'aa'; did you mean 'a'?"
+  assert hint in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("log", ["", "y", "xy"])

@@ -34,6 +34,7 @@ The records passed to `derived` include baselines (`record.get("baseline")`), wh
 no steps and no seconds. They do not include diverged runs.
 """
 
+import math
 import pathlib
 import re
 import runpy
@@ -44,6 +45,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from largevocab.errors import UserError
+from largevocab.tools.sweeps.records import is_number
 from largevocab.tools.sweeps.search import Search, search
 from largevocab.tools.sweeps.sweep_run import Run
 
@@ -112,10 +114,20 @@ class Figure:
       )
     if self.x == "epoch" and self.steps_per_epoch < 1:
       raise UserError(f"figure {self.file}: x is 'epoch', so give steps_per_epoch")
-    if not re.fullmatch(r"[\w-]+", self.file) or self.log not in ("", "x", "y", "xy"):
+    if not re.fullmatch(r"[\w-]+", self.file):
+      raise UserError(f"figure {self.file}: `file` must be a name without suffix")
+    if self.log not in ("", "x", "y", "xy"):
       raise UserError(
-        f"figure {self.file}: `file` must be a name without suffix, and `log` '', "
-        f"'x', 'y' or 'xy', not {self.log!r}"
+        f"figure {self.file}: `log` must be '', 'x', 'y' or 'xy', not {self.log!r}"
+      )
+    for key, limit in (("y_min", self.y_min), ("y_max", self.y_max)):
+      if not (is_number(limit) and math.isfinite(limit)):
+        raise UserError(
+          f"figure {self.file}: {key} is {limit!r:.80}, and must be finite"
+        )
+    if self.y_min and self.y_max and not self.y_min < self.y_max:
+      raise UserError(
+        f"figure {self.file}: y_max is {self.y_max}, and must be above y_min"
       )
 
   @property
