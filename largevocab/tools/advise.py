@@ -274,9 +274,13 @@ def advice(best: Record | None, budgets: str, is_trained: bool) -> str:
   >>> print(advice(None, "within 5 ms", True))
   no head keeps within 5 ms: raise --budget_ms or --budget_mib
   """
+  if best is None and not is_trained:
+    return (
+      f"no exact softmax was measured {budgets}, and samples are not judged by counts: "
+      "add `full` to --heads, raise the budget, or judge samples with --workdir"
+    )
   if best is None:
-    other = "" if is_trained else ", or judge samples with --workdir"
-    return f"no head keeps {budgets}: raise --budget_ms or --budget_mib{other}"
+    return f"no head keeps {budgets}: raise --budget_ms or --budget_mib"
   least = "the smallest relvar" if is_trained else "the exact softmax"
   found = f"relvar {best['relvar']:.3g}, " if is_trained else ""
   figures = f"{found}{best['ms']:.3g} ms and {best['mib']:.3g} MiB a step"
@@ -325,6 +329,8 @@ def main(argv: list[str] | None = None) -> int:
   else:
     problem = of_run(args.workdir, args.batch)
   if args.output:  # fails here rather than at the end
+    if args.output.is_dir():
+      raise UserError(f"--output={args.output} is a directory: name a .jsonl file")
     args.output.parent.mkdir(parents=True, exist_ok=True)
   num, dim = problem.h_ND.shape
   about = {"num_classes": problem.counts.num_classes, "dim": dim, "batch": num}

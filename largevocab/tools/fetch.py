@@ -127,6 +127,8 @@ def _obtain(file: File, expected: str, source: Source, directory: Path) -> str:
 def _fault(path: Path, digest: str, size: int, expected: str) -> str:
   """What is wrong with a file of this checksum; empty: nothing."""
   has = path.stat().st_size
+  if not has:
+    return "is empty"
   if size and has != size:
     return f"has {has:,} bytes instead of {size:,}"
   if expected and digest != expected:
@@ -146,6 +148,8 @@ def main(
     raise UserError(
       f"there is no data set {args.name!r} to fetch: name one of {', '.join(sources)}"
     )
+  if not args.directory:
+    raise UserError("DIR is empty: name the directory where the files go")
   source, directory = sources[args.name], user_path(args.directory, "DIR")
   try:
     fetch(args.name, source, directory)

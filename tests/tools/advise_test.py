@@ -58,6 +58,12 @@ def test_of_a_run(tmp_path, capsys):
   assert capsys.readouterr().out.endswith("raise --budget_ms or --budget_mib\n")
 
 
+def test_of_counts_no_sample_is_named(counts, capsys):
+  argv = ["--dim=8", "--batch=16", "--num_samples=8", "--heads", "sampled/pps"]
+  assert advise.main([counts, *argv]) == 0
+  assert "samples are not judged by counts: add `full`" in capsys.readouterr().out
+
+
 def test_samplers_of_batches_have_their_labels_and_have_seen_some(counts):
   problem = advise.of_counts(counts.partition("=")[2], dim=8, batch=16)
   paths = ["sampled/in_batch", "sampled/cbns", "nce/sce"]
@@ -115,7 +121,9 @@ def test_what_does_not_suit_is_told(counts, capsys):
 @pytest.mark.parametrize(
   ("argv", "message"),
   [
-    (["--counts=none.npy"], "--counts=none.npy"),
+    (["--counts=none.npy"], "--counts=none.npy: No such file or directory"),
+    (["--counts=/none"], "--counts=/none: No such file or directory"),
+    (["--output=/"], "--output=/ is a directory: name a .jsonl file"),
     (["--dim=0"], "--dim=0: must be positive"),
     (["--batch=-1"], "--batch=-1: must be positive"),
     (["--heads", "fll"], "'fll'"),

@@ -56,6 +56,20 @@ def test_a_wrong_checksum_or_size_leaves_nothing(site, tmp_path):
   assert names(tmp_path) == []
 
 
+def test_an_empty_file_is_not_verified(site, tmp_path):
+  url = site.put("a", b"")
+  ends(tmp_path, File("a", url), says=f"{url} is empty: what came is deleted")
+  assert names(tmp_path) == []
+  (tmp_path / "a").write_bytes(b"")
+  ends(tmp_path, File("a", ""), says="a is empty: delete it")
+  assert names(tmp_path) == ["a"]
+
+
+def test_an_empty_name_of_the_directory(capsys):
+  assert entry.run("fetch", lambda: fetch.main(["ptb", ""])) == 1
+  assert "DIR is empty: name the directory" in capsys.readouterr().err
+
+
 def test_a_disk_without_room_is_named_before_anything_is_sent(site, tmp_path):
   file = File("a", site.put("a", CONTENT), 10**18)
   ends(tmp_path, file, says=r"bytes free, and 1,000,.* are needed: make room")

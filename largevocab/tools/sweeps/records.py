@@ -217,7 +217,7 @@ def counts_in(path: str) -> Counts:
     UserError: the file has other content, or no class occurs.
   """
   try:
-    if not path.endswith((".npy", ".npz")):
+    if pathlib.Path(path).exists() and not path.endswith((".npy", ".npz")):
       raise ValueError("it is no .npy")
     unigram_V = np.load(path)
     if not isinstance(unigram_V, np.ndarray) or unigram_V.dtype.kind not in "iuf":
