@@ -1,7 +1,7 @@
 """Adds count-based baselines to the results of a sweep.
 
   python -m largevocab.tools.baselines experiments/ptb_sampled/sweep.py \\
-    --set data.path=/my/ptb
+    --set data.path=DIR
 
 Fits the models of `largevocab.baselines` to the training data of the runs, evaluates
 them with the runs' metrics on the same held-out batches, and writes a record for each

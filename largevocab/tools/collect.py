@@ -1,6 +1,6 @@
 """Writes results.jsonl of sweeps from their finished runs, without starting any.
 
-  python -m largevocab.tools.collect experiments/ptb/sweep.py --root runs
+  python -m largevocab.tools.collect experiments/ptb_sampled/sweep.py --root runs
 
 Runs of experiments/NAME/sweep.py are read from ROOT/NAME, where scripts/run_sweep.py
 writes them. Trials of a search go to search.jsonl. A run that has not finished there

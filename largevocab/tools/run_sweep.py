@@ -1,6 +1,6 @@
 """Runs a sweep, with one process per run; skips finished runs.
 
-  python scripts/run_sweep.py experiments/ptb/sweep.py --jobs 2 --set data.path=/my/ptb
+  python scripts/run_sweep.py experiments/ptb_sampled/sweep.py --set data.path=DIR
   python scripts/run_sweep.py --queue experiments/queue.toml --jobs 2 --spare
 
 Each run has its own working directory in --root, named after its config and overrides,

@@ -1,17 +1,17 @@
 """Makes Markdown tables of results.
 
-  python scripts/tabulate.py experiments/ptb/results.jsonl   # print one
-  python scripts/tabulate.py runs/quickstart                 # of finished runs anywhere
-  python scripts/tabulate.py experiments/ptb/results.jsonl --to "pps, m=160"
-  python scripts/tabulate.py --update README.md              # rewrite those in a file
-  python scripts/tabulate.py --check README.md               # exit 1 if one is stale
+  python scripts/tabulate.py experiments/ptb_sampled/results.jsonl   # print one
+  python scripts/tabulate.py runs/one runs/another     # of finished runs anywhere
+  python scripts/tabulate.py experiments/ptb_sampled/results.jsonl --to "pps, 512"
+  python scripts/tabulate.py --update README.md        # rewrite those in a file
+  python scripts/tabulate.py --check README.md         # exit 1 if one is stale
 
 With --to each row is compared with another than the sweep's reference, paired by seed.
 
-In a file, a table stands between the lines <!-- results:ptb --> and
-<!-- /results:ptb -->. It shows experiments/ptb/results.jsonl, with the metrics and
-published numbers of experiments/ptb/sweep.py, or "Not run yet."; docs/protocol.md
-explains the columns. <!-- results:ptb rows=pps|full --> shows only the rows in whose
+In a file, a table stands between the lines <!-- results:NAME --> and
+<!-- /results:NAME -->. It shows experiments/NAME/results.jsonl, with the metrics and
+published numbers of experiments/NAME/sweep.py, or "Not run yet."; docs/protocol.md
+explains the columns. <!-- results:NAME rows=pps|full --> shows only the rows in whose
 names this regular expression, which has no spaces, is found.
 """
 
@@ -19,7 +19,7 @@ import contextlib
 import pathlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from largevocab import atomic
 from largevocab.errors import UserError, nearest
@@ -121,17 +121,19 @@ def scalars(rows: list[Record]) -> list[str]:
   return list(keys)
 
 
-def print_table(path: pathlib.Path, asked: list[str] | None, to: str) -> None:
-  """Prints the table of results.jsonl or of the finished runs below a directory.
+def print_table(
+  paths: Sequence[pathlib.Path], asked: list[str] | None, to: str
+) -> None:
+  """Prints the table of results.jsonl or of the finished runs in or below directories.
 
   Args:
-    path: of the file or directory.
+    paths: of one file, or of directories.
     asked: metrics; None: those of the sweep file, or all.
     to: name of the row to compare with, see `Comparison.to`; "": that of the sweep.
   """
-  metrics, paper, comparison = asked, {}, None
+  metrics, paper, comparison, path = asked, {}, None, paths[0]
   if path.is_dir():
-    rows = records.of_directory(path)
+    rows = records.of_directories(paths)
   elif path.with_name("sweep.py").exists():
     sweep = sweepfile.load(path.with_name("sweep.py"))
     rows, paper, comparison = complete(sweep, path), sweep.paper, sweep.comparison
@@ -187,11 +189,14 @@ def main(argv: list[str] | None = None) -> int:
     raise UserError(
       "--to is for printed tables; pages compare as their sweep files say"
     )
+  if not (args.update or args.check):
+    folders = [path for path in args.paths if path.is_dir()]
+    files = [[path] for path in args.paths if not path.is_dir()]
+    for paths in [*files, *([folders] if folders else [])]:
+      print_table(paths, args.metrics, args.to)
+    return 0
   stale = []
   for path in args.paths:
-    if not (args.update or args.check):
-      print_table(path, args.metrics, args.to)
-      continue
     old = records.read_text(path)
     new = rewrite(old, args.experiments)
     if args.update and new != old:

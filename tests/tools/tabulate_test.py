@@ -261,6 +261,14 @@ def test_directory_of_runs(tmp_path, capsys):
   assert lines[4:6] == ["| full | 1 | 5 | 10.00 |", "| sampled | 1 | 5 | 12.00 |"]
   assert lines[6] == "| worse (diverged at step 3) | 0 of 1 | - | - |"
   assert lines[-1] == "Measured on d; jax 0, Python 3; revision abc+."
+  given = [str(tmp_path / name) for name in ("full", "sampled")]
+  assert tabulate.main(given) == 0
+  several = capsys.readouterr().out.splitlines()
+  assert several[4:] == [
+    lines[4].replace("full", given[0]),
+    lines[5].replace("sampled", given[1]),
+    *several[6:],
+  ]
 
 
 def test_markers_in_prose_are_left_alone(experiments):

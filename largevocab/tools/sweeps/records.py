@@ -20,7 +20,7 @@ import pathlib
 import re
 import tokenize
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -125,13 +125,15 @@ def validation_curve(path: pathlib.Path, metric: str) -> list[list[float]]:
   return points
 
 
-def of_directory(root: pathlib.Path) -> list[Record]:
-  """Records of all runs that have ended below a directory, named by their paths."""
+def of_directories(roots: Sequence[pathlib.Path]) -> list[Record]:
+  """Records of all runs that have ended in or below directories, named by their paths,
+  within the directory if there is one."""
   ends = ("result.json", "diverged.json")
-  workdirs = sorted({path.parent for end in ends for path in root.rglob(end)})
+  under = (path for root in roots for end in ends for path in root.rglob(end))
   found = []
-  for workdir in workdirs:
-    name = str(workdir.relative_to(root))
+  for workdir in sorted({path.parent for path in under}):
+    is_within = len(roots) == 1 and workdir != roots[0]
+    name = str(workdir.relative_to(roots[0]) if is_within else workdir)
     record = of_run(Run(config="", name=name), workdir)
     found += [record | {"run": name}] if record is not None else []
   return found
