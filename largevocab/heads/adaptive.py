@@ -16,11 +16,11 @@ from largevocab.heads.linear import LinearHead
 from largevocab.heads.partitioned import Partitioned, at_places, places_of
 from largevocab.labels import Targets
 from largevocab.ops import shards
+from largevocab.ops.activations import Activations, activations
 from largevocab.ops.adaptive.clusters import Clusters
 from largevocab.ops.adaptive.loss import adaptive_loss, adaptive_nll, capacities
 from largevocab.ops.adaptive.model import Model, Tail, class_rows
 from largevocab.ops.adaptive.top_k import adaptive_top_k
-from largevocab.ops.shapes import check_shapes
 from largevocab.rows import Table, added, sq_norm
 
 
@@ -45,6 +45,11 @@ class AdaptiveState:
   place_V: jax.Array
   class_V: jax.Array
   clusters: Clusters = field(metadata={"static": True})
+
+  @property
+  def activations(self) -> Activations:
+    """That it is for."""
+    return Activations(self.clusters.widths[0])
 
   @property
   def model(self) -> Model:
@@ -146,8 +151,7 @@ class Adaptive(Partitioned, LinearHead):
   def backward(
     self, state: AdaptiveState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
-    check_shapes(h_ND=h_ND, **y._asdict())
-    wide_ND, y = read_batch(h_ND, y, len(state.place_V))
+    wide_ND, y = read_batch(h_ND, y, len(state.place_V), state.activations)
     loss, d = adaptive_loss(
       wide_ND,
       state.model,
@@ -188,7 +192,7 @@ class Adaptive(Partitioned, LinearHead):
     self, state: AdaptiveState, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
-    h_ND, y = read_batch(h_ND, y, len(state.place_V))
+    h_ND, y = read_batch(h_ND, y, len(state.place_V), state.activations)
     places_NP = at_places(state.place_V, y.ids_NP)
     sizes = capacities(state.clusters, *y.ids_NP.shape)
     args = h_ND, state.model, places_NP, y.w_NP, sizes
@@ -198,6 +202,7 @@ class Adaptive(Partitioned, LinearHead):
     self, state: AdaptiveState, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
     """The k most probable classes and their log-probabilities, best first."""
+    h_ND = activations(h_ND, state.activations)
     return adaptive_top_k(h_ND, state.model, state.class_V, k, dtype=self.dtype)
 
   def class_rows(self, state: AdaptiveState, ids_R: jax.Array) -> jax.Array:

@@ -16,6 +16,7 @@ from largevocab.errors import UserError
 from largevocab.heads.base import Head, HeadStep
 from largevocab.heads.over_devices import Divided, OverDevices
 from largevocab.labels import Targets
+from largevocab.ops.activations import activations
 from largevocab.ops.factored import steps
 from largevocab.ops.factored.table import Factored, factor, implied
 from largevocab.ops.softmax.chunks import wide
@@ -61,7 +62,7 @@ def head_loss(head: Head) -> Loss:
   run = _differentiable(head)
 
   def loss(params, rest, h_ND, y, key):
-    return run(params, rest, wide(h_ND), y, key)[0]
+    return run(params, rest, wide(activations(h_ND)), y, key)[0]
 
   return loss
 
@@ -93,7 +94,7 @@ def head_loss_and_grads(head: Head) -> Loss:
   run = _differentiable(head)
 
   def loss_and_grads(params, rest, h_ND, y, key):
-    loss, grads = run(params, rest, wide(h_ND), y, key)
+    loss, grads = run(params, rest, wide(activations(h_ND)), y, key)
     return loss, jax.lax.stop_gradient(grads)
 
   return loss_and_grads
@@ -260,7 +261,9 @@ def _with_rows(table: Table | Factored, w_VD: Any) -> Table | Factored:
   """The table with other rows; None: without rows."""
   if isinstance(table, Table):
     return table._replace(w_VD=w_VD)
-  return jax.tree.map(lambda _: None, table) if w_VD is None else factor(w_VD)
+  if w_VD is None:
+    return jax.tree.map(lambda _: None, table)
+  return factor(w_VD)._replace(activations=table.activations)
 
 
 def _check_constant(what: str, tree: PyTree) -> None:

@@ -7,9 +7,12 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from largevocab.errors import UserError
 from largevocab.labels import Counts, Targets, known_targets
 from largevocab.ops import shards
+from largevocab.ops.activations import Activations, activations
 from largevocab.ops.class_blocks import Blocks
+from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import wide
 
 PyTree = Any
@@ -139,12 +142,25 @@ class Head(Protocol):
     ...
 
 
-def read_batch(h_ND: jax.Array, y: Targets, num_rows: int) -> tuple[jax.Array, Targets]:
+def read_batch(
+  h_ND: jax.Array, y: Targets, num_rows: int, given: Activations | None
+) -> tuple[jax.Array, Targets]:
   """A batch as heads compute with it: h in at least float32, invalid ids as padding
   (`known_targets`). `head_step` casts results back.
 
   Of several devices, each reads the batch of all; `num_rows` is the number of rows on
-  this one, and classes of others are padding that keeps its weight."""
+  this one, and classes of others are padding that keeps its weight.
+
+  Raises:
+    ValueError: shapes do not agree, or see `activations`.
+    UserError: y are no `Targets`, or see `activations`.
+  """
+  h_ND = activations(h_ND, given)
+  if not isinstance(y, Targets):
+    raise UserError(
+      f"y is of type {type(y).__name__}: give Targets, as single_targets(ids_N) makes"
+    )
+  check_shapes(h_ND=h_ND, **y._asdict())
   h_ND, y = shards.all_examples((h_ND, y))
   y = known_targets(y, shards.num_classes(num_rows))
   y = y._replace(ids_NP=shards.own_rows(y.ids_NP, num_rows))

@@ -17,7 +17,7 @@ from largevocab.heads.linear import LinearHead
 from largevocab.heads.partitioned import Partitioned, at_places, places_of
 from largevocab.labels import Targets
 from largevocab.ops import shards
-from largevocab.ops.shapes import check_shapes
+from largevocab.ops.activations import Activations, activations
 from largevocab.ops.softmax.chunks import product, wide
 from largevocab.ops.softmax.parts import (
   Part,
@@ -96,6 +96,11 @@ class DSoftmaxState:
   class_V: jax.Array
   widths: tuple[int, ...] = field(metadata={"static": True})
   sizes: tuple[int, ...] = field(metadata={"static": True})
+
+  @property
+  def activations(self) -> Activations:
+    """That it is for: the first part reads all of h, or the parts share it."""
+    return Activations(self.widths[0] if self.downs else sum(self.widths))
 
   @property
   def weights(self) -> Weights:
@@ -187,8 +192,7 @@ class DSoftmax(Partitioned, LinearHead):
   def backward(
     self, state: DSoftmaxState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
-    check_shapes(h_ND=h_ND, **y._asdict())
-    wide_ND, y = read_batch(h_ND, y, len(state.place_V))
+    wide_ND, y = read_batch(h_ND, y, len(state.place_V), state.activations)
     how = self.plan(len(wide_ND), state.weights)
     _LOG.info("%s", how)
     place_NP, mean_w_NP = (
@@ -219,7 +223,7 @@ class DSoftmax(Partitioned, LinearHead):
     self, state: DSoftmaxState, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
-    h_ND, y = read_batch(h_ND, y, len(state.place_V))
+    h_ND, y = read_batch(h_ND, y, len(state.place_V), state.activations)
     parts = self.parts(state.weights, state, h_ND)
     place_NP = own_places(parts, at_places(state.place_V, y.ids_NP))
     return {"nll": parts_nll(parts, place_NP, y.w_NP, dtype=self.dtype)[0]}
@@ -228,6 +232,7 @@ class DSoftmax(Partitioned, LinearHead):
     self, state: DSoftmaxState, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
     """The k most probable classes and their log-probabilities, best first."""
+    h_ND = activations(h_ND, state.activations)
     parts = self.parts(state.weights, state, h_ND)
     return parts_top_k(parts, state.class_V, k, dtype=self.dtype)
 
@@ -243,7 +248,7 @@ class DSoftmax(Partitioned, LinearHead):
       with shards.table(size):
         rows_by_part.append(wide(shards.rows_of(w_VE, at_R)))
       start += size
-    dim = state.widths[0] if self.projected else sum(state.widths)
+    dim = state.activations.dim
     see = lambda h_ND: self.seen(downs, state.widths, h_ND)
     of_widths = list(zip(rows_by_part, state.widths, strict=True))
     _, pull_back = jax.vjp(see, jnp.zeros((len(ids_R), dim)))

@@ -14,7 +14,6 @@ from largevocab.labels import Targets
 from largevocab.losses.importance_weights import log_normalizer_ratio
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
-from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import fold_rows, product
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def quality(
   N = shards.num_examples(len(h_ND))
   at_N = np.linspace(0, N - 1, min(N, _MONITORED)).astype(int)
   log_ratio_RN = log_normalizer_ratios(head, state, h_ND, y, key, at_N, _MONITORED)
-  h_ND, y = read_batch(h_ND, y, len(w_VD))
+  h_ND, y = read_batch(h_ND, y, len(w_VD), state.activations)
   x_ND, y = jax.tree.map(lambda a: a[at_N], (head.features(h_ND), y))
   chi2_N = _chi2(head, state, x_ND, y)
   weight_N = jnp.abs(jnp.sum(y.w_NP, axis=1))
@@ -101,9 +100,8 @@ def log_normalizer_ratios(
 
   Cost: all logits of these examples, and `draws` times the draws of a step.
   """
-  check_shapes(h_ND=h_ND, **y._asdict())
   num_classes = len(state.table.w_VD)
-  h_ND, y = read_batch(h_ND, y, num_classes)
+  h_ND, y = read_batch(h_ND, y, num_classes, state.activations)
   x_ND = head.features(h_ND)
   log_p_NV = _log_p(head, state, x_ND[at_N])
   true_NP = true_mask(y, num_classes)

@@ -14,7 +14,7 @@ from largevocab.heads.linear import LinearHead
 from largevocab.heads.logits import Linear, Logits, class_row_grads, class_rows
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops import shards
-from largevocab.ops.shapes import check_shapes
+from largevocab.ops.activations import Activations, activations, knows_activations
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.log_partition import Score, score_of, softmax_nll
@@ -25,10 +25,17 @@ from largevocab.rows import SGD, RowOptimizer, Table, sq_norm
 _LOG = logging.getLogger("largevocab")
 
 
+@knows_activations
 class FullState(NamedTuple):
-  """State of `Full`: the class rows."""
+  """State of `Full`.
+
+  Attributes:
+    table: the class rows.
+    activations: that it is for; None: not known. Static.
+  """
 
   table: Table
+  activations: Activations | None = None
 
 
 @settings
@@ -71,8 +78,9 @@ class Full(LinearHead):
     return super().features(self.logits.features(h_ND))
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> FullState:
-    w_VD = self.random_rows(key, as_counts(counts).num_classes, dim)
-    return FullState(self.optimizer.init(w_VD))
+    counts, given = as_counts(counts), Activations(dim)
+    w_VD = self.random_rows(key, counts.num_classes, given.dim)
+    return FullState(self.optimizer.init(w_VD), given)
 
   def plan(self, num_examples: int, w_VD: jax.Array) -> Plan:
     """The chunks of a step of `num_examples`."""
@@ -89,9 +97,8 @@ class Full(LinearHead):
   def backward(
     self, state: FullState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
-    check_shapes(h_ND=h_ND, ids_NP=y.ids_NP, w_NP=y.w_NP)
     w_VD = state.table.w_VD
-    wide_ND, y = read_batch(h_ND, y, len(w_VD))
+    wide_ND, y = read_batch(h_ND, y, len(w_VD), state.activations)
     how = self.plan(len(wide_ND), w_VD)
     _LOG.info("%s", how)
     mean_w_NP = y.w_NP / total_weight(y)
@@ -116,14 +123,15 @@ class Full(LinearHead):
   def update(
     self, state: FullState, grads: jax.Array, lr: ArrayLike, scale: ArrayLike
   ) -> FullState:
-    return FullState(self.optimizer.dense_update(state.table, grads, lr, scale))
+    table = self.optimizer.dense_update(state.table, grads, lr, scale)
+    return state._replace(table=table)
 
   def evaluate(
     self, state: FullState, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
     w_VD = state.table.w_VD
-    h_ND, y = read_batch(h_ND, y, len(w_VD))
+    h_ND, y = read_batch(h_ND, y, len(w_VD), state.activations)
     args = self.features(h_ND), w_VD, y.ids_NP, y.w_NP
     return {"nll": softmax_nll(*args, **self._evaluated(w_VD))}
 
@@ -131,7 +139,8 @@ class Full(LinearHead):
     self, state: FullState, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
     """The k most probable classes and their log-probabilities, best first."""
-    x_ND, w_VD = self.features(wide(h_ND)), state.table.w_VD
+    h_ND, w_VD = activations(h_ND, state.activations), state.table.w_VD
+    x_ND = self.features(wide(h_ND))
     return softmax_top_k(x_ND, w_VD, k, **self._evaluated(w_VD))
 
   def class_rows(self, state: FullState, ids_R: jax.Array) -> jax.Array:

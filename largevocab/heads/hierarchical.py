@@ -28,8 +28,8 @@ from largevocab.heads.binning import BINNINGS
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops import shards
+from largevocab.ops.activations import Activations, activations, knows_activations
 from largevocab.ops.class_blocks import Blocks
-from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.softmax.log_partition import weighted_mean
 from largevocab.ops.tree import blocks
@@ -48,6 +48,7 @@ from largevocab.rows import SGD, RowOptimizer, Table, added, sq_norm
 _MOST_SLOTS = 64  # per class: free slots cost as much memory and time as others
 
 
+@knows_activations
 class HierarchicalState(NamedTuple):
   """Parameters of the hierarchical softmax, and the clusters.
 
@@ -58,6 +59,7 @@ class HierarchicalState(NamedTuple):
     cluster_V: i32[V], the cluster of each class.
     slot_V: i32[V], the slot of each class in its cluster.
     blocks: of the clusters, if they are divided over devices; static.
+    activations: that it is for; None: not known. Static.
   """
 
   clusters: Table
@@ -66,13 +68,15 @@ class HierarchicalState(NamedTuple):
   cluster_V: jax.Array
   slot_V: jax.Array
   blocks: Blocks | None = None
+  activations: Activations | None = None
 
   @property
   def model(self) -> tuple[jax.Array, jax.Array, ClusterLayout]:
     """Arguments of the operations in `largevocab.ops.tree.two_level`."""
     clusters_KD = self.clusters.w_VD
     leaves_KSD = self.leaves.w_VD.reshape(*self.members_KS.shape, clusters_KD.shape[1])
-    return clusters_KD, leaves_KSD, ClusterLayout(*self[2:])
+    where = ClusterLayout(self.members_KS, self.cluster_V, self.slot_V, self.blocks)
+    return clusters_KD, leaves_KSD, where
 
 
 class HierarchicalGrads(NamedTuple):
@@ -147,24 +151,29 @@ class Hierarchical(LinearHead):
   def init(
     self, key: jax.Array, counts: Counts | ArrayLike, dim: int
   ) -> HierarchicalState:
-    return self._state(key, layout(self.cluster_of(as_counts(counts))), dim)
+    counts, given = as_counts(counts), Activations(dim)
+    return self._state(key, layout(self.cluster_of(counts)), given)
 
-  def _state(self, key: jax.Array, where: ClusterLayout, dim: int) -> HierarchicalState:
+  def _state(
+    self, key: jax.Array, where: ClusterLayout, given: Activations
+  ) -> HierarchicalState:
     """The initial state with these clusters."""
     num, slots = where.members_KS.shape
     for_clusters, for_leaves = jax.random.split(key)
-    clusters_KD = self.random_rows(for_clusters, num, dim)
-    leaves_VD = self.random_rows(for_leaves, num * slots, dim)
+    clusters_KD = self.random_rows(for_clusters, num, given.dim)
+    leaves_VD = self.random_rows(for_leaves, num * slots, given.dim)
     return HierarchicalState(
       self.optimizer.init(clusters_KD),
       self.optimizer.init(leaves_VD.reshape(num, -1)),
       *where,
+      given,
     )
 
   def init_blocks(
     self, key: jax.Array, counts: Counts, dim: int, blocks: Blocks
   ) -> Callable[[int], HierarchicalState]:
     """Clusters are those of one device; cluster k is in block k % B."""
+    given = Activations(dim)
     members_KS, *of_class, _ = host_layout(self.cluster_of(counts))
     clusters = Blocks(len(members_KS), blocks.num)
     if clusters.num_classes < blocks.num:
@@ -183,7 +192,7 @@ class Hierarchical(LinearHead):
       own_KS = part(members_KS, clusters, number, blocks.num_classes)
       cluster_S, slot_S = (part(x, blocks, number, 0) for x in of_class)
       where = ClusterLayout(own_KS, cluster_S, slot_S, clusters)
-      return self._state(of_rows, where, dim)
+      return self._state(of_rows, where, given)
 
     return of_block
 
@@ -212,8 +221,7 @@ class Hierarchical(LinearHead):
   def backward(
     self, state: HierarchicalState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
-    check_shapes(h_ND=h_ND, **y._asdict())
-    wide_ND, y = read_batch(h_ND, y, len(state.cluster_V))
+    wide_ND, y = read_batch(h_ND, y, len(state.cluster_V), state.activations)
     mean_w_NP = y.w_NP / total_weight(y)
     x_ND = self.features(wide_ND)
     loss, d = two_level_loss(x_ND, *state.model, y.ids_NP, mean_w_NP, dtype=self.dtype)
@@ -237,7 +245,7 @@ class Hierarchical(LinearHead):
     self, state: HierarchicalState, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
-    h_ND, y = read_batch(h_ND, y, len(state.cluster_V))
+    h_ND, y = read_batch(h_ND, y, len(state.cluster_V), state.activations)
     x_ND = self.features(h_ND)
     nll_NP = two_level_nll(x_ND, *state.model, y.ids_NP, dtype=self.dtype)
     return {"nll": weighted_mean(nll_NP, y.w_NP)}
@@ -246,7 +254,7 @@ class Hierarchical(LinearHead):
     self, state: HierarchicalState, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
     """The k most probable classes and their log-probabilities, best first."""
-    x_ND = self.features(wide(h_ND))
+    x_ND = self.features(wide(activations(h_ND, state.activations)))
     return two_level_top_k(x_ND, *state.model, k, dtype=self.dtype)
 
   def class_rows(self, state: HierarchicalState, ids_R: jax.Array) -> jax.Array:

@@ -23,8 +23,8 @@ from largevocab.heads.base import (
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops import shards
+from largevocab.ops.activations import Activations, activations, knows_activations
 from largevocab.ops.class_blocks import Blocks
-from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.softmax.log_partition import weighted_mean
 from largevocab.ops.tree.huffman import (
@@ -39,16 +39,19 @@ from largevocab.ops.tree.huffman_top_k import tree_top_k
 from largevocab.rows import SGD, RowGrads, RowOptimizer, Table, sq_norm
 
 
+@knows_activations
 class HuffmanState(NamedTuple):
   """Rows of the inner nodes, and the tree.
 
   Attributes:
     nodes: [V, D'], a row for each of V - 1 inner nodes, and one unused row.
     tree: the Huffman tree.
+    activations: that it is for; None: not known. Static.
   """
 
   nodes: Table
   tree: Tree
+  activations: Activations | None = None
 
 
 @settings
@@ -84,21 +87,21 @@ class Huffman(LinearHead):
   optimizer: RowOptimizer = field(default_factory=SGD)
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> HuffmanState:
-    count_V = as_counts(counts).unigram_V
-    w_VD = self.random_rows(key, len(count_V), dim)
-    return HuffmanState(self.optimizer.init(w_VD), huffman(count_V))
+    count_V, given = as_counts(counts).unigram_V, Activations(dim)
+    w_VD = self.random_rows(key, len(count_V), given.dim)
+    return HuffmanState(self.optimizer.init(w_VD), huffman(count_V), given)
 
   def init_blocks(
     self, key: jax.Array, counts: Counts, dim: int, blocks: Blocks
   ) -> Callable[[int], HuffmanState]:
     """Each block has a tree of its own, and the last of its rows is one of the tree
     over blocks."""
-    trees = huffman_blocks(counts.unigram_V, blocks)
+    trees, given = huffman_blocks(counts.unigram_V, blocks), Activations(dim)
 
     def of_block(number):
       of_rows = jax.random.fold_in(key, number)
-      nodes = self.optimizer.init(self.random_rows(of_rows, blocks.size, dim))
-      return HuffmanState(nodes, jax.tree.map(jnp.array, trees[number]))
+      nodes = self.optimizer.init(self.random_rows(of_rows, blocks.size, given.dim))
+      return HuffmanState(nodes, jax.tree.map(jnp.array, trees[number]), given)
 
     return of_block
 
@@ -111,8 +114,7 @@ class Huffman(LinearHead):
   def backward(
     self, state: HuffmanState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
-    check_shapes(h_ND=h_ND, **y._asdict())
-    wide_ND, y = read_batch(h_ND, y, len(state.nodes.w_VD))
+    wide_ND, y = read_batch(h_ND, y, len(state.nodes.w_VD), state.activations)
     x_ND, mean_w_NP = self.features(wide_ND), y.w_NP / total_weight(y)
     loss, dx_ND, rows = tree_loss(
       x_ND, state.nodes.w_VD, state.tree, y.ids_NP, mean_w_NP, dtype=self.dtype
@@ -129,7 +131,7 @@ class Huffman(LinearHead):
     self, state: HuffmanState, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
     """{'nll': f32[N]}, exact, in nats."""
-    h_ND, y = read_batch(h_ND, y, len(state.nodes.w_VD))
+    h_ND, y = read_batch(h_ND, y, len(state.nodes.w_VD), state.activations)
     x_ND, w_VD = self.features(h_ND), state.nodes.w_VD
     nll_NP = tree_nll(x_ND, w_VD, state.tree, y.ids_NP, dtype=self.dtype)
     return {"nll": weighted_mean(nll_NP, y.w_NP)}
@@ -138,7 +140,8 @@ class Huffman(LinearHead):
     self, state: HuffmanState, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
     """The k most probable classes and their log-probabilities, best first."""
-    x_ND, w_VD = self.features(wide(h_ND)), state.nodes.w_VD
+    h_ND, w_VD = activations(h_ND, state.activations), state.nodes.w_VD
+    x_ND = self.features(wide(h_ND))
     return tree_top_k(x_ND, w_VD, state.tree, k, dtype=self.dtype)
 
   def class_rows(self, state: HuffmanState, ids_R: jax.Array) -> jax.Array:

@@ -64,9 +64,10 @@ def carry_classes(
   if new_KD is not None:
     table = _with_rows(table, was, new_KD, dim)
   if isinstance(head, Full):
-    return FullState(table)
+    return fresh._replace(table=table)
   later = head.init_state(table, counts)
-  later = later._replace(log_z=_log_z(later, state, was))
+  log_z = _log_z(later, state, was)
+  later = later._replace(log_z=log_z, activations=fresh.activations)
   return head.refresh(later, jax.random.fold_in(key, 1))
 
 

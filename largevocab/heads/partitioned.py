@@ -29,6 +29,7 @@ from largevocab.fields import (
 from largevocab.heads.base import ROWS, WHOLE, PyTree
 from largevocab.labels import Counts, as_counts
 from largevocab.ops import shards
+from largevocab.ops.activations import Activations
 from largevocab.ops.adaptive import cost_model
 from largevocab.ops.adaptive.clusters import Clusters, cut, head_mass, widths
 from largevocab.ops.adaptive.plan import ClusterPlan, Costs, plan_clusters, price
@@ -172,7 +173,7 @@ class Partitioned(abc.ABC):
     """
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> PyTree:
-    counts = as_counts(counts)
+    counts, dim = as_counts(counts), Activations(dim).dim
     clusters = self.clusters(counts, dim)
     places = map(jnp.asarray, self.places(counts, clusters))
     return self.new_state(clusters, dim, (key, key), *places)
@@ -185,6 +186,7 @@ class Partitioned(abc.ABC):
     Raises:
       UserError: a cluster has fewer classes than there are blocks.
     """
+    dim = Activations(dim).dim
     clusters = self.clusters(counts, dim)
     if min(clusters.sizes) < blocks.num:
       raise UserError(

@@ -41,8 +41,8 @@ from largevocab.labels import Counts, Targets, as_counts, batch_classes
 from largevocab.losses import SAMPLED_LOSSES, SampledLoss, SampledSoftmax, Scores
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import is_member
+from largevocab.ops.activations import Activations, activations
 from largevocab.ops.pair_logits import pair_logits
-from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import sum_dtype, wide
 from largevocab.ops.softmax.log_partition import (
   Change,
@@ -144,12 +144,13 @@ class Sampled(LinearHead):
     return counts_rows(self.sampler)
 
   def init(self, key, counts, dim) -> SampledState:
-    counts = as_counts(counts)
-    w_VD = self.random_rows(key, counts.num_classes, dim)
+    counts, given = as_counts(counts), Activations(dim)
+    w_VD = self.random_rows(key, counts.num_classes, given.dim)
     shift = self.loss.initial_bias(shards.num_classes(counts.num_classes))
     if shift and self.bias and not self.absolute:
-      w_VD = w_VD.at[:, dim].set(shift)
-    return self.init_state(self.optimizer.init(w_VD), counts)
+      w_VD = w_VD.at[:, given.dim].set(shift)
+    state = self.init_state(self.optimizer.init(w_VD), counts)
+    return state._replace(activations=given)
 
   def init_state(self, table: Table, counts: Counts) -> SampledState:
     """Initial state for a table of class rows."""
@@ -166,9 +167,8 @@ class Sampled(LinearHead):
     )
 
   def backward(self, state: SampledState, h_ND, y, key) -> HeadStep:
-    check_shapes(h_ND=h_ND, **y._asdict())
     w_VD = state.table.w_VD
-    wide_ND, y = read_batch(h_ND, y, len(w_VD))
+    wide_ND, y = read_batch(h_ND, y, len(w_VD), state.activations)
     x_ND, to_h = jax.vjp(self.features, wide_ND)
     others = self.candidates(state, x_ND, y, key, self.loss.keeps_hits)
     ids_NS = jnp.concatenate([y.ids_NP, others.own_NS], axis=1)
@@ -265,7 +265,7 @@ class Sampled(LinearHead):
     comparable with the nll, only if log_z is near 0 everywhere.
     """
     w_VD = state.table.w_VD
-    h_ND, y = read_batch(h_ND, y, len(w_VD))
+    h_ND, y = read_batch(h_ND, y, len(w_VD), state.activations)
     nll_N, log_z_N = softmax_nll_and_log_z(
       self.features(h_ND), w_VD, y.ids_NP, y.w_NP, **self._softmax(state)
     )
@@ -289,7 +289,7 @@ class Sampled(LinearHead):
 
   def top_k(self, state, h_ND, k):
     """The k most probable classes and their log-probabilities, best first."""
-    x_ND = self.features(wide(h_ND))
+    x_ND = self.features(wide(activations(h_ND, state.activations)))
     return softmax_top_k(x_ND, state.table.w_VD, k, **self._softmax(state))
 
   def divided(self, state):

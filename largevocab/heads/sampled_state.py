@@ -5,11 +5,13 @@ from typing import Any, NamedTuple
 import jax
 
 from largevocab.ops import shards
+from largevocab.ops.activations import Activations, knows_activations
 from largevocab.rows import RowGrads, Table, added, sq_norm
 
 PyTree = Any
 
 
+@knows_activations
 class SampledState(NamedTuple):
   """State of `Sampled`.
 
@@ -19,12 +21,14 @@ class SampledState(NamedTuple):
     exact_T: i32[T], the classes that are always candidates; None: none. In blocks each
       has equally many, padded with V.
     log_z: learned log-partition functions, as rows of width 1; None: none.
+    activations: that it is for; None: not known. Static.
   """
 
   table: Table
   stats: PyTree
   exact_T: jax.Array | None
   log_z: Table | None
+  activations: Activations | None = None
 
 
 class SampledGrads(NamedTuple):

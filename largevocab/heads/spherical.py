@@ -26,11 +26,11 @@ from largevocab.losses.spherical import (
   TaylorSoftmax,
 )
 from largevocab.ops import shards
+from largevocab.ops.activations import Activations, activations
 from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.factored import steps, table
 from largevocab.ops.factored.stabilizers import STABILIZERS, guard, spread
 from largevocab.ops.factored.table import Factored, dot
-from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import logits
 from largevocab.ops.softmax.top_k import top_k
 
@@ -83,31 +83,34 @@ class Spherical(LinearHead):
   dtype: Dtype = "float32"
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> Factored:
-    return table.factor(self.random_rows(key, as_counts(counts).num_classes, dim))
+    counts, given = as_counts(counts), Activations(dim)
+    w_VD = self.random_rows(key, counts.num_classes, given.dim)
+    return table.factor(w_VD, given)
 
   def init_blocks(
     self, key: jax.Array, counts: Counts, dim: int, blocks: Blocks
   ) -> Callable[[int], Factored]:
     """Q and the sum of a block's rows, which are terms of those of W."""
+    given = Activations(dim)
 
     def of_block(number):
       of_rows = jax.random.fold_in(key, number)
       num_classes = len(blocks.classes(number))
-      w_VD = self.random_rows(of_rows, blocks.size, dim).at[num_classes:].set(0)
+      w_VD = self.random_rows(of_rows, blocks.size, given.dim)
       with shards.alone():
-        return table.factor(w_VD)
+        return table.factor(w_VD.at[num_classes:].set(0), given)
 
     return of_block
 
   def divided(self, state: Factored) -> Factored:
     """Rows of V; what is computed from W starts as a sum over blocks."""
-    return Factored(ROWS, WHOLE, WHOLE, gram_DD=SUM, sum_D=SUM, u_inv_DD=WHOLE)  # pyrefly: ignore
+    whole = jax.tree.map(lambda _: WHOLE, state)
+    return whole._replace(v_VD=ROWS, gram_DD=SUM, sum_D=SUM)
 
   def backward(
     self, state: Factored, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
-    check_shapes(h_ND=h_ND, ids_NP=y.ids_NP, w_NP=y.w_NP)
-    wide_ND, y = read_batch(h_ND, y, len(state.v_VD))
+    wide_ND, y = read_batch(h_ND, y, len(state.v_VD), state.activations)
     ids_NP, t_NP, weight_N = self._targets(state, y)
     weight_N = weight_N / total_weight(y)
     x_ND = self.features(wide_ND)
@@ -140,7 +143,7 @@ class Spherical(LinearHead):
 
     Exact, from q and s, without [N, V].
     """
-    h_ND, y = read_batch(h_ND, y, len(state.v_VD))
+    h_ND, y = read_batch(h_ND, y, len(state.v_VD), state.activations)
     ids_NP, t_NP, weight_N = self._targets(state, y)
     x_ND = self.features(h_ND)
     o_NP = table.outputs(state, x_ND, ids_NP)
@@ -155,6 +158,7 @@ class Spherical(LinearHead):
     """{'spread': of the singular values of U, see
     `largevocab.ops.factored.stabilizers`, 'drift': the largest relative error of
     q = |o|^2 over a few examples}."""
+    h_ND = activations(h_ND, state.activations)
     x_ND = self.features(shards.all_examples(h_ND)[:_WATCHED])
     queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
     o_NV = logits(queries_ND, v_VD, v_VD.dtype) + shift_N[:, None]
@@ -170,7 +174,7 @@ class Spherical(LinearHead):
   ) -> tuple[jax.Array, jax.Array]:
     """The k best classes and their scores, best first, in chunks of V (U h). Scores are
     log-probabilities if the loss is normalised, else outputs."""
-    x_ND = self.features(h_ND)
+    x_ND = self.features(activations(h_ND, state.activations))
     q_N, s_N = table.sums(state, x_ND)
     queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
 

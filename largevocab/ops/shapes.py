@@ -3,6 +3,8 @@
 import jax
 import numpy as np
 
+from largevocab.errors import UserError
+
 
 def check_shapes(**arrays: jax.Array) -> dict[str, int]:
   """Checks that arrays agree with the shape letters of their names and each other.
@@ -17,6 +19,7 @@ def check_shapes(**arrays: jax.Array) -> dict[str, int]:
     The size of each letter.
 
   Raises:
+    UserError: one is no array.
     ValueError: a rank or a size disagrees; the message names both arrays.
 
   >>> check_shapes(h_ND=np.zeros((3, 2)), w_VD=np.zeros((5, 2)))
@@ -30,6 +33,10 @@ def check_shapes(**arrays: jax.Array) -> dict[str, int]:
   owner: dict[str, str] = {}
   for name, array in arrays.items():
     _, _, letters = name.rpartition("_")
+    if not hasattr(array, "ndim"):
+      raise UserError(
+        f"{name} is of type {type(array).__name__}: give an array, as jnp.asarray makes"
+      )
     if len(letters) != array.ndim:
       raise ValueError(
         f"{name} has shape {array.shape}; it must have the axes [{', '.join(letters)}]"

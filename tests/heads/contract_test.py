@@ -20,6 +20,7 @@ from largevocab.heads import (
   Huffman,
   Sampled,
   Spherical,
+  head_loss,
 )
 from largevocab.heads.candidates import true_mask
 from largevocab.heads.sampled_state import SampledGrads
@@ -1072,6 +1073,65 @@ def test_very_few_classes_and_one_example(name, num_classes, num):
     )
     if isinstance(method(head), exact):
       np.testing.assert_allclose(loss, 0, atol=1e-6)
+
+
+READERS = {
+  "backward": lambda head, state, h, y: head.backward(state, h, y, KEY),
+  "evaluate": lambda head, state, h, y: head.evaluate(state, h, y),
+  "monitor": lambda head, state, h, y: head.monitor(state, h, y, KEY),
+  "top_k": lambda head, state, h, y: head.top_k(state, h, 2),
+  "head_loss": lambda head, state, h, y: head_loss(head)({}, state, h, y, KEY),
+}
+
+
+def readers(head):
+  """What reads activations."""
+  watches = isinstance(head, Sampled | Spherical)
+  return [read for name, read in READERS.items() if watches or name != "monitor"]
+
+
+@pytest.mark.parametrize("name", OF_EACH_KIND)
+@pytest.mark.parametrize(
+  ("h_ND", "says"),
+  [
+    (jnp.ones((N, 4)), "h_ND has 4 columns, .* dim=5: .* dim=4"),
+    (jnp.ones((N, 7)), "h_ND has 7 columns, .* dim=5: .* dim=7"),
+    (jnp.ones((N, 8)), "h_ND has 8 columns, the head was made for dim=5"),
+    (jnp.ones((N, D), complex), "h_ND is complex64: give activations of a float type"),
+    (jnp.ones((N, D), int), "h_ND is int32: give"),
+    ([[1.0] * D] * N, "h_ND is of type list: give an array"),
+    (jnp.ones(D), r"h_ND has shape \(5,\)"),
+  ],
+  ids=lambda x: x if isinstance(x, str) else "h",
+)
+def test_activations_that_a_head_was_not_made_for_are_named(name, h_ND, says):
+  head = CASES[name]
+  for read in readers(head):
+    with pytest.raises(ValueError, match=says):
+      read(head, started(head), h_ND, batch()[1])
+
+
+@pytest.mark.parametrize("name", ["adaptive", "full"])
+def test_activations_of_numpy_are_those_of_jax(name):
+  head, (h_ND, y) = CASES[name], batch()
+  for read in readers(head):
+    got, want = (read(head, started(head), h, y) for h in (np.asarray(h_ND), h_ND))
+    jax.tree.map(np.testing.assert_array_equal, got, want)
+
+
+@pytest.mark.parametrize("name", OF_EACH_KIND)
+def test_labels_in_place_of_targets_are_named(name):
+  head, h_ND = CASES[name], batch()[0]
+  for read in ("backward", "evaluate", "head_loss"):
+    with pytest.raises(UserError, match=r"y is of type \w+: give Targets"):
+      READERS[read](head, started(head), h_ND, jnp.zeros(N, int))
+
+
+@pytest.mark.parametrize("name", OF_EACH_KIND)
+@pytest.mark.parametrize("dim", [-1, 0, 2.5, None])
+def test_a_width_that_activations_cannot_have_is_named(name, dim):
+  with pytest.raises(UserError, match=f"Activations.dim is {dim}; it must be"):
+    CASES[name].init(KEY, counts(), dim)
 
 
 def test_shapes_that_disagree_are_named(head):

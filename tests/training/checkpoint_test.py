@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from largevocab.errors import UserError
+from largevocab.heads import HEADS
 from largevocab.training.checkpoint import Checkpoints, shapes_of
 
 # A restore that failed leaves tasks behind, which find their loop closed.
@@ -277,3 +278,24 @@ def test_too_many_open_files_are_no_damage(directory):
     assert "Too many open files" in line
     assert "raise `ulimit -n`" in line
   assert (directory / "3").is_dir()
+
+
+@pytest.mark.parametrize("name", ["full", "sampled", "huffman", "hierarchical"])
+def test_a_head_reads_what_it_saved_before_it_knew_its_width(name, tmp_path):
+  """Nor does what it knows now, which is static, stand in a checkpoint."""
+  state = HEADS[name]().init(jax.random.key(0), [3, 2, 1, 1], 5)
+  fields = [field for field in state._fields if field != "activations"]
+  before = NamedTuple(type(state).__name__, [(field, object) for field in fields])
+  former = before(*(getattr(state, field) for field in fields))
+  with Checkpoints(str(tmp_path)) as saved:
+    saved.save(1, former, CLOCKS[1])
+    saved.save(2, state, CLOCKS[2])
+    saved.wait()
+    assert jax.tree.all(
+      jax.tree.map(np.array_equal, saved.restore(shapes_of(former))[0], former)
+    )
+    shutil.rmtree(tmp_path / "2")
+  with Checkpoints(str(tmp_path)) as saved:
+    restored, _ = saved.restore(shapes_of(state))
+  assert restored.activations.dim == 5
+  assert jax.tree.all(jax.tree.map(np.array_equal, restored, state))

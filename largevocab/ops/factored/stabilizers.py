@@ -114,7 +114,8 @@ def absorb(f: Factored, key: jax.Array, limit: float) -> Factored:
   """
   f = reinvert(f)
   is_far = shards.largest(spread(f)) > limit  # devices sum up Q together or not at all
-  absorbed = lambda carry: (factor(implied(carry[0])), jnp.bool(False))
+  anew = lambda f: factor(implied(f), f.activations)
+  absorbed = lambda carry: (anew(carry[0]), jnp.bool(False))
   return lax.while_loop(lambda carry: carry[1], absorbed, (f, is_far))[0]
 
 

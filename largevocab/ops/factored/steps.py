@@ -247,7 +247,7 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
   u_inv_DD, back_ND = next_inverse(f.u_inv_DD, h_ND, 2 * rate * g.dq_N)
   v_NPD = rate * g.do_NP[:, :, None] * back_ND[:, None, :]
   ids_R, v_RD = merge_rows(g.ids_NP.ravel(), v_NPD.reshape(-1, D), num_rows)
-  return Factored(
+  return f._replace(
     v_VD=f.v_VD.at[ids_R].add(-v_RD, mode="drop", unique_indices=True),
     u_DD=f.u_DD - shrink(f.u_DD),
     omega_D=f.omega_D - shrink(f.omega_D[None])[0] - c_D,

@@ -14,10 +14,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from largevocab.ops import shards
+from largevocab.ops.activations import Activations, knows_activations
 
 Pull = Callable[[jax.Array], jax.Array]
 
 
+@knows_activations
 class Factored(NamedTuple):
   """The factors of W, and statistics of W.
 
@@ -28,6 +30,7 @@ class Factored(NamedTuple):
     gram_DD: f32[D, D], Q = W^T W.
     sum_D: f32[D], W^T 1.
     u_inv_DD: f32[D, D], the inverse of U.
+    activations: that W is for, without the constant feature; None: not known. Static.
   """
 
   v_VD: jax.Array
@@ -36,10 +39,11 @@ class Factored(NamedTuple):
   gram_DD: jax.Array
   sum_D: jax.Array
   u_inv_DD: jax.Array
+  activations: Activations | None = None
 
 
-def factor(w_VD: jax.Array) -> Factored:
-  """Factors W with U = 1 and omega = 0.
+def factor(w_VD: jax.Array, given: Activations | None = None) -> Factored:
+  """Factors W, which is for given activations, with U = 1 and omega = 0.
 
   Cost: O(V D^2).
 
@@ -55,6 +59,7 @@ def factor(w_VD: jax.Array) -> Factored:
     gram_DD=shards.total(dot(w_VD.T, w_VD)),
     sum_D=shards.total(jnp.sum(w_VD, axis=0)),
     u_inv_DD=eye(),
+    activations=given,
   )
 
 

@@ -1,0 +1,77 @@
+"""Activations as heads are given them: their width, rank and type."""
+
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import GetAttrKey
+
+from largevocab.errors import UserError
+from largevocab.fields import Count, settings
+from largevocab.ops.shapes import check_shapes
+
+State = TypeVar("State", bound=type)
+
+
+@settings
+class Activations:
+  """What rows were made to be multiplied with. They do not tell: a bias and padding
+  make them wider.
+
+  Attributes:
+    dim: D, the width of h.
+  """
+
+  dim: Count
+
+
+def knows_activations(state: State) -> State:
+  """Makes the field `activations` of a named tuple a part of its structure. As a node
+  of its own, without arrays, it would be missing in checkpoints of states that had no
+  such field.
+
+  >>> from typing import NamedTuple
+  >>> @knows_activations
+  ... class Rows(NamedTuple):
+  ...   w_VD: jax.Array
+  ...   activations: Activations | None = None
+  >>> jax.tree.map(jnp.shape, Rows(jnp.ones((3, 8)), Activations(5)))
+  Rows(w_VD=(3, 8), activations=Activations(dim=5))
+  """
+  names = [name for name in state._fields if name != "activations"]  # pyrefly: ignore
+  nodes = lambda x: [(GetAttrKey(name), getattr(x, name)) for name in names]
+  jax.tree_util.register_pytree_with_keys(
+    state,
+    lambda x: (nodes(x), x.activations),
+    lambda given, nodes: state(*nodes, given),
+  )
+  return state
+
+
+def activations(h_ND: jax.Array, given: Activations | None = None) -> jax.Array:
+  """h as a JAX array, if a head can multiply it.
+
+  Args:
+    h_ND: float[N, D].
+    given: those that the head was made for; None: of any width.
+
+  Raises:
+    ValueError: h is no matrix.
+    UserError: it is of another type or width.
+
+  >>> activations(jnp.ones((2, 9)), Activations(8))
+  Traceback (most recent call last):
+  ...
+  largevocab.errors.UserError: h_ND has 9 columns, the head was made for dim=8: give \
+activations of this width, or call init with dim=9
+  """
+  check_shapes(h_ND=h_ND)
+  if not jnp.issubdtype(h_ND.dtype, jnp.floating):
+    raise UserError(f"h_ND is {h_ND.dtype}: give activations of a float type")
+  width = h_ND.shape[1]
+  if given is not None and width != given.dim:
+    raise UserError(
+      f"h_ND has {width} columns, the head was made for dim={given.dim}: give "
+      f"activations of this width, or call init with dim={width}"
+    )
+  return jnp.asarray(h_ND)
