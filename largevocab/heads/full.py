@@ -115,7 +115,8 @@ class Full(LinearHead):
     self, state: FullState, grads: jax.Array, ids_R: jax.Array, g_RD: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
     """The gradient with that of looked-up rows added, and its squared norm."""
-    rows = class_row_grads(self.logits, state.table, ids_R, g_RD)
+    known = state.table, ids_R, g_RD, state.activations
+    rows = class_row_grads(self.logits, *known)
     at = grads.at[rows.ids_R]
     dw_VD = at.add(rows.rows_RD, mode="drop", unique_indices=True)
     return dw_VD, shards.total(sq_norm(dw_VD))

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 from largevocab.errors import UserError
 from largevocab.fields import Between, Positive, settings
 from largevocab.ops import shards
+from largevocab.ops.activations import Activations
 from largevocab.ops.cosine import inverse_norm, tangent, unit, with_margin
 from largevocab.ops.pair_logits import of_pairs
+from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.softmax.log_partition import Change, ChunkScore, Score
 from largevocab.rows import RowGrads, Table, looked_up_grads
@@ -204,9 +206,25 @@ def class_rows(logits: Logits, w_VD: jax.Array, ids_R: jax.Array) -> jax.Array:
 
 
 def class_row_grads(
-  logits: Logits, table: Table, ids_R: jax.Array, g_RD: jax.Array
+  logits: Logits,
+  table: Table,
+  ids_R: jax.Array,
+  g_RD: jax.Array,
+  given: Activations | None,
 ) -> RowGrads:
-  """The gradient of a table from that of the first D columns of `class_rows`."""
+  """The gradient of a table from that of the first D columns of `class_rows`.
+
+  Raises:
+    ValueError: the number of ids and of rows differ.
+    UserError: rows are of another width than the activations that the head was made
+      for.
+  """
+  check_shapes(ids_R=ids_R, g_RD=g_RD)
+  if given is not None and g_RD.shape[1] != given.dim:
+    raise UserError(
+      f"g_RD has {g_RD.shape[1]} columns, the head was made for dim={given.dim}: give "
+      "the gradient of so many first columns of class_rows"
+    )
   w_RE = wide(shards.rows_of(table.w_VD, ids_R))
   g_RE = jnp.pad(wide(g_RD), ((0, 0), (0, w_RE.shape[1] - g_RD.shape[1])))
   (g_RE,) = jax.vjp(logits.rows, w_RE)[1](g_RE)

@@ -218,7 +218,8 @@ class Sampled(LinearHead):
 
   def add_row_grads(self, state: SampledState, grads: SampledGrads, ids_R, g_RD):
     """The gradient with that of looked-up rows added, and its squared norm."""
-    more = class_row_grads(self.logits, state.table, ids_R, g_RD)
+    known = state.table, ids_R, g_RD, state.activations
+    more = class_row_grads(self.logits, *known)
     if counts_rows(self.sampler) and grads.drawn is None:  # those of the loss alone
       drawn_R = grads.rows.ids_R
       grads = grads._replace(

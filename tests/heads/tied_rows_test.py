@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from largevocab import config
+from largevocab.errors import UserError
 from largevocab.heads import Full, OverDevices, Sampled, class_mesh
 from largevocab.labels import Counts, Targets
 from largevocab.losses import NCE
@@ -252,3 +253,15 @@ def test_ids_that_are_no_class_have_no_row(name, blocks):
     for each in (grads, more)
   ]
   np.testing.assert_array_equal(*tables)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_rows_of_another_width_or_number_are_named(name):
+  head, (_, y) = EXACT[name](), batch(0)
+  state = head.init(jax.random.key(0), COUNTS, D)
+  grads = head.backward(state, jnp.ones((N, D)), y, jax.random.key(1)).grads
+  for width in (D - 1, D + 1, 8, 9):
+    with pytest.raises(UserError, match=f"g_RD has {width} columns, .* dim={D}"):
+      head.add_row_grads(state, grads, jnp.arange(2), jnp.ones((2, width)))
+  with pytest.raises(ValueError, match=r"g_RD has shape \(2, 4\), but R = 3 in ids_R"):
+    head.add_row_grads(state, grads, jnp.arange(3), jnp.ones((2, D)))
