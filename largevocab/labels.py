@@ -1,6 +1,6 @@
 """Inputs of heads: `Targets` of each batch, and `Counts` of the classes."""
 
-from dataclasses import dataclass
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +9,10 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
+from largevocab.fields import Count, CountOrNone, declared_as, settings
 from largevocab.ops.shapes import check_shapes
+
+_MOST_COUNTED = 2**53  # beyond, float64 does not know all whole numbers
 
 
 class Targets(NamedTuple):
@@ -54,15 +57,16 @@ def single_targets(
     num_classes: V, to check the ids against; not under `jax.jit`.
 
   Raises:
-    UserError: an id is not a 32-bit integer; or see `check_targets`.
+    UserError: an id is not a 32-bit integer, or a weight not finite, which is known of
+      NumPy's arrays and lists only; or see `check_targets`.
     ValueError: shapes do not agree.
 
   >>> y = single_targets(np.array([3, -100]), weight_N=[1, 0])
   >>> y.ids_NP.tolist(), y.w_NP.tolist()
   ([[3], [-100]], [[1.0], [0.0]])
   """
-  ids_N = _as_int32(ids_N)
-  weight_N = jnp.ones(ids_N.shape) if weight_N is None else jnp.asarray(weight_N)
+  ids_N = _as_int32(_integers(ids_N))
+  weight_N = jnp.ones(ids_N.shape) if weight_N is None else _finite(weight_N)
   check_shapes(ids_N=ids_N, weight_N=weight_N)
   return _targets(ids_N[:, None], weight_N[:, None], num_classes)
 
@@ -75,22 +79,28 @@ def multi_targets(
   """Targets with several true classes per example.
 
   Args:
-    ids_NP: int[N, P], padded with -1.
+    ids_NP: int[N, P], padded with -1; each class once, unless there are weights.
     weight_NP: f32[N, P], 0 on padding; None: equal for the classes of an example, with
       sum 1.
     num_classes: V, to check the ids against; not under `jax.jit`.
 
   Raises:
-    UserError, ValueError: as `single_targets`.
+    UserError, ValueError: as `single_targets`; or a class stands twice in a row of
+      NumPy's array or a list, without weights.
 
   >>> multi_targets([[3, 1], [2, -1]]).w_NP.tolist()
   [[0.5, 0.5], [1.0, 0.0]]
   """
-  is_class_NP, ids_NP = jnp.asarray(ids_NP) >= 0, _as_int32(ids_NP)
+  given_NP = _integers(ids_NP)
+  check_shapes(ids_NP=given_NP)
+  ids_NP = _as_int32(given_NP)
   if weight_NP is None:
+    if isinstance(given_NP, np.ndarray):
+      _check_distinct(given_NP)
+    is_class_NP = jnp.asarray(given_NP != -1)
     num_N1 = jnp.sum(is_class_NP, axis=-1, keepdims=True)
     weight_NP = is_class_NP / jnp.maximum(num_N1, 1)
-  weight_NP = jnp.asarray(weight_NP)
+  weight_NP = _finite(weight_NP)
   check_shapes(ids_NP=ids_NP, weight_NP=weight_NP)
   return _targets(ids_NP, weight_NP, num_classes)
 
@@ -103,17 +113,23 @@ def _targets(ids_NP: jax.Array, w_NP: jax.Array, num_classes: int | None) -> Tar
   return y
 
 
-def _as_int32(ids: ArrayLike) -> jax.Array:
+def _integers(ids: ArrayLike) -> jax.Array | np.ndarray:
+  """Ids as integers: JAX's as they are, others as i32."""
   if not isinstance(ids, jax.Array):
-    return jnp.asarray(_whole_numbers(ids))
+    return _whole_numbers(_numbers("labels", ids))
   if not jnp.issubdtype(ids.dtype, jnp.integer):
     raise UserError(f"labels are {ids.dtype}: give class ids as integers")
+  return ids
+
+
+def _as_int32(ids: jax.Array | np.ndarray) -> jax.Array:
+  if isinstance(ids, np.ndarray):
+    return jnp.asarray(ids)
   # Beyond 32 bits they must not become other classes.
   return jnp.where(ids == ids.astype(jnp.int32), ids, -1).astype(jnp.int32)
 
 
-def _whole_numbers(ids: ArrayLike) -> np.ndarray:
-  given = np.asarray(ids)
+def _whole_numbers(given: np.ndarray) -> np.ndarray:
   with np.errstate(invalid="ignore"):
     whole = given.astype(np.int32)
   wrong = np.argwhere(whole != given)
@@ -123,6 +139,30 @@ def _whole_numbers(ids: ArrayLike) -> np.ndarray:
       "whole numbers from 0 to V - 1"
     )
   return whole
+
+
+def _check_distinct(ids_NP: np.ndarray) -> None:
+  sorted_NP = np.sort(ids_NP, axis=1)
+  is_again = (sorted_NP[:, 1:] == sorted_NP[:, :-1]) & (sorted_NP[:, 1:] != -1)
+  for n, p in np.argwhere(is_again)[:1].tolist():
+    raise UserError(
+      f"label {sorted_NP[n, p]} stands twice in ids_NP[{n}], and would weigh twice: "
+      "give each class of an example once, or give weight_NP"
+    )
+
+
+def _finite(weights: ArrayLike) -> jax.Array:
+  if not isinstance(weights, jax.Array):
+    _check_finite(_numbers("weights", weights, "iufb"))
+  return jnp.asarray(weights)
+
+
+def _check_finite(weights: np.ndarray) -> None:
+  for at in np.argwhere(~np.isfinite(weights))[:1]:
+    raise UserError(
+      f"weight {weights[tuple(at)]} at {at.tolist()} is not finite: give 0 to what "
+      "does not count"
+    )
 
 
 def check_targets(y: Targets, num_classes: int) -> None:
@@ -136,7 +176,8 @@ def check_targets(y: Targets, num_classes: int) -> None:
     num_classes: V.
 
   Raises:
-    UserError: an id outside 0 ... V - 1 has nonzero weight; names the first one.
+    UserError: an id outside 0 ... V - 1 has nonzero weight, or a weight is not finite;
+      names the first one. Or V is below 1.
 
   Cost: O(N P), and a copy to the host.
 
@@ -148,7 +189,9 @@ def check_targets(y: Targets, num_classes: int) -> None:
 classes: give ids from 0 to 4, and padding the weight 0
   """
   ids_NP, w_NP = np.asarray(y.ids_NP), np.asarray(y.w_NP)
-  check_shapes(ids_NP=ids_NP, w_NP=w_NP)  # pyrefly: ignore
+  check_shapes(ids_NP=ids_NP, w_NP=w_NP)
+  num_classes = declared_as(Count).read("num_classes", num_classes)
+  _check_finite(w_NP)
   wrong = np.argwhere(~is_class(ids_NP, num_classes) & (w_NP != 0))
   if len(wrong):
     n, p = wrong[0].tolist()
@@ -194,7 +237,7 @@ def batch_classes(y: Targets, num_classes: int) -> jax.Array:
   return jnp.sort(jnp.where(again_T, num_classes, ids_T))
 
 
-@dataclass(frozen=True)
+@settings
 class Counts:
   """Class counts of the training data.
 
@@ -204,11 +247,24 @@ class Counts:
       statistics beyond unigram counts (bigrams, clusters).
     examples: number of training examples, if they may have several classes or none;
       0: every occurrence is one example.
+
+  Raises:
+    UserError: counts are not a non-empty vector of whole, non-negative numbers, of a
+      sum below 2^53; or tokens are no vector of integers.
   """
 
   unigram_V: np.ndarray
   tokens: np.ndarray | None = None
-  examples: int = 0
+  examples: CountOrNone = 0
+
+  def __post_init__(self):
+    object.__setattr__(self, "unigram_V", _as_counts(self.unigram_V))
+    tokens = self.tokens
+    if tokens is not None and (tokens.ndim != 1 or tokens.dtype.kind not in "iu"):
+      raise UserError(
+        f"tokens are {tokens.dtype}{list(tokens.shape)}: give a vector of class ids as "
+        "integers"
+      )
 
   @property
   def num_classes(self) -> int:
@@ -231,23 +287,47 @@ def as_counts(counts: "Counts | ArrayLike") -> Counts:
   3
 
   Raises:
-    UserError: counts are not a non-empty vector of whole, non-negative numbers.
+    UserError: see `Counts`.
   """
-  if isinstance(counts, Counts):
-    return counts
-  unigram_V = np.asarray(counts)
-  if unigram_V.ndim != 1 or not len(unigram_V):
+  return counts if isinstance(counts, Counts) else Counts(counts)  # pyrefly: ignore
+
+
+def _as_counts(counts: ArrayLike) -> np.ndarray:
+  count_V = _numbers("counts", counts)
+  if count_V.ndim != 1 or not len(count_V):
     raise UserError(
-      f"counts have shape {unigram_V.shape}: give a vector with one number per class"
+      f"counts have shape {count_V.shape}: give a vector with one number per class"
     )
-  is_real = unigram_V.dtype.kind in "iuf"
-  if not is_real or not np.isfinite(unigram_V).all() or (unigram_V < 0).any():
+  # A sum, unlike a comparison, needs no memory.
+  with np.errstate(invalid="ignore", over="ignore"):
+    total = float(count_V.sum(dtype=np.float64))
+  if not math.isfinite(total) or count_V.min() < 0:
     raise UserError(
       "counts must be finite numbers of at least 0: 0 for a class that does not occur"
     )
-  if (unigram_V != np.rint(unigram_V)).any():
+  if total >= _MOST_COUNTED:
+    raise UserError(
+      f"counts add up to {total:.3g}, and must to less than 2^53: divide them by one "
+      "number, and round them"
+    )
+  whole_V = count_V.astype(np.int64, copy=False)
+  if whole_V is not count_V and (whole_V != count_V).any():
     raise UserError(
       "counts must be whole numbers: multiply frequencies by the number of labels, and "
       "round them"
     )
-  return Counts(unigram_V.astype(np.int64))
+  return whole_V
+
+
+def _numbers(what: str, given: ArrayLike, kinds: str = "iuf") -> np.ndarray:
+  """An array of real numbers on the host."""
+  try:
+    array = np.asarray(given)
+  except (ValueError, OverflowError):
+    raise UserError(
+      f"{what} have rows of different lengths: give an array of numbers, with -1 as "
+      "padding of ids"
+    ) from None
+  if array.dtype.kind not in kinds:
+    raise UserError(f"{what} are of type {array.dtype}: give an array of numbers")
+  return array

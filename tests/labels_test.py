@@ -7,7 +7,7 @@ import pytest
 
 from largevocab import check_targets, multi_targets, single_targets
 from largevocab.errors import UserError
-from largevocab.labels import Targets, as_counts
+from largevocab.labels import Counts, Targets, as_counts
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,10 @@ from largevocab.labels import Targets, as_counts
     ([4, 3, 5], r"label 5 at ids_NP\[2, 0\] has weight, but there are 5 classes"),
     ([4, -1], r"label -1 at ids_NP\[1, 0\] has weight, but there are 5 classes"),
     (jnp.array([1.9]), "labels are float32: give class ids as integers"),
+    (np.array([True, False]), "labels are of type bool: give an array of numbers"),
+    ([2**70], "labels are of type object: give an array of numbers"),
+    (["a"], "labels are of type <U1: give an array of numbers"),
+    ([None], "labels are of type object: give an array of numbers"),
     (jnp.array([9]), r"label 9 at ids_NP\[0, 0\] .* give ids from 0 to 4"),
   ],
 )
@@ -29,18 +33,79 @@ def test_a_label_that_is_no_class_is_named(ids, message):
 
 
 @pytest.mark.parametrize(
+  ("ids", "says"),
+  [
+    ([[2**40]], r"label 1099511627776 at \[0, 0\] is no class id"),
+    ([[2**70]], "labels are of type object: give an array of numbers"),
+    ([["a"]], "labels are of type <U1"),
+    ([[1, 2], [3]], "labels have rows of different lengths: .* -1 as padding"),
+    ([[3, 3, 5]], r"label 3 stands twice in ids_NP\[0\], and would weigh twice"),
+    ([[3, -3]], r"label -3 at ids_NP\[0, 1\] has weight"),
+    (jnp.array([[3, -3]]), r"label -3 at ids_NP\[0, 1\] has weight"),
+    (3, r"ids_NP has shape \(\); it must have the axes \[N, P\]"),
+  ],
+)
+def test_several_labels_that_are_no_classes_are_named(ids, says):
+  with pytest.raises(ValueError, match=says):
+    multi_targets(ids, num_classes=6)
+
+
+@pytest.mark.parametrize("weight", [[np.nan, 1], jnp.array([jnp.nan, 1])])
+def test_a_weight_that_is_not_finite_is_named(weight):
+  with pytest.raises(UserError, match=r"weight nan at \[0(, 0)?\] is not finite"):
+    single_targets([1, 2], weight, num_classes=3)
+  with pytest.raises(UserError, match="weights are of type <U1"):
+    single_targets([1], ["a"])
+  assert single_targets([1, 2], [True, False]).w_NP.tolist() == [[1], [0]]
+
+
+@pytest.mark.parametrize("num_classes", [0, -5, 2.5])
+def test_a_number_of_classes_that_there_cannot_be_is_named(num_classes):
+  with pytest.raises(UserError, match=f"num_classes is {num_classes}; it must be"):
+    check_targets(single_targets([1]), num_classes)
+
+
+@pytest.mark.parametrize(
   ("counts", "says"),
   [
     ([], r"counts have shape \(0,\): give a vector"),
     ([[1, 2]], r"counts have shape \(1, 2\): give a vector"),
     ([1, -1], "counts must be finite numbers of at least 0"),
     ([1, np.nan], "counts must be finite numbers of at least 0"),
-    (["a"], "counts must be finite numbers of at least 0"),
+    ([1, np.inf], "counts must be finite numbers of at least 0"),
+    (["a"], "counts are of type <U1: give an array of numbers"),
+    ([[1, 2], [3]], "counts have rows of different lengths: give an array of numbers"),
+    ([0.5, 1], "counts must be whole numbers"),
+    ([1e19, 1], r"counts add up to 1e\+19, and must to less than 2\^53: divide them"),
+    (np.array([2**63, 1], np.uint64), r"counts add up to 9.22e\+18, and must"),
+    ([2**52] * 2, r"counts add up to 9.01e\+15, and must"),
+    ([2**62] * 4, r"counts add up to 1.84e\+19, and must"),
   ],
 )
-def test_what_counts_cannot_be(counts, says):
+@pytest.mark.parametrize("make", [as_counts, Counts])
+def test_what_counts_cannot_be(make, counts, says):
   with pytest.raises(UserError, match=says):
-    as_counts(counts)
+    make(counts)
+
+
+@pytest.mark.parametrize(
+  ("fields", "says"),
+  [
+    ({"tokens": np.array([0.0, 1.0])}, r"tokens are float64\[2\]: give a vector"),
+    ({"tokens": np.array([[0, 1]])}, r"tokens are int64\[1, 2\]: give a vector"),
+    ({"examples": -1}, "Counts.examples is -1; it must be at least 0"),
+    ({"examples": 2.5}, "Counts.examples is 2.5; it must be of type int"),
+  ],
+)
+def test_what_counts_know_besides_is_checked(fields, says):
+  with pytest.raises(UserError, match=says):
+    Counts(np.array([3, 1]), **fields)
+
+
+def test_counts_are_kept_where_they_are():
+  count_V = np.array([2**53 - 2, 1])
+  assert Counts(count_V).unigram_V is count_V
+  assert Counts(np.float32([3, 1])).unigram_V.dtype == np.int64
 
 
 def test_shares_are_no_counts():

@@ -6,7 +6,7 @@ import numpy as np
 from largevocab.errors import UserError
 
 
-def check_shapes(**arrays: jax.Array) -> dict[str, int]:
+def check_shapes(**arrays: jax.Array | np.ndarray) -> dict[str, int]:
   """Checks that arrays agree with the shape letters of their names and each other.
 
   The part of a name after its last underscore holds one letter per axis. A letter
