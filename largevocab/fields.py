@@ -11,8 +11,10 @@ config (`config.head.sampler.floor is -1.0; it must be at least 1e-30`) and from
 advice.
 """
 
+import abc
 import dataclasses
 import functools
+import inspect
 import itertools
 import sys
 import types
@@ -119,6 +121,29 @@ class NotEmpty:
     return "" if value else "must not be empty"
 
 
+@dataclasses.dataclass(frozen=True)
+class Part:
+  """An object of an abstract class, or with the methods of a protocol.
+
+  Attributes:
+    kind: the class or protocol.
+    default: makes one.
+  """
+
+  kind: type
+  default: Any = None
+
+  def problem(self, value: Any) -> str:
+    if isinstance(value, type):
+      return f"must be an object: {value.__name__}()"
+    if isinstance(value, self.kind):
+      return ""
+    makers = self.kind.__subclasses__() if inspect.isabstract(self.kind) else []
+    makers = makers or [self.default or self.kind]
+    names = ", ".join(f"{make.__name__}()" for make in makers)
+    return f"must be a {self.kind.__name__}, such as {names}"
+
+
 MOST = 2**31 - 1  # largest count: ids and shapes are i32
 Count = Annotated[int, Between(1, MOST)]
 CountOrNone = Annotated[int, Between(0, MOST)]
@@ -149,7 +174,8 @@ class Declared:
   """Type and constraints of a field, from its annotation.
 
   Attributes:
-    kinds: allowed types, of bool, int, float, str, tuple and NoneType; empty: any.
+    kinds: allowed types, of bool, int, float, str, tuple and NoneType; empty: any that
+      the rules allow.
     rules: constraints that values must satisfy.
     element: type and constraints of the elements of a tuple.
   """
@@ -173,7 +199,10 @@ class Declared:
     return value
 
   def _read(self, value: Any) -> tuple[Any, str]:
-    if not self.kinds or (value is None and types.NoneType in self.kinds):
+    if not self.kinds:
+      problems = (rule.problem(value) for rule in self.rules)
+      return value, next((f"it {problem}" for problem in problems if problem), "")
+    if value is None and types.NoneType in self.kinds:
       return value, ""
     kind = next((k for k in self.kinds if _is_of(value, k)), None)
     if kind is None:
@@ -231,7 +260,12 @@ def declared(cls: type) -> dict[str, Declared]:
     annotation: Any = field.type
     if isinstance(annotation, str):  # from __future__ import annotations
       annotation = typing.get_type_hints(cls, include_extras=True)[field.name]
-    found[field.name] = declared_as(annotation)
+    what = declared_as(annotation)
+    if _is_interface(annotation):
+      default = field.default_factory
+      made_by = default if isinstance(default, type) else None
+      what = Declared(rules=(Part(annotation, made_by),))
+    found[field.name] = what
   return found
 
 
@@ -344,6 +378,14 @@ def _is_unicode(text: str) -> bool:
   except UnicodeEncodeError:
     return False
   return True
+
+
+def _is_interface(kind: Any) -> bool:
+  """Whether it is an abstract class, or a protocol that objects can be checked by."""
+  try:
+    return isinstance(kind, abc.ABCMeta) and not isinstance(None, kind)
+  except TypeError:  # a protocol that is not `runtime_checkable`
+    return False
 
 
 def _is_of(value: Any, kind: type) -> bool:

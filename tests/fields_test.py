@@ -6,6 +6,7 @@ from typing import Annotated
 
 import flax.linen as nn
 import numpy as np
+import optax
 import pytest
 from ml_collections import ConfigDict
 
@@ -20,6 +21,10 @@ from largevocab.fields import (
   declared_as,
   settings,
 )
+from largevocab.heads import Full, Sampled, Spherical
+from largevocab.losses import NCE
+from largevocab.rows import Adagrad
+from largevocab.samplers import PPS
 from largevocab.training.settings import Experiment
 
 NAMED = {**c.REGISTRIES, **{key: {key: cls} for key, cls in c.SETTINGS.items()}}
@@ -289,6 +294,29 @@ def test_a_run_has_no_more_steps_than_can_be_numbered():
     c.Training(epochs=1e9).num_steps(100)
   assert c.Training(epochs=1e9, max_steps=3).num_steps(100) == 3
   assert c.Training(decay=10.0, hold_epochs=0).learning_rate(10**6, 1) == math.inf
+
+
+@pytest.mark.parametrize(
+  ("head", "field", "value", "says"),
+  [
+    (Sampled, "sampler", "pps", r"is 'pps'; it must be a Sampler, such as PPS\(\)"),
+    (Sampled, "sampler", PPS, r"is <class .*>; it must be an object: PPS\(\)"),
+    (Sampled, "sampler", None, "is None; it must be a Sampler"),
+    (Sampled, "loss", "nce", r"is 'nce'; it must be a SampledLoss, such as .*NCE\(\)"),
+    (Sampled, "logits", "cosine", r"must be a Logits, such as Linear\(\)"),
+    (
+      Sampled,
+      "optimizer",
+      optax.adam(1.0),
+      r"must be a RowOptimizer, .* OptaxRows\(\)",
+    ),
+    (Full, "optimizer", Adagrad, r"it must be an object: Adagrad\(\)"),
+    (Spherical, "loss", NCE(), r"must be a SphericalLoss, such as TaylorSoftmax\(\)"),
+  ],
+)
+def test_a_part_of_the_wrong_kind_is_named(head, field, value, says):
+  with pytest.raises(UserError, match=rf"{head.__name__}\.{field} .*{says}"):
+    head(**{field: value})
 
 
 @pytest.mark.parametrize("annotation", [str, tuple[str, ...]])

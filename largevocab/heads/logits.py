@@ -1,7 +1,7 @@
 """How the heads `Full` and `Sampled` make logits from activations and class rows."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from largevocab.rows import RowGrads, Table, looked_up_grads
 from largevocab.samplers.base import follows_products
 
 
+@runtime_checkable
 class Logits(Protocol):
   """Logits as functions of products <x, w>, with features x of the activation."""
 

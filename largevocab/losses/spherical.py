@@ -6,7 +6,7 @@ gradient without computing o. Any object with the members of `SphericalLoss` wor
 differentiates it.
 """
 
-from typing import Annotated, ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from largevocab.fields import Between, Eps, settings
 
 
+@runtime_checkable
 class SphericalLoss(Protocol):
   """Loss of one example. Targets of value 0 must not change it.
 

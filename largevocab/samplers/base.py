@@ -71,6 +71,7 @@ class Draw(NamedTuple):
   constant: jax.Array | None = None
 
 
+@runtime_checkable
 class Sampler(Protocol):
   """A proposal distribution over classes, as a frozen dataclass of hyper-parameters.
 
