@@ -159,7 +159,7 @@ def merge_state(params: Params, rest: PyTree) -> PyTree:
     rest: of `split_state`.
 
   Raises:
-    UserError: a parameter is missing, or is none of this state.
+    UserError: a parameter is missing, is none of this state, or is no float matrix.
 
   >>> from largevocab.heads import Full
   >>> state = Full(bias=False).init(jax.random.key(0), [3, 2, 1], dim=4)
@@ -172,6 +172,7 @@ def merge_state(params: Params, rest: PyTree) -> PyTree:
   def put(name, table):
     known.append(name)
     if name in params:
+      _check_rows(name, params[name])
       return _with_rows(table, params[name])
     if table[0] is None:
       raise UserError(
@@ -257,13 +258,21 @@ def _map_tables(change: Callable[[str, Any], Any], state: PyTree) -> PyTree:
   return jax.tree_util.tree_map_with_path(changed, state, is_leaf=is_table)
 
 
+def _check_rows(name: str, w_VD: jax.Array) -> None:
+  if w_VD.ndim != 2 or not jnp.issubdtype(w_VD.dtype, jnp.floating):
+    raise UserError(
+      f"the parameter {name!r} is {w_VD.dtype}{list(w_VD.shape)}: give float[V, D], as "
+      "split_state did"
+    )
+
+
 def _with_rows(table: Table | Factored, w_VD: Any) -> Table | Factored:
   """The table with other rows; None: without rows."""
   if isinstance(table, Table):
     return table._replace(w_VD=w_VD)
   if w_VD is None:
     return jax.tree.map(lambda _: None, table)
-  return factor(w_VD)._replace(activations=table.activations)
+  return factor(w_VD, table.activations)
 
 
 def _check_constant(what: str, tree: PyTree) -> None:

@@ -398,6 +398,9 @@ def test_parameters_that_are_missing_or_of_another_head_are_named():
     merge_state({}, rest)
   with pytest.raises(UserError, match="'tabel' is no parameter of a FullState"):
     merge_state({"tabel": params["table"]}, merge_state(params, rest))
+  for wrong in (jnp.zeros((V, 8), int), np.zeros((V, 8), complex), jnp.zeros(V)):
+    with pytest.raises(UserError, match=r"the parameter 'table' is \w+\[.*give float"):
+      merge_state({"table": wrong}, rest)
   with pytest.raises(UserError, match="has no table"):
     split_state({"w": params["table"]})
   over = OverDevices(Spherical(), class_mesh(jax.devices()[:1]), 1)
