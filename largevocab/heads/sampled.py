@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from largevocab.errors import UserError
 from largevocab.fields import (
   Between,
   CountOrNone,
@@ -327,6 +328,8 @@ class Sampled(LinearHead):
       keeps_hits: keep accidental hits.
     """
     check_size(state.stats, shards.per_block(self.num_samples))
+    if key is None:
+      raise UserError("key is None: give jax.random.key(...), from which to draw")
     w_VD = state.table.w_VD
     draw = self.sampler.sample(state.stats, w_VD, key, x_ND, y)
     exact = []

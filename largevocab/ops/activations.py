@@ -57,7 +57,7 @@ def activations(h_ND: jax.Array, given: Activations | None = None) -> jax.Array:
 
   Raises:
     ValueError: h is no matrix.
-    UserError: it is of another type or width.
+    UserError: it is of another type or width, or of no example.
 
   >>> activations(jnp.ones((2, 9)), Activations(8))
   Traceback (most recent call last):
@@ -68,7 +68,11 @@ activations of this width, or call init with dim=9
   check_shapes(h_ND=h_ND)
   if not jnp.issubdtype(h_ND.dtype, jnp.floating):
     raise UserError(f"h_ND is {h_ND.dtype}: give activations of a float type")
-  width = h_ND.shape[1]
+  num, width = h_ND.shape
+  if not num:
+    raise UserError(
+      "h_ND has no rows: give at least one example, of weight 0 if need be"
+    )
   if given is not None and width != given.dim:
     raise UserError(
       f"h_ND has {width} columns, the head was made for dim={given.dim}: give "

@@ -1,19 +1,19 @@
 """The sampler interface: draws of negatives and their log expected counts."""
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
 from largevocab.errors import UserError
+from largevocab.fields import Count, settings
 from largevocab.labels import Counts, Targets, is_class
 
 PyTree = Any
 
 
 @jax.tree_util.register_static
-@dataclass(frozen=True)
+@settings
 class Size:
   """The number of draws that statistics are for: static, part of their structure.
 
@@ -21,7 +21,7 @@ class Size:
     m: number of draws of each example, or of the batch.
   """
 
-  m: int
+  m: Count
 
 
 def check_size(stats: PyTree, m: int) -> None:

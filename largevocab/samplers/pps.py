@@ -60,12 +60,12 @@ class PPS(NoUpkeep):
   smoothing: Smoothing = 1.0
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PPSStats:
-    count_V = check_counts(counts, w_VD)
+    count_V, size = check_counts(counts, w_VD), Size(m)
     weight_V = count_weights(count_V, self.power, self.smoothing)
     drawn = self._num_drawn(counts, m)
     check_strata(drawn)
     pi_V = capped_probabilities(weight_V, drawn)
-    return PPSStats(strata.build(pi_V, drawn), jnp.arange(m) < drawn, Size(m))
+    return PPSStats(strata.build(pi_V, drawn), jnp.arange(m) < drawn, size)
 
   def _num_drawn(self, counts: Counts, m: int) -> int:
     """m, or the number of classes with a weight.

@@ -1097,6 +1097,7 @@ def readers(head):
     (jnp.ones((N, 4)), "h_ND has 4 columns, .* dim=5: .* dim=4"),
     (jnp.ones((N, 7)), "h_ND has 7 columns, .* dim=5: .* dim=7"),
     (jnp.ones((N, 8)), "h_ND has 8 columns, the head was made for dim=5"),
+    (jnp.ones((0, D)), "h_ND has no rows: give at least one"),
     (jnp.ones((N, D), complex), "h_ND is complex64: give activations of a float type"),
     (jnp.ones((N, D), int), "h_ND is int32: give"),
     ([[1.0] * D] * N, "h_ND is of type list: give an array"),

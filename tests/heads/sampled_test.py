@@ -515,3 +515,10 @@ def test_an_example_of_negative_weight_has_a_gradient(loss):
   slope = (loss(h_ND.at[2].add(step)) - loss(h_ND.at[2].add(-step))) / 2
   np.testing.assert_allclose(out.dh_ND[2] @ step, slope, rtol=1e-2)
   assert abs(float(slope)) > 1e-6
+
+
+def test_a_draw_without_a_key_is_named():
+  head, y = Sampled(num_samples=2), single_targets([1])
+  state = head.init(KEY, COUNTS, D)
+  with pytest.raises(UserError, match="key is None: give"):
+    head.backward(state, jnp.ones((1, D)), y, None)

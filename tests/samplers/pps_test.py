@@ -143,3 +143,9 @@ def test_blocks_that_would_draw_differently_many_are_refused():
       sampler.init(counts(number), w_VD, 2)
     assert sampler.init(counts(number), w_VD, 1).mask_M.tolist() == [True]
     assert PPS().init(counts(number), w_VD, 2).mask_M.tolist() == [True, True]
+
+
+@pytest.mark.parametrize("m", [0, -1, 2.5])
+def test_a_number_of_draws_that_there_cannot_be_is_named(m):
+  with pytest.raises(UserError, match=f"Size.m is {m}; it must be"):
+    PPS().init(COUNTS, W_VD, m)
