@@ -342,6 +342,11 @@ def test_sums_without_any_gradient_or_with_too_few_weights_are_refused():
   for args in ([], [1.0]), ([], []), ([grads, grads], [1.0]):
     with pytest.raises(UserError, match=r"accumulate: \d gradients and \d weights"):
       accumulate(*args)
+  for given in (None, grads):
+    with pytest.raises(UserError, match=r"grads is of type \w+: give a list"):
+      accumulate(given)
+  with pytest.raises(UserError, match="of different structures"):
+    accumulate([grads, jnp.ones((V, D))])
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])

@@ -139,8 +139,8 @@ def accumulate(grads: Sequence[Any], weights: Sequence[ArrayLike] = ()) -> Any:
     weights: one for each; by default 1.
 
   Raises:
-    UserError: `grads` is empty, weights are of another number, or gradients with ids
-      were added or scaled leaf by leaf.
+    UserError: `grads` is empty or no list, weights are of another number, gradients
+      are of several heads, or those with ids were added or scaled leaf by leaf.
 
   Cost: O(R D) for R rows in all.
 
@@ -149,11 +149,19 @@ def accumulate(grads: Sequence[Any], weights: Sequence[ArrayLike] = ()) -> Any:
   >>> [float(jnp.sum(g)) for g in (grads[0].rows_RD, grads[1])]
   [0.75, 0.75]
   """
+  if not isinstance(grads, list | tuple) or hasattr(grads, "_fields"):
+    raise UserError(
+      f"accumulate: grads is of type {type(grads).__name__}: give a list of gradients"
+    )
   weights = list(weights) or [1.0] * len(grads)
   if not grads or len(weights) != len(grads):
     raise UserError(
       f"accumulate: {len(grads)} gradients and {len(weights)} weights; give at least "
       "one gradient, and a weight for each or none"
+    )
+  if len({jax.tree.structure(g) for g in grads}) > 1:
+    raise UserError(
+      "accumulate: gradients are of different structures: give those of one head"
     )
 
   def total(*parts):
