@@ -19,13 +19,14 @@ from largevocab.evaluation.similarity import make_similarity
 from largevocab.training import processes
 from largevocab.training.averages import averaged
 from largevocab.training.checkpoint import Checkpoints, shapes_of
+from largevocab.training.data_of_run import check_data, save_data
 from largevocab.training.input_rows import num_own
 from largevocab.training.run_ahead import RunAhead
 from largevocab.training.runlog import NoLog, Progress, RunLog, peak_mib
 from largevocab.training.settings import Experiment
 from largevocab.training.signals import StopSignals
 from largevocab.training.spread import assembled, rows_here
-from largevocab.training.state import State, check_classes, classes_path, init_state
+from largevocab.training.state import State, init_state
 from largevocab.training.step import compiled_settled, compiled_steps, monitor
 from largevocab.training.workdir import (
   changes_of,
@@ -40,7 +41,6 @@ from largevocab.training.workdir import (
   result_path,
   set_result_aside,
   write_json,
-  writing,
 )
 
 _LOG = logging.getLogger("largevocab")
@@ -80,7 +80,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
     result = read_numbers(result_path(workdir))
     if changes and processes.is_first():
       if any(change.moves_data for change in changes):
-        check_classes(workdir, exp.data.load())
+        check_data(workdir, exp.data, exp.data.load())
       claim_workdir(workdir, config, int(result.get("steps", 0)))
     _tell(result, workdir)
     return result
@@ -102,7 +102,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
           f"{workdir} was trained for {latest} steps, train.max_steps and train.epochs "
           f"ask for {loop.num_steps}; ask for more, or choose another --workdir"
         )
-      check_classes(workdir, data)
+      check_data(workdir, exp.data, data)
       shapes = shapes_of(state)
       del state  # makes room for the one that is read
       state, clock = saved.restore(shapes, set_aside=True)
@@ -119,8 +119,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
         set_result_aside(workdir)
         forget_divergence(workdir)
         claim_workdir(workdir, config, step)
-        with writing(workdir):
-          data.vocabulary.save(classes_path(workdir))
+        save_data(workdir, data)
       result = loop.run(state, clock, log, measure_anew)
     finally:
       log.close()

@@ -27,8 +27,9 @@ from largevocab.labels import Counts
 from largevocab.rows import carry_rows
 from largevocab.tools import entry
 from largevocab.training.checkpoint import Checkpoints, shapes_of
+from largevocab.training.data_of_run import classes_path, save_data
 from largevocab.training.settings import Experiment
-from largevocab.training.state import State, classes_path, init_state
+from largevocab.training.state import State, init_state
 from largevocab.training.workdir import claim_workdir, held, workdir_path
 
 
@@ -76,7 +77,7 @@ def add_classes(workdir: str, into: str, overrides: list[str], which: str) -> st
     if directory.exists():
       raise UserError(f"--into: {into} has a run already: choose another directory")
     claim_workdir(into, settings.to_dict())
-    data.vocabulary.save(classes_path(into))
+    save_data(into, data)
     with Checkpoints(str(directory)) as saved:
       saved.save(0, state, {"seconds": 0.0})
   num = int(np.sum(was >= 0))

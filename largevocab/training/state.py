@@ -1,7 +1,6 @@
 """The training state: initialisation and restoring."""
 
 import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ from largevocab.data.base import Data
 from largevocab.errors import UserError
 from largevocab.training.averages import init_network
 from largevocab.training.checkpoint import Checkpoints, shapes_of
+from largevocab.training.data_of_run import check_data
 from largevocab.training.input_rows import num_own
 from largevocab.training.settings import Experiment
 from largevocab.training.spread import inputs_of, on_devices
@@ -78,27 +78,13 @@ def init_state(exp: Experiment, data: Data) -> State:
   return on_devices(exp, state)
 
 
-def classes_path(workdir: str) -> Path:
-  """Of the file with the name and the count of each class."""
-  return Path(workdir, "vocabulary.txt")
-
-
-def check_classes(workdir: str, data: Data) -> None:
-  """Checks that data have the classes of a workdir's run, so that ids mean the same.
-
-  Raises:
-    UserError: see `Classes.check_saved`.
-  """
-  data.vocabulary.check_saved(classes_path(workdir))
-
-
 def restore(exp: Experiment, workdir: str, which: str) -> tuple[Data, State]:
   """The data of a run, and its 'latest' or 'best' state."""
   directory = os.path.join(workdir, "checkpoints")
   if not os.path.isdir(directory):
     raise UserError(f"no checkpoints in {workdir}; train first")
   data = exp.data.load()
-  check_classes(workdir, data)
+  check_data(workdir, exp.data, data)
   with Checkpoints(directory) as saved:
     state, _ = saved.restore(shapes_of(init_state(exp, data)), which)
   return data, state

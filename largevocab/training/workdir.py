@@ -231,7 +231,7 @@ def claim_workdir(workdir: str, config: dict[str, Any], step: int = 0) -> None:
       raise UserError(f"{path} is damaged (`earlier` is no list); delete it")
     meta["earlier"] = [*earlier, before]
   write_json(path, meta)
-  write_json(_config_path(workdir), _as_json(config))
+  write_json(config_path(workdir), _as_json(config))
 
 
 def has_finished(workdir: str) -> bool:
@@ -278,13 +278,13 @@ def set_result_aside(workdir: str) -> None:
       os.rename(result_path(workdir), aside)
 
 
-def _config_path(workdir: str) -> str:
+def config_path(workdir: str) -> str:
   return os.path.join(workdir, "config.json")
 
 
 def _config_of(workdir: str) -> dict[str, Any]:
   """The config of the run in a workdir."""
-  path = _config_path(workdir)
+  path = config_path(workdir)
   if not os.path.exists(path):
     raise UserError(
       f"{path} is missing, and {workdir} holds a run: restore it, or choose another "
@@ -328,7 +328,7 @@ def read_json(path: str) -> dict[str, Any]:
 
 def _restored(path: str) -> str:
   """What to do with a damaged file: all but the config can be made anew."""
-  is_config = os.path.basename(path) == os.path.basename(_config_path(""))
+  is_config = os.path.basename(path) == os.path.basename(config_path(""))
   return "restore it, or choose another --workdir" if is_config else "delete it"
 
 

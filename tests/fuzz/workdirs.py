@@ -16,7 +16,10 @@ from tests.fuzz.case import HERE, MAIN, Case, Done
 from tests.fuzz.materials import CONFIG, RESTORED, Materials, truth_of
 from tests.fuzz.mutations import MUTATIONS, Mutation, choice
 
-JSON = ("config.json", "meta.json", "result.json", "checkpoints/valid_cost.json")
+JSON = (
+  *("config.json", "meta.json", "data.json", "result.json"),
+  "checkpoints/valid_cost.json",
+)
 FILES = {
   **dict.fromkeys(JSON, "json"),
   "metrics.jsonl": "records",

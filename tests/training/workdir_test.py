@@ -180,7 +180,7 @@ ODD = [
 @pytest.mark.parametrize(
   "name",
   [
-    *("config.json", "meta.json", "result.json"),
+    *("config.json", "meta.json", "data.json", "result.json"),
     *("checkpoints/valid_cost.json", "checkpoints/end_cost.json"),
   ],
 )
@@ -466,6 +466,35 @@ def test_a_run_goes_on_where_its_data_were_moved_to(run, tmp_path):
     assert status == 1
     assert "these are not the data of the run" in lines[-1]
   assert read(tmp_path / "run" / "config.json")["data"]["path"] == str(paths[1])
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_other_data_of_the_same_classes_and_counts_are_refused(run, tmp_path, split):
+  """Not so elsewhere, or a held-out text that the user gives, or in an older run."""
+  words = [f"w{i % 7}" for i in range(200)]
+  paths = {split: tmp_path / f"{split}.txt" for split in ("train", "valid", "test")}
+  for path in paths.values():
+    path.write_text(" ".join(words))
+  flags = [f"--config={REPOSITORY}/configs/text.py:sampled/pps,hidden=8"]
+  flags += [f"--config.data.{name}={path}" for name, path in paths.items()]
+  flags += ["--config.train.batch_size=2", "--config.eval.batch_size=1"]
+  workdir = tmp_path / "run"
+  there = f"--workdir={workdir}"
+  assert run(*flags, "--config.train.max_steps=2", there)[0] == 0
+  paths[split].write_text(" ".join(reversed(words)))
+  longer, evaluate = [*flags, "--config.train.max_steps=3"], ["--mode=evaluate"]
+  for asked in (longer, evaluate, ["--mode=predict", "--text=w1"]):
+    status, _, lines = run(*asked, there)
+    assert status == 1
+    assert f"{workdir}/data.json has another digest of {split!r}" in lines[-1]
+  moved = paths[split].rename(tmp_path / "moved.txt")
+  evaluate.append(f"--config.data.{split}={moved}")
+  assert run(*evaluate, there)[0] == (split == "train")
+  moved.write_text(" ".join(words))
+  assert run(*evaluate, there)[0] == 0
+  moved.rename(paths[split]).write_text(" ".join(reversed(words)))
+  (workdir / "data.json").unlink()
+  assert run(*longer, there)[0] == 0
 
 
 @pytest.mark.parametrize("key", ["hide_seen", "unlabelled"])
