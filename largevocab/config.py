@@ -34,7 +34,13 @@ from largevocab.training.settings import (
   Logging,
   Training,
 )
-from largevocab.training.workdir import held, read_json, write_json
+from largevocab.training.workdir import (
+  check_model,
+  config_path,
+  held,
+  read_json,
+  write_json,
+)
 
 _TINY = {"embed": 8, "hidden": 8, "heads": 2}  # sizes of networks with `runlocal`
 
@@ -263,7 +269,7 @@ def of_workdir(workdir: str) -> ConfigDict:
 
   Keys that a config of an older version lacks get their defaults.
   """
-  path = os.path.join(workdir, "config.json")
+  path = config_path(workdir)
   if not os.path.exists(path):
     raise UserError(f"{path} is missing; name the workdir of a run, or give --config")
   try:
@@ -280,10 +286,20 @@ def of_workdir(workdir: str) -> ConfigDict:
   return config
 
 
+def check_model_of(workdir: str, config: ConfigDict, other_data: bool = False) -> None:
+  """Checks that a config is of the model of a workdir's run; see `check_model`.
+
+  A workdir without a config is not compared.
+  """
+  if os.path.exists(config_path(workdir)):
+    was = of_workdir(workdir).to_dict()
+    check_model(workdir, was, config.to_dict(), other_data)
+
+
 def bring_up_to_date(workdir: str) -> None:
   """Adds missing keys to the config of a run of an older version, so that the run can
   resume. Does nothing if there is no config."""
-  path = os.path.join(workdir, "config.json")
+  path = config_path(workdir)
   if not os.path.exists(path):
     return
   completed = of_workdir(workdir).to_dict()

@@ -78,6 +78,8 @@ def main(argv: list[str]) -> None:
   else:
     settings = config.of_workdir(workdir)
   command_line.override(settings, rest, known=list(own))
+  if own.mode != "train":
+    config.check_model_of(workdir, settings)
   exp = config.build(settings)
   if own.mode == "train":
     if processes.is_first():

@@ -377,10 +377,40 @@ def test_nothing_trained_is_one_line(fails, tmp_path, mode):
   fails([*flags, TINY], tmp_path, "train first")
 
 
-def test_checkpoint_of_other_shapes_is_one_line(fails, trained):
-  flags = [f"--workdir={trained}", "--mode=evaluate", "--config.model.hidden=9"]
-  line = fails(flags, trained, "is whole, but of another model", "not (", "config.json")
+def test_checkpoint_of_other_shapes_is_one_line(fails, workdir):
+  content = json.loads((workdir / "config.json").read_text())
+  content["model"]["hidden"] = 9
+  write_json(str(workdir / "config.json"), content)
+  flags = [f"--workdir={workdir}", "--mode=evaluate"]
+  line = fails(flags, workdir, "is whole, but of another model", "not (", "config.json")
   assert "delete" not in line
+
+
+@pytest.mark.parametrize("mode", ["evaluate", "predict"])
+@pytest.mark.parametrize(
+  ("flags", "words"),
+  [
+    (["--config.head.absolute=True"], ["config.head.absolute = False, not True"]),
+    (["--config.optimizer.average=0.9"], ["config.optimizer.average = 0.0, not 0.9"]),
+    (["--config.data.seed=7"], ["config.data.seed = 0, not 7"]),
+    (["--config.train.tied=True"], ["config.train.tied = False, not True"]),
+    ([PTB + ":full,runlocal"], ["config.head.name = 'sampled', not 'full'"]),
+  ],
+)
+def test_another_model_is_not_the_one_that_was_trained(
+  fails, trained, mode, flags, words
+):
+  flags = [f"--workdir={trained}", f"--mode={mode}", *flags]
+  fails(flags, trained, *words, "leave it as it was trained")
+
+
+def test_how_a_model_is_used_may_change(run, trained):
+  flags = [f"--workdir={trained}", "--mode=evaluate", TINY, "--config.train.lr=3"]
+  flags += ["--config.eval.batch_size=3", "--config.eval.unroll=4"]
+  flags += ["--config.log.every_steps=7", "--config.checkpoint.keep=4"]
+  status, out, lines = run(*flags)
+  assert status == 0, lines
+  assert "test_nll" in json.loads(out)
 
 
 def test_too_many_next_words_is_one_line(fails, trained):

@@ -61,6 +61,7 @@ def add_classes(workdir: str, into: str, overrides: list[str], which: str) -> st
   settings = config.of_workdir(workdir)
   former = Classes.load(classes_path(workdir))
   command_line.override(settings, ["add_classes", *overrides], known=[])
+  config.check_model_of(workdir, settings, other_data=True)
   exp = config.build(settings)
   data = exp.data.load()
   if not isinstance(data, ItemSequences | NextItem):

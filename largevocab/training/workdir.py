@@ -39,6 +39,11 @@ _FREE = re.compile(
   r"config\.((eval(?!\.(best|unroll)$)|log|checkpoint)\..*|mesh\.num|"
   r"data\.(cache_dir|data_dir|path)|train\.(max_steps|epochs|patience))"
 )
+# Where a trained model is only used, also those of training, and names of files.
+_FREE_IN_USE = re.compile(
+  r"config\.(eval\..*|train\.(?!tied$).*|head\.budget_mib|"
+  r"data\.(train|valid|test|file|tokenizer))"
+)
 # And those that change by what metric the best state is chosen, if it is by one.
 _OF_BEST = {"config.eval.hide_seen", "config.eval.unlabelled"}
 
@@ -194,14 +199,46 @@ def changes_of(workdir: str, config: dict[str, Any]) -> list[Change]:
     return []
   changes = list(_differences("config", _config_of(workdir), _as_json(config)))
   fixed = _OF_BEST if config.get("eval", {}).get("best") else set()
-  # Of other parts first the name: the rest of their keys follows from it.
-  for change in sorted(changes, key=lambda change: not change.key.endswith(".name")):
-    if not change.is_free or change.key in fixed:
-      raise UserError(
-        f"{workdir} holds a run with {change.key} = {change.old!r:.99}, not "
-        f"{change.new!r:.99}; choose another --workdir"
-      )
+  bound = [each for each in changes if not each.is_free or each.key in fixed]
+  _refuse(workdir, bound, "choose another --workdir")
   return changes
+
+
+def check_model(
+  workdir: str, was: dict[str, Any], config: dict[str, Any], other_data: bool = False
+) -> None:
+  """Checks that a config is of the model that a config was trained with, and changes
+  only how that is used.
+
+  Args:
+    workdir: of the run, for messages.
+    was, config: the run's config, and the other one.
+    other_data: whether the data may be others.
+
+  Raises:
+    UserError: the model is another one.
+  """
+  changes = _differences("config", _as_json(was), _as_json(config))
+  bound = [
+    each
+    for each in changes
+    if not (
+      each.is_free
+      or _FREE_IN_USE.fullmatch(each.key)
+      or (other_data and each.key.startswith("config.data."))
+    )
+  ]
+  _refuse(workdir, bound, "leave it as it was trained")
+
+
+def _refuse(workdir: str, bound: list[Change], what_to_do: str) -> None:
+  """Raises a UserError about the first of changes that a run may not have, if any."""
+  # Of other parts first the name: the rest of their keys follows from it.
+  for change in sorted(bound, key=lambda change: not change.key.endswith(".name")):
+    raise UserError(
+      f"{workdir} holds a run with {change.key} = {change.old!r:.99}, not "
+      f"{change.new!r:.99}; {what_to_do}"
+    )
 
 
 def has_result_of(workdir: str, config: dict[str, Any]) -> bool:

@@ -91,3 +91,5 @@ def test_what_is_wrong_is_one_line(run, tmp_path, capsys, monkeypatch):
   assert "config.json is missing" in capsys.readouterr().err
   with pytest.raises(c.UserError, match="there is no key 'paht'"):
     call(root, tmp_path / "into", f"--config.data.paht={path}")
+  with pytest.raises(c.UserError, match=r"config\.head\.absolute = False, not True"):
+    call(root, tmp_path / "into", "--config.head.absolute=True")
