@@ -5,6 +5,7 @@ Here I is the number of interactions.
 
 import logging
 import math
+import re
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ LINES = ("interactions", "histories")
 _LOG = logging.getLogger("largevocab")
 # Names of columns, in lower case and without the types of RecBole's atomic files.
 _USER = ("user_id", "user", "userid", "uid")
-_ITEM = ("item_id", "item", "itemid", "iid")
+_ITEM = ("item_id", "item", "itemid", "iid", "movie_id", "movieid")
 _TIME = ("timestamp", "time", "ts", "unixreviewtime")
+_DIGIT = re.compile(r"\d")
 
 
 class ByUser(NamedTuple):
@@ -51,18 +53,47 @@ class _Columns(NamedTuple):
 
 @dataclass
 class _Found:
-  """Interactions in the order of the lines."""
+  """Interactions in the order of the lines.
+
+  Attributes:
+    first: the first file, and whether it has a header.
+  """
 
   users: dict[str, int] = field(default_factory=dict)
   items: dict[str, int] = field(default_factory=dict)
   user_I: array = field(default_factory=lambda: array("q"))
   item_I: array = field(default_factory=lambda: array("q"))
   time_I: array = field(default_factory=lambda: array("d"))
+  first: tuple[Path, bool] | None = None
 
   def add(self, user: str, item: str, time: float, where: str) -> None:
     self.user_I.append(_number(self.users, user, where))
     self.item_I.append(_number(self.items, item, where))
     self.time_I.append(time)
+
+  def check_header(self, path: Path, where: str, is_header: bool) -> None:
+    """Refuses files of which only some have a header: columns may be in any order."""
+    self.first = self.first or (path, is_header)
+    other, other_has = self.first
+    if is_header != other_has:
+      has, other_has = ("a", "none") if is_header else ("no", "one")
+      raise UserError(
+        f"{where}: {has} header, and {other} has {other_has}; give all files the "
+        "header, or none"
+      )
+
+  def check_first(self, line: str, where: str, after: int) -> None:
+    """Refuses a first line that must be names of columns: it has no digit, and in the
+    others, whose interactions begin `after` some, all users or all items have one."""
+    if _DIGIT.search(line):
+      return
+    for index, number_I in ((self.users, self.user_I), (self.items, self.item_I)):
+      names, others = list(index), set(number_I[after:])
+      if others and all(_DIGIT.search(names[number]) for number in others):
+        raise UserError(
+          f"{where}: {' '.join(line.split())[:80]!r} seem to be names of columns; "
+          "leave the line out, or call them user_id, item_id and perhaps timestamp"
+        )
 
 
 def read_interactions(files: Sequence[Path], lines: str) -> ByUser:
@@ -72,10 +103,10 @@ def read_interactions(files: Sequence[Path], lines: str) -> ByUser:
     files: read one after another.
     lines: 'interactions': a line is `user item time` or `user item`, with blanks, tabs
       or commas between them, or has the columns that a header names: `user_id`,
-      `item_id` and perhaps `timestamp`, and any others. RecBole's atomic files,
-      `*.inter`, have such a header, with types, and tabs. Without a time the order is
-      that of the lines, as it is between equal times. 'histories': a line is `user item
-      item ...`, in order of time.
+      `item_id` and perhaps `timestamp`, and any others; of several files all have the
+      header, or none. RecBole's atomic files, `*.inter`, have such a header, with
+      types, and tabs. Without a time the order is that of the lines, as it is between
+      equal times. 'histories': a line is `user item item ...`, in order of time.
 
   Raises:
     UserError: a line is not of this kind; the message has the file and the line's
@@ -118,15 +149,17 @@ def core(found: ByUser, least_of_user: int, least_of_item: int) -> ByUser:
 
 
 def _read_interactions(path: Path, found: _Found) -> None:
-  columns = None
+  columns, first, begin = None, None, len(found.user_I)
   for number, line in enumerate(read_lines(path), 1):
     if not line.strip():
       continue
     where = f"{path}, line {number}"
     if columns is None:
       columns, is_header = _columns(path, line, where)
+      found.check_header(path, where, is_header)
       if is_header:
         continue
+      first = line, where
     words = _words(line, columns.separator)
     if len(words) != columns.width:
       raise UserError(
@@ -135,28 +168,34 @@ def _read_interactions(path: Path, found: _Found) -> None:
       )
     time = 0.0 if columns.time is None else _time(words[columns.time], where)
     found.add(words[columns.user], words[columns.item], time, where)
+  if first:
+    found.check_first(*first, begin + 1)
 
 
 def _read_histories(path: Path, found: _Found) -> None:
+  first = None
   for number, line in enumerate(read_lines(path), 1):
     where = f"{path}, line {number}"
-    user, *items = _words(line, _separator(line)) or [""]
+    user, *items = words = _words(line, _separator(line)) or [""]
     if user and not items:
       raise UserError(f"{where}: a user without items; give them in the same line")
+    if not first and None not in _places(words)[:2]:
+      raise UserError(
+        f"{where}: a header of interactions; set data.lines='interactions'"
+      )
     for item in items:
       found.add(user, item, 0.0, where)
+    if user and not first:
+      first = line, where, len(found.user_I)
+  if first:
+    found.check_first(*first)
 
 
 def _columns(path: Path, line: str, where: str) -> tuple[_Columns, bool]:
   """The columns, by a file's first line, and whether it is a header."""
   separator = _separator(line)
   words = _words(line, separator)
-  names = [word.partition(":")[0].lower() for word in words]
-  places = [
-    next((names.index(name) for name in known if name in names), None)
-    for known in (_USER, _ITEM, _TIME)
-  ]
-  user, item, time = places
+  user, item, time = _places(words)
   if user is not None and item is not None:
     if time is None and len(words) > 2:
       _LOG.warning(
@@ -164,8 +203,15 @@ def _columns(path: Path, line: str, where: str) -> tuple[_Columns, bool]:
         *(where, ", ".join(words)),
       )
     return _Columns(user, item, time, len(words), separator), True
+  is_short = len(words) in (2, 3)
+  if (user is not None or item is not None) and (time is not None or not is_short):
+    missing = _ITEM[0] if item is None else _USER[0]
+    raise UserError(
+      f"{where}: a header without {missing}: {', '.join(words):.200}; call the column "
+      "of this kind so"
+    )
   is_atomic = any(path.name.endswith(f".inter{suffix}") for suffix in SUFFIXES)
-  if is_atomic or len(words) not in (2, 3):
+  if is_atomic or not is_short:
     remedy = (
       "" if is_atomic else "; for a line for each user set data.lines='histories'"
     )
@@ -174,6 +220,19 @@ def _columns(path: Path, line: str, where: str) -> tuple[_Columns, bool]:
       f"with user_id and item_id{remedy}"
     )
   return _Columns(0, 1, 2 if len(words) == 3 else None, len(words), separator), False
+
+
+def _places(words: Sequence[str]) -> list[int | None]:
+  """Places of user, item and time among the names in a header; None: not there.
+
+  >>> _places(["item_id:token", "userId", "rating"])
+  [1, 0, None]
+  """
+  names = [word.partition(":")[0].lower() for word in words]
+  return [
+    next((names.index(name) for name in known if name in names), None)
+    for known in (_USER, _ITEM, _TIME)
+  ]
 
 
 def _separator(line: str) -> str | None:

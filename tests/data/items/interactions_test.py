@@ -45,6 +45,9 @@ def histories(data):
     (TIMED, "a.txt", "interactions"),
     (TIMED.replace(" ", ",\t").replace(",\t", ", "), "a.csv", "interactions"),
     ("userId,itemId,time\n" + TIMED.replace(" ", ","), "a.csv", "interactions"),
+    ("movieId,userId,rating,timestamp\n" + "".join(
+     "{1},{0},4.5,{2}\n".format(*line.split()) for line in TIMED.splitlines()),
+     "a.csv", "interactions"),
     ("item user\n" + "\n".join(" ".join(line.split()[::-1])
      for line in ORDERED.splitlines()), "a.txt", "interactions"),
     (ORDERED + "\n", "a.txt", "interactions"),
@@ -86,6 +89,13 @@ def test_several_files_are_one_data_set(tmp_path):
     ("u,my item\n", "a.txt", "interactions", "line 1: 'my item' is no id"),
     ("u,\n", "a.txt", "interactions", "line 1: '' is no id"),
     ("u:token\titem_id:token\n", "a.inter", "interactions", "a header with user_id"),
+    ("customer product\n17 204\n", "a.txt", "interactions", "'customer product' seem"),
+    ("who what\nann a1\nb a2\n", "a.txt", "interactions", "line 1: 'who what' seem"),
+    ("userId,filmId\n1,31\n", "a.csv", "interactions", "call them user_id, item_id"),
+    ("userId,filmId,when,stars\n", "a.csv", "interactions", "header without item_id"),
+    ("person\titem\ttime\n", "a", "interactions", "header without user_id: person"),
+    ("user_id item_id\nu1 a1\n", "a", "histories", "set data.lines='interactions'"),
+    ("users items\n\nu a1\nv a2 a3\n", "a", "histories", "line 1: 'users items' seem"),
     ("u a b c d\nv\n", "a.txt", "histories", "line 2: a user without items"),
     ("u a\xff", "a.txt", "histories", "u a"),
     ("u a b\nv a b\n", "a.txt", "histories", "users with at least 4 items"),
@@ -105,6 +115,25 @@ def test_what_is_wrong_is_one_line(tmp_path, text, name, lines, words):
 def test_no_file_is_one_line(tmp_path):
   with pytest.raises(UserError, match=r"^data\.path is empty"):
     DATASETS["interactions"](cache_dir=str(tmp_path)).load()
+
+
+@pytest.mark.parametrize("names", [("1.csv", "2.csv"), ("2.csv", "1.csv")])
+def test_a_header_in_one_file_of_several_is_one_line(tmp_path, names):
+  with_header, without = (tmp_path / name for name in names)
+  with_header.write_text("item,user\np,ann\nq,ann\n")
+  without.write_text("r,ann\ns,ann\n")
+  files = {"path": f"{tmp_path}/*.csv", "cache_dir": str(tmp_path / "cache")}
+  with pytest.raises(UserError) as error:
+    DATASETS["interactions"](**files).load()
+  assert f"{tmp_path}/2.csv, line 1: " in str(error.value)
+  assert f"{tmp_path}/1.csv has " in str(error.value)
+  assert "give all files the header, or none" in str(error.value)
+
+
+def test_ids_without_digits_are_no_header(tmp_path):
+  """Neither where a later one has digits."""
+  text = "ann p\nb q7\nann q8\nann r\nann s9\n"
+  assert load(tmp_path, text).summary == "2 users, 5 items, 5 interactions"
 
 
 def naive_core(pairs, of_user, of_item):
