@@ -66,7 +66,8 @@ class Checkpoints:
     earlier = os.path.join(self._directory, "valid_nll.json")  # the name it had
     for path in (self._cost_path, earlier):
       if not self._cost and os.path.exists(path):
-        self._cost = read_numbers(path)
+        costs = read_numbers(path)
+        self._cost = {at: cost for at, cost in costs.items() if math.isfinite(cost)}
     self._end_path = os.path.join(self._directory, "end_cost.json")
     is_there = os.path.exists(self._end_path)
     self._end = read_numbers(self._end_path) if is_there else {}
@@ -173,7 +174,8 @@ class Checkpoints:
 
     Args:
       like: a state of the same structure and shapes, or its `shapes_of`.
-      which: 'latest' or 'best'; if no loss was measured yet, the latest.
+      which: 'latest' or 'best'; if no loss of them is known, the latest, and this is
+        logged.
       set_aside: move damaged checkpoints to `damaged-STEP` next to this directory, so
         that this step can be saved again.
 
@@ -181,6 +183,13 @@ class Checkpoints:
       UserError: there is none, it does not fit, or all are damaged.
     """
     damaged: dict[int, str] = {}
+    steps = self._manager.all_steps()
+    if which == "best" and steps and self.best_of(steps) is None:
+      _LOG.warning(
+        "the best checkpoint is not known, as %s has no loss of those there; taking "
+        "the latest, of step %d; restore that file, or train on to an evaluation",
+        *(self._cost_path, max(steps)),
+      )
     for step in self._in_order(which):
       try:
         restored = self._restore(step, like)

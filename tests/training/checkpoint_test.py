@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import tracemalloc  # noqa: F401  a warning would load it when no file can be opened
@@ -204,6 +205,25 @@ def test_costs_are_read_under_their_earlier_name(directory, restore):
   assert restore(directory, "best") == (2, [])
   (directory / "valid_nll.json").unlink()
   assert restore(directory, "best")[0] != 2
+
+
+@pytest.mark.parametrize(
+  ("costs", "expected"),
+  [
+    ("{}", 3),
+    ('{"7": 1.0}', 3),
+    ('{"1": NaN}', 3),
+    ('{"1": NaN, "2": 4.0, "3": 5.0}', 2),
+    ('{"1": -Infinity, "2": 4.0, "3": 5.0}', 2),
+  ],
+)
+def test_losses_that_tell_nothing_choose_no_best(directory, restore, costs, expected):
+  (directory / "valid_cost.json").write_text(costs)
+  step, lines = restore(directory, "best")
+  assert step == expected
+  told = "the best checkpoint is not known, as .*valid_cost.json has no loss of those"
+  assert [bool(re.match(told, line)) for line in lines] == [True] * (expected == 3)
+  assert all("taking the latest, of step 3; restore that" in line for line in lines)
 
 
 def test_next_best_in_place_of_the_best(directory, restore):
