@@ -140,11 +140,18 @@ def _lock(path: Path) -> Iterator[bool]:
     yield is_alone
 
 
+def _files(directory: Path) -> dict[str, Path]:
+  """The files in a directory and below, by name, without the checksums and without
+  hidden ones, which file systems and desktops leave."""
+  paths = sorted(path for path in directory.rglob("[!.]*") if path.is_file())
+  names = {str(path.relative_to(directory)): path for path in paths}
+  return {name: path for name, path in names.items() if name != _CHECKSUMS}
+
+
 def _seal(directory: Path) -> dict[str, str]:
   """Writes checksums of the files and syncs them; returns the digest of each file."""
   digests, sizes = {}, {}
-  for path in sorted(path for path in directory.rglob("*") if path.is_file()):
-    name = str(path.relative_to(directory))
+  for name, path in _files(directory).items():
     with path.open("rb") as file:
       digests[name] = hashlib.file_digest(file, _HASH).hexdigest()[:32]
       sizes[name] = path.stat().st_size
@@ -176,11 +183,14 @@ def _fault(directory: Path, root: Path) -> str:
     return f"{_CHECKSUMS} is missing"
   except (IsADirectoryError, ValueError, TypeError, AttributeError, RecursionError):
     return f"{_CHECKSUMS} cannot be read"
+  there = _files(directory)
+  for name in there.keys() - expected:
+    return f"{_CHECKSUMS} has no {name}"
   with _memo(root) as memo:
     for name, (size, digest) in expected.items():
-      path = directory / name
-      if not path.is_file():
+      if name not in there:
         return f"{name} is missing"
+      path = there[name]
       if path.stat().st_size != size:
         return f"{name} has another size"
       if digest != _digest(path, memo) and digest != _digest(path, memo, afresh=True):
