@@ -58,6 +58,11 @@ def main(argv: list[str]) -> None:
   for name in ("text", "input", "mask_seen", "top_k"):
     if own[name].present and own.mode != "predict":
       raise UserError(f"--{name} is for --mode=predict; leave it out, or set the mode")
+  if own["checkpoint"].present and own.mode == "train":
+    raise UserError(
+      "--checkpoint is for --mode=evaluate and --mode=predict; leave it out, as "
+      "training goes on from the latest, or set the mode"
+    )
   if own.text is not None and own.input is not None:
     raise UserError("--text and --input are both given; give one of them")
   from largevocab import command_line, config, train  # jax
@@ -93,8 +98,10 @@ def main(argv: list[str]) -> None:
   else:
     if own.text is not None:
       source = queries.of_text(own.text)
+    elif own.input is not None:
+      source = queries.of_file(own.input)
     else:
-      source = queries.of_file(own.input) if own.input else queries.of_stdin()
+      source = queries.of_stdin()
     model = predict.load(exp, workdir, own.checkpoint)
     predict.answer(model, source, own.top_k, own.mask_seen)
 

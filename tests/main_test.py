@@ -124,6 +124,7 @@ def own_cache(tmp_path, monkeypatch):
     ([TINY, "--wrokdir=x"], ["--wrokdir", "'workdir'"]),
     ([TINY, "--mode=tain"], ["--mode=tain", "train"]),
     ([TINY, "--top_k=0"], ["--top_k=0", "positive"]),
+    ([TINY, "--checkpoint=best"], ["--checkpoint is for --mode=evaluate and"]),
     ([TINY, "stray"], ["'stray'"]),
     ([], ["--config is missing"]),
     ([PTB.replace("ptb", "pbt")], ["configs/pbt.py", "configs/ptb.py'"]),

@@ -71,7 +71,13 @@ def of_text(text: str) -> Source:
 
 
 def of_file(path: str) -> Source:
-  """The lines of a file, plain, or of a pipe."""
+  """The lines of a file, plain, or of a pipe.
+
+  Raises:
+    UserError: the path is empty.
+  """
+  if not path:
+    raise UserError("--input is empty; give a file, or leave it out to read stdin")
   return Source(path, _read(path))
 
 

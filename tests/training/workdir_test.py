@@ -190,8 +190,8 @@ def test_odd_content_is_one_line(run, trained, name, content):
   before = path.read_bytes()
   path.write_text(content)
   try:
-    for flags in (["--mode=evaluate"], [TINY]):
-      status, _, lines = run(*flags, f"--workdir={trained}", "--checkpoint=best")
+    for flags in (["--mode=evaluate", "--checkpoint=best"], [TINY]):
+      status, _, lines = run(*flags, f"--workdir={trained}")
       errors = [line for line in lines if line.startswith("error: ")]
       assert errors == lines[-1:] * status
       assert all(len(line) < 600 for line in errors)
