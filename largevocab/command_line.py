@@ -1,6 +1,5 @@
 """A config from the command line: --config=CONFIG:ARG and --config.KEY=VALUE."""
 
-import codecs
 import re
 import runpy
 import traceback
@@ -9,18 +8,12 @@ from pathlib import Path
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
+from largevocab.data.lines import marked_encoding
 from largevocab.errors import UserError, listed, nearest
 
 # Configs of the package; a wheel installs them inside it.
 _INSTALLED = Path(__file__).with_name("configs")
 _FOLDER = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "configs"
-# UTF-32 first: its mark begins with that of UTF-16.
-_MARKS = {
-  codecs.BOM_UTF32_LE: "UTF-32",
-  codecs.BOM_UTF32_BE: "UTF-32",
-  codecs.BOM_UTF16_LE: "UTF-16",
-  codecs.BOM_UTF16_BE: "UTF-16",
-}
 
 
 def load(argument: str) -> ConfigDict:
@@ -75,11 +68,11 @@ def _check_encoding(path: Path) -> None:
   """Raises a UserError for encodings that Python reports as null bytes only."""
   with path.open("rb") as file:
     head = file.read(1 << 16)
-  found = [kind for mark, kind in _MARKS.items() if head.startswith(mark)]
-  if not found and b"\0" in head:
-    found = ["binary, or UTF-16 or UTF-32 without a mark"]
-  if found:
-    raise UserError(f"--config: {path} is {found[0]}: save it as text in UTF-8")
+  kind = marked_encoding(head)
+  if not kind and b"\0" in head:
+    kind = "binary, or UTF-16 or UTF-32 without a mark"
+  if kind:
+    raise UserError(f"--config: {path} is {kind}: save it as text in UTF-8")
 
 
 def override(config: ConfigDict, argv: list[str], known: list[str]) -> None:

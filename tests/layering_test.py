@@ -38,7 +38,7 @@ MAY_IMPORT = {
   "evaluation": {"data", "training"},
   "baselines": {"data", "evaluation", "training"},
   "config": {"data", "heads", "losses", "models", "rows", "samplers", "training"},
-  "command_line": {"config"},
+  "command_line": {"config", "data.lines"},
   "train": {"data", "evaluation", "rows", "training"},
   "main": {"command_line", "config", "evaluation", "train", "training"},
 }

@@ -6,7 +6,7 @@ from glob import glob
 from pathlib import Path
 
 from largevocab.data.lines import SUFFIXES
-from largevocab.errors import UserError
+from largevocab.errors import UserError, remedy
 from largevocab.paths import user_path
 
 
@@ -18,10 +18,11 @@ def find_file(directory: str, name: str, setting: str) -> Path:
   """
   if not directory:
     raise UserError(f"{setting} is empty: set it to the directory that holds {name}")
-  for suffix in SUFFIXES:
-    path = user_path(directory, setting) / (name + suffix)
-    if path.is_file():
-      return path
+  with _naming_setting(setting, directory):
+    for suffix in SUFFIXES:
+      path = user_path(directory, setting) / (name + suffix)
+      if path.is_file():
+        return path
   raise UserError(f"{setting}: no {name} (or .gz, .xz) in {directory}: put it there")
 
 
@@ -34,8 +35,9 @@ def find_files(pattern: str, setting: str) -> list[Path]:
   if not pattern:
     raise UserError(f"{setting} is empty: set it to a file or a glob pattern")
   whole = str(user_path(pattern, setting))
-  found = [whole] if Path(whole).is_file() else sorted(glob(whole, recursive=True))
-  files = [Path(name) for name in found if Path(name).is_file()]
+  with _naming_setting(setting, pattern):
+    found = [whole] if Path(whole).is_file() else sorted(glob(whole, recursive=True))
+    files = [Path(name) for name in found if Path(name).is_file()]
   if not files and Path(whole).is_dir():
     raise UserError(
       f"{setting}: {pattern} is a directory: name its files, as {pattern}/*"
@@ -45,6 +47,18 @@ def find_files(pattern: str, setting: str) -> list[Path]:
   if not files:
     raise UserError(f"{setting}: no file {pattern}: give a file or a glob pattern")
   return files
+
+
+@contextmanager
+def _naming_setting(setting: str, text: str) -> Iterator[None]:
+  """Turns errors of the operating system about a path into ones that name it."""
+  try:
+    yield
+  except OSError as error:
+    what_to_do = remedy(error.errno, "give another")
+    raise UserError(
+      f"{setting}: {text:.80} cannot be looked up ({error.strerror}); {what_to_do}"
+    ) from error
 
 
 @contextmanager

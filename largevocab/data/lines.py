@@ -14,22 +14,44 @@ from largevocab.errors import UserError
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 SUFFIXES = ("", *_OPENERS, *map(str.upper, _OPENERS))
+# UTF-32 first: its mark begins with that of UTF-16.
+_MARKS = {
+  codecs.BOM_UTF32_LE: "UTF-32",
+  codecs.BOM_UTF32_BE: "UTF-32",
+  codecs.BOM_UTF16_LE: "UTF-16",
+  codecs.BOM_UTF16_BE: "UTF-16",
+}
 _CHUNK = 1 << 20
 _LONGEST = 1 << 24  # most bytes of a line, or of a word
+
+
+def marked_encoding(head: bytes) -> str:
+  """The encoding, other than UTF-8, that a text begins with the mark of; or ''.
+
+  >>> marked_encoding("a".encode("utf-16")), marked_encoding(b"a")
+  ('UTF-16', '')
+  """
+  return next((kind for mark, kind in _MARKS.items() if head.startswith(mark)), "")
 
 
 def read_lines(path: Path) -> Iterator[str]:
   """The lines of a UTF-8 text file, plain, .gz or .xz.
 
   Raises:
-    UserError: the file is missing, truncated, damaged, binary or not UTF-8, or a line
-      is longer than 16 MiB, as compressed files may expand to any size.
+    UserError: the file is missing, truncated, damaged, binary or not UTF-8, its lines
+      end in CR alone, or a line is longer than 16 MiB, as compressed files may expand
+      to any size.
   """
   with _open(path) as file:
     for number in itertools.count(1):
       line = file.readline(_LONGEST + 1)
       if not line:
         return
+      is_only = number == 1 and not line.endswith(b"\n")
+      if is_only and b"\r" in line.rstrip(b"\r"):
+        raise UserError(
+          f"{path} ends its lines in CR alone; end them in LF, as with tr '\\r' '\\n'"
+        )
       if len(line) > _LONGEST:
         raise UserError(
           f"{path}, line {number}: longer than {_LONGEST >> 20} MiB; give a file with "
@@ -79,9 +101,9 @@ def _open(path: Path) -> Iterator[IO[bytes]]:
 def _decode(line: bytes, path: Path, number: int) -> str:
   if number == 1:
     line = line.removeprefix(codecs.BOM_UTF8)
-    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if kind := marked_encoding(line):
       raise UserError(
-        f"{path} is in UTF-16; make it UTF-8, as with iconv -f UTF-16 -t UTF-8"
+        f"{path} is in {kind}; make it UTF-8, as with iconv -f {kind} -t UTF-8"
       )
   try:
     if b"\0" not in line:

@@ -34,6 +34,8 @@ def test_what_is_not_there_is_one_line(tmp_path, find):
     find(str(tmp_path / "no"), "data.train")
   with pytest.raises(UserError, match=r"^data\.train is empty: set it to"):
     find("", "data.train")
+  with pytest.raises(UserError, match=r"^data\.train: a{80} cannot .* name too long"):
+    find("a" * 5000, "data.train")
 
 
 def test_a_directory_is_not_read_and_a_pipe_not_waited_for(tmp_path):

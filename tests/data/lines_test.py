@@ -72,6 +72,18 @@ def test_a_bomb_takes_little_memory(read, message, suffix, tmp_path):
     tracemalloc.stop()
 
 
+@pytest.mark.parametrize("longest", [4, 100])
+def test_lines_that_end_in_cr_alone_are_one_line(tmp_path, monkeypatch, longest):
+  monkeypatch.setattr(lines, "_LONGEST", longest)
+  path = tmp_path / "t"
+  path.write_bytes(b"a b\rc d\r")
+  with pytest.raises(UserError, match=r"ends its lines in CR alone; .* tr '\\r' '\\n'"):
+    list(read_lines(path))
+  for text in (b"a\r\nb\r\n", b"a\r", b"a\rb\n"):
+    path.write_bytes(text)
+    assert "".join(read_lines(path)).encode() == text
+
+
 def test_lines_as_long_as_may_be(tmp_path, monkeypatch):
   monkeypatch.setattr(lines, "_LONGEST", 4)
   path = tmp_path / "t"
@@ -84,12 +96,15 @@ def test_lines_as_long_as_may_be(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("read", [read_lines, read_chunks])
 class TestFaults:
-  @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-16-le"])
-  def test_utf_16(self, read, encoding, tmp_path):
+  @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-16-le", "utf-32"])
+  def test_utf_16_and_32(self, read, encoding, tmp_path):
     path = tmp_path / "t.txt"
     path.write_text(TEXT, encoding=encoding)
-    marked = encoding == "utf-16"
-    message = "is in UTF-16; make it UTF-8, as with iconv" if marked else "line 1: "
+    name = encoding.upper()
+    marked = encoding.count("-") == 1
+    message = (
+      f"is in {name}; make it UTF-8, as with iconv -f {name} " if marked else "1:"
+    )
     with pytest.raises(UserError, match=message):
       list(read(path))
 
