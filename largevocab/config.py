@@ -270,6 +270,8 @@ def of_workdir(workdir: str) -> ConfigDict:
   Keys that a config of an older version lacks get their defaults.
   """
   path = config_path(workdir)
+  if os.path.isfile(workdir):
+    raise UserError(f"--workdir: {workdir} is a file; give the directory of a run")
   if not os.path.exists(path):
     raise UserError(f"{path} is missing; name the workdir of a run, or give --config")
   try:

@@ -16,6 +16,8 @@ _OF_THE_SYSTEM = {
   **dict.fromkeys(
     (errno.EEXIST, errno.ENOTDIR), "it, or a part of its path, is a file: give another"
   ),
+  errno.EISDIR: "it is a directory: move it away",
+  errno.ELOOP: "it is a link, or leads in a circle: remove it",
   errno.ENOENT: "there is no such place: give another",
 }
 _TOO_LARGE = re.compile(

@@ -414,6 +414,13 @@ def test_how_a_model_is_used_may_change(run, trained):
   assert "test_nll" in json.loads(out)
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "lock"])
+def test_directory_in_the_place_of_a_file_is_one_line(fails, tmp_path, name):
+  (tmp_path / name).mkdir()
+  words = [tmp_path / name, "cannot be written", "is a directory: move it away"]
+  fails([TINY, f"--workdir={tmp_path}"], *words)
+
+
 def test_too_many_next_words_is_one_line(fails, trained):
   flags = [f"--workdir={trained}", "--mode=predict", "--text=w3", "--top_k=2000"]
   fails(flags, "--top_k", "2000", "1000")
@@ -423,6 +430,9 @@ def test_workdir_that_is_no_directory_is_one_line(fails, tmp_path):
   path = write_text(tmp_path / "file", b"mine")
   fails([TINY, f"--workdir={path}"], path, "cannot be written")
   fails([TINY, f"--workdir={path}/run"], path, "cannot be written")
+  for mode in ("evaluate", "predict"):
+    flags = [f"--mode={mode}", f"--workdir={path}"]
+    fails(flags, f"--workdir: {path} is a file; give the directory of a run")
   assert path.read_bytes() == b"mine"
 
 

@@ -17,8 +17,12 @@ def open_builder(dataset: str, data_dir: str):
     data_dir: where it was prepared; empty: ~/tensorflow_datasets.
 
   Raises:
-    UserError: it does not exist, or tensorflow-datasets is not installed.
+    UserError: it has no name, does not exist, or tensorflow-datasets is not installed.
   """
+  if not dataset:
+    raise UserError(
+      "data.dataset is empty: set it to the name of a prepared data set, as lm1b"
+    )
   try:
     import tensorflow_datasets as tfds
   except ImportError as error:

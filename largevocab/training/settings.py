@@ -192,8 +192,9 @@ class Evaluating:
     names = [f"{name}@{k}" for pair, ks in ranked.items() for k in ks for name in pair]
     if self.best and self.best not in names:
       raise UserError(
-        f"eval.best is {self.best!r:.99}, and it must be one of {['', *names]}: choose "
-        "one, or set eval.hit_k, eval.ranking_k or eval.precision_k to measure it"
+        f"eval.best is {self.best!r:.99}, and of the metrics '...@k' that it can be "
+        f"{names or 'none'} are measured: choose one, or leave it empty for the lowest "
+        "nll, or set eval.hit_k, eval.ranking_k or eval.precision_k to measure others"
       )
 
   def cost(self, metrics: dict[str, float]) -> float:

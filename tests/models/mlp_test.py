@@ -69,5 +69,7 @@ def test_bad_setting_is_named(settings, message):
 
 
 def test_other_number_of_items_is_named():
-  with pytest.raises(UserError, match=r"shows 3 items .*model.history is 4: set data"):
+  with pytest.raises(
+    UserError, match=r"shows 3 items .*model.history is 4: set data.*, as a text"
+  ):
     MLP(history=4, embed=E).init(jax.random.key(0), rows(), ())

@@ -33,10 +33,16 @@ def test_a_metric_can_choose_the_best_state(tmp_path):
     assert cost == pytest.approx(-valid[step]["mrr@5"])
 
 
-def test_a_metric_that_is_not_measured_is_one_line():
-  message = r"eval\.best is 'ndcg@10', .*'recall@5', 'mrr@5'"
+@pytest.mark.parametrize(
+  ("best", "measured", "message"),
+  [
+    ("ndcg@10", 5, r"eval\.best is 'ndcg@10', .*'recall@5', 'mrr@5'"),
+    ("ppl", 0, r"eval\.best is 'ppl', .* none are measured: .* leave it empty for the"),
+  ],
+)
+def test_a_metric_that_is_not_measured_is_one_line(best, measured, message):
   with pytest.raises(UserError, match=message):
-    settings(best="ndcg@10")
+    c.Evaluating(ranking_k=measured, best=best)
 
 
 def test_a_run_keeps_its_metric(tmp_path):

@@ -161,6 +161,7 @@ def test_links_in_a_workdir_are_not_followed(run, tmp_path):
   status, _, lines = run(TINY, f"--workdir={workdir}")
   assert (status, len(lines)) == (1, 1)
   assert f"{workdir}/lock cannot be written" in lines[0]
+  assert "it is a link, or leads in a circle: remove it" in lines[0]
   (workdir / "lock").unlink()
   assert run(TINY, f"--workdir={workdir}")[0] == 0
   assert mine.read_text() == "mine"

@@ -154,6 +154,10 @@ def load(name: str) -> CostModel:
   """
   path = pathlib.Path(name)
   if path.suffix != ".json":
+    if name not in names() and path.is_file():
+      raise UserError(
+        f"cost model {name} is a file without .json at the end of its name: rename it"
+      )
     if name not in names():
       raise UserError(
         f"there is no cost model {name!r}; use one of {', '.join(names())}, or run "

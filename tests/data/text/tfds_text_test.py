@@ -75,7 +75,7 @@ def test_prepared_in_a_format_that_needs_tensorflow(data_dir, tmp_path):
   [
     ({"dataset": "nowhere_at_all"}, "'nowhere_at_all' is not prepared in"),
     ({"dataset": "lm1b"}, "'lm1b' is not prepared in .*array_record"),
-    ({"dataset": ""}, "'' is not prepared in"),
+    ({"dataset": ""}, r"data\.dataset is empty: set it to the name"),
     ({"train": "exam"}, "no split exam, only train, valid, test"),
     ({"feature": "words"}, "has no words, only text"),
   ],

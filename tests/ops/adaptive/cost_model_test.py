@@ -69,6 +69,9 @@ def test_damaged_files(tmp_path, change, message):
 def test_what_there_is_not(tmp_path):
   with pytest.raises(UserError, match=r"no cost model 'abacus'.*cpu-float32.*fit_cost"):
     cost_model.load("abacus")
+  (tmp_path / "mine").write_text("{}")
+  with pytest.raises(UserError, match=r"/mine is a file without \.json at the end"):
+    cost_model.load(str(tmp_path / "mine"))
   with pytest.raises(UserError, match=r"cannot be read.*fit_cost_model\.py writes one"):
     cost_model.load(str(tmp_path / "none.json"))
   path = tmp_path / "half.json"
