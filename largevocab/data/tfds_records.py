@@ -19,6 +19,7 @@ def open_builder(dataset: str, data_dir: str):
   Raises:
     UserError: it has no name, does not exist, or tensorflow-datasets is not installed.
   """
+  directory = str(user_path(data_dir, "data.data_dir")) if data_dir else None
   if not dataset:
     raise UserError(
       "data.dataset is empty: set it to the name of a prepared data set, as lm1b"
@@ -30,7 +31,6 @@ def open_builder(dataset: str, data_dir: str):
       f"tensorflow-datasets is not installed ({error}): pip install "
       "tensorflow-datasets array_record"
     ) from error
-  directory = str(user_path(data_dir, "data.data_dir")) if data_dir else None
   try:
     builder = tfds.builder(dataset, data_dir=directory)
   except (tfds.core.DatasetNotFoundError, ValueError) as error:

@@ -114,7 +114,7 @@ def test_bad_file_is_named_when_prepared(tmp_path):
   ("settings", "message"),
   [
     ({"dataset": "nowhere_at_all"}, "'nowhere_at_all' is not prepared in"),
-    ({"dataset": ""}, "'' is not prepared in"),
+    ({"dataset": ""}, "data.dataset is empty: set it"),
     ({"test": "exam"}, "data.test: eurlex4k/1.0.0 has no split exam, only train, test"),
     ({"valid_share": 1.0}, "^XmlcTfds.valid_share is 1.0; it must"),
   ],
