@@ -43,8 +43,8 @@ def attributes(cls: type) -> dict[str, str]:
   texts = {}
   for base in reversed(cls.__mro__):
     for block in _ATTRIBUTES.findall(inspect.cleandoc(vars(base).get("__doc__") or "")):
-      for entry_ in re.split(r"\n(?=  \S)", block.rstrip()):
-        names, _, text = entry_.strip().partition(":")
+      for each in re.split(r"\n(?=  \S)", block.rstrip()):
+        names, _, text = each.strip().partition(":")
         texts |= dict.fromkeys(re.split(r",\s*", names), " ".join(text.split()))
   return texts
 
