@@ -21,12 +21,15 @@ from largevocab.samplers import LSHEmbedding
 
 LABELS, FEATURES, WIDTH, BATCH, PER_DOCUMENT = 5000, 64, 32, 64, 3
 WORDS = np.random.default_rng(0).standard_normal((LABELS, FEATURES)) / FEATURES**0.5
+FREQUENCY_V = np.arange(1.0, LABELS + 1) ** -1.2
+FREQUENCY_V /= FREQUENCY_V.sum()
 
 
 def documents(step):
   """Features and labels of a batch: a document is the sum of its labels' words."""
   rng = np.random.default_rng(step)
-  ids_NP = np.minimum(rng.zipf(1.2, (BATCH, PER_DOCUMENT)) - 1, LABELS - 1)
+  draw = functools.partial(rng.choice, LABELS, PER_DOCUMENT, replace=False)
+  ids_NP = np.array([draw(p=FREQUENCY_V) for _ in range(BATCH)])
   x_NF = WORDS[ids_NP].sum(axis=1) + 0.05 * rng.standard_normal((BATCH, FEATURES))
   return x_NF.astype(np.float32), multi_targets(ids_NP)
 
