@@ -38,6 +38,8 @@ LABELS = {
   "valid_ppl": "validation perplexity",
   "test_ppl": "test perplexity",
   "head.num_samples": "negatives m",
+  "percent": "negatives, per cent of the classes",
+  "of_full": "P@1, part of the full softmax's",
   "curve_p@1": "P@1, validation",
   "curve_SimLex-999_input": "SimLex-999, rows of inputs",
   "curve_SimLex-999_output": "SimLex-999, rows of classes",
