@@ -14,7 +14,7 @@ from largevocab.heads import Hierarchical, Spherical
 from largevocab.heads.base import total_weight
 from largevocab.heads.linear import LinearHead
 from largevocab.labels import as_counts
-from largevocab.losses.spherical import SphericalLoss, SphericalSoftmax
+from largevocab.losses.spherical import SphericalLoss, SphericalSoftmax, Squared
 from largevocab.ops.factored.steps import loss_naive, next_inverse
 from largevocab.ops.factored.table import dot
 from largevocab.tools.reports.measure import (
@@ -30,6 +30,7 @@ from largevocab.training.settings import Experiment
 N = 128
 LM1B = 793_471  # classes of One Billion Word
 LOSS = SphericalSoftmax(eps=1.0)
+SMALL = 1e-6  # learning rate
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,38 @@ def output_layer() -> Iterator[Case]:
     yield Case(f"output layer, naive / hierarchical, V={V:,}", sizes, figures)
 
 
+def naive_online(w_VD, h_ND, y, key):
+  """The step of one example without factors: W <- W - lr 2 (W h - t) h^T, dL/dh."""
+  do_V = 2 * dot(w_VD, h_ND[0]).at[y.ids_NP[0]].add(-1)
+  return w_VD - SMALL * do_V[:, None] * h_ND, dot(do_V, w_VD)[None]
+
+
+def online_step() -> Iterator[Case]:
+  """Steps of one example by its squared error: all outputs / factors.
+
+  `predicted_ratio` is V / (4 D), the paper's (section 3.5). The rate is so small that
+  the same example can be repeated.
+  """
+  D, head = 300, Spherical(loss=Squared(), bias=False)
+  for V in (100_000, LM1B):
+    w_VD = Naive(bias=False).init(jax.random.key(0), jnp.ones(V, jnp.int32), D)
+    state = head.init(jax.random.key(0), jnp.ones(V, jnp.int32), D)
+    h_ND = jax.random.normal(jax.random.key(1), (1, D)) / D**0.5
+    args = h_ND, single_targets([V // 2]), jax.random.key(2)
+    above = Stepper(naive_online, w_VD, *args)
+    below = Stepper(row_step(head, SMALL), state, *args)
+    ids_R = jnp.arange(V // 2 - 50, V // 2 + 50)
+    rows_RD = head.class_rows(below(), ids_R)
+    error = check_close(rows_RD, above()[ids_R], 1e-4)
+    error = max(error, check_close(below.output, above.output, 1e-4))
+    yield Case(
+      f"one example, squared error, naive / factored, V={V:,}",
+      {"V": V, "D": D, "N": 1, "error": error},
+      {**compare(above, below, seconds=10), "predicted_ratio": V / (4 * D)},
+    )
+    del above, below, state, w_VD
+
+
 def ngram(head: Any) -> Experiment:
   """A 5-gram model with input rows and a hidden layer of width 300."""
   return Experiment(
@@ -173,5 +206,6 @@ def spherical_step() -> Iterator[Case]:
 
 ROWS: dict[str, Callable[[], Iterator[Any]]] = {
   "spherical_step": spherical_step,
+  "online_step": online_step,
   "inverse_of_u": inverse_of_u,
 }

@@ -9,7 +9,13 @@ import pytest
 
 from largevocab.losses.spherical import SphericalSoftmax, Squared, TaylorSoftmax, ZLoss
 from largevocab.ops.factored import steps
-from largevocab.ops.factored.stabilizers import STABILIZERS, guard, spread
+from largevocab.ops.factored.stabilizers import (
+  STABILIZERS,
+  fix_singular_value,
+  guard,
+  reinvert,
+  spread,
+)
 from largevocab.ops.factored.table import factor, implied
 
 V, D = 60, 12
@@ -119,6 +125,41 @@ def test_without_upkeep_the_error_grows_and_spread_tells():
   assert not far < 100  # what upkeep goes by
   stable_TK, _ = errors(loss, 3 * rate, 8, 1000, "absorb")
   assert np.max(stable_TK) < 1e-3
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def errors_of_inverse(name, anew_every):
+  """|U U^-1 - 1| after each of 3000 steps that keep U's singular values in [1/2, 2].
+
+  The inverse is updated by all steps, and computed anew after so many (0: never).
+  """
+  loss, rate = LOSSES[name]
+  loss = functools.partial(loss, num_classes=V)
+
+  def in_range(f):
+    left_DD, value_D, _ = jnp.linalg.svd(f.u_DD)
+    value_D = jnp.where((value_D > 2) | (value_D < 0.5), value_D, 1)
+    turn = lambda d, f: fix_singular_value(f, left_DD[:, d], value_D[d])
+    return jax.lax.fori_loop(0, D, turn, f)
+
+  def step(f, number):
+    args = batch(jax.random.fold_in(jax.random.key(1), number), 8, D, jnp.float32)
+    _, _, grads = steps.value_and_grads(f, loss, *args)
+    f = in_range(steps.step(f, grads, 3 * rate))
+    if anew_every:
+      is_due = number % anew_every == anew_every - 1
+      f = jax.lax.cond(is_due, reinvert, lambda f: f, f)
+    return f, jnp.abs(f.u_DD @ f.u_inv_DD - jnp.eye(D)).max()
+
+  f = factor(0.3 * jax.random.normal(jax.random.key(0), (V, D)))
+  return jax.lax.scan(step, f, jnp.arange(3000))[1]
+
+
+@pytest.mark.parametrize("name", ["squared", "spherical"])
+def test_the_inverse_has_to_be_computed_anew_though_values_are_in_range(name):
+  drifting_T, anew_T = (np.asarray(errors_of_inverse(name, n)) for n in (0, 100))
+  assert not drifting_T[-1] < 0.1
+  assert np.max(anew_T) < 1e-5
 
 
 def test_any_loss_of_that_form_will_do():
