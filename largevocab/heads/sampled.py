@@ -52,6 +52,7 @@ from largevocab.ops.softmax.log_partition import (
   softmax_nll_and_log_z,
 )
 from largevocab.ops.softmax.top_k import softmax_top_k
+from largevocab.ops.together import together
 from largevocab.rows import (
   SGD,
   RowGrads,
@@ -234,8 +235,8 @@ class Sampled(LinearHead):
     old_RD = state.table.rows_at(rows.ids_R, mode="clip")
     # New rows wait for the old ones: otherwise some compilers read these after writing,
     # from a copy of the table.
-    together = _together if keeps_up(self.sampler) else jax.lax.optimization_barrier
-    new, old_RD = together((rows.rows_RD, old_RD))
+    in_order = together if keeps_up(self.sampler) else jax.lax.optimization_barrier
+    new, old_RD = in_order((rows.rows_RD, old_RD))
     rows = rows._replace(rows_RD=new)
     table, new_RD = self.optimizer.update_and_rows(state.table, rows, lr, scale)
     ids_R = rows.ids_R
@@ -408,18 +409,3 @@ class Sampled(LinearHead):
 
   def _contexts(self, log_z: Table, y: Targets) -> jax.Array:
     return jnp.minimum(y.context_N, len(log_z.w_VD) - 1)
-
-
-def _together(arrays: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-  """The arrays, neither of which is used before both are made.
-
-  On a CPU a branch: its compiler drops a barrier before it decides where to compute
-  what is read much later, as in a loop over parts of the rows.
-  """
-  zeros = lambda arrays: jax.tree.map(jnp.zeros_like, arrays)
-  is_any = lambda new, old: jnp.any(new != 0) | jnp.any(old != 0)
-  return jax.lax.platform_dependent(
-    arrays,
-    cpu=lambda arrays: jax.lax.cond(is_any(*arrays), lambda x: x, zeros, arrays),
-    default=jax.lax.optimization_barrier,
-  )

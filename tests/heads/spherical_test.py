@@ -9,7 +9,7 @@ import pytest
 
 from largevocab.errors import UserError
 from largevocab.heads import Spherical
-from largevocab.labels import Targets, single_targets
+from largevocab.labels import Targets, multi_targets, single_targets
 from largevocab.losses.spherical import (
   SPHERICAL_LOSSES,
   SphericalSoftmax,
@@ -238,17 +238,19 @@ def test_class_rows_are_those_of_the_table():
   np.testing.assert_allclose(rows_RD, 2 * state.v_VD[jnp.array([3, 0])] + 1, rtol=1e-6)
 
 
-def test_a_step_does_not_copy_the_table():
+@pytest.mark.parametrize("loss", SPHERICAL_LOSSES)
+@pytest.mark.parametrize("P", [1, 3])
+def test_a_step_does_not_copy_the_table(loss, P):
   """Donated, the state is changed in place: no temporary of the size of V."""
   big = 200_000
-  head = Spherical(bias=False)
+  head = Spherical(loss=SPHERICAL_LOSSES[loss](), bias=False)
   state = jax.eval_shape(lambda: head.init(KEY, np.ones(big), 16))
 
   def step(state, h_ND, y):
     out = head.backward(state, h_ND, y, KEY)
-    return head.update(state, out.grads, 0.1, 1.0)
+    return head.update(state, out.grads, 0.1, 1.0), out.loss, out.dh_ND, out.sq_norm
 
-  args = jnp.zeros((N, 16)), single_targets(np.zeros(N))
+  args = jnp.zeros((N, 16)), multi_targets(np.tile(np.arange(P), (N, 1)))
   compiled = jax.jit(step, donate_argnums=0).lower(state, *args).compile()
   analysis = compiled.memory_analysis()
   assert analysis.alias_size_in_bytes >= 4 * big * 16

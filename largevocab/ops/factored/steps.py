@@ -23,6 +23,7 @@ from largevocab.ops.factored.table import Factored, dot, outputs_and_pull
 from largevocab.ops.merge import merge_rows, sums_of_equals
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.tag import TAG, is_whole, joined
+from largevocab.ops.together import together
 
 Loss = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 
@@ -170,7 +171,9 @@ def value_and_grads(
   weigh = lambda x, w: jnp.where(w == 0, 0, w * x)
   dq_N, ds_N = weigh(dq_N, weight_N), weigh(ds_N, weight_N)
   do_NP = jnp.where(t_NP == 0, 0, weigh(do_NP, weight_N[:, None]))
-  pull_ND = pull(do_NP)
+  # What is added to rows waits for what is read of them. Otherwise, where a derivative
+  # takes no outputs (squared error), these are read after it, from a copy of the table.
+  loss_N, do_NP, pull_ND = together((loss_N, do_NP, pull(do_NP)))
   dh_ND = 2 * dq_N[:, None] * gram_ND + ds_N[:, None] * f.sum_D[None, :] + pull_ND
   grads = SphericalGrads(h_ND, dq_N, ds_N, do_NP, ids_NP, gram_ND, pull_ND)
   return jnp.sum(weigh(loss_N, weight_N)), dh_ND, grads
