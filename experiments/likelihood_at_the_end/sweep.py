@@ -16,6 +16,7 @@ OWN = {"head.sampler.per_example": True}
 # Name: head and sampler, overrides, numbers of negatives.
 METHODS = {
   "importance": ("sampled/unigram", {}, (20, 100)),
+  "importance, f^0.5": ("sampled/unigram", {"head.sampler.power": 0.5}, (20,)),
   "BlackOut": ("blackout/unigram", {"head.sampler.power": 0.5}, (20, 100)),
   "NCE, z = 1": ("nce/unigram", {}, (20,)),
   "Bernoulli, capped": ("sampled/bernoulli", {}, (20,)),
