@@ -200,7 +200,10 @@ class Sampled(LinearHead):
     s, to_o = jax.vjp(lambda o: self.score(logits(o)), o)
     parts = s[:, :P], s[:, P:]
     loss, (ds, dlog_z_N) = jax.value_and_grad(mean_loss, (0, 1))(parts, log_z_N)
-    (do,) = to_o(jnp.concatenate(ds, axis=1))
+    # Rows that are written wait for the loss, whose derivative may take no logit of a
+    # true class (`Importance`): otherwise see `update`.
+    loss, ds_NP = together((loss, ds[0]))
+    (do,) = to_o(jnp.concatenate([ds_NP, ds[1]], axis=1))
     # Rows that only examples without weight refer to are not updated: optimisers may
     # change a row even if its gradient is zero.
     is_live_N = jnp.any(jnp.abs(y.w_NP) > 0, axis=1)

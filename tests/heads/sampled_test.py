@@ -11,7 +11,7 @@ import pytest
 from largevocab.errors import UserError
 from largevocab.heads import Full, Huffman, Sampled
 from largevocab.labels import Counts, Targets, as_counts, single_targets
-from largevocab.losses import NCE, SampledSoftmax
+from largevocab.losses import NCE, Importance, SampledSoftmax
 from largevocab.rows import Adagrad
 from largevocab.samplers import (
   CBNS,
@@ -425,6 +425,7 @@ INDEPENDENT = {
   "pps, adagrad": (Sampled(num_samples=64, optimizer=Adagrad()), 0),
   "bigram": (Sampled(num_samples=64, sampler=Bigram()), 0),
   "bernoulli": (Sampled(num_samples=64, sampler=Bernoulli()), 0),
+  "importance": (Sampled(num_samples=64, sampler=Uniform(), loss=Importance()), 0),
   "lsh_label": (Sampled(num_samples=16, sampler=LSHLabel(tables=6)), 0),
   # Of so many rows that they are written in parts.
   "lsh_label, parts": (Sampled(num_samples=256, sampler=LSHLabel(tables=6)), 0),
