@@ -211,17 +211,28 @@ def test_first_step_that_is_not_finite_is_noted():
     assert int(state.bad_step) == (-1 if i < 2 else 2)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-def test_sampled_step_updates_both_tables_in_place(optimizer):
+@pytest.mark.parametrize(
+  ("sampler", "optimizer", "tied"),
+  [
+    ("pps", "sgd", False),
+    ("pps", "adagrad", False),
+    ("in_batch", "sgd", False),
+    ("in_batch", "sgd", True),
+    ("cbns", "sgd", False),
+    ("cbns", "sgd", True),
+  ],
+)
+def test_sampled_step_updates_tables_and_statistics_in_place(sampler, optimizer, tied):
   """Guards speed without timing: nothing of a table's size is copied or made."""
-  exp = experiment("sampled/pps", optimizer, width=64)
+  exp = experiment(f"sampled/{sampler}", optimizer, width=64, tied=tied)
   num_classes, width = 100_000, 64
   vocabulary = Classes(range(num_classes), np.arange(num_classes, 0, -1))
   data = dataclasses.replace(exp.data.load(), vocabulary=vocabulary)
   state = init_state(exp, data)
   _, batches, step = start(dataclasses.replace(exp))
   memory = step.lower(state, batches.batch(0), LR).compile().memory_analysis()
-  tables = 2 * num_classes * width * 4 * (2 if optimizer == "adagrad" else 1)
+  num_tables = (1 if tied else 2) * (2 if optimizer == "adagrad" else 1)
+  tables = num_tables * num_classes * width * 4
   assert memory.alias_size_in_bytes >= tables
   assert memory.temp_size_in_bytes < 4 * num_classes  # not even a vector over classes
 

@@ -236,18 +236,21 @@ class Sampled(LinearHead):
   def update(self, state: SampledState, grads: SampledGrads, lr, scale) -> SampledState:
     rows = checked(state.table, grads.rows)
     old_RD = state.table.rows_at(rows.ids_R, mode="clip")
-    # New rows wait for the old ones: otherwise some compilers read these after writing,
-    # from a copy of the table.
-    in_order = together if keeps_up(self.sampler) else jax.lax.optimization_barrier
-    new, old_RD = in_order((rows.rows_RD, old_RD))
-    rows = rows._replace(rows_RD=new)
-    table, new_RD = self.optimizer.update_and_rows(state.table, rows, lr, scale)
-    ids_R = rows.ids_R
+    drawn_R = rows.ids_R
     if grads.drawn is not None:
-      no_columns = state.table._replace(w_VD=table.w_VD[:, :0])
-      ids_R = checked(no_columns, grads.drawn).ids_R
-      old_RD, new_RD = (jnp.zeros((len(ids_R), w.shape[1])) for w in (old_RD, new_RD))
-    stats = self.sampler.update(state.stats, table.w_VD, ids_R, old_RD, new_RD)
+      no_columns = state.table._replace(w_VD=state.table.w_VD[:, :0])
+      drawn_R = checked(no_columns, grads.drawn).ids_R
+    # Rows and statistics that are new wait for the old ones: otherwise some compilers
+    # read these after writing, from a copy of them for all classes.
+    in_order = together if keeps_up(self.sampler) else jax.lax.optimization_barrier
+    ids = rows.ids_R, drawn_R
+    new, old_RD, ids = in_order((rows.rows_RD, old_RD, ids))
+    ids_R, drawn_R = ids
+    rows = rows._replace(rows_RD=new, ids_R=ids_R)
+    table, new_RD = self.optimizer.update_and_rows(state.table, rows, lr, scale)
+    if grads.drawn is not None:
+      old_RD, new_RD = (jnp.zeros((len(drawn_R), w.shape[1])) for w in (old_RD, new_RD))
+    stats = self.sampler.update(state.stats, table.w_VD, drawn_R, old_RD, new_RD)
     state = state._replace(table=table, stats=stats)
     if state.log_z is None or grads.log_z is None:
       return state

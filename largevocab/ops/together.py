@@ -1,15 +1,15 @@
 """Arrays that a program makes before it goes on: what is read of a table before it is
 written, which otherwise takes a copy of the table."""
 
-import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 
-def together(arrays: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-  """The arrays, none of which is used before all of them are made.
+def together(arrays: Any) -> Any:
+  """The arrays of a pytree, none of which is used before all of them are made.
 
   On a CPU a branch: its compiler drops a barrier before it decides where to compute
   what is read much later, as in a loop over parts of the rows.
@@ -18,7 +18,7 @@ def together(arrays: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
   3
   """
   zeros = lambda arrays: jax.tree.map(jnp.zeros_like, arrays)
-  is_any = lambda arrays: functools.reduce(jnp.logical_or, map(jnp.any, arrays))
+  is_any = lambda arrays: jnp.stack([jnp.any(x) for x in jax.tree.leaves(arrays)]).any()
   return lax.platform_dependent(
     arrays,
     cpu=lambda arrays: lax.cond(is_any(arrays), lambda x: x, zeros, arrays),

@@ -9,6 +9,7 @@ import numpy as np
 from largevocab.fields import Between, settings
 from largevocab.labels import Counts, Targets, batch_classes, is_class
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.together import together
 from largevocab.samplers.base import Draw, Size
 from largevocab.samplers.static import check_counts
 
@@ -131,9 +132,10 @@ class InBatch:
     new_RD: jax.Array,
   ) -> InBatchStats:
     step = stats.step + 1
-    gap_R = stats.gap_V.at[ids_R].get(mode="clip")
-    steps_R = step - stats.seen_V.at[ids_R].get(mode="clip")
-    gap_R += self.rate * (steps_R.astype(jnp.float32) - gap_R)
+    # Read before they are written: otherwise from a copy of all classes' statistics.
+    read = lambda x_V: x_V.at[ids_R].get(mode="clip")
+    gap_R, seen_R, ids_R = together((read(stats.gap_V), read(stats.seen_V), ids_R))
+    gap_R += self.rate * ((step - seen_R).astype(jnp.float32) - gap_R)
     return stats._replace(
       step=step,
       seen_V=stats.seen_V.at[ids_R].set(step, mode="drop"),
