@@ -20,6 +20,8 @@ METHODS = {
   "BlackOut": ("blackout/unigram", {"head.sampler.power": 0.5}, (20, 100)),
   "NCE, z = 1": ("nce/unigram", {}, (20,)),
   "Bernoulli, capped": ("sampled/bernoulli", {}, (20,)),
+  # At the rate that was found for importance sampling.
+  "Bernoulli, capped, lr=10": ("sampled/bernoulli", {"train.lr": 10.0}, (20,)),
 }
 
 
@@ -34,7 +36,7 @@ def sweep(add):
 
 
 def search():
-  return {"steps": 700, "grid": {"train.lr": [5.0, 10.0, 20.0, 40.0]}}
+  return {"steps": 700, "grid": {"train.lr": [5.0, 10.0, 20.0, 40.0, 80.0]}}
 
 
 def comparison():
