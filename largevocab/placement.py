@@ -67,6 +67,9 @@ def placed(tree: PyTree, how: PyTree) -> PyTree:
   """The pytree with the layouts of `how`, as `row_major` gives them: a program that was
   compiled with these refuses others, such as those of a restored checkpoint.
 
+  All arrays are committed to where they are, as what the program returns is: otherwise
+  it would be compiled once for the first state, and again for the second.
+
   >>> import jax.numpy as jnp
   >>> state = {"table": jnp.zeros((4, 2)), "step": jnp.int32(0)}
   >>> placed(state, row_major(state))["table"].format.layout.major_to_minor
@@ -75,7 +78,7 @@ def placed(tree: PyTree, how: PyTree) -> PyTree:
 
   def put(how, x):
     if how is None:
-      return x
+      return jax.tree.map(lambda leaf: jax.device_put(leaf, leaf.sharding), x)
     return jax.device_put(x, how, donate=isinstance(how, Format))  # only these move
 
   return jax.tree.map(put, how, tree, is_leaf=lambda leaf: leaf is None)

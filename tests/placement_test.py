@@ -21,12 +21,8 @@ def test_only_matrices_get_a_format():
   assert how["b"] is how["t"] is None
 
 
-@pytest.mark.parametrize(
-  ("head", "is_sparse"), [("sampled/pps", True), ("huffman", True), ("full", False)]
-)
-def test_steps_bring_sparse_tables_by_rows_and_leave_dense_ones(head, is_sparse):
-  """From states by columns, as a TPU would have them by default; same numbers."""
-  exp = config.build(
+def experiment(head):
+  return config.build(
     config.experiment(
       runlocal=True,
       data=config.part("data", "zipf"),
@@ -35,6 +31,27 @@ def test_steps_bring_sparse_tables_by_rows_and_leave_dense_ones(head, is_sparse)
       optimizer=config.part("optimizer", "adagrad"),
     )
   )
+
+
+@pytest.mark.parametrize("head", ["sampled/quadratic_prior", "huffman", "full"])
+def test_the_second_step_compiles_nothing(head):
+  """What a program returns is committed to a device; so is the first state."""
+  exp = experiment(head)
+  data = exp.data.load()
+  state, step, refresh = compiled_steps(exp, init_state(exp, data))
+  batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
+  for number in range(3):
+    state = step(state, batches.batch(number), 0.1)
+    state = state._replace(head=refresh(state.head, jax.random.key(0)))
+  assert step._cache_size() == refresh._cache_size() == 1
+
+
+@pytest.mark.parametrize(
+  ("head", "is_sparse"), [("sampled/pps", True), ("huffman", True), ("full", False)]
+)
+def test_steps_bring_sparse_tables_by_rows_and_leave_dense_ones(head, is_sparse):
+  """From states by columns, as a TPU would have them by default; same numbers."""
+  exp = experiment(head)
   data = exp.data.load()
   batch = data.training_batches(exp.train.batch_size, exp.train.unroll).batch(0)
   results = []
