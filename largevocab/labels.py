@@ -47,6 +47,7 @@ def single_targets(
   ids_N: ArrayLike,
   weight_N: ArrayLike | None = None,
   num_classes: int | None = None,
+  context_N: ArrayLike | None = None,
 ) -> Targets:
   """Targets with one true class per example, by default of weight 1.
 
@@ -55,6 +56,8 @@ def single_targets(
     weight_N: f32[N]. To ignore labels, such as -100, give them weight 0:
       `weight_N=ids_N >= 0`.
     num_classes: V, to check the ids against; not under `jax.jit`.
+    context_N: int[N], the `context_N` of `Targets`, which the sampler `Bigram` and
+      `NCE(normalizer="context")` read; None: all examples have context 0.
 
   Raises:
     UserError: an id is not a 32-bit integer, or a weight not finite, which is known of
@@ -65,16 +68,17 @@ def single_targets(
   >>> y.ids_NP.tolist(), y.w_NP.tolist()
   ([[3], [-100]], [[1.0], [0.0]])
   """
-  ids_N = _as_int32(_integers(ids_N))
+  ids_N = _as_int32(_integers("labels", ids_N))
   weight_N = jnp.ones(ids_N.shape) if weight_N is None else _finite(weight_N)
   check_shapes(ids_N=ids_N, weight_N=weight_N)
-  return _targets(ids_N[:, None], weight_N[:, None], num_classes)
+  return _targets(ids_N[:, None], weight_N[:, None], num_classes, context_N)
 
 
 def multi_targets(
   ids_NP: ArrayLike,
   weight_NP: ArrayLike | None = None,
   num_classes: int | None = None,
+  context_N: ArrayLike | None = None,
 ) -> Targets:
   """Targets with several true classes per example.
 
@@ -83,6 +87,7 @@ def multi_targets(
     weight_NP: f32[N, P], 0 on padding; None: equal for the classes of an example, with
       sum 1.
     num_classes: V, to check the ids against; not under `jax.jit`.
+    context_N: as of `single_targets`.
 
   Raises:
     UserError, ValueError: as `single_targets`; or a class stands twice in a row of
@@ -91,7 +96,7 @@ def multi_targets(
   >>> multi_targets([[3, 1], [2, -1]]).w_NP.tolist()
   [[0.5, 0.5], [1.0, 0.0]]
   """
-  given_NP = _integers(ids_NP)
+  given_NP = _integers("labels", ids_NP)
   check_shapes(ids_NP=given_NP)
   ids_NP = _as_int32(given_NP)
   if weight_NP is None:
@@ -102,23 +107,32 @@ def multi_targets(
     weight_NP = is_class_NP / jnp.maximum(num_N1, 1)
   weight_NP = _finite(weight_NP)
   check_shapes(ids_NP=ids_NP, weight_NP=weight_NP)
-  return _targets(ids_NP, weight_NP, num_classes)
+  return _targets(ids_NP, weight_NP, num_classes, context_N)
 
 
-def _targets(ids_NP: jax.Array, w_NP: jax.Array, num_classes: int | None) -> Targets:
-  no_context_N = jnp.zeros(len(ids_NP), jnp.int32)
-  y = Targets(ids_NP, w_NP.astype(jnp.float32), no_context_N)
+def _targets(
+  ids_NP: jax.Array,
+  w_NP: jax.Array,
+  num_classes: int | None,
+  context_N: ArrayLike | None,
+) -> Targets:
+  if context_N is None:
+    context_N = jnp.zeros(len(ids_NP), jnp.int32)
+  else:
+    context_N = _as_int32(_integers("contexts", context_N))
+  y = Targets(ids_NP, w_NP.astype(jnp.float32), context_N)
+  check_shapes(**y._asdict())
   if num_classes is not None:
     check_targets(y, num_classes)
   return y
 
 
-def _integers(ids: ArrayLike) -> jax.Array | np.ndarray:
+def _integers(what: str, ids: ArrayLike) -> jax.Array | np.ndarray:
   """Ids as integers: JAX's as they are, others as i32."""
   if not isinstance(ids, jax.Array):
-    return _whole_numbers(_numbers("labels", ids))
+    return _whole_numbers(what, _numbers(what, ids))
   if not jnp.issubdtype(ids.dtype, jnp.integer):
-    raise UserError(f"labels are {ids.dtype}: give class ids as integers")
+    raise UserError(f"{what} are {ids.dtype}: give class ids as integers")
   return ids
 
 
@@ -129,14 +143,14 @@ def _as_int32(ids: jax.Array | np.ndarray) -> jax.Array:
   return jnp.where(ids == ids.astype(jnp.int32), ids, -1).astype(jnp.int32)
 
 
-def _whole_numbers(given: np.ndarray) -> np.ndarray:
+def _whole_numbers(what: str, given: np.ndarray) -> np.ndarray:
   with np.errstate(invalid="ignore"):
     whole = given.astype(np.int32)
   wrong = np.argwhere(whole != given)
   if len(wrong):
     raise UserError(
-      f"label {given[tuple(wrong[0])]} at {wrong[0].tolist()} is no class id: give "
-      "whole numbers from 0 to V - 1"
+      f"{what[:-1]} {given[tuple(wrong[0])]} at {wrong[0].tolist()} is no class id: "
+      "give whole numbers from 0 to V - 1"
     )
   return whole
 
@@ -260,6 +274,8 @@ class Counts:
   def __post_init__(self):
     object.__setattr__(self, "unigram_V", _as_counts(self.unigram_V))
     tokens = self.tokens
+    if isinstance(tokens, list | tuple):
+      object.__setattr__(self, "tokens", tokens := np.asarray(tokens))
     if tokens is not None and (tokens.ndim != 1 or tokens.dtype.kind not in "iu"):
       raise UserError(
         f"tokens are {tokens.dtype}{list(tokens.shape)}: give a vector of class ids as "

@@ -91,6 +91,7 @@ def test_what_counts_cannot_be(make, counts, says):
 @pytest.mark.parametrize(
   ("fields", "says"),
   [
+    ({"tokens": [0.0, 1.0]}, r"tokens are float64\[2\]: give a vector"),
     ({"tokens": np.array([0.0, 1.0])}, r"tokens are float64\[2\]: give a vector"),
     ({"tokens": np.array([[0, 1]])}, r"tokens are int64\[1, 2\]: give a vector"),
     ({"examples": -1}, "Counts.examples is -1; it must be at least 0"),
@@ -103,6 +104,7 @@ def test_what_counts_know_besides_is_checked(fields, says):
 
 
 def test_counts_are_kept_where_they_are():
+  assert Counts([1, 2], tokens=[1, 0, 1]).tokens.tolist() == [1, 0, 1]
   count_V = np.array([2**53 - 2, 1])
   assert Counts(count_V).unigram_V is count_V
   assert Counts(np.float32([3, 1])).unigram_V.dtype == np.int64
@@ -124,10 +126,20 @@ def test_whole_numbers_of_any_type_and_padding_are_labels():
 
 
 def test_labels_of_a_sequence_must_be_flat():
-  with pytest.raises(ValueError, match=r"ids_N has shape \(2, 3\)"):
+  with pytest.raises(ValueError, match=r"ids_N has shape .2, 3.*as reshape.-1. does"):
     single_targets(np.zeros((2, 3), int))
   with pytest.raises(ValueError, match=r"weight_N has shape \(2,\), but N = 3"):
     single_targets([1, 2, 3], [1.0, 1.0])
+
+
+def test_contexts_are_those_given():
+  assert single_targets([1, 2], context_N=[5, 6]).context_N.tolist() == [5, 6]
+  assert multi_targets([[1], [2]], context_N=jnp.arange(2)).context_N.tolist() == [0, 1]
+  assert single_targets([1, 2]).context_N.tolist() == [0, 0]
+  with pytest.raises(ValueError, match=r"context_N has shape \(1,\), but N = 2"):
+    single_targets([1, 2], context_N=[5])
+  with pytest.raises(UserError, match=r"^context 0\.5 at"):
+    single_targets([1, 2], context_N=[0.5, 1])
 
 
 def test_several_labels_weigh_one_in_sum_and_padding_nothing():

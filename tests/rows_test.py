@@ -406,3 +406,11 @@ def test_adagrad_needs_no_eps_where_its_sums_start_above_0():
   np.testing.assert_allclose(w_VD, -(1.1**-0.5), rtol=1e-6)
   with pytest.raises(UserError, match="set one of them above 0"):
     Adagrad(eps=0, initial_accumulator=0)
+
+
+def test_ids_outside_the_table_are_padding_of_a_gradient():
+  table = SGD().init(jnp.zeros((4, 1)))
+  ids_R = jnp.array([1, -1, 4, -4])
+  grads = jax.jit(row_grads, static_argnums=2)(ids_R, jnp.ones((4, 1)), 4)
+  table = SGD().update(table, grads, 1.0)
+  assert table.w_VD[:, 0].tolist() == [0, -1, 0, 0]

@@ -171,7 +171,11 @@ class Adaptive(Partitioned, LinearHead):
     return head_step(loss, d.h_ND, h_ND, grads, norm)
 
   def update(
-    self, state: AdaptiveState, grads: AdaptiveGrads, lr: ArrayLike, scale: ArrayLike
+    self,
+    state: AdaptiveState,
+    grads: AdaptiveGrads,
+    lr: ArrayLike,
+    scale: ArrayLike = 1.0,
   ) -> AdaptiveState:
     move = lambda table, g_VD: self.optimizer.dense_update(table, g_VD, lr, scale)
     leave = lambda table, _: self.optimizer.after_step(table, lr)

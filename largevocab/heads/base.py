@@ -1,5 +1,6 @@
 """The head interface: output layers, from the last hidden activation to the loss."""
 
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -85,7 +86,7 @@ class Head(Protocol):
     ...
 
   def update(
-    self, state: PyTree, grads: PyTree, lr: ArrayLike, scale: ArrayLike
+    self, state: PyTree, grads: PyTree, lr: ArrayLike, scale: ArrayLike = 1.0
   ) -> PyTree:
     """Applies scale * grads at learning rate lr and updates all statistics."""
     ...
@@ -185,8 +186,9 @@ def head_step(
 
 def total_weight(y: Targets) -> jax.Array:
   """Sum of the examples' weights; 1 if it is not positive, so that the mean of a batch
-  without weight is 0, and a negative sum does not turn the gradient round."""
-  total = jnp.sum(y.w_NP)
+  without weight is 0, and a negative sum does not turn the gradient round. Weights of
+  invalid labels, which are NaN, are left out: gradients of the others stay a mean."""
+  total = jnp.nansum(y.w_NP)
   return jnp.where(total > 0, total, 1)
 
 
@@ -197,6 +199,9 @@ def is_refresh(step: int, every: int, growth: float = 1.0) -> bool:
   are at powers of two, since a model changes fastest at the beginning. `every` = 0
   disables them.
 
+  Raises:
+    UserError: `step` is not a whole number that the host knows.
+
   >>> [step for step in range(1, 35) if is_refresh(step, 10)]
   [1, 2, 4, 8, 10, 20, 30]
   >>> [step for step in range(1, 100) if is_refresh(step, 10, growth=2.0)]
@@ -204,6 +209,13 @@ def is_refresh(step: int, every: int, growth: float = 1.0) -> bool:
 
   Source: Daghaghi et al. 2021, section 3.3 (an update period that grows exponentially).
   """
+  try:
+    step = operator.index(step)
+  except TypeError:
+    raise UserError(
+      f"step is of type {type(step).__name__}: give a whole number that the host "
+      "knows, and call `refreshes` outside of jax.jit"
+    ) from None
   if not every:
     return False
   if step < every:

@@ -211,7 +211,7 @@ class DSoftmax(Partitioned, LinearHead):
     return head_step(loss, dh_ND, h_ND, grads, norm)
 
   def update(
-    self, state: DSoftmaxState, grads: Weights, lr: ArrayLike, scale: ArrayLike
+    self, state: DSoftmaxState, grads: Weights, lr: ArrayLike, scale: ArrayLike = 1.0
   ) -> DSoftmaxState:
     move = lambda table, g_VD: self.optimizer.dense_update(table, g_VD, lr, scale)
     with shards.alone():  # all devices round projections alike

@@ -122,7 +122,7 @@ class Full(LinearHead):
     return dw_VD, shards.total(sq_norm(dw_VD))
 
   def update(
-    self, state: FullState, grads: jax.Array, lr: ArrayLike, scale: ArrayLike
+    self, state: FullState, grads: jax.Array, lr: ArrayLike, scale: ArrayLike = 1.0
   ) -> FullState:
     table = self.optimizer.dense_update(state.table, grads, lr, scale)
     return state._replace(table=table)

@@ -235,7 +235,7 @@ class Hierarchical(LinearHead):
     state: HierarchicalState,
     grads: HierarchicalGrads,
     lr: ArrayLike,
-    scale: ArrayLike,
+    scale: ArrayLike = 1.0,
   ) -> HierarchicalState:
     step = self.optimizer.dense_update(state.clusters, grads.clusters_KD, lr, scale)
     leaves = self.optimizer.update(state.leaves, grads.leaves, lr, scale)

@@ -123,7 +123,7 @@ class Huffman(LinearHead):
     return head_step(loss, dx_ND, h_ND, grads, shards.total(sq_norm(grads)))
 
   def update(
-    self, state: HuffmanState, grads: RowGrads, lr: ArrayLike, scale: ArrayLike
+    self, state: HuffmanState, grads: RowGrads, lr: ArrayLike, scale: ArrayLike = 1.0
   ) -> HuffmanState:
     return state._replace(nodes=self.optimizer.update(state.nodes, grads, lr, scale))
 

@@ -40,7 +40,8 @@ def carry_classes(
     new_KD: f32[K, D], rows of the K new classes, in order of id, without bias.
 
   Raises:
-    UserError: the head is of another kind, or see `carry_rows`.
+    UserError: the head is of another kind, `dim` is not that of the state, or see
+      `carry_rows`.
 
   Cost: O(V D), once.
 
@@ -57,6 +58,12 @@ def carry_classes(
     raise UserError(
       f"{type(head).__name__} has no single table of class rows on one device: add "
       "classes to one of full or sampled, or train anew"
+    )
+  given = state.activations
+  if given is not None and given.dim != dim:
+    raise UserError(
+      f"dim={dim}, but the state is for activations of width {given.dim}: give "
+      f"dim={given.dim}, or train anew"
     )
   counts = as_counts(counts)
   fresh = head.init(key, counts, dim)

@@ -194,7 +194,7 @@ class OverDevices:
     return DeviceGrads(parts, self.mesh), sq_norm
 
   def update(
-    self, state: Divided, grads: DeviceGrads, lr: ArrayLike, scale: ArrayLike
+    self, state: Divided, grads: DeviceGrads, lr: ArrayLike, scale: ArrayLike = 1.0
   ) -> Divided:
     def local(parts, grads, lr, scale):
       grads = jax.tree.map(lambda g: g[0], grads)

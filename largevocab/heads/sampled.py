@@ -233,7 +233,9 @@ class Sampled(LinearHead):
     grads = grads._replace(rows=grads.rows + more)
     return grads, grads.sq_norm
 
-  def update(self, state: SampledState, grads: SampledGrads, lr, scale) -> SampledState:
+  def update(
+    self, state: SampledState, grads: SampledGrads, lr, scale=1.0
+  ) -> SampledState:
     rows = checked(state.table, grads.rows)
     old_RD = state.table.rows_at(rows.ids_R, mode="clip")
     drawn_R = rows.ids_R

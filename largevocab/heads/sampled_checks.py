@@ -22,15 +22,16 @@ def check_settings(head: Any) -> None:
     )
   if head.loss.weighs and not getattr(head.sampler, "weighable", True):
     raise UserError(
-      "head.sampler.draw is 'fill', of which no proposal distribution is known, and "
-      "the loss of this head weighs by it: set head.loss.corrected to False (of the "
-      "loss 'softmax'; 'ranking' and 'negative_sampling' do not weigh), or "
-      "head.sampler.draw to 'independent'"
+      f"no proposal distribution is known of the draws of {_name(head.sampler)} "
+      "(`weighable` is False), and the loss of this head weighs by it: set "
+      "head.loss.corrected to False (of the loss 'softmax'; 'ranking' and "
+      "'negative_sampling' do not weigh), or choose another sampler; that of the LSH "
+      "samplers is known with head.sampler.draw='independent'"
     )
   if head.loss.needs_sets and not getattr(head.sampler, "distinct", False):
     raise UserError(
-      "head.sampler may draw a class twice, and the loss 'upper_bound' needs distinct "
-      "classes: choose the sampler 'bernoulli', 'pps' or 'ivf'"
+      f"{_name(head.sampler)} may draw a class twice, and the loss {_name(head.loss)} "
+      "needs distinct classes: choose the sampler 'bernoulli', 'pps' or 'ivf'"
     )
   if head.loss.needs_noise and follows_labels(head.sampler):
     raise UserError(
@@ -58,3 +59,7 @@ def check_settings(head: Any) -> None:
       "exact, and the loss of this head is not a likelihood: leave them unset, or "
       "choose the loss 'softmax'"
     )
+
+
+def _name(part: Any) -> str:
+  return type(part).__name__

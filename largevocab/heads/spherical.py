@@ -125,7 +125,7 @@ class Spherical(LinearHead):
     state: Factored,
     grads: steps.SphericalGrads,
     lr: ArrayLike,
-    scale: ArrayLike,
+    scale: ArrayLike = 1.0,
   ) -> Factored:
     rate = jnp.asarray(lr * scale, state.v_VD.dtype)
     return guard(steps.step(state, grads, rate), self.limit)

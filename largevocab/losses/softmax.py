@@ -41,7 +41,7 @@ def softmax_cross_entropy(
       are float32.
 
   Returns:
-    f32[], nats.
+    f32[], nats; 0 for no examples.
 
   Raises:
     ValueError: shapes do not agree.
@@ -56,6 +56,8 @@ def softmax_cross_entropy(
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD, ids_NP=ids_NP, w_NP=w_NP)
   num_classes, dim = w_VD.shape
+  if not len(h_ND):
+    return jnp.zeros(())
   how = plan(len(h_ND), num_classes, dim, int(budget_mib * _MIB))
   is_class_NP = (ids_NP >= 0) & (ids_NP < num_classes)
   w_NP = jnp.where(is_class_NP | (w_NP == 0), w_NP, jnp.nan)

@@ -39,7 +39,8 @@ def check_shapes(**arrays: jax.Array | np.ndarray) -> dict[str, int]:
       )
     if len(letters) != array.ndim:
       raise ValueError(
-        f"{name} has shape {array.shape}; it must have the axes [{', '.join(letters)}]"
+        f"{name} has shape {array.shape}; it must have the axes "
+        f"[{', '.join(letters)}]{_flattened(letters, array.shape)}"
       )
     for letter, size in zip(letters, array.shape, strict=True):
       if sizes.setdefault(letter, size) != size:
@@ -49,6 +50,15 @@ def check_shapes(**arrays: jax.Array | np.ndarray) -> dict[str, int]:
         )
       owner.setdefault(letter, name)
   return sizes
+
+
+def _flattened(letters: str, shape: tuple[int, ...]) -> str:
+  """What to do with the axes of a sequence, which are together those of examples."""
+  more = len(shape) - len(letters)
+  if more <= 0 or not letters.startswith("N"):
+    return ""
+  flat = ", ".join(map(str, (-1, *shape[more + 1 :])))
+  return f": flatten the first {more + 1}, as reshape({flat}) does"
 
 
 def check_broadcast(sizes: dict[str, int], **arrays: jax.Array) -> None:

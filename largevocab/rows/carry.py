@@ -19,7 +19,7 @@ def carry_rows(fresh: Table, old: Table, was: ArrayLike) -> Table:
     was: int[V], the former number of each row, -1 for a new one.
 
   Raises:
-    UserError: a number is of no row, or stands twice.
+    UserError: a number is of no row, or stands twice; or rows have another width.
 
   Cost: O(V D); both tables are held.
 
@@ -29,6 +29,11 @@ def carry_rows(fresh: Table, old: Table, was: ArrayLike) -> Table:
   >>> table.w_VD.tolist(), int(table.count)
   ([[6.0], [0.0], [5.0]], 9)
   """
+  if fresh.w_VD.shape[1] != old.w_VD.shape[1]:
+    raise UserError(
+      f"former rows have {old.w_VD.shape[1]} columns, new ones {fresh.w_VD.shape[1]}: "
+      "make the table with the width of the former"
+    )
   was_V = np.asarray(was)
   kept = was_V[was_V >= 0]
   if was_V.shape != fresh.w_VD.shape[:1] or was_V.min() < -1:

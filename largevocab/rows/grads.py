@@ -98,12 +98,14 @@ class DeviceGrads:
 
 
 def row_grads(ids_R: jax.Array, rows_RD: jax.Array, num_rows: int) -> RowGrads:
-  """Row-sparse gradient from rows as they were looked up: repeated ids are summed.
+  """Row-sparse gradient from rows as they were looked up: repeated ids are summed, ids
+  outside 0 ... V - 1 are padding.
 
   >>> g = row_grads(jnp.array([3, 3]), jnp.array([[1.], [2.]]), 4)
   >>> float(sq_norm(g))
   9.0
   """
+  ids_R = jnp.where(ids_R < 0, num_rows, ids_R)
   return RowGrads(*merge_rows(ids_R, rows_RD, num_rows))
 
 

@@ -134,7 +134,7 @@ class RowOptimizer(abc.ABC):
     is_short = self.row_dtype == "bfloat16"
     return Table(w_VD.astype(jnp.bfloat16) if is_short else w_VD, slots, jnp.int32(0))
 
-  def update(self, table: Table, grads: RowGrads | BlockGrads, lr, scale) -> Table:
+  def update(self, table: Table, grads: RowGrads | BlockGrads, lr, scale=1.0) -> Table:
     """Updates the rows of a row-sparse gradient, except padding.
 
     Cost: O(R D), independent of V, if the table is donated.
@@ -253,7 +253,7 @@ class RowOptimizer(abc.ABC):
     rows_R = shards.whole_rows(rows_R, num)
     return as_kept(new_RD, table.w_VD.dtype, table.count, rows_R)
 
-  def dense_update(self, table: Table, g_VD: jax.Array, lr, scale) -> Table:
+  def dense_update(self, table: Table, g_VD: jax.Array, lr, scale=1.0) -> Table:
     """Updates all rows with a gradient of the table's shape.
 
     >>> table = SGD().init(jnp.ones((1, 2)))
@@ -313,7 +313,7 @@ class Momentum(RowOptimizer):
     velocity_RD = self.momentum * slots["velocity_VD"] + g_RD
     return velocity_RD, {"velocity_VD": velocity_RD}
 
-  def update(self, table, grads, lr, scale):
+  def update(self, table, grads, lr, scale=1.0):
     old_VD = wide(table.w_VD)
     kept_VD = self.penalised(self.momentum * table.slots["velocity_VD"], old_VD)
 

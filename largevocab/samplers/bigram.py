@@ -101,9 +101,10 @@ def row_lengths(counts_P: np.ndarray, first: np.ndarray) -> np.ndarray:
 class Bigram(NoUpkeep):
   """q(c | a) = trust(a) count(a, c) / count(a) + (1 - trust(a)) unigram(c).
 
-  a is the current input token (`Targets.context_N`) and trust(a) = count(a) / (count(a)
-  + number of distinct successors of a): for an unseen context q is the unigram
-  distribution. m independent draws per example.
+  a is the current input token (`Targets.context_N`, the `context_N` of
+  `single_targets`) and trust(a) = count(a) / (count(a) + number of distinct successors
+  of a): for an unseen context q is the unigram distribution. m independent draws per
+  example.
 
   Source: Bengio and Senecal 2008, section V (an n-gram model as proposal distribution);
     back-off weights of Witten and Bell 1991. Deviation: the unigram counts are

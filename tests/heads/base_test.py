@@ -1,8 +1,10 @@
 """When statistics are refreshed, and that heads pass their settings on."""
 
 import jax
+import jax.numpy as jnp
 import pytest
 
+from largevocab.errors import UserError
 from largevocab.heads import OverDevices, Sampled, Spherical, class_mesh
 
 EVERY_10 = [1, 2, 4, 8, *range(10, 100, 10)]
@@ -23,3 +25,12 @@ def test_a_head_is_refreshed_when_its_settings_say(name, is_over_devices):
   if is_over_devices:
     head = OverDevices(head, class_mesh(jax.devices()[:1]), num_blocks=2)
   assert [step for step in range(1, 100) if head.refreshes(step)] == due
+
+
+def test_refreshes_takes_whole_numbers_that_the_host_knows():
+  head = Sampled(refresh_every=10)
+  assert head.refreshes(jnp.int32(20))
+  assert not head.refreshes(jnp.int32(21))
+  for refused in (lambda: head.refreshes(2.0), lambda: jax.jit(head.refreshes)(2)):
+    with pytest.raises(UserError, match="whole number that the host knows"):
+      refused()

@@ -296,7 +296,7 @@ def test_contexts_have_normalisers_of_their_own():
     ),
     (
       lambda: Sampled(loss=UpperBound(), sampler=Unigram()),
-      "head.sampler may draw a class twice",
+      "Unigram may draw a class twice, and the loss UpperBound needs",
     ),
     (
       lambda: Ranking(penalty="cubic"),

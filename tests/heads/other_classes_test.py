@@ -7,8 +7,9 @@ import pytest
 
 from largevocab import config as c, single_targets
 from largevocab.errors import UserError
-from largevocab.heads import carry_classes
+from largevocab.heads import Full, carry_classes
 from largevocab.labels import as_counts
+from largevocab.rows import SGD, carry_rows
 
 V, D = 12, 5
 COUNTS = np.arange(V, 0, -1)
@@ -91,3 +92,14 @@ def test_heads_of_several_tables_are_refused():
   head = c.head("adaptive")
   with pytest.raises(UserError, match="Adaptive has no single table"):
     carry_classes(head, None, NEW, D, WAS, KEY)
+
+
+def test_another_width_than_the_states_is_one_line():
+  """Also one whose rows take as many columns."""
+  head = Full()
+  state = head.init(jax.random.key(0), [3, 2, 1], 60)
+  with pytest.raises(UserError, match=r"dim=63, but the state is for .* width 60"):
+    carry_classes(head, state, [3, 2, 1, 0], 63, [0, 1, 2, -1], jax.random.key(1))
+  narrow, wide = (SGD().init(jnp.zeros((2, D))) for D in (1, 3))
+  with pytest.raises(UserError, match="former rows have 1 columns, new ones 3"):
+    carry_rows(wide, narrow, [0, 1])

@@ -523,3 +523,18 @@ def test_a_draw_without_a_key_is_named():
   state = head.init(KEY, COUNTS, D)
   with pytest.raises(UserError, match="key is None: give"):
     head.backward(state, jnp.ones((1, D)), y, None)
+
+
+@pytest.mark.parametrize("head", [Sampled(num_samples=4), Huffman()], ids=repr)
+def test_gradients_beside_an_invalid_label_are_as_without_its_example(head):
+  """The loss is NaN, and says so; the mean is still one."""
+  h_ND, y = batch()
+  state = head.init(KEY, COUNTS, D)
+  invalid = y._replace(ids_NP=y.ids_NP.at[2].set(-1))
+  ignored = invalid._replace(w_NP=y.w_NP.at[2].set(0))
+  got, want = (backward(head, state, h_ND, y, KEY) for y in (invalid, ignored))
+  assert np.isnan(got.loss)
+  assert np.isfinite(want.loss)
+  others = np.arange(N) != 2
+  np.testing.assert_allclose(got.dh_ND[others], want.dh_ND[others], rtol=1e-6)
+  np.testing.assert_allclose(got.sq_norm, want.sq_norm, rtol=1e-6)

@@ -75,3 +75,11 @@ def test_a_label_that_is_no_class_and_has_weight_makes_the_loss_nan(label):
   assert jnp.isnan(softmax_cross_entropy(H_ND, W_VD, ids_NP, w_NP))
   w_NP = w_NP.at[2].set(0)
   assert jnp.isfinite(softmax_cross_entropy(H_ND, W_VD, ids_NP, w_NP))
+
+
+def test_no_examples_have_no_loss():
+  no_ids, no_weights = jnp.zeros((0, 1), int), jnp.zeros((0, 1))
+  loss = lambda w_VD: softmax_cross_entropy(jnp.zeros((0, 3)), w_VD, no_ids, no_weights)
+  value, g_VD = jax.value_and_grad(loss)(jnp.ones((5, 3)))
+  assert value == 0
+  assert not g_VD.any()
