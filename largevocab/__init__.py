@@ -25,6 +25,7 @@ from largevocab.heads import (
   head_loss,
   head_loss_and_grads,
   merge_state,
+  sampled_logits,
   split_state,
 )
 from largevocab.labels import (
@@ -55,6 +56,7 @@ __all__ = [
   "head_loss_and_grads",
   "merge_state",
   "multi_targets",
+  "sampled_logits",
   "settings",
   "single_targets",
   "split_state",

@@ -16,6 +16,7 @@ from largevocab.heads.logits import LOGITS, Cosine, Linear
 from largevocab.heads.other_classes import carry_classes
 from largevocab.heads.over_devices import OverDevices, class_mesh
 from largevocab.heads.sampled import Sampled
+from largevocab.heads.sampled_logits import sampled_logits
 from largevocab.heads.spherical import Spherical
 
 HEADS = {
@@ -41,6 +42,7 @@ __all__ = [
   "head_loss",
   "head_loss_and_grads",
   "merge_state",
+  "sampled_logits",
   "split_state",
   *(h.__name__ for h in HEADS.values()),
 ]

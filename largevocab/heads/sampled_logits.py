@@ -1,0 +1,73 @@
+"""The logits of a draw, for a sampled loss in training code without a head."""
+
+import jax
+import jax.numpy as jnp
+
+from largevocab.heads.base import total_weight
+from largevocab.heads.candidates import candidates, true_mask
+from largevocab.labels import Targets, known_targets
+from largevocab.ops.shapes import check_shapes
+from largevocab.samplers.base import Draw
+
+
+def sampled_logits(
+  draw: Draw, h_ND: jax.Array, w_VD: jax.Array, y: Targets
+) -> dict[str, jax.Array]:
+  """What `sampled_softmax_loss` takes, from a draw of any sampler: logits o = <w_c, h>
+  of the true classes and of the drawn ones, with the logQ correction.
+
+  Draws may be shared or of each example. Accidental hits are masked; classes that the
+  sampler wants summed exactly (`Draw.exact_ids`) are among the negatives, of expected
+  count 1. The loss is the mean over the batch, by the weights of its examples.
+  Differentiable in h and W, but for rows that are constants (`Draw.constant`).
+
+  Args:
+    draw: of `Sampler.sample`, for this batch.
+    h_ND: float[N, D].
+    w_VD: float[V, D]. For a bias append a constant column to h.
+    y: the true classes. An id that is no class and has weight makes the loss NaN.
+
+  Returns:
+    {'o_NP', 'w_NP', 'true_NP', 'o_NM', 'log_expected_NM', 'mask_NM'}, with the M drawn
+    and exactly summed classes. `upper_bound_loss` takes them too, with `num_classes`.
+
+  Raises:
+    ValueError: shapes do not agree.
+
+  Deviation: independent draws of each example have the weight 1 / expected count, and
+    not that of the head `Sampled`, which varies less (`complement_weights`). The
+    estimate of the partition function is unbiased with both.
+  Cost: O(N (P + M) D); the gradient of W is dense. `Sampled` has that of few rows.
+
+  >>> from largevocab import Counts, single_targets
+  >>> from largevocab.losses import sampled_softmax_loss
+  >>> from largevocab.samplers import Unigram
+  >>> w_VD, h_ND, y = jnp.zeros((9, 4)), jnp.ones((2, 4)), single_targets([3, 1])
+  >>> sampler, key = Unigram(per_example=True), jax.random.key(0)
+  >>> stats = sampler.init(Counts([1] * 9), w_VD, 5)
+  >>> draw = sampler.sample(stats, w_VD, key, h_ND, y)
+  >>> sampled_softmax_loss(**sampled_logits(draw, h_ND, w_VD, y)).shape
+  ()
+  """
+  check_shapes(h_ND=h_ND, w_VD=w_VD, **y._asdict())
+  y = known_targets(y, len(w_VD))
+  others = candidates(jax.lax.stop_gradient(draw), [], y, len(w_VD))
+  num_own, constant_NM = others.own_NS.shape[1], others.constant
+  if constant_NM is None:
+    constant_NM = jnp.zeros(others.mask.shape, bool)
+
+  def rows(ids, is_constant):
+    rows = w_VD.at[ids].get(mode="clip")
+    return jnp.where(is_constant[..., None], jax.lax.stop_gradient(rows), rows)
+
+  of_each = lambda rows_NSD: jnp.einsum("nd,nsd->ns", h_ND, rows_NSD)
+  o_NS = of_each(rows(others.own_NS, constant_NM[:, :num_own]))
+  o_NT = h_ND @ rows(others.shared_T, constant_NM[0, num_own:]).T
+  return {
+    "o_NP": of_each(w_VD.at[y.ids_NP].get(mode="clip")),
+    "w_NP": y.w_NP / total_weight(y),
+    "true_NP": true_mask(y, len(w_VD)),
+    "o_NM": jnp.concatenate([o_NS, o_NT], axis=1),
+    "log_expected_NM": others.log_expected,
+    "mask_NM": others.mask,
+  }

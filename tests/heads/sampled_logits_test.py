@@ -1,0 +1,70 @@
+"""The logits of a draw in code without a head, beside the head."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from largevocab import Counts, multi_targets, sampled_logits
+from largevocab.heads import Sampled
+from largevocab.losses import sampled_softmax_loss
+from largevocab.samplers import SAMPLERS, Unigram
+
+N, V, D, M = 6, 40, 8, 24
+KEY = jax.random.key(0)
+RNG = np.random.default_rng(0)
+H_ND = jnp.asarray(RNG.normal(size=(N, D)), jnp.float32)
+TOKENS = RNG.integers(0, V, 500)
+COUNTS = Counts(np.bincount(TOKENS, minlength=V), tokens=TOKENS)
+Y = multi_targets([[3, 1], [0, -1], [7, 9], [1, -1], [39, 2], [-1, -1]], num_classes=V)
+
+
+def of_head(sampler):
+  """Loss, and its dense gradients, of the head, and its table."""
+  head = Sampled(sampler=sampler, num_samples=M, bias=False, init_scale=0.5)
+  state = head.init(KEY, COUNTS, D)
+  step = jax.jit(head.backward)(state, H_ND, Y, KEY)
+  rows = step.grads.rows
+  dense_VD = jnp.zeros((V, D)).at[rows.ids_R].add(rows.rows_RD, mode="drop")
+  return (step.loss, step.dh_ND, dense_VD), state
+
+
+def alone(sampler, state):
+  def loss(h_ND, w_VD):
+    draw = sampler.sample(state.stats, w_VD, KEY, h_ND, Y)
+    return sampled_softmax_loss(**sampled_logits(draw, h_ND, w_VD, Y))
+
+  value, grads = jax.jit(jax.value_and_grad(loss, (0, 1)))(H_ND, state.table.w_VD)
+  return value, *grads
+
+
+def made(name):
+  """A sampler, but those whose draws the loss may not weigh, or weighs by a set."""
+  sampler = SAMPLERS[name]()
+  is_like = getattr(sampler, "weighable", True)
+  return sampler if is_like and not getattr(sampler, "independent", False) else None
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if made(name)])
+def test_loss_and_gradients_are_those_of_the_head(name):
+  want, state = of_head(made(name))
+  for a, b in zip(alone(made(name), state), want, strict=True):
+    np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+
+
+def test_own_draws_weigh_by_their_expected_counts():
+  """Beside float64, one draw after the other; labels among them do not count."""
+  sampler = Unigram(per_example=True)
+  _, state = of_head(sampler)
+  w_VD = np.asarray(state.table.w_VD, np.float64)
+  draw = sampler.sample(state.stats, state.table.w_VD, KEY, H_ND, Y)
+  total = 0.0
+  for n in range(N):
+    o_V = w_VD @ np.asarray(H_ND[n], np.float64)
+    true = [int(c) for c in Y.ids_NP[n] if c >= 0]
+    z = sum(np.exp(o_V[c]) for c in true)
+    for c, log_expected in zip(draw.ids[n], draw.log_expected[n], strict=True):
+      z += np.exp(o_V[c] - log_expected) if int(c) not in true else 0.0
+    total += sum((np.log(z) - o_V[c]) / len(true) for c in true)
+  assert any(set(draw.ids[n].tolist()) & set(Y.ids_NP[n].tolist()) for n in range(N))
+  np.testing.assert_allclose(alone(sampler, state)[0], total / (N - 1), rtol=1e-5)
