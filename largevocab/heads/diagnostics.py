@@ -15,6 +15,7 @@ from largevocab.losses.importance_weights import log_normalizer_ratio
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.softmax.chunks import fold_rows, product
+from largevocab.samplers.base import log_expected_in_range
 
 if TYPE_CHECKING:
   from largevocab.heads.sampled import Sampled
@@ -69,7 +70,8 @@ def _chi2(
   def add(so_far, chunk):
     is_class_C = shards.used(chunk.ids_C, V, chunk.is_new_C)
     log_p_NC = lax.dynamic_slice_in_dim(log_p_NV, chunk.start, len(chunk.ids_C), 1)
-    log_expected = head.sampler.log_expected(state.stats, w_VD, x_ND, y, chunk.ids_C)
+    args = head.sampler, state.stats, w_VD, x_ND, y, chunk.start, len(chunk.ids_C)
+    log_expected = log_expected_in_range(*args)
     log_expected_NC = jnp.broadcast_to(log_expected, log_p_NC.shape)
     log_expected_NC = log_expected_NC.astype(log_p_NC.dtype)
     more = (

@@ -108,6 +108,8 @@ class Sampler(Protocol):
     is_fixed: False if it is no `FixedLaw`, for one that is with some settings only.
     draws_for: a method from the number of labels of a batch to that of draws, if it
       follows from it.
+    log_expected_in_range: a method that gives `log_expected` of consecutive classes,
+      where that costs less than of as many others (`TwoStage`).
     follows_products: whether it follows products of class rows and activations of any
       length, not directions; by default that of samplers that have `absolute`.
   """
@@ -210,6 +212,31 @@ def follows_labels(sampler: Any) -> bool:
 def keeps_up(sampler: Sampler) -> bool:
   """Whether statistics follow the table."""
   return getattr(sampler, "keeps_up", True)
+
+
+def log_expected_in_range(
+  sampler: Sampler,
+  stats: PyTree,
+  w_VD: jax.Array,
+  h_ND: jax.Array,
+  y: Targets,
+  first: jax.Array,
+  num: int,
+) -> jax.Array:
+  """`log_expected` of the classes from `first` to `first + num - 1`, by the method of
+  this name if the sampler has one.
+
+  >>> from largevocab.samplers import Uniform
+  >>> w_VD, sampler = jnp.zeros((4, 1)), Uniform()
+  >>> stats = sampler.init(Counts([1] * 4), w_VD, 8)
+  >>> log_expected_in_range(sampler, stats, w_VD, jnp.ones((1, 1)), None, 2, 2).tolist()
+  [0.6931471824645996, 0.6931471824645996]
+  """
+  of_range = getattr(sampler, "log_expected_in_range", None)
+  if of_range is not None:
+    return of_range(stats, w_VD, h_ND, y, first, num)
+  ids_M = first + jnp.arange(num, dtype=jnp.int32)
+  return sampler.log_expected(stats, w_VD, h_ND, y, ids_M)
 
 
 def own_ids(ids: jax.Array, num: int) -> jax.Array:

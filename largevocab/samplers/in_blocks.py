@@ -40,7 +40,8 @@ class InBlocks:
     sampler: of a block's classes.
 
   Cost: that of the sampler, for each block. A sampler whose statistics follow the rows
-    costs least with one block on a device: otherwise a step copies its statistics.
+    costs least with one block on a device: otherwise a step copies its statistics and,
+    for a sampler that reads them, the rows, one block after the other: O(V D).
   """
 
   sampler: Sampler

@@ -305,14 +305,38 @@ class TwoStage(abc.ABC):
         block_NM,
         jnp.broadcast_to(jnp.arange(ids_NM.shape[1]), ids_NM.shape),
       )
-    ids_NKE, weight_NKE = self._leaves(stats, w_VD, h_ND, block_NK)
-    rows = weight_NKE.reshape(-1, weight_NKE.shape[-1])
-    entries = jnp.broadcast_to(jnp.arange(rows.shape[1]), rows.shape)
-    log_leaf_NP = inverse_cdf.log_law(rows, entries).reshape(N, -1)
-    first_NM = jnp.take_along_axis(ids_NKE[:, :, 0], leaf_NM, axis=1)
-    index_NM = leaf_NM * rows.shape[1] + ids_NM - first_NM
-    log_q_NM += jnp.take_along_axis(log_leaf_NP, index_NM, axis=1)
+    log_q_NM += _at(self._leaves(stats, w_VD, h_ND, block_NK), leaf_NM, ids_NM)
     return jnp.where(is_class_NM, log_q_NM + math.log(m), -jnp.inf)
+
+  def log_expected_in_range(
+    self,
+    stats: PyTree,
+    w_VD: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    first: jax.Array,
+    num: int,
+  ) -> jax.Array:
+    """`log_expected` of the classes from `first` to `first + num - 1`, f32[N, num]: the
+    rows of their blocks are read once, for all examples."""
+    N, V, blocks = len(h_ND), len(w_VD), self.num_blocks(stats)
+    size = -(-V // blocks)
+    ids_M = first + jnp.arange(num, dtype=jnp.int32)
+    if blocks == 1 or self.whole_leaves:
+      return self.log_expected(stats, w_VD, h_ND, y, ids_M)
+    K = min(-(-num // size) + 1, blocks)
+    start = jnp.clip(first // size, 0, blocks - K)
+    block_1K = (start + jnp.arange(K, dtype=jnp.int32))[None]
+    ids_1KE, mask_1KE = block_ids(block_1K, size, V)
+    rows_PD = w_VD.at[ids_1KE.ravel()].get(mode="clip")
+    o_NKE = logits(h_ND, rows_PD, jnp.float32).reshape(N, K, size)
+    weight_NKE = self.leaf_weights(stats, h_ND, o_NKE, ids_1KE, mask_1KE)
+    leaf_1M = jnp.clip(ids_M // size - start, 0, K - 1)[None]
+    log_leaf_NM = _at((ids_1KE, weight_NKE), leaf_1M, ids_M[None])
+    log_block_NK = self.log_blocks(stats, h_ND, jnp.broadcast_to(block_1K, (N, K)))
+    log_q_NM = log_leaf_NM + log_block_NK[:, leaf_1M[0]]
+    is_class_1M = is_class(ids_M, V)[None]
+    return jnp.where(is_class_1M, log_q_NM + math.log(stats.size.m), -jnp.inf)
 
   def _leaves(self, stats, w_VD, h_ND, block_NK) -> tuple[jax.Array, jax.Array]:
     """Ids and weights of the classes of blocks, [N, K, E]; for a single block the ids
@@ -325,6 +349,27 @@ class TwoStage(abc.ABC):
       o_NKE = block_logits(h_ND, w_VD, block_NK, -(-V // blocks))
     ids_NKE, mask_NKE = block_ids(block_NK, -(-V // blocks), V)
     return ids_NKE, self.leaf_weights(stats, h_ND, o_NKE, ids_NKE, mask_NKE)
+
+
+def _at(
+  leaves: tuple[jax.Array, jax.Array], leaf_NM: jax.Array, ids_NM: jax.Array
+) -> jax.Array:
+  """Log-probabilities of classes in their blocks, f32[N, M].
+
+  Args:
+    leaves: ids and weights, [N, K, E].
+    leaf_NM: which of the K blocks have the classes.
+    ids_NM: the classes.
+  """
+  ids_NKE, weight_NKE = leaves
+  N, K, E = weight_NKE.shape
+  rows = weight_NKE.reshape(N * K, E)
+  entries = jnp.broadcast_to(jnp.arange(E), rows.shape)
+  log_leaf_NP = inverse_cdf.log_law(rows, entries).reshape(N, K * E)
+  first_NM = jnp.take_along_axis(ids_NKE[:, :, 0], leaf_NM, axis=1)
+  index_NM = leaf_NM * E + ids_NM - first_NM
+  index_NM = jnp.broadcast_to(index_NM, (N, index_NM.shape[1]))
+  return jnp.take_along_axis(log_leaf_NP, index_NM, axis=1)
 
 
 def softmax_weights(o_NKE: jax.Array, mask_NKE: jax.Array, score: Score) -> jax.Array:

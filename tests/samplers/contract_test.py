@@ -36,6 +36,7 @@ from largevocab.samplers import (
   Uniform,
   Unigram,
 )
+from largevocab.samplers.base import log_expected_in_range
 from largevocab.samplers.buckets import Buckets
 from largevocab.samplers.lsh_tables import LSH
 from largevocab.samplers.rf_softmax import _SEED as RF_SEED
@@ -500,6 +501,26 @@ MIXED_NM = np.array(
     [7, 0, V - 1, 7, V, 49, 1, 2, 7, -LAST, V, 0],
   ]
 )
+
+
+@pytest.mark.parametrize(
+  "name",
+  ["uniform", *(name for name, (s, _) in CASES.items() if isinstance(s, TwoStage))],
+)
+def test_the_law_of_consecutive_classes_is_theirs(name):
+  sampler, _ = CASES[name]
+  _, w_VD, h_ND, y = problem()
+  stats = initial(sampler)
+  law_NV = log_expected(sampler, stats, w_VD, h_ND, y, jnp.arange(V))
+  args = sampler, stats, w_VD, h_ND, y
+  in_range = jax.jit(
+    lambda first, num: log_expected_in_range(*args, first, num), static_argnums=1
+  )
+  for first, num in [(0, V), (0, 7), (V - 7, 7), (V // 2, 7), (V // 3, 1)]:
+    want = law_NV[..., first : first + num]
+    np.testing.assert_allclose(in_range(first, num), want, rtol=1e-5, atol=1e-5)
+  beyond = np.broadcast_to(in_range(V - 2, 4), (N, 4))
+  np.testing.assert_array_equal(np.isneginf(beyond[:, 2:]), True)
 
 
 @every_sampler

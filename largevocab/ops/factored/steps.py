@@ -212,6 +212,9 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
   minus rate T U^-1 with the new U. The inverse is updated by Woodbury's identity where
   N < D (Sherman and Morrison's at N = 1), else by solving one D x D system.
 
+  Where 1 - A is singular U has no inverse, and W becomes NaN; near it rows are rounded.
+  With one example that is at 2 rate dq |h|^2 = 1, the rate that takes |W h| to 0.
+
   Args:
     f: the table. Donate it to avoid a copy of V.
     g: from `value_and_grads`.
