@@ -13,13 +13,14 @@ from largevocab.fields import OneOf, settings
 from largevocab.labels import Counts
 from largevocab.ops.draws import inverse_cdf
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.softmax.chunks import wide
+from largevocab.ops.softmax.chunks import fold_rows, wide
 from largevocab.ops.softmax.log_partition import score_of
 from largevocab.samplers.base import Size
 from largevocab.samplers.static import Smoothing, check_counts, count_weights
 from largevocab.samplers.two_stage import TwoStage, softmax_weights
 
 MASSES = ("gaussian", "unigram")
+_ROWS = 8_192  # that a refresh reads at a time
 _LEAST = -40.0  # log of the share of a block, relative to the largest
 
 
@@ -82,13 +83,19 @@ class Block(TwoStage):
   def refresh(self, stats: BlockStats, w_VD: jax.Array, key: jax.Array) -> BlockStats:
     if self.mass == "unigram":
       return stats
-    V, blocks = len(w_VD), self.num_blocks(stats)
-    block_V = jnp.arange(V) // -(-V // blocks)
-    add = lambda x_VD: jax.ops.segment_sum(
-      x_VD, block_V, num_segments=blocks, indices_are_sorted=True
-    )
-    w_VD = wide(w_VD)
-    return stats._replace(sum_BD=add(w_VD), square_BD=add(jnp.square(w_VD)))
+    (V, D), blocks = w_VD.shape, self.num_blocks(stats)
+
+    def add(sums, chunk):
+      rows_CD = wide(chunk.rows(w_VD))
+      block_C = chunk.ids_C // -(-V // blocks)
+      block_C = jnp.where(chunk.is_new_C, block_C, blocks)
+      put = lambda x_BD, x_CD: x_BD.at[block_C].add(x_CD, mode="drop")
+      return put(sums[0], rows_CD), put(sums[1], jnp.square(rows_CD))
+
+    # Some rows at a time: squares of all rows would be another table.
+    none_BD = jnp.zeros((blocks, D), wide(w_VD[:0]).dtype)
+    sum_BD, square_BD = fold_rows(add, (none_BD, none_BD), V, _ROWS)
+    return stats._replace(sum_BD=sum_BD, square_BD=square_BD)
 
   def update(
     self,

@@ -157,6 +157,25 @@ def test_empty_blocks_are_never_drawn():
     np.testing.assert_allclose(law(sampler, stats, w_VD, h_ND).sum(-1), 1, rtol=2e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_refresh_is_the_sums_of_blocks_and_makes_no_table(dtype):
+  """More rows than it reads at a time; the last rows read are some of those before."""
+  V, width = 50_001, 16
+  w_VD = jax.random.normal(KEY, (V, width), dtype)
+  sampler = Block(leaf_size=500)
+  stats = sampler.init(counts(V), w_VD, M)
+  refresh = jax.jit(sampler.refresh).lower(stats, w_VD, KEY).compile()
+  if dtype == "float32":  # of shorter rows XLA makes a table of float32 on a CPU
+    assert refresh.memory_analysis().temp_size_in_bytes < 4 * V * width / 2
+  stats = refresh(stats, w_VD, KEY)
+  blocks = sampler.num_blocks(stats)
+  rows_BED = np.zeros((blocks * -(-V // blocks), width))
+  rows_BED[:V] = np.asarray(w_VD, np.float64)
+  rows_BED = rows_BED.reshape(blocks, -1, width)
+  np.testing.assert_allclose(stats.sum_BD, rows_BED.sum(1), rtol=1e-5, atol=2e-4)
+  np.testing.assert_allclose(stats.square_BD, (rows_BED**2).sum(1), rtol=1e-5)
+
+
 def test_activations_of_any_size():
   sampler = Block(leaf_size=10)
   w_VD, h_ND = normal_blocks(37, 1)
