@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import sys
 import traceback
 from pathlib import Path
 
@@ -20,7 +21,8 @@ def load(argument: str) -> ConfigDict:
   """Loads a config from CONFIG or CONFIG:ARG, by calling its get_config(ARG).
 
   CONFIG is the path of a Python file, which is run, or the name of a config of the
-  package: `ptb` is its configs/ptb.py, whatever the current directory.
+  package: `ptb` is its configs/ptb.py, whatever the current directory. A file can
+  import modules that are beside it, now and later, as scripts of Python can.
 
   Raises:
     UserError: there is no such config, or it fails; names the line.
@@ -28,6 +30,9 @@ def load(argument: str) -> ConfigDict:
   name, _, arg = argument.partition(":")
   path = _find(name)
   _check_encoding(path)
+  folder = str(path.resolve().parent)
+  if not is_name(name) and folder not in sys.path:
+    sys.path.insert(0, folder)
   try:
     get_config = runpy.run_path(str(path)).get("get_config")
     config = get_config(arg) if get_config else None
@@ -41,11 +46,21 @@ def load(argument: str) -> ConfigDict:
   return config
 
 
+def is_name(config: str) -> bool:
+  """Whether CONFIG is the name of a config of the package, not the path of a file.
+
+  >>> is_name("ptb"), is_name("ptb.py"), is_name("configs/ptb")
+  (True, False, False)
+  """
+  path = Path(config)
+  return path.suffix != ".py" and path.name == config
+
+
 def _find(name: str) -> Path:
   """The file of a config, from its path or the name of a config of the package."""
   own = {path.stem: path for path in _FOLDER.glob("*.py")}
   path = Path(name)
-  if path.suffix != ".py" and path.name == name:
+  if is_name(name):
     if name not in own:
       raise UserError(
         f"--config: the package has no config {name!r} (the name of a file of your own "

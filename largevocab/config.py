@@ -11,7 +11,7 @@ import json
 import os
 import types
 from collections import ChainMap
-from collections.abc import MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import jax
@@ -57,12 +57,32 @@ REGISTRIES: dict[str, Registry] = {
 }
 # Kinds of parts that a path names after the slash, as in 'sampled/pps'.
 _INNER = ("sampler", "loss")
+
+
+class _Live(Mapping[str, Any]):
+  """A mapping made anew for each look-up, so that it has what was registered since."""
+
+  def __init__(self, make: Callable[[], dict[str, Any]]):
+    self._make = make
+
+  def __getitem__(self, name: str) -> Any:
+    return self._make()[name]
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._make())
+
+  def __len__(self) -> int:
+    return len(self._make())
+
+
 # The word before the slash is a head, or a loss of the sampled head: 'nce/unigram'.
-SAMPLED_HEADS = {
-  "sampled" if loss is SampledSoftmax else name: loss
-  for name, loss in SAMPLED_LOSSES.items()
-}
-HEAD_NAMES = ChainMap(HEADS, dict.fromkeys(SAMPLED_HEADS, Sampled))
+SAMPLED_HEADS = _Live(
+  lambda: {
+    "sampled" if loss is SampledSoftmax else name: loss
+    for name, loss in SAMPLED_LOSSES.items()
+  }
+)
+HEAD_NAMES = _Live(lambda: dict.fromkeys(SAMPLED_HEADS, Sampled) | HEADS)
 SETTINGS: dict[str, Any] = {
   "train": Training,
   "eval": Evaluating,

@@ -207,6 +207,12 @@ def test_a_loss_that_a_config_file_registers_is_known(monkeypatch):
   settings = tiny()
   settings.head.loss.name = "twice"
   assert type(c.build(settings).head.loss) is Twice
+  head = c.head("twice/unigram", sampler={"power": 0.5})
+  assert type(head.loss) is Twice
+  assert head.sampler.power == 0.5
+  assert "twice/unigram" in c.head_paths()
+  with pytest.raises(UserError, match=r"must be one of .*, twice"):
+    c.head("twcie/unigram")
 
 
 def test_a_head_that_a_config_file_registers_is_known(monkeypatch):

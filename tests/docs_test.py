@@ -6,6 +6,7 @@ import pathlib
 import re
 import shlex
 import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +16,10 @@ import pytest
 from largevocab import command_line, config
 from largevocab.data import DATASETS
 from largevocab.errors import UserError
-from largevocab.losses import SPHERICAL_LOSSES, softmax_cross_entropy
+from largevocab.losses import SAMPLED_LOSSES, SPHERICAL_LOSSES, softmax_cross_entropy
 from largevocab.models import MODELS
 from largevocab.samplers import SAMPLERS
+from largevocab.tools import run_sweep
 from largevocab.tools.sweeps import records, sweepfile
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -89,6 +91,45 @@ def test_adding_adds_methods_that_configs_know(monkeypatch):
     SAMPLERS.pop("row_norm", None)
     DATASETS.pop("one_file", None)
     MODELS.pop("residual", None)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+  """The folder of a project of one's own; the current directory is another."""
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, "path", [*sys.path])
+  yield tmp_path / "project"
+  for name in ("row_norm", "margin"):
+    SAMPLERS.pop(name, None)
+    SAMPLED_LOSSES.pop(name, None)
+    sys.modules.pop(name, None)
+
+
+def write_files(project: pathlib.Path, module: str, name: str) -> None:
+  """Writes the files of `adding.md` for such a project: class, config and sweep."""
+  (code,) = [block for block in blocks(ADDING, "python") if f"class {name}" in block]
+  shown = re.findall(r"^```\n(# (\S+\.py), .*?)^```", ADDING.read_text(), re.S | re.M)
+  files = [(file, text) for text, file in shown if module in text]
+  for file, text in [(f"{module}.py", code), *files]:
+    (project / file).parent.mkdir(parents=True, exist_ok=True)
+    (project / file).write_text(text)
+
+
+@pytest.mark.parametrize(
+  ("module", "name", "path"),
+  [("row_norm", "RowNorm", "sampled/row_norm"), ("margin", "Margin", "margin/pps")],
+)
+def test_a_project_has_methods_of_its_own(project, module, name, path):
+  write_files(project, module, name)
+  head = config.build(command_line.load(f"project/mine.py:{path},runlocal")).head
+  assert name in {type(head.sampler).__name__, type(head.loss).__name__}
+
+
+def test_a_project_has_sweeps_of_its_own(project):
+  write_files(project, "row_norm", "RowNorm")
+  args = run_sweep.parse_args(["project/experiments/own/sweep.py"])
+  (found,) = run_sweep.campaigns_of(args)  # which checks the configs
+  assert [run.name for run in found.runs] == ["row_norm", "pps"]
 
 
 def test_files_to_add_import_what_they_use():
@@ -164,6 +205,7 @@ def test_what_it_names_exists(page):
   to_add = {"largevocab/samplers/row_norm.py", "largevocab/losses/margin.py"}
   to_add |= {"largevocab/data/text/one_file.py"}
   to_add |= {"experiments/heads/sweep.py", "experiments/heads/results.jsonl"}
+  to_add |= {"experiments/own/sweep.py"}
   places = r"\b(?:configs|scripts|tests|experiments|largevocab)/[\w/.-]+\w"
   for path in set(re.findall(places, page.read_text())) - to_add:
     assert exists(path), path

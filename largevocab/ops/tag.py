@@ -15,7 +15,6 @@ from jax.typing import ArrayLike
 from largevocab.errors import UserError
 
 TAG = np.int32(1)
-_REMEDY = "use `a + b`, or largevocab.accumulate([a, b])"
 
 
 def is_whole(ids: jax.Array, tag: ArrayLike) -> bool | jax.Array:

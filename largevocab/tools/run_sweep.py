@@ -42,7 +42,6 @@ from largevocab.tools import entry
 from largevocab.tools.sweeps import campaign
 from largevocab.tools.sweeps.campaign import Campaign
 from largevocab.tools.sweeps.launch import (
-  REPOSITORY,
   PathSetting,
   check_configs,
   check_settings,
@@ -218,7 +217,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
   )
   what.add_argument("--queue", type=pathlib.Path, help="list of sweeps, FILE.toml")
   parser.add_argument(
-    "--root", type=pathlib.Path, help="default: runs/NAME; with --queue: runs"
+    "--root", type=pathlib.Path, help="default: ./runs/NAME; with --queue: ./runs"
   )
   parser.add_argument("--jobs", type=int, default=1, help="number of runs at a time")
   parser.add_argument("--index", type=int, help="only the run with this index, from 0")
@@ -248,10 +247,10 @@ def campaigns_of(args: argparse.Namespace) -> list[Campaign]:
   if args.queue:
     if args.index is not None:
       raise UserError("--index is of one sweep; leave it or --queue out")
-    root = args.root or REPOSITORY / "runs"
+    root = args.root or pathlib.Path("runs")
     found = campaign.of_queue(args.queue, root, settings)
   else:
-    root = args.root or REPOSITORY / "runs" / args.sweep.resolve().parent.name
+    root = args.root or pathlib.Path("runs", args.sweep.resolve().parent.name)
     found = [campaign.of_sweep(args.sweep, root, settings)]
   for each in found:
     coming = (run for run in (*each.trials(), *each.runs) if not each.ended(run))

@@ -17,6 +17,7 @@ from largevocab.tools.sweeps.search import Search
 from largevocab.tools.sweeps.sweep_run import Run
 from largevocab.training.workdir import held
 
+REPOSITORY = pathlib.Path(__file__).parents[2]
 META = {
   "device": "d",
   "num_devices": 1,
@@ -25,6 +26,20 @@ META = {
   "git": "abc",
   "git_dirty": False,
 }
+OWN = """
+from largevocab import command_line
+
+def get_config(arg):
+  return command_line.load(f"quickstart:{arg}")
+"""
+SWEEP_OF_OWN = """
+def sweep(add):
+  for config in ("mine.py", "sub/mine.py", "quickstart"):
+    add(f"{config}:full,runlocal", name=config)
+
+def metrics():
+  return ["test_nll"]
+"""
 
 
 def finish(root: pathlib.Path, run: Run, **result):
@@ -61,8 +76,81 @@ def test_sweep_of_another_checkout_than_the_package_is_refused(tmp_path):
     campaign.of_sweep(path, tmp_path, [])
 
 
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+  """A project with a sweep and a config; another config is in the current directory,
+  which is outside it."""
+  monkeypatch.setattr(sys, "path", [*sys.path])
+  folder, here = tmp_path / "project", tmp_path / "here"
+  (folder / "experiments" / "own").mkdir(parents=True)
+  (folder / "experiments" / "own" / "sweep.py").write_text(SWEEP_OF_OWN)
+  (folder / "mine.py").write_text(OWN)
+  (folder / "quickstart").touch()  # a name is never that of a file
+  (here / "sub").mkdir(parents=True)
+  (here / "sub" / "mine.py").write_text(OWN)
+  monkeypatch.chdir(here)
+  return folder
+
+
+def test_a_project_of_ones_own_has_sweeps(project, tmp_path):
+  args = run_sweep.parse_args([str(project / "experiments" / "own" / "sweep.py")])
+  (found,) = run_sweep.campaigns_of(args)  # which checks the configs
+  assert [run.folder for run in found.runs] == [str(project), "", ""]
+  commands = [found.launcher.command(run) for run in found.runs]
+  assert [command[3] for command in commands] == [
+    f"--config={config}:full,runlocal"
+    for config in ("mine.py", "sub/mine.py", "quickstart")
+  ]
+  root = tmp_path / "here" / "runs" / "own"
+  assert [found.launcher.workdir(run).parent for run in found.runs] == 3 * [root]
+  data = launch.PathSetting("data.path", tmp_path)
+  assert not any(data.is_for(run) for run in found.runs)
+
+
+def test_such_a_sweep_has_baselines(project):
+  args = run_sweep.parse_args([str(project / "experiments" / "own" / "sweep.py")])
+  (found,) = run_sweep.campaigns_of(args)
+  for run in found.runs:
+    finish(found.launcher.root, run, test_nll=1.0)
+  found.collect()
+  found.count_baselines()
+  rows = records.load(found.path.with_name("results.jsonl"))
+  assert [row["name"] for row in rows[3:]] == ["unigram, counted", "bigram, counted"]
+
+
+def test_runs_of_a_queue_go_to_the_current_directory(project, tmp_path):
+  queue = project / "queue.toml"
+  queue.write_text('[[sweep]]\nfile = "experiments/own/sweep.py"\n')
+  (found,) = run_sweep.campaigns_of(run_sweep.parse_args(["--queue", str(queue)]))
+  assert found.launcher.root == tmp_path / "here" / "runs" / "own"
+
+
+def test_a_config_that_is_nowhere_is_named(project):
+  (project / "mine.py").unlink()
+  with pytest.raises(UserError, match=r"run 'mine\.py': .*there is no file mine\.py"):
+    run_sweep.main([str(project / "experiments" / "own" / "sweep.py"), "--dry_run"])
+
+
+def test_sweeps_of_the_checkout_start_in_it(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  for run in sweepfile.load(REPOSITORY / "experiments/ptb_sampled/sweep.py").runs:
+    assert run.folder == str(REPOSITORY)
+    assert run.source == f"{REPOSITORY}/{run.config}"
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/cwd"), reason="reads /proc")
+@pytest.mark.parametrize("is_placed", [True, False])
+def test_a_run_starts_where_its_config_is(project, tmp_path, is_placed):
+  run = Run("mine.py:full", folder=str(project) if is_placed else "")
+  process = launch.Launcher(tmp_path, []).start(run)
+  place = os.readlink(f"/proc/{process.pid}/cwd")
+  process.kill()
+  process.wait()
+  assert place == str(project if is_placed else tmp_path / "here")
+
+
 def test_id_depends_on_config_and_overrides_alone():
-  run = Run("configs/a.py:x", {"head.m": 1, "train.seed": 0}, name="one")
+  run = Run("configs/a.py:x", {"head.m": 1, "train.seed": 0}, name="one", folder="/a")
   assert run.id == Run("configs/a.py:x", {"train.seed": 0, "head.m": 1}, name="two").id
   others = [
     Run("configs/a.py:y", {"head.m": 1, "train.seed": 0}),

@@ -80,7 +80,7 @@ class PathSetting:
     file = run.config.partition(":")[0]
     if self.config and self.config != pathlib.Path(file).stem:
       return False
-    block: Any = command_line.load(str(REPOSITORY / run.config))
+    block: Any = command_line.load(run.source)
     *blocks, key = self.key.split(".")
     for name in blocks:
       block = block[name] if isinstance(block, ConfigDict) and name in block else {}
@@ -135,7 +135,7 @@ class Launcher:
       }
       return subprocess.Popen(
         self.command(run),
-        cwd=REPOSITORY,
+        cwd=run.folder or None,
         env={**defaults, **os.environ},
         stdin=subprocess.DEVNULL,
         stdout=log,
@@ -211,7 +211,7 @@ def check_configs(path: pathlib.Path, runs: Iterable[Run]) -> None:
   for run in runs:
     _, *flags = run.flags()
     try:
-      settings = command_line.load(str(REPOSITORY / run.config))
+      settings = command_line.load(run.source)
       command_line.override(settings, [path.name, *flags], known=[])
       config.build(settings)
     except UserError as error:

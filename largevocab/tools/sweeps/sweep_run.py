@@ -2,9 +2,10 @@
 
 import hashlib
 import json
+import os
 import pathlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 MAX_SLUG = 60
@@ -33,16 +34,28 @@ class Run:
   """One run of a sweep: a config with overrides.
 
   Attributes:
-    config: as for --config of largevocab.main, relative to the repository.
+    config: as for --config of largevocab.main, started in `folder`.
     overrides: values by key, such as {"head.num_samples": 160}.
     name: label in tables; runs with the same name are averaged over seeds. In
       "ptb: unigram, m=80" the method is "unigram", and the data "ptb". The latter is
       needed only in a sweep on several data sets.
+    folder: where the run is started; "": in the current directory. It is no part of
+      what the run is.
   """
 
   config: str
   overrides: dict[str, Any] = field(default_factory=dict)
   name: str = ""
+  folder: str = field(default="", repr=False)
+
+  @property
+  def source(self) -> str:
+    """The config for `largevocab.command_line.load`, in the current directory.
+
+    >>> Run("mine.py:full", folder="/project").source
+    '/project/mine.py:full'
+    """
+    return os.path.join(self.folder, self.config)
 
   @property
   def id(self) -> str:
@@ -74,7 +87,7 @@ class Run:
     >>> Run("configs/ptb.py", {"train.lr": 1.0}).with_overrides({"train.lr": 2.0})
     Run(config='configs/ptb.py', overrides={'train.lr': 2.0}, name='')
     """
-    return Run(self.config, {**self.overrides, **more}, self.name)
+    return replace(self, overrides={**self.overrides, **more})
 
   def without_seed(self) -> "Run":
     """The run without its seeds, which is equal for runs that differ only in them.
@@ -83,4 +96,4 @@ class Run:
     Run(config='configs/ptb.py', overrides={}, name='')
     """
     same = {k: v for k, v in self.overrides.items() if not is_seed(k)}
-    return Run(self.config, same, self.name)
+    return replace(self, overrides=same)

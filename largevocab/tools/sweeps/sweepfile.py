@@ -30,6 +30,10 @@ unless another program writes results.jsonl. All other functions are optional:
     full = next(r for r in records if r["name"] == "full softmax")
     return {"slower": record["test_ppl"] / full["test_ppl"]}
 
+A config is the name of one of the package, as in "quickstart:full", or the path of a
+file, relative to the directory above experiments/NAME/sweep.py or, if that lacks the
+file, to the current one.
+
 The records passed to `derived` include baselines (`record.get("baseline")`), which have
 no steps and no seconds. They do not include diverged runs.
 """
@@ -41,9 +45,10 @@ import runpy
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from largevocab import command_line
 from largevocab.errors import UserError
 from largevocab.tools.sweeps.records import is_number
 from largevocab.tools.sweeps.search import Search, search
@@ -259,6 +264,13 @@ def collect(sweep: Callable[[Callable[..., None]], None]) -> list[Run]:
   return list(runs.values())
 
 
+def _placed(run: Run, project: pathlib.Path) -> Run:
+  """The run, started in the project if that has the file of its config."""
+  name = run.config.partition(":")[0]
+  is_there = not command_line.is_name(name) and (project / name).is_file()
+  return replace(run, folder=str(project)) if is_there else run
+
+
 @contextmanager
 def _running(path: pathlib.Path) -> Iterator[None]:
   """Adds the failing line of a sweep file to errors."""
@@ -305,7 +317,9 @@ def load(path: pathlib.Path) -> Sweep:
     if len({each.file for each in figures}) < len(figures):
       raise UserError("two figures go to the same `file`; rename one")
     searched = search(_called(names, "search", dict)) if "search" in names else None
-    runs = collect(names.get("sweep", lambda add: None))
+    project = path.resolve().parent.parent.parent
+    found = collect(names.get("sweep", lambda add: None))
+    runs = [_placed(run, project) for run in found]
     compared = comparison(_called(names, "comparison", dict), runs, metrics)
 
   def derived(record: dict, records: list[dict]) -> dict[str, float]:

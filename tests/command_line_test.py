@@ -1,0 +1,48 @@
+"""Config files: what they can import."""
+
+import importlib
+import sys
+
+import pytest
+
+from largevocab import command_line
+
+CONFIG = """
+from largevocab import command_line
+from beside_a_config import HEAD
+
+def get_config(arg):
+  return command_line.load(f"quickstart:{HEAD},{arg}")
+"""
+
+
+@pytest.fixture
+def path(monkeypatch):
+  """sys.path, as it is before a config is loaded."""
+  before = [*sys.path]
+  monkeypatch.setattr(sys, "path", [*before])
+  return before
+
+
+def test_a_config_imports_what_is_beside_it_then_and_later(tmp_path, path, monkeypatch):
+  folder = tmp_path / "sub"
+  folder.mkdir()
+  (folder / "mine.py").write_text(CONFIG)
+  (folder / "beside_a_config.py").write_text("HEAD = 'huffman'\n")
+  (folder / "imported_later.py").touch()
+  monkeypatch.chdir(tmp_path)
+  try:
+    for argument in ("sub/mine.py:runlocal", f"{folder}/mine.py:runlocal"):
+      assert command_line.load(argument).head.name == "huffman"
+      assert sys.path == [str(folder), *path]
+    monkeypatch.chdir("/")
+    assert importlib.import_module("imported_later")
+  finally:
+    for name in ("beside_a_config", "imported_later"):
+      sys.modules.pop(name, None)
+
+
+def test_configs_of_the_package_hide_no_modules(path):
+  """Their names, as `text`, may be those of modules that others import."""
+  command_line.load("quickstart")
+  assert sys.path == path
