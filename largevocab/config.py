@@ -234,14 +234,15 @@ def experiment(runlocal: bool = False, **parts: Any) -> ConfigDict:
   """Makes the config of an experiment.
 
   On text, spherical losses need a learning rate of their own, the same in all configs:
-  `train.head_lr_factor` is set accordingly, unless it is given as something but 1.
+  unless `train.head_lr_factor` is given, it is set accordingly, by `train.lr`. Without
+  such a rate it is 1.
 
   Args:
     runlocal: use a tiny model on tiny synthetic data of the same kind, and stop after
       5 steps.
     **parts: fields of `Experiment`.
   """
-  whole = _at_text_rate(Experiment(**parts))
+  whole = _with_head_rate(Experiment(**parts))
   if runlocal:
     whole = _shrink(whole)
   blocks = {f.name: getattr(whole, f.name) for f in dataclasses.fields(whole)}
@@ -349,16 +350,17 @@ def _complete(key: str, block: Any) -> None:
       block[name] = values
 
 
-def _at_text_rate(whole: Experiment) -> Experiment:
-  """The experiment with `head_lr_factor` set by `_TEXT_RATES`, where that applies."""
+def _with_head_rate(whole: Experiment) -> Experiment:
+  """The experiment with `head_lr_factor`: the given, else by `_TEXT_RATES`, else 1."""
+  if whole.train.head_lr_factor is not None:
+    return whole
   is_text = hasattr(whole.data, "words")
   by_loss = _TEXT_RATES.get(
     _name_of("optimizer", whole.optimizer), _TEXT_RATES["adagrad"]
   )
   rate = by_loss.get(_name_of("loss", getattr(whole.head, "loss", None)))
-  if not is_text or rate is None or whole.train.head_lr_factor != 1.0:
-    return whole
-  train = dataclasses.replace(whole.train, head_lr_factor=rate / whole.train.lr)
+  factor = rate / whole.train.lr if is_text and rate else 1.0
+  train = dataclasses.replace(whole.train, head_lr_factor=factor)
   return dataclasses.replace(whole, train=train)
 
 

@@ -28,7 +28,7 @@ def test_build_returns_what_the_config_was_made_of():
   assert exp.data == c.part("data", "zipf")
   assert exp.head.sampler == c.part("sampler", "pps")
   assert exp.head.num_samples == 8
-  assert exp.train == c.Training(lr=0.25)
+  assert exp.train == c.Training(lr=0.25, head_lr_factor=1.0)
   assert exp.eval == c.Evaluating(unroll=7)
 
 
@@ -38,6 +38,21 @@ def test_a_part_ignores_the_fields_of_others_and_refuses_unknown_ones():
   )
   with pytest.raises(c.UserError, match=r"model has a field 'hiden'.* mean 'hidden'"):
     c.part("model", "linear", hiden=7)
+
+
+def test_a_rate_of_the_head_that_is_given_stays():
+  """Also 1 for a spherical loss of text, which has a rate of its own otherwise."""
+  parts = {
+    "data": c.part("data", "ptb"),
+    "head": c.head("spherical/taylor"),
+    "optimizer": c.part("optimizer", "sgd"),
+  }
+  factor = lambda **given: tiny(train=c.Training(lr=0.2, **given), **parts).train
+  assert factor().head_lr_factor == pytest.approx(500 / 0.2)
+  assert factor(head_lr_factor=1.0).head_lr_factor == 1.0
+  assert tiny().train.head_lr_factor == 1.0
+  with pytest.raises(UserError, match=r"head_lr_factor is 0; it must be above 0"):
+    c.Training(head_lr_factor=0)
 
 
 def test_head_learns_with_the_optimizer_of_the_experiment():

@@ -45,7 +45,8 @@ def rules_of(what: fields.Declared, cls=Between) -> list:
 
 
 def kind_of(what: fields.Declared) -> type:
-  return (what.element or what).kinds[-1]
+  kinds = (what.element or what).kinds
+  return [kind for kind in kinds if kind is not type(None)][-1]
 
 
 def ends(kind: type, rule: Between) -> tuple[list, list]:
@@ -117,7 +118,7 @@ def messages(key: str, name: str, field: str, value) -> tuple[tuple[str, str], .
 def test_a_value_out_of_bounds_is_refused_wherever_it_stands(key, name, field):
   what = declared(NAMED[key][name])[field]
   kind, wrap = kind_of(what), (lambda x: (x,)) if what.element else (lambda x: x)
-  wrong = [None, object(), {}, b"x", 1j]
+  wrong = [object(), {}, b"x", 1j, *([] if type(None) in what.kinds else [None])]
   wrong += [] if str in what.kinds or what.element else ["", "1", "nan"]
   if kind in (int, float):
     wrong += [wrap(value) for value in (True, False, "x", *HUGE)]

@@ -58,7 +58,8 @@ class Training:
     hold_epochs: of 'hold': epochs at the full learning rate.
     decay: of 'hold': factor per epoch after that.
     end_factor: of 'cosine' and 'linear'.
-    head_lr_factor: the head's learning rate is head_lr_factor * lr.
+    head_lr_factor: the head's learning rate is head_lr_factor * lr; None: 1, but for
+      the losses that `largevocab.config.experiment` has a rate for.
     tied: the rows that the network reads are those of the classes, one table that
       learns from both sides at the head's rate; of data whose inputs are classes, heads
       with a row for each class, and networks with `model.embed` = `model.width`.
@@ -81,7 +82,7 @@ class Training:
   hold_epochs: _Epochs = 4.0
   decay: Annotated[float, Between(0, 10, excluding=(0,))] = 1.0
   end_factor: Share = 0.0
-  head_lr_factor: Positive = 1.0
+  head_lr_factor: Annotated[float | None, Between(0, 10**6, excluding=(0,))] = None
   tied: bool = False
   clip_norm: Annotated[float, Between(0, 10**9)] = 5.0
   seed: Seed = 0

@@ -45,6 +45,7 @@ def train_step(
   scale = clip / jnp.maximum(norm, clip) if clip else jnp.float32(1)
   g_params = jax.tree.map(lambda g: scale * g, grads.params)
   params, opt = step_network(exp.optimizer, g_params, state.opt, state.params, lr)
+  head_lr = lr * (exp.train.head_lr_factor or 1.0)
   is_new_bad = (state.bad_step < 0) & ~(jnp.isfinite(grads.loss) & jnp.isfinite(norm))
   return State(
     step=state.step + 1,
@@ -52,7 +53,7 @@ def train_step(
     params=params,
     opt=opt,
     inputs=inputs_of(exp).update(state.inputs, grads.inputs, lr, scale),
-    head=exp.head.update(state.head, grads.head, lr * exp.train.head_lr_factor, scale),
+    head=exp.head.update(state.head, grads.head, head_lr, scale),
     carry=carry,
     loss_sum=state.loss_sum + grads.loss,
     bad_step=jnp.where(is_new_bad, state.step, state.bad_step),
