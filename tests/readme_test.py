@@ -1,4 +1,4 @@
-"""README and docs/training.md: their examples run; what README names exists."""
+"""README and guides: their examples run; what README names exists."""
 
 import pathlib
 import re
@@ -14,6 +14,7 @@ from largevocab.samplers import SAMPLERS
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 TRAINING = (ROOT / "docs" / "training.md").read_text()
+OWN_LOOP = (ROOT / "docs" / "own_loop.md").read_text()
 
 
 def example(page: str) -> dict:
@@ -24,10 +25,10 @@ def example(page: str) -> dict:
   return names
 
 
-def continued(names: dict, page: str) -> None:
-  """Runs the example of tied embeddings, which continues another one."""
+def continued(names: dict, page: str, which: str) -> None:
+  """Runs the example of this name, which continues another one."""
   (program,) = re.findall(
-    r"<!-- tied example -->\n```python\n(.*?)```", page, re.DOTALL
+    rf"<!-- {which} example -->\n```python\n(.*?)```", page, re.DOTALL
   )
   exec(program, names)
 
@@ -69,9 +70,9 @@ def test_the_example_of_a_step_trains(capsys):
 
 
 def test_the_example_of_clipping_bounds_the_joint_norm():
-  names = example(TRAINING)
+  names = example(OWN_LOOP)
   (program,) = re.findall(
-    r"<!-- clipping example -->\n```python\n(.*?)```", TRAINING, re.DOTALL
+    r"<!-- clipping example -->\n```python\n(.*?)```", OWN_LOOP, re.DOTALL
   )
   exec(program, names)
   copy = lambda tree: jax.tree.map(lambda leaf: np.array(leaf, copy=True), tree)
@@ -93,7 +94,7 @@ def test_the_example_of_clipping_bounds_the_joint_norm():
 
 
 def test_the_example_of_a_loop_trains(capsys):
-  names = example(TRAINING)
+  names = example(OWN_LOOP)
   num_classes = len(names["counts"])
   assert float(capsys.readouterr().out) < 0.5 * np.log(num_classes)
   params, state = names["params"], names["head_state"]
@@ -106,12 +107,20 @@ def test_the_example_of_a_loop_trains(capsys):
     losses.append(float(loss))
   assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:10])
   capsys.readouterr()
-  continued(names, TRAINING)
+  continued(names, OWN_LOOP, "tied")
   assert float(capsys.readouterr().out) < 0.5 * np.log(num_classes)
 
 
+def test_the_example_of_saving_restores_the_state(tmp_path):
+  names = example(OWN_LOOP) | {"path": tmp_path / "saved"}
+  continued(names, OWN_LOOP, "saving")
+  want = {"params": names["params"], "head": names["head_state"]}
+  assert jax.tree.structure(names["saved"]) == jax.tree.structure(want)
+  jax.tree.map(np.testing.assert_array_equal, names["saved"], want)
+
+
 def test_the_examples_of_a_head_as_a_loss_train(capsys):
-  _, section = TRAINING.split("## A head as a loss\n")
+  _, section = OWN_LOOP.split("## A head as a loss\n")
   names: dict = {}
   for block in re.findall(r"```python\n(.*?)```", section, re.DOTALL):
     exec(block, names)

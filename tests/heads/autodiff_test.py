@@ -1,5 +1,5 @@
 """Every head as a loss, under every transformation that training code uses: the table
-on docs/training.md."""
+on docs/own_loop.md."""
 
 import functools
 import pathlib
@@ -27,7 +27,7 @@ from largevocab.rows import Adagrad
 from largevocab.samplers import PPS
 from tests.heads.contract_test import CASES, CutAdaptive, D, N, V, counts, view_of
 
-TRAINING = pathlib.Path(__file__).parents[2] / "docs" / "training.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "own_loop.md"
 MICRO, F = 4, 3  # batches, and inputs of the network
 KEY = jax.random.key(0)
 
@@ -239,7 +239,7 @@ def test_losses_and_gradients_are_those_of_backward(name, way):
 
 
 def test_the_page_says_what_is_tried():
-  header, rows = table_of(TRAINING.read_text())
+  header, rows = table_of(PAGE.read_text())
   assert header == ["head", *COLUMNS, "tied rows"]
   assert set(COLUMNS.values()) == set(WAYS)
   # Those that are not refused are tried in tied_rows_test.py.
