@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.experimental.layout import Format, Layout, with_layout_constraint
 
 PyTree = Any
@@ -78,7 +79,8 @@ def placed(tree: PyTree, how: PyTree) -> PyTree:
 
   def put(how, x):
     if how is None:
-      return jax.tree.map(lambda leaf: jax.device_put(leaf, leaf.sharding), x)
+      arrays = jax.tree.map(jnp.asarray, x)
+      return jax.tree.map(lambda leaf: jax.device_put(leaf, leaf.sharding), arrays)
     return jax.device_put(x, how, donate=isinstance(how, Format))  # only these move
 
   return jax.tree.map(put, how, tree, is_leaf=lambda leaf: leaf is None)

@@ -7,7 +7,7 @@ import pytest
 from jax.experimental.layout import Format, Layout
 
 from largevocab import config
-from largevocab.placement import row_major
+from largevocab.placement import placed, row_major
 from largevocab.training.state import init_state
 from largevocab.training.step import compiled_steps
 
@@ -31,6 +31,10 @@ def experiment(head):
       optimizer=config.part("optimizer", "adagrad"),
     )
   )
+
+
+def test_arrays_of_numpy_are_placed():
+  assert isinstance(placed({"a": np.zeros(3)}, {"a": None})["a"], jax.Array)
 
 
 @pytest.mark.parametrize("head", ["sampled/quadratic_prior", "huffman", "full"])

@@ -416,4 +416,4 @@ class Sampled(LinearHead):
     return log_z.w_VD[self._contexts(log_z, y), 0]
 
   def _contexts(self, log_z: Table, y: Targets) -> jax.Array:
-    return jnp.minimum(y.context_N, len(log_z.w_VD) - 1)
+    return jnp.clip(y.context_N, 0, len(log_z.w_VD) - 1)

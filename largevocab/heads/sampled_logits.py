@@ -7,14 +7,15 @@ from largevocab.heads.base import total_weight
 from largevocab.heads.candidates import candidates, true_mask
 from largevocab.labels import Targets, known_targets
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import compute_dtype, logits, product
 from largevocab.samplers.base import Draw
 
 
 def sampled_logits(
   draw: Draw, h_ND: jax.Array, w_VD: jax.Array, y: Targets
 ) -> dict[str, jax.Array]:
-  """What `sampled_softmax_loss` takes, from a draw of any sampler: logits o = <w_c, h>
-  of the true classes and of the drawn ones, with the logQ correction.
+  """What `sampled_softmax_loss` takes, from a draw: logits o = <w_c, h> of the true
+  classes and of the drawn ones, with the logQ correction.
 
   Draws may be shared or of each example. Accidental hits are masked; classes that the
   sampler wants summed exactly (`Draw.exact_ids`) are among the negatives, of expected
@@ -22,14 +23,17 @@ def sampled_logits(
   Differentiable in h and W, but for rows that are constants (`Draw.constant`).
 
   Args:
-    draw: of `Sampler.sample`, for this batch.
+    draw: of `Sampler.sample`, for this batch; of a sampler with a proposal distribution
+      that is known (`weighable`), which of LSH with draw='fill' it is not.
     h_ND: float[N, D].
     w_VD: float[V, D]. For a bias append a constant column to h.
     y: the true classes. An id that is no class and has weight makes the loss NaN.
 
   Returns:
     {'o_NP', 'w_NP', 'true_NP', 'o_NM', 'log_expected_NM', 'mask_NM'}, with the M drawn
-    and exactly summed classes. `upper_bound_loss` takes them too, with `num_classes`.
+    and exactly summed classes; logits and losses are at least float32. With
+    `num_classes` they are what `upper_bound_loss` takes, of a sampler of distinct
+    classes.
 
   Raises:
     ValueError: shapes do not agree.
@@ -50,6 +54,8 @@ def sampled_logits(
   ()
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD, **y._asdict())
+  h_ND, w_VD = jnp.asarray(h_ND), jnp.asarray(w_VD)
+  dtype = compute_dtype(h_ND, w_VD)
   y = known_targets(y, len(w_VD))
   others = candidates(jax.lax.stop_gradient(draw), [], y, len(w_VD))
   num_own, constant_NM = others.own_NS.shape[1], others.constant
@@ -60,9 +66,9 @@ def sampled_logits(
     rows = w_VD.at[ids].get(mode="clip")
     return jnp.where(is_constant[..., None], jax.lax.stop_gradient(rows), rows)
 
-  of_each = lambda rows_NSD: jnp.einsum("nd,nsd->ns", h_ND, rows_NSD)
+  of_each = lambda rows_NSD: product("nd,nsd->ns", h_ND, rows_NSD, dtype)
   o_NS = of_each(rows(others.own_NS, constant_NM[:, :num_own]))
-  o_NT = h_ND @ rows(others.shared_T, constant_NM[0, num_own:]).T
+  o_NT = logits(h_ND, rows(others.shared_T, constant_NM[0, num_own:]), dtype)
   return {
     "o_NP": of_each(w_VD.at[y.ids_NP].get(mode="clip")),
     "w_NP": y.w_NP / total_weight(y),

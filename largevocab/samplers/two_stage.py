@@ -318,7 +318,8 @@ class TwoStage(abc.ABC):
     num: int,
   ) -> jax.Array:
     """`log_expected` of the classes from `first` to `first + num - 1`, f32[N, num]: the
-    rows of their blocks are read once, for all examples."""
+    rows of their blocks are read once, for all examples. A subclass with another
+    `log_expected` needs its own."""
     N, V, blocks = len(h_ND), len(w_VD), self.num_blocks(stats)
     size = -(-V // blocks)
     ids_M = first + jnp.arange(num, dtype=jnp.int32)

@@ -68,3 +68,29 @@ def test_own_draws_weigh_by_their_expected_counts():
     total += sum((np.log(z) - o_V[c]) / len(true) for c in true)
   assert any(set(draw.ids[n].tolist()) & set(Y.ids_NP[n].tolist()) for n in range(N))
   np.testing.assert_allclose(alone(sampler, state)[0], total / (N - 1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_products_of_short_types_are_summed_in_float32(dtype):
+  h_ND = np.asarray(H_ND.astype(dtype))  # NumPy's arrays, too
+  w_VD = np.asarray(jax.random.normal(KEY, (V, D)).astype(dtype))
+  sampler = Unigram(per_example=True)
+  stats = sampler.init(COUNTS, jnp.asarray(w_VD), M)
+  draw = sampler.sample(stats, jnp.asarray(w_VD), KEY, jnp.asarray(h_ND), Y)
+  got = sampled_logits(draw, h_ND, w_VD, Y)
+  want_NV = np.float64(h_ND) @ np.float64(w_VD).T
+  want_NM = np.take_along_axis(want_NV, np.asarray(draw.ids), axis=1)
+  assert got["o_NM"].dtype == got["o_NP"].dtype == jnp.float32
+  np.testing.assert_allclose(got["o_NM"], want_NM, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bigram", "softmax", "block"])
+def test_a_draw_is_a_constant_also_within_the_loss(name):
+  sampler = SAMPLERS[name]()
+  _, state = of_head(sampler)
+  inside = alone(sampler, state)
+  draw = sampler.sample(state.stats, state.table.w_VD, KEY, H_ND, Y)
+  loss = lambda h_ND, w_VD: sampled_softmax_loss(**sampled_logits(draw, h_ND, w_VD, Y))
+  outside = jax.jit(jax.grad(loss, (0, 1)))(H_ND, state.table.w_VD)
+  for a, b in zip(inside[1:], outside, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
