@@ -31,7 +31,7 @@ def load(argument: str) -> ConfigDict:
   path = _find(name)
   _check_encoding(path)
   folder = str(path.resolve().parent)
-  if not is_name(name) and folder not in sys.path:
+  if path.resolve().parent != _FOLDER.resolve() and folder not in sys.path:
     sys.path.insert(0, folder)
   try:
     get_config = runpy.run_path(str(path)).get("get_config")

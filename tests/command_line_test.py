@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from largevocab import command_line
+from largevocab.tools.sweeps.launch import REPOSITORY
 
 CONFIG = """
 from largevocab import command_line
@@ -44,5 +45,7 @@ def test_a_config_imports_what_is_beside_it_then_and_later(tmp_path, path, monke
 
 def test_configs_of_the_package_hide_no_modules(path):
   """Their names, as `text`, may be those of modules that others import."""
-  command_line.load("quickstart")
-  assert sys.path == path
+  (file,) = (REPOSITORY / "configs").glob("quickstart.py")
+  for argument in ("quickstart", str(file)):
+    command_line.load(argument)
+    assert sys.path == path

@@ -99,7 +99,7 @@ def test_a_project_of_ones_own_has_sweeps(project, tmp_path):
   commands = [found.launcher.command(run) for run in found.runs]
   assert [command[3] for command in commands] == [
     f"--config={config}:full,runlocal"
-    for config in ("mine.py", "sub/mine.py", "quickstart")
+    for config in (project / "mine.py", "sub/mine.py", "quickstart")
   ]
   root = tmp_path / "here" / "runs" / "own"
   assert [found.launcher.workdir(run).parent for run in found.runs] == 3 * [root]
@@ -136,17 +136,26 @@ def test_sweeps_of_the_checkout_start_in_it(tmp_path, monkeypatch):
   for run in sweepfile.load(REPOSITORY / "experiments/ptb_sampled/sweep.py").runs:
     assert run.folder == str(REPOSITORY)
     assert run.source == f"{REPOSITORY}/{run.config}"
+    monkeypatch.chdir(REPOSITORY)
+    assert run.source == run.config
+    monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/cwd"), reason="reads /proc")
-@pytest.mark.parametrize("is_placed", [True, False])
-def test_a_run_starts_where_its_config_is(project, tmp_path, is_placed):
-  run = Run("mine.py:full", folder=str(project) if is_placed else "")
-  process = launch.Launcher(tmp_path, []).start(run)
-  place = os.readlink(f"/proc/{process.pid}/cwd")
-  process.kill()
-  process.wait()
-  assert place == str(project if is_placed else tmp_path / "here")
+def test_a_run_has_this_package_and_the_current_directory(project, tmp_path):
+  """Also where that has another package of the name; files are those of there."""
+  here = tmp_path / "here"
+  (here / "largevocab").mkdir()
+  (here / "largevocab" / "__init__.py").write_text("raise SystemExit('another')")
+  (here / "beside_all.py").touch()
+  (project / "mine.py").write_text(
+    OWN + "\nimport beside_all, os\nprint(os.getcwd())\n"
+  )
+  run = Run("mine.py:full,runlocal", folder=str(project))
+  launcher = launch.Launcher(tmp_path / "runs", [])
+  assert launcher.start(run).wait() == 0, launch.log_path(
+    launcher.workdir(run)
+  ).read_text()
+  assert str(here) in launch.log_path(launcher.workdir(run)).read_text()
 
 
 def test_id_depends_on_config_and_overrides_alone():

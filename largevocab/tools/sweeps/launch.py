@@ -133,10 +133,13 @@ class Launcher:
         # On a CPU, large arrays in huge pages: a step takes fewer page faults.
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
       }
+      # This package comes first, also where the current directory has another.
+      places = [str(REPOSITORY), os.getcwd(), os.environ.get("PYTHONPATH", "")]
+      path = os.pathsep.join(filter(None, places))
+      package = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
       return subprocess.Popen(
         self.command(run),
-        cwd=run.folder or None,
-        env={**defaults, **os.environ},
+        env={**defaults, **os.environ, **package},
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,

@@ -34,28 +34,30 @@ class Run:
   """One run of a sweep: a config with overrides.
 
   Attributes:
-    config: as for --config of largevocab.main, started in `folder`.
+    config: as for --config of largevocab.main, from `folder`.
     overrides: values by key, such as {"head.num_samples": 160}.
     name: label in tables; runs with the same name are averaged over seeds. In
       "ptb: unigram, m=80" the method is "unigram", and the data "ptb". The latter is
       needed only in a sweep on several data sets.
-    folder: where the run is started; "": in the current directory. It is no part of
-      what the run is.
+    folder: of the config; "": the current directory. It is no part of what the run is.
   """
 
   config: str
   overrides: dict[str, Any] = field(default_factory=dict)
   name: str = ""
-  folder: str = field(default="", repr=False)
+  folder: str = field(default="", repr=False, compare=False)
 
   @property
   def source(self) -> str:
-    """The config for `largevocab.command_line.load`, in the current directory.
+    """The config from the current directory, which has it, or by its whole path.
 
     >>> Run("mine.py:full", folder="/project").source
     '/project/mine.py:full'
+    >>> Run("mine.py:full", folder=os.getcwd()).source
+    'mine.py:full'
     """
-    return os.path.join(self.folder, self.config)
+    is_here = self.folder in ("", os.getcwd())
+    return self.config if is_here else os.path.join(self.folder, self.config)
 
   @property
   def id(self) -> str:
@@ -79,7 +81,7 @@ class Run:
     ['--config=configs/ptb.py', '--config.train.seed=1']
     """
     overrides = [f"--config.{k}={v}" for k, v in self.overrides.items()]
-    return [f"--config={self.config}", *overrides]
+    return [f"--config={self.source}", *overrides]
 
   def with_overrides(self, more: dict[str, Any]) -> "Run":
     """The run with additional or changed overrides.

@@ -265,7 +265,7 @@ def collect(sweep: Callable[[Callable[..., None]], None]) -> list[Run]:
 
 
 def _placed(run: Run, project: pathlib.Path) -> Run:
-  """The run, started in the project if that has the file of its config."""
+  """The run, with the config of the project if that has the file."""
   name = run.config.partition(":")[0]
   is_there = not command_line.is_name(name) and (project / name).is_file()
   return replace(run, folder=str(project)) if is_there else run
