@@ -25,6 +25,9 @@ from largevocab.losses import SAMPLED_LOSSES, SPHERICAL_LOSSES, SampledSoftmax
 from largevocab.models import MODELS
 from largevocab.rows import OPTIMIZERS
 from largevocab.samplers import SAMPLERS
+from largevocab.training.config_changes import check_model
+from largevocab.training.json_files import read_json, write_json
+from largevocab.training.lock import held
 from largevocab.training.processes import check_devices
 from largevocab.training.settings import (
   Checkpointing,
@@ -34,13 +37,7 @@ from largevocab.training.settings import (
   Logging,
   Training,
 )
-from largevocab.training.workdir import (
-  check_model,
-  config_path,
-  held,
-  read_json,
-  write_json,
-)
+from largevocab.training.workdir import config_path
 
 _TINY = {"embed": 8, "hidden": 8, "heads": 2}  # sizes of networks with `runlocal`
 

@@ -16,11 +16,14 @@ from largevocab.data.batches import Batch
 from largevocab.errors import Diverged, UserError
 from largevocab.evaluation.evaluate import Stopped, held_out, make_evaluate
 from largevocab.evaluation.similarity import make_similarity
+from largevocab.provenance import device_name
 from largevocab.training import processes
 from largevocab.training.averages import averaged
 from largevocab.training.checkpoint import Checkpoints, shapes_of
 from largevocab.training.data_of_run import check_data, save_data
 from largevocab.training.input_rows import num_own
+from largevocab.training.json_files import read_numbers, write_json
+from largevocab.training.lock import held
 from largevocab.training.run_ahead import RunAhead
 from largevocab.training.runlog import NoLog, Progress, RunLog, peak_mib
 from largevocab.training.settings import Experiment
@@ -31,16 +34,12 @@ from largevocab.training.step import compiled_settled, compiled_steps, monitor
 from largevocab.training.workdir import (
   changes_of,
   claim_workdir,
-  device_name,
   forget_divergence,
   has_finished,
   has_result_of,
-  held,
   noting_divergence,
-  read_numbers,
   result_path,
   set_result_aside,
-  write_json,
 )
 
 _LOG = logging.getLogger("largevocab")

@@ -25,6 +25,7 @@ MAY_IMPORT = {
   "labels": set(),
   "paths": set(),
   "placement": set(),
+  "provenance": set(),
   "ops": set(),
   "losses": {"ops"},
   "rows": {"ops"},
@@ -33,13 +34,14 @@ MAY_IMPORT = {
   "models": set(),
   "data": set(),
   "training": {
-    *("data", "heads.base", "ops.class_blocks", "ops.shards", "placement", "rows")
+    *("data", "heads.base", "ops.class_blocks", "ops.shards", "placement"),
+    *("provenance", "rows"),
   },
   "evaluation": {"data", "training"},
   "baselines": {"data", "evaluation", "training"},
   "config": {"data", "heads", "losses", "models", "rows", "samplers", "training"},
   "command_line": {"config", "data.lines"},
-  "train": {"data", "evaluation", "rows", "training"},
+  "train": {"data", "evaluation", "provenance", "rows", "training"},
   "main": {"command_line", "config", "evaluation", "train", "training"},
 }
 MAY_IMPORT["tools"] = MAY_IMPORT.keys() - {"__init__", "main"}

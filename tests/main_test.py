@@ -16,7 +16,7 @@ import pytest
 from largevocab import main
 from largevocab.training import console
 from largevocab.training.checkpoint import Checkpoints
-from largevocab.training.workdir import write_json
+from largevocab.training.json_files import write_json
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 PTB = f"--config={REPOSITORY}/configs/ptb.py"

@@ -47,13 +47,13 @@ from largevocab.losses import (
   SampledSoftmax,
   UpperBound,
 )
+from largevocab.provenance import describe_machine
 from largevocab.rows import Momentum
 from largevocab.samplers import Bernoulli, Sampler, Uniform, Unigram
 from largevocab.tools.plots import drawing
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.tables import seeds
-from largevocab.training.workdir import describe_machine
 
 HERE = pathlib.Path(__file__).resolve().parent
 

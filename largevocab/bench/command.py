@@ -28,10 +28,11 @@ from largevocab.bench.load import MOST, busy_cores
 from largevocab.bench.table import tables
 from largevocab.bench.tasks import TASKS, Task, find
 from largevocab.errors import UserError, remedy
+from largevocab.provenance import has_changes
 from largevocab.tools import entry
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
-from largevocab.training.workdir import has_changes, workdir_path
+from largevocab.training.workdir import workdir_path
 
 RESULTS = pathlib.Path("bench/results.jsonl")
 # Where a page has the tables.

@@ -20,10 +20,10 @@ from largevocab import baselines
 from largevocab.bench import load
 from largevocab.bench.tasks import FREE, OF_ADAPTER, PROTOCOL, SEEDS, TASKS, Task
 from largevocab.errors import UserError, listed, nearest
+from largevocab.provenance import describe_machine
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import KINDS, Record
 from largevocab.tools.tables.significance import is_perplexity
-from largevocab.training.workdir import describe_machine
 
 # All lines.
 KEYS: dict[str, type] = {

@@ -14,9 +14,10 @@ from largevocab.errors import Diverged, UserError
 from largevocab.evaluation.evaluate import held_out
 from largevocab.tools.sweeps.records import Record, validation_curve
 from largevocab.train import train
+from largevocab.training.json_files import read_json, write_json
 from largevocab.training.runlog import peak_mib
 from largevocab.training.settings import Experiment
-from largevocab.training.workdir import has_ended, read_json, write_json
+from largevocab.training.workdir import has_ended
 
 
 def loaded(exp: Experiment, task: Task) -> tuple[Data, str]:

@@ -28,9 +28,10 @@ from largevocab.rows import carry_rows
 from largevocab.tools import entry
 from largevocab.training.checkpoint import Checkpoints, shapes_of
 from largevocab.training.data_of_run import classes_path, save_data
+from largevocab.training.lock import held
 from largevocab.training.settings import Experiment
 from largevocab.training.state import State, init_state
-from largevocab.training.workdir import claim_workdir, held, workdir_path
+from largevocab.training.workdir import claim_workdir, workdir_path
 
 
 class _Former(NamedTuple):

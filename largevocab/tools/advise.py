@@ -52,6 +52,7 @@ from largevocab.errors import UserError
 from largevocab.heads import Full, Sampled
 from largevocab.heads.sampled_state import SampledState
 from largevocab.labels import Counts, Targets, batch_classes, single_targets
+from largevocab.provenance import describe_machine
 from largevocab.rows import Adagrad, RowOptimizer
 from largevocab.samplers.base import counts_rows
 from largevocab.tools import entry
@@ -61,7 +62,6 @@ from largevocab.tools.reports.trained import trained
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record, counts_in
 from largevocab.tools.tables import markdown as tables
-from largevocab.training.workdir import describe_machine
 
 KEY = jax.random.key(0)
 TRAINED = "where training ends is another question: docs/README.md, Choose, has rows"

@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from largevocab import baselines, config
 from largevocab.errors import UserError
 from largevocab.evaluation.evaluate import held_out
+from largevocab.provenance import describe_machine
 from largevocab.tools import entry
 from largevocab.tools.reports import of_run
 from largevocab.tools.sweeps import records, sweepfile
 from largevocab.tools.sweeps.launch import PathSetting, check_settings
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.sweeps.sweep_run import Run, data_of
-from largevocab.training.workdir import describe_machine
 
 NOT_DATA = ("seed", "cache_dir")  # settings that do not change the data
 

@@ -36,13 +36,13 @@ from largevocab.heads import Adaptive, Full
 from largevocab.heads.partitioned import Partitioned
 from largevocab.labels import Counts, single_targets
 from largevocab.ops.adaptive.plan import MOST_CLUSTERS, ClusterPlan
+from largevocab.provenance import describe_machine
 from largevocab.rows import SGD
 from largevocab.tools import entry
 from largevocab.tools.fit_cost_model import least_time
 from largevocab.tools.plots import drawing
 from largevocab.tools.reports.measure import Stepper, row_step
 from largevocab.tools.sweeps.records import Record, counts_in, measured_with
-from largevocab.training.workdir import describe_machine
 
 CURVE_POINTS = 60
 NUMBERS = range(2, 11)

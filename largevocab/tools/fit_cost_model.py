@@ -31,9 +31,9 @@ from largevocab.errors import UserError
 from largevocab.ops.adaptive.cost_model import CostModel, ProductTime, StepTime
 from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.plan import plan
+from largevocab.provenance import device_name
 from largevocab.tools import entry
 from largevocab.tools.tables import markdown as tables
-from largevocab.training.workdir import device_name
 
 DTYPES = ("float32", "bfloat16")
 BUDGET_BYTES = 64 * 2**20  # default `budget_mib` of heads

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from largevocab.errors import UserError
+from largevocab.provenance import describe_machine
 from largevocab.tools import entry
 from largevocab.tools.fit_cost_model import (
   DTYPES,
@@ -33,7 +34,6 @@ from largevocab.tools.fit_cost_model import (
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record, measured_with
 from largevocab.tools.tables import results_table
-from largevocab.training.workdir import describe_machine
 
 CLASSES = [4**e for e in range(10)]
 EXAMPLES = [8, 64, 512, 2560]  # the last as in the paper: 128 streams of 20 words

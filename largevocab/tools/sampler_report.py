@@ -56,6 +56,7 @@ from largevocab.heads import Full, Sampled
 from largevocab.labels import Counts, Targets
 from largevocab.ops.softmax.chunks import product
 from largevocab.ops.softmax.log_partition import score_of
+from largevocab.provenance import describe_machine
 from largevocab.samplers import SAMPLERS, Sampler, Softmax, sketch
 from largevocab.samplers.base import Size
 from largevocab.tools import entry
@@ -68,7 +69,6 @@ from largevocab.tools.reports.trained import trained
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.tables import markdown as tables, results_table
-from largevocab.training.workdir import describe_machine
 
 RANDOM_FEATURES = "random_features"
 COLUMNS = [

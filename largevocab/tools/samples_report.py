@@ -30,6 +30,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from largevocab.errors import UserError
+from largevocab.provenance import describe_machine
 from largevocab.tools import entry
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
@@ -38,7 +39,6 @@ from largevocab.tools.tables import results_table
 from largevocab.tools.tables.markdown import number
 from largevocab.tools.tables.seeds import seed_of
 from largevocab.tools.tables.significance import of_pairs
-from largevocab.training.workdir import describe_machine
 
 COLUMNS = [
   *("seeds", "negatives", "negatives_low", "negatives_high", "at_most", "more_than"),

@@ -25,13 +25,13 @@ import numpy as np
 from largevocab import config
 from largevocab.errors import UserError
 from largevocab.evaluation.similarity import PairCosines, make_pair_cosines
+from largevocab.provenance import describe_machine
 from largevocab.tools import entry
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.tables import bootstrap, results_table
 from largevocab.training.averages import for_evaluation
 from largevocab.training.state import restore
-from largevocab.training.workdir import describe_machine
 
 COLUMNS = [
   *("pairs", "runs", "rho", "rho_low", "rho_high"),

@@ -27,8 +27,8 @@ from largevocab.training.checkpoint_note import (
   note_of,
   read_note,
 )
+from largevocab.training.json_files import read_numbers, write_json
 from largevocab.training.processes import are_several, is_first
-from largevocab.training.workdir import read_numbers, write_json
 
 PyTree = Any
 _LOG = logging.getLogger("largevocab")

@@ -6,7 +6,8 @@ from pathlib import Path
 from largevocab.data.base import Data, DataSet
 from largevocab.data.digests import digests
 from largevocab.errors import UserError
-from largevocab.training.workdir import config_path, read_json, write_json, writing
+from largevocab.training.json_files import read_json, write_json, writing
+from largevocab.training.workdir import config_path
 
 
 def classes_path(workdir: str) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from largevocab.atomic import replacing
-from largevocab.training.workdir import writing
+from largevocab.training.json_files import writing
 
 _LOG = logging.getLogger("largevocab")
 _LONGEST = 2**20  # bytes per line

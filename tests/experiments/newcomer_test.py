@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from largevocab.errors import UserError
+from largevocab.provenance import describe_machine
 from largevocab.tools import tabulate
 from largevocab.tools.sweeps import records
 from largevocab.tools.tables import results_table
-from largevocab.training.workdir import describe_machine
 
 ROOT = pathlib.Path(__file__).parents[2]
 HERE = ROOT / "experiments" / "newcomer"

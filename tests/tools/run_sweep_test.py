@@ -15,7 +15,7 @@ from largevocab.tools.sweeps import campaign, launch, records, sweepfile
 from largevocab.tools.sweeps.campaign import Campaign
 from largevocab.tools.sweeps.search import Search
 from largevocab.tools.sweeps.sweep_run import Run
-from largevocab.training.workdir import held
+from largevocab.training.lock import held
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 META = {

@@ -1,9 +1,6 @@
 """Whose a workdir is, what may change when a run goes on, files that are damaged."""
 
-import errno
-import fcntl
 import json
-import os
 import pathlib
 import shutil
 import signal
@@ -16,18 +13,11 @@ import pytest
 
 from largevocab import config, main, train
 from largevocab.errors import UserError
-from largevocab.training import workdir as files
+from largevocab.training.config_changes import Change
+from largevocab.training.json_files import write_json
+from largevocab.training.lock import is_held
 from largevocab.training.state import restore
-from largevocab.training.workdir import (
-  RESULTS,
-  Change,
-  changes_of,
-  held,
-  is_held,
-  read_json,
-  read_numbers,
-  write_json,
-)
+from largevocab.training.workdir import changes_of
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 TINY = f"--config={REPOSITORY}/configs/ptb.py:sampled/pps,runlocal"
@@ -116,7 +106,7 @@ def test_a_file_is_no_workdir(run, tmp_path):
 def test_one_process_trains_in_a_workdir(run, workdir):
   """The other one names it and changes nothing; questions are answered meanwhile."""
   code = (
-    "import sys; from largevocab.training.workdir import held\n"
+    "import sys; from largevocab.training.lock import held\n"
     f"with held({str(workdir)!r}): print('in', flush=True); sys.stdin.read()"
   )
   pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -135,17 +125,6 @@ def test_one_process_trains_in_a_workdir(run, workdir):
   other.communicate()
   assert not is_held(workdir)
   assert run(TINY, f"--workdir={workdir}")[0] == 0
-
-
-@pytest.mark.parametrize("content", [b"", b"7", b"[" * 10**5, b"\xff", b'{"pid": 1}'])
-def test_whatever_the_file_of_a_lock_holds(tmp_path, content):
-  with held(str(tmp_path)):
-    (tmp_path / "lock").write_bytes(content)
-    with (
-      pytest.raises(UserError, match=r"is in use: another process trains in it"),
-      held(str(tmp_path)),
-    ):
-      pass
 
 
 def test_links_in_a_workdir_are_not_followed(run, tmp_path):
@@ -199,30 +178,6 @@ def test_odd_content_is_one_line(run, trained, name, content):
   finally:
     path.write_bytes(before)
     (trained / "config.json").write_bytes((trained / "config.json").read_bytes())
-
-
-@pytest.mark.parametrize("make", [pathlib.Path.mkdir, os.mkfifo])
-def test_what_is_no_file_is_one_line(tmp_path, make):
-  make(tmp_path / "a.json")
-  with pytest.raises(UserError, match=r"a\.json is damaged"):
-    read_json(str(tmp_path / "a.json"))
-
-
-def test_a_file_that_is_too_large_is_not_read(tmp_path):
-  with (tmp_path / "a.json").open("wb") as file:
-    file.truncate(10**12)
-  with pytest.raises(UserError, match=r"a\.json is damaged"):
-    read_json(str(tmp_path / "a.json"))
-
-
-def test_numbers(tmp_path):
-  path = str(tmp_path / "a.json")
-  write_json(path, {"a": 1, "b": float("inf")})
-  assert read_numbers(path) == {"a": 1, "b": float("inf")}
-  for odd in ("1", None, [1], True, 10**400):
-    write_json(path, {"a": odd})
-    with pytest.raises(UserError, match=r"'a' is .*, no number"):
-      read_numbers(path)
 
 
 def test_changes(tmp_path):
@@ -359,15 +314,6 @@ def test_fewer_steps_than_were_trained_is_one_line(run, workdir):
   assert before == {path: path.read_bytes() for path in workdir.glob("*.json*")}
 
 
-def test_file_system_without_locks_is_trained_on(tmp_path, caplog, monkeypatch):
-  def no_locks(file, kind):
-    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-  monkeypatch.setattr(fcntl, "flock", no_locks)
-  with caplog.at_level("WARNING", "largevocab"), held(str(tmp_path)):
-    assert "cannot be locked" in caplog.text
-
-
 def test_finished_run_is_shown_without_a_lock(run, workdir):
   """It may be another user's, or on a disk that cannot be written."""
   flags = [TINY, f"--workdir={workdir}"]
@@ -375,44 +321,6 @@ def test_finished_run_is_shown_without_a_lock(run, workdir):
   before = {path: path.stat().st_mtime_ns for path in workdir.iterdir()}
   assert run(*flags)[0] == 0
   assert before == {path: path.stat().st_mtime_ns for path in workdir.iterdir()}
-
-
-def test_rows_that_come_in_leave_the_source_clean(tmp_path):
-  """Whatever else is changed does not."""
-  results = tmp_path / "experiments" / "name" / "results.jsonl"
-  source = tmp_path / "experiments" / "name" / "sweep.py"
-  results.parent.mkdir(parents=True)
-  git = lambda *args: (
-    subprocess.run(
-      ["git", "-C", str(tmp_path), *args], capture_output=True, text=True, check=True
-    ).stdout
-  )
-  git("init", "-q")
-  status = lambda: git("status", "--porcelain", "-uall", "--", ":/", RESULTS)
-  results.write_text("{}\n")
-  assert status() == ""
-  source.write_text("")
-  assert status() == "?? experiments/name/sweep.py\n"
-
-
-def test_files_of_ones_own_and_results_are_no_changes(tmp_path, monkeypatch):
-  git = lambda *args: subprocess.run(
-    ["git", "-C", str(tmp_path), *args], capture_output=True, check=True
-  )
-  monkeypatch.setattr(files, "__file__", str(tmp_path / "workdir.py"))
-  source, page = tmp_path / "largevocab" / "source.py", tmp_path / "docs" / "page.md"
-  for path in (source, page):
-    path.parent.mkdir()
-    path.write_text("1\n")
-  git("init", "-q")
-  git("add", ".")
-  (tmp_path / "my_code.py").write_text("")
-  who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-  git(*who, "commit", "-qm", "All")
-  page.write_text("2\n")
-  assert not files.has_changes()
-  source.write_text("2\n")
-  assert files.has_changes()
 
 
 def test_a_run_is_not_continued_on_other_data(run, tmp_path):

@@ -9,13 +9,13 @@ import jax
 
 from largevocab.heads import Full, Sampled
 from largevocab.labels import Counts
+from largevocab.provenance import describe_machine
 from largevocab.tools import entry
 from largevocab.tools.reports.positions import Positions
 from largevocab.tools.reports.trained import Trained, experiment, trained
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.tables import results_table
-from largevocab.training.workdir import describe_machine
 
 # Counts, class rows and examples of a model.
 Model = tuple[Counts, jax.Array, Positions]

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from largevocab.heads import Head
-from largevocab.training.workdir import describe_machine
+from largevocab.provenance import describe_machine
 
 TURN_SECONDS = 0.2
 _MOST_SECONDS = ContextVar("most_seconds", default=math.inf)

@@ -12,8 +12,8 @@ from typing import Any
 
 from largevocab import atomic
 from largevocab.tools.sweeps.sweep_run import Run
+from largevocab.training.json_files import read_json
 from largevocab.training.runlog import flat
-from largevocab.training.workdir import read_json
 
 FILE = "events.out.tfevents.0.hparams"
 FIRST = ("head.name", "head.sampler.name")

@@ -17,7 +17,8 @@ from largevocab import command_line, config
 from largevocab.data.text.text_corpus import LOCATIONS
 from largevocab.errors import UserError, listed
 from largevocab.tools.sweeps.sweep_run import Run
-from largevocab.training.workdir import has_ended, is_held
+from largevocab.training.lock import is_held
+from largevocab.training.workdir import has_ended
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 PLACES = {*(f"data.{key}" for key in LOCATIONS), "eval.word_pairs"}

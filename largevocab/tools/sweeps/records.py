@@ -30,7 +30,7 @@ from largevocab import atomic
 from largevocab.errors import UserError
 from largevocab.labels import Counts, as_counts
 from largevocab.tools.sweeps.sweep_run import Run
-from largevocab.training.workdir import read_json
+from largevocab.training.json_files import read_json
 
 Record = dict[str, Any]
 CURVES = {"curve": "nll", "curve_p@1": "p@1"}

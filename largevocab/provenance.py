@@ -1,0 +1,61 @@
+"""Where a result comes from: versions, device, revision of the source."""
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from typing import Any
+
+import jax
+
+# Result rows, which change while a sweep runs, do not count as source.
+RESULTS = ":(top,exclude,glob)experiments/*/*.jsonl"
+_CODE = (":/largevocab", ":/configs")
+
+
+def describe_machine() -> dict[str, Any]:
+  """Versions, device, source revision and command line."""
+  packages = ("jax", "jaxlib", "flax", "optax", "numpy")
+  return {
+    "argv": sys.argv,
+    "device": device_name(),
+    "num_devices": jax.device_count(),
+    "git": _git("rev-parse", "HEAD"),
+    "git_dirty": bool(_git("status", "--porcelain", "--", ":/", RESULTS)),
+    "python": platform.python_version(),
+    "versions": {name: metadata.version(name) for name in packages},
+  }
+
+
+def has_changes() -> bool:
+  """Whether a tracked file of the code or of a config is not as committed."""
+  return bool(_git("status", "--porcelain", "-uno", "--", *_CODE))
+
+
+def device_name() -> str:
+  """Name of the device; for a CPU also the number of available cores."""
+  device = jax.devices()[0]
+  return device.device_kind if device.platform != "cpu" else _cpu_name()
+
+
+def _cpu_name() -> str:
+  cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+  name = platform.processor() or platform.machine()
+  try:
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+      models = [line.split(":", 1)[1] for line in file if line.startswith("model name")]
+    name = models[0].strip() if models else name
+  except OSError:
+    pass
+  return f"{name}, {cores or os.cpu_count()} cores"
+
+
+def _git(*args: str) -> str:
+  here = os.path.dirname(os.path.abspath(__file__))
+  try:
+    return subprocess.run(
+      ["git", "-C", here, *args], capture_output=True, text=True, timeout=10
+    ).stdout.strip()
+  except (OSError, subprocess.TimeoutExpired):
+    return ""

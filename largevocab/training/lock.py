@@ -1,0 +1,93 @@
+"""The lock of a workdir against other training processes."""
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+from largevocab.errors import UserError
+from largevocab.training.json_files import writing
+
+_LOG = logging.getLogger("largevocab")
+# Errors of file systems without locks, or without one for this file.
+_NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
+_PATIENCE = 1.0  # seconds to wait for a lock: tests of it hold it only briefly
+
+
+@contextmanager
+def held(workdir: str) -> Iterator[None]:
+  """Creates the workdir if needed, and locks it against other training processes.
+
+  The lock, on the file `lock`, is the operating system's and ends with the process,
+  however that ends. The file stays: it names the last process with the lock.
+
+  Raises:
+    UserError: another process has the lock.
+  """
+  path = _lock_path(workdir)
+  with writing(workdir):
+    os.makedirs(workdir, exist_ok=True)
+  with writing(path):
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    file = open(os.open(path, flags, 0o666), "r+b")  # noqa: SIM115
+  with file:
+    deadline = time.monotonic() + _PATIENCE
+    while not _lock(file, fcntl.LOCK_EX):
+      if time.monotonic() > deadline:
+        raise UserError(
+          f"{workdir} is in use: {_holder(file)} trains in it; wait until it has "
+          "ended, or choose another --workdir"
+        )
+      time.sleep(0.05)
+    with writing(path):
+      file.truncate()
+      content = {"host": socket.gethostname(), "pid": os.getpid()}
+      content["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
+      file.write(json.dumps(content).encode())
+      file.flush()
+    yield
+
+
+def is_held(workdir: str | os.PathLike[str]) -> bool:
+  """Whether some process is training in a workdir.
+
+  >>> is_held("no/such/workdir")
+  False
+  """
+  try:
+    with open(_lock_path(os.fspath(workdir)), "rb") as file:
+      return not _lock(file, fcntl.LOCK_SH)
+  except OSError:
+    return False
+
+
+def _lock(file: IO[bytes], kind: int) -> bool:
+  """Locks an open file until it is closed; False if another process has the lock."""
+  try:
+    fcntl.flock(file, kind | fcntl.LOCK_NB)
+  except BlockingIOError:
+    return False
+  except OSError as error:
+    if error.errno not in _NO_LOCKS:
+      raise
+    _LOG.warning("%s cannot be locked: start no other process there", file.name)
+  return True
+
+
+def _lock_path(workdir: str) -> str:
+  return os.path.join(workdir, "lock")
+
+
+def _holder(file: IO[bytes]) -> str:
+  """'process 7 on HOST, since ...', from the content of a lock file."""
+  try:
+    content = json.loads(file.read(1000))
+    return "process {pid} on {host}, since {since},".format(**content)
+  except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    return "another process"

@@ -1,0 +1,44 @@
+"""What counts as a change of the source."""
+
+import subprocess
+
+from largevocab import provenance
+from largevocab.provenance import RESULTS
+
+
+def test_rows_that_come_in_leave_the_source_clean(tmp_path):
+  """Whatever else is changed does not."""
+  results = tmp_path / "experiments" / "name" / "results.jsonl"
+  source = tmp_path / "experiments" / "name" / "sweep.py"
+  results.parent.mkdir(parents=True)
+  git = lambda *args: (
+    subprocess.run(
+      ["git", "-C", str(tmp_path), *args], capture_output=True, text=True, check=True
+    ).stdout
+  )
+  git("init", "-q")
+  status = lambda: git("status", "--porcelain", "-uall", "--", ":/", RESULTS)
+  results.write_text("{}\n")
+  assert status() == ""
+  source.write_text("")
+  assert status() == "?? experiments/name/sweep.py\n"
+
+
+def test_files_of_ones_own_and_results_are_no_changes(tmp_path, monkeypatch):
+  git = lambda *args: subprocess.run(
+    ["git", "-C", str(tmp_path), *args], capture_output=True, check=True
+  )
+  monkeypatch.setattr(provenance, "__file__", str(tmp_path / "provenance.py"))
+  source, page = tmp_path / "largevocab" / "source.py", tmp_path / "docs" / "page.md"
+  for path in (source, page):
+    path.parent.mkdir()
+    path.write_text("1\n")
+  git("init", "-q")
+  git("add", ".")
+  (tmp_path / "my_code.py").write_text("")
+  who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+  git(*who, "commit", "-qm", "All")
+  page.write_text("2\n")
+  assert not provenance.has_changes()
+  source.write_text("2\n")
+  assert provenance.has_changes()

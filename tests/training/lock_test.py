@@ -1,0 +1,30 @@
+"""The lock of a workdir: odd files, and file systems without locks."""
+
+import errno
+import fcntl
+import os
+
+import pytest
+
+from largevocab.errors import UserError
+from largevocab.training.lock import held
+
+
+@pytest.mark.parametrize("content", [b"", b"7", b"[" * 10**5, b"\xff", b'{"pid": 1}'])
+def test_whatever_the_file_of_a_lock_holds(tmp_path, content):
+  with held(str(tmp_path)):
+    (tmp_path / "lock").write_bytes(content)
+    with (
+      pytest.raises(UserError, match=r"is in use: another process trains in it"),
+      held(str(tmp_path)),
+    ):
+      pass
+
+
+def test_file_system_without_locks_is_trained_on(tmp_path, caplog, monkeypatch):
+  def no_locks(file, kind):
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+  monkeypatch.setattr(fcntl, "flock", no_locks)
+  with caplog.at_level("WARNING", "largevocab"), held(str(tmp_path)):
+    assert "cannot be locked" in caplog.text
