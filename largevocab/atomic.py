@@ -1,11 +1,16 @@
 """Atomic writes of files."""
 
+import errno
 import fcntl
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
+
+# Errors of file systems without locks, or without one for this file. Over NFS
+# directories cannot be locked: EBADF.
+_NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EBADF}
 
 
 @contextmanager
@@ -43,13 +48,35 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
   _sync_directory(os.path.dirname(path) or ".")
 
 
+def lock(file: int | IO[bytes], how: int) -> bool:
+  """Locks an open file until it is closed, or the process ends.
+
+  Args:
+    file: it, or its descriptor.
+    how: `fcntl.LOCK_EX` or `LOCK_SH`; with `LOCK_NB` it does not wait.
+
+  Returns:
+    False where the file system has no locks: another process may have the file, too.
+
+  Raises:
+    BlockingIOError: another process has the lock, and `how` says not to wait.
+  """
+  try:
+    fcntl.flock(file, how)
+  except OSError as error:
+    if error.errno not in _NO_LOCKS:
+      raise
+    return False
+  return True
+
+
 @contextmanager
 def locked(directory: str | os.PathLike[str]) -> Iterator[None]:
   """Waits until no other holds a directory, then holds it: for files there that are
-  read, changed and written.
+  read, changed and written. Where the file system has no locks it does not wait.
 
   Raises:
-    OSError: there is no such directory, or the file system has no locks.
+    OSError: there is no such directory.
 
   >>> import tempfile
   >>> with locked(tempfile.gettempdir()):
@@ -57,7 +84,7 @@ def locked(directory: str | os.PathLike[str]) -> Iterator[None]:
   """
   held = os.open(directory, os.O_RDONLY)
   try:
-    fcntl.flock(held, fcntl.LOCK_EX)
+    lock(held, fcntl.LOCK_EX)
     yield
   finally:
     os.close(held)

@@ -67,6 +67,27 @@ def is_too_large(error: BaseException) -> bool:
   return is_of_arrays and bool(_TOO_LARGE.search(str(error)))
 
 
+def message_of(error: BaseException, if_too_large: str = "ask for less") -> str | None:
+  """What to tell a user of an error that he can mend; None: it is a fault of ours.
+
+  >>> message_of(FileNotFoundError(errno.ENOENT, "No such file", "a.txt"))
+  'a.txt: No such file; there is no such place: give another'
+  >>> message_of(MemoryError(), "lower train.batch_size")
+  'out of memory, or beyond the range of integers; lower train.batch_size ()'
+  >>> message_of(RuntimeError("INTERNAL: a fault"))
+  """
+  if isinstance(error, UserError):
+    return str(error)
+  if isinstance(error, OSError):
+    place = f"{error.filename}: " if error.filename else ""
+    what_to_do = remedy(error.errno, "")
+    return f"{place}{error.strerror or error}{'; ' * bool(what_to_do)}{what_to_do}"
+  if is_too_large(error):
+    first = str(error).partition("\n")[0][:200]
+    return f"out of memory, or beyond the range of integers; {if_too_large} ({first})"
+  return None
+
+
 def listed(names: Iterable[str]) -> str:
   """Sorted names, separated by commas.
 

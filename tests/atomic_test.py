@@ -1,10 +1,13 @@
 """Files that are whole or not there."""
 
+import errno
+import fcntl
 import os
 
 import pytest
 
-from largevocab.atomic import replacing, write_text
+from largevocab.atomic import lock, locked, replacing, write_text
+from largevocab.tools.sweeps import launch
 
 
 def names(directory):
@@ -57,3 +60,22 @@ def test_it_is_on_disk_before_it_is_renamed(tmp_path, monkeypatch):
   spy("replace")
   write_text(tmp_path / "a", "new")
   assert calls == ["fsync", "replace", "fsync"]
+
+
+def test_what_needs_a_lock_goes_on_where_there_are_none(tmp_path, monkeypatch):
+  """As over some network file systems; any other error is one."""
+  for number in (errno.ENOLCK, errno.ENOTSUP, errno.EBADF):
+    _failing_locks(monkeypatch, number)
+    with locked(tmp_path), (tmp_path / "a").open("ab") as file:
+      assert not lock(file, fcntl.LOCK_EX)
+      assert launch.locked(file)
+  _failing_locks(monkeypatch, errno.EIO)
+  with pytest.raises(OSError, match="Input/output"), locked(tmp_path):
+    pass
+
+
+def _failing_locks(monkeypatch, number):
+  def fail(*_):
+    raise OSError(number, os.strerror(number))
+
+  monkeypatch.setattr(fcntl, "flock", fail)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from largevocab.atomic import write_text
+from largevocab.atomic import lock, write_text
 from largevocab.errors import UserError, remedy
 from largevocab.paths import user_path
 
@@ -132,12 +132,7 @@ def _lock(path: Path) -> Iterator[bool]:
   """Whether the lock was acquired, as some file systems have no locks."""
   flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
   with open(os.open(path, flags, 0o666), "wb") as file:
-    try:
-      fcntl.flock(file, fcntl.LOCK_EX)
-      is_alone = True
-    except OSError:
-      is_alone = False
-    yield is_alone
+    yield lock(file, fcntl.LOCK_EX)
 
 
 def _files(directory: Path) -> dict[str, Path]:

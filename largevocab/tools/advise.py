@@ -52,7 +52,6 @@ from largevocab.errors import UserError
 from largevocab.heads import Full, Sampled
 from largevocab.heads.sampled_state import SampledState
 from largevocab.labels import Counts, Targets, batch_classes, single_targets
-from largevocab.provenance import describe_machine
 from largevocab.rows import Adagrad, RowOptimizer
 from largevocab.samplers.base import counts_rows
 from largevocab.tools import entry
@@ -337,6 +336,7 @@ def main(argv: list[str] | None = None) -> int:
   print(", ".join(f"{key} {value:,}" for key, value in about.items()))
 
   rows: list[Record] = []
+  about |= records.measured_here()
   candidates = heads(args.heads, args.num_samples, problem)
   for number, (flags, head) in enumerate(candidates.items(), start=1):
     print(f"\r{number} of {len(candidates)}: {flags:60}", end="", file=sys.stderr)
@@ -345,8 +345,7 @@ def main(argv: list[str] | None = None) -> int:
     except (UserError, jax.errors.JaxRuntimeError) as error:  # such as out of memory
       print(f"\nleft out: {flags}: {error}", file=sys.stderr)
       continue
-    row = {"run": flags, "name": flags, "config": "", "overrides": {}} | row
-    rows.append({**row, **about, **records.measured_with(describe_machine())})
+    rows.append(records.report_row(flags, row, about))
   print(file=sys.stderr)
   if not rows:
     raise UserError("no head suits these data")

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from largevocab import baselines, config
 from largevocab.errors import UserError
 from largevocab.evaluation.evaluate import held_out
-from largevocab.provenance import describe_machine
 from largevocab.tools import entry
 from largevocab.tools.reports import of_run
 from largevocab.tools.sweeps import records, sweepfile
@@ -57,6 +56,7 @@ def _of_data(run: Run, settings: Sequence[PathSetting]) -> list[Record]:
   exp = config.build(of_run.settings_of(run, settings))
   data = exp.data.load()
   overrides = {k: v for k, v in run.overrides.items() if k.startswith("data.")}
+  machine = records.measured_here()
   counted = baselines.counted(exp, data)
   metrics: dict[str, dict[str, float]] = {}
   for split, batches in held_out(exp, data).items():
@@ -74,7 +74,7 @@ def _of_data(run: Run, settings: Sequence[PathSetting]) -> list[Record]:
         "run": re.sub(r"[^\w.=-]+", "-", "-".join(words)),
         **{"name": name, "config": run.config, "overrides": overrides},
         **{"baseline": True, **({} if is_counted else {"bound": True}), **own},
-        **records.measured_with(describe_machine()),
+        **machine,
       }
     )
   return found

@@ -36,13 +36,12 @@ from largevocab.heads import Adaptive, Full
 from largevocab.heads.partitioned import Partitioned
 from largevocab.labels import Counts, single_targets
 from largevocab.ops.adaptive.plan import MOST_CLUSTERS, ClusterPlan
-from largevocab.provenance import describe_machine
 from largevocab.rows import SGD
 from largevocab.tools import entry
 from largevocab.tools.fit_cost_model import least_time
 from largevocab.tools.plots import drawing
 from largevocab.tools.reports.measure import Stepper, row_step
-from largevocab.tools.sweeps.records import Record, counts_in, measured_with
+from largevocab.tools.sweeps.records import Record, counts_in, measured_here
 
 CURVE_POINTS = 60
 NUMBERS = range(2, 11)
@@ -94,6 +93,7 @@ def record(kind: str, plan: ClusterPlan) -> Record:
 
 def report(head: Any, counts: Counts, dim: int, measure: int) -> list[Record]:
   """Records for both figures and the full softmax, some of them measured."""
+  machine = measured_here()
   V, num = counts.num_classes, head.batch_examples
   free = dataclasses.replace(head, cutoffs=(), num_clusters=0)
   with_cutoffs = lambda cutoffs: dataclasses.replace(
@@ -124,7 +124,7 @@ def report(head: Any, counts: Counts, dim: int, measure: int) -> list[Record]:
       keys = ("predicted_ms", "measured_ms")
       print(rows[i]["run"], *(f"{key} {rows[i][key]:.4g}" for key in keys), sep="  ")
   about = {"num_classes": V, "dim": dim, "batch": num, "cost_model": head.cost_model}
-  return [{**row, **about, **measured_with(describe_machine())} for row in rows]
+  return [{**row, **about, **machine} for row in rows]
 
 
 def draw(rows: list[Record], kind: str, x: str):

@@ -5,9 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
-from largevocab.errors import UserError
+from largevocab.errors import UserError, message_of
 
 MOST = 10**9  # largest count on a command line
 
@@ -37,16 +35,12 @@ def run(name: str, main: Callable[[], int]) -> int:
   """Runs a script's `main`; prints user errors in one line and returns status 1."""
   try:
     return main()
-  except UserError as error:
-    message = str(error)
-  except OSError as error:
-    place = f"{error.filename}: " if error.filename else ""
-    message = f"{place}{error.strerror or error}"
-  except (MemoryError, OverflowError, jax.errors.JaxRuntimeError) as error:
-    first = str(error).partition("\n")[0][:200]
-    message = f"too large for this machine; ask for less ({first})"
   except KeyboardInterrupt:
     return 130
+  except Exception as error:
+    message = message_of(error)
+    if message is None:
+      raise
   print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
   return 1
 

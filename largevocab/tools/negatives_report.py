@@ -22,14 +22,12 @@ class table.
 import sys
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from largevocab.heads.sampled import Sampled
 from largevocab.labels import Counts
 from largevocab.ops.softmax.chunks import product
 from largevocab.ops.softmax.log_partition import score_of
-from largevocab.rows import Table
 from largevocab.tools import entry
 from largevocab.tools.reports.drawn import drawn_classes
 from largevocab.tools.reports.head_report import (
@@ -44,6 +42,7 @@ from largevocab.tools.reports.head_report import (
 )
 from largevocab.tools.reports.positions import Positions
 from largevocab.tools.reports.specs import sampled_head
+from largevocab.tools.reports.trained import fresh_state
 from largevocab.tools.sweeps.records import Record
 
 COLUMNS = ["classes", "rank", "mass", "top10"]
@@ -54,9 +53,7 @@ def figures(
   head: Sampled, counts: Counts, w_VD: jax.Array, positions: Positions, draws: int
 ) -> Record:
   """The measurements of one head; see the module docstring."""
-  state = head.init_state(Table(w_VD, {}, jnp.int32(0)), counts)
-  if head.refreshes(1):
-    state = jax.jit(head.refresh)(state, KEY)
+  state = fresh_state(head, counts, w_VD)
   h_ND, y = positions
   o_NV = product("nd,vd->nv", head.features(h_ND), w_VD, head.dtype)
   o_NV = np.array(score_of(head.absolute)(o_NV), np.float64)

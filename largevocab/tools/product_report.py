@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 
 from largevocab.errors import UserError
-from largevocab.provenance import describe_machine
 from largevocab.tools import entry
 from largevocab.tools.fit_cost_model import (
   DTYPES,
@@ -32,7 +31,7 @@ from largevocab.tools.fit_cost_model import (
   product_seconds,
 )
 from largevocab.tools.sweeps import records
-from largevocab.tools.sweeps.records import Record, measured_with
+from largevocab.tools.sweeps.records import Record, measured_here
 from largevocab.tools.tables import results_table
 
 CLASSES = [4**e for e in range(10)]
@@ -56,10 +55,10 @@ def grid(
 
 def report(sizes: list[ProductSize], dtype: str) -> list[Record]:
   """A record for each size, with the measured time and that predicted by the fit."""
+  about = measured_here()
   t_P = measured(product_seconds, sizes, jnp.dtype(dtype))
   fitted = fit_product(sizes, t_P)
   predicted_P = fitted([s.k for s in sizes], [s.B for s in sizes])
-  about = measured_with(describe_machine())
   print(fitted)
   return [
     {

@@ -56,7 +56,6 @@ from largevocab.heads import Full, Sampled
 from largevocab.labels import Counts, Targets
 from largevocab.ops.softmax.chunks import product
 from largevocab.ops.softmax.log_partition import score_of
-from largevocab.provenance import describe_machine
 from largevocab.samplers import SAMPLERS, Sampler, Softmax, sketch
 from largevocab.samplers.base import Size
 from largevocab.tools import entry
@@ -229,6 +228,7 @@ def report(args: argparse.Namespace) -> list[Record]:
   Raises:
     UserError: the head does not have one row per class, or no sampler is usable.
   """
+  machine = records.measured_here()
   model = trained(args.workdir, args.checkpoint)
   _, head, data, state = model
   w_VD = model.w_VD
@@ -271,15 +271,7 @@ def report(args: argparse.Namespace) -> list[Record]:
     judged[name].update(timed(draw, yardstick))
   about = {"checkpoint_step": int(state.step), "positions": len(positions.x_ND)}
   about.update(num_samples=m, num_classes=len(w_VD))
-  return [
-    {
-      **{"run": name, "name": name, "config": "", "overrides": {}},
-      **figures,
-      **about,
-      **records.measured_with(describe_machine()),
-    }
-    for name, figures in judged.items()
-  ]
+  return [records.report_row(*each, about, machine) for each in judged.items()]
 
 
 def table(rows: list[Record]) -> str:

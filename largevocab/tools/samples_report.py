@@ -30,7 +30,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from largevocab.errors import UserError
-from largevocab.provenance import describe_machine
 from largevocab.tools import entry
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
@@ -184,16 +183,17 @@ def report(args: argparse.Namespace) -> list[Record]:
       )
       for seed in sorted(shared)
     }
+  machine = records.measured_here()
   return [
-    {
-      **{"run": f"{args.title}: {sampler}", "name": f"{args.title}: {sampler}"},
-      **{"config": "", "overrides": {}, "metric": args.metric, "gap": args.gap},
-      "reference": references.get(sampler, references[""]),
-      **{"to": args.to, "seeds": len(found)},
-      **_number(found),
-      **_times_fewer(found, by_sampler[args.to], sampler != args.to),
-      **records.measured_with(describe_machine()),
-    }
+    records.report_row(
+      f"{args.title}: {sampler}",
+      {"metric": args.metric, "gap": args.gap},
+      {"reference": references.get(sampler, references[""])},
+      {"to": args.to, "seeds": len(found)},
+      _number(found),
+      _times_fewer(found, by_sampler[args.to], sampler != args.to),
+      machine,
+    )
     for sampler, found in by_sampler.items()
   ]
 

@@ -25,7 +25,6 @@ import numpy as np
 from largevocab import config
 from largevocab.errors import UserError
 from largevocab.evaluation.similarity import PairCosines, make_pair_cosines
-from largevocab.provenance import describe_machine
 from largevocab.tools import entry
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
@@ -98,6 +97,7 @@ def report(args: argparse.Namespace) -> list[Record]:
   }
   every = [run for runs in found.values() for run in runs]
   about = {"checkpoint": args.checkpoint, "resamples": args.resamples}
+  machine = records.measured_here()
   rows = []
   for name, (_, score_R) in every[0].items():
     if not all(name in run for run in every):
@@ -108,11 +108,11 @@ def report(args: argparse.Namespace) -> list[Record]:
     resampled = bootstrap.paired(cosines, score_R, args.resamples)
     for m, (method, runs) in enumerate(found.items()):
       title = f"{name}: {method}"
-      row: Record = {"run": title, "name": title, "config": "", "overrides": {}}
-      row |= {"pairs": len(score_R), "runs": len(runs), **about}
+      sizes = {"pairs": len(score_R), "runs": len(runs)}
+      row = records.report_row(title, sizes, about)
       row |= _columns("rho", resampled.of(m))
       row |= _columns("difference", resampled.difference(m, 0)) if m else {}
-      rows.append({**row, **records.measured_with(describe_machine())})
+      rows.append(row | machine)
   return rows
 
 

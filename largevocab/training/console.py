@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from largevocab.errors import UserError, is_too_large, remedy
+from largevocab.errors import UserError, message_of
 
 
 def run(program: Callable[[], None]) -> int:
@@ -22,20 +22,14 @@ def run(program: Callable[[], None]) -> int:
     try:
       program()
       return 0
-    except UserError as error:
-      return _fail(str(error))
     except KeyboardInterrupt:
       return _fail("interrupted; the same command goes on from the last save", 130)
-    except OSError as error:
-      place = f"{error.filename}: " if error.filename else ""
-      what_to_do = remedy(error.errno, "")
-      hint = f"; {what_to_do}" if what_to_do else ""
-      return _fail(f"{place}{error.strerror or error}{hint}")
     except Exception as error:
-      if not is_too_large(error):
+      smaller = "lower train.batch_size, train.unroll or the sizes of model and head"
+      message = message_of(error, smaller)
+      if message is None:
         raise
-      advice = "lower train.batch_size, train.unroll or the sizes of model and head"
-      return _fail(f"out of memory; {advice} ({str(error)[:200]})")
+      return _fail(message)
 
 
 def say(content: dict[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """The lock of a workdir against other training processes."""
 
-import errno
 import fcntl
 import json
 import logging
@@ -11,12 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
+from largevocab.atomic import lock
 from largevocab.errors import UserError
 from largevocab.training.json_files import writing
 
 _LOG = logging.getLogger("largevocab")
-# Errors of file systems without locks, or without one for this file.
-_NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 _PATIENCE = 1.0  # seconds to wait for a lock: tests of it hold it only briefly
 
 
@@ -70,13 +68,10 @@ def is_held(workdir: str | os.PathLike[str]) -> bool:
 def _lock(file: IO[bytes], kind: int) -> bool:
   """Locks an open file until it is closed; False if another process has the lock."""
   try:
-    fcntl.flock(file, kind | fcntl.LOCK_NB)
+    if not lock(file, kind | fcntl.LOCK_NB):
+      _LOG.warning("%s cannot be locked: start no other process there", file.name)
   except BlockingIOError:
     return False
-  except OSError as error:
-    if error.errno not in _NO_LOCKS:
-      raise
-    _LOG.warning("%s cannot be locked: start no other process there", file.name)
   return True
 
 

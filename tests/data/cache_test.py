@@ -1,4 +1,5 @@
 import errno
+import fcntl
 import hashlib
 import os
 import signal
@@ -338,7 +339,7 @@ def test_processes_without_locks_do_not_harm_one_another(tmp_path, monkeypatch):
   def no_locks(*_):
     raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-  monkeypatch.setattr(cache.fcntl, "flock", no_locks)
+  monkeypatch.setattr(fcntl, "flock", no_locks)
   started = threading.Barrier(4)
 
   def build(directory):

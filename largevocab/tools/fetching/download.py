@@ -12,6 +12,7 @@ from typing import IO
 
 from tqdm import tqdm
 
+from largevocab.atomic import lock
 from largevocab.errors import UserError
 from largevocab.tools.fetching.disk import require_room
 
@@ -50,13 +51,11 @@ def download(url: str, part: Path, size: int = 0, pause: float = 1.0) -> None:
   """
   with part.open("ab") as file:
     try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
       raise UserError(
         f"another process is writing {part}: wait until it has ended"
       ) from error
-    except OSError:  # some file systems have no locks
-      pass
     try:
       _complete(url, file, size, part.parent, pause)
     except BaseException:

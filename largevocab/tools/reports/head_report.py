@@ -9,7 +9,6 @@ import jax
 
 from largevocab.heads import Full, Sampled
 from largevocab.labels import Counts
-from largevocab.provenance import describe_machine
 from largevocab.tools import entry
 from largevocab.tools.reports.positions import Positions
 from largevocab.tools.reports.trained import Trained, experiment, trained
@@ -84,15 +83,15 @@ def report(
   model = trained(args.workdir, args.checkpoint)
   given = read(model, args)
   about = {"checkpoint_step": int(model.state.step), "draws": args.draws}
-  about |= {"num_classes": model.data.counts.num_classes}
+  about |= {"num_classes": model.data.counts.num_classes} | records.measured_here()
   seed = model.exp.train.seed
   overrides, suffix = ({"train.seed": seed}, f", seed={seed}") if seed else ({}, "")
   rows = []
   for text, head in heads.items():
     name = f"{args.label}: {text}" if args.label else text
-    row = {"run": name + suffix, "name": name, "config": "", "overrides": overrides}
-    row |= figures(head, given)
-    rows.append({**row, **about, **records.measured_with(describe_machine())})
+    which = {"run": name + suffix, "overrides": overrides}
+    row = records.report_row(name, which, figures(head, given), about)
+    rows.append(row)
     shown = (f"{key} {row[key]:.4g}" for key in columns if key in row)
     print(name, *shown, sep="  ", flush=True)
   return rows

@@ -14,6 +14,7 @@ from typing import IO, Any
 from ml_collections import ConfigDict
 
 from largevocab import command_line, config
+from largevocab.atomic import lock
 from largevocab.data.text.text_corpus import LOCATIONS
 from largevocab.errors import UserError, listed
 from largevocab.tools.sweeps.sweep_run import Run
@@ -149,9 +150,12 @@ class Launcher:
 
 
 def locked(log: IO[bytes]) -> bool:
-  """Locks a log file; returns False if another process holds the lock."""
+  """Locks a log file; returns False if another process holds the lock.
+
+  Where the file system has no locks, nothing shows whether one does.
+  """
   try:
-    fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    lock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError:
     return False
   return True

@@ -29,6 +29,7 @@ import numpy as np
 from largevocab import atomic
 from largevocab.errors import UserError
 from largevocab.labels import Counts, as_counts
+from largevocab.provenance import describe_machine
 from largevocab.tools.sweeps.sweep_run import Run
 from largevocab.training.json_files import read_json
 
@@ -98,12 +99,30 @@ def _evaluated(path: pathlib.Path) -> Record:
 
 
 def measured_with(meta: Record) -> Record:
-  """The fields of `workdir.describe_machine` on which measurements depend."""
+  """The fields of `provenance.describe_machine` on which measurements depend."""
   return {
     **{key: meta[key] for key in ("device", "num_devices", "python")},
     **meta["versions"],
     **{key: meta[key] for key in ("git", "git_dirty")},
   }
+
+
+def measured_here() -> Record:
+  """These fields of this process. To be read before what is measured: the source on
+  disk may change meanwhile."""
+  return measured_with(describe_machine())
+
+
+def report_row(name: str, *fields: Record) -> Record:
+  """The record of a report that trains nothing.
+
+  >>> report_row("a", {"ms": 2.0})
+  {'run': 'a', 'name': 'a', 'config': '', 'overrides': {}, 'ms': 2.0}
+  """
+  row: Record = {"run": name, "name": name, "config": "", "overrides": {}}
+  for each in fields:
+    row |= each
+  return row
 
 
 def validation_curve(path: pathlib.Path, metric: str) -> list[list[float]]:
