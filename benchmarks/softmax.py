@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab.ops.softmax.full import softmax_loss, softmax_loss_naive
+from largevocab.ops.softmax.full import softmax_loss
+from largevocab.ops.softmax.parts import Part, parts_loss_naive
 from largevocab.ops.softmax.plan import plan
 from largevocab.tools.reports.measure import Case, check_close, compare, temp_bytes
 
@@ -27,7 +28,8 @@ def chunked_full_softmax(V: int = 100_000) -> Iterator[Case]:
       args = h_ND, w_VD, ids_NP, jnp.full((N, 1), 1 / N)
 
       gradients = lambda loss: jax.jit(jax.value_and_grad(loss, (0, 1)))
-      naive = gradients(softmax_loss_naive).lower(*args).compile()
+      whole = lambda h_ND, w_VD, *of: parts_loss_naive((Part(h_ND, w_VD),), *of)
+      naive = gradients(whole).lower(*args).compile()
       naive_bytes = temp_bytes(naive)
       how = plan(N, V, D, naive_bytes // 8)
       chunked = gradients(functools.partial(softmax_loss, how=how))

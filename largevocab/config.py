@@ -137,7 +137,7 @@ def head(path: str, **fields: Any) -> Any:
     raise UserError(f"head is {name!r:.99}; it must be one of {listed(HEAD_NAMES)}")
   cls = HEAD_NAMES[name]
   if chooses:
-    if "logits" not in _fields(cls):
+    if "logits" not in declared(cls):
       raise UserError(f"head {name!r} has its own logits; drop {'/' + last!r}")
     fields["logits"] = LOGITS[last](**_own("logits", LOGITS[last], given["logits"]))
     fields.setdefault("bias", LOGITS[last] is Linear)
@@ -146,7 +146,7 @@ def head(path: str, **fields: Any) -> Any:
   if slash:
     kind = _inner_kind(cls)
     if kind is None:
-      logits = f", or give one of {listed(LOGITS)}" if "logits" in _fields(cls) else ""
+      logits = f", or give one of {listed(LOGITS)}" if "logits" in declared(cls) else ""
       raise UserError(
         f"head {name!r} takes neither sampler nor loss; drop {'/' + inner!r}{logits}"
       )
@@ -159,16 +159,16 @@ def head(path: str, **fields: Any) -> Any:
 
 def _inner_kind(cls: Any) -> str | None:
   """The kind of part that a path of this head ends in: 'sampler', 'loss' or None."""
-  return next((kind for kind in _INNER if kind in _fields(cls)), None)
+  return next((kind for kind in _INNER if kind in declared(cls)), None)
 
 
 def _own(kind: str, cls: Any, fields: dict[str, Any]) -> dict[str, Any]:
   """The fields that a class has; others must be fields of some class of its kind."""
-  known = {name for other in REGISTRIES[kind].values() for name in _fields(other)}
+  known = {name for other in REGISTRIES[kind].values() for name in declared(other)}
   for key in fields:
     if key not in known:
       raise UserError(f"no {kind} has a field {key!r}{nearest(key, known)}")
-  return {key: value for key, value in fields.items() if key in _fields(cls)}
+  return {key: value for key, value in fields.items() if key in declared(cls)}
 
 
 def head_paths() -> list[str]:
@@ -262,7 +262,7 @@ def build(config: ConfigDict) -> Experiment:
     )
     for key in keys
   }
-  if "optimizer" in _fields(type(parts["head"])):
+  if "optimizer" in declared(type(parts["head"])):
     parts["head"] = dataclasses.replace(parts["head"], optimizer=parts["optimizer"])
   parts["head"] = _over_devices(parts["head"], parts["mesh"])
   return Experiment(**parts)
@@ -369,7 +369,7 @@ def _name_of(kind: str, value: Any) -> str:
 
 def _shrink(whole: Experiment) -> Experiment:
   head: Any = whole.head
-  fields = {"num_samples": 16} if "num_samples" in _fields(type(head)) else {}
+  fields = {"num_samples": 16} if "num_samples" in declared(type(head)) else {}
   return dataclasses.replace(
     whole,
     data=whole.data.tiny(),
@@ -387,20 +387,16 @@ def _shrink(whole: Experiment) -> Experiment:
 
 
 def _tiny_model(model: Any) -> Any:
-  return model.clone(**{key: _TINY[key] for key in _TINY.keys() & _fields(type(model))})
-
-
-def _fields(cls) -> dict[str, Any]:
-  """Fields that a config may set: all but those that flax adds to modules."""
-  own = (f for f in dataclasses.fields(cls) if f.init)
-  return {f.name: f for f in own if f.name not in ("parent", "name")}
+  return model.clone(
+    **{key: _TINY[key] for key in _TINY.keys() & declared(type(model))}
+  )
 
 
 def _to_block(key: str, value: Any) -> ConfigDict:
   block = ConfigDict()
   if key in REGISTRIES:
     block.name = _name_of(key, value)
-  for name in _fields(type(value)):
+  for name in declared(type(value)):
     inner = getattr(value, name)
     if name == "optimizer":
       continue  # set by `build`

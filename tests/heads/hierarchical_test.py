@@ -10,8 +10,8 @@ import pytest
 from largevocab.errors import UserError
 from largevocab.heads import Hierarchical
 from largevocab.labels import as_counts, single_targets
-from largevocab.ops.tree.two_level import log_p_naive
 from largevocab.rows import SGD, Adam
+from tests.ops.tree.naive import log_p_naive
 
 N, V, D = 6, 12, 3
 KEY = jax.random.key(0)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from largevocab.ops import shards
 from largevocab.ops.softmax.bias import extend, extended_width
-from largevocab.ops.softmax.chunks import compute_dtype, logits, product, wide
+from largevocab.ops.softmax.chunks import compute_dtype, product, wide
 
 
 class Tail(NamedTuple):
@@ -83,22 +83,6 @@ class Model:
     tail_NP = jnp.searchsorted(ends_J, place_NP, side="right").astype(jnp.int32)
     # Places >= V come after the last tail, and so get rows after the last row.
     return jnp.where(tail_NP > 0, self.sizes[0] + tail_NP - 1, place_NP)
-
-
-def log_p_naive(h_ND: jax.Array, model: Model) -> jax.Array:
-  """Log-probabilities of all classes by place, f32[N, V], from all logits at once.
-
-  >>> tail = Tail(jnp.zeros((1, 2)), jnp.zeros((2, 1)))
-  >>> jnp.exp(log_p_naive(jnp.ones((1, 2)), Model(jnp.zeros((2, 2)), (tail,)))).tolist()
-  [[0.5, 0.25, 0.25]]
-  """
-  dtype = compute_dtype(h_ND, model.head_VD)
-  log_p_NV = jax.nn.log_softmax(logits(model.features(h_ND), model.head_VD, dtype))
-  parts = [log_p_NV[:, : model.sizes[0]]]
-  for i, tail in enumerate(model.tails):
-    log_q_NV = jax.nn.log_softmax(logits(tail.features(h_ND), tail.rows_VE, dtype))
-    parts.append(log_p_NV[:, model.sizes[0] + i, None] + log_q_NV)
-  return jnp.concatenate(parts, axis=1)
 
 
 def class_rows(model: Model, place_R: jax.Array) -> jax.Array:

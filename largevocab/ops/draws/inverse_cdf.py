@@ -113,29 +113,6 @@ def _log_law_row(weight_V: jax.Array, ids_M: jax.Array) -> jax.Array:
   return jnp.where(jnp.isfinite(levels[0][0][0]), log_q_M, jnp.nan)
 
 
-def reference_draw(
-  key: jax.Array, weight_NV: np.ndarray, m: int
-) -> tuple[np.ndarray, np.ndarray]:
-  """Reference for `draw` on the host, one draw and one group at a time.
-
-  >>> reference_draw(jax.random.key(0), np.array([[0.0, 3.0, 0.0]]), 2)
-  (array([[1, 1]]), array([[0., 0.]]))
-  """
-  u_LNM = np.asarray(_random_units(key, weight_NV.shape, m))
-  ids_NM, log_q_NM = np.zeros(u_LNM.shape[1:], int), np.zeros(u_LNM.shape[1:])
-  levels = jax.vmap(_levels)(jnp.asarray(weight_NV))
-  for n, i in np.ndindex(ids_NM.shape):
-    for (_, weight_NKG), u_NM in zip(levels, u_LNM, strict=True):
-      weight_G = np.asarray(weight_NKG[n, ids_NM[n, i]])
-      share_G = weight_G / weight_G.sum()
-      length_G = np.maximum(np.rint(share_G * UNIT).astype(int), weight_G > 0)
-      length_G[weight_G.argmax()] += UNIT - length_G.sum()
-      pick = np.searchsorted(np.cumsum(length_G), u_NM[n, i], side="right")
-      ids_NM[n, i] = ids_NM[n, i] * len(weight_G) + pick
-      log_q_NM[n, i] += np.log(length_G[pick] / UNIT)
-  return ids_NM, log_q_NM
-
-
 def _random_units(key: jax.Array, shape: tuple[int, ...], m: int) -> jax.Array:
   """Random integers 0..UNIT-1 u32[L, N, M], one for each draw at each level."""
   (n, num_classes), num_levels = shape, 1

@@ -184,18 +184,6 @@ def lookup(strata: Strata, stratum_M: jax.Array, u_M: jax.Array) -> jax.Array:
   return last_at_most(strata.start_V, low_M, high_M, u_M)
 
 
-def reference_lookup(
-  length_V: np.ndarray, stratum_M: np.ndarray, u_M: np.ndarray
-) -> np.ndarray:
-  """Reference for `lookup` on the host, from the lengths given to `from_lengths`.
-
-  >>> reference_lookup(np.array([UNIT // 2, 0, UNIT // 2]), 0, UNIT // 2)
-  np.int64(2)
-  """
-  position_M = np.asarray(stratum_M, np.int64) * UNIT + np.asarray(u_M, np.int64)
-  return np.searchsorted(np.cumsum(length_V), position_M, side="right")
-
-
 def draw_iid(strata: Strata, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
   """Independent draws, i32 of the given shape, from the strata of `build_iid`.
 

@@ -152,12 +152,15 @@ def parts_loss_by_examples(
   score: ChunkScore = logit,
   dtype=None,
 ) -> jax.Array:
-  """`parts_loss_naive` in chunks of examples; see `softmax_loss_by_examples` in
-  `largevocab.ops.softmax.full`.
+  """`parts_loss_naive` in chunks of examples.
+
+  When differentiated, the forward pass computes the gradient of each chunk while its
+  logits are in memory.
 
   Args:
     examples: per chunk.
-    classes: most logits to process at a time; None: those of a part.
+    classes: most logits to process at a time; few stay in the cache. None: those of a
+      part.
     The others: see `parts_loss_naive`.
 
   Cost: as `parts_loss_naive`. Holds [examples, V] and [examples, classes].
@@ -183,8 +186,10 @@ def parts_loss_by_classes(
   score: ChunkScore = logit,
   dtype=None,
 ) -> jax.Array:
-  """`parts_loss_naive` in chunks of classes of a part; see `softmax_loss_by_classes` in
-  `largevocab.ops.softmax.full`.
+  """`parts_loss_naive` in chunks of classes of a part.
+
+  The backward pass recomputes the logits. The gradient of a table is written chunk by
+  chunk, without a second array of its size.
 
   Args:
     classes: most per chunk.

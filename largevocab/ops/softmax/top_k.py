@@ -30,20 +30,6 @@ _ALIGNED = 64  # classes: chunks are multiples of it, so that blocks divide them
 Score = Callable[[jax.Array], jax.Array]
 
 
-def top_k_naive(
-  h_ND: jax.Array,
-  w_VD: jax.Array,
-  k: int,
-  *,
-  score: Score = jnp.positive,
-  dtype=None,
-) -> tuple[jax.Array, jax.Array]:
-  """Reference for `top_k` that holds all logits."""
-  _check(h_ND, w_VD, k)
-  best_NK, ids_NK = lax.top_k(_scores(h_ND, w_VD, score, dtype), k)
-  return ids_NK, best_NK
-
-
 def top_k(
   h_ND: jax.Array,
   w_VD: jax.Array,

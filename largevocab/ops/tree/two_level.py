@@ -27,8 +27,8 @@ from largevocab.ops.softmax.chunks import (
   sum_dtype,
   wide,
 )
-from largevocab.ops.softmax.full import softmax_loss_by_examples
 from largevocab.ops.softmax.log_partition import at_ids
+from largevocab.ops.softmax.parts import Part, parts_loss_by_examples
 from largevocab.ops.tree.blocks import rows_at
 from largevocab.ops.tree.tiles import TILE, Tiles, blocks_at_once, over_tiles, tiles
 
@@ -107,25 +107,6 @@ def check_two_level(
   where = dict(zip(layout._fields[:3], layout[:3], strict=True))
   check_shapes(x_ND=x_ND, **tables, **where)
   check_shapes(x_ND=x_ND, **arrays)
-
-
-def log_p_naive(
-  x_ND: jax.Array, clusters_KD: jax.Array, leaves_KSD: jax.Array, layout: ClusterLayout
-) -> jax.Array:
-  """Log-probabilities of all classes at once, f32[N, V].
-
-  >>> clusters_KD, leaves_KSD = jnp.zeros((2, 3)), jnp.zeros((2, 2, 3))
-  >>> where = layout(np.array([0, 0, 1]))
-  >>> jnp.exp(log_p_naive(jnp.ones((1, 3)), clusters_KD, leaves_KSD, where)).tolist()
-  [[0.25, 0.25, 0.5]]
-  """
-  check_two_level(x_ND, clusters_KD, leaves_KSD, layout)
-  dtype = compute_dtype(x_ND, leaves_KSD)
-  o_NKS = product("nd,ksd->nks", x_ND, leaves_KSD, dtype)
-  is_class_KS = layout.members_KS < len(layout.cluster_V)
-  log_p_NKS = jax.nn.log_softmax(jnp.where(is_class_KS[None], o_NKS, -jnp.inf))
-  log_p_NKS += jax.nn.log_softmax(logits(x_ND, clusters_KD, dtype))[:, :, None]
-  return log_p_NKS[:, layout.cluster_V, layout.slot_V]
 
 
 def two_level_nll(
@@ -217,7 +198,7 @@ def two_level_loss(
 
   def clusters_loss(x_ND, clusters_KD):
     kind = {"examples": N, "dtype": dtype}
-    return softmax_loss_by_examples(x_ND, clusters_KD, cluster_NP, w_NP, **kind)
+    return parts_loss_by_examples((Part(x_ND, clusters_KD),), cluster_NP, w_NP, **kind)
 
   with shards.over(layout.blocks):
     loss, (dx_ND, dclusters_KD) = jax.value_and_grad(clusters_loss, (0, 1))(

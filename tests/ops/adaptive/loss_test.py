@@ -10,14 +10,26 @@ import pytest
 
 from largevocab.ops.adaptive import loss as adaptive, top_k as adaptive_top_k
 from largevocab.ops.adaptive.clusters import Clusters, widths
-from largevocab.ops.adaptive.model import Model, Tail, class_rows, log_p_naive
+from largevocab.ops.adaptive.model import Model, Tail, class_rows
 from largevocab.ops.softmax.bias import extended_width
+from largevocab.ops.softmax.chunks import compute_dtype, logits
 
 N, P, D = 9, 2, 6
 SIZES = (5, 7, 11)
 V = sum(SIZES)
 MASSES = (0.6, 0.3, 0.1)
 CLUSTERS = Clusters(SIZES, (D, 3, 1), MASSES)
+
+
+def log_p_naive(h_ND: jax.Array, model: Model) -> jax.Array:
+  """Log-probabilities of all classes by place, f32[N, V], from all logits at once."""
+  dtype = compute_dtype(h_ND, model.head_VD)
+  log_p_NV = jax.nn.log_softmax(logits(model.features(h_ND), model.head_VD, dtype))
+  parts = [log_p_NV[:, : model.sizes[0]]]
+  for i, tail in enumerate(model.tails):
+    log_q_NV = jax.nn.log_softmax(logits(tail.features(h_ND), tail.rows_VE, dtype))
+    parts.append(log_p_NV[:, model.sizes[0] + i, None] + log_q_NV)
+  return jnp.concatenate(parts, axis=1)
 
 
 def normal(key, *shape):

@@ -7,16 +7,25 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from largevocab.ops.softmax.full import (
-  softmax_loss,
-  softmax_loss_by_classes,
-  softmax_loss_by_examples,
-  softmax_loss_naive,
-)
+from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.log_partition import score_of
+from largevocab.ops.softmax.parts import (
+  Part,
+  parts_loss_by_classes,
+  parts_loss_by_examples,
+  parts_loss_naive,
+)
 from largevocab.ops.softmax.plan import METHODS, plan
 
-by_examples, by_classes = softmax_loss_by_examples, softmax_loss_by_classes
+
+def of_one_table(loss):
+  """A loss of classes in several tables, for a single one."""
+  return lambda h_ND, w_VD, *of, **kind: loss((Part(h_ND, w_VD),), *of, **kind)
+
+
+softmax_loss_naive = of_one_table(parts_loss_naive)
+by_examples = of_one_table(parts_loss_by_examples)
+by_classes = of_one_table(parts_loss_by_classes)
 CHUNKED = {
   "examples": functools.partial(by_examples, examples=3),
   "one chunk": functools.partial(by_examples, examples=100),
@@ -236,4 +245,4 @@ def test_compiles_once(loss):
 def test_shapes_are_checked():
   h_ND, w_VD, ids_NP, w_NP = problem()
   with pytest.raises(ValueError, match="w_VD has shape"):
-    softmax_loss_by_classes(h_ND, w_VD[:, 1:], ids_NP, w_NP, classes=2)
+    by_classes(h_ND, w_VD[:, 1:], ids_NP, w_NP, classes=2)

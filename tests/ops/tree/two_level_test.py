@@ -7,11 +7,11 @@ from largevocab.ops.tree import tiles as tiles_of
 from largevocab.ops.tree.tiles import over_tiles, tiles
 from largevocab.ops.tree.two_level import (
   layout,
-  log_p_naive,
   two_level_loss,
   two_level_nll,
 )
 from largevocab.ops.tree.two_level_top_k import two_level_top_k
+from tests.ops.tree.naive import log_p_naive
 
 N, D = 5, 4
 CLUSTER_V = np.array([3, 3, 0, 3, 7, 3, 0, 3, 7, 3, 7])  # of 2, 6 and 3 classes
@@ -196,5 +196,6 @@ def test_top_k_never_holds_all_logits():
 
 def test_shapes_that_disagree_are_named():
   x_ND, clusters_KD, leaves_KSD, where = model()
+  true = jnp.zeros((len(x_ND), 1), jnp.int32), jnp.ones((len(x_ND), 1))
   with pytest.raises(ValueError, match="leaves_KSD"):
-    log_p_naive(x_ND, clusters_KD, leaves_KSD[:, 1:], where)
+    two_level_nll(x_ND, clusters_KD, leaves_KSD[:, 1:], where, *true)
