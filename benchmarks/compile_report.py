@@ -7,7 +7,7 @@
 Prints one JSON object a line, for each head, number of classes and program: the step
 with its update, evaluation, top k, refresh and monitor. No program is run, so there are
 no times; memory and traffic are those that the compiler states. With --mesh, classes
-are divided over several chips (`largevocab.heads.OverDevices`), and all numbers are
+are sharded over several chips (`largevocab.heads.ShardedHead`), and all numbers are
 those of one chip.
 
 Fields:
@@ -44,7 +44,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from benchmarks.absent_devices import DEVICES, chips, place
 from benchmarks.collectives import COST, sent_bytes
 from largevocab import config
-from largevocab.heads import OverDevices, class_mesh
+from largevocab.heads import ShardedHead, class_mesh
 from largevocab.labels import Counts, Targets
 from largevocab.ops.tree.blocks import BlockGrads
 from largevocab.placement import row_major
@@ -252,12 +252,12 @@ def abstract_batch(args: argparse.Namespace, here: NamedSharding) -> tuple[Any, 
 def head_and_state(
   args: argparse.Namespace, path: str, num_classes: int, here: NamedSharding
 ) -> tuple[Any, PyTree]:
-  """A head, divided over a mesh if there is one, and the shapes of its state."""
+  """A head, sharded over a mesh if there is one, and the shapes of its state."""
   head = make_head(path, args)
   if not args.mesh:
     counts = zipf_counts(num_classes)
     return head, abstract(head.init(jax.random.key(0), counts, args.dim), here)
-  head = OverDevices(head, here.mesh, args.blocks or here.mesh.size)
+  head = ShardedHead(head, here.mesh, args.blocks or here.mesh.size)
   # Equal counts, of which memory has one: no shape depends on them.
   counts = Counts(np.broadcast_to(1, num_classes))
   return head, head.abstract_state(counts, args.dim)

@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 from largevocab.data import DATASETS
 from largevocab.errors import UserError, listed, nearest
 from largevocab.fields import declared, parse
-from largevocab.heads import HEADS, LOGITS, Linear, OverDevices, Sampled, class_mesh
+from largevocab.heads import HEADS, LOGITS, Linear, Sampled, ShardedHead, class_mesh
 from largevocab.losses import SAMPLED_LOSSES, SPHERICAL_LOSSES, SampledSoftmax
 from largevocab.models import MODELS
 from largevocab.rows import OPTIMIZERS
@@ -264,12 +264,12 @@ def build(config: ConfigDict) -> Experiment:
   }
   if "optimizer" in declared(type(parts["head"])):
     parts["head"] = dataclasses.replace(parts["head"], optimizer=parts["optimizer"])
-  parts["head"] = _over_devices(parts["head"], parts["mesh"])
+  parts["head"] = _sharded(parts["head"], parts["mesh"])
   return Experiment(**parts)
 
 
-def _over_devices(head: Any, mesh: Devices) -> Any:
-  """The head, divided if there are several blocks of classes."""
+def _sharded(head: Any, mesh: Devices) -> Any:
+  """The head, sharded if there are several blocks of classes."""
   check_devices(mesh.blocks, mesh.num)
   if mesh.blocks == 1 and mesh.num <= 1:
     return head
@@ -279,7 +279,7 @@ def _over_devices(head: Any, mesh: Devices) -> Any:
       f"mesh.num is {mesh.num}, and JAX finds {len(found)} devices: set it to so many "
       "or fewer"
     )
-  return OverDevices(head, class_mesh(found[: mesh.num or None]), mesh.blocks)
+  return ShardedHead(head, class_mesh(found[: mesh.num or None]), mesh.blocks)
 
 
 def of_workdir(workdir: str) -> ConfigDict:

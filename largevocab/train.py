@@ -27,8 +27,8 @@ from largevocab.training.lock import held
 from largevocab.training.run_ahead import RunAhead
 from largevocab.training.runlog import NoLog, Progress, RunLog, peak_mib
 from largevocab.training.settings import Experiment
+from largevocab.training.sharding import assembled, rows_here
 from largevocab.training.signals import StopSignals
-from largevocab.training.spread import assembled, rows_here
 from largevocab.training.state import State, init_state
 from largevocab.training.step import compiled_settled, compiled_steps, monitor
 from largevocab.training.workdir import (

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab import config
-from largevocab.heads import OverDevices, class_mesh
+from largevocab.heads import ShardedHead, class_mesh
 from largevocab.labels import Counts, single_targets
 from largevocab.tools import entry
 from largevocab.tools.reports.measure import about_this_run
@@ -48,7 +48,7 @@ def model(seed):
 def relvars(name, num_blocks, repetitions, keys):
   """Of each repetition the mean over 32 examples and `keys` times 32 draws."""
   inner = config.head(f"sampled/{name}", num_samples=SAMPLERS[name])
-  head = OverDevices(inner, class_mesh(jax.devices()[:1]), num_blocks)
+  head = ShardedHead(inner, class_mesh(jax.devices()[:1]), num_blocks)
   refresh = jax.jit(head.refresh)
 
   @jax.jit

@@ -24,7 +24,7 @@ from largevocab.training.averages import for_evaluation
 from largevocab.training.input_rows import look_up
 from largevocab.training.processes import whole
 from largevocab.training.settings import Experiment
-from largevocab.training.spread import assembled, by_examples, rows_here
+from largevocab.training.sharding import assembled, by_examples, rows_here
 from largevocab.training.state import State, restore
 
 _LOG = logging.getLogger("largevocab")

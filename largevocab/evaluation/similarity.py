@@ -15,7 +15,7 @@ from largevocab.data.text.word_pairs import WordPair, read_word_pairs
 from largevocab.errors import UserError
 from largevocab.training.processes import whole
 from largevocab.training.settings import Experiment
-from largevocab.training.spread import inputs_of
+from largevocab.training.sharding import inputs_of
 from largevocab.training.state import State
 
 _LOG = logging.getLogger("largevocab")

@@ -14,9 +14,9 @@ from largevocab.heads.hierarchical import Hierarchical
 from largevocab.heads.huffman import Huffman
 from largevocab.heads.logits import LOGITS, Cosine, Linear
 from largevocab.heads.other_classes import carry_classes
-from largevocab.heads.over_devices import OverDevices, class_mesh
 from largevocab.heads.sampled import Sampled
 from largevocab.heads.sampled_logits import sampled_logits
+from largevocab.heads.sharded import ShardedHead, class_mesh
 from largevocab.heads.spherical import Spherical
 
 HEADS = {
@@ -36,7 +36,7 @@ __all__ = [
   "Head",
   "HeadStep",
   "Linear",
-  "OverDevices",
+  "ShardedHead",
   "carry_classes",
   "class_mesh",
   "head_loss",

@@ -106,7 +106,7 @@ class Adaptive(Partitioned, LinearHead):
   Cost: three products of N (S + J) D and, for the n_j true classes in a tail of V_j
     classes, n_j V_j E_j. `evaluate` costs as much as the forward pass; `top_k` computes
     a tail only if it may have one of the best k. Of C devices each makes these products
-    with 1 / C of the rows; besides what `OverDevices` sends, it sends some numbers for
+    with 1 / C of the rows; besides what `ShardedHead` sends, it sends some numbers for
     each place in the capacities of the tails, and the gradients of the projections.
 
   >>> head = Adaptive(cutoffs=(1,), align=1)
@@ -167,7 +167,7 @@ class Adaptive(Partitioned, LinearHead):
     if self.tied and ddowns:
       ddowns = (_sum_of_first_rows(ddowns),)
     grads = AdaptiveGrads(d.model.head_VD, dtails, ddowns, d.reached_J)
-    norm = sq_norm(ddowns, shards.total(sq_norm((d.model.head_VD, dtails))))
+    norm = sq_norm(ddowns, shards.psum(sq_norm((d.model.head_VD, dtails))))
     return head_step(loss, d.h_ND, h_ND, grads, norm)
 
   def update(
@@ -183,7 +183,7 @@ class Adaptive(Partitioned, LinearHead):
     move_tail = lambda table, g_VD, num: (
       jax.lax.cond(num > 0, move, leave, table, g_VD) if is_lazy else move(table, g_VD)
     )
-    with shards.alone():  # all devices round projections alike
+    with shards.one_block():  # all devices round projections alike
       downs = tuple(map(move, state.downs, grads.downs))
     return dataclasses.replace(
       state,

@@ -14,7 +14,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from largevocab.errors import UserError
 from largevocab.heads.base import Head, HeadStep
-from largevocab.heads.over_devices import Divided, OverDevices
+from largevocab.heads.sharded import ShardedHead, ShardedState
 from largevocab.labels import Targets
 from largevocab.ops.activations import activations
 from largevocab.ops.factored import steps
@@ -38,7 +38,7 @@ def head_loss(head: Head) -> Loss:
   as well: for the mean of several batches weight each loss by its batch's share.
 
   Args:
-    head: any, also `OverDevices`; the optimiser of its rows is not used.
+    head: any, also `ShardedHead`; the optimiser of its rows is not used.
 
   Raises:
     UserError, when it is differentiated: with respect to the weights of the examples or
@@ -122,7 +122,7 @@ def split_state(state: PyTree) -> tuple[Params, PyTree]:
   >>> jax.tree.map(jnp.shape, params), jax.tree.map(jnp.shape, rest.table)
   ({'table': (3, 4)}, Table(w_VD=None, slots={}, count=()))
   """
-  if isinstance(state, Divided) and isinstance(state.parts, Factored):
+  if isinstance(state, ShardedState) and isinstance(state.parts, Factored):
     raise UserError(
       "split_state: the factors of W over several devices have no dense W; train this "
       "head by Head.backward and Head.update, or on one device"
@@ -240,7 +240,7 @@ def _dense(head: Head, params: Params, rest: PyTree, grads: PyTree) -> Params:
 
 
 def _by_gradient_descent(head: Head) -> Head:
-  if isinstance(head, OverDevices):
+  if isinstance(head, ShardedHead):
     return dataclasses.replace(head, head=_by_gradient_descent(head.head))
   return dataclasses.replace(head, optimizer=SGD())  # pyrefly: ignore
 

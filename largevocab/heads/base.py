@@ -17,7 +17,7 @@ from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import wide
 
 PyTree = Any
-# How the leaves of a state are divided over devices: the rows of a table, an entry for
+# How the leaves of a state are sharded over devices: the rows of a table, an entry for
 # each block of classes, or not at all. Of the last those of blocks are equal at first,
 # or are terms of a sum.
 ROWS, BLOCKS, WHOLE, SUM = "rows", "blocks", "whole", "sum"
@@ -121,13 +121,13 @@ class Head(Protocol):
     """
     ...
 
-  def divided(self, state: PyTree) -> PyTree:
+  def sharding(self, state: PyTree) -> PyTree:
     """ROWS, BLOCKS, WHOLE or SUM in place of each leaf of a state."""
     ...
 
   def in_blocks(self) -> "Head":
     """The head as it computes on one of several devices, with the blocks of classes
-    that are there (`largevocab.heads.over_devices`)."""
+    that are there (`largevocab.heads.sharded`)."""
     ...
 
   def init_blocks(

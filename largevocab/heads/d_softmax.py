@@ -132,7 +132,7 @@ class DSoftmax(Partitioned, LinearHead):
 
   Cost: 3 products of N, V_i and E_i for each part i a step, or 4 by classes, and a
     dense update. Of C devices each makes these products with 1 / C of the rows; besides
-    what `OverDevices` sends, it sends the gradients of the projections.
+    what `ShardedHead` sends, it sends the gradients of the projections.
 
   >>> head = DSoftmax(cutoffs=(1,), bias=False)
   >>> state = head.init(jax.random.key(0), [1, 5, 3, 4], 16)
@@ -169,7 +169,9 @@ class DSoftmax(Partitioned, LinearHead):
   ) -> list[jax.Array]:
     """The features of each part, without the constant feature."""
     if self.projected:
-      project = lambda d_ED: product("nd,ed->ne", h_ND, shards.copied(d_ED), self.dtype)
+      project = lambda d_ED: product(
+        "nd,ed->ne", h_ND, shards.replicated(d_ED), self.dtype
+      )
       return [h_ND, *map(project, downs)]
     return jnp.split(h_ND, np.cumsum(widths)[:-1], axis=1)
 
@@ -207,14 +209,14 @@ class DSoftmax(Partitioned, LinearHead):
 
     weights = jax.tree.map(wide, state.weights)
     loss, (dh_ND, grads) = jax.value_and_grad(mean_loss, (0, 1))(wide_ND, weights)
-    norm = sq_norm(grads.downs, shards.total(sq_norm(grads.rows)))
+    norm = sq_norm(grads.downs, shards.psum(sq_norm(grads.rows)))
     return head_step(loss, dh_ND, h_ND, grads, norm)
 
   def update(
     self, state: DSoftmaxState, grads: Weights, lr: ArrayLike, scale: ArrayLike = 1.0
   ) -> DSoftmaxState:
     move = lambda table, g_VD: self.optimizer.dense_update(table, g_VD, lr, scale)
-    with shards.alone():  # all devices round projections alike
+    with shards.one_block():  # all devices round projections alike
       downs = tuple(map(move, state.downs, grads.downs))
     rows = tuple(map(move, state.rows, grads.rows))
     return dataclasses.replace(state, rows=rows, downs=downs)

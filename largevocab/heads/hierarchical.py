@@ -58,7 +58,7 @@ class HierarchicalState(NamedTuple):
     members_KS: i32[K, S], the classes of each cluster; V in free slots.
     cluster_V: i32[V], the cluster of each class.
     slot_V: i32[V], the slot of each class in its cluster.
-    blocks: of the clusters, if they are divided over devices; static.
+    blocks: of the clusters, if they are sharded over devices; static.
     activations: that it is for; None: not known. Static.
   """
 
@@ -196,10 +196,10 @@ class Hierarchical(LinearHead):
 
     return of_block
 
-  def divided(self, state: HierarchicalState) -> HierarchicalState:
+  def sharding(self, state: HierarchicalState) -> HierarchicalState:
     """Clusters, and where the classes are."""
     where = dict.fromkeys(("members_KS", "cluster_V", "slot_V"), ROWS)
-    return super().divided(state)._replace(**where)
+    return super().sharding(state)._replace(**where)
 
   def cluster_of(self, counts: Counts) -> np.ndarray:
     """The cluster of each class, int[V].
@@ -228,7 +228,7 @@ class Hierarchical(LinearHead):
     leaves = BlockGrads(d.cluster_M, d.d_MS, d.x_MD)
     norm = sq_norm(d.clusters_KD) + blocks.sq_norm(leaves, len(d.clusters_KD))
     grads = HierarchicalGrads(d.clusters_KD, leaves)
-    return head_step(loss, d.x_ND, h_ND, grads, shards.total(norm))
+    return head_step(loss, d.x_ND, h_ND, grads, shards.psum(norm))
 
   def update(
     self,
@@ -265,7 +265,7 @@ class Hierarchical(LinearHead):
     of_clusters_RD = state.clusters.rows_at(k_R, mode="fill", fill_value=0)
     dim = clusters_KD.shape[1]
     of_leaves_RD = blocks.rows_within(state.leaves.w_VD, k_R, slot_R, dim)
-    return shards.total(of_clusters_RD + wide(of_leaves_RD))
+    return shards.psum(of_clusters_RD + wide(of_leaves_RD))
 
 
 def _read_clusters(path: str, V: int) -> np.ndarray:

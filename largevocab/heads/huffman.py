@@ -105,11 +105,11 @@ class Huffman(LinearHead):
 
     return of_block
 
-  def divided(self, state: HuffmanState) -> HuffmanState:
+  def sharding(self, state: HuffmanState) -> HuffmanState:
     """Links of classes and nodes are where their rows are."""
     tree = jax.tree.map(lambda _: WHOLE, state.tree)
     tree = tree._replace(above_class_V=ROWS, above_node_V=ROWS)
-    return super().divided(state)._replace(tree=tree)
+    return super().sharding(state)._replace(tree=tree)
 
   def backward(
     self, state: HuffmanState, h_ND: jax.Array, y: Targets, key: jax.Array
@@ -120,7 +120,7 @@ class Huffman(LinearHead):
       x_ND, state.nodes.w_VD, state.tree, y.ids_NP, mean_w_NP, dtype=self.dtype
     )
     grads = RowGrads(*rows)
-    return head_step(loss, dx_ND, h_ND, grads, shards.total(sq_norm(grads)))
+    return head_step(loss, dx_ND, h_ND, grads, shards.psum(sq_norm(grads)))
 
   def update(
     self, state: HuffmanState, grads: RowGrads, lr: ArrayLike, scale: ArrayLike = 1.0
@@ -150,4 +150,4 @@ class Huffman(LinearHead):
     above_LR = ways(state.tree, shards.own_rows(ids_R, len(state.nodes.w_VD)))
     sign_LR = jnp.where(above_LR < 0, 0, 2 * (above_LR % 2) - 1)
     rows_LRD = state.nodes.rows_at(above_LR // 2, mode="clip")
-    return shards.total(jnp.sum(sign_LR[:, :, None] * rows_LRD, axis=0)) / 2
+    return shards.psum(jnp.sum(sign_LR[:, :, None] * rows_LRD, axis=0)) / 2

@@ -51,8 +51,8 @@ class LinearHead:
 
     return of_block
 
-  def divided(self, state: PyTree) -> PyTree:
-    """Of tables the rows are divided over devices; of other parts the blocks."""
+  def sharding(self, state: PyTree) -> PyTree:
+    """Of tables the rows are sharded over devices; of other parts the blocks."""
     is_table = lambda x: isinstance(x, Table)
 
     def of_part(part):

@@ -52,7 +52,7 @@ class Partitioned(abc.ABC):
   The cost models of this package never change; keep your own with the runs that use
   them, or set `cutoffs` to the logged ones.
 
-  On several devices the clusters are those of all classes. Each table is divided: its
+  On several devices the clusters are those of all classes. Each table is sharded: its
   row r is in block r % B. So are `place_V` and `class_V`, and a batch's entries are
   looked up where they are. Projections, which are small, are on every device.
 
@@ -206,7 +206,7 @@ class Partitioned(abc.ABC):
 
     return of_block
 
-  def divided(self, state: PyTree) -> PyTree:
+  def sharding(self, state: PyTree) -> PyTree:
     """Of all arrays but projections and counts of updates the rows."""
     kinds = jax.tree.map(lambda leaf: ROWS if jnp.ndim(leaf) else WHOLE, state)
     downs = jax.tree.map(lambda _: WHOLE, kinds.downs)
@@ -256,7 +256,7 @@ def at_places(place_V: jax.Array, ids_NP: jax.Array) -> jax.Array:
   """The place of each class, V for padding; ids are those of `read_batch`."""
   V = shards.num_classes(len(place_V))
   place_NP = place_V.at[ids_NP].get(mode="fill", fill_value=V)
-  return V + shards.total(place_NP - V)  # the device that has the entry knows it
+  return V + shards.psum(place_NP - V)  # the device that has the entry knows it
 
 
 def places_of(place_V: jax.Array, ids_R: jax.Array) -> jax.Array:

@@ -182,7 +182,7 @@ class Sampled(LinearHead):
       s_NP, s_NM = parts if log_z_N is None else (s - log_z_N[:, None] for s in parts)
       return self.loss(
         Scores(
-          o_NP=shards.of_owner(s_NP, is_here_NP),
+          o_NP=shards.from_owner(s_NP, is_here_NP),
           w_NP=y.w_NP / total_weight(y),
           true_NP=true_mask(y, len(w_VD)),
           o_NM=s_NM,
@@ -216,7 +216,7 @@ class Sampled(LinearHead):
     if state.log_z is not None:
       num = len(state.log_z.w_VD)
       at_N = jnp.where(is_live_N, self._contexts(state.log_z, y), num)
-      dlog_z = row_grads(at_N, shards.total(dlog_z_N)[:, None], num)
+      dlog_z = row_grads(at_N, shards.psum(dlog_z_N)[:, None], num)
     grads = SampledGrads(RowGrads(ids_R, rows_RD), dlog_z)
     (dh_ND,) = to_h(dx_ND.astype(x_ND.dtype))
     return head_step(loss, dh_ND, h_ND, grads, grads.sq_norm)
@@ -303,8 +303,8 @@ class Sampled(LinearHead):
     x_ND = self.features(wide(activations(h_ND, state.activations)))
     return softmax_top_k(x_ND, state.table.w_VD, k, **self._softmax(state))
 
-  def divided(self, state):
-    parts = super().divided(state)
+  def sharding(self, state):
+    parts = super().sharding(state)
     return parts._replace(
       exact_T=jax.tree.map(lambda part: ROWS, parts.exact_T),
       log_z=jax.tree.map(lambda part: WHOLE, parts.log_z),
@@ -402,7 +402,7 @@ class Sampled(LinearHead):
     for ids in others.exact_sets:
       is_exact_NP = is_member(y.ids_NP, jnp.atleast_2d(ids))
       log_expected_NP = jnp.where(is_exact_NP, 0, log_expected_NP)
-    log_expected_NP = shards.of_owner(log_expected_NP, y.ids_NP < len(w_VD))
+    log_expected_NP = shards.from_owner(log_expected_NP, y.ids_NP < len(w_VD))
     return jax.lax.stop_gradient(log_expected_NP)
 
   @property

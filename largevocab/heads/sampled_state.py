@@ -50,4 +50,4 @@ class SampledGrads(NamedTuple):
   @property
   def sq_norm(self) -> jax.Array:
     """Of the class rows of all devices; log-partition functions are on each."""
-    return shards.total(sq_norm(self.rows)) + sq_norm(self.log_z)
+    return shards.psum(sq_norm(self.rows)) + sq_norm(self.log_z)

@@ -97,12 +97,12 @@ class Spherical(LinearHead):
       of_rows = jax.random.fold_in(key, number)
       num_classes = len(blocks.classes(number))
       w_VD = self.random_rows(of_rows, blocks.size, given.dim)
-      with shards.alone():
+      with shards.one_block():
         return table.factor(w_VD.at[num_classes:].set(0), given)
 
     return of_block
 
-  def divided(self, state: Factored) -> Factored:
+  def sharding(self, state: Factored) -> Factored:
     """Rows of V; what is computed from W starts as a sum over blocks."""
     whole = jax.tree.map(lambda _: WHOLE, state)
     return whole._replace(v_VD=ROWS, gram_DD=SUM, sum_D=SUM)
@@ -165,7 +165,7 @@ class Spherical(LinearHead):
     q_N, _ = table.sums(state, x_ND)
     V = len(v_VD)
     o_NV = jnp.where(shards.used(jnp.arange(V), V, jnp.bool(True)), o_NV, 0)
-    exact_N = shards.total(jnp.sum(jnp.square(o_NV), axis=1))
+    exact_N = shards.psum(jnp.sum(jnp.square(o_NV), axis=1))
     drift_N = jnp.abs(q_N - exact_N) / jnp.maximum(exact_N, 1e-30)
     return {"spread": spread(state), "drift": jnp.max(drift_N)}
 
@@ -186,7 +186,7 @@ class Spherical(LinearHead):
 
   def class_rows(self, state: Factored, ids_R: jax.Array) -> jax.Array:
     here_R = shards.own_rows(ids_R, len(state.v_VD))
-    return shards.total(table.implied_rows(state, here_R))
+    return shards.psum(table.implied_rows(state, here_R))
 
   def _shifted(self, state, x_ND):
     """Queries, rows and shifts such that o_NV = queries_ND V^T + shift_N."""
@@ -201,4 +201,4 @@ class Spherical(LinearHead):
     weight_N = jnp.sum(y.w_NP, axis=1)
     share_NP = y.w_NP / jnp.where(weight_N == 0, 1, weight_N)[:, None]
     ids_NP, t_NP = steps.distinct(y.ids_NP, share_NP, len(state.v_VD))
-    return ids_NP, shards.total(t_NP), weight_N
+    return ids_NP, shards.psum(t_NP), weight_N

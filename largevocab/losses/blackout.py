@@ -63,11 +63,11 @@ def blackout_loss(
   drawn_NM = jnp.where(mask_NM, o_NM - log_expected_NM, LOG_ZERO)
   P, M = o_NP.shape[1], o_NM.shape[1]
   s_NPM = jnp.broadcast_to(drawn_NM[:, None, :], (len(o_NP), P, M))
-  own_NP1 = shards.once(shards.copied(own_NP), LOG_ZERO)[:, :, None]
+  own_NP1 = shards.on_first_device(shards.replicated(own_NP), LOG_ZERO)[:, :, None]
   s_NPM = jnp.concatenate([own_NP1, s_NPM], axis=2)
   log_p_NP = shards.log_share_of_first(own_NP, s_NPM)
   log_rest_NPM = jnp.where(mask_NM[:, None, :], _log_complement(s_NPM)[:, :, 1:], 0)
-  log_rest_NP = shards.total(jnp.sum(log_rest_NPM, axis=2))
+  log_rest_NP = shards.psum(jnp.sum(log_rest_NPM, axis=2))
   return -jnp.sum(w_NP * (log_p_NP + log_rest_NP))
 
 

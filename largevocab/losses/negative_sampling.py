@@ -56,7 +56,7 @@ def negative_sampling_loss(
   o_NP, o_NM = jnp.where(w_NP == 0, 0, o_NP), jnp.where(mask_NM, o_NM, 0)
   true_N = jnp.sum(w_NP * jax.nn.softplus(-o_NP), axis=1)
   drawn_N = jnp.sum(jnp.where(mask_NM, jax.nn.softplus(o_NM), 0), axis=1)
-  drawn_N = shards.total(drawn_N)
+  drawn_N = shards.psum(drawn_N)
   return jnp.sum(positive_weight * true_N + jnp.sum(w_NP, axis=1) * drawn_N)
 
 

@@ -71,10 +71,10 @@ def ranking_loss(
     raise UserError(f"penalty is {penalty!r}; it must be one of {listed(PENALTIES)}")
   o_NP, o_NM = wide(o_NP), wide(o_NM)
   o_NP, o_NM = jnp.where(w_NP == 0, 0, o_NP), jnp.where(mask_NM, o_NM, 0)
-  short_NPM = alpha - (shards.copied(o_NP)[:, :, None] - o_NM[:, None, :])
+  short_NPM = alpha - (shards.replicated(o_NP)[:, :, None] - o_NM[:, None, :])
   each_NPM = jnp.where(mask_NM[:, None, :], PENALTIES[penalty](short_NPM), 0)
-  drawn_N = jnp.maximum(shards.total(jnp.sum(mask_NM, axis=1)), 1).astype(o_NM.dtype)
-  return jnp.sum(w_NP * shards.total(jnp.sum(each_NPM, axis=2)) / drawn_N[:, None])
+  drawn_N = jnp.maximum(shards.psum(jnp.sum(mask_NM, axis=1)), 1).astype(o_NM.dtype)
+  return jnp.sum(w_NP * shards.psum(jnp.sum(each_NPM, axis=2)) / drawn_N[:, None])
 
 
 @dataclass(frozen=True)

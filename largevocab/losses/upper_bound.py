@@ -71,13 +71,15 @@ def upper_bound_loss(
   log_expected_NM = jnp.where(mask_NM, log_expected_NM, 0)
   drawn_NM = jnp.where(mask_NM, o_NM, 0) * jnp.exp(-log_expected_NM)
   counted_N = jnp.sum(true_NP, axis=1) + jnp.sum(mask_NM, axis=1)
-  others_N = num_classes - shards.total(counted_N)
+  others_N = num_classes - shards.psum(counted_N)
   log_others_N = jnp.log(jnp.maximum(others_N, 1).astype(o_NM.dtype))
   terms_NM = jnp.concatenate(
     [
       jnp.where(true_NP, o_NP, LOG_ZERO),
       jnp.where(mask_NM, drawn_NM, LOG_ZERO),
-      shards.once(jnp.where(others_N > 0, log_others_N, LOG_ZERO), LOG_ZERO)[:, None],
+      shards.on_first_device(jnp.where(others_N > 0, log_others_N, LOG_ZERO), LOG_ZERO)[
+        :, None
+      ],
     ],
     axis=1,
   )

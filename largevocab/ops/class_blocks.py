@@ -1,4 +1,4 @@
-"""Blocks of classes, which are divided over devices: where the row of a class is.
+"""Blocks of classes, which are sharded over devices: where the row of a class is.
 
 Here B is the number of blocks and C of devices.
 """

@@ -26,7 +26,7 @@ def capacity(num: int) -> int:
   >>> capacity(5000)
   5000
   """
-  if not shards.is_divided():
+  if not shards.is_sharded():
     return num
   mean = num / lax.axis_size(shards.AXIS)
   return min(num, max(LEAST, math.ceil(mean + 6 * math.sqrt(mean))))

@@ -73,12 +73,12 @@ def table(num_classes: int | None) -> Iterator[None]:
     yield
 
 
-def alone() -> contextlib.AbstractContextManager[None]:
+def one_block() -> contextlib.AbstractContextManager[None]:
   """What is traced inside computes with one block, as on one device."""
   return over(None)
 
 
-def is_divided() -> bool:
+def is_sharded() -> bool:
   """Whether other devices have rows of the same tables."""
   return _now.get() is not None
 
@@ -287,7 +287,7 @@ def _psum(x: jax.Array) -> jax.Array:
 _psum.defvjp(lambda x: (_psum(x), None), lambda _, g: (g,))
 
 
-def total(x: jax.Array) -> jax.Array:
+def psum(x: jax.Array) -> jax.Array:
   """The sum over the devices.
 
   Its gradient is right if all that is computed from it is the same on all devices, as a
@@ -297,24 +297,24 @@ def total(x: jax.Array) -> jax.Array:
 
 
 @jax.custom_vjp
-def _copied(x: jax.Array) -> jax.Array:
+def _replicated(x: jax.Array) -> jax.Array:
   return x
 
 
-_copied.defvjp(lambda x: (x, None), lambda _, g: (lax.psum(g, AXIS),))
+_replicated.defvjp(lambda x: (x, None), lambda _, g: (lax.psum(g, AXIS),))
 
 
-def copied(x: jax.Array) -> jax.Array:
+def replicated(x: jax.Array) -> jax.Array:
   """What all devices know, to be combined with what each has of its own: the gradient
   is summed over the devices.
 
-  >>> float(copied(jnp.ones(1))[0])
+  >>> float(replicated(jnp.ones(1))[0])
   1.0
   """
-  return x if _now.get() is None else _copied(x)
+  return x if _now.get() is None else _replicated(x)
 
 
-def of_owner(x: jax.Array, is_here: jax.Array) -> jax.Array:
+def from_owner(x: jax.Array, is_here: jax.Array) -> jax.Array:
   """The value of the one device where `is_here`; 0 if there is none."""
   return x if _now.get() is None else _psum(jnp.where(is_here, x, 0))
 
@@ -327,17 +327,17 @@ def rows_of(x_VD: jax.Array, ids: jax.Array) -> jax.Array:
   [[2.0], [0.0]]
   """
   here = own_rows(ids, len(x_VD))
-  return total(x_VD.at[here].get(mode="fill", fill_value=0))
+  return psum(x_VD.at[here].get(mode="fill", fill_value=0))
 
 
-def once(x: jax.Array, otherwise: float) -> jax.Array:
+def on_first_device(x: jax.Array, otherwise: float) -> jax.Array:
   """x on the first device, another value on the others."""
   if _now.get() is None:
     return x
   return jnp.where(lax.axis_index(AXIS) == 0, x, otherwise)
 
 
-def largest(x: jax.Array) -> jax.Array:
+def pmax(x: jax.Array) -> jax.Array:
   """The maximum over the devices, without a gradient."""
   return x if _now.get() is None else lax.pmax(lax.stop_gradient(x), AXIS)
 
@@ -386,6 +386,6 @@ def logsumexp(x: jax.Array, axis: int = -1) -> jax.Array:
   """
   if _now.get() is None:
     return jax.nn.logsumexp(x, axis=axis)
-  top = largest(jnp.max(x, axis=axis, keepdims=True))
+  top = pmax(jnp.max(x, axis=axis, keepdims=True))
   top = jnp.where(jnp.isfinite(top), top, 0)  # -inf if there is nothing to sum
-  return jnp.log(total(jnp.sum(jnp.exp(x - top), axis=axis))) + jnp.squeeze(top, axis)
+  return jnp.log(psum(jnp.sum(jnp.exp(x - top), axis=axis))) + jnp.squeeze(top, axis)

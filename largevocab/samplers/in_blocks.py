@@ -65,7 +65,7 @@ class InBlocks:
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PyTree:
     """Statistics of one block, for its share of m draws."""
     m = shards.per_block(m)
-    with shards.alone():
+    with shards.one_block():
       return self.sampler.init(counts, w_VD, m)
 
   def sample(
@@ -84,7 +84,7 @@ class InBlocks:
       stats, w_SD, start, number = block
       key_of_block = jax.random.fold_in(key, number)
       in_block = y._replace(ids_NP=_within(y.ids_NP, start, S))
-      with shards.alone():
+      with shards.one_block():
         draw = self.sampler.sample(stats, w_SD, key_of_block, h_ND, in_block)
       exact = draw.exact_ids
       if exact is not None:
@@ -111,7 +111,7 @@ class InBlocks:
       stats, w_SD, start, _ = block
       in_block = y._replace(ids_NP=_within(y.ids_NP, start, S))
       at = _within(ids, start, S)
-      with shards.alone():
+      with shards.one_block():
         return self.sampler.log_expected(stats, w_SD, h_ND, in_block, at)
 
     return jnp.max(self._for_blocks(one, (stats, *blocks)), axis=0)
@@ -132,7 +132,7 @@ class InBlocks:
     def one(block):
       stats, w_SD, start, _ = block
       at_R = _within(ids_R, start, S)
-      with shards.alone():
+      with shards.one_block():
         return self.sampler.update(stats, w_SD, at_R, old_RD, new_RD)
 
     return self._for_blocks(one, (stats, *blocks))
@@ -145,7 +145,7 @@ class InBlocks:
     def one(block):
       stats, w_SD, _, number = block
       key_of_block = jax.random.fold_in(key, number)
-      with shards.alone():
+      with shards.one_block():
         return self.sampler.refresh(stats, w_SD, key_of_block)
 
     return self._for_blocks(one, (stats, *blocks))

@@ -48,7 +48,7 @@ class LSHLabel(LSH):
     """The rows of the true classes, [N, P, D], each from the device that has it."""
     is_here_NP = y.ids_NP < len(w_VD)
     row_NPD = w_VD.at[y.ids_NP].get(mode="clip")
-    return shards.of_owner(row_NPD, is_here_NP[:, :, None])
+    return shards.from_owner(row_NPD, is_here_NP[:, :, None])
 
   def query_buckets(
     self, stats: LSHStats, w_VD: jax.Array, h_ND: jax.Array, y: Targets

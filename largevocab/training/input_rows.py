@@ -13,7 +13,7 @@ from largevocab.errors import UserError
 from largevocab.heads.base import HeadStep
 from largevocab.rows import DeviceGrads, RowGrads
 from largevocab.training.settings import Experiment
-from largevocab.training.spread import inputs_of
+from largevocab.training.sharding import inputs_of
 
 PyTree = Any
 

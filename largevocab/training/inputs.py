@@ -22,7 +22,7 @@ class Inputs:
   """How inputs are looked up and learned.
 
   Inside `largevocab.ops.shards.over` a table is the part of this device, and examples
-  are those of this device (`largevocab.training.divided_inputs`).
+  are those of this device (`largevocab.training.sharded_inputs`).
 
   Attributes:
     optimizer: of the table.

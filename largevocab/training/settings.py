@@ -260,7 +260,7 @@ class Logging:
 
 @settings
 class Devices:
-  """How rows of classes and inputs are divided over devices, see docs/devices.md.
+  """How rows of classes and inputs are sharded over devices, see docs/devices.md.
 
   Attributes:
     blocks: of the classes, and of the inputs: a multiple of the number of devices. Part

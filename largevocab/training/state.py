@@ -14,7 +14,7 @@ from largevocab.training.checkpoint import Checkpoints, shapes_of
 from largevocab.training.data_of_run import check_data
 from largevocab.training.input_rows import num_own
 from largevocab.training.settings import Experiment
-from largevocab.training.spread import inputs_of, on_devices
+from largevocab.training.sharding import inputs_of, on_devices
 
 PyTree = Any
 

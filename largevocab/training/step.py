@@ -15,7 +15,7 @@ from largevocab.training.activations import activations
 from largevocab.training.averages import settled, step_network
 from largevocab.training.input_rows import gradients, look_up
 from largevocab.training.settings import Experiment
-from largevocab.training.spread import by_examples, inputs_of, places
+from largevocab.training.sharding import by_examples, inputs_of, places
 from largevocab.training.state import State
 
 

@@ -1,11 +1,11 @@
-"""The shapes of a divided state, without its arrays."""
+"""The shapes of a sharded state, without its arrays."""
 
 import pytest
 
 PROGRAM = """
 import jax, numpy as np
 from largevocab import config
-from largevocab.heads import OverDevices, class_mesh
+from largevocab.heads import ShardedHead, class_mesh
 from largevocab.labels import Counts
 from largevocab.rows import Adagrad
 
@@ -16,7 +16,7 @@ for path in PATHS:
   fields = {"num_samples": 64} if "/" in path else {}
   fields |= {} if path == "spherical" else {"optimizer": Adagrad()}
   inner = config.head(path, **fields)
-  head = OverDevices(inner, mesh, B)
+  head = ShardedHead(inner, mesh, B)
   made = head.init(jax.random.key(0), counts, D)
   abstract = head.abstract_state(counts, D)
   assert jax.tree.structure(made) == jax.tree.structure(abstract), path
@@ -26,7 +26,7 @@ for path in PATHS:
     assert not isinstance(got, jax.Array), path
 
 # A billion classes, whose rows would fill this machine: counts that memory has once.
-head = OverDevices(config.head("full"), mesh, B)
+head = ShardedHead(config.head("full"), mesh, B)
 table = head.abstract_state(Counts(np.broadcast_to(1, 10**9)), 128).parts.table
 assert table.w_VD.shape == (10**9, 136)
 """

@@ -21,7 +21,7 @@ from largevocab import (
   split_state,
 )
 from largevocab.errors import UserError
-from largevocab.heads import Full, OverDevices, Sampled, Spherical, class_mesh
+from largevocab.heads import Full, Sampled, ShardedHead, Spherical, class_mesh
 from largevocab.losses import SAMPLED_LOSSES
 from largevocab.rows import Adagrad
 from largevocab.samplers import PPS
@@ -334,7 +334,7 @@ def test_statistics_are_followed_by_refresh_and_counted_at_rate_zero():
 def test_heads_over_devices_are_losses_too(num_blocks):
   """The derivative along a direction is a finite difference."""
   mesh = class_mesh(jax.devices()[:1])
-  head = OverDevices(Full(bias=False), mesh, num_blocks)
+  head = ShardedHead(Full(bias=False), mesh, num_blocks)
   params, rest = split_state(head.init(KEY, counts(), D))
   h_ND, y = jax.random.normal(KEY, (N, D)), jax.tree.map(lambda x: x[0], batches()[1])
   loss = jax.jit(lambda w: head_loss(head)({"parts.table": w}, rest, h_ND, y, KEY))
@@ -350,10 +350,10 @@ ON_DEVICES = """
 import jax
 import numpy as np
 from largevocab import head_loss, single_targets, split_state
-from largevocab.heads import OverDevices, Sampled, class_mesh
+from largevocab.heads import ShardedHead, Sampled, class_mesh
 
 def gradients(num_devices):
-  head = OverDevices(Sampled(num_samples=8), class_mesh(jax.devices()[:num_devices]), 4)
+  head = ShardedHead(Sampled(num_samples=8), class_mesh(jax.devices()[:num_devices]), 4)
   params, rest = split_state(head.init(jax.random.key(0), np.arange(13, 0, -1), 5))
   h_ND = np.random.default_rng(0).standard_normal((8, 5)).astype("f")
   args = params, rest, h_ND, single_targets(np.arange(8)), jax.random.key(1)
@@ -403,6 +403,6 @@ def test_parameters_that_are_missing_or_of_another_head_are_named():
       merge_state({"table": wrong}, rest)
   with pytest.raises(UserError, match="has no table"):
     split_state({"w": params["table"]})
-  over = OverDevices(Spherical(), class_mesh(jax.devices()[:1]), 1)
+  over = ShardedHead(Spherical(), class_mesh(jax.devices()[:1]), 1)
   with pytest.raises(UserError, match="no dense W"):
     split_state(over.init(KEY, counts(), D))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from largevocab.errors import UserError
-from largevocab.heads import OverDevices, Sampled, Spherical, class_mesh
+from largevocab.heads import Sampled, ShardedHead, Spherical, class_mesh
 
 EVERY_10 = [1, 2, 4, 8, *range(10, 100, 10)]
 GROWING = [1, 2, 4, 8, 10, 30, 70]
@@ -23,7 +23,7 @@ HEADS = {
 def test_a_head_is_refreshed_when_its_settings_say(name, is_over_devices):
   head, due = HEADS[name]
   if is_over_devices:
-    head = OverDevices(head, class_mesh(jax.devices()[:1]), num_blocks=2)
+    head = ShardedHead(head, class_mesh(jax.devices()[:1]), num_blocks=2)
   assert [step for step in range(1, 100) if head.refreshes(step)] == due
 
 

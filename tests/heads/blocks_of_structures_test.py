@@ -15,7 +15,7 @@ from largevocab.heads import (
   DSoftmax,
   Hierarchical,
   Huffman,
-  OverDevices,
+  ShardedHead,
   Spherical,
   class_mesh,
 )
@@ -36,7 +36,7 @@ def test_more_blocks_are_the_same_factored_table():
   ids_NP = np.array([[1, 5], [3, 3], [7, V], [12, 0], [5, 2]], np.int32)
   y = Targets(ids_NP, (ids_NP < V).astype(np.float32), np.zeros(5, np.int32))
   head = Spherical(init_scale=1.0, limit=1.1)
-  over = OverDevices(head, ONE, blocks.num)
+  over = ShardedHead(head, ONE, blocks.num)
   state = over.init(jax.random.key(0), np.ones(V, int), 4)
   one = factor(state.parts.v_VD[blocks.row(jnp.arange(V))])
   np.testing.assert_allclose(state.parts.gram_DD, one.gram_DD, rtol=1e-5, atol=1e-6)
@@ -89,7 +89,7 @@ def test_the_trees_of_blocks_are_one_binary_tree(V, B):
   ids_NP[3, 1], w_NP[3, 1], w_NP[4] = V, 0, 0
   y = Targets(ids_NP, w_NP, np.zeros(5, np.int32))
   head = Huffman(init_scale=1.0, bias=False)
-  over = OverDevices(head, ONE, B)
+  over = ShardedHead(head, ONE, B)
   state = over.init(jax.random.key(0), rng.integers(1, 50, V), 4)
   w_VD = np.asarray(state.parts.nodes.w_VD)
   ways = list(paths(state.parts.tree, blocks))
@@ -133,7 +133,7 @@ def test_more_blocks_are_the_same_clusters(binning):
   ids_NP = np.array([[1, 5], [3, 3], [7, V], [12, 0], [5, 2]], np.int32)
   y = Targets(ids_NP, (ids_NP < V).astype(np.float32), np.zeros(5, np.int32))
   head = Hierarchical(num_clusters=5, binning=binning, init_scale=1.0)
-  over = OverDevices(head, ONE, B)
+  over = ShardedHead(head, ONE, B)
   state = over.init(jax.random.key(0), counts, 4)
   one = head.init(jax.random.key(0), counts, 4)
   at_K, parts = blocks.row(jnp.arange(5)), state.parts
@@ -163,7 +163,7 @@ def test_more_blocks_are_the_same_clusters(binning):
 
 
 def test_more_blocks_than_clusters_are_refused():
-  over = OverDevices(Hierarchical(num_clusters=3), ONE, 4)
+  over = ShardedHead(Hierarchical(num_clusters=3), ONE, 4)
   with pytest.raises(UserError, match=r"mesh\.blocks is 4, and there are 3 clusters"):
     over.init(jax.random.key(0), np.ones(13, int), 4)
 
@@ -212,7 +212,7 @@ def test_more_blocks_are_the_same_clusters_by_count(head):
   counts = rng.permutation(np.arange(1, V + 1))
   h_ND = rng.standard_normal((9, 8)).astype(np.float32)
   y = single_targets(rng.integers(0, V, 9), rng.random(9))
-  over = OverDevices(head, ONE, 4)
+  over = ShardedHead(head, ONE, 4)
   state = over.init(jax.random.key(0), counts, 8)
   alone = undivided(state, counts)
   fresh = head.init(jax.random.key(0), counts, 8)
@@ -250,7 +250,7 @@ def test_more_blocks_are_the_same_clusters_by_count(head):
 
 @pytest.mark.parametrize("name", ["adaptive", "d_softmax"])
 def test_a_cluster_of_fewer_classes_than_blocks_is_refused(name):
-  over = OverDevices(HEADS[name](cutoffs=(3, 20)), ONE, 4)
+  over = ShardedHead(HEADS[name](cutoffs=(3, 20)), ONE, 4)
   with pytest.raises(UserError, match=r"mesh\.blocks to 3 or less, or head\.cutoffs"):
     over.init(jax.random.key(0), np.arange(1, 32), 8)
 
@@ -258,7 +258,7 @@ def test_a_cluster_of_fewer_classes_than_blocks_is_refused(name):
 def test_no_block_has_the_random_numbers_of_the_projections():
   """With this generator `fold_in(key, i)` is a key of `split(key)`, too."""
   head = Adaptive(cutoffs=(40,), bias=False)
-  over = OverDevices(head, ONE, 4)
+  over = ShardedHead(head, ONE, 4)
   parts = over.init(jax.random.key(0), np.arange(80, 0, -1), 64).parts
   rows_RD = np.asarray(parts.head.w_VD)
   down_ED = np.asarray(parts.downs[0].w_VD)

@@ -14,8 +14,8 @@ from largevocab import config
 from largevocab.errors import UserError
 from largevocab.heads import (
   Full,
-  OverDevices,
   Sampled,
+  ShardedHead,
   class_mesh,
 )
 from largevocab.labels import Targets, single_targets
@@ -34,7 +34,7 @@ def test_more_blocks_are_the_same_exact_softmax():
   h_ND = rng.standard_normal((5, 4)).astype(np.float32)
   y = single_targets(rng.integers(0, V, 5))
   blocks, head = Blocks(V, 4), Full(bias=False, init_scale=1.0)
-  over = OverDevices(head, ONE, blocks.num)
+  over = ShardedHead(head, ONE, blocks.num)
   state = over.init(jax.random.key(0), counts, 4)
   place_V = blocks.row(jnp.arange(V))
   alone = head.init(jax.random.key(0), counts, 4)
@@ -57,7 +57,7 @@ def test_more_blocks_are_the_same_exact_softmax():
 
 @pytest.mark.parametrize("sampler", [PPS(), Unigram()])
 def test_a_block_may_have_only_classes_that_were_not_seen(sampler):
-  over = OverDevices(Sampled(sampler=sampler, num_samples=4), ONE, 4)
+  over = ShardedHead(Sampled(sampler=sampler, num_samples=4), ONE, 4)
   counts = [50, 20, 10, 0, 5, 3, 1, 0]  # the fourth block has the classes 3 and 7
   state = over.init(jax.random.key(0), counts, 4)
   step = over.backward(
@@ -68,7 +68,7 @@ def test_a_block_may_have_only_classes_that_were_not_seen(sampler):
   with pytest.raises(
     UserError, match=r"of a block was counted: set head\.sampler\.smoo"
   ):
-    OverDevices(Sampled(sampler=strict, num_samples=4), ONE, 4).init(
+    ShardedHead(Sampled(sampler=strict, num_samples=4), ONE, 4).init(
       jax.random.key(0), counts, 4
     )
   with pytest.raises(UserError, match="counts of all 8 classes are zero"):
@@ -78,7 +78,7 @@ def test_a_block_may_have_only_classes_that_were_not_seen(sampler):
 @pytest.mark.parametrize("method", ["reference", "examples", "tiles", "classes"])
 def test_unused_rows_are_no_classes_for_any_method(method):
   V = 13  # four blocks of four rows
-  over = OverDevices(Full(method=method, init_scale=0.0), ONE, 4)
+  over = ShardedHead(Full(method=method, init_scale=0.0), ONE, 4)
   state = over.init(jax.random.key(0), np.ones(V, int), 4)
   y = single_targets([0, 12, 5])
   _, out = stepper(over)(state, jnp.ones((3, 4)), y, jax.random.key(0))
@@ -113,7 +113,7 @@ def test_every_loss_is_that_of_one_device(loss, fields):
   make = lambda num: config.head(
     f"{loss}/pps", num_samples=num, init_scale=1.0, **copy.deepcopy(fields)
   )
-  over, alone = OverDevices(make(16), ONE, 4), make(16)
+  over, alone = ShardedHead(make(16), ONE, 4), make(16)
   state = over.init(jax.random.key(0), counts, 4)
   w_VD = state.parts.table.w_VD[blocks.row(jnp.arange(V))]
   one = alone.init(jax.random.key(0), counts, 4)
@@ -132,7 +132,7 @@ def test_every_loss_is_that_of_one_device(loss, fields):
 
 def test_more_blocks_than_classes_are_refused():
   with pytest.raises(UserError, match=r"mesh\.blocks is 8, and there are 5 classes"):
-    OverDevices(Full(), ONE, 8).init(jax.random.key(0), np.ones(5, int), 4)
+    ShardedHead(Full(), ONE, 8).init(jax.random.key(0), np.ones(5, int), 4)
 
 
 class OfSeen(PPS):
@@ -154,11 +154,11 @@ def test_statistics_of_unequal_sizes_are_named(sampler, message):
   head = Sampled(sampler=sampler, num_samples=8)
   counts = np.array([5, 3, 2, 1, 1, 0, 4, 0])  # two blocks have one class to draw
   with pytest.raises(UserError, match=message):
-    OverDevices(head, ONE, 4).init(jax.random.key(0), counts, 4)
+    ShardedHead(head, ONE, 4).init(jax.random.key(0), counts, 4)
 
 
 def test_an_invalid_label_is_no_loss():
-  over = OverDevices(Full(), ONE, 2)
+  over = ShardedHead(Full(), ONE, 2)
   state = over.init(jax.random.key(0), np.ones(6, int), 4)
   h_ND, y = jnp.ones((2, 4)), single_targets([1, 6])
   assert np.isnan(stepper(over)(state, h_ND, y, jax.random.key(0))[1].loss)
@@ -166,7 +166,7 @@ def test_an_invalid_label_is_no_loss():
 
 def test_initial_rows_depend_on_the_block_only():
   def rows(num_blocks):
-    over = OverDevices(Full(), ONE, num_blocks)
+    over = ShardedHead(Full(), ONE, num_blocks)
     return over.init(jax.random.key(0), np.ones(8, int), 4).parts.table.w_VD
 
   two, four = rows(2), rows(4)
@@ -181,7 +181,7 @@ def test_exact_classes_count_once_whatever_is_drawn():
   others = [c for c in range(V) if c not in (5, 12, 11)]  # all but the most frequent
   head = Sampled(exact_frequent=3, exact_ids=(5, *others), num_samples=4)
   head = dataclasses.replace(head, init_scale=1.0, bias=False)
-  over = OverDevices(head, ONE, 4)
+  over = ShardedHead(head, ONE, 4)
   state = over.init(jax.random.key(0), counts, 4)
   exact_BT = np.asarray(state.parts.exact_T).reshape(4, -1)
   assert exact_BT.shape == (4, 4)
@@ -191,20 +191,20 @@ def test_exact_classes_count_once_whatever_is_drawn():
   nll_N = jax.jit(over.evaluate)(state, h_ND, y)["nll"]
   np.testing.assert_allclose(out.loss, jnp.mean(nll_N), rtol=1e-6)
   few = dataclasses.replace(head, exact_frequent=0, exact_ids=(5,))
-  state = OverDevices(few, ONE, 4).init(jax.random.key(0), counts, 4)
-  _, sampled = stepper(OverDevices(few, ONE, 4))(state, h_ND, y, jax.random.key(0))
+  state = ShardedHead(few, ONE, 4).init(jax.random.key(0), counts, 4)
+  _, sampled = stepper(ShardedHead(few, ONE, 4))(state, h_ND, y, jax.random.key(0))
   assert abs(sampled.loss - out.loss) > 1e-3
 
 
 def test_exact_classes_that_do_not_exist_are_named():
-  over = OverDevices(Sampled(exact_ids=(13,), num_samples=4), ONE, 4)
+  over = ShardedHead(Sampled(exact_ids=(13,), num_samples=4), ONE, 4)
   with pytest.raises(UserError, match=r"exact_ids has 13, and there are 13 classes"):
     over.init(jax.random.key(0), np.ones(13, int), 4)
 
 
 def ratio_of_z(head, V, times):
   """Z~ / Z of one example, for several draws in four blocks, f64[times]."""
-  over = OverDevices(head, ONE, 4)
+  over = ShardedHead(head, ONE, 4)
   state = over.init(jax.random.key(0), np.arange(1, V + 1), 4)
   h_ND = jnp.asarray(np.random.default_rng(0).standard_normal((1, 4)), jnp.float32)
   y = Targets(jnp.array([[5, 8, 5]]), jnp.array([[0.5, 0.25, 0.25]]), jnp.array([3]))

@@ -10,7 +10,7 @@ import pytest
 
 from largevocab import config
 from largevocab.errors import UserError
-from largevocab.heads import Cosine, Full, OverDevices, Sampled, class_mesh
+from largevocab.heads import Cosine, Full, Sampled, ShardedHead, class_mesh
 from largevocab.labels import Targets
 from largevocab.losses import NCE, Importance
 from largevocab.ops.class_blocks import Blocks
@@ -206,7 +206,7 @@ def test_blocks_of_classes_change_nothing():
     head = HEADS[name]
     if name == "every class":  # of each block
       head = Sampled(bias=False, num_samples=4 * 4, sampler=PPS(), logits=BOTH)
-    over = OverDevices(head, class_mesh(jax.devices()[:1]), blocks.num)
+    over = ShardedHead(head, class_mesh(jax.devices()[:1]), blocks.num)
     state = over.init(KEY, COUNTS, D)
     w_VD = state.parts.table.w_VD[blocks.row(jnp.arange(V))]
     alone = reference.init(KEY, COUNTS, D)

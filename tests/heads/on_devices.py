@@ -1,5 +1,5 @@
 """Trains heads on some of eight devices, in a process that has so many: see
-`over_devices_test.py`. Prints a JSON line for each head.
+`sharded_test.py`. Prints a JSON line for each head.
 
   python -m tests.heads.on_devices 1,2,8 full sampled/pps
 
@@ -20,7 +20,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from largevocab import config
-from largevocab.heads import OverDevices, class_mesh
+from largevocab.heads import ShardedHead, class_mesh
 from largevocab.heads.base import ROWS, SUM, WHOLE
 from largevocab.labels import Counts, Targets
 from largevocab.ops import passes
@@ -95,7 +95,7 @@ def sent_by_step(path, num_classes):
 
 
 def over(head, num_devices):
-  return OverDevices(head, class_mesh(jax.devices()[:num_devices]), 8)
+  return ShardedHead(head, class_mesh(jax.devices()[:num_devices]), 8)
 
 
 def initial(head):
@@ -133,7 +133,7 @@ def trained(head, state, reads, adds):
       for shard in leaf.addressable_shards
     }
 
-  kind_of = head.head.divided(state.parts)
+  kind_of = head.head.sharding(state.parts)
   for i in range(STEPS):
     if i == STEPS // 2:
       state = jax.jit(head.refresh)(state, jax.random.key(STEPS))

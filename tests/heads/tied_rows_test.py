@@ -9,7 +9,7 @@ import pytest
 
 from largevocab import config
 from largevocab.errors import UserError
-from largevocab.heads import Full, OverDevices, Sampled, class_mesh
+from largevocab.heads import Full, Sampled, ShardedHead, class_mesh
 from largevocab.labels import Counts, Targets
 from largevocab.losses import NCE
 from largevocab.rows import SGD, Adagrad, RowGrads, accumulate, sq_norm
@@ -100,7 +100,7 @@ EXACT = {
 def test_steps_are_those_of_a_dense_table_of_both(name, blocks, optimizer):
   head = EXACT[name](optimizer=optimizer, init_scale=1.0)
   if blocks > 1:
-    head = OverDevices(head, class_mesh(jax.devices()[:1]), blocks)
+    head = ShardedHead(head, class_mesh(jax.devices()[:1]), blocks)
   state, step = head.init(jax.random.key(0), COUNTS, D), stepper(head)
   all_rows = lambda state: np.asarray(head.class_rows(state, jnp.arange(V)))[:, : D + 1]
   first_VE, losses, norms, apart = all_rows(state), [], [], []
@@ -217,7 +217,7 @@ def test_the_sampler_sees_rows_that_only_the_inputs_moved():
 def test_samplers_that_count_see_the_classes_of_the_loss_alone(name, blocks):
   head, (_, y) = config.head(f"sampled/{name}", num_samples=4), batch(0)
   if blocks > 1:
-    head = OverDevices(head, class_mesh(jax.devices()[:1]), blocks)
+    head = ShardedHead(head, class_mesh(jax.devices()[:1]), blocks)
   state = head.init(jax.random.key(0), COUNTS, D)
   own = lambda state: state.parts if blocks > 1 else state
   others = np.setdiff1d(np.arange(V), y.ids_NP)[:2]
@@ -242,7 +242,7 @@ def test_samplers_that_count_see_the_classes_of_the_loss_alone(name, blocks):
 def test_ids_that_are_no_class_have_no_row(name, blocks):
   head = EXACT[name](init_scale=1.0)
   if blocks > 1:
-    head = OverDevices(head, class_mesh(jax.devices()[:1]), blocks)
+    head = ShardedHead(head, class_mesh(jax.devices()[:1]), blocks)
   state, (_, y) = head.init(jax.random.key(0), COUNTS, D), batch(0)
   ids_R = jnp.array([-1, V, V + 3, -V])
   np.testing.assert_array_equal(head.class_rows(state, ids_R)[:, :D], 0)

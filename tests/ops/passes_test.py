@@ -12,7 +12,7 @@ PROGRAM = """
 import os
 os.environ["XLA_FLAGS"] = os.environ["XLA_FLAGS"].replace("count=4", "count=8")
 import re, jax, jax.numpy as jnp, numpy as np
-from largevocab.heads import OverDevices, Sampled, class_mesh
+from largevocab.heads import ShardedHead, Sampled, class_mesh
 from largevocab.labels import Targets
 from largevocab.rows import Adagrad
 
@@ -32,7 +32,7 @@ every = {
 h_ND = rng.standard_normal((N, D)).astype(np.float32)
 
 def results(C):
-  head = OverDevices(Sampled(num_samples=64, optimizer=Adagrad()), *mesh_of(C))
+  head = ShardedHead(Sampled(num_samples=64, optimizer=Adagrad()), *mesh_of(C))
   @jax.jit
   def step(state, h_ND, y, key):
     out = head.backward(state, h_ND, y, key)

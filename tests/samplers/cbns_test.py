@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from largevocab.errors import UserError
-from largevocab.heads import OverDevices, Sampled, class_mesh
+from largevocab.heads import Sampled, ShardedHead, class_mesh
 from largevocab.labels import Counts, single_targets
 from largevocab.samplers import CBNS, InBatch, Mixture
 from tests.samplers.changes import rows_of_batch
@@ -189,7 +189,7 @@ def test_a_head_remembers_the_classes_of_its_batches(blocks):
   """Of examples with weight, in blocks as on one device."""
   head = Sampled(sampler=CBNS(batches=2), num_samples=27)
   if blocks:
-    head = OverDevices(head, class_mesh(jax.devices()[:1]), blocks)
+    head = ShardedHead(head, class_mesh(jax.devices()[:1]), blocks)
   state = head.init(KEY, COUNT_V, D)
   step, update = jax.jit(head.backward), jax.jit(head.update)
   for ids, weights in [([2, 8], [1, 1]), ([3, 9], [1, 0]), ([5, 19], [1, 2])]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from largevocab.errors import UserError
-from largevocab.heads import OverDevices, Sampled, class_mesh
+from largevocab.heads import Sampled, ShardedHead, class_mesh
 from largevocab.labels import Counts, Targets, single_targets
 from largevocab.samplers import InBatch, Mixture
 from tests.heads.on_devices import stepper
@@ -215,7 +215,7 @@ def test_a_head_counts_the_classes_of_its_batches(blocks, fields):
   """Of examples with weight, in blocks as on one device; exact sets count besides."""
   head = Sampled(sampler=InBatch(rate=0.5), num_samples=6, **fields)
   if blocks:
-    head = OverDevices(head, class_mesh(jax.devices()[:1]), blocks)
+    head = ShardedHead(head, class_mesh(jax.devices()[:1]), blocks)
   state, step = head.init(KEY, COUNT_V, D), stepper(head)
   batches = [([3, 5, 3, 9], [1, 1, 1, 0]), ([5, 19, 7, 7], [1, 1, 1, 2])]
   for i, (ids, weights) in enumerate(batches):

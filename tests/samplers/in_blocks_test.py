@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec
 
 from largevocab import config
 from largevocab.errors import UserError
-from largevocab.heads import OverDevices, Sampled, class_mesh
+from largevocab.heads import Sampled, ShardedHead, class_mesh
 from largevocab.labels import Counts, Targets
 from largevocab.ops import shards
 from largevocab.ops.class_blocks import Blocks
@@ -49,7 +49,7 @@ def made(sampler):
   """A head with the sampler, its state on one device, and one that has been trained."""
   absolute = getattr(sampler, "absolute", False)
   head = Sampled(sampler=sampler, num_samples=M, absolute=absolute, bias=False)
-  head = OverDevices(head, MESH, B)
+  head = ShardedHead(head, MESH, B)
   state = head.init(jax.random.key(0), COUNTS, D)
   later = state
 
@@ -183,7 +183,7 @@ def test_sets_of_a_block_have_the_law_of_the_block_alone(sampler, m):
   w_VD = jnp.zeros((V, D))
   count_V = np.random.default_rng(m).permutation(COUNTS.unigram_V) ** 2
   count_V[[5, 13, 10]] = 0
-  head = OverDevices(Sampled(sampler=sampler, num_samples=m, bias=False), MESH, B)
+  head = ShardedHead(Sampled(sampler=sampler, num_samples=m, bias=False), MESH, B)
   state = head.init(jax.random.key(0), Counts(count_V), D)
   got = law(head, state, *batch(0))[0].reshape(B, -1)
   sizes = set()
@@ -211,7 +211,7 @@ def test_many_ids_are_looked_up_as_few_are(name):
 
 @pytest.mark.parametrize("path", ["sampled/pps", "sampled/mixture", "nce/unigram"])
 def test_with_several_blocks_a_step_costs_the_same_for_any_number_of_classes(path):
-  head = OverDevices(config.head(path, num_samples=64), MESH, 16)
+  head = ShardedHead(config.head(path, num_samples=64), MESH, 16)
 
   def cost(num_classes):
     @functools.partial(jax.jit, donate_argnums=0)
@@ -249,7 +249,7 @@ def test_bigrams_of_a_block_are_those_that_end_there():
 
 def test_a_block_may_have_no_bigram():
   tokens = np.array([0, 4, 0, 8, 0, 1])  # all end in the first two of four blocks
-  head = OverDevices(Sampled(sampler=Bigram(), num_samples=M), MESH, B)
+  head = ShardedHead(Sampled(sampler=Bigram(), num_samples=M), MESH, B)
   counts = Counts(COUNTS.unigram_V, tokens)
   state = head.init(jax.random.key(0), counts, D)
   h_ND, y = batch(0)
@@ -273,6 +273,6 @@ def test_blocks_draw_with_keys_of_their_own():
 
 
 def test_the_number_of_draws_must_be_a_multiple_of_the_blocks():
-  head = OverDevices(Sampled(num_samples=M + 1), MESH, B)
+  head = ShardedHead(Sampled(num_samples=M + 1), MESH, B)
   with pytest.raises(UserError, match=r"num_samples is 17.* set it to 16 or 20"):
     head.init(jax.random.key(0), COUNTS, D)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from largevocab.heads import OverDevices, Sampled, class_mesh
+from largevocab.heads import Sampled, ShardedHead, class_mesh
 from largevocab.labels import Counts, single_targets
 from largevocab.ops import shards
 from largevocab.ops.class_blocks import Blocks
@@ -99,7 +99,7 @@ def test_eight_blocks_have_the_laws_of_eight_samplers():
   counts = Counts(COUNTS.unigram_V[: V - 1])
   h_ND, y = problem()[1:]
   head = Sampled(sampler=sampler, num_samples=M, bias=False)
-  state = OverDevices(head, mesh, 8).init(KEY, counts, D)
+  state = ShardedHead(head, mesh, 8).init(KEY, counts, D)
 
   def draw_and_law(stats, w_VD):
     with shards.over(blocks):

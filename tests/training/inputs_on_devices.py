@@ -1,5 +1,5 @@
 """Looks up and trains rows of inputs on some of eight devices, in a process that has so
-many: see `divided_inputs_test.py`. Prints a JSON line for each kind of input.
+many: see `sharded_inputs_test.py`. Prints a JSON line for each kind of input.
 
   python -m tests.training.inputs_on_devices
 """
@@ -14,8 +14,8 @@ import numpy as np
 from largevocab.data.batches import FeatureBag
 from largevocab.heads import class_mesh
 from largevocab.rows import Adagrad, sq_norm
-from largevocab.training.divided_inputs import DividedInputs
 from largevocab.training.inputs import Inputs
+from largevocab.training.sharded_inputs import ShardedInputs
 from tests.heads.on_devices import sent
 
 V, E, N, STEPS, BLOCKS = 203, 16, 22, 8, 8  # V and N divide by nothing
@@ -42,7 +42,7 @@ def trained(kind, num_devices):
   """Looked-up inputs, norms and rows in a few steps of least squares."""
   mesh = class_mesh(jax.devices()[:num_devices])
   optimizer = Adagrad(weight_decay=DECAY)
-  inputs = DividedInputs(Inputs(optimizer, E, init_scale=1.0), mesh, BLOCKS)
+  inputs = ShardedInputs(Inputs(optimizer, E, init_scale=1.0), mesh, BLOCKS)
   table = inputs.init(jax.random.key(0), V)
 
   @functools.partial(jax.jit, donate_argnums=0)

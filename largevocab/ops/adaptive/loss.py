@@ -186,7 +186,7 @@ def adaptive_loss(
     with shards.table(size):
       more, dh_of_tail_ND, dtail = sum_of_turns(body, zeros, way)
     loss, dh_ND = loss + more, dh_ND + dh_of_tail_ND
-    dtails.append(dtail._replace(down_ED=shards.total(dtail.down_ED)))
+    dtails.append(dtail._replace(down_ED=shards.psum(dtail.down_ED)))
     reached.append(way.count)
   reached_J = jnp.array(reached, jnp.int32)
   return loss, ClusterGradients(dh_ND, Model(dhead_VD, tuple(dtails)), reached_J)

@@ -100,4 +100,4 @@ def _tail_logits(x_ND: jax.Array, model: Model, dtype) -> jax.Array:
   tails_J = jnp.arange(model.sizes[0], model.head_size)
   here_J = shards.own_rows(tails_J, num_rows)
   o_NJ = logits(x_ND, model.head_VD.at[here_J].get(mode="clip"), dtype)
-  return shards.of_owner(o_NJ, here_J < num_rows)
+  return shards.from_owner(o_NJ, here_J < num_rows)

@@ -113,7 +113,7 @@ def absorb(f: Factored, key: jax.Array, limit: float) -> Factored:
   ([8.0, 8.0], [[1.0, 0.0], [0.0, 1.0]])
   """
   f = reinvert(f)
-  is_far = shards.largest(spread(f)) > limit  # devices sum up Q together or not at all
+  is_far = shards.pmax(spread(f)) > limit  # devices sum up Q together or not at all
   anew = lambda f: factor(implied(f), f.activations)
   absorbed = lambda carry: (anew(carry[0]), jnp.bool(False))
   return lax.while_loop(lambda carry: carry[1], absorbed, (f, is_far))[0]

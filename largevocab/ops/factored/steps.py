@@ -95,7 +95,7 @@ def _equal(f: Factored, g: SphericalGrads) -> jax.Array:
   equal_RD = sums_of_equals(g.ids_NP.ravel(), flat_RD, len(f.v_VD))
   equal_NPD = equal_RD.reshape(rows_NPD.shape)
   equal_ND = jnp.einsum("np,npd->nd", g.do_NP, equal_NPD, precision="highest")
-  return shards.total(equal_ND)
+  return shards.psum(equal_ND)
 
 
 def distinct(

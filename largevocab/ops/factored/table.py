@@ -56,8 +56,8 @@ def factor(w_VD: jax.Array, given: Activations | None = None) -> Factored:
     v_VD=w_VD,
     u_DD=eye(),
     omega_D=jnp.zeros(D, w_VD.dtype),
-    gram_DD=shards.total(dot(w_VD.T, w_VD)),
-    sum_D=shards.total(jnp.sum(w_VD, axis=0)),
+    gram_DD=shards.psum(dot(w_VD.T, w_VD)),
+    sum_D=shards.psum(jnp.sum(w_VD, axis=0)),
     u_inv_DD=eye(),
     activations=given,
   )
@@ -122,16 +122,16 @@ def outputs_and_pull(
     w_ND = dot(v_NPD[:, 0], f.u_DD) + f.omega_D[None, :]
     o_NP = jnp.sum(w_ND * h_ND, axis=1, keepdims=True)
     o_NP = jnp.where(is_true_NP, o_NP, 0)
-    return shards.total(o_NP), lambda do_NP: shards.of_owner(do_NP * w_ND, is_true_NP)
+    return shards.psum(o_NP), lambda do_NP: shards.from_owner(do_NP * w_ND, is_true_NP)
   o_NP = jnp.einsum("npd,nd->np", v_NPD, dot(h_ND, f.u_DD.T), precision="highest")
   o_NP = o_NP + dot(h_ND, f.omega_D)[:, None]
 
   def pull(do_NP):
     v_ND = jnp.einsum("np,npd->nd", do_NP, v_NPD, precision="highest")
     omega_ND = jnp.sum(do_NP, axis=1)[:, None] * f.omega_D[None, :]
-    return shards.total(dot(v_ND, f.u_DD)) + omega_ND
+    return shards.psum(dot(v_ND, f.u_DD)) + omega_ND
 
-  return shards.total(jnp.where(is_true_NP, o_NP, 0)), pull
+  return shards.psum(jnp.where(is_true_NP, o_NP, 0)), pull
 
 
 def dot(a: jax.Array, b: jax.Array) -> jax.Array:

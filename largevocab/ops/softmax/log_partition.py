@@ -133,12 +133,12 @@ def joined(each: Sequence[Normalized]) -> Normalized:
 
 def of_all_devices(normalized: Normalized) -> Normalized:
   """Merges the classes of several devices; each given class is on one of them."""
-  if not shards.is_divided():
+  if not shards.is_sharded():
     return normalized
   max_N, sum_N, s_NP = normalized
-  top_N = shards.largest(max_N)
-  sum_N = shards.total(sum_N * jnp.exp(max_N - top_N))
-  return Normalized(top_N, sum_N, shards.total(s_NP))
+  top_N = shards.pmax(max_N)
+  sum_N = shards.psum(sum_N * jnp.exp(max_N - top_N))
+  return Normalized(top_N, sum_N, shards.psum(s_NP))
 
 
 def _add_scores(max_N, sum_N, s_NV):

@@ -105,7 +105,7 @@ def parts_loss_naive(
 
   s_NV = jnp.concatenate(_of_each(scores, parts, ids_NP), axis=1)
   s_NP = jnp.take_along_axis(s_NV, ids_NP, axis=1, mode="fill", fill_value=0)
-  return (w_NP * (shards.logsumexp(s_NV, axis=1)[:, None] - shards.total(s_NP))).sum()
+  return (w_NP * (shards.logsumexp(s_NV, axis=1)[:, None] - shards.psum(s_NP))).sum()
 
 
 def parts_loss(
@@ -254,7 +254,7 @@ def own_places(parts: Parts, place_NP: jax.Array) -> jax.Array:
   >>> own_places(parts, jnp.array([[2, 3, 4]])).tolist()
   [[2, 3, 4]]
   """
-  if not shards.is_divided():
+  if not shards.is_sharded():
     return place_NP
   own_NP = jnp.full_like(place_NP, sum(len(part.w_VD) for part in parts))
   first = start = 0

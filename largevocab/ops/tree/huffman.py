@@ -167,7 +167,7 @@ def _ways_of_blocks(top: Tree, ids_M: jax.Array, num_rows: int) -> jax.Array:
   here_B = shards.blocks_here()
   size = num_rows // len(here_B)
   block_M = here_B.at[ids_M // size].get(mode="fill", fill_value=-1)
-  block_M = shards.largest(block_M)  # that of the owner
+  block_M = shards.pmax(block_M)  # that of the owner
   above_LM = ways(top, jnp.where(block_M < 0, len(top.above_class_V), block_M))
   row_LM = shards.rows_here(above_LM // 2 * size + size - 1, num_rows)
   is_here_LM = (above_LM >= 0) & (row_LM < num_rows)
@@ -216,7 +216,7 @@ def tree_nll(
 
   nll_M = jnp.zeros(ids_NP.size, sum_dtype(dtype))
   nll_M, _ = lax.scan(add, nll_M, ways(tree, ids_NP.ravel()))
-  return shards.total(nll_M.reshape(ids_NP.shape))
+  return shards.psum(nll_M.reshape(ids_NP.shape))
 
 
 def tree_loss(
@@ -263,7 +263,7 @@ def tree_loss(
     default=partial(over_table, x_MD, w_M=w_M, steps=steps, dtype=dtype),
   )
   dx_NPD = dx_MD.reshape(*ids_NP.shape, -1)
-  return shards.total(loss), jnp.sum(dx_NPD, axis=1), (steps.ids_R, rows_RD)
+  return shards.psum(loss), jnp.sum(dx_NPD, axis=1), (steps.ids_R, rows_RD)
 
 
 class Steps(NamedTuple):

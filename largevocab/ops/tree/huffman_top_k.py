@@ -101,7 +101,7 @@ def _log_p_of_blocks(x_ND, w_VD, tree, dtype) -> jax.Array:
   rows_BD = w_VD.reshape(len(here_B), -1, w_VD.shape[1])[:, -1]
   num = len(tree.top.above_class_V)
   o_NB = jnp.zeros((len(x_ND), num)).at[:, here_B].set(logits(x_ND, rows_BD, dtype))
-  o_NB = shards.total(o_NB)
+  o_NB = shards.psum(o_NB)
   above_LB = ways(tree.top, jnp.arange(num))
   log_p_NLB = side_log_p(o_NB.at[:, above_LB // 2].get(mode="clip"), above_LB)
   return jnp.sum(log_p_NLB, axis=1)[:, here_B]

@@ -40,7 +40,7 @@ class ClusterLayout(NamedTuple):
     members_KS: i32[K, S], the classes of each cluster; free slots have V.
     cluster_V: i32[V], the cluster of each class.
     slot_V: i32[V], its slot there.
-    blocks: of the clusters, if they are divided over devices; static. Then the device
+    blocks: of the clusters, if they are sharded over devices; static. Then the device
       has rows of `members_KS` by cluster, and entries of the others by class.
   """
 
@@ -159,7 +159,7 @@ def two_level_nll(
   nll_M = jnp.zeros(ids_NP.size, sum_dtype(dtype))
   cut = tiles(cluster_NP.ravel(), len(leaves_KSD), TILE)
   nll_M = over_tiles(add, nll_M, cut, blocks_at_once(*leaves_KSD.shape[1:]))
-  return shards.total(nll_M.reshape(ids_NP.shape) - log_p_NP)
+  return shards.psum(nll_M.reshape(ids_NP.shape) - log_p_NP)
 
 
 def two_level_loss(
@@ -220,12 +220,12 @@ def two_level_loss(
   d_MS = jnp.zeros((N * P, S), sum_dtype(dtype))
   loss, dx_ND, d_MS = over_tiles(
     add,
-    (shards.once(loss, 0), dx_ND, d_MS),
+    (shards.on_first_device(loss, 0), dx_ND, d_MS),
     tiles(cluster_M, K, TILE),
     blocks_at_once(*leaves_KSD.shape[1:]),
   )
   x_MD = jnp.repeat(x_ND.astype(dtype), P, axis=0)
-  loss = shards.total(loss)
+  loss = shards.psum(loss)
   return loss, TwoLevelGradients(dx_ND, dclusters_KD, cluster_M, d_MS, x_MD)
 
 
@@ -236,8 +236,8 @@ def places(layout: ClusterLayout, ids: jax.Array) -> tuple[jax.Array, jax.Array]
   [[1, 0, 2], [1, 0, 0]]
   """
   K = len(layout.members_KS)
-  cluster = shards.largest(layout.cluster_V.at[ids].get(mode="fill", fill_value=-1))
-  slot = shards.largest(layout.slot_V.at[ids].get(mode="fill", fill_value=0))
+  cluster = shards.pmax(layout.cluster_V.at[ids].get(mode="fill", fill_value=-1))
+  slot = shards.pmax(layout.slot_V.at[ids].get(mode="fill", fill_value=0))
   with shards.over(layout.blocks):
     return jnp.where(cluster < 0, K, shards.own_rows(cluster, K)), slot
 

@@ -28,12 +28,12 @@ PyTree = Any
 _SPLIT, _WHOLE = PartitionSpec(AXIS), PartitionSpec()
 
 
-class Divided(NamedTuple):
-  """State of `OverDevices`.
+class ShardedState(NamedTuple):
+  """State of `ShardedHead`.
 
   Attributes:
     blocks: of the classes; static.
-    parts: the state of the head, whose arrays are divided over the devices.
+    parts: the state of the head, whose arrays are sharded over the devices.
   """
 
   blocks: Blocks
@@ -52,14 +52,14 @@ def class_mesh(devices: list[jax.Device] | None = None) -> Mesh:
 
 
 @dataclass(frozen=True)
-class OverDevices:
-  """A head whose class rows, and their optimiser states and statistics, are divided
+class ShardedHead:
+  """A head whose class rows, and their optimiser states and statistics, are sharded
   over the devices of a mesh.
 
   A device gathers the activations and labels of the batch, computes with its own rows,
   and combines a few numbers for each example with the other devices. Rows are not sent,
   so what is sent depends neither on the number of classes nor on that of candidates.
-  Activations and `dh_ND` are divided over examples; losses and metrics are the same on
+  Activations and `dh_ND` are sharded by examples; losses and metrics are the same on
   all devices.
 
   The model depends on the number of blocks, not on that of devices: losses are equal up
@@ -78,7 +78,7 @@ class OverDevices:
     (D + 1) numbers for activations, N D for their gradient and some N (P + 2) for sums.
 
   >>> from largevocab.heads import Full
-  >>> head = OverDevices(Full(), class_mesh(jax.devices()[:1]), num_blocks=2)
+  >>> head = ShardedHead(Full(), class_mesh(jax.devices()[:1]), num_blocks=2)
   >>> state = head.init(jax.random.key(0), [3, 2, 1, 1, 1], 4)
   >>> state.parts.table.w_VD.shape  # two blocks of three rows, one of them unused
   (6, 8)
@@ -104,7 +104,7 @@ class OverDevices:
   def refreshes(self, step: int) -> bool:
     return self.head.refreshes(step)
 
-  def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> Divided:
+  def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> ShardedState:
     """The initial state, of which no device or process holds more than its part. That
     of a block depends on the block's number only."""
     counts, num_devices = as_counts(counts), self.mesh.size
@@ -136,9 +136,11 @@ class OverDevices:
       place = NamedSharding(self.mesh, spec)
       return jax.make_array_from_single_device_arrays(shape, place, list(each))
 
-    return Divided(blocks, jax.tree.map(assembled, self.head.divided(parts[0]), *parts))
+    return ShardedState(
+      blocks, jax.tree.map(assembled, self.head.sharding(parts[0]), *parts)
+    )
 
-  def abstract_state(self, counts: Counts | ArrayLike, dim: int) -> Divided:
+  def abstract_state(self, counts: Counts | ArrayLike, dim: int) -> ShardedState:
     """The shapes of the initial state and where its parts lie, of which nothing is
     made: for programs that are compiled and not run. All blocks are taken to have the
     sizes of the first."""
@@ -160,11 +162,11 @@ class OverDevices:
         joined[kind](leaf.shape), leaf.dtype, sharding=sharding
       )
 
-    parts = jax.tree.map(placed, self.head.divided(block), self._specs(block), block)
-    return Divided(blocks, parts)
+    parts = jax.tree.map(placed, self.head.sharding(block), self._specs(block), block)
+    return ShardedState(blocks, parts)
 
   def backward(
-    self, state: Divided, h_ND: jax.Array, y: Targets, key: jax.Array
+    self, state: ShardedState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
     def local(parts, h_ND, y, key):
       out = self._here.backward(parts, h_ND, y, key)
@@ -178,7 +180,7 @@ class OverDevices:
     return out._replace(dh_ND=out.dh_ND[: len(h_ND)], grads=grads)
 
   def add_row_grads(
-    self, state: Divided, grads: DeviceGrads, ids_R: jax.Array, g_RD: jax.Array
+    self, state: ShardedState, grads: DeviceGrads, ids_R: jax.Array, g_RD: jax.Array
   ) -> tuple[DeviceGrads, jax.Array]:
     """As of the head, where it has this method; each device adds to its own rows."""
     head: Any = self._here
@@ -194,8 +196,8 @@ class OverDevices:
     return DeviceGrads(parts, self.mesh), sq_norm
 
   def update(
-    self, state: Divided, grads: DeviceGrads, lr: ArrayLike, scale: ArrayLike = 1.0
-  ) -> Divided:
+    self, state: ShardedState, grads: DeviceGrads, lr: ArrayLike, scale: ArrayLike = 1.0
+  ) -> ShardedState:
     def local(parts, grads, lr, scale):
       grads = jax.tree.map(lambda g: g[0], grads)
       return self._here.update(parts, grads, lr, scale)
@@ -204,24 +206,24 @@ class OverDevices:
     parts = self._run(local, self._specs(state.parts), state, grads.parts, **rates)
     return state._replace(parts=parts)
 
-  def refresh(self, state: Divided, key: jax.Array) -> Divided:
+  def refresh(self, state: ShardedState, key: jax.Array) -> ShardedState:
     parts = self._run(self._here.refresh, self._specs(state.parts), state, key=key)
     return state._replace(parts=parts)
 
   def evaluate(
-    self, state: Divided, h_ND: jax.Array, y: Targets
+    self, state: ShardedState, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
     of_all = self._run(self._here.evaluate, _WHOLE, state, *self._even((h_ND, y)))
     return {name: x_N[: len(h_ND)] for name, x_N in of_all.items()}
 
   def monitor(
-    self, state: Divided, h_ND: jax.Array, y: Targets, key: jax.Array
+    self, state: ShardedState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> dict[str, jax.Array]:
     batch = self._even((h_ND, y))
     return self._run(self._here.monitor, _WHOLE, state, *batch, key=key)
 
   def top_k(
-    self, state: Divided, h_ND: jax.Array, k: int
+    self, state: ShardedState, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
     def local(parts, h_ND):
       return self._here.top_k(parts, shards.all_examples(h_ND), k)
@@ -229,7 +231,7 @@ class OverDevices:
     best = self._run(local, _WHOLE, state, *self._even((h_ND,)))
     return jax.tree.map(lambda x_NK: x_NK[: len(h_ND)], best)
 
-  def class_rows(self, state: Divided, ids_R: jax.Array) -> jax.Array:
+  def class_rows(self, state: ShardedState, ids_R: jax.Array) -> jax.Array:
     ids_R = jnp.asarray(ids_R)
     return self._run(self._here.class_rows, _WHOLE, state, ids_R=ids_R)
 
@@ -239,7 +241,12 @@ class OverDevices:
     return self.head.in_blocks()
 
   def _run(
-    self, local: Callable, result: PyTree, state: Divided, *split: Any, **whole: Any
+    self,
+    local: Callable,
+    result: PyTree,
+    state: ShardedState,
+    *split: Any,
+    **whole: Any,
   ) -> Any:
     """`local` on every device: of the state its part, of `split` equal parts along the
     first axis, and all of `whole`."""
@@ -253,8 +260,8 @@ class OverDevices:
     return mapped(state.parts, split, whole)
 
   def _specs(self, parts: PyTree) -> PyTree:
-    """How each leaf of the head's state is divided."""
-    return jax.tree.map(_spec, self.head.divided(parts))
+    """How each leaf of the head's state is sharded."""
+    return jax.tree.map(_spec, self.head.sharding(parts))
 
   def _even(self, batch: PyTree) -> PyTree:
     """A batch with examples of weight 0, so that devices have equally many. Draws have
@@ -272,7 +279,7 @@ class OverDevices:
     self._check_equal(states)
     join: dict[str, Callable] = {ROWS: jnp.concatenate, BLOCKS: jnp.stack, SUM: sum}
     join[WHOLE] = lambda each: each[0]
-    kinds, structure = jax.tree.flatten(self.head.divided(states[0]))
+    kinds, structure = jax.tree.flatten(self.head.sharding(states[0]))
     each_of = [structure.flatten_up_to(state) for state in states]
     states.clear()  # so that a leaf of the blocks goes as soon as it is joined
     joined = (join[kind]([leaves.pop(0) for leaves in each_of]) for kind in kinds)

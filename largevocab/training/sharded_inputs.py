@@ -22,7 +22,7 @@ _SPLIT, _WHOLE = PartitionSpec(AXIS), PartitionSpec()
 
 
 class DividedTable(NamedTuple):
-  """A table of input rows that is divided over devices.
+  """A table of input rows that is sharded over devices.
 
   Attributes:
     blocks: of the ids of inputs; static.
@@ -34,12 +34,12 @@ class DividedTable(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DividedInputs:
-  """`Inputs` whose rows, and their optimiser states, are divided over the devices of a
+class ShardedInputs:
+  """`Inputs` whose rows, and their optimiser states, are sharded over the devices of a
   mesh.
 
   A device gathers the ids of the batch and looks up those rows that it has, of a bag
-  their weighted sum. Sums over the devices are the inputs, divided by examples. Their
+  their weighted sum. Sums over the devices are the inputs, sharded by examples. Their
   gradient is gathered, and each device updates its own rows: rows of the table are not
   sent. As with classes, blocks are part of the model and devices are not.
 
@@ -55,7 +55,7 @@ class DividedInputs:
   >>> import numpy as np
   >>> from largevocab.rows import SGD
   >>> mesh = Mesh(np.array(jax.devices()[:1]), (AXIS,))
-  >>> inputs = DividedInputs(Inputs(SGD(), width=4), mesh, num_blocks=2)
+  >>> inputs = ShardedInputs(Inputs(SGD(), width=4), mesh, num_blocks=2)
   >>> table = inputs.init(jax.random.key(0), num_inputs=5)
   >>> table.rows.w_VD.shape  # two blocks of three rows, one of them unused
   (6, 4)
@@ -85,7 +85,7 @@ class DividedInputs:
     return DividedTable(blocks, make(key))
 
   def look_up(self, table: DividedTable | None, x: ArrayLike | FeatureBag) -> jax.Array:
-    """As `Inputs.look_up`, divided by examples."""
+    """As `Inputs.look_up`, sharded by examples."""
     if table is None:
       return self.inputs.look_up(None, x)
     places = self._places, _SPLIT
@@ -130,7 +130,7 @@ class DividedInputs:
 
   @property
   def _places(self) -> Table:
-    """Where each array of a table is: all but scalars are divided by rows."""
+    """Where each array of a table is: all but scalars are sharded by rows."""
     row = jax.ShapeDtypeStruct((1, self.inputs.width), jnp.float32)
     table = jax.eval_shape(self.inputs.optimizer.init, row)
     return jax.tree.map(lambda leaf: _SPLIT if leaf.ndim else _WHOLE, table)

@@ -9,24 +9,24 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from largevocab.data.batches import ALL
-from largevocab.training.divided_inputs import DividedInputs
 from largevocab.training.inputs import Inputs
 from largevocab.training.settings import Experiment
+from largevocab.training.sharded_inputs import ShardedInputs
 
 PyTree = Any
 
 
 def mesh_of(exp: Experiment) -> Mesh | None:
-  """The devices over which the head is divided; None: it is not."""
+  """The devices over which the head is sharded; None: it is not."""
   return getattr(exp.head, "mesh", None)
 
 
-def inputs_of(exp: Experiment) -> Inputs | DividedInputs:
-  """The inputs of a run, divided over the devices if the head is."""
+def inputs_of(exp: Experiment) -> Inputs | ShardedInputs:
+  """The inputs of a run, sharded over the devices if the head is."""
   inputs = Inputs(exp.optimizer, exp.model.embed, exp.model.init_scale)
   head: Any = exp.head
   mesh = mesh_of(exp)
-  return inputs if mesh is None else DividedInputs(inputs, mesh, head.num_blocks)
+  return inputs if mesh is None else ShardedInputs(inputs, mesh, head.num_blocks)
 
 
 def rows_here(exp: Experiment, batch_size: int) -> slice:
@@ -57,7 +57,7 @@ def assembled(exp: Experiment, batch: PyTree, batch_size: int) -> PyTree:
 
 
 def by_examples(exp: Experiment, batch: PyTree) -> PyTree:
-  """A batch whose arrays are divided along their first axis, where that is possible."""
+  """A batch whose arrays are sharded along their first axis, where that is possible."""
   mesh = mesh_of(exp)
   if mesh is None:
     return batch
@@ -66,7 +66,7 @@ def by_examples(exp: Experiment, batch: PyTree) -> PyTree:
 
 
 def on_devices(exp: Experiment, state: Any) -> Any:
-  """A `State` with recurrent states divided by examples, and a copy of the parameters
+  """A `State` with recurrent states sharded by examples, and a copy of the parameters
   on every device."""
   mesh = mesh_of(exp)
   if mesh is None:
@@ -87,8 +87,8 @@ def put(x: jax.Array, place: NamedSharding) -> jax.Array:
 
 def places(exp: Experiment, state: PyTree) -> PyTree:
   """Where each array of a state is, for `jax.jit`; None: on one device."""
-  is_divided = mesh_of(exp) is not None
-  return jax.tree.map(lambda x: x.sharding if is_divided else None, state)
+  is_sharded = mesh_of(exp) is not None
+  return jax.tree.map(lambda x: x.sharding if is_sharded else None, state)
 
 
 def _place(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:

@@ -11,8 +11,8 @@ import pytest
 from largevocab.data.batches import FeatureBag
 from largevocab.heads import class_mesh
 from largevocab.rows import SGD, AdamW
-from largevocab.training.divided_inputs import DividedInputs
 from largevocab.training.inputs import Inputs
+from largevocab.training.sharded_inputs import ShardedInputs
 from tests.training.inputs_on_devices import (
   BLOCKS,
   CLIP,
@@ -92,7 +92,7 @@ def test_a_step_sends_no_rows_and_keeps_the_table_in_place(trained, kind):
 
 
 def test_features_and_no_table_are_as_on_one_device():
-  inputs = DividedInputs(Inputs(SGD(), E), ONE, 4)
+  inputs = ShardedInputs(Inputs(SGD(), E), ONE, 4)
   x_BTE = np.ones((3, 1, E), np.float32)
   table = inputs.init(jax.random.key(0), 0)
   assert table is None
@@ -102,7 +102,7 @@ def test_features_and_no_table_are_as_on_one_device():
 
 
 def test_fewer_inputs_than_blocks():
-  inputs = DividedInputs(Inputs(SGD(), E), ONE, 8)
+  inputs = ShardedInputs(Inputs(SGD(), E), ONE, 8)
   table = inputs.init(jax.random.key(0), 3)
   rows_E = inputs.look_up(table, np.arange(10)[:, None])[:, 0]
   assert np.any(rows_E, axis=1).tolist() == [True] * 3 + [False] * 7
@@ -111,7 +111,7 @@ def test_fewer_inputs_than_blocks():
 def test_scalars_of_an_optimiser_are_on_each_device():
   """Decoupled decay, of rows that are touched now and then, as on one device."""
   plain = Inputs(AdamW(decoupled_decay=0.1), E)
-  inputs = DividedInputs(plain, ONE, BLOCKS)
+  inputs = ShardedInputs(plain, ONE, BLOCKS)
   table = inputs.init(jax.random.key(0), V)
   want = plain.optimizer.init(table.rows.w_VD)
   step = jax.jit(inputs.update)
