@@ -96,8 +96,8 @@ class SampledSoftmax(SampledLoss):
       Daghaghi et al. It is biased, strongly if classes are few: the model learns to
       separate classes, but not their probabilities.
     correct_positive: subtract log expected from the true classes' logits too, as
-      TensorFlow and Jean et al. 2015 do. For comparison only: this is biased. A class
-      that is never drawn keeps its logit.
+      TensorFlow and Jean et al. 2015 do. This is biased: probabilities are off, but it
+      may rank better. A class that is never drawn keeps its logit.
 
   Source: Barber & Botev 2016, section 2.1 (complementary sum, equations 22-26), Blanc &
     Rendle 2018, equations 2-3 (negatives corrected, the positive not), Daghaghi et al.
