@@ -73,7 +73,7 @@ def message_of(error: BaseException, if_too_large: str = "ask for less") -> str 
   >>> message_of(FileNotFoundError(errno.ENOENT, "No such file", "a.txt"))
   'a.txt: No such file; there is no such place: give another'
   >>> message_of(MemoryError(), "lower train.batch_size")
-  'out of memory, or beyond the range of integers; lower train.batch_size ()'
+  'out of memory; lower train.batch_size ()'
   >>> message_of(RuntimeError("INTERNAL: a fault"))
   """
   if isinstance(error, UserError):
@@ -84,7 +84,7 @@ def message_of(error: BaseException, if_too_large: str = "ask for less") -> str 
     return f"{place}{error.strerror or error}{'; ' * bool(what_to_do)}{what_to_do}"
   if is_too_large(error):
     first = str(error).partition("\n")[0][:200]
-    return f"out of memory, or beyond the range of integers; {if_too_large} ({first})"
+    return f"out of memory; {if_too_large} ({first})"
   return None
 
 

@@ -25,7 +25,6 @@ from largevocab.ops.shards import AXIS
 from largevocab.rows import DeviceGrads
 
 PyTree = Any
-_SPLIT, _WHOLE = PartitionSpec(AXIS), PartitionSpec()
 
 
 class ShardedState(NamedTuple):
@@ -128,10 +127,10 @@ class ShardedHead:
     def assembled(kind, *each):
       if kind == SUM:
         terms = assembled(ROWS, *(x[None] for x in each))
-        whole = NamedSharding(self.mesh, _WHOLE)
+        whole = NamedSharding(self.mesh, shards.WHOLE)
         return jax.jit(lambda x: jnp.sum(x, axis=0), out_shardings=whole)(terms)
       spec, shape = _spec(kind), each[0].shape
-      if spec == _SPLIT:
+      if spec == shards.SPLIT:
         shape = (len(each[0]) * num_devices, *shape[1:])
       place = NamedSharding(self.mesh, spec)
       return jax.make_array_from_single_device_arrays(shape, place, list(each))
@@ -170,11 +169,11 @@ class ShardedHead:
   ) -> HeadStep:
     def local(parts, h_ND, y, key):
       out = self._here.backward(parts, h_ND, y, key)
-      # Gradients of rows stay on their device: an axis of devices comes first.
-      return out._replace(grads=jax.tree.map(lambda g: jnp.asarray(g)[None], out.grads))
+      return out._replace(grads=shards.add_device_axis(out.grads))
 
-    places: Any = {"loss": _WHOLE, "dh_ND": _SPLIT, "grads": _SPLIT, "sq_norm": _WHOLE}
-    result = HeadStep(**places)
+    split: Any = shards.SPLIT
+    whole: Any = shards.WHOLE
+    result = HeadStep(loss=whole, dh_ND=split, grads=split, sq_norm=whole)
     out = self._run(local, result, state, *self._even((h_ND, y)), key=key)
     grads = DeviceGrads(out.grads, self.mesh)
     return out._replace(dh_ND=out.dh_ND[: len(h_ND)], grads=grads)
@@ -186,12 +185,12 @@ class ShardedHead:
     head: Any = self._here
 
     def local(parts, grads, ids_R, g_RD):
-      grads = jax.tree.map(lambda g: g[0], grads)
+      grads = shards.drop_device_axis(grads)
       grads, sq_norm = head.add_row_grads(parts, grads, ids_R, g_RD)
-      return jax.tree.map(lambda g: jnp.asarray(g)[None], grads), sq_norm
+      return shards.add_device_axis(grads), sq_norm
 
     looked_up = {"ids_R": jnp.asarray(ids_R), "g_RD": g_RD}
-    result = (_SPLIT, _WHOLE)
+    result = (shards.SPLIT, shards.WHOLE)
     parts, sq_norm = self._run(local, result, state, grads.parts, **looked_up)
     return DeviceGrads(parts, self.mesh), sq_norm
 
@@ -199,7 +198,7 @@ class ShardedHead:
     self, state: ShardedState, grads: DeviceGrads, lr: ArrayLike, scale: ArrayLike = 1.0
   ) -> ShardedState:
     def local(parts, grads, lr, scale):
-      grads = jax.tree.map(lambda g: g[0], grads)
+      grads = shards.drop_device_axis(grads)
       return self._here.update(parts, grads, lr, scale)
 
     rates = {"lr": jnp.asarray(lr), "scale": jnp.asarray(scale)}
@@ -213,14 +212,14 @@ class ShardedHead:
   def evaluate(
     self, state: ShardedState, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
-    of_all = self._run(self._here.evaluate, _WHOLE, state, *self._even((h_ND, y)))
+    of_all = self._run(self._here.evaluate, shards.WHOLE, state, *self._even((h_ND, y)))
     return {name: x_N[: len(h_ND)] for name, x_N in of_all.items()}
 
   def monitor(
     self, state: ShardedState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> dict[str, jax.Array]:
     batch = self._even((h_ND, y))
-    return self._run(self._here.monitor, _WHOLE, state, *batch, key=key)
+    return self._run(self._here.monitor, shards.WHOLE, state, *batch, key=key)
 
   def top_k(
     self, state: ShardedState, h_ND: jax.Array, k: int
@@ -228,12 +227,12 @@ class ShardedHead:
     def local(parts, h_ND):
       return self._here.top_k(parts, shards.all_examples(h_ND), k)
 
-    best = self._run(local, _WHOLE, state, *self._even((h_ND,)))
+    best = self._run(local, shards.WHOLE, state, *self._even((h_ND,)))
     return jax.tree.map(lambda x_NK: x_NK[: len(h_ND)], best)
 
   def class_rows(self, state: ShardedState, ids_R: jax.Array) -> jax.Array:
     ids_R = jnp.asarray(ids_R)
-    return self._run(self._here.class_rows, _WHOLE, state, ids_R=ids_R)
+    return self._run(self._here.class_rows, shards.WHOLE, state, ids_R=ids_R)
 
   @functools.cached_property
   def _here(self) -> Head:
@@ -254,7 +253,7 @@ class ShardedHead:
     mapped = shards.on_each_device(
       lambda parts, split, whole: local(parts, *split, **whole),
       *(self.mesh, state.blocks),
-      (self._specs(state.parts), _SPLIT, _WHOLE),
+      (self._specs(state.parts), shards.SPLIT, shards.WHOLE),
       result,
     )
     return mapped(state.parts, split, whole)
@@ -312,4 +311,4 @@ def _of_all_processes(number: int) -> list[int]:
 
 
 def _spec(kind: str) -> PartitionSpec:
-  return _WHOLE if kind in (WHOLE, SUM) else _SPLIT
+  return shards.WHOLE if kind in (WHOLE, SUM) else shards.SPLIT

@@ -5,10 +5,11 @@ import jax
 
 from largevocab.errors import UserError
 from largevocab.fields import Dropout, InitScale, Width, settings
+from largevocab.models.base import Stateless
 
 
 @settings
-class Bag(nn.Module):
+class Bag(Stateless):
   """h = max(0, sum over the features f of an example of v_f r_f + b).
 
   The rows r_f are in the table of inputs, so that a step reads and updates only the
@@ -22,23 +23,16 @@ class Bag(nn.Module):
   Source: Daghaghi et al. 2021, section 3.3.
   """
 
+  history = 1  # inputs of an example: one sum of rows
+
   embed: Width = 128
   dropout: Dropout = 0.0
   init_scale: InitScale = 0.1
 
   @property
-  def history(self) -> int:
-    """Number of inputs per example: one sum of rows."""
-    return 1
-
-  @property
   def width(self) -> int:
     """D, the width of h."""
     return self.embed
-
-  def initial_carry(self, batch_size: int):
-    """No recurrent state."""
-    return ()
 
   @nn.compact
   def __call__(self, x_B1E, carry, train: bool = False):

@@ -1,12 +1,11 @@
 """No network: the head alone is the model."""
 
-import flax.linen as nn
-
 from largevocab.fields import InitScale, Width, settings
+from largevocab.models.base import Stateless
 
 
 @settings
-class Linear(nn.Module):
+class Linear(Stateless):
   """h = x, without parameters.
 
   With features as inputs the model is softmax regression, o_c = <w_c, x>. With ids it
@@ -21,22 +20,15 @@ class Linear(nn.Module):
   Source: Barber & Botev 2016, section 4.
   """
 
+  history = 1  # least number of input rows of an example; any number is accepted
+
   embed: Width = 100
   init_scale: InitScale = 0.1
-
-  @property
-  def history(self) -> int:
-    """Least number of input rows of an example; any number is accepted."""
-    return 1
 
   @property
   def width(self) -> int:
     """D, the width of h."""
     return self.embed
-
-  def initial_carry(self, batch_size: int):
-    """No recurrent state."""
-    return ()
 
   def __call__(self, x_BTE, carry, train: bool = False):
     return x_BTE, carry

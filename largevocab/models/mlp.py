@@ -2,7 +2,6 @@
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from largevocab.errors import UserError
 from largevocab.fields import (
@@ -14,10 +13,11 @@ from largevocab.fields import (
   Width,
   settings,
 )
+from largevocab.models.base import Stateless, affine
 
 
 @settings
-class MLP(nn.Module):
+class MLP(Stateless):
   """Concatenated rows of the last K items through ReLU layers: one h per example.
 
   h_0 = (x_1, ..., x_K);  h_l = max(0, h_{l-1} W_l + b_l). Dropout acts on h_0 and on
@@ -49,10 +49,6 @@ class MLP(nn.Module):
     """D, the width of h."""
     return self.hidden
 
-  def initial_carry(self, batch_size: int):
-    """No recurrent state."""
-    return ()
-
   @nn.compact
   def __call__(self, x_BKE, carry, train: bool = False):
     if x_BKE.shape[1] != self.history:
@@ -63,14 +59,8 @@ class MLP(nn.Module):
       )
     drop = nn.Dropout(self.dropout, deterministic=not train)
     h_BD = drop(x_BKE.reshape(x_BKE.shape[0], -1))
+    init = nn.initializers.he_uniform()
     for layer in range(self.layers):
-      shape = (h_BD.shape[-1], self.hidden)
-      w = self.param(f"layer_{layer}_w", nn.initializers.he_uniform(), shape)
-      b = self.param(f"layer_{layer}_b", nn.initializers.zeros, (self.hidden,))
-      h_BD = jnp.matmul(
-        h_BD.astype(self.dtype),
-        w.astype(self.dtype),
-        preferred_element_type=jnp.float32,
-      )
-      h_BD = drop(jax.nn.relu(h_BD + b[None, :]))
+      o_BD = affine(self, f"layer_{layer}", h_BD, self.hidden, init, self.dtype)
+      h_BD = drop(jax.nn.relu(o_BD))
     return h_BD[:, None, :], carry

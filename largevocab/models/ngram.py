@@ -15,6 +15,7 @@ from largevocab.fields import (
   Width,
   settings,
 )
+from largevocab.models.base import affine
 from largevocab.models.missing import given, starts
 
 
@@ -46,6 +47,8 @@ class NGram(nn.Module):
     Vincent et al. 2015 train models of this kind in section 6.
   """
 
+  history = 1  # least number of input rows of an example; any number is accepted
+
   context: History = 4
   combine: Annotated[str, OneOf("concatenate", "average")] = "concatenate"
   embed: Width = 300
@@ -54,11 +57,6 @@ class NGram(nn.Module):
   dropout: Dropout = 0.0
   init_scale: InitScale = 0.1
   dtype: Dtype = "float32"
-
-  @property
-  def history(self) -> int:
-    """Least number of input rows of an example; any number is accepted."""
-    return 1
 
   @property
   def width(self) -> int:
@@ -85,14 +83,8 @@ class NGram(nn.Module):
     else:
       h_BTD = jnp.concatenate(seen, axis=2)
     h_BTD = drop(h_BTD)
+    init = nn.initializers.glorot_uniform()
     for layer in range(self.layers):
-      shape = (h_BTD.shape[-1], self.hidden)
-      w = self.param(f"layer_{layer}_w", nn.initializers.glorot_uniform(), shape)
-      b = self.param(f"layer_{layer}_b", nn.initializers.zeros, (self.hidden,))
-      h_BTD = jnp.matmul(
-        h_BTD.astype(self.dtype),
-        w.astype(self.dtype),
-        preferred_element_type=jnp.float32,
-      )
-      h_BTD = drop(jnp.tanh(h_BTD + b[None, None, :]))
+      o_BTD = affine(self, f"layer_{layer}", h_BTD, self.hidden, init, self.dtype)
+      h_BTD = drop(jnp.tanh(o_BTD))
     return h_BTD, tuple(rows_BTE[:, length + k] for k in range(self.context - 1))

@@ -8,16 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from largevocab.fields import Dropout, Dtype, InitScale, Layers, Width
+from largevocab.models.base import product, uniform
 from largevocab.models.missing import given, starts
 
 State = tuple[jax.Array, ...]
-
-
-def _uniform(scale: float):
-  def init(key, shape, dtype=jnp.float32):
-    return jax.random.uniform(key, shape, dtype, -scale, scale)
-
-  return init
 
 
 class Recurrent(nn.Module):
@@ -39,6 +33,7 @@ class Recurrent(nn.Module):
     dtype: of the operands of matrix products; the state stays float32.
   """
 
+  history = 1  # least number of input rows of an example; any number is accepted
   gates: ClassVar[int]
   arrays: ClassVar[int] = 1  # of the state of a layer, h the last of them
 
@@ -52,11 +47,6 @@ class Recurrent(nn.Module):
   @abc.abstractmethod
   def cell(self, state: State, x_BG: jax.Array, h_BG: jax.Array) -> State:
     """The next state of a layer, from x_t W + b and h_{t-1} U."""
-
-  @property
-  def history(self) -> int:
-    """Least number of input rows of an example; any number is accepted."""
-    return 1
 
   @property
   def width(self) -> int:
@@ -85,19 +75,16 @@ class Recurrent(nn.Module):
 
   def _layer(self, name, x_TBE, given_TB1, starts_TB1, state):
     shape = lambda rows: (rows, self.gates * self.hidden)
-    init = _uniform(self.init_scale)
+    init = uniform(self.init_scale)
     w = self.param(f"{name}_w", init, shape(x_TBE.shape[-1]))
     u = self.param(f"{name}_u", init, shape(self.hidden))
     b = self.param(f"{name}_b", nn.initializers.zeros, (self.gates * self.hidden,))
-    dot = lambda a, m: jnp.matmul(
-      a.astype(self.dtype), m.astype(self.dtype), preferred_element_type=jnp.float32
-    )
-    x_TBG = dot(x_TBE, w) + b[None, None, :]
+    x_TBG = product(x_TBE, w, self.dtype) + b[None, None, :]
 
     def step(old, now):
       x_BG, given_B1, starts_B1 = now
       old = tuple(jnp.where(starts_B1, 0, part) for part in old)
-      new = self.cell(old, x_BG, dot(old[-1], u))
+      new = self.cell(old, x_BG, product(old[-1], u, self.dtype))
       new = tuple(jnp.where(given_B1, *pair) for pair in zip(new, old, strict=True))
       return new, new[-1]
 

@@ -18,11 +18,12 @@ from largevocab.fields import (
   Width,
   settings,
 )
+from largevocab.models.base import Stateless, uniform
 from largevocab.models.missing import given, starts
 
 
 @settings
-class Transformer(nn.Module):
+class Transformer(Stateless):
   """Blocks of causal self-attention over the inputs of a window: rows -> h.
 
     u_t = x_t + p_t;  u = u + attention(norm(u));  u = u + W_2 act(W_1 norm(u) + b_1) +
@@ -65,6 +66,8 @@ class Transformer(nn.Module):
     held.
   """
 
+  history = 1  # least number of input rows of an example; `max_length` is the most
+
   embed: Width = 128
   hidden: Width = 512
   layers: Layers = 2
@@ -84,18 +87,9 @@ class Transformer(nn.Module):
     super().__post_init__()
 
   @property
-  def history(self) -> int:
-    """Least number of input rows of an example; up to `max_length` are accepted."""
-    return 1
-
-  @property
   def width(self) -> int:
     """D, the width of h."""
     return self.embed
-
-  def initial_carry(self, batch_size: int):
-    """No recurrent state."""
-    return ()
 
   @nn.compact
   def __call__(self, x_BTE, carry, train: bool = False):
@@ -112,8 +106,9 @@ class Transformer(nn.Module):
     first_BT = jax.lax.cummax(jnp.where(starts_BT, number_BT, 0), axis=1)
     sequence_BT = jnp.cumsum(starts_BT, axis=1)
     place_BT = jnp.maximum(number_BT - first_BT, 0)
+    init = uniform(self.init_scale)
     positions = nn.Embed(
-      self.max_length, self.embed, embedding_init=self._uniform, name="positions"
+      self.max_length, self.embed, embedding_init=init, name="positions"
     )
     u_BTE = drop(x_BTE + positions(place_BT))
     before_TT = jnp.tril(jnp.ones((length, length), bool))[None]
@@ -150,7 +145,3 @@ class Transformer(nn.Module):
     normed_BTE = nn.LayerNorm(name=f"{name}_hidden_norm")(u_BTE)
     act = {"gelu": nn.gelu, "relu": nn.relu}[self.activation]
     return dense(self.embed, "out")(act(dense(self.hidden, "hidden")(normed_BTE)))
-
-  def _uniform(self, key, shape, dtype=jnp.float32):
-    scale = self.init_scale
-    return jax.random.uniform(key, shape, dtype, -scale, scale)

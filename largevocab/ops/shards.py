@@ -19,12 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, PartitionSpec
 
 from largevocab.errors import UserError
 from largevocab.ops.class_blocks import Blocks
 
 AXIS = "classes"
+SPLIT, WHOLE = PartitionSpec(AXIS), PartitionSpec()  # places, for `on_each_device`
 PyTree = Any
 
 
@@ -60,6 +61,21 @@ def on_each_device(
   return jax.shard_map(
     traced, mesh=mesh, in_specs=places, out_specs=result, check_vma=False
   )
+
+
+def add_device_axis(tree: PyTree) -> PyTree:
+  """Arrays that stay on their device, as a result whose place is `SPLIT`: an axis of
+  devices comes first."""
+  return jax.tree.map(lambda x: jnp.asarray(x)[None], tree)
+
+
+def drop_device_axis(tree: PyTree) -> PyTree:
+  """The arrays of this device that `add_device_axis` was given.
+
+  >>> drop_device_axis(add_device_axis({"a": jnp.ones(2)}))["a"].tolist()
+  [1.0, 1.0]
+  """
+  return jax.tree.map(lambda x: x[0], tree)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
@@ -206,14 +206,13 @@ def _joined_on_devices(
 ) -> DeviceGrads:
   """The weighted sum on each device; nothing is sent."""
   mesh = grads[0].mesh
-  split, whole = PartitionSpec(*mesh.axis_names), PartitionSpec()
 
   def local(parts, weights):
-    here = accumulate(jax.tree.map(lambda g: g[0], parts), weights)
-    return jax.tree.map(lambda g: jnp.asarray(g)[None], here)
+    return shards.add_device_axis(accumulate(shards.drop_device_axis(parts), weights))
 
+  places = shards.SPLIT, shards.WHOLE
   mapped = jax.shard_map(
-    local, mesh=mesh, in_specs=(split, whole), out_specs=split, check_vma=False
+    local, mesh=mesh, in_specs=places, out_specs=shards.SPLIT, check_vma=False
   )
   weights = [jnp.asarray(w) for w in weights]
   return DeviceGrads(mapped([g.parts for g in grads], weights), mesh)

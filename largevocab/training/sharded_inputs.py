@@ -7,18 +7,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 from jax.typing import ArrayLike
 
 from largevocab.data.batches import FeatureBag
 from largevocab.ops import shards
 from largevocab.ops.class_blocks import Blocks
-from largevocab.ops.shards import AXIS
+from largevocab.ops.shards import SPLIT, WHOLE
 from largevocab.rows import DeviceGrads, Table
 from largevocab.training.inputs import Inputs
 
 PyTree = Any
-_SPLIT, _WHOLE = PartitionSpec(AXIS), PartitionSpec()
 
 
 class DividedTable(NamedTuple):
@@ -45,7 +44,7 @@ class ShardedInputs:
 
   Attributes:
     inputs: as for one device.
-    mesh: of the one axis `AXIS`.
+    mesh: of the one axis `shards.AXIS`.
     num_blocks: of the ids, a multiple of the number of devices.
 
   Cost: that of `Inputs` for all examples, on each device. For C devices and B examples
@@ -54,7 +53,7 @@ class ShardedInputs:
 
   >>> import numpy as np
   >>> from largevocab.rows import SGD
-  >>> mesh = Mesh(np.array(jax.devices()[:1]), (AXIS,))
+  >>> mesh = Mesh(np.array(jax.devices()[:1]), (shards.AXIS,))
   >>> inputs = ShardedInputs(Inputs(SGD(), width=4), mesh, num_blocks=2)
   >>> table = inputs.init(jax.random.key(0), num_inputs=5)
   >>> table.rows.w_VD.shape  # two blocks of three rows, one of them unused
@@ -81,15 +80,15 @@ class ShardedInputs:
       w_BSE = lax.map(rows_of, shards.blocks_here())
       return self.inputs.optimizer.init(w_BSE.reshape(-1, w_BSE.shape[-1]))
 
-    make = jax.jit(self._on_each(blocks, local, (_WHOLE,), self._places))
+    make = jax.jit(self._on_each(blocks, local, (WHOLE,), self._places))
     return DividedTable(blocks, make(key))
 
   def look_up(self, table: DividedTable | None, x: ArrayLike | FeatureBag) -> jax.Array:
     """As `Inputs.look_up`, sharded by examples."""
     if table is None:
       return self.inputs.look_up(None, x)
-    places = self._places, _SPLIT
-    run = self._on_each(table.blocks, self.inputs.look_up, places, _SPLIT)
+    places = self._places, SPLIT
+    run = self._on_each(table.blocks, self.inputs.look_up, places, SPLIT)
     num_examples = len(jax.tree.leaves(x)[0])
     return run(table.rows, self._even(x, table))[:num_examples]
 
@@ -102,9 +101,9 @@ class ShardedInputs:
 
     def local(rows, x, g_BTE):
       grads = self.inputs.gradient(rows, x, g_BTE)
-      return jax.tree.map(lambda g: jnp.asarray(g)[None], grads)
+      return shards.add_device_axis(grads)
 
-    run = self._on_each(table.blocks, local, (self._places, _SPLIT, _SPLIT), _SPLIT)
+    run = self._on_each(table.blocks, local, (self._places, SPLIT, SPLIT), SPLIT)
     parts = run(table.rows, self._even(x, table), self._even(g_BTE, table))
     return DeviceGrads(parts, self.mesh)
 
@@ -120,10 +119,10 @@ class ShardedInputs:
       return None
 
     def local(rows, grads, lr, scale):
-      grads = jax.tree.map(lambda g: g[0], grads)
+      grads = shards.drop_device_axis(grads)
       return self.inputs.update(rows, grads, lr, scale)
 
-    places = (self._places, _SPLIT, _WHOLE, _WHOLE)
+    places = (self._places, SPLIT, WHOLE, WHOLE)
     run = self._on_each(table.blocks, local, places, self._places)
     rows = run(table.rows, grads.parts, jnp.asarray(lr), jnp.asarray(scale))
     return table._replace(rows=rows)
@@ -133,7 +132,7 @@ class ShardedInputs:
     """Where each array of a table is: all but scalars are sharded by rows."""
     row = jax.ShapeDtypeStruct((1, self.inputs.width), jnp.float32)
     table = jax.eval_shape(self.inputs.optimizer.init, row)
-    return jax.tree.map(lambda leaf: _SPLIT if leaf.ndim else _WHOLE, table)
+    return jax.tree.map(lambda leaf: SPLIT if leaf.ndim else WHOLE, table)
 
   def _on_each(self, blocks: Blocks, local: Callable, places: Any, result: Any) -> Any:
     return shards.on_each_device(local, self.mesh, blocks, places, result)

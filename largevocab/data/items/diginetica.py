@@ -11,7 +11,7 @@ import numpy as np
 
 from largevocab.data.encoded import SPLITS
 from largevocab.data.files import find_file
-from largevocab.data.items.item_histories import ItemHistories, as_array, item_ids
+from largevocab.data.items.item_histories import ItemHistories, item_ids
 from largevocab.data.items.next_item import Histories
 from largevocab.data.lines import read_lines
 from largevocab.fields import ProperShare, settings
@@ -62,4 +62,4 @@ def _sessions(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if words := line.split():
       items.extend(item_ids(words, path, number))
       lengths.append(len(words))
-  return as_array(items), as_array(lengths)
+  return np.asarray(items), np.asarray(lengths)

@@ -118,10 +118,7 @@ def read_interactions(files: Sequence[Path], lines: str) -> ByUser:
   read = _read_interactions if lines == "interactions" else _read_histories
   for path in files:
     read(path, found)
-  user_I, item_I, time_I = (
-    np.frombuffer(part, part.typecode) if len(part) else np.zeros(0, part.typecode)
-    for part in (found.user_I, found.item_I, found.time_I)
-  )
+  user_I, item_I, time_I = map(np.asarray, (found.user_I, found.item_I, found.time_I))
   order_I = np.lexsort((time_I, user_I))
   return ByUser(list(found.users), list(found.items), user_I[order_I], item_I[order_I])
 

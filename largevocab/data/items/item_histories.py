@@ -5,8 +5,6 @@ from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from largevocab.data.cache import cache_root, cached, content_key
 from largevocab.data.files import naming
 from largevocab.data.items.next_item import (
@@ -88,8 +86,3 @@ numbers, with blanks between them
       )
     ids.append(int(word))
   return ids
-
-
-def as_array(ids: array) -> np.ndarray:
-  """i64[n] of the numbers in an array."""
-  return np.frombuffer(ids, np.int64) if len(ids) else np.zeros(0, np.int64)

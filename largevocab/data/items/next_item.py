@@ -17,8 +17,9 @@ from largevocab.data.example_batches import (
   ShuffledExamples,
   check_unroll,
 )
+from largevocab.data.items.item_data import ItemData
 from largevocab.errors import UserError
-from largevocab.labels import Counts, Targets
+from largevocab.labels import Targets
 
 
 class Histories(NamedTuple):
@@ -76,7 +77,7 @@ class ItemRows:
 
 
 @dataclass(frozen=True)
-class NextItem:
+class NextItem(ItemData):
   """Examples for next-item prediction.
 
   An example is a row of K + 1 class ids: the K previous items, oldest first, and the
@@ -88,26 +89,10 @@ class NextItem:
     seed: of the order of training examples.
   """
 
-  vocabulary: Classes
   train: np.ndarray
   valid: np.ndarray
   test: np.ndarray
   seed: int = 0
-
-  @property
-  def counts(self) -> Counts:
-    """Class counts of next items, without a token stream."""
-    return Counts(self.vocabulary.counts_V)
-
-  @property
-  def num_inputs(self) -> int:
-    """One row per item."""
-    return len(self.vocabulary)
-
-  @property
-  def inputs_are_classes(self) -> bool:
-    """Ids of items are class ids."""
-    return True
 
   @property
   def summary(self) -> str:

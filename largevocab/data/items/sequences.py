@@ -15,17 +15,17 @@ from largevocab.data.classes import Classes
 from largevocab.data.encoded import damaged
 from largevocab.data.example_batches import HeldOutExamples, ShuffledExamples
 from largevocab.data.items.interaction_lines import ByUser
+from largevocab.data.items.item_data import ItemData
 from largevocab.data.items.packed_examples import PackedExamples
 from largevocab.data.items.sequence_examples import SequenceExamples
 from largevocab.data.labels.bucketed import HeldOutBuckets, capacities
 from largevocab.errors import UserError
-from largevocab.labels import Counts
 
 _SHARES = (0.9, 0.99)  # of held-out examples by their seen items, for few shapes
 
 
 @dataclass(frozen=True, eq=False)
-class ItemSequences:
+class ItemSequences(ItemData):
   """Items of users in order of time, split by leaving the last ones out.
 
   A user's last item is a test label, the last but one a validation label, all before
@@ -41,28 +41,12 @@ class ItemSequences:
     seed: of the order of training examples.
   """
 
-  vocabulary: Classes
   users: Sequence[str]
   items: np.ndarray
   lengths: np.ndarray
   one_label: bool = False
   packed: bool = False
   seed: int = 0
-
-  @property
-  def counts(self) -> Counts:
-    """Class counts of next items, without a token stream."""
-    return Counts(self.vocabulary.counts_V)
-
-  @property
-  def num_inputs(self) -> int:
-    """One row per item."""
-    return len(self.vocabulary)
-
-  @property
-  def inputs_are_classes(self) -> bool:
-    """Both are items."""
-    return True
 
   @property
   def summary(self) -> str:

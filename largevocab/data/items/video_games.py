@@ -12,7 +12,7 @@ import numpy as np
 
 from largevocab.data.encoded import SPLITS
 from largevocab.data.files import find_file
-from largevocab.data.items.item_histories import ItemHistories, as_array, item_ids
+from largevocab.data.items.item_histories import ItemHistories, item_ids
 from largevocab.data.items.next_item import Histories
 from largevocab.data.lines import read_lines
 from largevocab.errors import UserError
@@ -59,9 +59,9 @@ class VideoGames(ItemHistories):
     for history in of_user.values():
       items.extend(history)
       lengths.append(len(history))
-    lengths_H = as_array(lengths)
+    lengths_H = np.asarray(lengths)
     split_I = np.full(len(items), SPLITS.index("train"), np.int8)
     last_H = np.cumsum(lengths_H)[lengths_H >= 3] - 1
     split_I[last_H] = SPLITS.index("test")
     split_I[last_H - 1] = SPLITS.index("valid")
-    return Histories(as_array(items), lengths_H, split_I)
+    return Histories(np.asarray(items), lengths_H, split_I)

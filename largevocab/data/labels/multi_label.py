@@ -103,6 +103,8 @@ class MultiLabel:
     seed: of the order of training examples.
   """
 
+  inputs_are_classes = False  # they are numbered apart, even where both are items
+
   vocabulary: Classes
   num_inputs: int
   train: Documents
@@ -116,11 +118,6 @@ class MultiLabel:
   def counts(self) -> Counts:
     """Class counts of the training labels, without a token stream."""
     return Counts(self.vocabulary.counts_V, examples=self.train.number)
-
-  @property
-  def inputs_are_classes(self) -> bool:
-    """Features and labels are numbered apart, even where both are items."""
-    return False
 
   @property
   def summary(self) -> str:

@@ -16,7 +16,7 @@ from largevocab.data.encoded import SPLITS
 from largevocab.data.labels.document_set import DocumentSet
 from largevocab.data.labels.documents import Documents, from_rows
 from largevocab.data.labels.label_sets import LabelSet, thin_labels
-from largevocab.data.text.stdlib import source_files, split_of
+from largevocab.data.text.stdlib import source_files, source_of, split_of
 from largevocab.errors import UserError
 from largevocab.fields import settings
 from largevocab.paths import user_path
@@ -78,7 +78,7 @@ class StdlibCalls(DocumentSet):
     functions: dict[str, list[Function]] = {split: [] for split in SPLITS}
     for path in tqdm(files, desc="files", disable=None):
       split = split_of(path.relative_to(self._root()).as_posix())
-      functions[split].extend(functions_of(_source(path)))
+      functions[split].extend(functions_of(source_of(path)))
     seen = Counter(word for function in functions["train"] for word in function.words)
     words = sorted(word for word, count in seen.items() if count >= _MIN_COUNT)
     number = {word: i for i, word in enumerate(words)}
@@ -168,10 +168,3 @@ def _documents(
     ],
     [sorted(label[name] for name in function.calls) for function in functions],
   )
-
-
-def _source(path: Path) -> str:
-  try:
-    return path.read_text(encoding="utf-8")
-  except (OSError, UnicodeDecodeError):
-    return ""  # users cannot fix the installation

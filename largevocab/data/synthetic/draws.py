@@ -1,9 +1,12 @@
 """Draws that the synthetic documents share."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from largevocab.data.labels.documents import Documents, pointers
 
+_CHUNK = 20_000  # documents sampled at a time
 SHAPE = 2  # of the negative binomial distribution of lengths
 
 
@@ -54,7 +57,24 @@ def distinct(
   return ptr, (key % limit).astype(np.int32), times.astype(np.float32)
 
 
-def join(parts: list[Documents]) -> Documents:
+def split_documents(
+  num_train: int, num_held_out: int, sample: Callable[[int], Documents]
+) -> dict[str, Documents]:
+  """The documents of each split.
+
+  Args:
+    num_train: training documents.
+    num_held_out: validation documents, and test documents.
+    sample: draws so many documents; it is called for some of a split at a time.
+  """
+  sizes = {"train": num_train, "valid": num_held_out, "test": num_held_out}
+  return {
+    split: _join([sample(min(_CHUNK, size - i)) for i in range(0, size, _CHUNK)])
+    for split, size in sizes.items()
+  }
+
+
+def _join(parts: list[Documents]) -> Documents:
   """The documents of all parts, in order."""
   lengths = np.concatenate([part.lengths for part in parts])
   return Documents(

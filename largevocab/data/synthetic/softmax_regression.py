@@ -62,6 +62,9 @@ class KnownRegression:
     seed: of the order of training examples.
   """
 
+  num_inputs = 0  # they are dense features
+  inputs_are_classes = False
+
   vocabulary: Classes
   true_VD: np.ndarray
   train: LabelledFeatures
@@ -72,16 +75,6 @@ class KnownRegression:
   def counts(self) -> Counts:
     """Class counts of the training labels, without a token stream."""
     return Counts(self.vocabulary.counts_V)
-
-  @property
-  def num_inputs(self) -> int:
-    """0: the inputs are dense features."""
-    return 0
-
-  @property
-  def inputs_are_classes(self) -> bool:
-    """Inputs are features."""
-    return False
 
   @property
   def summary(self) -> str:

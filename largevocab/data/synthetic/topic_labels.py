@@ -6,7 +6,6 @@ from typing import Annotated
 
 import numpy as np
 
-from largevocab.data.encoded import SPLITS
 from largevocab.data.labels.documents import Documents
 from largevocab.data.labels.label_sets import LabelSet, number_labels
 from largevocab.data.labels.multi_label import DocumentBatches, MultiLabel
@@ -15,8 +14,6 @@ from largevocab.data.synthetic.topic_law import BayesClassifier, TopicLaw
 from largevocab.data.synthetic.zipf import Exponent, NumClasses, NumExamples
 from largevocab.errors import UserError
 from largevocab.fields import Between, ProperShare, settings
-
-_CHUNK = 20_000  # documents sampled at a time
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -93,21 +90,12 @@ class TopicLabels(DocumentBatches):
     own_TK = rng.integers(self.num_features, size=shape)
     labels_TL = self._labels(rng)
     held_out = math.ceil(self.num_examples * self.held_out_share)
-    sizes = dict.fromkeys(SPLITS, held_out)
-    sizes["train"] = self.num_examples
     topic_law = draws.zipf(self.num_topics, self.exponent)
     noise_law = draws.zipf(self.num_features, 1.0)
-    splits = {
-      split: draws.join(
-        [
-          self._documents(
-            rng, min(_CHUNK, size - start), own_TK, labels_TL, topic_law, noise_law
-          )
-          for start in range(0, size, _CHUNK)
-        ]
-      )
-      for split, size in sizes.items()
-    }
+    sample = lambda size: self._documents(
+      rng, size, own_TK, labels_TL, topic_law, noise_law
+    )
+    splits = draws.split_documents(self.num_examples, held_out, sample)
     names = [f"{number}" for number in range(self.num_classes)]
     classes, labels = number_labels(LabelSet(splits, self.num_features, names))
     id_of_V = np.argsort(np.array(classes.words).astype(np.int64))

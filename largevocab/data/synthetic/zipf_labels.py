@@ -4,15 +4,12 @@ from typing import Annotated
 
 import numpy as np
 
-from largevocab.data.encoded import SPLITS
 from largevocab.data.labels.documents import Documents
 from largevocab.data.labels.label_sets import LabelSet, number_labels
 from largevocab.data.labels.multi_label import DocumentBatches, MultiLabel
 from largevocab.data.synthetic import draws
 from largevocab.data.synthetic.zipf import Exponent, NumClasses, NumExamples
 from largevocab.fields import Between, Share, settings
-
-_CHUNK = 20_000  # documents sampled at a time
 
 
 @settings(kw_only=True)
@@ -66,21 +63,11 @@ class ZipfLabels(DocumentBatches):
     own_VK = rng.integers(
       self.num_features, size=(self.num_classes, self.features_per_label)
     )
-    sizes = dict.fromkeys(SPLITS, -(-self.num_examples // 10))
-    sizes["train"] = self.num_examples
     label_law = draws.zipf(self.num_classes, self.exponent)
     feature_law = draws.zipf(self.num_features, 1.0)
-    splits = {
-      split: draws.join(
-        [
-          self._documents(
-            rng, min(_CHUNK, size - start), own_VK, label_law, feature_law
-          )
-          for start in range(0, size, _CHUNK)
-        ]
-      )
-      for split, size in sizes.items()
-    }
+    held_out = -(-self.num_examples // 10)
+    sample = lambda size: self._documents(rng, size, own_VK, label_law, feature_law)
+    splits = draws.split_documents(self.num_examples, held_out, sample)
     names = [f"c{rank}" for rank in range(1, self.num_classes + 1)]
     return self.loaded(*number_labels(LabelSet(splits, self.num_features, names)))
 

@@ -25,6 +25,8 @@ class Corpus:
     sizes: of splits whose tokens are subwords.
   """
 
+  inputs_are_classes = True
+
   vocabulary: Vocabulary
   train: np.ndarray
   valid: np.ndarray
@@ -40,11 +42,6 @@ class Corpus:
   def num_inputs(self) -> int:
     """One row per word."""
     return len(self.vocabulary)
-
-  @property
-  def inputs_are_classes(self) -> bool:
-    """Ids of words are class ids."""
-    return True
 
   @property
   def summary(self) -> str:

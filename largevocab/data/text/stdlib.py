@@ -51,7 +51,7 @@ class Stdlib(TextCorpus):
 
   def _words_of(self, paths: list[Path]) -> Iterator[list[str]]:
     for path in paths:
-      for line in _lines(path):
+      for line in source_of(path).splitlines():
         yield [*self.words(line), EOS]
 
 
@@ -73,8 +73,9 @@ def split_of(name: str) -> str:
   return {0: "valid", 1: "test"}.get(bucket, "train")
 
 
-def _lines(path: Path) -> list[str]:
+def source_of(path: Path) -> str:
+  """The text of a file; empty if it cannot be read."""
   try:
-    return path.read_text(encoding="utf-8").splitlines()
+    return path.read_text(encoding="utf-8")
   except (OSError, UnicodeDecodeError):
-    return []  # users cannot fix the installation
+    return ""  # users cannot fix the installation

@@ -12,7 +12,7 @@ from largevocab.ops.adaptive.routing import over_turns, route
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import compute_dtype, logits
 from largevocab.ops.softmax.log_partition import log_normalizer
-from largevocab.ops.softmax.top_k import best_of_both, none_best, top_k
+from largevocab.ops.softmax.top_k import best_of_both, check_k, none_best, top_k
 
 _TURN = 64  # examples per round of a tail
 _SLACK = 1e-5  # nats, tolerance for rounding
@@ -54,8 +54,7 @@ def adaptive_top_k(
   """
   check_shapes(h_ND=h_ND, class_V=class_V)
   V, (short, *others) = shards.num_classes(len(class_V)), model.sizes
-  if not 1 <= k <= V:
-    raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
+  check_k(k, V)
   x_ND = model.features(h_ND)
   dtype = compute_dtype(x_ND, model.head_VD, dtype)
   # Slicing the short-list would gather a sharded array.

@@ -69,7 +69,7 @@ def top_k(
   >>> ids_NK.tolist(), o_NK.tolist()
   ([[1, 3, 2]], [[3.0, 3.0, 2.0]])
   """
-  _check(h_ND, w_VD, k)
+  check_k(k, shards.num_classes(check_shapes(h_ND=h_ND, w_VD=w_VD)["V"]))
   num, V = h_ND.shape[0], w_VD.shape[0]
   dtype = compute_dtype(h_ND, w_VD, dtype)
   size = _aligned(even_chunks(V, max(size or _LOGIT_BYTES // (4 * num), k)).size, V)
@@ -208,10 +208,10 @@ def _scores(h_ND, w_VD, score, dtype):
   return score(logits(h_ND, w_VD, compute_dtype(h_ND, w_VD, dtype)))
 
 
-def _check(h_ND, w_VD, k):
-  V = shards.num_classes(check_shapes(h_ND=h_ND, w_VD=w_VD)["V"])
-  if not 1 <= k <= V:
-    raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
+def check_k(k: int, num_classes: int) -> None:
+  """Raises ValueError if k is not in 1 ... V."""
+  if not 1 <= k <= num_classes:
+    raise ValueError(f"k must be in 1 ... V = {num_classes}, got {k}")
 
 
 def of_all_devices(
@@ -257,8 +257,7 @@ def parts_top_k(
   [[0, 3, 1]]
   """
   V, N = shards.num_classes(check_shapes(class_V=class_V)["V"]), len(parts[0].h_ND)
-  if not 1 <= k <= V:
-    raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
+  check_k(k, V)
   _, log_z_N = parts_nll(
     parts, jnp.zeros((N, 0), jnp.int32), jnp.zeros((N, 0)), dtype=dtype
   )

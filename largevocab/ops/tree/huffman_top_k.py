@@ -13,7 +13,7 @@ from jax.nn import log_sigmoid
 
 from largevocab.ops import shards
 from largevocab.ops.softmax.chunks import compute_dtype, fold_rows, logits, sum_dtype
-from largevocab.ops.softmax.top_k import merge_best, none_best, of_all_devices
+from largevocab.ops.softmax.top_k import check_k, merge_best, none_best, of_all_devices
 from largevocab.ops.tree.huffman import Tree, check_tree, side_log_p, ways
 
 _EXAMPLES = 256
@@ -69,9 +69,7 @@ def tree_top_k(
   ([[1, 0]], [[0.5, 0.25]])
   """
   num_rows, N = check_tree(x_ND, w_VD, tree), len(x_ND)
-  V = shards.num_classes(num_rows)
-  if not 1 <= k <= V:
-    raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
+  check_k(k, shards.num_classes(num_rows))
   dtype = compute_dtype(x_ND, w_VD, dtype)
   log_p_NB = _log_p_of_blocks(x_ND, w_VD, tree, dtype)
   blocks = _blocks(tree, log_p_NB.shape[1])

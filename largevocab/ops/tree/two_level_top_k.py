@@ -11,7 +11,7 @@ from largevocab.ops.softmax.chunks import (
   logits,
   sum_dtype,
 )
-from largevocab.ops.softmax.top_k import best_of_devices, merge_best, none_best
+from largevocab.ops.softmax.top_k import best_of_devices, check_k, merge_best, none_best
 from largevocab.ops.tree.two_level import (
   ClusterLayout,
   check_two_level,
@@ -64,8 +64,7 @@ def two_level_top_k(
   check_two_level(x_ND, clusters_KD, leaves_KSD, layout)
   N, (K, S, D) = len(x_ND), leaves_KSD.shape
   V = shards.num_classes(len(layout.cluster_V))
-  if not 1 <= k <= V:
-    raise ValueError(f"k must be in 1 ... V = {V}, got {k}")
+  check_k(k, V)
   dtype = compute_dtype(x_ND, leaves_KSD, dtype)
   log_p_NK = log_p_of_clusters(x_ND, clusters_KD, layout, dtype)
   size = size or max(_LOGIT_BYTES // (4 * N * S), 1)

@@ -75,7 +75,7 @@ def test_rows_are_distinct_and_classes_in_order_of_count(data):
 
 
 def test_several_chunks_are_joined(monkeypatch):
-  monkeypatch.setattr("largevocab.data.synthetic.zipf_labels._CHUNK", 30)
+  monkeypatch.setattr("largevocab.data.synthetic.draws._CHUNK", 30)
   data = ZipfLabels(num_classes=9, num_features=30, num_examples=100).load()
   documents = data.train
   assert documents.number == 100

@@ -196,6 +196,6 @@ def test_top_k_never_holds_all_logits():
 
 def test_shapes_that_disagree_are_named():
   x_ND, clusters_KD, leaves_KSD, where = model()
-  true = jnp.zeros((len(x_ND), 1), jnp.int32), jnp.ones((len(x_ND), 1))
+  ids_NP = jnp.zeros((len(x_ND), 1), jnp.int32)
   with pytest.raises(ValueError, match="leaves_KSD"):
-    two_level_nll(x_ND, clusters_KD, leaves_KSD[:, 1:], where, *true)
+    two_level_nll(x_ND, clusters_KD, leaves_KSD[:, 1:], where, ids_NP)
