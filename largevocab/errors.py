@@ -68,7 +68,7 @@ def is_too_large(error: BaseException) -> bool:
 
 
 def message_of(error: BaseException, if_too_large: str = "ask for less") -> str | None:
-  """What to tell a user of an error that he can mend; None: it is a fault of ours.
+  """One line on an error that a user can mend; None: it is a fault of ours.
 
   >>> message_of(FileNotFoundError(errno.ENOENT, "No such file", "a.txt"))
   'a.txt: No such file; there is no such place: give another'

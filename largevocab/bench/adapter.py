@@ -35,7 +35,7 @@ from largevocab.bench.ours import loaded
 from largevocab.bench.tasks import OF_ADAPTER, RATES, Task
 from largevocab.data.base import Data, HeldOutBatches
 from largevocab.data.batches import Batch
-from largevocab.errors import Diverged, UserError, is_too_large
+from largevocab.errors import Diverged, UserError
 from largevocab.evaluation import moments
 from largevocab.evaluation.evaluate import (
   finished,
@@ -157,8 +157,6 @@ def _naming(adapter: str) -> Iterator[None]:
       f"--adapter={adapter}: {error}; install it, or mend the name"
     ) from error
   except Exception as error:
-    if is_too_large(error):  # what `tools.entry` says of any program
-      raise
     frames = traceback.extract_tb(error.__traceback__)
     file = f"{adapter.partition(':')[0].replace('.', os.sep)}.py"
     lines = [frame.lineno for frame in frames if frame.filename.endswith(file)]

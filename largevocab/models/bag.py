@@ -39,7 +39,8 @@ class Bag(Stateless):
     if x_B1E.shape[1] != 1:
       raise UserError(
         f"the data shows {x_B1E.shape[1]} inputs an example, and this model reads one "
-        "bag of features: set model.name to 'mlp' or 'lstm'"
+        "bag of features: set model.name to 'mlp' for items, or to 'lstm' for text, as "
+        "in --config=FILE:model=lstm"
       )
     b_E = self.param("b", nn.initializers.zeros, (self.embed,))
     h_B1E = jax.nn.relu(x_B1E + b_E[None, None, :])
