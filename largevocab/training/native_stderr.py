@@ -31,8 +31,8 @@ def pass_through_filter() -> None:
   program.returncode = 0  # Nobody waits for it: it ends when this process has.
 
 
-def lost(report: str) -> str:
-  """What to tell of a lost process, from JAX's report.
+def lost(report: str, reason: str = "") -> str:
+  """What to tell of a lost process, from JAX's report, or else with another reason.
 
   >>> lost("unhealthy (stopped sending heartbeats):\\n2\\nThe tasks have crashed")[:19]
   'process 2 has ended'
@@ -43,7 +43,8 @@ def lost(report: str) -> str:
     which = f"process {', '.join(numbers[1].replace(',', ' ').split())}"
   elif "leader task" in report:
     which = "process 0"
-  return f"{which} has ended; the same command goes on from the last save"
+  why = f" ({' '.join(reason.split())[:200]})" if reason else ""
+  return f"{which} has ended{why}; the same command goes on from the last save"
 
 
 def filtered(lines: Iterable[str], write: Callable[[str], object]) -> None:

@@ -195,6 +195,20 @@ class Agreement:
     return self._known
 
 
+def is_of_lost(error: BaseException) -> bool:
+  """Whether JAX says by this error that another process is lost.
+
+  A step raises a RuntimeError or a ValueError, depending on where it notices.
+
+  >>> is_of_lost(ValueError("UNKNOWN: Gloo all-reduce failed: closed by peer"))
+  True
+  >>> is_of_lost(ValueError("UNKNOWN: no such shape")), is_of_lost(KeyError("peer"))
+  (False, False)
+  """
+  is_of_jax = isinstance(error, RuntimeError | ValueError)
+  return is_of_jax and bool(_LOST.search(str(error)))
+
+
 def together(program: Callable[[], int]) -> int:
   """Runs a program and returns its status; of several processes, all end if one fails.
 
@@ -206,8 +220,8 @@ def together(program: Callable[[], int]) -> int:
   except Exception as error:
     if not are_several():
       raise
-    if isinstance(error, jax.errors.JaxRuntimeError) and _LOST.search(str(error)):
-      print(f"error: {native_stderr.lost('')}", file=sys.stderr)
+    if is_of_lost(error):
+      print(f"error: {native_stderr.lost('', str(error))}", file=sys.stderr)
     else:
       traceback.print_exc()
     status = 1
