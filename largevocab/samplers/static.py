@@ -151,8 +151,9 @@ class Uniform(StaticLaw):
 class LogUniform(StaticLaw):
   """q(c) = log((r + 2) / (r + 1)) / log(V + 1) for the class of rank r = 0, 1, ...
 
-  Source: TensorFlow's log_uniform_candidate_sampler. Deviation: the rank is by
-    decreasing count (ties by id), where TensorFlow takes the id as the rank.
+  Source: TensorFlow's log_uniform_candidate_sampler. Deviations: the rank is by
+    decreasing count (ties by id), where TensorFlow takes the id as the rank; draws are
+    independent, as there with unique=False, which is not the default of its losses.
   """
 
   def weights(self, counts: Counts, w_VD: jax.Array) -> np.ndarray:

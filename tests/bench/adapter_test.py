@@ -276,6 +276,20 @@ def test_it_notices_a_loss_that_is_not_finite(name):
   assert error.value.step == 7
 
 
+def test_independent_negatives_may_be_more_than_there_are_classes():
+  """Different ones cannot be."""
+  pytest.importorskip("tensorflow")
+  exp = config.build(SMALL.settings())
+  data = exp.data.load()
+  given = Given(data, exp.model, exp.train, 0)
+  make = adapter.load(PEERS["tensorflow"])
+  model = make(given, num_samples=2 * V, unique=False)
+  batches = data.training_batches(B, T)
+  model.train(adapter.Step(batches.batch(i), 2.0) for i in range(200))
+  nll = adapter.Measure(exp, data)(model, held_out(exp, data)["valid"])["nll"]
+  assert 0 < nll < np.log(V)
+
+
 def test_an_unknown_optimizer_is_named():
   for peer in PEERS.values():
     with pytest.raises(UserError, match=r"optimizer is 'sdg'.*adagrad, adam, sgd"):

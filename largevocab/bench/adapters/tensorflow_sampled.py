@@ -42,6 +42,8 @@ class TensorFlowSampled:
     given: of the benchmark.
     num_samples: negatives of a batch.
     optimizer: 'sgd', 'adagrad' or 'adam'.
+    unique: whether the negatives of a batch are all different, as by default in
+      TensorFlow; otherwise they are independent draws.
 
   Raises:
     ImportError: TensorFlow is not installed.
@@ -50,11 +52,18 @@ class TensorFlowSampled:
 
   packages = ("tensorflow",)
 
-  def __init__(self, given: Given, num_samples: int = 512, optimizer: str = "sgd"):
+  def __init__(
+    self,
+    given: Given,
+    num_samples: int = 512,
+    optimizer: str = "sgd",
+    unique: bool = True,
+  ):
     name, fields = chosen("optimizer", optimizer, OPTIMIZERS)
     tf: Any = importlib.import_module("tensorflow")
     tf.random.set_seed(given.seed)
-    self._tf, self._num, self._clip = tf, num_samples, given.train.clip_norm
+    self._tf, self._num, self._unique = tf, num_samples, unique
+    self._clip = given.train.clip_norm
     counts, a = given.data.counts, given.model.init_scale
     self._ranks, self._V = Ranks(counts.unigram_V), counts.num_classes
     self._network = network(tf, given)
@@ -118,9 +127,13 @@ class TensorFlowSampled:
     tf = self._tf
     with tf.GradientTape() as tape:
       h_ND, state = self._network(inputs, state, self._drop)
+      drawn = tf.random.log_uniform_candidate_sampler(
+        rank_R[:, None], 1, self._num, self._unique, self._V
+      )
       loss_R = tf.nn.sampled_softmax_loss(
         *(self._w, self._b, rank_R[:, None], tf.gather(h_ND, example_R)),
         *(self._num, self._V),
+        sampled_values=drawn,
       )
       loss = tf.reduce_sum(share_R * loss_R)
     gradients = tape.gradient(loss, self._variables)
