@@ -405,6 +405,19 @@ def test_another_model_is_not_the_one_that_was_trained(
   fails(flags, trained, *words, "leave it as it was trained")
 
 
+def test_test_data_cut_off_the_training_data_stay_so(run, fails, tmp_path):
+  """With a file of their own the training data would be others, with other classes."""
+  workdir, other = tmp_path / "run", write_text(tmp_path / "other.txt", LINES.encode())
+  files = {key: f"--config.data.{key}={other}" for key in ("train", "valid", "test")}
+  flags = ["--config.train.batch_size=4", "--config.train.max_steps=2"]
+  flags += [f"--workdir={workdir}", f"{TEXT},hidden=8", files["train"]]
+  assert run(*flags)[0] == 0
+  for key in ("valid", "test"):
+    flags = ["--mode=evaluate", f"--workdir={workdir}", files[key]]
+    fails(flags, workdir, f"data.{key} = '', not", "leave it as it was trained")
+  assert run("--mode=evaluate", f"--workdir={workdir}")[0] == 0
+
+
 def test_how_a_model_is_used_may_change(run, trained):
   flags = [f"--workdir={trained}", "--mode=evaluate", TINY, "--config.train.lr=3"]
   flags += ["--config.eval.batch_size=3", "--config.eval.unroll=4"]

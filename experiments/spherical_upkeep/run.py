@@ -35,9 +35,8 @@ from largevocab.ops.factored.stabilizers import fix_singular_values
 from largevocab.ops.factored.table import Factored
 from largevocab.tools import entry
 from largevocab.tools.reports.measure import about_this_run
-from largevocab.tools.reports.of_run import settings_of
 from largevocab.tools.sweeps import records, sweepfile
-from largevocab.tools.sweeps.launch import PathSetting
+from largevocab.tools.sweeps.launch import PathSetting, settings_of
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.sweeps.sweep_run import Run
 from largevocab.training.settings import Experiment

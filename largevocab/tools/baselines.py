@@ -11,6 +11,7 @@ trained.
 """
 
 import json
+import math
 import pathlib
 import re
 import sys
@@ -20,9 +21,8 @@ from largevocab import baselines, config
 from largevocab.errors import UserError
 from largevocab.evaluation.evaluate import held_out
 from largevocab.tools import entry
-from largevocab.tools.reports import of_run
 from largevocab.tools.sweeps import records, sweepfile
-from largevocab.tools.sweeps.launch import PathSetting, check_settings
+from largevocab.tools.sweeps.launch import PathSetting, check_settings, settings_of
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.sweeps.sweep_run import Run, data_of
 
@@ -46,14 +46,14 @@ def rows(runs: Sequence[Run], settings: Sequence[PathSetting]) -> list[Record]:
   """
   first: dict[str, Run] = {}
   for run in runs:
-    block = of_run.settings_of(run, settings).data.to_dict()
+    block = settings_of(run, settings).data.to_dict()
     content = {key: value for key, value in block.items() if key not in NOT_DATA}
     first.setdefault(json.dumps([_prefix(run), content], sort_keys=True), run)
   return [row for run in first.values() for row in _of_data(run, settings)]
 
 
 def _of_data(run: Run, settings: Sequence[PathSetting]) -> list[Record]:
-  exp = config.build(of_run.settings_of(run, settings))
+  exp = config.build(settings_of(run, settings))
   data = exp.data.load()
   overrides = {k: v for k, v in run.overrides.items() if k.startswith("data.")}
   machine = records.measured_here()
@@ -78,6 +78,29 @@ def _of_data(run: Run, settings: Sequence[PathSetting]) -> list[Record]:
       }
     )
   return found
+
+
+def check_same(path: pathlib.Path, found: Sequence[Record]) -> None:
+  """Checks that baselines that a file has already are the same, up to rounding.
+
+  Raises:
+    UserError: one has another metric: the data are others than those of the rows, or
+      the model is another one.
+  """
+  old = (
+    {row["run"]: row for row in records.load(path, ["run"])} if path.exists() else {}
+  )
+  for row in found:
+    was = old.get(row["run"], {})
+    for key in sorted(row.keys() & was.keys() - {"num_devices"}):
+      pair = row[key], was[key]
+      if pair[0] != pair[0] and pair[1] != pair[1]:  # both are NaN
+        continue
+      if all(map(records.is_number, pair)) and not math.isclose(*pair, rel_tol=1e-5):
+        raise UserError(
+          f"{path}: {row['name']!r} has {key} = {was[key]:.6g}, on these data "
+          f"{row[key]:.6g}; give the data of the other rows, or remove this row"
+        )
 
 
 def _prefix(run: Run) -> str:
@@ -110,7 +133,9 @@ def main(argv: list[str] | None = None) -> int:
     what = "adds no runs" if args.data is None else f"has no data {args.data!r}"
     raise UserError(f"{args.sweep} {what}; choose another")
   found = rows(chosen, settings)
-  records.merge(args.sweep.with_name("results.jsonl"), found)
+  path = args.sweep.with_name("results.jsonl")
+  check_same(path, found)
+  records.merge(path, found)
   for row in found:
     print(row["name"])
   return 0

@@ -6,12 +6,13 @@
 Each run has its own working directory in --root, named after its config and overrides,
 with its output in log.txt. You can interrupt a sweep (Ctrl-C) and start it again at any
 time: a run with a result.json is skipped, any other resumes from its last checkpoint.
+If the config or the data of a run that has ended have changed since, nothing starts.
 Runs that another launcher started, even one that was killed, are waited for while they
 are running. A run that diverged counts as done, and has a row without metrics. Whenever
 a run ends, all results are written to results.jsonl beside the sweep file, and the
 layout of TensorBoard's HPARAMS page to --root. Rows that this removes, of runs that the
-sweep does not add any more, or replaces go to results.removed.jsonl. At the end,
-count-based baselines of the same data are added.
+sweep does not add any more, or replaces go to results.removed.jsonl. At the end, count-
+based baselines of the same data are added.
 
 If the sweep file has a search, short trials choose the learning rates of each method
 first. They are kept in search.jsonl.
@@ -50,6 +51,7 @@ from largevocab.tools.sweeps.launch import (
   log_path,
   stop,
 )
+from largevocab.tools.sweeps.stale import check_finished
 from largevocab.tools.sweeps.status_line import StatusLine
 from largevocab.tools.sweeps.sweep_run import Run
 
@@ -252,11 +254,23 @@ def campaigns_of(args: argparse.Namespace) -> list[Campaign]:
   else:
     root = args.root or pathlib.Path("runs", args.sweep.resolve().parent.name)
     found = [campaign.of_sweep(args.sweep, root, settings)]
+  known: dict[str, dict[str, str]] | None = None
+  if not (args.dry_run or args.collect):  # which add no run to those that have ended
+    known = {}
   for each in found:
     coming = (run for run in (*each.trials(), *each.runs) if not each.ended(run))
     check_configs(each.path, coming)
+    check_finished(each.path, _ready(each), each.launcher, known)
   check_settings(settings, [run for each in found for run in each.sweep.runs])
   return found if args.index is None else [choose(found[0], args.index)]
+
+
+def _ready(campaign: Campaign) -> list[Run]:
+  """Runs that can start; none if the search fails, of which the scheduler tells."""
+  try:
+    return campaign.ready()
+  except UserError:
+    return campaign.trials()
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -30,10 +30,9 @@ from largevocab import config
 from largevocab.errors import UserError
 from largevocab.tools import entry
 from largevocab.tools.reports.measure import about_this_run, compare, milliseconds
-from largevocab.tools.reports.of_run import settings_of
 from largevocab.tools.reports.training_steps import TrainingSteps
 from largevocab.tools.sweeps import records, sweepfile
-from largevocab.tools.sweeps.launch import PathSetting, check_settings
+from largevocab.tools.sweeps.launch import PathSetting, check_settings, settings_of
 from largevocab.tools.sweeps.sweep_run import Run, data_of
 from largevocab.training.settings import Experiment
 

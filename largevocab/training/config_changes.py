@@ -14,6 +14,11 @@ _FREE = re.compile(
   r"config\.((eval(?!\.(best|unroll)$)|log|checkpoint)\..*|mesh\.num|"
   r"data\.(cache_dir|data_dir|path)|train\.(max_steps|epochs|patience))"
 )
+# Keys that change no result of a run that has ended: where its data are, for instance.
+_FREE_AT_END = re.compile(
+  r"config\.((log|checkpoint)\..*|mesh\.num|head\.budget_mib|eval\.word_pairs|"
+  r"data\.(cache_dir|data_dir|path|train|valid|test|tokenizer))"
+)
 # Where a trained model is only used, also those of training, and names of files.
 _FREE_IN_USE = re.compile(
   r"config\.(eval\..*|train\.(?!tied$).*|head\.budget_mib|"
@@ -52,6 +57,19 @@ class Change(NamedTuple):
     """
     return self.key in {"config.data.data_dir", "config.data.path"}
 
+  @property
+  def makes_other_data(self) -> bool:
+    """Whether the data are others, wherever they are: they are split in another way, or
+    their tokens are of another kind.
+
+    >>> Change("config.data.test", "", "a.txt").makes_other_data  # it was cut off
+    True
+    >>> Change("config.data.test", "/scratch/a.txt", "/data/a.txt").makes_other_data
+    False
+    """
+    keys = {f"config.data.{name}" for name in ("valid", "test", "tokenizer")}
+    return self.key in keys and bool(self.old) != bool(self.new)
+
 
 def check_resumable(
   workdir: str, was: dict[str, Any], config: dict[str, Any]
@@ -70,6 +88,37 @@ def check_resumable(
   bound = [each for each in changes if not each.is_free or each.key in fixed]
   _refuse(workdir, bound, "choose another --workdir")
   return changes
+
+
+def check_ended(
+  workdir: str, was: dict[str, Any], config: dict[str, Any], what_to_do: str
+) -> None:
+  """Checks that a run that has ended would have the same result with a config, if its
+  data are the same.
+
+  Args:
+    workdir: of the run, for messages.
+    was, config: the run's config, whose keys that the other one lacks are of an older
+      version of this package and are not compared; and the other one.
+    what_to_do: the advice of a message.
+
+  Raises:
+    UserError: a key changed on which the result depends.
+  """
+  changes = _differences("config", _known(as_json(was), config), as_json(config))
+  bound = [
+    each
+    for each in changes
+    if each.makes_other_data or not _FREE_AT_END.fullmatch(each.key)
+  ]
+  _refuse(workdir, bound, what_to_do)
+
+
+def _known(was: Any, config: Any) -> Any:
+  """What a config has of the keys of another."""
+  if not (isinstance(was, dict) and isinstance(config, dict)):
+    return was
+  return {key: _known(was[key], config[key]) for key in was.keys() & config.keys()}
 
 
 def check_model(
@@ -92,7 +141,7 @@ def check_model(
     for each in changes
     if not (
       each.is_free
-      or _FREE_IN_USE.fullmatch(each.key)
+      or (_FREE_IN_USE.fullmatch(each.key) and not each.makes_other_data)
       or (other_data and each.key.startswith("config.data."))
     )
   ]

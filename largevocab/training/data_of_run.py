@@ -1,6 +1,7 @@
 """Which data a run was trained and measured on: vocabulary.txt and data.json."""
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from largevocab.data.base import Data, DataSet
@@ -33,15 +34,35 @@ def check_data(workdir: str, given: DataSet, data: Data) -> None:
     UserError: they are others; or see `Classes.check_saved`.
   """
   data.vocabulary.check_saved(classes_path(workdir))
+  check_digests(workdir, digests(data), _given_anew(workdir, given))
+
+
+def check_digests(
+  workdir: str,
+  now: dict[str, str],
+  left_out: Collection[str] = (),
+  what_to_do: str = "restore those, or choose another --workdir",
+) -> None:
+  """Checks that digests of data are those of a workdir's run, if that has some.
+
+  Args:
+    workdir: of the run.
+    now: digests of the data.
+    left_out: fields of the data that are not compared.
+    what_to_do: the advice of a message.
+
+  Raises:
+    UserError: they are others.
+  """
   path = _digests_path(workdir)
   if not os.path.exists(path):
     return
-  saved, now = read_json(path), digests(data)
-  for name in sorted(now.keys() & saved.keys() - _given_anew(workdir, given)):
+  saved = read_json(path)
+  for name in sorted((now.keys() & saved.keys()).difference(left_out)):
     if now[name] != saved[name]:
       raise UserError(
         f"{path} has another digest of {name!r} than the data now: these are not the "
-        "data of the run; restore those, or choose another --workdir"
+        f"data of the run; {what_to_do}"
       )
 
 

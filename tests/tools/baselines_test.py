@@ -83,6 +83,17 @@ def test_they_are_written_kept_and_tabulated(ptb, capsys):
   assert "| full | 1 | 1000000 † |" in table
 
 
+def test_those_of_other_data_replace_none(ptb):
+  sweep, results = ptb.parent / "sweep.py", ptb.parent / "results.jsonl"
+  arguments = [str(sweep), "--set", f"data.path={ptb}"]
+  assert baselines.main(arguments) == 0
+  before = results.read_text()
+  (ptb / "ptb.test.txt").write_text("the cat ran\n")
+  with pytest.raises(UserError, match=r"'unigram, counted' has test_.* on these data"):
+    baselines.main(arguments)
+  assert results.read_text() == before
+
+
 def test_a_sweep_without_such_data(ptb):
   with pytest.raises(UserError, match="has no data 'nosuch'"):
     baselines.main([str(ptb.parent / "sweep.py"), "--data", "nosuch"])

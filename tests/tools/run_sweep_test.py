@@ -9,9 +9,10 @@ import time
 
 import pytest
 
+from largevocab import main
 from largevocab.errors import UserError
 from largevocab.tools import run_sweep
-from largevocab.tools.sweeps import campaign, launch, records, sweepfile
+from largevocab.tools.sweeps import campaign, launch, records, stale, sweepfile
 from largevocab.tools.sweeps.campaign import Campaign
 from largevocab.tools.sweeps.search import Search
 from largevocab.tools.sweeps.sweep_run import Run
@@ -129,6 +130,86 @@ def test_a_config_that_is_nowhere_is_named(project):
   (project / "mine.py").unlink()
   with pytest.raises(UserError, match=r"run 'mine\.py': .*there is no file mine\.py"):
     run_sweep.main([str(project / "experiments" / "own" / "sweep.py"), "--dry_run"])
+
+
+def trained(launcher: launch.Launcher, run: Run) -> pathlib.Path:
+  """The workdir of a run that was trained as a sweep's."""
+  assert main.run(["main", *launcher.command(run)[3:]]) == 0
+  return launcher.workdir(run)
+
+
+def test_a_config_that_was_edited_makes_no_row_beside_the_old_ones(project, tmp_path):
+  sweep = project / "experiments" / "own" / "sweep.py"
+  flags = [str(sweep), "--root", str(tmp_path / "runs")]
+  (found,) = run_sweep.campaigns_of(run_sweep.parse_args(flags))
+  trained(found.launcher, found.runs[0])
+  run_sweep.campaigns_of(run_sweep.parse_args(flags))
+  edited = "config = command_line.load(f'quickstart:{arg}')\n  config.train.lr = 0.25\n"
+  (project / "mine.py").write_text(
+    OWN.replace("return command_line.load", f"{edited}  return config #")
+  )
+  for more in ([], ["--collect"], ["--dry_run"]):
+    with pytest.raises(UserError, match=r"run 'mine\.py': .*train\.lr = .* not 0\.25"):
+      run_sweep.main([*flags, *more])
+
+
+def test_other_data_make_no_row_beside_the_old_ones(tmp_path, monkeypatch):
+  """A place is free, what is there is not."""
+  monkeypatch.setenv("LARGEVOCAB_CACHE", str(tmp_path / "cache"))
+  sweep = tmp_path / "own" / "sweep.py"
+  sweep.parent.mkdir()
+  sweep.write_text(
+    "def metrics(): return ['test_ppl']\n"
+    "def sweep(add): add('ptb:full', {'train.max_steps': 2}, name='full')\n"
+  )
+  lines = {"first": "a b a c\n", "moved": "a b a c\n", "other": "a b b c\n"}
+  for place, line in lines.items():
+    (tmp_path / place).mkdir()
+    for split in ("train", "valid", "test"):
+      (tmp_path / place / f"ptb.{split}.txt").write_text(400 * line)
+  flags = lambda *place: [
+    *(str(sweep), "--root", str(tmp_path / "runs")),
+    *(f"--set=data.path={tmp_path / each}" for each in place),
+  ]
+  (found,) = run_sweep.campaigns_of(run_sweep.parse_args(flags("first")))
+  trained(found.launcher, found.runs[0])
+  for place in (["first"], ["moved"], []):
+    assert run_sweep.main([*flags(*place), "--collect"]) == 0
+  before = sweep.with_name("results.jsonl").read_text()
+  (tmp_path / "first" / "ptb.test.txt").write_text(400 * lines["other"])
+  for place in ("other", "first"):
+    with pytest.raises(UserError, match=r"run 'full': .* digest of 'test' .*--root$"):
+      run_sweep.main(flags(place))
+  assert sweep.with_name("results.jsonl").read_text() == before
+
+
+def test_runs_at_searched_rates_are_compared_too(tmp_path):
+  """They are not those of the sweep file, which have no rates."""
+  run = Run("quickstart:full,runlocal", {"train.max_steps": 2}, "full")
+  search = Search(1, {"train.lr": [0.5]})
+  made = campaign_of(tmp_path / "runs", [run], search=search)
+  made.path.parent.mkdir(parents=True)
+  for trial in made.trials():
+    trained(made.launcher, trial)
+  chosen = made.chosen(run)
+  workdir = trained(made.launcher, chosen)
+  stale.check_finished(made.path, made.ready(), made.launcher, known={})
+  content = json.loads((workdir / "config.json").read_text())
+  content["train"]["clip_norm"] = 7.0
+  (workdir / "config.json").write_text(json.dumps(content))
+  with pytest.raises(UserError, match=r"run 'full': .*clip_norm = 7\.0, not"):
+    stale.check_finished(made.path, made.ready(), made.launcher, known=None)
+
+
+def test_a_key_that_an_older_version_had_is_not_compared(tmp_path):
+  run = Run("quickstart:full,runlocal", {"train.max_steps": 2}, "full")
+  made = campaign_of(tmp_path, [run])
+  workdir = trained(made.launcher, run)
+  content = json.loads((workdir / "config.json").read_text())
+  content["train"]["former"] = 1
+  del content["log"]
+  (workdir / "config.json").write_text(json.dumps(content))
+  stale.check_finished(made.path, [run], made.launcher, known={})
 
 
 def test_sweeps_of_the_checkout_start_in_it(tmp_path, monkeypatch):

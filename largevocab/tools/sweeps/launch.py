@@ -105,9 +105,8 @@ class Launcher:
 
   def command(self, run: Run) -> list[str]:
     program = [sys.executable, "-m", "largevocab.main"]
-    general_first = sorted(self.settings, key=lambda each: bool(each.config))
-    flags = [each.flag for each in general_first if each.is_for(run)]
-    return [*program, *run.flags(), *flags, f"--workdir={self.workdir(run)}"]
+    flags = flags_of(run, self.settings)
+    return [*program, *flags, f"--workdir={self.workdir(run)}"]
 
   def in_hand(self, run: Run) -> bool:
     """Whether a process executes the run, started by a launcher or by hand."""
@@ -147,6 +146,20 @@ class Launcher:
         stderr=subprocess.STDOUT,
         start_new_session=True,  # Ctrl-C reaches only this process.
       )
+
+
+def flags_of(run: Run, settings: Iterable[PathSetting]) -> list[str]:
+  """The run and the paths that apply to it as flags of largevocab.main."""
+  general_first = sorted(settings, key=lambda each: bool(each.config))
+  return [*run.flags(), *(each.flag for each in general_first if each.is_for(run))]
+
+
+def settings_of(run: Run, settings: Iterable[PathSetting]) -> ConfigDict:
+  """The run's config with all overrides, for `largevocab.config.build`."""
+  _, *flags = flags_of(run, settings)
+  block = command_line.load(run.source)
+  command_line.override(block, ["settings_of", *flags], known=[])
+  return block
 
 
 def locked(log: IO[bytes]) -> bool:
@@ -217,11 +230,8 @@ def check_configs(path: pathlib.Path, runs: Iterable[Run]) -> None:
     UserError: a key that there is not, or a value out of bounds; names the run.
   """
   for run in runs:
-    _, *flags = run.flags()
     try:
-      settings = command_line.load(run.source)
-      command_line.override(settings, [path.name, *flags], known=[])
-      config.build(settings)
+      config.build(settings_of(run, []))
     except UserError as error:
       raise UserError(f"{path}: run {run.name or run.id!r}: {error}") from None
 
