@@ -2,30 +2,38 @@
 
 Runs of a sweep may share their machine, so their own seconds are not comparable. The
 time of a step is measured separately, on an idle machine, and multiplied by the number
-of steps: experiments/NAME/times.jsonl has {"name": ..., "ms_per_step": ..., "full_ms":
-..., "operations_per_step": ..., "device": ...} for each method, by the name of its
-runs. An idle machine is not always as fast either: `full_ms` is the time that a step of
-the first method on the same data took meanwhile, in turns with this one, and times are
-scaled as if that had been its median for all methods on these data and this device.
+of steps: experiments/NAME/times.jsonl has {"name": ..., "config": ..., "overrides":
+..., "ms_per_step": ..., "full_ms": ..., "operations_per_step": ..., "device": ...} for
+each method; it is for runs of that name with the same settings of a step. An idle
+machine is not always as fast either: `full_ms` is the time that a step of the first
+method on the same data took meanwhile, in turns with this one, and times are scaled as
+if that had been its median for all methods on these data and this device.
 """
 
+import json
 import pathlib
+import re
 import statistics
 from collections.abc import Sequence
 
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
-from largevocab.tools.sweeps.sweep_run import data_of
+from largevocab.tools.sweeps.sweep_run import data_of, is_seed
 from largevocab.tools.tables.markdown import number
 
 SECONDS, OPERATIONS = "idle_seconds", "operations"
+# Settings that the time of a step does not depend on.
+_NOT_OF_STEPS = re.compile(
+  r"(eval|log|checkpoint)\.|"
+  r"train\.(?!(batch_size|unroll|accumulate|tied|clip_norm)$)"
+)
 
 
 def joined(rows: Sequence[Record], path: pathlib.Path) -> list[Record]:
   """Records with `idle_seconds` and `operations`, if their method was measured.
 
   If any method was measured on several devices, there is one 'idle_seconds, DEVICE' for
-  each; `idle_seconds` is that of the first. Of several lines of a method on one device
+  each; `idle_seconds` is that of the first. Of several lines of a step on one device
   the last counts.
 
   Args:
@@ -35,12 +43,32 @@ def joined(rows: Sequence[Record], path: pathlib.Path) -> list[Record]:
   if not path.exists():
     return list(rows)
   lines = [line for line in records.load(path, ["name"]) if "ms_per_step" in line]
-  lines = [*{(line["name"], line.get("device", "")): line for line in lines}.values()]
+  place = lambda line: (line["name"], line.get("device", ""), _step(line))
+  lines = [*{place(line): line for line in lines}.values()]
   times: dict[str, list[Record]] = {}
   for line in _at_one_pace(lines):
     times.setdefault(line["name"], []).append(line)
-  several = any(len(of_method) > 1 for of_method in times.values())
-  return [row | _costs(row, times.get(row["name"], []), several) for row in rows]
+  devices = lambda of_method: {line.get("device", "") for line in of_method}
+  several = any(len(devices(of_method)) > 1 for of_method in times.values())
+  return [
+    row | _costs(row, [t for t in times.get(row["name"], []) if _fits(t, row)], several)
+    for row in rows
+  ]
+
+
+def _fits(line: Record, row: Record) -> bool:
+  """Whether a time is of a row's steps; one without settings is, by its name."""
+  return "config" not in line or _step(line) == _step(row)
+
+
+def _step(record: Record) -> str:
+  """The settings on which the time of a step depends."""
+  overrides = {
+    key: value
+    for key, value in record.get("overrides", {}).items()
+    if not (is_seed(key) or _NOT_OF_STEPS.match(key))
+  }
+  return json.dumps([record.get("config"), overrides], sort_keys=True)
 
 
 def _at_one_pace(lines: list[Record]) -> list[Record]:

@@ -4,6 +4,7 @@ Baselines come first. Runs that differ only in the seed form one row: mean ± st
 deviation. docs/protocol.md explains the columns.
 """
 
+import re
 import statistics
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -29,6 +30,7 @@ AT_EDGE = " ‡"
 ONE_SEED = (
   "**One seed a row**: nothing here tells a difference of a few per cent from chance."
 )
+_OF_RUNS = re.compile("(train|valid|test)_")  # others may be of a row, as p-values are
 
 
 class Row(NamedTuple):
@@ -155,9 +157,12 @@ def rows_of(rows: Sequence[Record]) -> list[Row]:
 def _value(
   line: Row, metric: str, lines: Sequence[Row], compared: Sequence[str]
 ) -> str:
-  """Mean ± standard deviation, marked if it is no better than a counted baseline."""
+  """Mean ± standard deviation, followed by how many runs have the metric if some lack
+  it; marked if it is no better than a counted baseline."""
   values = numbers(line.ended, metric)
   shown = summary(values)
+  if _OF_RUNS.match(metric) and 0 < len(values) < len(line.ended):
+    shown += f" ({len(values)} of {len(line.ended)})"
   if metric == _metric_of(line, compared) and not line.is_baseline and values:
     counted = [
       value
@@ -232,6 +237,8 @@ def explained(
     found.append("†: no better than the best of the baselines, which are counted.")
   if AT_EDGE in body:
     found.append("‡: the best rate was the least or the greatest that was tried.")
+  if re.search(r"\(\d+ of \d+\)", body):
+    found.append("(1 of 3), and so on: as many of the runs have this metric.")
   if comparison and f"to {comparison.to}" in header:
     test = "mean difference over the seeds that both have"
     if any(is_perplexity(metric) for metric in comparison.metrics):

@@ -1,5 +1,7 @@
 """What a table says of how much its rows are worth."""
 
+import json
+
 import pytest
 
 from largevocab.errors import UserError
@@ -116,6 +118,18 @@ def test_measurements_have_no_seeds():
   assert report(rows, ["ratio"]).startswith("| method | ratio |\n")
 
 
+def test_seeds_that_lack_a_metric_are_told():
+  rows = [*seeds("full", 100.0, 102.0, 104.0), *seeds("pps", 101.0)]
+  rows[2]["test_nll"] = rows[2].pop("test_ppl")
+  found = cells(table(rows, ["test_ppl", "test_nll"]))
+  assert found["full"]["seeds"] == "3"
+  assert found["full"]["test_ppl"] == "101.0 ± 1.4 (2 of 3)"
+  assert found["full"]["test_nll"] == "104.0 (1 of 3)"
+  assert found["pps"]["test_ppl"] == "101.0"
+  assert "(1 of 3), and so on" in report(rows, ["test_ppl", "test_nll"])
+  assert "(1 of 3)" not in report(rows[:2], ["test_ppl"])
+
+
 def test_runs_that_diverged_stay():
   gone = [row("gone", diverged=120)]
   del gone[0]["steps"]
@@ -196,6 +210,25 @@ def test_each_device_has_its_seconds(tmp_path):
   assert found["full"]["idle seconds, fast"] == "1.000"
   assert found["pps"]["idle seconds, slow"] == "2.000"  # the last line
   assert found["pps"]["idle seconds, fast"] == "-"
+
+
+def test_a_time_is_of_the_steps_that_were_timed(tmp_path):
+  """Not of others of the same name, as after a change of a sweep."""
+  path = tmp_path / "times.jsonl"
+  settings = [
+    ("configs/a.py", {"train.seed": 1, "train.lr": 0.5}),
+    ("configs/a.py", {"train.batch_size": 7}),
+    ("configs/b.py", {}),
+  ]
+  with path.open("w") as file:
+    for ms, (config, overrides) in zip((10, 20, 30), settings, strict=True):
+      line = {"name": "full", "config": config, "overrides": overrides, "device": "d"}
+      print(json.dumps(line | {"ms_per_step": ms}), file=file)
+  longer = row("full", seed=2)
+  larger = row("full") | {"overrides": {"train.batch_size": 7, "train.epochs": 9}}
+  other = row("full") | {"config": "configs/c.py"}
+  found = axes.joined([longer, larger, other], path)
+  assert [each.get(axes.SECONDS) for each in found] == [1.0, 2.0, None]
 
 
 def test_times_that_are_no_numbers(tmp_path):
