@@ -36,7 +36,6 @@ rece, do not vary: relvar is the mean square of the relative error of one.
 """
 
 import dataclasses
-import json
 import math
 import pathlib
 import sys
@@ -47,7 +46,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab import atomic, config
+from largevocab import config
 from largevocab.errors import UserError
 from largevocab.heads import Full, Sampled
 from largevocab.heads.sampled_state import SampledState
@@ -327,10 +326,7 @@ def main(argv: list[str] | None = None) -> int:
     problem = of_counts(args.counts, args.dim, args.batch or 2560)
   else:
     problem = of_run(args.workdir, args.batch)
-  if args.output:  # fails here rather than at the end
-    if args.output.is_dir():
-      raise UserError(f"--output={args.output} is a directory: name a .jsonl file")
-    args.output.parent.mkdir(parents=True, exist_ok=True)
+  entry.check_output(args.output)
   num, dim = problem.h_ND.shape
   about = {"num_classes": problem.counts.num_classes, "dim": dim, "batch": num}
   print(", ".join(f"{key} {value:,}" for key, value in about.items()))
@@ -358,7 +354,7 @@ def main(argv: list[str] | None = None) -> int:
   best = choice(rows, budget_ms, args.budget_mib)
   print(advice(best, f"within {within} and {memory}", bool(args.workdir)))
   if args.output:
-    atomic.write_text(args.output, "".join(json.dumps(row) + "\n" for row in rows))
+    records.replace(args.output, rows)
   return 0
 
 

@@ -21,7 +21,6 @@ proportion to their counts, with random activations and SGD.
 """
 
 import dataclasses
-import json
 import pathlib
 import sys
 from typing import Any
@@ -30,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab import atomic, command_line, config
+from largevocab import command_line, config
 from largevocab.errors import UserError
 from largevocab.heads import Adaptive, Full
 from largevocab.heads.partitioned import Partitioned
@@ -41,6 +40,7 @@ from largevocab.tools import entry
 from largevocab.tools.fit_cost_model import least_time
 from largevocab.tools.plots import drawing
 from largevocab.tools.reports.measure import Stepper, row_step
+from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record, counts_in, measured_here
 
 CURVE_POINTS = 60
@@ -165,6 +165,7 @@ def main(argv: list[str] | None = None) -> int:
   args, flags = parser.parse_known_args(argv)
   entry.check_counts(args, "dim", "batch")
   entry.check_counts(args, "measure", least=0)
+  entry.check_output(args.output)
   if args.counts and flags:
     raise UserError(f"unexpected argument {flags[0]!r}; it would need --config")
   source_of = of_config(args.config, flags) if args.config else None
@@ -182,8 +183,7 @@ def main(argv: list[str] | None = None) -> int:
   if args.output:
     drawing.new_figure(1, 1)  # fails here without matplotlib, rather than at the end
     rows = report(head, counts, dim, args.measure)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(args.output, "".join(json.dumps(row) + "\n" for row in rows))
+    records.replace(args.output, rows)
     figures = args.output.parent / "figures"
     drawing.save(draw(rows, "short list", "short_list"), figures, "short_list")
     drawing.save(draw(rows, "clusters", "num_clusters"), figures, "clusters")

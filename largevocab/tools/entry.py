@@ -1,11 +1,13 @@
 """Entry points of scripts: flags, exit status and error messages of one line."""
 
 import argparse
+import pathlib
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from largevocab.errors import UserError, message_of
+from largevocab.tools.sweeps import records
 
 MOST = 10**9  # largest count on a command line
 
@@ -43,6 +45,22 @@ def run(name: str, main: Callable[[], int]) -> int:
       raise
   print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
   return 1
+
+
+def check_output(path: pathlib.Path | None) -> None:
+  """Checks that records can go to the file of --output, if one is given, before they
+  are measured; makes its directory.
+
+  Raises:
+    UserError: it is a directory, or holds something else than records.
+  """
+  if path is None:
+    return
+  if path.is_dir():
+    raise UserError(f"--output={path} is a directory: name a .jsonl file")
+  if path.exists():
+    records.numbered(path)
+  path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def check_counts(args: argparse.Namespace, *names: str, least: int = 1) -> None:

@@ -82,6 +82,7 @@ def main(argv: list[str] | None = None) -> int:
   add("--output", type=pathlib.Path, help="results.jsonl to update")
   args = parser.parse_args(argv)
   entry.check_counts(args, "classes", "examples", "dim")
+  entry.check_output(args.output)
   sizes = grid(args.classes, args.examples, args.dim, jax.default_backend())
   if len(sizes) < LEAST_POINTS:
     raise UserError(

@@ -39,7 +39,6 @@ Needs memory for [--chunk, V] numbers, and for the draws of each sampler.
 
 import argparse
 import dataclasses
-import json
 import math
 import pathlib
 import sys
@@ -50,7 +49,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab import atomic, config
+from largevocab import config
 from largevocab.errors import UserError
 from largevocab.heads import Full, Sampled
 from largevocab.labels import Counts, Targets
@@ -342,11 +341,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
   args = parse_args(argv)
   drawing.new_figure(1, 1)  # fails here without matplotlib, rather than at the end
+  entry.check_output(args.output)
   rows = report(args)
   print(table(rows))
   output = args.output or pathlib.Path(args.workdir, "sampler_report.jsonl")
-  output.parent.mkdir(parents=True, exist_ok=True)
-  atomic.write_text(output, "".join(json.dumps(row) + "\n" for row in rows))
+  records.replace(output, rows)
   drawing.save(draw_plot(rows), output.parent, output.stem)
   return 0
 

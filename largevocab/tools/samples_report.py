@@ -268,6 +268,7 @@ def main(argv: list[str] | None = None) -> int:
   add("--title", default="", help="of the rows; default: the directory of the results")
   add("--output", type=pathlib.Path, help="records replace those of the same names")
   args = parser.parse_args(argv)
+  entry.check_output(args.output)
   args.title = args.title or args.results.resolve().parent.name
   rows = report(args)
   print(results_table.table(rows, COLUMNS))

@@ -134,6 +134,7 @@ def main(argv: list[str] | None = None) -> int:
   add("--output", type=pathlib.Path, help="records replace those of the same names")
   args = parser.parse_args(argv)
   entry.check_counts(args, "resamples")
+  entry.check_output(args.output)
   rows = report(args)
   print(results_table.table(rows, COLUMNS))
   if args.output:

@@ -251,11 +251,14 @@ def test_directory_of_runs(tmp_path, capsys):
     (workdir / "result.json").write_text(json.dumps({"test_ppl": ppl, "steps": 5}))
     (workdir / "meta.json").write_text(json.dumps(meta))
   (tmp_path / "unfinished").mkdir()
+  (tmp_path / "unfinished" / "meta.json").write_text(json.dumps(meta))
   (tmp_path / "worse").mkdir()
   (tmp_path / "worse" / "diverged.json").write_text('{"step": 3}')
   (tmp_path / "worse" / "meta.json").write_text(json.dumps(meta))
   assert tabulate.main([str(tmp_path)]) == 0
-  lines = capsys.readouterr().out.splitlines()
+  out, err = capsys.readouterr()
+  assert err == f"left out, without a result: {tmp_path / 'unfinished'}\n"
+  lines = out.splitlines()
   assert lines[0] == results_table.ONE_SEED
   assert lines[2] == "| method | seeds | steps | test_ppl |"
   assert lines[4:6] == ["| full | 1 | 5 | 10.00 |", "| sampled | 1 | 5 | 12.00 |"]

@@ -50,6 +50,7 @@ def parse(
   add("--output", type=pathlib.Path, help="default: WORKDIR/REPORT.jsonl")
   args = parser.parse_args(argv)
   entry.check_counts(args, *numbers)
+  entry.check_output(args.output)
   return args
 
 

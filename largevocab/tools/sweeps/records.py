@@ -18,6 +18,7 @@ import json
 import math
 import pathlib
 import re
+import sys
 import tokenize
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -146,11 +147,16 @@ def validation_curve(path: pathlib.Path, metric: str) -> list[list[float]]:
 
 def of_directories(roots: Sequence[pathlib.Path]) -> list[Record]:
   """Records of all runs that have ended in or below directories, named by their paths,
-  within the directory if there is one."""
-  ends = ("result.json", "diverged.json")
-  under = (path for root in roots for end in ends for path in root.rglob(end))
+  within the directory if there is one. Others are counted on standard error."""
+  above = lambda *names: {
+    path.parent for root in roots for name in names for path in root.rglob(name)
+  }
+  ended = above("result.json", "diverged.json")
+  if others := sorted(above("meta.json") - ended):
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    print(f"left out, without a result: {others[0]}{more}", file=sys.stderr)
   found = []
-  for workdir in sorted({path.parent for path in under}):
+  for workdir in sorted(ended):
     is_within = len(roots) == 1 and workdir != roots[0]
     name = str(workdir.relative_to(roots[0]) if is_within else workdir)
     record = of_run(Run(config="", name=name), workdir)
@@ -191,6 +197,10 @@ def numbered(path: pathlib.Path) -> list[tuple[int, Record]]:
     UserError: the file cannot be read, or a line is not an object.
   """
   objects = []
+  if not path.exists():
+    raise UserError(
+      f"{path}: no such file; scripts/run_sweep.py or largevocab-bench run writes it"
+    )
   for number, line in enumerate(read_text(path).split("\n"), start=1):
     if not line.strip():
       continue
@@ -208,8 +218,8 @@ def numbered(path: pathlib.Path) -> list[tuple[int, Record]]:
 def read_text(path: pathlib.Path) -> str:
   """Reads a file; raises a UserError if it is missing or not UTF-8."""
   if not path.is_file():
-    what = "no such file; scripts/run_sweep.py or largevocab-bench run writes it"
-    raise UserError(f"{path}: {'it is no file' if path.exists() else what}")
+    what = "it is no file" if path.exists() else "no such file"
+    raise UserError(f"{path}: {what}; give one that exists")
   try:
     return path.read_text(encoding="utf-8")
   except UnicodeDecodeError as error:
@@ -313,6 +323,16 @@ def merge(path: pathlib.Path, rows: list[Record]) -> None:
   """Adds records to a file, where they replace those of the same runs."""
   with changed(path) as by_run:
     by_run.update({record["run"]: record for record in rows})
+
+
+def replace(path: pathlib.Path, rows: list[Record]) -> None:
+  """Writes a file of records in place of those that it had, which go to
+  FILE.removed.jsonl as in `update`."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with atomic.locked(path.parent):
+    old = [record for _, record in numbered(path)] if path.exists() else []
+    _set_aside(path, old, rows)
+    _write(path, rows)
 
 
 @contextmanager

@@ -3,6 +3,10 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
+from largevocab.errors import UserError
+from largevocab.tools import entry
 from largevocab.tools.sweeps import records
 
 
@@ -22,3 +26,23 @@ def test_a_later_record_replaces_that_of_the_same_run_in_its_place(tmp_path):
   records.merge(path, [{"run": "a", "seed": 2}])
   rows = [json.loads(line) for line in path.read_text().splitlines()]
   assert rows == [{"run": "a", "seed": 2}, {"run": "b", "seed": 1}]
+
+
+def test_what_a_file_held_is_kept_beside_it(tmp_path, capsys):
+  path, old = tmp_path / "new" / "out.jsonl", [{"run": "a", "ms": 1}, {"run": "b"}]
+  records.replace(path, old)
+  records.replace(path, [{"run": "a", "ms": 2}, {"run": "b"}])
+  read = lambda path: [json.loads(line) for line in path.read_text().splitlines()]
+  assert read(path) == [{"run": "a", "ms": 2}, {"run": "b"}]
+  assert read(path.with_name("out.removed.jsonl")) == old[:1]
+  assert "out.removed.jsonl has them" in capsys.readouterr().out
+
+
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path):
+  page = tmp_path / "README.md"
+  page.write_text("# Results\n")
+  for act in (entry.check_output, lambda path: records.replace(path, [{"run": "a"}])):
+    with pytest.raises(UserError, match=r"README.md:1: not JSON"):
+      act(page)
+  assert [file.name for file in tmp_path.iterdir()] == ["README.md"]
+  assert page.read_text() == "# Results\n"
