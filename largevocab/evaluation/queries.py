@@ -1,6 +1,7 @@
 """Parsing and batching of queries to a trained model."""
 
 import codecs
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,10 +75,17 @@ def of_file(path: str) -> Source:
   """The lines of a file, plain, or of a pipe.
 
   Raises:
-    UserError: the path is empty.
+    UserError: the path is empty, or that of a directory.
+
+  >>> of_file("/")
+  Traceback (most recent call last):
+  ...
+  largevocab.errors.UserError: --input=/ is a directory; give a file in it
   """
   if not path:
     raise UserError("--input is empty; give a file, or leave it out to read stdin")
+  if os.path.isdir(path):
+    raise UserError(f"--input={path} is a directory; give a file in it")
   return Source(path, _read(path))
 
 

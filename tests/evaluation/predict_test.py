@@ -324,7 +324,7 @@ def test_bad_lines_end_the_program_with_an_error(items, tmp_path, capsys):
     (["--text=3", "--input=x"], "--text and --input are both given"),
     (["--input=/no/such"], "/no/such: No such file"),
     (["--input="], "--input is empty; give a file, or leave it out"),
-    (["--input=."], ".: Is a directory"),
+    (["--input=."], "--input=. is a directory; give a file in it"),
     (["--top_k=41"], "--top_k is 41; the model has only 40 classes"),
     (["--mask_seen"], "--mask_seen is for histories"),
   ],

@@ -3,6 +3,8 @@
 Here I is the number of interactions.
 """
 
+import contextlib
+import csv
 import logging
 import math
 import re
@@ -104,9 +106,10 @@ def read_interactions(files: Sequence[Path], lines: str) -> ByUser:
     lines: 'interactions': a line is `user item time` or `user item`, with blanks, tabs
       or commas between them, or has the columns that a header names: `user_id`,
       `item_id` and perhaps `timestamp`, and any others; of several files all have the
-      header, or none. RecBole's atomic files, `*.inter`, have such a header, with
-      types, and tabs. Without a time the order is that of the lines, as it is between
-      equal times. 'histories': a line is `user item item ...`, in order of time.
+      header, or none. Between commas, words may be in double quotes. RecBole's atomic
+      files, `*.inter`, have such a header, with types, and tabs. Without a time the
+      order is that of the lines, as it is between equal times. 'histories': a line is
+      `user item item ...`, in order of time.
 
   Raises:
     UserError: a line is not of this kind; the message has the file and the line's
@@ -242,8 +245,17 @@ def _separator(line: str) -> str | None:
 
 
 def _words(line: str, separator: str | None) -> list[str]:
+  """The words of a line; between commas they may be quoted.
+
+  >>> _words('"u 1", "i,1",3\\n', ",")
+  ['u 1', 'i,1', '3']
+  """
   if separator is None:
     return line.split()
+  if separator == "," and '"' in line:
+    with contextlib.suppress(csv.Error):  # a word of 128 KiB
+      (words,) = csv.reader([line.strip("\r\n")], skipinitialspace=True)
+      return [word.strip() for word in words]
   return [word.strip() for word in line.strip("\r\n").split(separator)]
 
 

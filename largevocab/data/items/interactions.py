@@ -17,7 +17,7 @@ from largevocab.data.items.sequences import (
 from largevocab.data.synthetic.zipf_sequences import ZipfSequences
 from largevocab.fields import Count, OneOf, Seed, settings
 
-_FORMAT = 2  # of the encoded files; changing it rebuilds all of them
+_FORMAT = 3  # of the encoded files; changing it rebuilds all of them
 
 
 @settings(kw_only=True)

@@ -121,7 +121,10 @@ def number_sequences(found: ByUser) -> ItemSequences:
     UserError: there are fewer than two items, or a split has no examples.
   """
   if len(found.items) < 2:
-    raise UserError(f"there are {len(found.items)} different items: give at least 2")
+    raise UserError(
+      f"there are {len(found.items)} different items: give at least 2, or lower "
+      "data.min_of_user and data.min_of_item"
+    )
   lengths_H = np.bincount(found.user_I, minlength=len(found.users))
   begin_H = np.cumsum(lengths_H) - lengths_H
   place_I = np.arange(len(found.item_I)) - begin_H[found.user_I]

@@ -89,7 +89,15 @@ class Subwords:
 
   def split(self, line: str) -> list[str]:
     """The tokens of a line, without its end."""
-    encoding = self._tokenizer.encode(line.rstrip("\r\n"), add_special_tokens=False)
+    text = line.rstrip("\r\n")
+    try:
+      encoding = self._tokenizer.encode(text, add_special_tokens=False)
+    except Exception as error:  # as where its unknown token is not in its vocabulary
+      reason = " ".join(str(error).split())[:200]
+      raise UserError(
+        f"data.tokenizer: {self.path} cannot encode {text[:40]!r} ({reason}): save one "
+        "that can, with an unknown token or with bytes as its alphabet"
+      ) from error
     return [_name(token) for token in encoding.tokens]
 
   def text(self, names: Iterable[str]) -> str:

@@ -45,6 +45,9 @@ def histories(data):
     (TIMED, "a.txt", "interactions"),
     (TIMED.replace(" ", ",\t").replace(",\t", ", "), "a.csv", "interactions"),
     ("userId,itemId,time\n" + TIMED.replace(" ", ","), "a.csv", "interactions"),
+    ('"userId","itemId","time"\n' + "".join(
+     '"{}","{}",{}\n'.format(*line.split()) for line in TIMED.splitlines()),
+     "a.csv", "interactions"),
     ("movieId,userId,rating,timestamp\n" + "".join(
      "{1},{0},4.5,{2}\n".format(*line.split()) for line in TIMED.splitlines()),
      "a.csv", "interactions"),

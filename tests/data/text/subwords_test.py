@@ -89,6 +89,17 @@ def test_subwords_without_a_decoder_are_refused(folder):
     corpus_of(folder, tokenizer=str(folder / "no_decoder.json")).load()
 
 
+def test_a_text_that_the_tokenizer_cannot_encode_is_named(folder):
+  """Its unknown token is none of its own."""
+  tokenizers = pytest.importorskip(LIBRARY)
+  model = tokenizers.models.WordLevel({"the": 0, "cat": 1}, unk_token="?")
+  tokenizer = tokenizers.Tokenizer(model)
+  tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+  tokenizer.save(str(folder / "no_unknown.json"))
+  with pytest.raises(UserError, match=r"no_unknown.json cannot encode '.*' \(.*\): "):
+    corpus_of(folder, tokenizer=str(folder / "no_unknown.json")).load()
+
+
 def test_next_subwords_are_shown_as_text(folder):
   data = corpus_of(folder)
   words = data.words("the cat")
