@@ -1,11 +1,14 @@
 """Base of corpora read from text: encoded once, cached, memory-mapped."""
 
 import abc
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from largevocab.data.cache import cache_root, cached, content_key
 from largevocab.data.encoded import SPLITS
@@ -19,6 +22,7 @@ from largevocab.errors import UserError
 from largevocab.fields import CountOrNone, settings
 from largevocab.paths import user_path
 
+_LOG = logging.getLogger("largevocab")
 _FORMAT = 1  # of the encoded files; changing it rebuilds all corpora
 LOCATIONS = {"path", "train", "valid", "test", "data_dir", "cache_dir", "tokenizer"}
 
@@ -110,7 +114,22 @@ class TextCorpus(abc.ABC):
         write_sizes(directory, self.subwords.size)
 
     name = f"{type(self).__name__.lower()}-{key}"
-    return open_corpus(cached(root, name, build))
+    corpus = open_corpus(cached(root, name, build))
+    _warn_of_unknown_words(corpus)
+    return corpus
+
+
+def _warn_of_unknown_words(corpus: Corpus) -> None:
+  """Logs a warning if most held-out words, of the first million, are `<unk>`: the text
+  is probably of another language or another tokenizer."""
+  for split in ("valid", "test"):
+    ids = getattr(corpus, split)[:1_000_000]
+    share = np.mean(ids == corpus.vocabulary.unk)
+    if share > 0.5:
+      _LOG.warning(
+        "%.0f %% of the %s text are <unk>, words that the training text does not have",
+        *(100 * share, split),
+      )
 
 
 def _not_empty(split: str, text: Text) -> Iterator[list[str]]:

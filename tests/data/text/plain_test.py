@@ -79,6 +79,17 @@ def test_text_in_three_files(tmp_path):
   assert decoded(corpus, "test") == ["IS", EOS]
 
 
+def test_held_out_text_of_other_words_is_warned_of(tmp_path, caplog):
+  files = {"train": "a b c d\n", "valid": "a b c x\n", "test": "u v w d\n"}
+  for split, content in files.items():
+    write(tmp_path / split, content)
+  places = {split: str(tmp_path / split) for split in files}
+  text("text", tmp_path, **places).load()
+  assert caplog.messages == [
+    "60 % of the test text are <unk>, words that the training text does not have"
+  ]
+
+
 def test_text_in_one_file_is_cut_in_order(tmp_path):
   lines = "".join(f"w{n % 9} w{n % 7}\n" for n in range(100))
   file = write(tmp_path / "all", lines)
