@@ -9,7 +9,12 @@ import numpy as np
 from largevocab.data.base import HeldOutBatches
 from largevocab.data.batches import Batch
 from largevocab.evaluation import moments
-from largevocab.evaluation.evaluate import finished, num_ranked, retrieved, worths
+from largevocab.evaluation.evaluate import (
+  finished,
+  num_ranked,
+  propensity_weights,
+  retrieved,
+)
 from largevocab.evaluation.moments import Moments
 from largevocab.labels import Counts
 from largevocab.training.settings import Experiment
@@ -43,13 +48,14 @@ def measure(
 
   Cost: O(N P log V), and for ranking metrics O(V) for each distinct context.
   """
-  num_classes, worth_V = counts.num_classes, worths(exp, counts)
+  num_classes = counts.num_classes
+  inverse_propensity_V = propensity_weights(exp, counts)
 
   @jax.jit
   def sums(nll_N: jax.Array, batch: Batch, best_NK: jax.Array | None):
     metrics = {"nll": nll_N}
     if best_NK is not None:
-      metrics |= retrieved(exp, best_NK, batch, num_classes, worth_V)
+      metrics |= retrieved(exp, best_NK, batch, num_classes, inverse_propensity_V)
     return moments.sums(metrics, jnp.sum(batch.y.w_NP, axis=1))
 
   seen = Moments()

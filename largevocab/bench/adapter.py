@@ -41,8 +41,8 @@ from largevocab.evaluation.evaluate import (
   finished,
   held_out,
   num_ranked,
+  propensity_weights,
   retrieved,
-  worths,
 )
 from largevocab.evaluation.moments import Moments
 from largevocab.tools.sweeps.records import Record, is_number
@@ -315,7 +315,7 @@ class Measure:
 
   def __init__(self, exp: Experiment, data: Data):
     self._exp, self._num_classes = exp, data.counts.num_classes
-    self._worth_V = worths(exp, data.counts)
+    self._weight_V = propensity_weights(exp, data.counts)
     self._sums = jax.jit(self._of_batch)
 
   def __call__(self, model: Adapter, batches: HeldOutBatches) -> dict[str, float]:
@@ -352,7 +352,7 @@ class Measure:
     is_ranking = output.ndim == 2
     found = {"nll": output}
     if is_ranking:
-      found = retrieved(self._exp, output, batch, self._num_classes, self._worth_V)
+      found = retrieved(self._exp, output, batch, self._num_classes, self._weight_V)
     return moments.sums(found, jnp.sum(batch.y.w_NP, axis=1))
 
 

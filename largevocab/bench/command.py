@@ -14,6 +14,7 @@ A run is one seed, and one line of the file of --out. docs/bench.md has the rule
 
 import argparse
 import contextlib
+import functools
 import json
 import pathlib
 import re
@@ -44,12 +45,16 @@ def parser(tasks: Tasks) -> argparse.ArgumentParser:
   whole = entry.Parser(__doc__)
   whole.prog = "largevocab-bench"
   commands = whole.add_subparsers(
-    dest="command", required=True, parser_class=_Subparser, metavar="COMMAND"
+    dest="command",
+    required=True,
+    parser_class=argparse.ArgumentParser,
+    metavar="COMMAND",
   )
+  add = functools.partial(commands.add_parser, allow_abbrev=False)
   path: dict[str, Any] = {"type": pathlib.Path, "metavar": "FILE"}
 
   def of_task(name: str, does: str) -> argparse.ArgumentParser:
-    own = commands.add_parser(name, help=does)
+    own = add(name, help=does)
     own.add_argument("task", metavar="TASK", help=f"one of {', '.join(tasks)}")
     own.add_argument("--data", default="", metavar="PLACE", help="of the task's data")
     return own
@@ -79,23 +84,16 @@ def parser(tasks: Tasks) -> argparse.ArgumentParser:
     help="other programs use the machine too: the table is to show no times",
   )  # fmt: skip
   run.add_argument("--out", required=True, **path, help="gets the line")
-  submit = commands.add_parser(
-    "submit", help="check lines, and add them to the results"
-  )
+  submit = add("submit", help="check lines, and add them to the results")
   submit.add_argument("file", **path)
   submit.add_argument(
     "--replace", action="store_true", help="also lines of runs that are there already"
   )
-  show = commands.add_parser("table", help="print the results as Markdown")
+  show = add("table", help="print the results as Markdown")
   show.add_argument("--update", **path, help="rewrite the tables in a page")
   for each in (submit, show):
     each.add_argument("--results", default=RESULTS, **path, help=f"default: {RESULTS}")
   return whole
-
-
-class _Subparser(argparse.ArgumentParser):
-  def __init__(self, **more: Any):
-    super().__init__(allow_abbrev=False, **more)
 
 
 def main(argv: list[str] | None = None, tasks: Tasks = TASKS) -> int:

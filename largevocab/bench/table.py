@@ -13,6 +13,7 @@ from largevocab.bench.lines import method_of
 from largevocab.bench.tasks import TASKS, Task
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.tables.markdown import NOTHING, of_columns, short, summary
+from largevocab.tools.tables.results_table import Row
 from largevocab.tools.tables.significance import is_better, is_perplexity, of_pairs
 
 WITHIN = 0.05  # of the full softmax's metric on validation data
@@ -45,11 +46,12 @@ def table(rows: Sequence[Record], metric: str) -> str:
     return best_first * _quality(members, "test", metric)
 
   methods.sort(key=rank)
+  lines = [Row(members[0]["name"], members) for members in methods]
   return of_columns(
     {
-      "method": [_title(members) for members in methods],
+      "method": [line.title for line in lines],
       "code": [_code(members[0]) for members in methods],
-      "seeds": [_seeds(members) for members in methods],
+      "seeds": [line.seeds for line in lines],
       f"valid {metric}": [_shown(members, "valid", metric) for members in methods],
       f"test {metric}": [_shown(members, "test", metric) for members in methods],
       "95 % interval": [
@@ -133,13 +135,6 @@ def _is_full(members: Sequence[Record]) -> bool:
   return members[0].get("method") == FULL
 
 
-def _title(members: Sequence[Record]) -> str:
-  first = members[0]
-  steps = [f"{row['diverged']:,}" for row in members if "diverged" in row]
-  diverged = f" (diverged at step {', '.join(steps)})" if steps else ""
-  return first["name"] + " (baseline)" * bool(first.get("baseline")) + diverged
-
-
 def _code(first: Record) -> str:
   """The packages of a method, as a link to its code if that is elsewhere.
 
@@ -148,13 +143,6 @@ def _code(first: Record) -> str:
   """
   code = first.get("code", NOTHING)
   return f"[{code}]({first['code_url']})" if "code_url" in first else code
-
-
-def _seeds(members: Sequence[Record]) -> str:
-  if members[0].get("baseline"):
-    return NOTHING
-  ended = sum("diverged" not in row for row in members)
-  return f"{ended}" if ended == len(members) else f"{ended} of {len(members)}"
 
 
 def _quality(members: Sequence[Record], key: str, metric: str) -> float:

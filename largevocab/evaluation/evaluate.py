@@ -56,10 +56,10 @@ class Evaluate:
   def __init__(self, exp: Experiment, counts: Counts):
     self._exp = exp
     self._num_classes = counts.num_classes
-    self._worth_V = worths(exp, counts)
+    self._weight_V = propensity_weights(exp, counts)
     self._step = jax.jit(self._sums)
 
-  def _sums(self, params, table, head_state, carry, worth_V, batch):
+  def _sums(self, params, table, head_state, carry, inverse_propensity_V, batch):
     """The recurrent state after a batch, and sums over its examples."""
     exp, head = self._exp, self._exp.head
     batch = by_examples(exp, batch)
@@ -69,7 +69,7 @@ class Evaluate:
     metrics = head.evaluate(head_state, h_ND, batch.y)
     if num := num_ranked(exp, batch, self._num_classes):
       best_NK, _ = head.top_k(head_state, h_ND, num)
-      metrics |= retrieved(exp, best_NK, batch, self._num_classes, worth_V)
+      metrics |= retrieved(exp, best_NK, batch, self._num_classes, inverse_propensity_V)
     return carry, moments.sums(metrics, weight_N)
 
   def __call__(
@@ -94,7 +94,7 @@ class Evaluate:
         if stopped():
           raise Stopped
         tables = state.params, state.inputs, state.head
-        carry, summed = self._step(*tables, carry, self._worth_V, batch)
+        carry, summed = self._step(*tables, carry, self._weight_V, batch)
         w_NP = whole(batch.y.w_NP)
         seen.add(summed, np.sum(w_NP, axis=1, dtype=np.float64))
         if time.monotonic() > told + _SECONDS:
@@ -114,7 +114,7 @@ class Evaluate:
       for read in batches.one_of_each_shape(rows):
         batch = assembled(self._exp, read, batches.batch_size)
         tables = state.params, state.inputs, state.head
-        jax.block_until_ready(self._step(*tables, carry, self._worth_V, batch))
+        jax.block_until_ready(self._step(*tables, carry, self._weight_V, batch))
 
 
 def num_ranked(exp: Experiment, batch: Batch, num_classes: int) -> int:
@@ -125,7 +125,7 @@ def num_ranked(exp: Experiment, batch: Batch, num_classes: int) -> int:
   return exp.eval.top and min(exp.eval.top + more, num_classes)
 
 
-def worths(exp: Experiment, counts: Counts) -> jax.Array | None:
+def propensity_weights(exp: Experiment, counts: Counts) -> jax.Array | None:
   """What a hit of each class is worth in `psp@k`, f32[V]; None if no metric asks."""
   if not exp.eval.precision_k:
     return None
@@ -138,7 +138,7 @@ def retrieved(
   best_NK: jax.Array,
   batch: Batch,
   num_classes: int,
-  worth_V: jax.Array | None,
+  inverse_propensity_V: jax.Array | None,
 ) -> dict[str, jax.Array]:
   """Ranking metrics selected by `eval`, f32[N] each; see `retrieval`.
 
@@ -147,14 +147,14 @@ def retrieved(
     best_NK: i32[N, K], K = `num_ranked`, best first.
     batch: has the true classes, and those to leave out.
     num_classes: V.
-    worth_V: see `worths`.
+    inverse_propensity_V: see `propensity_weights`.
   """
   hidden, y, k = _hidden(exp, batch), batch.y, exp.eval.ranking_k
   if hidden is not None:
     best_NK = retrieval.without(best_NK, jnp.asarray(hidden), num_classes)
   found = retrieval.at_k(best_NK[:, :k], y) if k else {}
-  if worth_V is not None:
-    found |= retrieval.of_labels(best_NK, y, worth_V, exp.eval.precision_k)
+  if inverse_propensity_V is not None:
+    found |= retrieval.of_labels(best_NK, y, inverse_propensity_V, exp.eval.precision_k)
   return found | retrieval.hits(best_NK, y, exp.eval.hit_k)
 
 

@@ -37,7 +37,7 @@ def at_k(ids_NK: jax.Array, y: Targets) -> dict[str, jax.Array]:
   k = check_shapes(ids_NK=ids_NK, ids_NP=y.ids_NP, w_NP=y.w_NP)["K"]
   is_true_NPK = (y.ids_NP[:, :, None] == ids_NK[:, None]) & (y.w_NP > 0)[:, :, None]
   found_NP = jnp.any(is_true_NPK, axis=2)
-  w_NP = jnp.where(_counts(y), y.w_NP, 0)
+  w_NP = jnp.where(_distinct_true(y), y.w_NP, 0)
   weight_N, found_N = jnp.sum(w_NP, axis=1), jnp.sum(w_NP * found_NP, axis=1)
   is_true_NK = jnp.any(is_true_NPK, axis=1)
   rank_N = 1 + jnp.argmax(is_true_NK, axis=1)
@@ -78,7 +78,7 @@ def of_labels(
 'psp_gain@2': 2.0, 'psp_ideal@1': 5.0, 'psp_ideal@2': 7.0}
   """
   num = check_shapes(ids_NK=ids_NK, ids_NP=y.ids_NP, w_NP=y.w_NP)["P"]
-  is_true_NP = _counts(y)
+  is_true_NP = _distinct_true(y)
   hit_NK = _hit(ids_NK, y)
   worth_NP = inverse_propensity_V.at[y.ids_NP].get(mode="fill", fill_value=0)
   worth_NP = -jnp.sort(-jnp.where(is_true_NP, worth_NP, 0), axis=1)
@@ -116,7 +116,7 @@ def hits(ids_NK: jax.Array, y: Targets, ks: Sequence[int]) -> dict[str, jax.Arra
   >>> {name: round(float(v_N[0]), 3) for name, v_N in metrics.items()}
   {'hr@1': 0.0, 'ndcg@1': 0.0, 'hr@2': 1.0, 'ndcg@2': 0.631}
   """
-  is_true_NP, hit_NK = _counts(y), _hit(ids_NK, y)
+  is_true_NP, hit_NK = _distinct_true(y), _hit(ids_NK, y)
   return {
     name: value_N
     for k in ks
@@ -154,10 +154,8 @@ def without(ids_NK: jax.Array, hidden_NS: jax.Array, num_classes: int) -> jax.Ar
 
 def _hit(ids_NK: jax.Array, y: Targets) -> jax.Array:
   """Which of the best classes are true, bool[N, K]."""
-  is_true_NP = _counts(y)
-  return jnp.any(
-    (y.ids_NP[:, :, None] == ids_NK[:, None]) & is_true_NP[:, :, None], axis=1
-  )
+  is_same_NPK = y.ids_NP[:, :, None] == ids_NK[:, None]
+  return jnp.any(is_same_NPK & (y.w_NP > 0)[:, :, None], axis=1)
 
 
 def _ndcg(hit_NK: jax.Array, is_true_NP: jax.Array) -> jax.Array:
@@ -169,8 +167,8 @@ def _ndcg(hit_NK: jax.Array, is_true_NP: jax.Array) -> jax.Array:
   return jnp.sum(hit_NK * discount_K[None], axis=1) / best_N
 
 
-def _counts(y: Targets) -> jax.Array:
-  """Mask of the classes that count, bool[N, P]: those of positive weight, without
+def _distinct_true(y: Targets) -> jax.Array:
+  """Mask of the true classes, bool[N, P]: those of positive weight, without
   repetitions. Cost: O(N P log P)."""
   is_true_NP = y.w_NP > 0
   nothing = jnp.iinfo(y.ids_NP.dtype).max

@@ -55,10 +55,11 @@ from largevocab.rows import Adagrad, RowOptimizer
 from largevocab.samplers.base import counts_rows
 from largevocab.tools import entry
 from largevocab.tools.fit_cost_model import least_time
+from largevocab.tools.reports.by_counts import counts_in, random_batch
 from largevocab.tools.reports.measure import row_step, temp_bytes
 from largevocab.tools.reports.trained import trained
 from largevocab.tools.sweeps import records
-from largevocab.tools.sweeps.records import Record, counts_in
+from largevocab.tools.sweeps.records import Record
 from largevocab.tools.tables import markdown as tables
 
 KEY = jax.random.key(0)
@@ -89,11 +90,7 @@ class Problem(NamedTuple):
 def of_counts(path: str, dim: int, batch: int) -> Problem:
   """Labels drawn in proportion to counts in a file, and random activations."""
   counts = counts_in(path)
-  rng = np.random.default_rng(0)
-  p_V = counts.unigram_V / counts.unigram_V.sum()
-  y = single_targets(rng.choice(counts.num_classes, batch, p=p_V))
-  h_ND = jnp.asarray(rng.standard_normal((batch, dim)), jnp.float32)
-  return Problem(counts, h_ND, y, Adagrad())
+  return Problem(counts, *random_batch(counts, dim, batch), Adagrad())
 
 
 def of_run(workdir: str, batch: int) -> Problem:

@@ -26,22 +26,22 @@ import sys
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from largevocab import command_line, config
 from largevocab.errors import UserError
 from largevocab.heads import Adaptive, Full
 from largevocab.heads.partitioned import Partitioned
-from largevocab.labels import Counts, single_targets
+from largevocab.labels import Counts
 from largevocab.ops.adaptive.plan import MOST_CLUSTERS, ClusterPlan
 from largevocab.rows import SGD
 from largevocab.tools import entry
 from largevocab.tools.fit_cost_model import least_time
 from largevocab.tools.plots import drawing
+from largevocab.tools.reports.by_counts import counts_in, random_batch
 from largevocab.tools.reports.measure import Stepper, row_step
 from largevocab.tools.sweeps import records
-from largevocab.tools.sweeps.records import Record, counts_in, measured_here
+from largevocab.tools.sweeps.records import Record, measured_here
 
 CURVE_POINTS = 60
 NUMBERS = range(2, 11)
@@ -58,17 +58,9 @@ def of_config(argument: str, flags: list[str]) -> tuple[Partitioned, Counts, int
   return exp.head, exp.data.load().counts, exp.model.width
 
 
-def of_counts(path: str, dim: int) -> tuple[Partitioned, Counts, int]:
-  """The default head `adaptive`, counts from a file, and the width."""
-  return Adaptive(), counts_in(path), dim
-
-
 def step_ms(head: Any, counts: Counts, dim: int, num: int) -> float:
   """Measured milliseconds per step of a head on this device."""
-  rng = np.random.default_rng(0)
-  p_V = counts.unigram_V / counts.unigram_V.sum()
-  y = single_targets(rng.choice(counts.num_classes, num, p=p_V))
-  h_ND = jnp.asarray(rng.standard_normal((num, dim)), jnp.float32)
+  h_ND, y = random_batch(counts, dim, num)
   head = dataclasses.replace(head, optimizer=SGD())
   state = head.init(jax.random.key(0), counts, dim)
   return 1e3 * least_time(Stepper(row_step(head), state, h_ND, y, jax.random.key(0)))
@@ -77,18 +69,13 @@ def step_ms(head: Any, counts: Counts, dim: int, num: int) -> float:
 def record(kind: str, plan: ClusterPlan) -> Record:
   """Record of a plan, with its predicted time."""
   clusters = plan.clusters
-  return {
-    "run": f"{kind}-{'-'.join(map(str, plan.cutoffs))}",
-    "name": kind,
-    "config": "",
-    "overrides": {},
-    "num_clusters": len(clusters.sizes),
-    "cutoffs": list(plan.cutoffs),
-    "short_list": clusters.sizes[0],
-    "short_list_mass": clusters.masses[0],
-    "predicted_ms": 1e3 * sum(plan.seconds),
-    "mib": plan.num_bytes / 2**20,
-  }
+  return records.report_row(
+    kind,
+    {"run": f"{kind}-{'-'.join(map(str, plan.cutoffs))}"},
+    {"num_clusters": len(clusters.sizes), "cutoffs": list(plan.cutoffs)},
+    {"short_list": clusters.sizes[0], "short_list_mass": clusters.masses[0]},
+    {"predicted_ms": 1e3 * sum(plan.seconds), "mib": plan.num_bytes / 2**20},
+  )
 
 
 def report(head: Any, counts: Counts, dim: int, measure: int) -> list[Record]:
@@ -168,8 +155,10 @@ def main(argv: list[str] | None = None) -> int:
   entry.check_output(args.output)
   if args.counts and flags:
     raise UserError(f"unexpected argument {flags[0]!r}; it would need --config")
-  source_of = of_config(args.config, flags) if args.config else None
-  head, counts, dim = source_of or of_counts(args.counts, args.dim)
+  if args.config:
+    head, counts, dim = of_config(args.config, flags)
+  else:
+    head, counts, dim = Adaptive(), counts_in(args.counts), args.dim
   given = {"batch_examples": args.batch, "cost_model": args.cost_model}
   given = {key: value for key, value in given.items() if value is not None}
   head = dataclasses.replace(head, **given)

@@ -39,11 +39,6 @@ DTYPES = ("float32", "bfloat16")
 BUDGET_BYTES = 64 * 2**20  # default `budget_mib` of heads
 LEAST = 8  # least number of classes and examples, and least width
 MOST_CLASSES, MOST_EXAMPLES, MOST_WIDTH = 500_000, 4096, 1024
-# Limits of products k B d, which take a second or two, and of tables k d.
-MOST_WORK = {"cpu": 8e9}
-MOST_WORK_ELSEWHERE = 5e12
-MOST_NUMBERS = {"cpu": 4e7}
-MOST_NUMBERS_ELSEWHERE = 4e8
 ALIGN = 8
 MOST_POINTS = 10_000
 SECONDS, MIN_CALLS = 0.4, 4  # per measurement
@@ -58,18 +53,21 @@ class ProductSize(NamedTuple):
   d: int
 
 
+def limits(backend: str) -> tuple[float, float]:
+  """Most of products k B d, which take a second or two, and of tables k d."""
+  return (8e9, 4e7) if backend == "cpu" else (5e12, 4e8)
+
+
 def step_sizes(num: int, backend: str) -> list[ProductSize]:
   """Sizes evenly spread in log k, log B and log d, without those that are too large."""
   at_most = np.log2([MOST_CLASSES, MOST_EXAMPLES, MOST_WIDTH])
   points = qmc.scale(qmc.Halton(3, seed=0).random(20 * num), 3, at_most)
+  most_work, most_numbers = limits(backend)
   sizes: list[ProductSize] = []
   for log_k, log_B, log_d in points:
     rounded = lambda x: int(2**x) // ALIGN * ALIGN
     size = ProductSize(int(2**log_k), rounded(log_B), rounded(log_d))
-    work = size.k * size.B * size.d
-    if work > MOST_WORK.get(backend, MOST_WORK_ELSEWHERE):
-      continue
-    if size.k * size.d <= MOST_NUMBERS.get(backend, MOST_NUMBERS_ELSEWHERE):
+    if size.k * size.B * size.d <= most_work and size.k * size.d <= most_numbers:
       sizes.append(size)
   return sizes[:num]
 
@@ -77,8 +75,8 @@ def step_sizes(num: int, backend: str) -> list[ProductSize]:
 def product_sizes(num: int, dim: int, backend: str) -> list[ProductSize]:
   """Sizes of a matrix product, evenly spread in log k and log B, at one width."""
   flat = {(s.k, s.B): ProductSize(s.k, s.B, dim) for s in step_sizes(4 * num, backend)}
-  work = MOST_WORK.get(backend, MOST_WORK_ELSEWHERE)
-  return [s for s in flat.values() if s.k * s.B * dim <= work][:num]
+  most_work, _ = limits(backend)
+  return [s for s in flat.values() if s.k * s.B * dim <= most_work][:num]
 
 
 def least_time(call: Callable[[], Any]) -> float:
@@ -193,7 +191,7 @@ def measured(
   return np.array(seconds)
 
 
-def told(
+def comparison_table(
   name: str,
   model: Any,
   sizes: list[ProductSize],
@@ -210,19 +208,19 @@ def told(
   return f"{name}\n\n{table}\n\n{model}\n"
 
 
-def made(
+def fitted_model(
   steps: list[ProductSize], products: list[ProductSize], dtype: str
 ) -> CostModel:
   """Measures this device at these sizes, fits the cost model, and prints both."""
   t_P = measured(product_seconds, products, jnp.dtype(dtype))
   product = fit_product(products, t_P)
   predicted_P = np.array([product(size.k, size.B) for size in products])
-  print(told("One product", product, products, predicted_P, t_P))
+  print(comparison_table("One product", product, products, predicted_P, t_P))
 
   t_P = measured(step_seconds, steps, jnp.dtype(dtype))
   step = fit_step(steps, t_P)
   predicted_P = np.array([step(*size) for size in steps])
-  print(told("A training step", step, steps, predicted_P, t_P))
+  print(comparison_table("A training step", step, steps, predicted_P, t_P))
 
   today = datetime.date.today().isoformat()
   return CostModel(
@@ -252,7 +250,7 @@ def main(argv: list[str] | None = None) -> int:
     raise UserError(f"--out={out}: there is no such directory; make it first")
 
   products = product_sizes(args.points // 2, args.dim, backend)
-  made(step_sizes(args.points, backend), products, args.dtype).save(out)
+  fitted_model(step_sizes(args.points, backend), products, args.dtype).save(out)
   print(f"written to {out}")
   return 0
 

@@ -21,12 +21,9 @@ from largevocab.errors import UserError
 from largevocab.tools import entry
 from largevocab.tools.fit_cost_model import (
   DTYPES,
-  MOST_NUMBERS,
-  MOST_NUMBERS_ELSEWHERE,
-  MOST_WORK,
-  MOST_WORK_ELSEWHERE,
   ProductSize,
   fit_product,
+  limits,
   measured,
   product_seconds,
 )
@@ -43,13 +40,12 @@ def grid(
   classes: list[int], examples: list[int], dim: int, backend: str
 ) -> list[ProductSize]:
   """All combinations, without those that are too slow or large for this backend."""
-  work = MOST_WORK.get(backend, MOST_WORK_ELSEWHERE)
-  numbers = MOST_NUMBERS.get(backend, MOST_NUMBERS_ELSEWHERE)
+  most_work, most_numbers = limits(backend)
   return [
     ProductSize(k, B, dim)
     for B in sorted(set(examples))
     for k in sorted(set(classes))
-    if k * B * dim <= work and max(k, B) * dim <= numbers
+    if k * B * dim <= most_work and max(k, B) * dim <= most_numbers
   ]
 
 
@@ -61,13 +57,13 @@ def report(sizes: list[ProductSize], dtype: str) -> list[Record]:
   predicted_P = fitted([s.k for s in sizes], [s.B for s in sizes])
   print(fitted)
   return [
-    {
-      "run": f"k={k} B={B} d={d} {dtype} {about['device']}",
-      "name": f"B={B}, k={k}",
-      **{"config": "", "overrides": {}, "k": k, "B": B, "d": d, "dtype": dtype},
-      **{"ms": 1e3 * float(t), "predicted_ms": 1e3 * float(predicted)},
-      **about,
-    }
+    records.report_row(
+      f"B={B}, k={k}",
+      {"run": f"k={k} B={B} d={d} {dtype} {about['device']}"},
+      {"k": k, "B": B, "d": d, "dtype": dtype},
+      {"ms": 1e3 * float(t), "predicted_ms": 1e3 * float(predicted)},
+      about,
+    )
     for (k, B, d), t, predicted in zip(sizes, t_P, predicted_P, strict=True)
   ]
 

@@ -8,17 +8,14 @@ import logging
 import os
 import re
 import sys
-import time
 import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from largevocab.errors import UserError
 from largevocab.training import native_stderr
@@ -30,7 +27,6 @@ _ADDRESS = re.compile(r"\S+:\d{1,5}")
 # One job may be a single process in a cluster too; it then keeps all its devices.
 _SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 _LOST = re.compile("gloo|nccl|connection|peer|unavailable|heartbeat", re.IGNORECASE)
-_SECONDS = (0.1, 0.4)  # between exchanges of `Agreement`
 
 
 def join(address: str | None, num: int | None, index: int | None) -> None:
@@ -149,50 +145,6 @@ def whole(x: Any) -> np.ndarray:
   if isinstance(x, jax.Array) and not x.is_fully_addressable:
     return multihost_utils.process_allgather(x, tiled=True)
   return np.asarray(x)
-
-
-class Agreement:
-  """The largest of a number that each process has, which all learn at the same call.
-
-  Numbers are exchanged between steps without waiting for them, some times a second. How
-  many calls later is agreed on as well, since clocks differ.
-  """
-
-  def __init__(self):
-    devices = sorted(jax.devices(), key=lambda device: device.process_index)
-    mesh = Mesh(np.array(devices), ("devices",))
-    self._by_device = NamedSharding(mesh, PartitionSpec("devices"))
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    self._max = jax.jit(lambda x_C2: jnp.max(x_C2, axis=0), out_shardings=everywhere)
-    self._known, self._sent = 0, None
-    self._every = self._calls_left = 1
-    self._since = time.perf_counter()
-
-  def pace_anew(self) -> None:
-    """Exchanges at the next calls: those that follow may be further apart in time. All
-    processes call this at the same places."""
-    self._every = self._calls_left = 1
-
-  def largest(self, number: int) -> int:
-    """The largest number of some calls ago, at most 2^24."""
-    self._calls_left -= 1
-    if self._calls_left:
-      return self._known
-    if self._sent is not None:
-      largest, seconds = np.asarray(self._sent.addressable_data(0)).tolist()
-      self._known = int(largest)
-      if seconds < _SECONDS[0]:
-        self._every *= 2
-      elif seconds > _SECONDS[1]:
-        self._every = max(self._every // 2, 1)
-    self._calls_left = self._every
-    seconds, self._since = time.perf_counter() - self._since, time.perf_counter()
-    mine = np.array([[number, seconds]] * jax.local_device_count(), np.float32)
-    shape = jax.device_count(), 2
-    self._sent = self._max(
-      jax.make_array_from_process_local_data(self._by_device, mine, shape)
-    )
-    return self._known
 
 
 def is_of_lost(error: BaseException) -> bool:

@@ -1,8 +1,60 @@
-"""Graceful stop on signals."""
+"""Graceful stop on signals, of all processes at the same step."""
 
 import signal
+import time
 
-from largevocab.training.processes import Agreement, are_several
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from largevocab.training.processes import are_several
+
+_SECONDS = (0.1, 0.4)  # between exchanges of `Agreement`
+
+
+class Agreement:
+  """The maximum over processes of a number, which all learn at the same call.
+
+  Numbers are exchanged without blocking, some times a second, so that a maximum is
+  known some calls later. How many is agreed on as well, since clocks differ.
+  """
+
+  def __init__(self):
+    devices = sorted(jax.devices(), key=lambda device: device.process_index)
+    mesh = Mesh(np.array(devices), ("devices",))
+    self._by_device = NamedSharding(mesh, PartitionSpec("devices"))
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    self._max = jax.jit(lambda x_C2: jnp.max(x_C2, axis=0), out_shardings=everywhere)
+    self._known, self._sent = 0, None
+    self._every = self._calls_left = 1
+    self._since = time.perf_counter()
+
+  def pace_anew(self) -> None:
+    """Exchanges at the next calls: those that follow may be further apart in time. All
+    processes call this at the same places."""
+    self._every = self._calls_left = 1
+
+  def largest(self, number: int) -> int:
+    """The largest number of some calls ago, at most 2^24."""
+    self._calls_left -= 1
+    if self._calls_left:
+      return self._known
+    if self._sent is not None:
+      largest, seconds = np.asarray(self._sent.addressable_data(0)).tolist()
+      self._known = int(largest)
+      if seconds < _SECONDS[0]:
+        self._every *= 2
+      elif seconds > _SECONDS[1]:
+        self._every = max(self._every // 2, 1)
+    self._calls_left = self._every
+    seconds, self._since = time.perf_counter() - self._since, time.perf_counter()
+    mine = np.array([[number, seconds]] * jax.local_device_count(), np.float32)
+    shape = jax.device_count(), 2
+    self._sent = self._max(
+      jax.make_array_from_process_local_data(self._by_device, mine, shape)
+    )
+    return self._known
 
 
 class StopSignals:

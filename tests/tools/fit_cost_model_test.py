@@ -62,7 +62,7 @@ def test_writes_what_is_read(monkeypatch, tmp_path, capsys):
   monkeypatch.setattr(fit_cost_model, "SECONDS", 0.0)
   monkeypatch.setattr(fit_cost_model, "STARTS", 1)
   sizes = [ProductSize(8, 8, 8), ProductSize(90, 64, 8), ProductSize(900, 8, 8)]
-  made = fit_cost_model.made(sizes, sizes, "float32")
+  made = fit_cost_model.fitted_model(sizes, sizes, "float32")
   made.save(tmp_path / "mine.json")
   assert cost_model.load(str(tmp_path / "mine.json")) == made
   assert made.step.points == made.product.points == 3

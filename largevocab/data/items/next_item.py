@@ -112,7 +112,7 @@ class NextItem(ItemData):
     return HeldOutExamples(ItemRows(getattr(self, split)), batch_size)
 
 
-def number(
+def number_histories(
   histories: Histories, num_before: int
 ) -> tuple[Classes, dict[str, np.ndarray]]:
   """The classes and, for each split, the examples of histories.
@@ -130,13 +130,13 @@ def number(
 
   >>> histories = Histories(np.array([7, 5, 5, 7, 9, 5]), np.array([3, 1, 2]),
   ...                       np.array([0, 0, 0, 0, 1, 2], np.int8))
-  >>> classes, splits = number(histories, num_before=2)
+  >>> classes, splits = number_histories(histories, num_before=2)
   Traceback (most recent call last):
   ...
   largevocab.errors.UserError: the valid split has no examples: give more or longer
   histories, or a larger share of them
-  >>> split_I = np.array([0, 0, 1, 0, 1, 2], np.int8)
-  >>> classes, splits = number(histories._replace(split_I=split_I), num_before=2)
+  >>> histories = histories._replace(split_I=np.array([0, 0, 1, 0, 1, 2], np.int8))
+  >>> classes, splits = number_histories(histories, num_before=2)
   >>> classes.words, classes.counts_V.tolist()
   (['5', '7', '9'], [1, 0, 0])
   >>> splits["train"].tolist(), splits["valid"].tolist()
@@ -169,8 +169,8 @@ def number(
 
 
 def encode_histories(directory: Path, histories: Histories, num_before: int) -> None:
-  """Writes the files that `open_next_item` reads; see `number`."""
-  classes, splits = number(histories, num_before)
+  """Writes the files that `open_next_item` reads; see `number_histories`."""
+  classes, splits = number_histories(histories, num_before)
   for split, examples in splits.items():
     np.save(directory / f"{split}.npy", examples)
   classes.save(directory / "vocabulary.txt")

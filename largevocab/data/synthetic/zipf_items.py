@@ -5,7 +5,7 @@ Here I is the number of items of all histories.
 
 import numpy as np
 
-from largevocab.data.items.next_item import Histories, NextItem, number
+from largevocab.data.items.next_item import Histories, NextItem, number_histories
 from largevocab.data.synthetic.zipf import NumClasses, NumExamples, Zipf
 from largevocab.fields import History, Seed, settings
 
@@ -43,5 +43,5 @@ class ZipfItems:
     lengths = np.array([len(part) for part in parts])
     split_I = np.repeat(np.arange(len(parts), dtype=np.int8), lengths)
     histories = Histories(np.concatenate(parts), lengths, split_I)
-    classes, splits = number(histories, self.history)
+    classes, splits = number_histories(histories, self.history)
     return NextItem(classes, **splits, seed=self.seed)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from largevocab.heads import Head
-from largevocab.provenance import describe_machine
+from largevocab.tools.sweeps.records import measured_here
 
 TURN_SECONDS = 0.2
 _MOST_SECONDS = ContextVar("most_seconds", default=math.inf)
@@ -168,11 +168,5 @@ def milliseconds(function: Callable[[], Any], calls: int = 5) -> float:
 
 def about_this_run() -> dict[str, object]:
   """Device, versions, settings and revision, on which times depend."""
-  machine = describe_machine()
-  return {
-    **{key: machine[key] for key in ("device", "num_devices", "python")},
-    **machine["versions"],
-    "page_faults": "glibc.malloc" not in os.environ.get("GLIBC_TUNABLES", ""),
-    "git": machine["git"],
-    "git_dirty": machine["git_dirty"],
-  }
+  page_faults = "glibc.malloc" not in os.environ.get("GLIBC_TUNABLES", "")
+  return measured_here() | {"page_faults": page_faults}

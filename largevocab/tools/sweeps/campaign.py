@@ -89,7 +89,7 @@ class Campaign:
     runs = [(run, self.chosen(run)) for run in self.sweep.runs]
     known = [run for _, run in runs if run is not None]
     told = {
-      run.id: search.told(run)
+      run.id: search.record_fields(run)
       for given, run in runs
       if search and run is not None and search.trials(given)
     }

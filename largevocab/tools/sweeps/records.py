@@ -19,17 +19,12 @@ import math
 import pathlib
 import re
 import sys
-import tokenize
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from largevocab import atomic
 from largevocab.errors import UserError
-from largevocab.labels import Counts, as_counts
 from largevocab.provenance import describe_machine
 from largevocab.tools.sweeps.sweep_run import Run
 from largevocab.training.json_files import read_json
@@ -235,31 +230,6 @@ def is_number(value: Any) -> bool:
   if isinstance(value, bool) or not isinstance(value, int | float):
     return False
   return isinstance(value, float) or abs(value) < 1e300
-
-
-# Errors of `numpy.load` for files that NumPy did not write.
-_UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, tokenize.TokenError)
-
-
-def counts_in(path: str) -> Counts:
-  """Reads class counts from the .npy file of --counts.
-
-  Raises:
-    UserError: the file has other content, or no class occurs.
-  """
-  try:
-    if pathlib.Path(path).exists() and not path.endswith((".npy", ".npz")):
-      raise ValueError("it is no .npy")
-    unigram_V = np.load(path)
-    if not isinstance(unigram_V, np.ndarray):
-      raise ValueError("it holds no array of numbers")
-    counts = as_counts(unigram_V)
-  except (*_UNREADABLE, MemoryError) as error:
-    said = error.strerror or error if isinstance(error, OSError) else error
-    raise UserError(f"--counts={path}: {said}; give a .npy with int[V]") from None
-  if not counts.unigram_V.any():
-    raise UserError(f"--counts={path}: no class occurs; give how often each does")
-  return counts
 
 
 def problem(record: Record, needs: Iterable[str] = ()) -> str:

@@ -90,7 +90,7 @@ class Search:
     best = min(range(len(records)), key=lambda number: self._loss(records[number]))
     return run.with_overrides(self.points()[best])
 
-  def told(self, run: Run) -> Record:
+  def record_fields(self, run: Run) -> Record:
     """Fields on the search, for the record of a run with chosen rates.
 
     `trials` is the number of trials. `at_edge` lists the keys whose chosen value is the

@@ -80,7 +80,7 @@ def test_a_run_with_rates_of_its_own_is_not_searched():
 
 
 def test_rates_at_the_edge_of_a_grid_are_told():
-  told = lambda lr, factor: RATES.told(
+  told = lambda lr, factor: RATES.record_fields(
     RUN.with_overrides({"train.lr": lr, "train.head_lr_factor": factor})
   )
   assert told(2.0, 10) == {"trials": 6}  # two values are all edge
