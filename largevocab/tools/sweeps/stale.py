@@ -51,7 +51,8 @@ def check_finished(
       check_ended(workdir, was.to_dict(), block.to_dict(), _WHAT_TO_DO)
       if known is not None:
         settings = json.dumps(block.data.to_dict(), sort_keys=True)
-        known[settings] = known.get(settings) or _digests(block)
+        if settings not in known:
+          known[settings] = _digests(block)
         check_digests(workdir, known[settings], what_to_do=_WHAT_TO_DO)
     except UserError as error:
       raise UserError(f"{path}: run {run.name or run.id!r}: {error}") from error
