@@ -342,6 +342,8 @@ def main(argv: list[str] | None = None) -> int:
   print(file=sys.stderr)
   if not rows:
     raise UserError("no head suits these data")
+  if args.output:
+    records.replace(args.output, rows)
   print(table(rows))
   is_default = args.budget_ms is None
   budget_ms = default_budget_ms(rows) if is_default else args.budget_ms
@@ -350,8 +352,6 @@ def main(argv: list[str] | None = None) -> int:
   memory = f"{args.budget_mib:.3g} MiB" if args.budget_mib else "any memory"
   best = choice(rows, budget_ms, args.budget_mib)
   print(advice(best, f"within {within} and {memory}", bool(args.workdir)))
-  if args.output:
-    records.replace(args.output, rows)
   return 0
 
 
