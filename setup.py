@@ -17,7 +17,6 @@ TOOLS = [
   "baselines",
   "brown_clusters",
   "clusters_report",
-  "collect",
   "fetch",
   "fit_cost_model",
   "gradient_report",

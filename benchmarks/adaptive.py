@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.case import Case, check_close
 from benchmarks.zipf import zipf_counts, zipf_ids
 from largevocab import config, single_targets
 from largevocab.heads import Adaptive
@@ -17,9 +18,7 @@ from largevocab.heads.adaptive import AdaptiveState
 from largevocab.labels import Counts
 from largevocab.tools.reports.measure import (
   LR,
-  Case,
   Stepper,
-  check_close,
   compare,
   milliseconds,
   row_step,

@@ -24,13 +24,14 @@ from benchmarks.against_peers import (
   state_of,
   timed,
 )
+from benchmarks.case import Case
 from benchmarks.rows import dense_step
 from largevocab.heads import Full
 from largevocab.heads.full import FullState
 from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.plan import Plan, plan
 from largevocab.rows import SGD
-from largevocab.tools.reports.measure import Case, Stepper, row_step
+from largevocab.tools.reports.measure import Stepper, row_step
 
 BUDGET_MIB = 64  # temporary memory for the chunks of both sides
 

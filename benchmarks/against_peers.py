@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.case import Case
 from benchmarks.peer_process import PeerProcess, is_there
 from benchmarks.peers import TINY
 from benchmarks.zipf import zipf_ids
@@ -22,7 +23,7 @@ from largevocab.labels import Counts
 from largevocab.losses import NCE, SampledSoftmax
 from largevocab.rows import SGD, Adam, RowOptimizer
 from largevocab.samplers.base import Draw
-from largevocab.tools.reports.measure import Case, Stepper, compare, row_step
+from largevocab.tools.reports.measure import Stepper, compare, row_step
 
 M = 1000  # negatives
 SECONDS = 8.0  # per comparison

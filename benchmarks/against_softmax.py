@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.against_peers import rows_and_batch, timed
+from benchmarks.case import Case, check_close
 from benchmarks.peer_process import Missing, PeerProcess, is_there
 from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.plan import plan
 from largevocab.ops.softmax.top_k import top_k
-from largevocab.tools.reports.measure import Case, check_close
 
 BUDGET_MIB = 64  # temporary memory for our chunks
 

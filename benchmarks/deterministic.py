@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 import jax
 import numpy as np
 
+from benchmarks.case import Case
 from benchmarks.zipf import zipf_counts, zipf_ids
 from largevocab import single_targets
 from largevocab.heads import Full, Head, Sampled
 from largevocab.rows import Adagrad
-from largevocab.tools.reports.measure import Case, Stepper, compare, row_step
+from largevocab.tools.reports.measure import Stepper, compare, row_step
 
 OPTIONS = {"xla_gpu_deterministic_ops": True}
 STEPS = 5

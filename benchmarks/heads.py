@@ -5,19 +5,14 @@ from typing import Any, NamedTuple
 
 import jax
 
+from benchmarks.case import Case, check_close
 from benchmarks.rows import dense_step
 from benchmarks.zipf import zipf_counts, zipf_ids
 from largevocab import single_targets
 from largevocab.heads import Sampled
 from largevocab.losses import NCE, BlackOut, NegativeSampling, Ranking
 from largevocab.samplers import Bernoulli, Unigram
-from largevocab.tools.reports.measure import (
-  Case,
-  Stepper,
-  check_close,
-  compare,
-  row_step,
-)
+from largevocab.tools.reports.measure import Stepper, compare, row_step
 
 
 class Size(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 
 import jax
 
+from benchmarks.case import Case
 from largevocab.data import DATASETS
-from largevocab.tools.reports.measure import Case
 
 STEPS_MS = (1, 5, 20)  # of devices
 BATCHES = 50

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.case import Case, check_close
 from largevocab import single_targets
 from largevocab.labels import Counts
 from largevocab.ops.draws import sumtree
 from largevocab.samplers import Quadratic, Softmax
 from largevocab.samplers.kernel_tree import KernelStats
-from largevocab.tools.reports.measure import Case, Stepper, check_close, compare
+from largevocab.tools.reports.measure import Stepper, compare
 
 KEY = jax.random.key(0)
 

@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.case import Case
 from benchmarks.zipf import zipf_counts
 from largevocab import single_targets
 from largevocab.labels import Counts
 from largevocab.ops.lsh import hashing, slot_tables
 from largevocab.samplers import LSHEmbedding, Softmax
-from largevocab.tools.reports.measure import Case, Stepper, compare
+from largevocab.tools.reports.measure import Stepper, compare
 
 KEY = jax.random.key(0)
 N = 256

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 import jax
 import jax.numpy as jnp
 
-from largevocab.tools.reports.measure import Case, Stepper, compare
+from benchmarks.case import Case
+from largevocab.tools.reports.measure import Stepper, compare
 
 
 def operations_per_byte(n: int = 640) -> Iterator[Case]:

@@ -6,9 +6,10 @@ from typing import Any
 
 import jax
 
+from benchmarks.case import Case
 from benchmarks.zipf import zipf_counts
 from largevocab.heads import Adaptive, Full, Head, Hierarchical
-from largevocab.tools.reports.measure import Case, compare
+from largevocab.tools.reports.measure import compare
 
 D, N, K = 200, 400, 10
 

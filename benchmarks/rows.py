@@ -6,18 +6,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from benchmarks.case import Case, check_close
 from benchmarks.zipf import zipf_counts, zipf_ids
 from largevocab import single_targets
 from largevocab.heads import Sampled
 from largevocab.rows import SGD, Adagrad, Adam, RowOptimizer, Table, row_grads
-from largevocab.tools.reports.measure import (
-  LR,
-  Case,
-  Stepper,
-  check_close,
-  compare,
-  row_step,
-)
+from largevocab.tools.reports.measure import LR, Stepper, compare, row_step
 
 
 def dense_step(head: Sampled, lr: float = LR) -> Callable[..., Any]:

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.case import Case
 from benchmarks.zipf import zipf_counts
 from largevocab import single_targets
 from largevocab.samplers import Bernoulli
 from largevocab.samplers.bernoulli import INCLUSIONS, BernoulliStats
-from largevocab.tools.reports.measure import Case, compare
+from largevocab.tools.reports.measure import compare
 
 KEY = jax.random.key(0)
 Set = tuple[jax.Array, jax.Array]  # ids, and log inclusion probabilities; -inf: unused

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.case import Case, check_close
 from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.parts import Part, parts_loss_naive
 from largevocab.ops.softmax.plan import plan
-from largevocab.tools.reports.measure import Case, check_close, compare, temp_bytes
+from largevocab.tools.reports.measure import compare, temp_bytes
 
 
 def chunked_full_softmax(V: int = 100_000) -> Iterator[Case]:

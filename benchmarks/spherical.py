@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from benchmarks.case import Case, check_close
 from benchmarks.rows import zipf_ids
 from largevocab import HeadStep, config, single_targets
 from largevocab.heads import Hierarchical, Spherical
@@ -17,13 +18,7 @@ from largevocab.labels import as_counts
 from largevocab.losses.spherical import SphericalLoss, SphericalSoftmax, Squared
 from largevocab.ops.factored.steps import loss_naive, next_inverse
 from largevocab.ops.factored.table import dot
-from largevocab.tools.reports.measure import (
-  Case,
-  Stepper,
-  check_close,
-  compare,
-  row_step,
-)
+from largevocab.tools.reports.measure import Stepper, compare, row_step
 from largevocab.tools.reports.training_steps import TrainingSteps
 from largevocab.training.settings import Experiment
 

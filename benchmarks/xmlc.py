@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from benchmarks.case import Case
 from largevocab import config
 from largevocab.heads import Full, Sampled
 from largevocab.samplers import LSHEmbedding, LSHLabel, Unigram
-from largevocab.tools.reports.measure import Case, compare
+from largevocab.tools.reports.measure import compare
 from largevocab.tools.reports.training_steps import TrainingSteps
 from largevocab.training.settings import Experiment
 

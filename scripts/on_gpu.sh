@@ -156,12 +156,11 @@ measure_speeds() {
 # What a machine that is given back must not take with it. A file that is written is
 # whole: it is made elsewhere and moved.
 bring_home() {
-  local name sweeps=()
+  local name
   for name in "${SWEEPS[@]}"; do
-    sweeps+=("experiments/$name/sweep.py")
+    JAX_PLATFORMS=cpu "$python" scripts/run_sweep.py "experiments/$name/sweep.py" \
+      --root "$work/runs/$name" --collect || state=1
   done
-  JAX_PLATFORMS=cpu "$python" -m largevocab.tools.collect --root "$work/runs" "${sweeps[@]}" ||
-    state=1
   for name in "${SPEEDS[@]}"; do
     [[ ! -e $work/speeds/$name.jsonl ]] ||
       cp "$work/speeds/$name.jsonl" "experiments/$name/results.jsonl"
@@ -173,9 +172,10 @@ bring_home() {
   [[ ! -e $work/speeds/cost_model.json ]] || cp "$work/speeds/cost_model.json" "$out/"
   (
     cd -- "$work" || exit 1
-    find runs -name result.json -printf '%h\0' | while IFS= read -r -d '' run; do
-      printf '%s\0' "$run"/{result,meta,config}.json "$run/metrics.jsonl"
-    done | tar -czf "$out/finished.tar.gz.new" done speeds --null --no-recursion -T - &&
+    find runs \( -name result.json -o -name diverged.json \) -printf '%h\0' | sort -zu |
+      while IFS= read -r -d '' run; do
+        find "$run" -maxdepth 1 \( -name '*.json' -o -name metrics.jsonl \) -print0
+      done | tar -czf "$out/finished.tar.gz.new" done speeds --null --no-recursion -T - &&
       mv "$out/finished.tar.gz.new" "$out/finished.tar.gz"
   ) || state=1
 }

@@ -11,6 +11,7 @@ fails, the others have some seconds to end. The exit status is the first that is
 
 import argparse
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -33,6 +34,8 @@ def main(argv: list[str]) -> int:
   )
   parser.add_argument("command", nargs="+", help="after --")
   args = parser.parse_args(argv)
+  if shutil.which(args.command[0]) is None:
+    parser.error(f"there is no command {args.command[0]!r}")
   env = dict(os.environ)
   if args.devices:
     flag = f"--xla_force_host_platform_device_count={args.devices}"
@@ -71,10 +74,9 @@ def main(argv: list[str]) -> int:
 
 
 def _positive(text: str) -> int:
-  number = int(text)
-  if number < 1:
-    raise ValueError
-  return number
+  if not text.isdecimal() or int(text) < 1:
+    raise argparse.ArgumentTypeError(f"{text!r}: give a number from 1")
+  return int(text)
 
 
 def _free_port() -> int:

@@ -19,7 +19,7 @@ from largevocab.errors import UserError
 from largevocab.losses import SAMPLED_LOSSES, SPHERICAL_LOSSES, softmax_cross_entropy
 from largevocab.models import MODELS
 from largevocab.samplers import SAMPLERS
-from largevocab.tools import run_sweep
+from largevocab.tools import keys, run_sweep
 from largevocab.tools.sweeps import records, sweepfile
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -82,6 +82,8 @@ def test_adding_adds_methods_that_configs_know(monkeypatch):
     settings = command_line.load(argument)
     head = config.build(settings).head
     assert type(head.sampler) is names["RowNorm"]
+    meanings = {key.path: key.meaning for key in keys.keys_of(settings)}
+    assert meanings["config.head.sampler.floor"] == ""  # its docstring has none
     (flag,) = re.findall(r"`(--config\S+=0)`", ADDING.read_text())
     command_line.override(settings, ["main", flag], known=[])
     with pytest.raises(UserError) as error:

@@ -2,6 +2,12 @@
 LSTM of 512, 128 streams of 20 words, five epochs, weight decay. For a GPU.
 """
 
+import pathlib
+import runpy
+
+shared = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "adaptive/sweep.py"))
+paper, figures = shared["paper"], shared["figures"]
+
 FIFTH = 13_570  # of the words: negatives of "sampling" in the paper
 PLAN = {"head.batch_examples": 128 * 20, "head.min_head_mass": 0.8}
 # Bins as unequal as the rule makes them, as in the paper.
@@ -37,27 +43,3 @@ def derived(record, records):
   by_name = {r["name"]: r for r in records}
   full = by_name.get(FULL_SGD if "optimizer=sgd" in record["config"] else FULL)
   return {"to_full": record["test_ppl"] / full["test_ppl"]} if full else {}
-
-
-def paper():
-  """Text8; its times are minutes on a GPU of 2014."""
-  figures = {
-    FULL: (144, 83),
-    "sampling": (166, 41),
-    "HSM (freq)": (166, 34),
-    "HSM (sim)": (155, 41),
-    "D-softmax": (195, 53),
-    "D-softmax [*]": (147, 54),
-    ADAPTIVE: (147, 30),
-  }
-  return {
-    name: {"test_ppl": ppl, "train_seconds": 60 * minutes}
-    for name, (ppl, minutes) in figures.items()
-  }
-
-
-def figures():
-  return [
-    {"file": "perplexity_over_steps", "x": "step", "y": "valid_ppl"},
-    {"file": "perplexity_over_time", "x": "seconds", "y": "valid_ppl"},
-  ]

@@ -111,17 +111,21 @@ def main(argv: list[str] | None = None, tasks: Tasks = TASKS) -> int:
   else:
     shown = tables(lines.published(args.results, tasks), tasks) or "No entries yet."
     if args.update:
-      page = with_tables(records.read_text(args.update), shown)
+      page = with_tables(args.update, shown)
       atomic.write_text(args.update, page)
     else:
       print(shown)
   return 0
 
 
-def with_tables(page: str, shown: str) -> str:
+def with_tables(path: pathlib.Path, shown: str) -> str:
   """A page with these tables between its lines <!-- bench --> and <!-- /bench -->."""
+  page = records.read_text(path)
   if not SECTION.search(page):
-    raise UserError("the page has no lines <!-- bench --> and <!-- /bench -->")
+    raise UserError(
+      f"{path} has no lines <!-- bench --> and <!-- /bench -->: add them where the "
+      "tables are to stand"
+    )
   return SECTION.sub(lambda _: f"\n{shown}\n\n", page)
 
 

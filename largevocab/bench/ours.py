@@ -17,7 +17,7 @@ from largevocab.train import train
 from largevocab.training.json_files import read_json, write_json
 from largevocab.training.runlog import peak_mib
 from largevocab.training.settings import Experiment
-from largevocab.training.workdir import has_ended
+from largevocab.training.workdir import has_finished
 
 
 def loaded(exp: Experiment, task: Task) -> tuple[Data, str]:
@@ -48,19 +48,19 @@ def since_start(workdir: str, before: Record, load: Callable[[], Record]) -> Rec
   that trained in this workdir, where it is kept, and the version of the first.
 
   Args:
-    workdir: of the run, which may go on, or have ended.
+    workdir: of the run, which may go on, or have finished.
     before: what was so before this command.
     load: measures what else runs on the machine; not called where nothing is trained.
 
   Raises:
-    UserError: the run has ended, and another command trained it.
+    UserError: the run has finished, and another command trained it.
   """
   path = os.path.join(workdir, "bench.json")
   kept = read_json(path) if os.path.exists(path) else {}
-  if has_ended(workdir):
+  if has_finished(workdir):
     if not kept:
       raise UserError(
-        f"{workdir} holds a run that has ended, of which it is not known whether the "
+        f"{workdir} holds a finished run, of which it is not known whether the "
         "machine was idle; choose another --workdir"
       )
     return kept

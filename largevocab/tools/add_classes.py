@@ -97,7 +97,10 @@ def main(argv: list[str] | None = None) -> int:
   args, overrides = parser.parse_known_args(argv)
   print(
     add_classes(
-      workdir_path(args.workdir), workdir_path(args.into), overrides, args.checkpoint
+      workdir_path(args.workdir),
+      workdir_path(args.into, "--into"),
+      overrides,
+      args.checkpoint,
     )
   )
   return 0

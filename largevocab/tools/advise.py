@@ -54,10 +54,9 @@ from largevocab.labels import Counts, Targets, batch_classes, single_targets
 from largevocab.rows import Adagrad, RowOptimizer
 from largevocab.samplers.base import counts_rows
 from largevocab.tools import entry
-from largevocab.tools.fit_cost_model import least_time
 from largevocab.tools.reports.by_counts import counts_in, random_batch
-from largevocab.tools.reports.measure import row_step, temp_bytes
-from largevocab.tools.reports.trained import trained
+from largevocab.tools.reports.measure import least_time, row_step, temp_bytes
+from largevocab.tools.reports.trained import fresh_state, trained
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.tables import markdown as tables
@@ -159,9 +158,12 @@ def measured(head: Any, problem: Problem) -> Record:
   counts, h_ND, y, _, w_VD, like = problem
   state = head.init(KEY, counts, h_ND.shape[1])
   row: Record = {"kind": kind_of(head)}
-  if row["kind"] != "other" and like is not None and head.absolute == like.absolute:
-    state = state._replace(table=head.optimizer.init(w_VD))
-    state = jax.jit(head.refresh)(state, KEY)
+  can_be_judged = row["kind"] != "other" and like is not None and w_VD is not None
+  if can_be_judged and head.absolute == like.absolute:
+    if isinstance(head, Sampled):
+      state = fresh_state(head, counts, w_VD)
+    table = head.optimizer.init(jnp.copy(w_VD))  # which the step overwrites
+    state = state._replace(table=table)
     if isinstance(head, Sampled) and counts_rows(head.sampler):
       state = after_batches(head, state, counts, num_labels(y))
     seen = (

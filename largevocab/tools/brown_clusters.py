@@ -23,7 +23,6 @@ from largevocab.labels import Counts
 from largevocab.ops.tree.exchange import log_likelihood
 from largevocab.samplers.bigram import count_pairs
 from largevocab.tools import entry
-from largevocab.training import console
 
 
 def perplexity(counts: Counts, cluster_V: np.ndarray) -> float:
@@ -33,7 +32,7 @@ def perplexity(counts: Counts, cluster_V: np.ndarray) -> float:
   return float(np.exp(-log_likelihood(*pairs, cluster_V) / pairs[1].sum()))
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str] | None = None) -> int:
   parser = entry.Parser(__doc__)
   add = parser.add_argument
   add(
@@ -46,12 +45,12 @@ def main(argv: list[str]) -> None:
   add("--num_clusters", type=int, default=0, help="default: the square root of V")
   more = "size of the largest cluster over the mean, 1 to 64: see `Hierarchical`"
   add("--slack", type=float, default=Hierarchical.slack, help=more)
-  args, rest = parser.parse_known_args(argv[1:])
+  args, rest = parser.parse_known_args(argv)
   if args.out.suffix != ".npy":
     raise UserError(f"--out={args.out}: name a file that ends in .npy")
   settings = command_line.load(args.config)
   known = ["config", "out", "num_clusters", "slack"]
-  command_line.override(settings, [argv[0], *rest], known=known)
+  command_line.override(settings, ["brown_clusters", *rest], known=known)
   counts = config.build(settings).data.load().counts
   sizes = {"num_clusters": args.num_clusters, "slack": args.slack}
   head = functools.partial(Hierarchical, **sizes)
@@ -65,10 +64,11 @@ def main(argv: list[str]) -> None:
   for binning in ("equal", "frequency", "sqrt"):
     of_counts_V = head(binning=binning).cluster_of(counts)
     print(f"{binning} {perplexity(counts, of_counts_V):.1f}")
+  return 0
 
 
 def cli() -> int:
-  return console.run(lambda: main(sys.argv))
+  return entry.run("brown_clusters", main)
 
 
 if __name__ == "__main__":

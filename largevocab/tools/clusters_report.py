@@ -36,10 +36,9 @@ from largevocab.labels import Counts
 from largevocab.ops.adaptive.plan import MOST_CLUSTERS, ClusterPlan
 from largevocab.rows import SGD
 from largevocab.tools import entry
-from largevocab.tools.fit_cost_model import least_time
 from largevocab.tools.plots import drawing
 from largevocab.tools.reports.by_counts import counts_in, random_batch
-from largevocab.tools.reports.measure import Stepper, row_step
+from largevocab.tools.reports.measure import Stepper, least_time, row_step
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record, measured_here
 
@@ -153,6 +152,8 @@ def main(argv: list[str] | None = None) -> int:
   entry.check_counts(args, "dim", "batch")
   entry.check_counts(args, "measure", least=0)
   entry.check_output(args.output)
+  if args.measure and not args.output:
+    raise UserError("--measure is for records: give --output=FILE.jsonl too")
   if args.counts and flags:
     raise UserError(f"unexpected argument {flags[0]!r}; it would need --config")
   if args.config:

@@ -52,14 +52,14 @@ def check_output(path: pathlib.Path | None) -> None:
   are measured; makes its directory.
 
   Raises:
-    UserError: it is a directory, or holds something else than records.
+    UserError: it is a directory, or holds something else than records of runs.
   """
   if path is None:
     return
   if path.is_dir():
     raise UserError(f"--output={path} is a directory: name a .jsonl file")
   if path.exists():
-    records.numbered(path)
+    records.load(path, ["run"])
   path.parent.mkdir(parents=True, exist_ok=True)
 
 

@@ -17,7 +17,6 @@ import functools
 import math
 import pathlib
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -33,6 +32,7 @@ from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.plan import plan
 from largevocab.provenance import device_name
 from largevocab.tools import entry
+from largevocab.tools.reports.measure import Stepper, least_time
 from largevocab.tools.tables import markdown as tables
 
 DTYPES = ("float32", "bfloat16")
@@ -41,8 +41,8 @@ LEAST = 8  # least number of classes and examples, and least width
 MOST_CLASSES, MOST_EXAMPLES, MOST_WIDTH = 500_000, 4096, 1024
 ALIGN = 8
 MOST_POINTS = 10_000
-SECONDS, MIN_CALLS = 0.4, 4  # per measurement
 STARTS = 12  # starting points of a fit
+LEAST_POINTS = 4  # of products: their formula has 3 constants
 
 
 class ProductSize(NamedTuple):
@@ -58,16 +58,24 @@ def limits(backend: str) -> tuple[float, float]:
   return (8e9, 4e7) if backend == "cpu" else (5e12, 4e8)
 
 
+def fits(size: ProductSize, backend: str) -> bool:
+  """Whether a size is within the limits of this backend."""
+  most_work, most_numbers = limits(backend)
+  return (
+    size.k * size.B * size.d <= most_work
+    and max(size.k, size.B) * size.d <= most_numbers
+  )
+
+
 def step_sizes(num: int, backend: str) -> list[ProductSize]:
   """Sizes evenly spread in log k, log B and log d, without those that are too large."""
   at_most = np.log2([MOST_CLASSES, MOST_EXAMPLES, MOST_WIDTH])
   points = qmc.scale(qmc.Halton(3, seed=0).random(20 * num), 3, at_most)
-  most_work, most_numbers = limits(backend)
   sizes: list[ProductSize] = []
   for log_k, log_B, log_d in points:
     rounded = lambda x: int(2**x) // ALIGN * ALIGN
     size = ProductSize(int(2**log_k), rounded(log_B), rounded(log_d))
-    if size.k * size.B * size.d <= most_work and size.k * size.d <= most_numbers:
+    if fits(size, backend):
       sizes.append(size)
   return sizes[:num]
 
@@ -75,21 +83,7 @@ def step_sizes(num: int, backend: str) -> list[ProductSize]:
 def product_sizes(num: int, dim: int, backend: str) -> list[ProductSize]:
   """Sizes of a matrix product, evenly spread in log k and log B, at one width."""
   flat = {(s.k, s.B): ProductSize(s.k, s.B, dim) for s in step_sizes(4 * num, backend)}
-  most_work, _ = limits(backend)
-  return [s for s in flat.values() if s.k * s.B * dim <= most_work][:num]
-
-
-def least_time(call: Callable[[], Any]) -> float:
-  """Seconds per call: the minimum of many calls."""
-  jax.block_until_ready(call())
-  jax.block_until_ready(call())
-  times: list[float] = []
-  end = time.perf_counter() + SECONDS
-  while len(times) < MIN_CALLS or time.perf_counter() < end:
-    start = time.perf_counter()
-    jax.block_until_ready(call())
-    times.append(time.perf_counter() - start)
-  return min(times)
+  return [size for size in flat.values() if fits(size, backend)][:num]
 
 
 def operands(size: ProductSize) -> tuple[jax.Array, ...]:
@@ -113,20 +107,12 @@ def step_seconds(size: ProductSize, dtype: Any) -> float:
   k, B, d = size
   how = plan(B, k, d, BUDGET_BYTES, compute_bytes=jnp.dtype(dtype).itemsize)
 
-  @functools.partial(jax.jit, donate_argnums=0)
   def step(w_VD, h_ND, ids_NP, w_NP):
     loss = lambda h_ND, w_VD: softmax_loss(h_ND, w_VD, ids_NP, w_NP, how, dtype=dtype)
     value, (dh_ND, dw_VD) = jax.value_and_grad(loss, (0, 1))(h_ND, w_VD)
-    return w_VD - 0.1 * dw_VD, value, dh_ND
+    return w_VD - 0.1 * dw_VD, (value, dh_ND)
 
-  w_VD, *others = operands(size)
-
-  def call():
-    nonlocal w_VD
-    w_VD, *rest = step(w_VD, *others)
-    return w_VD, *rest
-
-  return least_time(call)
+  return least_time(Stepper(step, *operands(size)))
 
 
 def fit(
@@ -248,8 +234,14 @@ def main(argv: list[str] | None = None) -> int:
   out = args.out or pathlib.Path(f"{backend}-{args.dtype}-{month}.json")
   if not out.parent.is_dir():
     raise UserError(f"--out={out}: there is no such directory; make it first")
-
+  if out.is_dir():
+    raise UserError(f"--out={out} is a directory: name a .json file")
   products = product_sizes(args.points // 2, args.dim, backend)
+  if len(products) < LEAST_POINTS:
+    raise UserError(
+      f"--dim={args.dim}: too large for this device; choose a smaller one"
+    )
+
   fitted_model(step_sizes(args.points, backend), products, args.dtype).save(out)
   print(f"written to {out}")
   return 0

@@ -175,11 +175,11 @@ def agreement(got: jax.Array, true: jax.Array) -> float:
 
 def main(argv: list[str] | None = None) -> int:
   numbers = {"batches": (32, "number of batches"), "draws": (8, DRAWS)}
-  args = parse(__doc__, argv, LOSSES_TOO, **numbers)
+  args = parse("gradient_report", __doc__, argv, LOSSES_TOO, **numbers)
   entry.check_counts(args, *numbers, least=2)  # of one there is no variance
   measured = lambda head, given: figures(head, given, args.draws)
   rows = report(args, sampled_head, read, measured, COLUMNS)
-  write(args, "gradient_report", rows, COLUMNS)
+  write(args, rows, COLUMNS)
   return 0
 
 

@@ -71,7 +71,9 @@ def _keys_of_part(
     elif name in block:
       rules = [rule for rule in what.rules if isinstance(rule, OneOf)]
       one_of = [f"One of {', '.join(map(repr, rule.values))}." for rule in rules]
-      yield Key(f"{path}.{name}", value, " ".join([meanings[name], *one_of]))
+      yield Key(
+        f"{path}.{name}", value, " ".join([meanings.get(name, ""), *one_of]).strip()
+      )
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -79,13 +79,20 @@ def figures(
 
 
 def main(argv: list[str] | None = None) -> int:
-  args = parse(__doc__, argv, LOSSES_TOO, positions=POSITIONS, draws=(10, DRAWS))
+  args = parse(
+    "negatives_report",
+    __doc__,
+    argv,
+    LOSSES_TOO,
+    positions=POSITIONS,
+    draws=(10, DRAWS),
+  )
 
   def measured(head: Sampled, model: Model) -> Record:
     return figures(head, *model, args.draws)
 
   rows = report(args, sampled_head, examples, measured, COLUMNS)
-  write(args, "negatives_report", rows, COLUMNS)
+  write(args, rows, COLUMNS)
   return 0
 
 

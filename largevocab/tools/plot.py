@@ -254,7 +254,7 @@ def draw(rows: list[Record], figure: Figure):
   canvas = drawing.new_figure(
     wide * columns * size + 1.8, 0.8 * rows_of_panels * size + 0.3
   )
-  axes = canvas.subplots(
+  grid = canvas.subplots(
     rows_of_panels, columns, sharex=True, sharey=True, squeeze=False
   )
   every = [line for lines in panels.values() for line in lines]
@@ -263,7 +263,7 @@ def draw(rows: list[Record], figure: Figure):
   greys = {label: str(0.7 * i / len(dashed)) for i, label in enumerate(dashed)}
   color_of = {**colors(own), **greys}
   handles, names_of_panels = {}, []
-  for ax, (panel, lines) in zip(axes.flat, panels.items(), strict=False):
+  for ax, (panel, lines) in zip(grid.flat, panels.items(), strict=False):
     for line in lines:
       how = {"color": color_of[line.label], "ls": "--" if line.is_reference else "-"}
       x, y = zip(*line.points, strict=True)
@@ -282,7 +282,7 @@ def draw(rows: list[Record], figure: Figure):
       names_of_panels.append(draw_front(ax, lines, figure))
     ax.set_title(str(panel))
     dress(ax, figure, every)
-  for ax in axes.flat[len(panels) :]:
+  for ax in grid.flat[len(panels) :]:
     ax.remove()
   canvas.supxlabel(LABELS.get(figure.x, figure.x))
   canvas.supylabel(LABELS.get(figure.y, figure.y))
@@ -320,12 +320,14 @@ def front(
 
 def draw_front(ax, lines: list[Line], figure: Figure) -> list[Any]:
   """Draws all points, and the front as a step line; returns the labels of points."""
-  named = [(p, line.label) for line in lines if not line.is_level for p in line.points]
-  on_front = front((point for point, _ in named), figure.front)
+  labelled = [
+    (p, line.label) for line in lines if not line.is_level for p in line.points
+  ]
+  on_front = front((point for point, _ in labelled), figure.front)
   x, y = zip(*on_front, strict=True)
   ax.step(x, y, where="post", color=FRONT, lw=1, zorder=0)
   names = []
-  for point, label in sorted(named, key=lambda pair: pair[0] not in on_front):
+  for point, label in sorted(labelled, key=lambda pair: pair[0] not in on_front):
     color = FRONT if point in on_front else OTHERS
     ax.plot(*point, marker="o", ms=4, color=color)
     style = {"fontsize": 7, "color": color, "annotation_clip": True}
@@ -425,7 +427,9 @@ def main(argv: list[str] | None = None) -> int:
     raise UserError(f"{results} has no results: run the sweep")
   output = args.output or args.sweep.with_name("figures")
   for figure in sweep.figures:
-    for path in drawing.save(draw(rows, figure), output, figure.file):
+    with records.naming(results):
+      drawn = draw(rows, figure)
+    for path in drawing.save(drawn, output, figure.file):
       print(path)
   return 0
 

@@ -21,9 +21,10 @@ from largevocab.errors import UserError
 from largevocab.tools import entry
 from largevocab.tools.fit_cost_model import (
   DTYPES,
+  LEAST_POINTS,
   ProductSize,
   fit_product,
-  limits,
+  fits,
   measured,
   product_seconds,
 )
@@ -33,20 +34,16 @@ from largevocab.tools.tables import results_table
 
 CLASSES = [4**e for e in range(10)]
 EXAMPLES = [8, 64, 512, 2560]  # the last as in the paper: 128 streams of 20 words
-LEAST_POINTS = 4  # the formula has 3 constants
 
 
 def grid(
   classes: list[int], examples: list[int], dim: int, backend: str
 ) -> list[ProductSize]:
   """All combinations, without those that are too slow or large for this backend."""
-  most_work, most_numbers = limits(backend)
-  return [
-    ProductSize(k, B, dim)
-    for B in sorted(set(examples))
-    for k in sorted(set(classes))
-    if k * B * dim <= most_work and max(k, B) * dim <= most_numbers
-  ]
+  sizes = (
+    ProductSize(k, B, dim) for B in sorted(set(examples)) for k in sorted(set(classes))
+  )
+  return [size for size in sizes if fits(size, backend)]
 
 
 def report(sizes: list[ProductSize], dtype: str) -> list[Record]:

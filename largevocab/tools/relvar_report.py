@@ -66,9 +66,13 @@ def shuffled(
   """The same data with classes renumbered at random."""
   new_V = np.random.default_rng(0).permutation(len(w_VD))  # class c becomes new_V[c]
   old_V = np.argsort(new_V)
-  rename = lambda ids: jnp.asarray(new_V, jnp.int32)[ids]
+  # Ids of padding stay as they are.
+  rename = lambda ids: jnp.asarray(np.append(new_V, len(w_VD)), jnp.int32)[ids]
   y = positions.y._replace(ids_NP=rename(positions.y.ids_NP))
-  tokens = None if counts.tokens is None else new_V[counts.tokens]
+  tokens = None
+  if counts.tokens is not None:  # contexts are classes
+    tokens = new_V[counts.tokens]
+    y = y._replace(context_N=rename(y.context_N))
   return (
     Counts(counts.unigram_V[old_V], tokens),
     w_VD[old_V],
@@ -116,10 +120,10 @@ def figures_of(draws: int, head: tuple[Sampled, bool], model: Model) -> Record:
 
 
 def main(argv: list[str] | None = None) -> int:
-  args = parse(__doc__, argv, positions=POSITIONS, draws=(200, DRAWS))
+  args = parse("relvar_report", __doc__, argv, positions=POSITIONS, draws=(200, DRAWS))
   measured = functools.partial(figures_of, args.draws)
   rows = report(args, head_of, examples, measured, COLUMNS)
-  write(args, "relvar_report", rows, COLUMNS)
+  write(args, rows, COLUMNS)
   return 0
 
 

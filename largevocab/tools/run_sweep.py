@@ -130,6 +130,9 @@ class Scheduler:
     for each in self._campaigns:
       with self._telling(each):
         each.collect()
+        runs = [each.chosen(run) or run for run in each.runs]
+        ended = sum(map(each.ended, runs))
+        self._status.print(f"{each.path}: {ended} of {len(runs)} runs have ended")
 
   def count_baselines(self) -> None:
     """Adds baselines to the results of all campaigns that have none."""

@@ -63,7 +63,7 @@ from largevocab.tools.reports import measure
 from largevocab.tools.reports.positions import Positions
 from largevocab.tools.reports.random_features import random_feature_law
 from largevocab.tools.reports.specs import with_field
-from largevocab.tools.reports.trained import trained
+from largevocab.tools.reports.trained import experiment, trained
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.tables import markdown as tables, results_table
@@ -341,10 +341,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
   args = parse_args(argv)
   drawing.new_figure(1, 1)  # fails here without matplotlib, rather than at the end
-  entry.check_output(args.output)
+  output = args.output or pathlib.Path(args.workdir, "sampler_report.jsonl")
+  experiment(args.workdir)  # there is such a run
+  entry.check_output(output)
   rows = report(args)
   print(table(rows))
-  output = args.output or pathlib.Path(args.workdir, "sampler_report.jsonl")
   records.replace(output, rows)
   drawing.save(draw_plot(rows), output.parent, output.stem)
   return 0

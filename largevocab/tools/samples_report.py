@@ -43,7 +43,7 @@ COLUMNS = [
   *("seeds", "negatives", "negatives_low", "negatives_high", "at_most", "more_than"),
   *("times_fewer", "times_fewer_low", "times_fewer_high", "times_fewer_at_least"),
 ]
-_SAMPLED = re.compile(r"[:,]sampled/(\w+)")
+_SAMPLED = re.compile(r"[:,=]sampled/(\w+)")
 _OF_ONE = re.compile(r"(\w+)=(.+)")
 
 
@@ -163,7 +163,7 @@ def report(args: argparse.Namespace) -> list[Record]:
   if missing := [method for method, runs in exact.items() if not runs]:
     raise UserError(f"{args.results}: no run of {missing[0]!r} has {args.metric!r}")
   by_sampler = {}
-  found = samplers(rows_of(rows, args.rows), args.metric)
+  found = samplers(records.only(rows, args.rows, "--rows"), args.metric)
   for name in (args.to, *filter(None, references)):
     if name not in found:
       has = ", ".join(found) or "none"
@@ -246,14 +246,6 @@ def of_arguments(texts: list[str]) -> dict[str, str]:
       "--reference: give METHOD once, and NAME=METHOD for samplers with their own"
     )
   return found
-
-
-def rows_of(rows: list[Record], pattern: str) -> list[Record]:
-  """The rows in whose names a regular expression is found."""
-  try:
-    return [row for row in rows if re.search(pattern, row["name"])]
-  except re.error as error:
-    raise UserError(f"--rows={pattern}: no regular expression: {error}") from error
 
 
 def main(argv: list[str] | None = None) -> int:

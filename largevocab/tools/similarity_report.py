@@ -61,40 +61,46 @@ def by_method(arguments: list[str]) -> dict[str, list[str]]:
   return methods
 
 
-class Words:
-  """The cosines of pairs in several runs, whose vocabularies must be the same."""
+def in_run(
+  workdir: str, patterns: list[str], checkpoint: str
+) -> tuple[list[str], dict[str, PairCosines]]:
+  """Words of a run, and cosines of pairs in its checkpoint, by file and table.
 
-  def __init__(self, patterns: list[str], checkpoint: str):
-    self._patterns, self._checkpoint = patterns, checkpoint
-    self._first, self._words = "", []
+  Raises:
+    UserError: the run has no checkpoint or no words, or none of a file's pairs are
+      among them.
+  """
+  exp = config.build(config.of_workdir(workdir))
+  data, state = restore(exp, workdir, checkpoint)
+  cosines_of = make_pair_cosines(exp, data, patterns, "--pairs")
+  cosines = cosines_of(for_evaluation(exp.optimizer, state))
+  return list(data.vocabulary.words), cosines
 
-  def __call__(self, workdir: str) -> dict[str, PairCosines]:
-    """The cosines in a run's checkpoint, by file and table.
 
-    Raises:
-      UserError: the run has no checkpoint or no words, or other words than the first;
-        or none of a file's pairs are among them.
-    """
-    exp = config.build(config.of_workdir(workdir))
-    data, state = restore(exp, workdir, self._checkpoint)
-    cosines_of = make_pair_cosines(exp, data, self._patterns, "--pairs")
-    words = list(data.vocabulary.words)
-    if self._first and words != self._words:
-      raise UserError(
-        f"{workdir} and {self._first} have different vocabularies: compare runs on the "
-        "same data"
-      )
-    self._first, self._words = workdir, words
-    return cosines_of(for_evaluation(exp.optimizer, state))
+def by_run(args: argparse.Namespace) -> dict[str, list[dict[str, PairCosines]]]:
+  """Cosines in the runs of each method.
+
+  Raises:
+    UserError: the vocabularies of runs differ, or see `in_run`.
+  """
+  found: dict[str, list[dict[str, PairCosines]]] = {}
+  first: tuple[str, list[str]] | None = None
+  for method, workdirs in by_method(args.runs).items():
+    for workdir in workdirs:
+      words, cosines = in_run(workdir, args.pairs, args.checkpoint)
+      first = first or (workdir, words)
+      if words != first[1]:
+        raise UserError(
+          f"{workdir} and {first[0]} have different vocabularies: compare runs on the "
+          "same data"
+        )
+      found.setdefault(method, []).append(cosines)
+  return found
 
 
 def report(args: argparse.Namespace) -> list[Record]:
   """A record for each file, table and method."""
-  words = Words(args.pairs, args.checkpoint)
-  found = {
-    method: [words(workdir) for workdir in workdirs]
-    for method, workdirs in by_method(args.runs).items()
-  }
+  found = by_run(args)
   every = [run for runs in found.values() for run in runs]
   about = {"checkpoint": args.checkpoint, "resamples": args.resamples}
   machine = records.measured_here()

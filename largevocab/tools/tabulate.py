@@ -15,11 +15,10 @@ explains the columns. <!-- results:NAME rows=pps|full --> shows only the rows in
 names this regular expression, which has no spaces, is found.
 """
 
-import contextlib
 import pathlib
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from largevocab import atomic
 from largevocab.errors import UserError, nearest
@@ -37,7 +36,7 @@ SECTION = re.compile(
   re.DOTALL | re.MULTILINE,
 )
 # Fields of a record that are not metrics.
-NOT_METRICS = {*records.FIELDS, *records.SOME_HAVE, "num_devices"}
+NOT_METRICS = {*records.FIELDS, *records.SOME_HAVE, "num_devices", "every_epochs"}
 OF_RESULT = re.compile("(train|valid|test)_|steps$|peak_mib$")  # keys of result.json
 NOT_RUN = "Not run yet."
 
@@ -65,8 +64,10 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
       if not any(metric in row for row in rows):
         hint = nearest(metric, scalars(rows))
         print(f"{path}: no run has {metric!r} of metrics(){hint}", file=sys.stderr)
-    with naming(path):
-      names = {row["name"] for row in only(rows, shown)} if shown else None
+    with records.naming(path):
+      names = (
+        {row["name"] for row in records.only(rows, shown, "rows")} if shown else None
+      )
       table = results_table.report(
         rows, sweep.metrics, sweep.paper, sweep.comparison, names
       )
@@ -78,24 +79,6 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
       "of its own and <!-- /results:NAME --> below it"
     )
   return SECTION.sub(section, text)
-
-
-def only(rows: list[Record], pattern: str) -> list[Record]:
-  """The rows in whose names a regular expression is found.
-
-  Raises:
-    UserError: it is none, or is found in no name.
-
-  >>> [row["name"] for row in only([{"name": "pps, 512"}, {"name": "full"}], "^pps")]
-  ['pps, 512']
-  """
-  try:
-    found = [row for row in rows if re.search(pattern, row["name"])]
-  except re.error as error:
-    raise UserError(f"rows={pattern} is no regular expression: {error}") from None
-  if not found:
-    raise UserError(f"rows={pattern} is found in no name of a row; correct it")
-  return found
 
 
 def complete(sweep: sweepfile.Sweep, path: pathlib.Path) -> list[Record]:
@@ -147,7 +130,7 @@ def print_table(
       raise UserError(
         f"{path}: no run has the metric {metric!r}{nearest(metric, scalars(rows))}"
       )
-  with naming(path):
+  with records.naming(path):
     metrics = metrics or scalars(rows)
     if to:
       names = {row["name"].rpartition(": ")[2] for row in rows}
@@ -156,15 +139,6 @@ def print_table(
       of_sweep = comparison.metrics if comparison and not asked else metrics[:1]
       comparison = sweepfile.Comparison(to, tuple(of_sweep))
     print(results_table.report(rows, metrics, paper, comparison), end="")
-
-
-@contextlib.contextmanager
-def naming(path: pathlib.Path) -> Iterator[None]:
-  """Prefixes error messages with the name of the file."""
-  try:
-    yield
-  except UserError as error:
-    raise UserError(f"{path}: {error}") from None
 
 
 def main(argv: list[str] | None = None) -> int:

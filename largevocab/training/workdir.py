@@ -18,18 +18,18 @@ from largevocab.training.json_files import (
 )
 
 
-def workdir_path(text: str) -> str:
-  """Validates the workdir that a user gives.
+def workdir_path(text: str, flag: str = "--workdir") -> str:
+  """Validates the workdir that a user gives with a flag.
 
   Raises:
     UserError: it is no possible path.
   """
-  path = str(user_path(text, "--workdir"))
+  path = str(user_path(text, flag))
   if "://" in text:
-    raise UserError(f"--workdir is {text!r}: give a directory on this machine")
+    raise UserError(f"{flag} is {text!r}: give a directory on this machine")
   if not path.isprintable():
     raise UserError(
-      f"--workdir is {text!r}: its name has characters that cannot be shown; choose "
+      f"{flag} is {text!r}: its name has characters that cannot be shown; choose "
       "another"
     )
   return path

@@ -232,6 +232,18 @@ def test_a_run_that_has_ended_makes_its_line_again(tmp_path, machine):
     bench(*words)
 
 
+def test_a_run_that_diverged_and_is_tried_again_is_measured_again(tmp_path, machine):
+  words = (*TRAIN, "--workdir", tmp_path / "run", "--out", tmp_path / "out")
+  assert bench(*words) == 0
+  (tmp_path / "run" / "result.json").unlink()
+  (tmp_path / "run" / "diverged.json").write_text('{"step": 5}')
+  with machine.context() as then:
+    then.setattr(command, "busy_cores", lambda: 1.5)
+    assert bench(*words, "--shared") == 0
+  (row,) = read(tmp_path / "out")
+  assert (row["load"], row["shared"], row["steps"]) == (1.5, True, TINY.steps)
+
+
 def test_the_page_has_the_table_of_what_was_submitted(tmp_path):
   root = pathlib.Path(__file__).parents[2]
   assert not lines.faults(root / "bench" / "results.jsonl")
@@ -241,8 +253,9 @@ def test_the_page_has_the_table_of_what_was_submitted(tmp_path):
   results = root / "bench" / "results.jsonl"
   assert command.main(["table", f"--results={results}", f"--update={copy}"]) == 0
   assert copy.read_text() == page
-  with pytest.raises(UserError, match="no lines <!-- bench -->"):
-    command.with_tables("no table", "rows")
+  copy.write_text("no table")
+  with pytest.raises(UserError, match=r"page\.md has no lines <!-- bench -->"):
+    command.main(["table", f"--results={results}", f"--update={copy}"])
 
 
 def test_the_clock_stops_where_the_full_softmax_is_near(entry, tmp_path, capsys):

@@ -5,7 +5,8 @@ import pytest
 
 from largevocab import main
 from largevocab.errors import UserError
-from largevocab.tools import advise, fit_cost_model
+from largevocab.tools import advise
+from largevocab.tools.reports import measure
 from largevocab.tools.sweeps import records
 
 HEADS = ["--heads", "full", "sampled/pps", "adaptive", "--num_samples", "8", "64"]
@@ -13,7 +14,7 @@ HEADS = ["--heads", "full", "sampled/pps", "adaptive", "--num_samples", "8", "64
 
 @pytest.fixture(autouse=True)
 def few_calls(monkeypatch):
-  monkeypatch.setattr(fit_cost_model, "SECONDS", 0.0)
+  monkeypatch.setattr(measure, "LEAST_SECONDS", 0.0)
 
 
 @pytest.fixture

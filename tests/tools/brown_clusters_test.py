@@ -19,7 +19,7 @@ def test_clusters_are_those_of_the_head(tmp_path, monkeypatch, capsys):
   words = np.random.default_rng(0).zipf(1.3, 3000).clip(max=40)
   text.write_text(" ".join(f"w{word}" for word in words))
   given = [CONFIG, f"--config.data.train={text}", "--config.data.min_count=2"]
-  brown_clusters.main(["", *given, f"--out={out}", "--num_clusters=5"])
+  brown_clusters.main([*given, f"--out={out}", "--num_clusters=5"])
   told = capsys.readouterr().out.splitlines()
   assert told[0].endswith(f"words: {out}")
   brown, *by_count = (float(line.split()[1]) for line in told[1:])
@@ -36,6 +36,6 @@ def test_clusters_are_those_of_the_head(tmp_path, monkeypatch, capsys):
 
 def test_mistakes_are_named():
   with pytest.raises(UserError, match=r"--out=x: .*\.npy"):
-    brown_clusters.main(["", CONFIG, "--out=x"])
+    brown_clusters.main([CONFIG, "--out=x"])
   with pytest.raises(UserError, match=r"config\.data\.tain.*did you mean 'train'"):
-    brown_clusters.main(["", CONFIG, "--out=x.npy", "--config.data.tain=y"])
+    brown_clusters.main([CONFIG, "--out=x.npy", "--config.data.tain=y"])

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from largevocab.errors import UserError
-from largevocab.tools import clusters_report, fit_cost_model
+from largevocab.tools import clusters_report
+from largevocab.tools.reports import measure
 from largevocab.tools.sweeps import records
 
 REPOSITORY = pathlib.Path(clusters_report.__file__).parents[2]
@@ -20,7 +21,7 @@ def counts(tmp_path):
 
 
 def test_records_and_figures(monkeypatch, tmp_path, counts, capsys):
-  monkeypatch.setattr(fit_cost_model, "SECONDS", 0.0)
+  monkeypatch.setattr(measure, "LEAST_SECONDS", 0.0)
   monkeypatch.setattr(clusters_report, "NUMBERS", [2])
   output = tmp_path / "clusters.jsonl"
   flags = [counts, "--dim=16", "--batch=32", f"--output={output}", "--measure=1"]

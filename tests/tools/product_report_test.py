@@ -7,8 +7,9 @@ import pytest
 
 from largevocab.errors import UserError
 from largevocab.ops.adaptive.cost_model import ProductTime
-from largevocab.tools import fit_cost_model, plot, product_report
+from largevocab.tools import plot, product_report
 from largevocab.tools.fit_cost_model import ProductSize
+from largevocab.tools.reports import measure
 from largevocab.tools.sweeps import records, sweepfile
 
 TRUE = ProductTime(0, 0.0, 0.0, dim=16, constant=2e-5, rate=1e-8, least=4000.0)
@@ -46,7 +47,7 @@ def test_records_are_the_times_and_the_curve_that_is_fitted(monkeypatch, tmp_pat
 
 
 def test_measures_on_this_device(monkeypatch, capsys):
-  monkeypatch.setattr(fit_cost_model, "SECONDS", 0.0)
+  monkeypatch.setattr(measure, "LEAST_SECONDS", 0.0)
   flags = ["--dim=8", "--examples", "2", "4", "--classes", "1", "16"]
   assert product_report.main(flags) == 0
   assert "| B=4, k=16 | 16 | 4 | 8 |" in capsys.readouterr().out

@@ -3,12 +3,14 @@
 import json
 import pathlib
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from largevocab import config, main
 from largevocab.errors import UserError
 from largevocab.heads import Sampled
+from largevocab.labels import Counts, Targets
 from largevocab.tools import relvar_report
 from largevocab.tools.reports import positions
 from largevocab.training.state import restore
@@ -71,6 +73,23 @@ def test_it_measures_what_the_formulas_tell(workdir, tmp_path):
   assert rows[-1]["relvar"] < 1e-9
   assert rows[-1]["classes"] >= rows[-1]["num_classes"] - 1
   assert rows[3]["classes"] <= M
+
+
+def test_shuffled_classes_keep_their_contexts_and_padding():
+  """Counts, rows and pairs of words are those of the same classes."""
+  tokens, w_VD = np.array([0, 1, 0, 2]), jnp.arange(4.0)[:, None]
+  y = Targets(jnp.array([[0, 4], [2, 3]]), jnp.ones((2, 2)), jnp.array([1, 2]))
+  given = positions.Positions(jnp.ones((2, 1)), y)
+  counts, new_w_VD, new = relvar_report.shuffled(
+    Counts(np.array([2, 1, 1, 0]), tokens), w_VD, given
+  )
+  row_of = lambda ids: np.asarray(new_w_VD)[np.asarray(ids), 0]
+  np.testing.assert_array_equal(row_of(counts.tokens), tokens)
+  np.testing.assert_array_equal(row_of(new.y.context_N), y.context_N)
+  np.testing.assert_array_equal(row_of(new.y.ids_NP[1]), y.ids_NP[1])
+  assert row_of(new.y.ids_NP[0, 0]) == 0
+  assert new.y.ids_NP[0, 1] == 4  # no class
+  np.testing.assert_array_equal(counts.unigram_V[counts.tokens], [2, 1, 2, 1])
 
 
 @pytest.mark.parametrize(

@@ -340,7 +340,9 @@ def test_validation_curve_is_kept(tmp_path):
   assert record == {**before, "curve": curve}
 
 
-def test_only_paths_may_be_set_from_outside(tmp_path):
+def test_only_paths_may_be_set_from_outside(tmp_path, monkeypatch):
+  monkeypatch.setenv("HOME", str(tmp_path))
+  assert launch.PathSetting.parse("data.path=~").path == tmp_path
   setting = launch.PathSetting.parse(f"data.path={tmp_path}")
   assert setting.flag == f"--config.data.path={tmp_path}"
   wrong = [f"{key}={tmp_path}" for key in ("train.lr", "data.name", "eval.best")]

@@ -53,6 +53,14 @@ def read(path, *flags):
   return {each["name"].rpartition(": ")[2]: each for each in records.load(output)}
 
 
+def test_samplers_of_configs_that_name_their_head(results):
+  """As in `configs/ptb.py:blanc_rendle,head=sampled/uniform`."""
+  rows = sampled("uniform", logarithmic(lambda seed: 10.0))
+  for each in rows:
+    each["config"] = "configs/ptb.py:blanc_rendle,head=sampled/uniform"
+  assert read(results(rows))["uniform"]["negatives"] == pytest.approx(10.0)
+
+
 def logarithmic(reaches):
   """A bias that is 0.02 where m is `reaches(seed)`: a line over log m."""
   return lambda seed, m: 0.02 + 0.01 * math.log(reaches(seed) / m)
@@ -175,7 +183,7 @@ def test_one_clear_line(results):
       ["--reference", "full", "blok=full"],
       "no runs of 'blok' among the samplers: unif",
     ),
-    (["--reference", "full", "--rows=("], r"--rows=\(: no regular expression"),
+    (["--reference", "full", "--rows=("], r"--rows=\( is no regular expression"),
     (["--reference", "full", "--gap=0"], "--gap=0.0: must be positive"),
     (["--reference", "full", "--metric=steps"], "give a loss"),
   ]

@@ -250,6 +250,7 @@ def test_directory_of_runs(tmp_path, capsys):
     workdir.mkdir()
     (workdir / "result.json").write_text(json.dumps({"test_ppl": ppl, "steps": 5}))
     (workdir / "meta.json").write_text(json.dumps(meta))
+    (workdir / "config.json").write_text('{"eval": {"every_epochs": 0.5}}')
   (tmp_path / "unfinished").mkdir()
   (tmp_path / "unfinished" / "meta.json").write_text(json.dumps(meta))
   (tmp_path / "worse").mkdir()

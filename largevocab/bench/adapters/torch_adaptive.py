@@ -40,7 +40,7 @@ class TorchAdaptive:
     cutoffs: where clusters begin; none: at shares of the classes (`DIVISIONS`).
     div_value: by which each tail is narrower than the one before it.
     optimizer: 'sgd', 'adagrad' or 'adam'.
-    device: 'cpu', 'cuda' or another one of PyTorch.
+    device: 'cpu', 'cuda' or 'cuda:1'.
 
   Raises:
     ImportError: PyTorch is not installed.
@@ -92,9 +92,7 @@ class TorchAdaptive:
       self._optimizer.step()
       total += loss.detach()
       self._num_steps += 1
-    if self._device != "cpu":
-      self._torch.accelerator.synchronize()
-    if not math.isfinite(total):
+    if not math.isfinite(total):  # waits for the last step
       raise Diverged("the loss is not finite", self._num_steps)
 
   def evaluate(self, batches: Iterable[Batch], k: int) -> Iterator[np.ndarray]:
@@ -109,7 +107,8 @@ class TorchAdaptive:
     if self._device == "cpu":
       return None
     cuda = self._torch.cuda
-    return Device(cuda.get_device_name(), cuda.max_memory_allocated() / 2**20)
+    peak = cuda.max_memory_allocated(self._device)
+    return Device(cuda.get_device_name(self._device), peak / 2**20)
 
   def _nll(self, h_ND: Any, batch: Batch) -> np.ndarray:
     """-log p of the first label, f32[N]."""

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from largevocab import atomic
 from largevocab.errors import UserError
 from largevocab.fields import Between, Count, CountOrNone, declared, settings
 
@@ -126,7 +127,7 @@ class CostModel:
 
   def save(self, path: pathlib.Path) -> None:
     """Writes a file that `load` reads."""
-    path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+    atomic.write_text(path, json.dumps(dataclasses.asdict(self), indent=1) + "\n")
 
 
 def names() -> list[str]:

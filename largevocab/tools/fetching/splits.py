@@ -17,10 +17,10 @@ def write_split(data: Path, numbers: Path, path: Path) -> None:
     path: the file to write.
 
   Raises:
-    UserError: the header or a number is not valid.
+    UserError: the header or a number is not valid, or there is none.
     OSError: the file cannot be written.
   """
-  header, *documents = read_lines(data)
+  header, *documents = [*read_lines(data)] or [""]
   match header.split():
     case [count, *sizes] if len(sizes) == 2 and count == str(len(documents)):
       pass
@@ -38,6 +38,8 @@ def write_split(data: Path, numbers: Path, path: Path) -> None:
         f"{len(documents)}: delete it, and get the archive again"
       )
     chosen.append(documents[int(first) - 1].rstrip("\r\n"))
+  if not chosen:
+    raise UserError(f"{numbers} is empty: delete it, and get the archive again")
   with replacing(path) as file:
     for line in (" ".join([str(len(chosen)), *sizes]), *chosen):
       file.write(f"{line}\n".encode())

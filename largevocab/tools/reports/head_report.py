@@ -26,6 +26,7 @@ LOSSES_TOO = f"[LOSS/]{SAMPLERS}"
 
 
 def parse(
+  name: str,
   description: str | None,
   argv: list[str] | None,
   heads: str = SAMPLERS,
@@ -34,6 +35,7 @@ def parse(
   """Parses the arguments of a report.
 
   Args:
+    name: of the report.
     description: of the report.
     argv: what the user gives.
     heads: what each of the heads looks like.
@@ -44,13 +46,13 @@ def parse(
   add("heads", nargs="+", metavar=heads)
   add("--workdir", required=True, help="workdir of a run of largevocab.main")
   add("--checkpoint", choices=["latest", "best"], default="latest")
-  for name, (default, what) in numbers.items():
-    add(f"--{name}", type=int, default=default, help=what)
+  for number, (default, what) in numbers.items():
+    add(f"--{number}", type=int, default=default, help=what)
   add("--label", default="", help="prefix of names, to identify the run")
-  add("--output", type=pathlib.Path, help="default: WORKDIR/REPORT.jsonl")
+  add("--output", type=pathlib.Path, help=f"default: WORKDIR/{name}.jsonl")
   args = parser.parse_args(argv)
   entry.check_counts(args, *numbers)
-  entry.check_output(args.output)
+  args.output = args.output or pathlib.Path(args.workdir, f"{name}.jsonl")
   return args
 
 
@@ -80,6 +82,7 @@ def report(
     UserError: the run's head does not have one row per class, or a head is invalid.
   """
   _, like = experiment(args.workdir)
+  entry.check_output(args.output)
   heads = {text: head_of(text, like) for text in args.heads}  # before reading data
   model = trained(args.workdir, args.checkpoint)
   given = read(model, args)
@@ -98,10 +101,8 @@ def report(
   return rows
 
 
-def write(
-  args: argparse.Namespace, name: str, rows: list[Record], columns: list[str]
-) -> None:
-  """Prints the table, and writes the records to args.output or the workdir, where they
-  replace records of the same names and seeds."""
+def write(args: argparse.Namespace, rows: list[Record], columns: list[str]) -> None:
+  """Prints the table, and writes the records to args.output, where they replace
+  records of the same names and seeds."""
   print(results_table.table(rows, columns))
-  records.merge(args.output or pathlib.Path(args.workdir, f"{name}.jsonl"), rows)
+  records.merge(args.output, rows)

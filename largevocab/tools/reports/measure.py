@@ -1,4 +1,4 @@
-"""Measurements of functions in turns, after a comparison of their results."""
+"""Times of functions, and memory of compiled ones."""
 
 import math
 import os
@@ -7,31 +7,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from largevocab.heads import Head
 from largevocab.tools.sweeps.records import measured_here
 
 TURN_SECONDS = 0.2
+LEAST_SECONDS, LEAST_CALLS = 0.4, 4  # of `least_time`
 _MOST_SECONDS = ContextVar("most_seconds", default=math.inf)
 LR = 0.1
-
-
-class Case(NamedTuple):
-  """One measured comparison.
-
-  Attributes:
-    name: what is compared, as 'above / below', and the main sizes.
-    sizes: all sizes, and the error between the results.
-    figures: measurements such as `ratio`, and its goal `at_least` or `at_most`.
-  """
-
-  name: str
-  sizes: dict[str, Any]
-  figures: dict[str, Any]
 
 
 def compare(
@@ -99,20 +85,6 @@ def temp_bytes(compiled: jax.stages.Compiled) -> int:
   return analysis.temp_size_in_bytes
 
 
-def check_close(got: Any, want: Any, tolerance: float) -> float:
-  """The largest difference in a leaf, relative to the leaf's largest absolute value.
-
-  Raises:
-    AssertionError: it is above the tolerance.
-  """
-  errors = jax.tree.map(
-    lambda a, b: float(jnp.abs(a - b).max() / jnp.abs(b).max()), got, want
-  )
-  error = max(jax.tree.leaves(errors))
-  assert error <= tolerance, f"the answers differ by {error}"
-  return error
-
-
 class Stepper:
   """A step with donated state, which can be called repeatedly without arguments.
 
@@ -155,15 +127,28 @@ def shortened(seconds: float) -> Iterator[None]:
     _MOST_SECONDS.reset(token)
 
 
-def milliseconds(function: Callable[[], Any], calls: int = 5) -> float:
-  """Median milliseconds per call, after one untimed call."""
+def milliseconds(function: Callable[[], Any]) -> float:
+  """Median milliseconds of five calls, after one untimed call."""
   jax.block_until_ready(function())
   times = []
-  for _ in range(calls):
+  for _ in range(5):
     start = time.perf_counter()
     jax.block_until_ready(function())
     times.append(1e3 * (time.perf_counter() - start))
   return statistics.median(times)
+
+
+def least_time(call: Callable[[], Any]) -> float:
+  """Seconds per call: the minimum of many calls."""
+  jax.block_until_ready(call())
+  jax.block_until_ready(call())
+  times: list[float] = []
+  end = time.perf_counter() + LEAST_SECONDS
+  while len(times) < LEAST_CALLS or time.perf_counter() < end:
+    start = time.perf_counter()
+    jax.block_until_ready(call())
+    times.append(time.perf_counter() - start)
+  return min(times)
 
 
 def about_this_run() -> dict[str, object]:

@@ -80,8 +80,8 @@ class Campaign:
     search = self.sweep.search
     return search.chosen(run, self._record_of) if search else run
 
-  def collect(self, page: bool = True) -> None:
-    """Writes the results so far: results.jsonl, search.jsonl, and the HPARAMS `page`.
+  def collect(self) -> None:
+    """Writes the results so far: results.jsonl, search.jsonl, and the HPARAMS page.
 
     Rows of methods whose search lacks trials stay as they are.
     """
@@ -103,7 +103,7 @@ class Campaign:
       lambda run: told.get(run.id, {}),
       keep=lambda record: record.get("name") in waiting,
     )
-    if page and root.exists():
+    if root.exists():
       hparams_page.write(root, known)
 
   def count_baselines(self) -> None:

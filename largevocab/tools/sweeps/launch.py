@@ -17,6 +17,7 @@ from largevocab import command_line, config
 from largevocab.atomic import lock
 from largevocab.data.text.text_corpus import LOCATIONS
 from largevocab.errors import UserError, listed
+from largevocab.paths import user_path
 from largevocab.tools.sweeps.sweep_run import Run
 from largevocab.training.lock import is_held
 from largevocab.training.workdir import has_ended
@@ -61,6 +62,7 @@ class PathSetting:
         f"--set {text}: {key!r} has no place of data, as {listed(PLACES)} have; other "
         "settings belong in the sweep file"
       )
+    path = path and str(user_path(path, f"--set {key}"))
     if not path or not (pathlib.Path(path).exists() or glob.glob(path)):
       raise UserError(
         f"--set {text}: want KEY=PATH or CONFIG:KEY=PATH of a file or directory that "

@@ -185,6 +185,15 @@ def load(path: pathlib.Path, needs: Iterable[str] = FIELDS) -> list[Record]:
   return records
 
 
+@contextmanager
+def naming(path: pathlib.Path) -> Iterator[None]:
+  """Prefixes error messages with the name of their file."""
+  try:
+    yield
+  except UserError as error:
+    raise UserError(f"{path}: {error}") from None
+
+
 def numbered(path: pathlib.Path) -> list[tuple[int, Record]]:
   """The objects in a JSON Lines file, with their line numbers.
 
@@ -318,6 +327,29 @@ def changed(
     yield new
     if new != old:
       _write(path, list(new.values()))
+
+
+def only(rows: list[Record], pattern: str, setting: str) -> list[Record]:
+  """The rows in whose names a regular expression is found.
+
+  Args:
+    rows: records with names.
+    pattern: the expression.
+    setting: where it was given, for error messages.
+
+  Raises:
+    UserError: it is none, or is found in no name.
+
+  >>> only([{"name": "pps, 512"}, {"name": "full"}], "^pps", "rows")
+  [{'name': 'pps, 512'}]
+  """
+  try:
+    found = [row for row in rows if re.search(pattern, row["name"])]
+  except re.error as error:
+    raise UserError(f"{setting}={pattern} is no regular expression: {error}") from None
+  if not found:
+    raise UserError(f"{setting}={pattern} is found in no name of a row; correct it")
+  return found
 
 
 def is_loss(metric: str) -> bool:

@@ -79,8 +79,10 @@ def short(values: list[float]) -> str:
 
   >>> short([0.0312, 0.0314]), short([1.26]), short([126.1]), short([1.26e12])
   ('0.031', '1.3', '126', '1.3e+12')
+  >>> short([99.4]), short([99.7])
+  ('99', '100')
   """
   if not values:
     return NOTHING
   mean = statistics.fmean(values)
-  return f"{mean:.0f}" if 100 <= abs(mean) < 1e6 else f"{mean:.2g}"
+  return f"{mean:.0f}" if 99.5 <= abs(mean) < 1e6 else f"{mean:.2g}"

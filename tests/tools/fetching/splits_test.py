@@ -33,6 +33,8 @@ def test_splits_by_numbers_of_lines_are_what_the_loader_reads(tmp_path):
   [
     ("D/d_trSplit.txt", b"1 1\n4 1\n", r"trSplit.txt, line 2: '4' is no .* to 3"),
     ("D/d_tstSplit.txt", b"x", r"line 1: 'x' is no number"),
+    ("D/d_tstSplit.txt", b"", "tstSplit.txt is empty"),
+    ("D/D_data.txt", b"", "0 lines below the header ''"),
     ("D/D_data.txt", b"9 5 2\n0 1:1\n", "1 lines below the header '9 5 2'"),
   ],
 )
