@@ -19,14 +19,15 @@ class Targets(NamedTuple):
   """The true classes of N examples.
 
   Attributes:
-    ids_NP: i32[N, P], the true classes, padded with V (the number of classes).
+    ids_NP: i32[N, P], the true classes. Padding is any id that is no class, with
+      weight 0; data sets have V, the number of classes.
     w_NP: f32[N, P], their weights, 0 on padding. A row sums to the example's weight:
       1/P each for P equally true classes, all 0 for an example to ignore. An id
       outside 0 ... V - 1 is padding if its weight is 0. Otherwise the loss is NaN;
       `check_targets` reports such ids.
     context_N: i32[N], context ids for heads with state per context: for a language
       model the current input token, for item histories the last item, for examples with
-      features the number of the example; 0 if there is no context.
+      features the number of the example; -1 if there is no context.
   """
 
   ids_NP: jax.Array
@@ -57,7 +58,8 @@ def single_targets(
       `weight_N=ids_N >= 0`.
     num_classes: V, to check the ids against; not under `jax.jit`.
     context_N: int[N], the `context_N` of `Targets`, which the sampler `Bigram` and
-      `NCE(normalizer="context")` read; None: all examples have context 0.
+      `NCE(normalizer="context")` read. None: all have -1, with which `Bigram` draws
+      by counts alone, and `NCE` learns one log-partition function for all.
 
   Raises:
     UserError: an id is not a 32-bit integer, or a weight not finite, which is known of
@@ -83,7 +85,8 @@ def multi_targets(
   """Targets with several true classes per example.
 
   Args:
-    ids_NP: int[N, P], padded with -1; each class once, unless there are weights.
+    ids_NP: int[N, P], padded with -1, or with V if `num_classes` is given; each class
+      once, unless there are weights.
     weight_NP: f32[N, P], 0 on padding; None: equal for the classes of an example, with
       sum 1.
     num_classes: V, to check the ids against; not under `jax.jit`.
@@ -100,9 +103,10 @@ def multi_targets(
   check_shapes(ids_NP=given_NP)
   ids_NP = _as_int32(given_NP)
   if weight_NP is None:
+    is_class_NP = (given_NP != -1) & (given_NP != num_classes)
     if isinstance(given_NP, np.ndarray):
-      _check_distinct(given_NP)
-    is_class_NP = jnp.asarray(given_NP != -1)
+      _check_distinct(np.where(is_class_NP, given_NP, -1))
+    is_class_NP = jnp.asarray(is_class_NP)
     num_N1 = jnp.sum(is_class_NP, axis=-1, keepdims=True)
     weight_NP = is_class_NP / jnp.maximum(num_N1, 1)
   weight_NP = _finite(weight_NP)
@@ -117,7 +121,7 @@ def _targets(
   context_N: ArrayLike | None,
 ) -> Targets:
   if context_N is None:
-    context_N = jnp.zeros(len(ids_NP), jnp.int32)
+    context_N = jnp.full(len(ids_NP), -1, jnp.int32)
   else:
     context_N = _as_int32(_integers("contexts", context_N))
   y = Targets(ids_NP, w_NP.astype(jnp.float32), context_N)
@@ -235,6 +239,16 @@ def known_targets(y: Targets, num_classes: int) -> Targets:
   )
 
 
+def have_weight(y: Targets) -> jax.Array:
+  """Whether an example has a weight other than 0, bool[N]; that of an invalid label,
+  NaN, does not count.
+
+  >>> have_weight(single_targets([3, 1], [1.0, 0.0])).tolist()
+  [True, False]
+  """
+  return jnp.any(jnp.abs(y.w_NP) > 0, axis=1)
+
+
 def batch_classes(y: Targets, num_classes: int) -> jax.Array:
   """The distinct true classes of examples with weight, padded with V: i32[N * P].
 
@@ -244,8 +258,7 @@ def batch_classes(y: Targets, num_classes: int) -> jax.Array:
   >>> batch_classes(Targets(ids_NP, w_NP, jnp.zeros(4)), 3)
   Array([0, 2, 3, 3], dtype=int32)
   """
-  is_live_N = jnp.any(jnp.abs(y.w_NP) > 0, axis=1)
-  counts_NP = is_live_N[:, None] & is_class(y.ids_NP, num_classes)
+  counts_NP = have_weight(y)[:, None] & is_class(y.ids_NP, num_classes)
   ids_T = jnp.sort(jnp.where(counts_NP, y.ids_NP, num_classes).ravel())
   again_T = jnp.concatenate([jnp.zeros(1, bool), ids_T[1:] == ids_T[:-1]])
   return jnp.sort(jnp.where(again_T, num_classes, ids_T))

@@ -14,7 +14,7 @@ import numpy as np
 from largevocab.data.base import Data, TrainingBatches
 from largevocab.data.batches import Batch
 from largevocab.errors import Diverged, UserError
-from largevocab.evaluation.evaluate import Stopped, held_out, make_evaluate
+from largevocab.evaluation.evaluate import Evaluate, Stopped, held_out
 from largevocab.evaluation.similarity import make_similarity
 from largevocab.provenance import device_name
 from largevocab.training import processes
@@ -154,7 +154,7 @@ class _Loop:
     self._eval_steps = exp.eval.every_steps(epoch)
     self._rate = exp.train.rates(epoch)
     self._monitor = jax.jit(functools.partial(monitor, exp=exp))
-    self._evaluate = make_evaluate(exp, data.counts)
+    self._evaluate = Evaluate(exp, data.counts)
     self._similarity = make_similarity(exp, data)
     self._held_out = held_out(exp, data)
     self._rows = rows_here(exp, exp.train.batch_size)

@@ -119,6 +119,8 @@ def test_shares_are_no_counts():
 def test_whole_numbers_of_any_type_and_padding_are_labels():
   for ids in ([3, 0], np.array([3.0, 0.0]), np.uint8([3, 0]), jnp.array([3, 0])):
     assert single_targets(ids, num_classes=4).ids_NP.tolist() == [[3], [0]]
+  padded = multi_targets([[3, 4, 4], [1, 2, 4]], num_classes=4)
+  assert padded.w_NP.tolist() == [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]
   padded = single_targets([3, 4, -1], [1.0, 0.0, 0.0], num_classes=4)
   assert padded.w_NP.tolist() == [[1.0], [0.0], [0.0]]
   assert single_targets([]).ids_NP.shape == (0, 1)
@@ -135,7 +137,7 @@ def test_labels_of_a_sequence_must_be_flat():
 def test_contexts_are_those_given():
   assert single_targets([1, 2], context_N=[5, 6]).context_N.tolist() == [5, 6]
   assert multi_targets([[1], [2]], context_N=jnp.arange(2)).context_N.tolist() == [0, 1]
-  assert single_targets([1, 2]).context_N.tolist() == [0, 0]
+  assert single_targets([1, 2]).context_N.tolist() == [-1, -1]
   with pytest.raises(ValueError, match=r"context_N has shape \(1,\), but N = 2"):
     single_targets([1, 2], context_N=[5])
   with pytest.raises(UserError, match=r"^context 0\.5 at"):
@@ -146,8 +148,8 @@ def test_several_labels_weigh_one_in_sum_and_padding_nothing():
   y = multi_targets([[3, 1, -1], [0, -1, -1], [-1, -1, -1]], num_classes=4)
   assert y.w_NP.tolist() == [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
   assert multi_targets([[3, 1]], [[0.2, 0.7]]).w_NP.dtype == jnp.float32
-  with pytest.raises(UserError, match=r"label 4 at ids_NP\[0, 1\]"):
-    multi_targets([[3, 4]], num_classes=4)
+  with pytest.raises(UserError, match=r"label 5 at ids_NP\[0, 1\]"):
+    multi_targets([[3, 5]], num_classes=4)
   with pytest.raises(ValueError, match=r"ids_NP has shape \(2,\)"):
     multi_targets([3, 1], [1.0, 1.0])
 

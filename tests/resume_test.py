@@ -147,7 +147,7 @@ def test_stopped_while_it_evaluates(tmp_path, monkeypatch):
 
   for number, step in ((1, 20), (2, 40), (2, 50), (2, 50)):
     with monkeypatch.context() as patch:
-      patch.setattr(train, "make_evaluate", signalling(train.make_evaluate, number))
+      patch.setattr(train, "Evaluate", signalling(train.Evaluate, number))
       with pytest.raises(SystemExit) as end:
         main.run(["main", *flags])
     assert end.value.code == 128 + signal.SIGTERM
@@ -182,11 +182,11 @@ def test_stopped_while_it_watches_its_samples(tmp_path, monkeypatch):
   assert checkpoints(tmp_path) == [3]
 
 
-def signalling(make_evaluate, number):
-  """`make_evaluate`, but that SIGTERM comes during the evaluation of this number."""
+def signalling(Evaluate, number):
+  """`Evaluate`, but that SIGTERM comes during the evaluation of this number."""
 
   def make(*args):
-    evaluate, calls = make_evaluate(*args), []
+    evaluate, calls = Evaluate(*args), []
 
     def evaluate_and_signal(state, batches, stopped):
       calls.append(batches)

@@ -19,7 +19,7 @@ from largevocab import config as c
 from largevocab.data.batches import TokenBatches
 from largevocab.data.classes import Classes
 from largevocab.errors import Diverged, UserError
-from largevocab.evaluation.evaluate import held_out, make_evaluate
+from largevocab.evaluation.evaluate import Evaluate, held_out
 from largevocab.models.linear import Linear
 from largevocab.rows import sq_norm
 from largevocab.train import train
@@ -311,7 +311,7 @@ def test_evaluation_is_compiled_before_training_and_only_once(data, tmp_path):
     )
   )
   loaded = exp.data.load()
-  state, evaluate = init_state(exp, loaded), make_evaluate(exp, loaded.counts)
+  state, evaluate = init_state(exp, loaded), Evaluate(exp, loaded.counts)
   batches = held_out(exp, loaded)
   for split in batches.values():
     evaluate.try_out(state, split)

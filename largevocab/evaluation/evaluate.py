@@ -192,11 +192,6 @@ def finished(
   return finished
 
 
-def make_evaluate(exp: Experiment, counts: Counts) -> Evaluate:
-  """A function from state and batches to exact metrics, see `Evaluate`."""
-  return Evaluate(exp, counts)
-
-
 def held_out(exp: Experiment, data: Data) -> dict[str, HeldOutBatches]:
   """The batches of 'valid' and 'test'.
 
@@ -241,7 +236,7 @@ def evaluate_workdir(exp: Experiment, workdir: str, which: str) -> dict[str, Any
   data, state = restore(exp, workdir, which)
   state = for_evaluation(exp.optimizer, state)
   _LOG.info("evaluating the state after step %d", int(state.step))
-  evaluate, similarity = make_evaluate(exp, data.counts), make_similarity(exp, data)
+  evaluate, similarity = Evaluate(exp, data.counts), make_similarity(exp, data)
   metrics: dict[str, Any] = {"step": int(state.step)}
   for split, batches in held_out(exp, data).items():
     values = evaluate(state, batches)

@@ -18,7 +18,7 @@ from largevocab.data.labels.multi_label import MultiLabel
 from largevocab.data.text.corpus import Corpus
 from largevocab.data.text.vocabulary import Vocabulary
 from largevocab.errors import UserError
-from largevocab.evaluation.evaluate import Evaluate, make_evaluate
+from largevocab.evaluation.evaluate import Evaluate
 from largevocab.evaluation.queries import (
   DocumentQueries,
   HistoryQueries,
@@ -75,7 +75,7 @@ def language_model(
   exp: Experiment, vocabulary: Vocabulary, state: State
 ) -> LanguageModel:
   """A language model for one text at a time."""
-  evaluate = make_evaluate(exp, Counts(vocabulary.counts_V))
+  evaluate = Evaluate(exp, Counts(vocabulary.counts_V))
   top_k = jax.jit(functools.partial(_next_word, exp), static_argnames="k")
   return LanguageModel(exp, vocabulary, state, evaluate, top_k)
 

@@ -167,8 +167,10 @@ class Adaptive(Partitioned, LinearHead):
     if self.tied and ddowns:
       ddowns = (_sum_of_first_rows(ddowns),)
     grads = AdaptiveGrads(d.model.head_VD, dtails, ddowns, d.reached_J)
-    norm = sq_norm(ddowns, shards.psum(sq_norm((d.model.head_VD, dtails))))
-    return head_step(loss, d.h_ND, h_ND, grads, norm)
+    return head_step(loss, d.h_ND, h_ND, grads, self.sq_norm(state, grads))
+
+  def sq_norm(self, state: AdaptiveState, grads: AdaptiveGrads) -> jax.Array:
+    return sq_norm(grads.downs, shards.psum(sq_norm((grads.head_VD, grads.tails))))
 
   def update(
     self,

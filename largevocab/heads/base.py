@@ -18,8 +18,8 @@ from largevocab.ops.softmax.chunks import wide
 
 PyTree = Any
 # How the leaves of a state are sharded over devices: the rows of a table, an entry for
-# each block of classes, or not at all. Of the last those of blocks are equal at first,
-# or are terms of a sum.
+# each block of classes, or not at all. In the last case blocks make equal initial
+# values (WHOLE), or terms whose sum is the initial value (SUM).
 ROWS, BLOCKS, WHOLE, SUM = "rows", "blocks", "whole", "sum"
 
 
@@ -91,6 +91,11 @@ class Head(Protocol):
     """Applies scale * grads at learning rate lr and updates all statistics."""
     ...
 
+  def sq_norm(self, state: PyTree, grads: PyTree) -> jax.Array:
+    """f32[], |d loss / d head parameters|^2 of gradients at this state, as in
+    `HeadStep.sq_norm`, also of those that `accumulate` or `add_row_grads` made."""
+    ...
+
   def refresh(self, state: PyTree, key: jax.Array) -> PyTree:
     """Rebuilds statistics: expensive, and done rarely."""
     ...
@@ -133,8 +138,8 @@ class Head(Protocol):
   def init_blocks(
     self, key: jax.Array, counts: Counts, dim: int, blocks: Blocks
   ) -> Callable[[int], PyTree]:
-    """Of `in_blocks`, in `shards.over`: the initial state of a block as a function of
-    its number."""
+    """A function from the number of a block to its initial state. To be called on the
+    head that `in_blocks` returns, within `shards.over(blocks)`."""
     ...
 
   def class_rows(self, state: PyTree, ids_R: jax.Array) -> jax.Array:
@@ -181,7 +186,9 @@ def head_step(
     norm: squared norm of the gradient of all rows.
   """
   dh_ND = shards.sum_for_own_examples(dx_ND[:, : like_ND.shape[1]])
-  return HeadStep(loss, dh_ND.astype(like_ND.dtype), grads, norm)
+  # NumPy's float64 is float32 without `jax_enable_x64`.
+  dtype = jax.dtypes.canonicalize_dtype(like_ND.dtype)
+  return HeadStep(loss, dh_ND.astype(dtype), grads, norm)
 
 
 def total_weight(y: Targets) -> jax.Array:

@@ -209,8 +209,10 @@ class DSoftmax(Partitioned, LinearHead):
 
     weights = jax.tree.map(wide, state.weights)
     loss, (dh_ND, grads) = jax.value_and_grad(mean_loss, (0, 1))(wide_ND, weights)
-    norm = sq_norm(grads.downs, shards.psum(sq_norm(grads.rows)))
-    return head_step(loss, dh_ND, h_ND, grads, norm)
+    return head_step(loss, dh_ND, h_ND, grads, self.sq_norm(state, grads))
+
+  def sq_norm(self, state: DSoftmaxState, grads: Weights) -> jax.Array:
+    return sq_norm(grads.downs, shards.psum(sq_norm(grads.rows)))
 
   def update(
     self, state: DSoftmaxState, grads: Weights, lr: ArrayLike, scale: ArrayLike = 1.0

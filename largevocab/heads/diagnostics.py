@@ -35,7 +35,8 @@ def quality(
   exact sets and negatives, 'log_z_bias': E log(Z~ / Z) in nats, the bias of its loss,
   'chi2': sum (p - q)^2 / q of the softmax p against the proposal q of the draws alone;
   inf if some class cannot be drawn}. The first two are means over 32 draws, with about
-  10 % error unless few examples dominate; chi2 is exact.
+  10 % error unless few examples dominate; chi2 is exact. For samplers that draw from
+  the batch, chi2 is of their distribution for these examples alone.
 
   Cost: 32 draws of a step, and 32 logits a class: at V = 1 M a hundred `pps` steps. A
   sampler whose law takes all logits computes them again for every 16,384 classes.

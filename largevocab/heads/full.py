@@ -109,7 +109,10 @@ class Full(LinearHead):
       return softmax_loss(x_ND, w_VD, y.ids_NP, mean_w_NP, how, **kind)
 
     loss, (dh_ND, dw_VD) = jax.value_and_grad(mean_loss, (0, 1))(wide_ND, wide(w_VD))
-    return head_step(loss, dh_ND, h_ND, dw_VD, shards.psum(sq_norm(dw_VD)))
+    return head_step(loss, dh_ND, h_ND, dw_VD, self.sq_norm(state, dw_VD))
+
+  def sq_norm(self, state: FullState, grads: jax.Array) -> jax.Array:
+    return shards.psum(sq_norm(grads))
 
   def add_row_grads(
     self, state: FullState, grads: jax.Array, ids_R: jax.Array, g_RD: jax.Array
@@ -119,7 +122,7 @@ class Full(LinearHead):
     rows = class_row_grads(self.logits, *known)
     at = grads.at[rows.ids_R]
     dw_VD = at.add(rows.rows_RD, mode="drop", unique_indices=True)
-    return dw_VD, shards.psum(sq_norm(dw_VD))
+    return dw_VD, self.sq_norm(state, dw_VD)
 
   def update(
     self, state: FullState, grads: jax.Array, lr: ArrayLike, scale: ArrayLike = 1.0

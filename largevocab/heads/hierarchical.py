@@ -126,8 +126,8 @@ class Hierarchical(LinearHead):
     up to 8 times as much; four times that to train, plus min(N P, K) blocks of S D to
     update. Blocks of gradients are made where they are needed, twice, and never held
     together: a step needs little memory besides the table. `evaluate` costs as much as
-    a training step, `top_k` as for a softmax. On several devices each has some of the
-    clusters.
+    the loss without its gradient, `top_k` as for a softmax. On several devices each has
+    some of the clusters.
 
   >>> state = Hierarchical(bias=False).init(jax.random.key(0), [1, 5, 3, 4], 2)
   >>> state.members_KS.tolist()
@@ -226,9 +226,12 @@ class Hierarchical(LinearHead):
     x_ND = self.features(wide_ND)
     loss, d = two_level_loss(x_ND, *state.model, y.ids_NP, mean_w_NP, dtype=self.dtype)
     leaves = BlockGrads(d.cluster_M, d.d_MS, d.x_MD)
-    norm = sq_norm(d.clusters_KD) + blocks.sq_norm(leaves, len(d.clusters_KD))
     grads = HierarchicalGrads(d.clusters_KD, leaves)
-    return head_step(loss, d.x_ND, h_ND, grads, shards.psum(norm))
+    return head_step(loss, d.x_ND, h_ND, grads, self.sq_norm(state, grads))
+
+  def sq_norm(self, state: HierarchicalState, grads: HierarchicalGrads) -> jax.Array:
+    of_leaves = blocks.sq_norm(grads.leaves, len(grads.clusters_KD))
+    return shards.psum(sq_norm(grads.clusters_KD) + of_leaves)
 
   def update(
     self,

@@ -120,7 +120,10 @@ class Huffman(LinearHead):
       x_ND, state.nodes.w_VD, state.tree, y.ids_NP, mean_w_NP, dtype=self.dtype
     )
     grads = RowGrads(*rows)
-    return head_step(loss, dx_ND, h_ND, grads, shards.psum(sq_norm(grads)))
+    return head_step(loss, dx_ND, h_ND, grads, self.sq_norm(state, grads))
+
+  def sq_norm(self, state: HuffmanState, grads: RowGrads) -> jax.Array:
+    return shards.psum(sq_norm(grads))
 
   def update(
     self, state: HuffmanState, grads: RowGrads, lr: ArrayLike, scale: ArrayLike = 1.0

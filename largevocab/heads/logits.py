@@ -28,11 +28,12 @@ class Logits(Protocol):
     ...
 
   def features(self, h_ND: jax.Array) -> jax.Array:
-    """x, of which the head takes products with the rows."""
+    """x, [N, D'], of which the head takes products with the rows; h_ND is f32[N, D]."""
     ...
 
   def rows(self, w_RD: jax.Array) -> jax.Array:
-    """The rows in whose products with x the logits of evaluation are."""
+    """Class rows w_RD as they are evaluated, f32[R, D']: logits are their products with
+    x. Those of cosines have length 1."""
     ...
 
   def score(self, score: Score) -> ChunkScore:
@@ -50,8 +51,8 @@ class Logits(Protocol):
   def row_gradient(
     self, w_VD: jax.Array, ids_R: jax.Array, rows_RD: jax.Array
   ) -> jax.Array:
-    """The gradient of rows i32[R], from that with what depends on the rows besides
-    products held fixed."""
+    """The gradient f32[R, D'] of the rows `ids_R`. It adds to `rows_RD`, the gradient
+    through the products <x, w_c>, what flows through |w_c|, on which cosines depend."""
     ...
 
   def change(self, w_VD: jax.Array) -> Change | None:

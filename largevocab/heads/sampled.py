@@ -38,7 +38,7 @@ from largevocab.heads.linear import LinearHead
 from largevocab.heads.logits import Linear, Logits, class_row_grads, class_rows
 from largevocab.heads.sampled_checks import check_settings
 from largevocab.heads.sampled_state import SampledGrads, SampledState
-from largevocab.labels import Counts, Targets, as_counts, batch_classes
+from largevocab.labels import Counts, Targets, as_counts, batch_classes, have_weight
 from largevocab.losses import SAMPLED_LOSSES, SampledLoss, SampledSoftmax, Scores
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import is_member
@@ -60,6 +60,7 @@ from largevocab.rows import (
   Table,
   checked,
   row_grads,
+  sq_norm,
 )
 from largevocab.samplers.base import (
   Sampler,
@@ -206,7 +207,7 @@ class Sampled(LinearHead):
     (do,) = to_o(jnp.concatenate([ds_NP, ds[1]], axis=1))
     # Rows that only examples without weight refer to are not updated: optimisers may
     # change a row even if its gradient is zero.
-    is_live_N = jnp.any(jnp.abs(y.w_NP) > 0, axis=1)
+    is_live_N = have_weight(y)
     counted = jnp.concatenate([y.ids_NP < len(w_VD), others.mask], axis=1)
     at_true = lambda mask: jnp.pad(mask, ((0, 0), (P, 0)))  # False there
     constant = jax.tree.map(at_true, others.constant)
@@ -219,7 +220,11 @@ class Sampled(LinearHead):
       dlog_z = row_grads(at_N, shards.psum(dlog_z_N)[:, None], num)
     grads = SampledGrads(RowGrads(ids_R, rows_RD), dlog_z)
     (dh_ND,) = to_h(dx_ND.astype(x_ND.dtype))
-    return head_step(loss, dh_ND, h_ND, grads, grads.sq_norm)
+    return head_step(loss, dh_ND, h_ND, grads, self.sq_norm(state, grads))
+
+  def sq_norm(self, state: SampledState, grads: SampledGrads) -> jax.Array:
+    # Log-partition functions are on each device.
+    return shards.psum(sq_norm(grads.rows)) + sq_norm(grads.log_z)
 
   def add_row_grads(self, state: SampledState, grads: SampledGrads, ids_R, g_RD):
     """The gradient with that of looked-up rows added, and its squared norm."""
@@ -231,7 +236,7 @@ class Sampled(LinearHead):
         drawn=RowGrads(drawn_R, jnp.zeros((len(drawn_R), 0)), grads.rows.tag)
       )
     grads = grads._replace(rows=grads.rows + more)
-    return grads, grads.sq_norm
+    return grads, self.sq_norm(state, grads)
 
   def update(
     self, state: SampledState, grads: SampledGrads, lr, scale=1.0

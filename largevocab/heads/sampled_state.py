@@ -4,9 +4,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from largevocab.ops import shards
 from largevocab.ops.activations import Activations, knows_activations
-from largevocab.rows import RowGrads, Table, added, sq_norm
+from largevocab.rows import RowGrads, Table, added
 
 PyTree = Any
 
@@ -46,8 +45,3 @@ class SampledGrads(NamedTuple):
   drawn: RowGrads | None = None
 
   __add__ = added  # pyrefly: ignore
-
-  @property
-  def sq_norm(self) -> jax.Array:
-    """Of the class rows of all devices; log-partition functions are on each."""
-    return shards.psum(sq_norm(self.rows)) + sq_norm(self.log_z)

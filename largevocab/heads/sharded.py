@@ -71,7 +71,8 @@ class ShardedHead:
     num_blocks: B, of the classes.
 
   Raises:
-    UserError: the number of devices does not divide that of blocks.
+    UserError: the mesh has other axes, or its number of devices does not divide that
+      of blocks.
 
   Cost: the head's for V / C classes and N examples; a device sends (C - 1) / C times N
     (D + 1) numbers for activations, N D for their gradient and some N (P + 2) for sums.
@@ -90,6 +91,11 @@ class ShardedHead:
   num_blocks: int
 
   def __post_init__(self):
+    if self.mesh.axis_names != (AXIS,):
+      raise UserError(
+        f"ShardedHead: the mesh has the axes {self.mesh.axis_names}, and must have "
+        f"{AXIS!r} alone: give class_mesh(devices), also beside another mesh of them"
+      )
     check_devices(self.num_blocks, self.mesh.size)
 
   @property
@@ -141,8 +147,8 @@ class ShardedHead:
 
   def abstract_state(self, counts: Counts | ArrayLike, dim: int) -> ShardedState:
     """The shapes of the initial state and where its parts lie, of which nothing is
-    made: for programs that are compiled and not run. All blocks are taken to have the
-    sizes of the first."""
+    made: to restore one, or to compile programs for other devices. All blocks are taken
+    to have the sizes of the first."""
     counts, B = as_counts(counts), self.num_blocks
     blocks = Blocks(counts.num_classes, B)
     of_block = self._here.init_blocks(jax.random.key(0), counts, dim, blocks)
@@ -204,6 +210,12 @@ class ShardedHead:
     rates = {"lr": jnp.asarray(lr), "scale": jnp.asarray(scale)}
     parts = self._run(local, self._specs(state.parts), state, grads.parts, **rates)
     return state._replace(parts=parts)
+
+  def sq_norm(self, state: ShardedState, grads: DeviceGrads) -> jax.Array:
+    def local(parts, grads):
+      return self._here.sq_norm(parts, shards.drop_device_axis(grads))
+
+    return self._run(local, shards.WHOLE, state, grads.parts)
 
   def refresh(self, state: ShardedState, key: jax.Array) -> ShardedState:
     parts = self._run(self._here.refresh, self._specs(state.parts), state, key=key)

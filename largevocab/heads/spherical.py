@@ -117,8 +117,13 @@ class Spherical(LinearHead):
     loss, dx_ND, grads = steps.value_and_grads(
       state, self._loss_of(state), x_ND, ids_NP, t_NP, weight_N
     )
-    dh_ND = shards.own_examples(dx_ND[:, : h_ND.shape[1]]).astype(h_ND.dtype)
-    return HeadStep(loss, dh_ND, grads, steps.sq_norm(state, grads))
+    norm = self.sq_norm(state, grads)
+    dh_ND = shards.own_examples(dx_ND[:, : h_ND.shape[1]])
+    dtype = jax.dtypes.canonicalize_dtype(h_ND.dtype)
+    return HeadStep(loss, dh_ND.astype(dtype), grads, norm)
+
+  def sq_norm(self, state: Factored, grads: steps.SphericalGrads) -> jax.Array:
+    return steps.sq_norm(state, grads)
 
   def update(
     self,

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from largevocab.labels import Targets, known_targets
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.log_partition import Score, logit
@@ -59,7 +60,5 @@ def softmax_cross_entropy(
   if not len(h_ND):
     return jnp.zeros(())
   how = plan(len(h_ND), num_classes, dim, int(budget_mib * _MIB))
-  is_class_NP = (ids_NP >= 0) & (ids_NP < num_classes)
-  w_NP = jnp.where(is_class_NP | (w_NP == 0), w_NP, jnp.nan)
-  ids_NP = jnp.where(is_class_NP, ids_NP, num_classes)
-  return softmax_loss(h_ND, w_VD, ids_NP, w_NP, how, score=score, dtype=dtype)
+  y = known_targets(Targets(ids_NP, w_NP, jnp.zeros(len(h_ND))), num_classes)
+  return softmax_loss(h_ND, w_VD, y.ids_NP, y.w_NP, how, score=score, dtype=dtype)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab.errors import UserError
+from largevocab.labels import is_class
 
 
 @jax.tree_util.register_static
@@ -45,9 +46,8 @@ class Blocks:
     >>> Blocks(5, 2).row(jnp.arange(6)).tolist()
     [0, 3, 1, 4, 2, 6]
     """
-    is_class = (ids >= 0) & (ids < self.num_classes)
     row = ids % self.num * self.size + ids // self.num
-    return jnp.where(is_class, row, self.num_rows)
+    return jnp.where(is_class(ids, self.num_classes), row, self.num_rows)
 
   def class_of(self, row: jax.Array) -> jax.Array:
     """The class of each row; at least V for unused rows.

@@ -19,7 +19,7 @@ from largevocab.ops.passes import capacity, over_live
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax import chunks
 from largevocab.ops.softmax.chunks import RowChunk, wide
-from largevocab.ops.tag import TAG, is_whole, joined
+from largevocab.ops.tag import TAG, joined, valid
 from largevocab.ops.tree.blocks import BlockGrads, fold_blocks, joined_blocks
 
 _PART_BYTES = 8 * 2**20
@@ -196,8 +196,8 @@ def _joined_rows(parts: Sequence[RowGrads], weights: Sequence[ArrayLike]) -> Row
   tag = joined([g.ids_R for g in parts], [g.tag for g in parts])
   scaled = [w * g.rows_RD for w, g in zip(weights, parts, strict=True)]
   rows_RD = jnp.concatenate(scaled).astype(parts[0].rows_RD.dtype)
-  ids_R = jnp.concatenate([g.ids_R for g in parts])
-  above = np.iinfo(ids_R.dtype).max - len(ids_R)
+  above = np.iinfo(np.int32).max - len(rows_RD)
+  ids_R = jnp.concatenate([valid(g.ids_R, g.tag, g.rows_RD, above)[0] for g in parts])
   return RowGrads(*merge_rows(ids_R, rows_RD, above), tag)
 
 
@@ -219,23 +219,19 @@ def _joined_on_devices(
 
 
 def checked(table: Table, grads: RowGrads) -> RowGrads:
-  """The gradient, if its ids are valid. If values are traced and ids turn out to be
-  sums of ids, a gradient that makes rows NaN.
+  """The gradient, if its ids are valid. If it was zeroed leaf by leaf, one without
+  rows; if values are traced and ids were changed, one that makes rows NaN.
 
   Raises:
-    UserError: ids were added or scaled.
+    UserError: ids were changed, see `largevocab.ops.tag`.
 
   >>> g = row_grads(jnp.array([3]), jnp.array([[2.0]]), 4)
-  >>> checked(Table(jnp.zeros((4, 1)), {}, jnp.int32(0)), g) is g
+  >>> checked(Table(jnp.zeros((4, 1)), {}, jnp.int32(0)), g).ids_R is g.ids_R
   True
   """
   check_shapes(w_VD=table.w_VD, ids_R=grads.ids_R, rows_RD=grads.rows_RD)
-  is_right = is_whole(grads.ids_R, grads.tag)
-  if is_right is True:
-    return grads
-  # Sums of ids may all be outside the table, so valid ids are used instead.
-  ids_R = jnp.where(is_right, grads.ids_R, jnp.arange(len(grads.ids_R)))
-  return RowGrads(ids_R, jnp.where(is_right, grads.rows_RD, jnp.nan), grads.tag)
+  found = valid(grads.ids_R, grads.tag, grads.rows_RD, len(table.w_VD))
+  return RowGrads(*found, grads.tag)
 
 
 def rows_and_scalars(slots: dict[str, jax.Array]) -> tuple[dict, dict]:
@@ -335,11 +331,22 @@ def in_parts(
 
 def sq_norm(tree: Any, start: jax.Array | None = None) -> jax.Array:
   """Sum of squares of all float leaves, in at least float32, and of `start`, that of
-  others.
+  others. For gradients of a head use its method `sq_norm`: of several devices, each has
+  some leaves whole.
+
+  Raises:
+    UserError: the tree has gradients whose leaves are factors.
 
   >>> float(sq_norm({"a": jnp.array([3.0, 4.0])}))
   25.0
   """
+  kinds = steps.SphericalGrads | BlockGrads
+  for part in jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, kinds)):
+    if isinstance(part, kinds):
+      raise UserError(
+        "sq_norm: squares of these gradients do not sum to their norm: use that of the "
+        "head, head.sq_norm(state, grads)"
+      )
   leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
   start = jnp.float32(0.0) if start is None else start
   return sum((jnp.sum(jnp.square(wide(x))) for x in leaves), start)

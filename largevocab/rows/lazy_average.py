@@ -26,6 +26,8 @@ average, which forgets the first steps.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -88,31 +90,39 @@ def after(
   return {_AVERAGE: average_RD, _LAST: jnp.maximum(rows[_LAST], count + 1)}
 
 
-def settled(table: Table, decay: float) -> Table:
-  """The table with the averages of all rows up to now; twice is as once, bit by bit.
+def settled(tree: Any, decay: float) -> Any:
+  """A pytree, such as a head's state, whose tables have the averages of all rows up to
+  now; twice is as once, bit by bit.
 
-  Cost: a pass over the table, in place if it is donated.
+  Cost: a pass over the tables, in place if they are donated.
   """
-  if not decay:
-    return table
+  return _with_tables(lambda table: _settled(table, decay), tree) if decay else tree
+
+
+def _settled(table: Table, decay: float) -> Table:
   average_VD = _moved(table.slots, wide(table.w_VD), table.count, decay)
   last_V = jnp.full_like(table.slots[_LAST], table.count)
   return table._replace(slots=table.slots | {_AVERAGE: average_VD, _LAST: last_V})
 
 
-def swapped(table: Table) -> Table:
-  """A table to read, whose rows are the averages; swapped again it is the table.
+def swapped(tree: Any) -> Any:
+  """A pytree, such as a head's state, to evaluate: rows of its tables are the averages.
+  Swapped again it is the one before.
 
   The two exchange their names, so that nothing is computed or copied. Do not update or
   donate it.
 
   Raises:
-    UserError: the table has no averages.
+    UserError: a table has no averages.
 
   >>> slots = {"average_VD": jnp.array([[5.0]])}
   >>> swapped(Table(jnp.array([[3.0]]), slots, jnp.int32(7))).w_VD.tolist()
   [[5.0]]
   """
+  return _with_tables(_swapped, tree)
+
+
+def _swapped(table: Table) -> Table:
   if _AVERAGE not in table.slots:
     raise UserError(
       "a table has no averages of its rows: give the head the optimizer of the "
@@ -120,6 +130,11 @@ def swapped(table: Table) -> Table:
     )
   average_VD = table.slots[_AVERAGE]
   return table._replace(w_VD=average_VD, slots=table.slots | {_AVERAGE: table.w_VD})
+
+
+def _with_tables(change: Callable[[Table], Table], tree: Any) -> Any:
+  is_table = lambda x: isinstance(x, Table)
+  return jax.tree.map(lambda x: change(x) if is_table(x) else x, tree, is_leaf=is_table)
 
 
 def _moved(rows, w_RD, count, decay):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from largevocab.fields import settings
-from largevocab.labels import Counts, Targets
+from largevocab.labels import Counts, Targets, have_weight
 from largevocab.ops.shapes import check_shapes
 from largevocab.samplers.base import Draw, PyTree, Size, log_certain_at, own_ids
 
@@ -99,6 +99,5 @@ class Buckets(abc.ABC):
     check_shapes(w_VD=w_VD, h_ND=h_ND, w_NP=y.w_NP)
     updates, size = stats
     key = jax.random.fold_in(jax.random.key(_SEED), updates)
-    live_N = jnp.any(jnp.abs(y.w_NP) > 0, axis=1)
     w_VD, h_ND = jax.lax.stop_gradient((w_VD, h_ND))
-    return self.choose(key, w_VD, h_ND, y, live_N, size.m)
+    return self.choose(key, w_VD, h_ND, y, have_weight(y), size.m)

@@ -20,6 +20,7 @@ from largevocab.samplers.base import (
   counts_rows,
   has_fixed_law,
   keeps_up,
+  log_expected_in_range,
 )
 
 PyTree = Any
@@ -115,6 +116,26 @@ class InBlocks:
         return self.sampler.log_expected(stats, w_SD, h_ND, in_block, at)
 
     return jnp.max(self._for_blocks(one, (stats, *blocks)), axis=0)
+
+  def log_expected_in_range(
+    self,
+    stats: PyTree,
+    w_VD: jax.Array,
+    h_ND: jax.Array,
+    y: Targets,
+    first: jax.Array,
+    num: int,
+  ) -> jax.Array:
+    """As `log_expected`; where a device has one block, by the method of the sampler."""
+    if len(shards.blocks_here()) > 1:
+      ids_M = first + jnp.arange(num, dtype=jnp.int32)
+      return self.log_expected(stats, w_VD, h_ND, y, ids_M)
+    h_ND = self._queries(w_VD, h_ND, y)
+    y = y._replace(ids_NP=_within(y.ids_NP, jnp.int32(0), len(w_VD)))
+    stats = jax.tree.map(lambda x: x[0], stats)
+    with shards.one_block():
+      args = self.sampler, stats, w_VD, h_ND, y, first, num
+      return log_expected_in_range(*args)
 
   def update(
     self,

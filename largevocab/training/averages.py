@@ -4,14 +4,13 @@ Tables have that of their rows, whatever head they are of (`rows/lazy_average.py
 the state of the network's optimiser has that of the network.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from largevocab.rows import RowOptimizer, Table, lazy_average
+from largevocab.rows import RowOptimizer, lazy_average
 
 PyTree = Any
 
@@ -65,8 +64,8 @@ def step_network(
 
 def settled(optimizer: RowOptimizer, state: Any) -> Any:
   """A `State` whose averages of rows are up to now; twice is as once, bit by bit."""
-  settle = lambda table: lazy_average.settled(table, optimizer.average)
-  return _with_tables(settle, state)
+  tables = lazy_average.settled((state.inputs, state.head), optimizer.average)
+  return state._replace(inputs=tables[0], head=tables[1])
 
 
 def averaged(optimizer: RowOptimizer, state: Any) -> Any:
@@ -80,18 +79,11 @@ def averaged(optimizer: RowOptimizer, state: Any) -> Any:
   """
   if not optimizer.average:
     return state
-  return _with_tables(lazy_average.swapped, state)._replace(params=state.opt.params)
+  inputs, head = lazy_average.swapped((state.inputs, state.head))
+  return state._replace(inputs=inputs, head=head, params=state.opt.params)
 
 
 def for_evaluation(optimizer: RowOptimizer, state: Any) -> Any:
   """The state to evaluate, of one that was read from a checkpoint; it is donated."""
   settle = jax.jit(lambda state: settled(optimizer, state), donate_argnums=0)
   return averaged(optimizer, settle(state) if optimizer.average else state)
-
-
-def _with_tables(change: Callable[[Table], Table], state: Any) -> Any:
-  """A state with other tables of inputs and head."""
-  is_table = lambda x: isinstance(x, Table)
-  changed = lambda x: change(x) if is_table(x) else x
-  tables = jax.tree.map(changed, (state.inputs, state.head), is_leaf=is_table)
-  return state._replace(inputs=tables[0], head=tables[1])

@@ -64,9 +64,7 @@ class Training:
       learns from both sides at the head's rate; of data whose inputs are classes, heads
       with a row for each class, and networks with `model.embed` = `model.width`.
     clip_norm: bound on the gradient norm of network, inputs and head together; 0: no
-      clipping. With several batches per step the norm of the head's gradient is bounded
-      by the mean of those of the batches, so that it may be clipped too much, and not
-      too little.
+      clipping. With several batches per step it is of their mean gradient.
     seed: of initialisation, dropout and negatives.
   """
 

@@ -61,17 +61,16 @@ def train_step(
 
 
 def _mean_gradients(exp, state, batches, k_net, k_head):
-  """Of several batches in turn, and the recurrent state after them. Heads alone know
-  the norm of a gradient of theirs, so that of their mean is bounded."""
+  """Of several batches in turn, and the recurrent state after them."""
   each, carry = [], state.carry
   for i, batch in enumerate(batches):
     keys = (jax.random.fold_in(key, i) for key in (k_net, k_head))
     grads, carry = _gradients(exp, state, batch, carry, *keys)
-    each.append(grads._replace(head_sq_norm=jnp.sqrt(grads.head_sq_norm)))
+    each.append(grads)
   weights = jnp.stack([jnp.sum(batch.y.w_NP) for batch in batches])
   total = jnp.sum(weights)
   mean = accumulate(each, list(weights / jnp.where(total > 0, total, 1)))
-  return mean._replace(head_sq_norm=jnp.square(mean.head_sq_norm)), carry
+  return mean._replace(head_sq_norm=exp.head.sq_norm(state.head, mean.head)), carry
 
 
 def _gradients(exp, state, batch, carry, k_net, k_head):

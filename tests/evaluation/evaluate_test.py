@@ -10,7 +10,7 @@ import pytest
 
 from largevocab import config as c
 from largevocab.data import EvaluationBatches
-from largevocab.evaluation.evaluate import evaluate_workdir, make_evaluate
+from largevocab.evaluation.evaluate import Evaluate, evaluate_workdir
 from largevocab.train import train
 from largevocab.training.state import init_state
 
@@ -60,7 +60,7 @@ def test_every_token_counts_once(trained, batch_size, unroll):
   assert len(nll) == 37
 
   batches = EvaluationBatches(tokens, batch_size, unroll, first)
-  metrics = make_evaluate(exp, corpus.counts)(state, batches)
+  metrics = Evaluate(exp, corpus.counts)(state, batches)
   assert metrics["nll"] == pytest.approx(np.mean(nll), rel=1e-6)
   assert metrics["ppl"] == pytest.approx(np.exp(np.mean(nll)), rel=1e-5)
 
@@ -69,7 +69,7 @@ def test_padding_does_not_count(trained):
   """One more padded step, and rows that only padding reads, change nothing."""
   exp, state, corpus = trained
   values = []
-  evaluate = make_evaluate(exp, corpus.counts)
+  evaluate = Evaluate(exp, corpus.counts)
   for unroll in (37, 40, 100):
     batches = EvaluationBatches(corpus.test, 1, unroll, 0)
     values.append(evaluate(state, batches)["nll"])
@@ -79,7 +79,7 @@ def test_padding_does_not_count(trained):
 def test_evaluation_changes_no_state(trained):
   exp, state, corpus = trained
   before = jax.tree.map(jnp.copy, state)
-  evaluate = make_evaluate(exp, corpus.counts)
+  evaluate = Evaluate(exp, corpus.counts)
   batches = corpus.evaluation_batches("test", 4, 3)
   assert evaluate(state, batches) == evaluate(state, batches)
   for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(state), strict=True):
@@ -101,7 +101,7 @@ def test_the_normalisers_mean_and_spread_are_those_of_all_tokens(trained, unroll
   log_z_N = exp.head.evaluate(state.head, h_BTD[0], whole.y)["log_z"]
   log_z_N = np.asarray(log_z_N, np.float64)
   batches = EvaluationBatches(corpus.test, 1, unroll, 0)
-  metrics = make_evaluate(exp, corpus.counts)(state, batches)
+  metrics = Evaluate(exp, corpus.counts)(state, batches)
   assert metrics["log_z"] == pytest.approx(log_z_N.mean(), rel=1e-6)
   assert metrics["log_z_sd"] == pytest.approx(log_z_N.std(), rel=1e-5)
 

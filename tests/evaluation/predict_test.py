@@ -16,7 +16,7 @@ from largevocab.data import EvaluationBatches
 from largevocab.data.text import stdlib
 from largevocab.errors import UserError
 from largevocab.evaluation import predict, queries
-from largevocab.evaluation.evaluate import make_evaluate
+from largevocab.evaluation.evaluate import Evaluate
 from largevocab.evaluation.predict import answer, language_model, next_words, perplexity
 from largevocab.evaluation.queries import Line, Source
 from largevocab.labels import as_counts
@@ -67,7 +67,7 @@ def test_perplexity_is_that_of_evaluation(model):
   assert perplexity(model, ids) == pytest.approx(np.exp(nll.mean()), rel=1e-5)
   whole = EvaluationBatches(ids, 1, 50, model.vocabulary.eos)
   counts = as_counts(model.vocabulary.counts_V)
-  metrics = make_evaluate(model.exp, counts)(model.state, whole)
+  metrics = Evaluate(model.exp, counts)(model.state, whole)
   assert perplexity(model, ids) == pytest.approx(metrics["ppl"], rel=1e-6)
 
 

@@ -10,7 +10,7 @@ from largevocab import config as c
 from largevocab.data import EvaluationBatches
 from largevocab.errors import UserError
 from largevocab.evaluation import retrieval
-from largevocab.evaluation.evaluate import make_evaluate
+from largevocab.evaluation.evaluate import Evaluate
 from largevocab.labels import Counts, Targets
 from largevocab.training.state import init_state
 
@@ -126,7 +126,7 @@ def test_examples_without_a_label_are_skipped_or_count_as_0():
     batch._replace(y=batch.y._replace(w_NP=batch.y.w_NP * [[1], [0]]))
     for batch in whole
   )
-  of = lambda how: make_evaluate(
+  of = lambda how: Evaluate(
     dataclasses.replace(
       exp, eval=c.Evaluating(ranking_k=4, precision_k=(2,), unlabelled=how)
     ),
@@ -173,11 +173,11 @@ def test_evaluation_averages_over_examples_without_the_padding():
   recall_N, mrr_N = naive(np.asarray(score_NV), tokens[:, None], ones_NP, 4)
   assert len(tokens) % 10
   batches = EvaluationBatches(tokens, 1, 10, eos)
-  metrics = make_evaluate(exp, corpus.counts)(state, batches)
+  metrics = Evaluate(exp, corpus.counts)(state, batches)
   assert metrics["recall@4"] == pytest.approx(np.mean(recall_N), rel=1e-5)
   assert metrics["mrr@4"] == pytest.approx(np.mean(mrr_N), rel=1e-5)
   assert set(metrics) == {"nll", "ppl", "recall@4", "mrr@4", "nll_se", "recall@4_se"}
-  off = make_evaluate(experiment(0), corpus.counts)(state, batches)
+  off = Evaluate(experiment(0), corpus.counts)(state, batches)
   assert off == {key: metrics[key] for key in ("nll", "nll_se", "ppl")}
 
 

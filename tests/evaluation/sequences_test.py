@@ -12,7 +12,7 @@ import pytest
 from largevocab import baselines, config as c, main, train
 from largevocab.errors import UserError
 from largevocab.evaluation import retrieval
-from largevocab.evaluation.evaluate import held_out, make_evaluate
+from largevocab.evaluation.evaluate import Evaluate, held_out
 from largevocab.labels import Targets
 from largevocab.training.state import init_state, restore
 
@@ -117,7 +117,7 @@ def test_metrics_are_those_of_full_rankings(model, split, hide):
     score_V = scores(before)
     ranks.append(rank_of(score_V, label, set(before) if hide else set()))
     nll.append(np.logaddexp.reduce(score_V) - score_V[label])
-  measured = make_evaluate(exp, data.counts)(state, held_out(exp, data)[split])
+  measured = Evaluate(exp, data.counts)(state, held_out(exp, data)[split])
   expected = metrics_of(ranks)
   assert 0 < expected["hr@2"] < expected["hr@5"] < 1
   for name, value in expected.items():
@@ -134,7 +134,7 @@ def test_other_heads_rank_without_seen_items(model, head):
   state = init_state(exp, data)
   batches = held_out(exp, data)["test"]
   top_k = jax.jit(exp.head.top_k, static_argnums=2)
-  measured = make_evaluate(exp, data.counts)(state, batches)
+  measured = Evaluate(exp, data.counts)(state, batches)
   for batch in batches:
     rows_BTE = state.inputs.w_VD.at[batch.x].get(mode="fill", fill_value=0)
     carry = exp.model.initial_carry(len(batch.x))

@@ -886,6 +886,8 @@ def test_accumulated_gradients_are_the_sum(head):
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6)
   for ids_R in [g.ids_R for g in of_rows(grads)]:
     assert len(np.unique(ids_R)) == len(ids_R)
+  sq_norm = sum(np.sum(np.square(z, dtype=float)) for z in view.dense(grads, params))
+  np.testing.assert_allclose(head.sq_norm(state, grads), sq_norm, rtol=1e-4)
   if isinstance(head, Sampled):
     return
   want = view.dense(backward(head, state, *whole, KEY).grads, params)
@@ -910,12 +912,32 @@ def test_gradients_added_leaf_by_leaf_are_right_or_refused(head):
       np.testing.assert_array_equal(x, z)
     return
   for refused in (head.update, lambda *args: accumulate([args[1], a])):
-    with pytest.raises(UserError, match="added leaf by leaf"):
+    for change in (jnp.sign, jnp.square, lambda g: jnp.clip(g, -1, 1)):
+      with pytest.raises(UserError, match="changed leaf by leaf"):
+        refused(state, jax.tree.map(change, a), 0.1, 1.0)
+    with pytest.raises(UserError, match="changed leaf by leaf"):
       refused(state, wrong, 0.1, 1.0)
   with pytest.raises(UserError, match="scaled with its ids"):
     head.update(state, jax.tree.map(lambda g: g / 2, a), 0.1, 1.0)
   after = update(head, state, wrong, 0.1, 1.0)  # traced: it cannot be refused
   assert any(np.isnan(x).any() for x in parameters(after))
+
+
+def test_a_gradient_that_was_zeroed_leaf_by_leaf_changes_nothing(head):
+  """As steps are skipped whose loss is not finite."""
+  parts, _, _ = two_batches()
+  # Momentum of steps before would move rows.
+  state, parameters = head.init(KEY, counts(), D), view_of(head).parameters
+  grads = backward(head, state, *parts[0], KEY).grads
+  zeroed = jax.tree.map(lambda g: jnp.where(False, g, 0), grads)
+  for step in (head.update, functools.partial(update, head)):
+    after = step(state, zeroed, 0.1, 1.0)
+    for x, z in zip(parameters(after), parameters(state), strict=True):
+      np.testing.assert_allclose(x, z, rtol=1e-6, atol=1e-6)
+  of_both = update(head, state, accumulate([zeroed, grads]), 0.1, 1.0)
+  alone = update(head, state, grads, 0.1, 1.0)
+  for x, z in zip(parameters(of_both), parameters(alone), strict=True):
+    np.testing.assert_allclose(x, z, rtol=1e-5, atol=1e-6)
 
 
 def test_lazy_rows_stay_where_no_example_has_weight():

@@ -164,7 +164,7 @@ def is_equal_everywhere(x):
 
 def added(head, state):
   """The state after a step with the summed gradients of two parts of a batch, with
-  those of the batch, and with those of a part."""
+  those of the batch, and with those of a part, and the norms of these."""
   h_ND, y = batch(STEPS)
   key, backward = jax.random.key(6), jax.jit(head.backward)
   parts = []
@@ -180,8 +180,11 @@ def added(head, state):
     "sum": one + two,
     "scaled sum": accumulate([one, two], [1.0, 1.0]),
   }
-  update = jax.jit(head.update)
-  leaves = lambda grads: jax.tree.leaves(update(state, grads, 0.3, 1.0).parts)
+  update, sq_norm = jax.jit(head.update), jax.jit(head.sq_norm)
+  leaves = lambda grads: [
+    *jax.tree.leaves(update(state, grads, 0.3, 1.0).parts),
+    sq_norm(state, grads),
+  ]
   numbers = lambda grads: np.concatenate([np.ravel(x) for x in leaves(grads)])
   return {name: numbers(grads).tolist() for name, grads in every.items()}
 

@@ -10,7 +10,7 @@ import pytest
 from largevocab import config as c
 from largevocab.errors import UserError
 from largevocab.evaluation import predict
-from largevocab.evaluation.evaluate import held_out, make_evaluate
+from largevocab.evaluation.evaluate import Evaluate, held_out
 from largevocab.models import MODELS
 from largevocab.train import train
 from largevocab.training.state import init_state
@@ -83,7 +83,7 @@ def test_item_histories_are_read_from_zero_in_evaluation(model):
   exp = c.Experiment(**{**vars(small), "model": large})
   data = loaded_by(exp.data)
   state = init_state(exp, data)
-  evaluate = make_evaluate(exp, data.counts)
+  evaluate = Evaluate(exp, data.counts)
   few = evaluate(state, data.evaluation_batches("valid", 4, 1))
   all_at_once = evaluate(state, data.evaluation_batches("valid", len(data.valid), 1))
   assert few["nll"] == pytest.approx(all_at_once["nll"], rel=1e-6)

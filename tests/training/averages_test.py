@@ -12,7 +12,7 @@ import pytest
 from largevocab import config as c
 from largevocab.errors import UserError
 from largevocab.evaluation import predict
-from largevocab.evaluation.evaluate import evaluate_workdir, held_out, make_evaluate
+from largevocab.evaluation.evaluate import Evaluate, evaluate_workdir, held_out
 from largevocab.rows import (
   SGD,
   Adagrad,
@@ -197,7 +197,7 @@ def test_metrics_are_those_of_averages_put_in_by_hand(head, blocks, optimizer):
   batches = data.training_batches(B, T)
   state, step, _ = compiled_steps(exp, init_state(exp, data))
   settle, each = compiled_settled(exp, state), []
-  evaluate, valid = make_evaluate(exp, data.counts), held_out(exp, data)["valid"]
+  evaluate, valid = Evaluate(exp, data.counts), held_out(exp, data)["valid"]
   for number in range(5):
     state = step(state, batches.batch(number), 0.5)
     weights = state.params, [table.w_VD for table in tables_of(state)]
@@ -262,7 +262,7 @@ def test_a_resumed_run_ends_with_the_same_averages_and_reads_them(tmp_path):
   assert bits(predict.load(exp, str(tmp_path), "latest").state) == bits(seen)
   assert bits(trained(str(tmp_path), "latest").state) == bits(seen)  # of reports
   data = exp.data.load()
-  raw = make_evaluate(exp, data.counts)(state, held_out(exp, data)["valid"])
+  raw = Evaluate(exp, data.counts)(state, held_out(exp, data)["valid"])
   assert abs(raw["nll"] - result["valid_nll"]) > FAR
 
 

@@ -11,7 +11,7 @@ import pytest
 from largevocab import config as c
 from largevocab.data.batches import Batch, FeatureBag
 from largevocab.errors import UserError
-from largevocab.evaluation.evaluate import make_evaluate
+from largevocab.evaluation.evaluate import Evaluate
 from largevocab.labels import as_counts, single_targets
 from largevocab.rows import SGD
 from largevocab.training.inputs import Inputs
@@ -105,7 +105,7 @@ def test_evaluation_reads_features():
       def read(self, rows):
         return iter(self)
 
-    return make_evaluate(exp, as_counts(np.ones(V)))(state, Batches([batch]))["nll"]
+    return Evaluate(exp, as_counts(np.ones(V)))(state, Batches([batch]))["nll"]
 
   h_BTD, _ = exp.model.apply({"params": state.params}, x_NTE, ())
   y = single_targets(np.arange(N))

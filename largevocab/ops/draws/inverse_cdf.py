@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from largevocab.labels import is_class
 from largevocab.ops.shapes import check_shapes
 
 GROUP = 128
@@ -95,7 +96,7 @@ def log_law(weight_NV: jax.Array, ids_NM: jax.Array) -> jax.Array:
   """
   V = check_shapes(weight_NV=weight_NV, ids_NM=ids_NM)["V"]
   log_q_NM = jax.vmap(_log_law_row)(weight_NV, ids_NM)
-  return jnp.where((ids_NM >= 0) & (ids_NM < V), log_q_NM, -jnp.inf)
+  return jnp.where(is_class(ids_NM, V), log_q_NM, -jnp.inf)
 
 
 def _log_law_row(weight_V: jax.Array, ids_M: jax.Array) -> jax.Array:

@@ -22,7 +22,7 @@ from largevocab.ops import shards
 from largevocab.ops.factored.table import Factored, dot, outputs_and_pull
 from largevocab.ops.merge import merge_rows, sums_of_equals
 from largevocab.ops.shapes import check_shapes
-from largevocab.ops.tag import TAG, is_whole, joined
+from largevocab.ops.tag import TAG, is_valid, joined
 from largevocab.ops.together import together
 
 Loss = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
@@ -221,8 +221,7 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
     rate: f32[].
 
   Raises:
-    UserError: gradients were added or scaled leaf by leaf; if they are traced, W is NaN
-      instead.
+    UserError: ids were changed, see `tag`; if they are traced, W is NaN instead.
 
   Cost: 5 products of N D^2 and 6 of N^2 D where N < D, independent of V; O(D^3) else.
 
@@ -237,8 +236,8 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
   """
   h_ND, (num_rows, D) = g.h_ND, f.v_VD.shape
   V = shards.num_classes(num_rows)
-  is_right = is_whole(g.ids_NP, g.tag)
-  if is_right is not True:  # traced: else W becomes NaN
+  is_right = is_valid(g.ids_NP, g.tag)
+  if is_right is not True:  # traced
     rate = jnp.where(is_right, rate, jnp.nan)
   by_one = _shrink(g)
   shrink = lambda x_RD: rate * by_one(x_RD)

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import product
-from largevocab.ops.tag import TAG, is_whole, joined
+from largevocab.ops.tag import TAG, joined, valid
 from largevocab.ops.tree.tiles import TILE, Tiles, blocks_at_once, over_tiles, tiles
 
 _LONG = 2**14  # numbers of a row
@@ -90,8 +91,9 @@ def joined_blocks(
   """
   tag = joined([g.ids_M for g in parts], [g.tag for g in parts])
   scaled = [w * g.d_MS for w, g in zip(weights, parts, strict=True)]
+  above = np.iinfo(np.int32).max - sum(len(g.ids_M) for g in parts)
   return BlockGrads(
-    jnp.concatenate([g.ids_M for g in parts]),
+    jnp.concatenate([valid(g.ids_M, g.tag, g.d_MS, above)[0] for g in parts]),
     jnp.concatenate(scaled).astype(parts[0].d_MS.dtype),
     jnp.concatenate([g.x_MD for g in parts]),
     tag,
@@ -110,8 +112,7 @@ def fold_blocks(
   concatenated rows, E = S D.
 
   Raises:
-    UserError: gradients were added or scaled leaf by leaf; if they are traced, a block
-      is NaN instead.
+    UserError: ids were changed, see `tag`; if they are traced, blocks are NaN instead.
 
   Cost: a product of M S D, and up to 8 times as much where few terms share a block.
 
@@ -123,9 +124,7 @@ def fold_blocks(
   """
   ids_M, d_MS, x_MD, tag = grads
   check_shapes(ids_M=ids_M, d_MS=d_MS, x_MD=x_MD)
-  is_right = is_whole(ids_M, tag)
-  if is_right is not True:  # sums of ids may all be outside the table
-    ids_M, d_MS = jnp.where(is_right, ids_M, 0), jnp.where(is_right, d_MS, jnp.nan)
+  ids_M, d_MS = valid(ids_M, tag, d_MS, num_blocks)
   shape = d_MS.shape[1], x_MD.shape[1]
   cut = tiles(ids_M, num_blocks, TILE)
   R = len(cut.ids_R)

@@ -182,7 +182,7 @@ def two_level_loss(
   Returns:
     f32[], nats, and gradients.
 
-  Cost: twice that of `two_level_nll`, and the factors, M (S + D) numbers.
+  Cost: three times that of `two_level_nll`, and the factors, M (S + D) numbers.
 
   >>> clusters_KD, leaves_KSD = jnp.zeros((2, 3)), jnp.zeros((2, 2, 3))
   >>> where, ids_NP = layout(np.array([0, 0, 1])), jnp.array([[1, 3]])

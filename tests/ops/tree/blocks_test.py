@@ -68,5 +68,5 @@ def test_sums_of_gradients():
   want_KE = 0.25 * dense(a) + 2 * dense(b)
   for got in (joined_blocks([a, b], [0.25, 2.0]), accumulate([a, b], [0.25, 2.0])):
     np.testing.assert_allclose(dense(got), want_KE, rtol=1e-5, atol=1e-6)
-  with pytest.raises(UserError, match="added leaf by leaf"):
+  with pytest.raises(UserError, match="changed leaf by leaf"):
     fold_blocks(lambda carry, *_: carry, 0, jax.tree.map(jnp.add, a, a), K)
