@@ -62,10 +62,12 @@ class Row(NamedTuple):
 
   @property
   def has_seed(self) -> bool:
-    """Whether this is a row of training runs; other measurements have no seed."""
+    """Whether this is a row of training runs, or of reports on those of several seeds;
+    other measurements have no seed."""
     first = self.members[0]
     is_run = "steps" in first or "diverged" in first
-    return not self.is_baseline and (is_run or any(map(is_seed, first["overrides"])))
+    of_seeds = any(is_seed(key) for row in self.members for key in row["overrides"])
+    return not self.is_baseline and (is_run or of_seeds)
 
   @property
   def seeds(self) -> str:

@@ -41,6 +41,14 @@ def cells(text):
   return {line[0]: dict(zip(header, line, strict=True)) for line in body}
 
 
+def test_reports_on_runs_of_several_seeds_say_how_many():
+  """Of the seed 0 the record has no seed."""
+  reports = seeds("importance: uniform", 1.0, 2.0, 3.0)
+  rows = [{k: v for k, v in each.items() if k != "steps"} for each in reports]
+  assert cells(table(rows, ["test_ppl"]))["importance: uniform"]["seeds"] == "3"
+  assert "seeds" not in table(rows[:1], ["test_ppl"]).splitlines()[0]
+
+
 def test_baselines_come_first_and_mark_what_is_no_better():
   rows = [
     *seeds("full", 100.0),
