@@ -208,6 +208,12 @@ def test_new_rows_of_a_step_are_those_that_it_writes(name, row_dtype, width):
     assert not np.allclose(new_RD[live_R], old_RD[live_R], rtol=1e-3)
 
 
+def test_norms_of_factors_are_refused():
+  g = BlockGrads(jnp.array([2]), jnp.ones((1, 1)), jnp.ones((1, 3)))
+  with pytest.raises(UserError, match=r"use that of the head, head\.sq_norm"):
+    sq_norm({"leaves": g})
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_accumulated_rows_are_one_gradient(name):
   """Batches of unequal size whose ids repeat, within and across: a step by the sum,

@@ -421,4 +421,5 @@ class Sampled(LinearHead):
     return log_z.w_VD[self._contexts(log_z, y), 0]
 
   def _contexts(self, log_z: Table, y: Targets) -> jax.Array:
-    return jnp.clip(y.context_N, 0, len(log_z.w_VD) - 1)
+    last = len(log_z.w_VD) - 1  # also of examples without a context, -1
+    return jnp.where(y.context_N < 0, last, jnp.minimum(y.context_N, last))

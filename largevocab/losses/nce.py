@@ -82,8 +82,8 @@ class NCE(SampledLoss):
       a language model, the number of an example in a fixed set). log z starts at log V,
       so that the initial model is normalised; with z = 1 the bias, if there is one,
       starts at -log V instead.
-    num_contexts: number of z for 'context'; 0: the number of classes. Further contexts
-      share the last z.
+    num_contexts: number of z for 'context'; 0: the number of classes. Further contexts,
+      and examples without a context (-1), share the last z.
 
   Source: Barber & Botev 2016, section 3.2, equations 30-31; Mnih and Teh 2012 (z per
     context, and z = 1).

@@ -4,10 +4,11 @@ The tag is a certain integer. Adding gradients with `jax.tree.map(jnp.add, a, b)
 add their ids as well, and so refer to other classes; the tags then add up to another
 number. Signs, squares and bounds of integers change the tag too. Scaling leaf by leaf
 makes the ids non-integers. A gradient that was zeroed leaf by leaf, to skip a step
-whose loss is not finite, has the tag 0, and is one of no row.
+whose loss is not finite, has the tag 0 and zeros alone, and is one of no row.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,15 +21,23 @@ TAG = np.int32(1_000_003)
 _CHANGED = np.int32(-1)
 
 
-def is_valid(ids: jax.Array, tag: ArrayLike) -> bool | jax.Array:
+def is_valid(ids: jax.Array, tag: ArrayLike, values: Any) -> bool | jax.Array:
   """Whether ids are unchanged, or the gradient was zeroed: True, or bool[] if the tag
-  is traced.
+  or, where it is 0, values are traced.
+
+  Args:
+    ids: of the gradient.
+    tag: of the gradient.
+    values: its other leaves, all 0 if it was zeroed.
 
   Raises:
-    UserError: ids were changed; if the tag is traced, only for ids of a float type.
+    UserError: ids were changed; if that depends on traced values, only for ids of a
+      float type.
 
-  >>> is_valid(jnp.array([3, 5]), TAG), is_valid(jnp.array([0, 0]), 0)
-  (True, True)
+  >>> is_valid(jnp.array([3, 5]), TAG, jnp.ones(2))
+  True
+  >>> is_valid(jnp.array([0, 0]), 0, jnp.zeros(2))
+  True
   """
   if not jnp.issubdtype(ids.dtype, jnp.integer):
     raise UserError(
@@ -36,8 +45,16 @@ def is_valid(ids: jax.Array, tag: ArrayLike) -> bool | jax.Array:
       "`weights` to largevocab.accumulate, or `scale` to update"
     )
   if isinstance(tag, jax.core.Tracer):
-    return jnp.all(tag == TAG) | _is_zeroed(tag)
-  if np.any(np.asarray(tag) != TAG) and not _is_zeroed(tag):
+    return jnp.all(tag == TAG) | (jnp.all(tag == 0) & _all_zero(values))
+  tag = np.asarray(tag)
+  if np.all(tag == TAG):
+    return True
+  is_zeroed: Any = np.all(tag == 0)
+  if is_zeroed:
+    is_zeroed = _all_zero(values)
+    if isinstance(is_zeroed, jax.core.Tracer):
+      return is_zeroed
+  if not is_zeroed:
     raise UserError(
       "a gradient was changed leaf by leaf, and with it its ids: add gradients by "
       "largevocab.accumulate([a, b]), and change only leaves of floats"
@@ -45,8 +62,11 @@ def is_valid(ids: jax.Array, tag: ArrayLike) -> bool | jax.Array:
   return True
 
 
-def _is_zeroed(tag: ArrayLike) -> jax.Array:
-  return jnp.all(jnp.asarray(tag) == 0)
+def _all_zero(values: Any) -> Any:
+  leaves = jax.tree.leaves(values)
+  if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+    return all(not np.any(np.asarray(leaf)) for leaf in leaves)
+  return jnp.all(jnp.array([jnp.all(leaf == 0) for leaf in leaves]))
 
 
 def valid(
@@ -61,23 +81,25 @@ def valid(
   >>> valid(jnp.array([0, 0]), 0, jnp.zeros(2), padding=9)[0].tolist()
   [9, 10]
   """
-  is_right = is_valid(ids, tag)
+  is_right = is_valid(ids, tag, values)
   if not isinstance(tag, jax.core.Tracer) and np.all(np.asarray(tag) == TAG):
     return ids, values
   # Sums of ids may all be outside the table, so valid ids are used instead.
   other = jnp.arange(ids.size, dtype=ids.dtype).reshape(ids.shape)
-  other = jnp.where(_is_zeroed(tag), padding + other, other)
+  other = jnp.where(is_right, padding + other, other)
   is_whole = jnp.all(jnp.asarray(tag) == TAG)
   return jnp.where(is_whole, ids, other), jnp.where(is_right, values, jnp.nan)
 
 
-def joined(ids: Sequence[jax.Array], tags: Sequence[ArrayLike]) -> ArrayLike:
+def joined(
+  ids: Sequence[jax.Array], tags: Sequence[ArrayLike], values: Sequence[Any]
+) -> ArrayLike:
   """The tag of several concatenated gradients: invalid if one of them is invalid.
 
-  >>> int(joined([jnp.array([3]), jnp.array([5])], [TAG, TAG]))
+  >>> int(joined([jnp.array([3]), jnp.array([5])], [TAG, TAG], [jnp.ones(1)] * 2))
   1000003
   """
-  are_valid = [is_valid(i, tag) for i, tag in zip(ids, tags, strict=True)]
+  are_valid = [is_valid(*each) for each in zip(ids, tags, values, strict=True)]
   if all(each is True for each in are_valid):
     return TAG
   return jnp.where(jnp.all(jnp.array(are_valid)), TAG, _CHANGED)

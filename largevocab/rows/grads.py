@@ -193,7 +193,7 @@ def added(a: Any, b: Any) -> Any:
 def _joined_rows(parts: Sequence[RowGrads], weights: Sequence[ArrayLike]) -> RowGrads:
   """The weighted sum. V is not known here, so padding ids are merged like classes, and
   unused entries get ids beyond any table."""
-  tag = joined([g.ids_R for g in parts], [g.tag for g in parts])
+  tag = joined(*zip(*((g.ids_R, g.tag, g.rows_RD) for g in parts), strict=True))
   scaled = [w * g.rows_RD for w, g in zip(weights, parts, strict=True)]
   rows_RD = jnp.concatenate(scaled).astype(parts[0].rows_RD.dtype)
   above = np.iinfo(np.int32).max - len(rows_RD)

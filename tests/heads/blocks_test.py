@@ -24,6 +24,15 @@ from largevocab.samplers import PPS, Softmax, Unigram
 from tests.heads.on_devices import stepper
 
 ONE = class_mesh(jax.devices()[:1])
+
+
+def test_a_mesh_of_other_axes_is_refused():
+  for axes in ("data", "model"), ("data",):
+    devices = np.array(jax.devices()[:1]).reshape([1] * len(axes))
+    with pytest.raises(UserError, match=r"the mesh has the axes .* give class_mesh"):
+      ShardedHead(Full(), jax.sharding.Mesh(devices, axes), 1)
+
+
 long = functools.partial(pytest.param, marks=pytest.mark.long)
 
 

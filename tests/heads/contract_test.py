@@ -911,8 +911,11 @@ def test_gradients_added_leaf_by_leaf_are_right_or_refused(head):
     for x, z in zip(view.dense(wrong, params), view.dense(a + b, params), strict=True):
       np.testing.assert_array_equal(x, z)
     return
+  bounded = lambda g: jnp.clip(g, -1, 1)
+  # A difference of gradients, whose ids and tags are 0.
+  differing = lambda g: 0 * g if jnp.issubdtype(g.dtype, jnp.integer) else g
   for refused in (head.update, lambda *args: accumulate([args[1], a])):
-    for change in (jnp.sign, jnp.square, lambda g: jnp.clip(g, -1, 1)):
+    for change in (jnp.sign, jnp.square, bounded, differing):
       with pytest.raises(UserError, match="changed leaf by leaf"):
         refused(state, jax.tree.map(change, a), 0.1, 1.0)
     with pytest.raises(UserError, match="changed leaf by leaf"):
@@ -938,6 +941,23 @@ def test_a_gradient_that_was_zeroed_leaf_by_leaf_changes_nothing(head):
   alone = update(head, state, grads, 0.1, 1.0)
   for x, z in zip(parameters(of_both), parameters(alone), strict=True):
     np.testing.assert_allclose(x, z, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("head", [Sampled(optimizer=Adam()), Huffman(optimizer=Adam())])
+def test_a_zeroed_gradient_moves_no_row_by_its_momentum(head):
+  state = started(head)
+  h_ND, y = batch(7)
+  for _ in range(2):
+    grads = backward(head, state, h_ND, y, KEY).grads
+    state = update(head, state, grads, 0.1, 1.0)
+  zeroed = jax.tree.map(jnp.zeros_like, grads)
+  for step in (head.update, functools.partial(update, head)):
+    after = step(state, zeroed, 0.1, 1.0)
+    for x, z in zip(*map(view_of(head).parameters, (after, state)), strict=True):
+      np.testing.assert_array_equal(x, z)
+  inside = jax.jit(lambda state: head.update(state, zeroed, 0.1, 1.0))(state)
+  for x, z in zip(*map(view_of(head).parameters, (inside, state)), strict=True):
+    np.testing.assert_array_equal(x, z)
 
 
 def test_lazy_rows_stay_where_no_example_has_weight():

@@ -21,12 +21,14 @@ from largevocab.samplers import (
   SAMPLERS,
   Bernoulli,
   Bigram,
+  Block,
   LSHEmbedding,
   Mixture,
   QuadraticPrior,
   Uniform,
   Unigram,
 )
+from largevocab.samplers.base import log_expected_in_range
 from largevocab.samplers.in_blocks import in_blocks
 
 V, B, D, N, M = 29, 4, 8, 3, 16
@@ -228,6 +230,25 @@ def test_with_several_blocks_a_step_costs_the_same_for_any_number_of_classes(pat
   (few, flops), (many, more) = cost(2**14), cost(2**17)
   assert many <= few + 4096  # a block's statistic would be 28 KiB more
   assert more == flops
+
+
+def test_consecutive_classes_of_a_single_block_have_the_same_law():
+  sampler, one = Block(leaf_size=3), Blocks(V, 1)
+  head = ShardedHead(Sampled(sampler=sampler, num_samples=M, bias=False), MESH, 1)
+  parts = head.init(jax.random.key(0), COUNTS, D).parts
+  h_ND, y = batch(0)
+
+  def laws(parts, h_ND, y):
+    args = in_blocks(sampler), parts.stats, parts.table.w_VD, h_ND, y
+    ids_M = 2 + jnp.arange(5, dtype=jnp.int32)
+    of_ids = args[0].log_expected(*args[1:], ids_M)
+    return log_expected_in_range(*args, jnp.int32(2), 5), of_ids
+
+  specs = (head._specs(parts), shards.WHOLE, shards.WHOLE)
+  mapped = shards.on_each_device(laws, MESH, one, specs, shards.WHOLE)
+  got_NM, want_NM = jax.jit(mapped)(parts, h_ND, y)
+  assert got_NM.shape == (N, 5)
+  np.testing.assert_allclose(got_NM, want_NM, rtol=1e-5)
 
 
 def test_bigrams_of_a_block_are_those_that_end_there():

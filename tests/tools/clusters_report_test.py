@@ -58,6 +58,8 @@ def test_mistakes_are_told(tmp_path, counts):
     clusters_report.main([full])
   with pytest.raises(UserError, match=r"give a .npy with int\[V\]"):
     clusters_report.main([f"--counts={tmp_path}/none.npy"])
+  with pytest.raises(UserError, match="--measure is for records: give --output"):
+    clusters_report.main([counts, "--measure=2"])
   with pytest.raises(UserError, match="unexpected argument"):
     clusters_report.main([counts, "--config.head.factor=2"])
   with pytest.raises(UserError, match="no cost model 'abacus'"):

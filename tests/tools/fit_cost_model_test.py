@@ -76,3 +76,7 @@ def test_errors(tmp_path):
     fit_cost_model.main(["--points=3"])
   with pytest.raises(UserError, match="no such directory"):
     fit_cost_model.main([f"--out={tmp_path}/none/mine.json"])
+  with pytest.raises(UserError, match=r"is a directory: name a \.json file"):
+    fit_cost_model.main([f"--out={tmp_path}"])
+  with pytest.raises(UserError, match="--dim=1000000000: too large for this device"):
+    fit_cost_model.main([f"--out={tmp_path}/mine.json", "--dim=1000000000"])

@@ -23,7 +23,6 @@ from largevocab.tools import (
 )
 from largevocab.tools.plots import drawing
 from largevocab.tools.sweeps import records, sweepfile
-from largevocab.training import console
 
 ROW = {
   **{"run": "a-1", "name": "a", "config": "configs/a.py", "overrides": {}},
@@ -416,6 +415,4 @@ def test_results_that_cannot_be_written(tmp_path, capsys):
 def test_brown_clusters(argv, says, tmp_path, capsys, monkeypatch):
   monkeypatch.chdir(tmp_path)
   (tmp_path / "bad.py").write_text("1 / 0\n")
-  assert console.run(lambda: brown_clusters.main(["brown_clusters", *argv])) == 1
-  (line,) = capsys.readouterr().err.splitlines()
-  assert says in line
+  ends(brown_clusters.main, argv, capsys, says)

@@ -3,6 +3,7 @@
 import pathlib
 import shlex
 import subprocess
+import tarfile
 
 import pytest
 
@@ -68,6 +69,33 @@ def test_a_dry_run_tells_commands_that_there_are(flags, tmp_path, capsys):
     words[words.index("--only") + 1] for words in speeds
   } <= bench.BENCHMARKS.keys()
   assert commands[-1][2] == "largevocab.tools.fit_cost_model"
+
+
+def test_runs_that_ended_are_brought_home_and_no_others(tmp_path):
+  """By the commands in the script."""
+  files = {
+    "finished": ("result.json", "meta.json", "config.json", "metrics.jsonl", "log.txt"),
+    "diverged": ("diverged.json", "meta.json", "config.json", "metrics.jsonl"),
+    "unfinished": ("meta.json", "config.json", "metrics.jsonl"),
+  }
+  for run, names in files.items():
+    (tmp_path / "runs" / "sweep" / run).mkdir(parents=True)
+    for name in names:
+      (tmp_path / "runs" / "sweep" / run / name).touch()
+  for name in ("done", "speeds"):
+    (tmp_path / name).mkdir()
+  text = SCRIPT.read_text()
+  begin, end = text.index("    find runs "), text.index('    done | tar -czf "$out')
+  end = text.index("&&", end)
+  commands = f"set -euo pipefail; out=.\n{text[begin:end]}"
+  subprocess.run(["bash", "-c", commands], cwd=tmp_path, check=True)
+  with tarfile.open(tmp_path / "finished.tar.gz.new") as archive:
+    found = {pathlib.Path(name) for name in archive.getnames()}
+  runs = pathlib.Path("runs/sweep")
+  want = {runs / run / name for run in ("finished", "diverged") for name in files[run]}
+  assert {path for path in found if path.parts[0] == "runs"} == want - {
+    runs / "finished" / "log.txt"
+  }
 
 
 @pytest.mark.parametrize(

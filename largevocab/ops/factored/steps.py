@@ -56,6 +56,10 @@ class SphericalGrads(NamedTuple):
     return joined_grads([self, other], [1.0, 1.0])
 
 
+def _values(g: SphericalGrads) -> tuple[jax.Array, ...]:
+  return g.dq_N, g.ds_N, g.do_NP
+
+
 def joined_grads(
   parts: Sequence[SphericalGrads], weights: Sequence[ArrayLike]
 ) -> SphericalGrads:
@@ -68,7 +72,7 @@ def joined_grads(
   >>> implied(step(f, joined_grads([grads, grads], [0.5, 0.5]), 0.25)).tolist()
   [[0.5], [1.0]]
   """
-  tag = joined([g.ids_NP for g in parts], [g.tag for g in parts])
+  tag = joined(*zip(*((g.ids_NP, g.tag, _values(g)) for g in parts), strict=True))
   most = max(g.ids_NP.shape[1] for g in parts)
   nothing = np.iinfo(np.int32).max  # out of range for any table
 
@@ -236,7 +240,7 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
   """
   h_ND, (num_rows, D) = g.h_ND, f.v_VD.shape
   V = shards.num_classes(num_rows)
-  is_right = is_valid(g.ids_NP, g.tag)
+  is_right = is_valid(g.ids_NP, g.tag, _values(g))
   if is_right is not True:  # traced
     rate = jnp.where(is_right, rate, jnp.nan)
   by_one = _shrink(g)

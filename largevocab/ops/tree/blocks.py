@@ -89,7 +89,7 @@ def joined_blocks(
   >>> joined_blocks([a, a], [1.0, 0.5]).d_MS.tolist()
   [[1.0], [0.5]]
   """
-  tag = joined([g.ids_M for g in parts], [g.tag for g in parts])
+  tag = joined(*zip(*((g.ids_M, g.tag, g.d_MS) for g in parts), strict=True))
   scaled = [w * g.d_MS for w, g in zip(weights, parts, strict=True)]
   above = np.iinfo(np.int32).max - sum(len(g.ids_M) for g in parts)
   return BlockGrads(

@@ -1,5 +1,6 @@
 """A trained model with one row for each class, for reports on it."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ from largevocab.errors import UserError
 from largevocab.heads import Full, Linear, Sampled
 from largevocab.heads.sampled_state import SampledState
 from largevocab.labels import Counts
-from largevocab.rows import Table
+from largevocab.rows import SGD, Table
 from largevocab.tools.reports.positions import Positions, positions_of
 from largevocab.training.averages import for_evaluation
 from largevocab.training.settings import Experiment
@@ -45,7 +46,9 @@ class Trained(NamedTuple):
 
 
 def fresh_state(head: Sampled, counts: Counts, w_VD: jax.Array) -> SampledState:
-  """State of a head for a table of class rows, as after several refreshes."""
+  """State of a head for a table of class rows, as after several refreshes. The table
+  has no state of the optimiser."""
+  head = dataclasses.replace(head, optimizer=SGD())
   state = head.init_state(Table(w_VD, {}, jnp.int32(0)), counts)
   if not head.refreshes(1):
     return state

@@ -1,0 +1,23 @@
+"""States of heads for the rows of a trained model."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from largevocab import Counts
+from largevocab.heads import Sampled
+from largevocab.rows import AdamW
+from largevocab.samplers import Block
+from largevocab.tools.reports.trained import fresh_state
+
+
+def test_statistics_are_of_the_rows_whatever_the_optimizer():
+  """Also of one that settles rows before statistics are rebuilt."""
+  w_VD = jnp.asarray(np.random.default_rng(0).standard_normal((30, 8)), jnp.float32)
+  heads = [
+    Sampled(sampler=Block(leaf_size=5), num_samples=4, optimizer=optimizer)
+    for optimizer in (Sampled().optimizer, AdamW(average=0.9))
+  ]
+  one, other = (fresh_state(head, Counts(np.ones(30, int)), w_VD) for head in heads)
+  np.testing.assert_array_equal(one.table.w_VD, w_VD)
+  for x, z in zip(one.stats[:-1], other.stats[:-1], strict=True):
+    np.testing.assert_array_equal(x, z)
