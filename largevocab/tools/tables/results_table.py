@@ -64,10 +64,11 @@ class Row(NamedTuple):
   def has_seed(self) -> bool:
     """Whether this is a row of training runs, or of reports on those of several seeds;
     other measurements have no seed."""
-    first = self.members[0]
-    is_run = "steps" in first or "diverged" in first
-    of_seeds = any(is_seed(key) for row in self.members for key in row["overrides"])
-    return not self.is_baseline and (is_run or of_seeds)
+    if self.is_baseline:
+      return False
+    if "steps" in self.members[0] or "diverged" in self.members[0]:
+      return True
+    return any(is_seed(key) for row in self.members for key in row["overrides"])
 
   @property
   def seeds(self) -> str:
