@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.case import Case, check_close
 from largevocab import single_targets
 from largevocab.labels import Counts
-from largevocab.ops.draws import sumtree
+from largevocab.ops.draws import feature_tree, sumtree
 from largevocab.samplers import Quadratic, Softmax
 from largevocab.samplers.kernel_tree import KernelStats
 from largevocab.tools.reports.measure import Stepper, compare
@@ -113,21 +113,25 @@ def kernel_update(V: int = 100_000, D: int = 64) -> Iterator[Case]:
     ids_R = jax.random.permutation(KEY, V)[:R]
     new_RD = w_VD[ids_R] + 0.1
 
-    def add(stats, w_VD, ids_R=ids_R, new_RD=new_RD):
-      return sampler.add_changes(stats, V, ids_R, w_VD[ids_R], new_RD)
-
-    def rebuild(stats, w_VD):
-      return sampler.rebuild(stats, w_VD)
-
     stats = sampler.init(counts, w_VD, 32)
+    features = sampler.features(stats)
+
+    def add(tree, w_VD, features=features, ids_R=ids_R, new_RD=new_RD):
+      rows = (ids_R, w_VD[ids_R], new_RD)
+      return feature_tree.corrected(tree, features, V, *rows)
+
+    def rebuild(tree, w_VD, features=features):
+      return feature_tree.rebuilt(tree, features, w_VD)
+
     moved_VD = w_VD.at[ids_R].set(new_RD)
     error = check_close(
-      jax.jit(add)(stats, w_VD).tree, jax.jit(rebuild)(stats, moved_VD).tree, 1e-4
+      jax.jit(add)(stats.tree, w_VD), jax.jit(rebuild)(stats.tree, moved_VD), 1e-4
     )
     depth = sumtree.depth(stats.tree)
     with_nothing = lambda step: lambda *args: (step(*args), None)
-    added = Stepper(with_nothing(add), stats, w_VD)
-    rebuilt = Stepper(with_nothing(rebuild), sampler.init(counts, w_VD, 32), w_VD)
+    added = Stepper(with_nothing(add), stats.tree, w_VD)
+    tree = sampler.init(counts, w_VD, 32).tree
+    rebuilt = Stepper(with_nothing(rebuild), tree, w_VD)
     added(), rebuilt()
     yield Case(
       f"kernel sums, built anew / {R:,} rows added, V={V:,} D={D}",

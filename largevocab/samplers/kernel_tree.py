@@ -1,7 +1,7 @@
 """Kernel-based sampling: draws proportional to a polynomial kernel of the logit.
 
-Here F is the number of features and weights summed per tree node, and p the degree of
-the kernel.
+Here F is the number of features and weights summed per tree node, p the degree of the
+kernel, C(n, k) a binomial coefficient.
 """
 
 import abc
@@ -13,16 +13,17 @@ import numpy as np
 
 from largevocab.fields import Between, CountOrNone, OneOf, settings
 from largevocab.labels import Counts
-from largevocab.ops.draws import sumtree, symmetric_power
+from largevocab.ops.draws import feature_tree, sumtree, symmetric_power
+from largevocab.ops.draws.feature_tree import Features, Nodes
 from largevocab.ops.draws.sumtree import SumTree
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.log_partition import score_of
 from largevocab.samplers import sketch
 from largevocab.samplers.base import Size
-from largevocab.samplers.feature_tree import FeatureTree
+from largevocab.samplers.kernels import FourthPower, Kernel, Square
 from largevocab.samplers.sketch import Sketch
 from largevocab.samplers.static import Power, Smoothing, check_counts, count_weights
-from largevocab.samplers.two_stage import softmax_weights
+from largevocab.samplers.two_stage import DenseLevels, TwoStage, softmax_weights
 
 Shift = Annotated[float, Between(-1000, 1000)]
 
@@ -46,16 +47,19 @@ class KernelStats(NamedTuple):
 
 
 @settings
-class KernelTree(FeatureTree):
-  """q(c | h) proportional to weight_c K(o_c), K a polynomial kernel of the logit.
+class KernelTree(abc.ABC):
+  """Base, beside `TwoStage`, of q(c | h) proportional to weight_c K(o_c), K a kernel.
 
   weight_c = (count_c + smoothing)^power, o_c = <w_c - centre, h> + shift. The kernel is
-  an inner product, K(o) = <phi(h), psi(w_c)>, so its sum over a set of classes is
-  <phi(h), z> with a precomputed z (Blanc & Rendle 2018, section 3.1). A block of
-  classes is drawn by these sums, and a class in the block by K itself (section 3.2.2).
-  Stale sums change the proposal distribution; the reported one is still exact.
+  an inner product, K(o) = <phi(h), psi(w_c)>, so that a block of classes is drawn by
+  sums of psi down a tree (`ops/draws/feature_tree.py`), and a class in the block by K
+  itself (Blanc & Rendle 2018, sections 3.1 and 3.2.2).
 
-  Attributes (besides those of `FeatureTree`):
+  Attributes (besides those of `TwoStage`):
+    incremental: update the sums in every step. Otherwise only `refresh` updates them.
+    dense_levels: levels of the binary tree over the blocks that are one matrix product
+      for the whole batch; the levels below are descended draw by draw. 0 is the tree of
+      the paper; -1: chosen by predicted time (`choose_layout`).
     shift: added to the logit.
     power: exponent of the counts in the class weights; 0: all weights are 1.
     smoothing: added to every count.
@@ -67,12 +71,13 @@ class KernelTree(FeatureTree):
   Source: Blanc & Rendle 2018, sections 3.1 to 3.3.
   Deviations: levels above the cut are summed for all draws at once; where a single
     block is faster, classes are drawn from all logits. The distribution is the same.
-  Cost: F = C(D + p - 1, p) + 1 sums (a binomial coefficient) a node, in all at most 1.5
-    times the table unless `leaf_size` asks for more. A draw: see `two_stage.seconds`.
-    `update`: O(R F) a level for R changed rows, or a rebuild, O(V D F), where that is
-    faster.
+  Cost: F = C(D + p - 1, p) + 1 sums a node, in all at most 1.5 times the table unless
+    `leaf_size` asks for more. A draw: see `two_stage.seconds`. `update`: O(R F) a level
+    for R changed rows, or a rebuild, O(V D F), where that is faster.
   """
 
+  incremental: bool = True
+  dense_levels: DenseLevels = -1
   shift: Shift = 0.0
   power: Power = 0.0
   smoothing: Smoothing = 1.0
@@ -80,32 +85,20 @@ class KernelTree(FeatureTree):
   leaf: Annotated[str, OneOf("kernel", "softmax")] = "kernel"
   rank: CountOrNone = 0
 
+  @property
   @abc.abstractmethod
-  def kernel(self, o: jax.Array) -> jax.Array:
-    """K, applied to centred and shifted logits."""
-
-  @abc.abstractmethod
-  def degree(self, dim: int) -> int:
-    """p, the even power whose sums are kept, for `dim` coordinates."""
-
-  @abc.abstractmethod
-  def mass(self, power_sum: jax.Array, weight: jax.Array, degree: int) -> jax.Array:
-    """Sum of weight_c K(o_c) over a set of classes, or an approximation of it.
-
-    Args:
-      power_sum: sum of weight_c o_c^p, not negative.
-      weight: sum of weight_c; where it is positive the result must be.
-      degree: p.
-    """
+  def kernel(self) -> Kernel:
+    """K, of centred and shifted logits."""
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> KernelStats:
+    assert isinstance(self, TwoStage)
     V, D = check_shapes(w_VD=w_VD).values()
     weight_V = np.ones(V)
     if self.power:
       count_V = check_counts(counts, w_VD)
       weight_V = count_weights(count_V, self.power, self.smoothing)
     coordinates = min(self.rank, D) or D
-    degree = self.degree(coordinates)
+    degree = self.kernel.degree(coordinates)
     width = symmetric_power.num_features(coordinates + bool(self.shift), degree) + 1
     layout = self.choose_layout(w_VD, width, m, self.dense_levels)
     tree = sumtree.build(jnp.zeros((layout.num_blocks, width)), layout.num_top)
@@ -123,7 +116,8 @@ class KernelTree(FeatureTree):
       rows_VD = w_VD - stats.centre_D[None]
       moment_DD = jnp.matmul((stats.weight_V[:, None] * rows_VD).T, rows_VD)
       stats = stats._replace(sketch=sketch.fit(stats.sketch, moment_DD))
-    return self.rebuild(stats, w_VD)
+    tree = feature_tree.rebuilt(stats.tree, self.features(stats), w_VD)
+    return stats._replace(tree=tree)
 
   def update(
     self,
@@ -137,36 +131,59 @@ class KernelTree(FeatureTree):
     if stats.sketch is not None:
       change_RD = jnp.where((ids_R < len(w_VD))[:, None], new_RD - old_RD, 0)
       stats = stats._replace(sketch=sketch.observe(stats.sketch, change_RD))
-    return self.changed(stats, w_VD, ids_R, old_RD, new_RD)
+    if not self.incremental:
+      return stats
+    features, rows = self.features(stats), (ids_R, old_RD, new_RD)
+    return stats._replace(tree=feature_tree.updated(stats.tree, features, w_VD, *rows))
 
-  def features(self, stats, rows_RD):
-    return symmetric_power.features(
-      self._coordinates(stats, rows_RD), self._degree(stats)
-    )
+  def num_blocks(self, stats: KernelStats) -> int:
+    return sumtree.num_blocks(stats.tree)
 
-  def sums(self, stats, rows_ED, weight_E):
-    v_1ED, weight_1E = self._coordinates(stats, rows_ED)[None], weight_E[None]
-    return symmetric_power.moments(v_1ED, weight_1E, self._degree(stats))[0]
+  def draw_blocks(self, stats, key, h_ND, m):
+    return feature_tree.draw(self.nodes(stats, h_ND), key, m)
 
-  def products(self, stats, size):
-    return stats.tree.top_CF.shape[1] * self._degree(stats)  # of the half features
-
-  def weights(self, stats, ids_R, mask_R):
-    return jnp.where(mask_R, stats.weight_V.at[ids_R].get(mode="clip"), 0)
-
-  def node_mass(self, stats, dot, weight):
-    return self.mass(jnp.maximum(dot, 0), weight, self._degree(stats))
+  def log_blocks(self, stats, h_ND, block_NM):
+    return feature_tree.log_law(self.nodes(stats, h_ND), block_NM)
 
   def leaf_weights(self, stats, h_ND, o_NKE, ids_NKE, mask_NKE):
+    assert isinstance(self, TwoStage)
     if self.leaf == "softmax":
       return softmax_weights(o_NKE, mask_NKE, score_of(self.absolute))
     offset_N = self.shift - jnp.matmul(h_ND, stats.centre_D)
     weight_NKE = self.kernel(o_NKE + offset_N[:, None, None]) * stats.weight_V[ids_NKE]
     return jnp.where(mask_NKE, weight_NKE, 0)
 
+  def features(self, stats: KernelStats) -> Features:
+    """psi: all products of p coordinates of a row."""
+    degree = self._degree(stats)
+
+    def total(rows_ED, weight_E):
+      v_ED = self._coordinates(stats, rows_ED)
+      return symmetric_power.moments(v_ED[None], weight_E[None], degree)[0]
+
+    return Features(
+      lambda rows_RD: symmetric_power.features(
+        self._coordinates(stats, rows_RD), degree
+      ),
+      stats.weight_V,
+      total,
+      held=stats.tree.top_CF.shape[1] * degree,  # of the half features
+    )
+
+  def nodes(self, stats: KernelStats, h_ND: jax.Array) -> Nodes:
+    """The tree, weighed for a batch by the mass of the kernel."""
+    degree = self._degree(stats)
+    if stats.sketch is not None:
+      h_ND = jnp.matmul(h_ND, stats.sketch.query_DR)
+    widths = ((0, 0), (0, bool(self.shift)))
+    query_ND = jnp.pad(h_ND, widths, constant_values=self.shift)
+    query_NF = jnp.pad(symmetric_power.query(query_ND, degree), ((0, 0), (0, 1)))
+    mass = lambda dot, weight: self.kernel.mass(jnp.maximum(dot, 0), weight, degree)
+    return Nodes(stats.tree, query_NF, mass)
+
   def _degree(self, stats: KernelStats) -> int:
     dim = len(stats.centre_D) if stats.sketch is None else stats.sketch.row_DR.shape[1]
-    return self.degree(dim)
+    return self.kernel.degree(dim)
 
   def _coordinates(self, stats: KernelStats, rows_RD: jax.Array) -> jax.Array:
     """Rows as used for drawing blocks: centred, sketched, with a 1 for the shift."""
@@ -175,21 +192,12 @@ class KernelTree(FeatureTree):
       rows = jnp.matmul(rows, stats.sketch.row_DR)
     return jnp.pad(rows, ((0, 0), (0, bool(self.shift))), constant_values=1)
 
-  def query(self, stats, h_ND):
-    if stats.sketch is not None:
-      h_ND = jnp.matmul(h_ND, stats.sketch.query_DR)
-    widths = ((0, 0), (0, bool(self.shift)))
-    query_ND = jnp.pad(h_ND, widths, constant_values=self.shift)
-    query_NF = symmetric_power.query(query_ND, self._degree(stats))
-    return jnp.pad(query_NF, ((0, 0), (0, 1)))
 
-
-QUARTIC_DIM = 16  # the largest width of rows whose fourth powers are summed
 _Alpha = Annotated[float, Between(0, 10**9, excluding=(0,))]
 
 
 @settings
-class Quadratic(KernelTree):
+class Quadratic(KernelTree, TwoStage):
   """K(o) = alpha o^2 + 1: even in o, so meant for models with |o| as logits.
 
   With an ordinary softmax it would mostly draw the least likely classes, whose logits
@@ -208,18 +216,13 @@ class Quadratic(KernelTree):
   absolute: bool = True
   alpha: _Alpha = 100.0
 
-  def kernel(self, o):
-    return self.alpha * jnp.square(o) + 1
-
-  def degree(self, dim):
-    return 2
-
-  def mass(self, power_sum, weight, degree):
-    return self.alpha * power_sum + weight
+  @property
+  def kernel(self) -> Kernel:
+    return Square(self.alpha)
 
 
 @settings
-class QuadraticPrior(Quadratic):
+class QuadraticPrior(KernelTree, TwoStage):
   """weight_c (alpha (o - mean + shift)^2 + 1), weight_c = (count_c + smoothing)^power.
 
   The logit is taken relative to the mean class, and shifted to where the square
@@ -227,28 +230,32 @@ class QuadraticPrior(Quadratic):
   the cost of the plain kernel. For flatter or steeper models: shift = s and alpha =
   10 / s^2 is the same kernel of o / s.
 
+  Attributes (besides those of `KernelTree`):
+    alpha: weight of the square.
+
   Not in the paper.
 
   >>> QuadraticPrior().kernel(jnp.array([0.0, 1.0])).tolist()
   [1.0, 11.0]
   """
 
-  absolute: bool = False
   alpha: _Alpha = 10.0
   shift: Shift = 1.0
   power: Power = 0.5
   centred: bool = True
 
+  @property
+  def kernel(self) -> Kernel:
+    return Square(self.alpha)
+
 
 @settings
-class Quartic(KernelTree):
+class Quartic(KernelTree, TwoStage):
   """K(o) = o^4 + 1: closer to exp(|o|) than a square.
 
-  For rows of up to 16 numbers (including the constant feature of a bias, padded to a
-  multiple of 8) fourth powers are summed: 3,876 features. For wider rows the block mass
-  is approximated from sums of squares: (sum c o^2)^2 / sum c, which equals the sum of
-  fourth powers if |o| is constant within the block. The class within the block is still
-  drawn by the quartic, and the reported distribution is that of both stages together.
+  The mass of a block of rows of more than 16 numbers is approximated, see
+  `kernels.FourthPower`. The class within the block is still drawn by the quartic, and
+  the reported distribution is that of both stages together.
 
   Source: Blanc & Rendle 2018, section 4.2.
 
@@ -258,13 +265,6 @@ class Quartic(KernelTree):
 
   absolute: bool = True
 
-  def kernel(self, o):
-    return jnp.square(jnp.square(o)) + 1
-
-  def degree(self, dim):
-    return 4 if dim <= QUARTIC_DIM else 2
-
-  def mass(self, power_sum, weight, degree):
-    if degree == 4:
-      return power_sum + weight
-    return jnp.square(power_sum) / jnp.where(weight > 0, weight, 1) + weight
+  @property
+  def kernel(self) -> Kernel:
+    return FourthPower()

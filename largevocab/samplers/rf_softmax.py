@@ -11,13 +11,13 @@ import jax.numpy as jnp
 
 from largevocab.fields import Between, OneOf, settings
 from largevocab.labels import Counts
-from largevocab.ops.draws import sumtree
+from largevocab.ops.draws import feature_tree, sumtree
+from largevocab.ops.draws.feature_tree import Features, Nodes
 from largevocab.ops.draws.sumtree import SumTree
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.log_partition import score_of
 from largevocab.samplers.base import Size
-from largevocab.samplers.feature_tree import FeatureTree
-from largevocab.samplers.two_stage import softmax_weights
+from largevocab.samplers.two_stage import DenseLevels, TwoStage, softmax_weights
 
 _SEED = 0x3C6EF372  # of the features; unlikely as the seed of a training run
 
@@ -39,7 +39,7 @@ class RFStats(NamedTuple):
 
 
 @settings
-class RFSoftmax(FeatureTree):
+class RFSoftmax(TwoStage):
   """q(c | h) about proportional to exp(nu cos(h, w_c)), by random features.
 
   With u = h / |h| and v_c = w_c / |w_c|, the Gaussian kernel
@@ -62,7 +62,8 @@ class RFSoftmax(FeatureTree):
   are nu' cos(h, w_c), set nu to nu' or less; one of logits <h, w_c> has lengths that
   this proposal distribution does not follow, which costs variance.
 
-  Attributes (besides those of `FeatureTree`):
+  Attributes (besides those of `TwoStage`):
+    incremental, dense_levels: as of `KernelTree`.
     nu: inverse temperature. Features of a large nu vary more.
     kind: of the features, 'fourier' or 'positive'.
     num_features: number of features.
@@ -76,6 +77,8 @@ class RFSoftmax(FeatureTree):
 
   follows_products: ClassVar[bool] = False  # but directions
 
+  incremental: bool = True
+  dense_levels: DenseLevels = -1
   nu: Annotated[float, Between(0, 30, excluding=(0,))] = 4.0
   kind: Annotated[str, OneOf("fourier", "positive")] = "fourier"
   num_features: Annotated[int, Between(2, 2**16)] = 128
@@ -90,10 +93,11 @@ class RFSoftmax(FeatureTree):
     layout = self.choose_layout(w_VD, width, m, self.dense_levels)
     tree = sumtree.build(jnp.zeros((layout.num_blocks, width)), layout.num_top)
     stats = RFStats(tree, direction_DK, _lengths(w_VD), Size(m))
-    return self.rebuild(stats, w_VD)
+    return self.refresh(stats, w_VD, jax.random.key(0))
 
   def refresh(self, stats: RFStats, w_VD: jax.Array, key: jax.Array) -> RFStats:
-    return self.rebuild(stats._replace(norm_V=_lengths(w_VD)), w_VD)
+    tree = feature_tree.rebuilt(stats.tree, self.features(stats), w_VD)
+    return stats._replace(tree=tree, norm_V=_lengths(w_VD))
 
   def update(
     self,
@@ -106,9 +110,41 @@ class RFSoftmax(FeatureTree):
     check_shapes(w_VD=w_VD, ids_R=ids_R, old_RD=old_RD, new_RD=new_RD)
     norm_V = stats.norm_V.at[ids_R].set(_lengths(new_RD), mode="drop")
     stats = stats._replace(norm_V=norm_V)
-    return self.changed(stats, w_VD, ids_R, old_RD, new_RD)
+    if not self.incremental:
+      return stats
+    features, rows = self.features(stats), (ids_R, old_RD, new_RD)
+    return stats._replace(tree=feature_tree.updated(stats.tree, features, w_VD, *rows))
 
-  def features(self, stats, rows_RD):
+  def num_blocks(self, stats: RFStats) -> int:
+    return sumtree.num_blocks(stats.tree)
+
+  def draw_blocks(self, stats, key, h_ND, m):
+    return feature_tree.draw(self.nodes(stats, h_ND), key, m)
+
+  def log_blocks(self, stats, h_ND, block_NM):
+    return feature_tree.log_law(self.nodes(stats, h_ND), block_NM)
+
+  def features(self, stats: RFStats) -> Features:
+    """phi(v_c); all class weights are 1."""
+    return Features(lambda rows_RD: self._features(stats, rows_RD))
+
+  def nodes(self, stats: RFStats, h_ND: jax.Array) -> Nodes:
+    """The tree, weighed for a batch by phi(u), within what the kernel can be."""
+    query_NF = self._features(stats, h_ND)
+    if self.absolute:
+      query_NF += self._features(stats, -h_ND)
+    least, most = math.exp(-2 * self.nu), 2 if self.absolute else 1
+    mass = lambda dot, weight: jnp.clip(dot, least * weight, most * weight)
+    return Nodes(stats.tree, jnp.pad(query_NF, ((0, 0), (0, 1))), mass)
+
+  def leaf_weights(self, stats, h_ND, o_NKE, ids_NKE, mask_NKE):
+    length = stats.norm_V[ids_NKE] * _lengths(h_ND)[:, None, None]
+    cos_NKE = o_NKE / jnp.where(length > 0, length, 1)
+    score = score_of(self.absolute)
+    return softmax_weights(cos_NKE, mask_NKE, lambda cos: self.nu * score(cos))
+
+  def _features(self, stats: RFStats, rows_RD: jax.Array) -> jax.Array:
+    """phi of rows, or of activations, f32[R, F - 1]."""
     turn_RK = math.sqrt(self.nu) * jnp.matmul(
       _unit(rows_RD), stats.direction_DK, precision=jax.lax.Precision.HIGHEST
     )
@@ -117,25 +153,6 @@ class RFSoftmax(FeatureTree):
     else:
       features_RF = jnp.exp(turn_RK - self.nu)
     return features_RF / math.sqrt(turn_RK.shape[1])
-
-  def query(self, stats, h_ND):
-    query_NF = self.features(stats, h_ND)
-    if self.absolute:
-      query_NF += self.features(stats, -h_ND)
-    return jnp.pad(query_NF, ((0, 0), (0, 1)))
-
-  def weights(self, stats, ids_R, mask_R):
-    return mask_R.astype(jnp.float32)
-
-  def node_mass(self, stats, dot, weight):
-    most = (2 if self.absolute else 1) * weight
-    return jnp.clip(dot, math.exp(-2 * self.nu) * weight, most)
-
-  def leaf_weights(self, stats, h_ND, o_NKE, ids_NKE, mask_NKE):
-    length = stats.norm_V[ids_NKE] * _lengths(h_ND)[:, None, None]
-    cos_NKE = o_NKE / jnp.where(length > 0, length, 1)
-    score = score_of(self.absolute)
-    return softmax_weights(cos_NKE, mask_NKE, lambda cos: self.nu * score(cos))
 
 
 def _lengths(rows_RD: jax.Array) -> jax.Array:

@@ -6,7 +6,7 @@ reported probability is exactly that of the draw, which uses 42 random bits.
 
 import abc
 import math
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -81,7 +81,7 @@ class StaticStats(NamedTuple):
 
 
 @settings
-class StaticLaw(NoUpkeep, abc.ABC):
+class StaticLaw(abc.ABC):
   """Base of the static samplers; a subclass maps counts to weights.
 
   The draws are independent and with replacement. Estimates made from them are unbiased
@@ -92,6 +92,9 @@ class StaticLaw(NoUpkeep, abc.ABC):
 
   Cost: `init` O(V) on the host, 8 bytes of state a class; a draw O(log V).
   """
+
+  keeps_up: ClassVar[bool] = NoUpkeep.keeps_up
+  update, refresh = NoUpkeep.update, NoUpkeep.refresh
 
   per_example: bool = False
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from largevocab.errors import UserError
-from largevocab.fields import CountOrNone, OneOf, settings
+from largevocab.fields import Between, CountOrNone, OneOf, settings
 from largevocab.labels import Targets, is_class
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.draws import inverse_cdf
@@ -168,6 +168,7 @@ def choose_layout(
 
 
 PyTree = Any
+DenseLevels = Annotated[int, Between(-1, 100)]
 
 
 @settings

@@ -8,7 +8,7 @@ import pytest
 from largevocab.errors import UserError
 from largevocab.heads import Sampled
 from largevocab.labels import Counts, single_targets
-from largevocab.ops.draws import sumtree
+from largevocab.ops.draws import feature_tree, sumtree
 from largevocab.samplers import RFSoftmax
 
 V, N, D, M = 40, 6, 5, 8
@@ -36,8 +36,8 @@ def cosines():
 def test_the_mean_of_the_features_is_the_gaussian_kernel(kind, absolute):
   sampler = RFSoftmax(nu=0.5, kind=kind, num_features=1 << 15, absolute=absolute)
   stats = sampler.init(COUNTS, W_VD, M)
-  phi_NF = np.float64(sampler.query(stats, H_ND))[:, :-1]
-  got_NV = phi_NF @ np.float64(sampler.features(stats, W_VD)).T
+  phi_NF = np.float64(sampler.nodes(stats, H_ND).query_NF)[:, :-1]
+  got_NV = phi_NF @ np.float64(sampler.features(stats).of_rows(W_VD)).T
   cos_NV = cosines()
   want_NV = np.exp(0.5 * (cos_NV - 1))
   if absolute:
@@ -71,11 +71,12 @@ def test_negative_sums_are_clipped_and_estimates_are_unbiased(chi_square):
   m = 20_000
   stats = sampler.init(COUNTS, W_VD, m)
   nodes = np.concatenate([stats.tree.top_CF, stats.tree.below_SF])
-  dot = np.float64(sampler.query(stats, H_ND)) @ nodes.T
+  of_batch = sampler.nodes(stats, H_ND)
+  dot = np.float64(of_batch.query_NF) @ nodes.T
   least, most = np.exp(-8) * nodes[:, -1], nodes[:, -1]
   assert (dot < 0).any()
   weight = jnp.broadcast_to(nodes[:, -1], dot.shape)
-  mass = sampler.node_mass(stats, jnp.asarray(dot), weight)
+  mass = of_batch.mass(jnp.asarray(dot), weight)
   np.testing.assert_allclose(mass, np.clip(dot, least, most), rtol=1e-5)
   law_NV = law_of(sampler, stats)
   assert (law_NV > 0).all()
@@ -91,11 +92,14 @@ def test_many_updates_are_a_rebuild_and_rows_of_zeros_are_drawn():
   start = W_VD.at[3].set(0)
   stats = sampler.init(COUNTS, start, M)
   ids_R = jnp.array([4, V, 3, 17])
-  update = jax.jit(lambda stats, *rows: sampler.add_changes(stats, V, ids_R, *rows))
+  features = sampler.features(stats)
+  update = jax.jit(
+    lambda tree, *rows: feature_tree.corrected(tree, features, V, ids_R, *rows)
+  )
   old_RD = start[jnp.minimum(ids_R, V - 1)]
   for i in range(50):
     new_RD = jax.random.normal(jax.random.key(i), (4, D))
-    stats = update(stats, old_RD, new_RD)
+    stats = stats._replace(tree=update(stats.tree, old_RD, new_RD))
     old_RD = new_RD
   now = start.at[ids_R].set(old_RD, mode="drop")
   stats = stats._replace(norm_V=sampler.refresh(stats, now, None).norm_V)
