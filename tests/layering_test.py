@@ -4,10 +4,11 @@ import ast
 import pathlib
 import re
 import sys
+from collections.abc import Iterable
 
 import pytest
 
-from largevocab import heads, losses, samplers
+from largevocab import config, heads, losses, samplers
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "largevocab"
@@ -119,14 +120,25 @@ def is_ours(cls: type) -> bool:
   return cls.__module__.startswith("largevocab.")
 
 
-@pytest.mark.parametrize(
-  "part", [*heads.HEADS.values(), *losses.SAMPLED_LOSSES.values()]
-)
-def test_heads_and_losses_are_abstract_or_final(part):
-  """Two levels: of a class that can be used none is derived, nor a base of a base."""
-  bases = [cls for cls in part.__bases__ if is_ours(cls)]
-  assert not [cls for base in bases for cls in base.__bases__ if is_ours(cls)]
+def bases_of(classes: Iterable[type]) -> list[type]:
+  return [base for cls in classes for base in cls.__bases__ if is_ours(base)]
+
+
+PARTS = {
+  (kind, name): part
+  for kind, registry in config.REGISTRIES.items()
+  for name, part in registry.items()
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), PARTS)
+def test_parts_are_abstract_or_final(kind, name):
+  """Of a class that can be used none is derived. Bases have no bases, but for those of
+  data, which may have one more."""
+  part = PARTS[kind, name]
   assert not [cls for cls in part.__subclasses__() if is_ours(cls)]
+  of_bases = bases_of(bases_of([part]))
+  assert not (bases_of(of_bases) if kind == "data" else of_bases)
 
 
 TRAINER = ("train", "evaluation/evaluate", "training/state", "training/step")

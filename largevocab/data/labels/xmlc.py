@@ -1,6 +1,5 @@
 """Data sets of the Extreme Classification Repository."""
 
-import abc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,8 +12,9 @@ from largevocab.fields import CountOrNone, ProperShare, settings
 
 
 @settings(kw_only=True)
-class TrainAndTest(DocumentSet, abc.ABC):
-  """Base of data sets that have training and test documents, and numbers for labels.
+class TrainAndTest:
+  """Base, beside `DocumentSet`, of data sets with training and test documents whose
+  labels are numbers.
 
   All labels are classes, also those without a training document, unless min_count or
   max_count is set. Documents without labels have weight 0. All of this is the same for
@@ -44,7 +44,7 @@ class TrainAndTest(DocumentSet, abc.ABC):
 
 
 @settings(kw_only=True)
-class Xmlc(TrainAndTest):
+class Xmlc(TrainAndTest, DocumentSet):
   """Files in the format of the Extreme Classification Repository.
 
   The format of Amazon-670K, Delicious-200K, WikiLSHTC-325K, EURLex-4K and others.

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from largevocab.data.labels.document_set import DocumentSet
 from largevocab.data.labels.documents import Documents, from_rows
 from largevocab.data.labels.label_sets import LabelSet
 from largevocab.data.labels.xmlc import TrainAndTest
@@ -19,7 +20,7 @@ _FIELDS = ("indices", "values", "labels")
 
 
 @settings(kw_only=True)
-class XmlcTfds(TrainAndTest):
+class XmlcTfds(TrainAndTest, DocumentSet):
   """Labelled documents prepared as array_record; TensorFlow is not needed.
 
   `largevocab.data.labels.tfds_xmlc` has builders for sets of the Extreme Classification

@@ -1,8 +1,10 @@
 """Your own text files; text8; Europarl."""
 
+import abc
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from largevocab.data.encoded import SPLITS
 from largevocab.data.files import find_files
@@ -15,23 +17,74 @@ from largevocab.fields import CountOrNone, ProperShare, settings
 _TOKEN = re.compile(rf"{UNK}|\w+(?:[.,'\u2019-]\w+)*|[^\w\s]")
 
 
+class Source(NamedTuple):
+  """The text of one split, as it is read.
+
+  Attributes:
+    lines: of its files, or pieces that end between words.
+    files: that it is read from.
+    version: anything else that its content depends on.
+  """
+
+  lines: Iterable[str]
+  files: Sequence[Path]
+  version: str = ""
+
+
+def of_files(pattern: str, split: str, in_lines: bool = True) -> Source:
+  """Files in UTF-8, plain, .gz or .xz, in order of their names.
+
+  Args:
+    pattern: a file, or a glob pattern.
+    split: that they are of.
+    in_lines: read in lines, else in pieces, however long the lines are.
+
+  Raises:
+    UserError: there are none; names the key of the config.
+  """
+  files = find_files(pattern, f"data.{split}")
+  read = read_lines if in_lines else read_chunks
+  return Source((line for path in files for line in read(path)), files)
+
+
 @settings(kw_only=True)
 class PlainText(TextCorpus):
   """Base of corpora of any text: words between spaces, one `<eos>` per line.
 
   Attributes:
-    valid_share, test_share: shares to cut off the end of the training text for
-      validation and test, if these are not given.
+    train: where the training text is.
+    valid, test: likewise; empty: cut off the end of the training text, in order.
+    valid_share, test_share: shares to cut off for validation and test, if these are
+      not given.
     lower_case: whether to lower-case the text.
     tokenize: whether to split punctuation from words; otherwise only at spaces.
     line_ends: whether each line, also an empty one, gets an `<eos>`.
   """
 
+  train: str = ""
+  valid: str = ""
+  test: str = ""
   valid_share: ProperShare = 0.05
   test_share: ProperShare = 0.05
   lower_case: bool = False
   tokenize: bool = False
   line_ends: bool = True
+
+  @abc.abstractmethod
+  def source(self, split: str, place: str) -> Source:
+    """The text of a split, at the place that was given for it."""
+
+  def texts(self):
+    texts: dict[str, Text | float] = {
+      "valid": float(self.valid_share),
+      "test": float(self.test_share),
+    }
+    for split in SPLITS:
+      place = getattr(self, split)
+      if place or split == "train":
+        lines, files, version = self.source(split, place)
+        texts[split] = Text(self._words_of(lines), files, version)
+    return texts
 
   def split(self, line: str) -> list[str]:
     """The words of a line, without `<eos>`.
@@ -44,7 +97,7 @@ class PlainText(TextCorpus):
       line = line.lower()
     return _TOKEN.findall(line) if self.tokenize else line.split()
 
-  def words_of(self, lines: Iterable[str]) -> Iterator[list[str]]:
+  def _words_of(self, lines: Iterable[str]) -> Iterator[list[str]]:
     """The words of each line, with an `<eos>` if `line_ends` is set."""
     end = [EOS] if self.line_ends else []
     return ([*self.words(line), *end] for line in lines)
@@ -52,40 +105,19 @@ class PlainText(TextCorpus):
 
 @settings(kw_only=True)
 class TextFiles(PlainText):
-  """Any text files in UTF-8, plain, .gz or .xz, with or without splits.
+  """Any text files, with or without splits; see `of_files`.
 
-  With `line_ends=False` a file is read in pieces, however long its lines.
-
-  Attributes:
-    train: the file, or a glob pattern for files read in order of their names.
-    valid, test: likewise; empty: cut off the end of the training text, in order.
+  `train`, `valid` and `test` are files, or glob patterns. With `line_ends=False` a file
+  is read in pieces.
   """
 
-  train: str = ""
-  valid: str = ""
-  test: str = ""
-
-  def read(self, path: Path) -> Iterator[str]:
-    """A file in lines, or in pieces that end between words."""
-    return read_lines(path) if self.line_ends else read_chunks(path)
-
-  def texts(self):
-    texts: dict[str, Text | float] = {
-      "valid": float(self.valid_share),
-      "test": float(self.test_share),
-    }
-    for split in SPLITS:
-      pattern = getattr(self, split)
-      if pattern or split == "train":
-        files = find_files(pattern, f"data.{split}")
-        lines = (line for path in files for line in self.read(path))
-        texts[split] = Text(self.words_of(lines), files)
-    return texts
+  def source(self, split: str, place: str) -> Source:
+    return of_files(place, split, self.line_ends)
 
 
 @settings(kw_only=True)
-class Text8(TextFiles):
-  """text8, or a text of the same form: one stream of words without line ends.
+class Text8(PlainText):
+  """text8, or text files of the same form: one stream of words without line ends.
 
   Split 90/5/5 by token unless valid and test are given. The vocabulary has the words
   with at least 5 occurrences in the training text, as is usual, and `<eos>` with count
@@ -95,10 +127,13 @@ class Text8(TextFiles):
   min_count: CountOrNone = 5
   line_ends: bool = False
 
+  def source(self, split: str, place: str) -> Source:
+    return of_files(place, split, self.line_ends)
+
 
 @settings(kw_only=True)
-class Europarl(TextFiles):
-  """Europarl, any language: without mark-up and empty lines.
+class Europarl(PlainText):
+  """Europarl, any language: text files, without mark-up and empty lines.
 
   By default lower-cased, with punctuation split from words. Split 98/1/1 by line unless
   valid and test are given.
@@ -109,9 +144,14 @@ class Europarl(TextFiles):
   lower_case: bool = True
   tokenize: bool = True
 
-  def read(self, path: Path) -> Iterator[str]:
-    """The lines of speech."""
-    for line in read_lines(path):
-      speech = line.strip()
-      if speech and not speech.startswith("<"):
-        yield speech
+  def source(self, split: str, place: str) -> Source:
+    source = of_files(place, split)
+    return source._replace(lines=_speech(source.lines))
+
+
+def _speech(lines: Iterable[str]) -> Iterator[str]:
+  """The lines of speech."""
+  for line in lines:
+    speech = line.strip()
+    if speech and not speech.startswith("<"):
+      yield speech

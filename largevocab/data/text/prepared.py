@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-from largevocab.data.encoded import SPLITS
-from largevocab.data.text.plain import PlainText
-from largevocab.data.text.text_corpus import Text
+from largevocab.data.text.plain import PlainText, Source
 from largevocab.data.tfds_records import files_of, open_builder, records
 from largevocab.errors import UserError
 from largevocab.fields import settings
@@ -20,30 +18,18 @@ class Tfds(PlainText):
     dataset: its name, for example `lm1b` or `para_crawl/enfr`.
     data_dir: where it was prepared; empty: ~/tensorflow_datasets.
     feature: the text feature; within a translation for example `translation/fr`.
-    train, valid, test: its splits, such as `train[:10%]`; valid or test empty: cut off
-      the end of the training text.
+    train, valid, test: its splits, such as `train[:10%]`.
   """
 
   dataset: str = ""
   data_dir: str = ""
   feature: str = "text"
   train: str = "train"
-  valid: str = ""
-  test: str = ""
 
-  def texts(self):
+  def source(self, split: str, place: str) -> Source:
     builder = open_builder(self.dataset, self.data_dir)
-    texts: dict[str, Text | float] = {
-      "valid": float(self.valid_share),
-      "test": float(self.test_share),
-    }
-    for split in SPLITS:
-      name = getattr(self, split)
-      if name:
-        files = files_of(builder, name, f"data.{split}")
-        lines = self._lines(builder, name)
-        texts[split] = Text(self.words_of(lines), files, f"{name}/{self.feature}")
-    return texts
+    files = files_of(builder, place, f"data.{split}")
+    return Source(self._lines(builder, place), files, f"{place}/{self.feature}")
 
   def _lines(self, builder, split: str) -> Iterator[str]:
     for record in records(builder, split, self.data_dir):
