@@ -111,6 +111,18 @@ def test_the_example_of_a_loop_trains(capsys):
   assert float(capsys.readouterr().out) < 0.5 * np.log(num_classes)
 
 
+def test_the_example_of_scores_ranks_by_logits():
+  names = example(OWN_LOOP)
+  continued(names, OWN_LOOP, "scores")
+  w_VE = np.float64(names["head_state"].table.w_VD)
+  o_NV = np.float64(names["h_ND"]) @ w_VE[:, :64].T + w_VE[:, 64]
+  want_NC = np.take_along_axis(o_NV, names["candidates_NC"], axis=1)
+  np.testing.assert_allclose(names["o_NC"], want_NC, atol=1e-5)
+  assert np.ptp(w_VE[:, 64]) > 0.1  # so that a bias that is left out is seen
+  of_ranked_NC = np.take_along_axis(o_NV, names["ranked_NC"], axis=1)
+  assert (np.diff(of_ranked_NC, axis=1) < 1e-5).all()
+
+
 def test_the_example_of_saving_restores_the_state(tmp_path):
   names = example(OWN_LOOP) | {"path": tmp_path / "saved"}
   continued(names, OWN_LOOP, "saving")
