@@ -12,7 +12,12 @@ from largevocab.samplers.base import Draw
 
 
 def sampled_logits(
-  draw: Draw, h_ND: jax.Array, w_VD: jax.Array, y: Targets
+  draw: Draw,
+  h_ND: jax.Array,
+  w_VD: jax.Array,
+  y: Targets,
+  log_expected_NP: jax.Array | None = None,
+  keep_hits: bool = False,
 ) -> dict[str, jax.Array]:
   """What `sampled_softmax_loss` takes, from a draw: logits o = <w_c, h> of the true
   classes and of the drawn ones, with the logQ correction.
@@ -28,12 +33,15 @@ def sampled_logits(
     h_ND: float[N, D].
     w_VD: float[V, D]. For a bias append a constant column to h.
     y: the true classes. An id that is no class and has weight makes the loss NaN.
+    log_expected_NP: for `blackout_loss` and `nce_loss`: log expected counts of the true
+      classes in a draw, `sampler.log_expected(stats, w_VD, h_ND, y, y.ids_NP)`.
+    keep_hits: keep accidental hits, as `nce_loss` wants.
 
   Returns:
     {'o_NP', 'w_NP', 'true_NP', 'o_NM', 'log_expected_NM', 'mask_NM'}, with the M drawn
     and exactly summed classes; logits and losses are at least float32. With
     `num_classes` they are what `upper_bound_loss` takes, of a sampler of distinct
-    classes.
+    classes. Given `log_expected_NP`, it takes the place of 'true_NP'.
 
   Raises:
     ValueError: shapes do not agree.
@@ -52,12 +60,18 @@ def sampled_logits(
   >>> draw = sampler.sample(stats, w_VD, key, h_ND, y)
   >>> sampled_softmax_loss(**sampled_logits(draw, h_ND, w_VD, y)).shape
   ()
+  >>> from largevocab.losses import nce_loss
+  >>> log_NP = sampler.log_expected(stats, w_VD, h_ND, y, y.ids_NP)
+  >>> nce_loss(**sampled_logits(draw, h_ND, w_VD, y, log_NP, keep_hits=True)).shape
+  ()
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD, **y._asdict())
+  if log_expected_NP is not None:
+    check_shapes(ids_NP=y.ids_NP, log_expected_NP=log_expected_NP)
   h_ND, w_VD = jnp.asarray(h_ND), jnp.asarray(w_VD)
   dtype = compute_dtype(h_ND, w_VD)
   y = known_targets(y, len(w_VD))
-  others = candidates(jax.lax.stop_gradient(draw), [], y, len(w_VD))
+  others = candidates(jax.lax.stop_gradient(draw), [], y, len(w_VD), keep_hits)
   num_own, constant_NM = others.own_NS.shape[1], others.constant
   if constant_NM is None:
     constant_NM = jnp.zeros(others.mask.shape, bool)
@@ -69,10 +83,13 @@ def sampled_logits(
   of_each = lambda rows_NSD: product("nd,nsd->ns", h_ND, rows_NSD, dtype)
   o_NS = of_each(rows(others.own_NS, constant_NM[:, :num_own]))
   o_NT = logits(h_ND, rows(others.shared_T, constant_NM[0, num_own:]), dtype)
+  of_true = {"true_NP": true_mask(y, len(w_VD))}
+  if log_expected_NP is not None:
+    of_true = {"log_expected_NP": jax.lax.stop_gradient(log_expected_NP)}
   return {
+    **of_true,
     "o_NP": of_each(w_VD.at[y.ids_NP].get(mode="clip")),
     "w_NP": y.w_NP / total_weight(y),
-    "true_NP": true_mask(y, len(w_VD)),
     "o_NM": jnp.concatenate([o_NS, o_NT], axis=1),
     "log_expected_NM": others.log_expected,
     "mask_NM": others.mask,

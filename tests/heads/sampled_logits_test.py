@@ -7,7 +7,13 @@ import pytest
 
 from largevocab import Counts, multi_targets, sampled_logits
 from largevocab.heads import Sampled
-from largevocab.losses import sampled_softmax_loss
+from largevocab.losses import (
+  NCE,
+  BlackOut,
+  blackout_loss,
+  nce_loss,
+  sampled_softmax_loss,
+)
 from largevocab.samplers import SAMPLERS, Unigram
 
 N, V, D, M = 6, 40, 8, 24
@@ -19,9 +25,9 @@ COUNTS = Counts(np.bincount(TOKENS, minlength=V), tokens=TOKENS)
 Y = multi_targets([[3, 1], [0, -1], [7, 9], [1, -1], [39, 2], [-1, -1]], num_classes=V)
 
 
-def of_head(sampler):
+def of_head(sampler, **fields):
   """Loss, and its dense gradients, of the head, and its table."""
-  head = Sampled(sampler=sampler, num_samples=M, bias=False, init_scale=0.5)
+  head = Sampled(sampler=sampler, num_samples=M, bias=False, init_scale=0.5, **fields)
   state = head.init(KEY, COUNTS, D)
   step = jax.jit(head.backward)(state, H_ND, Y, KEY)
   rows = step.grads.rows
@@ -50,6 +56,30 @@ def test_loss_and_gradients_are_those_of_the_head(name):
   want, state = of_head(made(name))
   for a, b in zip(alone(made(name), state), want, strict=True):
     np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+@pytest.mark.parametrize("name", ["NCE", "BlackOut"])
+def test_losses_that_discriminate_are_those_of_the_head(name, per_example):
+  """Not so if hits are masked for NCE, or kept for BlackOut."""
+  loss, function = {"NCE": (NCE(), nce_loss), "BlackOut": (BlackOut(), blackout_loss)}[
+    name
+  ]
+  sampler = Unigram(per_example=per_example)
+  want, state = of_head(sampler, loss=loss)
+
+  def alone(h_ND, w_VD, keep_hits):
+    args = state.stats, w_VD
+    draw = sampler.sample(*args, KEY, h_ND, Y)
+    log_NP = sampler.log_expected(*args, h_ND, Y, Y.ids_NP)
+    return function(**sampled_logits(draw, h_ND, w_VD, Y, log_NP, keep_hits))
+
+  both = jax.jit(jax.value_and_grad(alone, (0, 1)), static_argnums=2)
+  value, grads = both(H_ND, state.table.w_VD, name == "NCE")
+  for a, b in zip((value, *grads), want, strict=True):
+    np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+  other, _ = both(H_ND, state.table.w_VD, name != "NCE")
+  assert abs(other - value) > 0.01
 
 
 def test_own_draws_weigh_by_their_expected_counts():
