@@ -30,8 +30,8 @@ sampler, over all classes:
 Samplers whose draws depend on other examples (cbns, sce, rece) are left out.
 
 The first four are means over positions, with medians. Statistics are rebuilt from the
-class table, as after a refresh. `random_features` is not a sampler of the package, only
-a distribution to compare: see random_features.py.
+class table, as after several refreshes. `random_features` is not a sampler of the
+package, only a distribution to compare: see random_features.py.
 
 Prints a table, and writes --output (with the medians) and a .png and .svg beside it.
 Needs memory for [--chunk, V] numbers, and for the draws of each sampler.
@@ -56,14 +56,14 @@ from largevocab.labels import Counts, Targets
 from largevocab.ops.softmax.chunks import product
 from largevocab.ops.softmax.log_partition import score_of
 from largevocab.samplers import SAMPLERS, Sampler, Softmax, sketch
-from largevocab.samplers.base import Size
+from largevocab.samplers.base import Size, keeps_up
 from largevocab.tools import entry
 from largevocab.tools.plots import drawing
 from largevocab.tools.reports import measure
 from largevocab.tools.reports.positions import Positions
 from largevocab.tools.reports.random_features import random_feature_law
 from largevocab.tools.reports.specs import with_field
-from largevocab.tools.reports.trained import experiment, trained
+from largevocab.tools.reports.trained import experiment, refreshed, trained
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.tables import markdown as tables, results_table
@@ -204,12 +204,15 @@ def sampler_of(text: str) -> Any:
 def statistics(
   sampler: Sampler, counts: Counts, w_VD: jax.Array, x_ND: jax.Array, m: int
 ) -> Any:
-  """Statistics as after a refresh; a sketch of activations observes x_ND."""
+  """Statistics as after several refreshes; a sketch of activations observes x_ND."""
   stats = sampler.init(counts, w_VD, m)
-  if getattr(stats, "sketch", None) is None:
+  if not keeps_up(sampler):
     return stats
-  stats = stats._replace(sketch=sketch.observe(stats.sketch, x_ND))
-  return sampler.refresh(stats, w_VD, jax.random.key(0))
+  if getattr(stats, "sketch", None) is not None:
+    stats = stats._replace(sketch=sketch.observe(stats.sketch, x_ND))
+  return refreshed(
+    jax.jit(lambda *args: sampler.refresh(args[0], w_VD, args[1])), stats
+  )
 
 
 def drawing_of(

@@ -12,7 +12,7 @@ import pytest
 from largevocab import config, main
 from largevocab.errors import UserError
 from largevocab.labels import Counts, Targets, single_targets
-from largevocab.samplers import SAMPLERS
+from largevocab.samplers import MIDX, SAMPLERS
 from largevocab.tools import sampler_report, tabulate
 from largevocab.tools.reports import measure, positions
 from largevocab.tools.reports.random_features import random_feature_law
@@ -183,6 +183,25 @@ def test_variance_is_that_of_actual_draws(name):
     assert found <= 1.05 * told
   else:
     assert found == pytest.approx(told, rel=0.1)
+
+
+def test_an_index_is_as_after_several_refreshes():
+  """Each goes on from the words of the one before: the law comes nearer the softmax."""
+  rng = np.random.default_rng(0)
+  near_VD = rng.normal(size=(8, 4))[rng.integers(0, 8, 400)]
+  w_VD = jnp.asarray(2 * near_VD + 0.1 * rng.normal(size=(400, 4)), jnp.float32)
+  x_ND = jnp.asarray(rng.normal(size=(64, 4)), jnp.float32)
+  p_NV = jax.nn.softmax(x_ND @ w_VD.T)
+  sampler, counts = MIDX(codewords=8, iterations=1), Counts(np.ones(400, int))
+
+  def far(stats):
+    y = single_targets(np.zeros(64, int))
+    log_NV = sampler.log_expected(stats, w_VD, x_ND, y, jnp.arange(400))
+    return float(jnp.abs(jnp.exp(log_NV) / 16 - p_NV).sum(axis=1).mean())
+
+  once = sampler.init(counts, w_VD, 16)
+  stats = sampler_report.statistics(sampler, counts, w_VD, x_ND, 16)
+  assert far(stats) < 0.9 * far(once)
 
 
 def test_random_features_are_right_where_logits_are_small():

@@ -1,7 +1,8 @@
 """A trained model with one row for each class, for reports on it."""
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from largevocab.training.averages import for_evaluation
 from largevocab.training.settings import Experiment
 from largevocab.training.state import State, restore
 
-_REFRESHES = 5  # each refines an index
+_REFRESHES = 5
 
 
 class Trained(NamedTuple):
@@ -52,7 +53,11 @@ def fresh_state(head: Sampled, counts: Counts, w_VD: jax.Array) -> SampledState:
   state = head.init_state(Table(w_VD, {}, jnp.int32(0)), counts)
   if not head.refreshes(1):
     return state
-  refresh = jax.jit(head.refresh)
+  return refreshed(jax.jit(head.refresh), state)
+
+
+def refreshed(refresh: Callable[[Any, jax.Array], Any], state: Any) -> Any:
+  """A state, or statistics, after several refreshes, each of which refines an index."""
   for key in jax.random.split(jax.random.key(0), _REFRESHES):
     state = refresh(state, key)
   return state
