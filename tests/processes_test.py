@@ -4,6 +4,9 @@ import json
 import re
 import shutil
 import signal
+import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -124,3 +127,35 @@ def test_several_processes_need_several_blocks(text, tmp_path):
   (error,) = [line for line in lines if line.startswith("error: ")]
   assert "mesh.blocks is 1, and there are 2 processes: set it to 4" in error
   assert not (tmp_path / "run").exists()
+
+
+def test_the_example_of_several_hosts(tmp_path):
+  """With three processes of two devices; without the others it is another loss."""
+  page = (on_processes.REPOSITORY / "docs" / "devices.md").read_text()
+  (program,) = re.findall(
+    r"<!-- hosts example -->\n```python\n(.*?)```", page, re.DOTALL
+  )
+  call = "jax.distributed.initialize()"
+  assert program.count(call) == 1
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    address = f"127.0.0.1:{free.getsockname()[1]}"
+
+  def started(own):
+    return subprocess.Popen(
+      [sys.executable, "-c", program.replace(call, own)],
+      env=on_processes.environment(devices=2),
+      stdout=subprocess.PIPE,
+      text=True,
+    )
+
+  def loss_of(process):
+    written, _ = process.communicate(timeout=on_processes.PATIENCE)
+    assert process.returncode == 0
+    return float(written.splitlines()[-1])
+
+  together = [started(f'{call[:-1]}"{address}", 3, {i})') for i in range(3)]
+  first, *others = map(loss_of, together)
+  assert others == [first, first]
+  assert 0 < first < 6.9  # the start is at log 1000
+  assert abs(loss_of(started("")) - first) > 0.01

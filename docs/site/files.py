@@ -2,7 +2,8 @@
 
 Pages link to each other by paths that also work in a checkout, such as
 `../experiments/bench/README.md`. So that these paths hold in the site, it has README.md
-at its root, docs and experiments below it, and every other file that a page links to.
+at its root, docs, examples and experiments below it, and every other file that a page
+links to.
 """
 
 import pathlib
@@ -14,7 +15,7 @@ from mkdocs.structure.files import File, Files
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [
   *("README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
-  *("docs/**/*.md", "experiments/*/README.md"),
+  *("docs/**/*.md", "examples/README.md", "experiments/*/README.md"),
 ]
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 

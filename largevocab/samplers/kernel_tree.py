@@ -70,7 +70,8 @@ class KernelTree(abc.ABC):
 
   Source: Blanc & Rendle 2018, sections 3.1 to 3.3.
   Deviations: levels above the cut are summed for all draws at once; where a single
-    block is faster, classes are drawn from all logits. The distribution is the same.
+    block is faster, classes are drawn from all logits. The distribution is the same
+    where sums are exact and up to date, without `rank` and with the leaf 'kernel'.
   Cost: F = C(D + p - 1, p) + 1 sums a node, in all at most 1.5 times the table unless
     `leaf_size` asks for more. A draw: see `two_stage.seconds`. `update`: O(R F) a level
     for R changed rows, or a rebuild, O(V D F), where that is faster.
