@@ -1,5 +1,6 @@
 """Trivial models against counts in dictionaries, class by class."""
 
+import dataclasses
 import math
 from collections import Counter, defaultdict
 
@@ -149,6 +150,21 @@ def test_items_by_popularity_and_by_what_came_last():
     assert measured["nll"] == pytest.approx(np.mean(nll), rel=1e-6)
     assert measured["recall@2"] == pytest.approx(np.mean(found))
     assert measured["mrr@2"] == pytest.approx(np.mean(reciprocal))
+
+
+def test_pairs_of_histories_are_those_that_training_reads():
+  """As long as `train.unroll` has them, whatever the length in evaluation."""
+  data = c.part("data", "zipf_sequences", num_classes=9, num_users=30)
+  sequences = data.load()
+  counted = {}
+  for unroll, eval_unroll in ((20, 2), (20, 20), (2, 20)):
+    exp = experiment(data, unroll=eval_unroll)
+    exp = dataclasses.replace(exp, train=c.Training(batch_size=1, unroll=unroll))
+    model = baselines.counted(exp, sequences)["last item"]
+    ids_NP = np.tile(np.arange(len(sequences.vocabulary)), (9, 1))
+    counted[unroll, eval_unroll] = model.log_p(np.arange(9), ids_NP)
+  np.testing.assert_array_equal(counted[20, 2], counted[20, 20])
+  assert not np.allclose(counted[2, 20], counted[20, 20])
 
 
 def test_labels_by_frequency():

@@ -34,7 +34,10 @@ class ByCounts:
     count_V = np.asarray(count_V, np.float64)
     total, seen = count_V.sum(), np.count_nonzero(count_V)
     if not seen:
-      raise UserError("no class occurs in the training data: there is nothing to count")
+      raise UserError(
+        "no class occurs in the training data, so that there is nothing to count: give "
+        "counts or data with classes"
+      )
     spread = DISCOUNT * seen / total / len(count_V)
     self.p_V = np.maximum(count_V - DISCOUNT, 0) / total + spread
     self.order_V = np.argsort(-self.p_V, kind="stable").astype(np.int32)

@@ -32,7 +32,7 @@ def counted(exp: Experiment, data: Data) -> dict[str, Baseline]:
   Cost: O(T) for T training examples, in chunks; memory of the distinct pairs.
   """
   alone = ByCounts(data.counts.unigram_V)
-  batches = data.evaluation_batches("train", exp.eval.batch_size, exp.eval.unroll)
+  batches = data.evaluation_batches("train", exp.eval.batch_size, exp.train.unroll)
   is_text = data.counts.tokens is not None
   if not is_text and not _has_last(next(iter(batches))):
     return dict.fromkeys(OF_FEATURES, alone)

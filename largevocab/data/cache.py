@@ -235,4 +235,7 @@ def _source_digest(path: Path, memo: Memo) -> str:
   try:
     return _digest(path, memo)
   except OSError as error:
-    raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
+    raise UserError(
+      f"{path} cannot be read: {error.strerror or error}; "
+      f"{remedy(error.errno, 'give another file')}"
+    ) from error

@@ -1,8 +1,9 @@
 """Files given by a setting, plain or compressed."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from glob import glob
+from glob import escape, glob
 from pathlib import Path
 
 from largevocab.data.lines import SUFFIXES
@@ -26,26 +27,34 @@ def find_file(directory: str, name: str, setting: str) -> Path:
   raise UserError(f"{setting}: no {name} (or .gz, .xz) in {directory}: put it there")
 
 
-def find_files(pattern: str, setting: str) -> list[Path]:
+def find_files(pattern: str, setting: str, within: Path | None = None) -> list[Path]:
   """The files that match a path or glob pattern, sorted.
+
+  Args:
+    pattern: the path or pattern.
+    setting: that gave it.
+    within: the directory that it is relative to, whose name is no pattern.
 
   Raises:
     UserError: there are none.
   """
   if not pattern:
     raise UserError(f"{setting} is empty: set it to a file or a glob pattern")
-  whole = str(user_path(pattern, setting))
-  with _naming_setting(setting, pattern):
-    found = [whole] if Path(whole).is_file() else sorted(glob(whole, recursive=True))
+  if within is None:
+    place = user_path(pattern, setting)
+    whole, shown = str(place), pattern
+  else:
+    place = within / pattern
+    whole, shown = os.path.join(escape(str(within)), pattern), str(place)
+  with _naming_setting(setting, shown):
+    found = [place] if place.is_file() else sorted(glob(whole, recursive=True))
     files = [Path(name) for name in found if Path(name).is_file()]
-  if not files and Path(whole).is_dir():
-    raise UserError(
-      f"{setting}: {pattern} is a directory: name its files, as {pattern}/*"
-    )
-  if not files and Path(whole).exists():
-    raise UserError(f"{setting}: {pattern} is no file on disk: copy it to one")
+  if not files and place.is_dir():
+    raise UserError(f"{setting}: {shown} is a directory: name its files, as {shown}/*")
+  if not files and place.exists():
+    raise UserError(f"{setting}: {shown} is no file on disk: copy it to one")
   if not files:
-    raise UserError(f"{setting}: no file {pattern}: give a file or a glob pattern")
+    raise UserError(f"{setting}: no file {shown}: give a file or a glob pattern")
   return files
 
 

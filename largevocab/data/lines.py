@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from largevocab.errors import UserError
+from largevocab.errors import UserError, remedy
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 SUFFIXES = ("", *_OPENERS, *map(str.upper, _OPENERS))
@@ -95,7 +95,10 @@ def _open(path: Path) -> Iterator[IO[bytes]]:
       f"{path} is not a sound {path.suffix} file ({error}): copy or download it again"
     ) from error
   except OSError as error:
-    raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
+    raise UserError(
+      f"{path} cannot be read: {error.strerror or error}; "
+      f"{remedy(error.errno, 'give another file')}"
+    ) from error
 
 
 def _decode(line: bytes, path: Path, number: int) -> str:

@@ -168,8 +168,8 @@ def _of_text(
   model: LanguageModel, lines: Sequence[Line], k: int, refuse: Refuse
 ) -> Iterator[dict[str, Any]]:
   """For each line that has words: its number, its words, the unknown ones (read as
-  `<unk>`), the perplexity of all of them after an end of line, and the k most probable
-  next words.
+  `<unk>`), the perplexity of all of them after an end of line and what every line
+  begins with, and the k most probable next words.
 
   Lines are split into words like the training text. Of subwords, the next are shown by
   what they add to the text.
@@ -261,21 +261,33 @@ def rank(
 
 
 def perplexity(model: LanguageModel, ids: np.ndarray) -> float:
-  """exp of the mean nll of these words, after an end of line."""
-  text = EvaluationBatches(ids, 1, model.exp.eval.unroll, model.vocabulary.eos)
-  return model.evaluate(model.state, text)["ppl"]
+  """exp of the mean nll of these words, after an end of line and the opening."""
+
+  def nll(ids: np.ndarray) -> float:
+    text = EvaluationBatches(ids, 1, model.exp.eval.unroll, model.vocabulary.eos)
+    return len(ids) * math.log(model.evaluate(model.state, text)["ppl"])
+
+  opening = _opening(model)
+  of_opening = nll(opening) if len(opening) else 0.0
+  return math.exp((nll(np.append(opening, ids)) - of_opening) / len(ids))
+
+
+def _opening(model: LanguageModel) -> np.ndarray:
+  """Ids of the words with which every line begins, but for `<eos>`."""
+  return np.asarray(model.vocabulary.encode(model.exp.data.opening), np.int32)
 
 
 def next_words(
   model: LanguageModel, ids: np.ndarray, k: int
 ) -> list[tuple[str, float]]:
-  """The k most probable words after these, with log-probabilities, best first.
+  """The k most probable words after an end of line, the opening and these words, with
+  log-probabilities, best first.
 
   A network without recurrent state reads the last `train.unroll` inputs only. Compiles
   once per k and power of two of the length.
   """
   exp, eos = model.exp, model.vocabulary.eos
-  x_T = np.append(np.int32(eos), ids)
+  x_T = np.concatenate([[np.int32(eos)], _opening(model), ids])
   most = power_of_two(len(x_T))
   if not jax.tree.leaves(exp.model.initial_carry(1)):  # it knows windows of training
     most = min(most, exp.train.unroll)

@@ -1,5 +1,6 @@
 """The training state: initialisation and restoring."""
 
+import dataclasses
 import os
 from typing import Any, NamedTuple
 
@@ -13,8 +14,10 @@ from largevocab.training.averages import init_network
 from largevocab.training.checkpoint import Checkpoints, shapes_of
 from largevocab.training.data_of_run import check_data
 from largevocab.training.input_rows import num_own
+from largevocab.training.json_files import read_json
 from largevocab.training.settings import Experiment
 from largevocab.training.sharding import inputs_of, on_devices
+from largevocab.training.workdir import config_path
 
 PyTree = Any
 
@@ -79,12 +82,17 @@ def init_state(exp: Experiment, data: Data) -> State:
 
 
 def restore(exp: Experiment, workdir: str, which: str) -> tuple[Data, State]:
-  """The data of a run, and its 'latest' or 'best' state."""
+  """The data of a run, and its 'latest' or 'best' state, whose `carry` is of the run's
+  own batch size."""
   directory = os.path.join(workdir, "checkpoints")
   if not os.path.isdir(directory):
     raise UserError(f"no checkpoints in {workdir}; train first")
   data = exp.data.load()
   check_data(workdir, exp.data, data)
+  if os.path.exists(path := config_path(workdir)):
+    batch_size = read_json(path)["train"]["batch_size"]
+    train = dataclasses.replace(exp.train, batch_size=batch_size)
+    exp = dataclasses.replace(exp, train=train)
   with Checkpoints(directory) as saved:
     state, _ = saved.restore(shapes_of(init_state(exp, data)), which)
   return data, state

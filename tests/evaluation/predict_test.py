@@ -1,10 +1,12 @@
 """Queries to trained models, against their dense distributions."""
 
+import dataclasses
 import io
 import json
 import os
 import pathlib
 import sys
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +26,12 @@ from largevocab.training.state import init_state
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 V = 20
+
+
+class WithOpening(NamedTuple):
+  """What a query asks of the data."""
+
+  opening: list[str]
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +87,19 @@ def answers(capsys):
   """What was printed, objects in lines, and what was said on stderr."""
   out, err = capsys.readouterr()
   return [json.loads(line) for line in out.splitlines()], err
+
+
+def test_what_every_line_begins_with_comes_before_a_query(model):
+  """As `<S>` of the One Billion Word Benchmark: read, and not counted."""
+  opening, ids = np.array([5, 2], np.int32), np.array([3, 1, 7, 7], np.int32)
+  data = WithOpening(model.vocabulary.decode(opening))
+  opened = model._replace(exp=dataclasses.replace(model.exp, data=data))
+  log_prob = log_probs(model, np.append(opening, ids))
+  nll = -log_prob[np.arange(2, 6), ids]
+  assert perplexity(opened, ids) == pytest.approx(np.exp(nll.mean()), rel=1e-5)
+  assert perplexity(model, ids) != pytest.approx(np.exp(nll.mean()), rel=1e-3)
+  found = [p for _, p in next_words(opened, ids, V)]
+  np.testing.assert_allclose(found, -np.sort(-log_prob[-1]), atol=1e-5)
 
 
 def test_answer_prints_perplexity_and_next_words(model, capsys):

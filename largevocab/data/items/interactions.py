@@ -1,6 +1,5 @@
 """Interactions of users with items, for sequential recommenders."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ from largevocab.data.items.sequences import (
 )
 from largevocab.data.synthetic.zipf_sequences import ZipfSequences
 from largevocab.fields import Count, OneOf, Seed, settings
+from largevocab.paths import user_path
 
 _FORMAT = 3  # of the encoded files; changing it rebuilds all of them
 
@@ -67,8 +67,11 @@ class Interactions:
 
   def load(self) -> ItemSequences:
     """The sequences, encoded by the first call and memory-mapped from the cache."""
-    path = os.path.join(self.path, self.file) if self.file else self.path
-    root, files = cache_root(self.cache_dir), find_files(path, "data.path")
+    root = cache_root(self.cache_dir)
+    if self.file:
+      files = find_files(self.file, "data.file", user_path(self.path, "data.path"))
+    else:
+      files = find_files(self.path, "data.path")
     least = self.min_of_user, self.min_of_item
     atomic = [path.name.partition(".inter")[1] for path in files]
     key = content_key(root, files, [_FORMAT, self.lines, *least, *atomic])

@@ -68,7 +68,7 @@ class PackedExamples:
 
   def batch(self, at_B: np.ndarray, weight_B: np.ndarray) -> Batch:
     """The rows of these numbers, with these weights."""
-    begin_B, num_B = self._begin[at_B], np.diff(self._begin)[at_B]
+    begin_B, num_B = self._begin[at_B], self._begin[at_B + 1] - self._begin[at_B]
     row_E = np.repeat(np.arange(len(at_B)), num_B)
     nth_E = np.arange(len(row_E)) - np.repeat(np.cumsum(num_B) - num_B, num_B)
     example_E = self._order[begin_B[row_E] + nth_E]

@@ -47,7 +47,7 @@ class SequenceExamples:
   def __len__(self) -> int:
     return len(self.place)
 
-  @property
+  @cached_property
   def num_inputs(self) -> np.ndarray:
     """i64[n], inputs of each example, at most T."""
     return np.minimum(self.place - self.begin, self.steps)

@@ -16,9 +16,11 @@ class TrainAndTest:
   """Base, beside `DocumentSet`, of data sets with training and test documents whose
   labels are numbers.
 
-  All labels are classes, also those without a training document, unless min_count or
-  max_count is set. Documents without labels have weight 0. All of this is the same for
-  every seed.
+  All labels are classes, also those without a training document, unless min_count is
+  set. With max_count held-out occurrences are thinned like those in training, and those
+  of labels without a training document are removed. Documents without labels have
+  weight 0, and are removed where min_count or max_count is set. All of this is the same
+  for every seed.
 
   Attributes:
     valid_share: share of the training documents for validation, evenly spaced.

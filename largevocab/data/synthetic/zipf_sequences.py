@@ -1,13 +1,14 @@
 """Synthetic sequences of items: the synthetic language cut into users."""
 
 from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
 
 from largevocab.data.items.interaction_lines import ByUser
 from largevocab.data.items.sequences import ItemSequences, number_sequences
-from largevocab.data.synthetic.zipf import NumClasses, NumExamples, Zipf
-from largevocab.fields import Seed, settings
+from largevocab.data.synthetic.zipf import NumClasses, Zipf
+from largevocab.fields import Between, Seed, settings
 
 _LENGTHS = (3, 20)  # items of a user, uniformly
 
@@ -24,7 +25,7 @@ class ZipfSequences:
   """
 
   num_classes: NumClasses = 1000
-  num_users: NumExamples = 2000
+  num_users: Annotated[int, Between(1, 2**22)] = 2000
   one_label: bool = False
   packed: bool = False
   seed: Seed = 0
@@ -42,7 +43,7 @@ class ZipfSequences:
     least, most = _LENGTHS
     lengths_H = rng.integers(least, most + 1, self.num_users)
     num = int(lengths_H.sum())
-    # The training split of a text is not all of it.
+    # Twice as long as is needed: another length would be another text.
     text = Zipf(num_classes=self.num_classes, num_tokens=2 * num, seed=self.seed).load()
     classes, item_I = np.unique(np.asarray(text.train)[:num], return_inverse=True)
     users = [f"u{number}" for number in range(self.num_users)]

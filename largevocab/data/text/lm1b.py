@@ -45,16 +45,19 @@ class Lm1b(TextCorpus):
       raise UserError("data.path is empty: set it to the directory of the benchmark")
     texts = {}
     for split in SPLITS:
-      pattern = str(user_path(self.path, "data.path") / getattr(self, split))
-      shards = find_files(pattern, f"data.{split}")
+      within = user_path(self.path, "data.path")
+      shards = find_files(getattr(self, split), f"data.{split}", within)
       lines = self._shuffled(shards) if split == "train" else _in_order(shards)
       texts[split] = Text(self._sentences(lines), shards)
     return texts
 
+  @property
+  def opening(self) -> Sequence[str]:
+    return [self.begin] if self.begin else []
+
   def _sentences(self, lines: Iterator[str]) -> Iterator[list[str]]:
-    begin = [self.begin] if self.begin else []
     for line in lines:
-      yield [*begin, *self.words(line), EOS]
+      yield [*self.opening, *self.words(line), EOS]
 
   def _shuffled(self, shards: Sequence[Path]) -> Iterator[str]:
     rng = np.random.default_rng(self.seed)

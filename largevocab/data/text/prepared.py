@@ -7,6 +7,8 @@ from largevocab.data.tfds_records import files_of, open_builder, records
 from largevocab.errors import UserError
 from largevocab.fields import settings
 
+_VERSION = 1  # of `_lines_of`; changing it rebuilds these corpora
+
 
 @settings(kw_only=True)
 class Tfds(PlainText):
@@ -29,12 +31,17 @@ class Tfds(PlainText):
   def source(self, split: str, place: str) -> Source:
     builder = open_builder(self.dataset, self.data_dir)
     files = files_of(builder, place, f"data.{split}")
-    return Source(self._lines(builder, place), files, f"{place}/{self.feature}")
+    version = f"{place}/{self.feature}/{_VERSION}"
+    return Source(self._lines(builder, place), files, version)
 
   def _lines(self, builder, split: str) -> Iterator[str]:
     for record in records(builder, split, self.data_dir):
-      # Not splitlines, which also splits at other characters than line ends.
-      yield from self._text(record).split("\n")
+      yield from self._lines_of(record)
+
+  def _lines_of(self, record) -> list[str]:
+    # Not splitlines, which also splits at other characters than line ends. One at the
+    # end of a record ends a line, as in a file.
+    return self._text(record).removesuffix("\n").split("\n")
 
   def _text(self, record) -> str:
     value = record
@@ -46,5 +53,8 @@ class Tfds(PlainText):
         )
       value = value[key]
     if not isinstance(value, bytes | str):
-      raise UserError(f"data.feature: {self.feature} of {self.dataset} is not text")
+      raise UserError(
+        f"data.feature: {self.feature} of {self.dataset} is not text: choose "
+        "one that is"
+      )
     return value.decode() if isinstance(value, bytes) else value

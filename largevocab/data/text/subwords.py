@@ -8,7 +8,7 @@ from typing import Any
 
 from largevocab.data.batches import TextSize
 from largevocab.data.text.vocabulary import EOS
-from largevocab.errors import UserError
+from largevocab.errors import UserError, remedy
 
 
 def _name(token: str) -> str:
@@ -50,7 +50,10 @@ class Subwords:
       text = self.path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
       reason = getattr(error, "strerror", None) or "it is not UTF-8"
-      raise UserError(f"data.tokenizer: cannot read {self.path}: {reason}") from error
+      what_to_do = remedy(getattr(error, "errno", None), "give a tokenizer.json")
+      raise UserError(
+        f"data.tokenizer: cannot read {self.path} ({reason}); {what_to_do}"
+      ) from error
     try:
       tokenizer = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # of its Rust code, which has no type of its own

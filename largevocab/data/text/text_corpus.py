@@ -70,6 +70,11 @@ class TextCorpus(abc.ABC):
     """The words of a line, if there is no tokenizer; without `<eos>`."""
     return line.split()
 
+  @property
+  def opening(self) -> Sequence[str]:
+    """Words with which each line of the training text begins, besides its own."""
+    return ()
+
   def words(self, line: str) -> list[str]:
     """The words, or subwords, of a line, for training and for queries."""
     return self.subwords.split(line) if self.subwords else self.split(line)

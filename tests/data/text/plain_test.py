@@ -176,10 +176,25 @@ def test_lm1b_is_shuffled_by_shard_and_line(lm1b):
   train = sentences(lm1b().load(), "train")
   assert len(train) == len(set(train)) == 60
   shards = [s.split()[0] for s in train]
-  assert sorted(shards) != shards or train != sorted(train)
+  numbers = [int(s.split("line")[1]) for s in train]
+  for i in (0, 20, 40):
+    assert sorted(numbers[i : i + 20]) == list(range(20)) != numbers[i : i + 20]
   assert all(len(set(shards[i : i + 20])) == 1 for i in (0, 20, 40))
   assert train != sentences(lm1b(seed=1).load(), "train")
   assert train == sentences(lm1b(seed=0, max_vocab=30).load(), "train")
+
+
+def test_lm1b_in_a_directory_with_the_name_of_a_pattern(lm1b, tmp_path):
+  """`[2]` is read as it stands, not as a pattern of another directory."""
+  want = sentences(lm1b().load(), "train")
+  inner, other = tmp_path / "lm[2]", tmp_path / "lm2"
+  inner.mkdir(), other.mkdir()
+  for directory in tmp_path.glob("*-monolingual*"):
+    directory.rename(inner / directory.name)
+  of = lambda path: text("lm1b", tmp_path, path=str(path)).load()
+  assert sentences(of(inner), "train") == want
+  with pytest.raises(UserError, match=r"data.train: no file .*lm2/train"):
+    of(other)
 
 
 def test_lm1b_held_out_shards(lm1b):

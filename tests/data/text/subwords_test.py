@@ -154,9 +154,9 @@ def test_a_run_reports_metrics_per_word_and_per_byte(folder, tmp_path, capsys):
 @pytest.mark.parametrize(
   ("content", "message"),
   [
-    (None, r"^data\.tokenizer: cannot read .*: No such file or directory$"),
+    (None, r"^data\.tokenizer: cannot read .* \(No such file or directory\); "),
     (b"{}", r"^data\.tokenizer: .* is no tokenizer\.json \(.*\): save one with"),
-    (b"\xff", r"^data\.tokenizer: cannot read .*: it is not UTF-8$"),
+    (b"\xff", r"^data\.tokenizer: cannot read .* \(it is not UTF-8\); give a"),
   ],
 )
 def test_a_bad_file_is_named(content, message, tmp_path):

@@ -50,6 +50,14 @@ def test_prepared_treebank_equals_its_files(data_dir, tmp_path):
   assert "tensorflow" not in sys.modules
 
 
+def test_a_record_is_read_as_a_file_is():
+  """A line end at its end ends its line, and begins no other."""
+  lines_of = lambda text: DATASETS["tfds"]()._lines_of({"text": text.encode()})
+  assert lines_of("a b\n") == lines_of("a b") == ["a b"]
+  assert lines_of("a\n\nb\n\n") == ["a", "", "b", ""]
+  assert lines_of("a\u2028b") == ["a\u2028b"]
+
+
 def test_slices_and_shares_of_splits(data_dir, tmp_path):
   corpus = dataset(
     data_dir, tmp_path, dataset="text_lines", train="train[:50%]", test="test"
