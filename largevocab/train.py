@@ -191,12 +191,13 @@ class _Loop:
     state = self._settled(state) if self._is_eval(step) else state
     self._unpaced = np.array([step, seconds])
     with self._signals as signals:
-      has_measured = processes.of_first(self._log.has(step, "valid"))
-      if self._is_eval(step) and not has_measured:
-        self._measure(state, step, "valid", seconds)  # stopped before evaluation
+      # What a stop came before, in the order of the loop.
       has_watched = processes.of_first(self._log.has(step, "monitor"))
       if self._is_monitored(step) and not has_watched:
         self._watch(state, step)
+      has_measured = processes.of_first(self._log.has(step, "valid"))
+      if self._is_eval(step) and not has_measured:
+        self._measure(state, step, "valid", seconds)
       tokens = exp.train.batch_size * exp.train.unroll * exp.train.accumulate
       progress = Progress(step, self.num_steps, tokens)
       started = time.perf_counter()

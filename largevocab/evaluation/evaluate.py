@@ -173,7 +173,8 @@ def finished(
   """
   if not seen.weight:
     raise UserError(
-      "no example of the data to evaluate has a label: there is nothing to measure"
+      "no example of the data to evaluate has a label, so that nothing can be "
+      "measured: give examples with labels"
     )
   counts_all = exp.eval.unlabelled == "count"
   labelled = seen.weight / batches.num_examples if counts_all else 1.0

@@ -41,7 +41,9 @@ class Line(NamedTuple):
     try:
       return raw.decode()
     except UnicodeDecodeError as error:
-      raise UserError(f"bytes that are not UTF-8 ({error.reason})") from error
+      raise UserError(
+        f"bytes that are not UTF-8 ({error.reason}); give text in UTF-8"
+      ) from error
 
 
 class Source(NamedTuple):
@@ -65,7 +67,9 @@ def of_text(text: str) -> Source:
   try:
     raw = text.encode()
   except UnicodeEncodeError as error:  # the command line was not valid text
-    raise UserError("--text has bytes that are not UTF-8") from error
+    raise UserError(
+      "--text has bytes that are not UTF-8; give text in UTF-8"
+    ) from error
   if not text.split():
     raise UserError("--text has no words; give some, or leave it out to read stdin")
   return Source("--text", [[Line(1, raw)]])
@@ -293,7 +297,10 @@ class UserQueries:
 def _class_ids(index: Mapping[str, int], items: Sequence[str]) -> np.ndarray:
   for item in items:
     if item not in index:
-      raise UserError(f"{item[:40]!r} is no item of the data")
+      raise UserError(
+        f"{item[:40]!r} is no item of the training data; leave it out (vocabulary.txt "
+        "of the run has all items)"
+      )
   return np.array([index[item] for item in items], np.int32)
 
 

@@ -47,7 +47,8 @@ def test_equals_flax_cells_over_carried_segments(layers):
 
 
 def test_dropout_spares_the_recurrence():
-  """With all input dropped, layer one still carries its state on."""
+  """Inputs and outputs are dropped; what is carried on is as without dropout where
+  inputs do not count."""
   model = LSTM(embed=E, hidden=D, layers=1, dropout=0.5)
   x_BTE = jnp.ones((B, T, E))
   carry = model.initial_carry(B)
@@ -58,6 +59,17 @@ def test_dropout_spares_the_recurrence():
   a, b = run(jax.random.key(1), True), run(jax.random.key(2), True)
   assert not np.allclose(a, b)
   assert 0.2 < float(jnp.mean(a == 0)) < 0.8
+  noise = lambda v: 0.5 * jax.random.normal(jax.random.key(3), v.shape)
+  weights = {k: v + noise(v) for k, v in variables["params"].items()}  # with biases
+  weights = {"params": weights | {"layer_0_w": 0 * weights["layer_0_w"]}}
+  carried = lambda train: model.apply(
+    weights, x_BTE, carry, train=train, rngs={"dropout": jax.random.key(1)}
+  )[1]
+  for kept, plain in zip(
+    *map(jax.tree.leaves, (carried(True), carried(False))), strict=True
+  ):
+    np.testing.assert_array_equal(kept, plain)
+    assert (plain != 0).all()
   plain = run(jax.random.key(1), False)
   np.testing.assert_array_equal(plain, run(jax.random.key(2), False))
   assert float(jnp.mean(plain == 0)) == 0

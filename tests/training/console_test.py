@@ -30,7 +30,11 @@ def read_missing():
   [
     (fail_with(UserError("a.b is 3;\n  use 4")), 1, "a.b is 3; use 4"),
     (read_missing, 1, "/no/such/file: No such file"),
-    (fail_with(KeyboardInterrupt()), 130, "interrupted; the same command goes on"),
+    (
+      fail_with(KeyboardInterrupt()),
+      130,
+      "interrupted; training goes on from its last save",
+    ),
     (lambda: jnp.zeros((10**5, 10**5, 10**4)), 1, "out of memory; lower"),
   ],
 )
