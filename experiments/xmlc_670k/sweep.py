@@ -30,13 +30,13 @@ LSH = {
   "head.sampler.rehash": False,
   "head.sampler.rebuild_tables": 1,
 }
-REFERENCE = "full softmax"
+REFERENCE = "pps, m=4096"
 METHODS = {
-  "pps, m=4096": ("sampled/pps", {"head.num_samples": 4096}),
+  REFERENCE: ("sampled/pps", {"head.num_samples": 4096}),
   "LSH embedding weighted, m=128": ("sampled/lsh_embedding", LSH),
   "NCE, m=4096": ("nce/unigram", {"head.num_samples": 4096}),
   "adaptive": ("adaptive", {}),
-  REFERENCE: ("full", {}),
+  "full softmax": ("full", {}),
 }
 
 
