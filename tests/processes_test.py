@@ -1,5 +1,6 @@
 """One run by several processes: nothing depends on how many, and all end together."""
 
+import contextlib
 import json
 import re
 import shutil
@@ -130,7 +131,7 @@ def test_several_processes_need_several_blocks(text, tmp_path):
 
 
 def test_the_example_of_several_hosts(tmp_path):
-  """With three processes of two devices; without the others it is another loss."""
+  """With three processes of two devices; alone it is another loss."""
   page = (on_processes.REPOSITORY / "docs" / "devices.md").read_text()
   (program,) = re.findall(
     r"<!-- hosts example -->\n```python\n(.*?)```", page, re.DOTALL
@@ -141,21 +142,25 @@ def test_the_example_of_several_hosts(tmp_path):
     free.bind(("127.0.0.1", 0))
     address = f"127.0.0.1:{free.getsockname()[1]}"
 
-  def started(own):
-    return subprocess.Popen(
+  def started(stack, own):
+    process = subprocess.Popen(
       [sys.executable, "-c", program.replace(call, own)],
       env=on_processes.environment(devices=2),
       stdout=subprocess.PIPE,
       text=True,
     )
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    return process
 
   def loss_of(process):
     written, _ = process.communicate(timeout=on_processes.PATIENCE)
     assert process.returncode == 0
     return float(written.splitlines()[-1])
 
-  together = [started(f'{call[:-1]}"{address}", 3, {i})') for i in range(3)]
-  first, *others = map(loss_of, together)
-  assert others == [first, first]
-  assert 0 < first < 6.9  # the start is at log 1000
-  assert abs(loss_of(started("")) - first) > 0.01
+  with contextlib.ExitStack() as stack:
+    of = lambda i: started(stack, f'{call[:-1]}"{address}", 3, {i})')
+    first, *others = map(loss_of, [of(i) for i in range(3)])
+    assert others == [first, first]  # though each has other examples
+    assert 0 < first < 6.9  # the start is at log 1000
+    assert abs(loss_of(started(stack, "")) - first) > 0.01

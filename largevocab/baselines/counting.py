@@ -26,7 +26,8 @@ def counted(exp: Experiment, data: Data) -> dict[str, Baseline]:
   `OF_FEATURES` for documents with labels.
 
   Args:
-    exp: its `eval` has the batch size for reading the training split.
+    exp: its `eval` has the batch size for reading the training split, and its `train`
+      the length of histories.
     data: the result of loading `exp.data`.
 
   Cost: O(T) for T training examples, in chunks; memory of the distinct pairs.

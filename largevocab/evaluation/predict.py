@@ -265,16 +265,18 @@ def perplexity(model: LanguageModel, ids: np.ndarray) -> float:
 
   def nll(ids: np.ndarray) -> float:
     text = EvaluationBatches(ids, 1, model.exp.eval.unroll, model.vocabulary.eos)
-    return len(ids) * math.log(model.evaluate(model.state, text)["ppl"])
+    return len(ids) * model.evaluate(model.state, text)["nll"]
 
   opening = _opening(model)
   of_opening = nll(opening) if len(opening) else 0.0
-  return math.exp((nll(np.append(opening, ids)) - of_opening) / len(ids))
+  of_each = (nll(np.append(opening, ids)) - of_opening) / len(ids)
+  return math.exp(min(of_each, 700.0))
 
 
 def _opening(model: LanguageModel) -> np.ndarray:
   """Ids of the words with which every line begins, but for `<eos>`."""
-  return np.asarray(model.vocabulary.encode(model.exp.data.opening), np.int32)
+  opening = getattr(model.exp.data, "opening", ())
+  return np.asarray(model.vocabulary.encode(opening), np.int32)
 
 
 def next_words(

@@ -56,9 +56,9 @@ class FourthPower(NamedTuple):
   """K(o) = o^4 + 1.
 
   For rows of up to 16 numbers (including the constant feature of a bias, padded to a
-  multiple of 8) fourth powers are summed: 3,876 features. For wider rows the mass of a
-  set is approximated from sums of squares: (sum c o^2)^2 / sum c, which equals the sum
-  of fourth powers if |o| is constant within the set.
+  multiple of 8) fourth powers are summed: 3,876 features. For wider rows the sum
+  of fourth powers is approximated from sums of squares: (sum c o^2)^2 / sum c, which is
+  exact if |o| is constant within the set.
 
   >>> FourthPower()(jnp.array([0.0, -2.0])).tolist()
   [1.0, 17.0]

@@ -93,6 +93,7 @@ class StaticLaw(abc.ABC):
   Cost: `init` O(V) on the host, 8 bytes of state a class; a draw O(log V).
   """
 
+  # As of `NoUpkeep`, so that a subclass has one base.
   keeps_up: ClassVar[bool] = NoUpkeep.keeps_up
   update, refresh = NoUpkeep.update, NoUpkeep.refresh
 

@@ -210,9 +210,8 @@ def statistics(
     return stats
   if getattr(stats, "sketch", None) is not None:
     stats = stats._replace(sketch=sketch.observe(stats.sketch, x_ND))
-  return refreshed(
-    jax.jit(lambda *args: sampler.refresh(args[0], w_VD, args[1])), stats
-  )
+  refresh = jax.jit(sampler.refresh)
+  return refreshed(lambda stats, key: refresh(stats, w_VD, key), stats)
 
 
 def drawing_of(

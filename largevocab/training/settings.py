@@ -276,7 +276,7 @@ class Experiment:
 
   Attributes:
     data: a `largevocab.data.DataSet`; for text, it has `words(line) -> list[str]` and
-      `added(words, word) -> str`, see `TextCorpus`.
+      `added(words, word) -> str`, and perhaps `opening`, see `TextCorpus`.
     model: a flax module from input rows and carry to h and carry.
     head: from h to the loss.
     optimizer: of network, inputs and (as a field of the head) the head.

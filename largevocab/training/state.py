@@ -81,6 +81,16 @@ def init_state(exp: Experiment, data: Data) -> State:
   return on_devices(exp, state)
 
 
+def as_saved(exp: Experiment, workdir: str) -> Experiment:
+  """The experiment with the batch size of the run, which the saved `carry` has."""
+  if not os.path.exists(path := config_path(workdir)):
+    return exp
+  of_run = read_json(path).get("train", {})
+  batch_size = of_run.get("batch_size", exp.train.batch_size)
+  train = dataclasses.replace(exp.train, batch_size=batch_size)
+  return dataclasses.replace(exp, train=train)
+
+
 def restore(exp: Experiment, workdir: str, which: str) -> tuple[Data, State]:
   """The data of a run, and its 'latest' or 'best' state, whose `carry` is of the run's
   own batch size."""
@@ -89,10 +99,7 @@ def restore(exp: Experiment, workdir: str, which: str) -> tuple[Data, State]:
     raise UserError(f"no checkpoints in {workdir}; train first")
   data = exp.data.load()
   check_data(workdir, exp.data, data)
-  if os.path.exists(path := config_path(workdir)):
-    batch_size = read_json(path)["train"]["batch_size"]
-    train = dataclasses.replace(exp.train, batch_size=batch_size)
-    exp = dataclasses.replace(exp, train=train)
+  like = shapes_of(init_state(as_saved(exp, workdir), data))
   with Checkpoints(directory) as saved:
-    state, _ = saved.restore(shapes_of(init_state(exp, data)), which)
+    state, _ = saved.restore(like, which)
   return data, state

@@ -79,6 +79,16 @@ def test_items_of_both_keep_their_rows(run, tmp_path, capsys):
   assert np.isfinite(result["test_hr@2"])
 
 
+def test_batches_of_another_size(run, tmp_path):
+  """The saved state of the network is of as many users as it was trained on."""
+  root, path = run
+  flags = [f"--config.data.path={path}", "--config.train.batch_size=2"]
+  assert call(root, tmp_path / "into", *flags) == 0
+  exp = c.build(c.of_workdir(str(tmp_path / "into")))
+  _, state = restore(exp, str(tmp_path / "into"), "latest")
+  assert {len(part) for layer in state.carry for part in layer} == {2}
+
+
 def test_what_is_wrong_is_one_line(run, tmp_path, capsys, monkeypatch):
   root, path = run
   monkeypatch.setattr("sys.argv", ["add_classes", f"--workdir={root}/run",

@@ -14,6 +14,7 @@ from largevocab.data.items.sequences import (
   save_sequences,
 )
 from largevocab.data.synthetic.zipf_sequences import ZipfSequences
+from largevocab.errors import UserError
 from largevocab.fields import Count, OneOf, Seed, settings
 from largevocab.paths import user_path
 
@@ -69,7 +70,13 @@ class Interactions:
     """The sequences, encoded by the first call and memory-mapped from the cache."""
     root = cache_root(self.cache_dir)
     if self.file:
-      files = find_files(self.file, "data.file", user_path(self.path, "data.path"))
+      within = user_path(self.path, "data.path")
+      if not self.path or not within.is_dir():
+        raise UserError(
+          f"data.path is {self.path!r:.99}, and data.file is set: set data.path to the "
+          "directory of the file"
+        )
+      files = find_files(self.file, "data.file", within)
     else:
       files = find_files(self.path, "data.path")
     least = self.min_of_user, self.min_of_item

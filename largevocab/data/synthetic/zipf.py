@@ -1,8 +1,7 @@
 """A synthetic language with a known conditional distribution."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 
@@ -150,8 +149,6 @@ class Zipf:
     vocabulary = Vocabulary([words[i] for i in order_V], counts_V[order_V])
     train, valid, test = (class_of_V[text] for text in texts)
     return ZipfCorpus(vocabulary, train, valid, test, language.relabel(order_V))
-
-  opening: ClassVar[Sequence[str]] = ()  # as of `TextCorpus`
 
   def words(self, line: str) -> list[str]:
     """The words of a line, without `<eos>`."""

@@ -50,7 +50,8 @@ class Subwords:
       text = self.path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
       reason = getattr(error, "strerror", None) or "it is not UTF-8"
-      what_to_do = remedy(getattr(error, "errno", None), "give a tokenizer.json")
+      code = None if self.path.is_dir() else getattr(error, "errno", None)
+      what_to_do = remedy(code, "give a tokenizer.json")
       raise UserError(
         f"data.tokenizer: cannot read {self.path} ({reason}); {what_to_do}"
       ) from error

@@ -72,7 +72,7 @@ class TextCorpus(abc.ABC):
 
   @property
   def opening(self) -> Sequence[str]:
-    """Words with which each line of the training text begins, besides its own."""
+    """Words with which each line of all splits begins, besides its own."""
     return ()
 
   def words(self, line: str) -> list[str]:

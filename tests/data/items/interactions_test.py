@@ -39,6 +39,21 @@ def histories(data):
   }
 
 
+def test_a_file_in_a_directory_with_the_name_of_a_pattern(tmp_path):
+  """`[2]` is read as it stands; a directory that is none is named."""
+  for name, text in (("a[2]", ORDERED), ("a2", ORDERED.replace("ann", "eve"))):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "x.txt").write_text(text)
+  make = lambda path: DATASETS["interactions"](
+    path=str(path), file="x.*", cache_dir=str(tmp_path / "cache")
+  )
+  assert histories(make(tmp_path / "a[2]").load()) == USERS
+  assert "eve" in histories(make(tmp_path / "a2").load())
+  for path in ("", tmp_path / "a3"):
+    with pytest.raises(UserError, match=r"data\.path is '.*set data\.path to the dir"):
+      make(path).load()
+
+
 @pytest.mark.parametrize(
   ("text", "name", "lines"),
   [

@@ -168,6 +168,12 @@ def test_a_bad_file_is_named(content, message, tmp_path):
     Subwords(path).checked()
 
 
+def test_a_directory_in_place_of_a_file_is_named(tmp_path):
+  pytest.importorskip(LIBRARY)
+  with pytest.raises(UserError, match=r"cannot read .*; give a tokenizer\.json$"):
+    Subwords(tmp_path).checked()
+
+
 def test_a_missing_library_is_named():
   program = (
     "import sys, pathlib; sys.modules['tokenizers'] = None\n"
