@@ -19,6 +19,7 @@ STEPS = {
   FULL: 1_800,
   "log-uniform": 35_000,
   "unigram": 35_000,
+  "unigram, lr=40": 35_000,
   "pps": 35_000,
   "NCE, shared": 35_000,
   "BlackOut": 48_000,
@@ -31,7 +32,11 @@ STEPS = {
   "spherical": 79_000,
   "Taylor": 79_000,
 }
-MORE = {"NCE, shared": ("nce/unigram", {"head.num_samples": 2048})}
+MORE = {
+  "NCE, shared": ("nce/unigram", {"head.num_samples": 2048}),
+  # The rate of `pps`. That of `unigram` is the largest of the grid, after 1,000 steps.
+  "unigram, lr=40": ("sampled/unigram", {"head.num_samples": 2048, "train.lr": 40.0}),
+}
 HELD_OUT = {"data.valid_share": 1e-3, "data.test_share": 3e-3}
 EVALUATIONS = 5
 
