@@ -52,7 +52,8 @@ class PlainText(TextCorpus):
   """Base of corpora of any text: words between spaces, one `<eos>` per line.
 
   Attributes:
-    train: where the training text is.
+    train: the training text: a file in UTF-8, plain, .gz or .xz, or a glob pattern for
+      files read in order of their names.
     valid, test: likewise; empty: cut off the end of the training text, in order.
     valid_share, test_share: shares to cut off for validation and test, if these are
       not given.
@@ -105,10 +106,9 @@ class PlainText(TextCorpus):
 
 @settings(kw_only=True)
 class TextFiles(PlainText):
-  """Any text files, with or without splits; see `of_files`.
+  """Any text files, with or without splits.
 
-  `train`, `valid` and `test` are files, or glob patterns. With `line_ends=False` a file
-  is read in pieces.
+  With `line_ends=False` a file is read in pieces, however long its lines.
   """
 
   def source(self, split: str, place: str) -> Source:
