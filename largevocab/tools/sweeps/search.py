@@ -21,16 +21,20 @@ class Search:
   """A grid search.
 
   Attributes:
-    steps: length of a trial.
+    steps: length of a trial, at least.
     grid: {key of the config: values}; all combinations are tried.
     metric: validation metric of result.json by which to choose.
     seed: seed of all trials; should not be a seed of the sweep.
+    share: of the run's own `train.max_steps`, which it must set; a trial has as many
+      steps, if that is more than `steps`. Rates that are best for a short trial are too
+      large for a run that is much longer.
   """
 
   steps: int
   grid: dict[str, list[Any]]
   metric: str = "valid_nll"
   seed: int = 100
+  share: float = 0.0
 
   def __post_init__(self):
     if not (isinstance(self.steps, int) and self.steps > 0):
@@ -43,6 +47,8 @@ class Search:
         f"search: metric is {self.metric!r:.80}; choose by one of validation data, "
         "such as 'valid_nll'"
       )
+    if not (isinstance(self.share, int | float) and 0 <= self.share <= 1):
+      raise UserError(f"search: share is {self.share!r:.80}; it is from 0 to 1")
 
   def points(self) -> list[dict[str, Any]]:
     """All combinations of the grid.
@@ -61,11 +67,13 @@ class Search:
     None of a run whose own overrides have all keys of the grid.
 
     Raises:
-      UserError: they have some of the keys and not all.
+      UserError: they have some of the keys and not all, or no `train.max_steps` of
+        which to take a share.
     """
     if self._has_rates(run):
       return []
-    length: dict[str, Any] = {"train.max_steps": self.steps, "eval.every_epochs": 0.0}
+    steps = self._trial_steps(run)
+    length: dict[str, Any] = {"train.max_steps": steps, "eval.every_epochs": 0.0}
     if "train.patience" in run.overrides:  # it counts evaluations; of overrides alone
       length["train.patience"] = 0
     same = run.without_seed().with_overrides({**length, "train.seed": self.seed})
@@ -104,6 +112,15 @@ class Search:
     told: Record = {"trials": len(self.points())}
     return {**told, "at_edge": edges} if edges else told
 
+  def _trial_steps(self, run: Run) -> int:
+    if not self.share:
+      return self.steps
+    if not run.overrides.get("train.max_steps"):
+      raise UserError(
+        f"{run.name!r} sets no train.max_steps, of which search()'s trials have a share"
+      )
+    return max(self.steps, round(self.share * run.overrides["train.max_steps"]))
+
   def _has_rates(self, run: Run) -> bool:
     own = [key for key in self.grid if key in run.overrides]
     if own and len(own) < len(self.grid):
@@ -141,5 +158,5 @@ def search(description: dict[str, Any]) -> Search:
   except TypeError:
     raise UserError(
       f"search() returns {description!r:.80}; its keys are 'steps', 'grid', and if "
-      "need be 'metric' and 'seed'"
+      "need be 'metric', 'seed' and 'share'"
     ) from None

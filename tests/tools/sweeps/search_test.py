@@ -1,5 +1,6 @@
 """The search for rates, on records that are made up here."""
 
+import dataclasses
 import math
 
 import pytest
@@ -21,6 +22,14 @@ def test_trials_differ_from_the_run_in_the_grid_length_and_seed_only():
     rest = {k: v for k, v in trial.overrides.items() if k not in RATES.grid}
     same = {"head.m": 1, "train.max_steps": 5, "train.seed": 100}
     assert rest == {**same, "eval.every_epochs": 0.0}
+
+
+@pytest.mark.parametrize(("share", "steps"), [(0.25, 225), (0.005, 5)])
+def test_trials_may_have_a_share_of_the_steps_of_the_run(share, steps):
+  rates = dataclasses.replace(RATES, share=share)
+  assert {t.overrides["train.max_steps"] for t in rates.trials(RUN)} == {steps}
+  with pytest.raises(UserError, match=r"'a' sets no train\.max_steps"):
+    rates.trials(Run("configs/a.py", {}, "a"))
 
 
 def test_runs_of_all_seeds_share_their_trials_and_methods_do_not():
@@ -96,6 +105,7 @@ def test_rates_at_the_edge_of_a_grid_are_told():
     ({"steps": 5, "grid": {}}, r"grid is \{\}"),
     ({"steps": 5, "grid": {"train.lr": 1}}, "grid is"),
     ({"steps": 5, "grid": {"a": [1]}, "metric": "test_nll"}, "of validation data"),
+    ({"steps": 5, "grid": {"a": [1]}, "share": 2}, "share is 2; it is from 0 to 1"),
   ],
 )
 def test_mistakes(description, says):
