@@ -105,37 +105,53 @@ def kernel_break_even(N: int = 64, M: int = 32) -> Iterator[Case]:
     )
 
 
+def binary_tree(N: int = 64, M: int = 32, R: int = 64, D: int = 16) -> Iterator[Case]:
+  """Blanc and Rendle's tree, with D / 2 classes a leaf, as it grows with log V."""
+  sampler = Quadratic(dense_levels=0, leaf_size=D // 2)
+  draws, steps, levels = [], [], []
+  for V in (2**20, 2**14):
+    draw, stats = _drawing(sampler, V, D, N, M)
+    _error(draw(), V, D, N, M)
+    added, *_ = _updates(sampler, V, D, R)
+    draws.append(draw), steps.append(added), levels.append(sumtree.depth(stats.tree))
+  of = f"tree of {levels[0]} levels, V=1,048,576 / {levels[1]} levels, V=16,384, D={D}"
+  for what, pair in (("draws", draws), (f"{R} rows added", steps)):
+    yield Case(f"{what}, {of}", {"N": N, "M": M}, compare(*pair, seconds=10))
+
+
+def _updates(sampler: Quadratic, V: int, D: int, R: int):
+  """Steps that add R rows to the kernel sums, and that build them anew; the relative
+  error of the first."""
+  counts, w_VD, _, _ = _problem(V, D, 1)
+  ids_R = jax.random.permutation(KEY, V)[:R]
+  new_RD = w_VD[ids_R] + 0.1
+  stats = sampler.init(counts, w_VD, 32)
+  features = sampler.features(stats)
+
+  def add(tree, w_VD):
+    rows = (ids_R, w_VD[ids_R], new_RD)
+    return feature_tree.corrected(tree, features, V, *rows), None
+
+  def rebuild(tree, w_VD):
+    return feature_tree.rebuilt(tree, features, w_VD), None
+
+  moved_VD = w_VD.at[ids_R].set(new_RD)
+  error = check_close(
+    jax.jit(add)(stats.tree, w_VD), jax.jit(rebuild)(stats.tree, moved_VD), 1e-4
+  )
+  added = Stepper(add, stats.tree, w_VD)
+  rebuilt = Stepper(rebuild, sampler.init(counts, w_VD, 32).tree, w_VD)
+  added(), rebuilt()
+  return added, rebuilt, error
+
+
 def kernel_update(V: int = 100_000, D: int = 64) -> Iterator[Case]:
   """Kernel sums after R rows changed: rebuilt / updated incrementally."""
-  counts, w_VD, _, _ = _problem(V, D, 1)
-  sampler = Quadratic()
   for R in (64, 512, 4096):
-    ids_R = jax.random.permutation(KEY, V)[:R]
-    new_RD = w_VD[ids_R] + 0.1
-
-    stats = sampler.init(counts, w_VD, 32)
-    features = sampler.features(stats)
-
-    def add(tree, w_VD, features=features, ids_R=ids_R, new_RD=new_RD):
-      rows = (ids_R, w_VD[ids_R], new_RD)
-      return feature_tree.corrected(tree, features, V, *rows)
-
-    def rebuild(tree, w_VD, features=features):
-      return feature_tree.rebuilt(tree, features, w_VD)
-
-    moved_VD = w_VD.at[ids_R].set(new_RD)
-    error = check_close(
-      jax.jit(add)(stats.tree, w_VD), jax.jit(rebuild)(stats.tree, moved_VD), 1e-4
-    )
-    depth = sumtree.depth(stats.tree)
-    with_nothing = lambda step: lambda *args: (step(*args), None)
-    added = Stepper(with_nothing(add), stats.tree, w_VD)
-    tree = sampler.init(counts, w_VD, 32).tree
-    rebuilt = Stepper(with_nothing(rebuild), tree, w_VD)
-    added(), rebuilt()
+    added, rebuilt, error = _updates(Quadratic(), V, D, R)
     yield Case(
       f"kernel sums, built anew / {R:,} rows added, V={V:,} D={D}",
-      {"R": R, "scanned_levels": depth, "error": error},
+      {"R": R, "error": error},
       compare(rebuilt, added, seconds=5),
     )
 
@@ -144,4 +160,5 @@ ROWS: dict[str, Callable[[], Iterator[Any]]] = {
   "kernel_draw": kernel_draw,
   "kernel_break_even": kernel_break_even,
   "kernel_update": kernel_update,
+  "binary_tree": binary_tree,
 }

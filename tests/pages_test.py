@@ -14,7 +14,9 @@ from largevocab.tools import tabulate
 
 ROOT = pathlib.Path(__file__).parents[1]
 TABLE = re.compile(
-  r"<!-- (results:\S+|goals)(?: rows=\S+)? -->.*?<!-- /\1 -->", re.DOTALL
+  r"<!-- (results:\S+|goals)(?: rows=\S+)?(?: to=\"[^\"]+\")?(?: metrics=\S+)? -->"
+  r".*?<!-- /\1 -->",
+  re.DOTALL,
 )
 BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 CODE_AND_LINKS = re.compile(r"`[^`]*`|\]\([^)]*\)|P@1|chi2")

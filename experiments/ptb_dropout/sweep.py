@@ -1,6 +1,12 @@
 """PTB, small LSTM with dropout, trained to the end: is NCE ahead of the exact softmax
 only where the network overfits? As ../ptb_sampled, three seeds."""
 
+import pathlib
+import runpy
+
+SAMPLED = runpy.run_path(
+  str(pathlib.Path(__file__).parents[1] / "ptb_sampled" / "sweep.py")
+)
 SEEDS = (0, 1, 2)
 FULL = "full softmax"
 LENGTH = {"eval.every_epochs": 0.5, "model.dropout": 0.3}
@@ -18,9 +24,8 @@ def sweep(add):
       add(f"configs/ptb.py:{head}", overrides, name=name)
 
 
-def metrics():
-  return ["valid_ppl", "test_ppl", "steps"]
-
-
 def comparison():
   return {"to": FULL, "metric": "test_ppl"}
+
+
+metrics, derived = SAMPLED["metrics"], SAMPLED["derived"]

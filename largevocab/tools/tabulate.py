@@ -6,13 +6,16 @@
   python scripts/tabulate.py --update README.md        # rewrite those in a file
   python scripts/tabulate.py --check README.md         # exit 1 if one is stale
 
-With --to each row is compared with another than the sweep's reference, paired by seed.
+With --to each row is compared with another than the sweep's reference, paired by seed,
+and with --metrics by the first of them.
 
 In a file, a table stands between the lines <!-- results:NAME --> and
 <!-- /results:NAME -->. It shows experiments/NAME/results.jsonl, with the metrics and
 published numbers of experiments/NAME/sweep.py, or "Not run yet."; docs/protocol.md
-explains the columns. <!-- results:NAME rows=pps|full --> shows only the rows in whose
-names this regular expression, which has no spaces, is found.
+explains the columns. <!-- results:NAME rows=pps|full to="full softmax" metrics=a,b -->
+shows only the rows in whose names this regular expression, which has no spaces, is
+found, beside another than the sweep's reference, and the metrics a and b, of which the
+first is compared. Each of the three is optional, in this order.
 """
 
 import pathlib
@@ -31,7 +34,8 @@ from largevocab.tools.tables.markdown import number
 EXPERIMENTS = pathlib.Path(__file__).resolve().parents[2] / "experiments"
 MARKER = re.compile(r"^<!-- /?results:.*$", re.MULTILINE)
 SECTION = re.compile(
-  r"^(<!-- results:([\w-]+)(?: rows=(\S+))? -->\n)(?:(?!<!-- results:).)*?"
+  r"^(<!-- results:([\w-]+)(?: rows=(\S+))?(?: to=\"([^\"\n]+)\")?"
+  r"(?: metrics=(\S+))? -->\n)(?:(?!<!-- results:).)*?"
   r"^(<!-- /results:\2 -->)$",
   re.DOTALL | re.MULTILINE,
 )
@@ -52,7 +56,7 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
   """
 
   def section(match: re.Match[str]) -> str:
-    begin, name, shown, end = match.groups()
+    begin, name, shown, to, asked, end = match.groups()
     sweep = sweepfile.load(experiments / name / "sweep.py")
     path = experiments / name / "results.jsonl"
     if not path.exists():
@@ -68,9 +72,9 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
       names = (
         {row["name"] for row in records.only(rows, shown, "rows")} if shown else None
       )
-      table = results_table.report(
-        rows, sweep.metrics, sweep.paper, sweep.comparison, names
-      )
+      metrics = _asked(asked.split(","), rows, path) if asked else sweep.metrics
+      compared = _comparison(rows, sweep.comparison, to, metrics, bool(asked))
+      table = results_table.report(rows, metrics, sweep.paper, compared, names)
       return f"{begin}\n{table}\n{end}"
 
   if stray := MARKER.search(SECTION.sub("", text)):
@@ -79,6 +83,33 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
       "of its own and <!-- /results:NAME --> below it"
     )
   return SECTION.sub(section, text)
+
+
+def _asked(metrics: list[str], rows: list[Record], path: pathlib.Path) -> list[str]:
+  """The metrics, each of which some row has."""
+  for metric in metrics:
+    if not any(metric in row for row in rows):
+      hint = nearest(metric, scalars(rows))
+      raise UserError(f"{path}: no run has the metric {metric!r}{hint}")
+  return metrics
+
+
+def _comparison(
+  rows: list[Record],
+  of_sweep: sweepfile.Comparison | None,
+  to: str | None,
+  metrics: list[str],
+  are_asked: bool,
+) -> sweepfile.Comparison | None:
+  """That of the sweep, or with the row `to`, by the first of the metrics asked for."""
+  names = {row["name"].rpartition(": ")[2] for row in rows}
+  if to and to not in names:
+    raise UserError(f"to={to}: no row has this name{nearest(to, sorted(names))}")
+  to = to or (of_sweep.to if of_sweep else None)
+  if not to:
+    return None
+  own = of_sweep.metrics if of_sweep and not are_asked else metrics[:1]
+  return sweepfile.Comparison(to, tuple(own))
 
 
 def complete(sweep: sweepfile.Sweep, path: pathlib.Path) -> list[Record]:
@@ -125,19 +156,10 @@ def print_table(
     rows = records.load(path)
   if not rows:
     raise UserError(f"{path}: no finished run here")
-  for metric in asked or []:
-    if not any(metric in row for row in rows):
-      raise UserError(
-        f"{path}: no run has the metric {metric!r}{nearest(metric, scalars(rows))}"
-      )
+  _asked(asked or [], rows, path)
   with records.naming(path):
     metrics = metrics or scalars(rows)
-    if to:
-      names = {row["name"].rpartition(": ")[2] for row in rows}
-      if to not in names:
-        raise UserError(f"--to: no row is named {to!r}{nearest(to, sorted(names))}")
-      of_sweep = comparison.metrics if comparison and not asked else metrics[:1]
-      comparison = sweepfile.Comparison(to, tuple(of_sweep))
+    comparison = _comparison(rows, comparison, to, metrics, bool(asked))
     print(results_table.report(rows, metrics, paper, comparison), end="")
 
 

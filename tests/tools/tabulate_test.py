@@ -125,6 +125,26 @@ def test_rows_can_be_chosen(experiments):
       tabulate.rewrite(text.format(pattern), experiments)
 
 
+def test_rows_can_be_compared_with_another_by_another_metric(experiments):
+  path = experiments / "ptb" / "results.jsonl"
+  seeds = [{"train.seed": seed} for seed in range(3)]
+  of_pps = [record("pps", overrides=s, test_ppl=7.0, steps=90) for s in seeds]
+  path.write_text(path.read_text() + "".join(json.dumps(r) + "\n" for r in of_pps))
+  text = '<!-- results:ptb rows=full to="{}" metrics={} -->\n<!-- /results:ptb -->\n'
+  new = tabulate.rewrite(text.format("pps", "steps,test_ppl"), experiments)
+  head, _, row = [line for line in new.splitlines() if line.startswith("|")]
+  assert head.startswith("| method | seeds | steps | test_ppl |")
+  assert "| to pps |" in head
+  assert "| +10" in row  # of steps, the first that is named
+  assert tabulate.rewrite(new, experiments) == new
+  for to, metrics, problem in (
+    ("ppx", "steps", "to=ppx: no row has this name; did you mean 'pps'"),
+    ("pps", "step", "no run has the metric 'step'; did you mean 'steps'"),
+  ):
+    with pytest.raises(UserError, match=problem):
+      tabulate.rewrite(text.format(to, metrics), experiments)
+
+
 def test_unknown_experiment(experiments):
   text = "<!-- results:none -->\n<!-- /results:none -->\n"
   with pytest.raises(UserError, match="no such sweep file"):
@@ -230,7 +250,7 @@ def test_rows_are_compared_with_any_other(experiments, capsys):
 
 def test_a_row_to_compare_with_has_to_exist(experiments):
   path = experiments / "ptb" / "results.jsonl"
-  with pytest.raises(UserError, match="--to: no row is named 'ful'; did you mean"):
+  with pytest.raises(UserError, match="to=ful: no row has this name; did you mean"):
     tabulate.main([str(path), "--to", "ful"])
   with pytest.raises(UserError, match="--to is for printed tables"):
     tabulate.main(["README.md", "--check", "--to", "full"])
