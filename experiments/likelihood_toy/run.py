@@ -64,6 +64,7 @@ RANKING = "ranking, alpha=log(C-1)"
 BLACKOUT = "BlackOut"
 NCE_ONE, NCE_OWN = "NCE, z=1", "NCE, z learned for each example"
 NEGATIVE_SAMPLING = "negative sampling"
+MEAN_SAMPLING = "negative sampling, mean of the negatives"
 BOUND = "bound, Bernoulli, b=(f+1)^a"
 PLAIN = "plain importance, q=f+1"
 ALPHAS = ("0", "1", "3", "5", "log(C-1)", "8", "10")
@@ -80,6 +81,7 @@ RATES = {
   NCE_ONE: 0.001,
   NCE_OWN: 0.03,
   NEGATIVE_SAMPLING: 0.003,
+  MEAN_SAMPLING: 0.03,
   BOUND: 0.0003,
 }
 GRID = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -166,6 +168,7 @@ def methods(setting: Setting) -> dict[str, Method]:
     NCE_ONE: (NCE(), frequency),
     NCE_OWN: (own_z, frequency),
     NEGATIVE_SAMPLING: (NegativeSampling(), uniform),
+    MEAN_SAMPLING: (NegativeSampling(mean=True), uniform),
     BOUND: (UpperBound(), by_power),
   }
   others = {

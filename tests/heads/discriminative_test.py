@@ -125,19 +125,19 @@ def test_negative_sampling_learns_its_own_optimum_and_not_the_law():
 
 
 @pytest.mark.parametrize(
-  ("sampler", "m", "calibration"),
+  ("sampler", "m", "calibration", "mean"),
   [
-    (Uniform(per_example=True), 2, 0.0),
-    (Unigram(per_example=True), K, 0.0),
-    (Unigram(per_example=True, power=0.5), 2, 0.6),
-    (Bernoulli(per_example=True, smoothing=2.0), 3, 0.0),
+    (Uniform(per_example=True), 2, 0.0, False),
+    (Unigram(per_example=True), K, 0.0, True),
+    (Unigram(per_example=True, power=0.5), 2, 0.6, True),
+    (Bernoulli(per_example=True, smoothing=2.0), 3, 0.0, False),
   ],
   ids=lambda value: type(value).__name__,
 )
-def test_with_log_q_negative_sampling_tells_the_law(sampler, m, calibration):
+def test_with_log_q_negative_sampling_tells_the_law(sampler, m, calibration, mean):
   """At its optimum, written down for each class; bare scores do not."""
   head = Sampled(
-    loss=NegativeSampling(calibration=calibration),
+    loss=NegativeSampling(calibration=calibration, mean=mean),
     bias=False,
     num_samples=m,
     sampler=sampler,
@@ -147,6 +147,7 @@ def test_with_log_q_negative_sampling_tells_the_law(sampler, m, calibration):
   law = state.stats, state.table.w_VD, h_ND, y, jnp.arange(5)
   expected_V = np.exp(np.float64(sampler.log_expected(*law)))[0]
   weight = min(1, m / 4) * calibration + 1 - calibration
+  weight *= m if mean else 1
   best_V = np.log(weight * LAW / ((1 - LAW) * expected_V))
   table = state.table._replace(w_VD=jnp.asarray(best_V[:, None], jnp.float32))
   state = state._replace(table=table)

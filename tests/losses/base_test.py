@@ -111,11 +111,11 @@ def ranking(b, alpha, penalty):
   )
 
 
-def negative_sampling(b):
+def negative_sampling(b, share=1.0):
   rate, t = M / (V - 1), 0.6
   weight = rate * (t * (1 - 1 / rate) + 1 / rate)
   return negative_sampling_test.naive(
-    b.o_NP, b.w_NP, b.o_NM, b.mask_NM & ~b.hits_NM, weight
+    b.o_NP, b.w_NP, b.o_NM, b.mask_NM & ~b.hits_NM, weight, share
   )
 
 
@@ -149,6 +149,11 @@ CASES = {
     lambda b: nce(b, LOG_Z[np.minimum(b.context_N, 3)]),
   ),
   "negative_sampling": (NegativeSampling(calibration=0.6), NOISE, negative_sampling),
+  "negative_sampling, mean": (
+    NegativeSampling(calibration=0.6, mean=True),
+    NOISE,
+    lambda b: negative_sampling(b, 1 / M),
+  ),
   "ranking": (Ranking("hinge", 2.5), NOISE, lambda b: ranking(b, 2.5, "hinge")),
   "ranking, log(V-1)": (
     Ranking(),

@@ -15,22 +15,22 @@ def _x64():
     yield
 
 
-def naive(o_NP, w_NP, o_NM, mask_NM, weight):
-  """Equation 43."""
+def naive(o_NP, w_NP, o_NM, mask_NM, weight, share=1.0):
+  """Equation 43; with a share of 1 / M equation 45."""
   sigma = lambda o: 1 / (1 + jnp.exp(-o))
   loss = 0.0
   for n in range(len(o_NP)):
     drawn = sum(jnp.log(1 - sigma(o)) for o, yes in zip(o_NM[n], mask_NM[n]) if yes)  # noqa: B905
     for w, o in zip(w_NP[n], o_NP[n], strict=True):
-      loss -= w * (weight * jnp.log(sigma(o)) + drawn)
+      loss -= w * (weight * jnp.log(sigma(o)) + share * drawn)
   return loss
 
 
-@pytest.mark.parametrize("weight", [1.0, 0.3])
-def test_it_and_its_gradient_are_the_formula(weight):
+@pytest.mark.parametrize(("weight", "share"), [(1.0, 1.0), (0.3, 1.0), (1.0, 0.2)])
+def test_it_and_its_gradient_are_the_formula(weight, share):
   o_NP, w_NP, _, o_NM, _, mask_NM = case(3)
   got, want = (
-    jax.value_and_grad(lambda a, b, f=f: f(a, w_NP, b, mask_NM, weight), (0, 1))(
+    jax.value_and_grad(lambda a, b, f=f: f(a, w_NP, b, mask_NM, weight, share), (0, 1))(
       o_NP, o_NM
     )
     for f in (negative_sampling_loss, naive)
