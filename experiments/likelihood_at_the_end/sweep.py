@@ -22,9 +22,10 @@ METHODS = {
   "Bernoulli, capped": ("sampled/bernoulli", {}, (20,)),
   # At the rate that was found for importance sampling.
   "Bernoulli, capped, lr=10": ("sampled/bernoulli", {"train.lr": 10.0}, (20,)),
-  # At half the rates that short trials found.
+  # At half the rates that short trials found, and at a quarter.
   "importance, lr=20": ("sampled/unigram", {"train.lr": 20.0}, (100,)),
   "importance, lr=5": ("sampled/unigram", {"train.lr": 5.0}, (20,)),
+  "importance, lr=2.5": ("sampled/unigram", {"train.lr": 2.5}, (20,)),
 }
 
 
