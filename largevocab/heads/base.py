@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from largevocab.errors import UserError
 from largevocab.labels import Counts, Targets, known_targets
 from largevocab.ops import shards
-from largevocab.ops.activations import Activations, activations
+from largevocab.ops.activations import Activations, activations, check_mesh
 from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import wide
@@ -46,9 +46,10 @@ class Head(Protocol):
   """An output layer, as a frozen dataclass: fields are hyper-parameters, methods are
   pure functions, and all state is one pytree of distinct arrays.
 
-  h may be float32, bfloat16, float16 or, with `jax_enable_x64`, float64. `dh_ND` has
-  its type; losses, metrics, scores, sums and the squared norm are float32 (float64 for
-  float64).
+  h may be float32, bfloat16, float16 or, with `jax_enable_x64`, float64, on devices of
+  which no mesh has Explicit axes. `dh_ND` has its type. Losses, metrics, scores, sums
+  and the squared norm are computed in float32, also for float64, whose type some of
+  them then have, but not its precision.
 
   Optional attributes:
     row_sparse: True if a step reads and writes few rows of the tables. They should then
@@ -167,6 +168,7 @@ def read_batch(
       f"y is of type {type(y).__name__}: give Targets, as single_targets(ids_N) makes"
     )
   check_shapes(h_ND=h_ND, **y._asdict())
+  check_mesh(y.ids_NP)
   h_ND, y = shards.all_examples((h_ND, y))
   y = known_targets(y, shards.num_classes(num_rows))
   y = y._replace(ids_NP=shards.own_rows(y.ids_NP, num_rows))

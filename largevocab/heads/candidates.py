@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab.errors import UserError
-from largevocab.labels import Counts, Targets
+from largevocab.labels import Counts, Targets, is_class
 from largevocab.losses.importance_weights import complement_weights
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import is_first, is_member
@@ -44,6 +44,11 @@ class Candidates(NamedTuple):
     return jnp.concatenate(
       [self.own_NS, jnp.broadcast_to(self.shared_T, shape)], axis=1
     )
+
+  def known(self, o_NM: jax.Array, num_classes: int) -> jax.Array:
+    """Logits of the candidates, NaN where a sampler drew an id that is no class: so is
+    the loss, which must not look valid."""
+    return jnp.where(self.mask & ~is_class(self.ids, num_classes), jnp.nan, o_NM)
 
 
 def candidates(

@@ -186,7 +186,7 @@ class Sampled(LinearHead):
           o_NP=shards.from_owner(s_NP, is_here_NP),
           w_NP=y.w_NP / total_weight(y),
           true_NP=true_mask(y, len(w_VD)),
-          o_NM=s_NM,
+          o_NM=others.known(s_NM, len(w_VD)),
           log_expected_NM=others.log_expected,
           mask_NM=others.mask,
           log_expected_true=lambda: self._log_expected_true(state, x_ND, y, others),

@@ -90,7 +90,7 @@ def sampled_logits(
     **of_true,
     "o_NP": of_each(w_VD.at[y.ids_NP].get(mode="clip")),
     "w_NP": y.w_NP / total_weight(y),
-    "o_NM": jnp.concatenate([o_NS, o_NT], axis=1),
+    "o_NM": others.known(jnp.concatenate([o_NS, o_NT], axis=1), len(w_VD)),
     "log_expected_NM": others.log_expected,
     "mask_NM": others.mask,
   }

@@ -13,13 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.heads.base import BLOCKS, ROWS, SUM, WHOLE, Head, HeadStep
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops import shards
+from largevocab.ops.activations import check_mesh
 from largevocab.ops.class_blocks import Blocks, check_devices
 from largevocab.ops.shards import AXIS
 from largevocab.rows import DeviceGrads
@@ -71,8 +72,8 @@ class ShardedHead:
     num_blocks: B, of the classes.
 
   Raises:
-    UserError: the mesh has other axes, or its number of devices does not divide that
-      of blocks.
+    UserError: the mesh has other axes or Explicit ones, or its number of devices does
+      not divide that of blocks.
 
   Cost: the head's for V / C classes and N examples; a device sends (C - 1) / C times N
     (D + 1) numbers for activations, N D for their gradient and some N (P + 2) for sums.
@@ -95,6 +96,11 @@ class ShardedHead:
       raise UserError(
         f"ShardedHead: the mesh has the axes {self.mesh.axis_names}, and must have "
         f"{AXIS!r} alone: give class_mesh(devices), also beside another mesh of them"
+      )
+    if self.mesh.axis_types != (AxisType.Auto,):
+      raise UserError(
+        f"ShardedHead: the axis {AXIS!r} of the mesh is not Auto: give "
+        "class_mesh(devices)"
       )
     check_devices(self.num_blocks, self.mesh.size)
 
@@ -277,6 +283,7 @@ class ShardedHead:
   def _even(self, batch: PyTree) -> PyTree:
     """A batch with examples of weight 0, so that devices have equally many. Draws have
     the shape of the batch, which must not depend on the number of devices."""
+    jax.tree.map(check_mesh, batch)
     fill = -len(jax.tree.leaves(batch)[0]) % self.num_blocks
     pad = lambda x: jnp.pad(x, [(0, fill)] + [(0, 0)] * (jnp.ndim(x) - 1))
     return jax.tree.map(pad, batch) if fill else batch

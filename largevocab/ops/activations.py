@@ -4,6 +4,7 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType
 from jax.tree_util import GetAttrKey
 
 from largevocab.errors import UserError
@@ -48,6 +49,37 @@ def knows_activations(state: State) -> State:
   return state
 
 
+def check_mesh(x: jax.Array) -> None:
+  """Refuses an array whose type has axes of a mesh, which heads do not keep up with.
+
+  Raises:
+    UserError: the mesh has Explicit axes, as `jax.make_mesh` makes them by default, or
+      the array varies over axes of the caller's own `jax.shard_map`.
+  """
+  if not isinstance(x, jax.Array):
+    return
+  aval = jax.typeof(x)
+  mesh = aval.sharding.mesh
+  explicit = [
+    name
+    for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)
+    if kind == AxisType.Explicit
+  ]
+  if explicit:
+    raise UserError(
+      f"h_ND or y is on a mesh with Explicit axes {explicit}: make it by "
+      "jax.make_mesh(shape, names, axis_types=(jax.sharding.AxisType.Auto,) * "
+      "len(names))"
+    )
+  # Of which JAX has changed the name before.
+  varying = getattr(getattr(aval, "manual_axis_type", None), "varying", ())
+  if varying:
+    raise UserError(
+      f"h_ND or y varies over {sorted(varying)} in your jax.shard_map: give that "
+      "check_vma=False"
+    )
+
+
 def activations(h_ND: jax.Array, given: Activations | None = None) -> jax.Array:
   """h as a JAX array, if a head can multiply it.
 
@@ -57,7 +89,7 @@ def activations(h_ND: jax.Array, given: Activations | None = None) -> jax.Array:
 
   Raises:
     ValueError: h is no matrix.
-    UserError: it is of another type or width, or of no example.
+    UserError: it is of another type or width, or of no example; or see `check_mesh`.
 
   >>> activations(jnp.ones((2, 9)), Activations(8))
   Traceback (most recent call last):
@@ -66,6 +98,7 @@ def activations(h_ND: jax.Array, given: Activations | None = None) -> jax.Array:
 activations of this width, or call init with dim=9
   """
   check_shapes(h_ND=h_ND)
+  check_mesh(h_ND)
   if not jnp.issubdtype(h_ND.dtype, jnp.floating):
     raise UserError(f"h_ND is {h_ND.dtype}: give activations of a float type")
   num, width = h_ND.shape

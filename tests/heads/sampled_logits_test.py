@@ -1,5 +1,7 @@
 """The logits of a draw in code without a head, beside the head."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,11 +12,15 @@ from largevocab.heads import Sampled
 from largevocab.losses import (
   NCE,
   BlackOut,
+  NegativeSampling,
+  Ranking,
+  SampledSoftmax,
   blackout_loss,
   nce_loss,
   sampled_softmax_loss,
 )
 from largevocab.samplers import SAMPLERS, Unigram
+from largevocab.samplers.base import Draw, NoUpkeep, Size
 
 N, V, D, M = 6, 40, 8, 24
 KEY = jax.random.key(0)
@@ -124,3 +130,42 @@ def test_a_draw_is_a_constant_also_within_the_loss(name):
   outside = jax.jit(jax.grad(loss, (0, 1)))(H_ND, state.table.w_VD)
   for a, b in zip(inside[1:], outside, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+@pytest.mark.parametrize("wrong", [V, -1])
+@pytest.mark.parametrize("loss", [SampledSoftmax(), NegativeSampling(), Ranking()])
+def test_a_draw_of_an_id_that_is_no_class_makes_the_loss_nan(per_example, wrong, loss):
+  """As a label does. Without its mask it may be anything."""
+
+  def step(ids_M, mask_M):
+    sampler = Given(tuple(ids_M), tuple(mask_M), per_example)
+    head = Sampled(sampler=sampler, num_samples=3, loss=loss)
+    return head.backward(head.init(KEY, COUNTS, D), H_ND, Y, KEY).loss
+
+  assert np.isfinite(step([5, 6, 8], [True] * 3))
+  assert np.isfinite(step([5, wrong, 8], [True, False, True]))
+  assert np.isnan(step([5, wrong, 8], [True] * 3))
+  draw = Draw(jnp.array([5, wrong]), jnp.zeros(2), jnp.ones(2, bool))
+  logits = sampled_logits(draw, H_ND, jnp.ones((V, D)), Y)
+  assert np.isnan(sampled_softmax_loss(**logits))
+
+
+@dataclasses.dataclass(frozen=True)
+class Given(NoUpkeep):
+  """Draws the same classes every time."""
+
+  ids: tuple
+  mask: tuple
+  per_example: bool
+
+  def init(self, counts, w_VD, m):
+    return Size(m)
+
+  def sample(self, stats, w_VD, key, h_ND, y):
+    shape = (len(h_ND), 3) if self.per_example else (3,)
+    spread = lambda x: jnp.broadcast_to(jnp.asarray(x), shape)
+    return Draw(spread(self.ids), jnp.zeros(shape), spread(self.mask))
+
+  def log_expected(self, stats, w_VD, h_ND, y, ids_NA):
+    return jnp.zeros(ids_NA.shape)
