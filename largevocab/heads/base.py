@@ -46,10 +46,10 @@ class Head(Protocol):
   """An output layer, as a frozen dataclass: fields are hyper-parameters, methods are
   pure functions, and all state is one pytree of distinct arrays.
 
-  h may be float32, bfloat16, float16 or, with `jax_enable_x64`, float64, on devices of
-  which no mesh has Explicit axes. `dh_ND` has its type. Losses, metrics, scores, sums
-  and the squared norm are computed in float32, also for float64, whose type some of
-  them then have, but not its precision.
+  h may be float32, bfloat16, float16 or, with `jax_enable_x64`, float64, and not on a
+  mesh with Explicit axes. `dh_ND` has its type. Losses, metrics, scores, sums and the
+  squared norm are computed in float32, also for float64: some are then float64 arrays,
+  of float32 precision.
 
   Optional attributes:
     row_sparse: True if a step reads and writes few rows of the tables. They should then

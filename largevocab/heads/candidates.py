@@ -90,8 +90,9 @@ def candidates(
   masked = []
   for ids, log_expected, mask in groups:
     keep = jnp.atleast_2d(mask)
+    known = is_class(jnp.atleast_2d(ids), num_classes)  # and not padding of a set
     for earlier in seen:
-      keep &= ~is_member(jnp.atleast_2d(ids), earlier)
+      keep &= ~(known & is_member(jnp.atleast_2d(ids), earlier))
     seen.append(jnp.atleast_2d(ids))
     is_drawn = np.full(ids.shape[-1], ids is draw.ids)
     constant = jnp.zeros(ids.shape, bool)

@@ -96,7 +96,8 @@ class NegativeSampling(SampledLoss):
   Attributes:
     calibration: t of gBCE, from 0 (binary cross-entropy as in word2vec) to 1
       (calibrated as if all classes were negatives; derived for uniform draws).
-    mean: over the negatives, a = 1 / num_samples, in place of their sum, a = 1.
+    mean: over the negatives, a = 1 / num_samples, in place of their sum, a = 1. Masked
+      hits count in num_samples.
     add_log_q: evaluate p as above if the proposal is known before training: `uniform`,
       `log_uniform`, `unigram`, `pps`, `bernoulli` and a `mixture` of these. With other
       samplers, whose proposal differs between examples or batches, and without this,

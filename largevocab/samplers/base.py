@@ -52,8 +52,8 @@ class Draw(NamedTuple):
 
   Attributes:
     ids: i32[M] shared by the batch, or i32[N, M] per example, of 0 ... V - 1 where the
-      mask is True: the loss is NaN otherwise. M is the m that was asked for, or, for a
-      draw of random size, a capacity that may be larger.
+      mask is True: otherwise the loss of a head of one device is NaN. M is the m that
+      was asked for, or, for a draw of random size, a capacity that may be larger.
     log_expected: f32, same shape: log of the expected number of times that this class
       occurs in the draw (for the logQ correction). It describes the draw as made, even
       with stale statistics. The importance weight is exp(-log_expected).

@@ -182,9 +182,7 @@ def main(argv: list[str] | None = None) -> int:
   parser.add_argument("--experiments", type=pathlib.Path, default=EXPERIMENTS)
   args = parser.parse_args(argv)
   if args.to and (args.update or args.check):
-    raise UserError(
-      "--to is for printed tables; pages compare as their sweep files say"
-    )
+    raise UserError('--to is for printed tables; in a page its marker has to="ROW"')
   if not (args.update or args.check):
     folders = [path for path in args.paths if path.is_dir()]
     files = [[path] for path in args.paths if not path.is_dir()]

@@ -67,3 +67,32 @@ def test_in_a_shard_map_of_the_callers_own(head):
 def test_a_mesh_of_explicit_classes_is_refused():
   with pytest.raises(UserError, match="'classes' of the mesh is not Auto"):
     ShardedHead(Full(), jax.make_mesh((1,), ("classes",)), num_blocks=1)
+
+
+ON_TWO = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from largevocab import single_targets
+from largevocab.heads import Full, ShardedHead, class_mesh
+
+h_ND, key = jax.random.normal(jax.random.key(0), (6, 4)), jax.random.key(1)
+y, counts = single_targets(np.arange(6)), np.arange(20, 0, -1)
+mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+split = jax.device_put((h_ND, y), NamedSharding(mesh, P("data")))
+for head in (Full(), ShardedHead(Full(), class_mesh(), num_blocks=2)):
+  state = head.init(key, counts, 4)
+  print(head.backward(state, h_ND, y, key).loss)
+  print(jax.jit(head.backward)(state, *split, key).loss)
+state = Full().init(key, counts, 4)
+loss = lambda h_ND, y: jax.lax.pmean(Full().backward(state, h_ND, y, key).loss, "data")
+same = {"in_specs": P("data"), "out_specs": P(), "check_vma": False}
+print(jax.jit(jax.shard_map(loss, mesh=mesh, **same))(h_ND, y))
+"""
+
+
+def test_a_batch_that_is_split_over_auto_axes(on_devices):
+  one, of_mesh, sharded, of_both, mapped = map(
+    float, on_devices(2, "-c", ON_TWO).split()
+  )
+  np.testing.assert_allclose([of_mesh, mapped], one, rtol=1e-5)
+  np.testing.assert_allclose(of_both, sharded, rtol=1e-5)
