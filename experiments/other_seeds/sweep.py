@@ -20,7 +20,8 @@ SHIFT = 3  # the sweeps have the seeds 0, 1 and 2
 def rows_of(sweep):
   path = pathlib.Path(__file__).parents[1] / sweep / "results.jsonl"
   rows = [json.loads(line) for line in path.read_text().splitlines()]
-  return [row for row in rows if not row.get("baseline")]
+  later = " 3 x steps"  # trained after this experiment
+  return [r for r in rows if not r.get("baseline") and not r["name"].endswith(later)]
 
 
 ROWS = {sweep: rows_of(sweep) for sweep in SWEEPS}
