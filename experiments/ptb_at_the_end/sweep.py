@@ -32,10 +32,20 @@ MORE = {
   "HSM (freq)": ("hierarchical", UNCUT | {"head.binning": "sqrt"}),
   "HSM (sim)": ("hierarchical", UNCUT | {"head.binning": "brown"}),
 }
+# Also at half the rate that the search chose for them: short trials favour high rates.
+AT_10 = (
+  *("full softmax", "pps", "unigram", "adaptive", "D-softmax [*]", "pps, 2,048"),
+  *("NCE, shared", "BlackOut, shared", "HSM (sim)"),
+)
 
 
 def sweep(add):
-  ALL["at_the_end"](add, DATA, MORE, LENGTH, SEEDS)
+  def both(config, overrides, name):
+    add(config, overrides, name=name)
+    if name in AT_10:
+      add(config, overrides | {"train.lr": 10.0}, name=f"{name}, lr=10")
+
+  ALL["at_the_end"](both, DATA, MORE, LENGTH, SEEDS)
 
 
 def search():
