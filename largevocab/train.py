@@ -24,6 +24,7 @@ from largevocab.training.data_of_run import check_data, save_data
 from largevocab.training.input_rows import num_own
 from largevocab.training.json_files import read_numbers, write_json
 from largevocab.training.lock import held
+from largevocab.training.profiler import Profiler
 from largevocab.training.run_ahead import RunAhead
 from largevocab.training.runlog import NoLog, Progress, RunLog, peak_mib
 from largevocab.training.settings import Experiment
@@ -89,7 +90,8 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
   state = init_state(exp, data)
   clock = {"seconds": 0.0}
   with Checkpoints(os.path.join(workdir, "checkpoints"), exp.checkpoint.keep) as saved:
-    loop = _Loop(exp, data, batches, saved)
+    traced = exp.log.profile_at if processes.is_first() else 0
+    loop = _Loop(exp, data, batches, saved, Profiler(workdir, traced))
     if saved.latest_step is None and was_finished:
       raise UserError(
         f"{workdir} holds a finished run without a checkpoint to go on from; choose "
@@ -147,8 +149,10 @@ class _Loop:
     data: Data,
     batches: TrainingBatches,
     saved: Checkpoints,
+    profiler: Profiler,
   ):
     self._exp, self._data, self._batches, self._saved = exp, data, batches, saved
+    self._profiler = profiler
     epoch = exp.train.steps_per_epoch(batches.steps_per_epoch)
     self.num_steps = exp.train.num_steps(epoch)
     self._eval_steps = exp.eval.every_steps(epoch)
@@ -190,7 +194,7 @@ class _Loop:
     # Averages are settled at the same steps, however often a run was stopped.
     state = self._settled(state) if self._is_eval(step) else state
     self._unpaced = np.array([step, seconds])
-    with self._signals as signals:
+    with self._signals as signals, self._profiler as profiler:
       # What a stop came before, in the order of the loop.
       has_watched = processes.of_first(self._log.has(step, "monitor"))
       if self._is_monitored(step) and not has_watched:
@@ -210,9 +214,11 @@ class _Loop:
         if is_new := shapes not in self._compiled:
           jax.block_until_ready(state)
         began = time.perf_counter()
-        state = self._step(state, batch, lr)
+        with jax.profiler.StepTraceAnnotation("train", step_num=step):
+          state = self._step(state, batch, lr)
         ahead.bound(state.step)
         step += 1
+        profiler.look(step, state)
         self._num_summed += 1
         if exp.head.refreshes(step):
           key = jax.random.fold_in(state.key, 2**31 + step)  # not used by steps

@@ -33,6 +33,16 @@ LSH = {
 REFERENCE = "pps, m=4096"
 METHODS = {
   REFERENCE: ("sampled/pps", {"head.num_samples": 4096}),
+  # As long as LSH takes for 10 epochs, at the rate that was found for 10.
+  "pps, m=4096, 24 epochs": (
+    "sampled/pps",
+    {
+      "head.num_samples": 4096,
+      "train.epochs": 24.0,
+      "train.lr": 0.3,
+      "eval.every_epochs": 6.0,
+    },
+  ),
   "LSH embedding weighted, m=128": ("sampled/lsh_embedding", LSH),
   "NCE, m=4096": ("nce/unigram", {"head.num_samples": 4096}),
   "adaptive": ("adaptive", {}),

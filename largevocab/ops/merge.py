@@ -109,7 +109,7 @@ def merge_by_hash(ids_R, rows_RD, num_rows):
 
 
 def merge_by_sort(ids_R, rows_RD, num_rows):
-  """`merge_rows` by sorting: avoids contended scatters, slow on accelerators."""
+  """`merge_rows` by sorting: rounds of hashing are slow on accelerators."""
   index_R = jnp.arange(ids_R.shape[0], dtype=ids_R.dtype)
   ids_R, order_R = lax.sort_key_val(jnp.minimum(ids_R, num_rows), index_R)
   rows_RD = jnp.where((ids_R < num_rows)[:, None], rows_RD[order_R], 0)

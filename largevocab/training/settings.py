@@ -250,10 +250,13 @@ class Logging:
     monitor_every_steps: steps between diagnostics of the head's sample or statistics
       ('monitor/relvar' and others, see `Head.monitor`), which use all logits of a few
       examples, and once at the end; 0: none.
+    profile_at: step after which five are traced, for TensorBoard's page of profiles
+      (docs/training.md); 0: none.
   """
 
   every_steps: Steps = 200
   monitor_every_steps: StepsOrNever = 5000
+  profile_at: StepsOrNever = 0
 
 
 @settings

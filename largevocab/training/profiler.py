@@ -1,0 +1,40 @@
+"""Traces of a few steps, for TensorBoard's page of profiles."""
+
+from typing import Any
+
+import jax
+
+STEPS = 5  # of a trace
+
+
+class Profiler:
+  """Writes a trace of the five steps that follow a step.
+
+  Args:
+    directory: gets `plugins/profile/TIME`, where TensorBoard looks for it.
+    start: the step; 0: nothing is traced.
+  """
+
+  def __init__(self, directory: str, start: int):
+    self._directory, self._start, self._is_on = directory, start, False
+
+  def __enter__(self) -> "Profiler":
+    return self
+
+  def __exit__(self, *_: Any) -> None:
+    self._stop()
+
+  def look(self, step: int, state: Any) -> None:
+    """To be called after each step, with what it computes."""
+    if step == self._start > 0:
+      jax.block_until_ready(state)
+      jax.profiler.start_trace(self._directory)
+      self._is_on = True
+    elif step == self._start + STEPS:
+      jax.block_until_ready(state)
+      self._stop()
+
+  def _stop(self) -> None:
+    if self._is_on:
+      jax.profiler.stop_trace()
+    self._is_on = False

@@ -1,0 +1,34 @@
+"""A run traces five steps where it is asked for."""
+
+import jax
+import pytest
+
+from largevocab import config as c
+from largevocab.train import train
+from largevocab.training import profiler
+
+
+@pytest.mark.parametrize(
+  "at, names", [(3, range(3, 3 + profiler.STEPS)), (10, [10, 11]), (0, None)]
+)
+def test_traced_steps(tmp_path, at, names):
+  settings = c.experiment(
+    data=c.part("data", "zipf", num_classes=30, num_tokens=500),
+    model=c.part("model", "lstm", embed=4, hidden=4, layers=1),
+    head=c.head("full"),
+    optimizer=c.part("optimizer", "sgd"),
+    train=c.Training(batch_size=4, unroll=3, max_steps=12),
+    log=c.Logging(profile_at=at, monitor_every_steps=0),
+  )
+  train(c.build(settings), settings.to_dict(), str(tmp_path))
+  found = [*tmp_path.glob("plugins/profile/*/*.xplane.pb")]
+  assert len(found) == (names is not None)
+  for path in found:
+    assert steps_of(path) == set(names)
+
+
+def steps_of(path):
+  """Numbers of the steps that a trace has."""
+  traced = jax.profiler.ProfileData.from_file(str(path))
+  events = (e for plane in traced.planes for line in plane.lines for e in line.events)
+  return {dict(e.stats)["step_num"] for e in events if e.name == "train"}
