@@ -21,6 +21,7 @@ from largevocab.ops.adaptive.clusters import Clusters
 from largevocab.ops.adaptive.loss import adaptive_loss, adaptive_nll, capacities
 from largevocab.ops.adaptive.model import Model, Tail, class_rows
 from largevocab.ops.adaptive.top_k import adaptive_top_k
+from largevocab.ops.softmax.plan import budget_bytes
 from largevocab.rows import Table, added, sq_norm
 
 
@@ -159,7 +160,7 @@ class Adaptive(Partitioned, LinearHead):
       y.w_NP / total_weight(y),
       capacities(state.clusters, *y.ids_NP.shape),
       method=self.method,
-      budget_bytes=self.budget_mib * 2**20,
+      budget_bytes=budget_bytes(self.budget_mib),
       dtype=self.dtype,
     )
     dtails = tuple(tail.rows_VE for tail in d.model.tails)

@@ -26,7 +26,7 @@ from largevocab.ops.softmax.parts import (
   parts_loss,
   parts_nll,
 )
-from largevocab.ops.softmax.plan import Plan, plan
+from largevocab.ops.softmax.plan import Plan, budget_bytes, plan
 from largevocab.ops.softmax.top_k import parts_top_k
 from largevocab.rows import Table, added, sq_norm
 
@@ -186,7 +186,7 @@ class DSoftmax(Partitioned, LinearHead):
       num_examples,
       sum(len(w_VE) for w_VE in weights.rows),
       sum(w_VE.shape[1] for w_VE in weights.rows),
-      self.budget_mib * 2**20,
+      budget_bytes(self.budget_mib),
       method=self.method,
       compute_bytes=jnp.dtype(self.dtype).itemsize,
     )

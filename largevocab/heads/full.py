@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from largevocab.fields import Dtype, MemoryMib, OneOf, settings
+from largevocab.fields import Dtype, MemoryMibOrDefault, OneOf, settings
 from largevocab.heads.base import HeadStep, head_step, read_batch, total_weight
 from largevocab.heads.linear import LinearHead
 from largevocab.heads.logits import Linear, Logits, class_row_grads, class_rows
@@ -18,7 +18,7 @@ from largevocab.ops.activations import Activations, activations, knows_activatio
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.log_partition import Score, score_of, softmax_nll
-from largevocab.ops.softmax.plan import METHODS, Plan, plan
+from largevocab.ops.softmax.plan import METHODS, Plan, budget_bytes, plan
 from largevocab.ops.softmax.top_k import softmax_top_k
 from largevocab.rows import SGD, RowOptimizer, Table, sq_norm
 
@@ -48,8 +48,8 @@ class Full(LinearHead):
   Attributes:
     method: 'auto', or how to chunk: see `largevocab.ops.softmax.plan.plan`. 'reference'
       holds all logits at once.
-    budget_mib: temporary memory for loss and gradient. On a GPU each chunk has its
-      launches to wait for: give it what memory there is.
+    budget_mib: temporary memory for loss and gradient; 0: 64 on a CPU, 1,024
+      elsewhere, where each chunk has its launches to wait for.
     absolute: |o| in place of o (Blanc & Rendle 2018, section 3.3).
     logits: of `largevocab.heads.logits`: `Linear`, or `Cosine`.
     dtype: of the operands of matrix products, 'float32' or 'bfloat16'; sums and
@@ -65,7 +65,7 @@ class Full(LinearHead):
   """
 
   method: Annotated[str, OneOf(*METHODS)] = "auto"
-  budget_mib: MemoryMib = 64
+  budget_mib: MemoryMibOrDefault = 0
   absolute: bool = False
   logits: Logits = field(default_factory=Linear)
   dtype: Dtype = "float32"
@@ -89,7 +89,7 @@ class Full(LinearHead):
       num_examples,
       num_classes,
       dim,
-      self.budget_mib * 2**20,
+      budget_bytes(self.budget_mib),
       method=self.method,
       compute_bytes=jnp.dtype(self.dtype).itemsize,
     )

@@ -20,7 +20,7 @@ from largevocab.fields import (
   CountOrNone,
   Dtype,
   FileName,
-  MemoryMib,
+  MemoryMibOrDefault,
   OneOf,
   Share,
   Width,
@@ -77,7 +77,8 @@ class Partitioned(abc.ABC):
     method: how to chunk products: see `largevocab.ops.softmax.plan.plan`.
     dtype: of the operands of matrix products, 'float32' or 'bfloat16'; sums and
       log-partition functions are float32, and rows are of `optimizer.row_dtype`.
-    budget_mib: temporary memory for loss and gradient.
+    budget_mib: temporary memory for loss and gradient; 0: 64 on a CPU, 1,024
+      elsewhere.
     optimizer: of rows and projections.
   """
 
@@ -92,7 +93,7 @@ class Partitioned(abc.ABC):
   cost_model: FileName = "cpu-float32-2026-11"
   method: Annotated[str, OneOf(*METHODS)] = "auto"
   dtype: Dtype = "float32"
-  budget_mib: MemoryMib = 64
+  budget_mib: MemoryMibOrDefault = 0
   optimizer: RowOptimizer = field(default_factory=SGD)
 
   def __post_init__(self):

@@ -7,9 +7,7 @@ from largevocab.labels import Targets, known_targets
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.log_partition import Score, logit
-from largevocab.ops.softmax.plan import plan
-
-_MIB = 2**20
+from largevocab.ops.softmax.plan import budget_bytes, plan
 
 
 def softmax_cross_entropy(
@@ -18,7 +16,7 @@ def softmax_cross_entropy(
   ids_NP: jax.Array,
   w_NP: jax.Array,
   *,
-  budget_mib: float = 64,
+  budget_mib: float = 0,
   score: Score = logit,
   dtype=None,
 ) -> jax.Array:
@@ -35,7 +33,8 @@ def softmax_cross_entropy(
     ids_NP: i32[N, P], the true classes. Ids outside 0 ... V - 1 are padding.
     w_NP: f32[N, P], their weights, 0 on padding: 1 / N for a mean over examples. An id
       that is no class and has weight makes the loss NaN.
-    budget_mib: temporary memory for loss and gradient.
+    budget_mib: temporary memory for loss and gradient; 0: 64 on a CPU, 1,024
+      elsewhere.
     score: function of the logits that is exponentiated; `absolute_logit` is that of
       Blanc and Rendle.
     dtype: of the operands of the products; None: the wider of those of h and w. Sums
@@ -59,6 +58,6 @@ def softmax_cross_entropy(
   num_classes, dim = w_VD.shape
   if not len(h_ND):
     return jnp.zeros(())
-  how = plan(len(h_ND), num_classes, dim, int(budget_mib * _MIB))
+  how = plan(len(h_ND), num_classes, dim, budget_bytes(budget_mib))
   y = known_targets(Targets(ids_NP, w_NP, jnp.zeros(len(h_ND))), num_classes)
   return softmax_loss(h_ND, w_VD, y.ids_NP, y.w_NP, how, score=score, dtype=dtype)

@@ -29,14 +29,13 @@ from scipy.stats import qmc
 from largevocab.errors import UserError
 from largevocab.ops.adaptive.cost_model import CostModel, ProductTime, StepTime
 from largevocab.ops.softmax.full import softmax_loss
-from largevocab.ops.softmax.plan import plan
+from largevocab.ops.softmax.plan import budget_bytes, plan
 from largevocab.provenance import device_name
 from largevocab.tools import entry
 from largevocab.tools.reports.measure import Stepper, least_time
 from largevocab.tools.tables import markdown as tables
 
 DTYPES = ("float32", "bfloat16")
-BUDGET_BYTES = 64 * 2**20  # default `budget_mib` of heads
 LEAST = 8  # least number of classes and examples, and least width
 MOST_CLASSES, MOST_EXAMPLES, MOST_WIDTH = 500_000, 4096, 1024
 ALIGN = 8
@@ -105,7 +104,7 @@ def product_seconds(size: ProductSize, dtype: Any) -> float:
 def step_seconds(size: ProductSize, dtype: Any) -> float:
   """Time of a step: loss, gradients and update."""
   k, B, d = size
-  how = plan(B, k, d, BUDGET_BYTES, compute_bytes=jnp.dtype(dtype).itemsize)
+  how = plan(B, k, d, budget_bytes(0), compute_bytes=jnp.dtype(dtype).itemsize)
 
   def step(w_VD, h_ND, ids_NP, w_NP):
     loss = lambda h_ND, w_VD: softmax_loss(h_ND, w_VD, ids_NP, w_NP, how, dtype=dtype)

@@ -161,7 +161,7 @@ def test_a_budget_changes_the_work_not_the_result():
   [
     ({"dtype": "float16"}, r"^Adaptive\.dtype is 'float16'; it must be one of"),
     ({"method": "rows"}, r"^Adaptive\.method is 'rows'; it must be one of"),
-    ({"budget_mib": 0}, r"^Adaptive\.budget_mib is 0; it must"),
+    ({"budget_mib": -1}, r"^Adaptive\.budget_mib is -1; it must"),
     ({"cutoffs": (20, 300)}, r"head\.cutoffs is .* V = 203"),
   ],
 )

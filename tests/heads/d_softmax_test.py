@@ -96,7 +96,7 @@ def test_fewer_columns_than_parts_are_refused():
   DSoftmax(cutoffs=CUTOFFS, projected=True).init(KEY, COUNTS, 4)
 
 
-@pytest.mark.parametrize(("field", "value"), [("dtype", "float16"), ("budget_mib", 0)])
+@pytest.mark.parametrize(("field", "value"), [("dtype", "float16"), ("budget_mib", -1)])
 def test_bad_fields_are_named(field, value):
   with pytest.raises(UserError, match=rf"^DSoftmax\.{field} is {value!r}; it must"):
     DSoftmax(**{field: value})

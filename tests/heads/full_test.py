@@ -128,7 +128,7 @@ def test_plan_is_logged(caplog):
 
 
 @pytest.mark.parametrize(
-  ("field", "value"), [("method", "fast"), ("dtype", "float16"), ("budget_mib", 0)]
+  ("field", "value"), [("method", "fast"), ("dtype", "float16"), ("budget_mib", -1)]
 )
 def test_bad_fields_are_named(field, value):
   with pytest.raises(UserError, match=rf"^Full\.{field} is {value!r}; it must"):

@@ -9,7 +9,7 @@ from largevocab.training import profiler
 
 
 @pytest.mark.parametrize(
-  "at, names", [(3, range(3, 3 + profiler.STEPS)), (10, [10, 11]), (0, None)]
+  ("at", "names"), [(3, range(3, 3 + profiler.STEPS)), (10, [10, 11]), (0, None)]
 )
 def test_traced_steps(tmp_path, at, names):
   settings = c.experiment(

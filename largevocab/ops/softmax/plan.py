@@ -8,6 +8,9 @@ from largevocab.ops.softmax.chunks import even_chunks
 
 METHODS = ("auto", "reference", "tiles", "examples", "classes")
 _MIB = 2**20
+# Default budget. Each chunk has its launches to wait for on a GPU or TPU.
+_BUDGET_MIB = {"cpu": 64}
+_BUDGET_MIB_ELSEWHERE = 1024
 # For the logits of a chunk and the gradient of its rows, which are read several times.
 _CACHE_BYTES = 8 * _MIB
 # On a GPU a chunk costs some 80 us besides its products, probably for launches: a fit
@@ -52,6 +55,16 @@ class Plan(NamedTuple):
       f"exact softmax by {self.method}: {self.examples} x {self.classes} logits at a "
       f"time, {times}; about {self.temp_bytes / _MIB:.1f} MiB of temporary memory"
     )
+
+
+def budget_bytes(mib: float) -> int:
+  """Bytes of a budget in MiB; of 0, the default: 64 MiB on a CPU, 1 GiB elsewhere.
+
+  >>> budget_bytes(2)
+  2097152
+  """
+  default = _BUDGET_MIB.get(jax.default_backend(), _BUDGET_MIB_ELSEWHERE)
+  return int((mib or default) * _MIB)
 
 
 def plan(

@@ -1,7 +1,7 @@
 import jax
 import pytest
 
-from largevocab.ops.softmax.plan import METHODS, plan
+from largevocab.ops.softmax.plan import METHODS, budget_bytes, plan
 
 MIB = 2**20
 
@@ -77,3 +77,12 @@ def test_on_a_gpu_chunks_fill_the_budget(monkeypatch, method):
   assert large.temp_bytes <= 1024 * MIB
   assert large.num_chunks < small.num_chunks
   assert 4 * large.num_chunks < for_cache.num_chunks
+
+
+@pytest.mark.parametrize(
+  ("backend", "mib"), [("cpu", 64), ("gpu", 1024), ("tpu", 1024)]
+)
+def test_the_default_budget_is_larger_off_the_cpu(monkeypatch, backend, mib):
+  monkeypatch.setattr(jax, "default_backend", lambda: backend)
+  assert budget_bytes(0) == mib * MIB
+  assert budget_bytes(0.5) == MIB // 2
