@@ -21,11 +21,16 @@ def describe_machine() -> dict[str, Any]:
     "argv": sys.argv,
     "device": device_name(),
     "num_devices": jax.device_count(),
-    "git": _git("rev-parse", "HEAD"),
+    "git": revision(),
     "git_dirty": bool(_git("status", "--porcelain", "--", ":/", RESULTS)),
     "python": platform.python_version(),
     "versions": {name: metadata.version(name) for name in packages},
   }
+
+
+def revision() -> str:
+  """The commit of the checkout that has this source; '': none has it."""
+  return _git("rev-parse", "HEAD")
 
 
 def has_changes() -> bool:
@@ -52,6 +57,12 @@ def _cpu_name() -> str:
 
 
 def _git(*args: str) -> str:
+  """What git says in the checkout of this source; '': no repository tracks it, even if
+  it is installed into a directory of one."""
+  return _answer(*args) if _answer("ls-files", "--", "provenance.py") else ""
+
+
+def _answer(*args: str) -> str:
   here = os.path.dirname(os.path.abspath(__file__))
   try:
     return subprocess.run(

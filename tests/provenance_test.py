@@ -33,6 +33,7 @@ def test_files_of_ones_own_and_results_are_no_changes(tmp_path, monkeypatch):
   for path in (source, page):
     path.parent.mkdir()
     path.write_text("1\n")
+  (tmp_path / "provenance.py").write_text("")
   git("init", "-q")
   git("add", ".")
   (tmp_path / "my_code.py").write_text("")
@@ -41,4 +42,31 @@ def test_files_of_ones_own_and_results_are_no_changes(tmp_path, monkeypatch):
   page.write_text("2\n")
   assert not provenance.has_changes()
   source.write_text("2\n")
+  assert provenance.has_changes()
+
+
+def test_a_repository_that_does_not_track_the_package_says_nothing(
+  tmp_path, monkeypatch
+):
+  """The folder of a project, into which it is installed."""
+  git = lambda *args: subprocess.run(
+    ["git", "-C", str(tmp_path), *args], capture_output=True, check=True
+  )
+  installed = tmp_path / "venv" / "provenance.py"
+  source = tmp_path / "largevocab" / "own.py"
+  for path in (installed, source):
+    path.parent.mkdir()
+    path.write_text("1\n")
+  monkeypatch.setattr(provenance, "__file__", str(installed))
+  git("init", "-q")
+  git("add", "largevocab")
+  who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+  git(*who, "commit", "-qm", "Own code")
+  source.write_text("2\n")
+  assert provenance.revision() == ""
+  assert not provenance.has_changes()
+  found = provenance.describe_machine()
+  assert (found["git"], found["git_dirty"]) == ("", False)
+  git("add", "venv")
+  assert len(provenance.revision()) == 40
   assert provenance.has_changes()

@@ -10,6 +10,7 @@ The object has the network that `given.model` describes, and an output layer of 
 The benchmark holds the clock, reads the batches, and computes the metric.
 """
 
+import ast
 import contextlib
 import functools
 import importlib
@@ -68,13 +69,18 @@ class Step(NamedTuple):
 class Given:
   """What an adapter gets.
 
+  Before the first step nothing is learnt from the training data but what the counts of
+  classes say: the time of construction is not measured.
+
   Attributes:
     data: the task's arrays. `data.counts.num_classes` is V, `data.counts.unigram_V` how
       often each class occurs, in decreasing order for texts and items;
       `data.num_inputs` is the number of rows that inputs look up.
     model: settings of the network, as `embed`, `hidden`, `layers`, `dropout`,
       `init_scale`; its class in `largevocab.models` has the formula.
-    train: settings of training, such as `clip_norm`.
+    train: settings of training: `lr` and others, by which the rates of the steps are
+      made, and `clip_norm`, the bound on the norm of gradients; 0: none. It is for the
+      adapter to clip them.
     seed: of initial values and negatives.
   """
 
@@ -147,11 +153,14 @@ def load(text: str) -> Callable[..., Adapter]:
 
 @contextlib.contextmanager
 def _naming(adapter: str) -> Iterator[None]:
-  """Makes errors of an adapter's code ones of the user, with its last line in it."""
+  """Makes errors of an adapter's code ones of the user, with its last line in it, and
+  shows where they came from."""
   try:
     yield
   except UserError:
     raise
+  except _OfBatches as error:
+    raise error.cause from None
   except ModuleNotFoundError as error:
     raise UserError(
       f"--adapter={adapter}: {error}; install it, or mend the name"
@@ -161,16 +170,63 @@ def _naming(adapter: str) -> Iterator[None]:
     file = f"{adapter.partition(':')[0].replace('.', os.sep)}.py"
     lines = [frame.lineno for frame in frames if frame.filename.endswith(file)]
     place = f", in line {lines[-1]} of {file}" if lines else ""
+    traceback.print_exc()
     raise UserError(
       f"--adapter={adapter}: {type(error).__name__}: {error}{place}; mend it"
     ) from error
+
+
+class _OfBatches(Exception):
+  """An error in reading batches, inside of a call of an adapter."""
+
+  def __init__(self, cause: Exception):
+    super().__init__()
+    self.cause = cause
+
+
+def _read(batches: Iterable[Any]) -> Iterator[Any]:
+  """Batches or steps, errors of which are not the adapter's. They can be read further
+  when this has ended early, as after `yield from` they could not."""
+  try:
+    for each in batches:  # noqa: UP028
+      yield each
+  except Exception as error:
+    raise _OfBatches(error) from error
+
+
+class _Named:
+  """An adapter, errors of whose code name it.
+
+  Args:
+    name: of the adapter.
+    make: its function.
+    given: to the function.
+  """
+
+  def __init__(self, name: str, make: Callable[[Given], Adapter], given: Given):
+    self._name = name
+    with _naming(name):
+      self._model = make(given)
+      self.packages = self._model.packages
+
+  def train(self, steps: Iterable[Step]) -> None:
+    with _naming(self._name):
+      self._model.train(_read(steps))
+
+  def evaluate(self, batches: Iterable[Batch], k: int) -> Iterator[np.ndarray]:
+    with _naming(self._name):
+      yield from map(np.asarray, self._model.evaluate(_read(batches), k))
+
+  def device(self) -> Device | None:
+    with _naming(self._name):
+      return self._model.device()
 
 
 def options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
   """Arguments of the adapter's function, and the words that set the rates.
 
   Raises:
-    UserError: a word is neither.
+    UserError: a word is neither, or a value of Python that is none of JSON.
 
   >>> options(["num_samples=512", "train.lr=0.1", "kind=log"])
   ({'num_samples': 512, 'kind': 'log'}, ['train.lr=0.1'])
@@ -186,11 +242,19 @@ def options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     if RATES.fullmatch(key):
       rest.append(word)
       continue
-    try:
-      own[key] = json.loads(value)
-    except ValueError:
-      own[key] = value
+    own[key] = _value(word, value)
   return own, rest
+
+
+def _value(word: str, text: str) -> Any:
+  """What a word of --set gives: JSON, or else a text."""
+  with contextlib.suppress(ValueError):
+    return json.loads(text)
+  try:
+    ast.literal_eval(text)
+  except (ValueError, SyntaxError, TypeError):
+    return text
+  raise UserError(f"--set {word}: want JSON, as true, false, null, 0.5 or [1, 2]")
 
 
 def prepared(
@@ -224,15 +288,14 @@ def run(
   """
   make, exp = prepared(task, adapter, seed, place, words)
   data, found = loaded(exp, task)
-  with _naming(adapter):
-    model = make(Given(data, exp.model, exp.train, seed))
-    versions = _versions(model.packages)
-    _device(model)  # before the training, for its errors
-    try:
-      ended = _train(model, exp, data, task.metric)
-    except Diverged as error:
-      ended = {"diverged": int(error.step)}
-    device = _device(model)
+  model = _Named(adapter, make, Given(data, exp.model, exp.train, seed))
+  versions = _versions(model.packages)
+  _device(model)  # before the training, for its errors
+  try:
+    ended = _train(model, exp, data, task.metric)
+  except Diverged as error:
+    ended = {"diverged": int(error.step)}
+  device = _device(model)
   machine = {"peak_mib": peak_mib()}
   if device:
     machine = {"peak_mib": device.peak_mib, "device": device.name}
@@ -260,6 +323,11 @@ def _device(model: Adapter) -> Device | None:
 
 
 def _versions(packages: Sequence[str]) -> dict[str, str]:
+  if not packages:
+    raise UserError(
+      "the adapter's `packages` is empty; name the modules that it imports, whose "
+      "`__version__` goes into the line"
+    )
   found = {}
   for name in packages:
     version = getattr(sys.modules.get(name), "__version__", None)
@@ -346,7 +414,7 @@ class Measure:
     for output, batch in itertools.zip_longest(model.evaluate(given, k), kept):
       if output is None or batch is None:
         raise UserError("the adapter's `evaluate` is to give one array for each batch")
-      yield _checked(np.asarray(output), batch, k, self._num_classes), batch
+      yield _checked(output, batch, k, self._num_classes), batch
 
   def _of_batch(self, output: jax.Array, batch: Batch) -> dict[str, jax.Array]:
     is_ranking = output.ndim == 2

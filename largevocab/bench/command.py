@@ -25,11 +25,11 @@ from typing import Any
 
 from largevocab import atomic, config
 from largevocab.bench import adapter, lines, ours
-from largevocab.bench.load import MOST, busy_cores
+from largevocab.bench.load import MOST, Others, busy_cores
 from largevocab.bench.table import tables
 from largevocab.bench.tasks import TASKS, Task, find
 from largevocab.errors import UserError, remedy
-from largevocab.provenance import has_changes
+from largevocab.provenance import has_changes, revision
 from largevocab.tools import entry
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
@@ -109,6 +109,11 @@ def main(argv: list[str] | None = None, tasks: Tasks = TASKS) -> int:
   elif args.command == "submit":
     return submit(args.file, args.results, tasks, args.replace)
   else:
+    if not args.results.exists():
+      raise UserError(
+        f"there is no file {args.results}: give the command at the root of a checkout, "
+        "or give --results"
+      )
     shown = tables(lines.published(args.results, tasks), tasks) or "No entries yet."
     if args.update:
       page = with_tables(args.update, shown)
@@ -132,7 +137,7 @@ def with_tables(path: pathlib.Path, shown: str) -> str:
 def run(args: argparse.Namespace, task: Task) -> int:
   """Makes one line, or one for each baseline, and adds it to the file of --out."""
   _check(args, task)
-  before: Record = {"git_dirty": has_changes()}
+  before: Record = {"git_dirty": has_changes(), "git": revision()}
   if before["git_dirty"]:
     print(
       "bench: tracked files have changes that are not committed: `submit` will refuse "
@@ -145,10 +150,15 @@ def run(args: argparse.Namespace, task: Task) -> int:
     found = [_trained(args, task, before)]
   rows = [lines.line(args.task, task.metric, row.pop("digest"), **row) for row in found]
   try:
-    records.merge(args.out, rows)
+    with records.changed(args.out) as by_run:
+      new = {row["run"]: row for row in rows}
+      replaced = [run for run in new if by_run.get(run, new[run]) != new[run]]
+      by_run.update(new)
   except (OSError, UserError):
     print(*map(json.dumps, rows), sep="\n", file=sys.stderr)
     raise
+  for run_id in replaced:
+    print(f"replaced the line of {run_id} in {args.out}")
   for row in rows:
     shown = f"diverged at step {row['diverged']}" if "diverged" in row else row["valid"]
     print(f"{row['run']}: valid {task.metric} {shown}")
@@ -161,14 +171,23 @@ def _trained(args: argparse.Namespace, task: Task, before: Record) -> Record:
   about: Record = {"name": _name(args), "seed": seed, "trials": args.trials}
   if args.code:
     about["code_url"] = args.code
-  with _workdir(args.workdir) as workdir:
-    if args.method:
-      before = ours.since_start(workdir, before, lambda: _load(args.shared))
-      line = ours.run(task, args.method, seed, args.data, args.set, workdir)
-    else:
-      before |= _load(args.shared)
-      line = adapter.run(task, args.adapter, seed, args.data, args.set)
-  return about | line | before
+  load = lambda: _load(args.shared)
+  if args.method:
+    of_run = task, args.method, seed, args.data, args.set
+    with _workdir(args.workdir) as workdir:
+      line = ours.run(*of_run, workdir, before, load)
+  else:
+    state, others = before | load(), Others()
+    line = adapter.run(task, args.adapter, seed, args.data, args.set)
+    others.note(state)
+    line |= state
+  if line.get("shared") and not args.shared:
+    print(
+      f"bench: other programs used the machine, too (`load` {line.get('load', '-')}): "
+      "the line is `shared`, and the table shows no times of it",
+      file=sys.stderr,
+    )
+  return about | line
 
 
 def _load(shared: bool) -> Record:
@@ -256,9 +275,9 @@ def submit(
     numbered = records.numbered(path)
     if not found and not replace:
       found = [
-        f"{path}:{number}: run: {results} has another line of it; --replace replaces it"
+        f"{path}:{number}: run: {results} has another line of it{_instead(row, other)}"
         for number, row in numbered
-        if by_run.get(row["run"], row) != row
+        if (other := by_run.get(row["run"], row)) != row
       ]
     if found:
       print(*found, sep="\n", file=sys.stderr)
@@ -266,6 +285,13 @@ def submit(
     by_run.update({row["run"]: row for _, row in numbered})
   print(f"{len(numbered)} lines are in {results}")
   return 0
+
+
+def _instead(row: Record, other: Record) -> str:
+  """What to do with a line of whose run there is another."""
+  if row["device"] != other["device"]:
+    return f", on {other['device']}; run it with another --name"
+  return "; --replace replaces it"
 
 
 @contextlib.contextmanager

@@ -3,8 +3,8 @@
 Every line has the keys of `KEYS`, and those of `TRAINED` unless `baseline` is true. If
 the loss of a run was not finite, its line has `diverged`, the step, in place of the
 keys of `MEASURED`. A line with `shared` is of a run that had its machine not for
-itself: its seconds compare with no others. Any line is also a valid one of
-`tools.sweeps.records`, which writes the files.
+itself, and of one without `load` that is not known: their seconds compare with no
+others. Any line is also a valid one of `tools.sweeps.records`, which writes the files.
 """
 
 import hashlib
@@ -18,7 +18,15 @@ from typing import Any
 
 from largevocab import baselines
 from largevocab.bench import load
-from largevocab.bench.tasks import FREE, OF_ADAPTER, PROTOCOL, SEEDS, TASKS, Task
+from largevocab.bench.tasks import (
+  FREE,
+  OF_ADAPTER,
+  PROTOCOL,
+  SEEDS,
+  TASKS,
+  Task,
+  is_method,
+)
 from largevocab.errors import UserError, listed, nearest
 from largevocab.provenance import describe_machine
 from largevocab.tools.sweeps import records
@@ -46,17 +54,18 @@ METRICS: dict[str, type] = {"valid": float, "test": float}
 MEASURED: dict[str, type] = {**METRICS, "steps": int, "seconds": float, "curve": list}
 DIVERGED: dict[str, type] = {"diverged": int}
 # Of some lines: the revision of the checkout and whether it had changes, how many cores
-# were busy before the run and whether the machine was shared, where the code of an
-# adapter is, and whether nothing was trained.
+# other programs kept busy before the run or during it, whichever is more, and whether
+# the machine was shared, where the code of an adapter is, and whether nothing was
+# trained.
 OPTIONAL: dict[str, type] = {
   **{"git": str, "git_dirty": bool, "load": float, "shared": bool},
   **{"code_url": str, "baseline": bool},
 }
 COUNTED = {name: f"{name}, counted" for name in baselines.NAMES}
 OURS = "largevocab.bench.adapters."  # modules of adapters of this package
-MACHINE = ("device", "versions", "python", "git")  # of `describe_machine`
-_SHOWN = ("name", "code", "device")  # texts in cells of a table
-_SAME = ("trials", "device", "shared", "code", "versions")  # for all seeds of a method
+MACHINE = ("device", "versions", "python")  # of `describe_machine`
+_SHOWN = ("name", "code", "git", "device")  # texts in cells of a table
+_SAME = ("trials", "device", "code", "git", "versions")  # for all seeds of a method
 _MARKUP = re.compile(r"[|<>`*\\]|\]\(")  # of Markdown, in whose tables texts stand
 _URL = re.compile(r"https?://[^\s|()<>\[\]]+")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -97,7 +106,7 @@ def faults(
 
   Args:
     path: of the file.
-    known: lines of the results so far, which say the digest of data that no task does.
+    known: lines of the results so far, with which the new ones have to agree.
     tasks: by name.
 
   Raises:
@@ -106,26 +115,26 @@ def faults(
   numbered = records.numbered(path)
   if not numbered:
     raise UserError(f"{path} has no lines: make some by largevocab-bench run --out")
-  of_now = filter(_is_of_now, known)
-  digests = {row["task"]: row["data"] for row in of_now}
-  return [f"{path}:{fault}" for fault in _faults_of_lines(numbered, tasks, digests)]
+  of_now = [row for row in known if not _is_old(row)]
+  return [f"{path}:{fault}" for fault in _faults_of_lines(numbered, tasks, of_now)]
 
 
 def published(path: pathlib.Path, tasks: Mapping[str, Task] = TASKS) -> list[Record]:
-  """The lines of this version of the protocol in a file of results; none: no file.
+  """The lines of a file of results, without those of earlier versions of the protocol.
 
   Raises:
-    UserError: one of them has a fault; names the first.
+    UserError: there is no file, or a line has a fault; names the first.
   """
-  numbered = records.numbered(path) if path.exists() else []
-  of_now = [(number, row) for number, row in numbered if _is_of_now(row)]
-  if found := _faults_of_lines(of_now, tasks, {}):
+  numbered = records.numbered(path)
+  of_now = [(number, row) for number, row in numbered if not _is_old(row)]
+  if found := _faults_of_lines(of_now, tasks):
     raise UserError(f"{path}:{found[0]}; mend the line, or remove it")
   return [row for _, row in of_now]
 
 
-def _is_of_now(row: Record) -> bool:
-  return row.get("protocol") == PROTOCOL
+def _is_old(row: Record) -> bool:
+  """Whether a line is of an earlier version of the protocol."""
+  return _is_of(row.get("protocol"), int) and row["protocol"] < PROTOCOL
 
 
 def method_of(row: Record) -> str:
@@ -175,22 +184,32 @@ def _of_method(row: Mapping[str, Any]) -> list[Any]:
 def _faults_of_lines(
   numbered: Sequence[tuple[int, Record]],
   tasks: Mapping[str, Task],
-  digests: Mapping[str, str],
+  known: Sequence[Record] = (),
 ) -> list[str]:
   """What is wrong with numbered lines, and with methods if all lines are sound."""
-  found, sound, seen = [], [], dict(digests)
+  found, sound = [], []
+  firsts: dict[str, dict[str, Any]] = {}  # what the lines of a task have in common
+  for row in known:
+    firsts[row["task"]] = _common(row) | firsts.get(row["task"], {})
   for number, row in numbered:
-    own = list(_faults(row, tasks, seen))
+    own = list(_faults(row, tasks, firsts))
     found += [f"{number}: {fault}" for fault in own]
     if not own:
-      seen.setdefault(row["task"], row["data"])
+      firsts[row["task"]] = _common(row) | firsts.get(row["task"], {})
       sound.append((number, row))
   # Of a method with a faulty line nobody knows which seeds it has.
-  return found or list(_faults_of_methods(sound))
+  return found or list(_faults_of_methods(sound, known))
+
+
+def _common(row: Record) -> dict[str, Any]:
+  """What is the same in all lines of a task: the digest of its data and, if a line
+  says, the steps after which the validation data are evaluated."""
+  steps = [step for step, *_ in row.get("curve", ())]
+  return {"data": row["data"]} | ({"steps": steps} if steps else {})
 
 
 def _faults(
-  row: Record, tasks: Mapping[str, Task], digests: Mapping[str, str]
+  row: Record, tasks: Mapping[str, Task], firsts: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[str]:
   found = list(_faults_of_keys(row))
   if not found and (problem := records.problem(row)):
@@ -203,11 +222,11 @@ def _faults(
     entered = listed(key for key, task in tasks.items() if task.is_entered)
     yield f"task: is {name!r:.80}, not one of {entered}"
     return
-  task = tasks[name]
+  task, common = tasks[name], firsts.get(name, {})
   for key, wanted in (
     ("protocol", PROTOCOL),
     ("metric", task.metric),
-    ("data", task.digest or digests.get(name, row["data"])),
+    ("data", task.digest or common.get("data", row["data"])),
     ("run", identity(row)),
   ):
     if row[key] != wanted:
@@ -217,8 +236,9 @@ def _faults(
   for key in _SHOWN:
     if not is_plain(row.get(key, "")):
       yield f"{key}: is {row[key]!r:.80}, and has no place in a table"
-  if not row["name"].strip():
-    yield f"name: is {row['name']!r:.80}; give it a name"
+  for key in ("name", "code"):
+    if not row.get(key, "-").strip():
+      yield f"{key}: is {row[key]!r:.80}, and must not be empty"
   if row.get("git_dirty"):
     yield "git_dirty: the checkout had changes; commit or undo them, and run it again"
   for key in METRICS:
@@ -226,7 +246,7 @@ def _faults(
       low, high = _range(task.metric)
       yield f"{key}: is {row[key]}, and {task.metric} is from {low:g} to {high:g}"
   if not row.get("baseline"):
-    yield from _faults_of_training(row, task)
+    yield from _faults_of_training(row, task, common)
   elif row["name"] not in COUNTED.values():
     known = listed(map(repr, COUNTED.values()))
     yield f"name: {row['name']!r:.80} is no baseline, as {known} are"
@@ -258,7 +278,9 @@ def _faults_of_keys(row: Record) -> Iterator[str]:
     yield "curve: has points other than [step, value, seconds] of finite numbers"
 
 
-def _faults_of_training(row: Record, task: Task) -> Iterator[str]:
+def _faults_of_training(
+  row: Record, task: Task, common: Mapping[str, Any]
+) -> Iterator[str]:
   if row["seed"] not in SEEDS:
     yield f"seed: is {row['seed']}, not one of {SEEDS}"
   if row.get("shared", True) is not True:
@@ -266,7 +288,9 @@ def _faults_of_training(row: Record, task: Task) -> Iterator[str]:
   if row.get("load", 0.0) < 0:
     yield f"load: is {row['load']}, and must be at least 0"
   if row.get("load", 0.0) > load.MOST and "shared" not in row:
-    yield f"load: {row['load']} cores were busy before the run, and it is not `shared`"
+    yield f"load: other programs kept {row['load']} cores busy; it must be `shared`"
+  if ":" not in row["method"] and not is_method(row["method"]):
+    yield f"method: is {row['method']!r:.80}, no path of a head such as sampled/pps"
   if _needs_url(row["method"]) and "code_url" not in row:
     yield "code_url: is missing, the web address of the adapter's code"
   elif "code_url" in row and not _needs_url(row["method"]):
@@ -285,7 +309,7 @@ def _faults_of_training(row: Record, task: Task) -> Iterator[str]:
     return
   if row["steps"] != task.steps:
     yield f"steps: are {row['steps']}, and the task has {task.steps}"
-  yield from _faults_of_curve(row, task)
+  yield from _faults_of_curve(row, task, common.get("steps"))
 
 
 def _faults_of_settings(row: Record) -> Iterator[str]:
@@ -300,7 +324,10 @@ def _faults_of_settings(row: Record) -> Iterator[str]:
     keys.append(key)
 
 
-def _faults_of_curve(row: Record, task: Task) -> Iterator[str]:
+def _faults_of_curve(
+  row: Record, task: Task, steps: Sequence[int] | None
+) -> Iterator[str]:
+  """Faults of the curve; `steps` are those of the evaluations in other lines."""
   points = row["curve"]
   if not points or points[-1][0] != task.steps:
     yield f"curve: does not end at step {task.steps}"
@@ -309,6 +336,8 @@ def _faults_of_curve(row: Record, task: Task) -> Iterator[str]:
     if not (before[0] < after[0] and before[2] < after[2]):
       yield f"curve: its steps or seconds do not increase to {after}"
       break
+  if steps not in (None, [step for step, *_ in points]):
+    yield "curve: its steps are not those of other lines of the task"
   if not all(_is_possible(value, task.metric) for _, value, _ in points):
     yield f"curve: has values that {task.metric} cannot have"
   for key, last in (("valid", points[-1][1]), ("seconds", points[-1][2])):
@@ -316,12 +345,18 @@ def _faults_of_curve(row: Record, task: Task) -> Iterator[str]:
       yield f"curve: ends with {last}, and {key} is {row[key]}"
 
 
-def _faults_of_methods(rows: Sequence[tuple[int, Record]]) -> Iterator[str]:
+def _faults_of_methods(
+  rows: Sequence[tuple[int, Record]], known: Sequence[Record]
+) -> Iterator[str]:
   of_method: dict[str, list[tuple[int, Record]]] = {}
   for number, row in rows:
     of_method.setdefault(method_of(row), []).append((number, row))
-  for members in of_method.values():
+  named = {(row["task"], row["name"]): method_of(row) for row in known}
+  for method, members in of_method.items():
     number, first = members[0]
+    name = first["name"]
+    if named.setdefault((first["task"], name), method) != method:
+      yield f"{number}: name: {name!r:.80} is another method's; give another --name"
     if first.get("baseline"):
       if len(members) > 1:
         yield f"{members[1][0]}: name: the baseline of line {number} again"
@@ -329,7 +364,6 @@ def _faults_of_methods(rows: Sequence[tuple[int, Record]]) -> Iterator[str]:
     seeds = [row["seed"] for _, row in members]
     curves = [row.get("curve", []) for _, row in members]
     if missing := [seed for seed in SEEDS if seed not in seeds]:
-      name = first["name"]
       yield f"{number}: seed: {name!r:.80} has no line of the seed {missing[0]}"
     for place, (number_of, row) in enumerate(members):
       if row["seed"] in seeds[:place]:

@@ -1,4 +1,5 @@
-"""How busy a machine is before a run whose time is measured."""
+"""How busy other programs keep a machine, before a run whose time is measured, and
+during it."""
 
 import os
 import pathlib
@@ -6,34 +7,56 @@ import time
 
 import numpy as np
 
+from largevocab.tools.sweeps.records import Record
+
 MOST = 0.5  # busy cores of a machine that counts as idle
 _STAT = pathlib.Path("/proc/stat")
 
 
-def busy_cores(seconds: float = 1.0) -> float | None:
-  """How many of the cores that this process may use are busy, while it sleeps.
+class Others:
+  """Other programs on the cores that this process may use, from now on.
 
-    sum over cores of 1 - (time idle or waiting) / time
-
-  Unlike the load average this does not count a run that has just ended. None: the
-  system has no /proc/stat that counts.
+  Programs that this process starts are its own once they have ended.
   """
-  if not _STAT.exists():
-    return None
-  before = _times()
+
+  def __init__(self):
+    self._began = os.times(), _ticks()
+
+  def busy(self) -> float | None:
+    """How many cores they have kept busy since, on average.
+
+      sum over cores of 1 - (time idle or waiting) / time, less the own share
+
+    Unlike the load average this does not count a run that ended before. None: the
+    system has no /proc/stat that counts.
+    """
+    (own, before), now, after = self._began, os.times(), _ticks()
+    spent = [np.subtract(after[core], before[core]) for core in after if core in before]
+    cores = [1 - idle / whole for idle, whole in spent if whole]
+    if not cores:
+      return None
+    own_share = (sum(now[:4]) - sum(own[:4])) / max(now.elapsed - own.elapsed, 1e-9)
+    return max(round(float(sum(cores) - own_share), 2), 0.0)
+
+  def note(self, state: Record) -> None:
+    """Notes in the state of a machine that they kept it busy, if more than before."""
+    busy = self.busy()
+    if busy is not None:
+      state["load"] = max(busy, state.get("load", busy))
+      state |= {"shared": True} if busy > MOST else {}
+
+
+def busy_cores(seconds: float = 1.0) -> float | None:
+  """`Others.busy` while this process sleeps."""
+  others = Others()
   time.sleep(seconds)
-  after = _times()
-  cores = [core for core in after if core in before and after[core] != before[core]]
-  spent = [np.subtract(after[core], before[core]) for core in cores]
-  return (
-    round(float(sum(1 - idle / whole for idle, whole in spent)), 2) if cores else None
-  )
+  return others.busy()
 
 
-def _times() -> dict[int, tuple[int, int]]:
-  """Of each core the ticks that it was idle, and all."""
+def _ticks() -> dict[int, tuple[int, int]]:
+  """Of each core the ticks that it was idle, and all; none: there is no /proc/stat."""
   found = {}
-  for line in _STAT.read_text().splitlines():
+  for line in _STAT.read_text().splitlines() if _STAT.exists() else ():
     name, *ticks = line.split()
     number = name.removeprefix("cpu")
     if name != number and number.isdecimal() and int(number) in os.sched_getaffinity(0):

@@ -1,5 +1,6 @@
 """Runs of the heads of this package, by its own trainer, and the counted baselines."""
 
+import contextlib
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
@@ -8,6 +9,7 @@ from typing import Any
 from largevocab import __version__, baselines, config
 from largevocab.bench.digest import digest
 from largevocab.bench.lines import COUNTED, MACHINE
+from largevocab.bench.load import Others
 from largevocab.bench.tasks import Task
 from largevocab.data.base import Data
 from largevocab.errors import Diverged, UserError
@@ -15,9 +17,10 @@ from largevocab.evaluation.evaluate import held_out
 from largevocab.tools.sweeps.records import Record, validation_curve
 from largevocab.train import train
 from largevocab.training.json_files import read_json, write_json
+from largevocab.training.lock import held
 from largevocab.training.runlog import peak_mib
 from largevocab.training.settings import Experiment
-from largevocab.training.workdir import has_finished
+from largevocab.training.workdir import changes_of, has_finished
 
 
 def loaded(exp: Experiment, task: Task) -> tuple[Data, str]:
@@ -43,35 +46,6 @@ def loaded(exp: Experiment, task: Task) -> tuple[Data, str]:
   return data, found
 
 
-def since_start(workdir: str, before: Record, load: Callable[[], Record]) -> Record:
-  """What a line has of the state of checkout and machine: the worst of all commands
-  that trained in this workdir, where it is kept, and the version of the first.
-
-  Args:
-    workdir: of the run, which may go on, or have finished.
-    before: what was so before this command.
-    load: measures what else runs on the machine; not called where nothing is trained.
-
-  Raises:
-    UserError: the run has finished, and another command trained it.
-  """
-  path = os.path.join(workdir, "bench.json")
-  kept = read_json(path) if os.path.exists(path) else {}
-  if has_finished(workdir):
-    if not kept:
-      raise UserError(
-        f"{workdir} holds a finished run, of which it is not known whether the "
-        "machine was idle; choose another --workdir"
-      )
-    return kept
-  now = {"code": f"largevocab {__version__}", **before, **load()}
-  for key, value in kept.items():
-    now[key] = value if key == "code" else max(value, now.get(key, value))
-  os.makedirs(workdir, exist_ok=True)
-  write_json(path, now)
-  return now
-
-
 def prepared(
   task: Task, method: str, seed: int, place: str, chosen: Sequence[str]
 ) -> tuple[Experiment, dict[str, Any]]:
@@ -92,7 +66,14 @@ def prepared(
 
 
 def run(
-  task: Task, method: str, seed: int, place: str, chosen: Sequence[str], workdir: str
+  task: Task,
+  method: str,
+  seed: int,
+  place: str,
+  chosen: Sequence[str],
+  workdir: str,
+  before: Record,
+  load: Callable[[], Record],
 ) -> Record:
   """Trains, and returns what a line has of it.
 
@@ -103,27 +84,78 @@ def run(
     place: of the data.
     chosen: 'KEY=VALUE' of other keys.
     workdir: of the run, which goes on if it was stopped, and is taken if it has ended.
+    before: what a line has of the checkout before this command.
+    load: measures what else runs on the machine; not called where nothing is trained.
 
   Raises:
     UserError: an error that the user can fix.
   """
   exp, settings = prepared(task, method, seed, place, chosen)
   _, found = loaded(exp, task)
+  with _noting(workdir, settings, before, load) as state:
+    ended = _train(exp, settings, workdir, task.metric)
   line = {"digest": found, "method": method, "settings": sorted(chosen)}
+  return {**line, **ended, **state}
+
+
+def _train(
+  exp: Experiment, settings: dict[str, Any], workdir: str, metric: str
+) -> Record:
   try:
     result = train(exp, settings, workdir)
   except Diverged as error:
-    return {**line, "diverged": error.step, "peak_mib": peak_mib()}
+    return {"diverged": error.step, "peak_mib": peak_mib()}
   # A run that had ended was perhaps made on another device.
   meta = read_json(os.path.join(workdir, "meta.json"))
-  line |= {key: meta[key] for key in MACHINE}
-  curve = validation_curve(pathlib.Path(workdir, "metrics.jsonl"), task.metric)
   return {
-    **line,
-    **{split: result[f"{split}_{task.metric}"] for split in ("valid", "test")},
+    **{key: meta[key] for key in MACHINE},
+    **{split: result[f"{split}_{metric}"] for split in ("valid", "test")},
     **{"steps": result["steps"], "seconds": result["train_seconds"]},
-    **{"curve": curve, "peak_mib": result["peak_mib"]},
+    "curve": validation_curve(pathlib.Path(workdir, "metrics.jsonl"), metric),
+    "peak_mib": result["peak_mib"],
   }
+
+
+@contextlib.contextmanager
+def _noting(
+  workdir: str, settings: dict[str, Any], before: Record, load: Callable[[], Record]
+) -> Iterator[Record]:
+  """What a line has of the state of checkout and machine: the worst of all commands
+  that trained in this workdir, where it is kept, and the version of the first. At the
+  end of the block it is known what else ran on the machine meanwhile.
+
+  Args:
+    workdir: of the run, which may go on, or have finished.
+    settings: its config.
+    before, load: as of `run`.
+
+  Raises:
+    UserError: the run has another config, another process trains it, or it has finished
+      and another command trained it.
+  """
+  path = os.path.join(workdir, "bench.json")
+  kept = read_json(path) if os.path.exists(path) else {}
+  if has_finished(workdir):
+    if not kept:
+      raise UserError(
+        f"{workdir} holds a finished run, of which it is not known whether the "
+        "machine was idle; choose another --workdir"
+      )
+    yield kept
+    return
+  state = {"code": f"largevocab {__version__}", **before, **load()}
+  for key, value in kept.items():
+    is_first = key in ("code", "git")
+    state[key] = value if is_first else max(value, state.get(key, value))
+  with held(workdir):
+    changes_of(workdir, settings)
+    write_json(path, state)
+  others = Others()
+  try:
+    yield state
+  finally:
+    others.note(state)
+    write_json(path, state)
 
 
 def count_baselines(task: Task, place: str) -> Iterator[Record]:

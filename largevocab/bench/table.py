@@ -62,7 +62,7 @@ def table(rows: Sequence[Record], metric: str) -> str:
         _reached(members, goal, metric) for members in methods
       ],
       "seconds": [
-        NOTHING if _is_shared(members) else _median(members, "seconds")
+        _median(members, "seconds") if _is_timed(members) else NOTHING
         for members in methods
       ],
       "peak MiB": [_median(members, "peak_mib") for members in methods],
@@ -127,8 +127,15 @@ def interval(values: Sequence[float], metric: str) -> str:
   return " to ".join(summary([math.exp(end) if is_log else end]) for end in ends)
 
 
-def _is_shared(members: Sequence[Record]) -> bool:
-  return members[0].get("shared", False)
+def _is_timed(members: Sequence[Record]) -> bool:
+  """Whether each run is known to have had its machine for itself.
+
+  >>> _is_timed([{"load": 0.1}]), _is_timed([{"load": 0.1}, {}])
+  (True, False)
+  >>> _is_timed([{"load": 0.1, "shared": True}])
+  False
+  """
+  return all("load" in row and "shared" not in row for row in members)
 
 
 def _is_full(members: Sequence[Record]) -> bool:
@@ -136,13 +143,19 @@ def _is_full(members: Sequence[Record]) -> bool:
 
 
 def _code(first: Record) -> str:
-  """The packages of a method, as a link to its code if that is elsewhere.
+  """The packages of a method, as a link to its code if that is elsewhere, and the
+  revision of this repository.
 
   >>> _code({"code": "torch 2", "code_url": "https://example.org"}), _code({})
   ('[torch 2](https://example.org)', '-')
+  >>> _code({"code": "largevocab 1", "git": "0123456789abcdef"})
+  'largevocab 1, 0123456'
   """
-  code = first.get("code", NOTHING)
-  return f"[{code}]({first['code_url']})" if "code_url" in first else code
+  if "code" not in first:
+    return NOTHING
+  code = first["code"]
+  code = f"[{code}]({first['code_url']})" if "code_url" in first else code
+  return ", ".join(filter(None, [code, first.get("git", "")[:7]]))
 
 
 def _quality(members: Sequence[Record], key: str, metric: str) -> float:
@@ -162,7 +175,7 @@ def _median(members: Sequence[Record], key: str) -> str:
 
 
 def _reached(members: Sequence[Record], goal: float | None, metric: str) -> str:
-  if goal is None or members[0].get("baseline") or _is_shared(members):
+  if goal is None or not _is_timed(members):
     return NOTHING
   median = statistics.median(seconds_to(row, goal, metric) for row in members)
   return short([median]) if math.isfinite(median) else NEVER

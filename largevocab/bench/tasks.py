@@ -12,8 +12,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from largevocab import command_line
-from largevocab.errors import UserError, nearest
+from largevocab import command_line, config
+from largevocab.errors import UserError, listed, nearest
 from largevocab.paths import user_path
 
 PROTOCOL = 1  # a change of a task's data, network, budget or metric increases it
@@ -73,10 +73,10 @@ class Task:
     Raises:
       UserError: names the method, key or place that is wrong.
     """
-    if "," in method:
+    if not is_method(method):
       raise UserError(
-        f"--method={method}: a method is a path such as sampled/pps, without commas; "
-        "set the rest by --set KEY=VALUE"
+        f"--method={method}: want a path such as sampled/pps, of the heads "
+        f"{listed(config.HEAD_NAMES)}; set the rest by --set KEY=VALUE"
       )
     for word in chosen:
       key, equals, _ = word.partition("=")
@@ -189,6 +189,15 @@ TASKS = {
     is_entered=False,
   ),
 }
+
+
+def is_method(text: str) -> bool:
+  """Whether a text is the path of a head, and sets nothing else of a config.
+
+  >>> is_method("sampled/pps"), is_method("adam"), is_method("full,adam")
+  (True, False, False)
+  """
+  return text.partition("/")[0] in config.HEAD_NAMES and not set(text) & set(",=")
 
 
 def find(name: str, tasks: Mapping[str, Task] = TASKS) -> Task:

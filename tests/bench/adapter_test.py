@@ -23,6 +23,8 @@ PEERS = {
   "torch": "largevocab.bench.adapters.torch_adaptive:TorchAdaptive",
   "tensorflow": "largevocab.bench.adapters.tensorflow_sampled:TensorFlowSampled",
 }
+ITEMS = "next_item:{},runlocal,data=diginetica"
+LABELS = "xmlc:{},runlocal,data=synthetic"
 OPTIONS = {"torch": {"div_value": 1.5}, "tensorflow": {"num_samples": 10}}
 SMALL = dataclasses.replace(
   TINY,
@@ -39,6 +41,7 @@ SMALL = dataclasses.replace(
     ("GivesTooFew", "one array for each batch"),
     ("GivesTooMany", "one array for each batch"),
     ("HasNoVersion", "which is no imported module with a `__version__`"),
+    ("HasNoPackages", "`packages` is empty; name the modules that it imports"),
     ("ForgetsTheMinus", "is the minus missing"),
     ("HasAPairForADevice", r"`device` gave \('GPU', 7.0\), and is to give None or"),
   ],
@@ -48,12 +51,26 @@ def test_what_an_adapter_does_wrong_is_said(name, says):
     adapter.run(TINY, METHOD.replace("Counting", name), 0, "", [])
 
 
-def test_an_error_of_its_own_names_the_adapter_and_the_line():
+def test_an_error_of_its_own_names_the_adapter_and_the_line(capsys):
   name = METHOD.replace("Counting", "HasAnError")
   says = rf"^--adapter={name}: TypeError: .*, in line \d+ of .*counting.py; mend it"
   with pytest.raises(UserError, match=says) as error:
     adapter.run(TINY, name, 0, "", [])
   assert isinstance(error.value.__cause__, TypeError)
+  trace = capsys.readouterr().err
+  assert trace.startswith("Traceback")
+  assert "len(3)" in trace
+
+
+@pytest.mark.parametrize("call", ["train", "evaluate"])
+def test_an_error_of_the_batches_does_not(call):
+  """Though it is raised inside a call of the adapter."""
+  exp = config.build(TINY.settings())
+  given = Given(exp.data.load(), exp.model, exp.train, 0)
+  model = adapter._Named("mine:Mine", Counting, given)
+  lost = (1 // 0 for _ in range(1))
+  with pytest.raises(ZeroDivisionError):
+    model.train(lost) if call == "train" else list(model.evaluate(lost, 0))
 
 
 def test_a_module_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
@@ -134,14 +151,29 @@ def test_the_output_layer_of_the_page_learns():
   assert next(model.evaluate([batch], 3)).shape == (len(batch.y.ids_NP), 3)
 
 
-def test_the_example_of_the_page_is_one():
+def test_it_clips_gradients():
+  pytest.importorskip("torch")
+  exp = config.build(SMALL.settings(chosen=["train.lr=5", "train.clip_norm=1e-9"]))
+  data = exp.data.load()
+  model = of_page(1)["FullSoftmax"](Given(data, exp.model, exp.train, 0))
+  before = model.out.weight.detach().numpy().copy()
+  adapter._train(model, exp, data, "ppl")
+  np.testing.assert_allclose(model.out.weight.detach().numpy(), before, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+  ("settings", "metric"), [(TINY.config, "ppl"), (LABELS, "p@1")]
+)
+def test_the_example_of_the_page_is_one(settings, metric):
+  """Of words, and of examples with several labels."""
   names = of_page(0)
-  exp = config.build(TINY.settings())
+  exp = config.build(dataclasses.replace(TINY, config=settings).settings())
   data = exp.data.load()
   given = Given(data, exp.model, exp.train, 0)
   own, ours = names["Counting"](given), Counting(given)
-  ends = [adapter._train(model, exp, data, "ppl")["test"] for model in (own, ours)]
-  assert ends[0] == ends[1]
+  ends = [adapter._train(model, exp, data, metric)["test"] for model in (own, ours)]
+  assert ends[0] == pytest.approx(ends[1])
+  np.testing.assert_array_equal(own.count_V, ours.count_V)
   batches = held_out(exp, data)["valid"]
   assert next(own.evaluate(batches, 3)).shape == next(ours.evaluate(batches, 3)).shape
 
@@ -231,10 +263,6 @@ def trained(request):
 
   train.module = module
   return train
-
-
-ITEMS = "next_item:{},runlocal,data=diginetica"
-LABELS = "xmlc:{},runlocal,data=synthetic"
 
 
 def test_it_ranks_labels_better_than_by_counts(trained):

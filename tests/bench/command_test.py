@@ -11,7 +11,10 @@ import pytest
 from largevocab import config
 from largevocab.bench import command, lines
 from largevocab.errors import UserError
+from largevocab.training.lock import held
 from tests.bench.counting import CODE, METHOD, TINY
+
+REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
 def bench(*words, task=TINY):
@@ -31,7 +34,9 @@ def machine():
   """Idle, and with a clean checkout, whatever this one is."""
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(command, "busy_cores", lambda: 0.25)
+    patch.setattr(command.Others, "busy", lambda self: 0.125)
     patch.setattr(command, "has_changes", lambda: False)
+    patch.setattr(command, "revision", lambda: REVISION)
     yield patch
 
 
@@ -91,6 +96,8 @@ def test_a_line_has_what_was_measured(out):
     seconds = [seconds for *_, seconds in row["curve"]]
     assert 0 < seconds[0] < seconds[-1] <= row["seconds"] * (1 + 1e-4)
     assert row["peak_mib"] > 50
+    assert row["load"] == 0.25
+    assert "shared" not in row
   counted = rows["counting", 0]
   assert (counted["trials"], counted["settings"]) == (4, ["prior=2"])
   assert counted["code"] == f"numpy {np.__version__}"
@@ -129,7 +136,8 @@ def test_the_table_has_a_row_for_each_method(out, entry, tmp_path, capsys):
   medians = [float(row["test ppl"]) for row in table]
   assert medians == sorted(medians)
   counted, full = of_method["counting"], of_method["full"]
-  assert counted["code"] == f"[numpy {np.__version__}]({CODE.removeprefix('--code=')})"
+  url = CODE.removeprefix("--code=")
+  assert counted["code"] == f"[numpy {np.__version__}]({url}), 0123456"
   first = entry[0]["test"]
   assert counted["test ppl"] == f"{first + 1:.1f}"
   assert (counted["seeds"], counted["trials"]) == ("3", "4")
@@ -156,6 +164,37 @@ def test_lines_are_replaced_only_where_that_is_said(entry, tmp_path, capsys):
   assert read(results) == entry
   assert bench(*submit, "--replace") == 0
   assert read(results) == better
+  write(mine, [row | {"device": "A chip"} for row in entry])
+  assert bench(*submit) == 1
+  told = capsys.readouterr().err.splitlines()[0]
+  assert told.endswith(f", on {entry[0]['device']}; run it with another --name")
+
+
+def test_a_line_that_another_replaces_is_named(tmp_path, capsys):
+  words = ("run", "tiny", "--baselines", "--out", tmp_path / "out")
+  assert bench(*words) == 0
+  first, *others = read(tmp_path / "out")
+  write(tmp_path / "out", [first | {"test": 7.0}, *others])
+  capsys.readouterr()
+  assert bench(*words) == 0
+  told = capsys.readouterr().out.splitlines()
+  assert told[0] == f"replaced the line of {first['run']} in {tmp_path / 'out'}"
+  assert "replaced" not in "".join(told[1:])
+
+
+def test_new_lines_agree_with_those_that_are_there(entry, tmp_path, capsys):
+  """In the steps of evaluations, and in what a name stands for."""
+  mine, results = tmp_path / "mine.jsonl", tmp_path / "results.jsonl"
+  submit = ("submit", mine, "--results", results)
+  write(mine, entry)
+  assert bench(*submit) == 0
+  write(mine, remade(entry, settings=["prior=3"]))
+  assert bench(*submit) == 1
+  assert ":1: name: 'counting' is another method's" in capsys.readouterr().err
+  fewer = [row | {"curve": row["curve"][1:]} for row in remade(entry, name="other")]
+  write(mine, remade(fewer))
+  assert bench(*submit) == 1
+  assert ":1: curve: its steps are not those of other" in capsys.readouterr().err
 
 
 def test_results_are_those_of_a_checkout(entry, tmp_path, monkeypatch):
@@ -163,6 +202,11 @@ def test_results_are_those_of_a_checkout(entry, tmp_path, monkeypatch):
   write(tmp_path / "mine", entry)
   with pytest.raises(UserError, match="no directory bench: submit at the root of a"):
     bench("submit", tmp_path / "mine")
+  (tmp_path / "page").write_text(page := "<!-- bench -->\n|\n<!-- /bench -->\n")
+  with pytest.raises(UserError, match=r"no file bench/results.jsonl: .* root of a che"):
+    bench("table", "--update", tmp_path / "page")
+  assert (tmp_path / "page").read_text() == page
+  (tmp_path / "page").unlink()
   assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
@@ -177,6 +221,54 @@ def test_a_busy_machine_is_shared(tmp_path, machine):
     assert bench(*TRAIN, "--shared", "--out", tmp_path / "out") == 0
   (row,) = read(tmp_path / "out")
   assert (row["load"], row["shared"]) == (1.5, True)
+
+
+@pytest.mark.parametrize("method", ["--method=full", f"--adapter={METHOD}"])
+def test_so_is_one_that_others_used_meanwhile(method, tmp_path, machine, capsys):
+  words = ("run", "tiny", method, *[CODE] * ("adapter" in method), "--trials=1")
+  with machine.context() as patch:
+    patch.setattr(command.Others, "busy", lambda self: 0.75)
+    assert bench(*words, "--out", tmp_path / "out") == 0
+  (row,) = read(tmp_path / "out")
+  assert (row["load"], row["shared"]) == (0.75, True)
+  assert "(`load` 0.75): the line is `shared`" in capsys.readouterr().err
+
+
+def test_that_stays_with_a_workdir(tmp_path, machine):
+  words = (*TRAIN, "--workdir", tmp_path / "run", "--out", tmp_path / "out")
+  with machine.context() as patch:
+    patch.setattr(command.Others, "busy", lambda self: 0.75)
+    assert bench(*words) == 0
+  (first,) = read(tmp_path / "out")
+  assert first["shared"]
+  assert bench(*words) == 0
+  assert read(tmp_path / "out") == [first]
+
+
+def test_a_line_has_the_revision_from_before_the_run(tmp_path, machine):
+  revisions = iter("ab")
+  for words in (TRAIN, ("run", "tiny", "--baselines")):
+    with machine.context() as patch:
+      patch.setattr(command, "revision", lambda: next(revisions))
+      assert bench(*words, "--out", tmp_path / "out") == 0
+  assert [row["git"] for row in read(tmp_path / "out")] == ["a", "b", "b"]
+
+
+def test_a_command_that_is_refused_leaves_no_note(tmp_path, machine):
+  """In the workdir of a run that was stopped."""
+  words = (*TRAIN, "--workdir", tmp_path / "run", "--out", tmp_path / "out")
+  assert bench(*words) == 0
+  (tmp_path / "run" / "result.json").unlink()
+  note = (tmp_path / "run" / "bench.json").read_text()
+  with machine.context() as then:
+    then.setattr(command, "has_changes", lambda: True)
+    with pytest.raises(UserError, match=r"train\.seed"):
+      bench(*words, "--seed=1")
+    with held(str(tmp_path / "run")), pytest.raises(UserError, match="is in use"):
+      bench(*words)
+    with pytest.raises(UserError, match="the task's are sha256:0"):
+      bench(*words, task=dataclasses.replace(TINY, digest="sha256:0"))
+  assert (tmp_path / "run" / "bench.json").read_text() == note
 
 
 def test_changes_of_the_checkout_are_noted(tmp_path, machine, capsys):
@@ -207,7 +299,7 @@ def test_a_line_that_is_not_written_is_shown(tmp_path, monkeypatch, capsys):
   def fails(path, rows):
     raise OSError(28, "No space left on device")
 
-  monkeypatch.setattr(command.records, "merge", fails)
+  monkeypatch.setattr(command.records, "_write", fails)
   with pytest.raises(OSError, match="No space"):
     bench(*TRAIN, "--out", tmp_path / "out")
   assert json.loads(capsys.readouterr().err.splitlines()[-1])["steps"] == TINY.steps
@@ -261,21 +353,27 @@ def test_the_page_has_the_table_of_what_was_submitted(tmp_path):
 def test_the_clock_stops_where_the_full_softmax_is_near(entry, tmp_path, capsys):
   """At 100: 105 or less."""
   named = lambda name: remade(entry, name=name, method=name, **OF_OURS)
-  rows = curved(named("full"), 200.0, 105.1, 100.0)
-  rows += curved(named("slow"), 200.0, 105.1, 106.0)
-  rows += curved(named("unsteady"), 104.9, 105.1, 104.0, 104.9)
+  rows = curved(named("full"), 300.0, 200.0, 105.1, 100.0)
+  rows += curved(named("adaptive"), 300.0, 200.0, 105.1, 106.0)
+  rows += curved(named("hierarchical"), 104.9, 105.1, 104.0, 104.9)
   write(tmp_path / "r.jsonl", rows)
   assert bench("table", "--results", tmp_path / "r.jsonl") == 0
   cells = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
   place = cells[0].index("seconds to within 5 % of full")
   found = {row[0].strip("| "): row[place] for row in cells[2:]}
-  assert found == {"full": "3000", "slow": "never", "unsteady": "3000"}
-  write(tmp_path / "r.jsonl", [row | {"shared": True} for row in rows])
-  assert bench("table", "--results", tmp_path / "r.jsonl") == 0
-  shown = capsys.readouterr().out
-  assert "100.0" in shown
-  assert "3000" not in shown
-  assert "never" not in shown
+  assert found == {"full": "4000", "adaptive": "never", "hierarchical": "3000"}
+  shared = [*rows[:2], rows[2] | {"shared": True}, *rows[3:]]
+  not_known = remade(rows, load=None)
+  for rows, times in ((shared, ["-", "never", "3000"]), (not_known, [])):
+    write(tmp_path / "r.jsonl", rows)
+    assert bench("table", "--results", tmp_path / "r.jsonl") == 0
+    cells = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert ("seconds" in cells[0]) == bool(times)
+    assert len(cells) == 5
+    by_name = {row[0].strip("| "): row for row in cells[2:]}
+    if times:
+      assert [by_name[name][place] for name in found] == times
+      assert by_name["full"][cells[0].index("seconds")] == "-"
 
 
 def test_the_table_is_of_sound_lines_of_this_protocol(entry, tmp_path, capsys):
@@ -286,6 +384,9 @@ def test_the_table_is_of_sound_lines_of_this_protocol(entry, tmp_path, capsys):
   shown = capsys.readouterr().out
   assert "| counting |" in shown
   assert "old" not in shown
+  write(results, [*entry[:2], *remade(entry[2:], protocol=None)])
+  with pytest.raises(UserError, match=r"r.jsonl:3: protocol: is missing"):
+    bench("table", "--results", results)
   write(results, [*old, *entry[:2], entry[2] | {"test": 0.0}])
   with pytest.raises(
     UserError, match=r"r.jsonl:6: test: is 0.0.*mend the line, or rem"
@@ -330,7 +431,8 @@ FAULTS = [
   (lambda rows: [*rows, rows[1]], "4: seed: 1 is there twice"),
   (changed(1, trials=3), "2: trials: is not that of line 1"),
   (changed(2, device="another"), "3: device: is not that of line 1"),
-  (changed(2, shared=True), "3: shared: is not that of line 1"),
+  (changed(2, git="9876543"), "3: git: is not that of line 1"),
+  (changed(2, git="9|8"), "3: git: is '9|8', and has no place in a table"),
   (changed(2, shared="no"), "3: shared: is 'no', not true or false"),
   (changed(2, shared=False), "3: shared: is False; it is true, or the line does not"),
   (changed(2, shard=True), "3: shard: lines have no such key; did you mean 'shared'?"),
@@ -342,7 +444,7 @@ FAULTS = [
     changed(1, method="full", code_url=None, settings=["data.num_classes=4"]),
     "2: settings: 'data.num_classes=4' is not KEY=VALUE of what is yours",
   ),
-  (changed(1, name=" "), "2: name: is ' '; give it a name"),
+  (changed(1, name=" "), "2: name: is ' ', and must not be empty"),
   (changed(0, settings=["prior=3"]), "1: seed: 'counting' has no line of the seed 1"),
   (changed(0, test=NAN), "1: test: is nan, not a finite number"),
   (changed(0, test="4"), "1: test: is '4', not a finite number"),
@@ -354,13 +456,21 @@ FAULTS = [
   (changed(2, curve=[[20, 1.0]]), "3: curve: has points other than"),
   (changed(2, curve=[[15, 1.0, 2.0]]), "3: curve: does not end at step 20"),
   (changed(0, protocol=0), "1: protocol: is 0, and must be 1"),
+  (changed(0, code=" "), "1: code: is ' ', and must not be empty"),
+  *(
+    (
+      changed(1, method=method, code_url=None, settings=[]),
+      f"2: method: is '{method}', no path of a head such as sampled/pps",
+    )
+    for method in ("adam", "full,adam", "model=gru", "")
+  ),
   (changed(0, metric="nll"), "1: metric: is 'nll', and must be 'ppl'"),
   (changed(0, data="sha256:0"), "1: data: is 'sha256:0', and must be 'sha256:"),
   (changed(0, run="mine"), "1: run: is 'mine', and must be 'tiny-counting-seed=0-"),
   (changed(0, task="ptb8"), "1: task: is 'ptb8', not one of tiny"),
   (changed(0, git_dirty=True), "1: git_dirty: the checkout had changes"),
   (changed(0, git_dirty="no"), "1: git_dirty: is 'no', not true or false"),
-  (changed(0, load=0.75), "1: load: 0.75 cores were busy before the run, and it is"),
+  (changed(0, load=0.75), "1: load: other programs kept 0.75 cores busy; it must be"),
   (changed(1, code_url=None), "2: code_url: is missing, the web address of the adapt"),
   (changed(1, code_url="mine"), "2: code_url: is 'mine', not https://..."),
   (changed(1, method="full"), "2: code_url: leave it out, 'full' is of this package"),
@@ -392,7 +502,12 @@ FAULTS = [
   (curve(0, lambda c: c[::-1] + c[-1:]), "1: curve: its steps or seconds do not incr"),
   (curve(0, lambda c: [[1, 9.0, 0.0], *c]), "1: curve: its steps or seconds do not i"),
   (curve(0, lambda c: [[1, 0.5, 1e-9], *c]), "1: curve: has values that ppl cannot h"),
+  (curve(1, lambda c: c[1:]), "2: curve: its steps are not those of other lines of t"),
   (repeated, "2: curve: is that of another seed, of the same method"),
+  (
+    lambda rows: [*rows, *remade(rows, settings=["prior=3"])],
+    "4: name: 'counting' is another method's; give another --name",
+  ),
 ]
 
 
@@ -403,7 +518,7 @@ def test_a_fault_is_named_by_line_and_key(change, says, entry, tmp_path, capsys)
   capsys.readouterr()
   assert bench("submit", mine, "--results", results) == 1
   told = capsys.readouterr().err.splitlines()
-  assert len(told) == 2 if says.endswith("no line of the seed 1") else told
+  assert len(told) == 3 if says.endswith("no line of the seed 1") else told
   assert told[0].startswith(f"{mine}:{says}"), told
   assert not results.exists()
 
@@ -528,8 +643,12 @@ REFUSED = {
   ("run", "huge", "--method=full", "--trials=1"): "there is no task 'huge'",
   ("run", "tiny", "--method=full"): "--trials is missing",
   ("run", "tiny", "--method=full", "--trials=0"): "--trials=0: must be positive",
-  ("run", "tiny", "--method=full,runlocal", "--trials=1"): "without commas",
-  ("run", "tiny", "--method=fool", "--trials=1"): "head is 'fool'",
+  **{
+    ("run", "tiny", f"--method={method}", "--trials=1"): (
+      f"--method={method}: want a path such as sampled/pps, of the heads "
+    )
+    for method in ("full,runlocal", "fool", "blanc_rendle", "model=gru", "full/x=1")
+  },
   ("run", "tiny", "--method=spherical/z", "--trials=1"): "has no probabilities",
   (*OWN, "--set=model.hidden=9"): "the task's",
   (*OWN, "--set=train.max_steps=9"): "the task",
@@ -547,6 +666,10 @@ REFUSED = {
   (*OTHER, "--set=head.x=1"): "of a rate of train",
   (*OTHER, "--set=train.head_lr_factor=2"): "of a rate of train",
   (*OTHER, "--set=prior"): "want KEY=VALUE",
+  **{
+    (*OTHER, f"--set=prior={value}"): "want JSON, as true, false, null, 0.5"
+    for value in ("True", "None", ".5", "4.", "(1,2)", "[.5]")
+  },
   (*OTHER, "--set=train.lr=-1"): "train.lr is -1",
   (*OTHER, "--workdir=w"): "--workdir has no effect with --adapter",
   ("run", "tiny", f"--adapter={METHOD}", "--trials=1"): "--code is missing",

@@ -24,7 +24,7 @@ class Counting:
 
   def train(self, steps):
     for batch, lr in steps:
-      np.add.at(self.count_V, batch.y.ids_NP.ravel(), 1)
+      np.add.at(self.count_V, batch.y.ids_NP[batch.y.w_NP > 0], 1)
       self.rates.append(lr)
 
   def evaluate(self, batches, k):
@@ -75,6 +75,10 @@ class HasNoVersion(Refused):
 class ForgetsTheMinus(Refused):
   def evaluate(self, batches, k):
     return (-nll_N for nll_N in super(Refused, self).evaluate(batches, k))
+
+
+class HasNoPackages(Refused):
+  packages = ()
 
 
 class HasAPairForADevice(Refused):

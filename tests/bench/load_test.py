@@ -24,10 +24,35 @@ def test_the_share_of_ticks_is_summed_over_own_cores(tmp_path, monkeypatch):
   stat.write_text(BEFORE)
   monkeypatch.setattr(load, "_STAT", stat)
   monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+  clock = iter([(1.0, 1.0, 0.0, 0.0, 7.0), (1.0, 1.0, 0.0, 0.0, 8.0)])
+  monkeypatch.setattr(os, "times", lambda: os.times_result(next(clock)))
   monkeypatch.setattr(load.time, "sleep", lambda _: stat.write_text(AFTER))
   assert load.busy_cores() == 0.6
 
 
+def test_what_this_process_did_is_not_of_others(tmp_path, monkeypatch):
+  """A quarter of a second of its own and of its children, within one."""
+  stat = tmp_path / "stat"
+  stat.write_text(BEFORE)
+  monkeypatch.setattr(load, "_STAT", stat)
+  monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+  clock = iter([(1.0, 1.0, 0.0, 0.0, 7.0), (1.1, 1.05, 0.06, 0.04, 8.0)])
+  monkeypatch.setattr(os, "times", lambda: os.times_result(next(clock)))
+  others = load.Others()
+  stat.write_text(AFTER)
+  assert others.busy() == 0.35
+  for busy, before, after in (
+    (0.35, {"load": 0.2}, {"load": 0.35}),
+    (0.35, {"load": 0.4}, {"load": 0.4}),
+    (0.75, {"load": 0.4}, {"load": 0.75, "shared": True}),
+    (None, {}, {}),
+  ):
+    monkeypatch.setattr(others, "busy", lambda busy=busy: busy)
+    state = dict(before)
+    others.note(state)
+    assert state == after
+
+
 def test_of_another_system_nothing_is_known(tmp_path, monkeypatch):
   monkeypatch.setattr(load, "_STAT", tmp_path / "none")
-  assert load.busy_cores() is None
+  assert load.busy_cores(0.0) is None
