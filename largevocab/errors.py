@@ -21,7 +21,10 @@ _OF_THE_SYSTEM = {
   errno.ENOENT: "there is no such place: give another",
 }
 _TOO_LARGE = re.compile(
-  "out of memory|RESOURCE_EXHAUSTED|too big|maximum allowed|overflow", re.IGNORECASE
+  "out of memory|RESOURCE_EXHAUSTED|array is too big|maximum allowed dimension|"
+  "overflow.*(size|extent|dimension|shape)|(size|extent|dimension|shape).*overflow|"
+  "int too large|index-sized integer",
+  re.IGNORECASE,
 )
 
 
@@ -56,14 +59,14 @@ def is_too_large(error: BaseException) -> bool:
 
   >>> is_too_large(MemoryError()), is_too_large(RuntimeError("Out of memory: 9 bytes"))
   (True, True)
-  >>> is_too_large(RuntimeError("no such device")), is_too_large(UserError("too big"))
+  >>> is_too_large(RuntimeError("integer overflow")), is_too_large(OverflowError("x"))
   (False, False)
   """
   if isinstance(error, UserError):
     return False
-  if isinstance(error, MemoryError | OverflowError):
+  if isinstance(error, MemoryError):
     return True
-  is_of_arrays = isinstance(error, RuntimeError | ValueError)
+  is_of_arrays = isinstance(error, RuntimeError | ValueError | OverflowError)
   return is_of_arrays and bool(_TOO_LARGE.search(str(error)))
 
 
@@ -73,7 +76,7 @@ def message_of(error: BaseException, if_too_large: str = "ask for less") -> str 
   >>> message_of(FileNotFoundError(errno.ENOENT, "No such file", "a.txt"))
   'a.txt: No such file; there is no such place: give another'
   >>> message_of(MemoryError(), "lower train.batch_size")
-  'out of memory; lower train.batch_size ()'
+  'out of memory; lower train.batch_size'
   >>> message_of(RuntimeError("INTERNAL: a fault"))
   """
   if isinstance(error, UserError):
@@ -84,7 +87,7 @@ def message_of(error: BaseException, if_too_large: str = "ask for less") -> str 
     return f"{place}{error.strerror or error}{'; ' * bool(what_to_do)}{what_to_do}"
   if is_too_large(error):
     first = str(error).partition("\n")[0][:200]
-    return f"out of memory; {if_too_large} ({first})"
+    return f"out of memory; {if_too_large}" + (f" ({first})" if first else "")
   return None
 
 

@@ -45,6 +45,13 @@ class Candidates(NamedTuple):
       [self.own_NS, jnp.broadcast_to(self.shared_T, shape)], axis=1
     )
 
+  def expected_of_true(self, log_expected_NP, ids_NP) -> jax.Array:
+    """Log expected counts of true classes, f32[N, P]: 0 of those in an exact set."""
+    for ids in self.exact_sets:
+      is_exact_NP = is_member(ids_NP, jnp.atleast_2d(ids))
+      log_expected_NP = jnp.where(is_exact_NP, 0, log_expected_NP)
+    return log_expected_NP
+
   def known(self, o_NM: jax.Array, num_classes: int) -> jax.Array:
     """Logits of the candidates, NaN where a sampler drew an id that is no class: so is
     the loss, which must not look valid."""

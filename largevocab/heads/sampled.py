@@ -41,7 +41,6 @@ from largevocab.heads.sampled_state import SampledGrads, SampledState
 from largevocab.labels import Counts, Targets, as_counts, batch_classes, have_weight
 from largevocab.losses import SAMPLED_LOSSES, SampledLoss, SampledSoftmax, Scores
 from largevocab.ops import shards
-from largevocab.ops.accidental_hits import is_member
 from largevocab.ops.activations import Activations, activations
 from largevocab.ops.pair_logits import pair_logits
 from largevocab.ops.softmax.chunks import sum_dtype, wide
@@ -265,7 +264,8 @@ class Sampled(LinearHead):
     return state._replace(log_z=log_z)
 
   def refreshes(self, step):
-    return is_refresh(step, self.refresh_every, self.refresh_growth)
+    is_due = is_refresh(step, self.refresh_every, self.refresh_growth)
+    return is_due and keeps_up(self.sampler)
 
   def refresh(self, state, key):
     table = self.optimizer.settled(state.table)
@@ -289,6 +289,7 @@ class Sampled(LinearHead):
       return {"nll": nll_N}
     if state.log_z is not None:
       log_z_N = log_z_N - self._log_z(state.log_z, y)
+    log_z_N = jnp.where(jnp.isnan(nll_N), nll_N, log_z_N)  # of invalid labels too
     return {
       "nll": nll_N,
       "self_normalised_nll": nll_N - log_z_N,
@@ -404,9 +405,7 @@ class Sampled(LinearHead):
     """Log expected counts of the true classes, 0 in exact sets: f32[N, P]."""
     w_VD = state.table.w_VD
     log_expected_NP = self.sampler.log_expected(state.stats, w_VD, x_ND, y, y.ids_NP)
-    for ids in others.exact_sets:
-      is_exact_NP = is_member(y.ids_NP, jnp.atleast_2d(ids))
-      log_expected_NP = jnp.where(is_exact_NP, 0, log_expected_NP)
+    log_expected_NP = others.expected_of_true(log_expected_NP, y.ids_NP)
     log_expected_NP = shards.from_owner(log_expected_NP, y.ids_NP < len(w_VD))
     return jax.lax.stop_gradient(log_expected_NP)
 

@@ -3,7 +3,12 @@
 from typing import Any
 
 from largevocab.errors import UserError
-from largevocab.samplers.base import counts_rows, follows_labels, follows_logits
+from largevocab.samplers.base import (
+  counts_rows,
+  follows_labels,
+  follows_logits,
+  is_choice,
+)
 
 
 def check_settings(head: Any) -> None:
@@ -38,6 +43,12 @@ def check_settings(head: Any) -> None:
       "a draw of head.sampler depends on the true classes, and the loss of this head "
       "compares these with noise that must not: choose a sampler by counts, such as "
       "'unigram', or one that follows the input"
+    )
+  if head.loss.needs_noise and is_choice(head.sampler):
+    raise UserError(
+      f"{_name(head.sampler)} chooses classes and draws none, and the loss of this "
+      "head compares the true classes with noise that could have been them: choose a "
+      "sampler that draws, such as 'unigram', or the loss 'softmax'"
     )
   if head.loss.keeps_hits and counts_rows(head.sampler):
     raise UserError(

@@ -85,6 +85,7 @@ def sampled_logits(
   o_NT = logits(h_ND, rows(others.shared_T, constant_NM[0, num_own:]), dtype)
   of_true = {"true_NP": true_mask(y, len(w_VD))}
   if log_expected_NP is not None:
+    log_expected_NP = others.expected_of_true(log_expected_NP, y.ids_NP)
     of_true = {"log_expected_NP": jax.lax.stop_gradient(log_expected_NP)}
   return {
     **of_true,

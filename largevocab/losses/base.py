@@ -54,7 +54,8 @@ class SampledLoss(abc.ABC):
       exact sets are refused.
     keeps_hits: accidental hits (candidates that are true classes) stay in the loss.
     needs_sets: draws must be without replacement.
-    needs_noise: draws must not depend on the true classes.
+    needs_noise: draws must not depend on the true classes, nor be a choice that most
+      classes are never in.
   """
 
   likelihood: ClassVar[bool] = False

@@ -104,6 +104,8 @@ class Sampler(Protocol):
       `refresh` changes them.
     counts_rows: True if `update` takes the rows that changed for the classes drawn, so
       that no other sampler may draw with it.
+    is_choice: True if nothing is left to chance: a class that is not chosen has the
+      expected count 0, and losses that need noise refuse the sampler.
     of_batches: True if the draws of an example depend on the others of its batch, or on
       batches before, so that there is no law of a single example.
     is_fixed: False if it is no `FixedLaw`, for one that is with some settings only.
@@ -208,6 +210,11 @@ def counts_rows(sampler: Any) -> bool:
 def follows_labels(sampler: Any) -> bool:
   """Whether a draw depends on the true classes of the batch."""
   return counts_rows(sampler) or hasattr(sampler, "queries")
+
+
+def is_choice(sampler: Any) -> bool:
+  """Whether classes are chosen, and not drawn."""
+  return getattr(sampler, "is_choice", False)
 
 
 def keeps_up(sampler: Sampler) -> bool:

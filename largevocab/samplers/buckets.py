@@ -31,6 +31,7 @@ class Buckets(abc.ABC):
   """
 
   of_batches: ClassVar[bool] = True
+  is_choice: ClassVar[bool] = True
 
   @abc.abstractmethod
   def choose(

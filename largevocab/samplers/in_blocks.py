@@ -63,6 +63,10 @@ class InBlocks:
   def counts_rows(self) -> bool:
     return counts_rows(self.sampler)
 
+  @property
+  def keeps_up(self) -> bool:
+    return keeps_up(self.sampler)
+
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PyTree:
     """Statistics of one block, for its share of m draws."""
     m = shards.per_block(m)

@@ -1,5 +1,7 @@
 """The classes of the largest logits: the hardest negatives, chosen without sampling."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 
@@ -28,6 +30,7 @@ class TopK(NoUpkeep):
     of the largest; `ops/softmax/top_k.py`.
   """
 
+  is_choice: ClassVar[bool] = True
   absolute: bool = False
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> Size:

@@ -89,6 +89,8 @@ class Checkpoints:
           "clock": ocp.JsonCheckpointHandler(),
         },
       )
+    except UserError:
+      raise
     except (OSError, ValueError) as error:
       what_to_do = remedy(_code(error), "make room there, or choose another --workdir")
       raise UserError(

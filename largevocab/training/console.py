@@ -23,9 +23,7 @@ def run(program: Callable[[], None]) -> int:
       program()
       return 0
     except KeyboardInterrupt:
-      return _fail(
-        "interrupted; training goes on from its last save by the same command", 130
-      )
+      return _fail("interrupted; the same command goes on from what is saved", 130)
     except Exception as error:
       smaller = "lower train.batch_size, train.unroll or the sizes of model and head"
       message = message_of(error, smaller)

@@ -8,7 +8,8 @@ STEPS = 5  # of a trace
 
 
 class Profiler:
-  """Writes a trace of the five steps that follow a step.
+  """Writes a trace of the five steps that follow a step, with what else is done
+  meanwhile, such as an evaluation.
 
   Args:
     directory: gets `plugins/profile/TIME`, where TensorBoard looks for it.
@@ -30,7 +31,7 @@ class Profiler:
       jax.block_until_ready(state)
       jax.profiler.start_trace(self._directory)
       self._is_on = True
-    elif step == self._start + STEPS:
+    elif self._is_on and step >= self._start + STEPS:
       jax.block_until_ready(state)
       self._stop()
 

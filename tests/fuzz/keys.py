@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from largevocab import command_line, config
 from largevocab.losses import SAMPLED_LOSSES
 from largevocab.samplers import SAMPLERS
-from largevocab.samplers.base import counts_rows, follows_labels
+from largevocab.samplers.base import counts_rows, follows_labels, is_choice
 from tests.fuzz import formats, oracle
 from tests.fuzz.case import ROOT, Case
 from tests.fuzz.formats import Format
@@ -156,7 +156,7 @@ def _goes_together(path: str) -> bool:
   sampler = SAMPLERS[name]()
   return not (
     (loss.needs_sets and not getattr(sampler, "distinct", False))
-    or (loss.needs_noise and follows_labels(sampler))
+    or (loss.needs_noise and (follows_labels(sampler) or is_choice(sampler)))
     or (loss.keeps_hits and counts_rows(sampler))
   )
 

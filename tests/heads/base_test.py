@@ -6,13 +6,18 @@ import pytest
 
 from largevocab.errors import UserError
 from largevocab.heads import Sampled, ShardedHead, Spherical, class_mesh
+from largevocab.samplers import IVF
 
 EVERY_10 = [1, 2, 4, 8, *range(10, 100, 10)]
 GROWING = [1, 2, 4, 8, 10, 30, 70]
 HEADS = {
-  "sampled": (Sampled(refresh_every=10), EVERY_10),
-  "sampled, growing gaps": (Sampled(refresh_every=10, refresh_growth=2.0), GROWING),
-  "sampled, never": (Sampled(refresh_every=0), []),
+  "sampled": (Sampled(sampler=IVF(), refresh_every=10), EVERY_10),
+  "sampled, growing gaps": (
+    Sampled(sampler=IVF(), refresh_every=10, refresh_growth=2.0),
+    GROWING,
+  ),
+  "sampled, never": (Sampled(sampler=IVF(), refresh_every=0), []),
+  "sampled, nothing to rebuild": (Sampled(refresh_every=10), []),
   "spherical": (Spherical(stabilize_every=10), EVERY_10),
   "spherical, never": (Spherical(stabilize_every=0), []),
 }
@@ -28,7 +33,7 @@ def test_a_head_is_refreshed_when_its_settings_say(name, is_over_devices):
 
 
 def test_refreshes_takes_whole_numbers_that_the_host_knows():
-  head = Sampled(refresh_every=10)
+  head = Sampled(sampler=IVF(), refresh_every=10)
   assert head.refreshes(jnp.int32(20))
   assert not head.refreshes(jnp.int32(21))
   for refused in (lambda: head.refreshes(2.0), lambda: jax.jit(head.refreshes)(2)):

@@ -1,6 +1,7 @@
 """What heads learn that tell true classes from drawn ones, and what they say of it."""
 
 import dataclasses
+import functools
 from typing import ClassVar
 
 import jax
@@ -23,9 +24,12 @@ from largevocab.rows import SGD
 from largevocab.samplers import (
   CBNS,
   PPS,
+  RECE,
+  SCE,
   Bernoulli,
   InBatch,
   LSHLabel,
+  TopK,
   Uniform,
   Unigram,
 )
@@ -312,6 +316,13 @@ def test_contexts_have_normalisers_of_their_own():
     (
       lambda: Sampled(loss=NCE(), sampler=LSHLabel()),
       "head.sampler depends on the true classes, and the loss .* noise",
+    ),
+    *(
+      (
+        functools.partial(Sampled, loss=NCE(), sampler=sampler),
+        f"^{type(sampler).__name__} chooses classes and draws none, .* noise",
+      )
+      for sampler in (TopK(), SCE(), RECE())
     ),
     (
       lambda: Sampled(loss=Importance(), sampler=CBNS()),

@@ -19,7 +19,7 @@ from largevocab.losses import (
   nce_loss,
   sampled_softmax_loss,
 )
-from largevocab.samplers import SAMPLERS, Unigram
+from largevocab.samplers import IVF, SAMPLERS, Unigram
 from largevocab.samplers.base import Draw, NoUpkeep, Size
 
 N, V, D, M = 6, 40, 8, 24
@@ -64,14 +64,17 @@ def test_loss_and_gradients_are_those_of_the_head(name):
     np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize("per_example", [False, True])
+# The lists that IVF probes are summed exactly, also where they have a true class.
+NOISE = [Unigram(), Unigram(per_example=True), IVF(clusters=8, probes=3)]
+
+
+@pytest.mark.parametrize("sampler", NOISE)
 @pytest.mark.parametrize("name", ["NCE", "BlackOut"])
-def test_losses_that_discriminate_are_those_of_the_head(name, per_example):
+def test_losses_that_discriminate_are_those_of_the_head(name, sampler):
   """Not so if hits are masked for NCE, or kept for BlackOut."""
   loss, function = {"NCE": (NCE(), nce_loss), "BlackOut": (BlackOut(), blackout_loss)}[
     name
   ]
-  sampler = Unigram(per_example=per_example)
   want, state = of_head(sampler, loss=loss)
 
   def alone(h_ND, w_VD, keep_hits):

@@ -297,3 +297,14 @@ def test_the_number_of_draws_must_be_a_multiple_of_the_blocks():
   head = ShardedHead(Sampled(num_samples=M + 1), MESH, B)
   with pytest.raises(UserError, match=r"num_samples is 17.* set it to 16 or 20"):
     head.init(jax.random.key(0), COUNTS, D)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_what_a_sampler_says_of_itself_holds_in_blocks(name):
+  sampler = SAMPLERS[name]()
+  for trait, default in (
+    *(("independent", False), ("distinct", False), ("counts_rows", False)),
+    *(("weighable", True), ("keeps_up", True)),
+  ):
+    got, want = (getattr(s, trait, default) for s in (in_blocks(sampler), sampler))
+    assert got == want, trait

@@ -33,7 +33,7 @@ def read_missing():
     (
       fail_with(KeyboardInterrupt()),
       130,
-      "interrupted; training goes on from its last save",
+      "interrupted; the same command goes on from what is saved",
     ),
     (lambda: jnp.zeros((10**5, 10**5, 10**4)), 1, "out of memory; lower"),
   ],
