@@ -148,8 +148,9 @@ MOST = 2**31 - 1  # largest count: ids and shapes are i32
 Count = Annotated[int, Between(1, MOST)]
 CountOrNone = Annotated[int, Between(0, MOST)]
 # Step numbers with offsets are folded into random keys, and must be below 2**32.
-Steps = Annotated[int, Between(1, 2**30)]
-StepsOrNever = Annotated[int, Between(0, 2**30)]
+MOST_STEPS = 2**30
+Steps = Annotated[int, Between(1, MOST_STEPS)]
+StepsOrNever = Annotated[int, Between(0, MOST_STEPS)]
 BatchSize = Annotated[int, Between(1, 2**20)]
 Unroll = Annotated[int, Between(1, 2**16)]
 Layers = Annotated[int, Between(1, 100)]  # each is compiled

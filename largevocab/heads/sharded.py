@@ -57,8 +57,9 @@ class ShardedHead:
   over the devices of a mesh.
 
   A device gathers the activations and labels of the batch, computes with its own rows,
-  and combines a few numbers for each example with the other devices. Rows are not sent,
-  so what is sent depends neither on the number of classes nor on that of candidates.
+  and combines a few numbers for each example with the other devices. Rows are sent only
+  where `class_rows` or a sampler's `queries` ask for those of some classes. So what is
+  sent depends neither on the number of classes nor on that of candidates.
   Activations and `dh_ND` are sharded by examples; losses and metrics are the same on
   all devices.
 

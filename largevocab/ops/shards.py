@@ -2,9 +2,9 @@
 
 A head is written for one device. Inside `over(...)`, in a `jax.shard_map` over the mesh
 axis `AXIS`, its table is the part of this device, and the functions here combine the
-results: sums and maxima over the devices, a few numbers for each example. No row of a
-table is sent. Outside they return their argument, so that one device computes what it
-would without them.
+results: sums and maxima over the devices, a few numbers for each example. Rows are sent
+only where one asks for those of some classes (`rows_of`). Outside they return their
+argument, so that one device computes what it would without them.
 
 Here C is the number of devices, B of blocks and L of rows on a device.
 """

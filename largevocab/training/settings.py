@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from largevocab.errors import UserError
 from largevocab.fields import (
+  MOST_STEPS,
   BatchSize,
   Between,
   Count,
@@ -27,7 +28,6 @@ from largevocab.heads.base import Head
 from largevocab.rows import RowOptimizer
 from largevocab.training import schedules
 
-_MOST_STEPS = 2**30  # see `largevocab.fields.Steps`
 _Epochs = Annotated[float, Between(0, 10**9)]
 
 
@@ -104,10 +104,10 @@ class Training:
     """
     steps = max(round(self.epochs * steps_per_epoch), 1)
     steps = min(steps, self.max_steps) if self.max_steps else steps
-    if steps > _MOST_STEPS:
+    if steps > MOST_STEPS:
       raise UserError(
         f"train.epochs is {self.epochs}: of {steps_per_epoch} steps each these are "
-        f"{steps}, and a run can have {_MOST_STEPS}; lower it, or set train.max_steps"
+        f"{steps}, and a run can have {MOST_STEPS}; lower it, or set train.max_steps"
       )
     return steps
 
