@@ -73,8 +73,8 @@ class KernelTree(abc.ABC):
     block is faster, classes are drawn from all logits. The distribution is the same
     where sums are exact and up to date, without `rank` and with the leaf 'kernel'.
   Cost: F = C(D + p - 1, p) + 1 sums a node, in all at most 1.5 times the table unless
-    `leaf_size` asks for more. A draw: see `two_stage.seconds`. `update`: O(R F) a level
-    for R changed rows, or a rebuild, O(V D F), where that is faster.
+    `leaf_size` asks for more. A draw: see `block_layout.seconds`. `update`: O(R F) a
+    level for R changed rows, or a rebuild, O(V D F), where that is faster.
   """
 
   incremental: bool = True

@@ -71,8 +71,8 @@ class RFSoftmax(TwoStage):
   Source: Rawat et al. 2019, 'fourier'; Choromanski et al. 2021, lemma 1, 'positive'.
     Deviations: negative sums, as above, and a class in its block is drawn by K, not by
     its features. With `absolute`, phi(u) + phi(-u) in place of phi(u), and |cos|.
-  Cost: F = num_features + 1 sums a node; a draw: see `two_stage.seconds`; `update` as
-    `KernelTree`, and 4 bytes a class.
+  Cost: F = num_features + 1 sums a node; a draw: see `block_layout.seconds`; `update`
+    as `KernelTree`, and 4 bytes a class.
   """
 
   follows_products: ClassVar[bool] = False  # but directions

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from largevocab.errors import UserError
-from largevocab.samplers import two_stage
-from largevocab.samplers.two_stage import (
+from largevocab.samplers import block_layout
+from largevocab.samplers.block_layout import (
   MEMORY,
   RATES,
   BlockLayout,
@@ -67,7 +67,7 @@ def test_sums_take_no_more_than_the_memory(rates, num_classes, dim, width):
 def test_memory_binds_where_blocks_would_be_small(monkeypatch):
   args = 1_000_000, 16, 3877, 1000
   bound = choose_layout(*args, rates="cpu")
-  monkeypatch.setattr(two_stage, "MEMORY", 1e9)
+  monkeypatch.setattr(block_layout, "MEMORY", 1e9)
   free = choose_layout(*args, rates="cpu")
   assert stored(bound, 3877) <= MEMORY * 16e6 < stored(free, 3877)
 
