@@ -62,7 +62,8 @@ def importance_loss(
   o_NP = jnp.where(w_NP == 0, 0, o_NP)
   drawn_NM = jnp.where(mask_NM, o_NM - log_expected_NM, LOG_ZERO)
   log_z_N = shards.logsumexp(drawn_NM, axis=1)
-  excess_NP = jnp.where(log_z_N[:, None] > LOG_ZERO / 2, log_z_N[:, None] - o_NP, 0)
+  is_empty_N = log_z_N < LOG_ZERO / 2  # False for NaN, which stays one
+  excess_NP = jnp.where(is_empty_N[:, None], 0, log_z_N[:, None] - o_NP)
   return jnp.sum(w_NP * excess_NP)
 
 

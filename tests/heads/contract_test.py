@@ -1042,6 +1042,17 @@ def test_top_k_is_dense_sorting(head):
   np.testing.assert_allclose(score_NK, want_NK, rtol=1e-4, atol=1e-5)
 
 
+def test_a_nan_in_an_activation_is_in_the_loss_and_in_its_example_alone(head):
+  (h_ND, y), state = batch(), started(head)
+  broken_ND = h_ND.at[1, 2].set(jnp.nan)
+  assert np.isfinite(backward(head, state, h_ND, y, KEY).loss)
+  assert np.isnan(backward(head, state, broken_ND, y, KEY).loss)
+  want, got = (evaluate(head, state, h, y) for h in (h_ND, broken_ND))
+  for name in want:
+    want_N = np.where(np.arange(N) == 1, np.nan, want[name])
+    np.testing.assert_allclose(got[name], want_N, rtol=1e-6, err_msg=name)
+
+
 def test_top_k_of_an_example_with_a_nan(head):
   state = started(head)
   h_ND, _ = batch(13)
@@ -1179,7 +1190,7 @@ def test_a_width_that_activations_cannot_have_is_named(name, dim):
 
 def test_shapes_that_disagree_are_named(head):
   h_ND, y = batch()
-  with pytest.raises(ValueError, match="ids_NP"):
+  with pytest.raises(ValueError, match=rf"ids_NP .* \({N}, 1\), but N = {N - 1} in"):
     head.backward(started(head), h_ND[:-1], y, KEY)
 
 
