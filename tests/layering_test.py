@@ -38,7 +38,7 @@ MAY_IMPORT = {
     *("data", "heads.base", "ops.class_blocks", "ops.shards", "placement"),
     *("provenance", "rows"),
   },
-  "evaluation": {"data", "training"},
+  "evaluation": {"data", "ops.accidental_hits", "training"},
   "baselines": {"data", "evaluation", "training"},
   "config": {"data", "heads", "losses", "models", "rows", "samplers", "training"},
   "command_line": {"config", "data.lines"},

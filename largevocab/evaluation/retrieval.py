@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab.labels import Counts, Targets
+from largevocab.ops.accidental_hits import is_first, is_member
 from largevocab.ops.shapes import check_shapes
 
 
@@ -138,15 +139,12 @@ def without(ids_NK: jax.Array, hidden_NS: jax.Array, num_classes: int) -> jax.Ar
     hidden_NS: i32[N, S], in any order; may repeat; ids from V on are padding.
     num_classes: V.
 
-  Cost: O(N K log K S).
+  Cost: a stable sort of K, and `is_member`.
 
   >>> without(jnp.array([[3, 1, 2, 0]]), jnp.array([[1, 5, 3]]), 4).tolist()
   [[2, 0, 4, 4]]
   """
-  hidden_NS = jnp.sort(hidden_NS, axis=1)
-  place_NK = jax.vmap(jnp.searchsorted)(hidden_NS, ids_NK)
-  place_NK = jnp.minimum(place_NK, hidden_NS.shape[1] - 1)
-  is_hidden_NK = jnp.take_along_axis(hidden_NS, place_NK, axis=1) == ids_NK
+  is_hidden_NK = is_member(ids_NK, hidden_NS)
   order_NK = jnp.argsort(is_hidden_NK, axis=1, stable=True)
   ids_NK = jnp.where(is_hidden_NK, num_classes, ids_NK)
   return jnp.take_along_axis(ids_NK, order_NK, axis=1)
@@ -169,15 +167,9 @@ def _ndcg(hit_NK: jax.Array, is_true_NP: jax.Array) -> jax.Array:
 
 def _distinct_true(y: Targets) -> jax.Array:
   """Mask of the true classes, bool[N, P]: those of positive weight, without
-  repetitions. Cost: O(N P log P)."""
+  repetitions."""
   is_true_NP = y.w_NP > 0
-  nothing = jnp.iinfo(y.ids_NP.dtype).max
-  ids_NP = jnp.where(is_true_NP, y.ids_NP, nothing)
-  order_NP = jnp.argsort(ids_NP, axis=1, stable=True)
-  sorted_NP = jnp.take_along_axis(ids_NP, order_NP, axis=1)
-  is_first_NP = jnp.diff(sorted_NP, axis=1, prepend=-1) != 0
-  back_NP = jnp.argsort(order_NP, axis=1)
-  return is_true_NP & jnp.take_along_axis(is_first_NP, back_NP, axis=1)
+  return is_true_NP & is_first(jnp.where(is_true_NP, y.ids_NP, -1))
 
 
 def finish(means: dict[str, float], labelled: float = 1.0) -> dict[str, float]:

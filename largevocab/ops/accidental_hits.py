@@ -11,15 +11,21 @@ _SEARCHED = 32  # size of a set from which binary search is faster than comparis
 def is_member(ids_NM: jax.Array, set_NS: jax.Array) -> jax.Array:
   """Whether each id is in its row's set: bool[N, M]; either may have one row for all.
 
-  Cost: O(N M S); O(N M log S) for one larger set for all rows.
+  Cost: O(N M S); O((S + N M) log S) for a larger set for all rows, and for one of each
+    row O(N (S + M) log S).
 
   >>> is_member(jnp.array([[1, 2, 3]]), jnp.array([[2], [3]])).tolist()
   [[False, True, False], [False, False, True]]
   """
-  if len(set_NS) == 1 and set_NS.shape[1] > _SEARCHED:
-    sorted_S = jnp.sort(set_NS[0])
-    at_NM = jnp.searchsorted(sorted_S, ids_NM)
-    return sorted_S.at[at_NM].get(mode="clip") == ids_NM
+  if set_NS.shape[1] > _SEARCHED:
+    sorted_NS = jnp.sort(set_NS, axis=1)
+    is_in = lambda sorted_S, ids: (
+      sorted_S.at[jnp.searchsorted(sorted_S, ids)].get(mode="clip") == ids
+    )
+    if len(set_NS) == 1:
+      return is_in(sorted_NS[0], ids_NM)
+    N = len(set_NS)
+    return jax.vmap(is_in)(sorted_NS, jnp.broadcast_to(ids_NM, (N, ids_NM.shape[1])))
   return jnp.any(ids_NM[:, :, None] == set_NS[:, None, :], axis=-1)
 
 
