@@ -153,6 +153,11 @@ measure_speeds() {
     --out "$work/speeds/cost_model.json"
 }
 
+# A copy that is whole, or none.
+copy() {
+  cp "$1" "$2.new" && mv "$2.new" "$2" || state=1
+}
+
 # What a machine that is given back must not take with it. A file that is written is
 # whole: it is made elsewhere and moved.
 bring_home() {
@@ -163,13 +168,14 @@ bring_home() {
   done
   for name in "${SPEEDS[@]}"; do
     [[ ! -e $work/speeds/$name.jsonl ]] ||
-      cp "$work/speeds/$name.jsonl" "experiments/$name/results.jsonl"
+      copy "$work/speeds/$name.jsonl" "experiments/$name/results.jsonl"
   done
   for name in "${SWEEPS[@]}" "${SPEEDS[@]}"; do
     [[ ! -e experiments/$name/results.jsonl ]] ||
-      cp "experiments/$name/results.jsonl" "$out/$name.jsonl"
+      copy "experiments/$name/results.jsonl" "$out/$name.jsonl"
   done
-  [[ ! -e $work/speeds/cost_model.json ]] || cp "$work/speeds/cost_model.json" "$out/"
+  [[ ! -e $work/speeds/cost_model.json ]] ||
+    copy "$work/speeds/cost_model.json" "$out/cost_model.json"
   (
     cd -- "$work" || exit 1
     find runs \( -name result.json -o -name diverged.json \) -printf '%h\0' | sort -zu |

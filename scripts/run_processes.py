@@ -5,8 +5,9 @@ python scripts/run_processes.py 4 --devices 2 -- \\
 
 Each process gets the command with `--coordinator`, `--processes` and `--process`, and
 with `--devices K` a CPU that counts as K devices. What process 0 writes is shown as it
-is, lines of the others after their number. SIGINT and SIGTERM go to all. When one
-fails, the others have some seconds to end. The exit status is the first that is not 0.
+is, lines of the others after their number. SIGHUP, SIGINT and SIGTERM go to all. When
+one fails, the others have some seconds to end. The exit status is the first that is not
+0. None outlives this program, unless that is killed.
 """
 
 import argparse
@@ -50,24 +51,29 @@ def main(argv: list[str]) -> int:
     for process in processes:
       process.send_signal(number)
 
-  for number in (signal.SIGINT, signal.SIGTERM):
+  for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
     signal.signal(number, forward)
   threads = []
-  for i in range(args.number):
-    own = [f"--process={i}"] if args.number > 1 else []
-    process = subprocess.Popen(
-      [*args.command, *flags, *own],
-      env=env,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-      start_new_session=True,  # a terminal's Ctrl-C comes from `forward` alone
-    )
-    processes.append(process)
-    for source, sink in ((process.stdout, 1), (process.stderr, 2)):
-      thread = threading.Thread(target=_show, args=(source, sink, i), daemon=True)
-      thread.start()
-      threads.append(thread)
-  status = _wait(processes)
+  try:
+    for i in range(args.number):
+      own = [f"--process={i}"] if args.number > 1 else []
+      process = subprocess.Popen(
+        [*args.command, *flags, *own],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # a terminal's Ctrl-C comes from `forward` alone
+      )
+      processes.append(process)
+      for source, sink in ((process.stdout, 1), (process.stderr, 2)):
+        thread = threading.Thread(target=_show, args=(source, sink, i), daemon=True)
+        thread.start()
+        threads.append(thread)
+    status = _wait(processes)
+  finally:
+    for process in processes:
+      process.kill()
+      process.wait()
   for thread in threads:
     thread.join()
   return status

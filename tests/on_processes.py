@@ -1,6 +1,6 @@
 """Runs of several processes that talk over loopback: see `processes_test.py`.
 
-  python -m tests.on_processes 5
+  python -m tests.on_processes 5 [SEED]
 
 kills one of the processes of a run, at five random moments, and goes on with others.
 """
@@ -106,27 +106,22 @@ def started(number, devices, arguments):
     processes = []
     for i in range(number):
       own = [address, f"--processes={number}", f"--process={i}"]
-      err = stack.enter_context(tempfile.TemporaryFile("w+"))
       process = subprocess.Popen(
         [sys.executable, "-m", "largevocab.main", *arguments, *own],
         env=environment(devices),
-        stderr=err,
+        stderr=subprocess.PIPE,
         text=True,
       )
-      process.err = err
-      stack.callback(process.wait)
+      stack.enter_context(process)
       stack.callback(process.kill)
       processes.append(process)
     yield processes
 
 
 def lines_of(process, seconds=PATIENCE):
-  """What an ended process wrote to stderr, but for greetings."""
-  process.wait(timeout=seconds)
-  time.sleep(0.5)  # its filter may be about to write
-  process.err.seek(0)
-  lines = process.err.read().splitlines()
-  return [line for line in lines if not line.startswith("[Gloo] ")]
+  """What a process that ends wrote to stderr, but for greetings."""
+  _, written = process.communicate(timeout=seconds)
+  return [line for line in written.splitlines() if not line.startswith("[Gloo] ")]
 
 
 def checkpoints(workdir):
@@ -158,11 +153,11 @@ def assert_close(got, want):
       assert abs(one[key] - other[key]) <= room, (key, one, other)
 
 
-def killed(text, workdir, number, devices, victim):
+def killed(text, workdir, number, devices, victim, rng):
   """Kills a process of a run at a random moment; returns what the others wrote."""
   with started(number, devices, long(text, workdir)) as processes:
     wait_for_next_checkpoint(processes, workdir)
-    time.sleep(random.uniform(0, 0.3))
+    time.sleep(rng.uniform(0, 0.3))
     processes[victim].send_signal(signal.SIGKILL)
     killed_at = time.monotonic()
     others = [p for i, p in enumerate(processes) if i != victim]
@@ -174,16 +169,18 @@ def killed(text, workdir, number, devices, victim):
     return written
 
 
-def by_hand(moments):
+def by_hand(moments, seed):
   """Each time another shape goes on, and other processes are killed."""
+  print(f"seed {seed}", flush=True)
+  rng = random.Random(seed)
   root = pathlib.Path(tempfile.mkdtemp())
   text = write_text(root / "text.txt")
   assert main.run(["main", *long(text, root / "whole")]) == 0
   shapes = [(2, 1), (4, 1), (2, 4), (2, 2), (1, 8)]
   workdir = root / "killed"
   for i in range(moments):
-    (number, devices), victim = shapes[i % 4], random.randrange(shapes[i % 4][0])
-    written = killed(text, workdir, number, devices, victim)
+    (number, devices), victim = shapes[i % 4], rng.randrange(shapes[i % 4][0])
+    written = killed(text, workdir, number, devices, victim, rng)
     print(f"{number} x {devices}: killed {victim} after {max(checkpoints(workdir))}")
     print(*(lines[-1] for lines in written), sep="\n", flush=True)
     assert all(sum("error" in line for line in lines) == 1 for lines in written)
@@ -194,4 +191,4 @@ def by_hand(moments):
 
 
 if __name__ == "__main__":
-  by_hand(int(sys.argv[1]))
+  by_hand(int(sys.argv[1]), sys.argv[2] if sys.argv[2:] else str(time.time()))

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import random
 import re
 import shutil
 import signal
@@ -79,7 +80,7 @@ def test_stopped_and_killed_run_goes_on_alone(text, tmp_path):
   step = int(written[0][-1].split("stopped at step ")[1].split(";")[0])
   assert step == max(checkpoints(workdir))
 
-  (lines,) = on_processes.killed(text, workdir, 2, 1, victim=1)
+  (lines,) = on_processes.killed(text, workdir, 2, 1, victim=1, rng=random.Random(0))
   errors = [line for line in lines if "info" not in line and line.startswith("error")]
   assert errors == lines[-1:]
   assert re.search(r"has ended( \(.+\))?; the same command goes on from", errors[0])

@@ -43,18 +43,21 @@ def checkpoints(workdir):
   return [int(p.name) for p in workdir.glob("checkpoints/*") if p.name.isdigit()]
 
 
-def stop_midway(command, workdir, number):
+def stop_midway(command, workdir, number, rng):
   """Starts the program, and sends a signal at some moment after its next checkpoint."""
   before = max(checkpoints(workdir), default=0)
   process = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
   deadline = time.monotonic() + SECONDS
-  while max(checkpoints(workdir), default=0) <= before:
-    assert process.poll() is None, process.communicate()
-    assert time.monotonic() < deadline
-    time.sleep(0.01)
-  time.sleep(random.uniform(0, 0.15))
-  process.send_signal(number)
-  _, stderr = process.communicate(timeout=SECONDS)
+  try:
+    while max(checkpoints(workdir), default=0) <= before:
+      assert process.poll() is None, process.communicate()
+      assert time.monotonic() < deadline
+      time.sleep(0.01)
+    time.sleep(rng.uniform(0, 0.15))
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=SECONDS)
+  finally:
+    process.kill()
   assert not (workdir / "result.json").exists(), "it had finished already"
   return process.returncode, stderr.splitlines()
 
@@ -81,8 +84,9 @@ def test_stopped_run_ends_bitwise_as_one_that_was_not(tmp_path, monkeypatch):
   assert main.run(["main", *flags(head, whole)]) == 0
 
   command = [sys.executable, "-m", "largevocab.main", *flags(head, stopped)]
+  rng = random.Random(0)
   for number in (signal.SIGTERM, signal.SIGKILL):
-    status, lines = stop_midway(command, stopped, number)
+    status, lines = stop_midway(command, stopped, number, rng)
     if number == signal.SIGTERM:
       assert status == 128 + signal.SIGTERM
       assert lines[-1].endswith("the same command goes on from here")

@@ -4,7 +4,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -28,18 +27,30 @@ exec(sys.argv[1])
 """
 
 
-def start(*arguments, task="pass"):
-  command = [sys.executable, "-c", LAUNCHER, *arguments, "--"]
-  return subprocess.Popen(
-    [*command, sys.executable, "-c", PROCESS, task],
-    env={"PYTHONPATH": str(SCRIPTS), "PATH": ""},
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-  )
+@pytest.fixture
+def start():
+  """Starts the launcher, in the end to be stopped with its processes."""
+  started = []
+
+  def call(*arguments, task="pass", launcher=LAUNCHER, process=PROCESS):
+    command = [sys.executable, "-c", launcher, *arguments, "--"]
+    launched = subprocess.Popen(
+      [*command, sys.executable, "-c", process, task],
+      env={"PYTHONPATH": str(SCRIPTS), "PATH": ""},
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+    started.append(launched)
+    return launched
+
+  yield call
+  for launched in started:
+    launched.terminate()
+    launched.communicate(timeout=60)
 
 
-def test_each_gets_its_number_and_devices():
+def test_each_gets_its_number_and_devices(start):
   out, err = start("3", "--devices", "2").communicate(timeout=60)
   lines = sorted(out.splitlines())
   ports = {line.partition("127.0.0.1:")[2].split()[0] for line in lines}
@@ -54,19 +65,19 @@ def test_each_gets_its_number_and_devices():
   assert err == ""
 
 
-def test_a_single_process_is_told_to_stay_alone():
+def test_a_single_process_is_told_to_stay_alone(start):
   out, _ = start("1").communicate(timeout=60)
   assert out == "--processes=1 None\n"
 
 
-def test_failure_of_one_ends_all_with_its_status():
+def test_failure_of_one_ends_all_with_its_status(start):
   process = start("3", task="number == '1' and sys.exit(7); time.sleep(600)")
   _, err = process.communicate(timeout=60)
   assert process.returncode == 7
   assert err == "run_processes: process 1 ended with status 7\n"
 
 
-def test_killed_process_ends_all():
+def test_killed_process_ends_all(start):
   task = "number == '2' and os.kill(os.getpid(), 9); time.sleep(600)"
   process = start("3", task=task)
   _, err = process.communicate(timeout=60)
@@ -74,20 +85,30 @@ def test_killed_process_ends_all():
   assert err == "run_processes: process 2 ended by SIGKILL\n"
 
 
-def test_signals_go_to_all():
-  task = """
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_signals_go_to_all(number, start):
+  task = f"""
 import signal
-
-import pytest
-signal.signal(signal.SIGTERM, lambda *_: (print("stopped"), sys.exit(143)))
+signal.signal({number:d}, lambda *_: (print("stopped"), sys.exit(143)))
 print("ready", flush=True)
 time.sleep(600)
 """
   process = start("2", task=task)
   seen = [process.stdout.readline() for _ in range(4)]
   assert sorted(seen)[-2:] == ["[1] ready\n", "ready\n"]
-  time.sleep(0.1)
-  process.send_signal(signal.SIGTERM)
+  process.send_signal(number)
   out, _ = process.communicate(timeout=60)
   assert sorted(out.splitlines()) == ["[1] stopped", "stopped"]
   assert process.returncode == 143
+
+
+def test_none_stays_if_another_cannot_be_started(start, tmp_path):
+  few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))"
+  sleep = f"import time; time.sleep(60)  # {tmp_path}"
+  process = start("20", launcher=f"{few}\n{LAUNCHER}", process=sleep)
+  _, err = process.communicate(timeout=60)
+  assert process.returncode == 1
+  assert err.endswith("Too many open files\n")
+  args = ["ps", "-ww", "-eo", "args"]  # whole lines
+  shown = subprocess.run(args, capture_output=True, text=True, check=True).stdout
+  assert str(tmp_path) not in shown

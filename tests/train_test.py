@@ -7,7 +7,6 @@ import os
 import pathlib
 import runpy
 import signal
-import time
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +23,7 @@ from largevocab.models.linear import Linear
 from largevocab.rows import sq_norm
 from largevocab.train import train
 from largevocab.training.checkpoint import Checkpoints
+from largevocab.training.run_ahead import RunAhead
 from largevocab.training.state import init_state, restore
 from largevocab.training.step import train_step
 
@@ -138,7 +138,8 @@ def test_joint_clipping_is_that_of_the_dense_gradient(head, clip):
   for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
   moved = sq_norm(jax.tree.map(jnp.subtract, dense, tuple(got))) ** 0.5
-  assert moved > (0 if clip == 0.01 else 0.02)  # the small bound binds, others do not
+  # The small bound binds, others do not.
+  assert 0 < moved <= 0.01 * LR if clip == 0.01 else moved > 0.02
 
 
 def test_missing_items_are_rows_of_zeros_that_do_not_learn():
@@ -259,7 +260,7 @@ def test_what_cannot_be_evaluated_fails_before_it_is_trained(tmp_path):
   settings = runpy.run_path(str(path))["get_config"]("sampled/pps,runlocal")
   settings.eval.unroll = 3  # an item is no sequence
   exp = c.build(settings)
-  with pytest.raises(UserError, match="unroll"):
+  with pytest.raises(UserError, match=r"unroll is 3, and the examples .* alone"):
     train(exp, settings.to_dict(), str(tmp_path))
   assert not (tmp_path / "metrics.jsonl").exists()
 
@@ -280,11 +281,11 @@ def test_evaluation_that_is_too_large_fails_before_training(head, sizes, tmp_pat
 
 
 class OutOfMemory(Linear):
-  """A network whose evaluation takes more than any machine has."""
+  """A network whose evaluation takes more than any address space holds."""
 
   def __call__(self, x_BTE, carry, train=False):
     if x_BTE.shape[0] == 20:
-      many = jnp.arange(2.0**19) + x_BTE[0, 0, 0]
+      many = jnp.arange(2.0**23) + x_BTE[0, 0, 0]
       too_many = jnp.sin(many[:, None] * many[None, :])
       x_BTE = x_BTE + jnp.sum(jnp.sort(too_many, axis=0)[0])
     return x_BTE, carry
@@ -327,31 +328,35 @@ class Slow(Linear):
 
   def __call__(self, x_BTE, carry, train=False):
     if train:
-      w_DD = jnp.full((300, 300), x_BTE[0, 0, 0])
-      w_DD = jax.lax.fori_loop(0, 20, lambda _, w_DD: jnp.tanh(w_DD @ w_DD), w_DD)
-      x_BTE = x_BTE + 1e-30 * w_DD[0, 0]
+      x = jax.lax.stop_gradient(x_BTE[0, 0, 0])
+      x = jax.lax.fori_loop(0, 5 * 10**6, lambda _, x: jnp.cos(x), x)
+      x_BTE = x_BTE + 1e-30 * x
     return x_BTE, carry
 
 
 def test_a_signal_is_heeded_within_a_few_steps(tmp_path, monkeypatch):
   """Steps that are handed to the device before they are done are few."""
-  exp = dataclasses.replace(experiment(max_steps=200), model=Slow(embed=6))
-  times = []
+  exp = dataclasses.replace(experiment(max_steps=20), model=Slow(embed=6))
+  results, unfinished = [], []
 
-  batch = TokenBatches.batch
+  batch, bound = TokenBatches.batch, RunAhead.bound
 
   def batch_and_signal(batches, step, *rows):
-    times.append(time.perf_counter())
-    if step == 30:
+    if step == 9:
       os.kill(os.getpid(), signal.SIGTERM)
     return batch(batches, step, *rows)
 
+  def bound_and_count(ahead, result):
+    results.append(jnp.copy(result))  # the next step may donate it
+    bound(ahead, result)
+    unfinished.append(sum(not result.is_ready() for result in results))
+
   monkeypatch.setattr(TokenBatches, "batch", batch_and_signal)
+  monkeypatch.setattr(RunAhead, "bound", bound_and_count)
   with pytest.raises(SystemExit):
     train(exp, {p: {"name": p} for p in ("data", "model", "head")}, str(tmp_path))
-  seconds_of_a_step = (time.perf_counter() - times[1]) / 30
-  assert len(times) == 31
-  assert (time.perf_counter() - times[-1]) / seconds_of_a_step < 12
+  assert len(unfinished) == 10
+  assert 1 <= max(unfinished) <= 4
 
 
 class NotANumber(Linear):
@@ -399,7 +404,7 @@ def test_a_start_that_is_refused_forgets_no_divergence(tmp_path):
   train(experiment(max_steps=5), config, str(tmp_path))
   (tmp_path / "result.json").unlink()
   (tmp_path / "diverged.json").write_text('{"step": 7}')
-  with pytest.raises(UserError):
+  with pytest.raises(UserError, match=r"config\.data\.name = 'data', not 'o'"):
     train(experiment(max_steps=5), config | {"data": {"name": "o"}}, str(tmp_path))
   assert (tmp_path / "diverged.json").exists()
 

@@ -81,6 +81,7 @@ def test_nothing_is_warm(path, tmp_path, monkeypatch):
     assert json.loads(said)[cache].startswith(str(tmp_path))
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
 def test_a_stage_that_fails_ends_the_path(path, tmp_path):
   output, home = tmp_path / "results.jsonl", tmp_path / "home"
   nowhere = f"--repo={tmp_path / 'nowhere'}"
@@ -88,6 +89,10 @@ def test_a_stage_that_fails_ends_the_path(path, tmp_path):
     path.main([nowhere, f"--keep={home}", f"--output={output}"])
   assert len((home / "manual.txt").read_text().split()) > 50_000
   assert not output.exists()
+
+
+def test_a_text_that_is_missing_ends_the_path(path, tmp_path):
+  output = tmp_path / "results.jsonl"
   with pytest.raises(UserError, match="--text: there is no file"):
     path.main([f"--text={tmp_path / 'nothing.txt'}", f"--output={output}"])
 

@@ -23,12 +23,16 @@ PATHS = [
 def test_everything_runs_with_wider_default_types(path, dtype):
   fields = {"num_samples": 8, "loss": {"corrected": not path.endswith(("top_k", "ce"))}}
   head = config.head(path, **fields)
-  with jax.enable_x64(True):
-    state = head.init(jax.random.key(0), COUNTS, D)
+  y = single_targets(np.arange(N))
+
+  def train(state, dtype):
     h_ND = jnp.asarray(np.sin(np.arange(N * D).reshape(N, D)), dtype)
-    y = single_targets(np.arange(N))
     step = jax.jit(head.backward)(state, h_ND, y, jax.random.key(1))
-    state = jax.jit(head.update)(state, step.grads, 0.1, 1.0)
+    return h_ND, step, jax.jit(head.update)(state, step.grads, 0.1, 1.0)
+
+  with jax.enable_x64(True):
+    initial = head.init(jax.random.key(0), COUNTS, D)
+    h_ND, step, state = train(initial, dtype)
     read = jax.jit(head.evaluate)(state, h_ND, y)
     monitored = jax.jit(head.monitor)(state, h_ND, y, jax.random.key(2))
     _, best_NK = jax.jit(head.top_k, static_argnums=2)(state, h_ND, 3)
@@ -36,3 +40,9 @@ def test_everything_runs_with_wider_default_types(path, dtype):
   for x in (step.loss, step.sq_norm, step.dh_ND, *read.values(), best_NK):
     assert np.isfinite(x).all()
   assert not any(np.isnan(x).any() for x in monitored.values())
+  if not path.startswith("sampled"):  # draws are others
+    initial = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), initial)
+    _, narrow, after = train(initial, "float32")
+    got, want = (step.loss, step.dh_ND, state), (narrow.loss, narrow.dh_ND, after)
+    for x, z in zip(*map(jax.tree.leaves, (got, want)), strict=True):
+      np.testing.assert_allclose(x, z, rtol=1e-5, atol=1e-6)

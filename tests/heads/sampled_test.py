@@ -398,7 +398,8 @@ def test_more_classes_that_nobody_draws_change_nothing(head):
   np.testing.assert_allclose(few.loss, many.loss, rtol=1e-5)
   np.testing.assert_allclose(few.dh_ND, many.dh_ND, **tol)
   np.testing.assert_allclose(few_dw_VD, many_dw_VD, **tol)
-  np.testing.assert_allclose(few.sq_norm, many.sq_norm, rtol=1e-2)
+  rtol = 1e-2 if head.dtype == "bfloat16" else 1e-5
+  np.testing.assert_allclose(few.sq_norm, many.sq_norm, rtol=rtol)
   assert few_touched == many_touched
 
 

@@ -5,11 +5,7 @@ import pytest
 
 from largevocab.losses.blackout import blackout_loss
 
-
-@pytest.fixture(autouse=True)
-def _x64():
-  with jax.enable_x64(True):
-    yield
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 def case(seed=0, num=4, labels=2, samples=5):

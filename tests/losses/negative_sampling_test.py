@@ -8,11 +8,7 @@ import pytest
 from largevocab.losses import calibrated_weight, negative_sampling_loss
 from tests.losses.nce_test import case
 
-
-@pytest.fixture(autouse=True)
-def _x64():
-  with jax.enable_x64(True):
-    yield
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 def naive(o_NP, w_NP, o_NM, mask_NM, weight, share=1.0):

@@ -9,11 +9,7 @@ from hypothesis import given, settings, strategies as st
 from largevocab.losses.ranking import ranking_loss
 from largevocab.losses.sampled_softmax import sampled_softmax_loss
 
-
-@pytest.fixture(autouse=True)
-def _x64():
-  with jax.enable_x64(True):
-    yield
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 def case(seed=0, num=4, labels=2, samples=5):

@@ -10,11 +10,7 @@ from largevocab.losses import complement_weights, sampled_softmax_loss
 from largevocab.losses.importance_weights import log_normalizer_ratio
 from largevocab.ops.accidental_hits import is_first
 
-
-@pytest.fixture(autouse=True)
-def _x64():
-  with jax.enable_x64(True):
-    yield
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 def _case(seed=0, num=4, labels=3, samples=6):

@@ -11,11 +11,7 @@ from hypothesis import given, settings, strategies as st
 from largevocab.losses.sampled_softmax import sampled_softmax_loss
 from largevocab.losses.upper_bound import upper_bound_loss
 
-
-@pytest.fixture(autouse=True)
-def _x64():
-  with jax.enable_x64(True):
-    yield
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 def case(seed=0, num=4, labels=3, samples=6):

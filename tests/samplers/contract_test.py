@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import norm, poisson
 
 from largevocab.errors import UserError
 from largevocab.labels import Counts, single_targets
@@ -36,7 +36,7 @@ from largevocab.samplers import (
   Uniform,
   Unigram,
 )
-from largevocab.samplers.base import log_expected_in_range
+from largevocab.samplers.base import log_expected_at, log_expected_in_range
 from largevocab.samplers.buckets import Buckets
 from largevocab.samplers.lsh_tables import LSH
 from largevocab.samplers.rf_softmax import _SEED as RF_SEED
@@ -430,6 +430,13 @@ def enumerate_law(sampler, stats, w_VD, h_ND, y) -> np.ndarray:
   return np.exp(np.float64(log_expected(sampler, stats, w_VD, h_ND, y, ids_V)))
 
 
+def test_ids_of_no_class_are_never_expected():
+  ids_NM = jnp.array([[2, 0], [3, -1], [2**31 - 1, 1]])
+  got_NM = log_expected_at(jnp.array([0.0, -1.0, -2.0]), ids_NM)
+  want_NM = [[-2, 0], [-np.inf, -np.inf], [-np.inf, -1]]
+  np.testing.assert_array_equal(got_NM, want_NM)
+
+
 def test_every_sampler_has_a_case():
   by_batch = {InBatch, CBNS}  # they have own tests: there is no chance given the labels
   tried = {type(sampler) for sampler, _ in CASES.values()}
@@ -675,10 +682,18 @@ def test_each_key_and_each_example_has_a_draw_of_its_own(name):
       count_NV, np.atleast_2d(draw.ids), np.atleast_2d(draw.mask), strict=True
     ):
       np.add.at(count_V, ids_M[mask_M], 1)
-  # A count has at most the variance of a Poisson variable.
-  limit_NV = 5 * np.sqrt(expected_NV / KEYS) + 1e-4
-  assert (np.abs(count_KNV.mean(0) - expected_NV) < limit_NV).all()
-  assert (np.abs(count_KNV[0] - expected_NV) > limit_NV).any()
+  # Counts of classes, and of the likelier half. A count has at most the tails of a
+  # Poisson variable.
+  half_V = expected_NV[0] >= np.median(expected_NV[0])
+  with_half = lambda a_NV: np.append(a_NV, a_NV[0, half_V].sum())
+  counts, means = with_half(count_KNV.sum(0)), with_half(KEYS * expected_NV)
+  tails = lambda means: np.minimum(
+    poisson.cdf(counts, means), poisson.sf(counts - 1, means)
+  )
+  limit = 1e-6 / len(counts)
+  assert (tails(means) > limit).all()
+  assert tails(0.85 * means)[-1] < limit
+  assert tails(1.15 * means)[-1] < limit
   if len(expected_NV) == 1 or isinstance(sampler, Mixture):  # of which a part is shared
     return
   want = expected_NV[0] @ expected_NV[1]
@@ -744,12 +759,17 @@ def test_few_classes_and_more_draws_than_classes(sampler, law, num_classes, n, m
     np.testing.assert_allclose(expected.sum(-1), size, rtol=1e-5)
 
 
+def assert_same(stats, others):
+  for a, b in zip(*map(jax.tree.leaves, (stats, others)), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
 @every_sampler
 def test_all_counts_zero(sampler, law):
-  _, w_VD, h_ND, y = problem()
+  _, w_VD, _, _ = problem()
   counts = Counts(np.zeros(V, np.int64), np.zeros(9, np.int64))
   if not needs_counts(sampler):
-    sample(sampler, sampler.init(counts, w_VD, M), w_VD, KEY, h_ND, y)
+    assert_same(sampler.init(counts, w_VD, M), initial(sampler))
   else:
     with pytest.raises(UserError, match="counts of all 50 classes are zero"):
       sampler.init(counts, w_VD, M)
@@ -761,6 +781,10 @@ def test_counts_of_another_number_of_classes(sampler, law):
   if needs_counts(sampler):
     with pytest.raises(UserError, match="counts of 50 classes for a table of shape"):
       sampler.init(counts, w_VD[1:], M)
+  else:
+    fewer = Counts(counts.unigram_V[1:], counts.tokens)
+    stats = [sampler.init(given, w_VD[1:], M) for given in (counts, fewer)]
+    assert_same(*stats)
 
 
 @every_sampler

@@ -13,6 +13,7 @@ class Site:
   Attributes:
     breaks: how many answers are still cut off after half of what they announce.
     ranges: whether a part can be asked for.
+    others: how many parts are still of another range than that asked for.
     seen: path and range of each request.
   """
 
@@ -22,6 +23,7 @@ class Site:
     self.redirects: dict[str, str] = {}
     self.breaks = 0
     self.ranges = True
+    self.others = 0
     self.seen: list[tuple[str, str]] = []
 
   def put(self, name: str, content: bytes) -> str:
@@ -47,6 +49,8 @@ def site():
       content, start = site.files[self.path], 0
       if asked and site.ranges:
         start = int(re.fullmatch(r"bytes=(\d+)-", asked)[1])
+        if site.others:
+          site.others, start = site.others - 1, start + 1
       if start >= len(content) and asked:
         self.send_response(416)
         self.send_header("Content-Range", f"bytes */{len(content)}")

@@ -160,8 +160,12 @@ def test_workdirs_of_finished_runs(name, content, tmp_path, capsys):
   (tmp_path / name).write_text(content)
   if name == "metrics.jsonl" and content in ("", "{}"):
     assert entry.run("script", lambda: tabulate.main([str(tmp_path)])) == 0
-  else:
+  elif name == "metrics.jsonl":
     ends(tabulate.main, [tmp_path], capsys, name)
+  else:
+    lacks = "lacks 'device'" if (name, content) == ("meta.json", "{}") else ""
+    advice = "; delete its directory, to run it again"
+    ends(tabulate.main, [tmp_path], capsys, name, lacks, advice)
 
 
 BAD_SWEEPS = {
@@ -243,6 +247,7 @@ BAD_FIGURES = {
   "no logarithm": ({**FIGURE, "y": "zero", "log": "y"}, "within the axes"),
   "path": ({**FIGURE, "file": "../f"}, "`file` must be a name without suffix"),
   "log": ({**FIGURE, "log": "z"}, "`log` must be '', 'x', 'y' or 'xy', not 'z'"),
+  "front": ({**FIGURE, "front": "most of"}, "or 'most', not 'most of'"),
   "huge": ({**FIGURE, "y_max": 10**400}, "y_max is 1000"),
   "limits": ({**FIGURE, "y_min": 3, "y_max": 2.0}, "y_max is 2.0, and must be above"),
 }

@@ -214,6 +214,14 @@ def test_sweep_without_figures(tmp_path):
     plot.main([str(path)])
 
 
+def test_sweep_without_results(tmp_path):
+  path = tmp_path / "sweep.py"
+  path.write_text(SWEEP)
+  path.with_name("results.jsonl").touch()
+  with pytest.raises(UserError, match=r"results\.jsonl has no results: run the sweep"):
+    plot.main([str(path)])
+
+
 def test_matplotlib_is_missing(monkeypatch):
   monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
   with pytest.raises(UserError, match=r"pip install 'largevocab\[plot\]'"):

@@ -62,21 +62,33 @@ def queue(tmp_path):
   return path
 
 
-def start(queue: pathlib.Path, *more: str) -> subprocess.Popen[str]:
-  options = ["--queue", str(queue), "--root", str(root_of(queue)), "--jobs", "2"]
-  return subprocess.Popen(
-    [sys.executable, "-m", run_sweep.__name__, *options, *more],
-    stderr=subprocess.PIPE,
-    stdout=subprocess.PIPE,
-    text=True,
-  )
+@pytest.fixture
+def start():
+  """Starts a queue, in the end to be stopped with its runs."""
+  started = []
+
+  def call(queue: pathlib.Path, *more: str) -> subprocess.Popen[str]:
+    options = ["--queue", str(queue), "--root", str(root_of(queue)), "--jobs", "2"]
+    runner = subprocess.Popen(
+      [sys.executable, "-m", run_sweep.__name__, *options, *more],
+      stderr=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      text=True,
+    )
+    started.append(runner)
+    return runner
+
+  yield call
+  for runner in started:
+    runner.terminate()
+    runner.wait(timeout=SECONDS)
 
 
 def root_of(queue: pathlib.Path) -> pathlib.Path:
   return queue.parent / "runs"
 
 
-def test_a_killed_queue_loses_nothing_and_does_nothing_twice(queue):
+def test_a_killed_queue_loses_nothing_and_does_nothing_twice(start, queue):
   runner = start(queue)
   long, *_ = campaign.of_queue(queue, root_of(queue), [])[1].runs
   workdir = root_of(queue) / "long" / long.id
@@ -130,7 +142,7 @@ def test_a_killed_queue_loses_nothing_and_does_nothing_twice(queue):
   assert not root_of(queue).exists()
 
 
-def test_collecting_starts_nothing(queue):
+def test_collecting_starts_nothing(start, queue):
   runner = start(queue, "--collect")
   _, stderr = runner.communicate(timeout=SECONDS)
   told = [line.rpartition(": ")[2] for line in stderr.splitlines()]

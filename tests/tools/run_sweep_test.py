@@ -77,6 +77,13 @@ def test_sweep_of_another_checkout_than_the_package_is_refused(tmp_path):
     campaign.of_sweep(path, tmp_path, [])
 
 
+def test_sweep_without_runs_is_refused(tmp_path):
+  path = tmp_path / "sweep.py"
+  path.write_text("def metrics(): return []\n")
+  with pytest.raises(UserError, match=r"adds no runs; its README\.md tells what makes"):
+    campaign.of_sweep(path, tmp_path, [])
+
+
 @pytest.fixture
 def project(tmp_path, monkeypatch):
   """A project with a sweep and a config; another config is in the current directory,
@@ -469,6 +476,13 @@ def test_data_that_are_missing_do_not_keep_others_from_their_baselines(tmp_path)
 def test_index_out_of_range(tmp_path):
   with pytest.raises(UserError, match="runs 0 to 0"):
     run_sweep.choose(campaign_of(tmp_path, [Run("configs/a.py")]), 1)
+
+
+def test_a_search_has_no_index(tmp_path):
+  search = Search(5, {"train.lr": [1.0, 2.0]})
+  found = campaign_of(tmp_path, [Run("configs/a.py")], search=search)
+  with pytest.raises(UserError, match=r"--index=0: .* has a search; leave --index out"):
+    run_sweep.choose(found, 0)
 
 
 def test_dry_run_marks_finished_runs(tmp_path, capsys):

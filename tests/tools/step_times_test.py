@@ -83,3 +83,8 @@ def test_times_of_another_device_stay(sweep, monkeypatch):
 def test_a_method_that_is_not_there_is_one_line(sweep):
   with pytest.raises(UserError, match=r"has no 'pps'; use some of full, sampled/b"):
     step_times.main([str(sweep), "--names", "full", "pps"])
+
+
+def test_data_that_are_not_there_are_one_line(sweep):
+  with pytest.raises(UserError, match="--data=text8: use one of "):
+    step_times.main([str(sweep), "--data=text8"])

@@ -43,14 +43,26 @@ SECONDS = 240
 TIMES = ("ms_per_step", "peak_mib", "tokens_per_second", "train_seconds")
 
 
-def start(path: pathlib.Path) -> subprocess.Popen[str]:
-  command = ["-m", run_sweep.__name__, str(path), "--root", str(path.parent)]
-  return subprocess.Popen(
-    [sys.executable, "-c", HEEDING_INTERRUPTS, *command, "--jobs", "2"],
-    stderr=subprocess.PIPE,
-    stdout=subprocess.PIPE,
-    text=True,
-  )
+@pytest.fixture
+def start():
+  """Starts a launcher, in the end to be stopped with its runs."""
+  started = []
+
+  def call(path: pathlib.Path) -> subprocess.Popen[str]:
+    command = ["-m", run_sweep.__name__, str(path), "--root", str(path.parent)]
+    launcher = subprocess.Popen(
+      [sys.executable, "-c", HEEDING_INTERRUPTS, *command, "--jobs", "2"],
+      stderr=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      text=True,
+    )
+    started.append(launcher)
+    return launcher
+
+  yield call
+  for launcher in started:
+    launcher.terminate()
+    launcher.wait(timeout=SECONDS)
 
 
 def await_training(runs: list[sweepfile.Run], root: pathlib.Path, launcher) -> None:
@@ -84,7 +96,7 @@ def uninterrupted(path: pathlib.Path, root: pathlib.Path) -> list[dict]:
   return without_times(root / "results.jsonl")
 
 
-def test_sweep_killed_twice_comes_to_the_same(tmp_path):
+def test_sweep_killed_twice_comes_to_the_same(start, tmp_path):
   path = tmp_path / "sweep.py"
   path.write_text(SWEEP)
   results = tmp_path / "results.jsonl"

@@ -147,3 +147,8 @@ def test_other_probabilities_are_refused(b_V):
   for build in (random_sets.build_independent, random_sets.build_systematic):
     with pytest.raises(ValueError, match="inclusion probabilities must be in"):
       build(np.array(b_V))
+
+
+def test_systematic_sets_are_of_so_many_classes_at_most():
+  with pytest.raises(ValueError, match="sum to 1048577, more than 1048576"):
+    random_sets.build_systematic(np.full(2**21 + 1, 0.5))

@@ -188,5 +188,5 @@ def test_repeated_targets_are_one():
 def test_shapes_that_disagree_are_named():
   f = factor(jnp.ones((V, D)))
   args = jnp.ones((3, D + 1)), jnp.zeros((3, 1), jnp.int32), jnp.ones((3, 1))
-  with pytest.raises(ValueError, match="h_ND"):
+  with pytest.raises(ValueError, match=r"h_ND has shape \(3, 13\), but D = 12 in"):
     steps.value_and_grads(f, lambda *_: 0.0, *args, jnp.ones(3))

@@ -1,6 +1,5 @@
 """Archives: sound, damaged and hostile."""
 
-import pathlib
 import tarfile
 
 import pytest
@@ -33,7 +32,6 @@ GOOD = (tarfile.TarInfo("good"), b"good")
 HOSTILE = {
   "above": tar_with(GOOD, (tarfile.TarInfo("../above"), b"bad")),
   "deeper": tar_with(GOOD, (tarfile.TarInfo("a/../../deeper"), b"bad")),
-  "root": tar_with(GOOD, (tarfile.TarInfo("/tmp/largevocab-root"), b"bad")),
   "link": tar_with(GOOD, link("link", "/etc/passwd")),
   "hard": tar_with(GOOD, link("hard", "good", tarfile.LNKTYPE)),
   "device": tar_with(GOOD, link("device", "", tarfile.CHRTYPE)),
@@ -43,13 +41,14 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", [*HOSTILE, "root"])
 def test_of_an_archive_that_reaches_out_nothing_is_unpacked(name, site, tmp_path):
   directory = tmp_path / "place" / "data"
-  file = File("packed", site.put("a", HOSTILE[name]), members={"*": ""})
+  root = tar_with(GOOD, (tarfile.TarInfo(f"{tmp_path}/root"), b"bad"))
+  content = root if name == "root" else HOSTILE[name]
+  file = File("packed", site.put("a", content), members={"*": ""})
   ends(directory, file, says=r"its member '.*' (lies|is a link|has a name).*delete")
   assert names(tmp_path) == ["place/data/packed"]
-  assert not pathlib.Path("/tmp/largevocab-root").exists()
 
 
 def test_archives_that_are_none(site, tmp_path):

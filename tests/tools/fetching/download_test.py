@@ -58,6 +58,15 @@ def test_a_part_of_a_longer_file_begins_anew(site, tmp_path):
     assert (tmp_path / "part").read_bytes() == b"short"
 
 
+def test_another_part_than_asked_for_begins_anew(site, tmp_path):
+  url, part = site.put("a", CONTENT), tmp_path / "part"
+  part.write_bytes(CONTENT[:100])
+  site.others = 1
+  download(url, part, len(CONTENT), pause=0)
+  assert part.read_bytes() == CONTENT
+  assert [asked for _, asked in site.seen] == ["bytes=100-", ""]
+
+
 def test_no_one_there(tmp_path):
   with http.server.HTTPServer(
     ("127.0.0.1", 0), http.server.BaseHTTPRequestHandler
