@@ -67,14 +67,14 @@ def test_of_counts_no_sample_is_named(counts, capsys):
 
 def test_samplers_of_batches_have_their_labels_and_have_seen_some(counts):
   problem = advise.of_counts(counts.partition("=")[2], dim=8, batch=16)
-  paths = ["sampled/in_batch", "sampled/cbns", "nce/sce"]
+  paths = ["sampled/in_batch", "sampled/cbns", "nce/unigram"]
   made = advise.heads(paths, [12], problem)
   num = [head.num_samples for head in made.values()]
   assert num == [16, 8 * 16, 12]
   assert [*made] == [
     f"{path} --config.head.num_samples={m}"
     for path, m in zip(
-      ["sampled/in_batch", "sampled/cbns", "nce/sce"], num, strict=True
+      ["sampled/in_batch", "sampled/cbns", "nce/unigram"], num, strict=True
     )
   ]
   head = [*made.values()][1]
