@@ -198,16 +198,6 @@ CASES = {
 WITHOUT_NLL = {"spherical, squared", "spherical, z"}
 
 
-@pytest.fixture(params=CASES)
-def head(request):
-  return CASES[request.param]
-
-
-@pytest.fixture(params=[name for name in CASES if name not in WITHOUT_NLL])
-def normalized_head(request):
-  return CASES[request.param]
-
-
 def test_every_head_is_tried():
   assert {type(head) for head in CASES.values()} >= set(HEADS.values())
   losses = {type(head.loss) for head in CASES.values() if isinstance(head, Sampled)}
@@ -227,6 +217,22 @@ def of_each_kind(names):
 
 
 OF_EACH_KIND = of_each_kind(CASES)
+
+
+def cases(names):
+  """Of each kind one; the others are `long`."""
+  first, long = of_each_kind(names), pytest.mark.long
+  return [n if n in first else pytest.param(n, marks=long) for n in names]
+
+
+@pytest.fixture(params=cases(CASES))
+def head(request):
+  return CASES[request.param]
+
+
+@pytest.fixture(params=cases([name for name in CASES if name not in WITHOUT_NLL]))
+def normalized_head(request):
+  return CASES[request.param]
 
 
 def counts():
@@ -664,7 +670,7 @@ MOVING = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(set(CASES) - MOVING))
+@pytest.mark.parametrize("name", cases(sorted(set(CASES) - MOVING)))
 def test_gradient_is_a_finite_difference(name):
   """Independent of autodiff: the loss along a direction of h, draw held fixed."""
   head = CASES[name]

@@ -349,9 +349,18 @@ CASES = {
   "mixture": (Mixture(), mixture_law),
   "mixture, own": (Mixture("softmax", "unigram", share=0.3), mixture_law),
 }
-every_sampler = pytest.mark.parametrize(
-  ("sampler", "law"), CASES.values(), ids=CASES.keys()
-)
+# One of each sampler, and a tree that is deep; other settings are `long`.
+FIRST = {type(s): name for name, (s, _) in reversed(CASES.items())}.values()
+
+
+def of_cases(rows):
+  """Parameters, from a row of them for each name."""
+  is_short = lambda name: name in FIRST or name == "quadratic, tree"
+  marks = lambda name: () if is_short(name) else pytest.mark.long
+  return [pytest.param(*row, id=name, marks=marks(name)) for name, row in rows.items()]
+
+
+every_sampler = pytest.mark.parametrize(("sampler", "law"), of_cases(CASES))
 
 
 def needs_counts(sampler) -> bool:
@@ -510,12 +519,11 @@ MIXED_NM = np.array(
 )
 
 
-@pytest.mark.parametrize(
-  "name",
-  ["uniform", *(name for name, (s, _) in CASES.items() if isinstance(s, TwoStage))],
-)
-def test_the_law_of_consecutive_classes_is_theirs(name):
-  sampler, _ = CASES[name]
+BY_RANGE = {n: c for n, c in CASES.items() if isinstance(c[0], (Uniform, TwoStage))}
+
+
+@pytest.mark.parametrize(("sampler", "law"), of_cases(BY_RANGE))
+def test_the_law_of_consecutive_classes_is_theirs(sampler, law):
   _, w_VD, h_ND, y = problem()
   stats = initial(sampler)
   law_NV = log_expected(sampler, stats, w_VD, h_ND, y, jnp.arange(V))
@@ -596,7 +604,7 @@ READ_ROWS = {
 }
 
 
-@pytest.mark.parametrize(("sampler", "law"), READ_ROWS.values(), ids=READ_ROWS)
+@pytest.mark.parametrize(("sampler", "law"), of_cases(READ_ROWS))
 def test_the_law_of_rows_of_bfloat16_is_that_of_the_rounded_rows(sampler, law):
   """In every state the law, the draw and the statistics are those of rows of float32
   with the same numbers; and the law is its definition."""
@@ -638,11 +646,11 @@ def draws_a_set(sampler) -> bool:
   return is_set or is_certain(sampler)
 
 
-@pytest.mark.parametrize(
-  "name", [name for name, (s, _) in CASES.items() if not draws_a_set(s)]
-)
-def test_draws_follow_the_law_and_the_test_would_notice(name, chi_square):
-  sampler, _ = CASES[name]
+ONE_BY_ONE = {name: case for name, case in CASES.items() if not draws_a_set(case[0])}
+
+
+@pytest.mark.parametrize(("sampler", "law"), of_cases(ONE_BY_ONE))
+def test_draws_follow_the_law_and_the_test_would_notice(sampler, law, chi_square):
   counts, w_VD, h_ND, y = problem()
   m = 20_000
   stats = sampler.init(counts, w_VD, m)
@@ -664,13 +672,13 @@ def test_draws_follow_the_law_and_the_test_would_notice(name, chi_square):
 KEYS = 400
 
 
-@pytest.mark.parametrize(
-  "name", [name for name, (s, _) in CASES.items() if not is_certain(s)]
-)
-def test_each_key_and_each_example_has_a_draw_of_its_own(name):
+BY_CHANCE = {name: case for name, case in CASES.items() if not is_certain(case[0])}
+
+
+@pytest.mark.parametrize(("sampler", "law"), of_cases(BY_CHANCE))
+def test_each_key_and_each_example_has_a_draw_of_its_own(sampler, law):
   """Over many keys a class is drawn as often as expected, and by two examples that are
   alike as often at once as by independent ones."""
-  sampler, _ = CASES[name]
   _, w_VD, h_ND, y = problem()
   h_ND, y = jax.tree.map(lambda a: jnp.repeat(a[:1], N, axis=0), (h_ND, y))
   stats = initial(sampler)
