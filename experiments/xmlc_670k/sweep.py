@@ -65,5 +65,10 @@ def comparison():
   return {"to": REFERENCE, "metric": "test_p@1"}
 
 
+def figures():
+  curves = {"file": "precision_over_time", "x": "idle_time", "y": "curve_p@1"}
+  return [curves | {"line": "name", "band": True}]
+
+
 def metrics():
   return ["test_p@1", "test_p@5", "valid_p@1", "steps", "ms_per_step"]
