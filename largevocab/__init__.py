@@ -38,7 +38,7 @@ from largevocab.labels import (
 from largevocab.rows import accumulate
 from largevocab.samplers import SAMPLERS, Draw, Sampler
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
   "HEADS",
