@@ -24,6 +24,7 @@ from largevocab.training.data_of_run import check_data, save_data
 from largevocab.training.input_rows import num_own
 from largevocab.training.json_files import read_numbers, write_json
 from largevocab.training.lock import held
+from largevocab.training.not_finite import likely_cause
 from largevocab.training.profiler import Profiler
 from largevocab.training.run_ahead import RunAhead
 from largevocab.training.runlog import NoLog, Progress, RunLog, peak_mib
@@ -195,13 +196,7 @@ class _Loop:
     state = self._settled(state) if self._is_eval(step) else state
     self._unpaced = np.array([step, seconds])
     with self._signals as signals, self._profiler as profiler:
-      # What a stop came before, in the order of the loop.
-      has_watched = processes.of_first(self._log.has(step, "monitor"))
-      if self._is_monitored(step) and not has_watched:
-        self._watch(state, step)
-      has_measured = processes.of_first(self._log.has(step, "valid"))
-      if self._is_eval(step) and not has_measured:
-        self._measure(state, step, "valid", seconds)
+      self._make_up(state, step, seconds)
       tokens = exp.train.batch_size * exp.train.unroll * exp.train.accumulate
       progress = Progress(step, self.num_steps, tokens)
       started = time.perf_counter()
@@ -209,26 +204,11 @@ class _Loop:
       is_over = was_over or self.is_over(step)
       while not is_over:
         lr = self._rate(step)
-        batch = self._batches_of(step)
-        shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(batch))
-        if is_new := shapes not in self._compiled:
-          jax.block_until_ready(state)
-        began = time.perf_counter()
-        with jax.profiler.StepTraceAnnotation("train", step_num=step):
-          state = self._step(state, batch, lr)
-        ahead.bound(state.step)
+        state, compiling = self._take(state, step, lr)
         step += 1
+        ahead.bound(state.step)
         profiler.look(step, state)
-        self._num_summed += 1
-        if exp.head.refreshes(step):
-          key = jax.random.fold_in(state.key, 2**31 + step)  # not used by steps
-          state = state._replace(head=self._refresh(state.head, key))
-        if is_new:
-          jax.block_until_ready(state)
-          compiling = time.perf_counter() - began
-          _LOG.info("compiled, in %.1f s", compiling)
-          self._compiled.add(shapes)
-          self._unpaced += np.array([1, compiling])
+        if compiling:
           progress.rest(step)
         if step % exp.log.every_steps == 0:
           state = self._log_training(state, step, lr, progress)
@@ -259,6 +239,38 @@ class _Loop:
       if self._exp.log.monitor_every_steps:
         self._watch(state, step)
       return self._result(self._settled(state), step, seconds)
+
+  def _make_up(self, state: State, step: int, seconds: float) -> None:
+    """Does what a stop came before, in the order of the loop."""
+    has_watched = processes.of_first(self._log.has(step, "monitor"))
+    if self._is_monitored(step) and not has_watched:
+      self._watch(state, step)
+    has_measured = processes.of_first(self._log.has(step, "valid"))
+    if self._is_eval(step) and not has_measured:
+      self._measure(state, step, "valid", seconds)
+
+  def _take(self, state: State, step: int, lr: float) -> tuple[State, bool]:
+    """The state after a step, and whether it was compiled, whose time is not counted in
+    the speed."""
+    batch = self._batches_of(step)
+    shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(batch))
+    is_new = shapes not in self._compiled
+    if is_new:
+      jax.block_until_ready(state)
+    began = time.perf_counter()
+    with jax.profiler.StepTraceAnnotation("train", step_num=step):
+      state = self._step(state, batch, lr)
+    self._num_summed += 1
+    if self._exp.head.refreshes(step + 1):
+      key = jax.random.fold_in(state.key, 2**31 + step + 1)  # not used by steps
+      state = state._replace(head=self._refresh(state.head, key))
+    if is_new:
+      jax.block_until_ready(state)
+      compiling = time.perf_counter() - began
+      _LOG.info("compiled, in %.1f s", compiling)
+      self._compiled.add(shapes)
+      self._unpaced += np.array([1, compiling])
+    return state, is_new
 
   def _batches_of(self, step: int) -> Batch | list[Batch]:
     """The batch of a step, or several that are accumulated."""
@@ -354,35 +366,14 @@ class _Loop:
       self._saved.wait()
       last = self._saved.latest_step
       kept = "nothing was saved" if last is None else f"the last save is of step {last}"
+      num = self._exp.train.accumulate
+      batches = [self._batches.batch(num * bad + i) for i in range(num)]
       raise Diverged(
         f"the loss or its gradient is not finite at step {bad}; {kept}; "
-        f"{self._cause(bad)}; start anew in another --workdir",
+        f"{likely_cause(bad, batches, self._data.counts.num_classes)}; start anew in "
+        "another --workdir",
         bad,
       )
-
-  def _cause(self, bad: int) -> str:
-    """The likely cause of a loss that is not finite, and a remedy."""
-    num, num_classes = self._exp.train.accumulate, self._data.counts.num_classes
-    batches = [self._batches.batch(num * bad + i) for i in range(num)]
-    for y in (batch.y for batch in batches):
-      counted = np.asarray(y.ids_NP)[np.asarray(y.w_NP) > 0]
-      if wrong := counted[(counted < 0) | (counted >= num_classes)].tolist():
-        return (
-          f"its labels have the id {wrong[0]}, there are {num_classes} classes: mend "
-          "the data"
-        )
-    leaves = jax.tree.leaves([(batch.x, batch.y.w_NP) for batch in batches])
-    if not all(np.all(np.isfinite(leaf)) for leaf in leaves):
-      return "its features or weights are not finite: mend the data"
-    if not bad:
-      return (
-        "no rate can be the cause before the first update: look at the settings of "
-        "initial values (init_scale, forget_bias) and at the head's"
-      )
-    return (
-      "its data are sound; most often a rate is too high: lower train.lr, "
-      "train.head_lr_factor or train.clip_norm"
-    )
 
   def _result(self, state: State, step: int, seconds: float) -> dict[str, Any]:
     measured, valid = self._validated  # just now, if the run stops early

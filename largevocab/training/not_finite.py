@@ -1,0 +1,37 @@
+"""Why a loss is not finite, as far as its batches tell."""
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from largevocab.data.batches import Batch
+
+
+def likely_cause(step: int, batches: Sequence[Batch], num_classes: int) -> str:
+  """The likely cause of a loss that is not finite, and a remedy.
+
+  Args:
+    step: at which it was found, from 0.
+    batches: of that step.
+    num_classes: of the data.
+  """
+  for y in (batch.y for batch in batches):
+    counted = np.asarray(y.ids_NP)[np.asarray(y.w_NP) > 0]
+    if wrong := counted[(counted < 0) | (counted >= num_classes)].tolist():
+      return (
+        f"its labels have the id {wrong[0]}, there are {num_classes} classes: mend the "
+        "data"
+      )
+  leaves = jax.tree.leaves([(batch.x, batch.y.w_NP) for batch in batches])
+  if not all(np.all(np.isfinite(leaf)) for leaf in leaves):
+    return "its features or weights are not finite: mend the data"
+  if not step:
+    return (
+      "no rate can be the cause before the first update: look at the settings of "
+      "initial values (init_scale, forget_bias) and at the head's"
+    )
+  return (
+    "its data are sound; most often a rate is too high: lower train.lr, "
+    "train.head_lr_factor or train.clip_norm"
+  )
