@@ -5,6 +5,8 @@ import logging
 import pathlib
 import sys
 
+import pytest
+
 from largevocab import main
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
@@ -24,6 +26,7 @@ class Blocks(logging.Handler):
       self.found.append(sys.getallocatedblocks())
 
 
+@pytest.mark.long
 def test_nothing_is_kept_of_a_step_or_of_its_line(tmp_path):
   """Without checkpoints: of each of these tensorstore keeps some kilobytes.
 

@@ -70,6 +70,7 @@ def naive_curve(lr, rows_CD):
   return likelihood, bias
 
 
+@pytest.mark.long
 def test_exact_training_is_what_it_says(toy, results):
   import jax
 

@@ -68,6 +68,7 @@ def test_all_kinds_are_tried():
   assert sum(kinds.numbers(4000, list(kinds.SHARES)).values()) == 4000
 
 
+@pytest.mark.long
 def test_all_parts_are_tried():
   """Of each registry; data sets that are read from files as well."""
   runs = {local(i) for i in range(len(CONFIGS) * len(config.head_paths()))}

@@ -58,6 +58,7 @@ from largevocab.samplers import (
 from largevocab.samplers.buckets import Buckets
 from largevocab.samplers.two_stage import TwoStage
 from tests.kinds import kinds
+from tests.long import others_long
 
 N, V, D, M = 6, 13, 5, 8
 KEY = jax.random.key(3)
@@ -205,24 +206,29 @@ def test_every_head_is_tried():
   assert CASES.keys() >= WITHOUT_NLL
 
 
-def of_each_kind(names):
-  """The first of each head and loss, of samplers that keep sums, and of hash tables."""
-  kind = lambda head: (
+KINDS = {
+  name: (
     type(head),
     type(getattr(head, "loss", None)),
     isinstance(getattr(head, "sampler", None), (TwoStage, LSHEmbedding)),
     type(getattr(head, "logits", None)),
   )
-  return [*{kind(CASES[name]): name for name in reversed(names)}.values()]
+  for name, head in CASES.items()
+}
+
+
+def of_each_kind(names):
+  """The first of each head and loss, of samplers that keep sums, and of hash tables."""
+  return [*{KINDS[name]: name for name in reversed(names)}.values()]
 
 
 OF_EACH_KIND = of_each_kind(CASES)
 
 
 def cases(names):
-  """Of each kind one; the others are `long`."""
-  first, long = of_each_kind(names), pytest.mark.long
-  return [n if n in first else pytest.param(n, marks=long) for n in names]
+  """Of each kind one, but of sampled losses only the first; the others are `long`."""
+  kind = lambda name: (type(CASES[name]), KINDS[name][2:])
+  return others_long(names, {kind(name): name for name in reversed(names)}.values())
 
 
 @pytest.fixture(params=cases(CASES))
@@ -735,6 +741,7 @@ LAWS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("head", LAWS, ids=repr)
 def test_padding_leaves_the_law_of_true_classes_as_it_is(head):
   test_padding_leaves_the_loss_as_it_is(head)
@@ -761,7 +768,10 @@ def floats(tree):
 
 @pytest.mark.parametrize(
   ("name", "dtype"),
-  [*((name, "bfloat16") for name in CASES), *((n, "float16") for n in OF_EACH_KIND)],
+  others_long(
+    [(name, dtype) for name in CASES for dtype in ("bfloat16", "float16")],
+    [(name, "bfloat16") for name in OF_EACH_KIND],
+  ),
 )
 def test_dh_has_the_type_of_h_and_all_else_is_float32(name, dtype):
   """Of float32 it is so by `test_a_step_and_a_refresh_compile_once`."""
@@ -809,7 +819,9 @@ WITH_DTYPE = {
 }.values()
 
 
-@pytest.mark.parametrize("name", WITH_DTYPE)
+@pytest.mark.parametrize(
+  "name", others_long(WITH_DTYPE, {type(h): n for n, h in CASES.items()}.values())
+)
 def test_bfloat16_products_are_near_and_summed_in_float32(name):
   """Near those of float32, which the laws above compare with the definition."""
   head = CASES[name]
@@ -1092,10 +1104,16 @@ def test_extreme_activations_stay_finite(head, size):
   assert all(bool(jnp.isfinite(leaf).all()) for leaf in leaves)
 
 
+FEW = (2, 1), (1, N)
+
+
 # Of one class the laws of all samplers are in tests/samplers/contract_test.py.
 @pytest.mark.parametrize(
   ("name", "num_classes", "num"),
-  [*((name, 2, 1) for name in CASES), *((name, 1, N) for name in OF_EACH_KIND)],
+  others_long(
+    [(name, *of) for name in CASES for of in FEW],
+    [(name, *FEW[i % 2]) for i, name in enumerate(OF_EACH_KIND)],
+  ),
 )
 def test_very_few_classes_and_one_example(name, num_classes, num):
   head = CASES[name]
@@ -1171,7 +1189,7 @@ def test_activations_that_a_head_was_not_made_for_are_named(name, h_ND, says):
       read(head, started(head), h_ND, batch()[1])
 
 
-@pytest.mark.parametrize("name", ["adaptive", "full"])
+@pytest.mark.parametrize("name", others_long(["adaptive", "full"], ["full"]))
 def test_activations_of_numpy_are_those_of_jax(name):
   head, (h_ND, y) = CASES[name], batch()
   for read in readers(head):
@@ -1201,8 +1219,9 @@ def test_shapes_that_disagree_are_named(head):
 
 
 # Laws of short rows are in tests/samplers/contract_test.py.
-SHORT_ROWS = of_each_kind(
-  [name for name, head in CASES.items() if hasattr(head, "optimizer")]
+SHORT_ROWS = others_long(
+  of_each_kind([name for name, head in CASES.items() if hasattr(head, "optimizer")]),
+  {type(head): name for name, head in CASES.items()}.values(),
 )
 
 

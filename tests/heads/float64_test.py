@@ -8,6 +8,7 @@ import pytest
 
 from largevocab import config, single_targets
 from largevocab.labels import Counts
+from tests.long import others_long
 
 V, D, N = 40, 8, 6
 COUNTS = Counts(np.arange(2 * V, V, -1), np.arange(V))
@@ -16,10 +17,15 @@ PATHS = [
   for path in config.head_paths()
   if "/" not in path or path.partition("/")[0] in ("sampled", "spherical")
 ]
+# One sampler of each kind, and each head that is not of samplers.
+FIRST = [
+  *(path for path in PATHS if not path.startswith(("sampled/", "spherical/"))),
+  *("sampled/pps", "sampled/quadratic_prior", "sampled/lsh_embedding"),
+]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", others_long(PATHS, FIRST))
 def test_everything_runs_with_wider_default_types(path, dtype):
   fields = {"num_samples": 8, "loss": {"corrected": not path.endswith(("top_k", "ce"))}}
   head = config.head(path, **fields)

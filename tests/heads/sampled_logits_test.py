@@ -1,6 +1,7 @@
 """The logits of a draw in code without a head, beside the head."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from largevocab.losses import (
 )
 from largevocab.samplers import IVF, SAMPLERS, Unigram
 from largevocab.samplers.base import Draw, NoUpkeep, Size
+from tests.long import others_long
 
 N, V, D, M = 6, 40, 8, 24
 KEY = jax.random.key(0)
@@ -57,7 +59,13 @@ def made(name):
   return sampler if is_like and not getattr(sampler, "independent", False) else None
 
 
-@pytest.mark.parametrize("name", [name for name in SAMPLERS if made(name)])
+@pytest.mark.parametrize(
+  "name",
+  others_long(
+    [name for name in SAMPLERS if made(name)],
+    ["uniform", "pps", "bigram", "softmax", "block", "lsh_embedding"],
+  ),
+)
 def test_loss_and_gradients_are_those_of_the_head(name):
   want, state = of_head(made(name))
   for a, b in zip(alone(made(name), state), want, strict=True):
@@ -135,9 +143,16 @@ def test_a_draw_is_a_constant_also_within_the_loss(name):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("per_example", [False, True])
-@pytest.mark.parametrize("wrong", [V, -1])
-@pytest.mark.parametrize("loss", [SampledSoftmax(), NegativeSampling(), Ranking()])
+LOSSES = SampledSoftmax(), NegativeSampling(), Ranking()
+
+
+@pytest.mark.parametrize(
+  ("loss", "wrong", "per_example"),
+  others_long(
+    itertools.product(LOSSES, [V, -1], [False, True]),
+    [(LOSSES[0], V, False), (LOSSES[0], -1, True), (LOSSES[1], -1, False)],
+  ),
+)
 def test_a_draw_of_an_id_that_is_no_class_makes_the_loss_nan(per_example, wrong, loss):
   """As a label does. Without its mask it may be anything."""
 

@@ -28,6 +28,7 @@ from largevocab.samplers import (
   Uniform,
   Unigram,
 )
+from tests.long import others_long
 
 N, V, D = 7, 30, 5
 KEY = jax.random.key(0)
@@ -437,7 +438,13 @@ INDEPENDENT = {
 }
 
 
-@pytest.mark.parametrize("name", INDEPENDENT)
+@pytest.mark.parametrize(
+  "name",
+  others_long(
+    INDEPENDENT,
+    ["pps", "bernoulli", "lsh_label, parts", "block, parts", "huffman", "in_batch"],
+  ),
+)
 def test_a_step_neither_makes_nor_copies_anything_of_the_tables_size(name):
   head, bytes_per_class = INDEPENDENT[name]
   dim, y = 16, single_targets(np.arange(16))

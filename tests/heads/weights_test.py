@@ -1,12 +1,15 @@
 """Weights of examples, which may be negative, as those of a policy's gradient; and
 ids of no class."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from largevocab import config, single_targets
+from tests.long import others_long
 
 V, D, N = 40, 8, 6
 COUNTS = np.arange(2 * V, V, -1)
@@ -32,8 +35,16 @@ WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("name", [*HEADS, "spherical/taylor"])
+NAMES = (*HEADS, "spherical/taylor")
+
+
+@pytest.mark.parametrize(
+  ("name", "weights"),
+  others_long(
+    itertools.product(NAMES, WEIGHTS),
+    [*zip(NAMES, itertools.cycle(WEIGHTS), strict=False)],
+  ),
+)
 def test_a_negative_weight_counts_as_it_is(name, weights):
   head = config.head(name, **(FEW if name in ("adaptive", "d_softmax") else {}))
   state = head.init(jax.random.key(0), COUNTS, D)

@@ -17,6 +17,7 @@ from largevocab.models import Linear
 from largevocab.train import train
 from largevocab.training.state import init_state, restore
 from largevocab.training.step import train_step
+from tests.long import others_long
 
 CONFIG = pathlib.Path(__file__).parents[2] / "configs" / "softmax_regression.py"
 LR = 0.1
@@ -94,7 +95,9 @@ def test_of_texts_it_is_a_bigram_model_of_low_rank():
 
 
 # Of which the state of a network is nothing, arrays, and arrays and a count.
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adamw"])
+@pytest.mark.parametrize(
+  "optimizer", others_long(["sgd", "momentum", "adamw"], ["adamw"])
+)
 def test_a_run_that_was_stopped_ends_bitwise_as_one_that_was_not(optimizer, tmp_path):
   """Though network and inputs have no arrays to save and none to restore."""
   settings = c.experiment(

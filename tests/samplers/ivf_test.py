@@ -129,10 +129,10 @@ def test_absolute_logits_promise_as_much_on_both_sides():
 @pytest.mark.parametrize(
   "sampler",
   [
-    IVF(clusters=6, probes=2),
+    pytest.param(IVF(clusters=6, probes=2), marks=pytest.mark.long),
     IVF(clusters=6, probes=5),
     IVF(clusters=30, probes=1),
-    IVF(probes=2, power=0.5),
+    pytest.param(IVF(probes=2, power=0.5), marks=pytest.mark.long),
   ],
 )
 def test_the_estimate_is_unbiased_whatever_the_clusters_hold(sampler):

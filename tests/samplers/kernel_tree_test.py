@@ -12,6 +12,7 @@ from largevocab.heads import Sampled
 from largevocab.labels import Counts, single_targets
 from largevocab.ops.draws import feature_tree, sumtree
 from largevocab.samplers import Block, Quadratic, QuadraticPrior, Quartic
+from tests.long import others_long
 from tests.samplers.changes import change_rows
 
 N, D, M = 4, 8, 10_000
@@ -71,7 +72,10 @@ KERNELS = [
 ]
 
 
-@pytest.mark.parametrize(("make", "num_classes", "layout"), KERNELS)
+@pytest.mark.parametrize(
+  ("make", "num_classes", "layout"),
+  others_long(KERNELS, [KERNELS[2], KERNELS[-3], KERNELS[-2]]),
+)
 def test_the_law_is_the_kernels_before_and_after_1000_updates(
   make, num_classes, layout, chi_square
 ):
@@ -127,11 +131,14 @@ STALE = {
 
 @pytest.mark.parametrize(
   ("make", "name"),
-  [
-    *((Quadratic, name) for name in STALE),
-    *((QuadraticPrior, "tree"), (QuadraticPrior, "sketch")),
-    *((Quartic, "cut"), (Quartic, "softmax in a block")),
-  ],
+  others_long(
+    [
+      *((Quadratic, name) for name in STALE),
+      *((QuadraticPrior, "tree"), (QuadraticPrior, "sketch")),
+      *((Quartic, "cut"), (Quartic, "softmax in a block")),
+    ],
+    [(Quadratic, "tree"), (QuadraticPrior, "sketch"), (Quartic, "softmax in a block")],
+  ),
 )
 def test_the_law_is_known_when_sums_are_50_steps_old(make, name, chi_square):
   sampler = make(**STALE[name])

@@ -37,6 +37,7 @@ def given(model):
   return gradient_report.read(model[1], argparse.Namespace(batches=BATCHES))
 
 
+@pytest.mark.long
 def test_the_exact_gradient_is_that_of_the_loss_written_down(model, given):
   _, (exp, _, _, state) = model
 

@@ -43,6 +43,7 @@ def ordered_softmax(workdir):
   return rows
 
 
+@pytest.mark.long
 def test_figures_are_those_of_the_softmax(workdir, tmp_path):
   output = tmp_path / "results.jsonl"
   samplers = [f"top_k:num_samples={M}", f"uniform:num_samples={M}:per_example=true"]

@@ -58,6 +58,7 @@ def formula(workdir, text):
   return variance_N.mean()
 
 
+@pytest.mark.long
 def test_it_measures_what_the_formulas_tell(workdir, tmp_path):
   output = tmp_path / "out" / "results.jsonl"
   flags = [f"--workdir={workdir}", f"--output={output}", "--positions=32"]

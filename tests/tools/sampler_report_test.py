@@ -17,6 +17,7 @@ from largevocab.tools import sampler_report, tabulate
 from largevocab.tools.reports import measure, positions
 from largevocab.tools.reports.random_features import random_feature_law
 from largevocab.training.state import restore
+from tests.long import others_long
 
 REPOSITORY = pathlib.Path(sampler_report.__file__).parents[2]
 M = 16
@@ -60,7 +61,7 @@ def naive(workdir):
   return corpus, e_NV / e_NV.sum(axis=1, keepdims=True), np.array(corpus.valid)
 
 
-@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize("absolute", others_long([False, True], [True]))
 def test_figures_are_those_of_naive_formulas(workdir, absolute, tmp_path, capsys):
   workdir = tiny_run(tmp_path / "run", absolute) if absolute else workdir
   tmp_path = tmp_path / "report"
@@ -128,6 +129,7 @@ STRATIFIED = {"mixture"}
 WITHOUT_CHANCE = {"top_k", "sce", "rece", "in_batch", "cbns"}
 
 
+@pytest.mark.long
 def test_samplers_of_every_kind_and_random_features(workdir, tmp_path, capsys):
   """The laws of all others are compared with their draws below."""
   shown = ["unigram", "softmax", "pps", "quadratic_prior", "lsh_embedding", "top_k"]
@@ -151,7 +153,11 @@ def test_samplers_of_every_kind_and_random_features(workdir, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-  "name", sorted(SAMPLERS.keys() - WITH_EXACT_SETS - WITHOUT_CHANCE)
+  "name",
+  others_long(
+    sorted(SAMPLERS.keys() - WITH_EXACT_SETS - WITHOUT_CHANCE),
+    ["pps", "bigram", "block", "quadratic", "lsh_embedding", "mixture", "bernoulli"],
+  ),
 )
 def test_variance_is_that_of_actual_draws(name):
   """Of each sampler, which says whether its draws are as independent as assumed."""

@@ -68,6 +68,7 @@ def metrics():
   assert built == [("Full", 8), ("Sampled", 8)]
 
 
+@pytest.mark.long
 def test_times_of_another_device_stay(sweep, monkeypatch):
   flags = [str(sweep), "--seconds=0.01", "--names", "full"]
   assert step_times.main(flags) == 0

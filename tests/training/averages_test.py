@@ -243,6 +243,7 @@ def run(config, workdir):
   return {k: v for k, v in result.items() if k not in timing}, state
 
 
+@pytest.mark.long
 def test_a_resumed_run_ends_with_the_same_averages_and_reads_them(tmp_path):
   """From a state that was evaluated, for which its averages were settled."""
   config = settings(optimizer="adam", max_steps=11)

@@ -112,6 +112,7 @@ def test_a_sampled_step_updates_the_one_table_in_place():
   assert memory.temp_size_in_bytes < 2**18
 
 
+@pytest.mark.long
 def test_a_run_goes_on_bitwise_and_is_evaluated_and_asked(tmp_path, capsys):
   def run(name, *flags):
     main(["", f"--workdir={tmp_path / name}", *flags])

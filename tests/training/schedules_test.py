@@ -152,6 +152,7 @@ def test_a_run_that_stops_early_resumes_to_the_same_step_and_bits(
   assert run(config, tmp_path)[0]["steps"] > result["steps"]  # it goes on
 
 
+@pytest.mark.long
 def test_the_end_of_a_shorter_training_does_not_count_for_patience(tmp_path):
   """Trained further, a run ends where it would have ended at once."""
   keys = {"lr": 0.3, "epochs": 1000.0, "patience": 2}

@@ -18,6 +18,7 @@ from largevocab.training.json_files import write_json
 from largevocab.training.lock import is_held
 from largevocab.training.state import restore
 from largevocab.training.workdir import changes_of
+from tests.long import others_long
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 TINY = f"--config={REPOSITORY}/configs/ptb.py:sampled/pps,runlocal"
@@ -156,13 +157,18 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("content", ODD)
+FILES = [
+  *("config.json", "meta.json", "data.json", "result.json"),
+  *("checkpoints/valid_cost.json", "checkpoints/end_cost.json"),
+]
+
+
 @pytest.mark.parametrize(
-  "name",
-  [
-    *("config.json", "meta.json", "data.json", "result.json"),
-    *("checkpoints/valid_cost.json", "checkpoints/end_cost.json"),
-  ],
+  ("name", "content"),
+  others_long(
+    [(name, content) for name in FILES for content in ODD],
+    [(FILES[i % len(FILES)], content) for i, content in enumerate(ODD)],
+  ),
 )
 def test_odd_content_is_one_line(run, trained, name, content):
   """Or it is not looked at, or means something: no traceback in any case."""
@@ -377,7 +383,7 @@ def test_a_run_goes_on_where_its_data_were_moved_to(run, tmp_path):
   assert read(tmp_path / "run" / "config.json")["data"]["path"] == str(paths[1])
 
 
-@pytest.mark.parametrize("split", ["train", "valid", "test"])
+@pytest.mark.parametrize("split", others_long(["train", "valid", "test"], ["valid"]))
 def test_other_data_of_the_same_classes_and_counts_are_refused(run, tmp_path, split):
   """Not so elsewhere, or a held-out text that the user gives, or in an older run."""
   words = [f"w{i % 7}" for i in range(200)]

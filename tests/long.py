@@ -1,0 +1,17 @@
+"""Cases of parametrised tests of which only some are tried by default."""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
+
+def others_long(cases: Iterable[Any], first: Collection[Any]) -> list[Any]:
+  """All cases, of which those that are not among the `first` are `long`. Tuples are
+  cases of several arguments."""
+
+  def marked(case: Any) -> Any:
+    values = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*values, marks=() if case in first else pytest.mark.long)
+
+  return [marked(case) for case in cases]
