@@ -42,6 +42,20 @@ def test_explicit_axes_are_refused_and_auto_ones_are_not(head, name):
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["h_ND", "y"])
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)
+def test_auto_axes_without_jit(head, name):
+  where = NamedSharding(mesh_of(AxisType.Auto), SPLIT)
+  batch = {"h_ND": H_ND, "y": Y}
+  batch[name] = jax.device_put(batch[name], where)
+  for each in (head, ShardedHead(head, class_mesh(jax.devices()[:1]), num_blocks=1)):
+    state = each.init(KEY, COUNTS, D)
+    want = each.backward(state, H_ND, Y, KEY).loss
+    got = each.backward(state, **batch, key=KEY).loss
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)
 def test_in_a_shard_map_of_the_callers_own(head):
   state = head.init(KEY, COUNTS, D)
