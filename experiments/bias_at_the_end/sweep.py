@@ -3,6 +3,11 @@
 After Blanc and Rendle 2018, figure 2, with the small model of Zaremba et al. 2014.
 """
 
+import pathlib
+import runpy
+
+EXPERIMENTS = pathlib.Path(__file__).parents[1]
+KERNEL = runpy.run_path(str(EXPERIMENTS / "kernel_bias" / "sweep.py"))
 STEPS_PER_EPOCH = 2323  # 929,589 tokens, 20 * 20 a step
 # Half the schedule of Zaremba et al., which ends at a like share of its first rate.
 LENGTH = {
@@ -22,7 +27,6 @@ ONE_SEED = {
   **{"quadratic_prior": (10,), "block": (10,)},
 }
 SHARED = {"uniform": (100, 1000)}  # by the batch; with the first seed
-SHARED_UNLESS_TOLD = ("uniform", "unigram")
 SAMPLERS = [*SEVERAL_SEEDS, *(name for name in ONE_SEED if name not in SEVERAL_SEEDS)]
 
 
@@ -34,8 +38,7 @@ def sweep(add):
     add("configs/ptb.py:full", absolute, name=ABSOLUTE)
     for every in (SEVERAL_SEEDS, ONE_SEED) if seed == SEEDS[0] else (SEVERAL_SEEDS,):
       for sampler, numbers in every.items():
-        own = {"head.sampler.per_example": True}
-        own = own if sampler in SHARED_UNLESS_TOLD else {}
+        own = KERNEL["own_draws"](sampler)
         for m in numbers:
           overrides = {"head.num_samples": m, **own, **same}
           add(f"configs/ptb.py:sampled/{sampler}", overrides, name=f"{sampler}, m={m}")

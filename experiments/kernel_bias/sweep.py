@@ -11,7 +11,6 @@ SAMPLERS = [
   *("uniform", "unigram", "bigram", "quadratic", "quartic", "softmax"),
   *("quadratic_prior", "block"),
 ]
-SHARED_UNLESS_TOLD = ("uniform", "unigram")
 NUM_SAMPLES = (10, 20, 40, 80, 160, 320)
 SHARED = 512
 
@@ -33,10 +32,14 @@ def sweep(add):
     add_sampled(add, "quadratic_prior", 32, {"train.seed": seed})
 
 
+def own_draws(sampler):
+  """What gives each example draws of its own: these share theirs unless told."""
+  shares = sampler in ("uniform", "unigram")
+  return {"head.sampler.per_example": True} if shares else {}
+
+
 def add_sampled(add, sampler, m, more=None):
-  overrides = {"head.num_samples": m, **LENGTH, **(more or {})}
-  if sampler in SHARED_UNLESS_TOLD:
-    overrides["head.sampler.per_example"] = True
+  overrides = {"head.num_samples": m, **LENGTH, **(more or {}), **own_draws(sampler)}
   add(f"configs/ptb.py:sampled/{sampler}", overrides, name=f"{sampler}, m={m}")
 
 

@@ -1,12 +1,16 @@
 """Next item: the same comparison of laws on two sets of purchases and clicks."""
 
+import pathlib
+import runpy
+
+EXPERIMENTS = pathlib.Path(__file__).parents[1]
+KERNEL = runpy.run_path(str(EXPERIMENTS / "kernel_bias" / "sweep.py"))
 STEPS = 800
 SETS = ("diginetica", "video_games")
 SAMPLERS = [
   *("uniform", "unigram", "quadratic", "quartic", "softmax"),
   *("quadratic_prior", "block"),
 ]
-SHARED_UNLESS_TOLD = ("uniform", "unigram")
 NUM_SAMPLES = (20, 160)
 
 LENGTH = {"train.max_steps": STEPS, "eval.every_epochs": 0}
@@ -22,9 +26,7 @@ def sweep(add):
     add(config.format("sampled/pps"), shared, name=f"{data}: pps, shared, m=512")
     for m in NUM_SAMPLES:
       for sampler in SAMPLERS:
-        overrides = {"head.num_samples": m, **LENGTH}
-        if sampler in SHARED_UNLESS_TOLD:
-          overrides["head.sampler.per_example"] = True
+        overrides = {"head.num_samples": m, **LENGTH, **KERNEL["own_draws"](sampler)}
         name = f"{data}: {sampler}, m={m}"
         add(config.format(f"sampled/{sampler}"), overrides, name=name)
 

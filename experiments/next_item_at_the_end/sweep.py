@@ -4,6 +4,11 @@ negatives, at the end of training.
 After Blanc and Rendle 2018, figure 2, on other data.
 """
 
+import pathlib
+import runpy
+
+EXPERIMENTS = pathlib.Path(__file__).parents[1]
+KERNEL = runpy.run_path(str(EXPERIMENTS / "kernel_bias" / "sweep.py"))
 CONFIG = "configs/next_item.py:{},data=video_games"
 SEEDS = (0, 1, 2)
 STEPS_PER_EPOCH = 759  # 194,292 examples, 256 a step
@@ -16,7 +21,6 @@ NUM_SAMPLES = {
   **{"quartic": (40,), "block": (40,)},
 }
 OVER_M = [sampler for sampler, numbers in NUM_SAMPLES.items() if len(numbers) > 1]
-SHARED_UNLESS_TOLD = ("uniform", "unigram")
 FULL, ABSOLUTE = "full softmax", "full absolute softmax"
 LENGTH = {
   **{"train.epochs": EPOCHS, "train.schedule": "cosine", "eval.every_epochs": 0.25},
@@ -32,8 +36,7 @@ def sweep(add):
     shared = {"head.num_samples": 512, **same}
     add(CONFIG.format("sampled/pps"), shared, name="pps, shared, m=512")
     for sampler, numbers in NUM_SAMPLES.items():
-      own = {"head.sampler.per_example": True}
-      own = own if sampler in SHARED_UNLESS_TOLD else {}
+      own = KERNEL["own_draws"](sampler)
       for m in numbers:
         overrides = {"head.num_samples": m, **own, **same}
         add(CONFIG.format(f"sampled/{sampler}"), overrides, name=f"{sampler}, m={m}")
