@@ -11,7 +11,13 @@ import jax
 from jax.typing import ArrayLike
 
 from largevocab.fields import settings
-from largevocab.heads.base import HeadStep, head_step, read_batch, total_weight
+from largevocab.heads.base import (
+  HeadStep,
+  check_grads,
+  head_step,
+  read_batch,
+  total_weight,
+)
 from largevocab.heads.linear import LinearHead
 from largevocab.heads.partitioned import Partitioned, at_places, places_of
 from largevocab.labels import Targets
@@ -180,6 +186,7 @@ class Adaptive(Partitioned, LinearHead):
     lr: ArrayLike,
     scale: ArrayLike = 1.0,
   ) -> AdaptiveState:
+    check_grads(grads, AdaptiveGrads)
     move = lambda table, g_VD: self.optimizer.dense_update(table, g_VD, lr, scale)
     leave = lambda table, _: self.optimizer.after_step(table, lr)
     is_lazy = self.lazy and not self.optimizer.weight_decay

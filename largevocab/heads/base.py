@@ -89,7 +89,11 @@ class Head(Protocol):
   def update(
     self, state: PyTree, grads: PyTree, lr: ArrayLike, scale: ArrayLike = 1.0
   ) -> PyTree:
-    """Applies scale * grads at learning rate lr and updates all statistics."""
+    """Applies scale * grads at learning rate lr and updates all statistics.
+
+    Raises:
+      UserError: grads are not the `grads` of a `HeadStep` of this head.
+    """
     ...
 
   def sq_norm(self, state: PyTree, grads: PyTree) -> jax.Array:
@@ -191,6 +195,19 @@ def head_step(
   # NumPy's float64 is float32 without `jax_enable_x64`.
   dtype = jax.dtypes.canonicalize_dtype(like_ND.dtype)
   return HeadStep(loss, dh_ND.astype(dtype), grads, norm)
+
+
+def check_grads(grads: PyTree, *kinds: type) -> None:
+  """Checks that an argument of `Head.update` is what it is of this head.
+
+  Raises:
+    UserError: it is anything else, as the whole result of `backward`.
+  """
+  if not isinstance(grads, kinds):
+    raise UserError(
+      f"grads is of type {type(grads).__name__}: give the `grads` of the result of "
+      "this head's `backward`"
+    )
 
 
 def total_weight(y: Targets) -> jax.Array:

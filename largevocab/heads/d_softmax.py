@@ -12,7 +12,13 @@ from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
 from largevocab.fields import settings
-from largevocab.heads.base import HeadStep, head_step, read_batch, total_weight
+from largevocab.heads.base import (
+  HeadStep,
+  check_grads,
+  head_step,
+  read_batch,
+  total_weight,
+)
 from largevocab.heads.linear import LinearHead
 from largevocab.heads.partitioned import Partitioned, at_places, places_of
 from largevocab.labels import Targets
@@ -217,6 +223,7 @@ class DSoftmax(Partitioned, LinearHead):
   def update(
     self, state: DSoftmaxState, grads: Weights, lr: ArrayLike, scale: ArrayLike = 1.0
   ) -> DSoftmaxState:
+    check_grads(grads, Weights)
     move = lambda table, g_VD: self.optimizer.dense_update(table, g_VD, lr, scale)
     with shards.one_block():  # all devices round projections alike
       downs = tuple(map(move, state.downs, grads.downs))

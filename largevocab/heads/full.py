@@ -6,10 +6,17 @@ from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from largevocab.fields import Dtype, MemoryMibOrDefault, OneOf, settings
-from largevocab.heads.base import HeadStep, head_step, read_batch, total_weight
+from largevocab.heads.base import (
+  HeadStep,
+  check_grads,
+  head_step,
+  read_batch,
+  total_weight,
+)
 from largevocab.heads.linear import LinearHead
 from largevocab.heads.logits import Linear, Logits, class_row_grads, class_rows
 from largevocab.labels import Counts, Targets, as_counts
@@ -127,6 +134,7 @@ class Full(LinearHead):
   def update(
     self, state: FullState, grads: jax.Array, lr: ArrayLike, scale: ArrayLike = 1.0
   ) -> FullState:
+    check_grads(grads, jax.Array, np.ndarray)
     table = self.optimizer.dense_update(state.table, grads, lr, scale)
     return state._replace(table=table)
 

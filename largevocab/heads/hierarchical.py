@@ -20,6 +20,7 @@ from largevocab.fields import Between, CountOrNone, Dtype, OneOf, settings
 from largevocab.heads.base import (
   ROWS,
   HeadStep,
+  check_grads,
   head_step,
   read_batch,
   total_weight,
@@ -240,6 +241,7 @@ class Hierarchical(LinearHead):
     lr: ArrayLike,
     scale: ArrayLike = 1.0,
   ) -> HierarchicalState:
+    check_grads(grads, HierarchicalGrads)
     step = self.optimizer.dense_update(state.clusters, grads.clusters_KD, lr, scale)
     leaves = self.optimizer.update(state.leaves, grads.leaves, lr, scale)
     return state._replace(clusters=step, leaves=leaves)

@@ -16,6 +16,7 @@ from largevocab.heads.base import (
   ROWS,
   WHOLE,
   HeadStep,
+  check_grads,
   head_step,
   read_batch,
   total_weight,
@@ -128,6 +129,7 @@ class Huffman(LinearHead):
   def update(
     self, state: HuffmanState, grads: RowGrads, lr: ArrayLike, scale: ArrayLike = 1.0
   ) -> HuffmanState:
+    check_grads(grads, RowGrads)
     return state._replace(nodes=self.optimizer.update(state.nodes, grads, lr, scale))
 
   def evaluate(

@@ -21,6 +21,7 @@ from largevocab.heads.base import (
   ROWS,
   WHOLE,
   HeadStep,
+  check_grads,
   head_step,
   is_refresh,
   read_batch,
@@ -240,6 +241,7 @@ class Sampled(LinearHead):
   def update(
     self, state: SampledState, grads: SampledGrads, lr, scale=1.0
   ) -> SampledState:
+    check_grads(grads, SampledGrads)
     rows = checked(state.table, grads.rows)
     old_RD = state.table.rows_at(rows.ids_R, mode="clip")
     drawn_R = rows.ids_R

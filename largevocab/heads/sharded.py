@@ -17,7 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
 from largevocab.errors import UserError
-from largevocab.heads.base import BLOCKS, ROWS, SUM, WHOLE, Head, HeadStep
+from largevocab.heads.base import BLOCKS, ROWS, SUM, WHOLE, Head, HeadStep, check_grads
 from largevocab.labels import Counts, Targets, as_counts
 from largevocab.ops import shards
 from largevocab.ops.activations import check_mesh
@@ -210,6 +210,8 @@ class ShardedHead:
   def update(
     self, state: ShardedState, grads: DeviceGrads, lr: ArrayLike, scale: ArrayLike = 1.0
   ) -> ShardedState:
+    check_grads(grads, DeviceGrads)
+
     def local(parts, grads, lr, scale):
       grads = shards.drop_device_axis(grads)
       return self._here.update(parts, grads, lr, scale)

@@ -14,6 +14,7 @@ from largevocab.heads.base import (
   SUM,
   WHOLE,
   HeadStep,
+  check_grads,
   is_refresh,
   read_batch,
   total_weight,
@@ -132,6 +133,7 @@ class Spherical(LinearHead):
     lr: ArrayLike,
     scale: ArrayLike = 1.0,
   ) -> Factored:
+    check_grads(grads, steps.SphericalGrads)
     rate = jnp.asarray(lr * scale, state.v_VD.dtype)
     return guard(steps.step(state, grads, rate), self.limit)
 

@@ -13,6 +13,7 @@ import optax
 from largevocab.errors import UserError
 from largevocab.fields import Between, Dtype, Eps, NonNegative, settings
 from largevocab.ops import shards
+from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.tree.blocks import BlockGrads, rows_at
 from largevocab.placement import LANES
@@ -256,10 +257,14 @@ class RowOptimizer(abc.ABC):
   def dense_update(self, table: Table, g_VD: jax.Array, lr, scale=1.0) -> Table:
     """Updates all rows with a gradient of the table's shape.
 
+    Raises:
+      ValueError: it has another shape.
+
     >>> table = SGD().init(jnp.ones((1, 2)))
     >>> SGD().dense_update(table, jnp.ones((1, 2)), lr=0.5, scale=1.0).w_VD.tolist()
     [[0.5, 0.5]]
     """
+    check_shapes(w_VD=table.w_VD, g_VD=g_VD)
     slots, shared = rows_and_scalars(table.slots)
     old_VD, g_VD = wide(table.w_VD), scale * wide(g_VD)
     new_VD, new = self._stepped(g_VD, old_VD, slots, shared, table.count, lr)
