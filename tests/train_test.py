@@ -76,10 +76,7 @@ SHORT = [
   f"{head} with short rows"
   for head in ("full", "sampled/quadratic_prior", "adaptive", "hierarchical")
 ]
-FIRST = (
-  *("full", "adaptive", "spherical", "sampled/pps", "full with short rows"),
-  "sampled/quadratic_prior with a sketch",
-)
+FIRST = ("full", "spherical", "sampled/pps", "full with short rows")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +115,7 @@ def test_restored_state_goes_on_bitwise(head, tmp_path):
   ("head", "clip"),
   others_long(
     itertools.product(["full", "sampled/pps"], [0.01, 1e6, 0.0]),
-    [("full", 0.01), ("sampled/pps", 0.01), ("sampled/pps", 0.0)],
+    [("full", 0.01), ("sampled/pps", 0.01)],
   ),
 )
 def test_joint_clipping_is_that_of_the_dense_gradient(head, clip):
@@ -235,7 +232,7 @@ def test_first_step_that_is_not_finite_is_noted():
       ("cbns", "sgd", False),
       ("cbns", "sgd", True),
     ],
-    [("pps", "adagrad", False), ("in_batch", "sgd", True)],
+    [("pps", "adagrad", False)],
   ),
 )
 def test_sampled_step_updates_tables_and_statistics_in_place(sampler, optimizer, tied):
@@ -257,7 +254,10 @@ def test_sampled_step_updates_tables_and_statistics_in_place(sampler, optimizer,
   assert memory.alias_size_in_bytes == 0
 
 
-@pytest.mark.parametrize(("every", "refreshed"), [(4, True), (100, True), (0, False)])
+@pytest.mark.parametrize(
+  ("every", "refreshed"),
+  others_long([(4, True), (100, True), (0, False)], [(100, True), (0, False)]),
+)
 def test_statistics_are_refreshed_in_training(every, refreshed, tmp_path):
   """After four steps, a multiple or a power of two, the centre is that of the rows."""
   exp = experiment("sampled/quadratic_prior", max_steps=4)
@@ -280,8 +280,13 @@ def test_what_cannot_be_evaluated_fails_before_it_is_trained(tmp_path):
   assert not (tmp_path / "metrics.jsonl").exists()
 
 
-@pytest.mark.parametrize("sizes", [(2**20, 2**16), (2**18, 2**16)])
-@pytest.mark.parametrize("head", ["full", "spherical/taylor"])
+@pytest.mark.parametrize(
+  ("head", "sizes"),
+  others_long(
+    itertools.product(["full", "spherical/taylor"], [(2**20, 2**16), (2**18, 2**16)]),
+    [("full", (2**20, 2**16)), ("spherical/taylor", (2**18, 2**16))],
+  ),
+)
 def test_evaluation_that_is_too_large_fails_before_training(head, sizes, tmp_path):
   """It names its own keys, and may be mended in the same workdir."""
   exp = experiment(head, max_steps=2)

@@ -13,8 +13,10 @@ MODEL = {
   **{"eval.batch_size": 16, "eval.unroll": 8, "eval.every_epochs": 0.25},
   **{"data.min_count": 5, "data.valid_share": 5e-4, "data.test_share": 5e-4},
 }
+SEEDS = (0, 1, 2)
+ON_GPU = "full softmax"  # with the first seed
 MODELS = {
-  "full softmax": ("full", {}),
+  ON_GPU: ("full", {}),
   "taylor": ("spherical/taylor", {"train.head_lr_factor": 25.0}),
   "spherical": (
     "spherical/spherical",
@@ -28,8 +30,12 @@ ROWS = ("input", "output")
 
 
 def sweep(add):
-  for name, (head, overrides) in MODELS.items():
-    add(f"configs/ngram.py:{head},data=text8", MODEL | overrides, name=name)
+  for seed in SEEDS:
+    of_seed = {"train.seed": seed} if seed else {}
+    for name, (head, overrides) in MODELS.items():
+      config = f"configs/ngram.py:{head},data=text8"
+      if name != ON_GPU or not seed:
+        add(config, MODEL | overrides | of_seed, name=name)
 
 
 def metrics():

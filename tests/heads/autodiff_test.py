@@ -221,10 +221,7 @@ def wanted(name):
   "name",
   others_long(
     HEADS_TRIED,
-    [
-      *("full", "sampled", "sampled/block", "nce", "adaptive", "d_softmax"),
-      *("hierarchical", "huffman", "spherical"),
-    ],
+    ["full", "sampled", "nce", "adaptive", "hierarchical", "huffman", "spherical"],
   ),
 )
 def test_losses_and_gradients_are_those_of_backward(name, way):
@@ -389,17 +386,17 @@ def test_what_has_no_gradient_is_refused():
   h_ND = jnp.ones((N, D))
   by_weights = lambda w_NP: loss(params, rest, h_ND, y._replace(w_NP=w_NP), key)
   with pytest.raises(UserError, match="weights of examples"):
-    jax.grad(by_weights)(y.w_NP)
+    jax.eval_shape(jax.grad(by_weights), y.w_NP)
   by_gaps = lambda gap_V: loss(
     params, rest._replace(stats=rest.stats._replace(gap_V=gap_V)), h_ND, y, key
   )
   with pytest.raises(UserError, match="statistics of a head"):
-    jax.grad(by_gaps)(rest.stats.gap_V)
+    jax.eval_shape(jax.grad(by_gaps), rest.stats.gap_V)
   of_h = lambda h_ND: loss(params, rest, h_ND, y, key)
   with pytest.raises(UserError, match="second derivatives"):
-    jax.grad(lambda h_ND: jnp.sum(jax.grad(of_h)(h_ND) ** 2))(h_ND)
-  stopped = jax.grad(lambda w_NP: by_weights(jax.lax.stop_gradient(w_NP)))(y.w_NP)
-  np.testing.assert_array_equal(stopped, 0)
+    jax.eval_shape(jax.grad(lambda h_ND: jnp.sum(jax.grad(of_h)(h_ND) ** 2)), h_ND)
+  stopped = jax.grad(lambda w_NP: by_weights(jax.lax.stop_gradient(w_NP)))
+  np.testing.assert_array_equal(jax.jit(stopped)(y.w_NP), 0)
 
 
 def test_parameters_that_are_missing_or_of_another_head_are_named():

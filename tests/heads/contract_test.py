@@ -211,27 +211,40 @@ KINDS = {
     type(head),
     type(getattr(head, "loss", None)),
     isinstance(getattr(head, "sampler", None), (TwoStage, LSHEmbedding)),
-    type(getattr(head, "logits", None)),
+    isinstance(getattr(head, "logits", None), Cosine),
   )
   for name, head in CASES.items()
 }
 
 
+def firsts(names, kind):
+  """The first of each kind."""
+  return [*{kind(name): name for name in reversed(names)}.values()]
+
+
 def of_each_kind(names):
-  """The first of each head and loss, of samplers that keep sums, and of hash tables."""
-  return [*{KINDS[name]: name for name in reversed(names)}.values()]
+  """The first of each head and loss, of samplers that keep sums, of hash tables, and of
+  normalised rows."""
+  return firsts(names, lambda name: KINDS[name])
 
 
-OF_EACH_KIND = of_each_kind(CASES)
+def class_of(name):
+  """That of the package, also of variants of it."""
+  return next(cls for cls in HEADS.values() if isinstance(CASES[name], cls))
+
+
+OF_EACH_KIND = of_each_kind([*CASES])
+OF_EACH_CLASS = firsts([name for name in CASES if not KINDS[name][3]], class_of)
+NOISE = "nce, a learned z, adam"  # whose loss has rows of its own
 
 
 def cases(names):
-  """Of each kind one, but of sampled losses only the first; the others are `long`."""
-  kind = lambda name: (type(CASES[name]), KINDS[name][2:])
-  return others_long(names, {kind(name): name for name in reversed(names)}.values())
+  """By default of each head one, and of normalised rows and sums that are kept."""
+  kind = lambda name: "cosine" if KINDS[name][3] else (class_of(name), KINDS[name][2])
+  return others_long(names, firsts(names, kind))
 
 
-@pytest.fixture(params=cases(CASES))
+@pytest.fixture(params=cases([*CASES]))
 def head(request):
   return CASES[request.param]
 
@@ -676,7 +689,7 @@ MOVING = {
 }
 
 
-@pytest.mark.parametrize("name", cases(sorted(set(CASES) - MOVING)))
+@pytest.mark.parametrize("name", cases([name for name in CASES if name not in MOVING]))
 def test_gradient_is_a_finite_difference(name):
   """Independent of autodiff: the loss along a direction of h, draw held fixed."""
   head = CASES[name]
@@ -770,7 +783,7 @@ def floats(tree):
   ("name", "dtype"),
   others_long(
     [(name, dtype) for name in CASES for dtype in ("bfloat16", "float16")],
-    [(name, "bfloat16") for name in OF_EACH_KIND],
+    [(name, "bfloat16") for name in OF_EACH_CLASS],
   ),
 )
 def test_dh_has_the_type_of_h_and_all_else_is_float32(name, dtype):
@@ -796,7 +809,7 @@ def test_dh_has_the_type_of_h_and_all_else_is_float32(name, dtype):
 
 
 # A sampler is given activations that the head has already widened.
-@pytest.mark.parametrize("name", OF_EACH_KIND)
+@pytest.mark.parametrize("name", others_long(OF_EACH_KIND, [*OF_EACH_CLASS, NOISE]))
 def test_of_bfloat16_nothing_is_lost_but_in_dh(name):
   head = CASES[name]
   state = started(head)
@@ -811,17 +824,13 @@ def test_of_bfloat16_nothing_is_lost_but_in_dh(name):
   np.testing.assert_allclose(dh_ND, want.dh_ND, rtol=1.01 * half, atol=1e-7)
 
 
-# Of each head and loss, one case; steps of `spherical` are float32 all the same.
-WITH_DTYPE = {
-  type(method(head)): name
-  for name, head in CASES.items()
-  if not isinstance(head, Spherical)
-}.values()
+# Of each head and loss, a plain one and another; steps of `spherical` are float32.
+WITH_DTYPE = [name for name in CASES if class_of(name) is not Spherical]
+OTHERS = firsts(WITH_DTYPE[::-1], lambda name: type(method(CASES[name])))
+WITH_DTYPE = [n for n in WITH_DTYPE if n in OF_EACH_CLASS or n in OTHERS]
 
 
-@pytest.mark.parametrize(
-  "name", others_long(WITH_DTYPE, {type(h): n for n, h in CASES.items()}.values())
-)
+@pytest.mark.parametrize("name", others_long(WITH_DTYPE, OF_EACH_CLASS))
 def test_bfloat16_products_are_near_and_summed_in_float32(name):
   """Near those of float32, which the laws above compare with the definition."""
   head = CASES[name]
@@ -1020,10 +1029,11 @@ def test_training_improves_the_exact_metric(normalized_head):
 
 
 def test_nll_is_of_normalised_heads_only():
-  metrics = {
-    name: evaluate(head, started(head), *batch()) for name, head in CASES.items()
-  }
-  assert {name for name in CASES if "nll" not in metrics[name]} == WITHOUT_NLL
+  def metrics(head):
+    return head.evaluate(head.init(KEY, counts(), D), *batch())
+
+  names = {n: jax.eval_shape(lambda h=h: metrics(h)).keys() for n, h in CASES.items()}
+  assert {name for name in CASES if "nll" not in names[name]} == WITHOUT_NLL
 
 
 def test_probabilities_sum_to_one(normalized_head):
@@ -1112,7 +1122,7 @@ FEW = (2, 1), (1, N)
   ("name", "num_classes", "num"),
   others_long(
     [(name, *of) for name in CASES for of in FEW],
-    [(name, *FEW[i % 2]) for i, name in enumerate(OF_EACH_KIND)],
+    [(name, *FEW[i % 2]) for i, name in enumerate([*OF_EACH_CLASS, NOISE])],
   ),
 )
 def test_very_few_classes_and_one_example(name, num_classes, num):
@@ -1221,7 +1231,7 @@ def test_shapes_that_disagree_are_named(head):
 # Laws of short rows are in tests/samplers/contract_test.py.
 SHORT_ROWS = others_long(
   of_each_kind([name for name, head in CASES.items() if hasattr(head, "optimizer")]),
-  {type(head): name for name, head in CASES.items()}.values(),
+  OF_EACH_CLASS,
 )
 
 

@@ -22,10 +22,16 @@ FIRST = [
   *(path for path in PATHS if not path.startswith(("sampled/", "spherical/"))),
   *("sampled/pps", "sampled/quadratic_prior", "sampled/lsh_embedding"),
 ]
+WIDE = ("full", "adaptive", "sampled/pps")  # activations too
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("path", others_long(PATHS, FIRST))
+@pytest.mark.parametrize(
+  ("path", "dtype"),
+  others_long(
+    [(path, dtype) for path in PATHS for dtype in ("float32", "float64")],
+    [(path, "float32") for path in FIRST] + [(path, "float64") for path in WIDE],
+  ),
+)
 def test_everything_runs_with_wider_default_types(path, dtype):
   fields = {"num_samples": 8, "loss": {"corrected": not path.endswith(("top_k", "ce"))}}
   head = config.head(path, **fields)
