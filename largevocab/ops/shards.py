@@ -384,7 +384,7 @@ def log_share_of_first(first: jax.Array, x: jax.Array) -> jax.Array:
 def logsumexp_elsewhere(x: jax.Array, nothing: float) -> jax.Array:
   """log of the sum of exp(x) over the other devices; `nothing` if there are none.
 
-  Unlike after `total`, each device may go on with a result of its own.
+  Unlike after `psum`, each device may go on with a result of its own.
   """
   if _now.get() is None:
     return jnp.full_like(x, nothing)
