@@ -6,9 +6,9 @@
   python -m benchmarks.bench --seconds 3                        # less certain
 
 Prints one JSON object per line: a case, the median times of the two functions, and
-their ratio. Results are compared first. Times drift on a shared machine, so the
-functions take turns, and the ratio is the median over turns; do not quote a time
-without its ratio. On a CPU new large arrays cause page faults: set
+their ratio. Results are compared first where both compute the same. Times drift on a
+shared machine, so the functions take turns, and the ratio is the median over turns; do
+not quote a time without its ratio. On a CPU new large arrays cause page faults: set
 GLIBC_TUNABLES=glibc.malloc.hugetlb=1 to measure with huge pages, as runs of sweeps do.
 """
 
@@ -72,6 +72,7 @@ def main() -> int:
     help="of a comparison that would take longer, if that is enough for its turns",
   )
   args = parser.parse_args()
+  entry.check_output(args.output)
   about = measure.about_this_run()
   with measure.shortened(args.seconds):
     for name in args.only:

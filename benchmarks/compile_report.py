@@ -69,7 +69,7 @@ def abstract(tree: PyTree, here: NamedSharding) -> PyTree:
   return jax.tree.map(of, tree)
 
 
-def zipf_counts(num_classes: int) -> Counts:
+def counts_with_pairs(num_classes: int) -> Counts:
   """Counts proportional to 1 / rank, and the shortest stream that has pairs."""
   counts_V = (1e9 / np.arange(1, num_classes + 1)).astype(np.int64) + 1
   tokens = np.arange(4 * num_classes, dtype=np.int32) % num_classes
@@ -255,7 +255,7 @@ def head_and_state(
   """A head, sharded over a mesh if there is one, and the shapes of its state."""
   head = make_head(path, args)
   if not args.mesh:
-    counts = zipf_counts(num_classes)
+    counts = counts_with_pairs(num_classes)
     return head, abstract(head.init(jax.random.key(0), counts, args.dim), here)
   head = ShardedHead(head, here.mesh, args.blocks or here.mesh.size)
   # Equal counts, of which memory has one: no shape depends on them.
@@ -267,7 +267,8 @@ def main(argv: list[str] | None = None) -> int:
   args = parse(argv)
   here = place_of(args)
   C = here.mesh.size
-  rows, about = [], about_this_run() | {"device": f"{args.device}, compiled only"}
+  entry.check_output(args.output)
+  about = about_this_run() | {"device": f"{args.device}, compiled only"}
   batch = abstract_batch(args, here)
   for path in args.heads:
     for num_classes in args.classes:
@@ -287,10 +288,10 @@ def main(argv: list[str] | None = None) -> int:
         if C > 1 and (sent := formula(name, args.examples, 1, args.dim, C)):
           row["formula_mb"] = round(sent / _MB, 3)
         row |= {"head": path, "program": name, "num_classes": num_classes}
-        rows.append(row | about | {"num_devices": C})
-        print(json.dumps(rows[-1]), flush=True)
-  if args.output:
-    records.merge(args.output, rows)
+        row |= about | {"num_devices": C}
+        print(json.dumps(row), flush=True)
+        if args.output:
+          records.merge(args.output, [row])
   return 0
 
 

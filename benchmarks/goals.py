@@ -14,6 +14,7 @@ import re
 import sys
 from dataclasses import dataclass
 
+from largevocab import atomic
 from largevocab.errors import UserError
 from largevocab.tools import entry, tabulate
 from largevocab.tools.sweeps import records
@@ -277,7 +278,8 @@ def row(goal: Goal, experiments: pathlib.Path) -> list[str]:
   """The line of a goal in the table.
 
   Raises:
-    UserError: no result has a matching name, except of a goal for a GPU.
+    UserError: no result has a matching name, except of a goal for a GPU, or one has no
+      such figure, as of a program that does not compile.
   """
   first = [goal.name, goal.what, goal.bound]
   path = experiments / goal.experiment / "results.jsonl"
@@ -287,6 +289,10 @@ def row(goal: Goal, experiments: pathlib.Path) -> list[str]:
     return [*first, goal.remark, "", ""]
   if not found:
     raise UserError(f"{path}: no result of a name like {goal.pattern!r} ({goal.what})")
+  if errors := [record for record in found if goal.metric not in record]:
+    raise UserError(
+      f"{path}: {errors[0]['name']} has no {goal.metric}: measure it again"
+    )
   values = sorted(record[goal.metric] for record in found)
   ends = values if goal.at_least else values[::-1]
   shown = list(dict.fromkeys(f"{ends[i]:.3g}" for i in (0, -1)))
@@ -326,10 +332,10 @@ def main(argv: list[str] | None = None) -> int:
   if not path:
     print(table(args.experiments))
     return 0
-  old = path.read_text()
+  old = records.read_text(path)
   new = rewrite(old, args.experiments)
   if args.update:
-    path.write_text(new)
+    atomic.write_text(path, new)
   elif new != old:
     print(f"{path}: stale table; run benchmarks/goals.py --update {path}")
     return 1

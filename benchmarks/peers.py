@@ -31,6 +31,13 @@ def torch_there() -> Any:
   return torch
 
 
+def tensorflow_there() -> Any:
+  """TensorFlow, whose products round as those of others: not to TF32 on a GPU."""
+  tf: Any = importlib.import_module("tensorflow")
+  tf.config.experimental.enable_tensor_float_32_execution(False)
+  return tf
+
+
 def wait_for(torch: Any) -> None:
   """Returns when the GPU, if any, has done what it was told."""
   if torch.cuda.is_available():
@@ -87,7 +94,7 @@ class TensorFlowSampled:
   def __init__(
     self, given: dict[str, np.ndarray], optimizer: str, lr: float, loss: str
   ):
-    tf: Any = importlib.import_module("tensorflow")
+    tf = tensorflow_there()
     V, M = len(given["w_VD"]), len(given["drawn_M"])
     w, h = tf.Variable(given["w_VD"]), tf.constant(given["h_ND"])
     labels = tf.constant(given["ids_N"][:, None], tf.int64)
@@ -118,6 +125,7 @@ class TensorFlowSampled:
 
   def __call__(self) -> None:
     self._dh = self._step()
+    self._dh[0, 0].numpy()  # waits for the device
 
   def results(self) -> tuple[np.ndarray, ...]:
     return self._w.numpy(), self._dh.numpy()
@@ -171,7 +179,7 @@ class TensorFlowSoftmax:
   """`tf.nn.sparse_softmax_cross_entropy_with_logits` of all logits."""
 
   def __init__(self, given: dict[str, np.ndarray]):
-    tf: Any = importlib.import_module("tensorflow")
+    tf = tensorflow_there()
     self._args = tuple(tf.constant(given[key]) for key in ("h_ND", "w_VD", "ids_N"))
     cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
 
@@ -186,6 +194,7 @@ class TensorFlowSoftmax:
 
   def __call__(self) -> None:
     _, self._gradients = self._step(*self._args)
+    self._gradients[1][0, 0].numpy()  # waits for the device
 
   def results(self) -> tuple[np.ndarray, ...]:
     return tuple(x.numpy() for x in self._gradients)

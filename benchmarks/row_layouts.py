@@ -119,6 +119,7 @@ def main(argv: list[str] | None = None) -> int:
   add("--dtype", choices=["float32", "bfloat16"], default="float32")
   add("--output", type=pathlib.Path, help="results.jsonl to update")
   args: argparse.Namespace = parser.parse_args(argv)
+  entry.check_output(args.output)
   about = about_this_run()
   if args.device != "cpu":
     here, about["device"] = place(args.device), f"{args.device}, compiled only"

@@ -34,8 +34,8 @@ def revision() -> str:
 
 
 def has_changes() -> bool:
-  """Whether a tracked file of the code or of a config is not as committed."""
-  return bool(_git("status", "--porcelain", "-uno", "--", *_CODE))
+  """Whether a file of the code or of a config is not as committed, or is new."""
+  return bool(_git("status", "--porcelain", "-unormal", "--", *_CODE))
 
 
 def device_name() -> str:

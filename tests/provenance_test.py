@@ -41,6 +41,10 @@ def test_files_of_ones_own_and_results_are_no_changes(tmp_path, monkeypatch):
   git(*who, "commit", "-qm", "All")
   page.write_text("2\n")
   assert not provenance.has_changes()
+  new = source.with_name("new.py")
+  new.write_text("")
+  assert provenance.has_changes()
+  new.unlink()
   source.write_text("2\n")
   assert provenance.has_changes()
 

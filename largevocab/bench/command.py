@@ -16,12 +16,15 @@ import argparse
 import contextlib
 import functools
 import json
+import os
 import pathlib
 import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import jax
 
 from largevocab import atomic, config
 from largevocab.bench import adapter, lines, ours
@@ -38,6 +41,11 @@ from largevocab.training.workdir import workdir_path
 RESULTS = pathlib.Path("bench/results.jsonl")
 # Where a page has the tables.
 SECTION = re.compile(r"(?<=^<!-- bench -->\n).*?(?=^<!-- /bench -->$)", re.M | re.S)
+# What changes the speed of a program, and stands in no version or setting.
+ENVIRONMENT = (
+  *("GLIBC_TUNABLES", "JAX_DEFAULT_MATMUL_PRECISION", "XLA_FLAGS"),
+  *("OMP_NUM_THREADS", "MKL_NUM_THREADS"),
+)
 Tasks = Mapping[str, Task]
 
 
@@ -140,8 +148,8 @@ def run(args: argparse.Namespace, task: Task) -> int:
   before: Record = {"git_dirty": has_changes(), "git": revision()}
   if before["git_dirty"]:
     print(
-      "bench: tracked files have changes that are not committed: `submit` will refuse "
-      "the line",
+      "bench: files in largevocab or configs have changes that are not committed: "
+      "`submit` will refuse the line",
       file=sys.stderr,
     )
   if args.baselines:
@@ -171,6 +179,8 @@ def _trained(args: argparse.Namespace, task: Task, before: Record) -> Record:
   about: Record = {"name": _name(args), "seed": seed, "trials": args.trials}
   if args.code:
     about["code_url"] = args.code
+  if found := {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}:
+    about["environment"] = found
   load = lambda: _load(args.shared)
   if args.method:
     of_run = task, args.method, seed, args.data, args.set
@@ -304,4 +314,6 @@ def _workdir(given: str | None) -> Iterator[str]:
 
 
 def cli() -> int:
+  # Seconds have the compilation, also of programs that an earlier run compiled.
+  jax.config.update("jax_enable_compilation_cache", False)
   return entry.run("bench", main)

@@ -55,17 +55,18 @@ MEASURED: dict[str, type] = {**METRICS, "steps": int, "seconds": float, "curve":
 DIVERGED: dict[str, type] = {"diverged": int}
 # Of some lines: the revision of the checkout and whether it had changes, how many cores
 # other programs kept busy before the run or during it, whichever is more, and whether
-# the machine was shared, where the code of an adapter is, and whether nothing was
-# trained.
+# the machine was shared, where the code of an adapter is, variables of the environment
+# that change the speed, and whether nothing was trained.
 OPTIONAL: dict[str, type] = {
   **{"git": str, "git_dirty": bool, "load": float, "shared": bool},
-  **{"code_url": str, "baseline": bool},
+  **{"code_url": str, "environment": dict, "baseline": bool},
 }
 COUNTED = {name: f"{name}, counted" for name in baselines.NAMES}
 OURS = "largevocab.bench.adapters."  # modules of adapters of this package
 MACHINE = ("device", "versions", "python")  # of `describe_machine`
 _SHOWN = ("name", "code", "git", "device")  # texts in cells of a table
-_SAME = ("trials", "device", "code", "git", "versions")  # for all seeds of a method
+# For all seeds of a method.
+_SAME = ("trials", "device", "code", "git", "versions", "environment")
 _MARKUP = re.compile(r"[|<>`*\\]|\]\(")  # of Markdown, in whose tables texts stand
 _URL = re.compile(r"https?://[^\s|()<>\[\]]+")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

@@ -42,9 +42,10 @@ def test_a_dry_run_tells_commands_that_there_are(flags, tmp_path, capsys):
   assert sorted(tmp_path.iterdir()) == before
   commands = [shlex.split(line) for line in told.stdout.splitlines()]
   root = SCRIPT.parents[1]
-  contracts, *others = commands
-  assert contracts[1:3] == ["-m", "pytest"]
-  assert all((root / word).exists() for word in contracts[-2:])
+  *others, samplers, heads = commands
+  for contracts in (samplers, heads):
+    assert contracts[1:3] == ["-m", "pytest"]
+    assert (root / contracts[-1]).exists()
   for _, *words in others:
     module = words[0] == "-m" and words[1].replace(".", "/") + ".py"
     assert (root / (module or words[0])).exists(), words
@@ -68,7 +69,34 @@ def test_a_dry_run_tells_commands_that_there_are(flags, tmp_path, capsys):
   assert {
     words[words.index("--only") + 1] for words in speeds
   } <= bench.BENCHMARKS.keys()
-  assert commands[-1][2] == "largevocab.tools.fit_cost_model"
+  assert others[-1][2] == "largevocab.tools.fit_cost_model"
+
+
+def test_a_part_that_fails_stops_no_other_and_is_not_tried_again(flags, tmp_path):
+  """A program in place of Python notes what it is given, and fails in one sweep."""
+  python = tmp_path / "python"
+  python.write_text(
+    f"""#!/usr/bin/env bash
+[[ $* == *--collect* ]] && exit 0
+echo "$*" >> {tmp_path}/given
+[[ $* != *kernel_bias_medium* ]]
+"""
+  )
+  python.chmod(0o755)
+  call = lambda: called(*flags, "--python", python, cwd=tmp_path)
+  first = call()
+  given = (tmp_path / "given").read_text().splitlines()
+  assert first.returncode == 1
+  assert sum("kernel_bias_medium" in line for line in given) == 1
+  assert "heads/contract_test.py" in given[-1]
+  second = call()
+  assert second.returncode == 1
+  assert "to try again, remove" in second.stderr
+  assert (tmp_path / "given").read_text().splitlines() == given
+  (failed,) = (tmp_path / "work" / "done").glob("*.failed")
+  failed.unlink()
+  assert call().returncode == 1
+  assert len((tmp_path / "given").read_text().splitlines()) == len(given) + 1
 
 
 def test_runs_that_ended_are_brought_home_and_no_others(tmp_path):
