@@ -22,6 +22,9 @@ within --budget_ms and --budget_mib. With --workdir, --budget_ms is by default t
 time of the fastest head with a relvar. Without it no sample is judged, and only the
 exact softmax can be named.
 
+relvar is a mean over 32 draws at 32 examples of the batch, with an error of about 10 %,
+and more where few examples dominate. So it cannot tell heads apart that are closer.
+
 relvar tells the noise of a step and, while it is small, about twice the bias of its
 loss, for the model that you give, and not where training ends. Which methods were
 trained to the end, on which data and with how many seeds: docs/README.md, Choose.
@@ -306,7 +309,7 @@ def main(argv: list[str] | None = None) -> int:
   source.add_argument("--counts", help=".npy file with int[V], class counts")
   source.add_argument("--workdir", help="workdir of a run of largevocab.main")
   add = parser.add_argument
-  add("--dim", type=int, default=512, help="width of activations, with --counts")
+  add("--dim", type=int, help="width of activations, with --counts; default: 512")
   add("--batch", type=int, default=0, help="examples; default: 2560, or as in the run")
   add("--num_samples", type=int, nargs="+", default=[1024], help="numbers of negatives")
   add("--heads", nargs="+", default=default_heads(), metavar="HEAD[/SAMPLER]")
@@ -318,11 +321,13 @@ def main(argv: list[str] | None = None) -> int:
   entry.check_counts(args, "dim", "num_samples")
   if args.batch:
     entry.check_counts(args, "batch")
+  if args.workdir and args.dim is not None:
+    raise UserError("--dim is for --counts; with --workdir it is that of the run")
   for key in ("budget_ms", "budget_mib"):
     if not 0 <= (getattr(args, key) or 0) < math.inf:
       raise UserError(f"--{key}={getattr(args, key)}: must be finite, at least 0")
   if args.counts:
-    problem = of_counts(args.counts, args.dim, args.batch or 2560)
+    problem = of_counts(args.counts, args.dim or 512, args.batch or 2560)
   else:
     problem = of_run(args.workdir, args.batch)
   entry.check_output(args.output)

@@ -26,11 +26,10 @@ from largevocab.tools.sweeps.launch import PathSetting, check_settings, settings
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.sweeps.sweep_run import Run, data_of
 
-NOT_DATA = ("seed", "cache_dir")  # settings that do not change the data
-
 
 def rows(runs: Sequence[Run], settings: Sequence[PathSetting]) -> list[Record]:
-  """Records of the baselines for each data set of the runs.
+  """Records of the baselines for each data set of the runs, and for each of its seeds,
+  which of synthetic data is the seed of all of them.
 
   A record has `baseline`: true, the data settings that the runs override, and a name
   such as "unigram, counted", or "ptb: unigram, counted" if a run is named "ptb: full
@@ -47,7 +46,7 @@ def rows(runs: Sequence[Run], settings: Sequence[PathSetting]) -> list[Record]:
   first: dict[str, Run] = {}
   for run in runs:
     block = settings_of(run, settings).data.to_dict()
-    content = {key: value for key, value in block.items() if key not in NOT_DATA}
+    content = {key: value for key, value in block.items() if key != "cache_dir"}
     first.setdefault(json.dumps([_prefix(run), content], sort_keys=True), run)
   return [row for run in first.values() for row in _of_data(run, settings)]
 

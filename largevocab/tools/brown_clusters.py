@@ -51,11 +51,12 @@ def main(argv: list[str] | None = None) -> int:
   settings = command_line.load(args.config)
   known = ["config", "out", "num_clusters", "slack"]
   command_line.override(settings, ["brown_clusters", *rest], known=known)
-  counts = config.build(settings).data.load().counts
+  exp = config.build(settings)
+  entry.check_file(args.out, "--out", ".npy")
+  counts = exp.data.load().counts
   sizes = {"num_clusters": args.num_clusters, "slack": args.slack}
   head = functools.partial(Hierarchical, **sizes)
   cluster_V = head(binning="brown").cluster_of(counts)
-  args.out.parent.mkdir(parents=True, exist_ok=True)
   with atomic.replacing(args.out) as file:
     np.save(file, cluster_V.astype(np.int32))
   size_K = np.bincount(cluster_V)

@@ -103,7 +103,7 @@ def report(head: Any, counts: Counts, dim: int, measure: int) -> list[Record]:
     | {"short_list_mass": 1.0, "predicted_ms": 1e3 * whole.full_seconds}
   )
   rows[-1].pop("mib")
-  heads[len(rows) - 1] = Full(bias=head.bias)
+  heads[len(rows) - 1] = Full(bias=head.bias, dtype=head.dtype)
   if measure:
     for i, this in sorted(heads.items()):
       rows[i]["measured_ms"] = step_ms(this, counts, dim, num)
@@ -143,7 +143,7 @@ def main(argv: list[str] | None = None) -> int:
   source.add_argument("--config", help="FILE:ARG; set keys with --config.KEY=VALUE")
   source.add_argument("--counts", help=".npy file with int[V], class counts")
   add = parser.add_argument
-  add("--dim", type=int, default=512, help="width of activations, with --counts")
+  add("--dim", type=int, help="width of activations, with --counts; default: 512")
   add("--batch", type=int, help="true classes in a batch, for head.batch_examples")
   add("--cost_model", help="for head.cost_model")
   add("--measure", type=int, default=0, help="number of short-list sizes to time")
@@ -156,10 +156,12 @@ def main(argv: list[str] | None = None) -> int:
     raise UserError("--measure is for records: give --output=FILE.jsonl too")
   if args.counts and flags:
     raise UserError(f"unexpected argument {flags[0]!r}; it would need --config")
+  if args.config and args.dim is not None:
+    raise UserError("--dim is for --counts; with --config it is that of the model")
   if args.config:
     head, counts, dim = of_config(args.config, flags)
   else:
-    head, counts, dim = Adaptive(), counts_in(args.counts), args.dim
+    head, counts, dim = Adaptive(), counts_in(args.counts), args.dim or 512
   given = {"batch_examples": args.batch, "cost_model": args.cost_model}
   given = {key: value for key, value in given.items() if value is not None}
   head = dataclasses.replace(head, **given)

@@ -56,10 +56,19 @@ def check_output(path: pathlib.Path | None) -> None:
   """
   if path is None:
     return
-  if path.is_dir():
-    raise UserError(f"--output={path} is a directory: name a .jsonl file")
+  check_file(path, "--output", ".jsonl")
   if path.exists():
     records.load(path, ["run"])
+
+
+def check_file(path: pathlib.Path, flag: str, suffix: str) -> None:
+  """Checks that a flag names a file that can be written, and makes its directory.
+
+  Raises:
+    UserError: it is a directory; says what suffix a file has.
+  """
+  if path.is_dir():
+    raise UserError(f"{flag}={path} is a directory: name a {suffix} file")
   path.parent.mkdir(parents=True, exist_ok=True)
 
 

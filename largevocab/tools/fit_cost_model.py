@@ -151,6 +151,7 @@ def fit_product(sizes: list[ProductSize], t_P: np.ndarray) -> ProductTime:
 
 
 def fit_step(sizes: list[ProductSize], t_P: np.ndarray) -> StepTime:
+  """Fits the time of a training step, of sizes of any widths."""
   kBd_P = np.array(sizes, np.float64)
   least = (t_P / kBd_P.prod(axis=1)).min()
   starts = {
@@ -167,6 +168,7 @@ def fit_step(sizes: list[ProductSize], t_P: np.ndarray) -> StepTime:
 def measured(
   what: Callable[[ProductSize, Any], float], sizes: list[ProductSize], dtype: Any
 ) -> np.ndarray:
+  """Seconds of `what(size, dtype)` at each size, with progress on standard error."""
   seconds = []
   for i, size in enumerate(sizes, start=1):
     seconds.append(what(size, dtype))

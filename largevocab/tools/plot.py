@@ -4,7 +4,8 @@
 
 Reads results.jsonl beside the sweep file and writes figures/FILE.png and .svg there,
 one pair for each entry of the sweep's `figures()` (see `sweeps/sweepfile.py`). Runs
-without results are left out, so that an unfinished sweep can be plotted.
+without results are left out, so that an unfinished sweep can be plotted. So are seeds
+that diverged: the legend says "2 of 3 seeds", and methods without any other are named.
 """
 
 import math
@@ -17,7 +18,15 @@ from typing import Any, NamedTuple
 from largevocab.errors import UserError, nearest
 from largevocab.tools import entry
 from largevocab.tools.plots import drawing
-from largevocab.tools.plots.curves import Band, band, curve, deviation, mean_point
+from largevocab.tools.plots.curves import (
+  Band,
+  band,
+  curve,
+  deviation,
+  finite,
+  is_lost,
+  mean_point,
+)
 from largevocab.tools.sweeps import records, sweepfile
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.sweeps.sweep_run import data_of
@@ -75,6 +84,7 @@ class Line(NamedTuple):
     is_level: whether it is a horizontal line at one value of y.
     is_reference: whether it is drawn dashed.
     band: (x, low, high), shaded around a curve, and bars of points.
+    notes: how many seeds its means are of, where it is not all.
   """
 
   label: Any
@@ -82,6 +92,7 @@ class Line(NamedTuple):
   is_level: bool = False
   is_reference: bool = False
   band: Band = ()
+  notes: tuple[str, ...] = ()
 
 
 def value(row: Record, key: str) -> Any:
@@ -145,8 +156,9 @@ def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
   """
   panels: dict[Any, dict[Any, list[tuple[float, float]]]] = {}
   bands: dict[tuple[Any, Any], Band] = {}
-  for members in seeds.groups(r for r in rows if chosen(r, figure.where)).values():
-    first = members[0]
+  notes: dict[tuple[Any, Any], tuple[str, ...]] = {}
+  for name, every in seeds.groups(r for r in rows if chosen(r, figure.where)).items():
+    first, members = every[0], finite(every, figure)
     if value(first, "method") in figure.reference:
       continue
     panel = named(value(first, figure.panel)) if figure.panel else ""
@@ -157,6 +169,8 @@ def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
       here, around = point(members, figure)
     points = [p for p in here if can_be_shown(p, figure)]
     if label is None or not points:
+      if label is not None and not here:
+        tell_lost(name, every, figure)
       continue
     lines = panels.setdefault(panel, {})
     if figure.is_curve and label in lines:
@@ -166,6 +180,7 @@ def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
       )
     lines.setdefault(label, []).extend(points)
     bands[panel, label] = bands.get((panel, label), ()) + around
+    notes[panel, label] = notes.get((panel, label), ()) + of_seeds(members, every)
   if not panels:
     raise UserError(
       f"figure {figure.file}: no result has {figure.x}, {figure.y} and {figure.line}, "
@@ -176,13 +191,31 @@ def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
   return {
     panel: [
       *(
-        Line(label, sorted(points), band=bands[panel, label])
+        Line(label, sorted(points), band=bands[panel, label], notes=notes[panel, label])
         for label, points in lines.items()
       ),
       *dashed,
     ]
     for panel, lines in panels.items()
   }
+
+
+def of_seeds(members: list[Record], every: list[Record]) -> tuple[str, ...]:
+  """How many of the runs of a method are shown, if it is not all.
+
+  >>> of_seeds([{}], [{}, {}]), of_seeds([{}], [{}])
+  (('1 of 2 seeds',), ())
+  """
+  shown, num = len(members), len(every)
+  return (f"{shown} of {num} seeds",) if shown < num else ()
+
+
+def tell_lost(name: str, members: list[Record], figure: Figure) -> None:
+  """Names on standard error a method that is left out since it diverged."""
+  if any(is_lost(row, figure) for row in members):
+    print(
+      f"figure {figure.file}: left out, diverged or not finite: {name}", file=sys.stderr
+    )
 
 
 def named(label: Any) -> Any:
@@ -211,7 +244,8 @@ def references(rows: list[Record], figure: Figure) -> list[Line]:
       print(f"figure {figure.file}: {what}", file=sys.stderr)
   lines = []
   wanted = (r for r in rows if value(r, "method") in figure.reference)
-  for label, members in seeds.groups(wanted).items():
+  for label, every in seeds.groups(wanted).items():
+    members = finite(every, figure)
     if figure.is_curve:
       points = curve(members, figure)
     else:
@@ -220,9 +254,14 @@ def references(rows: list[Record], figure: Figure) -> list[Line]:
         if level is not None:
           check_number(row, figure.y, level, figure)
       points = [] if None in levels else [(0.0, statistics.fmean(levels))]
-    if points:
-      shaded = band(members, figure) if figure.is_curve else ()
-      lines.append(Line(label, points, not figure.is_curve, True, shaded))
+    if not all(math.isfinite(y) for _, y in points):
+      points = []
+    if not points:
+      tell_lost(label, every, figure)
+      continue
+    shaded = band(members, figure) if figure.is_curve else ()
+    note = of_seeds(members, every)
+    lines.append(Line(label, points, not figure.is_curve, True, shaded, note))
   return lines
 
 
@@ -289,7 +328,7 @@ def draw(rows: list[Record], figure: Figure):
   if labels := [label for label in (*own, *dashed) if label in handles]:
     canvas.legend(
       [handles[label] for label in labels],
-      [str(label) for label in labels],
+      [titled(label, every) for label in labels],
       loc="outside right upper",
       title=None if figure.front else LABELS.get(figure.line, figure.line),
     )
@@ -298,6 +337,16 @@ def draw(rows: list[Record], figure: Figure):
   for names in names_of_panels:
     spread(names)
   return canvas
+
+
+def titled(label: Any, lines: Iterable[Line]) -> str:
+  """A label with the notes of its lines.
+
+  >>> titled("pps", [Line("pps", [], notes=("2 of 3 seeds",)), Line("full", [])])
+  'pps (2 of 3 seeds)'
+  """
+  notes = in_order(note for line in lines if line.label == label for note in line.notes)
+  return f"{label} ({', '.join(notes)})" if notes else str(label)
 
 
 def front(
@@ -321,7 +370,10 @@ def front(
 def draw_front(ax, lines: list[Line], figure: Figure) -> list[Any]:
   """Draws all points, and the front as a step line; returns the labels of points."""
   labelled = [
-    (p, line.label) for line in lines if not line.is_level for p in line.points
+    (p, titled(line.label, [line]))
+    for line in lines
+    if not line.is_level
+    for p in line.points
   ]
   on_front = front((point for point, _ in labelled), figure.front)
   x, y = zip(*on_front, strict=True)
@@ -332,7 +384,7 @@ def draw_front(ax, lines: list[Line], figure: Figure) -> list[Any]:
     ax.plot(*point, marker="o", ms=4, color=color)
     style = {"fontsize": 7, "color": color, "annotation_clip": True}
     style |= {"arrowprops": {"arrowstyle": "-", "color": color, "lw": 0.4}}
-    text = ax.annotate(str(label), point, (0, 0), textcoords="offset points", **style)
+    text = ax.annotate(label, point, (0, 0), textcoords="offset points", **style)
     names.append(text)
   return names
 

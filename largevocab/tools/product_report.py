@@ -6,7 +6,7 @@
 
 Times h_BD @ w_kD.T over k for a few B, as figure 1 of Grave et al. 2017, fits equation
 7 of its section 4.1 to all times, c + rate max(k0 B0, k B), and prints both. --output
-writes the points as records, and replaces those of the same sizes and device.
+writes the points as records, and replaces those of the same sizes, dtype and device.
 
 A time is the minimum over repetitions, since other programs can only increase it.
 """
@@ -57,6 +57,7 @@ def report(sizes: list[ProductSize], dtype: str) -> list[Record]:
     records.report_row(
       f"B={B}, k={k}",
       {"run": f"k={k} B={B} d={d} {dtype} {about['device']}"},
+      {"overrides": {"d": d, "dtype": dtype, "device": about["device"]}},
       {"k": k, "B": B, "d": d, "dtype": dtype},
       {"ms": 1e3 * float(t), "predicted_ms": 1e3 * float(predicted)},
       about,

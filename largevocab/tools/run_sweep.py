@@ -11,8 +11,9 @@ Runs that another launcher started, even one that was killed, are waited for whi
 are running. A run that diverged counts as done, and has a row without metrics. Whenever
 a run ends, all results are written to results.jsonl beside the sweep file, and the
 layout of TensorBoard's HPARAMS page to --root. Rows that this removes, of runs that the
-sweep does not add any more, or replaces go to results.removed.jsonl. At the end, count-
-based baselines of the same data are added.
+sweep does not add any more, or replaces go to results.removed.jsonl; before a run of
+the sweep has a row, none is removed. At the end, count-based baselines of the same data
+are added.
 
 If the sweep file has a search, short trials choose the learning rates of each method
 first. They are kept in search.jsonl.
@@ -46,6 +47,7 @@ from largevocab.tools.sweeps.launch import (
   PathSetting,
   check_configs,
   check_settings,
+  cores,
   give_core,
   last_line,
   log_path,
@@ -135,7 +137,7 @@ class Scheduler:
         self._status.print(f"{each.path}: {ended} of {len(runs)} runs have ended")
 
   def count_baselines(self) -> None:
-    """Adds baselines to the results of all campaigns that have none."""
+    """Adds baselines to the results of all campaigns, where they are missing."""
     for each in self._campaigns:
       with self._telling(each):
         each.count_baselines()
@@ -279,6 +281,13 @@ def _ready(campaign: Campaign) -> list[Run]:
 def main(argv: list[str] | None = None) -> int:
   args = parse_args(argv)
   entry.check_counts(args, "jobs")
+  if args.collect and args.index is not None:
+    raise UserError("--index executes one run, --collect none; leave one of them out")
+  if args.spare and 0 < len(cores()) < args.jobs:
+    raise UserError(
+      f"--jobs={args.jobs}: with --spare each run has a core, and there are "
+      f"{len(cores())}; give as many jobs at most"
+    )
   campaigns = campaigns_of(args)
   if args.dry_run:
     for each in campaigns:

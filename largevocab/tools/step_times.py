@@ -4,8 +4,9 @@
     --set ptb:data.path=DIR --set enwiki8:data.train=FILE --set xmlc:data.path=DIR
 
 Run it on an idle machine: the runs of a sweep may have shared theirs. In one process,
-each method takes turns with the first method on the same data, the reference. Writes
-times.jsonl beside the sweep file, with one record per method and device, for all seeds:
+each method takes turns with the first method on the same data, the reference. Data are
+the same if names begin with the same text and ": ". Writes times.jsonl beside the sweep
+file, with one record per method, device and kind of pages, for all seeds:
 
   ms_per_step          time of a step, including its share of the rebuilds
   operations_per_step  additions and multiplications in matrix products
@@ -14,10 +15,14 @@ times.jsonl beside the sweep file, with one record per method and device, for al
   refresh_ms           time of a rebuild of the head's statistics
   refresh_steps        steps of the run after which there is a rebuild
   num_classes          V
+  page_faults          whether large arrays were outside huge pages
 
-The seconds and operations of a run are those of a step times the number of steps.
+The seconds and operations of a run are those of a step times the number of steps. Large
+arrays are in huge pages, as those of a sweep's runs, unless GLIBC_TUNABLES is set.
 """
 
+import functools
+import os
 import pathlib
 import sys
 from collections.abc import Iterable
@@ -32,7 +37,12 @@ from largevocab.tools import entry
 from largevocab.tools.reports.measure import about_this_run, compare, milliseconds
 from largevocab.tools.reports.training_steps import TrainingSteps
 from largevocab.tools.sweeps import records, sweepfile
-from largevocab.tools.sweeps.launch import PathSetting, check_settings, settings_of
+from largevocab.tools.sweeps.launch import (
+  HUGE_PAGES,
+  PathSetting,
+  check_settings,
+  settings_of,
+)
 from largevocab.tools.sweeps.sweep_run import Run, data_of
 from largevocab.training.settings import Experiment
 
@@ -72,6 +82,7 @@ def times_of(
     )
     ms = {key: total + share * figures[key] for key, total in ms.items()}
     operations += share * own.operations(number)
+  own.check_finite(run.name)
   batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
   epoch = exp.train.steps_per_epoch(batches.steps_per_epoch)
   num_steps = exp.train.num_steps(epoch)
@@ -92,12 +103,14 @@ def times_of(
 
 
 def _keep(path: pathlib.Path, record: records.Record) -> None:
-  """Writes a record in place of one of the same run and device."""
+  """Writes a record in place of one of the same run, device and kind of pages."""
+  id, where = record["run"], ("device", "page_faults")
+  of = lambda line: (line["run"].partition(", ")[0], *map(line.get, where))
   with records.changed(path) as by_run:
-    same = by_run.get(record["run"], record)
-    if same.get("device") != record["device"]:
-      record = record | {"run": f"{record['run']}, {record['device']}"}
-    by_run[record["run"]] = record
+    same = [run for run, line in by_run.items() if of(line) == of(record)]
+    other = f"{id}, {record['device']}, page_faults={record['page_faults']}"
+    run = same[0] if same else other if id in by_run else id
+    by_run[run] = record | {"run": run}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -124,12 +137,13 @@ def main(argv: list[str] | None = None) -> int:
     wanted = [run for run in group if not args.names or run.name in args.names]
     if args.data not in (None, name) or not wanted:
       continue
+    loaded = functools.cache(lambda data: data.load())
     exp = config.build(settings_of(group[0], settings))
-    data = exp.data.load()
-    yardstick = TrainingSteps(exp, data)
+    yardstick = TrainingSteps(exp, loaded(exp.data))
     for run in wanted:
       exp = config.build(settings_of(run, settings))
-      record = times_of(run, exp, data, yardstick, args.seconds)
+      record = times_of(run, exp, loaded(exp.data), yardstick, args.seconds)
+      yardstick.check_finite(group[0].name)
       shown = f"{record['ms_per_step']:.4g} ms, {record['ratio']:.3g} of the first"
       print(f"{record['name']}: {shown}", flush=True)
       _keep(args.sweep.with_name("times.jsonl"), record)
@@ -137,6 +151,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def cli() -> int:
+  if not os.environ.keys() & HUGE_PAGES:  # which this process is too late to ask for
+    os.execve(
+      sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | HUGE_PAGES
+    )
   return entry.run("step_times", main)
 
 

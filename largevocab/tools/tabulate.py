@@ -179,10 +179,22 @@ def main(argv: list[str] | None = None) -> int:
     "--update", action="store_true", help="rewrite tables in these files"
   )
   mode.add_argument("--check", action="store_true", help="exit 1 if a table is stale")
-  parser.add_argument("--experiments", type=pathlib.Path, default=EXPERIMENTS)
+  parser.add_argument(
+    "--experiments",
+    type=pathlib.Path,
+    metavar="DIR",
+    help="with --update or --check, where the experiments NAME are; default: "
+    "experiments of this checkout",
+  )
   args = parser.parse_args(argv)
   if args.to and (args.update or args.check):
     raise UserError('--to is for printed tables; in a page its marker has to="ROW"')
+  if args.metrics is not None and (args.update or args.check):
+    raise UserError(
+      "--metrics is for printed tables; in a page its marker has metrics=a,b"
+    )
+  if args.experiments is not None and not (args.update or args.check):
+    raise UserError("--experiments is for pages: give --update or --check too")
   if not (args.update or args.check):
     folders = [path for path in args.paths if path.is_dir()]
     files = [[path] for path in args.paths if not path.is_dir()]
@@ -192,7 +204,7 @@ def main(argv: list[str] | None = None) -> int:
   stale = []
   for path in args.paths:
     old = records.read_text(path)
-    new = rewrite(old, args.experiments)
+    new = rewrite(old, args.experiments or EXPERIMENTS)
     if args.update and new != old:
       atomic.write_text(path, new)
     if args.check and new != old:

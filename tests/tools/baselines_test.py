@@ -127,3 +127,15 @@ def test_where_the_law_is_known_the_bayes_classifier_bounds_all():
   assert "†" not in table
   worse = {**mine, "test_p@1": 0.0}
   assert "†" in results_table.table([worse, counted, bayes], ["test_p@1"])
+
+
+def test_made_data_of_another_seed_are_other_data():
+  made = "configs/ptb.py:full,runlocal"
+  runs = [
+    sweepfile.Run(made, {"train.seed": seed, **own}, "full")
+    for seed, own in enumerate(({}, {"data.seed": 1}, {"data.seed": 1}))
+  ]
+  rows = baselines.rows(runs, [])
+  assert [row["overrides"] for row in rows] == 2 * [{}] + 2 * [{"data.seed": 1}]
+  assert rows[0]["test_ppl"] != rows[2]["test_ppl"]
+  assert "| unigram, counted (baseline) |" in results_table.table(rows, ["test_ppl"])

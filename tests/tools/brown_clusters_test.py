@@ -39,3 +39,14 @@ def test_mistakes_are_named():
     brown_clusters.main([CONFIG, "--out=x"])
   with pytest.raises(UserError, match=r"config\.data\.tain.*did you mean 'train'"):
     brown_clusters.main([CONFIG, "--out=x.npy", "--config.data.tain=y"])
+
+
+def test_the_place_of_the_file_is_checked_before_the_work(tmp_path, monkeypatch):
+  monkeypatch.setattr(Hierarchical, "cluster_of", None)
+  (tmp_path / "a.npy").mkdir()
+  made = f"--config={REPOSITORY}/configs/ptb.py:full,runlocal"
+  with pytest.raises(UserError, match=r"a\.npy is a directory: name a \.npy file"):
+    brown_clusters.main([made, f"--out={tmp_path}/a.npy"])
+  (tmp_path / "file").touch()
+  with pytest.raises(OSError, match="file"):
+    brown_clusters.main([made, f"--out={tmp_path}/file/a.npy"])

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from largevocab.errors import UserError
+from largevocab.heads import Adaptive, Full
+from largevocab.labels import Counts
 from largevocab.tools import clusters_report
 from largevocab.tools.reports import measure
 from largevocab.tools.sweeps import records
@@ -64,3 +66,24 @@ def test_mistakes_are_told(tmp_path, counts):
     clusters_report.main([counts, "--config.head.factor=2"])
   with pytest.raises(UserError, match="no cost model 'abacus'"):
     clusters_report.main([counts, "--cost_model=abacus"])
+
+
+def test_the_full_softmax_beside_has_the_dtype_of_the_head(monkeypatch):
+  timed = []
+
+  def step_ms(head, counts, dim, num):
+    timed.append(head)
+    return 1.0
+
+  monkeypatch.setattr(clusters_report, "step_ms", step_ms)
+  monkeypatch.setattr(clusters_report, "NUMBERS", [2])
+  head = Adaptive(dtype="bfloat16", batch_examples=32)
+  clusters_report.report(head, Counts(COUNTS), dim=16, measure=1)
+  assert isinstance(timed[-1], Full)
+  assert {head.dtype for head in timed} == {"bfloat16"}
+
+
+def test_a_width_is_of_counts_alone():
+  given = f"--config={REPOSITORY}/configs/ptb.py:adaptive,runlocal"
+  with pytest.raises(UserError, match="--dim is for --counts"):
+    clusters_report.main([given, "--dim=512"])

@@ -17,6 +17,7 @@ from largevocab.tools.reports.specs import sampled_head
 from largevocab.tools.reports.trained import fresh_state, trained
 from largevocab.training.activations import activations
 from largevocab.training.input_rows import look_up
+from tests.long import others_long
 
 REPOSITORY = pathlib.Path(gradient_report.__file__).parents[2]
 BATCHES, DRAWS = 5, 6
@@ -61,9 +62,10 @@ def test_the_exact_gradient_is_that_of_the_loss_written_down(model, given):
     assert not np.allclose(want, 0, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-  "text", ["uniform:num_samples=16", "importance/unigram:num_samples=8"]
-)
+TEXTS = ["uniform:num_samples=16", "importance/unigram:num_samples=8"]
+
+
+@pytest.mark.parametrize("text", others_long(TEXTS, TEXTS[1:]))
 def test_figures_are_the_definitions(model, given, text):
   head = sampled_head(text, model[1].exp.head)
   got = gradient_report.figures(head, given, DRAWS)
@@ -109,6 +111,7 @@ def test_runs_of_other_seeds_are_seeds_of_a_method(tmp_path):
   assert row["run"].endswith(", seed=3")
 
 
+@pytest.mark.long
 def test_a_network_without_parameters_has_no_noise(tmp_path):
   given = f"--config={REPOSITORY}/configs/text.py:full,model=linear,runlocal"
   assert main.run(["main", given, f"--workdir={tmp_path / 'run'}"]) == 0

@@ -358,6 +358,7 @@ ARGUMENTS = [
   (advise, ["--counts=c.npy", "--dim=10000000000"], "--dim=10000000000: must be at"),
   (advise, ["--counts=c.npy", "--num_samples", "8", "0"], "--num_samples=0"),
   (advise, [WORKDIR], "no/such"),
+  (advise, [WORKDIR, "--dim=8"], "--dim is for --counts; with --workdir"),
   (clusters_report, ["--counts=c.npy", "--dim=0"], "--dim=0: must be positive"),
   (clusters_report, ["--counts=c.npy", "--batch=-5"], "--batch=-5: must be positive"),
   (clusters_report, ["--counts=c.npy", "--measure=-1"], "--measure=-1"),
@@ -381,9 +382,17 @@ ARGUMENTS = [
   (fit_cost_model, ["--out=no/such/a.json"], "no such directory"),
   (run_sweep, ["no/such.py"], "no such sweep file"),
   (run_sweep, ["no/such.py", "--jobs=0"], "--jobs=0: must be positive"),
+  (run_sweep, ["a.py", "--jobs=99999", "--spare"], "with --spare each run has a core"),
+  (run_sweep, ["a.py", "--index=0", "--collect"], "leave one of them out"),
   (plot, ["no/such.py"], "no such sweep file"),
   (tabulate, ["no/such.jsonl"], "no such file"),
   (tabulate, ["no/such.md", "--check"], "no such file"),
+  (
+    tabulate,
+    ["a.md", "--check", "--metrics=a"],
+    "its marker has metrics=a,b",
+  ),
+  (tabulate, ["a.jsonl", "--experiments=b"], "give --update or --check too"),
 ]
 
 

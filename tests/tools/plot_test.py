@@ -265,3 +265,27 @@ def test_fronts_are_of_points():
 def test_no_two_lines_share_a_colour(num, kind):
   found = plot.colors([kind(number) for number in range(num)])
   assert len(set(found.values())) == num
+
+
+def test_a_seed_that_diverged_is_left_out_and_told(capsys):
+  pytest.importorskip("matplotlib")
+  gone = lambda name, seed: record(name, 20, seed, diverged=5, curve=[[5, 9.0, 1.0]])
+  infinite = record("uniform, m=20", 20, 3, test_ppl=math.inf, curve=CURVES[0])
+  rows = [*ROWS, gone("unigram, m=20", 2), infinite, gone("lost, m=20", 0)]
+  shown = figure(reference=["full", "lost"])
+  unigram, uniform, full = plot.panels_of(rows, shown)[""]
+  assert unigram == Line("unigram", [(10, 111), (20, 121)], notes=("2 of 3 seeds",))
+  assert uniform.points == unigram.points
+  assert uniform.notes == ("2 of 3 seeds",)
+  assert full.notes == ()
+  told = "figure f: left out, diverged or not finite: lost, m=20\n"
+  assert capsys.readouterr().err == told
+  (legend,) = plot.draw(rows, shown).legends
+  assert [text.get_text() for text in legend.get_texts()] == [
+    *("unigram (2 of 3 seeds)", "uniform (2 of 3 seeds)", "full"),
+  ]
+  curves = figure(x="step", y="valid_nll", line="name", where={"method": "unigram"})
+  lines = {line.label: line for line in plot.panels_of(rows, curves)[""]}
+  assert lines["unigram, m=20"].points == [(5, 6.5)]
+  assert lines["unigram, m=20"].notes == ("2 of 3 seeds",)
+  assert lines["unigram, m=10"].notes == ()

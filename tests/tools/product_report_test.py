@@ -1,5 +1,6 @@
 """The report on products: what is measured, fitted, written and drawn."""
 
+import functools
 import pathlib
 
 import numpy as np
@@ -11,6 +12,8 @@ from largevocab.tools import plot, product_report
 from largevocab.tools.fit_cost_model import ProductSize
 from largevocab.tools.reports import measure
 from largevocab.tools.sweeps import records, sweepfile
+from largevocab.tools.sweeps.records import measured_here
+from largevocab.tools.tables import results_table
 
 TRUE = ProductTime(0, 0.0, 0.0, dim=16, constant=2e-5, rate=1e-8, least=4000.0)
 ROOT = pathlib.Path(product_report.__file__).parents[2]
@@ -58,3 +61,16 @@ def test_too_few_sizes_are_told():
     product_report.main(["--classes", "1", "--examples", "1"])
   with pytest.raises(UserError, match="--classes=0: must be positive"):
     product_report.main(["--classes", "0"])
+
+
+def test_rows_of_two_devices_are_tabulated(monkeypatch, tmp_path):
+  monkeypatch.setattr(product_report, "product_seconds", lambda size, dtype: 1e-3)
+  about = measured_here()
+  output = tmp_path / "results.jsonl"
+  flags = ["--dim=16", "--examples", "8", "--classes", *"1234", f"--output={output}"]
+  for device, dtype in (("a", "float32"), ("b", "float32"), ("b", "bfloat16")):
+    here = functools.partial(dict, about, device=device)
+    monkeypatch.setattr(product_report, "measured_here", here)
+    assert product_report.main([*flags, f"--dtype={dtype}"]) == 0
+  rows = records.load(output)
+  assert len(results_table.report(rows, ["ms"]).splitlines()) == 2 + 12 + 2

@@ -1,3 +1,4 @@
+import dataclasses
 import fcntl
 import json
 import os
@@ -145,6 +146,7 @@ def trained(launcher: launch.Launcher, run: Run) -> pathlib.Path:
   return launcher.workdir(run)
 
 
+@pytest.mark.long
 def test_a_config_that_was_edited_makes_no_row_beside_the_old_ones(project, tmp_path):
   sweep = project / "experiments" / "own" / "sweep.py"
   flags = [str(sweep), "--root", str(tmp_path / "runs")]
@@ -229,6 +231,7 @@ def test_sweeps_of_the_checkout_start_in_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.long
 def test_a_run_has_this_package_and_the_current_directory(project, tmp_path):
   """Also where that has another package of the name; files are those of there."""
   here = tmp_path / "here"
@@ -590,3 +593,25 @@ def test_spare_runs_have_one_core_each_and_yield_to_everything():
     assert len(set.union(*cores)) == min(2, len(os.sched_getaffinity(0)))
   for process in processes:
     process.communicate(b"\n", timeout=60)
+
+
+def test_baselines_are_counted_for_the_data_of_the_runs_that_were_chosen(tmp_path):
+  runs = [
+    Run("ptb:full,runlocal", {"train.lr": rate}, f"{data}: full")
+    for rate, data in enumerate("abc", start=1)
+  ]
+  found = campaign_of(tmp_path, runs)
+  path = found.path.with_name("results.jsonl")
+  path.parent.mkdir()
+  for run in runs:
+    finish(tmp_path, run, ppl=1.0)
+  found.collect()
+  names = lambda: [row["name"] for row in records.load(path) if row.get("baseline")]
+  of = lambda *chosen: dataclasses.replace(found, names=frozenset(chosen))
+  of("a: full").count_baselines()
+  assert names() == ["a: unigram, counted", "a: bigram, counted"]
+  before = path.read_text()
+  of("a: full").count_baselines()
+  assert path.read_text() == before
+  of("a: full", "b: full").count_baselines()
+  assert names()[2:] == ["b: unigram, counted", "b: bigram, counted"]

@@ -1,7 +1,10 @@
 """Times of steps: a record for each method, whatever its seeds."""
 
 import json
+import os
+import sys
 
+import jax.numpy as jnp
 import pytest
 
 from largevocab.errors import UserError
@@ -28,6 +31,7 @@ def sweep(tmp_path, monkeypatch):
   return path
 
 
+@pytest.mark.long
 def test_methods_that_are_named_are_timed_beside_the_first(sweep):
   assert step_times.main([str(sweep), "--seconds=0.01", "--names", "sampled/pps"]) == 0
   (line,) = sweep.with_name("times.jsonl").read_text().splitlines()
@@ -89,3 +93,69 @@ def test_a_method_that_is_not_there_is_one_line(sweep):
 def test_data_that_are_not_there_are_one_line(sweep):
   with pytest.raises(UserError, match="--data=text8: use one of "):
     step_times.main([str(sweep), "--data=text8"])
+
+
+def test_times_of_other_pages_stay(sweep):
+  path = sweep.with_name("times.jsonl")
+  line = {"run": "a-1", "name": "a", "device": "d", "page_faults": True}
+  others = [{"device": "e"}, {"page_faults": False}]
+  for ms in (1, 2):
+    for other in ({}, *others):
+      step_times._keep(path, line | other | {"ms_per_step": ms})
+  rows = records.load(path, ["run"])
+  assert [(row["device"], row["page_faults"]) for row in rows] == [
+    *(("d", True), ("e", True), ("d", False)),
+  ]
+  assert {row["ms_per_step"] for row in rows} == {2}
+
+
+def test_each_method_is_timed_on_its_own_data(sweep):
+  sweep.write_text(
+    """
+def sweep(add):
+  for num in (50, 90):
+    more = {"data.num_classes": num}
+    add("configs/ptb.py:full,runlocal", more, name=f"full, V={num}")
+
+def metrics():
+  return ["test_ppl"]
+"""
+  )
+  assert step_times.main([str(sweep), "--seconds=0.01"]) == 0
+  small, large = records.load(sweep.with_name("times.jsonl"))
+  assert small["num_classes"] < large["num_classes"]
+
+
+def test_steps_that_are_not_finite_are_no_time(sweep, monkeypatch):
+  class Lost(step_times.TrainingSteps):
+    def __init__(self, exp, data):
+      super().__init__(exp, data)
+      self._state = self._state._replace(bad_step=jnp.int32(3))
+
+  monkeypatch.setattr(step_times, "TrainingSteps", Lost)
+  with pytest.raises(UserError, match=r"^full: at train\.lr=20 step 3 .* lower rate"):
+    step_times.main([str(sweep), "--seconds=0.01", "--names", "full"])
+  assert not sweep.with_name("times.jsonl").exists()
+
+
+class Replaced(Exception):
+  """The process is another one now."""
+
+
+@pytest.mark.parametrize("given", [None, "", "glibc.malloc.hugetlb=0"])
+def test_the_program_asks_for_huge_pages_unless_the_environment_does_not(
+  monkeypatch, given
+):
+  def execve(program, words, environment):
+    assert [program, *words] == [sys.executable, sys.executable, *sys.orig_argv[1:]]
+    raise Replaced(environment["GLIBC_TUNABLES"])
+
+  monkeypatch.setattr(os, "execve", execve)
+  monkeypatch.setattr(step_times, "main", lambda: 7)
+  if given is None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    with pytest.raises(Replaced, match=r"^glibc\.malloc\.hugetlb=1$"):
+      step_times.cli()
+  else:
+    monkeypatch.setenv("GLIBC_TUNABLES", given)
+    assert step_times.cli() == 7

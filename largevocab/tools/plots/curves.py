@@ -11,6 +11,23 @@ from largevocab.tools.tables.axes import SECONDS as IDLE_SECONDS
 Band = tuple[tuple[float, float, float], ...]  # (x, low, high)
 
 
+def finite(members: list[Record], figure: Figure) -> list[Record]:
+  """The runs that have neither diverged nor a value of x or y that is not finite; all,
+  if none is left."""
+  return [row for row in members if not is_lost(row, figure)] or members
+
+
+def is_lost(row: Record, figure: Figure) -> bool:
+  """Whether a run has diverged, or what a figure shows of it is not finite."""
+  if "diverged" in row:
+    return True
+  if figure.is_curve:
+    values = [y for _, y, _ in row.get(_key(figure), [])]
+  else:
+    values = [row.get(key) for key in (figure.x, figure.y)]
+  return any(isinstance(value, float) and not math.isfinite(value) for value in values)
+
+
 def curve(members: list[Record], figure: Figure) -> list[tuple[float, float]]:
   """Mean curve of runs that differ only in the seed, at steps common to all."""
   return [mean_point(pairs) for pairs in at_steps(members, figure)]
@@ -33,13 +50,17 @@ def at_steps(members: list[Record], figure: Figure) -> list[list[tuple[float, fl
   for row in members:
     if figure.x == "idle_time" and IDLE_SECONDS not in row:
       continue
-    own = figure.y if figure.y not in CURVE_Y else "curve"
-    for step, y, seconds in row.get(own, []):
+    for step, y, seconds in row.get(_key(figure), []):
       if not math.isfinite(y):
         continue
       y = math.exp(min(y, 700.0)) if figure.y == "valid_ppl" else y
       by_step.setdefault(step, []).append((x_of(row, step, seconds, figure), y))
   return [by_step[s] for s in sorted(by_step) if len(by_step[s]) == len(members)]
+
+
+def _key(figure: Figure) -> str:
+  """The key of the curve that a figure shows."""
+  return figure.y if figure.y not in CURVE_Y else "curve"
 
 
 def x_of(row: Record, step: int, seconds: float, figure: Figure) -> float:

@@ -153,5 +153,6 @@ def least_time(call: Callable[[], Any]) -> float:
 
 def about_this_run() -> dict[str, object]:
   """Device, versions, settings and revision, on which times depend."""
-  page_faults = "glibc.malloc" not in os.environ.get("GLIBC_TUNABLES", "")
+  tunables = os.environ.get("GLIBC_TUNABLES", "")
+  page_faults = "glibc.malloc" not in tunables or "hugetlb=0" in tunables
   return measured_here() | {"page_faults": page_faults}

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from largevocab.errors import UserError
 from largevocab.tools.reports.operations import operations
 from largevocab.training.settings import Experiment
 from largevocab.training.state import State, init_state
@@ -56,6 +57,16 @@ class TrainingSteps:
     # Not compiled: a compiled step would donate the state.
     step = functools.partial(train_step, exp=self._exp)
     return operations(step, self._state, self._batch(number), self._lr)
+
+  def check_finite(self, name: str) -> None:
+    """Raises a UserError, with the name of the method, if a step so far had a loss or a
+    gradient that is not finite: its time may be another than that of a good one."""
+    step = int(self._state.bad_step)
+    if step >= 0:
+      raise UserError(
+        f"{name}: at train.lr={self._lr:g} step {step} of those that were timed is not "
+        "finite; choose a lower rate"
+      )
 
   def refresh(self) -> State:
     """Rebuilds the head's statistics."""

@@ -10,7 +10,7 @@ from largevocab.tools import baselines
 from largevocab.tools.sweeps import hparams_page, records, sweepfile
 from largevocab.tools.sweeps.launch import REPOSITORY, Launcher, PathSetting
 from largevocab.tools.sweeps.records import Record
-from largevocab.tools.sweeps.sweep_run import Run
+from largevocab.tools.sweeps.sweep_run import Run, data_of
 from largevocab.tools.sweeps.sweepfile import Sweep
 
 
@@ -107,10 +107,13 @@ class Campaign:
       hparams_page.write(root, known)
 
   def count_baselines(self) -> None:
-    """Adds baselines to the results, unless there are no results or they have some."""
+    """Adds baselines to the results, for the data of the selected runs that have none;
+    nothing if there are no results."""
     rows = records.load(self._results_path) if self._results_path.exists() else []
-    if rows and not any(row.get("baseline") for row in rows):
-      counted = baselines.rows(self.sweep.runs, self.launcher.settings)
+    have = {data_of(row["name"]) for row in rows if row.get("baseline")}
+    runs = [run for run in self.runs if data_of(run.name) not in have]
+    if rows and runs:
+      counted = baselines.rows(runs, self.launcher.settings)
       records.merge(self._results_path, counted)
 
   @property

@@ -22,6 +22,8 @@ from largevocab.tools.sweeps.sweep_run import Run
 from largevocab.training.lock import is_held
 from largevocab.training.workdir import has_ended
 
+# On a CPU, large arrays in huge pages: a step takes fewer page faults.
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 PLACES = {*(f"data.{key}" for key in LOCATIONS), "eval.word_pairs"}
 LOWEST = 19  # priority (niceness)
@@ -99,6 +101,7 @@ class Launcher:
   settings: list[PathSetting]
 
   def workdir(self, run: Run) -> pathlib.Path:
+    """Directory of a run."""
     return self.root / run.id
 
   def ended(self, run: Run) -> bool:
@@ -106,6 +109,7 @@ class Launcher:
     return has_ended(str(self.workdir(run)))
 
   def command(self, run: Run) -> list[str]:
+    """Words of the command that executes a run."""
     program = [sys.executable, "-m", "largevocab.main"]
     flags = flags_of(run, self.settings)
     return [*program, *flags, f"--workdir={self.workdir(run)}"]
@@ -133,8 +137,7 @@ class Launcher:
         # Runs of one sweep differ little, and share compiled programs.
         "JAX_COMPILATION_CACHE_DIR": str(self.root / ".jax_cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        # On a CPU, large arrays in huge pages: a step takes fewer page faults.
-        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+        **HUGE_PAGES,
       }
       # This package comes first, also where the current directory has another.
       places = [str(REPOSITORY), os.getcwd(), os.environ.get("PYTHONPATH", "")]
@@ -177,6 +180,7 @@ def locked(log: IO[bytes]) -> bool:
 
 
 def log_path(workdir: pathlib.Path) -> pathlib.Path:
+  """The file with what a run prints."""
   return workdir / "log.txt"
 
 
@@ -190,9 +194,15 @@ def give_core(process: subprocess.Popen, slot: int) -> None:
   # Linux schedules sessions before their processes, and each run has a session.
   with contextlib.suppress(OSError):
     pathlib.Path(f"/proc/{process.pid}/autogroup").write_text(str(LOWEST))
-  if hasattr(os, "sched_setaffinity"):
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(process.pid, {cores[slot % len(cores)]})
+  if own := cores():
+    os.sched_setaffinity(process.pid, {own[slot % len(own)]})
+
+
+def cores() -> list[int]:
+  """The cores that this process may use; none if the system does not let it choose."""
+  if not hasattr(os, "sched_getaffinity"):
+    return []
+  return sorted(os.sched_getaffinity(0))
 
 
 def last_line(log: pathlib.Path) -> str:

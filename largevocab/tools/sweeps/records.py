@@ -10,8 +10,8 @@ evaluations, from config.json.
 
 Optional fields are `baseline`: true for a count-based model (`tools/baselines.py`), and
 `bound`: true for the Bayes classifier among them; `trials`, the number of learning
-rates tried; and `diverged`, the step at which the loss was not finite, in place of all
-metrics.
+rates tried; `diverged`, the step at which the loss was not finite, in place of all
+metrics; and `page_faults`, of a time, whether large arrays were outside huge pages.
 """
 
 import json
@@ -47,6 +47,7 @@ SOME_HAVE: dict[str, type] = {
   "bound": bool,
   "trials": int,
   "diverged": int,
+  "page_faults": bool,
 }
 KINDS = {str: "a text", dict: "an object", bool: "true or false", int: "a whole number"}
 
@@ -231,14 +232,19 @@ def read_text(path: pathlib.Path) -> str:
     raise UserError(f"{path}:{line}: not UTF-8; mend it") from None
 
 
-def is_number(value: Any) -> bool:
-  """
+def is_number(value: Any, *, finite: bool = False) -> bool:
+  """Whether a value is a number that a float can hold, and a finite one if asked.
+
   >>> [is_number(value) for value in (1, 0.5, True, "1", 10**400)]
   [True, True, False, False, False]
+  >>> is_number(math.inf), is_number(math.inf, finite=True)
+  (True, False)
   """
   if isinstance(value, bool) or not isinstance(value, int | float):
     return False
-  return isinstance(value, float) or abs(value) < 1e300
+  if isinstance(value, float):
+    return math.isfinite(value) or not finite
+  return abs(value) < 1e300
 
 
 def problem(record: Record, needs: Iterable[str] = ()) -> str:
@@ -251,23 +257,39 @@ def problem(record: Record, needs: Iterable[str] = ()) -> str:
     if key not in record:
       return f"it has no {key!r}"
   for key, kind in (FIELDS | SOME_HAVE).items():
-    if key in record and not _is_of(record[key], kind):
+    if key in record and not is_of(record[key], kind):
       return f"{key!r} is {record[key]!r:.80}, not {KINDS[kind]}"
   for key in record:
     if key == "curve" or key.startswith("curve_"):
       points = record[key] if isinstance(record[key], list) else [None]
-      if not all(_is_point(point) for point in points):
+      if not all(map(is_point, points)):
         return f"{key!r} has points other than [step, value, seconds]"
   return ""
 
 
-def _is_of(value: Any, kind: type) -> bool:
+def is_of(value: Any, kind: type) -> bool:
+  """Whether a value is of a type: a float is any finite number, a bool is none.
+
+  >>> is_of(True, int), is_of(3, float), is_of(math.nan, float)
+  (False, True, False)
+  """
+  if kind is float:
+    return is_number(value, finite=True)
   return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
 
 
-def _is_point(point: Any) -> bool:
-  is_triple = isinstance(point, list) and len(point) == 3
-  return is_triple and all(map(is_number, point)) and math.isfinite(point[0])
+def is_point(point: Any, *, finite: bool = False) -> bool:
+  """Whether this is [step, value, seconds] with a finite step; with `finite`, all are.
+
+  >>> point = [5, math.nan, 1.0]
+  >>> is_point(point), is_point(point, finite=True), is_point(point[:2])
+  (True, False, False)
+  """
+  if not isinstance(point, list) or len(point) != 3:
+    return False
+  step, *others = point
+  are_numbers = all(is_number(value, finite=finite) for value in others)
+  return is_number(step, finite=True) and are_numbers
 
 
 def update(
@@ -281,8 +303,8 @@ def update(
 
   A run that has not ended in `root` keeps its line, for example from another machine.
   Baselines are kept, and so are lines of runs that are not in the sweep of which `keep`
-  is true. All other lines that were there go to results.removed.jsonl. `more` returns
-  additional fields of a new line.
+  is true. All other lines that were there go to results.removed.jsonl; if none would be
+  left, all stay until a run has ended. `more` returns additional fields of a new line.
   """
   with atomic.locked(path.parent):
     kept = _by_run(path)

@@ -221,6 +221,8 @@ def comparison(
 
 @dataclass(frozen=True)
 class Sweep:
+  """Content of a sweep file; a field is what the function of its name returns."""
+
   runs: list[Run]
   metrics: list[str]
   paper: dict[str, dict[str, float]]

@@ -8,14 +8,21 @@ each method; it is for runs of that name with the same settings of a step. An id
 machine is not always as fast either: `full_ms` is the time that a step of the first
 method on the same data took meanwhile, in turns with this one, and times are scaled as
 if that had been its median for all methods on these data and this device.
+
+A step takes longer without huge pages, as `page_faults` says. Times on one device are
+all with them or all without, whichever most methods have.
 """
 
 import json
 import pathlib
 import re
 import statistics
+import sys
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
+from largevocab.errors import listed
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.sweeps.sweep_run import data_of, is_seed
@@ -34,7 +41,7 @@ def joined(rows: Sequence[Record], path: pathlib.Path) -> list[Record]:
 
   If any method was measured on several devices, there is one 'idle_seconds, DEVICE' for
   each; `idle_seconds` is that of the first. Of several lines of a step on one device
-  the last counts.
+  and with the same `page_faults` the last counts.
 
   Args:
     rows: records; those without `steps` are not changed.
@@ -43,10 +50,10 @@ def joined(rows: Sequence[Record], path: pathlib.Path) -> list[Record]:
   if not path.exists():
     return list(rows)
   lines = [line for line in records.load(path, ["name"]) if "ms_per_step" in line]
-  place = lambda line: (line["name"], line.get("device", ""), _step(line))
+  place = lambda line: (*_method(line), line.get("page_faults"))
   lines = [*{place(line): line for line in lines}.values()]
   times: dict[str, list[Record]] = {}
-  for line in _at_one_pace(lines):
+  for line in _at_one_pace(_of_one_kind(lines, path)):
     times.setdefault(line["name"], []).append(line)
   devices = lambda of_method: {line.get("device", "") for line in of_method}
   several = any(len(devices(of_method)) > 1 for of_method in times.values())
@@ -71,20 +78,48 @@ def _step(record: Record) -> str:
   return json.dumps([record.get("config"), overrides], sort_keys=True)
 
 
+def _method(line: Record) -> tuple[str, str, str]:
+  """What was timed, and on which device."""
+  return line["name"], line.get("device", ""), _step(line)
+
+
+def _of_one_kind(lines: list[Record], path: pathlib.Path) -> list[Record]:
+  """Lines without `ms_per_step` where `page_faults` is not as most have it, on the same
+  device. Methods whose times this leaves out are told on standard error."""
+  counts: dict[str, Counter[Any]] = {}
+  for line in lines:
+    counts.setdefault(line.get("device", ""), Counter())[line.get("page_faults")] += 1
+  # Of equally many those with huge pages, as runs have them.
+  usual = {
+    device: max(num, key=lambda kind: (num[kind], kind is False))
+    for device, num in counts.items()
+  }
+  is_usual = lambda line: line.get("page_faults") is usual[line.get("device", "")]
+  have_time = {_method(line) for line in lines if is_usual(line)}
+  if lost := {line["name"] for line in lines if _method(line) not in have_time}:
+    print(
+      f"{path}: left out, as `page_faults` is another than of most: "
+      f"{listed(map(repr, lost))}; time all anew, with "
+      "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
+      file=sys.stderr,
+    )
+  untimed = lambda line: {k: v for k, v in line.items() if k != "ms_per_step"}
+  return [line if is_usual(line) else untimed(line) for line in lines]
+
+
 def _at_one_pace(lines: list[Record]) -> list[Record]:
   """Lines whose `ms_per_step` is scaled by the median `full_ms` over their own."""
   place = lambda line: (line.get("device", ""), data_of(line["name"]))
   paces: dict[tuple[str, str | None], list[float]] = {}
-  timed = [line for line in lines if "full_ms" in line]
-  for line in timed:
+  is_timed = lambda line: line.keys() >= {"ms_per_step", "full_ms"}
+  for line in filter(is_timed, lines):
     paces.setdefault(place(line), []).append(number(line, "full_ms"))
   usual = {here: statistics.median(all_ms) for here, all_ms in paces.items()}
   scaled = lambda line: (
     number(line, "ms_per_step") * usual[place(line)] / number(line, "full_ms")
   )
   return [
-    line | {"ms_per_step": scaled(line)} if "full_ms" in line else line
-    for line in lines
+    line | {"ms_per_step": scaled(line)} if is_timed(line) else line for line in lines
   ]
 
 
@@ -93,9 +128,11 @@ def _costs(row: Record, times: list[Record], several: bool) -> dict[str, float]:
     return {}
   steps = number(row, "steps")
   seconds = {
-    line.get("device", ""): number(line, "ms_per_step") * steps / 1e3 for line in times
+    line.get("device", ""): number(line, "ms_per_step") * steps / 1e3
+    for line in times
+    if "ms_per_step" in line
   }
-  costs = {SECONDS: next(iter(seconds.values()))}
+  costs = {SECONDS: next(iter(seconds.values()))} if seconds else {}
   if several:
     costs |= {f"{SECONDS}, {device}": value for device, value in seconds.items()}
   if "operations_per_step" in times[0]:

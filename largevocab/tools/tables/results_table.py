@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from largevocab.errors import UserError
 from largevocab.tools.sweeps.records import Record
 from largevocab.tools.sweeps.sweep_run import data_of, is_seed
 from largevocab.tools.sweeps.sweepfile import Comparison
@@ -168,10 +169,10 @@ def _value(
     shown += f" ({len(values)} of {len(line.ended)})"
   if metric == _metric_of(line, compared) and not line.is_baseline and values:
     counted = [
-      value
+      statistics.fmean(of_other)
       for other in _of_same_data(line, lines)
       if other.is_baseline and not other.is_bound
-      for value in numbers(other.members, metric)
+      if (of_other := numbers(other.members, metric))
     ]
     own = statistics.fmean(values)
     shown += NO_BETTER * any(not is_better(own, value, metric) for value in counted)
@@ -185,6 +186,12 @@ def _difference(line: Row, lines: Sequence[Row], comparison: Comparison) -> str:
     for other in _of_same_data(line, lines)
     if other.members[0]["name"].rpartition(": ")[2] == comparison.to
   ]
+  if len(references) > 1:
+    first, second = (repr(other.label) for other in references[:2])
+    raise UserError(
+      f"rows are compared with {comparison.to!r}, which may be {first} or {second}; "
+      "give these runs names of their own"
+    )
   if not metric or not references or references[0] is line:
     return NOTHING
   difference = significance.compared(line.ended, references[0].ended, metric)

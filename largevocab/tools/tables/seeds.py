@@ -8,8 +8,9 @@ from largevocab.tools.sweeps.records import Record
 from largevocab.tools.sweeps.sweep_run import is_seed
 
 
-def seed_of(row: Record) -> str:
-  """The seeds of a run, by which runs are paired; the default seed 0 is left out.
+def seed_of(row: Record, of: str = "") -> str:
+  """The seeds of a run, by which runs are paired; the default seed 0 is left out. With
+  `of` only those whose keys begin with it, as "data." does.
 
   >>> seed_of({"overrides": {"train.seed": 2, "train.lr": 1}})
   'train.seed=2'
@@ -17,7 +18,8 @@ def seed_of(row: Record) -> str:
   True
   """
   own = {key: value for key, value in row["overrides"].items() if is_seed(key)}
-  return " ".join(f"{key}={own[key]}" for key in sorted(own) if own[key])
+  wanted = (key for key in sorted(own) if own[key] and key.startswith(of))
+  return " ".join(f"{key}={own[key]}" for key in wanted)
 
 
 def groups(rows: Iterable[Record]) -> dict[str, list[Record]]:

@@ -17,10 +17,10 @@ from typing import NamedTuple
 from scipy import stats
 
 from largevocab.tools.sweeps.records import Record, is_loss
+from largevocab.tools.tables.bootstrap import LEVEL
 from largevocab.tools.tables.markdown import NOTHING, number
 from largevocab.tools.tables.seeds import seed_of
 
-LEVEL = 0.05
 MARK = "n.s."  # not significant
 
 
@@ -37,6 +37,7 @@ class Difference(NamedTuple):
 
   @property
   def is_significant(self) -> bool:
+    """Whether the interval does not contain 0; one seed has none."""
     return self.half is not None and abs(self.mean) > self.half
 
 
@@ -60,13 +61,14 @@ def compared(
 ) -> Difference | None:
   """Mean difference of a method from another; None if they have no common seed.
 
-  A baseline has the same value for every seed.
+  A baseline has the same value for every seed of runs, or for every one on the same
+  data if it was counted for several seeds of the data.
   """
   mine, theirs = _by_seed(own, metric), _by_seed(other, metric)
   if own and own[0].get("baseline"):
-    mine = dict.fromkeys(theirs, *mine.values()) if mine else {}
+    mine = _of_baseline(mine, len(own), other)
   elif other and other[0].get("baseline"):
-    theirs = dict.fromkeys(mine, *theirs.values()) if theirs else {}
+    theirs = _of_baseline(theirs, len(other), own)
   common = mine.keys() & theirs.keys()
   differences = [mine[seed] - theirs[seed] for seed in sorted(common)]
   return of_pairs(differences) if differences else None
@@ -112,6 +114,18 @@ def _by_seed(rows: Sequence[Record], metric: str) -> dict[str, float]:
   if is_perplexity(metric):
     values = {s: math.log(value) for s, value in values.items() if value > 0}
   return {s: value for s, value in values.items() if math.isfinite(value)}
+
+
+def _of_baseline(
+  values: dict[str, float], num_counted: int, runs: Sequence[Record]
+) -> dict[str, float]:
+  """The values of a baseline for the seeds of runs."""
+  seed_of_data = lambda run: seed_of(run, "data.") if num_counted > 1 else min(values)
+  return {
+    seed_of(run): values[seed_of_data(run)]
+    for run in runs
+    if values and seed_of_data(run) in values
+  }
 
 
 def _shown(value: float, metric: str) -> str:

@@ -1,6 +1,8 @@
 import math
 import time
 
+import pytest
+
 from largevocab.tools.reports import measure
 
 
@@ -13,3 +15,14 @@ def test_a_shortened_comparison_still_has_its_turns(monkeypatch):
   begin = time.perf_counter()
   measure.compare(add, add, seconds=0.2, min_turns=3)
   assert time.perf_counter() - begin >= 0.2
+
+
+@pytest.mark.parametrize(
+  ("given", "has_many"),
+  [("", True), ("glibc.malloc.hugetlb=1", False), ("glibc.malloc.hugetlb=0", True)],
+)
+def test_whether_a_step_takes_page_faults_is_what_was_asked_for(
+  monkeypatch, given, has_many
+):
+  monkeypatch.setenv("GLIBC_TUNABLES", given)
+  assert measure.about_this_run()["page_faults"] is has_many

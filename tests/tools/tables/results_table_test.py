@@ -244,3 +244,44 @@ def test_times_that_are_no_numbers(tmp_path):
   path.write_text('{"name": "full", "ms_per_step": "fast"}\n')
   with pytest.raises(UserError, match="ms_per_step"):
     axes.joined(seeds("full", 100.0), path)
+
+
+def test_times_with_and_without_huge_pages_are_not_mixed(tmp_path, capsys):
+  """Those of most methods count; a line that does not say is of a third kind."""
+  path = tmp_path / "times.jsonl"
+  rows = [*seeds("full", 100.0), *seeds("pps", 101.0), *seeds("nce", 102.0)]
+  kinds = [("full", 50, True), ("full", 20, False), ("pps", 4, False), ("nce", 9, True)]
+  lines = [
+    {"name": name, "ms_per_step": ms, "full_ms": ms, "device": "d", "page_faults": kind}
+    | {"operations_per_step": 7}
+    for name, ms, kind in [*kinds, ("nce", 8, None)]
+  ]
+  lines[-1].pop("page_faults")
+  path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+  full, pps, nce = axes.joined(rows, path)
+  # Two with and two without: those with huge pages, at the pace that is their median.
+  assert (full[axes.SECONDS], pps[axes.SECONDS]) == (1.2, 1.2)
+  assert axes.SECONDS not in nce
+  assert nce[axes.OPERATIONS] == 700  # which no page changes
+  told = capsys.readouterr().err
+  assert "`page_faults` is another than of most: 'nce'; time all anew" in told
+  found = cells(table([full, pps, nce], ["test_ppl"]))
+  assert found["nce"]["idle seconds"] == "-"
+
+
+def test_a_reference_that_may_be_two_rows_is_refused():
+  rows = [row("full", test_ppl=100.0), row("pps", test_ppl=101.0)]
+  other = row("full", test_ppl=90.0) | {"run": "other", "overrides": {"train.lr": 2}}
+  with pytest.raises(UserError, match=r"may be 'full configs/a.py' or 'full .*lr=2'"):
+    table([*rows, other], ["test_ppl"], comparison=TO_FULL)
+
+
+def test_a_baseline_of_several_seeds_of_data_is_their_mean():
+  bigram = [
+    counted("bigram, counted", test_ppl=ppl)
+    | {"run": f"bigram {seed}", "overrides": {"data.seed": seed}}
+    for seed, ppl in enumerate((100.0, 200.0))
+  ]
+  found = cells(table([*seeds("full", 140.0), *bigram], ["test_ppl"]))
+  assert found["full"]["test_ppl"] == "140.0"
+  assert found["bigram, counted (baseline)"]["test_ppl"] == "150.0 ± 70.7"

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from largevocab.tools.tables.significance import compared, of_pairs
+from tests.long import others_long
 
 
 def runs(values, metric="test_ppl", first=0, **fields):
@@ -41,7 +42,7 @@ def test_a_small_difference_is_seen_through_what_seeds_do_to_both():
   assert not shuffled.is_significant  # without the pairs nothing is seen
 
 
-@pytest.mark.parametrize("num", [2, 3, 5, 10])
+@pytest.mark.parametrize("num", others_long([2, 3, 5, 10], [3, 10]))
 def test_noise_is_marked_as_often_as_it_should_be(num):
   rng = np.random.default_rng(num)
   trials = 4000
@@ -87,3 +88,19 @@ def test_seeds_that_agree_are_no_difference():
 def test_what_is_infinite_is_no_pair():
   found = compared(runs([math.inf, 100]), runs([100, 100]), "test_ppl")
   assert found == (0.0, None)
+
+
+def test_a_baseline_of_several_seeds_of_data_is_paired_by_them():
+  row = lambda ppl, **seeds: {"test_ppl": ppl, "overrides": seeds}
+  counted = [
+    row(200.0, **{"data.seed": seed}) | {"baseline": True, "test_ppl": ppl}
+    for seed, ppl in ((0, 200.0), (1, 400.0))
+  ]
+  own = [
+    row(100.0, **{"data.seed": 0, "train.seed": 0}),
+    row(200.0, **{"data.seed": 1, "train.seed": 1}),
+    row(999.0, **{"data.seed": 2}),  # for which none was counted
+  ]
+  found = compared(own, counted, "test_ppl")
+  assert found == pytest.approx((-math.log(2), 0))
+  assert compared(counted, own, "test_ppl") == pytest.approx((math.log(2), 0))
