@@ -1,6 +1,7 @@
 """The command line: whatever is wrong ends in one line; the rest works."""
 
 import contextlib
+import itertools
 import json
 import lzma
 import os
@@ -18,6 +19,7 @@ from largevocab import main
 from largevocab.training import console
 from largevocab.training.checkpoint import Checkpoints
 from largevocab.training.json_files import write_json
+from tests.long import others_long
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 PTB = f"--config={REPOSITORY}/configs/ptb.py"
@@ -309,7 +311,9 @@ def contents(directory: pathlib.Path) -> dict[pathlib.Path, bytes]:
 
 
 # Which damage is found in what is read is tried with all of them below.
-@pytest.mark.parametrize("how", ["data cut short", "clock gone"])
+@pytest.mark.parametrize(
+  "how", others_long(["data cut short", "clock gone"], ["data cut short"])
+)
 def test_training_goes_on_from_before_a_damaged_checkpoint(run, workdir, how):
   expected = json.loads((workdir / "result.json").read_text())
   (workdir / "result.json").unlink()
@@ -326,7 +330,7 @@ def test_training_goes_on_from_before_a_damaged_checkpoint(run, workdir, how):
   assert sorted(p.name for p in workdir.glob("checkpoints/?")) == ["4", "5"]
 
 
-@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("how", others_long(DAMAGES, ["data gone", "clock gone"]))
 def test_evaluation_leaves_a_damaged_checkpoint_where_it_is(run, workdir, how):
   damage_checkpoint(workdir / "checkpoints" / "5", how)
   before = contents(workdir)
@@ -337,8 +341,13 @@ def test_evaluation_leaves_a_damaged_checkpoint_where_it_is(run, workdir, how):
   assert contents(workdir) == before
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-@pytest.mark.parametrize("mode", ["train", "evaluate"])
+@pytest.mark.parametrize(
+  ("mode", "how"),
+  others_long(
+    itertools.product(["train", "evaluate"], DAMAGES),
+    [(("evaluate", "train")[i % 2], how) for i, how in enumerate(DAMAGES)],
+  ),
+)
 def test_damaged_checkpoints_are_one_line(run, fails, workdir, how, mode):
   (workdir / "result.json").unlink()
   for step in ("4", "5"):
@@ -352,6 +361,7 @@ def test_damaged_checkpoints_are_one_line(run, fails, workdir, how, mode):
     assert run(*flags)[0] == 0
 
 
+@pytest.mark.long
 def test_without_the_damaged_checkpoint_it_goes_on(run, workdir):
   expected = json.loads((workdir / "result.json").read_text())
   (workdir / "result.json").unlink()
@@ -490,6 +500,7 @@ def small_files():
   resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.long
 def test_full_disk_under_a_checkpoint_is_one_line(fails, tmp_path, small_files):
   flags = [TINY, f"--workdir={tmp_path}", "--config.train.max_steps=50"]
   fails(flags, tmp_path / "checkpoints", "cannot write", "File too large", "make room")
@@ -555,6 +566,7 @@ def test_lines_of_a_run(run, tmp_path):
   assert (tmp_path / "meta.json").read_bytes() == meta
 
 
+@pytest.mark.long
 def test_meta_tells_of_every_start(run, workdir):
   path = workdir / "meta.json"
   first = json.loads(path.read_text())

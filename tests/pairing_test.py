@@ -8,6 +8,7 @@ import pytest
 
 from largevocab import config as c
 from largevocab.training.state import init_state
+from tests.long import others_long
 
 HEADS = (
   *("full", "sampled/uniform", "sampled/pps", "sampled/bigram", "sampled/block"),
@@ -49,7 +50,7 @@ def agree(some, others):
   }
 
 
-@pytest.mark.parametrize("head", HEADS[1:])
+@pytest.mark.parametrize("head", others_long(HEADS[1:], HEADS[2:7:2]))
 def test_runs_of_a_seed_begin_alike_and_read_the_same(head):
   for seed in (0, 3):
     some = start(head, seed)

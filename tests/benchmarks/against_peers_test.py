@@ -88,6 +88,7 @@ def test_peers_that_are_not_there_are_told(monkeypatch, capsys):
   assert "tensorflow is missing" in told
 
 
+@pytest.mark.long
 def test_no_two_peers_share_a_process():
   """Nor does one share it with JAX: each brings a compiler and threads of its own."""
   ours = (

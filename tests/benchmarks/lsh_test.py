@@ -5,9 +5,12 @@ import pytest
 
 from benchmarks import lsh
 from largevocab.samplers import LSHEmbedding, LSHLabel
+from tests.long import others_long
 
 
-@pytest.mark.parametrize("sampler", [LSHEmbedding(), LSHLabel()])
+@pytest.mark.parametrize(
+  "sampler", others_long([LSHEmbedding(), LSHLabel()], [LSHEmbedding()])
+)
 def test_what_is_timed_draws(sampler):
   draw = lsh._draws(sampler, V=2000, D=16, m=8)()
   assert draw.ids.shape == (lsh.N, 8)

@@ -13,6 +13,7 @@ from largevocab.data import EvaluationBatches
 from largevocab.evaluation.evaluate import Evaluate, evaluate_workdir
 from largevocab.train import train
 from largevocab.training.state import init_state
+from tests.long import others_long
 
 V = 20
 
@@ -47,7 +48,10 @@ def nll_of_each(exp, state, tokens, first):
   return nll
 
 
-@pytest.mark.parametrize(("batch_size", "unroll"), [(1, 37), (1, 5), (3, 4), (5, 8)])
+@pytest.mark.parametrize(
+  ("batch_size", "unroll"),
+  others_long([(1, 37), (1, 5), (3, 4), (5, 8)], [(1, 37), (3, 4)]),
+)
 def test_every_token_counts_once(trained, batch_size, unroll):
   exp, state, corpus = trained
   first = corpus.vocabulary.eos
@@ -86,7 +90,7 @@ def test_evaluation_changes_no_state(trained):
     assert (a == b).all()
 
 
-@pytest.mark.parametrize("unroll", [37, 5])
+@pytest.mark.parametrize("unroll", others_long([37, 5], [5]))
 def test_the_normalisers_mean_and_spread_are_those_of_all_tokens(trained, unroll):
   """Also where it is far from 0, for which squares lose their last digits."""
   exp, state, corpus = trained

@@ -166,6 +166,7 @@ def test_a_question_becomes_words_as_the_source_text_did(tmp_path, capsys, monke
   assert unknown == []
 
 
+@pytest.mark.long
 def test_program_answers(tmp_path, capsys):
   flags = [f"--config={REPOSITORY}/configs/ptb.py:runlocal", f"--workdir={tmp_path}"]
   assert main.run(["main", *flags]) == 0
@@ -407,6 +408,7 @@ def test_a_line_without_end_is_not_read_to_its_end():
     next(queries.blocks_of(Endless(), "stdin"))
 
 
+@pytest.mark.long
 def test_few_compilations_for_queries_of_any_length(labels):
   _, model = labels
   rng = np.random.default_rng(0)

@@ -12,6 +12,7 @@ from largevocab.errors import UserError
 from largevocab.heads import Adaptive
 from largevocab.ops.softmax.plan import plan
 from largevocab.rows import SGD, Adagrad, Adam, lazy_average
+from tests.long import others_long
 
 N, V, D = 40, 203, 200  # no multiple of anything
 KEY = jax.random.key(0)
@@ -87,10 +88,13 @@ def tables_after_three_steps(optimizer, lazy):
 
 @pytest.mark.parametrize(
   "optimizer",
-  [
-    *(SGD(), Adagrad(), Adam()),
-    *(SGD(weight_decay=0.1), SGD(decoupled_decay=0.1), Adagrad(average=0.5)),
-  ],
+  others_long(
+    [
+      *(SGD(), Adagrad(), Adam()),
+      *(SGD(weight_decay=0.1), SGD(decoupled_decay=0.1), Adagrad(average=0.5)),
+    ],
+    [Adam(), SGD(decoupled_decay=0.1)],
+  ),
 )
 def test_lazy_is_dense_but_for_adam(optimizer):
   """A tail that no class of the batch is in: sgd and adagrad would not move it, and

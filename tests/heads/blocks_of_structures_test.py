@@ -196,7 +196,7 @@ CLUSTERS = {"cutoffs": (5, 14), "factor": 2, "align": 1, "init_scale": 1.0}
 @pytest.mark.parametrize(
   "head",
   [
-    Adaptive(**CLUSTERS),
+    long(Adaptive(**CLUSTERS)),
     long(Adaptive(**CLUSTERS, tied=True, bias=False, method="classes")),
     long(Adaptive(**CLUSTERS, tail_bias=False, lazy=False, method="reference")),
     long(DSoftmax(**CLUSTERS)),

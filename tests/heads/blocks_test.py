@@ -4,6 +4,7 @@ gradients do not change, and estimates stay unbiased."""
 import copy
 import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,7 @@ from largevocab.labels import Targets, single_targets
 from largevocab.ops.class_blocks import Blocks
 from largevocab.samplers import PPS, Softmax, Unigram
 from tests.heads.on_devices import stepper
+from tests.long import others_long
 
 ONE = class_mesh(jax.devices()[:1])
 
@@ -64,12 +66,12 @@ def test_more_blocks_are_the_same_exact_softmax():
   assert not np.allclose(state.parts.table.w_VD[:V], rows_RD)  # they are elsewhere
 
 
-@pytest.mark.parametrize("sampler", [PPS(), Unigram()])
+@pytest.mark.parametrize("sampler", others_long([PPS(), Unigram()], [PPS()]))
 def test_a_block_may_have_only_classes_that_were_not_seen(sampler):
   over = ShardedHead(Sampled(sampler=sampler, num_samples=4), ONE, 4)
   counts = [50, 20, 10, 0, 5, 3, 1, 0]  # the fourth block has the classes 3 and 7
   state = over.init(jax.random.key(0), counts, 4)
-  step = over.backward(
+  step = jax.jit(over.backward)(
     state, jnp.ones((2, 4)), single_targets([0, 3]), jax.random.key(1)
   )
   assert np.isfinite(step.loss)
@@ -225,15 +227,26 @@ def ratio_of_z(head, V, times):
   return np.exp(np.float64(losses - nll))
 
 
-@pytest.mark.parametrize("m", [16, 48])  # enough for weights given the exact set
-@pytest.mark.parametrize("fields", [{}, {"exact_ids": (0, 2, 4)}])
+EXACT = {"exact_ids": (0, 2, 4)}
+
+
+@pytest.mark.parametrize(
+  ("fields", "m"),  # with 48 enough for weights given the exact set
+  others_long(itertools.product([{}, EXACT], [16, 48]), [({}, 16), (EXACT, 48)]),
+)
 def test_the_sampler_softmax_has_the_exact_loss_in_blocks(fields, m):
   head = Sampled(sampler=Softmax(), num_samples=m, init_scale=1.0, bias=False, **fields)
   np.testing.assert_allclose(ratio_of_z(head, 12, 20), 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize("m", [8, 16])  # with 16 weights are given the exact set
-@pytest.mark.parametrize("sampler", [Softmax(), Unigram(per_example=True)], ids=str)
+@pytest.mark.parametrize(
+  ("sampler", "m"),  # with 16 weights are given the exact set
+  others_long(
+    itertools.product([Softmax(), Unigram(per_example=True)], [8, 16]),
+    [(Softmax(), 16), (Unigram(per_example=True), 8)],
+  ),
+  ids=str,
+)
 def test_estimates_in_blocks_are_unbiased(sampler, m):
   """Also if blocks have an unused row, which may be drawn."""
   head = Sampled(sampler=sampler, num_samples=m, init_scale=1.0, exact_ids=(2,))

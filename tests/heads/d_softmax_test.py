@@ -10,6 +10,7 @@ import pytest
 from largevocab.errors import UserError
 from largevocab.heads.d_softmax import DSoftmax
 from largevocab.labels import single_targets
+from tests.long import others_long
 
 KEY = jax.random.key(0)
 V, D, CUTOFFS = 37, 200, (3, 9, 17, 26)
@@ -40,7 +41,10 @@ def test_rare_classes_have_narrower_rows(projected):
   np.testing.assert_array_equal(part_V, np.searchsorted(CUTOFFS, rank_V, side="right"))
 
 
-@pytest.mark.parametrize(("projected", "bias"), [(False, True), (True, False)])
+@pytest.mark.parametrize(
+  ("projected", "bias"),
+  others_long([(False, True), (True, False)], [(True, False)]),
+)
 def test_class_rows_have_the_logits_and_probabilities_sum_to_one(projected, bias):
   head = DSoftmax(cutoffs=CUTOFFS, projected=projected, bias=bias, init_scale=0.3)
   state = head.init(KEY, COUNTS, D)
@@ -70,7 +74,9 @@ def test_chunks_change_nothing_and_all_logits_are_never_held():
   assert temp_bytes[1] < 4 * N * V / 2 < temp_bytes[0]
 
 
-@pytest.mark.parametrize("method", ["classes", "examples", "tiles"])
+@pytest.mark.parametrize(
+  "method", others_long(["classes", "examples", "tiles"], ["classes"])
+)
 def test_methods_agree(method):
   h_ND, y = batch(8)
   steps = []

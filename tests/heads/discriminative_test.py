@@ -54,6 +54,7 @@ class NCEWithoutHits(NCE):
   keeps_hits: ClassVar[bool] = False
 
 
+@functools.cache
 def learnt(head, steps=600):
   """Scores of all classes after training on one context, a mean over the last steps."""
   h_ND, y = jnp.ones((len(LABELS), 1)), single_targets(LABELS)
@@ -78,9 +79,11 @@ own = {"sampler": Unigram(per_example=True)}
   [
     Sampled(loss=NCE(), **plain, **own),
     Sampled(loss=NCE(normalizer="global"), **plain, sampler=PPS(), refresh_every=0),
-    Sampled(loss=NCE(normalizer="context"), **plain, **own),
+    pytest.param(
+      Sampled(loss=NCE(normalizer="context"), **plain, **own), marks=pytest.mark.long
+    ),
     Sampled(loss=BlackOutWithHits(), **plain, **own),
-    Sampled(**plain, **own),
+    pytest.param(Sampled(**plain, **own), marks=pytest.mark.long),
   ],
   ids=lambda head: type(head.loss).__name__,
 )

@@ -17,12 +17,12 @@ PATHS = [
   for path in config.head_paths()
   if "/" not in path or path.partition("/")[0] in ("sampled", "spherical")
 ]
-# One sampler of each kind, and each head that is not of samplers.
-FIRST = [
-  *(path for path in PATHS if not path.startswith(("sampled/", "spherical/"))),
-  *("sampled/pps", "sampled/quadratic_prior", "sampled/lsh_embedding"),
-]
-WIDE = ("full", "adaptive", "sampled/pps")  # activations too
+# Heads that are not of samplers, and samplers without and with integers of their own.
+FIRST = (
+  *("full", "adaptive", "hierarchical", "huffman"),
+  *("sampled/pps", "sampled/lsh_embedding"),
+)
+WIDE = ("full", "sampled/pps")  # activations too
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from largevocab.samplers import (
   RFSoftmax,
   Uniform,
 )
+from tests.long import others_long
 
 N, V, D, M = 6, 13, 5, 7
 COUNTS = np.arange(V, 0, -1)
@@ -98,7 +99,9 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize(
+  "name", others_long(HEADS, ["reference", "tiles", "arcface", "uniform"])
+)
 def test_updates_are_those_of_the_definition(name):
   """Some steps in float32, beside those of the definition in float64."""
   head, rate, beyond = HEADS[name], 0.5, 0
@@ -199,26 +202,27 @@ def test_vectors_of_zero_have_no_gradient():
     assert not after.table.w_VD[4].any()
 
 
-def test_blocks_of_classes_change_nothing():
-  blocks = Blocks(V, 4)
+@pytest.mark.parametrize(
+  "name", others_long(["tiles", "classes", "every class"], ["tiles", "every class"])
+)
+def test_blocks_of_classes_change_nothing(name):
+  blocks, head = Blocks(V, 4), HEADS[name]
   (h_ND, y), reference = batch(), HEADS["reference"]
-  for name in ("tiles", "classes", "every class"):
-    head = HEADS[name]
-    if name == "every class":  # of each block
-      head = Sampled(bias=False, num_samples=4 * 4, sampler=PPS(), logits=BOTH)
-    over = ShardedHead(head, class_mesh(jax.devices()[:1]), blocks.num)
-    state = over.init(KEY, COUNTS, D)
-    w_VD = state.parts.table.w_VD[blocks.row(jnp.arange(V))]
-    alone = reference.init(KEY, COUNTS, D)
-    alone = alone._replace(table=alone.table._replace(w_VD=w_VD))
-    want = backward(reference, alone, h_ND, y, KEY)
-    got = jax.jit(over.backward)(state, h_ND, y, KEY)
-    np.testing.assert_allclose(got.loss, want.loss, rtol=1e-5)
-    np.testing.assert_allclose(got.dh_ND, want.dh_ND, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(got.sq_norm, want.sq_norm, rtol=1e-4)
-    nll_N = jax.jit(over.evaluate)(state, h_ND, y)["nll"]
-    want_N = evaluate(reference, alone, h_ND, y)["nll"]
-    np.testing.assert_allclose(nll_N, want_N, rtol=1e-5)
+  if name == "every class":  # of each block
+    head = Sampled(bias=False, num_samples=4 * 4, sampler=PPS(), logits=BOTH)
+  over = ShardedHead(head, class_mesh(jax.devices()[:1]), blocks.num)
+  state = over.init(KEY, COUNTS, D)
+  w_VD = state.parts.table.w_VD[blocks.row(jnp.arange(V))]
+  alone = reference.init(KEY, COUNTS, D)
+  alone = alone._replace(table=alone.table._replace(w_VD=w_VD))
+  want = backward(reference, alone, h_ND, y, KEY)
+  got = jax.jit(over.backward)(state, h_ND, y, KEY)
+  np.testing.assert_allclose(got.loss, want.loss, rtol=1e-5)
+  np.testing.assert_allclose(got.dh_ND, want.dh_ND, rtol=1e-4, atol=1e-6)
+  np.testing.assert_allclose(got.sq_norm, want.sq_norm, rtol=1e-4)
+  nll_N = jax.jit(over.evaluate)(state, h_ND, y)["nll"]
+  want_N = evaluate(reference, alone, h_ND, y)["nll"]
+  np.testing.assert_allclose(nll_N, want_N, rtol=1e-5)
 
 
 def test_no_normalised_table_is_held():
@@ -296,7 +300,8 @@ def test_random_features_follow_cosines():
     head = dataclasses.replace(head, init_scale=1.0)
     state = jax.jit(head.refresh)(head.init(KEY, COUNTS, D), KEY)
     h_ND, y = batch(3)
-    found[type(sampler)] = float(head.monitor(state, h_ND, y, KEY)["chi2"])
+    monitored = jax.jit(head.monitor)(state, h_ND, y, KEY)
+    found[type(sampler)] = float(monitored["chi2"])
   assert found[RFSoftmax] < 0.1 * found[Uniform]
 
 

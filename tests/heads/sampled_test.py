@@ -137,7 +137,7 @@ def test_draws_from_the_softmax_make_the_full_softmax_in_every_draw(m, sets):
   assert float(monitored["relvar"]) < 1e-9
 
 
-@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize("m", others_long([1, 2], [2]))
 def test_draws_from_the_softmax_have_the_gradient_of_the_full_one(m):
   """Of h and of the rows, by enumeration of every draw of the example."""
 
@@ -448,7 +448,7 @@ INDEPENDENT = {
   "name",
   others_long(
     INDEPENDENT,
-    ["pps", "block, parts", "huffman", "in_batch"],
+    ["pps", "block, parts"],
   ),
 )
 def test_a_step_neither_makes_nor_copies_anything_of_the_tables_size(name):

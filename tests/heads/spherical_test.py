@@ -1,6 +1,7 @@
 """What is the factored head's own; tests/heads/contract_test.py has the common laws."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from largevocab.ops.factored import steps
 from largevocab.ops.factored.stabilizers import STABILIZERS
 from largevocab.ops.factored.table import implied
 from largevocab.rows import accumulate
+from tests.long import others_long
 
 V, D, N = 11, 4, 3
 KEY = jax.random.key(0)
@@ -172,8 +174,13 @@ def test_refresh_moves_the_table_by_rounding_only(stabilizer):
 
 
 # The second rate is at the edge of what gradient descent itself bears.
-@pytest.mark.parametrize("rate", [0.01, 0.05])
-@pytest.mark.parametrize("stabilizer", STABILIZERS)
+@pytest.mark.parametrize(
+  ("stabilizer", "rate"),
+  others_long(
+    itertools.product(STABILIZERS, [0.01, 0.05]),
+    [("absorb", 0.05)],
+  ),
+)
 def test_20000_steps_stay_finite_and_true(stabilizer, rate):
   """Steps that shrink U all the time, in float32; without upkeep they end in NaN."""
   head = Spherical(loss=Squared(), stabilizer=stabilizer)
@@ -238,8 +245,10 @@ def test_class_rows_are_those_of_the_table():
   np.testing.assert_allclose(rows_RD, 2 * state.v_VD[jnp.array([3, 0])] + 1, rtol=1e-6)
 
 
-@pytest.mark.parametrize("loss", SPHERICAL_LOSSES)
-@pytest.mark.parametrize("P", [1, 3])
+@pytest.mark.parametrize(
+  ("loss", "P"),
+  others_long(itertools.product(SPHERICAL_LOSSES, [1, 3]), [("taylor", 1), ("z", 3)]),
+)
 def test_a_step_does_not_copy_the_table(loss, P):
   """Donated, the state is changed in place: no temporary of the size of V."""
   big = 200_000

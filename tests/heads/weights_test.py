@@ -19,7 +19,7 @@ HEADS = ("full", "adaptive", "d_softmax", "hierarchical", "huffman")
 FEW = {"cutoffs": (4,), "factor": 2, "align": 1}  # so that there is a tail
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", others_long(HEADS, ["full", "adaptive", "huffman"]))
 def test_ids_of_no_class_have_no_row(name):
   head = config.head(name, **(FEW if name in ("adaptive", "d_softmax") else {}))
   state = head.init(jax.random.key(0), COUNTS, D)
@@ -42,7 +42,10 @@ NAMES = (*HEADS, "spherical/taylor")
   ("name", "weights"),
   others_long(
     itertools.product(NAMES, WEIGHTS),
-    [*zip(NAMES, itertools.cycle(WEIGHTS), strict=False)],
+    [
+      ("full", "positive sum"),
+      *((name, "negative sum") for name in ("adaptive", "spherical/taylor")),
+    ],
   ),
 )
 def test_a_negative_weight_counts_as_it_is(name, weights):

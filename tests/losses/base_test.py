@@ -21,6 +21,7 @@ from largevocab.losses import (
   UpperBound,
 )
 from largevocab.samplers import Bernoulli, Unigram
+from tests.long import others_long
 from tests.losses import (
   blackout_test,
   importance_test,
@@ -179,7 +180,10 @@ def batch(sampler):
   return Batch(sampler)
 
 
-@pytest.mark.parametrize("name", CASES)
+FIRST = ("positive corrected", "nce, z of contexts", "ranking", "importance")
+
+
+@pytest.mark.parametrize("name", others_long(CASES, FIRST))
 def test_a_head_has_the_formula_of_its_loss(name):
   loss, sampler, naive = CASES[name]
   b = batch(sampler)

@@ -15,6 +15,7 @@ from largevocab.models import MODELS
 from largevocab.train import train
 from largevocab.training.state import init_state
 from largevocab.training.step import monitor, train_step
+from tests.long import others_long
 
 TEXT, ITEMS, LABELS = "zipf", "zipf_items", "zipf_labels"
 FEATURES = "softmax_regression"
@@ -75,7 +76,9 @@ def test_each_reads_each_kind_of_data_or_is_refused(model, data):
     assert state.loss_sum.shape == ()
 
 
-@pytest.mark.parametrize("model", ["lstm", "gru", "transformer"])
+@pytest.mark.parametrize(
+  "model", others_long(["lstm", "gru", "transformer"], ["transformer"])
+)
 def test_item_histories_are_read_from_zero_in_evaluation(model):
   """The metrics are those of any size of the batch: nothing leaks between examples."""
   small = experiment(model, ITEMS)

@@ -7,6 +7,7 @@ import pytest
 
 from largevocab.errors import UserError
 from largevocab.models import NGram
+from tests.long import others_long
 
 B, T, E, D = 3, 4, 5, 6
 
@@ -30,8 +31,13 @@ def read(model, variables, x_BTE, cuts):
   return jnp.concatenate(found, axis=1), carry
 
 
-@pytest.mark.parametrize("combine", ["concatenate", "average"])
-@pytest.mark.parametrize(("context", "layers"), [(3, 2), (1, 1)])
+@pytest.mark.parametrize(
+  ("combine", "context", "layers"),
+  others_long(
+    [(how, *of) for how in ("concatenate", "average") for of in ((3, 2), (1, 1))],
+    [("concatenate", 3, 2), ("average", 1, 1)],
+  ),
+)
 def test_equals_a_loop_over_windows_of_two_batches(combine, context, layers):
   model = NGram(context=context, combine=combine, embed=E, hidden=D, layers=layers)
   variables = start(model)
@@ -52,7 +58,9 @@ def test_equals_a_loop_over_windows_of_two_batches(combine, context, layers):
     np.testing.assert_array_equal(row_BE, rows()[:, place])
 
 
-@pytest.mark.parametrize("combine", ["concatenate", "average"])
+@pytest.mark.parametrize(
+  "combine", others_long(["concatenate", "average"], ["concatenate"])
+)
 def test_sequences_of_one_row_do_not_see_each_other(combine):
   """Also where the row is cut right behind the missing input."""
   model = NGram(context=4, combine=combine, embed=E, hidden=D)

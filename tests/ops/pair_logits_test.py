@@ -12,6 +12,7 @@ from largevocab.ops.pair_logits import (
   pair_logits,
   products_are_faster,
 )
+from tests.long import others_long
 
 N, V, D = 6, 11, 4
 DIFFERENTIABLE = [by_rows, by_products]
@@ -51,8 +52,11 @@ def dense(ids_R, rows_RD):
 
 @pytest.mark.parametrize(
   ("way", "S", "T"),
-  [(way, *sizes) for way in DIFFERENTIABLE for sizes in SIZES]
-  + [(PASSES[0], 1, 7), *((way, 5, 7) for way in PASSES), (PASSES[1], 5, 0)],
+  others_long(
+    [(way, *sizes) for way in DIFFERENTIABLE for sizes in SIZES]
+    + [(PASSES[0], 1, 7), *((way, 5, 7) for way in PASSES), (PASSES[1], 5, 0)],
+    [(by_rows, 5, 0), (by_products, 0, 7), *((way, 5, 7) for way in WAYS)],
+  ),
 )
 def test_all_ways_are_the_pairs_written_out_and_their_autodiff(way, S, T):
   x_ND, w_VD, ids_NS, shared_T, d, live = case(S, T)
@@ -84,7 +88,7 @@ def test_all_ways_are_the_pairs_written_out_and_their_autodiff(way, S, T):
   assert set(touched.tolist()) == set(np.asarray(ids)[np.asarray(live)].tolist())
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", others_long(WAYS, [by_products, PASSES[0]]))
 def test_a_live_row_is_touched_even_if_its_gradient_is_zero(way):
   x_ND, w_VD, ids_NS, shared_T, d, live = case(5, 7)
   _, pull_back = way(x_ND, w_VD, ids_NS, shared_T, "float32")
@@ -122,7 +126,9 @@ def test_logits_have_a_derivative_of_their_own(way):
   np.testing.assert_allclose(dense(ids_R, rows_RD), dw_VD, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("way", [*DIFFERENTIABLE, PASSES[0]])
+@pytest.mark.parametrize(
+  "way", others_long([*DIFFERENTIABLE, PASSES[0]], [by_products, PASSES[0]])
+)
 def test_bfloat16_rounds_the_operands_and_sums_in_float32(way):
   x_ND, w_VD, _, _, d, _ = case(1, 5)
   # Each pair once: by products d is summed over repetitions before it is rounded.

@@ -23,6 +23,7 @@ from largevocab.samplers.inclusion import (
   power_probabilities,
   solve_power,
 )
+from tests.long import others_long
 
 KEY = jax.random.key(0)
 RUNS = 20_000
@@ -288,7 +289,9 @@ DRAWS = [
 ]
 
 
-@pytest.mark.parametrize(("sampler", "num_classes", "m", "way"), DRAWS)
+@pytest.mark.parametrize(
+  ("sampler", "num_classes", "m", "way"), others_long(DRAWS, DRAWS[1::3])
+)
 def test_sets_follow_the_law_and_the_test_would_notice(sampler, num_classes, m, way):
   counts = zipf_counts(num_classes)
   stats, *args = started(sampler, counts, m)

@@ -11,6 +11,7 @@ from largevocab.heads import Sampled
 from largevocab.labels import Counts, Targets
 from largevocab.samplers import RECE, SCE
 from largevocab.samplers.buckets import _SEED
+from tests.long import others_long
 from tests.samplers import naive_buckets
 
 V, N, D, M = 37, 11, 4, 12
@@ -50,7 +51,7 @@ def sets_of(draw):
   return [*map(set, rows)]
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+@pytest.mark.parametrize("sampler", others_long(SAMPLERS, SAMPLERS[::2]), ids=repr)
 def test_candidates_are_those_of_the_definition(sampler):
   """Also after an update, with other projections; none without weight."""
   seen = []
@@ -133,7 +134,10 @@ def test_repeated_classes_count_once_as_by_the_log_of_their_number():
   assert abs(loss - np.mean(without)) > 1e-3
 
 
-@pytest.mark.parametrize("sampler", [SCE(examples=N), RECE(neighbours=9)], ids=repr)
+WHOLE = [SCE(examples=N), RECE(neighbours=9)]
+
+
+@pytest.mark.parametrize("sampler", others_long(WHOLE, WHOLE[:1]), ids=repr)
 def test_the_monitor_measures_the_bias(sampler):
   """Z lacks the other classes; with all of them in every bucket it is exact."""
   for m in (19, V * 19):

@@ -14,6 +14,7 @@ from largevocab.errors import UserError
 from largevocab.heads import Sampled, ShardedHead, class_mesh
 from largevocab.labels import Counts, single_targets
 from largevocab.samplers import CBNS, InBatch, Mixture
+from tests.long import others_long
 from tests.samplers.changes import rows_of_batch
 
 V, N, D = 20, 4, 3
@@ -184,7 +185,7 @@ def test_rows_of_remembered_classes_are_not_updated_and_activations_are():
   np.testing.assert_array_equal(np.flatnonzero(stats.now.seen_V), [1, 3, 5, 7, 9])
 
 
-@pytest.mark.parametrize("blocks", [None, 3])
+@pytest.mark.parametrize("blocks", others_long([None, 3], [3]))
 def test_a_head_remembers_the_classes_of_its_batches(blocks):
   """Of examples with weight, in blocks as on one device."""
   head = Sampled(sampler=CBNS(batches=2), num_samples=27)

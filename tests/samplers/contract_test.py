@@ -350,14 +350,19 @@ CASES = {
   "mixture": (Mixture(), mixture_law),
   "mixture, own": (Mixture("softmax", "unigram", share=0.3), mixture_law),
 }
-# One of each sampler, and a tree that is deep; other settings are `long`.
-FIRST = {type(s): name for name, (s, _) in reversed(CASES.items())}.values()
+# One of each sampler, but by hash tables one in all, and of even kernels a deep tree;
+# other settings are `long`.
+FIRST = {
+  type(s): name
+  for name, (s, _) in reversed(CASES.items())
+  if not isinstance(s, (LSHLabel, Quadratic, Quartic))
+}
+FIRST = ["quadratic, tree", *FIRST.values()]
 
 
 def of_cases(rows):
   """Parameters, from a row of them for each name."""
-  is_short = lambda name: name in FIRST or name == "quadratic, tree"
-  marks = lambda name: () if is_short(name) else pytest.mark.long
+  marks = lambda name: () if name in FIRST else pytest.mark.long
   return [pytest.param(*row, id=name, marks=marks(name)) for name, row in rows.items()]
 
 
@@ -535,7 +540,7 @@ def test_the_law_of_consecutive_classes_is_theirs(sampler, law):
   for first, num in [(0, V), (0, 7), (V - 7, 7), (V // 2, 7), (V // 3, 1)]:
     want = law_NV[..., first : first + num]
     np.testing.assert_allclose(in_range(first, num), want, rtol=1e-5, atol=1e-5)
-  beyond = np.broadcast_to(in_range(V - 2, 4), (N, 4))
+  beyond = np.broadcast_to(in_range(V - 2, 7), (N, 7))
   np.testing.assert_array_equal(np.isneginf(beyond[:, 2:]), True)
 
 
@@ -605,7 +610,7 @@ READ_ROWS = {
 }
 
 
-OF_SHORT = ("softmax", "quadratic, tree", "block", "lsh_embedding", "ivf", "midx")
+OF_SHORT = ("softmax", "quadratic, tree", "block", "lsh_embedding")
 
 
 @pytest.mark.parametrize("name", others_long(READ_ROWS, OF_SHORT))
@@ -726,12 +731,11 @@ def by_order(sampler, law) -> bool:
   return law in (block_law, rf_law) or of_ids(sampler)
 
 
-@pytest.mark.parametrize(
-  "sampler",
-  [s for s, law in CASES.values() if not by_order(s, law)],
-  ids=repr,
-)
-def test_relabelling_the_classes_permutes_the_law(sampler):
+IN_ANY_ORDER = {name: case for name, case in CASES.items() if not by_order(*case)}
+
+
+@pytest.mark.parametrize(("sampler", "law"), of_cases(IN_ANY_ORDER))
+def test_relabelling_the_classes_permutes_the_law(sampler, law):
   counts, w_VD, h_ND, y = problem()
   # Classes without counts tie in the ranking: keep their order.
   unseen = np.flatnonzero(counts.unigram_V == 0)
@@ -748,9 +752,18 @@ def test_relabelling_the_classes_permutes_the_law(sampler):
   np.testing.assert_allclose(again, expected[..., old_id], rtol=5e-6, atol=1e-7)
 
 
-@every_sampler
-@pytest.mark.parametrize(("num_classes", "n", "m"), [(1, 1, 7), (2, 3, 1)])
-def test_few_classes_and_more_draws_than_classes(sampler, law, num_classes, n, m):
+FEW = (1, 1, 7), (2, 3, 1)
+
+
+@pytest.mark.parametrize(
+  ("name", "num_classes", "n", "m"),
+  others_long(
+    [(name, *few) for name in CASES for few in FEW],
+    [(name, *FEW[i % 2]) for i, name in enumerate(FIRST)],
+  ),
+)
+def test_few_classes_and_more_draws_than_classes(name, num_classes, n, m):
+  sampler = CASES[name][0]
   counts, w_VD, h_ND, y = problem(num_classes, n)
   stats = jax.jit(lambda w_VD: sampler.init(counts, w_VD, m))(w_VD)
   ids_V = jnp.arange(num_classes)

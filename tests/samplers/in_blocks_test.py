@@ -1,6 +1,7 @@
 """Draws in blocks of classes: the law is that of each block's sampler, exactly."""
 
 import functools
+import itertools
 import operator
 
 import jax
@@ -30,6 +31,7 @@ from largevocab.samplers import (
 )
 from largevocab.samplers.base import log_expected_in_range
 from largevocab.samplers.in_blocks import in_blocks
+from tests.long import others_long
 
 V, B, D, N, M = 29, 4, 8, 3, 16
 BLOCKS = Blocks(V, B)
@@ -101,7 +103,7 @@ def rows_of(y):
   return BLOCKS.row(jnp.asarray(y.ids_NP))
 
 
-QUICK = ("pps", "quadratic_prior", "mixture")
+QUICK = ("pps", "quadratic_prior")
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else long(n) for n in SAMPLERS])
@@ -139,7 +141,7 @@ def test_the_law_is_that_of_the_blocks(name):
     long(LSHEmbedding()),
     long(Bigram()),
     long(Mixture()),
-    Mixture("bernoulli", "quadratic_prior"),
+    long(Mixture("bernoulli", "quadratic_prior")),
     long(Mixture("ivf", "softmax")),
     BERNOULLI[0],
     *map(long, BERNOULLI[1:]),
@@ -178,8 +180,14 @@ def of_blocks(x_V):
   return padded.reshape(B, -1)
 
 
-@pytest.mark.parametrize("m", [4, 8, 24])  # 24: nearly all are certain
-@pytest.mark.parametrize("sampler", BERNOULLI, ids=str)
+@pytest.mark.parametrize(
+  ("sampler", "m"),  # of 24 nearly all are certain
+  others_long(
+    itertools.product(BERNOULLI, [4, 8, 24]),
+    [*((sampler, 8) for sampler in BERNOULLI), (BERNOULLI[0], 24)],
+  ),
+  ids=str,
+)
 def test_sets_of_a_block_have_the_law_of_the_block_alone(sampler, m):
   """Statistics are as large as those of the largest block, and the law is the same."""
   w_VD = jnp.zeros((V, D))
@@ -197,7 +205,7 @@ def test_sets_of_a_block_have_the_law_of_the_block_alone(sampler, m):
   assert len(sizes) > 1  # there was something to pad
 
 
-@pytest.mark.parametrize("name", ["unigram", "bernoulli"])
+@pytest.mark.parametrize("name", others_long(["unigram", "bernoulli"], ["unigram"]))
 def test_many_ids_are_looked_up_as_few_are(name):
   """Of few each block looks up all; of many one pass over all rows is less."""
   head, state, _ = made(SAMPLERS[name](per_example=True))
@@ -211,7 +219,10 @@ def test_many_ids_are_looked_up_as_few_are(name):
     np.testing.assert_array_equal(many[:, i : i + 2], of_two)
 
 
-@pytest.mark.parametrize("path", ["sampled/pps", "sampled/mixture", "nce/unigram"])
+@pytest.mark.parametrize(
+  "path",
+  others_long(["sampled/pps", "sampled/mixture", "nce/unigram"], ["sampled/pps"]),
+)
 def test_with_several_blocks_a_step_costs_the_same_for_any_number_of_classes(path):
   head = ShardedHead(config.head(path, num_samples=64), MESH, 16)
 

@@ -131,7 +131,7 @@ def test_absolute_logits_promise_as_much_on_both_sides():
   [
     pytest.param(IVF(clusters=6, probes=2), marks=pytest.mark.long),
     IVF(clusters=6, probes=5),
-    IVF(clusters=30, probes=1),
+    pytest.param(IVF(clusters=30, probes=1), marks=pytest.mark.long),
     pytest.param(IVF(probes=2, power=0.5), marks=pytest.mark.long),
   ],
 )

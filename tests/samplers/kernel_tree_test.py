@@ -74,7 +74,7 @@ KERNELS = [
 
 @pytest.mark.parametrize(
   ("make", "num_classes", "layout"),
-  others_long(KERNELS, [KERNELS[2], KERNELS[-3], KERNELS[-2]]),
+  others_long(KERNELS, [KERNELS[-3]]),
 )
 def test_the_law_is_the_kernels_before_and_after_1000_updates(
   make, num_classes, layout, chi_square
@@ -137,7 +137,7 @@ STALE = {
       *((QuadraticPrior, "tree"), (QuadraticPrior, "sketch")),
       *((Quartic, "cut"), (Quartic, "softmax in a block")),
     ],
-    [(Quadratic, "tree"), (QuadraticPrior, "sketch"), (Quartic, "softmax in a block")],
+    [(QuadraticPrior, "sketch"), (Quartic, "softmax in a block")],
   ),
 )
 def test_the_law_is_known_when_sums_are_50_steps_old(make, name, chi_square):
@@ -228,10 +228,12 @@ def test_padding_is_no_change_of_rows():
   np.testing.assert_allclose(changed.tree.top_CF, exact.top_CF, atol=1e-4)
 
 
-@pytest.mark.parametrize("fields", STALE.values(), ids=STALE)
-def test_a_law_that_is_not_finite_is_reported_so(fields):
+@pytest.mark.parametrize(
+  "name", others_long(STALE, ["tree", "sketch", "softmax in a block"])
+)
+def test_a_law_that_is_not_finite_is_reported_so(name):
   """The trainer then stops, rather than go on with weights that mean nothing."""
-  sampler = QuadraticPrior(**fields)
+  sampler = QuadraticPrior(**STALE[name])
   counts, w_VD, h_ND, y = problem(100)
   stats = init(sampler, counts, w_VD, 50)
   h_ND = h_ND.at[1].set(jnp.nan).at[2].set(1e30)
@@ -241,20 +243,22 @@ def test_a_law_that_is_not_finite_is_reported_so(fields):
   np.testing.assert_array_equal(is_finite_N, [True, False, False, True])
 
 
-def test_steps_hold_no_array_of_the_size_of_the_table():
+@pytest.mark.parametrize(
+  "sampler", others_long([Quadratic(), Block(leaf_size=256)], [Quadratic()])
+)
+def test_steps_hold_no_array_of_the_size_of_the_table(sampler):
   num_classes, dim, rows = 200_000, 32, 64
-  for sampler in (Quadratic(), Block(leaf_size=256)):
-    head = Sampled(sampler=sampler, num_samples=8, absolute=sampler.absolute)
-    state = head.init(KEY, np.ones(num_classes, int), dim)
-    h_ND, y = jnp.ones((rows, dim)), single_targets(jnp.zeros(rows, int))
+  head = Sampled(sampler=sampler, num_samples=8, absolute=sampler.absolute)
+  state = jax.eval_shape(lambda: head.init(KEY, np.ones(num_classes, int), dim))
+  h_ND, y = jnp.ones((rows, dim)), single_targets(jnp.zeros(rows, int))
 
-    def step(state, h_ND, y, head=head):
-      out = head.backward(state, h_ND, y, KEY)
-      return head.update(state, out.grads, 0.1, 1.0)
+  def step(state, h_ND, y):
+    out = head.backward(state, h_ND, y, KEY)
+    return head.update(state, out.grads, 0.1, 1.0)
 
-    compiled = jax.jit(step, donate_argnums=0).lower(state, h_ND, y).compile()
-    table = state.table.w_VD.nbytes
-    assert compiled.memory_analysis().temp_size_in_bytes < table / 2
+  compiled = jax.jit(step, donate_argnums=0).lower(state, h_ND, y).compile()
+  table = 4 * state.table.w_VD.size
+  assert compiled.memory_analysis().temp_size_in_bytes < table / 2
 
 
 def test_whole_leaves_need_a_sample_that_holds_one():

@@ -187,7 +187,7 @@ def bits(state):
   [
     ("full", 1, "adam"),
     pytest.param("sampled/pps", 2, "adam", marks=pytest.mark.long),
-    ("adaptive", 1, "adagrad"),
+    pytest.param("adaptive", 1, "adagrad", marks=pytest.mark.long),
     ("nce/unigram", 1, "adagrad"),  # which learns log-partition functions
   ],
 )

@@ -16,6 +16,7 @@ import pytest
 from largevocab.errors import UserError
 from largevocab.heads import HEADS
 from largevocab.training.checkpoint import Checkpoints, shapes_of
+from tests.long import others_long
 
 # A restore that failed leaves tasks behind, which find their loop closed.
 pytestmark = pytest.mark.filterwarnings(
@@ -115,7 +116,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", others_long(DAMAGES, ["half", "gone"]))
 def test_what_is_restored_was_saved_whatever_is_damaged(directory, restore, damage):
   """Each file of a checkpoint in turn."""
   found = []
@@ -130,6 +131,7 @@ def test_what_is_restored_was_saved_whatever_is_damaged(directory, restore, dama
   assert 2 in found
 
 
+@pytest.mark.long
 def test_no_flipped_bit_is_restored(directory, restore):
   rng = np.random.default_rng(0)
   before = contents(directory / "3")
@@ -300,7 +302,9 @@ def test_too_many_open_files_are_no_damage(directory):
   assert (directory / "3").is_dir()
 
 
-@pytest.mark.parametrize("name", ["full", "sampled", "huffman", "hierarchical"])
+@pytest.mark.parametrize(
+  "name", others_long(["full", "sampled", "huffman", "hierarchical"], ["hierarchical"])
+)
 def test_a_head_reads_what_it_saved_before_it_knew_its_width(name, tmp_path):
   """Nor does what it knows now, which is static, stand in a checkpoint."""
   state = HEADS[name]().init(jax.random.key(0), [3, 2, 1, 1], 5)

@@ -17,6 +17,7 @@ from largevocab.main import main
 from largevocab.rows import sq_norm
 from largevocab.training.state import init_state, restore
 from largevocab.training.step import train_step
+from tests.long import others_long
 
 B, T, V, D = 6, 3, 30, 6
 LR, HEAD_FACTOR = 0.5, 0.5
@@ -56,7 +57,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", others_long(CASES, ["sampled/pps", "items"]))
 def test_a_step_is_that_of_the_dense_gradient_clipped(case):
   head = case.replace("items", "full")
   exp = experiment(head, clip_norm=0.05, **CASES[case])

@@ -8,9 +8,12 @@ import pytest
 
 from largevocab.errors import UserError
 from largevocab.training.lock import held
+from tests.long import others_long
+
+CONTENTS = [b"", b"[" * 10**5, b"7", b"\xff", b'{"pid": 1}']
 
 
-@pytest.mark.parametrize("content", [b"", b"7", b"[" * 10**5, b"\xff", b'{"pid": 1}'])
+@pytest.mark.parametrize("content", others_long(CONTENTS, CONTENTS[:2]))
 def test_whatever_the_file_of_a_lock_holds(tmp_path, content):
   with held(str(tmp_path)):
     (tmp_path / "lock").write_bytes(content)

@@ -6,10 +6,15 @@ import pytest
 from largevocab import config as c
 from largevocab.train import train
 from largevocab.training import profiler
+from tests.long import others_long
 
 
 @pytest.mark.parametrize(
-  ("at", "names"), [(3, range(3, 3 + profiler.STEPS)), (10, [10, 11]), (0, None)]
+  ("at", "names"),
+  others_long(
+    [(3, range(3, 3 + profiler.STEPS)), (10, [10, 11]), (0, None)],
+    [(10, [10, 11]), (0, None)],
+  ),
 )
 def test_traced_steps(tmp_path, at, names):
   settings = c.experiment(

@@ -15,6 +15,7 @@ from largevocab.errors import UserError
 from largevocab.train import train
 from largevocab.training import step as steps
 from largevocab.training.state import init_state, restore
+from tests.long import others_long
 
 B, T, V = 4, 3, 30
 LR = 0.5
@@ -61,7 +62,7 @@ def test_default_rates_are_those_without_a_schedule():
   assert all(rate(t) == training.learning_rate(t, 10) for t in range(100))
 
 
-@pytest.fixture(scope="module", params=["full", "hierarchical"])
+@pytest.fixture(scope="module", params=others_long(["full", "hierarchical"], ["full"]))
 def accumulated(request):
   """The first state, the states after one step on each of two batches and after one on
   both, and the program of a step with a bound on the norm."""
@@ -118,38 +119,43 @@ def run(config, workdir):
   return strip(result), [strip(json.loads(line)) for line in lines], leaves
 
 
-@pytest.mark.parametrize("mesh", [(1, 0), pytest.param((2, 1), marks=pytest.mark.long)])
-def test_a_run_that_stops_early_resumes_to_the_same_step_and_bits(
-  tmp_path, mesh, caplog
-):
+def stopping(mesh, patience):
   """With all that there is: two batches a step, warm-up, a schedule, lazy decay."""
-  keys = {"accumulate": 2, "warmup_steps": 3, "schedule": "cosine", "patience": 2}
-  keys |= {"lr": 0.3, "max_steps": 200, "epochs": 1000.0}
-  config = settings("sampled/pps", "adamw", mesh, evaluating=0.4, **keys)
+  keys = {"accumulate": 2, "warmup_steps": 3, "schedule": "cosine"}
+  keys |= {"lr": 0.3, "max_steps": 200, "epochs": 1000.0, "patience": patience}
+  return settings("sampled/pps", "adamw", mesh, evaluating=0.4, **keys)
+
+
+def test_a_run_stops_early_and_keeps_its_best_state(tmp_path, caplog):
+  config = stopping((1, 0), patience=2)
   with caplog.at_level("INFO", "largevocab"):
-    result, lines, state = run(config, tmp_path)
+    result, lines, _ = run(config, tmp_path)
   told = [line for line in caplog.messages if "  valid  " in line]
   assert len(told) == len(set(told))  # no validation is done twice
   losses = [line["nll"] for line in lines if line["split"] == "valid"]
   best = losses.index(min(losses))
   assert best == len(losses) - 3
   assert result["steps"] == 8 * len(losses) < 200
-  saved = sorted(
-    int(p.name) for p in tmp_path.glob("checkpoints/*") if p.name.isdigit()
-  )
+  saved = {int(p.name) for p in tmp_path.glob("checkpoints/*") if p.name.isdigit()}
   assert 8 * (best + 1) in saved
-  assert saved[-1] == result["steps"]
+  assert max(saved) == result["steps"]
   (tmp_path / "result.json").unlink()
   assert run(config, tmp_path)[:2] == (result, lines)  # only measured
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mesh", [(1, 0), (2, 1)])
+def test_a_run_that_stops_early_resumes_to_the_same_step_and_bits(tmp_path, mesh):
+  config = stopping(mesh, patience=2)
+  result, lines, state = run(config, tmp_path)
   (tmp_path / "result.json").unlink()
-  shutil.rmtree(tmp_path / "checkpoints" / str(saved[-1]))
+  shutil.rmtree(tmp_path / "checkpoints" / str(result["steps"]))
   again = run(config, tmp_path)
   assert again[:2] == (result, lines)
   for a, b in zip(again[2], state, strict=True):
     np.testing.assert_array_equal(a, b)
-  keys["patience"] = 3
-  config = settings("sampled/pps", "adamw", mesh, evaluating=0.4, **keys)
-  assert run(config, tmp_path)[0]["steps"] > result["steps"]  # it goes on
+  more = run(stopping(mesh, patience=3), tmp_path)[0]
+  assert more["steps"] > result["steps"]  # it goes on
 
 
 @pytest.mark.long

@@ -59,6 +59,7 @@ def reference(kind, first_VE):
   return {"looked_up": looked_up, "norms": norms, "rows": rows_VE, "slots": sum_sq_VE}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", SHAPES)
 def test_steps_are_those_of_a_dense_reference(trained, kind):
   for got in trained[kind].values():
@@ -70,6 +71,7 @@ def test_steps_are_those_of_a_dense_reference(trained, kind):
       )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", SHAPES)
 def test_initial_rows_do_not_depend_on_the_devices_and_padding_is_no_row(trained, kind):
   first = trained[kind]["1"]["first"]
@@ -82,6 +84,7 @@ def test_initial_rows_do_not_depend_on_the_devices_and_padding_is_no_row(trained
     assert moved.sum() > 10
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", SHAPES)
 def test_a_step_sends_no_rows_and_keeps_the_table_in_place(trained, kind):
   length = 1 if kind == "bags" else SHAPES[kind][1]
@@ -114,13 +117,15 @@ def test_scalars_of_an_optimiser_are_on_each_device():
   inputs = ShardedInputs(plain, ONE, BLOCKS)
   table = inputs.init(jax.random.key(0), V)
   want = plain.optimizer.init(table.rows.w_VD)
-  step = jax.jit(inputs.update)
+
+  @jax.jit
+  def step(table, want, x, target):
+    new = inputs.update(table, inputs.gradient(table, x, target), LR, 0.5)
+    grads = plain.gradient(want, table.blocks.row(x), target)
+    return new, plain.update(want, grads, LR, 0.5)
+
   for i in range(3):
-    x, target = batch("words", i)
-    grads = inputs.gradient(table, x, jnp.asarray(target))
-    table = step(table, grads, LR, 0.5)
-    at = table.blocks.row(jnp.asarray(x))
-    want = plain.update(want, plain.gradient(want, at, jnp.asarray(target)), LR, 0.5)
+    table, want = step(table, want, *map(jnp.asarray, batch("words", i)))
   assert float(want.slots["log_decay"]) < 0
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),

@@ -75,13 +75,15 @@ def test_a_workdir_may_have_any_name(run, tmp_path):
   assert json.loads(out)["test_nll"] == read(workdir / "result.json")["test_nll"]
 
 
-def test_home_directory_is_found(run, tmp_path, monkeypatch):
-  monkeypatch.setenv("HOME", str(tmp_path))
-  monkeypatch.chdir(tmp_path)
-  assert run(TINY, "--workdir=~/runs")[0] == 0
-  assert (tmp_path / "runs" / "result.json").exists()
-  assert run("--mode=evaluate", "--workdir=~/runs")[0] == 0
-  assert not (tmp_path / "~").exists()
+def test_home_directory_is_found(run, workdir, monkeypatch):
+  monkeypatch.setenv("HOME", str(workdir.parent))
+  monkeypatch.chdir(workdir.parent)
+  there = f"--workdir=~/{workdir.name}"
+  status, _, lines = run(TINY, there, "--config.train.max_steps=3")
+  assert status == 1
+  assert f"{workdir}" in lines[-1]
+  assert run("--mode=evaluate", there)[0] == 0
+  assert not (workdir.parent / "~").exists()
 
 
 @pytest.mark.parametrize("workdir", ["~nosuch/a", "gs://bucket/a", "a\nb", "a\udcff"])
@@ -104,6 +106,7 @@ def test_a_file_is_no_workdir(run, tmp_path):
     assert "checkpoint" not in lines[-1]
 
 
+@pytest.mark.long
 def test_one_process_trains_in_a_workdir(run, workdir):
   """The other one names it and changes nothing; questions are answered meanwhile."""
   code = (
@@ -351,6 +354,7 @@ def test_a_run_is_not_continued_on_other_data(run, tmp_path):
     assert (workdir / "vocabulary.txt").read_bytes() == names
 
 
+@pytest.mark.long
 def test_a_run_goes_on_where_its_data_were_moved_to(run, tmp_path):
   """And not on others."""
   paths = [tmp_path / name for name in ("old", "new", "other")]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from largevocab.ops.adaptive.clusters import Clusters, widths
 from largevocab.ops.adaptive.model import Model, Tail, class_rows
 from largevocab.ops.softmax.bias import extended_width
 from largevocab.ops.softmax.chunks import compute_dtype, logits
+from tests.long import others_long
 
 N, P, D = 9, 2, 6
 SIZES = (5, 7, 11)
@@ -73,7 +75,7 @@ def masked_loss(h_ND, model, place_NP, w_NP):
   return -(w_NP * log_p_NP).sum()
 
 
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("bias", others_long([True, False], [True]))
 def test_sums_to_one(bias):
   with jax.enable_x64(True):
     m = jax.tree.map(lambda x: x.astype(jnp.float64), model(bias))
@@ -90,8 +92,16 @@ def test_sums_to_one(bias):
     np.testing.assert_allclose(p_NV, jnp.exp(at_once), rtol=1e-12)
 
 
-@pytest.mark.parametrize("capacity", [1, 3, N * P])
-@pytest.mark.parametrize("where", WHERE)
+masked_gradients = jax.jit(jax.value_and_grad(masked_loss, (0, 1)))
+
+
+@pytest.mark.parametrize(
+  ("where", "capacity"),
+  others_long(
+    itertools.product(WHERE, [1, 3, N * P]),
+    [*((where, 3) for where in WHERE), ("everywhere", 1)],
+  ),
+)
 def test_loss_and_gradients_are_those_of_masks(where, capacity):
   """However many true classes a tail has, and however few fit."""
   with jax.enable_x64(True):
@@ -99,9 +109,7 @@ def test_loss_and_gradients_are_those_of_masks(where, capacity):
     h_ND = normal(9, N, D).astype(jnp.float64)
     place_NP, w_NP = batch(WHERE[where])
     loss, got = loss_and_gradients(h_ND, m, place_NP, w_NP, (capacity,) * 2)
-    wanted, (dh_ND, dmodel) = jax.value_and_grad(masked_loss, (0, 1))(
-      h_ND, m, place_NP, w_NP
-    )
+    wanted, (dh_ND, dmodel) = masked_gradients(h_ND, m, place_NP, w_NP)
     np.testing.assert_allclose(loss, wanted, rtol=1e-12)
     close = functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-13)
     jax.tree.map(close, (got.h_ND, got.model), (dh_ND, dmodel))
@@ -134,8 +142,10 @@ def test_what_overflows_is_not_dropped():
   assert grads.reached_J.tolist() == [0, N]
 
 
-@pytest.mark.parametrize("k", [1, 4, 6, V])
-@pytest.mark.parametrize("scale", [0.3, 3.0])
+@pytest.mark.parametrize(
+  ("scale", "k"),
+  others_long(itertools.product([0.3, 3.0], [1, 4, 6, V]), [(0.3, 1), (3.0, 6)]),
+)
 def test_top_k_is_that_of_all_classes(k, scale):
   rng = np.random.default_rng(2)
   class_V = np.concatenate([np.sort(p) for p in np.split(rng.permutation(V), [5, 12])])

@@ -1,9 +1,12 @@
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from largevocab.ops.draws import blocks
+from tests.long import others_long
 
 N, D = 3, 4
 WAYS = [blocks.logits_by_pair, blocks.logits_by_example, blocks.block_logits]
@@ -39,7 +42,7 @@ def test_ids_are_those_of_the_slice(num_classes, size):
     assert ids_E[-1] < num_classes
 
 
-@pytest.mark.parametrize("num_classes", [1, 10, 11])
+@pytest.mark.parametrize("num_classes", others_long([1, 10, 11], [10]))
 def test_every_class_is_in_one_block(num_classes):
   for size in range(1, num_classes + 1):
     block_NK = jnp.arange(-(-num_classes // size))[None]
@@ -48,8 +51,13 @@ def test_every_class_is_in_one_block(num_classes):
     assert sorted(own.tolist()) == list(range(num_classes))
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("num_classes", "size"), SIZES)
+@pytest.mark.parametrize(
+  ("way", "num_classes", "size"),
+  others_long(
+    [(way, *of) for way in WAYS for of in SIZES],
+    [(way, *of) for way in WAYS for of in SIZES[::3]],
+  ),
+)
 def test_logits_are_those_of_the_ids(way, num_classes, size):
   x_ND, w_VD, block_NK = problem(num_classes, size)
   o_NKE = jax.jit(way, static_argnums=3)(x_ND, w_VD, block_NK, size)
@@ -61,9 +69,13 @@ def test_logits_are_those_of_the_ids(way, num_classes, size):
     np.testing.assert_allclose(o_NKE[n, k, e], want, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("width", [D, 130])
-@pytest.mark.parametrize("num", [3, 32, 33, 67])
-@pytest.mark.parametrize("at_once", [1, 2, 10**6])
+@pytest.mark.parametrize(
+  ("at_once", "num", "width"),
+  others_long(
+    itertools.product([1, 2, 10**6], [3, 32, 33, 67], [D, 130]),
+    [(1, 32, D), (1, 33, D), (2, 67, D), (10**6, 67, D), (2, 3, 130)],
+  ),
+)
 def test_some_examples_at_a_time_are_all_of_them(at_once, num, width, monkeypatch):
   lanes = -(-width // 128) * 128
   monkeypatch.setattr(blocks, "_AT_A_TIME", at_once * 5 * 6 * lanes)

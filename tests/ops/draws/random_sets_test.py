@@ -8,6 +8,7 @@ import scipy.stats
 
 from largevocab.ops.draws import random_sets, strata
 from largevocab.ops.draws.random_sets import Compared, Poissonised, Systematic
+from tests.long import others_long
 
 UNITS = strata.IID_STRATA * strata.UNIT
 
@@ -91,9 +92,10 @@ def test_sets_are_ascending_and_distinct_where_draws_repeat():
   assert repeated > 1000  # the merge had something to do
 
 
-@pytest.mark.parametrize(
-  "b_V", [[0.5, 0.25, 0.5], [0.5, 0.5], [0.1, 0.2], [0.9999999, 0.5, 0.7, 0.3]]
-)
+FRACTIONS = [[0.5, 0.25, 0.5], [0.5, 0.5], [0.1, 0.2], [0.9999999, 0.5, 0.7, 0.3]]
+
+
+@pytest.mark.parametrize("b_V", others_long(FRACTIONS, FRACTIONS[::3]))
 def test_systematic_probabilities_are_the_lengths_over_all_fractions(b_V):
   sets, realised_V = random_sets.build_systematic(np.array(b_V))
   np.testing.assert_allclose(realised_V, b_V, atol=1e-8)
@@ -111,7 +113,7 @@ def test_systematic_probabilities_are_the_lengths_over_all_fractions(b_V):
   ("b_V", "larger_V", "way"),
   [
     (zipf(1000, 5), zipf(1000, 60), Poissonised),
-    (np.zeros(1000), zipf(1000, 60), Poissonised),
+    pytest.param(np.zeros(1000), zipf(1000, 60), Poissonised, marks=pytest.mark.long),
     (np.append(np.zeros(36), zipf(4, 2)), zipf(40, 9), Compared),
     (np.zeros(40), zipf(40, 9), Compared),
   ],

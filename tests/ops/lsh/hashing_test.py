@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import binomtest
 
 from largevocab.ops.lsh import hashing, winner_take_all
+from tests.long import others_long
 from tests.ops.lsh import collisions
 from tests.samplers import naive_lsh
 
@@ -91,7 +92,7 @@ def test_mips_agrees_as_often_as_theory_says(size):
     *(("simhash", 3, 24, NUM), ("mips", 3, 24, NUM), ("dwta", 1, 24, NUM)),
     # Codes of winners are not independent: bins of a permutation have nothing in
     # common. Where they are few of many, this is less than 4000 tries can tell.
-    ("dwta", 3, 256, 8000),
+    pytest.param("dwta", 3, 256, 8000, marks=pytest.mark.long),
   ],
 )
 def test_retrieval_over_many_hash_functions(family, codes, dim, num):
@@ -120,7 +121,7 @@ def test_retrieval_over_many_hash_functions(family, codes, dim, num):
 SIZES = [(64, 4), (24, 3), (20, 2), (20, 3), (9, 4), (8, 2), (5, 3), (1, 2)]
 
 
-@pytest.mark.parametrize(("dim", "codes"), SIZES)
+@pytest.mark.parametrize(("dim", "codes"), others_long(SIZES, SIZES[1::3]))
 def test_digits_are_their_definition_also_of_sparse_vectors(dim, codes):
   rng = np.random.default_rng(1)
   functions = winner_take_all.new_functions(KEY, dim, codes, 5)

@@ -9,6 +9,7 @@ import pytest
 
 from largevocab.ops.lsh import slot_tables
 from largevocab.ops.lsh.votes import first_distinct, most_common
+from tests.long import others_long
 from tests.samplers import naive_lsh
 
 KEY = jax.random.key(0)
@@ -36,7 +37,7 @@ def naive_tables(tables, bucket_LV, slots):
   return ids_LKE
 
 
-@pytest.mark.parametrize("slots", [1, 3, 8, 16])
+@pytest.mark.parametrize("slots", others_long([1, 3, 8, 16], [1, 8]))
 def test_tables_through_many_changes(slots):
   tables, bucket_LV = random_tables(slots)
   want_LKE = naive_tables(tables, bucket_LV, slots)
