@@ -200,6 +200,42 @@ class TensorFlowSoftmax:
     return tuple(x.numpy() for x in self._gradients)
 
 
+class TorchAdaptive:
+  """A step of `torch.nn.AdaptiveLogSoftmaxWithLoss` with SGD."""
+
+  def __init__(
+    self,
+    given: dict[str, np.ndarray],
+    num_classes: int,
+    cutoffs: list[int],
+    lr: float,
+  ):
+    torch = torch_there()
+    dim = given["h_ND"].shape[1]
+    head = torch.nn.AdaptiveLogSoftmaxWithLoss(dim, num_classes, cutoffs)
+    with torch.no_grad():
+      head.head.weight.copy_(torch.tensor(given["head"]))
+      for i, (down, rows) in enumerate(head.tail):
+        down.weight.copy_(torch.tensor(given[f"down_{i}"]))
+        rows.weight.copy_(torch.tensor(given[f"tail_{i}"]))
+    self._h = torch.tensor(given["h_ND"]).requires_grad_()
+    self._ids = torch.tensor(given["ids_N"]).long()
+    self._torch, self._head = torch, head
+    self._sgd = torch.optim.SGD(head.parameters(), lr=lr)
+
+  def __call__(self) -> None:
+    self._sgd.zero_grad()
+    self._h.grad = None
+    self._head(self._h, self._ids).loss.backward()
+    self._sgd.step()
+    wait_for(self._torch)
+
+  def results(self) -> tuple[np.ndarray, ...]:
+    """Rows of the short-list and of each tail."""
+    tails = (tail[1].weight for tail in self._head.tail)
+    return in_numpy(self._torch, self._head.head.weight, *tails)
+
+
 class TorchTopK:
   """A matrix product and `torch.topk`."""
 
@@ -234,6 +270,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
   "tensorflow sampled": TensorFlowSampled,
   "torch softmax": TorchSoftmax,
   "tensorflow softmax": TensorFlowSoftmax,
+  "torch adaptive": TorchAdaptive,
   "torch top_k": TorchTopK,
   "numpy product": NumpyProduct,
 }

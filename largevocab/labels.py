@@ -235,7 +235,8 @@ def known_targets(y: Targets, num_classes: int) -> Targets:
   is_class_NP = is_class(y.ids_NP, num_classes)
   return y._replace(
     ids_NP=jnp.where(is_class_NP, y.ids_NP, num_classes),
-    w_NP=jnp.where(is_class_NP | (y.w_NP == 0), y.w_NP, jnp.nan),
+    # A constant on padding, of which the loss is no function.
+    w_NP=jnp.where(is_class_NP, y.w_NP, jnp.where(y.w_NP == 0, 0.0, jnp.nan)),
   )
 
 

@@ -8,6 +8,7 @@ import pytest
 from largevocab import check_targets, multi_targets, single_targets
 from largevocab.errors import UserError
 from largevocab.labels import Counts, Targets, as_counts
+from largevocab.losses import softmax_cross_entropy
 
 
 @pytest.mark.parametrize(
@@ -165,6 +166,13 @@ def test_labels_beyond_32_bits_become_no_other_class():
       [[-1, 3]],
       [[0.5, 0.5]],
     )  # so that the loss is NaN
+
+
+def test_a_loss_is_no_function_of_the_weights_of_padding():
+  ids_NP, h_ND, w_VD = np.array([[0, 9], [1, -1]]), np.ones((2, 3)), np.ones((5, 3))
+  loss = lambda w_NP: softmax_cross_entropy(h_ND, w_VD, ids_NP, w_NP)
+  g_NP = jax.grad(loss)(jnp.array([[1.0, 0.0], [0.5, 0.0]]))
+  np.testing.assert_allclose(g_NP, np.log(5) * np.eye(2)[[0, 0]], rtol=1e-6)
 
 
 def test_targets_are_checked_where_they_have_weight():

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from largevocab import main
+from largevocab import main, single_targets
 from largevocab.config import HEAD_NAMES
 from largevocab.samplers import SAMPLERS
 
@@ -65,7 +65,7 @@ def test_the_example_of_a_step_trains(capsys):
   assert names["step"].dh_ND.shape == h_ND.shape
   for number in range(30):
     step = jax.jit(head.backward)(state, h_ND, y, jax.random.key(number))
-    state = head.update(state, step.grads, lr=1.0, scale=1.0)
+    state = jax.jit(head.update)(state, step.grads, lr=1.0, scale=1.0)
   assert float(head.evaluate(state, h_ND, y)["nll"].mean()) < 0.7 * before
 
 
@@ -80,7 +80,7 @@ def test_the_example_of_clipping_bounds_the_joint_norm():
   params, state = copy(names["params"]), copy(names["head_state"])
 
   def moved_by(step):
-    batch = names["x"], names["labels"], jax.random.key(0)
+    batch = names["x"], names["y"], jax.random.key(0)
     after, new, _ = names[step](copy(params), copy(state), *batch)
     return np.hypot(
       np.linalg.norm(np.float64(after["w"]) - params["w"]),
@@ -99,11 +99,11 @@ def test_the_example_of_a_loop_trains(capsys):
   assert float(capsys.readouterr().out) < 0.5 * np.log(num_classes)
   params, state = names["params"], names["head_state"]
   x = jax.random.normal(jax.random.key(1), (32, 8))
-  labels = np.random.default_rng(0).integers(0, num_classes, 32)
+  y = single_targets(np.random.default_rng(0).integers(0, num_classes, 32))
   losses = []
   for step in range(200):
     key = jax.random.key(step)
-    params, state, loss = names["train_step"](params, state, x, labels, key)
+    params, state, loss = names["train_step"](params, state, x, y, key)
     losses.append(float(loss))
   assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:10])
   capsys.readouterr()

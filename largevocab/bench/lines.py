@@ -135,7 +135,7 @@ def published(path: pathlib.Path, tasks: Mapping[str, Task] = TASKS) -> list[Rec
 
 def _is_old(row: Record) -> bool:
   """Whether a line is of an earlier version of the protocol."""
-  return _is_of(row.get("protocol"), int) and row["protocol"] < PROTOCOL
+  return records.is_of(row.get("protocol"), int) and row["protocol"] < PROTOCOL
 
 
 def method_of(row: Record) -> str:
@@ -270,12 +270,16 @@ def _faults_of_keys(row: Record) -> Iterator[str]:
       yield f"{key}: is missing"
     elif key in row and key not in wanted | OPTIONAL:
       yield f"{key}: {what} has none; leave it out"
-    elif key in row and not _is_of(row[key], kind):
+    elif key in row and not records.is_of(row[key], kind):
       yield f"{key}: is {row[key]!r:.80}, not {_KINDS[kind]}"
   settings, points = row.get("settings"), row.get("curve")
-  if isinstance(settings, list) and not all(_is_of(word, str) for word in settings):
+  if isinstance(settings, list) and not all(
+    records.is_of(word, str) for word in settings
+  ):
     yield "settings: are not all texts, KEY=VALUE"
-  if isinstance(points, list) and not all(map(_is_point, points)):
+  if isinstance(points, list) and not all(
+    records.is_point(point, finite=True) for point in points
+  ):
     yield "curve: has points other than [step, value, seconds] of finite numbers"
 
 
@@ -374,17 +378,6 @@ def _faults_of_methods(
       for key in _SAME:
         if row.get(key) != first.get(key):
           yield f"{number_of}: {key}: is not that of line {number}, of the same method"
-
-
-def _is_of(value: Any, kind: type) -> bool:
-  if kind is float:
-    return records.is_number(value) and math.isfinite(value)
-  return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
-
-
-def _is_point(point: Any) -> bool:
-  is_triple = isinstance(point, list) and len(point) == 3
-  return is_triple and all(_is_of(value, float) for value in point)
 
 
 def _is_possible(value: float, metric: str) -> bool:

@@ -77,7 +77,9 @@ class AdaptiveGrads(NamedTuple):
     head_VD: of the short-list and the clusters.
     tails: of the rows of each tail.
     downs: of the projections.
-    reached_J: i32[J], number of true classes of the batch in each tail.
+    reached_J: i32[J], number of true classes of the batch in each tail; 0: its gradient
+      is taken for 0 where `lazy` is set. So do not subtract gradients leaf by leaf, but
+      give weights to `largevocab.accumulate`.
   """
 
   head_VD: jax.Array
@@ -191,7 +193,7 @@ class Adaptive(Partitioned, LinearHead):
     leave = lambda table, _: self.optimizer.after_step(table, lr)
     is_lazy = self.lazy and not self.optimizer.weight_decay
     move_tail = lambda table, g_VD, num: (
-      jax.lax.cond(num > 0, move, leave, table, g_VD) if is_lazy else move(table, g_VD)
+      jax.lax.cond(num != 0, move, leave, table, g_VD) if is_lazy else move(table, g_VD)
     )
     with shards.one_block():  # all devices round projections alike
       downs = tuple(map(move, state.downs, grads.downs))

@@ -157,7 +157,9 @@ def read_batch(
   h_ND: jax.Array, y: Targets, num_rows: int, given: Activations | None
 ) -> tuple[jax.Array, Targets]:
   """A batch as heads compute with it: h in at least float32, invalid ids as padding
-  (`known_targets`). `head_step` casts results back.
+  (`known_targets`), at least one label for each example. Activations of examples
+  without weight are 0, whatever they were, since 0 NaN is NaN. `head_step` casts
+  results back.
 
   Of several devices, each reads the batch of all; `num_rows` is the number of rows on
   this one, and classes of others are padding that keeps its weight.
@@ -174,9 +176,13 @@ def read_batch(
   check_shapes(h_ND=h_ND, **y._asdict())
   check_mesh(y.ids_NP)
   h_ND, y = shards.all_examples((h_ND, y))
+  if not y.ids_NP.shape[1]:
+    one_N1 = jnp.zeros((len(h_ND), 1))
+    y = y._replace(ids_NP=one_N1.astype(jnp.int32), w_NP=one_N1)
   y = known_targets(y, shards.num_classes(num_rows))
+  counts_N1 = jnp.any(y.w_NP != 0, axis=1, keepdims=True)
   y = y._replace(ids_NP=shards.own_rows(y.ids_NP, num_rows))
-  return wide(h_ND), y
+  return jnp.where(counts_N1, wide(h_ND), 0), y
 
 
 def head_step(

@@ -246,6 +246,10 @@ class Hierarchical(LinearHead):
     leaves = self.optimizer.update(state.leaves, grads.leaves, lr, scale)
     return state._replace(clusters=step, leaves=leaves)
 
+  def refresh(self, state: HierarchicalState, key: jax.Array) -> HierarchicalState:
+    """All rows decayed up to now, where the optimiser's decay is decoupled."""
+    return state._replace(leaves=self.optimizer.settled(state.leaves))
+
   def evaluate(
     self, state: HierarchicalState, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:

@@ -132,6 +132,10 @@ class Huffman(LinearHead):
     check_grads(grads, RowGrads)
     return state._replace(nodes=self.optimizer.update(state.nodes, grads, lr, scale))
 
+  def refresh(self, state: HuffmanState, key: jax.Array) -> HuffmanState:
+    """All rows decayed up to now, where the optimiser's decay is decoupled."""
+    return state._replace(nodes=self.optimizer.settled(state.nodes))
+
   def evaluate(
     self, state: HuffmanState, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:

@@ -87,7 +87,9 @@ class Sampled(LinearHead):
   Attributes:
     loss: of `largevocab.losses`.
     sampler: proposal distribution of the negatives.
-    num_samples: M, negatives per draw: per batch if the sampler shares them.
+    num_samples: M, negatives per draw: per batch if the sampler shares them. Of draws
+      of each example's own at least 2: with one, weights are those of plain importance
+      sampling (`losses.complement_weights`), and the loss has no lower bound.
     exact_batch: all true classes of the batch are candidates of every example.
     exact_frequent: so are this many of the most frequent classes. A sampler by counts
       still draws them, to no effect; `PPS` has its own exact classes.
@@ -267,7 +269,7 @@ class Sampled(LinearHead):
 
   def refreshes(self, step):
     is_due = is_refresh(step, self.refresh_every, self.refresh_growth)
-    return is_due and keeps_up(self.sampler)
+    return is_due and (keeps_up(self.sampler) or self.optimizer.decoupled_decay > 0)
 
   def refresh(self, state, key):
     table = self.optimizer.settled(state.table)

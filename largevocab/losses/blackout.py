@@ -94,6 +94,7 @@ class BlackOut(SampledLoss):
   `power` a.
 
   Source: Ji et al. 2016; Barber & Botev 2016, section 3.4, equations 46-47.
+  Cost: that of `blackout_loss`.
   """
 
   def __call__(self, scores):

@@ -76,6 +76,7 @@ class Importance(SampledLoss):
   cost.
 
   Source: Bengio and Senecal 2008; Barber & Botev 2016, section 2, equations 12-14.
+  Cost: that of `importance_loss`.
   """
 
   likelihood = True

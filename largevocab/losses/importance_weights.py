@@ -40,6 +40,7 @@ def complement_weights(
   Source: Blanc and Rendle 2018, equation 2, where the negatives are m draws from q
     without the positive. Deviation: here they are those of m draws that missed the
     exact set, and f corrects for the case that none did.
+  Cost: O(N).
 
   >>> log_exact_N, log_drawn_N = complement_weights(jnp.array([0.5]), jnp.array([2]), 2)
   >>> [f"{jnp.exp(x[0]):.4f}" for x in (log_exact_N, log_drawn_N)]  # 2/3, (1/2) / (3/4)

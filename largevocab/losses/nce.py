@@ -87,6 +87,7 @@ class NCE(SampledLoss):
 
   Source: Barber & Botev 2016, section 3.2, equations 30-31; Mnih and Teh 2012 (z per
     context, and z = 1).
+  Cost: that of `nce_loss`; a row of state for each learned log z.
   """
 
   keeps_hits = True

@@ -107,6 +107,7 @@ class NegativeSampling(SampledLoss):
   Source: Mikolov et al. 2013; Barber & Botev 2016, section 3.3.2, which takes the mean
     and uses the scores directly; Petrov and Macdonald 2023. The optimal scores are
     given by Levy and Goldberg 2014, for draws that keep the true class, without 1 - p.
+  Cost: that of `negative_sampling_loss`.
   """
 
   calibration: Share = 0.0

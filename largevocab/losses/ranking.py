@@ -101,6 +101,7 @@ class Ranking(SampledLoss):
     alpha: the margin: a number, or 'log(V-1)'.
 
   Source: Barber & Botev 2016, section 3.3, equations 32-42.
+  Cost: that of `ranking_loss`.
   """
 
   penalty: Annotated[str, OneOf(*PENALTIES)] = "log"

@@ -102,6 +102,8 @@ class SampledSoftmax(SampledLoss):
   Source: Barber & Botev 2016, section 2.1 (complementary sum, equations 22-26), Blanc &
     Rendle 2018, equations 2-3 (negatives corrected, the positive not), Daghaghi et al.
     2021, sections 2 and 2.2 (the active set).
+  Cost: that of `sampled_softmax_loss`; where each example has independent draws, also
+    that of their probabilities on the exact set.
   """
 
   likelihood = True

@@ -55,6 +55,7 @@ def softmax_cross_entropy(
   '1.6094'
   """
   check_shapes(h_ND=h_ND, w_VD=w_VD, ids_NP=ids_NP, w_NP=w_NP)
+  h_ND, w_VD = jnp.asarray(h_ND), jnp.asarray(w_VD)
   num_classes, dim = w_VD.shape
   if not len(h_ND):
     return jnp.zeros(())

@@ -96,6 +96,7 @@ class UpperBound(SampledLoss):
   bound.
 
   Source: Barber & Botev 2016, section 5, equation 48.
+  Cost: that of `upper_bound_loss`.
   """
 
   likelihood = True

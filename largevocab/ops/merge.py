@@ -113,7 +113,7 @@ def merge_by_sort(ids_R, rows_RD, num_rows):
   index_R = jnp.arange(ids_R.shape[0], dtype=ids_R.dtype)
   ids_R, order_R = lax.sort_key_val(jnp.minimum(ids_R, num_rows), index_R)
   rows_RD = jnp.where((ids_R < num_rows)[:, None], rows_RD[order_R], 0)
-  starts_R = jnp.concatenate([jnp.ones(1, bool), ids_R[1:] != ids_R[:-1]])
+  starts_R = _starts(ids_R)
   segment_R = jnp.cumsum(starts_R) - 1
   summed_RD = jax.ops.segment_sum(
     rows_RD, segment_R, num_segments=len(index_R), indices_are_sorted=True
@@ -165,9 +165,15 @@ def _first_occurrence_by_sort(ids_R):
   """`first_occurrence` by a stable sort: the index of the first in each run of ids."""
   index_R = jnp.arange(ids_R.shape[0], dtype=jnp.int32)
   sorted_R, order_R = lax.sort_key_val(ids_R, index_R)
-  starts_R = jnp.concatenate([jnp.ones(1, bool), sorted_R[1:] != sorted_R[:-1]])
+  starts_R = _starts(sorted_R)
   first_R = order_R[lax.cummax(jnp.where(starts_R, index_R, 0))]
   return jnp.zeros_like(index_R).at[order_R].set(first_R, unique_indices=True)
+
+
+def _starts(sorted_R: jax.Array) -> jax.Array:
+  """Where a run of equal ids begins."""
+  first = jnp.ones(min(1, len(sorted_R)), bool)
+  return jnp.append(first, sorted_R[1:] != sorted_R[:-1])
 
 
 def _hash(ids_R, salt, bits):

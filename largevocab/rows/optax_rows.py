@@ -59,6 +59,11 @@ class OptaxRows(RowOptimizer):
 class AdamW(RowOptimizer):
   """`optax.adamw`, with decay that is dense: see `decoupled_decay`.
 
+  In update t of the table, of a row that it touches,
+
+    m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) g^2
+    direction = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps).
+
   Moments of rows that are not touched stay as they are, as in `OptaxRows`. `Adam` with
   `decoupled_decay` decays them too.
 
@@ -68,7 +73,9 @@ class AdamW(RowOptimizer):
     b2: decay of the second moment.
     eps: added to the root of the second moment.
 
-  Source: Loshchilov and Hutter 2019, algorithm 2.
+  Source: Loshchilov and Hutter 2019, algorithm 2. Deviations: those of `RowOptimizer`;
+    moments of rows that are not touched.
+  Cost: O(R D) an update; twice as many floats of state as the table has.
   """
 
   decoupled_decay: NonNegative = 1e-4
@@ -82,16 +89,18 @@ class AdamW(RowOptimizer):
 
 @settings
 class Lion(RowOptimizer):
-  """`optax.lion`: the sign of an average of gradients.
+  """`optax.lion`: direction = sign(b1 m + (1 - b1) g), then m <- b2 m + (1 - b2) g.
 
-  The average of rows that are not touched stays as it is.
+  The average m of rows that are not touched stays as it is.
 
   Attributes:
     decoupled_decay: of the weights, dense.
     b1: weight of the average in the step.
     b2: decay of the average.
 
-  Source: Chen et al. 2023, algorithm 2.
+  Source: Chen et al. 2023, algorithm 2. Deviation: the average of rows that are not
+    touched.
+  Cost: O(R D) an update; as many floats of state as the table has.
   """
 
   decoupled_decay: NonNegative = 1e-3
@@ -104,13 +113,17 @@ class Lion(RowOptimizer):
 
 @settings
 class RMSProp(RowOptimizer):
-  """`optax.rmsprop`: gradients over the root of their mean square.
+  """`optax.rmsprop`: direction = g / sqrt(v + eps) with v <- d v + (1 - d) g^2.
 
-  The mean square of rows that are not touched stays as it is.
+  The mean square v of rows that are not touched stays as it is.
 
   Attributes:
-    mean_decay: decay of the mean square.
+    mean_decay: d, decay of the mean square.
     eps: added to it, inside the root.
+
+  Source: Tieleman and Hinton 2012. Deviations: eps; the mean square of rows that are
+    not touched.
+  Cost: O(R D) an update; as many floats of state as the table has.
   """
 
   mean_decay: Decay = 0.9

@@ -41,7 +41,8 @@ class RowOptimizer(abc.ABC):
       rates were (`largevocab.rows.lazy_decay`). Given the same gradients, a touched row
       then equals that of dense decay. Until it is touched, readers see a row as it was
       left: the forward pass that touches it, samplers, evaluation, checkpoints. Rows of
-      the head `sampled` are brought up to date when its sampler is refreshed.
+      the head `sampled` are brought up to date every `refresh_every` steps, those of
+      `huffman` and `hierarchical` by a call of `refresh`.
     row_dtype: of the rows of tables, 'float32' or 'bfloat16', which takes half the
       memory. Steps are computed in float32, and the optimiser's state is float32; new
       rows of bfloat16 are rounded at random, so that they are those of float32 in
@@ -345,6 +346,10 @@ class Adagrad(RowOptimizer):
   Attributes:
     initial_accumulator: initial value of s.
     eps: added inside the root.
+
+  Source: Duchi, Hazan and Singer 2011, section 3 (diagonal matrices). Deviations: eps
+    is inside the root; s starts at `initial_accumulator`, not 0.
+  Cost: O(R D) an update; as many floats of state as the table has.
   """
 
   initial_accumulator: NonNegative = 0.1
@@ -383,6 +388,7 @@ class RowwiseAdagrad(RowOptimizer):
   Source: Lerer et al. 2019 (PyTorch-BigGraph). Deviations: eps is inside the root; the
     mean is over the row as it is stored, with a bias padded with zeros, so that steps
     are longer.
+  Cost: O(R D) an update; a float of state a row.
 
   >>> table = RowwiseAdagrad(initial_accumulator=0.0).init(jnp.zeros((2, 2)))
   >>> g = RowGrads(jnp.array([1]), jnp.array([[1.0, 7.0]]))  # mean square 25
@@ -410,6 +416,11 @@ class RowwiseAdagrad(RowOptimizer):
 class Adam(RowOptimizer):
   """Lazy Adam: moments as in dense Adam, but only touched rows move.
 
+  In step t, of a row that was last touched in step t - s, 0 if never,
+
+    m <- b1^s m + (1 - b1) g,  v <- b2^s v + (1 - b2) g^2
+    direction = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps).
+
   If a row was not touched for s steps, its moments are first decayed by b1^s and b2^s,
   as dense Adam would have done with zero gradients, so that both moments equal dense
   Adam's on every touched row. Deviation from dense Adam: the steps that it would have
@@ -419,6 +430,10 @@ class Adam(RowOptimizer):
     b1: decay of the first moment.
     b2: decay of the second moment.
     eps: added to the root of the second moment.
+
+  Source: Kingma and Ba 2015, algorithm 1.
+  Cost: O(R D) an update; twice as many floats of state as the table has, and an integer
+    a row.
   """
 
   b1: Decay = 0.9

@@ -136,6 +136,7 @@ class InBatch:
     read = lambda x_V: x_V.at[ids_R].get(mode="clip")
     gap_R, seen_R, ids_R = together((read(stats.gap_V), read(stats.seen_V), ids_R))
     gap_R += self.rate * ((step - seen_R).astype(jnp.float32) - gap_R)
+    gap_R = jnp.maximum(gap_R, 1.0)  # differences of large ones are rounded
     return stats._replace(
       step=step,
       seen_V=stats.seen_V.at[ids_R].set(step, mode="drop"),

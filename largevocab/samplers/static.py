@@ -145,7 +145,10 @@ class StaticLaw(abc.ABC):
 
 @settings
 class Uniform(StaticLaw):
-  """q(c) = 1 / V; counts are not used."""
+  """q(c) = 1 / V; counts are not used.
+
+  Source: Blanc & Rendle 2018, section 4.1.2, where it is a baseline.
+  """
 
   def weights(self, counts: Counts, w_VD: jax.Array) -> np.ndarray:
     return np.ones(w_VD.shape[0])
@@ -177,6 +180,9 @@ class Unigram(StaticLaw):
     power: 1 for the unigram distribution, 0.75 for that of word2vec.
     smoothing: added to every count. With the default of 1 classes without counts can be
       drawn; with 0 they never are, and get no negative gradient from a sampled loss.
+
+  Source: Mnih and Teh 2012 (power 1); Mikolov et al. 2013, section 2.2 (power 0.75).
+    Deviation: `smoothing`, which is 0 there.
   """
 
   power: Power = 1.0

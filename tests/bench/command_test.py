@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 import pathlib
 
 import numpy as np
@@ -13,6 +14,7 @@ from largevocab.bench import command, lines
 from largevocab.errors import UserError
 from largevocab.training.lock import held
 from tests.bench.counting import CODE, METHOD, TINY
+from tests.long import others_long
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
@@ -97,6 +99,7 @@ def test_a_line_has_what_was_measured(out):
     assert 0 < seconds[0] < seconds[-1] <= row["seconds"] * (1 + 1e-4)
     assert row["peak_mib"] > 50
     assert row["load"] == 0.25
+    assert row["environment"]["XLA_FLAGS"] == os.environ["XLA_FLAGS"]
     assert "shared" not in row
   counted = rows["counting", 0]
   assert (counted["trials"], counted["settings"]) == (4, ["prior=2"])
@@ -223,7 +226,10 @@ def test_a_busy_machine_is_shared(tmp_path, machine):
   assert (row["load"], row["shared"]) == (1.5, True)
 
 
-@pytest.mark.parametrize("method", ["--method=full", f"--adapter={METHOD}"])
+OURS, ADAPTER = "--method=full", f"--adapter={METHOD}"
+
+
+@pytest.mark.parametrize("method", others_long([OURS, ADAPTER], [ADAPTER]))
 def test_so_is_one_that_others_used_meanwhile(method, tmp_path, machine, capsys):
   words = ("run", "tiny", method, *[CODE] * ("adapter" in method), "--trials=1")
   with machine.context() as patch:
@@ -234,6 +240,7 @@ def test_so_is_one_that_others_used_meanwhile(method, tmp_path, machine, capsys)
   assert "(`load` 0.75): the line is `shared`" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_that_stays_with_a_workdir(tmp_path, machine):
   words = (*TRAIN, "--workdir", tmp_path / "run", "--out", tmp_path / "out")
   with machine.context() as patch:
@@ -324,6 +331,7 @@ def test_a_run_that_has_ended_makes_its_line_again(tmp_path, machine):
     bench(*words)
 
 
+@pytest.mark.long
 def test_a_run_that_diverged_and_is_tried_again_is_measured_again(tmp_path, machine):
   words = (*TRAIN, "--workdir", tmp_path / "run", "--out", tmp_path / "out")
   assert bench(*words) == 0
@@ -540,11 +548,15 @@ def test_metrics_of_rankings_are_shares(entry, tmp_path, capsys):
   assert "1: test: is 1.1, and p@1 is from 0 to 1" in capsys.readouterr().err
 
 
-def test_the_order_of_settings_makes_no_other_method(entry, tmp_path):
+def test_the_order_of_settings_makes_no_other_method(entry):
   """Nor another name."""
   first, second = {**entry[0], "settings": ["a=1", "b=2"]}, ["b=2", "a=1"]
   assert lines.identity(first) == lines.identity(first | {"settings": second})
   assert lines.method_of(first) == lines.method_of(first | {"settings": second})
+
+
+@pytest.mark.long
+def test_in_any_order_they_make_the_same_line(tmp_path):
   for words in (("train.lr=2", "train.decay=1"), ("train.decay=1", "train.lr=2")):
     sets = [f"--set={word}" for word in words]
     options = ("--method=full", "--trials=1", "--out", tmp_path / "out")

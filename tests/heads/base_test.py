@@ -2,10 +2,20 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from largevocab import single_targets
 from largevocab.errors import UserError
-from largevocab.heads import Sampled, ShardedHead, Spherical, class_mesh
+from largevocab.heads import (
+  Hierarchical,
+  Huffman,
+  Sampled,
+  ShardedHead,
+  Spherical,
+  class_mesh,
+)
+from largevocab.rows import SGD, AdamW
 from largevocab.samplers import IVF
 
 EVERY_10 = [1, 2, 4, 8, *range(10, 100, 10)]
@@ -18,6 +28,7 @@ HEADS = {
   ),
   "sampled, never": (Sampled(sampler=IVF(), refresh_every=0), []),
   "sampled, nothing to rebuild": (Sampled(refresh_every=10), []),
+  "sampled, rows to decay": (Sampled(optimizer=AdamW(), refresh_every=10), EVERY_10),
   "spherical": (Spherical(stabilize_every=10), EVERY_10),
   "spherical, never": (Spherical(stabilize_every=0), []),
 }
@@ -39,3 +50,17 @@ def test_refreshes_takes_whole_numbers_that_the_host_knows():
   for refused in (lambda: head.refreshes(2.0), lambda: jax.jit(head.refreshes)(2)):
     with pytest.raises(UserError, match="whole number that the host knows"):
       refused()
+
+
+@pytest.mark.parametrize(
+  ("head", "name"), [(Huffman, "nodes"), (Hierarchical, "leaves")]
+)
+def test_a_refresh_decays_rows_that_no_step_touched(head, name):
+  head = head(optimizer=SGD(decoupled_decay=0.5))
+  state = head.init(jax.random.key(0), [8, 4, 2, 1, 1, 1, 1, 1], 4)
+  y = single_targets([0, 0])
+  grads = head.backward(state, jnp.ones((2, 4)), y, jax.random.key(1)).grads
+  new = head.update(state, jax.tree.map(jnp.zeros_like, grads), lr=1.0)
+  settled = getattr(head.refresh(new, jax.random.key(2)), name).w_VD
+  np.testing.assert_allclose(settled, getattr(state, name).w_VD / 2, rtol=1e-5)
+  assert not np.allclose(getattr(new, name).w_VD, settled)

@@ -1,9 +1,12 @@
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from largevocab.ops import merge
+from tests.long import others_long
 
 METHODS = [merge.merge_by_hash, merge.merge_by_sort, merge.merge_rows]
 
@@ -16,17 +19,22 @@ def _naive(ids_R, rows_RD, num_rows):
   return dense_VD
 
 
-@pytest.mark.parametrize("method", METHODS)
+IDS = [
+  [3],
+  [0, 0, 0],
+  [5, 2, 5, 9, 2, 5],
+  [10, 12, 3, 10],  # padding
+  list(range(10)),
+  (np.random.default_rng(0).zipf(1.3, 4000).clip(max=10) % 10).tolist(),
+]
+
+
 @pytest.mark.parametrize(
-  "ids",
-  [
-    [3],
-    [0, 0, 0],
-    [5, 2, 5, 9, 2, 5],
-    [10, 12, 3, 10],  # padding
-    list(range(10)),
-    np.random.default_rng(0).zipf(1.3, 4000).clip(max=10) % 10,
-  ],
+  ("method", "ids"),
+  others_long(
+    itertools.product(METHODS, IDS),
+    [(METHODS[i % 3], ids) for i, ids in enumerate(IDS)],
+  ),
 )
 def test_merge_sums_equal_ids_once(method, ids):
   num_rows = 10
@@ -40,6 +48,12 @@ def test_merge_sums_equal_ids_once(method, ids):
     _naive(out_R, out_RD, num_rows), _naive(ids_R, rows_RD, num_rows)
   )
   assert np.sum(out_R < num_rows) == len(np.unique(ids_R[ids_R < num_rows]))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_of_no_rows_there_is_nothing_to_merge(method):
+  ids_R, rows_RD = method(jnp.zeros(0, jnp.int32), jnp.zeros((0, 3)), num_rows=10)
+  assert (ids_R.shape, rows_RD.shape) == ((0,), (0, 3))
 
 
 def test_first_occurrence_with_a_million_possible_ids():

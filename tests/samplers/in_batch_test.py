@@ -15,6 +15,7 @@ from largevocab.heads import Sampled, ShardedHead, class_mesh
 from largevocab.labels import Counts, Targets, single_targets
 from largevocab.samplers import InBatch, Mixture
 from tests.heads.on_devices import stepper
+from tests.long import others_long
 from tests.samplers.changes import rows_of_batch
 
 V, N, D = 20, 6, 3
@@ -209,8 +210,13 @@ def test_a_drifting_stream_is_followed_as_fast_as_is_said():
     assert abs(want - 1 / r) > 0.2 / r  # nor yet the new one
 
 
-@pytest.mark.parametrize("blocks", [None, 3])
-@pytest.mark.parametrize("fields", [{}, {"exact_frequent": 2}])
+@pytest.mark.parametrize(
+  ("fields", "blocks"),
+  others_long(
+    itertools.product([{}, {"exact_frequent": 2}], [None, 3]),
+    [({}, 3), ({"exact_frequent": 2}, None)],
+  ),
+)
 def test_a_head_counts_the_classes_of_its_batches(blocks, fields):
   """Of examples with weight, in blocks as on one device; exact sets count besides."""
   head = Sampled(sampler=InBatch(rate=0.5), num_samples=6, **fields)
@@ -229,6 +235,14 @@ def test_a_head_counts_the_classes_of_its_batches(blocks, fields):
   stats = state.parts.stats if blocks else state.stats
   seen_V = np.asarray(stats.seen_V).reshape(blocks or 1, -1).T.ravel()[:V]
   np.testing.assert_array_equal(seen_V, want_V)
+
+
+def test_a_class_hardly_ever_expected_has_a_finite_law_once_it_was_seen():
+  sampler, rows = InBatch(rate=1.0), jnp.zeros((1, D))
+  stats = sampler.init(Counts([10**15, 10**15, 0, 0]), W_VD[:4], 4)
+  stats = sampler.update(stats, W_VD[:4], jnp.array([2]), rows, rows)
+  y, ids = single_targets([3, 1]), jnp.arange(4)
+  assert np.isfinite(sampler.log_expected(stats, W_VD[:4], H_ND, y, ids)).all()
 
 
 def test_padding_has_no_law_and_changes_nothing():

@@ -13,6 +13,7 @@ from largevocab.labels import Counts, Targets, single_targets
 from largevocab.losses import NCE, BlackOut, SampledSoftmax
 from largevocab.ops.lsh import hashing, slot_tables
 from largevocab.samplers import LSHEmbedding, LSHLabel
+from tests.long import others_long
 from tests.samplers import naive_lsh
 from tests.samplers.changes import change_rows
 
@@ -86,7 +87,7 @@ def naive_law(sampler, counts, stats, query_ND):
   return np.array([mix(law_V=naive_lsh.law(buckets, V)) for buckets in found])
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", others_long(FAMILIES, ["dwta"]))
 def test_the_law_is_that_of_the_tables_as_they_are(family, chi_square):
   sampler = sampler_of(family)
   counts, w_VD, h_ND, y = problem()
@@ -214,6 +215,10 @@ def test_what_is_rebuilt_in_turn_follows_from_the_key_of_the_last_refresh():
   np.testing.assert_array_equal(coords[1], coords[3])
   for i, j in [(0, 1), (1, 5), (0, 4)]:
     assert (coords[i] != coords[j]).any()
+  other = sampler.refresh(start, w_VD, jax.random.key(0, impl="rbg"))
+  same = lambda x, y: (x.shape, x.dtype) == (y.shape, y.dtype)
+  assert jax.tree.all(jax.tree.map(same, other, start))
+  update(sampler, other, w_VD, none_R, w_VD[:2], w_VD[:2])
 
 
 @pytest.mark.parametrize(
@@ -249,7 +254,10 @@ FILL = {"draw": "fill", "unigram_share": 0.0}
 
 @pytest.mark.parametrize(
   ("family", "m"),
-  [*((family, 6) for family in FAMILIES), ("dwta", 1), ("simhash", 200)],
+  others_long(
+    [*((family, 6) for family in FAMILIES), ("dwta", 1), ("simhash", 200)],
+    [("dwta", 6), ("simhash", 200)],
+  ),
 )
 def test_fill_takes_the_first_classes_of_the_buckets(family, m):
   """From dictionaries filled one class at a time: in table order, each once though
@@ -299,7 +307,7 @@ def test_fill_skips_empty_buckets_and_may_find_nothing():
     assert (draw.ids < V).all()
 
 
-@pytest.mark.parametrize("make", [LSHEmbedding, LSHLabel])
+@pytest.mark.parametrize("make", others_long([LSHEmbedding, LSHLabel], [LSHLabel]))
 def test_filled_negatives_are_the_active_set_of_the_loss(make):
   """The softmax over the true and the filled classes, in float64; where nothing is
   found the loss is 0."""
@@ -377,7 +385,9 @@ def test_true_classes_share_the_tables_out():
     np.testing.assert_allclose(expected_NV[n], M * law_V, rtol=5e-6)
 
 
-@pytest.mark.parametrize(("share", "m"), [(0.3, 1), (0.5, 3), (1.0, 3)])
+@pytest.mark.parametrize(
+  ("share", "m"), others_long([(0.3, 1), (0.5, 3), (1.0, 3)], [(0.3, 1), (1.0, 3)])
+)
 def test_the_share_by_counts_is_exact_also_of_few_draws(share, m, chi_square):
   """And where buckets are empty counts decide."""
   sampler = sampler_of("simhash", unigram_share=share)
@@ -401,7 +411,9 @@ def test_the_share_by_counts_is_exact_also_of_few_draws(share, m, chi_square):
   np.testing.assert_allclose(expected_NV, np.broadcast_to(want_V, (N, V)), rtol=1e-5)
 
 
-@pytest.mark.parametrize(("family", "num_classes"), [("simhash", 2), ("mips", 1)])
+@pytest.mark.parametrize(
+  ("family", "num_classes"), others_long([("simhash", 2), ("mips", 1)], [("mips", 1)])
+)
 def test_one_table_and_activations_of_zero(family, num_classes):
   counts, w_VD, h_ND, y = problem(num_classes)
   sampler = LSHEmbedding(family=family, codes=3, tables=1, slots=1, rebuild_tables=1)
@@ -440,7 +452,7 @@ def test_many_rows_are_rehashed_in_chunks():
     assert is_there_V[touched].mean() > 0.3
 
 
-@pytest.mark.parametrize("draw", ["independent", "fill"])
+@pytest.mark.parametrize("draw", others_long(["independent", "fill"], ["independent"]))
 def test_a_step_holds_nothing_of_all_classes_and_writes_in_place(draw):
   num_classes = 50_000
   sampler = LSHEmbedding(
@@ -488,7 +500,7 @@ def test_more_slots_than_32_bits_count_are_named():
     jax.eval_shape(tables, shape(3 * 10**8))
 
 
-@pytest.mark.parametrize("weight", [-1.0, 2.0])
+@pytest.mark.parametrize("weight", others_long([-1.0, 2.0], [-1.0]))
 def test_labels_of_any_weight_are_asked_for(weight):
   sampler = sampler_of("simhash", LSHLabel, **FILL)
   counts, w_VD, h_ND, y = problem()

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from largevocab.errors import UserError
 from largevocab.ops import shards
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import (
@@ -209,7 +211,9 @@ def _scores(h_ND, w_VD, score, dtype):
 
 
 def check_k(k: int, num_classes: int) -> None:
-  """Raises ValueError if k is not in 1 ... V."""
+  """Raises UserError if k is no whole number, ValueError if it is not in 1 ... V."""
+  if not isinstance(k, int | np.integer):
+    raise UserError(f"k is of type {type(k).__name__}: give a whole number")
   if not 1 <= k <= num_classes:
     raise ValueError(f"k must be in 1 ... V = {num_classes}, got {k}")
 

@@ -50,8 +50,9 @@ class Tree(NamedTuple):
 def huffman(count_V: np.ndarray) -> Tree:
   """The tree with the smallest mean depth of a class, weighted by counts.
 
-  Of equally good trees, one of least depth: with counts that sum to T it has at most
-  about 1.44 log2 T levels.
+  Of equally good trees, one of least depth: with positive counts that sum to T it has
+  at most about 1.44 log2 T levels, and Z classes of count 0 add at most 1 + log2 Z to
+  these, rounded up.
 
   Args:
     count_V: int[V] on the host, not negative.

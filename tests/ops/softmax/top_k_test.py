@@ -3,7 +3,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from largevocab.errors import UserError
 from largevocab.ops.softmax.top_k import top_k
+from tests.long import others_long
 
 
 def top_k_naive(h_ND, w_VD, k, score=jnp.positive):
@@ -12,20 +14,26 @@ def top_k_naive(h_ND, w_VD, k, score=jnp.positive):
   return ids_NK, best_NK
 
 
-@pytest.mark.parametrize("score", [jnp.positive, jnp.abs])
+SIZES = [
+  (3, 11, 1, 4),
+  (3, 11, 5, 4),
+  (3, 11, 11, 4),
+  (1, 11, 3, 1),
+  (2, 1, 1, 8),
+  (3, 48, 7, 20),
+  (3, 999, 2, 300),
+  (2, 4096, 3, 1024),
+  (2, 2176, 1, 4096),
+]
+SCORES = jnp.positive, jnp.abs
+
+
 @pytest.mark.parametrize(
-  ("N", "V", "k", "size"),
-  [
-    (3, 11, 1, 4),
-    (3, 11, 5, 4),
-    (3, 11, 11, 4),
-    (1, 11, 3, 1),
-    (2, 1, 1, 8),
-    (3, 48, 7, 20),
-    (3, 999, 2, 300),
-    (2, 4096, 3, 1024),
-    (2, 2176, 1, 4096),
-  ],
+  ("N", "V", "k", "size", "score"),
+  others_long(
+    [(*of, score) for of in SIZES for score in SCORES],
+    [(*of, SCORES[i % 2]) for i, of in enumerate(SIZES)],
+  ),
 )
 def test_streamed_equals_naive(N, V, k, size, score):
   rng = np.random.default_rng(0)
@@ -102,4 +110,10 @@ def test_never_holds_all_logits():
 @pytest.mark.parametrize("k", [0, 12])
 def test_k_outside_the_classes_is_refused(k):
   with pytest.raises(ValueError, match="k must be in 1"):
+    top_k(jnp.zeros((2, 3)), jnp.zeros((11, 3)), k)
+
+
+@pytest.mark.parametrize("k", [3.0, "3", None])
+def test_k_that_is_no_number_is_refused(k):
+  with pytest.raises(UserError, match=r"k is of type .*give a whole number"):
     top_k(jnp.zeros((2, 3)), jnp.zeros((11, 3)), k)
