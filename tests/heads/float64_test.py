@@ -8,6 +8,7 @@ import pytest
 
 from largevocab import config, single_targets
 from largevocab.labels import Counts
+from largevocab.samplers import QuadraticPrior
 from tests.long import others_long
 
 V, D, N = 40, 8, 6
@@ -58,3 +59,13 @@ def test_everything_runs_with_wider_default_types(path, dtype):
     got, want = (step.loss, step.dh_ND, state), (narrow.loss, narrow.dh_ND, after)
     for x, z in zip(*map(jax.tree.leaves, (got, want)), strict=True):
       np.testing.assert_allclose(x, z, rtol=1e-5, atol=1e-6)
+
+
+def test_a_sampler_by_kernels_takes_rows_of_float32_too():
+  sampler, w_VD = QuadraticPrior(), np.ones((V, D), np.float32)
+  with jax.enable_x64(True):
+    stats = sampler.init(COUNTS, jnp.asarray(w_VD), 4)
+    again = sampler.refresh(stats, jnp.asarray(w_VD), jax.random.key(0))
+  jax.tree.map(np.testing.assert_array_equal, again, stats)
+  narrow = sampler.init(COUNTS, jnp.asarray(w_VD), 4)
+  jax.tree.map(np.testing.assert_allclose, narrow, stats)

@@ -153,7 +153,8 @@ def rebuilt(tree: SumTree, features: Features, w_VD: jax.Array) -> SumTree:
 
   def sums_of(ids_E, rows_ED):
     weight_E = features.weights(ids_E, V)
-    return jnp.append(features.sum(rows_ED, weight_E), weight_E.sum())
+    sums_F = jnp.append(features.sum(rows_ED, weight_E), weight_E.sum())
+    return sums_F.astype(tree.top_CF.dtype)
 
   def some(block_A):
     def put(sums_AF, chunk):
@@ -163,7 +164,7 @@ def rebuilt(tree: SumTree, features: Features, w_VD: jax.Array) -> SumTree:
       ids_CE = (first + jnp.arange(num)).reshape(-1, size)
       return chunk.put(sums_AF, jax.vmap(sums_of)(ids_CE, rows_CED))
 
-    none_AF = jnp.zeros((len(block_A), width))
+    none_AF = jnp.zeros((len(block_A), width), tree.top_CF.dtype)
     return fold_rows(put, none_AF, len(block_A), at_once)
 
   return sumtree.rebuilt(tree, some)

@@ -106,7 +106,9 @@ def rebuilt(tree: SumTree, sums: Callable[[jax.Array], jax.Array]) -> SumTree:
     return chunk.put(root_RF, sums_AF), below_SF
 
   roots = num_top << levels - height
-  empty_RF = jnp.zeros((roots, width)) if height < levels else tree.top_CF
+  empty_RF = tree.top_CF
+  if height < levels:
+    empty_RF = jnp.zeros((roots, width), tree.top_CF.dtype)
   start = empty_RF, tree.below_SF
   root_RF, below_SF = fold_rows(put, start, roots, max(at_once >> height, 1))
   above = build(root_RF, num_top)
