@@ -165,6 +165,7 @@ class _Loop:
     self._rows = rows_here(exp, exp.train.batch_size)
     self._signals = StopSignals()
     self._compiled: set[Any] = set()  # shapes of the batches so far
+    self._has_refreshed = False
     # Steps and seconds excluded from the speed: earlier processes and compilation.
     self._unpaced = np.zeros(2)
     # The step of the last validation, and its metrics.
@@ -263,6 +264,8 @@ class _Loop:
     self._num_summed += 1
     if self._exp.head.refreshes(step + 1):
       key = jax.random.fold_in(state.key, 2**31 + step + 1)  # not used by steps
+      is_new = is_new or not self._has_refreshed
+      self._has_refreshed = True
       state = state._replace(head=self._refresh(state.head, key))
     if is_new:
       jax.block_until_ready(state)
@@ -345,6 +348,8 @@ class _Loop:
       metrics = self._evaluate(state, self._held_out[split], self._signals.look)
     except Stopped:
       self._leave(step)
+    if math.isnan(metrics.get("nll", 0.0)):
+      raise self._diverged(f"the loss on {split} data is NaN after", step - 1)
     if split == "valid":
       metrics |= self._similarity(state)
       in_schedule = bool(self._eval_steps) and step % self._eval_steps == 0
@@ -363,17 +368,18 @@ class _Loop:
   def _check_finite(self, state: State) -> None:
     bad = int(state.bad_step)
     if bad >= 0:
-      self._saved.wait()
-      last = self._saved.latest_step
-      kept = "nothing was saved" if last is None else f"the last save is of step {last}"
-      num = self._exp.train.accumulate
-      batches = [self._batches.batch(num * bad + i) for i in range(num)]
-      raise Diverged(
-        f"the loss or its gradient is not finite at step {bad}; {kept}; "
-        f"{likely_cause(bad, batches, self._data.counts.num_classes)}; start anew in "
-        "another --workdir",
-        bad,
-      )
+      raise self._diverged("the loss or its gradient is not finite at", bad)
+
+  def _diverged(self, what: str, step: int) -> Diverged:
+    """What to raise if this is so at a step."""
+    self._saved.wait()
+    last, num = self._saved.latest_step, self._exp.train.accumulate
+    kept = "nothing was saved" if last is None else f"the last save is of step {last}"
+    batches = [self._batches.batch(num * step + i) for i in range(num)]
+    cause = likely_cause(step, batches, self._data.counts.num_classes, self._exp.train)
+    return Diverged(
+      f"{what} step {step}; {kept}; {cause}; start anew in another --workdir", step
+    )
 
   def _result(self, state: State, step: int, seconds: float) -> dict[str, Any]:
     measured, valid = self._validated  # just now, if the run stops early

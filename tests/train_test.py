@@ -408,6 +408,20 @@ def test_a_loss_that_is_not_finite_is_told_with_its_causes(change, words, tmp_pa
   assert f"at step {error.value.step};" in str(error.value)
 
 
+def test_a_last_step_that_leaves_nan_is_no_end(tmp_path):
+  exp = experiment(epochs=60, lr=1e6, decay=10.0, hold_epochs=1.0)
+  data = dataclasses.replace(exp.data, num_tokens=45)
+  exp = dataclasses.replace(exp, data=data)
+  config = {p: {"name": p} for p in ("data", "model", "head")}
+  with pytest.raises(Diverged) as error:
+    train(exp, config, str(tmp_path / "whole"))
+  step = error.value.step
+  ended = dataclasses.replace(exp, train=dataclasses.replace(exp.train, max_steps=step))
+  with pytest.raises(Diverged, match=rf"valid data is NaN after step {step - 1};"):
+    train(ended, config, str(tmp_path / "ended"))
+  assert not (tmp_path / "ended" / "result.json").exists()
+
+
 def test_a_run_that_comes_to_its_end_has_not_diverged(tmp_path):
   """Also in a directory in which one did."""
   (tmp_path / "diverged.json").write_text('{"step": 3}')

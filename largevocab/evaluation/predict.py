@@ -261,11 +261,12 @@ def rank(
 
 
 def perplexity(model: LanguageModel, ids: np.ndarray) -> float:
-  """exp of the mean nll of these words, after an end of line and the opening."""
+  """exp of the mean nll of these words, after an end of line and the opening; NaN if
+  the model has no probabilities."""
 
   def nll(ids: np.ndarray) -> float:
     text = EvaluationBatches(ids, 1, model.exp.eval.unroll, model.vocabulary.eos)
-    return len(ids) * model.evaluate(model.state, text)["nll"]
+    return len(ids) * model.evaluate(model.state, text).get("nll", math.nan)
 
   opening = _opening(model)
   of_opening = nll(opening) if len(opening) else 0.0

@@ -54,8 +54,9 @@ class MLP(Stateless):
     if x_BKE.shape[1] != self.history:
       raise UserError(
         f"the data shows {x_BKE.shape[1]} items before the next, model.history is "
-        f"{self.history}: set data.history and model.history to the same number, or "
-        "for data without histories, as a text, choose another model"
+        f"{self.history}: set data.history (of sequences train.unroll and eval.unroll) "
+        "and model.history to the same number, or for data without histories, as a "
+        "text, choose another model"
       )
     drop = nn.Dropout(self.dropout, deterministic=not train)
     h_BD = drop(x_BKE.reshape(x_BKE.shape[0], -1))

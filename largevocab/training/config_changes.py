@@ -17,12 +17,12 @@ _FREE = re.compile(
 # Keys that change no result of a run that has ended: where its data are, for instance.
 _FREE_AT_END = re.compile(
   r"config\.((log|checkpoint)\..*|mesh\.num|head\.budget_mib|eval\.word_pairs|"
-  r"data\.(cache_dir|data_dir|path|train|valid|test|tokenizer))"
+  r"data\.(cache_dir|data_dir|path|train|valid|test|tokenizer|sources|interactions))"
 )
 # Where a trained model is only used, also those of training, and names of files.
 _FREE_IN_USE = re.compile(
   r"config\.(eval\..*|train\.(?!tied$).*|head\.budget_mib|"
-  r"data\.(train|valid|test|file|tokenizer))"
+  r"data\.(train|valid|test|file|tokenizer|sources|interactions))"
 )
 # And those that change by what metric the best state is chosen, if it is by one.
 _OF_BEST = {"config.eval.hide_seen", "config.eval.unlabelled"}

@@ -6,15 +6,19 @@ import jax
 import numpy as np
 
 from largevocab.data.batches import Batch
+from largevocab.training.settings import Training
 
 
-def likely_cause(step: int, batches: Sequence[Batch], num_classes: int) -> str:
+def likely_cause(
+  step: int, batches: Sequence[Batch], num_classes: int, train: Training
+) -> str:
   """The likely cause of a loss that is not finite, and a remedy.
 
   Args:
     step: at which it was found, from 0.
     batches: of that step.
     num_classes: of the data.
+    train: its settings.
   """
   for y in (batch.y for batch in batches):
     counted = np.asarray(y.ids_NP)[np.asarray(y.w_NP) > 0]
@@ -31,7 +35,8 @@ def likely_cause(step: int, batches: Sequence[Batch], num_classes: int) -> str:
       "no rate can be the cause before the first update: look at the settings of "
       "initial values (init_scale, forget_bias) and at the head's"
     )
+  clip = "lower train.clip_norm" if train.clip_norm else "set train.clip_norm above 0"
   return (
-    "its data are sound; most often a rate is too high: lower train.lr, "
-    "train.head_lr_factor or train.clip_norm"
+    "its data are sound; most often a rate is too high: lower train.lr or "
+    f"train.head_lr_factor, or {clip}"
   )

@@ -134,9 +134,9 @@ class Training:
     >>> [t.learning_rate(epoch * 10, 10) for epoch in (0, 3, 4, 6)]
     [1.0, 1.0, 0.5, 0.125]
     """
-    epoch = step // steps_per_epoch
+    since = Fraction(step) / steps_per_epoch - Fraction(self.hold_epochs)
     try:
-      return self.lr * self.decay ** max(epoch + 1 - self.hold_epochs, 0.0)
+      return self.lr * self.decay ** max(math.floor(since) + 1, 0)
     except OverflowError:  # a decay above 1
       return math.inf
 
@@ -321,6 +321,11 @@ class Experiment:
         f"train.tied is True, and the head {type(head).__name__} has no single table "
         "with a row for each class: set it to False, or choose another head.name "
         "(docs/training.md lists them)"
+      )
+    if getattr(head, "init_scale", None) == 0:
+      raise UserError(
+        "train.tied is True, and head.init_scale is 0: a row of zeros stands for an "
+        "input that is missing, and is never learnt; set head.init_scale above 0"
       )
     if self.model.embed != self.model.width:
       raise UserError(

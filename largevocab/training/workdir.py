@@ -139,5 +139,6 @@ def _config_of(workdir: str) -> dict[str, Any]:
 
 def _holds_results(workdir: str) -> bool:
   checkpoints = os.path.join(workdir, "checkpoints")
-  has_checkpoints = os.path.isdir(checkpoints) and bool(os.listdir(checkpoints))
-  return has_checkpoints or has_finished(workdir)
+  # Others are of a save that was broken off.
+  names = os.listdir(checkpoints) if os.path.isdir(checkpoints) else []
+  return any(name.isdecimal() for name in names) or has_finished(workdir)

@@ -36,10 +36,14 @@ class WithOpening(NamedTuple):
 
 @pytest.fixture(scope="module")
 def model():
+  return untrained(c.head("full", init_scale=1.0))
+
+
+def untrained(head):
   settings = c.experiment(
     data=c.part("data", "zipf", num_classes=V, num_tokens=300),
     model=c.part("model", "lstm", embed=5, hidden=6, layers=1, init_scale=1.0),
-    head=c.head("full", init_scale=1.0),
+    head=head,
     optimizer=c.part("optimizer", "sgd"),
     eval=c.Evaluating(batch_size=4, unroll=3),
   )
@@ -77,6 +81,13 @@ def test_perplexity_is_that_of_evaluation(model):
   counts = as_counts(model.vocabulary.counts_V)
   metrics = Evaluate(model.exp, counts)(model.state, whole)
   assert perplexity(model, ids) == pytest.approx(metrics["ppl"], rel=1e-6)
+
+
+def test_without_probabilities_a_text_has_words_and_no_perplexity(capsys):
+  answer(untrained(c.head("spherical/squared")), source("w3 w4"), k=3)
+  (found,), _ = answers(capsys)
+  assert found["perplexity"] is None
+  assert len(found["top"]) == 3
 
 
 def source(*lines):

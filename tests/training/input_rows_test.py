@@ -25,14 +25,21 @@ TEXT = c.part("data", "zipf", num_classes=V, num_tokens=500)
 
 
 def experiment(
-  head="full", optimizer="sgd", data=TEXT, model=None, blocks=1, devices=1, **train
+  head="full",
+  optimizer="sgd",
+  data=TEXT,
+  model=None,
+  blocks=1,
+  devices=1,
+  scale=0.5,
+  **train,
 ):
   fields = {"head_lr_factor": HEAD_FACTOR, "batch_size": B, "unroll": T, "tied": True}
   return c.build(
     c.experiment(
       data=data,
       model=model or c.part("model", "lstm", embed=D, hidden=D, layers=1),
-      head=c.head(head, num_samples=8, init_scale=0.5),
+      head=c.head(head, num_samples=8, init_scale=scale),
       optimizer=c.part("optimizer", optimizer),
       train=c.Training(**fields | train),
       mesh=c.Devices(blocks=blocks, num=devices),
@@ -186,6 +193,7 @@ def test_devices_change_nothing(on_four_devices):
       {"model": c.part("model", "lstm", embed=5, hidden=D)},
       r"train\.tied .* model\.embed is 5.* 6 units \(model\.hidden\)",
     ),
+    ({"scale": 0.0}, r"head\.init_scale is 0.* above 0"),
     (
       {"data": c.part("data", "zipf_labels"), "model": c.part("model", "bag", embed=D)},
       r"train\.tied .* data\.name ",

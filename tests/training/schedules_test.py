@@ -62,6 +62,19 @@ def test_default_rates_are_those_without_a_schedule():
   assert all(rate(t) == training.learning_rate(t, 10) for t in range(100))
 
 
+def test_a_rate_is_held_for_a_part_of_an_epoch_too():
+  rate = c.Training(lr=1.0, hold_epochs=2.5, decay=0.5).rates(10)
+  assert [rate(t) for t in (0, 20, 24, 25, 34, 35, 45)] == [
+    1,
+    1,
+    1,
+    0.5,
+    0.5,
+    0.25,
+    0.125,
+  ]
+
+
 @pytest.fixture(scope="module", params=others_long(["full", "hierarchical"], ["full"]))
 def accumulated(request):
   """The first state, the states after one step on each of two batches and after one on

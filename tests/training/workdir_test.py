@@ -444,6 +444,17 @@ def test_a_run_without_its_config_is_left_alone(run, workdir, steps):
   assert sorted(workdir.rglob("*")) == before
 
 
+def test_a_save_that_was_broken_off_is_no_run(tmp_path):
+  write_json(str(tmp_path / "config.json"), {"train": {"lr": 1.0}})
+  saves = tmp_path / "checkpoints"
+  (saves / "2.orbax-checkpoint-tmp-0").mkdir(parents=True)
+  other = {"train": {"lr": 2.0}}
+  assert changes_of(str(tmp_path), other) == []
+  (saves / "2").mkdir()
+  with pytest.raises(UserError, match=r"train\.lr = 1\.0, not 2\.0"):
+    changes_of(str(tmp_path), other)
+
+
 def test_another_head_is_named_before_what_follows_from_it(run, workdir):
   other = f"--config={REPOSITORY}/configs/ptb.py:full,runlocal"
   status, _, lines = run(other, f"--workdir={workdir}")
