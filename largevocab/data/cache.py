@@ -2,11 +2,13 @@
 
 import fcntl
 import hashlib
+import inspect
 import json
 import logging
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +24,8 @@ _DEFAULT = "~/.cache/largevocab"
 _CHECKSUMS = "checksums.json"  # in each directory: size and digest of each file
 _MEMO = "digests.json"  # next to them: digests of files read before
 _HASH = "blake2b"
+
+_KNOWN = {"largevocab", *sys.stdlib_module_names}
 
 Memo = dict[str, Any]
 
@@ -105,6 +109,30 @@ def content_key(root: Path, files: Iterable[Path], options: object) -> str:
     digests = [_source_digest(path, memo) for path in files]
   text = json.dumps([options, digests], sort_keys=True)
   return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def class_key(cls: type) -> str | list[str]:
+  """What a key has of a class of data, as a JSON value.
+
+  Of a class of this package it is the name, since `_FORMAT` stands for its code. Of
+  others it is also the module, and the source of the class and of its bases outside
+  this package, as far as it is known: not of classes in a config file or a notebook.
+  """
+  if _package(cls) == "largevocab":
+    return cls.__name__
+  others = [base for base in cls.__mro__ if _package(base) not in _KNOWN]
+  return [cls.__name__, cls.__module__, *map(_source, others)]
+
+
+def _package(cls: type) -> str:
+  return cls.__module__.partition(".")[0]
+
+
+def _source(cls: type) -> str:
+  try:
+    return inspect.getsource(cls)
+  except (OSError, TypeError, SyntaxError):
+    return ""
 
 
 def _temporary_root() -> Path:

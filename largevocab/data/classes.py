@@ -30,6 +30,19 @@ class Classes:
     """Words of ids."""
     return [self.words[id] for id in ids]
 
+  def check_words(self) -> None:
+    """Checks that each name is one word, as files of classes need.
+
+    Raises:
+      UserError: a name is empty or has blanks.
+    """
+    for word in self.words:
+      if word.split() != [word]:
+        raise UserError(
+          f"{word[:40]!r} cannot be a class: give names without blanks that are not "
+          "empty"
+        )
+
   def save(self, path: Path) -> None:
     """Writes lines of `word <tab> count`, the word of class 0 first."""
     with replacing(path) as file:

@@ -149,7 +149,7 @@ def core(found: ByUser, least_of_user: int, least_of_item: int) -> ByUser:
 
 
 def _read_interactions(path: Path, found: _Found) -> None:
-  columns, first, begin = None, None, len(found.user_I)
+  columns, header, first, begin = None, None, None, len(found.user_I)
   for number, line in enumerate(read_lines(path), 1):
     if not line.strip():
       continue
@@ -158,9 +158,12 @@ def _read_interactions(path: Path, found: _Found) -> None:
       columns, is_header = _columns(path, line, where)
       found.check_header(path, where, is_header)
       if is_header:
+        header = _words(line, columns.separator)
         continue
       first = line, where
     words = _words(line, columns.separator)
+    if words == header:
+      raise UserError(f"{where}: the header comes again; leave this line out")
     if len(words) != columns.width:
       raise UserError(
         f"{where}: {len(words)} columns, and the first line has {columns.width}; give "

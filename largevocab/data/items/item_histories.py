@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from largevocab.data.cache import cache_root, cached, content_key
+from largevocab.data.cache import cache_root, cached, class_key, content_key
 from largevocab.data.files import naming
 from largevocab.data.items.next_item import (
   Histories,
@@ -55,8 +55,8 @@ class ItemHistories(abc.ABC):
   def load(self) -> NextItem:
     """The examples, encoded by the first call and memory-mapped from the cache."""
     root, files = cache_root(self.cache_dir), self.files()
-    name = type(self).__name__
-    key = content_key(root, files, [_FORMAT, name, self.history, *self.options()])
+    name, of_class = type(self).__name__, class_key(type(self))
+    key = content_key(root, files, [_FORMAT, of_class, self.history, *self.options()])
 
     def build(directory: Path) -> None:
       with naming(files):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from largevocab.data.cache import cache_root, cached, content_key
+from largevocab.data.cache import cache_root, cached, class_key, content_key
 from largevocab.data.classes import Classes
 from largevocab.data.encoded import SPLITS, damaged
 from largevocab.data.files import naming
@@ -27,6 +27,7 @@ def write_documents(directory: Path, classes: Classes, labels: LabelSet) -> None
     for name, dtype in _DTYPES._asdict().items():
       array = getattr(labels.splits[split], name).astype(dtype, copy=False)
       np.save(directory / f"{split}.{name}.npy", array)
+  classes.check_words()
   classes.save(directory / "vocabulary.txt")
   summary = {
     "classes": len(classes),
@@ -125,8 +126,8 @@ class DocumentSet(DocumentBatches, abc.ABC):
   def load(self) -> MultiLabel:
     """The documents, encoded by the first call and memory-mapped from the cache."""
     root, files = cache_root(self.cache_dir), self.files()
-    name = type(self).__name__
-    key = content_key(root, files, [_FORMAT, name, *self.options()])
+    name, of_class = type(self).__name__, class_key(type(self))
+    key = content_key(root, files, [_FORMAT, of_class, *self.options()])
 
     def build(directory: Path) -> None:
       with naming(files):

@@ -66,14 +66,29 @@ class XmlcTfds(TrainAndTest, DocumentSet):
   def _documents(self, rows, split: str, sizes: Sequence[int]) -> Documents:
     progress = tqdm(rows, desc=split, unit=" documents", disable=None)
     columns = [[row[name] for name in _FIELDS] for row in progress]
-    for name, size in zip(("indices", "labels"), sizes, strict=True):
-      of_rows = [np.asarray(row[_FIELDS.index(name)]) for row in columns]
-      for number, ids in enumerate(of_rows):
-        wrong = ids[~is_class(ids, size)]
-        if len(wrong):
-          raise UserError(
-            f"data.dataset: {self.dataset}, {split}, record {number}: {wrong[0]} in "
-            f"{name} is not from 0 to {size - 1}, as the metadata has it: prepare the "
-            "set anew"
-          )
+    for number, row in enumerate(columns):
+      indices, values, labels = map(np.asarray, row)
+      if fault := _fault(indices, values, labels, sizes):
+        raise UserError(
+          f"data.dataset: {self.dataset}, {split}, record {number}: {fault}: prepare "
+          "the set anew"
+        )
     return from_rows(*([row[i] for row in columns] for i in range(len(_FIELDS))))
+
+
+def _fault(
+  indices: np.ndarray, values: np.ndarray, labels: np.ndarray, sizes: Sequence[int]
+) -> str:
+  """What is wrong in a record; empty if nothing is."""
+  for name, ids, size in (("indices", indices, sizes[0]), ("labels", labels, sizes[1])):
+    wrong = ids[~is_class(ids, size)]
+    if len(wrong):
+      return f"{wrong[0]} in {name} is not from 0 to {size - 1}, as the metadata has it"
+    found, times = np.unique(ids, return_counts=True)
+    if len(found) < len(ids):
+      return f"{found[times > 1][0]} comes twice in {name}"
+  if len(values) != len(indices):
+    return f"{len(indices)} indices and {len(values)} values"
+  with np.errstate(over="ignore"):
+    wrong = indices[~np.isfinite(values.astype(np.float32))]
+  return f"the value of index {wrong[0]} is no finite number" if len(wrong) else ""

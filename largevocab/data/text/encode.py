@@ -37,7 +37,8 @@ def encode(
     names: all classes, if they are known before; then these two are not read.
 
   Raises:
-    UserError: a split has no tokens, or the vocabulary fewer than two words.
+    UserError: a split has no tokens, or the vocabulary fewer than two words, or one
+      that is empty or has blanks.
   """
   numbers: defaultdict[str, int] = defaultdict()
   numbers.default_factory = numbers.__len__
@@ -65,6 +66,7 @@ def encode(
   else:
     vocabulary = build_vocabulary(count_of, min_count, max_vocab)
   class_ids = np.array(vocabulary.encode(numbers), np.int32)
+  vocabulary.check_words()
   for split, part in parts.items():
     _write_ids(part, class_ids, directory / f"{split}.npy")
   vocabulary.save(directory / "vocabulary.txt")

@@ -1,7 +1,9 @@
 """The One Billion Word benchmark, from its shards."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -13,6 +15,14 @@ from largevocab.data.text.vocabulary import EOS
 from largevocab.errors import UserError
 from largevocab.fields import CountOrNone, Seed, settings
 from largevocab.paths import user_path
+
+
+@dataclass(frozen=True)
+class NoBlanks:
+  """A word, or the empty string."""
+
+  def problem(self, value: str) -> str:
+    return "" if not value or value.split() == [value] else "must have no blanks"
 
 
 @settings(kw_only=True)
@@ -38,7 +48,7 @@ class Lm1b(TextCorpus):
   valid: str = "heldout-monolingual*/news.en.heldout-00001*"
   test: str = "heldout-monolingual*/news.en.heldout-00000*"
   seed: Seed = 0
-  begin: str = ""
+  begin: Annotated[str, NoBlanks()] = ""
 
   def texts(self):
     if not self.path:

@@ -2,7 +2,10 @@
 
 import abc
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +16,28 @@ from largevocab.data.text.text_corpus import Text, TextCorpus
 from largevocab.data.text.vocabulary import EOS, UNK
 from largevocab.fields import CountOrNone, ProperShare, settings
 
-# `<unk>`; words with inner apostrophes, hyphens, points, commas (U.S, 1,000); one mark.
-_TOKEN = re.compile(rf"{UNK}|\w+(?:[.,'\u2019-]\w+)*|[^\w\s]")
+_TOKENS = "/marks"  # version of `_tokens`; changing it rebuilds tokenised corpora
+
+
+@cache
+def _tokens() -> re.Pattern[str]:
+  """`<unk>`; words with inner apostrophes, hyphens, points, commas (U.S, 1,000); one
+  mark of punctuation. Combining marks, which `\\w` lacks, belong to their words."""
+  codes = [
+    code
+    for code in (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))
+    if unicodedata.category(chr(code)).startswith("M")
+  ]
+  runs = [
+    [code for _, code in run]
+    for _, run in groupby(enumerate(codes), lambda pair: pair[1] - pair[0])
+  ]
+  marks = "".join(f"{chr(run[0])}-{chr(run[-1])}" for run in runs)
+  # For speed, characters below all marks, and U+2000 to U+20CF, which has dashes and
+  # quotes and no marks, are told first.
+  perhaps = r"(?=[\u0300-\u1fff\u20d0-\U000e01ef])"
+  word = rf"\w+(?:{perhaps}[{marks}]+\w*)*"
+  return re.compile(rf"{UNK}|{word}(?:[.,'\u2019-]{word})*|[^\w\s]")
 
 
 class Source(NamedTuple):
@@ -58,7 +81,8 @@ class PlainText(TextCorpus):
     valid_share, test_share: shares to cut off for validation and test, if these are
       not given.
     lower_case: whether to lower-case the text.
-    tokenize: whether to split punctuation from words; otherwise only at spaces.
+    tokenize: whether to split punctuation from words, in Unicode's normal form NFC;
+      otherwise only at spaces.
     line_ends: whether each line, also an empty one, gets an `<eos>`.
   """
 
@@ -84,6 +108,8 @@ class PlainText(TextCorpus):
       place = getattr(self, split)
       if place or split == "train":
         lines, files, version = self.source(split, place)
+        if self.tokenize and not self.tokenizer:
+          version += _TOKENS
         texts[split] = Text(self._words_of(lines), files, version)
     return texts
 
@@ -96,7 +122,9 @@ class PlainText(TextCorpus):
     """
     if self.lower_case:
       line = line.lower()
-    return _TOKEN.findall(line) if self.tokenize else line.split()
+    if not self.tokenize:
+      return line.split()
+    return _tokens().findall(unicodedata.normalize("NFC", line))
 
   def _words_of(self, lines: Iterable[str]) -> Iterator[list[str]]:
     """The words of each line, with an `<eos>` if `line_ends` is set."""

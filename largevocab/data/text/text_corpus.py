@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from largevocab.data.cache import cache_root, cached, content_key
+from largevocab.data.cache import cache_root, cached, class_key, content_key
 from largevocab.data.encoded import SPLITS
 from largevocab.data.files import naming
 from largevocab.data.synthetic.zipf import Zipf
@@ -105,7 +105,8 @@ class TextCorpus(abc.ABC):
     if self.subwords:
       contents.append(("tokenizer", 1, ""))
       sources = [*files, self.subwords.checked()]
-    key = content_key(root, sources, [_FORMAT, type(self).__name__, options, contents])
+    what = [_FORMAT, class_key(type(self)), options, contents]
+    key = content_key(root, sources, what)
 
     def build(directory: Path) -> None:
       words = {

@@ -106,6 +106,7 @@ def test_several_files_are_one_data_set(tmp_path):
     ("u a b c\n", "a.txt", "interactions", "set data.lines='histories'"),
     ("u,my item\n", "a.txt", "interactions", "line 1: 'my item' is no id"),
     ("u,\n", "a.txt", "interactions", "line 1: '' is no id"),
+    ("user_id,item_id\nu,a\nuser_id,item_id\n", "a", "interactions", "line 3: the he"),
     ("u:token\titem_id:token\n", "a.inter", "interactions", "a header with user_id"),
     ("customer product\n17 204\n", "a.txt", "interactions", "'customer product' seem"),
     ("who what\nann a1\nb a2\n", "a.txt", "interactions", "line 1: 'who what' seem"),

@@ -12,7 +12,7 @@ from largevocab.errors import UserError
 tfds = pytest.importorskip("tensorflow_datasets")
 pytest.importorskip("array_record")
 
-from largevocab.data.labels import tfds_xmlc  # noqa: E402
+from largevocab.data.labels import tfds_xmlc, xmlc_prepared  # noqa: E402
 from largevocab.data.text.tfds_text import TextLines  # noqa: E402
 
 BUILDERS = ("Amazon670k", "Wiki325k", "Odp105k", "Delicious200k", "Eurlex4k")
@@ -95,6 +95,24 @@ def test_ids_beyond_the_metadata_are_named(tmp_path, name, field):
   path.write_text(json.dumps(json.loads(path.read_text()) | {key: 3}))
   with pytest.raises(UserError, match=f"train, record .* in {name} is not from 0 to 2"):
     load(tmp_path, tmp_path, dataset="eurlex4k")
+
+
+@pytest.mark.parametrize(
+  ("record", "message"),
+  [
+    ({"values": [1.0, np.nan]}, "the value of index 5 is no finite number"),
+    ({"values": [1.0, 1e39]}, "the value of index 5 is no finite number"),
+    ({"values": [1.0]}, "2 indices and 1 values"),
+    ({"labels": [4, 4]}, "4 comes twice in labels"),
+    ({"indices": [5, 5]}, "5 comes twice in indices"),
+  ],
+)
+def test_a_faulty_record_is_named(data_dir, tmp_path, monkeypatch, record, message):
+  good = {"indices": [3, 5], "values": [1.0, 2.0], "labels": [4]}
+  records = lambda *_: [good, good | record]
+  monkeypatch.setattr(xmlc_prepared, "records", records)
+  with pytest.raises(UserError, match=f"train, record 1: {message}: prepare the set"):
+    load(data_dir, tmp_path, dataset="eurlex4k")
 
 
 def test_bad_file_is_named_when_prepared(tmp_path):

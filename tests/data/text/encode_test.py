@@ -98,3 +98,9 @@ def test_a_share_too_small_for_a_token(tmp_path):
 def test_impossible_shares(tmp_path, shares):
   with pytest.raises(UserError, match="each must be above 0, and their sum below 1"):
     encode(tmp_path, {"train": [WORDS], "valid": shares[0], "test": shares[1]})
+
+
+@pytest.mark.parametrize("word", ["New York", "", "a\u2028"])
+def test_a_word_that_is_none(tmp_path, word):
+  with pytest.raises(UserError, match=r"cannot be a class: give names without blanks"):
+    encode(tmp_path, {"train": [[word, *WORDS]], "valid": 0.1, "test": 0.1})

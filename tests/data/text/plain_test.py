@@ -114,6 +114,28 @@ def test_lower_case_and_tokenize(tmp_path):
   )
 
 
+@pytest.mark.parametrize(
+  ("line", "words"),
+  [
+    ("İstanbul'da", "i\u0307stanbul'da"),
+    ("cafe\u0301, cafe\u0301", "café , café"),
+    ("हिन्दी में.", "हिन्दी में ."),
+    ("x\U000e0100-y\u20d7!", "x\U000e0100-y\u20d7 !"),
+    ("l\u2019été \u2013 «où»…", "l\u2019été \u2013 « où » …"),
+  ],
+)
+def test_combining_marks_belong_to_words(line, words):
+  assert DATASETS["europarl"]().split(line) == words.split(" ")
+
+
+def test_tokenised_text_alone_has_a_version_of_its_words(tmp_path):
+  """Changing those of others makes all users encode their text again."""
+  file = write(tmp_path / "t", "a")
+  version = lambda **more: DATASETS["text"](train=file, **more).texts()["train"].version
+  assert version() == version(tokenize=True, tokenizer="tokenizer.json") == ""
+  assert version(tokenize=True)
+
+
 @pytest.mark.parametrize("content", ["", " \t\n\n"])
 def test_a_file_without_words(tmp_path, content):
   good, blank = write(tmp_path / "g", "a b"), write(tmp_path / "blank", content)
@@ -225,3 +247,6 @@ def test_lm1b_mistakes(lm1b):
     lm1b(valid="nothing").load()
   with pytest.raises(UserError, match=r"^Lm1b\.seed is -1; it must"):
     lm1b(seed=-1)
+  for begin in ("<S> <T>", " "):
+    with pytest.raises(UserError, match=r"^Lm1b\.begin is .*; it must have no blanks"):
+      lm1b(begin=begin)
