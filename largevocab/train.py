@@ -255,16 +255,16 @@ class _Loop:
     the speed."""
     batch = self._batches_of(step)
     shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(batch))
-    is_new = shapes not in self._compiled
+    refreshes = self._exp.head.refreshes(step + 1)
+    is_new = shapes not in self._compiled or (refreshes and not self._has_refreshed)
     if is_new:
       jax.block_until_ready(state)
     began = time.perf_counter()
     with jax.profiler.StepTraceAnnotation("train", step_num=step):
       state = self._step(state, batch, lr)
     self._num_summed += 1
-    if self._exp.head.refreshes(step + 1):
+    if refreshes:
       key = jax.random.fold_in(state.key, 2**31 + step + 1)  # not used by steps
-      is_new = is_new or not self._has_refreshed
       self._has_refreshed = True
       state = state._replace(head=self._refresh(state.head, key))
     if is_new:
@@ -348,8 +348,8 @@ class _Loop:
       metrics = self._evaluate(state, self._held_out[split], self._signals.look)
     except Stopped:
       self._leave(step)
-    if math.isnan(metrics.get("nll", 0.0)):
-      raise self._diverged(f"the loss on {split} data is NaN after", step - 1)
+    if any(math.isnan(metrics.get(loss, 0.0)) for loss in ("nll", "loss")):
+      raise self._diverged(f"the loss on {split} data is NaN after", step - 1, split)
     if split == "valid":
       metrics |= self._similarity(state)
       in_schedule = bool(self._eval_steps) and step % self._eval_steps == 0
@@ -370,13 +370,14 @@ class _Loop:
     if bad >= 0:
       raise self._diverged("the loss or its gradient is not finite at", bad)
 
-  def _diverged(self, what: str, step: int) -> Diverged:
-    """What to raise if this is so at a step."""
+  def _diverged(self, what: str, step: int, split: str = "train") -> Diverged:
+    """What to raise if this is so at a step, of the loss of a split."""
     self._saved.wait()
     last, num = self._saved.latest_step, self._exp.train.accumulate
     kept = "nothing was saved" if last is None else f"the last save is of step {last}"
     batches = [self._batches.batch(num * step + i) for i in range(num)]
-    cause = likely_cause(step, batches, self._data.counts.num_classes, self._exp.train)
+    num_classes = self._data.counts.num_classes
+    cause = likely_cause(step, batches, num_classes, self._exp.train, split)
     return Diverged(
       f"{what} step {step}; {kept}; {cause}; start anew in another --workdir", step
     )

@@ -10,8 +10,8 @@
 # softmax of Vincent et al. 2015, section 6 (lst_epochs), and speeds (gpu_speed,
 # product_time, a cost model). The contract tests of all heads and of all samplers come
 # last: they are long, and a call that has no time for all of one file begins it anew.
-# A part that fails is not tried again in later calls, until DIR/done/PART.failed of
-# --work is removed.
+# A part that fails is not tried again in later calls, until failed/PART in --work is
+# removed.
 #
 #   --seconds N   when to be done; runs are asked to save a minute before
 #   --work DIR    workdirs, caches and packages; keep it between calls
@@ -81,7 +81,7 @@ export LARGEVOCAB_CACHE=$work/cache
 export JAX_COMPILATION_CACHE_DIR=$work/jax_cache
 
 prepare() {
-  mkdir -p "$work/done" "$work/runs" "$work/speeds" "$out" || exit 1
+  mkdir -p "$work/done" "$work/failed" "$work/runs" "$work/speeds" "$out" || exit 1
   if [[ $wheels && ! -e $work/site/installed ]]; then
     "$python" -m pip install --quiet --no-index --no-deps --upgrade \
       --find-links "$wheels" --target "$work/site" "$wheels"/*.whl &&
@@ -108,8 +108,8 @@ do_part() {
     return
   fi
   [[ ! -e $work/done/$name ]] || return 0
-  if [[ -e $work/done/$name.failed ]]; then
-    echo "on_gpu: $name has failed; to try again, remove $work/done/$name.failed" >&2
+  if [[ -e $work/failed/$name ]]; then
+    echo "on_gpu: $name has failed; to try again, remove $work/failed/$name" >&2
     state=1
     return
   fi
@@ -127,7 +127,7 @@ do_part() {
     ((state == 1)) || state=75
   else
     echo "on_gpu: $name failed with status $status" >&2
-    touch "$work/done/$name.failed"
+    touch "$work/failed/$name"
     state=1
   fi
 }

@@ -158,7 +158,7 @@ def read_batch(
 ) -> tuple[jax.Array, Targets]:
   """A batch as heads compute with it: h in at least float32, invalid ids as padding
   (`known_targets`), at least one label for each example. Activations of examples
-  without weight are 0, whatever they were, since 0 NaN is NaN. `head_step` casts
+  without weight are 0 where they are not finite, since 0 NaN is NaN. `head_step` casts
   results back.
 
   Of several devices, each reads the batch of all; `num_rows` is the number of rows on
@@ -177,12 +177,13 @@ def read_batch(
   check_mesh(y.ids_NP)
   h_ND, y = shards.all_examples((h_ND, y))
   if not y.ids_NP.shape[1]:
-    one_N1 = jnp.zeros((len(h_ND), 1))
-    y = y._replace(ids_NP=one_N1.astype(jnp.int32), w_NP=one_N1)
+    none_N1 = jnp.zeros((len(h_ND), 1), jnp.int32)
+    y = y._replace(ids_NP=none_N1, w_NP=none_N1.astype(jnp.float32))
   y = known_targets(y, shards.num_classes(num_rows))
   counts_N1 = jnp.any(y.w_NP != 0, axis=1, keepdims=True)
+  keeps_N1 = counts_N1 | jnp.all(jnp.isfinite(h_ND), axis=1, keepdims=True)
   y = y._replace(ids_NP=shards.own_rows(y.ids_NP, num_rows))
-  return jnp.where(counts_N1, wide(h_ND), 0), y
+  return jnp.where(keeps_N1, wide(h_ND), 0), y
 
 
 def head_step(

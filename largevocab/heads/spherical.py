@@ -165,8 +165,8 @@ class Spherical(LinearHead):
     """{'spread': of the singular values of U, see
     `largevocab.ops.factored.stabilizers`, 'drift': the largest relative error of
     q = |o|^2 over a few examples}."""
-    h_ND = activations(h_ND, state.activations)
-    x_ND = self.features(shards.all_examples(h_ND)[:_WATCHED])
+    h_ND, _ = read_batch(h_ND, y, len(state.v_VD), state.activations)
+    x_ND = self.features(h_ND[:_WATCHED])
     queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
     o_NV = logits(queries_ND, v_VD, v_VD.dtype) + shift_N[:, None]
     q_N, _ = table.sums(state, x_ND)

@@ -268,8 +268,10 @@ class LSH(abc.ABC):
   ) -> LSHStats:
     k_all, k_some = jax.random.split(key)
     functions, tables = self._new_tables(w_VD, k_all, self.tables)
-    # Of the default kind, whatever kind the given one is.
-    k_some = jax.random.key(jax.random.bits(k_some, (), jnp.uint32))
+    if (
+      k_some.dtype != jax.random.key(0).dtype
+    ):  # `_rebuild_some` takes the default kind
+      k_some = jax.random.key(jax.random.bits(k_some, (), jnp.uint32))
     return LSHStats(by_count, functions, tables, updates, jax.random.key_data(k_some))
 
   def _rebuild_some(self, stats: LSHStats, w_VD: jax.Array) -> LSHStats:

@@ -283,7 +283,8 @@ def main(argv: list[str] | None = None) -> int:
   entry.check_counts(args, "jobs")
   if args.collect and args.index is not None:
     raise UserError("--index executes one run, --collect none; leave one of them out")
-  if args.spare and 0 < len(cores()) < args.jobs:
+  starts = not (args.dry_run or args.collect)
+  if starts and args.spare and 0 < len(cores()) < args.jobs:
     raise UserError(
       f"--jobs={args.jobs}: with --spare each run has a core, and there are "
       f"{len(cores())}; give as many jobs at most"

@@ -10,7 +10,11 @@ from largevocab.training.settings import Training
 
 
 def likely_cause(
-  step: int, batches: Sequence[Batch], num_classes: int, train: Training
+  step: int,
+  batches: Sequence[Batch],
+  num_classes: int,
+  train: Training,
+  split: str = "train",
 ) -> str:
   """The likely cause of a loss that is not finite, and a remedy.
 
@@ -19,6 +23,7 @@ def likely_cause(
     batches: of that step.
     num_classes: of the data.
     train: its settings.
+    split: whose loss it is; of another than 'train' it was found after the step.
   """
   for y in (batch.y for batch in batches):
     counted = np.asarray(y.ids_NP)[np.asarray(y.w_NP) > 0]
@@ -30,13 +35,14 @@ def likely_cause(
   leaves = jax.tree.leaves([(batch.x, batch.y.w_NP) for batch in batches])
   if not all(np.all(np.isfinite(leaf)) for leaf in leaves):
     return "its features or weights are not finite: mend the data"
-  if not step:
+  if not step and split == "train":
     return (
       "no rate can be the cause before the first update: look at the settings of "
       "initial values (init_scale, forget_bias) and at the head's"
     )
   clip = "lower train.clip_norm" if train.clip_norm else "set train.clip_norm above 0"
+  sound = "its data are sound" if split == "train" else f"look at the {split} data"
   return (
-    "its data are sound; most often a rate is too high: lower train.lr or "
+    f"{sound}; most often a rate is too high: lower train.lr or "
     f"train.head_lr_factor, or {clip}"
   )

@@ -134,7 +134,7 @@ class Training:
     >>> [t.learning_rate(epoch * 10, 10) for epoch in (0, 3, 4, 6)]
     [1.0, 1.0, 0.5, 0.125]
     """
-    since = Fraction(step) / steps_per_epoch - Fraction(self.hold_epochs)
+    since = Fraction(step) / steps_per_epoch - Fraction(str(self.hold_epochs))
     try:
       return self.lr * self.decay ** max(math.floor(since) + 1, 0)
     except OverflowError:  # a decay above 1

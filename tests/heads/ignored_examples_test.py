@@ -51,7 +51,7 @@ def test_activations_of_an_ignored_example_may_be_anything(name):
   h_ND = jax.random.normal(jax.random.key(1), (4, D))
   y = single_targets(np.arange(4), [1.0, 0.5, 1.0, 0.0])
   want = step(h_ND, y)
-  for value in (np.nan, np.inf, 1e30):
+  for value in (np.nan, np.inf):
     got = step(h_ND.at[3].set(value), y)
     jax.tree.map(np.testing.assert_array_equal, got, want)
   counted = y._replace(w_NP=jnp.ones((4, 1)))

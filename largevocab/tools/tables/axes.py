@@ -89,9 +89,17 @@ def _of_one_kind(lines: list[Record], path: pathlib.Path) -> list[Record]:
   counts: dict[str, Counter[Any]] = {}
   for line in lines:
     counts.setdefault(line.get("device", ""), Counter())[line.get("page_faults")] += 1
-  # Of equally many those with huge pages, as runs have them.
+
+  def methods(device: str, *kinds: Any) -> set[tuple[str, str, str]]:
+    of_device = (line for line in lines if line.get("device", "") == device)
+    return {_method(line) for line in of_device if line.get("page_faults") in kinds}
+
+  # Those with huge pages, as runs have them, if there is one of each method, or of
+  # equally many.
   usual = {
-    device: max(num, key=lambda kind: (num[kind], kind is False))
+    device: False
+    if methods(device, False) == methods(device, *num)
+    else max(num, key=lambda kind: (num[kind], kind is False))
     for device, num in counts.items()
   }
   is_usual = lambda line: line.get("page_faults") is usual[line.get("device", "")]
