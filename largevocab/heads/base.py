@@ -175,15 +175,15 @@ def read_batch(
     )
   check_shapes(h_ND=h_ND, **y._asdict())
   check_mesh(y.ids_NP)
+  counts_N1 = jnp.any(y.w_NP != 0, axis=1, keepdims=True)
+  h_ND = jnp.where(counts_N1 | jnp.isfinite(h_ND), h_ND, 0)
   h_ND, y = shards.all_examples((h_ND, y))
   if not y.ids_NP.shape[1]:
     none_N1 = jnp.zeros((len(h_ND), 1), jnp.int32)
     y = y._replace(ids_NP=none_N1, w_NP=none_N1.astype(jnp.float32))
   y = known_targets(y, shards.num_classes(num_rows))
-  counts_N1 = jnp.any(y.w_NP != 0, axis=1, keepdims=True)
-  keeps_N1 = counts_N1 | jnp.all(jnp.isfinite(h_ND), axis=1, keepdims=True)
   y = y._replace(ids_NP=shards.own_rows(y.ids_NP, num_rows))
-  return jnp.where(keeps_N1, wide(h_ND), 0), y
+  return wide(h_ND), y
 
 
 def head_step(
