@@ -16,6 +16,7 @@ from largevocab.heads.base import (
   check_grads,
   head_step,
   read_batch,
+  read_training_batch,
   total_weight,
 )
 from largevocab.heads.linear import LinearHead
@@ -160,7 +161,7 @@ class Adaptive(Partitioned, LinearHead):
   def backward(
     self, state: AdaptiveState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
-    wide_ND, y = read_batch(h_ND, y, len(state.place_V), state.activations)
+    wide_ND, y = read_training_batch(h_ND, y, len(state.place_V), state.activations)
     loss, d = adaptive_loss(
       wide_ND,
       state.model,

@@ -157,9 +157,8 @@ def read_batch(
   h_ND: jax.Array, y: Targets, num_rows: int, given: Activations | None
 ) -> tuple[jax.Array, Targets]:
   """A batch as heads compute with it: h in at least float32, invalid ids as padding
-  (`known_targets`), at least one label for each example. Activations of examples
-  without weight are 0 where they are not finite, since 0 NaN is NaN. `head_step` casts
-  results back.
+  (`known_targets`), at least one label for each example. `head_step` casts results
+  back.
 
   Of several devices, each reads the batch of all; `num_rows` is the number of rows on
   this one, and classes of others are padding that keeps its weight.
@@ -175,8 +174,6 @@ def read_batch(
     )
   check_shapes(h_ND=h_ND, **y._asdict())
   check_mesh(y.ids_NP)
-  counts_N1 = jnp.any(y.w_NP != 0, axis=1, keepdims=True)
-  h_ND = jnp.where(counts_N1 | jnp.isfinite(h_ND), h_ND, 0)
   h_ND, y = shards.all_examples((h_ND, y))
   if not y.ids_NP.shape[1]:
     none_N1 = jnp.zeros((len(h_ND), 1), jnp.int32)
@@ -184,6 +181,16 @@ def read_batch(
   y = known_targets(y, shards.num_classes(num_rows))
   y = y._replace(ids_NP=shards.own_rows(y.ids_NP, num_rows))
   return wide(h_ND), y
+
+
+def read_training_batch(
+  h_ND: jax.Array, y: Targets, num_rows: int, given: Activations | None
+) -> tuple[jax.Array, Targets]:
+  """`read_batch`, with activations of 0 where they are not finite in examples without
+  weight: in sums over the examples 0 NaN is NaN."""
+  h_ND, y = read_batch(h_ND, y, num_rows, given)
+  counts_N1 = jnp.any(y.w_NP != 0, axis=1, keepdims=True)
+  return jnp.where(counts_N1 | jnp.isfinite(h_ND), h_ND, 0), y
 
 
 def head_step(

@@ -17,6 +17,7 @@ from largevocab.heads.base import (
   check_grads,
   head_step,
   read_batch,
+  read_training_batch,
   total_weight,
 )
 from largevocab.heads.linear import LinearHead
@@ -200,7 +201,7 @@ class DSoftmax(Partitioned, LinearHead):
   def backward(
     self, state: DSoftmaxState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
-    wide_ND, y = read_batch(h_ND, y, len(state.place_V), state.activations)
+    wide_ND, y = read_training_batch(h_ND, y, len(state.place_V), state.activations)
     how = self.plan(len(wide_ND), state.weights)
     _LOG.info("%s", how)
     place_NP, mean_w_NP = (

@@ -15,6 +15,7 @@ from largevocab.heads.base import (
   check_grads,
   head_step,
   read_batch,
+  read_training_batch,
   total_weight,
 )
 from largevocab.heads.linear import LinearHead
@@ -105,7 +106,7 @@ class Full(LinearHead):
     self, state: FullState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
     w_VD = state.table.w_VD
-    wide_ND, y = read_batch(h_ND, y, len(w_VD), state.activations)
+    wide_ND, y = read_training_batch(h_ND, y, len(w_VD), state.activations)
     how = self.plan(len(wide_ND), w_VD)
     _LOG.info("%s", how)
     mean_w_NP = y.w_NP / total_weight(y)

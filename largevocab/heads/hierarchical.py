@@ -23,6 +23,7 @@ from largevocab.heads.base import (
   check_grads,
   head_step,
   read_batch,
+  read_training_batch,
   total_weight,
 )
 from largevocab.heads.binning import BINNINGS
@@ -222,7 +223,7 @@ class Hierarchical(LinearHead):
   def backward(
     self, state: HierarchicalState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
-    wide_ND, y = read_batch(h_ND, y, len(state.cluster_V), state.activations)
+    wide_ND, y = read_training_batch(h_ND, y, len(state.cluster_V), state.activations)
     mean_w_NP = y.w_NP / total_weight(y)
     x_ND = self.features(wide_ND)
     loss, d = two_level_loss(x_ND, *state.model, y.ids_NP, mean_w_NP, dtype=self.dtype)

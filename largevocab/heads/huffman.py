@@ -19,6 +19,7 @@ from largevocab.heads.base import (
   check_grads,
   head_step,
   read_batch,
+  read_training_batch,
   total_weight,
 )
 from largevocab.heads.linear import LinearHead
@@ -115,7 +116,7 @@ class Huffman(LinearHead):
   def backward(
     self, state: HuffmanState, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
-    wide_ND, y = read_batch(h_ND, y, len(state.nodes.w_VD), state.activations)
+    wide_ND, y = read_training_batch(h_ND, y, len(state.nodes.w_VD), state.activations)
     x_ND, mean_w_NP = self.features(wide_ND), y.w_NP / total_weight(y)
     loss, dx_ND, rows = tree_loss(
       x_ND, state.nodes.w_VD, state.tree, y.ids_NP, mean_w_NP, dtype=self.dtype

@@ -25,6 +25,7 @@ from largevocab.heads.base import (
   head_step,
   is_refresh,
   read_batch,
+  read_training_batch,
   total_weight,
 )
 from largevocab.heads.candidates import (
@@ -173,7 +174,7 @@ class Sampled(LinearHead):
 
   def backward(self, state: SampledState, h_ND, y, key) -> HeadStep:
     w_VD = state.table.w_VD
-    wide_ND, y = read_batch(h_ND, y, len(w_VD), state.activations)
+    wide_ND, y = read_training_batch(h_ND, y, len(w_VD), state.activations)
     x_ND, to_h = jax.vjp(self.features, wide_ND)
     others = self.candidates(state, x_ND, y, key, self.loss.keeps_hits)
     ids_NS = jnp.concatenate([y.ids_NP, others.own_NS], axis=1)

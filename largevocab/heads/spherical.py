@@ -17,6 +17,7 @@ from largevocab.heads.base import (
   check_grads,
   is_refresh,
   read_batch,
+  read_training_batch,
   total_weight,
 )
 from largevocab.heads.linear import LinearHead
@@ -111,7 +112,7 @@ class Spherical(LinearHead):
   def backward(
     self, state: Factored, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> HeadStep:
-    wide_ND, y = read_batch(h_ND, y, len(state.v_VD), state.activations)
+    wide_ND, y = read_training_batch(h_ND, y, len(state.v_VD), state.activations)
     ids_NP, t_NP, weight_N = self._targets(state, y)
     weight_N = weight_N / total_weight(y)
     x_ND = self.features(wide_ND)
@@ -165,8 +166,8 @@ class Spherical(LinearHead):
     """{'spread': of the singular values of U, see
     `largevocab.ops.factored.stabilizers`, 'drift': the largest relative error of
     q = |o|^2 over a few examples}."""
-    h_ND, _ = read_batch(h_ND, y, len(state.v_VD), state.activations)
-    x_ND = self.features(h_ND[:_WATCHED])
+    h_ND = activations(h_ND, state.activations)
+    x_ND = self.features(shards.all_examples(h_ND)[:_WATCHED])
     queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
     o_NV = logits(queries_ND, v_VD, v_VD.dtype) + shift_N[:, None]
     q_N, _ = table.sums(state, x_ND)

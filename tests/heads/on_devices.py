@@ -243,7 +243,6 @@ def main(devices, *paths):
       state = initial(each) if is_own else moved(start, each)
       results[each.mesh.size] = trained(each, state, reads, adds)
     print(json.dumps({"head": path, "results": results}), flush=True)
-    jax.clear_caches()  # of all programs a process would run out of memory maps
 
 
 if __name__ == "__main__":

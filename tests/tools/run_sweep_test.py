@@ -615,3 +615,17 @@ def test_baselines_are_counted_for_the_data_of_the_runs_that_were_chosen(tmp_pat
   assert path.read_text() == before
   of("a: full", "b: full").count_baselines()
   assert names()[2:] == ["b: unigram, counted", "b: bigram, counted"]
+
+
+def test_baselines_are_counted_for_seeds_of_data_that_have_none(tmp_path):
+  runs = [Run("ptb:full,runlocal", {"data.seed": seed}, "full") for seed in (0, 1)]
+  for num in (1, 2):
+    found = campaign_of(tmp_path, runs[:num])
+    path = found.path.with_name("results.jsonl")
+    path.parent.mkdir(exist_ok=True)
+    finish(tmp_path, runs[num - 1], ppl=1.0)
+    found.collect()
+    found.count_baselines()
+  rows = [row for row in records.load(path) if row.get("baseline")]
+  seeds = [row["overrides"]["data.seed"] for row in rows if "unigram" in row["name"]]
+  assert seeds == [0, 1]

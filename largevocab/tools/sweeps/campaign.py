@@ -107,11 +107,12 @@ class Campaign:
       hparams_page.write(root, known)
 
   def count_baselines(self) -> None:
-    """Adds baselines to the results, for the data of the selected runs that have none;
-    nothing if there are no results."""
+    """Adds baselines to the results, for the data and seeds of data of selected runs
+    that have none; nothing if there are no results."""
     rows = records.load(self._results_path) if self._results_path.exists() else []
-    have = {data_of(row["name"]) for row in rows if row.get("baseline")}
-    runs = [run for run in self.runs if data_of(run.name) not in have]
+    data = lambda name, overrides: (data_of(name), overrides.get("data.seed", 0))
+    have = {data(row["name"], row["overrides"]) for row in rows if row.get("baseline")}
+    runs = [run for run in self.runs if data(run.name, run.overrides) not in have]
     if rows and runs:
       counted = baselines.rows(runs, self.launcher.settings)
       records.merge(self._results_path, counted)
