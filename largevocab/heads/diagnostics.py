@@ -47,6 +47,8 @@ def quality(
   log_ratio_RN = log_normalizer_ratios(head, state, h_ND, y, key, at_N, _MONITORED)
   h_ND, y = read_batch(h_ND, y, len(w_VD), state.activations)
   x_ND, y = jax.tree.map(lambda a: a[at_N], (head.features(h_ND), y))
+  # In turn: devices of one CPU may mix sums that a loop and others ask for at a time.
+  x_ND, log_ratio_RN = lax.optimization_barrier((x_ND, log_ratio_RN))
   chi2_N = _chi2(head, state, x_ND, y)
   weight_N = jnp.abs(jnp.sum(y.w_NP, axis=1))
   total = jnp.maximum(jnp.sum(weight_N), 1e-30)
