@@ -67,6 +67,7 @@ def main(argv: list[str]) -> None:
     raise UserError("--text and --input are both given; give one of them")
   from largevocab import command_line, config, train  # jax
   from largevocab.evaluation import evaluate, predict, queries
+  from largevocab.training.config_changes import shared_values
   from largevocab.training.workdir import workdir_path
 
   workdir = workdir_path(own.workdir)
@@ -86,6 +87,8 @@ def main(argv: list[str]) -> None:
   if own.mode != "train":
     config.check_model_of(workdir, settings)
   exp = config.build(settings)
+  shared = shared_values(settings.to_dict())
+  processes.check_same(shared, "start all of them with the same settings")
   if own.mode == "train":
     if processes.is_first():
       config.bring_up_to_date(workdir)

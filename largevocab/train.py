@@ -20,7 +20,7 @@ from largevocab.provenance import device_name
 from largevocab.training import processes
 from largevocab.training.averages import averaged
 from largevocab.training.checkpoint import Checkpoints, shapes_of
-from largevocab.training.data_of_run import check_data, save_data
+from largevocab.training.data_of_run import check_data, check_same_data, save_data
 from largevocab.training.input_rows import num_own
 from largevocab.training.json_files import read_numbers, write_json
 from largevocab.training.lock import held
@@ -87,6 +87,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
     return result
   _LOG.info("training %s on %s; reading the data", _title(config), device_name())
   data = exp.data.load()
+  check_same_data(data)
   batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
   state = init_state(exp, data)
   clock = {"seconds": 0.0}

@@ -97,8 +97,9 @@ def launched(number, devices, arguments):
 
 
 @contextlib.contextmanager
-def started(number, devices, arguments):
-  """Processes without the launcher, which would end them all."""
+def started(number, devices, arguments, of_last=None):
+  """Processes without the launcher, which would end them all; the last one may have
+  arguments of its own."""
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     address = f"--coordinator=127.0.0.1:{free.getsockname()[1]}"
@@ -106,8 +107,9 @@ def started(number, devices, arguments):
     processes = []
     for i in range(number):
       own = [address, f"--processes={number}", f"--process={i}"]
+      given = of_last if of_last and i == number - 1 else arguments
       process = subprocess.Popen(
-        [sys.executable, "-m", "largevocab.main", *arguments, *own],
+        [sys.executable, "-m", "largevocab.main", *given, *own],
         env=environment(devices),
         stderr=subprocess.PIPE,
         text=True,

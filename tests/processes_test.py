@@ -131,6 +131,26 @@ def test_several_processes_need_several_blocks(text, tmp_path):
   assert not (tmp_path / "run").exists()
 
 
+def test_a_process_with_other_settings_or_files_is_named(text, tmp_path):
+  other = tmp_path / "other.txt"
+  words = text.read_text().split()
+  other.write_text("\n".join(" ".join(words[i : i + 7]) for i in range(7, 2800, 7)))
+  of = lambda **keys: flags(text, tmp_path / "run", **STEPS, mesh__blocks=6, **keys)
+  same = "start all of them with the same settings"
+  for number, of_last, words in [
+    (2, of(train__lr=0.125), f"config.train.lr: {same}"),
+    (2, [each.replace(":sampled", ":nce") for each in of()], f"their keys: {same}"),
+    (3, of(data__train=other), "the data's 'test': give all of them the same files"),
+  ]:
+    with on_processes.started(number, 1, of(), of_last) as processes:
+      written = [lines_of(process) for process in processes]
+    assert [process.returncode for process in processes] == number * [1]
+    for lines in written:
+      (error,) = [line for line in lines if line.startswith("error: ")]
+      assert error == f"error: processes 0 and {number - 1} differ in {words}"
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
 def test_the_example_of_several_hosts(tmp_path):
   """With three processes of two devices; alone it is another loss."""
   page = (on_processes.REPOSITORY / "docs" / "devices.md").read_text()

@@ -7,6 +7,7 @@ from pathlib import Path
 from largevocab.data.base import Data, DataSet
 from largevocab.data.digests import digests
 from largevocab.errors import UserError
+from largevocab.training import processes
 from largevocab.training.json_files import read_json, write_json, writing
 from largevocab.training.workdir import config_path
 
@@ -21,6 +22,18 @@ def save_data(workdir: str, data: Data) -> None:
   with writing(workdir):
     data.vocabulary.save(classes_path(workdir))
   write_json(_digests_path(workdir), digests(data))
+
+
+def check_same_data(data: Data) -> None:
+  """Checks that all processes of a run have read the same data.
+
+  Raises:
+    UserError: they have not.
+  """
+  if processes.are_several():
+    of_data = {"the number of classes": str(data.counts.num_classes)}
+    of_data |= {f"the data's {name!r}": each for name, each in digests(data).items()}
+    processes.check_same(of_data, "give all of them the same files")
 
 
 def check_data(workdir: str, given: DataSet, data: Data) -> None:

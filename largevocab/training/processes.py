@@ -8,9 +8,11 @@ import logging
 import os
 import re
 import sys
+import time
 import traceback
 import warnings
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -26,6 +28,8 @@ _TIMES = {"heartbeat_timeout_seconds": 30}
 _ADDRESS = re.compile(r"\S+:\d{1,5}")
 # One job may be a single process in a cluster too; it then keeps all its devices.
 _SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+# Seconds for others that fail as well to say why: they end when this one does.
+_LAST = 1.0
 _LOST = re.compile("gloo|nccl|connection|peer|unavailable|heartbeat", re.IGNORECASE)
 
 
@@ -140,6 +144,25 @@ def of_first(value: bool) -> bool:
   return bool(multihost_utils.broadcast_one_to_all(np.bool_(value)))
 
 
+def check_same(values: Mapping[str, str], remedy: str) -> None:
+  """Checks that all processes have the same values of the same names.
+
+  Raises:
+    UserError: they do not; names one that differs.
+  """
+  if not are_several():
+    return
+  names = sorted(values)
+  of_names = ["their keys"], [repr(names)]
+  for what_K, text_K in (of_names, (names, [values[name] for name in names])):
+    crc_K = np.array([zlib.crc32(text.encode()) for text in text_K], np.uint32)
+    crc_PK = multihost_utils.process_allgather(crc_K)
+    other_P, at_P = np.nonzero(crc_PK != crc_PK[0])
+    if len(other_P):
+      which = f"processes 0 and {other_P[0]} differ in {what_K[at_P[0]]}"
+      raise UserError(f"{which}: {remedy}")
+
+
 def whole(x: Any) -> np.ndarray:
   """All of an array, of which each process may have a part."""
   if isinstance(x, jax.Array) and not x.is_fully_addressable:
@@ -164,8 +187,7 @@ def is_of_lost(error: BaseException) -> bool:
 def together(program: Callable[[], int]) -> int:
   """Runs a program and returns its status; of several processes, all end if one fails.
 
-  A process that fails ends at once: others may wait for it, and it must not wait for
-  them.
+  A process that fails ends soon: others may wait for it, and it must not wait for them.
   """
   try:
     status = program()
@@ -180,5 +202,6 @@ def together(program: Callable[[], int]) -> int:
   if status and are_several():
     sys.stdout.flush()
     sys.stderr.flush()
+    time.sleep(_LAST)
     os._exit(status)
   return status
