@@ -1,4 +1,4 @@
-"""Packaging metadata. Lower bounds are the versions that the tests run on."""
+"""Packaging metadata. Lower bounds are believed to work; tests run on the newest."""
 
 import pathlib
 import re

@@ -23,7 +23,8 @@
 #   --python P    of the machine; jax with its GPU must be there
 #   --dry_run     print the commands, run none
 #
-# Status 0: nothing is left; 75: call it again; 1: something failed, see above.
+# Status 0: nothing is left; 75: call it again; 1: nothing is left but what failed, see
+# above.
 set -uo pipefail
 
 readonly SAVING=60 # seconds at the end, for runs to save and results to be written
@@ -39,7 +40,7 @@ readonly CONTRACTS=(samplers heads)
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 seconds=570 jobs=1 python=python3
 work='' out='' finished='' wheels='' ptb='' text='' pairs='' dry_run=''
-state=0 # the status to end with
+left='' failed='' # whether parts are
 
 fail() {
   echo "on_gpu: $*" >&2
@@ -74,6 +75,7 @@ done
 for name in work out ptb text pairs finished wheels; do
   [[ ! ${!name} || ${!name} == /* ]] || printf -v "$name" %s "$PWD/${!name}"
 done
+[[ $python != */* || $python == /* ]] || python=$PWD/$python
 cd -- "$root" || exit 1
 
 export PYTHONPATH=$root:$work/site
@@ -100,7 +102,7 @@ prepare() {
 
 # do_part NAME COMMAND...: unless it is done, as long as there is time.
 do_part() {
-  local name=$1 left=$((seconds - SECONDS - SAVING)) status
+  local name=$1 time=$((seconds - SECONDS - SAVING)) status
   shift
   if [[ $dry_run ]]; then
     printf '%q ' "$@"
@@ -110,25 +112,25 @@ do_part() {
   [[ ! -e $work/done/$name ]] || return 0
   if [[ -e $work/failed/$name ]]; then
     echo "on_gpu: $name has failed; to try again, remove $work/failed/$name" >&2
-    state=1
+    failed=yes
     return
   fi
-  if ((left < LEAST)); then
+  if ((time < LEAST)); then
     echo "on_gpu: no time is left for $name"
-    ((state == 1)) || state=75
+    left=yes
     return
   fi
-  echo "on_gpu: $name, $left seconds"
-  timeout --signal=TERM --kill-after=$((SAVING / 2)) "$left" "$@"
+  echo "on_gpu: $name, $time seconds"
+  timeout --signal=TERM --kill-after=$((SAVING / 2)) "$time" "$@"
   status=$?
   if ((status == 0)); then
     touch "$work/done/$name"
   elif ((SECONDS >= seconds - SAVING)); then
-    ((state == 1)) || state=75
+    left=yes
   else
     echo "on_gpu: $name failed with status $status" >&2
     touch "$work/failed/$name"
-    state=1
+    failed=yes
   fi
 }
 
@@ -173,7 +175,7 @@ check_contracts() {
 
 # A copy that is whole, or none.
 copy() {
-  cp "$1" "$2.new" && mv "$2.new" "$2" || state=1
+  cp "$1" "$2.new" && mv "$2.new" "$2" || failed=yes
 }
 
 # What a machine that is given back must not take with it. A file that is written is
@@ -182,7 +184,7 @@ bring_home() {
   local name
   for name in "${SWEEPS[@]}"; do
     JAX_PLATFORMS=cpu "$python" scripts/run_sweep.py "experiments/$name/sweep.py" \
-      --root "$work/runs/$name" --collect || state=1
+      --root "$work/runs/$name" --collect || failed=yes
   done
   for name in "${SPEEDS[@]}"; do
     [[ ! -e $work/speeds/$name.jsonl ]] ||
@@ -201,7 +203,7 @@ bring_home() {
         find "$run" -maxdepth 1 \( -name '*.json' -o -name metrics.jsonl \) -print0
       done | tar -czf "$out/finished.tar.gz.new" done speeds --null --no-recursion -T - &&
       mv "$out/finished.tar.gz.new" "$out/finished.tar.gz"
-  ) || state=1
+  ) || failed=yes
 }
 
 [[ $dry_run ]] || prepare
@@ -214,8 +216,9 @@ measure_speeds
 check_contracts
 [[ ! $dry_run ]] || exit 0
 bring_home
-case $state in
-  0) echo "on_gpu: nothing is left to do" ;;
-  75) echo "on_gpu: the same command again goes on" ;;
-esac
-exit $state
+if [[ $left ]]; then
+  echo "on_gpu: the same command again goes on"
+  exit 75
+fi
+[[ ! $failed ]] || exit 1
+echo "on_gpu: nothing is left to do"

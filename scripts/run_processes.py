@@ -11,6 +11,7 @@ one fails, the others have some seconds to end. The exit status is the first tha
 """
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -72,7 +73,7 @@ def main(argv: list[str]) -> int:
     status = _wait(processes)
   finally:
     for process in processes:
-      process.kill()
+      _kill(process)
       process.wait()
   for thread in threads:
     thread.join()
@@ -107,9 +108,15 @@ def _wait(processes: list[subprocess.Popen[bytes]]) -> int:
       deadline = time.monotonic() + _SECONDS
     if time.monotonic() > deadline:
       for process in processes:
-        process.kill()
+        _kill(process)
     time.sleep(0.05)
   return status or _first_failure(codes)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+  """Kills a process and those that it has started, which are of its session."""
+  with contextlib.suppress(ProcessLookupError, PermissionError):
+    os.killpg(process.pid, signal.SIGKILL)
 
 
 def _first_failure(codes: list[int | None]) -> int:

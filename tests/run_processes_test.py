@@ -85,6 +85,16 @@ def test_killed_process_ends_all(start):
   assert err == "run_processes: process 2 ended by SIGKILL\n"
 
 
+def test_what_a_process_has_started_ends_with_it(start):
+  sleep = "import subprocess; subprocess.run([sys.executable, '-c', task])"
+  task = (
+    f"number == '1' and sys.exit(7); task = 'import time; time.sleep(600)'; {sleep}"
+  )
+  process = start("2", task=task)
+  process.communicate(timeout=60)  # until the pipes, which they share, are closed
+  assert process.returncode == 7
+
+
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
 def test_signals_go_to_all(number, start):
   task = f"""

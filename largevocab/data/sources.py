@@ -81,8 +81,7 @@ def _europarl(language: str) -> Source:
       ),
     ),
     flags=(
-      f"--config=configs/europarl.py:adaptive,lang={language} "
-      f"--config.data.train={{dir}}/{text}"
+      f"--config=europarl:adaptive,lang={language} --config.data.train={{dir}}/{text}"
     ),
   )
 
@@ -97,7 +96,7 @@ def _xmlc(title: str, data: str) -> Source:
   return Source(
     licence=f"{_RESEARCH}; see {_XMLC}",
     files=(File(name=f"{title}.zip", members=members),),
-    flags=f"--config=configs/xmlc.py:data={data} --config.data.path={{dir}}",
+    flags=f"--config=xmlc:data={data} --config.data.path={{dir}}",
     by_hand=_by_hand(title),
   )
 
@@ -111,7 +110,7 @@ def _xmlc_with_splits(title: str) -> Source:
   return Source(
     licence=f"{_RESEARCH}; see {_XMLC}",
     files=(File(name=f"{title}.zip", members=members),),
-    flags=f"--config=configs/xmlc.py:full,data={data} --config.data.path={{dir}}",
+    flags=f"--config=xmlc:full,data={data} --config.data.path={{dir}}",
     splits={f"{data}_{s}.txt": (all_of_it, name) for s, name in numbers.items()},
     by_hand=_by_hand(title),
   )
@@ -140,7 +139,7 @@ SOURCES = {
         sha256="dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
       ),
     ),
-    flags="--config=configs/ptb.py:sampled/pps --config.data.path={dir}",
+    flags="--config=ptb:sampled/pps --config.data.path={dir}",
     stated_by="the git objects of that revision; torchtext has the same files' MD5",
   ),
   "text8": Source(
@@ -154,7 +153,7 @@ SOURCES = {
         members={"text8": "text8"},
       ),
     ),
-    flags="--config=configs/enwiki8.py:adaptive --config.data.train={dir}/text8",
+    flags="--config=enwiki8:adaptive --config.data.train={dir}/text8",
     stated_by="several public programs that download it, which agree",
   ),
   "enwik8": Source(
@@ -168,7 +167,7 @@ SOURCES = {
         members={"enwik8": "enwik8"},
       ),
     ),
-    flags="--config=configs/text.py --config.data.train={dir}/enwik8",
+    flags="--config=text --config.data.train={dir}/enwik8",
     stated_by="several public programs that download it, which agree",
   ),
   **{f"europarl:{language}": _europarl(language) for language in ("en", *_LANGUAGES)},
@@ -183,7 +182,7 @@ SOURCES = {
         members={"*/news.en*": ""},
       ),
     ),
-    flags=f"--config=configs/lm1b.py:adaptive --config.data.path={{dir}}/{_LM1B}",
+    flags=f"--config=lm1b:adaptive --config.data.path={{dir}}/{_LM1B}",
     stated_by="tensorflow-datasets 4.9, datasets/lm1b/checksums.tsv",
   ),
   "amazon670k": _xmlc("Amazon-670K", "amazon670k"),
@@ -203,7 +202,7 @@ SOURCES = {
         sha256="099a2a73924e4b754dc6efd730d764f492321b53c38eb93298850c83acf57be3",
       ),
     ),
-    flags="--config=configs/xmlc.py:data=gowalla --config.data.path={dir}",
+    flags="--config=xmlc:data=gowalla --config.data.path={dir}",
     stated_by="the git object of that revision, of the test file alone",
   ),
   "video_games": Source(
@@ -216,10 +215,7 @@ SOURCES = {
         sha256="b7376fe24430743f411dc7f567285657b2adb3f74361cc7ba0aee94f3024b651",
       ),
     ),
-    flags=(
-      "--config=configs/next_item.py:sampled/pps,data=video_games "
-      "--config.data.path={dir}"
-    ),
+    flags=("--config=next_item:sampled/pps,data=video_games --config.data.path={dir}"),
     stated_by="the git object of that revision",
   ),
   "diginetica": Source(
@@ -228,7 +224,7 @@ SOURCES = {
       File(name="diginetica_srgnn_train_sessions.txt"),
       File(name="diginetica_srgnn_test_sessions.txt"),
     ),
-    flags="--config=configs/next_item.py:sampled/pps --config.data.path={dir}",
+    flags="--config=next_item:sampled/pps --config.data.path={dir}",
     by_hand=(
       "get train-item-views.csv at https://competitions.codalab.org/competitions/11161,"
       " preprocess it with https://github.com/CRIPAC-DIG/SR-GNN, and write its sessions"

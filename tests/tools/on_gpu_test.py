@@ -83,7 +83,7 @@ echo "$*" >> {tmp_path}/given
 """
   )
   python.chmod(0o755)
-  call = lambda: called(*flags, "--python", python, cwd=tmp_path)
+  call = lambda: called(*flags, "--python", "./python", cwd=tmp_path)
   first = call()
   given = (tmp_path / "given").read_text().splitlines()
   assert first.returncode == 1
@@ -97,6 +97,16 @@ echo "$*" >> {tmp_path}/given
   failed.unlink()
   assert call().returncode == 1
   assert len((tmp_path / "given").read_text().splitlines()) == len(given) + 1
+
+
+def test_what_has_no_time_is_left_whatever_has_failed(flags, tmp_path):
+  python = tmp_path / "python"
+  python.write_text("#!/usr/bin/env bash\n[[ $* == *--collect* ]] || ! sleep 6\n")
+  python.chmod(0o755)
+  told = called(*flags, "--python", python, "--seconds", 110, cwd=tmp_path)
+  assert "adaptive_enwiki8" in told.stderr
+  assert told.returncode == 75
+  assert told.stdout.splitlines()[-1] == "on_gpu: the same command again goes on"
 
 
 def test_runs_that_ended_are_brought_home_and_no_others(tmp_path):
