@@ -67,7 +67,7 @@ def main(argv: list[str]) -> None:
     raise UserError("--text and --input are both given; give one of them")
   from largevocab import command_line, config, train  # jax
   from largevocab.evaluation import evaluate, predict, queries
-  from largevocab.training.config_changes import shared_values
+  from largevocab.training import agreement
   from largevocab.training.workdir import workdir_path
 
   workdir = workdir_path(own.workdir)
@@ -84,11 +84,11 @@ def main(argv: list[str]) -> None:
   else:
     settings = config.of_workdir(workdir)
   command_line.override(settings, rest, known=list(own))
+  modes = {"--mode": own.mode, "--checkpoint": own.checkpoint}
+  agreement.check_settings(settings.to_dict(), modes)
   if own.mode != "train":
     config.check_model_of(workdir, settings)
   exp = config.build(settings)
-  shared = shared_values(settings.to_dict())
-  processes.check_same(shared, "start all of them with the same settings")
   if own.mode == "train":
     if processes.is_first():
       config.bring_up_to_date(workdir)

@@ -13,14 +13,15 @@ import numpy as np
 
 from largevocab.data.base import Data, TrainingBatches
 from largevocab.data.batches import Batch
+from largevocab.data.digests import digests
 from largevocab.errors import Diverged, UserError
 from largevocab.evaluation.evaluate import Evaluate, Stopped, held_out
 from largevocab.evaluation.similarity import make_similarity
 from largevocab.provenance import device_name
-from largevocab.training import processes
+from largevocab.training import agreement, processes
 from largevocab.training.averages import averaged
 from largevocab.training.checkpoint import Checkpoints, shapes_of
-from largevocab.training.data_of_run import check_data, check_same_data, save_data
+from largevocab.training.data_of_run import check_data, save_data
 from largevocab.training.input_rows import num_own
 from largevocab.training.json_files import read_numbers, write_json
 from largevocab.training.lock import held
@@ -74,26 +75,30 @@ def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, An
 
 
 def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, Any]:
-  changes = changes_of(workdir, config)
+  # Others may name other places of their files than the first, whose config is saved.
+  changes = changes_of(workdir, config) if processes.is_first() else []
   was_finished = processes.of_first(has_finished(workdir))
   is_work = processes.of_first(any(_is_work(change.key) for change in changes))
   if was_finished and not is_work:
     result = read_numbers(result_path(workdir))
     if changes and processes.is_first():
       if any(change.moves_data for change in changes):
-        check_data(workdir, exp.data, exp.data.load())
+        data = exp.data.load()
+        check_data(workdir, exp.data, data, digests(data))
       claim_workdir(workdir, config, int(result.get("steps", 0)))
     _tell(result, workdir)
     return result
   _LOG.info("training %s on %s; reading the data", _title(config), device_name())
   data = exp.data.load()
-  check_same_data(data)
+  found = digests(data)
+  agreement.check_data(data, found)
   batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
   state = init_state(exp, data)
   clock = {"seconds": 0.0}
   with Checkpoints(os.path.join(workdir, "checkpoints"), exp.checkpoint.keep) as saved:
     traced = exp.log.profile_at if processes.is_first() else 0
     loop = _Loop(exp, data, batches, saved, Profiler(workdir, traced))
+    agreement.check_save(saved.latest_step)
     if saved.latest_step is None and was_finished:
       raise UserError(
         f"{workdir} holds a finished run without a checkpoint to go on from; choose "
@@ -105,7 +110,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
           f"{workdir} was trained for {latest} steps, train.max_steps and train.epochs "
           f"ask for {loop.num_steps}; ask for more, or choose another --workdir"
         )
-      check_data(workdir, exp.data, data)
+      check_data(workdir, exp.data, data, found)
       shapes = shapes_of(state)
       del state  # makes room for the one that is read
       state, clock = saved.restore(shapes, set_aside=True)
@@ -122,7 +127,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
         set_result_aside(workdir)
         forget_divergence(workdir)
         claim_workdir(workdir, config, step)
-        save_data(workdir, data)
+        save_data(workdir, data, found)
       result = loop.run(state, clock, log, measure_anew)
     finally:
       log.close()

@@ -136,19 +136,41 @@ def test_a_process_with_other_settings_or_files_is_named(text, tmp_path):
   words = text.read_text().split()
   other.write_text("\n".join(" ".join(words[i : i + 7]) for i in range(7, 2800, 7)))
   of = lambda **keys: flags(text, tmp_path / "run", **STEPS, mesh__blocks=6, **keys)
-  same = "start all of them with the same settings"
-  for number, of_last, words in [
-    (2, of(train__lr=0.125), f"config.train.lr: {same}"),
-    (2, [each.replace(":sampled", ":nce") for each in of()], f"their keys: {same}"),
-    (3, of(data__train=other), "the data's 'test': give all of them the same files"),
+  for number, of_last, what, first, last in [
+    (2, of(train__lr=0.125), "config.train.lr, ", "0.2 in this", "0.125 in this"),
+    (2, [*of(), "--mode=evaluate"], "--mode, ", '"train" in', '"evaluate" in'),
+    (
+      2,
+      [each.replace(":sampled", ":nce") for each in of()],
+      "the names of these",
+      "",
+      "",
+    ),
+    (3, of(data__train=other), "the data's 'train', ", "", ""),
   ]:
     with on_processes.started(number, 1, of(), of_last) as processes:
       written = [lines_of(process) for process in processes]
     assert [process.returncode for process in processes] == number * [1]
-    for lines in written:
+    of_all = [first] * (number - 1) + [last]
+    for lines, here in zip(written, of_all, strict=True):
       (error,) = [line for line in lines if line.startswith("error: ")]
-      assert error == f"error: processes 0 and {number - 1} differ in {words}"
+      start = f"error: processes 0 and {number - 1} differ in {what}{here}"
+      assert error.startswith(start)
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_places_of_files_may_differ_also_when_a_run_goes_on(text, tmp_path):
+  copy = shutil.copy(text, tmp_path / "copy.txt")
+  for steps in (1, 2):
+    given = {**STEPS, "train__max_steps": steps, "mesh__blocks": 2}
+    of = lambda where: flags(where, tmp_path / "run", **given)  # noqa: B023
+    with on_processes.started(2, 1, of(text), of(copy)) as processes:
+      written = [lines_of(process) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], written
+    assert max(checkpoints(tmp_path / "run")) == steps
+  arguments = ["--mode=evaluate", f"--workdir={tmp_path / 'run'}"]
+  status, lines = launched(2, 1, arguments)
+  assert status == 0, lines
 
 
 def test_the_example_of_several_hosts(tmp_path):

@@ -25,13 +25,14 @@ def digests(data: Any) -> dict[str, str]:
   values = {each.name: getattr(data, each.name) for each in dataclasses.fields(data)}
   parts = {k: v if isinstance(v, tuple) else (v,) for k, v in values.items()}
   return {
-    name: _digest(arrays)
+    name: digest(arrays)
     for name, arrays in parts.items()
     if arrays and all(isinstance(array, np.ndarray) for array in arrays)
   }
 
 
-def _digest(arrays: Sequence[np.ndarray]) -> str:
+def digest(arrays: Sequence[np.ndarray]) -> str:
+  """The digest of the dtypes, shapes and values of arrays, 128 bits in hexadecimal."""
   found = hashlib.blake2b(digest_size=16)
   for array in arrays:
     found.update(f"{array.dtype.str} {array.shape} ".encode())

@@ -13,6 +13,7 @@ from largevocab.data.files import find_files
 from largevocab.data.text.vocabulary import Vocabulary
 from largevocab.data.text.word_pairs import WordPair, read_word_pairs
 from largevocab.errors import UserError
+from largevocab.training.agreement import check_pairs
 from largevocab.training.processes import whole
 from largevocab.training.settings import Experiment
 from largevocab.training.sharding import inputs_of
@@ -137,6 +138,7 @@ def make_pair_cosines(
       if name in known:
         raise UserError(f"{setting}: two files are called {name}; rename one")
       known[name] = _open_pairs(path, data, setting)
+  check_pairs(setting, known)
 
   @jax.jit
   def look_up(table, head_state, ids_R):

@@ -15,6 +15,7 @@ from largevocab.losses.importance_weights import log_normalizer_ratio
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.softmax.chunks import fold_rows, product
+from largevocab.ops.together import together
 from largevocab.samplers.base import log_expected_in_range
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def quality(
   h_ND, y = read_batch(h_ND, y, len(w_VD), state.activations)
   x_ND, y = jax.tree.map(lambda a: a[at_N], (head.features(h_ND), y))
   # In turn: devices of one CPU may mix sums that a loop and others ask for at a time.
-  x_ND, log_ratio_RN = lax.optimization_barrier((x_ND, log_ratio_RN))
+  x_ND, y, log_ratio_RN = together((x_ND, y, log_ratio_RN))
   chi2_N = _chi2(head, state, x_ND, y)
   weight_N = jnp.abs(jnp.sum(y.w_NP, axis=1))
   total = jnp.maximum(jnp.sum(weight_N), 1e-30)

@@ -19,6 +19,7 @@ import numpy as np
 
 from largevocab import command_line, config
 from largevocab.data.classes import Classes
+from largevocab.data.digests import digests
 from largevocab.data.items.next_item import NextItem
 from largevocab.data.items.sequences import ItemSequences
 from largevocab.errors import UserError
@@ -79,7 +80,7 @@ def add_classes(workdir: str, into: str, overrides: list[str], which: str) -> st
     if directory.exists():
       raise UserError(f"--into: {into} has a run already: choose another directory")
     claim_workdir(into, settings.to_dict())
-    save_data(into, data)
+    save_data(into, data, digests(data))
     with Checkpoints(str(directory)) as saved:
       saved.save(0, state, {"seconds": 0.0})
   num = int(np.sum(was >= 0))

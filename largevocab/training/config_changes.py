@@ -1,6 +1,5 @@
 """Which keys of a config may change when a run goes on, or when its model is used."""
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -16,15 +15,14 @@ _FREE = re.compile(
   r"data\.(cache_dir|data_dir|path)|train\.(max_steps|epochs|patience))"
 )
 # Keys that change no result of a run that has ended: where its data are, for instance.
-_PLACES = (
+# Keys that say where data lie.
+PLACES = (
   r"eval\.word_pairs|"
   r"data\.(cache_dir|data_dir|path|train|valid|test|tokenizer|sources|interactions)"
 )
 _FREE_AT_END = re.compile(
-  rf"config\.((log|checkpoint)\..*|mesh\.num|head\.budget_mib|{_PLACES})"
+  rf"config\.((log|checkpoint)\..*|mesh\.num|head\.budget_mib|{PLACES})"
 )
-# Keys that processes of one run may have of their own.
-_OWN = re.compile(rf"config\.({_PLACES})")
 # Where a trained model is only used, also those of training, and names of files.
 _FREE_IN_USE = re.compile(
   r"config\.(eval\..*|train\.(?!tied$).*|head\.budget_mib|"
@@ -75,17 +73,6 @@ class Change(NamedTuple):
     """
     keys = {f"config.data.{name}" for name in ("valid", "test", "tokenizer")}
     return self.key in keys and bool(self.old) != bool(self.new)
-
-
-def shared_values(config: dict[str, Any]) -> dict[str, str]:
-  """The values that all processes of a run must have, as JSON: all but those that say
-  where data lie.
-
-  >>> shared_values({"train": {"lr": 0.1}, "data": {"name": "ptb", "path": "/data"}})
-  {'config.train.lr': '0.1', 'config.data.name': '"ptb"'}
-  """
-  leaves = _leaves("config", as_json(config))
-  return {key: json.dumps(x) for key, x in leaves if not _OWN.fullmatch(key)}
 
 
 def check_resumable(
@@ -173,14 +160,6 @@ def _refuse(workdir: str, bound: list[Change], what_to_do: str) -> None:
       f"{workdir} holds a run with {change.key} = {change.old!r:.99}, not "
       f"{change.new!r:.99}; {what_to_do}"
     )
-
-
-def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-  if not isinstance(value, dict):
-    yield key, value
-    return
-  for name in value:
-    yield from _leaves(f"{key}.{name}", value[name])
 
 
 def _differences(key: str, old: Any, new: Any) -> Iterator[Change]:

@@ -5,9 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from largevocab.data.base import Data, DataSet
-from largevocab.data.digests import digests
 from largevocab.errors import UserError
-from largevocab.training import processes
 from largevocab.training.json_files import read_json, write_json, writing
 from largevocab.training.workdir import config_path
 
@@ -17,26 +15,14 @@ def classes_path(workdir: str) -> Path:
   return Path(workdir, "vocabulary.txt")
 
 
-def save_data(workdir: str, data: Data) -> None:
+def save_data(workdir: str, data: Data, found: dict[str, str]) -> None:
   """Writes the classes, and the digests by which other data are told."""
   with writing(workdir):
     data.vocabulary.save(classes_path(workdir))
-  write_json(_digests_path(workdir), digests(data))
+  write_json(_digests_path(workdir), found)
 
 
-def check_same_data(data: Data) -> None:
-  """Checks that all processes of a run have read the same data.
-
-  Raises:
-    UserError: they have not.
-  """
-  if processes.are_several():
-    of_data = {"the number of classes": str(data.counts.num_classes)}
-    of_data |= {f"the data's {name!r}": each for name, each in digests(data).items()}
-    processes.check_same(of_data, "give all of them the same files")
-
-
-def check_data(workdir: str, given: DataSet, data: Data) -> None:
+def check_data(workdir: str, given: DataSet, data: Data, found: dict[str, str]) -> None:
   """Checks that data are those of a workdir's run, wherever they are.
 
   A validation or test text that the user has given in place of the run's is not
@@ -47,7 +33,7 @@ def check_data(workdir: str, given: DataSet, data: Data) -> None:
     UserError: they are others; or see `Classes.check_saved`.
   """
   data.vocabulary.check_saved(classes_path(workdir))
-  check_digests(workdir, digests(data), _given_anew(workdir, given))
+  check_digests(workdir, found, _given_anew(workdir, given))
 
 
 def check_digests(

@@ -11,8 +11,7 @@ import sys
 import time
 import traceback
 import warnings
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -28,8 +27,8 @@ _TIMES = {"heartbeat_timeout_seconds": 30}
 _ADDRESS = re.compile(r"\S+:\d{1,5}")
 # One job may be a single process in a cluster too; it then keeps all its devices.
 _SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
-# Seconds for others that fail as well to say why: they end when this one does.
-_LAST = 1.0
+# Seconds for others that fail as well to say why: they end at once if the first does.
+_LAST, _LAST_OF_OTHERS = 1.0, 0.1
 _LOST = re.compile("gloo|nccl|connection|peer|unavailable|heartbeat", re.IGNORECASE)
 
 
@@ -144,25 +143,6 @@ def of_first(value: bool) -> bool:
   return bool(multihost_utils.broadcast_one_to_all(np.bool_(value)))
 
 
-def check_same(values: Mapping[str, str], remedy: str) -> None:
-  """Checks that all processes have the same values of the same names.
-
-  Raises:
-    UserError: they do not; names one that differs.
-  """
-  if not are_several():
-    return
-  names = sorted(values)
-  of_names = ["their keys"], [repr(names)]
-  for what_K, text_K in (of_names, (names, [values[name] for name in names])):
-    crc_K = np.array([zlib.crc32(text.encode()) for text in text_K], np.uint32)
-    crc_PK = multihost_utils.process_allgather(crc_K)
-    other_P, at_P = np.nonzero(crc_PK != crc_PK[0])
-    if len(other_P):
-      which = f"processes 0 and {other_P[0]} differ in {what_K[at_P[0]]}"
-      raise UserError(f"{which}: {remedy}")
-
-
 def whole(x: Any) -> np.ndarray:
   """All of an array, of which each process may have a part."""
   if isinstance(x, jax.Array) and not x.is_fully_addressable:
@@ -189,6 +169,7 @@ def together(program: Callable[[], int]) -> int:
 
   A process that fails ends soon: others may wait for it, and it must not wait for them.
   """
+  seconds = _LAST if is_first() else _LAST_OF_OTHERS
   try:
     status = program()
   except Exception as error:
@@ -196,12 +177,15 @@ def together(program: Callable[[], int]) -> int:
       raise
     if is_of_lost(error):
       print(f"error: {native_stderr.lost('', str(error))}", file=sys.stderr)
+      seconds = 0.0
     else:
       traceback.print_exc()
     status = 1
   if status and are_several():
-    sys.stdout.flush()
-    sys.stderr.flush()
-    time.sleep(_LAST)
-    os._exit(status)
+    try:
+      sys.stdout.flush()
+      sys.stderr.flush()
+      time.sleep(seconds)
+    finally:  # whatever signal comes
+      os._exit(status)
   return status

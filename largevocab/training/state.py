@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from largevocab.data.base import Data
+from largevocab.data.digests import digests
 from largevocab.errors import UserError
+from largevocab.training import agreement
 from largevocab.training.averages import init_network
 from largevocab.training.checkpoint import Checkpoints, shapes_of
 from largevocab.training.data_of_run import check_data
@@ -98,8 +100,11 @@ def restore(exp: Experiment, workdir: str, which: str) -> tuple[Data, State]:
   if not os.path.isdir(directory):
     raise UserError(f"no checkpoints in {workdir}; train first")
   data = exp.data.load()
-  check_data(workdir, exp.data, data)
+  found = digests(data)
+  agreement.check_data(data, found)
+  check_data(workdir, exp.data, data, found)
   like = shapes_of(init_state(as_saved(exp, workdir), data))
   with Checkpoints(directory) as saved:
+    agreement.check_save(saved.latest_step)
     state, _ = saved.restore(like, which)
   return data, state

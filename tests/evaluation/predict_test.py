@@ -327,6 +327,7 @@ def test_bad_line_is_named_and_the_others_are_answered(
   good = {"items": b"3 5", "labels": b"0:1", "model": b"w3"}[fixture]
   lines = [Line(i, raw) for i, raw in enumerate([good, bad, good], 1)]
   model = model if fixture == "model" else model[1]
+  caplog.clear()  # of its training
   with pytest.raises(UserError, match=r"^q: no answer to 1 of the lines"):
     answer(model, Source("q", [lines]), k=2)
   said, _ = answers(capsys)

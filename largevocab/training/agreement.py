@@ -1,0 +1,126 @@
+"""What all processes of a run must have alike, compared before they compute together.
+
+Otherwise they would train replicas that differ, or wait for each other for ever.
+"""
+
+import hashlib
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from largevocab import __version__
+from largevocab.data.base import Data
+from largevocab.data.digests import digest
+from largevocab.errors import UserError
+from largevocab.training.config_changes import PLACES
+from largevocab.training.processes import are_several
+
+# Where files lie that are compared when they are read, and those compared here.
+_READ_LATER = re.compile(rf"config\.({PLACES})")
+_FILES = re.compile(r"config\.head\.(clusters|cost_model)")
+
+
+def check_settings(config: dict[str, Any], flags: Mapping[str, Any]) -> None:
+  """Checks that all processes have the same versions, flags and settings.
+
+  Settings that say where data lie may differ, as may paths of files of a head with the
+  same content.
+
+  Raises:
+    UserError: they differ.
+  """
+  if not are_several():
+    return
+  versions = {"largevocab": __version__, "jax": jax.__version__}
+  _check_same(versions, "install the same version for all of them")
+  settings = {**flags, **dict(_leaves("config", config))}
+  now = [key for key in settings if not _READ_LATER.fullmatch(key)]
+  remedy = "start all of them with the same settings"
+  _check_same({key: _text(key, settings[key]) for key in now}, remedy)
+
+
+def check_data(data: Data, digests: Mapping[str, str]) -> None:
+  """Checks that all processes have read the same data.
+
+  Args:
+    data: of this process.
+    digests: of its arrays.
+
+  Raises:
+    UserError: they differ.
+  """
+  if not are_several():
+    return
+  counts = data.counts
+  of_data = {
+    "the number of classes": str(counts.num_classes),
+    "the number of inputs": str(data.num_inputs),
+    **{f"the data's {name!r}": each for name, each in digests.items()},
+    "the counts of classes": digest([counts.unigram_V]),
+  }
+  _check_same(of_data, "give all of them the same files and versions of packages")
+
+
+def check_pairs(setting: str, pairs: Mapping[str, Sequence[np.ndarray]]) -> None:
+  """Checks that all processes have read the same files of word pairs.
+
+  Raises:
+    UserError: they differ.
+  """
+  if are_several():
+    of_files = {f"{setting}, {name}": digest(each) for name, each in pairs.items()}
+    _check_same(of_files, f"give all of them the same files in {setting}")
+
+
+def check_save(step: int | None) -> None:
+  """Checks that all processes see the same last save.
+
+  Raises:
+    UserError: they do not.
+  """
+  remedy = "give all of them one --workdir, in a file system that they share"
+  _check_same({"the last save that they see": str(step)}, remedy)
+
+
+def _check_same(values: Mapping[str, str], remedy: str) -> None:
+  """Checks that all processes have the same values of the same names, in one order."""
+  if not are_several():
+    return
+  names = list(values)
+  both = ["the names of these"], [repr(names)]
+  for what_K, text_K in (both, (names, list(values.values()))):
+    if not text_K:
+      continue
+    crc_K = np.array([zlib.crc32(text.encode()) for text in text_K], np.uint32)
+    crc_PK = multihost_utils.process_allgather(crc_K)
+    other_P, at_P = np.nonzero(crc_PK != crc_PK[0])
+    if len(other_P):
+      what, here = what_K[at_P[0]], text_K[at_P[0]]
+      which = f"processes 0 and {other_P[0]} differ in {what}"
+      raise UserError(f"{which}, {here:.99} in this one: {remedy}")
+
+
+def _text(key: str, value: Any) -> str:
+  if _FILES.fullmatch(key) and isinstance(value, str) and os.path.isfile(value):
+    return hashlib.blake2b(Path(value).read_bytes(), digest_size=16).hexdigest()
+  return json.dumps(value, default=repr)
+
+
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+  """
+  >>> list(_leaves("config", {"train": {"lr": 0.1}, "mesh": {"blocks": 2}}))
+  [('config.train.lr', 0.1), ('config.mesh.blocks', 2)]
+  """
+  if not isinstance(value, dict):
+    yield key, value
+    return
+  for name in value:
+    yield from _leaves(f"{key}.{name}", value[name])
