@@ -142,7 +142,7 @@ def test_a_process_with_other_settings_or_files_is_named(text, tmp_path):
     (
       2,
       [each.replace(":sampled", ":nce") for each in of()],
-      "the names of these",
+      "the names of their settings",
       "",
       "",
     ),

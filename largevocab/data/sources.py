@@ -215,7 +215,7 @@ SOURCES = {
         sha256="b7376fe24430743f411dc7f567285657b2adb3f74361cc7ba0aee94f3024b651",
       ),
     ),
-    flags=("--config=next_item:sampled/pps,data=video_games --config.data.path={dir}"),
+    flags="--config=next_item:sampled/pps,data=video_games --config.data.path={dir}",
     stated_by="the git object of that revision",
   ),
   "diginetica": Source(

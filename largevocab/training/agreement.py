@@ -95,7 +95,7 @@ def _check_same(values: Mapping[str, str], remedy: str) -> None:
   if not are_several():
     return
   names = list(values)
-  both = ["the names of these"], [repr(names)]
+  both = ["the names of their settings"], [repr(names)]
   for what_K, text_K in (both, (names, list(values.values()))):
     if not text_K:
       continue

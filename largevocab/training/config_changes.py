@@ -14,12 +14,12 @@ _FREE = re.compile(
   r"config\.((eval(?!\.(best|unroll)$)|log|checkpoint)\..*|mesh\.num|"
   r"data\.(cache_dir|data_dir|path)|train\.(max_steps|epochs|patience))"
 )
-# Keys that change no result of a run that has ended: where its data are, for instance.
 # Keys that say where data lie.
 PLACES = (
   r"eval\.word_pairs|"
   r"data\.(cache_dir|data_dir|path|train|valid|test|tokenizer|sources|interactions)"
 )
+# Keys that change no result of a run that has ended: where its data are, for instance.
 _FREE_AT_END = re.compile(
   rf"config\.((log|checkpoint)\..*|mesh\.num|head\.budget_mib|{PLACES})"
 )

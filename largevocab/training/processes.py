@@ -169,15 +169,15 @@ def together(program: Callable[[], int]) -> int:
 
   A process that fails ends soon: others may wait for it, and it must not wait for them.
   """
-  seconds = _LAST if is_first() else _LAST_OF_OTHERS
+  is_lost = False
   try:
     status = program()
   except Exception as error:
     if not are_several():
       raise
-    if is_of_lost(error):
+    is_lost = is_of_lost(error)
+    if is_lost:
       print(f"error: {native_stderr.lost('', str(error))}", file=sys.stderr)
-      seconds = 0.0
     else:
       traceback.print_exc()
     status = 1
@@ -185,7 +185,8 @@ def together(program: Callable[[], int]) -> int:
     try:
       sys.stdout.flush()
       sys.stderr.flush()
-      time.sleep(seconds)
+      if not is_lost:
+        time.sleep(_LAST if is_first() else _LAST_OF_OTHERS)
     finally:  # whatever signal comes
       os._exit(status)
   return status
