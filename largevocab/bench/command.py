@@ -32,7 +32,7 @@ from largevocab.bench.load import MOST, Others, busy_cores
 from largevocab.bench.table import tables
 from largevocab.bench.tasks import TASKS, Task, find
 from largevocab.errors import UserError, remedy
-from largevocab.provenance import has_changes, revision
+from largevocab.provenance import device_name, has_changes, revision
 from largevocab.tools import entry
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
@@ -181,6 +181,7 @@ def _trained(args: argparse.Namespace, task: Task, before: Record) -> Record:
     about["code_url"] = args.code
   if found := {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}:
     about["environment"] = found
+  _compare_seeds(args, about | before | {"device": device_name()})
   load = lambda: _load(args.shared)
   if args.method:
     of_run = task, args.method, seed, args.data, args.set
@@ -198,6 +199,21 @@ def _trained(args: argparse.Namespace, task: Task, before: Record) -> Record:
       file=sys.stderr,
     )
   return about | line
+
+
+def _compare_seeds(args: argparse.Namespace, about: Record) -> None:
+  """Says before the training in what other seeds of the method differ from this one."""
+  rows = records.load(args.out, lines.KEYS) if args.out.exists() else []
+  of_method = lambda row: (row["task"], row["name"]) == (args.task, about["name"])
+  for row in filter(of_method, rows):
+    differ = [key for key in lines.KNOWN_BEFORE if row.get(key) != about.get(key)]
+    if differ and row.get("seed") not in (None, about["seed"]):
+      print(
+        f"bench: `{differ[0]}` of the seed {row['seed']} in {args.out} is "
+        f"{row.get(differ[0], '-')}, and {about.get(differ[0], '-')} here: `submit` "
+        "will refuse seeds of one method that differ in it",
+        file=sys.stderr,
+      )
 
 
 def _load(shared: bool) -> Record:

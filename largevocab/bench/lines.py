@@ -65,8 +65,9 @@ COUNTED = {name: f"{name}, counted" for name in baselines.NAMES}
 OURS = "largevocab.bench.adapters."  # modules of adapters of this package
 MACHINE = ("device", "versions", "python")  # of `describe_machine`
 _SHOWN = ("name", "code", "git", "device")  # texts in cells of a table
-# For all seeds of a method.
-_SAME = ("trials", "device", "code", "git", "versions", "environment")
+# The same for all seeds of a method: what is known before a run, and the rest.
+KNOWN_BEFORE = ("trials", "device", "git", "environment")
+_SAME = (*KNOWN_BEFORE, "code", "versions")
 _MARKUP = re.compile(r"[|<>`*\\]|\]\(")  # of Markdown, in whose tables texts stand
 _URL = re.compile(r"https?://[^\s|()<>\[\]]+")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

@@ -286,6 +286,20 @@ def test_changes_of_the_checkout_are_noted(tmp_path, machine, capsys):
   assert read(tmp_path / "out")[0]["git_dirty"] is True
 
 
+def test_seeds_that_differ_are_named_before_the_training(tmp_path, machine, capsys):
+  words = ("run", "tiny", "--adapter", METHOD, CODE, "--set=prior=2")
+  words += ("--out", tmp_path / "out", "--trials=1")
+  assert bench(*words) == bench(*words, "--seed=1") == 0
+  assert capsys.readouterr().err == ""
+  with machine.context() as patch:
+    patch.setattr(command, "revision", lambda: "b" * 40)
+    assert bench(*words, "--seed=1") == 0
+  found = capsys.readouterr().err
+  assert found.count("\n") == 1
+  assert f"`git` of the seed 0 in {tmp_path / 'out'} is {REVISION}" in found
+  assert f"{'b' * 40} here: `submit` will" in found
+
+
 def test_a_trial_does_not_show_the_test_metric(tmp_path, capsys):
   assert bench(*TRAIN, "--out", tmp_path / "out") == 0
   (row,) = read(tmp_path / "out")
