@@ -1,4 +1,4 @@
-"""Accelerators that need not be there, for programs that are compiled and not run."""
+"""Absent accelerators, for programs that are compiled but not run."""
 
 import os
 
@@ -40,17 +40,17 @@ device_description_str: "NVIDIA H100 80GB HBM3"
 
 
 def place(device: str) -> NamedSharding:
-  """One chip of a device of `DEVICES`, see `chips`."""
+  """The sharding on one chip of a device of `DEVICES`; see `chips`."""
   one = np.array(chips(device)[:1])
   return NamedSharding(Mesh(one, ("chip",)), PartitionSpec())
 
 
 def chips(device: str, shape: str | None = None) -> list[jax.Device]:
-  """The chips of a device of `DEVICES`, connected in a shape such as '4x4'; by default
-  the smallest that there is.
+  """The chips of a device of `DEVICES`, connected in a shape such as '4x4'.
 
-  Code that asks JAX for its backend then gets the device's, so that programs are those
-  that would run there. For one device in a process, before anything is computed.
+  The default is the smallest shape. From here on, JAX reports the backend of the
+  device, so that programs are those that would run there. Call this before anything is
+  computed, and for only one device per process.
   """
   is_tpu = device in TPUS
   for key, value in (_TPU if is_tpu else _GPU).items():

@@ -1,4 +1,4 @@
-"""Benchmarks of the adaptive softmax: PyTorch's, and common and planned cutoffs."""
+"""Benchmarks of the adaptive softmax: PyTorch, and common and planned cutoffs."""
 
 import statistics
 import sys
@@ -25,7 +25,7 @@ from largevocab.tools.reports.training_steps import TrainingSteps
 from largevocab.training.settings import Experiment
 
 D, N = 512, 2560
-COMMON = (20_000, 60_000)  # in examples of fairseq and Transformer-XL
+COMMON = (20_000, 60_000)  # from examples of fairseq and Transformer-XL
 # As in PyTorch, so that both do the same work.
 PLAIN: dict[str, Any] = {"bias": False, "tail_bias": False, "align": 1}
 
@@ -44,11 +44,10 @@ def stepper(head: Adaptive, num_classes: int) -> Stepper:
 def torch_stepper(
   state: AdaptiveState, cutoffs: tuple[int, ...], num_classes: int
 ) -> PeerProcess:
-  """`torch.nn.AdaptiveLogSoftmaxWithLoss` with the parameters of a state of ours, and
-  SGD.
+  """`torch.nn.AdaptiveLogSoftmaxWithLoss` with SGD and the parameters of our state.
 
   Raises:
-    Missing: there is no PyTorch.
+    Missing: PyTorch is not installed.
   """
   h_ND, y, _ = batch(num_classes)
   given = {"h_ND": h_ND, "ids_N": y.ids_NP[:, 0], "head": state.head.w_VD}
@@ -66,12 +65,13 @@ def rows(state: AdaptiveState) -> list[jax.Array]:
 def adaptive_step(
   num_classes: Sequence[int] = (100_000, 800_000), cutoffs: tuple[int, ...] = COMMON
 ) -> Iterator[Case]:
-  """A step (forward, backward, update): PyTorch / ours with the same cutoffs, and
-  common / planned cutoffs.
+  """A step: PyTorch / ours with the same cutoffs, and common / planned cutoffs.
+
+  A step is forward, backward and update. Cutoffs are planned with the default limits,
+  and with a short-list that has 70 % of the examples.
 
   Goals: 1.5 times as fast as PyTorch, with the same rows after three steps; twice as
-  fast with planned as with common cutoffs. Cutoffs are planned with the default limits,
-  and with a short-list that has 70 % of the examples.
+  fast with planned as with common cutoffs.
   """
   for V in num_classes:
     ours = stepper(Adaptive(cutoffs=cutoffs, **PLAIN), V)
@@ -86,7 +86,7 @@ def adaptive_step(
 def _steps(
   V: int, cutoffs: tuple[int, ...], ours: Stepper, theirs: PeerProcess | None = None
 ) -> Iterator[Case]:
-  """Of `adaptive_step` those for so many classes, beside PyTorch if it is there."""
+  """The cases of `adaptive_step` for V classes, with PyTorch if it is installed."""
   sizes = {"V": V, "D": D, "N": N}
   if theirs:
     for _ in range(3):
@@ -128,8 +128,7 @@ def random_cutoffs(counts: Counts, head_mass: float, num: int) -> list[tuple[int
 
 
 def adaptive_search(V: int = 100_000, points: int = 50) -> Iterator[Case]:
-  """Planned cutoffs against the best of `points` random ones, and predicted against
-  measured times.
+  """Planned cutoffs / the best of `points` random ones, and predicted / measured time.
 
   Goals: planned cutoffs take at most 1.1 times as long as the best; their time is
   predicted to within 25 %.
@@ -140,7 +139,7 @@ def adaptive_search(V: int = 100_000, points: int = 50) -> Iterator[Case]:
   jax.block_until_ready(chosen())
 
   def beside(cutoffs: tuple[int, ...], seconds: float) -> dict[str, Any]:
-    """The chosen cutoffs / others, in turns: a change of pace is that of both."""
+    """The chosen cutoffs / others, in turns, so that a change of pace affects both."""
     other = stepper(Adaptive(batch_examples=N, cutoffs=cutoffs), V)
     jax.block_until_ready(other())
     return compare(chosen, other, seconds=seconds)
@@ -155,7 +154,7 @@ def adaptive_search(V: int = 100_000, points: int = 50) -> Iterator[Case]:
     head = Adaptive(batch_examples=N, cutoffs=cutoffs)
     predicted = 1e3 * sum(head.cluster_plan(counts, D).seconds)
     errors.append(predicted / (pace / figures["ratio"]) - 1)
-  # The fastest of so many is partly luck: the first five are timed again.
+  # The fastest of many points is partly luck, so the best five are timed again.
   first = sorted(found, key=lambda cutoffs: -found[cutoffs]["ratio"])[:5]
   again = {cutoffs: beside(cutoffs, 15.0) for cutoffs in first}
   best = max(again, key=lambda cutoffs: again[cutoffs]["ratio"])
@@ -194,8 +193,10 @@ def lstm(path: str, **fields: Any) -> Experiment:
 
 
 def rivals(V: int = 67_852) -> Iterator[Case]:
-  """Training steps of whole models with other heads / with an adaptive softmax, as in
-  experiments/adaptive, on random labels of a Zipf distribution."""
+  """Training steps of whole models: other heads / an adaptive softmax.
+
+  Models are as in experiments/adaptive. Labels are random, from a Zipf distribution.
+  """
   data = config.part("data", "zipf", num_classes=V, num_tokens=1_000_000).load()
   plan = {"batch_examples": 32 * 20, "min_head_mass": 0.8}
   below = TrainingSteps(lstm("adaptive", **plan), data)

@@ -52,12 +52,12 @@ class DenseStep:
 def peers_optax(
   V: int = 800_000, D: int = 200, Ns: Sequence[int] = (512, 2560)
 ) -> Iterator[Case]:
-  """The step of `peers_sampled`, against `jax.grad` with a dense gradient of the table,
-  and optax, which updates all rows.
+  """The step of `peers_sampled`: dense gradient and optax / ours.
 
-  The update is that of `optax.sgd` or `optax.adam`: a direction times the learning
-  rate. Both sides donate their state. Every step has the same batch and touches the
-  same rows, so lazy Adam equals dense Adam.
+  The peer uses `jax.grad` with a dense gradient of the table, and optax, which updates
+  all rows. The update is that of `optax.sgd` or `optax.adam`: a direction times the
+  learning rate. Both sides donate their state. Every step has the same batch and
+  touches the same rows, so lazy Adam equals dense Adam.
 
   Goals: optax takes 40 times as long with SGD, 50 times with Adam, and 15 times with
   Adam on five times as many examples.

@@ -70,7 +70,7 @@ class Given:
     return stats
 
 
-# Packages with a sampled step in `peers.PROGRAMS`, and settings for them only.
+# Packages with a sampled step in `peers.PROGRAMS`, and their own settings.
 PEERS: dict[str, dict[str, str]] = {
   "torch": {},
   "tensorflow": {"loss": "sampled_softmax_loss"},
@@ -94,11 +94,13 @@ def sampled_peer(
 
 
 def mean_error(got: Any, want: Any, tolerance: float = 1e-2) -> float:
-  """Mean absolute difference over mean absolute value. The largest difference is no
-  criterion: Adam's first step is the sign of the gradient, even of rounding errors.
+  """Mean absolute difference over mean absolute value.
+
+  The largest difference is no criterion, because Adam's first step is the sign of the
+  gradient, even of rounding errors.
 
   Raises:
-    AssertionError: it is above the tolerance.
+    AssertionError: the error is above the tolerance.
   """
   error = float(np.abs(got - want).mean() / np.abs(want).mean())
   assert error <= tolerance, f"the answers differ by {error}"
@@ -155,7 +157,7 @@ def check_first_step(
 
 
 def timed(name: str, theirs: Any, ours: Any, goal: float | None, **sizes: Any) -> Case:
-  """Times theirs / ours. The name of the case includes V, D and N."""
+  """Times theirs / ours; the name of the case includes V, D and N."""
   at = f"V={sizes['V']:,} D={sizes['D']} N={sizes['N']}"
   figures = compare(theirs, ours, seconds=SECONDS, min_turns=3)
   bound = {} if goal is None else {"at_least": goal}

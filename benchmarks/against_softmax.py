@@ -26,11 +26,11 @@ class Peer(NamedTuple):
   """A softmax of a peer.
 
   Attributes:
-    name: its name; the first word is the package.
-    dtype: of its operands.
+    name: name of the softmax; the first word is the package.
+    dtype: dtype of the operands.
     goal: least ratio of its time to ours; None: it is only measured.
-    settings: of its program.
-    on_gpu: it needs one; ours then has the same dtype.
+    settings: settings of its program.
+    on_gpu: whether it needs a GPU; ours then has the same dtype.
   """
 
   name: str
@@ -56,7 +56,7 @@ PEERS = [
     for loss in ("compiled cross_entropy", "Liger", "cut cross-entropy")
   ),
 ]
-WIDEST = {"torch linear_cross_entropy": 200}  # D; above it takes minutes per call
+WIDEST = {"torch linear_cross_entropy": 200}  # D; above it, a call takes minutes
 
 
 def softmax_peers(w_VD, h_ND, ids_N) -> Iterator[tuple[Peer, PeerProcess]]:
@@ -84,8 +84,8 @@ def peers_softmax(
   """Loss and both gradients of the exact softmax.
 
   Goals for the peer's time over ours: PyTorch 1.7 in float32, 1.0 in bfloat16, and 8
-  with `linear_cross_entropy`; TensorFlow 0.95. On a GPU also PyTorch's compiled
-  cross-entropy, Liger's kernels and cut cross-entropy, if installed.
+  with `linear_cross_entropy`; TensorFlow 0.95. On a GPU, PyTorch's compiled
+  cross-entropy, Liger's kernels and cut cross-entropy are measured, too, if installed.
   """
   for D in Ds:
     w_VD, h_ND, ids_N = rows_and_batch(V, D, N)

@@ -8,7 +8,7 @@
 Prints one JSON object per line: a case, the median times of the two functions, and
 their ratio. Results are compared first where both compute the same. Times drift on a
 shared machine, so the functions take turns, and the ratio is the median over turns; do
-not quote a time without its ratio. On a CPU new large arrays cause page faults: set
+not quote a time without its ratio. On a CPU, new large arrays cause page faults: set
 GLIBC_TUNABLES=glibc.malloc.hugetlb=1 to measure with huge pages, as runs of sweeps do.
 """
 
@@ -69,7 +69,7 @@ def main() -> int:
     "--seconds",
     type=float,
     default=math.inf,
-    help="of a comparison that would take longer, if that is enough for its turns",
+    help="time limit of a comparison, unless its turns need longer",
   )
   args = parser.parse_args()
   entry.check_output(args.output)

@@ -1,4 +1,4 @@
-"""One measured comparison, and that its two sides agree."""
+"""A measured comparison, and a check that its two sides agree."""
 
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ def check_close(got: Any, want: Any, tolerance: float) -> float:
   """The largest difference in a leaf, relative to the leaf's largest absolute value.
 
   Raises:
-    AssertionError: it is above the tolerance.
+    AssertionError: the difference is above the tolerance.
   """
   errors = jax.tree.map(
     lambda a, b: float(jnp.abs(a - b).max() / jnp.abs(b).max()), got, want

@@ -1,17 +1,18 @@
-"""What a device of a mesh sends in a compiled program, by its text.
+"""Counts what a device of a mesh sends, from the text of a compiled program.
 
-Devices are taken to send along rings, as libraries do for large arrays, and are counted
-with what each sends; of results of R bytes in groups of g devices these are
+Devices are assumed to send along rings, as libraries do for large arrays. For a result
+of R bytes in groups of g devices, each device sends:
 
 | collective | bytes |
 | --- | --- |
 | all-gather, all-to-all | R (g - 1) / g |
-| reduce-scatter | R (g - 1), as R is what is left |
+| reduce-scatter | R (g - 1), since R is the size of the slice |
 | all-reduce | 2 R (g - 1) / g |
 | collective-permute | R |
 
-What is in a loop counts as often as the loop runs. XLA on TPU writes a collective that
-it does beside other work in several parts, of the same `chain_id`: they count once.
+A collective in a loop counts as often as the loop runs. XLA on TPU splits a collective
+that overlaps with other work into several parts with the same `chain_id`; they count
+once.
 """
 
 import collections
@@ -27,7 +28,7 @@ COST = {
   "all-reduce": lambda g: 2 * (g - 1) / g,
   "collective-permute": lambda g: 1,
 }
-# Collectives that are not counted: a program with one is an error.
+# Collectives that cannot be counted: a program that has one is an error.
 _OTHERS = ("ragged-all-to-all", "collective-broadcast", "send", "recv")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{\s*$")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?[\w.\-]+ = (\(.*?\)|\S+) ([\w\-]+)\(")
@@ -45,8 +46,8 @@ def sent_bytes(text: str, num_devices: int) -> dict[str, float]:
   """Bytes that a device sends in each kind of collective.
 
   Args:
-    text: of the compiled program (`as_text`).
-    num_devices: of the mesh.
+    text: text of the compiled program (`as_text`).
+    num_devices: number of devices of the mesh.
 
   Raises:
     ValueError: the text has a collective of another kind, or one in a loop of unknown
@@ -73,8 +74,11 @@ def sent_bytes(text: str, num_devices: int) -> dict[str, float]:
 
 
 class _Collective(NamedTuple):
-  """Its kind, bytes of the result, how many devices exchange data, how often it runs
-  (None: unknown), and of which chain it is a part (None: it is whole)."""
+  """One collective of a program.
+
+  The fields are its kind, the bytes of its result, the number of devices that exchange
+  data, how often it runs (None: unknown), and its chain (None: it is not split).
+  """
 
   kind: str
   size: float
@@ -99,7 +103,7 @@ def _computations(text: str) -> tuple[dict[str, list[str]], str]:
 def _walk(
   bodies: dict[str, list[str]], name: str, num_devices: int, times: int | None = 1
 ) -> Iterator[_Collective]:
-  """The collectives of a computation and those that it calls."""
+  """The collectives of a computation and of the computations that it calls."""
   fused = _FUSED in name
   for line in bodies[name]:
     found = _INSTRUCTION.match(line)
@@ -132,7 +136,7 @@ def _root(lines: list[str]) -> str:
 
 
 def _size(result: str, operation: str, line: str) -> float:
-  """Bytes of a result; of one that has only begun, without the operands beside it."""
+  """Bytes of a result; for a started collective, without the operands beside it."""
   sizes = [
     math.prod(map(int, filter(None, shape.split(",")))) * _width(dtype)
     for dtype, shape in _ARRAY.findall(result)
@@ -154,7 +158,7 @@ def _width(dtype: str) -> int:
 
 
 def _group(line: str, num_devices: int) -> int:
-  """How many devices exchange data with each other."""
+  """The number of devices that exchange data with each other."""
   if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", line):
     return len(listed[1].split(","))
   if of_shape := re.search(r"replica_groups=\[\d+,(\d+)\]", line):

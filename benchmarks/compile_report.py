@@ -1,29 +1,30 @@
-"""Programs of heads, compiled for an accelerator on a machine that has none.
+"""Compiles programs of heads for an accelerator on a machine that has none.
 
-  scripts/install compile  # for TPU; of the extra `cuda12`, its plug-in, for h100
+  scripts/install compile  # for TPU; for h100: the plug-in of the extra `cuda12`
   python -m benchmarks.compile_report --device v5e --heads sampled/pps full \
     --classes 65536 1048576 --output experiments/compiled/results.jsonl
 
-Prints one JSON object a line, for each head, number of classes and program: the step
-with its update, evaluation, top k, refresh and monitor. No program is run, so there are
-no times; memory and traffic are those that the compiler states. With --mesh, classes
-are sharded over several chips (`largevocab.heads.ShardedHead`), and all numbers are
-those of one chip.
+Prints one JSON object per line, for each head, number of classes and program. Programs
+are the step with its update, evaluation, top k, refresh and monitor. No program is run,
+so there are no times; memory and traffic are as the compiler states them. With --mesh,
+classes are sharded over several chips (`largevocab.heads.ShardedHead`), and all numbers
+are for one chip.
 
 Fields:
-  compile_cpu_seconds: of the processor, all threads.
+  compile_cpu_seconds: processor time of the compilation, all threads.
   state_mb: the head's state, as the device lays it out.
   aliased_mb: donated state that the program updates in place.
   temporary_mb: memory besides arguments and results.
   accessed_mb: bytes read and written, if the compiler counts them.
   floor_mb: what a step must read and write: activations, the touched rows and their
-    optimiser state; of dense heads the whole state.
+    optimiser state; for dense heads, the whole state.
   copies, copied_mb: copies and transposes of arrays with V rows.
-  loops, sorts: in the program.
-  arguments_mb: of a mesh, all that a chip has when the program begins.
-  sent_mb: of a mesh, what a chip sends (`benchmarks.collectives`), also by collective.
-  formula_mb: what docs/devices.md says that it sends.
-  error: why it does not compile.
+  loops, sorts: number of loops and sorts in the program.
+  arguments_mb: with a mesh, all that a chip holds when the program begins.
+  sent_mb: with a mesh, what a chip sends, also by collective (see
+    `benchmarks.collectives`).
+  formula_mb: what a chip sends by the formula in docs/devices.md.
+  error: why the program does not compile.
 """
 
 import argparse
@@ -64,7 +65,7 @@ PyTree = Any
 
 
 def abstract(tree: PyTree, here: NamedSharding) -> PyTree:
-  """The shapes of a pytree's arrays, at a place."""
+  """The shapes of a pytree's arrays, with a given sharding."""
   of = lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=here)
   return jax.tree.map(of, tree)
 
@@ -79,7 +80,7 @@ def counts_with_pairs(num_classes: int) -> Counts:
 def programs(
   head: Any, state: PyTree, batch: tuple[Any, ...], layout: str
 ) -> dict[str, Any]:
-  """What compiles each program, by its name."""
+  """Functions that compile each program, by its name."""
   h_ND, y, key = batch
   as_trained = layout == "trained" and getattr(head, "row_sparse", False)
   how = row_major(state) if layout == "row_major" or as_trained else None
@@ -129,7 +130,7 @@ def floor(head: Any, state: PyTree, batch: tuple[Any, ...]) -> int:
 
 
 def formula(program: str, N: int, P: int, dim: int, C: int) -> float | None:
-  """Bytes that each of C devices sends, by docs/devices.md; None: it has no formula."""
+  """Bytes that each of C devices sends, by docs/devices.md; None: it gives none."""
   labels, sums = N * 2 * P, 2 * N * (2 + P)
   numbers = {
     "step": N * dim + labels + sums + N * dim,
@@ -140,11 +141,11 @@ def formula(program: str, N: int, P: int, dim: int, C: int) -> float | None:
 
 
 def compiled(compile: Callable[[], Any], num_rows: int, num_devices: int = 1) -> Record:
-  """What the compiler says of one program, for tables of so many rows on a device."""
+  """What the compiler reports about one program, for tables of `num_rows` rows."""
   began = time.process_time()
   try:
     program = compile()
-  except Exception as error:  # whatever a compiler raises is the result
+  except Exception as error:  # any error of a compiler is the result
     return {"error": " ".join(str(error).split())[:300]}
   seconds = time.process_time() - began
   memory, text = program.memory_analysis(), program.as_text()
@@ -180,27 +181,26 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
   add("--heads", nargs="+", default=config.head_paths(), metavar="HEAD[/SAMPLER]")
   add("--classes", nargs="+", type=int, default=[65_536, 1_048_576])
   add("--dim", type=int, default=128, help="columns of activations, D")
-  add("--examples", type=int, default=1024, help="of a batch, N")
-  add("--shared", type=int, default=1024, help="negatives of a batch")
-  add("--own", type=int, default=64, help="negatives of each example, else")
+  add("--examples", type=int, default=1024, help="examples of a batch, N")
+  add("--shared", type=int, default=1024, help="negatives that a batch shares")
+  add("--own", type=int, default=64, help="negatives of each example of its own")
   add("--optimizer", choices=OPTIMIZERS, default="sgd")
   add("--dtype", choices=["float32", "bfloat16"], default="float32")
   add(
     "--layout",
     choices=["trained", "row_major", "default"],
     default="trained",
-    help="of the state: as in the trainer, or what the compiler prefers",
+    help="layout of the state: as in the trainer, or what the compiler prefers",
   )
-  add("--mesh", metavar="4x4", help="of chips that divide the classes; by default one")
-  add("--blocks", type=int, help="of classes, by default as many as chips")
+  add("--mesh", metavar="4x4", help="chips that divide the classes; default: one chip")
+  add("--blocks", type=int, help="blocks of classes; default: as many as chips")
   add("--programs", nargs="+", choices=PROGRAMS, default=["step"])
   add("--output", type=pathlib.Path, help="results.jsonl to update")
   return parser.parse_args(argv)
 
 
 def make_head(path: str, args: argparse.Namespace) -> Any:
-  """The head of a path, with as many negatives as it shares, and trees as accelerators
-  prefer them."""
+  """The head of a path, with shared or own negatives and trees for accelerators."""
   fields = {
     "optimizer": OPTIMIZERS[args.optimizer](),
     "dtype": args.dtype,
@@ -216,7 +216,7 @@ def make_head(path: str, args: argparse.Namespace) -> Any:
 def setting(
   args: argparse.Namespace, path: str, program: str, num_classes: int, whole: bool
 ) -> str:
-  """What is compiled, in words: all of it, or only what is not the default."""
+  """A description of what is compiled: in full, or only what is not the default."""
   default = parse([])
   parts = [
     (f"{' '.join(filter(None, (args.device, args.mesh)))}: {path}", True),
@@ -234,14 +234,14 @@ def setting(
 
 
 def place_of(args: argparse.Namespace) -> NamedSharding:
-  """Where what is not divided is: on a chip, or on each of a mesh."""
+  """The sharding of undivided arrays: on one chip, or on every chip of a mesh."""
   if not args.mesh:
     return place(args.device)
   return NamedSharding(class_mesh(chips(args.device, args.mesh)), PartitionSpec())
 
 
 def abstract_batch(args: argparse.Namespace, here: NamedSharding) -> tuple[Any, ...]:
-  """Activations and labels, equally many on each chip, and a key."""
+  """Activations and labels, divided equally among the chips, and a key."""
   split = here.update(spec=PartitionSpec(*here.mesh.axis_names))
   of = lambda shape, dtype: jax.ShapeDtypeStruct(shape, dtype, sharding=split)
   N = args.examples
@@ -258,7 +258,7 @@ def head_and_state(
     counts = counts_with_pairs(num_classes)
     return head, abstract(head.init(jax.random.key(0), counts, args.dim), here)
   head = ShardedHead(head, here.mesh, args.blocks or here.mesh.size)
-  # Equal counts, of which memory has one: no shape depends on them.
+  # All counts are equal, so memory holds a single one; no shape depends on them.
   counts = Counts(np.broadcast_to(1, num_classes))
   return head, head.abstract_state(counts, args.dim)
 

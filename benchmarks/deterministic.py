@@ -1,4 +1,4 @@
-"""The price of equal bits in two runs, on devices where sums may be in any order."""
+"""Benchmarks of bitwise reproducible steps, on devices that sum in any order."""
 
 from collections.abc import Callable, Iterator
 
@@ -21,8 +21,8 @@ def deterministic_step(
 ) -> Iterator[Case]:
   """A step compiled for equal bits / as it is. Goal: at most 1.2 times as long.
 
-  Labels repeat, so that the gradients of their rows are sums. Two runs of the first
-  must give the same rows.
+  Labels repeat, so that the gradients of their rows are sums. Two runs of the step that
+  is compiled for equal bits must give the same rows.
   """
   counts = zipf_counts(V)
   h_ND = jax.random.normal(jax.random.key(1), (N, D))

@@ -20,7 +20,7 @@ from largevocab.tools import entry, tabulate
 from largevocab.tools.sweeps import records
 from largevocab.tools.tables import markdown as tables
 
-GPU = "gpu_speed"  # some of its goals are open: only a part of it has been run
+GPU = "gpu_speed"  # some of its goals are open, because only part of it has been run
 SECTION = re.compile(r"(?<=<!-- goals -->\n).*(?=<!-- /goals -->)", re.DOTALL)
 
 
@@ -278,8 +278,8 @@ def row(goal: Goal, experiments: pathlib.Path) -> list[str]:
   """The line of a goal in the table.
 
   Raises:
-    UserError: no result has a matching name, except of a goal for a GPU, or one has no
-      such figure, as of a program that does not compile.
+    UserError: no result has a matching name, unless the goal is for a GPU; or a result
+      lacks the metric, such as for a program that does not compile.
   """
   first = [goal.name, goal.what, goal.bound]
   path = experiments / goal.experiment / "results.jsonl"
@@ -288,7 +288,9 @@ def row(goal: Goal, experiments: pathlib.Path) -> list[str]:
   if not found and goal.experiment in ("", GPU):
     return [*first, goal.remark, "", ""]
   if not found:
-    raise UserError(f"{path}: no result of a name like {goal.pattern!r} ({goal.what})")
+    raise UserError(
+      f"{path}: no result with a name like {goal.pattern!r} ({goal.what})"
+    )
   if errors := [record for record in found if goal.metric not in record]:
     raise UserError(
       f"{path}: {errors[0]['name']} has no {goal.metric}: measure it again"

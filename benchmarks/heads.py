@@ -34,7 +34,7 @@ SIZES = [
 
 
 def head_step() -> Iterator[Case]:
-  """A step of each head / of `sampled`, both with the same number of negatives."""
+  """A step of each head / a step of `sampled`, with the same number of negatives."""
   for size in SIZES:
     V, D, N, M, own = size
     counts = zipf_counts(V)

@@ -11,7 +11,7 @@ from largevocab.data import DATASETS
 
 STEPS_MS = (1, 5, 20)  # of devices
 BATCHES = 50
-# Data of each kind at a usual size: settings of the set, streams or examples, unroll.
+# Data of each kind at a usual size: settings, number of streams or examples, unroll.
 INPUTS: dict[str, tuple[str, dict[str, Any], int, int]] = {
   "text": ("zipf", {"num_classes": 10_000, "num_tokens": 1_000_000}, 64, 35),
   "items": ("zipf_items", {"num_classes": 10_000, "num_items": 1_000_000}, 1024, 1),

@@ -49,7 +49,7 @@ def _memory(stats: KernelStats, V: int, D: int) -> float:
 def kernel_draw(
   N: int = 64, M: int = 32, Ds: Sequence[int] = (16, 64)
 ) -> Iterator[Case]:
-  """M draws for each of N examples: from all logits / the tree, and V = 1 M / 10 k.
+  """M draws for each of N examples: all logits / the tree, and V = 1 M / 10 k.
 
   Goals: at D = 64 and V = 1 M at least 20 times as fast as from all logits; at D = 16
   at most 6 times as long at V = 1 M as at V = 10 k; sums at most 1.5 times the table.
@@ -120,8 +120,10 @@ def binary_tree(N: int = 64, M: int = 32, R: int = 64, D: int = 16) -> Iterator[
 
 
 def _updates(sampler: Quadratic, V: int, D: int, R: int):
-  """Steps that add R rows to the kernel sums, and that build them anew; the relative
-  error of the first."""
+  """Steps that update kernel sums for R rows and that rebuild them.
+
+  Also returns the relative error of the updated sums.
+  """
   counts, w_VD, _, _ = _problem(V, D, 1)
   ids_R = jax.random.permutation(KEY, V)[:R]
   new_RD = w_VD[ids_R] + 0.1

@@ -1,4 +1,4 @@
-"""Benchmarks of hash tables: construction, and draws and updates whatever V is."""
+"""Benchmarks of hash tables: construction, draws and updates at different V."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -74,7 +74,7 @@ def _problem(V: int, D: int) -> tuple[Counts, jax.Array, jax.Array]:
 
 
 def _sampler(V: int, D: int) -> LSHEmbedding:
-  """With as few codes as tables that have four slots for each of V classes need."""
+  """A sampler with just enough codes for tables with four slots for each class."""
   buckets, radix = 4 * V / LSHEmbedding().slots, hashing.radix("dwta", D)
   return LSHEmbedding(codes=next(C for C in range(1, 33) if buckets <= radix**C))
 
@@ -113,8 +113,10 @@ def lsh_draw(D: int = 136, m: int = 64) -> Iterator[Case]:
 
 
 def _rehash(V: int, D: int, R: int) -> tuple[Stepper, float]:
-  """Moves R rows to their new buckets, and back, in two updates; and the share of these
-  rows' entries that are then where they were."""
+  """A step that moves R rows to their new buckets and back, in two updates.
+
+  Also returns the share of these rows' entries that are then where they were.
+  """
   counts, w_VD, _ = _problem(V, D)
   sampler = _sampler(V, D)
   stats = sampler.init(counts, w_VD, 1)
@@ -135,7 +137,7 @@ def _rehash(V: int, D: int, R: int) -> tuple[Stepper, float]:
 
 
 def lsh_update(D: int = 136, R: int = 2048) -> Iterator[Case]:
-  """R changed rows move to their buckets: V = 1 M / 10 k, and tables built anew / ours.
+  """R changed rows move to their buckets: V = 1 M / 10 k, and rebuilt tables / ours.
 
   Goal: at V = 1 M at most 1.5 times as long as at V = 10 k.
   """

@@ -1,4 +1,4 @@
-"""How many operations a device does in the time of a byte to or from memory."""
+"""Measures how many operations a device does while it reads or writes a byte."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,8 +10,10 @@ from largevocab.tools.reports.measure import Stepper, compare
 
 
 def operations_per_byte(n: int = 640) -> Iterator[Case]:
-  """Adding to an array in place / a product of float32 with as many operations as the
-  other has bytes, 2 n³: the ratio is operations a byte."""
+  """Adding to an array in place / a float32 product, which gives operations per byte.
+
+  The product has as many operations as the addition has bytes, 2 n³.
+  """
   a_nn, b_nn = jax.random.normal(jax.random.key(0), (2, n, n))
   x = jnp.zeros(n**3 // 4)  # each number is read and written
   add = Stepper(lambda x: (x + 1, ()), x)

@@ -106,5 +106,5 @@ class PeerProcess:
     line = self._process.stdout.readline()
     if not line:
       code = self._process.wait()
-      raise UserError(f"{self._name} ended with status {code}; what it said is above")
+      raise UserError(f"{self._name} ended with status {code}; its output is above")
     return json.loads(line)

@@ -24,7 +24,7 @@ TINY = 1e-16  # Adam's eps: libraries add it in different places
 
 
 def torch_there() -> Any:
-  """PyTorch, with its arrays on the GPU if it has one."""
+  """PyTorch, with its arrays on the GPU if there is one."""
   torch: Any = importlib.import_module("torch")
   if torch.cuda.is_available():
     torch.set_default_device("cuda")
@@ -32,14 +32,14 @@ def torch_there() -> Any:
 
 
 def tensorflow_there() -> Any:
-  """TensorFlow, whose products round as those of others: not to TF32 on a GPU."""
+  """TensorFlow, with products that are not rounded to TF32 on a GPU, as for others."""
   tf: Any = importlib.import_module("tensorflow")
   tf.config.experimental.enable_tensor_float_32_execution(False)
   return tf
 
 
 def wait_for(torch: Any) -> None:
-  """Returns when the GPU, if any, has done what it was told."""
+  """Waits until the GPU, if any, has finished its work."""
   if torch.cuda.is_available():
     torch.cuda.synchronize()
 
@@ -135,7 +135,7 @@ def torch_loss(torch: Any, name: str) -> Callable[[Any, Any, Any], Any]:
   """The mean cross-entropy of activations, a table and labels.
 
   Raises:
-    ImportError: it is not installed, or this version of torch has none.
+    ImportError: the package is not installed, or this torch lacks the loss.
   """
   functional = torch.nn.functional
   plain = lambda h, w, ids: functional.cross_entropy((h @ w.T).float(), ids)
@@ -277,7 +277,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
 
 
 def turn(program: Callable[[], None], seconds: float) -> list[float]:
-  """Same as `measure.turn`, but without JAX."""
+  """Like `measure.turn`, but without JAX."""
   program()
   wall, cpu, calls = time.perf_counter(), time.process_time(), 0
   while not calls or time.perf_counter() < wall + seconds:

@@ -15,7 +15,7 @@ D, N, K = 200, 400, 10
 
 
 def ranker(head: Head, V: int) -> Callable[[], Any]:
-  """A compiled ranking of all classes, by rows as they are initialised."""
+  """A compiled ranking of all classes, by freshly initialised rows."""
   state = head.init(jax.random.key(0), zipf_counts(V), D)
   h_ND = jax.random.normal(jax.random.key(1), (N, D))
   rank = jax.jit(functools.partial(head.top_k, k=K))
@@ -23,8 +23,10 @@ def ranker(head: Head, V: int) -> Callable[[], Any]:
 
 
 def best_classes() -> Iterator[Case]:
-  """The ten best of all classes, head / full softmax. All logits are computed: none of
-  these heads leaves a class out."""
+  """The ten best of all classes: head / full softmax.
+
+  All logits are computed, because none of these heads leaves a class out.
+  """
   for V in (10_000, 100_000):
     full = ranker(Full(), V)
     for name, head in (

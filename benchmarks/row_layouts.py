@@ -1,18 +1,20 @@
-"""Ways to keep class rows and their biases, compiled for an accelerator or timed here.
+"""Compares layouts of class rows and biases, compiled for an accelerator or timed here.
 
   python -m benchmarks.row_layouts --device v5e --output results.jsonl  # or h100, cpu
 
-The part of a sampled step that reads and writes rows: look up, logits, their gradient
-and the update. Prints one JSON object a line for each way, width and optimiser.
+Measures the part of a sampled step that reads and writes rows: look-up, logits, their
+gradient and the update. Prints one JSON object per line, for each layout, width and
+optimiser. The layouts are:
 
   column: biases are a column of the table, which is padded to a multiple of 8 columns
     and kept row-major.
-  column, default layout: the same table, as the compiler prefers it.
-  column, 128s: padded to a multiple of 128 columns, as the compiler prefers it.
-  vector: biases are an array of their own; the table is row-major.
+  column, default layout: the same table, in the layout that the compiler prefers.
+  column, 128s: the table is padded to a multiple of 128 columns, in the layout that the
+    compiler prefers.
+  vector: biases are a separate array; the table is row-major.
 
 Fields are those of `benchmarks.compile_report`; `aliased_mb` is the memory of rows,
-biases and optimiser states. On the CPU `ratio` is the time relative to "column".
+biases and optimiser states. On the CPU, `ratio` is the time relative to "column".
 """
 
 import argparse
@@ -44,7 +46,7 @@ PyTree = Any
 
 
 def tables(way: str, optimizer: RowOptimizer, num_classes: int, dim: int) -> PyTree:
-  """Tables of zeros: one with a column of biases, or one of rows and one of biases."""
+  """Tables of zeros: rows with a column of biases, or rows and biases separately."""
   width = extended_width(dim)
   widths = {"vector": [dim, 1], "column, 128s": [-(-width // 128) * 128]}
   make = lambda width: optimizer.init(jnp.zeros((num_classes, width)))
@@ -52,7 +54,7 @@ def tables(way: str, optimizer: RowOptimizer, num_classes: int, dim: int) -> PyT
 
 
 def formats(way: str, state: PyTree) -> PyTree:
-  """What to ask the compiler for."""
+  """The layouts to request from the compiler."""
   first, *biases = state
   rows = row_major(first) if way in ("column", "vector") else _default(first)
   return [rows, *map(_default, biases)]

@@ -49,8 +49,10 @@ def _timed(draw: Callable[..., Set], stats: BernoulliStats) -> Callable[[], Set]
 
 
 def _error(draw: Callable[..., Set], stats: BernoulliStats, f_V: np.ndarray) -> float:
-  """Errors of the mean size and of the estimate of sum f over many draws, in standard
-  errors for independent inclusions."""
+  """Errors of the mean size and of the estimate of sum f over many draws.
+
+  They are in standard errors for independent inclusions.
+  """
   b_V = np.exp(np.float64(stats.log_expected_V))
   drawn, draws = jax.jit(draw), 100
   sizes, sums = np.zeros(draws), np.zeros(draws)

@@ -1,4 +1,7 @@
-"""Benchmarks of exact steps independent of V, as table 1 of Vincent et al. 2015."""
+"""Benchmarks of exact steps whose cost is independent of V.
+
+They follow table 1 of Vincent et al. 2015.
+"""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -162,9 +165,11 @@ def whole_model() -> Iterator[Case]:
 
 
 def inverse_of_u() -> Iterator[Case]:
-  """What a step needs of the inverse of U, H U^-1 with the new U: by solving D x D
-  equations anew in every step / from an inverse that steps update (Vincent et al.
-  2015, section 3.6)."""
+  """H U^-1 with the new U: by solving D x D equations / from an updated inverse.
+
+  A step needs this product. The equations are solved in every step; the inverse is
+  updated by steps (Vincent et al. 2015, section 3.6).
+  """
   D, keys = 300, jax.random.split(jax.random.key(0), 2)
   u_DD = jnp.eye(D) + 0.3 / D**0.5 * jax.random.normal(keys[0], (D, D))
   u_inv_DD = jnp.linalg.inv(u_DD)

@@ -1,31 +1,32 @@
-"""A stream of lower-case Wikipedia: text8, or a text prepared in the same way.
+"""A stream of lower-case Wikipedia text: text8, or a text prepared in the same way.
 
 --config=configs/enwiki8.py:full                      --config.data.train=FILE
 --config=configs/enwiki8.py:adaptive                  --config.data.train=FILE
 --config=configs/enwiki8.py:adaptive,weight_decay     --config.data.train=FILE
 --config=configs/enwiki8.py:sampled/pps,optimizer=sgd --config.data.train=FILE
 
-Settings of Grave et al. 2017, section 5, for text8. Its weight decay is used only with
-`weight_decay`: the models of experiments/adaptive are without. With `sgd`, rate and
-clip are those of configs/ptb.py.
+The settings are those of Grave et al. 2017, section 5, for text8. Its weight decay is
+used only with `weight_decay`. The models of experiments/adaptive do not use it. With
+`sgd`, rate and clip are those of configs/ptb.py.
 
 Expect with `adaptive` a test perplexity of 354.5 after 2,500 steps, with a narrower
 network and the smaller batches and held-out shares of that run (experiments/adaptive,
-"adaptive softmax"; one seed, first 2,500 steps). A counted bigram is still ahead of it
-there: it has not been trained to the end.
+"adaptive softmax"; one seed, first 2,500 steps). A counted bigram is still ahead of
+this model there, which has not been trained to the end.
 """
 
 from largevocab import config as c
 
 UNROLL = 20
 OPTIMIZERS = {
-  # In Torch and the paper it starts at 0; a small value makes the first steps smaller.
+  # In Torch and the paper, this starts at 0. A small value makes the first steps
+  # smaller.
   "adagrad": {"initial_accumulator": 1e-8, "eps": 1e-9},
   "rowwise_adagrad": {"initial_accumulator": 1e-8, "eps": 1e-9},
   "sgd": {},
 }
-# Lambda in section 5, which does not say what decays: in the code that its authors
-# released biases do, and the rows of input words do not; here both do.
+# Lambda in section 5, which does not say what decays. In the code that the authors
+# released, biases decay, and the rows of input words do not. Here both decay.
 WEIGHT_DECAY = 1e-6
 RATES = {
   "adagrad": (0.1, 1.0),

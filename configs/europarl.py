@@ -1,22 +1,22 @@
-"""Europarl, any language: one file, or train, valid and test.
+"""Europarl in any language, from one file, or from train, valid and test files.
 
 --config=configs/europarl.py:adaptive     --config.data.train=europarl-v7.da
 --config=configs/europarl.py:adaptive,lang=da
 --config=configs/europarl.py:adaptive,lang=da,weight_decay
 
-`lang` stands for its file in the working directory. Settings of Grave et al. 2017,
-section 5. Its weight decay is used only with `weight_decay`: the models of
-experiments/adaptive_english and experiments/adaptive_french are without.
+`lang` stands for the language's file in the working directory. The settings are those
+of Grave et al. 2017, section 5. Its weight decay is used only with `weight_decay`. The
+models of experiments/adaptive_english and experiments/adaptive_french do not use it.
 
 Expect with `adaptive` a test perplexity of 190.5 after 500 steps, with a narrower
 network and the smaller batches and held-out shares of that run
 (experiments/adaptive_english, "adaptive softmax"; one seed, first 500 steps). A counted
-bigram is still ahead of it there: it has not been trained to the end.
+bigram is still ahead of this model there, which has not been trained to the end.
 """
 
 from largevocab import config as c
 
-WEIGHT_DECAY = 1e-6  # as for text8, see configs/enwiki8.py
+WEIGHT_DECAY = 1e-6  # as for text8; see configs/enwiki8.py
 
 
 def get_config(arg: str = ""):
@@ -28,7 +28,7 @@ def get_config(arg: str = ""):
     data=c.part("data", "europarl", train=text),
     model=c.part("model", "lstm", embed=256, hidden=512, layers=1),
     head=c.head(a.head, num_samples=4096, init_scale=0.1),
-    # In Torch and the paper it starts at 0; a small value makes first steps smaller.
+    # In Torch and the paper, this starts at 0. A small value makes first steps smaller.
     optimizer=c.part(
       "optimizer",
       "adagrad",
@@ -38,7 +38,7 @@ def get_config(arg: str = ""):
     ),
     train=c.Training(
       epochs=5,
-      # As in the paper: the vocabulary of Finnish takes too much memory for 128.
+      # As in the paper, since the Finnish vocabulary takes too much memory for 128.
       batch_size=64 if a.lang == "fi" else 128,
       unroll=20,
       lr=0.1,

@@ -3,10 +3,10 @@
 --config=configs/lm1b.py:sampled/pps  --config.data.path=1-billion-word-...-output
 --config=configs/lm1b.py:adaptive     --config.data.path=1-billion-word-...-output
 
-`path` is the directory as unpacked, or any with shards of the same names. Settings of
-Grave et al. 2017, section 5.
+`path` is the directory as unpacked, or any directory with shards of the same names. The
+settings are those of Grave et al. 2017, section 5.
 
-No result is committed: the data cannot be had here.
+No result is committed, since the data is not available here.
 """
 
 from largevocab import config as c
@@ -19,7 +19,7 @@ def get_config(arg: str = ""):
     data=c.part("data", "lm1b"),
     model=c.part("model", "lstm", embed=256, hidden=2048, layers=1),
     head=c.head(a.head, num_samples=8192, init_scale=0.1),
-    # In Torch and the paper it starts at 0; a small value makes first steps smaller.
+    # In Torch and the paper, this starts at 0. A small value makes first steps smaller.
     optimizer=c.part("optimizer", "adagrad", initial_accumulator=1e-8, eps=1e-9),
     train=c.Training(epochs=5, batch_size=128, unroll=20, lr=0.1, clip_norm=1.0),
     eval=c.Evaluating(every_epochs=0.1, batch_size=128),

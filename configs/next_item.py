@@ -5,8 +5,8 @@
 --config=configs/next_item.py:sampled/pps,model=gru         --config.data.path=DIR
 --config=configs/next_item.py:negative_sampling/uniform,own,negatives=256,calibration=0.75
 
-The last is gBCE with negatives of each example's own (Petrov and Macdonald 2023); with
-`calibration=0` it is BCE with the same negatives.
+The last command trains with gBCE, with own negatives for each example (Petrov and
+Macdonald 2023). With `calibration=0`, the loss is BCE with the same negatives.
 
 Expect with `full` a test recall@20 of 0.1932 after 800 steps, three minutes on one core
 of a CPU (experiments/next_item, "diginetica: full softmax"; one seed, first 800 steps).
@@ -38,8 +38,8 @@ def get_config(arg: str = ""):
       loss={"calibration": a.calibration},
       sampler={"per_example": a.own},
     ),
-    # Gradients are means over the batch, in which each item is rare: with an initial
-    # accumulator of 0.1 they would hardly move its row.
+    # Gradients are means over the batch, in which each item is rare. With an initial
+    # accumulator of 0.1, they would hardly move the item's row.
     optimizer=c.part("optimizer", "adagrad", initial_accumulator=1e-6),
     train=c.Training(
       epochs=4,

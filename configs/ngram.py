@@ -1,18 +1,18 @@
-"""An n-gram language model of any text, evaluated by word similarity.
+"""An n-gram language model for any text, evaluated by word similarity.
 
 --config=configs/ngram.py                      --config.data.train=FILE
 --config=configs/ngram.py:full,data=text8      --config.data.train=FILE \
   --config.eval.word_pairs="('SimLex-999.txt', 'wordsim353.csv')"
 --config=configs/ngram.py:sampled/pps,data=tfds --config.data.dataset=lm1b
 
-The models of Vincent et al. 2015, section 6, are of this kind: a next word from the
-rows of the last few. The word rows of inputs and of the head are evaluated by the files
-of word pairs, if there are any.
+The models of Vincent et al. 2015, section 6, are of this kind: they predict the next
+word from the rows of the last few words. The word rows of inputs and of the head are
+evaluated with the files of word pairs, if there are any.
 
 Expect with `sampled/pps,data=text8` a test perplexity of 682.0 after 20,000 steps, with
 `model.combine=average` and the small batches and held-out shares of that run
 (experiments/lst, "sampled softmax"; one seed, first 20,000 steps). A counted bigram is
-far ahead of it there: this is only how training begins.
+far ahead of this model there: these steps are only the beginning of training.
 """
 
 from largevocab import config as c

@@ -5,10 +5,11 @@
 --config=configs/ptb.py:blanc_rendle,head=sampled/quadratic --config.data.path=DIR
 
 `blanc_rendle` is the protocol of Blanc & Rendle 2018, section 4.1: the medium network
-of Zaremba et al., with 200 units a layer instead of 650, and separate negatives for
-each token. Beyond that the paper only mentions "dropout": steps, initialisation,
-length, rates and clip are those of Zaremba et al. TensorFlow's tutorial, cited in a
-footnote, multiplies rates by 0.8 where they divide by 1.2.
+of Zaremba et al., with 200 units per layer instead of 650, and separate negatives for
+each token. Beyond that, the paper only mentions "dropout", so that steps,
+initialisation, length, rates and clip are those of Zaremba et al. TensorFlow's
+tutorial, cited in a footnote, multiplies rates by 0.8 where Zaremba et al. divide them
+by 1.2.
 
 Expect with `full` a test perplexity of 114.8 after 30,199 steps, some forty
 minutes on one idle core of a CPU (experiments/ptb_sampled, "full softmax").
@@ -18,8 +19,11 @@ from largevocab import config as c
 
 
 def training(unroll: int, epochs: int, hold_epochs: int, decay: float) -> c.Training:
-  """Converts from a loss summed over the unrolled steps to ours, a mean: its rate of 1
-  is ours of `unroll`, and its clip of 5 ours of 5 / unroll."""
+  """Converts settings for a loss summed over the unrolled steps to our mean loss.
+
+  A rate of 1 for the sum is a rate of `unroll` for the mean, and a clip of 5 is a clip
+  of 5 / unroll.
+  """
   return c.Training(
     epochs=epochs,
     batch_size=20,

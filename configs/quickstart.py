@@ -1,4 +1,4 @@
-"""A first run on the source text of Python's own standard library; no download needed.
+"""A first run on the source text of Python's standard library, without a download.
 
 --config=configs/quickstart.py:full
 --config=configs/quickstart.py:sampled/pps

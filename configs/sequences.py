@@ -1,14 +1,14 @@
-"""Sequential recommendation: the next item after those of a user, at every step.
+"""Sequential recommendation: predicts a user's next item at every step.
 
 --config=configs/sequences.py                --config.data.path=ml-1m.inter
 --config=configs/sequences.py:full,model=gru --config.data.path='DIR/*.csv.gz'
 
-`--config.data.lines=histories` reads lines of a user and all items. The network is a
-transformer of SASRec's shape, `--config.train.tied=True` makes its input rows those of
-the classes, as there.
+`--config.data.lines=histories` reads lines with a user and all items of the user. The
+network is a transformer of SASRec's shape. As in SASRec, `--config.train.tied=True`
+makes its input rows the rows of the classes.
 
-The hit rate depends on the data; `experiments/sequences/README.md` has that of Beauty
-and Video Games, with settings of its own.
+The hit rate depends on the data; `experiments/sequences/README.md` has the hit rates on
+Beauty and Video Games, with its own settings.
 """
 
 from largevocab import config as c

@@ -4,8 +4,8 @@
 --config=configs/softmax_regression.py:sampled/unigram \
   --config.head.sampler.per_example=True
 
-The setting of Barber & Botev 2016, section 4; `experiments/likelihood_toy` makes its
-figures. No result of this config is committed.
+This is the setting of Barber & Botev 2016, section 4. `experiments/likelihood_toy`
+makes the figures of that section. No result of this config is committed.
 """
 
 from largevocab import config as c

@@ -1,14 +1,16 @@
-"""Regression on sparse targets by squared error: sparse features, one hidden layer, and
-a target of 1 or 0 for each of very many outputs, as in a sparse autoencoder.
+"""Regression on sparse targets by squared error.
+
+There are sparse features, one hidden layer, and a target of 1 or 0 for each of very
+many outputs, as in a sparse autoencoder.
 
 --config=configs/sparse_regression.py
 --config=configs/sparse_regression.py:data=gowalla          --config.data.path=DIR
 --config=configs/sparse_regression.py:data=xmlc             --config.data.path=DIR
 --config=configs/sparse_regression.py:spherical/z,data=xmlc --config.data.path=DIR
 
-The first setting of Vincent et al. 2015. All outputs are trained in every step, at a
-cost independent of their number. The head's step size must be small compared with 1 /
-|h|^2. No result is committed.
+This is the first setting of Vincent et al. 2015. All outputs are trained in every step,
+at a cost independent of their number. The head's step size must be small compared with
+1 / |h|^2. No result is committed.
 """
 
 from largevocab import config as c

@@ -1,4 +1,4 @@
-"""Any text: files of your own, or a text set of tensorflow-datasets by name.
+"""Any text: your own files, or a text set of tensorflow-datasets by name.
 
 --config=configs/text.py                        --config.data.train=FILE
 --config=configs/text.py:full,hidden=650        --config.data.train='DIR/*.txt.gz'
@@ -6,9 +6,9 @@
 --config=configs/text.py:full,model=transformer --config.data.tokenizer=tokenizer.json
 --config=configs/text.py:full,optimizer=adam    --config.data.train=FILE
 
-`model` is the network. A transformer sees no more than its window, here of 20 tokens:
-raise `train.unroll` and `eval.unroll`, up to `model.max_length`. `optimizer` is
-`adagrad`, `rowwise_adagrad`, `adam` or `adamw`, each with a usual rate.
+`model` is the network. A transformer sees only its window, which is 20 tokens here. To
+widen it, raise `train.unroll` and `eval.unroll`, up to `model.max_length`. `optimizer`
+is `adagrad`, `rowwise_adagrad`, `adam` or `adamw`, each with a usual rate.
 
 No result is committed: the perplexity depends on the text.
 """

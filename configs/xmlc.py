@@ -8,23 +8,26 @@
 --config=configs/xmlc.py:full,data=own                           --config.data.path=DIR
 --config=configs/xmlc.py:adam
 
-`data` is a key of `SETTINGS` below; the default is `stdlib_calls`, which needs no file.
-`own` is any set in the repository's format, of the files train.txt and test.txt.
-`active` uses Daghaghi et al.'s loss with classes from hash tables: the softmax over the
-active set. Without it drawn classes have importance weights, and half of them are drawn
-by counts. `adam` trains with the paper's optimiser and rate, for 25 epochs; without it
-Adagrad trains, as in all our rows but those with Adam. `tfds` reads a set prepared by
-its builder in `largevocab.data.labels.tfds_xmlc`.
+- `data` is a key of `SETTINGS` below. The default is `stdlib_calls`, which needs no
+  file. `own` is any set in the repository's format, with the files train.txt and
+  test.txt.
+- `active` uses Daghaghi et al.'s loss with classes from hash tables, which is the
+  softmax over the active set. Without it, drawn classes have importance weights, and
+  half of them are drawn by counts.
+- `adam` trains with the paper's optimiser and rate, for 25 epochs. Without it, Adagrad
+  trains, as in all our rows except those with Adam.
+- `tfds` reads a set prepared by its builder in `largevocab.data.labels.tfds_xmlc`.
 
-Batch, K and L of the paper's own sets are the paper's. Its budget is not: 33 thousand
-classes for each example of Amazon-670K, where `num_samples` here is 128. Samplers whose
-draws a batch shares need more: --config.head.num_samples=4096. Every twentieth training
-document is used for validation, so propensities, which depend on counts, differ a
-little from published ones.
+For the paper's own sets, batch, K and L are the paper's. The budget is not: the paper
+uses 33 thousand classes for each example of Amazon-670K, where `num_samples` here is
+128. Samplers whose draws are shared by a batch need more:
+--config.head.num_samples=4096. Every twentieth training document is used for
+validation, so propensities, which depend on counts, differ a little from published
+ones.
 
 Expect with `full,data=citeulike_t` a test P@1 of 0.5558 after 385 steps, two minutes on
 one core of a CPU (experiments/xmlc_lns, "citeulike_t: full softmax"; mean of three
-seeds, 5 epochs). The paper's sets cannot be had here.
+seeds, 5 epochs). The paper's sets are not available here.
 """
 
 from dataclasses import dataclass, field, replace
@@ -39,11 +42,12 @@ class Setting:
 
   Attributes:
     data: name and fields of the data set.
-    builder: its builder for tensorflow-datasets; empty: the name of the set.
-    codes, tables, slots: K, L and the size of a bucket of locality-sensitive hashing.
-    rebuild_tables: tables to rebuild in every step, instead of all every 50 steps and
-      rehashing in between: for large sets, where no step should rebuild all.
-    batch_size, optimizer, lr, epochs: of training.
+    builder: builder of the set for tensorflow-datasets; empty: the name of the set.
+    codes, tables, slots: K, L and the bucket size of locality-sensitive hashing.
+    rebuild_tables: number of tables to rebuild in every step, instead of rebuilding all
+      every 50 steps and rehashing in between. This is for large sets, for which no step
+      should rebuild all tables.
+    batch_size, optimizer, lr, epochs: settings of training.
     propensity: the constants a and b of the labels' propensities.
   """
 
@@ -54,8 +58,8 @@ class Setting:
   slots: int = 16
   rebuild_tables: int = 0
   batch_size: int = 256
-  # Not Adam: its steps do not depend on the size of gradients, so with few negatives,
-  # rare ones of large weight, it hardly lowers the logits that it raised.
+  # Not Adam, whose steps do not depend on the size of gradients. With few negatives,
+  # which are rare and have large weights, it hardly lowers the logits that it raised.
   optimizer: dict[str, Any] = field(
     default_factory=lambda: {"name": "adagrad", "initial_accumulator": 1e-6}
   )
@@ -102,7 +106,7 @@ SETTINGS = {
   "gowalla": Setting({"name": "gowalla"}),
   "stdlib_calls": Setting({"name": "stdlib_calls"}, codes=3),
   "synthetic": Setting({"name": "zipf_labels"}),
-  # Their Bayes classifier is known.
+  # Sets whose Bayes classifier is known.
   "topics": Setting({"name": "topic_labels"}),
 }
 

@@ -1,6 +1,6 @@
 """Training with very large output spaces, in JAX.
 
-Heads and samplers can be used in training code of one's own; they need nothing but jax,
+Heads and samplers can be used in your own training code; they need nothing but jax,
 flax, optax and numpy. `largevocab.main` trains whole models with them.
 
 Shape letters. The part of an array's name after the last underscore has one letter per

@@ -1,4 +1,4 @@
-"""Atomic writes of files."""
+"""Writes files atomically, and locks them."""
 
 import errno
 import fcntl
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
-# Errors of file systems without locks, or without one for this file. Over NFS
-# directories cannot be locked: EBADF.
+# Errors of file systems without locks, or without a lock for this file. Directories
+# cannot be locked over NFS, which gives EBADF.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EBADF}
 
 
@@ -18,8 +18,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
   """Opens a file for writing that replaces `path` when the block ends.
 
   The content goes to a new temporary file in the same directory, which is synced to
-  disk and then renamed. So `path` has either the old or the new content, also after a
-  crash and with concurrent writers. A symbolic link at `path` is replaced, not
+  disk and then renamed. `path` therefore has either the old or the new content, even
+  after a crash or with concurrent writers. A symbolic link at `path` is replaced, not
   followed. If the block raises, `path` is unchanged.
 
   Raises:
@@ -49,14 +49,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def lock(file: int | IO[bytes], how: int) -> bool:
-  """Locks an open file until it is closed, or the process ends.
+  """Locks an open file until it is closed or the process ends.
 
   Args:
-    file: it, or its descriptor.
-    how: `fcntl.LOCK_EX` or `LOCK_SH`; with `LOCK_NB` it does not wait.
+    file: the file, or its descriptor.
+    how: `fcntl.LOCK_EX` or `LOCK_SH`; with `LOCK_NB`, the function does not wait.
 
   Returns:
-    False where the file system has no locks: another process may have the file, too.
+    False if the file system has no locks. Another process may then use the file, too.
 
   Raises:
     BlockingIOError: another process has the lock, and `how` says not to wait.
@@ -72,8 +72,10 @@ def lock(file: int | IO[bytes], how: int) -> bool:
 
 @contextmanager
 def locked(directory: str | os.PathLike[str]) -> Iterator[None]:
-  """Waits until no other holds a directory, then holds it: for files there that are
-  read, changed and written. Where the file system has no locks it does not wait.
+  """Holds the lock of a directory, waiting until no one else holds it.
+
+  It protects files in the directory that are read, changed and written back. If the
+  file system has no locks, it does not wait.
 
   Raises:
     OSError: there is no such directory.
@@ -91,10 +93,10 @@ def locked(directory: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def move(draft: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-  """Renames a file that is whole, on the same file system, so that it survives a crash.
+  """Renames a complete file on the same file system, so that it survives a crash.
 
   Raises:
-    OSError: it cannot be renamed.
+    OSError: the file cannot be renamed.
   """
   with open(draft, "rb") as file:
     os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""A config from the command line: --config=CONFIG:ARG and --config.KEY=VALUE."""
+"""Reads a config from the flags --config=CONFIG:ARG and --config.KEY=VALUE."""
 
 import re
 import runpy
@@ -12,7 +12,7 @@ from ml_collections import ConfigDict, config_flags
 from largevocab.data.lines import marked_encoding
 from largevocab.errors import UserError, listed, nearest
 
-# Configs of the package; a wheel installs them inside it.
+# Configs of the package; a wheel installs them inside the package.
 _INSTALLED = Path(__file__).with_name("configs")
 _FOLDER = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "configs"
 
@@ -21,11 +21,11 @@ def load(argument: str) -> ConfigDict:
   """Loads a config from CONFIG or CONFIG:ARG, by calling its get_config(ARG).
 
   CONFIG is the path of a Python file, which is run, or the name of a config of the
-  package: `ptb` is its configs/ptb.py, whatever the current directory. A file can
-  import modules that are beside it, now and later, as scripts of Python can.
+  package: `ptb` is the package's configs/ptb.py in any current directory. As with
+  Python scripts, a file can import modules from its own directory, now and later.
 
   Raises:
-    UserError: there is no such config, or it fails; names the line.
+    UserError: there is no such config, or it fails; the message names the line.
   """
   name, _, arg = argument.partition(":")
   path = _find(name)
@@ -42,12 +42,12 @@ def load(argument: str) -> ConfigDict:
     what = f"{type(error).__name__}: {error}".removesuffix(": ")
     raise UserError(f"{_place(path, error)}: {what}") from error
   if not isinstance(config, ConfigDict):
-    raise UserError(f"{path} has no get_config(arg) that returns a config")
+    raise UserError(f"{path} has no get_config(arg) that returns a config: define one")
   return config
 
 
 def is_name(config: str) -> bool:
-  """Whether CONFIG is the name of a config of the package, not the path of a file.
+  """Whether CONFIG names a config of the package, rather than the path of a file.
 
   >>> is_name("ptb"), is_name("ptb.py"), is_name("configs/ptb")
   (True, False, False)
@@ -57,35 +57,35 @@ def is_name(config: str) -> bool:
 
 
 def _find(name: str) -> Path:
-  """The file of a config, from its path or the name of a config of the package."""
+  """Finds the file of a config, given its path or the name of a packaged config."""
   own = {path.stem: path for path in _FOLDER.glob("*.py")}
   path = Path(name)
   if is_name(name):
     if name not in own:
       raise UserError(
-        f"--config: the package has no config {name!r} (the name of a file of your own "
-        f"ends in .py or has a / in it){nearest(name, own)}"
+        f"--config: the package has no config {name!r} (the path of your own file must "
+        f"end in .py or contain a /){nearest(name, own)}"
       )
     return own[name]
   if path.is_file():
     return path
   if path.exists():
-    kind = "a directory" if path.is_dir() else "no regular file"
+    kind = "a directory" if path.is_dir() else "not a regular file"
     raise UserError(f"--config: {name} is {kind}; give a Python file")
   others = [str(p) for p in path.parent.glob("*.py") if p.is_file()]
   hint = nearest(name, others) if others else "; give a Python file"
   if path.stem in own:
-    hint = f"; the one that comes with the package is --config={path.stem}"
+    hint = f"; for the config of the package, give --config={path.stem}"
   raise UserError(f"--config: there is no file {name}{hint}")
 
 
 def _check_encoding(path: Path) -> None:
-  """Raises a UserError for encodings that Python reports as null bytes only."""
+  """Raises a UserError for encodings about which Python only reports null bytes."""
   with path.open("rb") as file:
     head = file.read(1 << 16)
   kind = marked_encoding(head)
   if not kind and b"\0" in head:
-    kind = "binary, or UTF-16 or UTF-32 without a mark"
+    kind = "binary, or UTF-16 or UTF-32 without a byte order mark"
   if kind:
     raise UserError(f"--config: {path} is {kind}: save it as text in UTF-8")
 
@@ -99,7 +99,7 @@ def override(config: ConfigDict, argv: list[str], known: list[str]) -> None:
     known: the program's other flags, for suggestions in error messages.
 
   Raises:
-    UserError: unknown key, ill-typed value, or any other argument.
+    UserError: a key is unknown, a value is ill-typed, or there is another argument.
   """
   kinds = {}
   for word in argv[1:]:
@@ -108,7 +108,7 @@ def override(config: ConfigDict, argv: list[str], known: list[str]) -> None:
       kinds[key] = _kind(config, key)
       if negation and (has_value or kinds[key] is not bool):
         raise UserError(
-          f"{word}: 'no' is for keys of type bool, and takes no value; set "
+          f"{word}: the prefix 'no' is for keys of type bool and takes no value; set "
           f"--config.{key}=VALUE"
         )
     elif word.startswith("-"):
@@ -122,7 +122,7 @@ def override(config: ConfigDict, argv: list[str], known: list[str]) -> None:
   except flags.IllegalFlagValueError as error:
     flag = str(error).removeprefix("flag ").partition(": ")[0]
     kind = kinds[flag.partition("=")[0].removeprefix("--config.")]
-    raise UserError(f"{flag}: it must be of type {kind.__name__}") from error
+    raise UserError(f"{flag}: the value must be of type {kind.__name__}") from error
   except flags.Error as error:
     raise UserError(str(error)) from error
   if stray:
@@ -132,11 +132,16 @@ def override(config: ConfigDict, argv: list[str], known: list[str]) -> None:
 def _kind(config: ConfigDict, key: str) -> type:
   """The type of the value at a dotted key."""
   if key.endswith(".name"):
-    raise UserError(f"--config.{key}: choose it after the colon of --config=CONFIG:ARG")
+    raise UserError(
+      f"--config.{key} cannot be set: choose it after the colon of --config=CONFIG:ARG"
+    )
   value = config
   for name in key.split("."):
     if not isinstance(value, ConfigDict):
-      raise UserError(f"--config.{key}: {name!r} is below what is no block")
+      raise UserError(
+        f"--config.{key}: the key before {name!r} is not a block; drop {name!r} and "
+        "what follows"
+      )
     if name not in value:
       raise UserError(f"--config.{key}: there is no key {name!r}{nearest(name, value)}")
     value = value[name]

@@ -1,9 +1,9 @@
 """Conversion between an `Experiment` and its config, an `ml_collections.ConfigDict`.
 
-Keys and default values of a config are the fields and defaults of the frozen
-dataclasses of an `Experiment`. A block chosen from a registry has its registry name as
-`name`. `build` turns a config back into dataclasses; a missing, misspelt or ill-typed
-key raises an error that names it.
+The keys and default values of a config are the fields and defaults of the frozen
+dataclasses in an `Experiment`. A block that is chosen from a registry stores its
+registry name under `name`. `build` turns a config back into dataclasses. A missing,
+misspelt or ill-typed key raises an error that names it.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ _INNER = ("sampler", "loss")
 
 
 class _Live(Mapping[str, Any]):
-  """A mapping made anew for each look-up, so that it has what was registered since."""
+  """A mapping that is rebuilt at each look-up and so includes later registrations."""
 
   def __init__(self, make: Callable[[], dict[str, Any]]):
     self._make = make
@@ -72,7 +72,8 @@ class _Live(Mapping[str, Any]):
     return len(self._make())
 
 
-# The word before the slash is a head, or a loss of the sampled head: 'nce/unigram'.
+# The word before the slash is a head or, as in 'nce/unigram', a loss of the sampled
+# head.
 SAMPLED_HEADS = _Live(
   lambda: {
     "sampled" if loss is SampledSoftmax else name: loss
@@ -96,10 +97,10 @@ _TEXT_RATES = {
 
 
 def part(kind: str, name: str, **fields: Any) -> Any:
-  """A part of an experiment, by its kind and registry name.
+  """Makes a part of an experiment, given its kind and registry name.
 
-  Fields that only other parts of this kind have are ignored, so that a config may let
-  its user choose among them.
+  Fields that only other parts of this kind have are ignored. A config can therefore let
+  its user choose among the parts of a kind.
 
   >>> part("sampler", "pps", power=0.75, tables=50)
   PPS(power=0.75, smoothing=1.0)
@@ -109,12 +110,15 @@ def part(kind: str, name: str, **fields: Any) -> Any:
 
 
 def head(path: str, **fields: Any) -> Any:
-  """A head from a path: 'head', 'head/sampler', 'head/loss' or 'loss/sampler', and of
-  a head with logits to choose also one of these and '/cosine'.
+  """Makes a head from a path such as 'sampled/pps'.
 
-  `sampler`, `loss` and `logits` are dicts with fields of these. Fields that only other
-  heads, samplers or losses have are ignored. If the sampler is for absolute logits,
-  `absolute` of the head is True by default; for cosines its `bias` is False.
+  A path has the form 'head', 'head/sampler', 'head/loss' or 'loss/sampler'. If the
+  logits of the head can be chosen, '/cosine' may follow.
+
+  `sampler`, `loss` and `logits` are dicts with the fields of these parts. Fields that
+  only other heads, samplers or losses have are ignored. If the sampler is for absolute
+  logits, the head's `absolute` is True by default. For cosine logits, the head's `bias`
+  is False by default.
 
   >>> head("sampled/uniform", num_samples=64).num_samples
   64
@@ -163,7 +167,7 @@ def _inner_kind(cls: Any) -> str | None:
 
 
 def _own(kind: str, cls: Any, fields: dict[str, Any]) -> dict[str, Any]:
-  """The fields that a class has; others must be fields of some class of its kind."""
+  """The given fields that a class has; the rest must belong to a class of its kind."""
   known = {name for other in REGISTRIES[kind].values() for name in declared(other)}
   for key in fields:
     if key not in known:
@@ -172,7 +176,7 @@ def _own(kind: str, cls: Any, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def head_paths() -> list[str]:
-  """All paths that `head` accepts, but for those that end in '/cosine'.
+  """All paths that `head` accepts, except those that end in '/cosine'.
 
   >>> {"full", "sampled/uniform", "nce/uniform", "spherical/z"} <= {*head_paths()}
   True
@@ -192,12 +196,13 @@ def choices(cls: Any, kind: str) -> Registry:
 def parse_arg(arg: str | None, **defaults: Any) -> types.SimpleNamespace:
   """Parses ARG of --config=FILE:ARG.
 
-  ARG is a comma-separated list of `key=value` or, for a bool, `key`. A first word that
-  is no key is the value of `head`. Every config accepts `runlocal`.
+  ARG is a comma-separated list of `key=value` or, for a bool, `key`. If the first word
+  is not a key, it is the value of `head`. Every config accepts `runlocal`.
 
   Args:
     arg: the text after the colon.
-    **defaults: keys of this config with defaults; values are cast to their types.
+    **defaults: keys of this config and their defaults; values are cast to the types of
+      the defaults.
 
   Raises:
     UserError: unknown key, ill-typed value, or duplicate key.
@@ -230,13 +235,14 @@ def parse_arg(arg: str | None, **defaults: Any) -> types.SimpleNamespace:
 def experiment(runlocal: bool = False, **parts: Any) -> ConfigDict:
   """Makes the config of an experiment.
 
-  On text, spherical losses need a learning rate of their own, the same in all configs:
-  unless `train.head_lr_factor` is given, it is set accordingly, by `train.lr`. Without
-  such a rate it is 1.
+  On text, spherical losses need their own learning rate, which is the same in all
+  configs. If `train.head_lr_factor` is not given, it is set so that
+  `train.head_lr_factor` times `train.lr` is this rate. For losses without such a rate,
+  `train.head_lr_factor` is 1.
 
   Args:
-    runlocal: use a tiny model on tiny synthetic data of the same kind, and stop after
-      5 steps.
+    runlocal: whether to use a tiny model on tiny synthetic data of the same kind and
+      stop after 5 steps.
     **parts: fields of `Experiment`.
   """
   whole = _with_head_rate(Experiment(**parts))
@@ -249,10 +255,11 @@ def experiment(runlocal: bool = False, **parts: Any) -> ConfigDict:
 def build(config: ConfigDict) -> Experiment:
   """Builds the experiment that a config describes.
 
-  If the head has a field `optimizer`, it is set to the experiment's optimiser.
+  If the head has a field `optimizer`, this field is set to the experiment's optimiser.
 
   Raises:
-    UserError: an invalid key or value; names the key and the nearest valid one.
+    UserError: a key or value is invalid; the message names the key and the nearest
+      valid one.
   """
   keys = [f.name for f in dataclasses.fields(Experiment)]
   _check_keys("config", config, keys)
@@ -276,8 +283,8 @@ def _sharded(head: Any, mesh: Devices) -> Any:
   found = jax.devices()
   if mesh.num > len(found):
     raise UserError(
-      f"mesh.num is {mesh.num}, and JAX finds {len(found)} devices: set it to so many "
-      "or fewer"
+      f"mesh.num is {mesh.num}, but JAX finds only {len(found)} devices: set it to at "
+      "most that number"
     )
   return ShardedHead(head, class_mesh(found[: mesh.num or None]), mesh.blocks)
 
@@ -285,7 +292,7 @@ def _sharded(head: Any, mesh: Devices) -> Any:
 def of_workdir(workdir: str) -> ConfigDict:
   """Reads the config of a run.
 
-  Keys that a config of an older version lacks get their defaults.
+  Keys that are missing from a config of an older version get their defaults.
   """
   path = config_path(workdir)
   if os.path.isfile(workdir):
@@ -307,9 +314,9 @@ def of_workdir(workdir: str) -> ConfigDict:
 
 
 def check_model_of(workdir: str, config: ConfigDict, other_data: bool = False) -> None:
-  """Checks that a config is of the model of a workdir's run; see `check_model`.
+  """Checks that a config describes the model of a workdir's run; see `check_model`.
 
-  A workdir without a config is not compared.
+  Does nothing if the workdir has no config.
   """
   if os.path.exists(config_path(workdir)):
     was = of_workdir(workdir).to_dict()
@@ -317,8 +324,10 @@ def check_model_of(workdir: str, config: ConfigDict, other_data: bool = False) -
 
 
 def bring_up_to_date(workdir: str) -> None:
-  """Adds missing keys to the config of a run of an older version, so that the run can
-  resume. Does nothing if there is no config."""
+  """Adds missing keys to the config of an older run, so that the run can resume.
+
+  Does nothing if there is no config.
+  """
   path = config_path(workdir)
   if not os.path.exists(path):
     return
@@ -348,7 +357,7 @@ def _complete(key: str, block: Any) -> None:
 
 
 def _with_head_rate(whole: Experiment) -> Experiment:
-  """The experiment with `head_lr_factor`: the given, else by `_TEXT_RATES`, else 1."""
+  """Sets `head_lr_factor`, if it is not given, from `_TEXT_RATES` or else to 1."""
   if whole.train.head_lr_factor is not None:
     return whole
   is_text = hasattr(whole.data, "words")
@@ -405,12 +414,12 @@ def _to_block(key: str, value: Any) -> ConfigDict:
 
 
 def _build_block(path: str, block: Any, registry: Registry | None, cls: Any) -> Any:
-  """Builds the part that a block describes: by name from a registry, or a `cls`."""
+  """Builds the part that a block describes: a class from a registry, or else `cls`."""
   if not isinstance(block, ConfigDict):
     raise UserError(f"{path} is {block!r}; it must be a block of keys")
   if registry:
     if "name" not in block:
-      raise UserError(f"{path}.name is missing; one of {listed(registry)}")
+      raise UserError(f"{path}.name is missing; it must be one of {listed(registry)}")
     cls = _choose(registry, block.name, f"{path}.name")
   fields = {n: what for n, what in declared(cls).items() if n != "optimizer"}
   _check_keys(path, block, [*fields, "name"] if registry else list(fields))
@@ -427,10 +436,10 @@ def _build_block(path: str, block: Any, registry: Registry | None, cls: Any) -> 
 def _check_keys(path: str, block: ConfigDict, keys: list[str]) -> None:
   for key in block:
     if key not in keys:
-      raise UserError(f"{path}.{key} is no such key{nearest(key, keys)}")
+      raise UserError(f"{path}.{key} is not a known key{nearest(key, keys)}")
   for key in keys:
     if key not in block:
-      raise UserError(f"{path}.{key} is missing")
+      raise UserError(f"{path}.{key} is missing; set it")
 
 
 def _choose(registry: Registry, name: str, path: str) -> Any:

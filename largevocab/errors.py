@@ -14,11 +14,12 @@ _OF_THE_SYSTEM = {
     (errno.EACCES, errno.EPERM, errno.EROFS), "change its permissions or its owner"
   ),
   **dict.fromkeys(
-    (errno.EEXIST, errno.ENOTDIR), "it, or a part of its path, is a file: give another"
+    (errno.EEXIST, errno.ENOTDIR),
+    "the path, or a part of it, is a file: choose another path",
   ),
-  errno.EISDIR: "it is a directory: move it away",
-  errno.ELOOP: "it is a link, or leads in a circle: remove it",
-  errno.ENOENT: "there is no such place: give another",
+  errno.EISDIR: "the path is a directory: move it away",
+  errno.ELOOP: "the path is a link, or a loop of links: remove it",
+  errno.ENOENT: "the path does not exist: choose another path",
 }
 _TOO_LARGE = re.compile(
   "out of memory|RESOURCE_EXHAUSTED|array is too big|maximum allowed dimension|"
@@ -29,15 +30,18 @@ _TOO_LARGE = re.compile(
 
 
 class UserError(ValueError):
-  """Invalid input. The message is one line that names the key, file, line or shape, and
-  the remedy; commands print it without a traceback."""
+  """Invalid input.
+
+  The message is one line. It names the key, file, line or shape, and the remedy.
+  Commands print it without a traceback.
+  """
 
 
 class Diverged(UserError):
   """The loss or its gradient is not finite.
 
   Attributes:
-    step: the first step at which it is not.
+    step: the first step at which the loss or its gradient is not finite.
   """
 
   def __init__(self, message: str, step: int):
@@ -46,7 +50,7 @@ class Diverged(UserError):
 
 
 def remedy(code: int | None, otherwise: str) -> str:
-  """Advice on an operating-system error, by its `errno`; by default `otherwise`.
+  """Advice on an operating-system error, given its `errno`; by default `otherwise`.
 
   >>> remedy(errno.EROFS, "make room"), remedy(errno.ENOSPC, "make room")
   ('change its permissions or its owner', 'make room')
@@ -55,7 +59,7 @@ def remedy(code: int | None, otherwise: str) -> str:
 
 
 def is_too_large(error: BaseException) -> bool:
-  """Whether an error means that arrays exceed memory, or shapes the integer range.
+  """Whether an error says that arrays exceed memory, or shapes the range of integers.
 
   >>> is_too_large(MemoryError()), is_too_large(RuntimeError("Out of memory: 9 bytes"))
   (True, True)
@@ -71,10 +75,10 @@ def is_too_large(error: BaseException) -> bool:
 
 
 def message_of(error: BaseException, if_too_large: str = "ask for less") -> str | None:
-  """One line on an error that a user can mend; None: it is a fault of ours.
+  """One line about an error that a user can fix; None for a bug of this package.
 
   >>> message_of(FileNotFoundError(errno.ENOENT, "No such file", "a.txt"))
-  'a.txt: No such file; there is no such place: give another'
+  'a.txt: No such file; the path does not exist: choose another path'
   >>> message_of(MemoryError(), "lower train.batch_size")
   'out of memory; lower train.batch_size'
   >>> message_of(RuntimeError("INTERNAL: a fault"))

@@ -4,11 +4,11 @@
   class RowNorm:
     floor: Annotated[float, Between(1e-30, 1e6)] = 1e-3
 
-All parts of a config are such classes: heads, samplers, optimisers, networks, data
-sets. A value out of bounds raises an error of one line that names it, both from a
-config (`config.head.sampler.floor is -1.0; it must be at least 1e-30`) and from code
-(`RowNorm.floor is ...`). Bounds only exclude values that cannot work; they are no
-advice.
+All parts of a config are such classes: heads, samplers, optimisers, networks and data
+sets. A value out of bounds raises a one-line error that names the field, both in a
+config (`config.head.sampler.floor is -1.0; it must be at least 1e-30`) and in code
+(`RowNorm.floor is ...`). Bounds only exclude values that cannot work. They do not
+recommend values.
 """
 
 import abc
@@ -27,7 +27,7 @@ import numpy as np
 from largevocab.errors import UserError
 
 _MOST_FLOAT = sys.float_info.max
-_LONGEST = 80  # most characters of a value in a message
+_LONGEST = 80  # maximum number of characters of a value in a message
 _OF_FLAX = ("parent", "name")  # fields that flax adds to modules
 _ACCEPTED: dict[type, tuple[type, ...]] = {
   bool: (bool, np.bool_),
@@ -42,7 +42,7 @@ class Rule(Protocol):
   """A constraint on the values of a field, given in its annotation."""
 
   def problem(self, value: Any) -> str:
-    """The violation, such as 'must be at least 1'; '' if there is none."""
+    """Describes the violation, as in 'must be at least 1'; '' if there is none."""
     ...
 
 
@@ -62,7 +62,7 @@ class Between:
 
   def __post_init__(self):
     if not -np.inf < self.least <= self.most < np.inf:
-      raise TypeError(f"{self} has no finite ends in order")
+      raise TypeError(f"{self} must have finite bounds, with least <= most")
 
   def problem(self, value: float) -> str:
     if value != value:
@@ -123,11 +123,11 @@ class NotEmpty:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-  """An object of an abstract class, or with the methods of a protocol.
+  """An instance of an abstract class, or an object with the methods of a protocol.
 
   Attributes:
     kind: the class or protocol.
-    default: makes one.
+    default: function that makes the default object.
   """
 
   kind: type
@@ -144,7 +144,7 @@ class Part:
     return f"must be a {self.kind.__name__}, such as {names}"
 
 
-MOST = 2**31 - 1  # largest count: ids and shapes are i32
+MOST = 2**31 - 1  # largest count, since ids and shapes are i32
 Count = Annotated[int, Between(1, MOST)]
 CountOrNone = Annotated[int, Between(0, MOST)]
 # Step numbers with offsets are folded into random keys, and must be below 2**32.
@@ -175,8 +175,8 @@ class Declared:
   """Type and constraints of a field, from its annotation.
 
   Attributes:
-    kinds: allowed types, of bool, int, float, str, tuple and NoneType; empty: any that
-      the rules allow.
+    kinds: allowed types, among bool, int, float, str, tuple and NoneType; if empty, any
+      type that the rules allow.
     rules: constraints that values must satisfy.
     element: type and constraints of the elements of a tuple.
   """
@@ -186,10 +186,11 @@ class Declared:
   element: "Declared | None" = None
 
   def read(self, where: str, value: Any) -> Any:
-    """The value, converted to the declared type: int to float, list to tuple.
+    """Converts a value to the declared type: an int to a float, a list to a tuple.
 
     Raises:
-      UserError: wrong type, or a violated constraint; names `where`.
+      UserError: the value has the wrong type or violates a constraint; the message
+        names `where`.
 
     >>> declared_as(float).read("x", 1), declared_as(Count).read("n", 2)
     (1.0, 2)
@@ -271,7 +272,7 @@ def declared(cls: type) -> dict[str, Declared]:
 
 
 def check_bounds(cls: type) -> None:
-  """Raises TypeError if bounds of numbers, or elements of tuples, are not declared."""
+  """Raises TypeError if a number has no declared bounds, or a tuple no element type."""
   for name, what in declared(cls).items():
     for part in (what, what.element or Declared()):
       is_number = {int, float} & set(part.kinds)
@@ -287,7 +288,7 @@ def enforce(instance: Any) -> None:
   """Validates the fields of a settings instance, and converts them to their types.
 
   Raises:
-    UserError: a value violates its declaration; names class and field.
+    UserError: a value violates its declaration; the message names class and field.
   """
   for name, what in declared(type(instance)).items():
     value = getattr(instance, name)
@@ -302,15 +303,15 @@ def enforce(instance: Any) -> None:
 def settings(cls: type | None = None, /, **options: Any) -> Any:
   """Makes a frozen dataclass, or a flax module, with validated fields.
 
-  Fields are validated before the `__post_init__` of the class, which need only check
-  constraints between fields.
+  Fields are validated before the class's `__post_init__` runs, which therefore only
+  needs to check constraints between fields.
 
   Args:
     cls: the class.
-    **options: of `dataclasses.dataclass`, as in `@settings(kw_only=True)`.
+    **options: arguments of `dataclasses.dataclass`, as in `@settings(kw_only=True)`.
 
   Raises:
-    TypeError: a numeric field without declared bounds.
+    TypeError: a numeric field has no declared bounds.
 
   >>> @settings
   ... class Draws:
@@ -336,10 +337,10 @@ def settings(cls: type | None = None, /, **options: Any) -> Any:
 
 
 def parse(where: str, text: str, kind: type) -> Any:
-  """Converts a string to a plain type; the empty string is True for a bool.
+  """Converts a string to a plain type; for a bool, the empty string is True.
 
   Raises:
-    UserError: the string is no value of this type; names `where`.
+    UserError: the string is not a value of this type; the message names `where`.
 
   >>> parse("power", "0.75", float), parse("bias", "false", bool)
   (0.75, False)
@@ -355,14 +356,14 @@ def parse(where: str, text: str, kind: type) -> Any:
 
 
 def shown(value: Any) -> str:
-  """A value for messages: its `repr`, on one line of limited length.
+  """A value as shown in messages: its `repr`, on one line of limited length.
 
   >>> shown(0.5), len(shown("a" * 1000))
   ('0.5', 80)
   """
   try:
     text = repr(value)
-  except ValueError:  # Python prints no integer of more than 4,300 digits
+  except ValueError:  # Python does not print integers of more than 4,300 digits
     text = f"a whole number of {value.bit_length()} bits"
   text = " ".join(text.split())
   return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
@@ -373,7 +374,7 @@ def _of_type(*kinds: type) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-  """Whether a string can be encoded in UTF-8; command lines may hold other bytes."""
+  """Whether a string can be encoded in UTF-8; a command line may hold other bytes."""
   try:
     text.encode()
   except UnicodeEncodeError:
@@ -382,7 +383,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _is_interface(kind: Any) -> bool:
-  """Whether it is an abstract class, or a protocol that objects can be checked by."""
+  """Whether `kind` is an abstract class, or a protocol that supports `isinstance`."""
   try:
     return isinstance(kind, abc.ABCMeta) and not isinstance(None, kind)
   except TypeError:  # a protocol that is not `runtime_checkable`

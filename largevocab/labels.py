@@ -1,4 +1,4 @@
-"""Inputs of heads: `Targets` of each batch, and `Counts` of the classes."""
+"""Inputs of heads: the `Targets` of a batch and the `Counts` of the classes."""
 
 import math
 from typing import Any, NamedTuple
@@ -19,8 +19,8 @@ class Targets(NamedTuple):
   """The true classes of N examples.
 
   Attributes:
-    ids_NP: i32[N, P], the true classes. Padding is any id that is no class, with
-      weight 0; data sets have V, the number of classes.
+    ids_NP: i32[N, P], the true classes. Padding is any id outside 0 ... V - 1 with
+      weight 0; data sets pad with V, the number of classes.
     w_NP: f32[N, P], their weights, 0 on padding. A row sums to the example's weight:
       1/P each for P equally true classes, all 0 for an example to ignore. An id
       outside 0 ... V - 1 is padding if its weight is 0. Otherwise the loss is NaN;
@@ -53,17 +53,18 @@ def single_targets(
   """Targets with one true class per example, by default of weight 1.
 
   Args:
-    ids_N: int[N], the labels; flatten those of a sequence, as its activations.
+    ids_N: int[N], the labels. Flatten the labels of a sequence in the same way as its
+      activations.
     weight_N: f32[N]. To ignore labels, such as -100, give them weight 0:
       `weight_N=ids_N >= 0`.
     num_classes: V, to check the ids against; not under `jax.jit`.
     context_N: int[N], the `context_N` of `Targets`, which the sampler `Bigram` and
-      `NCE(normalizer="context")` read. None: all have -1, with which `Bigram` draws
-      by counts alone, and `NCE` learns one log-partition function for all.
+      `NCE(normalizer="context")` read. None: every example gets -1; `Bigram` then draws
+      by counts alone, and `NCE` learns one log-partition function for all contexts.
 
   Raises:
-    UserError: an id is not a 32-bit integer, or a weight not finite, which is known of
-      NumPy's arrays and lists only; or see `check_targets`.
+    UserError: an id is not a 32-bit integer, or a weight is not finite (values
+      are known for NumPy arrays and lists only); or see `check_targets`.
     ValueError: shapes do not agree.
 
   >>> y = single_targets(np.array([3, -100]), weight_N=[1, 0])
@@ -85,16 +86,16 @@ def multi_targets(
   """Targets with several true classes per example.
 
   Args:
-    ids_NP: int[N, P], padded with -1, or with V if `num_classes` is given; each class
-      once, unless there are weights.
-    weight_NP: f32[N, P], 0 on padding; None: equal for the classes of an example, with
-      sum 1.
+    ids_NP: int[N, P], padded with -1, or with V if `num_classes` is given. Each class
+      may occur only once in a row, unless weights are given.
+    weight_NP: f32[N, P], 0 on padding. None: equal weights for the classes of an
+      example, with sum 1.
     num_classes: V, to check the ids against; not under `jax.jit`.
-    context_N: as of `single_targets`.
+    context_N: as in `single_targets`.
 
   Raises:
-    UserError, ValueError: as `single_targets`; or a class stands twice in a row of
-      NumPy's array or a list, without weights.
+    UserError, ValueError: as for `single_targets`; or a class occurs twice in a row of
+      a NumPy array or a list, without weights.
 
   >>> multi_targets([[3, 1], [2, -1]]).w_NP.tolist()
   [[0.5, 0.5], [1.0, 0.0]]
@@ -132,18 +133,18 @@ def _targets(
 
 
 def _integers(what: str, ids: ArrayLike) -> jax.Array | np.ndarray:
-  """Ids as integers: JAX's as they are, others as i32."""
+  """Ids as integers: JAX arrays as they are, anything else as i32."""
   if not isinstance(ids, jax.Array):
     return _whole_numbers(what, _numbers(what, ids))
   if not jnp.issubdtype(ids.dtype, jnp.integer):
-    raise UserError(f"{what} are {ids.dtype}: give class ids as integers")
+    raise UserError(f"{what} are {ids.dtype}: pass class ids as integers")
   return ids
 
 
 def _as_int32(ids: jax.Array | np.ndarray) -> jax.Array:
   if isinstance(ids, np.ndarray):
     return jnp.asarray(ids)
-  # Beyond 32 bits they must not become other classes.
+  # Ids that need more than 32 bits must not become other classes.
   return jnp.where(ids == ids.astype(jnp.int32), ids, -1).astype(jnp.int32)
 
 
@@ -153,8 +154,8 @@ def _whole_numbers(what: str, given: np.ndarray) -> np.ndarray:
   wrong = np.argwhere(whole != given)
   if len(wrong):
     raise UserError(
-      f"{what[:-1]} {given[tuple(wrong[0])]} at {wrong[0].tolist()} is no class id: "
-      "give whole numbers from 0 to V - 1"
+      f"{what[:-1]} {given[tuple(wrong[0])]} at {wrong[0].tolist()} is not a class id: "
+      "pass whole numbers from 0 to V - 1"
     )
   return whole
 
@@ -164,8 +165,8 @@ def _check_distinct(ids_NP: np.ndarray) -> None:
   is_again = (sorted_NP[:, 1:] == sorted_NP[:, :-1]) & (sorted_NP[:, 1:] != -1)
   for n, p in np.argwhere(is_again)[:1].tolist():
     raise UserError(
-      f"label {sorted_NP[n, p]} stands twice in ids_NP[{n}], and would weigh twice: "
-      "give each class of an example once, or give weight_NP"
+      f"label {sorted_NP[n, p]} occurs twice in ids_NP[{n}], and would count twice: "
+      "pass each class of an example once, or pass weight_NP"
     )
 
 
@@ -178,8 +179,8 @@ def _finite(weights: ArrayLike) -> jax.Array:
 def _check_finite(weights: np.ndarray) -> None:
   for at in np.argwhere(~np.isfinite(weights))[:1]:
     raise UserError(
-      f"weight {weights[tuple(at)]} at {at.tolist()} is not finite: give 0 to what "
-      "does not count"
+      f"weight {weights[tuple(at)]} at {at.tolist()} is not finite: use 0 for labels "
+      "that do not count"
     )
 
 
@@ -190,12 +191,12 @@ def check_targets(y: Targets, num_classes: int) -> None:
   (`known_targets`).
 
   Args:
-    y: targets with concrete arrays, NumPy's or JAX's.
+    y: targets with concrete arrays, of NumPy or JAX.
     num_classes: V.
 
   Raises:
-    UserError: an id outside 0 ... V - 1 has nonzero weight, or a weight is not finite;
-      names the first one. Or V is below 1.
+    UserError: an id outside 0 ... V - 1 has nonzero weight, or a weight is not finite
+      (the message names the first one); or V is below 1.
 
   Cost: O(N P), and a copy to the host.
 
@@ -203,8 +204,8 @@ def check_targets(y: Targets, num_classes: int) -> None:
   >>> check_targets(single_targets([3, 5]), num_classes=5)
   Traceback (most recent call last):
   ...
-  largevocab.errors.UserError: label 5 at ids_NP[1, 0] has weight, but there are 5 \
-classes: give ids from 0 to 4, and padding the weight 0
+  largevocab.errors.UserError: label 5 at ids_NP[1, 0] has a weight, but there are 5 \
+classes: pass ids from 0 to 4, and padding with weight 0
   """
   ids_NP, w_NP = np.asarray(y.ids_NP), np.asarray(y.w_NP)
   check_shapes(ids_NP=ids_NP, w_NP=w_NP)
@@ -214,8 +215,8 @@ classes: give ids from 0 to 4, and padding the weight 0
   if len(wrong):
     n, p = wrong[0].tolist()
     raise UserError(
-      f"label {ids_NP[n, p]} at ids_NP[{n}, {p}] has weight, but there are "
-      f"{num_classes} classes: give ids from 0 to {num_classes - 1}, and padding the "
+      f"label {ids_NP[n, p]} at ids_NP[{n}, {p}] has a weight, but there are "
+      f"{num_classes} classes: pass ids from 0 to {num_classes - 1}, and padding with "
       "weight 0"
     )
 
@@ -235,14 +236,15 @@ def known_targets(y: Targets, num_classes: int) -> Targets:
   is_class_NP = is_class(y.ids_NP, num_classes)
   return y._replace(
     ids_NP=jnp.where(is_class_NP, y.ids_NP, num_classes),
-    # A constant on padding, of which the loss is no function.
+    # A constant on padding: the loss does not depend on it.
     w_NP=jnp.where(is_class_NP, y.w_NP, jnp.where(y.w_NP == 0, 0.0, jnp.nan)),
   )
 
 
 def have_weight(y: Targets) -> jax.Array:
-  """Whether an example has a weight other than 0, bool[N]; that of an invalid label,
-  NaN, does not count.
+  """Whether each example has a nonzero weight, bool[N].
+
+  The weight of an invalid label, NaN, does not count.
 
   >>> have_weight(single_targets([3, 1], [1.0, 0.0])).tolist()
   [True, False]
@@ -253,7 +255,7 @@ def have_weight(y: Targets) -> jax.Array:
 def batch_classes(y: Targets, num_classes: int) -> jax.Array:
   """The distinct true classes of examples with weight, padded with V: i32[N * P].
 
-  An entry of weight 0 counts, if its id is a class and its example has weight.
+  An entry of weight 0 counts if its id is a class and its example has weight.
 
   >>> ids_NP, w_NP = jnp.array([[2], [0], [2], [1]]), jnp.array([[1.0], [1], [1], [0]])
   >>> batch_classes(Targets(ids_NP, w_NP, jnp.zeros(4)), 3)
@@ -273,12 +275,12 @@ class Counts:
     unigram_V: i64[V], occurrences of each class.
     tokens: the training stream as class ids (may be memory-mapped), or None. Used for
       statistics beyond unigram counts (bigrams, clusters).
-    examples: number of training examples, if they may have several classes or none;
-      0: every occurrence is one example.
+    examples: number of training examples, if an example may have several classes or
+      none; 0: every occurrence is one example.
 
   Raises:
-    UserError: counts are not a non-empty vector of whole, non-negative numbers, of a
-      sum below 2^53; or tokens are no vector of integers.
+    UserError: counts are not a non-empty vector of whole, non-negative numbers whose
+      sum is below 2^53; or tokens are not a vector of integers.
   """
 
   unigram_V: np.ndarray
@@ -292,7 +294,7 @@ class Counts:
       object.__setattr__(self, "tokens", tokens := np.asarray(tokens))
     if tokens is not None and (tokens.ndim != 1 or tokens.dtype.kind not in "iu"):
       raise UserError(
-        f"tokens are {tokens.dtype}{list(tokens.shape)}: give a vector of class ids as "
+        f"tokens are {tokens.dtype}{list(tokens.shape)}: pass a vector of class ids as "
         "integers"
       )
 
@@ -326,19 +328,20 @@ def _as_counts(counts: ArrayLike) -> np.ndarray:
   count_V = _numbers("counts", counts)
   if count_V.ndim != 1 or not len(count_V):
     raise UserError(
-      f"counts have shape {count_V.shape}: give a vector with one number per class"
+      f"counts have shape {count_V.shape}: pass a vector with one number per class"
     )
-  # A sum, unlike a comparison, needs no memory.
+  # A sum, unlike a comparison, allocates no temporary array.
   with np.errstate(invalid="ignore", over="ignore"):
     total = float(count_V.sum(dtype=np.float64))
   if not math.isfinite(total) or count_V.min() < 0:
     raise UserError(
-      "counts must be finite numbers of at least 0: 0 for a class that does not occur"
+      "counts must be finite numbers of at least 0: use 0 for a class that does not "
+      "occur"
     )
   if total >= _MOST_COUNTED:
     raise UserError(
-      f"counts add up to {total:.3g}, and must to less than 2^53: divide them by one "
-      "number, and round them"
+      f"counts add up to {total:.3g}, but their sum must be less than 2^53: divide all "
+      "of them by the same number, and round them"
     )
   whole_V = count_V.astype(np.int64, copy=False)
   if whole_V is not count_V and (whole_V != count_V).any():
@@ -355,9 +358,9 @@ def _numbers(what: str, given: ArrayLike, kinds: str = "iuf") -> np.ndarray:
     array = np.asarray(given)
   except (ValueError, OverflowError):
     raise UserError(
-      f"{what} have rows of different lengths: give an array of numbers, with -1 as "
+      f"{what} have rows of different lengths: pass an array of numbers, with -1 as "
       "padding of ids"
     ) from None
   if array.dtype.kind not in kinds:
-    raise UserError(f"{what} are of type {array.dtype}: give an array of numbers")
+    raise UserError(f"{what} are of type {array.dtype}: pass an array of numbers")
   return array

@@ -5,7 +5,8 @@ python -m largevocab.main --mode=evaluate --checkpoint=best --workdir=runs/ptb
 python -m largevocab.main --mode=predict --workdir=runs/ptb --text='the price of'
 python -m largevocab.main --mode=predict --workdir=runs/items --input=histories.txt
 
-Several processes, for instance on several hosts, train one model (docs/devices.md).
+Several processes, for instance on several hosts, can train one model; see
+docs/devices.md.
 """
 
 import sys
@@ -18,7 +19,7 @@ from largevocab.training import console, processes
 
 
 def define_flags() -> flags.FlagValues:
-  """Flags with their defaults; --config.KEY=VALUE is parsed later."""
+  """Defines the flags and their defaults; --config.KEY=VALUE is parsed later."""
   own = flags.FlagValues()
   own.set_gnu_getopt()  # Flags may follow other arguments.
   once: Any = {"flag_values": own, "allow_overwrite": False}
@@ -29,18 +30,20 @@ def define_flags() -> flags.FlagValues:
   text("workdir", None, "Directory for all files of the run.")
   choice("mode", "train", ["train", "evaluate", "predict"], "What to do.")
   choice("checkpoint", "latest", ["latest", "best"], "Checkpoint to evaluate or query.")
-  text("coordinator", None, "HOST:PORT of process 0, if processes are no cluster's.")
-  flags.DEFINE_integer("processes", None, "Number of processes; 1: alone.", 1, **once)
-  flags.DEFINE_integer("process", None, "Number of this process, from 0.", 0, **once)
+  text("coordinator", None, "HOST:PORT of process 0; JAX finds it on a cluster.")
+  flags.DEFINE_integer(
+    "processes", None, "Number of processes; 1: only this one.", 1, **once
+  )
+  flags.DEFINE_integer("process", None, "Index of this process, from 0.", 0, **once)
   text("text", None, "Query text for --mode=predict.")
   text("input", None, "Queries for --mode=predict, one per line; default: stdin.")
-  flags.DEFINE_bool("mask_seen", False, "Exclude the items of a history.", **once)
+  flags.DEFINE_bool("mask_seen", False, "Exclude items already in the history.", **once)
   flags.DEFINE_integer("top_k", 5, "Classes to list in --mode=predict.", 1, **once)
   return own
 
 
 def main(argv: list[str]) -> None:
-  """Executes the command given by flags; `argv[0]` is the program.
+  """Executes the command that the flags give; `argv[0]` is the program.
 
   Raises:
     UserError: an error that the user can fix.
@@ -54,14 +57,16 @@ def main(argv: list[str]) -> None:
     print(__doc__ + own.get_help())
     return
   if not own.workdir:
-    raise UserError("--workdir is missing, for instance --workdir=runs/first")
+    raise UserError("--workdir is missing: give one, for instance --workdir=runs/first")
   for name in ("text", "input", "mask_seen", "top_k"):
     if own[name].present and own.mode != "predict":
-      raise UserError(f"--{name} is for --mode=predict; leave it out, or set the mode")
+      raise UserError(
+        f"--{name} is only for --mode=predict; leave it out, or set --mode"
+      )
   if own["checkpoint"].present and own.mode == "train":
     raise UserError(
-      "--checkpoint is for --mode=evaluate and --mode=predict; leave it out, as "
-      "training goes on from the latest, or set the mode"
+      "--checkpoint is only for --mode=evaluate and --mode=predict; leave it out, "
+      "since training goes on from the latest checkpoint, or set --mode"
     )
   if own.text is not None and own.input is not None:
     raise UserError("--text and --input are both given; give one of them")
@@ -74,13 +79,15 @@ def main(argv: list[str]) -> None:
   processes.join(own.coordinator, own.processes, own.process)
   if own.mode == "predict" and processes.are_several():
     raise UserError(
-      "--mode=predict answers in one process: start it with --processes=1"
+      "--mode=predict runs in a single process: start it with --processes=1"
     )
 
   if own.config:
     settings = command_line.load(own.config)
   elif own.mode == "train":
-    raise UserError("--config is missing, for instance --config=configs/quickstart.py")
+    raise UserError(
+      "--config is missing: give one, for instance --config=configs/quickstart.py"
+    )
   else:
     settings = config.of_workdir(workdir)
   command_line.override(settings, rest, known=list(own))
@@ -110,7 +117,7 @@ def main(argv: list[str]) -> None:
 
 
 def run(argv: list[str]) -> int:
-  """Runs `main` and returns the exit status; a UserError is one line on stderr."""
+  """Runs `main` and returns the exit status; prints a UserError in one line."""
   return processes.together(lambda: console.run(lambda: main(argv)))
 
 

@@ -1,4 +1,4 @@
-"""Paths given by a user."""
+"""Handles file paths that a user gives."""
 
 import os
 import re
@@ -11,28 +11,28 @@ _PLAIN = re.compile(r"[\w/., =@+~-]*", re.ASCII)
 
 
 def user_path(text: str, setting: str) -> Path:
-  """Expands `~` and `~user` in the path given by a setting.
+  """Expands `~` and `~user` in a path from a setting.
 
   Args:
-    text: the path; './~' is a file or directory of that name.
+    text: the path; './~' names a file or directory called '~'.
     setting: name of the setting, for error messages.
 
   Raises:
-    UserError: unknown home directory, or a NUL byte in the path.
+    UserError: the home directory is unknown, or the path has a NUL byte.
 
   >>> user_path("~nosuchuser/text", "data.train")
   Traceback (most recent call last):
   ...
-  largevocab.errors.UserError: data.train is '~nosuchuser/text', and '~nosuchuser' has \
+  largevocab.errors.UserError: data.train is '~nosuchuser/text', but '~nosuchuser' has \
 no home directory: write out the whole path
   """
   if "\0" in text:
-    raise UserError(f"{setting} is {text!r}: a path has no NUL byte")
+    raise UserError(f"{setting} is {text!r}: remove the NUL byte")
   expanded = os.path.expanduser(text)
   if text.startswith("~") and expanded.startswith("~"):
     user = text.partition("/")[0]
     raise UserError(
-      f"{setting} is {text!r}, and {user!r} has no home directory: write out the whole "
+      f"{setting} is {text!r}, but {user!r} has no home directory: write out the whole "
       "path"
     )
   return Path(expanded)
@@ -42,13 +42,14 @@ class PlainName:
   """A path to a directory without characters that libraries treat as glob patterns.
 
   If the directory's own path has such characters (`*`, `?`, brackets, backslashes),
-  this is a symbolic link in a temporary directory, which is removed with this object.
+  `path` is a symbolic link in a temporary directory, which is removed together with
+  this object.
 
   Attributes:
     path: the directory's own path, or the link.
 
   Raises:
-    UserError: the path of the temporary directory has such characters as well.
+    UserError: the path of the temporary directory has such characters, too.
 
   >>> PlainName("/a/b").path
   '/a/b'
@@ -65,6 +66,6 @@ class PlainName:
     if not _PLAIN.fullmatch(self.path):
       raise UserError(
         f"{directory} and the directory for temporary files, {self._links.name}, have "
-        "characters that are no letters: choose another --workdir or set TMPDIR"
+        "special characters, such as brackets: choose another --workdir or set TMPDIR"
       )
     os.symlink(directory, self.path)

@@ -1,4 +1,4 @@
-"""How arrays lie in the memory of a device."""
+"""Memory layouts of arrays on a device."""
 
 from typing import Any
 
@@ -8,27 +8,27 @@ from jax.experimental.layout import Format, Layout, with_layout_constraint
 
 PyTree = Any
 
-LANES = 128  # columns that a TPU keeps together; a table with fewer is narrow
+LANES = 128  # columns that a TPU stores together; a narrow table has fewer
 _ROW_MAJOR = Layout(major_to_minor=(0, 1))
 
 
 def row_major(tree: PyTree, others: PyTree = None) -> PyTree:
   """Formats that keep the matrices of a pytree row-major, for arguments of `jax.jit`.
 
-  A step of a sampled head reads and writes single rows of its tables. On TPU the
-  default layout of a matrix with few columns, or with a width that is no multiple of
-  128, is column-major: without these formats every step copies each table in and out.
-  Of dense steps, such as those of `full`, the opposite is true. On CPU and GPU matrices
-  are row-major anyway. A row-major matrix takes a multiple of 128 columns of memory on
-  TPU.
+  A step of a sampled head reads and writes single rows of its tables. On TPU, the
+  default layout of a matrix with few columns, or with a width that is not a multiple of
+  128, is column-major. Without these formats, every step would copy each table in and
+  out. For dense steps, such as those of `full`, the opposite is true. On CPU and GPU,
+  matrices are row-major anyway. On TPU, a row-major matrix takes a multiple of 128
+  columns of memory.
 
   Args:
     tree: arrays, or `jax.ShapeDtypeStruct` with shardings.
-    others: what is said of leaves that are no matrices; None: the default.
+    others: the entries for leaves that are not matrices; None: the default format.
 
   Returns:
-    A pytree of the same structure, with a `Format` for each matrix: for `in_shardings`
-    and `out_shardings`.
+    A pytree of the same structure, with a `Format` for each matrix. Pass it as
+    `in_shardings` and `out_shardings`.
 
   >>> import jax.numpy as jnp
   >>> state = {"table": jnp.zeros((4, 2)), "step": jnp.int32(0)}
@@ -50,12 +50,12 @@ def row_major(tree: PyTree, others: PyTree = None) -> PyTree:
 
 
 def in_rows(w_VD: jax.Array) -> jax.Array:
-  """A matrix that is row-major within a program, too: for what a loop hands on, or the
-  rows that it reads of a table which is kept row-major.
+  """Keeps a matrix row-major within a compiled program, too.
 
-  A loop over rows of a narrow table would otherwise be compiled, for TPU, to copy the
-  table into a column-major one and back, in every step. On CPU and GPU this has no
-  effect.
+  This is for matrices that a loop passes on, and for rows that a loop reads from a
+  row-major table. On TPU, a compiled loop over rows of a narrow table would otherwise
+  copy the table to a column-major one and back in every step. On CPU and GPU this
+  function has no effect.
 
   >>> import jax.numpy as jnp
   >>> in_rows(jnp.ones((3, 2))).shape
@@ -65,11 +65,13 @@ def in_rows(w_VD: jax.Array) -> jax.Array:
 
 
 def placed(tree: PyTree, how: PyTree) -> PyTree:
-  """The pytree with the layouts of `how`, as `row_major` gives them: a program that was
-  compiled with these refuses others, such as those of a restored checkpoint.
+  """Gives the arrays of a pytree the layouts of `how`, the result of `row_major`.
 
-  All arrays are committed to where they are, as what the program returns is: otherwise
-  it would be compiled once for the first state, and again for the second.
+  A program that was compiled with these layouts refuses others, such as those of a
+  restored checkpoint.
+
+  All arrays are committed to their devices, as the arrays that the program returns are.
+  Otherwise the program would be compiled for the first state and again for the second.
 
   >>> import jax.numpy as jnp
   >>> state = {"table": jnp.zeros((4, 2)), "step": jnp.int32(0)}
@@ -81,6 +83,6 @@ def placed(tree: PyTree, how: PyTree) -> PyTree:
     if how is None:
       arrays = jax.tree.map(jnp.asarray, x)
       return jax.tree.map(lambda leaf: jax.device_put(leaf, leaf.sharding), arrays)
-    return jax.device_put(x, how, donate=isinstance(how, Format))  # only these move
+    return jax.device_put(x, how, donate=isinstance(how, Format))  # only matrices move
 
   return jax.tree.map(put, how, tree, is_leaf=lambda leaf: leaf is None)

@@ -1,4 +1,4 @@
-"""Where a result comes from: versions, device, revision of the source."""
+"""Records where a result comes from: versions, device, and revision of the source."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ _CODE = (":/largevocab", ":/configs")
 
 
 def describe_machine() -> dict[str, Any]:
-  """Versions, device, source revision and command line."""
+  """Versions, device, source revision and command line, as a dict."""
   packages = ("jax", "jaxlib", "flax", "optax", "numpy")
   return {
     "argv": sys.argv,
@@ -29,17 +29,17 @@ def describe_machine() -> dict[str, Any]:
 
 
 def revision() -> str:
-  """The commit of the checkout that has this source; '': none has it."""
+  """The commit of the checkout that contains this source; '' if there is none."""
   return _git("rev-parse", "HEAD")
 
 
 def has_changes() -> bool:
-  """Whether a file of the code or of a config is not as committed, or is new."""
+  """Whether a file of the code, or a config, is new or differs from the commit."""
   return bool(_git("status", "--porcelain", "-unormal", "--", *_CODE))
 
 
 def device_name() -> str:
-  """Name of the device; for a CPU also the number of available cores."""
+  """Name of the device; for a CPU, with the number of available cores."""
   device = jax.devices()[0]
   return device.device_kind if device.platform != "cpu" else _cpu_name()
 
@@ -57,8 +57,11 @@ def _cpu_name() -> str:
 
 
 def _git(*args: str) -> str:
-  """What git says in the checkout of this source; '': no repository tracks it, even if
-  it is installed into a directory of one."""
+  """The output of a git command in the checkout of this source.
+
+  '' if no repository tracks the source, even if the package is installed into a
+  directory of a repository.
+  """
   return _answer(*args) if _answer("ls-files", "--", "provenance.py") else ""
 
 

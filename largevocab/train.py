@@ -1,4 +1,4 @@
-"""The training loop: steps, evaluation, checkpoints and logs until the end of a run."""
+"""The training loop: runs steps, evaluates, saves checkpoints and writes logs."""
 
 import functools
 import logging
@@ -53,16 +53,16 @@ def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, An
 
   Args:
     exp: the experiment.
-    config: the config that `exp` was made from; written to the workdir.
+    config: the config that `exp` was made from; it is written to the workdir.
     workdir: directory of all files of the run.
 
-  A finished run continues if the config has more steps, and is evaluated again if it
-  asks for other metrics; the old result is kept as result.1.json and so on.
+  A finished run continues if the config has more steps. It is evaluated again if the
+  config asks for other metrics. The old result is kept as result.1.json and so on.
 
   Raises:
     UserError: an error that the user can fix.
-    Diverged: the loss is not finite; diverged.json has the step.
-    SystemExit: stopped by a signal, after saving.
+    Diverged: the loss is not finite; diverged.json records the step.
+    SystemExit: a signal stopped the run, after a save.
   """
   if processes.of_first(has_result_of(workdir, config)):
     result = read_numbers(result_path(workdir))
@@ -75,7 +75,8 @@ def train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, An
 
 
 def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, Any]:
-  # Others may name other places of their files than the first, whose config is saved.
+  # Only the config of the first process is saved. Other processes may have their files
+  # in other places.
   changes = changes_of(workdir, config) if processes.is_first() else []
   was_finished = processes.of_first(has_finished(workdir))
   is_work = processes.of_first(any(_is_work(change.key) for change in changes))
@@ -107,22 +108,23 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
     if (latest := saved.latest_step) is not None:
       if latest > loop.num_steps:
         raise UserError(
-          f"{workdir} was trained for {latest} steps, train.max_steps and train.epochs "
-          f"ask for {loop.num_steps}; ask for more, or choose another --workdir"
+          f"{workdir} was trained for {latest} steps, but train.max_steps and "
+          f"train.epochs ask for {loop.num_steps}; raise them, or choose another "
+          "--workdir"
         )
       check_data(workdir, exp.data, data, found)
       shapes = shapes_of(state)
-      del state  # makes room for the one that is read
+      del state  # makes room for the state that is read
       state, clock = saved.restore(shapes, set_aside=True)
       _LOG.info("going on from step %d", int(state.step))
     step, state = int(state.step), loop.prepare(state)
     loop.try_evaluation(state)
-    measure_anew = was_finished and loop.is_over(step)  # which all processes ask
+    measure_anew = was_finished and loop.is_over(step)  # evaluated by all processes
     log: RunLog | NoLog = NoLog()
     try:
       if processes.is_first():
-        # The log comes first: it forgets what is measured anew, and a process that is
-        # killed before the result is set aside does so again.
+        # The log comes first. It drops what is measured anew. If this process is killed
+        # before the result is set aside, the next start drops it again.
         log = RunLog(workdir, step, config, measure_anew)
         set_result_aside(workdir)
         forget_divergence(workdir)
@@ -172,19 +174,19 @@ class _Loop:
     self._signals = StopSignals()
     self._compiled: set[Any] = set()  # shapes of the batches so far
     self._has_refreshed = False
-    # Steps and seconds excluded from the speed: earlier processes and compilation.
+    # Steps and seconds that the speed excludes: earlier processes and compilation.
     self._unpaced = np.zeros(2)
     # The step of the last validation, and its metrics.
     self._validated: tuple[int, dict[str, float]] = (-1, {})
 
   def prepare(self, state: State) -> State:
-    """The state with the layouts of the compiled steps."""
+    """Gives the state the array layouts of the compiled steps."""
     state, self._step, self._refresh = compiled_steps(self._exp, state)
     self._settled = compiled_settled(self._exp, state)
     return state
 
   def try_evaluation(self, state: State) -> None:
-    """Evaluates once before training, so that errors are raised early."""
+    """Evaluates once before training, so that errors appear early."""
     state = averaged(self._exp.optimizer, state)
     for batches in self._held_out.values():
       self._evaluate.try_out(state, batches)
@@ -192,14 +194,16 @@ class _Loop:
   def run(
     self, state: State, clock: dict[str, float], log: RunLog | NoLog, was_over: bool
   ) -> dict[str, Any]:
-    """Trains to the end, unless it `was_over`, and returns the result; `clock` was
-    restored with the state."""
+    """Trains to the end, unless training `was_over`, and returns the result.
+
+    `clock` was restored with the state.
+    """
     exp, step = self._exp, int(state.step)
     self._log, seconds = log, clock["seconds"]
-    # Steps whose losses are in state.loss_sum.
+    # The number of steps whose losses are in state.loss_sum.
     self._num_summed = int(clock.get("summed", step % exp.log.every_steps))
     self._describe(state)
-    # Averages are settled at the same steps, however often a run was stopped.
+    # Averages are settled at the same steps, no matter how often the run was stopped.
     state = self._settled(state) if self._is_eval(step) else state
     self._unpaced = np.array([step, seconds])
     with self._signals as signals, self._profiler as profiler:
@@ -221,7 +225,7 @@ class _Loop:
           state = self._log_training(state, step, lr, progress)
         is_over = step == self.num_steps
         is_eval, is_monitored = self._is_eval(step), self._is_monitored(step)
-        is_stopped = bool(signals.look())  # once: later signals are handled later
+        is_stopped = bool(signals.look())  # only once: later signals are handled later
         is_save = step % exp.checkpoint.every_steps == 0 or is_stopped
         if not (is_eval or is_save or is_monitored) or is_over:
           continue
@@ -230,7 +234,7 @@ class _Loop:
         if is_eval:
           state = self._settled(state)
         if is_eval or is_save:
-          self._save(state, step, seconds)  # before what may be stopped, or fail
+          self._save(state, step, seconds)  # before work that may be stopped or fail
         if is_monitored:
           self._watch(state, step)
         if is_eval:
@@ -248,7 +252,7 @@ class _Loop:
       return self._result(self._settled(state), step, seconds)
 
   def _make_up(self, state: State, step: int, seconds: float) -> None:
-    """Does what a stop came before, in the order of the loop."""
+    """Does the work of this step that a stop prevented, in the order of the loop."""
     has_watched = processes.of_first(self._log.has(step, "monitor"))
     if self._is_monitored(step) and not has_watched:
       self._watch(state, step)
@@ -257,8 +261,10 @@ class _Loop:
       self._measure(state, step, "valid", seconds)
 
   def _take(self, state: State, step: int, lr: float) -> tuple[State, bool]:
-    """The state after a step, and whether it was compiled, whose time is not counted in
-    the speed."""
+    """The state after a step, and whether the step had to be compiled.
+
+    The time of a step that had to be compiled is not counted in the speed.
+    """
     batch = self._batches_of(step)
     shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(batch))
     refreshes = self._exp.head.refreshes(step + 1)
@@ -282,7 +288,7 @@ class _Loop:
     return state, is_new
 
   def _batches_of(self, step: int) -> Batch | list[Batch]:
-    """The batch of a step, or several that are accumulated."""
+    """The batch of a step, or the list of batches that it accumulates."""
     num = self._exp.train.accumulate
     batches = [self._batch(number) for number in range(num * step, num * (step + 1))]
     return batches if num > 1 else batches[0]
@@ -296,8 +302,11 @@ class _Loop:
     return between and bool(self._eval_steps) and step % self._eval_steps == 0
 
   def is_over(self, step: int) -> bool:
-    """Whether this is the last step, or `train.patience` evaluations in a row found no
-    better state. That at the end of a shorter training is none of them."""
+    """Whether training is over at this step.
+
+    It is over at the last step, or after `train.patience` evaluations in a row without
+    a better state. An evaluation at the end of a shorter training does not count.
+    """
     patience = self._exp.train.patience
     if step >= self.num_steps or not patience:
       return step >= self.num_steps
@@ -305,13 +314,13 @@ class _Loop:
 
   def _is_monitored(self, step: int) -> bool:
     every = self._exp.log.monitor_every_steps
-    is_between = 0 < step < self.num_steps  # the last step is watched anyway
+    is_between = 0 < step < self.num_steps  # the last step is monitored anyway
     return bool(every) and is_between and step % every == 0
 
   def _watch(self, state: State, step: int) -> None:
     seen = self._monitor(state, self._batch(step * self._exp.train.accumulate))
     metrics: dict[str, float] = {key: float(value) for key, value in seen.items()}
-    # Samplers that cannot draw some class give inf, which is not valid JSON.
+    # A sampler that cannot draw some class gives inf, which is not valid JSON.
     metrics = {key: value for key, value in metrics.items() if math.isfinite(value)}
     if metrics:
       shown = "  ".join(f"{key} {value:.3g}" for key, value in metrics.items())
@@ -328,7 +337,7 @@ class _Loop:
     num_inputs = num_own(self._exp, self._data) * self._exp.model.embed
     _LOG.info(
       "%s; %d numbers in the network, %d in its inputs, %d in the head; %d steps, a "
-      "line every %d; compiling",
+      "log line every %d; compiling",
       self._data.summary,
       *(size(state.params), num_inputs, size(state.head)),
       *(self.num_steps, self._exp.log.every_steps),
@@ -346,8 +355,10 @@ class _Loop:
   def _measure(
     self, state: State, step: int, split: str, seconds: float
   ) -> dict[str, float]:
-    """Evaluates a saved state, with averages of the weights if it has them; exits if a
-    signal arrives meanwhile."""
+    """Evaluates a saved state, with averages of the weights if the state has them.
+
+    Exits if a signal arrives during the evaluation.
+    """
     state = averaged(self._exp.optimizer, state)
     self._signals.pace_anew()  # from steps to batches of an evaluation
     try:
@@ -377,7 +388,7 @@ class _Loop:
       raise self._diverged("the loss or its gradient is not finite at", bad)
 
   def _diverged(self, what: str, step: int, split: str = "train") -> Diverged:
-    """What to raise if this is so at a step, of the loss of a split."""
+    """The error to raise if the loss of a split is not finite at a step."""
     self._saved.wait()
     last, num = self._saved.latest_step, self._exp.train.accumulate
     kept = "nothing was saved" if last is None else f"the last save is of step {last}"
@@ -385,11 +396,11 @@ class _Loop:
     num_classes = self._data.counts.num_classes
     cause = likely_cause(step, batches, num_classes, self._exp.train, split)
     return Diverged(
-      f"{what} step {step}; {kept}; {cause}; start anew in another --workdir", step
+      f"{what} step {step}; {kept}; {cause}; start again in another --workdir", step
     )
 
   def _result(self, state: State, step: int, seconds: float) -> dict[str, Any]:
-    measured, valid = self._validated  # just now, if the run stops early
+    measured, valid = self._validated  # of this step, if the run stops early
     if measured != step:
       valid = self._measure(state, step, "valid", seconds)
     test = self._measure(state, step, "test", seconds)
@@ -409,7 +420,7 @@ class _Loop:
 
 
 def _title(config: dict[str, Any]) -> str:
-  """What a run is, such as 'ptb with lstm and sampled(linear, softmax, pps)'."""
+  """A description of a run, as 'ptb with lstm and sampled(linear, softmax, pps)'."""
   data, model, head = (config[part]["name"] for part in ("data", "model", "head"))
   inner = [part["name"] for part in config["head"].values() if isinstance(part, dict)]
   made_of = f"({', '.join(inner)})" if inner else ""

@@ -1,4 +1,4 @@
-"""`python -m largevocab.tools.advise`, where the rest of its help is."""
+"""Runs `python -m largevocab.tools.advise`; see there for help."""
 
 import sys
 

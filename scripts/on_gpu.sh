@@ -1,34 +1,37 @@
 #!/usr/bin/env bash
-# All that waits for a GPU, in order of its worth, in calls of a few minutes:
+# Runs all that waits for a GPU, the most useful first, in calls of a few minutes:
 #
 #   scripts/on_gpu.sh --seconds 570 --work /tmp/work --out OUT --wheels wheels \
 #     --ptb DIR_OF_PTB --text enwiki8.txt.xz --pairs SimLex-999.txt
 #
-# The same command again goes on where the last one was stopped, until it says that
-# nothing is left: table 1 of Grave et al. 2017 (experiments/adaptive_enwiki8), figures 2
-# to 4 of Blanc & Rendle 2018 (kernel_bias_medium), 670,091 labels (xmlc_670k), the full
-# softmax of Vincent et al. 2015, section 6 (lst_epochs), and speeds (gpu_speed,
-# product_time, a cost model). The contract tests of all heads and of all samplers come
-# last: they are long, and a call that has no time for all of one file begins it anew.
-# A part that fails is not tried again in later calls, until failed/PART in --work is
+# Repeat the same command to continue where the last call stopped, until it says that
+# nothing is left. The parts are table 1 of Grave et al. 2017
+# (experiments/adaptive_enwiki8), figures 2 to 4 of Blanc & Rendle 2018
+# (kernel_bias_medium), 670,091 labels (xmlc_670k), the full softmax of Vincent et al.
+# 2015, section 6 (lst_epochs), and speeds (gpu_speed, product_time, a cost model). The
+# contract tests of all heads and of all samplers come last, because they are long: if a
+# call has too little time for all of one file, the next call starts this file again. A
+# part that fails is not tried again in later calls until failed/PART in --work is
 # removed.
 #
-#   --seconds N   when to be done; runs are asked to save a minute before
+#   --seconds N   time limit of a call; runs are asked to save a minute before its end
 #   --work DIR    workdirs, caches and packages; keep it between calls
-#   --out DIR     gets NAME.jsonl of each experiment and finished.tar.gz, always whole
-#   --finished F  finished.tar.gz of a machine that is gone: what is in it is not run again
-#   --wheels DIR  pure wheels of what this Python lacks, such as ml_collections, and of
-#                 what is timed beside ours: liger-kernel, cut-cross-entropy
-#   --jobs N      runs that share the GPU at a time, 1 by default; more slow each other down
-#   --python P    of the machine; jax with its GPU must be there
+#   --out DIR     gets NAME.jsonl of each experiment and finished.tar.gz, both complete
+#   --finished F  finished.tar.gz of a machine that is gone; its runs are not repeated
+#   --wheels DIR  pure wheels of packages that this Python lacks, such as
+#                 ml_collections, and of packages that are timed next to ours:
+#                 liger-kernel, cut-cross-entropy
+#   --jobs N      runs that share the GPU at a time, 1 by default; more slow each other
+#                 down
+#   --python P    Python of the machine, which must have jax with GPU support
 #   --dry_run     print the commands, run none
 #
-# Status 0: nothing is left; 75: call it again; 1: nothing is left but what failed, see
-# above.
+# Status 0: nothing is left; 75: call it again; 1: only failed parts are left (see
+# above).
 set -uo pipefail
 
-readonly SAVING=60 # seconds at the end, for runs to save and results to be written
-readonly LEAST=45  # what is not worth a start
+readonly SAVING=60 # seconds at the end for runs to save and results to be written
+readonly LEAST=45  # minimum seconds that are worth a start
 readonly SWEEPS=(adaptive_enwiki8 kernel_bias_medium xmlc_670k lst_epochs)
 readonly SPEEDS=(gpu_speed product_time)
 readonly BENCHMARKS=(
@@ -40,7 +43,7 @@ readonly CONTRACTS=(samplers heads)
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 seconds=570 jobs=1 python=python3
 work='' out='' finished='' wheels='' ptb='' text='' pairs='' dry_run=''
-left='' failed='' # whether parts are
+left='' failed='' # whether parts are left, or have failed
 
 fail() {
   echo "on_gpu: $*" >&2
@@ -56,7 +59,7 @@ while (($#)); do
       printf -v "${1#--}" %s "$2"
       shift
       ;;
-    *) fail "$1 is no argument; see the head of $0" ;;
+    *) fail "$1 is not an argument; see the head of $0" ;;
   esac
   shift
 done
@@ -64,14 +67,15 @@ for name in work out ptb text pairs; do
   [[ ${!name} ]] || fail "--$name is missing; see the head of $0"
 done
 for name in seconds jobs; do
-  [[ ${!name} =~ ^[1-9][0-9]{0,5}$ ]] || fail "--$name ${!name}: give a whole number"
+  [[ ${!name} =~ ^[1-9][0-9]{0,5}$ ]] ||
+    fail "--$name ${!name}: give a whole number from 1"
 done
 ((seconds > SAVING + LEAST)) ||
   fail "--seconds $seconds: give more than $((SAVING + LEAST)); $SAVING are for saving"
 for name in ptb text pairs finished wheels; do
   [[ ! ${!name} || -e ${!name} ]] || fail "--$name ${!name}: there is no such path"
 done
-# What is run runs in the repository: paths of the caller are told from there.
+# Commands run in the repository, so relative paths of the caller are made absolute.
 for name in work out ptb text pairs finished wheels; do
   [[ ! ${!name} || ${!name} == /* ]] || printf -v "$name" %s "$PWD/${!name}"
 done
@@ -88,19 +92,19 @@ prepare() {
     "$python" -m pip install --quiet --no-index --no-deps --upgrade \
       --find-links "$wheels" --target "$work/site" "$wheels"/*.whl &&
       touch "$work/site/installed" ||
-      fail "the wheels in $wheels cannot be installed, see above"
+      fail "the wheels in $wheels cannot be installed; see above"
   fi
   if [[ $finished ]]; then
     tar -xzf "$finished" -C "$work" --skip-old-files || fail "$finished is damaged"
   fi
   local name
-  for name in "${SPEEDS[@]}"; do # what was measured on other devices stays
+  for name in "${SPEEDS[@]}"; do # keeps measurements of other devices
     [[ -e $work/speeds/$name.jsonl || ! -e experiments/$name/results.jsonl ]] ||
       cp "experiments/$name/results.jsonl" "$work/speeds/$name.jsonl"
   done
 }
 
-# do_part NAME COMMAND...: unless it is done, as long as there is time.
+# do_part NAME COMMAND...: runs a part, unless it is done or there is no time.
 do_part() {
   local name=$1 time=$((seconds - SECONDS - SAVING)) status
   shift
@@ -134,7 +138,7 @@ do_part() {
   fi
 }
 
-# Each run that shares the GPU takes its part of the memory.
+# Each run that shares the GPU takes its share of the memory.
 share() {
   XLA_PYTHON_CLIENT_MEM_FRACTION=$(awk "BEGIN { printf \"%.2f\", 0.9 / $1 }")
   export XLA_PYTHON_CLIENT_MEM_FRACTION
@@ -142,15 +146,15 @@ share() {
 
 run_sweep() { # NAME ARGUMENTS...
   local name=$1 version
-  version=$(cksum <"experiments/$1/sweep.py") # another sweep is another part
+  version=$(cksum <"experiments/$1/sweep.py") # a changed sweep is another part
   shift
   do_part "$name-${version%% *}" "$python" scripts/run_sweep.py "experiments/$name/sweep.py" \
     --root "$work/runs/$name" "$@"
 }
 
 measure_speeds() {
-  # Alone, half of the memory for other libraries, and products that both sides round
-  # alike, or answers would not be close enough to be compared.
+  # One run at a time, with half of the memory for other libraries. Both sides round
+  # products in the same way, or their answers would not be close enough to compare.
   share 2
   export JAX_DEFAULT_MATMUL_PRECISION=float32
   local name
@@ -167,19 +171,19 @@ measure_speeds() {
 check_contracts() {
   local name
   for name in "${CONTRACTS[@]}"; do
-    # Tests are named one by one: a run that is stopped has no summary of what failed.
+    # Tests are named one by one, since a stopped run has no summary of failures.
     JAX_DEFAULT_MATMUL_PRECISION=float32 do_part "contracts_$name" "$python" -m pytest \
       -vv --tb=short -p no:cacheprovider "tests/$name/contract_test.py"
   done
 }
 
-# A copy that is whole, or none.
+# Makes a complete copy, or none.
 copy() {
   cp "$1" "$2.new" && mv "$2.new" "$2" || failed=yes
 }
 
-# What a machine that is given back must not take with it. A file that is written is
-# whole: it is made elsewhere and moved.
+# Saves everything that must not be lost when the machine is given back. Files are
+# always complete, because they are made elsewhere and moved.
 bring_home() {
   local name
   for name in "${SWEEPS[@]}"; do
@@ -217,7 +221,7 @@ check_contracts
 [[ ! $dry_run ]] || exit 0
 bring_home
 if [[ $left ]]; then
-  echo "on_gpu: the same command again goes on"
+  echo "on_gpu: run the same command again to continue"
   exit 75
 fi
 [[ ! $failed ]] || exit 1

@@ -1,4 +1,4 @@
-"""`python -m largevocab.tools.plot`, where the rest of its help is."""
+"""Runs `python -m largevocab.tools.plot`; see there for help."""
 
 import sys
 

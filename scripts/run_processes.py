@@ -1,13 +1,14 @@
-"""Starts one training run as several processes of this machine.
+"""Starts one training run as several processes on this machine.
 
 python scripts/run_processes.py 4 --devices 2 -- \\
   python -m largevocab.main --config=ptb:sampled/pps --config.mesh.blocks=8 --workdir=W
 
-Each process gets the command with `--coordinator`, `--processes` and `--process`, and
-with `--devices K` a CPU that counts as K devices. What process 0 writes is shown as it
-is, lines of the others after their number. SIGHUP, SIGINT and SIGTERM go to all. When
-one fails, the others have some seconds to end. The exit status is the first that is not
-0. None outlives this program, unless that is killed.
+Each process gets the command with `--coordinator`, `--processes` and `--process` and,
+with `--devices K`, a CPU that counts as K devices. The output of process 0 is shown as
+it is. Lines of the other processes follow their number. SIGHUP, SIGINT and SIGTERM go
+to all processes. When one process fails, the others have some seconds to end. The exit
+status is the first that is not 0. No process outlives this program, unless this program
+is killed.
 """
 
 import argparse
@@ -22,19 +23,19 @@ import threading
 import time
 from typing import IO
 
-_SECONDS = 10.0  # for the others to end when one has failed
-_NOISE = b"[Gloo] Rank "  # a greeting of the library that sends between CPUs
+_SECONDS = 10.0  # time for the other processes to end after one has failed
+_NOISE = b"[Gloo] Rank "  # a greeting of the library that communicates between CPUs
 
 
 def main(argv: list[str]) -> int:
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
-  parser.add_argument("number", type=_positive, metavar="N", help="of processes")
+  parser.add_argument("number", type=_positive, metavar="N", help="number of processes")
   parser.add_argument(
-    "--devices", type=_positive, metavar="K", help="of each, on a CPU"
+    "--devices", type=_positive, metavar="K", help="devices per process, on a CPU"
   )
-  parser.add_argument("command", nargs="+", help="after --")
+  parser.add_argument("command", nargs="+", help="the command, after --")
   args = parser.parse_args(argv)
   if shutil.which(args.command[0]) is None:
     parser.error(f"there is no command {args.command[0]!r}")
@@ -63,7 +64,7 @@ def main(argv: list[str]) -> int:
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        start_new_session=True,  # a terminal's Ctrl-C comes from `forward` alone
+        start_new_session=True,  # so that Ctrl-C arrives only through `forward`
       )
       processes.append(process)
       for source, sink in ((process.stdout, 1), (process.stderr, 2)):
@@ -82,7 +83,7 @@ def main(argv: list[str]) -> int:
 
 def _positive(text: str) -> int:
   if not text.isdecimal() or int(text) < 1:
-    raise argparse.ArgumentTypeError(f"{text!r}: give a number from 1")
+    raise argparse.ArgumentTypeError(f"{text!r}: give a whole number from 1")
   return int(text)
 
 
@@ -100,7 +101,7 @@ def _show(source: IO[bytes], sink: int, number: int) -> None:
 
 
 def _wait(processes: list[subprocess.Popen[bytes]]) -> int:
-  """Waits for all; returns the first status that is not 0."""
+  """Waits for all processes; returns the first status that is not 0."""
   status, deadline = 0, float("inf")
   while None in (codes := [process.poll() for process in processes]):
     status = status or _first_failure(codes)
@@ -114,13 +115,13 @@ def _wait(processes: list[subprocess.Popen[bytes]]) -> int:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-  """Kills a process and those that it has started, which are of its session."""
+  """Kills a process and the processes that it started, which share its session."""
   with contextlib.suppress(ProcessLookupError, PermissionError):
     os.killpg(process.pid, signal.SIGKILL)
 
 
 def _first_failure(codes: list[int | None]) -> int:
-  """The status of the first process that failed, as a shell has it; 0: none did."""
+  """The status of the first process that failed, as in a shell; 0 if none failed."""
   for number, code in enumerate(codes):
     if code:
       how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"

@@ -1,4 +1,4 @@
-"""`python -m largevocab.tools.run_sweep`, where the rest of its help is."""
+"""Runs `python -m largevocab.tools.run_sweep`; see there for help."""
 
 import sys
 

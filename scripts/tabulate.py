@@ -1,4 +1,4 @@
-"""`python -m largevocab.tools.tabulate`, where the rest of its help is."""
+"""Runs `python -m largevocab.tools.tabulate`; see there for help."""
 
 import sys
 

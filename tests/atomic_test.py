@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Atomic writes: a file is complete or absent."""
 
 import errno
 import fcntl
@@ -14,7 +14,7 @@ def names(directory):
   return sorted(path.name for path in directory.iterdir())
 
 
-def test_the_old_file_stays_until_the_new_one_is_whole(tmp_path):
+def test_old_file_stays_until_the_new_one_is_complete(tmp_path):
   path = tmp_path / "a"
   write_text(path, "old")
   with replacing(path) as file:
@@ -29,7 +29,7 @@ def test_the_old_file_stays_until_the_new_one_is_whole(tmp_path):
   assert names(tmp_path) == ["a"]
 
 
-def test_writers_at_once_do_not_meet(tmp_path):
+def test_simultaneous_writers_do_not_interfere(tmp_path):
   with replacing(tmp_path / "a") as one, replacing(tmp_path / "a") as two:
     one.write(b"one")
     two.write(b"two")
@@ -37,8 +37,8 @@ def test_writers_at_once_do_not_meet(tmp_path):
   assert names(tmp_path) == ["a"]
 
 
-def test_no_link_is_followed(tmp_path):
-  """Not one that lies in the place of the file, nor of any name that can be guessed."""
+def test_links_are_not_followed(tmp_path):
+  """Neither a link in place of the file, nor one with a guessable temporary name."""
   mine = tmp_path / "mine"
   mine.write_text("mine")
   for name in ("a", "a.tmp", f"a.{os.getpid()}", f"a.{os.getpid()}.tmp"):
@@ -49,7 +49,7 @@ def test_no_link_is_followed(tmp_path):
   assert not (tmp_path / "a").is_symlink()
 
 
-def test_it_is_on_disk_before_it_is_renamed(tmp_path, monkeypatch):
+def test_file_is_synced_to_disk_before_it_is_renamed(tmp_path, monkeypatch):
   calls = []
 
   def spy(name, call=None):
@@ -62,8 +62,8 @@ def test_it_is_on_disk_before_it_is_renamed(tmp_path, monkeypatch):
   assert calls == ["fsync", "replace", "fsync"]
 
 
-def test_what_needs_a_lock_goes_on_where_there_are_none(tmp_path, monkeypatch):
-  """As over some network file systems; any other error is one."""
+def test_locking_is_skipped_on_file_systems_without_locks(tmp_path, monkeypatch):
+  """Some network file systems have none. Any other error is raised."""
   for number in (errno.ENOLCK, errno.ENOTSUP, errno.EBADF):
     _failing_locks(monkeypatch, number)
     with locked(tmp_path), (tmp_path / "a").open("ab") as file:

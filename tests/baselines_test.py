@@ -1,4 +1,4 @@
-"""Trivial models against counts in dictionaries, class by class."""
+"""Baselines, compared class by class with counts in dictionaries."""
 
 import dataclasses
 import math
@@ -68,7 +68,7 @@ def stream(tokens, first):
   return list(zip([first, *tokens[:-1]], tokens, strict=True))
 
 
-def test_perplexity_is_that_of_counts_in_dictionaries(text):
+def test_perplexity_equals_that_of_dictionary_counts(text):
   exp = experiment(text)
   corpus = exp.data.load()
   num_classes, first = len(corpus.vocabulary), corpus.vocabulary.eos
@@ -100,11 +100,11 @@ def test_pairs_are_counted_in_chunks(text, chunk, monkeypatch):
   assert {key: int(count) for key, count in pairs.items()} == dict(expected)
 
 
-def test_laws_sum_to_one_also_where_nothing_was_seen(text):
+def test_probabilities_sum_to_one_even_for_unseen_contexts(text):
   exp = experiment(text)
   corpus = exp.data.load()
   num_classes = len(corpus.vocabulary)
-  context_N = np.arange(num_classes + 3)  # those from V on stand for nothing
+  context_N = np.arange(num_classes + 3)  # ids from V on are padding
   ids_NP = np.tile(np.arange(num_classes), (len(context_N), 1))
   for model in baselines.counted(exp, corpus).values():
     p_NV = np.exp(model.log_p(context_N, ids_NP))
@@ -112,7 +112,7 @@ def test_laws_sum_to_one_also_where_nothing_was_seen(text):
     assert (p_NV > 0).all()
 
 
-def test_top_classes_are_the_likeliest_of_all(text):
+def test_top_classes_have_the_highest_probabilities(text):
   exp = experiment(text)
   corpus = exp.data.load()
   num_classes = len(corpus.vocabulary)
@@ -125,11 +125,13 @@ def test_top_classes_are_the_likeliest_of_all(text):
       assert model.top_k(context_N, k).tolist() == expected.tolist()
 
 
-def test_items_by_popularity_and_by_what_came_last():
-  # Of (before, last, next): 4 stands for nothing before.
+def test_item_baselines_match_brute_force():
+  # Rows (before, last, next); 4 is padding.
   train = np.array([[4, 0, 1], [0, 1, 2], [4, 0, 1], [4, 2, 1], [4, 3, 0]])
   test = np.array([[4, 0, 1], [1, 2, 3], [4, 3, 0], [3, 0, 2]])
-  vocabulary = c.part("data", "zipf_items")  # only a part: the data are made below
+  vocabulary = c.part(
+    "data", "zipf_items"
+  )  # only for the config: the data is made below
   exp = experiment(vocabulary, batch_size=3, unroll=1, ranking_k=2)
   classes = exp.data.load().vocabulary
   counts_V = np.bincount(train[:, -1], minlength=4)
@@ -152,8 +154,8 @@ def test_items_by_popularity_and_by_what_came_last():
     assert measured["mrr@2"] == pytest.approx(np.mean(reciprocal))
 
 
-def test_pairs_of_histories_are_those_that_training_reads():
-  """As long as `train.unroll` has them, whatever the length in evaluation."""
+def test_pairs_of_histories_have_the_length_of_training():
+  """`train.unroll` sets the length, and `eval.unroll` does not matter."""
   data = c.part("data", "zipf_sequences", num_classes=9, num_users=30)
   sequences = data.load()
   counted = {}
@@ -167,7 +169,7 @@ def test_pairs_of_histories_are_those_that_training_reads():
   assert not np.allclose(counted[2, 20], counted[20, 20])
 
 
-def test_labels_by_frequency():
+def test_label_frequency_baseline_matches_a_loop():
   data = c.part("data", "zipf_labels")
   exp = experiment(data, batch_size=16, unroll=1, precision_k=(1, 3))
   documents = exp.data.load()
@@ -189,6 +191,6 @@ def test_labels_by_frequency():
   assert math.isfinite(measured["nll"])
 
 
-def test_nothing_to_count():
+def test_counts_of_zero_are_refused():
   with pytest.raises(c.UserError, match="nothing to count"):
     baselines.ByCounts(Counts(np.zeros(3, int)).unigram_V)

@@ -1,4 +1,4 @@
-"""docs/bibliography.md: every work that is cited by author and year has its entry."""
+"""docs/bibliography.md: every work cited by author and year has an entry."""
 
 import ast
 import pathlib
@@ -47,7 +47,7 @@ def test_every_source_of_the_package_has_an_entry():
   assert cited - entries() == set()
 
 
-def test_every_work_that_a_page_cites_has_an_entry():
+def test_every_work_cited_by_a_page_has_an_entry():
   pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
   pages += ROOT.glob("experiments/*/README.md")
   cited = set().union(*(citations(page.read_text()) for page in pages))
@@ -55,13 +55,13 @@ def test_every_work_that_a_page_cites_has_an_entry():
   assert several - entries() == set()
 
 
-def test_numbers_of_preprints_are_those_of_the_entries():
+def test_preprint_numbers_match_the_entries():
   cited = set(re.findall(r"arXiv:([\d.]+\d)", " ".join(sources())))
   assert cited
   assert cited <= set(re.findall(r"arxiv\.org/abs/([\w./]+)\)", PAGE))
 
 
-def test_no_entry_stands_twice():
+def test_entries_are_unique():
   titles = re.findall(r'"(.+?)"', plain(PAGE))
   assert len(titles) >= len(re.findall(r"^- ", PAGE, re.MULTILINE))
   assert len(set(titles)) == len(titles)

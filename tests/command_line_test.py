@@ -19,13 +19,13 @@ def get_config(arg):
 
 @pytest.fixture
 def path(monkeypatch):
-  """sys.path, as it is before a config is loaded."""
+  """sys.path before a config is loaded."""
   before = [*sys.path]
   monkeypatch.setattr(sys, "path", [*before])
   return before
 
 
-def test_a_config_imports_what_is_beside_it_then_and_later(tmp_path, path, monkeypatch):
+def test_config_file_can_import_neighbouring_modules(tmp_path, path, monkeypatch):
   folder = tmp_path / "sub"
   folder.mkdir()
   (folder / "mine.py").write_text(CONFIG)
@@ -43,8 +43,8 @@ def test_a_config_imports_what_is_beside_it_then_and_later(tmp_path, path, monke
       sys.modules.pop(name, None)
 
 
-def test_configs_of_the_package_hide_no_modules(path):
-  """Their names, as `text`, may be those of modules that others import."""
+def test_packaged_configs_do_not_shadow_modules(path):
+  """A config can have the name of a module that others import, such as `text`."""
   (file,) = (REPOSITORY / "configs").glob("quickstart.py")
   for argument in ("quickstart", str(file)):
     command_line.load(argument)

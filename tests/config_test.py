@@ -1,4 +1,4 @@
-"""Configs and the dataclasses that they stand for."""
+"""Configs and the dataclasses that they describe."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ def tiny(**parts):
   return c.experiment(**{**defaults, **parts})
 
 
-def test_build_returns_what_the_config_was_made_of():
+def test_build_restores_the_parts_of_a_config():
   exp = c.build(tiny(train=c.Training(lr=0.25), eval=c.Evaluating(unroll=7)))
   assert exp.data == c.part("data", "zipf")
   assert exp.head.sampler == c.part("sampler", "pps")
@@ -32,7 +32,7 @@ def test_build_returns_what_the_config_was_made_of():
   assert exp.eval == c.Evaluating(unroll=7)
 
 
-def test_a_part_ignores_the_fields_of_others_and_refuses_unknown_ones():
+def test_part_ignores_fields_of_other_parts_and_refuses_unknown_fields():
   assert c.part("model", "linear", embed=4, hidden=7) == c.part(
     "model", "linear", embed=4
   )
@@ -40,8 +40,8 @@ def test_a_part_ignores_the_fields_of_others_and_refuses_unknown_ones():
     c.part("model", "linear", hiden=7)
 
 
-def test_a_rate_of_the_head_that_is_given_stays():
-  """Also 1 for a spherical loss of text, which has a rate of its own otherwise."""
+def test_explicit_head_rate_is_kept():
+  """Even if it is 1, for a spherical loss of text, which has its own default."""
   parts = {
     "data": c.part("data", "ptb"),
     "head": c.head("spherical/taylor"),
@@ -55,7 +55,7 @@ def test_a_rate_of_the_head_that_is_given_stays():
     c.Training(head_lr_factor=0)
 
 
-def test_head_learns_with_the_optimizer_of_the_experiment():
+def test_head_uses_the_optimizer_of_the_experiment():
   exp = c.build(tiny(optimizer=c.part("optimizer", "adam", b1=0.5)))
   assert exp.head.optimizer == exp.optimizer == c.part("optimizer", "adam", b1=0.5)
 
@@ -66,8 +66,8 @@ def test_head_learns_with_the_optimizer_of_the_experiment():
     (lambda s: s.train.update(epoch=3), "config.train.epoch .*'epochs'"),
     (lambda s: s.head.sampler.update(pwer=1.0), "config.head.sampler.pwer .*'power'"),
     (lambda s: s.update(trian={}), "config.trian .*'train'"),
-    (lambda s: s.__delitem__("eval"), "config.eval is missing"),
-    (lambda s: s.train.__delitem__("lr"), "config.train.lr is missing"),
+    (lambda s: s.__delitem__("eval"), "config.eval is missing; set it"),
+    (lambda s: s.train.__delitem__("lr"), "config.train.lr is missing; set it"),
     (lambda s: s.head.__delitem__("name"), "config.head.name is missing.*sampled"),
     (lambda s: s.head.update(name="samplde"), "config.head.name is 'samplde'.*sampled"),
   ],
@@ -90,7 +90,7 @@ def test_ill_typed_value_is_named(block, key, value):
     c.build(settings)
 
 
-def test_flags_set_values_of_the_type_they_have():
+def test_flags_keep_the_types_of_values():
   settings = tiny(train=c.Training(epochs=13))
   flags = ["--config.train.epochs=0.5", "--config.model.layers", "3"]
   flags += ["--noconfig.head.bias", "--config.head.sampler.power=1"]
@@ -103,7 +103,7 @@ def test_flags_set_values_of_the_type_they_have():
 
 
 @pytest.mark.parametrize("words", ["('a.txt', 'b.csv')", "('a.txt',)", "a.txt", "()"])
-def test_flags_set_tuples_also_of_a_run_that_was_written(words, tmp_path):
+def test_flags_set_tuples_in_new_and_saved_configs(words, tmp_path):
   settings = tiny(eval=c.Evaluating(precision_k=(1, 3)))
   (tmp_path / "config.json").write_text(json.dumps(settings.to_dict()))
   names = tuple(re.findall(r"\w\.\w+", words))
@@ -113,14 +113,14 @@ def test_flags_set_tuples_also_of_a_run_that_was_written(words, tmp_path):
     assert c.build(read).eval == c.Evaluating(precision_k=(5,), word_pairs=names)
 
 
-def test_word_pairs_are_files():
+def test_empty_word_pairs_file_is_refused():
   with pytest.raises(
     UserError, match=r"^Evaluating\.word_pairs is \('',\); each must not"
   ):
     c.Evaluating(word_pairs=("",))
 
 
-def test_runlocal_shrinks_all_that_takes_time():
+def test_runlocal_shortens_training_and_data():
   exp = c.build(tiny(runlocal=True, train=c.Training(epochs=100)))
   assert exp.train.max_steps == 5
   assert len(exp.data.load().train) == 1000
@@ -139,7 +139,7 @@ def test_unknown_head_is_named(path, message):
     c.head(path)
 
 
-def test_a_block_in_place_of_a_name_is_refused():
+def test_block_in_place_of_a_name_is_refused():
   settings = tiny()
   settings.head = {**settings.head.to_dict(), "name": {"w": 1}}
   with pytest.raises(UserError, match=r"(?s)config.head.name is .*must be one of adap"):
@@ -150,7 +150,7 @@ SAMPLERS = c.REGISTRIES["sampler"]
 ABSOLUTE = [name for name in SAMPLERS if c.head(f"sampled/{name}").absolute]
 
 
-def test_a_sampler_of_absolute_logits_makes_the_head_absolute():
+def test_sampler_of_absolute_logits_makes_the_head_absolute():
   assert ABSOLUTE == ["quadratic", "quartic"]
   exp = c.build(tiny(head=c.head("sampled/quadratic")))
   assert exp.head.absolute
@@ -160,7 +160,7 @@ def test_a_sampler_of_absolute_logits_makes_the_head_absolute():
 
 @pytest.mark.parametrize("sampler", ABSOLUTE)
 @pytest.mark.parametrize("key", ["head.absolute", "head.sampler.absolute"])
-def test_absolute_is_set_for_both_or_none(sampler, key):
+def test_head_and_sampler_must_agree_on_absolute(sampler, key):
   flags = ["--config.head.absolute=false", "--config.head.sampler.absolute=false"]
   settings = tiny(head=c.head(f"sampled/{sampler}"))
   command_line.override(settings, ["main", f"--config.{key}=false"], known=[])
@@ -179,7 +179,7 @@ def test_learning_rate_halves_after_the_fourth_epoch():
   assert rates == [0.5 ** max(0, step // 10 - 3) for step in range(steps)]
 
 
-def test_steps_of_a_run():
+def test_number_of_steps_of_a_run():
   assert c.Training(epochs=2).num_steps(10) == 20
   assert c.Training(epochs=2, max_steps=7).num_steps(10) == 7
   assert c.Training(epochs=1e-6).num_steps(10) == 1
@@ -187,15 +187,15 @@ def test_steps_of_a_run():
   assert c.Evaluating(every_epochs=1e-6).every_steps(10) == 1
 
 
-def test_no_key_hides_a_method_of_configs():
+def test_no_key_shadows_a_method_of_configdict():
   for registry in c.REGISTRIES.values():
     for cls in registry.values():
       for f in dataclasses.fields(cls):
         assert f.name == "name" or not hasattr(ConfigDict, f.name), (cls, f.name)
 
 
-def test_keys_that_an_older_run_lacks_are_at_their_defaults(tmp_path):
-  """Also in parts of parts; what it has stays, and what is wrong is still an error."""
+def test_keys_missing_from_an_older_run_get_their_defaults(tmp_path):
+  """Nested parts, too. Present keys are kept, and wrong values are still errors."""
   settings = tiny()
   old = settings.to_dict()
   del old["log"]["monitor_every_steps"], old["head"]["exact_ids"]
@@ -214,7 +214,7 @@ def test_keys_that_an_older_run_lacks_are_at_their_defaults(tmp_path):
     c.build(c.of_workdir(str(tmp_path)))
 
 
-def test_a_loss_that_a_config_file_registers_is_known(monkeypatch):
+def test_loss_registered_by_a_config_file_is_known(monkeypatch):
   class Twice(losses.SampledSoftmax):
     pass
 
@@ -230,7 +230,7 @@ def test_a_loss_that_a_config_file_registers_is_known(monkeypatch):
     c.head("twcie/unigram")
 
 
-def test_a_head_that_a_config_file_registers_is_known(monkeypatch):
+def test_head_registered_by_a_config_file_is_known(monkeypatch):
   class Other(Full):
     pass
 

@@ -51,7 +51,7 @@ def test_every_config_trains_locally(path, tmp_path):
   flags = [f"--config={path}:runlocal", f"--workdir={tmp_path}"]
   assert main.run(["main", *flags]) == 0
   assert json.loads((tmp_path / "result.json").read_text())["steps"] == 5
-  # What is in the workdir describes the same run.
+  # The workdir describes the same run.
   settings = command_line.load(f"{path}:runlocal")
   assert config.build(config.of_workdir(str(tmp_path))) == config.build(settings)
 
@@ -64,7 +64,9 @@ OF_TEXT = ("enwiki8", "europarl", "lm1b", "ngram", "ptb", "quickstart", "text")
   ("loss", "sgd", "adagrad"),
   [("taylor", 500.0, 100.0), ("spherical", 100.0, 20.0), ("squared", 0.003, 0.003)],
 )
-def test_factored_heads_have_one_rate_in_all_texts(path, loss, sgd, adagrad):
+def test_factored_heads_have_the_same_rate_in_all_text_configs(
+  path, loss, sgd, adagrad
+):
   exp = config.build(command_line.load(f"{path}:spherical/{loss}"))
   assert (path.stem in OF_TEXT) == hasattr(exp.data, "words")
   if path.stem in OF_TEXT:
@@ -76,7 +78,7 @@ def test_factored_heads_have_one_rate_in_all_texts(path, loss, sgd, adagrad):
 
 
 def command_lines():
-  """(--config=..., its --config.KEY=VALUE) of each command that is shown to users."""
+  """(--config=..., its --config.KEY=VALUE) of each documented command."""
   pages = [REPOSITORY / "README.md", REPOSITORY / "docs" / "training.md"]
   for path in [*CONFIGS, *pages]:
     for line in path.read_text().replace("\\\n", " ").splitlines():
@@ -86,7 +88,7 @@ def command_lines():
 
 
 @pytest.mark.parametrize(("argument", "keys"), list(command_lines()))
-def test_keys_that_are_shown_exist(argument, keys, monkeypatch):
+def test_keys_in_documented_commands_exist(argument, keys, monkeypatch):
   monkeypatch.chdir(REPOSITORY)
   settings = command_line.load(argument)
   for key in keys:
@@ -96,7 +98,7 @@ def test_keys_that_are_shown_exist(argument, keys, monkeypatch):
       block = block[name]
 
 
-def test_keys_of_the_table_of_data_sets_exist(monkeypatch):
+def test_keys_in_the_table_of_data_sets_exist(monkeypatch):
   monkeypatch.chdir(REPOSITORY)
   page = (REPOSITORY / "docs" / "training.md").read_text()
   rows = re.findall(r"^\| `(configs/[^`]+)` \|[^|]*\| `(\w+)` \|$", page, re.MULTILINE)
@@ -105,7 +107,7 @@ def test_keys_of_the_table_of_data_sets_exist(monkeypatch):
     assert key in command_line.load(argument).data, argument
 
 
-def test_there_are_sweeps():
+def test_configs_and_sweeps_are_found():
   assert CONFIGS
   assert sum(len(sweepfile.load(path).runs) for path in SWEEPS) > 1
 
@@ -122,10 +124,13 @@ def test_every_point_of_a_sweep_builds(path, monkeypatch):
     assert exp.train.num_steps(1000) > 0, shlex.join([first, *overrides])
 
 
-def test_penn_treebank_by_the_protocol_of_blanc_and_rendle():
-  """Zaremba et al. 2014, section 4.1, "medium": 2 layers, 35 steps, 0.05, 50 %, 39
-  epochs, rate 1 until 6 and divided by 1.2 after each, 5; with 200 units. The loss that
-  it sums is our mean times the steps, and so are rate and norm."""
+def test_blanc_rendle_has_the_settings_of_the_paper():
+  """The "medium" network of Zaremba et al. 2014, section 4.1, but with 200 units.
+
+  It has 2 layers, 35 steps, initial scale 0.05, dropout 50 %, 39 epochs, rate 1 for 6
+  epochs and then divided by 1.2 after each, and clip norm 5. Its loss is a sum over
+  steps, ours a mean, so our rate is multiplied and our norm divided by the steps.
+  """
   build = lambda arg: config.build(
     command_line.load(f"{REPOSITORY}/configs/ptb.py:{arg}")
   )
@@ -145,15 +150,15 @@ def test_penn_treebank_by_the_protocol_of_blanc_and_rendle():
 
 
 @pytest.mark.long
-def test_the_protocol_of_blanc_and_rendle_trains_locally(tmp_path):
+def test_blanc_rendle_trains_locally(tmp_path):
   argument = f"{REPOSITORY}/configs/ptb.py:blanc_rendle,head=sampled/quadratic,runlocal"
   assert main.run(["main", f"--config={argument}", f"--workdir={tmp_path}"]) == 0
   assert json.loads((tmp_path / "result.json").read_text())["steps"] == 5
 
 
 @pytest.mark.parametrize("name", ["enwiki8", "europarl"])
-def test_weight_decay_of_grave_et_al_is_there_when_asked_for(name):
-  """For the network, the rows of words and those of the head; nothing else changes."""
+def test_weight_decay_of_grave_et_al_is_optional(name):
+  """It applies to network, word rows and head rows, and changes nothing else."""
   build = lambda arg: config.build(
     command_line.load(f"{REPOSITORY}/configs/{name}.py:{arg}")
   )
@@ -165,8 +170,8 @@ def test_weight_decay_of_grave_et_al_is_there_when_asked_for(name):
   assert dataclasses.replace(decayed, optimizer=same, head=head) == without
 
 
-def test_europarl_in_a_language():
-  """Finnish in smaller batches, as in the paper."""
+def test_europarl_has_the_batch_size_of_its_language():
+  """Finnish has smaller batches, as in the paper."""
   danish, finnish = (
     config.build(command_line.load(f"{REPOSITORY}/configs/europarl.py:{arg}"))
     for arg in ("adaptive,lang=da", "lang=fi")
@@ -185,8 +190,8 @@ EXPECTED = (
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=name_of)
-def test_what_is_expected_is_what_was_measured(path):
-  """Figures of docstrings are those of committed rows, in the mean of the seeds."""
+def test_expected_results_in_docstrings_match_the_committed_rows(path):
+  """Numbers in docstrings are means of committed rows over the seeds."""
   text = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split())
   if "Expect with" not in text:
     assert "No result" in text or "depends on" in text
@@ -204,7 +209,7 @@ def test_what_is_expected_is_what_was_measured(path):
 
 
 @pytest.mark.parametrize(("name", "rate"), [("adam", 0.001), ("rowwise_adagrad", 0.2)])
-def test_text_takes_an_optimiser_with_a_rate_of_its_own(name, rate):
+def test_text_config_sets_the_rate_of_its_optimiser(name, rate):
   build = lambda arg: config.build(
     command_line.load(f"{REPOSITORY}/configs/text.py:{arg}")
   )

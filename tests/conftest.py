@@ -41,8 +41,7 @@ gc.set_threshold(50_000, 20, 100)
 
 @pytest.fixture(scope="session")
 def on_devices() -> Callable[..., str]:
-  """Runs Python with arguments on a CPU that counts as so many devices, and returns
-  what it prints."""
+  """Runs Python with arguments on a CPU that acts as `num` devices; returns stdout."""
 
   def run(num: int, *args: str, timeout: float = 900) -> str:
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={num}"
@@ -62,7 +61,7 @@ def on_devices() -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def on_four_devices(on_devices) -> Callable[..., str]:
-  """Runs a program with arguments on a CPU that counts as four devices."""
+  """Runs a program with arguments on a CPU that acts as four devices."""
   return lambda program, *args: on_devices(4, "-c", program, *args)
 
 
@@ -88,6 +87,6 @@ def chi_square():
 
 @pytest.fixture(scope="module", autouse=True)
 def forget_programs():
-  """Of the programs of all files a process would run out of memory maps."""
+  """Clears compiled programs: those of all files would exhaust memory maps."""
   yield
   jax.clear_caches()

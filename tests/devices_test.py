@@ -1,4 +1,4 @@
-"""The trainer on several devices: metrics and checkpoints do not depend on how many."""
+"""The trainer on several devices, whose number must not matter."""
 
 import pytest
 
@@ -101,10 +101,10 @@ INPUTS = {
 }
 
 
-def test_the_number_of_devices_changes_no_metric(on_four_devices):
+def test_metrics_do_not_depend_on_the_number_of_devices(on_four_devices):
   on_four_devices(PROGRAM)
 
 
 @pytest.mark.parametrize("kind", INPUTS)
-def test_a_run_is_read_on_any_number_of_devices(on_four_devices, kind):
+def test_run_can_be_read_on_any_number_of_devices(on_four_devices, kind):
   on_four_devices(READ, *INPUTS[kind])

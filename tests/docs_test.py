@@ -1,4 +1,4 @@
-"""docs: examples run, commands and links are valid, no method is missing."""
+"""docs: examples run, commands and links are valid, and no method is missing."""
 
 import functools
 import importlib
@@ -41,7 +41,7 @@ def blocks(page: pathlib.Path, language: str) -> list[str]:
 
 @functools.cache
 def prelude() -> dict:
-  """What the first example of the index leaves for those of all pages."""
+  """The names that the first example of the index defines for all pages."""
   names: dict = {}
   exec(blocks(INDEX, "python")[0], names)
   return names
@@ -60,7 +60,7 @@ def test_examples_run(page):
     assert np.isfinite(names["step"].dh_ND).all()
 
 
-def test_the_loss_alone_estimates_that_of_all_classes():
+def test_sampled_loss_of_the_page_estimates_the_full_loss():
   names = dict(prelude())
   for block in blocks(DOCS / "methods" / "sampled.md", "python"):
     exec(block, names)
@@ -71,7 +71,7 @@ def test_the_loss_alone_estimates_that_of_all_classes():
   np.testing.assert_allclose(mean, exact, rtol=2e-3)
 
 
-def test_adding_adds_methods_that_configs_know(monkeypatch):
+def test_methods_of_the_adding_guide_are_known_to_configs(monkeypatch):
   monkeypatch.chdir(ROOT)
   names: dict = {}
   try:
@@ -82,13 +82,15 @@ def test_adding_adds_methods_that_configs_know(monkeypatch):
     head = config.build(settings).head
     assert type(head.sampler) is names["RowNorm"]
     meanings = {key.path: key.meaning for key in keys.keys_of(settings)}
-    assert meanings["config.head.sampler.floor"] == ""  # its docstring has none
+    assert (
+      meanings["config.head.sampler.floor"] == ""
+    )  # its docstring does not describe it
     (flag,) = re.findall(r"`(--config\S+=0)`", ADDING.read_text())
     command_line.override(settings, ["main", flag], known=[])
     with pytest.raises(UserError) as error:
       config.build(settings)
     assert f"`{error.value}`" in " ".join(ADDING.read_text().split())
-  finally:  # other tests ask what there is
+  finally:  # other tests use the registries
     SAMPLERS.pop("row_norm", None)
     DATASETS.pop("one_file", None)
     MODELS.pop("residual", None)
@@ -96,7 +98,7 @@ def test_adding_adds_methods_that_configs_know(monkeypatch):
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-  """The folder of a project of one's own; the current directory is another."""
+  """The folder of a user's project; the current directory is another."""
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(sys, "path", [*sys.path])
   yield tmp_path / "project"
@@ -107,7 +109,7 @@ def project(tmp_path, monkeypatch):
 
 
 def write_files(project: pathlib.Path, module: str, name: str) -> None:
-  """Writes the files of `adding.md` for such a project: class, config and sweep."""
+  """Writes the files of `adding.md` for a project: class, config and sweep."""
   (code,) = [block for block in blocks(ADDING, "python") if f"class {name}" in block]
   shown = re.findall(r"^```\n(# (\S+\.py), .*?)^```", ADDING.read_text(), re.S | re.M)
   files = [(file, text) for text, file in shown if module in text]
@@ -120,27 +122,27 @@ def write_files(project: pathlib.Path, module: str, name: str) -> None:
   ("module", "name", "path"),
   [("row_norm", "RowNorm", "sampled/row_norm"), ("margin", "Margin", "margin/pps")],
 )
-def test_a_project_has_methods_of_its_own(project, module, name, path):
+def test_project_can_define_its_own_methods(project, module, name, path):
   write_files(project, module, name)
   head = config.build(command_line.load(f"project/mine.py:{path},runlocal")).head
   assert name in {type(head.sampler).__name__, type(head.loss).__name__}
 
 
-def test_a_project_has_sweeps_of_its_own(project):
+def test_project_can_define_its_own_sweeps(project):
   write_files(project, "row_norm", "RowNorm")
   args = run_sweep.parse_args(["project/experiments/own/sweep.py"])
   (found,) = run_sweep.campaigns_of(args)  # which checks the configs
   assert [run.name for run in found.runs] == ["row_norm", "pps"]
 
 
-def test_files_to_add_import_what_they_use():
+def test_files_of_the_adding_guide_import_what_they_use():
   classes = [block for block in blocks(ADDING, "python") if "@settings" in block]
   assert len(classes) == 4
   for block in classes:
     exec(block, {"__name__": "added"})
 
 
-def test_the_sweep_shown_is_a_sweep(tmp_path):
+def test_documented_sweep_is_valid(tmp_path):
   (block,) = [each for each in blocks(TRAINING, "python") if "def sweep" in each]
   path = tmp_path / "sweep.py"
   path.write_text(block)
@@ -151,7 +153,7 @@ def test_the_sweep_shown_is_a_sweep(tmp_path):
 
 
 def commands() -> list[tuple[str, str]]:
-  """Page and command, of all that are shown, but those of methods yet to be added."""
+  """(page, command) of all documented commands, except for methods yet to be added."""
   found = []
   for page in PAGES:
     in_text = re.findall(r"`(python .*?)`", page.read_text())
@@ -161,7 +163,7 @@ def commands() -> list[tuple[str, str]]:
 
 
 def exists(path: str) -> bool:
-  """Whether a file is there; NAME stands for any experiment."""
+  """Whether a file exists; NAME stands for any experiment."""
   return any(ROOT.glob(path.replace("NAME", "*")))
 
 
@@ -212,7 +214,7 @@ def test_what_it_names_exists(page):
     assert exists(path), path
 
 
-def test_every_method_has_a_heading_and_a_row_of_the_index():
+def test_every_method_has_a_heading_and_an_index_row():
   text = "\n".join(page.read_text() for page in METHODS)
   headings = re.findall(r"^##? `([\w/]+)`", text, re.MULTILINE)
   assert sorted(headings) == sorted(NAMES)
@@ -223,7 +225,7 @@ def test_every_method_has_a_heading_and_a_row_of_the_index():
     assert re.search(rf"^##? `{name}`", page, re.MULTILINE), name
 
 
-def test_the_index_leads_to_every_page():
+def test_index_links_to_every_page():
   linked = links_of(INDEX)
   linked += [f"api/{target}" for target in links_of(DOCS / "api" / "README.md")]
   assert {name_of(page) for page in PAGES} - {"README.md"} <= set(linked)
@@ -233,12 +235,12 @@ def links_of(page: pathlib.Path) -> list[str]:
   return re.findall(r"\]\(([^)#]+\.md)", page.read_text())
 
 
-def test_every_page_is_in_the_navigation_of_the_site():
+def test_every_page_is_in_the_site_navigation():
   listed = re.findall(r"^ +- docs/(\S+\.md)$", SITE, re.MULTILINE)
   assert sorted(listed) == sorted(name_of(page) for page in PAGES)
 
 
-def test_every_room_has_a_page_of_the_reference():
+def test_every_subpackage_has_a_reference_page():
   shown = {
     m for page in API for m in re.findall(r"^::: (\S+)$", page.read_text(), re.M)
   }
@@ -248,7 +250,7 @@ def test_every_room_has_a_page_of_the_reference():
     importlib.import_module(module)
 
 
-def test_lengths_of_the_papers_experiments_are_those_of_the_results():
+def test_step_counts_in_pages_match_the_results():
   of_sweeps = r"^\|.*experiments/(\w+)/sweep\.py.*$"
   text = "\n".join(page.read_text() for page in [INDEX, *PAPERS])
   said = 0
@@ -264,7 +266,7 @@ def test_lengths_of_the_papers_experiments_are_those_of_the_results():
 
 
 def test_papers_are_cited_by_their_authors():
-  """Not by the numbers that somebody's folder gives them."""
+  """They are not cited by the number of a file in somebody's folder."""
   numbered = re.compile(r"paper[s ]+00\d", re.IGNORECASE)
   suffixes = {".py", ".md", ".toml", ".sh"}
   folders = ["benchmarks", "configs", "docs", "examples", "experiments", "largevocab"]

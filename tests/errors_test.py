@@ -1,4 +1,4 @@
-"""Which errors are of the user, and which are faults of ours."""
+"""Which errors a user can fix, and which are bugs."""
 
 import jax
 import numpy as np
@@ -23,7 +23,7 @@ def raised(make):
     lambda: jax.numpy.zeros(2**45).block_until_ready(),
   ],
 )
-def test_arrays_that_are_too_large(make):
+def test_too_large_arrays_are_reported_as_out_of_memory(make):
   message = message_of(raised(make), "lower x")
   assert message is not None
   assert message.startswith("out of memory; lower x")
@@ -39,5 +39,5 @@ def test_arrays_that_are_too_large(make):
     lambda: (_ for _ in ()).throw(RuntimeError("integer overflow")),
   ],
 )
-def test_other_overflows_are_faults_of_ours(make):
+def test_other_overflows_are_not_user_errors(make):
   assert message_of(raised(make)) is None

@@ -14,7 +14,7 @@ PROGRAMS = sorted(EXAMPLES.glob("*.py"))
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
-def test_an_example_trains(path):
+def test_example_trains(path):
   """The loss of the last step is below that of the first."""
   finished = subprocess.run(
     [sys.executable, str(path), "--steps=20"],
@@ -29,7 +29,7 @@ def test_an_example_trains(path):
   assert losses[-1] < losses[0]
 
 
-def test_the_page_lists_every_example():
+def test_page_lists_every_example():
   listed = re.findall(
     r"^\| \[`(\S+)`\]\(\1\)", (EXAMPLES / "README.md").read_text(), re.M
   )

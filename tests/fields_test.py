@@ -1,4 +1,4 @@
-"""fields: bounds are declared once, and every class of settings keeps to its own."""
+"""Bounds of fields are declared once, and every settings class enforces its own."""
 
 import dataclasses
 import math
@@ -39,7 +39,7 @@ HUGE = [math.nan, math.inf, -math.inf, 1e308, -1e308, 10**12, 10**25, 10**400, -
 
 
 def rules_of(what: fields.Declared, cls=Between) -> list:
-  """The rules of a class for a value, or for those in a tuple."""
+  """The rules of a field for its value, or for the elements of its tuple."""
   rules = what.element.rules if what.element else what.rules
   return [rule for rule in rules if isinstance(rule, cls)]
 
@@ -50,7 +50,7 @@ def kind_of(what: fields.Declared) -> type:
 
 
 def ends(kind: type, rule: Between) -> tuple[list, list]:
-  """The outermost numbers that are allowed, and those just beyond."""
+  """The smallest and largest allowed numbers, and the numbers just beyond."""
   inside, outside = [], []
   for end, away in ((rule.least, -1), (rule.most, 1)):
     step = lambda n, end=end, away=away: (
@@ -66,7 +66,7 @@ def ends(kind: type, rule: Between) -> tuple[list, list]:
 
 
 def experiment(key: str, name: str) -> ConfigDict:
-  """A config with this part in it, at its defaults."""
+  """A config that contains this part with its defaults."""
   parts = {
     "data": c.part("data", "zipf"),
     "model": c.part("model", "linear"),
@@ -101,7 +101,7 @@ def message(make) -> str:
 
 
 def messages(key: str, name: str, field: str, value) -> tuple[tuple[str, str], ...]:
-  """Where a value stands and what is said of it: in a config, and in code."""
+  """Pairs of a value's place and its message: in a config, and in code."""
   cls = NAMED[key][name]
   config = experiment(key, name)
   path, block = block_of(config, key)
@@ -115,7 +115,7 @@ def messages(key: str, name: str, field: str, value) -> tuple[tuple[str, str], .
 
 
 @pytest.mark.parametrize(("key", "name", "field"), CASES)
-def test_a_value_out_of_bounds_is_refused_wherever_it_stands(key, name, field):
+def test_value_out_of_bounds_is_refused_in_configs_and_code(key, name, field):
   what = declared(NAMED[key][name])[field]
   kind, wrap = kind_of(what), (lambda x: (x,)) if what.element else (lambda x: x)
   wrong = [object(), {}, b"x", 1j, *([] if type(None) in what.kinds else [None])]
@@ -192,12 +192,12 @@ def test_every_number_of_every_part_has_bounds():
     ("eval", "eval", "batch_size", 10**9),
   ],
 )
-def test_what_cannot_be_run_is_refused_at_once(key, name, field, value):
+def test_values_that_cannot_run_are_refused_at_once(key, name, field, value):
   for where, said in messages(key, name, field, value):
     assert said.startswith(f"{where} is "), said
 
 
-def test_the_message_names_the_end_that_is_passed():
+def test_message_names_the_bound_that_is_violated():
   @settings
   class Draws:
     num: Count = 1
@@ -216,7 +216,7 @@ def test_the_message_names_the_end_that_is_passed():
   assert says(num=-(10**5000)).startswith("Draws.num is a whole number of 16610 bits;")
 
 
-def test_values_take_the_type_declared():
+def test_values_take_the_declared_type():
   @settings
   class Draws:
     num: Count = 1
@@ -236,7 +236,7 @@ def test_values_take_the_type_declared():
 @pytest.mark.parametrize(
   "annotation", [int, float, "int", int | None, tuple, tuple[float, ...]]
 )
-def test_a_number_without_bounds_cannot_be_declared(annotation):
+def test_number_without_bounds_cannot_be_declared(annotation):
   with pytest.raises(TypeError, match=r"Draws\.num: declare the bounds"):
 
     @settings
@@ -252,12 +252,12 @@ def test_a_number_without_bounds_cannot_be_declared(annotation):
 
 def test_bounds_have_two_finite_ends():
   for least, most in [(0, math.inf), (-math.inf, 0), (1, 0), (math.nan, 1)]:
-    with pytest.raises(TypeError, match="no finite ends in order"):
+    with pytest.raises(TypeError, match="must have finite bounds, with least <= most"):
       Between(least, most)
 
 
-def test_subclasses_keep_to_the_bounds_of_their_bases():
-  """Also those that are plain dataclasses, and in all rules of several fields."""
+def test_subclasses_keep_the_bounds_of_their_bases():
+  """Includes plain dataclasses, and several fields with rules."""
   seen = []
 
   @settings
@@ -315,18 +315,18 @@ def test_a_run_has_no_more_steps_than_can_be_numbered():
     (Spherical, "loss", NCE(), r"must be a SphericalLoss, such as TaylorSoftmax\(\)"),
   ],
 )
-def test_a_part_of_the_wrong_kind_is_named(head, field, value, says):
+def test_part_of_the_wrong_kind_is_named(head, field, value, says):
   with pytest.raises(UserError, match=rf"{head.__name__}\.{field} .*{says}"):
     head(**{field: value})
 
 
 @pytest.mark.parametrize("annotation", [str, tuple[str, ...]])
-def test_text_that_no_file_can_hold_is_refused(annotation):
+def test_text_that_is_not_unicode_is_refused(annotation):
   value = "a\udcff" if annotation is str else ("a", "a\udcff")
   with pytest.raises(UserError, match=r"data\.cache_dir is .*must be in UTF-8"):
     declared_as(annotation).read("data.cache_dir", value)
 
 
-def test_minus_zero_is_zero():
+def test_minus_zero_becomes_zero():
   read = declared_as(Annotated[float, Between(0, 1)]).read("x", -0.0)
   assert math.copysign(1, read) == 1

@@ -1,4 +1,4 @@
-"""docs/glossary.md: what it names as code exists."""
+"""docs/glossary.md: all code that it names exists."""
 
 import dataclasses
 import importlib
@@ -19,7 +19,7 @@ CODE = sorted({name for *_, cell in ROWS for name in re.findall(r"`([^`]+)`", ce
 
 
 def found(dotted: str) -> bool:
-  """Whether a module, or an attribute or a field of what a module has."""
+  """Whether a name is a module, or an attribute or field of something in a module."""
   parts = dotted.split(".")
   for length in range(len(parts), 0, -1):
     try:
@@ -36,7 +36,7 @@ def found(dotted: str) -> bool:
 
 
 def is_key(name: str) -> bool:
-  """Whether a key of configs: head.FIELD, or of the settings of a run."""
+  """Whether a name is a config key: head.FIELD, or a setting of a run."""
   block, _, field = name.rpartition(".")
   blocks = {"head": HEADS, "head.loss": REGISTRIES["loss"]}
   classes = [*blocks[block].values()] if block in blocks else [SETTINGS.get(block)]
@@ -51,7 +51,7 @@ def is_metric(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", CODE)
-def test_code_exists(name):
+def test_code_of_terms_exists(name):
   if name.startswith("monitor/"):
     assert is_metric(name)
   elif "/" in name:
@@ -67,14 +67,14 @@ def test_every_term_has_its_code():
   assert all("`" in cell for *_, cell in ROWS)
 
 
-def test_what_does_not_exist_is_found_out():
+def test_missing_names_are_detected():
   assert not found("largevocab.heads.Nothing")
   assert not found("largevocab.nothing.Head")
   assert not is_key("head.nothing")
   assert not is_metric("monitor/nothing")
 
 
-def test_letters_of_the_package_are_in_the_table():
+def test_shape_letters_of_the_package_are_in_the_table():
   in_table = set(re.findall(r"`([A-Z])`", LETTERS))
   letters = re.findall(r"^  ([A-Z]) [a-z]|   ([A-Z]) [a-z]", largevocab.__doc__, re.M)
   said = {one or other for one, other in letters}

@@ -1,4 +1,4 @@
-"""A run of any length takes as much memory as a short one."""
+"""The memory of a run does not grow with its length."""
 
 import gc
 import logging
@@ -13,7 +13,7 @@ REPOSITORY = pathlib.Path(__file__).parents[1]
 
 
 class Blocks(logging.Handler):
-  """How many blocks of memory Python has when the lines of these steps are logged."""
+  """Counts Python's allocated blocks when the lines of given steps are logged."""
 
   def __init__(self, *steps):
     super().__init__()
@@ -27,10 +27,10 @@ class Blocks(logging.Handler):
 
 
 @pytest.mark.long
-def test_nothing_is_kept_of_a_step_or_of_its_line(tmp_path):
-  """Without checkpoints: of each of these tensorstore keeps some kilobytes.
+def test_steps_and_log_lines_do_not_accumulate_memory(tmp_path):
+  """Without checkpoints, for each of which tensorstore keeps some kilobytes.
 
-  They are Python objects that its `to_json` makes, with a reference too many to each.
+  Its `to_json` makes Python objects and leaks a reference to each.
   """
   settings = {
     "train.max_steps": 1700,
@@ -50,4 +50,4 @@ def test_nothing_is_kept_of_a_step_or_of_its_line(tmp_path):
   finally:
     log.removeHandler(blocks)
   first, last = blocks.found
-  assert last - first < 1000  # in 1500 steps
+  assert last - first < 1000  # over 1500 steps

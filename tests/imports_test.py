@@ -1,4 +1,4 @@
-"""What users take into code of their own needs jax, flax, optax and numpy alone."""
+"""Heads and samplers, which users can import alone, need only a few packages."""
 
 import pathlib
 import re
@@ -56,7 +56,7 @@ print(len(SAMPLERS), len(HEADS))
 
 
 def requirements_of(*names: str) -> set[str]:
-  """Installed packages that these need, themselves included, extras left out."""
+  """The installed packages that these require, with themselves, without extras."""
   found: set[str] = set()
   todo = list(names)
   while todo:
@@ -66,13 +66,13 @@ def requirements_of(*names: str) -> set[str]:
     try:
       needed = metadata.requires(name) or []
     except metadata.PackageNotFoundError:
-      continue  # Needed on another platform only.
+      continue  # Needed only on another platform.
     found.add(name)
     todo += [re.split(r"[^\w.-]", n)[0] for n in needed if "extra ==" not in n]
   return found
 
 
-def test_heads_and_samplers_need_nothing_else():
+def test_heads_and_samplers_need_only_the_core_packages():
   needed = requirements_of("jax", "flax", "optax", "numpy")
   blocked = {
     module

@@ -1,4 +1,4 @@
-"""What an installation has: the configs, and a pip of its own."""
+"""An installation has the configs, and its own pip."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ REPOSITORY = pathlib.Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-  """What a wheel holds, unpacked."""
+  """The unpacked content of a wheel."""
   place = tmp_path_factory.mktemp("installed")
   command = ["setup.py", "--quiet", "build_py", "--build-lib", str(place)]
   subprocess.run([sys.executable, *command], cwd=REPOSITORY, check=True)
@@ -23,7 +23,7 @@ def installed(tmp_path_factory):
 
 
 @pytest.mark.long
-def test_bare_names_work_outside_the_checkout(installed, tmp_path):
+def test_config_names_work_outside_the_checkout(installed, tmp_path):
   flags = ["--config=ptb:sampled/pps,runlocal", f"--workdir={tmp_path / 'run'}"]
   done = subprocess.run(
     [sys.executable, "-m", "largevocab.main", *flags],
@@ -37,16 +37,16 @@ def test_bare_names_work_outside_the_checkout(installed, tmp_path):
   assert (tmp_path / "run" / "result.json").exists()
 
 
-def test_a_wheel_has_every_config(installed):
+def test_wheel_has_every_config(installed):
   configs = {path.name for path in (REPOSITORY / "configs").glob("*.py")}
   there = {path.name for path in (installed / "largevocab" / "configs").iterdir()}
   assert there == configs
-  assert not (installed / "configs").exists()  # a name that others may have
+  assert not (installed / "configs").exists()  # other packages may use this name
 
 
 @pytest.mark.long
-def test_the_environment_has_a_pip_of_its_own(tmp_path):
-  """Also one to which plain ensurepip gave the module, and no command."""
+def test_environment_has_its_own_pip(tmp_path):
+  """Even if plain ensurepip has installed the module, but not the command."""
   pytest.importorskip("ensurepip")
   (tmp_path / "scripts").mkdir()
   shutil.copy(REPOSITORY / "scripts" / "install", tmp_path / "scripts")

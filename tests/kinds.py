@@ -1,4 +1,4 @@
-"""What a compiled program depends on of its arguments."""
+"""The properties of arguments on which a compiled program depends."""
 
 from typing import Any
 
@@ -6,8 +6,10 @@ import jax
 
 
 def kinds(tree: Any) -> Any:
-  """Structure, and of each leaf shape, type and whether the type is weak: where these
-  stay the same from step to step, nothing is compiled anew."""
+  """The structure, and the shape, type and weakness of the type of each leaf.
+
+  If these stay the same from step to step, nothing is compiled again.
+  """
   leaves, structure = jax.tree.flatten(tree)
   of_each = [jax.typeof(x) if isinstance(x, jax.Array) else x for x in leaves]
   return structure, [(x.shape, x.dtype, x.weak_type) for x in of_each]

@@ -1,4 +1,4 @@
-"""Who may import whom, and who may know of what."""
+"""Which parts may import and name which others."""
 
 import ast
 import pathlib
@@ -15,9 +15,9 @@ PACKAGE = REPOSITORY / "largevocab"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 names_of = lambda paths: [str(path.relative_to(REPOSITORY)) for path in paths]
 
-# Leaves, which any module may import.
+# Modules that any other module may import.
 LEAVES = {"atomic", "errors", "fields", "labels", "ops.shapes", "paths", "placement"}
-# For each module or room: the others that it may import.
+# For each module or sub-package: the others that it may import.
 MAY_IMPORT = {
   "__init__": {"heads", "rows", "samplers"},
   "atomic": set(),
@@ -47,7 +47,7 @@ MAY_IMPORT = {
 }
 MAY_IMPORT["tools"] = MAY_IMPORT.keys() - {"__init__", "main"}
 MAY_IMPORT["bench"] = MAY_IMPORT.keys() - {"__init__", "main"}
-# For parts that people take into code of their own: all that they may need installed.
+# For parts that users can import alone: all packages that they may need.
 MAY_NEED = {
   "atomic": set(),
   "errors": set(),
@@ -69,7 +69,7 @@ def part_of(path: pathlib.Path) -> str:
 
 
 def imports_of(path: pathlib.Path) -> set[str]:
-  """Dotted names of all that a file imports, anywhere in it."""
+  """Dotted names of all imports anywhere in a file."""
   imported = set()
   for node in ast.walk(ast.parse(path.read_text())):
     if isinstance(node, ast.Import):
@@ -85,7 +85,7 @@ def is_within(name: str, allowed: set[str]) -> bool:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=names_of(MODULES))
-def test_imports_go_downwards(path):
+def test_imports_only_from_lower_layers(path):
   part = part_of(path)
   assert part in MAY_IMPORT, f"say in MAY_IMPORT what {part} may import"
   allowed = MAY_IMPORT[part] | LEAVES | {part, "__version__"}
@@ -95,16 +95,16 @@ def test_imports_go_downwards(path):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=names_of(MODULES))
-def test_only_what_may_be_needed_is_imported(path):
+def test_imports_only_allowed_packages(path):
   allowed = MAY_NEED.get(part_of(path))
-  if allowed is None:  # Programs may need all that setup.py names.
+  if allowed is None:  # Programs may need everything in setup.py.
     return
   needed = {name.split(".")[0] for name in imports_of(path)}
   assert needed - allowed - {"largevocab"} - sys.stdlib_module_names == set()
 
 
 def methods() -> set[str]:
-  """Names by which a method is known: of its class, its file and in the registry."""
+  """The names of methods: of classes, of files and in registries."""
   found = set()
   for package, registry in (
     (heads, heads.HEADS),
@@ -133,8 +133,10 @@ PARTS = {
 
 @pytest.mark.parametrize(("kind", "name"), PARTS)
 def test_parts_are_abstract_or_final(kind, name):
-  """Of a class that can be used none is derived. Bases have no bases, but for those of
-  data, which may have one more."""
+  """Usable classes have no subclasses.
+
+  Bases have no bases of their own, except bases of data, which may have one.
+  """
   part = PARTS[kind, name]
   assert not [cls for cls in part.__subclasses__() if is_ours(cls)]
   of_bases = bases_of(bases_of([part]))
@@ -145,7 +147,7 @@ TRAINER = ("train", "evaluation/evaluate", "training/state", "training/step")
 
 
 @pytest.mark.parametrize("name", TRAINER)
-def test_trainer_knows_no_method(name):
+def test_trainer_does_not_name_methods(name):
   tree = ast.parse((PACKAGE / f"{name}.py").read_text())
   docstrings = {
     id(node.body[0].value)
@@ -158,7 +160,7 @@ def test_trainer_knows_no_method(name):
     if isinstance(node, ast.Name):
       words.add(node.id)
     elif isinstance(node, ast.Attribute):
-      # jax.random.uniform is not the uniform sampler, nor what heads can do the top_k.
+      # jax.random.uniform and head.top_k are not the samplers of these names.
       name = ast.unparse(node)
       is_other = name.startswith("jax.random.") or name.endswith("head.top_k")
       words |= set() if is_other else {node.attr}
@@ -171,7 +173,7 @@ def test_trainer_knows_no_method(name):
   assert words & methods() == set()
 
 
-def test_files_are_named_after_what_they_hold():
+def test_file_names_are_not_generic():
   nameless = {"utils", "util", "helpers", "helper", "common", "misc"}
   folders = ("largevocab", "benchmarks", "tests", "scripts", "configs", "experiments")
   files = [path for folder in folders for path in (REPOSITORY / folder).rglob("*.py")]

@@ -1,4 +1,4 @@
-"""Cases of parametrised tests of which only some are tried by default."""
+"""Parametrised tests of which only some cases run by default."""
 
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -7,8 +7,10 @@ import pytest
 
 
 def others_long(cases: Iterable[Any], first: Collection[Any]) -> list[Any]:
-  """All cases, of which those that are not among the `first` are `long`. Tuples are
-  cases of several arguments."""
+  """All cases; those that are not among `first` are marked `long`.
+
+  A tuple is a case of several arguments.
+  """
 
   def marked(case: Any) -> Any:
     values = case if isinstance(case, tuple) else (case,)

@@ -1,4 +1,4 @@
-"""The command line: whatever is wrong ends in one line; the rest works."""
+"""The command line: it works, and every error is reported in one line."""
 
 import contextlib
 import itertools
@@ -28,7 +28,7 @@ ITEMS = f"--config={REPOSITORY}/configs/next_item.py"
 TINY_ITEMS = f"{ITEMS}:sampled/pps,runlocal"
 XMLC = f"--config={REPOSITORY}/configs/xmlc.py"
 TEXT = f"--config={REPOSITORY}/configs/text.py:full"
-# A save or restore that failed leaves tasks behind, which find their loop closed.
+# Tasks of a failed save or restore remain and find their event loop closed.
 pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in")
 LINES = "the cat sat on the mat\na dog sat on a cat\n" * 40
 
@@ -47,7 +47,7 @@ def run(capsys):
 
 @pytest.fixture
 def fails(run):
-  """Runs the program; it must fail, and its last line names all of these words."""
+  """Runs the program, which must fail with a last line that has all of these words."""
 
   def call(flags, *words):
     status, out, lines = run(*flags)
@@ -93,7 +93,7 @@ def own_cache(tmp_path, monkeypatch):
     ([TINY, f"--config.train.seed={2**63}"], [f"config.train.seed is {2**63}"]),
     ([TINY, "--config.model.init_scale=nan"], ["config.model.init_scale is nan"]),
     ([TINY, "--config.model.forget_bias=nan"], ["config.model.forget_bias is nan"]),
-    ([TINY, "--config.head.exact_frequent=99999"], ["is 99999", "there are 1000"]),
+    ([TINY, "--config.head.exact_frequent=99999"], ["is 99999", "there are only 1000"]),
     ([TINY, "--config.train=3"], ["--config.train", "batch_size"]),
     ([TINY, "--config.train.lr.x=3"], ["--config.train.lr.x"]),
     ([TINY, "--config.head.name=full"], ["--config.head.name", "after the colon"]),
@@ -127,15 +127,15 @@ def own_cache(tmp_path, monkeypatch):
     ([TINY, "--wrokdir=x"], ["--wrokdir", "'workdir'"]),
     ([TINY, "--mode=tain"], ["--mode=tain", "train"]),
     ([TINY, "--top_k=0"], ["--top_k=0", "positive"]),
-    ([TINY, "--checkpoint=best"], ["--checkpoint is for --mode=evaluate and"]),
+    ([TINY, "--checkpoint=best"], ["--checkpoint is only for --mode=evaluate and"]),
     ([TINY, "stray"], ["'stray'"]),
     ([], ["--config is missing"]),
     ([PTB.replace("ptb", "pbt")], ["configs/pbt.py", "configs/ptb.py'"]),
     (["--config=pbt:full"], ["no config 'pbt'", ".py", "did you mean 'ptb'"]),
     (["--config=:full"], ["no config ''", "quickstart"]),
     ([f"--config={REPOSITORY}/configs"], ["configs is a directory"]),
-    (["--config=/no/such/ptb.py"], ["no file /no/such/ptb.py", "is --config=ptb"]),
-    (["--config=/dev/null"], ["/dev/null is no regular file"]),
+    (["--config=/no/such/ptb.py"], ["no file /no/such/ptb.py", "give --config=ptb"]),
+    (["--config=/dev/null"], ["/dev/null is not a regular file"]),
     (
       [PTB + ":fulll"],
       ["'fulll'", "hierarchical, huffman, importance, nce", "ranking, sampled"],
@@ -157,20 +157,20 @@ def own_cache(tmp_path, monkeypatch):
     ([ITEMS + ":full,data=video_game"], ["'video_game'", "video_games"]),
     ([ITEMS + ":sampled/bigram,runlocal"], ["bigram", "data set of text"]),
     ([TINY_ITEMS, "--config.train.unroll=3"], ["unroll is 3", "set train.unroll"]),
-    ([TINY_ITEMS, "--config.data.history=2"], ["shows 2 items", "model.history is 3"]),
+    ([TINY_ITEMS, "--config.data.history=2"], ["has 2 items", "model.history is 3"]),
     ([TINY_ITEMS, "--config.train.batch_size=1000"], ["999", "1000", "reduce"]),
-    ([TINY_ITEMS, "--config.eval.ranking_k=1001"], ["ranking_k is 1001", "rank fewer"]),
+    ([TINY_ITEMS, "--config.eval.ranking_k=1001"], ["ranking_k is 1001", "lower it"]),
   ],
 )
-def test_mistake_in_the_command_is_one_line(fails, tmp_path, flags, words):
+def test_command_mistake_is_reported_in_one_line(fails, tmp_path, flags, words):
   fails([f"--workdir={tmp_path}/run", *flags], *words)
 
 
-def test_workdir_is_needed(fails):
+def test_workdir_is_required(fails):
   fails([TINY], "--workdir is missing")
 
 
-def test_mended_command_may_use_the_same_workdir(run, fails, tmp_path):
+def test_corrected_command_can_use_the_same_workdir(run, fails, tmp_path):
   fails([f"--workdir={tmp_path}", TINY, "--config.data.num_tokens=10"], "10 tokens")
   assert run(f"--workdir={tmp_path}", TINY)[0] == 0
 
@@ -190,7 +190,7 @@ def test_mended_command_may_use_the_same_workdir(run, fails, tmp_path):
     ("eval('1 +')", ["line 1", "SyntaxError"]),
   ],
 )
-def test_fault_in_a_config_file_is_one_line(fails, tmp_path, source, words):
+def test_config_file_error_is_reported_in_one_line(fails, tmp_path, source, words):
   path = tmp_path / "mine.py"
   path.write_text(source)
   fails([f"--config={path}", f"--workdir={tmp_path}/run"], path, *words)
@@ -200,17 +200,17 @@ def test_fault_in_a_config_file_is_one_line(fails, tmp_path, source, words):
   ("encoding", "word"),
   [("utf-16", "UTF-16"), ("utf-32", "UTF-32"), ("utf-16-be", "UTF-16 or UTF-32")],
 )
-def test_config_in_another_encoding_is_one_line(fails, tmp_path, encoding, word):
+def test_config_encoding_error_is_reported_in_one_line(fails, tmp_path, encoding, word):
   path = tmp_path / "mine.py"
   path.write_text("def get_config(arg):\n  pass\n", encoding)
   words = [path, word, "UTF-8"]
   assert "null" not in fails([f"--config={path}", f"--workdir={tmp_path}/run"], *words)
 
 
-def test_config_that_is_a_pipe_is_one_line(fails, tmp_path):
+def test_pipe_as_config_is_reported_in_one_line(fails, tmp_path):
   path = tmp_path / "pipe.py"
   os.mkfifo(path)
-  fails([f"--config={path}", f"--workdir={tmp_path}/run"], path, "no regular file")
+  fails([f"--config={path}", f"--workdir={tmp_path}/run"], path, "not a regular file")
 
 
 def write_text(path: pathlib.Path, content: bytes) -> pathlib.Path:
@@ -223,14 +223,14 @@ def write_text(path: pathlib.Path, content: bytes) -> pathlib.Path:
   [
     ("a.txt", b"", ["no words"]),
     ("a.txt.xz", lzma.compress(LINES.encode())[:-20], ["cut short"]),
-    ("a.txt.xz", b"no archive", ["not a sound .xz"]),
+    ("a.txt.xz", b"no archive", ["not a valid .xz"]),
     ("a.txt", b"the cat\n\x00\x01\n", ["line 2", "NUL"]),
     ("a.txt", b"the cat\nthe \xff\n", ["line 2", "UTF-8"]),
     ("a.txt", b"cat\n" * 400, ["vocabulary needs 2"]),
     ("a.txt", b"the cat sat\n" * 20, ["tokens", "batch_size"]),
   ],
 )
-def test_fault_in_a_text_is_one_line(fails, tmp_path, name, content, words):
+def test_text_file_error_is_reported_in_one_line(fails, tmp_path, name, content, words):
   path = write_text(tmp_path / name, content)
   flags = [TEXT, f"--config.data.train={path}", f"--workdir={tmp_path}/run"]
   line = fails(flags, *words)
@@ -251,10 +251,12 @@ def test_fault_in_a_text_is_one_line(fails, tmp_path, name, content, words):
     ("train.npy", lambda path: np.save(path, np.load(path) - 1)),
   ],
 )
-def test_damaged_cache_is_made_anew(fails, tmp_path, file, damage):
+def test_damaged_cache_is_rebuilt(fails, tmp_path, file, damage):
   path = write_text(tmp_path / "a.txt", LINES.encode())
   flags = [TEXT, f"--config.data.train={path}", f"--workdir={tmp_path}/run"]
-  flags += ["--config.train.batch_size=1000"]  # not trained on then, but encoded
+  flags += [
+    "--config.train.batch_size=1000"
+  ]  # too large to train, but the text is encoded
   fails(flags, "tokens")
   (encoded,) = (tmp_path / "cache").glob("*/" + file)
   whole = encoded.read_bytes()
@@ -275,7 +277,7 @@ def test_damaged_cache_is_made_anew(fails, tmp_path, file, damage):
     ("result.json", "\x00\x01", ["damaged", "delete it"]),
   ],
 )
-def test_damaged_file_of_a_run_is_one_line(fails, workdir, file, content, words):
+def test_damaged_run_file_is_reported_in_one_line(fails, workdir, file, content, words):
   (workdir / file).write_text(content)
   fails([TINY, f"--workdir={workdir}"], workdir / file, *words)
 
@@ -310,11 +312,11 @@ def contents(directory: pathlib.Path) -> dict[pathlib.Path, bytes]:
   return {p: p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
 
 
-# Which damage is found in what is read is tried with all of them below.
+# All kinds of damage are tried in the tests below.
 @pytest.mark.parametrize(
   "how", others_long(["data cut short", "clock gone"], ["data cut short"])
 )
-def test_training_goes_on_from_before_a_damaged_checkpoint(run, workdir, how):
+def test_training_resumes_from_the_checkpoint_before_a_damaged_one(run, workdir, how):
   expected = json.loads((workdir / "result.json").read_text())
   (workdir / "result.json").unlink()
   damage_checkpoint(workdir / "checkpoints" / "5", how)
@@ -331,7 +333,7 @@ def test_training_goes_on_from_before_a_damaged_checkpoint(run, workdir, how):
 
 
 @pytest.mark.parametrize("how", others_long(DAMAGES, ["data gone", "clock gone"]))
-def test_evaluation_leaves_a_damaged_checkpoint_where_it_is(run, workdir, how):
+def test_evaluation_does_not_move_a_damaged_checkpoint(run, workdir, how):
   damage_checkpoint(workdir / "checkpoints" / "5", how)
   before = contents(workdir)
   status, out, lines = run(f"--workdir={workdir}", "--mode=evaluate")
@@ -348,7 +350,7 @@ def test_evaluation_leaves_a_damaged_checkpoint_where_it_is(run, workdir, how):
     [(("evaluate", "train")[i % 2], how) for i, how in enumerate(DAMAGES)],
   ),
 )
-def test_damaged_checkpoints_are_one_line(run, fails, workdir, how, mode):
+def test_damaged_checkpoints_are_reported_in_one_line(run, fails, workdir, how, mode):
   (workdir / "result.json").unlink()
   for step in ("4", "5"):
     damage_checkpoint(workdir / "checkpoints" / step, how)
@@ -356,13 +358,13 @@ def test_damaged_checkpoints_are_one_line(run, fails, workdir, how, mode):
   flags = [TINY, f"--workdir={workdir}", f"--mode={mode}"]
   fails(flags, f"all checkpoints in {workdir}/checkpoints are damaged", "delete")
   assert contents(workdir / "checkpoints") == before
-  if (how, mode) == ("all empty", "train"):  # what the line says, done
+  if (how, mode) == ("all empty", "train"):  # follows the advice of the message
     shutil.rmtree(workdir / "checkpoints")
     assert run(*flags)[0] == 0
 
 
 @pytest.mark.long
-def test_without_the_damaged_checkpoint_it_goes_on(run, workdir):
+def test_training_resumes_after_the_damaged_checkpoint_is_deleted(run, workdir):
   expected = json.loads((workdir / "result.json").read_text())
   (workdir / "result.json").unlink()
   shutil.rmtree(workdir / "checkpoints" / "5")
@@ -373,7 +375,7 @@ def test_without_the_damaged_checkpoint_it_goes_on(run, workdir):
   assert result["test_nll"] == expected["test_nll"]
 
 
-def test_workdir_of_another_config_is_one_line(fails, workdir):
+def test_workdir_of_another_config_is_reported_in_one_line(fails, workdir):
   before = (workdir / "config.json").read_bytes()
   flags = [TINY, f"--workdir={workdir}", "--config.train.lr=0.5"]
   fails(flags, "config.train.lr = 20.0", "0.5", "another")
@@ -381,7 +383,7 @@ def test_workdir_of_another_config_is_one_line(fails, workdir):
 
 
 @pytest.mark.parametrize("mode", ["evaluate", "predict"])
-def test_nothing_trained_is_one_line(fails, tmp_path, mode):
+def test_untrained_workdir_is_reported_in_one_line(fails, tmp_path, mode):
   flags = [f"--mode={mode}", f"--workdir={tmp_path}"]
   fails(flags, tmp_path, "config.json is missing")
   fails([*flags, TINY], tmp_path, "train first")
@@ -389,12 +391,13 @@ def test_nothing_trained_is_one_line(fails, tmp_path, mode):
   fails([*flags, TINY], tmp_path, "train first")
 
 
-def test_checkpoint_of_other_shapes_is_one_line(fails, workdir):
+def test_checkpoint_of_other_shapes_is_reported_in_one_line(fails, workdir):
   content = json.loads((workdir / "config.json").read_text())
   content["model"]["hidden"] = 9
   write_json(str(workdir / "config.json"), content)
   flags = [f"--workdir={workdir}", "--mode=evaluate"]
-  line = fails(flags, workdir, "is whole, but of another model", "not (", "config.json")
+  words = ["is intact, but of another model", "not (", "config.json"]
+  line = fails(flags, workdir, *words)
   assert "delete" not in line
 
 
@@ -409,15 +412,13 @@ def test_checkpoint_of_other_shapes_is_one_line(fails, workdir):
     ([PTB + ":full,runlocal"], ["config.head.name = 'sampled', not 'full'"]),
   ],
 )
-def test_another_model_is_not_the_one_that_was_trained(
-  fails, trained, mode, flags, words
-):
+def test_settings_of_another_model_are_refused(fails, trained, mode, flags, words):
   flags = [f"--workdir={trained}", f"--mode={mode}", *flags]
-  fails(flags, trained, *words, "leave it as it was trained")
+  fails(flags, trained, *words, "keep the value of the training run")
 
 
-def test_test_data_cut_off_the_training_data_stay_so(run, fails, tmp_path):
-  """With a file of their own the training data would be others, with other classes."""
+def test_held_out_share_cannot_be_replaced_by_a_file(run, fails, tmp_path):
+  """With such a file the training data would be different, with other classes."""
   workdir, other = tmp_path / "run", write_text(tmp_path / "other.txt", LINES.encode())
   files = {key: f"--config.data.{key}={other}" for key in ("train", "valid", "test")}
   flags = ["--config.train.batch_size=4", "--config.train.max_steps=2"]
@@ -425,40 +426,40 @@ def test_test_data_cut_off_the_training_data_stay_so(run, fails, tmp_path):
   assert run(*flags)[0] == 0
   for key in ("valid", "test"):
     flags = ["--mode=evaluate", f"--workdir={workdir}", files[key]]
-    fails(flags, workdir, f"data.{key} = '', not", "leave it as it was trained")
+    fails(flags, workdir, f"data.{key} = '', not", "keep the value of the training run")
   assert run("--mode=evaluate", f"--workdir={workdir}")[0] == 0
 
 
-def test_how_a_model_is_used_may_change(run, trained):
+def test_usage_settings_of_a_model_can_change(run, trained):
   flags = [f"--workdir={trained}", "--mode=evaluate", TINY, "--config.train.lr=3"]
   flags += ["--config.eval.batch_size=3", "--config.eval.unroll=4"]
   flags += ["--config.log.every_steps=7", "--config.checkpoint.keep=4"]
-  flags += ["--config.train.batch_size=1"]  # the saved state of the network is of more
+  flags += ["--config.train.batch_size=1"]  # the saved network state has more rows
   status, out, lines = run(*flags)
   assert status == 0, lines
   assert_nearly_that_of(trained, json.loads(out))
 
 
 def assert_nearly_that_of(trained, metrics):
-  """Other batches of evaluation begin at other places, which changes little."""
+  """Evaluation with other batches has other starting points, which matters little."""
   result = json.loads((trained / "result.json").read_text())
   assert metrics["test_nll"] != result["test_nll"]
   assert metrics["test_nll"] == pytest.approx(result["test_nll"], rel=1e-2)
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "lock"])
-def test_directory_in_the_place_of_a_file_is_one_line(fails, tmp_path, name):
+def test_directory_in_place_of_a_file_is_reported_in_one_line(fails, tmp_path, name):
   (tmp_path / name).mkdir()
   words = [tmp_path / name, "cannot be written", "is a directory: move it away"]
   fails([TINY, f"--workdir={tmp_path}"], *words)
 
 
-def test_too_many_next_words_is_one_line(fails, trained):
+def test_too_large_top_k_is_reported_in_one_line(fails, trained):
   flags = [f"--workdir={trained}", "--mode=predict", "--text=w3", "--top_k=2000"]
   fails(flags, "--top_k", "2000", "1000")
 
 
-def test_workdir_that_is_no_directory_is_one_line(fails, tmp_path):
+def test_workdir_that_is_a_file_is_reported_in_one_line(fails, tmp_path):
   path = write_text(tmp_path / "file", b"mine")
   fails([TINY, f"--workdir={path}"], path, "cannot be written")
   fails([TINY, f"--workdir={path}/run"], path, "cannot be written")
@@ -468,8 +469,8 @@ def test_workdir_that_is_no_directory_is_one_line(fails, tmp_path):
   assert path.read_bytes() == b"mine"
 
 
-def test_loss_that_is_not_finite_is_one_line(fails, run, tmp_path):
-  # Two steps an epoch, and a rate that grows at each epoch.
+def test_non_finite_loss_is_reported_in_one_line(fails, run, tmp_path):
+  # Two steps per epoch, and a rate that grows after each epoch.
   flags = ["--config.data.num_tokens=40", "--config.train.decay=10"]
   flags += [TINY, f"--workdir={tmp_path}", "--config.train.hold_epochs=1"]
   flags += ["--config.train.max_steps=100", "--config.train.epochs=50"]
@@ -489,10 +490,10 @@ def test_loss_that_is_not_finite_is_one_line(fails, run, tmp_path):
 
 @pytest.fixture
 def small_files():
-  """Files may not grow beyond 20 kB: as a full disk, but sooner."""
+  """Files may not grow beyond 20 kB, which simulates a full disk."""
   soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
-  # Nor may a compiled program be written, and be cut short for the next test run.
+  # Compiled programs must not be written: they would be truncated for later runs.
   seconds = jax.config.jax_persistent_cache_min_compile_time_secs
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)
   yield
@@ -501,14 +502,16 @@ def small_files():
 
 
 @pytest.mark.long
-def test_full_disk_under_a_checkpoint_is_one_line(fails, tmp_path, small_files):
+def test_full_disk_for_a_checkpoint_is_reported_in_one_line(
+  fails, tmp_path, small_files
+):
   flags = [TINY, f"--workdir={tmp_path}", "--config.train.max_steps=50"]
   fails(flags, tmp_path / "checkpoints", "cannot write", "File too large", "make room")
 
 
 @pytest.fixture
 def no_more_files():
-  """No file can be opened but those that are open."""
+  """No more files can be opened."""
   soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
   taken = [os.open(os.devnull, os.O_RDONLY)]
   resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 1, hard))
@@ -529,7 +532,7 @@ def no_more_files():
     lambda place: (place / "a.txt").open(),
   ],
 )
-def test_too_many_open_files_are_not_a_full_disk(
+def test_too_many_open_files_are_not_reported_as_a_full_disk(
   program, tmp_path, capsys, no_more_files
 ):
   assert console.run(lambda: program(tmp_path)) == 1
@@ -540,7 +543,7 @@ def test_too_many_open_files_are_not_a_full_disk(
 
 
 @pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="no /dev/full")
-def test_full_disk_under_the_metrics_is_one_line(fails, run, tmp_path):
+def test_full_disk_for_the_metrics_is_reported_in_one_line(fails, run, tmp_path):
   (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
   flags = [TINY, f"--workdir={tmp_path}"]
   fails(flags, tmp_path / "metrics.jsonl", "No space left", "make room")
@@ -548,7 +551,7 @@ def test_full_disk_under_the_metrics_is_one_line(fails, run, tmp_path):
   assert run(*flags)[0] == 0
 
 
-def test_lines_of_a_run(run, tmp_path):
+def test_log_lines_of_a_run(run, tmp_path):
   status, out, lines = run(TINY, f"--workdir={tmp_path}")
   assert status == 0
   assert out == ""
@@ -562,12 +565,12 @@ def test_lines_of_a_run(run, tmp_path):
   assert last.endswith(f"tensorboard --logdir {tmp_path}")
   meta = (tmp_path / "meta.json").read_bytes()
   again = run(TINY, f"--workdir={tmp_path}")[2]
-  assert [line[9:] for line in again] == [last[9:]]  # but for the time of day
+  assert [line[9:] for line in again] == [last[9:]]  # without the time of day
   assert (tmp_path / "meta.json").read_bytes() == meta
 
 
 @pytest.mark.long
-def test_meta_tells_of_every_start(run, workdir):
+def test_meta_lists_every_start(run, workdir):
   path = workdir / "meta.json"
   first = json.loads(path.read_text())
   assert "earlier" not in first
@@ -593,7 +596,7 @@ def test_evaluate_prints_one_object(run, trained):
     assert metrics["valid_ppl"] == result["valid_ppl"]
 
 
-def test_items_are_ranked(run, tmp_path):
+def test_evaluation_reports_the_ranking_metrics_of_the_run(run, tmp_path):
   assert run(TINY_ITEMS, f"--workdir={tmp_path}")[0] == 0
   result = json.loads((tmp_path / "result.json").read_text())
   status, out, _ = run("--mode=evaluate", f"--workdir={tmp_path}")
@@ -603,14 +606,14 @@ def test_items_are_ranked(run, tmp_path):
   assert 0 < result["test_mrr@20"] < result["test_recall@20"] < 1
 
 
-def test_flags_of_the_config_hold_in_evaluation(run, trained):
+def test_config_flags_apply_to_evaluation(run, trained):
   flags = ("--mode=evaluate", f"--workdir={trained}", "--config.eval.batch_size=7")
   status, out, _ = run(*flags)
   assert status == 0
   assert_nearly_that_of(trained, json.loads(out))
 
 
-def test_help(run):
+def test_help_is_printed(run):
   status, out, _ = run("--help")
   assert status == 0
   assert "--workdir" in out
@@ -628,7 +631,7 @@ def start(*args, text=""):
   )
 
 
-def test_program_ends_in_one_line():
+def test_program_reports_an_error_in_one_line():
   done = start("-m", "largevocab.main", "--config=configs/pbt.py", "--workdir=/no/such")
   assert done.returncode == 1
   assert done.stdout == ""
@@ -637,7 +640,7 @@ def test_program_ends_in_one_line():
 
 
 @pytest.mark.long
-def test_program_prints_only_our_lines(trained):
+def test_program_prints_only_lines_of_largevocab(trained):
   flags = ["--mode=predict", f"--workdir={trained}", "--top_k=2"]
   done = start("-m", "largevocab.main", *flags, text="w3 w4\n\nnonsense w5\n")
   assert done.returncode == 0
@@ -650,7 +653,7 @@ def test_program_prints_only_our_lines(trained):
 
 @pytest.mark.long
 @pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="no /dev/full")
-def test_answers_that_cannot_be_written_are_one_line(trained):
+def test_unwritable_answers_are_reported_in_one_line(trained):
   flags = ["--mode=predict", f"--workdir={trained}", "--text=w3"]
   with open("/dev/full", "w") as full:
     done = subprocess.run(
@@ -662,10 +665,11 @@ def test_answers_that_cannot_be_written_are_one_line(trained):
       check=False,
     )
   assert done.returncode == 1
-  assert done.stderr == "error: standard output: No space left on device\n"
+  message = "error: cannot write to standard output: No space left on device\n"
+  assert done.stderr == message
 
 
-def test_features_without_a_table_have_no_queries(run, fails, tmp_path):
+def test_model_of_dense_features_cannot_answer_queries(run, fails, tmp_path):
   config = f"--config={REPOSITORY}/configs/softmax_regression.py:full,runlocal"
   assert run(config, f"--workdir={tmp_path}")[0] == 0
   fails(
@@ -674,7 +678,7 @@ def test_features_without_a_table_have_no_queries(run, fails, tmp_path):
 
 
 @pytest.mark.long
-def test_program_that_passes_over_a_checkpoint_says_so_and_no_more(workdir):
+def test_program_logs_only_that_a_damaged_checkpoint_is_skipped(workdir):
   damage_checkpoint(workdir / "checkpoints" / "5", "data cut short")
   done = start("-m", "largevocab.main", "--mode=evaluate", f"--workdir={workdir}")
   assert done.returncode == 0
@@ -684,7 +688,7 @@ def test_program_that_passes_over_a_checkpoint_says_so_and_no_more(workdir):
 
 
 @pytest.mark.long
-def test_full_disk_in_the_program_is_one_line(tmp_path, monkeypatch):
+def test_program_reports_a_full_disk_in_one_line(tmp_path, monkeypatch):
   monkeypatch.setenv("JAX_ENABLE_COMPILATION_CACHE", "0")
   source = (
     "import resource, sys; from largevocab import main;"

@@ -1,4 +1,4 @@
-"""Runs of several processes that talk over loopback: see `processes_test.py`.
+"""Runs of several processes that communicate over loopback; see `processes_test.py`.
 
   python -m tests.on_processes 5 [SEED]
 
@@ -22,7 +22,7 @@ from largevocab import main
 REPOSITORY = pathlib.Path(__file__).parents[1]
 LAUNCHER = REPOSITORY / "scripts" / "run_processes.py"
 TIMING = {"seconds", "tokens_per_second", "train_seconds", "ms_per_step", "peak_mib"}
-PATIENCE = 300  # seconds for whatever must happen
+PATIENCE = 300  # seconds to wait for an event
 KEYS = {
   "mesh.blocks": 8,
   "train.batch_size": 8,
@@ -35,7 +35,7 @@ KEYS = {
   "eval.batch_size": 8,
   "log.every_steps": 1,
 }
-# A run that lasts, with saves between lines of the log. 6 rows are not divided.
+# A long run, with saves between log lines. 6 rows are not divided.
 LONG = {
   "train.max_steps": 400,
   "checkpoint.every_steps": 20,
@@ -47,7 +47,7 @@ LONG = {
 
 
 def write_text(path):
-  """A text of a hundred words, some of them frequent."""
+  """Writes a text of a hundred words, some of them frequent."""
   rng = random.Random(0)
   words = [f"w{int(100 ** rng.random())}" for _ in range(3000)]
   lines = [" ".join(words[i : i + 10]) for i in range(0, len(words), 10)]
@@ -56,7 +56,7 @@ def write_text(path):
 
 
 def flags(text, workdir, **keys):
-  """Of a run; keys have `__` for a dot."""
+  """The flags of a run; `__` in a key stands for a dot."""
   keys = KEYS | {key.replace("__", "."): value for key, value in keys.items()}
   return [
     f"--config={REPOSITORY}/configs/text.py:sampled/pps,hidden=8",
@@ -81,7 +81,7 @@ def environment(devices):
 
 
 def launched(number, devices, arguments):
-  """Runs by the launcher: status, and the lines on stderr."""
+  """Runs processes with the launcher; returns the status and the lines on stderr."""
   finished = subprocess.run(
     [
       *(sys.executable, LAUNCHER, str(number), "--devices", str(devices), "--"),
@@ -98,8 +98,10 @@ def launched(number, devices, arguments):
 
 @contextlib.contextmanager
 def started(number, devices, arguments, of_last=None):
-  """Processes without the launcher, which would end them all; the last one may have
-  arguments of its own."""
+  """Starts processes without the launcher, which would end them all.
+
+  The last process may have its own arguments, `of_last`.
+  """
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     address = f"--coordinator=127.0.0.1:{free.getsockname()[1]}"
@@ -121,7 +123,7 @@ def started(number, devices, arguments, of_last=None):
 
 
 def lines_of(process, seconds=PATIENCE):
-  """What a process that ends wrote to stderr, but for greetings."""
+  """The lines that a process wrote to stderr until its end, without greetings."""
   _, written = process.communicate(timeout=seconds)
   return [line for line in written.splitlines() if not line.startswith("[Gloo] ")]
 
@@ -144,7 +146,7 @@ def metrics(workdir):
 
 
 def assert_close(got, want):
-  """Metrics of two runs, up to rounding; log_z_bias is a small difference."""
+  """Compares metrics of two runs, up to rounding; log_z_bias can be near 0."""
   assert [(m["step"], m["split"]) for m in got] == [
     (m["step"], m["split"]) for m in want
   ]
@@ -172,7 +174,7 @@ def killed(text, workdir, number, devices, victim, rng):
 
 
 def by_hand(moments, seed):
-  """Each time another shape goes on, and other processes are killed."""
+  """Kills processes of a run repeatedly, and resumes it with another shape."""
   print(f"seed {seed}", flush=True)
   rng = random.Random(seed)
   root = pathlib.Path(tempfile.mkdtemp())

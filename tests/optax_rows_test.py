@@ -24,7 +24,7 @@ from largevocab.rows import (
 
 V, D, R = 12, 3, 5
 LR = 0.05
-FAR = 2e-4  # what a wrong treatment of rows differs by, at the least
+FAR = 2e-4  # a wrong treatment of rows differs by at least this
 
 
 def normal(seed, *shape):
@@ -71,8 +71,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_rows_are_those_of_optax_on_the_whole_table_with_others_masked(case):
-  """Over 50 steps; of the rows that a step does not touch, state and row stay."""
+def test_rows_match_optax_on_the_whole_table_with_untouched_rows_masked(case):
+  """Over 50 steps. Rows that a step does not touch keep their value and state."""
   opt, tx = CASES[case]
   table, w_VD = opt.init(normal(1, V, D)), normal(1, V, D)
   state = tx.init(w_VD)
@@ -94,8 +94,8 @@ def test_rows_are_those_of_optax_on_the_whole_table_with_others_masked(case):
 
 
 @pytest.mark.parametrize("case", ["lion", "schedule and mask"])
-def test_all_rows_touched_is_optax_itself(case):
-  """50 steps, also of `dense_update` and of a network; a step less is no equal."""
+def test_touching_all_rows_equals_optax(case):
+  """50 steps, also of `dense_update` and of a network; 49 steps differ."""
   opt, tx = CASES[case]
   start_VD = normal(1, V, D)
   table = dense = opt.init(start_VD)
@@ -120,7 +120,7 @@ RATES = 0.02 + 0.5 * np.random.default_rng(2).random(40)
 
 
 def naive_decay(rates, decay, w_VD, touched, step):
-  """Dense decay in float64: all rows in each step, and `step` on the touched ones."""
+  """Dense decay in float64: all rows decay in each step, touched ones also `step`."""
   w_VD = np.array(w_VD, np.float64)
   for lr, ids_R, number in zip(rates, touched, range(len(rates)), strict=True):
     w_VD *= 1 - lr * decay
@@ -129,9 +129,11 @@ def naive_decay(rates, decay, w_VD, touched, step):
 
 
 @pytest.mark.parametrize("opt", [SGD, Momentum])
-def test_lazy_decay_is_dense_decay_with_any_learning_rates(opt):
-  """To 1e-6, of all rows once they are settled, and of a row as soon as it is touched.
-  Without the decay of steps in between they differ."""
+def test_lazy_decay_equals_dense_decay_for_any_learning_rates(opt):
+  """To 1e-6, for all rows once settled, and for a row as soon as it is touched.
+
+  Without the decay of the steps in between they differ.
+  """
   decay, start_VD = 0.1, normal(1, V, D)
   make = functools.partial(opt, **({"momentum": 0.0} if opt is Momentum else {}))
   opt = make(decoupled_decay=decay)
@@ -160,7 +162,7 @@ def test_lazy_decay_is_dense_decay_with_any_learning_rates(opt):
 
 
 def test_many_small_steps_beside_a_large_sum_are_not_rounded_away():
-  """In float32 alone each would be rounded to a multiple of 4e-6."""
+  """In plain float32 each step would be rounded to a multiple of 4e-6."""
   opt, num, total = SGD(decoupled_decay=0.01), 100_000, np.float32(-40)
   none = RowGrads(jnp.array([1]), jnp.zeros((1, 1)))
   slots = {"log_decay": jnp.asarray(total), "log_decay_V": jnp.full(2, total)}
@@ -175,8 +177,8 @@ def test_many_small_steps_beside_a_large_sum_are_not_rounded_away():
   assert abs(np.exp(plain - total) / want - 1) > 0.01
 
 
-def test_adam_with_decoupled_decay_is_dense_adamw_where_moments_are():
-  """Rows that are touched in all steps, among others that are not."""
+def test_adam_with_decoupled_decay_equals_dense_adamw_on_touched_rows():
+  """Some rows are touched in all steps, others are not."""
   opt, tx = Adam(decoupled_decay=0.1), optax.adamw(LR, weight_decay=0.1)
   w_VD = normal(1, V, D)
   table, state = opt.init(w_VD), tx.init(w_VD)
@@ -206,27 +208,27 @@ REFUSED = {
     optax.MultiSteps(optax.sgd(1.0), 3).gradient_transformation(),
     "neither a state of each row nor",
   ),
-  "history": (optax.scale_by_lbfgs(), "no state of each row"),
+  "history": (optax.scale_by_lbfgs(), "not a state of each row"),
   "loss needed": (optax.polyak_sgd(1.0), "cannot update rows .*value"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_row_by_row_is_refused_with_the_reason(name):
+def test_transformation_without_row_state_is_refused_with_the_reason(name):
   tx, why = REFUSED[name]
   with pytest.raises(UserError, match=why) as caught:
     OptaxRows(tx)
   assert "\n" not in str(caught.value)
 
 
-def test_what_is_factored_only_for_larger_tables_is_refused_there():
+def test_transformation_that_factors_large_tables_is_refused_at_init():
   opt = OptaxRows(optax.scale_by_factored_rms(min_dim_size_to_factor=200))
-  with pytest.raises(UserError, match="no state of each row"):
+  with pytest.raises(UserError, match="not a state of each row"):
     opt.init(jnp.zeros((300, 200)))
 
 
-def test_no_transformation_is_probed_within_a_trace():
-  """Heads replace fields of their optimiser while they are traced."""
+def test_transformations_are_not_probed_within_a_trace():
+  """Heads replace fields of their optimiser during tracing."""
   tx = optax.adam(1.0)
 
   @jax.jit
@@ -240,7 +242,7 @@ def test_no_transformation_is_probed_within_a_trace():
 @pytest.mark.parametrize(
   "opt", [AdamW(decoupled_decay=0.1), OptaxRows(CASES["lion"][1])]
 )
-def test_rows_of_bfloat16_step_as_those_of_float32_and_round(opt):
+def test_bfloat16_rows_step_like_rounded_float32_rows(opt):
   short = dataclasses.replace(opt, row_dtype="bfloat16")
   start_VD = normal(1, V, D).astype(jnp.bfloat16).astype(jnp.float32)
   grads = RowGrads(*some(3))
@@ -252,7 +254,7 @@ def test_rows_of_bfloat16_step_as_those_of_float32_and_round(opt):
 
 
 def test_rows_carried_to_another_table_decay_as_before():
-  """Also new ones, which no decay is pending of."""
+  """New rows have no pending decay."""
   opt = SGD(decoupled_decay=0.5)
   table = opt.init(jnp.ones((2, 1)))
   touch = lambda table, row: opt.update(

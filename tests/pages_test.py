@@ -1,8 +1,8 @@
-"""Pages with results: tables are made from them, prose has no figure of its own.
+"""Pages with results: tables are generated, and prose has no measured numbers.
 
-A table changes with every run that is added, so prose below it says in words what it
-shows. What may have digits there is what a run was given, and where something stands.
-The same holds of what a page says under "Measured".
+A table changes with every run that is added, so the prose below it describes it in
+words. Digits are allowed there only in settings of runs and in references. The same
+holds for sections "Measured".
 """
 
 import pathlib
@@ -34,18 +34,18 @@ GIVEN = re.compile(
   rf"|\b{NUMBERS} (?:\w+ )?(?:steps|epochs|words|classes|draws|negatives|examples)\b"
   r"|\b[A-Z]\w+(?: et al\.)? (?:19|20)\d\d\b"  # whose paper
 )
-# Digits of a name, such as P@1, chi2, 5-gram, text8 or Amazon-670K, are no number.
+# Digits in a name, such as P@1, chi2, 5-gram, text8 or Amazon-670K, do not count.
 NUMBER = re.compile(r"(?<![\w@])(?<!\w-)[-+]?\d[\d.,/]*(?!-\w)(?: ?%)?")
 name_of = lambda page: str(page.relative_to(ROOT))
 
 
 def figures(text: str) -> list[str]:
-  """Numbers of a text that are neither a setting nor a reference."""
+  """The numbers in a text that are neither settings nor references."""
   return NUMBER.findall(GIVEN.sub(" ", text))
 
 
 def below_tables(text: str) -> str:
-  """What stands below the first table of results, without tables, code and links."""
+  """The prose below the first table of results, without tables, code and links."""
   return prose(TABLE.sub("", text[TABLE.search(text).end() :]))
 
 
@@ -54,16 +54,16 @@ def prose(text: str) -> str:
 
 
 @pytest.mark.parametrize("page", [README, *PAGES], ids=name_of)
-def test_tables_are_those_of_the_committed_results(page):
+def test_tables_match_the_committed_results(page):
   assert tabulate.main(["--check", str(page)]) == 0
 
 
 @pytest.mark.parametrize("page", WITH_TABLES, ids=name_of)
-def test_prose_below_a_table_has_no_figure_of_its_own(page):
+def test_prose_below_tables_has_no_measured_numbers(page):
   assert not figures(below_tables(page.read_text()))
 
 
-def test_what_methods_say_was_measured_has_no_figure():
+def test_measured_sections_of_methods_have_no_numbers():
   sections = [
     section
     for page in ROOT.glob("docs/methods/*.md")
@@ -73,7 +73,7 @@ def test_what_methods_say_was_measured_has_no_figure():
   assert [figures(prose(section)) for section in sections] == [[]] * len(sections)
 
 
-def test_figures_are_found():
+def test_measured_numbers_are_detected():
   for setting in (
     *("`pps` with 2,048 negatives", "32 shared negatives", "one seed, first 600 steps"),
     *("figures 2 to 4", "with m = 10, 20 and 40", "Grave et al. 2017", "P@1 of text8"),
@@ -86,7 +86,7 @@ def test_figures_are_found():
     assert figures(f"Here m = 10 {figure}, all in all."), figure
 
 
-def test_prose_is_what_stands_below():
+def test_prose_excludes_tables_code_and_links():
   table = "<!-- results:a -->\n| 1.5 |\n<!-- /results:a -->\n"
   some = table.replace("results:a -->", "results:a rows=1|2 -->", 1)
   page = f"Of 7.5.\n{table}Then 1.2, `3.4`,\n```\n5.6\n```\n[9](a7.8.md).\n{some}"

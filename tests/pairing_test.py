@@ -1,4 +1,4 @@
-"""Runs of one seed are paired: they differ in nothing but the method."""
+"""Runs of one seed are paired: they differ only in the method."""
 
 import functools
 
@@ -51,12 +51,12 @@ def agree(some, others):
 
 
 @pytest.mark.parametrize("head", others_long(HEADS[1:], HEADS[2:7:2]))
-def test_runs_of_a_seed_begin_alike_and_read_the_same(head):
+def test_runs_of_one_seed_start_alike_and_read_the_same_batches(head):
   for seed in (0, 3):
     some = start(head, seed)
     assert agree(some, start("full", seed)) == set(some)
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_seeds_differ(head):
+def test_runs_of_different_seeds_differ(head):
   assert agree(start(head, 0), start(head, 1)) == {"batches"}

@@ -1,4 +1,4 @@
-"""Paths as a user gives them."""
+"""Paths given by users."""
 
 import os
 import pathlib
@@ -10,11 +10,11 @@ from largevocab.paths import user_path
 
 
 @pytest.mark.parametrize("text", ["a", "/a/~", "a[1]*", "a\\b", "./~"])
-def test_a_path_is_itself(text):
+def test_plain_path_is_unchanged(text):
   assert user_path(text, "data.path") == pathlib.Path(text)
 
 
-def test_home_directories(monkeypatch):
+def test_home_directories_are_expanded(monkeypatch):
   monkeypatch.setenv("HOME", "/my/home")
   assert user_path("~", "data.path") == pathlib.Path("/my/home")
   assert user_path("~/a", "data.path") == pathlib.Path("/my/home/a")
@@ -22,8 +22,8 @@ def test_home_directories(monkeypatch):
     user_path("~nosuch/a", "data.path")
 
 
-def test_nobody_has_no_home(monkeypatch):
-  """As in a container with a user id that no file knows."""
+def test_user_without_a_home_directory_is_refused(monkeypatch):
+  """For example in a container with an unknown user id."""
   monkeypatch.delenv("HOME")
   monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
   with pytest.raises(UserError, match=r"--workdir is '~/a'.*write out"):
@@ -31,6 +31,6 @@ def test_nobody_has_no_home(monkeypatch):
   assert user_path("a", "--workdir") == pathlib.Path("a")
 
 
-def test_no_path_has_a_nul_byte():
+def test_nul_byte_in_a_path_is_refused():
   with pytest.raises(UserError, match=r"data\.path"):
     user_path("a\0b", "data.path")

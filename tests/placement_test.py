@@ -43,7 +43,7 @@ def test_arrays_of_numpy_are_placed():
   others_long(["sampled/quadratic_prior", "huffman", "full"], ["huffman"]),
 )
 def test_the_second_step_compiles_nothing(head):
-  """What a program returns is committed to a device; so is the first state."""
+  """The first state is committed to a device, as are the results of programs."""
   exp = experiment(head)
   data = exp.data.load()
   state, step, refresh = compiled_steps(exp, init_state(exp, data))
@@ -61,8 +61,8 @@ def test_the_second_step_compiles_nothing(head):
     [("sampled/pps", True), ("full", False)],
   ),
 )
-def test_steps_bring_sparse_tables_by_rows_and_leave_dense_ones(head, is_sparse):
-  """From states by columns, as a TPU would have them by default; same numbers."""
+def test_steps_make_sparse_tables_row_major_and_leave_dense_ones(head, is_sparse):
+  """Starts from column-major states, as on a TPU by default; numbers do not change."""
   exp = experiment(head)
   data = exp.data.load()
   batch = data.training_batches(exp.train.batch_size, exp.train.unroll).batch(0)

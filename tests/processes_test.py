@@ -1,4 +1,4 @@
-"""One run by several processes: nothing depends on how many, and all end together."""
+"""Runs of several processes: their number must not matter, and all end together."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(text, tmp_path_factory):
-  """A run of one process, and the state in which it was halfway."""
+  """A run of one process, and its state halfway."""
   root = tmp_path_factory.mktemp("alone")
   first = {**STEPS, "train__max_steps": 2}
   assert main.run(["main", *flags(text, root / "half", **first)]) == 0
@@ -37,11 +37,13 @@ def alone(text, tmp_path_factory):
   return root
 
 
-def test_two_processes_of_four_devices(alone, text, tmp_path, capfd):
+def test_two_processes_with_four_devices_match_one_process(
+  alone, text, tmp_path, capfd
+):
   status, lines = launched(2, 4, flags(text, tmp_path / "run", **STEPS))
   assert status == 0, lines
   got = metrics(tmp_path / "run")
-  # A run that goes on was measured at its first end as well.
+  # The resumed run was also evaluated at its first end.
   whole = metrics(alone / "whole")
   want = [m for m in whole if m["step"] != 2 or m["split"] == "train"]
   on_processes.assert_close(got, want)
@@ -54,20 +56,20 @@ def test_two_processes_of_four_devices(alone, text, tmp_path, capfd):
   assert evaluated["test_nll"] == pytest.approx(result["test_nll"], rel=1e-5)
 
 
-def test_four_processes_go_on_from_a_checkpoint_of_one(alone, text, tmp_path):
+def test_four_processes_continue_the_run_of_one(alone, text, tmp_path):
   workdir = shutil.copytree(alone / "half", tmp_path / "run")
   status, lines = launched(4, 2, flags(text, workdir, **STEPS))
   assert status == 0, lines
   on_processes.assert_close(metrics(workdir), metrics(alone / "whole"))
 
 
-def test_stopped_and_killed_run_goes_on_alone(text, tmp_path):
+def test_stopped_and_killed_run_continues_with_one_process(text, tmp_path):
   whole, workdir = tmp_path / "whole", tmp_path / "run"
   with on_processes.started(2, 1, long(text, workdir)) as processes:
     on_processes.wait_for_next_checkpoint(processes, workdir)
     for process in processes:  # so that they do not end before the others begin
       process.send_signal(signal.SIGSTOP)
-    status, lines = launched(2, 1, long(text, workdir))  # another of the same run
+    status, lines = launched(2, 1, long(text, workdir))  # a second one of the same run
     for process in processes:
       process.send_signal(signal.SIGCONT)
     assert status == 1
@@ -90,8 +92,8 @@ def test_stopped_and_killed_run_goes_on_alone(text, tmp_path):
   on_processes.assert_close(metrics(workdir), metrics(whole))
 
 
-def test_a_run_that_ended_early_is_measured_again_by_all_processes(text, tmp_path):
-  """All ask whether it is over, which the first one answers."""
+def test_early_stopped_run_is_evaluated_again_by_all_processes(text, tmp_path):
+  """All processes ask whether the run is over, and the first one decides."""
   early = {"train__patience": 1, "eval__every_epochs": 0.1, "train__max_steps": 400}
   results = []
   for k in (4, 5):
@@ -115,7 +117,9 @@ def test_a_run_that_ended_early_is_measured_again_by_all_processes(text, tmp_pat
     (["--coordinator=a:1", "--processes=0", "--process=0"], "positive integer"),
   ],
 )
-def test_flags_that_do_not_fit_are_one_line(given, words, text, tmp_path, capsys):
+def test_invalid_process_flags_are_reported_in_one_line(
+  given, words, text, tmp_path, capsys
+):
   assert main.run(["main", *flags(text, tmp_path), *given]) == 1
   (line,) = capsys.readouterr().err.splitlines()
   assert line.startswith("error: ")
@@ -127,18 +131,18 @@ def test_several_processes_need_several_blocks(text, tmp_path):
   status, lines = launched(2, 2, arguments)
   assert status == 1
   (error,) = [line for line in lines if line.startswith("error: ")]
-  assert "mesh.blocks is 1, and there are 2 processes: set it to 4" in error
+  assert "mesh.blocks is 1, but there are 2 processes: set it to 4" in error
   assert not (tmp_path / "run").exists()
 
 
-def test_a_process_with_other_settings_or_files_is_named(text, tmp_path):
+def test_process_with_other_settings_or_files_is_named(text, tmp_path):
   other = tmp_path / "other.txt"
   words = text.read_text().split()
   other.write_text("\n".join(" ".join(words[i : i + 7]) for i in range(7, 2800, 7)))
   of = lambda **keys: flags(text, tmp_path / "run", **STEPS, mesh__blocks=6, **keys)
   for number, of_last, what, first, last in [
-    (2, of(train__lr=0.125), "config.train.lr, ", "0.2 in this", "0.125 in this"),
-    (2, [*of(), "--mode=evaluate"], "--mode, ", '"train" in', '"evaluate" in'),
+    (2, of(train__lr=0.125), "config.train.lr (", "0.2 in this", "0.125 in this"),
+    (2, [*of(), "--mode=evaluate"], "--mode (", '"train" in', '"evaluate" in'),
     (
       2,
       [each.replace(":sampled", ":nce") for each in of()],
@@ -146,7 +150,7 @@ def test_a_process_with_other_settings_or_files_is_named(text, tmp_path):
       "",
       "",
     ),
-    (3, of(data__train=other), "the data's 'train', ", "", ""),
+    (3, of(data__train=other), "the data's 'train' (", "", ""),
   ]:
     with on_processes.started(number, 1, of(), of_last) as processes:
       written = [lines_of(process) for process in processes]
@@ -159,7 +163,7 @@ def test_a_process_with_other_settings_or_files_is_named(text, tmp_path):
     assert not (tmp_path / "run" / "config.json").exists()
 
 
-def test_places_of_files_may_differ_also_when_a_run_goes_on(text, tmp_path):
+def test_paths_of_data_can_differ_between_processes_and_resumptions(text, tmp_path):
   copy = shutil.copy(text, tmp_path / "copy.txt")
   for steps in (1, 2):
     given = {**STEPS, "train__max_steps": steps, "mesh__blocks": 2}
@@ -173,8 +177,8 @@ def test_places_of_files_may_differ_also_when_a_run_goes_on(text, tmp_path):
   assert status == 0, lines
 
 
-def test_the_example_of_several_hosts(tmp_path):
-  """With three processes of two devices; alone it is another loss."""
+def test_documented_example_of_several_hosts_runs(tmp_path):
+  """It runs with three processes of two devices; one process has another loss."""
   page = (on_processes.REPOSITORY / "docs" / "devices.md").read_text()
   (program,) = re.findall(
     r"<!-- hosts example -->\n```python\n(.*?)```", page, re.DOTALL
@@ -204,6 +208,6 @@ def test_the_example_of_several_hosts(tmp_path):
   with contextlib.ExitStack() as stack:
     of = lambda i: started(stack, f'{call[:-1]}"{address}", 3, {i})')
     first, *others = map(loss_of, [of(i) for i in range(3)])
-    assert others == [first, first]  # though each has other examples
+    assert others == [first, first]  # although each process has other examples
     assert 0 < first < 6.9  # the start is at log 1000
     assert abs(loss_of(started(stack, "")) - first) > 0.01

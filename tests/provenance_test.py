@@ -1,4 +1,4 @@
-"""What counts as a change of the source."""
+"""Which files count as changes of the source."""
 
 import subprocess
 
@@ -6,8 +6,8 @@ from largevocab import provenance
 from largevocab.provenance import RESULTS
 
 
-def test_rows_that_come_in_leave_the_source_clean(tmp_path):
-  """Whatever else is changed does not."""
+def test_new_result_rows_do_not_count_as_changes(tmp_path):
+  """Any other changed file does."""
   results = tmp_path / "experiments" / "name" / "results.jsonl"
   source = tmp_path / "experiments" / "name" / "sweep.py"
   results.parent.mkdir(parents=True)
@@ -24,7 +24,7 @@ def test_rows_that_come_in_leave_the_source_clean(tmp_path):
   assert status() == "?? experiments/name/sweep.py\n"
 
 
-def test_files_of_ones_own_and_results_are_no_changes(tmp_path, monkeypatch):
+def test_only_changes_of_the_package_count(tmp_path, monkeypatch):
   git = lambda *args: subprocess.run(
     ["git", "-C", str(tmp_path), *args], capture_output=True, check=True
   )
@@ -49,10 +49,8 @@ def test_files_of_ones_own_and_results_are_no_changes(tmp_path, monkeypatch):
   assert provenance.has_changes()
 
 
-def test_a_repository_that_does_not_track_the_package_says_nothing(
-  tmp_path, monkeypatch
-):
-  """The folder of a project, into which it is installed."""
+def test_repository_that_does_not_track_the_package_is_ignored(tmp_path, monkeypatch):
+  """The package is installed in the folder of a user's project."""
   git = lambda *args: subprocess.run(
     ["git", "-C", str(tmp_path), *args], capture_output=True, check=True
   )

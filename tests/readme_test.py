@@ -1,4 +1,4 @@
-"""README and guides: their examples run; what README names exists."""
+"""README and guides: their examples run, and everything that README names exists."""
 
 import pathlib
 import re
@@ -18,7 +18,7 @@ OWN_LOOP = (ROOT / "docs" / "own_loop.md").read_text()
 
 
 def example(page: str) -> dict:
-  """Runs the example as it stands: nothing is defined but what it defines itself."""
+  """Runs the example as it is, with only the names that it defines."""
   (program,) = re.findall(r"<!-- example -->\n```python\n(.*?)```", page, re.DOTALL)
   names: dict = {}
   exec(program, names)
@@ -33,7 +33,7 @@ def continued(names: dict, page: str, which: str) -> None:
   exec(program, names)
 
 
-def test_the_rows_of_a_trained_model_are_exported(tmp_path, monkeypatch):
+def test_example_exports_the_rows_of_a_trained_model(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   flags = [f"--config={ROOT}/configs/text.py:sampled/pps,runlocal"]
   keys = ["--config.optimizer.average=0.5", "--workdir=runs/mine"]
@@ -57,7 +57,7 @@ def test_the_rows_of_a_trained_model_are_exported(tmp_path, monkeypatch):
   np.testing.assert_allclose(log_p_V[ids_NK[0]], log_p_NK[0], rtol=1e-5)
 
 
-def test_the_example_of_a_step_trains(capsys):
+def test_example_of_a_step_trains(capsys):
   names = example(README)
   before = float(capsys.readouterr().out)
   head, state, h_ND, y = (names[name] for name in ("head", "state", "h_ND", "y"))
@@ -69,7 +69,7 @@ def test_the_example_of_a_step_trains(capsys):
   assert float(head.evaluate(state, h_ND, y)["nll"].mean()) < 0.7 * before
 
 
-def test_the_example_of_clipping_bounds_the_joint_norm():
+def test_example_of_clipping_bounds_the_joint_norm():
   names = example(OWN_LOOP)
   (program,) = re.findall(
     r"<!-- clipping example -->\n```python\n(.*?)```", OWN_LOOP, re.DOTALL
@@ -93,7 +93,7 @@ def test_the_example_of_clipping_bounds_the_joint_norm():
   assert moved_by("clipped_step") == pytest.approx(1e-4, rel=1e-3)
 
 
-def test_the_example_of_a_loop_trains(capsys):
+def test_example_of_a_loop_trains(capsys):
   names = example(OWN_LOOP)
   num_classes = len(names["counts"])
   assert float(capsys.readouterr().out) < 0.5 * np.log(num_classes)
@@ -111,19 +111,19 @@ def test_the_example_of_a_loop_trains(capsys):
   assert float(capsys.readouterr().out) < 0.5 * np.log(num_classes)
 
 
-def test_the_example_of_scores_ranks_by_logits():
+def test_example_of_scores_ranks_by_logits():
   names = example(OWN_LOOP)
   continued(names, OWN_LOOP, "scores")
   w_VE = np.float64(names["head_state"].table.w_VD)
   o_NV = np.float64(names["h_ND"]) @ w_VE[:, :64].T + w_VE[:, 64]
   want_NC = np.take_along_axis(o_NV, names["candidates_NC"], axis=1)
   np.testing.assert_allclose(names["o_NC"], want_NC, atol=1e-5)
-  assert np.ptp(w_VE[:, 64]) > 0.1  # so that a bias that is left out is seen
+  assert np.ptp(w_VE[:, 64]) > 0.1  # so that a missing bias is noticed
   of_ranked_NC = np.take_along_axis(o_NV, names["ranked_NC"], axis=1)
   assert (np.diff(of_ranked_NC, axis=1) < 1e-5).all()
 
 
-def test_the_example_of_saving_restores_the_state(tmp_path):
+def test_example_of_saving_restores_the_state(tmp_path):
   names = example(OWN_LOOP) | {"path": tmp_path / "saved"}
   continued(names, OWN_LOOP, "saving")
   want = {"params": names["params"], "head": names["head_state"]}
@@ -131,7 +131,7 @@ def test_the_example_of_saving_restores_the_state(tmp_path):
   jax.tree.map(np.testing.assert_array_equal, names["saved"], want)
 
 
-def test_the_examples_of_a_head_as_a_loss_train(capsys):
+def test_examples_of_a_head_as_a_loss_train(capsys):
   _, section = OWN_LOOP.split("## A head as a loss\n")
   names: dict = {}
   for block in re.findall(r"```python\n(.*?)```", section, re.DOTALL):
@@ -149,7 +149,7 @@ def test_what_it_names_exists():
     assert (ROOT / path).exists(), path
 
 
-def test_its_links_lead_somewhere():
+def test_links_lead_somewhere():
   for target in re.findall(r"\]\(([^)]+)\)", README):
     path, _, anchor = target.partition("#")
     assert (ROOT / path).exists(), target
@@ -160,6 +160,6 @@ def test_its_links_lead_somewhere():
     assert anchor in anchors, target
 
 
-def test_every_method_has_its_row():
+def test_every_method_has_a_row():
   rows = re.findall(r"^\| \[`(\w+)`\]\(docs/methods/\S+\.md\)", README, re.MULTILINE)
   assert sorted(rows) == sorted([*HEAD_NAMES, *SAMPLERS])

@@ -1,4 +1,4 @@
-"""Real runs that are killed, or asked to stop, and started again."""
+"""Runs that are killed, or asked to stop, and started again."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def final_state(workdir, which="latest"):
 
 
 @pytest.mark.long
-def test_stopped_run_ends_bitwise_as_one_that_was_not(tmp_path, monkeypatch):
+def test_stopped_run_ends_bitwise_like_an_uninterrupted_one(tmp_path, monkeypatch):
   monkeypatch.chdir(REPOSITORY)
   head = "sampled/pps"
   whole, stopped = tmp_path / "whole", tmp_path / "stopped"
@@ -95,7 +95,7 @@ def test_stopped_run_ends_bitwise_as_one_that_was_not(tmp_path, monkeypatch):
     else:
       assert status == -signal.SIGKILL
   with (stopped / "metrics.jsonl").open("a") as file:
-    file.write('{"step": 3, "spl')  # as torn as a write can be
+    file.write('{"step": 3, "spl')  # an incomplete write
   assert main.run(["main", *flags(head, stopped)]) == 0
 
   assert metrics(stopped) == metrics(whole)
@@ -105,7 +105,7 @@ def test_stopped_run_ends_bitwise_as_one_that_was_not(tmp_path, monkeypatch):
     np.testing.assert_array_equal(a, b)
 
 
-def test_run_killed_between_its_last_save_and_its_result(tmp_path, monkeypatch):
+def test_run_killed_before_its_result_gets_the_same_result(tmp_path, monkeypatch):
   monkeypatch.chdir(REPOSITORY)
   command = ["main", "--config=configs/ptb.py:runlocal", f"--workdir={tmp_path}"]
   assert main.run(command) == 0
@@ -118,7 +118,7 @@ def test_run_killed_between_its_last_save_and_its_result(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_shuffled_examples_go_on_within_an_epoch(tmp_path, monkeypatch):
+def test_run_on_shuffled_examples_resumes_within_an_epoch(tmp_path, monkeypatch):
   monkeypatch.chdir(REPOSITORY)
   head = "spherical/taylor"
   keys = {"train.batch_size": 128, "train.max_steps": 60, "checkpoint.every_steps": 25}
@@ -130,7 +130,7 @@ def test_shuffled_examples_go_on_within_an_epoch(tmp_path, monkeypatch):
   before = metrics(tmp_path), final_state(tmp_path)
   (tmp_path / "result.json").unlink()
   shutil.rmtree(tmp_path / "checkpoints" / "60")
-  assert max(checkpoints(tmp_path)) == 50  # of 7 steps an epoch
+  assert max(checkpoints(tmp_path)) == 50  # 7 steps per epoch
   assert main.run(command) == 0
   assert metrics(tmp_path) == before[0]
   for a, b in zip(final_state(tmp_path), before[1], strict=True):
@@ -138,8 +138,8 @@ def test_shuffled_examples_go_on_within_an_epoch(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_stopped_while_it_evaluates(tmp_path, monkeypatch):
-  """Once in each evaluation: two on the way, and both at the end."""
+def test_run_stopped_during_an_evaluation_resumes_bitwise(tmp_path, monkeypatch):
+  """It is stopped once in each evaluation: two during training, two at the end."""
   monkeypatch.chdir(REPOSITORY)
   whole, stopped = tmp_path / "whole", tmp_path / "stopped"
   keys = {"max_steps": 50, "epochs": 1, "lr": 20.0}
@@ -168,8 +168,8 @@ def test_stopped_while_it_evaluates(tmp_path, monkeypatch):
       np.testing.assert_array_equal(a, b)
 
 
-def test_stopped_while_it_watches_its_samples(tmp_path, monkeypatch):
-  """Between a checkpoint's turn and the next step: nothing may be left unsaved."""
+def test_run_stopped_during_monitoring_saves_its_last_step(tmp_path, monkeypatch):
+  """A signal between a checkpoint and the next step must not leave a step unsaved."""
   monkeypatch.chdir(REPOSITORY)
 
   def write_and_signal(log, step, split, metrics, write=RunLog.write):
@@ -187,7 +187,7 @@ def test_stopped_while_it_watches_its_samples(tmp_path, monkeypatch):
 
 
 def signalling(Evaluate, number):
-  """`Evaluate`, but that SIGTERM comes during the evaluation of this number."""
+  """`Evaluate`, with a SIGTERM during the evaluation with this number."""
 
   def make(*args):
     evaluate, calls = Evaluate(*args), []
@@ -210,7 +210,7 @@ def signalling(Evaluate, number):
   return make
 
 
-def test_best_is_the_lowest_measured_and_is_kept(tmp_path):
+def test_checkpoint_with_the_lowest_loss_is_kept_as_best(tmp_path):
   state = {"x": np.arange(3.0)}
   losses = {1: 3.0, 2: 2.0, 3: float("nan"), 4: 5.0, 5: 4.0}
   with Checkpoints(str(tmp_path), keep=1) as saved:

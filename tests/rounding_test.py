@@ -1,4 +1,4 @@
-"""Tables of bfloat16: new rows are rounded at random, to what they are on average."""
+"""Tables in bfloat16: new rows are rounded stochastically, without bias."""
 
 import jax
 import jax.numpy as jnp
@@ -22,19 +22,19 @@ def random_rows(seed=0, shape=(V, D)):
 
 
 def gradient(seed=0):
-  """Repeated ids, and some padding; not all rows are touched."""
+  """Has repeated ids and some padding, and does not touch all rows."""
   rng = np.random.default_rng(seed)
   ids_R = rng.choice([0, 1, 2, 5, 7, 9, V, V + 1], R)
   return row_grads(ids_R, random_rows(seed, (R, D)), V)
 
 
 def neighbours(x):
-  """The bfloat16 next to numbers of float32: towards 0, and away from it."""
+  """The bfloat16 neighbours of float32 numbers: towards 0, and away from 0."""
   words = np.asarray(x, np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
   return words.view(np.float32), (words + np.uint32(0x10000)).view(np.float32)
 
 
-def test_mean_of_many_is_the_number_and_each_is_a_neighbour():
+def test_rounding_is_unbiased_and_to_a_neighbour():
   x_RD = random_rows(3, (200, 50)) * jnp.logspace(-20, 20, 50)[None]
   counts = jnp.arange(400)
   rounded = jax.vmap(lambda n: as_kept(x_RD, jnp.bfloat16, n, jnp.arange(200)))(counts)
@@ -48,10 +48,12 @@ def test_mean_of_many_is_the_number_and_each_is_a_neighbour():
   z = (up - share).sum() / np.sqrt((sigma**2).sum())
   assert abs(z) < 4
   nearest = np.asarray(x_RD.astype(jnp.bfloat16), np.float64)
-  assert np.abs(((nearest == high) - share) / sigma).max() > 8  # it would be noticed
+  assert (
+    np.abs(((nearest == high) - share) / sigma).max() > 8
+  )  # rounding to nearest would be noticed
 
 
-def test_bits_are_uniform_and_unrelated_in_each_direction():
+def test_bits_are_uniform_and_uncorrelated_along_each_axis():
   bits = np.asarray(
     jax.vmap(lambda n: random_bits(n, jnp.arange(64), 64))(jnp.arange(64))
   )
@@ -70,7 +72,7 @@ def test_bits_are_uniform_and_unrelated_in_each_direction():
   assert abs(chi2 - 255) < 5 * np.sqrt(2 * 255)
 
 
-def test_numbers_that_bfloat16_has_stay_and_so_do_infinities_and_nans():
+def test_bfloat16_numbers_infinities_and_nans_are_unchanged():
   words = np.arange(2**16, dtype=np.uint32) << 16
   x = jnp.asarray(words.view(np.float32))
   for bits in (0, 2**31, 2**32 - 1):
@@ -81,7 +83,7 @@ def test_numbers_that_bfloat16_has_stay_and_so_do_infinities_and_nans():
 
 
 @pytest.mark.parametrize("bits", [0, 0xFFFF0000, 0xFFFFFFFF])
-def test_no_number_becomes_infinite_or_another_sign(bits):
+def test_rounding_keeps_signs_and_finiteness(bits):
   most = np.finfo(np.float32).max
   large = float(jnp.finfo(jnp.bfloat16).max)
   tiny = np.float32(1e-45)
@@ -96,7 +98,7 @@ def test_no_number_becomes_infinite_or_another_sign(bits):
   assert np.isnan(got[8:]).all()
 
 
-def test_many_small_steps_count_and_to_the_nearest_they_would_not():
+def test_many_small_steps_add_up_unlike_with_rounding_to_nearest():
   """Each is a 20th of the distance to the next bfloat16."""
   steps, width, opt = 400, 500, short("sgd")
   grads = RowGrads(jnp.array([1]), jnp.full((1, width), -ULP / 20))
@@ -114,7 +116,7 @@ def test_many_small_steps_count_and_to_the_nearest_they_would_not():
   stuck_D = jax.lax.fori_loop(0, steps, to_nearest, start[0].astype(jnp.bfloat16))
   np.testing.assert_array_equal(stuck_D, 1)
   np.testing.assert_array_equal(w_VD[0], 1)
-  want = 1 + steps * ULP / 20  # below 2: all neighbours are as far apart
+  want = 1 + steps * ULP / 20  # below 2, where all neighbours have the same distance
   sigma = ULP * np.sqrt(steps * (1 / 20) * (19 / 20))
   assert abs(w_VD[1].mean() - want) < 4 * sigma / np.sqrt(width)
   assert 0.85 < w_VD[1].std() / sigma < 1.15
@@ -125,8 +127,8 @@ FIRST = ("sgd", "rowwise_adagrad", "adam")
 
 
 @pytest.mark.parametrize("name", others_long(OPTIMIZERS, FIRST))
-def test_a_step_is_that_of_float32_but_for_the_rounding(name):
-  """Of rows that bfloat16 has: neighbours of the new rows, and the same state."""
+def test_step_equals_float32_up_to_rounding(name):
+  """From bfloat16 rows: new rows are neighbours of the exact ones; states agree."""
   opt, plain = short(name, weight_decay=0.1), OPTIMIZERS[name](weight_decay=0.1)
   table = opt.init(random_rows(1))
   wide = plain.init(table.w_VD.astype(jnp.float32))
@@ -180,7 +182,7 @@ def test_dense_update_equals_touching_every_row(name):
   jax.tree.map(np.testing.assert_array_equal, dense, sparse)
 
 
-def test_every_step_has_bits_of_its_own():
+def test_every_step_has_its_own_bits():
   x_VD = jnp.full((V, 64), 1 + ULP / 2)
   first, again, second = (
     as_kept(x_VD, jnp.bfloat16, n, jnp.arange(len(x_VD))) for n in (4, 4, 5)
@@ -191,8 +193,8 @@ def test_every_step_has_bits_of_its_own():
   np.testing.assert_array_equal(first[3:5], part)
 
 
-def test_decayed_rows_are_rounded_by_bits_that_no_step_has():
-  """Else the next step would round up where the decay did."""
+def test_decayed_rows_are_rounded_with_bits_of_their_own():
+  """Otherwise the next step would round up where the decay did."""
   opt = short("sgd", decoupled_decay=ULP / 4)
   table = opt.init(jnp.ones((V, 64), jnp.bfloat16))
   table = opt.after_step(table, lr=1.0)
@@ -204,7 +206,7 @@ def test_decayed_rows_are_rounded_by_bits_that_no_step_has():
   assert abs(both) < 0.1
 
 
-def test_a_gradient_that_is_no_number_is_not_hidden():
+def test_non_finite_gradients_reach_the_rows():
   opt = short("sgd")
   grads = RowGrads(jnp.array([1, 2]), jnp.array([[jnp.nan] * D, [jnp.inf] * D]))
   w_VD = np.asarray(opt.update(opt.init(random_rows()), grads, 0.1, 1.0).w_VD, "f")
@@ -214,8 +216,8 @@ def test_a_gradient_that_is_no_number_is_not_hidden():
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_float32_is_what_it_was(name):
-  """The program of an update has nothing of the rounding."""
+def test_float32_update_does_not_round(name):
+  """The program of an update has no rounding."""
   opt = OPTIMIZERS[name]()
   table, grads = opt.init(random_rows()), gradient()
   assert table.w_VD.dtype == jnp.float32
@@ -226,7 +228,7 @@ def test_float32_is_what_it_was(name):
 
 
 @pytest.mark.parametrize("name", [n for n in OPTIMIZERS if n != "momentum"])
-def test_donated_update_makes_nothing_of_the_tables_size(name):
+def test_donated_update_makes_no_array_of_the_size_of_the_table(name):
   opt, num_rows, dim = short(name), 100_000, 64
   table = jax.eval_shape(opt.init, jax.ShapeDtypeStruct((num_rows, dim), jnp.float32))
   ids_R = jax.ShapeDtypeStruct((256,), jnp.int32)
@@ -240,7 +242,7 @@ def test_donated_update_makes_nothing_of_the_tables_size(name):
   assert memory.temp_size_in_bytes < 2**20
 
 
-def test_rows_written_on_a_cpu_are_those_of_a_scatter():
+def test_rows_written_on_a_cpu_equal_a_scatter():
   w_VD, ids_R = random_rows().astype(jnp.bfloat16), jnp.array([3, V, 0, V + 5, 11])
   new_RD = random_rows(1, (5, D)).astype(jnp.bfloat16)
   want = w_VD.at[ids_R].set(new_RD, mode="drop")
@@ -249,7 +251,7 @@ def test_rows_written_on_a_cpu_are_those_of_a_scatter():
   np.testing.assert_array_equal(none, w_VD)
 
 
-def test_given_rows_are_as_wide_as_the_setting_says():
+def test_given_rows_are_converted_to_the_row_dtype():
   given_VD = random_rows().astype(jnp.bfloat16)
   assert SGD().init(given_VD).w_VD.dtype == jnp.float32
   table = Momentum(row_dtype="bfloat16").init(given_VD)
@@ -259,7 +261,7 @@ def test_given_rows_are_as_wide_as_the_setting_says():
 
 
 @pytest.mark.long
-def test_a_table_cut_over_devices_is_rounded_as_a_whole_one(on_four_devices):
+def test_sharded_table_is_rounded_like_a_whole_one(on_four_devices):
   on_four_devices("""
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -284,7 +286,7 @@ np.testing.assert_array_equal(sharded.w_VD, whole.w_VD)
 """)
 
 
-def test_bits_are_those_of_the_published_hash():
+def test_bits_equal_the_published_hash():
   """pcg3d in plain numbers."""
   word = 2**32
   for count, c, d in ((0, 0, 0), (7, 3, 1), (2**31 - 1, 2**31 - 2, 5)):

@@ -1,4 +1,4 @@
-"""Row-sparse updates against optax on the whole table."""
+"""Row-sparse updates, compared with optax on the whole table."""
 
 import itertools
 
@@ -42,7 +42,7 @@ def _dense(ids_R, rows_RD):
 @pytest.mark.parametrize(
   "opt", others_long([SGD(), Momentum(0.9), Adagrad()], [Adagrad()])
 )
-def test_rows_equal_dense_optax_over_updates(opt):
+def test_row_updates_equal_dense_optax(opt):
   w_VD = jnp.asarray(np.random.default_rng(1).standard_normal((V, D)), jnp.float32)
   table, tx = opt.init(w_VD), opt.transformation()
   state = tx.init(w_VD)
@@ -53,8 +53,8 @@ def test_rows_equal_dense_optax_over_updates(opt):
     np.testing.assert_allclose(table.w_VD, w_VD, rtol=1e-5, atol=1e-6)
 
 
-def test_momentum_is_that_of_optax_also_on_rows_that_are_not_touched():
-  """Every row moves by what earlier steps left, as in optax on the whole table."""
+def test_momentum_equals_optax_on_untouched_rows_too():
+  """Earlier steps keep moving every row, as in optax on the whole table."""
   opt, tx = Momentum(0.9), optax.sgd(LR, momentum=0.9)
   start_VD = jnp.asarray(np.random.default_rng(1).standard_normal((V, D)), jnp.float32)
   table, w_VD, state = opt.init(start_VD), start_VD, tx.init(start_VD)
@@ -81,7 +81,7 @@ def test_momentum_is_that_of_optax_also_on_rows_that_are_not_touched():
   ),
 )
 def test_factors_of_blocks_update_like_the_blocks(name, weight_decay, monkeypatch):
-  """In parts of two of the blocks, of which some have no gradient."""
+  """Two blocks are updated at a time, and some blocks have no gradient."""
   num, S = 7, 3
   monkeypatch.setattr(tiles, "_BLOCK_BYTES", 2 * 4 * S * D)
   optimizer = OPTIMIZERS[name](weight_decay=weight_decay)
@@ -99,8 +99,8 @@ def test_factors_of_blocks_update_like_the_blocks(name, weight_decay, monkeypatc
     np.testing.assert_allclose(x, z, rtol=1e-4, atol=1e-5)
 
 
-def test_rowwise_adagrad_keeps_one_sum_a_row():
-  """As a loop in float64, with repeated ids and padding; plain Adagrad differs."""
+def test_rowwise_adagrad_keeps_one_sum_per_row():
+  """It matches a float64 loop, with repeated ids and padding; plain Adagrad differs."""
   opt = RowwiseAdagrad()
   start_VD = np.random.default_rng(1).standard_normal((V, D))
   table = opt.init(jnp.asarray(start_VD, jnp.float32))
@@ -124,7 +124,7 @@ def test_impossible_momentum_is_named(momentum):
     Momentum(momentum)
 
 
-def test_lazy_adam_has_dense_moments_on_touched_rows_and_moves_no_other():
+def test_lazy_adam_equals_dense_adam_on_touched_rows_and_moves_no_others():
   opt = Adam()
   w_VD = jnp.ones((V, D))
   table, tx = opt.init(w_VD), opt.transformation()
@@ -168,8 +168,8 @@ def test_dense_update_equals_touching_every_row(name):
     [("adam", "bfloat16"), ("sgd", "float32"), ("rowwise_adagrad", "float32")],
   ),
 )
-def test_touched_rows_in_parts_step_as_in_a_dense_table(name, row_dtype):
-  """More rows than fit one part on a CPU; ids repeat and some are padding."""
+def test_rows_updated_in_parts_equal_a_dense_update(name, row_dtype):
+  """There are more rows than fit in one part on a CPU; some ids repeat or pad."""
   num_rows, dim, num_ids = 6_000, 64, 8_000
   opt, rng = OPTIMIZERS[name](row_dtype=row_dtype), np.random.default_rng(0)
   ids_R = rng.integers(0, num_rows + num_rows // 4, num_ids)
@@ -184,7 +184,7 @@ def test_touched_rows_in_parts_step_as_in_a_dense_table(name, row_dtype):
     np.add.at(g_VD, ids_R[live_R], rows_RD[live_R])
     table = step(table, row_grads(ids_R, rows_RD, num_rows))
     dense = opt.dense_update(dense, jnp.asarray(g_VD), LR, SCALE)
-  # A number next to one of two of bfloat16 may be rounded to the other.
+  # A number between two bfloat16 numbers may be rounded to either.
   near = {"rtol": 1e-5, "atol": 1e-6} if row_dtype == "float32" else {"rtol": 2**-6}
   got_RD, want_RD = (np.float32(of.w_VD[is_touched_V]) for of in (table, dense))
   np.testing.assert_allclose(got_RD, want_RD, **near)
@@ -207,8 +207,8 @@ def test_touched_rows_in_parts_step_as_in_a_dense_table(name, row_dtype):
     [("sgd", "float32", 130), ("lion", "bfloat16", D), ("adam", "bfloat16", D)],
   ),
 )
-def test_new_rows_of_a_step_are_those_that_it_writes(name, row_dtype, width):
-  """Also computed anew, as accelerators do."""
+def test_returned_rows_of_a_step_are_the_written_ones(name, row_dtype, width):
+  """Also if they are computed again, as on accelerators."""
   decays = {"weight_decay": 0.1, "decoupled_decay": 0.2, "average": 0.9}
   opt = OPTIMIZERS[name](row_dtype=row_dtype, **decays)
   table = opt.init(jnp.asarray(np.random.default_rng(1).standard_normal((V, width))))
@@ -227,14 +227,16 @@ def test_new_rows_of_a_step_are_those_that_it_writes(name, row_dtype, width):
 
 def test_norms_of_factors_are_refused():
   g = BlockGrads(jnp.array([2]), jnp.ones((1, 1)), jnp.ones((1, 3)))
-  with pytest.raises(UserError, match=r"use that of the head, head\.sq_norm"):
+  with pytest.raises(UserError, match=r"of the gradient: use head\.sq_norm"):
     sq_norm({"leaves": g})
 
 
 @pytest.mark.parametrize("name", others_long(OPTIMIZERS, ["sgd", "adagrad", "adam"]))
-def test_accumulated_rows_are_one_gradient(name):
-  """Batches of unequal size whose ids repeat, within and across: a step by the sum,
-  which no optimiser but SGD could make of two steps."""
+def test_accumulated_rows_equal_one_dense_gradient(name):
+  """Batches of unequal size, whose ids repeat within and across them, give one step.
+
+  Only SGD could make the same step in two.
+  """
   opt, table = OPTIMIZERS[name](), OPTIMIZERS[name]().init(jnp.ones((V, D)))
   (ids_R, rows_RD), (few_R, few_RD), (more_R, more_RD) = _batches(3)
   parts = (ids_R, rows_RD), (few_R[:3], few_RD[:3]), (more_R, more_RD)
@@ -274,7 +276,7 @@ class NaiveDecay:
 
 
 def _clipped_batches(num, clip, num_rows=V):
-  """Ids that repeat, rows, the dense gradient in float64, and what clips its norm."""
+  """Repeated ids, rows, the dense float64 gradient, and the factor that clips it."""
   for ids_R, rows_RD in _batches(num):
     ids_R = np.where(ids_R < V, ids_R % num_rows, ids_R)
     g_VD = np.zeros((V, D))
@@ -293,8 +295,8 @@ DECAYED = [
 
 @pytest.mark.parametrize("clip", [0.5, 1e9])
 @pytest.mark.parametrize("opt", DECAYED)
-def test_touched_rows_decay_as_in_float64_and_no_others(opt, clip):
-  """The penalty comes after the clip: a small clip leaves it as it is."""
+def test_only_touched_rows_decay_and_match_float64(opt, clip):
+  """The penalty is added after clipping, so a small clip does not change it."""
   start_VD = np.random.default_rng(1).standard_normal((V, D)).astype(np.float32)
   naive, table = NaiveDecay(opt, start_VD), opt.init(jnp.asarray(start_VD))
   seen = set()
@@ -312,7 +314,7 @@ def test_touched_rows_decay_as_in_float64_and_no_others(opt, clip):
 
 @pytest.mark.parametrize("clip", [0.5, 1e9])
 @pytest.mark.parametrize("opt", DECAYED)
-def test_all_rows_of_a_dense_update_and_of_a_network_decay(opt, clip):
+def test_dense_updates_and_networks_decay_all_rows(opt, clip):
   start_VD = np.random.default_rng(1).standard_normal((V, D)).astype(np.float32)
   naive, table = NaiveDecay(opt, start_VD), opt.init(jnp.asarray(start_VD))
   w_VD, tx = jnp.asarray(start_VD), opt.transformation()
@@ -327,8 +329,8 @@ def test_all_rows_of_a_dense_update_and_of_a_network_decay(opt, clip):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_decay_pulls_to_zero_and_none_is_what_there_was(name):
-  """Without any gradient of the loss; and the state of 0 is that of older runs."""
+def test_decay_pulls_to_zero_and_zero_decay_changes_nothing(name):
+  """With a zero gradient. Without decay the state has the structure of older runs."""
   make = OPTIMIZERS[name]
   opt, none = make(weight_decay=0.5), make(decoupled_decay=0.0)
   assert none.weight_decay == 0.0
@@ -360,28 +362,28 @@ def test_impossible_decay_is_named(decay):
     SGD(weight_decay=decay)
 
 
-def test_sums_without_any_gradient_or_with_too_few_weights_are_refused():
+def test_accumulation_without_gradients_or_with_too_few_weights_is_refused():
   grads = row_grads(np.array([1]), np.ones((1, D)), V)
   for args in ([], [1.0]), ([], []), ([grads, grads], [1.0]):
     with pytest.raises(UserError, match=r"accumulate: \d gradients and \d weights"):
       accumulate(*args)
   for given in (None, grads):
-    with pytest.raises(UserError, match=r"grads is of type \w+: give a list"):
+    with pytest.raises(UserError, match=r"grads is of type \w+: pass a list"):
       accumulate(given)
-  with pytest.raises(UserError, match="of different structures"):
+  with pytest.raises(UserError, match="have different structures"):
     accumulate([grads, jnp.ones((V, D))])
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 @pytest.mark.parametrize("size", [1e-4, 300.0])
-def test_norm_of_short_numbers_neither_overflows_nor_vanishes(dtype, size):
+def test_norm_of_16_bit_floats_neither_overflows_nor_vanishes(dtype, size):
   x = jnp.full(100, size, dtype)
   want = np.sum(np.square(np.float64(x)))
   np.testing.assert_allclose(sq_norm({"x": x}), want, rtol=1e-5)
 
 
-def test_sum_of_ids_outside_the_table_is_not_silent():
-  """All sums of ids lie above V, so that no row would be touched."""
+def test_sums_of_ids_make_rows_nan():
+  """The sums exceed V, and would otherwise be ignored as padding."""
   grads = row_grads(np.array([V - 1, V - 2]), np.ones((2, D), np.float32), V)
   wrong = jax.tree.map(jnp.add, grads, grads)
   for opt in (SGD(), Momentum()):
@@ -389,7 +391,7 @@ def test_sum_of_ids_outside_the_table_is_not_silent():
     assert np.isnan(after.w_VD).any()
 
 
-def test_norm_of_repeated_rows_is_that_of_their_sum():
+def test_norm_of_repeated_rows_is_the_norm_of_their_sum():
   ids_R, rows_RD = next(_batches(1))
   expected = float(jnp.sum(_dense(ids_R, rows_RD) ** 2))
   got = float(sq_norm(row_grads(ids_R, rows_RD, V)))
@@ -404,10 +406,13 @@ def test_norm_of_repeated_rows_is_that_of_their_sum():
   ),
 )
 def test_donated_update_touches_rows_in_place(name, with_rows):
-  """Guards speed without timing: the table is aliased, nothing of its size is made, and
-  what is computed from many rows is made for some at a time."""
+  """Guards speed without timing.
+
+  The table is aliased, no array of its size is made, and arrays computed from many rows
+  are made for a part of them at a time.
+  """
   opt = OPTIMIZERS[name]()
-  num_rows, dim = 1_000_000, 64  # a number a row is more than all temporaries
+  num_rows, dim = 1_000_000, 64  # one number per row exceeds all temporaries
   table = jax.eval_shape(opt.init, jax.ShapeDtypeStruct((num_rows, dim), jnp.float32))
   update = opt.update_and_rows if with_rows else opt.update
 
@@ -426,8 +431,8 @@ def test_donated_update_touches_rows_in_place(name, with_rows):
   assert undonated.alias_size_in_bytes == 0
 
 
-def test_adagrad_needs_no_eps_where_its_sums_start_above_0():
-  """Duchi et al. 2011 have none."""
+def test_adagrad_with_positive_initial_sums_needs_no_eps():
+  """Duchi et al. 2011 have no eps."""
   table = Adagrad(eps=0.0).init(jnp.zeros((1, 1)))
   g = row_grads(jnp.array([0]), jnp.array([[1.0]]), 1)
   w_VD = Adagrad(eps=0.0).update(table, g, lr=1.0, scale=1.0).w_VD
@@ -436,7 +441,7 @@ def test_adagrad_needs_no_eps_where_its_sums_start_above_0():
     Adagrad(eps=0, initial_accumulator=0)
 
 
-def test_ids_outside_the_table_are_padding_of_a_gradient():
+def test_ids_outside_the_table_are_padding():
   table = SGD().init(jnp.zeros((4, 1)))
   ids_R = jnp.array([1, -1, 4, -4])
   grads = jax.jit(row_grads, static_argnums=2)(ids_R, jnp.ones((4, 1)), 4)

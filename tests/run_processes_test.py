@@ -1,4 +1,4 @@
-"""The launcher of several processes on one machine: scripts/run_processes.py."""
+"""scripts/run_processes.py, which starts several processes on one machine."""
 
 import pathlib
 import signal
@@ -10,14 +10,14 @@ import pytest
 pytestmark = pytest.mark.long
 
 SCRIPTS = pathlib.Path(__file__).parents[1] / "scripts"
-# The launcher, with less patience for those that stay.
+# The launcher, with a shorter wait for processes that do not end.
 LAUNCHER = """
 import sys
 import run_processes
 run_processes._SECONDS = 0.5
 sys.exit(run_processes.main(sys.argv[1:]))
 """
-# A process that does what is asked of its number, and shows what it was given.
+# A process that prints its arguments and runs the task.
 PROCESS = """
 import os, sys, time
 number = next((f[10:] for f in sys.argv if f.startswith("--process=")), "alone")
@@ -29,7 +29,7 @@ exec(sys.argv[1])
 
 @pytest.fixture
 def start():
-  """Starts the launcher, in the end to be stopped with its processes."""
+  """Starts the launcher, which is stopped with its processes after the test."""
   started = []
 
   def call(*arguments, task="pass", launcher=LAUNCHER, process=PROCESS):
@@ -50,7 +50,7 @@ def start():
     launched.communicate(timeout=60)
 
 
-def test_each_gets_its_number_and_devices(start):
+def test_each_process_gets_its_index_and_devices(start):
   out, err = start("3", "--devices", "2").communicate(timeout=60)
   lines = sorted(out.splitlines())
   ports = {line.partition("127.0.0.1:")[2].split()[0] for line in lines}
@@ -65,12 +65,12 @@ def test_each_gets_its_number_and_devices(start):
   assert err == ""
 
 
-def test_a_single_process_is_told_to_stay_alone(start):
+def test_single_process_gets_processes_1(start):
   out, _ = start("1").communicate(timeout=60)
   assert out == "--processes=1 None\n"
 
 
-def test_failure_of_one_ends_all_with_its_status(start):
+def test_failed_process_ends_all_with_its_status(start):
   process = start("3", task="number == '1' and sys.exit(7); time.sleep(600)")
   _, err = process.communicate(timeout=60)
   assert process.returncode == 7
@@ -85,7 +85,7 @@ def test_killed_process_ends_all(start):
   assert err == "run_processes: process 2 ended by SIGKILL\n"
 
 
-def test_what_a_process_has_started_ends_with_it(start):
+def test_subprocesses_end_with_their_process(start):
   sleep = "import subprocess; subprocess.run([sys.executable, '-c', task])"
   task = (
     f"number == '1' and sys.exit(7); task = 'import time; time.sleep(600)'; {sleep}"
@@ -96,7 +96,7 @@ def test_what_a_process_has_started_ends_with_it(start):
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
-def test_signals_go_to_all(number, start):
+def test_signals_are_passed_to_all_processes(number, start):
   task = f"""
 import signal
 signal.signal({number:d}, lambda *_: (print("stopped"), sys.exit(143)))
@@ -112,7 +112,7 @@ time.sleep(600)
   assert process.returncode == 143
 
 
-def test_none_stays_if_another_cannot_be_started(start, tmp_path):
+def test_no_process_remains_if_one_cannot_be_started(start, tmp_path):
   few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))"
   sleep = f"import time; time.sleep(60)  # {tmp_path}"
   process = start("20", launcher=f"{few}\n{LAUNCHER}", process=sleep)

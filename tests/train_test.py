@@ -1,4 +1,4 @@
-"""The training step, and that stopping and going on changes nothing."""
+"""The training step, and that stopping and resuming do not change the result."""
 
 import dataclasses
 import functools
@@ -63,8 +63,8 @@ def copy(state):
   return jax.tree.map(jnp.copy, state)
 
 
-# All heads, and samplers of each kind: law fixed, of context, of the table, of sums.
-# Losses have no state.
+# All heads, and samplers of each kind: fixed, by context, of the table, of sums.
+# Losses are stateless.
 SAMPLERS = ("pps", "bigram", "softmax", "quadratic_prior")
 HEADS = [
   *(path for path in c.head_paths() if path in c.HEADS and path != "sampled"),
@@ -83,7 +83,7 @@ FIRST = ("spherical", "sampled/pps", "full with short rows")
   "head",
   others_long([*HEADS, *SHORT, "sampled/quadratic_prior with a sketch"], FIRST),
 )
-def test_restored_state_goes_on_bitwise(head, tmp_path):
+def test_restored_state_continues_bitwise(head, tmp_path):
   how = {"row_dtype": "bfloat16" if head in SHORT else "float32"}
   exp = experiment(head.partition(" ")[0], optimizer="adagrad", dropout=0.3, **how)
   if head.endswith("sketch"):
@@ -95,7 +95,7 @@ def test_restored_state_goes_on_bitwise(head, tmp_path):
     for i in range(2):
       state = step(state, batches.batch(i), LR)
     saved.save(2, state, {"seconds": 1.0})
-    # The state just handed over is donated while it is written.
+    # The state is donated while it is being written.
     for i in (2, 3):
       state = step(state, batches.batch(i), LR)
   with Checkpoints(str(tmp_path)) as saved:
@@ -118,7 +118,7 @@ def test_restored_state_goes_on_bitwise(head, tmp_path):
     [("sampled/pps", 0.01)],
   ),
 )
-def test_joint_clipping_is_that_of_the_dense_gradient(head, clip):
+def test_joint_clipping_equals_clipping_the_dense_gradient(head, clip):
   exp = experiment(head, clip_norm=clip, head_lr_factor=0.5)
   state, batches, step = start(exp)
   state = state._replace(carry=jax.tree.map(lambda x: x + 0.1, state.carry))
@@ -147,11 +147,11 @@ def test_joint_clipping_is_that_of_the_dense_gradient(head, clip):
   for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
   moved = sq_norm(jax.tree.map(jnp.subtract, dense, tuple(got))) ** 0.5
-  # The small bound binds, others do not.
+  # Only the small bound is active.
   assert 0 < moved <= 0.01 * LR if clip == 0.01 else moved > 0.02
 
 
-def test_missing_items_are_rows_of_zeros_that_do_not_learn():
+def test_missing_items_read_zero_rows_that_do_not_learn():
   exp = c.build(
     c.experiment(
       data=c.part("data", "zipf_items", num_classes=V, num_items=200),
@@ -190,7 +190,7 @@ def test_epoch_begins_with_an_empty_state():
     assert all(np.array_equal(a, b) for a, b in pairs) == forgets
 
 
-def test_head_learns_at_its_own_rate():
+def test_head_has_its_own_learning_rate():
   moved = []
   for factor in (1.0, 0.25):
     exp = experiment(clip_norm=0.0, head_lr_factor=factor)
@@ -201,7 +201,7 @@ def test_head_learns_at_its_own_rate():
   np.testing.assert_allclose(0.25 * moved[0], moved[1], rtol=1e-3, atol=1e-6)
 
 
-def test_each_step_has_negatives_and_dropout_of_its_own():
+def test_each_step_has_its_own_negatives_and_dropout():
   exp = experiment("sampled/uniform", dropout=0.5)
   state, batches, step = start(exp)
   later = state._replace(step=jnp.int32(7))
@@ -212,7 +212,7 @@ def test_each_step_has_negatives_and_dropout_of_its_own():
   assert float(one.loss_sum) == float(again.loss_sum)
 
 
-def test_first_step_that_is_not_finite_is_noted():
+def test_first_non_finite_step_is_recorded():
   exp = experiment(clip_norm=0.0)
   state, batches, step = start(exp)
   rates = [LR, np.inf, LR, LR]
@@ -236,7 +236,7 @@ def test_first_step_that_is_not_finite_is_noted():
   ),
 )
 def test_sampled_step_updates_tables_and_statistics_in_place(sampler, optimizer, tied):
-  """Guards speed without timing: nothing of a table's size is copied or made."""
+  """Guards speed without timing: no array of a table's size is copied or made."""
   exp = experiment(f"sampled/{sampler}", optimizer, width=64, tied=tied)
   num_classes, width = 100_000, 64
   vocabulary = Classes(range(num_classes), np.arange(num_classes, 0, -1))
@@ -259,7 +259,7 @@ def test_sampled_step_updates_tables_and_statistics_in_place(sampler, optimizer,
   others_long([(4, True), (100, True), (0, False)], [(100, True), (0, False)]),
 )
 def test_statistics_are_refreshed_in_training(every, refreshed, tmp_path):
-  """After four steps, a multiple or a power of two, the centre is that of the rows."""
+  """After four steps, a multiple or a power of two, the centre matches the rows."""
   exp = experiment("sampled/quadratic_prior", max_steps=4)
   head = dataclasses.replace(exp.head, refresh_every=every)
   exp = dataclasses.replace(exp, head=head)
@@ -270,12 +270,13 @@ def test_statistics_are_refreshed_in_training(every, refreshed, tmp_path):
   assert bool(is_anew) == refreshed
 
 
-def test_what_cannot_be_evaluated_fails_before_it_is_trained(tmp_path):
+def test_impossible_evaluation_fails_before_training(tmp_path):
   path = pathlib.Path(__file__).parents[1] / "configs" / "next_item.py"
   settings = runpy.run_path(str(path))["get_config"]("sampled/pps,runlocal")
-  settings.eval.unroll = 3  # an item is no sequence
+  settings.eval.unroll = 3  # an item is not a sequence
   exp = c.build(settings)
-  with pytest.raises(UserError, match=r"unroll is 3, and the examples .* alone"):
+  message = r"unroll is 3, but the examples .* are not sequences"
+  with pytest.raises(UserError, match=message):
     train(exp, settings.to_dict(), str(tmp_path))
   assert not (tmp_path / "metrics.jsonl").exists()
 
@@ -287,8 +288,8 @@ def test_what_cannot_be_evaluated_fails_before_it_is_trained(tmp_path):
     [("full", (2**20, 2**16)), ("spherical/taylor", (2**18, 2**16))],
   ),
 )
-def test_evaluation_that_is_too_large_fails_before_training(head, sizes, tmp_path):
-  """It names its own keys, and may be mended in the same workdir."""
+def test_too_large_evaluation_fails_before_training(head, sizes, tmp_path):
+  """The error names the keys, and the corrected run can use the same workdir."""
   exp = experiment(head, max_steps=2)
   config = {p: {"name": p} for p in ("data", "model", "head")}
   batch_size, unroll = sizes
@@ -301,7 +302,7 @@ def test_evaluation_that_is_too_large_fails_before_training(head, sizes, tmp_pat
 
 
 class OutOfMemory(Linear):
-  """A network whose evaluation takes more than any address space holds."""
+  """A network whose evaluation exceeds any address space."""
 
   def __call__(self, x_BTE, carry, train=False):
     if x_BTE.shape[0] == 20:
@@ -319,8 +320,8 @@ def test_evaluation_without_memory_fails_before_training(tmp_path):
 
 
 @pytest.mark.parametrize("data", ["zipf", "zipf_labels"])
-def test_evaluation_is_compiled_before_training_and_only_once(data, tmp_path):
-  """Of the buckets of examples that have several lengths each."""
+def test_evaluation_is_compiled_once_before_training(data, tmp_path):
+  """Also for buckets of examples, which have several shapes."""
   exp = c.build(
     c.experiment(
       data=c.part("data", data, **({"num_tokens": 500} if data == "zipf" else {})),
@@ -344,7 +345,7 @@ def test_evaluation_is_compiled_before_training_and_only_once(data, tmp_path):
 
 
 class Slow(Linear):
-  """A network whose training takes its time."""
+  """A network that is slow to train."""
 
   def __call__(self, x_BTE, carry, train=False):
     if train:
@@ -354,8 +355,8 @@ class Slow(Linear):
     return x_BTE, carry
 
 
-def test_a_signal_is_heeded_within_a_few_steps(tmp_path, monkeypatch):
-  """Steps that are handed to the device before they are done are few."""
+def test_signal_stops_training_within_a_few_steps(tmp_path, monkeypatch):
+  """Only a few steps are dispatched to the device ahead of time."""
   exp = dataclasses.replace(experiment(max_steps=20), model=Slow(embed=6))
   results, unfinished = [], []
 
@@ -380,7 +381,7 @@ def test_a_signal_is_heeded_within_a_few_steps(tmp_path, monkeypatch):
 
 
 class NotANumber(Linear):
-  """A network from which nothing comes but NaN."""
+  """A network whose outputs are all NaN."""
 
   def __call__(self, x_BTE, carry, train=False):
     return x_BTE * jnp.nan, carry
@@ -396,9 +397,9 @@ class NotANumber(Linear):
     ),
   ],
 )
-def test_a_loss_that_is_not_finite_is_told_with_its_causes(change, words, tmp_path):
+def test_non_finite_loss_is_reported_with_its_cause(change, words, tmp_path):
   exp = change(experiment(epochs=60, lr=1e6, decay=10.0, hold_epochs=1.0))
-  data = dataclasses.replace(exp.data, num_tokens=45)  # three steps an epoch
+  data = dataclasses.replace(exp.data, num_tokens=45)  # three steps per epoch
   exp = dataclasses.replace(exp, data=data)
   with pytest.raises(Diverged, match=words) as error:
     train(exp, {p: {"name": p} for p in ("data", "model", "head")}, str(tmp_path))
@@ -408,7 +409,7 @@ def test_a_loss_that_is_not_finite_is_told_with_its_causes(change, words, tmp_pa
   assert f"at step {error.value.step};" in str(error.value)
 
 
-def test_a_last_step_that_leaves_nan_is_no_end(tmp_path):
+def test_run_whose_last_step_leaves_nan_has_no_result(tmp_path):
   exp = experiment(epochs=60, lr=1e6, decay=10.0, hold_epochs=1.0)
   data = dataclasses.replace(exp.data, num_tokens=45)
   exp = dataclasses.replace(exp, data=data)
@@ -422,8 +423,8 @@ def test_a_last_step_that_leaves_nan_is_no_end(tmp_path):
   assert not (tmp_path / "ended" / "result.json").exists()
 
 
-def test_a_run_that_comes_to_its_end_has_not_diverged(tmp_path):
-  """Also in a directory in which one did."""
+def test_finished_run_removes_the_record_of_a_divergence(tmp_path):
+  """The workdir is that of a run that diverged."""
   (tmp_path / "diverged.json").write_text('{"step": 3}')
   train(
     experiment(max_steps=5),
@@ -433,7 +434,7 @@ def test_a_run_that_comes_to_its_end_has_not_diverged(tmp_path):
   assert not (tmp_path / "diverged.json").exists()
 
 
-def test_a_start_that_is_refused_forgets_no_divergence(tmp_path):
+def test_refused_start_keeps_the_record_of_a_divergence(tmp_path):
   config = {p: {"name": p} for p in ("data", "model", "head")}
   train(experiment(max_steps=5), config, str(tmp_path))
   (tmp_path / "result.json").unlink()
@@ -443,8 +444,8 @@ def test_a_start_that_is_refused_forgets_no_divergence(tmp_path):
   assert (tmp_path / "diverged.json").exists()
 
 
-def test_labels_that_are_no_classes_are_named(tmp_path, monkeypatch):
-  """Whatever a head makes of them, once the loss is not finite."""
+def test_labels_that_are_not_classes_are_named(tmp_path, monkeypatch):
+  """They are named once the loss is not finite, whatever a head makes of them."""
   exp = dataclasses.replace(experiment(max_steps=9), model=NotANumber(embed=6))
 
   batch = TokenBatches.batch
@@ -455,11 +456,12 @@ def test_labels_that_are_no_classes_are_named(tmp_path, monkeypatch):
     return read._replace(y=read.y._replace(ids_NP=ids_NP))
 
   monkeypatch.setattr(TokenBatches, "batch", batch_with_wrong_ids)
-  with pytest.raises(UserError, match=f"labels have the id {V}, there are {V} classes"):
+  message = f"labels include the id {V}, but there are {V} classes"
+  with pytest.raises(UserError, match=message):
     train(exp, {p: {"name": p} for p in ("data", "model", "head")}, str(tmp_path))
 
 
-def test_monitoring_is_logged_and_changes_nothing(tmp_path):
+def test_monitoring_is_logged_and_does_not_change_training(tmp_path):
   runs = []
   for every in (0, 2):
     exp = experiment("sampled/unigram", max_steps=5)

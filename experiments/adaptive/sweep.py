@@ -29,7 +29,7 @@ def sweep(add):
   rest = {"data.valid_share": 1e-3, "data.test_share": 1e-3}
   less = PLAN | {"head.min_head_mass": 0.7}
   heads = rivals(13_570) | {"adaptive softmax (70 %)": ("adaptive", less)}
-  # From 1e-8, as the others, it diverges: see README.md.
+  # From 1e-8, as the others, it diverges.
   tamed = {"head.num_samples": 13_570, "optimizer.initial_accumulator": 1e-5}
   heads["sampling"] = "sampled/pps", tamed
   for name, (head, overrides) in heads.items():

@@ -1,11 +1,14 @@
 """Count-based baselines that a network has to beat.
 
-`ByCounts` uses class frequencies: the unigram model of a text, item popularity, label
-frequency. `AfterLast` uses pair counts: the bigram model of a text, the first-order
-Markov chain of items. `counted` fits those that apply to some data, on its training
-split; `known` has the Bayes classifier of data whose law is known, which bounds what a
-network can reach; `measure` evaluates one as `largevocab.evaluation.evaluate` evaluates
-a network.
+- `ByCounts` uses class frequencies: the unigram model of a text, item popularity, or
+  label frequency.
+- `AfterLast` uses pair counts: the bigram model of a text, or the first-order Markov
+  chain of items.
+- `counted` fits the baselines that apply to some data, on its training split.
+- `known` gives the Bayes classifier of data whose distribution is known, which bounds
+  what a network can reach.
+- `measure` evaluates a baseline as `largevocab.evaluation.evaluate` evaluates a
+  network.
 """
 
 from largevocab.baselines.after_last import AfterLast

@@ -1,4 +1,4 @@
-"""Bigram baseline: class frequencies given the previous class."""
+"""The bigram baseline: class frequencies given the previous class."""
 
 import numpy as np
 from scipy import sparse
@@ -9,17 +9,18 @@ from largevocab.baselines.by_counts import DISCOUNT, ByCounts
 class AfterLast:
   """p(c | a) = max(n(a, c) - d, 0) / n(a) + d U(a) / n(a) p(c).
 
-  n(a, c) is the count of c after a, n(a) the sum over c, U(a) the number of distinct c,
-  and p(c) the distribution of `ByCounts`, used alone if a has no successors.
+  n(a, c) is the count of c after a, n(a) its sum over c, U(a) the number of distinct c,
+  and p(c) the distribution of `ByCounts`, which is used alone if a has no successors.
 
   Args:
     pairs: [A, V], n(a, c) in compressed sparse rows; contexts beyond A are unseen.
-    alone: p(c).
+    alone: the distribution p(c).
 
   Source: interpolated absolute discounting (Ney, Essen and Kneser 1994, section 2; Chen
     and Goodman 1999, section 2.6).
-  Deviation: a constant d, 0.75, and plain lower-order counts, not those of Kneser-Ney.
-  Cost: memory of the distinct pairs; a probability O(log V).
+  Deviation: d is a constant, 0.75, and lower-order counts are plain, not those of
+    Kneser-Ney.
+  Cost: memory for the distinct pairs; O(log V) for a probability.
 
   >>> pairs = sparse.csr_array(np.array([[0, 2, 0], [1, 0, 0], [0, 0, 0]]))
   >>> law = AfterLast(pairs, ByCounts(np.array([1, 2, 0])))
@@ -41,7 +42,7 @@ class AfterLast:
     self._best: dict[tuple[int, int], np.ndarray] = {}
 
   def log_p(self, context_N: np.ndarray, ids_NP: np.ndarray) -> np.ndarray:
-    """f64[N, P], in nats; ids are below V."""
+    """Log-probabilities f64[N, P], in nats; ids are below V."""
     context_N, is_known_N = self._rows(context_N)
     context_NP = np.broadcast_to(context_N[:, None], ids_NP.shape)
     count = np.asarray(self._pairs[context_NP.ravel(), ids_NP.ravel()], np.float64)
@@ -57,8 +58,10 @@ class AfterLast:
     return np.stack([self._top_k_of(int(a), k) for a in contexts])[of_N]
 
   def _top_k_of(self, context: int, k: int) -> np.ndarray:
-    """The best k of the successors and the k most frequent classes; all other classes
-    score lower."""
+    """The best k among the successors and the k most frequent classes.
+
+    All other classes score lower.
+    """
     if context >= len(self._scale_A):
       return self._alone.order_V[:k]
     if (context, k) not in self._best:
@@ -70,6 +73,6 @@ class AfterLast:
     return self._best[context, k]
 
   def _rows(self, context_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Contexts, with 0 in place of those beyond A, and the mask of the others."""
+    """Contexts, with 0 in place of contexts beyond A, and the mask of the others."""
     is_known_N = context_N < len(self._scale_A)
     return np.where(is_known_N, context_N, 0), is_known_N

@@ -1,4 +1,4 @@
-"""Counts for the baselines, from the training examples that a network reads."""
+"""Counts for the baselines, taken from the training examples that a network reads."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,7 +12,7 @@ from largevocab.data.base import Data
 from largevocab.data.batches import Batch, FeatureBag
 from largevocab.training.settings import Experiment
 
-CHUNK = 1 << 22  # pairs counted at a time
+CHUNK = 1 << 22  # number of pairs counted at a time
 
 
 OF_TEXT = ("unigram", "bigram")
@@ -22,15 +22,17 @@ NAMES = (*OF_TEXT, *OF_ITEMS, *OF_FEATURES)
 
 
 def counted(exp: Experiment, data: Data) -> dict[str, Baseline]:
-  """The baselines for some data, by name: `OF_TEXT`, `OF_ITEMS` for item histories, or
-  `OF_FEATURES` for documents with labels.
+  """Fits the baselines for some data, and returns them by name.
+
+  The names are `OF_TEXT` for text, `OF_ITEMS` for item histories, and `OF_FEATURES` for
+  documents with labels.
 
   Args:
-    exp: its `eval` has the batch size for reading the training split, and its `train`
-      the length of histories.
+    exp: the experiment, whose `eval` has the batch size for reading the training split
+      and whose `train` has the length of histories.
     data: the result of loading `exp.data`.
 
-  Cost: O(T) for T training examples, in chunks; memory of the distinct pairs.
+  Cost: O(T) for T training examples, in chunks; memory for the distinct pairs.
   """
   alone = ByCounts(data.counts.unigram_V)
   batches = data.evaluation_batches("train", exp.eval.batch_size, exp.train.unroll)
@@ -43,7 +45,7 @@ def counted(exp: Experiment, data: Data) -> dict[str, Baseline]:
 
 
 def count_pairs(batches: Iterable[Batch], num_classes: int) -> sparse.csr_array:
-  """Counts of each class after each context, i64[V + 1, V] in sparse rows.
+  """Counts each class after each context, i64[V + 1, V] in sparse rows.
 
   >>> from largevocab.data.batches import EvaluationBatches
   >>> tokens = np.array([0, 1, 0, 1])
@@ -60,7 +62,7 @@ def count_pairs(batches: Iterable[Batch], num_classes: int) -> sparse.csr_array:
 
 
 def _chunks(batches: Iterable[Batch]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-  """Context and class of the examples with weight, i32[N] each, in chunks."""
+  """Context and class of examples with positive weight, i32[N] each, in chunks."""
   contexts, ids, held = [], [], 0
   for batch in batches:
     counts_N = np.asarray(batch.y.w_NP)[:, 0] > 0
@@ -75,5 +77,5 @@ def _chunks(batches: Iterable[Batch]) -> Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 def _has_last(batch: Batch) -> bool:
-  """Whether examples have a previous class: inputs are ids, one per time step."""
+  """Whether examples have a previous class, since inputs are one id per time step."""
   return not isinstance(batch.x, FeatureBag) and np.asarray(batch.x).dtype.kind in "iu"

@@ -1,4 +1,4 @@
-"""Exact metrics of a baseline on held-out data, as for a network."""
+"""Computes exact metrics of a baseline on held-out data, as for a network."""
 
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from largevocab.training.settings import Experiment
 
 
 class Baseline(Protocol):
-  """A distribution of the class given the previous one."""
+  """A distribution of the class, given the previous class."""
 
   def log_p(self, context_N: np.ndarray, ids_NP: np.ndarray) -> np.ndarray:
     """f64[N, P], log-probabilities of classes in nats."""
@@ -35,13 +35,13 @@ class Baseline(Protocol):
 def measure(
   model: Baseline, exp: Experiment, counts: Counts, batches: HeldOutBatches
 ) -> dict[str, float]:
-  """The metrics of `largevocab.evaluation.evaluate.Evaluate`, for a baseline.
+  """Computes the metrics of `largevocab.evaluation.evaluate.Evaluate` for a baseline.
 
   Args:
     model: the baseline.
-    exp: its `eval` selects the metrics.
-    counts: of the training data.
-    batches: one of `largevocab.evaluation.evaluate.held_out`.
+    exp: the experiment, whose `eval` selects the metrics.
+    counts: class counts of the training data.
+    batches: batches of a split, from `largevocab.evaluation.evaluate.held_out`.
 
   Raises:
     UserError: no example has a label.
@@ -72,7 +72,7 @@ def measure(
 def _nll(
   model: Baseline, context_N: np.ndarray, ids_NP: np.ndarray, w_NP: np.ndarray
 ) -> np.ndarray:
-  """f64[N], the weighted mean over the true classes; 0 without any."""
+  """-log p, f64[N], as a weighted mean over the true classes; 0 if there are none."""
   is_true_NP = w_NP > 0
   log_p_NP = model.log_p(context_N, np.where(is_true_NP, ids_NP, 0))
   weight_N = np.sum(w_NP, axis=1)

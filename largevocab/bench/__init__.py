@@ -1,6 +1,6 @@
-"""A public benchmark: fixed tasks, one line a run, a table that others can enter.
+"""A public benchmark: fixed tasks, one line per run, and a table that anyone can enter.
 
-`tasks` has the tasks, `digest` the digest of their data; `ours` runs the heads of this
-package, `adapter` other code; `lines` checks results, `table` shows them; `command` is
-`largevocab-bench`.
+`tasks` defines the tasks, and `digest` the digest of their data. `ours` runs the heads
+of this package, and `adapter` runs other code. `lines` checks results, and `table`
+shows them. `command` is `largevocab-bench`.
 """

@@ -1,13 +1,13 @@
-"""Other code as an entrant: what it gets, what it has to do, and how it is measured.
+"""Runs other code as an entrant: what it gets, what it must do, how it is measured.
 
-An adapter is a function, named by --adapter MODULE:FUNCTION. It gets `Given` and the
-options of --set without a dot, and returns an object with the methods of `Adapter`:
+An adapter is a function, named by --adapter MODULE:FUNCTION. It gets `Given` and those
+options of --set that have no dot. It returns an object with the methods of `Adapter`:
 
   def my_method(given, num_samples=512):
     return MyMethod(given, num_samples)
 
-The object has the network that `given.model` describes, and an output layer of its own.
-The benchmark holds the clock, reads the batches, and computes the metric.
+The object has the network that `given.model` describes, and its own output layer. The
+benchmark measures the time, reads the batches, and computes the metric.
 """
 
 import ast
@@ -50,15 +50,15 @@ from largevocab.tools.sweeps.records import Record, is_number
 from largevocab.training.runlog import peak_mib
 from largevocab.training.settings import Experiment, Training
 
-_LEAST = -0.01  # of -log p, rounded in half precision
+_LEAST = -0.01  # smallest -log p, which may be rounded in half precision
 
 
 class Step(NamedTuple):
   """A step of training.
 
   Attributes:
-    batch: inputs and targets, as NumPy arrays; those that all entrants read.
-    lr: the learning rate by the task's schedule, for the mean loss of an example.
+    batch: inputs and targets, as NumPy arrays; all entrants read the same ones.
+    lr: the learning rate under the task's schedule, for the mean loss of an example.
   """
 
   batch: Batch
@@ -69,19 +69,19 @@ class Step(NamedTuple):
 class Given:
   """What an adapter gets.
 
-  Before the first step nothing is learnt from the training data but what the counts of
-  classes say: the time of construction is not measured.
+  Before the first step, an adapter may use only the class counts of the training data,
+  because the time of construction is not measured.
 
   Attributes:
-    data: the task's arrays. `data.counts.num_classes` is V, `data.counts.unigram_V` how
-      often each class occurs, in decreasing order for texts and items;
+    data: the task's arrays. `data.counts.num_classes` is V. `data.counts.unigram_V` is
+      how often each class occurs, in decreasing order for texts and items.
       `data.num_inputs` is the number of rows that inputs look up.
-    model: settings of the network, as `embed`, `hidden`, `layers`, `dropout`,
+    model: settings of the network, such as `embed`, `hidden`, `layers`, `dropout` and
       `init_scale`; its class in `largevocab.models` has the formula.
-    train: settings of training: `lr` and others, by which the rates of the steps are
-      made, and `clip_norm`, the bound on the norm of gradients; 0: none. It is for the
-      adapter to clip them.
-    seed: of initial values and negatives.
+    train: settings of training: `lr` and others, which determine the rates of the
+      steps, and `clip_norm`, the bound on the norm of gradients (0: none). The adapter
+      must clip the gradients itself.
+    seed: seed of initial values and negatives.
   """
 
   data: Data
@@ -91,14 +91,14 @@ class Given:
 
 
 class Device(NamedTuple):
-  """An accelerator: its name, and the most memory that was in use on it."""
+  """An accelerator: its name, and its peak memory use."""
 
   name: str
   peak_mib: float
 
 
 class Adapter(Protocol):
-  """A network with an output layer, in any code."""
+  """A network with an output layer, written in any framework."""
 
   @property
   def packages(self) -> Sequence[str]:
@@ -108,40 +108,40 @@ class Adapter(Protocol):
   def train(self, steps: Iterable[Step]) -> None:
     """Takes all of these steps, and returns when they are done.
 
-    Where `batch.start` is true the recurrent state begins at zero; otherwise it goes on
-    from the step before, also from the last one of the previous call. The clock stops
-    at the return: wait for the accelerator before.
+    If `batch.start` is true, the recurrent state begins at zero. Otherwise it continues
+    from the step before, which may be the last one of the previous call. The clock
+    stops at the return, so wait for the accelerator before returning.
 
     Raises:
-      Diverged: may be raised where the loss is not finite, with the number of steps so
-        far: the best classes of a ranking do not show it.
+      Diverged: may be raised if the loss is not finite, with the number of steps so
+        far, since the best classes of a ranking do not show this.
     """
     ...
 
   def evaluate(self, batches: Iterable[Batch], k: int) -> Iterator[np.ndarray]:
-    """What the metric needs of each batch.
+    """Computes what the metric needs for each batch.
 
-    For k = 0 f32[N]: -log p of the true class, in nats, exact and normalised over all
-    classes, whatever the training loss was. Otherwise i32[N, k]: the best classes, best
-    first. Nothing is learnt, and the recurrent state of training stays what it is:
-    one batch is evaluated before the first step.
+    For k = 0, this is f32[N]: -log p of the true class, in nats, exact and normalised
+    over all classes, for any training loss. Otherwise it is i32[N, k]: the best
+    classes, best first. Nothing is learnt, and the recurrent state of training must not
+    change. One batch is evaluated before the first step.
     """
     ...
 
   def device(self) -> Device | None:
-    """The accelerator; None: the CPU, whose memory the benchmark reads itself."""
+    """The accelerator; None for the CPU, whose memory the benchmark reads itself."""
     ...
 
 
 def load(text: str) -> Callable[..., Adapter]:
-  """The function MODULE:FUNCTION; modules are also looked up in this directory.
+  """Loads MODULE:FUNCTION; modules are also looked up in the current directory.
 
   Raises:
-    UserError: there is none, or the module cannot be imported.
+    UserError: there is no such function, or the module cannot be imported.
   """
   module, colon, name = text.partition(":")
   if not (module and colon and name) or module.startswith("."):
-    raise UserError(f"--adapter={text}: want MODULE:FUNCTION")
+    raise UserError(f"--adapter={text}: must be MODULE:FUNCTION")
   if os.getcwd() not in sys.path:
     sys.path.append(os.getcwd())
   with _naming(text):
@@ -153,8 +153,10 @@ def load(text: str) -> Callable[..., Adapter]:
 
 @contextlib.contextmanager
 def _naming(adapter: str) -> Iterator[None]:
-  """Makes errors of an adapter's code ones of the user, with its last line in it, and
-  shows where they came from."""
+  """Turns errors of an adapter's code into user errors, and prints the traceback.
+
+  The message has the last line of the adapter's code that was reached.
+  """
   try:
     yield
   except UserError:
@@ -163,7 +165,7 @@ def _naming(adapter: str) -> Iterator[None]:
     raise error.cause from None
   except ModuleNotFoundError as error:
     raise UserError(
-      f"--adapter={adapter}: {error}; install it, or mend the name"
+      f"--adapter={adapter}: {error}; install it, or correct the name"
     ) from error
   except Exception as error:
     frames = traceback.extract_tb(error.__traceback__)
@@ -172,12 +174,12 @@ def _naming(adapter: str) -> Iterator[None]:
     place = f", in line {lines[-1]} of {file}" if lines else ""
     traceback.print_exc()
     raise UserError(
-      f"--adapter={adapter}: {type(error).__name__}: {error}{place}; mend it"
+      f"--adapter={adapter}: {type(error).__name__}: {error}{place}; fix it"
     ) from error
 
 
 class _OfBatches(Exception):
-  """An error in reading batches, inside of a call of an adapter."""
+  """An error in reading batches, raised inside a call of an adapter."""
 
   def __init__(self, cause: Exception):
     super().__init__()
@@ -185,8 +187,11 @@ class _OfBatches(Exception):
 
 
 def _read(batches: Iterable[Any]) -> Iterator[Any]:
-  """Batches or steps, errors of which are not the adapter's. They can be read further
-  when this has ended early, as after `yield from` they could not."""
+  """Reads batches or steps, and marks their errors as not the adapter's.
+
+  If the reader stops early, `batches` can be read further. After `yield from`, this
+  would not be possible.
+  """
   try:
     for each in batches:  # noqa: UP028
       yield each
@@ -195,12 +200,12 @@ def _read(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 class _Named:
-  """An adapter, errors of whose code name it.
+  """An adapter whose errors name it.
 
   Args:
-    name: of the adapter.
-    make: its function.
-    given: to the function.
+    name: the name of the adapter.
+    make: the adapter's function.
+    given: the argument of the function.
   """
 
   def __init__(self, name: str, make: Callable[[Given], Adapter], given: Given):
@@ -226,7 +231,7 @@ def options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
   """Arguments of the adapter's function, and the words that set the rates.
 
   Raises:
-    UserError: a word is neither, or a value of Python that is none of JSON.
+    UserError: a word is neither, or its value is valid in Python but not in JSON.
 
   >>> options(["num_samples=512", "train.lr=0.1", "kind=log"])
   ({'num_samples': 512, 'kind': 'log'}, ['train.lr=0.1'])
@@ -236,8 +241,8 @@ def options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     key, equals, value = word.partition("=")
     if not equals or not OF_ADAPTER.fullmatch(key):
       raise UserError(
-        f"--set {word}: want KEY=VALUE of a rate of train, such as train.lr, or of an "
-        "argument of the adapter's function, without a dot"
+        f"--set {word}: must be KEY=VALUE; KEY is a rate of train, such as train.lr, "
+        "or, without a dot, an argument of the adapter's function"
       )
     if RATES.fullmatch(key):
       rest.append(word)
@@ -247,24 +252,28 @@ def options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _value(word: str, text: str) -> Any:
-  """What a word of --set gives: JSON, or else a text."""
+  """The value in a word of --set, which is JSON or else a string."""
   with contextlib.suppress(ValueError):
     return json.loads(text)
   try:
     ast.literal_eval(text)
   except (ValueError, SyntaxError, TypeError):
     return text
-  raise UserError(f"--set {word}: want JSON, as true, false, null, 0.5 or [1, 2]")
+  raise UserError(
+    f"--set {word}: the value must be JSON, such as true, false, null, 0.5 or [1, 2]"
+  )
 
 
 def prepared(
   task: Task, adapter: str, seed: int, place: str, words: Sequence[str]
 ) -> tuple[Callable[[Given], Adapter], Experiment]:
-  """An adapter's function, which has its options, and the experiment; arguments as
-  `run`. From here on JAX keeps to the CPU: accelerators are the adapter's.
+  """An adapter's function, with its options bound, and the experiment.
+
+  The arguments are as in `run`. From here on, JAX uses only the CPU, and leaves
+  accelerators to the adapter.
 
   Raises:
-    UserError: names the adapter, option or rate that is wrong.
+    UserError: an adapter, option or rate is wrong; the message names it.
   """
   jax.config.update("jax_platforms", "cpu")
   own, chosen = options(words)
@@ -273,24 +282,26 @@ def prepared(
   try:
     inspect.signature(make).bind(None, **own)
   except TypeError as error:
-    raise UserError(f"--adapter={adapter}: {error}; mend --set") from None
+    raise UserError(f"--adapter={adapter}: {error}; correct --set") from None
   return functools.partial(make, **own), exp
 
 
 def run(
   task: Task, adapter: str, seed: int, place: str, words: Sequence[str]
 ) -> Record:
-  """Trains an adapter, and returns what a line has of it; arguments as `ours.run`.
+  """Trains an adapter, and returns the part of a line about the run.
+
+  The arguments are as in `ours.run`.
 
   Raises:
-    UserError: an error that the user can fix, or one of the adapter's code, which is
-      its cause.
+    UserError: an error that the user can fix, or an error of the adapter's code, which
+      is then the cause of this one.
   """
   make, exp = prepared(task, adapter, seed, place, words)
   data, found = loaded(exp, task)
   model = _Named(adapter, make, Given(data, exp.model, exp.train, seed))
   versions = _versions(model.packages)
-  _device(model)  # before the training, for its errors
+  _device(model)  # before training, so that its errors appear early
   try:
     ended = _train(model, exp, data, task.metric)
   except Diverged as error:
@@ -309,15 +320,15 @@ def run(
 
 
 def _device(model: Adapter) -> Device | None:
-  """The adapter's accelerator; raises a UserError if it gave something else."""
+  """The adapter's accelerator; raises a UserError if `device` gave something else."""
   device = model.device()
   if device is None:
     return None
   is_named = isinstance(device, Device) and isinstance(device.name, str)
   if not (is_named and is_plain(device.name) and is_number(device.peak_mib)):
     raise UserError(
-      f"the adapter's `device` gave {device!r:.80}, and is to give None or "
-      "Device(name, peak_mib), a text and a number"
+      f"the adapter's `device` gave {device!r:.80}, but must give None or "
+      "Device(name, peak_mib), a string and a number"
     )
   return device
 
@@ -325,23 +336,23 @@ def _device(model: Adapter) -> Device | None:
 def _versions(packages: Sequence[str]) -> dict[str, str]:
   if not packages:
     raise UserError(
-      "the adapter's `packages` is empty; name the modules that it imports, whose "
-      "`__version__` goes into the line"
+      "the adapter's `packages` is empty; name the modules that it imports, because "
+      "their `__version__` goes into the line"
     )
   found = {}
   for name in packages:
     version = getattr(sys.modules.get(name), "__version__", None)
     if not isinstance(version, str):
       raise UserError(
-        f"the adapter's `packages` has {name!r}, which is no imported module with a "
-        "`__version__`; name those that have one"
+        f"the adapter's `packages` has {name!r}, which is not an imported module with "
+        "a `__version__`; name only modules that have one"
       )
     found[name] = version
   return found
 
 
 def _train(model: Adapter, exp: Experiment, data: Data, metric: str) -> Record:
-  """Trains to the end; the clock stands still during evaluations."""
+  """Trains to the end; the clock is stopped during evaluations."""
   batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
   epoch = exp.train.steps_per_epoch(batches.steps_per_epoch)
   num_steps, rate = exp.train.num_steps(epoch), exp.train.rates(epoch)
@@ -364,8 +375,8 @@ def _train(model: Adapter, exp: Experiment, data: Data, metric: str) -> Record:
     seconds += time.perf_counter() - began
     if next(steps, None) is not None:
       raise UserError(
-        f"the adapter's `train` returned before the end of the steps up to {stop}: it "
-        "has to take all that it gets"
+        f"the adapter's `train` returned before it took all steps up to {stop}: it "
+        "must take every step that it is given"
       )
     curve.append([stop, measured("valid", stop), seconds])
   test = measured("test", num_steps)
@@ -374,11 +385,11 @@ def _train(model: Adapter, exp: Experiment, data: Data, metric: str) -> Record:
 
 
 class Measure:
-  """Metrics of an adapter, as `largevocab.evaluation.evaluate.Evaluate` has of a head.
+  """Metrics of an adapter, like `largevocab.evaluation.evaluate.Evaluate` for a head.
 
   Args:
     exp: the experiment.
-    data: says the number of classes, and how often they occur.
+    data: the data, which gives the number of classes and their counts.
   """
 
   def __init__(self, exp: Experiment, data: Data):
@@ -387,10 +398,10 @@ class Measure:
     self._sums = jax.jit(self._of_batch)
 
   def __call__(self, model: Adapter, batches: HeldOutBatches) -> dict[str, float]:
-    """The metrics.
+    """Computes the metrics.
 
     Raises:
-      UserError: `evaluate` of the adapter gave something else than is asked for.
+      UserError: the adapter's `evaluate` did not give what it was asked for.
     """
     seen = Moments()
     for output, batch in self._outputs(model, batches, self._first(batches)):
@@ -399,7 +410,7 @@ class Measure:
     return finished(self._exp, seen, batches)
 
   def try_out(self, model: Adapter, batches: HeldOutBatches) -> None:
-    """Evaluates the first batch, so that errors of `__call__` are raised early."""
+    """Evaluates the first batch, so that errors of `__call__` appear early."""
     first = self._first(batches)
     list(self._outputs(model, [first], first))
 
@@ -413,7 +424,7 @@ class Measure:
     given, kept = itertools.tee(batches)
     for output, batch in itertools.zip_longest(model.evaluate(given, k), kept):
       if output is None or batch is None:
-        raise UserError("the adapter's `evaluate` is to give one array for each batch")
+        raise UserError("the adapter's `evaluate` must give one array for each batch")
       yield _checked(output, batch, k, self._num_classes), batch
 
   def _of_batch(self, output: jax.Array, batch: Batch) -> dict[str, jax.Array]:
@@ -425,27 +436,26 @@ class Measure:
 
 
 def _checked(output: np.ndarray, batch: Batch, k: int, num_classes: int) -> np.ndarray:
-  """What `evaluate` gave, with -log p = 0 of examples without weight."""
+  """Checks the output of `evaluate`, and sets -log p to 0 for examples of weight 0."""
   weight_N = np.asarray(batch.y.w_NP).sum(axis=1)
   N = len(weight_N)
   shape, kinds = ((N, k), "iu") if k else ((N,), "f")
   if output.shape != shape or output.dtype.kind not in kinds:
     what = "class ids, whole numbers" if k else "-log p, floating point"
     raise UserError(
-      f"the adapter's `evaluate` gave {output.dtype}{list(output.shape)}, and is to "
+      f"the adapter's `evaluate` gave {output.dtype}{list(output.shape)}, but must "
       f"give {what} of shape {list(shape)}"
     )
   if k:
     if not ((output >= 0) & (output < num_classes)).all():
       raise UserError(
-        "the adapter's `evaluate` gave class ids that are not in 0 ... "
-        f"{num_classes - 1}"
+        f"the adapter's `evaluate` gave class ids outside of 0 ... {num_classes - 1}"
       )
     return output.astype(np.int32)
   output = np.where(weight_N, output, 0.0)
   if (least := output.min()) < _LEAST:
     raise UserError(
-      f"the adapter's `evaluate` gave {least:.4g} for -log p of a class, which is "
-      "above 0: is the minus missing?"
+      f"the adapter's `evaluate` gave {least:.4g} for -log p of a class, but "
+      "-log p cannot be negative: is the minus missing?"
     )
   return output.astype(np.float32)

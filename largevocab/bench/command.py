@@ -1,4 +1,4 @@
-"""The benchmark: tasks that are the same for all, and a table that others can enter.
+"""The benchmark: tasks that are the same for all, and a table that anyone can enter.
 
   largevocab-bench data ptb --data DIR           # whether these are the task's data
   largevocab-bench run ptb --data DIR --method sampled/pps --set head.num_samples=512 \\
@@ -9,7 +9,7 @@
   largevocab-bench submit mine.jsonl
   largevocab-bench table                         # --update PAGE puts it into a page
 
-A run is one seed, and one line of the file of --out. docs/bench.md has the rules.
+A run has one seed, and is one line in the file of --out. docs/bench.md has the rules.
 """
 
 import argparse
@@ -39,9 +39,10 @@ from largevocab.tools.sweeps.records import Record
 from largevocab.training.workdir import workdir_path
 
 RESULTS = pathlib.Path("bench/results.jsonl")
-# Where a page has the tables.
+# The part of a page that holds the tables.
 SECTION = re.compile(r"(?<=^<!-- bench -->\n).*?(?=^<!-- /bench -->$)", re.M | re.S)
-# What changes the speed of a program, and stands in no version or setting.
+# Environment variables that change the speed of a program. No version or setting shows
+# them.
 ENVIRONMENT = (
   *("GLIBC_TUNABLES", "JAX_DEFAULT_MATMUL_PRECISION", "XLA_FLAGS"),
   *("OMP_NUM_THREADS", "MKL_NUM_THREADS"),
@@ -64,7 +65,7 @@ def parser(tasks: Tasks) -> argparse.ArgumentParser:
   def of_task(name: str, does: str) -> argparse.ArgumentParser:
     own = add(name, help=does)
     own.add_argument("task", metavar="TASK", help=f"one of {', '.join(tasks)}")
-    own.add_argument("--data", default="", metavar="PLACE", help="of the task's data")
+    own.add_argument("--data", default="", metavar="PLACE", help="location of the data")
     return own
 
   of_task("data", "read the data of a task, and print their digest")
@@ -75,27 +76,29 @@ def parser(tasks: Tasks) -> argparse.ArgumentParser:
   how.add_argument("--baselines", action="store_true", help="models that only count")
   run.add_argument(
     "--set", action="append", default=[], metavar="KEY=VALUE",
-    help="of head, optimizer and the rates of train; without a dot: an argument of the "
+    help="key of head, optimizer or the rates of train; without a dot: argument of the "
     "adapter's function",
   )  # fmt: skip
-  run.add_argument("--name", help="in the table; default: the method and what was set")
+  run.add_argument("--name", help="name in the table; default: method and settings")
   run.add_argument("--seed", type=int, help="default: 0")
-  run.add_argument("--trials", type=int, help="runs that chose the settings, with this")
   run.add_argument(
-    "--code", metavar="URL", help="of the adapter's code, at a fixed revision"
+    "--trials", type=int, help="runs that chose the settings, this one included"
   )
   run.add_argument(
-    "--workdir", help="of --method, to go on from if stopped; default: a temporary one"
+    "--code", metavar="URL", help="address of the adapter's code, at a fixed revision"
+  )
+  run.add_argument(
+    "--workdir", help="with --method, to resume a stopped run; default: a temporary one"
   )
   run.add_argument(
     "--shared", action="store_true",
-    help="other programs use the machine too: the table is to show no times",
+    help="other programs use the machine, too; the table then shows no times",
   )  # fmt: skip
-  run.add_argument("--out", required=True, **path, help="gets the line")
+  run.add_argument("--out", required=True, **path, help="file to add the line to")
   submit = add("submit", help="check lines, and add them to the results")
   submit.add_argument("file", **path)
   submit.add_argument(
-    "--replace", action="store_true", help="also lines of runs that are there already"
+    "--replace", action="store_true", help="also replace existing lines of these runs"
   )
   show = add("table", help="print the results as Markdown")
   show.add_argument("--update", **path, help="rewrite the tables in a page")
@@ -119,7 +122,7 @@ def main(argv: list[str] | None = None, tasks: Tasks = TASKS) -> int:
   else:
     if not args.results.exists():
       raise UserError(
-        f"there is no file {args.results}: give the command at the root of a checkout, "
+        f"there is no file {args.results}: run the command at the root of a checkout, "
         "or give --results"
       )
     shown = tables(lines.published(args.results, tasks), tasks) or "No entries yet."
@@ -132,12 +135,12 @@ def main(argv: list[str] | None = None, tasks: Tasks = TASKS) -> int:
 
 
 def with_tables(path: pathlib.Path, shown: str) -> str:
-  """A page with these tables between its lines <!-- bench --> and <!-- /bench -->."""
+  """A page with tables put between its lines <!-- bench --> and <!-- /bench -->."""
   page = records.read_text(path)
   if not SECTION.search(page):
     raise UserError(
       f"{path} has no lines <!-- bench --> and <!-- /bench -->: add them where the "
-      "tables are to stand"
+      "tables should be"
     )
   return SECTION.sub(lambda _: f"\n{shown}\n\n", page)
 
@@ -148,7 +151,7 @@ def run(args: argparse.Namespace, task: Task) -> int:
   before: Record = {"git_dirty": has_changes(), "git": revision()}
   if before["git_dirty"]:
     print(
-      "bench: files in largevocab or configs have changes that are not committed: "
+      "bench: files in largevocab or configs have uncommitted changes: "
       "`submit` will refuse the line",
       file=sys.stderr,
     )
@@ -174,7 +177,7 @@ def run(args: argparse.Namespace, task: Task) -> int:
 
 
 def _trained(args: argparse.Namespace, task: Task, before: Record) -> Record:
-  """What a line has of a run, and of what was so before it."""
+  """The part of a line about a run, and about the state before the run."""
   seed: int = args.seed or 0
   about: Record = {"name": _name(args), "seed": seed, "trials": args.trials}
   if args.code:
@@ -195,34 +198,34 @@ def _trained(args: argparse.Namespace, task: Task, before: Record) -> Record:
   if line.get("shared") and not args.shared:
     print(
       f"bench: other programs used the machine, too (`load` {line.get('load', '-')}): "
-      "the line is `shared`, and the table shows no times of it",
+      "the line is `shared`, so the table shows no times for it",
       file=sys.stderr,
     )
   return about | line
 
 
 def _compare_seeds(args: argparse.Namespace, about: Record) -> None:
-  """Says before the training in what other seeds of the method differ from this one."""
+  """Warns, before training, if other seeds of the method differ from this one."""
   rows = records.load(args.out, lines.KEYS) if args.out.exists() else []
   of_method = lambda row: (row["task"], row["name"]) == (args.task, about["name"])
   for row in filter(of_method, rows):
     differ = [key for key in lines.KNOWN_BEFORE if row.get(key) != about.get(key)]
     if differ and row.get("seed") not in (None, about["seed"]):
       print(
-        f"bench: `{differ[0]}` of the seed {row['seed']} in {args.out} is "
-        f"{row.get(differ[0], '-')}, and {about.get(differ[0], '-')} here: `submit` "
+        f"bench: `{differ[0]}` of seed {row['seed']} in {args.out} is "
+        f"{row.get(differ[0], '-')}, but {about.get(differ[0], '-')} here: `submit` "
         "will refuse seeds of one method that differ in it",
         file=sys.stderr,
       )
 
 
 def _load(shared: bool) -> Record:
-  """How busy the machine is; raises a UserError if it is, and not said to be shared."""
+  """How busy the machine is; raises a UserError if it is busy and `shared` is False."""
   busy = busy_cores()
   if busy is not None and busy > MOST and not shared:
     raise UserError(
-      f"other programs keep {busy} cores of this machine busy: wait for them, or give "
-      "--shared, and the table shows no times"
+      f"other programs keep {busy} cores of this machine busy: wait until they have "
+      "ended, or give --shared; the table then shows no times"
     )
   return ({} if busy is None else {"load": busy}) | ({"shared": True} if shared else {})
 
@@ -234,7 +237,7 @@ def _name(args: argparse.Namespace) -> str:
 
 
 def _check(args: argparse.Namespace, task: Task) -> None:
-  """Refuses what would have no effect, or be found wrong only after the training."""
+  """Refuses flags that have no effect, and errors that training would only delay."""
   how, idle = "--method", ["code"]
   if args.adapter:
     is_ours = args.adapter.startswith(lines.OURS)
@@ -250,7 +253,7 @@ def _check(args: argparse.Namespace, task: Task) -> None:
     _check_training(args)
     of = ours.prepared if args.method else adapter.prepared
     of(task, args.method or args.adapter, args.seed or 0, args.data, args.set)
-  try:  # whether the line can be written
+  try:  # checks that the line can be written
     with (
       records.changed(args.out, lines.KEYS),
       tempfile.TemporaryFile(dir=args.out.parent),
@@ -264,22 +267,25 @@ def _check(args: argparse.Namespace, task: Task) -> None:
 def _check_training(args: argparse.Namespace) -> None:
   if args.trials is None:
     raise UserError(
-      "--trials is missing: how many runs on this task chose the settings, this one "
-      "among them; 1: nothing was searched"
+      "--trials is missing: give the number of runs on this task that chose the "
+      "settings, this one included; 1: nothing was searched"
     )
   entry.check_counts(args, "trials")
   entry.check_counts(args, "seed", least=0)
   if args.adapter and not args.adapter.startswith(lines.OURS) and not args.code:
     raise UserError(
-      "--code is missing: the web address of the adapter's code, at a fixed revision"
+      "--code is missing: give the web address of the adapter's code, at a fixed "
+      "revision"
     )
   if args.code and not lines.is_url(args.code):
-    raise UserError(f"--code={args.code}: want https://..., without blanks or brackets")
+    raise UserError(
+      f"--code={args.code}: must be https://..., without spaces or brackets"
+    )
   name = _name(args)
   if not lines.is_plain(name) or not name.strip():
     raise UserError(
-      f"the name {name!r:.80} has no place in a table: give another --name, without "
-      "markup and ends of lines"
+      f"the name {name!r:.80} cannot go into a table: give another --name, without "
+      "markup or line breaks"
     )
   keys = [word.partition("=")[0] for word in args.set]
   if again := [key for place, key in enumerate(keys) if key in keys[:place]]:
@@ -289,8 +295,11 @@ def _check_training(args: argparse.Namespace) -> None:
 def submit(
   path: pathlib.Path, results: pathlib.Path, tasks: Tasks, replace: bool = False
 ) -> int:
-  """Adds the lines of a file to the results, unless one of them has a fault, or would
-  replace another and is not to."""
+  """Adds the lines of a file to the results.
+
+  Nothing is added if a line has a fault, or if a line would replace another one and
+  `replace` is False.
+  """
   if not results.parent.is_dir():
     raise UserError(
       f"there is no directory {results.parent}: submit at the root of a checkout, or "
@@ -301,7 +310,8 @@ def submit(
     numbered = records.numbered(path)
     if not found and not replace:
       found = [
-        f"{path}:{number}: run: {results} has another line of it{_instead(row, other)}"
+        f"{path}:{number}: run: {results} has another line of this run"
+        f"{_instead(row, other)}"
         for number, row in numbered
         if (other := by_run.get(row["run"], row)) != row
       ]
@@ -314,7 +324,7 @@ def submit(
 
 
 def _instead(row: Record, other: Record) -> str:
-  """What to do with a line of whose run there is another."""
+  """What to do with a line if there is another line of the same run."""
   if row["device"] != other["device"]:
     return f", on {other['device']}; run it with another --name"
   return "; --replace replaces it"
@@ -330,6 +340,6 @@ def _workdir(given: str | None) -> Iterator[str]:
 
 
 def cli() -> int:
-  # Seconds have the compilation, also of programs that an earlier run compiled.
+  # Seconds include compilation, even of programs that an earlier run compiled.
   jax.config.update("jax_enable_compilation_cache", False)
   return entry.run("bench", main)

@@ -1,13 +1,15 @@
 """A digest of the class ids and features of a data set.
 
-Other code can compute it, to check that it reads the same numbers in the same order:
+Other code can compute this digest to check that it reads the same numbers in the same
+order:
 
   sha256 of "classes V\\n", and for each array of train, valid and test, in this order,
   of "SPLIT.NAME DTYPE SHAPE\\n" and its bytes, in C order, little-endian
 
-with DTYPE as NumPy writes it and SHAPE as in 3x4. A text has one array a split, `ids`,
-its tokens; item histories have `ids`, rows of the previous items and the next one;
-documents have the arrays of `largevocab.data.labels.documents.Documents`, in its order.
+with DTYPE as NumPy writes it and SHAPE as in 3x4. A text has one array per split,
+`ids`, which holds its tokens. Item histories have `ids`, with rows of the previous
+items and the next item. Documents have the arrays of
+`largevocab.data.labels.documents.Documents`, in the order given there.
 """
 
 import hashlib
@@ -19,11 +21,11 @@ from largevocab.data.base import Data
 from largevocab.data.encoded import SPLITS
 from largevocab.errors import UserError
 
-_ROWS = 1 << 20  # read at a time
+_ROWS = 1 << 20  # number of rows read at a time
 
 
 def digest(data: Data) -> str:
-  """'sha256:' and the digest in hexadecimal.
+  """The digest of a data set, as 'sha256:' and hexadecimal digits.
 
   Cost: reads all arrays once, a part at a time.
 
@@ -53,6 +55,6 @@ def _arrays(data: Data) -> Iterator[tuple[str, np.ndarray]]:
         yield f"{split}.{name}", array
     else:
       raise UserError(
-        f"{type(data).__name__} has no arrays of ids for the split {split}: a task is "
-        "of text, item histories or documents"
+        f"{type(data).__name__} has no arrays of ids for the split {split}: a task "
+        "needs texts, item histories or documents"
       )

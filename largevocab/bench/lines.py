@@ -1,10 +1,11 @@
-"""Lines of results: one JSON object a run, and what is wrong with those of a file.
+"""Lines of results, one JSON object per run, and checks of the lines in a file.
 
-Every line has the keys of `KEYS`, and those of `TRAINED` unless `baseline` is true. If
-the loss of a run was not finite, its line has `diverged`, the step, in place of the
-keys of `MEASURED`. A line with `shared` is of a run that had its machine not for
-itself, and of one without `load` that is not known: their seconds compare with no
-others. Any line is also a valid one of `tools.sweeps.records`, which writes the files.
+Every line has the keys of `KEYS`, and the keys of `TRAINED` unless `baseline` is true.
+If the loss of a run was not finite, its line has `diverged`, the step, in place of the
+keys of `MEASURED`. A line with `shared` comes from a run that shared its machine. For a
+line without `load`, it is not known whether the machine was shared. The seconds of both
+kinds of lines cannot be compared with others. Every line is also a valid line of
+`tools.sweeps.records`, which writes the files.
 """
 
 import hashlib
@@ -33,12 +34,12 @@ from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import KINDS, Record
 from largevocab.tools.tables.significance import is_perplexity
 
-# All lines.
+# Keys of all lines.
 KEYS: dict[str, type] = {
   **dict.fromkeys(("run", "task", "name", "metric", "data", "device", "python"), str),
   **{"protocol": int, "versions": dict},
 }
-# Lines of runs with a seed.
+# Further keys of runs with a seed.
 TRAINED: dict[str, type] = {
   **{
     "method": str,
@@ -49,34 +50,34 @@ TRAINED: dict[str, type] = {
     "peak_mib": float,
   },
 }
-# Lines of runs that did not diverge; a baseline has those of `METRICS`.
+# Further keys of runs that did not diverge; a baseline has only the keys of `METRICS`.
 METRICS: dict[str, type] = {"valid": float, "test": float}
 MEASURED: dict[str, type] = {**METRICS, "steps": int, "seconds": float, "curve": list}
 DIVERGED: dict[str, type] = {"diverged": int}
-# Of some lines: the revision of the checkout and whether it had changes, how many cores
-# other programs kept busy before the run or during it, whichever is more, and whether
-# the machine was shared, where the code of an adapter is, variables of the environment
-# that change the speed, and whether nothing was trained.
+# Keys of some lines: the revision of the checkout and whether it had changes; the
+# number of cores that other programs kept busy before or during the run, whichever is
+# larger, and whether the machine was shared; where the code of an adapter is;
+# environment variables that change the speed; and whether nothing was trained.
 OPTIONAL: dict[str, type] = {
   **{"git": str, "git_dirty": bool, "load": float, "shared": bool},
   **{"code_url": str, "environment": dict, "baseline": bool},
 }
 COUNTED = {name: f"{name}, counted" for name in baselines.NAMES}
 OURS = "largevocab.bench.adapters."  # modules of adapters of this package
-MACHINE = ("device", "versions", "python")  # of `describe_machine`
+MACHINE = ("device", "versions", "python")  # keys of `describe_machine`
 _SHOWN = ("name", "code", "git", "device")  # texts in cells of a table
-# The same for all seeds of a method: what is known before a run, and the rest.
+# Keys with the same value for all seeds of a method. Some are known before a run.
 KNOWN_BEFORE = ("trials", "device", "git", "environment")
 _SAME = (*KNOWN_BEFORE, "code", "versions")
-_MARKUP = re.compile(r"[|<>`*\\]|\]\(")  # of Markdown, in whose tables texts stand
+_MARKUP = re.compile(r"[|<>`*\\]|\]\(")  # Markdown, since texts are put into tables
 _URL = re.compile(r"https?://[^\s|()<>\[\]]+")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_ROUNDED = 1e-4  # relative; numbers of a curve may have five digits
+_ROUNDED = 1e-4  # relative tolerance; numbers of a curve may have five digits
 _KINDS = {**KINDS, float: "a finite number", list: "a list"}
 
 
 def identity(line: Mapping[str, Any]) -> str:
-  """The id of a run: readable, and unique by a hash of what it is a run of.
+  """The id of a run, which is readable, and unique by a hash of what the run is.
 
   >>> identity({"task": "ptb", "name": "full", "method": "full", "seed": 0})
   'ptb-full-seed=0-087d4970'
@@ -89,7 +90,7 @@ def identity(line: Mapping[str, Any]) -> str:
 
 
 def line(task: str, metric: str, digest: str, **fields: Any) -> Record:
-  """A line, with the machine's description; fields replace what that says."""
+  """Makes a line with a description of the machine, which `fields` may override."""
   machine = describe_machine()
   whole = {
     **{"task": task, "protocol": PROTOCOL, "metric": metric, "data": digest},
@@ -104,48 +105,48 @@ def faults(
   known: Sequence[Record] = (),
   tasks: Mapping[str, Task] = TASKS,
 ) -> list[str]:
-  """What is wrong with the lines of a file: one text each, with line number and key.
+  """The faults in the lines of a file: one text each, with line number and key.
 
   Args:
-    path: of the file.
-    known: lines of the results so far, with which the new ones have to agree.
-    tasks: by name.
+    path: path of the file.
+    known: lines of the results so far, with which the new lines must agree.
+    tasks: the tasks by name.
 
   Raises:
-    UserError: the file cannot be read, or a line is no JSON object.
+    UserError: the file cannot be read, or a line is not a JSON object.
   """
   numbered = records.numbered(path)
   if not numbered:
-    raise UserError(f"{path} has no lines: make some by largevocab-bench run --out")
+    raise UserError(f"{path} has no lines: make some with largevocab-bench run --out")
   of_now = [row for row in known if not _is_old(row)]
   return [f"{path}:{fault}" for fault in _faults_of_lines(numbered, tasks, of_now)]
 
 
 def published(path: pathlib.Path, tasks: Mapping[str, Task] = TASKS) -> list[Record]:
-  """The lines of a file of results, without those of earlier versions of the protocol.
+  """The lines of a file of results, except lines of earlier versions of the protocol.
 
   Raises:
-    UserError: there is no file, or a line has a fault; names the first.
+    UserError: there is no file, or a line has a fault; the message names the first.
   """
   numbered = records.numbered(path)
   of_now = [(number, row) for number, row in numbered if not _is_old(row)]
   if found := _faults_of_lines(of_now, tasks):
-    raise UserError(f"{path}:{found[0]}; mend the line, or remove it")
+    raise UserError(f"{path}:{found[0]}; correct the line, or remove it")
   return [row for _, row in of_now]
 
 
 def _is_old(row: Record) -> bool:
-  """Whether a line is of an earlier version of the protocol."""
+  """Whether a line comes from an earlier version of the protocol."""
   return records.is_of(row.get("protocol"), int) and row["protocol"] < PROTOCOL
 
 
 def method_of(row: Record) -> str:
-  """What lines that differ only in the seed have in common."""
+  """The method of a line, as a key that lines with other seeds share."""
   return json.dumps([*_of_method(row), row.get("baseline")])
 
 
 def is_plain(text: str) -> bool:
-  """Whether a text can stand in a cell of a table, as it is.
+  """Whether a text can be put into a cell of a table as it is.
 
   >>> is_plain("nce/pps, 512 negatives"), is_plain("a | b"), is_plain("tab\\t")
   (True, False, False)
@@ -156,7 +157,7 @@ def is_plain(text: str) -> bool:
 
 
 def _needs_url(method: str) -> bool:
-  """Whether the code of a method is not in this package.
+  """Whether a method needs the address of its code, which is not in this package.
 
   >>> _needs_url("my_code:MyMethod"), _needs_url("sampled/pps")
   (True, False)
@@ -167,7 +168,7 @@ def _needs_url(method: str) -> bool:
 
 
 def is_url(text: str) -> bool:
-  """Whether a text is a web address that Markdown takes as it is.
+  """Whether a text is a web address that Markdown accepts as it is.
 
   >>> is_url("https://example.org/code/tree/v1"), is_url("example.org"), is_url("http://)")
   (True, False, False)
@@ -176,7 +177,7 @@ def is_url(text: str) -> bool:
 
 
 def _of_method(row: Mapping[str, Any]) -> list[Any]:
-  """What makes a method; the order of settings does not."""
+  """The values that define a method; the order of settings does not matter."""
   words = row.get("settings")
   settings = words if words is None else sorted(words)
   own = [row.get("task"), row.get("name"), row.get("method"), settings]
@@ -188,7 +189,7 @@ def _faults_of_lines(
   tasks: Mapping[str, Task],
   known: Sequence[Record] = (),
 ) -> list[str]:
-  """What is wrong with numbered lines, and with methods if all lines are sound."""
+  """The faults of numbered lines, and of methods if all lines are valid."""
   found, sound = [], []
   firsts: dict[str, dict[str, Any]] = {}  # what the lines of a task have in common
   for row in known:
@@ -199,13 +200,16 @@ def _faults_of_lines(
     if not own:
       firsts[row["task"]] = _common(row) | firsts.get(row["task"], {})
       sound.append((number, row))
-  # Of a method with a faulty line nobody knows which seeds it has.
+  # If a line of a method has a fault, it is not known which seeds the method has.
   return found or list(_faults_of_methods(sound, known))
 
 
 def _common(row: Record) -> dict[str, Any]:
-  """What is the same in all lines of a task: the digest of its data and, if a line
-  says, the steps after which the validation data are evaluated."""
+  """The values of a line that all lines of a task must share.
+
+  They are the digest of the data and, if the line has a curve, the steps after which
+  the validation data are evaluated.
+  """
   steps = [step for step, *_ in row.get("curve", ())]
   return {"data": row["data"]} | ({"steps": steps} if steps else {})
 
@@ -232,30 +236,30 @@ def _faults(
     ("run", identity(row)),
   ):
     if row[key] != wanted:
-      yield f"{key}: is {row[key]!r:.80}, and must be {wanted!r}"
+      yield f"{key}: is {row[key]!r:.80}, but must be {wanted!r}"
   if not _DIGEST.fullmatch(row["data"]):
-    yield f"data: is {row['data']!r:.80}, no digest, which is sha256: and 64 digits"
+    yield f"data: is {row['data']!r:.80}, but must be sha256: and 64 digits"
   for key in _SHOWN:
     if not is_plain(row.get(key, "")):
-      yield f"{key}: is {row[key]!r:.80}, and has no place in a table"
+      yield f"{key}: is {row[key]!r:.80}, which cannot go into a table"
   for key in ("name", "code"):
     if not row.get(key, "-").strip():
-      yield f"{key}: is {row[key]!r:.80}, and must not be empty"
+      yield f"{key}: is {row[key]!r:.80}, but must not be empty"
   if row.get("git_dirty"):
-    yield "git_dirty: the checkout had changes; commit or undo them, and run it again"
+    yield "git_dirty: the checkout had changes; commit or undo them, and repeat the run"
   for key in METRICS:
     if key in row and not _is_possible(row[key], task.metric):
       low, high = _range(task.metric)
-      yield f"{key}: is {row[key]}, and {task.metric} is from {low:g} to {high:g}"
+      yield f"{key}: is {row[key]}, but {task.metric} must be from {low:g} to {high:g}"
   if not row.get("baseline"):
     yield from _faults_of_training(row, task, common)
   elif row["name"] not in COUNTED.values():
     known = listed(map(repr, COUNTED.values()))
-    yield f"name: {row['name']!r:.80} is no baseline, as {known} are"
+    yield f"name: is {row['name']!r:.80}, not one of the baselines {known}"
 
 
 def _faults_of_keys(row: Record) -> Iterator[str]:
-  """Keys that are missing, that have another type, or that such a line cannot have."""
+  """Faults of keys: missing keys, wrong types, and keys that a line cannot have."""
   if row.get("baseline") is True:
     what, wanted = "a baseline", KEYS | METRICS
   elif "diverged" in row:
@@ -277,7 +281,7 @@ def _faults_of_keys(row: Record) -> Iterator[str]:
   if isinstance(settings, list) and not all(
     records.is_of(word, str) for word in settings
   ):
-    yield "settings: are not all texts, KEY=VALUE"
+    yield "settings: must all be strings KEY=VALUE"
   if isinstance(points, list) and not all(
     records.is_point(point, finite=True) for point in points
   ):
@@ -290,31 +294,31 @@ def _faults_of_training(
   if row["seed"] not in SEEDS:
     yield f"seed: is {row['seed']}, not one of {SEEDS}"
   if row.get("shared", True) is not True:
-    yield f"shared: is {row['shared']!r:.80}; it is true, or the line does not have it"
+    yield f"shared: is {row['shared']!r:.80}, but must be true or absent"
   if row.get("load", 0.0) < 0:
-    yield f"load: is {row['load']}, and must be at least 0"
+    yield f"load: is {row['load']}, but must be at least 0"
   if row.get("load", 0.0) > load.MOST and "shared" not in row:
-    yield f"load: other programs kept {row['load']} cores busy; it must be `shared`"
+    yield f"load: other programs kept {row['load']} cores busy; set `shared`"
   if ":" not in row["method"] and not is_method(row["method"]):
-    yield f"method: is {row['method']!r:.80}, no path of a head such as sampled/pps"
+    yield f"method: is {row['method']!r:.80}, not a path of a head such as sampled/pps"
   if _needs_url(row["method"]) and "code_url" not in row:
-    yield "code_url: is missing, the web address of the adapter's code"
+    yield "code_url: is missing; give the web address of the adapter's code"
   elif "code_url" in row and not _needs_url(row["method"]):
-    yield f"code_url: leave it out, {row['method']!r:.80} is of this package"
+    yield f"code_url: leave it out; {row['method']!r:.80} is part of this package"
   elif "code_url" in row and not is_url(row["code_url"]):
     yield f"code_url: is {row['code_url']!r:.80}, not https://..."
   yield from _faults_of_settings(row)
   if row["trials"] < 1:
-    yield f"trials: is {row['trials']}, and at least this run was one"
+    yield f"trials: is {row['trials']}, but must be at least 1, for this run"
   for key in ("peak_mib", "seconds"):
     if row.get(key, 1.0) <= 0:
-      yield f"{key}: is {row[key]}, and must be above 0"
+      yield f"{key}: is {row[key]}, but must be above 0"
   if not 0 <= row.get("diverged", 0) <= task.steps:
     yield f"diverged: is {row['diverged']}, not a step from 0 to {task.steps}"
   if "diverged" in row:
     return
   if row["steps"] != task.steps:
-    yield f"steps: are {row['steps']}, and the task has {task.steps}"
+    yield f"steps: is {row['steps']}, but the task has {task.steps}"
   yield from _faults_of_curve(row, task, common.get("steps"))
 
 
@@ -324,16 +328,16 @@ def _faults_of_settings(row: Record) -> Iterator[str]:
   for word in row["settings"]:
     key, equals, _ = word.partition("=")
     if not equals or not free.fullmatch(key):
-      yield f"settings: {word!r:.80} is not KEY=VALUE of what is yours to choose"
+      yield f"settings: {word!r:.80} is not KEY=VALUE of a key that you may choose"
     elif key in keys:
-      yield f"settings: {key} is there twice"
+      yield f"settings: {key} is given twice"
     keys.append(key)
 
 
 def _faults_of_curve(
   row: Record, task: Task, steps: Sequence[int] | None
 ) -> Iterator[str]:
-  """Faults of the curve; `steps` are those of the evaluations in other lines."""
+  """Faults of the curve; `steps` are the steps of evaluations in other lines."""
   points = row["curve"]
   if not points or points[-1][0] != task.steps:
     yield f"curve: does not end at step {task.steps}"
@@ -343,12 +347,12 @@ def _faults_of_curve(
       yield f"curve: its steps or seconds do not increase to {after}"
       break
   if steps not in (None, [step for step, *_ in points]):
-    yield "curve: its steps are not those of other lines of the task"
+    yield "curve: its steps differ from those of other lines of the task"
   if not all(_is_possible(value, task.metric) for _, value, _ in points):
     yield f"curve: has values that {task.metric} cannot have"
   for key, last in (("valid", points[-1][1]), ("seconds", points[-1][2])):
     if not math.isclose(last, row[key], rel_tol=_ROUNDED):
-      yield f"curve: ends with {last}, and {key} is {row[key]}"
+      yield f"curve: ends with {last}, but {key} is {row[key]}"
 
 
 def _faults_of_methods(
@@ -362,23 +366,23 @@ def _faults_of_methods(
     number, first = members[0]
     name = first["name"]
     if named.setdefault((first["task"], name), method) != method:
-      yield f"{number}: name: {name!r:.80} is another method's; give another --name"
+      yield f"{number}: name: {name!r:.80} names another method; give another --name"
     if first.get("baseline"):
       if len(members) > 1:
-        yield f"{members[1][0]}: name: the baseline of line {number} again"
+        yield f"{members[1][0]}: name: repeats the baseline of line {number}"
       continue
     seeds = [row["seed"] for _, row in members]
     curves = [row.get("curve", []) for _, row in members]
     if missing := [seed for seed in SEEDS if seed not in seeds]:
-      yield f"{number}: seed: {name!r:.80} has no line of the seed {missing[0]}"
+      yield f"{number}: seed: {name!r:.80} has no line for seed {missing[0]}"
     for place, (number_of, row) in enumerate(members):
       if row["seed"] in seeds[:place]:
-        yield f"{number_of}: seed: {row['seed']} is there twice"
+        yield f"{number_of}: seed: {row['seed']} occurs twice"
       elif curves[place] and curves[place] in curves[:place]:
-        yield f"{number_of}: curve: is that of another seed, of the same method"
+        yield f"{number_of}: curve: is the same as for another seed of this method"
       for key in _SAME:
         if row.get(key) != first.get(key):
-          yield f"{number_of}: {key}: is not that of line {number}, of the same method"
+          yield f"{number_of}: {key}: differs from line {number}, of the same method"
 
 
 def _is_possible(value: float, metric: str) -> bool:
@@ -387,5 +391,5 @@ def _is_possible(value: float, metric: str) -> bool:
 
 
 def _range(metric: str) -> tuple[float, float]:
-  """The least and the largest value that a metric can have."""
+  """The smallest and the largest value that a metric can have."""
   return (1.0, math.inf) if is_perplexity(metric) else (0.0, 1.0)

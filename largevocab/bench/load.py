@@ -1,5 +1,4 @@
-"""How busy other programs keep a machine, before a run whose time is measured, and
-during it."""
+"""Measures how busy other programs keep a machine, before and during a timed run."""
 
 import os
 import pathlib
@@ -9,26 +8,26 @@ import numpy as np
 
 from largevocab.tools.sweeps.records import Record
 
-MOST = 0.5  # busy cores of a machine that counts as idle
+MOST = 0.5  # maximum number of busy cores of a machine that counts as idle
 _STAT = pathlib.Path("/proc/stat")
 
 
 class Others:
-  """Other programs on the cores that this process may use, from now on.
+  """The load of other programs, from now on, on the cores that this process may use.
 
-  Programs that this process starts are its own once they have ended.
+  Programs that this process starts count as its own once they have ended.
   """
 
   def __init__(self):
     self._began = os.times(), _ticks()
 
   def busy(self) -> float | None:
-    """How many cores they have kept busy since, on average.
+    """The average number of cores that other programs have kept busy since the start.
 
       sum over cores of 1 - (time idle or waiting) / time, less the own share
 
-    Unlike the load average this does not count a run that ended before. None: the
-    system has no /proc/stat that counts.
+    Unlike the load average, this does not count a run that ended before. It is None if
+    the system has no /proc/stat with counts.
     """
     (own, before), now, after = self._began, os.times(), _ticks()
     spent = [np.subtract(after[core], before[core]) for core in after if core in before]
@@ -39,7 +38,7 @@ class Others:
     return max(round(float(sum(cores) - own_share), 2), 0.0)
 
   def note(self, state: Record) -> None:
-    """Notes in the state of a machine that they kept it busy, if more than before."""
+    """Adds the load to the state of a machine, if it is higher than before."""
     busy = self.busy()
     if busy is not None:
       state["load"] = max(busy, state.get("load", busy))
@@ -54,12 +53,12 @@ def busy_cores(seconds: float = 1.0) -> float | None:
 
 
 def _ticks() -> dict[int, tuple[int, int]]:
-  """Of each core the ticks that it was idle, and all; none: there is no /proc/stat."""
+  """The idle ticks and all ticks of each core; empty if there is no /proc/stat."""
   found = {}
   for line in _STAT.read_text().splitlines() if _STAT.exists() else ():
     name, *ticks = line.split()
     number = name.removeprefix("cpu")
     if name != number and number.isdecimal() and int(number) in os.sched_getaffinity(0):
-      spent = [int(each) for each in ticks[:8]]  # the fourth and fifth without work
+      spent = [int(each) for each in ticks[:8]]  # the fourth and fifth are without work
       found[int(number)] = sum(spent[3:5]), sum(spent)
   return found

@@ -1,4 +1,4 @@
-"""Runs of the heads of this package, by its own trainer, and the counted baselines."""
+"""Runs heads of this package with its own trainer, and measures counted baselines."""
 
 import contextlib
 import os
@@ -24,24 +24,24 @@ from largevocab.training.workdir import changes_of, has_finished
 
 
 def loaded(exp: Experiment, task: Task) -> tuple[Data, str]:
-  """The data of a task, and their digest.
+  """Loads the data of a task, and computes their digest.
 
   Raises:
-    UserError: they are not those of the task, or too few for its steps.
+    UserError: these are not the data of the task, or they are too few for its steps.
   """
   data = exp.data.load()
   found = digest(data)
   if task.digest not in ("", found):
     raise UserError(
-      f"the data that were read have the digest {found}, and the task's are "
-      f"{task.digest}: get the files anew ({task.data})"
+      f"the data that were read have the digest {found}, but the task's data have "
+      f"{task.digest}: get the files again ({task.data})"
     )
   batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
   steps = exp.train.num_steps(exp.train.steps_per_epoch(batches.steps_per_epoch))
   if steps != task.steps:
     raise UserError(
-      f"the training data last for {steps} steps, and the task has {task.steps}: get "
-      f"the files anew ({task.data})"
+      f"the training data last for {steps} steps, but the task has {task.steps}: get "
+      f"the files again ({task.data})"
     )
   return data, found
 
@@ -49,17 +49,17 @@ def loaded(exp: Experiment, task: Task) -> tuple[Data, str]:
 def prepared(
   task: Task, method: str, seed: int, place: str, chosen: Sequence[str]
 ) -> tuple[Experiment, dict[str, Any]]:
-  """The experiment of a run, and its config; arguments as `run`.
+  """The experiment of a run, and its config; the arguments are as in `run`.
 
   Raises:
-    UserError: names the method, key or place that is wrong.
+    UserError: a method, key or place is wrong; the message names it.
   """
   settings = task.settings(method, seed, place, chosen)
   exp = config.build(settings)
   loss: Any = getattr(exp.head, "loss", None)
   if task.metric == "ppl" and not getattr(loss, "is_normalized", True):
     raise UserError(
-      f"--method={method}: its loss has no probabilities, and the task's metric is "
+      f"--method={method}: its loss has no probabilities, but the task's metric is "
       "the perplexity; choose another method"
     )
   return exp, settings.to_dict()
@@ -75,17 +75,19 @@ def run(
   before: Record,
   load: Callable[[], Record],
 ) -> Record:
-  """Trains, and returns what a line has of it.
+  """Trains a head of this package, and returns the part of a line about the run.
 
   Args:
-    task: what to train on.
+    task: the task to train on.
     method: the output layer, as HEAD/SAMPLER.
-    seed: of the run.
-    place: of the data.
-    chosen: 'KEY=VALUE' of other keys.
-    workdir: of the run, which goes on if it was stopped, and is taken if it has ended.
-    before: what a line has of the checkout before this command.
-    load: measures what else runs on the machine; not called where nothing is trained.
+    seed: the seed of the run.
+    place: the location of the data.
+    chosen: 'KEY=VALUE' for other keys.
+    workdir: the workdir of the run. A run that was stopped continues there, and the
+      result of a run that has ended is used.
+    before: the part of a line about the checkout before this command.
+    load: function that measures what else runs on the machine; it is not called if
+      nothing is trained.
 
   Raises:
     UserError: an error that the user can fix.
@@ -105,7 +107,7 @@ def _train(
     result = train(exp, settings, workdir)
   except Diverged as error:
     return {"diverged": error.step, "peak_mib": peak_mib()}
-  # A run that had ended was perhaps made on another device.
+  # A run that had already ended may have been made on another device.
   meta = read_json(os.path.join(workdir, "meta.json"))
   return {
     **{key: meta[key] for key in MACHINE},
@@ -120,25 +122,27 @@ def _train(
 def _noting(
   workdir: str, settings: dict[str, Any], before: Record, load: Callable[[], Record]
 ) -> Iterator[Record]:
-  """What a line has of the state of checkout and machine: the worst of all commands
-  that trained in this workdir, where it is kept, and the version of the first. At the
-  end of the block it is known what else ran on the machine meanwhile.
+  """The part of a line about the state of checkout and machine.
+
+  It is the worst state over all commands that trained in this workdir, with the version
+  of the first command, and is kept in the workdir. The load of the machine during the
+  run is added at the end of the block.
 
   Args:
-    workdir: of the run, which may go on, or have finished.
-    settings: its config.
-    before, load: as of `run`.
+    workdir: the workdir of the run, which may continue or have finished.
+    settings: the config of the run.
+    before, load: as in `run`.
 
   Raises:
-    UserError: the run has another config, another process trains it, or it has finished
-      and another command trained it.
+    UserError: the run has another config, another process is training it, or it has
+      finished and another command trained it.
   """
   path = os.path.join(workdir, "bench.json")
   kept = read_json(path) if os.path.exists(path) else {}
   if has_finished(workdir):
     if not kept:
       raise UserError(
-        f"{workdir} holds a finished run, of which it is not known whether the "
+        f"{workdir} holds a finished run, but it is not known whether the "
         "machine was idle; choose another --workdir"
       )
     yield kept
@@ -159,7 +163,7 @@ def _noting(
 
 
 def count_baselines(task: Task, place: str) -> Iterator[Record]:
-  """What a line has of each of the models that count, see `largevocab.baselines`."""
+  """The part of a line about each counted model; see `largevocab.baselines`."""
   exp = config.build(task.settings(place=place))
   data, found = loaded(exp, task)
   splits = held_out(exp, data)

@@ -1,8 +1,8 @@
 """The table of the benchmark, made from the lines of all entries.
 
-A row is a method: its runs of all seeds, or a baseline. Rows of a task are in order of
-the median of the metric on test data, the best first. In medians of a metric a run that
-diverged counts as the worst.
+A row is a method, with its runs of all seeds, or a baseline. The rows of a task are in
+order of the median of the metric on test data, the best first. In the median of a
+metric, a run that diverged counts as the worst.
 """
 
 import math
@@ -16,8 +16,8 @@ from largevocab.tools.tables.markdown import NOTHING, of_columns, short, summary
 from largevocab.tools.tables.results_table import Row
 from largevocab.tools.tables.significance import is_better, is_perplexity, of_pairs
 
-WITHIN = 0.05  # of the full softmax's metric on validation data
-FULL = "full"  # the method that says it
+WITHIN = 0.05  # relative distance to the full softmax's metric on validation data
+FULL = "full"  # the method that is the full softmax
 NEVER = "never"
 
 
@@ -75,8 +75,8 @@ def table(rows: Sequence[Record], metric: str) -> str:
 def level(methods: Sequence[Sequence[Record]], metric: str) -> float | None:
   """The value on validation data that counts as within 5 % of the full softmax.
 
-  The full softmax is the method `full` with the best median at the end; None: there is
-  none, or most runs of it diverged.
+  The full softmax is the method `full` with the best median at the end. The value is
+  None if there is no such method, or if most of its runs diverged.
 
   >>> level([[{"method": "full", "valid": 100.0}]], "ppl")
   105.0
@@ -95,8 +95,10 @@ def level(methods: Sequence[Sequence[Record]], metric: str) -> float | None:
 
 
 def seconds_to(row: Record, goal: float, metric: str) -> float:
-  """Seconds of training at the first evaluation from which on all reached a level; inf:
-  the last one did not.
+  """Seconds of training until all further evaluations reach a level.
+
+  This is the time of the first of these evaluations; inf if the last one did not reach
+  the level.
 
   >>> seconds_to({"curve": [[1, 9.0, 10.0], [2, 5.0, 20.0]]}, 5.0, "ppl")
   20.0
@@ -111,8 +113,10 @@ def seconds_to(row: Record, goal: float, metric: str) -> float:
 
 
 def interval(values: Sequence[float], metric: str) -> str:
-  """The 95 % interval of the mean over seeds, by Student's t; of a perplexity, that of
-  its log. '-' for fewer than two, or where one is infinite.
+  """The 95 % interval of the mean over seeds, by Student's t.
+
+  For a perplexity, it is computed from the logarithms. '-' if there are fewer than two
+  values, or if one is infinite.
 
   >>> interval([0.49, 0.5, 0.51], "p@1"), interval([0.5], "p@1")
   ('0.4752 to 0.5248', '-')
@@ -128,7 +132,7 @@ def interval(values: Sequence[float], metric: str) -> str:
 
 
 def _is_timed(members: Sequence[Record]) -> bool:
-  """Whether each run is known to have had its machine for itself.
+  """Whether each run is known to have had its machine to itself.
 
   >>> _is_timed([{"load": 0.1}]), _is_timed([{"load": 0.1}, {}])
   (True, False)
@@ -143,8 +147,9 @@ def _is_full(members: Sequence[Record]) -> bool:
 
 
 def _code(first: Record) -> str:
-  """The packages of a method, as a link to its code if that is elsewhere, and the
-  revision of this repository.
+  """The packages of a method, and the revision of this repository.
+
+  The packages are a link to the code if the code is elsewhere.
 
   >>> _code({"code": "torch 2", "code_url": "https://example.org"}), _code({})
   ('[torch 2](https://example.org)', '-')
@@ -159,7 +164,7 @@ def _code(first: Record) -> str:
 
 
 def _quality(members: Sequence[Record], key: str, metric: str) -> float:
-  """The median of a metric, of which a run that diverged has the worst value."""
+  """The median of a metric, where a run that diverged has the worst value."""
   worst = math.inf if is_better(0.0, 1.0, metric) else -math.inf
   return statistics.median(row.get(key, worst) for row in members)
 

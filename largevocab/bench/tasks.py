@@ -1,8 +1,8 @@
 """The tasks of the benchmark: data, network and training that are the same for all.
 
-An entrant chooses the output layer, its loss, the optimiser and the rates. Everything
-else is the task's. A task with other data, another network, another budget or another
-metric is another task, or another version of the protocol.
+An entrant chooses the output layer, its loss, the optimiser and the rates. The task
+determines everything else. With other data, or another network, budget or metric, it is
+another task or another version of the protocol.
 """
 
 import re
@@ -18,8 +18,8 @@ from largevocab.paths import user_path
 
 PROTOCOL = 1  # a change of a task's data, network, budget or metric increases it
 SEEDS = (0, 1, 2)
-# Keys that any entrant may set; those that an adapter may: also arguments of its
-# function; and those that a head of this package may: also of the output layer and the
+# RATES are the keys that any entrant may set. An adapter may also set arguments of its
+# function. A head of this package may also set keys of the output layer and the
 # optimiser.
 RATES = re.compile(
   r"train\.(lr|schedule|warmup_steps|hold_epochs|decay|end_factor|clip_norm)"
@@ -33,15 +33,16 @@ class Task:
   """Data, network and budget.
 
   Attributes:
-    title: what it is, for tables.
-    config: of the package, as for --config; {} stands for the output layer.
-    steps: of training; a batch each.
-    metric: of result.json, without the split: 'ppl', 'recall@20', 'p@1'.
-    data_key: the key of the config that has the place of the data; '': data are made.
-    data: how to get it.
-    digest: of the data (`largevocab.bench.digest`); '': not known yet, the first
-      results that are submitted say it.
-    fixed: keys of the config with other values than its own.
+    title: title of the task, for tables.
+    config: config of the package, as for --config; {} stands for the output layer.
+    steps: number of training steps, of one batch each.
+    metric: metric in result.json, without the split: 'ppl', 'recall@20', 'p@1'.
+    data_key: key of the config that has the location of the data; '': the data is
+      synthetic.
+    data: how to get the data.
+    digest: digest of the data (`largevocab.bench.digest`); '': not known yet, so that
+      the first submitted results determine it.
+    fixed: keys of the config whose values differ from the config's own.
     is_entered: whether results can be submitted.
   """
 
@@ -66,24 +67,24 @@ class Task:
 
     Args:
       method: the output layer, as HEAD, HEAD/SAMPLER or HEAD/LOSS.
-      seed: of initial values and negatives.
-      place: of the data on this machine.
-      chosen: 'KEY=VALUE' of keys that are not the task's.
+      seed: seed of initial values and negatives.
+      place: location of the data on this machine.
+      chosen: 'KEY=VALUE' for keys that the task does not determine.
 
     Raises:
-      UserError: names the method, key or place that is wrong.
+      UserError: a method, key or place is wrong; the message names it.
     """
     if not is_method(method):
       raise UserError(
-        f"--method={method}: want a path such as sampled/pps, of the heads "
+        f"--method={method}: must be a path such as sampled/pps, of one of the heads "
         f"{listed(config.HEAD_NAMES)}; set the rest by --set KEY=VALUE"
       )
     for word in chosen:
       key, equals, _ = word.partition("=")
       if not equals or not FREE.fullmatch(key):
         raise UserError(
-          f"--set {word}: want KEY=VALUE of head, optimizer or a rate of train; all "
-          "other keys are the task's"
+          f"--set {word}: must be KEY=VALUE of head, optimizer or a rate of train; "
+          "the task sets all other keys"
         )
     values = {
       **{"log.monitor_every_steps": 0, "train.max_steps": self.steps},
@@ -99,13 +100,14 @@ class Task:
 
   def _place(self, place: str) -> dict[str, str]:
     if bool(place) != bool(self.data_key):
-      what = f"missing; {self.data}" if self.data_key else f"{place}: the data are made"
-      raise UserError(f"--data is {what}")
+      if self.data_key:
+        raise UserError(f"--data is missing; {self.data}")
+      raise UserError(f"--data is {place}, but this task makes its data: leave it out")
     return {self.data_key: str(user_path(place, "--data"))} if place else {}
 
 
 def _wikipedia(**fields: Any) -> Task:
-  """A network that a core trains in hours; 5 of 1,000 words for each held-out split."""
+  """A task that one core trains in hours; each held-out split has 5 of 1,000 words."""
   return Task(
     config="enwiki8:{},optimizer=sgd",
     steps=41_900,
@@ -192,7 +194,7 @@ TASKS = {
 
 
 def is_method(text: str) -> bool:
-  """Whether a text is the path of a head, and sets nothing else of a config.
+  """Whether a text is the path of a head, and sets nothing else in a config.
 
   >>> is_method("sampled/pps"), is_method("adam"), is_method("full,adam")
   (True, False, False)
@@ -201,7 +203,7 @@ def is_method(text: str) -> bool:
 
 
 def find(name: str, tasks: Mapping[str, Task] = TASKS) -> Task:
-  """The task of a name; raises a UserError if there is none."""
+  """The task with a given name; raises a UserError if there is none."""
   if name not in tasks:
     raise UserError(f"there is no task {name!r:.99}{nearest(name, tasks)}")
   return tasks[name]

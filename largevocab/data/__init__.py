@@ -1,6 +1,6 @@
-"""Data sets: texts, item histories, and features with labels, as class ids.
+"""Data sets as class ids: texts, item histories, and features with labels.
 
-`DATASETS[name](**settings).load()` returns a `Data`; the settings are plain values.
+`DATASETS[name](**settings).load()` returns a `Data`. The settings are plain values.
 """
 
 from largevocab.data.base import Data, DataSet

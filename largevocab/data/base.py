@@ -1,4 +1,4 @@
-"""The data interface used by the trainer."""
+"""The data interface that the trainer uses."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -9,23 +9,25 @@ from largevocab.labels import Counts
 
 
 class TrainingBatches(Protocol):
-  """Endless batches: pure functions of the step, so that resuming is exact."""
+  """Endless batches as pure functions of the step, so that resuming is exact."""
 
   @property
   def steps_per_epoch(self) -> int: ...
 
   def batch(self, step: int, rows: slice = ALL) -> Batch:
-    """The batch of a global step, or these of its B streams or examples; no others are
-    read."""
+    """The batch of a global step, or only some rows of it.
+
+    Rows are the B streams or examples of a batch. No other rows are read.
+    """
     ...
 
 
 class HeldOutBatches(Protocol):
-  """Batches of a split, with each example's weight counted once."""
+  """Batches of a split in which the weight of each example counts once."""
 
   @property
   def batch_size(self) -> int:
-    """B, the rows of the recurrent state."""
+    """B, the number of rows of the recurrent state."""
     ...
 
   @property
@@ -38,11 +40,11 @@ class HeldOutBatches(Protocol):
   def __iter__(self) -> Iterator[Batch]: ...
 
   def read(self, rows: slice = ALL) -> Iterator[Batch]:
-    """All batches, or these of their B streams or examples; no others are read."""
+    """All batches, or only some of their B streams or examples; no others are read."""
     ...
 
   def one_of_each_shape(self, rows: slice = ALL) -> Iterator[Batch]:
-    """One of these batches for each distinct shape."""
+    """One batch for each distinct shape."""
     ...
 
 
@@ -50,11 +52,11 @@ class DataSet(Protocol):
   """The settings of a data set: a frozen dataclass in `largevocab.data.DATASETS`."""
 
   def load(self) -> "Data":
-    """The data, read or made."""
+    """Reads or makes the data."""
     ...
 
   def tiny(self) -> "DataSet":
-    """A synthetic data set of the same kind that takes no files and no time."""
+    """A synthetic data set of the same kind that needs no files and almost no time."""
     ...
 
 
@@ -73,17 +75,20 @@ class Data(Protocol):
 
   @property
   def num_inputs(self) -> int:
-    """Rows of the table of inputs, indexed by `Batch.x`; 0: x holds the features."""
+    """Number of rows in the table of inputs, indexed by `Batch.x`.
+
+    0 if `Batch.x` itself holds the features.
+    """
     ...
 
   @property
   def inputs_are_classes(self) -> bool:
-    """Whether ids of inputs are class ids, so that one table can serve both."""
+    """Whether input ids are class ids, so that one table can serve both."""
     ...
 
   @property
   def summary(self) -> str:
-    """Description of the amount of data."""
+    """A description of the amount of data."""
     ...
 
   def training_batches(self, batch_size: int, unroll: int) -> TrainingBatches: ...

@@ -1,4 +1,4 @@
-"""Batches of a token stream: pure functions of the step, with lazy reads."""
+"""Batches of a token stream, as pure functions of the step, with lazy reads."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ from largevocab.errors import UserError
 from largevocab.fields import BatchSize, CountOrNone, Unroll, settings
 from largevocab.labels import Targets
 
-ALL = slice(None)  # rows of a batch
+ALL = slice(None)  # all rows of a batch
 
 
 class FeatureBag(NamedTuple):
@@ -30,20 +30,20 @@ class Batch(NamedTuple):
   """Inputs and targets of one step.
 
   Attributes:
-    x: i32[B, T], input ids; ids >= V are missing inputs and look up zeros. For text the
-      token before each target: T consecutive ones of each of B streams. For examples
-      with sparse features a `FeatureBag`. Without a table of inputs f32[B, T, F], dense
-      features.
-    y: the targets. For text example n = b * T + t, and context_N is x flattened; for
-      item histories example n = b, and context_N is the last item; for examples with
-      features context_N is their number in the split. P = 1 unless examples have
+    x: i32[B, T], input ids; ids >= V are missing inputs and look up zeros. For text,
+      the token before each target: T consecutive tokens of each of B streams. For
+      examples with sparse features, a `FeatureBag`. Without a table of inputs,
+      f32[B, T, F], dense features.
+    y: the targets. For text, example n = b * T + t, and context_N is x flattened. For
+      item histories, example n = b, and context_N is the last item. For examples with
+      features, context_N is their number in the split. P = 1 unless examples have
       several labels.
-    start: bool[], True where the recurrent state is reset.
+    start: bool[], True if the recurrent state is reset.
     at: i32[B], the step of the only example in each row of x, for sequences that are
       padded at the end; N = B. None: there is an example at every step, or the network
-      has one output a row.
+      has one output per row.
     seen: i32[N, S], classes that rankings may leave out, padded with V; see
-      `eval.hide_seen`. None: none.
+      `eval.hide_seen`. None: there are no such classes.
   """
 
   x: np.ndarray | FeatureBag
@@ -64,16 +64,16 @@ def _batch(x: np.ndarray, y: np.ndarray, weight: np.ndarray, start: bool) -> Bat
 
 @settings
 class TokenBatches:
-  """Training batches: the text cut into B contiguous streams, T tokens per step.
+  """Training batches: the text is cut into B contiguous streams, T tokens per step.
 
   The global step is the iterator's whole state, so that resuming is exact. At most
   B - 1 tokens at the end of the text and T - 1 at the end of each stream are not read.
 
   Attributes:
-    tokens: i32[tokens], may be memory-mapped: only slices of it are read.
+    tokens: i32[tokens]; may be memory-mapped, since only slices of it are read.
     batch_size: B, the number of streams.
     unroll: T, tokens of each stream per step.
-    first: the input id before the very first token (that of `<eos>`).
+    first: the input id before the very first token (the id of `<eos>`).
 
   Raises:
     UserError: the text is too short for a single batch.
@@ -96,8 +96,8 @@ class TokenBatches:
   def __post_init__(self):
     if not self.steps_per_epoch:
       raise UserError(
-        f"the training text has {len(self.tokens)} tokens, a batch takes batch_size *"
-        f" unroll = {self.batch_size} * {self.unroll}: reduce one of the two"
+        f"the training text has {len(self.tokens)} tokens, but a batch takes "
+        f"batch_size * unroll = {self.batch_size} * {self.unroll}: reduce one of these"
       )
 
   @property
@@ -105,7 +105,7 @@ class TokenBatches:
     return len(self.tokens) // self.batch_size // self.unroll
 
   def batch(self, step: int, rows: slice = ALL) -> Batch:
-    """The batch of a global step, or these streams; epochs repeat without end."""
+    """The batch of a global step, or some streams of it; epochs repeat without end."""
     length = len(self.tokens) // self.batch_size
     text = np.asarray(self.tokens)[: self.batch_size * length]
     streams = text.reshape(self.batch_size, length)
@@ -121,18 +121,18 @@ class TokenBatches:
 
 
 class TextSize(NamedTuple):
-  """The size of a text before it was cut into subwords, to compare vocabularies by.
+  """The size of a text before it was cut into subwords, to compare vocabularies.
 
   Attributes:
-    words: number of words between blanks, and of ends of lines.
-    bytes: of UTF-8, with one for each end of a line.
+    words: number of words between blanks, plus one for each end of a line.
+    bytes: number of bytes in UTF-8, with one for each end of a line.
   """
 
   words: int
   bytes: int
 
   def per_unit(self, nll: float) -> dict[str, float]:
-    """Metrics that do not depend on the tokens, from the sum of nll over all of them.
+    """Metrics that do not depend on the tokens, from the sum of nll over all tokens.
 
       word_ppl = exp(nll / words);  bits_per_byte = nll / (bytes log 2)
 
@@ -150,8 +150,8 @@ class EvaluationBatches:
   """Every token exactly once, in ceil(len / B) steps of B streams, T at a time.
 
   Padding of the last streams has weight 0 and the valid id `first`. Only the first
-  batch resets the recurrent state. `size` is that of the text, where tokens are
-  subwords; the other attributes are as in `TokenBatches`.
+  batch resets the recurrent state. If tokens are subwords, `size` is the size of the
+  text. The other attributes are as in `TokenBatches`.
 
   >>> batches = EvaluationBatches(np.arange(5), batch_size=2, unroll=2, first=9)
   >>> [batch.x.tolist() for batch in batches]
@@ -168,7 +168,7 @@ class EvaluationBatches:
 
   def __post_init__(self):
     if not len(self.tokens):
-      raise UserError("the text to evaluate has no tokens: give one that has")
+      raise UserError("the evaluation text has no tokens: give a text that has some")
 
   @property
   def num_examples(self) -> int:
@@ -185,7 +185,7 @@ class EvaluationBatches:
     return self.read()
 
   def read(self, rows: slice = ALL) -> Iterator[Batch]:
-    """All batches, or these of their streams."""
+    """All batches, or only some of their streams."""
     tokens = np.asarray(self.tokens)
     starts = np.arange(self.batch_size)[rows, None] * self._stream_length
     for step in range(len(self)):
@@ -200,5 +200,5 @@ class EvaluationBatches:
       yield _batch(x, y, real, start=step == 0)
 
   def one_of_each_shape(self, rows: slice = ALL) -> Iterator[Batch]:
-    """The first batch: all have its shape."""
+    """The first batch, whose shape all batches have."""
     return itertools.islice(self.read(rows), 1)

@@ -1,4 +1,4 @@
-"""A cache of directories: keyed by content, written atomically, and verified on use."""
+"""A cache of directories, keyed by content, written atomically, and verified on use."""
 
 import fcntl
 import hashlib
@@ -22,7 +22,7 @@ from largevocab.paths import user_path
 _LOG = logging.getLogger("largevocab")
 _DEFAULT = "~/.cache/largevocab"
 _CHECKSUMS = "checksums.json"  # in each directory: size and digest of each file
-_MEMO = "digests.json"  # next to them: digests of files read before
+_MEMO = "digests.json"  # next to the directories: digests of files read before
 _HASH = "blake2b"
 
 _KNOWN = {"largevocab", *sys.stdlib_module_names}
@@ -33,7 +33,7 @@ Memo = dict[str, Any]
 def cache_root(cache_dir: str = "") -> Path:
   """`cache_dir`, or else $LARGEVOCAB_CACHE, or else ~/.cache/largevocab.
 
-  Without a home directory, a directory for temporary files is used, and this is logged.
+  Without a home directory, a directory for temporary files is used, which is logged.
 
   Raises:
     UserError: the home directory that the path starts with does not exist.
@@ -47,14 +47,15 @@ def cache_root(cache_dir: str = "") -> Path:
 
 
 def cached(root: Path, name: str, build: Callable[[Path], None]) -> Path:
-  """The directory `name` under `root`; `build` fills it if it does not exist.
+  """The directory `name` under `root`, which `build` fills if it does not exist.
 
-  It is built under another name, synced and renamed when complete, so an interrupted
-  build, or one without disk space, never leaves a valid-looking directory; its remains
-  are removed by the next build. Of concurrent processes one builds and the others wait.
-  A directory with changed files is rebuilt, and this is logged.
+  The directory is built under another name, and synced and renamed when it is complete.
+  An interrupted build, or one that runs out of disk space, therefore never leaves a
+  directory that looks valid. The next build removes its remains. If several processes
+  run at the same time, one builds and the others wait. A directory with changed files
+  is rebuilt, and this is logged.
 
-  Cost: a file is read for verification if its size, time of modification or inode have
+  Cost: a file is read for verification if its size, time of modification or inode has
   changed since the last time.
 
   Raises:
@@ -73,7 +74,7 @@ def cached(root: Path, name: str, build: Callable[[Path], None]) -> Path:
         for remains in root.glob(f"{name}.partial*"):
           shutil.rmtree(remains, ignore_errors=True)
       if fault:
-        _LOG.warning("%s is damaged (%s); it is made anew", final, fault)
+        _LOG.warning("%s is damaged (%s) and is made again", final, fault)
       partial = root / f"{name}.partial-{secrets.token_hex(8)}"
       partial.mkdir()
       try:
@@ -99,8 +100,8 @@ def cached(root: Path, name: str, build: Callable[[Path], None]) -> Path:
 def content_key(root: Path, files: Iterable[Path], options: object) -> str:
   """A short hash of the content of files, in order, and of options (JSON values).
 
-  Digests of files are kept under `root`, by path, size, time of modification and inode,
-  so that a large file is read only once.
+  Digests of files are kept under `root`, keyed by path, size, time of modification and
+  inode, so that a large file is read only once.
 
   Raises:
     UserError: a file is missing or cannot be read.
@@ -112,11 +113,12 @@ def content_key(root: Path, files: Iterable[Path], options: object) -> str:
 
 
 def class_key(cls: type) -> str | list[str]:
-  """What a key has of a class of data, as a JSON value.
+  """The part of a key that identifies a class of data, as a JSON value.
 
-  Of a class of this package it is the name, since `_FORMAT` stands for its code. Of
-  others it is also the module, and the source of the class and of its bases outside
-  this package, as far as it is known: not of classes in a config file or a notebook.
+  For a class of this package, this is the name, since `_FORMAT` stands for its code.
+  For other classes, it also has the module, and the source of the class and of its
+  bases outside this package. The source is left out if it is not known, as for classes
+  in a config file or a notebook.
   """
   if _package(cls) == "largevocab":
     return cls.__name__
@@ -148,8 +150,8 @@ def _temporary_root() -> Path:
       "LARGEVOCAB_CACHE to a directory for encoded data"
     )
   _LOG.warning(
-    "this user has no home directory: encoded data is kept in %s, or where "
-    "LARGEVOCAB_CACHE says",
+    "this user has no home directory: encoded data is kept in %s; set "
+    "LARGEVOCAB_CACHE to keep it elsewhere",
     root,
   )
   return root
@@ -157,15 +159,17 @@ def _temporary_root() -> Path:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-  """Whether the lock was acquired, as some file systems have no locks."""
+  """Acquires a lock; yields False if the file system has no locks."""
   flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
   with open(os.open(path, flags, 0o666), "wb") as file:
     yield lock(file, fcntl.LOCK_EX)
 
 
 def _files(directory: Path) -> dict[str, Path]:
-  """The files in a directory and below, by name, without the checksums and without
-  hidden ones, which file systems and desktops leave."""
+  """The files in a directory and below, by name, without the file of checksums.
+
+  Hidden files, which file systems and desktops leave, are left out, too.
+  """
   paths = sorted(path for path in directory.rglob("[!.]*") if path.is_file())
   names = {str(path.relative_to(directory)): path for path in paths}
   return {name: path for name, path in names.items() if name != _CHECKSUMS}
@@ -185,20 +189,20 @@ def _seal(directory: Path) -> dict[str, str]:
 
 
 def _replace(partial: Path, final: Path, is_damaged: bool) -> None:
-  """Moves a finished build to its final name, where at most a damaged one exists."""
+  """Moves a finished build to its final name, which at most a damaged one has."""
   old = partial.with_name(f"{partial.name}-old")
   if is_damaged and final.is_dir():
     final.rename(old)
   try:
     partial.rename(final)
   except OSError:
-    if not final.is_dir():  # else another process, without a lock, was first
+    if not final.is_dir():  # otherwise another process, without a lock, was first
       raise
   shutil.rmtree(old, ignore_errors=True)
 
 
 def _fault(directory: Path, root: Path) -> str:
-  """Description of how the files differ from those built; empty if they do not."""
+  """Describes how the files differ from those that were built; empty if they do not."""
   try:
     checksums = json.loads((directory / _CHECKSUMS).read_text("utf-8"))
     expected = {str(name): (size, digest) for name, (size, digest) in checksums.items()}
@@ -208,16 +212,16 @@ def _fault(directory: Path, root: Path) -> str:
     return f"{_CHECKSUMS} cannot be read"
   there = _files(directory)
   for name in there.keys() - expected:
-    return f"{_CHECKSUMS} has no {name}"
+    return f"{_CHECKSUMS} does not list {name}"
   with _memo(root) as memo:
     for name, (size, digest) in expected.items():
       if name not in there:
         return f"{name} is missing"
       path = there[name]
       if path.stat().st_size != size:
-        return f"{name} has another size"
+        return f"{name} has a different size"
       if digest != _digest(path, memo) and digest != _digest(path, memo, afresh=True):
-        return f"{name} has another content"
+        return f"{name} has different content"
   return ""
 
 
@@ -225,7 +229,7 @@ def _fault(directory: Path, root: Path) -> str:
 def _memo(root: Path) -> Iterator[Memo]:
   """Known digests of files, with the paths and stats they hold for; saved if changed.
 
-  Errors of writing are ignored here: an unwritable cache is reported by `cached`.
+  Errors in writing are ignored here, since `cached` reports an unwritable cache.
   """
   path = root / _MEMO
   try:
@@ -248,7 +252,7 @@ def _identity(path: Path) -> list[int]:
 
 
 def _digest(path: Path, memo: Memo, afresh: bool = False) -> str:
-  """The digest of a file, read only if it is not known or the file has changed."""
+  """The digest of a file, which is read only if it is new or has changed."""
   name, identity = str(path.resolve()), _identity(path)
   match memo.get(name):
     case [known, str(digest)] if known == identity and not afresh:

@@ -1,4 +1,4 @@
-"""Names of the classes, in order of decreasing count."""
+"""The names of the classes, in order of decreasing count."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from largevocab.errors import UserError
 
 @dataclass(frozen=True)
 class Classes:
-  """Words, or other names, by decreasing count: the index of a name is its class id.
+  """Words or other names by decreasing count; the index of a name is its class id.
 
   Attributes:
     words: the name of each class, without blanks.
@@ -27,11 +27,11 @@ class Classes:
     return len(self.words)
 
   def decode(self, ids: Iterable[int]) -> list[str]:
-    """Words of ids."""
+    """The names of class ids."""
     return [self.words[id] for id in ids]
 
   def check_words(self) -> None:
-    """Checks that each name is one word, as files of classes need.
+    """Checks that each name is one word, as files of classes require.
 
     Raises:
       UserError: a name is empty or has blanks.
@@ -39,12 +39,12 @@ class Classes:
     for word in self.words:
       if word.split() != [word]:
         raise UserError(
-          f"{word[:40]!r} cannot be a class: give names without blanks that are not "
-          "empty"
+          f"{word[:40]!r} cannot be a class: give names that are not empty and have "
+          "no blanks"
         )
 
   def save(self, path: Path) -> None:
-    """Writes lines of `word <tab> count`, the word of class 0 first."""
+    """Writes a line `word <tab> count` for each class, starting with class 0."""
     with replacing(path) as file:
       for word, count in zip(self.words, self.counts_V.tolist(), strict=True):
         file.write(f"{word}\t{count}\n".encode())
@@ -53,7 +53,8 @@ class Classes:
     """Checks that a file written by `save`, if there is one, has these classes.
 
     Raises:
-      UserError: it has others, or other counts; names the first line that differs.
+      UserError: the classes or their counts differ; the message names the first line
+        that differs.
     """
     if not path.exists():
       return
@@ -68,8 +69,8 @@ class Classes:
   @staticmethod
   def _others(path: Path, saved: str, now: str) -> UserError:
     return UserError(
-      f"{path} has {saved}, and the data now {now}: these are not the data of the run; "
-      "restore those, or choose another --workdir"
+      f"{path} has {saved}, but the data now has {now}: these are not the data of the "
+      "run; restore the data of the run, or choose another --workdir"
     )
 
   @classmethod

@@ -1,4 +1,4 @@
-"""Digests of loaded data, by which other data are told from the same."""
+"""Digests of loaded data, which tell whether two loaded data sets are the same."""
 
 import dataclasses
 import hashlib
@@ -9,10 +9,10 @@ import numpy as np
 
 
 def digests(data: Any) -> dict[str, str]:
-  """A digest of each array of loaded data, or tuple of arrays, by the field's name.
+  """A digest of each array or tuple of arrays in loaded data, by the field's name.
 
-  It depends on the values alone, wherever they were read from. Data that are no
-  dataclass have none.
+  A digest depends only on the values, not on where they were read from. Data that are
+  not a dataclass have no digests.
 
   Cost: reads the arrays once.
 

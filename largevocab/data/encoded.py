@@ -1,4 +1,4 @@
-"""A directory of encoded data: an array per split, the classes, and a summary."""
+"""Directories of encoded data: an array per split, the classes, and a summary."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ C = TypeVar("C", bound=Classes)
 
 
 def write_summary(directory: Path, classes: Classes, lengths: dict[str, int]) -> None:
-  """Writes the summary that `open_encoded` validates the files of `directory` with."""
+  """Writes the summary that `open_encoded` uses to validate the files."""
   summary = {"vocabulary": len(classes), "tokens": lengths}
   (directory / "corpus.json").write_text(json.dumps(summary, indent=1) + "\n")
 
@@ -22,17 +22,18 @@ def write_summary(directory: Path, classes: Classes, lengths: dict[str, int]) ->
 def open_encoded(
   directory: Path, kind: type[C], padding: bool = False
 ) -> tuple[C, dict[str, np.ndarray]]:
-  """The classes, and i32[n] or i32[n, K] for each split, memory-mapped.
+  """Opens the classes, and i32[n] or i32[n, K] for each split, memory-mapped.
 
   All ids are read once for validation.
 
   Args:
-    directory: has `{train,valid,test}.npy`, `vocabulary.txt` and the summary.
+    directory: a directory with `{train,valid,test}.npy`, `vocabulary.txt` and the
+      summary.
     kind: type of the classes.
-    padding: whether V, the number of classes, is a valid id as well.
+    padding: whether V, the number of classes, is a valid id, too.
 
   Raises:
-    UserError: a file is missing, cut short or of another kind.
+    UserError: a file is missing, truncated or of another kind.
   """
   try:
     summary = json.loads((directory / "corpus.json").read_text())
@@ -50,7 +51,7 @@ def open_encoded(
   except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
     raise damaged(directory, str(error)) from error
   if not sound:
-    raise damaged(directory, "sizes or class ids are not those written")
+    raise damaged(directory, "sizes or class ids differ from those written")
   return classes, splits
 
 
@@ -59,5 +60,5 @@ def damaged(directory: Path, reason: str) -> UserError:
   reason = " ".join(reason.split())
   return UserError(
     f"the encoded corpus in {directory} is damaged ({reason}): delete that directory,"
-    " it will be made again"
+    " and it will be made again"
   )

@@ -13,12 +13,12 @@ from largevocab.fields import BatchSize, Seed, settings
 
 
 class Examples(Protocol):
-  """Indexable examples of any kind."""
+  """Examples of any kind, accessed by number."""
 
   def __len__(self) -> int: ...
 
   def batch(self, at_B: np.ndarray, weight_B: np.ndarray) -> Batch:
-    """The examples of these numbers, with these weights."""
+    """The examples with the numbers `at_B`, with the weights `weight_B`."""
     ...
 
 
@@ -27,13 +27,13 @@ class ShuffledExamples:
   """Training batches: all examples, shuffled anew each epoch.
 
   The order is a function of seed and epoch, so that the global step is the iterator's
-  whole state. Up to B - 1 examples at the end of an epoch, different ones each time,
-  are not read.
+  whole state. Up to B - 1 examples at the end of an epoch are not read; they are
+  different ones each time.
 
   Attributes:
-    examples: may be memory-mapped: only those of a batch are read.
+    examples: the examples, which may be memory-mapped; only those of a batch are read.
     batch_size: B.
-    seed: of the orders.
+    seed: seed of the orders.
 
   Raises:
     UserError: there are too few examples for a single batch.
@@ -55,7 +55,7 @@ class ShuffledExamples:
   def __post_init__(self):
     if not self.steps_per_epoch:
       raise UserError(
-        f"there are {len(self.examples)} training examples, a batch takes "
+        f"there are {len(self.examples)} training examples, but a batch takes "
         f"{self.batch_size}: reduce train.batch_size"
       )
 
@@ -64,7 +64,7 @@ class ShuffledExamples:
     return len(self.examples) // self.batch_size
 
   def batch(self, step: int, rows: slice = ALL) -> Batch:
-    """The batch of a global step, or these examples; epochs repeat without end."""
+    """The batch of a global step, or some rows of it; epochs repeat without end."""
     epoch, t = divmod(int(step), self.steps_per_epoch)
     order = _order(self.seed, epoch, len(self.examples))
     chosen = order[t * self.batch_size : (t + 1) * self.batch_size][rows]
@@ -84,7 +84,7 @@ class HeldOutExamples:
   The last batch is padded with the last example, at weight 0.
 
   Attributes:
-    examples: at least one.
+    examples: the examples, at least one.
     batch_size: B.
 
   >>> from largevocab.data.items.next_item import ItemRows
@@ -109,14 +109,14 @@ class HeldOutExamples:
     return self.read()
 
   def read(self, rows: slice = ALL) -> Iterator[Batch]:
-    """All batches, or these of their examples."""
+    """All batches, or only some of their rows."""
     size = len(self.examples)
     for step in range(len(self)):
       at_B = np.arange(step * self.batch_size, (step + 1) * self.batch_size)[rows]
       yield self.examples.batch(np.minimum(at_B, size - 1), at_B < size)
 
   def one_of_each_shape(self, rows: slice = ALL) -> Iterator[Batch]:
-    """The first batch: all have its shape."""
+    """The first batch, whose shape all batches have."""
     return itertools.islice(self.read(rows), 1)
 
 
@@ -124,6 +124,6 @@ def check_unroll(unroll: int) -> None:
   """Raises a UserError unless there is a single time step."""
   if unroll != 1:
     raise UserError(
-      f"unroll is {unroll}, and the examples of this data stand alone: set "
+      f"unroll is {unroll}, but the examples of this data are not sequences: set "
       "train.unroll and eval.unroll to 1"
     )

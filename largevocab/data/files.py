@@ -1,4 +1,4 @@
-"""Files given by a setting, plain or compressed."""
+"""Finds files that a setting gives, plain or compressed."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -32,11 +32,11 @@ def find_files(pattern: str, setting: str, within: Path | None = None) -> list[P
 
   Args:
     pattern: the path or pattern.
-    setting: that gave it.
-    within: the directory that it is relative to, whose name is no pattern.
+    setting: the setting that gave it.
+    within: the directory that `pattern` is relative to; its name is not a pattern.
 
   Raises:
-    UserError: there are none.
+    UserError: no file matches.
   """
   if not pattern:
     raise UserError(f"{setting} is empty: set it to a file or a glob pattern")
@@ -50,9 +50,11 @@ def find_files(pattern: str, setting: str, within: Path | None = None) -> list[P
     found = [place] if place.is_file() else sorted(glob(whole, recursive=True))
     files = [Path(name) for name in found if Path(name).is_file()]
   if not files and place.is_dir():
-    raise UserError(f"{setting}: {shown} is a directory: name its files, as {shown}/*")
+    raise UserError(
+      f"{setting}: {shown} is a directory: name its files, as in {shown}/*"
+    )
   if not files and place.exists():
-    raise UserError(f"{setting}: {shown} is no file on disk: copy it to one")
+    raise UserError(f"{setting}: {shown} is not a regular file: copy it to one")
   if not files:
     raise UserError(f"{setting}: no file {shown}: give a file or a glob pattern")
   return files
@@ -60,11 +62,11 @@ def find_files(pattern: str, setting: str, within: Path | None = None) -> list[P
 
 @contextmanager
 def _naming_setting(setting: str, text: str) -> Iterator[None]:
-  """Turns errors of the operating system about a path into ones that name it."""
+  """Turns operating-system errors about a path into errors that name the setting."""
   try:
     yield
   except OSError as error:
-    what_to_do = remedy(error.errno, "give another")
+    what_to_do = remedy(error.errno, "give another path")
     raise UserError(
       f"{setting}: {text:.80} cannot be looked up ({error.strerror}); {what_to_do}"
     ) from error
@@ -72,8 +74,9 @@ def _naming_setting(setting: str, text: str) -> Iterator[None]:
 
 @contextmanager
 def naming(files: Sequence[Path]) -> Iterator[None]:
-  """Adds the names of the files to errors about their content, unless the message has
-  them already or starts with the setting to fix.
+  """Adds the names of files to errors about their content.
+
+  Messages that have the names already, or start with the setting to fix, are unchanged.
 
   >>> with naming([Path("a.txt")]):
   ...   raise UserError("there are 0 items: give at least 2")

@@ -1,4 +1,4 @@
-"""Lines of text files, plain or compressed, with precise errors."""
+"""Reads lines of text files, plain or compressed, with precise errors."""
 
 import codecs
 import gzip
@@ -14,7 +14,7 @@ from largevocab.errors import UserError, remedy
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 SUFFIXES = ("", *_OPENERS, *map(str.upper, _OPENERS))
-# UTF-32 first: its mark begins with that of UTF-16.
+# UTF-32 comes first, since its mark begins with the mark of UTF-16.
 _MARKS = {
   codecs.BOM_UTF32_LE: "UTF-32",
   codecs.BOM_UTF32_BE: "UTF-32",
@@ -22,11 +22,11 @@ _MARKS = {
   codecs.BOM_UTF16_BE: "UTF-16",
 }
 _CHUNK = 1 << 20
-_LONGEST = 1 << 24  # most bytes of a line, or of a word
+_LONGEST = 1 << 24  # maximum length of a line, or of a word, in bytes
 
 
 def marked_encoding(head: bytes) -> str:
-  """The encoding, other than UTF-8, that a text begins with the mark of; or ''.
+  """The encoding other than UTF-8 with whose mark a text begins; '' if there is none.
 
   >>> marked_encoding("a".encode("utf-16")), marked_encoding(b"a")
   ('UTF-16', '')
@@ -39,8 +39,8 @@ def read_lines(path: Path) -> Iterator[str]:
 
   Raises:
     UserError: the file is missing, truncated, damaged, binary or not UTF-8, its lines
-      end in CR alone, or a line is longer than 16 MiB, as compressed files may expand
-      to any size.
+      end in CR alone, or a line is longer than 16 MiB. Lines are limited because
+      compressed files may expand to any size.
   """
   with _open(path) as file:
     for number in itertools.count(1):
@@ -50,7 +50,8 @@ def read_lines(path: Path) -> Iterator[str]:
       is_only = number == 1 and not line.endswith(b"\n")
       if is_only and b"\r" in line.rstrip(b"\r"):
         raise UserError(
-          f"{path} ends its lines in CR alone; end them in LF, as with tr '\\r' '\\n'"
+          f"{path} ends its lines in CR alone; convert them to LF, as with "
+          "tr '\\r' '\\n'"
         )
       if len(line) > _LONGEST:
         raise UserError(
@@ -64,7 +65,7 @@ def read_chunks(path: Path) -> Iterator[str]:
   """A file in pieces that end between words; for text without line ends.
 
   Raises:
-    UserError: as in `read_lines`, with the limit for words in place of lines.
+    UserError: as in `read_lines`, but with the limit on words instead of lines.
   """
   with _open(path) as file:
     rest, number = b"", 1
@@ -92,7 +93,7 @@ def _open(path: Path) -> Iterator[IO[bytes]]:
     raise UserError(f"{path} is cut short: copy or download it again") from error
   except (lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
     raise UserError(
-      f"{path} is not a sound {path.suffix} file ({error}): copy or download it again"
+      f"{path} is not a valid {path.suffix} file ({error}): copy or download it again"
     ) from error
   except OSError as error:
     raise UserError(
@@ -106,7 +107,7 @@ def _decode(line: bytes, path: Path, number: int) -> str:
     line = line.removeprefix(codecs.BOM_UTF8)
     if kind := marked_encoding(line):
       raise UserError(
-        f"{path} is in {kind}; make it UTF-8, as with iconv -f {kind} -t UTF-8"
+        f"{path} is in {kind}; convert it to UTF-8, as with iconv -f {kind} -t UTF-8"
       )
   try:
     if b"\0" not in line:

@@ -1,7 +1,7 @@
-"""Public data sets: addresses, licences, sizes and checksums.
+"""Lists public data sets, with addresses, licences, sizes and checksums.
 
-`python -m largevocab.tools.fetch` reads this table. Where a size or a checksum is
-stated, `Source.stated_by` says by whom; other checksums are recorded at the first
+`python -m largevocab.tools.fetch` reads this table. If a size or a checksum is given,
+`Source.stated_by` says who states it. Other checksums are recorded at the first
 download.
 """
 
@@ -14,13 +14,15 @@ class File:
   """A file of a data set.
 
   Attributes:
-    name: its name in the directory of the data.
-    url: its address; empty: none that a program can use, see `Source.by_hand`.
-    size: bytes; 0: not known.
-    sha256: its checksum; empty: not known.
-    members: of an archive: patterns of the members to unpack, and the name of the one
-      that matches in the directory; an empty name: all that match, named as in the
-      archive. A file without members is used as it is.
+    name: name of the file in the data directory.
+    url: address of the file; empty: there is none that a program can use, see
+      `Source.by_hand`.
+    size: size in bytes; 0: not known.
+    sha256: checksum of the file; empty: not known.
+    members: for an archive, patterns of the members to unpack, and for each pattern the
+      name that the single matching member gets in the directory. If this name is empty,
+      all members that match are unpacked, named as in the archive. A file without
+      members is used as it is.
   """
 
   name: str
@@ -32,16 +34,16 @@ class File:
 
 @dataclass(frozen=True)
 class Source:
-  """A data set, as its publishers have it.
+  """A data set as its publishers provide it.
 
   Attributes:
     licence: terms of use, as far as the publishers state them.
-    files: what it consists of.
-    flags: of `largevocab.main`, to train on it; {dir} is the directory.
-    splits: files to write: of a file with all documents, those whose numbers another
-      file has.
+    files: the files of the data set.
+    flags: flags of `largevocab.main` that train on the data; {dir} is the directory.
+    splits: files to write, each with some of the documents of a file with all
+      documents; another file lists their numbers.
     by_hand: where a person gets the files that have no address.
-    stated_by: where sizes and checksums are from.
+    stated_by: where sizes and checksums come from.
   """
 
   licence: str
@@ -61,7 +63,7 @@ _LIGHTGCN = (
 _LM1B = "1-billion-word-language-modeling-benchmark-r13output"
 _XMLC = "http://manikvarma.org/downloads/XC/XMLRepository.html"
 _RESEARCH = "none is stated; published for research"
-# Release 7 has these languages, each in a file of sentences with their English.
+# Release 7 has these languages, each in a file of sentences and their English versions.
 _LANGUAGES = (
   *("bg", "cs", "da", "de", "el", "es", "et", "fi", "fr", "hu"),
   *("it", "lt", "lv", "nl", "pl", "pt", "ro", "sk", "sl", "sv"),
@@ -102,7 +104,7 @@ def _xmlc(title: str, data: str) -> Source:
 
 
 def _xmlc_with_splits(title: str) -> Source:
-  """A set of the Extreme Classification Repository in one file; its first split."""
+  """A set of the Extreme Classification Repository in one file, and its first split."""
   data = title.lower()
   all_of_it = f"{data}_data.txt"
   numbers = {"train": f"{data}_trSplit.txt", "test": f"{data}_tstSplit.txt"}

@@ -1,4 +1,4 @@
-"""Records of tensorflow-datasets prepared as array_record, without TensorFlow."""
+"""Reads array_record data sets of tensorflow-datasets, without TensorFlow."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,23 +6,24 @@ from pathlib import Path
 from largevocab.errors import UserError
 from largevocab.paths import user_path
 
-_RECORDS = 1024  # read at a time
+_RECORDS = 1024  # number of records read at a time
 
 
 def open_builder(dataset: str, data_dir: str):
-  """The builder of a prepared data set.
+  """Opens the builder of a prepared data set.
 
   Args:
-    dataset: its name, for example `lm1b` or `para_crawl/enfr`.
-    data_dir: where it was prepared; empty: ~/tensorflow_datasets.
+    dataset: name of the data set, for example `lm1b` or `para_crawl/enfr`.
+    data_dir: where the data set was prepared; empty: ~/tensorflow_datasets.
 
   Raises:
-    UserError: it has no name, does not exist, or tensorflow-datasets is not installed.
+    UserError: the name is empty, the data set does not exist, or tensorflow-datasets is
+      not installed.
   """
   directory = str(user_path(data_dir, "data.data_dir")) if data_dir else None
   if not dataset:
     raise UserError(
-      "data.dataset is empty: set it to the name of a prepared data set, as lm1b"
+      "data.dataset is empty: set it to the name of a prepared data set, such as lm1b"
     )
   try:
     import tensorflow_datasets as tfds
@@ -59,7 +60,7 @@ def records(builder, split: str, data_dir: str) -> Iterator[dict]:
   """The records of a split, in order.
 
   Raises:
-    UserError: they are in a format that needs TensorFlow.
+    UserError: the records are in a format that needs TensorFlow.
   """
   try:
     source = builder.as_data_source(split)

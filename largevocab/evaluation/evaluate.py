@@ -1,4 +1,4 @@
-"""Exact metrics of a state on held-out data."""
+"""Computes exact metrics of a state on held-out data."""
 
 import logging
 import math
@@ -29,7 +29,7 @@ from largevocab.training.state import State, restore
 
 _LOG = logging.getLogger("largevocab")
 _SECONDS = 10.0  # between progress lines of a long evaluation
-_WITH_ERROR = ("p@", "recall@", "hr@")  # and 'nll'
+_WITH_ERROR = ("p@", "recall@", "hr@")  # metrics with a standard error, besides 'nll'
 
 
 class Stopped(Exception):
@@ -39,18 +39,22 @@ class Stopped(Exception):
 class Evaluate:
   """Exact metrics of a state on batches: weighted means of the head's metrics.
 
-  If the head gives 'nll' (nats per example), 'ppl' = exp(nll) is added, which stays
-  below 1e305 whatever the nll is; for a text in subwords also 'word_ppl' and
-  'bits_per_byte', see `TextSize`; for metrics that are no losses, as 'log_z', the
-  standard deviation over examples; with `eval.ranking_k`, 'recall@k' and 'mrr@k', with
-  `eval.hit_k`, 'hr@k' and 'ndcg@k', with `eval.precision_k` label metrics, see
-  `retrieval`. Means are over examples that have a
-  label, unless `eval.unlabelled` is 'count'. 'nll_se', 'p@k_se', 'recall@k_se' and
-  'hr@k_se' are the standard errors of their means.
+  Further metrics are added to those of the head:
+
+  - If the head gives 'nll' (nats per example), 'ppl' = exp(nll), which stays below
+    1e305 for any nll. For a text in subwords, also 'word_ppl' and 'bits_per_byte'; see
+    `TextSize`.
+  - For metrics that are not losses, such as 'log_z', the standard deviation over
+    examples.
+  - With `eval.ranking_k`, 'recall@k' and 'mrr@k'. With `eval.hit_k`, 'hr@k' and
+    'ndcg@k'. With `eval.precision_k`, label metrics; see `retrieval`.
+
+  Means are over examples that have a label, unless `eval.unlabelled` is 'count'.
+  'nll_se', 'p@k_se', 'recall@k_se' and 'hr@k_se' are the standard errors of the means.
 
   Args:
     exp: the experiment.
-    counts: of the training data.
+    counts: class counts of the training data.
   """
 
   def __init__(self, exp: Experiment, counts: Counts):
@@ -78,7 +82,7 @@ class Evaluate:
     batches: HeldOutBatches,
     stopped: Callable[[], Any] = lambda: False,
   ) -> dict[str, float]:
-    """The metrics; calls `stopped` before each batch.
+    """Computes the metrics; calls `stopped` before each batch.
 
     Raises:
       Stopped: `stopped` returned True.
@@ -103,7 +107,7 @@ class Evaluate:
     return finished(self._exp, seen, batches)
 
   def try_out(self, state: State, batches: HeldOutBatches) -> None:
-    """Evaluates a batch of each shape, and so compiles everything for `__call__`.
+    """Evaluates a batch of each shape, which compiles everything for `__call__`.
 
     Raises:
       UserError: a batch is too large.
@@ -118,15 +122,17 @@ class Evaluate:
 
 
 def num_ranked(exp: Experiment, batch: Batch, num_classes: int) -> int:
-  """Number of best classes that the metrics of a batch need, with those that are left
-  out of rankings; 0: none."""
+  """Number of best classes that the metrics of a batch need; 0 if they need none.
+
+  The number includes the classes that rankings leave out.
+  """
   hidden = _hidden(exp, batch)
   more = 0 if hidden is None else hidden.shape[1]
   return exp.eval.top and min(exp.eval.top + more, num_classes)
 
 
 def propensity_weights(exp: Experiment, counts: Counts) -> jax.Array | None:
-  """What a hit of each class is worth in `psp@k`, f32[V]; None if no metric asks."""
+  """Weight of a hit of each class in `psp@k`, f32[V]; None if no metric needs it."""
   if not exp.eval.precision_k:
     return None
   a, b = exp.eval.propensity_a, exp.eval.propensity_b
@@ -145,7 +151,7 @@ def retrieved(
   Args:
     exp: the experiment.
     best_NK: i32[N, K], K = `num_ranked`, best first.
-    batch: has the true classes, and those to leave out.
+    batch: gives the true classes, and the classes to leave out.
     num_classes: V.
     inverse_propensity_V: see `propensity_weights`.
   """
@@ -159,22 +165,22 @@ def retrieved(
 
 
 def _hidden(exp: Experiment, batch: Batch) -> np.ndarray | None:
-  """The classes to leave out of rankings, i32[N, S]; None: none."""
+  """The classes to leave out of rankings, i32[N, S]; None if there are none."""
   return batch.seen if exp.eval.hide_seen else None
 
 
 def finished(
   exp: Experiment, seen: Moments, batches: HeldOutBatches
 ) -> dict[str, float]:
-  """Final metrics from the sums over all batches.
+  """Computes the final metrics from the sums over all batches.
 
   Raises:
     UserError: no example has a label.
   """
   if not seen.weight:
     raise UserError(
-      "no example of the data to evaluate has a label, so that nothing can be "
-      "measured: give examples with labels"
+      "no example of the evaluation data has a label, so nothing can be measured: give "
+      "examples with labels"
     )
   counts_all = exp.eval.unlabelled == "count"
   labelled = seen.weight / batches.num_examples if counts_all else 1.0
@@ -182,7 +188,7 @@ def finished(
   finished = retrieval.finish(means, labelled)
   if "nll" in means:
     finished["ppl"] = math.exp(min(means["nll"], 700.0))
-    if size := getattr(batches, "size", None):  # of a text in subwords
+    if size := getattr(batches, "size", None):  # only for a text in subwords
       finished |= size.per_unit(means["nll"] * seen.weight)
   for name in means:
     if "@" not in name and not name.endswith(("nll", "loss")):
@@ -197,18 +203,18 @@ def held_out(exp: Experiment, data: Data) -> dict[str, HeldOutBatches]:
   """The batches of 'valid' and 'test'.
 
   Raises:
-    UserError: the data has none of this shape, or they are larger than the memory.
+    UserError: the data has no batches of this shape, or they exceed the memory.
   """
   shape = exp.eval.batch_size, exp.eval.unroll
-  # Inputs and outputs of the network, as a lower bound.
+  # The size of the network's inputs and outputs is a lower bound.
   needed = 4 * math.prod(shape) * (exp.model.embed + exp.model.width)
   if needed > _memory():
-    raise _too_large(exp, f"{needed / 2**30:.0f} GiB at the least")
+    raise _too_large(exp, f"at least {needed / 2**30:.0f} GiB")
   return {split: data.evaluation_batches(split, *shape) for split in ("valid", "test")}
 
 
 def _memory() -> int:
-  """Bytes of memory of the device, or of the machine where that does not say."""
+  """Memory in bytes of the device or, if the device does not report it, the machine."""
   stats = jax.local_devices()[0].memory_stats() or {}
   machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
   return stats.get("bytes_limit", machine)
@@ -216,7 +222,7 @@ def _memory() -> int:
 
 @contextmanager
 def _naming_sizes(exp: Experiment) -> Iterator[None]:
-  """Names the keys that make a batch too large."""
+  """Adds the keys that set the batch size to errors about lack of memory."""
   try:
     yield
   except Exception as error:
@@ -227,8 +233,8 @@ def _naming_sizes(exp: Experiment) -> Iterator[None]:
 
 def _too_large(exp: Experiment, why: str) -> UserError:
   return UserError(
-    f"eval.batch_size = {exp.eval.batch_size} and eval.unroll = {exp.eval.unroll} take "
-    f"more memory than there is ({why}); lower one of them"
+    f"eval.batch_size = {exp.eval.batch_size} and eval.unroll = {exp.eval.unroll} need "
+    f"more memory than is available ({why}); lower one of them"
   )
 
 

@@ -15,11 +15,12 @@ def sums(values: Mapping[str, jax.Array], w_N: jax.Array) -> dict[str, jax.Array
 
   Args:
     values: f32[N] for each metric.
-    w_N: f32[N], the weights, the same for all.
+    w_N: f32[N], the weights, which are the same for all metrics.
 
   Returns:
     {metric: f32[3]}: sum(w v); the largest deviation from the mean, d; and the sum of
-    w ((v - mean) / d)^2, scaled since squares may be too large for f32.
+    w ((v - mean) / d)^2. The scaling by d is needed because squares may be too large
+    for f32.
   """
   total = jnp.maximum(jnp.sum(w_N), 1e-30)
 
@@ -69,15 +70,15 @@ class Moments:
     return float(self._sums[name][0] / self.weight)
 
   def sd(self, name: str, share: float = 1.0) -> float:
-    """Standard deviation, if a share 1 - `share` of the values are 0 and not added."""
+    """Standard deviation, if a share 1 - `share` of the values is 0 and not added."""
     mean, mean_sq = share * self._sums[name] / self.weight
     return math.sqrt(max(mean_sq - mean**2, 0.0))
 
   def standard_error(self, name: str, share: float = 1.0) -> float:
-    """Standard error of the mean for independent examples: sd / sqrt(n), where n is
-    sum(w)^2 / sum(w^2) and `share` as in `sd`.
+    """Standard error of the mean for independent examples, sd / sqrt(n).
 
-    Words of a text are not quite independent, so there it is slightly too small.
+    n is sum(w)^2 / sum(w^2), and `share` is as in `sd`. Words of a text are not quite
+    independent, so on text the standard error is slightly too small.
     """
     num = self.weight**2 / self._weight_sq / share
     return self.sd(name, share) / math.sqrt(num)

@@ -1,4 +1,4 @@
-"""Queries to a trained model: next words, next items, labels of documents."""
+"""Answers queries to a trained model: next words, next items, labels of documents."""
 
 import functools
 import logging
@@ -37,8 +37,8 @@ from largevocab.training.settings import Experiment
 from largevocab.training.state import State, restore
 
 _LOG = logging.getLogger("largevocab")
-_BATCH = 256  # most queries per batch
-_INPUTS = 1 << 18  # most inputs per batch, with padding, unless one query has more
+_BATCH = 256  # maximum number of queries per batch
+_INPUTS = 1 << 18  # maximum inputs per batch, with padding, unless one query has more
 
 
 class LanguageModel(NamedTuple):
@@ -74,7 +74,7 @@ class Ranker(NamedTuple):
 def language_model(
   exp: Experiment, vocabulary: Vocabulary, state: State
 ) -> LanguageModel:
-  """A language model for one text at a time."""
+  """Makes a language model that reads one text at a time."""
   evaluate = Evaluate(exp, Counts(vocabulary.counts_V))
   top_k = jax.jit(functools.partial(_next_word, exp), static_argnames="k")
   return LanguageModel(exp, vocabulary, state, evaluate, top_k)
@@ -83,7 +83,7 @@ def language_model(
 def ranker(
   exp: Experiment, data: NextItem | ItemSequences | MultiLabel, state: State
 ) -> Ranker:
-  """A model for batches of histories, users or documents."""
+  """Makes a model that ranks for batches of histories, users or documents."""
   classes = data.vocabulary
   index = {item: id for id, item in enumerate(classes.words)}
   if isinstance(data, NextItem):
@@ -99,7 +99,7 @@ def ranker(
 
 
 def load(exp: Experiment, workdir: str, which: str) -> LanguageModel | Ranker:
-  """The model of a run's 'latest' or 'best' checkpoint.
+  """Loads the model of a run's 'latest' or 'best' checkpoint.
 
   Raises:
     UserError: the data does not support queries.
@@ -111,14 +111,14 @@ def load(exp: Experiment, workdir: str, which: str) -> LanguageModel | Ranker:
 def model_of(
   exp: Experiment, data: Data, state: State, workdir: str
 ) -> LanguageModel | Ranker:
-  """The model for queries of the kind of its training data."""
+  """Makes the model for queries of the same kind as the training data."""
   if isinstance(data, Corpus):
     return language_model(exp, data.vocabulary, state)
   if isinstance(data, NextItem | ItemSequences | MultiLabel):
     return ranker(exp, data, state)
   raise UserError(
-    f"{workdir} was not trained on text, histories of items or labelled documents, of "
-    "which --mode=predict answers queries: use --mode=evaluate"
+    f"{workdir} was not trained on text, item histories or labelled documents, so "
+    "--mode=predict cannot answer queries: use --mode=evaluate"
   )
 
 
@@ -131,18 +131,19 @@ def answer(
 
   Args:
     k: number of best classes to list.
-    mask_seen: exclude the items of a history; for users also by `eval.hide_seen`.
+    mask_seen: whether to exclude the items of a history. For users, `eval.hide_seen`
+      also excludes them.
 
   Raises:
-    UserError: k is larger than the number of classes; `mask_seen` without histories;
-      or, at the end, some lines were invalid.
+    UserError: k is larger than the number of classes, or `mask_seen` is set and queries
+      are not histories. It is also raised at the end if some lines were invalid.
   """
   queries = getattr(model, "queries", None)
   num = len(model.vocabulary if isinstance(model, LanguageModel) else model.classes)
   if k > num:
-    raise UserError(f"--top_k is {k}; the model has only {num} classes")
+    raise UserError(f"--top_k is {k}, but the model has only {num} classes: lower it")
   if mask_seen and not isinstance(queries, HistoryQueries | UserQueries):
-    raise UserError("--mask_seen is for histories of items; leave it out")
+    raise UserError("--mask_seen is only for item histories; leave it out")
   mask_seen = mask_seen or (queries is not None and queries.hides_seen)
   wrong = []
 
@@ -158,7 +159,9 @@ def answer(
     for each in answers:
       console.say(each)
   if wrong:
-    raise UserError(f"{source.name}: no answer to {len(wrong)} of the lines; see above")
+    raise UserError(
+      f"{source.name}: no answer to {len(wrong)} of the lines; see the errors above"
+    )
 
 
 Refuse = Callable[[Line, UserError], None]
@@ -167,12 +170,14 @@ Refuse = Callable[[Line, UserError], None]
 def _of_text(
   model: LanguageModel, lines: Sequence[Line], k: int, refuse: Refuse
 ) -> Iterator[dict[str, Any]]:
-  """For each line that has words: its number, its words, the unknown ones (read as
-  `<unk>`), the perplexity of all of them after an end of line and what every line
-  begins with, and the k most probable next words.
+  """Answers each line that has words.
 
-  Lines are split into words like the training text. Of subwords, the next are shown by
-  what they add to the text.
+  An answer has the number of the line, its words, the unknown words (read as `<unk>`),
+  the perplexity of all words, and the k most probable next words. The words follow an
+  end of line and the words with which every line begins.
+
+  Lines are split into words in the same way as the training text. Next subwords are
+  shown by what they add to the text.
   """
   data, vocabulary = model.exp.data, model.vocabulary
   for line in lines:
@@ -200,7 +205,7 @@ def _of_text(
 def _of_queries(
   model: Ranker, lines: Sequence[Line], k: int, mask_seen: bool, refuse: Refuse
 ) -> Iterator[dict[str, Any]]:
-  """For each line its number and the k best classes, or fewer if fewer are left."""
+  """For each line, its number and the k best classes, or fewer if fewer are left."""
   queries: list[tuple[int, Any]] = []
   for line in lines:
     try:
@@ -239,13 +244,14 @@ def rank(
 ) -> list[list[tuple[int, float]]]:
   """The k best classes for each query and their scores, best first.
 
-  Compiles once per power of two of the number of queries, of the features of the
-  longest, and of the classes computed.
+  Compiles once for each power of two of the number of queries, of the number of
+  features in the longest query, and of the number of classes computed.
 
   Args:
     queries: results of `model.queries.read`.
-    mask_seen: for histories and users: exclude their items. The number of classes
-      computed grows by the distinct items of the longest: all scores are never held.
+    mask_seen: for histories and users, whether to exclude their items. The number of
+      classes computed then grows by the number of distinct items in the longest query.
+      The scores of all classes are never held in memory.
   """
   padded = [*queries, *[queries[-1]] * (power_of_two(len(queries)) - len(queries))]
   seen = [model.queries.seen(query) if mask_seen else set() for query in queries]
@@ -261,8 +267,10 @@ def rank(
 
 
 def perplexity(model: LanguageModel, ids: np.ndarray) -> float:
-  """exp of the mean nll of these words, after an end of line and the opening; NaN if
-  the model has no probabilities."""
+  """exp of the mean nll of these words, after an end of line and the opening.
+
+  NaN if the model has no probabilities.
+  """
 
   def nll(ids: np.ndarray) -> float:
     text = EvaluationBatches(ids, 1, model.exp.eval.unroll, model.vocabulary.eos)
@@ -275,7 +283,7 @@ def perplexity(model: LanguageModel, ids: np.ndarray) -> float:
 
 
 def _opening(model: LanguageModel) -> np.ndarray:
-  """Ids of the words with which every line begins, but for `<eos>`."""
+  """Ids of the words with which every line begins, without `<eos>`."""
   opening = getattr(model.exp.data, "opening", ())
   return np.asarray(model.vocabulary.encode(opening), np.int32)
 
@@ -283,16 +291,16 @@ def _opening(model: LanguageModel) -> np.ndarray:
 def next_words(
   model: LanguageModel, ids: np.ndarray, k: int
 ) -> list[tuple[str, float]]:
-  """The k most probable words after an end of line, the opening and these words, with
-  log-probabilities, best first.
+  """The k most probable next words and their log-probabilities, best first.
 
-  A network without recurrent state reads the last `train.unroll` inputs only. Compiles
-  once per k and power of two of the length.
+  The text before is an end of line, the opening and the given words. A network without
+  a recurrent state reads only the last `train.unroll` inputs. Compiles once for each k
+  and each power of two of the length.
   """
   exp, eos = model.exp, model.vocabulary.eos
   x_T = np.concatenate([[np.int32(eos)], _opening(model), ids])
   most = power_of_two(len(x_T))
-  if not jax.tree.leaves(exp.model.initial_carry(1)):  # it knows windows of training
+  if not jax.tree.leaves(exp.model.initial_carry(1)):  # trained on windows only
     most = min(most, exp.train.unroll)
     x_T = x_T[-most:]
   last = len(x_T) - 1
@@ -325,7 +333,7 @@ def _best(
 
 
 def _activations(exp: Experiment, state: State, x: jax.Array | FeatureBag) -> jax.Array:
-  """h of all inputs, f32[B, T, D]."""
+  """The activations h of all inputs, f32[B, T, D]."""
   rows_BTE = look_up(exp, state.inputs, state.head, x)
   carry = exp.model.initial_carry(rows_BTE.shape[0])
   return exp.model.apply({"params": state.params}, rows_BTE, carry)[0]
@@ -336,7 +344,7 @@ def _entry(id: int, name: str, score: float) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-  """A number as valid JSON, rounded to the digits of float32.
+  """A number as valid JSON, rounded to the precision of float32.
 
   >>> _number(0.1234567891), _number(math.nan)
   (0.12345679, None)

@@ -1,4 +1,4 @@
-"""Parsing and batching of queries to a trained model."""
+"""Parses and batches queries to a trained model."""
 
 import codecs
 import os
@@ -17,7 +17,7 @@ from largevocab.data.labels.xmlc_format import features_of
 from largevocab.errors import UserError
 
 _CHUNK = 1 << 20
-_LONGEST = 1 << 24  # most bytes of a line
+_LONGEST = 1 << 24  # maximum length of a line in bytes
 
 
 class Line(NamedTuple):
@@ -30,7 +30,7 @@ class Line(NamedTuple):
     """The line as text.
 
     Raises:
-      UserError: it is not text in UTF-8.
+      UserError: the line is not text in UTF-8.
 
     >>> Line(1, codecs.BOM_UTF8 + b"a b").text()
     'a b'
@@ -50,8 +50,8 @@ class Source(NamedTuple):
   """A source of lines.
 
   Attributes:
-    name: of the source, for messages.
-    blocks: its lines, in order, in blocks that were available together.
+    name: name of the source, for messages.
+    blocks: its lines, in order, in blocks that became available together.
   """
 
   name: str
@@ -62,7 +62,7 @@ def of_text(text: str) -> Source:
   """A source of a single line, from --text.
 
   Raises:
-    UserError: it has no words, or is not UTF-8.
+    UserError: the text has no words, or is not UTF-8.
   """
   try:
     raw = text.encode()
@@ -76,10 +76,10 @@ def of_text(text: str) -> Source:
 
 
 def of_file(path: str) -> Source:
-  """The lines of a file, plain, or of a pipe.
+  """The lines of an uncompressed file, or of a pipe.
 
   Raises:
-    UserError: the path is empty, or that of a directory.
+    UserError: the path is empty, or is that of a directory.
 
   >>> of_file("/")
   Traceback (most recent call last):
@@ -94,7 +94,7 @@ def of_file(path: str) -> Source:
 
 
 def of_stdin() -> Source:
-  """The lines of standard input, each as soon as it is available.
+  """The lines of standard input, each read as soon as it is available.
 
   Raises:
     UserError: standard input is closed.
@@ -110,9 +110,9 @@ def _read(path: str) -> Iterator[list[Line]]:
 
 
 def blocks_of(file: BinaryIO, name: str) -> Iterator[list[Line]]:
-  """Lines in blocks, as many at a time as are available without waiting.
+  """Lines in blocks of those that are available without waiting.
 
-  So a program that waits for each answer before its next query gets it.
+  A program that waits for each answer before its next query therefore gets the answer.
 
   Raises:
     UserError: a line is too long.
@@ -127,7 +127,7 @@ def blocks_of(file: BinaryIO, name: str) -> Iterator[list[Line]]:
     if len(rest) > _LONGEST:
       raise UserError(
         f"{name}, line {number + len(whole)}: longer than {_LONGEST} bytes; give one "
-        "query a line"
+        "query per line"
       )
     if whole:
       yield [Line(number + i, raw) for i, raw in enumerate(whole)]
@@ -137,7 +137,7 @@ def blocks_of(file: BinaryIO, name: str) -> Iterator[list[Line]]:
 
 
 def power_of_two(number: int) -> int:
-  """The least power of two >= number, to limit the number of compiled shapes.
+  """The smallest power of two >= number, to limit the number of compiled shapes.
 
   >>> [power_of_two(number) for number in (1, 2, 3, 8)]
   [1, 2, 4, 8]
@@ -153,10 +153,10 @@ class Padded(NamedTuple):
 
 
 class Queries(Protocol):
-  """Parser and batcher of the queries for one kind of data.
+  """Parses and batches the queries for one kind of data.
 
   Attributes:
-    hides_seen: whether answers leave out what a query has, unless asked for.
+    hides_seen: whether answers leave out the classes in a query by default.
   """
 
   @property
@@ -166,7 +166,7 @@ class Queries(Protocol):
     """Parses a line.
 
     Raises:
-      UserError: it is no query of this kind.
+      UserError: the line is not a query of this kind.
     """
     ...
 
@@ -175,7 +175,7 @@ class Queries(Protocol):
     ...
 
   def batch(self, queries: Sequence[Any]) -> Padded:
-    """Inputs of some queries."""
+    """The inputs of a batch of queries."""
     ...
 
   def seen(self, query: Any) -> set[int]:
@@ -183,7 +183,7 @@ class Queries(Protocol):
     ...
 
   def answer(self, query: Any, top: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The answer, from the best classes: 'id', 'name' and 'score' of each."""
+    """The answer, made from the best classes, each with 'id', 'name' and 'score'."""
     ...
 
 
@@ -202,7 +202,7 @@ class HistoryQueries(_Listing):
 
   Attributes:
     index: the class id of each item.
-    num_before: K, number of last items that are used.
+    num_before: K, the number of last items that are used.
 
   >>> queries = HistoryQueries({"7": 0, "5": 1}, num_before=2)
   >>> queries.batch([queries.read("5"), queries.read("7 7 5")]).x.tolist()
@@ -216,7 +216,7 @@ class HistoryQueries(_Listing):
     """Class ids of all items, i32[n]."""
     items = text.split()
     if not items:
-      raise UserError("no items; give those before the next one")
+      raise UserError("no items; give the items that precede the next one")
     return _class_ids(self.index, items)
 
   def seen(self, query: np.ndarray) -> set[int]:
@@ -226,7 +226,7 @@ class HistoryQueries(_Listing):
     return self.num_before
 
   def batch(self, queries: Sequence[np.ndarray]) -> Padded:
-    """i32[B, K], padded in front with V, the number of items."""
+    """Inputs i32[B, K], padded in front with V, the number of items."""
     x_BK = np.full((len(queries), self.num_before), len(self.index), np.int32)
     for row_K, query in zip(x_BK, queries, strict=True):
       shown = query[-self.num_before :]
@@ -243,14 +243,16 @@ class UserQuery(NamedTuple):
 
 @dataclass(frozen=True)
 class UserQueries:
-  """Users of the data, or a user's name and items, oldest first, with blanks between.
+  """Names of users of the data, or a name and items, separated by blanks.
+
+  The items are in order of time, the oldest first.
 
   Attributes:
     index: the class id of each item.
     users: the number of each user of the data.
-    data: their items.
-    steps: T, number of last items that are used.
-    hides_seen: whether a user's items are left out.
+    data: the items of these users.
+    steps: T, the number of last items that are used.
+    hides_seen: whether answers leave out a user's items.
   """
 
   index: Mapping[str, int]
@@ -260,14 +262,16 @@ class UserQueries:
   hides_seen: bool
 
   def read(self, text: str) -> UserQuery:
-    """A user, with the items of the data or of the line."""
+    """A user, with the items from the line or else from the data."""
     user, *items = text.split() or [""]
     if not user:
-      raise UserError("no user; give one of the data, or a name and items")
+      raise UserError("no user; give a user of the data, or a name and items")
     if items:
       return UserQuery(user, _class_ids(self.index, items))
     if user not in self.users:
-      raise UserError(f"{user[:40]!r} is no user of the data; add the items after it")
+      raise UserError(
+        f"{user[:40]!r} is not a user of the data; add the user's items after the name"
+      )
     return UserQuery(user, self.data.history(self.users[user]))
 
   def seen(self, query: UserQuery) -> set[int]:
@@ -277,7 +281,7 @@ class UserQueries:
     return self.steps
 
   def batch(self, queries: Sequence[UserQuery]) -> Padded:
-    """i32[B, T], padded at the end with V, and the step of the last item."""
+    """Inputs i32[B, T], padded at the end with V, and the step of the last item."""
     x_BT = np.full((len(queries), self.steps), len(self.index), np.int32)
     shown = [query.items[-self.steps :] for query in queries]
     for row_T, items in zip(x_BT, shown, strict=True):
@@ -298,8 +302,8 @@ def _class_ids(index: Mapping[str, int], items: Sequence[str]) -> np.ndarray:
   for item in items:
     if item not in index:
       raise UserError(
-        f"{item[:40]!r} is no item of the training data; leave it out (vocabulary.txt "
-        "of the run has all items)"
+        f"{item[:40]!r} is not an item of the training data; leave it out (the run's "
+        "vocabulary.txt lists all items)"
       )
   return np.array([index[item] for item in items], np.int32)
 
@@ -331,11 +335,11 @@ class DocumentQueries(_Listing):
     return set()
 
   def width(self, query: tuple[np.ndarray, np.ndarray]) -> int:
-    """Padded number of features, with few different values to compile for."""
+    """Number of features after padding; it takes few values, to limit compilations."""
     return power_of_two(len(query[0]))
 
   def batch(self, queries: Sequence[tuple[np.ndarray, np.ndarray]]) -> Padded:
-    """Bags, padded to the width of the longest."""
+    """Bags of features, padded to the width of the longest."""
     ids, values = zip(*queries, strict=True)
     documents = from_rows(ids, values, [[]] * len(queries))
     examples = LabelledDocuments(

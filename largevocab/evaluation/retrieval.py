@@ -1,7 +1,7 @@
-"""Ranking metrics of the true classes among all.
+"""Ranking metrics of the true classes among all classes.
 
 Repeated true classes of an example count once. Means are over the examples with a true
-class, or over all: see `finish`.
+class, or over all examples; see `finish`.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ def at_k(ids_NK: jax.Array, y: Targets) -> dict[str, jax.Array]:
   """Recall and reciprocal rank among the best K classes, for each example.
 
   recall_n = sum_p w_np [y_np is among the K] / sum_p w_np;  mrr_n = 1 / rank of the
-  first of the K that is true, 0 if none is. With one true class mrr_n averages to the
-  mean reciprocal rank, MRR@K.
+  first true class among the K, or 0 if none is true. With one true class per example,
+  the average of mrr_n is the mean reciprocal rank, MRR@K.
 
   Args:
     ids_NK: i32[N, K], the best K classes, best first.
-    y: the true classes; those of weight 0 are ignored. If one is listed several times,
-      its first weight counts.
+    y: the true classes; those of weight 0 are ignored. If a class is listed several
+      times, its first weight counts.
 
   Returns:
     {'recall@K': f32[N], 'mrr@K': f32[N]}.
@@ -54,9 +54,9 @@ def of_labels(
   """Metrics of extreme classification from the best k classes, for several k.
 
   p@k = (true classes among the best k) / k
-  ndcg@k = sum over true ones of 1 / log2(1 + rank), over the largest possible value
-  psp@k = sum over true ones of 1 / propensity, over the largest possible value; a ratio
-    of means over the examples, which `finish` computes from both.
+  ndcg@k = sum over true classes of 1 / log2(1 + rank), divided by its largest value
+  psp@k = sum over true classes of 1 / propensity, divided by its largest value; this is
+    a ratio of means over the examples, which `finish` computes from both means.
 
   Args:
     ids_NK: i32[N, K], the best classes, best first; K is at least the largest k.
@@ -68,9 +68,10 @@ def of_labels(
   Returns:
     {'p@k', 'ndcg@k', 'psp_gain@k', 'psp_ideal@k': f32[N]}.
 
-  Source: the extreme classification repository (Bhatia et al. 2016); nDCG relative to
-    the ideal for an example's number of classes. Its tool pyxclib averages p@k and
-    ndcg@k over all examples, also those without a class: `eval.unlabelled='count'`.
+  Source: the extreme classification repository (Bhatia et al. 2016); nDCG is relative
+    to the ideal value for an example's number of classes. The repository's tool pyxclib
+    averages p@k and ndcg@k over all examples, including those without a class, as
+    `eval.unlabelled='count'` does.
 
   >>> y = Targets(jnp.array([[1, 2]]), jnp.full((1, 2), 0.5), jnp.zeros(1, int))
   >>> metrics = of_labels(jnp.array([[1, 0]]), y, jnp.array([1.0, 2.0, 5.0]), [1, 2])
@@ -102,15 +103,16 @@ def hits(ids_NK: jax.Array, y: Targets, ks: Sequence[int]) -> dict[str, jax.Arra
   ndcg@k as in `of_labels`; with one true class, of rank r, 1 / log2(1 + r) if r <= k
 
   Args:
-    ids_NK: i32[N, K], the best classes, best first; ids from V on are none.
+    ids_NK: i32[N, K], the best classes, best first; ids from V on are not classes.
     y: the true classes, those of positive weight.
     ks: values of k, at most K.
 
   Returns:
     {'hr@k', 'ndcg@k': f32[N]}.
 
-  Source: Kang and McAuley 2018, for the names. Deviation: theirs rank the true item
-    among 100 sampled ones, these among all, as Krichene and Rendle 2020 recommend.
+  Source: Kang and McAuley 2018, for the names. Deviation: their metrics rank the true
+    item among 100 sampled ones. These metrics rank it among all items, as Krichene and
+    Rendle 2020 recommend.
 
   >>> y = Targets(jnp.array([[7], [5]]), jnp.ones((2, 1)), jnp.zeros(2, int))
   >>> metrics = hits(jnp.array([[3, 7], [1, 2]]), y, [1, 2])
@@ -129,14 +131,15 @@ def hits(ids_NK: jax.Array, y: Targets, ks: Sequence[int]) -> dict[str, jax.Arra
 
 
 def without(ids_NK: jax.Array, hidden_NS: jax.Array, num_classes: int) -> jax.Array:
-  """The best classes without hidden ones: those move to the end, as V.
+  """The best classes without hidden ones, which move to the end and become V.
 
-  Of the best K + S classes, or of all, at least the first K of the result are the best
-  that are not hidden.
+  Given the best K + S classes, or all classes, at least the first K of the result are
+  the best classes that are not hidden.
 
   Args:
     ids_NK: i32[N, K], best first.
-    hidden_NS: i32[N, S], in any order; may repeat; ids from V on are padding.
+    hidden_NS: i32[N, S], in any order, maybe with repetitions; ids from V on are
+      padding.
     num_classes: V.
 
   Cost: a stable sort of K, and `is_member`.
@@ -157,7 +160,7 @@ def _hit(ids_NK: jax.Array, y: Targets) -> jax.Array:
 
 
 def _ndcg(hit_NK: jax.Array, is_true_NP: jax.Array) -> jax.Array:
-  """The gain of the hits with a discount by rank, over the largest possible, f32[N]."""
+  """The gain of the hits, discounted by rank, over its largest value, f32[N]."""
   k = hit_NK.shape[1]
   discount_K = jnp.asarray(1 / np.log2(2 + np.arange(k)), jnp.float32)
   true_N = jnp.sum(is_true_NP, axis=1)
@@ -166,8 +169,7 @@ def _ndcg(hit_NK: jax.Array, is_true_NP: jax.Array) -> jax.Array:
 
 
 def _distinct_true(y: Targets) -> jax.Array:
-  """Mask of the true classes, bool[N, P]: those of positive weight, without
-  repetitions."""
+  """Mask of the true classes, bool[N, P]: positive weight, without repetitions."""
   is_true_NP = y.w_NP > 0
   return is_true_NP & is_first(jnp.where(is_true_NP, y.ids_NP, -1))
 
@@ -176,9 +178,9 @@ def finish(means: dict[str, float], labelled: float = 1.0) -> dict[str, float]:
   """Means over examples, with 'psp@k' computed from its gain and ideal.
 
   Args:
-    means: over the examples that have a true class.
-    labelled: their share of the examples to average over; examples without a true class
-      count as 0. 'psp@k' does not depend on it.
+    means: means over the examples that have a true class.
+    labelled: the share of these examples among the examples to average over; examples
+      without a true class count as 0. 'psp@k' does not depend on this share.
 
   >>> finish({"p@1": 0.5, "psp_gain@1": 1.0, "psp_ideal@1": 4.0}, labelled=0.5)
   {'p@1': 0.25, 'psp@1': 0.25}
@@ -198,9 +200,10 @@ def inverse_propensities(counts: Counts, a: float, b: float) -> jax.Array:
   """1 / P(a true class is observed): 1 + C (count + b)^-a, C = (ln N - 1)(b + 1)^a.
 
   Args:
-    counts: of the N training examples (if unknown, of the occurrences).
-    a, b: constants of the data set: 0.55 and 1.5; for Amazon 0.6 and 2.6, for Wikipedia
-      0.5 and 0.4.
+    counts: class counts, with the number N of training examples (if unknown, N is the
+      number of occurrences).
+    a, b: constants of the data set: by default 0.55 and 1.5; for Amazon 0.6 and 2.6;
+      for Wikipedia 0.5 and 0.4.
 
   Returns:
     f32[V].

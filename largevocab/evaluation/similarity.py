@@ -1,4 +1,4 @@
-"""Word similarity: rank correlation of cosines of word rows with human judgements."""
+"""Word similarity: rank correlation between cosines of rows and human judgements."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ class KnownPairs(NamedTuple):
   """Pairs of words in the vocabulary.
 
   Attributes:
-    first_R, second_R: i32[R], their ids.
+    first_R, second_R: i32[R], the ids of the first and the second words.
     score_R: f64[R], human similarity scores.
   """
 
@@ -36,7 +36,7 @@ class KnownPairs(NamedTuple):
 
 
 def known_pairs(pairs: list[WordPair], index: Mapping[str, int]) -> KnownPairs:
-  """The pairs with both words in the vocabulary, in lower case if not found as given.
+  """The pairs whose words are in the vocabulary, as given or else in lower case.
 
   Args:
     pairs: words and scores.
@@ -56,7 +56,7 @@ score_R=array([7.35]))
 
 
 class PairCosines(NamedTuple):
-  """What a model and people say of the known pairs of a file.
+  """Similarities of the known pairs of a file, from a model and from people.
 
   Attributes:
     cosine_R: f64[R], cosines of the rows of both words.
@@ -68,7 +68,7 @@ class PairCosines(NamedTuple):
 
 
 def cosines(a_RD: np.ndarray, b_RD: np.ndarray) -> np.ndarray:
-  """Cosines f64[R] of the rows of two float[R, D]; those of rows of zeros are 0.
+  """Cosines f64[R] of the rows of two float[R, D]; the cosine of a zero row is 0.
 
   >>> cosines(np.array([[3.0, 4], [0, 0]]), np.array([[0.0, 2], [1, 1]])).tolist()
   [0.8, 0.0]
@@ -81,8 +81,8 @@ def cosines(a_RD: np.ndarray, b_RD: np.ndarray) -> np.ndarray:
 def rank_correlation(pairs: PairCosines) -> float:
   """Spearman's rank correlation of scores with cosines.
 
-  rho = Pearson's correlation of the ranks of score_r and of cosine_r, ties at their
-  mean rank. If all cosines are equal, rho is 0. Scores are not all equal.
+  rho = Pearson's correlation of the ranks of score_r and of cosine_r, where ties have
+  their mean rank. If all cosines are equal, rho is 0. The scores must not all be equal.
 
   Source: Hill, Reichart and Korhonen 2015 (SimLex-999).
 
@@ -92,7 +92,7 @@ def rank_correlation(pairs: PairCosines) -> float:
   >>> round(rank_correlation(pairs), 3)
   0.5
   """
-  from scipy import stats  # Imported here: this takes a second.
+  from scipy import stats  # Imported here, since the import takes a second.
 
   if np.ptp(pairs.cosine_R) == 0:
     return 0.0
@@ -100,9 +100,10 @@ def rank_correlation(pairs: PairCosines) -> float:
 
 
 def make_similarity(exp: Experiment, data: Data) -> Callable[[State], dict[str, float]]:
-  """A function from state to rank correlations with the files of `eval.word_pairs`.
+  """Makes a function from a state to rank correlations with `eval.word_pairs`.
 
-  Its keys are those of `make_pair_cosines`. Without files it returns {}.
+  The keys of its result are those of `make_pair_cosines`. Without files, the function
+  returns {}.
 
   Raises:
     UserError: the data has no words, or has fewer than two pairs of a file.
@@ -116,17 +117,17 @@ def make_similarity(exp: Experiment, data: Data) -> Callable[[State], dict[str, 
 def make_pair_cosines(
   exp: Experiment, data: Data, patterns: Sequence[str], setting: str
 ) -> Callable[[State], dict[str, PairCosines]]:
-  """A function from state to the cosines of the pairs of files.
+  """Makes a function from a state to the cosines of the pairs in files.
 
-  For each FILE it returns '<FILE>_input', for the rows of the table of inputs, if there
-  is one, and '<FILE>_output', for those of the head, over the pairs with both words in
-  the vocabulary.
+  For each FILE, the function returns '<FILE>_input' for the rows of the table of
+  inputs, if there is one, and '<FILE>_output' for the rows of the head. Both are over
+  the pairs with both words in the vocabulary.
 
   Args:
     exp: the experiment.
-    data: its data.
+    data: the data of the experiment.
     patterns: paths or glob patterns of the files.
-    setting: what names the files, for error messages.
+    setting: the setting that names the files, for error messages.
 
   Raises:
     UserError: the data has no words, or has fewer than two pairs of a file.
@@ -161,15 +162,15 @@ def make_pair_cosines(
 
 
 def _open_pairs(path: Path, data: Data, setting: str) -> KnownPairs:
-  """The known pairs of a file, at least two with different scores."""
+  """The known pairs of a file; at least two of them must have different scores."""
   if not isinstance(data.vocabulary, Vocabulary):
-    raise UserError(f"{setting}: the data has no words: name no files of pairs")
+    raise UserError(f"{setting}: the data has no words: leave this setting empty")
   pairs = read_word_pairs(path)
   known = known_pairs(pairs, data.vocabulary.index)
   if len(np.unique(known.score_R)) < 2:
     raise UserError(
       f"{path}: {len(known.score_R)} of its {len(pairs)} pairs are in the vocabulary, "
-      "and a rank correlation needs two of different scores: take it out of "
+      "but a rank correlation needs two with different scores: remove the file from "
       f"{setting}"
     )
   _LOG.info(

@@ -1,6 +1,6 @@
-"""The adaptive softmax: a short-list, and tail clusters of rare classes, narrow rows.
+"""The adaptive softmax: a short-list, and tail clusters with narrower rows.
 
-Here S is the size of the short-list and J the number of tails.
+The letters S and J stand for the size of the short-list and the number of tails.
 """
 
 import dataclasses
@@ -35,16 +35,18 @@ from largevocab.rows import Table, added, sq_norm
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class AdaptiveState:
-  """Parameters of the adaptive softmax, and the order of classes. Of several devices
-  each has some rows of the tables and some entries of the vectors, and all projections.
+  """Parameters of the adaptive softmax, and the order of classes.
+
+  On several devices, each device holds some rows of the tables, some entries of the
+  vectors, and all projections.
 
   Attributes:
     head: [S + J, D'] a row for each class of the short-list, then one for each tail.
     tails: [V_j, E_j'] the rows of each tail.
-    downs: [E_j, D] the projection of each tail, or one shared by all.
-    place_V: i32[V], the place of each class: short-list first, tail by tail.
+    downs: [E_j, D] the projection of each tail, or one projection shared by all tails.
+    place_V: i32[V], the place of each class: short-list first, then tail by tail.
     class_V: i32[V], the class at each place, ascending within each cluster.
-    clusters: sizes, widths and masses: static, not arrays.
+    clusters: sizes, widths and masses of the clusters. Static, not arrays.
   """
 
   head: Table
@@ -56,7 +58,7 @@ class AdaptiveState:
 
   @property
   def activations(self) -> Activations:
-    """That it is for."""
+    """The activations that the parameters are for."""
     return Activations(self.clusters.widths[0])
 
   @property
@@ -75,12 +77,12 @@ class AdaptiveGrads(NamedTuple):
   """Gradients of all rows and projections, in the layout of the state.
 
   Attributes:
-    head_VD: of the short-list and the clusters.
-    tails: of the rows of each tail.
-    downs: of the projections.
-    reached_J: i32[J], number of true classes of the batch in each tail; 0: its gradient
-      is taken for 0 where `lazy` is set. So do not subtract gradients leaf by leaf, but
-      give weights to `largevocab.accumulate`.
+    head_VD: gradient of the rows of the short-list and the clusters.
+    tails: gradients of the rows of each tail.
+    downs: gradients of the projections.
+    reached_J: i32[J], number of true classes of the batch in each tail. If `lazy` is
+      set, the gradient of a tail with 0 is taken to be 0. Therefore do not subtract
+      gradients leaf by leaf; give weights to `largevocab.accumulate` instead.
   """
 
   head_VD: jax.Array
@@ -93,31 +95,35 @@ class AdaptiveGrads(NamedTuple):
 
 @settings
 class Adaptive(Partitioned, LinearHead):
-  """Adaptive softmax: one over the short-list and a row per tail cluster, at full
-  width, and one over the classes of each tail, whose rows multiply a projection of h.
+  """Adaptive softmax: rare classes are in tail clusters, with narrower rows.
 
-  Exact, and normalised over all classes, but not the same model as a full softmax: rare
-  classes have fewer parameters. Ids need not be sorted by frequency.
+  One softmax, at full width, is over the classes of the short-list and one row for each
+  tail cluster. Each tail has another softmax over its classes, whose rows multiply a
+  projection of h.
+
+  The head is exact and normalised over all classes, but it is not the same model as a
+  full softmax: rare classes have fewer parameters. Ids need not be sorted by frequency.
 
   Attributes:
     tail_bias: learn a bias for each class of a tail; `bias` is for the short-list and
       the clusters.
-    tied: tails share one projection: each uses its first outputs.
-    lazy: leave out the update of tails that have no true class in the batch, as
-      row-sparse updates leave out other rows. SGD and Adagrad would not move them;
-      optimisers with moments skip a step of these rows. Decoupled decay and averages
-      are made up for later. With `weight_decay`, which moves all rows, no tail is left
-      out.
+    tied: tails share one projection; each tail uses its first outputs.
+    lazy: skip the update of tails that have no true class in the batch, just as
+      row-sparse updates skip other rows. SGD and Adagrad would not move these rows;
+      optimisers with moments skip a step of them. Decoupled decay and averages are
+      brought up to date later. With `weight_decay`, which moves all rows, no tail is
+      skipped.
 
   Source: Grave et al. 2017, section 4. Not in the paper: biases of tails,
-    `tied`, and the limits of `Partitioned` on a too small short-list. Torch's
+    `tied`, and the limits of `Partitioned` on how small the short-list may be. Torch's
     implementation equals this one with bias = tail_bias = False, align = 1.
 
   Cost: three products of N (S + J) D and, for the n_j true classes in a tail of V_j
     classes, n_j V_j E_j. `evaluate` costs as much as the forward pass; `top_k` computes
-    a tail only if it may have one of the best k. Of C devices each makes these products
-    with 1 / C of the rows; besides what `ShardedHead` sends, it sends some numbers for
-    each place in the capacities of the tails, and the gradients of the projections.
+    a tail only if it may have one of the best k. On C devices, each device computes
+    these products for 1 / C of the rows. Besides what `ShardedHead` sends, it sends
+    some numbers for each place in the capacities of the tails, and the gradients of the
+    projections.
 
   >>> head = Adaptive(cutoffs=(1,), align=1)
   >>> state = head.init(jax.random.key(0), [1, 5, 3, 4], 8)
@@ -223,14 +229,16 @@ class Adaptive(Partitioned, LinearHead):
     return adaptive_top_k(h_ND, state.model, state.class_V, k, dtype=self.dtype)
 
   def class_rows(self, state: AdaptiveState, ids_R: jax.Array) -> jax.Array:
-    """For the short-list the row of the class; for a tail the row of its cluster plus
-    the projected row of the class. Their product with h and the constant feature is
-    log p(c | h) up to the log-partition functions."""
+    """The row of each class; in a tail, its projected row plus that of its cluster.
+
+    The product with h and the constant feature is log p(c | h) up to the log-partition
+    functions.
+    """
     return class_rows(state.model, places_of(state.place_V, ids_R))
 
 
 def _sum_of_first_rows(downs: tuple[jax.Array, ...]) -> jax.Array:
-  """Sums gradients of a shared projection of which each tail uses the first rows."""
+  """Sums gradients of a shared projection, of which each tail uses the first rows."""
   total_ED = downs[0]
   for d_ED in downs[1:]:
     total_ED = total_ED.at[: len(d_ED)].add(d_ED)

@@ -1,7 +1,7 @@
 """Heads as losses under JAX's transformations: grad, vmap, scan, checkpoint.
 
-A head computes its gradients itself, some with loops that JAX cannot differentiate, and
-in a format of its own. Here `jax.custom_vjp` hands them to JAX.
+A head computes its gradients itself, in its own format, and some heads use loops that
+JAX cannot differentiate. This module hands the gradients to JAX with `jax.custom_vjp`.
 """
 
 import dataclasses
@@ -28,28 +28,29 @@ Loss = Callable[[Params, PyTree, jax.Array, Targets, jax.Array], Any]
 
 
 def head_loss(head: Head) -> Loss:
-  """The loss of a head, f32[], as a function that JAX differentiates:
+  """The loss of a head, f32[], as a function that JAX can differentiate.
 
     loss(params, rest, h_ND, y, key) with params, rest = split_state(state).
 
-  Its gradients with respect to `params` and `h_ND` are those of `Head.backward`, those
-  of `params` as arrays of the same shapes, for any optimiser. Those of `h_ND` have its
-  type. It is the mean over its own examples, by weight, under `jax.vmap` and in a loop
-  as well: for the mean of several batches weight each loss by its batch's share.
+  The gradients with respect to `params` and `h_ND` are those of `Head.backward`. The
+  gradients of `params` are arrays of the same shapes, for any optimiser; that of `h_ND`
+  has the type of `h_ND`. The loss is the weighted mean over the examples of one call,
+  also under `jax.vmap` and in a loop. For the mean over several batches, weight each
+  loss by its batch's share.
 
   Args:
-    head: any, also `ShardedHead`; the optimiser of its rows is not used.
+    head: any head, including `ShardedHead`; the optimiser of its rows is not used.
 
   Raises:
     UserError, when it is differentiated: with respect to the weights of the examples or
       to statistics, which are constants here, or twice.
 
   Cost: that of `backward`, and an array like the parameters for their gradient, which
-    every dense optimiser reads: of heads that read few rows it is the larger part, and
-    `head_loss_and_grads` avoids it. Under `jax.vmap` it is one array for each batch: a
-    `jax.lax.scan`, or one batch of all examples, needs one. The `spherical` head
-    computes W^T W, at O(V D^2) a step. Without a gradient, `jax.jit` leaves out what
-    the gradient alone needs where the head can.
+    every dense optimiser reads. For heads that read few rows, this array is the larger
+    part of the cost; `head_loss_and_grads` avoids it. Under `jax.vmap` there is one
+    such array for each batch; a `jax.lax.scan`, or one batch of all examples, needs
+    one. The `spherical` head computes W^T W, at O(V D^2) a step. If no gradient is
+    taken, `jax.jit` leaves out what only the gradient needs, where the head allows it.
 
   >>> from largevocab.heads import Huffman
   >>> from largevocab.labels import single_targets
@@ -68,18 +69,19 @@ def head_loss(head: Head) -> Loss:
 
 
 def head_loss_and_grads(head: Head) -> Loss:
-  """`head_loss`, and besides the loss the head's gradients in its own format, for
-  `Head.update`:
+  """`head_loss` that also returns the head's own gradients, for `Head.update`.
 
     loss, grads = loss_and_grads(params, rest, h_ND, y, key)
 
-  The gradients are constants: take them as auxiliary output, of `jax.value_and_grad` or
-  `flax.nnx.value_and_grad` with `has_aux=True`. With params = {} and rest = state the
-  head's parameters are constants too, no dense gradient is made, and `h_ND` alone is
-  differentiated; the head's own optimiser then updates the rows that were read.
+  The gradients are constants, in the head's own format: take them as the auxiliary
+  output of `jax.value_and_grad` or `flax.nnx.value_and_grad` with `has_aux=True`. With
+  params = {} and rest = state, the head's parameters are constants too: only `h_ND` is
+  differentiated, and no dense gradient is made. The head's own optimiser then updates
+  the rows that were read.
 
-  They are of the loss itself. If it is multiplied before it is differentiated, by a
-  loss scale or a batch's share, pass the factor to `Head.update` or `accumulate`.
+  The gradients are those of the loss itself. If the loss is multiplied before it is
+  differentiated, by a loss scale or a batch's share, pass the factor to `Head.update`
+  or `accumulate`.
 
   Args, raises: see `head_loss`.
 
@@ -104,17 +106,17 @@ def split_state(state: PyTree) -> tuple[Params, PyTree]:
   """The trainable parameters of a head's state, and the rest of it.
 
   Args:
-    state: of any head. Of `spherical` the parameter is W itself, f32[V, D].
+    state: state of any head. The parameter of `spherical` is W itself, f32[V, D].
 
   Returns:
-    Parameters: a dict of arrays, by the names of the tables, such as 'table' of `full`
-      and `sampled`, or 'head', 'tails.0' and 'downs.0' of `adaptive`. Biases are a
-      column of the table.
-    The rest: the state without them: statistics of samplers, the order of classes, and
-      what an optimiser of ours knows of its rows.
+    Parameters: a dict of arrays, keyed by the names of the tables, such as 'table' of
+      `full` and `sampled`, or 'head', 'tails.0' and 'downs.0' of `adaptive`. Biases are
+      a column of the table.
+    The rest: the state without the parameters: statistics of samplers, the order of
+      classes, and the state of the library's own optimisers.
 
   Raises:
-    UserError: there is no table, or a factored one over several devices.
+    UserError: there is no table, or a factored table over several devices.
 
   >>> from largevocab.heads import Full
   >>> state = Full(bias=False).init(jax.random.key(0), [3, 2, 1], dim=4)
@@ -124,8 +126,8 @@ def split_state(state: PyTree) -> tuple[Params, PyTree]:
   """
   if isinstance(state, ShardedState) and isinstance(state.parts, Factored):
     raise UserError(
-      "split_state: the factors of W over several devices have no dense W; train this "
-      "head by Head.backward and Head.update, or on one device"
+      "split_state: there is no dense W if its factors are on several devices: train "
+      "this head with Head.backward and Head.update, or on one device"
     )
   params = {}
 
@@ -136,30 +138,32 @@ def split_state(state: PyTree) -> tuple[Params, PyTree]:
   rest = _map_tables(take, state)
   if not params:
     raise UserError(
-      f"a {type(state).__name__} has no table to train: give split_state the state of "
+      f"a {type(state).__name__} has no table to train: pass split_state the state of "
       "a head whose rows are in a largevocab.rows.Table"
     )
   return params, rest
 
 
 def merge_state(params: Params, rest: PyTree) -> PyTree:
-  """The state of a head with these parameters: what `split_state` has taken apart.
+  """The state of a head with these parameters; the inverse of `split_state`.
 
-  Statistics are those of `rest`, as old as they are there. Of samplers that follow the
-  table they are then of older rows: draws come from the older proposal distribution,
-  and the logQ correction is that of the distribution which drew, so that the estimate
-  of the partition function stays unbiased and its variance grows. `Head.refresh` of the
-  merged state brings them up to date; but not those that count updates: `sce` and
-  `rece` keep one projection, and `in_batch` and `cbns` count no batch, unless
-  `Head.update` is called with the gradients of `head_loss_and_grads` and lr=0.
+  Statistics are taken from `rest` and are as old as they are there. If the sampler
+  follows the table, they then describe older rows: draws come from the older proposal
+  distribution. The logQ correction is that of the distribution that was drawn from, so
+  the estimate of the partition function stays unbiased, but its variance grows.
+  `Head.refresh` of the merged state brings these statistics up to date. It does not do
+  so for statistics that count updates: `sce` and `rece` keep one projection, and
+  `in_batch` and `cbns` count no batch, unless `Head.update` is called with the
+  gradients of `head_loss_and_grads` and lr=0.
 
   Args:
-    params: of `split_state`, trained or not. A name that is missing has to be in
-      `rest`; so `merge_state({}, state)` is the state.
-    rest: of `split_state`.
+    params: from `split_state`, trained or not. A missing name must be in `rest`, so
+      `merge_state({}, state)` is the state.
+    rest: from `split_state`.
 
   Raises:
-    UserError: a parameter is missing, is none of this state, or is no float matrix.
+    UserError: a parameter is missing, is not one of this state, or is not a float
+      matrix.
 
   >>> from largevocab.heads import Full
   >>> state = Full(bias=False).init(jax.random.key(0), [3, 2, 1], dim=4)
@@ -176,15 +180,15 @@ def merge_state(params: Params, rest: PyTree) -> PyTree:
       return _with_rows(table, params[name])
     if table[0] is None:
       raise UserError(
-        f"the parameter {name!r} is missing: give all that split_state returned"
+        f"the parameter {name!r} is missing: pass all those that split_state returned"
       )
     return table
 
   state = _map_tables(put, rest)
   for name in params.keys() - set(known):
     raise UserError(
-      f"{name!r} is no parameter of a {type(rest).__name__}: give those of "
-      f"split_state, {', '.join(known)}"
+      f"{name!r} is not a parameter of a {type(rest).__name__}: pass those that "
+      f"split_state returned, {', '.join(known)}"
     )
   return state
 
@@ -227,8 +231,10 @@ def _loss_and_grads(step: HeadStep) -> tuple[jax.Array, PyTree]:
 
 
 def _dense(head: Head, params: Params, rest: PyTree, grads: PyTree) -> Params:
-  """A head's gradient as arrays like its parameters: what a step of gradient descent
-  at the rate -1 makes of tables of zeros."""
+  """A head's gradient as arrays of the same shapes as its parameters.
+
+  It is the result of one gradient descent step, at the rate -1, on tables of zeros.
+  """
   if isinstance(rest, Factored):
     return {name: steps.dense(w_VD, grads) for name, w_VD in params.items()}
   zeros = {name: jnp.zeros_like(wide(w_VD)) for name, w_VD in params.items()}
@@ -261,8 +267,8 @@ def _map_tables(change: Callable[[str, Any], Any], state: PyTree) -> PyTree:
 def _check_rows(name: str, w_VD: jax.Array) -> None:
   if w_VD.ndim != 2 or not jnp.issubdtype(w_VD.dtype, jnp.floating):
     raise UserError(
-      f"the parameter {name!r} is {w_VD.dtype}{list(w_VD.shape)}: give float[V, D], as "
-      "split_state did"
+      f"the parameter {name!r} is {w_VD.dtype}{list(w_VD.shape)}: pass float[V, D], as "
+      "split_state returned"
     )
 
 
@@ -280,19 +286,20 @@ def _check_constant(what: str, tree: PyTree) -> None:
     if leaf.perturbed and jnp.issubdtype(leaf.value.dtype, jnp.inexact):
       raise UserError(
         f"a head's loss is not differentiable with respect to {what}: differentiate "
-        "params and h_ND only, or pass others through jax.lax.stop_gradient"
+        "with respect to params and h_ND only, or pass other arguments through "
+        "jax.lax.stop_gradient"
       )
 
 
 @jax.custom_jvp
 def _once(x: PyTree) -> PyTree:
-  """x, of which there is no derivative."""
+  """x, as a value that cannot be differentiated."""
   return x
 
 
 @_once.defjvp
 def _refuse(primals, tangents):
   raise UserError(
-    "a head's loss has no second derivatives, since heads compute the first "
+    "a head's loss has no second derivatives, since heads compute first derivatives "
     "themselves: differentiate a function of largevocab.losses instead"
   )

@@ -11,8 +11,8 @@ from largevocab.ops.tree.exchange import exchange
 from largevocab.samplers.bigram import count_pairs
 
 _LOG = logging.getLogger("largevocab")
-_PASSES = 20  # most passes of the exchange algorithm
-_FEW = 0.01  # share of the classes: passes stop when one moves fewer
+_PASSES = 20  # maximum number of passes of the exchange algorithm
+_FEW = 0.01  # passes stop when one moves less than this share of the classes
 
 
 def equal(counts: Counts, num: int, most: int) -> np.ndarray:
@@ -41,9 +41,9 @@ def frequency(counts: Counts, num: int, most: int) -> np.ndarray:
 
 
 def sqrt(counts: Counts, num: int, most: int) -> np.ndarray:
-  """As `frequency`, with square roots of counts: rare classes have more weight.
+  """As `frequency`, but with square roots of counts: rare classes have more weight.
 
-  Source: Grave et al. 2017, section 5: the most efficient of the bins by count.
+  Source: Grave et al. 2017, section 5, the most efficient of the bins by count.
 
   >>> counts = Counts(np.array([1, 1, 1, 1, 9, 1]))
   >>> sqrt(counts, 2, most=5), frequency(counts, 2, most=5)
@@ -55,11 +55,11 @@ def sqrt(counts: Counts, num: int, most: int) -> np.ndarray:
 def brown(counts: Counts, num: int, most: int) -> np.ndarray:
   """Brown clusters: classes with similar neighbours in the training stream share one.
 
-  Starts from the ranks by count modulo `num`, and stops after 20 passes, or when one
+  Starts from the ranks by count modulo `num`, and stops after 20 passes, or when a pass
   moves fewer than 1 % of the classes. Each pass is logged.
 
-  Source: Brown et al. 1992, as used by Grave et al. 2017, section 5; by exchange in
-    place of merging, see `largevocab.ops.tree.exchange`.
+  Source: Brown et al. 1992, as used by Grave et al. 2017, section 5; by exchange
+    instead of merging, see `largevocab.ops.tree.exchange`.
 
   Raises:
     UserError: there is no token stream.
@@ -76,7 +76,10 @@ def brown(counts: Counts, num: int, most: int) -> np.ndarray:
   passes = exchange(codes_P, counts_P, cluster_V, most)
   for number, sweep in enumerate(itertools.islice(passes, _PASSES), 1):
     perplexity = np.exp(-sweep.log_likelihood / counts_P.sum())
-    _LOG.info("clusters, pass %d: %d moved, %.2f", number, sweep.moved, perplexity)
+    _LOG.info(
+      "clusters, pass %d: %d classes moved, perplexity %.2f",
+      *(number, sweep.moved, perplexity),
+    )
     cluster_V = sweep.cluster_V
     if sweep.moved < _FEW * V:
       break
@@ -92,8 +95,10 @@ def _by_count(counts: Counts) -> np.ndarray:
 
 
 def _equal_mass(counts: Counts, mass_V: np.ndarray, num: int, most: int) -> np.ndarray:
-  """Clusters of about equal mass, from the rarest class on; each gets its share of the
-  remaining mass."""
+  """Clusters of about equal mass, from the rarest class on.
+
+  Each cluster gets its share of the remaining mass.
+  """
   order_V = _by_count(counts)[::-1]
   sum_V = np.cumsum(mass_V[order_V], dtype=float)
   V = len(order_V)

@@ -21,11 +21,12 @@ class Candidates(NamedTuple):
 
   Attributes:
     own_NS: i32, candidates of each example.
-    shared_T: i32, candidates of the whole batch.
+    shared_T: i32, candidates shared by the whole batch.
     log_expected: f32[N, S + T], log expected counts, own candidates first.
     mask: bool[N, S + T], which candidates count for which example.
     is_drawn: bool[S + T] (NumPy), True for drawn classes, False for exact sets.
-    exact_sets: i32[T] or i32[N, S] each, padded with V: expected count 1.
+    exact_sets: the exact sets, i32[T] or i32[N, S] each, padded with V. Their expected
+      count is 1.
     constant: bool[N, S + T], candidates whose rows are constants; or None.
   """
 
@@ -46,15 +47,17 @@ class Candidates(NamedTuple):
     )
 
   def expected_of_true(self, log_expected_NP, ids_NP) -> jax.Array:
-    """Log expected counts of true classes, f32[N, P]: 0 of those in an exact set."""
+    """Log expected counts of true classes, f32[N, P]; 0 for those in an exact set."""
     for ids in self.exact_sets:
       is_exact_NP = is_member(ids_NP, jnp.atleast_2d(ids))
       log_expected_NP = jnp.where(is_exact_NP, 0, log_expected_NP)
     return log_expected_NP
 
   def known(self, o_NM: jax.Array, num_classes: int) -> jax.Array:
-    """Logits of the candidates, NaN where a sampler drew an id that is no class: so is
-    the loss, which must not look valid."""
+    """Logits of the candidates, NaN where a sampler drew an id that is no class.
+
+    The loss is then NaN too: it must not look valid.
+    """
     return jnp.where(self.mask & ~is_class(self.ids, num_classes), jnp.nan, o_NM)
 
 
@@ -69,12 +72,12 @@ def candidates(
   """Merges exact sets and a draw; masks true classes and those in an earlier set.
 
   Args:
-    draw: of the sampler; its exact set comes after those in `exact`.
-    exact: i32[T] each, classes to be summed exactly, distinct in each set, padded with
-      V.
+    draw: the sampler's draw; its exact set comes after those in `exact`.
+    exact: i32[T] each, classes to be summed exactly, distinct within each set and
+      padded with V.
     y: the true classes.
     num_classes: V.
-    keep_hits: keep accidental hits, candidates that are true classes.
+    keep_hits: keep accidental hits, i.e. candidates that are true classes.
     active_set: each drawn class counts once, with weight 1 in place of 1 / expected.
 
   >>> draw = Draw(jnp.array([3, 1, 0]), jnp.zeros(3), jnp.ones(3, bool))
@@ -124,11 +127,12 @@ def candidates(
 
 
 def exact_classes(counts: Counts, frequent: int, ids: tuple[int, ...]) -> np.ndarray:
-  """The distinct ones of `ids` and of the `frequent` most frequent classes, ascending.
-  Of a block of classes its own, padded with V as `own_classes` does.
+  """The distinct classes among `ids` and the `frequent` most frequent ones, ascending.
+
+  For a block of classes, its own ones, padded with V as in `own_classes`.
 
   Raises:
-    UserError: they are not among the classes.
+    UserError: an id is not one of the classes.
 
   >>> exact_classes(Counts(np.array([1, 5, 3])), 1, (2,)).tolist()
   [1, 2]
@@ -139,16 +143,16 @@ def exact_classes(counts: Counts, frequent: int, ids: tuple[int, ...]) -> np.nda
   V = whole.num_classes
   if frequent > V:
     raise UserError(
-      f"head.exact_frequent is {frequent}, and there are {V} classes: give so many or "
-      "fewer"
+      f"head.exact_frequent is {frequent}, but there are only {V} classes: set it to "
+      f"{V} or less"
     )
   by_count_V = np.argsort(-whole.unigram_V, kind="stable")
   exact_T = np.unique(np.concatenate([by_count_V[:frequent], np.asarray(ids, int)]))
   wrong = [int(c) for c in exact_T if not 0 <= c < V]
   if wrong:
     raise UserError(
-      f"head.exact_ids has {wrong[0]}, and there are {V} classes: give ids from 0 to "
-      f"{V - 1}"
+      f"head.exact_ids contains {wrong[0]}, but there are {V} classes: use ids from 0 "
+      f"to {V - 1}"
     )
   return own_classes(counts, exact_T)
 
@@ -165,16 +169,18 @@ def log_conditional_weights(
   num_rows: int,
   num_draws: int,
 ) -> tuple[jax.Array, jax.Array]:
-  """Log importance weights given which draws missed the exact set of their block of
-  classes (`complement_weights`): f32[N, P] of the true classes, and f32[N, S + T] of
-  the candidates. Finite where masked.
+  """Log importance weights, given which draws missed the exact set.
+
+  They are f32[N, P] for the true classes and f32[N, S + T] for the candidates, and are
+  conditional within each block of classes (`complement_weights`). Finite where masked.
 
   Args:
-    others: the candidates, with independent draws of each example.
+    others: the candidates, with independent draws for each example.
     y: the true classes.
-    log_expected: log expected counts in a draw, of classes i32[N, A].
-    num_rows: of the table on this device.
-    num_draws: m, of each block.
+    log_expected: function from classes i32[N, A] to their log expected counts in a
+      draw.
+    num_rows: number of rows of the table on this device.
+    num_draws: m, the number of draws from each block.
   """
   is_drawn = others.is_drawn
   exact_NA = jnp.concatenate([y.ids_NP, others.ids[:, ~is_drawn]], axis=1)
@@ -183,7 +189,7 @@ def log_conditional_weights(
   )
   hits_NA = jnp.where(is_exact_NA, jnp.exp(log_expected(exact_NA)), 0)
   share_NB = shards.sums_by_block(hits_NA, exact_NA, num_rows) / num_draws
-  # An unused row of a block is a class like others, of which exp(score) is 0.
+  # An unused row of a block is treated as a class, with exp(score) = 0.
   drawn_NM, kept_NM = others.ids[:, is_drawn], others.mask[:, is_drawn]
   kept_NM |= ~shards.used(drawn_NM, num_rows, jnp.ones_like(kept_NM))
   kept_NB = shards.sums_by_block(kept_NM, drawn_NM, num_rows)

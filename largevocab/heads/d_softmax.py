@@ -41,12 +41,12 @@ from largevocab.rows import Table, added, sq_norm
 def slice_widths(dim: int, widths: tuple[int, ...]) -> tuple[int, ...]:
   """Widths proportional to the given ones, each at least 1, that sum to `dim`.
 
-  Each part gets one column; the others go one by one to the part farthest below its
-  share.
+  Each part gets one column first; the others go one by one to the part that is farthest
+  below its share.
 
   Args:
     dim: D.
-    widths: of the parts; only their proportions matter.
+    widths: widths of the parts; only their proportions matter.
 
   Raises:
     ValueError: there are more parts than columns.
@@ -55,7 +55,7 @@ def slice_widths(dim: int, widths: tuple[int, ...]) -> tuple[int, ...]:
   ((195, 49, 12), (2, 2, 1))
   """
   if len(widths) > dim:
-    raise ValueError(f"{len(widths)} parts for {dim} columns")
+    raise ValueError(f"{len(widths)} parts cannot share {dim} columns")
   total = sum(widths)
   slices = [1] * len(widths)
   for _ in range(dim - len(widths)):
@@ -68,11 +68,11 @@ _LOG = logging.getLogger("largevocab")
 
 
 class Weights(NamedTuple):
-  """All parameters, or their gradient.
+  """All parameters of the differentiated softmax, or their gradient.
 
   Attributes:
     rows: [V_i, E_i'] for each part.
-    downs: projections of all parts but the first, [E_i, D]; none for slices.
+    downs: [E_i, D], projections of all parts but the first; empty for slices.
   """
 
   rows: tuple[jax.Array, ...]
@@ -84,17 +84,18 @@ class Weights(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DSoftmaxState:
-  """Parameters of the differentiated softmax, and the order of classes. Of several
-  devices each has some rows of the tables and some entries of the vectors, and all
-  projections.
+  """Parameters of the differentiated softmax, and the order of classes.
+
+  On several devices, each device holds some rows of the tables, some entries of the
+  vectors, and all projections.
 
   Attributes:
     rows: tables of `Weights.rows`.
     downs: tables of `Weights.downs`.
-    place_V: i32[V], the place of each class: part by part.
+    place_V: i32[V], the place of each class, part by part.
     class_V: i32[V], the class at each place, ascending within each part.
-    widths: E_i, widths of the features of each part: static, not arrays.
-    sizes: V_i, number of classes of each part: likewise.
+    widths: E_i, widths of the features of each part. Static, not arrays.
+    sizes: V_i, number of classes of each part. Static, not arrays.
   """
 
   rows: tuple[Table, ...]
@@ -106,7 +107,7 @@ class DSoftmaxState:
 
   @property
   def activations(self) -> Activations:
-    """That it is for: the first part reads all of h, or the parts share it."""
+    """The activations it is for: the first part reads all of h, or parts share it."""
     return Activations(self.widths[0] if self.downs else sum(self.widths))
 
   @property
@@ -124,22 +125,24 @@ class DSoftmax(Partitioned, LinearHead):
 
     o_c = <w_c, h[slice of part i]>  or, if projected,  o_c = <w_c, P_i h>
 
-  Exact, and normalised over all classes, which are cut into parts by frequency. Unlike
-  in an adaptive softmax, each part is computed for every example. Ids need not be
-  sorted by frequency.
+  The head is exact and normalised over all classes, which are cut into parts by
+  frequency. Unlike in an adaptive softmax, each part is computed for every example. Ids
+  need not be sorted by frequency.
 
   Attributes:
-    projected: parts use projections of h to the widths of the partition, the first part
-      h itself ('D-softmax*' of Grave et al. 2017); otherwise disjoint slices of h,
-      whose widths are proportional to those and sum to D.
+    projected: if set, the first part reads h itself, and each other part a projection
+      of h to its width in the partition ('D-softmax*' of Grave et al. 2017). Otherwise
+      parts read disjoint slices of h, whose widths are proportional to those of the
+      partition and sum to D.
 
   Source: Chen, Grangier and Auli 2015, section 2.1; Grave et al. 2017, section 5, which
-    uses both as baselines on the partition of its adaptive softmax. It does not give
-    the widths of slices.
+    uses both variants as baselines on the partition of its adaptive softmax, and does
+    not give the widths of slices.
 
-  Cost: 3 products of N, V_i and E_i for each part i a step, or 4 by classes, and a
-    dense update. Of C devices each makes these products with 1 / C of the rows; besides
-    what `ShardedHead` sends, it sends the gradients of the projections.
+  Cost: 3 products of N, V_i and E_i for each part i a step, or 4 if chunked by classes,
+    and a dense update. On C devices, each device computes these products for 1 / C of
+    the rows. Besides what `ShardedHead` sends, it sends the gradients of the
+    projections.
 
   >>> head = DSoftmax(cutoffs=(1,), bias=False)
   >>> state = head.init(jax.random.key(0), [1, 5, 3, 4], 16)
@@ -249,9 +252,11 @@ class DSoftmax(Partitioned, LinearHead):
     return parts_top_k(parts, state.class_V, k, dtype=self.dtype)
 
   def class_rows(self, state: DSoftmaxState, ids_R: jax.Array) -> jax.Array:
-    """Rows whose product with h and the constant feature is the logit: P_i^T w_c, or
-    w_c in the columns of its slice and 0 elsewhere; then, if there is a bias, b_c and
-    padding."""
+    """Rows whose product with h and the constant feature is the logit.
+
+    They are P_i^T w_c, or w_c in the columns of its slice and 0 elsewhere; then, if
+    there is a bias, b_c and padding.
+    """
     (rows, downs), place_R = state.weights, places_of(state.place_V, ids_R)
     rows_by_part, start = [], 0
     for w_VE, size in zip(rows, state.sizes, strict=True):
@@ -276,6 +281,6 @@ def _slices(dim: int, widths: tuple[int, ...]) -> tuple[int, ...]:
     return slice_widths(dim, widths)
   except ValueError:
     raise UserError(
-      f"head.cutoffs: {len(widths)} parts share the {dim} columns of h; name fewer, or "
-      "set head.projected"
+      f"head.cutoffs: {len(widths)} parts cannot share the {dim} columns of h: use "
+      "fewer cutoffs, or set head.projected"
     ) from None

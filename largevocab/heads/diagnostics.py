@@ -23,24 +23,30 @@ if TYPE_CHECKING:
   from largevocab.heads.sampled_state import SampledState
 
 _MONITORED = 32  # examples, and draws for each example
-_CLASSES = 16_384  # at a time
+_CLASSES = 16_384  # computed at a time
 
 
 def quality(
   head: "Sampled", state: "SampledState", h_ND: jax.Array, y: Targets, key: jax.Array
 ) -> dict[str, jax.Array]:
-  """Quality of a head's sampler for its model: means over 32 examples of the batch, by
-  the absolute values of their weights.
+  """Quality of a head's sampler for its model, in means over 32 examples of the batch.
 
-  {'relvar': Var(Z~) / Z^2 of the estimate of Z of a sampled softmax with this head's
-  exact sets and negatives, 'log_z_bias': E log(Z~ / Z) in nats, the bias of its loss,
-  'chi2': sum (p - q)^2 / q of the softmax p against the proposal q of the draws alone;
-  inf if some class cannot be drawn}. The first two are means over 32 draws, with about
-  10 % error unless few examples dominate; chi2 is exact. For samplers that draw from
-  the batch, chi2 is of their distribution for these examples alone.
+  The means are weighted by the absolute values of the examples' weights. Returns a dict
+  with these keys:
+
+  - 'relvar': Var(Z~) / Z^2 of a sampled softmax's estimate of Z, with this head's exact
+    sets and negatives.
+  - 'log_z_bias': E log(Z~ / Z) in nats, the bias of its loss.
+  - 'chi2': sum (p - q)^2 / q of the softmax p against the proposal q of the draws
+    alone; inf if some class cannot be drawn.
+
+  The first two are means over 32 draws, with about 10 % error unless few examples
+  dominate; chi2 is exact. For samplers that draw from the batch, chi2 is that of their
+  distribution for these examples alone.
 
   Cost: 32 draws of a step, and 32 logits a class: at V = 1 M a hundred `pps` steps. A
-  sampler whose law takes all logits computes them again for every 16,384 classes.
+  sampler whose distribution depends on all logits computes them again for every 16,384
+  classes.
   """
   w_VD = state.table.w_VD
   N = shards.num_examples(len(h_ND))
@@ -48,7 +54,7 @@ def quality(
   log_ratio_RN = log_normalizer_ratios(head, state, h_ND, y, key, at_N, _MONITORED)
   h_ND, y = read_batch(h_ND, y, len(w_VD), state.activations)
   x_ND, y = jax.tree.map(lambda a: a[at_N], (head.features(h_ND), y))
-  # In turn: devices of one CPU may mix sums that a loop and others ask for at a time.
+  # In turn: devices of one CPU may mix up sums that a loop and others ask for at once.
   x_ND, y, log_ratio_RN = together((x_ND, y, log_ratio_RN))
   chi2_N = _chi2(head, state, x_ND, y)
   weight_N = jnp.abs(jnp.sum(y.w_NP, axis=1))
@@ -66,7 +72,7 @@ def _chi2(
 ) -> jax.Array:
   """sum (p - q)^2 / q = sum p^2 / q - 1 over all classes, f32[N].
 
-  q is computed for some classes at a time, as samplers may look up much for each.
+  q is computed for a chunk of classes at a time, as samplers may look up much for each.
   """
   w_VD, log_p_NV = state.table.w_VD, _log_p(head, state, x_ND)
   V = len(w_VD)
@@ -102,7 +108,7 @@ def log_normalizer_ratios(
 ) -> jax.Array:
   """log(Z~ / Z) of examples `at_N` of a batch, for several draws: f32[draws, ...].
 
-  Each draw is for the whole batch, as exact sets may depend on all of it.
+  Each draw is for the whole batch, since exact sets may depend on all of it.
 
   Cost: all logits of these examples, and `draws` times the draws of a step.
   """

@@ -39,7 +39,7 @@ class FullState(NamedTuple):
 
   Attributes:
     table: the class rows.
-    activations: that it is for; None: not known. Static.
+    activations: the activations that the state is for; None: not known. Static.
   """
 
   table: Table
@@ -48,24 +48,26 @@ class FullState(NamedTuple):
 
 @settings
 class Full(LinearHead):
-  """Exact softmax p(c | h) = exp(o_c) / sum over all classes of exp(o), with
-  o_c = <w_c, h> + b_c, in chunks that fit `budget_mib`.
+  """Exact softmax over all classes, in chunks that fit `budget_mib`.
+
+    p(c | h) = exp(o_c) / sum over all classes of exp(o),  o_c = <w_c, h> + b_c
 
   The chosen chunks are logged when a step is traced.
 
   Attributes:
     method: 'auto', or how to chunk: see `largevocab.ops.softmax.plan.plan`. 'reference'
       holds all logits at once.
-    budget_mib: temporary memory for loss and gradient; 0: 64 on a CPU, 1,024
-      elsewhere, where each chunk has its launches to wait for.
-    absolute: |o| in place of o (Blanc & Rendle 2018, section 3.3).
-    logits: of `largevocab.heads.logits`: `Linear`, or `Cosine`.
-    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; sums and
+    budget_mib: temporary memory for loss and gradient, in MiB; 0: 64 on a CPU, 1,024
+      elsewhere, where each chunk costs the latency of its kernel launches.
+    absolute: use |o| in place of o (Blanc & Rendle 2018, section 3.3).
+    logits: how logits are computed, one of `largevocab.heads.logits`: `Linear` or
+      `Cosine`.
+    dtype: type of the operands of matrix products, 'float32' or 'bfloat16'. Sums and
       log-partition functions are float32, and rows are of `optimizer.row_dtype`.
-    optimizer: of the rows.
+    optimizer: optimiser of the rows.
 
   Source: Blanc & Rendle 2018, equation 1; equation 11 for `absolute`.
-  Cost: 3 products of N V D a step, or 4 by classes, and a dense update.
+  Cost: 3 products of N V D a step, or 4 if chunked by classes, and a dense update.
 
   >>> head = Full(bias=False)
   >>> head.init(jax.random.key(0), [3, 2, 1], 4).table.w_VD.shape
@@ -125,7 +127,7 @@ class Full(LinearHead):
   def add_row_grads(
     self, state: FullState, grads: jax.Array, ids_R: jax.Array, g_RD: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
-    """The gradient with that of looked-up rows added, and its squared norm."""
+    """Adds the gradient of looked-up rows; the sum, and its squared norm."""
     known = state.table, ids_R, g_RD, state.activations
     rows = class_row_grads(self.logits, *known)
     at = grads.at[rows.ids_R]
@@ -157,8 +159,10 @@ class Full(LinearHead):
     return softmax_top_k(x_ND, w_VD, k, **self._evaluated(w_VD))
 
   def class_rows(self, state: FullState, ids_R: jax.Array) -> jax.Array:
-    """Rows of the table: w_c and then, if there is a bias, b_c and padding; of cosines
-    w_c / |w_c|."""
+    """Rows of the table: w_c and then, if there is a bias, b_c and padding.
+
+    For cosines, the rows are w_c / |w_c|.
+    """
     return class_rows(self.logits, state.table.w_VD, ids_R)
 
   @property

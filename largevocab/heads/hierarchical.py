@@ -1,6 +1,6 @@
 """The two-level hierarchical softmax: first a cluster, then a class in it.
 
-Here K is the number of clusters and S of slots of a cluster.
+The letters K and S stand for the number of clusters and of slots of a cluster.
 """
 
 import math
@@ -47,7 +47,7 @@ from largevocab.ops.tree.two_level import (
 from largevocab.ops.tree.two_level_top_k import two_level_top_k
 from largevocab.rows import SGD, RowOptimizer, Table, added, sq_norm
 
-_MOST_SLOTS = 64  # per class: free slots cost as much memory and time as others
+_MOST_SLOTS = 64  # per class: a free slot costs as much memory and time as any other
 
 
 @knows_activations
@@ -60,8 +60,8 @@ class HierarchicalState(NamedTuple):
     members_KS: i32[K, S], the classes of each cluster; V in free slots.
     cluster_V: i32[V], the cluster of each class.
     slot_V: i32[V], the slot of each class in its cluster.
-    blocks: of the clusters, if they are sharded over devices; static.
-    activations: that it is for; None: not known. Static.
+    blocks: blocks of clusters, if they are sharded over devices. Static.
+    activations: the activations that the state is for; None: not known. Static.
   """
 
   clusters: Table
@@ -99,37 +99,39 @@ class HierarchicalGrads(NamedTuple):
 class Hierarchical(LinearHead):
   """p(c | h) = p(cluster of c | h) p(c | its cluster, h), two ordinary softmaxes.
 
-  Exact, and normalised over all classes, but not the same model as a full softmax: its
-  quality depends on the clusters. Training reads only the cluster rows and the classes
-  that share a cluster with a true class. Rows are trained as blocks: an optimiser
-  updates all classes of a cluster together.
+  The head is exact and normalised over all classes, but it is not the same model as a
+  full softmax: its quality depends on the clusters. Training reads only the cluster
+  rows and the classes that share a cluster with a true class. Rows are trained as
+  blocks: an optimiser updates all classes of a cluster together.
 
   Attributes:
     num_clusters: K, up to V; 0: sqrt(V), rounded up.
     binning: how classes are clustered. 'equal': sorted by decreasing count, clusters of
       equal size; 'frequency': of equal total count; 'sqrt': of equal sums of square
-      roots of counts; 'brown': classes with similar neighbours in the text; takes
-      minutes, at every start. See `largevocab.heads.binning`.
+      roots of counts; 'brown': classes with similar neighbours in the text share a
+      cluster, which takes minutes at every start. See `largevocab.heads.binning`.
     slack: limit on the largest of these clusters, relative to the mean size, 1 to 64. A
-      larger one distorts the binning less, but memory and time grow with the largest
+      larger limit distorts the binning less, but memory and time grow with the largest
       cluster. On 100 MB of Wikipedia 'sqrt' would have 3.3, and 'frequency' 44.
-    clusters: path of a .npy file with i32[V], the cluster of each class, instead.
-      Unused numbers are skipped. `largevocab-brown-clusters` writes such a file.
-    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; sums and
+    clusters: path of a .npy file with i32[V], the cluster of each class, to use instead
+      of a binning. Unused numbers are skipped. `largevocab-brown-clusters` writes such
+      a file.
+    dtype: type of the operands of matrix products, 'float32' or 'bfloat16'. Sums and
       log-partition functions are float32, and rows are of `optimizer.row_dtype`.
-    optimizer: of the rows.
+    optimizer: optimiser of the rows.
 
   Source: Morin and Bengio 2005, with a tree of two levels (Goodman 2001) instead of a
     binary one; a baseline in Vincent et al. 2015, section 6 and Grave et al. 2017,
-    section 5. Deviation: all clusters are padded to the size of the largest, so its
-    size relative to the mean is limited: see `slack`; in a file to 64.
+    section 5. Deviation: all clusters are padded to the size of the largest one, so its
+    size relative to the mean is limited: by `slack`, or to 64 if clusters come from a
+    file.
 
-  Cost: products of N (K + S) D and, for a batch of which few examples share a cluster,
+  Cost: products of N (K + S) D and, for a batch in which few examples share a cluster,
     up to 8 times as much; four times that to train, plus min(N P, K) blocks of S D to
     update. Blocks of gradients are made where they are needed, twice, and never held
-    together: a step needs little memory besides the table. `evaluate` costs as much as
-    the loss without its gradient, `top_k` as for a softmax. On several devices each has
-    some of the clusters.
+    together, so a step needs little memory besides the table. `evaluate` costs as much
+    as the loss without its gradient, `top_k` as much as for a softmax. On several
+    devices, each device holds some of the clusters.
 
   >>> state = Hierarchical(bias=False).init(jax.random.key(0), [1, 5, 3, 4], 2)
   >>> state.members_KS.tolist()
@@ -146,8 +148,8 @@ class Hierarchical(LinearHead):
   def __post_init__(self):
     if self.num_clusters and self.clusters:
       raise UserError(
-        f"head.num_clusters is {self.num_clusters}, but head.clusters names a file "
-        "that says how many there are; set one of them only"
+        f"head.num_clusters is {self.num_clusters}, but head.clusters names a file, "
+        "which determines the number of clusters: set only one of them"
       )
 
   def init(
@@ -174,14 +176,15 @@ class Hierarchical(LinearHead):
   def init_blocks(
     self, key: jax.Array, counts: Counts, dim: int, blocks: Blocks
   ) -> Callable[[int], HierarchicalState]:
-    """Clusters are those of one device; cluster k is in block k % B."""
+    """Clusters are the same as on one device; cluster k is in block k % B."""
     given = Activations(dim)
     members_KS, *of_class, _ = host_layout(self.cluster_of(counts))
     clusters = Blocks(len(members_KS), blocks.num)
     if clusters.num_classes < blocks.num:
       raise UserError(
-        f"mesh.blocks is {blocks.num}, and there are {clusters.num_classes} clusters: "
-        "set it to so many or fewer, or make more clusters"
+        f"mesh.blocks is {blocks.num}, but there are only {clusters.num_classes} "
+        f"clusters: set mesh.blocks to {clusters.num_classes} or less, or use more "
+        "clusters"
       )
 
     def part(x, of: Blocks, number, fill):
@@ -199,7 +202,7 @@ class Hierarchical(LinearHead):
     return of_block
 
   def sharding(self, state: HierarchicalState) -> HierarchicalState:
-    """Clusters, and where the classes are."""
+    """How the clusters, and the places of the classes, are sharded."""
     where = dict.fromkeys(("members_KS", "cluster_V", "slot_V"), ROWS)
     return super().sharding(state)._replace(**where)
 
@@ -208,7 +211,7 @@ class Hierarchical(LinearHead):
 
     Raises:
       UserError: the file is missing or invalid for these classes; or the binning needs
-        a text, and there is none.
+        a token stream, and there is none.
 
     >>> Hierarchical(num_clusters=3).cluster_of(as_counts([1, 5, 3, 4])).tolist()
     [2, 0, 1, 0]
@@ -248,7 +251,7 @@ class Hierarchical(LinearHead):
     return state._replace(clusters=step, leaves=leaves)
 
   def refresh(self, state: HierarchicalState, key: jax.Array) -> HierarchicalState:
-    """All rows decayed up to now, where the optimiser's decay is decoupled."""
+    """Decays all rows up to now, if the optimiser's weight decay is decoupled."""
     return state._replace(leaves=self.optimizer.settled(state.leaves))
 
   def evaluate(
@@ -268,8 +271,10 @@ class Hierarchical(LinearHead):
     return two_level_top_k(x_ND, *state.model, k, dtype=self.dtype)
 
   def class_rows(self, state: HierarchicalState, ids_R: jax.Array) -> jax.Array:
-    """The row of the class plus that of its cluster: log p(c | h) is <their sum, h>
-    minus the log-partition functions of both softmaxes."""
+    """The row of the class plus that of its cluster.
+
+    log p(c | h) is <their sum, h> minus the log-partition functions of both softmaxes.
+    """
     clusters_KD, _, where = state.model
     k_R, slot_R = places(where, shards.own_rows(ids_R, len(where.cluster_V)))
     of_clusters_RD = state.clusters.rows_at(k_R, mode="fill", fill_value=0)
@@ -284,24 +289,26 @@ def _read_clusters(path: str, V: int) -> np.ndarray:
     cluster_V = np.load(path)
   except FileNotFoundError:
     raise UserError(
-      f"head.clusters: {path} is missing; name a .npy file with the cluster of each "
-      "class, or leave it empty for clusters by frequency"
+      f"head.clusters: {path} is missing: name a .npy file with the cluster of each "
+      "class, or leave head.clusters empty for clusters by frequency"
     ) from None
   except (OSError, ValueError, EOFError, zipfile.BadZipFile, tokenize.TokenError):
     raise UserError(
-      f"head.clusters: {path} is no .npy file of numbers; write it with numpy.save"
+      f"head.clusters: {path} is not a .npy file of numbers: write it with numpy.save"
     ) from None
   if not isinstance(cluster_V, np.ndarray) or cluster_V.dtype.kind not in "iu":
-    raise UserError(f"head.clusters: {path} holds no array of integers; save i32[V]")
+    raise UserError(
+      f"head.clusters: {path} does not hold an array of integers: save i32[V]"
+    )
   if cluster_V.shape != (V,):
     raise UserError(
-      f"head.clusters: {path} has shape {cluster_V.shape}, and there are {V} classes: "
-      f"give the cluster of each, shape ({V},)"
+      f"head.clusters: {path} has shape {cluster_V.shape}, but there are {V} classes: "
+      f"save the cluster of each class, with shape ({V},)"
     )
   if cluster_V.min() < 0:
     c = int(np.argmax(cluster_V < 0))
     raise UserError(
-      f"head.clusters: {path} puts class {c} into cluster {cluster_V[c]}; number "
+      f"head.clusters: {path} puts class {c} into cluster {cluster_V[c]}: number "
       "clusters from 0"
     )
   _, size_K = np.unique(cluster_V, return_counts=True)
@@ -309,7 +316,7 @@ def _read_clusters(path: str, V: int) -> np.ndarray:
   if slots > _MOST_SLOTS * V:
     raise UserError(
       f"head.clusters: {path} has {len(size_K)} clusters of up to {size_K.max()} "
-      f"classes, which makes {slots} slots for {V} classes, more than {_MOST_SLOTS} "
-      "times as many: cut the largest clusters"
+      f"classes, which takes {slots} slots for {V} classes, more than {_MOST_SLOTS} "
+      "times as many: split the largest clusters"
     )
   return cluster_V

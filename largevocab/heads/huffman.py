@@ -1,6 +1,6 @@
 """Binary hierarchical softmax over a Huffman tree.
 
-Here L is the depth of the tree.
+The letter L stands for the depth of the tree.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ class HuffmanState(NamedTuple):
   Attributes:
     nodes: [V, D'], a row for each of V - 1 inner nodes, and one unused row.
     tree: the Huffman tree.
-    activations: that it is for; None: not known. Static.
+    activations: the activations that the state is for; None: not known. Static.
   """
 
   nodes: Table
@@ -60,23 +60,23 @@ class HuffmanState(NamedTuple):
 class Huffman(LinearHead):
   """p(c | h) = product of sigma(+-<w_node, h>) over the nodes on the path to class c.
 
-  Exact, and normalised over all classes, but not the same model as a full softmax, and
-  usually a worse one. Training reads and writes only the rows on the paths to the true
-  classes: about log2 of the unigram perplexity for each.
+  The head is exact and normalised over all classes, but it is not the same model as a
+  full softmax, and usually a worse one. Training reads and writes only the rows on the
+  paths to the true classes: about log2 of the unigram perplexity for each class.
 
   Attributes:
-    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; sums and
+    dtype: type of the operands of matrix products, 'float32' or 'bfloat16'. Sums and
       log-probabilities are float32, and rows are of `optimizer.row_dtype`.
-    optimizer: of the rows.
+    optimizer: optimiser of the rows.
 
   Source: Morin and Bengio 2005; Mikolov et al. 2013, section 2.1, for Huffman's tree.
 
-  On several devices each block of classes has a tree, and a tree of blocks is above
-  them: paths are longer by less than two levels in the mean.
+  On several devices, each block of classes has a tree, and a tree over the blocks joins
+  them. Paths are then longer, on average by less than two levels.
 
   Cost: with L the depth of the tree (20 to 30 for words), products of 3 N P L D a step
     and min(N P L, V) rows to update; 8 bytes a class for the tree; paths are computed
-    when needed. `top_k` goes down the tree, at most to all N V classes.
+    when needed. `top_k` searches down the tree and visits at most all N V classes.
 
   >>> state = Huffman(bias=False).init(jax.random.key(0), [1, 5, 3, 4], 2)
   >>> state.nodes.w_VD.shape, state.tree.num_L.tolist()
@@ -96,8 +96,7 @@ class Huffman(LinearHead):
   def init_blocks(
     self, key: jax.Array, counts: Counts, dim: int, blocks: Blocks
   ) -> Callable[[int], HuffmanState]:
-    """Each block has a tree of its own, and the last of its rows is one of the tree
-    over blocks."""
+    """Each block has a tree, and its last row is one of the tree over blocks."""
     trees, given = huffman_blocks(counts.unigram_V, blocks), Activations(dim)
 
     def of_block(number):
@@ -108,7 +107,7 @@ class Huffman(LinearHead):
     return of_block
 
   def sharding(self, state: HuffmanState) -> HuffmanState:
-    """Links of classes and nodes are where their rows are."""
+    """Links of classes and nodes are on the devices that have their rows."""
     tree = jax.tree.map(lambda _: WHOLE, state.tree)
     tree = tree._replace(above_class_V=ROWS, above_node_V=ROWS)
     return super().sharding(state)._replace(tree=tree)
@@ -134,7 +133,7 @@ class Huffman(LinearHead):
     return state._replace(nodes=self.optimizer.update(state.nodes, grads, lr, scale))
 
   def refresh(self, state: HuffmanState, key: jax.Array) -> HuffmanState:
-    """All rows decayed up to now, where the optimiser's decay is decoupled."""
+    """Decays all rows up to now, if the optimiser's weight decay is decoupled."""
     return state._replace(nodes=self.optimizer.settled(state.nodes))
 
   def evaluate(
@@ -155,8 +154,11 @@ class Huffman(LinearHead):
     return tree_top_k(x_ND, w_VD, state.tree, k, dtype=self.dtype)
 
   def class_rows(self, state: HuffmanState, ids_R: jax.Array) -> jax.Array:
-    """Half the signed sum of the rows on the path to a class: the gradient of
-    log p(c | h) at h = 0. No single row gives the score of a class."""
+    """Half the signed sum of the rows on the path to a class.
+
+    It is the gradient of log p(c | h) at h = 0. No single row gives the score of a
+    class.
+    """
     above_LR = ways(state.tree, shards.own_rows(ids_R, len(state.nodes.w_VD)))
     sign_LR = jnp.where(above_LR < 0, 0, 2 * (above_LR % 2) - 1)
     rows_LRD = state.nodes.rows_at(above_LR // 2, mode="clip")

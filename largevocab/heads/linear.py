@@ -52,7 +52,7 @@ class LinearHead:
     return of_block
 
   def sharding(self, state: PyTree) -> PyTree:
-    """Of tables the rows are sharded over devices; of other parts the blocks."""
+    """Rows of tables are sharded over devices; other parts are sharded by block."""
     is_table = lambda x: isinstance(x, Table)
 
     def of_part(part):

@@ -21,43 +21,54 @@ from largevocab.samplers.base import follows_products
 
 @runtime_checkable
 class Logits(Protocol):
-  """Logits as functions of products <x, w>, with features x of the activation."""
+  """Logits as functions of products <x, w>, where x are features of the activation."""
 
   def check(self, head: Any) -> None:
     """Raises a UserError if these logits and other settings of the head conflict."""
     ...
 
   def features(self, h_ND: jax.Array) -> jax.Array:
-    """x, [N, D'], of which the head takes products with the rows; h_ND is f32[N, D]."""
+    """Features x, [N, D'], that the head multiplies with rows; h_ND is f32[N, D]."""
     ...
 
   def rows(self, w_RD: jax.Array) -> jax.Array:
-    """Class rows w_RD as they are evaluated, f32[R, D']: logits are their products with
-    x. Those of cosines have length 1."""
+    """Class rows w_RD as they are evaluated, f32[R, D'].
+
+    Logits are their products with x. The rows of cosines have length 1.
+    """
     ...
 
   def score(self, score: Score) -> ChunkScore:
-    """The score that an exact loss applies to a chunk of products, from the score for
-    linear logits."""
+    """The score that an exact loss applies to a chunk of products.
+
+    `score` is the score for linear logits.
+    """
     ...
 
   def of_pairs(
     self, w_VD: jax.Array, ids_NS: jax.Array, shared_T: jax.Array, num_true: int
   ) -> Callable[[jax.Array], jax.Array]:
-    """The function from products of pairs, as of `pair_logits`, to logits. The first
-    `num_true` of an example are of true classes."""
+    """The function from products of pairs, as in `pair_logits`, to logits.
+
+    The first `num_true` products of an example are those of true classes.
+    """
     ...
 
   def row_gradient(
     self, w_VD: jax.Array, ids_R: jax.Array, rows_RD: jax.Array
   ) -> jax.Array:
-    """The gradient f32[R, D'] of the rows `ids_R`. It adds to `rows_RD`, the gradient
-    through the products <x, w_c>, what flows through |w_c|, on which cosines depend."""
+    """The gradient f32[R, D'] of the rows `ids_R`.
+
+    `rows_RD` is the gradient through the products <x, w_c>. This method adds the
+    gradient through |w_c|, on which cosines depend.
+    """
     ...
 
   def change(self, w_VD: jax.Array) -> Change | None:
-    """The function from products of x with all rows to the logits of evaluation; None
-    if the products are the logits."""
+    """The function from products of x with all rows to the logits of evaluation.
+
+    None if the products are the logits.
+    """
     ...
 
 
@@ -68,8 +79,8 @@ class Linear:
   def check(self, head):
     if head.absolute and not head.init_scale:
       raise UserError(
-        "head.init_scale is 0, where |o| has no slope, so that with head.absolute no "
-        "row would ever change: set it above 0"
+        "head.init_scale is 0, where |o| has no slope, so with head.absolute no row "
+        "would ever change: set head.init_scale above 0"
       )
 
   def features(self, h_ND):
@@ -93,28 +104,29 @@ class Linear:
 
 @settings
 class Cosine:
-  """o_c = s cos(theta_c) with the angle theta_c of w_c and h, and in training for the
-  true classes
+  """o_c = s cos(theta_c), where theta_c is the angle between w_c and h.
+
+  In training, the true classes have a margin:
 
     o_y = s (cos(theta_y + angular) - additive),
 
-  so that an example has to be nearer to its class by a margin. `evaluate`, `top_k` and
-  `monitor` are without margins. Rows and activations are kept as they are, and
-  normalised in each step: gradients are with respect to w and h of any length. With
-  several true classes each has the margin, wherever its logit occurs.
+  so that an example has to be nearer to its class by this margin. `evaluate`, `top_k`
+  and `monitor` use no margins. Rows and activations are stored as they are, and
+  normalised in each step: gradients are with respect to w and h of any length. If an
+  example has several true classes, each has the margin, wherever its logit occurs.
 
-  Beyond theta + angular = pi the cosine goes on as in `with_margin`. A vector of 0 has
-  cosines of 0, to which margins are applied, and gradients of 0.
+  Beyond theta + angular = pi, the cosine is continued as in `with_margin`. A vector of
+  0 has cosines of 0, to which margins are applied, and gradients of 0.
 
   Attributes:
     scale: s, the inverse of a temperature.
-    angular: margin in radians; 0.5 in ArcFace.
+    angular: margin of the angle, in radians; 0.5 in ArcFace.
     additive: margin of the cosine; 0.35 in CosFace.
 
   Source: Deng et al. 2019, equation 3 (ArcFace: `angular`); Wang et al. 2018 (CosFace:
     `additive`).
-  Cost: norms of the rows that a step reads: O(1) numbers for each, and each row once
-    more. No normalised table is held.
+  Cost: norms of the rows that a step reads: O(1) numbers for each row, and one more
+    read of each row. No normalised table is held.
 
   >>> from largevocab.heads import Full
   >>> from largevocab.labels import single_targets
@@ -139,19 +151,19 @@ class Cosine:
       )
     if not head.init_scale:
       raise UserError(
-        "head.init_scale is 0, and rows of 0 have no cosine: set it above 0"
+        "head.init_scale is 0, but rows of zeros have no cosine: set it above 0"
       )
     if follows_products(sampler):
       raise UserError(
-        "head.sampler follows <w, h>, and head.logits are cosines: choose a sampler by "
+        "head.sampler follows <w, h>, but head.logits are cosines: choose a sampler by "
         "counts, or one that follows directions: 'rf_softmax', 'rece', or "
-        "'lsh_embedding' or 'lsh_label' with another family than 'mips'"
+        "'lsh_embedding' or 'lsh_label' with a family other than 'mips'"
       )
     loss: Any = getattr(head, "loss", None)
     if self._has_margin and loss and (not loss.likelihood or loss.keeps_hits):
       raise UserError(
-        "head.logits has a margin, which is one of the softmax: set its angular and "
-        "additive to 0, or choose the loss 'softmax'"
+        "head.logits has a margin, which only the loss 'softmax' can have: set its "
+        "angular and additive to 0, or choose the loss 'softmax'"
       )
 
   def features(self, h_ND):
@@ -203,7 +215,7 @@ LOGITS = {"linear": Linear, "cosine": Cosine}
 
 
 def class_rows(logits: Logits, w_VD: jax.Array, ids_R: jax.Array) -> jax.Array:
-  """Rows of a table as they are multiplied, also of classes of other devices."""
+  """Rows of a table as they are multiplied, including classes of other devices."""
   return logits.rows(wide(shards.rows_of(w_VD, ids_R)))
 
 
@@ -214,18 +226,18 @@ def class_row_grads(
   g_RD: jax.Array,
   given: Activations | None,
 ) -> RowGrads:
-  """The gradient of a table from that of the first D columns of `class_rows`.
+  """The gradient of a table, from that of the first D columns of `class_rows`.
 
   Raises:
-    ValueError: the number of ids and of rows differ.
-    UserError: rows are of another width than the activations that the head was made
-      for.
+    ValueError: the numbers of ids and of rows differ.
+    UserError: the width of the rows is not that of the activations that the head was
+      made for.
   """
   check_shapes(ids_R=ids_R, g_RD=g_RD)
   if given is not None and g_RD.shape[1] != given.dim:
     raise UserError(
-      f"g_RD has {g_RD.shape[1]} columns, the head was made for dim={given.dim}: give "
-      "the gradient of so many first columns of class_rows"
+      f"g_RD has {g_RD.shape[1]} columns, but the head was made for dim={given.dim}: "
+      f"pass the gradient of the first {given.dim} columns of class_rows"
     )
   w_RE = wide(shards.rows_of(table.w_VD, ids_R))
   g_RE = jnp.pad(wide(g_RD), ((0, 0), (0, w_RE.shape[1] - g_RD.shape[1])))

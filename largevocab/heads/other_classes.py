@@ -1,4 +1,4 @@
-"""The state of a head for other classes than those it was trained with."""
+"""Carries the state of a head over to other classes than those it was trained with."""
 
 from typing import Any
 
@@ -26,21 +26,21 @@ def carry_classes(
 ) -> FullState | SampledState:
   """The state with classes added, left out or renumbered.
 
-  Former classes keep their rows and the optimiser's state. New ones start as those of
-  `Head.init`, or with the vectors given. Statistics of the sampler are rebuilt from the
-  counts and the rows; what `in_batch` has seen of the stream is forgotten.
+  Former classes keep their rows and the optimiser's state. New classes start like those
+  of `Head.init`, or with the given vectors. Statistics of the sampler are rebuilt from
+  the counts and the rows; what `in_batch` has seen of the stream is forgotten.
 
   Args:
-    head: `Full` or `Sampled`; others have rows of several tables or of clusters.
-    state: for the former classes.
-    counts: of the V classes.
+    head: `Full` or `Sampled`. Other heads have rows of several tables or of clusters.
+    state: the state for the former classes.
+    counts: counts of the V classes.
     dim: the width of h.
     was: int[V], the former id of each class, -1 for a new one.
     key: for new rows and statistics.
     new_KD: f32[K, D], rows of the K new classes, in order of id, without bias.
 
   Raises:
-    UserError: the head is of another kind, `dim` is not that of the state, or see
+    UserError: the head is of another kind, `dim` is not the width in the state, or see
       `carry_rows`.
 
   Cost: O(V D), once.
@@ -57,13 +57,13 @@ def carry_classes(
   if not isinstance(head, Full | Sampled):
     raise UserError(
       f"{type(head).__name__} has no single table of class rows on one device: add "
-      "classes to one of full or sampled, or train anew"
+      "classes to a head of full or sampled, or train from scratch"
     )
   given = state.activations
   if given is not None and given.dim != dim:
     raise UserError(
-      f"dim={dim}, but the state is for activations of width {given.dim}: give "
-      f"dim={given.dim}, or train anew"
+      f"dim={dim}, but the state is for activations of width {given.dim}: pass "
+      f"dim={given.dim}, or train from scratch"
     )
   counts = as_counts(counts)
   fresh = head.init(key, counts, dim)
@@ -83,12 +83,12 @@ def _with_rows(table: Table, was: ArrayLike, new_KD: jax.Array, dim: int) -> Tab
   (ids_K,) = np.nonzero(np.asarray(was) < 0)
   if len(new_KD) != len(ids_K):
     raise UserError(
-      f"{len(new_KD)} rows are given for {len(ids_K)} new classes: give one for each"
+      f"{len(new_KD)} rows were passed for {len(ids_K)} new classes: pass one for each"
     )
   if new_KD.shape[1] != dim:
     raise UserError(
-      f"rows of {new_KD.shape[1]} numbers are given for new classes: give {dim}, the "
-      "width of h"
+      f"rows of {new_KD.shape[1]} numbers were passed for new classes: pass rows of "
+      f"{dim}, the width of h"
     )
   dtype = table.w_VD.dtype
   rows_KD = jnp.asarray(new_KD, dtype)
@@ -97,7 +97,7 @@ def _with_rows(table: Table, was: ArrayLike, new_KD: jax.Array, dim: int) -> Tab
 
 
 def _log_z(later: SampledState, state: Any, was: ArrayLike) -> Table | None:
-  """Learned log-partition functions: of contexts that are classes, by class."""
+  """Learned log-partition functions, carried over by class if contexts are classes."""
   if later.log_z is None or state.log_z is None:
     return later.log_z
   by_class = len(state.log_z.w_VD) == len(state.table.w_VD)

@@ -39,47 +39,52 @@ from largevocab.rows import SGD, RowOptimizer
 
 _LOG = logging.getLogger("largevocab")
 _MIB = 2**20
-_BLOCKS = 2**31  # of the random numbers of blocks, which no split of a key has
+_BLOCKS = 2**31  # for the random numbers of blocks: no split of a key uses it
 
 
 @settings
 class Partitioned(abc.ABC):
-  """Settings of heads whose classes are sorted by count and cut into a short-list and
-  tails with narrower rows; stands beside `LinearHead`.
+  """Settings of heads with a short-list and tails with narrower rows.
 
-  The cutoffs are part of the model, and are recomputed when a run resumes: they depend
+  Classes are sorted by count and cut into clusters. This class stands beside
+  `LinearHead`.
+
+  The cutoffs are part of the model, and are recomputed when a run resumes. They depend
   on the counts, these attributes and the file of `cost_model`, but not on the device.
-  The cost models of this package never change; keep your own with the runs that use
-  them, or set `cutoffs` to the logged ones.
+  The cost models of this package never change. Keep your own cost models with the runs
+  that use them, or set `cutoffs` to the logged ones.
 
   On several devices the clusters are those of all classes. Each table is sharded: its
-  row r is in block r % B. So are `place_V` and `class_V`, and a batch's entries are
-  looked up where they are. Projections, which are small, are on every device.
+  row r is in block r % B. `place_V` and `class_V` are sharded likewise, and a batch's
+  entries are looked up on the devices that have them. Projections, which are small, are
+  on every device.
 
   Attributes:
     cutoffs: ends of the short-list and of each tail but the last, in classes. Empty:
-      those with the shortest predicted step of an adaptive softmax, see
+      the cutoffs with the shortest predicted step of an adaptive softmax, see
       `largevocab.ops.adaptive.plan`, within the limits of `num_clusters`,
       `min_head_mass`, `enough_classes` and `max_mib`.
-    num_clusters: including the short-list; 0: 2 to 5, whichever is fastest. 1: a
-      short-list of all classes.
-    factor: rows of each tail are narrower by this factor than those of the one before.
+    num_clusters: number of clusters, including the short-list; 0: 2 to 5, whichever is
+      fastest. 1: a short-list of all classes.
+    factor: rows of each tail are narrower by this factor than those of the tail before.
     align: widths of tails are rounded up to a multiple of this.
-    min_head_mass: least share of training examples whose class is on the short-list; by
-      time alone it would be very short. 0.8 are 1,500 words of Europarl.
+    min_head_mass: least share of training examples whose class is on the short-list. By
+      predicted time alone the short-list would be very short. 0.8 are 1,500 words of
+      Europarl.
     enough_classes: a short-list of this size is long enough, whatever its mass. The
       default follows the common cutoffs of 20,000 and 60,000.
-    max_mib: limit for all parameters of an adaptive softmax with these clusters,
+    max_mib: limit in MiB for all parameters of an adaptive softmax with these clusters,
       without optimiser statistics; 0: no limit.
-    batch_examples: true classes per batch to optimise the time for: in a language model
-      train.batch_size * train.unroll.
-    cost_model: which device's times: see `largevocab.ops.adaptive.cost_model.load`.
+    batch_examples: number of true classes per batch for which the predicted time is
+      optimised: in a language model train.batch_size * train.unroll.
+    cost_model: the device whose times are predicted: see
+      `largevocab.ops.adaptive.cost_model.load`.
     method: how to chunk products: see `largevocab.ops.softmax.plan.plan`.
-    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; sums and
+    dtype: type of the operands of matrix products, 'float32' or 'bfloat16'. Sums and
       log-partition functions are float32, and rows are of `optimizer.row_dtype`.
-    budget_mib: temporary memory for loss and gradient; 0: 64 on a CPU, 1,024
+    budget_mib: temporary memory for loss and gradient, in MiB; 0: 64 on a CPU, 1,024
       elsewhere.
-    optimizer: of rows and projections.
+    optimizer: optimiser of rows and projections.
   """
 
   cutoffs: Annotated[tuple[Count, ...], Ascending()] = ()
@@ -101,7 +106,7 @@ class Partitioned(abc.ABC):
     if self.cutoffs and self.num_clusters not in (0, num):
       raise UserError(
         f"head.num_clusters is {self.num_clusters}, but head.cutoffs = {self.cutoffs} "
-        f"make {num}; set one of them only"
+        f"make {num} clusters: set only one of them"
       )
 
   def cluster_plan(self, counts: Counts, dim: int) -> ClusterPlan:
@@ -117,27 +122,27 @@ class Partitioned(abc.ABC):
     if self.cutoffs:
       if self.cutoffs[-1] >= V:
         raise UserError(
-          f"head.cutoffs is {self.cutoffs}, but there are only V = {V} classes; all "
-          "must be below V, or leave it empty"
+          f"head.cutoffs is {self.cutoffs}, but there are only V = {V} classes: use "
+          "cutoffs below V, or leave head.cutoffs empty"
         )
       all_widths = widths(dim, len(self.cutoffs) + 1, self.factor, self.align)
       plan = price(cut(counts.unigram_V, self.cutoffs, all_widths), costs)
       if max_bytes and plan.num_bytes > max_bytes:
         raise UserError(
           f"head.max_mib is {self.max_mib}, but an adaptive softmax with "
-          f"head.cutoffs = {self.cutoffs} has {plan.num_bytes / _MIB:.3g} MiB; raise "
-          "head.max_mib or choose other head.cutoffs"
+          f"head.cutoffs = {self.cutoffs} takes {plan.num_bytes / _MIB:.3g} MiB: raise "
+          "head.max_mib, or choose other head.cutoffs"
         )
       return plan
     if self.num_clusters > V:
       raise UserError(
         f"head.num_clusters is {self.num_clusters}, but there are only V = {V} "
-        "classes; it can be at most V"
+        "classes: set it to V or less"
       )
     if not counts.unigram_V.any():
       raise UserError(
-        "no class occurs in the training data, so there is no frequency to cut "
-        "clusters by; set head.cutoffs"
+        "no class occurs in the training data, so there are no frequencies to cut "
+        "clusters by: set head.cutoffs"
       )
     enough = min(self.enough_classes, V)
     try:
@@ -151,7 +156,9 @@ class Partitioned(abc.ABC):
         max_bytes=max_bytes,
       )
     except ValueError as error:
-      raise UserError(f"head.max_mib: {error}; raise it, or head.factor") from None
+      raise UserError(
+        f"head.max_mib: {error}: raise head.max_mib or head.factor"
+      ) from None
 
   @abc.abstractmethod
   def new_state(
@@ -162,14 +169,16 @@ class Partitioned(abc.ABC):
     place_V: jax.Array,
     class_V: jax.Array,
   ) -> PyTree:
-    """Initial state with these clusters, or that of a block of it, which has
-    `shards.block_size` rows of each table.
+    """Initial state with these clusters, or of one block of it.
+
+    The state of a block has `shards.block_size` rows of each table.
 
     Args:
-      clusters: of all classes.
+      clusters: the clusters of all classes.
       dim: D.
-      keys: of the rows and of the projections, which are the same in all blocks.
-      place_V: see `places`; of a block its entries.
+      keys: keys of the rows and of the projections; the second is the same in all
+        blocks.
+      place_V: see `places`; for a block, its entries.
       class_V: likewise.
     """
 
@@ -182,7 +191,7 @@ class Partitioned(abc.ABC):
   def init_blocks(
     self, key: jax.Array, counts: Counts, dim: int, blocks: Blocks
   ) -> Callable[[int], PyTree]:
-    """Clusters and places are found once, and for each block its part is taken.
+    """Finds clusters and places once, and takes the part of each block from them.
 
     Raises:
       UserError: a cluster has fewer classes than there are blocks.
@@ -191,13 +200,13 @@ class Partitioned(abc.ABC):
     clusters = self.clusters(counts, dim)
     if min(clusters.sizes) < blocks.num:
       raise UserError(
-        f"mesh.blocks is {blocks.num}, and the clusters have {clusters.sizes} classes: "
+        f"mesh.blocks is {blocks.num}, but the clusters have {clusters.sizes} classes: "
         f"set mesh.blocks to {min(clusters.sizes)} or less, or head.cutoffs so that "
-        "each has as many classes as there are blocks"
+        "each cluster has at least as many classes as there are blocks"
       )
     places = self.places(counts, clusters)
 
-    # Of `key` itself `fold_in` gives the keys of a split, too, with some generators.
+    # With some generators, `fold_in` of `key` itself also gives the keys of a split.
     of_blocks = jax.random.fold_in(key, _BLOCKS)
 
     def of_block(number: int) -> PyTree:
@@ -208,7 +217,7 @@ class Partitioned(abc.ABC):
     return of_block
 
   def sharding(self, state: PyTree) -> PyTree:
-    """Of all arrays but projections and counts of updates the rows."""
+    """Rows of all arrays are sharded, except projections and counts of updates."""
     kinds = jax.tree.map(lambda leaf: ROWS if jnp.ndim(leaf) else WHOLE, state)
     downs = jax.tree.map(lambda _: WHOLE, kinds.downs)
     return dataclasses.replace(kinds, downs=downs)
@@ -221,13 +230,13 @@ class Partitioned(abc.ABC):
     """The clusters for these counts; logs the plan."""
     plan, fitted = self.cluster_plan(counts, dim), cost_model.load(self.cost_model)
     _LOG.info(
-      "clusters for batches of %d true classes, times of %s:\n%s",
+      "clusters for batches of %d true classes, with times from cost model %s:\n%s",
       *(self.batch_examples, self.cost_model, plan),
     )
     here = jax.default_backend(), self.dtype
     if not self.cutoffs and here != (fitted.platform, fitted.dtype):
       _LOG.warning(
-        "head.cost_model %s is of %s in %s, but this is %s in %s: other clusters may "
+        "head.cost_model %s is for %s in %s, but this is %s in %s: other clusters may "
         "be faster here; largevocab/tools/fit_cost_model.py measures this device",
         *(self.cost_model, fitted.platform, fitted.dtype, *here),
       )
@@ -236,8 +245,8 @@ class Partitioned(abc.ABC):
   def places(self, counts: Counts, clusters: Clusters) -> tuple[np.ndarray, np.ndarray]:
     """The place of each class and the class at each place, both i32[V].
 
-    Clusters are by decreasing count (ties by id); within a cluster classes are sorted
-    by id.
+    Clusters are in order of decreasing count (ties by id). Within a cluster, classes
+    are sorted by id.
     """
     sorted_V = np.argsort(-counts.unigram_V, kind="stable")
     in_clusters = np.split(sorted_V, np.cumsum(clusters.sizes)[:-1])
@@ -254,18 +263,18 @@ class Partitioned(abc.ABC):
 
 
 def at_places(place_V: jax.Array, ids_NP: jax.Array) -> jax.Array:
-  """The place of each class, V for padding; ids are those of `read_batch`."""
+  """The place of each class, V for padding; the ids must come from `read_batch`."""
   V = shards.num_classes(len(place_V))
   place_NP = place_V.at[ids_NP].get(mode="fill", fill_value=V)
-  return V + shards.psum(place_NP - V)  # the device that has the entry knows it
+  return V + shards.psum(place_NP - V)  # only the device that has the entry knows it
 
 
 def places_of(place_V: jax.Array, ids_R: jax.Array) -> jax.Array:
-  """The place of each class that all devices name, V for ids of no class."""
+  """The place of each class, V for ids of no class; all devices give the same ids."""
   return at_places(place_V, shards.own_rows(ids_R, len(place_V)))
 
 
 def _padded(x_V: np.ndarray, blocks: Blocks) -> jax.Array:
-  """Entries of a block, and V in an unused row."""
+  """Entries of a block, with V in an unused row."""
   unused = blocks.size - len(x_V)
   return jnp.asarray(np.pad(x_V, (0, unused), constant_values=blocks.num_classes))

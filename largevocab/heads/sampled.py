@@ -75,40 +75,43 @@ from largevocab.samplers.pps import PPS
 
 PyTree = Any
 
-_ENOUGH = 4  # draws from a block
+_ENOUGH = 4  # draws from a block that are enough for conditional weights
 
 
 @settings
 class Sampled(LinearHead):
   """A loss of the true classes and candidates, so that a step updates few rows.
 
-  Candidates are the classes that the sampler draws and those of exact sets, which are
-  in every sample (expected count 1). Scores are o_c = <w_c, h> + b_c.
+  Candidates are the classes that the sampler draws, and the classes of exact sets,
+  which are in every sample (expected count 1). Scores are o_c = <w_c, h> + b_c.
 
   Attributes:
-    loss: of `largevocab.losses`.
+    loss: the loss, one of `largevocab.losses`.
     sampler: proposal distribution of the negatives.
-    num_samples: M, negatives per draw: per batch if the sampler shares them. Of draws
-      of each example's own at least 2: with one, weights are those of plain importance
-      sampling (`losses.complement_weights`), and the loss has no lower bound.
+    num_samples: M, negatives per draw: per batch if the sampler shares them. Use at
+      least 2 if each example has its own draws. With one, weights are those of plain
+      importance sampling (`losses.complement_weights`), and the loss has no lower
+      bound.
     exact_batch: all true classes of the batch are candidates of every example.
-    exact_frequent: so are this many of the most frequent classes. A sampler by counts
-      still draws them, to no effect; `PPS` has its own exact classes.
-    exact_ids: so are these classes.
+    exact_frequent: this many of the most frequent classes are candidates of every
+      example. A sampler by counts still draws them, to no effect; `PPS` has its own
+      exact classes.
+    exact_ids: these classes are candidates of every example.
     refresh_every: steps between rebuilds of the sampler's statistics, besides those at
       steps 1, 2, 4, ...; 0: never. Rebuilds include what incremental updates leave out,
       and remove accumulated rounding errors.
     refresh_growth: factor by which each gap between rebuilds grows.
-    absolute: |o| in place of o as scores (Blanc & Rendle 2018, section 3.3), which
+    absolute: use |o| in place of o as scores (Blanc & Rendle 2018, section 3.3), which
       kernels that are even in o can approximate.
-    logits: of `largevocab.heads.logits`: `Linear`, or `Cosine`.
-    dtype: of the operands of matrix products, 'float32' or 'bfloat16'; sums and
+    logits: how logits are computed, one of `largevocab.heads.logits`: `Linear` or
+      `Cosine`.
+    dtype: type of the operands of matrix products, 'float32' or 'bfloat16'. Sums and
       log-partition functions are float32, and rows are of `optimizer.row_dtype`.
-    optimizer: of the rows.
+    optimizer: optimiser of the rows.
 
-  Cost: O(N (P + M) D); independent of V. With shared negatives it reads N P + M rows,
-    otherwise N (P + M). For many negatives per example, where it is faster, 3 products
-    of N V D instead: `ops/pair_logits.py`.
+  Cost: O(N (P + M) D), independent of V. With shared negatives, a step reads N P + M
+    rows, otherwise N (P + M). With many negatives per example, 3 products of N V D are
+    computed instead where that is faster: `ops/pair_logits.py`.
 
   >>> head = Sampled(num_samples=2, bias=False)
   >>> state = head.init(jax.random.key(0), [5, 3, 2, 1], 8)
@@ -200,12 +203,12 @@ class Sampled(LinearHead):
       )
 
     log_z_N = None if state.log_z is None else self._log_z(state.log_z, y)
-    # The gradient of a slice is padded with zeros: so the parts have gradients each.
+    # The gradient of a slice is padded with zeros, so each part has its own gradient.
     s, to_o = jax.vjp(lambda o: self.score(logits(o)), o)
     parts = s[:, :P], s[:, P:]
     loss, (ds, dlog_z_N) = jax.value_and_grad(mean_loss, (0, 1))(parts, log_z_N)
-    # Rows that are written wait for the loss, whose derivative may take no logit of a
-    # true class (`Importance`): otherwise see `update`.
+    # Rows are written after the loss is known, even if its derivative reads no logit of
+    # a true class (`Importance`). `update` says why.
     loss, ds_NP = together((loss, ds[0]))
     (do,) = to_o(jnp.concatenate([ds_NP, ds[1]], axis=1))
     # Rows that only examples without weight refer to are not updated: optimisers may
@@ -226,11 +229,11 @@ class Sampled(LinearHead):
     return head_step(loss, dh_ND, h_ND, grads, self.sq_norm(state, grads))
 
   def sq_norm(self, state: SampledState, grads: SampledGrads) -> jax.Array:
-    # Log-partition functions are on each device.
+    # Log-partition functions are on every device.
     return shards.psum(sq_norm(grads.rows)) + sq_norm(grads.log_z)
 
   def add_row_grads(self, state: SampledState, grads: SampledGrads, ids_R, g_RD):
-    """The gradient with that of looked-up rows added, and its squared norm."""
+    """Adds the gradient of looked-up rows; the sum, and its squared norm."""
     known = state.table, ids_R, g_RD, state.activations
     more = class_row_grads(self.logits, *known)
     if counts_rows(self.sampler) and grads.drawn is None:  # those of the loss alone
@@ -251,8 +254,8 @@ class Sampled(LinearHead):
     if grads.drawn is not None:
       no_columns = state.table._replace(w_VD=state.table.w_VD[:, :0])
       drawn_R = checked(no_columns, grads.drawn).ids_R
-    # Rows and statistics that are new wait for the old ones: otherwise some compilers
-    # read these after writing, from a copy of them for all classes.
+    # New rows and statistics wait for the old ones to be read. Otherwise some compilers
+    # read the old ones after writing, from a copy of them for all classes.
     in_order = together if keeps_up(self.sampler) else jax.lax.optimization_barrier
     ids = rows.ids_R, drawn_R
     new, old_RD, ids = in_order((rows.rows_RD, old_RD, ids))
@@ -280,7 +283,7 @@ class Sampled(LinearHead):
   def evaluate(self, state, h_ND, y):
     """{'nll': f32[N]}, exact, in nats, of the softmax of the scores.
 
-    Of losses that are no likelihood also 'log_z', the log-partition function of the
+    Losses that are not likelihoods also give 'log_z', the log-partition function of the
     scores, and 'self_normalised_nll', the loss if exp(score) is taken as the
     probability, without normalising. The last is a loss of probabilities, and
     comparable with the nll, only if log_z is near 0 everywhere.
@@ -294,7 +297,7 @@ class Sampled(LinearHead):
       return {"nll": nll_N}
     if state.log_z is not None:
       log_z_N = log_z_N - self._log_z(state.log_z, y)
-    log_z_N = jnp.where(jnp.isnan(nll_N), nll_N, log_z_N)  # of invalid labels too
+    log_z_N = jnp.where(jnp.isnan(nll_N), nll_N, log_z_N)  # NaN for invalid labels too
     return {
       "nll": nll_N,
       "self_normalised_nll": nll_N - log_z_N,
@@ -302,8 +305,11 @@ class Sampled(LinearHead):
     }
 
   def monitor(self, state, h_ND, y, key):
-    """Quality of the sampler, see `largevocab.heads.diagnostics.quality`: 'relvar',
-    'chi2' and, if the loss estimates log Z, its bias 'log_z_bias'."""
+    """Quality of the sampler: 'relvar', 'chi2' and perhaps 'log_z_bias'.
+
+    'log_z_bias' is the bias of log Z, for losses that estimate log Z. See
+    `largevocab.heads.diagnostics.quality`.
+    """
     metrics = quality(self, state, h_ND, y, key)
     if not self.loss.estimates_log_z:
       del metrics["log_z_bias"]
@@ -325,8 +331,10 @@ class Sampled(LinearHead):
     return dataclasses.replace(self, sampler=in_blocks(self.sampler))
 
   def class_rows(self, state, ids_R):
-    """Rows of the table: w_c and then, if there is a bias, b_c and padding; of cosines
-    w_c / |w_c|."""
+    """Rows of the table: w_c and then, if there is a bias, b_c and padding.
+
+    For cosines, the rows are w_c / |w_c|.
+    """
     return class_rows(self.logits, state.table.w_VD, ids_R)
 
   def candidates(
@@ -337,19 +345,20 @@ class Sampled(LinearHead):
     key: jax.Array,
     keeps_hits: bool = False,
   ) -> Candidates:
-    """A draw for a batch and the exact sets, without duplicates; true classes are
-    masked unless `keeps_hits`.
+    """A draw for a batch and the exact sets, without duplicates.
+
+    True classes are masked unless `keeps_hits`.
 
     Args:
-      state: of this head.
+      state: state of this head.
       x_ND: features.
       y: the true classes, as `read_batch` gives them.
-      key: of the draw.
+      key: key of the draw.
       keeps_hits: keep accidental hits.
     """
     check_size(state.stats, shards.per_block(self.num_samples))
     if key is None:
-      raise UserError("key is None: give jax.random.key(...), from which to draw")
+      raise UserError("key is None: pass jax.random.key(...), for the random draws")
     w_VD = state.table.w_VD
     draw = self.sampler.sample(state.stats, w_VD, key, x_ND, y)
     exact = []
@@ -369,13 +378,15 @@ class Sampled(LinearHead):
   def log_weights(
     self, state: SampledState, x_ND: jax.Array, y: Targets, others: Candidates
   ) -> tuple[jax.Array, jax.Array]:
-    """Log importance weights of exp(score) in the estimate of Z: f32[N, P] for the true
-    classes, or f32[N, 1] if they are equal, and f32[N, S + T] for the candidates.
+    """Log importance weights of exp(score) in the estimate of Z.
+
+    They are f32[N, P] for the true classes, or f32[N, 1] if they are equal, and
+    f32[N, S + T] for the candidates. Finite where masked.
 
     A drawn class has weight 1 / expected count. If each example has its own independent
-    draws, weights are conditional on the exact set, in each block of classes on its
-    own: see `complement_weights`. With few draws a block that would have more variance
-    (experiments/block_variance), and weights are as for others. Finite where masked.
+    draws, weights are conditional on the exact set, within each block of classes: see
+    `complement_weights`. With few draws from a block, conditional weights would have
+    more variance (experiments/block_variance), and weights are unconditional.
 
     Cost: for independent draws, also their probabilities on the exact set.
     """
@@ -392,9 +403,11 @@ class Sampled(LinearHead):
     return log_conditional_weights(others, y, log_expected, len(w_VD), m)
 
   def change(self, state: SampledState) -> Change | None:
-    """How scores of products become logits of the model: those of cosines, and those
-    that the loss turns into others, if the proposal is the same for all examples; None:
-    they are logits."""
+    """How scores of products become logits of the model; None: they are logits already.
+
+    This is for cosines, and for losses that turn scores into other logits, if the
+    proposal is the same for all examples.
+    """
     of_logits, of_loss = self.logits.change(state.table.w_VD), None
     if has_fixed_law(self.sampler):
       log_expected_V = self.sampler.log_expected_of_all(state.stats)
@@ -416,7 +429,10 @@ class Sampled(LinearHead):
 
   @property
   def _log_z_optimizer(self) -> RowOptimizer:
-    """Of rows of one number, of which a shorter type would save hardly any memory."""
+    """The optimiser of the log-partition functions, with rows of the default type.
+
+    A row is one number, so that a shorter type would save hardly any memory.
+    """
     return dataclasses.replace(
       self.optimizer, row_dtype="float32", weight_decay=0.0, decoupled_decay=0.0
     )

@@ -19,37 +19,41 @@ def sampled_logits(
   log_expected_NP: jax.Array | None = None,
   keep_hits: bool = False,
 ) -> dict[str, jax.Array]:
-  """What `sampled_softmax_loss` takes, from a draw: logits o = <w_c, h> of the true
-  classes and of the drawn ones, with the logQ correction.
+  """The logits of a draw, as arguments of `sampled_softmax_loss`.
 
-  Draws may be shared or of each example. Accidental hits are masked; classes that the
-  sampler wants summed exactly (`Draw.exact_ids`) are among the negatives, of expected
-  count 1. The loss is the mean over the batch, by the weights of its examples.
-  Differentiable in h and W, but for rows that are constants (`Draw.constant`).
+  They are the logits o = <w_c, h> of the true classes and of the drawn ones, with the
+  logQ correction.
+
+  Draws may be shared by the batch or made for each example. Accidental hits are masked.
+  Classes that the sampler wants summed exactly (`Draw.exact_ids`) are among the
+  negatives, with expected count 1. The loss is the mean over the batch, by the weights
+  of its examples. The result is differentiable in h and W, except for rows that are
+  constants (`Draw.constant`).
 
   Args:
-    draw: of `Sampler.sample`, for this batch; of a sampler with a proposal distribution
-      that is known (`weighable`), which of LSH with draw='fill' it is not.
+    draw: result of `Sampler.sample` for this batch. The sampler must have a known
+      proposal distribution (`weighable`); LSH with draw='fill' does not.
     h_ND: float[N, D].
     w_VD: float[V, D]. For a bias append a constant column to h.
     y: the true classes. An id that is no class and has weight makes the loss NaN.
     log_expected_NP: for `blackout_loss` and `nce_loss`: log expected counts of the true
       classes in a draw, `sampler.log_expected(stats, w_VD, h_ND, y, y.ids_NP)`.
-    keep_hits: keep accidental hits, as `nce_loss` wants.
+    keep_hits: keep accidental hits, as needed by `nce_loss`.
 
   Returns:
     {'o_NP', 'w_NP', 'true_NP', 'o_NM', 'log_expected_NM', 'mask_NM'}, with the M drawn
-    and exactly summed classes; logits and losses are at least float32. With
-    `num_classes` they are what `upper_bound_loss` takes, of a sampler of distinct
-    classes. Given `log_expected_NP`, it takes the place of 'true_NP'.
+    and exactly summed classes. Logits and losses are at least float32. If
+    `log_expected_NP` is given, it takes the place of 'true_NP'. Together with
+    `num_classes`, the result is also what `upper_bound_loss` takes, for a sampler of
+    distinct classes.
 
   Raises:
     ValueError: shapes do not agree.
 
-  Deviation: independent draws of each example have the weight 1 / expected count, and
-    not that of the head `Sampled`, which varies less (`complement_weights`). The
-    estimate of the partition function is unbiased with both.
-  Cost: O(N (P + M) D); the gradient of W is dense. `Sampled` has that of few rows.
+  Deviation: independent draws of each example have the weight 1 / expected count. The
+    weights of the head `Sampled` are different and vary less (`complement_weights`).
+    The estimate of the partition function is unbiased with both.
+  Cost: O(N (P + M) D). The gradient of W is dense; that of `Sampled` has few rows.
 
   >>> from largevocab import Counts, single_targets
   >>> from largevocab.losses import sampled_softmax_loss

@@ -17,10 +17,10 @@ class SampledState(NamedTuple):
   Attributes:
     table: the class rows.
     stats: statistics of the sampler.
-    exact_T: i32[T], the classes that are always candidates; None: none. In blocks each
-      has equally many, padded with V.
+    exact_T: i32[T], the classes that are always candidates; None: none. With several
+      blocks, each block has the same number, padded with V.
     log_z: learned log-partition functions, as rows of width 1; None: none.
-    activations: that it is for; None: not known. Static.
+    activations: the activations that the state is for; None: not known. Static.
   """
 
   table: Table
@@ -34,9 +34,9 @@ class SampledGrads(NamedTuple):
   """Gradients of the class rows and of the learned log-partition functions.
 
   Attributes:
-    rows: of the class rows.
-    log_z: of the learned log-partition functions, if there are any.
-    drawn: ids of the rows that the loss read, without their gradients. Set where other
+    rows: gradient of the class rows.
+    log_z: gradient of the learned log-partition functions, if there are any.
+    drawn: ids of the rows that the loss read, without their gradients. Set if other
       rows are given a gradient too, and the sampler counts the classes drawn.
   """
 

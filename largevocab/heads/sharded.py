@@ -1,6 +1,7 @@
 """Any head on several devices, each of which keeps some of the class rows.
 
-Here C is the number of devices, B of blocks and n = N / C of a device's examples.
+The letters C, B and n stand for the number of devices, the number of blocks, and the
+number of examples of a device, n = N / C.
 """
 
 import functools
@@ -32,7 +33,7 @@ class ShardedState(NamedTuple):
   """State of `ShardedHead`.
 
   Attributes:
-    blocks: of the classes; static.
+    blocks: blocks of classes. Static.
     parts: the state of the head, whose arrays are sharded over the devices.
   """
 
@@ -41,8 +42,9 @@ class ShardedState(NamedTuple):
 
 
 def class_mesh(devices: list[jax.Device] | None = None) -> Mesh:
-  """A mesh of these devices, by default all, with the one axis `AXIS`. Those of a
-  process are neighbours, so that its examples are.
+  """A mesh of these devices, by default all, with the one axis `AXIS`.
+
+  Devices of a process are neighbours, so that its examples are neighbours too.
 
   >>> class_mesh().axis_names
   ('classes',)
@@ -53,28 +55,29 @@ def class_mesh(devices: list[jax.Device] | None = None) -> Mesh:
 
 @dataclass(frozen=True)
 class ShardedHead:
-  """A head whose class rows, and their optimiser states and statistics, are sharded
-  over the devices of a mesh.
+  """A head whose class rows are sharded over the devices of a mesh.
+
+  The optimiser states and statistics of the rows are sharded with them.
 
   A device gathers the activations and labels of the batch, computes with its own rows,
   and combines a few numbers for each example with the other devices. Rows are sent only
-  where `class_rows` or a sampler's `queries` ask for those of some classes. So what is
-  sent depends neither on the number of classes nor on that of candidates.
+  if `class_rows` or a sampler's `queries` ask for those of some classes. What is sent
+  thus depends neither on the number of classes nor on the number of candidates.
   Activations and `dh_ND` are sharded by examples; losses and metrics are the same on
   all devices.
 
-  The model depends on the number of blocks, not on that of devices: losses are equal up
-  to rounding, and a state restores on any number of devices that divides it. With one
-  block it is the head itself.
+  The model depends on the number of blocks, not on the number of devices: losses are
+  equal up to rounding, and a state can be restored on any number of devices that
+  divides the number of blocks. With one block, the model is that of the head itself.
 
   Attributes:
-    head: as for one device.
-    mesh: of one axis, see `class_mesh`.
-    num_blocks: B, of the classes.
+    head: the head, as for one device.
+    mesh: mesh with one axis, see `class_mesh`.
+    num_blocks: B, the number of blocks of classes.
 
   Raises:
     UserError: the mesh has other axes or Explicit ones, or its number of devices does
-      not divide that of blocks.
+      not divide the number of blocks.
 
   Cost: the head's for V / C classes and N examples; a device sends (C - 1) / C times N
     (D + 1) numbers for activations, N D for their gradient and some N (P + 2) for sums.
@@ -95,12 +98,12 @@ class ShardedHead:
   def __post_init__(self):
     if self.mesh.axis_names != (AXIS,):
       raise UserError(
-        f"ShardedHead: the mesh has the axes {self.mesh.axis_names}, and must have "
-        f"{AXIS!r} alone: give class_mesh(devices), also beside another mesh of them"
+        f"ShardedHead: the mesh has the axes {self.mesh.axis_names}, but must have "
+        f"{AXIS!r} only: pass class_mesh(devices), even beside another mesh of them"
       )
     if self.mesh.axis_types != (AxisType.Auto,):
       raise UserError(
-        f"ShardedHead: the axis {AXIS!r} of the mesh is not Auto: give "
+        f"ShardedHead: the axis {AXIS!r} of the mesh is not Auto: pass "
         "class_mesh(devices)"
       )
     check_devices(self.num_blocks, self.mesh.size)
@@ -117,14 +120,16 @@ class ShardedHead:
     return self.head.refreshes(step)
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> ShardedState:
-    """The initial state, of which no device or process holds more than its part. That
-    of a block depends on the block's number only."""
+    """The initial state, of which no device or process holds more than its part.
+
+    The initial state of a block depends only on the block's number.
+    """
     counts, num_devices = as_counts(counts), self.mesh.size
     blocks = Blocks(counts.num_classes, self.num_blocks)
     if blocks.num > blocks.num_classes:
       raise UserError(
-        f"mesh.blocks is {blocks.num}, and there are {blocks.num_classes} classes: set "
-        "it to so many or fewer"
+        f"mesh.blocks is {blocks.num}, but there are only {blocks.num_classes} "
+        f"classes: set it to {blocks.num_classes} or less"
       )
     numbers = np.arange(blocks.num).reshape(num_devices, -1).tolist()
     of_block = self._here.init_blocks(key, counts, dim, blocks)
@@ -153,9 +158,11 @@ class ShardedHead:
     )
 
   def abstract_state(self, counts: Counts | ArrayLike, dim: int) -> ShardedState:
-    """The shapes of the initial state and where its parts lie, of which nothing is
-    made: to restore one, or to compile programs for other devices. All blocks are taken
-    to have the sizes of the first."""
+    """The shapes of the initial state and the places of its parts; makes no arrays.
+
+    Use it to restore a state, or to compile programs for other devices. All blocks are
+    assumed to have the sizes of the first.
+    """
     counts, B = as_counts(counts), self.num_blocks
     blocks = Blocks(counts.num_classes, B)
     of_block = self._here.init_blocks(jax.random.key(0), counts, dim, blocks)
@@ -194,7 +201,7 @@ class ShardedHead:
   def add_row_grads(
     self, state: ShardedState, grads: DeviceGrads, ids_R: jax.Array, g_RD: jax.Array
   ) -> tuple[DeviceGrads, jax.Array]:
-    """As of the head, where it has this method; each device adds to its own rows."""
+    """The head's `add_row_grads`, if it has one; each device adds to its own rows."""
     head: Any = self._here
 
     def local(parts, grads, ids_R, g_RD):
@@ -268,8 +275,11 @@ class ShardedHead:
     *split: Any,
     **whole: Any,
   ) -> Any:
-    """`local` on every device: of the state its part, of `split` equal parts along the
-    first axis, and all of `whole`."""
+    """Calls `local` on every device.
+
+    A device gets its part of the state, an equal part of each of `split` along the
+    first axis, and all of `whole`.
+    """
 
     mapped = shards.on_each_device(
       lambda parts, split, whole: local(parts, *split, **whole),
@@ -284,8 +294,10 @@ class ShardedHead:
     return jax.tree.map(_spec, self.head.sharding(parts))
 
   def _even(self, batch: PyTree) -> PyTree:
-    """A batch with examples of weight 0, so that devices have equally many. Draws have
-    the shape of the batch, which must not depend on the number of devices."""
+    """Pads a batch with examples of weight 0, so that devices have equally many.
+
+    Draws have the shape of the batch, which must not depend on the number of devices.
+    """
     jax.tree.map(check_mesh, batch)
     fill = -len(jax.tree.leaves(batch)[0]) % self.num_blocks
     pad = lambda x: jnp.pad(x, [(0, fill)] + [(0, 0)] * (jnp.ndim(x) - 1))
@@ -294,7 +306,7 @@ class ShardedHead:
   def _joined_blocks(
     self, of_block: Callable[[int], PyTree], blocks: Blocks, numbers: list[int]
   ) -> PyTree:
-    """The part of a state with these blocks."""
+    """The part of a state that has these blocks."""
     with shards.over(blocks):
       states = [of_block(b) for b in numbers]
     self._check_equal(states)
@@ -302,15 +314,18 @@ class ShardedHead:
     join[WHOLE] = lambda each: each[0]
     kinds, structure = jax.tree.flatten(self.head.sharding(states[0]))
     each_of = [structure.flatten_up_to(state) for state in states]
-    states.clear()  # so that a leaf of the blocks goes as soon as it is joined
+    states.clear()  # so that a leaf of the blocks is freed as soon as it is joined
     joined = (join[kind]([leaves.pop(0) for leaves in each_of]) for kind in kinds)
     return structure.unflatten(joined)
 
   def _check_equal(self, states: list[PyTree], with_others: bool = False) -> None:
-    """Of states, also those of other processes, which then call this too.
+    """Checks that arrays of states have the same shapes.
+
+    With `with_others`, the states include those of other processes, which then call
+    this method too.
 
     Raises:
-      UserError: their arrays have different shapes.
+      UserError: their shapes differ.
     """
     shapes = [repr(jax.tree.map(jnp.shape, state)).encode() for state in states]
     digests = [zlib.crc32(shape) for shape in shapes]
@@ -318,13 +333,14 @@ class ShardedHead:
       digests += _of_all_processes(digests[0])
     if len(set(digests)) > 1:
       raise UserError(
-        f"statistics of {type(self.head).__name__} have other sizes in some blocks of "
-        "classes, and devices need equal ones: choose another sampler, or mesh.blocks=1"
+        f"statistics of {type(self.head).__name__} differ in size between blocks of "
+        "classes, but devices need equal sizes: choose another sampler, or set "
+        "mesh.blocks to 1"
       )
 
 
 def _of_all_processes(number: int) -> list[int]:
-  """Their numbers below 2^32, each of its own.
+  """The numbers of all processes, each below 2^32, given the number of this process.
 
   >>> _of_all_processes(7)
   [7]

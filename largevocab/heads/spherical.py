@@ -36,38 +36,41 @@ from largevocab.ops.factored.table import Factored, dot
 from largevocab.ops.softmax.chunks import logits
 from largevocab.ops.softmax.top_k import top_k
 
-_WATCHED = 32  # examples in `monitor`
+_WATCHED = 32  # number of examples in `monitor`
 
 
 @settings
 class Spherical(LinearHead):
   """Outputs o = W h with a loss of the spherical family, where W = V U + 1 omega^T.
 
-  Equals gradient descent on W, exactly, in O(D^2) an example: V changes in the rows of
-  the true classes only; U and omega carry the update of all others. Only plain gradient
-  descent is possible: no other optimiser keeps W in this form. Its learning rate is
-  `train.head_lr_factor` times that of the network, whose optimiser is free.
+  Exactly equals gradient descent on W, in O(D^2) an example: V changes only in the rows
+  of the true classes, while U and omega carry the update of all others. Only plain
+  gradient descent is possible: no other optimiser keeps W in this form. The learning
+  rate is `train.head_lr_factor` times that of the network, whose optimiser can be
+  chosen freely.
 
   Attributes:
     loss: any object with the interface of `largevocab.losses.spherical.SphericalLoss`.
     limit: bound on the spread of U's singular values
-      (`largevocab.ops.factored.stabilizers.spread`). After every step those furthest
-      from 1 are set to 1, leaving W unchanged, until the bound holds; each costs
-      O(V D).
-    stabilizer: periodic stabilisation, so that this is rarely needed. 'absorb'
-      multiplies V by U once the spread exceeds sqrt(limit), at a cost of O(V D^2);
-      'singular_values' sets those outside [1 / sqrt(limit), sqrt(limit)] to 1.
-    stabilize_every: steps between; 0: never. It also recomputes the inverse of U, in
-      O(D^3).
-    dtype: of the operands of the product with V in `top_k`, 'float32' or 'bfloat16'.
+      (`largevocab.ops.factored.stabilizers.spread`). After every step, the singular
+      values furthest from 1 are set to 1 until the bound holds, leaving W unchanged;
+      each costs O(V D).
+    stabilizer: periodic stabilisation, which makes the corrections of `limit` rare.
+      'absorb' multiplies V by U once the spread exceeds sqrt(limit), at a cost of
+      O(V D^2); 'singular_values' sets the singular values outside
+      [1 / sqrt(limit), sqrt(limit)] to 1.
+    stabilize_every: steps between stabilisations; 0: never. A stabilisation also
+      recomputes the inverse of U, in O(D^3).
+    dtype: type of the operands of the product with V in `top_k`, 'float32' or
+      'bfloat16'.
 
   Source: Vincent et al. 2015, section 4 for the steps, 5 for stability.
   Deviations: losses are weighted means over the batch, not sums; U is stabilised when
   needed, at any step. Steps and metrics are float32 whatever `dtype` is: Q = W^T W is
-  updated with the products that update W, and drifts from it if these are rounded.
+  updated with the products that update W, and drifts from W^T W if these are rounded.
 
-  Cost: O(N D^2 + N P D) a step, independent of V; V, once, in memory. Of several
-    devices each has some rows of V.
+  Cost: O(N D^2 + N P D) a step, independent of V; memory for V, once. On several
+    devices, each device holds some rows of V.
 
   >>> head = Spherical(bias=False)
   >>> state = head.init(jax.random.key(0), [3, 2, 1], 4)
@@ -92,7 +95,7 @@ class Spherical(LinearHead):
   def init_blocks(
     self, key: jax.Array, counts: Counts, dim: int, blocks: Blocks
   ) -> Callable[[int], Factored]:
-    """Q and the sum of a block's rows, which are terms of those of W."""
+    """Q and the sum of a block's rows; those of W are sums over blocks."""
     given = Activations(dim)
 
     def of_block(number):
@@ -105,7 +108,7 @@ class Spherical(LinearHead):
     return of_block
 
   def sharding(self, state: Factored) -> Factored:
-    """Rows of V; what is computed from W starts as a sum over blocks."""
+    """V is sharded by rows; what is computed from W starts as a sum over blocks."""
     whole = jax.tree.map(lambda _: WHOLE, state)
     return whole._replace(v_VD=ROWS, gram_DD=SUM, sum_D=SUM)
 
@@ -147,7 +150,7 @@ class Spherical(LinearHead):
   def evaluate(
     self, state: Factored, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:
-    """{'nll': f32[N]}, nats, of losses that are normalised, else {'loss': f32[N]}.
+    """{'nll': f32[N]}, in nats, if the loss is normalised, else {'loss': f32[N]}.
 
     Exact, from q and s, without [N, V].
     """
@@ -163,9 +166,11 @@ class Spherical(LinearHead):
   def monitor(
     self, state: Factored, h_ND: jax.Array, y: Targets, key: jax.Array
   ) -> dict[str, jax.Array]:
-    """{'spread': of the singular values of U, see
-    `largevocab.ops.factored.stabilizers`, 'drift': the largest relative error of
-    q = |o|^2 over a few examples}."""
+    """'spread' of the singular values of U, and 'drift' of Q.
+
+    For 'spread', see `largevocab.ops.factored.stabilizers`. 'drift' is the largest
+    relative error of q = |o|^2 over a few examples.
+    """
     h_ND = activations(h_ND, state.activations)
     x_ND = self.features(shards.all_examples(h_ND)[:_WATCHED])
     queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
@@ -180,8 +185,10 @@ class Spherical(LinearHead):
   def top_k(
     self, state: Factored, h_ND: jax.Array, k: int
   ) -> tuple[jax.Array, jax.Array]:
-    """The k best classes and their scores, best first, in chunks of V (U h). Scores are
-    log-probabilities if the loss is normalised, else outputs."""
+    """The k best classes and their scores, best first, in chunks of V (U h).
+
+    Scores are log-probabilities if the loss is normalised, else outputs.
+    """
     x_ND = self.features(activations(h_ND, state.activations))
     q_N, s_N = table.sums(state, x_ND)
     queries_ND, v_VD, shift_N = self._shifted(state, x_ND)

@@ -1,5 +1,7 @@
-"""The interface of sampled losses: functions of the scores of the true classes and of
-candidates, as settings of the head `largevocab.heads.Sampled`."""
+"""The interface of sampled losses, as settings of the head `largevocab.heads.Sampled`.
+
+They are functions of the scores of the true classes and of candidates.
+"""
 
 import abc
 from collections.abc import Callable
@@ -13,13 +15,13 @@ from largevocab.ops.softmax.log_partition import Change
 
 @dataclass(frozen=True)
 class Scores:
-  """The scores of a batch: of P true classes and M candidates for each of N examples.
+  """The scores of N examples, for P true classes and M candidates each.
 
   Scores that are masked, or of weight 0, may be any finite number.
 
   Attributes:
     o_NP: f32[N, P], scores of the true classes.
-    w_NP: f32[N, P], their weights, over the total weight of the batch.
+    w_NP: f32[N, P], their weights, divided by the total weight of the batch.
     true_NP: bool[N, P], False on padding and repeated classes.
     o_NM: f32[N, M], scores of the candidates.
     log_expected_NM: f32[N, M], their log expected counts; 0 in exact sets.
@@ -54,8 +56,8 @@ class SampledLoss(abc.ABC):
       exact sets are refused.
     keeps_hits: accidental hits (candidates that are true classes) stay in the loss.
     needs_sets: draws must be without replacement.
-    needs_noise: draws must not depend on the true classes, nor be a choice that most
-      classes are never in.
+    needs_noise: draws must not depend on the true classes, nor be a deterministic
+      choice that never includes most of the classes.
   """
 
   likelihood: ClassVar[bool] = False

@@ -18,23 +18,24 @@ def blackout_loss(
   log_expected_NM: jax.Array,
   mask_NM: jax.Array,
 ) -> jax.Array:
-  """Discriminative loss of a softmax of s = o - log expected, per true class, over that
-  class and the drawn ones:
+  """Discriminative loss of a softmax over each true class and the drawn ones.
+
+  The softmax is of s = o - log expected:
 
     loss = -sum over n, p of w_np [log p_np(true) + sum over m of log(1 - p_np(m))]
 
-  Biased as a likelihood, since accidental hits (drawn classes that are true ones) are
-  left out; the bias is small if no class is likely to be drawn.
+  The loss is biased as a likelihood, since accidental hits (drawn classes that are true
+  ones) are left out. The bias is small if no class is likely to be drawn.
 
   Args:
     o_NP: f32[N, P], scores of the true classes.
     w_NP: f32[N, P], their weights, 0 on padding. Scores of weight 0, and masked ones,
-      may be anything, also NaN.
+      may be anything, including NaN.
     log_expected_NP: f32[N, P], log expected count of the true classes in a draw; values
       that are not finite (never drawn) are replaced by 0.
     o_NM: f32[N, M], scores of the drawn classes.
     log_expected_NM: f32[N, M] or f32[1, M], log expected counts of the drawn classes.
-    mask_NM: bool[N, M], False for drawn classes to ignore, as accidental hits.
+    mask_NM: bool[N, M], False for drawn classes to ignore, such as accidental hits.
 
   Returns:
     f32[], nats, summed over the examples.
@@ -43,11 +44,11 @@ def blackout_loss(
     ValueError: shapes do not agree.
 
   Source: Ji et al. 2016; Barber & Botev 2016, equations 46-47. The 1 / Q of the paper
-    is 1 / expected: a factor common to all classes cancels. log(1 - p) is exact also
+    is 1 / expected: a factor common to all classes cancels. log(1 - p) is also exact
     for p near 1, where other implementations clip it.
   Cost: O(N P M).
 
-  Scores that equal the log expected counts tell nothing apart: 2 log 2.
+  Scores that equal the log expected counts tell nothing apart: the loss is 2 log 2.
 
   >>> o_NP, o_NM = jnp.log(jnp.full((1, 1), 3.0)), jnp.log(jnp.full((1, 1), 2.0))
   >>> w, yes = jnp.ones((1, 1)), jnp.ones((1, 1), bool)
@@ -74,7 +75,8 @@ def blackout_loss(
 def _log_complement(s: jax.Array) -> jax.Array:
   """log(1 - softmax(s)) along the last axis, which continues on other devices.
 
-  Only the largest can be near 1: for it, log of the sum of the others is used.
+  Only the largest probability can be near 1. For it, the log of the sum of the other
+  probabilities is used.
   """
   is_top = jax.nn.one_hot(jnp.argmax(s, axis=-1), s.shape[-1], dtype=bool)
   log_here = jax.nn.logsumexp(s, axis=-1, keepdims=True)
@@ -90,8 +92,8 @@ def _log_complement(s: jax.Array) -> jax.Array:
 class BlackOut(SampledLoss):
   """`blackout_loss`: a softmax over the true class and the drawn ones.
 
-  The sampler draws from the paper's proposal distribution Q, f(c)^a: `Unigram` with
-  `power` a.
+  With the sampler `Unigram`, `power` is the exponent a of the paper's proposal
+  distribution Q, f(c)^a.
 
   Source: Ji et al. 2016; Barber & Botev 2016, section 3.4, equations 46-47.
   Cost: that of `blackout_loss`.

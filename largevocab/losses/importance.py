@@ -24,17 +24,17 @@ def importance_loss(
 
   Z~ is unbiased for Z, but nothing keeps it above exp(o) of a true class that is not
   drawn. The loss then has no lower bound, and the gradient with respect to o_np is -1
-  however probable the class is already. `sampled_softmax_loss` sums the true class
+  however probable the class already is. `sampled_softmax_loss` sums the true class
   exactly, at the same cost.
 
   Args:
     o_NP: f32[N, P], logits of the true classes.
     w_NP: f32[N, P], their weights, 0 on padding. Logits of weight 0, and masked ones,
-      may be anything, also NaN.
+      may be anything, including NaN.
     o_NM: f32[N, M], logits of the drawn classes.
     log_expected_NM: f32[N, M] or f32[1, M], log expected counts (logQ correction).
-    mask_NM: bool[N, M], which drawn classes count, accidental hits among them. An
-      example of which none counts has no estimate, and no loss.
+    mask_NM: bool[N, M], which drawn classes count, including accidental hits. If none
+      counts for an example, it has no estimate, and no loss.
 
   Returns:
     f32[], nats, summed over the examples.
@@ -44,9 +44,9 @@ def importance_loss(
 
   Source: Bengio and Senecal 2008; Barber & Botev 2016, equations 12-14, with
     expected = S q for S independent draws.
-    Deviation: in equation 14 any class has its probability estimated; here, as in
-    Bengio and Senecal, only the drawn ones, with weights that sum to 1. Both have the
-    same value of the loss.
+    Deviation: equation 14 estimates the probability of any class. Here, as in Bengio
+    and Senecal, only the drawn classes have one, with weights that sum to 1. Both have
+    the same value of the loss.
   Cost: O(N (P + M)).
 
   Three classes with equal logits, of which the last is drawn, each with probability
@@ -62,18 +62,18 @@ def importance_loss(
   o_NP = jnp.where(w_NP == 0, 0, o_NP)
   drawn_NM = jnp.where(mask_NM, o_NM - log_expected_NM, LOG_ZERO)
   log_z_N = shards.logsumexp(drawn_NM, axis=1)
-  is_empty_N = log_z_N < LOG_ZERO / 2  # False for NaN, which stays one
+  is_empty_N = log_z_N < LOG_ZERO / 2  # False for NaN, which stays NaN
   excess_NP = jnp.where(is_empty_N[:, None], 0, log_z_N[:, None] - o_NP)
   return jnp.sum(w_NP * excess_NP)
 
 
 @settings
 class Importance(SampledLoss):
-  """`importance_loss`: log Z~ - o_y, where Z~ is of drawn classes alone.
+  """`importance_loss`: log Z~ - o_y, where Z~ is estimated from drawn classes alone.
 
-  The model is the softmax. Accidental hits stay in the loss, whose estimate is of the
-  sum over all classes. For comparison: `SampledSoftmax` has less variance at the same
-  cost.
+  The model is the softmax. Accidental hits stay in the loss, since its estimate is of
+  the sum over all classes. This loss is meant for comparison: `SampledSoftmax` has less
+  variance at the same cost.
 
   Source: Bengio and Senecal 2008; Barber & Botev 2016, section 2, equations 12-14.
   Cost: that of `importance_loss`.

@@ -14,8 +14,8 @@ def complement_weights(
   """Importance weights conditional on how many draws fell outside an exact set.
 
   Of m draws with replacement from q, k lie outside the exact set A, which has
-  probability a under q. Those k are independent draws from q conditional on not being
-  in A, so
+  probability a under q. These k draws are independent draws from q conditional on not
+  being in A, so
 
     Z~ = (1 - f) Z_A / a + f (Z_A + R),   R = (1 - a) / k  sum over them of exp(o) / q
 
@@ -27,8 +27,8 @@ def complement_weights(
 
   Args:
     exact_share_N: f32[N], a: the probability that a draw is in the exact set. It may
-      have any shape, also one for each example and block of classes.
-    kept_N: [N], k: number of draws outside it.
+      have any shape, such as one entry for each example and block of classes.
+    kept_N: [N], k: number of draws outside the exact set.
     num_draws: m. With m = 1, Z~ is plain importance sampling, and the exact set has no
       weight where k = 1.
 
@@ -38,8 +38,8 @@ def complement_weights(
     Both are constants, as a draw is: no gradient flows through them.
 
   Source: Blanc and Rendle 2018, equation 2, where the negatives are m draws from q
-    without the positive. Deviation: here they are those of m draws that missed the
-    exact set, and f corrects for the case that none did.
+    without the positive. Deviation: here the negatives are those of m draws that missed
+    the exact set, and f corrects for the case that none did.
   Cost: O(N).
 
   >>> log_exact_N, log_drawn_N = complement_weights(jnp.array([0.5]), jnp.array([2]), 2)
@@ -48,7 +48,7 @@ def complement_weights(
   """
   exact_share_N = jax.lax.stop_gradient(exact_share_N)
   rest_N = jnp.clip(1 - exact_share_N, 1e-30, 1.0)
-  # 1 - a^n, exact also where a is near 1.
+  # 1 - a^n, also exact where a is near 1.
   miss = lambda n: -jnp.expm1(n * jnp.log1p(-rest_N)) if n else jnp.zeros_like(rest_N)
   exact_N = miss(num_draws - 1) / miss(num_draws)
   num_kept_N = jnp.maximum(kept_N, 1).astype(rest_N.dtype)
@@ -68,14 +68,16 @@ def log_normalizer_ratio(
   mask_NM: jax.Array,
   log_exact_NP: jax.Array | None = None,
 ) -> jax.Array:
-  """log(Z~ / Z), f32[N], of the estimate in `sampled_softmax_loss`, from exact
-  log-probabilities.
+  """log(Z~ / Z), f32[N], of the estimate in `sampled_softmax_loss`.
+
+  It is computed from exact log-probabilities.
 
   Args:
-    log_p_NV: f32[N, V], of all classes.
+    log_p_NV: f32[N, V], log-probabilities of all classes.
     ids_NP: i32[N, P], the true classes; true_NP: bool[N, P], which of them count.
-    ids_NM: i32[N, M], the candidates; log_expected_NM and mask_NM as in that loss.
-    log_exact_NP: as in that loss.
+    ids_NM: i32[N, M], the candidates; log_expected_NM and mask_NM are those of
+      `sampled_softmax_loss`.
+    log_exact_NP: that of `sampled_softmax_loss`.
 
   >>> log_p_NV = jnp.log(jnp.array([[0.5, 0.25, 0.25]]))
   >>> true, drawn, yes = jnp.array([[0]]), jnp.array([[2]]), jnp.array([[True]])

@@ -25,20 +25,20 @@ def nce_loss(
 ) -> jax.Array:
   """Noise-contrastive estimation: logistic regression of data against noise.
 
-  With s = o - log expected, where expected is the expected count of the class in the
-  noise (k q for k independent draws from q):
+  The loss uses s = o - log expected, where expected is the expected count of the class
+  in the noise (k q for k independent draws from q):
 
     loss = sum over n, p of w_np [softplus(-s_np) + sum over m of softplus(s_nm)]
 
-  Consistent in the number of data or noise samples if exp(o) is normalised: pass o -
-  log z. Accidental hits must stay in the noise, which ranges over all classes, and the
+  It is consistent in the number of data or noise samples if exp(o) is normalised: pass
+  o - log z. Accidental hits must stay in the noise, which ranges over all classes. The
   noise must not depend on the true class, as draws from the batch do.
 
   Args:
     o_NP: f32[N, P], scores of the true classes, minus log z.
     w_NP: f32[N, P], their weights, 0 on padding.
     log_expected_NP: f32[N, P], log expected count of the true classes in the noise;
-      -inf: never drawn. Ignored where w_np is 0, also NaN.
+      -inf: never drawn. Ignored where w_np is 0, even if NaN.
     o_NM: f32[N, M], scores of the drawn classes, minus log z.
     log_expected_NM: f32[N, M] or f32[1, M], log expected counts of the drawn classes.
     mask_NM: bool[N, M], which drawn classes count.
@@ -55,7 +55,8 @@ def nce_loss(
     replacement.
   Cost: O(N (P + M)).
 
-  Scores that equal the log expected counts tell nothing from noise: 2 log 2.
+  Scores that equal the log expected counts tell nothing from noise: the loss is
+  2 log 2.
 
   >>> o, w, yes = jnp.log(jnp.full((1, 1), 3.0)), jnp.ones((1, 1)), jnp.array([[True]])
   >>> f"{nce_loss(o, w, o, o, o, yes):.4f}, {nce_loss(o, w, 0 * o, o, 0 * o, yes):.4f}"
@@ -74,14 +75,14 @@ def nce_loss(
 class NCE(SampledLoss):
   """`nce_loss`: discriminates labels from noise, which the sampler draws.
 
-  Accidental hits stay in the loss. Scores are log-probabilities up to log z:
+  Accidental hits stay in the loss. Scores are log-probabilities up to log z.
 
   Attributes:
     normalizer: 'one': z = 1, so the model must be self-normalised; 'global': one log z
-      is learned; 'context': one per context (`Targets.context_N`: the current token of
-      a language model, the number of an example in a fixed set). log z starts at log V,
-      so that the initial model is normalised; with z = 1 the bias, if there is one,
-      starts at -log V instead.
+      is learned; 'context': one log z per context (`Targets.context_N`: the current
+      token of a language model, the number of an example in a fixed set). log z starts
+      at log V, so that the initial model is normalised. With z = 1 the bias, if there
+      is one, starts at -log V instead.
     num_contexts: number of z for 'context'; 0: the number of classes. Further contexts,
       and examples without a context (-1), share the last z.
 

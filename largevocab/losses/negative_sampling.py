@@ -32,7 +32,7 @@ def negative_sampling_loss(
   Args:
     o_NP: f32[N, P], scores of the true classes.
     w_NP: f32[N, P], their weights, 0 on padding. Scores of weight 0, and masked ones,
-      may be anything, also NaN.
+      may be anything, including NaN.
     o_NM: f32[N, M], scores of the drawn classes.
     mask_NM: bool[N, M], which drawn classes count.
     positive_weight: b, see `calibrated_weight`.
@@ -81,26 +81,26 @@ def calibrated_weight(num_samples: int, num_classes: int, calibration: float) ->
 class NegativeSampling(SampledLoss):
   """`negative_sampling_loss`: the losses of word2vec and gBCE.
 
-  Accidental hits are masked, so with b given by `calibration` and a by `mean` the
-  optimal score is o = log(b p / (a (1 - p) expected)): scores are relative to the
+  Accidental hits are masked. With b given by `calibration` and a by `mean`, the optimal
+  score is therefore o = log(b p / (a (1 - p) expected)): scores are relative to the
   expected count of a class, and their softmax is not p. Solved for p,
 
     log p(c) = log sigmoid(o_c + log expected(c) - log(b / a)).
 
-  `evaluate` and `top_k` of the head use these values, normalised; 'log_z' is their
-  log-partition function, 0 if they are self-normalised. `class_rows` are the learned
-  rows.
+  `evaluate` and `top_k` of the head use these values, normalised. 'log_z' is their
+  log-partition function, which is 0 if they are self-normalised. `class_rows` are the
+  learned rows.
 
   word2vec draws by f(c)^0.75, the sampler `Unigram(power=0.75)`; gBCE by `Uniform`.
 
   Attributes:
     calibration: t of gBCE, from 0 (binary cross-entropy as in word2vec) to 1
       (calibrated as if all classes were negatives; derived for uniform draws).
-    mean: over the negatives, a = 1 / num_samples, in place of their sum, a = 1. Masked
-      hits count in num_samples.
+    mean: take the mean over the negatives, a = 1 / num_samples, in place of their sum,
+      a = 1. Masked hits count in num_samples.
     add_log_q: evaluate p as above if the proposal is known before training: `uniform`,
-      `log_uniform`, `unigram`, `pps`, `bernoulli` and a `mixture` of these. With other
-      samplers, whose proposal differs between examples or batches, and without this,
+      `log_uniform`, `unigram`, `pps`, `bernoulli` and a `mixture` of these. If this is
+      off, or if the proposal of the sampler differs between examples or batches,
       evaluation uses the softmax of the scores, which ranks by p / ((1 - p) expected).
       Training is unaffected. A class that is never drawn has p = 0.
 

@@ -35,14 +35,14 @@ def ranking_loss(
 
   The penalty is softplus ('log') or max(0, .) ('hinge'). With one uniform draw from the
   V - 1 other classes, 'log' and alpha = log(V - 1), it is the softmax loss with the
-  log-partition function estimated from that draw; with more draws the mean of such
-  losses, so it is convex in the scores and biased as a likelihood. alpha = 0 with 'log'
-  is Bayesian personalised ranking (BPR).
+  log-partition function estimated from that draw. With more draws it is the mean of
+  such losses, so it is convex in the scores and biased as a likelihood. 'log' with
+  alpha = 0 is Bayesian personalised ranking (BPR).
 
   Args:
     o_NP: f32[N, P], scores of the true classes.
     w_NP: f32[N, P], their weights, 0 on padding. Scores of weight 0, and masked ones,
-      may be anything, also NaN.
+      may be anything, including NaN.
     o_NM: f32[N, M], scores of the drawn classes.
     mask_NM: bool[N, M], False for accidental hits. An example without any drawn class
       has no loss.
@@ -54,7 +54,7 @@ def ranking_loss(
 
   Raises:
     ValueError: shapes do not agree.
-    UserError: the penalty is another.
+    UserError: the penalty is neither 'log' nor 'hinge'.
 
   Source: Barber & Botev 2016, equations 32-35 and 42; Collobert and Weston 2008
     (hinge); Rendle et al. 2009 (alpha = 0).

@@ -26,16 +26,16 @@ def sampled_softmax_loss(
          + sum over m with mask_nm of exp(o_nm) / expected_nm
   loss = sum over n, p of w_np (log Z~_n - o_np)
 
-  Z~ is unbiased for Z if accidental hits are masked and every other class is either
-  always a candidate (log_expected 0) or drawn with the expected count given; or if both
-  sums have the weights of `complement_weights`. The loss is consistent as the sample
-  grows; its bias is about -Var(Z~) / (2 Z^2).
+  Z~ is unbiased for Z in two cases. Either accidental hits are masked, and every other
+  class is always a candidate (log_expected 0) or drawn with the given expected count;
+  or both sums have the weights of `complement_weights`. The loss is consistent as the
+  sample grows; its bias is about -Var(Z~) / (2 Z^2).
 
   Args:
     o_NP: f32[N, P], logits of the true classes.
     w_NP: f32[N, P], their weights, 0 on padding.
     true_NP: bool[N, P], False on padding and repeated classes. Logits of padding, and
-      masked ones, may be anything, also NaN.
+      masked ones, may be anything, including NaN.
     o_NM: f32[N, M], logits of the candidates.
     log_expected_NM: f32[N, M] or f32[1, M], log expected counts (logQ correction).
     mask_NM: bool[N, M], which candidates count.
@@ -79,22 +79,23 @@ def sampled_softmax_loss(
 
 @settings
 class SampledSoftmax(SampledLoss):
-  """`sampled_softmax_loss`: the softmax with log Z estimated from an exact set and
-  importance-weighted samples.
+  """`sampled_softmax_loss`: the softmax with log Z estimated from a sample.
 
-  Z~ is exact on the true classes and on the exact sets of the head and of the sampler;
-  drawn classes have weight 1 / expected count, and are masked if they are summed
-  exactly. With independent draws this is importance sampling of the complement of the
-  exact set; with the sampler `bernoulli` it is Bernoulli sampling. If each example has
-  its own independent draws, they are weighted conditionally on missing the exact set
-  (`complement_weights`): with the sampler `softmax` the loss then equals that of `full`
-  in every draw. Z~ is unbiased for every exact set.
+  The estimate is the sum of an exact set and of importance-weighted samples. Z~ is
+  exact on the true classes and on the exact sets of the head and of the sampler. Drawn
+  classes have weight 1 / expected count, and are masked if they are summed exactly.
+  With independent draws this is importance sampling of the complement of the exact set;
+  with the sampler `bernoulli` it is Bernoulli sampling.
+
+  If each example has its own independent draws, they are weighted conditionally on
+  missing the exact set (`complement_weights`). With the sampler `softmax` the loss then
+  equals that of `full` in every draw. Z~ is unbiased for every exact set.
 
   Attributes:
     corrected: use importance weights (logQ correction). Otherwise the loss is the
-      softmax over the active set, the true and the drawn classes, each once, as in
-      Daghaghi et al. It is biased, strongly if classes are few: the model learns to
-      separate classes, but not their probabilities.
+      softmax over the active set, which has the true and the drawn classes, each once,
+      as in Daghaghi et al. It is biased, strongly if classes are few: the model learns
+      to separate classes, but not their probabilities.
     correct_positive: subtract log expected from the true classes' logits too, as
       TensorFlow and Jean et al. 2015 do. This is biased: probabilities are off, but it
       may rank better. A class that is never drawn keeps its logit.
@@ -102,8 +103,8 @@ class SampledSoftmax(SampledLoss):
   Source: Barber & Botev 2016, section 2.1 (complementary sum, equations 22-26), Blanc &
     Rendle 2018, equations 2-3 (negatives corrected, the positive not), Daghaghi et al.
     2021, sections 2 and 2.2 (the active set).
-  Cost: that of `sampled_softmax_loss`; where each example has independent draws, also
-    that of their probabilities on the exact set.
+  Cost: that of `sampled_softmax_loss`. If each example has independent draws, also that
+    of their probabilities on the exact set.
   """
 
   likelihood = True
@@ -113,8 +114,8 @@ class SampledSoftmax(SampledLoss):
   def __post_init__(self):
     if self.correct_positive and not self.corrected:
       raise UserError(
-        "head.loss.correct_positive corrects the true classes' logits, and "
-        "head.loss.corrected is False: set one of them the other way"
+        "head.loss.correct_positive is True, which corrects the logits of true "
+        "classes, but head.loss.corrected is False: change one of them"
       )
 
   @property

@@ -20,25 +20,30 @@ def softmax_cross_entropy(
   score: Score = logit,
   dtype=None,
 ) -> jax.Array:
-  """loss = sum over n, p of w_np (log Z_n - o_np), with o = h W^T and the log-partition
-  function log Z_n = log sum over all classes of exp(o_nc).
+  """Exact softmax cross-entropy, without holding all logits.
 
-  Differentiable in h, W and the weights, in reverse mode. With one class of weight 1
-  per example it is `optax.softmax_cross_entropy_with_integer_labels(h @ W.T, ids)`
-  summed, with no more logits and probabilities at a time than fit the budget.
+    loss = sum over n, p of w_np (log Z_n - o_np)
+
+  with o = h W^T and the log-partition function log Z_n = log sum over all classes of
+  exp(o_nc).
+
+  The loss is differentiable in h, W and the weights, in reverse mode. With one class of
+  weight 1 per example it is the sum of
+  `optax.softmax_cross_entropy_with_integer_labels(h @ W.T, ids)`, computed with no more
+  logits and probabilities at a time than fit the budget.
 
   Args:
     h_ND: f32[N, D], activations. For a bias append a constant column to h.
     w_VD: f32[V, D], class rows.
     ids_NP: i32[N, P], the true classes. Ids outside 0 ... V - 1 are padding.
-    w_NP: f32[N, P], their weights, 0 on padding: 1 / N for a mean over examples. An id
-      that is no class and has weight makes the loss NaN.
-    budget_mib: temporary memory for loss and gradient; 0: 64 on a CPU, 1,024
+    w_NP: f32[N, P], their weights, 0 on padding; use 1 / N for a mean over examples. An
+      id that is no class and has weight makes the loss NaN.
+    budget_mib: temporary memory for loss and gradient, in MiB; 0: 64 on a CPU, 1,024
       elsewhere.
     score: function of the logits that is exponentiated; `absolute_logit` is that of
       Blanc and Rendle.
-    dtype: of the operands of the products; None: the wider of those of h and w. Sums
-      are float32.
+    dtype: type of the operands of the products; None: the wider of the types of h and
+      w. Sums are float32.
 
   Returns:
     f32[], nats; 0 for no examples.
@@ -47,7 +52,7 @@ def softmax_cross_entropy(
     ValueError: shapes do not agree.
 
   Source: Blanc & Rendle 2018, equation 1; equation 11 for `absolute_logit`.
-  Cost: 3 products of N V D with the gradient, or 4 where the budget is small.
+  Cost: 3 products of N V D with the gradient, or 4 if the budget is small.
 
   >>> h_ND, w_VD = jnp.ones((2, 3)), jnp.zeros((5, 3))
   >>> ids_NP, w_NP = jnp.array([[0], [1]]), jnp.full((2, 1), 0.5)

@@ -1,9 +1,9 @@
 """Spherical losses: functions of the true outputs and of two sums over all outputs.
 
 With o = W h in R^V, such a loss depends only on the outputs of the true classes,
-q = |o|^2 and s = sum of o; `largevocab.ops.factored.steps` then computes its exact
-gradient without computing o. Any object with the members of `SphericalLoss` works; JAX
-differentiates it.
+q = |o|^2 and s = sum of o. `largevocab.ops.factored.steps` can therefore compute its
+exact gradient without computing o. Any object with the members of `SphericalLoss`
+works; JAX differentiates it.
 """
 
 from typing import Annotated, ClassVar, Protocol, runtime_checkable
@@ -16,7 +16,7 @@ from largevocab.fields import Between, Eps, settings
 
 @runtime_checkable
 class SphericalLoss(Protocol):
-  """Loss of one example. Targets of value 0 must not change it.
+  """Loss of one example. Targets of value 0 must not change the loss.
 
   Attributes:
     is_normalized: `score` is the logarithm of probabilities that sum to 1, and the loss
@@ -76,8 +76,8 @@ class SphericalSoftmax:
   """-sum_p t_p log p_p with p_c = (o_c^2 + eps) / (q + V eps).
 
   Attributes:
-    eps: keeps probabilities above 0. If large relative to o^2, the distribution is
-      nearly uniform.
+    eps: keeps probabilities above 0. If it is large relative to o^2, the distribution
+      is nearly uniform.
 
   Source: Vincent et al. 2015, section 4; de Brebisson and Vincent 2016
     (arXiv:1511.05042).
@@ -101,7 +101,7 @@ class SphericalSoftmax:
 class TaylorSoftmax:
   """-sum_p t_p log p_p with p_c = (1 + o_c + o_c^2 / 2) / (V + s + q / 2).
 
-  The second-order Taylor polynomial replaces exp; it is at least 1/2.
+  The second-order Taylor polynomial replaces exp. The polynomial is at least 1/2.
 
   Source: Vincent et al. 2015, section 4; de Brebisson and Vincent 2016
     (arXiv:1511.05042).
@@ -125,8 +125,8 @@ class TaylorSoftmax:
 class ZLoss:
   """sum_p t_p softplus(a (b - z_p)) / a with z = (o - mean) / sd over all classes.
 
-  Invariant to shift and scale of the outputs: a surrogate for the rank of the true
-  class, without probabilities.
+  The loss is invariant to shift and scale of the outputs. It is a surrogate for the
+  rank of the true class, and gives no probabilities.
 
   Attributes:
     a: steepness.

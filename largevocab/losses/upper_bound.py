@@ -30,19 +30,20 @@ def upper_bound_loss(
     loss = sum over n, p of w_np (log B_n - o_np)
 
   and Z_n <= E B_n if every class can be drawn, with equality if all are drawn with
-  certainty or all logits of the others are 0. B of one set may be smaller than Z, and
-  the mean of log B smaller than log Z; log E B bounds the loss. A class that is not
-  drawn contributes exp(0), so the loss is not invariant to a shift of the logits, and a
-  drawn class has a gradient of up to 1 / b: rare classes have a high variance.
+  certainty or all logits of the others are 0. B of a single set may be smaller than Z,
+  and the mean of log B may be smaller than log Z; log E B bounds the loss. A class that
+  is not drawn contributes exp(0), so the loss is not invariant to a shift of the
+  logits. A drawn class has a gradient of up to 1 / b, so rare classes have a high
+  variance.
 
   Args:
     o_NP: f32[N, P], logits of the true classes.
     w_NP: f32[N, P], their weights.
     true_NP: bool[N, P], False on padding and repeated classes. Logits of padding, and
-      masked ones, may be anything, also NaN.
+      masked ones, may be anything, including NaN.
     o_NM: f32[N, M], logits of the drawn classes.
     log_expected_NM: f32[N, M] or f32[1, M], log b.
-    mask_NM: bool[N, M], which count: each class once, and no accidental hits.
+    mask_NM: bool[N, M], which classes count: each class once, and no accidental hits.
     num_classes: V.
 
   Returns:
@@ -52,9 +53,9 @@ def upper_bound_loss(
     ValueError: shapes do not agree.
 
   Source: Barber & Botev 2016, equation 48, there for all classes; here true ones are
-    exact, as in its section 2.1. The paper found this less successful than unbiased
-    estimates. Its expectation is deterministic, but a sum over all classes; as other
-    estimates of the paper it is computed from a single set.
+    exact, as in section 2.1 of the paper. The paper found this less successful than
+    unbiased estimates. The expectation of B is deterministic, but a sum over all
+    classes. Like other estimates of the paper, B is computed from a single set.
   Cost: O(N (P + M)).
 
   >>> o = jnp.array([[1.0, 2.0, 0.5]])   # three classes, the first is true
@@ -92,7 +93,7 @@ class UpperBound(SampledLoss):
   """`upper_bound_loss`: log B - o_y, where E B bounds Z from above.
 
   The model is the softmax. The sampler must draw distinct classes, as `Bernoulli` or
-  `PPS` do; with `smoothing` 0 classes without counts are never drawn, and B is no
+  `PPS` do. With `smoothing` 0, classes without counts are never drawn, and B is no
   bound.
 
   Source: Barber & Botev 2016, section 5, equation 48.

@@ -1,4 +1,4 @@
-"""Networks from input rows or features to the last hidden activation."""
+"""Networks, which map input rows or features to the last hidden activation."""
 
 from largevocab.models.bag import Bag
 from largevocab.models.gru import GRU

@@ -12,7 +12,7 @@ from largevocab.models.base import Stateless
 class Bag(Stateless):
   """h = max(0, sum over the features f of an example of v_f r_f + b).
 
-  The rows r_f are in the table of inputs, so that a step reads and updates only the
+  The rows r_f are in the table of inputs. A step therefore reads and updates only the
   rows of the features in its batch. Dropout acts on h. There is no recurrent state.
 
   Attributes:
@@ -23,7 +23,7 @@ class Bag(Stateless):
   Source: Daghaghi et al. 2021, section 3.3.
   """
 
-  history = 1  # inputs of an example: one sum of rows
+  history = 1  # number of inputs of an example: one sum of rows
 
   embed: Width = 128
   dropout: Dropout = 0.0
@@ -38,7 +38,7 @@ class Bag(Stateless):
   def __call__(self, x_B1E, carry, train: bool = False):
     if x_B1E.shape[1] != 1:
       raise UserError(
-        f"the data shows {x_B1E.shape[1]} inputs an example, and this model reads one "
+        f"the data has {x_B1E.shape[1]} inputs per example, but this model reads one "
         "bag of features: set model.name to 'mlp' for items, or to 'lstm' for text, as "
         "in --config=FILE:model=lstm"
       )

@@ -1,4 +1,4 @@
-"""What networks share: the base of those without a state, and parts of layers."""
+"""Shared parts of networks: the base of networks without a state, and layer parts."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ class Stateless(nn.Module):
   """Base of networks without a recurrent state."""
 
   def initial_carry(self, batch_size: int):
-    """No recurrent state."""
+    """The recurrent state, which is empty."""
     return ()
 
 
@@ -23,7 +23,7 @@ def affine(
   init: Callable,
   dtype: str,
 ) -> jax.Array:
-  """h W + b, with parameters of a network: `{name}_w`, and `{name}_b`, at first 0."""
+  """h W + b, with parameters `{name}_w` and `{name}_b`; the latter starts at 0."""
   w = network.param(f"{name}_w", init, (h.shape[-1], width))
   b = network.param(f"{name}_b", nn.initializers.zeros, (width,))
   o = product(h, w, dtype)
@@ -31,7 +31,7 @@ def affine(
 
 
 def product(h: jax.Array, w: jax.Array, dtype: str) -> jax.Array:
-  """h W, of operands of this type; sums stay float32."""
+  """h W, with operands of type `dtype`; sums stay float32."""
   h, w = h.astype(dtype), w.astype(dtype)
   return jnp.matmul(h, w, preferred_element_type=jnp.float32)
 

@@ -15,11 +15,11 @@ class GRU(Recurrent):
   s(a_2 + e_2);  n = tanh(a_3 + r e_3);  h_t = (1 - z) n + z h_{t-1}.
 
   Source: Cho et al. 2014; Hidasi et al. 2016, section 3 (GRU4Rec), where the input is
-    the last item and a session begins at state 0. Both have U (r h) in place of r (U
-    h), which needs a second product in each time step; cuDNN and flax compute r (U h)
-    as well. GRU4Rec reads a session item by item, in batches of parallel sessions; here
-    it is read whole. Its losses and its negatives from the batch are those of a head,
-    such as `sampled/in_batch`.
+    the last item and a session begins at state 0. Both papers use U (r h) in place of
+    r (U h), which needs a second product in each time step; cuDNN and flax also compute
+    r (U h). GRU4Rec reads a session item by item, in batches of parallel sessions; here
+    a session is read as a whole. The losses of GRU4Rec and its negatives from the batch
+    belong to a head, such as `sampled/in_batch`.
   """
 
   gates = 3

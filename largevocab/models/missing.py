@@ -1,11 +1,11 @@
-"""Inputs that an example does not have, as before a short history or between two."""
+"""Detects missing inputs, as before a short history or between two sequences."""
 
 import jax
 import jax.numpy as jnp
 
 
 def given(x_BTE: jax.Array) -> jax.Array:
-  """Which inputs there are, bool[B, T]: the row of a missing one is zeros.
+  """Which inputs are present, bool[B, T]; the row of a missing input is zeros.
 
   >>> given(jnp.array([[[0.0, 0.0], [0.0, 0.5]]])).tolist()
   [[False, True]]
@@ -16,7 +16,7 @@ def given(x_BTE: jax.Array) -> jax.Array:
 
 
 def starts(given_BT: jax.Array) -> jax.Array:
-  """Where a new sequence begins in a row, behind missing inputs, bool[B, T].
+  """Where a new sequence begins in a row, after missing inputs, bool[B, T].
 
   >>> starts(jnp.array([[True, True, False, True], [False, True, True, True]])).tolist()
   [[False, False, False, True], [False, True, False, False]]

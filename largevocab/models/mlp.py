@@ -1,4 +1,4 @@
-"""The network of next-item recommendation."""
+"""The network for next-item recommendation."""
 
 import flax.linen as nn
 import jax
@@ -18,7 +18,7 @@ from largevocab.models.base import Stateless, affine
 
 @settings
 class MLP(Stateless):
-  """Concatenated rows of the last K items through ReLU layers: one h per example.
+  """ReLU layers over the concatenated rows of the last K items: one h per example.
 
   h_0 = (x_1, ..., x_K);  h_l = max(0, h_{l-1} W_l + b_l). Dropout acts on h_0 and on
   every h_l. A missing item has a row of zeros. There is no recurrent state.
@@ -31,7 +31,7 @@ class MLP(Stateless):
     dropout: probability of dropping a unit.
     init_scale: input rows are initialised uniformly in [-init_scale, init_scale];
       weights as in He et al. 2015 (uniform), biases to 0.
-    dtype: of the operands of matrix products; sums stay float32.
+    dtype: type of the operands of matrix products; sums stay float32.
 
   Source: Blanc & Rendle 2018, section 4.1, the network for YouTube.
   """
@@ -53,10 +53,10 @@ class MLP(Stateless):
   def __call__(self, x_BKE, carry, train: bool = False):
     if x_BKE.shape[1] != self.history:
       raise UserError(
-        f"the data shows {x_BKE.shape[1]} items before the next, model.history is "
-        f"{self.history}: set data.history (of sequences train.unroll and eval.unroll) "
-        "and model.history to the same number, or for data without histories, as a "
-        "text, choose another model"
+        f"the data has {x_BKE.shape[1]} items before the next, but model.history is "
+        f"{self.history}: set data.history (for sequences train.unroll and "
+        "eval.unroll) and model.history to the same number, or for data without "
+        "histories, such as text, choose another model"
       )
     drop = nn.Dropout(self.dropout, deterministic=not train)
     h_BD = drop(x_BKE.reshape(x_BKE.shape[0], -1))

@@ -21,33 +21,34 @@ from largevocab.models.missing import given, starts
 
 @settings
 class NGram(nn.Module):
-  """h_t from the rows of the last K inputs, through tanh layers.
+  """Computes h_t from the rows of the last K inputs, through tanh layers.
 
   h_0 = (x_{t-K+1}, ..., x_t) or their mean;  h_l = tanh(h_{l-1} W_l + b_l). Dropout
   acts on h_0 and on every h_l.
 
   The carry holds the last K - 1 rows of each stream, so that windows cross the edges of
-  unrolled batches: h does not depend on where a text is cut. They are not updated after
-  they were read, and get no gradient, as in truncated back-propagation. Rows before the
-  start of a stream are zeros, which count in a mean; so are those of another sequence,
-  before a missing input, which is one with a row of zeros.
+  unrolled batches and h does not depend on where a text is cut. As in truncated
+  back-propagation, the rows in the carry get no gradient and are not updated after they
+  were read. Rows before the start of a stream are zeros, which count in a mean. Rows of
+  another sequence, before a missing input, are zeros, too. A missing input is one whose
+  row is zeros.
 
   Attributes:
-    context: K, number of inputs: on text an n-gram model with n = K + 1.
-    combine: 'concatenate' their rows, or 'average' them.
+    context: K, number of inputs; on text, this is an n-gram model with n = K + 1.
+    combine: 'concatenate' the rows of the inputs, or 'average' them.
     embed: E, width of the input rows.
     hidden: D, units per layer.
     layers: number of layers.
     dropout: probability of dropping a unit.
     init_scale: input rows are initialised uniformly in [-init_scale, init_scale];
       weights as in Glorot and Bengio 2010 (uniform), biases to 0.
-    dtype: of the operands of matrix products; sums stay float32.
+    dtype: type of the operands of matrix products; sums stay float32.
 
   Source: Bengio et al. 2003 section 2, without direct connections from rows to output;
     Vincent et al. 2015 train models of this kind in section 6.
   """
 
-  history = 1  # least number of input rows of an example; any number is accepted
+  history = 1  # minimum number of input rows of an example; any number is accepted
 
   context: History = 4
   combine: Annotated[str, OneOf("concatenate", "average")] = "concatenate"

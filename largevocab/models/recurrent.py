@@ -17,10 +17,11 @@ State = tuple[jax.Array, ...]
 class Recurrent(nn.Module):
   """Stacked recurrent layers over rows of an input table: rows, carry -> h, carry.
 
-  The products x_t W of all time steps are one product before the scan. Dropout acts
-  between layers, on the input and on the output, never on the recurrent connections. A
-  missing input leaves the state as it is, and the next one that is given starts from a
-  state of zeros: neither padding nor sequences that share a row change anything.
+  The products x_t W of all time steps are computed as one product before the scan.
+  Dropout acts between layers, on the input and on the output, but never on the
+  recurrent connections. A missing input leaves the state as it is, and the next input
+  that is present starts from a state of zeros. Neither padding nor sequences that share
+  a row therefore change the result.
 
   Attributes:
     gates: number of gates of a cell, with D columns each in W, U and b.
@@ -30,12 +31,12 @@ class Recurrent(nn.Module):
     dropout: probability of dropping a unit.
     init_scale: weights are initialised uniformly in [-init_scale, init_scale], biases
       to 0.
-    dtype: of the operands of matrix products; the state stays float32.
+    dtype: type of the operands of matrix products; the state stays float32.
   """
 
-  history = 1  # least number of input rows of an example; any number is accepted
+  history = 1  # minimum number of input rows of an example; any number is accepted
   gates: ClassVar[int]
-  arrays: ClassVar[int] = 1  # of the state of a layer, h the last of them
+  arrays: ClassVar[int] = 1  # number of arrays in a layer's state, of which h is last
 
   embed: Width = 200
   hidden: Width = 200

@@ -30,43 +30,45 @@ class Transformer(Stateless):
     b_2 in each block;  h = norm(u),
 
   where norm is layer normalisation. h_t depends on x_1 ... x_t only. Dropout acts on
-  x_t + p_t, on the weights of attention, and on what a block adds.
+  x_t + p_t, on the attention weights, and on what a block adds.
 
-  There is no recurrent state: on text, the context is what stands before in the window
-  of T = `train.unroll` or `eval.unroll` inputs, and the first inputs of a window have
-  little or none. Perplexities of other T are those of other models.
+  There is no recurrent state. On text, the context of an input is the earlier part of
+  its window of T = `train.unroll` or `eval.unroll` inputs, so that the first inputs of
+  a window have little or no context. Perplexities at another T are those of another
+  model.
 
-  Missing inputs, whose rows are zeros, may stand before or after the others, and
-  between sequences that share a row: what they separate does not attend to each other.
-  They are attended to by none but themselves, and positions count the other inputs of
-  a sequence alone, so that neither padding nor packing changes anything.
+  Missing inputs, whose rows are zeros, may stand before or after the other inputs, and
+  between sequences that share a row. Sequences that they separate do not attend to each
+  other. A missing input is attended to only by itself, and positions count only the
+  other inputs of a sequence. Neither padding nor packing therefore changes the result.
 
   Attributes:
     embed: E = D, width of the input rows and of h.
     hidden: width of the layer between W_1 and W_2.
     layers: number of blocks.
-    heads: of attention; a divisor of `embed`.
-    max_length: most inputs of a window. Each position has a learned vector p_t; those
-      beyond the windows of training are never trained, so set it to `train.unroll`, or
-      to the length of the item sequences.
+    heads: number of attention heads; a divisor of `embed`.
+    max_length: maximum number of inputs in a window. Each position has a learned vector
+      p_t. Vectors beyond the training windows are never trained, so set this to
+      `train.unroll`, or to the length of the item sequences.
     activation: 'gelu' (GPT-2) or 'relu' (SASRec).
     dropout: probability of dropping a unit.
     init_scale: rows and positions are initialised uniformly in [-init_scale,
       init_scale]; weights as in Glorot and Bengio 2010 (uniform), biases to 0.
-    dtype: of matrix products and their results; sums over blocks, normalisation and
-      softmax stay float32.
+    dtype: type of matrix products and their results; sums over blocks, normalisation
+      and softmax stay float32.
 
-  Source: Vaswani et al. 2017, section 3, without the encoder; normalised before each
-    part of a block, and once at the end, as in Radford et al. 2019, section 2.3
-    (GPT-2), and, before each part, in Kang and McAuley 2018, section III (SASRec). Both
-    use the input rows as class rows, too: here with `train.tied`. GPT-2 has
-    normal initial weights, smaller in deeper networks. SASRec pads in front, and counts
-    positions from the first place of a window, also where that is padding.
-  Cost: O(B T (T E + E^2 + E hidden)) a layer; B heads T^2 weights of attention are
-    held.
+  Source: Vaswani et al. 2017, section 3, without the encoder. Normalisation comes
+    before each part of a block and once at the end, as in Radford et al. 2019, section
+    2.3 (GPT-2), and before each part as in Kang and McAuley 2018, section III (SASRec).
+    Both papers use the input rows as class rows, too; here `train.tied` does this.
+    GPT-2 has normal initial weights, which are smaller in deeper networks. SASRec pads
+    in front, and counts positions from the first place of a window, even if that is
+    padding.
+  Cost: O(B T (T E + E^2 + E hidden)) per layer; B heads T^2 attention weights are held
+    in memory.
   """
 
-  history = 1  # least number of input rows of an example; `max_length` is the most
+  history = 1  # minimum number of input rows of an example; `max_length` is the maximum
 
   embed: Width = 128
   hidden: Width = 512
@@ -81,8 +83,8 @@ class Transformer(Stateless):
   def __post_init__(self):
     if self.embed % self.heads:
       raise UserError(
-        f"model.embed is {self.embed} and model.heads is {self.heads}: set heads to a "
-        "divisor of embed"
+        f"model.heads is {self.heads}, which does not divide model.embed, "
+        f"{self.embed}: set model.heads to a divisor of model.embed"
       )
     super().__post_init__()
 
@@ -96,7 +98,7 @@ class Transformer(Stateless):
     length = x_BTE.shape[1]
     if length > self.max_length:
       raise UserError(
-        f"the data shows {length} inputs at a time, model.max_length is "
+        f"the data has {length} inputs at a time, but model.max_length is "
         f"{self.max_length}: raise it, or lower train.unroll and eval.unroll, or the "
         "length of the histories"
       )

@@ -1,4 +1,4 @@
-"""Accidental hits: masks for drawn classes that are true ones or repetitions."""
+"""Accidental hits: masks for drawn classes that are true classes or repetitions."""
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,8 @@ _SEARCHED = 32  # size of a set from which binary search is faster than comparis
 def is_member(ids_NM: jax.Array, set_NS: jax.Array) -> jax.Array:
   """Whether each id is in its row's set: bool[N, M]; either may have one row for all.
 
-  Cost: O(N M S); O((S + N M) log S) for a larger set for all rows, and for one of each
-    row O(N (S + M) log S).
+  Cost: O(N M S). For larger sets, O((S + N M) log S) if all rows share one set, and
+    O(N (S + M) log S) if each row has its own.
 
   >>> is_member(jnp.array([[1, 2, 3]]), jnp.array([[2], [3]])).tolist()
   [[False, True, False], [False, False, True]]
@@ -36,7 +36,7 @@ def accidental_hits(drawn: jax.Array, ids_NP: jax.Array) -> jax.Array:
     drawn: i32[M], of the batch, or i32[N, M], of each example: `Draw.ids`.
     ids_NP: i32[N, P], the true classes: `Targets.ids_NP`.
 
-  Cost: as `is_member`.
+  Cost: as for `is_member`.
 
   >>> accidental_hits(jnp.array([3, 1]), jnp.array([[1], [0]])).tolist()
   [[False, True], [False, False]]
@@ -47,7 +47,7 @@ def accidental_hits(drawn: jax.Array, ids_NP: jax.Array) -> jax.Array:
 def is_first(ids_NP: jax.Array) -> jax.Array:
   """Whether each entry is its id's first occurrence in the row: bool[N, P].
 
-  Cost: O(N P^2); by sorting O(N P log P) for many entries.
+  Cost: O(N P^2); for many entries O(N P log P), by sorting.
 
   >>> is_first(jnp.array([[4, 4, 1]])).tolist()
   [[True, False, True]]

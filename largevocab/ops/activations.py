@@ -16,8 +16,9 @@ State = TypeVar("State", bound=type)
 
 @settings
 class Activations:
-  """What rows were made to be multiplied with. They do not tell: a bias and padding
-  make them wider.
+  """The activations that rows were made to be multiplied with.
+
+  The rows alone do not tell: a bias and padding make them wider.
 
   Attributes:
     dim: D, the width of h.
@@ -27,9 +28,10 @@ class Activations:
 
 
 def knows_activations(state: State) -> State:
-  """Makes the field `activations` of a named tuple a part of its structure. As a node
-  of its own, without arrays, it would be missing in checkpoints of states that had no
-  such field.
+  """Makes the field `activations` of a named tuple a part of its structure.
+
+  As a node of its own, without arrays, it would be missing in checkpoints of states
+  that had no such field.
 
   >>> from typing import NamedTuple
   >>> @knows_activations
@@ -50,7 +52,7 @@ def knows_activations(state: State) -> State:
 
 
 def check_mesh(x: jax.Array) -> None:
-  """Refuses an array whose type has axes of a mesh, which heads do not keep up with.
+  """Refuses an array whose type has axes of a mesh, which heads do not support.
 
   Raises:
     UserError: the mesh has Explicit axes, as `jax.make_mesh` makes them by default, or
@@ -67,16 +69,16 @@ def check_mesh(x: jax.Array) -> None:
   ]
   if explicit:
     raise UserError(
-      f"h_ND or y is on a mesh with Explicit axes {explicit}: make it by "
+      f"h_ND or y is on a mesh with Explicit axes {explicit}: make the mesh with "
       "jax.make_mesh(shape, names, axis_types=(jax.sharding.AxisType.Auto,) * "
       "len(names))"
     )
-  # Of which JAX has changed the name before.
+  # JAX has changed the name of this attribute before.
   varying = getattr(getattr(aval, "manual_axis_type", None), "varying", ())
   if varying:
     raise UserError(
-      f"h_ND or y varies over {sorted(varying)} in your jax.shard_map: give that "
-      "check_vma=False"
+      f"h_ND or y varies over {sorted(varying)} in your jax.shard_map: pass "
+      "check_vma=False to jax.shard_map"
     )
 
 
@@ -85,30 +87,30 @@ def activations(h_ND: jax.Array, given: Activations | None = None) -> jax.Array:
 
   Args:
     h_ND: float[N, D].
-    given: those that the head was made for; None: of any width.
+    given: activations that the head was made for; None: of any width.
 
   Raises:
-    ValueError: h is no matrix.
-    UserError: it is of another type or width, or of no example; or see `check_mesh`.
+    ValueError: h is not a matrix.
+    UserError: h has another type or width, or no example; or see `check_mesh`.
 
   >>> activations(jnp.ones((2, 9)), Activations(8))
   Traceback (most recent call last):
   ...
-  largevocab.errors.UserError: h_ND has 9 columns, the head was made for dim=8: give \
-activations of this width, or call init with dim=9
+  largevocab.errors.UserError: h_ND has 9 columns, but the head was made for dim=8: \
+pass activations of that width, or call init with dim=9
   """
   check_shapes(h_ND=h_ND)
   check_mesh(h_ND)
   if not jnp.issubdtype(h_ND.dtype, jnp.floating):
-    raise UserError(f"h_ND is {h_ND.dtype}: give activations of a float type")
+    raise UserError(f"h_ND is {h_ND.dtype}: pass activations of a float type")
   num, width = h_ND.shape
   if not num:
     raise UserError(
-      "h_ND has no rows: give at least one example, of weight 0 if need be"
+      "h_ND has no rows: pass at least one example, with weight 0 if necessary"
     )
   if given is not None and width != given.dim:
     raise UserError(
-      f"h_ND has {width} columns, the head was made for dim={given.dim}: give "
-      f"activations of this width, or call init with dim={width}"
+      f"h_ND has {width} columns, but the head was made for dim={given.dim}: pass "
+      f"activations of that width, or call init with dim={width}"
     )
   return jnp.asarray(h_ND)

@@ -1,7 +1,7 @@
-"""Counts of one block of classes, which know those of the others.
+"""Counts of one block of classes, which also know the counts of the other blocks.
 
 Devices need statistics of equal shapes, so a block must know how large those of other
-blocks are. Here B is the number of blocks, and S of a block's rows.
+blocks are. Here B is the number of blocks, and S the number of rows of a block.
 """
 
 from collections.abc import Callable, Hashable
@@ -19,9 +19,9 @@ class BlockCounts(Counts):
   """Counts of a block's classes, 0 for an unused row.
 
   Attributes:
-    whole: those of all classes.
-    blocks: of the classes.
-    number: of this block.
+    whole: counts of all classes.
+    blocks: blocks of the classes.
+    number: number of this block.
     found: results of `for_all_blocks` and `for_each_block`.
   """
 
@@ -57,8 +57,11 @@ def whole_counts(counts: Counts) -> Counts:
 def for_each_block(
   counts: Counts, function: Callable[[Counts], Any], key: Hashable
 ) -> list[Any]:
-  """`function` of the counts of every block, computed by the first block that asks for
-  `key`; of these counts alone, if they are not of a block."""
+  """`function` of the counts of every block.
+
+  It is computed by the first block that asks for `key`. If the counts are not those of
+  a block, the result is `function` of these counts alone.
+  """
   if not isinstance(counts, BlockCounts):
     return [function(counts)]
   if key not in counts.found:
@@ -68,12 +71,14 @@ def for_each_block(
 
 
 def number_of(counts: Counts) -> int:
-  """The number of this block, 0 if there is one only."""
+  """The number of this block; 0 if there is only one."""
   return counts.number if isinstance(counts, BlockCounts) else 0
 
 
 def own_classes(counts: Counts, ids_T: np.ndarray) -> np.ndarray:
-  """Of distinct classes those of this block, padded with V to the most of any block.
+  """The given distinct classes that are in this block, padded to equal length.
+
+  They are padded with V to the largest number of any block.
 
   >>> one = block_counts(Counts(np.arange(5)), Blocks(5, 2))(1)
   >>> own_classes(one, np.array([0, 2, 3])).tolist()
@@ -89,8 +94,10 @@ def own_classes(counts: Counts, ids_T: np.ndarray) -> np.ndarray:
 
 
 def for_all_blocks(counts: Counts, function: Callable[[Counts, Blocks], Any]) -> Any:
-  """`function` of the counts of all classes and their blocks, computed by the first
-  block that asks."""
+  """`function` of the counts of all classes and their blocks.
+
+  It is computed by the first block that asks.
+  """
   if not isinstance(counts, BlockCounts):
     return function(counts, Blocks(counts.num_classes))
   if function not in counts.found:

@@ -1,6 +1,6 @@
 """Blocks of classes, which are sharded over devices: where the row of a class is.
 
-Here B is the number of blocks and C of devices.
+Here B is the number of blocks, and C the number of devices.
 """
 
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ from largevocab.labels import is_class
 class Blocks:
   """V classes in B blocks of ceil(V / B) rows each; a device has B / C of them.
 
-  Class c is row c // B of block c % B: blocks have equally many frequent classes where
-  ids are ordered by count. Blocks, and not devices, are part of a model, so that it is
-  the same on any number of devices that divides B.
+  Class c is row c // B of block c % B, so that blocks have equally many frequent
+  classes if ids are ordered by count. Blocks, and not devices, are part of a model, so
+  that the model is the same on any number of devices that divides B.
 
   Attributes:
     num_classes: V.
@@ -32,12 +32,12 @@ class Blocks:
 
   @property
   def size(self) -> int:
-    """Rows of a block. The last one is unused in some blocks if B does not divide V."""
+    """Rows of a block. The last row is unused in some blocks if B does not divide V."""
     return -(-self.num_classes // self.num)
 
   @property
   def num_rows(self) -> int:
-    """Rows of the whole table, with unused ones."""
+    """Rows of the whole table, including unused ones."""
     return self.num * self.size
 
   def row(self, ids: jax.Array) -> jax.Array:
@@ -72,17 +72,17 @@ def check_devices(num_blocks: int, num_devices: int) -> None:
   >>> check_devices(8, 3)
   Traceback (most recent call last):
   ...
-  largevocab.errors.UserError: mesh.blocks is 8, which 3 devices do not divide: set \
-mesh.blocks to 6 or 9, or mesh.num to 2
+  largevocab.errors.UserError: mesh.blocks is 8, which is not a multiple of the number \
+of devices, 3: set mesh.blocks to 6 or 9, or mesh.num to 2
   """
   B, C = num_blocks, num_devices
   if B % C == 0:
     return
   near = sorted({max(B // C * C, C), (B // C + 1) * C})
   fewer = max(c for c in range(1, C) if B % c == 0)
-  # All devices of several processes take part.
+  # All devices take part if there are several processes.
   other = "" if jax.process_count() > 1 else f", or mesh.num to {fewer}"
   raise UserError(
-    f"mesh.blocks is {B}, which {C} devices do not divide: set mesh.blocks to "
-    f"{' or '.join(map(str, near))}{other}"
+    f"mesh.blocks is {B}, which is not a multiple of the number of devices, {C}: set "
+    f"mesh.blocks to {' or '.join(map(str, near))}{other}"
   )

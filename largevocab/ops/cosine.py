@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 _NO_LENGTH = 1e-12  # vectors that are shorter count as 0
-_LEAST_SINE = 1e-3  # below it the rounding of a cosine exceeds that of the sine
+_LEAST_SINE = 1e-3  # below it, the rounding of a cosine exceeds that of the sine
 
 
 def inverse_norm(x_ND: jax.Array) -> jax.Array:
@@ -43,10 +43,10 @@ def tangent(w_RD: jax.Array, dw_RD: jax.Array) -> jax.Array:
 
 
 def with_margin(cosine: jax.Array, angular: float, additive: float) -> jax.Array:
-  """cos(theta + angular) - additive, of cosines cos(theta), elementwise.
+  """cos(theta + angular) - additive, for cosines cos(theta), elementwise.
 
   Where theta + angular exceeds pi, the first term is cos(theta) - angular sin(angular)
-  instead: it falls over all angles, with a step down at theta = pi - angular.
+  instead. It falls over all angles, with a step down at theta = pi - angular.
 
   Args:
     cosine: float[...], cos(theta).

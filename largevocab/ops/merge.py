@@ -15,8 +15,9 @@ def merge_rows(
 ) -> tuple[jax.Array, jax.Array]:
   """Sums the rows of equal ids: out[i] = sum over {j : ids[j] = ids[i]} of rows[j].
 
-  Needed for the norm of a gradient and for optimisers that are not linear in it. The
-  result keeps the static shape: unused entries have an id >= num_rows (all ids are
+  This is needed for the norm of a gradient and for optimisers that are not linear in
+  it.
+  The result keeps the static shape: unused entries have an id >= num_rows (all ids are
   distinct, so scatters may use `unique_indices` with mode 'drop') and a row of zeros.
 
   Args:
@@ -44,8 +45,9 @@ def merge_rows(
 
 
 def sums_of_equals(ids_R: jax.Array, rows_RD: jax.Array, num_rows: int) -> jax.Array:
-  """For each row the sum over all rows of its id: out[i] = sum over {j : ids[j] =
-  ids[i]} of rows[j].
+  """For each row the sum over all rows of its id.
+
+  out[i] = sum over {j : ids[j] = ids[i]} of rows[j].
 
   Args:
     ids_R: i32[R]; ids >= num_rows are padding.
@@ -71,7 +73,7 @@ def sums_of_equals(ids_R: jax.Array, rows_RD: jax.Array, num_rows: int) -> jax.A
 
 
 def shared_slots(ids_R: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:
-  """Where the rows of equal ids can be summed, for those that are made a few at a time.
+  """Where to sum the rows of equal ids, if rows are made a few at a time.
 
   Args:
     ids_R: i32[R]; ids >= num_rows are padding.
@@ -79,7 +81,7 @@ def shared_slots(ids_R: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]
 
   Returns:
     i32[R], the first index with the same id, R on padding; and the ids of these sums,
-    i32[R], as of `merge_rows`.
+    i32[R], as in `merge_rows`.
 
   Cost: O(R). Hashing on CPU, a sort elsewhere.
 

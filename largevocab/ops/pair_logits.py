@@ -15,7 +15,7 @@ from largevocab.ops.softmax.chunks import product
 _ROWS_A_PAIR = 64
 _MAX_LOGITS_BYTES = 256 * 2**20
 
-# (d loss / d logits, which pairs are live, and of which the row is a constant)
+# (d loss / d logits, which pairs are live, and for which the row is a constant)
 # -> (d x_ND, ids_R, d rows_RD).
 PullBack = Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
 
@@ -30,10 +30,11 @@ def pair_logits(
 ) -> tuple[jax.Array, PullBack]:
   """o_ns = <x_n, w_c> with c = ids_ns, and for every n also with c = shared_t.
 
-  `pull_back(d, live)` maps the gradient of a loss with respect to the logits to those
-  of x_ND and of distinct rows of the table. Rows without a live pair are padding: they
-  are not updated. With `pull_back(d, live, constant)` rows get no gradient from pairs
-  in `constant`, a mask as `live`, and x_ND does.
+  `pull_back(d, live)` maps the gradient of a loss with respect to the logits to the
+  gradients of x_ND and of distinct rows of the table. Rows without a live pair are
+  padding: they are not updated. With `pull_back(d, live, constant)`, where `constant`
+    is
+  a mask like `live`, rows get no gradient from pairs in `constant`, but x_ND does.
 
     dx_n = sum over live s of d_ns w_c,  dw_c = sum over live n, s with ids_ns = c of
     d_ns x_n, and likewise for the shared classes
@@ -43,9 +44,9 @@ def pair_logits(
     w_VD: float[V, D], class table.
     ids_NS: i32[N, S], classes of each example; may repeat; padded with V.
     shared_T: i32[T], classes of all examples; may repeat; padded with V. T may be 0.
-    dtype: of the operands of the products; sums are at least float32.
-    num_true: P, the first classes of each example that are labels. Each of several
-      devices has a share of them; the others are padding.
+    dtype: type of the operands of the products; sums are at least float32.
+    num_true: P, the first classes of each example that are labels. On several devices,
+      each device has a share of them; the others are padding.
 
   Returns:
     o f32[N, S + T], those of `ids_NS` first, undefined (but finite) on padding; and
@@ -53,9 +54,9 @@ def pair_logits(
     distinct, padded with ids >= V, and rows f32[R, D], zeros on padding.
 
   Cost: by gathers O(N (S + T) D), independent of V, and R = N S + T. By products,
-    chosen where faster: 3 products of N V D, twice [N, V], and R = V. That is for many
-    classes per example, if [N, V] takes at most 256 MiB. On one of C devices gathers of
-    labels are about N P / C, in passes (`by_passes`).
+    chosen where faster: 3 products of N V D, twice [N, V], and R = V. They are chosen
+    for many classes per example, if [N, V] takes at most 256 MiB. On one of C devices,
+    gathers of labels are about N P / C, in passes (`by_passes`).
 
   >>> x_ND, w_VD = jnp.array([[1.0], [2.0]]), jnp.array([[1.0], [3.0], [5.0]])
   >>> ids_NS, shared_T = jnp.array([[0, 0], [0, 3]]), jnp.array([2])
@@ -85,10 +86,12 @@ def of_pairs(
   ids_NS: jax.Array,
   shared_T: jax.Array,
 ) -> jax.Array:
-  """A function of rows, [..., D] to [...], at the classes of all pairs, in the order of
-  `pair_logits`: [N, S + T].
+  """A function of rows, [..., D] to [...], at the classes of all pairs: [N, S + T].
 
-  Cost: as `pair_logits`, of the rows of the pairs or of all, where that is faster.
+  Pairs are in the order of `pair_logits`.
+
+  Cost: as for `pair_logits`, for the rows of the pairs or for all rows, whichever is
+  faster.
 
   >>> w_VD, ids_NS, shared_T = jnp.eye(3), jnp.array([[0], [2]]), jnp.array([1])
   >>> of_pairs(lambda w: w @ jnp.arange(3.0), w_VD, ids_NS, shared_T).tolist()
@@ -126,10 +129,10 @@ def by_rows(x_ND, w_VD, ids_NS, shared_T, dtype):
 
 
 def _gathered(x_ND, w_VD, ids_NS, shared_T, dtype):
-  """`by_rows`, with rows as they were gathered, of ids that may repeat."""
+  """`by_rows`, with rows as they were gathered, whose ids may repeat."""
   o_NT, pull_shared = _shared_pairs(x_ND, w_VD, shared_T, dtype)
   S = ids_NS.shape[1]
-  if not S:  # in programs of several TPUs the compiler fails on rows of no pairs
+  if not S:  # in programs for several TPUs the compiler fails on rows of no pairs
     return o_NT, pull_shared
   o_NS, pull_own = _own_pairs(x_ND, w_VD, ids_NS, dtype)
 
@@ -145,7 +148,7 @@ def _gathered(x_ND, w_VD, ids_NS, shared_T, dtype):
 
 
 def _own_pairs(x_ND, w_VD, ids_NS, dtype):
-  """`_gathered`, of each example's own classes."""
+  """`_gathered`, for each example's own classes."""
   V, D = w_VD.shape
   own_NSD = w_VD.at[ids_NS].get(mode="clip")
 
@@ -163,7 +166,7 @@ def _own_pairs(x_ND, w_VD, ids_NS, dtype):
 
 
 def _shared_pairs(x_ND, w_VD, shared_T, dtype):
-  """`_gathered`, of the shared classes."""
+  """`_gathered`, for the shared classes."""
   shared_TD = w_VD.at[shared_T].get(mode="clip")
 
   def pull_back(d_NT, live_NT, constant_NT):
@@ -180,11 +183,12 @@ def _shared_pairs(x_ND, w_VD, shared_T, dtype):
 
 
 def by_passes(x_ND, w_VD, ids_NS, shared_T, dtype, num_true, at_once):
-  """`by_rows`, of the first P classes of each example only those that are not padding,
-  so many pairs at a time, and without a derivative of its own.
+  """`by_rows`, which skips padding among the first P classes of each example.
+
+  Processes `at_once` of these pairs at a time, and has no derivative of its own.
 
   Cost: O((L + K) D) for the L of these N P pairs that are not padding, K at a time. For
-    all N P only rows of zeros are written, as their number is not known before.
+    all N P pairs only rows of zeros are written, since L is not known before.
   """
   V, P = len(w_VD), num_true
   ids_A = ids_NS[:, :P].ravel()

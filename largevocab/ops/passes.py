@@ -1,8 +1,8 @@
-"""Passes over the few live entries of a long list, so many at a time.
+"""Passes over the few live entries of a long list, a fixed number at a time.
 
-Of the labels of a batch a device has those of its own classes. How many these are is
-known only when the program runs, so it works through them in passes of a fixed size:
-usually one, and as many as it takes where one class is most of a batch.
+Among the labels of a batch, a device has those of its own classes. How many these are
+is known only when the program runs, so the device works through them in passes of a
+fixed size. Usually one pass is enough; more are needed if one class is most of a batch.
 """
 
 import math
@@ -15,13 +15,14 @@ from jax import lax
 
 from largevocab.ops import shards
 
-LEAST = 1024  # fewer entries take about as long as a pass does without any
+LEAST = 1024  # fewer entries take about as long as a pass without any
 
 
 def capacity(num: int) -> int:
-  """Entries of a pass over a list of the whole batch, of which each of C devices has
-  its own: num / C, and six standard deviations of a Poisson distribution, so that one
-  pass is enough where classes are spread evenly. At most `num`, as on one device.
+  """Entries of a pass over a list of the whole batch, shared by C devices.
+
+  It is num / C plus six standard deviations of a Poisson distribution, so that one pass
+  is enough if classes are spread evenly; at most `num`, as on one device.
 
   >>> capacity(5000)
   5000
@@ -35,16 +36,17 @@ def capacity(num: int) -> int:
 def over_live(
   body: Callable[[Any, jax.Array], Any], init: Any, live_A: jax.Array, at_once: int
 ) -> Any:
-  """body(carry, at_K) over the indices of live entries, in order, K at a time. The last
-  pass is filled up with A.
+  """body(carry, at_K) over the indices of live entries, in order, K at a time.
+
+  The last pass is filled up with A.
 
   Args:
-    body: returns the next carry, of the same shapes.
+    body: function that returns the next carry, of the same shapes.
     init: the first carry.
     live_A: bool[A].
     at_once: K.
 
-  Cost: O(A), and a pass O(K log A) besides `body`.
+  Cost: O(A), and O(K log A) for each pass besides `body`.
 
   >>> x_A, live_A = jnp.arange(5.0), jnp.array([True, False, True, True, False])
   >>> at = lambda at_K: x_A.at[at_K].get(mode="fill", fill_value=0)

@@ -19,7 +19,7 @@ def check_shapes(**arrays: jax.Array | np.ndarray) -> dict[str, int]:
     The size of each letter.
 
   Raises:
-    UserError: one is no array.
+    UserError: one of them is not an array.
     ValueError: a rank or a size disagrees; the message names both arrays.
 
   >>> check_shapes(h_ND=np.zeros((3, 2)), w_VD=np.zeros((5, 2)))
@@ -35,7 +35,7 @@ def check_shapes(**arrays: jax.Array | np.ndarray) -> dict[str, int]:
     _, _, letters = name.rpartition("_")
     if not hasattr(array, "ndim"):
       raise UserError(
-        f"{name} is of type {type(array).__name__}: give an array, as jnp.asarray makes"
+        f"{name} is of type {type(array).__name__}: pass an array, as from jnp.asarray"
       )
     if len(letters) != array.ndim:
       raise ValueError(
@@ -53,7 +53,7 @@ def check_shapes(**arrays: jax.Array | np.ndarray) -> dict[str, int]:
 
 
 def _flattened(letters: str, shape: tuple[int, ...]) -> str:
-  """What to do with the axes of a sequence, which are together those of examples."""
+  """What to do with the axes of a sequence, which together are those of examples."""
   more = len(shape) - len(letters)
   if more <= 0 or not letters.startswith("N"):
     return ""
@@ -62,10 +62,10 @@ def _flattened(letters: str, shape: tuple[int, ...]) -> str:
 
 
 def check_broadcast(sizes: dict[str, int], **arrays: jax.Array) -> None:
-  """Checks arrays each of whose axes has the size of its letter, or 1.
+  """Checks that each axis of the arrays has the size of its letter, or 1.
 
   Args:
-    sizes: of the letters, from `check_shapes`.
+    sizes: sizes of the letters, from `check_shapes`.
     **arrays: named as for `check_shapes`.
 
   Raises:
@@ -75,8 +75,8 @@ def check_broadcast(sizes: dict[str, int], **arrays: jax.Array) -> None:
   >>> check_broadcast({"N": 3, "M": 2}, log_expected_NM=np.zeros(2))
   Traceback (most recent call last):
   ...
-  ValueError: log_expected_NM has shape (2,); it must be (3, 2), each \
-size of which may be 1: add axes with [None]
+  ValueError: log_expected_NM has shape (2,); it must be (3, 2), where each \
+size may also be 1: add axes with [None]
   """
   for name, array in arrays.items():
     _, _, letters = name.rpartition("_")
@@ -84,6 +84,6 @@ size of which may be 1: add axes with [None]
     fits = map(lambda size, want: size in (1, want), shape, full)
     if len(shape) != len(full) or not all(fits):
       raise ValueError(
-        f"{name} has shape {shape}; it must be {full}, each size of which may be 1: "
+        f"{name} has shape {shape}; it must be {full}, where each size may also be 1: "
         "add axes with [None]"
       )

@@ -1,12 +1,13 @@
-"""One model on several devices: each class row lives on one, and its owner computes.
+"""One model on several devices: each class row lives on one device, its owner.
 
 A head is written for one device. Inside `over(...)`, in a `jax.shard_map` over the mesh
-axis `AXIS`, its table is the part of this device, and the functions here combine the
+axis `AXIS`, its table is the part of this device. The functions here combine the
 results: sums and maxima over the devices, a few numbers for each example. Rows are sent
-only where one asks for those of some classes (`rows_of`). Outside they return their
-argument, so that one device computes what it would without them.
+only where a function asks for those of some classes (`rows_of`). Outside `over`, these
+functions return their argument, so that one device computes what it would without them.
 
-Here C is the number of devices, B of blocks and L of rows on a device.
+Here C is the number of devices, B the number of blocks, and L the number of rows on a
+device.
 """
 
 import contextlib
@@ -49,8 +50,8 @@ def on_each_device(
 
   Args:
     local: a function of this device's part of each argument.
-    mesh: of the one axis `AXIS`.
-    blocks: of the tables among the arguments.
+    mesh: mesh with the one axis `AXIS`.
+    blocks: blocks of the tables among the arguments.
     places, result: how arguments and results are divided, as for `jax.shard_map`.
   """
 
@@ -64,8 +65,10 @@ def on_each_device(
 
 
 def add_device_axis(tree: PyTree) -> PyTree:
-  """Arrays that stay on their device, as a result whose place is `SPLIT`: an axis of
-  devices comes first."""
+  """Prepares arrays that stay on their device for a result whose place is `SPLIT`.
+
+  They get a first axis of devices.
+  """
   return jax.tree.map(lambda x: jnp.asarray(x)[None], tree)
 
 
@@ -80,8 +83,11 @@ def drop_device_axis(tree: PyTree) -> PyTree:
 
 @contextlib.contextmanager
 def table(num_classes: int | None) -> Iterator[None]:
-  """What is traced inside computes with one of several tables, of so many classes in as
-  many blocks; None: with that of all classes."""
+  """Computes with one of several tables in what is traced inside.
+
+  The table has `num_classes` classes in the same number of blocks; None: that of all
+  classes.
+  """
   blocks = _now.get()
   if blocks is not None and num_classes is not None:
     blocks = Blocks(num_classes, blocks.num)
@@ -90,7 +96,7 @@ def table(num_classes: int | None) -> Iterator[None]:
 
 
 def one_block() -> contextlib.AbstractContextManager[None]:
-  """What is traced inside computes with one block, as on one device."""
+  """Computes with one block, as on one device, in what is traced inside."""
   return over(None)
 
 
@@ -100,21 +106,23 @@ def is_sharded() -> bool:
 
 
 def num_classes(num_rows: int) -> int:
-  """V, for a table with so many rows on this device."""
+  """V, for a table with this many rows on this device."""
   blocks = _now.get()
   return num_rows if blocks is None else blocks.num_classes
 
 
 def block_size(num_classes: int) -> int:
-  """Rows of a block of a table of so many classes."""
+  """Rows of a block of a table with this many classes."""
   blocks = _now.get()
   return num_classes if blocks is None else Blocks(num_classes, blocks.num).size
 
 
 def own_rows(ids: jax.Array, num_rows: int) -> jax.Array:
-  """The rows of classes in the table of this device, of `num_rows` rows. Those of other
-  devices, and ids outside 0 ... V - 1, have rows outside of it, none of them negative:
-  JAX counts these from the end."""
+  """The rows of classes in the table of this device, which has `num_rows` rows.
+
+  Classes of other devices, and ids outside 0 ... V - 1, get rows outside of the table.
+  None of them are negative, since JAX counts negative rows from the end.
+  """
   blocks = _now.get()
   if blocks is None:
     return jnp.where(ids < 0, num_rows, ids)
@@ -122,8 +130,10 @@ def own_rows(ids: jax.Array, num_rows: int) -> jax.Array:
 
 
 def rows_here(rows: jax.Array, num_rows: int) -> jax.Array:
-  """The rows in the table of this device, of rows of the whole table; `num_rows` for
-  those of other devices."""
+  """Rows of the whole table, as rows in the table of this device.
+
+  The result is `num_rows` for rows of other devices.
+  """
   if _now.get() is None:
     return rows
   row = rows - lax.axis_index(AXIS) * num_rows
@@ -131,14 +141,14 @@ def rows_here(rows: jax.Array, num_rows: int) -> jax.Array:
 
 
 def whole_rows(rows: jax.Array, num_rows: int) -> jax.Array:
-  """The rows in the whole table, of rows of this device's."""
+  """Rows of this device's table, as rows in the whole table."""
   if _now.get() is None:
     return rows
   return rows + lax.axis_index(AXIS) * num_rows
 
 
 def class_ids(rows: jax.Array, num_rows: int) -> jax.Array:
-  """The classes of rows of this device's table; for unused ones at least V."""
+  """The classes of rows of this device's table; at least V for unused rows."""
   blocks = _now.get()
   if blocks is None:
     return rows
@@ -146,7 +156,7 @@ def class_ids(rows: jax.Array, num_rows: int) -> jax.Array:
 
 
 def used(rows: jax.Array, num_rows: int, mask: jax.Array) -> jax.Array:
-  """A mask of rows of this device's table, False for those that are no classes."""
+  """A mask of rows of this device's table, False for rows that are not classes."""
   blocks = _now.get()
   if blocks is None or blocks.num_rows == blocks.num_classes:
     return mask
@@ -154,7 +164,7 @@ def used(rows: jax.Array, num_rows: int, mask: jax.Array) -> jax.Array:
 
 
 def only_used(x_LD: jax.Array) -> jax.Array:
-  """Rows of this device's table, with 0 in those that are no classes."""
+  """Rows of this device's table, with 0 in rows that are not classes."""
   blocks = _now.get()
   if blocks is None or blocks.num_rows == blocks.num_classes:
     return x_LD
@@ -173,7 +183,7 @@ def blocks_here() -> jax.Array:
 
 
 def num_blocks() -> int:
-  """Of the classes, on all devices.
+  """The number of blocks of classes on all devices.
 
   >>> num_blocks()
   1
@@ -196,8 +206,10 @@ def sums_by_block(x_NA: jax.Array, rows_NA: jax.Array, num_rows: int) -> jax.Arr
 
 
 def of_block(x_NB: jax.Array, rows_NA: jax.Array) -> jax.Array:
-  """What blocks on this device have, [N, B / C], for rows of its table; for other rows
-  it is undefined. [N, 1] if there is one block only."""
+  """The values of blocks on this device, [N, B / C], for rows of its table.
+
+  For other rows the result is undefined. [N, 1] if there is only one block.
+  """
   blocks = _now.get()
   if blocks is None:
     return x_NB
@@ -206,10 +218,10 @@ def of_block(x_NB: jax.Array, rows_NA: jax.Array) -> jax.Array:
 
 
 def per_block(num: int) -> int:
-  """A number of draws, divided by that of blocks.
+  """A number of draws, divided by the number of blocks.
 
   Raises:
-    UserError: it is no multiple of the number of blocks.
+    UserError: the number of draws is not a multiple of the number of blocks.
   """
   blocks = _now.get()
   if blocks is None:
@@ -217,14 +229,15 @@ def per_block(num: int) -> int:
   if num % blocks.num:
     low = num // blocks.num * blocks.num
     raise UserError(
-      f"head.num_samples is {num}, no multiple of the {blocks.num} blocks of classes: "
-      f"set it to {' or '.join(str(n) for n in (low, low + blocks.num) if n)}"
+      f"head.num_samples is {num}, which is not a multiple of the number of blocks of "
+      f"classes, {blocks.num}: set it to "
+      f"{' or '.join(str(n) for n in (low, low + blocks.num) if n)}"
     )
   return num // blocks.num
 
 
 def num_examples(num_here: int) -> int:
-  """N, of which this device has n."""
+  """N, the number of all examples, of which this device has n."""
   return num_here if _now.get() is None else num_here * lax.axis_size(AXIS)
 
 
@@ -251,7 +264,7 @@ def each_device(tree: PyTree) -> list[PyTree]:
 
 
 def sum_for_own_examples(x_ND: jax.Array) -> jax.Array:
-  """The sum over the devices, of this device's examples: [n, ...] from [N, ...]."""
+  """The sum over the devices, for this device's examples: [n, ...] from [N, ...]."""
   if _now.get() is None:
     return x_ND
   for groups in _steps():
@@ -260,12 +273,13 @@ def sum_for_own_examples(x_ND: jax.Array) -> jax.Array:
 
 
 def _steps() -> Sequence[list[list[int]] | None]:
-  """The groups of devices, of one step after another, that scatter a sum; in the
-  opposite order they gather.
+  """Groups of devices that scatter a sum, one step after another.
 
-  In one step of many devices of a square mesh, XLA for TPU makes a sum over all of
-  either, without parts, which sends twice as much. Other backends choose
-  well by themselves.
+  To gather, use the steps in the opposite order.
+
+  For many devices of a square mesh, XLA for TPU implements either operation in one step
+  as a sum over all devices, without parts, which sends twice as much. Other backends
+  choose well by themselves.
   """
   C = lax.axis_size(AXIS)
   return columns_and_rows(C) if jax.default_backend() == "tpu" and C >= 16 else [None]
@@ -275,7 +289,7 @@ def columns_and_rows(num_devices: int) -> list[list[list[int]]]:
   """The columns and the rows of devices in a rectangle, as near to a square as can be.
 
   A sum that is scattered in columns, and then in rows, gives each device the same part
-  as one among all devices, and sends as many bytes.
+  as a sum that is scattered among all devices, and sends as many bytes.
 
   >>> columns_and_rows(6)
   [[[0, 3], [1, 4], [2, 5]], [[0, 1, 2], [3, 4, 5]]]
@@ -287,7 +301,7 @@ def columns_and_rows(num_devices: int) -> list[list[list[int]]]:
 
 
 def own_examples(x_ND: jax.Array) -> jax.Array:
-  """This device's examples of what all devices know: [n, ...] from [N, ...]."""
+  """This device's examples, from what all devices know: [n, ...] from [N, ...]."""
   if _now.get() is None:
     return x_ND
   n = len(x_ND) // lax.axis_size(AXIS)
@@ -299,15 +313,15 @@ def _psum(x: jax.Array) -> jax.Array:
   return lax.psum(x, AXIS)
 
 
-# What follows a sum is computed by every device, so each has the whole cotangent.
+# Every device computes what follows a sum, so each has the whole cotangent.
 _psum.defvjp(lambda x: (_psum(x), None), lambda _, g: (g,))
 
 
 def psum(x: jax.Array) -> jax.Array:
   """The sum over the devices.
 
-  Its gradient is right if all that is computed from it is the same on all devices, as a
-  loss is.
+  Its gradient is right if everything that is computed from it is the same on all
+  devices, as a loss is.
   """
   return x if _now.get() is None else _psum(x)
 
@@ -321,8 +335,9 @@ _replicated.defvjp(lambda x: (x, None), lambda _, g: (lax.psum(g, AXIS),))
 
 
 def replicated(x: jax.Array) -> jax.Array:
-  """What all devices know, to be combined with what each has of its own: the gradient
-  is summed over the devices.
+  """What all devices know, to be combined with what each has of its own.
+
+  The gradient is summed over the devices.
 
   >>> float(replicated(jnp.ones(1))[0])
   1.0
@@ -336,8 +351,9 @@ def from_owner(x: jax.Array, is_here: jax.Array) -> jax.Array:
 
 
 def rows_of(x_VD: jax.Array, ids: jax.Array) -> jax.Array:
-  """The rows of classes that all devices name, [..., D], each from its owner; 0 for ids
-  of no class. Entries of a vector likewise.
+  """The rows of classes that all devices ask for, [..., D], each from its owner.
+
+  0 for ids of no class. Entries of a vector likewise.
 
   >>> rows_of(jnp.array([[1.0], [2.0]]), jnp.array([1, 2])).tolist()
   [[2.0], [0.0]]
@@ -370,8 +386,9 @@ def log_softmax(x: jax.Array) -> jax.Array:
 
 
 def log_share_of_first(first: jax.Array, x: jax.Array) -> jax.Array:
-  """log of exp(first) over the sum of exp(x) on all devices, along the last axis, whose
-  first entry on the first device is `first`.
+  """log of exp(first) over the sum of exp(x) on all devices, along the last axis.
+
+  The first entry of this axis on the first device is `first`.
 
   >>> float(log_share_of_first(jnp.zeros(1), jnp.zeros((1, 1)))[0])
   0.0
@@ -384,7 +401,7 @@ def log_share_of_first(first: jax.Array, x: jax.Array) -> jax.Array:
 def logsumexp_elsewhere(x: jax.Array, nothing: float) -> jax.Array:
   """log of the sum of exp(x) over the other devices; `nothing` if there are none.
 
-  Unlike after `psum`, each device may go on with a result of its own.
+  Unlike after `psum`, each device may continue with a result of its own.
   """
   if _now.get() is None:
     return jnp.full_like(x, nothing)

@@ -1,10 +1,10 @@
-"""A tag leaf on gradients that hold ids, to detect what was done leaf by leaf.
+"""A tag leaf on gradients that hold ids, to detect leaf-by-leaf operations.
 
 The tag is a certain integer. Adding gradients with `jax.tree.map(jnp.add, a, b)` would
 add their ids as well, and so refer to other classes; the tags then add up to another
 number. Signs, squares and bounds of integers change the tag too. Scaling leaf by leaf
 makes the ids non-integers. A gradient that was zeroed leaf by leaf, to skip a step
-whose loss is not finite, has the tag 0 and zeros alone, and is one of no row.
+whose loss is not finite, has the tag 0 and only zeros, and counts as one without rows.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,15 @@ _CHANGED = np.int32(-1)
 
 
 def is_valid(ids: jax.Array, tag: ArrayLike, values: Any) -> bool | jax.Array:
-  """Whether ids are unchanged, or the gradient was zeroed: True, or bool[] if the tag
-  or, where it is 0, values are traced.
+  """Whether ids are unchanged, or the gradient was zeroed.
+
+  The result is True, or bool[] if the tag is traced, or if it is 0 and values are
+  traced.
 
   Args:
-    ids: of the gradient.
-    tag: of the gradient.
-    values: its other leaves, all 0 if it was zeroed.
+    ids: ids of the gradient.
+    tag: tag of the gradient.
+    values: other leaves of the gradient, all 0 if it was zeroed.
 
   Raises:
     UserError: ids were changed; if that depends on traced values, only for ids of a
@@ -41,7 +43,7 @@ def is_valid(ids: jax.Array, tag: ArrayLike, values: Any) -> bool | jax.Array:
   """
   if not jnp.issubdtype(ids.dtype, jnp.integer):
     raise UserError(
-      f"the ids of a gradient are {ids.dtype}: it was scaled with its ids; give "
+      f"the ids of a gradient are {ids.dtype}, since it was scaled with its ids: pass "
       "`weights` to largevocab.accumulate, or `scale` to update"
     )
   if isinstance(tag, jax.core.Tracer):
@@ -56,7 +58,7 @@ def is_valid(ids: jax.Array, tag: ArrayLike, values: Any) -> bool | jax.Array:
       return is_zeroed
   if not is_zeroed:
     raise UserError(
-      "a gradient was changed leaf by leaf, and with it its ids: add gradients by "
+      "a gradient was changed leaf by leaf, including its ids: add gradients with "
       "largevocab.accumulate([a, b]), and change only leaves of floats"
     )
   return True
@@ -72,8 +74,10 @@ def _all_zero(values: Any) -> Any:
 def valid(
   ids: jax.Array, tag: ArrayLike, values: jax.Array, padding: int
 ) -> tuple[jax.Array, jax.Array]:
-  """Ids and values of a gradient, if its ids are unchanged. If it was zeroed, ids from
-  `padding` on; if the tag is traced and ids were changed, valid ids and NaN.
+  """Ids and values of a gradient, if its ids are unchanged.
+
+  If it was zeroed, ids start at `padding`. If the tag is traced and ids were changed,
+  the result has valid ids and NaN.
 
   Raises:
     UserError: see `is_valid`.

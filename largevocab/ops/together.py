@@ -1,5 +1,8 @@
-"""Arrays that a program makes before it goes on: what is read of a table before it is
-written, which otherwise takes a copy of the table."""
+"""Arrays that a program makes before it goes on.
+
+Use it for what is read from a table before the table is written. Without it, this may
+take a copy of the table.
+"""
 
 from typing import Any
 
@@ -11,8 +14,8 @@ from jax import lax
 def together(arrays: Any) -> Any:
   """The arrays of a pytree, none of which is used before all of them are made.
 
-  On a CPU a branch: its compiler drops a barrier before it decides where to compute
-  what is read much later, as in a loop over parts of the rows.
+  On a CPU this is a branch: its compiler drops a barrier before it decides where to
+  compute what is read much later, as in a loop over parts of the rows.
 
   >>> together((jnp.ones(2), jnp.int32(3)))[1].item()
   3

@@ -1,4 +1,4 @@
-"""Rows of a table, and their optimiser's state, in a table of other rows."""
+"""Carries rows, and their optimiser state, over to a table with other rows."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from largevocab.rows.grads import Table, rows_and_scalars
 
 
 def carry_rows(fresh: Table, old: Table, was: ArrayLike) -> Table:
-  """A new table in which former rows are as they were, with the optimiser's state.
+  """A new table in which former rows keep their values and optimiser state.
 
   Args:
     fresh: V rows with initial state.
@@ -19,9 +19,9 @@ def carry_rows(fresh: Table, old: Table, was: ArrayLike) -> Table:
     was: int[V], the former number of each row, -1 for a new one.
 
   Raises:
-    UserError: a number is of no row, or stands twice; or rows have another width.
+    UserError: a number is that of no row, or occurs twice; or rows have another width.
 
-  Cost: O(V D); both tables are held.
+  Cost: O(V D). Both tables are held.
 
   >>> fresh = Table(jnp.zeros((3, 1)), {}, jnp.int32(0))
   >>> old = Table(jnp.array([[5.0], [6.0]]), {}, jnp.int32(9))
@@ -31,26 +31,26 @@ def carry_rows(fresh: Table, old: Table, was: ArrayLike) -> Table:
   """
   if fresh.w_VD.shape[1] != old.w_VD.shape[1]:
     raise UserError(
-      f"former rows have {old.w_VD.shape[1]} columns, new ones {fresh.w_VD.shape[1]}: "
-      "make the table with the width of the former"
+      f"former rows have {old.w_VD.shape[1]} columns, but new ones have "
+      f"{fresh.w_VD.shape[1]}: make the new table as wide as the former"
     )
   was_V = np.asarray(was)
   kept = was_V[was_V >= 0]
   if was_V.shape != fresh.w_VD.shape[:1] or was_V.min() < -1:
     raise UserError(
-      f"former numbers have shape {was_V.shape} and the least is {was_V.min()}: give "
-      f"one for each of the {len(fresh.w_VD)} rows, -1 for a new one"
+      f"former numbers have shape {was_V.shape} and minimum {was_V.min()}: pass one "
+      f"for each of the {len(fresh.w_VD)} rows, -1 for a new row"
     )
   if len(np.unique(kept)) < len(kept) or kept.max(initial=-1) >= len(old.w_VD):
     raise UserError(
-      f"former numbers of rows are repeated or are not below {len(old.w_VD)}: give "
-      "each former row once at most"
+      f"former numbers of rows are repeated or are not below {len(old.w_VD)}: pass "
+      "each former row at most once"
     )
   put = lambda new, row: jnp.where(
     (was_V >= 0).reshape(-1, *[1] * (new.ndim - 1)), row[np.maximum(was_V, 0)], new
   )
   rows, _ = rows_and_scalars(fresh.slots)
   old_rows, shared = rows_and_scalars(old.slots)
-  rows |= lazy_decay.up_to_date(len(was_V), shared)  # as new rows are
+  rows |= lazy_decay.up_to_date(len(was_V), shared)  # as for new rows
   slots = jax.tree.map(put, rows, old_rows) | shared
   return Table(put(fresh.w_VD, old.w_VD), slots, old.count)

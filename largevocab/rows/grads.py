@@ -30,7 +30,7 @@ class RowGrads(NamedTuple):
   """Gradient of a table that is zero outside few rows.
 
   `a + b` is the gradient of the sum, with repeated ids merged. Adding leaf by leaf
-  would add ids: `update` raises an error, and under `jax.jit` makes rows NaN.
+  would add the ids. `update` then raises an error; under `jax.jit` it makes rows NaN.
 
   Attributes:
     ids_R: i32[R], distinct; ids >= V are padding.
@@ -70,7 +70,7 @@ class Table(NamedTuple):
     """The rows of these ids, in at least float32.
 
     Args:
-      ids: of any shape.
+      ids: ids of any shape.
       **how: arguments of `jax.Array.at[...].get`, for ids out of range.
 
     >>> table = Table(jnp.ones((3, 2), jnp.bfloat16), {}, jnp.int32(0))
@@ -83,11 +83,13 @@ class Table(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DeviceGrads:
-  """A gradient of several devices, each of its own rows. `a + b` adds on each device.
+  """A gradient over several devices, each with its own rows.
+
+  `a + b` adds on each device.
 
   Attributes:
     parts: the gradients, with an axis of devices first.
-    mesh: of the devices; static.
+    mesh: mesh of the devices. Static.
   """
 
   parts: Any
@@ -98,8 +100,9 @@ class DeviceGrads:
 
 
 def row_grads(ids_R: jax.Array, rows_RD: jax.Array, num_rows: int) -> RowGrads:
-  """Row-sparse gradient from rows as they were looked up: repeated ids are summed, ids
-  outside 0 ... V - 1 are padding.
+  """Row-sparse gradient from rows in the order in which they were looked up.
+
+  Repeated ids are summed; ids outside 0 ... V - 1 are padding.
 
   >>> g = row_grads(jnp.array([3, 3]), jnp.array([[1.], [2.]]), 4)
   >>> float(sq_norm(g))
@@ -113,8 +116,8 @@ def looked_up_grads(table: Table, ids_R: jax.Array, g_RD: jax.Array) -> RowGrads
   """Row-sparse gradient of a table from that of rows that were looked up in it.
 
   Args:
-    table: V rows of at least D columns; of several devices the part of this one.
-    ids_R: i32[R], may repeat; ids >= V are padding, whose rows do not count.
+    table: V rows of at least D columns; on several devices, the part of this device.
+    ids_R: i32[R], may repeat. Ids >= V are padding, whose rows do not count.
     g_RD: float[R, D], the gradient of the first D columns of these rows.
 
   >>> table = Table(jnp.zeros((4, 3)), {}, jnp.int32(0))
@@ -131,20 +134,21 @@ def looked_up_grads(table: Table, ids_R: jax.Array, g_RD: jax.Array) -> RowGrads
 def accumulate(grads: Sequence[Any], weights: Sequence[ArrayLike] = ()) -> Any:
   """Gradient accumulation over several batches: the sum of weight * gradient.
 
-  For `HeadStep.grads` of any head, gradients of networks, and pytrees of these, all at
-  the same state. A loss is a mean over its batch: if weights are the batches' shares of
-  the total weight, the result is the gradient of the concatenated batch. Row-sparse
-  gradients are concatenated, so the result is as large as all of them.
+  It works for `HeadStep.grads` of any head, gradients of networks, and pytrees of
+  these, all at the same state. A loss is a mean over its batch: if weights are the
+  batches' shares of the total weight, the result is the gradient of the concatenated
+  batch. Row-sparse gradients are concatenated, so the result is as large as all of
+  them.
 
   Args:
-    grads: of one structure.
-    weights: one for each; by default 1.
+    grads: gradients of the same structure.
+    weights: one weight for each gradient; by default 1.
 
   Raises:
-    UserError: `grads` is empty or no list, weights are of another number, gradients
-      are of several heads, or those with ids were added or scaled leaf by leaf.
+    UserError: `grads` is empty or no list, the number of weights is another, gradients
+      are of several heads, or gradients with ids were added or scaled leaf by leaf.
 
-  Cost: O(R D) for R rows in all.
+  Cost: O(R D) for R rows in total.
 
   >>> row = lambda c: row_grads(jnp.array([c]), jnp.array([[1.0]]), 4)
   >>> grads = accumulate([(row(2), jnp.ones(1)), (row(2), jnp.ones(1))], [0.25, 0.5])
@@ -153,17 +157,17 @@ def accumulate(grads: Sequence[Any], weights: Sequence[ArrayLike] = ()) -> Any:
   """
   if not isinstance(grads, list | tuple) or hasattr(grads, "_fields"):
     raise UserError(
-      f"accumulate: grads is of type {type(grads).__name__}: give a list of gradients"
+      f"accumulate: grads is of type {type(grads).__name__}: pass a list of gradients"
     )
   weights = list(weights) or [1.0] * len(grads)
   if not grads or len(weights) != len(grads):
     raise UserError(
-      f"accumulate: {len(grads)} gradients and {len(weights)} weights; give at least "
-      "one gradient, and a weight for each or none"
+      f"accumulate: {len(grads)} gradients and {len(weights)} weights: pass at least "
+      "one gradient, and either a weight for each gradient or no weights"
     )
   if len({jax.tree.structure(g) for g in grads}) > 1:
     raise UserError(
-      "accumulate: gradients are of different structures: give those of one head"
+      "accumulate: gradients have different structures: pass gradients of one head"
     )
 
   def total(*parts):
@@ -185,14 +189,19 @@ def accumulate(grads: Sequence[Any], weights: Sequence[ArrayLike] = ()) -> Any:
 
 
 def added(a: Any, b: Any) -> Any:
-  """`accumulate([a, b])`: the `+` of gradients that are named tuples, in place of
-  concatenation."""
+  """`accumulate([a, b])`, as the `+` of gradients that are named tuples.
+
+  It takes the place of concatenation.
+  """
   return accumulate([a, b])
 
 
 def _joined_rows(parts: Sequence[RowGrads], weights: Sequence[ArrayLike]) -> RowGrads:
-  """The weighted sum. V is not known here, so padding ids are merged like classes, and
-  unused entries get ids beyond any table."""
+  """The weighted sum of row-sparse gradients.
+
+  V is not known here, so padding ids are merged like classes, and unused entries get
+  ids beyond any table.
+  """
   tag = joined(*zip(*((g.ids_R, g.tag, g.rows_RD) for g in parts), strict=True))
   scaled = [w * g.rows_RD for w, g in zip(weights, parts, strict=True)]
   rows_RD = jnp.concatenate(scaled).astype(parts[0].rows_RD.dtype)
@@ -219,8 +228,10 @@ def _joined_on_devices(
 
 
 def checked(table: Table, grads: RowGrads) -> RowGrads:
-  """The gradient, if its ids are valid. If it was zeroed leaf by leaf, one without
-  rows; if values are traced and ids were changed, one that makes rows NaN.
+  """The gradient, if its ids are valid.
+
+  If it was zeroed leaf by leaf, the result is a gradient without rows. If values are
+  traced and ids were changed, it is one that makes rows NaN.
 
   Raises:
     UserError: ids were changed, see `largevocab.ops.tag`.
@@ -235,7 +246,7 @@ def checked(table: Table, grads: RowGrads) -> RowGrads:
 
 
 def rows_and_scalars(slots: dict[str, jax.Array]) -> tuple[dict, dict]:
-  """The optimiser's state of each row, and what the rows of a table share."""
+  """The state of each row, and the state that the rows of a table share."""
   rows = {name: slot for name, slot in slots.items() if jnp.ndim(slot)}
   return rows, {name: slot for name, slot in slots.items() if name not in rows}
 
@@ -248,11 +259,11 @@ def fold_rows(
 ) -> Any:
   """body(carry, part) over parts of a gradient that have no row in common.
 
-  Parts are of some MiB, so that what is computed from them is not held for all; on a
-  CPU of a size that stays in its cache, and of tables of bfloat16, which it passes over
-  to write rows, there is one part. On one of several devices, which has few of many
-  rows, padding is left out (`in_passes`). Of `BlockGrads` some MiB of blocks are made
-  at a time. Parts are `checked`.
+  Parts are some MiB in size, so that what is computed from them is not held for all
+  rows at once. On a CPU, parts have a size that stays in its cache. For tables of
+  bfloat16, which a CPU passes over to write rows, there is one part. On one of several
+  devices, which has few of many rows, padding is left out (`in_passes`). For
+  `BlockGrads`, some MiB of blocks are made at a time. Parts are `checked`.
 
   >>> g = row_grads(jnp.array([3, 0]), jnp.array([[2.0], [1.0]]), 4)
   >>> table = Table(jnp.zeros((4, 1)), {}, jnp.int32(0))
@@ -287,8 +298,9 @@ def in_passes(
   num_rows: int,
   at_once: int,
 ) -> Any:
-  """body(carry, part) over the rows of a gradient that are not padding, so many at a
-  time.
+  """body(carry, part) over the rows of a gradient that are not padding.
+
+  A part has at most `at_once` rows.
 
   >>> g = row_grads(jnp.array([3, 0, 4, 1]), jnp.array([[2.0], [1.0], [0.0], [5.0]]), 4)
   >>> add = lambda x_V, part: x_V.at[part.ids_R].add(part.rows_RD[:, 0], mode="drop")
@@ -313,7 +325,7 @@ def in_parts(
   num_rows: int,
   at_once: int,
 ) -> Any:
-  """body(carry, part) over a gradient, at most so many rows at a time.
+  """body(carry, part) over a gradient, at most `at_once` rows at a time.
 
   >>> g = row_grads(jnp.array([3, 0, 1]), jnp.array([[2.0], [1.0], [5.0]]), 4)
   >>> add = lambda x_V, part: x_V.at[part.ids_R].add(part.rows_RD[:, 0], mode="drop")
@@ -322,7 +334,7 @@ def in_parts(
   """
 
   def take(carry, chunk: RowChunk):
-    # A row that an earlier part had is padding.
+    # A row of an earlier part is padding.
     ids_C = jnp.where(chunk.is_new_C, chunk.rows(grads.ids_R), num_rows + chunk.ids_C)
     return body(carry, RowGrads(ids_C, chunk.rows(grads.rows_RD), grads.tag))
 
@@ -330,9 +342,10 @@ def in_parts(
 
 
 def sq_norm(tree: Any, start: jax.Array | None = None) -> jax.Array:
-  """Sum of squares of all float leaves, in at least float32, and of `start`, that of
-  others. For gradients of a head use its method `sq_norm`: of several devices, each has
-  some leaves whole.
+  """Sum of squares of all float leaves, in at least float32, plus `start`.
+
+  `start` is the sum of squares of other leaves. For gradients of a head use the head's
+  method `sq_norm`: with several devices, some leaves are whole on each device.
 
   Raises:
     UserError: the tree has gradients whose leaves are factors.
@@ -344,8 +357,8 @@ def sq_norm(tree: Any, start: jax.Array | None = None) -> jax.Array:
   for part in jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, kinds)):
     if isinstance(part, kinds):
       raise UserError(
-        "sq_norm: squares of these gradients do not sum to their norm: use that of the "
-        "head, head.sq_norm(state, grads)"
+        "sq_norm: the squares of these leaves do not add up to the squared norm of the "
+        "gradient: use head.sq_norm(state, grads)"
       )
   leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
   start = jnp.float32(0.0) if start is None else start

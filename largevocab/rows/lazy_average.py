@@ -1,27 +1,29 @@
 """Averages of rows over the steps, each of which is brought up to date when touched.
 
-The average after step t has weights that fall by a factor d a step, as `optax.ema` with
-`debias`, so that initial values do not count:
+The average after step t has weights that fall by a factor d a step, as in `optax.ema`
+with `debias`, so that initial values do not count:
 
   a_t = sum over i = 1 ... t of d^(t - i) w_i / sum over i = 1 ... t of d^(t - i)
 
 The steps after s have the share S(s, t) = (1 - d^(t - s)) / (1 - d^t) of these weights.
-A row that stays as it is in them needs no work in the meantime, since then
+A row that does not change in these steps needs no work in the meantime, since then
 
   a_t = a_s + S(s, t) (w - a_s)
 
-in one go, and a step that changes it is the case s = t - 1. So of rows that few steps
-touch the average is exact, up to rounding, and not that of a lazy approximation.
+in one go. A step that changes the row is the case s = t - 1. For rows that few steps
+touch, the average is therefore exact, up to rounding, and not a lazy approximation.
 
-Rows count as they are kept: of bfloat16 rounded, and with decoupled decay as they were
-left until they are touched, which is what readers of the rows see. Deviation from dense
-decay: the average over steps in between is of the row before they decay it.
+Rows count as they are stored, which is what readers of the rows see: rounded if they
+  are
+bfloat16, and with decoupled decay as they were left until they are touched. Deviation
+from dense decay: the average over the steps in between is of the row before the decay
+of these steps.
 
 Cost: as many floats as the table, of at least float32, and an integer a row. A step
-reads and writes the averages of the rows that it touches; `settled` passes over the
+reads and writes the averages of the rows that it touches. `settled` passes over the
 table, and is due before averages are read. `swapped` costs nothing.
 
-Source: Polyak and Juditsky 1992, of the mean over all steps. Deviation: an exponential
+Source: Polyak and Juditsky 1992, for the mean over all steps. Deviation: an exponential
 average, which forgets the first steps.
 """
 
@@ -41,7 +43,7 @@ _AVERAGE, _LAST = "average_VD", "average_last_V"
 
 
 def init_slots(w_VD: jax.Array) -> dict[str, jax.Array]:
-  """The average of each row, at first the row, and the step up to which it is one.
+  """The average of each row, initially the row, and the step up to which it is valid.
 
   >>> {name: slot.shape for name, slot in init_slots(jnp.ones((3, 2))).items()}
   {'average_VD': (3, 2), 'average_last_V': (3,)}
@@ -72,9 +74,9 @@ def after(
 
   Args:
     decay: d.
-    rows: of these rows, as in `init_slots`.
+    rows: the state of these rows, as in `init_slots`.
     old_RD, new_RD: the rows before and after the step.
-    count: i32[], number of steps before it.
+    count: i32[], number of steps before this one.
 
   >>> rows, at = init_slots(jnp.array([[8.0]])), lambda x: jnp.array([[x]])
   >>> rows = after(0.5, rows, at(8.0), at(3.0), jnp.int32(0))
@@ -91,8 +93,9 @@ def after(
 
 
 def settled(tree: Any, decay: float) -> Any:
-  """A pytree, such as a head's state, whose tables have the averages of all rows up to
-  now; twice is as once, bit by bit.
+  """A pytree, such as a head's state, with the averages of all rows up to now.
+
+  Settling twice gives the same result as once, bit by bit.
 
   Cost: a pass over the tables, in place if they are donated.
   """
@@ -107,10 +110,9 @@ def _settled(table: Table, decay: float) -> Table:
 
 def swapped(tree: Any) -> Any:
   """A pytree, such as a head's state, to evaluate: rows of its tables are the averages.
-  Swapped again it is the one before.
 
-  The two exchange their names, so that nothing is computed or copied. Do not update or
-  donate it.
+  Swapping again gives the original pytree. Rows and averages exchange their names, so
+  that nothing is computed or copied. Do not update or donate the result.
 
   Raises:
     UserError: a table has no averages.
@@ -138,6 +140,6 @@ def _with_tables(change: Callable[[Table], Table], tree: Any) -> Any:
 
 
 def _moved(rows, w_RD, count, decay):
-  """The average up to `count` of rows that have not changed since it was one."""
+  """The average up to `count` of rows that have not changed since it was valid."""
   share_R = share(rows[_LAST], count, decay)
   return rows[_AVERAGE] + share_R[:, None] * (w_RD - rows[_AVERAGE])

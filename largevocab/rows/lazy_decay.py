@@ -5,10 +5,10 @@ steps s, ..., t - 1 is multiplied by the product of their factors in one go:
 
   w <- w exp(L_t - L_s),   L_t = sum over steps i < t of log(1 - lr_i mu)
 
-L_t is one number of the table, and L_s one of each row. Both are sums of two floats, of
-which the second has what the first rounds away: otherwise small terms would be lost
-after many steps. A term of 1 or more is taken as `_MOST`, since a row cannot be
-multiplied by less than 0.
+L_t is one number for the table, and L_s one for each row. Both are sums of two floats.
+The second has what the first rounds away: otherwise small terms would be lost after
+many steps. A term of 1 or more is taken as `_MOST`, since a row cannot be multiplied by
+less than 0.
 
 Cost: two floats a row.
 """
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-_MOST = 1 - 1e-6  # of a row that a step may take away
+_MOST = 1 - 1e-6  # largest share of a row that a step may take away
 _NAMES = ("log_decay", "log_decay_rest")
 
 
@@ -35,7 +35,7 @@ def init_slots(w_VD: jax.Array) -> dict[str, jax.Array]:
 
 
 def fraction(lr: ArrayLike, decay: float) -> jax.Array:
-  """What a step takes away of a row: lr mu, below 1."""
+  """The share of a row that a step takes away: lr mu, below 1."""
   return jnp.minimum(jnp.asarray(lr) * decay, _MOST)
 
 
@@ -43,8 +43,8 @@ def pending(rows: dict[str, jax.Array], shared: dict[str, jax.Array]) -> jax.Arr
   """The factor by which each row has yet to be multiplied, f[R].
 
   Args:
-    rows: of these rows, as in `init_slots`.
-    shared: of the table.
+    rows: state of these rows, as in `init_slots`.
+    shared: scalars of the table.
   """
   since = (shared[name] - rows[f"{name}_V"] for name in _NAMES)
   return jnp.exp(sum(since))
@@ -67,8 +67,10 @@ def after(
 
 
 def up_to_date(num: int, shared: dict[str, jax.Array]) -> dict[str, jax.Array]:
-  """The state of `num` rows that have been multiplied by all factors so far; {} of a
-  table without decay."""
+  """The state of `num` rows that have been multiplied by all factors so far.
+
+  {} for a table without decay.
+  """
   names = [name for name in _NAMES if name in shared]
   return {f"{name}_V": jnp.full(num, shared[name]) for name in names}
 
@@ -76,10 +78,10 @@ def up_to_date(num: int, shared: dict[str, jax.Array]) -> dict[str, jax.Array]:
 def touched(
   rows: dict[str, jax.Array], shared: dict[str, jax.Array]
 ) -> dict[str, jax.Array]:
-  """`up_to_date`, of rows whose state was read in the same step.
+  """`up_to_date`, for rows whose state was read in the same step.
 
-  NaN stays. A compiler that expects it reads a state before it writes the next one, and
-  needs no copy of the table.
+  NaN stays NaN. Because of this, a compiler reads a state before it writes the next
+  one, and needs no copy of the table.
 
   Args: as in `pending`.
 

@@ -1,4 +1,4 @@
-"""Row-wise optimisers of optax: any transformation in code, and some by name."""
+"""Row-wise optimisers from optax: any transformation in code, and some by name."""
 
 import optax
 
@@ -12,28 +12,28 @@ class OptaxRows(RowOptimizer):
   """Any optax transformation that treats each row on its own, lazily.
 
   A step gathers the touched rows of the table and of the transformation's state, calls
-  `tx.update` on them, and writes them back. It is `tx` on the whole table if every step
-  touches all rows. Of a row that a step does not touch:
+  `tx.update` on them, and writes them back. If every step touches all rows, it is `tx`
+  on the whole table. For a row that a step does not touch:
 
   - the state stays as it is. Moments, averages and accumulators do not decay in the
     steps in between (those of `Adam` do), and momentum does not move the row;
-  - decay in `tx` itself, as in `optax.adamw`, is left out. For dense decay give
-    `decoupled_decay`, and `tx` none;
+  - decay in `tx` itself, as in `optax.adamw`, is left out. For dense decay, set
+    `decoupled_decay`, and use a `tx` without decay;
   - counts are those of all updates of the table, also for bias corrections and
-    schedules. So in a row that is touched late for the first time, moments are small
-    and no longer corrected for that, as in `Adam`.
+    schedules. If a row is touched late for the first time, its moments are therefore
+    small and no longer corrected for that, as in `Adam`.
 
-  A network gets `tx` as it is.
+  A network is given `tx` as it is.
 
   Attributes:
-    tx: the transformation at learning rate 1, which is an argument of `update`:
-      `optax.lion(1.0)`, `optax.chain(optax.clip(1.0), optax.adamw(1.0))`.
+    tx: the transformation at learning rate 1; the learning rate is an argument of
+      `update`: `optax.lion(1.0)`, `optax.chain(optax.clip(1.0), optax.adamw(1.0))`.
 
   Raises:
     UserError: `tx` mixes rows, as clipping by a global norm, factored moments, trust
       ratios and orthogonalised updates do; or has state besides rows and counts, as
       `optax.MultiSteps` and `optax.inject_hyperparams` (`largevocab.rows.optax_state`).
-      It is tried on a small table, not looked up by name.
+      `tx` is tried on a small table, not looked up by name.
 
   Cost: that of `tx` for R rows; `tx` is tried once.
 
@@ -59,7 +59,7 @@ class OptaxRows(RowOptimizer):
 class AdamW(RowOptimizer):
   """`optax.adamw`, with decay that is dense: see `decoupled_decay`.
 
-  In update t of the table, of a row that it touches,
+  Update t of the table computes, for a row that it touches,
 
     m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) g^2
     direction = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps).
@@ -68,7 +68,7 @@ class AdamW(RowOptimizer):
   `decoupled_decay` decays them too.
 
   Attributes:
-    decoupled_decay: of the weights.
+    decoupled_decay: decay of the weights.
     b1: decay of the first moment.
     b2: decay of the second moment.
     eps: added to the root of the second moment.
@@ -94,7 +94,7 @@ class Lion(RowOptimizer):
   The average m of rows that are not touched stays as it is.
 
   Attributes:
-    decoupled_decay: of the weights, dense.
+    decoupled_decay: decay of the weights, which is dense.
     b1: weight of the average in the step.
     b2: decay of the average.
 
@@ -119,7 +119,7 @@ class RMSProp(RowOptimizer):
 
   Attributes:
     mean_decay: d, decay of the mean square.
-    eps: added to it, inside the root.
+    eps: added to the mean square, inside the root.
 
   Source: Tieleman and Hinton 2012. Deviations: eps; the mean square of rows that are
     not touched.

@@ -1,8 +1,8 @@
 """An optax transformation on few rows of a table.
 
-Of its state on a [V, D] table, arrays of V rows are kept with the rows. What is left
-must follow from the number of updates: integers are that number, as the counts of Adam
-and of schedules, and other numbers are constants.
+From its state on a [V, D] table, arrays of V rows are kept with the rows. The rest must
+follow from the number of updates: integers are this number, like the counts of Adam and
+of schedules, and other numbers are constants.
 """
 
 import functools
@@ -18,7 +18,7 @@ import optax
 from largevocab.errors import UserError
 
 PyTree = Any
-_V, _D = 140, 130  # of the table on which a transformation is tried: some factor these
+_V, _D = 140, 130  # size of the table for trials: some transformations factor these
 _SUBSETS = ((0, 2, 5), (4,))
 _SCALES = (1.0, 1e3, 1e-2, 1.0)  # of its gradients: norms are above and below any bound
 
@@ -26,7 +26,7 @@ _SCALES = (1.0, 1e3, 1e-2, 1.0)  # of its gradients: norms are above and below a
 def init_slots(
   tx: optax.GradientTransformation, w_VD: jax.Array
 ) -> dict[str, jax.Array]:
-  """The part of the initial state that is of rows, by name.
+  """The part of the initial state that belongs to rows, by name.
 
   >>> sorted(init_slots(optax.scale_by_adam(), jnp.ones((4, 2))))
   ['1_mu', '2_nu']
@@ -36,7 +36,7 @@ def init_slots(
     if slot.shape[:1] != w_VD.shape[:1]:
       raise UserError(
         f"the optax transformation keeps {name}, of shape {slot.shape} for "
-        f"{len(w_VD)} rows: it is no state of each row"
+        f"{len(w_VD)} rows, which is not a state of each row"
       )
   return slots
 
@@ -68,27 +68,28 @@ def step(
 
 @functools.lru_cache(maxsize=64)
 def check(tx: optax.GradientTransformation) -> None:
-  """Tries a transformation on few rows and on all rows of a table, over some steps,
-  with the same state and gradients of very different size.
+  """Tries a transformation on few rows and on all rows of a table, over some steps.
+
+  Both start from the same state and get gradients of very different size.
 
   Raises:
-    UserError: it mixes rows, keeps state that is neither of rows nor follows from the
-      number of updates, or does not run.
+    UserError: it mixes rows, keeps state that neither belongs to rows nor follows from
+      the number of updates, or does not run.
 
   >>> check(optax.clip_by_global_norm(1.0))
   Traceback (most recent call last):
   ...
   largevocab.errors.UserError: the optax transformation mixes rows: its update of some
-  rows is not that of the same rows among others, as with clipping by a global norm or
-  matrices that are factored or orthogonalised; only those that treat each row on its
-  own can update touched rows alone
+  rows depends on other rows, as with clipping by a global norm or matrices that are
+  factored or orthogonalised; only transformations that treat each row on its own can
+  update touched rows alone
   """
   with jax.ensure_compile_time_eval():
     try:
       _try(tx)
     except UserError:
       raise
-    except Exception as error:  # of the transformation's own code
+    except Exception as error:  # from the transformation's own code
       why = (str(error).splitlines() or [type(error).__name__])[0][:200]
       raise UserError(
         f"the optax transformation cannot update rows ({why}); it gets their gradient, "
@@ -123,10 +124,10 @@ def _try(tx):
       wanted = jax.tree.map(lambda x, ids=ids: x[ids], of_all)
       if not all(map(_equal, jax.tree.leaves(new), jax.tree.leaves(wanted))):
         raise UserError(
-          "the optax transformation mixes rows: its update of some rows is not that of "
-          "the same rows among others, as with clipping by a global norm or matrices "
-          "that are factored or orthogonalised; only those that treat each row on its "
-          "own can update touched rows alone"
+          "the optax transformation mixes rows: its update of some rows depends on "
+          "other rows, as with clipping by a global norm or matrices that are factored "
+          "or orthogonalised; only transformations that treat each row on its own can "
+          "update touched rows alone"
         )
 
 
@@ -144,13 +145,13 @@ def _numbers(leaf) -> np.ndarray:
 
 
 def _at(initial, count):
-  """State that is not of rows, after `count` updates."""
+  """State that does not belong to rows, after `count` updates."""
   is_count = jnp.issubdtype(initial.dtype, jnp.integer) and not initial.shape
   return jnp.asarray(count, initial.dtype) if is_count else initial
 
 
 def _is_row(tx, w_RD) -> list[bool]:
-  """Of each leaf of the state of a large table, whether it has a row for each row.
+  """For each leaf of the state of a large table, whether it has a row for each row.
 
   Raises:
     UserError: a leaf depends on the number of rows in another way.
@@ -164,8 +165,8 @@ def _is_row(tx, w_RD) -> list[bool]:
     found.append(few.shape != more.shape)
     if found[-1] and (few.shape[0], *more.shape) != (_V, _V + 1, *few.shape[1:]):
       raise UserError(
-        f"the optax transformation keeps {name}, of shape {few.shape} for {_V} rows: "
-        "it is no state of each row"
+        f"the optax transformation keeps {name}, of shape {few.shape} for {_V} rows, "
+        "which is not a state of each row"
       )
   return found
 

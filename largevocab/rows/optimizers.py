@@ -1,6 +1,6 @@
 """Row-wise optimisers, which update only the touched rows of a table.
 
-`largevocab/rows/optax_rows.py` has those that are optax's.
+Those of optax are in `largevocab/rows/optax_rows.py`.
 """
 
 import abc
@@ -28,48 +28,51 @@ Decay = Annotated[float, Between(0, 0.999999)]  # larger ones may round to 1 in 
 class RowOptimizer(abc.ABC):
   """A row-wise optimiser: w -= lr (direction(scale g + lambda w) + mu w).
 
-  A subclass defines `rule`, an optax transformation, which updates few rows of a table,
-  a whole table, or a network, so that one setting applies to all three. It may define
-  the state of a row and its direction as well, where optax has none or a lazier one.
+  A subclass defines `rule`, an optax transformation. It updates few rows of a table, a
+  whole table, or a network, so that one setting applies to all three. A subclass may
+  also define the state of a row and its direction, if optax has none or if a lazier one
+  is wanted.
 
   Attributes:
-    weight_decay: lambda, of the penalty lambda/2 |w|^2; its gradient is added to that
-      of the loss after clipping, before the optimiser's rule, also for biases.
-    decoupled_decay: mu, of decay beside the rule, also for biases: a step multiplies w
-      by 1 - lr mu. Also that of rows that are not touched, of which each is multiplied
-      by the factors of all steps since when it is next touched, whatever the learning
-      rates were (`largevocab.rows.lazy_decay`). Given the same gradients, a touched row
-      then equals that of dense decay. Until it is touched, readers see a row as it was
-      left: the forward pass that touches it, samplers, evaluation, checkpoints. Rows of
-      the head `sampled` are brought up to date every `refresh_every` steps, those of
-      `huffman` and `hierarchical` by a call of `refresh`.
-    row_dtype: of the rows of tables, 'float32' or 'bfloat16', which takes half the
-      memory. Steps are computed in float32, and the optimiser's state is float32; new
-      rows of bfloat16 are rounded at random, so that they are those of float32 in
+    weight_decay: lambda of the penalty lambda/2 |w|^2, also for biases. Its gradient is
+      added to that of the loss after clipping, before the optimiser's rule.
+    decoupled_decay: mu, decay beside the rule, also for biases: a step multiplies w by
+      1 - lr mu. Rows that are not touched decay too: when a row is next touched, it is
+      multiplied by the factors of all steps in between, whatever the learning rates
+      were (`largevocab.rows.lazy_decay`). Given the same gradients, a touched row then
+      equals that of dense decay. Until it is touched, all readers see
+      a row as it was left: the forward pass that touches it, samplers, evaluation,
+      checkpoints. Rows of the head `sampled` are brought up to date every
+      `refresh_every` steps, those of `huffman` and `hierarchical` by a call of
+      `refresh`.
+    row_dtype: type of the rows of tables, 'float32' or 'bfloat16', which takes half the
+      memory. Steps are computed in float32, and the optimiser's state is float32. New
+      rows of bfloat16 are rounded at random, so that they equal those of float32 in
       expectation, and no step is too small to count. No effect on a network.
-    average: d, of an exponential average of the weights, also of rows that are not
-      touched (`largevocab.rows.lazy_average`), which the trainer evaluates in place of
-      the weights; training goes on with these. 0: none.
+    average: d of an exponential average of the weights, also of rows that are not
+      touched (`largevocab.rows.lazy_average`). The trainer evaluates the average in
+      place of the weights; training goes on with the weights. 0: none.
 
-  Source: of decoupled decay, Loshchilov and Hutter 2019. Deviation: as in optax, mu is
-    multiplied by the learning rate. Of rows of bfloat16, Gupta et al. 2015 (stochastic
-    rounding) and Zhang et al. 2025, who train large output layers so. Deviation: the
-    random bits are a hash of step, row and column
+  Source: for decoupled decay, Loshchilov and Hutter 2019. Deviation: as in optax, mu is
+    multiplied by the learning rate. For rows of bfloat16, Gupta et al. 2015 (stochastic
+    rounding) and Zhang et al. 2025, who train large output layers this way. Deviation:
+    the random bits are a hash of step, row and column
     (`largevocab.rows.rounding.random_bits`), so that no key is needed; two tables have
     the same bits in rows of the same number.
 
-  Cost: rows of bfloat16 take half the memory; the optimiser's state takes what it took.
-    On a CPU they are written in a pass over the table
+  Cost: rows of bfloat16 take half the memory; the optimiser's state takes as much as
+    before. On a CPU these rows are written in a pass over the table
     (`largevocab.rows.rounding.with_rows`), and loops over parts of a table read from a
-    copy in float32. Heads with the gradient of a whole table, such as `full`, hold it
-    and such a copy during a step, so that only what stays between steps is halved.
+    copy in float32. Heads with the gradient of a whole table, such as `full`, hold the
+    gradient and such a copy during a step, so that only what stays between steps is
+    halved.
 
-  Deviation: with a row-sparse gradient `weight_decay` is of the touched rows; dense
-    decay would change all V in every step. So a rare row decays less, and a row that is
-    never touched keeps its initial value. There is no exact lazy version: the effect of
-    a penalty alone under Adagrad, s <- s + (lambda w)^2 and w <- w - lr lambda w /
-    sqrt(s), has no closed form. Where a gradient has all rows, as that of `full` and
-    of a network, decay is dense and exact.
+  Deviation: with a row-sparse gradient, `weight_decay` applies to the touched rows
+    only; dense decay would change all V rows in every step. A rare row therefore decays
+    less, and a row that is never touched keeps its initial value. There is no exact
+    lazy version: the effect of a penalty alone under Adagrad, s <- s + (lambda w)^2 and
+    w <- w - lr lambda w / sqrt(s), has no closed form. Where a gradient has all rows,
+    as for `full` and for a network, decay is dense and exact.
   """
 
   weight_decay: NonNegative = 0.0
@@ -82,7 +85,7 @@ class RowOptimizer(abc.ABC):
     """The step at learning rate 1, to be subtracted, as an optax transformation."""
 
   def init_slots(self, w_VD: jax.Array) -> dict[str, jax.Array]:
-    """Initial optimiser state for each row; here that of `rule`."""
+    """Initial optimiser state for each row; by default that of `rule`."""
     return optax_state.init_slots(self.rule(), w_VD)
 
   def direction(
@@ -92,9 +95,12 @@ class RowOptimizer(abc.ABC):
     slots: dict[str, jax.Array],
     count: jax.Array,
   ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The step at learning rate 1, and the new state, of the given rows; here `rule`
-    on them alone. The state of other rows stays as it is: moments do not decay in the
-    steps in which a row is not touched, and counts are those of all steps."""
+    """The step at learning rate 1, and the new state, of the given rows.
+
+    By default, this is `rule` on these rows alone. The state of other rows stays as it
+    is: moments do not decay in the steps in which a row is not touched, and counts are
+    those of all steps.
+    """
     return optax_state.step(self.rule(), g_RD, w_RD, slots, count)
 
   def transformation(self) -> optax.GradientTransformation:
@@ -112,7 +118,7 @@ class RowOptimizer(abc.ABC):
     return rule
 
   def penalised(self, g_RD: jax.Array, w_RD: jax.Array) -> jax.Array:
-    """The gradient at these rows plus that of the penalty.
+    """The gradient of these rows plus that of the penalty.
 
     >>> SGD(weight_decay=0.5).penalised(jnp.array([[3.0]]), jnp.array([[2.0]])).tolist()
     [[4.0]]
@@ -152,8 +158,9 @@ class RowOptimizer(abc.ABC):
   def update_and_rows(
     self, table: Table, rows: RowGrads, lr, scale
   ) -> tuple[Table, jax.Array]:
-    """The table after `update`, and the new rows of the gradient, in at least float32.
-    Those of padding have no meaning.
+    """The table after `update`, and the new rows of the gradient.
+
+    The rows are in at least float32. Those of padding have no meaning.
 
     >>> table = SGD().init(jnp.ones((3, 1)))
     >>> g = RowGrads(jnp.array([1]), jnp.array([[2.0]]))
@@ -164,8 +171,8 @@ class RowOptimizer(abc.ABC):
     read = lambda: new.rows_at(rows.ids_R, mode="clip")
     if table.w_VD.shape[1] >= LANES:
       return new, read()
-    # The compiler for TPU would copy a table of narrow rows to read what was written,
-    # that for CPU to read what is about to be.
+    # For a table of narrow rows, the compiler for TPU would copy the table to read what
+    # was written, and the compiler for CPU to read what is about to be written.
     anew = lambda: self.rows_anew(table, rows, lr, scale)
     return new, jax.lax.platform_dependent(cpu=read, default=anew)
 
@@ -185,10 +192,10 @@ class RowOptimizer(abc.ABC):
     return Table(with_rows(table.w_VD, part.ids_R, new_RD), slots, table.count)
 
   def _rows_after(self, table, part, lr, scale):
-    """Rows as they will be kept, and their state, after an update."""
+    """Rows as they will be stored, and their state, after an update."""
     slots, shared = rows_and_scalars(table.slots)
     rows = jax.tree.map(lambda s: rows_at(s, part.ids_R), slots)
-    # Read before written, so that other readers of the old rows do not force a copy.
+    # Read before they are written, so that no other reader of old rows forces a copy.
     old_RD = wide(rows_at(table.w_VD, part.ids_R))
     g_RD = scale * wide(part.rows_RD)
     new_RD, new = self._stepped(g_RD, old_RD, rows, shared, table.count, lr)
@@ -215,8 +222,8 @@ class RowOptimizer(abc.ABC):
   def after_step(self, table: Table, lr) -> Table:
     """The table with a step counted, whose rows have been written.
 
-    Without a gradient rows are left as they are: decoupled decay and averages of the
-    step are made up for when a row is next touched, or by `settled`.
+    Without a gradient, rows are left as they are: decoupled decay and averages of the
+    step are brought up to date when a row is next touched, or by `settled`.
 
     >>> opt = SGD(decoupled_decay=0.5)
     >>> table = opt.after_step(opt.init(jnp.ones((1, 1))), lr=1.0)
@@ -229,9 +236,9 @@ class RowOptimizer(abc.ABC):
     return table._replace(slots=slots, count=table.count + 1)
 
   def settled(self, table: Table) -> Table:
-    """The table with all rows decayed up to now, where decay is decoupled.
+    """The table with all rows decayed up to now, if decay is decoupled.
 
-    Cost: O(V D); without `decoupled_decay` none.
+    Cost: O(V D); nothing without `decoupled_decay`.
 
     >>> opt, g = SGD(decoupled_decay=0.5), RowGrads(jnp.array([1]), jnp.zeros((1, 1)))
     >>> table = opt.update(opt.init(jnp.ones((2, 1))), g, lr=1.0, scale=1.0)
@@ -240,11 +247,11 @@ class RowOptimizer(abc.ABC):
     """
     if not self.decoupled_decay:
       return table
-    table = lazy_average.settled(table, self.average)  # of rows as they were
+    table = lazy_average.settled(table, self.average)  # with rows as they were
     rows, shared = rows_and_scalars(table.slots)
     w_VD = wide(table.w_VD) * lazy_decay.pending(rows, shared)[:, None]
     slots = table.slots | lazy_decay.up_to_date(len(w_VD), shared)
-    # Rounded by random bits that no step has: counts of steps are not negative.
+    # Rounded with random bits that no step uses: counts of steps are not negative.
     kept_VD = self._kept(table._replace(count=~table.count), w_VD)
     return table._replace(w_VD=kept_VD, slots=slots)
 
@@ -259,7 +266,7 @@ class RowOptimizer(abc.ABC):
     """Updates all rows with a gradient of the table's shape.
 
     Raises:
-      ValueError: it has another shape.
+      ValueError: the gradient has another shape.
 
     >>> table = SGD().init(jnp.ones((1, 2)))
     >>> SGD().dense_update(table, jnp.ones((1, 2)), lr=0.5, scale=1.0).w_VD.tolist()
@@ -272,7 +279,7 @@ class RowOptimizer(abc.ABC):
     return self._all_written(table, old_VD, new_VD, new, lr)
 
   def _all_written(self, table, old_VD, new_VD, new, lr):
-    """The table after a step that changed all rows, and their state."""
+    """The table after a step that changed all rows, and the state of all rows."""
     rows, shared = rows_and_scalars(table.slots)
     new_VD = self._kept(table, new_VD)
     new |= lazy_average.after(self.average, rows, old_VD, new_VD, table.count)
@@ -291,11 +298,11 @@ class SGD(RowOptimizer):
 class Momentum(RowOptimizer):
   """direction = m with m <- momentum m + g: heavy-ball momentum, on all rows.
 
-  Every row moves in every step, also when the gradient is sparse, since m stays
-  non-zero after a row was touched. A lazy version would be a different method. Samplers
-  get updates of touched rows only, and of the others when the head is refreshed.
+  Every row moves in every step, even if the gradient is sparse, since m stays non-zero
+  after a row was touched. A lazy version would be a different method. Samplers get
+  updates of touched rows only, and of the other rows when the head is refreshed.
 
-  So every row decays in every step, and `weight_decay` is exact.
+  Every row also decays in every step, so `weight_decay` is exact.
 
   Cost: O(V D) an update, however few rows are touched.
 
@@ -341,7 +348,7 @@ class Momentum(RowOptimizer):
 class Adagrad(RowOptimizer):
   """direction = g / sqrt(s + eps) with s the sum of all g^2 so far.
 
-  Equal to dense Adagrad: where the gradient is zero, dense Adagrad does not move.
+  It equals dense Adagrad: where the gradient is zero, dense Adagrad does not move.
 
   Attributes:
     initial_accumulator: initial value of s.
@@ -358,8 +365,8 @@ class Adagrad(RowOptimizer):
   def __post_init__(self):
     if not self.eps and not self.initial_accumulator:
       raise UserError(
-        "Adagrad.eps and Adagrad.initial_accumulator are both 0: a gradient of 0 would "
-        "be divided by 0; set one of them above 0"
+        "Adagrad.eps and Adagrad.initial_accumulator are both 0, so a gradient of 0 "
+        "would be divided by 0: set one of them above 0"
       )
 
   def init_slots(self, w_VD):
@@ -377,17 +384,17 @@ class Adagrad(RowOptimizer):
 class RowwiseAdagrad(RowOptimizer):
   """direction = g / sqrt(s + eps) with s the sum of the mean of g^2 over a row.
 
-  One number a row in place of one for each entry: for wide rows hardly any memory. Used
-  for the tables of recommender systems. Of a network, whose matrices have no rows in
-  this sense, it is `Adagrad`.
+  The state is one number for each row instead of one for each entry, which for wide
+  rows takes hardly any memory. It is used for the tables of recommender systems. For a
+  network, whose matrices have no rows in this sense, it is `Adagrad`.
 
   Attributes:
     initial_accumulator: initial value of s.
     eps: added inside the root.
 
   Source: Lerer et al. 2019 (PyTorch-BigGraph). Deviations: eps is inside the root; the
-    mean is over the row as it is stored, with a bias padded with zeros, so that steps
-    are longer.
+    mean is over the row as it is stored, in which a bias is padded with zeros, so that
+    steps are longer.
   Cost: O(R D) an update; a float of state a row.
 
   >>> table = RowwiseAdagrad(initial_accumulator=0.0).init(jnp.zeros((2, 2)))
@@ -416,15 +423,15 @@ class RowwiseAdagrad(RowOptimizer):
 class Adam(RowOptimizer):
   """Lazy Adam: moments as in dense Adam, but only touched rows move.
 
-  In step t, of a row that was last touched in step t - s, 0 if never,
+  In step t, for a row that was last touched in step t - s (step 0 if never),
 
     m <- b1^s m + (1 - b1) g,  v <- b2^s v + (1 - b2) g^2
     direction = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps).
 
   If a row was not touched for s steps, its moments are first decayed by b1^s and b2^s,
-  as dense Adam would have done with zero gradients, so that both moments equal dense
-  Adam's on every touched row. Deviation from dense Adam: the steps that it would have
-  made from the first moment in between are left out.
+  as dense Adam would have done with zero gradients. Both moments therefore equal dense
+  Adam's on every touched row. Deviation from dense Adam: the steps that dense Adam
+  would have made from the first moment in between are left out.
 
   Attributes:
     b1: decay of the first moment.
@@ -457,8 +464,8 @@ class Adam(RowOptimizer):
     slots = {
       "mean_VD": mean_RD,
       "mean_sq_VD": mean_sq_RD,
-      # The larger of the two is `step`. A compiler that does not know reads the old
-      # number before it writes this one, and needs no copy of the table.
+      # The larger of the two is `step`. A compiler that does not know this reads the
+      # old number before it writes the new one, and needs no copy of the table.
       "last_V": jnp.maximum(slots["last_V"], step),
     }
     return unbiased_RD / (root_RD + self.eps), slots

@@ -1,5 +1,7 @@
-"""Tables with rows of bfloat16: stochastic rounding, by a hash in place of random keys,
-and writing rows."""
+"""Tables with rows of bfloat16: stochastic rounding, and writing rows.
+
+Rounding uses a hash in place of random keys.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +11,11 @@ _LARGEST = np.uint32(0x7F7F)  # bits of the largest finite bfloat16
 
 
 def random_bits(count: jax.Array, ids_R: jax.Array, width: int) -> jax.Array:
-  """Pseudo-random words of the entries of rows, u32[R, D], of which the high bits are
-  the better ones.
+  """Pseudo-random words for the entries of rows, u32[R, D].
 
-  A pure function of the number of updates so far, the row's id and the column: it does
-  not depend on where a row is in a gradient, nor on how a table is cut.
+  The high bits are the better ones. The words are a pure function of the number of
+  updates so far, the row's id and the column. They depend neither on where a row is in
+  a gradient, nor on how a table is cut.
 
   Args:
     count: i32[], number of updates so far.
@@ -21,7 +23,7 @@ def random_bits(count: jax.Array, ids_R: jax.Array, width: int) -> jax.Array:
     width: D.
 
   Source: Jarzynski and Olano 2020, the hash `pcg3d`, of which the last word is kept.
-  Cost: six multiplications of words an entry, besides three for rows and columns.
+  Cost: six multiplications of words for each entry, besides three for rows and columns.
 
   >>> bits = random_bits(jnp.int32(7), jnp.array([3, 5]), 2)
   >>> bool((bits[::-1] == random_bits(jnp.int32(7), jnp.array([5, 3]), 2)).all())
@@ -43,20 +45,20 @@ def random_bits(count: jax.Array, ids_R: jax.Array, width: int) -> jax.Array:
 def to_bfloat16(x: jax.Array, bits: jax.Array) -> jax.Array:
   """One of the two bfloat16 next to x, at random, so that E[result] = x.
 
-  The upper 16 of the 32 bits of a float32 are a bfloat16, rounded towards 0. To the
-  others a uniform number of 16 bits is added first, so that their carry has the
+  The upper 16 of the 32 bits of a float32 are a bfloat16, rounded towards 0. A uniform
+  number of 16 bits is first added to the other bits, so that their carry has the
   probability of the part that is lost. A bfloat16 stays as it is, and so do infinities
-  and NaNs. Beyond the largest bfloat16, where the one neighbour is infinite, the result
-  is that number.
+  and NaNs. Beyond the largest bfloat16, where one neighbour is infinite, the result is
+  the largest bfloat16.
 
   Args:
     x: f32, any shape.
-    bits: u32, same shape: uniform; the upper 16 bits are used.
+    bits: u32, same shape, uniform; the upper 16 bits are used.
 
   Returns:
     bf16, same shape.
 
-  Source: Gupta et al. 2015, there of fixed-point numbers.
+  Source: Gupta et al. 2015, there for fixed-point numbers.
 
   >>> x, bits = jnp.full(4, 1 + 2**-8), jnp.arange(4, dtype=jnp.uint32) << 30
   >>> to_bfloat16(x, bits).tolist()
@@ -72,12 +74,13 @@ def to_bfloat16(x: jax.Array, bits: jax.Array) -> jax.Array:
 def as_kept(
   w_RD: jax.Array, dtype: np.dtype, count: jax.Array, ids_R: jax.Array
 ) -> jax.Array:
-  """New rows of a table of `dtype`: of bfloat16 rounded at random, otherwise as they
-  are.
+  """New rows of a table of `dtype`, as they are stored.
+
+  Rows of bfloat16 are rounded at random, others stay as they are.
 
   Args:
     w_RD: f32[R, D].
-    dtype: of the rows of the table.
+    dtype: type of the rows of the table.
     count: i32[], number of updates so far.
     ids_R: i32[R], the rows' numbers in the whole table.
 
@@ -96,8 +99,8 @@ def as_kept(
 def with_rows(w_VD: jax.Array, ids_R: jax.Array, new_RD: jax.Array) -> jax.Array:
   """A table with new rows of these distinct ids; ids >= V are padding.
 
-  Cost: O(R D), if the table is donated; on a CPU, for rows of bfloat16, a pass over the
-    table, since its scatters of them convert all of it to float32 and back.
+  Cost: O(R D), if the table is donated. On a CPU, for rows of bfloat16, it costs a pass
+    over the table, since scatters of bfloat16 convert all of it to float32 and back.
 
   >>> new_RD = jnp.array([[3.0], [4.0]])
   >>> with_rows(jnp.zeros((2, 1)), jnp.array([1, 2]), new_RD).tolist()
@@ -121,6 +124,6 @@ def _selected(w_VD, ids_R, new_RD):
     rows_VD = new_RD.at[at_V].get(mode="clip")
     return jnp.where(at_V[:, None] < 0, w_VD, rows_VD)
 
-  # A branch, into which the compiler does not move how new rows are computed: it would
-  # compute them V times.
+  # A branch, since the compiler does not move the computation of new rows into it:
+  # there they would be computed V times.
   return jax.lax.cond(jnp.any(ids_R < len(w_VD)), select, lambda w_VD: w_VD, w_VD)

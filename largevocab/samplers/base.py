@@ -29,19 +29,19 @@ def check_size(stats: PyTree, m: int) -> None:
   """Checks that statistics are for draws of size m.
 
   Raises:
-    UserError: they were made for another number.
+    UserError: they were made for another number of draws.
 
   >>> check_size((jnp.zeros(2), Size(3)), 4)
   Traceback (most recent call last):
   ...
-  largevocab.errors.UserError: the sampler's statistics were made for 3 draws, and \
+  largevocab.errors.UserError: the sampler's statistics were made for 3 draws, but \
 head.num_samples is 4: call init again, or set head.num_samples back
   """
   is_size = lambda x: isinstance(x, Size)
   sizes = [x.m for x in jax.tree.leaves(stats, is_leaf=is_size) if is_size(x)]
-  if sizes and sizes[0] != m:  # others are of parts
+  if sizes and sizes[0] != m:  # any others are those of parts
     raise UserError(
-      f"the sampler's statistics were made for {sizes[0]} draws, and head.num_samples "
+      f"the sampler's statistics were made for {sizes[0]} draws, but head.num_samples "
       f"is {m}: call init again, or set head.num_samples back"
     )
 
@@ -52,9 +52,10 @@ class Draw(NamedTuple):
   A draw is a constant: no gradient flows through it.
 
   Attributes:
-    ids: i32[M] shared by the batch, or i32[N, M] per example, of 0 ... V - 1 where the
-      mask is True: otherwise the loss of a head of one device is NaN. M is the m that
-      was asked for, or, for a draw of random size, a capacity that may be larger.
+    ids: i32[M] shared by the batch, or i32[N, M] per example. Where the mask is True,
+      they are in 0 ... V - 1; otherwise the loss of a head on one device is NaN. M is
+      the m that was asked for, or, for a draw of random size, a capacity that may be
+      larger.
     log_expected: f32, same shape: log of the expected number of times that this class
       occurs in the draw (for the logQ correction). It describes the draw as made, even
       with stale statistics. The importance weight is exp(-log_expected).
@@ -62,8 +63,8 @@ class Draw(NamedTuple):
     exact_ids: i32[S] or i32[N, S], classes to be summed exactly besides the true ones,
       each at most once per example, padded with V; or None. `log_expected` refers to
       `ids` only and does not apply to them.
-    constant: bool, same shape as `ids`: classes whose rows the loss takes as constants,
-      so that a step does not change them; or None.
+    constant: bool, same shape as `ids`: True for classes whose rows the loss treats as
+      constants, so that a step does not change them; or None.
   """
 
   ids: jax.Array
@@ -80,12 +81,13 @@ class Sampler(Protocol):
   A sampler keeps statistics only. The class table is passed in, since a second
   reference to it would prevent in-place updates.
 
-  Arguments of its methods, beside those that each explains:
-    stats: what `init` returned, and `update` and `refresh` after it.
-    w_VD: float32 or bfloat16, the class table as the head holds it: with biases their
-      column, and zeros up to a multiple of 8.
-    h_ND: f32, the activations as the head multiplies them with rows: with biases 1 in
-      their column (`largevocab/ops/softmax/bias.py`); cosine logits scale both.
+  Arguments of its methods, besides those that each method explains:
+    stats: what `init` returned, or `update` or `refresh` after it.
+    w_VD: float32 or bfloat16, the class table as the head holds it. If there are
+      biases, it has their column, and zeros up to a multiple of 8.
+    h_ND: f32, the activations as the head multiplies them with rows. If there are
+      biases, they have a 1 in the column of the biases
+      (`largevocab/ops/softmax/bias.py`); for cosine logits, both are scaled.
     y: the true classes; ids outside 0 ... V - 1 are padding.
 
   Optional attributes:
@@ -93,34 +95,39 @@ class Sampler(Protocol):
       from one distribution q: expected count = m q. The sampled softmax then uses the
       weights of `losses.complement_weights`, conditional on the draws that missed the
       exact set. With blocks of classes this holds in each block.
-    distinct: True if draws are without replacement: the expected count is then the
+    distinct: True if draws are without replacement. The expected count is then the
       inclusion probability.
-    queries: a method of w_VD, h_ND and y, if an example asks with rows of the table. In
-      blocks of classes, where these may be in another block, it is called before the
-      blocks draw, and `sample` and `log_expected` get its result as h_ND.
-    weighable: False if neither expected counts of the draws are known, nor each class
-      stands for itself alone, as the best classes do. Heads that use importance weights
-      refuse such a sampler.
+    queries: a method of w_VD, h_ND and y, for samplers that look up an example by rows
+      of the table. With blocks of classes, these rows may be in another block: the
+      method is then called before the blocks draw, and `sample` and `log_expected` get
+      its result as h_ND.
+    weighable: False if the expected counts of the draws are unknown, and the classes
+      cannot be summed with weight 1 either, as the best classes can. Heads that use
+      importance weights refuse such a sampler.
     keeps_up: False if statistics do not depend on the table, and neither `update` nor
       `refresh` changes them.
-    counts_rows: True if `update` takes the rows that changed for the classes drawn, so
+    counts_rows: True if `update` takes the changed rows to be the classes drawn, so
       that no other sampler may draw with it.
     is_choice: True if nothing is left to chance: a class that is not chosen has the
       expected count 0, and losses that need noise refuse the sampler.
-    of_batches: True if the draws of an example depend on the others of its batch, or on
-      batches before, so that there is no law of a single example.
-    is_fixed: False if it is no `FixedLaw`, for one that is with some settings only.
-    draws_for: a method from the number of labels of a batch to that of draws, if it
-      follows from it.
+    of_batches: True if the draws of an example depend on the other examples of its
+      batch, or on earlier batches, so that a single example has no distribution of its
+      own.
+    is_fixed: False if a sampler with the methods of a `FixedLaw` is not one with the
+      current settings.
+    draws_for: a method from the number of labels of a batch to the number of draws, if
+      the first determines the second.
     log_expected_in_range: a method that gives `log_expected` of consecutive classes,
-      where that costs less than of as many others (`TwoStage`).
-    follows_products: whether it follows products of class rows and activations of any
-      length, not directions; by default that of samplers that have `absolute`.
+      if these cost less than the same number of arbitrary classes (`TwoStage`).
+    follows_products: whether the sampler follows products of class rows and activations
+      of any length, not directions. By default, True for samplers that have `absolute`.
   """
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PyTree:
-    """Statistics for draws of size m: a pytree of distinct arrays. It holds m as well,
-    as a `Size`, before those of parts of the draw."""
+    """Statistics for draws of size m: a pytree of distinct arrays.
+
+    It also holds m, as a `Size`, before the sizes of any parts of the draw.
+    """
     ...
 
   def sample(
@@ -144,13 +151,13 @@ class Sampler(Protocol):
   ) -> jax.Array:
     """Log expected number of times each of `ids` occurs in a draw of size m.
 
-    `ids` is i32[M] or i32[N, M]; the result has the shape of `Draw.log_expected`
-    of this sampler's draws. With ids = all classes it gives the whole distribution: the
+    `ids` is i32[M] or i32[N, M]; the result has the shape of `Draw.log_expected` of
+    this sampler's draws. With ids = all classes it gives the whole distribution: the
     exponentials then sum to the expected size of the draw.
 
     Ids outside 0 ... V - 1 (padding) are never drawn: their entries are -inf, as are
-    those of classes that cannot be drawn. Nothing else is infinite or NaN, and no entry
-    depends on the others or on those of other examples.
+    those of classes that cannot be drawn. Nothing else is infinite or NaN. No entry
+    depends on the other entries, or on those of other examples.
     """
     ...
 
@@ -194,17 +201,17 @@ def follows_products(sampler: Sampler) -> bool:
 
 
 def parts_of(sampler: Any) -> tuple[Sampler, ...]:
-  """The samplers with which a mixture draws; of any other, itself."""
+  """The samplers that a mixture draws with; for any other sampler, itself."""
   return getattr(sampler, "parts", (sampler,))
 
 
 def has_fixed_law(sampler: Sampler) -> TypeGuard[FixedLaw]:
-  """Whether the proposal distribution is one for all examples and tables."""
+  """Whether one proposal distribution holds for all examples and tables."""
   return isinstance(sampler, FixedLaw) and getattr(sampler, "is_fixed", True)
 
 
 def counts_rows(sampler: Any) -> bool:
-  """Whether `update` takes the rows that changed for the classes drawn."""
+  """Whether `update` takes the changed rows to be the classes drawn."""
   return getattr(sampler, "counts_rows", False)
 
 
@@ -214,7 +221,7 @@ def follows_labels(sampler: Any) -> bool:
 
 
 def is_choice(sampler: Any) -> bool:
-  """Whether classes are chosen, and not drawn."""
+  """Whether classes are chosen deterministically, not drawn."""
   return getattr(sampler, "is_choice", False)
 
 
@@ -232,8 +239,9 @@ def log_expected_in_range(
   first: jax.Array,
   num: int,
 ) -> jax.Array:
-  """`log_expected` of the classes from `first` to `first + num - 1`, by the method of
-  this name if the sampler has one.
+  """`log_expected` of the classes from `first` to `first + num - 1`.
+
+  Uses the sampler's method of this name if it has one.
 
   >>> from largevocab.samplers import Uniform
   >>> w_VD, sampler = jnp.zeros((4, 1)), Uniform()
@@ -270,15 +278,16 @@ def log_expected_at(log_expected_V: jax.Array, ids: jax.Array) -> jax.Array:
 def log_certain_at(
   certain_NS: jax.Array, ids_NM: jax.Array, num_classes: int
 ) -> jax.Array:
-  """`Sampler.log_expected` of a deterministic choice: 0 for the chosen classes of each
-  example, -inf for all others, f32[N, M].
+  """`Sampler.log_expected` of a deterministic choice, f32[N, M].
+
+  It is 0 for the chosen classes of each example, and -inf for all others.
 
   Args:
     certain_NS: i32, the chosen classes; ids >= num_classes are padding.
     ids_NM: i32, classes to look up.
     num_classes: V.
 
-  Cost: as `is_member`.
+  Cost: that of `is_member`.
 
   >>> log_certain_at(jnp.array([[3, 1, 4]]), jnp.array([[1, 2, 3, 4]]), 4).tolist()
   [[0.0, -inf, 0.0, -inf]]

@@ -1,6 +1,6 @@
 """Bernoulli sampling: random sets of classes, weighted by 1 / inclusion probability.
 
-Here C is the number of classes of inclusion probability 1.
+The letter C stands for the number of classes of inclusion probability 1.
 """
 
 from typing import Annotated, ClassVar, NamedTuple
@@ -31,8 +31,8 @@ class BernoulliStats(NamedTuple):
 
   Attributes:
     log_expected_V: f32[V], log of the inclusion probabilities.
-    certain_C: i32[C], the classes of probability 1, padded with V where other blocks of
-      classes have more; None if there are none.
+    certain_C: i32[C], the classes of probability 1, padded with V if other blocks of
+      classes have more of them; None if there are none.
     others: sampler of the other classes; None if there are none.
     size: expected number of negatives.
   """
@@ -51,26 +51,27 @@ class Bernoulli(NoUpkeep):
 
     b(c) = min(1, lam f(c))  ('capped'), or  b(c) = f(c)^alpha  ('power'),
 
-  where lam or alpha is such that the set has m expected negatives, classes other than a
-  label drawn from f: sum over c of (1 - f(c)) b(c) = m. With m >= V - 1 every class is
-  included (alpha = 0), and the loss is exact. Estimates of sums of z over the classes
-  are unbiased, with variance sum over c of (1 / b(c) - 1) z(c)^2.
+  where lam or alpha is chosen so that the set has m expected negatives, i.e. classes
+  other than a label drawn from f: sum over c of (1 - f(c)) b(c) = m. With m >= V - 1
+  every class is included (alpha = 0), and the loss is exact. Estimates of sums of z
+  over the classes are unbiased, with variance sum over c of (1 / b(c) - 1) z(c)^2.
 
   The set size is random, with variance sum over c of b(c) (1 - b(c)), so draws have a
-  capacity above m and a mask. Even with equal logits an estimate varies with the set
-  size; `systematic` avoids this.
+  capacity above m and a mask. Even if all logits are equal, an estimate varies with the
+  set size; `systematic` avoids this.
 
   Attributes:
     inclusion: 'capped', which includes the most frequent classes with certainty, or
       'power', as in the paper, which spends most of the set on rare classes.
-    smoothing: added to every count. With the default of 1 classes without counts can be
-      drawn; with 0 they never are, and get no negative gradient from a sampled loss.
-    per_example: a set for each example instead of one for the batch.
-    systematic: the same inclusion probabilities, but not independent: one draw from
-      each stratum (see `ops/draws/random_sets.py`), so that sizes vary by one at most.
+    smoothing: added to every count. With the default of 1, classes without counts can
+      be drawn. With 0 they never are, and get no negative gradient from a sampled loss.
+    per_example: draw a set for each example instead of one for the batch.
+    systematic: use the same inclusion probabilities, but not independently: one draw
+      from each stratum (see `ops/draws/random_sets.py`), so that sizes vary by one at
+      most.
 
   Source: Barber & Botev 2016, section 2.1.2. Deviations: 'capped'; the expected size is
-    the mean over labels of that in the paper, so that a batch can share a set;
+    the mean over labels of the size in the paper, so that a batch can share a set;
     smoothing.
   Cost: `init` O(V log V) on the host, 12 bytes of state a class; a draw O(m log V), or
     O(V) where that is less.

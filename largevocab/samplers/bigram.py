@@ -1,7 +1,8 @@
 """The bigram proposal distribution: negatives that follow the current input token.
 
-Here P is the number of distinct bigrams in the data, and K of their first classes, the
-contexts. In blocks of classes these are the bigrams that end in the block.
+The letter P stands for the number of distinct bigrams in the data, and K for the number
+of their first classes, the contexts. In blocks of classes, these are the bigrams that
+end in the block.
 """
 
 import math
@@ -33,7 +34,7 @@ class BigramStats(NamedTuple):
     pairs: one stratum per context seen; its "classes" are the distinct pairs, sorted.
     successor_P: i32[P], second class of each pair.
     context_K: i32[K], the contexts seen, ascending, padded with the largest integer
-      where other blocks have more.
+      if other blocks have more contexts.
     trust_K: u32[K], probability of the bigram part in units of 2^-32.
     size: number of draws.
   """
@@ -62,7 +63,7 @@ def count_pairs(
     if part.min() < 0 or part.max() >= num_classes:
       raise UserError(
         f"tokens hold ids {part.min()}..{part.max()}, but there are {num_classes} "
-        "classes: count the classes of the same stream"
+        "classes: pass the counts of the same token stream"
       )
     part_codes, part_counts = np.unique(
       part[:-1] * num_classes + part[1:], return_counts=True
@@ -77,7 +78,7 @@ def count_pairs(
 
 
 def row_lengths(counts_P: np.ndarray, first: np.ndarray) -> np.ndarray:
-  """Integer lengths i64[P] proportional to counts, which sum to 2^32 in every row.
+  """Integer lengths i64[P], proportional to counts, that sum to 2^32 in every row.
 
   Row i is counts_P[first[i] : first[i + 1]]. Every pair has a length of at least 1.
 
@@ -101,16 +102,16 @@ def row_lengths(counts_P: np.ndarray, first: np.ndarray) -> np.ndarray:
 class Bigram(NoUpkeep):
   """q(c | a) = trust(a) count(a, c) / count(a) + (1 - trust(a)) unigram(c).
 
-  a is the current input token (`Targets.context_N`, the `context_N` of
-  `single_targets`) and trust(a) = count(a) / (count(a) + number of distinct successors
-  of a): for an unseen context q is the unigram distribution. m independent draws per
-  example.
+  Here a is the current input token (`Targets.context_N`, the `context_N` of
+  `single_targets`), and trust(a) = count(a) / (count(a) + number of distinct successors
+  of a). For an unseen context, q is the unigram distribution. There are m independent
+  draws per example.
 
   Source: Bengio and Senecal 2008, section V (an n-gram model as proposal distribution);
     back-off weights of Witten and Bell 1991. Deviation: the unigram counts are
     smoothed.
-  Cost: `init` O(T log T) on the host in chunks; 12 bytes of state a distinct pair, 8 a
-  class and 12 a context; a draw O(log P).
+  Cost: `init` O(T log T) on the host in chunks; 12 bytes of state for each distinct
+  pair, 8 for each class and 12 for each context; a draw O(log P).
 
   Attributes:
     smoothing: added to every unigram count. With 0, classes without counts are never
@@ -233,7 +234,7 @@ def _padded(x_P: np.ndarray, num: int, value: int) -> np.ndarray:
 def _of_context(
   stats: BigramStats, context_N: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-  """The stratum i32[N] and trust u32[N] of each context; 0 for those not seen."""
+  """The stratum i32[N] and trust u32[N] of each context; 0 for unseen contexts."""
   start_N = jnp.zeros(context_N.shape, jnp.int32)
   end_N = jnp.full(context_N.shape, len(stats.context_K), jnp.int32)
   context_N = jnp.asarray(context_N, jnp.int32)

@@ -1,6 +1,6 @@
 """Two-stage draws: a block by its approximate softmax mass, then a class by softmax.
 
-Here B is the number of blocks and E the number of classes in a block.
+The letters B and E stand for the number of blocks and of classes in a block.
 """
 
 from typing import Annotated, NamedTuple
@@ -20,17 +20,17 @@ from largevocab.samplers.static import Smoothing, check_counts, count_weights
 from largevocab.samplers.two_stage import TwoStage, softmax_weights
 
 MASSES = ("gaussian", "unigram")
-_ROWS = 8_192  # that a refresh reads at a time
-_LEAST = -40.0  # log of the share of a block, relative to the largest
+_ROWS = 8_192  # number of rows that a refresh reads at a time
+_LEAST = -40.0  # least log of the weight of a block, relative to the largest
 
 
 class BlockStats(NamedTuple):
   """Sums over the rows of each block.
 
   Attributes:
-    weight_B: f32[B], number of classes, or sum of their counts.
-    sum_BD: f32[B, D], sum of their rows; None for `mass='unigram'`.
-    square_BD: f32[B, D], sum of the squares of their rows; None likewise.
+    weight_B: f32[B], number of classes of each block, or sum of their counts.
+    sum_BD: f32[B, D], sum of the rows of each block; None for `mass='unigram'`.
+    square_BD: f32[B, D], sum of the squares of the rows; None for `mass='unigram'`.
     size: number of draws.
   """
 
@@ -44,14 +44,15 @@ class BlockStats(NamedTuple):
 class Block(TwoStage):
   """q(c | h) = q(block | h) softmax(o)_c within the block.
 
-  A block of E consecutive classes is drawn in proportion to its softmax mass if its
-  rows were normal with diagonal covariance ('gaussian'):
+  A block of E consecutive classes is drawn in proportion to an approximate mass. With
+  'gaussian', it is the softmax mass that the block would have if its rows were normal
+  with diagonal covariance:
 
     mass_B = size_B exp(mu + v / 2),  mu = <mean_B, h>,  v = <variance_B, h^2>
 
   (for |o|: size_B exp(v / 2) (exp(mu) Phi(s + mu / s) + exp(-mu) Phi(s - mu / s)) with
-  s^2 = v and the normal distribution function Phi),
-  or by the counts of its classes ('unigram'), which needs no statistics of the rows.
+  s^2 = v and the normal distribution function Phi). With 'unigram', it is the sum of
+  the counts of its classes, which needs no statistics of the rows.
 
   The approximation is best if similar classes share a block. Classes ordered by count,
   as in the data sets, already do.
@@ -61,8 +62,8 @@ class Block(TwoStage):
     smoothing: added to every count, for 'unigram'.
 
   Not in the papers. The moments are those of a log-normal sum.
-  Cost: two products of N B D, and m E D numbers read an example; `update` O(R D);
-    `refresh` O(V D); 2 D numbers of state a block.
+  Cost: two products of N B D, and m E D numbers read for each example; `update` O(R D);
+    `refresh` O(V D); 2 D numbers of state for each block.
   """
 
   mass: Annotated[str, OneOf(*MASSES)] = "gaussian"
@@ -92,7 +93,7 @@ class Block(TwoStage):
       put = lambda x_BD, x_CD: x_BD.at[block_C].add(x_CD, mode="drop")
       return put(sums[0], rows_CD), put(sums[1], jnp.square(rows_CD))
 
-    # Some rows at a time: squares of all rows would be another table.
+    # In chunks of rows: squares of all rows would take as much memory as the table.
     none_BD = jnp.zeros((blocks, D), wide(w_VD[:0]).dtype)
     sum_BD, square_BD = fold_rows(add, (none_BD, none_BD), V, _ROWS)
     return stats._replace(sum_BD=sum_BD, square_BD=square_BD)

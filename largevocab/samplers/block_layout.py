@@ -1,5 +1,6 @@
-"""The layout of the blocks of a two-stage sampler: how many there are, and how one is
-found, in the shortest predicted time of a draw.
+"""The layout of the blocks of a two-stage sampler, chosen by predicted time of a draw.
+
+A layout says how many blocks there are, and how one is found.
 
 D is the width of the class rows, F the number of sums kept per block, and M the number
 of draws of an example.
@@ -15,7 +16,8 @@ class BlockLayout(NamedTuple):
   """C 2^k blocks: C nodes in one matrix product, then k levels of a binary tree each.
 
   Attributes:
-    num_top: C; 1 with no levels: a single block, classes are drawn from all logits.
+    num_top: C; 1 if there are no levels: a single block, whose classes are drawn from
+      all logits.
     levels: k.
   """
 
@@ -27,7 +29,7 @@ class BlockLayout(NamedTuple):
     return self.num_top << self.levels
 
   def size(self, num_classes: int) -> int:
-    """E, classes in a block.
+    """E, the number of classes in a block.
 
     >>> BlockLayout(3, 1).size(100)
     17
@@ -40,9 +42,9 @@ class Rates(NamedTuple):
 
   Attributes:
     product: seconds per floating point operation of a matrix product.
-    number: seconds per logit to turn it into a weight and sum it.
+    number: seconds per logit, to turn it into a weight and sum it.
     feature: seconds per feature of a query.
-    byte: seconds per byte read block by block, or node by node.
+    byte: seconds per byte read, block by block or node by node.
     pair: seconds per draw, independent of the block.
   """
 
@@ -63,14 +65,14 @@ RATES = {
     product=5e-14, number=3e-12, feature=3e-12, byte=1e-12, pair=5e-9
   ),
 }
-MEMORY = 1.5  # limit for all sums, in sizes of the table
+MEMORY = 1.5  # limit for the size of all sums, relative to the table
 
 
 def make_layout(num_classes: int, leaf_size: int, dense_levels: int) -> BlockLayout:
   """The layout with blocks of at most `leaf_size` and a cut below `dense_levels`.
 
-  A binary tree over the blocks has ceil(log2(blocks)) levels; with as many or more
-  dense levels nothing is left to descend.
+  A binary tree over the blocks has ceil(log2(blocks)) levels. If `dense_levels` is at
+  least this number, there is nothing left to descend.
 
   >>> make_layout(1000, 100, 0), make_layout(1000, 100, 9)
   (BlockLayout(num_top=1, levels=4), BlockLayout(num_top=10, levels=0))
@@ -112,11 +114,11 @@ def choose_layout(
 
   Args:
     num_classes, dim, width, m: V, D, F, M.
-    leaf_size: most classes in a block, whatever the memory; 0: free, with sums of at
-      most MEMORY times the table.
+    leaf_size: maximum number of classes in a block, whatever the memory; 0: free, with
+      sums of at most MEMORY times the table.
     dense_levels: levels above the cut; -1: free.
     rates: key of RATES.
-    largest: most classes in a block if `leaf_size` is free; 0: any number.
+    largest: maximum number of classes in a block if `leaf_size` is free; 0: any number.
 
   Raises:
     UserError: no layout fits in the memory.
@@ -144,7 +146,7 @@ def choose_layout(
     if not layouts:
       raise UserError(
         f"sums over blocks of at most {largest} classes take {4 * least / 1e9:.2g} GB, "
-        f"more than {MEMORY} times the table: raise head.num_samples, or name a "
+        f"more than {MEMORY} times the table: raise head.num_samples, or set "
         "head.sampler.leaf_size"
       )
   cost = lambda layout: seconds(layout, RATES[rates], num_classes, dim, width, m)

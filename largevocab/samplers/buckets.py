@@ -11,21 +11,23 @@ from largevocab.labels import Counts, Targets, have_weight
 from largevocab.ops.shapes import check_shapes
 from largevocab.samplers.base import Draw, PyTree, Size, log_certain_at, own_ids
 
-_SEED = 0x2B5C9E41  # of the projections; unlikely as the seed of a training run
+_SEED = 0x2B5C9E41  # for the projections; unlikely as the seed of a training run
 
 
 @settings
 class Buckets(abc.ABC):
-  """Candidates of an example are the classes of its buckets: no sample, but a choice.
+  """Chooses the classes in an example's buckets as its candidates, without sampling.
 
   The buckets are found by random projections, which are new after each `update`. Given
-  these, nothing is left to chance: `log_expected` is 0 for the candidates, and -inf for
-  all other classes. No proposal distribution is known of them, so that a loss which
-  treats them as a sample, as `SampledSoftmax` does with weights of 1, has a
-  log-partition function that is too small. `Head.monitor` measures how much.
+  the projections, nothing is left to chance: `log_expected` is 0 for the candidates,
+    and
+  -inf for all other classes. No proposal distribution of the candidates is known. A
+  loss that treats them as a sample, as `SampledSoftmax` does with weights of 1,
+  therefore has a log-partition function that is too small. `Head.monitor` measures by
+  how much.
 
   `log_expected` depends on all examples of the batch, which compete for places.
-  Examples without weight take none.
+  Examples without weight take no place.
 
   Statistics are the number of updates, i32[], and the number of draws.
   """
@@ -46,7 +48,7 @@ class Buckets(abc.ABC):
     """The candidates of each example, i32[N, M], each at most once, padded with V.
 
     Args:
-      key: of the projections.
+      key: key of the projections.
       w_VD: float[V, D], class rows.
       h_ND: f32[N, D], activations.
       y: the true classes.

@@ -1,6 +1,7 @@
-"""Negatives from the batch and from those before it, whose classes are remembered.
+"""Negatives from the batch and from earlier batches, whose classes are remembered.
 
-Here K is the number of remembered batches, and T the most classes taken of one.
+The letter K stands for the number of remembered batches, and T for the maximum number
+of classes taken from one batch.
 """
 
 from typing import Annotated, ClassVar, NamedTuple
@@ -14,7 +15,7 @@ from largevocab.ops.accidental_hits import is_first
 from largevocab.samplers.base import Draw, Size
 from largevocab.samplers.in_batch import InBatch, InBatchStats
 
-_SEED = 0x61C88647  # of which classes are remembered; unlikely as that of a run
+_SEED = 0x61C88647  # for the choice of classes; unlikely as the seed of a training run
 
 
 class CBNSStats(NamedTuple):
@@ -22,10 +23,10 @@ class CBNSStats(NamedTuple):
 
   Attributes:
     size: number of draws.
-    now: of the batch's own classes.
-    memory_KT: i32[K, T], the remembered classes of a batch each, padded with V; the
-      oldest is overwritten.
-    share_K: f32[K], the share of a batch's classes that is remembered; 0: of none yet.
+    now: statistics for the batch's own classes.
+    memory_KT: i32[K, T], the remembered classes of each batch, padded with V; the
+      oldest batch is overwritten.
+    share_K: f32[K], the share of each batch's classes that is remembered; 0: none yet.
   """
 
   size: Size
@@ -39,33 +40,34 @@ class CBNS:
   """The true classes of the batch and of the K batches before it, each once.
 
   With p(c) the probability that a batch has class c, s_0 the share of the batch's
-  classes that are taken, and s_k those of the remembered batches,
+  classes that are taken, and s_k the shares of the remembered batches,
 
     expected(c) = 1 - product over k = 0 ... K of (1 - p(c) s_k),
 
-  which is right for independent batches. Shares are below 1 for batches of more than
+  which is right for independent batches. A share is below 1 if a batch has more than
   T = m / (K + 1) classes, of which T are chosen at random. At the start less is
-  remembered, with shares of 0. p(c) is the estimate of `InBatch`, and the law is its
-  estimate too: of the labels, over the stream, and not of a draw for given labels. A
-  gap that lies in remembered batches is part of the estimate that weighs them, so that
-  weights are right up to a relative error of the order of `rate`, besides that of
-  `InBatch` for an example's own label.
+  remembered, with shares of 0. p(c) is the estimate of `InBatch`, so the distribution
+  is an estimate too. It is that of the labels over the stream, not of a draw for given
+  labels. If a gap lies in remembered batches, it is part of the estimate that weighs
+  these batches. The weights are therefore right up to a relative error of the order of
+  `rate`, besides the error of `InBatch` for an example's own label.
 
   The rows of remembered classes are constants (`Draw.constant`): they are not updated,
   and the activations are pushed away from them. A class is thus pushed down only in
-  steps whose batch has it. So `update` may take the rows that changed for the batch's
-  classes. Those in exact sets of the head change too, and are remembered as well.
+  steps whose batch has it. This is why `update` may take the changed rows to be the
+  classes of the batch. Rows in exact sets of the head change too, and are remembered as
+  well.
 
   Attributes:
     batches: K; at most m - 1 are remembered.
     rate, smoothing: those of `InBatch`.
 
-  Source: Wang et al. 2021, and Yi et al. 2019 for p(c). Deviations: there
-    the memory has the encodings of items as of their batch; here rows of classes are in
-    a table, so that their ids suffice and the present rows are used, and nothing needs
-    to warm up; repeated classes count once; the estimate of p(c).
+  Source: Wang et al. 2021, and Yi et al. 2019 for p(c). Deviations: in the paper, the
+    memory has the encodings of items as of their batch. Here rows of classes are in a
+    table, so their ids suffice, the present rows are used, and nothing needs to warm
+    up. Repeated classes count once; the estimate of p(c).
   Cost: a draw O(m log m + N P log(N P)), `update` O(R log R); independent of V. 8 bytes
-    of state a class and 4 m.
+    of state for each class, and 4 m.
   """
 
   distinct: ClassVar[bool] = True
@@ -121,7 +123,7 @@ class CBNS:
     p_now = jnp.exp(self.in_batch.log_expected(stats.now, w_VD, h_ND, y, ids))
     p = 1 / stats.now.gap_V.at[ids].get(mode="clip")
     log_missed = jnp.log1p(-p_now)
-    # One batch after the other: [K, ids] may be large.
+    # One batch after another, since [K, ids] may be large.
     add = lambda log, share: (log + jnp.log1p(-p * share), None)
     log_missed, _ = jax.lax.scan(add, log_missed, stats.share_K)
     log_expected = jnp.log(-jnp.expm1(log_missed))
@@ -142,7 +144,7 @@ class CBNS:
       return stats
     is_class_R = is_class(ids_R, V)
     key = jax.random.fold_in(jax.random.key(_SEED), now.step)
-    # A key for each class: what else is on a device changes nothing.
+    # One key for each class, so that other classes on the device change nothing.
     turn_R = jax.vmap(lambda c: jax.random.uniform(jax.random.fold_in(key, c)))(ids_R)
     turn_R = jnp.where(is_class_R, turn_R, jnp.inf)
     ids_T = jnp.where(is_class_R, ids_R, V)[jnp.argsort(turn_R)[:T]]

@@ -19,8 +19,8 @@ class InBatchStats(NamedTuple):
 
   Attributes:
     step: i32[], number of updates.
-    seen_V: i32[V], the last of these in whose batch a class was; 0: in none.
-    gap_V: f32[V], moving average of the steps between batches with a class.
+    seen_V: i32[V], the last update in whose batch each class was; 0: none.
+    gap_V: f32[V], moving average of the steps between batches with each class.
     size: number of draws.
   """
 
@@ -34,12 +34,13 @@ class InBatchStats(NamedTuple):
 class InBatch:
   """The true classes of the batch are the negatives of all its examples.
 
-  Each class of the batch is drawn once. Of more than m, m are chosen at random. So with
-  K classes in the batch, and p(c) the probability that a batch has class c,
+  Each class of the batch is drawn once. If there are more than m, then m of them are
+  chosen at random. With K classes in the batch, and p(c) the probability that a batch
+  has class c,
 
     expected(c) = p(c) min(1, m / K).
 
-  p(c) is an estimate, 1 / gap(c): when class c is in the batch of step t, and was last
+  p(c) is an estimate, 1 / gap(c). When class c is in the batch of step t, and was last
   in that of step s,
 
     gap(c) <- (1 - rate) gap(c) + rate (t - s).
@@ -48,28 +49,31 @@ class InBatch:
   the mean 1 / p(c) once its start is forgotten. The weights of the logQ correction are
   then right on average, with a relative variance of about rate / 2.
 
-  The start is the law of m independent labels, p(c) = 1 - (1 - q(c))^m, with q(c)
-  proportional to count(c) + smoothing: set m to the number of labels of a batch. It is
-  forgotten after some 1 / rate batches with the class, of rare classes hardly ever. Of
-  blocks of classes each has its share of m, and an estimate for its own classes.
+  The start is the distribution of m independent labels, p(c) = 1 - (1 - q(c))^m, with
+  q(c) proportional to count(c) + smoothing: set m to the number of labels of a batch.
+  It is forgotten after some 1 / rate batches with the class, so for rare classes hardly
+  ever. With blocks of classes, each block has its share of m, and an estimate for its
+  own classes.
 
-  The laws of other samplers are exact, and of a draw for given labels. This one is an
-  estimate, and of the labels themselves. An example's own label is none of its
-  negatives, so another class is one if it is in the rest of the batch: with N
-  independent labels, the estimate of Z has of a rare class as little as 1 - 1 / N.
+  Other samplers have exact distributions, of a draw for given labels. This one is an
+  estimate, and of the labels themselves. An example's own label is not one of its
+  negatives, so another class is a negative if it is in the rest of the batch. With N
+  independent labels, the estimate of Z therefore contains a rare class with as little
+  as 1 - 1 / N of its value.
 
-  `update` takes the rows that changed for those of one batch's classes, as nothing else
-  is drawn. Rows that the head always sums exactly need no estimate. Gradients that are
-  accumulated over several batches are counted as of one.
+  `update` takes the changed rows to be the classes of one batch, as nothing else is
+  drawn. Rows that the head always sums exactly need no estimate. If gradients are
+  accumulated over several batches, these count as one.
 
   Attributes:
     rate: weight of the newest gap.
     smoothing: added to every count for the start.
 
-  Source: Yi et al. 2019, algorithm 2. Deviations: an array of all classes and not of
-    hashes; the start; the true class has its own logit, for which
-    `head.loss.correct_positive=True` puts the paper's.
-  Cost: a draw and `update` O(N P log(N P)), independent of V; 8 bytes of state a class.
+  Source: Yi et al. 2019, algorithm 2. Deviations: an array of all classes instead of
+    hashes; the start; the true class has its own logit, where the paper corrects it as
+    `head.loss.correct_positive=True` does.
+  Cost: a draw and `update` O(N P log(N P)), independent of V; 8 bytes of state for each
+    class.
   """
 
   distinct: ClassVar[bool] = True
@@ -132,11 +136,11 @@ class InBatch:
     new_RD: jax.Array,
   ) -> InBatchStats:
     step = stats.step + 1
-    # Read before they are written: otherwise from a copy of all classes' statistics.
+    # Read before they are written, so that no copy of all classes' statistics is made.
     read = lambda x_V: x_V.at[ids_R].get(mode="clip")
     gap_R, seen_R, ids_R = together((read(stats.gap_V), read(stats.seen_V), ids_R))
     gap_R += self.rate * ((step - seen_R).astype(jnp.float32) - gap_R)
-    gap_R = jnp.maximum(gap_R, 1.0)  # differences of large ones are rounded
+    gap_R = jnp.maximum(gap_R, 1.0)  # differences of large gaps are rounded
     return stats._replace(
       step=step,
       seen_V=stats.seen_V.at[ids_R].set(step, mode="drop"),

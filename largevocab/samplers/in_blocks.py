@@ -1,6 +1,7 @@
 """A sampler within each block of classes, so that several devices draw on their own.
 
-Here B is the number of blocks on this device, L of its rows and S = L / B of a block's.
+Here B is the number of blocks on this device, L the number of its rows, and S = L / B
+the number of rows of a block.
 """
 
 from collections.abc import Callable
@@ -30,18 +31,18 @@ PyTree = Any
 class InBlocks:
   """Draws of one sampler in every block of classes (`largevocab.ops.class_blocks`).
 
-  A draw is the union of the blocks' draws, of equal size, each with a key of its own.
-  The expected count of a class is that of its block's sampler, exactly, so estimates of
-  sums over all classes stay unbiased. Nothing is sent between devices, but for the rows
-  with which examples ask, if a sampler has `queries`.
+  A draw is the union of the blocks' draws, which have equal size and a key each. The
+  expected count of a class is exactly that of its block's sampler, so estimates of sums
+  over all classes stay unbiased. Nothing is sent between devices, except the rows that
+  a sampler with `queries` looks up examples by.
 
   An unused row may be drawn, and is masked.
 
   Attributes:
-    sampler: of a block's classes.
+    sampler: sampler of a block's classes.
 
   Cost: that of the sampler, for each block. A sampler whose statistics follow the rows
-    costs least with one block on a device: otherwise a step copies its statistics and,
+    costs least with one block on a device. Otherwise a step copies its statistics and,
     for a sampler that reads them, the rows, one block after the other: O(V D).
   """
 
@@ -130,7 +131,7 @@ class InBlocks:
     first: jax.Array,
     num: int,
   ) -> jax.Array:
-    """As `log_expected`; where a device has one block, by the method of the sampler."""
+    """As `log_expected`; uses the sampler's method if the device has one block."""
     if len(shards.blocks_here()) > 1:
       ids_M = first + jnp.arange(num, dtype=jnp.int32)
       return self.log_expected(stats, w_VD, h_ND, y, ids_M)
@@ -176,7 +177,7 @@ class InBlocks:
     return self._for_blocks(one, (stats, *blocks))
 
   def _for_blocks(self, one: Callable[[Any], PyTree], blocks: PyTree) -> PyTree:
-    """`one` of every block: in turn, since it may need room for all classes of one."""
+    """Calls `one` for each block in turn: it may need room for all classes of one."""
     return lax.map(one, blocks)
 
   def _queries(self, w_VD: jax.Array, h_ND: jax.Array, y: Targets) -> jax.Array:
@@ -193,7 +194,7 @@ class FixedInBlocks(InBlocks):
   def log_expected(self, stats, w_VD, h_ND, y, ids):
     if len(shards.blocks_here()) * ids.size <= len(w_VD):
       return super().log_expected(stats, w_VD, h_ND, y, ids)
-    # One pass over all rows is less than looking up all ids in each block.
+    # One pass over all rows costs less than looking up all ids in each block.
     at = (
       self.log_expected_of_all(stats)
       .at[ids]
@@ -207,7 +208,7 @@ class FixedInBlocks(InBlocks):
     return jax.vmap(self.sampler.log_expected_of_all)(stats).ravel()
 
   def _for_blocks(self, one, blocks):
-    # At once: in turn each block's statistics would be copied.
+    # All at once: one after another, each block's statistics would be copied.
     return jax.vmap(one)(blocks)
 
 
@@ -222,8 +223,10 @@ def in_blocks(sampler: Sampler) -> InBlocks:
 
 
 def _blocks(w_VD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """The rows of each block of this device, [B, S, D], the first row of each, and its
-  number among all blocks."""
+  """The blocks of this device: their rows, first rows and numbers.
+
+  The rows are [B, S, D], and numbers are among all blocks.
+  """
   number_B = shards.blocks_here()
   w_BSD = w_VD.reshape(len(number_B), -1, w_VD.shape[1])
   start_B = jnp.arange(len(number_B), dtype=jnp.int32) * w_BSD.shape[1]
@@ -231,7 +234,7 @@ def _blocks(w_VD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def _within(rows: jax.Array, start: jax.Array, size: int) -> jax.Array:
-  """Rows of a block, `size` for those of other blocks."""
+  """Rows as those of a block; `size` for rows of other blocks."""
   at = rows - start
   return jnp.where((at >= 0) & (at < size), at, size)
 

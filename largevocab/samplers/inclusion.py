@@ -3,7 +3,7 @@
 The size counts either all classes, or only those that differ from a random label of
 distribution f: sum over c of (1 - f(c)) pi(c).
 
-Here U is the number of distinct label probabilities.
+The letter U stands for the number of distinct label probabilities.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ _ROUNDING = 1e-12
 
 
 def check_strata(num: int) -> None:
-  """Checks that a systematic draw of so many classes is possible.
+  """Checks that a systematic draw of this many classes is possible.
 
   Raises:
     UserError: there are too many.
@@ -24,13 +24,14 @@ def check_strata(num: int) -> None:
   Traceback (most recent call last):
   ...
   largevocab.errors.UserError: head.num_samples makes a draw of 2,000,000 different \
-classes, and one of a table or block has at most 1,048,576: set it lower, or \
-mesh.blocks higher
+classes, but a draw from a table or block has at most 1,048,576: lower \
+head.num_samples, or raise mesh.blocks
   """
   if num > MAX_STRATA:
     raise UserError(
-      f"head.num_samples makes a draw of {num:,} different classes, and one of a table "
-      f"or block has at most {MAX_STRATA:,}: set it lower, or mesh.blocks higher"
+      f"head.num_samples makes a draw of {num:,} different classes, but a draw from a "
+      f"table or block has at most {MAX_STRATA:,}: lower head.num_samples, or raise "
+      "mesh.blocks"
     )
 
 
@@ -40,12 +41,12 @@ def capped_probabilities(
   """pi = min(1, lam * weight) for sets of the given expected size, as f64[V].
 
   The k heaviest classes get pi = 1, and lam = (size - their share of it) / (sum of the
-  other weights); k is the smallest for which no other class exceeds 1.
+  other weights), where k is the smallest number for which no other class exceeds 1.
 
   Args:
     weight_V: f64[V], non-negative, not all zero.
-    size: at least 1. Classes of weight 0 are never included; if size is at or above
-      the largest possible, all other classes get pi = 1.
+    size: at least 1. Classes of weight 0 are never included. If size is at least the
+      largest possible one, all other classes get pi = 1.
     label_V: f64[V], distribution f of a label that is not counted; None: all classes
       count.
 
@@ -60,13 +61,13 @@ def capped_probabilities(
   share_V = np.ones(len(weight_V)) if label_V is None else 1 - label_V
   if size >= share_V[weight_V > 0].sum() * (1 - _ROUNDING):
     return (weight_V > 0).astype(np.float64)
-  # The k certain classes have shares that sum to at least k - 1.
+  # The shares of the k certain classes sum to at least k - 1.
   most = min(int(size) + 2, len(weight_V))
   order_V = np.argpartition(weight_V, len(weight_V) - most)
   light, heavy_M = order_V[:-most], order_V[-most:]
   heavy_M = heavy_M[np.argsort(-weight_V[heavy_M], kind="stable")]
   weight_M, share_M = weight_V[heavy_M], share_V[heavy_M]
-  before_M = np.cumsum(share_M) - share_M  # of the k heaviest
+  before_M = np.cumsum(share_M) - share_M  # sum over the k heaviest
   weight_M, share_M, left_M = (
     x[before_M < size] for x in (weight_M, share_M, size - before_M)
   )
@@ -76,7 +77,7 @@ def capped_probabilities(
   fits_M = weight_M * left_M < rest_M
   k = int(np.argmax(fits_M)) if fits_M.any() else len(weight_M) - 1
   lam = left_M[k] / rest_M[k]
-  # Uncertain classes stay below 1 in spite of rounding.
+  # Uncertain classes must stay below 1 in spite of rounding.
   pi_V = np.minimum(lam * weight_V, np.nextafter(1, 0))
   return np.where(weight_V > weight_M[k], 1.0, pi_V)
 
@@ -85,7 +86,7 @@ def solve_power(label_V: np.ndarray, size: float) -> float:
   """Finds alpha >= 0 for which pi = label^alpha gives sets of the given expected size.
 
   The size does not count the label: sum over c of (1 - label(c)) label(c)^alpha. If
-  size is at or above the largest possible, alpha is 0: all classes of non-zero label
+  size is at least the largest possible one, alpha is 0: all classes of non-zero label
   probability are included.
 
   Args:
@@ -93,7 +94,8 @@ def solve_power(label_V: np.ndarray, size: float) -> float:
     size: at least 1, so that alpha is below 1.
 
   Source: Barber & Botev 2016, section 2.1.2. Deviation: the paper's size excludes the
-    label of one example; for sets that a batch shares it is the mean over labels.
+    label of one example. Here a batch shares a set, and the size is the mean over
+    labels.
   Cost: O(V log V) time.
 
   >>> solve_power(np.array([0.5, 0.25, 0.25]), 2)

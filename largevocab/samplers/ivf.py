@@ -1,6 +1,6 @@
 """An index over class rows: likely classes are summed exactly, the rest sampled.
 
-Here K is the number of clusters and S the size of the exact set.
+The letters K and S stand for the number of clusters and the size of the exact set.
 """
 
 import math
@@ -42,33 +42,34 @@ class IVFStats(NamedTuple):
 class IVF:
   """Likely classes of a batch from an index, summed exactly, and m classes by `PPS`.
 
-  The rows are clustered by k-means. For each batch the exact set has S = probes V / K
-  classes: those of the clusters k with the largest total probability per class,
+  The rows are clustered by k-means. For each batch, the exact set has S = probes V / K
+  classes. They are those of the clusters k with the largest total probability per
+  class,
 
     sum over n of w_n exp(<centroid_k, h_n>) / Z_n,
     Z_n = sum over k of size_k exp(<centroid_k, h_n>)
 
-  (w_n is the weight of example n); of the last cluster as many as fit. These are summed
-  exactly (`Draw.exact_ids`, the same for the whole batch). The sample estimates the sum
-  over all other classes: the head masks draws in the exact set. The estimate is
-  unbiased for any exact set, so the index may be stale.
+  (w_n is the weight of example n). The last cluster contributes as many classes as fit.
+  The classes of the set are summed exactly (`Draw.exact_ids`, the same for the whole
+  batch). The sample estimates the sum over all other classes: the head masks draws in
+  the exact set. The estimate is unbiased for any exact set, so the index may be stale.
 
-  For models whose logits have peaks that counts do not predict. Where counts do (Zipf's
-  law), `PPS` with as many more classes is as good.
+  Use it for models whose logits have peaks that counts do not predict. Where counts do
+  (Zipf's law), try `PPS` with as many extra classes first.
 
   Attributes:
     clusters: K; 0: about sqrt(V).
     probes: size of the exact set, in clusters of average size.
     iterations: steps of Lloyd's algorithm at each refresh, from the previous centroids.
-    absolute: |<centroid_k, h_n>| in place of <centroid_k, h_n>, for models that take
-      |o| as logits. A head with another setting is refused.
+    absolute: use |<centroid_k, h_n>| in place of <centroid_k, h_n>, for models that
+      take |o| as logits. A head with another setting is refused.
     power, smoothing: those of `PPS`.
 
   `log_expected` is that of the sample: the exact set is known only from a draw.
 
   Source: inverted files, Sivic and Zisserman 2003; the exact set C_n of Barber & Botev
     2016, section 2.1.
-  Cost: a draw is a product of N K D besides that of `PPS`, and has S exact classes;
+  Cost: a draw costs a product of N K D besides that of `PPS`, and has S exact classes;
     `refresh` (iterations + 1) V K D; `update` none. State: K D numbers, 4 bytes a
     class, and that of `PPS`.
   """

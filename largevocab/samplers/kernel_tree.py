@@ -1,7 +1,7 @@
 """Kernel-based sampling: draws proportional to a polynomial kernel of the logit.
 
 Here F is the number of features and weights summed per tree node, p the degree of the
-kernel, C(n, k) a binomial coefficient.
+kernel, and C(n, k) a binomial coefficient.
 """
 
 import abc
@@ -50,28 +50,28 @@ class KernelStats(NamedTuple):
 class KernelTree(abc.ABC):
   """Base, beside `TwoStage`, of q(c | h) proportional to weight_c K(o_c), K a kernel.
 
-  weight_c = (count_c + smoothing)^power, o_c = <w_c - centre, h> + shift. The kernel is
-  an inner product, K(o) = <phi(h), psi(w_c)>, so that a block of classes is drawn by
-  sums of psi down a tree (`ops/draws/feature_tree.py`), and a class in the block by K
-  itself (Blanc & Rendle 2018, sections 3.1 and 3.2.2).
+  weight_c = (count_c + smoothing)^power, and o_c = <w_c - centre, h> + shift. The
+  kernel is an inner product, K(o) = <phi(h), psi(w_c)>. A block of classes can
+  therefore be drawn by sums of psi down a tree (`ops/draws/feature_tree.py`), and a
+  class in the block by K itself (Blanc & Rendle 2018, sections 3.1 and 3.2.2).
 
   Attributes (besides those of `TwoStage`):
     incremental: update the sums in every step. Otherwise only `refresh` updates them.
-    dense_levels: levels of the binary tree over the blocks that are one matrix product
-      for the whole batch; the levels below are descended draw by draw. 0 is the tree of
-      the paper; -1: chosen by predicted time (`choose_layout`).
+    dense_levels: levels of the binary tree over the blocks that are computed as one
+      matrix product for the whole batch; the levels below are descended draw by draw. 0
+      is the tree of the paper; -1: chosen by predicted time (`choose_layout`).
     shift: added to the logit.
     power: exponent of the counts in the class weights; 0: all weights are 1.
     smoothing: added to every count.
     centred: subtract the weighted mean row, as of the last refresh.
     leaf: distribution of a class within its block: 'kernel', or 'softmax', by exp(o).
     rank: dimension of a low-rank sketch (`samplers/sketch.py`, as of the last refresh)
-      used to draw blocks in place of all D coordinates. 0: none.
+      that is used to draw blocks in place of all D coordinates. 0: none.
 
   Source: Blanc & Rendle 2018, sections 3.1 to 3.3.
   Deviations: levels above the cut are summed for all draws at once; where a single
-    block is faster, classes are drawn from all logits. The distribution is the same
-    where sums are exact and up to date, without `rank` and with the leaf 'kernel'.
+    block is faster, classes are drawn from all logits. The distribution is that of the
+    paper if sums are exact and up to date, without `rank` and with the leaf 'kernel'.
   Cost: F = C(D + p - 1, p) + 1 sums a node, in all at most 1.5 times the table unless
     `leaf_size` asks for more. A draw: see `block_layout.seconds`. `update`: O(R F) a
     level for R changed rows, or a rebuild, O(V D F), where that is faster.
@@ -172,7 +172,7 @@ class KernelTree(abc.ABC):
     )
 
   def nodes(self, stats: KernelStats, h_ND: jax.Array) -> Nodes:
-    """The tree, weighed for a batch by the mass of the kernel."""
+    """The tree, with nodes weighted for a batch by the mass of the kernel."""
     degree = self._degree(stats)
     if stats.sketch is not None:
       h_ND = jnp.matmul(h_ND, stats.sketch.query_DR)
@@ -187,7 +187,7 @@ class KernelTree(abc.ABC):
     return self.kernel.degree(dim)
 
   def _coordinates(self, stats: KernelStats, rows_RD: jax.Array) -> jax.Array:
-    """Rows as used for drawing blocks: centred, sketched, with a 1 for the shift."""
+    """Rows as used to draw blocks: centred, sketched, with a 1 for the shift."""
     rows = rows_RD - stats.centre_D[None]
     if stats.sketch is not None:
       rows = jnp.matmul(rows, stats.sketch.row_DR)
@@ -227,9 +227,9 @@ class QuadraticPrior(KernelTree, TwoStage):
   """weight_c (alpha (o - mean + shift)^2 + 1), weight_c = (count_c + smoothing)^power.
 
   The logit is taken relative to the mean class, and shifted to where the square
-  increases; the weight adds the class frequency. So it suits an ordinary softmax, at
-  the cost of the plain kernel. For flatter or steeper models: shift = s and alpha =
-  10 / s^2 is the same kernel of o / s.
+  increases; the weight adds the class frequency. It therefore suits an ordinary
+  softmax, at the cost of the plain kernel. For flatter or steeper models, shift = s and
+  alpha = 10 / s^2 give the same kernel of o / s.
 
   Attributes (besides those of `KernelTree`):
     alpha: weight of the square.
@@ -254,9 +254,9 @@ class QuadraticPrior(KernelTree, TwoStage):
 class Quartic(KernelTree, TwoStage):
   """K(o) = o^4 + 1: closer to exp(|o|) than a square.
 
-  The mass of a block of rows of more than 16 numbers is approximated, see
-  `kernels.FourthPower`. The class within the block is still drawn by the quartic, and
-  the reported distribution is that of both stages together.
+  For blocks whose rows have more than 16 numbers, the mass of a block is approximated,
+  see `kernels.FourthPower`. The class within the block is still drawn by the quartic,
+  and the reported distribution is that of both stages together.
 
   Source: Blanc & Rendle 2018, section 4.2.
 

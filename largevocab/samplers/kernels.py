@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-QUARTIC_DIM = 16  # the largest width of rows whose fourth powers are summed
+QUARTIC_DIM = 16  # the largest width of rows for which fourth powers are summed
 
 
 class Kernel(Protocol):
@@ -27,7 +27,7 @@ class Kernel(Protocol):
 
     Args:
       power_sum: sum of weight_c o_c^p, not negative.
-      weight: sum of weight_c; where it is positive the result is, too.
+      weight: sum of weight_c. Where it is positive, so is the result.
       degree: p.
     """
     ...
@@ -56,8 +56,8 @@ class FourthPower(NamedTuple):
   """K(o) = o^4 + 1.
 
   For rows of up to 16 numbers (including the constant feature of a bias, padded to a
-  multiple of 8) fourth powers are summed: 3,876 features. For wider rows the sum
-  of fourth powers is approximated from sums of squares: (sum c o^2)^2 / sum c, which is
+  multiple of 8), fourth powers are summed: 3,876 features. For wider rows, the sum of
+  fourth powers is approximated from sums of squares by (sum c o^2)^2 / sum c, which is
   exact if |o| is constant within the set.
 
   >>> FourthPower()(jnp.array([0.0, -2.0])).tolist()

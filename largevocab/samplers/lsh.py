@@ -17,8 +17,8 @@ from largevocab.samplers.lsh_tables import LSH, LSHStats
 class LSHEmbedding(LSH):
   """`LSH` whose query is the last activation h.
 
-  With the family 'mips' the buckets of h hold rows of large logits; with the others
-  approximately so, among rows of similar norm.
+  With the family 'mips', the buckets of h hold rows with large logits. With the other
+  families they do so approximately, among rows of similar norm.
 
   Source: Daghaghi et al. 2021, LSH Embedding, theorem 2.
   """
@@ -35,13 +35,13 @@ class LSHEmbedding(LSH):
 class LSHLabel(LSH):
   """`LSH` whose queries are the rows of the true classes.
 
-  The L tables are divided among the true classes of an example: of P with weight, table
-  l is queried with the row of number l mod P. Examples without a true class get
-  negatives from the unigram distribution.
+  The L tables are divided among the true classes of an example: if P of them have
+  weight, table l is queried with the row of number l mod P. Examples without a true
+  class get negatives from the unigram distribution.
 
   Source: Daghaghi et al. 2021, LSH Label, theorem 1, which is for one true class.
-  Cost: reads N P rows, and N rows for every table to hash them. Several devices send
-    these rows, N P D numbers, as each may have them of other classes.
+  Cost: reads N P rows, and N rows for every table to hash them. With several devices,
+    these rows (N P D numbers) are sent, as they may be on other devices.
   """
 
   def queries(self, w_VD: jax.Array, h_ND: jax.Array, y: Targets) -> jax.Array:

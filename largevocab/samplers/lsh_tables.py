@@ -1,6 +1,6 @@
 """LSH samplers: negatives from hash tables of class rows, in time independent of V.
 
-Here E is the number of slots of a bucket, and K of buckets of a table.
+The letters E and K stand for the number of slots of a bucket and of buckets of a table.
 """
 
 import abc
@@ -35,7 +35,7 @@ from largevocab.samplers.pps import PPS
 from largevocab.samplers.static import Power, Smoothing, Unigram
 
 DRAWS = ("independent", "fill")
-_HASHED_AT_A_TIME = 4096  # rows
+_HASHED_AT_A_TIME = 4096  # number of rows
 _SEED = 0x5D1C9A37  # for the first tables; unlikely as the seed of a training run
 
 
@@ -43,7 +43,7 @@ class LSHStats(NamedTuple):
   """Statistics of `LSH`.
 
   Attributes:
-    by_count: of the sampler by counts.
+    by_count: statistics of the sampler by counts.
     functions: hash functions, separate ones for each table.
     tables: hash tables from hashes of rows to class ids.
     updates: i32[], number of updates so far; determines which tables are rebuilt next.
@@ -61,66 +61,70 @@ class LSHStats(NamedTuple):
 class LSH(abc.ABC):
   """Base of samplers that look up a query in L hash tables of the class rows.
 
-  With draw='independent', m draws per example,
+  With draw='independent', there are m draws per example from
 
     q(c | query) = u unigram(c) + (1 - u) (1 / L') sum over l of [c in bucket_l]
       / |bucket_l|,
 
-  where bucket_l is the bucket of the query in table l and L' the number of non-empty
-  ones; if all are empty, u is 1. This distribution is exact for the current tables,
-  even if rows have changed since or classes were dropped. Of the m draws u m are from
+  where bucket_l is the bucket of the query in table l, and L' the number of non-empty
+  buckets; if all are empty, u is 1. This distribution is exact for the current tables,
+  even if rows have changed since or classes were dropped. Of the m draws, u m are from
   the first part, with u m rounded at random.
 
-  With draw='fill', the paper's own procedure, the first m distinct classes of bucket_1,
-  bucket_2, ... bucket_L that are not true, in the order of slots; fewer if the buckets
-  have fewer. Only the tables are random, and the distribution over tables is unknown:
-  `log_expected` is 0 for the classes found and -inf for others, and heads that use
-  importance weights refuse it (`weighable`). Use `head.loss.corrected=False`.
+  With draw='fill', the paper's own procedure, the draw has the first m distinct classes
+  of bucket_1, bucket_2, ... bucket_L that are not true, in the order of slots; fewer if
+  the buckets have fewer. Only the tables are random, and the distribution over tables
+  is unknown. `log_expected` is therefore 0 for the classes found and -inf for others,
+  and heads that use importance weights refuse the sampler (`weighable`). Use
+  `head.loss.corrected=False`.
 
   Attributes:
-    draw: 'independent', as above, or 'fill'.
+    draw: 'independent' or 'fill', as above.
     family: hash functions: 'dwta' (densified winner-take-all), 'simhash' (angles) or
-      'mips' (inner products); see `ops/lsh/hashing.py`. With 'dwta' the constant
-      feature of a head's bias is a coordinate like others: 8 C / D of the tables use
-      the bin that has it, where it exceeds most activations: these discriminate less.
-    codes: C, codes per table, of 8 values each; of 2 in the other families, which need
-      three times as many codes for as many buckets. More codes make buckets smaller and
-      closer to the query. About V / 10 buckets work well.
-    tables: L.
-    slots: E, per bucket, up to 4096. A table has enough buckets for 4 V slots or more,
-      or one for every combination of codes, if these are fewer. A class has one slot of
-      a bucket, by a hash of its id; of those that collide one is kept, so that a table
-      lacks some classes even if slots are free: of ten in a bucket of 16 a quarter, on
-      average.
-    unigram_share: u. With 0 an estimate leaves out classes that share no bucket with
-      the query: the paper's choice, and biased. 'fill' requires 0.
+      'mips' (inner products); see `ops/lsh/hashing.py`. With 'dwta', the constant
+      feature of a head's bias is a coordinate like any other. 8 C / D of the tables use
+      the bin that has it; these tables discriminate less if it exceeds most
+      activations.
+    codes: C, codes per table, of 8 values each. In the other families a code has 2
+      values, so that they need three times as many codes for the same number of
+      buckets. More codes make buckets smaller and closer to the query. About V / 10
+      buckets work well.
+    tables: L, the number of tables.
+    slots: E, slots per bucket, up to 4096. A table has enough buckets for 4 V slots or
+      more, or one bucket for every combination of codes, if these are fewer. A class
+      has one slot of a bucket, by a hash of its id. Of the classes that collide, one is
+      kept, so that a table lacks some classes even if slots are free: of ten in a
+        bucket
+      of 16 a quarter, on average.
+    unigram_share: u. With 0, an estimate leaves out classes that share no bucket with
+      the query, and is biased: this is the paper's choice. 'fill' requires 0.
     exact: if not 0, up to this many classes from the query's buckets (at most L E), by
       the number of tables they are found in, are summed exactly for each example
-      (`Draw.exact_ids`), and m classes are drawn by `PPS` for the whole batch: the
-      estimate with the least variance from these tables. u is then not used.
+      (`Draw.exact_ids`), and m classes are drawn by `PPS` for the whole batch. This is
+      the estimate with the least variance from these tables. u is then not used.
     rehash: move changed rows to their new buckets at every update. If a projection
       rounds differently than before, the old entry remains until its table is rebuilt;
-      this never happens with 'dwta'. Without `rehash` tables change only when rebuilt.
+      this never happens with 'dwta'. Without `rehash`, tables change only when rebuilt.
     rebuild_tables: number of tables rebuilt with new functions at every update, in
-      turn, so that no single step rebuilds all. Set `head.refresh_every` to 0 with it:
-      otherwise those steps still rebuild all.
-    power, smoothing: of the sampler by counts, as in `Unigram` and `PPS`.
+      turn, so that no single step rebuilds all. With it, set `head.refresh_every` to 0:
+      otherwise refreshes still rebuild all.
+    power, smoothing: those of the sampler by counts, as in `Unigram` and `PPS`.
 
   Source: Daghaghi et al. 2021; 'fill' is its appendix C, where buckets are taken until
     the budget is exhausted. Deviations: 'independent', with exactly known
     probabilities, is not in the paper. 1 - (1 - p^C)^L of theorems 1 and 2 is the
     probability over random hash functions, not of a draw from given tables. The paper
-    updates tables every 50 iterations at first and then ever less often; here rows are
+    updates tables every 50 iterations at first and then ever less often. Here rows are
     rehashed as they change, and a refresh chooses new hash functions. A class has one
     slot of a bucket, see `slots`.
   Cost: a draw hashes N vectors and reads N L (E + m) slots, independent of V; 'fill'
     reads N L E, in two or three rounds of hashing. `refresh` hashes V rows and writes
     V L slots; an update hashes 2 R rows and writes 2 R L slots, or rebuilds the tables
-    where that is less. So rehashing takes 2 R / V of the time of a rebuild in every
+    where that is less. Rehashing thus takes 2 R / V of the time of a rebuild in every
     step, as measured up to 1.8 times that: with 1024 examples of 128 negatives each,
-    over half a rebuild of 670 k classes. Where R is so large, `rebuild_tables` without
-    `rehash` costs `rebuild_tables` / L of one. State: 4 bytes a slot, at most 32 L
-    bytes a class, less where there are few combinations of codes: with L = 50 and
+    over half a rebuild of 670 k classes. If R is that large, `rebuild_tables` without
+    `rehash` costs `rebuild_tables` / L of a rebuild. State: 4 bytes a slot, at most
+    32 L bytes a class, less where there are few combinations of codes: with L = 50 and
     E = 16, 13 MB for C = 4 at any V, 840 MB for V = 670 k and C = 6. `refresh` needs as
     much again.
   """
@@ -141,9 +145,9 @@ class LSH(abc.ABC):
     for name in ("unigram_share", "exact"):
       if self.draw == "fill" and getattr(self, name):
         raise UserError(
-          f"head.sampler.{name} is {getattr(self, name)}, and head.sampler.draw is "
-          "'fill', which takes classes from buckets alone: set the first to 0, or the "
-          "other to 'independent'"
+          f"head.sampler.{name} is {getattr(self, name)}, but head.sampler.draw is "
+          "'fill', which takes classes from buckets only: set "
+          f"head.sampler.{name} to 0, or head.sampler.draw to 'independent'"
         )
     if self.exact > self.tables * self.slots:
       raise UserError(
@@ -152,8 +156,8 @@ class LSH(abc.ABC):
       )
     if self.rebuild_tables > self.tables:
       raise UserError(
-        f"head.sampler.rebuild_tables is {self.rebuild_tables}, but there are "
-        f"{self.tables} tables: use so many or fewer"
+        f"head.sampler.rebuild_tables is {self.rebuild_tables}, but there are only "
+        f"{self.tables} tables: use {self.tables} or less"
       )
 
   @abc.abstractmethod
@@ -270,7 +274,7 @@ class LSH(abc.ABC):
     functions, tables = self._new_tables(w_VD, k_all, self.tables)
     if (
       k_some.dtype != jax.random.key(0).dtype
-    ):  # `_rebuild_some` takes the default kind
+    ):  # `_rebuild_some` takes keys of the default kind
       k_some = jax.random.key(jax.random.bits(k_some, (), jnp.uint32))
     return LSHStats(by_count, functions, tables, updates, jax.random.key_data(k_some))
 
@@ -305,8 +309,8 @@ class LSH(abc.ABC):
     if num * self.slots >= 2**31 or V > 2**30:
       raise UserError(
         f"head.sampler: {num:,} buckets of {self.slots} slots, for {V:,} classes, are "
-        "more than 32-bit numbers count: set head.sampler.codes lower, or mesh.blocks "
-        "higher"
+        "more than 32-bit integers can count: lower head.sampler.codes, or raise "
+        "mesh.blocks"
       )
     return _build(functions, factor_L, w_VD, self.codes, num, self.slots)
 
@@ -360,7 +364,7 @@ def _build(
   """Tables of all rows, hashed in chunks."""
 
   def put(bucket_LV, chunk):
-    # Otherwise compilers for TPU transpose the table.
+    # Without this, compilers for TPU transpose the table.
     rows_CD = in_rows(chunk.rows(w_VD))
     bucket_LC = hashing.row_buckets(functions, rows_CD, codes, buckets)
     return jax.vmap(chunk.put)(bucket_LV, bucket_LC)
@@ -379,8 +383,10 @@ def _move(
   num_classes: int,
   codes: int,
 ) -> SlotTables:
-  """Moves changed rows to their new buckets, a chunk of rows at a time, as temporaries
-  per row and table are much larger than the rows."""
+  """Moves changed rows to their new buckets, a chunk of rows at a time.
+
+  Temporaries per row and table are much larger than the rows.
+  """
 
   def move(tables, chunk):
     ids_S = jnp.where(chunk.is_new_C, ids_R[chunk.ids_C], num_classes)

@@ -1,7 +1,7 @@
 """Draws by an inverted multi-index: the softmax of quantised class rows.
 
-Here K is the number of words of a codebook, L = K^2 of cells, A and B the widths of the
-two codebooks.
+The letter K stands for the number of words of a codebook, L = K^2 for the number of
+cells, and A and B for the widths of the two codebooks.
 """
 
 import math
@@ -23,7 +23,7 @@ from largevocab.ops.softmax.log_partition import score_of
 from largevocab.samplers.base import Draw, Size, own_ids
 from largevocab.samplers.static import Power, Smoothing, check_counts, count_weights
 
-_LEAST = -40.0  # of <h, w~>, relative to the largest
+_LEAST = -40.0  # least value of <h, w~>, relative to the largest
 _MOST = 2**31 - 1
 _SEED = 0x2545F491  # for the first codebooks; unlikely as the seed of a training run
 
@@ -33,11 +33,11 @@ class MIDXStats(NamedTuple):
 
   Attributes:
     first_KA: f32[K, A], the first codebook.
-    second_KB: f32[K, B], the second.
+    second_KB: f32[K, B], the second codebook.
     length_V: i32[V], the weight of each class.
     cell_V: i32[V], the cell of each class.
     class_V: i32[V], the classes, ascending in each cell.
-    end_V: i32[V], sums of the lengths of `class_V`, up to and with each.
+    end_V: i32[V], cumulative sums of the lengths of `class_V`, including each class.
     mass_L: i32[L], the total length of each cell.
     size: number of draws.
   """
@@ -54,34 +54,37 @@ class MIDXStats(NamedTuple):
 
 @settings
 class MIDX:
-  """q(c | h) proportional to f_c exp(<h, w~_c>), m independent draws per example, where
-  w~_c is the row of c quantised by two codebooks of K words.
+  """q(c | h) proportional to f_c exp(<h, w~_c>), m independent draws per example.
 
-  Classes with the same two words form a cell, in which all have one quantised row. A
-  cell is drawn in proportion to its sum of f_c times exp(<h, w~>), then one of its
-  classes in proportion to f_c.
+  w~_c is the row of c, quantised by two codebooks of K words.
 
-  With 'residual', w~ is the nearest word of the first codebook plus that word of the
-  second which is nearest to the difference; with 'product' each codebook quantises half
-  of the columns. Both are learned by k-means over the rows at each refresh, from those
-  before. Between refreshes words and cells stay, whatever becomes of the rows: the
-  proposal distribution follows the model late, but is known exactly.
+  Classes with the same two words form a cell, and all of them have the same quantised
+  row. A cell is drawn in proportion to its sum of f_c times exp(<h, w~>), and then one
+  of its classes in proportion to f_c.
+
+  With 'residual', w~ is the nearest word of the first codebook plus the word of the
+  second codebook that is nearest to the difference. With 'product', each codebook
+  quantises half of the columns. Both codebooks are learned by k-means over the rows at
+  each refresh, starting from the previous codebooks. Between refreshes words and cells
+  do not change, even if rows do: the proposal distribution lags behind the model, but
+    is
+  known exactly.
 
   Attributes:
-    codewords: K.
+    codewords: K, the number of words of a codebook.
     quantizer: 'residual' or 'product'.
     iterations: steps of Lloyd's algorithm for each codebook at each refresh.
     power, smoothing: f_c = (count_c + smoothing)^power; 1 if the power is 0.
-    absolute: |<h, w~>| in place of <h, w~>, for models that take |o| as logits. A head
-      with another setting is refused.
+    absolute: use |<h, w~>| in place of <h, w~>, for models that take |o| as logits. A
+      head with another setting is refused.
 
   Source: Chen et al. 2022, and Chen et al. 2025 (MIDX-pq and MIDX-rq with uniform draws
     in a cell); inverted multi-index: Babenko and Lempitsky 2012. Deviations: both words
-    are drawn at once, with the same probability as one after the other; `log_expected`
-    has the normaliser over all cells, which the authors' code leaves out, as it cancels
-    in their loss, but not in an estimate of the partition function; exp(<h, w~>) is at
-    least e^-40 of the largest, so that every class can be drawn; words are learned by
-    k-means, not by gradients.
+    are drawn at once, with the same probability as one after the other. `log_expected`
+    has the normaliser over all cells. The authors' code leaves it out, as it cancels in
+    their loss, but it does not cancel in an estimate of the partition function.
+    exp(<h, w~>) is at least e^-40 of the largest, so that every class can be drawn.
+    Words are learned by k-means, not by gradients.
   Cost: a draw O(K^2 + K D + m log V) an example; `refresh` 2 (iterations + 1) V K D and
     a sort of V; `update` none. State: 2 K D numbers, K^2, and 16 bytes a class.
 
@@ -190,7 +193,7 @@ def _index(
   """The statistics of a table.
 
   Args:
-    books: the codebooks before; none: random rows.
+    books: the previous codebooks; if empty, random rows are used.
     words: K.
   """
   is_product, half = sampler.quantizer == "product", w_VD.shape[1] // 2
@@ -218,6 +221,6 @@ def _index(
   class_V = kmeans.members(cell_V, words * words).class_V
   mass_L = jax.ops.segment_sum(length_V, cell_V, num_segments=words * words)
   end_V = jnp.cumsum(length_V[class_V])
-  # A copy: statistics are distinct arrays, and may be donated.
+  # A copy: arrays of statistics must be distinct, since they may be donated.
   length_V = jnp.copy(length_V)
   return MIDXStats(first_KA, second_KB, length_V, cell_V, class_V, end_V, mass_L, size)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from largevocab import samplers  # its registry, which imports this file
+from largevocab import samplers  # for its registry; that module imports this file
 from largevocab.errors import UserError
 from largevocab.fields import ProperShare, settings
 from largevocab.labels import Counts, Targets
@@ -39,32 +39,35 @@ class MixtureStats(NamedTuple):
 class Mixture:
   """round(share m) draws by one sampler and the rest of m by another.
 
-  The draw is the union of both, with multiplicity, and each of its entries has the
+  The draw is the union of both parts, with multiplicity. Each of its entries has the
   expected count of its class in the union,
 
     expected(c) = expected_1(c) + expected_2(c),
 
   whichever part drew it. Estimates are therefore unbiased for sums over the classes
   that either part can draw, and the weight 1 / expected(c) is at most what the draws of
-  one part alone would give it: a part that can draw every class, such as 'uniform',
-  bounds the weights. In mixed negative sampling one part follows the data, and the
-  other is uniform.
+  one part alone would give it. A part that can draw every class, such as 'uniform',
+  thus bounds the weights. In mixed negative sampling, one part follows the data, and
+  the other is uniform.
 
-  Each part has its default settings. With m >= 2 each draws at least once; a single
-  draw is that of the part with the larger share, the second if they are equal. If one
-  part draws for each example, so does the mixture.
+  Each part has its default settings. With m >= 2, each part draws at least once. A
+  single draw is that of the part with the larger share, or of the second if they are
+  equal. If one part draws for each example, so does the mixture.
 
   Attributes:
-    first, second: names of different samplers, all but this one, and those that ask
-      with rows of the table ('lsh_label') or count those that change ('in_batch',
-      'cbns').
-    share: of the draws by `first`.
-    absolute: that of the parts that have it, which follow |o| and not o.
+    first, second: names of two different samplers. Not allowed are this one, those that
+      look up examples by rows of the table ('lsh_label') and those that count the rows
+      that change ('in_batch', 'cbns').
+    share: share of the draws by `first`.
+    absolute: value of `absolute` for the parts that have it, which then follow |o|
+      instead of o.
 
   Source: Yang et al. 2020, who mix negatives from the batch with uniform ones; the
     balance heuristic of Veach and Guibas 1995. Deviation: any two samplers, but none
-    from the batch, for which 'unigram' stands: the law of independent labels.
-  Cost: the draws of both parts, and both laws at all draws. Statistics of both.
+    that draws from the batch. 'unigram' stands in for such a sampler: it has the
+    distribution of independent labels.
+  Cost: the draws of both parts, and both distributions at all draws. Statistics of
+    both.
 
   >>> sampler = Mixture()
   >>> stats = sampler.init([2, 0], jnp.zeros((2, 4)), 4)
@@ -88,7 +91,7 @@ class Mixture:
     if self.first == self.second:
       raise UserError(
         f"head.sampler.first and head.sampler.second are both {self.first!r}: name two "
-        "samplers, or use this one alone"
+        "different samplers, or use this one alone"
       )
 
   @property
@@ -140,7 +143,7 @@ class Mixture:
     ids = joined(*(draw.ids for draw in draws))
     mask = joined(*(draw.mask for draw in draws))
     sets = [draw.exact_ids for draw in draws if draw.exact_ids is not None]
-    (exact_ids,) = sets or [None]  # two parts with exact sets would have to be merged
+    (exact_ids,) = sets or [None]  # exact sets of two parts would have to be merged
     log_expected = self.log_expected(stats, w_VD, h_ND, y, ids)
     return Draw(ids, log_expected, mask, exact_ids)
 
@@ -203,7 +206,7 @@ def _may_be_part(cls: Any) -> bool:
 
 
 def _log_sum(logs: Iterable[jax.Array]) -> jax.Array:
-  """log of the sum of exponentials of one or two arrays, of the larger shape."""
+  """log of the sum of exponentials of one or two arrays, in the larger shape."""
   logs = [*logs]
   shape = jnp.broadcast_shapes(*(x.shape for x in logs))
   return functools.reduce(jnp.logaddexp, [jnp.broadcast_to(x, shape) for x in logs])

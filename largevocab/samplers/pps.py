@@ -22,7 +22,7 @@ class PPSStats(NamedTuple):
   """Statistics of `PPS`.
 
   Attributes:
-    strata: one per drawn class.
+    strata: one stratum per drawn class.
     mask_M: bool[M], False beyond the number of strata.
     size: number of draws.
   """
@@ -41,8 +41,8 @@ class PPS(NoUpkeep):
   others are drawn by systematic sampling, without replacement. Estimates of sums over
   classes are unbiased. With m >= V every class is drawn.
 
-  With class ids ordered by count (as the data sets order them) the draw is stratified
-  by frequency; any order is correct.
+  If class ids are ordered by count (as the data sets order them), the draw is
+  stratified by frequency. Any order is correct.
 
   Source: Madow 1949 (systematic sampling); the cap at 1 is Hajek's.
   Cost: `init` O(V + m log m) on the host, 8 bytes of state a class; a draw O(m log V)
@@ -50,8 +50,8 @@ class PPS(NoUpkeep):
 
   Attributes:
     power: exponent of the counts.
-    smoothing: added to every count. With the default of 1 classes without counts can be
-      drawn; with 0 they never are, and get no negative gradient from a sampled loss.
+    smoothing: added to every count. With the default of 1, classes without counts can
+      be drawn. With 0 they never are, and get no negative gradient from a sampled loss.
   """
 
   distinct: ClassVar[bool] = True
@@ -68,10 +68,10 @@ class PPS(NoUpkeep):
     return PPSStats(strata.build(pi_V, drawn), jnp.arange(m) < drawn, size)
 
   def _num_drawn(self, counts: Counts, m: int) -> int:
-    """m, or the number of classes with a weight.
+    """m, or the number of classes with a weight if that is smaller.
 
     Raises:
-      UserError: blocks of classes have fewer than m, and not equally many.
+      UserError: blocks have fewer than m such classes, and their numbers differ.
     """
     weights = lambda counts: count_weights(counts.unigram_V, self.power, self.smoothing)
     num_weighed = lambda counts: int(np.count_nonzero(weights(counts)))
@@ -80,8 +80,9 @@ class PPS(NoUpkeep):
     if least < m and len({min(m, number) for number in numbers}) > 1:
       raise UserError(
         f"head.sampler.smoothing is 0, and one of {len(numbers)} blocks of classes has "
-        f"{least} that were counted, of which it cannot draw {m}: set it above 0, or "
-        f"head.num_samples to {least * len(numbers)} or less"
+        f"only {least} that were counted, too few for {m} draws: set "
+        "head.sampler.smoothing above 0, or head.num_samples to "
+        f"{least * len(numbers)} or less"
       )
     return min(m, least)
 

@@ -1,6 +1,7 @@
 """Reduced cross-entropy: classes that are near an example in an order by hashes.
 
-Here B is the number of buckets, C of chunks and Y of classes in a chunk.
+The letters B, C and Y stand for the number of buckets, of chunks, and of classes in a
+chunk.
 """
 
 import math
@@ -24,28 +25,28 @@ _SCORE_BYTES = 8 * 2**20
 class RECE(Buckets):
   """The classes of the chunks at the place of the example, in orders by random hashes.
 
-  In each round a vector v has the bucket argmax over b of <r_b, v>, with B normal
-  vectors r_b. Examples are sorted by bucket, and classes as well. The order of the
-  classes is cut into C chunks of Y, and that of the examples into as many equal parts.
-  The candidates of an example are the chunk of the same number, and `neighbours` chunks
-  before it and after it. Those of several rounds are united: each class counts once.
-  With m draws, Y = m / (rounds (2 neighbours + 1)), rounded down, and C = V / Y,
+  In each round, a vector v has the bucket argmax over b of <r_b, v>, with B normal
+  vectors r_b. Examples and classes are both sorted by bucket. The order of the classes
+  is cut into C chunks of Y, and that of the examples into as many equal parts. The
+  candidates of an example are the chunk of the same number, and `neighbours` chunks
+  before it and after it. The candidates of several rounds are united: each class counts
+  once. With m draws, Y = m / (rounds (2 neighbours + 1)), rounded down, and C = V / Y,
   rounded up.
 
   Attributes (besides those of `Buckets`):
     buckets: B; 0: sqrt(4 (2 neighbours + 1) min(N, V)), as in the authors' code.
-    rounds: orders, each with vectors of its own.
-    neighbours: chunks on each side.
+    rounds: number of orders, each with its own vectors.
+    neighbours: number of chunks on each side.
 
   Source: Gusak et al. 2024, and the authors' code, where `neighbours` is
     `n_extra_chunks`.
   Deviations: there each chunk is a number of buckets, B = C, and Y follows; here Y
-    follows from m. Within a bucket the order is by <r_b, v>, and not by number, so that
-    it does not depend on how examples and classes are numbered. Parts of the examples
-    are as equal as can be, also where there are fewer examples than chunks. A repeated
-    class is left out; there all of its k occurrences count by 1 / k, which is the same.
-    Of blocks of classes each has its own orders and its share of the m.
-  Cost: rounds times a product of (N + V) B D and a sort of N and of V numbers. It holds
+    follows from m. Within a bucket the order is by <r_b, v> instead of by number, so
+    that it does not depend on how examples and classes are numbered. Parts of the
+    examples are as equal as can be, even if there are fewer examples than chunks. A
+    repeated class is left out; there all of its k occurrences count by 1 / k, which is
+    the same. With blocks of classes, each block has its own orders and its share of m.
+  Cost: rounds times a product of (N + V) B D and a sort of N and of V numbers. Memory:
     one chunk of the scores of classes, [N, B] and [N, m].
   """
 
@@ -84,19 +85,20 @@ class RECE(Buckets):
       .at[_order(r_BD, h_ND, live_N)]
       .set(jnp.arange(N, dtype=jnp.int32))
     )
-    # In floating point: the product may exceed 32 bits.
+    # In floating point, since the product may exceed 32 bits.
     share_N = place_N / jnp.maximum(jnp.sum(live_N), 1)
     chunk_N = jnp.minimum((share_N * C).astype(jnp.int32), C - 1)
     near_E = jnp.arange(-self.neighbours, self.neighbours + 1)
     at_NE = chunk_N[:, None] + near_E[None]
-    at_NE = jnp.where(at_NE < 0, C, at_NE)  # a negative index is one from the end
+    at_NE = jnp.where(at_NE < 0, C, at_NE)  # a negative index would be one from the end
     ids_NEY = class_CY.at[at_NE].get(mode="fill", fill_value=V)
     return ids_NEY.reshape(N, -1)
 
 
 def _order(r_BD: jax.Array, x_RD: jax.Array, live_R: jax.Array) -> jax.Array:
-  """The numbers of vectors, i32[R], sorted by bucket, in it by decreasing score; those
-  that are not live last.
+  """The numbers of vectors, i32[R], sorted by bucket and then by decreasing score.
+
+  Vectors that are not live come last.
 
   >>> r_BD = jnp.array([[1.0], [-1.0]])
   >>> x_RD, live_R = jnp.array([[-1.0], [1.0], [2.0], [7.0]]), jnp.array([1, 1, 1, 0])

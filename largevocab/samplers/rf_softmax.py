@@ -19,7 +19,7 @@ from largevocab.ops.softmax.log_partition import score_of
 from largevocab.samplers.base import Size
 from largevocab.samplers.two_stage import DenseLevels, TwoStage, softmax_weights
 
-_SEED = 0x3C6EF372  # of the features; unlikely as the seed of a training run
+_SEED = 0x3C6EF372  # for the features; unlikely as the seed of a training run
 
 
 class RFStats(NamedTuple):
@@ -27,7 +27,7 @@ class RFStats(NamedTuple):
 
   Attributes:
     tree: for each node the sums of the features and, last, the number of classes.
-    direction_DK: f32[D, K], of the random features.
+    direction_DK: f32[D, K], directions of the random features.
     norm_V: f32[V], lengths of the class rows.
     size: number of draws.
   """
@@ -52,30 +52,30 @@ class RFSoftmax(TwoStage):
     'positive': phi(u) = exp(sqrt(nu) <r_k, u> - nu) / sqrt(K).
 
   A block of classes is drawn down a tree of sums of phi(v_c), and a class in it in
-  proportion to K. Sums of cosines and sines may be negative, so that a node of n
-  classes counts at least n exp(-2 nu), and at most n, as its sum of K does. The law is
-  the product of the probabilities of the branches that are then taken: it is positive
-  for all classes and reported exactly, but it is not proportional to <phi(u),
-  phi(v_c)>, and the same classes in other blocks have another one.
+  proportion to K. Sums of cosines and sines may be negative. A node of n classes
+  therefore counts at least n exp(-2 nu) and at most n, which are bounds of its sum of
+  K. The distribution is the product of the probabilities of the branches that are then
+  taken. It is positive for all classes and reported exactly. It is not proportional to
+  <phi(u), phi(v_c)>, and it is different if the same classes are in other blocks.
 
-  The bias of a head is a coordinate of h and w_c like others. For a model whose logits
-  are nu' cos(h, w_c), set nu to nu' or less; one of logits <h, w_c> has lengths that
-  this proposal distribution does not follow, which costs variance.
+  The bias of a head is a coordinate of h and w_c like any other. For a model whose
+  logits are nu' cos(h, w_c), set nu to nu' or less. A model with logits <h, w_c> has
+  lengths that this proposal distribution does not follow, which costs variance.
 
   Attributes (besides those of `TwoStage`):
-    incremental, dense_levels: as of `KernelTree`.
+    incremental, dense_levels: as in `KernelTree`.
     nu: inverse temperature. Features of a large nu vary more.
-    kind: of the features, 'fourier' or 'positive'.
+    kind: kind of the features, 'fourier' or 'positive'.
     num_features: number of features.
 
   Source: Rawat et al. 2019, 'fourier'; Choromanski et al. 2021, lemma 1, 'positive'.
     Deviations: negative sums, as above, and a class in its block is drawn by K, not by
     its features. With `absolute`, phi(u) + phi(-u) in place of phi(u), and |cos|.
   Cost: F = num_features + 1 sums a node; a draw: see `block_layout.seconds`; `update`
-    as `KernelTree`, and 4 bytes a class.
+    as in `KernelTree`, and 4 bytes a class.
   """
 
-  follows_products: ClassVar[bool] = False  # but directions
+  follows_products: ClassVar[bool] = False  # it follows directions
 
   incremental: bool = True
   dense_levels: DenseLevels = -1
@@ -129,7 +129,7 @@ class RFSoftmax(TwoStage):
     return Features(lambda rows_RD: self._features(stats, rows_RD))
 
   def nodes(self, stats: RFStats, h_ND: jax.Array) -> Nodes:
-    """The tree, weighed for a batch by phi(u), within what the kernel can be."""
+    """The tree, weighted for a batch by phi(u), within the bounds of the kernel."""
     query_NF = self._features(stats, h_ND)
     if self.absolute:
       query_NF += self._features(stats, -h_ND)
@@ -164,6 +164,6 @@ def _lengths(rows_RD: jax.Array) -> jax.Array:
 
 
 def _unit(rows_RD: jax.Array) -> jax.Array:
-  """Rows of length 1; those of zeros stay as they are."""
+  """Rows scaled to length 1; rows of zeros stay as they are."""
   length_R1 = _lengths(rows_RD)[:, None]
   return rows_RD / jnp.where(length_R1 > 0, length_R1, 1)

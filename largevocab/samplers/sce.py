@@ -1,6 +1,7 @@
 """Scalable cross-entropy: the best classes of buckets around random mixed activations.
 
-Here B is the number of buckets, X of examples in a bucket and Y of its classes.
+The letters B, X and Y stand for the number of buckets, of examples in a bucket, and of
+classes in a bucket.
 """
 
 import math
@@ -18,17 +19,18 @@ from largevocab.samplers.buckets import Buckets
 
 @settings
 class SCE(Buckets):
-  """The m classes of the example's bucket, of a few around random directions.
+  """The m classes of the example's bucket, of a few buckets around random directions.
 
-  For a bucket with the direction z_b,
+  A bucket with the direction z_b has
 
     examples: the X with the largest <z_b, h_n>,
     classes: the m with the largest <z_b, w_c>.
 
-  An example may be in several buckets, and takes the one with the largest loss, which
-  is that with the largest sum of exp(<w_c, h_n>) over the classes that are not true. An
-  example in no bucket has no candidates: its loss is 0, and it is not learned from in
-  this step. For biases the constant feature is a coordinate like others.
+  An example in several buckets takes the one with the largest loss, which is the one
+  with the largest sum of exp(<w_c, h_n>) over the classes that are not true. An example
+  in no bucket has no candidates: its loss is 0, and it is not learned from in this
+    step.
+  With biases, the constant feature is a coordinate like any other.
 
   Attributes (besides those of `Buckets`):
     buckets: B; 0: 2 sqrt(N), as in the authors' experiments.
@@ -38,11 +40,11 @@ class SCE(Buckets):
 
   Source: Mezentsev et al. 2024, and the authors' code, whose `mix_x` is `mix`.
   Deviations: the mean of the losses is over all examples, not over those in a bucket,
-    which scales the gradient; the mixture leaves out examples without weight; of blocks
-    of classes each chooses its share of the m, and for each example one of its buckets,
-    and the directions are common to all.
-  Cost: products of N B D, B V D and B X m D. It holds [N, B], one chunk of the scores
-    of classes, the rows [B, m, D], and of one bucket at a time [X, m]. The head then
+    which scales the gradient. The mixture leaves out examples without weight. With
+    blocks of classes, each block chooses its share of m, and one of its buckets for
+    each example; the directions are common to all blocks.
+  Cost: products of N B D, B V D and B X m D. Memory: [N, B], one chunk of the scores of
+    classes, the rows [B, m, D], and [X, m] for one bucket at a time. The head then
     reads m rows for each example, where the paper's loss reads m for each bucket.
   """
 
@@ -80,7 +82,7 @@ class SCE(Buckets):
     N, D = h_ND.shape
     if not self.mix:
       return jax.random.normal(key, (num, D))
-    # A key for each example, so that padding changes nothing.
+    # One key for each example, so that padding changes nothing.
     keys_N = jax.vmap(lambda n: jax.random.fold_in(key, n))(jnp.arange(N))
     g_NB = jax.vmap(lambda key: jax.random.normal(key, (num,)))(keys_N)
     return jnp.matmul(jnp.where(live_N[:, None], g_NB, 0).T, h_ND)

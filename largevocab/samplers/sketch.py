@@ -1,12 +1,12 @@
 """Low-rank sketch of logits <w, h>: principal components of W, whitened by h.
 
-Of all products of rank R, <P^T h, Q^T w> with P = H^-1/2 U, Q = H^1/2 U is closest to
-<w, h> in mean square, where H is the second moment of activations and U are the first R
-eigenvectors of H^1/2 W H^1/2, W being the second moment of the class rows.
+Among all products of rank R, the one closest to <w, h> in mean square is <P^T h, Q^T w>
+with P = H^-1/2 U and Q = H^1/2 U. H is the second moment of activations, W the second
+moment of the class rows, and U are the first R eigenvectors of H^1/2 W H^1/2.
 
 A sampler does not see the activations of many steps, but it sees the changes of rows,
-which are sums of activations. So the second moment of changes replaces H. Here R is the
-rank of the sketch.
+which are sums of activations. The second moment of changes therefore replaces H. Here R
+is the rank of the sketch.
 """
 
 from typing import NamedTuple
@@ -14,8 +14,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-DECAY = 0.99  # of the second moment of changes, per update
-OBSERVED = 1024  # most changed rows read per update
+DECAY = 0.99  # decay of the second moment of changes, per update
+OBSERVED = 1024  # maximum number of changed rows read per update
 FLOOR = 1e-3  # added to H, relative to its mean eigenvalue
 
 

@@ -19,9 +19,9 @@ from largevocab.samplers.base import Draw, NoUpkeep, Size, own_ids
 class Softmax(NoUpkeep):
   """q(c | h) = softmax(h @ w)_c, m independent draws per example.
 
-  The reference for other samplers: with it a sampled softmax of dtype 'float32' has the
-  loss of the full softmax in every draw, and its gradient in expectation, at any m. It
-  keeps no statistics, so it is never stale.
+  This is the reference for other samplers. With it, a sampled softmax of dtype
+  'float32' has the loss of the full softmax in every draw, and its gradient in
+  expectation, at any m. It keeps no statistics, so it is never stale.
 
   Attributes:
     absolute: q(c | h) = softmax(|h @ w|)_c, for models that take |h @ w| as logits.
@@ -62,7 +62,7 @@ class Softmax(NoUpkeep):
 
   def _weights(self, w_VD: jax.Array, h_ND: jax.Array) -> jax.Array:
     check_shapes(w_VD=w_VD, h_ND=h_ND)
-    # float32 on every device, as the logits of a head of dtype 'float32'.
+    # float32 on every device, like the logits of a head of dtype 'float32'.
     logits_NV = jax.lax.stop_gradient(logits(h_ND, w_VD, jnp.float32))
     score_NV = score_of(self.absolute)(logits_NV)
     return jnp.exp(score_NV - score_NV.max(axis=-1, keepdims=True))

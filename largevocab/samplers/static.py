@@ -26,8 +26,10 @@ Smoothing = Annotated[float, Between(0, 10**9)]
 
 
 def check_counts(counts: Counts, w_VD: jax.Array) -> np.ndarray:
-  """The counts i64[V] of a table's classes, checked to be not all zero: of a block of
-  classes, which may have none that was seen, those of all blocks.
+  """The counts i64[V] of a table's classes, checked to be not all zero.
+
+  For a block of classes, the check is on the counts of all blocks, since the block may
+  have no class that was seen.
 
   Raises:
     UserError: all counts are zero, or the table has another number of classes.
@@ -36,7 +38,7 @@ def check_counts(counts: Counts, w_VD: jax.Array) -> np.ndarray:
   unigram_V = counts.unigram_V
   if len(unigram_V) != w_VD.shape[0]:
     raise UserError(
-      f"counts of {len(unigram_V)} classes for a table of shape {w_VD.shape}: give one "
+      f"counts of {len(unigram_V)} classes for a table of shape {w_VD.shape}: pass one "
       "count for each row"
     )
   every_V = whole_counts(counts).unigram_V
@@ -61,10 +63,10 @@ def count_weights(count_V: np.ndarray, power: float, smoothing: float) -> np.nda
   if not smooth_V.any():
     raise UserError(
       f"none of the {len(count_V)} classes of a block was counted: set "
-      "head.sampler.smoothing above 0, or mesh.blocks to fewer"
+      "head.sampler.smoothing above 0, or lower mesh.blocks"
     )
   weight_V = (smooth_V / smooth_V.max()) ** power
-  # 0 ** 0 must not give weight to a class, nor underflow take it from one.
+  # 0 ** 0 must not give a class weight, and underflow must not take weight from one.
   return np.where(smooth_V > 0, np.maximum(weight_V, 1e-100), 0.0)
 
 
@@ -93,7 +95,7 @@ class StaticLaw(abc.ABC):
   Cost: `init` O(V) on the host, 8 bytes of state a class; a draw O(log V).
   """
 
-  # As of `NoUpkeep`, so that a subclass has one base.
+  # The value of `NoUpkeep`, taken over so that a subclass has one base.
   keeps_up: ClassVar[bool] = NoUpkeep.keeps_up
   update, refresh = NoUpkeep.update, NoUpkeep.refresh
 
@@ -160,7 +162,8 @@ class LogUniform(StaticLaw):
 
   Source: TensorFlow's log_uniform_candidate_sampler. Deviations: the rank is by
     decreasing count (ties by id), where TensorFlow takes the id as the rank; draws are
-    independent, as there with unique=False, which is not the default of its losses.
+    independent, as in TensorFlow with unique=False, which is not the default of its
+    losses.
   """
 
   def weights(self, counts: Counts, w_VD: jax.Array) -> np.ndarray:
@@ -178,8 +181,8 @@ class Unigram(StaticLaw):
 
   Attributes:
     power: 1 for the unigram distribution, 0.75 for that of word2vec.
-    smoothing: added to every count. With the default of 1 classes without counts can be
-      drawn; with 0 they never are, and get no negative gradient from a sampled loss.
+    smoothing: added to every count. With the default of 1, classes without counts can
+      be drawn. With 0 they never are, and get no negative gradient from a sampled loss.
 
   Source: Mnih and Teh 2012 (power 1); Mikolov et al. 2013, section 2.2 (power 0.75).
     Deviation: `smoothing`, which is 0 there.

@@ -17,17 +17,18 @@ from largevocab.samplers.base import Draw, NoUpkeep, Size, log_certain_at, own_i
 class TopK(NoUpkeep):
   """The m classes of the largest logits of each example, deterministically.
 
-  They are not a random sample: all other classes are left out, so a loss that treats
-  them as one is biased, its log-partition function too small. Classes outside the top m
-  get no negative gradient. A baseline, and the exact version of what LSH approximates.
+  They are not a random sample: all other classes are left out. A loss that treats them
+  as a sample is therefore biased, and its log-partition function is too small. Classes
+  outside the top m get no negative gradient. This is a baseline, and the exact version
+  of what LSH approximates.
 
   Attributes:
-    absolute: by |o|, for models that take |o| as logits. A head with another setting is
-      refused.
+    absolute: choose by |o|, for models that take |o| as logits. A head with another
+      setting is refused.
 
   Source: Daghaghi et al. 2021, section 3.2, TopK Softmax.
-  Cost: a product of N V D a draw, as expensive as the exact loss, besides the selection
-    of the largest; `ops/softmax/top_k.py`.
+  Cost: a product of N V D a draw, as expensive as the exact loss, and the selection of
+    the largest; see `ops/softmax/top_k.py`.
   """
 
   is_choice: ClassVar[bool] = True

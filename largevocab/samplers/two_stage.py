@@ -1,8 +1,8 @@
 """Two-stage sampling: a block of classes, then a class in it: q(c) = q(b) q(c | b).
 
-The product of the two stages is known exactly. So the statistics of the blocks may be
-stale while classes within a block are drawn by current rows: the reported probability
-is still that of the draw.
+The product of the two stages is known exactly. The statistics of the blocks may
+therefore be stale while classes within a block are drawn by current rows: the reported
+probability is still that of the draw.
 
 Here E is the number of classes in a block, K the number of blocks drawn per example, F
 the number of sums kept per block, and P = K E.
@@ -40,12 +40,12 @@ class TwoStage(abc.ABC):
   Attributes:
     absolute: follow a model whose logits are |o| rather than o. A head with another
       setting is refused.
-    leaf_size: E, most classes in a block; 0: chosen by predicted time.
-    whole_leaves: a draw is a block with all its classes: m / E blocks, without a second
+    leaf_size: E, the maximum number of classes in a block; 0: chosen by predicted time.
+    whole_leaves: draw blocks with all their classes: m / E blocks, without a second
       stage (Blanc & Rendle 2018, section 3.2.2, multiple partial samples). The draws
       are dependent, but E classes cost as much as one.
-    rates: device whose times determine the layout: 'cpu' or 'accelerator'. A field, and
-      not the current device, since a checkpoint must fit on any device.
+    rates: device whose times determine the layout: 'cpu' or 'accelerator'. It is a
+      setting, and not the current device, since a checkpoint must fit on any device.
 
   Cost: a single block holds the logits of all classes, [N, V].
   """
@@ -158,7 +158,7 @@ class TwoStage(abc.ABC):
       _, weight_N1V = self._leaves(stats, w_VD, h_ND, jnp.zeros((N, 1), jnp.int32))
       log_q_NM = inverse_cdf.log_law(weight_N1V[:, 0], ids_NM)
       return jnp.where(is_class_NM, log_q_NM + math.log(m), -jnp.inf)
-    # The blocks of the ids, or each block once where there are more ids than blocks.
+    # The blocks of the ids, or each block once if there are more ids than blocks.
     if ids_NM.shape[1] > blocks:
       block_NK, leaf_NM = jnp.broadcast_to(jnp.arange(blocks), (N, blocks)), block_NM
     else:
@@ -178,9 +178,11 @@ class TwoStage(abc.ABC):
     first: jax.Array,
     num: int,
   ) -> jax.Array:
-    """`log_expected` of the classes from `first` to `first + num - 1`, f32[N, num]: the
-    rows of their blocks are read once, for all examples. A subclass with another
-    `log_expected` needs its own."""
+    """`log_expected` of the classes from `first` to `first + num - 1`, f32[N, num].
+
+    The rows of their blocks are read once, for all examples. A subclass with another
+    `log_expected` needs its own method.
+    """
     N, V, blocks = len(h_ND), len(w_VD), self.num_blocks(stats)
     size = -(-V // blocks)
     ids_M = first + jnp.arange(num, dtype=jnp.int32)
@@ -201,8 +203,10 @@ class TwoStage(abc.ABC):
     return jnp.where(is_class_1M, log_q_NM + math.log(stats.size.m), -jnp.inf)
 
   def _leaves(self, stats, w_VD, h_ND, block_NK) -> tuple[jax.Array, jax.Array]:
-    """Ids and weights of the classes of blocks, [N, K, E]; for a single block the ids
-    are [1, 1, V]."""
+    """Ids and weights of the classes of blocks, [N, K, E].
+
+    For a single block the ids are [1, 1, V].
+    """
     blocks, V = self.num_blocks(stats), len(w_VD)
     if blocks == 1:  # one product for all examples, and the same ids
       block_NK = jnp.zeros((1, 1), jnp.int32)
@@ -220,7 +224,7 @@ def _at(
 
   Args:
     leaves: ids and weights, [N, K, E].
-    leaf_NM: which of the K blocks have the classes.
+    leaf_NM: which of the K blocks has each class.
     ids_NM: the classes.
   """
   ids_NKE, weight_NKE = leaves

@@ -1,13 +1,14 @@
-"""Goes on from a trained recommender with new data: new items, users, interactions.
+"""Continues from a trained recommender with new items, users and interactions.
 
   python -m largevocab.tools.add_classes --workdir=runs/monday --into=runs/tuesday \\
     --config.data.path=tuesday.tsv
   python -m largevocab.main --mode=predict --workdir=runs/tuesday
 
-Items of both keep their rows, as inputs and as classes, with the optimiser's state;
-new ones start at random, and those that are gone are left out. The network is as it
-was. The new workdir has a state of step 0. It answers queries, and `largevocab.main
---config=... --workdir=INTO` with the same config trains it further.
+Items in both the old and the new data keep their rows, as inputs and as classes, and
+the optimiser's state. New items start at random, and items that are gone are left out.
+The network is unchanged. The new workdir has a state of step 0. This state answers
+queries, and `largevocab.main --config=... --workdir=INTO` with the same config trains
+it further.
 """
 
 import pathlib
@@ -36,7 +37,7 @@ from largevocab.training.workdir import claim_workdir, workdir_path
 
 
 class _Former(NamedTuple):
-  """What a state depends on of the data that it was trained with."""
+  """The properties of its training data on which a state depends."""
 
   counts: Counts
   num_inputs: int
@@ -44,7 +45,7 @@ class _Former(NamedTuple):
 
 
 def carried(exp: Experiment, data: ItemSequences | NextItem, old: State, was) -> State:
-  """The initial state for some data, with what former items have learned."""
+  """The initial state for new data, with the learned rows of former items."""
   fresh = init_state(exp, data)
   key = jax.random.fold_in(fresh.key, len(was))
   head = carry_classes(exp.head, old.head, data.counts, exp.model.width, was, key)
@@ -58,7 +59,8 @@ def add_classes(workdir: str, into: str, overrides: list[str], which: str) -> st
   """Writes the workdir `into`; returns a line about it.
 
   Raises:
-    UserError: the data are no items, the head has no single table, or `into` is in use.
+    UserError: the data are not items, the head has no single table, or `into` is in
+      use.
   """
   settings = config.of_workdir(workdir)
   former = Classes.load(classes_path(workdir))
@@ -67,7 +69,7 @@ def add_classes(workdir: str, into: str, overrides: list[str], which: str) -> st
   exp = config.build(settings)
   data = exp.data.load()
   if not isinstance(data, ItemSequences | NextItem):
-    raise UserError(f"{workdir} was not trained on items of users: train anew")
+    raise UserError(f"{workdir} was not trained on items of users: train a new run")
   trained_on: Any = _Former(Counts(former.counts_V), len(former))
   shapes = shapes_of(init_state(as_saved(exp, workdir), trained_on))
   with Checkpoints(str(pathlib.Path(workdir, "checkpoints"))) as saved:
@@ -84,15 +86,12 @@ def add_classes(workdir: str, into: str, overrides: list[str], which: str) -> st
     with Checkpoints(str(directory)) as saved:
       saved.save(0, state, {"seconds": 0.0})
   num = int(np.sum(was >= 0))
-  return (
-    f"{into}: {num} items as they were, {len(was) - num} new, "
-    f"{len(former) - num} left out"
-  )
+  return f"{into}: {num} items kept, {len(was) - num} new, {len(former) - num} left out"
 
 
 def main(argv: list[str] | None = None) -> int:
   parser = entry.Parser(__doc__)
-  parser.add_argument("--workdir", required=True, help="of the trained run")
+  parser.add_argument("--workdir", required=True, help="workdir of the trained run")
   parser.add_argument("--into", required=True, help="the new workdir")
   parser.add_argument("--checkpoint", default="latest", choices=["latest", "best"])
   args, overrides = parser.parse_known_args(argv)

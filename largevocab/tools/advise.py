@@ -1,12 +1,12 @@
-"""Measures heads for your classes on this device, and names one within your budget.
+"""Measures heads for your classes on this device, and suggests one for your budget.
 
   python scripts/advise.py --counts=counts.npy --dim=512 --batch=2560
   python scripts/advise.py --workdir=runs/ptb --num_samples 256 1024 --budget_ms=5
   python scripts/advise.py --workdir=runs/ptb --heads full sampled/pps adaptive
 
 Runs training steps (loss, gradients, update) with your number of classes, width and
-batch size, for every head, and for `sampled` with every sampler, or for those in
---heads (any heads that configs accept). Prints for each
+batch size. It does this for every head, and for `sampled` with every sampler, or for
+the heads in --heads (any heads that configs accept). Prints for each head
 
   ms      time of a step of the output layer, the minimum of many
   mib     parameters, statistics, and temporary memory of the step as compiled
@@ -14,28 +14,30 @@ batch size, for every head, and for `sampled` with every sampler, or for those i
           sampled softmax estimates it from the head's negatives. 0 for the exact
           softmax. Only with --workdir
 
-Heads on the Pareto front of time and relvar are marked; heads without relvar are
-compared in time and memory, with heads of their kind. Kinds: `softmax`, exact;
-`sample`, an estimate of it; `other`, another model or loss, whose quality only training
-shows. At the end, prints flags for largevocab.main with the head of smallest relvar
-within --budget_ms and --budget_mib. With --workdir, --budget_ms is by default twice the
-time of the fastest head with a relvar. Without it no sample is judged, and only the
-exact softmax can be named.
+Heads on the Pareto front of time and relvar are marked. Heads without relvar are
+compared in time and memory with heads of the same kind. The kinds are `softmax`, which
+is exact; `sample`, an estimate of it; and `other`, another model or loss, whose quality
+only training shows. At the end, prints flags for largevocab.main with the head of
+smallest relvar within --budget_ms and --budget_mib. With --workdir, --budget_ms is by
+default twice the time of the fastest head with a relvar. Without --workdir, samples are
+not judged, and only the exact softmax can be suggested.
 
-relvar is a mean over 32 draws at 32 examples of the batch, with an error of about 10 %,
-and more where few examples dominate. So it cannot tell heads apart that are closer.
+relvar is a mean over 32 draws at 32 examples of the batch. Its error is about 10 %, or
+more if few examples dominate. It cannot tell apart heads that are closer than that.
 
-relvar tells the noise of a step and, while it is small, about twice the bias of its
-loss, for the model that you give, and not where training ends. Which methods were
-trained to the end, on which data and with how many seeds: docs/README.md, Choose.
+relvar is the noise of a step and, while it is small, about twice the bias of the loss.
+It holds for the model that you give, and does not tell where training ends.
+docs/README.md, Choose, lists which methods were trained to the end, on which data and
+with how many seeds.
 
 --workdir uses counts, class rows, optimiser, and activations and labels of held-out
-data of that run; its head must have one row per class. --counts draws labels in
+data of that run, whose head must have one row per class. --counts draws labels in
 proportion to their counts, and random activations. Heads that do not support these data
 are reported and left out. Samplers that take the classes of batches (in_batch, cbns)
-have as many draws as these have labels, and have seen some batches of labels drawn in
-proportion to counts when relvar is measured. Their draws, and those of top_k, sce and
-rece, do not vary: relvar is the mean square of the relative error of one.
+have as many draws as the batches have labels. When relvar is measured, they have seen
+some batches of labels drawn in proportion to counts. The draws of these samplers, and
+of top_k, sce and rece, do not vary: relvar is then the mean square of the relative
+error of one draw.
 """
 
 import dataclasses
@@ -65,8 +67,8 @@ from largevocab.tools.sweeps.records import Record
 from largevocab.tools.tables import markdown as tables
 
 KEY = jax.random.key(0)
-TRAINED = "where training ends is another question: docs/README.md, Choose, has rows"
-_BATCHES = 32  # that a sampler which counts them has seen
+TRAINED = "for the results of training, see docs/README.md, Choose"
+_BATCHES = 32  # number of batches that a sampler which counts them has seen
 
 
 class Problem(NamedTuple):
@@ -75,8 +77,8 @@ class Problem(NamedTuple):
   Attributes:
     counts: class counts.
     h_ND: f32[N, D], activations.
-    y: their true classes.
-    optimizer: of the class rows.
+    y: the true classes of the activations.
+    optimizer: the optimiser of the class rows.
     w_VD: class rows of a trained model, or None.
     like: the head of the trained model, or None.
   """
@@ -90,13 +92,13 @@ class Problem(NamedTuple):
 
 
 def of_counts(path: str, dim: int, batch: int) -> Problem:
-  """Labels drawn in proportion to counts in a file, and random activations."""
+  """A problem with labels drawn in proportion to a file's counts, and random h."""
   counts = counts_in(path)
   return Problem(counts, *random_batch(counts, dim, batch), Adagrad())
 
 
 def of_run(workdir: str, batch: int) -> Problem:
-  """Held-out data and class rows of a run."""
+  """A problem with the held-out data and the class rows of a run."""
   model = trained(workdir, "latest", ", or give --counts")
   exp = model.exp
   x_ND, y = model.positions(batch or exp.train.batch_size * exp.train.unroll)
@@ -136,7 +138,7 @@ def heads(
 
 
 def num_labels(y: Targets) -> int:
-  """Labels of a batch, at least 1.
+  """Number of labels in a batch, at least 1.
 
   >>> num_labels(single_targets([3, 3], [1.0, 0.0]))
   1
@@ -157,7 +159,7 @@ def kind_of(head: Any) -> str:
 
 
 def measured(head: Any, problem: Problem) -> Record:
-  """Kind, time, memory and, for a trained model, relvar of a head."""
+  """Measures a head: kind, time, memory and, for a trained model, relvar."""
   counts, h_ND, y, _, w_VD, like = problem
   state = head.init(KEY, counts, h_ND.shape[1])
   row: Record = {"kind": kind_of(head)}
@@ -236,12 +238,13 @@ def unbeaten(rows: list[Record]) -> list[Record]:
 def choice(rows: list[Record], budget_ms: float, budget_mib: float) -> Record | None:
   """The row within the budgets with the smallest relvar, then the shortest time.
 
-  Without a trained model, samples have no relvar: it is the exact softmax or None.
+  Without a trained model, samples have no relvar, so that the result is the exact
+  softmax or None.
 
   Args:
     rows: results of `measured`.
-    budget_ms: most milliseconds of a step; 0: no limit.
-    budget_mib: most memory of a step; 0: no limit.
+    budget_ms: maximum milliseconds of a step; 0: no limit.
+    budget_mib: maximum memory of a step; 0: no limit.
 
   >>> rows = [{"kind": "softmax", "ms": 9.0, "mib": 1.0, "relvar": 0.0},
   ...         {"kind": "sample", "ms": 2.0, "mib": 1.0, "relvar": 0.1}]
@@ -269,18 +272,18 @@ def default_budget_ms(rows: list[Record]) -> float:
 
 
 def advice(best: Record | None, budgets: str, is_trained: bool) -> str:
-  """What is named at the end, why, and where trained models are compared.
+  """The advice at the end: a head, the reason, and where trained models are compared.
 
   >>> print(advice(None, "within 5 ms", True))
-  no head keeps within 5 ms: raise --budget_ms or --budget_mib
+  no head is within 5 ms: raise --budget_ms or --budget_mib
   """
   if best is None and not is_trained:
     return (
-      f"no exact softmax was measured {budgets}, and samples are not judged by counts: "
+      f"no exact softmax is {budgets}, and samples cannot be judged by counts: "
       "add `full` to --heads, raise the budget, or judge samples with --workdir"
     )
   if best is None:
-    return f"no head keeps {budgets}: raise --budget_ms or --budget_mib"
+    return f"no head is {budgets}: raise --budget_ms or --budget_mib"
   least = "the smallest relvar" if is_trained else "the exact softmax"
   found = f"relvar {best['relvar']:.3g}, " if is_trained else ""
   figures = f"{found}{best['ms']:.3g} ms and {best['mib']:.3g} MiB a step"
@@ -310,7 +313,7 @@ def main(argv: list[str] | None = None) -> int:
   source.add_argument("--workdir", help="workdir of a run of largevocab.main")
   add = parser.add_argument
   add("--dim", type=int, help="width of activations, with --counts; default: 512")
-  add("--batch", type=int, default=0, help="examples; default: 2560, or as in the run")
+  add("--batch", type=int, default=0, help="batch size; default: 2560, or the run's")
   add("--num_samples", type=int, nargs="+", default=[1024], help="numbers of negatives")
   add("--heads", nargs="+", default=default_heads(), metavar="HEAD[/SAMPLER]")
   least = "limit per step; 0: none; default with --workdir: twice the fastest head"
@@ -322,10 +325,10 @@ def main(argv: list[str] | None = None) -> int:
   if args.batch:
     entry.check_counts(args, "batch")
   if args.workdir and args.dim is not None:
-    raise UserError("--dim is for --counts; with --workdir it is that of the run")
+    raise UserError("--dim is for --counts; with --workdir the run sets it")
   for key in ("budget_ms", "budget_mib"):
     if not 0 <= (getattr(args, key) or 0) < math.inf:
-      raise UserError(f"--{key}={getattr(args, key)}: must be finite, at least 0")
+      raise UserError(f"--{key}={getattr(args, key)}: must be finite and at least 0")
   if args.counts:
     problem = of_counts(args.counts, args.dim or 512, args.batch or 2560)
   else:
@@ -348,7 +351,7 @@ def main(argv: list[str] | None = None) -> int:
     rows.append(records.report_row(flags, row, about))
   print(file=sys.stderr)
   if not rows:
-    raise UserError("no head suits these data")
+    raise UserError("no head suits these data: name others in --heads")
   if args.output:
     records.replace(args.output, rows)
   print(table(rows))

@@ -5,9 +5,9 @@
 
 Fits the models of `largevocab.baselines` to the training data of the runs, evaluates
 them with the runs' metrics on the same held-out batches, and writes a record for each
-model and data set to results.jsonl beside the sweep file. Where the law of the data is
-known, so is the Bayes classifier. This takes seconds or minutes, since nothing is
-trained.
+model and data set to results.jsonl beside the sweep file. If the distribution of the
+data is known, the Bayes classifier is evaluated, too. All this takes seconds or
+minutes, since nothing is trained.
 """
 
 import json
@@ -28,13 +28,14 @@ from largevocab.tools.sweeps.sweep_run import Run, data_of
 
 
 def rows(runs: Sequence[Run], settings: Sequence[PathSetting]) -> list[Record]:
-  """Records of the baselines for each data set of the runs, and for each of its seeds,
-  which of synthetic data is the seed of all of them.
+  """Records of the baselines for each data set of the runs, and each of its seeds.
+
+  The seed of synthetic data determines all of these data.
 
   A record has `baseline`: true, the data settings that the runs override, and a name
   such as "unigram, counted", or "ptb: unigram, counted" if a run is named "ptb: full
-  softmax". The Bayes classifier's has `bound`: true besides. Metrics are those of the
-  first run on a data set.
+  softmax". The record of the Bayes classifier also has `bound`: true. Metrics are those
+  of the first run on a data set.
 
   Args:
     runs: runs of a sweep.
@@ -80,11 +81,11 @@ def _of_data(run: Run, settings: Sequence[PathSetting]) -> list[Record]:
 
 
 def check_same(path: pathlib.Path, found: Sequence[Record]) -> None:
-  """Checks that baselines that a file has already are the same, up to rounding.
+  """Checks that baselines which a file already has are the same, up to rounding.
 
   Raises:
-    UserError: one has another metric: the data are others than those of the rows, or
-      the model is another one.
+    UserError: a baseline has another metric, since the data differ from those of the
+      rows, or the model is a different one.
   """
   old = (
     {row["run"]: row for row in records.load(path, ["run"])} if path.exists() else {}
@@ -97,7 +98,7 @@ def check_same(path: pathlib.Path, found: Sequence[Record]) -> None:
         continue
       if all(map(records.is_number, pair)) and not math.isclose(*pair, rel_tol=1e-5):
         raise UserError(
-          f"{path}: {row['name']!r} has {key} = {was[key]:.6g}, on these data "
+          f"{path}: {row['name']!r} has {key} = {was[key]:.6g}, but on these data "
           f"{row[key]:.6g}; give the data of the other rows, or remove this row"
         )
 

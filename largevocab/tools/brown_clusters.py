@@ -1,4 +1,4 @@
-"""Computes Brown clusters of the words of a text, for the head `hierarchical`.
+"""Computes Brown clusters of a text's words, for the head `hierarchical`.
 
   python -m largevocab.tools.brown_clusters --config=configs/enwiki8.py \\
     --config.data.train=FILE --out=clusters.npy
@@ -6,7 +6,7 @@
     --config.data.train=FILE --config.head.clusters=clusters.npy --workdir=RUN
 
 Words with similar neighbours share a cluster (see largevocab/ops/tree/exchange.py). The
-text is the training data of the config. Writes i32[V], and prints the perplexity of a
+text is the training data of the config. Writes i32[V]. Prints the perplexity of a
 bigram model of clusters on this text, for these clusters and for clusters by count.
 """
 

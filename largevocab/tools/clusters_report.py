@@ -1,4 +1,4 @@
-"""Reports the fastest clusters for given data, predicted and measured.
+"""Reports the fastest clusters for given data, as predicted and as measured.
 
   python -m largevocab.tools.clusters_report --config=configs/europarl.py:adaptive \\
     --config.data.train=FILE
@@ -7,17 +7,18 @@
     --config.data.train=FILE --measure=10 --output=experiments/adaptive/clusters.jsonl
 
 Prints the best cutoffs for 2 to 5 clusters, and the best of all, by the cost model and
-within the limits of the head `adaptive`: that of the config, or the default one with
-the flags given here. With --output, also writes records, in milliseconds per step, of
+within the limits of the head `adaptive`. This head comes from the config, or is the
+default one with the flags given here. With --output, also writes records, in
+milliseconds per step, of
 
   - short-list sizes from 1 to V - 1, with one tail and without limits
   - 2 to 10 clusters, each with the best cutoffs
   - the full softmax
 
-and draws figures/short_list and figures/clusters beside the file, as figures 2 and 4 of
-Grave et al. 2017. --measure=N also times steps on this device: of N short-list sizes,
-of all numbers of clusters, and of the full softmax, on a batch of labels drawn in
-proportion to their counts, with random activations and SGD.
+and draws figures/short_list and figures/clusters beside the file, as in figures 2 and 4
+of Grave et al. 2017. --measure=N also times steps on this device: of N short-list
+sizes, of all numbers of clusters, and of the full softmax. Steps have a batch of labels
+drawn in proportion to their counts, random activations, and SGD.
 """
 
 import dataclasses
@@ -66,7 +67,7 @@ def step_ms(head: Any, counts: Counts, dim: int, num: int) -> float:
 
 
 def record(kind: str, plan: ClusterPlan) -> Record:
-  """Record of a plan, with its predicted time."""
+  """The record of a plan, with its predicted time."""
   clusters = plan.clusters
   return records.report_row(
     kind,
@@ -114,7 +115,7 @@ def report(head: Any, counts: Counts, dim: int, measure: int) -> list[Record]:
 
 
 def draw(rows: list[Record], kind: str, x: str):
-  """Plots milliseconds over `x`: predicted as a line, measured as points."""
+  """Plots milliseconds over `x`: predicted times as a line, measured ones as points."""
   canvas = drawing.new_figure(6, 4)
   ax = canvas.subplots()
   of_kind = lambda name, key: [r for r in rows if r["name"] == name and key in r]
@@ -155,9 +156,9 @@ def main(argv: list[str] | None = None) -> int:
   if args.measure and not args.output:
     raise UserError("--measure is for records: give --output=FILE.jsonl too")
   if args.counts and flags:
-    raise UserError(f"unexpected argument {flags[0]!r}; it would need --config")
+    raise UserError(f"unexpected argument {flags[0]!r}; it needs --config")
   if args.config and args.dim is not None:
-    raise UserError("--dim is for --counts; with --config it is that of the model")
+    raise UserError("--dim is for --counts; with --config the model sets it")
   if args.config:
     head, counts, dim = of_config(args.config, flags)
   else:

@@ -1,4 +1,4 @@
-"""Entry points of scripts: flags, exit status and error messages of one line."""
+"""Entry points of scripts: flags, exit status, and one-line error messages."""
 
 import argparse
 import pathlib
@@ -48,11 +48,13 @@ def run(name: str, main: Callable[[], int]) -> int:
 
 
 def check_output(path: pathlib.Path | None) -> None:
-  """Checks that records can go to the file of --output, if one is given, before they
-  are measured; makes its directory.
+  """Checks that records can go to the file of --output, if one is given.
+
+  This is checked before the records are measured. Makes the directory of the file.
 
   Raises:
-    UserError: it is a directory, or holds something else than records of runs.
+    UserError: the path is a directory, or the file holds something other than records
+      of runs.
   """
   if path is None:
     return
@@ -65,7 +67,7 @@ def check_file(path: pathlib.Path, flag: str, suffix: str) -> None:
   """Checks that a flag names a file that can be written, and makes its directory.
 
   Raises:
-    UserError: it is a directory; says what suffix a file has.
+    UserError: the path is a directory; the message names the suffix of a file.
   """
   if path.is_dir():
     raise UserError(f"{flag}={path} is a directory: name a {suffix} file")
@@ -76,7 +78,7 @@ def check_counts(args: argparse.Namespace, *names: str, least: int = 1) -> None:
   """Checks that integer flags, or lists of integers, are in range; ignores None.
 
   Raises:
-    UserError: a value is out of range; names the flag.
+    UserError: a value is out of range; the message names the flag.
 
   >>> check_counts(argparse.Namespace(jobs=2, dims=[3, 4]), "jobs", "dims")
   """

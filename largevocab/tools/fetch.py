@@ -4,10 +4,10 @@
   python -m largevocab.tools.fetch europarl:da data/europarl
 
 The table of addresses, licences and checksums is largevocab/data/sources.py. A download
-that was interrupted goes on where it stopped. Sizes and checksums are verified, and
-DIR/NAME.sha256 records those of all files, also where none is published. Data that is
-complete is verified and not fetched again. Files that only a person can get are named,
-and are verified and unpacked once they are in DIR.
+that was interrupted resumes where it stopped. Sizes and checksums are verified.
+DIR/NAME.sha256 records the checksums of all files, even if none is published. Data that
+is complete is verified and not fetched again. Files that only a person can get are
+named, and are verified and unpacked once they are in DIR.
 """
 
 import shlex
@@ -27,10 +27,10 @@ from largevocab.tools.fetching.splits import write_split
 
 
 def fetch(name: str, source: Source, directory: Path) -> None:
-  """Makes a directory hold a data set.
+  """Fetches a data set into a directory.
 
   Raises:
-    UserError: a file cannot be had, or is not the one that is expected.
+    UserError: a file cannot be obtained, or is not the expected one.
     OSError: the directory cannot be written.
   """
   directory.mkdir(parents=True, exist_ok=True)
@@ -57,18 +57,18 @@ def fetch(name: str, source: Source, directory: Path) -> None:
   write_record(record, found)
   if new:
     print(
-      f"no checksum of {', '.join(new)} is published: the one that came is recorded in "
-      f"{record}, and verified from now on"
+      f"no checksum of {', '.join(new)} is published: the checksum of the download is "
+      f"recorded in {record} and verified from now on"
     )
 
 
 def _is_complete(
   source: Source, directory: Path, recorded: Mapping[str, str], record: Path
 ) -> bool:
-  """Whether all recorded files are there; archives, once unpacked, need not be.
+  """Whether all recorded files are there; archives that were unpacked may be missing.
 
   Raises:
-    UserError: a file is not the one that was recorded.
+    UserError: a file differs from the one that was recorded.
   """
   if not all(file.name in recorded for file in source.files):
     return False
@@ -80,7 +80,7 @@ def _is_complete(
     if sha256(directory / name) != digest:
       raise UserError(
         f"{directory / name} has changed since {record} was written: delete both to "
-        "fetch it anew"
+        "fetch it again"
       )
   return True
 
@@ -97,19 +97,19 @@ def _check_alone(source: Source, directory: Path, record: Path) -> None:
 
 
 def _obtain(file: File, expected: str, source: Source, directory: Path) -> str:
-  """Downloads a file unless it is there; verifies it and returns its checksum."""
+  """Downloads a file unless it is there, verifies it, and returns its checksum."""
   path = directory / file.name
   if path.exists():
     digest = sha256(path)
     if fault := _fault(path, digest, file.size, expected):
       raise UserError(
-        f"{path} {fault}: delete it, and give the same command again to fetch it"
+        f"{path} {fault}: delete it, and run the same command again to fetch it"
       )
     return digest
   if not file.url:
     raise UserError(
       f"{file.name} cannot be fetched by a program: {source.by_hand}; put it into "
-      f"{directory} and give the same command again"
+      f"{directory} and run the same command again"
     )
   part = directory / f"{file.name}.part"
   download(file.url, part, file.size)
@@ -117,15 +117,15 @@ def _obtain(file: File, expected: str, source: Source, directory: Path) -> str:
   if fault := _fault(part, digest, file.size, expected):
     part.unlink()
     raise UserError(
-      f"{file.url} {fault}: what came is deleted; give the same command again, and if "
-      f"that ends here too, get the file elsewhere and put it into {directory}"
+      f"{file.url} {fault}: the download is deleted; run the same command again; if "
+      f"that fails too, get the file elsewhere and put it into {directory}"
     )
   move(part, path)
   return digest
 
 
 def _fault(path: Path, digest: str, size: int, expected: str) -> str:
-  """What is wrong with a file of this checksum; empty: nothing."""
+  """What is wrong with a file of this checksum; empty if nothing is wrong."""
   has = path.stat().st_size
   if not has:
     return "is empty"
@@ -142,14 +142,14 @@ def main(
   parser = entry.Parser(__doc__)
   add = parser.add_argument
   add("name", metavar="NAME", help=f"one of {', '.join(sources)}")
-  add("directory", metavar="DIR", help="where the files go; made if it is not there")
+  add("directory", metavar="DIR", help="directory of the files; made if missing")
   args = parser.parse_args(argv)
   if args.name not in sources:
     raise UserError(
       f"there is no data set {args.name!r} to fetch: name one of {', '.join(sources)}"
     )
   if not args.directory:
-    raise UserError("DIR is empty: name the directory where the files go")
+    raise UserError("DIR is empty: name the directory for the files")
   source, directory = sources[args.name], user_path(args.directory, "DIR")
   try:
     fetch(args.name, source, directory)

@@ -3,13 +3,14 @@
   python -m largevocab.tools.fit_cost_model --out=mine.json
   python -m largevocab.tools.fit_cost_model --out=b.json --dtype=bfloat16 --points=200
 
-Times the step of a head on k classes with rows of width d and B examples (exact loss,
+Times the step of a head on k classes, with rows of width d and B examples (exact loss,
 gradients, SGD update of all rows), for sizes spread over all orders of magnitude. Fits
 the formulas of `largevocab.ops.adaptive.cost_model` to the logarithms of the times, and
 prints both. Use the file with `--config.head.cost_model=mine.json`.
 
 A time is the minimum over repetitions, since other programs can only increase it.
-Measure on the cores used for training, on an idle machine; 5 minutes on a CPU.
+Measure on an idle machine, on the cores used for training. This takes 5 minutes on a
+CPU.
 """
 
 import datetime
@@ -36,16 +37,16 @@ from largevocab.tools.reports.measure import Stepper, least_time
 from largevocab.tools.tables import markdown as tables
 
 DTYPES = ("float32", "bfloat16")
-LEAST = 8  # least number of classes and examples, and least width
+LEAST = 8  # minimum number of classes and examples, and minimum width
 MOST_CLASSES, MOST_EXAMPLES, MOST_WIDTH = 500_000, 4096, 1024
 ALIGN = 8
 MOST_POINTS = 10_000
-STARTS = 12  # starting points of a fit
-LEAST_POINTS = 4  # of products: their formula has 3 constants
+STARTS = 12  # number of starting points of a fit
+LEAST_POINTS = 4  # minimum number of products, since their formula has 3 constants
 
 
 class ProductSize(NamedTuple):
-  """k classes, B examples, width d."""
+  """The size of a product: k classes, B examples, width d."""
 
   k: int
   B: int
@@ -53,7 +54,7 @@ class ProductSize(NamedTuple):
 
 
 def limits(backend: str) -> tuple[float, float]:
-  """Most of products k B d, which take a second or two, and of tables k d."""
+  """Limits on products k B d, which take a second or two, and on tables k d."""
   return (8e9, 4e7) if backend == "cpu" else (5e12, 4e8)
 
 
@@ -67,7 +68,7 @@ def fits(size: ProductSize, backend: str) -> bool:
 
 
 def step_sizes(num: int, backend: str) -> list[ProductSize]:
-  """Sizes evenly spread in log k, log B and log d, without those that are too large."""
+  """Sizes evenly spread in log k, log B and log d, except those that are too large."""
   at_most = np.log2([MOST_CLASSES, MOST_EXAMPLES, MOST_WIDTH])
   points = qmc.scale(qmc.Halton(3, seed=0).random(20 * num), 3, at_most)
   sizes: list[ProductSize] = []
@@ -151,7 +152,7 @@ def fit_product(sizes: list[ProductSize], t_P: np.ndarray) -> ProductTime:
 
 
 def fit_step(sizes: list[ProductSize], t_P: np.ndarray) -> StepTime:
-  """Fits the time of a training step, of sizes of any widths."""
+  """Fits the time of a training step, for sizes of any widths."""
   kBd_P = np.array(sizes, np.float64)
   least = (t_P / kBd_P.prod(axis=1)).min()
   starts = {
@@ -226,15 +227,15 @@ def main(argv: list[str] | None = None) -> int:
   add("--dim", type=int, default=512, help="width of the products")
   args = parser.parse_args(argv)
   if args.points < 20:
-    raise UserError(f"--points={args.points}: there are 6 constants; take 20 at least")
+    raise UserError(f"--points={args.points}: must be at least 20, to fit 6 constants")
   if args.points > MOST_POINTS:
-    raise UserError(f"--points={args.points}: take {MOST_POINTS:,} at most")
+    raise UserError(f"--points={args.points}: must be at most {MOST_POINTS:,}")
   entry.check_counts(args, "dim")
   backend = jax.default_backend()
   month = datetime.date.today().isoformat()[:7]
   out = args.out or pathlib.Path(f"{backend}-{args.dtype}-{month}.json")
   if not out.parent.is_dir():
-    raise UserError(f"--out={out}: there is no such directory; make it first")
+    raise UserError(f"--out={out}: there is no such directory; create it first")
   if out.is_dir():
     raise UserError(f"--out={out} is a directory: name a .json file")
   products = product_sizes(args.points // 2, args.dim, backend)

@@ -1,22 +1,22 @@
-"""Reports the noise of sampled gradients of a trained model, beside that of batches.
+"""Reports the noise of sampled gradients of a trained model, next to that of batches.
 
   python -m largevocab.tools.gradient_report --workdir=runs/ptb --output=found.jsonl \\
     unigram:num_samples=20:per_example=true pps:num_samples=512 \\
     importance/unigram:num_samples=20:per_example=true
 
 Each argument is a sampler, or a loss and a sampler, with fields of the sampler or of
-the head. G is the gradient of the mean loss of a batch by the exact softmax, G~ that by
-the head with one draw: with respect to the class rows, and to the parameters of the
-network. Squares are summed over components:
+the head. G is the gradient of a batch's mean loss under the exact softmax, and G~ is
+the gradient under the head with one draw. Both are with respect to the class rows, and
+to the parameters of the network. Squares are summed over components:
 
-  noise  Var(G~) over draws, mean over batches, relative to Var(G) over batches: at 1 a
-         step has twice the variance of an exact one
+  noise  Var(G~) over draws, mean over batches, relative to Var(G) over batches: at 1, a
+         step has twice the variance of an exact step
   bias   |E G~ - G|^2 over draws, mean over batches, relative to the same Var(G)
-  sign   share of the components of G~ other than 0 that have the sign of G's
+  sign   share of the non-zero components of G~ that have the same sign as in G
 
-`noise_rows`, `bias_rows` and `sign_rows` are of the class rows, `noise_network` and the
-like of the network. Batches are those of evaluation on the validation data. Statistics
-are rebuilt from the class table, as after several refreshes.
+`noise_rows`, `bias_rows` and `sign_rows` are for the class rows; `noise_network` and
+the like are for the network. Batches are those of evaluation on the validation data.
+Statistics are rebuilt from the class table, as after several refreshes.
 """
 
 import argparse
@@ -54,11 +54,11 @@ KEY = jax.random.key(0)
 
 
 class Gradient(NamedTuple):
-  """Of the mean loss of a batch.
+  """The gradient of the mean loss of a batch.
 
   Attributes:
-    rows: f32[V, D], by the class rows.
-    network: f32[P], by all parameters of the network.
+    rows: f32[V, D], with respect to the class rows.
+    network: f32[P], with respect to all parameters of the network.
   """
 
   rows: jax.Array
@@ -74,8 +74,10 @@ class Exact(NamedTuple):
 
 
 class Given(NamedTuple):
-  """A trained model, batches, and the variance of the exact gradient over them, summed
-  over components."""
+  """A trained model, batches, and the variance of the exact gradient over batches.
+
+  The variance is summed over components.
+  """
 
   model: Trained
   batches: list[Exact]
@@ -83,7 +85,7 @@ class Given(NamedTuple):
 
 
 def gradients(model: Trained, head: Any, state: Any) -> Callable[..., Gradient]:
-  """A compiled function of a batch, the recurrent state before it, and a key."""
+  """Compiles the gradient of a batch, given the recurrent state before it and a key."""
   exp, now = model.exp, model.state
 
   @jax.jit
@@ -103,7 +105,7 @@ def gradients(model: Trained, head: Any, state: Any) -> Callable[..., Gradient]:
 
 
 def read(model: Trained, args: argparse.Namespace) -> Given:
-  """args.batches batches spread over the validation data, or all if there are fewer."""
+  """Reads args.batches batches spread over the validation data, or all if fewer."""
   exp, now, like = model.exp, model.state, model.head
   full = Full(bias=like.bias, absolute=like.absolute, dtype=like.dtype)
   exact = gradients(model, full, FullState(Table(model.w_VD, {}, jnp.int32(0))))
@@ -116,7 +118,7 @@ def read(model: Trained, args: argparse.Namespace) -> Given:
   batches = model.batches()
   if (num := min(args.batches, len(batches))) < 2:
     raise UserError(
-      f"{args.workdir} evaluates a single batch, of which there is no variance: choose "
+      f"{args.workdir} evaluates a single batch, which has no variance: choose "
       "a run with a smaller eval.batch_size"
     )
   wanted = set(np.linspace(0, len(batches) - 1, num).astype(int).tolist())
@@ -130,7 +132,7 @@ def read(model: Trained, args: argparse.Namespace) -> Given:
 
 
 def variance(arrays: list[jax.Array]) -> float:
-  """Summed over components, of arrays of one shape.
+  """The variance over arrays of the same shape, summed over components.
 
   >>> variance([jnp.array([1.0, 0.0]), jnp.array([3.0, 2.0])])
   4.0
@@ -144,7 +146,7 @@ def figures(head: Sampled, given: Given, draws: int) -> Record:
   """The measurements of one head; see the module docstring."""
   state = fresh_state(head, given.model.data.counts, given.model.w_VD)
   drawn = gradients(given.model, head, state)
-  parts = [part for part in PARTS if given.variance[part] > 0]  # has parameters
+  parts = [part for part in PARTS if given.variance[part] > 0]  # those with parameters
   found: dict[str, list[float]] = {}
   for number, (batch, carry, exact) in enumerate(given.batches):
     keys = jax.random.split(jax.random.fold_in(KEY, number), draws)
@@ -152,7 +154,7 @@ def figures(head: Sampled, given: Given, draws: int) -> Record:
     for part in parts:
       arrays, true = [getattr(each, part) for each in got], getattr(exact, part)
       noise, mean = variance(arrays), sum(arrays) / draws
-      # |mean - true|^2 also has the variance of a mean of few draws.
+      # |mean - true|^2 also contains the variance of a mean over few draws.
       bias = float(jnp.sum((mean - true) ** 2)) - noise / draws
       scale = given.variance[part]
       signs = [agreement(array, true) for array in arrays]
@@ -165,7 +167,7 @@ def figures(head: Sampled, given: Given, draws: int) -> Record:
 
 
 def agreement(got: jax.Array, true: jax.Array) -> float:
-  """Share of the components that are not 0 whose sign is the true one.
+  """Share of the non-zero components that have the true sign.
 
   >>> agreement(jnp.array([1.0, -2.0, 0.0, 3.0]), jnp.array([0.1, 2.0, -1.0, 1.0]))
   0.6666666865348816
@@ -176,7 +178,7 @@ def agreement(got: jax.Array, true: jax.Array) -> float:
 def main(argv: list[str] | None = None) -> int:
   numbers = {"batches": (32, "number of batches"), "draws": (8, DRAWS)}
   args = parse("gradient_report", __doc__, argv, LOSSES_TOO, **numbers)
-  entry.check_counts(args, *numbers, least=2)  # of one there is no variance
+  entry.check_counts(args, *numbers, least=2)  # one has no variance
   measured = lambda head, given: figures(head, given, args.draws)
   rows = report(args, sampled_head, read, measured, COLUMNS)
   write(args, rows, COLUMNS)

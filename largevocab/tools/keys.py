@@ -1,11 +1,11 @@
-"""Lists the keys of a config, with their values and what they mean.
+"""Lists the keys of a config, with their values and meanings.
 
   python -m largevocab.tools.keys --config=configs/text.py
   python -m largevocab.tools.keys --config=configs/ptb.py:sampled/pps head. lr
 
-With words, only the keys that have one of them in their names. Each can be set on the
-command line of `largevocab.main`, but for the names of parts, which are chosen after
-the colon of --config. The texts are those of the docstrings of the parts.
+With words, lists only the keys whose names contain one of them. All keys can be set on
+the command line of `largevocab.main`, except the names of parts, which are chosen after
+the colon of --config. The texts come from the docstrings of the parts.
 """
 
 import inspect
@@ -26,7 +26,7 @@ _ATTRIBUTES = re.compile(r"^Attributes[^:\n]*:\n((?:  .*\n?|\n)*)", re.MULTILINE
 
 
 class Key(NamedTuple):
-  """A key of a config: its path, its value, and what its part's docstring says."""
+  """A key of a config: its path, its value, and its meaning from a docstring."""
 
   path: str
   value: Any
@@ -34,7 +34,7 @@ class Key(NamedTuple):
 
 
 def attributes(cls: type) -> dict[str, str]:
-  """What a class and its bases say of their attributes.
+  """The texts of a class and its bases about their attributes.
 
   >>> from largevocab.samplers import PPS
   >>> [*attributes(PPS)]
@@ -90,7 +90,10 @@ def main(argv: list[str] | None = None) -> int:
     if not args.words or any(word in key.path for word in args.words)
   ]
   if not found:
-    raise UserError(f"no key of --config={args.config} has {listed(args.words)} in it")
+    raise UserError(
+      f"no key of --config={args.config} contains {listed(args.words)}: "
+      "give other words"
+    )
   for key in found:
     print(f"{key.path} = {key.value!r}")
     print(textwrap.indent(textwrap.fill(key.meaning, 84), "    "))

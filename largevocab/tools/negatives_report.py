@@ -6,14 +6,14 @@
     lsh_embedding:unigram_share=0:num_samples=256
 
 Each argument is a sampler, with fields of the sampler or of the head `sampled`. Draws
-negatives for examples spread over the validation data, as one batch. Reports for the
-distinct classes that are drawn for an example, without its true classes:
+negatives for examples spread over the validation data, as one batch. Reports these
+values for the distinct classes that are drawn for an example, without its true classes:
 
-  classes  their number
+  classes  number of these classes
   rank     their mean rank by score among all classes that are not true; 1 is the
            hardest negative
   mass     their share of the softmax over all classes that are not true
-  top10    share of the 10 hardest negatives that are among them
+  top10    share of the 10 hardest negatives that are among these classes
 
 These are means over examples and draws. Statistics of samplers are rebuilt from the
 class table.

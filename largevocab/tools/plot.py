@@ -4,8 +4,9 @@
 
 Reads results.jsonl beside the sweep file and writes figures/FILE.png and .svg there,
 one pair for each entry of the sweep's `figures()` (see `sweeps/sweepfile.py`). Runs
-without results are left out, so that an unfinished sweep can be plotted. So are seeds
-that diverged: the legend says "2 of 3 seeds", and methods without any other are named.
+without results are left out, so that an unfinished sweep can be plotted. Seeds that
+diverged are left out, too. The legend then says "2 of 3 seeds", and methods all of
+whose seeds diverged are named on standard error.
 """
 
 import math
@@ -57,12 +58,12 @@ LABELS = {
 }
 PANEL_INCHES = 3.2
 FRONT, OTHERS = "tab:blue", "0.45"
-# Places of a label beside its point: offset in typographic points, and alignment.
+# Places for a label beside its point: the offset in typographic points, and alignment.
 PLACES = [
   *((3, 3, "left", "bottom"), (-3, 3, "right", "bottom"), (3, -3, "left", "top")),
   *((-3, -3, "right", "top"), (5, 0, "left", "center"), (-5, 0, "right", "center")),
   *((0, 12, "center", "bottom"), (0, -12, "center", "top")),
-  # Further away than NEAR, so with a line to the point.
+  # Further away than NEAR, and therefore with a line to the point.
   *((14, 14, "left", "bottom"), (14, -14, "left", "top")),
   *((-14, 14, "right", "bottom"), (-14, -14, "right", "top")),
   *((0, 26, "center", "bottom"), (0, -26, "center", "top")),
@@ -72,7 +73,7 @@ PLACES = [
 NEAR = 12
 MAX_COLUMNS = 4
 MAX_TICKS = 10
-DISTINCT = 10  # colours of matplotlib's tab10
+DISTINCT = 10  # number of colours in matplotlib's tab10
 
 
 class Line(NamedTuple):
@@ -83,8 +84,8 @@ class Line(NamedTuple):
     points: (x, y), in order of x; a level ignores x.
     is_level: whether it is a horizontal line at one value of y.
     is_reference: whether it is drawn dashed.
-    band: (x, low, high), shaded around a curve, and bars of points.
-    notes: how many seeds its means are of, where it is not all.
+    band: (x, low, high), shown as shading around a curve or as bars at points.
+    notes: the number of seeds in its means, if not all seeds are included.
   """
 
   label: Any
@@ -125,8 +126,10 @@ def chosen(row: Record, where: dict[str, Any]) -> bool:
 def point(
   members: list[Record], figure: Figure
 ) -> tuple[list[tuple[float, float]], Band]:
-  """Mean of runs that differ only in the seed, with its bar; none if one has no x or
-  y, or it cannot be shown."""
+  """Mean of runs that differ only in the seed, with its bar.
+
+  Empty if a run has no x or y, or if the mean cannot be shown.
+  """
   pairs = [(value(row, figure.x), value(row, figure.y)) for row in members]
   if any(None in pair for pair in pairs):
     return [], ()
@@ -144,7 +147,7 @@ def check_number(row: Record, key: str, x: Any, figure: Figure) -> None:
   if not records.is_number(x):
     raise UserError(
       f"figure {figure.file}: run {row.get('run')!r}: {key} is {x!r:.80}, not a "
-      "number; choose others by `where`, or mend its line"
+      "number; choose others by `where`, or correct its line"
     )
 
 
@@ -184,8 +187,8 @@ def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
   if not panels:
     raise UserError(
       f"figure {figure.file}: no result has {figure.x}, {figure.y} and {figure.line}, "
-      f"finite and within the axes, where {figure.where or 'ever'}; run the sweep, or "
-      "mend figures()"
+      f"finite and within the axes, where {figure.where or '{}'}; run the sweep, or "
+      "correct figures()"
     )
   dashed = references(rows, figure)
   return {
@@ -201,7 +204,7 @@ def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
 
 
 def of_seeds(members: list[Record], every: list[Record]) -> tuple[str, ...]:
-  """How many of the runs of a method are shown, if it is not all.
+  """How many of the runs of a method are shown, if not all are.
 
   >>> of_seeds([{}], [{}, {}]), of_seeds([{}], [{}])
   (('1 of 2 seeds',), ())
@@ -211,7 +214,7 @@ def of_seeds(members: list[Record], every: list[Record]) -> tuple[str, ...]:
 
 
 def tell_lost(name: str, members: list[Record], figure: Figure) -> None:
-  """Names on standard error a method that is left out since it diverged."""
+  """Names a method on standard error if it is left out because it diverged."""
   if any(is_lost(row, figure) for row in members):
     print(
       f"figure {figure.file}: left out, diverged or not finite: {name}", file=sys.stderr
@@ -219,7 +222,7 @@ def tell_lost(name: str, members: list[Record], figure: Figure) -> None:
 
 
 def named(label: Any) -> Any:
-  """A hashable label: lists and dicts as strings.
+  """A hashable label, where lists and dicts become strings.
 
   >>> named([2000, 10000]), named(80)
   ('[2000, 10000]', 80)
@@ -235,8 +238,11 @@ def can_be_shown(point: tuple[float, float], figure: Figure) -> bool:
 
 
 def references(rows: list[Record], figure: Figure) -> list[Line]:
-  """Lines that are drawn in every panel: curves, or levels of y. References without
-  results, as of a sweep that has not ended, are named."""
+  """Lines that are drawn in every panel: curves, or levels of y.
+
+  References without results, as in a sweep that has not ended, are named on standard
+  error.
+  """
   methods = {value(row, "method") for row in rows}
   for name in figure.reference:
     if name not in methods:
@@ -289,7 +295,7 @@ def draw(rows: list[Record], figure: Figure):
   columns = min(len(panels), MAX_COLUMNS)
   rows_of_panels = -(-len(panels) // columns)
   size = PANEL_INCHES if len(panels) > 1 else 1.5 * PANEL_INCHES
-  wide = 1.4 if figure.front else 1.0  # labels need place
+  wide = 1.4 if figure.front else 1.0  # labels need space
   canvas = drawing.new_figure(
     wide * columns * size + 1.8, 0.8 * rows_of_panels * size + 0.3
   )
@@ -352,7 +358,7 @@ def titled(label: Any, lines: Iterable[Line]) -> str:
 def front(
   points: Iterable[tuple[float, float]], best: str = "least"
 ) -> list[tuple[float, float]]:
-  """The Pareto front: points with better y than all points of smaller x, by x.
+  """The Pareto front, by x: points with better y than all points of smaller x.
 
   >>> front([(3, 1), (1, 3), (2, 4), (2, 2)])
   [(1, 3), (2, 2), (3, 1)]
@@ -390,9 +396,11 @@ def draw_front(ax, lines: list[Line], figure: Figure) -> list[Any]:
 
 
 def spread(names: list[Any]) -> None:
-  """Moves each label to the first place within the panel where it covers no point and
-  no other label, nor does the line to its point; lines are crossed if need be. If there
-  is no such place, it takes the first."""
+  """Moves each label to the first free place within the panel.
+
+  At a free place, neither the label nor the line to its point covers a point or another
+  label. Lines may be crossed. If there is no free place, the label takes the first one.
+  """
   import numpy as np
   from matplotlib.text import Text
   from matplotlib.transforms import Bbox
@@ -455,7 +463,7 @@ def dress(ax, figure: Figure, lines: list[Line]) -> None:
 
 
 def plain_numbers(axis) -> None:
-  """Labels a logarithmic axis with 20 in place of 2 x 10^1."""
+  """Labels a logarithmic axis with 20 instead of 2 x 10^1."""
   from matplotlib.ticker import LogFormatter
 
   axis.set_major_formatter(LogFormatter())
@@ -466,7 +474,7 @@ def main(argv: list[str] | None = None) -> int:
   parser = entry.Parser(__doc__)
   parser.add_argument("sweep", type=pathlib.Path, help="experiments/NAME/sweep.py")
   parser.add_argument(
-    "--output", type=pathlib.Path, help="default: figures beside the sweep file"
+    "--output", type=pathlib.Path, help="default: figures/ beside the sweep file"
   )
   args = parser.parse_args(argv)
   sweep = sweepfile.load(args.sweep)

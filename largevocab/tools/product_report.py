@@ -4,9 +4,10 @@
     --output=experiments/product_time/results.jsonl
   python scripts/plot.py experiments/product_time/sweep.py
 
-Times h_BD @ w_kD.T over k for a few B, as figure 1 of Grave et al. 2017, fits equation
-7 of its section 4.1 to all times, c + rate max(k0 B0, k B), and prints both. --output
-writes the points as records, and replaces those of the same sizes, dtype and device.
+Times h_BD @ w_kD.T over k for a few B, as in figure 1 of Grave et al. 2017. Fits
+equation 7 of its section 4.1, c + rate max(k0 B0, k B), to all times, and prints both.
+--output writes the points as records, and replaces records of the same sizes, dtype and
+device.
 
 A time is the minimum over repetitions, since other programs can only increase it.
 """
@@ -33,13 +34,13 @@ from largevocab.tools.sweeps.records import Record, measured_here
 from largevocab.tools.tables import results_table
 
 CLASSES = [4**e for e in range(10)]
-EXAMPLES = [8, 64, 512, 2560]  # the last as in the paper: 128 streams of 20 words
+EXAMPLES = [8, 64, 512, 2560]  # the last is the paper's: 128 streams of 20 words
 
 
 def grid(
   classes: list[int], examples: list[int], dim: int, backend: str
 ) -> list[ProductSize]:
-  """All combinations, without those that are too slow or large for this backend."""
+  """All combinations, except those that are too slow or large for this backend."""
   sizes = (
     ProductSize(k, B, dim) for B in sorted(set(examples)) for k in sorted(set(classes))
   )
@@ -47,7 +48,7 @@ def grid(
 
 
 def report(sizes: list[ProductSize], dtype: str) -> list[Record]:
-  """A record for each size, with the measured time and that predicted by the fit."""
+  """A record for each size, with the time as measured and as predicted by the fit."""
   about = measured_here()
   t_P = measured(product_seconds, sizes, jnp.dtype(dtype))
   fitted = fit_product(sizes, t_P)
@@ -80,8 +81,8 @@ def main(argv: list[str] | None = None) -> int:
   sizes = grid(args.classes, args.examples, args.dim, jax.default_backend())
   if len(sizes) < LEAST_POINTS:
     raise UserError(
-      f"of --classes, --examples and --dim={args.dim} only {len(sizes)} sizes are "
-      f"small enough for this device; give {LEAST_POINTS} at least"
+      f"--classes, --examples and --dim={args.dim} give only {len(sizes)} sizes that "
+      f"are small enough for this device; give at least {LEAST_POINTS}"
     )
   rows = report(sizes, args.dtype)
   print(results_table.table(rows, ["k", "B", "d", "ms", "predicted_ms"]))

@@ -1,4 +1,4 @@
-"""Reports the error of partition functions that samplers estimate for a trained model.
+"""Reports the error of samplers' partition-function estimates for a trained model.
 
   python -m largevocab.tools.relvar_report --workdir=runs/ptb --output=results.jsonl \\
     unigram:num_samples=512 unigram:exact_frequent=256:num_samples=256 \\
@@ -9,12 +9,12 @@ each, the partition function is estimated --draws times, at positions spread ove
 validation data that form one batch. The estimate Z~ is compared with the exact Z:
 
   relvar      Var(Z~) / Z^2, around the true mean Z
-  log_z_bias  E log(Z~ / Z), nats: the bias of a sampled softmax loss
+  log_z_bias  E log(Z~ / Z), in nats: the bias of a sampled softmax loss
   classes     mean number of distinct classes in a draw, without the true ones: for the
-              whole batch if negatives are shared, else per example
+              whole batch if negatives are shared, or else per example
 
-These are means over positions, for relvar also medians. `/shuffled` renumbers the
-classes at random: numbered by count, they make systematic sampling stratified.
+These are means over positions, and for relvar also medians. `/shuffled` renumbers the
+classes at random, since numbering by count makes systematic sampling stratified.
 Statistics are rebuilt from the class table, as after several refreshes.
 """
 
@@ -56,14 +56,14 @@ def head_of(text: str, like: Full | Sampled) -> tuple[Sampled, bool]:
   name, colon, settings = text.partition(":")
   name, _, order = name.partition("/")
   if order not in ("", SHUFFLED):
-    raise UserError(f"{text}: after '/' stands {SHUFFLED!r} or nothing")
+    raise UserError(f"{text}: only {SHUFFLED!r} can follow '/'")
   return sampled_head(name + colon + settings, like), bool(order)
 
 
 def shuffled(
   counts: Counts, w_VD: jax.Array, positions: Positions
 ) -> tuple[Counts, jax.Array, Positions]:
-  """The same data with classes renumbered at random."""
+  """Renumbers the classes of the data at random."""
   new_V = np.random.default_rng(0).permutation(len(w_VD))  # class c becomes new_V[c]
   old_V = np.argsort(new_V)
   # Ids of padding stay as they are.

@@ -5,26 +5,27 @@
 
 Each run has its own working directory in --root, named after its config and overrides,
 with its output in log.txt. You can interrupt a sweep (Ctrl-C) and start it again at any
-time: a run with a result.json is skipped, any other resumes from its last checkpoint.
-If the config or the data of a run that has ended have changed since, nothing starts.
-Runs that another launcher started, even one that was killed, are waited for while they
-are running. A run that diverged counts as done, and has a row without metrics. Whenever
-a run ends, all results are written to results.jsonl beside the sweep file, and the
-layout of TensorBoard's HPARAMS page to --root. Rows that this removes, of runs that the
-sweep does not add any more, or replaces go to results.removed.jsonl; before a run of
-the sweep has a row, none is removed. At the end, count-based baselines of the same data
-are added.
+time: a run with a result.json is skipped, and any other run resumes from its last
+checkpoint. If the config or the data of a run that has ended have changed since,
+nothing starts. The launcher waits for running runs of other launchers, even of one that
+was killed. A run that diverged counts as done, and has a row without metrics.
 
-If the sweep file has a search, short trials choose the learning rates of each method
-first. They are kept in search.jsonl.
+Whenever a run ends, all results are written to results.jsonl beside the sweep file, and
+the layout of TensorBoard's HPARAMS page to --root. Rows that are replaced, or removed
+because the sweep no longer adds their runs, go to results.removed.jsonl. No row is
+removed before a run of the sweep has a row. At the end, count-based baselines of the
+same data are added.
+
+If the sweep file has a search, short trials first choose the learning rates of each
+method. The trials are kept in search.jsonl.
 
 A queue is a list of sweeps, executed in order, each with a directory in --root. With
---spare, its runs yield to other programs. Start it from a separate clone, so that all
-runs have the same revision and do not see changes in the checkout. The checkout's
-script writes the results so far to its own files with --collect.
+--spare, its runs yield to other programs. Start a queue from a separate clone, so that
+all runs have the same revision and do not see changes in the checkout. In the checkout,
+this script with --collect writes the results so far to the checkout's own files.
 
-Job arrays: --index=$ID executes one run only and does not write results.jsonl; a last
-call without --index, with the same --root, collects the results.
+For job arrays, --index=$ID executes only one run and does not write results.jsonl. A
+last call without --index, with the same --root, collects the results.
 """
 
 import argparse
@@ -93,7 +94,7 @@ class Scheduler:
     self._elsewhere: dict[str, Job] = {}
     self._status = StatusLine()
     self._jobs: list[Job] = []
-    self._done = 0  # of these, when they were listed
+    self._done = 0  # number of them that were done when they were listed
     self._looked = -LOOK_SECONDS
     self.failed: dict[str, str] = {}
 
@@ -110,7 +111,7 @@ class Scheduler:
       stop([process for _, process in filter(None, self._slots)])
 
   def _look(self) -> None:
-    """Updates the list of runs, which grows when the trials of a method have ended."""
+    """Updates the list of runs, which grows once the trials of a method have ended."""
     jobs: dict[str, Job] = {}
     for each in self._campaigns:
       with self._telling(each):
@@ -121,7 +122,7 @@ class Scheduler:
 
   @contextlib.contextmanager
   def _telling(self, campaign: Campaign) -> Iterator[None]:
-    """A sweep that cannot go on does not stop the others."""
+    """Reports errors of a sweep that cannot continue, without stopping the others."""
     try:
       yield
     except UserError as error:
@@ -137,7 +138,7 @@ class Scheduler:
         self._status.print(f"{each.path}: {ended} of {len(runs)} runs have ended")
 
   def count_baselines(self) -> None:
-    """Adds baselines to the results of all campaigns, where they are missing."""
+    """Adds missing baselines to the results of all campaigns."""
     for each in self._campaigns:
       with self._telling(each):
         each.count_baselines()
@@ -253,14 +254,14 @@ def campaigns_of(args: argparse.Namespace) -> list[Campaign]:
   settings = [PathSetting.parse(text) for text in args.set]
   if args.queue:
     if args.index is not None:
-      raise UserError("--index is of one sweep; leave it or --queue out")
+      raise UserError("--index is for one sweep; leave out --index or --queue")
     root = args.root or pathlib.Path("runs")
     found = campaign.of_queue(args.queue, root, settings)
   else:
     root = args.root or pathlib.Path("runs", args.sweep.resolve().parent.name)
     found = [campaign.of_sweep(args.sweep, root, settings)]
   known: dict[str, dict[str, str]] | None = None
-  if not (args.dry_run or args.collect):  # which add no run to those that have ended
+  if not (args.dry_run or args.collect):  # which execute no run
     known = {}
   for each in found:
     coming = (run for run in (*each.trials(), *each.runs) if not each.ended(run))
@@ -271,7 +272,7 @@ def campaigns_of(args: argparse.Namespace) -> list[Campaign]:
 
 
 def _ready(campaign: Campaign) -> list[Run]:
-  """Runs that can start; none if the search fails, of which the scheduler tells."""
+  """Runs that can start; none if the search fails, which the scheduler reports."""
   try:
     return campaign.ready()
   except UserError:
@@ -286,8 +287,8 @@ def main(argv: list[str] | None = None) -> int:
   starts = not (args.dry_run or args.collect)
   if starts and args.spare and 0 < len(cores()) < args.jobs:
     raise UserError(
-      f"--jobs={args.jobs}: with --spare each run has a core, and there are "
-      f"{len(cores())}; give as many jobs at most"
+      f"--jobs={args.jobs}: with --spare each run needs a core, and there are "
+      f"{len(cores())}; give at most that many jobs"
     )
   campaigns = campaigns_of(args)
   if args.dry_run:

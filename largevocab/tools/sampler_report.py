@@ -17,21 +17,21 @@ sampler, over all classes:
   relvar   variance of Z~ / Z in the sampled loss, with an exact true class and sampled
            negatives. Independent draws: (sum p^2 / q - (sum p)^2) / m over all classes
            but the true one. Without replacement: sum p^2 (1 / pi - 1) with inclusion
-           probabilities pi. This holds for independent inclusions (bernoulli);
-           systematic sampling (pps) of classes sorted by count is usually below it.
-           So are draws of a fixed share by each part (mixture), which are less random
-           than independent ones.
-           Weights are plain, 1 / (m q). Heads weigh independent draws given that they
+           probabilities pi. This holds for independent inclusions (bernoulli). The
+           variance is usually lower for systematic sampling (pps) of classes sorted by
+           count. It is also usually lower if each part draws a fixed share (mixture),
+           since such draws are less random than independent ones.
+           Weights are plain, 1 / (m q). Heads weight independent draws given that they
            missed the true class (losses.complement_weights), mostly with less variance;
-           relvar_report.py measures that, over draws
+           relvar_report.py measures this over draws
   ms       time of a draw for all these positions at once, as in training
-  ratio    this time over that of a draw from the softmax itself, timed in turns
+  ratio    this time over the time of a draw from the softmax itself, timed in turns
 
 Samplers whose draws depend on other examples (cbns, sce, rece) are left out.
 
 The first four are means over positions, with medians. Statistics are rebuilt from the
 class table, as after several refreshes. `random_features` is not a sampler of the
-package, only a distribution to compare: see random_features.py.
+package, but only a distribution to compare with; see random_features.py.
 
 Prints a table, and writes --output (with the medians) and a .png and .svg beside it.
 Needs memory for [--chunk, V] numbers, and for the draws of each sampler.
@@ -73,12 +73,12 @@ COLUMNS = [
   *("tv", "tv_median", "chi2", "chi2_median", "ess", "ess_share"),
   *("relvar", "relvar_median", "ms", "ratio"),
 ]
-FORMULAS = {True: "inclusion", False: "independent"}  # of relvar
+FORMULAS = {True: "inclusion", False: "independent"}  # names of formulas for relvar
 FEATURE_SCALES = (2.0, 4.0, 8.0)  # at 1, long rows have a huge variance
 KEY = jax.random.key(0)
-SECONDS = 3.0  # of timing per sampler
-SAMPLES = 64  # if the head of the run has no samples
-LEAST_CHI2 = 1e-3  # least value in the plot; 0 for exact distributions
+SECONDS = 3.0  # seconds of timing per sampler
+SAMPLES = 64  # number of samples if the head of the run has none
+LEAST_CHI2 = 1e-3  # smallest value in the plot, since exact distributions have 0
 
 # Expected counts of all classes in a draw, up to a factor: f64[V] or f64[N, V].
 Law = Callable[[jax.Array, Targets], np.ndarray]
@@ -104,8 +104,8 @@ def figures(
       they are inclusion probabilities.
     y: the true classes.
     m: number of independent draws.
-    at_most_once: draws are without replacement: expected_NV are inclusion
-      probabilities.
+    at_most_once: whether draws are without replacement, so that expected_NV are
+      inclusion probabilities.
 
   >>> y = Targets(np.array([[0]]), np.ones((1, 1)), np.zeros(1))
   >>> law = figures(np.array([[0.5, 0.5]]), np.array([[3.0, 1.0]]), y, 4, False)
@@ -154,8 +154,10 @@ def judge(
   chunk: int,
   distinct: set[str],
 ) -> dict[str, Record]:
-  """Means and medians of the figures of each distribution; draws of those in `distinct`
-  are without replacement."""
+  """Means and medians of the figures of each distribution.
+
+  Draws from the distributions in `distinct` are without replacement.
+  """
 
   @jax.jit
   def scores(w_VD, x_ND):
@@ -181,7 +183,7 @@ def judge(
 
 
 def timed(draw: Callable[[], Any], yardstick: Callable[[], Any]) -> Record:
-  """Milliseconds of a draw, and their ratio to those of `yardstick`."""
+  """Milliseconds of a draw, and their ratio to the milliseconds of `yardstick`."""
   jax.block_until_ready((draw(), yardstick()))
   took = measure.compare(draw, yardstick, seconds=SECONDS, min_turns=3)
   return {"ms": took["above_ms"], "ratio": took["ratio"]}
@@ -204,7 +206,7 @@ def sampler_of(text: str) -> Any:
 def statistics(
   sampler: Sampler, counts: Counts, w_VD: jax.Array, x_ND: jax.Array, m: int
 ) -> Any:
-  """Statistics as after several refreshes; a sketch of activations observes x_ND."""
+  """Statistics as after several refreshes; a sketch of activations has seen x_ND."""
   stats = sampler.init(counts, w_VD, m)
   if not keeps_up(sampler):
     return stats
@@ -252,7 +254,7 @@ def report(args: argparse.Namespace) -> list[Record]:
       draw = jax.eval_shape(sampler.sample, stats, w_VD, KEY, *positions)
       if draw.exact_ids is not None:
         raise UserError(
-          "it sums classes exactly, which its law does not tell: use relvar_report.py"
+          "it sums classes exactly, which its law leaves out: use relvar_report.py"
         )
       ready[name] = sampler, stats
     except UserError as error:
@@ -294,7 +296,7 @@ def table(rows: list[Record]) -> str:
 
 
 def draw_plot(rows: list[Record]):
-  """Plots chi2 over milliseconds; distributions without a time are levels."""
+  """Plots chi2 over milliseconds; distributions without a time are horizontal lines."""
   canvas = drawing.new_figure(7, 4)
   ax = canvas.subplots()
   ax.set_xscale("log")
@@ -321,7 +323,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
   names = lambda text: list(dict.fromkeys(text.split(",")))
   every = [*SAMPLERS, RANDOM_FEATURES]
   add = parser.add_argument
-  add("--workdir", required=True, help="of a run of largevocab.main")
+  add("--workdir", required=True, help="workdir of a run of largevocab.main")
   add("--checkpoint", choices=["latest", "best"], default="latest")
   many = f"of {','.join(every)}; may have fields, as in pps:power=0.75"
   add("--samplers", type=names, default=every, help=many)
@@ -344,7 +346,7 @@ def main(argv: list[str] | None = None) -> int:
   args = parse_args(argv)
   drawing.new_figure(1, 1)  # fails here without matplotlib, rather than at the end
   output = args.output or pathlib.Path(args.workdir, "sampler_report.jsonl")
-  experiment(args.workdir)  # there is such a run
+  experiment(args.workdir)  # raises now if there is no such run
   entry.check_output(output)
   rows = report(args)
   print(table(rows))

@@ -1,24 +1,26 @@
-"""How many negatives each proposal distribution needs to train to nearly the loss of
-the exact softmax, and how many times fewer than another.
+"""Reports how many negatives each proposal distribution needs.
+
+It needs enough to train to nearly the loss of the exact softmax. The report also says
+how many times fewer these are than for another distribution.
 
   python -m largevocab.tools.samples_report experiments/bias_tags/results.jsonl \\
     --reference "full softmax" quadratic="full absolute softmax" \\
     quartic="full absolute softmax" --to uniform
 
-Reads finished runs of `sampled/NAME` that differ in `head.num_samples`, in the seed and
-the rate only, and those of the reference; NAME=METHOD gives a sampler its own. Where a
-file has other runs of a sampler, `--rows` chooses by name. For each seed that all of
-them have, the gap is the loss minus that of the reference, by `--metric` and in its
-unit; between two numbers of negatives it is a line over log m. A seed's number is the m
-from which on no gap is above `--gap`.
+Reads finished runs of `sampled/NAME` that differ only in `head.num_samples`, the seed
+and the rate, and the runs of the reference. NAME=METHOD gives a sampler its own
+reference. If a file has other runs of a sampler, `--rows` chooses runs by name. For
+each seed that all runs have, the gap is the loss minus that of the reference, by
+`--metric` and in its unit. Between two numbers of negatives, the gap is linear in log
+m. The number of a seed is the m from which on no gap is above `--gap`.
 
-  negatives     geometric mean over the seeds
-  times_fewer   that of --to divided by it, seed by seed
+  negatives     geometric mean of these numbers over the seeds
+  times_fewer   negatives of --to divided by these negatives, seed by seed
 
-Both have a 95 % interval, `_low` to `_high`, of Student's t over the logarithms. If the
-gap of a seed is small for every m, or is still large for the greatest, there is a bound
-in place of the mean: `at_most`, `more_than`, and of the quotient
-`times_fewer_at_least`.
+Both have a 95 % interval, `_low` to `_high`, by Student's t over the logarithms. If the
+gap of a seed is small for every m, or is still large for the largest m, there is a
+bound in place of the mean: `at_most` or `more_than`, and `times_fewer_at_least` for the
+quotient.
 """
 
 import argparse
@@ -48,10 +50,11 @@ _OF_ONE = re.compile(r"(\w+)=(.+)")
 
 
 class Needed(NamedTuple):
-  """A number of negatives, or bounds of it.
+  """A number of negatives, or bounds on it.
 
   Attributes:
-    low, high: between which it is: the same if it is known, 0 or inf without a bound.
+    low, high: bounds on the number: equal if the number is known, and 0 or inf if there
+      is no bound.
   """
 
   low: float
@@ -66,8 +69,8 @@ def needed(gaps: Mapping[int, float], most: float) -> Needed:
   """The m from which on no gap is above `most`.
 
   Args:
-    gaps: by m.
-    most: largest gap.
+    gaps: gaps by m.
+    most: largest gap that is allowed.
 
   >>> round(needed({10: 0.3, 1000: 0.1, 9000: 0.0}, 0.2).low, 1)
   100.0
@@ -101,7 +104,7 @@ def mean(values: list[float]) -> tuple[float, float, float]:
 
 
 def samplers(rows: list[Record], metric: str) -> dict[str, dict[int, dict[str, float]]]:
-  """The metric of runs with a sampler, by its name, m and seed.
+  """The metric of runs with a sampler, by the sampler's name, m and seed.
 
   Raises:
     UserError: two runs of a sampler differ in more than m, the seed and the rate.
@@ -115,7 +118,7 @@ def samplers(rows: list[Record], metric: str) -> dict[str, dict[int, dict[str, f
     other = first.setdefault(name[1], row)
     if _settings(row) != _settings(other):
       raise UserError(
-        f"{other['name']!r} and {row['name']!r} both have {name[1]}, and differ in "
+        f"{other['name']!r} and {row['name']!r} both have {name[1]}, but differ in "
         "more than head.num_samples, train.lr and the seed: choose by --rows"
       )
     of_seeds = found.setdefault(name[1], {}).setdefault(m, {})
@@ -124,18 +127,18 @@ def samplers(rows: list[Record], metric: str) -> dict[str, dict[int, dict[str, f
 
 
 def _add(of_seeds: dict[str, float], row: Record, value: float) -> None:
-  """The value of a seed that has none yet."""
+  """Adds the value of a seed that has no value yet."""
   seed = seed_of(row)
   if seed in of_seeds:
     raise UserError(
-      f"{row['name']!r} is not the only run with this number of negatives and seed, at "
-      "another rate perhaps: choose by --rows, or keep one"
+      f"{row['name']!r} is not the only run with this number of negatives and seed, "
+      "perhaps at another rate: choose one by --rows, or remove the others"
     )
   of_seeds[seed] = value
 
 
 def _settings(row: Record) -> tuple[str, Record]:
-  """What runs of one sampler have in common."""
+  """The settings that runs of one sampler have in common."""
   free = lambda key: key in ("head.num_samples", "train.lr") or is_seed(key)
   return row["config"], {k: v for k, v in row["overrides"].items() if not free(k)}
 
@@ -145,11 +148,11 @@ def report(args: argparse.Namespace) -> list[Record]:
 
   Raises:
     UserError: an argument is out of bounds; or a reference has no runs, or is for a
-      sampler without any; or a sampler has no seed in common with it; or there are no
-      runs of `--to`.
+      sampler without runs; or a sampler has no seed in common with its reference; or
+      there are no runs of `--to`.
   """
   if not records.is_loss(args.metric):
-    raise UserError(f"--metric={args.metric}: give a loss, such as test_nll")
+    raise UserError(f"--metric={args.metric}: must be a loss, such as test_nll")
   if not args.gap > 0:
     raise UserError(f"--gap={args.gap}: must be positive")
   rows = records.load(args.results)
@@ -228,13 +231,13 @@ def _interval(name: str, values: list[float]) -> Record:
 
 
 def of_arguments(texts: list[str]) -> dict[str, str]:
-  """The reference of each sampler, and of all others by "".
+  """The reference of each sampler, and under "" that of all other samplers.
 
   >>> of_arguments(["full softmax, lr=20", "quadratic=absolute, lr=20"])
   {'': 'full softmax, lr=20', 'quadratic': 'absolute, lr=20'}
 
   Raises:
-    UserError: none or several are for all others.
+    UserError: no reference, or more than one, is for all other samplers.
   """
   matches = {text: _OF_ONE.fullmatch(text) for text in texts}
   found = {
@@ -256,8 +259,8 @@ def main(argv: list[str] | None = None) -> int:
   add("--rows", default="", help="regular expression of the names of sampled rows")
   add("--to", default="uniform", help="sampler to compare with; default: uniform")
   add("--metric", default="test_nll", help="a loss; default: test_nll")
-  add("--gap", type=float, default=0.02, help="largest; default: 0.02")
-  add("--title", default="", help="of the rows; default: the directory of the results")
+  add("--gap", type=float, default=0.02, help="largest gap; default: 0.02")
+  add("--title", default="", help="title of the rows; default: the results' directory")
   add("--output", type=pathlib.Path, help="records replace those of the same names")
   args = parser.parse_args(argv)
   entry.check_output(args.output)

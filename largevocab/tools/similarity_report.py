@@ -3,17 +3,18 @@
   python -m largevocab.tools.similarity_report full=runs/full-{0,1,2} \\
     taylor=runs/taylor-{0,1,2} --pairs SimLex-999.txt wordsim353_combined.csv
 
-Each argument is METHOD=WORKDIR; runs of the same method differ in the seed only. All
+Each argument is METHOD=WORKDIR. Runs of the same method differ only in the seed. All
 methods are compared with the first. For each file of pairs, for the rows of inputs and
-for those of classes:
+for the rows of classes, reports:
 
   rho         Spearman's correlation of cosines with human scores, mean over the runs
   difference  rho minus that of the first method
 
 Both have a 95 % interval, `_low` to `_high`. Word pairs are resampled for all methods
-alike, and the runs of each method by themselves (`tables/bootstrap.py`). Pairs count
-that have both words in the vocabulary, which must be the same for all runs. Rows that
-some run does not have are left out: with tied embeddings those of inputs.
+together, and runs are resampled for each method separately (`tables/bootstrap.py`).
+Only pairs with both words in the vocabulary count. The vocabulary must be the same for
+all runs. Rows that some run does not have are left out; with tied embeddings, these are
+the rows of inputs.
 """
 
 import argparse
@@ -67,8 +68,8 @@ def in_run(
   """Words of a run, and cosines of pairs in its checkpoint, by file and table.
 
   Raises:
-    UserError: the run has no checkpoint or no words, or none of a file's pairs are
-      among them.
+    UserError: the run has no checkpoint or no words, or its words include none of a
+      file's pairs.
   """
   exp = config.build(config.of_workdir(workdir))
   data, state = restore(exp, workdir, checkpoint)
@@ -81,7 +82,7 @@ def by_run(args: argparse.Namespace) -> dict[str, list[dict[str, PairCosines]]]:
   """Cosines in the runs of each method.
 
   Raises:
-    UserError: the vocabularies of runs differ, or see `in_run`.
+    UserError: the vocabularies of the runs differ; or as in `in_run`.
   """
   found: dict[str, list[dict[str, PairCosines]]] = {}
   first: tuple[str, list[str]] | None = None

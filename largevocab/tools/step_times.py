@@ -3,22 +3,23 @@
   python -m largevocab.tools.step_times experiments/all_methods/sweep.py \\
     --set ptb:data.path=DIR --set enwiki8:data.train=FILE --set xmlc:data.path=DIR
 
-Run it on an idle machine: the runs of a sweep may have shared theirs. In one process,
-each method takes turns with the first method on the same data, the reference. Data are
-the same if names begin with the same text and ": ". Writes times.jsonl beside the sweep
-file, with one record per method, device and kind of pages, for all seeds:
+Run this on an idle machine, since the runs of a sweep may have shared theirs. In one
+process, each method takes turns with the reference, which is the first method on the
+same data. Data are the same if names begin with the same text and ": ". Writes
+times.jsonl beside the sweep file, with one record per method, device and kind of pages,
+for all seeds:
 
   ms_per_step          time of a step, including its share of the rebuilds
   operations_per_step  additions and multiplications in matrix products
-  ratio                time of a step, without rebuilds, over that of the reference
+  ratio                time of a step, without rebuilds, over the reference's
   full_ms              time of a step of the reference
   refresh_ms           time of a rebuild of the head's statistics
-  refresh_steps        steps of the run after which there is a rebuild
+  refresh_steps        number of steps of the run after which there is a rebuild
   num_classes          V
   page_faults          whether large arrays were outside huge pages
 
 The seconds and operations of a run are those of a step times the number of steps. Large
-arrays are in huge pages, as those of a sweep's runs, unless GLIBC_TUNABLES is set.
+arrays are in huge pages, as in the runs of a sweep, unless GLIBC_TUNABLES is set.
 """
 
 import functools
@@ -46,13 +47,15 @@ from largevocab.tools.sweeps.launch import (
 from largevocab.tools.sweeps.sweep_run import Run, data_of
 from largevocab.training.settings import Experiment
 
-SECONDS = 3.0  # per method
+SECONDS = 3.0  # seconds per method
 MOST_BATCHES = 100
 
 
 def shapes_of(exp: Experiment, data: Any) -> dict[int, float]:
-  """{number of a batch: share of batches of its shape}, with one of the first batches
-  for each shape. Batches of multi-label data differ in shape."""
+  """{number of a batch: share of batches of its shape}, with one batch for each shape.
+
+  Only the first batches are looked at. Batches of multi-label data differ in shape.
+  """
   batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
   number = min(batches.steps_per_epoch, MOST_BATCHES)
   shape = lambda step: str(jax.tree.map(np.shape, batches.batch(step)))
@@ -61,7 +64,7 @@ def shapes_of(exp: Experiment, data: Any) -> dict[int, float]:
 
 
 def by_data(runs: Iterable[Run]) -> dict[str, list[Run]]:
-  """One run per method, whatever its seeds, for each data set; see `data_of`."""
+  """One run per method, regardless of seeds, for each data set; see `data_of`."""
   groups: dict[str, dict[str, Run]] = {}
   for run in (run.without_seed() for run in runs):
     groups.setdefault(data_of(run.name), {})[run.id] = run
@@ -103,7 +106,7 @@ def times_of(
 
 
 def _keep(path: pathlib.Path, record: records.Record) -> None:
-  """Writes a record in place of one of the same run, device and kind of pages."""
+  """Writes a record, which replaces one of the same run, device and kind of pages."""
   id, where = record["run"], ("device", "page_faults")
   of = lambda line: (line["run"].partition(", ")[0], *map(line.get, where))
   with records.changed(path) as by_run:
@@ -151,7 +154,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def cli() -> int:
-  if not os.environ.keys() & HUGE_PAGES:  # which this process is too late to ask for
+  if not os.environ.keys() & HUGE_PAGES:  # it is too late to set them for this process
     os.execve(
       sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | HUGE_PAGES
     )

@@ -1,21 +1,22 @@
 """Makes Markdown tables of results.
 
-  python scripts/tabulate.py experiments/ptb_sampled/results.jsonl   # print one
+  python scripts/tabulate.py experiments/ptb_sampled/results.jsonl   # print a table
   python scripts/tabulate.py runs/one runs/another     # of finished runs anywhere
   python scripts/tabulate.py experiments/ptb_sampled/results.jsonl --to "pps, 512"
-  python scripts/tabulate.py --update README.md        # rewrite those in a file
-  python scripts/tabulate.py --check README.md         # exit 1 if one is stale
+  python scripts/tabulate.py --update README.md        # rewrite the tables in a file
+  python scripts/tabulate.py --check README.md         # exit 1 if a table is stale
 
-With --to each row is compared with another than the sweep's reference, paired by seed,
-and with --metrics by the first of them.
+With --to, each row is compared, paired by seed, with that row instead of the sweep's
+reference. With --metrics, the first of the metrics is compared.
 
 In a file, a table stands between the lines <!-- results:NAME --> and
 <!-- /results:NAME -->. It shows experiments/NAME/results.jsonl, with the metrics and
 published numbers of experiments/NAME/sweep.py, or "Not run yet."; docs/protocol.md
 explains the columns. <!-- results:NAME rows=pps|full to="full softmax" metrics=a,b -->
+has three options, all of which may be left out, but which must be in this order. `rows`
 shows only the rows in whose names this regular expression, which has no spaces, is
-found, beside another than the sweep's reference, and the metrics a and b, of which the
-first is compared. Each of the three is optional, in this order.
+found. `to` compares them with this row instead of the sweep's reference. `metrics`
+shows the metrics a and b, of which the first is compared.
 """
 
 import pathlib
@@ -51,8 +52,8 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
   An experiment without results.jsonl is shown as not run.
 
   Raises:
-    UserError: a marker without its partner, an unknown experiment, or an empty
-      results.jsonl.
+    UserError: a marker has no partner, an experiment is unknown, or a results.jsonl is
+      empty.
   """
 
   def section(match: re.Match[str]) -> str:
@@ -86,7 +87,7 @@ def rewrite(text: str, experiments: pathlib.Path) -> str:
 
 
 def _asked(metrics: list[str], rows: list[Record], path: pathlib.Path) -> list[str]:
-  """The metrics, each of which some row has."""
+  """The metrics, after a check that some row has each of them."""
   for metric in metrics:
     if not any(metric in row for row in rows):
       hint = nearest(metric, scalars(rows))
@@ -101,7 +102,7 @@ def _comparison(
   metrics: list[str],
   are_asked: bool,
 ) -> sweepfile.Comparison | None:
-  """That of the sweep, or with the row `to`, by the first of the metrics asked for."""
+  """The sweep's comparison, or one with the row `to` by the first metric asked for."""
   names = {row["name"].rpartition(": ")[2] for row in rows}
   if to and to not in names:
     raise UserError(f"to={to}: no row has this name{nearest(to, sorted(names))}")
@@ -121,7 +122,7 @@ def scalars(rows: list[Record]) -> list[str]:
   """The metrics that occur in the rows, in order of appearance.
 
   Raises:
-    UserError: one of result.json is no number.
+    UserError: a metric of result.json is not a number.
   """
   keys: dict[str, None] = {}
   for row in rows:
@@ -141,8 +142,8 @@ def print_table(
   """Prints the table of results.jsonl or of the finished runs in or below directories.
 
   Args:
-    paths: of one file, or of directories.
-    asked: metrics; None: those of the sweep file, or all.
+    paths: the path of one file, or paths of directories.
+    asked: metrics to show; None: the metrics of the sweep file, or all metrics.
     to: name of the row to compare with, see `Comparison.to`; "": that of the sweep.
   """
   metrics, paper, comparison, path = asked, {}, None, paths[0]
@@ -171,8 +172,8 @@ def main(argv: list[str] | None = None) -> int:
     "--to",
     default="",
     metavar="NAME",
-    help="row to compare with, by the first metric; of several data sets the row of "
-    "the same set, whose name is left out",
+    help="row to compare with, by the first metric; with several data sets, the row "
+    "of the same set, without the name of the set",
   )
   mode = parser.add_mutually_exclusive_group()
   mode.add_argument(
@@ -183,15 +184,15 @@ def main(argv: list[str] | None = None) -> int:
     "--experiments",
     type=pathlib.Path,
     metavar="DIR",
-    help="with --update or --check, where the experiments NAME are; default: "
+    help="with --update or --check: where the experiments NAME are; default: "
     "experiments of this checkout",
   )
   args = parser.parse_args(argv)
   if args.to and (args.update or args.check):
-    raise UserError('--to is for printed tables; in a page its marker has to="ROW"')
+    raise UserError('--to is for printed tables; in a page, its marker has to="ROW"')
   if args.metrics is not None and (args.update or args.check):
     raise UserError(
-      "--metrics is for printed tables; in a page its marker has metrics=a,b"
+      "--metrics is for printed tables; in a page, its marker has metrics=a,b"
     )
   if args.experiments is not None and not (args.update or args.check):
     raise UserError("--experiments is for pages: give --update or --check too")

@@ -1,4 +1,4 @@
-"""The network on a batch: an activation for each target."""
+"""Applies the network to a batch, which gives an activation for each target."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def activations(
 
   Args:
     rows_BTE: the inputs, looked up.
-    carry: the recurrent state before, reset to zeros if the batch says so.
+    carry: the recurrent state before the batch; reset to zeros if the batch says so.
     how: further arguments of `exp.model.apply`.
 
   Raises:
@@ -38,7 +38,7 @@ def activations(
 
 
 def at_steps(h_BTD: jax.Array, at_B: jax.Array) -> jax.Array:
-  """One activation of each example, f32[B, D]: that of its step, or the only one.
+  """One activation per example, f32[B, D]: that of its step, or the only one.
 
   >>> at_steps(jnp.array([[[1.0], [2.0]], [[3.0], [4.0]]]), jnp.array([1, 0])).tolist()
   [[2.0], [3.0]]
@@ -51,11 +51,11 @@ def at_steps(h_BTD: jax.Array, at_B: jax.Array) -> jax.Array:
 def of_targets(h_BTD: jax.Array, num: int) -> jax.Array:
   """The activations of N targets, f32[N, D]: the last N / B of each example.
 
-  On text each input has a target. Of a history that has one target, the next item, h of
-  the last item is read.
+  On text, each input has a target. A history has one target, the next item, for which h
+  of the last item is used.
 
   Raises:
-    UserError: the network has too few.
+    UserError: the network has too few activations.
 
   >>> h_BTD = jnp.arange(6.0).reshape(2, 3, 1)
   >>> of_targets(h_BTD, 2).ravel().tolist(), of_targets(h_BTD, 6).ravel().tolist()
@@ -65,8 +65,8 @@ def of_targets(h_BTD: jax.Array, num: int) -> jax.Array:
   each, rest = divmod(num, num_examples)
   if rest or each > length:
     raise UserError(
-      f"the data has {each} labels of each example, and the network {length} "
-      "activation of it: set model.name to 'lstm', 'gru' or 'transformer', which read "
-      "sequences, or, if the data has it, data.one_label=True"
+      f"the data has {each} labels per example, but the network has {length} "
+      "activation per example: set model.name to 'lstm', 'gru' or 'transformer', which "
+      "read sequences, or, if the data has it, data.one_label=True"
     )
   return h_BTD[:, length - each :].reshape(-1, width)

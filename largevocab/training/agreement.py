@@ -1,6 +1,6 @@
-"""What all processes of a run must have alike, compared before they compute together.
+"""Checks that the processes of a run agree, before they compute together.
 
-Otherwise they would train replicas that differ, or wait for each other for ever.
+Processes that disagree would train different replicas, or wait for each other for ever.
 """
 
 import hashlib
@@ -23,7 +23,8 @@ from largevocab.errors import UserError
 from largevocab.training.config_changes import PLACES
 from largevocab.training.processes import are_several
 
-# Where files lie that are compared when they are read, and those compared here.
+# Keys with paths of files. The first kind of file is compared when it is read, the
+# second kind here.
 _READ_LATER = re.compile(rf"config\.({PLACES})")
 _FILES = re.compile(r"config\.head\.(clusters|cost_model)")
 
@@ -31,11 +32,11 @@ _FILES = re.compile(r"config\.head\.(clusters|cost_model)")
 def check_settings(config: dict[str, Any], flags: Mapping[str, Any]) -> None:
   """Checks that all processes have the same versions, flags and settings.
 
-  Settings that say where data lie may differ, as may paths of files of a head with the
-  same content.
+  Paths of data may differ. Paths of a head's files may differ, too, if the files have
+  the same content.
 
   Raises:
-    UserError: they differ.
+    UserError: the processes differ.
   """
   if not are_several():
     return
@@ -51,11 +52,11 @@ def check_data(data: Data, digests: Mapping[str, str]) -> None:
   """Checks that all processes have read the same data.
 
   Args:
-    data: of this process.
-    digests: of its arrays.
+    data: the data that this process has read.
+    digests: the digests of the arrays of `data`.
 
   Raises:
-    UserError: they differ.
+    UserError: the processes differ.
   """
   if not are_several():
     return
@@ -66,14 +67,14 @@ def check_data(data: Data, digests: Mapping[str, str]) -> None:
     **{f"the data's {name!r}": each for name, each in digests.items()},
     "the counts of classes": digest([counts.unigram_V]),
   }
-  _check_same(of_data, "give all of them the same files and versions of packages")
+  _check_same(of_data, "give all of them the same files and package versions")
 
 
 def check_pairs(setting: str, pairs: Mapping[str, Sequence[np.ndarray]]) -> None:
   """Checks that all processes have read the same files of word pairs.
 
   Raises:
-    UserError: they differ.
+    UserError: the files differ.
   """
   if are_several():
     of_files = {f"{setting}, {name}": digest(each) for name, each in pairs.items()}
@@ -84,14 +85,14 @@ def check_save(step: int | None) -> None:
   """Checks that all processes see the same last save.
 
   Raises:
-    UserError: they do not.
+    UserError: the processes see different saves.
   """
-  remedy = "give all of them one --workdir, in a file system that they share"
+  remedy = "give all of them the same --workdir, in a shared file system"
   _check_same({"the last save that they see": str(step)}, remedy)
 
 
 def _check_same(values: Mapping[str, str], remedy: str) -> None:
-  """Checks that all processes have the same values of the same names, in one order."""
+  """Checks that all processes have the same names and values, in the same order."""
   if not are_several():
     return
   names = list(values)
@@ -105,7 +106,7 @@ def _check_same(values: Mapping[str, str], remedy: str) -> None:
     if len(other_P):
       what, here = what_K[at_P[0]], text_K[at_P[0]]
       which = f"processes 0 and {other_P[0]} differ in {what}"
-      raise UserError(f"{which}, {here:.99} in this one: {remedy}")
+      raise UserError(f"{which} ({here:.99} in this one): {remedy}")
 
 
 def _text(key: str, value: Any) -> str:

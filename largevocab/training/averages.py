@@ -1,7 +1,7 @@
-"""The average of the weights (`optimizer.average`), which is evaluated in their place.
+"""Averages of the weights (`optimizer.average`), which are evaluated in their place.
 
-Tables have that of their rows, whatever head they are of (`rows/lazy_average.py`), and
-the state of the network's optimiser has that of the network.
+The tables of any head hold the averages of their rows (`rows/lazy_average.py`). The
+state of the network's optimiser holds the average of the network's parameters.
 """
 
 from typing import Any, NamedTuple
@@ -19,9 +19,9 @@ class Averaging(NamedTuple):
   """State of the network's optimiser, with an average of the parameters.
 
   Attributes:
-    opt: of the optimiser.
+    opt: the optimiser's own state.
     params: the average, as `largevocab.rows.lazy_average` defines it.
-    count: i32[], number of steps in it.
+    count: i32[], number of steps in the average.
   """
 
   opt: PyTree
@@ -63,16 +63,19 @@ def step_network(
 
 
 def settled(optimizer: RowOptimizer, state: Any) -> Any:
-  """A `State` whose averages of rows are up to now; twice is as once, bit by bit."""
+  """Brings the averages of rows in a `State` up to date.
+
+  Applying this twice gives the same bits as applying it once.
+  """
   tables = lazy_average.settled((state.inputs, state.head), optimizer.average)
   return state._replace(inputs=tables[0], head=tables[1])
 
 
 def averaged(optimizer: RowOptimizer, state: Any) -> Any:
-  """A `settled` state to evaluate, with averages in place of the weights.
+  """Puts averages in place of the weights of a `settled` state, for evaluation.
 
-  It is made of the same arrays: nothing is computed or copied, and the state itself
-  goes on as it is.
+  The result consists of the same arrays: nothing is computed or copied, and the given
+  state is unchanged.
 
   Raises:
     UserError: a table has no averages.
@@ -84,6 +87,6 @@ def averaged(optimizer: RowOptimizer, state: Any) -> Any:
 
 
 def for_evaluation(optimizer: RowOptimizer, state: Any) -> Any:
-  """The state to evaluate, of one that was read from a checkpoint; it is donated."""
+  """The state to evaluate, from one read from a checkpoint, which is donated."""
   settle = jax.jit(lambda state: settled(optimizer, state), donate_argnums=0)
   return averaged(optimizer, settle(state) if optimizer.average else state)

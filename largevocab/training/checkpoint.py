@@ -1,4 +1,4 @@
-"""Checkpoints: the only module that uses orbax."""
+"""Saves and restores checkpoints; the only module that uses orbax."""
 
 import errno
 import itertools
@@ -32,7 +32,7 @@ from largevocab.training.processes import are_several, is_first
 
 PyTree = Any
 _LOG = logging.getLogger("largevocab")
-# Errors that may pass, as opposed to a damaged checkpoint.
+# Errors that may be temporary, as opposed to a damaged checkpoint.
 _TRANSIENT = {
   *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM),
   *(errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.ESTALE),
@@ -40,8 +40,10 @@ _TRANSIENT = {
 
 
 def shapes_of(state: PyTree) -> PyTree:
-  """Shapes, types and places of a state's arrays, of which keys alone stay as they are:
-  to restore a state without holding another one meanwhile."""
+  """Shapes, types and shardings of a state's arrays; keys alone stay as they are.
+
+  They allow a state to be restored without another one in memory.
+  """
 
   def of_leaf(leaf):
     is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
@@ -53,17 +55,18 @@ def shapes_of(state: PyTree) -> PyTree:
 class Checkpoints:
   """The latest few states of a run and its best one, saved in the background.
 
-  A state is saved before it is evaluated, so that a long evaluation cannot lose it;
-  what it costs on validation data (`largevocab.training.settings.Evaluating.cost`) is
-  therefore kept next to the states, in valid_cost.json; those at an end between two
-  evaluations of the schedule also in end_cost.json. The best state costs least.
+  A state is saved before it is evaluated, so that it cannot be lost in a long
+  evaluation. Its cost on validation data
+  (`largevocab.training.settings.Evaluating.cost`) is therefore kept next to the states,
+  in valid_cost.json. If a run ends between two scheduled evaluations, the cost at its
+  end is also kept in end_cost.json. The best state has the lowest cost.
   """
 
   def __init__(self, directory: str, keep: int = 2):
     self._directory = os.path.abspath(directory)
     self._cost_path = os.path.join(self._directory, "valid_cost.json")
     self._cost: dict[str, float] = {}
-    earlier = os.path.join(self._directory, "valid_nll.json")  # the name it had
+    earlier = os.path.join(self._directory, "valid_nll.json")  # its former name
     for path in (self._cost_path, earlier):
       if not self._cost and os.path.exists(path):
         costs = read_numbers(path)
@@ -116,7 +119,8 @@ class Checkpoints:
   def save(self, step: int, state: PyTree, clock: dict[str, float]) -> None:
     """Saves the state asynchronously, while training continues.
 
-    With the clock it saves a checksum of each array, and a digest of this note.
+    The clock is saved in a note, with a checksum of each array and a digest of the
+    note.
 
     Raises:
       UserError: this checkpoint or the previous one cannot be written.
@@ -131,7 +135,7 @@ class Checkpoints:
       self._manager.save(step, args=args)
 
   def note_cost(self, step: int, cost: float, in_schedule: bool = True) -> None:
-    """Records what a state that was saved costs on validation data."""
+    """Records the cost of a saved state on validation data."""
     if not math.isfinite(cost):
       return
     self._cost[str(step)] = cost
@@ -143,8 +147,7 @@ class Checkpoints:
       write_json(self._cost_path, self._cost)
 
   def since_best(self, step: int) -> int:
-    """Number of validations of the schedule up to a step, after that with the lowest
-    cost."""
+    """Number of scheduled validations, up to a step, since the one of lowest cost."""
     steps = sorted(map(int, self._cost.keys() - self._end.keys()))
     costs = [self._cost[str(at)] for at in steps if at <= step]
     return len(costs) - 1 - costs.index(min(costs)) if costs else 0
@@ -156,50 +159,52 @@ class Checkpoints:
 
   @contextmanager
   def _writing(self) -> Iterator[None]:
-    """Raises errors of the background at the next call, where they are ValueErrors."""
+    """Converts errors of writing, which orbax may raise only at the next call."""
     try:
       yield
     except (OSError, ValueError) as error:
       what_to_do = remedy(_code(error), "make room there")
       raise UserError(
         f"cannot write to {self._directory} ({_reason(error)}); {what_to_do}, and the "
-        "same command goes on from the last whole checkpoint"
+        "same command goes on from the last intact checkpoint"
       ) from error
 
   def restore(
     self, like: PyTree, which: str = "latest", set_aside: bool = False
   ) -> tuple[PyTree, dict[str, float]]:
-    """State and clock of the 'latest' or the 'best' checkpoint.
+    """Restores state and clock of the 'latest' or the 'best' checkpoint.
 
-    If it is damaged, the next older, or next best, one is taken, and this is logged.
-    Checkpoints of older versions have no checksums, so not all damage is detected.
+    If this checkpoint is damaged, the next older or next best one is taken, and this is
+    logged. Checkpoints of older versions have no checksums, so not all damage is
+    detected.
 
     Args:
       like: a state of the same structure and shapes, or its `shapes_of`.
-      which: 'latest' or 'best'; if no loss of them is known, the latest, and this is
-        logged.
-      set_aside: move damaged checkpoints to `damaged-STEP` next to this directory, so
-        that this step can be saved again.
+      which: 'latest' or 'best'; if no value of this metric is known, the latest one
+        is taken, and this is logged.
+      set_aside: whether to move damaged checkpoints to `damaged-STEP` next to this
+        directory, so that their steps can be saved again.
 
     Raises:
-      UserError: there is none, it does not fit, or all are damaged.
+      UserError: there is no checkpoint, it does not fit, or all are damaged.
     """
     damaged: dict[int, str] = {}
     steps = self._manager.all_steps()
     if which == "best" and steps and self.best_of(steps) is None:
       _LOG.warning(
-        "the best checkpoint is not known, as %s has no loss of those there; taking "
-        "the latest, of step %d; restore that file, or train on to an evaluation",
+        "the best checkpoint is unknown, as %s has no loss for the existing ones; "
+        "taking the latest, of step %d; restore that file, or train until the next "
+        "evaluation",
         *(self._cost_path, max(steps)),
       )
     for step in self._in_order(which):
       try:
         restored = self._restore(step, like)
       except Damaged as error:
-        if are_several():  # the others may have read their parts of it
+        if are_several():  # other processes may have read their parts of it
           raise UserError(
             f"checkpoint {self._directory}/{step} is damaged ({error}); move it away, "
-            "and the same command goes on from the one before"
+            "and the same command goes on from the previous one"
           ) from error
         damaged[step] = str(error)
         continue
@@ -215,12 +220,12 @@ class Checkpoints:
     step, reason = next(iter(damaged.items()))
     raise UserError(
       f"all checkpoints in {self._directory} are damaged (that of step {step}: "
-      f"{reason}); copy a whole one there, or delete that directory to train from the "
-      "start"
+      f"{reason}); copy an intact one there, or delete that directory to train from "
+      "the start"
     )
 
   def _in_order(self, which: str) -> Iterator[int]:
-    """The existing steps, the requested one first."""
+    """The steps with checkpoints, the requested one first."""
     steps = sorted(self._manager.all_steps())
     while steps:
       best = self.best_of(steps) if which == "best" else None
@@ -229,7 +234,7 @@ class Checkpoints:
       yield step
 
   def _restore(self, step: int, like: PyTree) -> tuple[PyTree, dict[str, float]]:
-    """Raises Damaged, or UserError if other checkpoints would fail likewise."""
+    """Raises Damaged, or UserError if other checkpoints would fail in the same way."""
     with self._reading(step):
       args = ocp.args.Composite(clock=ocp.args.JsonRestore())
       note = self._manager.restore(step, args=args)["clock"]
@@ -270,7 +275,7 @@ class Checkpoints:
     return path
 
   def _old_arrays(self, step: int) -> dict[str, SavedArray]:
-    """Arrays of a checkpoint without checksums; empty if that cannot be read."""
+    """Arrays of a checkpoint without checksums; empty if they cannot be read."""
     try:
       saved = named_leaves(self._manager.item_metadata(step)["state"])
       return {
@@ -290,14 +295,14 @@ class Checkpoints:
       was, shall_be = was_of.get(name, "none"), wanted.get(name, "none")
       if was != shall_be:
         raise UserError(
-          f"checkpoint {self._directory}/{step} is whole, but of another model: its "
+          f"checkpoint {self._directory}/{step} is intact, but of another model: its "
           f"array {name} is {was}, not {shall_be}; use the config, the data and the "
-          "version that the run was begun with (config.json, meta.json)"
+          "version that the run was started with (config.json, meta.json)"
         )
 
 
 class _KeepBest(policies.PreservationPolicy):
-  """Keeps the state with the lowest cost (`eval.best`), of those still there."""
+  """Keeps the state with the lowest cost (`eval.best`) among those that still exist."""
 
   def __init__(self, saved: Checkpoints):
     self._saved = saved
@@ -348,7 +353,7 @@ def _reason(error: BaseException) -> str:
   innermost = _causes(error)[-1]
   if isinstance(innermost, OSError) and innermost.strerror:
     return innermost.strerror
-  # Details of a cause follow in brackets, in any order.
+  # The details of a cause follow in brackets, in any order.
   text, *details = re.split(r" \[\w[\w ]*='", str(innermost).strip())
   if details or re.match("[A-Z_]+: ", text):
     text = text.rpartition(": ")[2]

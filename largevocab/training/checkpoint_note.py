@@ -1,4 +1,4 @@
-"""The note saved with a checkpoint, with checksums to verify it when it is read."""
+"""The note saved with a checkpoint, whose checksums verify it when it is read."""
 
 import functools
 import hashlib
@@ -17,17 +17,17 @@ _ODD = np.uint32(0x9E3779B9)  # odd, so that i -> i * _ODD is injective mod 2^32
 def checksums(tree: PyTree) -> list[jax.Array]:
   """The checksum of each array of a tree, u32[2], in the order of its leaves.
 
-  An array's bits are taken as words b_i of at most 32 bits, those of an entry
-  separately. The checksum consists of the sum mod 2^32 and the xor, over all places i,
-  of mix(b_i xor (i * odd)), where `mix` is a bijection. So a change of one word always
-  changes the checksum; a change of several words, or a permutation, does except with a
-  probability of about 2^-64.
+  The bits of an array are split into words b_i of at most 32 bits, separately for each
+  entry. The checksum consists of the sum mod 2^32 and the xor, over all places i, of
+  mix(b_i xor (i * odd)), where `mix` is a bijection. A change of one word therefore
+  always changes the checksum. A change of several words, or a permutation, changes it
+  except with a probability of about 2^-64.
 
-  Neither sum depends on the order of the words: a sharded array is summed on its
-  devices, with the same checksum as on one device. Arrays may be of any dtype, and
-  keys; 0.0 and -0.0 differ, and so do NaNs of different bits.
+  Neither part depends on the order of summation. A sharded array is summed on its
+  devices and gets the same checksum as on one device. Arrays may have any dtype, and
+  may be keys. 0.0 and -0.0 differ, and so do NaNs with different bits.
 
-  Cost: reads each array once, and makes none of its size.
+  Cost: reads each array once, and makes no array of its size.
 
   >>> one, other = checksums([jnp.float32([0, 1]), jnp.float32([-0.0, 1])])
   >>> one.shape, bool((one == other).all())
@@ -42,7 +42,7 @@ def _checksums(leaves: list[jax.Array]) -> list[jax.Array]:
 
 
 def _narrow(x: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
-  """NumPy's 64-bit types as words of 32 bits, since jax may not have them."""
+  """Splits NumPy's 64-bit types into words of 32 bits, since JAX may not have them."""
   is_wide = isinstance(x, np.ndarray) and x.dtype.itemsize > 4
   return np.ascontiguousarray(x)[..., None].view(np.uint32) if is_wide else x
 
@@ -53,7 +53,7 @@ def _checksum(words: jax.Array) -> jax.Array:
     place *= np.uint32(size % 2**32)
     place += jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis)
   mixed = _mix(words ^ (place * _ODD))
-  # One reduction with two results: else XLA on CPU would write `mixed` to memory.
+  # One reduction with two results; otherwise XLA on CPU would write `mixed` to memory.
   both = jax.lax.reduce(
     (mixed, mixed),
     (np.uint32(0), np.uint32(0)),
@@ -71,7 +71,7 @@ def _mix(x: jax.Array) -> jax.Array:
 
 
 def _words(x: jax.Array) -> jax.Array:
-  """The bits of each entry, u32; wider entries along a new last axis."""
+  """The bits of each entry, u32; the words of wider entries are on a new last axis."""
   if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
     x = jax.random.key_data(x)
   if jnp.iscomplexobj(x):
@@ -91,7 +91,7 @@ class SavedArray(NamedTuple):
   Attributes:
     dtype: name of the dtype.
     shape: sizes of the axes.
-    checksum: of its bits, see `checksums`.
+    checksum: checksum of the array's bits; see `checksums`.
   """
 
   dtype: str
@@ -115,7 +115,7 @@ def named_leaves(tree: PyTree) -> dict[str, Any]:
 
 
 def data_of(leaf: Any) -> Any:
-  """The array that is saved for a leaf: for PRNG keys their data."""
+  """The array that is saved for a leaf; for PRNG keys, their data."""
   is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
   return jax.random.key_data(leaf) if is_key else leaf
 
@@ -133,7 +133,7 @@ def arrays_of(state: PyTree) -> dict[str, SavedArray]:
 def note_of(
   step: int, clock: Clock, arrays: Mapping[str, SavedArray]
 ) -> dict[str, Any]:
-  """A note, of JSON values, with its digest."""
+  """Makes a note, which consists of JSON values, with its digest."""
   note = {"clock": clock, "step": step, "arrays": arrays}
   return json.loads(json.dumps({**note, "digest": _digest(note)}))
 
@@ -141,10 +141,12 @@ def note_of(
 def read_note(
   note: Mapping[str, Any], step: int
 ) -> tuple[Clock, dict[str, SavedArray]]:
-  """The clock and the array descriptions of a note; there are none before version 2.
+  """Reads the clock and the array descriptions of a note.
+
+  Notes before version 2 have no array descriptions.
 
   Raises:
-    Damaged: it is not the note of this step.
+    Damaged: this is not the note of this step.
 
   >>> read_note(note_of(3, {"seconds": 1.5}, {}), 3)
   ({'seconds': 1.5}, {})
@@ -174,7 +176,7 @@ def as_saved(abstract: PyTree, arrays: Mapping[str, SavedArray]) -> PyTree:
 
 
 def check_arrays(state: PyTree, arrays: Mapping[str, SavedArray]) -> None:
-  """Raises Damaged if a state differs from the note; no check of arrays without one."""
+  """Raises Damaged if a state differs from the note; skips arrays without checksums."""
   if not arrays:
     return
   for name, array in arrays_of(state).items():

@@ -1,4 +1,4 @@
-"""Which keys of a config may change when a run goes on, or when its model is used."""
+"""Which keys of a config may change when a run continues, or when its model is used."""
 
 import re
 from collections.abc import Iterator
@@ -7,28 +7,30 @@ from typing import Any, NamedTuple
 from largevocab.errors import UserError
 from largevocab.training.json_files import as_json
 
-# Keys that change neither what a step does nor by what the best state is chosen: inputs
-# of another length (eval.unroll) have other costs. Classes of data at another path are
-# compared with those of the run.
+# Keys that change neither the steps nor the choice of the best state. eval.unroll is
+# not one of them, since inputs of another length have other costs. If data are at
+# another path, their classes are compared with those of the run.
 _FREE = re.compile(
   r"config\.((eval(?!\.(best|unroll)$)|log|checkpoint)\..*|mesh\.num|"
   r"data\.(cache_dir|data_dir|path)|train\.(max_steps|epochs|patience))"
 )
-# Keys that say where data lie.
+# Keys that give the location of data.
 PLACES = (
   r"eval\.word_pairs|"
   r"data\.(cache_dir|data_dir|path|train|valid|test|tokenizer|sources|interactions)"
 )
-# Keys that change no result of a run that has ended: where its data are, for instance.
+# Keys that do not change the result of a run that has ended, such as the location of
+# its data.
 _FREE_AT_END = re.compile(
   rf"config\.((log|checkpoint)\..*|mesh\.num|head\.budget_mib|{PLACES})"
 )
-# Where a trained model is only used, also those of training, and names of files.
+# Where a trained model is only used, keys of training and names of files may change,
+# too.
 _FREE_IN_USE = re.compile(
   r"config\.(eval\..*|train\.(?!tied$).*|head\.budget_mib|"
   r"data\.(train|valid|test|file|tokenizer|sources|interactions))"
 )
-# And those that change by what metric the best state is chosen, if it is by one.
+# If a metric selects the best state (eval.best), these keys change that metric.
 _OF_BEST = {"config.eval.hide_seen", "config.eval.unlabelled"}
 
 
@@ -54,7 +56,7 @@ class Change(NamedTuple):
 
   @property
   def moves_data(self) -> bool:
-    """Whether the data are read from another place.
+    """Whether the change makes the data come from another place.
 
     >>> Change("config.data.path", "/scratch", "/data").moves_data
     True
@@ -63,8 +65,9 @@ class Change(NamedTuple):
 
   @property
   def makes_other_data(self) -> bool:
-    """Whether the data are others, wherever they are: they are split in another way, or
-    their tokens are of another kind.
+    """Whether the change makes the data different, regardless of their location.
+
+    This is the case if they are split in another way, or have another kind of tokens.
 
     >>> Change("config.data.test", "", "a.txt").makes_other_data  # it was cut off
     True
@@ -78,14 +81,14 @@ class Change(NamedTuple):
 def check_resumable(
   workdir: str, was: dict[str, Any], config: dict[str, Any]
 ) -> list[Change]:
-  """The keys in which a config differs from that of a run that it is to continue.
+  """The keys in which a config differs from that of the run that it is to continue.
 
   Args:
-    workdir: of the run, for messages.
-    was, config: the run's config, and the other one.
+    workdir: the run's workdir, for messages.
+    was, config: the run's config, and the new config.
 
   Raises:
-    UserError: a key changed that is not free.
+    UserError: a key changed that may not change.
   """
   changes = list(_differences("config", as_json(was), as_json(config)))
   fixed = _OF_BEST if config.get("eval", {}).get("best") else set()
@@ -97,14 +100,15 @@ def check_resumable(
 def check_ended(
   workdir: str, was: dict[str, Any], config: dict[str, Any], what_to_do: str
 ) -> None:
-  """Checks that a run that has ended would have the same result with a config, if its
-  data are the same.
+  """Checks that a run that has ended would have the same result with a given config.
+
+  The data are assumed to be the same.
 
   Args:
-    workdir: of the run, for messages.
-    was, config: the run's config, whose keys that the other one lacks are of an older
-      version of this package and are not compared; and the other one.
-    what_to_do: the advice of a message.
+    workdir: the run's workdir, for messages.
+    was, config: the run's config, and the given one. Keys of the run's config that the
+      given one lacks are from an older version of this package, and are not compared.
+    what_to_do: advice for the error message.
 
   Raises:
     UserError: a key changed on which the result depends.
@@ -119,7 +123,7 @@ def check_ended(
 
 
 def _known(was: Any, config: Any) -> Any:
-  """What a config has of the keys of another."""
+  """The part of the config `was` whose keys the other config has, too."""
   if not (isinstance(was, dict) and isinstance(config, dict)):
     return was
   return {key: _known(was[key], config[key]) for key in was.keys() & config.keys()}
@@ -128,16 +132,15 @@ def _known(was: Any, config: Any) -> Any:
 def check_model(
   workdir: str, was: dict[str, Any], config: dict[str, Any], other_data: bool = False
 ) -> None:
-  """Checks that a config is of the model that a config was trained with, and changes
-  only how that is used.
+  """Checks that a config describes a run's model and changes only how it is used.
 
   Args:
-    workdir: of the run, for messages.
-    was, config: the run's config, and the other one.
-    other_data: whether the data may be others.
+    workdir: the run's workdir, for messages.
+    was, config: the run's config, and the other config.
+    other_data: whether the data may differ.
 
   Raises:
-    UserError: the model is another one.
+    UserError: the config describes another model.
   """
   changes = _differences("config", as_json(was), as_json(config))
   bound = [
@@ -149,12 +152,12 @@ def check_model(
       or (other_data and each.key.startswith("config.data."))
     )
   ]
-  _refuse(workdir, bound, "leave it as it was trained")
+  _refuse(workdir, bound, "keep the value of the training run")
 
 
 def _refuse(workdir: str, bound: list[Change], what_to_do: str) -> None:
-  """Raises a UserError about the first of changes that a run may not have, if any."""
-  # Of other parts first the name: the rest of their keys follows from it.
+  """Raises a UserError about the first forbidden change, if there is one."""
+  # If a part was exchanged, its name comes first: its other keys follow from the name.
   for change in sorted(bound, key=lambda change: not change.key.endswith(".name")):
     raise UserError(
       f"{workdir} holds a run with {change.key} = {change.old!r:.99}, not "

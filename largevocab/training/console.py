@@ -1,4 +1,4 @@
-"""Terminal output: log lines on stderr, and user errors as single lines."""
+"""Writes terminal output: log lines on stderr, and user errors as single lines."""
 
 import functools
 import json
@@ -13,9 +13,9 @@ from largevocab.errors import UserError, message_of
 
 
 def run(program: Callable[[], None]) -> int:
-  """Runs a program and returns its exit status; a UserError is printed in one line.
+  """Runs a program and returns its exit status; prints a UserError in one line.
 
-  Other exceptions are bugs of ours, and keep their traceback.
+  Other exceptions are bugs of this package, and keep their traceback.
   """
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   with _log_to_stderr():
@@ -25,7 +25,9 @@ def run(program: Callable[[], None]) -> int:
     except KeyboardInterrupt:
       return _fail("interrupted; the same command goes on from what is saved", 130)
     except Exception as error:
-      smaller = "lower train.batch_size, train.unroll or the sizes of model and head"
+      smaller = (
+        "lower train.batch_size, train.unroll or the sizes of the model and the head"
+      )
       message = message_of(error, smaller)
       if message is None:
         raise
@@ -35,13 +37,13 @@ def run(program: Callable[[], None]) -> int:
 def say(content: dict[str, Any]) -> None:
   """Prints an object as a line of JSON, flushed.
 
-  In plain ASCII if the encoding of standard output lacks some characters.
+  The line is plain ASCII if the encoding of standard output lacks some characters.
 
   Raises:
-    UserError: standard output is closed, or cannot be written.
+    UserError: standard output is closed, or cannot be written to.
   """
   if sys.stdout is None:
-    raise UserError("standard output is closed; let it go to a file or a terminal")
+    raise UserError("standard output is closed; direct it to a file or a terminal")
   line = json.dumps(content, ensure_ascii=False)
   try:
     line.encode(sys.stdout.encoding or "ascii")
@@ -50,16 +52,16 @@ def say(content: dict[str, Any]) -> None:
   try:
     print(line, flush=True)
   except OSError as error:
-    # Otherwise flushing its buffer would fail again at exit.
+    # Otherwise flushing the buffer of standard output would fail again at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    raise UserError(f"standard output: {error.strerror}") from error
+    raise UserError(f"cannot write to standard output: {error.strerror}") from error
 
 
 @contextmanager
 def _log_to_stderr() -> Iterator[None]:
-  """Shows log lines of this package only; checkpointing logs a lot.
+  """Shows the log lines of this package only, since checkpointing logs a lot.
 
-  Errors of checkpointing are raised as well.
+  Errors of checkpointing are raised, too.
   """
   import absl.logging
 
@@ -83,9 +85,12 @@ _LATE = ("Event loop is closed", "Encountered error while reading array index")
 
 
 def _hush_late_failures() -> None:
-  """Hides errors of abandoned reads and writes after a failed save or restore. They
-  find their event loop closed, or fail for the same reason, and are logged by asyncio
-  only, some of them at exit, so this stays in effect until then."""
+  """Hides errors of reads and writes that are abandoned after a failed save or restore.
+
+  Such reads and writes find their event loop closed, or fail for the same reason as the
+  first one. Only asyncio logs their errors, some of them at exit, so this stays in
+  effect until then.
+  """
   show = sys.unraisablehook
   if getattr(show, "func", None) is not _show_others:
     sys.unraisablehook = functools.partial(_show_others, show)

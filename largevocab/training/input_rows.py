@@ -1,5 +1,8 @@
-"""The rows that a network reads: of a table of inputs or, where embeddings are tied, of
-the class table, which then learns from both sides."""
+"""The rows that a network reads.
+
+They are rows of a table of inputs or, if embeddings are tied, of the class table, which
+then learns from both sides.
+"""
 
 from typing import Any
 
@@ -19,17 +22,17 @@ PyTree = Any
 
 
 def num_own(exp: Experiment, data: Data) -> int:
-  """Rows of the table of inputs; 0: there is none.
+  """Number of rows of the table of inputs; 0 if there is no such table.
 
   Raises:
-    UserError: embeddings are tied, and inputs of the data are no classes.
+    UserError: embeddings are tied although the inputs of the data are not classes.
   """
   if not exp.train.tied:
     return data.num_inputs
   if not data.inputs_are_classes:
     raise UserError(
-      "train.tied is True, and inputs of this data.name are features and not classes: "
-      "set it to False, or choose a text or histories of items"
+      "train.tied is True, but the inputs of this data.name are features, not classes: "
+      "set it to False, or choose a text or item histories"
     )
   return 0
 
@@ -41,11 +44,11 @@ def look_up(
 
   Args:
     exp: the experiment.
-    inputs, head: of the state.
-    x: of a batch.
+    inputs, head: these fields of the state.
+    x: the field `x` of a batch.
 
-  Source: of tied embeddings Press and Wolf 2017, Inan et al. 2017. Deviation: without
-    the augmented loss of the latter.
+  Source: Press and Wolf 2017 and Inan et al. 2017, for tied embeddings. Deviation: the
+    augmented loss of the latter is not used.
   """
   if not exp.train.tied:
     return inputs_of(exp).look_up(inputs, x)
@@ -64,20 +67,20 @@ def gradients(
 ) -> tuple[DeviceGrads | RowGrads | None, HeadStep]:
   """The gradient of the table of inputs, if there is one, and the step of the head.
 
-  Of tied embeddings the latter has the gradient of the rows from both sides, merged, so
-  that its norm is that of the sum.
+  With tied embeddings, the step of the head has the merged gradients of the rows from
+  both sides, so that its norm is that of their sum.
 
   Args:
     exp: the experiment.
-    inputs, head: of the state.
-    x: of a batch.
-    g_BTE: of the loss with respect to what was looked up.
-    out: of `Head.backward`.
+    inputs, head: these fields of the state.
+    x: the field `x` of a batch.
+    g_BTE: the gradient of the loss with respect to the looked-up rows.
+    out: the result of `Head.backward`.
   """
   if not exp.train.tied:
     return inputs_of(exp).gradient(inputs, x, g_BTE), out
   g_RE = g_BTE.reshape(-1, g_BTE.shape[-1])
-  one_table: Any = exp.head  # `Experiment` has checked that it is one
+  one_table: Any = exp.head  # `Experiment` has checked that the head is a single table
   grads, sq_norm = one_table.add_row_grads(
     head, out.grads, jnp.asarray(x).ravel(), g_RE
   )

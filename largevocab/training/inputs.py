@@ -1,8 +1,8 @@
 """Inputs of a network: rows of a learned table, or features from the data.
 
-`Data.num_inputs` is the number of rows, indexed by `Batch.x` as ids, or as ids of bags
-whose rows are summed. If it is 0, `Batch.x` itself is the input: then there is no
-table, and no gradient.
+`Data.num_inputs` is the number of rows. `Batch.x` holds their ids, or bags of ids whose
+rows are summed. If `Data.num_inputs` is 0, `Batch.x` itself is the input, and there is
+no table and no gradient.
 """
 
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from largevocab.rows import RowGrads, RowOptimizer, Table, looked_up_grads
 
 @dataclass(frozen=True)
 class Inputs:
-  """How inputs are looked up and learned.
+  """Looks up inputs and learns their rows.
 
-  Inside `largevocab.ops.shards.over` a table is the part of this device, and examples
-  are those of this device (`largevocab.training.sharded_inputs`).
+  Inside `largevocab.ops.shards.over`, the table and the examples are the parts on this
+  device (`largevocab.training.sharded_inputs`).
 
   Attributes:
-    optimizer: of the table.
+    optimizer: the optimiser of the table.
     width: E, `model.embed`.
     init_scale: initial rows are uniform in [-init_scale, init_scale].
   """
@@ -35,7 +35,7 @@ class Inputs:
   init_scale: float = 0.1
 
   def init(self, key: jax.Array, num_inputs: int) -> Table | None:
-    """A table of `num_inputs` rows; None if that is 0.
+    """Makes a table of `num_inputs` rows, or None if `num_inputs` is 0.
 
     >>> from largevocab.rows import SGD
     >>> Inputs(SGD(), width=2).init(jax.random.key(0), num_inputs=5).w_VD.shape
@@ -54,15 +54,15 @@ class Inputs:
   def look_up(self, table: Table | None, x: ArrayLike | FeatureBag) -> jax.Array:
     """The network's input for `Batch.x`, f32[B, T, E].
 
-    Rows of the table, zeros for ids >= V; for bags the sums of rows weighted by feature
-    values, with T = 1; without a table x itself.
+    For ids, these are rows of the table, with zeros for ids >= V. For bags, with T = 1,
+    these are sums of rows weighted by the feature values. Without a table, this is x.
 
     Args:
       table: V rows, or None.
-      x: i32[B, T], ids, or bags of F features; without a table f32[B, T, E].
+      x: i32[B, T], ids, or bags of F features; without a table, f32[B, T, E].
 
     Raises:
-      UserError: x has features of another width.
+      UserError: the features in x have another width than E.
 
     >>> from largevocab.rows import SGD
     >>> inputs, table = Inputs(SGD(), width=2), SGD().init(jnp.ones((3, 2)))
@@ -72,7 +72,7 @@ class Inputs:
     >>> inputs.look_up(table, bag).tolist()
     [[[2.5, 2.5]]]
 
-    Cost: O(B T E), of bags O(B F E): independent of V.
+    Cost: O(B T E), for bags O(B F E): independent of V.
     """
     if table is None:
       return self._features(x)
@@ -89,7 +89,7 @@ class Inputs:
   def gradient(
     self, table: Table | None, x: ArrayLike | FeatureBag, g_BTE: jax.Array
   ) -> RowGrads | None:
-    """The gradient of the table from that of the looked-up inputs.
+    """The gradient of the table, given the gradient of the looked-up inputs.
 
     >>> from largevocab.rows import SGD
     >>> inputs, table = Inputs(SGD(), width=1), SGD().init(jnp.ones((3, 1)))
@@ -121,7 +121,7 @@ class Inputs:
     x_BTF = jnp.asarray(x)
     if x_BTF.ndim != 3 or x_BTF.shape[-1] != self.width:
       raise UserError(
-        f"the data's features have shape {x_BTF.shape}, model.embed is {self.width}: "
-        "set model.embed to the last of these numbers"
+        f"the data's features have shape {x_BTF.shape}, but model.embed is "
+        f"{self.width}: set model.embed to the last number of the shape"
       )
     return x_BTF

@@ -1,4 +1,4 @@
-"""JSON files of a workdir: written atomically, and checked when they are read."""
+"""Reads and checks the JSON files of a workdir, and writes them atomically."""
 
 import json
 import os
@@ -12,22 +12,22 @@ from largevocab.atomic import write_text
 from largevocab.errors import UserError, remedy
 
 CONFIG = "config.json"
-_LARGEST = 2**26  # most bytes of one of these files
+_LARGEST = 2**26  # maximum size of these files in bytes
 
 
 def as_json(config: dict[str, Any]) -> dict[str, Any]:
-  """A config after a round trip through JSON: with lists for tuples."""
+  """A config after a round trip through JSON, which turns tuples into lists."""
   return json.loads(json.dumps(config))
 
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-  """Adds file name and advice to errors of writing."""
+  """Adds file name and advice to errors in writing."""
   try:
     yield
   except OSError as error:
-    room = "make room or choose another --workdir; the same command goes on from the "
-    what_to_do = remedy(error.errno, room + "last checkpoint")
+    room = "make room or choose another --workdir; the same command goes on from "
+    what_to_do = remedy(error.errno, room + "the last checkpoint")
     raise UserError(
       f"{path} cannot be written ({error.strerror or error}); {what_to_do}"
     ) from error
@@ -40,16 +40,16 @@ def write_json(path: str, content: dict[str, Any]) -> None:
 
 
 def read_json(path: str) -> dict[str, Any]:
-  """The object in a file.
+  """Reads the JSON object in a file.
 
   Raises:
-    UserError: it cannot be read or has other content.
+    UserError: the file cannot be read or has other content.
   """
   advice = _restored(path)
   try:
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
-      raise UserError(f"{path} is damaged (no file of ours is like it); {advice}")
+      raise UserError(f"{path} is damaged (not a regular file, or too large); {advice}")
     with open(path, encoding="utf-8") as file:
       content = json.load(file)
   except OSError as error:
@@ -62,18 +62,18 @@ def read_json(path: str) -> dict[str, Any]:
   except (ValueError, RecursionError) as error:  # not JSON, or not even text
     raise UserError(f"{path} is damaged ({error}); {advice}") from error
   if not isinstance(content, dict):
-    raise UserError(f"{path} is damaged (it holds no object); {advice}")
+    raise UserError(f"{path} is damaged (it is not a JSON object); {advice}")
   return content
 
 
 def _restored(path: str) -> str:
-  """What to do with a damaged file: all but the config can be made anew."""
+  """What to do with a damaged file; every file but the config can be made again."""
   is_config = os.path.basename(path) == CONFIG
   return "restore it, or choose another --workdir" if is_config else "delete it"
 
 
 def read_numbers(path: str) -> dict[str, float]:
-  """The object in a file, whose values must all be numbers.
+  """Reads the JSON object in a file, whose values must all be numbers.
 
   Raises:
     UserError: see `read_json`; or a value is not a number.
@@ -83,6 +83,6 @@ def read_numbers(path: str) -> dict[str, float]:
     is_int = type(value) is int and abs(value) <= sys.float_info.max
     if not (is_int or type(value) is float):
       raise UserError(
-        f"{path} is damaged ({key!r:.99} is {value!r:.99}, no number); delete it"
+        f"{path} is damaged ({key!r:.99} is {value!r:.99}, not a number); delete it"
       )
   return content

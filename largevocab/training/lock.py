@@ -15,15 +15,15 @@ from largevocab.errors import UserError
 from largevocab.training.json_files import writing
 
 _LOG = logging.getLogger("largevocab")
-_PATIENCE = 1.0  # seconds to wait for a lock: tests of it hold it only briefly
+_PATIENCE = 1.0  # seconds to wait for a lock, which `is_held` holds only briefly
 
 
 @contextmanager
 def held(workdir: str) -> Iterator[None]:
   """Creates the workdir if needed, and locks it against other training processes.
 
-  The lock, on the file `lock`, is the operating system's and ends with the process,
-  however that ends. The file stays: it names the last process with the lock.
+  The operating system holds the lock, on the file `lock`, and releases it when the
+  process ends in any way. The file stays and names the last process that had the lock.
 
   Raises:
     UserError: another process has the lock.
@@ -39,8 +39,8 @@ def held(workdir: str) -> Iterator[None]:
     while not _lock(file, fcntl.LOCK_EX):
       if time.monotonic() > deadline:
         raise UserError(
-          f"{workdir} is in use: {_holder(file)} trains in it; wait until it has "
-          "ended, or choose another --workdir"
+          f"{workdir} is in use: {_holder(file)} is training in it; wait until "
+          "it ends, or choose another --workdir"
         )
       time.sleep(0.05)
     with writing(path):
@@ -69,7 +69,7 @@ def _lock(file: IO[bytes], kind: int) -> bool:
   """Locks an open file until it is closed; False if another process has the lock."""
   try:
     if not lock(file, kind | fcntl.LOCK_NB):
-      _LOG.warning("%s cannot be locked: start no other process there", file.name)
+      _LOG.warning("%s cannot be locked: do not start another process there", file.name)
   except BlockingIOError:
     return False
   return True
@@ -80,9 +80,9 @@ def _lock_path(workdir: str) -> str:
 
 
 def _holder(file: IO[bytes]) -> str:
-  """'process 7 on HOST, since ...', from the content of a lock file."""
+  """'process 7 on HOST (since ...)', from the content of a lock file."""
   try:
     content = json.loads(file.read(1000))
-    return "process {pid} on {host}, since {since},".format(**content)
+    return "process {pid} on {host} (since {since})".format(**content)
   except (OSError, ValueError, KeyError, TypeError, RecursionError):
     return "another process"

@@ -1,8 +1,8 @@
-"""A filter of what libraries write to the standard error stream by themselves.
+"""Filters what libraries write directly to the standard error stream.
 
 When a process of a run is lost, JAX ends the others from within C++, with a stack
-trace. The filter is a program of its own, which outlives them, and says that in one
-line. All else it passes on.
+trace. The filter is a separate program, which outlives these processes and reports the
+loss in one line. It passes everything else on.
 """
 
 import os
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 
-# What JAX's coordination service reports before it ends the process, and when it does.
+# What JAX's coordination service reports before it ends the process, and as it does so.
 _BEGIN = re.compile("Use error polling to propagate|Polled an error from coordination")
 _END = "JAX distributed service detected fatal errors"
 _SILENT = re.compile(r"heartbeats\):\s+([\d, \n]+)")
@@ -28,11 +28,11 @@ def pass_through_filter() -> None:
   assert program.stdin is not None
   os.dup2(program.stdin.fileno(), 2)
   program.stdin.close()
-  program.returncode = 0  # Nobody waits for it: it ends when this process has.
+  program.returncode = 0  # Nothing waits for it: it ends after this process has ended.
 
 
 def lost(report: str, reason: str = "") -> str:
-  """What to tell of a lost process, from JAX's report, or else with another reason.
+  """A message about a lost process, from JAX's report or with another reason.
 
   >>> lost("unhealthy (stopped sending heartbeats):\\n2\\nThe tasks have crashed")[:19]
   'process 2 has ended'
@@ -48,7 +48,7 @@ def lost(report: str, reason: str = "") -> str:
 
 
 def filtered(lines: Iterable[str], write: Callable[[str], object]) -> None:
-  """Writes the lines, but for a report that a process is lost one line.
+  """Writes the lines, but replaces a report of a lost process by one line.
 
   >>> filtered(["a\\n", "E1 b\\n"], lambda line: print(line, end=""))
   a
@@ -63,7 +63,7 @@ def filtered(lines: Iterable[str], write: Callable[[str], object]) -> None:
   if any(_END in line for line in report):
     write(f"error: {lost(''.join(report))}\n")
     return
-  for line in report:  # the process has ended by itself at the same time
+  for line in report:  # the process ended by itself at the same time
     if not _BEGIN.search(line):
       write(line)
 

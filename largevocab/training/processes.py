@@ -1,7 +1,8 @@
-"""One run by several processes, each with its own devices, joined by `jax.distributed`.
+"""Joins several processes, each with its own devices, into one run.
 
-All take the same steps, each with its rows of tables and batches. The first alone
-writes files and logs. If one ends, all do.
+The processes are joined by `jax.distributed`. All take the same steps, each with its
+own rows of tables and batches. Only the first process writes files and logs. If one
+process ends, all end.
 """
 
 import logging
@@ -21,13 +22,14 @@ from jax.experimental import multihost_utils
 from largevocab.errors import UserError
 from largevocab.training import native_stderr
 
-# A process that is silent for so long counts as dead. Heartbeats have threads of their
-# own, so that a long compilation is no silence.
+# A process that sends no heartbeat for this long counts as dead. Heartbeats have their
+# own threads, so that a long compilation does not interrupt them.
 _TIMES = {"heartbeat_timeout_seconds": 30}
 _ADDRESS = re.compile(r"\S+:\d{1,5}")
-# One job may be a single process in a cluster too; it then keeps all its devices.
+# A job in a cluster may be a single process, which then keeps all its devices.
 _SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
-# Seconds for others that fail as well to say why: they end at once if the first does.
+# Seconds for which a failed process waits, so that other failing processes can report
+# why. They end at once when the first process ends.
 _LAST, _LAST_OF_OTHERS = 1.0, 0.1
 _LOST = re.compile("gloo|nccl|connection|peer|unavailable|heartbeat", re.IGNORECASE)
 
@@ -37,10 +39,11 @@ def join(address: str | None, num: int | None, index: int | None) -> None:
 
   Args:
     address: 'HOST:PORT' of the first process.
-    num: of processes; 1: do not join any.
-    index: of this process, 0 for the first.
+    num: number of processes; 1: do not join any.
+    index: number of this process; 0 for the first.
 
-  Without any of these JAX looks for a cluster: of Slurm, Open MPI, Kubernetes or TPUs.
+  Without any of these arguments, JAX looks for a cluster of Slurm, Open MPI, Kubernetes
+  or TPUs.
 
   Raises:
     UserError: the arguments are inconsistent, or the others cannot be reached.
@@ -63,7 +66,9 @@ def join(address: str | None, num: int | None, index: int | None) -> None:
   if address is not None and not _ADDRESS.fullmatch(address):
     raise UserError(f"--coordinator is {address!r}: give HOST:PORT, as in host0:8476")
   if num is not None and index is not None and index >= num:
-    raise UserError(f"--process is {index}, of {num} processes: give 0 to {num - 1}")
+    raise UserError(
+      f"--process is {index}, but there are {num} processes: give 0 to {num - 1}"
+    )
   if missing and any(os.environ.get(name) == "1" for name in _SIZES):
     return
   if address is not None:
@@ -77,12 +82,12 @@ def join(address: str | None, num: int | None, index: int | None) -> None:
 
 
 def _initialize(address: str | None, num: int | None, index: int | None) -> bool:
-  """Whether there are others to join; False as well if JAX is in use already."""
-  # Signals are handled by `StopSignals`, those before training by the system.
+  """Whether there are processes to join; also False if JAX is already in use."""
+  # `StopSignals` handles signals; before training, the system handles them.
   jax.config.update("jax_enable_preemption_service", False)
   try:
     with warnings.catch_warnings():
-      warnings.simplefilter("ignore")  # packages that a detection would need
+      warnings.simplefilter("ignore")  # on packages that the detection would need
       jax.distributed.initialize(address, num, index, **_TIMES)
     return True
   except (RuntimeError, ValueError) as error:
@@ -91,7 +96,7 @@ def _initialize(address: str | None, num: int | None, index: int | None) -> bool
     where = f"the other processes at {address}" if address else "a cluster"
     raise UserError(
       f"cannot join {where} ({' '.join(str(error).split())[:200]}); start all of them "
-      "with the same --coordinator and --processes, or one alone with --processes=1"
+      "with the same --coordinator and --processes, or only one with --processes=1"
     ) from error
 
 
@@ -113,47 +118,47 @@ def check_devices(num_blocks: int, num_devices: int) -> None:
   """Checks that the settings `mesh.blocks` and `mesh.num` suit several processes.
 
   Raises:
-    UserError: they do not.
+    UserError: the settings do not suit several processes.
   """
   if not are_several():
     return
   processes, devices = jax.process_count(), jax.device_count()
   if num_blocks == 1:
     raise UserError(
-      f"mesh.blocks is 1, and there are {processes} processes: set it to {devices}, "
-      "the number of their devices, or a multiple"
+      f"mesh.blocks is 1, but there are {processes} processes: set it to {devices}, "
+      "the number of their devices, or to a multiple of it"
     )
   if num_devices not in (0, devices):
     raise UserError(
-      f"mesh.num is {num_devices}, and {processes} processes have {devices} devices, "
-      "which all take part: set it to 0"
+      f"mesh.num is {num_devices}, but {processes} processes have {devices} devices, "
+      "which must all be used: set it to 0"
     )
 
 
 def wait(reason: str) -> None:
-  """Waits until all processes are here."""
+  """Waits until all processes have reached this point."""
   if are_several():
     multihost_utils.sync_global_devices(reason)
 
 
 def of_first(value: bool) -> bool:
-  """What the first process says; others may see a file later, or not at all."""
+  """The value on the first process; others may see a file later, or not at all."""
   if not are_several():
     return value
   return bool(multihost_utils.broadcast_one_to_all(np.bool_(value)))
 
 
 def whole(x: Any) -> np.ndarray:
-  """All of an array, of which each process may have a part."""
+  """The whole array, of which each process may have only a part."""
   if isinstance(x, jax.Array) and not x.is_fully_addressable:
     return multihost_utils.process_allgather(x, tiled=True)
   return np.asarray(x)
 
 
 def is_of_lost(error: BaseException) -> bool:
-  """Whether JAX says by this error that another process is lost.
+  """Whether this error is JAX's report that another process is lost.
 
-  A step raises a RuntimeError or a ValueError, depending on where it notices.
+  A step raises a RuntimeError or a ValueError, depending on where the loss is noticed.
 
   >>> is_of_lost(ValueError("UNKNOWN: Gloo all-reduce failed: closed by peer"))
   True
@@ -165,9 +170,10 @@ def is_of_lost(error: BaseException) -> bool:
 
 
 def together(program: Callable[[], int]) -> int:
-  """Runs a program and returns its status; of several processes, all end if one fails.
+  """Runs a program and returns its status; if one of several processes fails, all end.
 
-  A process that fails ends soon: others may wait for it, and it must not wait for them.
+  A process that fails ends soon, because others may be waiting for it and it must not
+  wait for them.
   """
   is_lost = False
   try:
@@ -187,6 +193,6 @@ def together(program: Callable[[], int]) -> int:
       sys.stderr.flush()
       if not is_lost:
         time.sleep(_LAST if is_first() else _LAST_OF_OTHERS)
-    finally:  # whatever signal comes
+    finally:  # whichever signal arrives
       os._exit(status)
   return status

@@ -1,19 +1,22 @@
-"""Traces of a few steps, for TensorBoard's page of profiles."""
+"""Traces a few steps for TensorBoard's page of profiles."""
 
 from typing import Any
 
 import jax
 
-STEPS = 5  # of a trace
+STEPS = 5  # number of steps in a trace
 
 
 class Profiler:
-  """Writes a trace of the five steps that follow a step, with what else is done
-  meanwhile, such as an evaluation.
+  """Writes a trace of the five steps that follow a given step.
+
+  The trace includes anything else that is done during these steps, such as an
+  evaluation.
 
   Args:
-    directory: gets `plugins/profile/TIME`, where TensorBoard looks for it.
-    start: the step; 0: nothing is traced.
+    directory: the trace is written to `plugins/profile/TIME` in this directory, where
+      TensorBoard looks for it.
+    start: the step after which tracing starts; 0: nothing is traced.
   """
 
   def __init__(self, directory: str, start: int):
@@ -26,7 +29,7 @@ class Profiler:
     self._stop()
 
   def look(self, step: int, state: Any) -> None:
-    """To be called after each step, with what it computes."""
+    """Starts or ends the trace; called after each step, with the step's result."""
     if step == self._start > 0:
       jax.block_until_ready(state)
       jax.profiler.start_trace(self._directory)

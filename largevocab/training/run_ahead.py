@@ -9,8 +9,9 @@ import jax.numpy as jnp
 class RunAhead:
   """Bounds the number of steps that are dispatched but not finished.
 
-  Enough for the device to be busy, and few enough to react to signals soon: two steps,
-  or for short steps as many as take some tenths of a second, at most 128.
+  There are enough such steps to keep the device busy, and few enough to react quickly
+  to signals: two steps or, if steps are short, as many as take some tenths of a second,
+  at most 128.
   """
 
   def __init__(self):
@@ -27,8 +28,9 @@ class RunAhead:
     self._steps += 1
     if self._steps % self._every:
       return
-    # A copy, since an array donated to the next step cannot be waited for. Of a part of
-    # this process, since others may not copy at the same step.
+    # Copies the result, since an array donated to the next step cannot be waited for.
+    # Only a part on this process is copied, since other processes may not copy at the
+    # same step.
     before, self._mark = self._mark, jnp.copy(result.addressable_data(0))
     if before is None:
       return

@@ -1,4 +1,4 @@
-"""Logs of a run: metrics.jsonl, TensorBoard events, lines on the terminal."""
+"""Logs of a run: metrics.jsonl, TensorBoard events, and lines on the terminal."""
 
 import json
 import logging
@@ -22,16 +22,17 @@ _LONGEST = 2**20  # bytes per line
 class RunLog:
   """Metrics of one run, as JSON lines and for TensorBoard.
 
-  A run resumed at step s drops the lines of earlier processes for later steps, so that
-  the files read as if there had been one process. When `write` returns, the line has
-  been passed to the operating system: it survives the death of the process, but not a
-  crash of the machine. Lines that cannot be read are moved to metrics.jsonl.damaged.
+  A run that resumes at step s drops the lines of earlier processes for later steps, so
+  that the files look as if a single process had written them. When `write` returns, the
+  line has been passed to the operating system. It survives the end of the process, but
+  not a crash of the machine. Lines that cannot be read are moved to
+  metrics.jsonl.damaged.
 
   Args:
     workdir: directory of the files.
     start_step: s.
-    config: for TensorBoard's page of hyper-parameters.
-    measure_anew: also drop metrics of held-out data at step s.
+    config: the config, for TensorBoard's page of hyper-parameters.
+    measure_anew: whether to drop metrics of held-out data at step s, too.
   """
 
   def __init__(
@@ -41,7 +42,7 @@ class RunLog:
     config: dict[str, Any],
     measure_anew: bool = False,
   ):
-    # Imported here: this takes a second.
+    # Imported here, since the import takes a second.
     from tensorboard.compat.proto import event_pb2, summary_pb2
     from tensorboard.plugins.hparams import summary_v2
     from tensorboard.summary.writer.record_writer import RecordWriter
@@ -55,7 +56,8 @@ class RunLog:
       self._written = _keep(
         self._path, lambda step, split: step <= start_step and (step, split) not in old
       )
-      # Opening something other than a file, as a pipe without reader, must not block.
+      # Opening something other than a file, such as a pipe without a reader, must not
+      # block.
       flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
       descriptor = os.open(self._path, flags, 0o666)
       self._file = open(descriptor, "a", encoding="utf-8")  # noqa: SIM115
@@ -76,7 +78,7 @@ class RunLog:
   def write(self, step: int, split: str, metrics: dict[str, float]) -> None:
     """Writes one line, and one TensorBoard scalar per metric; ignores repetitions.
 
-    Steps must not decrease: earlier ones are forgotten.
+    Steps must not decrease, since lines of earlier steps are not remembered.
     """
     if (step, split) in self._written:
       return
@@ -89,8 +91,10 @@ class RunLog:
     self._add_event(step, summary=self._summary_pb2.Summary(value=values))
 
   def has(self, step: int, split: str) -> bool:
-    """Whether there is such a line, from this process or an earlier one; the step must
-    not be before the last one written."""
+    """Whether there is a line of this step and split, from this or an earlier process.
+
+    The step must not be before the last one that was written.
+    """
     return (step, split) in self._written
 
   def close(self) -> None:
@@ -101,7 +105,7 @@ class RunLog:
 
 
 class NoLog:
-  """What other processes than the first have for a `RunLog`."""
+  """A `RunLog` that writes nothing, for processes other than the first."""
 
   def write(self, step: int, split: str, metrics: dict[str, float]) -> None:
     del step, split, metrics
@@ -115,7 +119,7 @@ class NoLog:
 
 
 def _keep(path: str, wanted: Callable[[int, str], bool]) -> set[tuple[int, str]]:
-  """Keeps the lines whose step and split are wanted, the last one of duplicates.
+  """Keeps the lines whose step and split are wanted, and the last of duplicate lines.
 
   Lines that cannot be read are moved to a file next to it.
 
@@ -128,7 +132,7 @@ def _keep(path: str, wanted: Callable[[int, str], bool]) -> set[tuple[int, str]]
   damaged: dict[int, bytes] = {}
   if os.path.exists(path):
     with open(path, "rb") as file:
-      # An endless line is not ours, and is read in parts.
+      # An endless line is not one of this log, and is read in parts.
       lines = iter(lambda: file.readline(_LONGEST), b"")
       for number, line in enumerate(lines, 1):
         try:
@@ -149,7 +153,11 @@ def _keep(path: str, wanted: Callable[[int, str], bool]) -> set[tuple[int, str]]
     numbers = ", ".join(str(number) for number in list(damaged)[:5])
     more = ", ..." if len(damaged) > 5 else ""
     _LOG.info(
-      "%s: moved what is no metrics to %s: line %s%s", path, aside, numbers, more
+      "%s: moved lines that are not metrics to %s: line %s%s",
+      path,
+      aside,
+      numbers,
+      more,
     )
   with replacing(path) as file:
     file.writelines(kept.values())
@@ -157,7 +165,7 @@ def _keep(path: str, wanted: Callable[[int, str], bool]) -> set[tuple[int, str]]
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-  """A config with dotted keys, and values that are no numbers as strings.
+  """A config with dotted keys, whose values other than numbers become strings.
 
   >>> flat({"train": {"lr": 1.0, "all": [1]}})
   {'train.lr': 1.0, 'train.all': '[1]'}
@@ -181,7 +189,7 @@ class Progress:
     self._last = (start_step, time.perf_counter())
 
   def line(self, step: int, metrics: dict[str, float]) -> dict[str, float]:
-    """Logs a line; returns tokens_per_second since the last line, if known."""
+    """Logs a line; returns `tokens_per_second` since the last line, if it is known."""
     now = time.perf_counter()
     steps, seconds = step - self._last[0], now - self._last[1]
     self._last = (step, now)
@@ -200,12 +208,12 @@ class Progress:
     return {"tokens_per_second": rate}
 
   def rest(self, step: int) -> None:
-    """Excludes the time until now from the rate (an evaluation, a compilation)."""
+    """Excludes the time until now, as of an evaluation, from the rate."""
     self._last = (step, time.perf_counter())
 
 
 def peak_mib() -> float:
-  """The most memory so far: of the device, or else of the process."""
+  """The peak memory so far, of the device or else of the process."""
   stats = jax.local_devices()[0].memory_stats() or {}
   if "peak_bytes_in_use" in stats:
     return stats["peak_bytes_in_use"] / 2**20

@@ -1,4 +1,4 @@
-"""Learning rates by step: warm-up and decay, of optax."""
+"""Learning-rate schedules by step: warm-up and decay, built with optax."""
 
 import functools
 from collections.abc import Callable
@@ -10,19 +10,19 @@ import optax
 _AT_ONCE = 4096  # steps whose rates are computed in one call, on the device
 
 
-# Each takes what any of them needs.
+# All schedules take the same arguments, including any that only one of them needs.
 def cosine(lr: float, steps: int, end: float, warmup: int) -> optax.Schedule:
-  """From lr to end * lr after so many steps, along a cosine."""
+  """Decays from lr to end * lr after `steps` steps, along a cosine."""
   return optax.cosine_decay_schedule(lr, steps, alpha=end)
 
 
 def linear(lr: float, steps: int, end: float, warmup: int) -> optax.Schedule:
-  """From lr to end * lr after so many steps, along a line."""
+  """Decays from lr to end * lr after `steps` steps, along a line."""
   return optax.linear_schedule(lr, end * lr, steps)
 
 
 def inverse_sqrt(lr: float, steps: int, end: float, warmup: int) -> optax.Schedule:
-  """lr sqrt(w / (w + t)) for w steps of warm-up, but at least 1."""
+  """lr sqrt(w / (w + t)), where w is the number of warm-up steps, but at least 1."""
   first = max(warmup, 1)
   return lambda count: lr * jnp.sqrt(first / (first + count))
 
@@ -31,8 +31,9 @@ SCHEDULES = {"cosine": cosine, "linear": linear, "inverse_sqrt": inverse_sqrt}
 
 
 def warmed_up(after: optax.Schedule, lr: float, warmup: int) -> optax.Schedule:
-  """A schedule that begins after `warmup` steps, in which the rate rises in equal steps
-  from lr / (warmup + 1) to lr.
+  """Precedes a schedule by `warmup` steps in which the rate rises to lr.
+
+  The rate rises in equal steps from lr / (warmup + 1).
 
   >>> schedule = warmed_up(optax.constant_schedule(8.0), lr=8.0, warmup=3)
   >>> [float(schedule(step)) for step in (0, 1, 2, 3, 4)]
@@ -45,7 +46,7 @@ def warmed_up(after: optax.Schedule, lr: float, warmup: int) -> optax.Schedule:
 
 
 def by_step(schedule: optax.Schedule) -> Callable[[int], float]:
-  """The rate of a step as a number of this machine.
+  """The rate as a function of the step, which returns a Python float.
 
   >>> by_step(optax.linear_schedule(0.0, 1.0, 8192))(6144)
   0.75

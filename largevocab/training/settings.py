@@ -1,4 +1,4 @@
-"""Settings of a run: frozen dataclasses; their fields are the keys of a config."""
+"""Settings of a run, as frozen dataclasses whose fields are the keys of a config."""
 
 import math
 from collections.abc import Callable
@@ -38,34 +38,36 @@ class Training:
   Attributes:
     epochs: passes over the training data.
     max_steps: stop after this many steps; 0: after `epochs`.
-    patience: stop after so many evaluations in a row without a better state, by
-      `eval.best` on validation data; 0: never. Where that is not finite it is left out.
-      The best state is kept among the checkpoints.
-    batch_size: B, parallel streams, or independent examples.
+    patience: stop after this many evaluations in a row without a better state, judged
+      by `eval.best` on validation data; 0: never. Evaluations in which this metric is
+      not finite are left out. The best state is kept among the checkpoints.
+    batch_size: B, number of parallel streams or of independent examples.
     unroll: T, time steps per update (truncated back-propagation); 1 for independent
       examples.
-    accumulate: batches per step, which has the gradient of their mean loss. Each keeps
-      its own negatives. A step takes the memory of the gradients of all, and compiles
-      as many times the operations, once for each combination of the batches' shapes.
-      Samplers that count the classes of a batch are refused.
+    accumulate: batches per step. A step uses the gradient of their mean loss, and each
+      batch keeps its own negatives. A step holds the gradients of all batches in
+      memory. The compiled program contains the operations once for each batch, and is
+      compiled once for each combination of the batches' shapes. Samplers that count the
+      classes of a batch are refused.
     lr: learning rate for the mean loss per token.
-    schedule: of the learning rate. 'hold': lr for `hold_epochs` epochs, and then
-      multiplied by `decay` at the beginning of each further epoch. The others are by
-      step (`largevocab.training.schedules`): 'cosine' and 'linear' from lr to
-      end_factor * lr after the last step, which is another one if a finished run is
-      trained further; 'inverse_sqrt' as 1 / sqrt(step).
-    warmup_steps: the first steps, in which the learning rate rises to lr.
-    hold_epochs: of 'hold': epochs at the full learning rate.
-    decay: of 'hold': factor per epoch after that.
-    end_factor: of 'cosine' and 'linear'.
-    head_lr_factor: the head's learning rate is head_lr_factor * lr; None: 1, but for
-      the losses that `largevocab.config.experiment` has a rate for.
-    tied: the rows that the network reads are those of the classes, one table that
-      learns from both sides at the head's rate; of data whose inputs are classes, heads
-      with a row for each class, and networks with `model.embed` = `model.width`.
+    schedule: schedule of the learning rate. 'hold': lr for `hold_epochs` epochs, and
+      then multiplied by `decay` at the beginning of each further epoch. The other
+      schedules go by step (`largevocab.training.schedules`). 'cosine' and 'linear' lead
+      from lr to end_factor * lr after the last step, which changes if a finished run is
+      trained further. 'inverse_sqrt' decays as 1 / sqrt(step).
+    warmup_steps: number of first steps, in which the learning rate rises to lr.
+    hold_epochs: for 'hold': epochs at the full learning rate.
+    decay: for 'hold': factor per epoch after these epochs.
+    end_factor: for 'cosine' and 'linear': the last learning rate is end_factor * lr.
+    head_lr_factor: the head's learning rate is head_lr_factor * lr; None: 1, except for
+      losses for which `largevocab.config.experiment` has a rate.
+    tied: whether the network reads the class rows as its input rows, so that one table
+      learns from both sides, at the head's rate. This needs data whose inputs are
+      classes, a head with a row for each class, and a network with `model.embed` =
+      `model.width`.
     clip_norm: bound on the gradient norm of network, inputs and head together; 0: no
-      clipping. With several batches per step it is of their mean gradient.
-    seed: of initialisation, dropout and negatives.
+      clipping. With several batches per step, it bounds their mean gradient.
+    seed: seed of initialisation, dropout and negatives.
   """
 
   epochs: Annotated[float, Between(0, 10**9, excluding=(0,))] = 13.0
@@ -73,7 +75,7 @@ class Training:
   patience: CountOrNone = 0
   batch_size: BatchSize = 20
   unroll: Unroll = 20
-  accumulate: Annotated[int, Between(1, 64)] = 1  # each is compiled
+  accumulate: Annotated[int, Between(1, 64)] = 1  # every batch is compiled
   lr: Positive = 1.0
   schedule: Annotated[str, OneOf("hold", *schedules.SCHEDULES)] = "hold"
   warmup_steps: StepsOrNever = 0
@@ -86,7 +88,7 @@ class Training:
   seed: Seed = 0
 
   def steps_per_epoch(self, batches: int) -> Fraction:
-    """Steps of an epoch of so many batches.
+    """Number of steps in an epoch of `batches` batches.
 
     >>> Training(accumulate=4).steps_per_epoch(10)
     Fraction(5, 2)
@@ -94,10 +96,10 @@ class Training:
     return Fraction(batches, self.accumulate)
 
   def num_steps(self, steps_per_epoch: int | Fraction) -> int:
-    """Steps of the whole run.
+    """Number of steps of the whole run.
 
     Raises:
-      UserError: there are more than the limit.
+      UserError: the run has more steps than the limit.
 
     >>> Training(epochs=2).num_steps(100)
     200
@@ -106,8 +108,9 @@ class Training:
     steps = min(steps, self.max_steps) if self.max_steps else steps
     if steps > MOST_STEPS:
       raise UserError(
-        f"train.epochs is {self.epochs}: of {steps_per_epoch} steps each these are "
-        f"{steps}, and a run can have {MOST_STEPS}; lower it, or set train.max_steps"
+        f"train.epochs is {self.epochs}: with {steps_per_epoch} steps per epoch, the "
+        f"run has {steps} steps, but at most {MOST_STEPS} are allowed; lower it, or "
+        "set train.max_steps"
       )
     return steps
 
@@ -128,7 +131,7 @@ class Training:
     return schedules.by_step(schedules.warmed_up(after, lr, warmup))
 
   def learning_rate(self, step: int, steps_per_epoch: int | Fraction) -> float:
-    """The learning rate of a step by the schedule 'hold', without warm-up.
+    """The learning rate of a step under the schedule 'hold', without warm-up.
 
     >>> t = Training(lr=1.0, hold_epochs=4, decay=0.5)
     >>> [t.learning_rate(epoch * 10, 10) for epoch in (0, 3, 4, 6)]
@@ -146,26 +149,28 @@ class Evaluating:
   """When and how exact metrics on held-out data are measured.
 
   Attributes:
-    every_epochs: epochs between evaluations on the validation data; 0: at the end only.
-    batch_size: B of evaluation; each of the B streams starts with an empty state.
-    unroll: T of evaluation.
-    ranking_k: also measure 'recall@k' and 'mrr@k' for this k; 0: do not.
+    every_epochs: epochs between evaluations on the validation data; 0: evaluate only at
+      the end.
+    batch_size: B in evaluation; each of the B streams starts with an empty state.
+    unroll: T in evaluation.
+    ranking_k: also measure 'recall@k' and 'mrr@k' for this k; 0: measure neither.
     precision_k: also measure 'p@k', 'ndcg@k' and, with class propensities, 'psp@k' for
       each of these k.
     hit_k: also measure 'hr@k' and 'ndcg@k' for each of these k.
-    hide_seen: leave out of all rankings what an example has seen, where the data says
-      so (`Batch.seen`): a label among it is never found. So does --mode=predict.
-    best: of the metrics '...@k' above, that whose highest value on the validation data
-      makes a state the best one (`checkpoint`, `train.patience`), as 'ndcg@10'; '': the
-      lowest 'nll', or training loss of heads that are not normalised. A run
-      keeps it, and if it is set also `hide_seen` and `unlabelled`: its evaluations are
-      compared.
-    unlabelled: treatment of examples without labels in metrics '...@k': 'skip': left
-      out of the mean; 'count': as 0, as in pyxclib.
-    propensity_a, propensity_b: constants of the propensities, see
+    hide_seen: leave the classes that an example has seen out of all rankings, where the
+      data has them (`Batch.seen`). A label among these classes is never found.
+      --mode=predict leaves them out, too.
+    best: which of the metrics '...@k' above, such as 'ndcg@10', selects the best state
+      (`checkpoint`, `train.patience`), by its highest value on the validation data. '':
+      the lowest 'nll', or the lowest loss on them for heads that are not normalised.
+      This setting cannot change during a run. If it is set, `hide_seen` and
+      `unlabelled` cannot change either, because the evaluations are compared.
+    unlabelled: treatment of examples without labels in metrics '...@k'. 'skip': they
+      are left out of the mean. 'count': they count as 0, as in pyxclib.
+    propensity_a, propensity_b: constants of the propensities; see
       `largevocab.evaluation.retrieval`.
     word_pairs: files like those of SimLex-999 and WordSim-353, or glob patterns, for
-      evaluating word rows on the validation data, see
+      evaluating word rows on the validation data; see
       `largevocab.evaluation.similarity`.
   """
 
@@ -191,13 +196,13 @@ class Evaluating:
     names = [f"{name}@{k}" for pair, ks in ranked.items() for k in ks for name in pair]
     if self.best and self.best not in names:
       raise UserError(
-        f"eval.best is {self.best!r:.99}, and of the metrics '...@k' that it can be "
-        f"{names or 'none'} are measured: choose one, or leave it empty for the lowest "
+        f"eval.best is {self.best!r:.99}, but the metrics '...@k' that are measured "
+        f"are {names or 'none'}: choose one of these, or leave it empty for the lowest "
         "nll, or set eval.hit_k, eval.ranking_k or eval.precision_k to measure others"
       )
 
   def cost(self, metrics: dict[str, float]) -> float:
-    """What the best state has the least of.
+    """The quantity that is lowest for the best state.
 
     >>> Evaluating(hit_k=(10,), best="hr@10").cost({"nll": 7.0, "hr@10": 0.25})
     -0.25
@@ -230,11 +235,12 @@ class Evaluating:
 
 @settings
 class Checkpointing:
-  """When state is saved.
+  """When the training state is saved.
 
   Attributes:
     every_steps: steps between checkpoints.
-    keep: number of latest checkpoints; the best on validation data is kept as well.
+    keep: number of latest checkpoints to keep; the best one on validation data is kept,
+      too.
   """
 
   every_steps: Steps = 2000
@@ -246,12 +252,12 @@ class Logging:
   """How often training metrics are written.
 
   Attributes:
-    every_steps: steps between lines.
+    every_steps: steps between log lines.
     monitor_every_steps: steps between diagnostics of the head's sample or statistics
       ('monitor/relvar' and others, see `Head.monitor`), which use all logits of a few
-      examples, and once at the end; 0: none.
-    profile_at: step after which five are traced, for TensorBoard's page of profiles
-      (docs/training.md); 0: none.
+      examples. They are also computed once at the end. 0: no diagnostics.
+    profile_at: step after which five steps are traced, for TensorBoard's page of
+      profiles (docs/training.md); 0: no trace.
   """
 
   every_steps: Steps = 200
@@ -261,12 +267,14 @@ class Logging:
 
 @settings
 class Devices:
-  """How rows of classes and inputs are sharded over devices, see docs/devices.md.
+  """How rows of classes and inputs are sharded over devices; see docs/devices.md.
 
   Attributes:
-    blocks: of the classes, and of the inputs: a multiple of the number of devices. Part
-      of the model: with others it is another run. 1: one device trains.
-    num: of devices; 0: all that JAX finds. With several processes always all.
+    blocks: number of blocks of the classes, and of the inputs; a multiple of the number
+      of devices. It is part of the model: a run with another number is a different run.
+      With 1, a single device trains.
+    num: number of devices; 0: all that JAX finds. Several processes always use all
+      devices.
   """
 
   blocks: Count = 1
@@ -279,10 +287,10 @@ class Experiment:
 
   Attributes:
     data: a `largevocab.data.DataSet`; for text, it has `words(line) -> list[str]` and
-      `added(words, word) -> str`, and perhaps `opening`, see `TextCorpus`.
-    model: a flax module from input rows and carry to h and carry.
-    head: from h to the loss.
-    optimizer: of network, inputs and (as a field of the head) the head.
+      `added(words, word) -> str`, and optionally `opening`, see `TextCorpus`.
+    model: a flax module that maps input rows and carry to h and carry.
+    head: the head, which maps h to the loss.
+    optimizer: the optimiser of network, inputs and (as a field of the head) the head.
   """
 
   data: Any
@@ -298,19 +306,19 @@ class Experiment:
   def __post_init__(self):
     if self.train.patience and not self.eval.every_epochs:
       raise UserError(
-        f"train.patience is {self.train.patience} and eval.every_epochs is 0: nothing "
-        "is evaluated before the end; set eval.every_epochs, or train.patience to 0"
+        f"train.patience is {self.train.patience}, but eval.every_epochs is 0: nothing "
+        "is evaluated before the end; set eval.every_epochs, or set train.patience to 0"
       )
-    head: Any = getattr(self.head, "head", self.head)  # of several devices
+    head: Any = getattr(self.head, "head", self.head)  # unwraps a `ShardedHead`
     if self.train.accumulate > 1 and getattr(self.head, "counts_batches", False):
       raise UserError(
-        f"train.accumulate is {self.train.accumulate}, and head.sampler "
-        f"{type(head.sampler).__name__} counts the classes of one batch a step: set "
+        f"train.accumulate is {self.train.accumulate}, but head.sampler "
+        f"{type(head.sampler).__name__} counts the classes of one batch per step: set "
         "train.accumulate to 1 and a larger train.batch_size, or choose another sampler"
       )
     if self.optimizer.average and not hasattr(head, "optimizer"):
       raise UserError(
-        f"optimizer.average is {self.optimizer.average}, and the head "
+        f"optimizer.average is {self.optimizer.average}, but the head "
         f"{type(head).__name__} has no optimiser that averages its rows: set it to 0, "
         "or choose another head.name"
       )
@@ -318,18 +326,18 @@ class Experiment:
       return
     if not hasattr(head, "add_row_grads"):
       raise UserError(
-        f"train.tied is True, and the head {type(head).__name__} has no single table "
+        f"train.tied is True, but the head {type(head).__name__} has no single table "
         "with a row for each class: set it to False, or choose another head.name "
         "(docs/training.md lists them)"
       )
     if getattr(head, "init_scale", None) == 0:
       raise UserError(
-        "train.tied is True, and head.init_scale is 0: a row of zeros stands for an "
-        "input that is missing, and is never learnt; set head.init_scale above 0"
+        "train.tied is True, but head.init_scale is 0: a row of zeros stands for a "
+        "missing input and is never learnt; set head.init_scale above 0"
       )
     if self.model.embed != self.model.width:
       raise UserError(
-        f"train.tied is True, model.embed is {self.model.embed}, and the network ends "
-        f"in {self.model.width} units (model.hidden): make them equal, or set "
+        f"train.tied is True, but model.embed is {self.model.embed} and the network "
+        f"ends in {self.model.width} units (model.hidden): make them equal, or set "
         "train.tied to False"
       )

@@ -1,4 +1,4 @@
-"""Inputs on several devices, each of which keeps some of the rows."""
+"""Inputs on several devices, each of which holds some of the rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class DividedTable(NamedTuple):
   """A table of input rows that is sharded over devices.
 
   Attributes:
-    blocks: of the ids of inputs; static.
-    rows: the rows of all devices, in order of their blocks, with unused ones.
+    blocks: the blocks of input ids; static.
+    rows: the rows of all devices, in order of their blocks, including unused rows.
   """
 
   blocks: Blocks
@@ -34,22 +34,23 @@ class DividedTable(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardedInputs:
-  """`Inputs` whose rows, and their optimiser states, are sharded over the devices of a
-  mesh.
+  """`Inputs` whose rows and optimiser states are sharded over the devices of a mesh.
 
-  A device gathers the ids of the batch and looks up those rows that it has, of a bag
-  their weighted sum. Sums over the devices are the inputs, sharded by examples. Their
-  gradient is gathered, and each device updates its own rows: rows of the table are not
-  sent. As with classes, blocks are part of the model and devices are not.
+  Each device gathers the ids of the batch and looks up the rows that it holds or, for a
+  bag, their weighted sum. The sums over devices are the inputs, sharded by examples.
+  The gradient of the inputs is gathered, and each device updates its own rows. Rows of
+  the table are never sent. As with classes, the blocks are part of the model and the
+  devices are not.
 
   Attributes:
-    inputs: as for one device.
-    mesh: of the one axis `shards.AXIS`.
-    num_blocks: of the ids, a multiple of the number of devices.
+    inputs: the inputs as for one device.
+    mesh: a mesh whose only axis is `shards.AXIS`.
+    num_blocks: number of blocks of ids, a multiple of the number of devices.
 
-  Cost: that of `Inputs` for all examples, on each device. For C devices and B examples
-    one sends (C - 1) / C times B T E numbers for the inputs and as many for their
-    gradient, besides B T ids; of bags, where T is 1, B F ids and values.
+  Cost: that of `Inputs` for all examples, on each device. For C devices and B examples,
+    each device sends (C - 1) / C times B T E numbers for the inputs and as many for
+    their gradient, besides B T ids; for bags, where T is 1, it sends B F ids and
+    values.
 
   >>> import numpy as np
   >>> from largevocab.rows import SGD
@@ -67,8 +68,10 @@ class ShardedInputs:
   num_blocks: int
 
   def init(self, key: jax.Array, num_inputs: int) -> DividedTable | None:
-    """The initial table, of which no device or process holds more than its part. Rows
-    of a block depend on the block's number only."""
+    """Makes the initial table; no device or process holds more than its part.
+
+    The rows of a block depend only on the block's number.
+    """
     if not num_inputs:
       return None
     blocks = Blocks(num_inputs, self.num_blocks)
@@ -95,7 +98,7 @@ class ShardedInputs:
   def gradient(
     self, table: DividedTable | None, x: ArrayLike | FeatureBag, g_BTE: jax.Array
   ) -> DeviceGrads | None:
-    """The gradient of the table: of each device that of its rows."""
+    """The gradient of the table; each device holds the part of its own rows."""
     if table is None:
       return None
 
@@ -129,7 +132,7 @@ class ShardedInputs:
 
   @property
   def _places(self) -> Table:
-    """Where each array of a table is: all but scalars are sharded by rows."""
+    """The placement of each array of a table: all but scalars are sharded by rows."""
     row = jax.ShapeDtypeStruct((1, self.inputs.width), jnp.float32)
     table = jax.eval_shape(self.inputs.optimizer.init, row)
     return jax.tree.map(lambda leaf: SPLIT if leaf.ndim else WHOLE, table)
@@ -138,7 +141,7 @@ class ShardedInputs:
     return shards.on_each_device(local, self.mesh, blocks, places, result)
 
   def _even(self, batch: PyTree, table: DividedTable) -> PyTree:
-    """Arrays of examples, with padding so that devices have equally many."""
+    """Pads arrays of examples so that all devices have the same number of examples."""
     missing = table.blocks.num_classes
 
     def padded(x):

@@ -1,6 +1,9 @@
-"""A run on several devices: the network computes with equal parts of the batch, and
-holds its parameters on each; the head and the inputs divide their rows. Each process
-reads only its rows of a batch."""
+"""Places the arrays of a run on several devices.
+
+The network processes an equal part of the batch on each device, and every device has a
+copy of its parameters. The rows of the head and of the inputs are divided among the
+devices. Each process reads only its own rows of a batch.
+"""
 
 from typing import Any
 
@@ -17,7 +20,7 @@ PyTree = Any
 
 
 def mesh_of(exp: Experiment) -> Mesh | None:
-  """The devices over which the head is sharded; None: it is not."""
+  """The devices over which the head is sharded; None if it is not sharded."""
   return getattr(exp.head, "mesh", None)
 
 
@@ -30,8 +33,11 @@ def inputs_of(exp: Experiment) -> Inputs | ShardedInputs:
 
 
 def rows_here(exp: Experiment, batch_size: int) -> slice:
-  """The streams or examples of a batch that this process reads: those of its devices,
-  or all if the devices cannot have equally many."""
+  """The streams or examples of a batch that this process reads.
+
+  These are the ones of its devices, or all if the batch does not divide evenly among
+  the devices.
+  """
   mesh = mesh_of(exp)
   if mesh is None or batch_size % mesh.size:
     return ALL
@@ -41,7 +47,7 @@ def rows_here(exp: Experiment, batch_size: int) -> slice:
 
 
 def assembled(exp: Experiment, batch: PyTree, batch_size: int) -> PyTree:
-  """A batch of all processes, from the rows that each has read; see `rows_here`."""
+  """Assembles a batch from the rows that each process has read; see `rows_here`."""
   mesh, rows = mesh_of(exp), rows_here(exp, batch_size)
   if mesh is None or rows in (ALL, slice(0, batch_size)):
     return batch
@@ -57,7 +63,7 @@ def assembled(exp: Experiment, batch: PyTree, batch_size: int) -> PyTree:
 
 
 def by_examples(exp: Experiment, batch: PyTree) -> PyTree:
-  """A batch whose arrays are sharded along their first axis, where that is possible."""
+  """Shards the arrays of a batch along their first axis, where that is possible."""
   mesh = mesh_of(exp)
   if mesh is None:
     return batch
@@ -66,8 +72,10 @@ def by_examples(exp: Experiment, batch: PyTree) -> PyTree:
 
 
 def on_devices(exp: Experiment, state: Any) -> Any:
-  """A `State` with recurrent states sharded by examples, and a copy of the parameters
-  on every device."""
+  """Shards the recurrent states of a `State` by examples and copies its parameters.
+
+  Every device gets a copy of the parameters.
+  """
   mesh = mesh_of(exp)
   if mesh is None:
     return state
@@ -79,14 +87,14 @@ def on_devices(exp: Experiment, state: Any) -> Any:
 
 
 def put(x: jax.Array, place: NamedSharding) -> jax.Array:
-  """An array that all processes have, of which each keeps its part."""
+  """Places an array that all processes have, of which each then keeps its part."""
   if place.is_fully_addressable:
     return jax.device_put(x, place)
   return jax.make_array_from_callback(x.shape, place, lambda index: x[index])
 
 
 def places(exp: Experiment, state: PyTree) -> PyTree:
-  """Where each array of a state is, for `jax.jit`; None: on one device."""
+  """The sharding of each array of a state, for `jax.jit`; None on a single device."""
   is_sharded = mesh_of(exp) is not None
   return jax.tree.map(lambda x: x.sharding if is_sharded else None, state)
 

@@ -1,4 +1,4 @@
-"""Graceful stop on signals, of all processes at the same step."""
+"""Stops all processes of a run gracefully on a signal, at the same step."""
 
 import signal
 import time
@@ -14,10 +14,11 @@ _SECONDS = (0.1, 0.4)  # between exchanges of `Agreement`
 
 
 class Agreement:
-  """The maximum over processes of a number, which all learn at the same call.
+  """The maximum of a number over processes, known to all of them at the same call.
 
-  Numbers are exchanged without blocking, some times a second, so that a maximum is
-  known some calls later. How many is agreed on as well, since clocks differ.
+  Numbers are exchanged without blocking, several times a second. A maximum is therefore
+  known some calls later. The processes also agree on how many calls later, since their
+  clocks differ.
   """
 
   def __init__(self):
@@ -31,12 +32,14 @@ class Agreement:
     self._since = time.perf_counter()
 
   def pace_anew(self) -> None:
-    """Exchanges at the next calls: those that follow may be further apart in time. All
-    processes call this at the same places."""
+    """Exchanges at the next calls, since the following ones may be further apart.
+
+    All processes call this at the same places.
+    """
     self._every = self._calls_left = 1
 
   def largest(self, number: int) -> int:
-    """The largest number of some calls ago, at most 2^24."""
+    """The largest number over processes, at most 2^24, from some calls ago."""
     self._calls_left -= 1
     if self._calls_left:
       return self._known
@@ -58,11 +61,11 @@ class Agreement:
 
 
 class StopSignals:
-  """Records SIGTERM and SIGINT instead of exiting; a second one kills.
+  """Records SIGTERM and SIGINT instead of exiting; a second signal ends the process.
 
   Attributes:
-    caught: number of the signal, by this process; 0: none yet.
-    agreed: the same, as all processes know it; see `look`.
+    caught: number of the signal that this process received; 0: none yet.
+    agreed: number of the signal that all processes know of; see `look`.
   """
 
   def __init__(self):
@@ -79,8 +82,11 @@ class StopSignals:
       signal.signal(number, handler)
 
   def look(self) -> int:
-    """The signal, or 0. Several processes get the same number if they look at the same
-    places: that of one of them, at a later look."""
+    """The number of the signal, or 0.
+
+    Several processes get the same number if they look at the same places. A signal that
+    one of them receives is seen by all at a later look.
+    """
     if self._agreement is None:
       self.agreed = self.caught
     else:
@@ -88,7 +94,7 @@ class StopSignals:
     return self.agreed
 
   def pace_anew(self) -> None:
-    """Before looks that are further apart in time; all processes call this."""
+    """Prepares for looks that are further apart in time; all processes call this."""
     if self._agreement is not None:
       self._agreement.pace_anew()
 

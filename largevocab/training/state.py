@@ -1,4 +1,4 @@
-"""The training state: initialisation and restoring."""
+"""Initialises and restores the training state."""
 
 import dataclasses
 import os
@@ -25,17 +25,17 @@ PyTree = Any
 
 
 class State(NamedTuple):
-  """The training state; donated at each step and saved as a whole.
+  """The training state, which is donated at each step and saved as a whole.
 
   Attributes:
     step: i32[], number of updates so far.
     key: PRNG key of the run; each step folds in its number.
-    params: of the network.
-    opt: the optimiser's state of the network; see `largevocab.training.averages`.
+    params: parameters of the network.
+    opt: the optimiser's state for the network; see `largevocab.training.averages`.
     inputs: the table of input rows, or None; see `largevocab.training.input_rows`.
     head: state of the head.
     carry: recurrent state.
-    loss_sum: f32[], losses since the last log line.
+    loss_sum: f32[], sum of the losses since the last log line.
     bad_step: i32[], the first step whose loss was not finite; -1: none.
   """
 
@@ -55,14 +55,14 @@ def init_state(exp: Experiment, data: Data) -> State:
 
   Raises:
     UserError: there are fewer classes than the ranking metrics need, or embeddings are
-      tied and inputs are no classes.
+      tied although inputs are not classes.
   """
   counts = data.counts
   for name in ("ranking_k", "precision_k", "hit_k"):
     k = getattr(exp.eval, name)
     if np.max(k, initial=0) > counts.num_classes:
       raise UserError(
-        f"eval.{name} is {k}, and there are {counts.num_classes} classes: rank fewer"
+        f"eval.{name} is {k}, but there are only {counts.num_classes} classes: lower it"
       )
   key = jax.random.key(exp.train.seed)
   key, k_net, k_inputs, k_head = jax.random.split(key, 4)
@@ -84,7 +84,7 @@ def init_state(exp: Experiment, data: Data) -> State:
 
 
 def as_saved(exp: Experiment, workdir: str) -> Experiment:
-  """The experiment with the batch size of the run, which the saved `carry` has."""
+  """The experiment with the run's batch size, to match the saved `carry`."""
   if not os.path.exists(path := config_path(workdir)):
     return exp
   of_run = read_json(path).get("train", {})
@@ -94,8 +94,10 @@ def as_saved(exp: Experiment, workdir: str) -> Experiment:
 
 
 def restore(exp: Experiment, workdir: str, which: str) -> tuple[Data, State]:
-  """The data of a run, and its 'latest' or 'best' state, whose `carry` is of the run's
-  own batch size."""
+  """The data of a run, and its 'latest' or 'best' state.
+
+  The `carry` of the state has the run's own batch size.
+  """
   directory = os.path.join(workdir, "checkpoints")
   if not os.path.isdir(directory):
     raise UserError(f"no checkpoints in {workdir}; train first")

@@ -1,5 +1,8 @@
-"""The training step, independent of the method: a head gets h and the labels, returns
-the loss and its gradient with respect to h, and then updates itself."""
+"""The training step, which is independent of the method.
+
+A head gets h and the labels, returns the loss and its gradient with respect to h, and
+then updates itself.
+"""
 
 import functools
 from collections.abc import Callable
@@ -20,7 +23,7 @@ from largevocab.training.state import State
 
 
 class _Gradients(NamedTuple):
-  """Gradients of a batch, its loss, and the squared norm of the head's gradient."""
+  """The gradients and loss of a batch, and the squared norm of the head's gradient."""
 
   params: Any
   inputs: Any
@@ -32,9 +35,10 @@ class _Gradients(NamedTuple):
 def train_step(
   state: State, batch: Batch | list[Batch], lr: jax.Array, *, exp: Experiment
 ) -> State:
-  """One update of network, inputs and head, clipped by their joint gradient norm.
+  """Updates network, inputs and head once, clipped by their joint gradient norm.
 
-  Of several batches, the gradient is that of their mean loss at the same state."""
+  With several batches, the gradient is that of their mean loss at the same state.
+  """
   k_net, k_head = jax.random.split(jax.random.fold_in(state.key, state.step))
   if isinstance(batch, Batch):
     grads, carry = _gradients(exp, state, batch, state.carry, k_net, k_head)
@@ -61,7 +65,7 @@ def train_step(
 
 
 def _mean_gradients(exp, state, batches, k_net, k_head):
-  """Of several batches in turn, and the recurrent state after them."""
+  """`_Gradients` of several batches in turn, and the recurrent state after them."""
   each, carry = [], state.carry
   for i, batch in enumerate(batches):
     keys = (jax.random.fold_in(key, i) for key in (k_net, k_head))
@@ -74,7 +78,7 @@ def _mean_gradients(exp, state, batches, k_net, k_head):
 
 
 def _gradients(exp, state, batch, carry, k_net, k_head):
-  """Of one batch, and the recurrent state after it."""
+  """`_Gradients` of one batch, and the recurrent state after it."""
   batch = by_examples(exp, batch)
   tables = state.inputs, state.head
   rows_BTE = look_up(exp, *tables, batch.x)
@@ -91,9 +95,14 @@ def _gradients(exp, state, batch, carry, k_net, k_head):
 
 
 def compiled_steps(exp: Experiment, state: State) -> tuple[State, Any, Any]:
-  """The state, and `train_step` and the head's `refresh`, compiled for states like it,
-  which they donate. Tables are updated in place; those of which a step touches few rows
-  are row-major."""
+  """Compiles `train_step` and the head's `refresh` for states like the given one.
+
+  Both functions donate the state, so that tables are updated in place. Tables of which
+  a step touches few rows are row-major.
+
+  Returns:
+    The state with the layouts of the compiled functions, and the two functions.
+  """
   how = _formats(exp, state)
   step = jax.jit(
     functools.partial(train_step, exp=exp),
@@ -111,8 +120,10 @@ def compiled_steps(exp: Experiment, state: State) -> tuple[State, Any, Any]:
 
 
 def compiled_settled(exp: Experiment, state: State) -> Callable[[State], State]:
-  """`settled`, compiled for states like those of `compiled_steps`, which it donates;
-  without `optimizer.average` they stay as they are."""
+  """Compiles `settled` for states like those of `compiled_steps`, which it donates.
+
+  Without `optimizer.average`, the function returns its argument.
+  """
   if not exp.optimizer.average:
     return lambda state: state
   how, settle = _formats(exp, state), functools.partial(settled, exp.optimizer)
@@ -120,7 +131,7 @@ def compiled_settled(exp: Experiment, state: State) -> Callable[[State], State]:
 
 
 def _formats(exp: Experiment, state: State) -> State:
-  """Where each array of a state is, and its layout."""
+  """The sharding and the layout of each array of a state."""
   how, is_sparse = places(exp, state), getattr(exp.head, "row_sparse", False)
   return how._replace(
     inputs=row_major(state.inputs, how.inputs),

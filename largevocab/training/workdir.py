@@ -1,4 +1,4 @@
-"""Files of a workdir: config.json, meta.json, result.json, diverged.json."""
+"""Files of a workdir: config.json, meta.json, result.json and diverged.json."""
 
 import os
 from collections.abc import Iterator
@@ -22,15 +22,15 @@ def workdir_path(text: str, flag: str = "--workdir") -> str:
   """Validates the workdir that a user gives with a flag.
 
   Raises:
-    UserError: it is no possible path.
+    UserError: the path is not possible.
   """
   path = str(user_path(text, flag))
   if "://" in text:
     raise UserError(f"{flag} is {text!r}: give a directory on this machine")
   if not path.isprintable():
     raise UserError(
-      f"{flag} is {text!r}: its name has characters that cannot be shown; choose "
-      "another"
+      f"{flag} is {text!r}: it has characters that cannot be printed; choose "
+      "another name"
     )
   return path
 
@@ -41,7 +41,7 @@ def changes_of(workdir: str, config: dict[str, Any]) -> list[Change]:
   A workdir without a checkpoint has no run.
 
   Raises:
-    UserError: the run has another config: a key changed that is not free.
+    UserError: a key changed that may not change in a run.
   """
   if not _holds_results(workdir):
     return []
@@ -49,16 +49,16 @@ def changes_of(workdir: str, config: dict[str, Any]) -> list[Change]:
 
 
 def has_result_of(workdir: str, config: dict[str, Any]) -> bool:
-  """Whether a workdir has the result of this config, so that nothing is left to do."""
+  """Whether a workdir has the result of this config, and nothing is left to do."""
   return has_finished(workdir) and _config_of(workdir) == as_json(config)
 
 
 def claim_workdir(workdir: str, config: dict[str, Any], step: int = 0) -> None:
   """Writes config.json and meta.json for this config.
 
-  When a run resumes, meta.json describes this start, under `changed` the keys with new
-  values and the step at which they changed, and under `earlier` the previous starts,
-  oldest first.
+  When a run resumes, meta.json describes this start. `changed` lists the keys with new
+  values and the step at which they changed. `earlier` lists the previous starts, oldest
+  first.
 
   Raises:
     UserError: see `changes_of`.
@@ -72,7 +72,7 @@ def claim_workdir(workdir: str, config: dict[str, Any], step: int = 0) -> None:
     before = read_json(path)
     earlier = before.pop("earlier", [])
     if not isinstance(earlier, list):
-      raise UserError(f"{path} is damaged (`earlier` is no list); delete it")
+      raise UserError(f"{path} is damaged (`earlier` is not a list); delete it")
     meta["earlier"] = [*earlier, before]
   write_json(path, meta)
   write_json(config_path(workdir), as_json(config))
@@ -98,7 +98,7 @@ def noting_divergence(workdir: str) -> Iterator[None]:
 
 
 def forget_divergence(workdir: str) -> None:
-  """At the beginning of a new attempt."""
+  """Removes diverged.json, at the beginning of a new attempt."""
   if os.path.exists(diverged_path(workdir)):
     with writing(diverged_path(workdir)):
       os.remove(diverged_path(workdir))
@@ -113,7 +113,7 @@ def result_path(workdir: str) -> str:
 
 
 def set_result_aside(workdir: str) -> None:
-  """Renames result.json, if there is one, to result.1.json, or the next free number."""
+  """Renames result.json, if it exists, to result.1.json or the next free number."""
   number = 1
   while os.path.lexists(aside := os.path.join(workdir, f"result.{number}.json")):
     number += 1
@@ -131,14 +131,14 @@ def _config_of(workdir: str) -> dict[str, Any]:
   path = config_path(workdir)
   if not os.path.exists(path):
     raise UserError(
-      f"{path} is missing, and {workdir} holds a run: restore it, or choose another "
-      "--workdir"
+      f"{path} is missing, but {workdir} holds a run: restore the file, or choose "
+      "another --workdir"
     )
   return read_json(path)
 
 
 def _holds_results(workdir: str) -> bool:
   checkpoints = os.path.join(workdir, "checkpoints")
-  # Others are of a save that was broken off.
+  # Other directories come from a save that was interrupted.
   names = os.listdir(checkpoints) if os.path.isdir(checkpoints) else []
   return any(name.isdecimal() for name in names) or has_finished(workdir)

@@ -1,4 +1,4 @@
-"""Adapters: what they get, and how what they give is measured."""
+"""Adapters: what they get, and how their output is measured."""
 
 import dataclasses
 import itertools
@@ -36,24 +36,24 @@ SMALL = dataclasses.replace(
 @pytest.mark.parametrize(
   ("name", "says"),
   [
-    ("StopsEarly", "before the end of the steps up to 5"),
+    ("StopsEarly", "before it took all steps up to 5: it must take every step"),
     ("GivesScores", r"\[20\]"),
     ("GivesTooFew", "one array for each batch"),
     ("GivesTooMany", "one array for each batch"),
-    ("HasNoVersion", "which is no imported module with a `__version__`"),
+    ("HasNoVersion", "which is not an imported module with a `__version__`"),
     ("HasNoPackages", "`packages` is empty; name the modules that it imports"),
     ("ForgetsTheMinus", "is the minus missing"),
-    ("HasAPairForADevice", r"`device` gave \('GPU', 7.0\), and is to give None or"),
+    ("HasAPairForADevice", r"`device` gave \('GPU', 7.0\), but must give None or"),
   ],
 )
-def test_what_an_adapter_does_wrong_is_said(name, says):
+def test_faults_of_an_adapter_are_reported(name, says):
   with pytest.raises(UserError, match=says):
     adapter.run(TINY, METHOD.replace("Counting", name), 0, "", [])
 
 
-def test_an_error_of_its_own_names_the_adapter_and_the_line(capsys):
+def test_adapter_error_names_the_adapter_and_the_line(capsys):
   name = METHOD.replace("Counting", "HasAnError")
-  says = rf"^--adapter={name}: TypeError: .*, in line \d+ of .*counting.py; mend it"
+  says = rf"^--adapter={name}: TypeError: .*, in line \d+ of .*counting.py; fix it"
   with pytest.raises(UserError, match=says) as error:
     adapter.run(TINY, name, 0, "", [])
   assert isinstance(error.value.__cause__, TypeError)
@@ -63,8 +63,8 @@ def test_an_error_of_its_own_names_the_adapter_and_the_line(capsys):
 
 
 @pytest.mark.parametrize("call", ["train", "evaluate"])
-def test_an_error_of_the_batches_does_not(call):
-  """Though it is raised inside a call of the adapter."""
+def test_batch_error_is_not_blamed_on_the_adapter(call):
+  """Even if the error is raised inside a call of the adapter."""
   exp = config.build(TINY.settings())
   given = Given(exp.data.load(), exp.model, exp.train, 0)
   model = adapter._Named("mine:Mine", Counting, given)
@@ -73,7 +73,7 @@ def test_an_error_of_the_batches_does_not(call):
     model.train(lost) if call == "train" else list(model.evaluate(lost, 0))
 
 
-def test_a_module_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
+def test_module_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(sys, "path", [*sys.path])
   (tmp_path / "own_code.py").write_text("def f(:\n")
@@ -84,14 +84,14 @@ def test_a_module_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   ("name", "step"), [("Diverges", 5), ("GivesInfinity", 5), ("SaysThatItDiverged", 3)]
 )
-def test_a_loss_that_is_not_finite_ends_the_run(name, step):
+def test_nonfinite_loss_ends_the_run(name, step):
   line = adapter.run(TINY, METHOD.replace("Counting", name), 0, "", [])
   assert line["diverged"] == step
   assert "valid" not in line
 
 
-def test_accelerators_are_the_adapters():
-  """JAX takes no memory of theirs; without one it is the CPU that is named."""
+def test_accelerators_are_left_to_the_adapter():
+  """JAX uses only the CPU, which the line names if there is no accelerator."""
   before = jax.config.jax_platforms
   try:
     jax.config.update("jax_platforms", None)
@@ -103,7 +103,7 @@ def test_accelerators_are_the_adapters():
 
 
 def test_examples_without_weight_do_not_count():
-  """Whatever an adapter gives for them."""
+  """Whatever an adapter returns for such examples."""
   exp = config.build(TINY.settings())
   data = exp.data.load()
   counting, measure = Counting(Given(data, exp.model, exp.train, 0)), {}
@@ -122,7 +122,7 @@ def test_examples_without_weight_do_not_count():
   assert len(set(measure.values())) == 1
 
 
-def test_rates_are_those_of_the_schedule():
+def test_rates_follow_the_schedule():
   chosen = ["train.lr=3", "train.schedule=linear"]
   exp = config.build(TINY.settings(chosen=chosen))
   data = exp.data.load()
@@ -132,7 +132,7 @@ def test_rates_are_those_of_the_schedule():
 
 
 def of_page(number):
-  """The names of a program of the page."""
+  """The names that a program on the page defines."""
   programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
   assert len(programs) == 2
   names: dict = {}
@@ -140,7 +140,7 @@ def of_page(number):
   return names
 
 
-def test_the_output_layer_of_the_page_learns():
+def test_output_layer_on_the_page_learns():
   pytest.importorskip("torch")
   exp = config.build(SMALL.settings(chosen=["train.lr=5"]))
   data = exp.data.load()
@@ -151,7 +151,7 @@ def test_the_output_layer_of_the_page_learns():
   assert next(model.evaluate([batch], 3)).shape == (len(batch.y.ids_NP), 3)
 
 
-def test_it_clips_gradients():
+def test_output_layer_on_the_page_clips_gradients():
   pytest.importorskip("torch")
   exp = config.build(SMALL.settings(chosen=["train.lr=5", "train.clip_norm=1e-9"]))
   data = exp.data.load()
@@ -164,8 +164,8 @@ def test_it_clips_gradients():
 @pytest.mark.parametrize(
   ("settings", "metric"), [(TINY.config, "ppl"), (LABELS, "p@1")]
 )
-def test_the_example_of_the_page_is_one(settings, metric):
-  """Of words, and of examples with several labels."""
+def test_example_on_the_page_is_an_adapter(settings, metric):
+  """For words, and for examples with several labels."""
   names = of_page(0)
   exp = config.build(dataclasses.replace(TINY, config=settings).settings())
   data = exp.data.load()
@@ -178,8 +178,8 @@ def test_the_example_of_the_page_is_one(settings, metric):
   assert next(own.evaluate(batches, 3)).shape == next(ours.evaluate(batches, 3)).shape
 
 
-def test_rankings_are_measured_as_those_of_baselines():
-  """Best classes by all training examples are the baseline of popularity."""
+def test_rankings_are_measured_like_those_of_baselines():
+  """Ranking by counts of all training examples equals the popularity baseline."""
   config_of_items = "next_item:{},runlocal,data=diginetica"
   task = dataclasses.replace(TINY, config=config_of_items, metric="recall@20")
   exp = config.build(task.settings())
@@ -212,7 +212,7 @@ def peer(request):
   return model, losses, data
 
 
-def test_another_package_learns(peer):
+def test_peer_adapter_learns(peer):
   _, losses, data = peer
   share_V = data.counts.unigram_V / data.counts.unigram_V.sum()
   entropy = -np.sum(share_V * np.log(np.maximum(share_V, 1e-9)))
@@ -220,7 +220,7 @@ def test_another_package_learns(peer):
   assert losses[-1] < 1.05 * entropy < np.log(V)
 
 
-def test_its_probabilities_sum_to_one(peer):
+def test_peer_probabilities_sum_to_one(peer):
   """Each class in turn as the label of the same inputs."""
   model, _, data = peer
   batch = next(iter(data.evaluation_batches("valid", B, T)))
@@ -232,8 +232,8 @@ def test_its_probabilities_sum_to_one(peer):
   np.testing.assert_allclose(np.exp(-np.array(nll_VN)).sum(0), 1, rtol=1e-4)
 
 
-def test_its_state_of_training_is_kept(peer):
-  """Evaluation begins anew, and changes nothing that training or it goes on from."""
+def test_peer_evaluation_keeps_the_training_state(peer):
+  """Evaluation starts from a fresh state and does not change the training state."""
   model, _, data = peer
   batches = list(itertools.islice(data.evaluation_batches("test", B, T), 3))
   whole = list(model.evaluate(batches, 0))
@@ -245,7 +245,7 @@ def test_its_state_of_training_is_kept(peer):
 
 @pytest.fixture(scope="module", params=PEERS)
 def trained(request):
-  """A function of a task: an adapter of another package after training on it."""
+  """A function that trains an adapter of another package on a task."""
   module = adapter.load(PEERS[request.param]).__module__
   pytest.importorskip(request.param)
 
@@ -265,7 +265,7 @@ def trained(request):
   return train
 
 
-def test_it_ranks_labels_better_than_by_counts(trained):
+def test_peer_ranks_labels_better_than_by_counts(trained):
   model, exp, data = trained(LABELS, "p@1", steps=400)
   counted = baselines.counted(exp, data)["label frequency"]
   batches = held_out(exp, data)["valid"]
@@ -273,8 +273,8 @@ def test_it_ranks_labels_better_than_by_counts(trained):
   assert adapter.Measure(exp, data)(model, batches)["p@1"] > 1.3 * least > 0
 
 
-def test_its_best_classes_are_the_most_probable(trained, monkeypatch):
-  """Probabilities of each class in turn as the label; the best ones by parts."""
+def test_peer_best_classes_are_the_most_probable(trained, monkeypatch):
+  """Each class in turn is the label; the best classes are found in chunks."""
   monkeypatch.setattr(f"{trained.module}.CHUNK", 3)
   model, exp, data = trained(ITEMS, "recall@20", steps=20)
   batch = next(iter(held_out(exp, data)["valid"]))
@@ -290,8 +290,8 @@ def test_its_best_classes_are_the_most_probable(trained, monkeypatch):
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_it_notices_a_loss_that_is_not_finite(name):
-  """Also where only best classes are asked for."""
+def test_peer_notices_a_nonfinite_loss(name):
+  """Also if only the best classes are evaluated."""
   pytest.importorskip(name)
   exp = config.build(dataclasses.replace(TINY, config=ITEMS).settings())
   data = exp.data.load()
@@ -304,8 +304,8 @@ def test_it_notices_a_loss_that_is_not_finite(name):
   assert error.value.step == 7
 
 
-def test_independent_negatives_may_be_more_than_there_are_classes():
-  """Different ones cannot be."""
+def test_independent_negatives_can_outnumber_the_classes():
+  """Distinct negatives cannot."""
   pytest.importorskip("tensorflow")
   exp = config.build(SMALL.settings())
   data = exp.data.load()
@@ -318,7 +318,7 @@ def test_independent_negatives_may_be_more_than_there_are_classes():
   assert 0 < nll < np.log(V)
 
 
-def test_an_unknown_optimizer_is_named():
+def test_unknown_optimizer_is_named():
   for peer in PEERS.values():
     with pytest.raises(UserError, match=r"optimizer is 'sdg'.*adagrad, adam, sgd"):
       adapter.load(peer)(None, optimizer="sdg")

@@ -33,7 +33,7 @@ def write(path, rows):
 
 @pytest.fixture(scope="module", autouse=True)
 def machine():
-  """Idle, and with a clean checkout, whatever this one is."""
+  """An idle machine with a clean checkout, whatever this one is."""
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(command, "busy_cores", lambda: 0.25)
     patch.setattr(command.Others, "busy", lambda self: 0.125)
@@ -69,7 +69,7 @@ def remade(rows, **fields):
 
 
 def curved(rows, *values):
-  """Lines with these values of the metric after 1,000 seconds each, a bit apart."""
+  """Lines whose curves have these values, 1,000 seconds apart; seeds differ a bit."""
   steps = [5, 10, 15, 20][-len(values) :]
   seconds = [1000.0 * (i + 1) for i in range(len(values))]
   curve = [list(point) for point in zip(steps, values, seconds, strict=True)]
@@ -77,7 +77,7 @@ def curved(rows, *values):
   return [shifted(row | ends, 0.001 * (row["seed"] - 1)) for row in rows]
 
 
-OF_OURS = {"settings": [], "code_url": None}  # of a line of this package's method
+OF_OURS = {"settings": [], "code_url": None}  # fields of a method of this package
 
 
 def shifted(row, by):
@@ -86,7 +86,7 @@ def shifted(row, by):
   return row | {"valid": row["valid"] + by, "test": row["test"] + by, "curve": curve}
 
 
-def test_a_line_has_what_was_measured(out):
+def test_line_has_the_measurements(out):
   rows = {(row["name"], row.get("seed")): row for row in read(out)}
   assert len(rows) == 6
   for key in [("counting", 0), ("full", 0)]:
@@ -107,7 +107,7 @@ def test_a_line_has_what_was_measured(out):
   assert "seed" not in rows["unigram, counted", None]
 
 
-def test_the_metric_of_an_adapter_is_that_of_its_probabilities(out):
+def test_adapter_metric_follows_from_its_probabilities(out):
   data = config.build(TINY.settings()).data.load()
   batches = data.training_batches(4, 5)
   seen = [batches.batch(step).y.ids_NP.ravel() for step in range(TINY.steps)]
@@ -118,10 +118,10 @@ def test_the_metric_of_an_adapter_is_that_of_its_probabilities(out):
     assert row[split] == pytest.approx(math.exp(-log_p_N.mean()), rel=1e-5)
 
 
-def test_the_table_has_a_row_for_each_method(out, entry, tmp_path, capsys):
+def test_table_has_one_row_per_method(out, entry, tmp_path, capsys):
   mine, results = tmp_path / "mine.jsonl", tmp_path / "results.jsonl"
   write(mine, entry)
-  for _ in range(2):  # what is there already is left
+  for _ in range(2):  # existing lines are left
     assert bench("submit", mine, "--results", results) == 0
   assert read(results) == entry
   others = [row for row in read(out) if row["name"] != "counting"]
@@ -155,7 +155,7 @@ def test_the_table_has_a_row_for_each_method(out, entry, tmp_path, capsys):
   assert of_method["unigram, counted (baseline)"]["seeds"] == "-"
 
 
-def test_lines_are_replaced_only_where_that_is_said(entry, tmp_path, capsys):
+def test_existing_lines_are_replaced_only_with_replace(entry, tmp_path, capsys):
   mine, results = tmp_path / "mine.jsonl", tmp_path / "results.jsonl"
   submit = ("submit", mine, "--results", results)
   write(mine, entry)
@@ -173,7 +173,7 @@ def test_lines_are_replaced_only_where_that_is_said(entry, tmp_path, capsys):
   assert told.endswith(f", on {entry[0]['device']}; run it with another --name")
 
 
-def test_a_line_that_another_replaces_is_named(tmp_path, capsys):
+def test_run_names_the_line_it_replaces(tmp_path, capsys):
   words = ("run", "tiny", "--baselines", "--out", tmp_path / "out")
   assert bench(*words) == 0
   first, *others = read(tmp_path / "out")
@@ -185,22 +185,22 @@ def test_a_line_that_another_replaces_is_named(tmp_path, capsys):
   assert "replaced" not in "".join(told[1:])
 
 
-def test_new_lines_agree_with_those_that_are_there(entry, tmp_path, capsys):
-  """In the steps of evaluations, and in what a name stands for."""
+def test_new_lines_must_agree_with_existing_lines(entry, tmp_path, capsys):
+  """They must agree in the steps of evaluations and in the method of a name."""
   mine, results = tmp_path / "mine.jsonl", tmp_path / "results.jsonl"
   submit = ("submit", mine, "--results", results)
   write(mine, entry)
   assert bench(*submit) == 0
   write(mine, remade(entry, settings=["prior=3"]))
   assert bench(*submit) == 1
-  assert ":1: name: 'counting' is another method's" in capsys.readouterr().err
+  assert ":1: name: 'counting' names another method" in capsys.readouterr().err
   fewer = [row | {"curve": row["curve"][1:]} for row in remade(entry, name="other")]
   write(mine, remade(fewer))
   assert bench(*submit) == 1
-  assert ":1: curve: its steps are not those of other" in capsys.readouterr().err
+  assert ":1: curve: its steps differ from those of other" in capsys.readouterr().err
 
 
-def test_results_are_those_of_a_checkout(entry, tmp_path, monkeypatch):
+def test_commands_without_results_need_a_checkout(entry, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   write(tmp_path / "mine", entry)
   with pytest.raises(UserError, match="no directory bench: submit at the root of a"):
@@ -216,7 +216,7 @@ def test_results_are_those_of_a_checkout(entry, tmp_path, monkeypatch):
 TRAIN = ("run", "tiny", "--method=full", "--trials=1")
 
 
-def test_a_busy_machine_is_shared(tmp_path, machine):
+def test_busy_machine_needs_the_shared_flag(tmp_path, machine):
   with machine.context() as patch:
     patch.setattr(command, "busy_cores", lambda: 1.5)
     with pytest.raises(UserError, match=r"keep 1.5 cores .* busy: wait .* --shared"):
@@ -230,7 +230,9 @@ OURS, ADAPTER = "--method=full", f"--adapter={METHOD}"
 
 
 @pytest.mark.parametrize("method", others_long([OURS, ADAPTER], [ADAPTER]))
-def test_so_is_one_that_others_used_meanwhile(method, tmp_path, machine, capsys):
+def test_line_is_shared_if_others_used_the_machine_meanwhile(
+  method, tmp_path, machine, capsys
+):
   words = ("run", "tiny", method, *[CODE] * ("adapter" in method), "--trials=1")
   with machine.context() as patch:
     patch.setattr(command.Others, "busy", lambda self: 0.75)
@@ -241,7 +243,7 @@ def test_so_is_one_that_others_used_meanwhile(method, tmp_path, machine, capsys)
 
 
 @pytest.mark.long
-def test_that_stays_with_a_workdir(tmp_path, machine):
+def test_shared_mark_stays_with_the_workdir(tmp_path, machine):
   words = (*TRAIN, "--workdir", tmp_path / "run", "--out", tmp_path / "out")
   with machine.context() as patch:
     patch.setattr(command.Others, "busy", lambda self: 0.75)
@@ -252,7 +254,7 @@ def test_that_stays_with_a_workdir(tmp_path, machine):
   assert read(tmp_path / "out") == [first]
 
 
-def test_a_line_has_the_revision_from_before_the_run(tmp_path, machine):
+def test_line_has_the_revision_from_before_the_run(tmp_path, machine):
   revisions = iter("ab")
   for words in (TRAIN, ("run", "tiny", "--baselines")):
     with machine.context() as patch:
@@ -261,8 +263,8 @@ def test_a_line_has_the_revision_from_before_the_run(tmp_path, machine):
   assert [row["git"] for row in read(tmp_path / "out")] == ["a", "b", "b"]
 
 
-def test_a_command_that_is_refused_leaves_no_note(tmp_path, machine):
-  """In the workdir of a run that was stopped."""
+def test_refused_command_leaves_the_workdir_note_unchanged(tmp_path, machine):
+  """The note is in the workdir of a run that was stopped."""
   words = (*TRAIN, "--workdir", tmp_path / "run", "--out", tmp_path / "out")
   assert bench(*words) == 0
   (tmp_path / "run" / "result.json").unlink()
@@ -273,12 +275,12 @@ def test_a_command_that_is_refused_leaves_no_note(tmp_path, machine):
       bench(*words, "--seed=1")
     with held(str(tmp_path / "run")), pytest.raises(UserError, match="is in use"):
       bench(*words)
-    with pytest.raises(UserError, match="the task's are sha256:0"):
+    with pytest.raises(UserError, match="the task's data have sha256:0"):
       bench(*words, task=dataclasses.replace(TINY, digest="sha256:0"))
   assert (tmp_path / "run" / "bench.json").read_text() == note
 
 
-def test_changes_of_the_checkout_are_noted(tmp_path, machine, capsys):
+def test_uncommitted_changes_are_recorded_and_warned_about(tmp_path, machine, capsys):
   with machine.context() as patch:
     patch.setattr(command, "has_changes", lambda: True)
     assert bench("run", "tiny", "--baselines", "--out", tmp_path / "out") == 0
@@ -286,7 +288,7 @@ def test_changes_of_the_checkout_are_noted(tmp_path, machine, capsys):
   assert read(tmp_path / "out")[0]["git_dirty"] is True
 
 
-def test_seeds_that_differ_are_named_before_the_training(tmp_path, machine, capsys):
+def test_differing_seeds_are_warned_about_before_training(tmp_path, machine, capsys):
   words = ("run", "tiny", "--adapter", METHOD, CODE, "--set=prior=2")
   words += ("--out", tmp_path / "out", "--trials=1")
   assert bench(*words) == bench(*words, "--seed=1") == 0
@@ -296,11 +298,11 @@ def test_seeds_that_differ_are_named_before_the_training(tmp_path, machine, caps
     assert bench(*words, "--seed=1") == 0
   found = capsys.readouterr().err
   assert found.count("\n") == 1
-  assert f"`git` of the seed 0 in {tmp_path / 'out'} is {REVISION}" in found
+  assert f"`git` of seed 0 in {tmp_path / 'out'} is {REVISION}" in found
   assert f"{'b' * 40} here: `submit` will" in found
 
 
-def test_a_trial_does_not_show_the_test_metric(tmp_path, capsys):
+def test_run_does_not_print_the_test_metric(tmp_path, capsys):
   assert bench(*TRAIN, "--out", tmp_path / "out") == 0
   (row,) = read(tmp_path / "out")
   shown = capsys.readouterr().out
@@ -308,15 +310,15 @@ def test_a_trial_does_not_show_the_test_metric(tmp_path, capsys):
   assert str(row["test"])[:6] not in shown
 
 
-def test_it_is_seen_early_that_a_line_cannot_be_written(tmp_path, monkeypatch):
+def test_unwritable_output_fails_before_training(tmp_path, monkeypatch):
   monkeypatch.setattr(command, "_trained", None)
   (tmp_path / "file").write_text("")
   for out in (tmp_path / "file" / "out", "/proc/out"):
-    with pytest.raises(UserError, match=f"^--out={out}: .*: .*give another"):
+    with pytest.raises(UserError, match=f"^--out={out}: .*: .*choose another path"):
       bench(*TRAIN, "--out", out)
 
 
-def test_a_line_that_is_not_written_is_shown(tmp_path, monkeypatch, capsys):
+def test_line_is_printed_if_it_cannot_be_written(tmp_path, monkeypatch, capsys):
   def fails(path, rows):
     raise OSError(28, "No space left on device")
 
@@ -326,8 +328,8 @@ def test_a_line_that_is_not_written_is_shown(tmp_path, monkeypatch, capsys):
   assert json.loads(capsys.readouterr().err.splitlines()[-1])["steps"] == TINY.steps
 
 
-def test_a_run_that_has_ended_makes_its_line_again(tmp_path, machine):
-  """With the memory and the device of then, and what was wrong then."""
+def test_finished_run_gives_the_same_line_again(tmp_path, machine):
+  """With the memory, the device and the faults of the first run."""
   words = (*TRAIN, "--workdir", tmp_path / "run", "--out", tmp_path / "out")
   with machine.context() as then:
     then.setattr(command, "has_changes", lambda: True)
@@ -346,7 +348,7 @@ def test_a_run_that_has_ended_makes_its_line_again(tmp_path, machine):
 
 
 @pytest.mark.long
-def test_a_run_that_diverged_and_is_tried_again_is_measured_again(tmp_path, machine):
+def test_retried_run_that_diverged_is_measured_again(tmp_path, machine):
   words = (*TRAIN, "--workdir", tmp_path / "run", "--out", tmp_path / "out")
   assert bench(*words) == 0
   (tmp_path / "run" / "result.json").unlink()
@@ -358,7 +360,7 @@ def test_a_run_that_diverged_and_is_tried_again_is_measured_again(tmp_path, mach
   assert (row["load"], row["shared"], row["steps"]) == (1.5, True, TINY.steps)
 
 
-def test_the_page_has_the_table_of_what_was_submitted(tmp_path):
+def test_page_has_the_table_of_the_submitted_results(tmp_path):
   root = pathlib.Path(__file__).parents[2]
   assert not lines.faults(root / "bench" / "results.jsonl")
   page = (root / "docs" / "bench.md").read_text()
@@ -372,8 +374,8 @@ def test_the_page_has_the_table_of_what_was_submitted(tmp_path):
     command.main(["table", f"--results={results}", f"--update={copy}"])
 
 
-def test_the_clock_stops_where_the_full_softmax_is_near(entry, tmp_path, capsys):
-  """At 100: 105 or less."""
+def test_time_stops_within_5_percent_of_the_full_softmax(entry, tmp_path, capsys):
+  """If the full softmax ends at 100, this is 105 or less."""
   named = lambda name: remade(entry, name=name, method=name, **OF_OURS)
   rows = curved(named("full"), 300.0, 200.0, 105.1, 100.0)
   rows += curved(named("adaptive"), 300.0, 200.0, 105.1, 106.0)
@@ -398,7 +400,7 @@ def test_the_clock_stops_where_the_full_softmax_is_near(entry, tmp_path, capsys)
       assert by_name["full"][cells[0].index("seconds")] == "-"
 
 
-def test_the_table_is_of_sound_lines_of_this_protocol(entry, tmp_path, capsys):
+def test_table_uses_only_valid_lines_of_this_protocol(entry, tmp_path, capsys):
   results = tmp_path / "r.jsonl"
   old = remade(entry, name="old", protocol=0)
   write(results, [*old, *entry])
@@ -411,13 +413,13 @@ def test_the_table_is_of_sound_lines_of_this_protocol(entry, tmp_path, capsys):
     bench("table", "--results", results)
   write(results, [*old, *entry[:2], entry[2] | {"test": 0.0}])
   with pytest.raises(
-    UserError, match=r"r.jsonl:6: test: is 0.0.*mend the line, or rem"
+    UserError, match=r"r.jsonl:6: test: is 0.0.*correct the line, or rem"
   ):
     bench("table", "--results", results)
 
 
 def changed(place, **fields):
-  """Changes a line, and keeps its id right unless it is given."""
+  """Changes a line, and updates its id unless the id is given."""
 
   def change(rows):
     row = rows[place] | fields
@@ -449,103 +451,103 @@ def repeated(rows):
 NAN = float("nan")
 LOST = dict.fromkeys(lines.MEASURED)  # keys that a run that diverged does not have
 FAULTS = [
-  (lambda rows: rows[:2], "1: seed: 'counting' has no line of the seed 2"),
-  (lambda rows: [*rows, rows[1]], "4: seed: 1 is there twice"),
-  (changed(1, trials=3), "2: trials: is not that of line 1"),
-  (changed(2, device="another"), "3: device: is not that of line 1"),
-  (changed(2, git="9876543"), "3: git: is not that of line 1"),
-  (changed(2, git="9|8"), "3: git: is '9|8', and has no place in a table"),
+  (lambda rows: rows[:2], "1: seed: 'counting' has no line for seed 2"),
+  (lambda rows: [*rows, rows[1]], "4: seed: 1 occurs twice"),
+  (changed(1, trials=3), "2: trials: differs from line 1"),
+  (changed(2, device="another"), "3: device: differs from line 1"),
+  (changed(2, git="9876543"), "3: git: differs from line 1"),
+  (changed(2, git="9|8"), "3: git: is '9|8', which cannot go into a table"),
   (changed(2, shared="no"), "3: shared: is 'no', not true or false"),
-  (changed(2, shared=False), "3: shared: is False; it is true, or the line does not"),
+  (changed(2, shared=False), "3: shared: is False, but must be true or absent"),
   (changed(2, shard=True), "3: shard: lines have no such key; did you mean 'shared'?"),
-  (changed(0, load=-1), "1: load: is -1, and must be at least 0"),
-  (changed(0, settings=["prior"]), "1: settings: 'prior' is not KEY=VALUE of what is"),
+  (changed(0, load=-1), "1: load: is -1, but must be at least 0"),
+  (changed(0, settings=["prior"]), "1: settings: 'prior' is not KEY=VALUE of a key"),
   (changed(1, settings=["train.batch_size=4"]), "2: settings: 'train.batch_size=4' is"),
-  (changed(1, settings=["a=1", "a=2"]), "2: settings: a is there twice"),
+  (changed(1, settings=["a=1", "a=2"]), "2: settings: a is given twice"),
   (
     changed(1, method="full", code_url=None, settings=["data.num_classes=4"]),
-    "2: settings: 'data.num_classes=4' is not KEY=VALUE of what is yours",
+    "2: settings: 'data.num_classes=4' is not KEY=VALUE of a key that you",
   ),
-  (changed(1, name=" "), "2: name: is ' ', and must not be empty"),
-  (changed(0, settings=["prior=3"]), "1: seed: 'counting' has no line of the seed 1"),
+  (changed(1, name=" "), "2: name: is ' ', but must not be empty"),
+  (changed(0, settings=["prior=3"]), "1: seed: 'counting' has no line for seed 1"),
   (changed(0, test=NAN), "1: test: is nan, not a finite number"),
   (changed(0, test="4"), "1: test: is '4', not a finite number"),
   (changed(1, valid=None), "2: valid: is missing"),
   (changed(1, seed=3), "2: seed: is 3, not one of (0, 1, 2)"),
   (changed(1, seed=True), "2: seed: is True, not a whole number"),
-  (changed(2, trials=0), "3: trials: is 0, and at least"),
-  (changed(2, steps=19), "3: steps: are 19, and the task has 20"),
+  (changed(2, trials=0), "3: trials: is 0, but must be at least"),
+  (changed(2, steps=19), "3: steps: is 19, but the task has 20"),
   (changed(2, curve=[[20, 1.0]]), "3: curve: has points other than"),
   (changed(2, curve=[[15, 1.0, 2.0]]), "3: curve: does not end at step 20"),
-  (changed(0, protocol=0), "1: protocol: is 0, and must be 1"),
-  (changed(0, code=" "), "1: code: is ' ', and must not be empty"),
+  (changed(0, protocol=0), "1: protocol: is 0, but must be 1"),
+  (changed(0, code=" "), "1: code: is ' ', but must not be empty"),
   *(
     (
       changed(1, method=method, code_url=None, settings=[]),
-      f"2: method: is '{method}', no path of a head such as sampled/pps",
+      f"2: method: is '{method}', not a path of a head such as sampled/pps",
     )
     for method in ("adam", "full,adam", "model=gru", "")
   ),
-  (changed(0, metric="nll"), "1: metric: is 'nll', and must be 'ppl'"),
-  (changed(0, data="sha256:0"), "1: data: is 'sha256:0', and must be 'sha256:"),
-  (changed(0, run="mine"), "1: run: is 'mine', and must be 'tiny-counting-seed=0-"),
+  (changed(0, metric="nll"), "1: metric: is 'nll', but must be 'ppl'"),
+  (changed(0, data="sha256:0"), "1: data: is 'sha256:0', but must be 'sha256:"),
+  (changed(0, run="mine"), "1: run: is 'mine', but must be 'tiny-counting-seed=0-"),
   (changed(0, task="ptb8"), "1: task: is 'ptb8', not one of tiny"),
   (changed(0, git_dirty=True), "1: git_dirty: the checkout had changes"),
   (changed(0, git_dirty="no"), "1: git_dirty: is 'no', not true or false"),
-  (changed(0, load=0.75), "1: load: other programs kept 0.75 cores busy; it must be"),
-  (changed(1, code_url=None), "2: code_url: is missing, the web address of the adapt"),
+  (changed(0, load=0.75), "1: load: other programs kept 0.75 cores busy; set `shared`"),
+  (changed(1, code_url=None), "2: code_url: is missing; give the web address of the"),
   (changed(1, code_url="mine"), "2: code_url: is 'mine', not https://..."),
-  (changed(1, method="full"), "2: code_url: leave it out, 'full' is of this package"),
-  (changed(1, code_url="http://b.c"), "1: seed: 'counting' has no line of the seed 1"),
-  (changed(0, valid=0.5), "1: valid: is 0.5, and ppl is from 1 to inf"),
-  (changed(0, test=-1.0), "1: test: is -1.0, and ppl is from 1 to inf"),
-  (changed(1, seconds=0.0), "2: seconds: is 0.0, and must be above 0"),
-  (changed(1, peak_mib=-1.0), "2: peak_mib: is -1.0, and must be above 0"),
+  (changed(1, method="full"), "2: code_url: leave it out; 'full' is part of this pack"),
+  (changed(1, code_url="http://b.c"), "1: seed: 'counting' has no line for seed 1"),
+  (changed(0, valid=0.5), "1: valid: is 0.5, but ppl must be from 1 to inf"),
+  (changed(0, test=-1.0), "1: test: is -1.0, but ppl must be from 1 to inf"),
+  (changed(1, seconds=0.0), "2: seconds: is 0.0, but must be above 0"),
+  (changed(1, peak_mib=-1.0), "2: peak_mib: is -1.0, but must be above 0"),
   (changed(0, diverged=5), "1: valid: a run that diverged has none; leave it out"),
   (changed(0, **LOST, diverged=21), "1: diverged: is 21, not a step from 0 to 20"),
   (changed(0, **LOST, diverged=-1), "1: diverged: is -1, not a step from 0 to 20"),
   (changed(0, baseline=True), "1: method: a baseline has none; leave it out"),
   (changed(1, bound=3), "2: bound: lines have no such key"),
   (changed(1, curve_nll=3), "2: curve_nll: lines have no such key; did you mean 'cu"),
-  (changed(1, settings=[3]), "2: settings: are not all texts"),
+  (changed(1, settings=[3]), "2: settings: must all be strings"),
   *(
-    (changed(1, name=name), f"2: name: is '{name}', and has no place in a table")
+    (changed(1, name=name), f"2: name: is '{name}', which cannot go into a table")
     for name in ("a|b", "<b>a</b>", "[a](http://b.c)", "*a*", "`a`")
   ),
   (
     lambda rows: [*rows, counted("magic oracle")],
-    "4: name: 'magic oracle' is no baseline, as 'bigram, counted', ",
+    "4: name: is 'magic oracle', not one of the baselines 'bigram, counted', ",
   ),
-  (changed(1, code="a\nb"), r"2: code: is 'a\nb', and has no place in a table"),
-  (changed(1, code="other"), "2: code: is not that of line 1"),
-  (changed(1, versions={"numpy": "0"}), "2: versions: is not that of line 1"),
+  (changed(1, code="a\nb"), r"2: code: is 'a\nb', which cannot go into a table"),
+  (changed(1, code="other"), "2: code: differs from line 1"),
+  (changed(1, versions={"numpy": "0"}), "2: versions: differs from line 1"),
   (changed(0, valid=9.0), "1: curve: ends with "),
   (changed(0, seconds=9e9), "1: curve: ends with "),
   (curve(0, lambda c: c[::-1] + c[-1:]), "1: curve: its steps or seconds do not incr"),
   (curve(0, lambda c: [[1, 9.0, 0.0], *c]), "1: curve: its steps or seconds do not i"),
   (curve(0, lambda c: [[1, 0.5, 1e-9], *c]), "1: curve: has values that ppl cannot h"),
-  (curve(1, lambda c: c[1:]), "2: curve: its steps are not those of other lines of t"),
-  (repeated, "2: curve: is that of another seed, of the same method"),
+  (curve(1, lambda c: c[1:]), "2: curve: its steps differ from those of other lines"),
+  (repeated, "2: curve: is the same as for another seed of this method"),
   (
     lambda rows: [*rows, *remade(rows, settings=["prior=3"])],
-    "4: name: 'counting' is another method's; give another --name",
+    "4: name: 'counting' names another method; give another --name",
   ),
 ]
 
 
 @pytest.mark.parametrize(("change", "says"), FAULTS, ids=[says for _, says in FAULTS])
-def test_a_fault_is_named_by_line_and_key(change, says, entry, tmp_path, capsys):
+def test_fault_is_reported_with_its_line_and_key(change, says, entry, tmp_path, capsys):
   mine, results = tmp_path / "mine.jsonl", tmp_path / "results.jsonl"
   write(mine, change(entry))
   capsys.readouterr()
   assert bench("submit", mine, "--results", results) == 1
   told = capsys.readouterr().err.splitlines()
-  assert len(told) == 3 if says.endswith("no line of the seed 1") else told
+  assert len(told) == 3 if says.endswith("no line for seed 1") else told
   assert told[0].startswith(f"{mine}:{says}"), told
   assert not results.exists()
 
 
-def test_metrics_of_rankings_are_shares(entry, tmp_path, capsys):
+def test_ranking_metrics_must_be_between_0_and_1(entry, tmp_path, capsys):
   ranked = dataclasses.replace(TINY, metric="p@1")
   submit = ("submit", tmp_path / "m", "--results", tmp_path / "r")
   rows = [row | {"metric": "p@1"} for row in entry]
@@ -559,18 +561,18 @@ def test_metrics_of_rankings_are_shares(entry, tmp_path, capsys):
   assert bench(*submit, task=ranked) == 0
   write(tmp_path / "m", [bounded[0] | {"test": 1.1}, *bounded[1:]])
   assert bench(*submit, task=ranked) == 1
-  assert "1: test: is 1.1, and p@1 is from 0 to 1" in capsys.readouterr().err
+  assert "1: test: is 1.1, but p@1 must be from 0 to 1" in capsys.readouterr().err
 
 
-def test_the_order_of_settings_makes_no_other_method(entry):
-  """Nor another name."""
+def test_order_of_settings_does_not_change_the_method(entry):
+  """Nor does it change the id."""
   first, second = {**entry[0], "settings": ["a=1", "b=2"]}, ["b=2", "a=1"]
   assert lines.identity(first) == lines.identity(first | {"settings": second})
   assert lines.method_of(first) == lines.method_of(first | {"settings": second})
 
 
 @pytest.mark.long
-def test_in_any_order_they_make_the_same_line(tmp_path):
+def test_settings_in_any_order_give_the_same_line(tmp_path):
   for words in (("train.lr=2", "train.decay=1"), ("train.decay=1", "train.lr=2")):
     sets = [f"--set={word}" for word in words]
     options = ("--method=full", "--trials=1", "--out", tmp_path / "out")
@@ -579,7 +581,7 @@ def test_in_any_order_they_make_the_same_line(tmp_path):
   assert row["settings"] == ["train.decay=1", "train.lr=2"]
 
 
-def test_every_fault_has_its_line(entry, tmp_path, capsys):
+def test_every_faulty_line_is_reported(entry, tmp_path, capsys):
   write(tmp_path / "m", changed(0, test=NAN, steps=7)(changed(2, seed=9)(entry)))
   assert bench("submit", tmp_path / "m", "--results", tmp_path / "r") == 1
   told = capsys.readouterr().err.splitlines()
@@ -589,7 +591,7 @@ def test_every_fault_has_its_line(entry, tmp_path, capsys):
   ]
 
 
-def test_of_data_without_a_digest_the_first_results_say_it(entry, tmp_path, capsys):
+def test_first_results_set_the_digest_of_data_without_one(entry, tmp_path, capsys):
   unknown = dataclasses.replace(TINY, digest="")
   mine, results = tmp_path / "mine.jsonl", tmp_path / "results.jsonl"
   submit = ("submit", mine, "--results", results)
@@ -604,10 +606,10 @@ def test_of_data_without_a_digest_the_first_results_say_it(entry, tmp_path, caps
   capsys.readouterr()
   write(mine, [row | {"data": "sha256:7"} for row in entry])
   assert bench("submit", mine, "--results", tmp_path / "new", task=unknown) == 1
-  assert "1: data: is 'sha256:7', no digest" in capsys.readouterr().err
+  assert "1: data: is 'sha256:7', but must be sha256: and 64" in capsys.readouterr().err
 
 
-def test_results_on_data_that_are_made_are_no_entry(entry, tmp_path, capsys):
+def test_results_on_generated_data_are_refused(entry, tmp_path, capsys):
   write(tmp_path / "m", entry)
   for_trying_out = dataclasses.replace(TINY, is_entered=False)
   submit = ("submit", tmp_path / "m", "--results", tmp_path / "r")
@@ -615,7 +617,7 @@ def test_results_on_data_that_are_made_are_no_entry(entry, tmp_path, capsys):
   assert "1: task: is 'tiny', not one of" in capsys.readouterr().err
 
 
-def test_a_run_that_diverged_stays_in_the_table(entry, tmp_path, capsys):
+def test_diverged_run_stays_in_the_table(entry, tmp_path, capsys):
   diverging = METHOD.replace("Counting", "Diverges")
   words = ("run", "tiny", "--adapter", diverging, CODE, "--trials=1")
   for seed in (0, 1, 2):
@@ -630,7 +632,7 @@ def test_a_run_that_diverged_stays_in_the_table(entry, tmp_path, capsys):
   assert "| 0 of 3 |" in last
 
 
-def test_seeds_that_diverged_never_come_near(entry, tmp_path, capsys):
+def test_diverged_seeds_never_come_within_5_percent(entry, tmp_path, capsys):
   near = remade(entry, method="full", name="full", **OF_OURS)
   lost = [drop(row) for row in entry[:2]]
   write(tmp_path / "r", [*near, *lost, entry[2]])
@@ -639,9 +641,9 @@ def test_seeds_that_diverged_never_come_near(entry, tmp_path, capsys):
   assert "| never |" in last
 
 
-def test_a_seed_that_diverged_counts_as_the_worst(entry, tmp_path, capsys):
-  """Of one of three the median is the worse of the others, of two there is none, and of
-  a full softmax no level."""
+def test_diverged_seed_counts_as_the_worst(entry, tmp_path, capsys):
+  """With one of three, the median is the worse of the others; with two, there is no
+  median and no level of the full softmax."""
   full = remade(entry, method="full", name="full", **OF_OURS)
   one = [full[0], drop(full[1]), full[2]]
   two = [full[0], drop(full[1]), drop(full[2])]
@@ -671,43 +673,43 @@ REFUSED = {
   ("run", "tiny", "--method=full", "--trials=0"): "--trials=0: must be positive",
   **{
     ("run", "tiny", f"--method={method}", "--trials=1"): (
-      f"--method={method}: want a path such as sampled/pps, of the heads "
+      f"--method={method}: must be a path such as sampled/pps, of one of the heads "
     )
     for method in ("full,runlocal", "fool", "blanc_rendle", "model=gru", "full/x=1")
   },
   ("run", "tiny", "--method=spherical/z", "--trials=1"): "has no probabilities",
-  (*OWN, "--set=model.hidden=9"): "the task's",
-  (*OWN, "--set=train.max_steps=9"): "the task",
+  (*OWN, "--set=model.hidden=9"): "the task sets all other keys",
+  (*OWN, "--set=train.max_steps=9"): "the task sets all other keys",
   (*OWN, "--set=train.lr=-1"): "train.lr is -1",
-  (*OWN, "--data=x"): "the data are made",
+  (*OWN, "--data=x"): "--data is x, but this task makes its data",
   (*OWN, CODE): "--code has no effect with --method",
-  **{(*OWN, f"--name={name}"): "no place in a table" for name in ("a|b", " ")},
+  **{(*OWN, f"--name={name}"): "cannot go into a table" for name in ("a|b", " ")},
   (*OWN, "--set=train.lr=1", "--set=train.lr=2"): "train.lr is given twice",
-  NAMED("counting"): "want MODULE:FUNCTION",
+  NAMED("counting"): "must be MODULE:FUNCTION",
   NAMED("nothing.at:all"): "No module named",
-  NAMED("./mine.py:Mine"): "want MODULE:FUNCTION",
+  NAMED("./mine.py:Mine"): "must be MODULE:FUNCTION",
   NAMED(f"{METHOD}s"): "has no function 'Countings'",
   NAMED(PEER): "--code has no effect with --adapter=largevocab",
   (*OTHER, "--set=x=1"): "argument 'x'",
-  (*OTHER, "--set=head.x=1"): "of a rate of train",
-  (*OTHER, "--set=train.head_lr_factor=2"): "of a rate of train",
-  (*OTHER, "--set=prior"): "want KEY=VALUE",
+  (*OTHER, "--set=head.x=1"): "KEY is a rate of train",
+  (*OTHER, "--set=train.head_lr_factor=2"): "KEY is a rate of train",
+  (*OTHER, "--set=prior"): "must be KEY=VALUE",
   **{
-    (*OTHER, f"--set=prior={value}"): "want JSON, as true, false, null, 0.5"
+    (*OTHER, f"--set=prior={value}"): "must be JSON, such as true, false, null, 0.5"
     for value in ("True", "None", ".5", "4.", "(1,2)", "[.5]")
   },
   (*OTHER, "--set=train.lr=-1"): "train.lr is -1",
   (*OTHER, "--workdir=w"): "--workdir has no effect with --adapter",
   ("run", "tiny", f"--adapter={METHOD}", "--trials=1"): "--code is missing",
-  ("run", "tiny", f"--adapter={METHOD}", "--code=x", "--trials=1"): "want https://",
+  ("run", "tiny", f"--adapter={METHOD}", "--code=x", "--trials=1"): "must be https://",
   ("run", "tiny", "--baselines", "--seed=0"): "--seed has no effect with --baselines",
   ("run", "tiny", "--baselines", "--trials=1"): "--trials has no effect with --baseli",
 }
 
 
 @pytest.mark.parametrize("words", REFUSED, ids=" ".join)
-def test_what_is_not_of_the_protocol_is_refused(words, tmp_path, machine):
-  """Before it is looked at what else the machine does."""
+def test_arguments_outside_the_protocol_are_refused(words, tmp_path, machine):
+  """Before the load of the machine is checked."""
   with machine.context() as patch:
     patch.setattr(command, "busy_cores", lambda: 1.5)
     with pytest.raises(UserError, match=REFUSED[words]):
@@ -715,10 +717,10 @@ def test_what_is_not_of_the_protocol_is_refused(words, tmp_path, machine):
   assert not (tmp_path / "out").exists()
 
 
-def test_other_data_are_refused():
+def test_different_data_are_refused():
   changed = dataclasses.replace(TINY, fixed={**TINY.fixed, "data.seed": 1})
   with pytest.raises(
-    UserError, match=r"digest sha256:.*, and the task's are sha256:3d"
+    UserError, match=r"digest sha256:.*, but the task's data have sha256:3d"
   ):
     bench("data", "tiny", task=changed)
   assert bench("data", "tiny") == 0

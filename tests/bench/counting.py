@@ -1,4 +1,4 @@
-"""Adapters for tests, and a task that takes them: models that count, in NumPy."""
+"""Adapters for tests, which count classes in NumPy, and a task for them."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ CODE = "--code=https://example.org/counting/v1"
 
 
 class Counting:
-  """Classes by how often the batches so far had them, whatever the input."""
+  """Predicts classes by their counts in the batches so far, whatever the input."""
 
   packages = ("numpy",)
 
@@ -41,7 +41,7 @@ class Counting:
 
 
 class Refused(Counting):
-  """Of these it is said what is wrong before they train."""
+  """An adapter whose fault is reported before it trains."""
 
   def train(self, steps):
     raise AssertionError("is refused before it trains")

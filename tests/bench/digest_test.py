@@ -1,4 +1,4 @@
-"""The digest of a task's data: what it says is what it is."""
+"""The digest of a task's data: it is computed as its docstring says."""
 
 import hashlib
 
@@ -21,13 +21,13 @@ def by_hand(num_classes, arrays):
 
 
 @pytest.mark.parametrize("name", ["zipf", "zipf_items"])
-def test_it_is_that_of_its_description(name):
+def test_digest_follows_its_description(name):
   data = DATASETS[name]().tiny().load()
   splits = [(f"{s}.ids", getattr(data, s)) for s in ("train", "valid", "test")]
   assert digest(data) == by_hand(data.counts.num_classes, splits)
 
 
-def test_it_is_that_of_all_arrays_of_documents():
+def test_digest_covers_all_arrays_of_documents():
   data = DATASETS["zipf_labels"]().tiny().load()
   arrays = [
     (f"{split}.{name}", np.asarray(getattr(getattr(data, split), name)))
@@ -37,7 +37,7 @@ def test_it_is_that_of_all_arrays_of_documents():
   assert digest(data) == by_hand(data.counts.num_classes, arrays)
 
 
-def test_every_id_counts():
+def test_digest_depends_on_every_id():
   data = DATASETS["zipf"](num_classes=9, num_tokens=100).load()
   before = digest(data)
   assert digest(data) == before
@@ -45,8 +45,8 @@ def test_every_id_counts():
   assert digest(data) != before
 
 
-def test_that_of_the_tiny_task_does_not_change():
-  """As committed: also on other machines and with other versions of NumPy."""
+def test_digest_of_the_tiny_task_does_not_change():
+  """It is as committed, also on other machines and with other versions of NumPy."""
   task = TASKS["tiny"]
   assert digest(config.build(task.settings()).data.load()) == task.digest
 
@@ -65,9 +65,9 @@ def test_every_task_has_a_config(name):
     )
 
 
-# Training examples, or words of text, as published: of 490,449 documents of Amazon-670K
-# and 20,780 papers of citeulike-t without every twentieth, which is for validation, and
-# of 17,005,207 words of text8 without one in a hundred.
+# Published numbers of training examples, or of words of text. Every twentieth of the
+# 490,449 documents of Amazon-670K and of the 20,780 papers of citeulike-t is left out
+# for validation, and one in a hundred of the 17,005,207 words of text8.
 EXAMPLES = {
   "ptb": 929_589,
   "text8": 16_835_154,
@@ -77,13 +77,13 @@ EXAMPLES = {
 }
 
 
-def test_the_digest_or_the_published_size_says_how_long_the_data_last():
+def test_every_task_has_a_digest_or_a_published_size():
   unknown = {name for name, task in TASKS.items() if not task.digest}
   assert unknown <= EXAMPLES.keys()
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_data_of_a_task_last_for_its_steps(name):
+def test_task_data_last_for_its_steps(name):
   task = TASKS[name]
   train = config.build(task.settings(place="some/place")).train
   epoch = train.steps_per_epoch(EXAMPLES[name] // train.batch_size // train.unroll)

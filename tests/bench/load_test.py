@@ -10,7 +10,8 @@ cpu1 100 0 20 800 80 0 0 0 5 0
 cpu2 100 0 20 800 80 0 0 0 5 0
 intr 7
 """
-# Of 100 ticks the first has worked 50, the second 10, the third, of others, all.
+# Of 100 ticks, the first core was busy for 50 and the second for 10. The third core,
+# which belongs to others, was busy all the time.
 AFTER = """cpu  9 9 9 999 9 9 9 0 0 0
 cpu0 140 5 25 840 90 0 0 0 9 0
 cpu1 100 0 20 880 90 10 0 0 5 0
@@ -19,7 +20,7 @@ intr 8
 """
 
 
-def test_the_share_of_ticks_is_summed_over_own_cores(tmp_path, monkeypatch):
+def test_busy_share_of_ticks_is_summed_over_own_cores(tmp_path, monkeypatch):
   stat = tmp_path / "stat"
   stat.write_text(BEFORE)
   monkeypatch.setattr(load, "_STAT", stat)
@@ -30,8 +31,8 @@ def test_the_share_of_ticks_is_summed_over_own_cores(tmp_path, monkeypatch):
   assert load.busy_cores() == 0.6
 
 
-def test_what_this_process_did_is_not_of_others(tmp_path, monkeypatch):
-  """A quarter of a second of its own and of its children, within one."""
+def test_work_of_this_process_is_not_counted_as_others(tmp_path, monkeypatch):
+  """It and its children worked for a quarter of a second within one second."""
   stat = tmp_path / "stat"
   stat.write_text(BEFORE)
   monkeypatch.setattr(load, "_STAT", stat)
@@ -53,6 +54,6 @@ def test_what_this_process_did_is_not_of_others(tmp_path, monkeypatch):
     assert state == after
 
 
-def test_of_another_system_nothing_is_known(tmp_path, monkeypatch):
+def test_load_is_unknown_on_other_systems(tmp_path, monkeypatch):
   monkeypatch.setattr(load, "_STAT", tmp_path / "none")
   assert load.busy_cores(0.0) is None

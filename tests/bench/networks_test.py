@@ -1,4 +1,4 @@
-"""Networks of adapters are those of the package: the same h of the same parameters."""
+"""Networks of adapters compute the same h as the package, given its parameters."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ FORGET = 0.5
 
 @pytest.fixture(params=CONFIGS)
 def task(request):
-  """Settings of a small task, with a network of two layers if there are layers."""
+  """Settings of a small task; the network has two layers if it has layers."""
   exp = config.build(
     dataclasses.replace(TINY, config=CONFIGS[request.param]).settings()
   )
@@ -52,14 +52,14 @@ class Torch:
     return h_ND.detach().numpy(), state
 
   def parameters(self):
-    """The table of inputs, and the parameters of ours."""
+    """The table of inputs, and the other parameters in the layout of this package."""
     named = self._network.parts.named_parameters()
     table, *rest = [(name, p.detach().numpy()) for name, p in named]
     return table[1][:-1], _ours([(name, p.T) for name, p in rest])
 
 
 def _ours(named):
-  """Ours from those of PyTorch, which has two biases and the forget gate's in them."""
+  """Converts parameters of PyTorch, whose two biases include the forget bias."""
   if len(named) == 1:
     return {"b": named[0][1]}
   arrays = [array for _, array in named]
@@ -91,7 +91,7 @@ class TensorFlow:
     return h_ND.numpy(), state
 
   def parameters(self):
-    """The table of inputs, and the parameters of ours."""
+    """The table of inputs, and the other parameters in the layout of this package."""
     table, *rest = [variable.numpy() for variable in self._network.variables]
     if len(rest) == 1:
       return table, {"b": rest[0]}
@@ -107,8 +107,8 @@ class TensorFlow:
 
 
 @pytest.mark.parametrize("kind", [Torch, TensorFlow])
-def test_h_is_that_of_the_package(task, kind):
-  """Of two batches in turn, so that the recurrent state counts."""
+def test_hidden_activations_equal_those_of_the_package(task, kind):
+  """For two batches in turn, so that the recurrent state matters."""
   data = task.data.load()
   given = Given(data, task.model, task.train, seed=0)
   own = kind(given, np.random.default_rng(0))
@@ -125,7 +125,7 @@ def test_h_is_that_of_the_package(task, kind):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_a_network_that_an_adapter_does_not_have_is_named():
+def test_unknown_network_is_named():
   for known in (torch_networks.NETWORKS, tensorflow_networks.NETWORKS):
     with pytest.raises(UserError, match=r"network is 'GRU'.*Bag, LSTM, MLP"):
       chosen("network", "GRU", known)

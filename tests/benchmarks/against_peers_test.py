@@ -1,5 +1,7 @@
-"""Benchmarks against peers: both sides give the same answers, and what differs is
-refused. At tiny sizes; peers that are not installed are left out."""
+"""Benchmarks against peers: both sides agree, and differing sides are refused.
+
+Sizes are tiny. Peers that are not installed are left out.
+"""
 
 import importlib.util
 import os
@@ -49,7 +51,7 @@ def check(cases, names, error=1e-3):
 
 
 def by_optax(head, lr):
-  """The rival that needs no peer, and our step with plain SGD at a rate of 0.1."""
+  """The optax step, which needs no peer, and our step with plain SGD at rate 0.1."""
   state = against_peers.state_of(head, BATCH[0])
   opt = head.optimizer.transformation().init(state.table.w_VD)
   theirs = DenseStep(dense_step(head, lr), state, opt, *BATCH[1:])
@@ -57,7 +59,7 @@ def by_optax(head, lr):
   return theirs, ours, BATCH[0]
 
 
-def test_a_peer_is_timed_in_a_process_of_its_own(monkeypatch, capfd):
+def test_peer_is_timed_in_its_own_process(monkeypatch, capfd):
   monkeypatch.setattr(measure, "TURN_SECONDS", 0.01)
   h_ND, w_VD = np.ones((4, 3), np.float32), np.ones((5, 3), np.float32)
   with peer_process.PeerProcess(
@@ -77,7 +79,7 @@ def test_a_peer_is_timed_in_a_process_of_its_own(monkeypatch, capfd):
   assert "KeyError" in capfd.readouterr().err
 
 
-def test_peers_that_are_not_there_are_told(monkeypatch, capsys):
+def test_missing_peers_are_reported(monkeypatch, capsys):
   monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
   assert not list(against_peers.peers_sampled([(V, D)], N))
   assert not list(against_peers.peers_nce([(V, D)], N))
@@ -90,7 +92,7 @@ def test_peers_that_are_not_there_are_told(monkeypatch, capsys):
 
 @pytest.mark.long
 def test_no_two_peers_share_a_process():
-  """Nor does one share it with JAX: each brings a compiler and threads of its own."""
+  """Nor does a peer share one with JAX: each has its own compiler and threads."""
   ours = (
     "import benchmarks.bench, sys; print({'torch', 'tensorflow'} & set(sys.modules))"
   )
@@ -104,18 +106,18 @@ def test_no_two_peers_share_a_process():
     assert done.stdout.strip() == "set()", done.stderr
 
 
-def test_optax_makes_our_sampled_steps():
+def test_optax_makes_the_same_sampled_steps():
   names = [f"sampled step, {name}: jax + optax / rows" for name in against_peers.RATES]
   check(against_optax.peers_optax(V, D, [N]), names)
 
 
-def test_optax_makes_our_exact_step():
+def test_optax_makes_the_same_exact_step():
   names = ["exact step, sgd: chunks + optax / full head"]
   check(against_optax.peers_exact_step(V, D, N), names)
 
 
 @pytest.mark.parametrize("other", ["loss", "rate"])
-def test_another_step_is_refused(other):
+def test_different_step_is_refused(other):
   head, lr = against_peers.sampled("sgd"), 0.1
   against_peers.check_first_step(*by_optax(head, lr))
   if other == "loss":
@@ -130,20 +132,20 @@ def test_another_step_is_refused(other):
 @pytest.mark.parametrize(
   "peer", [pytest.param(name, marks=needs(name)) for name in against_peers.PEERS]
 )
-def test_peers_make_our_sampled_steps(peer, monkeypatch):
+def test_peers_make_the_same_sampled_steps(peer, monkeypatch):
   monkeypatch.setattr(against_peers, "PEERS", {peer: against_peers.PEERS[peer]})
   names = [f"sampled step, {name}: {peer} / rows" for name in against_peers.RATES]
   check(against_peers.peers_sampled([(V, D)], N), names)
 
 
 @needs("tensorflow")
-def test_the_nce_loss_of_tensorflow_is_ours():
+def test_tensorflow_nce_loss_equals_ours():
   check(against_peers.peers_nce([(V, D)], N), ["nce step, sgd: tensorflow / rows"])
 
 
 @needs("torch")
 @needs("tensorflow")
-def test_peers_have_our_exact_softmax():
+def test_exact_softmax_of_peers_equals_ours():
   names = ["torch cross_entropy, float32", "torch cross_entropy, bfloat16"]
   names += ["tensorflow, float32"]
   cases = against_softmax.peers_softmax(V, N, [D])
@@ -152,5 +154,5 @@ def test_peers_have_our_exact_softmax():
 
 
 @needs("torch")
-def test_torch_finds_our_best_classes():
+def test_torch_finds_the_same_best_classes():
   check(against_softmax.peers_top_k([V], D, N), ["top 5: torch / streamed"])

@@ -1,4 +1,4 @@
-"""What devices send, counted in programs that are compiled and in lines of others."""
+"""Bytes that devices send, counted in compiled programs and in single lines."""
 
 import pytest
 
@@ -43,7 +43,7 @@ assert got == {"all-reduce": 5 * 2 * size * 3 / 4}, got
 """
 
 
-def test_bytes_of_programs_that_are_compiled(on_four_devices):
+def test_bytes_of_compiled_programs(on_four_devices):
   on_four_devices(PROGRAM)
 
 
@@ -80,12 +80,12 @@ BYTES = {
 
 @pytest.mark.parametrize("kind", BEGUN)
 @pytest.mark.parametrize("group", [GROUP, "replica_groups=[2,4]<=[8]"])
-def test_bytes_of_collectives_that_have_only_begun(kind, group):
+def test_bytes_of_started_collectives(kind, group):
   line = f"%y = {BEGUN[kind]}(%x), channel_id=1, {group}"
   assert sent_bytes(program(line), 8) == {kind: pytest.approx(BYTES[kind])}
 
 
-def test_a_sum_of_which_a_slice_is_left_is_a_reduce_scatter():
+def test_slice_of_an_all_reduce_is_a_reduce_scatter():
   body = (
     f"  %s = f32[16,8] all-reduce(%x), {GROUP}, to_apply=%add",
     "  ROOT %o = f32[4,8] dynamic-slice(%s, %i)",
@@ -100,7 +100,7 @@ def test_parts_of_a_chain_count_once():
   assert sent_bytes(program(*lines), 4) == {"all-gather": 16 * 8 * 4 * 3 / 4}
 
 
-def test_what_cannot_be_counted_is_an_error():
+def test_uncountable_collectives_are_an_error():
   inside = [f"  %s = f32[16,8] all-reduce(%x), {GROUP}, to_apply=%add"]
   loop = "%y = f32[16,8] while(%x), body=%all-reduce-scatter.1, condition=%c"
   with pytest.raises(ValueError, match="loop of unknown length has a collective"):

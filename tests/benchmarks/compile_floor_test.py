@@ -1,4 +1,4 @@
-"""The least that a step must read and write, which reports put beside what it does."""
+"""The bytes that a step must at least read and write, as reports show them."""
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +21,12 @@ def floor_of(head):
 
 
 @pytest.mark.parametrize("optimizer", TABLES)
-def test_rows_are_read_and_written_once_in_every_table(optimizer):
+def test_floor_reads_and_writes_rows_of_every_table_once(optimizer):
   head = Sampled(num_samples=M, bias=False, optimizer=optimizer())
   rows = (2 * TABLES[optimizer] + 1) * (N * P + M) * D  # and their gradient is written
   assert floor_of(head) == FLOAT * (2 * N * D + rows)
 
 
-def test_a_dense_gradient_is_also_read():
+def test_floor_also_reads_a_dense_gradient():
   head = Full(bias=False)
   assert floor_of(head) == FLOAT * (2 * N * D + 3 * V * D)

@@ -22,7 +22,7 @@ FLAT = [
 
 def compiled(*flags):
   """Rows of the report by program and number of classes."""
-  # Flags of the CPU's compiler are none of the TPU's.
+  # The TPU compiler does not accept flags of the CPU compiler.
   env = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
   env |= {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0"}
   command = [sys.executable, "-m", "benchmarks.compile_report", *map(str, flags)]
@@ -36,7 +36,7 @@ def compiled(*flags):
 
 
 @pytest.mark.parametrize("head", FLAT)
-def test_a_step_costs_the_same_for_any_number_of_classes(head):
+def test_step_cost_does_not_depend_on_the_number_of_classes(head):
   rows = compiled("--heads", head, "--classes", FEW, MANY, "--own", 16)
   few, many = rows["step", FEW], rows["step", MANY]
   assert many["copies"] == 0
@@ -46,7 +46,7 @@ def test_a_step_costs_the_same_for_any_number_of_classes(head):
 
 
 @pytest.mark.parametrize("head", ["sampled/sce", "sampled/rece"])
-def test_samplers_that_read_all_rows_hold_none_of_them(head):
+def test_samplers_that_read_all_rows_make_no_copy(head):
   size = "--classes", MANY, "--examples", 128, "--own", 16
   row = compiled("--heads", head, *size)["step", MANY]
   half_table_mb = MANY * 136 * 2 / 1e6  # in bfloat16
@@ -74,12 +74,12 @@ def test_narrow_and_odd_rows_with_adam_stay_in_place(head, dim):
 
 
 @pytest.mark.parametrize("head", ["sampled/quadratic", "sampled/sce"])
-def test_narrow_rows_are_read_in_place_by_loops_over_many(head):
+def test_loops_over_many_narrow_rows_read_in_place(head):
   size = "--classes", MANY, "--dim", 16, "--optimizer", "adam"
   assert compiled("--heads", head, *size)["step", MANY]["copies"] == 0
 
 
-def test_without_row_major_formats_the_table_is_copied():
+def test_table_is_copied_without_row_major_formats():
   rows = compiled("--heads", "sampled/pps", "--classes", FEW, "--layout", "default")
   table_mb = FEW * 136 * 4 / 1e6
   assert rows["step", FEW]["copied_mb"] > 1.99 * table_mb
@@ -108,7 +108,7 @@ def test_hash_tables_are_rebuilt_without_a_copy_of_the_class_table():
 
 
 @pytest.mark.parametrize(("mesh", "chips"), [("2x2", 4), ("2x4", 8), ("4x4", 16)])
-def test_what_chips_send_is_what_the_page_says(mesh, chips):
+def test_bytes_sent_by_chips_match_the_page(mesh, chips):
   N, D, P = 2048, 128, 1
   size = "--mesh", mesh, "--classes", FEW, MANY, "--examples", N, "--dim", D
   rows = compiled("--heads", "sampled/pps", *size)
@@ -125,7 +125,7 @@ def test_what_chips_send_is_what_the_page_says(mesh, chips):
   assert many["aliased_mb"] < 1.1 * MANY / chips * 256 * 4 / 1e6
 
 
-def test_a_mesh_sends_no_rows_for_the_exact_softmax():
+def test_exact_softmax_sends_no_rows_on_a_mesh():
   programs = "--programs", "step", "evaluate", "top_k"
   rows = compiled("--heads", "full", "--mesh", "2x2", "--classes", FEW, *programs)
   for row in rows.values():

@@ -15,16 +15,16 @@ BOTH = "d, d; few page faults"
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "goals.md"
 
 
-def test_the_page_has_the_table_of_the_results():
+def test_page_has_the_table_of_the_results():
   assert goals.main(["--check", str(PAGE)]) == 0
 
 
-def test_goals_are_numbered():
+def test_goals_are_numbered_in_order():
   names = list(dict.fromkeys(goal.name for goal in goals.GOALS))
   assert names == [f"G{number}" for number in range(1, 18)]
 
 
-def test_what_was_missed_has_its_reason():
+def test_every_missed_goal_has_its_reason():
   rows = [goals.row(goal, tabulate.EXPERIMENTS) for goal in goals.GOALS]
   missed = {name for name, *_, met, _ in rows if met == "no"}
   _, why = PAGE.read_text().split("## Why some were missed")
@@ -43,7 +43,7 @@ def experiments(tmp_path):
   return tmp_path
 
 
-def test_the_worst_size_decides(experiments):
+def test_worst_size_decides_whether_a_goal_is_met(experiments):
   fast = Goal("G1", "fast", "speed", "step", at_least=2.5)
   assert goals.row(fast, experiments)[2:] == ["at least 2.5", "2 to 3", "no", BOTH]
   small = Goal("G2", "small", "speed", "step", at_most=3.0)
@@ -52,7 +52,7 @@ def test_the_worst_size_decides(experiments):
   assert goals.row(one, experiments)[3:] == ["3", "yes", "d"]
 
 
-def test_what_nobody_measured_is_open_and_what_is_lost_an_error(experiments):
+def test_unmeasured_goal_is_open_and_a_missing_result_an_error(experiments):
   assert goals.row(Goal("G4", "w"), experiments)[3:] == [
     "open: `scripts/on_gpu.sh` on a GPU",
     "",
@@ -62,11 +62,11 @@ def test_what_nobody_measured_is_open_and_what_is_lost_an_error(experiments):
   partly = Goal("G6", "not yet", goals.GPU, "stop", at_least=1.0)
   assert goals.row(partly, experiments)[3] == partly.remark
   (experiments / goals.GPU).rename(experiments / "speed")
-  with pytest.raises(UserError, match=r"no result of a name like 'stop' \(gone\)"):
+  with pytest.raises(UserError, match=r"no result with a name like 'stop' \(gone\)"):
     goals.row(Goal("G5", "gone", "speed", "stop", at_least=1.0), experiments)
 
 
-def test_a_stale_table_is_told(tmp_path, capsys):
+def test_stale_table_is_reported(tmp_path, capsys):
   page = tmp_path / "page.md"
   page.write_text("# Page\n\n<!-- goals -->\nold\n<!-- /goals -->\n")
   assert goals.main(["--check", str(page)]) == 1

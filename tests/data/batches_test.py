@@ -6,7 +6,7 @@ from largevocab.data.batches import EvaluationBatches, TokenBatches
 from largevocab.errors import UserError
 
 
-def test_streams_are_contiguous_and_inputs_are_the_tokens_before():
+def test_streams_are_contiguous_and_inputs_are_the_previous_tokens():
   tokens = np.arange(100, 123, dtype=np.int32)
   batches = TokenBatches(tokens, batch_size=3, unroll=2, first=7)
   assert batches.steps_per_epoch == 3
@@ -29,7 +29,7 @@ def test_batch_is_a_pure_function_of_the_global_step():
   assert batches.batch(10).start
 
 
-def test_types_and_shapes():
+def test_batches_have_the_right_types_and_shapes():
   batch = TokenBatches(np.arange(40, dtype=np.int32), 2, 4, first=0).batch(3)
   assert batch.x.shape == (2, 4)
   assert batch.x.dtype == batch.y.ids_NP.dtype == batch.y.context_N.dtype == np.int32
@@ -51,7 +51,7 @@ def test_memory_mapped_tokens_give_plain_arrays(tmp_path):
     assert batch.x.flags.owndata or batch.x.base is not tokens
 
 
-def test_text_too_short_names_the_remedy():
+def test_too_short_text_is_refused_with_the_remedy():
   with pytest.raises(UserError, match=r"19 tokens.*5 \* 4: reduce"):
     TokenBatches(np.arange(19), 5, 4, first=0)
   TokenBatches(np.arange(20), 5, 4, first=0)
@@ -65,14 +65,14 @@ def test_batch_shape_must_be_positive(batch_size, unroll):
     EvaluationBatches(np.arange(9), batch_size, unroll, first=0)
 
 
-def test_nothing_to_evaluate():
+def test_empty_text_is_refused_for_evaluation():
   with pytest.raises(UserError, match="no tokens"):
     EvaluationBatches(np.arange(0), 1, 1, first=0)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 9))
-def test_evaluation_reads_every_token_once_after_the_one_before(length, b, t):
+def test_evaluation_reads_every_token_once_with_its_predecessor(length, b, t):
   tokens = np.arange(1000, 1000 + length, dtype=np.int32)
   batches = EvaluationBatches(tokens, b, t, first=5)
   read = list(batches)
@@ -93,7 +93,7 @@ def test_evaluation_reads_every_token_once_after_the_one_before(length, b, t):
   assert all(x == y - 1 for y, x in seen.items())
 
 
-def test_evaluation_streams_go_on_from_batch_to_batch():
+def test_evaluation_streams_continue_across_batches():
   batches = EvaluationBatches(np.arange(12, dtype=np.int32), 2, 3, first=5)
   rows = np.concatenate([b.y.ids_NP.reshape(2, 3) for b in batches], axis=1)
   np.testing.assert_array_equal(rows, np.arange(12).reshape(2, 6))

@@ -28,12 +28,12 @@ def never(directory):
 
 
 def visible(root):
-  """All that is no lock, and no memory of digests."""
+  """All entries except locks and the memo of digests."""
   names = {p.name for p in root.iterdir() if p.suffix != ".lock"} - {"digests.json"}
   return sorted(name.partition("-")[0] for name in names)
 
 
-def test_built_once(tmp_path):
+def test_entry_is_built_once(tmp_path):
   path = cached(tmp_path / "new", "name", write)
   assert (path / "file").read_text() == "whole"
   assert cached(tmp_path / "new", "name", never) == path
@@ -52,7 +52,7 @@ def test_interrupted_build_leaves_nothing(tmp_path, error):
   assert (cached(tmp_path, "name", write) / "file").exists()
 
 
-def test_killed_build_is_not_taken_for_good(tmp_path):
+def test_killed_build_is_not_used(tmp_path):
   script = f"""
     import time
     from pathlib import Path
@@ -79,7 +79,7 @@ def test_killed_build_is_not_taken_for_good(tmp_path):
   assert visible(tmp_path) == ["name"]
 
 
-def test_of_many_at_once_one_builds(tmp_path):
+def test_only_one_of_simultaneous_callers_builds(tmp_path):
   builds = []
 
   def build(directory):
@@ -92,7 +92,7 @@ def test_of_many_at_once_one_builds(tmp_path):
   assert len(builds) == len(paths) == 1
 
 
-def test_disk_full(tmp_path):
+def test_full_disk_is_reported(tmp_path):
   def build(directory):
     write(directory)
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -104,7 +104,7 @@ def test_disk_full(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_disk_full_while_writing(tmp_path):
+def test_full_disk_while_writing_is_reported(tmp_path):
   def build(directory):
     (directory / "train.raw").symlink_to("/dev/full")
     with (directory / "train.raw").open("wb") as file:
@@ -114,13 +114,13 @@ def test_disk_full_while_writing(tmp_path):
     cached(tmp_path, "name", build)
 
 
-def test_cache_directory_is_a_file(tmp_path):
+def test_file_as_cache_directory_is_refused(tmp_path):
   (tmp_path / "file").write_text("")
   with pytest.raises(UserError, match="cannot write to the cache directory"):
     cached(tmp_path / "file", "name", write)
 
 
-def test_root_is_the_argument_or_the_variable_or_the_default(monkeypatch):
+def test_root_is_the_argument_the_variable_or_the_default(monkeypatch):
   monkeypatch.setenv("LARGEVOCAB_CACHE", "/b")
   assert str(cache_root("/a")) == "/a"
   assert str(cache_root()) == "/b"
@@ -131,7 +131,7 @@ def test_root_is_the_argument_or_the_variable_or_the_default(monkeypatch):
 
 @pytest.fixture
 def no_home(monkeypatch, tmp_path):
-  """As in a container: no HOME, and an id of which no file knows a user."""
+  """No HOME and an unknown user id, as in a container."""
   monkeypatch.delenv("HOME")
   monkeypatch.delenv("LARGEVOCAB_CACHE", raising=False)
   monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
@@ -139,13 +139,13 @@ def no_home(monkeypatch, tmp_path):
   return tmp_path
 
 
-def test_without_a_home_the_cache_is_temporary_and_says_so(
+def test_cache_without_a_home_directory_is_temporary_with_a_warning(
   no_home, caplog, monkeypatch
 ):
   root = cache_root()
   assert root.parent == no_home
   assert root.stat().st_mode & 0o777 == 0o700
-  assert f"encoded data is kept in {root}, or where LARGEVOCAB_CACHE" in caplog.text
+  assert f"encoded data is kept in {root}; set LARGEVOCAB_CACHE" in caplog.text
   assert cache_root() == root
   caplog.clear()
   assert str(cache_root("/a")) == "/a"
@@ -154,7 +154,7 @@ def test_without_a_home_the_cache_is_temporary_and_says_so(
   assert caplog.text == ""
 
 
-def test_temporary_cache_of_somebody_else_is_not_taken(no_home):
+def test_temporary_cache_of_another_user_is_refused(no_home):
   root = cache_root()
   root.rmdir()
   (no_home / "elsewhere").mkdir()
@@ -163,9 +163,9 @@ def test_temporary_cache_of_somebody_else_is_not_taken(no_home):
     cache_root()
 
 
-def test_home_of_nobody(monkeypatch):
+def test_unknown_home_directory_is_refused(monkeypatch):
   with pytest.raises(
-    UserError, match=r"^data\.cache_dir is '~nosuch/a', and '~nosuch'"
+    UserError, match=r"^data\.cache_dir is '~nosuch/a', but '~nosuch'"
   ):
     cache_root("~nosuch/a")
   monkeypatch.setenv("LARGEVOCAB_CACHE", "~nosuch/a")
@@ -173,7 +173,7 @@ def test_home_of_nobody(monkeypatch):
     cache_root()
 
 
-def test_key_depends_on_content_order_and_options_not_on_place(tmp_path):
+def test_key_depends_on_content_order_and_options_but_not_on_paths(tmp_path):
   cache, one, two, copy = (tmp_path / name for name in ("cache", "1", "2", "copy"))
   one.write_text("one")
   two.write_text("two")
@@ -188,17 +188,17 @@ def test_key_depends_on_content_order_and_options_not_on_place(tmp_path):
   assert key != content_key(cache, [one, two], {"a": 1})
 
 
-def test_a_file_is_read_once(tmp_path):
+def test_unchanged_file_is_read_once(tmp_path):
   file = tmp_path / "file"
   file.write_text("content")
   key = content_key(tmp_path, [file], [])
   times = (file.stat().st_atime_ns, file.stat().st_mtime_ns)
-  file.write_text("CONTENT")  # Same size and, set back, same time: not looked into.
+  file.write_text("CONTENT")  # Same size and restored time: it is not read again.
   os.utime(file, ns=times)
   assert content_key(tmp_path, [file], []) == key
 
 
-def test_damaged_memo_is_made_anew(tmp_path):
+def test_damaged_memo_is_replaced(tmp_path):
   file = tmp_path / "file"
   file.write_text("content")
   key = content_key(tmp_path, [file], [])
@@ -216,7 +216,7 @@ def test_damaged_memo_is_made_anew(tmp_path):
     '{"%s": {"digest": "0123"}}',
   ],
 )
-def test_odd_memo_is_made_anew(tmp_path, content):
+def test_memo_with_unexpected_content_is_replaced(tmp_path, content):
   file = tmp_path / "file"
   file.write_text("content")
   key = content_key(tmp_path, [file], [])
@@ -261,23 +261,23 @@ def other_byte(path):
     ],
   ],
 )
-def test_damaged_files_are_made_anew(tmp_path, name, damage, caplog):
+def test_damaged_files_are_rebuilt(tmp_path, name, damage, caplog):
   path = cached(tmp_path, "name", write_two)
   whole = {p.name: p.read_bytes() for p in path.iterdir()}
   for _ in range(2):
-    os.utime(path / name, ns=(7, 7))  # a clock may be too coarse to show what follows
+    os.utime(path / name, ns=(7, 7))  # the clock may be too coarse to show the change
     damage(path / name)
     assert cached(tmp_path, "name", write_two) == path
     assert {p.name: p.read_bytes() for p in path.iterdir()} == whole
   lines = [record.getMessage() for record in caplog.records]
   assert len(lines) == 2
   assert lines[0].startswith(f"{path} is damaged ({name} ")
-  assert lines[0].endswith("it is made anew")
+  assert lines[0].endswith(") and is made again")
   assert cached(tmp_path, "name", never) == path
   assert visible(tmp_path) == ["name"]
 
 
-def test_files_are_read_again_only_when_they_changed(tmp_path, monkeypatch):
+def test_files_are_read_again_only_if_they_changed(tmp_path, monkeypatch):
   path = cached(tmp_path, "name", write_two)
   reads = []
   digest = hashlib.file_digest
@@ -298,7 +298,7 @@ def test_files_are_read_again_only_when_they_changed(tmp_path, monkeypatch):
   assert len(reads) == 3
 
 
-def test_damaged_files_stay_where_they_cannot_be_made_anew(tmp_path):
+def test_damaged_files_stay_if_they_cannot_be_rebuilt(tmp_path):
   path = cached(tmp_path, "name", write)
   (path / "file").write_text("other")
 
@@ -311,14 +311,14 @@ def test_damaged_files_stay_where_they_cannot_be_made_anew(tmp_path):
   assert visible(tmp_path) == ["name"]
 
 
-def test_cache_of_an_older_version_is_made_anew(tmp_path, caplog):
+def test_cache_of_an_older_version_is_rebuilt(tmp_path, caplog):
   write((tmp_path / "name").mkdir() or tmp_path / "name")
   cached(tmp_path, "name", write_two)
-  assert "checksums.json is missing); it is made anew" in caplog.text
+  assert "checksums.json is missing) and is made again" in caplog.text
   assert cached(tmp_path, "name", never).joinpath("train.npy").exists()
 
 
-def test_files_are_on_disk_before_they_are_renamed(tmp_path, monkeypatch):
+def test_files_are_synced_to_disk_before_they_are_renamed(tmp_path, monkeypatch):
   calls = []
 
   def spy(name, call):
@@ -328,13 +328,13 @@ def test_files_are_on_disk_before_they_are_renamed(tmp_path, monkeypatch):
   spy("rename", os.rename)
   cached(tmp_path, "name", write_two)
   assert calls.count("rename") == 1
-  # Both files, their checksums and the directory of these.
+  # Both files, their checksums and their directory.
   assert calls[: calls.index("rename")] == ["fsync"] * 4
   assert "fsync" in calls[calls.index("rename") :]
 
 
-def test_processes_without_locks_do_not_harm_one_another(tmp_path, monkeypatch):
-  """As over file systems that have none."""
+def test_processes_without_locks_do_not_interfere(tmp_path, monkeypatch):
+  """For example on file systems without locks."""
 
   def no_locks(*_):
     raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -352,7 +352,7 @@ def test_processes_without_locks_do_not_harm_one_another(tmp_path, monkeypatch):
   assert visible(tmp_path) == ["name"]
 
 
-def test_no_link_of_a_lock_is_followed(tmp_path):
+def test_link_in_place_of_a_lock_is_not_followed(tmp_path):
   mine = tmp_path / "mine"
   mine.write_text("mine")
   root = tmp_path / "cache"
@@ -363,7 +363,7 @@ def test_no_link_of_a_lock_is_followed(tmp_path):
   assert mine.read_text() == "mine"
 
 
-def test_too_many_open_files(tmp_path):
+def test_too_many_open_files_are_reported(tmp_path):
   def build(directory):
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
@@ -374,6 +374,6 @@ def test_too_many_open_files(tmp_path):
   assert "make room" not in str(error.value)
 
 
-def test_missing_file(tmp_path):
+def test_missing_source_file_is_reported(tmp_path):
   with pytest.raises(UserError, match=r"no.txt cannot be read: No such file"):
     content_key(tmp_path, [tmp_path / "no.txt"], [])

@@ -1,4 +1,4 @@
-"""What holds for every data set of the registry."""
+"""Properties of every data set of the registry."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from largevocab.errors import UserError
 def test_settings_are_plain_values_with_defaults(name):
   for field in dataclasses.fields(DATASETS[name]):
     assert type(field.default) in (str, int, float, bool, tuple), field.name
-    assert field.name != "name"  # a config keeps the data set's own name there
+    assert field.name != "name"  # reserved in configs for the name of the data set
 
 
 @pytest.mark.parametrize("name", DATASETS)
@@ -34,7 +34,9 @@ NAMED = [
 
 
 @pytest.mark.parametrize(("name", "place"), NAMED)
-def test_place_in_the_home_of_nobody_is_one_line(name, place, monkeypatch, tmp_path):
+def test_path_in_an_unknown_home_directory_is_reported(
+  name, place, monkeypatch, tmp_path
+):
   if place == "data_dir":
     pytest.importorskip("tensorflow_datasets")
   monkeypatch.setenv("LARGEVOCAB_CACHE", str(tmp_path))

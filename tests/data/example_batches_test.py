@@ -8,7 +8,7 @@ from largevocab.errors import UserError
 
 
 def examples(n):
-  """Rows that tell which they are: (10 n, 10 n + 1, 10 n + 2; n)."""
+  """Identifiable rows: (10 n, 10 n + 1, 10 n + 2; n)."""
   n_N = np.arange(n, dtype=np.int32)
   return ItemRows(np.stack([10 * n_N, 10 * n_N + 1, 10 * n_N + 2, n_N], axis=1))
 
@@ -23,16 +23,18 @@ def ids_of(read):
   return np.concatenate([batch.y.ids_NP[:, 0] for batch in read])
 
 
-def test_an_epoch_reads_no_example_twice_and_few_not_at_all():
+def test_epoch_reads_no_example_twice_and_omits_few():
   batches = ShuffledExamples(examples(23), batch_size=5, seed=0)
   orders = [ids_of(epoch(batches, number)) for number in range(4)]
   for order in orders:
     assert len(order) == len(set(order)) == 20
   assert len({tuple(order) for order in orders}) == 4
-  assert set(np.concatenate(orders)) == set(range(23))  # others are left out each time
+  assert set(np.concatenate(orders)) == set(
+    range(23)
+  )  # each epoch omits other examples
 
 
-def test_rows_are_items_before_and_next_item():
+def test_rows_hold_the_previous_items_and_the_next_item():
   for batch in epoch(ShuffledExamples(examples(12), batch_size=4, seed=1), 2):
     id_B = batch.y.ids_NP[:, 0]
     np.testing.assert_array_equal(batch.x, examples(12).rows[id_B, :3])
@@ -49,7 +51,7 @@ def test_batch_is_a_pure_function_of_seed_and_step():
     np.testing.assert_array_equal(again.batch(step).x, expected[step])
 
 
-def test_types_and_shapes(tmp_path):
+def test_batches_have_the_right_types_and_shapes(tmp_path):
   np.save(tmp_path / "rows.npy", examples(9).rows)
   rows = ItemRows(np.load(tmp_path / "rows.npy", mmap_mode="r"))
   for batch in (ShuffledExamples(rows, 4, 0).batch(1), *HeldOutExamples(rows, 4)):
@@ -73,7 +75,7 @@ def test_evaluation_reads_every_example_once_in_order(n, b):
   assert weight.sum() == n
 
 
-def test_too_few_examples_name_the_remedy():
+def test_too_few_examples_are_refused_with_the_remedy():
   with pytest.raises(UserError, match=r"are 4 training examples.*takes 5: reduce"):
     ShuffledExamples(examples(4), 5, 0)
   for make in (lambda: ShuffledExamples(examples(4), 0, 0),

@@ -1,4 +1,4 @@
-"""Files that a setting names."""
+"""Files named by a setting."""
 
 import gzip
 import os
@@ -11,7 +11,7 @@ from largevocab.errors import UserError
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".GZ"])
-def test_a_file_is_found_plain_or_compressed(tmp_path, suffix):
+def test_file_is_found_plain_or_compressed(tmp_path, suffix):
   path = tmp_path / f"a.txt{suffix}"
   path.write_bytes(gzip.compress(b"text") if suffix else b"text")
   found = find_file(str(tmp_path), "a.txt", "data.path")
@@ -19,7 +19,7 @@ def test_a_file_is_found_plain_or_compressed(tmp_path, suffix):
   assert list(read_lines(found)) == ["text"]
 
 
-def test_a_pattern_finds_files_only(tmp_path):
+def test_pattern_finds_only_files(tmp_path):
   (tmp_path / "b").write_text("")
   (tmp_path / "a").write_text("")
   (tmp_path / "c").mkdir()
@@ -29,7 +29,7 @@ def test_a_pattern_finds_files_only(tmp_path):
 
 
 @pytest.mark.parametrize("find", [find_files, lambda path, s: find_file(path, "a", s)])
-def test_what_is_not_there_is_one_line(tmp_path, find):
+def test_missing_files_are_reported_in_one_line(tmp_path, find):
   with pytest.raises(UserError, match=r"^data\.train: no "):
     find(str(tmp_path / "no"), "data.train")
   with pytest.raises(UserError, match=r"^data\.train is empty: set it to"):
@@ -38,9 +38,9 @@ def test_what_is_not_there_is_one_line(tmp_path, find):
     find("a" * 5000, "data.train")
 
 
-def test_a_directory_is_not_read_and_a_pipe_not_waited_for(tmp_path):
+def test_directories_and_pipes_are_refused(tmp_path):
   with pytest.raises(UserError, match=rf"{tmp_path} is a directory: .*{tmp_path}/\*$"):
     find_files(str(tmp_path), "data.train")
   os.mkfifo(tmp_path / "pipe")
-  with pytest.raises(UserError, match=r"pipe is no file on disk: copy it to one"):
+  with pytest.raises(UserError, match=r"pipe is not a regular file: copy it to one"):
     find_files(str(tmp_path / "pipe"), "data.train")

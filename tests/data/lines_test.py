@@ -20,7 +20,7 @@ def text_file(request, tmp_path):
   return path
 
 
-def test_lines_of_plain_and_compressed_files(text_file):
+def test_plain_and_compressed_files_are_read(text_file):
   assert [line.rstrip("\n") for line in read_lines(text_file)] == TEXT.split("\n")
 
 
@@ -33,7 +33,7 @@ def test_chunks_end_between_words(text_file, monkeypatch):
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(alphabet="aé \n\u2028", max_size=30), st.integers(1, 8))
-def test_chunks_hold_the_words_of_the_file(tmp_path_factory, text, size):
+def test_chunks_have_the_words_of_the_file(tmp_path_factory, text, size):
   path = tmp_path_factory.mktemp("d") / "f"
   path.write_text(text, encoding="utf-8", newline="\n")
   with pytest.MonkeyPatch.context() as patch:
@@ -45,7 +45,7 @@ def test_chunks_hold_the_words_of_the_file(tmp_path_factory, text, size):
 
 @pytest.mark.parametrize("suffix", [".GZ", ".XZ", ".Gz"])
 @pytest.mark.parametrize("read", [read_lines, read_chunks])
-def test_suffixes_in_capitals(read, suffix, tmp_path):
+def test_uppercase_suffixes_are_recognised(read, suffix, tmp_path):
   path = tmp_path / f"text.txt{suffix}"
   path.write_bytes(PACK[suffix.lower()](TEXT.encode()))
   assert "".join(read(path)) == TEXT
@@ -59,8 +59,8 @@ def test_suffixes_in_capitals(read, suffix, tmp_path):
   ],
 )
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_bomb_takes_little_memory(read, message, suffix, tmp_path):
-  """40 kB that unpack to 40 MB without a line end."""
+def test_decompression_bomb_needs_little_memory(read, message, suffix, tmp_path):
+  """40 kB unpack to 40 MB without a line end."""
   path = tmp_path / f"bomb{suffix}"
   path.write_bytes(PACK[suffix](b"a b\n" + b"a" * 40_000_000))
   tracemalloc.start()
@@ -73,7 +73,7 @@ def test_a_bomb_takes_little_memory(read, message, suffix, tmp_path):
 
 
 @pytest.mark.parametrize("longest", [4, 100])
-def test_lines_that_end_in_cr_alone_are_one_line(tmp_path, monkeypatch, longest):
+def test_lines_that_end_in_cr_alone_are_refused(tmp_path, monkeypatch, longest):
   monkeypatch.setattr(lines, "_LONGEST", longest)
   path = tmp_path / "t"
   path.write_bytes(b"a b\rc d\r")
@@ -84,7 +84,7 @@ def test_lines_that_end_in_cr_alone_are_one_line(tmp_path, monkeypatch, longest)
     assert "".join(read_lines(path)).encode() == text
 
 
-def test_lines_as_long_as_may_be(tmp_path, monkeypatch):
+def test_lines_of_the_maximal_length_are_read(tmp_path, monkeypatch):
   monkeypatch.setattr(lines, "_LONGEST", 4)
   path = tmp_path / "t"
   path.write_text("abc\n\nabcd")
@@ -97,57 +97,59 @@ def test_lines_as_long_as_may_be(tmp_path, monkeypatch):
 @pytest.mark.parametrize("read", [read_lines, read_chunks])
 class TestFaults:
   @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-16-le", "utf-32"])
-  def test_utf_16_and_32(self, read, encoding, tmp_path):
+  def test_utf_16_and_utf_32_are_named(self, read, encoding, tmp_path):
     path = tmp_path / "t.txt"
     path.write_text(TEXT, encoding=encoding)
     name = encoding.upper()
     marked = encoding.count("-") == 1
     message = (
-      f"is in {name}; make it UTF-8, as with iconv -f {name} " if marked else "1:"
+      f"is in {name}; convert it to UTF-8, as with iconv -f {name} " if marked else "1:"
     )
     with pytest.raises(UserError, match=message):
       list(read(path))
 
-  def test_missing(self, read, tmp_path):
+  def test_missing_file_is_named(self, read, tmp_path):
     with pytest.raises(UserError, match=r"no.txt cannot be read: No such file"):
       list(read(tmp_path / "no.txt"))
 
   @pytest.mark.parametrize("suffix", [".gz", ".xz"])
-  def test_cut_short(self, read, tmp_path, suffix):
+  def test_truncated_file_is_named(self, read, tmp_path, suffix):
     path = tmp_path / f"t{suffix}"
     path.write_bytes(PACK[suffix](TEXT.encode() * 1000)[:-20])
     with pytest.raises(UserError, match=rf"t\{suffix} is cut short: copy or download"):
       list(read(path))
 
   @pytest.mark.parametrize("suffix", [".gz", ".xz"])
-  def test_not_compressed_at_all(self, read, tmp_path, suffix):
+  def test_uncompressed_file_with_a_compressed_suffix_is_named(
+    self, read, tmp_path, suffix
+  ):
     path = tmp_path / f"t{suffix}"
     path.write_text(TEXT)
-    with pytest.raises(UserError, match=rf"not a sound \{suffix} file"):
+    with pytest.raises(UserError, match=rf"not a valid \{suffix} file"):
       list(read(path))
 
-  def test_damaged_inside(self, read, tmp_path):
+  def test_damaged_compressed_file_is_named(self, read, tmp_path):
     for suffix in (".gz", ".xz"):
       path = tmp_path / f"t{suffix}"
       data = bytearray(PACK[suffix](TEXT.encode() * 1000))
       data[len(data) // 2] ^= 0xFF
       path.write_bytes(data)
-      with pytest.raises(UserError, match=rf"t\{suffix} is not a sound \{suffix} file"):
+      with pytest.raises(UserError, match=rf"t\{suffix} is not a valid \{suffix} file"):
         list(read(path))
 
-  def test_binary(self, read, tmp_path):
+  def test_binary_file_is_named(self, read, tmp_path):
     path = tmp_path / "t.txt"
     path.write_bytes(b"one\ntwo\0\nthree\n")
     with pytest.raises(UserError, match=r"t.txt, line 2: a NUL byte; give a text"):
       list(read(path))
 
-  def test_not_utf8_names_the_line(self, read, tmp_path):
+  def test_line_that_is_not_utf8_is_named(self, read, tmp_path):
     path = tmp_path / "t.txt"
     path.write_bytes("one\ntwo\nd\xe9j\xe0 vu\n".encode("latin-1"))
     with pytest.raises(UserError, match=r"t.txt, line 3: bytes that are not UTF-8"):
       list(read(path))
 
-  def test_byte_order_mark_is_no_part_of_the_first_word(self, read, tmp_path):
+  def test_byte_order_mark_is_removed(self, read, tmp_path):
     path = tmp_path / "t.txt"
     path.write_text("one two\n", encoding="utf-8-sig")
     assert next(iter(read(path))) == "one two\n"

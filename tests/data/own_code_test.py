@@ -1,4 +1,4 @@
-"""Data sets of a project of one's own are encoded anew when their code changes."""
+"""Data sets of a user's project are encoded again when their code changes."""
 
 import importlib
 import sys
@@ -63,7 +63,7 @@ def own(tmp_path, monkeypatch):
   ],
   ids=["text", "documents", "histories"],
 )
-def test_changed_code_is_seen(own, tmp_path, code, settings):
+def test_changed_code_encodes_data_again(own, tmp_path, code, settings):
   for name, content in FILES.items():
     (tmp_path / name).write_text(content)
   settings = {
@@ -78,23 +78,24 @@ def test_changed_code_is_seen(own, tmp_path, code, settings):
   assert all(word.endswith("2") for word in words[1])
 
 
-def test_a_label_with_a_blank_is_named(own, tmp_path):
+def test_label_with_a_blank_is_named(own, tmp_path):
   for name, content in FILES.items():
     (tmp_path / name).write_text(content)
   data = own(DOCUMENTS.format(" x"))(
     path=str(tmp_path), valid_share=0.3, cache_dir=str(tmp_path / "cache")
   )
-  with pytest.raises(UserError, match=r"^'0 x' cannot be a class: give names without"):
+  message = r"^'0 x' cannot be a class: give names that are not empty"
+  with pytest.raises(UserError, match=message):
     data.load()
 
 
-def test_classes_of_this_package_are_known_by_name():
-  """Changing this makes all users encode their data again."""
+def test_key_of_packaged_classes_is_their_name():
+  """A change of these keys makes all users encode their data again."""
   for name in ("ptb", "xmlc", "video_games"):
     assert class_key(DATASETS[name]) == DATASETS[name].__name__
 
 
-def test_code_of_bases_and_the_module_are_in_the_key(own):
+def test_key_includes_the_code_of_bases_and_the_module(own):
   code = TEXT.replace("Own", "Middle") + "class Own(Middle):\n  pass\n"
   keys = [class_key(own(code.format(number))) for number in (1, 2)]
   assert keys[0] != keys[1]

@@ -12,7 +12,7 @@ ROOT = pathlib.Path(sources.__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", sources.SOURCES)
-def test_rows_of_the_table_are_whole(name, monkeypatch):
+def test_rows_of_the_table_are_complete(name, monkeypatch):
   row = sources.SOURCES[name]
   assert row.licence
   assert row.files
@@ -30,7 +30,7 @@ def test_rows_of_the_table_are_whole(name, monkeypatch):
 
 
 def test_tensorflow_datasets_has_the_same_checksums():
-  """Of every file of which it has one."""
+  """For every file with a checksum there."""
   tfds = pytest.importorskip("tensorflow_datasets")
   theirs = {}
   for table in pathlib.Path(tfds.__file__).parent.glob("datasets/*/checksums.tsv"):

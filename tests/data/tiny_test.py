@@ -1,4 +1,4 @@
-"""Every data set has a small synthetic one of its kind."""
+"""Every data set has a small synthetic counterpart."""
 
 import jax
 import numpy as np
@@ -8,7 +8,7 @@ from largevocab.data import DATASETS
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_it_loads_at_once_and_has_batches(name, tmp_path, monkeypatch):
+def test_tiny_data_loads_without_files_and_has_batches(name, tmp_path, monkeypatch):
   monkeypatch.setenv("LARGEVOCAB_CACHE", str(tmp_path))
   tiny = DATASETS[name]().tiny()
   assert tiny.tiny() == tiny

@@ -1,4 +1,4 @@
-"""Evaluation against a loop over single tokens."""
+"""Evaluation, compared with a loop over single tokens."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ V = 20
 
 @pytest.fixture(scope="module")
 def trained():
-  """A network and its tables, at random, and a text of 37 words."""
+  """A network and its tables with random values, and a text of 37 words."""
   settings = c.experiment(
     data=c.part("data", "zipf", num_classes=V, num_tokens=370),
     model=c.part("model", "lstm", embed=5, hidden=6, layers=2, dropout=0.5),
@@ -34,7 +34,7 @@ def trained():
 
 
 def nll_of_each(exp, state, tokens, first):
-  """nll of each token of one stream, one at a time, in float64."""
+  """The nll of each token of one stream, computed one by one in float64."""
   w_VD = np.asarray(state.head.table.w_VD, np.float64)
   network = jax.jit(exp.model.apply)
   carry, before, nll = exp.model.initial_carry(1), first, []
@@ -70,7 +70,7 @@ def test_every_token_counts_once(trained, batch_size, unroll):
 
 
 def test_padding_does_not_count(trained):
-  """One more padded step, and rows that only padding reads, change nothing."""
+  """Further padded steps, and rows that only padding reads, change nothing."""
   exp, state, corpus = trained
   values = []
   evaluate = Evaluate(exp, corpus.counts)
@@ -80,7 +80,7 @@ def test_padding_does_not_count(trained):
   assert values == pytest.approx([values[0]] * 3, rel=1e-6)
 
 
-def test_evaluation_changes_no_state(trained):
+def test_evaluation_does_not_change_the_state(trained):
   exp, state, corpus = trained
   before = jax.tree.map(jnp.copy, state)
   evaluate = Evaluate(exp, corpus.counts)
@@ -91,8 +91,8 @@ def test_evaluation_changes_no_state(trained):
 
 
 @pytest.mark.parametrize("unroll", others_long([37, 5], [5]))
-def test_the_normalisers_mean_and_spread_are_those_of_all_tokens(trained, unroll):
-  """Also where it is far from 0, for which squares lose their last digits."""
+def test_normaliser_mean_and_spread_are_over_all_tokens(trained, unroll):
+  """Also if it is far from 0, where squares lose their last digits."""
   exp, state, corpus = trained
   exp = dataclasses.replace(exp, head=c.head("nce/uniform", num_samples=4))
   head = init_state(exp, corpus).head
@@ -110,8 +110,8 @@ def test_the_normalisers_mean_and_spread_are_those_of_all_tokens(trained, unroll
   assert metrics["log_z_sd"] == pytest.approx(log_z_N.std(), rel=1e-5)
 
 
-def test_word_pairs_are_measured_with_validation_data(tmp_path):
-  """In metrics.jsonl, result.json and by `evaluate_workdir`."""
+def test_word_pairs_are_evaluated_with_the_validation_data(tmp_path):
+  """They are in metrics.jsonl, in result.json and from `evaluate_workdir`."""
   path = tmp_path / "pairs.csv"
   path.write_text("a,b,score\nw2,w3,1\nw4,w5,2\nw6,w7,3\n")
   settings = c.experiment(

@@ -1,4 +1,4 @@
-"""Moments of batches beside those of all values at once."""
+"""Moments from batches, compared with those of all values at once."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +21,7 @@ def of_batches(v_N, w_N, sizes) -> Moments:
 
 @pytest.mark.parametrize("sizes", [[60], [1, 9, 50], [30, 30]])
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
-def test_moments_of_batches_are_those_of_the_whole(sizes, offset):
+def test_moments_of_batches_equal_those_of_all_values(sizes, offset):
   rng = np.random.default_rng(0)
   v_N = (offset + rng.gamma(2.0, size=60)).astype(np.float32)
   w_N = rng.choice([0.0, 0.5, 1.0], 60).astype(np.float32)
@@ -35,8 +35,8 @@ def test_moments_of_batches_are_those_of_the_whole(sizes, offset):
   assert moments.standard_error("nll") == pytest.approx(se, rel=1e-4)
 
 
-def test_values_may_be_of_any_size():
-  """As the loss of a class that is never drawn is."""
+def test_values_can_be_of_any_size():
+  """The loss of a class that is never drawn can be very large."""
   v_N = np.array([1.0, 2.0, 1e30, 3.0], np.float32)
   moments = of_batches(v_N, np.ones(4, np.float32), [2, 2])
   assert moments.mean("nll") == pytest.approx(0.25e30, rel=1e-6)
@@ -45,7 +45,7 @@ def test_values_may_be_of_any_size():
   )
 
 
-def test_the_standard_error_is_the_spread_of_means_of_fresh_samples():
+def test_standard_error_is_the_spread_of_means_of_fresh_samples():
   rng = np.random.default_rng(0)
   samples = rng.gamma(2.0, size=(4000, 50)).astype(np.float32)
   w_N = np.ones(50, np.float32)
@@ -55,7 +55,7 @@ def test_the_standard_error_is_the_spread_of_means_of_fresh_samples():
   assert np.mean(errors) == pytest.approx(samples.mean(axis=1).std(), rel=0.05)
 
 
-def test_values_of_0_that_were_not_added_count_by_their_share():
+def test_omitted_zeros_count_by_their_share():
   rng = np.random.default_rng(0)
   v_N, w_N = rng.integers(0, 2, 30).astype(np.float32), np.ones(30, np.float32)
   part = of_batches(v_N, w_N, [10, 20])

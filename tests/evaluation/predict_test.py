@@ -1,4 +1,4 @@
-"""Queries to trained models, against their dense distributions."""
+"""Queries to trained models, compared with their dense distributions."""
 
 import dataclasses
 import io
@@ -29,7 +29,7 @@ V = 20
 
 
 class WithOpening(NamedTuple):
-  """What a query asks of the data."""
+  """The attributes of data that a query needs."""
 
   opening: list[str]
 
@@ -61,7 +61,7 @@ def log_probs(model, ids):
   return np.asarray(jax.nn.log_softmax(x_TD @ model.state.head.table.w_VD.T))
 
 
-def test_next_words_are_the_likeliest_of_the_dense_distribution(model):
+def test_next_words_are_the_most_likely_of_the_dense_distribution(model):
   ids = np.array([3, 1, 7, 7], np.int32)
   expected = log_probs(model, ids)[-1]
   found = next_words(model, ids, 6)
@@ -73,7 +73,7 @@ def test_next_words_are_the_likeliest_of_the_dense_distribution(model):
   assert sum(np.exp(p) for _, p in every) == pytest.approx(1, abs=1e-5)
 
 
-def test_perplexity_is_that_of_evaluation(model):
+def test_perplexity_equals_that_of_evaluation(model):
   ids = np.array([3, 1, 7, 7, 2, 5, 0], np.int32)
   nll = -log_probs(model, ids)[np.arange(len(ids)), ids]
   assert perplexity(model, ids) == pytest.approx(np.exp(nll.mean()), rel=1e-5)
@@ -83,7 +83,7 @@ def test_perplexity_is_that_of_evaluation(model):
   assert perplexity(model, ids) == pytest.approx(metrics["ppl"], rel=1e-6)
 
 
-def test_without_probabilities_a_text_has_words_and_no_perplexity(capsys):
+def test_head_without_probabilities_gives_words_without_perplexity(capsys):
   answer(untrained(c.head("spherical/squared")), source("w3 w4"), k=3)
   (found,), _ = answers(capsys)
   assert found["perplexity"] is None
@@ -95,13 +95,13 @@ def source(*lines):
 
 
 def answers(capsys):
-  """What was printed, objects in lines, and what was said on stderr."""
+  """The objects printed in lines, and the text on stderr."""
   out, err = capsys.readouterr()
   return [json.loads(line) for line in out.splitlines()], err
 
 
-def test_what_every_line_begins_with_comes_before_a_query(model):
-  """As `<S>` of the One Billion Word Benchmark: read, and not counted."""
+def test_opening_of_every_line_precedes_the_query(model):
+  """Like `<S>` of the One Billion Word Benchmark, it is read, but not counted."""
   opening, ids = np.array([5, 2], np.int32), np.array([3, 1, 7, 7], np.int32)
   data = WithOpening(model.vocabulary.decode(opening))
   opened = model._replace(exp=dataclasses.replace(model.exp, data=data))
@@ -127,7 +127,7 @@ def test_answer_prints_perplexity_and_next_words(model, capsys):
   assert err == ""
 
 
-def test_few_compilations_for_texts_of_any_length(model):
+def test_texts_of_many_lengths_need_few_compilations(model):
   rng = np.random.default_rng(0)
   sizes = []
   for length in range(1, 32):
@@ -140,7 +140,7 @@ def test_few_compilations_for_texts_of_any_length(model):
 
 
 def ask(tmp_path, capsys, data, line):
-  """The words of a line, and those that are unknown."""
+  """The words of a line, and the unknown ones."""
   settings = c.experiment(
     data=data,
     model=c.part("model", "lstm", embed=4, hidden=4, layers=1),
@@ -155,7 +155,7 @@ def ask(tmp_path, capsys, data, line):
   return " ".join(said["words"]), said["unknown"]
 
 
-def test_a_question_becomes_words_as_europarl_did(tmp_path, capsys):
+def test_query_is_tokenised_like_europarl(tmp_path, capsys):
   path = tmp_path / "europarl"
   path.write_text("Mr President, it is so.\nIs it, Mr President?\n" * 100)
   data = c.part("data", "europarl", train=str(path), cache_dir=str(tmp_path / "cache"))
@@ -164,7 +164,7 @@ def test_a_question_becomes_words_as_europarl_did(tmp_path, capsys):
   assert unknown == []
 
 
-def test_a_question_becomes_words_as_the_source_text_did(tmp_path, capsys, monkeypatch):
+def test_query_is_tokenised_like_source_text(tmp_path, capsys, monkeypatch):
   library = tmp_path / "lib"
   library.mkdir()
   for number in range(60):
@@ -178,7 +178,7 @@ def test_a_question_becomes_words_as_the_source_text_did(tmp_path, capsys, monke
 
 
 @pytest.mark.long
-def test_program_answers(tmp_path, capsys):
+def test_program_answers_queries(tmp_path, capsys):
   flags = [f"--config={REPOSITORY}/configs/ptb.py:runlocal", f"--workdir={tmp_path}"]
   assert main.run(["main", *flags]) == 0
   flags = ["--mode=predict", f"--workdir={tmp_path}", "--text=w3 oops", "--top_k=3"]
@@ -251,7 +251,7 @@ def of_document(model, document):
 
 
 def check_top(model, top, log_p_V, allowed):
-  """The best of the allowed classes, with their names and scores."""
+  """Checks that these are the best allowed classes, with their names and scores."""
   order = [id for id in np.argsort(-log_p_V) if id in allowed][: len(top)]
   assert [entry["id"] for entry in top] == order
   assert [entry["name"] for entry in top] == model.classes.decode(order)
@@ -262,7 +262,7 @@ HISTORIES = ["3", "5 3 5", "3 5 7 2 11 5", "2 2 2 2"]
 
 
 @pytest.mark.parametrize("mask", [False, True])
-def test_next_items_of_histories(items, mask, tmp_path, capsys):
+def test_history_queries_give_the_top_items(items, mask, tmp_path, capsys):
   workdir, model = items
   path = tmp_path / "histories.txt"
   path.write_text("\n".join(HISTORIES))
@@ -277,7 +277,7 @@ def test_next_items_of_histories(items, mask, tmp_path, capsys):
     check_top(model, top, log_p_V, set(range(len(log_p_V))) - set(seen))
 
 
-def test_items_that_are_left_are_few(items, tmp_path, capsys):
+def test_masked_items_can_leave_fewer_answers(items, tmp_path, capsys):
   workdir, model = items
   *most, last = model.classes.words
   path = tmp_path / "histories.txt"
@@ -290,7 +290,7 @@ def test_items_that_are_left_are_few(items, tmp_path, capsys):
 DOCUMENTS = ["0:1 7:2.5", "3:-1e-1", "4,2 5:1 6:1.5 7:.5", " ".join(["29:1", "2:3"])]
 
 
-def test_labels_of_documents(labels, monkeypatch, capsys):
+def test_document_queries_give_the_top_labels(labels, monkeypatch, capsys):
   workdir, model = labels
   text = "\n".join(DOCUMENTS).encode()
   monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
@@ -305,7 +305,7 @@ def test_labels_of_documents(labels, monkeypatch, capsys):
 @pytest.mark.parametrize(
   ("fixture", "bad", "words"),
   [
-    ("items", b"3 nothing", "'nothing' is no item"),
+    ("items", b"3 nothing", "'nothing' is not an item"),
     ("items", b"", "no items"),
     ("items", b"3 \xff", "not UTF-8"),
     ("items", "3 5".encode("utf-16-le"), "NUL"),
@@ -313,9 +313,9 @@ def test_labels_of_documents(labels, monkeypatch, capsys):
     ("labels", b"4,2", "no features"),
     ("labels", b"0:1 30:1", "feature 30 is not below 30"),
     ("labels", b"0:1 1:1e39", "feature 1 is too large"),
-    ("labels", b"0:nan", "'0:nan' is no feature"),
-    ("labels", b"-1:1", "'-1:1' is no feature"),
-    ("labels", b"0:1 0:1", "feature 0 comes twice"),
+    ("labels", b"0:nan", "'0:nan' is not a feature"),
+    ("labels", b"-1:1", "'-1:1' is not a feature"),
+    ("labels", b"0:1 0:1", "feature 0 is repeated"),
     ("labels", b"\xff", "not UTF-8"),
     ("model", b"w3 \xff", "not UTF-8"),
   ],
@@ -327,7 +327,7 @@ def test_bad_line_is_named_and_the_others_are_answered(
   good = {"items": b"3 5", "labels": b"0:1", "model": b"w3"}[fixture]
   lines = [Line(i, raw) for i, raw in enumerate([good, bad, good], 1)]
   model = model if fixture == "model" else model[1]
-  caplog.clear()  # of its training
+  caplog.clear()  # drops lines of the training
   with pytest.raises(UserError, match=r"^q: no answer to 1 of the lines"):
     answer(model, Source("q", [lines]), k=2)
   said, _ = answers(capsys)
@@ -345,9 +345,9 @@ def test_bad_lines_end_the_program_with_an_error(items, tmp_path, capsys):
   assert status == 1
   assert list(tops) == [1, 4]
   first, second, last = err.splitlines()
-  assert f"{path}, line 2: 'x' is no item" in first
+  assert f"{path}, line 2: 'x' is not an item" in first
   assert f"{path}, line 3: bytes that are not UTF-8" in second
-  assert last == f"error: {path}: no answer to 2 of the lines; see above"
+  assert last == f"error: {path}: no answer to 2 of the lines; see the errors above"
 
 
 @pytest.mark.parametrize(
@@ -359,11 +359,13 @@ def test_bad_lines_end_the_program_with_an_error(items, tmp_path, capsys):
     (["--input=/no/such"], "/no/such: No such file"),
     (["--input="], "--input is empty; give a file, or leave it out"),
     (["--input=."], "--input=. is a directory; give a file in it"),
-    (["--top_k=41"], "--top_k is 41; the model has only 40 classes"),
-    (["--mask_seen"], "--mask_seen is for histories"),
+    (["--top_k=41"], "--top_k is 41, but the model has only 40 classes"),
+    (["--mask_seen"], "--mask_seen is only for item histories"),
   ],
 )
-def test_mistake_in_a_query_is_one_line(labels, flags, words, capsys, monkeypatch):
+def test_query_flag_mistake_is_reported_in_one_line(
+  labels, flags, words, capsys, monkeypatch
+):
   monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"0:1")))
   status, tops, err = ask_program(capsys, labels[0], *flags)
   assert (status, tops) == (1, {})
@@ -372,13 +374,13 @@ def test_mistake_in_a_query_is_one_line(labels, flags, words, capsys, monkeypatc
   assert words in line
 
 
-def test_flags_of_queries_are_for_queries(labels, capsys):
+def test_query_flags_are_refused_in_other_modes(labels, capsys):
   for flag in ("--text=a", "--input=b", "--mask_seen", "--top_k=3"):
     assert main.run(["main", "--mode=evaluate", f"--workdir={labels[0]}", flag]) == 1
-    assert "is for --mode=predict" in capsys.readouterr().err
+    assert "is only for --mode=predict" in capsys.readouterr().err
 
 
-def test_closed_stdin_and_stdout_are_one_line(labels, capsys, monkeypatch):
+def test_closed_stdin_and_stdout_are_reported_in_one_line(labels, capsys, monkeypatch):
   monkeypatch.setattr(sys, "stdin", None)
   status, _, err = ask_program(capsys, labels[0])
   assert (status, err) == (1, "error: standard input is closed; give --input=FILE\n")
@@ -389,7 +391,7 @@ def test_closed_stdin_and_stdout_are_one_line(labels, capsys, monkeypatch):
   assert "standard output is closed" in capsys.readouterr().err
 
 
-def test_answers_go_to_an_ascii_stdout_too(model, monkeypatch):
+def test_answers_can_be_printed_to_ascii_stdout(model, monkeypatch):
   for encoding, written in (("ascii", b"\\u00e9"), ("utf-8", "é".encode())):
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding))
@@ -398,7 +400,7 @@ def test_answers_go_to_an_ascii_stdout_too(model, monkeypatch):
     assert json.loads(raw.getvalue())["unknown"] == ["é"]
 
 
-def test_a_line_is_answered_before_the_next_is_written():
+def test_line_is_answered_before_the_next_is_read():
   read, write = os.pipe()
   with open(read, "rb") as file, open(write, "wb", buffering=0) as other:
     blocks = queries.blocks_of(file, "pipe")
@@ -411,7 +413,7 @@ def test_a_line_is_answered_before_the_next_is_written():
     assert list(blocks) == [[Line(6, b"f")]]
 
 
-def test_a_line_without_end_is_not_read_to_its_end():
+def test_endless_line_is_refused():
   class Endless(io.BytesIO):
     def read1(self, size=-1):
       return b"a" * size
@@ -421,7 +423,7 @@ def test_a_line_without_end_is_not_read_to_its_end():
 
 
 @pytest.mark.long
-def test_few_compilations_for_queries_of_any_length(labels):
+def test_queries_of_many_lengths_need_few_compilations(labels):
   _, model = labels
   rng = np.random.default_rng(0)
   before = model.top_k._cache_size()
@@ -436,7 +438,7 @@ def test_few_compilations_for_queries_of_any_length(labels):
   assert model.top_k._cache_size() - before <= 6 * 3
 
 
-def test_batches_keep_their_padding_small(labels):
+def test_batches_have_little_padding(labels):
   _, model = labels
   read = model.queries.read
   many = [(i, read("0:1")) for i in range(300)]

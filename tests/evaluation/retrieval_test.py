@@ -1,4 +1,4 @@
-"""Ranking metrics against a loop over examples."""
+"""Ranking metrics, compared with a loop over examples."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ V = 30
 
 
 def naive(score_NV, ids_NP, w_NP, k):
-  """Recall and reciprocal rank of each example; equal scores in order of id."""
+  """Recall and reciprocal rank of each example, with ties in order of id."""
   recall, mrr = [], []
   for score_V, ids_P, w_P in zip(score_NV, ids_NP, w_NP, strict=True):
     best = sorted(range(len(score_V)), key=lambda c: (-score_V[c], c))[:k]
@@ -30,9 +30,9 @@ def naive(score_NV, ids_NP, w_NP, k):
 
 
 @pytest.mark.parametrize("k", [1, 4, V])
-def test_equals_a_loop_with_several_true_classes(k):
+def test_metrics_of_several_true_classes_equal_a_loop(k):
   rng = np.random.default_rng(0)
-  score_NV = rng.integers(0, 8, (40, V)).astype(np.float32)  # many are equal
+  score_NV = rng.integers(0, 8, (40, V)).astype(np.float32)  # with many ties
   ids_NP = np.stack([rng.permutation(V)[:3] for _ in range(40)]).astype(np.int32)
   w_NP = rng.integers(0, 3, (40, 3)).astype(np.float32)
   w_NP[:, 0] = 1
@@ -46,7 +46,7 @@ def test_equals_a_loop_with_several_true_classes(k):
   assert 0 < np.mean(recall_N) <= 1
 
 
-def test_an_example_without_weight_finds_nothing():
+def test_example_without_weight_has_zero_metrics():
   y = Targets(jnp.array([[3]]), jnp.zeros((1, 1)), jnp.zeros(1, jnp.int32))
   metrics = retrieval.at_k(jnp.array([[3, 1]]), y)
   assert {key: float(v_N[0]) for key, v_N in metrics.items()} == {
@@ -72,7 +72,7 @@ def test_metrics_of_labels_equal_a_loop():
   ids_NP = np.stack([rng.permutation(V)[:6] for _ in range(40)]).astype(np.int32)
   w_NP = rng.integers(0, 2, (40, 6)) * rng.uniform(0.1, 2, (40, 6))
   w_NP[:, 2] = 1
-  ids_NP[:20][w_NP[:20] == 0] = V  # padding, or weightless: the same
+  ids_NP[:20][w_NP[:20] == 0] = V  # padding and weight 0 are equivalent
   counts = Counts(rng.integers(0, 50, V), examples=99)
   worth_V = retrieval.inverse_propensities(counts, 0.6, 2.6)
   constant = (np.log(99) - 1) * 3.6**0.6
@@ -92,7 +92,7 @@ def test_metrics_of_labels_equal_a_loop():
       assert expected_N.any()
 
 
-def test_a_class_listed_twice_counts_once():
+def test_class_listed_twice_counts_once():
   worth_V = jnp.arange(1.0, V + 1)
   once = Targets(jnp.array([[3, 1, V]]), jnp.array([[1.0, 1, 0]]) / 2, jnp.zeros(1))
   twice = once._replace(
@@ -109,7 +109,7 @@ def test_a_class_listed_twice_counts_once():
 
 
 class OfBatches(list):
-  """Batches as `HeldOutBatches` are."""
+  """Batches with the interface of `HeldOutBatches`."""
 
   batch_size, num_examples = 2, 4
 
@@ -148,7 +148,7 @@ def test_examples_without_a_label_are_skipped_or_count_as_0():
     nothing = OfBatches(
       batch._replace(y=batch.y._replace(w_NP=0 * batch.y.w_NP)) for batch in whole
     )
-    with pytest.raises(UserError, match="no example of the data to evaluate has a la"):
+    with pytest.raises(UserError, match="no example of the evaluation data has a la"):
       of(how)(state, nothing)
   with pytest.raises(UserError, match="unlabelled is 'both'; it must be one of"):
     c.Evaluating(unlabelled="both")
@@ -188,13 +188,13 @@ def test_evaluation_averages_over_examples_without_the_padding():
   assert off == {key: metrics[key] for key in ("nll", "nll_se", "ppl")}
 
 
-def test_no_more_can_be_ranked_than_there_are():
+def test_ranking_more_classes_than_exist_is_refused():
   exp = experiment(V + 1)
-  with pytest.raises(UserError, match=r"eval\.ranking_k is 31, and there are 30"):
+  with pytest.raises(UserError, match=r"eval\.ranking_k is 31, but there are only 30"):
     init_state(exp, exp.data.load())
   labels = dataclasses.replace(exp.eval, ranking_k=0, precision_k=(1, V + 1))
   exp = dataclasses.replace(exp, eval=labels)
-  with pytest.raises(UserError, match=r"eval\.precision_k is \(1, 31\), and there"):
+  with pytest.raises(UserError, match=r"eval\.precision_k is \(1, 31\), but there"):
     init_state(exp, exp.data.load())
   with pytest.raises(UserError, match=r"^Evaluating\.ranking_k is -1; it must be"):
     c.Evaluating(ranking_k=-1)

@@ -1,4 +1,4 @@
-"""Recommendations: ranks among all items but those seen, against loops in float64."""
+"""Recommendations: ranks among unseen items, compared with loops in float64."""
 
 import itertools
 import json
@@ -35,7 +35,7 @@ def settings(head="full", data=DATA, **evaluation):
 
 
 def metrics_of(ranks, ks=(2, 5)):
-  """Of the rank of each label, from 1; None: it is hidden."""
+  """Metrics from the ranks of labels, from 1; None: the label is hidden."""
   found = {}
   for k in ks:
     hits = [rank is not None and rank <= k for rank in ranks]
@@ -46,7 +46,7 @@ def metrics_of(ranks, ks=(2, 5)):
 
 
 def rank_of(score_V, label, hidden):
-  """From 1; equal scores in order of id; None: the label is hidden."""
+  """The rank, from 1, with ties in order of id; None: the label is hidden."""
   if label in hidden:
     return None
   key = lambda id: (-score_V[id], id)
@@ -54,15 +54,15 @@ def rank_of(score_V, label, hidden):
 
 
 def split_of(data, split):
-  """(items before, label) of each user with three items."""
+  """(previous items, label) of each user with at least three items."""
   histories = [data.history(user).tolist() for user in range(len(data.users))]
   last = {"valid": 2, "test": 1}[split]
   return [(h[:-last], h[-last]) for h in histories if len(h) > 2]
 
 
 @pytest.mark.parametrize("k", [1, 3, V])
-def test_ranks_without_hidden_classes_are_those_of_a_loop(k):
-  """With ties, hidden labels, padding, repeated hidden ones, and few that are left."""
+def test_ranks_without_hidden_classes_match_a_loop(k):
+  """With ties, hidden labels, padding, repeated hidden ids, and few ids left."""
   rng = np.random.default_rng(0)
   score_NV = rng.integers(0, 6, (60, V)).astype(np.float32)
   hidden_NS = rng.integers(0, V + 8, (60, 12))
@@ -81,7 +81,7 @@ def test_ranks_without_hidden_classes_are_those_of_a_loop(k):
     assert np.mean(found[name]) == pytest.approx(value, rel=1e-6)
 
 
-def test_an_example_without_a_label_is_no_hit():
+def test_example_without_a_label_is_not_a_hit():
   y = Targets(jnp.array([[3]]), jnp.zeros((1, 1)), jnp.zeros(1, jnp.int32))
   found = retrieval.hits(jnp.array([[3, V]]), y, (1, 2))
   assert {float(value_N[0]) for value_N in found.values()} == {0.0}
@@ -89,7 +89,7 @@ def test_an_example_without_a_label_is_no_hit():
 
 @pytest.fixture(scope="module")
 def model():
-  """An experiment, its data, a state at random, and naive scores of histories."""
+  """An experiment, its data, a random state, and naive scores of histories."""
   exp = c.build(settings())
   data = exp.data.load()
   state = init_state(exp, data)
@@ -97,7 +97,7 @@ def model():
   step = jax.jit(exp.model.apply)
 
   def scores(items):
-    """f64[V], of one item after another: no padding and no batch."""
+    """f64[V], computed item by item, without padding or batches."""
     carry = exp.model.initial_carry(1)
     for item in items[-T:]:
       row = state.inputs.w_VD[item][None, None]
@@ -114,7 +114,7 @@ def model():
     [("valid", True), ("test", False)],
   ),
 )
-def test_metrics_are_those_of_full_rankings(model, split, hide):
+def test_metrics_match_full_rankings(model, split, hide):
   _, data, state, scores = model
   exp = c.build(settings(hide_seen=hide))
   assert not {len(before) for before, _ in split_of(data, split)} <= {*range(T + 1)}
@@ -136,7 +136,7 @@ def test_metrics_are_those_of_full_rankings(model, split, hide):
 @pytest.mark.parametrize(
   "head", others_long(["adaptive", "nce/uniform"], ["nce/uniform"])
 )
-def test_other_heads_rank_without_seen_items(model, head):
+def test_other_heads_leave_out_seen_items(model, head):
   exp = c.build(settings(head))
   data, ranks = model[1], []
   state = init_state(exp, data)
@@ -157,7 +157,7 @@ def test_other_heads_rank_without_seen_items(model, head):
     assert measured[name] == pytest.approx(value, rel=1e-6), name
 
 
-def test_baselines_leave_out_the_same_items(model):
+def test_baselines_leave_out_seen_items(model):
   exp, data, _, _ = model
   models = baselines.counted(exp, data)
   assert list(models) == ["popularity", "last item"]
@@ -209,7 +209,7 @@ def ask(workdir, capsys, path, *flags):
   return status, [json.loads(line) for line in out.splitlines()], err
 
 
-def test_recommendations_are_lines_of_json(workdir, tmp_path, capsys):
+def test_recommendations_are_printed_as_json_lines(workdir, tmp_path, capsys):
   exp = c.build(c.of_workdir(workdir))
   data, state = restore(exp, workdir, "latest")
   path = tmp_path / "queries"
@@ -233,7 +233,7 @@ def test_recommendations_are_lines_of_json(workdir, tmp_path, capsys):
     assert one["scores"] == pytest.approx(log_p_V[order[:3]], abs=1e-5)
 
 
-def test_seen_items_are_recommended_if_asked_for(workdir, tmp_path, capsys):
+def test_seen_items_are_recommended_on_request(workdir, tmp_path, capsys):
   path = tmp_path / "queries"
   path.write_text("u3\n")
   num = len(c.build(c.of_workdir(workdir)).data.load().vocabulary)
@@ -243,17 +243,18 @@ def test_seen_items_are_recommended_if_asked_for(workdir, tmp_path, capsys):
     assert len(said[0]["items"]) == left
 
 
-def test_a_user_who_is_unknown_is_one_line(workdir, tmp_path, capsys):
+def test_unknown_users_are_reported(workdir, tmp_path, capsys):
   path = tmp_path / "queries"
   path.write_text("nobody\n\nu1 i99\nu1\n")
   status, said, err = ask(workdir, capsys, path)
   assert status == 1
   assert [one["line"] for one in said] == [4]
-  for words in ("line 1: 'nobody' is no user", "line 2: no user", "line 3: 'i99' is"):
+  assert "line 1: 'nobody' is not a user" in err
+  for words in ("line 2: no user", "line 3: 'i99' is"):
     assert words in err
 
 
-def test_a_network_with_one_output_is_refused_where_labels_are_many():
+def test_network_with_one_output_is_refused_for_many_labels():
   mlp = c.part("model", "mlp", history=T, embed=4, hidden=4)
   wrong = settings()
   wrong = c.experiment(
@@ -268,7 +269,7 @@ def test_a_network_with_one_output_is_refused_where_labels_are_many():
   state = init_state(exp, data)
   batch = data.training_batches(8, T).batch(0)
   with pytest.raises(
-    UserError, match=r"6 labels of each example, and the network 1 activation"
+    UserError, match=r"6 labels per example, but the network has 1 activation"
   ):
     jax.eval_shape(lambda s, b: train_step(s, b, 0.1, exp=exp), state, batch)
   wrong.data.one_label = True

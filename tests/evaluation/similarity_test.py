@@ -1,4 +1,4 @@
-"""Rank correlations of rows with what people say of pairs of words."""
+"""Rank correlations of rows with human similarity scores of word pairs."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ KNOWN = [("w3", "w4"), ("w5", "w6"), ("w7", "w8"), ("w4", "w9"), ("w9", "w9")]
 
 @pytest.fixture(scope="module")
 def start():
-  """A network and its tables at random, and their data."""
+  """A network and its tables with random values, and their data."""
   exp = c.build(
     c.experiment(
       data=c.part("data", "zipf", num_classes=V, num_tokens=200),
@@ -80,7 +80,7 @@ def test_input_and_output_rows_are_ranked(start, simlex):
   assert found["SimLex-999_input"] != found["SimLex-999_output"]
 
 
-def test_biases_and_padding_have_no_part_in_it(start, simlex):
+def test_biases_and_padding_do_not_change_the_similarity(start, simlex):
   exp, data, state = start
   similarity = make_similarity(with_files(exp, simlex), data)
   table = state.head.table
@@ -98,7 +98,7 @@ def test_biases_and_padding_have_no_part_in_it(start, simlex):
   assert moved(4, by_V) != similarity(state)
 
 
-def test_what_is_found_is_told_once(start, simlex, tmp_path, caplog):
+def test_numbers_of_known_pairs_are_logged_once(start, simlex, tmp_path, caplog):
   exp, data, state = start
   other = tmp_path / "other.csv"
   other.write_text("a,b,score\nw3,w4,1\nw5,w6,2\n")
@@ -117,7 +117,7 @@ def test_what_is_found_is_told_once(start, simlex, tmp_path, caplog):
   assert make_similarity(exp, data)(state) == {}
 
 
-def test_what_cannot_be_measured_is_named(start, simlex, tmp_path):
+def test_unusable_word_pairs_are_named(start, simlex, tmp_path):
   exp, data, _ = start
   make = lambda data, *paths: make_similarity(with_files(exp, *paths), data)
   with pytest.raises(UserError, match=r"eval\.word_pairs: no file .*missing\.txt"):
@@ -133,10 +133,10 @@ def test_what_cannot_be_measured_is_named(start, simlex, tmp_path):
     make(items, simlex)
 
 
-def test_ties_zeros_and_constants():
+def test_rank_correlation_handles_ties_zeros_and_constants():
   rows_RD = np.array([[1.0, 0], [0, 1], [0, 0], [1, 1]])
   cosine_R = cosines(rows_RD, np.ones((4, 2)))
-  # Cosines 0.7, 0.7, 0 and 1: ranks 2.5, 2.5, 1, 4; those of the scores 2, 3, 1, 4.
+  # Cosines 0.7, 0.7, 0, 1 have ranks 2.5, 2.5, 1, 4; the scores have 2, 3, 1, 4.
   rho = rank_correlation(PairCosines(cosine_R, np.array([2.0, 3, 1, 9])))
   assert rho == pytest.approx(4.5 / np.sqrt(4.5 * 5))
   constant_R = cosines(np.zeros((3, 2)), np.ones((3, 2)))

@@ -20,7 +20,7 @@ ROWS = {
 }
 
 
-def test_methods_have_the_names_of_the_registries():
+def test_methods_are_in_the_registries():
   paths = [path for path, *_ in METHODS.values()]
   assert {path.partition("/")[0] for path in paths} <= set(HEAD_NAMES)
   sampled = {path.partition("/")[2] for path in paths if path.startswith("sampled/")}
@@ -32,14 +32,14 @@ def test_every_run_is_finished_and_timed():
   assert set(ROWS) == names == set(SWEEP["TIMES"])
 
 
-def test_pace():
+def test_pace_converts_between_steps_and_seconds():
   pace = SWEEP["Pace"](10, 100, [1, 2, 4])
   assert [pace.seconds(n) for n in (0, 1, 3, 4, 9)] == [0, 0.11, 0.23, 0.34, 0.39]
   assert [pace.steps(t) for t in (0.11, 0.23, 0.39)] == pytest.approx([1, 3, 9])
-  assert pace.steps(0.05) == 1  # it is rebuilding
+  assert pace.steps(0.05) == 1  # it is still rebuilding
 
 
-def test_curves_are_read_between_their_points():
+def test_curves_are_interpolated_between_their_points():
   curve = [[10, 2.0, 0], [20, 1.0, 30]]
   assert [SWEEP["at"](curve, step) for step in (10, 15, 20)] == [2.0, 1.5, 1.0]
   assert SWEEP["at"](curve, 9) is None

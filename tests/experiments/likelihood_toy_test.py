@@ -1,4 +1,4 @@
-"""Losses compared with the likelihood: what is measured, and what was found."""
+"""Losses compared with the likelihood: the measurements and the findings."""
 
 import doctest
 import importlib.util
@@ -45,7 +45,7 @@ def results(toy, tmp_path_factory):
 
 
 def naive_curve(lr, rows_CD):
-  """Exact gradient descent with momentum in float64, and what is measured of it."""
+  """Exact gradient descent with momentum in float64; returns likelihood and bias."""
   data = SoftmaxRegression(num_classes=C, num_examples=N, dim=D).load()
   batches = data.training_batches(B, 1)
   x_ND, ids_N = np.float64(data.train.x_ND), data.train.ids_N
@@ -71,7 +71,7 @@ def naive_curve(lr, rows_CD):
 
 
 @pytest.mark.long
-def test_exact_training_is_what_it_says(toy, results):
+def test_exact_training_matches_naive_gradient_descent(toy, results):
   import jax
 
   _, rows = results
@@ -87,8 +87,8 @@ def test_exact_training_is_what_it_says(toy, results):
   assert likelihood[0] < likelihood[1]
 
 
-def test_all_methods_begin_at_the_same_rows_and_see_the_same_examples(toy):
-  """Without learning they agree with exact training; with it, none does."""
+def test_all_methods_start_from_the_same_rows_and_examples(toy):
+  """At rate 0, all agree with exact training; at a higher rate, none does."""
   setting = toy.Setting(**SIZES)
   every = toy.methods(setting)
   at_rest = {name: method._replace(lr=0.0) for name, method in every.items()}
@@ -99,7 +99,7 @@ def test_all_methods_begin_at_the_same_rows_and_see_the_same_examples(toy):
     assert np.isfinite(curve["bias_exact"]).all() == (name != "exact")
 
 
-def test_a_figure_replaces_its_own_methods_only(toy, results):
+def test_figure_replaces_only_its_own_methods(toy, results):
   first, both = results
   names = list(toy.methods(toy.Setting(**SIZES)))
   runs = [row["run"] for row in both]
@@ -113,7 +113,7 @@ def test_a_figure_replaces_its_own_methods_only(toy, results):
     assert again["curves"]["log_likelihood"] == row["curves"]["log_likelihood"]
 
 
-def test_search_tells_where_each_rate_ends(toy, capsys, monkeypatch):
+def test_search_prints_the_result_of_each_rate(toy, capsys, monkeypatch):
   monkeypatch.setattr(toy, "GRID", (0.0, 0.1))
   sizes = [f"--{k}={v}" for k, v in {**SIZES, "iterations": 10}.items()]
   assert toy.main(["--search", *sizes]) == 0
@@ -128,7 +128,7 @@ def test_search_tells_where_each_rate_ends(toy, capsys, monkeypatch):
   assert best[toy.RANKING]
 
 
-def test_what_cannot_be_is_named(toy, monkeypatch):
+def test_invalid_settings_are_named(toy, monkeypatch):
   with pytest.raises(UserError, match="--iterations is 20 and --points 3"):
     toy.main([*flags("nowhere"), "--figure=1", "--points=3"])
   monkeypatch.setitem(toy.RATES, toy.RANKING, 1e38)
@@ -137,14 +137,14 @@ def test_what_cannot_be_is_named(toy, monkeypatch):
     toy.run(setting, figure=1, num_seeds=1)
 
 
-def test_examples_in_its_docstrings(toy):
+def test_examples_in_the_docstrings_hold(toy):
   failed, attempted = doctest.testmod(toy)
   assert attempted
   assert not failed
 
 
-def test_the_claims_hold_in_the_committed_results(toy):
-  """In each seed: the order of biases, and that of margins."""
+def test_claims_hold_in_the_committed_results(toy):
+  """For each seed: the order of the biases, and the order of the margins."""
   rows = records.load(HERE / "results.jsonl")
   for seed in range(5):
     here = {row["name"]: row for row in rows if row["overrides"]["seed"] == seed}

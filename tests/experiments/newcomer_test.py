@@ -34,7 +34,7 @@ def test_commands_are_those_of_the_readme(path):
     assert name in readme
 
 
-def test_the_page_on_samplers_is_found(path, tmp_path):
+def test_page_on_samplers_is_read(path, tmp_path):
   page = path.read_page(ROOT / "docs" / "adding.md")
   assert "class RowNorm:" in page.sampler
   assert "log_expected" in page.check
@@ -48,7 +48,7 @@ def test_the_page_on_samplers_is_found(path, tmp_path):
     path.read_page(other)
 
 
-def test_sampler_and_case_find_their_places(path, tmp_path):
+def test_sampler_and_test_case_are_inserted(path, tmp_path):
   registry, tests = tmp_path / "__init__.py", tmp_path / "contract_test.py"
   shutil.copy(ROOT / "largevocab" / "samplers" / "__init__.py", registry)
   shutil.copy(ROOT / "tests" / "samplers" / "contract_test.py", tests)
@@ -61,7 +61,7 @@ def test_sampler_and_case_find_their_places(path, tmp_path):
     path.insert(tests, "x", before="no such line")
 
 
-def test_a_command_that_fails_tells_its_last_line(path, tmp_path, capsys):
+def test_failed_command_shows_its_last_line(path, tmp_path, capsys):
   newcomer = path.Newcomer(tmp_path, "", tmp_path)
   assert newcomer.run(sys.executable, "-c", "print(6 * 7)") == "42\n"
   program = "import sys; print('all', flush=True); sys.exit('no room')"
@@ -70,7 +70,7 @@ def test_a_command_that_fails_tells_its_last_line(path, tmp_path, capsys):
   assert "all\nno room" in capsys.readouterr().err
 
 
-def test_nothing_is_warm(path, tmp_path, monkeypatch):
+def test_caches_start_empty(path, tmp_path, monkeypatch):
   monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/warm")
   monkeypatch.setenv("PIP_CACHE_DIR", "/warm")
   monkeypatch.setenv("LARGEVOCAB_CACHE", "/warm")
@@ -82,7 +82,7 @@ def test_nothing_is_warm(path, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="no git")
-def test_a_stage_that_fails_ends_the_path(path, tmp_path):
+def test_failed_stage_ends_the_path(path, tmp_path):
   output, home = tmp_path / "results.jsonl", tmp_path / "home"
   nowhere = f"--repo={tmp_path / 'nowhere'}"
   with pytest.raises(UserError, match=r"git clone .* ended with status 128: .*nowhere"):
@@ -91,7 +91,7 @@ def test_a_stage_that_fails_ends_the_path(path, tmp_path):
   assert not output.exists()
 
 
-def test_a_text_that_is_missing_ends_the_path(path, tmp_path):
+def test_missing_text_ends_the_path(path, tmp_path):
   output = tmp_path / "results.jsonl"
   with pytest.raises(UserError, match="--text: there is no file"):
     path.main([f"--text={tmp_path / 'nothing.txt'}", f"--output={output}"])

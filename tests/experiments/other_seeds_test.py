@@ -22,7 +22,7 @@ def rows_before(name):
 
 
 def rows_with(name, change=lambda value: value):
-  """What runs with other seeds would have, had they the same scores, changed."""
+  """Rows of runs with other seeds whose scores are those of the sweep, changed."""
   metric = {"blocks": "test_ppl", "factored_choices": "test_nll"}[name]
   for row in rows_before(name):
     seed = row["overrides"].get("train.seed", 0) + 3
@@ -32,7 +32,7 @@ def rows_with(name, change=lambda value: value):
     }
 
 
-def test_every_row_has_three_seeds_that_the_sweep_has_not(again):
+def test_every_row_has_three_new_seeds(again):
   seeds = {}
   for run in again.runs:
     seeds.setdefault(run.name, set()).add(run.overrides["train.seed"])
@@ -42,28 +42,28 @@ def test_every_row_has_three_seeds_that_the_sweep_has_not(again):
   assert not {(run.config, run.id) for run in again.runs} & old
 
 
-def test_the_rate_is_that_of_the_row(again):
+def test_rate_is_that_of_the_row(again):
   runs = {run.name: run for run in again.runs}
   (row, *_) = rows_before("sequences")
   key = "train.head_lr_factor"
   assert runs[f"sequences: {row['name']}"].overrides[key] == row["overrides"][key]
 
 
-def test_equal_scores_have_p_of_one(again):
+def test_equal_scores_have_a_p_value_of_one(again):
   for row in again.complete([*rows_with("blocks"), *rows_with("factored_choices")]):
     assert row["score"] == row["score_before"]
     assert row.get("difference") == row.get("difference_before")
     assert row.get("score_p", 1.0) == row.get("difference_p", 1.0) == 1.0
 
 
-def test_a_shift_of_all_scores_is_seen_in_scores_and_not_in_differences(again):
+def test_shift_of_all_scores_shows_in_scores_and_not_in_differences(again):
   rows = again.complete([*rows_with("factored_choices", lambda nll: nll + 1.0)])
   assert all(row["score_p"] < 1e-3 for row in rows if "score_p" in row)
   assert all(row["difference_p"] > 0.99 for row in rows if "difference_p" in row)
   assert sum("difference_p" in row for row in rows) == 9
 
 
-def test_the_reference_is_that_of_the_same_seed(again):
+def test_reference_has_the_same_seed(again):
   rows = {
     (row["name"], row["overrides"]["train.seed"]): row
     for row in again.complete([*rows_with("blocks", lambda ppl: ppl**2)])

@@ -40,11 +40,11 @@ def experiment(lr):
   )
 
 
-def test_examples(upkeep):
+def test_examples_in_the_docstrings_hold(upkeep):
   assert not doctest.testmod(upkeep, extraglobs={"np": np}).failed
 
 
-def test_values_leave_the_range_at_a_high_rate_only(upkeep):
+def test_values_leave_the_range_only_at_a_high_rate(upkeep):
   calm, wild = (
     np.array([values for values, _ in upkeep.checks_of(experiment(lr), 20, 5)])
     for lr in (1e-6, 3.0)
@@ -54,8 +54,8 @@ def test_values_leave_the_range_at_a_high_rate_only(upkeep):
   assert upkeep.summary(wild)["none"] < 1
 
 
-def test_checks_set_values_and_leave_the_class_table(upkeep, monkeypatch):
-  """Without the correction values go on from where they were."""
+def test_checks_change_values_and_keep_the_class_table(upkeep, monkeypatch):
+  """Without the correction, values continue to drift."""
   exp = experiment(3.0)
   own = [values for values, _ in upkeep.checks_of(exp, 20, 5)]
   monkeypatch.setattr(upkeep, "fix_singular_values", lambda f, key, limit: f)
@@ -64,14 +64,14 @@ def test_checks_set_values_and_leave_the_class_table(upkeep, monkeypatch):
   assert np.abs(np.log(free[-1])).max() > np.abs(np.log(own[-1])).max()
 
 
-def test_a_run_that_diverges_says_so(upkeep):
+def test_diverging_run_is_reported(upkeep):
   exp = experiment(1e6)
   exp = dataclasses.replace(exp, head=Spherical(loss=Squared(), bias=False))
   with pytest.raises(UserError, match="diverges before step 20"):
     list(upkeep.checks_of(exp, 20, 20))
 
 
-def test_the_error_of_the_inverse(upkeep):
+def test_error_of_the_inverse_is_measured(upkeep):
   head = Spherical(bias=False)
   f = head.init(jax.random.key(0), jnp.ones(9, jnp.int32), 3)
   values, error = upkeep.measured(f._replace(u_inv_DD=1.25 * jnp.eye(3)))

@@ -1,4 +1,4 @@
-"""Tries many inputs, most of them bad, and says which end as no program should.
+"""Tries many inputs, most of them invalid, and reports those that end in a fault.
 
   python -m tests.fuzz --cases 4000 --seed 0 --jobs 2
   python -m tests.fuzz --kinds files --cases 200
@@ -71,14 +71,14 @@ def described(result: Result) -> dict[str, object]:
 
 
 def told(result: Result) -> str:
-  """A fault, and the command that shows it."""
+  """A fault, and the command that reproduces it."""
   case, verdict, _, here = result
   command = re.sub(r"(.)\1{100,}", r"\1...\1", case.command(here))
   return f"{verdict.outcome}: {case.id}: {case.about}\n  {verdict.why}\n  {command}"
 
 
 def table(results: list[Result]) -> str:
-  """How many cases of each kind came to what, in Markdown."""
+  """The number of cases by kind and outcome, in Markdown."""
   counts = Counter((result.case.kind, result.verdict.outcome) for result in results)
   rows = [["kind", "cases", *GOOD, *FAULTS, "seconds"]]
   rows.append(["---"] * len(rows[0]))

@@ -47,7 +47,7 @@ class Command(NamedTuple):
   prepare: Callable[[pathlib.Path], None] = formats.TABLE.write
 
   def argv(self, changed: dict[int, str]) -> list[str]:
-    """Its arguments with other values."""
+    """The arguments, with other values."""
     values = [changed.get(i, value) for i, (_, value) in enumerate(self.options)]
     pairs = zip(self.options, values, strict=True)
     return [f"{text}={value}" if text else value for (text, _), value in pairs]
@@ -213,7 +213,7 @@ def cases(seed: int, number: int, materials: Materials) -> Iterator[Case]:
 
 
 def _of_script(id: str, rng: random.Random, command: Command) -> Case:
-  """One of its values is another, or a word is added."""
+  """A script's command with one value changed, or a word added."""
   i = rng.randrange(len(command.options))
   option = command.options[i][0]
   if option in command.numbers:
@@ -240,7 +240,7 @@ def _of_script(id: str, rng: random.Random, command: Command) -> Case:
 
 
 def _of_main(materials: Materials) -> Iterator[Case]:
-  """Odd values of its own flags, and odd words."""
+  """A command of main with odd values of its flags, or odd words."""
 
   def copied(here: pathlib.Path) -> None:
     shutil.copytree(materials.workdir, here / "run")

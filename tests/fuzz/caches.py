@@ -1,4 +1,4 @@
-"""Caches of which a file is damaged: a run is refused, or is the same."""
+"""Caches with a damaged file: a run is refused, or gives the same result."""
 
 import pathlib
 import random

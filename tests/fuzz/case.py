@@ -1,4 +1,4 @@
-"""What is tried, and what came of it."""
+"""Cases, and how their programs ended."""
 
 import pathlib
 import shlex
@@ -35,7 +35,7 @@ def filled(text: str, here: pathlib.Path) -> str:
 
 
 def no_files(here: pathlib.Path) -> None:
-  """Nothing has to be there."""
+  """Makes no files."""
 
 
 def nothing_more(here: pathlib.Path, done: Done) -> str:
@@ -86,7 +86,7 @@ class Case:
     return argv, {key: filled(value, here) for key, value in env.items()}
 
   def command(self, here: pathlib.Path) -> str:
-    """What does the same in a shell."""
+    """A shell command that does the same."""
     argv, env = self.at(here)
     program = [self.script]
     if self.script.startswith("largevocab/"):

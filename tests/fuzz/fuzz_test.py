@@ -1,4 +1,4 @@
-"""A small part of the fuzz, with a seed; and that the fuzz finds what is wrong.
+"""A small part of the fuzz, with a fixed seed, and a test that it finds faults.
 
 At full size: python -m tests.fuzz --cases 4000 --seed 0 --jobs 2
 """
@@ -49,7 +49,7 @@ def results(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", NUMBERS)
 @pytest.mark.long
-def test_every_program_ends_as_it_must(kind, results):
+def test_every_program_ends_as_expected(kind, results):
   own = [result for result in results if result.case.kind == kind]
   assert len(own) == sum(NUMBERS[kind])
   faults = [told(result) for result in own if result.verdict.is_fault]
@@ -70,7 +70,7 @@ def test_all_kinds_are_tried():
 
 @pytest.mark.long
 def test_all_parts_are_tried():
-  """Of each registry; data sets that are read from files as well."""
+  """All entries of each registry, and data sets that are read from files."""
   runs = {local(i) for i in range(len(CONFIGS) * len(config.head_paths()))}
   tried = {key.part for run in [*runs, *formats.DATA] for key in keys_of(run)}
   fieldless = {"sgd", "taylor", "blackout", "upper_bound", "importance"}
@@ -80,7 +80,7 @@ def test_all_parts_are_tried():
   assert set(formats.WITHOUT) < DATASETS.keys()
 
 
-def test_every_key_has_nonsense_and_sense():
+def test_every_key_has_invalid_and_valid_values():
   for run in [local(0), *formats.DATA]:
     for key in keys_of(run):
       values = values_of(key)
@@ -91,7 +91,7 @@ def test_every_key_has_nonsense_and_sense():
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory):
-  """Runs a program; returns what came of it."""
+  """Runs a program, and returns its verdict."""
   root = tmp_path_factory.mktemp("programs")
   worker = Worker(limit=0.3, bare=True)
 
@@ -135,13 +135,13 @@ LOUD = "import sys; sys.exit('error: a.txt, line 3: no number')"
     ("print(sys.stdin)\nimport sys", {"stdin": None}, "traceback"),
   ],
 )
-def test_the_fuzz_finds_faults(judged, source, fields, outcome):
+def test_fuzz_finds_faults(judged, source, fields, outcome):
   verdict = judged(source, **fields)
   assert verdict.outcome == outcome, verdict
   assert verdict.is_fault == (outcome in oracle.FAULTS)
 
 
-def test_nothing_is_left_of_a_program_for_the_next(judged):
+def test_program_leaves_no_state_for_the_next(judged):
   assert (
     judged("import os, sys; os.environ['A'] = 'a'; os.chdir('/')").outcome
     == "succeeded"
@@ -150,13 +150,13 @@ def test_nothing_is_left_of_a_program_for_the_next(judged):
   assert judged(source).outcome == "succeeded"
 
 
-def test_of_a_success_the_next_command_is_judged(judged):
+def test_next_command_after_a_success_is_judged(judged):
   source = "import sys; sys.exit('error: no' if sys.argv[1:] else 0)"
   assert judged(source).outcome == "succeeded"
   assert judged(source, then=["again"]).outcome == "refused"
 
 
-def test_a_command_can_be_repeated():
+def test_command_can_be_repeated():
   case = Case("keys-0", "", [f"--workdir={HERE}/run", "--text=a b"])
   here = pathlib.Path("/there")
   expected = (
@@ -165,7 +165,7 @@ def test_a_command_can_be_repeated():
   assert case.command(here) == f"{expected} '--text=a b'"
 
 
-def test_numbers_within_lines_are_looked_at(tmp_path):
+def test_numbers_within_lines_are_checked(tmp_path):
   (tmp_path / "run").mkdir()
   (tmp_path / "run" / "result.json").write_text('{"ppl": 1.0}')
   lines = [{"step": 1, "loss": 1.0}, {"step": 2, "loss": float("inf")}]

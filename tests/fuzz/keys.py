@@ -96,7 +96,7 @@ class Key(NamedTuple):
 
 
 class Value(NamedTuple):
-  """What a key is set to, and whether nobody can mean it."""
+  """A value for a key, and whether it must be refused."""
 
   text: str
   is_nonsense: bool
@@ -183,7 +183,7 @@ def _keys(path: str, part: str, block: ConfigDict) -> Iterator[Key]:
 
 
 def values_of(key: Key) -> list[Value]:
-  """All that a key is set to."""
+  """All values that are tried for a key."""
   known = KNOWN_NONSENSE.get((key.part, key.name), [])
   known = [*known, *_ALWAYS.get(key.name, []), *_SHARES.get(key.name, [])]
   bad, fair = _by_type(key)
@@ -194,7 +194,7 @@ def values_of(key: Key) -> list[Value]:
 
 
 def _by_type(key: Key) -> tuple[list[str], list[str]]:
-  """Nonsense, and what may have a meaning."""
+  """Invalid values, and values that may be valid."""
   match key.value:
     case bool():
       return BAD_BOOLS, ["True", "False", ""]

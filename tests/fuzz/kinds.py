@@ -29,7 +29,7 @@ def needs_materials(names: Sequence[str]) -> bool:
 def cases(
   seed: int, numbers: dict[str, int], materials: Materials | None
 ) -> Iterator[Case]:
-  """So many cases of each kind."""
+  """The given number of cases of each kind."""
   for name, number in numbers.items():
     if name in _ALONE:
       yield from _ALONE[name][0](seed, number)

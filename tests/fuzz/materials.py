@@ -1,4 +1,4 @@
-"""Real workdirs and caches, to be damaged, and what is true of them."""
+"""Real workdirs and caches to be damaged, and their correct results."""
 
 import json
 import pathlib

@@ -80,7 +80,7 @@ def binary_within(rng: random.Random, content: bytes) -> bytes:
 
 
 def number_replaced(rng: random.Random, content: bytes) -> bytes:
-  """A number has another in its place, or what is none."""
+  """Replaces a number by another, or by something that is not a number."""
   places = list(re.finditer(rb"\d+(\.\d+)?", content))
   if not places:
     return content
@@ -142,7 +142,7 @@ ODD_VALUES = [
 
 
 def value_replaced(rng: random.Random, content: bytes) -> bytes:
-  """Somewhere within a JSON object stands another value."""
+  """Changes a value anywhere within a JSON object."""
   whole = json.loads(content)
   _replace(rng, whole)
   return json.dumps(whole).encode()
@@ -183,14 +183,14 @@ def value_of_line_replaced(rng: random.Random, content: bytes) -> bytes:
 
 
 def line_replaced(rng: random.Random, content: bytes) -> bytes:
-  """A line is another value than an object."""
+  """Replaces a line by a value that is not an object."""
   lines = content.splitlines()
   lines[rng.randrange(len(lines))] = json.dumps(rng.choice(ODD_VALUES)).encode()
   return b"\n".join(lines) + b"\n"
 
 
 def header_replaced(rng: random.Random, content: bytes) -> bytes:
-  """The header of a .npy says something else of the same length."""
+  """Changes the header of a .npy, keeping its length."""
   changes = [
     *((b"'<i4'", b"'<f4'"), (b"'<i8'", b"'<f8'"), (b"'<i8'", b"'|O8'")),
     *((b"'<i4'", b"'|S4'"), (b"'<i8'", b"'<M8'"), (b"False", b"1,   "), (b"(", b"-")),
@@ -202,7 +202,7 @@ def header_replaced(rng: random.Random, content: bytes) -> bytes:
 
 
 def other_array(rng: random.Random, content: bytes) -> bytes:
-  """Another sound .npy: of other values, shape or type."""
+  """Another valid .npy, with other values, shape or dtype."""
   ids = np.load(io.BytesIO(content))
   others = [
     *(-1 - ids, ids * 10**6, ids * 0, ids[:0], ids[None], ids[0], ids[:1]),

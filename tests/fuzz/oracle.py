@@ -1,4 +1,4 @@
-"""Whether a case ended as it must."""
+"""Judges whether a case ended as expected."""
 
 import json
 import math
@@ -33,7 +33,7 @@ class Verdict(NamedTuple):
 
 
 def judge(case: Case, done: Done, here: pathlib.Path) -> Verdict:
-  """What came of a case that was run in the directory `here`."""
+  """The verdict on a case that was run in the directory `here`."""
   if done.ending == "hang":
     return Verdict("hang", f"no end after {done.seconds:.0f} s")
   if done.ending == "crash":
@@ -90,7 +90,7 @@ def trained(here: pathlib.Path, done: Done) -> str:
 
 
 def evaluated(here: pathlib.Path, done: Done) -> str:
-  """Whether the object on stdout is of finite numbers."""
+  """Whether the object on stdout has finite numbers only."""
   return not_finite(json.loads(done.out.splitlines()[-1]))
 
 

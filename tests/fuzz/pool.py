@@ -1,4 +1,4 @@
-"""Workers, and the watch over them."""
+"""Workers, and their supervision."""
 
 import json
 import os

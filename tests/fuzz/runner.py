@@ -1,4 +1,4 @@
-"""Runs cases on workers, and says what came of each."""
+"""Runs cases on workers, and returns their verdicts."""
 
 import pathlib
 import shutil

@@ -43,5 +43,5 @@ PATHS = [
 
 
 @pytest.mark.long
-def test_shapes_and_places_are_those_of_the_initial_state(on_four_devices):
+def test_shapes_and_shardings_equal_those_of_the_initial_state(on_four_devices):
   on_four_devices(f"PATHS = {PATHS!r}" + PROGRAM)

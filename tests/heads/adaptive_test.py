@@ -1,4 +1,4 @@
-"""What is particular to the adaptive head; what all heads share is in contract_test."""
+"""Tests specific to the adaptive head; tests of all heads are in contract_test."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ nll = jax.jit(lambda head, *args: head.evaluate(*args)["nll"], static_argnums=0)
 
 
 def counts(seed=0):
-  """Of a Zipf law, in any order."""
+  """Counts of a Zipf law, in random order."""
   return np.random.default_rng(seed).permutation(np.int64(5000 / np.arange(1, V + 1)))
 
 
@@ -35,7 +35,7 @@ def batch(seed=1, classes=V):
 
 
 def test_five_clusters_of_narrow_rows():
-  """200 / 4^4 is none: such a tail still learns."""
+  """200 / 4^4 rounds to zero columns: such a tail still learns."""
   head = Adaptive(cutoffs=(20, 50, 90, 140), align=1)
   state = head.init(KEY, counts(), D)
   assert state.clusters.widths == (200, 50, 12, 3, 1)
@@ -48,7 +48,7 @@ def test_five_clusters_of_narrow_rows():
 
 
 def test_the_order_of_ids_does_not_matter():
-  """Classes of a head trained on shuffled ids are those of one on sorted ids."""
+  """A head trained on shuffled ids equals one trained on sorted ids."""
   head, shuffled = Adaptive(cutoffs=(20, 90)), counts()
   order = np.argsort(-shuffled, kind="stable")
   states = [head.init(KEY, c, D) for c in (shuffled[order], shuffled)]
@@ -74,7 +74,7 @@ def test_the_order_of_ids_does_not_matter():
 
 
 def tables_after_three_steps(optimizer, lazy):
-  """Of which the second has no classes of the last tail."""
+  """Tables after three steps; the second step has no classes of the last tail."""
   head = Adaptive(cutoffs=(20, 90), lazy=lazy, optimizer=optimizer)
   state = head.init(KEY, counts(), D)
   for seed in range(3):
@@ -96,7 +96,7 @@ def tables_after_three_steps(optimizer, lazy):
     [Adam(), SGD(decoupled_decay=0.1)],
   ),
 )
-def test_lazy_is_dense_but_for_adam(optimizer):
+def test_lazy_updates_equal_dense_ones_except_for_adam(optimizer):
   """A tail that no class of the batch is in: sgd and adagrad would not move it, and
   decay and averages are made up for."""
   tables = [tables_after_three_steps(optimizer, lazy) for lazy in (True, False)]
@@ -114,7 +114,7 @@ def test_lazy_is_dense_but_for_adam(optimizer):
   assert same == [True, True, not isinstance(optimizer, Adam)]
 
 
-def test_decay_of_a_tail_that_is_left_out_is_that_of_its_steps():
+def test_decay_of_an_absent_tail_is_that_of_the_missed_steps():
   norms = []
   for mu in (0.1, 0.0):
     optimizer = SGD(decoupled_decay=mu)
@@ -131,7 +131,7 @@ def test_tied_tails_share_a_projection():
   np.testing.assert_array_equal(second.down_ED, first.down_ED[: len(second.down_ED)])
 
 
-def test_bfloat16_products_are_near():
+def test_bfloat16_products_are_close_to_float32():
   h_ND, y = batch()
   losses = []
   for dtype in ("float32", "bfloat16"):
@@ -143,7 +143,7 @@ def test_bfloat16_products_are_near():
   assert losses[0] != losses[1]
 
 
-def test_a_budget_changes_the_work_not_the_result():
+def test_budget_changes_the_work_but_not_the_result():
   num, dim, classes = 600, 8, 1500  # 3 MiB of logits
   h_ND = jax.random.normal(KEY, (num, dim))
   y = single_targets(np.random.default_rng(0).integers(0, classes, num))
@@ -169,13 +169,13 @@ def test_a_budget_changes_the_work_not_the_result():
     ({"cutoffs": (20, 300)}, r"head\.cutoffs is .* V = 203"),
   ],
 )
-def test_wrong_fields(field, message):
+def test_invalid_fields_are_refused(field, message):
   with pytest.raises(UserError, match=message):
     config.part("head", "adaptive", **field).init(KEY, counts(), D)
 
 
-def test_log_probabilities_are_those_of_torch():
-  """Of torch.nn.AdaptiveLogSoftmaxWithLoss with the same parameters."""
+def test_log_probabilities_equal_those_of_torch():
+  """Compares with torch.nn.AdaptiveLogSoftmaxWithLoss with the same parameters."""
   torch = pytest.importorskip("torch")
   cutoffs = [20, 90]
   theirs = torch.nn.AdaptiveLogSoftmaxWithLoss(D, V, cutoffs, div_value=4.0)

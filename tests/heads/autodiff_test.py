@@ -54,7 +54,7 @@ HEADS_TRIED = {
 }
 
 
-def test_every_head_and_loss_is_tried():
+def test_every_head_and_loss_has_a_case():
   tried = HEADS_TRIED.values()
   assert all(any(isinstance(head, cls) for head in tried) for cls in HEADS.values())
   losses = {type(head.loss) for head in tried if isinstance(head, Sampled)}
@@ -63,7 +63,7 @@ def test_every_head_and_loss_is_tried():
 
 @functools.cache
 def batches():
-  """Inputs, labels and keys of some batches, of weights that are not alike."""
+  """Inputs, labels and keys of some batches with unequal weights."""
   rng = np.random.default_rng(0)
   x_BNF = jnp.asarray(rng.standard_normal((MICRO, N, F)), jnp.float32)
   y_B = [
@@ -76,7 +76,7 @@ def batches():
 
 
 def share_B(of_all):
-  """Of the weight of all batches that of each."""
+  """Each batch's share of the weight of all batches."""
   w_B = jnp.sum(of_all[1].w_NP, axis=(1, 2))
   return w_B / jnp.sum(w_B)
 
@@ -100,7 +100,7 @@ def in_bfloat16(net_FD, x_NF):
 
 
 class Model(nnx.Module):
-  """A network, and a head's parameters as its own."""
+  """A network that also holds the parameters of a head."""
 
   def __init__(self, net_FD, params):
     self.net_FD = nnx.Param(net_FD)
@@ -162,7 +162,7 @@ COLUMNS = {
 
 @functools.cache
 def found(name):
-  """Losses and gradients for network and head, in every way."""
+  """Losses and gradients of network and head, in each of the ways."""
   params, rest, net_FD = started(name)
   head_of = head_loss(HEADS_TRIED[name])
 
@@ -224,7 +224,7 @@ def wanted(name):
     ["full", "sampled", "nce", "adaptive", "hierarchical", "spherical"],
   ),
 )
-def test_losses_and_gradients_are_those_of_backward(name, way):
+def test_losses_and_gradients_equal_those_of_backward(name, way):
   is_short = way == "accumulation"
   want, first = wanted(name)[is_short]
   got = found(name)[way]
@@ -245,7 +245,7 @@ def test_losses_and_gradients_are_those_of_backward(name, way):
     assert np.linalg.norm(w - term) > 2 * tolerance * np.linalg.norm(w)
 
 
-def test_the_page_says_what_is_tried():
+def test_table_on_the_page_equals_the_tested_cases():
   header, rows = table_of(PAGE.read_text())
   assert header == ["head", *COLUMNS, "tied rows"]
   assert set(COLUMNS.values()) == set(WAYS)
@@ -262,7 +262,7 @@ def table_of(page):
   return cells[0], cells[2:]
 
 
-def test_the_gradient_of_full_is_that_of_a_naive_softmax_in_float64():
+def test_gradient_of_full_equals_a_naive_softmax_in_float64():
   rng = np.random.default_rng(3)
   h_ND, w_VD = rng.standard_normal((N, D)), rng.standard_normal((V, D))
   label_N, weight_N = rng.integers(0, V, N), rng.uniform(0.2, 1, N).astype(np.float32)
@@ -287,8 +287,8 @@ def test_the_gradient_of_full_is_that_of_a_naive_softmax_in_float64():
   jax.tree.map(close, got, want)
 
 
-def test_gradients_of_our_own_format_come_as_auxiliary_output():
-  """The rows are those of a step of `backward`, and h alone has a cotangent."""
+def test_head_gradients_are_returned_as_auxiliary_output():
+  """Rows equal those of `backward`, and only h has a cotangent."""
   head = Sampled(num_samples=4, sampler=PPS(), optimizer=Adagrad())
   state = head.init(KEY, counts(), D)
   x_NF, y, key = jax.tree.map(lambda x: x[0], batches())
@@ -315,7 +315,7 @@ def test_gradients_of_our_own_format_come_as_auxiliary_output():
   jax.tree.map(close, got, want)
 
 
-def test_statistics_are_followed_by_refresh_and_counted_at_rate_zero():
+def test_statistics_follow_refresh_and_updates_at_learning_rate_zero():
   head = HEADS_TRIED["sampled/block"]
   params, rest, _ = started("sampled/block")
   fresh = jax.jit(head.refresh)(merge_state(params, rest), KEY)
@@ -338,8 +338,8 @@ def test_statistics_are_followed_by_refresh_and_counted_at_rate_zero():
 
 
 @pytest.mark.parametrize("num_blocks", others_long([1, 2], [2]))
-def test_heads_over_devices_are_losses_too(num_blocks):
-  """The derivative along a direction is a finite difference."""
+def test_heads_over_devices_have_differentiable_losses(num_blocks):
+  """The derivative along a direction equals a finite difference."""
   mesh = class_mesh(jax.devices()[:1])
   head = ShardedHead(Full(bias=False), mesh, num_blocks)
   params, rest = split_state(head.init(KEY, counts(), D))
@@ -375,11 +375,11 @@ assert {part.data.shape for part in table.addressable_shards} == {(4, 8)}
 
 
 @pytest.mark.long
-def test_gradients_of_several_devices_stay_divided(on_four_devices):
+def test_gradients_stay_sharded_over_devices(on_four_devices):
   on_four_devices(ON_DEVICES)
 
 
-def test_what_has_no_gradient_is_refused():
+def test_arguments_without_a_gradient_are_refused():
   params, rest, _ = started("sampled/in_batch")
   loss = head_loss(HEADS_TRIED["sampled/in_batch"])
   _, y, key = jax.tree.map(lambda x: x[0], batches())
@@ -399,14 +399,14 @@ def test_what_has_no_gradient_is_refused():
   np.testing.assert_array_equal(jax.jit(stopped)(y.w_NP), 0)
 
 
-def test_parameters_that_are_missing_or_of_another_head_are_named():
+def test_missing_parameters_and_those_of_another_head_are_named():
   params, rest, _ = started("full")
   with pytest.raises(UserError, match="'table' is missing"):
     merge_state({}, rest)
-  with pytest.raises(UserError, match="'tabel' is no parameter of a FullState"):
+  with pytest.raises(UserError, match="'tabel' is not a parameter of a FullS"):
     merge_state({"tabel": params["table"]}, merge_state(params, rest))
   for wrong in (jnp.zeros((V, 8), int), np.zeros((V, 8), complex), jnp.zeros(V)):
-    with pytest.raises(UserError, match=r"the parameter 'table' is \w+\[.*give float"):
+    with pytest.raises(UserError, match=r"the parameter 'table' is \w+\[.*pass float"):
       merge_state({"table": wrong}, rest)
   with pytest.raises(UserError, match="has no table"):
     split_state({"w": params["table"]})

@@ -1,4 +1,4 @@
-"""When statistics are refreshed, and that heads pass their settings on."""
+"""Tests when statistics are refreshed, and that heads pass on their settings."""
 
 import jax
 import jax.numpy as jnp
@@ -36,26 +36,26 @@ HEADS = {
 
 @pytest.mark.parametrize("is_over_devices", [False, True])
 @pytest.mark.parametrize("name", HEADS)
-def test_a_head_is_refreshed_when_its_settings_say(name, is_over_devices):
+def test_head_is_refreshed_as_its_settings_say(name, is_over_devices):
   head, due = HEADS[name]
   if is_over_devices:
     head = ShardedHead(head, class_mesh(jax.devices()[:1]), num_blocks=2)
   assert [step for step in range(1, 100) if head.refreshes(step)] == due
 
 
-def test_refreshes_takes_whole_numbers_that_the_host_knows():
+def test_refreshes_takes_whole_numbers_known_on_the_host():
   head = Sampled(sampler=IVF(), refresh_every=10)
   assert head.refreshes(jnp.int32(20))
   assert not head.refreshes(jnp.int32(21))
   for refused in (lambda: head.refreshes(2.0), lambda: jax.jit(head.refreshes)(2)):
-    with pytest.raises(UserError, match="whole number that the host knows"):
+    with pytest.raises(UserError, match="whole number whose value is known on"):
       refused()
 
 
 @pytest.mark.parametrize(
   ("head", "name"), [(Huffman, "nodes"), (Hierarchical, "leaves")]
 )
-def test_a_refresh_decays_rows_that_no_step_touched(head, name):
+def test_refresh_decays_rows_that_no_step_touched(head, name):
   head = head(optimizer=SGD(decoupled_decay=0.5))
   state = head.init(jax.random.key(0), [8, 4, 2, 1, 1, 1, 1, 1], 4)
   y = single_targets([0, 0])

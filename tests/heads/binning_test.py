@@ -16,7 +16,7 @@ V = 60
 
 
 def counts(seed=0, length=3000):
-  """Words of two kinds that take turns."""
+  """Counts and tokens of two kinds of words that alternate."""
   rng = np.random.default_rng(seed)
   tokens = rng.zipf(1.3, length).clip(max=V // 2) - 1
   tokens = 2 * tokens + np.arange(length) % 2
@@ -25,7 +25,7 @@ def counts(seed=0, length=3000):
 
 @pytest.mark.parametrize("binning", BINNINGS)
 @pytest.mark.parametrize(("num", "most"), [(1, V), (7, 20), (15, 4), (30, 3), (V, 4)])
-def test_all_clusters_have_a_class_and_none_too_many(binning, num, most):
+def test_clusters_are_neither_empty_nor_too_large(binning, num, most):
   size_K = np.bincount(BINNINGS[binning](counts(), num, most), minlength=num)
   assert len(size_K) == num
   assert size_K.max() <= most
@@ -50,13 +50,13 @@ def test_masses_are_as_equal_as_classes_allow():
   assert np.ptp(equal_K) > 3 * 300
 
 
-def test_what_full_clusters_leave_is_shared_evenly():
+def test_classes_beside_full_clusters_are_shared_evenly():
   count_V = np.append(np.ones(100, int), np.full(20, 100))
   cluster_V = frequency(Counts(count_V), 7, 50)
   assert np.bincount(cluster_V).tolist() == [4, 4, 4, 4, 4, 50, 50]
 
 
-def test_brown_is_likelier_than_bins_by_count(caplog):
+def test_brown_clusters_are_likelier_than_bins_by_count(caplog):
   given = counts()
   with caplog.at_level(logging.INFO, "largevocab"):
     brown_V = brown(given, 8, 100)
@@ -71,13 +71,13 @@ def test_brown_is_likelier_than_bins_by_count(caplog):
   assert max(map(len, kinds_K)) == 1
 
 
-def test_brown_needs_a_text():
+def test_brown_needs_a_token_stream():
   for tokens in (None, np.array([1])):
     with pytest.raises(UserError, match=r"head.binning is 'brown'.*token stream"):
       Hierarchical(binning="brown").cluster_of(Counts(np.ones(4, int), tokens))
 
 
-def test_the_head_says_how_large_clusters_may_be():
+def test_slack_limits_the_size_of_clusters():
   given = Counts(np.append(10_000, np.ones(99, int)))
   size_K = lambda **how: np.bincount(
     Hierarchical(num_clusters=10, **how).cluster_of(given)
@@ -90,7 +90,7 @@ def test_the_head_says_how_large_clusters_may_be():
       Hierarchical(slack=slack)
 
 
-def test_bins_of_words_by_roots_need_no_cap_at_four():
+def test_sqrt_bins_of_words_are_not_capped_at_slack_four():
   """Counts of a text, from 5 on: with `slack` 4 the bins are those of the rule,
   with the default they are not."""
   given = Counts((5e6 / np.arange(1, 20_001) ** 1.4).astype(int) + 1)
@@ -107,7 +107,7 @@ def test_bins_of_words_by_roots_need_no_cap_at_four():
   np.testing.assert_allclose(rare_K, mass_K.sum() / num, rtol=0.25)
 
 
-def test_an_unknown_binning_is_named():
+def test_unknown_binning_is_named():
   with pytest.raises(
     UserError,
     match=r"binning is 'zipf'; it must be one of equal, .*sqrt",

@@ -29,8 +29,8 @@ ONE = class_mesh(jax.devices()[:1])
 long = functools.partial(pytest.param, marks=pytest.mark.long)
 
 
-def test_more_blocks_are_the_same_factored_table():
-  """With unused rows, which are in no sum, and a true class twice."""
+def test_factored_table_is_the_same_in_more_blocks():
+  """Includes unused rows, which no sum may contain, and a repeated true class."""
   V, blocks, rng = 13, Blocks(13, 4), np.random.default_rng(0)
   h_ND = rng.standard_normal((5, 4)).astype(np.float32)
   ids_NP = np.array([[1, 5], [3, 3], [7, V], [12, 0], [5, 2]], np.int32)
@@ -80,8 +80,8 @@ def paths(tree, blocks):
 
 
 @pytest.mark.parametrize(("V", "B"), [(13, 4), long(12, 4), long(5, 5)])
-def test_the_trees_of_blocks_are_one_binary_tree(V, B):
-  """The loss and its gradients are those of a naive walk from the leaves."""
+def test_trees_of_blocks_form_one_binary_tree(V, B):
+  """Loss and gradients equal those of a naive walk from the leaves."""
   blocks, rng = Blocks(V, B), np.random.default_rng(0)
   h_ND = rng.standard_normal((5, 4)).astype(np.float32)
   ids_NP = rng.integers(0, V, (5, 2)).astype(np.int32)
@@ -125,8 +125,8 @@ def test_the_trees_of_blocks_are_one_binary_tree(V, B):
 
 
 @pytest.mark.parametrize("binning", ["equal", long("sqrt")])
-def test_more_blocks_are_the_same_clusters(binning):
-  """Five clusters in four blocks, of which three have a row for none."""
+def test_clusters_are_the_same_in_more_blocks(binning):
+  """Five clusters in four blocks: three blocks have an unused row."""
   V, B, rng = 13, 4, np.random.default_rng(0)
   counts, blocks = 100 // np.arange(1, V + 1), Blocks(5, B)
   h_ND = rng.standard_normal((5, 4)).astype(np.float32)
@@ -164,7 +164,7 @@ def test_more_blocks_are_the_same_clusters(binning):
 
 def test_more_blocks_than_clusters_are_refused():
   over = ShardedHead(Hierarchical(num_clusters=3), ONE, 4)
-  with pytest.raises(UserError, match=r"mesh\.blocks is 4, and there are 3 clusters"):
+  with pytest.raises(UserError, match=r"mesh\.blocks is 4, .* only 3 clusters"):
     over.init(jax.random.key(0), np.ones(13, int), 4)
 
 
@@ -206,8 +206,8 @@ CLUSTERS = {"cutoffs": (5, 14), "factor": 2, "align": 1, "init_scale": 1.0}
   ],
   ids=lambda head: f"{type(head).__name__} {head.method} {head.bias}",
 )
-def test_more_blocks_are_the_same_clusters_by_count(head):
-  """Rows of each cluster are at other places; the results are those of one device."""
+def test_clusters_by_count_are_the_same_in_more_blocks(head):
+  """Rows are at other places, but results equal those of one device."""
   rng, V = np.random.default_rng(0), 31
   counts = rng.permutation(np.arange(1, V + 1))
   h_ND = rng.standard_normal((9, 8)).astype(np.float32)
@@ -249,14 +249,14 @@ def test_more_blocks_are_the_same_clusters_by_count(head):
 
 
 @pytest.mark.parametrize("name", ["adaptive", "d_softmax"])
-def test_a_cluster_of_fewer_classes_than_blocks_is_refused(name):
+def test_cluster_with_fewer_classes_than_blocks_is_refused(name):
   over = ShardedHead(HEADS[name](cutoffs=(3, 20)), ONE, 4)
   with pytest.raises(UserError, match=r"mesh\.blocks to 3 or less, or head\.cutoffs"):
     over.init(jax.random.key(0), np.arange(1, 32), 8)
 
 
-def test_no_block_has_the_random_numbers_of_the_projections():
-  """With this generator `fold_in(key, i)` is a key of `split(key)`, too."""
+def test_blocks_and_projections_have_different_random_numbers():
+  """With this generator, `fold_in(key, i)` is also one of the keys of `split(key)`."""
   head = Adaptive(cutoffs=(40,), bias=False)
   over = ShardedHead(head, ONE, 4)
   parts = over.init(jax.random.key(0), np.arange(80, 0, -1), 64).parts

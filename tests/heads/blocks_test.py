@@ -28,18 +28,18 @@ from tests.long import others_long
 ONE = class_mesh(jax.devices()[:1])
 
 
-def test_a_mesh_of_other_axes_is_refused():
+def test_mesh_with_other_axes_is_refused():
   for axes in ("data", "model"), ("data",):
     devices = np.array(jax.devices()[:1]).reshape([1] * len(axes))
-    with pytest.raises(UserError, match=r"the mesh has the axes .* give class_mesh"):
+    with pytest.raises(UserError, match=r"the mesh has the axes .* pass class_mesh"):
       ShardedHead(Full(), jax.sharding.Mesh(devices, axes), 1)
 
 
 long = functools.partial(pytest.param, marks=pytest.mark.long)
 
 
-def test_more_blocks_are_the_same_exact_softmax():
-  """Rows are at other places; the loss and its gradient are those of one device."""
+def test_exact_softmax_is_the_same_in_more_blocks():
+  """Rows are at other places, but loss and gradient equal those of one device."""
   V, counts = 13, np.ones(13, int)
   rng = np.random.default_rng(0)
   h_ND = rng.standard_normal((5, 4)).astype(np.float32)
@@ -67,7 +67,7 @@ def test_more_blocks_are_the_same_exact_softmax():
 
 
 @pytest.mark.parametrize("sampler", others_long([PPS(), Unigram()], [PPS()]))
-def test_a_block_may_have_only_classes_that_were_not_seen(sampler):
+def test_block_may_have_only_unseen_classes(sampler):
   over = ShardedHead(Sampled(sampler=sampler, num_samples=4), ONE, 4)
   counts = [50, 20, 10, 0, 5, 3, 1, 0]  # the fourth block has the classes 3 and 7
   state = over.init(jax.random.key(0), counts, 4)
@@ -87,7 +87,7 @@ def test_a_block_may_have_only_classes_that_were_not_seen(sampler):
 
 
 @pytest.mark.parametrize("method", ["reference", "examples", "tiles", "classes"])
-def test_unused_rows_are_no_classes_for_any_method(method):
+def test_unused_rows_are_not_classes_in_any_method(method):
   V = 13  # four blocks of four rows
   over = ShardedHead(Full(method=method, init_scale=0.0), ONE, 4)
   state = over.init(jax.random.key(0), np.ones(V, int), 4)
@@ -114,8 +114,8 @@ def test_unused_rows_are_no_classes_for_any_method(method):
     long("importance", {}),
   ],
 )
-def test_every_loss_is_that_of_one_device(loss, fields):
-  """If all classes are drawn, there is no chance, and blocks change nothing."""
+def test_every_loss_equals_that_of_one_device(loss, fields):
+  """All classes are drawn, so nothing is random, and blocks change nothing."""
   V, blocks, rng = 13, Blocks(13, 4), np.random.default_rng(0)
   counts = np.arange(1, V + 1)
   h_ND = rng.standard_normal((5, 4)).astype(np.float32)
@@ -142,12 +142,12 @@ def test_every_loss_is_that_of_one_device(loss, fields):
 
 
 def test_more_blocks_than_classes_are_refused():
-  with pytest.raises(UserError, match=r"mesh\.blocks is 8, and there are 5 classes"):
+  with pytest.raises(UserError, match=r"mesh\.blocks is 8, .* only 5 classes"):
     ShardedHead(Full(), ONE, 8).init(jax.random.key(0), np.ones(5, int), 4)
 
 
 class OfSeen(PPS):
-  """Statistics with an entry for each class that was seen."""
+  """A sampler whose statistics have one entry per class that was seen."""
 
   def init(self, counts, w_VD, m):
     seen = jnp.ones(np.count_nonzero(counts.unigram_V), bool)
@@ -157,18 +157,18 @@ class OfSeen(PPS):
 @pytest.mark.parametrize(
   ("sampler", "message"),
   [
-    (OfSeen(), "other sizes in some blocks"),
-    (PPS(smoothing=0.0), "has 1 that were counted, .* head.num_samples to 4 or less"),
+    (OfSeen(), "differ in size between blocks"),
+    (PPS(smoothing=0.0), "only 1 that were counted, .* head.num_samples to 4 or less"),
   ],
 )
-def test_statistics_of_unequal_sizes_are_named(sampler, message):
+def test_statistics_of_unequal_sizes_are_refused(sampler, message):
   head = Sampled(sampler=sampler, num_samples=8)
   counts = np.array([5, 3, 2, 1, 1, 0, 4, 0])  # two blocks have one class to draw
   with pytest.raises(UserError, match=message):
     ShardedHead(head, ONE, 4).init(jax.random.key(0), counts, 4)
 
 
-def test_an_invalid_label_is_no_loss():
+def test_invalid_label_makes_the_loss_nan():
   over = ShardedHead(Full(), ONE, 2)
   state = over.init(jax.random.key(0), np.ones(6, int), 4)
   h_ND, y = jnp.ones((2, 4)), single_targets([1, 6])
@@ -186,7 +186,7 @@ def test_initial_rows_depend_on_the_block_only():
 
 
 def test_exact_classes_count_once_whatever_is_drawn():
-  """The exact softmax, though hardly a class is drawn and blocks have other numbers."""
+  """Equals the exact softmax with few draws, and blocks of different sizes."""
   V, counts = 13, np.arange(1, 14)
   h_ND, y = np.ones((3, 4), np.float32), single_targets([0, 12, 5])
   others = [c for c in range(V) if c not in (5, 12, 11)]  # all but the most frequent
@@ -207,9 +207,9 @@ def test_exact_classes_count_once_whatever_is_drawn():
   assert abs(sampled.loss - out.loss) > 1e-3
 
 
-def test_exact_classes_that_do_not_exist_are_named():
+def test_nonexistent_exact_classes_are_named():
   over = ShardedHead(Sampled(exact_ids=(13,), num_samples=4), ONE, 4)
-  with pytest.raises(UserError, match=r"exact_ids has 13, and there are 13 classes"):
+  with pytest.raises(UserError, match=r"exact_ids contains 13, .* are 13 classes"):
     over.init(jax.random.key(0), np.ones(13, int), 4)
 
 
@@ -234,7 +234,7 @@ EXACT = {"exact_ids": (0, 2, 4)}
   ("fields", "m"),  # with 48 enough for weights given the exact set
   others_long(itertools.product([{}, EXACT], [16, 48]), [({}, 16), (EXACT, 48)]),
 )
-def test_the_sampler_softmax_has_the_exact_loss_in_blocks(fields, m):
+def test_sampler_softmax_has_the_exact_loss_in_blocks(fields, m):
   head = Sampled(sampler=Softmax(), num_samples=m, init_scale=1.0, bias=False, **fields)
   np.testing.assert_allclose(ratio_of_z(head, 12, 20), 1, rtol=1e-5)
 
@@ -248,7 +248,7 @@ def test_the_sampler_softmax_has_the_exact_loss_in_blocks(fields, m):
   ids=str,
 )
 def test_estimates_in_blocks_are_unbiased(sampler, m):
-  """Also if blocks have an unused row, which may be drawn."""
+  """Includes blocks with an unused row, which may be drawn."""
   head = Sampled(sampler=sampler, num_samples=m, init_scale=1.0, exact_ids=(2,))
   ratio_S = ratio_of_z(head, 13, 20_000)
   error = np.std(ratio_S) / np.sqrt(len(ratio_S))

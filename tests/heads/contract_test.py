@@ -65,14 +65,14 @@ KEY = jax.random.key(3)
 
 
 def sampled(sampler):
-  """A head of the logits that the sampler is made for."""
+  """A sampled head with the kind of logits that the sampler is made for."""
   absolute = getattr(sampler, "absolute", False)
   return Sampled(num_samples=M, sampler=sampler, absolute=absolute)
 
 
 @dataclasses.dataclass(frozen=True)
 class UnequalClusters(Hierarchical):
-  """Clusters of 1 to 6 classes; some numbers have none."""
+  """Clusters of 1 to 6 classes; some cluster numbers are unused."""
 
   def cluster_of(self, counts):
     given_V = np.array([5, 5, 0, 5, 9, 5, 2, 5, 9, 2, 5, 9, 2])
@@ -80,7 +80,7 @@ class UnequalClusters(Hierarchical):
 
 
 class Cut:
-  """Fixed cutoffs, of which those are left out that there are no classes for."""
+  """Fixed cutoffs, without those that exceed the number of classes."""
 
   def clusters(self, counts, dim):
     cutoffs = tuple(c for c in self.cutoffs if c < counts.num_classes)
@@ -199,7 +199,7 @@ CASES = {
 WITHOUT_NLL = {"spherical, squared", "spherical, z"}
 
 
-def test_every_head_is_tried():
+def test_every_head_has_a_case():
   assert {type(head) for head in CASES.values()} >= set(HEADS.values())
   losses = {type(head.loss) for head in CASES.values() if isinstance(head, Sampled)}
   assert losses == set(SAMPLED_LOSSES.values())
@@ -218,7 +218,7 @@ KINDS = {
 
 
 def firsts(names, kind):
-  """The first of each kind."""
+  """The first case of each kind."""
   return [*{kind(name): name for name in reversed(names)}.values()]
 
 
@@ -229,7 +229,7 @@ def of_each_kind(names):
 
 
 def class_of(name):
-  """That of the package, also of variants of it."""
+  """The class in the package; for a variant in this file, its base class."""
   return next(cls for cls in HEADS.values() if isinstance(CASES[name], cls))
 
 
@@ -239,7 +239,7 @@ NOISE = "nce, a learned z, adam"  # whose loss has rows of its own
 
 
 def cases(names):
-  """By default of each head one, and of sums that are kept."""
+  """By default, one case of each head, and of sums that are kept."""
   linear = [name for name in names if not KINDS[name][3]]
   kind = lambda name: (class_of(name), KINDS[name][2])
   return others_long(names, firsts(linear, kind))
@@ -281,7 +281,7 @@ def multi_label(y):
 
 
 def with_padding(y):
-  """The same true classes, each beside two entries without weight, in any order."""
+  """The same true classes with two weightless entries each, in random order."""
   at_N1 = np.resize([2, 0, 1, 2, 0, 1], len(y.ids_NP))[:, None]
   ids_NP = np.full((len(y.ids_NP), 3), V, np.int32)
   w_NP = np.zeros(ids_NP.shape, np.float32)
@@ -312,7 +312,7 @@ def started(head):
 
 @functools.cache
 def shapes(head):
-  """Of the arrays of a state, where no number of it is read."""
+  """Shapes of the arrays of a state, for tests that read no values."""
   return jax.eval_shape(lambda: head.init(KEY, counts(), D))
 
 
@@ -342,7 +342,7 @@ class View:
   drift = 0.0
 
   def parameters(self, state):
-    """All that a head learns, as a list of arrays."""
+    """Everything that a head learns, as a list of arrays."""
     tables = [state.table, getattr(state, "log_z", None)]
     return [table.w_VD for table in tables if table is not None]
 
@@ -366,7 +366,7 @@ class View:
     return jax.tree.map(lambda g: 3 * g if floats(g) else g, grads)
 
   def loss(self, head, state, h_ND, y):
-    """That of `backward`, f32[], in a form that JAX can differentiate."""
+    """The loss of `backward`, f32[], in a form that JAX can differentiate."""
     return backward(head, state, h_ND, y, KEY).loss
 
   def scores(self, head, state, h_ND):
@@ -385,7 +385,7 @@ class View:
 
 
 class CosineView(View):
-  """Of heads with normalised rows and activations: margins are those of training."""
+  """Heads with normalised rows and activations: only training has margins."""
 
   def scores(self, head, state, h_ND):
     u_ND, u_VD = (
@@ -395,7 +395,7 @@ class CosineView(View):
 
 
 class ByScores(View):
-  """Of heads whose loss is that of the log-probabilities."""
+  """Heads whose loss is computed from their log-probabilities."""
 
   def loss(self, head, state, h_ND, y):
     log_p_NV = self.scores(head, state, h_ND)
@@ -404,7 +404,7 @@ class ByScores(View):
 
 
 class HierarchicalView(ByScores):
-  """Of heads with rows of clusters and blocks of rows of their classes."""
+  """Heads with rows of clusters, and blocks of rows of their classes."""
 
   def parameters(self, state):
     return [state.clusters.w_VD, state.leaves.w_VD]
@@ -450,7 +450,7 @@ class HierarchicalView(ByScores):
 
 
 class AdaptiveView(ByScores):
-  """Of heads with a short list, tails and projections."""
+  """Heads with a short list, tails and projections."""
 
   def parameters(self, state):
     return [t.w_VD for t in (state.head, *state.tails, *state.downs)]
@@ -491,7 +491,7 @@ class AdaptiveView(ByScores):
 
 
 class DSoftmaxView(AdaptiveView):
-  """Of heads with parts of one softmax, and projections."""
+  """Heads with parts of one softmax, and projections."""
 
   def parameters(self, state):
     return [table.w_VD for table in (*state.rows, *state.downs)]
@@ -507,7 +507,7 @@ class DSoftmaxView(AdaptiveView):
     return [*grads.rows, *grads.downs]
 
   def scores(self, head, state, h_ND):
-    """From all logits at once."""
+    """Computes all logits at once."""
     in_order, begin = [], 0
     for i, (table, width) in enumerate(zip(state.rows, state.widths, strict=True)):
       x_NE = h_ND[:, begin : begin + width]
@@ -520,7 +520,7 @@ class DSoftmaxView(AdaptiveView):
 
 
 class HuffmanView(ByScores):
-  """Of heads with rows of the inner nodes of a binary tree."""
+  """Heads with rows for the inner nodes of a binary tree."""
 
   def parameters(self, state):
     return [state.nodes.w_VD]
@@ -548,14 +548,14 @@ class HuffmanView(ByScores):
 
 
 class SphericalView(View):
-  """Of heads whose table W = V U + 1 omega^T is implied."""
+  """Heads whose table W = V U + 1 omega^T is implied."""
 
   rounding = 3e-6
   # Each step of `started` solves a system with 1 - A; in the second one its condition
   # is 23, and so Q, W's sums and U's inverse end off by up to 23 eps = 2.7e-6 of their
   # largest entries. The terms of a loss add up to 2.5 times their sum: 6.9e-6. That a
   # refresh itself loses nothing of this size is tested in float64, in
-  # `test_refresh_moves_the_table_by_rounding_only` of spherical_test.py.
+  # `test_refresh_changes_the_table_by_rounding_only` of spherical_test.py.
   drift = 7e-6
 
   def parameters(self, state):
@@ -585,7 +585,7 @@ class SphericalView(View):
 
 
 class NegativeSamplingView(View):
-  """Of heads whose evaluation knows how often classes are drawn."""
+  """Heads whose evaluation depends on how often classes are drawn."""
 
   def scores(self, head, state, h_ND):
     o_NV = head.features(h_ND) @ state.table.w_VD.T
@@ -614,12 +614,12 @@ VIEWS: dict[type, View] = {
 
 
 def method(head):
-  """What tells heads apart: of sampled ones, the loss."""
+  """What distinguishes heads: for sampled ones, the loss."""
   return head.loss if isinstance(head, Sampled) else head
 
 
 class Remembering(View):
-  """Of sampled softmaxes with rows that are constants in the loss."""
+  """Sampled softmaxes with rows that are constants in the loss."""
 
   def loss(self, head, state, h_ND, y):
     x_ND, w_VD = head.features(h_ND), state.table.w_VD
@@ -666,7 +666,7 @@ def test_a_step_and_a_refresh_compile_once(head):
   assert kinds(after) == kinds(jax.eval_shape(head.refresh, state, KEY)) == kinds(state)
 
 
-def test_gradients_are_those_of_the_loss(head):
+def test_gradients_equal_those_of_the_loss(head):
   """Of one true class each, which autodiff reads with padding, and of several."""
   view, state = view_of(head), started(head)
   params = view.parameters(state)
@@ -697,8 +697,8 @@ MOVING = {
 
 
 @pytest.mark.parametrize("name", cases([name for name in CASES if name not in MOVING]))
-def test_gradient_is_a_finite_difference(name):
-  """Independent of autodiff: the loss along a direction of h, draw held fixed."""
+def test_gradient_equals_a_finite_difference(name):
+  """Independent of autodiff: the loss along a direction of h, with a fixed draw."""
   head = CASES[name]
   h_ND, y = batch(6)
   state = started(head)
@@ -741,8 +741,8 @@ def test_padding_is_any_id_without_weight(head):
     np.testing.assert_array_equal(x, z)
 
 
-def test_padding_leaves_the_loss_as_it_is(head):
-  """Wherever it stands, also with the first example."""
+def test_padding_does_not_change_the_loss(head):
+  """Padding may be anywhere, also in the first example."""
   (h_ND, y), state = batch(5), started(head)
   a, b = (backward(head, state, h_ND, targets, KEY) for targets in (y, with_padding(y)))
   np.testing.assert_allclose(a.loss, b.loss, rtol=1e-5)
@@ -763,13 +763,13 @@ LAWS = [
 
 @pytest.mark.long
 @pytest.mark.parametrize("head", LAWS, ids=repr)
-def test_padding_leaves_the_law_of_true_classes_as_it_is(head):
-  test_padding_leaves_the_loss_as_it_is(head)
+def test_padding_does_not_change_the_law_of_true_classes(head):
+  test_padding_does_not_change_the_loss(head)
 
 
 @pytest.mark.parametrize("label", [V, V + 1, -1, LAST, -LAST])
-def test_a_label_that_is_no_class_makes_the_loss_nan(head, label):
-  """One with weight, of one example; evaluation says so of this example alone."""
+def test_invalid_label_makes_the_loss_nan(head, label):
+  """The label has weight; evaluation is NaN for its example only."""
   h_ND, y = batch(5)
   wrong = y._replace(ids_NP=y.ids_NP.at[1].set(label))
   state = started(head)
@@ -781,7 +781,7 @@ def test_a_label_that_is_no_class_makes_the_loss_nan(head, label):
 
 
 def floats(tree):
-  """Types of the float arrays."""
+  """Dtypes of the float arrays."""
   types = [x.dtype for x in jax.tree.leaves(tree)]
   return {str(dtype) for dtype in types if jnp.issubdtype(dtype, jnp.floating)}
 
@@ -793,8 +793,8 @@ def floats(tree):
     [(name, "bfloat16") for name in OF_EACH_CLASS],
   ),
 )
-def test_dh_has_the_type_of_h_and_all_else_is_float32(name, dtype):
-  """Of float32 it is so by `test_a_step_and_a_refresh_compile_once`."""
+def test_dh_has_the_dtype_of_h_and_all_else_is_float32(name, dtype):
+  """`test_a_step_and_a_refresh_compile_once` tests this for float32."""
   head = CASES[name]
   state = started(head)
   h_ND, y = batch()
@@ -817,7 +817,7 @@ def test_dh_has_the_type_of_h_and_all_else_is_float32(name, dtype):
 
 # A sampler is given activations that the head has already widened.
 @pytest.mark.parametrize("name", others_long(OF_EACH_KIND, [*OF_EACH_CLASS, NOISE]))
-def test_of_bfloat16_nothing_is_lost_but_in_dh(name):
+def test_bfloat16_activations_lose_precision_only_in_dh(name):
   head = CASES[name]
   state = started(head)
   h_ND, y = batch(5)
@@ -838,8 +838,8 @@ WITH_DTYPE = [n for n in WITH_DTYPE if n in OF_EACH_CLASS or n in OTHERS]
 
 
 @pytest.mark.parametrize("name", others_long(WITH_DTYPE, OF_EACH_CLASS))
-def test_bfloat16_products_are_near_and_summed_in_float32(name):
-  """Near those of float32, which the laws above compare with the definition."""
+def test_bfloat16_products_are_close_and_summed_in_float32(name):
+  """Close to float32, which the tests above compare with the definition."""
   head = CASES[name]
   half = dataclasses.replace(head, dtype="bfloat16")
   state, (h_ND, y), view = started(head), batch(5), view_of(head)
@@ -864,7 +864,7 @@ def test_bfloat16_products_are_near_and_summed_in_float32(name):
     assert any(np.any(x != z) for x, z in pairs)  # products of float32 are others
 
 
-def test_no_weight_at_all_is_no_step(head):
+def test_batch_without_weight_makes_no_step(head):
   h_ND, y = batch(8)
   y = y._replace(w_NP=jnp.zeros_like(y.w_NP))
   out = backward(head, started(head), h_ND, y, KEY)
@@ -872,7 +872,7 @@ def test_no_weight_at_all_is_no_step(head):
   assert not out.dh_ND.any()
 
 
-def test_rate_zero_keeps_parameters(head):
+def test_learning_rate_zero_keeps_parameters(head):
   state = started(head)
   grads = backward(head, state, *batch(9), KEY).grads
   after = update(head, state, grads, 0.0, 1.0)
@@ -907,7 +907,7 @@ def two_batches():
   return parts, weights / weights.sum(), whole
 
 
-def test_accumulated_gradients_are_the_sum(head):
+def test_accumulated_gradients_equal_the_sum(head):
   """Of dense gradients in float64; and where nothing is drawn, one step on all."""
   parts, weights, whole = two_batches()
   state, view = started(head), view_of(head)
@@ -960,8 +960,8 @@ def test_gradients_added_leaf_by_leaf_are_right_or_refused(head):
   assert any(np.isnan(x).any() for x in parameters(after))
 
 
-def test_a_gradient_that_was_zeroed_leaf_by_leaf_changes_nothing(head):
-  """As steps are skipped whose loss is not finite."""
+def test_gradient_zeroed_leaf_by_leaf_changes_nothing(head):
+  """This is how steps whose loss is not finite are skipped."""
   parts, _, _ = two_batches()
   # Momentum of steps before would move rows.
   state, parameters = head.init(KEY, counts(), D), view_of(head).parameters
@@ -978,7 +978,7 @@ def test_a_gradient_that_was_zeroed_leaf_by_leaf_changes_nothing(head):
 
 
 @pytest.mark.parametrize("head", [Sampled(optimizer=Adam()), Huffman(optimizer=Adam())])
-def test_a_zeroed_gradient_moves_no_row_by_its_momentum(head):
+def test_zeroed_gradient_moves_no_row_by_momentum(head):
   state = started(head)
   h_ND, y = batch(7)
   for _ in range(2):
@@ -994,7 +994,7 @@ def test_a_zeroed_gradient_moves_no_row_by_its_momentum(head):
     np.testing.assert_array_equal(x, z)
 
 
-def test_lazy_rows_stay_where_no_example_has_weight():
+def test_lazy_rows_do_not_change_if_no_example_has_weight():
   head = Sampled(num_samples=M, optimizer=Adam())
   h_ND, y = batch(7)
   y = y._replace(ids_NP=y.ids_NP.at[:, 0].set(jnp.arange(N)))
@@ -1012,7 +1012,7 @@ def test_lazy_rows_stay_where_no_example_has_weight():
   np.testing.assert_allclose(after.table.w_VD, other.table.w_VD, atol=1e-6)
 
 
-def test_refresh_leaves_the_model_as_it_is(head):
+def test_refresh_does_not_change_the_model(head):
   state = started(head)
   h_ND, y = batch(3)
   fresh = jax.jit(head.refresh)(state, KEY)
@@ -1035,7 +1035,7 @@ def test_training_improves_the_exact_metric(normalized_head):
   assert evaluate(head, state, h_ND, y)["nll"].mean() < 0.75 * before
 
 
-def test_nll_is_of_normalised_heads_only():
+def test_only_normalised_heads_have_an_nll():
   metrics = {
     name: jax.eval_shape(head.evaluate, shapes(head), *batch())
     for name, head in CASES.items()
@@ -1068,7 +1068,7 @@ def test_relabelled_classes_give_permuted_results(head):
   np.testing.assert_array_equal(new_V[ids_NK], moved_NK)
 
 
-def test_top_k_is_dense_sorting(head):
+def test_top_k_equals_dense_sorting(head):
   state = started(head)
   h_ND, _ = batch(13)
   ids_NK, score_NK = top_k(head, state, h_ND, 4)
@@ -1077,7 +1077,7 @@ def test_top_k_is_dense_sorting(head):
   np.testing.assert_allclose(score_NK, want_NK, rtol=1e-4, atol=1e-5)
 
 
-def test_a_nan_in_an_activation_is_in_the_loss_and_in_its_example_alone(head):
+def test_nan_activation_reaches_the_loss_and_its_example_only(head):
   (h_ND, y), state = batch(), started(head)
   broken_ND = h_ND.at[1, 2].set(jnp.nan)
   assert np.isfinite(backward(head, state, h_ND, y, KEY).loss)
@@ -1104,7 +1104,7 @@ def test_top_k_of_an_example_with_a_nan(head):
 
 
 @pytest.mark.parametrize("k", [0, V + 1])
-def test_top_k_of_more_classes_than_there_are_is_refused(head, k):
+def test_top_k_of_too_many_classes_is_refused(head, k):
   with pytest.raises(ValueError, match="k must be in 1"):
     jax.eval_shape(lambda state: head.top_k(state, batch()[0], k), shapes(head))
 
@@ -1179,7 +1179,7 @@ READERS = {
 
 
 def readers(head):
-  """What reads activations."""
+  """The methods that read activations."""
   watches = isinstance(head, Sampled | Spherical)
   return [read for name, read in READERS.items() if watches or name != "monitor"]
 
@@ -1190,16 +1190,16 @@ def readers(head):
   [
     (jnp.ones((N, 4)), "h_ND has 4 columns, .* dim=5: .* dim=4"),
     (jnp.ones((N, 7)), "h_ND has 7 columns, .* dim=5: .* dim=7"),
-    (jnp.ones((N, 8)), "h_ND has 8 columns, the head was made for dim=5"),
-    (jnp.ones((0, D)), "h_ND has no rows: give at least one"),
-    (jnp.ones((N, D), complex), "h_ND is complex64: give activations of a float type"),
-    (jnp.ones((N, D), int), "h_ND is int32: give"),
-    ([[1.0] * D] * N, "h_ND is of type list: give an array"),
+    (jnp.ones((N, 8)), "h_ND has 8 columns, but the head was made for dim=5"),
+    (jnp.ones((0, D)), "h_ND has no rows: pass at least one"),
+    (jnp.ones((N, D), complex), "h_ND is complex64: pass activations of a float type"),
+    (jnp.ones((N, D), int), "h_ND is int32: pass"),
+    ([[1.0] * D] * N, "h_ND is of type list: pass an array"),
     (jnp.ones(D), r"h_ND has shape \(5,\)"),
   ],
   ids=lambda x: x if isinstance(x, str) else "h",
 )
-def test_activations_that_a_head_was_not_made_for_are_named(name, h_ND, says):
+def test_unsuitable_activations_are_named(name, h_ND, says):
   head = CASES[name]
   for read in readers(head):
     with pytest.raises(ValueError, match=says):
@@ -1207,7 +1207,7 @@ def test_activations_that_a_head_was_not_made_for_are_named(name, h_ND, says):
 
 
 @pytest.mark.parametrize("name", others_long(["adaptive", "full"], ["full"]))
-def test_activations_of_numpy_are_those_of_jax(name):
+def test_numpy_activations_give_the_same_results_as_jax_arrays(name):
   head, (h_ND, y) = CASES[name], batch()
   for read in readers(head):
     got, want = (read(head, started(head), h, y) for h in (np.asarray(h_ND), h_ND))
@@ -1215,21 +1215,21 @@ def test_activations_of_numpy_are_those_of_jax(name):
 
 
 @pytest.mark.parametrize("name", OF_EACH_KIND)
-def test_labels_in_place_of_targets_are_named(name):
+def test_labels_instead_of_targets_are_named(name):
   head, h_ND = CASES[name], batch()[0]
   for read in ("backward", "evaluate", "head_loss"):
-    with pytest.raises(UserError, match=r"y is of type \w+: give Targets"):
+    with pytest.raises(UserError, match=r"y is of type \w+: pass Targets"):
       READERS[read](head, shapes(head), h_ND, jnp.zeros(N, int))
 
 
 @pytest.mark.parametrize("name", OF_EACH_KIND)
 @pytest.mark.parametrize("dim", [-1, 0, 2.5, None])
-def test_a_width_that_activations_cannot_have_is_named(name, dim):
+def test_invalid_width_of_activations_is_named(name, dim):
   with pytest.raises(UserError, match=f"Activations.dim is {dim}; it must be"):
     CASES[name].init(KEY, counts(), dim)
 
 
-def test_shapes_that_disagree_are_named(head):
+def test_mismatched_shapes_are_named(head):
   h_ND, y = batch()
   with pytest.raises(ValueError, match=rf"ids_NP .* \({N}, 1\), but N = {N - 1} in"):
     head.backward(started(head), h_ND[:-1], y, KEY)
@@ -1264,7 +1264,7 @@ def assert_close(got, want, **how):
 
 
 @pytest.mark.parametrize("name", SHORT_ROWS)
-def test_rows_of_bfloat16_are_those_of_float32_that_were_rounded(name):
+def test_bfloat16_rows_are_rounded_float32_rows(name):
   """At the same numbers, everything is as with rows of float32: loss, gradients, law,
   metrics, best classes. Only learned log-partition functions are not short."""
   head = CASES[name]
@@ -1296,7 +1296,7 @@ def test_rows_of_bfloat16_are_those_of_float32_that_were_rounded(name):
 
 
 @pytest.mark.parametrize("name", SHORT_ROWS)
-def test_some_steps_with_rows_of_bfloat16_are_close_to_those_of_float32(name):
+def test_steps_with_bfloat16_rows_are_close_to_float32(name):
   """Statistics too: those that steps bring up to date are those of the rounded rows."""
   head = CASES[name]
   short = with_short_rows(head)

@@ -1,4 +1,4 @@
-"""What is particular to the differentiated softmax."""
+"""Tests specific to the differentiated softmax."""
 
 import itertools
 
@@ -58,7 +58,7 @@ def test_class_rows_have_the_logits_and_probabilities_sum_to_one(projected, bias
   assert rows_RD.shape == (V, 208 if bias else D)
 
 
-def test_chunks_change_nothing_and_all_logits_are_never_held():
+def test_chunks_change_nothing_and_never_hold_all_logits():
   N, V, D = 64, 20_000, 8
   counts = np.arange(V) % 1000
   h_ND, y = batch(N, V, D)
@@ -87,7 +87,7 @@ def test_methods_agree(method):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7)
 
 
-def test_of_equal_classes_the_smaller_ids_come_first():
+def test_smaller_ids_come_first_among_equal_classes():
   head = DSoftmax(cutoffs=CUTOFFS, init_scale=0.0)
   state = head.init(KEY, COUNTS, D)
   top_k = jax.jit(head.top_k, static_argnums=2)
@@ -97,7 +97,7 @@ def test_of_equal_classes_the_smaller_ids_come_first():
 
 
 def test_fewer_columns_than_parts_are_refused():
-  with pytest.raises(UserError, match=r"head\.cutoffs: 5 parts share the 4 columns"):
+  with pytest.raises(UserError, match=r"head\.cutoffs: 5 parts cannot share the 4"):
     DSoftmax(cutoffs=CUTOFFS).init(KEY, COUNTS, 4)
   DSoftmax(cutoffs=CUTOFFS, projected=True).init(KEY, COUNTS, 4)
 

@@ -1,4 +1,4 @@
-"""What heads learn that tell true classes from drawn ones, and what they say of it."""
+"""Tests what discriminative losses learn, and what evaluation reports."""
 
 import dataclasses
 import functools
@@ -37,7 +37,7 @@ from largevocab.samplers import (
 
 @dataclasses.dataclass(frozen=True)
 class BlackOutWithHits(BlackOut):
-  """The drawn classes are all those that the law gives, the label too."""
+  """BlackOut that keeps all draws of the proposal distribution, also the label."""
 
   keeps_hits: ClassVar[bool] = True
 
@@ -49,7 +49,7 @@ K = 40
 
 @dataclasses.dataclass(frozen=True)
 class NCEWithoutHits(NCE):
-  """What others do: noise that happens to be the label is left out."""
+  """NCE as in other code: noise that equals the label is left out."""
 
   keeps_hits: ClassVar[bool] = False
 
@@ -87,7 +87,7 @@ own = {"sampler": Unigram(per_example=True)}
   ],
   ids=lambda head: type(head.loss).__name__,
 )
-def test_with_many_draws_the_law_of_the_labels_is_learnt(head):
+def test_many_draws_learn_the_law_of_the_labels(head):
   if isinstance(head.sampler, PPS):  # all of the five classes
     head = dataclasses.replace(head, num_samples=5)
   scores_V, _ = learnt(head)
@@ -103,8 +103,8 @@ def test_nce_normalises_itself_with_z_of_one_and_learns_a_z():
   np.testing.assert_allclose(jax.nn.logsumexp(scores_V), log_z, atol=0.1)
 
 
-def test_the_bound_learns_the_law_where_all_classes_are_drawn_and_else_another():
-  """With five of five it is the softmax; with fewer, scores near 0 cost least."""
+def test_upper_bound_learns_the_law_only_if_all_classes_are_drawn():
+  """With five draws of five it is the softmax; with fewer, scores near 0 cost least."""
   few = {**plain, "num_samples": 2, "loss": UpperBound()}
   for all_in in ({"num_samples": 5}, {"exact_frequent": 5}, {"exact_batch": True}):
     scores_V, _ = learnt(Sampled(**few | all_in, sampler=PPS()))
@@ -116,8 +116,8 @@ def test_the_bound_learns_the_law_where_all_classes_are_drawn_and_else_another()
 
 
 @pytest.mark.parametrize("loss", [NCEWithoutHits(), BlackOut()])
-def test_without_draws_that_hit_the_label_another_law_is_learnt(loss):
-  """For BlackOut that is its definition; it matters where draws often hit."""
+def test_another_law_is_learnt_without_draws_that_hit_the_label(loss):
+  """For BlackOut this is the definition; it matters if draws often hit the label."""
   scores_V, _ = learnt(Sampled(loss=loss, **plain, **own))
   assert np.abs(jax.nn.log_softmax(scores_V) - np.log(LAW)).max() > 0.3
 
@@ -141,8 +141,10 @@ def test_negative_sampling_learns_its_own_optimum_and_not_the_law():
   ],
   ids=lambda value: type(value).__name__,
 )
-def test_with_log_q_negative_sampling_tells_the_law(sampler, m, calibration, mean):
-  """At its optimum, written down for each class; bare scores do not."""
+def test_negative_sampling_with_log_q_evaluates_to_the_law(
+  sampler, m, calibration, mean
+):
+  """Tests its optimum, set by hand for each class; scores alone do not give the law."""
   head = Sampled(
     loss=NegativeSampling(calibration=calibration, mean=mean),
     bias=False,
@@ -171,8 +173,8 @@ def test_with_log_q_negative_sampling_tells_the_law(sampler, m, calibration, mea
   assert np.ptp(off_N) > 0.1
 
 
-def test_negative_sampling_learns_the_law_of_the_labels():
-  """The same by training, by uniform and by frequent draws; bare scores do not."""
+def test_negative_sampling_with_log_q_learns_the_law():
+  """The same by training, with uniform or unigram draws; scores alone do not."""
   for sampler in (Uniform(per_example=True), Unigram(per_example=True)):
     head = Sampled(loss=NegativeSampling(), **plain, sampler=sampler)
     _, state = learnt(head)
@@ -184,7 +186,7 @@ def test_negative_sampling_learns_the_law_of_the_labels():
     assert np.abs(nll_N + np.log(LAW)).max() > 0.3
 
 
-def test_a_class_that_is_never_drawn_has_no_probability():
+def test_class_that_is_never_drawn_has_no_probability():
   head = Sampled(loss=NegativeSampling(), num_samples=4, sampler=Unigram(smoothing=0.0))
   state = head.init(jax.random.key(0), np.array([3, 0, 2]), 2)
   y = single_targets([0, 0])
@@ -197,7 +199,7 @@ def test_a_class_that_is_never_drawn_has_no_probability():
 
 
 def test_calibrated_negative_sampling_is_as_sure_as_with_all_classes():
-  """With all classes as negatives sigma = p, with few calibrated ones as well."""
+  """With all classes as negatives sigma = p, as with few calibrated negatives."""
   sampler = Uniform(per_example=True)
   loss = NegativeSampling(calibration=1.0)
   few = Sampled(loss=loss, **plain | {"num_samples": 2}, sampler=sampler)
@@ -222,7 +224,7 @@ HEADS = [
 
 
 def with_log_q(head, o_NV, counts_V):
-  """Scores with what their law says, if they are to have it."""
+  """Scores with the logQ term, if the loss adds one."""
   if not getattr(head.loss, "add_log_q", False):
     return o_NV
   assert isinstance(head.sampler, PPS)
@@ -232,7 +234,7 @@ def with_log_q(head, o_NV, counts_V):
 
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head.loss).__name__)
-def test_evaluation_tells_both_losses_and_the_normaliser(head):
+def test_evaluation_reports_both_losses_and_the_normaliser(head):
   V, D, N = 9, 4, 6
   rng = np.random.default_rng(0)
   h_ND = jnp.asarray(rng.standard_normal((N, D)), jnp.float32)
@@ -274,8 +276,8 @@ def test_nce_starts_normalised_where_it_can():
     np.testing.assert_allclose(log_z_N, 0, atol=1e-5)
 
 
-def test_contexts_have_normalisers_of_their_own():
-  """Only those of the batch move, and with too few they are shared."""
+def test_each_context_has_its_own_normaliser():
+  """Only contexts of the batch change; contexts share normalisers if there are few."""
   head = Sampled(
     loss=NCE(normalizer="context", num_contexts=5),
     num_samples=8,
@@ -304,7 +306,7 @@ def test_contexts_have_normalisers_of_their_own():
     ),
     (
       lambda: Sampled(loss=UpperBound(), sampler=Unigram()),
-      "Unigram may draw a class twice, and the loss UpperBound needs",
+      "Unigram may draw a class twice, but the loss UpperBound needs",
     ),
     (
       lambda: Ranking(penalty="cubic"),
@@ -318,12 +320,12 @@ def test_contexts_have_normalisers_of_their_own():
     (lambda: Ranking(alpha="inf"), "^Ranking.alpha is 'inf'; it must be at most"),
     (
       lambda: Sampled(loss=NCE(), sampler=LSHLabel()),
-      "head.sampler depends on the true classes, and the loss .* noise",
+      "head.sampler depends on the true classes, but the loss .* noise",
     ),
     *(
       (
         functools.partial(Sampled, loss=NCE(), sampler=sampler),
-        f"^{type(sampler).__name__} chooses classes and draws none, .* noise",
+        f"^{type(sampler).__name__} chooses classes instead of drawing .* noise",
       )
       for sampler in (TopK(), SCE(), RECE())
     ),
@@ -338,7 +340,7 @@ def test_contexts_have_normalisers_of_their_own():
     *(
       (
         lambda exact=exact: Sampled(loss=NCE(), **exact),
-        "make a likelihood exact, and the loss of this head is not a likelihood",
+        "make a likelihood exact, but the loss of this head is not a likelihood",
       )
       for exact in ({"exact_batch": True}, {"exact_frequent": 2}, {"exact_ids": (3,)})
     ),

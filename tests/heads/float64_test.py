@@ -61,7 +61,7 @@ def test_everything_runs_with_wider_default_types(path, dtype):
       np.testing.assert_allclose(x, z, rtol=1e-5, atol=1e-6)
 
 
-def test_a_sampler_by_kernels_takes_rows_of_float32_too():
+def test_kernel_sampler_also_takes_float32_rows():
   sampler, w_VD = QuadraticPrior(), np.ones((V, D), np.float32)
   with jax.enable_x64(True):
     stats = sampler.init(COUNTS, jnp.asarray(w_VD), 4)

@@ -26,7 +26,7 @@ def batch(seed=0):
 
 
 def started(head, h_ND, y):
-  """State after one step, so that the biases are not 0."""
+  """State after one step, so that biases are not 0."""
   state = head.init(KEY, np.ones(V, int), D)
   return update(head, state, backward(head, state, h_ND, y, KEY).grads, 1.0, 1.0)
 
@@ -65,7 +65,7 @@ def test_backward_is_the_gradient_of_the_mean_loss(method, bias, absolute):
 
 
 @pytest.mark.parametrize(("bias", "absolute"), [(True, False), (False, True)])
-def test_evaluate_and_top_k_are_dense_log_probabilities(bias, absolute):
+def test_evaluate_and_top_k_equal_dense_log_probabilities(bias, absolute):
   head = Full(bias=bias, absolute=absolute)
   h_ND, y = batch()
   state = started(head, h_ND, y)
@@ -94,7 +94,7 @@ def test_training_learns_and_keeps_padding_columns_at_0(optimizer):
   assert not state.table.w_VD[:, D + 1 :].any()
 
 
-def test_lr_0_keeps_the_table_and_scale_scales():
+def test_lr_0_keeps_the_table_and_scale_multiplies_the_gradient():
   head = Full()
   h_ND, y = batch()
   state = head.init(KEY, np.ones(V, int), D)
@@ -106,7 +106,7 @@ def test_lr_0_keeps_the_table_and_scale_scales():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_no_weight_is_no_step(method):
+def test_batch_without_weight_makes_no_step(method):
   head = Full(method=method)
   h_ND, y = batch()
   state = started(head, h_ND, y)

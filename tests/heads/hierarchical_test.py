@@ -1,4 +1,4 @@
-"""What is particular to the hierarchical softmax."""
+"""Tests specific to the hierarchical softmax."""
 
 import functools
 
@@ -50,12 +50,12 @@ def test_classes_are_cut_by_count_into_equal_clusters(num, sizes):
   assert (np.diff(cluster_V) <= 0).all()  # the last is the most frequent
 
 
-def test_more_clusters_than_classes_are_one_each():
+def test_surplus_clusters_leave_one_class_per_cluster():
   state = Hierarchical(num_clusters=99).init(KEY, COUNTS, D)
   assert state.members_KS.shape == (V, 1)
 
 
-def test_a_file_says_where_classes_are(uneven):
+def test_file_assigns_classes_to_clusters(uneven):
   state = Hierarchical(clusters=uneven).init(KEY, COUNTS, D)
   members = [set(m[m < V].tolist()) for m in np.asarray(state.members_KS)]
   assert members == [set(np.flatnonzero(c == UNEVEN_V)) for c in (0, 1, 4)]
@@ -71,7 +71,7 @@ def naive_loss(params, head, state, h_ND, y):
   return -jnp.sum(y.w_NP[:, 0] * log_p_N) / jnp.sum(y.w_NP)
 
 
-def test_updates_are_those_of_the_dense_gradient(uneven):
+def test_updates_equal_those_of_the_dense_gradient(uneven):
   head = Hierarchical(clusters=uneven, init_scale=1.0)
   state = dense = head.init(KEY, COUNTS, D)
   gradient = jax.jit(jax.grad(naive_loss), static_argnums=1)
@@ -90,7 +90,7 @@ def test_updates_are_those_of_the_dense_gradient(uneven):
 
 
 def test_only_clusters_with_a_weighted_class_move(uneven):
-  """Also under an optimiser that moves rows whose gradient is zero."""
+  """Includes an optimiser that moves rows whose gradient is zero."""
   head = Hierarchical(clusters=uneven, optimizer=Adam())
   state = head.init(KEY, COUNTS, D)
   for seed, ids in enumerate([range(N), [1, 2, 3, 1, 2, 0]]):
@@ -102,7 +102,7 @@ def test_only_clusters_with_a_weighted_class_move(uneven):
   assert moved_K.tolist() == [False, True, False]
 
 
-def test_free_slots_and_padding_columns_stay_as_they_are(uneven):
+def test_free_slots_and_padding_columns_do_not_change(uneven):
   head = Hierarchical(clusters=uneven, init_scale=1.0)
   first = state = head.init(KEY, COUNTS, D)
   for seed in range(2):
@@ -118,7 +118,7 @@ def test_free_slots_and_padding_columns_stay_as_they_are(uneven):
 
 
 @pytest.mark.parametrize("optimizer", others_long([SGD(), Adam()], [SGD()]))
-def test_a_step_holds_no_gradient_and_no_copy_of_the_table(optimizer):
+def test_step_holds_no_dense_gradient_and_no_copy_of_the_table(optimizer):
   head, num = Hierarchical(optimizer=optimizer), 200_000
   state = jax.eval_shape(lambda: head.init(KEY, np.ones(num, int), 64))
 
@@ -151,12 +151,12 @@ def test_class_rows_say_which_class_is_likelier(uneven):
 @pytest.mark.parametrize(
   ("cluster_V", "says"),
   [
-    (UNEVEN_V[:-1], r"shape \(11,\), and there are 12 classes"),
+    (UNEVEN_V[:-1], r"shape \(11,\), but there are 12 classes"),
     (np.where(np.arange(V) == 7, -2, UNEVEN_V), "class 7 into cluster -2"),
     (UNEVEN_V.astype(float), "array of integers"),
   ],
 )
-def test_clusters_that_make_no_sense_are_refused(cluster_V, says, tmp_path):
+def test_invalid_clusters_are_refused(cluster_V, says, tmp_path):
   np.save(tmp_path / "c.npy", cluster_V)
   head = Hierarchical(clusters=str(tmp_path / "c.npy"))
   with pytest.raises(UserError, match=f"head.clusters.*{says}"):
@@ -174,18 +174,18 @@ def test_clusters_of_very_uneven_size_are_refused(tmp_path):
     head.init(KEY, np.ones(300, int), D)
 
 
-def test_a_file_that_is_missing_or_of_another_kind_is_named(tmp_path):
+def test_missing_or_invalid_file_is_named(tmp_path):
   path = tmp_path / "c.npy"
   with pytest.raises(UserError, match=r"c\.npy is missing"):
     Hierarchical(clusters=str(path)).init(KEY, COUNTS, D)
   for content in ("0 1 2", ""):
     path.write_text(content)
-    with pytest.raises(UserError, match=r"c\.npy is no \.npy file"):
+    with pytest.raises(UserError, match=r"c\.npy is not a \.npy file"):
       Hierarchical(clusters=str(path)).init(KEY, COUNTS, D)
 
 
-def test_settings_that_disagree_are_refused():
+def test_conflicting_settings_are_refused():
   with pytest.raises(UserError, match=r"^Hierarchical\.num_clusters is -1; it must"):
     Hierarchical(num_clusters=-1)
-  with pytest.raises(UserError, match="set one of them only"):
+  with pytest.raises(UserError, match="set only one of them"):
     Hierarchical(num_clusters=3, clusters="c.npy")

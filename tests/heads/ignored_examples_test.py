@@ -59,7 +59,7 @@ def test_activations_of_an_ignored_example_may_be_anything(name):
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_a_batch_in_which_no_example_has_a_label_has_no_loss(name):
+def test_batch_without_labels_has_no_loss(name):
   h_ND = jax.random.normal(jax.random.key(1), (4, D))
   y = multi_targets(np.zeros((4, 0), int))
   loss, dh_ND, _ = stepper(HEADS[name])(h_ND, y)

@@ -56,7 +56,7 @@ top_k = jax.jit(lambda head, *args: head.top_k(*args, V), static_argnums=0)
 
 
 def naive_loss(logits, h_ND, w_VD, y, log_weight_NV):
-  """By angles; log_weight_NV are those of all classes in the partition function."""
+  """The loss from angles; log_weight_NV weights classes in the partition function."""
   length = lambda x: jnp.linalg.norm(x, axis=1)
   cosine_NV = h_ND @ w_VD.T / length(h_ND)[:, None] / length(w_VD)[None]
   angle_NV = jnp.arccos(cosine_NV)
@@ -75,7 +75,7 @@ naive = jax.jit(jax.value_and_grad(naive_loss, (1, 2)), static_argnums=0)
 
 
 def weights_of_draw(head, state, h_ND, y, key):
-  """log(how often a class was drawn / expected), 0 of true classes."""
+  """log(how often a class was drawn / expected); 0 for true classes."""
   is_true_NV = (y.ids_NP[:, :, None] == jnp.arange(V)[None, None]).any(1)
   if isinstance(head, Full):
     return jnp.zeros((N, V))
@@ -102,8 +102,8 @@ HEADS = {
 @pytest.mark.parametrize(
   "name", others_long(HEADS, ["reference", "tiles", "arcface", "uniform"])
 )
-def test_updates_are_those_of_the_definition(name):
-  """Some steps in float32, beside those of the definition in float64."""
+def test_updates_equal_those_of_the_definition(name):
+  """Compares some steps in float32 with the definition in float64."""
   head, rate, beyond = HEADS[name], 0.5, 0
   state = head.init(KEY, COUNTS, D)
   w_VD = np.float64(state.table.w_VD)
@@ -128,7 +128,7 @@ def test_updates_are_those_of_the_definition(name):
 
 
 @pytest.mark.parametrize("method", ["reference", "tiles", "examples", "classes"])
-def test_the_exact_loss_in_float64_is_the_definition(method):
+def test_exact_loss_equals_the_definition_in_float64(method):
   with jax.enable_x64(True):
     h_ND, y = batch(1, np.float64)
     w_VD = jnp.asarray(np.random.default_rng(2).standard_normal((V, D)))
@@ -145,7 +145,7 @@ def test_the_exact_loss_in_float64_is_the_definition(method):
       np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-13)
 
 
-def test_the_margin_falls_with_the_angle_and_steps_down_at_its_end():
+def test_logit_with_margin_falls_with_the_angle_up_to_pi():
   angle = jnp.linspace(0.01, jnp.pi - 0.01, 2000)
   got = np.float64(with_margin(jnp.cos(angle), 0.5, 0.0))
   assert (np.diff(got) < 0).all()
@@ -158,7 +158,7 @@ def test_the_margin_falls_with_the_angle_and_steps_down_at_its_end():
   assert (with_margin(jnp.cos(angle), 0.0, 0.35) == jnp.cos(angle) - 0.35).all()
 
 
-def test_evaluation_has_no_margin_and_lengths_do_not_count():
+def test_evaluation_ignores_the_margin_and_lengths():
   h_ND, y = batch()
   plain = Full(bias=False, logits=Cosine(scale=6.0))
   state = plain.init(KEY, COUNTS, D)
@@ -188,7 +188,7 @@ def test_evaluation_has_no_margin_and_lengths_do_not_count():
   np.testing.assert_allclose(metrics["chi2"], chi2_N @ w_N / w_N.sum(), rtol=1e-4)
 
 
-def test_vectors_of_zero_have_no_gradient():
+def test_zero_vectors_have_no_gradient():
   h_ND, y = batch()
   for head in (HEADS["tiles"], HEADS["uniform"]):
     state = head.init(KEY, COUNTS, D)
@@ -225,7 +225,7 @@ def test_blocks_of_classes_change_nothing(name):
   np.testing.assert_allclose(nll_N, want_N, rtol=1e-5)
 
 
-def test_no_normalised_table_is_held():
+def test_step_holds_no_normalised_table():
   num, dim = 20_000, 64
   y = Targets(jnp.zeros((4, 1), jnp.int32), jnp.ones((4, 1)), jnp.zeros(4, jnp.int32))
   h_ND, table_bytes = jnp.ones((4, dim)), 4 * num * dim
@@ -243,7 +243,7 @@ def test_no_normalised_table_is_held():
       assert memory.temp_size_in_bytes < table_bytes / 2, (head, name)
 
 
-def test_bfloat16_products_are_near():
+def test_bfloat16_products_are_close_to_float32():
   h_ND, y = batch()
   for name in ("tiles", "classes", "uniform"):
     head = HEADS[name]
@@ -273,14 +273,14 @@ def test_bfloat16_products_are_near():
     ({"loss": Importance()}, "head.logits has a margin"),
   ],
 )
-def test_settings_that_conflict_are_refused(fields, message):
+def test_conflicting_settings_are_refused(fields, message):
   with pytest.raises(UserError, match=message):
     Sampled(**{"bias": False, "logits": BOTH, **fields})
   Sampled(bias=False, logits=Cosine(), loss=NCE(), sampler=Mixture())
   Sampled(bias=False, logits=BOTH, sampler=LSHEmbedding(family="simhash"))
 
 
-def test_paths():
+def test_paths_choose_the_logits():
   head = config.head("sampled/uniform/cosine", logits={"angular": 0.5})
   assert (head.logits, head.bias) == (Cosine(angular=0.5), False)
   assert config.head("sampled/uniform/linear") == config.head("sampled/uniform")
@@ -292,7 +292,7 @@ def test_paths():
 
 
 def test_random_features_follow_cosines():
-  """Of the scale nu, the estimated partition function hardly varies."""
+  """With the scale nu, the estimated partition function hardly varies."""
   logits = Cosine(scale=4.0)
   found = {}
   for sampler in (RFSoftmax(nu=4.0, num_features=2048), Uniform()):

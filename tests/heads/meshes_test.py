@@ -1,4 +1,4 @@
-"""Meshes of the caller's own: those that heads cannot compute on are refused."""
+"""Meshes of the caller: heads refuse those that they cannot compute on."""
 
 import jax
 import numpy as np
@@ -30,7 +30,7 @@ def mesh_of(kind):
   ),
   ids=lambda x: x if isinstance(x, str) else type(x).__name__,
 )
-def test_explicit_axes_are_refused_and_auto_ones_are_not(head, name):
+def test_explicit_axes_are_refused_and_auto_axes_accepted(head, name):
   one = ShardedHead(head, class_mesh(jax.devices()[:1]), num_blocks=1)
   for each in (head, one):
     state, compiled = each.init(KEY, COUNTS, D), jax.jit(each.backward)
@@ -41,7 +41,7 @@ def test_explicit_axes_are_refused_and_auto_ones_are_not(head, name):
       return {**whole, name: jax.device_put(whole[name], where)}
 
     for backward in (each.backward, compiled):
-      with pytest.raises(UserError, match=r"Explicit axes \['data'\]: make it by"):
+      with pytest.raises(UserError, match=r"Explicit axes \['data'\]: make the mesh"):
         backward(state, **batch(AxisType.Explicit), key=KEY)
     want = compiled(state, H_ND, Y, KEY).loss
     got = compiled(state, **batch(AxisType.Auto), key=KEY).loss
@@ -51,7 +51,7 @@ def test_explicit_axes_are_refused_and_auto_ones_are_not(head, name):
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["h_ND", "y"])
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)
-def test_auto_axes_without_jit(head, name):
+def test_auto_axes_work_without_jit(head, name):
   where = NamedSharding(mesh_of(AxisType.Auto), SPLIT)
   batch = {"h_ND": H_ND, "y": Y}
   batch[name] = jax.device_put(batch[name], where)
@@ -65,7 +65,7 @@ def test_auto_axes_without_jit(head, name):
 @pytest.mark.parametrize(
   "head", others_long(HEADS, HEADS[:2]), ids=lambda head: type(head).__name__
 )
-def test_in_a_shard_map_of_the_callers_own(head):
+def test_heads_work_in_the_callers_shard_map(head):
   state = head.init(KEY, COUNTS, D)
   want = head.backward(state, H_ND, Y, KEY).loss
 
@@ -87,7 +87,7 @@ def test_in_a_shard_map_of_the_callers_own(head):
     run(check_vma=True)
 
 
-def test_a_mesh_of_explicit_classes_is_refused():
+def test_mesh_with_an_explicit_class_axis_is_refused():
   with pytest.raises(UserError, match="'classes' of the mesh is not Auto"):
     ShardedHead(Full(), jax.make_mesh((1,), ("classes",)), num_blocks=1)
 
@@ -114,7 +114,7 @@ print(jax.jit(jax.shard_map(loss, mesh=mesh, **same))(h_ND, y))
 
 
 @pytest.mark.long
-def test_a_batch_that_is_split_over_auto_axes(on_devices):
+def test_batch_split_over_auto_axes_has_the_same_loss(on_devices):
   one, of_mesh, sharded, of_both, mapped = map(
     float, on_devices(2, "-c", ON_TWO).split()
   )

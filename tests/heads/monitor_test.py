@@ -1,4 +1,4 @@
-"""What heads that sample say of their estimates."""
+"""Tests what sampled heads report about their estimates."""
 
 import itertools
 
@@ -30,7 +30,7 @@ def problem(head):
 
 
 def monitored(head, problem):
-  """Means over several monitored draws."""
+  """Means of the monitor over several draws."""
   keys = jax.random.split(jax.random.key(3), KEYS)
   seen = jax.jit(jax.vmap(lambda key: head.monitor(*problem, key)))(keys)
   return {key: float(value.mean()) for key, value in seen.items()}
@@ -68,7 +68,7 @@ def conditional_relvar(p_NV, rest_NV, q_V):
   ("frequent", "per_example"),
   others_long(itertools.product([0, 10], [False, True]), [(0, True), (10, False)]),
 )
-def test_it_measures_the_variance_that_theory_tells(per_example, frequent):
+def test_monitor_measures_the_variance_of_the_theory(per_example, frequent):
   sampler = Unigram(per_example=per_example)
   head = Sampled(sampler=sampler, num_samples=M, exact_frequent=frequent)
   case = problem(head)
@@ -81,7 +81,7 @@ def test_it_measures_the_variance_that_theory_tells(per_example, frequent):
   assert -0.75 * relvar < got["log_z_bias"] < -0.3 * relvar
 
 
-def test_chi2_counts_each_class_once_however_many_at_a_time(monkeypatch):
+def test_chi2_counts_each_class_once_in_chunks(monkeypatch):
   """The last chunk of 50 classes repeats some of the one before."""
   monkeypatch.setattr(diagnostics, "_CLASSES", 16)
   head = Sampled(sampler=Unigram(), num_samples=M)
@@ -91,14 +91,14 @@ def test_chi2_counts_each_class_once_however_many_at_a_time(monkeypatch):
   assert float(got) == pytest.approx(chi2, rel=1e-4)
 
 
-def test_where_the_loss_has_another_bias_none_is_told():
+def test_no_bias_is_reported_for_losses_with_another_bias():
   for loss in (SampledSoftmax(correct_positive=True), NCE()):
     head = Sampled(loss=loss, num_samples=M)
     assert "log_z_bias" not in monitored(head, problem(head))
 
 
-def test_sets_that_may_be_empty_and_sure_models_stay_finite():
-  """Without draws and weight Z~ is 0; with a logit of 1e4, e^-1e4 of Z."""
+def test_empty_sets_and_confident_models_stay_finite():
+  """Without draws Z~ may be 0; a logit of 1e4 leaves e^-1e4 of Z to the others."""
   head = Sampled(sampler=Bernoulli(), num_samples=2)
   state, h_ND, y = problem(head)
   y = y._replace(w_NP=y.w_NP.at[::2].set(0), ids_NP=y.ids_NP.at[::2].set(V))
@@ -110,8 +110,8 @@ def test_sets_that_may_be_empty_and_sure_models_stay_finite():
     assert np.isfinite(got["relvar"])
 
 
-def test_other_heads_tell_what_a_sampled_softmax_would_have():
-  """Noise of `nce` may be the label; the complement's estimate leaves it out."""
+def test_other_heads_report_the_variance_of_a_sampled_softmax():
+  """The noise of `nce` may contain the label; the monitor's estimate leaves it out."""
   sampler = Uniform(per_example=True)
   for head in (
     Sampled(sampler=sampler, num_samples=M),
@@ -122,7 +122,7 @@ def test_other_heads_tell_what_a_sampled_softmax_would_have():
     assert monitored(head, case)["relvar"] == pytest.approx(relvar, rel=0.1)
 
 
-def test_what_is_exact_has_no_variance():
+def test_exact_sums_have_no_variance():
   head = Sampled(sampler=PPS(), num_samples=V)
   got = monitored(head, problem(head))
   assert got["relvar"] == pytest.approx(0, abs=1e-9)
@@ -131,8 +131,8 @@ def test_what_is_exact_has_no_variance():
   assert monitored(head, problem(head))["chi2"] == pytest.approx(0, abs=1e-4)
 
 
-def test_a_batch_as_exact_set_is_the_whole_batch():
-  """40 examples with all 50 classes among their labels leave little to be drawn."""
+def test_exact_set_of_the_batch_contains_all_its_labels():
+  """The labels of 40 examples leave only ten of 50 classes to be drawn."""
   head = Sampled(sampler=Uniform(), num_samples=M, exact_batch=True)
   state, h_ND, _ = problem(head)
   y = single_targets(np.arange(N) % V)
@@ -141,7 +141,7 @@ def test_a_batch_as_exact_set_is_the_whole_batch():
   assert got["relvar"] == pytest.approx(relvar, rel=0.15)
 
 
-def test_heads_that_estimate_nothing_have_nothing_to_say():
+def test_heads_without_estimates_report_nothing():
   head = Full()
   assert head.monitor(*problem(head), jax.random.key(0)) == {}
 
@@ -158,7 +158,7 @@ def test_examples_count_by_the_absolute_value_of_their_weight():
     np.testing.assert_allclose(signed[key], value, rtol=1e-5)
 
 
-def test_no_weight_is_no_measurement():
+def test_batch_without_weight_has_no_measurement():
   head = Sampled(num_samples=M)
   state, h_ND, y = problem(head)
   y = y._replace(w_NP=jnp.zeros_like(y.w_NP))

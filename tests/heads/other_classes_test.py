@@ -1,4 +1,4 @@
-"""Other classes for a trained head: rows are carried, the rest is as if made anew."""
+"""Changing the classes of a trained head: rows are kept, all else is new."""
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +55,7 @@ def test_former_classes_keep_what_they_learned(path):
   head.update(later, step.grads, lr=0.1, scale=1.0)
 
 
-def test_the_scores_of_former_classes_are_those_before():
+def test_scores_of_former_classes_do_not_change():
   head, state, h_ND = trained("sampled/pps")
   later = carry_classes(head, state, NEW, D, WAS, KEY)
   best = lambda state, k: head.top_k(state, h_ND, k)
@@ -72,38 +72,38 @@ def test_the_scores_of_former_classes_are_those_before():
   )
 
 
-def test_new_rows_may_be_given():
+def test_rows_of_new_classes_may_be_passed():
   head, state, _ = trained("full")
   given = jnp.arange(2.0 * D).reshape(2, D)
   later = carry_classes(head, state, NEW, D, WAS, KEY, given)
   rows = later.table.w_VD[np.flatnonzero(WAS < 0)]
   np.testing.assert_array_equal(rows[:, :D], given)
   assert not np.any(rows[:, D:])
-  with pytest.raises(UserError, match="3 rows are given for 2 new classes"):
+  with pytest.raises(UserError, match="3 rows were passed for 2 new classes"):
     carry_classes(head, state, NEW, D, WAS, KEY, jnp.ones((3, D)))
-  with pytest.raises(UserError, match=r"rows of 6 numbers .* give 5, the width of h"):
+  with pytest.raises(UserError, match=r"rows of 6 numbers .* rows of 5, the width of"):
     carry_classes(head, state, NEW, D, WAS, KEY, jnp.ones((2, D + 1)))
 
 
 @pytest.mark.parametrize("wrong", [[0] * 8, [12, *WAS[1:]], [-2, *WAS[1:]], WAS[:-1]])
-def test_former_numbers_that_are_none_are_one_line(wrong):
+def test_invalid_former_numbers_are_named(wrong):
   head, state, _ = trained("full")
   with pytest.raises(UserError, match=r"^former numbers"):
     carry_classes(head, state, NEW, D, np.array(wrong), KEY)
 
 
-def test_heads_of_several_tables_are_refused():
+def test_heads_with_several_tables_are_refused():
   head = c.head("adaptive")
   with pytest.raises(UserError, match="Adaptive has no single table"):
     carry_classes(head, None, NEW, D, WAS, KEY)
 
 
-def test_another_width_than_the_states_is_one_line():
-  """Also one whose rows take as many columns."""
+def test_width_other_than_that_of_the_state_is_named():
+  """Includes a width whose rows have the same number of columns."""
   head = Full()
   state = head.init(jax.random.key(0), [3, 2, 1], 60)
   with pytest.raises(UserError, match=r"dim=63, but the state is for .* width 60"):
     carry_classes(head, state, [3, 2, 1, 0], 63, [0, 1, 2, -1], jax.random.key(1))
   narrow, wide = (SGD().init(jnp.zeros((2, D))) for D in (1, 3))
-  with pytest.raises(UserError, match="former rows have 1 columns, new ones 3"):
+  with pytest.raises(UserError, match=r"former rows have 1 columns, .* have 3:"):
     carry_rows(wide, narrow, [0, 1])

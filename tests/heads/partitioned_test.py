@@ -1,4 +1,4 @@
-"""Clusters that heads choose for themselves, and those that they are given."""
+"""Clusters that heads choose, and those that are given."""
 
 import dataclasses
 import logging
@@ -16,7 +16,7 @@ from largevocab.ops.adaptive.loss import capacities
 COUNTS = as_counts(10**6 // np.arange(1, 20_001))
 
 
-def test_given_cutoffs_win(caplog):
+def test_given_cutoffs_override_the_plan(caplog):
   with caplog.at_level(logging.INFO, "largevocab"):
     got = Adaptive(cutoffs=(1000, 5000)).clusters(COUNTS, 64)
   assert got.sizes == (1000, 4000, 15_000)
@@ -31,7 +31,7 @@ def test_given_cutoffs_win(caplog):
 @pytest.mark.parametrize("tail_bias", [False, True])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("limit", [0.0, 2.0])
-def test_planned_bytes_are_those_of_the_parameters(tail_bias, tied, limit):
+def test_planned_bytes_equal_those_of_the_parameters(tail_bias, tied, limit):
   head = Adaptive(tail_bias=tail_bias, tied=tied, max_mib=limit, num_clusters=4)
   state = jax.eval_shape(lambda key: head.init(key, COUNTS, 64), jax.random.key(0))
   tables = state.head, *state.tails, *state.downs
@@ -40,8 +40,8 @@ def test_planned_bytes_are_those_of_the_parameters(tail_bias, tied, limit):
   assert not limit or num_bytes <= limit * 2**20
 
 
-def test_true_classes_of_an_example_make_room():
-  """Not the padding up to those of the example that has most of them."""
+def test_capacities_grow_with_the_true_classes_per_example():
+  """Padding up to the largest number of true classes does not count."""
   counts = Counts(COUNTS.unigram_V, examples=COUNTS.unigram_V.sum() // 2)
   clusters = Adaptive(cutoffs=(1000, 5000)).clusters(counts, 64)
   plain = Adaptive(cutoffs=(1000, 5000)).clusters(COUNTS, 64)
@@ -50,7 +50,7 @@ def test_true_classes_of_an_example_make_room():
   assert capacities(clusters, 100, 1) == capacities(plain, 100)
 
 
-def test_warns_of_times_of_another_device(caplog, tmp_path):
+def test_cost_model_of_another_device_is_warned_about(caplog, tmp_path):
   fitted = cost_model.load(Adaptive().cost_model)
   path = tmp_path / "gpu.json"
   dataclasses.replace(fitted, platform="gpu").save(path)
@@ -63,7 +63,7 @@ def test_warns_of_times_of_another_device(caplog, tmp_path):
   assert "cpu in float32, but this is cpu in bfloat16" in warned[1]
 
 
-def test_chosen_by_what_the_fields_say():
+def test_fields_determine_the_clusters():
   free = Adaptive().cluster_plan(COUNTS, 64)
   assert 2 <= len(free.clusters.sizes) <= 5
   assert free.clusters.masses[0] >= 0.8 - 1e-9
@@ -82,7 +82,7 @@ def test_chosen_by_what_the_fields_say():
   assert sum(small.seconds) < sum(free.seconds)
 
 
-def test_places_by_count_and_then_by_id():
+def test_places_are_ordered_by_count_and_then_by_id():
   counts = as_counts([3, 5, 3, 9, 9])
   head = Adaptive(cutoffs=(3,))
   place_V, class_V = head.places(counts, head.clusters(counts, 8))
@@ -107,7 +107,7 @@ def test_places_by_count_and_then_by_id():
     ({"cutoffs": (5,), "num_clusters": 3}, "head.num_clusters is 3, but head.cutoffs"),
   ],
 )
-def test_wrong_fields(fields, message):
+def test_invalid_fields_are_refused(fields, message):
   with pytest.raises(UserError, match=message):
     Adaptive(**fields)
 
@@ -121,12 +121,12 @@ def test_wrong_fields(fields, message):
     (
       {"max_mib": 2**-10, "cutoffs": (1,)},
       [5, 3, 1],
-      r"head\.cutoffs = \(1,\) has 0\.00",
+      r"head\.cutoffs = \(1,\) takes 0\.00",
     ),
     ({}, [0, 0, 0], "no class occurs"),
     ({"cost_model": "abacus"}, [5, 3, 1], "no cost model 'abacus'"),
   ],
 )
-def test_what_cannot_be_with_these_classes(fields, counts, message):
+def test_settings_impossible_for_the_classes_are_refused(fields, counts, message):
   with pytest.raises(UserError, match=message):
     Adaptive(**fields).clusters(as_counts(counts), 64)

@@ -1,4 +1,4 @@
-"""The logits of a draw in code without a head, beside the head."""
+"""Compares the logits of a draw in code without a head with the head."""
 
 import dataclasses
 import itertools
@@ -66,7 +66,7 @@ def made(name):
     ["uniform", "pps", "bigram", "softmax", "block"],
   ),
 )
-def test_loss_and_gradients_are_those_of_the_head(name):
+def test_loss_and_gradients_equal_those_of_the_head(name):
   want, state = of_head(made(name))
   for a, b in zip(alone(made(name), state), want, strict=True):
     np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
@@ -83,8 +83,8 @@ NOISE = [Unigram(), Unigram(per_example=True), IVF(clusters=8, probes=3)]
     [("NCE", NOISE[2]), ("BlackOut", NOISE[1])],
   ),
 )
-def test_losses_that_discriminate_are_those_of_the_head(name, sampler):
-  """Not so if hits are masked for NCE, or kept for BlackOut."""
+def test_discriminative_losses_equal_those_of_the_head(name, sampler):
+  """They differ if hits are masked for NCE, or kept for BlackOut."""
   loss, function = {"NCE": (NCE(), nce_loss), "BlackOut": (BlackOut(), blackout_loss)}[
     name
   ]
@@ -104,8 +104,8 @@ def test_losses_that_discriminate_are_those_of_the_head(name, sampler):
   assert abs(other - value) > 0.01
 
 
-def test_own_draws_weigh_by_their_expected_counts():
-  """Beside float64, one draw after the other; labels among them do not count."""
+def test_draws_per_example_are_weighted_by_their_expected_counts():
+  """Compares with float64, draw by draw; draws of labels do not count."""
   sampler = Unigram(per_example=True)
   _, state = of_head(sampler)
   w_VD = np.asarray(state.table.w_VD, np.float64)
@@ -123,7 +123,7 @@ def test_own_draws_weigh_by_their_expected_counts():
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_products_of_short_types_are_summed_in_float32(dtype):
+def test_low_precision_products_are_summed_in_float32(dtype):
   h_ND = np.asarray(H_ND.astype(dtype))  # NumPy's arrays, too
   w_VD = np.asarray(jax.random.normal(KEY, (V, D)).astype(dtype))
   sampler = Unigram(per_example=True)
@@ -137,7 +137,7 @@ def test_products_of_short_types_are_summed_in_float32(dtype):
 
 
 @pytest.mark.parametrize("name", others_long(["bigram", "softmax", "block"], ["block"]))
-def test_a_draw_is_a_constant_also_within_the_loss(name):
+def test_draw_within_the_loss_is_a_constant(name):
   sampler = SAMPLERS[name]()
   _, state = of_head(sampler)
   inside = alone(sampler, state)
@@ -158,8 +158,8 @@ LOSSES = SampledSoftmax(), NegativeSampling(), Ranking()
     [(LOSSES[0], V, False), (LOSSES[1], -1, True)],
   ),
 )
-def test_a_draw_of_an_id_that_is_no_class_makes_the_loss_nan(per_example, wrong, loss):
-  """As a label does. Without its mask it may be anything."""
+def test_draw_of_an_invalid_id_makes_the_loss_nan(per_example, wrong, loss):
+  """As an invalid label does. A masked draw may be any id."""
 
   def step(ids_M, mask_M):
     sampler = Given(tuple(ids_M), tuple(mask_M), per_example)

@@ -1,4 +1,4 @@
-"""What is particular to the sampled softmax."""
+"""Tests specific to the sampled softmax."""
 
 import dataclasses
 import itertools
@@ -45,7 +45,7 @@ def batch(seed=0):
 
 @dataclasses.dataclass(frozen=True)
 class ExactSet(PPS):
-  """`PPS` that asks for some classes to be summed exactly besides."""
+  """`PPS` that also asks for some classes to be summed exactly."""
 
   exact: int = 0
   per_example: bool = False
@@ -60,7 +60,7 @@ class ExactSet(PPS):
 
 @dataclasses.dataclass(frozen=True)
 class AlwaysClass(Uniform):
-  """A law whose draws are always one class."""
+  """A sampler that always draws the same class."""
 
   target: int = 0
 
@@ -82,7 +82,7 @@ WHOLE = [
 
 
 @pytest.mark.parametrize("head", others_long(WHOLE, WHOLE[:3]))
-def test_with_every_class_summed_it_is_the_full_softmax(head):
+def test_sum_over_every_class_is_the_full_softmax(head):
   h_ND, y = batch()
   full = Full(absolute=head.absolute, method="reference")
   state, full_state = (x.init(KEY, COUNTS, D) for x in (head, full))
@@ -109,7 +109,7 @@ def test_with_every_class_summed_it_is_the_full_softmax(head):
     [(1, {"exact_batch": True}), (20, {"exact_frequent": 4})],
   ),
 )
-def test_draws_from_the_softmax_make_the_full_softmax_in_every_draw(m, sets):
+def test_every_draw_from_the_softmax_gives_the_full_softmax_loss(m, sets):
   """Theorem 2.1 of Blanc and Rendle; also where all draws hit the exact set, and with
   several labels, padding and repetitions."""
   head, full = (
@@ -138,8 +138,8 @@ def test_draws_from_the_softmax_make_the_full_softmax_in_every_draw(m, sets):
 
 
 @pytest.mark.parametrize("m", others_long([1, 2], [2]))
-def test_draws_from_the_softmax_have_the_gradient_of_the_full_one(m):
-  """Of h and of the rows, by enumeration of every draw of the example."""
+def test_draws_from_the_softmax_have_the_full_gradient_on_average(m):
+  """Gradients of h and of the rows, by enumeration of all draws of an example."""
 
   @jax.jit
   def of_draw(state, ids_NM):
@@ -178,8 +178,8 @@ def test_draws_from_the_softmax_have_the_gradient_of_the_full_one(m):
     [Unigram(per_example=True), Quadratic()],
   ),
 )
-def test_own_draws_vary_less_than_by_their_plain_law(sampler):
-  """The same draws, weighted by the law given that they missed the true class."""
+def test_draws_per_example_vary_less_than_with_their_plain_law(sampler):
+  """The draws are weighted by the law given that they miss the true class."""
   plain = type("Plain", (type(sampler),), {"independent": False})
   absolute = getattr(sampler, "absolute", False)
   relvar = {}
@@ -210,8 +210,8 @@ NORMALISERS = [
 
 
 @pytest.mark.parametrize("head", others_long(NORMALISERS, NORMALISERS[:3]))
-def test_the_normaliser_is_unbiased(head):
-  """Also where draws hit the true class or the exact set: those are masked."""
+def test_normaliser_is_unbiased(head):
+  """Draws that hit the true class or the exact set are masked."""
   h_ND, y = batch()
   state = head.init(KEY, COUNTS, D)
   state = state._replace(table=state.table._replace(w_VD=10 * state.table.w_VD))
@@ -226,8 +226,8 @@ def test_the_normaliser_is_unbiased(head):
   assert float(jnp.max(true_N / error_N)) > 9
 
 
-def test_the_classes_of_the_batch_are_summed_exactly():
-  """With all but the batch's classes impossible, the loss is that of those alone."""
+def test_classes_of_the_batch_are_summed_exactly():
+  """If only classes of the batch are possible, the loss is that of these classes."""
   h_ND, _ = batch()
   y = single_targets([3, 4, 3, 9, 1, 2, 5])
   y = y._replace(w_NP=y.w_NP.at[-1].set(0))  # 5 is no class of the batch
@@ -252,31 +252,31 @@ def test_frequent_classes_are_those_with_the_largest_counts():
   assert Sampled().init(KEY, counts, D).exact_T is None
 
 
-def test_exact_classes_that_do_not_exist_are_named():
-  with pytest.raises(UserError, match=f"head.exact_ids has {V}, and there are 30"):
+def test_nonexistent_exact_classes_are_named():
+  with pytest.raises(UserError, match=f"head.exact_ids contains {V}, .* are 30"):
     Sampled(exact_ids=(0, V)).init(KEY, COUNTS, D)
   with pytest.raises(UserError, match=r"exact_ids is \(1, 1\); they must differ"):
     Sampled(exact_ids=(1, 1))
-  with pytest.raises(UserError, match=f"head.exact_frequent is {V + 1}, and there are"):
+  with pytest.raises(UserError, match=f"head.exact_frequent is {V + 1}, but there are"):
     Sampled(exact_frequent=V + 1).init(KEY, COUNTS, D)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_another_number_of_draws_than_at_init_is_named(name):
-  """With any sampler: weights and draws would be of different numbers."""
+def test_number_of_draws_other_than_at_init_is_named(name):
+  """For any sampler, weights and draws would differ in number."""
   sampler = SAMPLERS[name]()
   absolute = getattr(sampler, "absolute", False)
   head = Sampled(sampler=sampler, num_samples=3, absolute=absolute)
   tokens = np.arange(2 * V, dtype=np.int32) % V
   state = jax.eval_shape(lambda: head.init(KEY, Counts(np.full(V, 2), tokens), D))
   more = dataclasses.replace(head, num_samples=4)
-  with pytest.raises(UserError, match=r"made for 3 draws, and head\.num_samples is 4"):
+  with pytest.raises(UserError, match=r"made for 3 draws, but head\.num_samples is 4"):
     jax.eval_shape(more.backward, state, *batch(), KEY)
   jax.eval_shape(head.backward, state, *batch(), KEY)
 
 
 @pytest.mark.parametrize("wrong", [("a",), 5, (1.5,), (0, -1)])
-def test_exact_classes_that_are_no_ids_are_named(wrong):
+def test_exact_classes_that_are_not_ids_are_named(wrong):
   with pytest.raises(UserError, match=r"^Sampled\.exact_ids is .*; (it|each) must"):
     Sampled(exact_ids=wrong)
 
@@ -301,7 +301,7 @@ def test_draws_that_all_hit_the_true_class_leave_nothing_to_learn():
   assert float(out.sq_norm) == 0
 
 
-def test_correcting_the_positive_is_tensorflows_formula():
+def test_corrected_positive_equals_tensorflows_formula():
   head = Sampled(
     loss=SampledSoftmax(correct_positive=True), sampler=Unigram(), num_samples=9
   )
@@ -322,7 +322,7 @@ def test_correcting_the_positive_is_tensorflows_formula():
   assert float(loss) == pytest.approx(float(want), rel=1e-4)
 
 
-def test_a_label_given_twice_is_that_label():
+def test_label_given_twice_counts_as_that_label():
   h_ND, y = batch()
   twice = y._replace(ids_NP=jnp.repeat(y.ids_NP, 2, axis=1), w_NP=jnp.full((N, 2), 0.5))
   for correct in (False, True):
@@ -377,8 +377,8 @@ PARTIAL = [
 
 
 @pytest.mark.parametrize("head", others_long(PARTIAL, PARTIAL[:3]))
-def test_more_classes_that_nobody_draws_change_nothing(head):
-  """Of few classes all logits are computed, of many only the rows that are needed."""
+def test_further_classes_that_are_never_drawn_change_nothing(head):
+  """With few classes all logits are computed; with many, only the rows needed."""
   h_ND, _ = batch()
   w_NP = jnp.asarray(np.random.default_rng(2).uniform(0.1, 1, (N, 3)), jnp.float32)
   w_NP = w_NP.at[0, 1:].set(0).at[1].set(0)
@@ -410,7 +410,7 @@ def test_more_classes_that_nobody_draws_change_nothing(head):
   assert few_touched == many_touched
 
 
-def test_a_sampler_of_another_model_is_refused():
+def test_sampler_of_another_model_is_refused():
   with pytest.raises(UserError, match=r"head\.absolute"):
     Sampled(absolute=True, sampler=Softmax())
 
@@ -451,7 +451,7 @@ INDEPENDENT = {
     ["pps", "block, parts"],
   ),
 )
-def test_a_step_neither_makes_nor_copies_anything_of_the_tables_size(name):
+def test_step_neither_makes_nor_copies_arrays_of_the_tables_size(name):
   head, bytes_per_class = INDEPENDENT[name]
   dim, y = 16, single_targets(np.arange(16))
 
@@ -475,7 +475,7 @@ def test_a_step_neither_makes_nor_copies_anything_of_the_tables_size(name):
   assert growth <= (many - few) * bytes_per_class + 2**14
 
 
-def test_uncorrected_it_is_the_softmax_over_the_active_set():
+def test_uncorrected_loss_is_the_softmax_over_the_active_set():
   """The true classes and the drawn ones, each once, whatever their law; hits count as
   true, and what is not used of a draw not at all."""
   h_ND, _ = batch()
@@ -487,7 +487,7 @@ def test_uncorrected_it_is_the_softmax_over_the_active_set():
 
   @dataclasses.dataclass(frozen=True)
   class Given(Uniform):
-    """Draws these, by a law that is not asked for."""
+    """Draws the given classes; its law must not be read."""
 
     def sample(self, stats, w_VD, key, h_ND, y):
       log_expected = jnp.asarray(rng.normal(size=(N, 12)))
@@ -518,8 +518,8 @@ def test_uncorrected_it_is_the_softmax_over_the_active_set():
 
 
 @pytest.mark.parametrize("loss", [SampledSoftmax(), NCE()])
-def test_an_example_of_negative_weight_has_a_gradient(loss):
-  """As of advantages, or of what shall be unlearnt."""
+def test_example_of_negative_weight_has_a_gradient(loss):
+  """For example an advantage, or an example to be unlearnt."""
   head = Sampled(loss=loss, num_samples=9, sampler=Unigram())
   h_ND, y = batch()
   y = y._replace(w_NP=y.w_NP.at[2].set(-0.5))
@@ -532,16 +532,16 @@ def test_an_example_of_negative_weight_has_a_gradient(loss):
   assert abs(float(slope)) > 1e-6
 
 
-def test_a_draw_without_a_key_is_named():
+def test_draw_without_a_key_is_refused():
   head, y = Sampled(num_samples=2), single_targets([1])
   state = head.init(KEY, COUNTS, D)
-  with pytest.raises(UserError, match="key is None: give"):
+  with pytest.raises(UserError, match="key is None: pass"):
     head.backward(state, jnp.ones((1, D)), y, None)
 
 
 @pytest.mark.parametrize("head", [Sampled(num_samples=4), Huffman()], ids=repr)
-def test_gradients_beside_an_invalid_label_are_as_without_its_example(head):
-  """The loss is NaN, and says so; the mean is still one."""
+def test_gradients_leave_out_the_example_of_an_invalid_label(head):
+  """The loss is NaN, but gradients equal those of a batch that ignores the example."""
   h_ND, y = batch()
   state = head.init(KEY, COUNTS, D)
   invalid = y._replace(ids_NP=y.ids_NP.at[2].set(-1))

@@ -50,7 +50,7 @@ def trained(on_devices):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_the_number_of_devices_changes_nothing(trained, path):
+def test_number_of_devices_changes_nothing(trained, path):
   one, *others = trained[path].values()
   # Of rows of bfloat16 a sum that is rounded otherwise may change a last digit.
   close = {"rtol": 1e-4, "atol": 1e-3 if "@" in path else 1e-5}
@@ -66,8 +66,8 @@ def test_the_number_of_devices_changes_nothing(trained, path):
 
 
 @pytest.mark.parametrize("path", READ)
-def test_the_best_classes_are_the_same(trained, path):
-  """But for those with equal scores."""
+def test_best_classes_are_the_same_on_any_number_of_devices(trained, path):
+  """Except for classes with equal scores."""
   one, *others = trained[path].values()
   gaps = np.abs(np.diff(one["scores"], axis=1))
   is_tie = np.pad(gaps, ((0, 0), (0, 1)), constant_values=1) < 1e-5
@@ -85,7 +85,7 @@ def test_gradients_of_parts_add_up_to_those_of_the_batch(trained, path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_step_sends_no_rows_and_keeps_tables_in_place(trained, path):
+def test_step_sends_no_rows_and_keeps_tables_in_place(trained, path):
   for got in trained[path].values():
     rows = P * 2 * D if path == "sampled/lsh_label" else 0  # of the true classes
     assert got["in_place"]
@@ -94,7 +94,7 @@ def test_a_step_sends_no_rows_and_keeps_tables_in_place(trained, path):
 
 
 @pytest.mark.parametrize("path", READ)
-def test_to_read_a_model_sends_no_rows_but_those_asked_for(trained, path):
+def test_reading_a_model_sends_only_the_rows_asked_for(trained, path):
   for devices, got in trained[path].items():
     sent = got["sent to read"]
     assert 0 < sent["evaluate"] <= N * max(D, P * MOST)
@@ -102,7 +102,7 @@ def test_to_read_a_model_sends_no_rows_but_those_asked_for(trained, path):
     assert sent["class_rows"] <= FEW * 2 * D
 
 
-def test_what_a_step_sends_does_not_grow_with_the_classes(on_devices):
+def test_data_sent_by_a_step_does_not_grow_with_the_classes(on_devices):
   """Of 203 classes a vector over all would be less than the activations."""
   printed = on_devices(8, "-m", "tests.heads.on_devices", "sent", *READ)
   for row in map(json.loads, printed.splitlines()):

@@ -1,4 +1,4 @@
-"""What is the factored head's own; tests/heads/contract_test.py has the common laws."""
+"""Tests specific to the factored head; tests/heads/contract_test.py has the others."""
 
 import functools
 import itertools
@@ -55,7 +55,7 @@ def test_normalised_losses_are_cross_entropies(loss):
     np.testing.assert_allclose(at(loss, c), -log_p_V[c], rtol=1e-5)
 
 
-def test_losses_by_their_definitions():
+def test_losses_equal_their_definitions():
   o_V, _, _ = outputs()
   target_V = jnp.zeros(V).at[2].set(1)
   np.testing.assert_allclose(
@@ -81,7 +81,7 @@ def test_padding_does_not_count(name):
   np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
-def test_settings_that_cannot_be():
+def test_invalid_settings_are_refused():
   with pytest.raises(
     UserError, match=r"^Spherical\.stabilizer is 'svd'; it must be one"
   ):
@@ -96,7 +96,7 @@ def test_settings_that_cannot_be():
     ZLoss(a=-1.0)
 
 
-def test_multi_label_squared_error_is_that_of_the_shares():
+def test_multi_label_targets_of_squared_error_are_the_shares():
   head = Spherical(loss=Squared(), bias=False)
   state = head.init(KEY, np.ones(V), D)
   h_ND = jax.random.normal(jax.random.key(1), (N, D))
@@ -133,7 +133,7 @@ def test_gradients_of_unequal_batches_add_up():
 
 @functools.partial(jax.jit, static_argnums=(0, 4, 5))
 def train(head, state, h_VD, rate, num_steps, is_kept):
-  """Steps on the classes' own activations, with or without upkeep of U."""
+  """Trains on activations of the classes, with or without upkeep of U."""
 
   def step(number, carry):
     state, _ = carry
@@ -150,7 +150,7 @@ def train(head, state, h_VD, rate, num_steps, is_kept):
 
 
 @pytest.mark.parametrize("stabilizer", STABILIZERS)
-def test_refresh_moves_the_table_by_rounding_only(stabilizer):
+def test_refresh_changes_the_table_by_rounding_only(stabilizer):
   """In float64, from the factors before and after: W is V U + 1 omega^T."""
   head = Spherical(loss=Squared(), stabilizer=stabilizer, limit=2.0)
   state = head.init(KEY, np.ones(V), D)
@@ -181,7 +181,7 @@ def test_refresh_moves_the_table_by_rounding_only(stabilizer):
     [("absorb", 0.05)],
   ),
 )
-def test_20000_steps_stay_finite_and_true(stabilizer, rate):
+def test_20000_steps_stay_finite_and_accurate(stabilizer, rate):
   """Steps that shrink U all the time, in float32; without upkeep they end in NaN."""
   head = Spherical(loss=Squared(), stabilizer=stabilizer)
   start = head.init(KEY, np.ones(V), D)
@@ -196,7 +196,7 @@ def test_20000_steps_stay_finite_and_true(stabilizer, rate):
   assert not bool(jnp.isfinite(lost.v_VD).all())
 
 
-def test_the_norm_is_not_below_zero_where_all_is_learnt():
+def test_norm_is_not_negative_if_all_is_learnt():
   head = Spherical(loss=Squared(), bias=False)
   state = head.init(KEY, np.ones(V), 16)
   h_VD = jax.random.normal(jax.random.key(1), (V, 16))
@@ -211,7 +211,7 @@ def test_the_norm_is_not_below_zero_where_all_is_learnt():
   assert sq_norm_T[-1] < 1e-4
 
 
-def test_monitor_sees_drift():
+def test_monitor_reports_drift():
   head = Spherical(bias=False)
   state = head.init(KEY, np.ones(V), D)
   h_ND, y = jax.random.normal(KEY, (N, D)), single_targets(np.zeros(N))
@@ -220,7 +220,7 @@ def test_monitor_sees_drift():
   np.testing.assert_allclose(monitor(head, off, h_ND, y, KEY)["drift"], 0.1, rtol=1e-3)
 
 
-def test_bfloat16_is_for_top_k_alone():
+def test_bfloat16_applies_to_top_k_only():
   head, half = Spherical(), Spherical(dtype="bfloat16")
   state = head.init(KEY, np.ones(V), D)
   h_ND, y = jax.random.normal(KEY, (N, D)), single_targets(np.arange(N))
@@ -249,7 +249,7 @@ def test_class_rows_are_those_of_the_table():
   ("loss", "P"),
   others_long(itertools.product(SPHERICAL_LOSSES, [1, 3]), [("taylor", 1), ("z", 3)]),
 )
-def test_a_step_does_not_copy_the_table(loss, P):
+def test_step_does_not_copy_the_table(loss, P):
   """Donated, the state is changed in place: no temporary of the size of V."""
   big = 200_000
   head = Spherical(loss=SPHERICAL_LOSSES[loss](), bias=False)

@@ -1,4 +1,4 @@
-"""Class rows that are inputs of the network too: one gradient from both sides."""
+"""Class rows that are also inputs of the network: one gradient for both uses."""
 
 import functools
 import itertools
@@ -102,7 +102,7 @@ EXACT = {
     [("full", 1, SGD()), ("sampled", 1, Adagrad()), ("sampled", 4, SGD())],
   ),
 )
-def test_steps_are_those_of_a_dense_table_of_both(name, blocks, optimizer):
+def test_steps_equal_those_of_a_dense_table_for_both_uses(name, blocks, optimizer):
   head = EXACT[name](optimizer=optimizer, init_scale=1.0)
   if blocks > 1:
     head = ShardedHead(head, class_mesh(jax.devices()[:1]), blocks)
@@ -148,7 +148,7 @@ FIRST = (
 
 
 @pytest.mark.parametrize("path", others_long(PATHS, FIRST))
-def test_the_gradient_of_any_loss_is_that_of_one_dense_table(path):
+def test_gradient_of_any_loss_equals_that_of_one_dense_table(path):
   head = config.head(path, num_samples=4, init_scale=1.0, **PATHS[path])
   counts = Counts(COUNTS, np.repeat(np.arange(V), COUNTS))
   state = head.init(jax.random.key(0), counts, D)
@@ -204,7 +204,7 @@ def test_gradients_of_several_batches_add_up():
   assert np.flatnonzero(np.any(added != of_classes, axis=1)).tolist() == [3]
 
 
-def test_the_sampler_sees_rows_that_only_the_inputs_moved():
+def test_sampler_sees_rows_that_only_the_inputs_moved():
   head, (_, y) = config.head("sampled/quadratic", num_samples=4), batch(0)
   state = head.init(jax.random.key(0), np.ones(600, int), D)
   assert state.stats.tree.top_CF.shape[0] > 1
@@ -229,7 +229,7 @@ def test_the_sampler_sees_rows_that_only_the_inputs_moved():
     itertools.product(["in_batch", "cbns"], [1, 2]), [("in_batch", 2), ("cbns", 1)]
   ),
 )
-def test_samplers_that_count_see_the_classes_of_the_loss_alone(name, blocks):
+def test_counting_samplers_see_only_the_classes_of_the_loss(name, blocks):
   head, (_, y) = config.head(f"sampled/{name}", num_samples=4), batch(0)
   if blocks > 1:
     head = ShardedHead(head, class_mesh(jax.devices()[:1]), blocks)
@@ -256,7 +256,7 @@ def test_samplers_that_count_see_the_classes_of_the_loss_alone(name, blocks):
   ("name", "blocks"),
   others_long(itertools.product(EXACT, [1, 4]), [("full", 1), ("sampled", 4)]),
 )
-def test_ids_that_are_no_class_have_no_row(name, blocks):
+def test_ids_that_are_not_classes_have_no_row(name, blocks):
   head = EXACT[name](init_scale=1.0)
   if blocks > 1:
     head = ShardedHead(head, class_mesh(jax.devices()[:1]), blocks)
@@ -275,7 +275,7 @@ def test_ids_that_are_no_class_have_no_row(name, blocks):
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_rows_of_another_width_or_number_are_named(name):
+def test_rows_of_the_wrong_width_or_number_are_named(name):
   head, (_, y) = EXACT[name](), batch(0)
   state = head.init(jax.random.key(0), COUNTS, D)
   step = jax.jit(head.backward)(state, jnp.ones((N, D)), y, jax.random.key(1))

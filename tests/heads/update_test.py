@@ -1,4 +1,4 @@
-"""What `update` takes: gradients of its own head, and nothing else."""
+"""`update` takes gradients of its own head only."""
 
 import jax
 import numpy as np
@@ -27,19 +27,19 @@ def sharded_full():
 
 
 @pytest.mark.parametrize("make", [*HEADS, sharded_full])
-def test_what_are_no_gradients_is_refused(make):
+def test_arguments_that_are_not_gradients_are_refused(make):
   head = make()
   state = head.init(jax.random.key(0), COUNTS, dim=8)
   h_ND = jax.random.normal(jax.random.key(1), (4, 8))
   step = head.backward(state, h_ND, single_targets(np.arange(4)), jax.random.key(2))
   head.update(state, step.grads, lr=0.1)
   for wrong in (step, state, None):
-    with pytest.raises(UserError, match=r"grads is of type .*give the `grads`"):
+    with pytest.raises(UserError, match=r"grads is of type .*pass the `grads`"):
       head.update(state, wrong, lr=0.1)
 
 
 @pytest.mark.parametrize("shape", [(), (8,), (40, 1), (4, 8)])
-def test_of_the_full_softmax_gradients_have_the_shape_of_the_table(shape):
+def test_gradients_of_the_full_softmax_need_the_shape_of_the_table(shape):
   head = Full(bias=False)
   state = head.init(jax.random.key(0), COUNTS, dim=8)
   head.update(state, np.zeros((40, 8), np.float32), lr=0.1)

@@ -20,7 +20,7 @@ FEW = {"cutoffs": (4,), "factor": 2, "align": 1}  # so that there is a tail
 
 
 @pytest.mark.parametrize("name", others_long(HEADS, ["full", "adaptive", "huffman"]))
-def test_ids_of_no_class_have_no_row(name):
+def test_ids_that_are_not_classes_have_no_row(name):
   head = config.head(name, **(FEW if name in ("adaptive", "d_softmax") else {}))
   state = head.init(jax.random.key(0), COUNTS, D)
   rows_RD = head.class_rows(state, jnp.array([0, V - 1, V, -1, V + 7]))
@@ -48,7 +48,7 @@ NAMES = (*HEADS, "spherical/taylor")
     ],
   ),
 )
-def test_a_negative_weight_counts_as_it_is(name, weights):
+def test_negative_weight_counts_with_its_sign(name, weights):
   head = config.head(name, **(FEW if name in ("adaptive", "d_softmax") else {}))
   state = head.init(jax.random.key(0), COUNTS, D)
   h_ND = jax.random.normal(jax.random.key(1), (N, D))

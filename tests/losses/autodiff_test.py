@@ -75,7 +75,7 @@ LOSSES = {
 UNUSED = {"squared", "spherical"}  # do not depend on the sum of the logits
 
 
-def test_every_loss_is_tried():
+def test_every_loss_has_a_case():
   public = {name for name in losses.__all__ if name.endswith(("_loss", "entropy"))}
   assert LOSSES.keys() == public | losses.SPHERICAL_LOSSES.keys()
 
@@ -104,7 +104,7 @@ FIRST = ("softmax_cross_entropy", "sampled_softmax_loss", "taylor")
 
 
 @pytest.mark.parametrize("name", others_long(LOSSES, FIRST))
-def test_gradients_are_finite_differences_under_all_transformations(name):
+def test_gradients_equal_finite_differences_under_all_transformations(name):
   loss, arrays = LOSSES[name]
   cast = lambda dtype: jax.tree.map(lambda x: jnp.asarray(x, dtype), arrays)
   run = jax.jit(functools.partial(gradients, loss))
@@ -132,7 +132,7 @@ def test_gradients_are_finite_differences_under_all_transformations(name):
 
 
 def test_importance_weights_are_constants():
-  """Also where they have no derivative."""
+  """Even where they have no derivative."""
   weights = lambda share_N: sum(
     map(jnp.sum, losses.complement_weights(share_N, jnp.array([0, 2, 3]), 4))
   )

@@ -171,7 +171,7 @@ CASES = {
 }
 
 
-def test_every_loss_is_tried():
+def test_every_loss_has_a_case():
   assert {type(loss) for loss, _, _ in CASES.values()} == set(SAMPLED_LOSSES.values())
 
 
@@ -184,7 +184,7 @@ FIRST = ("positive corrected", "nce, z of contexts", "ranking", "importance")
 
 
 @pytest.mark.parametrize("name", others_long(CASES, FIRST))
-def test_a_head_has_the_formula_of_its_loss(name):
+def test_head_uses_the_formula_of_its_loss(name):
   loss, sampler, naive = CASES[name]
   b = batch(sampler)
   assert (b.hits_NM & b.mask_NM).any()

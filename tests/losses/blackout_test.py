@@ -18,7 +18,7 @@ def case(seed=0, num=4, labels=2, samples=5):
 
 
 def naive(o_NP, w_NP, log_e_NP, o_NM, log_e_NM, mask_NM):
-  """Equations 46 and 47 with 1 / Q in the place of 1 / expected."""
+  """Equations 46 and 47, with 1 / Q instead of 1 / expected."""
   loss = 0.0
   for n in range(len(o_NP)):
     drawn = [m for m in range(o_NM.shape[1]) if mask_NM[n, m]]
@@ -32,7 +32,7 @@ def naive(o_NP, w_NP, log_e_NP, o_NM, log_e_NM, mask_NM):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_it_and_its_gradient_are_the_formula(seed):
+def test_loss_and_gradient_equal_the_formula(seed):
   o_NP, w_NP, log_e_NP, o_NM, log_e_NM, mask_NM = case(seed)
   got, want = (
     jax.value_and_grad(
@@ -44,14 +44,14 @@ def test_it_and_its_gradient_are_the_formula(seed):
     np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-13)
 
 
-def test_a_factor_common_to_all_probabilities_cancels():
+def test_common_factor_of_all_probabilities_cancels():
   o_NP, w_NP, log_e_NP, o_NM, log_e_NM, mask_NM = case()
   a = blackout_loss(o_NP, w_NP, log_e_NP, o_NM, log_e_NM, mask_NM)
   b = blackout_loss(o_NP, w_NP, log_e_NP + 3, o_NM, log_e_NM + 3, mask_NM)
   np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
-def test_a_drawn_class_that_is_sure_still_has_its_gradient():
+def test_drawn_class_of_probability_one_still_has_its_gradient():
   """Where p rounds to 1, log(1 - p) does not: the others are 40 below."""
   zero = jnp.zeros((1, 1))
   yes = jnp.ones((1, 2), bool)

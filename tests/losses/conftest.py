@@ -6,6 +6,6 @@ import pytest
 
 @pytest.fixture(scope="module")
 def x64():
-  """Types are wide, as formulas are when they are compared."""
+  """Uses 64-bit types, in which formulas are compared."""
   with jax.enable_x64(True):
     yield

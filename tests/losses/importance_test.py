@@ -34,7 +34,7 @@ def naive(o_NP, w_NP, o_NM, log_expected_NM, mask_NM):
   return loss
 
 
-def test_it_and_its_gradient_are_the_formula():
+def test_loss_and_gradient_equal_the_formula():
   o_NP, w_NP, o_NM, log_expected_NM, mask_NM = case()
   got, want = (
     jax.value_and_grad(
@@ -91,7 +91,7 @@ def test_equation_14_is_unbounded_and_an_exact_true_class_bounds_it():
   assert exact.max() <= 1
 
 
-def test_the_loss_falls_without_end_where_the_true_class_is_not_drawn():
+def test_loss_falls_without_bound_if_the_true_class_is_not_drawn():
   drawn = jnp.zeros((1, 2)), jnp.zeros((1, 2)), jnp.ones((1, 2), bool)
   loss = lambda o: importance_loss(jnp.full((1, 1), o), jnp.ones((1, 1)), *drawn)
   falls = [float(loss(o)) for o in (0.0, 10.0, 1000.0)]

@@ -35,7 +35,7 @@ def naive_nce(o_NP, w_NP, log_e_NP, o_NM, log_e_NM, mask_NM):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_nce_and_its_gradient_are_the_formula(seed):
+def test_loss_and_gradient_equal_the_formula(seed):
   o_NP, w_NP, log_e_NP, o_NM, log_e_NM, mask_NM = case(seed)
   fast = lambda a, b: nce_loss(a, w_NP, log_e_NP, b, log_e_NM, mask_NM)
   naive = lambda a, b: naive_nce(a, w_NP, log_e_NP, b, log_e_NM, mask_NM)
@@ -44,7 +44,7 @@ def test_nce_and_its_gradient_are_the_formula(seed):
     np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
 
 
-def test_a_label_that_noise_never_holds_is_known_to_be_one():
+def test_label_that_is_never_noise_has_zero_loss():
   o, no = jnp.zeros((1, 1)), jnp.zeros((1, 1), bool)
   loss = lambda o: nce_loss(
     o, jnp.ones((1, 1)), jnp.full((1, 1), -jnp.inf), o, jnp.zeros((1, 1)), no

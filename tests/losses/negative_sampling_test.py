@@ -23,7 +23,7 @@ def naive(o_NP, w_NP, o_NM, mask_NM, weight, share=1.0):
 
 
 @pytest.mark.parametrize(("weight", "share"), [(1.0, 1.0), (0.3, 1.0), (1.0, 0.2)])
-def test_it_and_its_gradient_are_the_formula(weight, share):
+def test_loss_and_gradient_equal_the_formula(weight, share):
   o_NP, w_NP, _, o_NM, _, mask_NM = case(3)
   got, want = (
     jax.value_and_grad(lambda a, b, f=f: f(a, w_NP, b, mask_NM, weight, share), (0, 1))(
@@ -36,7 +36,7 @@ def test_it_and_its_gradient_are_the_formula(weight, share):
 
 
 @pytest.mark.parametrize("t", [0.0, 0.4, 1.0])
-def test_calibration_is_that_of_gbce(t):
+def test_calibration_equals_that_of_gbce(t):
   a = 25 / 1000
   want = a * (t * (1 - 1 / a) + 1 / a)
   assert math.isclose(calibrated_weight(25, 1001, t), want)

@@ -39,7 +39,7 @@ def naive(o_NP, w_NP, o_NM, mask_NM, alpha, penalty):
 
 @pytest.mark.parametrize("penalty", ["log", "hinge"])
 @pytest.mark.parametrize("alpha", [0.0, 2.5])
-def test_it_and_its_gradient_are_the_formula(penalty, alpha):
+def test_loss_and_gradient_equal_the_formula(penalty, alpha):
   o_NP, w_NP, o_NM, mask_NM = case()
   got, want = (
     jax.value_and_grad(
@@ -51,7 +51,7 @@ def test_it_and_its_gradient_are_the_formula(penalty, alpha):
     np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
 
 
-def test_with_one_uniform_draw_it_is_a_sampled_softmax():
+def test_loss_with_one_uniform_draw_is_a_sampled_softmax():
   """Equations 36 to 41: alpha = log(V - 1)."""
   o_NP, o_NM = jnp.array([[0.3], [-2.0]]), jnp.array([[1.0], [0.5]])
   one, yes = jnp.ones((2, 1)), jnp.ones((2, 1), bool)
@@ -77,7 +77,7 @@ def _gradients(penalty):
 
 @settings(max_examples=60, deadline=None)
 @given(scores, st.floats(0, 15), st.sampled_from(["log", "hinge"]))
-def test_coefficients_are_bounded_and_of_the_right_sign(o, alpha, penalty):
+def test_coefficients_are_bounded_and_have_the_right_sign(o, alpha, penalty):
   """gamma = -d loss / d o is in [0, 1] for the label, in [-1, 0] for the drawn."""
   o_NP, o_NM = jnp.array([[o[0]]]), jnp.array([o[1:]])
   d_NP, d_NM = _gradients(penalty)(o_NP, o_NM, alpha)

@@ -1,4 +1,4 @@
-"""What all losses over true and drawn classes have in common."""
+"""Tests of all losses over true and drawn classes."""
 
 import functools
 
@@ -41,13 +41,13 @@ LOSSES = {
 }
 
 
-def test_every_sampled_loss_is_here():
+def test_every_sampled_loss_has_a_case():
   assert {name for name in LOSSES if name != "hinge"} == set(SAMPLED_LOSSES)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-def test_what_has_no_weight_or_is_masked_may_be_anything(loss, bad):
+def test_masked_or_weightless_entries_may_be_anything(loss, bad):
   rng = np.random.default_rng(0)
   o_NP, e_NP = jnp.asarray(rng.normal(size=(2, 4, 3)), "f")
   o_NM, e_NM = jnp.asarray(rng.normal(size=(2, 4, 5)), "f")
@@ -78,14 +78,14 @@ def test_sums_over_bfloat16_scores_are_in_float32(loss):
 
 
 @pytest.mark.parametrize("loss", WITH_LAWS.values(), ids=WITH_LAWS)
-def test_log_expected_counts_of_examples_are_not_taken_for_those_of_classes(loss):
+def test_log_expected_counts_of_examples_are_not_mistaken_for_those_of_classes(loss):
   num = 4  # examples, and drawn classes
   o_NP, o_NM, w_NP = jnp.zeros((num, 1)), jnp.zeros((num, num)), jnp.ones((num, 1))
   with pytest.raises(ValueError, match=r"log_expected_NM has shape \(4,\)"):
     loss(o_NP, w_NP, o_NP, o_NM, jnp.zeros(num), jnp.ones((num, num), bool))
 
 
-def test_an_unknown_penalty_is_named():
+def test_unknown_penalty_is_named():
   o_NP, yes = jnp.zeros((1, 1)), jnp.ones((1, 1), bool)
   with pytest.raises(UserError, match="penalty is 'square'; it must be one of hinge, "):
     ranking_loss(o_NP, jnp.ones((1, 1)), o_NP, yes, alpha=1.0, penalty="square")

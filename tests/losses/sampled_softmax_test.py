@@ -37,7 +37,7 @@ def _naive(o_NP, w_NP, true_NP, o_NM, log_expected_NM, mask_NM):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_equals_the_sum_written_out(seed):
+def test_loss_equals_the_sum_written_out(seed):
   case = _case(seed)
   want = _naive(*map(np.asarray, case))
   np.testing.assert_allclose(sampled_softmax_loss(*case), want, rtol=1e-12)
@@ -57,7 +57,7 @@ def test_gradient_equals_the_weighted_softmax():
   np.testing.assert_allclose(do_NM, scale_N1 * share_NM, rtol=1e-12)
 
 
-def test_nothing_drawn_and_one_true_class_is_no_loss():
+def test_loss_of_one_true_class_without_draws_is_zero():
   o = jnp.full((1, 1), 5.0)
   yes, no = jnp.ones((1, 1), bool), jnp.zeros((1, 4), bool)
   loss = lambda o: sampled_softmax_loss(
@@ -85,7 +85,7 @@ def _gradients(o_NP, o_NM, log_e_NM):
 
 @settings(max_examples=100, deadline=None)
 @given(logits, st.integers(0, 6), st.lists(st.floats(-12, 0), min_size=8, max_size=8))
-def test_coefficients_are_bounded_and_of_the_right_sign(o, num_exact, log_expected):
+def test_coefficients_are_bounded_and_have_the_right_sign(o, num_exact, log_expected):
   """gamma = -d loss / d o is in [-1, 1], sums to 0, and has the sign of the exact one:
   Barber & Botev 2016, equations 26 and 28. Some classes are exact, others drawn,
   maybe twice."""
@@ -104,7 +104,7 @@ def test_coefficients_are_bounded_and_of_the_right_sign(o, num_exact, log_expect
   assert np.sign(true) * np.sign(exact[0]) >= 0
 
 
-def test_ratio_is_that_of_the_normalisers_in_the_loss():
+def test_ratio_equals_that_of_the_normalisers_in_the_loss():
   rng = np.random.default_rng(0)
   o_NV = jnp.asarray(rng.standard_normal((5, 20)))
   ids_NP = jnp.asarray(rng.integers(0, 20, (5, 2)))
@@ -157,7 +157,7 @@ LAWS = {
     [*((law, [1, 3], 2) for law in LAWS), ("softmax", [0], 1), ("unigram", [0], 5)],
   ),
 )
-def test_draws_weighted_by_what_missed_the_exact_set_are_unbiased(law, exact, m):
+def test_draws_weighted_by_misses_of_the_exact_set_are_unbiased(law, exact, m):
   """By enumeration: E Z~ and E dZ~/do are Z and exp(o) for any law; where the law is
   the softmax, Z~ is Z in each draw. A hit of every draw included."""
   o_V = np.random.default_rng(m).standard_normal(5)
@@ -173,7 +173,7 @@ def test_draws_weighted_by_what_missed_the_exact_set_are_unbiased(law, exact, m)
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_the_variance_is_smaller_than_with_weights_of_the_plain_law(law):
+def test_variance_is_smaller_than_with_weights_of_the_plain_law(law):
   """By enumeration, for the same draws; with the law of the softmax it is 0, where the
   plain weights have p_y (1 - p_y) / m."""
   m, o_V = 6, 0.8 * np.random.default_rng(0).standard_normal(5)
@@ -218,7 +218,7 @@ def probability(o_true, o_M, kappa):
 
 
 @pytest.mark.parametrize("o_true", [-1.0, 3.0, 9.0])
-def test_the_bias_of_probabilities_is_that_of_equation_27(o_true):
+def test_bias_of_probabilities_equals_equation_27(o_true):
   """To first order in 1 - kappa it is p times the mass of the others: little, where the
   model is sure of the label."""
   o_M = jnp.array([0.3, -0.5, 1.0])

@@ -1,4 +1,4 @@
-"""The exact softmax loss beside that of optax."""
+"""Compares the exact softmax loss with that of optax."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ def naive(h_ND, w_VD):
 
 
 @pytest.mark.parametrize("budget_mib", [0.001, 64])
-def test_it_is_the_cross_entropy_of_optax(budget_mib):
+def test_loss_equals_the_cross_entropy_of_optax(budget_mib):
   def mean(h_ND, w_VD):
     w_NP = jnp.full((N, 1), 1 / N)
     return softmax_cross_entropy(
@@ -61,7 +61,7 @@ def test_absolute_logits_are_exponentiated(budget_mib):
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), *pair)
 
 
-def test_products_are_of_operands_of_the_dtype():
+def test_operands_of_products_have_the_given_dtype():
   w_NP = jnp.full((N, 1), 1 / N)
   got = softmax_cross_entropy(H_ND, W_VD, IDS_N[:, None], w_NP, dtype="bfloat16")
   rounded = (x.astype("bfloat16").astype("float32") for x in (H_ND, W_VD))
@@ -70,7 +70,7 @@ def test_products_are_of_operands_of_the_dtype():
 
 
 @pytest.mark.parametrize("label", [-1, -100, V])
-def test_a_label_that_is_no_class_and_has_weight_makes_the_loss_nan(label):
+def test_invalid_label_with_weight_makes_the_loss_nan(label):
   ids_NP, w_NP = IDS_N[:, None].at[2].set(label), jnp.full((N, 1), 1 / N)
   assert jnp.isnan(softmax_cross_entropy(H_ND, W_VD, ids_NP, w_NP))
   w_NP = w_NP.at[2].set(0)

@@ -1,4 +1,4 @@
-"""The bound of equation 48, and that it is one."""
+"""The bound of equation 48."""
 
 import itertools
 
@@ -43,7 +43,7 @@ def naive(o_NP, w_NP, true_NP, o_NM, log_b_NM, mask_NM, num_classes):
 
 
 @pytest.mark.parametrize("num_classes", [9, 10_000])
-def test_it_and_its_gradient_are_the_formula(num_classes):
+def test_loss_and_gradient_equal_the_formula(num_classes):
   o_NP, w_NP, true_NP, o_NM, log_b_NM, mask_NM = case()
   got, want = (
     jax.value_and_grad(
@@ -55,7 +55,7 @@ def test_it_and_its_gradient_are_the_formula(num_classes):
     np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
 
 
-def test_its_gradient_is_a_finite_difference():
+def test_gradient_equals_a_finite_difference():
   o_NP, w_NP, true_NP, o_NM, log_b_NM, mask_NM = case(1)
   loss = lambda a, b: upper_bound_loss(a, w_NP, true_NP, b, log_b_NM, mask_NM, 30)
   rng = np.random.default_rng(2)
@@ -101,8 +101,8 @@ chances = st.lists(st.floats(0.15, 1), min_size=4, max_size=4)
 
 @settings(max_examples=60, deadline=None)
 @given(logits, chances)
-def test_the_mean_over_all_sets_bounds_the_normaliser(o, b):
-  """And is the right side of equation 48, with the true class exact."""
+def test_mean_over_all_sets_bounds_the_normaliser(o, b):
+  """The mean is the right side of equation 48, with the true class exact."""
   z = np.exp(o).sum()
   bound, unbiased, _ = means(o, b)
   o_M, b_M = np.array(o[1:]), np.array(b)
@@ -112,7 +112,7 @@ def test_the_mean_over_all_sets_bounds_the_normaliser(o, b):
   np.testing.assert_allclose(unbiased, z, rtol=1e-9)  # which bounds nothing
 
 
-def test_where_it_is_tight_and_where_not():
+def test_bound_is_tight_in_some_cases_and_loose_in_others():
   o = [0.5, 1.0, -2.0, 0.3, 0.0]
   z = np.exp(o).sum()
   bound, _, _ = means(o, [1.0, 1.0, 1.0, 1.0])
@@ -126,7 +126,7 @@ def test_where_it_is_tight_and_where_not():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_padding_and_what_is_masked_may_be_anything(bad):
+def test_padding_and_masked_entries_may_be_anything(bad):
   o_NP, w_NP, true_NP, o_NM, log_b_NM, mask_NM = case(3)
 
   def value_and_grads(o_NP, o_NM, log_b_NM):
@@ -142,7 +142,7 @@ def test_padding_and_what_is_masked_may_be_anything(bad):
     np.testing.assert_allclose(x, z, rtol=1e-12)
 
 
-def test_float32_far_out_is_finite():
+def test_extreme_scores_in_float32_stay_finite():
   o_NP, w_NP, true_NP, o_NM, log_b_NM, mask_NM = (
     x if x.dtype == bool else x.astype(jnp.float32) for x in case(4)
   )

@@ -41,7 +41,7 @@ class SparseData:
   num_inputs = NUM_FEATURES
 
 
-def test_a_step_is_that_of_dense_features():
+def test_step_equals_that_of_dense_features():
   """Several labels, repeated features, padding of both: the gradient of the mean loss
   of softmax(W relu(X R + b)), X dense."""
   exp = c.build(

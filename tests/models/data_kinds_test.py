@@ -24,7 +24,7 @@ ONE_BAG = "this model reads one bag of features: set model.name to"
 REFUSED = {
   ("bag", TEXT): ONE_BAG,
   ("bag", ITEMS): ONE_BAG,
-  ("mlp", TEXT): "the data has 5 labels of each example, and the network 1 activation",
+  ("mlp", TEXT): "the data has 5 labels per example, but the network has 1 activation",
 }
 
 
@@ -57,8 +57,8 @@ def loaded_by(data):
 
 @pytest.mark.parametrize("data", UNROLL)
 @pytest.mark.parametrize("model", MODELS)
-def test_each_reads_each_kind_of_data_or_is_refused(model, data):
-  """Traced, not compiled: the rest of the trainer knows no network."""
+def test_each_network_reads_or_refuses_each_kind_of_data(model, data):
+  """Traced, not compiled: no other part of the trainer depends on the network."""
   exp = experiment(model, data)
   loaded = loaded_by(exp.data)
   batch = loaded.training_batches(4, UNROLL[data]).batch(0)
@@ -80,7 +80,7 @@ def test_each_reads_each_kind_of_data_or_is_refused(model, data):
   "model", others_long(["lstm", "gru", "transformer"], ["transformer"])
 )
 def test_item_histories_are_read_from_zero_in_evaluation(model):
-  """The metrics are those of any size of the batch: nothing leaks between examples."""
+  """Metrics do not depend on the batch size: nothing leaks between examples."""
   small = experiment(model, ITEMS)
   large = small.model.clone(init_scale=1.0)  # states that matter
   exp = c.Experiment(**{**vars(small), "model": large})
@@ -97,7 +97,7 @@ def test_item_histories_are_read_from_zero_in_evaluation(model):
 
 
 def test_next_words_without_a_state_follow_the_last_window():
-  """Of the length of those of training; a recurrent state knows more."""
+  """The window is as long as in training; a recurrent state covers more."""
   ids = np.arange(2, 11, dtype=np.int32)
   for name in ("transformer", "gru"):
     exp = experiment(name, TEXT)
@@ -111,7 +111,7 @@ def test_next_words_without_a_state_follow_the_last_window():
 
 
 @pytest.mark.long
-def test_a_run_on_item_histories_learns_and_answers(tmp_path):
+def test_run_on_item_histories_learns_and_answers(tmp_path):
   short = experiment("transformer", ITEMS)
   rare = {"eval": c.Evaluating(every_epochs=0, unroll=1), "log": c.Logging()}
   longer = c.Training(batch_size=64, unroll=1, lr=0.3, epochs=3)

@@ -32,7 +32,7 @@ def flax_params(params, layer):
   return cell
 
 
-def test_equals_flax_cells_over_carried_segments():
+def test_gru_equals_flax_cells_over_carried_segments():
   model = GRU(embed=E, hidden=D, layers=2, init_scale=0.5)
   variables = start(model)
   first_BTD, carry = model.apply(variables, rows()[:, :T], model.initial_carry(B))

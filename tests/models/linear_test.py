@@ -1,4 +1,4 @@
-"""Softmax regression without a network: what is trained, saved and found again."""
+"""Softmax regression without a network: training, saving and restoring."""
 
 import functools
 import pathlib
@@ -47,7 +47,7 @@ def experiment(data, optimizer="momentum"):
   )
 
 
-def test_steps_are_those_of_softmax_regression_in_optax():
+def test_steps_equal_those_of_softmax_regression_in_optax():
   data = c.part("data", "softmax_regression", num_classes=6, num_examples=30, dim=4)
   exp = experiment(data)
   loaded = exp.data.load()
@@ -72,8 +72,8 @@ def test_steps_are_those_of_softmax_regression_in_optax():
   assert np.abs(w_VD - init_state(exp, loaded).head.table.w_VD).max() > 0.1
 
 
-def test_of_texts_it_is_a_bigram_model_of_low_rank():
-  """Loss and both gradients are those of the factorised table of logits."""
+def test_linear_network_on_text_is_a_bigram_model_of_low_rank():
+  """Loss and both gradients equal those of the factorised table of logits."""
   exp = experiment(c.part("data", "zipf", num_classes=9, num_tokens=200), "sgd")
   corpus = exp.data.load()
   state = init_state(exp, corpus)
@@ -98,8 +98,8 @@ def test_of_texts_it_is_a_bigram_model_of_low_rank():
 @pytest.mark.parametrize(
   "optimizer", others_long(["sgd", "momentum", "adamw"], ["adamw"])
 )
-def test_a_run_that_was_stopped_ends_bitwise_as_one_that_was_not(optimizer, tmp_path):
-  """Though network and inputs have no arrays to save and none to restore."""
+def test_resumed_run_is_bitwise_equal_to_an_uninterrupted_one(optimizer, tmp_path):
+  """Although network and inputs have no arrays to save or restore."""
   settings = c.experiment(
     data=c.part("data", "softmax_regression", num_classes=9, num_examples=30, dim=4),
     model=c.part("model", "linear", embed=4),
@@ -132,5 +132,5 @@ def test_a_run_that_was_stopped_ends_bitwise_as_one_that_was_not(optimizer, tmp_
 def test_features_of_another_width_are_named(tmp_path, capsys):
   flags = [f"--config={CONFIG}:full,runlocal", f"--workdir={tmp_path}"]
   assert main.run(["main", *flags, "--config.model.embed=6"]) == 1
-  message = "features have shape (4, 1, 8), model.embed is 6: set model.embed"
+  message = "features have shape (4, 1, 8), but model.embed is 6: set model.embed"
   assert message in capsys.readouterr().err

@@ -22,7 +22,7 @@ def _flax_params(params, layer):
 
 
 @pytest.mark.parametrize("layers", others_long([1, 2], [2]))
-def test_equals_flax_cells_over_carried_segments(layers):
+def test_lstm_equals_flax_cells_over_carried_segments(layers):
   model = LSTM(embed=E, hidden=D, layers=layers, init_scale=0.5)
   x_BTE = jax.random.normal(jax.random.key(1), (B, 2 * T, E))
   carry = model.initial_carry(B)

@@ -20,7 +20,7 @@ def start(model):
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_equals_the_formula(layers):
+def test_mlp_equals_the_formula(layers):
   model = MLP(history=K, embed=E, hidden=D, layers=layers)
   variables = start(model)
   h_BTD, carry = model.apply(variables, rows(), model.initial_carry(B))
@@ -35,7 +35,7 @@ def test_equals_the_formula(layers):
   assert 0.1 < np.mean(h_BD > 0) < 0.9
 
 
-def test_dropout_in_training_only():
+def test_dropout_is_applied_in_training_only():
   model = MLP(history=K, embed=E, hidden=D, dropout=0.5)
   variables = start(model)
   run = lambda key, train: model.apply(
@@ -68,8 +68,8 @@ def test_bad_setting_is_named(settings, message):
     MLP(**settings)
 
 
-def test_other_number_of_items_is_named():
+def test_wrong_number_of_items_is_named():
   with pytest.raises(
-    UserError, match=r"shows 3 items .*model.history is 4: set data.*, as a text"
+    UserError, match=r"has 3 items .*model.history is 4: set data.*, such as text"
   ):
     MLP(history=4, embed=E).init(jax.random.key(0), rows(), ())

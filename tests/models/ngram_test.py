@@ -23,7 +23,7 @@ def start(model):
 
 
 def read(model, variables, x_BTE, cuts):
-  """h of all of a text that is read in pieces, and the carry after it."""
+  """h of a whole text that is read in pieces, and the final carry."""
   carry, found = model.initial_carry(B), []
   for piece in jnp.split(x_BTE, cuts, axis=1):
     h_BTD, carry = model.apply(variables, piece, carry)
@@ -38,7 +38,7 @@ def read(model, variables, x_BTE, cuts):
     [("concatenate", 3, 2), ("average", 1, 1)],
   ),
 )
-def test_equals_a_loop_over_windows_of_two_batches(combine, context, layers):
+def test_ngram_equals_a_loop_over_windows_of_two_batches(combine, context, layers):
   model = NGram(context=context, combine=combine, embed=E, hidden=D, layers=layers)
   variables = start(model)
   got_BTD, carry = read(model, variables, rows(), [T])
@@ -62,7 +62,7 @@ def test_equals_a_loop_over_windows_of_two_batches(combine, context, layers):
   "combine", others_long(["concatenate", "average"], ["concatenate"])
 )
 def test_sequences_of_one_row_do_not_see_each_other(combine):
-  """Also where the row is cut right behind the missing input."""
+  """Includes a cut right after the missing input."""
   model = NGram(context=4, combine=combine, embed=E, hidden=D)
   variables = start(model)
   packed_BTE = rows()[:, : 2 * T - 1].at[:, T - 1].set(0)
@@ -77,8 +77,8 @@ def test_sequences_of_one_row_do_not_see_each_other(combine):
       np.testing.assert_allclose(got_BTD, want_BTD, rtol=1e-5, atol=1e-6)
 
 
-def test_where_a_text_is_cut_does_not_matter_but_forgetting_does():
-  """Also pieces that are shorter than the window."""
+def test_cuts_in_a_text_change_nothing_unless_the_carry_is_lost():
+  """Includes pieces that are shorter than the window."""
   model = NGram(context=4, embed=E, hidden=D)
   variables = start(model)
   whole_BTD, _ = read(model, variables, rows(), [])
@@ -90,7 +90,7 @@ def test_where_a_text_is_cut_does_not_matter_but_forgetting_does():
   assert differs_T.tolist() == [True, True, True, False]
 
 
-def test_dropout_in_training_only_and_never_in_the_carry():
+def test_dropout_is_applied_in_training_only_and_never_to_the_carry():
   model = NGram(context=3, embed=E, hidden=D, dropout=0.5)
   variables = start(model)
 

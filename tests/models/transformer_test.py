@@ -22,7 +22,7 @@ def network(**fields):
 
 @pytest.fixture(scope="module")
 def variables():
-  """With biases, scales and positions that matter."""
+  """Parameters whose biases, scales and positions are not trivial."""
   start = jax.jit(network().init)(jax.random.key(0), rows(), ())
   noise = lambda v: v + 0.2 * jax.random.normal(jax.random.key(2), v.shape)
   return jax.tree.map(noise, start)
@@ -75,7 +75,7 @@ def naive(variables, x_TE, act=gelu):
   return np.stack([normed(x, params["norm"]) for x in u])
 
 
-def test_equals_a_loop_over_positions(variables, apply):
+def test_transformer_equals_a_loop_over_positions(variables, apply):
   h_BTD = apply(variables, rows())
   for x_TE, h_TD in zip(rows(), h_BTD, strict=True):
     np.testing.assert_allclose(h_TD, naive(variables, x_TE), rtol=1e-4, atol=1e-5)
@@ -88,7 +88,7 @@ def test_equals_a_loop_over_positions(variables, apply):
   assert h_BTD.shape[-1] == model.width
 
 
-def test_later_inputs_change_nothing_earlier_ones_do(variables, apply):
+def test_outputs_depend_on_earlier_but_not_on_later_inputs(variables, apply):
   h_BTD = apply(variables, rows())
   other_BTD = apply(variables, rows().at[:, 3].set(rows(seed=4)[:, 3]))
   differs_T = np.abs(h_BTD - other_BTD).max(axis=(0, 2)) > 1e-3
@@ -121,7 +121,7 @@ def test_sequences_that_share_a_row_do_not_see_each_other(variables):
     np.testing.assert_allclose(h_TD[at:][: len(x_TE)], want_TD, rtol=1e-4, atol=1e-5)
 
 
-def test_dropout_in_training_only(variables):
+def test_dropout_is_applied_in_training_only(variables):
   model = network(dropout=0.5)
   run = jax.jit(
     lambda key, train: model.apply(
@@ -149,7 +149,7 @@ def test_initial_positions_are_within_the_scale():
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    ({"heads": 4}, r"model\.embed is 6 and model\.heads is 4: set heads to a divisor"),
+    ({"heads": 4}, r"model\.heads is 4, .* model\.embed, 6: set .* to a divisor"),
     ({"heads": 0}, r"^Transformer\.heads is 0"),
     ({"max_length": 0}, r"^Transformer\.max_length is 0"),
     ({"activation": "tanh"}, r"^Transformer\.activation is 'tanh'; it must be one of"),
@@ -160,7 +160,7 @@ def test_bad_setting_is_named(settings, message):
     network(**settings)
 
 
-def test_too_long_a_window_is_named():
-  message = r"shows 5 inputs at a time, model.max_length is 4: raise it, or lower train"
+def test_window_that_is_too_long_is_named():
+  message = r"has 5 inputs at a time, .*model.max_length is 4: raise it, or lower train"
   with pytest.raises(UserError, match=message):
     network(max_length=4).init(jax.random.key(0), rows(), ())

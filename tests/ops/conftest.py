@@ -4,6 +4,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _strict_dtype_promotion():
-  """Operations mix no dtypes by accident."""
+  """Operations must not mix dtypes by accident."""
   with jax.numpy_dtype_promotion("strict"):
     yield

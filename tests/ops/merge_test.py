@@ -51,7 +51,7 @@ def test_merge_sums_equal_ids_once(method, ids):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_of_no_rows_there_is_nothing_to_merge(method):
+def test_merge_accepts_no_rows(method):
   ids_R, rows_RD = method(jnp.zeros(0, jnp.int32), jnp.zeros((0, 3)), num_rows=10)
   assert (ids_R.shape, rows_RD.shape) == ((0,), (0, 3))
 
@@ -73,7 +73,7 @@ def test_first_occurrence(first):
   assert first(ids_R).tolist() == [0, 1, 0, 1, 1, 5]
 
 
-def test_sums_of_equals_are_those_of_the_merged_rows():
+def test_sums_of_equal_ids_equal_the_merged_rows():
   rng = np.random.default_rng(2)
   ids_R = rng.integers(0, 12, 200).astype(np.int32)
   rows_RD = rng.integers(-9, 9, (200, 3)).astype(np.float32)

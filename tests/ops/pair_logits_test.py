@@ -23,7 +23,7 @@ SIZES = [(5, 0), (1, 7), (5, 7), (0, 7)]
 
 
 def case(S, T, seed=0):
-  """Classes that repeat, within an example and between, and some padding."""
+  """Classes that repeat within and between examples, and some padding."""
   rng = np.random.default_rng(seed)
   f32 = lambda *shape: jnp.asarray(rng.standard_normal(shape), jnp.float32)
   ids = lambda *shape: jnp.asarray(rng.integers(0, V - 3, shape), jnp.int32)
@@ -58,7 +58,7 @@ def dense(ids_R, rows_RD):
     [(by_rows, 5, 0), (by_products, 0, 7), *((way, 5, 7) for way in WAYS)],
   ),
 )
-def test_all_ways_are_the_pairs_written_out_and_their_autodiff(way, S, T):
+def test_all_ways_equal_the_pairs_written_out_and_their_autodiff(way, S, T):
   x_ND, w_VD, ids_NS, shared_T, d, live = case(S, T)
   ids = all_ids(ids_NS, shared_T)
 
@@ -89,7 +89,7 @@ def test_all_ways_are_the_pairs_written_out_and_their_autodiff(way, S, T):
 
 
 @pytest.mark.parametrize("way", others_long(WAYS, [by_products, PASSES[0]]))
-def test_a_live_row_is_touched_even_if_its_gradient_is_zero(way):
+def test_live_row_is_touched_even_if_its_gradient_is_zero(way):
   x_ND, w_VD, ids_NS, shared_T, d, live = case(5, 7)
   _, pull_back = way(x_ND, w_VD, ids_NS, shared_T, "float32")
   touched = lambda ids_R: {int(i) for i in ids_R if i < V}
@@ -114,7 +114,7 @@ def test_rows_get_no_gradient_from_constant_pairs_and_activations_do(way):
 
 
 @pytest.mark.parametrize("way", DIFFERENTIABLE)
-def test_logits_have_a_derivative_of_their_own(way):
+def test_logits_can_be_differentiated_directly(way):
   x_ND, w_VD, ids_NS, shared_T, d, live = case(5, 7)
   d = jnp.where(live, d, 0)
   o = lambda x_ND, w_VD: way(x_ND, w_VD, ids_NS, shared_T, "float32")[0]
@@ -145,7 +145,7 @@ def test_bfloat16_rounds_the_operands_and_sums_in_float32(way):
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
-def test_the_choice_is_by_the_classes_of_each_examples_own():
+def test_choice_depends_on_the_classes_per_example():
   assert products_are_faster(400, 321, 10_000)
   assert not products_are_faster(400, 11, 10_000)  # few pairs
   assert not products_are_faster(400, 10_000, 200_000)  # [N, V] of 320 MB
@@ -153,14 +153,14 @@ def test_the_choice_is_by_the_classes_of_each_examples_own():
 
 
 @pytest.mark.parametrize(("S", "T", "num_rows"), [(1, 9, N + 9), (2, 0, V), (2, 9, V)])
-def test_the_way_that_is_faster_is_taken(S, T, num_rows):
-  """Seen by what comes back: a row for each pair or shared class, or for each class."""
+def test_faster_way_is_taken(S, T, num_rows):
+  """Shown by the result: a row for each pair or shared class, or for each class."""
   x_ND, w_VD, ids_NS, shared_T, d, live = case(S, T)
   _, pull_back = pair_logits(x_ND, w_VD, ids_NS, shared_T, "float32")
   assert len(pull_back(d, live)[1]) == num_rows
 
 
-def test_shapes_that_disagree_are_named():
+def test_mismatched_shapes_are_named():
   x_ND, w_VD, ids_NS, shared_T, _, _ = case(2, 3)
   with pytest.raises(ValueError, match="ids_NS"):
     pair_logits(x_ND, w_VD, ids_NS[1:], shared_T, "float32")

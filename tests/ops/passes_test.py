@@ -1,4 +1,4 @@
-"""Passes over live entries, and steps of devices that have few or all of the labels."""
+"""Passes over live entries, and steps of devices with few or all of the labels."""
 
 import jax
 import jax.numpy as jnp

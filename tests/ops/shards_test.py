@@ -1,4 +1,4 @@
-"""Rows of many classes, and what large meshes of TPUs combine in two steps."""
+"""Rows of many classes, and combining over large TPU meshes in two steps."""
 
 import numpy as np
 import pytest
@@ -48,13 +48,13 @@ for c in range(C):
 """
 
 
-def test_columns_and_rows_combine_what_all_devices_do_at_once(on_four_devices):
+def test_columns_and_rows_combine_like_all_devices_at_once(on_four_devices):
   on_four_devices(PROGRAM)
 
 
 @pytest.mark.parametrize("num_classes", [10**9, 2**31 - 2**13])
 @pytest.mark.parametrize("num_blocks", [1, 256, 4096])
-def test_rows_of_so_many_classes_fit_32_bits(num_classes, num_blocks):
+def test_rows_of_many_classes_fit_32_bits(num_classes, num_blocks):
   blocks = Blocks(num_classes, num_blocks)
   last = np.arange(num_classes - 9, num_classes, dtype=np.int32)
   ids = np.concatenate([np.arange(9, dtype=np.int32), last])

@@ -31,7 +31,7 @@ INCLUSIONS = ["capped", "power"]
 
 
 def zipf_counts(num_classes, seed=0):
-  """Not sorted, some zero."""
+  """Zipf counts, not sorted, some of them zero."""
   count_V = 1000 // np.arange(1, num_classes + 1)
   count_V[-num_classes // 5 :] = 0
   return Counts(np.random.default_rng(seed).permutation(count_V))
@@ -66,7 +66,7 @@ def sample(sampler, stats, w_VD, key, h_ND, y):
   st.floats(0, 1),
   st.booleans(),
 )
-def test_probabilities_are_of_the_expected_size_without_the_label(counts, at, capped):
+def test_probabilities_sum_to_the_expected_size_without_the_label(counts, at, capped):
   f_V = np.array(counts) / np.sum(counts)
   size = 1 + at * (len(f_V) - 2)
   b_V = (
@@ -85,7 +85,7 @@ def test_probabilities_are_of_the_expected_size_without_the_label(counts, at, ca
 
 @pytest.mark.parametrize("inclusion", INCLUSIONS)
 @pytest.mark.parametrize("m", [49, 50, 1000])
-def test_with_all_other_classes_asked_for_every_class_is_certain(inclusion, m):
+def test_every_class_is_certain_if_all_other_classes_are_asked_for(inclusion, m):
   counts = zipf_counts(50)
   f_V = (counts.unigram_V + 1) / (counts.unigram_V + 1).sum()
   assert solve_power(f_V, m) == 0
@@ -101,7 +101,7 @@ def test_with_all_other_classes_asked_for_every_class_is_certain(inclusion, m):
 
 @pytest.mark.parametrize("inclusion", INCLUSIONS)
 @pytest.mark.parametrize("per_example", [False, True])
-def test_with_every_class_certain_the_loss_is_exact(inclusion, per_example):
+def test_loss_is_exact_if_every_class_is_certain(inclusion, per_example):
   V, N, D = 30, 7, 5
   counts = zipf_counts(V)
   sampler = Bernoulli(inclusion=inclusion, per_example=per_example)
@@ -182,7 +182,7 @@ Z_SIX = np.exp(2 * np.random.default_rng(1).normal(size=6))
 @pytest.mark.parametrize("true", [0, 1, 3])
 @pytest.mark.parametrize("m", [1, 3])
 @pytest.mark.parametrize("inclusion", INCLUSIONS)
-def test_moments_over_all_sets_are_equation_21(inclusion, m, true):
+def test_moments_over_all_sets_equal_equation_21(inclusion, m, true):
   sampler = Bernoulli(inclusion=inclusion)
   stats, *args = started(sampler, SIX, m)
   b_V = sampler.probabilities(SIX, args[0], m)
@@ -199,7 +199,7 @@ def test_moments_over_all_sets_are_equation_21(inclusion, m, true):
 
 @pytest.mark.parametrize("true", [0, 1])
 @pytest.mark.parametrize("draws", [2, 3])
-def test_moments_over_all_independent_draws_are_equation_18(draws, true):
+def test_moments_over_all_independent_draws_equal_equation_18(draws, true):
   weight_V = Unigram().weights(SIX, np.zeros((6, 2)))
   q_V = weight_V / weight_V.sum()
   mean, variance = importance_moments(Z_SIX, q_V, draws, true)
@@ -210,7 +210,7 @@ def test_moments_over_all_independent_draws_are_equation_18(draws, true):
 
 
 @pytest.mark.parametrize(("mu", "sigma"), [(3.0, 2.0), (3.0, 0.0), (3.0, 2.9)])
-def test_what_footnote_2_of_the_paper_should_say(mu, sigma):
+def test_footnote_2_of_the_paper_needs_a_correction(mu, sigma):
   """Values of mean mu and variance sigma^2 that the law does not depend on. By the
   footnote, importance sampling then has variance ((sigma^2 + mu^2) C^2 - mu^2) / S; but
   under a uniform law the mean contributes nothing to it."""
@@ -236,7 +236,7 @@ def test_what_footnote_2_of_the_paper_should_say(mu, sigma):
 
 
 @pytest.mark.parametrize("m", [2, 3])
-def test_systematic_sets_hardly_vary_where_logits_are_equal(m):
+def test_systematic_sets_hardly_vary_if_logits_are_equal(m):
   """All sets: between two neighbouring fractions the set is constant."""
   sampler, counts = Bernoulli(systematic=True), Counts(np.full(5, 7))
   stats, *_ = started(sampler, counts, m)
@@ -326,7 +326,7 @@ def test_sets_follow_the_law_and_the_test_would_notice(sampler, num_classes, m, 
     assert size_R.var() == pytest.approx(variance, rel=0.05)
 
 
-def test_examples_have_sets_of_their_own():
+def test_examples_have_their_own_sets():
   sampler = Bernoulli(per_example=True)
   stats, *args = started(sampler, zipf_counts(300), 15)
   draw = sample(sampler, stats, args[0], KEY, *args[1:])
@@ -336,7 +336,7 @@ def test_examples_have_sets_of_their_own():
   assert drawn[0] != drawn[1] != drawn[2]
 
 
-def test_a_draw_makes_nothing_of_the_tables_size():
+def test_draw_makes_no_array_of_the_tables_size():
   num_classes, m = 100_000, 64
   sampler = Bernoulli()
   stats, *args = started(sampler, zipf_counts(num_classes), m)
@@ -355,8 +355,8 @@ def test_classes_without_counts_and_smoothing_are_never_drawn():
 
 
 @pytest.mark.parametrize("systematic", [False, True])
-def test_blocks_look_at_each_other_once_and_have_equal_shapes(systematic, monkeypatch):
-  """Otherwise `init` of all blocks takes a time of their square."""
+def test_blocks_read_each_other_once_and_have_equal_shapes(systematic, monkeypatch):
+  """Otherwise `init` would take time quadratic in the number of blocks."""
   num, seen = 16, []
   probabilities = Bernoulli.probabilities
 
@@ -375,7 +375,7 @@ def test_blocks_look_at_each_other_once_and_have_equal_shapes(systematic, monkey
   assert len(set(sums)) > 1
 
 
-def test_wrong_values_are_refused():
+def test_invalid_values_are_refused():
   with pytest.raises(
     UserError, match=r"^Bernoulli\.inclusion is 'root'; it must be one of capped, po"
   ):

@@ -29,13 +29,13 @@ def test_rows_sum_exactly_and_lose_no_pair():
   assert (length_P > 0).all()
 
 
-def test_no_tokens():
+def test_missing_tokens_are_refused():
   with pytest.raises(UserError, match="token stream"):
     Bigram().init(Counts(np.ones(3, np.int64)), jnp.zeros((3, 2)), 4)
 
 
 @pytest.mark.parametrize("bad", [-1, 3])
-def test_tokens_of_other_classes(bad):
+def test_tokens_of_other_classes_are_refused(bad):
   counts = Counts(np.ones(3, np.int64), np.array([0, bad, 1]))
   with pytest.raises(UserError, match="there are 3 classes"):
     Bigram().init(counts, jnp.zeros((3, 2)), 4)

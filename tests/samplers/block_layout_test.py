@@ -1,4 +1,4 @@
-"""Layouts: they hold all classes, within the memory, and the price grows slowly."""
+"""Layouts hold all classes, fit in memory, and their cost grows slowly."""
 
 import math
 
@@ -23,7 +23,7 @@ WIDTHS = [(16, 137), (64, 2081), (16, 3877), (64, 128)]
 
 
 def stored(layout, width):
-  """Numbers that a forest of this layout has, counted level by level."""
+  """Number of floats in a forest of this layout, counted level by level."""
   return sum(width * (layout.num_top << level) for level in range(layout.levels + 1))
 
 
@@ -80,7 +80,7 @@ def test_small_blocks_that_do_not_fit_are_refused():
 
 
 @pytest.mark.parametrize("rates", ROWS)
-def test_sizes_that_are_asked_for_are_kept_though_they_need_more(rates):
+def test_requested_sizes_are_kept_even_if_they_need_more_memory(rates):
   num_classes = 10_000
   layout = choose_layout(num_classes, DIM, WIDTH, M, 2, 1, rates)
   assert layout == make_layout(num_classes, 2, 1)
@@ -93,7 +93,7 @@ def test_sizes_that_are_asked_for_are_kept_though_they_need_more(rates):
 
 @pytest.mark.parametrize("rates", ROWS)
 @pytest.mark.parametrize("num_classes", [1, 2, 3, 30])
-def test_few_classes_are_one_block(rates, num_classes):
+def test_few_classes_form_one_block(rates, num_classes):
   layout = choose_layout(num_classes, 64, 2081, M, rates=rates)
   assert layout == BlockLayout(1, 0)
   # A block of more than all classes is one of all.
@@ -102,7 +102,7 @@ def test_few_classes_are_one_block(rates, num_classes):
 
 @pytest.mark.parametrize("rates", ROWS)
 @pytest.mark.parametrize("dense_levels", [-1, 0, 64])
-def test_the_price_grows_much_less_than_the_classes(rates, dense_levels):
+def test_cost_grows_much_less_than_the_number_of_classes(rates, dense_levels):
   def price(num_classes):
     args = num_classes, DIM, WIDTH, M
     layout = choose_layout(*args, dense_levels=dense_levels, rates=rates)
@@ -116,6 +116,6 @@ def test_the_price_grows_much_less_than_the_classes(rates, dense_levels):
   assert price(100_000) <= one(100_000)
 
 
-def test_devices_have_names():
+def test_unknown_device_rates_are_refused():
   with pytest.raises(KeyError, match="gpu"):
     choose_layout(100, DIM, WIDTH, M, rates="gpu")

@@ -1,4 +1,4 @@
-"""Shares of blocks, guessed from moments of rows, and how they follow the rows."""
+"""Shares of blocks, estimated from moments of rows, and their updates."""
 
 import itertools
 
@@ -24,7 +24,7 @@ sample = jax.jit(lambda s, *args: s.sample(*args), static_argnums=0)
 
 
 def normal_blocks(num_blocks, size, seed=0):
-  """Rows of each block normal, with a mean and deviations of its own."""
+  """Normal rows, with a mean and deviations for each block."""
   rng = np.random.default_rng(seed)
   mean_B1D = 0.6 * rng.normal(size=(num_blocks, 1, D))
   deviation_B1D = rng.uniform(0.05, 0.6, (num_blocks, 1, D))
@@ -57,7 +57,7 @@ def law(sampler, stats, w_VD, h_ND):
 
 
 @pytest.mark.parametrize("absolute", [False, True])
-def test_shares_are_the_softmaxs_where_blocks_are_normal(absolute):
+def test_shares_equal_those_of_the_softmax_for_normal_blocks(absolute):
   num_blocks, size = 12, 4000
   w_VD, h_ND = normal_blocks(num_blocks, size)
   sampler = Block(leaf_size=size, absolute=absolute)
@@ -76,7 +76,7 @@ def test_shares_are_the_softmaxs_where_blocks_are_normal(absolute):
 
 
 @pytest.mark.parametrize("num_classes", others_long([37, 120, 121], [121]))
-def test_after_200_updates_moments_are_those_of_the_rows(num_classes):
+def test_moments_equal_those_of_the_rows_after_200_updates(num_classes):
   sampler = Block(leaf_size=10)
   w_VD, h_ND = normal_blocks(num_classes, 1)
   first = sampler.init(counts(num_classes), w_VD, M)
@@ -107,7 +107,7 @@ def test_padding_alone_changes_nothing():
   jax.tree.map(np.testing.assert_array_equal, updated, stats)
 
 
-def test_counts_are_kept_whatever_the_rows():
+def test_counts_do_not_depend_on_the_rows():
   sampler = Block(leaf_size=10, mass="unigram", smoothing=0.5)
   w_VD, h_ND = normal_blocks(37, 1)
   occurrences = counts(37)
@@ -129,7 +129,7 @@ def test_counts_are_kept_whatever_the_rows():
     [("gaussian", True), ("unigram", False)],
   ),
 )
-def test_classes_in_a_block_are_drawn_by_the_rows_of_today(mass, absolute, chi_square):
+def test_classes_in_a_block_are_drawn_by_the_current_rows(mass, absolute, chi_square):
   sampler = Block(leaf_size=10, mass=mass, absolute=absolute)
   w_VD, h_ND = normal_blocks(37, 1)
   m = 20_000
@@ -166,8 +166,8 @@ def test_empty_blocks_are_never_drawn():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_refresh_is_the_sums_of_blocks_and_makes_no_table(dtype):
-  """More rows than it reads at a time; the last rows read are some of those before."""
+def test_refresh_sums_blocks_and_makes_no_table(dtype):
+  """There are more rows than in one chunk, and the last chunk overlaps another."""
   V, width = 50_001, 16
   w_VD = jax.random.normal(KEY, (V, width), dtype)
   sampler = Block(leaf_size=500)
@@ -184,7 +184,7 @@ def test_refresh_is_the_sums_of_blocks_and_makes_no_table(dtype):
   np.testing.assert_allclose(stats.square_BD, (rows_BED**2).sum(1), rtol=1e-5)
 
 
-def test_activations_of_any_size():
+def test_activations_of_any_size_give_a_finite_law():
   sampler = Block(leaf_size=10)
   w_VD, h_ND = normal_blocks(37, 1)
   stats = sampler.init(counts(37), w_VD, M)
@@ -205,6 +205,6 @@ def test_activations_of_any_size():
     ({"leaf_size": -1}, "^Block.leaf_size is -1; it must"),
   ],
 )
-def test_bad_fields(fields, message):
+def test_bad_fields_are_named(fields, message):
   with pytest.raises(UserError, match=message):
     Block(**fields)

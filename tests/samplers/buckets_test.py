@@ -1,4 +1,4 @@
-"""SCE and RECE: the choice by naive references, and the losses of the papers."""
+"""SCE and RECE, compared with naive references and the losses of the papers."""
 
 import jax
 import jax.numpy as jnp
@@ -52,8 +52,8 @@ def sets_of(draw):
 
 
 @pytest.mark.parametrize("sampler", others_long(SAMPLERS, SAMPLERS[::2]), ids=repr)
-def test_candidates_are_those_of_the_definition(sampler):
-  """Also after an update, with other projections; none without weight."""
+def test_candidates_equal_those_of_the_definition(sampler):
+  """Also after an update, with other projections; weightless examples have none."""
   seen = []
   for updates in (0, 3):
     draw = sample(sampler, stats_of(sampler, updates=updates), W_VD, KEY, H_ND, Y)
@@ -79,7 +79,7 @@ def test_examples_without_weight_change_nothing(sampler):
 
 
 def loss_of(sampler, y=Y, m=M):
-  """That of a head; its scores of all classes, of examples with weight in float64."""
+  """A head's loss; its scores of all classes for weighted examples, in float64."""
   head = Sampled(sampler=sampler, num_samples=m, bias=False)
   state = head.init(KEY, COUNTS, D)
   state = state._replace(table=state.table._replace(w_VD=W_VD))
@@ -95,8 +95,8 @@ def naive_key():
   return jax.random.fold_in(jax.random.key(_SEED), 0)
 
 
-def test_the_loss_is_the_largest_of_those_in_the_buckets():
-  """The paper's rule, but for the examples that are in no bucket."""
+def test_loss_is_the_largest_of_those_in_the_buckets():
+  """The paper's rule, except for examples in no bucket."""
   sampler = SCE(buckets=3, examples=2)
   loss, step, o_NV, _ = loss_of(sampler, SINGLE)
   args = naive_key(), np.float64(W_VD), np.float64(H_ND), LIVE_N, M
@@ -116,7 +116,7 @@ def test_the_loss_is_the_largest_of_those_in_the_buckets():
     assert bool(step.dh_ND[n].any()) == bool(losses[n])
 
 
-def test_repeated_classes_count_once_as_by_the_log_of_their_number():
+def test_repeated_classes_count_once_like_logits_minus_log_count():
   """The authors subtract the log of a class's occurrences from each of its logits."""
   sampler = RECE(rounds=2, neighbours=1)
   loss, _, o_NV, _ = loss_of(sampler, SINGLE)
@@ -138,8 +138,8 @@ WHOLE = [SCE(examples=N), RECE(neighbours=9)]
 
 
 @pytest.mark.parametrize("sampler", others_long(WHOLE, WHOLE[:1]), ids=repr)
-def test_the_monitor_measures_the_bias(sampler):
-  """Z lacks the other classes; with all of them in every bucket it is exact."""
+def test_monitor_measures_the_bias(sampler):
+  """Z lacks classes outside the buckets; it is exact if buckets have all classes."""
   for m in (19, V * 19):
     *_, o_NV, (head, state) = loss_of(sampler, SINGLE, m)
     seen = jax.jit(head.monitor)(state, H_ND, SINGLE, KEY)

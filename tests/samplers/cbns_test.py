@@ -1,6 +1,6 @@
-"""Negatives that are remembered: their law, what is forgotten, and rows that stay.
+"""Remembered negatives: their law, which are forgotten, and rows that are kept.
 
-`contract_test.py` has nothing on them: given the batches, there is no chance in a draw.
+`contract_test.py` leaves them out: given the batches, draws are not random.
 """
 
 import itertools
@@ -43,7 +43,7 @@ def law(sampler, stats, y, num_classes=V):
 
 
 def remember(sampler, stats, ids, num_classes=V):
-  """Statistics after a step with these distinct classes."""
+  """Statistics after a step with the given distinct classes."""
   ids_R = np.full(6, num_classes)
   ids_R[: len({*ids})] = sorted({*ids})
   rows = jnp.zeros((len(ids_R), D))
@@ -52,7 +52,7 @@ def remember(sampler, stats, ids, num_classes=V):
 
 
 def drawn(sampler, stats, y):
-  """The classes of the batch, and those that are remembered, in the draw."""
+  """The classes of the batch and the remembered classes in a draw."""
   draw = sample(sampler, stats, W_VD, KEY, H_ND, y)
   ids, mask = np.asarray(draw.ids), np.asarray(draw.mask)
   old = np.asarray(draw.constant)
@@ -63,7 +63,7 @@ def drawn(sampler, stats, y):
   return sorted(ids[mask & ~old].tolist()), sorted(ids[mask & old].tolist())
 
 
-def test_the_last_batches_are_remembered_and_each_class_is_drawn_once():
+def test_last_batches_are_remembered_and_each_class_is_drawn_once():
   sampler = CBNS(batches=2)
   stats = sampler.init(Counts(COUNT_V), W_VD, 12)
   y = single_targets([3, 1, 3, 0])
@@ -75,7 +75,7 @@ def test_the_last_batches_are_remembered_and_each_class_is_drawn_once():
   assert drawn(sampler, stats, nothing) == ([], [0, 1, 2, 4])
 
 
-def test_the_law_at_the_start_is_that_of_the_union_of_independent_batches():
+def test_initial_law_is_that_of_the_union_of_independent_batches():
   """By enumeration of all labels of two batches; one of them is remembered."""
   count_V, num = np.array([4, 1, 0]), 2
   q_V = q_of(count_V)
@@ -93,7 +93,7 @@ def test_the_law_at_the_start_is_that_of_the_union_of_independent_batches():
   assert not np.allclose(2 * now_V, union_V, rtol=0.1)  # nor the sum of both
 
 
-def test_of_more_classes_than_there_is_room_a_random_set_is_remembered():
+def test_random_set_is_remembered_if_classes_exceed_the_room():
   sampler, times = CBNS(batches=1), 2000
   start = sampler.init(Counts(COUNT_V), W_VD, 4)  # two of each batch
   rows = jnp.zeros((5, D))
@@ -117,8 +117,8 @@ def test_of_more_classes_than_there_is_room_a_random_set_is_remembered():
   )
 
 
-def test_what_is_remembered_does_not_depend_on_the_classes_of_other_devices():
-  """They are padding here, and their number depends on that of devices."""
+def test_memory_does_not_depend_on_the_classes_of_other_devices():
+  """Those classes are padding here; their number depends on the number of devices."""
   sampler, alone_R = CBNS(batches=1), jnp.array([0, 3, 7, 9])
   start = sampler.init(Counts(COUNT_V), W_VD, 4)  # two of each batch
 
@@ -139,7 +139,7 @@ def test_what_is_remembered_does_not_depend_on_the_classes_of_other_devices():
 
 @pytest.mark.parametrize("rate", [0.01, 0.05])
 def test_weights_of_a_stationary_stream_are_right_up_to_the_rate(rate):
-  """From a start that is right. With those of `InBatch` they would not be."""
+  """Starts from the right estimates. The weights of `InBatch` would be wrong."""
   sampler, T = CBNS(batches=3, rate=rate), 10_000
   stats = sampler.init(Counts(COUNT_V), W_VD, 4 * N)
   q_V = q_of(COUNT_V)
@@ -164,7 +164,7 @@ def test_weights_of_a_stationary_stream_are_right_up_to_the_rate(rate):
   assert (np.abs(of_batch_TV.mean(axis=0) - 1) > 4 * error_V + rate).all()
 
 
-def test_rows_of_remembered_classes_are_not_updated_and_activations_are():
+def test_remembered_rows_are_not_updated_but_activations_are():
   head = Sampled(sampler=CBNS(batches=1), num_samples=8, bias=False)
   alone = Sampled(sampler=InBatch(), num_samples=4, bias=False)
   state, other = head.init(KEY, COUNT_V, D), alone.init(KEY, COUNT_V, D)
@@ -186,8 +186,8 @@ def test_rows_of_remembered_classes_are_not_updated_and_activations_are():
 
 
 @pytest.mark.parametrize("blocks", others_long([None, 3], [3]))
-def test_a_head_remembers_the_classes_of_its_batches(blocks):
-  """Of examples with weight, in blocks as on one device."""
+def test_head_remembers_the_classes_of_its_batches(blocks):
+  """Only of examples with weight; the same in blocks as on one device."""
   head = Sampled(sampler=CBNS(batches=2), num_samples=27)
   if blocks:
     head = ShardedHead(head, class_mesh(jax.devices()[:1]), blocks)
@@ -209,7 +209,7 @@ def test_a_head_remembers_the_classes_of_its_batches(blocks):
   assert found == {3, 5, 19}
 
 
-def test_padding_has_no_law_and_one_draw_is_of_the_batch():
+def test_padding_has_no_law_and_a_single_draw_is_from_the_batch():
   sampler = CBNS()
   stats = sampler.init(Counts(COUNT_V), W_VD, 16)
   y = single_targets([3, 1])
@@ -224,7 +224,7 @@ def test_padding_has_no_law_and_one_draw_is_of_the_batch():
   assert draw.constant.tolist() == [False]
 
 
-def test_certain_classes_have_the_weight_one():
+def test_certain_classes_have_weight_one():
   """A class of every batch: p = 1, and nothing is infinite."""
   sampler = CBNS(batches=2)
   stats = sampler.init(Counts(np.ones(1, int)), jnp.zeros((1, D)), 3)
@@ -233,6 +233,6 @@ def test_certain_classes_have_the_weight_one():
     np.testing.assert_allclose(law(sampler, stats, single_targets([0]), 1), 1)
 
 
-def test_it_is_no_part_of_a_mixture():
+def test_cbns_cannot_be_part_of_a_mixture():
   with pytest.raises(UserError, match="second is 'cbns'; it must be one of"):
     Mixture(second="cbns")

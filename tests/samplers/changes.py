@@ -1,4 +1,4 @@
-"""Changes of rows, as `Sampler.update` gets them."""
+"""Changes of rows, in the form that `Sampler.update` takes."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What holds for every sampler. Each law is defined again here, naively, in float64."""
+"""Tests of every sampler. Each law is defined again here, naively, in float64."""
 
 from dataclasses import replace
 from functools import cache
@@ -148,7 +148,7 @@ def kernel_law(sampler, counts, w_VD, h_ND, y):
 
 
 def block_law(sampler, counts, w_VD, h_ND, y):
-  """Blocks of six by their moments or counts, in them the softmax."""
+  """Blocks of six by their moments or counts; the softmax within a block."""
   w_VD, h_ND = np.float64(w_VD), np.float64(h_ND)
   law_NV = np.zeros((len(h_ND), len(w_VD)))
   size = min(6, len(w_VD))
@@ -210,7 +210,7 @@ def rf_law(sampler, counts, w_VD, h_ND, y):
 
 
 def lsh_law(sampler, counts, w_VD, h_ND, y):
-  """Dictionaries of the rows; the hash functions are those of a new sampler."""
+  """From dictionaries of the rows, with the hash functions of a new sampler."""
   if sampler.exact:
     return pps_law(sampler, counts, w_VD, h_ND, y)
   stats = sampler.init(counts, w_VD, M)
@@ -231,7 +231,7 @@ def lsh_law(sampler, counts, w_VD, h_ND, y):
 
 
 def midx_law(sampler, counts, w_VD, h_ND, y):
-  """The softmax of rows that are quantised anew by the codebooks of a new sampler."""
+  """The softmax of rows quantised with the codebooks of a new sampler."""
   stats = sampler.init(counts, w_VD, M)
   first, second, left = np.float64(stats.first_KA), np.float64(stats.second_KB), w_VD
   quantised_VD = np.zeros((len(w_VD), 0))
@@ -257,14 +257,14 @@ def nearest_word(x_VE, book_KE):
 
 
 def top_k_law(sampler, counts, w_VD, h_ND, y):
-  """The M largest logits, each for certain."""
+  """The M largest logits, each with probability one."""
   o_NV = np.float64(h_ND) @ np.float64(w_VD).T
   o_NV = np.abs(o_NV) if sampler.absolute else o_NV
   return (np.argsort(np.argsort(-o_NV)) < M) / M
 
 
 def buckets_law(sampler, counts, w_VD, h_ND, y):
-  """The classes of the first projections, each for certain."""
+  """The classes of the first projections, each with probability one."""
   law_NV = np.zeros((len(h_ND), len(w_VD)))
   for n, chosen in enumerate(naive_buckets.chosen(sampler, w_VD, h_ND, y, M)):
     law_NV[n, sorted(chosen)] = 1 / M
@@ -382,12 +382,12 @@ def needs_counts(sampler) -> bool:
 
 
 def has_random_size(sampler) -> bool:
-  """Whether a draw has a capacity of its own, and a mask, instead of m entries."""
+  """Whether a draw has its own capacity and a mask, instead of m entries."""
   return isinstance(sampler, Bernoulli)
 
 
 def is_certain(sampler) -> bool:
-  """Whether no chance is in a draw."""
+  """Whether draws are not random."""
   is_filled = isinstance(sampler, LSH) and sampler.draw == "fill"
   return is_filled or isinstance(sampler, (TopK, Buckets))
 
@@ -412,13 +412,13 @@ def is_defined_by(state, sampler) -> bool:
 
 
 def of_ids(sampler) -> bool:
-  """Whether the law changes if classes are called otherwise."""
+  """Whether the law changes if classes are relabelled."""
   return isinstance(sampler, (LSH, MIDX))
 
 
 @cache
 def keeps_statistics_of_rows(sampler) -> bool:
-  """Whether they are others for another table."""
+  """Whether statistics depend on the table."""
   counts, w_VD, _, _ = problem()
   here, there = initial(sampler), sampler.init(counts, 2 * w_VD, M)
   return not all(map(np.array_equal, jax.tree.leaves(here), jax.tree.leaves(there)))
@@ -445,7 +445,7 @@ def enumerate_law(sampler, stats, w_VD, h_ND, y) -> np.ndarray:
   return np.exp(np.float64(log_expected(sampler, stats, w_VD, h_ND, y, ids_V)))
 
 
-def test_ids_of_no_class_are_never_expected():
+def test_ids_that_are_not_classes_are_never_expected():
   ids_NM = jnp.array([[2, 0], [3, -1], [2**31 - 1, 1]])
   got_NM = log_expected_at(jnp.array([0.0, -1.0, -2.0]), ids_NM)
   want_NM = [[-2, 0], [-np.inf, -np.inf], [-np.inf, -1]]
@@ -477,7 +477,7 @@ def test_statistics_are_distinct_arrays_that_can_be_saved(sampler, law):
 
 
 @every_sampler
-def test_draw(sampler, law):
+def test_draw_has_the_documented_shapes_and_types(sampler, law):
   _, w_VD, h_ND, y = problem()
   stats = initial(sampler)
   first, second = (
@@ -529,7 +529,7 @@ BY_RANGE = {n: c for n, c in CASES.items() if isinstance(c[0], (Uniform, TwoStag
 
 
 @pytest.mark.parametrize(("sampler", "law"), of_cases(BY_RANGE))
-def test_the_law_of_consecutive_classes_is_theirs(sampler, law):
+def test_law_of_consecutive_classes_equals_that_of_their_ids(sampler, law):
   _, w_VD, h_ND, y = problem()
   stats = initial(sampler)
   law_NV = log_expected(sampler, stats, w_VD, h_ND, y, jnp.arange(V))
@@ -573,7 +573,7 @@ def test_padding_is_never_drawn_and_no_entry_depends_on_another(sampler, law):
 
 
 @every_sampler
-def test_the_law_is_its_definition_also_after_the_table_changed(sampler, law):
+def test_law_equals_its_definition_also_after_the_table_changed(sampler, law):
   counts, w_VD, h_ND, y = problem()
   stats = initial(sampler)
   new_VD = w_VD + problem(seed=9)[1]
@@ -614,7 +614,7 @@ OF_SHORT = ("softmax", "quadratic, tree", "block", "lsh_embedding")
 
 
 @pytest.mark.parametrize("name", others_long(READ_ROWS, OF_SHORT))
-def test_the_law_of_rows_of_bfloat16_is_that_of_the_rounded_rows(name):
+def test_law_of_bfloat16_rows_is_that_of_the_rounded_rows(name):
   """In every state the law, the draw and the statistics are those of rows of float32
   with the same numbers; and the law is its definition."""
   (sampler, law), (counts, w_VD, h_ND, y) = CASES[name], problem()
@@ -685,7 +685,7 @@ BY_CHANCE = {name: case for name, case in CASES.items() if not is_certain(case[0
 
 
 @pytest.mark.parametrize(("sampler", "law"), of_cases(BY_CHANCE))
-def test_each_key_and_each_example_has_a_draw_of_its_own(sampler, law):
+def test_each_key_and_each_example_has_its_own_draw(sampler, law):
   """Over many keys a class is drawn as often as expected, and by two examples that are
   alike as often at once as by independent ones."""
   _, w_VD, h_ND, y = problem()
@@ -720,7 +720,7 @@ def test_each_key_and_each_example_has_a_draw_of_its_own(sampler, law):
 
 
 def errors_of_the_mean(count_KV, other_KV, want):
-  """How many standard errors the mean number of common draws is from another."""
+  """Distance of the mean number of common draws from another, in standard errors."""
   common_K = (count_KV * other_KV).sum(axis=1)
   return (common_K.mean() - want) / (common_K.std() / np.sqrt(len(common_K)))
 
@@ -762,7 +762,7 @@ FEW = (1, 1, 7), (2, 3, 1)
     [(name, *FEW[i % 2]) for i, name in enumerate(FIRST)],
   ),
 )
-def test_few_classes_and_more_draws_than_classes(name, num_classes, n, m):
+def test_few_classes_and_more_draws_than_classes_are_valid(name, num_classes, n, m):
   sampler = CASES[name][0]
   counts, w_VD, h_ND, y = problem(num_classes, n)
   stats = jax.jit(lambda w_VD: sampler.init(counts, w_VD, m))(w_VD)
@@ -790,7 +790,7 @@ def assert_same(stats, others):
 
 
 @every_sampler
-def test_all_counts_zero(sampler, law):
+def test_counts_that_are_all_zero_are_refused_if_needed(sampler, law):
   _, w_VD, _, _ = problem()
   counts = Counts(np.zeros(V, np.int64), np.zeros(9, np.int64))
   if not needs_counts(sampler):
@@ -801,7 +801,7 @@ def test_all_counts_zero(sampler, law):
 
 
 @every_sampler
-def test_counts_of_another_number_of_classes(sampler, law):
+def test_counts_of_another_number_of_classes_are_refused(sampler, law):
   counts, w_VD, _, _ = problem()
   if needs_counts(sampler):
     with pytest.raises(UserError, match="counts of 50 classes for a table of shape"):
@@ -813,7 +813,7 @@ def test_counts_of_another_number_of_classes(sampler, law):
 
 
 @every_sampler
-def test_nothing_is_differentiated(sampler, law):
+def test_draws_have_no_gradient(sampler, law):
   _, w_VD, h_ND, y = problem()
   stats = initial(sampler)
 

@@ -1,6 +1,6 @@
-"""In-batch negatives: the law of independent labels by enumeration, and its estimate.
+"""In-batch negatives: the law of independent labels by enumeration, and its estimates.
 
-`contract_test.py` has nothing on them: given the batch, there is no chance in the draw.
+`contract_test.py` leaves them out: given the batch, the draw is not random.
 """
 
 import itertools
@@ -26,7 +26,7 @@ KEY = jax.random.key(0)
 
 
 def in_a_batch(q_V, num):
-  """P(c is among so many independent labels)."""
+  """P(c is among the given number of independent labels)."""
   return 1 - (1 - q_V) ** num
 
 
@@ -65,7 +65,7 @@ def test_each_class_of_the_batch_is_drawn_once():
   assert drawn(sampler, stats, padded)[1] == [1, 3]
 
 
-def test_the_law_at_the_start_is_that_of_independent_labels():
+def test_initial_law_is_that_of_independent_labels():
   """By enumeration of all batches."""
   count_V, num = np.array([4, 1, 0]), 3
   q_V, p_V = q_of(count_V), np.zeros(3)
@@ -78,7 +78,7 @@ def test_the_law_at_the_start_is_that_of_independent_labels():
   assert not np.allclose(num * q_V, p_V, rtol=0.1)  # nor with multiplicity
 
 
-def test_sums_are_unbiased_but_for_an_examples_own_label():
+def test_sums_are_unbiased_except_for_an_examples_own_label():
   """Over all batches: for a newcomer the sum is right, for an example of the batch its
   own class is exact and the others are found in the rest of the batch."""
   count_V, z_V, num = np.array([4, 1, 0]), np.array([0.5, 2.0, 3.0]), 3
@@ -104,7 +104,7 @@ def test_sums_are_unbiased_but_for_an_examples_own_label():
   assert (too_small_V < 1).all()
 
 
-def test_of_more_classes_than_draws_a_random_set_is_chosen():
+def test_random_set_is_chosen_if_classes_exceed_the_draws():
   sampler, times = InBatch(), 4000
   y = single_targets([0, 1, 2, 3, 4, 4])
   stats = sampler.init(Counts(COUNT_V), W_VD, 2)
@@ -138,7 +138,7 @@ def stream(sampler, stats, batch_TN):
   return jax.jit(lambda s, b: jax.lax.scan(step, s, b))(stats, jnp.asarray(batch_TN))
 
 
-def test_gaps_are_those_of_algorithm_2():
+def test_gaps_equal_those_of_algorithm_2():
   sampler = InBatch(rate=0.25)
   stats = sampler.init(Counts(COUNT_V), W_VD, N)
   rng = np.random.default_rng(0)
@@ -158,8 +158,8 @@ def test_gaps_are_those_of_algorithm_2():
   )
 
 
-def test_a_stationary_stream_is_estimated_and_its_weights_are_right():
-  """From a start that is far off: all counts equal. Tolerances are five errors."""
+def test_stationary_stream_is_estimated_with_the_right_weights():
+  """Starts far off, from equal counts. Tolerances are five standard errors."""
   sampler = InBatch(rate=0.05)
   stats = sampler.init(Counts(np.ones(V, int)), W_VD, N)
   start_V = np.float64(stats.gap_V)
@@ -181,7 +181,7 @@ def test_a_stationary_stream_is_estimated_and_its_weights_are_right():
   np.testing.assert_allclose(relative_V.mean(), 0.05 / 2 * (1 - p_V).mean(), rtol=0.2)
 
 
-def test_a_drifting_stream_is_followed_as_fast_as_is_said():
+def test_drifting_stream_is_followed_at_the_documented_rate():
   """Classes all alike: of the distance of their mean gap from the new one a factor
   1 - rate remains with each appearance."""
   rate, p, r, before, after = 0.05, 0.5, 0.1, 400, 250
@@ -217,7 +217,7 @@ def test_a_drifting_stream_is_followed_as_fast_as_is_said():
     [({}, 3), ({"exact_frequent": 2}, None)],
   ),
 )
-def test_a_head_counts_the_classes_of_its_batches(blocks, fields):
+def test_head_counts_the_classes_of_its_batches(blocks, fields):
   """Of examples with weight, in blocks as on one device; exact sets count besides."""
   head = Sampled(sampler=InBatch(rate=0.5), num_samples=6, **fields)
   if blocks:
@@ -237,7 +237,7 @@ def test_a_head_counts_the_classes_of_its_batches(blocks, fields):
   np.testing.assert_array_equal(seen_V, want_V)
 
 
-def test_a_class_hardly_ever_expected_has_a_finite_law_once_it_was_seen():
+def test_rare_class_has_a_finite_law_once_it_was_seen():
   sampler, rows = InBatch(rate=1.0), jnp.zeros((1, D))
   stats = sampler.init(Counts([10**15, 10**15, 0, 0]), W_VD[:4], 4)
   stats = sampler.update(stats, W_VD[:4], jnp.array([2]), rows, rows)
@@ -264,7 +264,7 @@ def test_padding_has_no_law_and_changes_nothing():
 
 
 @pytest.mark.parametrize("num_classes", [1, 2])
-def test_few_classes(num_classes):
+def test_few_classes_are_all_drawn(num_classes):
   sampler = InBatch()
   w_VD = jnp.zeros((num_classes, D))
   stats = sampler.init(Counts(np.ones(num_classes, int)), w_VD, 5)
@@ -282,7 +282,7 @@ def test_counts_are_needed():
     InBatch().init(Counts(np.zeros(V, int)), W_VD, N)
 
 
-def test_it_is_no_part_of_a_mixture():
+def test_in_batch_cannot_be_part_of_a_mixture():
   """The other part's draws would be counted as the batch's."""
   with pytest.raises(UserError, match="first is 'in_batch'; it must be one of"):
     Mixture("in_batch")

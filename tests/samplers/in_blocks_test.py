@@ -107,8 +107,8 @@ QUICK = ("pps", "quadratic_prior")
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else long(n) for n in SAMPLERS])
-def test_the_law_is_that_of_the_blocks(name):
-  """Also after updates: statistics have followed the rows."""
+def test_law_equals_that_of_the_blocks(name):
+  """Also after updates, when statistics have followed the rows."""
   sampler = SAMPLERS[name]()
   head, *states = made(sampler)
   h_ND, y = batch(9)
@@ -148,7 +148,7 @@ def test_the_law_is_that_of_the_blocks(name):
   ],
   ids=str,
 )
-def test_classes_are_drawn_as_often_as_is_said(sampler):
+def test_classes_are_drawn_as_often_as_reported(sampler):
   head, _, state = made(sampler)
   sampler = in_blocks(sampler)
   h_ND, y = batch(9)
@@ -188,8 +188,8 @@ def of_blocks(x_V):
   ),
   ids=str,
 )
-def test_sets_of_a_block_have_the_law_of_the_block_alone(sampler, m):
-  """Statistics are as large as those of the largest block, and the law is the same."""
+def test_sets_of_a_block_have_the_law_of_that_block_alone(sampler, m):
+  """Statistics have the size of those of the largest block; the law is the same."""
   w_VD = jnp.zeros((V, D))
   count_V = np.random.default_rng(m).permutation(COUNTS.unigram_V) ** 2
   count_V[[5, 13, 10]] = 0
@@ -206,8 +206,8 @@ def test_sets_of_a_block_have_the_law_of_the_block_alone(sampler, m):
 
 
 @pytest.mark.parametrize("name", others_long(["unigram", "bernoulli"], ["unigram"]))
-def test_many_ids_are_looked_up_as_few_are(name):
-  """Of few each block looks up all; of many one pass over all rows is less."""
+def test_many_ids_are_looked_up_like_few_ids(name):
+  """Each block looks up all of few ids; for many ids, one pass over rows is cheaper."""
   head, state, _ = made(SAMPLERS[name](per_example=True))
   h_ND, y = batch(9)
   args = state.parts.stats, state.parts.table.w_VD, h_ND, y
@@ -223,7 +223,7 @@ def test_many_ids_are_looked_up_as_few_are(name):
   "path",
   others_long(["sampled/pps", "sampled/mixture", "nce/unigram"], ["sampled/pps"]),
 )
-def test_with_several_blocks_a_step_costs_the_same_for_any_number_of_classes(path):
+def test_cost_of_a_step_in_blocks_does_not_depend_on_the_number_of_classes(path):
   head = ShardedHead(config.head(path, num_samples=64), MESH, 16)
 
   def cost(num_classes):
@@ -262,7 +262,7 @@ def test_consecutive_classes_of_a_single_block_have_the_same_law():
   np.testing.assert_allclose(got_NM, want_NM, rtol=1e-5)
 
 
-def test_bigrams_of_a_block_are_those_that_end_there():
+def test_bigrams_of_a_block_are_those_that_end_in_it():
   head, state, _ = made(Bigram())
   h_ND, y = batch(0)
   y = y._replace(context_N=jnp.array([0, 1, V - 1]))
@@ -279,7 +279,7 @@ def test_bigrams_of_a_block_are_those_that_end_there():
       np.testing.assert_allclose(got[n, b], want_S * M / B, rtol=1e-5)
 
 
-def test_a_block_may_have_no_bigram():
+def test_block_may_have_no_bigram():
   tokens = np.array([0, 4, 0, 8, 0, 1])  # all end in the first two of four blocks
   head = ShardedHead(Sampled(sampler=Bigram(), num_samples=M), MESH, B)
   counts = Counts(COUNTS.unigram_V, tokens)
@@ -293,7 +293,7 @@ def test_a_block_may_have_no_bigram():
   assert not np.allclose(got[0, :2], want_BS[:2], rtol=1e-2)
 
 
-def test_blocks_draw_with_keys_of_their_own():
+def test_blocks_draw_with_their_own_keys():
   head, state, _ = made(Uniform())
   sampler = in_blocks(head.head.sampler)
   h_ND, y = batch(0)
@@ -304,14 +304,14 @@ def test_blocks_draw_with_keys_of_their_own():
   assert len({tuple(row) for row in within}) == B
 
 
-def test_the_number_of_draws_must_be_a_multiple_of_the_blocks():
+def test_number_of_draws_must_be_a_multiple_of_the_blocks():
   head = ShardedHead(Sampled(num_samples=M + 1), MESH, B)
   with pytest.raises(UserError, match=r"num_samples is 17.* set it to 16 or 20"):
     head.init(jax.random.key(0), COUNTS, D)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_what_a_sampler_says_of_itself_holds_in_blocks(name):
+def test_traits_of_a_sampler_are_the_same_in_blocks(name):
   sampler = SAMPLERS[name]()
   for trait, default in (
     *(("independent", False), ("distinct", False), ("counts_rows", False)),

@@ -54,7 +54,7 @@ def z_of_draws(sampler, stats, w_VD, keys, h_ND, y):
 
 @functools.partial(jax.jit, static_argnames="sampler")
 def unmasked_z_of_draws(sampler, stats, w_VD, keys, h_ND, y):
-  """The same if what is exact counts once more where it is drawn."""
+  """The same if exact classes count again when they are drawn."""
 
   def of_example(key, h_D, y):
     h_1D, y = jax.tree.map(lambda a: a[None], (h_D, y))
@@ -69,7 +69,7 @@ def unmasked_z_of_draws(sampler, stats, w_VD, keys, h_ND, y):
 
 
 def is_unbiased(z_RN):
-  """Of each example."""
+  """Whether the estimate of each example is unbiased."""
   z_RN = np.float64(z_RN)
   error_N = z_RN.std(0) / np.sqrt(len(z_RN))
   return np.abs(z_RN.mean(0) - 1) < 4.5 * error_N + 1e-5
@@ -79,7 +79,7 @@ def keys(num):
   return jax.random.split(jax.random.key(7), num)
 
 
-def test_the_exact_set_is_that_of_the_most_promising_clusters():
+def test_exact_set_is_that_of_the_most_promising_clusters():
   sampler = IVF(clusters=10, probes=3)
   counts, w_VD, h_ND, y = clustered(10, 20, 6)
   y = y._replace(w_NP=y.w_NP.at[3:].set(0))  # only three examples have a say
@@ -107,7 +107,7 @@ def test_the_exact_set_is_that_of_the_most_promising_clusters():
   assert p_NV[:3, exact_S].sum(1).mean() > 0.7
 
 
-def test_examples_of_negative_weight_have_a_say():
+def test_examples_of_negative_weight_affect_the_ranking():
   sampler = IVF(clusters=10, probes=3)
   counts, w_VD, h_ND, y = clustered(10, 20, 6)
   stats = sampler.init(counts, w_VD, 12)
@@ -117,7 +117,7 @@ def test_examples_of_negative_weight_have_a_say():
   np.testing.assert_array_equal(first, second)
 
 
-def test_absolute_logits_promise_as_much_on_both_sides():
+def test_ranking_by_absolute_logits_ignores_the_sign():
   counts, w_VD, h_ND, y = clustered(10, 20, 1)
   for absolute in (False, True):
     sampler = IVF(clusters=10, probes=1, absolute=absolute)
@@ -135,7 +135,7 @@ def test_absolute_logits_promise_as_much_on_both_sides():
     pytest.param(IVF(probes=2, power=0.5), marks=pytest.mark.long),
   ],
 )
-def test_the_estimate_is_unbiased_whatever_the_clusters_hold(sampler):
+def test_estimate_is_unbiased_for_any_clusters(sampler):
   counts, w_VD, h_ND, y = clustered(6, 10, 4, scale=4.0)
   counts = Counts(np.random.default_rng(2).integers(0, 50, len(w_VD)))
   stats = sampler.init(counts, w_VD, 10)
@@ -147,7 +147,7 @@ def test_the_estimate_is_unbiased_whatever_the_clusters_hold(sampler):
   assert np.std(z_RN, axis=0).max() > 0.06  # there was something to estimate
 
 
-def test_of_a_cluster_without_room_the_rest_is_left_to_the_sample():
+def test_rest_of_a_cluster_without_room_is_left_to_the_sample():
   """All rows alike: one cluster of all classes."""
   counts, _, h_ND, y = clustered(5, 10, 2)
   counts = Counts(np.arange(50))
@@ -160,7 +160,7 @@ def test_of_a_cluster_without_room_the_rest_is_left_to_the_sample():
   assert is_unbiased(z_of_draws(sampler, stats, w_VD, keys(4000), h_ND, y)).all()
 
 
-def test_a_refresh_follows_the_rows_and_an_update_does_not():
+def test_refresh_follows_the_rows_but_update_does_not():
   sampler = IVF(clusters=8, probes=1)
   counts, w_VD, _, _ = clustered(8, 20, 5)
   stats = sampler.init(counts, w_VD, 10)
@@ -181,8 +181,8 @@ def test_a_refresh_follows_the_rows_and_an_update_does_not():
   assert error(stats) < 0.3 * error(stale)
 
 
-def test_peaked_logits_that_no_count_foretells():
-  """With as many classes a step, far less variance than a sample alone."""
+def test_peaked_logits_unrelated_to_counts_have_less_variance():
+  """With the same number of classes, far less variance than a sample alone."""
   V, m = 2000, 64
   counts, w_VD, h_ND, y = clustered(50, V // 50, 32, scale=25.0)
   y = single_targets((y.ids_NP[:, 0] + 1) % V)  # not the likely one
@@ -193,7 +193,7 @@ def test_peaked_logits_that_no_count_foretells():
   assert budget < V / 8
 
   def relvar(sampler, stats):
-    """Of batches of one example each, a mean."""
+    """The mean over batches of one example each."""
     batch = lambda h_D, id: z_of_draws(
       sampler, stats, w_VD, keys(64), h_D[None], single_targets(id[None])
     )
@@ -208,12 +208,12 @@ def test_peaked_logits_that_no_count_foretells():
   ("field", "value"),
   [("clusters", -1), ("probes", 0), ("iterations", 0)],
 )
-def test_wrong_values_are_refused(field, value):
+def test_invalid_values_are_refused(field, value):
   with pytest.raises(UserError, match=rf"^IVF\.{field} is {value}; it must"):
     IVF(**{field: value})
 
 
-def test_more_clusters_than_classes():
+def test_more_clusters_than_classes_are_accepted():
   counts, w_VD, h_ND, y = clustered(2, 3, 2)
   sampler = IVF(clusters=100, probes=100)
   stats = sampler.init(counts, w_VD, 2)

@@ -1,4 +1,4 @@
-"""The tree of kernel sums: exact laws through many updates, and when they are stale."""
+"""The tree of kernel sums: exact laws through many updates, and with stale sums."""
 
 from functools import partial
 
@@ -76,7 +76,7 @@ KERNELS = [
   ("make", "num_classes", "layout"),
   others_long(KERNELS, [KERNELS[-3]]),
 )
-def test_the_law_is_the_kernels_before_and_after_1000_updates(
+def test_law_equals_that_of_the_kernel_before_and_after_1000_updates(
   make, num_classes, layout, chi_square
 ):
   sampler = make(**LAYOUTS[layout])
@@ -109,7 +109,7 @@ def test_the_law_is_the_kernels_before_and_after_1000_updates(
     assert chi_square(ids_M, tilted_V / tilted_V.sum()) < 1e-5
 
 
-def test_incremental_updates_are_what_was_tested():
+def test_few_rows_are_added_and_many_rows_rebuild_the_sums():
   """With three rows of 1000 the sums are added to; with 50 they are built anew."""
   sampler = Quadratic(leaf_size=20, dense_levels=0)
   counts, w_VD, _, _ = problem(1000)
@@ -140,7 +140,7 @@ STALE = {
     [(QuadraticPrior, "sketch"), (Quartic, "softmax in a block")],
   ),
 )
-def test_the_law_is_known_when_sums_are_50_steps_old(make, name, chi_square):
+def test_law_is_known_if_sums_are_50_steps_old(make, name, chi_square):
   sampler = make(**STALE[name])
   counts, w_VD, h_ND, y = problem(100)
   stats = init(sampler, counts, w_VD)
@@ -186,7 +186,7 @@ def test_refresh_bounds_the_drift():
   assert 0 < error < 1e-5
 
 
-def test_whole_leaves_hold_every_class_of_a_block_as_often():
+def test_whole_leaves_hold_every_class_of_a_block_equally_often():
   sampler = Quadratic(leaf_size=10, dense_levels=1, whole_leaves=True)
   counts, w_VD, h_ND, y = problem(97)
   m = 25
@@ -214,8 +214,8 @@ def test_whole_leaves_hold_every_class_of_a_block_as_often():
   assert (np.abs(errors(of_another_block_NV)).max(axis=1) > 5).all()
 
 
-def test_padding_is_no_change_of_rows():
-  """Ids beyond the table are gathered as its last row: they must not count."""
+def test_padding_does_not_change_rows():
+  """Ids beyond the table are gathered as its last row, which must not count."""
   sampler = Quadratic(leaf_size=7, dense_levels=2, rank=2)
   counts, w_VD, _, _ = problem(100)
   stats = init(sampler, counts, w_VD)
@@ -231,8 +231,8 @@ def test_padding_is_no_change_of_rows():
 @pytest.mark.parametrize(
   "name", others_long(STALE, ["tree", "sketch", "softmax in a block"])
 )
-def test_a_law_that_is_not_finite_is_reported_so(name):
-  """The trainer then stops, rather than go on with weights that mean nothing."""
+def test_law_that_is_not_finite_is_reported_as_such(name):
+  """The trainer then stops, instead of continuing with meaningless weights."""
   sampler = QuadraticPrior(**STALE[name])
   counts, w_VD, h_ND, y = problem(100)
   stats = init(sampler, counts, w_VD, 50)
@@ -261,13 +261,13 @@ def test_steps_hold_no_array_of_the_size_of_the_table(sampler):
   assert compiled.memory_analysis().temp_size_in_bytes < table / 2
 
 
-def test_whole_leaves_need_a_sample_that_holds_one():
+def test_whole_leaves_need_a_sample_of_at_least_one_leaf():
   counts, w_VD, _, _ = problem(97)
   with pytest.raises(UserError, match=r"blocks of 10 classes: raise head.num_samples"):
     Quadratic(leaf_size=10, whole_leaves=True).init(counts, w_VD, 9)
 
 
-def test_an_even_kernel_is_refused_for_an_ordinary_softmax():
+def test_even_kernel_is_refused_for_an_ordinary_softmax():
   with pytest.raises(UserError, match="least likely classes"):
     Sampled(sampler=Quadratic())
   Sampled(sampler=Quadratic(), absolute=True)
@@ -275,8 +275,8 @@ def test_an_even_kernel_is_refused_for_an_ordinary_softmax():
   Sampled(sampler=QuadraticPrior())  # shifted
 
 
-def test_a_plain_quadratic_under_an_ordinary_softmax_draws_the_least_likely():
-  """Why it is refused: logits of rare classes are large and negative."""
+def test_plain_quadratic_draws_the_least_likely_under_an_ordinary_softmax():
+  """This is why it is refused: logits of rare classes are large and negative."""
   counts, w_VD, h_ND, y = problem(200)
   w_VD, h_ND = w_VD.at[:, 0].add(-3), h_ND.at[:, 0].set(1)
   p_NV = jax.nn.softmax(h_ND @ w_VD.T)
@@ -300,6 +300,6 @@ def test_a_plain_quadratic_under_an_ordinary_softmax_draws_the_least_likely():
     ({"smoothing": -1.0}, "^Quadratic.smoothing is -1.0"),
   ],
 )
-def test_bad_fields(fields, message):
+def test_bad_fields_are_named(fields, message):
   with pytest.raises(UserError, match=message):
     Quadratic(**fields)

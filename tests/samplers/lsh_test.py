@@ -1,4 +1,4 @@
-"""Hash tables that follow the rows: what is where, and the law of draws from them."""
+"""Hash tables that follow the rows: their entries, and the law of draws from them."""
 
 from functools import partial
 
@@ -88,7 +88,7 @@ def naive_law(sampler, counts, stats, query_ND):
 
 
 @pytest.mark.parametrize("family", others_long(FAMILIES, ["dwta"]))
-def test_the_law_is_that_of_the_tables_as_they_are(family, chi_square):
+def test_law_is_that_of_the_current_tables(family, chi_square):
   sampler = sampler_of(family)
   counts, w_VD, h_ND, y = problem()
   stats = sampler.init(counts, w_VD, M)
@@ -113,7 +113,7 @@ def test_the_law_is_that_of_the_tables_as_they_are(family, chi_square):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_after_100_updates_every_entry_is_where_a_new_table_would_have_it(family):
+def test_every_entry_is_where_a_new_table_has_it_after_100_updates(family):
   """A touched class is in its slot, or another that belongs there; no class is where
   its row of today does not belong, but for projections that round to either side."""
   sampler = sampler_of(family)
@@ -144,7 +144,7 @@ def test_after_100_updates_every_entry_is_where_a_new_table_would_have_it(family
   assert kept == len(last)
 
 
-def test_a_touched_row_is_where_it_belongs_and_an_untouched_one_stays():
+def test_touched_row_is_rehashed_and_an_untouched_one_stays():
   sampler = sampler_of("dwta", slots=64)  # room for all
   counts, w_VD, _, _ = problem()
   stats = sampler.init(counts, w_VD, M)
@@ -157,7 +157,7 @@ def test_a_touched_row_is_where_it_belongs_and_an_untouched_one_stays():
   jax.tree.map(np.testing.assert_array_equal, unchanged, stats)
 
 
-def test_without_rehashing_tables_wait_for_a_refresh():
+def test_tables_without_rehashing_change_only_at_a_refresh():
   sampler = sampler_of("dwta", rehash=False)
   counts, w_VD, _, _ = problem()
   stats = sampler.init(counts, w_VD, M)
@@ -165,7 +165,7 @@ def test_without_rehashing_tables_wait_for_a_refresh():
   jax.tree.map(np.testing.assert_array_equal, updated.tables, stats.tables)
 
 
-def test_tables_rebuilt_in_turn_are_new_tables_of_their_own_functions():
+def test_tables_rebuilt_in_turn_are_new_tables_with_their_own_functions():
   """After ceil(L / rebuild) updates of no row: built from the rows by functions other
   than before; and the updates of one round differ from those of the next."""
   rebuild = 3
@@ -201,7 +201,7 @@ def test_tables_rebuilt_in_turn_are_new_tables_of_their_own_functions():
     np.testing.assert_array_equal(ids_KE, want_KE)
 
 
-def test_what_is_rebuilt_in_turn_follows_from_the_key_of_the_last_refresh():
+def test_rebuilt_tables_follow_from_the_key_of_the_last_refresh():
   sampler = sampler_of("dwta", rehash=False, rebuild_tables=3)
   counts, w_VD, _, _ = problem()
   start = sampler.init(counts, w_VD, M)
@@ -225,7 +225,7 @@ def test_what_is_rebuilt_in_turn_follows_from_the_key_of_the_last_refresh():
   ("family", "size"), [("dwta", 28), ("simhash", 5), ("mips", 28)]
 )
 def test_exact_classes_are_those_found_in_most_tables(family, size):
-  """And they share a bucket with the query, by codes one by one."""
+  """They also share a bucket with the query, checked code by code."""
   sampler = sampler_of(family, exact=size)
   counts, w_VD, h_ND, y = problem()
   stats = sampler.init(counts, w_VD, 8)
@@ -308,7 +308,7 @@ def test_fill_skips_empty_buckets_and_may_find_nothing():
 
 
 @pytest.mark.parametrize("make", others_long([LSHEmbedding, LSHLabel], [LSHLabel]))
-def test_filled_negatives_are_the_active_set_of_the_loss(make):
+def test_filled_negatives_form_the_active_set_of_the_loss(make):
   """The softmax over the true and the filled classes, in float64; where nothing is
   found the loss is 0."""
   sampler = sampler_of("simhash", make, **FILL)
@@ -339,8 +339,8 @@ def test_filled_negatives_are_the_active_set_of_the_loss(make):
 @pytest.mark.parametrize(
   ("make", "message"),
   [
-    (lambda: LSHEmbedding(draw="fill"), "share is 0.5, and head.sampler.draw is"),
-    (lambda: LSHLabel(exact=3, **FILL), "exact is 3, and head.sampler.draw is 'fill'"),
+    (lambda: LSHEmbedding(draw="fill"), "share is 0.5, but head.sampler.draw is"),
+    (lambda: LSHLabel(exact=3, **FILL), "exact is 3, but head.sampler.draw is 'fill'"),
     (lambda: LSHEmbedding(draw="all"), "draw is 'all'; it must be one of"),
     *(
       (
@@ -351,13 +351,13 @@ def test_filled_negatives_are_the_active_set_of_the_loss(make):
     ),
   ],
 )
-def test_what_fill_cannot_mean_is_refused(make, message):
+def test_settings_that_conflict_with_fill_are_refused(make, message):
   with pytest.raises(UserError, match=message):
     make()
 
 
-def test_true_classes_share_the_tables_out():
-  """Table l is asked by number l mod P_n, whatever stands between the labels."""
+def test_true_classes_take_turns_in_querying_the_tables():
+  """Label number l mod P_n queries table l, regardless of padding between labels."""
   sampler = sampler_of("simhash", LSHLabel)
   counts, w_VD, h_ND, _ = problem()
   stats = sampler.init(counts, w_VD, M)
@@ -388,8 +388,8 @@ def test_true_classes_share_the_tables_out():
 @pytest.mark.parametrize(
   ("share", "m"), others_long([(0.3, 1), (0.5, 3), (1.0, 3)], [(0.3, 1), (1.0, 3)])
 )
-def test_the_share_by_counts_is_exact_also_of_few_draws(share, m, chi_square):
-  """And where buckets are empty counts decide."""
+def test_share_by_counts_is_exact_also_for_few_draws(share, m, chi_square):
+  """If buckets are empty, all draws are by counts."""
   sampler = sampler_of("simhash", unigram_share=share)
   counts, w_VD, h_ND, y = problem()
   stats = sampler.init(counts, w_VD, m)
@@ -414,7 +414,7 @@ def test_the_share_by_counts_is_exact_also_of_few_draws(share, m, chi_square):
 @pytest.mark.parametrize(
   ("family", "num_classes"), others_long([("simhash", 2), ("mips", 1)], [("mips", 1)])
 )
-def test_one_table_and_activations_of_zero(family, num_classes):
+def test_one_table_and_zero_activations_are_accepted(family, num_classes):
   counts, w_VD, h_ND, y = problem(num_classes)
   sampler = LSHEmbedding(family=family, codes=3, tables=1, slots=1, rebuild_tables=1)
   stats = sampler.init(counts, w_VD, 8)
@@ -425,7 +425,7 @@ def test_one_table_and_activations_of_zero(family, num_classes):
 
 
 def test_many_rows_are_rehashed_in_chunks():
-  """More than fit in a chunk, and no multiple of it: each is where it belongs."""
+  """More rows than one chunk, and not a multiple of it: each is in its bucket."""
   num, rows = 9001, 4100
   sampler = LSHEmbedding(codes=2, tables=2, slots=64)
   rng = np.random.default_rng(0)
@@ -453,7 +453,7 @@ def test_many_rows_are_rehashed_in_chunks():
 
 
 @pytest.mark.parametrize("draw", others_long(["independent", "fill"], ["independent"]))
-def test_a_step_holds_nothing_of_all_classes_and_writes_in_place(draw):
+def test_step_holds_no_array_over_all_classes_and_writes_in_place(draw):
   num_classes = 50_000
   sampler = LSHEmbedding(
     draw=draw, family="simhash", codes=14, tables=4, unigram_share=0.0
@@ -486,12 +486,12 @@ def test_a_step_holds_nothing_of_all_classes_and_writes_in_place(draw):
     ("family", "minhash"),
   ],
 )
-def test_wrong_values_are_refused(field, value):
+def test_invalid_values_are_refused(field, value):
   with pytest.raises(UserError, match=rf"\.{field} is .*(; it must|: use)"):
     LSHEmbedding(**{field: value})
 
 
-def test_more_slots_than_32_bits_count_are_named():
+def test_more_slots_than_32_bits_can_count_are_refused():
   sampler = LSHEmbedding(codes=10, tables=1)
   tables = partial(sampler._new_tables, key=KEY, tables=1)
   shape = lambda V: jax.ShapeDtypeStruct((V, 8), jnp.float32)
@@ -501,7 +501,7 @@ def test_more_slots_than_32_bits_count_are_named():
 
 
 @pytest.mark.parametrize("weight", others_long([-1.0, 2.0], [-1.0]))
-def test_labels_of_any_weight_are_asked_for(weight):
+def test_labels_of_any_nonzero_weight_query_the_tables(weight):
   sampler = sampler_of("simhash", LSHLabel, **FILL)
   counts, w_VD, h_ND, y = problem()
   stats = sampler.init(counts, w_VD, 5)

@@ -36,7 +36,7 @@ def problem(seed=0, num=V):
 
 
 def definition(sampler, stats, h_ND, counts=COUNTS):
-  """By the words of each class, in float64."""
+  """From the words of each class, in float64."""
   first, second = np.float64(stats.first_KA), np.float64(stats.second_KB)
   one_V, two_V = np.divmod(np.asarray(stats.cell_V), len(first))
   parts = first[one_V], second[two_V]
@@ -50,7 +50,7 @@ def definition(sampler, stats, h_ND, counts=COUNTS):
 
 
 def words_of(sampler, stats, w_VD):
-  """The words that are nearest to each row."""
+  """The words nearest to each row."""
   first, second = np.float64(stats.first_KA), np.float64(stats.second_KB)
   nearest = lambda x, book: ((x[:, None] - book[None]) ** 2).sum(-1).argmin(1)
   w_VD, A = np.float64(w_VD), first.shape[1]
@@ -61,7 +61,7 @@ def words_of(sampler, stats, w_VD):
 
 
 @pytest.mark.parametrize("sampler", others_long(SAMPLERS, SAMPLERS[1:]), ids=repr)
-def test_the_law_in_every_state(sampler):
+def test_law_equals_the_definition_in_every_state(sampler):
   w_VD, h_ND, y = problem()
   new_VD = problem(1)[0]
   stats = sampler.init(COUNTS, w_VD, M)
@@ -75,7 +75,7 @@ def test_the_law_in_every_state(sampler):
   assert (np.asarray(updated.cell_V) != np.asarray(refreshed.cell_V)).any()
 
 
-def test_a_refresh_follows_the_model():
+def test_refresh_follows_the_model():
   """Quantised rows are nearer to the rows than words of one codebook, and the law to
   the softmax than before."""
   sampler = SAMPLERS[0]
@@ -123,7 +123,7 @@ def test_eight_blocks_have_the_laws_of_eight_samplers():
 
 
 def test_far_cells_are_still_drawn():
-  """Every class has a probability, however long the activation is."""
+  """Every class has a positive probability for activations of any length."""
   sampler = SAMPLERS[0]
   w_VD, h_ND, y = problem()
   stats = sampler.init(COUNTS, w_VD, M)
@@ -132,7 +132,7 @@ def test_far_cells_are_still_drawn():
   np.testing.assert_allclose(got.sum(axis=1), M, rtol=1e-5)
 
 
-def test_a_refresh_holds_no_second_table():
+def test_refresh_holds_no_second_table():
   num, dim = 300_000, 64
   for sampler in (MIDX(codewords=8), MIDX(codewords=8, quantizer="product")):
     rows = jax.ShapeDtypeStruct((num, dim), jnp.float32)

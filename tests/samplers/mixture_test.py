@@ -37,8 +37,8 @@ PAIRS = [
 ]
 
 
-def test_the_mean_over_all_draws_is_the_sum():
-  """One draw of each part, and two: every outcome with its probability."""
+def test_mean_over_all_draws_equals_the_sum():
+  """Enumerates the outcomes of one and of two draws of each part."""
   count_V, z_V = np.array([5, 1, 0]), np.array([0.3, 2.0, 7.0])
   w_VD = jnp.zeros((3, D))
   q_V, u = (count_V + 1) / (count_V + 1).sum(), 1 / 3
@@ -64,8 +64,8 @@ def test_the_mean_over_all_draws_is_the_sum():
 
 
 @pytest.mark.parametrize(("first", "second"), others_long(PAIRS, PAIRS[2:6:2]))
-def test_sums_over_classes_are_unbiased_with_any_two(first, second):
-  """Also the counts of each class are those that are reported."""
+def test_sums_over_classes_are_unbiased_for_any_two_parts(first, second):
+  """Classes are also drawn as often as reported."""
   sampler = Mixture(first, second, share=0.6)
   stats = sampler.init(COUNTS, W_VD, M)
   times, z_V = 4000, jnp.exp(H_ND[0] @ W_VD.T)
@@ -108,7 +108,7 @@ def test_each_part_draws_its_share():
   np.testing.assert_array_equal(ids_NM[0, 5:], ids_NM[1, 5:])  # one for the batch
 
 
-def test_statistics_follow_the_rows_as_those_of_a_part_do():
+def test_statistics_follow_the_rows_like_those_of_a_part():
   sampler, alone = Mixture("lsh_embedding", "uniform", share=0.6), LSHEmbedding()
   stats, start = sampler.init(COUNTS, W_VD, M), alone.init(COUNTS, W_VD, 5)
   new_VD = -W_VD
@@ -124,15 +124,15 @@ def test_statistics_follow_the_rows_as_those_of_a_part_do():
   jax.tree.map(np.testing.assert_array_equal, refreshed.parts[0], want)
 
 
-def test_what_a_mixture_is_follows_from_its_parts():
+def test_traits_of_a_mixture_follow_from_its_parts():
   assert has_fixed_law(Mixture())
   assert not has_fixed_law(Mixture("softmax"))
   assert not keeps_up(Mixture("softmax"))
   assert keeps_up(Mixture("uniform", "quadratic"))
 
 
-def test_probabilities_of_losses_that_need_a_fixed_law():
-  """With one the learned scores are turned into probabilities, with another not."""
+def test_scores_become_probabilities_only_with_a_fixed_law():
+  """Otherwise evaluation uses the learned scores."""
   h_ND, y = H_ND, Y
   for second, is_fixed in (("uniform", True), ("softmax", False)):
     head = Sampled(
@@ -168,19 +168,19 @@ def test_parts_are_named_in_a_config():
 
 
 @pytest.mark.parametrize("name", ["lsh_label", "mixture", "unigramm", ""])
-def test_other_parts_are_refused(name):
+def test_invalid_parts_are_refused(name):
   with pytest.raises(UserError, match=r"head\.sampler\.second is .*; it must be one"):
     Mixture(second=name)
 
 
-def test_counts_follow_no_logits_so_absolute_does_not_matter():
+def test_absolute_does_not_matter_for_samplers_by_counts():
   Sampled(sampler=Mixture(), absolute=True)
   with pytest.raises(UserError, match=r"head\.absolute is True"):
     Sampled(sampler=Mixture("quadratic", "uniform", absolute=False), absolute=True)
   Sampled(sampler=Mixture("bigram", "uniform"), absolute=True)  # a law of contexts
 
 
-def test_cosines_are_followed_by_parts_that_follow_no_products():
+def test_cosine_logits_need_parts_that_do_not_follow_products():
   for first in ("bigram", "rf_softmax"):
     Sampled(sampler=Mixture(first, "uniform"), logits=Cosine(), bias=False)
   for first in ("quadratic", "sce"):
@@ -188,11 +188,11 @@ def test_cosines_are_followed_by_parts_that_follow_no_products():
       Sampled(sampler=Mixture(first, "uniform"), logits=Cosine(), bias=False)
 
 
-def test_a_part_of_the_batch_makes_it_one_of_the_batch():
+def test_part_that_draws_from_the_batch_makes_the_mixture_do_so():
   assert Mixture("sce", "uniform").of_batches
   assert not Mixture().of_batches
 
 
-def test_two_parts_of_a_name_are_refused():
+def test_two_equal_parts_are_refused():
   with pytest.raises(UserError, match="are both 'uniform': name two"):
     Mixture("uniform", "uniform")

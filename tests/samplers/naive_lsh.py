@@ -47,7 +47,7 @@ def slot(factor, class_id, slots):
 
 
 def order(factor, num_classes):
-  """The classes as they come into a table."""
+  """The order in which classes enter a table."""
   return [(int(factor) + i) % num_classes for i in range(num_classes)]
 
 
@@ -85,7 +85,7 @@ def filled(buckets, true, num):
 
 
 def law(buckets, num_classes):
-  """Of a draw from one of the buckets that are not empty: f64[V], or None."""
+  """The law of a draw from one of the non-empty buckets: f64[V], or None."""
   buckets = [bucket for bucket in buckets if bucket]
   if not buckets:
     return None
@@ -96,7 +96,7 @@ def law(buckets, num_classes):
 
 
 def mixture(sampler, law_V, unigram_V):
-  """With the law that goes by counts."""
+  """The law, mixed with the law by counts."""
   if law_V is None:
     return unigram_V
   share = sampler.unigram_share

@@ -21,7 +21,7 @@ Y = single_targets(np.array([0]))
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=40), st.data())
-def test_inclusion_probabilities(counts, data):
+def test_inclusion_probabilities_equal_the_definition(counts, data):
   weight_V = np.array(counts, np.float64)
   positive = int((weight_V > 0).sum())
   if not positive:
@@ -46,7 +46,7 @@ def test_inclusion_probabilities(counts, data):
   "weight_V", [[1e20, 1.0], [1, 1, 1e-20], [1, 1, 1e-100], [5, 5, 5, 5]]
 )
 @pytest.mark.parametrize("m", [1, 2])
-def test_weights_beyond_the_precision_of_float64(weight_V, m):
+def test_weights_beyond_the_precision_of_float64_are_accepted(weight_V, m):
   pi_V = capped_probabilities(np.array(weight_V, np.float64), m)
   expected_V = np.exp(np.float64(strata.build(pi_V, m).log_expected_V))
   assert (expected_V > 0).all()
@@ -54,7 +54,7 @@ def test_weights_beyond_the_precision_of_float64(weight_V, m):
   assert expected_V.sum() == pytest.approx(m, rel=1e-6)
 
 
-def test_inclusion_frequencies_and_that_the_test_would_notice():
+def test_inclusion_frequencies_follow_the_law_and_the_test_would_notice():
   """Draws with different keys are independent: each class is a coin, with variance
   pi (1 - pi)."""
   sampler, runs = PPS(), 20_000
@@ -83,7 +83,7 @@ def test_inclusion_frequencies_and_that_the_test_would_notice():
   assert largest_z(wrong_V) > limit
 
 
-def test_the_estimate_of_a_sum_is_unbiased_exactly():
+def test_estimate_of_a_sum_is_exactly_unbiased():
   """Enumerates every draw: between two neighbouring fractions the draw is constant."""
   sampler = PPS(smoothing=0.3)
   stats = sampler.init(COUNTS, W_VD, M)
@@ -134,11 +134,11 @@ def test_classes_without_counts_and_smoothing_are_masked_too():
   assert set(draw.ids.tolist()) == {0, 2}
 
 
-def test_blocks_that_would_draw_differently_many_are_refused():
+def test_blocks_with_different_numbers_of_draws_are_refused():
   counts = block_counts(Counts(np.array([5, 1, 3, 0, 2, 0, 1, 0])), Blocks(8, 2))
   w_VD, sampler = jnp.zeros((4, 2)), PPS(smoothing=0.0)
   for number in range(2):  # each of them, as each may be of another process
-    message = "smoothing is 0, and one of 2 blocks .* has 1 .* head.num_samples to 2"
+    message = "smoothing is 0, and one of 2 blocks .* only 1 .* head.num_samples to 2"
     with pytest.raises(UserError, match=message):
       sampler.init(counts(number), w_VD, 2)
     assert sampler.init(counts(number), w_VD, 1).mask_M.tolist() == [True]
@@ -146,6 +146,6 @@ def test_blocks_that_would_draw_differently_many_are_refused():
 
 
 @pytest.mark.parametrize("m", [0, -1, 2.5])
-def test_a_number_of_draws_that_there_cannot_be_is_named(m):
+def test_invalid_number_of_draws_is_named(m):
   with pytest.raises(UserError, match=f"Size.m is {m}; it must be"):
     PPS().init(COUNTS, W_VD, m)

@@ -40,7 +40,7 @@ def cosines():
     itertools.product(KINDS, [False, True]), [(KINDS[0], True), (KINDS[1], False)]
   ),
 )
-def test_the_mean_of_the_features_is_the_gaussian_kernel(kind, absolute):
+def test_mean_of_the_features_is_the_gaussian_kernel(kind, absolute):
   sampler = RFSoftmax(nu=0.5, kind=kind, num_features=1 << 15, absolute=absolute)
   stats = sampler.init(COUNTS, W_VD, M)
   phi_NF = np.float64(sampler.nodes(stats, H_ND).query_NF)[:, :-1]
@@ -56,8 +56,8 @@ def test_the_mean_of_the_features_is_the_gaussian_kernel(kind, absolute):
 
 
 @pytest.mark.parametrize("kind", others_long(KINDS, KINDS[1:]))
-def test_with_many_features_the_law_is_the_softmax_of_cosines(kind):
-  """Further away with few; and without normalisation it is another."""
+def test_law_with_many_features_is_the_softmax_of_cosines(kind):
+  """It is further away with few features; without normalisation it differs."""
   p_NV = np.exp(2 * cosines())
   p_NV /= p_NV.sum(axis=1, keepdims=True)
   far = []
@@ -73,7 +73,7 @@ def test_with_many_features_the_law_is_the_softmax_of_cosines(kind):
 
 
 def test_negative_sums_are_clipped_and_estimates_are_unbiased(chi_square):
-  """With few features: branches of negative sums are taken, as often as is said."""
+  """With few features, branches of negative sums are taken as often as reported."""
   sampler = RFSoftmax(nu=4.0, num_features=4, **TREE)
   m = 20_000
   stats = sampler.init(COUNTS, W_VD, m)
@@ -94,7 +94,7 @@ def test_negative_sums_are_clipped_and_estimates_are_unbiased(chi_square):
     assert chi_square(draw.ids[n], shifted_NV[n]) < 1e-4
 
 
-def test_many_updates_are_a_rebuild_and_rows_of_zeros_are_drawn():
+def test_many_updates_equal_a_rebuild_and_rows_of_zeros_are_drawn():
   sampler = RFSoftmax(num_features=6, **TREE)
   start = W_VD.at[3].set(0)
   stats = sampler.init(COUNTS, start, M)
@@ -119,7 +119,7 @@ def test_many_updates_are_a_rebuild_and_rows_of_zeros_are_drawn():
   np.testing.assert_allclose(law_of(sampler, zeros).sum(axis=1), 1, rtol=1e-5)
 
 
-def test_settings():
+def test_invalid_settings_are_refused():
   with pytest.raises(UserError, match=r"head\.absolute"):
     Sampled(sampler=RFSoftmax(absolute=True))
   with pytest.raises(UserError, match="kind is 'sine'; it must be one of fourier, pos"):

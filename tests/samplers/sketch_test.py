@@ -20,7 +20,7 @@ def error(fitted, h_ND, w_VD) -> float:
   return float(jnp.mean(jnp.square(o_NV - h_ND @ w_VD.T)))
 
 
-def test_it_is_the_best_of_its_rank():
+def test_sketch_is_the_best_of_its_rank():
   h_ND, w_VD = anisotropic(500, 0), anisotropic(300, 1)
   seen = sketch.init(D, R)
   for _ in range(300):  # rows change by sums of activations
@@ -41,7 +41,7 @@ def test_all_coordinates_lose_nothing():
   np.testing.assert_allclose(identity_DD, np.eye(D), atol=1e-4)
 
 
-def test_what_changed_long_ago_is_forgotten():
+def test_old_changes_are_forgotten():
   one = jnp.zeros((1, D)).at[0, 0].set(1)
   seen = sketch.observe(sketch.init(D, R), one)
   for _ in range(500):

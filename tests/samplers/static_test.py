@@ -9,7 +9,7 @@ from largevocab.samplers.static import count_weights
 W_VD = np.zeros((4, 2), np.float32)
 
 
-def test_log_uniform_is_tensorflows_law_when_ids_are_sorted_by_count():
+def test_log_uniform_equals_tensorflows_law_if_ids_are_sorted_by_count():
   stats = LogUniform().init(Counts(np.array([9, 5, 5, 1])), W_VD, 1)
   # What tf.random.log_uniform_candidate_sampler documents, for range_max = 4.
   q_V = [(np.log(c + 2) - np.log(c + 1)) / np.log(5) for c in range(4)]
@@ -30,6 +30,6 @@ def test_weights_neither_revive_nor_lose_a_class():
 
 
 @pytest.mark.parametrize("field", ["power", "smoothing"])
-def test_negative_fields(field):
+def test_negative_fields_are_refused(field):
   with pytest.raises(UserError, match=rf"^Unigram\.{field} is -1; it must"):
     Unigram(**{field: -1})

@@ -29,7 +29,7 @@ sample = jax.jit(TopK.sample, static_argnums=0)
 @pytest.mark.parametrize(
   ("m", "absolute"), [(1, True), (7, False), (40, True), (45, False)]
 )
-def test_the_largest_logits_once_each_best_first(m, absolute):
+def test_largest_logits_come_once_each_and_best_first(m, absolute):
   _, w_VD, h_ND, y = problem()
   draw = sample(TopK(absolute=absolute), Size(m), w_VD, KEY, h_ND, y)
   o_NV = np.asarray(h_ND @ w_VD.T)
@@ -41,7 +41,7 @@ def test_the_largest_logits_once_each_best_first(m, absolute):
   assert not draw.log_expected.any()
 
 
-def test_it_is_certain_and_leaves_the_others_out():
+def test_chosen_classes_are_certain_and_others_are_left_out():
   _, w_VD, h_ND, y = problem()
   sampler = TopK()
   first, second = (
@@ -54,7 +54,7 @@ def test_it_is_certain_and_leaves_the_others_out():
     assert np.isneginf(np.delete(law_V, ids_M)).all()
 
 
-def test_the_loss_is_too_small_unless_all_classes_are_taken():
+def test_loss_is_too_small_unless_all_classes_are_taken():
   counts, w_VD, h_ND, y = problem()
   o_NV = np.float64(h_ND @ w_VD.T)
   o_N = np.take_along_axis(o_NV, np.asarray(y.ids_NP), 1)[:, 0]
@@ -72,6 +72,6 @@ def test_the_loss_is_too_small_unless_all_classes_are_taken():
       assert loss < nll - 0.05
 
 
-def test_a_head_of_other_logits_is_refused():
+def test_head_with_other_logits_is_refused():
   with pytest.raises(UserError, match=r"head\.absolute"):
     Sampled(sampler=TopK(absolute=True), num_samples=3)

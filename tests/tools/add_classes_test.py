@@ -1,4 +1,4 @@
-"""A trained recommender goes on with other users and items."""
+"""A trained recommender continues with other users and items."""
 
 import json
 
@@ -45,11 +45,11 @@ def call(root, into, *flags):
   return add_classes.main([f"--workdir={root}/run", f"--into={into}", *flags])
 
 
-def test_items_of_both_keep_their_rows(run, tmp_path, capsys):
+def test_common_items_keep_their_rows(run, tmp_path, capsys):
   root, path = run
   into = str(tmp_path / "into")
   assert call(root, into, f"--config.data.path={path}") == 0
-  assert capsys.readouterr().out == f"{into}: 3 items as they were, 2 new, 1 left out\n"
+  assert capsys.readouterr().out == f"{into}: 3 items kept, 2 new, 1 left out\n"
   exp = c.build(c.of_workdir(str(root / "run")))
   before, old = restore(exp, str(root / "run"), "latest")
   exp = c.build(c.of_workdir(into))
@@ -79,8 +79,8 @@ def test_items_of_both_keep_their_rows(run, tmp_path, capsys):
   assert np.isfinite(result["test_hr@2"])
 
 
-def test_batches_of_another_size(run, tmp_path):
-  """The saved state of the network is of as many users as it was trained on."""
+def test_batch_size_can_change(run, tmp_path):
+  """The saved state of the network has one row for each user of a batch."""
   root, path = run
   flags = [f"--config.data.path={path}", "--config.train.batch_size=2"]
   assert call(root, tmp_path / "into", *flags) == 0
@@ -89,7 +89,7 @@ def test_batches_of_another_size(run, tmp_path):
   assert {len(part) for layer in state.carry for part in layer} == {2}
 
 
-def test_what_is_wrong_is_one_line(run, tmp_path, capsys, monkeypatch):
+def test_mistakes_are_one_line(run, tmp_path, capsys, monkeypatch):
   root, path = run
   monkeypatch.setattr("sys.argv", ["add_classes", f"--workdir={root}/run",
                                    f"--into={root}/run"])  # fmt: skip

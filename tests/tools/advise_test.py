@@ -1,4 +1,4 @@
-"""Advice on heads: of counts, and of a trained model."""
+"""Advice on heads, from counts and from a trained model."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def counts(tmp_path):
   return f"--counts={path}"
 
 
-def test_of_counts(counts, tmp_path, capsys):
+def test_advice_from_counts(counts, tmp_path, capsys):
   out = tmp_path / "new" / "advice.jsonl"
   sizes = ["--dim=16", "--batch=32", f"--output={out}"]
   assert advise.main([counts, *sizes, *HEADS]) == 0
@@ -42,7 +42,7 @@ def test_of_counts(counts, tmp_path, capsys):
 
 
 @pytest.mark.long
-def test_of_a_run(tmp_path, capsys):
+def test_advice_from_a_run(tmp_path, capsys):
   workdir, out = tmp_path / "run", tmp_path / "advice.jsonl"
   flags = ["--config=configs/quickstart.py:runlocal", f"--workdir={workdir}"]
   assert main.run(["main", *flags]) == 0
@@ -59,13 +59,13 @@ def test_of_a_run(tmp_path, capsys):
   assert capsys.readouterr().out.endswith("raise --budget_ms or --budget_mib\n")
 
 
-def test_of_counts_no_sample_is_named(counts, capsys):
+def test_advice_from_counts_names_no_sampled_head(counts, capsys):
   argv = ["--dim=8", "--batch=16", "--num_samples=8", "--heads", "sampled/pps"]
   assert advise.main([counts, *argv]) == 0
-  assert "samples are not judged by counts: add `full`" in capsys.readouterr().out
+  assert "samples cannot be judged by counts: add `full`" in capsys.readouterr().out
 
 
-def test_samplers_of_batches_have_their_labels_and_have_seen_some(counts):
+def test_batch_samplers_get_labels_and_have_seen_batches(counts):
   problem = advise.of_counts(counts.partition("=")[2], dim=8, batch=16)
   paths = ["sampled/in_batch", "sampled/cbns", "nce/unigram"]
   made = advise.heads(paths, [12], problem)
@@ -88,8 +88,8 @@ def test_samplers_of_batches_have_their_labels_and_have_seen_some(counts):
   assert (seen_V > 0).mean() < 0.9
 
 
-def test_full_is_not_the_best_for_every_budget(capsys):
-  """Its relvar is 0 wherever it is listed."""
+def test_full_softmax_is_not_the_best_for_every_budget(capsys):
+  """Even though its relvar is 0."""
   row = lambda run, kind, ms, **more: {"run": run, "kind": kind, "ms": ms, **more}
   rows = [
     row("full", "softmax", 90.0, mib=400.0, relvar=0.0),
@@ -111,7 +111,7 @@ def test_full_is_not_the_best_for_every_budget(capsys):
   )
 
 
-def test_what_does_not_suit_is_told(counts, capsys):
+def test_unsuitable_heads_are_named(counts, capsys):
   sizes = ["--dim=8", "--batch=16", "--num_samples=8"]
   advise.main([counts, *sizes, "--heads", "full", "sampled/bigram"])
   assert "left out: sampled/bigram" in capsys.readouterr().err
@@ -130,7 +130,7 @@ def test_what_does_not_suit_is_told(counts, capsys):
     (["--heads", "fll"], "'fll'"),
   ],
 )
-def test_wrong_arguments(counts, argv, message):
+def test_wrong_arguments_are_named(counts, argv, message):
   source = [] if argv[0].startswith("--counts") else [counts]
   with pytest.raises(UserError, match=message):
     advise.main([*source, *argv])

@@ -45,7 +45,7 @@ def test_runs_of_one_data_set_share_their_baselines(ptb):
   assert rows[1]["test_ppl"] < rows[0]["test_ppl"]
 
 
-def test_data_sets_are_told_apart(ptb):
+def test_data_sets_have_their_own_baselines(ptb):
   settings = [PathSetting("data.path", ptb)]
   of = lambda name, overrides: sweepfile.Run("configs/ptb.py:full", overrides, name)
   same = [of("ptb: full", {}), of("ptb: fast", {"train.lr": 2.0, "train.seed": 1})]
@@ -58,7 +58,7 @@ def test_data_sets_are_told_apart(ptb):
   assert len({row["run"] for row in rows}) == 4
 
 
-def test_they_are_written_kept_and_tabulated(ptb, capsys):
+def test_baselines_are_written_kept_and_tabulated(ptb, capsys):
   sweep, results = ptb.parent / "sweep.py", ptb.parent / "results.jsonl"
   arguments = [str(sweep), "--set", f"data.path={ptb}"]
   assert baselines.main(arguments) == 0
@@ -83,7 +83,7 @@ def test_they_are_written_kept_and_tabulated(ptb, capsys):
   assert "| full | 1 | 1000000 † |" in table
 
 
-def test_those_of_other_data_replace_none(ptb):
+def test_baselines_of_other_data_replace_none(ptb):
   sweep, results = ptb.parent / "sweep.py", ptb.parent / "results.jsonl"
   arguments = [str(sweep), "--set", f"data.path={ptb}"]
   assert baselines.main(arguments) == 0
@@ -94,7 +94,7 @@ def test_those_of_other_data_replace_none(ptb):
   assert results.read_text() == before
 
 
-def test_a_sweep_without_such_data(ptb):
+def test_unknown_data_set_is_refused(ptb):
   with pytest.raises(UserError, match="has no data 'nosuch'"):
     baselines.main([str(ptb.parent / "sweep.py"), "--data", "nosuch"])
 
@@ -102,7 +102,7 @@ def test_a_sweep_without_such_data(ptb):
 @pytest.mark.parametrize(
   "field", ['"baseline": 1', '"trials": true', '"diverged": "x"']
 )
-def test_fields_of_another_kind(field, tmp_path):
+def test_fields_of_the_wrong_type_are_refused(field, tmp_path):
   row = {key: kind() for key, kind in records.FIELDS.items()}
   line = json.dumps(row)[:-1] + f", {field}}}\n"
   (tmp_path / "results.jsonl").write_text(line)
@@ -110,7 +110,7 @@ def test_fields_of_another_kind(field, tmp_path):
     records.load(tmp_path / "results.jsonl")
 
 
-def test_where_the_law_is_known_the_bayes_classifier_bounds_all():
+def test_bayes_classifier_bounds_all_methods_if_the_law_is_known():
   fields = {"data.num_examples": 2000}
   run = sweepfile.Run("configs/xmlc.py:full,data=topics", fields, "full")
   counted, bayes = baselines.rows([run], [])
@@ -119,7 +119,7 @@ def test_where_the_law_is_known_the_bayes_classifier_bounds_all():
   )  # fmt: skip
   assert bayes["test_p@1"] > counted["test_p@1"] + 0.2
   assert bayes["test_ppl"] < counted["test_ppl"]
-  # A run between the two is no worse than what was counted.
+  # A run between the two is no worse than the counted baseline.
   mine = {**bayes, "run": "r", "name": "full", "test_p@1": bayes["test_p@1"] - 0.1}
   mine = {k: v for k, v in mine.items() if k not in ("baseline", "bound")}
   table = results_table.table([mine, counted, bayes], ["test_p@1"])
@@ -129,7 +129,7 @@ def test_where_the_law_is_known_the_bayes_classifier_bounds_all():
   assert "†" in results_table.table([worse, counted, bayes], ["test_p@1"])
 
 
-def test_made_data_of_another_seed_are_other_data():
+def test_generated_data_of_another_seed_have_their_own_baselines():
   made = "configs/ptb.py:full,runlocal"
   runs = [
     sweepfile.Run(made, {"train.seed": seed, **own}, "full")

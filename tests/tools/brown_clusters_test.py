@@ -1,4 +1,4 @@
-"""Clusters from the command line, to the head that reads them."""
+"""Clusters, from the command line to the head that reads them."""
 
 import pathlib
 
@@ -13,7 +13,7 @@ REPOSITORY = pathlib.Path(brown_clusters.__file__).parents[2]
 CONFIG = f"--config={REPOSITORY}/configs/enwiki8.py"
 
 
-def test_clusters_are_those_of_the_head(tmp_path, monkeypatch, capsys):
+def test_head_reads_the_clusters_of_the_file(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv("LARGEVOCAB_CACHE", str(tmp_path / "cache"))
   text, out = tmp_path / "text", tmp_path / "new" / "clusters.npy"
   words = np.random.default_rng(0).zipf(1.3, 3000).clip(max=40)
@@ -34,14 +34,14 @@ def test_clusters_are_those_of_the_head(tmp_path, monkeypatch, capsys):
   np.testing.assert_array_equal(of_file_V, cluster_V)
 
 
-def test_mistakes_are_named():
+def test_wrong_arguments_are_named():
   with pytest.raises(UserError, match=r"--out=x: .*\.npy"):
     brown_clusters.main([CONFIG, "--out=x"])
   with pytest.raises(UserError, match=r"config\.data\.tain.*did you mean 'train'"):
     brown_clusters.main([CONFIG, "--out=x.npy", "--config.data.tain=y"])
 
 
-def test_the_place_of_the_file_is_checked_before_the_work(tmp_path, monkeypatch):
+def test_output_file_is_checked_before_clustering(tmp_path, monkeypatch):
   monkeypatch.setattr(Hierarchical, "cluster_of", None)
   (tmp_path / "a.npy").mkdir()
   made = f"--config={REPOSITORY}/configs/ptb.py:full,runlocal"

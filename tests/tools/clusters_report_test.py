@@ -22,7 +22,7 @@ def counts(tmp_path):
   return f"--counts={tmp_path / 'counts.npy'}"
 
 
-def test_records_and_figures(monkeypatch, tmp_path, counts, capsys):
+def test_records_and_figures_are_written(monkeypatch, tmp_path, counts, capsys):
   monkeypatch.setattr(measure, "LEAST_SECONDS", 0.0)
   monkeypatch.setattr(clusters_report, "NUMBERS", [2])
   output = tmp_path / "clusters.jsonl"
@@ -45,7 +45,7 @@ def test_records_and_figures(monkeypatch, tmp_path, counts, capsys):
   assert "fastest: " in capsys.readouterr().out
 
 
-def test_reads_an_experiment(capsys):
+def test_report_reads_a_config(capsys):
   given = f"--config={REPOSITORY}/configs/ptb.py:adaptive,runlocal"
   flags = ["--config.head.min_head_mass=0.5", "--config.head.align=1"]
   assert clusters_report.main([given, *flags]) == 0
@@ -54,11 +54,11 @@ def test_reads_an_experiment(capsys):
   assert "width 1" in out
 
 
-def test_mistakes_are_told(tmp_path, counts):
+def test_wrong_arguments_are_named(tmp_path, counts):
   full = f"--config={REPOSITORY}/configs/ptb.py:full,runlocal"
   with pytest.raises(UserError, match="has another head; write adaptive"):
     clusters_report.main([full])
-  with pytest.raises(UserError, match=r"give a .npy with int\[V\]"):
+  with pytest.raises(UserError, match=r"give a .npy file with int\[V\]"):
     clusters_report.main([f"--counts={tmp_path}/none.npy"])
   with pytest.raises(UserError, match="--measure is for records: give --output"):
     clusters_report.main([counts, "--measure=2"])
@@ -68,7 +68,7 @@ def test_mistakes_are_told(tmp_path, counts):
     clusters_report.main([counts, "--cost_model=abacus"])
 
 
-def test_the_full_softmax_beside_has_the_dtype_of_the_head(monkeypatch):
+def test_full_softmax_is_timed_with_the_dtype_of_the_head(monkeypatch):
   timed = []
 
   def step_ms(head, counts, dim, num):
@@ -83,7 +83,7 @@ def test_the_full_softmax_beside_has_the_dtype_of_the_head(monkeypatch):
   assert {head.dtype for head in timed} == {"bfloat16"}
 
 
-def test_a_width_is_of_counts_alone():
+def test_dim_is_only_for_counts():
   given = f"--config={REPOSITORY}/configs/ptb.py:adaptive,runlocal"
   with pytest.raises(UserError, match="--dim is for --counts"):
     clusters_report.main([given, "--dim=512"])

@@ -1,4 +1,4 @@
-"""A server on this machine that misbehaves as it is told."""
+"""A local server that misbehaves on demand."""
 
 import http.server
 import re
@@ -11,9 +11,9 @@ class Site:
   """Files by path, and how they are sent.
 
   Attributes:
-    breaks: how many answers are still cut off after half of what they announce.
-    ranges: whether a part can be asked for.
-    others: how many parts are still of another range than that asked for.
+    breaks: number of further answers that are cut off after half of their length.
+    ranges: whether the server supports ranges.
+    others: number of further answers with a range that was not asked for.
     seen: path and range of each request.
   """
 

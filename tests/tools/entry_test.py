@@ -1,4 +1,4 @@
-"""What a script says of an error, and with what status it ends."""
+"""What a script prints about an error, and its exit status."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ def run(error):
     (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GiB"), "ask for less"),
   ],
 )
-def test_an_error_of_the_user_is_one_line(capsys, error, says):
+def test_user_error_is_one_line(capsys, error, says):
   assert run(error) == 1
   said = capsys.readouterr().err
   assert said.startswith("script: ")
@@ -36,7 +36,7 @@ def test_an_error_of_the_user_is_one_line(capsys, error, says):
   assert says in said
 
 
-def test_an_array_that_is_too_large_is_one_line(capsys):
+def test_too_large_array_is_one_line(capsys):
   assert entry.run("script", lambda: np.zeros([2**40, 2**40]).size) == 1
   assert "ask for less" in capsys.readouterr().err
 
@@ -45,15 +45,15 @@ def test_an_array_that_is_too_large_is_one_line(capsys):
   "error",
   [jax.errors.JaxRuntimeError("INTERNAL: a fault"), ValueError("x"), KeyError()],
 )
-def test_a_fault_of_ours_keeps_its_traceback(error):
+def test_internal_error_keeps_its_traceback(error):
   with pytest.raises(type(error)):
     run(error)
 
 
-def test_interrupted():
+def test_keyboard_interrupt_ends_with_status_130():
   assert run(KeyboardInterrupt()) == 130
 
 
-def test_a_closed_pipe_is_one_line(capsys):
+def test_closed_pipe_is_one_line(capsys):
   assert run(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))) == 1
   assert capsys.readouterr().err == "script: Broken pipe\n"

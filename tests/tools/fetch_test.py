@@ -1,4 +1,4 @@
-"""Data by one command, from a real server on this machine."""
+"""Fetching data by one command, from a real server on this machine."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.tools.fetching.packing import zip_of
 from tests.tools.fetching.running import CONTENT, digest, ends, names, run, source
 
 
-def test_a_file_is_fetched_verified_and_then_left_alone(site, tmp_path, capsys):
+def test_file_is_fetched_verified_and_then_kept(site, tmp_path, capsys):
   url = site.put("a.bin", CONTENT)
   file = File("a.txt", url, len(CONTENT), digest(CONTENT))
   directory = tmp_path / "new place" / "data"
@@ -31,7 +31,7 @@ def test_a_file_is_fetched_verified_and_then_left_alone(site, tmp_path, capsys):
   assert told.splitlines()[-1] == command
 
 
-def test_what_is_missing_is_fetched_again_and_what_changed_is_named(site, tmp_path):
+def test_missing_file_is_fetched_again_and_changed_file_named(site, tmp_path):
   one, two = File("1", site.put("1", b"one")), File("2", site.put("2", b"two"))
   run(tmp_path, one, two)
   (tmp_path / "2").unlink()
@@ -43,7 +43,7 @@ def test_what_is_missing_is_fetched_again_and_what_changed_is_named(site, tmp_pa
   assert (tmp_path / "1").read_bytes() == b"eno"
 
 
-def test_a_wrong_checksum_or_size_leaves_nothing(site, tmp_path):
+def test_wrong_checksum_or_size_leaves_no_file(site, tmp_path):
   url = site.put("a", CONTENT)
   wrong = digest(b"")
   ends(
@@ -52,31 +52,31 @@ def test_a_wrong_checksum_or_size_leaves_nothing(site, tmp_path):
     says=f"{url} has the SHA-256 checksum {digest(CONTENT)} instead of {wrong}",
   )
   assert names(tmp_path) == []
-  ends(tmp_path, File("a", url, 7), says="has 300,000 bytes, and 7 are expected")
+  ends(tmp_path, File("a", url, 7), says="has 300,000 bytes, but 7 are expected")
   assert names(tmp_path) == []
 
 
-def test_an_empty_file_is_not_verified(site, tmp_path):
+def test_empty_file_is_refused(site, tmp_path):
   url = site.put("a", b"")
-  ends(tmp_path, File("a", url), says=f"{url} is empty: what came is deleted")
+  ends(tmp_path, File("a", url), says=f"{url} is empty: the download is deleted")
   assert names(tmp_path) == []
   (tmp_path / "a").write_bytes(b"")
   ends(tmp_path, File("a", ""), says="a is empty: delete it")
   assert names(tmp_path) == ["a"]
 
 
-def test_an_empty_name_of_the_directory(capsys):
+def test_empty_directory_name_is_refused(capsys):
   assert entry.run("fetch", lambda: fetch.main(["ptb", ""])) == 1
   assert "DIR is empty: name the directory" in capsys.readouterr().err
 
 
-def test_a_disk_without_room_is_named_before_anything_is_sent(site, tmp_path):
+def test_full_disk_is_reported_before_the_download(site, tmp_path):
   file = File("a", site.put("a", CONTENT), 10**18)
-  ends(tmp_path, file, says=r"bytes free, and 1,000,.* are needed: make room")
+  ends(tmp_path, file, says=r"bytes free, but 1,000,.* are needed: make room")
   assert site.seen == []
 
 
-def test_a_disk_that_becomes_full(site, tmp_path):
+def test_disk_that_fills_up_is_reported(site, tmp_path):
   (tmp_path / "a.part").symlink_to("/dev/full")
   file = File("a", site.put("a", CONTENT))
   ends(tmp_path, file, says="No space left on device: make room, or give another")
@@ -97,7 +97,7 @@ def test_data_sets_do_not_overwrite_each_other(tmp_path):
   fetch.main(["one", str(tmp_path)], table)
 
 
-def test_a_directory_that_cannot_be_written(site, tmp_path, capsys):
+def test_unwritable_directory_is_reported(site, tmp_path, capsys):
   (tmp_path / "file").write_bytes(b"")
   table = {"mine": source(File("a", site.put("a", CONTENT)))}
   place = str(tmp_path / "file" / "under")
@@ -105,14 +105,14 @@ def test_a_directory_that_cannot_be_written(site, tmp_path, capsys):
   assert f"fetch: {place}: Not a directory" in capsys.readouterr().err
 
 
-def test_an_unknown_checksum_is_recorded_and_then_verified(site, tmp_path, capsys):
+def test_unpublished_checksum_is_recorded_and_then_verified(site, tmp_path, capsys):
   url = site.put("a", CONTENT)
   run(tmp_path, File("a", url))
   assert "no checksum of a is published" in capsys.readouterr().out
   line = f"{digest(CONTENT)}  a\n"
   assert (tmp_path / "mine.sha256").read_text() == line
   (tmp_path / "a").unlink()
-  site.put("a", CONTENT[::-1])  # as long, and another file
+  site.put("a", CONTENT[::-1])  # another file of the same length
   ends(tmp_path, File("a", url), says=f"instead of {digest(CONTENT)}")
   assert names(tmp_path) == ["mine.sha256"]
   site.put("a", CONTENT)
@@ -123,7 +123,7 @@ def test_an_unknown_checksum_is_recorded_and_then_verified(site, tmp_path, capsy
   ends(tmp_path, File("a", url), says=r"mine.sha256 has lines other than .*delete it")
 
 
-def test_a_file_put_there_is_verified_and_kept(site, tmp_path):
+def test_manually_added_file_is_verified_and_kept(site, tmp_path):
   (tmp_path / "a").write_bytes(b"mine")
   ends(tmp_path, File("a", site.put("a", CONTENT), 300_000), says="a has 4 bytes inst")
   ends(tmp_path, File("a", sha256=digest(CONTENT)), says="SHA-256.*delete it")
@@ -131,7 +131,7 @@ def test_a_file_put_there_is_verified_and_kept(site, tmp_path):
   run(tmp_path, File("a", "http://nowhere.invalid/", 4, digest(b"mine")))
 
 
-def test_an_unknown_name_lists_the_names(tmp_path, capsys):
+def test_unknown_name_lists_the_names(tmp_path, capsys):
   asked = ["ptbb", str(tmp_path)]
   assert entry.run("fetch", lambda: fetch.main(asked)) == 1
   told = capsys.readouterr().err
@@ -140,7 +140,7 @@ def test_an_unknown_name_lists_the_names(tmp_path, capsys):
   assert len(told.splitlines()) == 1
 
 
-def test_the_help_names_every_data_set(capsys):
+def test_help_names_every_data_set(capsys):
   with pytest.raises(SystemExit, match="0"):
     fetch.main(["--help"])
   told = "".join(capsys.readouterr().out.split())

@@ -1,4 +1,4 @@
-"""Fits of time models: known constants are found again."""
+"""Fits of time models recover known constants."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +14,7 @@ from largevocab.tools.reports import measure
 TRUE = StepTime(0, 0.0, 0.0, 3e-5, 4e-9, 5e-11, 6e-10, 3e-9, 2e6)
 
 
-def test_constants_of_a_step_are_found():
+def test_fit_recovers_the_constants_of_a_step():
   sizes = fit_cost_model.step_sizes(120, "cpu")
   t_P = TRUE(*np.array(sizes, np.float64).T)
   got = fit_cost_model.fit_step(sizes, t_P)
@@ -24,7 +24,7 @@ def test_constants_of_a_step_are_found():
     assert getattr(got, key) == pytest.approx(getattr(TRUE, key), rel=0.02), key
 
 
-def test_errors_are_those_of_the_noise():
+def test_fit_errors_match_the_noise():
   sizes = fit_cost_model.step_sizes(120, "cpu")
   noise_P = np.random.default_rng(0).normal(0, 0.2, 120)
   t_P = TRUE(*np.array(sizes, np.float64).T) * np.exp(noise_P)
@@ -34,7 +34,7 @@ def test_errors_are_those_of_the_noise():
   assert got.product == pytest.approx(TRUE.product, rel=0.2)
 
 
-def test_constants_of_a_product_are_found():
+def test_fit_recovers_the_constants_of_a_product():
   true = ProductTime(0, 0.0, 0.0, dim=512, constant=2e-5, rate=1e-8, least=4000.0)
   sizes = fit_cost_model.product_sizes(60, 512, "cpu")
   t_P = np.array([true(size.k, size.B) for size in sizes])
@@ -44,7 +44,7 @@ def test_constants_of_a_product_are_found():
     assert getattr(got, key) == pytest.approx(getattr(true, key), rel=0.02), key
 
 
-def test_sizes_fill_what_there_is():
+def test_sizes_cover_the_whole_range():
   sizes = np.array(fit_cost_model.step_sizes(120, "cpu"))
   assert len(sizes) == len(np.unique(sizes, axis=0)) == 120
   assert (sizes.min(axis=0) <= [20, 16, 8]).all()
@@ -53,13 +53,13 @@ def test_sizes_fill_what_there_is():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_measures(monkeypatch, dtype):
+def test_step_and_product_times_are_measured(monkeypatch, dtype):
   monkeypatch.setattr(measure, "LEAST_SECONDS", 0.0)
   for seconds in (fit_cost_model.step_seconds, fit_cost_model.product_seconds):
     assert 0 < seconds(ProductSize(100, 8, 16), jnp.dtype(dtype)) < 1
 
 
-def test_writes_what_is_read(monkeypatch, tmp_path, capsys):
+def test_saved_cost_model_can_be_loaded(monkeypatch, tmp_path, capsys):
   monkeypatch.setattr(measure, "LEAST_SECONDS", 0.0)
   monkeypatch.setattr(fit_cost_model, "STARTS", 1)
   sizes = [ProductSize(8, 8, 8), ProductSize(90, 64, 8), ProductSize(900, 8, 8)]
@@ -71,7 +71,7 @@ def test_writes_what_is_read(monkeypatch, tmp_path, capsys):
   assert "| k | B | d | ms | predicted ms | ratio |" in capsys.readouterr().out
 
 
-def test_errors(tmp_path):
+def test_wrong_arguments_are_named(tmp_path):
   with pytest.raises(UserError, match="--points=3"):
     fit_cost_model.main(["--points=3"])
   with pytest.raises(UserError, match="no such directory"):

@@ -1,4 +1,4 @@
-"""The report on the noise of gradients, against gradients of a loss written down."""
+"""The report on gradient noise, against gradients of an explicit loss."""
 
 import argparse
 import json
@@ -39,7 +39,7 @@ def given(model):
 
 
 @pytest.mark.long
-def test_the_exact_gradient_is_that_of_the_loss_written_down(model, given):
+def test_exact_gradient_is_that_of_the_explicit_loss(model, given):
   _, (exp, _, _, state) = model
 
   def loss(params, w_VD, batch, carry):
@@ -66,7 +66,7 @@ TEXTS = ["uniform:num_samples=16", "importance/unigram:num_samples=8"]
 
 
 @pytest.mark.parametrize("text", others_long(TEXTS, TEXTS[1:]))
-def test_figures_are_the_definitions(model, given, text):
+def test_figures_match_their_definitions(model, given, text):
   head = sampled_head(text, model[1].exp.head)
   got = gradient_report.figures(head, given, DRAWS)
   state = fresh_state(head, model[1].data.counts, model[1].w_VD)
@@ -89,7 +89,7 @@ def test_figures_are_the_definitions(model, given, text):
     assert want[0] > 0.01
 
 
-def test_of_all_classes_the_gradient_is_exact(model, given):
+def test_gradient_is_exact_if_all_classes_are_drawn(model, given):
   head = sampled_head("pps:num_samples=100000", model[1].exp.head)
   got = gradient_report.figures(head, given, 2)
   for part in gradient_report.PARTS:
@@ -98,7 +98,7 @@ def test_of_all_classes_the_gradient_is_exact(model, given):
     assert got[f"sign_{part}"] > 0.999
 
 
-def test_runs_of_other_seeds_are_seeds_of_a_method(tmp_path):
+def test_runs_with_other_seeds_are_seeds_of_one_method(tmp_path):
   given = f"--config={REPOSITORY}/configs/ptb.py:full,runlocal"
   flags = [f"--workdir={tmp_path / 'run'}", "--config.train.seed=3"]
   assert main.run(["main", given, *flags]) == 0
@@ -112,7 +112,7 @@ def test_runs_of_other_seeds_are_seeds_of_a_method(tmp_path):
 
 
 @pytest.mark.long
-def test_a_network_without_parameters_has_no_noise(tmp_path):
+def test_network_without_parameters_has_no_noise(tmp_path):
   given = f"--config={REPOSITORY}/configs/text.py:full,model=linear,runlocal"
   assert main.run(["main", given, f"--workdir={tmp_path / 'run'}"]) == 0
   output = tmp_path / "results.jsonl"
@@ -123,7 +123,7 @@ def test_a_network_without_parameters_has_no_noise(tmp_path):
   assert not any(key.endswith("_network") for key in row)
 
 
-def test_a_misspelt_head_is_found_before_data_are_read(model, tmp_path):
+def test_misspelt_head_is_found_before_data_are_read(model, tmp_path):
   (tmp_path / "config.json").write_text((model[0] / "config.json").read_text())
   with pytest.raises(UserError, match="unifrom"):
     gradient_report.main([f"--workdir={tmp_path}", "unifrom"])
@@ -131,7 +131,7 @@ def test_a_misspelt_head_is_found_before_data_are_read(model, tmp_path):
     gradient_report.main([f"--workdir={tmp_path}", "uniform"])
 
 
-def test_it_is_a_program(model, tmp_path, capsys):
+def test_report_is_a_program(model, tmp_path, capsys):
   path, output = model[0], tmp_path / "results.jsonl"
   flags = [f"--workdir={path}", f"--output={output}", "--batches=3", "--draws=2"]
   assert gradient_report.main([*flags, "--label=a", "unigram:num_samples=8"]) == 0

@@ -1,4 +1,4 @@
-"""Odd files and arguments: no traceback, one line that names the place, status 1."""
+"""Invalid files and arguments end in one line that names the place, with status 1."""
 
 import io
 import json
@@ -42,7 +42,7 @@ def figures():
 
 
 def ends(main, argv, capsys, *says):
-  """One line on stderr, which says this; status 1."""
+  """Checks for one line on stderr that has these texts, and status 1."""
   status = entry.run("script", lambda: main([str(word) for word in argv]))
   told = capsys.readouterr()
   assert status == 1, told
@@ -52,7 +52,7 @@ def ends(main, argv, capsys, *says):
   assert all(part in last for part in says), last
 
 
-def test_a_flag_set_to_two_dashes_is_refused(capsys):
+def test_flag_set_to_two_dashes_is_refused(capsys):
   with pytest.raises(SystemExit, match="2"):
     relvar_report.main(["full", "--workdir=--"])
   assert "argument --workdir: expected one argument" in capsys.readouterr().err
@@ -90,7 +90,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("number", range(len(LINES)))
-def test_lines_of_results_that_are_none(number, tmp_path, capsys):
+def test_invalid_lines_of_results_are_one_line(number, tmp_path, capsys):
   line, says = list(LINES.items())[number]
   path = tmp_path / "results.jsonl"
   path.write_text(f"{row()}\n{line}\n")
@@ -99,10 +99,10 @@ def test_lines_of_results_that_are_none(number, tmp_path, capsys):
     ends(tabulate.main, argv, capsys, place, says)
   (tmp_path / "sweep.py").write_text(SWEEP)
   if "it has no" in says and not any(f"'{k}'" in says for k in ("name", "overrides")):
-    return  # a figure needs no more
+    return  # a figure needs no other keys
   says = "test_ppl is" if "test_ppl is" in says and "None" not in line else says
   if "null" in line and "test_ppl" in says:
-    return  # as if the run had no such metric
+    return  # null counts as a missing metric
   if "{}" not in line:
     ends(plot.main, [tmp_path / "sweep.py"], capsys, says)
 
@@ -117,7 +117,7 @@ def test_lines_of_results_that_are_none(number, tmp_path, capsys):
     (b"\x00\x00", ":1: not JSON"),
   ],
 )
-def test_files_of_results_that_are_none(content, says, tmp_path, capsys):
+def test_invalid_results_files_are_one_line(content, says, tmp_path, capsys):
   path = tmp_path / "results.jsonl"
   path.write_bytes(content)
   ends(tabulate.main, [path], capsys, str(path), says)
@@ -135,7 +135,7 @@ def test_files_of_results_that_are_none(content, says, tmp_path, capsys):
     (["--check", "--experiments", "no/such"], "no partner"),
   ],
 )
-def test_arguments_of_tabulate(argv, says, tmp_path, capsys):
+def test_wrong_tabulate_arguments_are_one_line(argv, says, tmp_path, capsys):
   path = tmp_path / "results.jsonl"
   path.write_text(
     row() + "\n" + ("<!-- results:a -->\n" if says == "no partner" else "")
@@ -145,7 +145,9 @@ def test_arguments_of_tabulate(argv, says, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["result.json", "meta.json", "metrics.jsonl"])
 @pytest.mark.parametrize("content", ["", "[]", "{", "7", '{"a": 1', "\x00", "{}"])
-def test_workdirs_of_finished_runs(name, content, tmp_path, capsys):
+def test_damaged_workdirs_of_finished_runs_are_one_line(
+  name, content, tmp_path, capsys
+):
   meta = {
     **{k: ROW[k] for k in ("device", "num_devices", "python", "git", "git_dirty")}
   }
@@ -164,7 +166,7 @@ def test_workdirs_of_finished_runs(name, content, tmp_path, capsys):
     ends(tabulate.main, [tmp_path], capsys, name)
   else:
     lacks = "lacks 'device'" if (name, content) == ("meta.json", "{}") else ""
-    advice = "; delete its directory, to run it again"
+    advice = "; delete its directory to repeat the run"
     ends(tabulate.main, [tmp_path], capsys, name, lacks, advice)
 
 
@@ -173,12 +175,12 @@ BAD_SWEEPS = {
   "raises": ("\n1 / 0", ":2: ZeroDivisionError"),
   "import": ("import nosuch_module", ":1: ModuleNotFoundError"),
   "leaves": ("import sys\nsys.exit(0)", ":2: SystemExit"),
-  "no metrics": ("", "define metrics"),
+  "no metrics": ("", "must define metrics()"),
   "metrics": ("def metrics():\n  return 5", "metrics() returns 5"),
   "metrics of numbers": ("def metrics():\n  return [5]", "not names"),
   "metrics raise": ("def metrics():\n  return {}['a']", ":2: KeyError"),
   "metrics are no function": ("metrics = ['a']", "TypeError"),
-  "add": (SWEEP + "\ndef sweep(add):\n  add(5)", "config and name are texts"),
+  "add": (SWEEP + "\ndef sweep(add):\n  add(5)", "config and name must be strings"),
   "add nothing": (SWEEP + "\ndef sweep(add):\n  add()", "TypeError"),
   "overrides": (SWEEP + "\ndef sweep(add):\n  add('a', 5)", "overrides {'key': value}"),
   "key": (SWEEP + "\ndef sweep(add):\n  add('a', {1: 2})", "AttributeError"),
@@ -201,7 +203,7 @@ BAD_SWEEPS = {
   ),
   "comparison by what": (
     SWEEP + "\ndef comparison():\n  return {'to': 'a', 'metric': 'nosuch'}",
-    "metrics() has no such",
+    "which metrics() lacks",
   ),
   "comparison to whom": (
     SWEEP + "\ndef comparison():\n  return {'to': 'nosuch', 'metric': 'test_ppl'}",
@@ -216,7 +218,7 @@ BAD_SWEEPS = {
 
 
 @pytest.mark.parametrize("name", BAD_SWEEPS)
-def test_sweep_files(name, tmp_path, capsys):
+def test_wrong_sweep_files_are_one_line(name, tmp_path, capsys):
   text, says = BAD_SWEEPS[name]
   path = tmp_path / "sweep.py"
   path.write_text(text)
@@ -230,11 +232,11 @@ def test_sweep_files(name, tmp_path, capsys):
 FIGURE = {"file": "f", "x": "train_seconds", "y": "test_ppl", "line": "name"}
 BAD_FIGURES = {
   "no object": (5, "a figure is 5"),
-  "x": ({**FIGURE, "x": 5}, "x is 5, no text"),
-  "where": ({**FIGURE, "where": ["a"]}, "no {key: value}"),
-  "reference": ({**FIGURE, "reference": "a"}, "no list of names"),
-  "y_max": ({**FIGURE, "y_max": "1"}, "y_max is '1', no number"),
-  "None": ({**FIGURE, "panel": None}, "panel is None, no text"),
+  "x": ({**FIGURE, "x": 5}, "x is 5, not a string"),
+  "where": ({**FIGURE, "where": ["a"]}, "not {key: value}"),
+  "reference": ({**FIGURE, "reference": "a"}, "not a list of names"),
+  "y_max": ({**FIGURE, "y_max": "1"}, "y_max is '1', not a number"),
+  "None": ({**FIGURE, "panel": None}, "panel is None, not a string"),
   "nothing": ({**FIGURE, "y": "nosuch"}, "no result has"),
   "text": ({**FIGURE, "y": "device"}, "device is 'd', not a number"),
   "text for x": ({**FIGURE, "x": "name"}, "name is 'a', not a number"),
@@ -249,12 +251,12 @@ BAD_FIGURES = {
   "log": ({**FIGURE, "log": "z"}, "`log` must be '', 'x', 'y' or 'xy', not 'z'"),
   "front": ({**FIGURE, "front": "most of"}, "or 'most', not 'most of'"),
   "huge": ({**FIGURE, "y_max": 10**400}, "y_max is 1000"),
-  "limits": ({**FIGURE, "y_min": 3, "y_max": 2.0}, "y_max is 2.0, and must be above"),
+  "limits": ({**FIGURE, "y_min": 3, "y_max": 2.0}, "y_max is 2.0, but must be above"),
 }
 
 
 @pytest.mark.parametrize("name", BAD_FIGURES)
-def test_figures(name, tmp_path, capsys):
+def test_wrong_figures_are_one_line(name, tmp_path, capsys):
   figure, says = BAD_FIGURES[name]
   path = tmp_path / "sweep.py"
   path.write_text(
@@ -268,7 +270,7 @@ def test_figures(name, tmp_path, capsys):
   assert not (tmp_path / "figures").exists()
 
 
-def test_a_reference_without_results_is_named(tmp_path, capsys, monkeypatch):
+def test_reference_without_results_is_named(tmp_path, capsys, monkeypatch):
   monkeypatch.setattr(drawing, "DPI", 30)
   figure = {**FIGURE, "reference": ["aa"]}
   sweep = f"def metrics():\n  return []\ndef figures():\n  return [{figure!r}]\n"
@@ -280,8 +282,8 @@ def test_a_reference_without_results_is_named(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("log", ["", "y", "xy"])
-def test_a_curve_of_one_point_can_be_seen(log, tmp_path, monkeypatch):
-  """A line through one point is none. Lists are labels like others."""
+def test_curve_of_one_point_is_drawn(log, tmp_path, monkeypatch):
+  """It has a marker, since a line needs two points. Labels can be lists."""
   monkeypatch.setattr(drawing, "DPI", 30)
   figure = {
     "file": "f",
@@ -328,14 +330,14 @@ COUNTS = {
 
 @pytest.mark.parametrize("script", [advise, clusters_report])
 @pytest.mark.parametrize("name", COUNTS)
-def test_counts(script, name, tmp_path, capsys):
+def test_invalid_counts_are_one_line(script, name, tmp_path, capsys):
   path = tmp_path / "counts.npy"
   np.save(path, COUNTS[name], allow_pickle=True)
   ends(script.main, [f"--counts={path}"], capsys, f"--counts={path}: ")
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x93NUMPY", b"text", None])
-def test_files_of_counts_that_are_none(content, tmp_path, capsys):
+def test_invalid_counts_files_are_one_line(content, tmp_path, capsys):
   path = tmp_path / "counts.npy"
   path.mkdir() if content is None else path.write_bytes(content)
   ends(advise.main, [f"--counts={path}"], capsys, f"--counts={path}: ")
@@ -345,9 +347,8 @@ def test_files_of_counts_that_are_none(content, tmp_path, capsys):
   given = f"--counts={tmp_path}/counts.npz"
   ends(advise.main, [given], capsys, "no array of numbers")
   (tmp_path / "counts.txt").write_text("3\n2\n")
-  ends(
-    advise.main, [f"--counts={tmp_path}/counts.txt"], capsys, "it is no .npy; give a"
-  )
+  given = f"--counts={tmp_path}/counts.txt"
+  ends(advise.main, [given], capsys, "it is not a .npy file; give a")
 
 
 WORKDIR = "--workdir=no/such"
@@ -367,7 +368,7 @@ ARGUMENTS = [
   (sampler_report, [WORKDIR], "no/such"),
   (sampler_report, [WORKDIR, "--samplers="], "unknown ''"),
   (sampler_report, [WORKDIR, "--samplers=pps:power"], "power is ''"),
-  (sampler_report, [WORKDIR, "--samplers=pps:nosuch=1"], "'nosuch' is no field"),
+  (sampler_report, [WORKDIR, "--samplers=pps:nosuch=1"], "'nosuch' is not a field"),
   (sampler_report, [WORKDIR, "--chunk=0"], "--chunk=0: must be positive"),
   (sampler_report, [WORKDIR, f"--positions={10**30}"], "must be at most"),
   (relvar_report, [WORKDIR, "pps"], "no/such"),
@@ -382,7 +383,11 @@ ARGUMENTS = [
   (fit_cost_model, ["--out=no/such/a.json"], "no such directory"),
   (run_sweep, ["no/such.py"], "no such sweep file"),
   (run_sweep, ["no/such.py", "--jobs=0"], "--jobs=0: must be positive"),
-  (run_sweep, ["a.py", "--jobs=99999", "--spare"], "with --spare each run has a core"),
+  (
+    run_sweep,
+    ["a.py", "--jobs=99999", "--spare"],
+    "with --spare each run needs a core",
+  ),
   (run_sweep, ["a.py", "--index=0", "--collect"], "leave one of them out"),
   (plot, ["no/such.py"], "no such sweep file"),
   (tabulate, ["no/such.jsonl"], "no such file"),
@@ -397,21 +402,22 @@ ARGUMENTS = [
 
 
 @pytest.mark.parametrize("number", range(len(ARGUMENTS)))
-def test_arguments(number, capsys, tmp_path, monkeypatch):
+def test_wrong_arguments_are_one_line(number, capsys, tmp_path, monkeypatch):
   script, argv, says = ARGUMENTS[number]
   monkeypatch.chdir(tmp_path)
   np.save("c.npy", np.arange(9, 0, -1))
   ends(script.main, argv, capsys, says)
 
 
-def test_a_setting_below_what_is_no_block(tmp_path, capsys):
+def test_setting_below_a_key_that_is_no_block_is_refused(tmp_path, capsys):
   path = tmp_path / "sweep.py"
   path.write_text(SWEEP)
   argv = [path, "--dry_run", f"--root={tmp_path}", f"--set=train.lr.x={tmp_path}"]
-  ends(run_sweep.main, argv, capsys, "'train.lr.x' has no place of data, as data.cache")
+  says = "'train.lr.x' is not a location of data, as data.cache"
+  ends(run_sweep.main, argv, capsys, says)
 
 
-def test_results_that_cannot_be_written(tmp_path, capsys):
+def test_unwritable_figures_are_one_line(tmp_path, capsys):
   (tmp_path / "sweep.py").write_text(SWEEP)
   (tmp_path / "results.jsonl").write_text(row() + "\n")
   (tmp_path / "figures").write_text("a file")
@@ -426,7 +432,9 @@ def test_results_that_cannot_be_written(tmp_path, capsys):
     (["--config=bad.py", "--out=a.npy"], "bad.py, line 1: ZeroDivisionError"),
   ],
 )
-def test_brown_clusters(argv, says, tmp_path, capsys, monkeypatch):
+def test_wrong_brown_clusters_arguments_are_one_line(
+  argv, says, tmp_path, capsys, monkeypatch
+):
   monkeypatch.chdir(tmp_path)
   (tmp_path / "bad.py").write_text("1 / 0\n")
   ends(brown_clusters.main, argv, capsys, says)

@@ -1,4 +1,4 @@
-"""The list of a config's keys: every key of every part has a text."""
+"""The list of a config's keys: every key has a description."""
 
 import pathlib
 
@@ -22,7 +22,7 @@ def test_docstrings_have_a_text_for_each_key(cls):
   assert all(texts.get(name) for name in declared(cls) if name != "optimizer")
 
 
-def test_keys_are_those_of_the_config():
+def test_keys_match_the_config():
   settings = command_line.load(f"{REPOSITORY}/configs/text.py:sampled/pps")
   found = {key.path: key.value for key in keys.keys_of(settings)}
   assert found["config.head.sampler.name"] == "pps"
@@ -34,17 +34,17 @@ def test_keys_are_those_of_the_config():
   assert all(found[path] == flat[path] for path in flat.keys() - inner)
 
 
-def test_words_choose_keys(capsys):
+def test_words_select_keys(capsys):
   given = f"--config={REPOSITORY}/configs/ptb.py:sampled/pps"
   assert keys.main([given, "--config.train.lr=0.5", "min_count", "train.lr"]) == 0
   out = capsys.readouterr().out
   assert "config.train.lr = 0.5\n    learning rate" in out
   assert "seed" not in out
-  with pytest.raises(UserError, match=r"no key of .* has nothing in it"):
+  with pytest.raises(UserError, match=r"no key of .* contains nothing: give other"):
     keys.main([given, "nothing"])
 
 
-def test_choices_are_named(capsys):
+def test_choices_of_a_key_are_named(capsys):
   given = f"--config={REPOSITORY}/configs/ptb.py:sampled/pps"
   assert keys.main([given, "schedule", "head.loss.name"]) == 0
   out = capsys.readouterr().out

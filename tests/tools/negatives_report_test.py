@@ -1,4 +1,4 @@
-"""The report on how informative negatives are, where it is known."""
+"""The report on how informative negatives are, in cases with known answers."""
 
 import json
 import pathlib
@@ -18,7 +18,7 @@ M = 12
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
-  """A run of documents of several labels each, more or fewer."""
+  """A run on documents with several labels each, in varying numbers."""
   path = tmp_path_factory.mktemp("run")
   given = f"--config={REPOSITORY}/configs/xmlc.py:full,runlocal"
   flags = [f"--workdir={path}", "--config.head.init_scale=3.0"]
@@ -27,7 +27,7 @@ def workdir(tmp_path_factory):
 
 
 def ordered_softmax(workdir):
-  """Of each example, the softmax over classes that are not true, largest first."""
+  """For each example, the softmax over its negative classes, largest first."""
   exp = config.build(config.of_workdir(workdir))
   data, state = restore(exp, workdir, "latest")
   batches = data.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
@@ -44,7 +44,7 @@ def ordered_softmax(workdir):
 
 
 @pytest.mark.long
-def test_figures_are_those_of_the_softmax(workdir, tmp_path):
+def test_figures_match_the_softmax(workdir, tmp_path):
   output = tmp_path / "results.jsonl"
   samplers = [f"top_k:num_samples={M}", f"uniform:num_samples={M}:per_example=true"]
   flags = [f"--workdir={workdir}", f"--output={output}", "--positions=20"]
@@ -52,22 +52,22 @@ def test_figures_are_those_of_the_softmax(workdir, tmp_path):
   top, uniform = map(json.loads, output.read_text().splitlines())
   rows = ordered_softmax(workdir)
 
-  # True classes are among the m best now and then, and then there are fewer negatives.
+  # Sometimes true classes are among the m best, which leaves fewer negatives.
   assert M - 5 < top["classes"] <= M
   assert top["rank"] == pytest.approx((top["classes"] + 1) / 2, rel=0.05)
   assert np.mean([p[: M - 5].sum() for p in rows]) < top["mass"]
   assert top["mass"] <= np.mean([p[:M].sum() for p in rows]) + 1e-9
   assert top["top10"] > 0.8
 
-  # Each of the others is among them with the same probability.
+  # Each of the other classes is drawn with the same probability.
   num = np.mean([len(p) for p in rows])
   assert uniform["rank"] == pytest.approx((num + 1) / 2, rel=0.1)
   assert uniform["mass"] == pytest.approx(uniform["classes"] / num, rel=0.3)
   assert uniform["mass"] < 0.6 * top["mass"]
 
 
-def test_mistakes_are_told(workdir):
-  with pytest.raises(UserError, match="no field"):
+def test_wrong_arguments_are_named(workdir):
+  with pytest.raises(UserError, match="is not a field"):
     negatives_report.main([f"--workdir={workdir}", "uniform:tables=5"])
   with pytest.raises(UserError, match="--draws=0"):
     negatives_report.main([f"--workdir={workdir}", "--draws=0", "uniform"])

@@ -1,4 +1,4 @@
-"""The command for a machine with a GPU: what it would run is what the programs take."""
+"""The script for a machine with a GPU prints commands that the programs accept."""
 
 import pathlib
 import shlex
@@ -27,15 +27,15 @@ def flags(tmp_path):
   return ["--work", "work", "--out", "out", *data]
 
 
-def test_is_a_program_of_bash():
+def test_script_is_valid_bash():
   checked = subprocess.run(
     ["bash", "-n", str(SCRIPT)], capture_output=True, check=False
   )
   assert (checked.returncode, checked.stderr) == (0, b"")
 
 
-def test_a_dry_run_tells_commands_that_there_are(flags, tmp_path, capsys):
-  """In the order of their worth; and it leaves nothing behind."""
+def test_dry_run_prints_existing_commands(flags, tmp_path, capsys):
+  """They are in the order of their value, and no files are left."""
   before = sorted(tmp_path.iterdir())
   told = called("--dry_run", "--jobs", 2, *flags, cwd=tmp_path)
   assert (told.returncode, told.stderr) == (0, "")
@@ -72,8 +72,8 @@ def test_a_dry_run_tells_commands_that_there_are(flags, tmp_path, capsys):
   assert others[-1][2] == "largevocab.tools.fit_cost_model"
 
 
-def test_a_part_that_fails_stops_no_other_and_is_not_tried_again(flags, tmp_path):
-  """A program in place of Python notes what it is given, and fails in one sweep."""
+def test_failed_part_stops_no_other_and_is_not_retried(flags, tmp_path):
+  """A fake Python records its arguments, and fails in one sweep."""
   python = tmp_path / "python"
   python.write_text(
     f"""#!/usr/bin/env bash
@@ -99,18 +99,19 @@ echo "$*" >> {tmp_path}/given
   assert len((tmp_path / "given").read_text().splitlines()) == len(given) + 1
 
 
-def test_what_has_no_time_is_left_whatever_has_failed(flags, tmp_path):
+def test_parts_without_time_are_left_even_after_failures(flags, tmp_path):
   python = tmp_path / "python"
   python.write_text("#!/usr/bin/env bash\n[[ $* == *--collect* ]] || ! sleep 6\n")
   python.chmod(0o755)
   told = called(*flags, "--python", python, "--seconds", 110, cwd=tmp_path)
   assert "adaptive_enwiki8" in told.stderr
   assert told.returncode == 75
-  assert told.stdout.splitlines()[-1] == "on_gpu: the same command again goes on"
+  *_, last = told.stdout.splitlines()
+  assert last == "on_gpu: run the same command again to continue"
 
 
-def test_runs_that_ended_are_brought_home_and_no_others(tmp_path):
-  """By the commands in the script."""
+def test_only_ended_runs_are_archived(tmp_path):
+  """The test runs the commands of the script."""
   files = {
     "finished": ("result.json", "meta.json", "config.json", "metrics.jsonl", "log.txt"),
     "diverged": ("diverged.json", "meta.json", "config.json", "metrics.jsonl"),
@@ -140,14 +141,14 @@ def test_runs_that_ended_are_brought_home_and_no_others(tmp_path):
   ("more", "says"),
   [
     (["--seconds", "100"], "--seconds 100: give more than 105; 60 are for saving"),
-    (["--jobs", "0"], "--jobs 0: give a whole number"),
+    (["--jobs", "0"], "--jobs 0: give a whole number from 1"),
     (["--text", "none.txt"], "--text none.txt: there is no such path"),
-    (["--nosuch"], "--nosuch is no argument"),
+    (["--nosuch"], "--nosuch is not an argument"),
     (["--finished"], "--finished has no value"),
     (["--work", ""], "--work is missing"),
   ],
 )
-def test_mistakes_are_told_in_one_line(flags, more, says, tmp_path):
+def test_mistakes_are_one_line(flags, more, says, tmp_path):
   told = called("--dry_run", *flags, *more, cwd=tmp_path)
   assert told.returncode == 1
   assert told.stdout == ""

@@ -1,4 +1,4 @@
-"""Figures: what is drawn is what the records say."""
+"""Figures show what the records say."""
 
 import json
 import math
@@ -36,7 +36,7 @@ def figure(**fields):
   return sweepfile.figure(whole)
 
 
-# Two methods of two settings of two seeds; the second seed has one evaluation only.
+# Two methods with two settings and two seeds; the second seed has one evaluation.
 CURVES = ([[5, 6.0, 1.0], [10, 5.0, 3.0]], [[5, 7.0, 2.0]])
 ROWS = [
   record("full", test_ppl=90.0, curve=[[5, 5.0, 1.0], [10, 4.0, 2.0]]),
@@ -59,13 +59,13 @@ def test_points_are_means_over_seeds_in_order_of_x():
   }
 
 
-def test_points_over_what_was_measured():
+def test_x_can_be_a_measured_value():
   rows = [record("a", m, train_seconds=10.0 / m, test_ppl=float(m)) for m in (1, 2)]
   panels = plot.panels_of(rows, figure(x="train_seconds"))
   assert panels == {"": [Line("a", [(5, 2), (10, 1)])]}
 
 
-def test_curves_are_means_over_seeds_at_the_steps_that_all_have():
+def test_curves_are_means_over_seeds_at_common_steps():
   curves = figure(
     x="epoch",
     y="valid_ppl",
@@ -98,7 +98,7 @@ def test_bands_are_standard_deviations_over_seeds():
   taylor, full = plot.panels_of(rows, shown)[""]
   assert taylor.points == [(5, 0.5), (10, 0.5)]
   assert taylor.band == ((5, 0.5 - sd, 0.5 + sd), (10, 0.5, 0.5))
-  assert full.band == ()  # of one seed
+  assert full.band == ()  # one seed
   plain = figure(x="step", y="curve_a")
   assert plot.panels_of(rows, plain)[""][0] == taylor._replace(band=())
   shaded = [len(plot.draw(rows, f).axes[0].collections) for f in (shown, plain)]
@@ -118,12 +118,12 @@ def test_bars_of_points_are_standard_deviations_over_seeds():
   assert drawn == [1, 0]
 
 
-def test_curves_that_cannot_be_told_apart():
+def test_indistinguishable_curves_are_refused():
   with pytest.raises(UserError, match="'unigram' has curves of several settings"):
     plot.panels_of(ROWS, figure(x="step", y="valid_nll"))
 
 
-def test_nothing_to_draw():
+def test_figure_without_results_is_refused():
   with pytest.raises(UserError, match="no result has"):
     plot.panels_of(ROWS, figure(where={"method": "pps"}))
 
@@ -135,28 +135,28 @@ def test_nothing_to_draw():
     ({"x": "step"}, "y must be one of"),
     ({"x": "epoch", "y": "valid_ppl"}, "give steps_per_epoch"),
     ({"log": "z"}, "`log`"),
-    ({"band": "yes"}, "band is 'yes', no True or False"),
+    ({"band": "yes"}, "band is 'yes', not True or False"),
     ({"file": "a.png"}, "without suffix"),
   ],
 )
-def test_figure_that_cannot_be(fields, message):
+def test_invalid_figure_is_refused(fields, message):
   with pytest.raises(UserError, match=message):
     figure(**fields)
 
 
-def test_figure_that_lacks_a_key():
+def test_figure_without_a_required_key_is_refused():
   with pytest.raises(UserError, match="lacks"):
     sweepfile.figure({"file": "a"})
 
 
-def test_two_figures_of_one_file(tmp_path):
+def test_figures_with_the_same_file_are_refused(tmp_path):
   path = tmp_path / "sweep.py"
   path.write_text(SWEEP.replace('"steps"', '"samples"'))
   with pytest.raises(UserError, match="same `file`"):
     sweepfile.load(path)
 
 
-def test_files_are_a_function_of_the_results(tmp_path):
+def test_files_depend_only_on_the_results(tmp_path):
   path = tmp_path / "sweep.py"
   path.write_text(SWEEP)
   rows = "".join(json.dumps(row) + "\n" for row in ROWS)
@@ -174,7 +174,7 @@ def test_files_are_a_function_of_the_results(tmp_path):
   assert drawn("third")["samples.svg"] != first["samples.svg"]
 
 
-def test_seconds_of_an_idle_machine_are_an_axis(tmp_path):
+def test_idle_seconds_can_be_an_axis(tmp_path):
   path, times = tmp_path / "sweep.py", tmp_path / "times.jsonl"
   path.write_text(SWEEP.replace('"x": "head.num_samples"', '"x": "idle_seconds"'))
   rows = [row | {"steps": 10} for row in ROWS]
@@ -198,7 +198,7 @@ def test_seconds_of_an_idle_machine_are_an_axis(tmp_path):
     plot.panels_of(rows, untimed)
 
 
-def test_a_baseline_is_a_level_and_no_method_of_that_name():
+def test_baseline_is_a_level_and_not_a_method():
   counted = record("unigram, counted", test_ppl=639.0, baseline=True)
   levels = figure(where={"method": "unigram"}, reference=["unigram, counted"])
   (lines,) = plot.panels_of([*ROWS, counted], levels).values()
@@ -207,14 +207,14 @@ def test_a_baseline_is_a_level_and_no_method_of_that_name():
   assert lines[0].points == [(10, 111), (20, 121)]
 
 
-def test_sweep_without_figures(tmp_path):
+def test_sweep_without_figures_is_refused(tmp_path):
   path = tmp_path / "sweep.py"
   path.write_text("def sweep(add): pass\ndef metrics(): return []\n")
   with pytest.raises(UserError, match=r"has no figures\(\)"):
     plot.main([str(path)])
 
 
-def test_sweep_without_results(tmp_path):
+def test_sweep_without_results_is_refused(tmp_path):
   path = tmp_path / "sweep.py"
   path.write_text(SWEEP)
   path.with_name("results.jsonl").touch()
@@ -222,13 +222,13 @@ def test_sweep_without_results(tmp_path):
     plot.main([str(path)])
 
 
-def test_matplotlib_is_missing(monkeypatch):
+def test_missing_matplotlib_names_the_extra(monkeypatch):
   monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
   with pytest.raises(UserError, match=r"pip install 'largevocab\[plot\]'"):
     plot.draw(ROWS, figure())
 
 
-def test_front_joins_the_points_that_none_beats():
+def test_front_joins_the_undominated_points():
   pytest.importorskip("matplotlib")
   ms = {"a": (1.0, 9.0), "b": (2.0, 9.5), "c": (3.0, 4.0), "d": (3.0, 5.0)}
   rows = [record(n, ms_per_step=x, test_ppl=y) for n, (x, y) in ms.items()]
@@ -239,7 +239,7 @@ def test_front_joins_the_points_that_none_beats():
   assert {text.get_text() for text in ax.texts} == set(ms)
 
 
-def test_names_stand_in_the_panel_and_cover_none_of_the_others():
+def test_names_stay_in_the_panel_and_do_not_overlap():
   pytest.importorskip("matplotlib")
   rows = [
     record(f"a method, number {i}", test_ppl=100 + i % 3, ms_per_step=10 + i)
@@ -255,8 +255,8 @@ def test_names_stand_in_the_panel_and_cover_none_of_the_others():
     assert ax.bbox.contains(*box.max)
 
 
-def test_fronts_are_of_points():
-  with pytest.raises(UserError, match="figure f: a front is of points"):
+def test_front_of_curves_is_refused():
+  with pytest.raises(UserError, match="figure f: a front joins points"):
     figure(x="step", y="valid_ppl", front="least")
 
 
@@ -267,7 +267,7 @@ def test_no_two_lines_share_a_colour(num, kind):
   assert len(set(found.values())) == num
 
 
-def test_a_seed_that_diverged_is_left_out_and_told(capsys):
+def test_diverged_seed_is_left_out_and_noted(capsys):
   pytest.importorskip("matplotlib")
   gone = lambda name, seed: record(name, 20, seed, diverged=5, curve=[[5, 9.0, 1.0]])
   infinite = record("uniform, m=20", 20, 3, test_ppl=math.inf, curve=CURVES[0])

@@ -1,4 +1,4 @@
-"""The report on products: what is measured, fitted, written and drawn."""
+"""The report on products: measuring, fitting, writing and drawing."""
 
 import functools
 import pathlib
@@ -19,7 +19,7 @@ TRUE = ProductTime(0, 0.0, 0.0, dim=16, constant=2e-5, rate=1e-8, least=4000.0)
 ROOT = pathlib.Path(product_report.__file__).parents[2]
 
 
-def test_grid_leaves_out_what_is_too_large():
+def test_grid_leaves_out_sizes_that_are_too_large():
   sizes = product_report.grid([10**6, 4, 4, 1], [2560, 8], 512, "cpu")
   assert sizes == [ProductSize(k, B, 512) for B in (8, 2560) for k in (1, 4)]
   assert ProductSize(10**5, 2560, 512) in product_report.grid(
@@ -27,14 +27,14 @@ def test_grid_leaves_out_what_is_too_large():
   )
 
 
-def test_records_are_the_times_and_the_curve_that_is_fitted(monkeypatch, tmp_path):
-  """Times by the formula: its constants are found again, and the points are drawn."""
+def test_records_hold_the_times_and_the_fitted_curve(monkeypatch, tmp_path):
+  """With times by the formula, the fit recovers its constants; points are drawn."""
   monkeypatch.setattr(
     product_report, "product_seconds", lambda size, dtype: float(TRUE(size.k, size.B))
   )
   output = tmp_path / "results.jsonl"
   flags = ["--dim=16", f"--output={output}", "--examples", "8", "64"]
-  for _ in range(2):  # the second time in place of the first
+  for _ in range(2):  # the second call replaces the records of the first
     assert product_report.main(flags) == 0
   rows = records.load(output)
   assert len(rows) == 2 * len(product_report.CLASSES)
@@ -49,14 +49,14 @@ def test_records_are_the_times_and_the_curve_that_is_fitted(monkeypatch, tmp_pat
   assert {line.label: len(line.points) for line in lines} == {8: 10, 64: 10}
 
 
-def test_measures_on_this_device(monkeypatch, capsys):
+def test_report_measures_on_this_device(monkeypatch, capsys):
   monkeypatch.setattr(measure, "LEAST_SECONDS", 0.0)
   flags = ["--dim=8", "--examples", "2", "4", "--classes", "1", "16"]
   assert product_report.main(flags) == 0
   assert "| B=4, k=16 | 16 | 4 | 8 |" in capsys.readouterr().out
 
 
-def test_too_few_sizes_are_told():
+def test_too_few_sizes_are_reported():
   with pytest.raises(UserError, match="only 1 sizes"):
     product_report.main(["--classes", "1", "--examples", "1"])
   with pytest.raises(UserError, match="--classes=0: must be positive"):

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 
 SECONDS = 240
 SEARCHED = """
-# Two steps an epoch; a rate that grows tenfold at each does not end well.
+# Two steps an epoch; a rate that grows tenfold in each epoch diverges.
 SHORT = {"data.num_tokens": 40, "train.epochs": 50, "train.hold_epochs": 1.0}
 
 def sweep(add):
@@ -64,7 +64,7 @@ def queue(tmp_path):
 
 @pytest.fixture
 def start():
-  """Starts a queue, in the end to be stopped with its runs."""
+  """Starts a queue; it and its runs are stopped after the test."""
   started = []
 
   def call(queue: pathlib.Path, *more: str) -> subprocess.Popen[str]:
@@ -88,7 +88,7 @@ def root_of(queue: pathlib.Path) -> pathlib.Path:
   return queue.parent / "runs"
 
 
-def test_a_killed_queue_loses_nothing_and_does_nothing_twice(start, queue):
+def test_killed_queue_loses_nothing_and_repeats_nothing(start, queue):
   runner = start(queue)
   long, *_ = campaign.of_queue(queue, root_of(queue), [])[1].runs
   workdir = root_of(queue) / "long" / long.id
@@ -134,7 +134,7 @@ def test_a_killed_queue_loses_nothing_and_does_nothing_twice(start, queue):
   assert row["overrides"]["train.decay"] == losses[min(losses)]
   assert row["trials"] == 3
 
-  # A third start finds nothing to do, also where only the rows are left.
+  # A third start finds nothing to do, even if only the rows are left.
   shutil.rmtree(root_of(queue))
   runner = start(queue)
   _, stderr = runner.communicate(timeout=SECONDS)
@@ -153,23 +153,23 @@ def test_collecting_starts_nothing(start, queue):
 @pytest.mark.parametrize(
   ("text", "says"),
   [
-    ("[[sweep]\n", "mend it"),
-    ("", r"want \[\[sweep\]\] tables"),
-    ("sweep = 3\n", r"want \[\[sweep\]\] tables"),
-    ("sweep = ['long/sweep.py']\n", r"want \[\[sweep\]\] tables"),
-    ("[[sweep]]\nfile = 3\n", "number 1: want `file`"),
-    ("[[sweep]]\nfile = 'long/sweep.py'\njobs = 3\n", "number 1: want `file`"),
+    ("[[sweep]\n", "correct the file"),
+    ("", r"must have \[\[sweep\]\] tables"),
+    ("sweep = 3\n", r"must have \[\[sweep\]\] tables"),
+    ("sweep = ['long/sweep.py']\n", r"must have \[\[sweep\]\] tables"),
+    ("[[sweep]]\nfile = 3\n", "number 1: must have `file`"),
+    ("[[sweep]]\nfile = 'long/sweep.py'\njobs = 3\n", "number 1: must have `file`"),
     ("[[sweep]]\nfile = 'long/sweep.py'\nnames = 3\n", "names is 3"),
-    ("[[sweep]]\nfile = 'long/sweep.py'\nnames = ['x']\n", "no run of the name 'x'"),
+    ("[[sweep]]\nfile = 'long/sweep.py'\nnames = ['x']\n", "no run named 'x'"),
     ("[[sweep]]\nfile = 'absent/sweep.py'\n", "absent/sweep.py: no such sweep file"),
   ],
 )
-def test_mistakes_in_a_queue(queue, text, says):
+def test_mistakes_in_a_queue_are_named(queue, text, says):
   queue.write_text(text)
   with pytest.raises(UserError, match=says):
     campaign.of_queue(queue, root_of(queue), [])
 
 
-def test_a_queue_has_no_index(queue):
-  with pytest.raises(UserError, match="--index is of one sweep"):
+def test_queue_refuses_an_index(queue):
+  with pytest.raises(UserError, match="--index is for one sweep"):
     run_sweep.main(["--queue", str(queue), "--index=0"])

@@ -37,7 +37,7 @@ def workdir(tmp_path_factory):
 
 
 def formula(workdir, text):
-  """Var(Z~) / Z^2 by Barber & Botev 2016, equations 18 and 21: a mean."""
+  """The mean of Var(Z~) / Z^2, by Barber & Botev 2016, equations 18 and 21."""
   exp = config.build(config.of_workdir(workdir))
   data, state = restore(exp, workdir, "latest")
   batches = data.evaluation_batches("valid", exp.eval.batch_size, exp.eval.unroll)
@@ -59,7 +59,7 @@ def formula(workdir, text):
 
 
 @pytest.mark.long
-def test_it_measures_what_the_formulas_tell(workdir, tmp_path):
+def test_measured_relvar_matches_the_formulas(workdir, tmp_path):
   output = tmp_path / "out" / "results.jsonl"
   flags = [f"--workdir={workdir}", f"--output={output}", "--positions=32"]
   assert relvar_report.main([*flags, "--draws=3000", *HEADS]) == 0
@@ -70,14 +70,14 @@ def test_it_measures_what_the_formulas_tell(workdir, tmp_path):
   for row in rows:
     error = 5 * np.sqrt(row["relvar"] / row["draws"]) + 1e-6
     assert row["mean_ratio"] == pytest.approx(1, abs=error), row["name"]
-  # Every class: nothing is estimated.
+  # Every class is drawn, so nothing is estimated.
   assert rows[-1]["relvar"] < 1e-9
   assert rows[-1]["classes"] >= rows[-1]["num_classes"] - 1
   assert rows[3]["classes"] <= M
 
 
 def test_shuffled_classes_keep_their_contexts_and_padding():
-  """Counts, rows and pairs of words are those of the same classes."""
+  """Counts, rows and word pairs still belong to the same classes."""
   tokens, w_VD = np.array([0, 1, 0, 2]), jnp.arange(4.0)[:, None]
   y = Targets(jnp.array([[0, 4], [2, 3]]), jnp.ones((2, 2)), jnp.array([1, 2]))
   given = positions.Positions(jnp.ones((2, 1)), y)
@@ -97,11 +97,11 @@ def test_shuffled_classes_keep_their_contexts_and_padding():
   ("text", "message"),
   [
     ("uniforn", "sampler is 'uniforn'"),
-    ("pps/sorted", "after '/' stands 'shuffled'"),
-    ("pps:num_sample=3", "'num_sample' is no field; did you mean 'num_samples'"),
-    ("pps:power=x", "power is 'x'; it must be of type float"),
+    ("pps/sorted", "only 'shuffled' can follow '/'"),
+    ("pps:num_sample=3", "'num_sample' is not a field; did you mean 'num_samples'"),
+    ("pps:power=x", "power is 'x', but must be of type float"),
   ],
 )
-def test_what_cannot_be_is_named(text, message):
+def test_wrong_heads_are_named(text, message):
   with pytest.raises(UserError, match=message):
     relvar_report.head_of(text, Sampled())

@@ -62,8 +62,8 @@ def failures_of(campaigns: list[Campaign]) -> dict[str, str]:
   return scheduler.failed
 
 
-def test_sweep_of_another_checkout_than_the_package_is_refused(tmp_path):
-  """Its runs would silently execute other code than that beside the sweep file."""
+def test_sweep_of_another_checkout_is_refused(tmp_path):
+  """Its runs would silently execute code other than that beside the sweep file."""
   path = tmp_path / "clone" / "experiments" / "one" / "sweep.py"
   path.parent.mkdir(parents=True)
   path.write_text(
@@ -81,29 +81,31 @@ def test_sweep_of_another_checkout_than_the_package_is_refused(tmp_path):
 def test_sweep_without_runs_is_refused(tmp_path):
   path = tmp_path / "sweep.py"
   path.write_text("def metrics(): return []\n")
-  with pytest.raises(UserError, match=r"adds no runs; its README\.md tells what makes"):
+  with pytest.raises(UserError, match=r"adds no runs; its README\.md says what makes"):
     campaign.of_sweep(path, tmp_path, [])
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-  """A project with a sweep and a config; another config is in the current directory,
-  which is outside it."""
+  """A project with a sweep and a config, and a config in the current directory.
+
+  The current directory is outside the project.
+  """
   monkeypatch.setattr(sys, "path", [*sys.path])
   folder, here = tmp_path / "project", tmp_path / "here"
   (folder / "experiments" / "own").mkdir(parents=True)
   (folder / "experiments" / "own" / "sweep.py").write_text(SWEEP_OF_OWN)
   (folder / "mine.py").write_text(OWN)
-  (folder / "quickstart").touch()  # a name is never that of a file
+  (folder / "quickstart").touch()  # a config name is never read as a file
   (here / "sub").mkdir(parents=True)
   (here / "sub" / "mine.py").write_text(OWN)
   monkeypatch.chdir(here)
   return folder
 
 
-def test_a_project_of_ones_own_has_sweeps(project, tmp_path):
+def test_own_project_can_have_sweeps(project, tmp_path):
   args = run_sweep.parse_args([str(project / "experiments" / "own" / "sweep.py")])
-  (found,) = run_sweep.campaigns_of(args)  # which checks the configs
+  (found,) = run_sweep.campaigns_of(args)  # checks the configs
   assert [run.folder for run in found.runs] == [str(project), "", ""]
   commands = [found.launcher.command(run) for run in found.runs]
   assert [command[3] for command in commands] == [
@@ -116,7 +118,7 @@ def test_a_project_of_ones_own_has_sweeps(project, tmp_path):
   assert not any(data.is_for(run) for run in found.runs)
 
 
-def test_such_a_sweep_has_baselines(project):
+def test_sweep_of_an_own_project_has_baselines(project):
   args = run_sweep.parse_args([str(project / "experiments" / "own" / "sweep.py")])
   (found,) = run_sweep.campaigns_of(args)
   for run in found.runs:
@@ -134,20 +136,20 @@ def test_runs_of_a_queue_go_to_the_current_directory(project, tmp_path):
   assert found.launcher.root == tmp_path / "here" / "runs" / "own"
 
 
-def test_a_config_that_is_nowhere_is_named(project):
+def test_missing_config_is_named(project):
   (project / "mine.py").unlink()
   with pytest.raises(UserError, match=r"run 'mine\.py': .*there is no file mine\.py"):
     run_sweep.main([str(project / "experiments" / "own" / "sweep.py"), "--dry_run"])
 
 
 def trained(launcher: launch.Launcher, run: Run) -> pathlib.Path:
-  """The workdir of a run that was trained as a sweep's."""
+  """Trains a run as the sweep does, and returns its workdir."""
   assert main.run(["main", *launcher.command(run)[3:]]) == 0
   return launcher.workdir(run)
 
 
 @pytest.mark.long
-def test_a_config_that_was_edited_makes_no_row_beside_the_old_ones(project, tmp_path):
+def test_edited_config_is_not_mixed_with_old_rows(project, tmp_path):
   sweep = project / "experiments" / "own" / "sweep.py"
   flags = [str(sweep), "--root", str(tmp_path / "runs")]
   (found,) = run_sweep.campaigns_of(run_sweep.parse_args(flags))
@@ -162,8 +164,8 @@ def test_a_config_that_was_edited_makes_no_row_beside_the_old_ones(project, tmp_
       run_sweep.main([*flags, *more])
 
 
-def test_other_data_make_no_row_beside_the_old_ones(tmp_path, monkeypatch):
-  """A place is free, what is there is not."""
+def test_other_data_are_not_mixed_with_old_rows(tmp_path, monkeypatch):
+  """The data may be in another place, but must have the same content."""
   monkeypatch.setenv("LARGEVOCAB_CACHE", str(tmp_path / "cache"))
   sweep = tmp_path / "own" / "sweep.py"
   sweep.parent.mkdir()
@@ -192,8 +194,8 @@ def test_other_data_make_no_row_beside_the_old_ones(tmp_path, monkeypatch):
   assert sweep.with_name("results.jsonl").read_text() == before
 
 
-def test_runs_at_searched_rates_are_compared_too(tmp_path):
-  """They are not those of the sweep file, which have no rates."""
+def test_runs_at_searched_rates_are_checked_too(tmp_path):
+  """They differ from the runs of the sweep file, which have no rates."""
   run = Run("quickstart:full,runlocal", {"train.max_steps": 2}, "full")
   search = Search(1, {"train.lr": [0.5]})
   made = campaign_of(tmp_path / "runs", [run], search=search)
@@ -210,7 +212,7 @@ def test_runs_at_searched_rates_are_compared_too(tmp_path):
     stale.check_finished(made.path, made.ready(), made.launcher, known=None)
 
 
-def test_a_key_that_an_older_version_had_is_not_compared(tmp_path):
+def test_key_of_an_older_version_is_not_compared(tmp_path):
   run = Run("quickstart:full,runlocal", {"train.max_steps": 2}, "full")
   made = campaign_of(tmp_path, [run])
   workdir = trained(made.launcher, run)
@@ -221,7 +223,7 @@ def test_a_key_that_an_older_version_had_is_not_compared(tmp_path):
   stale.check_finished(made.path, [run], made.launcher, known={})
 
 
-def test_sweeps_of_the_checkout_start_in_it(tmp_path, monkeypatch):
+def test_sweeps_of_the_checkout_start_in_the_checkout(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   for run in sweepfile.load(REPOSITORY / "experiments/ptb_sampled/sweep.py").runs:
     assert run.folder == str(REPOSITORY)
@@ -232,8 +234,8 @@ def test_sweeps_of_the_checkout_start_in_it(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_a_run_has_this_package_and_the_current_directory(project, tmp_path):
-  """Also where that has another package of the name; files are those of there."""
+def test_run_uses_this_package_and_the_current_directory(project, tmp_path):
+  """Even if that directory has another package of this name."""
   here = tmp_path / "here"
   (here / "largevocab").mkdir()
   (here / "largevocab" / "__init__.py").write_text("raise SystemExit('another')")
@@ -249,7 +251,7 @@ def test_a_run_has_this_package_and_the_current_directory(project, tmp_path):
   assert str(here) in launch.log_path(launcher.workdir(run)).read_text()
 
 
-def test_id_depends_on_config_and_overrides_alone():
+def test_id_depends_only_on_config_and_overrides():
   run = Run("configs/a.py:x", {"head.m": 1, "train.seed": 0}, name="one", folder="/a")
   assert run.id == Run("configs/a.py:x", {"train.seed": 0, "head.m": 1}, name="two").id
   others = [
@@ -268,7 +270,7 @@ def test_id_is_one_short_directory_name():
   assert " " not in run.id
 
 
-def test_runs_in_order_with_their_overrides():
+def test_runs_keep_their_order_and_overrides():
   def sweep(add):
     add("configs/a.py")
     add("configs/a.py", {"head.m": 1, "train.seed": 1}, name="label")
@@ -278,7 +280,7 @@ def test_runs_in_order_with_their_overrides():
   assert second == Run("configs/a.py", {"head.m": 1, "train.seed": 1}, "label")
 
 
-def test_same_run_twice():
+def test_duplicate_run_is_refused():
   def sweep(add):
     add("configs/a.py", {"train.seed": 0}, name="one")
     add("configs/a.py", {"train.seed": 0}, name="two")
@@ -287,10 +289,10 @@ def test_same_run_twice():
     sweepfile.collect(sweep)
 
 
-def test_sweep_file_without_metrics(tmp_path):
+def test_sweep_file_without_metrics_is_refused(tmp_path):
   path = tmp_path / "sweep.py"
   path.write_text("def sweep(add): pass\n")
-  with pytest.raises(UserError, match="define metrics"):
+  with pytest.raises(UserError, match=r"must define metrics\(\)"):
     sweepfile.load(path)
 
 
@@ -309,8 +311,8 @@ def test_results_follow_the_sweep(tmp_path, capsys):
   assert rows[0]["overrides"] == {"train.seed": 0}
   assert (rows[0]["jax"], rows[0]["git"]) == ("0", "abc")
 
-  # A run measured elsewhere keeps its line; one that left the sweep does not, nor one
-  # that was measured anew. Both are in a file beside.
+  # A run measured elsewhere keeps its line. Lines of runs that left the sweep, or were
+  # measured again, are moved to a file beside it.
   assert not capsys.readouterr().out
   records.update(path, runs[:2], tmp_path / "elsewhere")
   assert [row["ppl"] for row in records.load(path)] == [0.0]
@@ -322,7 +324,7 @@ def test_results_follow_the_sweep(tmp_path, capsys):
   assert [json.loads(line) for line in aside.read_text().splitlines()] == rows[::-1]
 
 
-def test_results_are_a_function_of_the_runs(tmp_path):
+def test_results_depend_only_on_the_runs(tmp_path):
   runs = [Run("configs/a.py", {"train.seed": seed}) for seed in range(2)]
   for run in runs:
     finish(tmp_path, run, b=1, a=2)
@@ -350,7 +352,7 @@ def test_validation_curve_is_kept(tmp_path):
   assert record == {**before, "curve": curve}
 
 
-def test_only_paths_may_be_set_from_outside(tmp_path, monkeypatch):
+def test_only_paths_can_be_set_on_the_command_line(tmp_path, monkeypatch):
   monkeypatch.setenv("HOME", str(tmp_path))
   assert launch.PathSetting.parse("data.path=~").path == tmp_path
   setting = launch.PathSetting.parse(f"data.path={tmp_path}")
@@ -404,7 +406,7 @@ def test_wrong_configs_are_named_before_anything_starts(
 
 
 def test_rows_stay_while_a_search_lacks_trials(tmp_path):
-  """A wider grid, or a lost search.jsonl, does not cost what was measured before."""
+  """A wider grid, or a lost search.jsonl, does not remove earlier measurements."""
   run = Run("configs/a.py", {"train.seed": 0}, "a")
   rates = Search(5, {"train.lr": [1.0, 2.0]})
   found = campaign_of(tmp_path, [run], search=rates)
@@ -438,7 +440,7 @@ def test_one_run_of_a_job_array_writes_no_results(tmp_path, monkeypatch):
   assert len(records.load(path)) == 2
 
 
-def test_a_sweep_whose_search_has_a_wrong_metric_does_not_stop_others(tmp_path):
+def test_search_with_a_wrong_metric_does_not_stop_other_sweeps(tmp_path):
   (tmp_path / "bad" / "name").mkdir(parents=True)
   (tmp_path / "good" / "name").mkdir(parents=True)
   run, rates = Run("configs/a.py", name="a"), Search(5, {"train.lr": [1.0]})
@@ -455,8 +457,8 @@ def test_a_sweep_whose_search_has_a_wrong_metric_does_not_stop_others(tmp_path):
   assert row["ppl"] == 2.0
 
 
-def test_data_that_are_missing_do_not_keep_others_from_their_baselines(tmp_path):
-  """Results may come from another machine, where the data are."""
+def test_missing_data_do_not_stop_other_baselines(tmp_path):
+  """Results may come from another machine that has the data."""
   campaigns = []
   for name, own in (("missing", {"data.path": str(tmp_path / "none")}), ("made", {})):
     run = Run(f"configs/ptb.py:full{'' if own else ',runlocal'}", own, "full softmax")
@@ -476,12 +478,12 @@ def test_data_that_are_missing_do_not_keep_others_from_their_baselines(tmp_path)
   ]
 
 
-def test_index_out_of_range(tmp_path):
+def test_index_out_of_range_is_refused(tmp_path):
   with pytest.raises(UserError, match="runs 0 to 0"):
     run_sweep.choose(campaign_of(tmp_path, [Run("configs/a.py")]), 1)
 
 
-def test_a_search_has_no_index(tmp_path):
+def test_sweep_with_a_search_refuses_an_index(tmp_path):
   search = Search(5, {"train.lr": [1.0, 2.0]})
   found = campaign_of(tmp_path, [Run("configs/a.py")], search=search)
   with pytest.raises(UserError, match=r"--index=0: .* has a search; leave --index out"):
@@ -507,13 +509,13 @@ def test_dry_run_marks_finished_runs(tmp_path, capsys):
   assert not path.with_name("results.jsonl").exists()
 
 
-def test_last_line_of_a_log(tmp_path):
+def test_last_line_of_a_log_is_found(tmp_path):
   log = tmp_path / "log.txt"
   log.write_bytes(b"x" * 10_000 + b"\nerror: no such file\n\n")
   assert launch.last_line(log) == "error: no such file"
 
 
-def test_run_in_hand_is_waited_for(tmp_path):
+def test_run_of_another_launcher_is_awaited(tmp_path):
   run = Run("configs/a.py")
   (tmp_path / run.id).mkdir()
   log = (tmp_path / run.id / "log.txt").open("ab")
@@ -532,8 +534,8 @@ def test_run_in_hand_is_waited_for(tmp_path):
   assert not campaign.launcher.in_hand(run)
 
 
-def test_run_that_was_started_by_hand_is_waited_for(tmp_path):
-  """Its process has the lock of the workdir, and not that of the log."""
+def test_run_started_by_hand_is_awaited(tmp_path):
+  """Its process holds the lock of the workdir, but not that of the log."""
   run = Run("configs/a.py")
   launcher = launch.Launcher(tmp_path, [])
 
@@ -556,7 +558,7 @@ def test_run_that_was_started_by_hand_is_waited_for(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="reads /proc")
 @pytest.mark.parametrize("given", [None, "glibc.malloc.hugetlb=0"])
-def test_runs_ask_for_huge_pages_unless_the_environment_does_not(
+def test_runs_use_huge_pages_unless_the_environment_sets_them(
   tmp_path, monkeypatch, given
 ):
   if given is None:
@@ -573,8 +575,8 @@ def test_runs_ask_for_huge_pages_unless_the_environment_does_not(
   assert f"GLIBC_TUNABLES={asked}".encode() in environment
 
 
-def test_spare_runs_have_one_core_each_and_yield_to_everything():
-  """Also to what has another session than they."""
+def test_spare_runs_have_one_core_each_and_the_lowest_priority():
+  """Also relative to processes of other sessions."""
   command = [sys.executable, "-c", "input()"]
   pipe = {"stdin": subprocess.PIPE, "start_new_session": True}
   processes = [subprocess.Popen(command, **pipe) for _ in range(2)]
@@ -595,7 +597,7 @@ def test_spare_runs_have_one_core_each_and_yield_to_everything():
     process.communicate(b"\n", timeout=60)
 
 
-def test_baselines_are_counted_for_the_data_of_the_runs_that_were_chosen(tmp_path):
+def test_baselines_are_counted_for_the_data_of_chosen_runs(tmp_path):
   runs = [
     Run("ptb:full,runlocal", {"train.lr": rate}, f"{data}: full")
     for rate, data in enumerate("abc", start=1)
@@ -617,7 +619,7 @@ def test_baselines_are_counted_for_the_data_of_the_runs_that_were_chosen(tmp_pat
   assert names()[2:] == ["b: unigram, counted", "b: bigram, counted"]
 
 
-def test_baselines_are_counted_for_seeds_of_data_that_have_none(tmp_path):
+def test_baselines_are_counted_for_new_data_seeds(tmp_path):
   runs = [Run("ptb:full,runlocal", {"data.seed": seed}, "full") for seed in (0, 1)]
   for num in (1, 2):
     found = campaign_of(tmp_path, runs[:num])

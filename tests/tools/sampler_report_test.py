@@ -62,7 +62,7 @@ def naive(workdir):
 
 
 @pytest.mark.parametrize("absolute", others_long([False, True], [True]))
-def test_figures_are_those_of_naive_formulas(workdir, absolute, tmp_path, capsys):
+def test_figures_match_naive_formulas(workdir, absolute, tmp_path, capsys):
   workdir = tiny_run(tmp_path / "run", absolute) if absolute else workdir
   tmp_path = tmp_path / "report"
   args = [f"--workdir={workdir}", "--samplers=unigram,softmax", "--positions=100000"]
@@ -94,7 +94,7 @@ def test_figures_are_those_of_naive_formulas(workdir, absolute, tmp_path, capsys
 
   assert {path.suffix for path in tmp_path.iterdir()} == {".jsonl", ".png", ".svg"}
   assert "| unigram |" in capsys.readouterr().out
-  # The file is one that tabulate reads.
+  # The tool `tabulate` can read the file.
   assert tabulate.main([str(tmp_path / "report.jsonl")]) == 0
 
 
@@ -116,22 +116,24 @@ def test_positions_are_spread_over_the_validation_data(workdir):
   np.testing.assert_array_equal(some.y.ids_NP, np.array(every.y.ids_NP)[where])
 
 
-# What is summed exactly is not in the law: the report leaves such samplers out.
+# The law leaves out classes that are summed exactly: the report skips such samplers.
 WITH_EXACT_SETS = {"ivf"}
 
 
-# Each part draws a fixed number, which varies less than independent draws.
+# Each part draws a fixed number, so the variance is below that of independent draws.
 STRATIFIED = {"mixture"}
 
 
-# `top_k`, `sce` and `rece` leave the same classes out, so that no number of draws is
-# enough, and the draws of `in_batch` and `cbns` do not vary with the key.
+# `top_k`, `sce` and `rece` always leave out the same classes, so no number of draws is
+# enough. The draws of `in_batch` and `cbns` do not depend on the key.
 WITHOUT_CHANCE = {"top_k", "sce", "rece", "in_batch", "cbns"}
 
 
 @pytest.mark.long
-def test_samplers_of_every_kind_and_random_features(workdir, tmp_path, capsys):
-  """The laws of all others are compared with their draws below."""
+def test_report_covers_every_kind_of_sampler_and_random_features(
+  workdir, tmp_path, capsys
+):
+  """The laws of all other samplers are compared with their draws below."""
   shown = ["unigram", "softmax", "pps", "quadratic_prior", "lsh_embedding", "top_k"]
   left_out = {
     **dict.fromkeys(WITHOUT_CHANCE - {"top_k"}, "its law depends on other examples"),
@@ -159,8 +161,8 @@ def test_samplers_of_every_kind_and_random_features(workdir, tmp_path, capsys):
     ["pps", "bigram", "quadratic", "bernoulli"],
   ),
 )
-def test_variance_is_that_of_actual_draws(name):
-  """Of each sampler, which says whether its draws are as independent as assumed."""
+def test_variance_matches_actual_draws(name):
+  """For each sampler; this checks that its draws are as independent as assumed."""
   num_classes, n, m, repeats = 60, 5, 12, 4000
   rng = np.random.default_rng(0)
   tokens = (num_classes * rng.random(3000) ** 3).astype(np.int32)
@@ -198,8 +200,8 @@ def test_variance_is_that_of_actual_draws(name):
     assert found == pytest.approx(told, rel=0.1)
 
 
-def test_an_index_is_as_after_several_refreshes():
-  """Each goes on from the words of the one before: the law comes nearer the softmax."""
+def test_index_is_refreshed_several_times():
+  """Each refresh starts from the last codewords; the law approaches the softmax."""
   rng = np.random.default_rng(0)
   near_VD = rng.normal(size=(8, 4))[rng.integers(0, 8, 400)]
   w_VD = jnp.asarray(2 * near_VD + 0.1 * rng.normal(size=(400, 4)), jnp.float32)
@@ -217,8 +219,8 @@ def test_an_index_is_as_after_several_refreshes():
   assert far(stats) < 0.9 * far(once)
 
 
-def test_random_features_are_right_where_logits_are_small():
-  """With many features the law is the softmax: also of absolute logits."""
+def test_random_features_are_accurate_for_small_logits():
+  """With many features, the law is the softmax, also for absolute logits."""
   rng = np.random.default_rng(0)
   w_VD = jnp.asarray(0.5 * rng.normal(size=(40, 4)), jnp.float32)
   x_ND = jnp.asarray(0.5 * rng.normal(size=(6, 4)), jnp.float32)
@@ -234,25 +236,25 @@ def test_random_features_are_right_where_logits_are_small():
     assert flat["chi2"].mean() > 20 * figures["chi2"].mean()
 
 
-def test_true_classes_and_what_is_never_drawn():
+def test_figures_for_true_classes_and_classes_never_drawn():
   p_NV = np.array([[0.5, 0.25, 0.25, 0.0]])
   y = Targets(np.array([[0, 1, 4]]), np.ones((1, 3)), np.zeros(1))
   q_NV = np.array([[0.0, 1.0, 1.0, 0.0]])
   figures = sampler_report.figures(p_NV, q_NV, y, 2, at_most_once=False)
   assert figures["chi2"] == np.inf
   assert figures["ess_share"] == 0
-  # Of the classes that are not true only one is possible: 1/16 / (1/2) - 1/16.
+  # Only one of the negative classes can be drawn: 1/16 / (1/2) - 1/16.
   assert figures["relvar"] * 2 == 1 / 16
   pi_NV = np.array([[0.5, 0.5, 0.25, 0.75]])
   figures = sampler_report.figures(p_NV, pi_NV, y, 2, at_most_once=True)
   assert figures["relvar"] == 3 / 16
 
 
-def test_what_cannot_be_reported(workdir):
+def test_wrong_arguments_are_named(workdir):
   for flag, message in (
     ("--samplers=unigrm", "unknown 'unigrm'"),
-    ("--samplers=pps:powr=1", "'powr' is no field; did you mean 'power'"),
-    ("--samplers=pps:power=x", "power is 'x'; it must be of type float"),
+    ("--samplers=pps:powr=1", "'powr' is not a field; did you mean 'power'"),
+    ("--samplers=pps:power=x", "power is 'x', but must be of type float"),
     ("--positions=0", "must be positive"),
   ):
     with pytest.raises(UserError, match=message):
@@ -262,7 +264,7 @@ def test_what_cannot_be_reported(workdir):
 
 
 @pytest.mark.long
-def test_a_draw_is_as_large_as_that_of_the_run(tmp_path):
+def test_number_of_negatives_defaults_to_that_of_the_run(tmp_path):
   path = tmp_path / "run"
   given = f"--config={REPOSITORY}/configs/ptb.py:sampled/pps,runlocal"
   assert main.run(["main", given, f"--workdir={path}"]) == 0

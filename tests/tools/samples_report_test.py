@@ -1,4 +1,4 @@
-"""The report on numbers of negatives, of runs whose losses are formulas of m."""
+"""The report on numbers of negatives, for runs whose losses are formulas of m."""
 
 import json
 import math
@@ -34,7 +34,7 @@ def sampled(sampler, bias_of, seeds=SEEDS, exact=EXACT):
 
 @pytest.fixture
 def results(tmp_path):
-  """Writes rows, with those of the exact softmax, and returns the file."""
+  """Writes rows and those of the exact softmax, and returns the file."""
 
   def write(*groups):
     exact = [row("full", "configs/xmlc.py:full", s, EXACT[s]) for s in SEEDS]
@@ -53,8 +53,8 @@ def read(path, *flags):
   return {each["name"].rpartition(": ")[2]: each for each in records.load(output)}
 
 
-def test_samplers_of_configs_that_name_their_head(results):
-  """As in `configs/ptb.py:blanc_rendle,head=sampled/uniform`."""
+def test_sampler_is_read_from_a_config_that_names_its_head(results):
+  """For example, `configs/ptb.py:blanc_rendle,head=sampled/uniform`."""
   rows = sampled("uniform", logarithmic(lambda seed: 10.0))
   for each in rows:
     each["config"] = "configs/ptb.py:blanc_rendle,head=sampled/uniform"
@@ -62,11 +62,11 @@ def test_samplers_of_configs_that_name_their_head(results):
 
 
 def logarithmic(reaches):
-  """A bias that is 0.02 where m is `reaches(seed)`: a line over log m."""
+  """A bias that is linear in log m, and 0.02 at m = `reaches(seed)`."""
   return lambda seed, m: 0.02 + 0.01 * math.log(reaches(seed) / m)
 
 
-def test_finds_where_each_seed_reaches_the_gap(results):
+def test_report_finds_where_each_seed_reaches_the_gap(results):
   few = lambda seed: 10.0 * 2.0**seed
   got = read(
     results(
@@ -80,11 +80,11 @@ def test_finds_where_each_seed_reaches_the_gap(results):
   assert own["negatives_low"] == pytest.approx(20 * math.exp(-half))
   assert own["negatives_high"] == pytest.approx(20 * math.exp(half))
   for key in ("times_fewer", "times_fewer_low", "times_fewer_high"):
-    assert own[key] == pytest.approx(8.0)  # of every seed
+    assert own[key] == pytest.approx(8.0)  # for every seed
   assert "times_fewer" not in got["uniform"]
 
 
-def test_a_reference_of_its_own(results):
+def test_sampler_can_have_its_own_reference(results):
   absolute = {s: EXACT[s] + 0.5 for s in SEEDS}
   rows = [
     *(row("absolute", "configs/xmlc.py:full", s, absolute[s]) for s in SEEDS),
@@ -97,8 +97,8 @@ def test_a_reference_of_its_own(results):
   assert own["times_fewer"] == pytest.approx(10.0)
 
 
-def test_bounds_where_the_numbers_end(results):
-  """A gap that is never large, or still is; of one seed, too, and if a run diverged."""
+def test_bounds_are_given_beyond_the_measured_numbers(results):
+  """The gap is never large, or always is, also for one seed or if a run diverged."""
   got = read(
     results(
       sampled("uniform", lambda seed, m: 0.1),
@@ -115,13 +115,13 @@ def test_bounds_where_the_numbers_end(results):
   assert of("unigram") == (1, 4, None, 256)
 
 
-def test_a_gap_that_comes_back_counts(results):
+def test_gap_that_comes_back_counts(results):
   wave = lambda seed, m: {1: 0.1, 4: 0.0, 16: 0.04}.get(m, 0.0)
   own = read(results(sampled("uniform", wave)))["uniform"]
   assert own["negatives"] == pytest.approx(32.0)
 
 
-def test_only_seeds_that_all_have(results):
+def test_only_common_seeds_are_used(results):
   path = results(
     sampled("uniform", logarithmic(lambda seed: 50.0)),
     sampled("softmax", logarithmic(lambda seed: 5.0 + seed), seeds=(1,)),
@@ -131,7 +131,7 @@ def test_only_seeds_that_all_have(results):
   assert not own.keys() & {"negatives_low", "times_fewer_low"}
 
 
-def test_names_of_methods_may_have_equals_signs(results):
+def test_method_names_can_contain_equals_signs(results):
   exact = [row("full, lr=2", "configs/xmlc.py:full", s, EXACT[s]) for s in SEEDS]
   path = results(exact, sampled("uniform", logarithmic(lambda seed: 50.0)))
   for references in (["full, lr=2"], ["full", "uniform=full, lr=2"]):
@@ -144,7 +144,7 @@ def test_names_of_methods_may_have_equals_signs(results):
 
 
 def test_methods_with_the_same_sampler_are_told_apart(results):
-  """Draws of the batch beside those of each example's own: two curves, not one."""
+  """Draws shared by a batch and draws of each example are two curves, not one."""
   of_batch = sampled("uniform", logarithmic(lambda seed: 500.0))
   for each in of_batch:
     each["name"] = f"shared {each['name']}"
@@ -159,7 +159,7 @@ def test_methods_with_the_same_sampler_are_told_apart(results):
 
 
 def test_one_seed_at_two_rates_is_refused(results):
-  """Of two losses neither may be taken silently."""
+  """Neither of the two losses may be chosen silently."""
   good = sampled("uniform", logarithmic(lambda seed: 50.0))
   again = [{**good[0], "run": "again", "overrides": {**good[0]["overrides"]}}]
   again[0]["overrides"]["train.lr"] = 0.3
@@ -171,7 +171,7 @@ def test_one_seed_at_two_rates_is_refused(results):
     samples_report.main([str(path), "--reference", "full"])
 
 
-def test_one_clear_line(results):
+def test_wrong_arguments_are_one_line(results):
   good = sampled("uniform", logarithmic(lambda seed: 50.0))
   path = results(good, sampled("block", lambda seed, m: 0.0, seeds=(1,))[1:])
   cases = [
@@ -183,9 +183,9 @@ def test_one_clear_line(results):
       ["--reference", "full", "blok=full"],
       "no runs of 'blok' among the samplers: unif",
     ),
-    (["--reference", "full", "--rows=("], r"--rows=\( is no regular expression"),
+    (["--reference", "full", "--rows=("], r"--rows=\( is not a regular expression"),
     (["--reference", "full", "--gap=0"], "--gap=0.0: must be positive"),
-    (["--reference", "full", "--metric=steps"], "give a loss"),
+    (["--reference", "full", "--metric=steps"], "must be a loss"),
   ]
   for flags, message in cases:
     with pytest.raises(UserError, match=message):

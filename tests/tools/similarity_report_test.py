@@ -1,4 +1,4 @@
-"""The report on word similarity, of tiny runs that measured it as they trained."""
+"""The report on word similarity, for tiny runs that measured it during training."""
 
 import json
 
@@ -25,7 +25,7 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-  """A pattern of both files, which also have a pair of unknown words."""
+  """A pattern that matches both files; each also has a pair of unknown words."""
   path = tmp_path_factory.mktemp("pairs")
   for name, header in HEADERS.items():
     mark = "\t" if "\t" in header else ","
@@ -71,7 +71,7 @@ def test_both_files_are_measured_over_time(runs):
     assert curve[-1][1] == pytest.approx(record[f"valid_{name}"], rel=1e-4)
 
 
-def test_correlations_are_those_of_the_runs(runs, files, tmp_path, capsys):
+def test_correlations_match_those_of_the_runs(runs, files, tmp_path, capsys):
   output = tmp_path / "out" / "results.jsonl"
   argv = [f"plain={runs}/plain_0", f"plain={runs}/plain_1", f"avg={runs}/averaged"]
   flags = ["--pairs", files, "--resamples=50", f"--output={output}"]
@@ -96,7 +96,7 @@ def test_correlations_are_those_of_the_runs(runs, files, tmp_path, capsys):
   assert "| SimLex-999_input: plain |" in capsys.readouterr().out
 
 
-def test_what_cannot_be_compared_is_named(runs, files, tmp_path):
+def test_runs_that_cannot_be_compared_are_refused(runs, files, tmp_path):
   def compared(*argv, pairs=files):
     similarity_report.main([*argv, "--pairs", str(pairs), "--resamples=2"])
 
@@ -113,7 +113,9 @@ def test_what_cannot_be_compared_is_named(runs, files, tmp_path):
     compared("a=no/such")
   unknown = tmp_path / "unknown.csv"
   unknown.write_text("a,b,score\ntiger,cat,7\ntiger,zoo,5\n")
-  with pytest.raises(UserError, match=r"0 of its 2 pairs .* take it out of --pairs"):
+  with pytest.raises(
+    UserError, match=r"0 of its 2 pairs .* remove the file from --pairs"
+  ):
     compared(plain, pairs=unknown)
   started = tmp_path / "started"
   started.mkdir()

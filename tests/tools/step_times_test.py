@@ -1,4 +1,4 @@
-"""Times of steps: a record for each method, whatever its seeds."""
+"""Times of steps: one record per method, whatever its seeds."""
 
 import json
 import os
@@ -32,13 +32,13 @@ def sweep(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_methods_that_are_named_are_timed_beside_the_first(sweep):
+def test_named_methods_are_timed_with_the_first_one(sweep):
   assert step_times.main([str(sweep), "--seconds=0.01", "--names", "sampled/pps"]) == 0
   (line,) = sweep.with_name("times.jsonl").read_text().splitlines()
   record = json.loads(line)
   assert record["name"] == "sampled/pps"
   assert "train.seed" not in record["overrides"]
-  rebuilds = record["refresh_ms"] * len(record["refresh_steps"]) / 5  # of five steps
+  rebuilds = record["refresh_ms"] * len(record["refresh_steps"]) / 5  # in five steps
   step_ms = record["ms_per_step"] - rebuilds
   assert record["ratio"] == pytest.approx(step_ms / record["full_ms"])
   assert min(record[key] for key in ("ms_per_step", "operations_per_step")) > 0
@@ -73,7 +73,7 @@ def metrics():
 
 
 @pytest.mark.long
-def test_times_of_another_device_stay(sweep, monkeypatch):
+def test_times_of_other_devices_are_kept(sweep, monkeypatch):
   flags = [str(sweep), "--seconds=0.01", "--names", "full"]
   assert step_times.main(flags) == 0
   about = step_times.about_this_run() | {"device": "another"}
@@ -85,17 +85,17 @@ def test_times_of_another_device_stay(sweep, monkeypatch):
   assert [line["device"] == "another" for line in lines] == [False, True]
 
 
-def test_a_method_that_is_not_there_is_one_line(sweep):
+def test_unknown_method_is_one_line(sweep):
   with pytest.raises(UserError, match=r"has no 'pps'; use some of full, sampled/b"):
     step_times.main([str(sweep), "--names", "full", "pps"])
 
 
-def test_data_that_are_not_there_are_one_line(sweep):
+def test_unknown_data_are_one_line(sweep):
   with pytest.raises(UserError, match="--data=text8: use one of "):
     step_times.main([str(sweep), "--data=text8"])
 
 
-def test_times_of_other_pages_stay(sweep):
+def test_times_with_other_page_faults_are_kept(sweep):
   path = sweep.with_name("times.jsonl")
   line = {"run": "a-1", "name": "a", "device": "d", "page_faults": True}
   others = [{"device": "e"}, {"page_faults": False}]
@@ -126,26 +126,26 @@ def metrics():
   assert small["num_classes"] < large["num_classes"]
 
 
-def test_steps_that_are_not_finite_are_no_time(sweep, monkeypatch):
+def test_nonfinite_steps_are_not_timed(sweep, monkeypatch):
   class Lost(step_times.TrainingSteps):
     def __init__(self, exp, data):
       super().__init__(exp, data)
       self._state = self._state._replace(bad_step=jnp.int32(3))
 
   monkeypatch.setattr(step_times, "TrainingSteps", Lost)
-  with pytest.raises(UserError, match=r"^full: at train\.lr=20 step 3 .* lower rate"):
+  with pytest.raises(
+    UserError, match=r"^full: at train\.lr=20, timed step 3 .* lower rate"
+  ):
     step_times.main([str(sweep), "--seconds=0.01", "--names", "full"])
   assert not sweep.with_name("times.jsonl").exists()
 
 
 class Replaced(Exception):
-  """The process is another one now."""
+  """Raised in place of replacing the process."""
 
 
 @pytest.mark.parametrize("given", [None, "", "glibc.malloc.hugetlb=0"])
-def test_the_program_asks_for_huge_pages_unless_the_environment_does_not(
-  monkeypatch, given
-):
+def test_program_uses_huge_pages_unless_the_environment_sets_them(monkeypatch, given):
   def execve(program, words, environment):
     assert [program, *words] == [sys.executable, sys.executable, *sys.orig_argv[1:]]
     raise Replaced(environment["GLIBC_TUNABLES"])

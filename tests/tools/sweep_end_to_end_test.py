@@ -31,7 +31,8 @@ def sweep(add):
 def metrics():
   return ["test_ppl", "steps"]
 """
-# Tests that a shell runs in the background would hand on that interrupts are ignored.
+# If a shell runs the tests in the background, processes that they start would inherit
+# that interrupts are ignored.
 HEEDING_INTERRUPTS = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -39,13 +40,13 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 RUNS = 4
 SECONDS = 240
-# What differs between two runs of the same: times.
+# Times, which differ between two runs of the same config.
 TIMES = ("ms_per_step", "peak_mib", "tokens_per_second", "train_seconds")
 
 
 @pytest.fixture
 def start():
-  """Starts a launcher, in the end to be stopped with its runs."""
+  """Starts a launcher; it and its runs are stopped after the test."""
   started = []
 
   def call(path: pathlib.Path) -> subprocess.Popen[str]:
@@ -88,7 +89,7 @@ def without_times(path: pathlib.Path) -> list[dict]:
 
 
 def uninterrupted(path: pathlib.Path, root: pathlib.Path) -> list[dict]:
-  """What the sweep's runs come to, one after the other in this process."""
+  """Results of the sweep's runs, trained one after the other in this process."""
   runs = sweepfile.load(path).runs[:RUNS]
   for run in runs:
     main.main(["main", *run.flags(), f"--workdir={root / run.id}"])
@@ -96,7 +97,7 @@ def uninterrupted(path: pathlib.Path, root: pathlib.Path) -> list[dict]:
   return without_times(root / "results.jsonl")
 
 
-def test_sweep_killed_twice_comes_to_the_same(start, tmp_path):
+def test_sweep_killed_twice_gives_the_same_results(start, tmp_path):
   path = tmp_path / "sweep.py"
   path.write_text(SWEEP)
   results = tmp_path / "results.jsonl"

@@ -52,7 +52,7 @@ def experiments(tmp_path):
   return here.parent
 
 
-def test_seeds_are_averaged_and_the_paper_stands_beside(experiments):
+def test_seeds_are_averaged_beside_the_values_of_the_paper(experiments):
   text = "a\n<!-- results:ptb -->\nold\n<!-- /results:ptb -->\nb\n"
   new = tabulate.rewrite(text, experiments)
   assert "| method | seeds | test_ppl | test_ppl (paper) | steps |" in new
@@ -70,7 +70,7 @@ def test_rewriting_twice_changes_nothing(experiments):
   assert tabulate.rewrite(once, experiments) == once
 
 
-def test_two_sections_are_rewritten_apart(experiments):
+def test_sections_are_rewritten_separately(experiments):
   section = "<!-- results:ptb -->\n<!-- /results:ptb -->\n"
   new = tabulate.rewrite(f"{section}between\n{section}", experiments)
   assert new.count("102.0") == 2
@@ -86,12 +86,12 @@ def test_two_sections_are_rewritten_apart(experiments):
     "<!-- results:ptb -->\n<!-- results:ptb -->\n<!-- /results:ptb -->\n",
   ],
 )
-def test_marker_without_partner(experiments, text):
+def test_marker_without_partner_is_refused(experiments, text):
   with pytest.raises(UserError, match="no partner"):
     tabulate.rewrite(text, experiments)
 
 
-def test_what_was_not_run_says_so_until_it_was(experiments):
+def test_missing_results_are_noted_until_they_exist(experiments):
   text = "<!-- results:ptb -->\n<!-- /results:ptb -->\n"
   ran = tabulate.rewrite(text, experiments)
   results = experiments / "ptb" / "results.jsonl"
@@ -115,17 +115,17 @@ def test_rows_can_be_chosen(experiments):
   to_full = 'def comparison():\n  return {"to": "full", "metric": "test_ppl"}\n'
   sweep.write_text(f"{SWEEP}\n{to_full}")
   new = tabulate.rewrite(text.format("^pps"), experiments)
-  assert "| to full |" in new  # whose row is not shown
+  assert "| to full |" in new  # although its row is not shown
   assert "-93.0 %" in new
   for pattern, problem in (
-    ("none", "found in no name"),
-    ("(", "no regular expression"),
+    ("none", "rows=none matches no row name"),
+    ("(", "is not a regular expression"),
   ):
     with pytest.raises(UserError, match=problem):
       tabulate.rewrite(text.format(pattern), experiments)
 
 
-def test_rows_can_be_compared_with_another_by_another_metric(experiments):
+def test_rows_can_be_compared_with_another_row_by_another_metric(experiments):
   path = experiments / "ptb" / "results.jsonl"
   seeds = [{"train.seed": seed} for seed in range(3)]
   of_pps = [record("pps", overrides=s, test_ppl=7.0, steps=90) for s in seeds]
@@ -135,7 +135,7 @@ def test_rows_can_be_compared_with_another_by_another_metric(experiments):
   head, _, row = [line for line in new.splitlines() if line.startswith("|")]
   assert head.startswith("| method | seeds | steps | test_ppl |")
   assert "| to pps |" in head
-  assert "| +10" in row  # of steps, the first that is named
+  assert "| +10" in row  # compares steps, the first metric named
   assert tabulate.rewrite(new, experiments) == new
   for to, metrics, problem in (
     ("ppx", "steps", "to=ppx: no row has this name; did you mean 'pps'"),
@@ -145,26 +145,26 @@ def test_rows_can_be_compared_with_another_by_another_metric(experiments):
       tabulate.rewrite(text.format(to, metrics), experiments)
 
 
-def test_unknown_experiment(experiments):
+def test_unknown_experiment_is_refused(experiments):
   text = "<!-- results:none -->\n<!-- /results:none -->\n"
   with pytest.raises(UserError, match="no such sweep file"):
     tabulate.rewrite(text, experiments)
 
 
-def test_a_run_that_is_there_twice_is_no_further_seed(experiments):
-  """Nor is one of the default seed."""
+def test_duplicate_run_is_refused(experiments):
+  """Also if it has the default seed."""
   path = experiments / "ptb" / "results.jsonl"
   path.write_text(path.read_text() + json.dumps(record(test_ppl=100.0)) + "\n")
   with pytest.raises(UserError, match=r"results.jsonl: the runs .* the same seed; rem"):
     tabulate.main([str(path)])
 
 
-def test_a_name_does_not_break_the_table():
+def test_name_does_not_break_the_table():
   table = results_table.table([record("a|b\nc", test_ppl=10.0)], ["test_ppl"])
   assert table.splitlines()[2:] == [r"| a\|b c | 10.00 |"]
 
 
-def test_rows_of_one_name_are_told_apart():
+def test_rows_with_the_same_name_are_told_apart():
   rows = [
     record(overrides={"head.num_samples": m}, test_ppl=float(m)) for m in (20, 160)
   ]
@@ -177,13 +177,13 @@ def test_rows_without_a_name_are_labelled_by_their_config():
   assert {k: len(v) for k, v in seeds.groups(rows).items()} == {"configs/a.py:full": 2}
 
 
-def test_metric_that_a_method_lacks():
+def test_missing_metric_is_a_dash():
   rows = [record(test_ppl=10.0), record(name="other", test_auc=0.5)]
   lines = results_table.table(rows, ["test_ppl", "test_auc"]).splitlines()
   assert lines[2:] == ["| full | 10.00 | - |", "| other | - | 0.5000 |"]
 
 
-def test_a_metric_that_no_run_has_is_named(experiments, capsys):
+def test_metric_that_no_run_has_is_named(experiments, capsys):
   sweep = experiments / "ptb" / "sweep.py"
   sweep.write_text(sweep.read_text().replace("test_ppl", "test_pppl"))
   text = "<!-- results:ptb -->\n<!-- /results:ptb -->\n"
@@ -192,7 +192,7 @@ def test_a_metric_that_no_run_has_is_named(experiments, capsys):
   assert hint in capsys.readouterr().err
 
 
-def test_curves_are_no_metrics():
+def test_curves_are_not_metrics():
   row = record(test_ppl=10.0)
   with_curve = {**row, "curve": [[1, 5.0, 2.0]]}
   assert tabulate.scalars([with_curve]) == ["test_ppl"]
@@ -200,7 +200,7 @@ def test_curves_are_no_metrics():
   assert report([with_curve], ["test_ppl"]) == report([row], ["test_ppl"])
 
 
-def test_update_mends_what_check_reports(experiments, capsys):
+def test_update_fixes_what_check_reports(experiments, capsys):
   readme = experiments.parent / "README.md"
   readme.write_text("<!-- results:ptb -->\n<!-- /results:ptb -->\n")
   args = [str(readme), "--experiments", str(experiments)]
@@ -210,7 +210,7 @@ def test_update_mends_what_check_reports(experiments, capsys):
   assert tabulate.main(["--check", *args]) == 0
 
 
-def test_a_page_is_written_in_utf_8_whatever_the_locale(experiments):
+def test_page_is_written_in_utf_8_in_any_locale(experiments):
   readme = experiments.parent / "README.md"
   text = "Bengio and Senécal †\n<!-- results:ptb -->\n<!-- /results:ptb -->\n"
   readme.write_text(text, encoding="utf-8")
@@ -223,14 +223,14 @@ def test_a_page_is_written_in_utf_8_whatever_the_locale(experiments):
   assert "| method |" in page
 
 
-def test_damaged_results(experiments):
+def test_damaged_results_are_refused(experiments):
   results = experiments / "ptb" / "results.jsonl"
   results.write_text(results.read_text() + '{"run"')
   with pytest.raises(UserError, match=r"results.jsonl:4: not JSON"):
     tabulate.main([str(results)])
 
 
-def test_rows_are_compared_with_any_other(experiments, capsys):
+def test_printed_rows_can_be_compared_with_any_row(experiments, capsys):
   path = experiments / "ptb" / "results.jsonl"
   more = [
     record("pps", overrides={"train.seed": seed}, test_ppl=1.1 * ppl, steps=100)
@@ -248,7 +248,7 @@ def test_rows_are_compared_with_any_other(experiments, capsys):
   assert "-9.1 % (-9.1 to -9.1)" in full
 
 
-def test_a_row_to_compare_with_has_to_exist(experiments):
+def test_row_to_compare_with_must_exist(experiments):
   path = experiments / "ptb" / "results.jsonl"
   with pytest.raises(UserError, match="to=ful: no row has this name; did you mean"):
     tabulate.main([str(path), "--to", "ful"])
@@ -256,7 +256,7 @@ def test_a_row_to_compare_with_has_to_exist(experiments):
     tabulate.main(["README.md", "--check", "--to", "full"])
 
 
-def test_directory_of_runs(tmp_path, capsys):
+def test_directories_of_runs_are_tabulated(tmp_path, capsys):
   meta = {
     "device": "d",
     "num_devices": 1,

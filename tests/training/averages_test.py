@@ -1,4 +1,4 @@
-"""Averages of the weights: of rows that few steps touch, of a network, and of a run."""
+"""Averages of weights: of rarely touched rows, of a network, and of a run."""
 
 import dataclasses
 import shutil
@@ -33,7 +33,7 @@ from largevocab.training.step import compiled_settled, compiled_steps
 V, D, R = 12, 3, 4
 B, T = 4, 3
 DECAY = 0.7
-FAR = 1e-3  # what a wrong average differs by, at the least
+FAR = 1e-3  # a wrong average differs by at least this
 
 
 def naive(each, decay=DECAY):
@@ -43,7 +43,7 @@ def naive(each, decay=DECAY):
 
 
 def some(seed):
-  """Rows among which the last two never are, and padding."""
+  """Rows, never the last two, and padding."""
   rng = np.random.default_rng(seed)
   ids_R = rng.permutation(V)[:R].astype(np.int32)
   ids_R = np.where(ids_R < V - 2, ids_R, V + ids_R)
@@ -55,7 +55,7 @@ def average_of(opt, table):
 
 
 def rows_over(opt, steps=10):
-  """A table after some steps, and its rows after each."""
+  """A table after some steps, and its rows after each step."""
   w_VD = np.random.default_rng(1).normal(size=(V, D))
   table, each = opt.init(jnp.asarray(w_VD, "f4")), []
   sparse, dense = jax.jit(opt.update), jax.jit(opt.dense_update)
@@ -82,9 +82,11 @@ def rows_over(opt, steps=10):
     Adagrad(average=DECAY, row_dtype="bfloat16"),
   ],
 )
-def test_average_of_rows_is_that_of_all_steps(opt):
-  """To 1e-6, of rows as they are kept; not that of touched steps, nor before it is
-  settled."""
+def test_average_of_rows_is_over_all_steps(opt):
+  """To 1e-6, for rows as stored.
+
+  Averages over touched steps only, or before they are settled, differ.
+  """
   table, each = rows_over(opt)
   want_VD = naive(each)
   got_VD = average_of(opt, table)
@@ -103,7 +105,7 @@ def test_average_of_rows_is_that_of_all_steps(opt):
     assert np.abs(naive(moved) - want_VD)[row].max() > FAR
 
 
-def test_rows_that_stay_are_their_average_from_the_start():
+def test_untouched_rows_equal_their_average():
   opt = SGD(average=0.999999)
   table = opt.init(jnp.asarray(np.random.default_rng(0).normal(size=(V, D)), "f4"))
   np.testing.assert_array_equal(average_of(opt, table), table.w_VD)
@@ -113,7 +115,7 @@ def test_rows_that_stay_are_their_average_from_the_start():
 
 
 def test_rows_carried_to_another_table_keep_their_averages():
-  """A new row is its average, however many steps the table has had."""
+  """A new row equals its average, however many steps the table has had."""
   opt = Adagrad(average=DECAY)
   old, _ = rows_over(opt, steps=3)
   fresh = opt.init(jnp.full((V, D), 5.0))
@@ -123,8 +125,8 @@ def test_rows_carried_to_another_table_keep_their_averages():
   np.testing.assert_array_equal(got_VD[-1], 5.0)
 
 
-def test_average_of_a_large_decay_after_many_steps_is_no_rounding_error():
-  """The weights of the first steps, and of steps after a long gap."""
+def test_average_with_a_large_decay_is_accurate_after_many_steps():
+  """Tests the weights of the first steps, and of steps after a long gap."""
   decay, late = 0.9999, 2**29
   for since, step in ((0, 1), (1, 2), (1, 5), (late - 3, late)):
     want = -np.expm1((step - since) * np.log(decay)) / -np.expm1(step * np.log(decay))
@@ -132,7 +134,7 @@ def test_average_of_a_large_decay_after_many_steps_is_no_rounding_error():
     assert got == pytest.approx(want, rel=1e-5)
 
 
-def test_average_of_a_network_is_that_of_optax():
+def test_average_of_a_network_equals_optax():
   opt, params = Adagrad(average=DECAY), {"w": jnp.ones((2, 3)), "b": jnp.zeros(3)}
   ema = optax.ema(DECAY, debias=True)
   state, of_optax = init_network(opt, params), ema.init(params)
@@ -170,7 +172,7 @@ def tables_of(state):
 
 
 def with_tables(state, rows):
-  """A state with these rows in its tables."""
+  """The state with these rows in its tables."""
   rows, is_table = iter(rows), lambda x: isinstance(x, Table)
   put = lambda x: x._replace(w_VD=next(rows)) if is_table(x) else x
   tables = jax.tree.map(put, (state.inputs, state.head), is_leaf=is_table)
@@ -191,7 +193,7 @@ def bits(state):
     ("nce/unigram", 1, "adagrad"),  # which learns log-partition functions
   ],
 )
-def test_metrics_are_those_of_averages_put_in_by_hand(head, blocks, optimizer):
+def test_metrics_are_measured_with_the_averages(head, blocks, optimizer):
   exp = c.build(settings(head, blocks, optimizer=optimizer))
   data = exp.data.load()
   batches = data.training_batches(B, T)
@@ -220,8 +222,8 @@ def test_metrics_are_those_of_averages_put_in_by_hand(head, blocks, optimizer):
 
 
 @pytest.mark.parametrize("row_dtype", ["float32", "bfloat16"])
-def test_tables_are_stepped_and_settled_in_place(row_dtype):
-  """Nothing of a table's size is copied or made."""
+def test_tables_are_updated_and_settled_in_place(row_dtype):
+  """No array of a table's size is copied or made."""
   opt, num, width = Adam(average=DECAY, row_dtype=row_dtype), 50_000, 64
   table = jax.eval_shape(opt.init, jax.ShapeDtypeStruct((num, width), jnp.float32))
   settle = jax.jit(lambda t: lazy_average.settled(t, DECAY), donate_argnums=0)
@@ -244,8 +246,8 @@ def run(config, workdir):
 
 
 @pytest.mark.long
-def test_a_resumed_run_ends_with_the_same_averages_and_reads_them(tmp_path):
-  """From a state that was evaluated, for which its averages were settled."""
+def test_resumed_run_ends_with_the_same_averages_and_uses_them(tmp_path):
+  """It resumes from an evaluated state, whose averages were settled."""
   config = settings(optimizer="adam", max_steps=11)
   exp = c.build(config)
   result, state = run(config, tmp_path)
@@ -267,7 +269,7 @@ def test_a_resumed_run_ends_with_the_same_averages_and_reads_them(tmp_path):
   assert abs(raw["nll"] - result["valid_nll"]) > FAR
 
 
-def test_without_averages_a_state_has_none():
+def test_state_without_averaging_has_no_averages():
   exp = c.build(settings(average=0.0))
   state = init_state(exp, exp.data.load())
   assert averaged(exp.optimizer, state) is state
@@ -275,9 +277,9 @@ def test_without_averages_a_state_has_none():
   assert not any("average" in name for t in tables_of(state) for name in t.slots)
 
 
-def test_what_cannot_be_averaged_is_refused():
+def test_impossible_averaging_is_refused():
   with pytest.raises(
-    UserError, match=r"average is 0\.7, and the head Spherical has no"
+    UserError, match=r"average is 0\.7, but the head Spherical has no"
   ):
     settings("spherical/taylor")
   with pytest.raises(UserError, match=r"average is 1\.0; it must be at most"):

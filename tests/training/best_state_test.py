@@ -1,4 +1,4 @@
-"""Which state of a run is the best one."""
+"""The choice of the best state of a run."""
 
 import json
 
@@ -21,7 +21,7 @@ def settings(**evaluating):
   )
 
 
-def test_a_metric_can_choose_the_best_state(tmp_path):
+def test_metric_can_choose_the_best_state(tmp_path):
   whole = settings(best="mrr@5")
   whole.eval.every_epochs = 0.001
   train(c.build(whole), whole.to_dict(), str(tmp_path))
@@ -37,15 +37,15 @@ def test_a_metric_can_choose_the_best_state(tmp_path):
   ("best", "measured", "message"),
   [
     ("ndcg@10", 5, r"eval\.best is 'ndcg@10', .*'recall@5', 'mrr@5'"),
-    ("ppl", 0, r"eval\.best is 'ppl', .* none are measured: .* leave it empty for the"),
+    ("ppl", 0, r"eval\.best is 'ppl', .* measured are none: .* leave it empty for the"),
   ],
 )
-def test_a_metric_that_is_not_measured_is_one_line(best, measured, message):
+def test_unmeasured_metric_is_reported_in_one_line(best, measured, message):
   with pytest.raises(UserError, match=message):
     c.Evaluating(ranking_k=measured, best=best)
 
 
-def test_a_run_keeps_its_metric(tmp_path):
+def test_metric_of_the_best_state_cannot_change_during_a_run(tmp_path):
   first = settings()
   train(c.build(first), first.to_dict(), str(tmp_path))
   other = settings(best="mrr@5")

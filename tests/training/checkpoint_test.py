@@ -1,4 +1,4 @@
-"""Checkpoints that are damaged: found out, passed over, and never trained on."""
+"""Damaged checkpoints are detected, skipped, and never trained on."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from largevocab.heads import HEADS
 from largevocab.training.checkpoint import Checkpoints, shapes_of
 from tests.long import others_long
 
-# A restore that failed leaves tasks behind, which find their loop closed.
+# Tasks of a failed restore remain and find their event loop closed.
 pytestmark = pytest.mark.filterwarnings(
   "ignore::pytest.PytestUnraisableExceptionWarning"
 )
@@ -71,7 +71,7 @@ def directory(whole, tmp_path):
 
 @pytest.fixture
 def restore(caplog):
-  """The step of what is restored, which is compared bit by bit, and what is logged."""
+  """Returns the restored step and the log lines; compares the state bit by bit."""
 
   def call(directory, which="latest", **kwargs):
     caplog.clear()
@@ -86,7 +86,7 @@ def restore(caplog):
   return call
 
 
-def test_shapes_are_enough_to_restore(directory):
+def test_state_can_be_restored_from_shapes(directory):
   with Checkpoints(str(directory)) as saved:
     state, _ = saved.restore(shapes_of(state_of(0)))
   assert bits_of(state) == bits_of(state_of(int(state.step)))
@@ -117,8 +117,8 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", others_long(DAMAGES, ["half", "gone"]))
-def test_what_is_restored_was_saved_whatever_is_damaged(directory, restore, damage):
-  """Each file of a checkpoint in turn."""
+def test_damaged_files_never_change_the_restored_state(directory, restore, damage):
+  """Each file of a checkpoint is damaged in turn."""
   found = []
   before = contents(directory / "3")
   for name, content in before.items():
@@ -132,7 +132,7 @@ def test_what_is_restored_was_saved_whatever_is_damaged(directory, restore, dama
 
 
 @pytest.mark.long
-def test_no_flipped_bit_is_restored(directory, restore):
+def test_flipped_bits_are_never_restored(directory, restore):
   rng = np.random.default_rng(0)
   before = contents(directory / "3")
   found = []
@@ -144,8 +144,8 @@ def test_no_flipped_bit_is_restored(directory, restore):
   assert set(found) == {2, 3}
 
 
-def test_no_flipped_bit_of_the_arrays_is_overlooked(directory, restore):
-  """Of the largest file, which holds the table: nothing else would find it."""
+def test_flipped_bits_of_arrays_are_found(directory, restore):
+  """In the largest file, with the table, only checksums can find them."""
   data = max((directory / "3").rglob("d/*"), key=lambda path: path.stat().st_size)
   whole = data.read_bytes()
   rng = np.random.default_rng(0)
@@ -166,14 +166,14 @@ def test_flipped_bits_of_the_clock_are_found(directory, restore):
     path.write_bytes(whole)
 
 
-def test_a_checkpoint_under_the_name_of_another_step_is_found_out(directory, restore):
+def test_checkpoint_renamed_to_another_step_is_damaged(directory, restore):
   (directory / "3").rename(directory / "4")
   step, (line,) = restore(directory)
   assert step == 2
   assert "/4 is damaged" in line
 
 
-def test_damaged_checkpoint_is_moved_aside_if_asked(directory, restore):
+def test_damaged_checkpoint_is_moved_aside_on_request(directory, restore):
   half(directory / "3" / "clock" / "metadata")
   step, (line,) = restore(directory)
   assert (step, (directory / "3").is_dir()) == (2, True)
@@ -193,7 +193,7 @@ def test_damaged_checkpoint_is_moved_aside_if_asked(directory, restore):
   assert restore(directory) == (3, [])
 
 
-def test_the_step_is_saved_again_by_whoever_moved_it_aside(directory, restore):
+def test_step_can_be_saved_again_after_it_was_moved_aside(directory, restore):
   half(directory / "3" / "clock" / "metadata")
   with Checkpoints(str(directory)) as saved:
     saved.restore(state_of(0), set_aside=True)
@@ -202,7 +202,7 @@ def test_the_step_is_saved_again_by_whoever_moved_it_aside(directory, restore):
   assert restore(directory) == (3, [])
 
 
-def test_costs_are_read_under_their_earlier_name(directory, restore):
+def test_costs_are_read_from_a_file_with_the_old_name(directory, restore):
   (directory / "valid_cost.json").rename(directory / "valid_nll.json")
   assert restore(directory, "best") == (2, [])
   (directory / "valid_nll.json").unlink()
@@ -219,16 +219,18 @@ def test_costs_are_read_under_their_earlier_name(directory, restore):
     ('{"1": -Infinity, "2": 4.0, "3": 5.0}', 2),
   ],
 )
-def test_losses_that_tell_nothing_choose_no_best(directory, restore, costs, expected):
+def test_useless_losses_do_not_choose_the_best_checkpoint(
+  directory, restore, costs, expected
+):
   (directory / "valid_cost.json").write_text(costs)
   step, lines = restore(directory, "best")
   assert step == expected
-  told = "the best checkpoint is not known, as .*valid_cost.json has no loss of those"
+  told = "the best checkpoint is unknown, as .*valid_cost.json has no loss for the exis"
   assert [bool(re.match(told, line)) for line in lines] == [True] * (expected == 3)
   assert all("taking the latest, of step 3; restore that" in line for line in lines)
 
 
-def test_next_best_in_place_of_the_best(directory, restore):
+def test_next_best_checkpoint_replaces_a_damaged_best_one(directory, restore):
   assert restore(directory, "best") == (2, [])
   (directory / "2" / "clock" / "metadata").unlink()
   step, (line,) = restore(directory, "best")
@@ -237,7 +239,7 @@ def test_next_best_in_place_of_the_best(directory, restore):
   assert restore(directory) == (3, [])
 
 
-def test_all_damaged_is_one_line_and_nothing_is_touched(directory):
+def test_all_damaged_checkpoints_are_reported_in_one_line_and_kept(directory):
   for path in directory.glob("*/clock/metadata"):
     half(path)
   before = contents(directory.parent)
@@ -250,8 +252,8 @@ def test_all_damaged_is_one_line_and_nothing_is_touched(directory):
   assert contents(directory.parent) == before
 
 
-def test_checkpoints_of_older_versions_are_restored(directory, restore):
-  """Their clock is all that was noted."""
+def test_checkpoints_of_older_versions_can_be_restored(directory, restore):
+  """Their note has only the clock."""
   for step, clock in CLOCKS.items():
     (directory / str(step) / "clock" / "metadata").write_text(json.dumps(clock))
   assert restore(directory) == (3, [])
@@ -262,16 +264,16 @@ def test_checkpoints_of_older_versions_are_restored(directory, restore):
     saved.restore(state_of(0)._replace(table=jnp.zeros((300, 21))))
 
 
-def test_another_model_is_no_damage(directory):
+def test_checkpoint_of_another_model_is_not_damaged(directory):
   like = state_of(0)
   with Checkpoints(str(directory)) as saved:
     for other in (like._replace(table=jnp.zeros((2, 3))), like._replace(none=like.key)):
-      with pytest.raises(UserError, match="is whole, but of another model: its array"):
+      with pytest.raises(UserError, match="is intact, but of another model: its array"):
         saved.restore(other, set_aside=True)
   assert (directory / "3").is_dir()
 
 
-def test_another_type_is_converted_after_it_was_checked(directory):
+def test_other_dtype_is_converted_after_the_check(directory):
   like = state_of(0)
   half = like._replace(table=like.table.astype(jnp.bfloat16))
   with Checkpoints(str(directory)) as saved:
@@ -281,7 +283,7 @@ def test_another_type_is_converted_after_it_was_checked(directory):
   assert state.table.dtype == jnp.bfloat16
 
 
-def test_too_many_open_files_are_no_damage(directory):
+def test_too_many_open_files_are_not_damage(directory):
   soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
   lines = []
   with Checkpoints(str(directory)) as saved:
@@ -305,8 +307,8 @@ def test_too_many_open_files_are_no_damage(directory):
 @pytest.mark.parametrize(
   "name", others_long(["full", "sampled", "huffman", "hierarchical"], ["hierarchical"])
 )
-def test_a_head_reads_what_it_saved_before_it_knew_its_width(name, tmp_path):
-  """Nor does what it knows now, which is static, stand in a checkpoint."""
+def test_head_state_without_activation_width_can_be_restored(name, tmp_path):
+  """The width is static and is not saved."""
   state = HEADS[name]().init(jax.random.key(0), [3, 2, 1, 1], 5)
   fields = [field for field in state._fields if field != "activations"]
   before = NamedTuple(type(state).__name__, [(field, object) for field in fields])

@@ -1,4 +1,4 @@
-"""Checksums of arrays: any damage changes them, and nothing else does."""
+"""Checksums of arrays: only damage changes them."""
 
 import itertools
 import textwrap
@@ -35,7 +35,7 @@ def checksum(x):
     [(SHAPES[i % len(SHAPES)], dtype) for i, dtype in enumerate(DTYPES)],
   ),
 )
-def test_every_flipped_bit_changes_it(dtype, shape):
+def test_flipped_bit_changes_the_checksum(dtype, shape):
   rng = np.random.default_rng(len(shape))
   whole = bytes_of(rng, dtype, shape)
   array = lambda raw: raw.view(jnp.dtype(dtype)).reshape(shape)
@@ -48,7 +48,7 @@ def test_every_flipped_bit_changes_it(dtype, shape):
     assert checksum(array(damaged.reshape(whole.shape))) != expected
 
 
-def test_flipped_bits_of_keys_and_truth_values():
+def test_flipped_bit_of_keys_and_booleans_changes_the_checksum():
   data = jax.random.key_data(jax.random.key(3))
   expected = checksum(jax.random.wrap_key_data(data))
   for word in range(2):
@@ -62,8 +62,8 @@ def test_flipped_bits_of_keys_and_truth_values():
     assert checksum(other) != checksum(truth)
 
 
-def test_two_flipped_signs_change_it():
-  """A sum of odd multiples of the bits would miss these: 2^31 * even is 0."""
+def test_two_flipped_signs_change_the_checksum():
+  """A sum of odd multiples of the words would miss these, as 2^31 * even is 0."""
   x = np.random.default_rng(0).standard_normal(100).astype(np.float32)
   for i in range(1, 100):
     other = x.copy()
@@ -71,7 +71,7 @@ def test_two_flipped_signs_change_it():
     assert checksum(other) != checksum(x)
 
 
-def test_rows_in_other_places_change_it():
+def test_reordered_rows_change_the_checksum():
   x = np.random.default_rng(0).standard_normal((20, 8)).astype(np.float32)
   seen = {checksum(x), checksum(x.T), checksum(x[::-1])}
   for i in range(1, 20):
@@ -82,8 +82,8 @@ def test_rows_in_other_places_change_it():
   assert len(seen) == 3 + 19 + 19
 
 
-def test_parts_that_are_zero_change_it():
-  """As where the end, or a block, of a file was never written."""
+def test_zeroed_parts_change_the_checksum():
+  """For example, if the end or a block of a file was never written."""
   x = np.random.default_rng(0).integers(-5, 5, 4096).astype(np.int32)
   seen = {checksum(x)}
   for size in (1, 16, 512, 2048):
@@ -96,8 +96,8 @@ def test_parts_that_are_zero_change_it():
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int64, np.complex128])
 @pytest.mark.parametrize("has_64_bits", [False, True])
-def test_wide_types(dtype, has_64_bits):
-  """NumPy's own, whether or not jax has them; and those of jax."""
+def test_64_bit_types_are_supported(dtype, has_64_bits):
+  """NumPy arrays, whether or not jax has 64-bit types, and jax arrays."""
   with jax.enable_x64(has_64_bits):
     x = (1e6 * np.random.default_rng(0).standard_normal(30)).astype(dtype)
     for bit in range(64):
@@ -108,7 +108,7 @@ def test_wide_types(dtype, has_64_bits):
       assert checksum(jnp.asarray(x)) == checksum(x)
 
 
-def test_nothing_of_an_array_s_size_is_made():
+def test_no_array_of_the_size_of_the_input_is_made():
   x = jax.ShapeDtypeStruct((100_000, 16), jnp.float32)
   compiled = jax.jit(checksums).lower([x, x]).compile()
   assert compiled.memory_analysis().temp_size_in_bytes < 100_000
@@ -137,5 +137,5 @@ SHARDED = textwrap.dedent("""
 
 
 @pytest.mark.long
-def test_a_sharded_table_has_the_same(on_four_devices):
+def test_sharded_table_has_the_same_checksum(on_four_devices):
   on_four_devices(SHARDED)

@@ -1,4 +1,4 @@
-"""What ends a program, and what is said of it."""
+"""How programs end, and what they print."""
 
 import asyncio
 import gc
@@ -38,7 +38,7 @@ def read_missing():
     (lambda: jnp.zeros((10**5, 10**5, 10**4)), 1, "out of memory; lower"),
   ],
 )
-def test_mistake_is_one_line(program, status, words, capsys):
+def test_user_error_is_reported_in_one_line(program, status, words, capsys):
   assert console.run(program) == status
   out, err = capsys.readouterr()
   assert out == ""
@@ -49,12 +49,12 @@ def test_mistake_is_one_line(program, status, words, capsys):
 @pytest.mark.parametrize(
   "error", [RuntimeError("ours"), ValueError("ours"), KeyError(3)]
 )
-def test_our_own_faults_keep_their_traceback(error):
+def test_bugs_keep_their_traceback(error):
   with pytest.raises(type(error)):
     console.run(fail_with(error))
 
 
-def test_only_our_lines_are_shown(capsys):
+def test_only_log_lines_of_largevocab_are_shown(capsys):
   def program():
     logging.getLogger("largevocab").info("one of ours")
     logging.getLogger("absl").error("one of theirs")
@@ -67,7 +67,7 @@ def test_only_our_lines_are_shown(capsys):
     assert err.count("\n") == 1
 
 
-def test_stop_of_a_program_passes_through():
+def test_system_exit_passes_through():
   def program():
     raise SystemExit(143)
 
@@ -76,7 +76,7 @@ def test_stop_of_a_program_passes_through():
   assert os.environ["TF_CPP_MIN_LOG_LEVEL"]
 
 
-def test_reads_and_writes_left_behind_are_hushed_also_later(monkeypatch):
+def test_errors_of_abandoned_reads_and_writes_stay_hidden(monkeypatch):
   shown = []
   monkeypatch.setattr(sys, "unraisablehook", shown.append)
 
@@ -96,8 +96,8 @@ def test_reads_and_writes_left_behind_are_hushed_also_later(monkeypatch):
   assert len(shown) == 1
 
 
-def test_failures_left_behind_are_hushed_also_later(caplog):
-  caplog.set_level(logging.ERROR, "asyncio")  # and, in the end, what it was
+def test_errors_of_abandoned_tasks_stay_hidden(caplog):
+  caplog.set_level(logging.ERROR, "asyncio")  # restored at the end
 
   async def fail():
     raise ValueError("disk is full")

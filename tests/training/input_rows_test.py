@@ -65,7 +65,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", others_long(CASES, ["sampled/pps", "items"]))
-def test_a_step_is_that_of_the_dense_gradient_clipped(case):
+def test_tied_step_equals_the_clipped_dense_gradient(case):
   head = case.replace("items", "full")
   exp = experiment(head, clip_norm=0.05, **CASES[case])
   state, batches, step = start(exp)
@@ -98,7 +98,7 @@ def test_a_step_is_that_of_the_dense_gradient_clipped(case):
   assert 0.01 < moved < LR * 0.05 + 1e-6  # the bound binds
 
 
-def test_the_loss_falls():
+def test_loss_falls():
   state, batches, step = start(experiment("sampled/pps", "adagrad"))
   sums = []
   for i in range(100):
@@ -108,7 +108,7 @@ def test_the_loss_falls():
   assert losses[-20:].mean() < losses[:5].mean() - 0.2
 
 
-def test_a_sampled_step_updates_the_one_table_in_place():
+def test_sampled_step_updates_the_tied_table_in_place():
   exp, num_classes = experiment("sampled/pps"), 100_000
   data = exp.data.load()
   batch = data.training_batches(B, T).batch(0)
@@ -121,7 +121,7 @@ def test_a_sampled_step_updates_the_one_table_in_place():
 
 
 @pytest.mark.long
-def test_a_run_goes_on_bitwise_and_is_evaluated_and_asked(tmp_path, capsys):
+def test_tied_run_resumes_bitwise_and_can_be_evaluated_and_queried(tmp_path, capsys):
   def run(name, *flags):
     main(["", f"--workdir={tmp_path / name}", *flags])
     return capsys.readouterr().out
@@ -177,7 +177,7 @@ for head in ("full", "sampled/pps"):
 
 
 @pytest.mark.long
-def test_devices_change_nothing(on_four_devices):
+def test_results_do_not_depend_on_devices(on_four_devices):
   on_four_devices(ON_DEVICES)
 
 
@@ -200,7 +200,7 @@ def test_devices_change_nothing(on_four_devices):
     ),
   ],
 )
-def test_what_cannot_be_tied_is_refused_in_a_line(how, words):
+def test_impossible_tying_is_refused_in_one_line(how, words):
   with pytest.raises(UserError, match=words) as error:
     init_state((exp := experiment(**how)), exp.data.load())
   assert "\n" not in str(error.value)

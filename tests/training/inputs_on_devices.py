@@ -1,5 +1,6 @@
-"""Looks up and trains rows of inputs on some of eight devices, in a process that has so
-many: see `sharded_inputs_test.py`. Prints a JSON line for each kind of input.
+"""Looks up and trains input rows on some of the eight devices of a process.
+
+Prints a JSON line for each kind of input; see `sharded_inputs_test.py`.
 
   python -m tests.training.inputs_on_devices
 """
@@ -18,7 +19,13 @@ from largevocab.training.inputs import Inputs
 from largevocab.training.sharded_inputs import ShardedInputs
 from tests.heads.on_devices import sent
 
-V, E, N, STEPS, BLOCKS = 203, 16, 22, 8, 8  # V and N divide by nothing
+V, E, N, STEPS, BLOCKS = (
+  203,
+  16,
+  22,
+  8,
+  8,
+)  # V and N are not divisible by the number of devices
 LR, CLIP, DECAY = 0.3, 2.0, 0.01
 SHAPES = {"words": (N, 5), "item_histories": (N, 3), "bags": (N, 9)}
 
@@ -30,7 +37,7 @@ def batch(kind, i):
   values = rng.standard_normal(ids.shape).astype(np.float32)
   if kind == "item_histories":  # the last of few items
     ids[::4, 0], ids[::8, 1] = V, V + 5
-  if kind == "bags":  # some have few features, one none
+  if kind == "bags":  # some have few features, one has none
     ids[1, 4:], ids[2], ids[3, 1] = V, V, ids[3, 0]
     values[ids == V] = 0
   length = 1 if kind == "bags" else ids.shape[1]

@@ -1,4 +1,4 @@
-"""What a network reads, in a training step: rows that learn, or the data's features."""
+"""Inputs of a network in a training step: rows that learn, or features of the data."""
 
 import functools
 from types import SimpleNamespace
@@ -35,7 +35,7 @@ def experiment(width=E):
 
 
 def data(num_inputs):
-  """What `init_state` asks of data."""
+  """The attributes of data that `init_state` needs."""
   return SimpleNamespace(counts=as_counts(np.ones(V)), num_inputs=num_inputs)
 
 
@@ -43,7 +43,7 @@ def batch_of(x):
   return Batch(x, single_targets(np.arange(N)), np.bool_(True))
 
 
-def test_rows_of_bfloat16_are_read_as_float32_and_so_is_their_gradient():
+def test_bfloat16_rows_and_their_gradients_are_read_as_float32():
   rows_VE = jax.random.normal(jax.random.key(0), (V, E)).astype(jnp.bfloat16)
   table = SGD(row_dtype="bfloat16").init(rows_VE)
   wide = SGD().init(rows_VE)
@@ -63,9 +63,11 @@ def test_rows_of_bfloat16_are_read_as_float32_and_so_is_their_gradient():
     np.testing.assert_allclose(np.float32(new.w_VD), of_wide.w_VD, rtol=2**-7)
 
 
-def test_features_train_as_rows_that_hold_them_and_do_not_learn():
-  """The same numbers, looked up in a table or read: the same loss, and a gradient of
-  network and head alone."""
+def test_features_train_like_fixed_rows_with_the_same_values():
+  """The loss is the same whether the numbers are read from a table or from the data.
+
+  Features have no gradient; only network and head learn.
+  """
   exp = experiment()
   rows_NE = jax.random.normal(jax.random.key(0), (N, E))
   dense = init_state(exp, data(num_inputs=0))
@@ -83,7 +85,7 @@ def test_features_train_as_rows_that_hold_them_and_do_not_learn():
     change = jax.tree.map(jnp.subtract, learnt(new), learnt(dense))
     return np.concatenate([np.ravel(x) for x in jax.tree.leaves(change)])
 
-  # The norm that clips has one part less: the rest is longer, in proportion.
+  # The clipped norm lacks one part, so the other parts are longer in proportion.
   ratio = np.linalg.norm(moved(read)) / np.linalg.norm(moved(from_rows))
   np.testing.assert_allclose(moved(read), ratio * moved(from_rows), atol=1e-6)
   assert ratio > 1.01
@@ -114,14 +116,14 @@ def test_evaluation_reads_features():
   assert nll(other_NTE) != pytest.approx(float(expected), rel=1e-3)
 
 
-def test_features_of_another_width_are_named():
+def test_features_of_wrong_width_are_refused():
   exp = experiment(width=E + 1)
   state = init_state(exp, data(num_inputs=0))
-  with pytest.raises(UserError, match=r"shape \(6, 1, 4\), model.embed is 5"):
+  with pytest.raises(UserError, match=r"shape \(6, 1, 4\), but model.embed is 5"):
     train_step(state, batch_of(np.zeros((N, 1, E), np.float32)), LR, exp=exp)
 
 
-def test_ids_are_looked_up_and_nothing_stands_for_none():
+def test_ids_outside_the_table_read_zeros_and_do_not_learn():
   inputs = Inputs(SGD(), E)
   table = inputs.init(jax.random.key(1), V)
   x_BT = np.array([[0, V], [V - 1, V + 5]])

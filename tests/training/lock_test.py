@@ -1,4 +1,4 @@
-"""The lock of a workdir: odd files, and file systems without locks."""
+"""The lock of a workdir: unexpected files, and file systems without locks."""
 
 import errno
 import fcntl
@@ -14,17 +14,17 @@ CONTENTS = [b"", b"[" * 10**5, b"7", b"\xff", b'{"pid": 1}']
 
 
 @pytest.mark.parametrize("content", others_long(CONTENTS, CONTENTS[:2]))
-def test_whatever_the_file_of_a_lock_holds(tmp_path, content):
+def test_content_of_a_lock_file_does_not_matter(tmp_path, content):
   with held(str(tmp_path)):
     (tmp_path / "lock").write_bytes(content)
     with (
-      pytest.raises(UserError, match=r"is in use: another process trains in it"),
+      pytest.raises(UserError, match=r"is in use: another process is training in it"),
       held(str(tmp_path)),
     ):
       pass
 
 
-def test_file_system_without_locks_is_trained_on(tmp_path, caplog, monkeypatch):
+def test_training_works_on_a_file_system_without_locks(tmp_path, caplog, monkeypatch):
   def no_locks(file, kind):
     raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 

@@ -1,4 +1,4 @@
-"""Of the reports of a lost process, one line is left; everything else is passed on."""
+"""Reports of a lost process are reduced to one line; other lines are passed on."""
 
 import os
 import pathlib
@@ -9,7 +9,7 @@ import pytest
 
 from largevocab.training import native_stderr
 
-# As jaxlib 0.10 and 0.12 write them.
+# As written by jaxlib 0.10 and 0.12.
 SILENT = """\
 E1123 11:01:25.660625    8154 coordination_service.cc:1549] [137] Use error polling to \
 propagate the following error to all tasks: UNAVAILABLE: The following tasks are \
@@ -54,21 +54,21 @@ def written(text):
 @pytest.mark.parametrize(
   ("report", "which"), [(SILENT, "process 2"), (FIRST, "process 0")]
 )
-def test_lost_process_is_one_line(report, which):
+def test_lost_process_is_reported_in_one_line(report, which):
   assert written(f"before\n{report}") == f"before\nerror: {which}{GOES_ON}"
 
 
-def test_all_else_is_passed_on():
+def test_other_lines_are_passed_on():
   others = "W1123 11:01:25 1 nccl.cc:3] slow\nTraceback:\n  *** odd\n\n"
   assert written(others) == others
 
 
-def test_process_that_ends_by_itself_at_that_time_keeps_its_own_line():
+def test_own_error_is_kept_when_the_report_is_incomplete():
   begun = FIRST.partition("F1123")[0]
   assert written(f"{begun}error: ours\n") == "error: ours\n"
 
 
-def test_it_outlives_the_process_and_ignores_signals():
+def test_filter_outlives_the_process_and_ignores_signals():
   program = """
 import os, signal, sys
 from largevocab.training import native_stderr

@@ -1,4 +1,4 @@
-"""A run traces five steps where it is asked for."""
+"""A run traces five steps at the requested place."""
 
 import jax
 import pytest
@@ -16,7 +16,7 @@ from tests.long import others_long
     [(10, [10, 11]), (0, None)],
   ),
 )
-def test_traced_steps(tmp_path, at, names):
+def test_requested_steps_are_traced(tmp_path, at, names):
   settings = c.experiment(
     data=c.part("data", "zipf", num_classes=30, num_tokens=500),
     model=c.part("model", "lstm", embed=4, hidden=4, layers=1),
@@ -33,7 +33,7 @@ def test_traced_steps(tmp_path, at, names):
 
 
 def steps_of(path):
-  """Numbers of the steps that a trace has."""
+  """The numbers of the steps in a trace."""
   traced = jax.profiler.ProfileData.from_file(str(path))
   events = (e for plane in traced.planes for line in plane.lines for e in line.events)
   return {dict(e.stats)["step_num"] for e in events if e.name == "train"}

@@ -40,7 +40,7 @@ def events(workdir):
   return found
 
 
-def test_every_line_is_on_disk_at_once(tmp_path):
+def test_lines_are_written_immediately(tmp_path):
   log = RunLog(str(tmp_path), 0, CONFIG)
   log.write(1, "train", {"loss": 2.0})
   assert lines(tmp_path) == [{"step": 1, "split": "train", "loss": 2.0}]
@@ -48,7 +48,7 @@ def test_every_line_is_on_disk_at_once(tmp_path):
   log.close()
 
 
-def test_going_on_drops_what_came_later(tmp_path):
+def test_resuming_drops_lines_of_later_steps(tmp_path):
   write(tmp_path, 0, [1, 2, 3, 4], value=1.0)
   write(tmp_path, 2, [3, 4, 5], value=10.0)
   assert [(x["step"], x["loss"]) for x in lines(tmp_path)] == [
@@ -78,7 +78,7 @@ ODD += [
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_a_damaged_line_takes_no_other_with_it(tmp_path, caplog, odd):
+def test_damaged_line_leaves_the_other_lines(tmp_path, caplog, odd):
   caplog.set_level(logging.INFO, "largevocab")
   write(tmp_path, 0, [1, 2, 3], value=1.0)
   path = tmp_path / "metrics.jsonl"
@@ -88,13 +88,14 @@ def test_a_damaged_line_takes_no_other_with_it(tmp_path, caplog, odd):
   assert [line["step"] for line in lines(tmp_path)] == [1, 2, 3, 6]
   assert (tmp_path / "metrics.jsonl.damaged").read_bytes() == odd + b"\n"
   (message,) = caplog.messages
-  assert message.startswith(f"{path}: moved what is no metrics to {path}.damaged: line")
+  start = f"{path}: moved lines that are not metrics to {path}.damaged: line"
+  assert message.startswith(start)
   assert message.endswith(" 2")
   write(tmp_path, 6, [7], value=1.0)
   assert len(caplog.messages) == 1
 
 
-def test_a_last_line_without_its_end_is_kept_if_it_is_whole(tmp_path):
+def test_complete_last_line_without_newline_is_kept(tmp_path):
   write(tmp_path, 0, [1, 2], value=1.0)
   path = tmp_path / "metrics.jsonl"
   path.write_bytes(path.read_bytes()[:-1])
@@ -103,13 +104,13 @@ def test_a_last_line_without_its_end_is_kept_if_it_is_whole(tmp_path):
 
 
 @pytest.mark.parametrize("make", [pathlib.Path.mkdir, os.mkfifo])
-def test_metrics_that_are_no_file_are_one_line(tmp_path, make):
+def test_metrics_path_that_is_not_a_file_is_reported_in_one_line(tmp_path, make):
   make(tmp_path / "metrics.jsonl")
   with pytest.raises(UserError, match=r"metrics\.jsonl cannot be written"):
     RunLog(str(tmp_path), 0, CONFIG)
 
 
-def test_what_is_written_for_a_second_time_is_left_out(tmp_path):
+def test_repeated_lines_are_skipped(tmp_path):
   write(tmp_path, 0, [1, 2], value=1.0)
   write(tmp_path, 2, [2, 3], value=10.0)
   assert [line["loss"] for line in lines(tmp_path)] == [1.0, 2.0, 30.0]
@@ -179,7 +180,7 @@ def test_progress_line(caplog):
   assert left == pytest.approx(19_800 * 400 / rate, abs=1)
 
 
-def test_progress_leaves_out_rests(caplog):
+def test_progress_excludes_rests(caplog):
   caplog.set_level(logging.INFO, "largevocab")
   progress = Progress(0, num_steps=100, tokens_per_step=10)
   time.sleep(0.2)  # as a compilation during the first step

@@ -45,7 +45,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_rates_rise_and_then_follow_the_schedule(name):
+def test_rates_warm_up_and_then_follow_the_schedule(name):
   keys = {"lr": 2.0, "warmup_steps": W, "end_factor": 0.1, "schedule": name}
   keys |= {"epochs": 10.0, "hold_epochs": 3.0, "decay": 0.5}
   rate = c.Training(**keys).rates(1000)
@@ -56,13 +56,13 @@ def test_rates_rise_and_then_follow_the_schedule(name):
   )
 
 
-def test_default_rates_are_those_without_a_schedule():
+def test_default_rates_equal_those_without_a_schedule():
   training = c.Training(lr=0.3, hold_epochs=2, decay=0.7)
   rate = training.rates(10)
   assert all(rate(t) == training.learning_rate(t, 10) for t in range(100))
 
 
-def test_a_rate_is_held_for_a_part_of_an_epoch_too():
+def test_rate_can_be_held_for_a_fraction_of_an_epoch():
   rate = c.Training(lr=1.0, hold_epochs=2.5, decay=0.5).rates(10)
   assert [rate(t) for t in (0, 24, 25, 34, 35)] == [1, 1, 0.5, 0.5, 0.25]
   rate = c.Training(lr=1.0, hold_epochs=1.1, decay=0.5).rates(10)
@@ -71,8 +71,7 @@ def test_a_rate_is_held_for_a_part_of_an_epoch_too():
 
 @pytest.fixture(scope="module", params=others_long(["full", "hierarchical"], ["full"]))
 def accumulated(request):
-  """The first state, the states after one step on each of two batches and after one on
-  both, and the program of a step with a bound on the norm."""
+  """The head's name, the first state, the states after two steps, and their batches."""
   exp = c.build(settings(request.param, clip_norm=0.0))
   data = exp.data.load()
   state = init_state(exp, data)
@@ -86,15 +85,15 @@ def accumulated(request):
 
 
 def moved(new, old):
-  """By how much network, inputs and class rows have moved."""
+  """How far network, inputs and class rows have moved."""
   parts = lambda state: (state.params, state.inputs, state.head)
   leaves = zip(*(jax.tree.leaves(parts(state)) for state in (new, old)), strict=True)
   real = [(a, b) for a, b in leaves if jnp.issubdtype(a.dtype, jnp.floating)]
   return np.concatenate([np.ravel(np.float64(a) - np.float64(b)) for a, b in real])
 
 
-def test_a_step_on_two_batches_has_the_gradient_of_their_mean_loss(accumulated):
-  """By their weights, 12 and 5; dropout and draws have no part here."""
+def test_step_on_two_batches_has_the_gradient_of_their_mean_loss(accumulated):
+  """The weights are 12 and 5; there is no dropout and no sampling."""
   head, state, (first, second), batches = accumulated
   exp = c.build(settings(head, clip_norm=0.0, accumulate=2))
   both = jax.jit(functools.partial(steps.train_step, exp=exp))(state, batches, LR)
@@ -127,13 +126,13 @@ def run(config, workdir):
 
 
 def stopping(mesh, patience):
-  """With all that there is: two batches a step, warm-up, a schedule, lazy decay."""
+  """Uses all features: two batches per step, warm-up, a schedule, lazy decay."""
   keys = {"accumulate": 2, "warmup_steps": 3, "schedule": "cosine"}
   keys |= {"lr": 0.3, "max_steps": 200, "epochs": 1000.0, "patience": patience}
   return settings("sampled/pps", "adamw", mesh, evaluating=0.4, **keys)
 
 
-def test_a_run_stops_early_and_keeps_its_best_state(tmp_path, caplog):
+def test_run_stops_early_and_keeps_its_best_state(tmp_path, caplog):
   config = stopping((1, 0), patience=2)
   with caplog.at_level("INFO", "largevocab"):
     result, lines, _ = run(config, tmp_path)
@@ -147,12 +146,12 @@ def test_a_run_stops_early_and_keeps_its_best_state(tmp_path, caplog):
   assert 8 * (best + 1) in saved
   assert max(saved) == result["steps"]
   (tmp_path / "result.json").unlink()
-  assert run(config, tmp_path)[:2] == (result, lines)  # only measured
+  assert run(config, tmp_path)[:2] == (result, lines)  # only evaluated
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("mesh", [(1, 0), (2, 1)])
-def test_a_run_that_stops_early_resumes_to_the_same_step_and_bits(tmp_path, mesh):
+def test_early_stopped_run_resumes_to_the_same_step_and_bits(tmp_path, mesh):
   config = stopping(mesh, patience=2)
   result, lines, state = run(config, tmp_path)
   (tmp_path / "result.json").unlink()
@@ -162,12 +161,12 @@ def test_a_run_that_stops_early_resumes_to_the_same_step_and_bits(tmp_path, mesh
   for a, b in zip(again[2], state, strict=True):
     np.testing.assert_array_equal(a, b)
   more = run(stopping(mesh, patience=3), tmp_path)[0]
-  assert more["steps"] > result["steps"]  # it goes on
+  assert more["steps"] > result["steps"]  # it continues
 
 
 @pytest.mark.long
-def test_the_end_of_a_shorter_training_does_not_count_for_patience(tmp_path):
-  """Trained further, a run ends where it would have ended at once."""
+def test_final_evaluation_of_a_shorter_run_does_not_count_for_patience(tmp_path):
+  """An extended run ends where a single long run would have ended."""
   keys = {"lr": 0.3, "epochs": 1000.0, "patience": 2}
   at_once, shorter = tmp_path / "at_once", tmp_path / "shorter"
   long = settings("sampled/pps", "sgd", evaluating=0.4, max_steps=300, **keys)
@@ -179,18 +178,18 @@ def test_the_end_of_a_shorter_training_does_not_count_for_patience(tmp_path):
     settings("sampled/pps", "sgd", evaluating=0.4, max_steps=between, **keys), shorter
   )
   costs = json.loads((shorter / "checkpoints" / "end_cost.json").read_text())
-  assert costs[str(between)] > min(losses)  # counted, it would be one without a better
+  assert costs[str(between)] > min(losses)  # it would count against the patience
   assert run(long, shorter)[0] == result
-  # Other evaluations do not make it train on.
+  # With other evaluations it does not continue training.
   seldom = settings("sampled/pps", "sgd", evaluating=0.8, max_steps=300, **keys)
   assert run(seldom, shorter)[0]["steps"] == result["steps"]
 
 
-def test_samplers_that_count_one_batch_a_step_refuse_several():
+def test_samplers_that_count_one_batch_per_step_refuse_accumulation():
   with pytest.raises(UserError, match=r"train\.accumulate is 2, .* InBatch counts"):
     c.build(settings("sampled/in_batch", accumulate=2))
 
 
 def test_patience_needs_evaluations():
-  with pytest.raises(UserError, match=r"train\.patience is 3 and eval\.every_epochs"):
+  with pytest.raises(UserError, match=r"train\.patience is 3, but eval\.every_epochs"):
     c.build(settings(patience=3, evaluating=0.0))

@@ -1,5 +1,4 @@
-"""Rows of inputs on up to eight devices: the numbers of a naive reference, and no row
-is sent."""
+"""Input rows on up to eight devices match a naive reference, and are not sent."""
 
 import json
 
@@ -31,7 +30,7 @@ ONE = class_mesh(jax.devices()[:1])
 
 @pytest.fixture(scope="module")
 def trained(on_devices):
-  """Results of each kind of input by the number of devices."""
+  """The results of each kind of input, by number of devices."""
   printed = on_devices(8, "-m", "tests.training.inputs_on_devices")
   rows = map(json.loads, printed.splitlines())
   return {row["kind"]: row["results"] for row in rows}
@@ -61,7 +60,7 @@ def reference(kind, first_VE):
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", SHAPES)
-def test_steps_are_those_of_a_dense_reference(trained, kind):
+def test_steps_equal_a_dense_reference(trained, kind):
   for got in trained[kind].values():
     want = reference(kind, got["first"])
     assert max(want["norms"]) > CLIP  # it is clipped
@@ -73,7 +72,9 @@ def test_steps_are_those_of_a_dense_reference(trained, kind):
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", SHAPES)
-def test_initial_rows_do_not_depend_on_the_devices_and_padding_is_no_row(trained, kind):
+def test_initial_rows_do_not_depend_on_devices_and_padding_updates_no_row(
+  trained, kind
+):
   first = trained[kind]["1"]["first"]
   assert len(np.unique(first, axis=0)) == V
   for got in trained[kind].values():
@@ -86,7 +87,7 @@ def test_initial_rows_do_not_depend_on_the_devices_and_padding_is_no_row(trained
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", SHAPES)
-def test_a_step_sends_no_rows_and_keeps_the_table_in_place(trained, kind):
+def test_step_sends_no_rows_and_updates_in_place(trained, kind):
   length = 1 if kind == "bags" else SHAPES[kind][1]
   for num_devices, got in trained[kind].items():
     assert got["in_place"]
@@ -94,7 +95,7 @@ def test_a_step_sends_no_rows_and_keeps_the_table_in_place(trained, kind):
     assert 0 < got["sent"] <= even * length * E
 
 
-def test_features_and_no_table_are_as_on_one_device():
+def test_features_without_a_table_pass_through():
   inputs = ShardedInputs(Inputs(SGD(), E), ONE, 4)
   x_BTE = np.ones((3, 1, E), np.float32)
   table = inputs.init(jax.random.key(0), 0)
@@ -104,15 +105,15 @@ def test_features_and_no_table_are_as_on_one_device():
   assert inputs.update(table, None, 0.1, 1.0) is None
 
 
-def test_fewer_inputs_than_blocks():
+def test_fewer_inputs_than_blocks_are_supported():
   inputs = ShardedInputs(Inputs(SGD(), E), ONE, 8)
   table = inputs.init(jax.random.key(0), 3)
   rows_E = inputs.look_up(table, np.arange(10)[:, None])[:, 0]
   assert np.any(rows_E, axis=1).tolist() == [True] * 3 + [False] * 7
 
 
-def test_scalars_of_an_optimiser_are_on_each_device():
-  """Decoupled decay, of rows that are touched now and then, as on one device."""
+def test_scalars_of_an_optimiser_are_kept_on_each_device():
+  """Decoupled decay of occasionally touched rows is the same as on one device."""
   plain = Inputs(AdamW(decoupled_decay=0.1), E)
   inputs = ShardedInputs(plain, ONE, BLOCKS)
   table = inputs.init(jax.random.key(0), V)

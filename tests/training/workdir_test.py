@@ -1,4 +1,4 @@
-"""Whose a workdir is, what may change when a run goes on, files that are damaged."""
+"""Workdirs: their owner, changes allowed when a run continues, and damaged files."""
 
 import json
 import pathlib
@@ -62,9 +62,9 @@ def leaves(workdir):
 NAMES = ["a[1]", "a\\b", "a*b?", "a b", "ünï", "gs:", "{x}", "~", "%d"]
 
 
-def test_a_workdir_may_have_any_name(run, tmp_path):
-  """What is trained is found again, and nothing is written beside it."""
-  workdir = tmp_path.joinpath(*NAMES)  # one in the other
+def test_workdir_can_have_any_name(run, tmp_path):
+  """The trained model is found again, and no file is written elsewhere."""
+  workdir = tmp_path.joinpath(*NAMES)  # nested directories
   flags = [f"--workdir={workdir}", "--config.log.monitor_every_steps=0"]
   assert run(TINY, *flags)[0] == 0
   for parent, name in zip(reversed(workdir.parents), workdir.parts[1:], strict=True):
@@ -75,7 +75,7 @@ def test_a_workdir_may_have_any_name(run, tmp_path):
   assert json.loads(out)["test_nll"] == read(workdir / "result.json")["test_nll"]
 
 
-def test_home_directory_is_found(run, workdir, monkeypatch):
+def test_home_directory_is_expanded(run, workdir, monkeypatch):
   monkeypatch.setenv("HOME", str(workdir.parent))
   monkeypatch.chdir(workdir.parent)
   there = f"--workdir=~/{workdir.name}"
@@ -87,7 +87,9 @@ def test_home_directory_is_found(run, workdir, monkeypatch):
 
 
 @pytest.mark.parametrize("workdir", ["~nosuch/a", "gs://bucket/a", "a\nb", "a\udcff"])
-def test_a_workdir_that_cannot_be_is_one_line(run, tmp_path, monkeypatch, workdir):
+def test_impossible_workdir_is_reported_in_one_line(
+  run, tmp_path, monkeypatch, workdir
+):
   monkeypatch.chdir(tmp_path)
   status, _, lines = run(TINY, f"--workdir={workdir}")
   assert status == 1
@@ -96,19 +98,19 @@ def test_a_workdir_that_cannot_be_is_one_line(run, tmp_path, monkeypatch, workdi
   assert not list(tmp_path.iterdir())
 
 
-def test_a_file_is_no_workdir(run, tmp_path):
+def test_file_as_workdir_is_refused(run, tmp_path):
   (tmp_path / "a").write_text("mine")
   for workdir in (tmp_path / "a", tmp_path / "a" / "b"):
     status, _, lines = run(TINY, f"--workdir={workdir}")
     assert status == 1
     assert f"{workdir} cannot be written" in lines[-1]
-    assert "a part of its path, is a file" in lines[-1]
+    assert "the path, or a part of it, is a file" in lines[-1]
     assert "checkpoint" not in lines[-1]
 
 
 @pytest.mark.long
-def test_one_process_trains_in_a_workdir(run, workdir):
-  """The other one names it and changes nothing; questions are answered meanwhile."""
+def test_only_one_process_can_train_in_a_workdir(run, workdir):
+  """A second process names the first and changes nothing; evaluation still works."""
   code = (
     "import sys; from largevocab.training.lock import held\n"
     f"with held({str(workdir)!r}): print('in', flush=True); sys.stdin.read()"
@@ -121,10 +123,10 @@ def test_one_process_trains_in_a_workdir(run, workdir):
   status, _, lines = run(TINY, f"--workdir={workdir}", "--config.train.lr=0.5")
   assert status == 1
   assert f"error: {workdir} is in use: process {other.pid} on " in lines[-1]
-  assert ", since 20" in lines[-1]
+  assert " (since 20" in lines[-1]
   assert before == {path: path.read_bytes() for path in before}
   assert run("--mode=evaluate", f"--workdir={workdir}")[0] == 0
-  # A lock that a killed run has left does not stand in the way.
+  # The lock of a killed run is no obstacle.
   other.send_signal(signal.SIGKILL)
   other.communicate()
   assert not is_held(workdir)
@@ -144,7 +146,7 @@ def test_links_in_a_workdir_are_not_followed(run, tmp_path):
   status, _, lines = run(TINY, f"--workdir={workdir}")
   assert (status, len(lines)) == (1, 1)
   assert f"{workdir}/lock cannot be written" in lines[0]
-  assert "it is a link, or leads in a circle: remove it" in lines[0]
+  assert "the path is a link, or a loop of links: remove it" in lines[0]
   (workdir / "lock").unlink()
   assert run(TINY, f"--workdir={workdir}")[0] == 0
   assert mine.read_text() == "mine"
@@ -173,8 +175,8 @@ FILES = [
     [(FILES[i % len(FILES)], content) for i, content in enumerate(ODD)],
   ),
 )
-def test_odd_content_is_one_line(run, trained, name, content):
-  """Or it is not looked at, or means something: no traceback in any case."""
+def test_unexpected_file_content_is_reported_in_one_line(run, trained, name, content):
+  """Unless it is not read, or is valid. There is never a traceback."""
   path = trained / name
   before = path.read_bytes()
   path.write_text(content)
@@ -189,7 +191,7 @@ def test_odd_content_is_one_line(run, trained, name, content):
     (trained / "config.json").write_bytes((trained / "config.json").read_bytes())
 
 
-def test_changes(tmp_path):
+def test_changes_of_a_config_are_listed_or_refused(tmp_path):
   there = {
     "train": {"lr": 1.0, "epochs": 1},
     "eval": {"batch_size": 5, "unroll": 3},
@@ -197,7 +199,7 @@ def test_changes(tmp_path):
   }
   assert changes_of(str(tmp_path), there) == []
   write_json(str(tmp_path / "config.json"), there)
-  assert changes_of(str(tmp_path), {}) == []  # nothing is trained
+  assert changes_of(str(tmp_path), {}) == []  # there is no run yet
   write_json(str(tmp_path / "result.json"), {})
   new = {
     "train": {"lr": 1.0, "epochs": 2},
@@ -217,8 +219,8 @@ def test_changes(tmp_path):
 
 
 @pytest.mark.long
-def test_extended_run_ends_as_one_that_was_as_long(run, tmp_path):
-  """Bit by bit; and keys that change nothing of what is trained change meanwhile."""
+def test_extended_run_ends_bitwise_like_a_long_one(run, tmp_path):
+  """Keys that do not affect the training can change in between."""
   keys = {"train.lr": 0.5, "model.dropout": 0.3, "train.epochs": 100}
   keys |= {"checkpoint.every_steps": 7, "log.every_steps": 4, "train.decay": 0.9}
   flags = [f"--config={REPOSITORY}/configs/ptb.py:spherical/taylor,runlocal"]
@@ -255,8 +257,8 @@ def test_extended_run_ends_as_one_that_was_as_long(run, tmp_path):
   assert train == [4, 8, 10, 20]
 
 
-def test_mean_losses_are_of_the_steps_since_the_last_line(run, tmp_path):
-  """Also of those before a run was stopped, and with another number between lines."""
+def test_logged_losses_are_means_since_the_last_line(run, tmp_path):
+  """Steps before a stop count, also if the interval between lines changes."""
   flags = [f"--config={REPOSITORY}/configs/ptb.py:full,runlocal"]
   flags += ["--config.train.epochs=9", "--config.log.monitor_every_steps=0"]
   lines = {}
@@ -273,10 +275,10 @@ def test_mean_losses_are_of_the_steps_since_the_last_line(run, tmp_path):
   assert lines["two"][10] == pytest.approx(np.mean(one[5:]), rel=1e-5)
 
 
-def test_finished_run_is_measured_anew(run, workdir):
+def test_finished_run_can_be_evaluated_again(run, workdir):
   flags = [TINY, f"--workdir={workdir}"]
   before, meta = read(workdir / "result.json"), read(workdir / "meta.json")
-  assert run(*flags, "--config.log.every_steps=3")[0] == 0  # nothing to be done
+  assert run(*flags, "--config.log.every_steps=3")[0] == 0  # there is nothing to do
   assert read(workdir / "result.json") == before
   assert read(workdir / "meta.json")["earlier"] == [meta]
   assert read(workdir / "config.json")["log"]["every_steps"] == 3
@@ -296,8 +298,8 @@ def test_finished_run_is_measured_anew(run, workdir):
   assert all("mrr@7" in x for x in at_the_end if x["split"] in ("valid", "test"))
 
 
-def test_a_result_stays_until_the_log_is_ready_for_another(run, workdir, monkeypatch):
-  """One that is killed in between leaves a finished run, which is measured anew."""
+def test_old_result_stays_until_the_new_log_is_open(run, workdir, monkeypatch):
+  """If it is killed in between, the run is still finished and is evaluated again."""
   flags = [TINY, f"--workdir={workdir}", "--config.eval.ranking_k=7"]
   before = read(workdir / "result.json")
 
@@ -314,17 +316,18 @@ def test_a_result_stays_until_the_log_is_ready_for_another(run, workdir, monkeyp
   assert "mrr@7" in test
 
 
-def test_fewer_steps_than_were_trained_is_one_line(run, workdir):
+def test_fewer_steps_than_were_trained_are_refused_in_one_line(run, workdir):
   flags = [TINY, f"--workdir={workdir}"]
   before = {path: path.read_bytes() for path in workdir.glob("*.json*")}
   status, _, lines = run(*flags, "--config.train.max_steps=3")
   assert status == 1
-  assert "trained for 5 steps, train.max_steps and train.epochs ask for 3" in lines[-1]
+  words = "trained for 5 steps, but train.max_steps and train.epochs ask for 3"
+  assert words in lines[-1]
   assert before == {path: path.read_bytes() for path in workdir.glob("*.json*")}
 
 
-def test_finished_run_is_shown_without_a_lock(run, workdir):
-  """It may be another user's, or on a disk that cannot be written."""
+def test_finished_run_is_shown_without_locking(run, workdir):
+  """The run may belong to another user, or be on a read-only disk."""
   flags = [TINY, f"--workdir={workdir}"]
   (workdir / "lock").unlink()
   before = {path: path.stat().st_mtime_ns for path in workdir.iterdir()}
@@ -332,8 +335,8 @@ def test_finished_run_is_shown_without_a_lock(run, workdir):
   assert before == {path: path.stat().st_mtime_ns for path in workdir.iterdir()}
 
 
-def test_a_run_is_not_continued_on_other_data(run, tmp_path):
-  """Class ids would mean other words. Nothing is written, not even the names."""
+def test_run_is_not_continued_on_other_data(run, tmp_path):
+  """Class ids would mean other words. Nothing is written, not even the class names."""
   text, workdir = tmp_path / "a.txt", tmp_path / "run"
   words = [f"w{i % 7}" for i in range(400)] + ["w0"] * 5
   text.write_text("\n".join(words) + "\n")
@@ -343,20 +346,22 @@ def test_a_run_is_not_continued_on_other_data(run, tmp_path):
   flags += ["--config.eval.batch_size=1", "--config.train.max_steps=2"]
   assert run(*flags, f"--workdir={workdir}")[0] == 0
   names = (workdir / "vocabulary.txt").read_bytes()
-  text.write_text(text.read_text().replace("w0", "x0"))  # as many words, as often
+  text.write_text(
+    text.read_text().replace("w0", "x0")
+  )  # the same number of words and counts
   modes = [["--mode=evaluate"], ["--mode=predict", "--text=w1"]]
   for more in ([*flags[:-1], "--config.train.max_steps=3"], *modes):
     status, _, lines = run(*more, f"--workdir={workdir}")
     assert status == 1
     assert "vocabulary.txt has " in lines[-1]
-    assert "and the data now " in lines[-1]
-    assert "restore those, or choose another --workdir" in lines[-1]
+    assert "but the data now has " in lines[-1]
+    assert "restore the data of the run, or choose another --workdir" in lines[-1]
     assert (workdir / "vocabulary.txt").read_bytes() == names
 
 
 @pytest.mark.long
-def test_a_run_goes_on_where_its_data_were_moved_to(run, tmp_path):
-  """And not on others."""
+def test_run_continues_with_moved_data(run, tmp_path):
+  """But not with other data."""
   paths = [tmp_path / name for name in ("old", "new", "other")]
   for path, name in zip(paths, ("w", "w", "x"), strict=True):
     path.mkdir()
@@ -388,8 +393,8 @@ def test_a_run_goes_on_where_its_data_were_moved_to(run, tmp_path):
 
 
 @pytest.mark.parametrize("split", others_long(["train", "valid", "test"], ["valid"]))
-def test_other_data_of_the_same_classes_and_counts_are_refused(run, tmp_path, split):
-  """Not so elsewhere, or a held-out text that the user gives, or in an older run."""
+def test_other_data_with_the_same_classes_and_counts_is_refused(run, tmp_path, split):
+  """Held-out texts that are named anew may differ, and data of runs without digests."""
   words = [f"w{i % 7}" for i in range(200)]
   paths = {split: tmp_path / f"{split}.txt" for split in ("train", "valid", "test")}
   for path in paths.values():
@@ -405,7 +410,7 @@ def test_other_data_of_the_same_classes_and_counts_are_refused(run, tmp_path, sp
   for asked in (longer, evaluate, ["--mode=predict", "--text=w1"]):
     status, _, lines = run(*asked, there)
     assert status == 1
-    assert f"{workdir}/data.json has another digest of {split!r}" in lines[-1]
+    assert f"{workdir}/data.json has a digest of {split!r} that differs" in lines[-1]
   moved = paths[split].rename(tmp_path / "moved.txt")
   evaluate.append(f"--config.data.{split}={moved}")
   assert run(*evaluate, there)[0] == (split == "train")
@@ -417,7 +422,7 @@ def test_other_data_of_the_same_classes_and_counts_are_refused(run, tmp_path, sp
 
 
 @pytest.mark.parametrize("key", ["hide_seen", "unlabelled"])
-def test_what_the_best_state_is_chosen_by_is_kept(tmp_path, key):
+def test_settings_of_the_best_metric_cannot_change_during_a_run(tmp_path, key):
   there = {"eval": {"best": "", key: True}}
   write_json(str(tmp_path / "config.json"), there)
   write_json(str(tmp_path / "result.json"), {})
@@ -433,18 +438,18 @@ def test_what_the_best_state_is_chosen_by_is_kept(tmp_path, key):
 
 
 @pytest.mark.parametrize("steps", [5, 6])  # nothing is left to do, or is
-def test_a_run_without_its_config_is_left_alone(run, workdir, steps):
+def test_run_without_its_config_is_left_untouched(run, workdir, steps):
   (workdir / "config.json").unlink()
   before = sorted(workdir.rglob("*"))
   more = f"--config.train.max_steps={steps}"
   status, _, lines = run(TINY, f"--workdir={workdir}", more, "--config.train.lr=0.5")
   assert status == 1
   assert "config.json is missing" in lines[-1]
-  assert "restore it, or choose another --workdir" in lines[-1]
+  assert "restore the file, or choose another --workdir" in lines[-1]
   assert sorted(workdir.rglob("*")) == before
 
 
-def test_a_save_that_was_broken_off_is_no_run(tmp_path):
+def test_unfinished_save_does_not_count_as_a_run(tmp_path):
   write_json(str(tmp_path / "config.json"), {"train": {"lr": 1.0}})
   saves = tmp_path / "checkpoints"
   (saves / "2.orbax-checkpoint-tmp-0").mkdir(parents=True)
@@ -455,7 +460,7 @@ def test_a_save_that_was_broken_off_is_no_run(tmp_path):
     changes_of(str(tmp_path), other)
 
 
-def test_another_head_is_named_before_what_follows_from_it(run, workdir):
+def test_change_of_the_head_is_reported_first(run, workdir):
   other = f"--config={REPOSITORY}/configs/ptb.py:full,runlocal"
   status, _, lines = run(other, f"--workdir={workdir}")
   assert status == 1

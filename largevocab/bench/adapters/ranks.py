@@ -1,4 +1,4 @@
-"""Labels as output layers of other packages take them: one each, by rank of count."""
+"""Converts labels for other packages: one label per example, by rank of count."""
 
 from typing import NamedTuple
 
@@ -8,12 +8,12 @@ from largevocab.labels import Targets
 
 
 class Pairs(NamedTuple):
-  """The true classes of a batch: an example with one of its labels each.
+  """The true classes of a batch, as pairs of an example and one of its labels.
 
   Attributes:
     example_R: i64[R], the number of the example.
     rank_R: i64[R], the rank of the class.
-    share_R: f32[R], the weight, of all 1 in total.
+    share_R: f32[R], the weight of the pair; weights sum to 1.
   """
 
   example_R: np.ndarray
@@ -22,13 +22,13 @@ class Pairs(NamedTuple):
 
 
 class Ranks:
-  """Classes numbered by decreasing count, the most frequent 0; equal counts by id.
+  """Ranks of classes by decreasing count, from 0; equal counts are ordered by id.
 
-  Adaptive and log-uniformly sampled softmax need that order. Words and items have it
-  already, labels of documents do not.
+  Adaptive and log-uniformly sampled softmax need this order. Words and items have it
+  already, but labels of documents do not.
 
   Args:
-    counts_V: of the classes.
+    counts_V: the counts of the classes.
 
   >>> ranks = Ranks(np.array([3, 9, 5]))
   >>> ranks.of(np.array([1, 0])).tolist(), ranks.classes(np.array([[0, 2]])).tolist()
@@ -48,8 +48,10 @@ class Ranks:
     return self._class_V[ranks]
 
   def pairs(self, y: Targets) -> Pairs:
-    """All labels that have weight: the mean loss of the batch is the sum over them of
-    `share_R` times the loss of an example with a single label.
+    """All labels with a positive weight.
+
+    The mean loss of the batch is the sum, over these labels, of `share_R` times the
+    loss of an example with a single label.
 
     >>> y = Targets(np.array([[2, 1], [0, 3]]), np.array([[0.5, 0.5], [1, 0]]), None)
     >>> pairs = Ranks(np.array([3, 9, 5])).pairs(y)

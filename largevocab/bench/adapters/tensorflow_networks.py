@@ -1,4 +1,4 @@
-"""Networks of the tasks in TensorFlow: batches to h_ND, under any output layer.
+"""The tasks' networks in TensorFlow, which map batches to h_ND for any output layer.
 
 The formulas and initial scales are those of `largevocab.models`.
 """
@@ -16,13 +16,13 @@ Drop = Callable[[Any], Any]
 
 
 class _Network:
-  """A table of inputs, and what its subclass makes of its rows.
+  """A table of inputs, and the layers over its rows that a subclass defines.
 
   Missing inputs and padding look up zeros. The gradient of the table is sparse.
 
   Attributes:
     width: D.
-    variables: all of them.
+    variables: all variables of the network.
   """
 
   def __init__(self, tf: Any, given: Given):
@@ -32,15 +32,15 @@ class _Network:
     self.variables = [self._rows, *self._layers(given.model)]
 
   def begin(self, batch: Batch) -> Any:
-    """The recurrent state at the start of texts; here none."""
+    """The recurrent state at the start of a text; here there is none."""
     return []
 
   def inputs(self, batch: Batch) -> Any:
-    """What `__call__` reads of a batch, as tensors."""
+    """The parts of a batch that `__call__` reads, as tensors."""
     return self._tf.constant(np.asarray(batch.x), self._tf.int32)
 
   def __call__(self, inputs: Any, state: Any, drop: Drop) -> tuple[Any, Any]:
-    """h_ND and the next state, with this dropout."""
+    """h_ND and the next state, with `drop` as dropout."""
     raise NotImplementedError
 
   def _layers(self, model: Any) -> list[Any]:
@@ -60,11 +60,11 @@ class _Network:
 
 
 class LSTM(_Network):
-  """Stacked LSTM, unrolled; its state is h and c of each layer."""
+  """Stacked LSTM, unrolled, whose state is h and c of each layer."""
 
   def _layers(self, model: Any) -> list[Any]:
     sizes = [model.embed, *[model.hidden] * (model.layers - 1)]
-    # Of each layer: weights of its input and its state, and biases.
+    # For each layer: the weights of its input and its state, and its biases.
     self._own = [
       (
         self._uniform(model.init_scale, size + model.hidden, 4 * model.hidden),
@@ -96,7 +96,7 @@ class LSTM(_Network):
 
 
 class MLP(_Network):
-  """ReLU layers over the rows of the last items, side by side."""
+  """ReLU layers over the concatenated rows of the last items."""
 
   def _layers(self, model: Any) -> list[Any]:
     sizes = [model.history * model.embed, *[model.hidden] * (model.layers - 1)]
@@ -115,7 +115,7 @@ class MLP(_Network):
 
 
 class Bag(_Network):
-  """Sums of the rows of features, times their values."""
+  """Sums of the rows of features, weighted by their values."""
 
   def _layers(self, model: Any) -> list[Any]:
     self._b = self._zeros(model.embed)

@@ -1,4 +1,4 @@
-r"""TensorFlow's sampled softmax over a network of TensorFlow.
+r"""TensorFlow's sampled softmax over a TensorFlow network.
 
 largevocab-bench run ptb --set num_samples=512 \
   --adapter=largevocab.bench.adapters.tensorflow_sampled:TensorFlowSampled ...
@@ -18,32 +18,32 @@ from largevocab.bench.adapters.tensorflow_networks import Drop, network
 from largevocab.data.batches import Batch
 from largevocab.errors import Diverged
 
-# Names in `tf.compat.v1.train`, whose updates of rows are sparse, and arguments.
-# Gradients are means over the batch, in which most classes are rare: with Adagrad's own
-# initial accumulator of 0.1 they would hardly move a row.
+# Names in `tf.compat.v1.train`, whose updates of rows are sparse, and their arguments.
+# Gradients are means over the batch, in which most classes are rare. With Adagrad's
+# default initial accumulator of 0.1, they would hardly move a row.
 OPTIMIZERS: dict[str, tuple[str, dict[str, float]]] = {
   "sgd": ("GradientDescentOptimizer", {}),
   "adagrad": ("AdagradOptimizer", {"initial_accumulator_value": 1e-6}),
   "adam": ("AdamOptimizer", {}),
 }
-CHUNK = 8192  # classes whose logits are held at a time, in evaluation
+CHUNK = 8192  # number of classes whose logits are held at a time, in evaluation
 
 
 class TensorFlowSampled:
-  """`tf.nn.sampled_softmax_loss` with its own draw, and an optimiser of TensorFlow.
+  """`tf.nn.sampled_softmax_loss` with its own draw, and a TensorFlow optimiser.
 
-  Its negatives are log-uniform by rank, the same for the batch. An example with several
-  labels counts as one for each of them, of a share of the weight: its other labels may
-  be among its negatives. The gradients of the rows of classes and inputs are sparse;
-  the norm that is clipped counts a row of several examples once for each of them.
-  Evaluation is the exact softmax, over the classes in chunks.
+  Negatives are log-uniform by rank, and are shared by the batch. An example with
+  several labels counts as one example for each label, with a share of the weight. Its
+  other labels may therefore be among its negatives. The gradients of class rows and
+  input rows are sparse. The norm that is clipped counts a row once for each example
+  that uses it. Evaluation uses the exact softmax, over the classes in chunks.
 
   Args:
-    given: of the benchmark.
-    num_samples: negatives of a batch.
+    given: what the benchmark gives.
+    num_samples: number of negatives of a batch.
     optimizer: 'sgd', 'adagrad' or 'adam'.
-    unique: whether the negatives of a batch are all different, as by default in
-      TensorFlow; otherwise they are independent draws.
+    unique: whether the negatives of a batch are all different, which is TensorFlow's
+      default; otherwise they are independent draws.
 
   Raises:
     ImportError: TensorFlow is not installed.
@@ -77,7 +77,7 @@ class TensorFlowSampled:
     self._optimizer = getattr(tf.compat.v1.train, name)(self._lr, **fields)
     self._state: Any = None
     self._num_steps = 0
-    # The number of labels of a batch is not always the same.
+    # The number of labels in a batch varies.
     self._step = tf.function(self._train_step, reduce_retracing=True)
     self._nll = tf.function(self._nll_step)
     self._best = tf.function(self._best_step)
@@ -92,7 +92,7 @@ class TensorFlowSampled:
       self._state, loss = self._step(self._network.inputs(batch), state, *pairs)
       total += loss
       self._num_steps += 1
-    self._b.numpy()  # waits for the last one
+    self._b.numpy()  # waits for the last step
     if not math.isfinite(total):
       raise Diverged("the loss is not finite", self._num_steps)
 
@@ -143,7 +143,7 @@ class TensorFlowSampled:
     return state, loss
 
   def _logits(self, h_ND: Any) -> Iterator[Any]:
-    """Of each chunk of the classes, f32[N, C]."""
+    """The logits of each chunk of classes, f32[N, C]."""
     for start in range(0, self._V, CHUNK):
       w, b = self._w[start : start + CHUNK], self._b[start : start + CHUNK]
       yield self._tf.matmul(h_ND, w, transpose_b=True) + b
@@ -158,7 +158,7 @@ class TensorFlowSampled:
     return tf.reduce_logsumexp(tf.stack(log_z), axis=0) - logit_N, state
 
   def _best_step(self, inputs: Any, state: Any, k: int) -> tuple[Any, Any]:
-    """Ranks of the k classes of the largest logits, best first, and the next state."""
+    """Ranks of the k classes of largest logit, best first, and the next state."""
     tf = self._tf
     h_ND, state = self._network(inputs, state, tf.identity)
     values, ranks = [], []

@@ -1,4 +1,4 @@
-r"""PyTorch's adaptive softmax over a network of PyTorch.
+r"""PyTorch's adaptive softmax over a PyTorch network.
 
 largevocab-bench run ptb \
   --adapter=largevocab.bench.adapters.torch_adaptive:TorchAdaptive ...
@@ -18,27 +18,28 @@ from largevocab.bench.adapters.torch_networks import network
 from largevocab.data.batches import Batch
 from largevocab.errors import Diverged
 
-DIVISIONS = (0.1, 0.3)  # of the classes: where the clusters of the tails begin
-# Names in `torch.optim`, and arguments. Gradients are means over the batch, in which
-# most classes are rare: Adagrad's first step of a row is about as long as its second.
+DIVISIONS = (0.1, 0.3)  # shares of the classes at which the tail clusters begin
+# Names in `torch.optim`, and their arguments. Gradients are means over the batch, in
+# which most classes are rare. Adagrad's first step of a row is about as long as its
+# second.
 OPTIMIZERS: dict[str, tuple[str, dict[str, float]]] = {
   "sgd": ("SGD", {}),
   "adagrad": ("Adagrad", {"initial_accumulator_value": 1e-6}),
   "adam": ("Adam", {}),
 }
-CHUNK = 128  # examples whose probabilities of all classes are held at a time
+CHUNK = 128  # number of examples whose probabilities of all classes are held at a time
 
 
 class TorchAdaptive:
   """`torch.nn.AdaptiveLogSoftmaxWithLoss`, with an optimiser of `torch.optim`.
 
-  Of an example with several labels the loss is the mean over them, and it costs as much
-  as an example for each. Gradients are dense.
+  The loss of an example with several labels is the mean over the labels. It costs as
+  much as one example per label. Gradients are dense.
 
   Args:
-    given: of the benchmark.
-    cutoffs: where clusters begin; none: at shares of the classes (`DIVISIONS`).
-    div_value: by which each tail is narrower than the one before it.
+    given: what the benchmark gives.
+    cutoffs: where clusters begin; if empty, at shares of the classes (`DIVISIONS`).
+    div_value: factor by which each tail is narrower than the one before it.
     optimizer: 'sgd', 'adagrad' or 'adam'.
     device: 'cpu', 'cuda' or 'cuda:1'.
 

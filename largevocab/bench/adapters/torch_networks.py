@@ -1,4 +1,4 @@
-"""Networks of the tasks in PyTorch: batches to h_ND, under any output layer.
+"""The tasks' networks in PyTorch, which map batches to h_ND for any output layer.
 
 The formulas and initial scales are those of `largevocab.models`.
 """
@@ -13,9 +13,9 @@ from largevocab.data.batches import Batch
 
 
 class _Network:
-  """A table of inputs, and what its subclass makes of its rows.
+  """A table of inputs, and the layers over its rows that a subclass defines.
 
-  Missing inputs and padding look up a last row, of zeros, which learns nothing. The
+  Missing inputs and padding look up a last row of zeros, which learns nothing. The
   gradient of the table is dense.
 
   Attributes:
@@ -40,7 +40,7 @@ class _Network:
     raise NotImplementedError
 
   def _layers(self, model: Any) -> Any:
-    """A module with the parameters that are not of the table."""
+    """A module with the parameters that are not in the table."""
     raise NotImplementedError
 
   def _ids(self, ids: Any) -> Any:
@@ -49,8 +49,10 @@ class _Network:
 
 
 class LSTM(_Network):
-  """`torch.nn.LSTM`; of its two biases, which are added, each has half of the forget
-  gate's."""
+  """`torch.nn.LSTM`, whose two biases are added.
+
+  Each of them has half of the forget gate's bias.
+  """
 
   def _layers(self, model: Any) -> Any:
     torch = self._torch
@@ -59,7 +61,7 @@ class LSTM(_Network):
       dropout=model.dropout if model.layers > 1 else 0.0,
       batch_first=True,
     )
-    forget = slice(model.hidden, 2 * model.hidden)  # its gates are i, f, g and o
+    forget = slice(model.hidden, 2 * model.hidden)  # the gates are i, f, g and o
     with torch.no_grad():
       for name, weight in self._lstm.named_parameters():
         if name.startswith("weight"):
@@ -76,7 +78,7 @@ class LSTM(_Network):
 
 
 class MLP(_Network):
-  """ReLU layers over the rows of the last items, side by side."""
+  """ReLU layers over the concatenated rows of the last items."""
 
   def _layers(self, model: Any) -> Any:
     nn = self._torch.nn
@@ -94,7 +96,7 @@ class MLP(_Network):
 
 
 class Bag(_Network):
-  """Sums of the rows of features, times their values."""
+  """Sums of the rows of features, weighted by their values."""
 
   def _layers(self, model: Any) -> Any:
     torch = self._torch

@@ -22,13 +22,14 @@ class Diginetica(ItemHistories):
   """Sessions, one per line: integer item names, in order of time.
 
   The usual files are the sessions from SR-GNN's preprocessing of the CIKM Cup 2016's
-  `train-item-views.csv` (items with at least 5 views; the last 7 days are the test):
-  43,097 items; every item after the first of a session is the next item of one example,
-  719,470 for training and validation and 60,858 for test.
+  `train-item-views.csv` (items with at least 5 views; the last 7 days are the test
+  data). They have 43,097 items. Every item after the first of a session is the next
+  item of one example, which gives 719,470 examples for training and validation and
+  60,858 for test.
 
   Attributes:
-    train, test: the files' names, without .gz or .xz.
-    valid_share: share of training sessions to cut off the end for validation.
+    train, test: the names of the files, without .gz or .xz.
+    valid_share: share of the training sessions to cut off the end for validation.
 
   Source: Wu et al. 2019, Session-based recommendation with graph neural networks.
   """
@@ -56,7 +57,7 @@ class Diginetica(ItemHistories):
 
 
 def _sessions(path: Path) -> tuple[np.ndarray, np.ndarray]:
-  """All items of a file, and the lengths of its sessions, without empty lines."""
+  """All items of a file, and the lengths of its sessions; empty lines are skipped."""
   items, lengths = array("q"), array("q")
   for number, line in enumerate(read_lines(path), 1):
     if words := line.split():

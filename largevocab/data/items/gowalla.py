@@ -15,26 +15,27 @@ from largevocab.data.labels.label_sets import LabelSet
 from largevocab.data.lines import read_lines
 from largevocab.fields import ProperShare, settings
 
-_SEED = 0  # of sampling the examples: the same in all runs
+_SEED = 0  # seed of sampling the examples, the same in all runs
 
 
 @settings(kw_only=True)
 class Gowalla(DocumentSet):
-  """Lines of a user and items, as integers, in no meaningful order.
+  """Lines with a user and items, as integers, in no meaningful order.
 
-  A training example is a user with at least two items: a random half of them are the
-  features, of value 1, and the others the labels (of an odd number the labels have one
-  fewer). A test example has all training items of a user as features, and the test
-  items as labels; users without training items are left out. All items are features and
-  classes. LightGCN's usual files have 29,858 users and 40,981 items.
+  A training example is a user with at least two items. A random half of the items are
+  the features, with value 1, and the others are the labels (for an odd number of items,
+  there is one label fewer). A test example has all training items of a user as
+  features, and the test items as labels. Users without training items are left out. All
+  items are both features and classes. LightGCN's usual files have 29,858 users and
+  40,981 items.
 
   Attributes:
     path: the directory of the files, each plain, .gz or .xz.
     train, test: names of the files.
-    valid_share: share of the users whose training items are for validation instead;
-      their examples are made as those for training.
+    valid_share: share of the users whose training items are used for validation
+      instead; their examples are made in the same way as training examples.
 
-  Source: He et al. 2020, LightGCN, for the files; the task is ours.
+  Source: He et al. 2020, LightGCN, for the files; the task is our own.
   """
 
   path: str = ""
@@ -93,7 +94,7 @@ def _halves(
 
 
 def _documents(examples: Iterable[tuple[np.ndarray, np.ndarray]]) -> Documents:
-  """Documents of features, of value 1, and labels."""
+  """Makes documents from features, with value 1, and labels."""
   rows = list(examples)
   features, labels = ([row[i] for row in rows] for i in range(2))
   return from_rows(features, [np.ones(len(row)) for row in features], labels)

@@ -1,4 +1,4 @@
-"""Interactions of users with items, from lines of text.
+"""Reads interactions of users with items from lines of text.
 
 Here I is the number of interactions.
 """
@@ -21,7 +21,7 @@ from largevocab.errors import UserError
 
 LINES = ("interactions", "histories")
 _LOG = logging.getLogger("largevocab")
-# Names of columns, in lower case and without the types of RecBole's atomic files.
+# Names of columns, in lower case and without the types in RecBole's atomic files.
 _USER = ("user_id", "user", "userid", "uid")
 _ITEM = ("item_id", "item", "itemid", "iid", "movie_id", "movieid")
 _TIME = ("timestamp", "time", "ts", "unixreviewtime")
@@ -29,10 +29,10 @@ _DIGIT = re.compile(r"\d")
 
 
 class ByUser(NamedTuple):
-  """Interactions by user, each user's in order of time.
+  """Interactions grouped by user, and in order of time for each user.
 
   Attributes:
-    users, items: names, in the order of their first line.
+    users, items: names, in the order of their first lines.
     user_I: i64[I], indices of `users`, ascending.
     item_I: i64[I], indices of `items`.
   """
@@ -44,7 +44,7 @@ class ByUser(NamedTuple):
 
 
 class _Columns(NamedTuple):
-  """Places of the columns in a line; `separator` None: blanks."""
+  """The positions of the columns in a line; a `separator` of None means blanks."""
 
   user: int
   item: int
@@ -74,19 +74,22 @@ class _Found:
     self.time_I.append(time)
 
   def check_header(self, path: Path, where: str, is_header: bool) -> None:
-    """Refuses files of which only some have a header: columns may be in any order."""
+    """Refuses files if only some have a header, since columns may be in any order."""
     self.first = self.first or (path, is_header)
     other, other_has = self.first
     if is_header != other_has:
       has, other_has = ("a", "none") if is_header else ("no", "one")
       raise UserError(
-        f"{where}: {has} header, and {other} has {other_has}; give all files the "
-        "header, or none"
+        f"{where}: {has} header, but {other} has {other_has}; give all files a header, "
+        "or none of them"
       )
 
   def check_first(self, line: str, where: str, after: int) -> None:
-    """Refuses a first line that must be names of columns: it has no digit, and in the
-    others, whose interactions begin `after` some, all users or all items have one."""
+    """Refuses a first line that must consist of names of columns.
+
+    Such a line has no digit, although all users or all items of the other lines have
+    one. The interactions of the other lines begin at the number `after`.
+    """
     if _DIGIT.search(line):
       return
     for index, number_I in ((self.users, self.user_I), (self.items, self.item_I)):
@@ -94,28 +97,28 @@ class _Found:
       if others and all(_DIGIT.search(names[number]) for number in others):
         raise UserError(
           f"{where}: {' '.join(line.split())[:80]!r} seem to be names of columns; "
-          "leave the line out, or call them user_id, item_id and perhaps timestamp"
+          "remove the line, or call them user_id, item_id and optionally timestamp"
         )
 
 
 def read_interactions(files: Sequence[Path], lines: str) -> ByUser:
-  """The interactions of files, plain, .gz or .xz.
+  """Reads the interactions in files, plain, .gz or .xz.
 
   Args:
-    files: read one after another.
-    lines: 'interactions': a line is `user item time` or `user item`, with blanks, tabs
-      or commas between them, or has the columns that a header names: `user_id`,
-      `item_id` and perhaps `timestamp`, and any others; of several files all have the
-      header, or none. Between commas, words may be in double quotes. RecBole's atomic
-      files, `*.inter`, have such a header, with types, and tabs. Without a time the
-      order is that of the lines, as it is between equal times. 'histories': a line is
-      `user item item ...`, in order of time.
+    files: the files, which are read one after another.
+    lines: 'interactions': a line is `user item time` or `user item`, separated by
+      blanks, tabs or commas. Or a header names the columns `user_id`, `item_id`,
+      optionally `timestamp`, and any others; then all files must have it. Between
+      commas, words may be in double quotes. RecBole's atomic files, `*.inter`, have
+      such a header, with types, and tabs. Without times, and between equal times, the
+      order is that of the lines. 'histories': a line is `user item item ...`, in order
+      of time.
 
   Raises:
-    UserError: a line is not of this kind; the message has the file and the line's
-      number.
+    UserError: a line does not have this form; the message has the file and the number
+      of the line.
 
-  Cost: O(I log I); some 24 bytes an interaction, and the names.
+  Cost: O(I log I); about 24 bytes per interaction, and the names.
   """
   found = _Found()
   read = _read_interactions if lines == "interactions" else _read_histories
@@ -127,8 +130,9 @@ def read_interactions(files: Sequence[Path], lines: str) -> ByUser:
 
 
 def core(found: ByUser, least_of_user: int, least_of_item: int) -> ByUser:
-  """Drops users and items with fewer interactions than these, again and again, until
-  all that are left have as many: with k and k the k-core.
+  """Drops users and items with too few interactions, repeatedly, until none is left.
+
+  If both limits are k, the result is the k-core.
 
   >>> user_I, item_I = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 2, 2])
   >>> core(ByUser("ab", "xyz", user_I, item_I), 2, 2)
@@ -163,11 +167,11 @@ def _read_interactions(path: Path, found: _Found) -> None:
       first = line, where
     words = _words(line, columns.separator)
     if words == header:
-      raise UserError(f"{where}: the header comes again; leave this line out")
+      raise UserError(f"{where}: the header is repeated; remove this line")
     if len(words) != columns.width:
       raise UserError(
-        f"{where}: {len(words)} columns, and the first line has {columns.width}; give "
-        "equally many in all lines"
+        f"{where}: {len(words)} columns, but the first line has {columns.width}; give "
+        "all lines the same number of columns"
       )
     time = 0.0 if columns.time is None else _time(words[columns.time], where)
     found.add(words[columns.user], words[columns.item], time, where)
@@ -181,7 +185,7 @@ def _read_histories(path: Path, found: _Found) -> None:
     where = f"{path}, line {number}"
     user, *items = words = _words(line, _separator(line)) or [""]
     if user and not items:
-      raise UserError(f"{where}: a user without items; give them in the same line")
+      raise UserError(f"{where}: a user without items; give the items in the same line")
     if not first and None not in _places(words)[:2]:
       raise UserError(
         f"{where}: a header of interactions; set data.lines='interactions'"
@@ -195,14 +199,15 @@ def _read_histories(path: Path, found: _Found) -> None:
 
 
 def _columns(path: Path, line: str, where: str) -> tuple[_Columns, bool]:
-  """The columns, by a file's first line, and whether it is a header."""
+  """The columns, according to a file's first line, and whether it is a header."""
   separator = _separator(line)
   words = _words(line, separator)
   user, item, time = _places(words)
   if user is not None and item is not None:
     if time is None and len(words) > 2:
       _LOG.warning(
-        "%s: no column timestamp or time among %s: the order is that of the lines",
+        "%s: no column is called timestamp or time among %s: the order is that of the "
+        "lines",
         *(where, ", ".join(words)),
       )
     return _Columns(user, item, time, len(words), separator), True
@@ -210,23 +215,23 @@ def _columns(path: Path, line: str, where: str) -> tuple[_Columns, bool]:
   if (user is not None or item is not None) and (time is not None or not is_short):
     missing = _ITEM[0] if item is None else _USER[0]
     raise UserError(
-      f"{where}: a header without {missing}: {', '.join(words):.200}; call the column "
-      "of this kind so"
+      f"{where}: a header without {missing}: {', '.join(words):.200}; give the column "
+      "of this kind that name"
     )
   is_atomic = any(path.name.endswith(f".inter{suffix}") for suffix in SUFFIXES)
   if is_atomic or not is_short:
     remedy = (
-      "" if is_atomic else "; for a line for each user set data.lines='histories'"
+      "" if is_atomic else "; if each line is a history, set data.lines='histories'"
     )
     raise UserError(
-      f"{where}: {len(words)} columns; give user, item and perhaps time, or a header "
-      f"with user_id and item_id{remedy}"
+      f"{where}: {len(words)} columns; give user, item and optionally time, or a "
+      f"header with user_id and item_id{remedy}"
     )
   return _Columns(0, 1, 2 if len(words) == 3 else None, len(words), separator), False
 
 
 def _places(words: Sequence[str]) -> list[int | None]:
-  """Places of user, item and time among the names in a header; None: not there.
+  """The positions of user, item and time in a header; None for a missing one.
 
   >>> _places(["item_id:token", "userId", "rating"])
   [1, 0, None]
@@ -239,7 +244,7 @@ def _places(words: Sequence[str]) -> list[int | None]:
 
 
 def _separator(line: str) -> str | None:
-  """A tab, a comma, or None for blanks.
+  """The separator of a line: a tab, a comma, or None for blanks.
 
   >>> [_separator(line) for line in ("a\\tb c", "a,b", "a b")]
   ['\\t', ',', None]
@@ -248,7 +253,7 @@ def _separator(line: str) -> str | None:
 
 
 def _words(line: str, separator: str | None) -> list[str]:
-  """The words of a line; between commas they may be quoted.
+  """The words of a line; between commas, words may be quoted.
 
   >>> _words('"u 1", "i,1",3\\n', ",")
   ['u 1', 'i,1', '3']
@@ -263,10 +268,10 @@ def _words(line: str, separator: str | None) -> list[str]:
 
 
 def _number(index: dict[str, int], name: str, where: str) -> int:
-  """The number of a user or an item, a new one for a new name."""
+  """The number of a user or an item; a new name gets a new number."""
   if name not in index:
-    if name.split() != [name]:  # names are stored with blanks between them
-      raise UserError(f"{where}: {name[:40]!r} is no id; give one without blanks")
+    if name.split() != [name]:  # blanks separate names when they are stored
+      raise UserError(f"{where}: {name[:40]!r} is not an id; give an id without blanks")
     index[name] = len(index)
   return index[name]
 
@@ -277,5 +282,7 @@ def _time(word: str, where: str) -> float:
   except ValueError:
     time = math.nan
   if not math.isfinite(time):
-    raise UserError(f"{where}: {word[:40]!r} is no time; give a number, as seconds")
+    raise UserError(
+      f"{where}: {word[:40]!r} is not a time; give a number, such as seconds"
+    )
   return time

@@ -18,34 +18,35 @@ from largevocab.errors import UserError
 from largevocab.fields import Count, OneOf, Seed, settings
 from largevocab.paths import user_path
 
-_FORMAT = 3  # of the encoded files; changing it rebuilds all of them
+_FORMAT = 3  # version of the encoded files; changing it rebuilds all of them
 
 
 @settings(kw_only=True)
 class Interactions:
-  """Users and items, one interaction a line, or one user a line.
+  """Users and items, with one interaction per line, or one user per line.
 
-  A user's last item is a test label, the last but one a validation label, and all
-  before it are for training: leave-one-out by time. The input of a test example has
-  the validation item. An example has at most T = `train.unroll` or `eval.unroll`
-  inputs, the last ones; see `largevocab.data.items.sequence_examples.SequenceExamples`.
+  The data is split by leave-one-out in time: a user's last item is a test label, the
+  last but one is a validation label, and all earlier items are for training. The input
+  of a test example includes the validation item. An example has at most T =
+  `train.unroll` or `eval.unroll` inputs, which are the last ones; see
+  `largevocab.data.items.sequence_examples.SequenceExamples`.
 
   Attributes:
-    path: a file, plain, .gz or .xz, or a glob pattern; with `file` a directory.
+    path: a file, plain, .gz or .xz, or a glob pattern; with `file`, a directory.
     file: a file in the directory `path`, or a glob pattern there; empty: `path` itself.
-    lines: what a line is, 'interactions' (`user item time`, `user item`, or columns
-      with a header, as in RecBole's `*.inter`) or 'histories' (`user item item ...`);
-      see `largevocab.data.items.interaction_lines.read_interactions`.
-    min_of_user, min_of_item: drop users and items with fewer interactions, again and
-      again, until none is left; with 5 and 5 the 5-core.
-    one_label: each item of a training history after the first is the only label of an
-      example of its own. Otherwise a history is one example, with labels at each of its
-      last T items: far fewer steps an epoch.
-    packed: a row of T inputs has as many training histories as fit, with a missing
-      input between two of them, so that little of a batch is padding. The batch size is
-      then a number of rows, and an epoch has fewer steps; see
+    lines: what a line contains: 'interactions' (`user item time`, `user item`, or
+      columns with a header, as in RecBole's `*.inter`) or 'histories' (`user item item
+      ...`); see `largevocab.data.items.interaction_lines.read_interactions`.
+    min_of_user, min_of_item: drop users and items with fewer interactions, repeatedly,
+      until none is left; with 5 and 5, this gives the 5-core.
+    one_label: whether each item of a training history after the first is the only label
+      of its own example. Otherwise a history is one example, with labels at each of its
+      last T items, so that an epoch has far fewer steps.
+    packed: whether a row of T inputs has as many training histories as fit, with a
+      missing input between two of them, so that little of a batch is padding. The batch
+      size is then a number of rows, and an epoch has fewer steps; see
       `largevocab.data.items.packed_examples.PackedExamples`.
-    seed: of the order of training examples.
+    seed: seed of the order of training examples.
     cache_dir: directory of encoded data; empty: $LARGEVOCAB_CACHE, or else
       ~/.cache/largevocab.
 
@@ -73,8 +74,8 @@ class Interactions:
       within = user_path(self.path, "data.path")
       if not self.path or not within.is_dir():
         raise UserError(
-          f"data.path is {self.path!r:.99}, and data.file is set: set data.path to the "
-          "directory of the file"
+          f"data.path is {self.path!r:.99}, but must be a directory if data.file is "
+          "set: set it to the directory of the file"
         )
       files = find_files(self.file, "data.file", within)
     else:

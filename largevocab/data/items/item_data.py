@@ -1,4 +1,4 @@
-"""Base of data whose inputs and classes are items."""
+"""Base of data sets whose inputs and classes are items."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from largevocab.labels import Counts
 
 @dataclass(frozen=True, eq=False)
 class ItemData:
-  """Base of data whose inputs are items, as its classes are.
+  """Base of data whose inputs and classes are items.
 
   Attributes:
     vocabulary: all items, with counts as labels in the training split.
@@ -25,5 +25,5 @@ class ItemData:
 
   @property
   def num_inputs(self) -> int:
-    """One row per item."""
+    """Number of input rows, one per item."""
     return len(self.vocabulary)

@@ -1,4 +1,4 @@
-"""Base of data sets of item histories: encoded once, cached, memory-mapped."""
+"""Base of data sets of item histories: encoded once, cached and memory-mapped."""
 
 import abc
 from array import array
@@ -17,7 +17,7 @@ from largevocab.data.synthetic.zipf_items import ZipfItems
 from largevocab.errors import UserError
 from largevocab.fields import History, Seed, settings
 
-_FORMAT = 1  # of the encoded files; changing it rebuilds all of them
+_FORMAT = 1  # version of the encoded files; changing it rebuilds all of them
 
 
 @settings(kw_only=True)
@@ -25,9 +25,9 @@ class ItemHistories(abc.ABC):
   """Base of the data sets of item histories.
 
   Attributes:
-    path: the directory of its files, each plain, .gz or .xz.
+    path: the directory of the files, each plain, .gz or .xz.
     history: K, number of previous items in the input.
-    seed: of the order of training examples.
+    seed: seed of the order of training examples.
     cache_dir: directory of encoded examples; empty: $LARGEVOCAB_CACHE, or else
       ~/.cache/largevocab.
   """
@@ -66,23 +66,23 @@ class ItemHistories(abc.ABC):
 
 
 def item_ids(words: Iterable[str], path: Path, number: int) -> array:
-  """Integers from a line's words, i64.
+  """Converts the words of a line to integers, i64.
 
   Raises:
-    UserError: one is not an integer; the message has the file and the line's number.
+    UserError: a word is not an integer; the message has the file and the line's number.
 
   >>> item_ids(["12", "x7"], Path("sessions.txt"), 5)
   Traceback (most recent call last):
   ...
-  largevocab.errors.UserError: sessions.txt, line 5: 'x7' is no item id; ids are whole \
-numbers, with blanks between them
+  largevocab.errors.UserError: sessions.txt, line 5: 'x7' is not an item id; ids are \
+whole numbers, separated by blanks
   """
   ids = array("q")
   for word in words:
     if not (word.isascii() and word.isdigit() and len(word) < 19):
       raise UserError(
-        f"{path}, line {number}: {word[:40]!r} is no item id; ids are whole numbers, "
-        "with blanks between them"
+        f"{path}, line {number}: {word[:40]!r} is not an item id; ids are whole "
+        "numbers, separated by blanks"
       )
     ids.append(int(word))
   return ids

@@ -1,4 +1,4 @@
-"""Item histories as examples: the previous items, and the next item.
+"""Item histories as examples: the previous items and the next item.
 
 Here H is the number of histories and I the number of their items.
 """
@@ -27,9 +27,10 @@ class Histories(NamedTuple):
 
   Attributes:
     items_I: i64[I], items as named in the files.
-    lengths_H: i64[H], items of each history; their sum is I.
-    split_I: i8[I], the split (index of `SPLITS`) of the example whose next item is at
-      this place. The first item of a history is not the next item of any example.
+    lengths_H: i64[H], number of items in each history; their sum is I.
+    split_I: i8[I], for each place, the split (index of `SPLITS`) of the example whose
+      next item is there. The first item of a history is not the next item of any
+      example.
   """
 
   items_I: np.ndarray
@@ -49,10 +50,10 @@ class Histories(NamedTuple):
 
 @dataclass(frozen=True)
 class ItemRows:
-  """Examples: the previous items, which are the input, and the next item.
+  """Examples whose inputs are the previous items, and whose label is the next item.
 
   Attributes:
-    rows: i32[n, K + 1], the next item last; may be memory-mapped.
+    rows: i32[n, K + 1], with the next item last; may be memory-mapped.
 
   >>> batch = ItemRows(np.array([[7, 5, 6]])).batch(np.array([0]), np.ones(1))
   >>> batch.x.tolist(), batch.y.ids_NP.tolist(), batch.y.context_N.tolist()
@@ -65,7 +66,7 @@ class ItemRows:
     return len(self.rows)
 
   def batch(self, at_B: np.ndarray, weight_B: np.ndarray) -> Batch:
-    """The examples of these numbers, with these weights."""
+    """The examples with the numbers `at_B`, with the weights `weight_B`."""
     rows_BK = np.asarray(self.rows)[at_B]
     x_BK = np.ascontiguousarray(rows_BK[:, :-1], np.int32)
     targets = Targets(
@@ -85,8 +86,8 @@ class NextItem(ItemData):
 
   Attributes:
     vocabulary: all items, with counts as next items in the training split.
-    train, valid, test: i32[n, K + 1].
-    seed: of the order of training examples.
+    train, valid, test: i32[n, K + 1], the examples of each split.
+    seed: seed of the order of training examples.
   """
 
   train: np.ndarray
@@ -117,8 +118,8 @@ def number_histories(
 ) -> tuple[Classes, dict[str, np.ndarray]]:
   """The classes and, for each split, the examples of histories.
 
-  Every item is a class, also one that is never the next item in the training split:
-  held-out metrics include such items, which cannot be learned. Class ids are in order
+  Every item is a class, even if it is never the next item in the training split.
+  Held-out metrics include such items, which cannot be learned. Class ids are in order
   of decreasing count, ties by item.
 
   Args:
@@ -178,10 +179,10 @@ def encode_histories(directory: Path, histories: Histories, num_before: int) -> 
 
 
 def open_next_item(directory: Path, seed: int) -> NextItem:
-  """The examples encoded in a directory, memory-mapped.
+  """Opens the examples encoded in a directory, memory-mapped.
 
   Raises:
-    UserError: a file is missing, cut short or of another kind.
+    UserError: a file is missing, truncated or of another kind.
   """
   classes, splits = open_encoded(directory, Classes, padding=True)
   return NextItem(classes, **splits, seed=seed)

@@ -1,4 +1,4 @@
-"""Several short sequences in a row, instead of padding."""
+"""Packs several short sequences into a row, instead of padding."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,16 +15,16 @@ from largevocab.labels import Targets
 class PackedExamples:
   """Rows of T inputs, each with as many sequences as fit, one after another.
 
-  A missing input stands between two sequences; networks do not look across it. The
-  sequences of a row are neighbours in one random order, so that a row is a random
-  sample of them, the same in all epochs.
+  A missing input stands between two sequences, and networks do not look across it. The
+  sequences of a row are neighbours in one random order. A row is therefore a random
+  sample of the sequences, which is the same in all epochs.
 
   Attributes:
-    examples: with a label at each input.
-    seed: of the order.
+    examples: examples with a label at each input.
+    seed: seed of the order.
 
   Raises:
-    UserError: the examples have one label each.
+    UserError: the examples have only one label each.
 
   >>> at, to = np.array([0, 3, 5]), np.array([2, 4, 7])
   >>> examples = SequenceExamples(np.arange(8), at, to, 6, 9, every=True)
@@ -57,8 +57,8 @@ class PackedExamples:
 
   @cached_property
   def _begin(self) -> np.ndarray:
-    """i64[rows + 1], the first sequence of each row, in the order."""
-    # With a missing input behind each, of which the last needs no room.
+    """i64[rows + 1], the first sequence of each row, as its position in the order."""
+    # A missing input follows each sequence; the last one of a row needs no room.
     end = np.cumsum(self.examples.num_inputs[self._order] + 1)
     begin, room = [0], self.examples.steps + 1
     while begin[-1] < len(end):
@@ -67,13 +67,13 @@ class PackedExamples:
     return np.array(begin)
 
   def batch(self, at_B: np.ndarray, weight_B: np.ndarray) -> Batch:
-    """The rows of these numbers, with these weights."""
+    """The rows with the numbers `at_B`, with the weights `weight_B`."""
     begin_B, num_B = self._begin[at_B], self._begin[at_B + 1] - self._begin[at_B]
     row_E = np.repeat(np.arange(len(at_B)), num_B)
     nth_E = np.arange(len(row_E)) - np.repeat(np.cumsum(num_B) - num_B, num_B)
     example_E = self._order[begin_B[row_E] + nth_E]
     inputs_E = self.examples.num_inputs[example_E]
-    # Of all sequences one after another, less what stands in the rows before.
+    # The places of all sequences one after another, minus the length of earlier rows.
     end_E = np.cumsum(inputs_E + 1)
     place_E = end_E - inputs_E - 1
     place_E -= place_E[np.cumsum(num_B) - num_B][row_E]

@@ -1,4 +1,4 @@
-"""Examples of item sequences: what comes before a place, and what is there."""
+"""Examples from item sequences: the items before a place, and the item there."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,14 +14,14 @@ class SequenceExamples:
   """Examples: the items of a user before a place, and the item there.
 
   The input x, i32[B, T], has the last T items before the place, oldest first, padded
-  at the end with V. With `every` all next items are labels, N = B T, and those of
-  padding have the weight 0; otherwise only the item at the place is, N = B, `Batch.at`
-  is its last input, and `Batch.seen` are all items before it.
+  at the end with V. With `every`, all next items are labels: N = B T, and the labels of
+  padding have weight 0. Otherwise only the item at the place is a label: N = B,
+  `Batch.at` is the step of its last input, and `Batch.seen` has all items before it.
 
   Attributes:
-    items: i32[I], may be memory-mapped.
+    items: i32[I], the items; may be memory-mapped.
     begin: i64[n], the place of the user's first item.
-    place: i64[n], that of the last label; above `begin`.
+    place: i64[n], the place of the last label, which is above `begin`.
     steps: T.
     num_items: V.
     every: whether all next items are labels.
@@ -49,7 +49,7 @@ class SequenceExamples:
 
   @cached_property
   def num_inputs(self) -> np.ndarray:
-    """i64[n], inputs of each example, at most T."""
+    """i64[n], number of inputs of each example, at most T."""
     return np.minimum(self.place - self.begin, self.steps)
 
   @cached_property
@@ -64,7 +64,7 @@ class SequenceExamples:
     num_seen: int = 0,
     num_labels: int = 1,
   ) -> Batch:
-    """The examples of these numbers, with these weights; one label each."""
+    """The examples with the numbers `at_B`, with the weights `weight_B`."""
     begin_B, place_B = self.begin[at_B], self.place[at_B]
     first_B = np.maximum(begin_B, place_B - self.steps)
     x_BT = self._items(first_B, place_B, self.steps)
@@ -86,7 +86,7 @@ class SequenceExamples:
     return Batch(x_BT, y, np.bool_(True))
 
   def _items(self, begin_B: np.ndarray, end_B: np.ndarray, num: int) -> np.ndarray:
-    """i32[B, num], the first items from `begin` to `end`, padded with V."""
+    """i32[B, num], the first items between `begin` and `end`, padded with V."""
     place_BT = begin_B[:, None] + np.arange(num)
     is_item_BT = place_BT < end_B[:, None]
     items_BT = np.asarray(self.items)[np.where(is_item_BT, place_BT, 0)]

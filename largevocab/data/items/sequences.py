@@ -1,4 +1,4 @@
-"""Items of users as sequences, held out by leaving the last ones out.
+"""Sequences of users' items, of which the last ones are held out.
 
 Here H is the number of users and I the number of their items.
 """
@@ -21,24 +21,25 @@ from largevocab.data.items.sequence_examples import SequenceExamples
 from largevocab.data.labels.bucketed import HeldOutBuckets, capacities
 from largevocab.errors import UserError
 
-_SHARES = (0.9, 0.99)  # of held-out examples by their seen items, for few shapes
+_SHARES = (0.9, 0.99)  # buckets of held-out examples by seen items, for few shapes
 
 
 @dataclass(frozen=True, eq=False)
 class ItemSequences(ItemData):
   """Items of users in order of time, split by leaving the last ones out.
 
-  A user's last item is a test label, the last but one a validation label, all before
-  it are for training; the items of users with fewer than 3 are for training only.
+  A user's last item is a test label, and the last but one is a validation label. All
+  earlier items are for training. All items of users with fewer than 3 items are for
+  training.
 
   Attributes:
     vocabulary: all items, with counts as labels in the training split.
     users: names of the users.
-    items: i32[I], of one user after another.
-    lengths: i64[H], items of each user.
-    one_label: whether a training example has one label, see `Interactions.one_label`.
-    packed: whether training examples share rows, see `Interactions.packed`.
-    seed: of the order of training examples.
+    items: i32[I], the items of one user after another.
+    lengths: i64[H], number of items of each user.
+    one_label: whether a training example has one label; see `Interactions.one_label`.
+    packed: whether training examples share rows; see `Interactions.packed`.
+    seed: seed of the order of training examples.
   """
 
   users: Sequence[str]
@@ -57,7 +58,7 @@ class ItemSequences(ItemData):
     )
 
   def training_batches(self, batch_size: int, unroll: int) -> ShuffledExamples:
-    """Examples, shuffled anew each epoch, of at most T = `unroll` inputs."""
+    """Examples with at most T = `unroll` inputs, shuffled anew each epoch."""
     examples = self._examples("train", unroll)
     if self.packed:
       examples = PackedExamples(examples, self.seed)
@@ -66,7 +67,7 @@ class ItemSequences(ItemData):
   def evaluation_batches(
     self, split: str, batch_size: int, unroll: int
   ) -> HeldOutExamples | HeldOutBuckets:
-    """Every example of a split once, of at most T = `unroll` inputs."""
+    """Every example of a split once, with at most T = `unroll` inputs."""
     examples = self._examples(split, unroll)
     if split == "train":
       return HeldOutExamples(examples, batch_size)
@@ -103,7 +104,7 @@ class ItemSequences(ItemData):
 
 
 def num_training(lengths_H: np.ndarray) -> np.ndarray:
-  """Number of a user's items that are for training.
+  """Number of each user's items that are for training.
 
   >>> num_training(np.array([1, 2, 3, 5])).tolist()
   [1, 2, 1, 3]
@@ -112,10 +113,11 @@ def num_training(lengths_H: np.ndarray) -> np.ndarray:
 
 
 def number_sequences(found: ByUser) -> ItemSequences:
-  """Items as class ids, in order of decreasing count, ties by first line.
+  """Numbers items as class ids, in order of decreasing count, ties by first line.
 
-  Counts are those as labels in the training split: of every item of it but each user's
-  first. Every item is a class, also one that is never a training label.
+  An item counts as often as it is a label in the training split, where every item
+  except a user's first is a label. Every item is a class, even if it is never a
+  training label.
 
   Raises:
     UserError: there are fewer than two items, or a split has no examples.
@@ -131,8 +133,8 @@ def number_sequences(found: ByUser) -> ItemSequences:
   is_label_I = (place_I > 0) & (place_I < num_training(lengths_H)[found.user_I])
   if not is_label_I.any() or lengths_H.max() < 3:
     raise UserError(
-      "leaving out the last two items of each user leaves no example of a split: give "
-      "users with at least 4 items"
+      "a split has no examples after the last two items of each user are left out: "
+      "give users with at least 4 items"
     )
   counts = np.bincount(found.item_I[is_label_I], minlength=len(found.items))
   order_V = np.argsort(-counts, kind="stable")
@@ -152,10 +154,10 @@ def save_sequences(directory: Path, data: ItemSequences) -> None:
 
 
 def open_sequences(directory: Path) -> ItemSequences:
-  """The sequences written in a directory, the items memory-mapped.
+  """Opens the sequences written in a directory, with memory-mapped items.
 
   Raises:
-    UserError: a file is missing, cut short or of another kind.
+    UserError: a file is missing, truncated or of another kind.
   """
   try:
     sizes = json.loads((directory / "sequences.json").read_text())
@@ -174,5 +176,5 @@ def open_sequences(directory: Path) -> ItemSequences:
   except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
     raise damaged(directory, str(error)) from error
   if not is_sound:
-    raise damaged(directory, "sizes or class ids are not those written")
+    raise damaged(directory, "sizes or class ids differ from those written")
   return ItemSequences(classes, users, items, lengths)

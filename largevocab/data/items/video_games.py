@@ -1,4 +1,4 @@
-"""Amazon Video Games: items reviewed by customers.
+"""Amazon Video Games: items that customers reviewed.
 
 Here H is the number of users and I the number of their items.
 """
@@ -21,15 +21,15 @@ from largevocab.fields import settings
 
 @settings(kw_only=True)
 class VideoGames(ItemHistories):
-  """Lines of a user and an item, both integers, each user's in order of time.
+  """Lines with a user and an item, both integers, in order of time for each user.
 
-  A user's last item is the next item of a test example, the last but one of a
-  validation example, all before it but the first of training examples; users with fewer
-  than 3 items are for training only. The usual file, SASRec's `Video.txt`, has 31,013
-  users and 23,715 items.
+  A user's last item is the next item of a test example, and the last but one is that of
+  a validation example. All earlier items except the first are next items of training
+  examples. Users with fewer than 3 items are for training only. The usual file,
+  SASRec's `Video.txt`, has 31,013 users and 23,715 items.
 
   Attributes:
-    interactions: the file's name, without .gz or .xz.
+    interactions: the name of the file, without .gz or .xz.
 
   Source: Kang and McAuley 2018, Self-attentive sequential recommendation.
   """

@@ -1,4 +1,4 @@
-"""Batches of documents of similar lengths: few static shapes, without truncation."""
+"""Batches documents of similar lengths: few static shapes, without truncation."""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,11 @@ from largevocab.data.batches import ALL, Batch
 from largevocab.errors import UserError
 from largevocab.fields import BatchSize, Seed, settings
 
-_MULTIPLES = (8, 4)  # to which capacities for features and labels are rounded up
+_MULTIPLES = (8, 4)  # capacities for features and labels are rounded up to these
 
 
 class PaddedExamples(Protocol):
-  """Indexable examples of different lengths."""
+  """Examples of different lengths, accessed by number."""
 
   @property
   def lengths(self) -> np.ndarray:
@@ -24,12 +24,12 @@ class PaddedExamples(Protocol):
   def batch(
     self, at_B: np.ndarray, weight_B: np.ndarray, num_features: int, num_labels: int, /
   ) -> Batch:
-    """The examples of these numbers, padded to these lengths."""
+    """The examples with the numbers `at_B`, padded to the given lengths."""
     ...
 
 
 class _Plan(NamedTuple):
-  """Batches: the bucket of each, and the indices of its examples, in order."""
+  """The batches in order: for each, its bucket and the indices of its examples."""
 
   bucket_S: np.ndarray
   examples: list[np.ndarray]
@@ -38,17 +38,18 @@ class _Plan(NamedTuple):
 def capacities(
   lengths: np.ndarray, shares: Sequence[float], others: Sequence[np.ndarray] = ()
 ) -> np.ndarray:
-  """Capacities for features and labels of the examples of each bucket, i64[K, 2].
+  """The capacity of each bucket for features and labels of an example, i64[K, 2].
 
-  Bucket k has the capacity for a share `shares[k]` of examples by the number of
-  features, and by the number of labels; the last one holds all. They are nested.
-  Numbers of features are rounded up to multiples of 8, those of labels to multiples of
-  4; 1 label if no example has more. Equal buckets are merged.
+  The capacity of bucket k suffices for a share `shares[k]` of the examples by number of
+  features, and for the same share by number of labels. The last bucket holds all
+  examples. Buckets are nested. Numbers of features are rounded up to multiples of 8,
+  and numbers of labels to multiples of 4, or to 1 if no example has more labels. Equal
+  buckets are merged.
 
   Args:
-    lengths: i64[n, 2], n >= 1.
-    shares: increasing, above 0 and below 1.
-    others: further examples that the last bucket must hold, i64[m, 2] each.
+    lengths: i64[n, 2], n >= 1, number of features and labels of each example.
+    shares: increasing shares, above 0 and below 1.
+    others: lengths of further examples that the last bucket must hold, i64[m, 2] each.
 
   >>> lengths = np.array([[3, 1], [5, 1], [9, 2], [40, 7]])
   >>> capacities(lengths, (0.5, 0.75)).tolist()
@@ -66,7 +67,7 @@ def capacities(
 
 
 def buckets_of(lengths: np.ndarray, capacities: np.ndarray) -> np.ndarray:
-  """The smallest bucket with the capacity for each example, i64[n].
+  """The smallest bucket that can hold each example, i64[n].
 
   >>> limits = np.array([[8, 4], [16, 8]])
   >>> buckets_of(np.array([[3, 1], [3, 5], [9, 1]]), limits).tolist()
@@ -90,7 +91,7 @@ class _Buckets:
     return [np.flatnonzero(of_N == k) for k in range(len(self.capacities))]
 
   def _batch(self, at: np.ndarray, bucket: int, rows: slice) -> Batch:
-    """These of a batch of the examples `at`, padded with the last one at weight 0."""
+    """Rows of a batch of the examples `at`, padded with the last one at weight 0."""
     at_B = np.pad(at, (0, self.batch_size - len(at)), mode="edge")
     weight_B = np.arange(self.batch_size) < len(at)
     sizes = self.capacities[bucket].tolist()
@@ -101,18 +102,18 @@ class _Buckets:
 class BucketedExamples(_Buckets):
   """Training batches: examples of similar lengths together, shuffled anew each epoch.
 
-  The members of a bucket are permuted and cut into batches. The rest, fewer than B,
-  moves to the next larger bucket; the rest of the last one, different examples each
-  time, is not read in that epoch. So the number of batches of each shape is the same in
-  all epochs, and no example is excluded by its length. Batches of all buckets come in
-  random order. All this is a function of seed and epoch, so that the global step is the
-  iterator's whole state.
+  The members of a bucket are permuted and cut into batches. The remaining examples,
+  fewer than B, move to the next larger bucket. The examples that remain in the last
+  bucket, different ones each time, are not read in that epoch. The number of batches of
+  each shape is therefore the same in all epochs, and no example is excluded by its
+  length. Batches of all buckets come in random order. All this is a function of seed
+  and epoch, so that the global step is the iterator's whole state.
 
   Attributes:
-    examples: may be memory-mapped: only those of a batch are read.
+    examples: the examples, which may be memory-mapped; only those of a batch are read.
     batch_size: B.
     capacities: i64[K, 2], nested; see the function of this name.
-    seed: of the orders.
+    seed: seed of the orders.
 
   Raises:
     UserError: there are too few examples for a single batch.
@@ -125,8 +126,8 @@ class BucketedExamples(_Buckets):
   def __post_init__(self):
     if not self.steps_per_epoch:
       raise UserError(
-        f"there are {len(self.examples.lengths)} training examples, a batch takes "
-        f"{self.batch_size}: reduce train.batch_size"
+        f"there are {len(self.examples.lengths)} training examples, but a batch "
+        f"takes {self.batch_size}: reduce train.batch_size"
       )
 
   @property
@@ -134,7 +135,7 @@ class BucketedExamples(_Buckets):
     return len(self.examples.lengths) // self.batch_size
 
   def batch(self, step: int, rows: slice = ALL) -> Batch:
-    """The batch of a global step, or these examples; epochs repeat without end."""
+    """The batch of a global step, or some rows of it; epochs repeat without end."""
     epoch, t = divmod(int(step), self.steps_per_epoch)
     plan = _epoch(self, epoch)
     return self._batch(plan.examples[t], plan.bucket_S[t], rows)
@@ -156,8 +157,9 @@ def _epoch(batches: BucketedExamples, epoch: int) -> _Plan:
 class HeldOutBuckets(_Buckets):
   """Every example exactly once, examples of similar lengths together, in order.
 
-  The rest of a bucket, fewer than B, moves to the next one. The very last batch is
-  padded with the last example, at weight 0. Attributes as in `BucketedExamples`.
+  The remaining examples of a bucket, fewer than B, move to the next bucket. The very
+  last batch is padded with the last example, at weight 0. Attributes are as in
+  `BucketedExamples`.
   """
 
   @functools.cached_property
@@ -179,7 +181,7 @@ class HeldOutBuckets(_Buckets):
     return self.read()
 
   def read(self, rows: slice = ALL) -> Iterator[Batch]:
-    """All batches, or these of their examples."""
+    """All batches, or only some of their rows."""
     for bucket, at in zip(self._plan.bucket_S, self._plan.examples, strict=True):
       yield self._batch(at, bucket, rows)
 

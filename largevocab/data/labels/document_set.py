@@ -1,4 +1,4 @@
-"""Base of data sets of documents with labels: encoded once, cached, memory-mapped."""
+"""Base of data sets of labelled documents: encoded once, cached and memory-mapped."""
 
 import abc
 import json
@@ -22,7 +22,7 @@ _SUMMARY = "documents.json"
 
 
 def write_documents(directory: Path, classes: Classes, labels: LabelSet) -> None:
-  """Writes `{split}.{array}.npy` of class ids, `vocabulary.txt` and a summary."""
+  """Writes `{split}.{array}.npy` with class ids, `vocabulary.txt` and a summary."""
   for split in SPLITS:
     for name, dtype in _DTYPES._asdict().items():
       array = getattr(labels.splits[split], name).astype(dtype, copy=False)
@@ -38,10 +38,10 @@ def write_documents(directory: Path, classes: Classes, labels: LabelSet) -> None
 
 
 def open_documents(directory: Path) -> tuple[Classes, LabelSet]:
-  """Opens the files of `write_documents`, memory-mapped; all are read for validation.
+  """Opens the files of `write_documents`, memory-mapped; validation reads all of them.
 
   Raises:
-    UserError: a file is missing, cut short or of another kind.
+    UserError: a file is missing, truncated or of another kind.
   """
   try:
     summary = json.loads((directory / _SUMMARY).read_text())
@@ -58,7 +58,7 @@ def open_documents(directory: Path) -> tuple[Classes, LabelSet]:
   except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
     raise damaged(directory, str(error)) from error
   if not sound:
-    raise damaged(directory, "sizes, ids or values are not those written")
+    raise damaged(directory, "sizes, ids or values differ from those written")
   return classes, LabelSet(splits, num_features, classes.words)
 
 
@@ -94,7 +94,7 @@ def _below(ids: np.ndarray, limit: int) -> bool:
   return not len(ids) or bool(ids.min() >= 0 and ids.max() < limit)
 
 
-_FORMAT = 1  # of the encoded files; changing it rebuilds all of them
+_FORMAT = 1  # version of the encoded files; changing it rebuilds all of them
 
 
 @settings(kw_only=True)

@@ -9,10 +9,10 @@ Row = Sequence[float] | np.ndarray
 
 
 class Documents(NamedTuple):
-  """n documents in compressed rows (CSR); may be memory-mapped.
+  """n documents in compressed sparse rows (CSR), which may be memory-mapped.
 
   Document i has the features `feature_ids[feature_ptr[i]:feature_ptr[i + 1]]`, with the
-  values at the same places, and likewise labels.
+  values at the same places. Labels are stored in the same way.
 
   Attributes:
     feature_ptr: i64[n + 1].
@@ -30,7 +30,7 @@ class Documents(NamedTuple):
 
   @property
   def number(self) -> int:
-    """n; the length of a named tuple is the number of its fields."""
+    """n, since the length of a named tuple is the number of its fields."""
     return len(self.label_ptr) - 1
 
   @property
@@ -39,7 +39,7 @@ class Documents(NamedTuple):
     return np.stack([np.diff(self.feature_ptr), np.diff(self.label_ptr)], axis=1)
 
   def take(self, at: np.ndarray) -> Self:
-    """The documents of these indices.
+    """The documents at these indices.
 
     >>> documents = from_rows([[0], [1, 2]], [[0.5], [1, 1]], [[3], []])
     >>> documents.take(np.array([1])).feature_ids.tolist()
@@ -72,7 +72,7 @@ class Documents(NamedTuple):
 def from_rows(
   features: Sequence[Row], values: Sequence[Row], labels: Sequence[Row]
 ) -> Documents:
-  """Documents from rows of features and labels.
+  """Makes documents from rows of features and labels.
 
   >>> from_rows([[0], [1, 2]], [[0.5], [1, 1]], [[3], []]).lengths.tolist()
   [[1, 1], [2, 0]]
@@ -87,7 +87,7 @@ def from_rows(
 
 
 def pointers(lengths) -> np.ndarray:
-  """i64[n + 1], start of each row, from the lengths of rows.
+  """The start of each row, i64[n + 1], computed from the lengths of rows.
 
   >>> pointers([2, 0, 1]).tolist()
   [0, 2, 2, 3]
@@ -100,7 +100,7 @@ def _flat(rows: Sequence[Row], dtype: type) -> np.ndarray:
 
 
 def _rows(ptr: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Pointers of the rows `at`, and the places of their entries."""
+  """Pointers for the rows `at`, and the places of the entries of these rows."""
   lengths = ptr[at + 1] - ptr[at]
   new_ptr = pointers(lengths)
   shift = np.repeat(ptr[at] - new_ptr[:-1], lengths)

@@ -1,4 +1,4 @@
-"""Splits of labelled documents: selection of labels, and their class ids."""
+"""Splits labelled documents, selects labels, and numbers them as class ids."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from largevocab.data.encoded import SPLITS
 from largevocab.data.labels.documents import Documents
 from largevocab.errors import UserError
 
-_SEED = 0  # of sampling when a data set is built: the same in all runs
+_SEED = 0  # seed of sampling when a data set is built, the same in all runs
 
 
 class LabelSet(NamedTuple):
@@ -28,10 +28,10 @@ class LabelSet(NamedTuple):
 
 
 def cut_validation(train: Documents, share: float) -> tuple[Documents, Documents]:
-  """Takes a share of the documents out, evenly spaced; returns the rest and the share.
+  """Takes out a share of the documents, evenly spaced; returns the rest and the share.
 
   Args:
-    share: between 0 and 1; `n share`, rounded down, documents are taken.
+    share: between 0 and 1; `n share` documents, rounded down, are taken out.
 
   >>> from largevocab.data.labels.documents import from_rows
   >>> documents = from_rows([[i] for i in range(6)], [[1.0]] * 6, [[0]] * 6)
@@ -44,21 +44,25 @@ def cut_validation(train: Documents, share: float) -> tuple[Documents, Documents
 
 
 def thin_labels(labels: LabelSet, min_count: int, max_count: int) -> LabelSet:
-  """Removes rare labels, and occurrences of frequent ones: a near-uniform distribution.
+  """Removes rare labels and occurrences of frequent labels.
 
-  Labels in at least `min_count` training documents are kept. Of each of them at most
-  max_count training occurrences are kept, chosen at random. Of a label with c
-  occurrences in training and t in another split ceil(t max_count / c) are kept there,
-  so that all splits have one distribution. Documents left without labels are removed.
+  The resulting distribution is near-uniform.
+
+  Labels in at least `min_count` training documents are kept. For each of them, at most
+  max_count training occurrences are kept, chosen at random. If such a label has c
+  occurrences in training and t in another split, ceil(t max_count / c) of the latter
+  are kept, so that all splits have one distribution. Documents that are left without
+  labels are removed.
 
   Args:
-    labels: label ids are below the number of names.
-    min_count, max_count: 0: off. If both are, nothing is removed.
+    labels: the documents; label ids are below the number of names.
+    min_count, max_count: 0: off. If both are off, nothing is removed.
 
   Source: Daghaghi et al. 2021, section 3.5: Amazon-Uniform, made of Amazon-670K by
-    "down sampling frequent classes", without details. Rare labels are removed too, as
-    158,114 of 670,091 remain there; and test occurrences like those in training, as
-    similar shares of training and test documents remain, 71 and 73 % (table 1).
+    "down sampling frequent classes", without details. Here rare labels are also
+    removed, since 158,114 of 670,091 remain there. Test occurrences are removed like
+    those in training, since similar shares of training and test documents remain
+    there, 71 and 73 % (table 1).
 
   >>> from largevocab.data.labels.documents import from_rows
   >>> train = from_rows([[0], [1], [2]], [[1.0]] * 3, [[0, 2], [2], [2, 1]])
@@ -77,7 +81,7 @@ def thin_labels(labels: LabelSet, min_count: int, max_count: int) -> LabelSet:
   splits = {}
   for split, documents in labels.splits.items():
     own = _counts(labels, split)
-    # Multiplied first: exact, and in training equal to the limit.
+    # Multiplying first is exact, and in training gives the limit itself.
     stay = -(-own * limit // np.maximum(counts, 1))
     chosen = kept[documents.label_ids] & _sample(rng, documents.label_ids, stay)
     thinned = documents.with_labels(chosen, id_of)
@@ -87,10 +91,10 @@ def thin_labels(labels: LabelSet, min_count: int, max_count: int) -> LabelSet:
 
 
 def number_labels(labels: LabelSet) -> tuple[Classes, LabelSet]:
-  """Maps labels to class ids: by decreasing training count, ties by id.
+  """Maps labels to class ids, by decreasing training count, ties by id.
 
   Raises:
-    UserError: a split has no labels, or there are fewer than two.
+    UserError: a split has no labels, or there are fewer than two labels.
 
   >>> from largevocab.data.labels.documents import from_rows
   >>> train = from_rows([[0], [1]], [[1.0]] * 2, [[1], [1, 2]])
@@ -126,7 +130,7 @@ def _counts(labels: LabelSet, split: str) -> np.ndarray:
 
 
 def _sample(rng: np.random.Generator, ids: np.ndarray, stay: np.ndarray) -> np.ndarray:
-  """bool[n], a random `stay[i]` of the places where `ids` is i."""
+  """Chooses `stay[i]` random places among those where `ids` is i, bool[n]."""
   order = rng.permutation(len(ids))
   order = order[np.argsort(ids[order], kind="stable")]
   counts = np.bincount(ids, minlength=len(stay))

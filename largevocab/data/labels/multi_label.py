@@ -23,15 +23,15 @@ from largevocab.labels import Counts, Targets
 
 @dataclass(frozen=True, eq=False)
 class LabelledDocuments:
-  """Documents as examples: bags of features, and all labels of each at equal weight.
+  """Documents as examples: bags of features, and all labels at equal weight.
 
   An example without labels has weight 0.
 
   Attributes:
-    documents: label ids are class ids; may be memory-mapped.
+    documents: the documents, which may be memory-mapped; their label ids are class ids.
     num_features: D, the padding id of features.
     num_classes: V, the padding id of labels.
-    unit_norm: whether to divide the values of each by their Euclidean norm.
+    unit_norm: whether to divide the values of each document by their Euclidean norm.
 
   >>> from largevocab.data.labels.documents import from_rows
   >>> documents = from_rows([[4], [1, 2]], [[3], [3, 4]], [[], [6, 0]])
@@ -50,13 +50,13 @@ class LabelledDocuments:
 
   @cached_property
   def lengths(self) -> np.ndarray:
-    """i64[n, 2], number of features and labels of each."""
+    """i64[n, 2], number of features and labels of each document."""
     return self.documents.lengths
 
   def batch(
     self, at_B: np.ndarray, weight_B: np.ndarray, num_features: int, num_labels: int
   ) -> Batch:
-    """The examples of these numbers, padded to these lengths."""
+    """The examples with the numbers `at_B`, padded to the given lengths."""
     documents = self.documents
     places = _Places(documents.feature_ptr, at_B, num_features)
     ids_BF = places.padded(documents.feature_ids, self.num_features)
@@ -76,7 +76,7 @@ class LabelledDocuments:
 
 
 class _Places:
-  """Places of some rows in a flat array, and in a padded one."""
+  """The places of some rows in a flat array, and in a padded array."""
 
   def __init__(self, ptr: np.ndarray, at_B: np.ndarray, width: int):
     begin_B, end_B = np.asarray(ptr[at_B]), np.asarray(ptr[at_B + 1])
@@ -96,14 +96,14 @@ class MultiLabel:
 
   Attributes:
     vocabulary: all labels, with counts of the training documents.
-    num_inputs: D, the features.
+    num_inputs: D, the number of features.
     train, valid, test: the documents of each split.
     unit_norm: see `LabelledDocuments`.
-    shares: of the training documents in each bucket, see `bucketed.capacities`.
-    seed: of the order of training examples.
+    shares: shares of the training documents for buckets; see `bucketed.capacities`.
+    seed: seed of the order of training examples.
   """
 
-  inputs_are_classes = False  # they are numbered apart, even where both are items
+  inputs_are_classes = False  # numbered separately, even if both are items
 
   vocabulary: Classes
   num_inputs: int
@@ -124,8 +124,9 @@ class MultiLabel:
     """Numbers of documents, features and labels."""
     features, labels = self.train.lengths.mean(axis=0)
     return (
-      f"{self.train.number} training documents of {features:.1f} of "
-      f"{self.num_inputs} features and {labels:.1f} of {len(self.vocabulary)} labels"
+      f"{self.train.number} training documents with {features:.1f} of "
+      f"{self.num_inputs} features and {labels:.1f} of {len(self.vocabulary)} labels "
+      "on average"
     )
 
   def examples(self, split: str) -> LabelledDocuments:
@@ -147,19 +148,19 @@ class MultiLabel:
     """Every document of a split once.
 
     Raises:
-      UserError: none of them has a label, so that metrics are undefined.
+      UserError: none of the documents has a label, so that metrics are undefined.
     """
     check_unroll(unroll)
     if not getattr(self, split).lengths[:, 1].any():
       raise UserError(
-        f"no document of the {split} data has a label, so that nothing can be measured "
-        "on it; give documents with labels"
+        f"no document of the {split} data has a label, so nothing can be measured on "
+        "it; give documents with labels"
       )
     return HeldOutBuckets(self.examples(split), batch_size, self._capacities)
 
   @cached_property
   def _capacities(self) -> np.ndarray:
-    """The same for all splits, so that each shape is compiled once."""
+    """Capacities, which are the same for all splits so that a shape compiles once."""
     held_out = [part.lengths for part in (self.valid, self.test) if part.number]
     return capacities(self.train.lengths, self.shares, held_out)
 
@@ -171,10 +172,10 @@ class DocumentBatches:
   Attributes:
     normalize: 'l2': the values of a document are divided by their Euclidean norm;
       'none': they are used as given.
-    buckets: batches have documents of similar lengths: the first buckets hold these
-      shares of them, by the numbers of features and of labels, and the last one all.
-      Each bucket is compiled separately.
-    seed: of the order of training documents.
+    buckets: shares of the documents that the first buckets can hold, by the numbers of
+      features and of labels; the last bucket can hold all documents. A batch has
+      documents of similar lengths, from one bucket. Each bucket is compiled separately.
+    seed: seed of the order of training documents.
   """
 
   normalize: Annotated[str, OneOf("none", "l2")] = "l2"
@@ -182,7 +183,7 @@ class DocumentBatches:
   seed: Seed = 0
 
   def loaded(self, classes, labels: LabelSet) -> MultiLabel:
-    """`MultiLabel` data of documents with class ids."""
+    """Makes `MultiLabel` data from documents with class ids."""
     return MultiLabel(
       classes,
       labels.num_features,

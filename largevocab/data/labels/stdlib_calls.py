@@ -1,4 +1,4 @@
-"""Functions of Python's own standard library, labelled with the names they call."""
+"""Functions of Python's standard library, labelled with the names that they call."""
 
 import ast
 import math
@@ -21,7 +21,7 @@ from largevocab.errors import UserError
 from largevocab.fields import settings
 from largevocab.paths import user_path
 
-_MIN_COUNT = 2  # least number of training documents with a word, or a label
+_MIN_COUNT = 2  # minimum number of training documents with a word, or a label
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 # CamelCase and ABCWords are split before a capital that is followed by small letters.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+")
@@ -31,8 +31,8 @@ class Function(NamedTuple):
   """A function of a source file.
 
   Attributes:
-    words: count of each word in it.
-    calls: the names that it calls.
+    words: count of each word in the function.
+    calls: the names that the function calls.
   """
 
   words: Counter[str]
@@ -43,17 +43,19 @@ class Function(NamedTuple):
 class StdlibCalls(DocumentSet):
   """Predicts which names a function calls, in the running Python's standard library.
 
-  Every `def`, also of a method or within another function, is a document. Its labels
-  are the names called in it, `name` of `name(...)` and of `x.name(...)`. Its features
-  are the words of all other identifiers and of its strings, including the docstring:
-  parts of `snake_case` and `CamelCase`, lower-cased, with value 1 + log(count). An
-  identifier that the function calls is left out everywhere: otherwise the labels would
-  be in the input. (Parts that it shares with others stay.) Words and labels are kept if
-  at least two training documents have them, then documents that have labels. Splits are
-  by file, as in `Stdlib`.
+  Every `def` is a document, including methods and functions within a function. Its
+  labels are the names that it calls: `name` of `name(...)` and of `x.name(...)`. Its
+  features are the words of all other identifiers and of its strings, including the
+  docstring. Words are the lower-cased parts of `snake_case` and `CamelCase`, and have
+  the value 1 + log(count). An identifier that the function calls is left out
+  everywhere, because otherwise the labels would be in the input. (Words that it shares
+  with other identifiers stay.) Words and labels are kept if at least two training
+  documents have them. Documents are then kept if they have labels. Splits are by file,
+  as in `Stdlib`.
 
-  On CPython 3.11 there are 12,000 training functions with on average 3.2 of 3,900
-  labels, and 19 of 7,200 words. Other versions differ: compare results within one only.
+  On CPython 3.11, there are 12,000 training functions with on average 3.2 of 3,900
+  labels and 19 of 7,200 words. Other versions of Python differ, so compare results
+  within one version only.
 
   Attributes:
     sources: a directory of other Python sources; empty: the standard library, without
@@ -66,7 +68,7 @@ class StdlibCalls(DocumentSet):
     files = sorted(source_files(self._root()))
     if not files:
       raise UserError(
-        f"data.sources: no .py file in {self.sources}: set it to another place"
+        f"data.sources: no .py file in {self.sources}: set it to another directory"
       )
     return files
 
@@ -93,14 +95,14 @@ class StdlibCalls(DocumentSet):
     root = user_path(self.sources, "data.sources").resolve()
     if root == Path(root.anchor):
       raise UserError(
-        f"data.sources is {self.sources}, all that this machine has: set it to a "
+        f"data.sources is {self.sources}, the root of the file system: set it to a "
         "directory of Python sources"
       )
     return root
 
 
 def functions_of(source: str) -> Iterator[Function]:
-  """The functions of a source; none if it is not valid Python.
+  """The functions in a source text; none if it is not valid Python.
 
   >>> function, = functions_of("def read_all(path): return open(path).read('by open')")
   >>> sorted(function.words), sorted(function.calls)
@@ -143,7 +145,7 @@ def _called(node: ast.AST) -> str:
 
 
 def _identifiers(node: ast.AST) -> list[str]:
-  """The identifiers of a node itself; for a string its words."""
+  """The identifiers of a node itself; for a string, its words."""
   match node:
     case ast.Name(id=name) | ast.Attribute(attr=name):
       return [name]

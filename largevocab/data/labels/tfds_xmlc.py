@@ -1,6 +1,6 @@
 """Builders of the Extreme Classification Repository's sets for tensorflow-datasets.
 
-TensorFlow is never imported. The files are the user's; prepare with array_record:
+TensorFlow is never imported. The user provides the files. Prepare them as array_record:
 
   builder = Amazon670k(data_dir=..., file_format="array_record")
   builder.download_and_prepare(
@@ -22,7 +22,7 @@ NUM_FEATURES, NUM_LABELS = "num_features", "num_labels"
 class XmlcBuilder(tfds.core.GeneratorBasedBuilder):
   """Documents of train.txt and test.txt, each plain, .gz or .xz, in manual_dir.
 
-  For the format see `largevocab.data.labels.xmlc_format`. Numbers of features and
+  `largevocab.data.labels.xmlc_format` describes the format. The numbers of features and
   labels are in the metadata.
   """
 
@@ -31,7 +31,7 @@ class XmlcBuilder(tfds.core.GeneratorBasedBuilder):
     "Put {train,test}.txt[.gz|.xz], in the Extreme Classification Repository's format,"
     " in manual_dir."
   )
-  # Otherwise found through importlib_resources, which TFDS 4.9 does not install.
+  # Otherwise TFDS 4.9 finds it through importlib_resources, which it does not install.
   code_path = epath.Path(__file__)
 
   def _info(self):
@@ -81,13 +81,17 @@ class Amazon670k(XmlcBuilder):
 
 
 class Wiki325k(XmlcBuilder):
-  """WikiLSHTC-325K: 1,778,351 and 587,084 articles of Wikipedia, 1,617,899 features,
-  325,056 labels."""
+  """WikiLSHTC-325K: 1,778,351 and 587,084 articles of Wikipedia.
+
+  The articles have 1,617,899 features and 325,056 labels.
+  """
 
 
 class Odp105k(XmlcBuilder):
-  """ODP-105K: 1,084,320 and 493,014 web pages, 422,713 features, 105,033 labels, one
-  for each page."""
+  """ODP-105K: 1,084,320 and 493,014 web pages, with one label each.
+
+  The pages have 422,713 features and 105,033 labels.
+  """
 
 
 class Delicious200k(XmlcBuilder):

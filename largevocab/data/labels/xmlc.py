@@ -13,19 +13,21 @@ from largevocab.fields import CountOrNone, ProperShare, settings
 
 @settings(kw_only=True)
 class TrainAndTest:
-  """Base, beside `DocumentSet`, of data sets with training and test documents whose
-  labels are numbers.
+  """Base of data sets with training and test documents whose labels are numbers.
 
-  All labels are classes, also those without a training document, unless min_count is
-  set. With max_count held-out occurrences are thinned like those in training, and those
-  of labels without a training document are removed. Documents without labels have
-  weight 0, and are removed where min_count or max_count is set. All of this is the same
-  for every seed.
+  `DocumentSet` is the other base of these data sets.
+
+  All labels are classes, including labels without a training document, unless min_count
+  is set. With max_count, held-out occurrences are thinned like those in training, and
+  occurrences of labels without a training document are removed. Documents without
+  labels have weight 0, and are removed if min_count or max_count is set. All of this is
+  the same for every seed.
 
   Attributes:
     valid_share: share of the training documents for validation, evenly spaced.
-    min_count, max_count: not 0: remove rare labels, and occurrences of frequent ones;
-      see `label_sets.thin_labels`. Daghaghi et al. 2021 made Amazon-Uniform this way.
+    min_count, max_count: if not 0, remove rare labels, and occurrences of frequent
+      labels; see `label_sets.thin_labels`. Daghaghi et al. 2021 made Amazon-Uniform
+      this way.
   """
 
   valid_share: ProperShare = 0.05
@@ -49,8 +51,8 @@ class TrainAndTest:
 class Xmlc(TrainAndTest, DocumentSet):
   """Files in the format of the Extreme Classification Repository.
 
-  The format of Amazon-670K, Delicious-200K, WikiLSHTC-325K, EURLex-4K and others.
-  Features are used as in the file; for the format see `read_xmlc`.
+  Amazon-670K, Delicious-200K, WikiLSHTC-325K, EURLex-4K and others have this format,
+  which `read_xmlc` describes. Features are used as they are in the file.
 
   Attributes:
     path: the directory of the files, each plain, .gz or .xz.

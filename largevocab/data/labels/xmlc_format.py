@@ -1,4 +1,4 @@
-"""Reader of the text format of the Extreme Classification Repository."""
+"""Reads the text format of the Extreme Classification Repository."""
 
 import re
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ _VALUE = r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?"
 _PAIR = re.compile(f"{_ID}:{_VALUE}")
 _LINE = re.compile(rf"({_ID}(?:,{_ID})*+)?((?:[ \t]++{_ID}:{_VALUE})*+)\s*+")
 _BLOCK = 2000  # lines parsed at a time
-# Each label has a name and rows, also one without documents: a bad header alone could
-# use up all memory. The largest published set has 2.8 million.
+# Each label has a name and rows, even without documents, so that a bad header alone
+# could use up all memory. The largest published set has 2.8 million labels.
 _MOST_LABELS = 1 << 24
 
 
@@ -27,9 +27,9 @@ class XmlcFile(NamedTuple):
   """A file of the repository.
 
   Attributes:
-    documents: ids as in the file.
-    num_features: D of its header.
-    num_labels: L of its header.
+    documents: the documents, with ids as in the file.
+    num_features: D in the header.
+    num_labels: L in the header.
   """
 
   documents: Documents
@@ -40,11 +40,11 @@ class XmlcFile(NamedTuple):
 class _Block(NamedTuple):
   heads: list[str]  # the labels of each line
   tails: list[str]  # the features of each line
-  first: int  # the number of its first line
+  first: int  # the number of the first line
 
 
 def read_xmlc(path: Path) -> XmlcFile:
-  """Documents, with their features and labels.
+  """Reads documents with their features and labels.
 
   The header is `N D L`, the numbers of documents, features and labels. Each other line
   is a document, `label,label feature:value feature:value`. Ids start from 0. The line
@@ -52,11 +52,11 @@ def read_xmlc(path: Path) -> XmlcFile:
   are ignored.
 
   Raises:
-    UserError: the file is invalid; the message has the line. This includes repeated
-      labels or features of a document, as it is not specified whether their values are
-      to be added.
+    UserError: the file is invalid; the message has the line. Repeated labels or
+      features in a document are invalid, since the format does not specify whether
+      their values should be added.
 
-  Cost: about 1 us for each non-zero: a minute for the 41 million of Amazon-670K.
+  Cost: about 1 us for each non-zero; a minute for the 41 million of Amazon-670K.
   """
   lines = enumerate(read_lines(path), 1)
   num_documents, num_features, num_labels = _header(path, lines)
@@ -74,7 +74,7 @@ def read_xmlc(path: Path) -> XmlcFile:
     if not len(present):
       raise UserError(
         f"{path}, lines 2 to {num_documents + 1}: no document has {kind}: give the "
-        "file of which the lines have labels and features"
+        "file whose lines have labels and features"
       )
   documents = Documents(
     pointers(lengths), features, values, pointers(label_lengths), labels
@@ -83,16 +83,16 @@ def read_xmlc(path: Path) -> XmlcFile:
 
 
 def read_train_and_test(train: Path, test: Path) -> tuple[XmlcFile, XmlcFile]:
-  """Two files of one data set.
+  """Reads the two files of a data set.
 
   Raises:
-    UserError: as in `read_xmlc`; or their numbers of features or labels differ.
+    UserError: as in `read_xmlc`, or if the numbers of features or labels differ.
   """
   files = read_xmlc(train), read_xmlc(test)
   (_, *sizes), (_, *other_sizes) = files
   if sizes != other_sizes:
     raise UserError(
-      f"{test}, line 1: {other_sizes[0]} features and {other_sizes[1]} labels, and in "
+      f"{test}, line 1: {other_sizes[0]} features and {other_sizes[1]} labels, but in "
       f"{train} there are {sizes[0]} and {sizes[1]}: give two files of the same data "
       "set"
     )
@@ -104,8 +104,8 @@ def _header(path: Path, lines: Iterator[tuple[int, str]]) -> tuple[int, int, int
   words = line.split()
   if len(words) != 3 or not all(re.fullmatch(_ID, word) for word in words):
     raise UserError(
-      f"{path}, line 1: {line.strip()[:40]!r} is no header; give three whole numbers, "
-      "those of documents, features and labels"
+      f"{path}, line 1: {line.strip()[:40]!r} is not a header; give three whole "
+      "numbers: those of documents, features and labels"
     )
   num_documents, num_features, num_labels = numbers = [int(word) for word in words]
   if min(numbers) < 1 or max(numbers) >= 2**31:
@@ -115,8 +115,8 @@ def _header(path: Path, lines: Iterator[tuple[int, str]]) -> tuple[int, int, int
     )
   if num_labels > _MOST_LABELS:
     raise UserError(
-      f"{path}, line 1: {line.strip()!r} says {num_labels} labels; at most "
-      f"{_MOST_LABELS} can be classes: mend the header, or number the labels anew"
+      f"{path}, line 1: {line.strip()!r} says {num_labels} labels, but at most "
+      f"{_MOST_LABELS} can be classes: correct the header, or renumber the labels"
     )
   return num_documents, num_features, num_labels
 
@@ -124,14 +124,15 @@ def _header(path: Path, lines: Iterator[tuple[int, str]]) -> tuple[int, int, int
 def _blocks(
   path: Path, lines: Iterator[tuple[int, str]], num_documents: int
 ) -> Iterator[_Block]:
-  """Lines split in two parts, as many as the header says."""
+  """Reads as many lines as the header says, split into labels and features."""
   block, number = _Block([], [], 2), 1
   for number, line in lines:
     if number > num_documents + 1:
       if line.strip():
         raise UserError(
           f"{path}, line {number}: the header in line 1 says {num_documents} documents,"
-          " and here is one more: mend the header, or copy or download the file again"
+          " but this is one more: correct the header, or copy or download the file "
+          "again"
         )
       continue
     match = _LINE.fullmatch(line)
@@ -144,7 +145,7 @@ def _blocks(
       block = _Block([], [], number + 1)
   if number < num_documents + 1:
     raise UserError(
-      f"{path}, line {number}: the file ends after {number - 1} documents, and the "
+      f"{path}, line {number}: the file ends after {number - 1} documents, but the "
       f"header in line 1 says {num_documents}: copy or download it again"
     )
   if block.heads:
@@ -159,7 +160,7 @@ def _parse(
   pairs = np.fromstring("".join(block.tails).replace(":", " "), sep=" ")
   label_lengths = np.array([head.count(",") + 1 if head else 0 for head in block.heads])
   labels = np.fromstring(",".join(filter(None, block.heads)), np.int64, sep=",")
-  features = pairs[::2].astype(np.int64)  # exact: ids that are not are out of range
+  features = pairs[::2].astype(np.int64)  # exact, except for ids that are out of range
   with np.errstate(over="ignore"):
     values = pairs[1::2].astype(np.float32)
 
@@ -173,14 +174,14 @@ def _parse(
     if len(wrong):
       raise UserError(
         f"{path}, line {line_of[wrong[0]]}: {kind} {ids[wrong[0]]} is not below "
-        f"{limit}, the number of {kind}s in line 1: mend the id or the header; ids "
+        f"{limit}, the number of {kind}s in line 1: correct the id or the header; ids "
         "count from 0"
       )
     key = np.sort(line_of * limit + ids)
     (wrong,) = np.nonzero(key[1:] == key[:-1])
     if len(wrong):
       line, id = divmod(int(key[wrong[0]]), limit)
-      raise UserError(f"{path}, line {line}: {kind} {id} comes twice: give it once")
+      raise UserError(f"{path}, line {line}: {kind} {id} is repeated: give it once")
   (wrong,) = np.nonzero(~np.isfinite(values))
   if len(wrong):
     raise UserError(
@@ -197,32 +198,32 @@ def _parse(
 
 
 def _raise_fault(path: Path, number: int, line: str) -> NoReturn:
-  """Raises an error that describes what is wrong in an invalid line."""
+  """Raises an error that describes what is wrong with an invalid line."""
   labels, *pairs = re.split(r"[ \t]+", line.rstrip())
   if ":" in labels:
     raise UserError(
-      f"{path}, line {number}: {labels[:40]!r} stands where labels do; begin the line "
-      "of a document without labels with a blank"
+      f"{path}, line {number}: {labels[:40]!r} is in the place of the labels; begin "
+      "the line of a document without labels with a blank"
     )
   if labels and not re.fullmatch(f"{_ID}(?:,{_ID})*", labels):
     raise UserError(
-      f"{path}, line {number}: {labels[:40]!r} are no labels; give whole numbers from "
-      "0 on, with commas and no blanks between them"
+      f"{path}, line {number}: {labels[:40]!r} are not labels; give whole numbers "
+      "from 0, separated by commas without blanks"
     )
   wrong = next(pair for pair in pairs if not _PAIR.fullmatch(pair))
   raise UserError(
-    f"{path}, line {number}: {wrong[:40]!r} is no feature; give id:value, a whole "
-    "number from 0 on and a finite number"
+    f"{path}, line {number}: {wrong[:40]!r} is not a feature; give id:value, a "
+    "whole number from 0 and a finite number"
   )
 
 
 def features_of(line: str, num_features: int) -> tuple[np.ndarray, np.ndarray]:
-  """Feature ids, i32[n], and values, f32[n], of one document: a line of such a file.
+  """Feature ids, i32[n], and values, f32[n], of a document, given as a line of a file.
 
-  It need not begin with a blank; labels, if there are any, are ignored.
+  The line need not begin with a blank. Labels, if there are any, are ignored.
 
   Raises:
-    UserError: it has no features, or an invalid or repeated one.
+    UserError: the line has no features, or an invalid or repeated feature.
 
   >>> features_of("12,7 0:0.5 3:2", num_features=4)[0].tolist()
   [0, 3]
@@ -230,12 +231,12 @@ def features_of(line: str, num_features: int) -> tuple[np.ndarray, np.ndarray]:
   first, *others = line.split() or [""]
   pairs = others if re.fullmatch(f"{_ID}(?:,{_ID})*", first) else line.split()
   if not pairs:
-    raise UserError("no features; give id:value, with blanks between them")
+    raise UserError("no features; give id:value, separated by blanks")
   found: dict[int, float] = {}
   for pair in pairs:
     if not _PAIR.fullmatch(pair):
       raise UserError(
-        f"{pair[:40]!r} is no feature; give id:value, a whole number from 0 on and a "
+        f"{pair[:40]!r} is not a feature; give id:value, a whole number from 0 and a "
         "finite number"
       )
     id, value = pair.split(":")
@@ -245,7 +246,7 @@ def features_of(line: str, num_features: int) -> tuple[np.ndarray, np.ndarray]:
         "from 0"
       )
     if int(id) in found:
-      raise UserError(f"feature {int(id)} comes twice; give it once")
+      raise UserError(f"feature {int(id)} is repeated; give it once")
     found[int(id)] = float(value)
     if abs(float(value)) > float(np.finfo(np.float32).max):
       raise UserError(f"the value of feature {id} is too large; give finite numbers")

@@ -1,4 +1,4 @@
-"""Documents with labels prepared by tensorflow-datasets."""
+"""Reads labelled documents that tensorflow-datasets has prepared."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from largevocab.errors import UserError
 from largevocab.fields import settings
 from largevocab.labels import is_class
 
-_SIZES = ("num_features", "num_labels")  # in the metadata
+_SIZES = ("num_features", "num_labels")  # keys in the metadata
 _FIELDS = ("indices", "values", "labels")
 
 
@@ -27,9 +27,9 @@ class XmlcTfds(TrainAndTest, DocumentSet):
   Repository.
 
   Attributes:
-    dataset: its name, for example `amazon670k`.
-    data_dir: where it was prepared; empty: ~/tensorflow_datasets.
-    train, test: its splits, such as `train[:10%]`.
+    dataset: name of the data set, for example `amazon670k`.
+    data_dir: where the data set was prepared; empty: ~/tensorflow_datasets.
+    train, test: splits of the data set, such as `train[:10%]`.
   """
 
   dataset: str = ""
@@ -71,7 +71,7 @@ class XmlcTfds(TrainAndTest, DocumentSet):
       if fault := _fault(indices, values, labels, sizes):
         raise UserError(
           f"data.dataset: {self.dataset}, {split}, record {number}: {fault}: prepare "
-          "the set anew"
+          "the set again"
         )
     return from_rows(*([row[i] for row in columns] for i in range(len(_FIELDS))))
 
@@ -79,16 +79,18 @@ class XmlcTfds(TrainAndTest, DocumentSet):
 def _fault(
   indices: np.ndarray, values: np.ndarray, labels: np.ndarray, sizes: Sequence[int]
 ) -> str:
-  """What is wrong in a record; empty if nothing is."""
+  """What is wrong with a record; empty if nothing is wrong."""
   for name, ids, size in (("indices", indices, sizes[0]), ("labels", labels, sizes[1])):
     wrong = ids[~is_class(ids, size)]
     if len(wrong):
-      return f"{wrong[0]} in {name} is not from 0 to {size - 1}, as the metadata has it"
+      return (
+        f"{wrong[0]} in {name} is not from 0 to {size - 1}, the range in the metadata"
+      )
     found, times = np.unique(ids, return_counts=True)
     if len(found) < len(ids):
-      return f"{found[times > 1][0]} comes twice in {name}"
+      return f"{found[times > 1][0]} is repeated in {name}"
   if len(values) != len(indices):
-    return f"{len(indices)} indices and {len(values)} values"
+    return f"{len(indices)} indices, but {len(values)} values"
   with np.errstate(over="ignore"):
     wrong = indices[~np.isfinite(values.astype(np.float32))]
-  return f"the value of index {wrong[0]} is no finite number" if len(wrong) else ""
+  return f"the value of index {wrong[0]} is not a finite number" if len(wrong) else ""

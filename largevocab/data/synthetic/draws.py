@@ -1,4 +1,4 @@
-"""Draws that the synthetic documents share."""
+"""Draws from distributions that the synthetic documents share."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import numpy as np
 from largevocab.data.labels.documents import Documents, pointers
 
 _CHUNK = 20_000  # documents sampled at a time
-SHAPE = 2  # of the negative binomial distribution of lengths
+SHAPE = 2  # shape of the negative binomial distribution of lengths
 
 
 def zipf(number: int, exponent: float) -> np.ndarray:
@@ -21,7 +21,7 @@ def zipf(number: int, exponent: float) -> np.ndarray:
 
 
 def lengths(rng: np.random.Generator, size: int, mean: float) -> np.ndarray:
-  """1 + NB of a mean, i64[size]."""
+  """Draws 1 + NB with the given mean, i64[size]."""
   return 1 + rng.negative_binomial(SHAPE, SHAPE / (SHAPE + mean - 1), size)
 
 
@@ -32,7 +32,7 @@ def noisy_features(
   noise: float,
   noise_law: np.ndarray,
 ) -> np.ndarray:
-  """A feature for each entry of `at`: one of that row of `own_NK`, uniformly, or noise.
+  """Draws a feature for each entry of `at`: noise, or uniform in that row of `own_NK`.
 
   Args:
     noise: probability of a feature from `noise_law`, which is cumulative.
@@ -46,7 +46,7 @@ def noisy_features(
 def distinct(
   lengths: np.ndarray, ids: np.ndarray, limit: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Pointers, the distinct ids of each row, and their counts.
+  """Row pointers, the distinct ids of each row, and their counts.
 
   >>> [part.tolist() for part in distinct(np.array([3, 1]), np.array([4, 2, 4, 2]), 5)]
   [[0, 2, 3], [2, 4, 2], [1.0, 2.0, 1.0]]
@@ -60,12 +60,13 @@ def distinct(
 def split_documents(
   num_train: int, num_held_out: int, sample: Callable[[int], Documents]
 ) -> dict[str, Documents]:
-  """The documents of each split.
+  """Draws the documents of each split.
 
   Args:
-    num_train: training documents.
-    num_held_out: validation documents, and test documents.
-    sample: draws so many documents; it is called for some of a split at a time.
+    num_train: number of training documents.
+    num_held_out: number of validation documents, and of test documents.
+    sample: function that draws a given number of documents; it is called several times
+      for a large split.
   """
   sizes = {"train": num_train, "valid": num_held_out, "test": num_held_out}
   return {

@@ -1,4 +1,4 @@
-"""Synthetic softmax regression: features, and labels from a known model."""
+"""Synthetic softmax regression: features, and labels drawn from a known model."""
 
 from dataclasses import dataclass
 
@@ -15,17 +15,17 @@ from largevocab.data.synthetic.zipf import NumClasses, NumExamples
 from largevocab.fields import NonNegative, Seed, Width, settings
 from largevocab.labels import Counts, Targets
 
-_CHUNK = 2**22  # logits at a time
+_CHUNK = 2**22  # logits computed at a time
 
 
 @dataclass(frozen=True)
 class LabelledFeatures:
-  """Examples of features and one label.
+  """Examples with features and one label.
 
   Attributes:
-    x_ND: f32[N, D].
-    ids_N: i32[N].
-    first: number of the first of these examples among all.
+    x_ND: f32[N, D], the features.
+    ids_N: i32[N], the labels.
+    first: number of the first of these examples among all examples.
 
   >>> examples = LabelledFeatures(np.zeros((3, 2), np.float32), np.array([5, 6, 7]))
   >>> batch = examples.batch(np.array([2, 0]), np.ones(2))
@@ -41,7 +41,7 @@ class LabelledFeatures:
     return len(self.ids_N)
 
   def batch(self, at_B: np.ndarray, weight_B: np.ndarray) -> Batch:
-    """The examples of these numbers, with these weights."""
+    """The examples with the numbers `at_B`, with the weights `weight_B`."""
     targets = Targets(
       self.ids_N[at_B, None].astype(np.int32),  # pyrefly: ignore
       weight_B[:, None].astype(np.float32),  # pyrefly: ignore
@@ -59,10 +59,10 @@ class KnownRegression:
     true_VD: f32[V, D], the rows of the model.
     train: training examples, also used as the valid split.
     test: other examples from the same distribution.
-    seed: of the order of training examples.
+    seed: seed of the order of training examples.
   """
 
-  num_inputs = 0  # they are dense features
+  num_inputs = 0  # inputs are dense features
   inputs_are_classes = False
 
   vocabulary: Classes
@@ -83,7 +83,7 @@ class KnownRegression:
     return f"{num} training examples, {dim} features, {len(self.vocabulary)} classes"
 
   def true_log_prob(self, x_ND: np.ndarray) -> np.ndarray:
-    """Log-probabilities of all classes in the model, f64[N, V].
+    """Log-probabilities of all classes under the model, f64[N, V].
 
     >>> data = SoftmaxRegression(num_classes=3, num_examples=5, dim=2).load()
     >>> np.exp(data.true_log_prob(data.train.x_ND)).sum(axis=1).round(6).tolist()
@@ -100,7 +100,7 @@ class KnownRegression:
   def evaluation_batches(
     self, split: str, batch_size: int, unroll: int
   ) -> HeldOutExamples:
-    """Every example of a split once; 'valid' has the training examples."""
+    """Every example of a split once; 'valid' consists of the training examples."""
     check_unroll(unroll)
     return HeldOutExamples(self.test if split == "test" else self.train, batch_size)
 
@@ -109,19 +109,20 @@ class KnownRegression:
 class SoftmaxRegression:
   """x ~ N(0, 1), rows w_c ~ N(0, scale^2), p(c | x) = exp(<w_c, x>) / sum over c.
 
-  A realisable problem. The valid split has the training examples, since the paper
-  measures the training loss. The test split has as many new ones. Class ids are in
-  order of decreasing count of training labels.
+  The problem is realisable. The valid split consists of the training examples, since
+  the paper measures the training loss. The test split has the same number of new
+  examples. Class ids are in order of decreasing count of training labels.
 
   Attributes:
     num_classes: V.
     num_examples: N.
-    dim: D, number of features: must equal `model.embed`.
-    scale: of the rows; logits have a standard deviation of scale * sqrt(D).
-    seed: of model, examples and the order of training examples.
+    dim: D, number of features; must equal `model.embed`.
+    scale: standard deviation of the entries of the rows; logits have a standard
+      deviation of scale * sqrt(D).
+    seed: seed of the model, the examples and the order of training examples.
 
-  Source: Barber & Botev 2016, figure 2, which does not say how the rows are drawn:
-    their scale is ours.
+  Source: Barber & Botev 2016, figure 2. The paper does not say how the rows are drawn;
+    their scale is our choice.
   Cost: O(N V D) time on the host.
   """
 

@@ -1,4 +1,4 @@
-"""Synthetic documents with labels whose Bayes classifier is known."""
+"""Synthetic documents with labels, whose Bayes classifier is known."""
 
 import math
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from largevocab.fields import Between, ProperShare, settings
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TopicDocuments(MultiLabel):
-  """Documents, and the law that they were drawn from."""
+  """Documents, and the distribution that they were drawn from."""
 
   law: TopicLaw
 
@@ -29,38 +29,42 @@ class TopicDocuments(MultiLabel):
 
 @settings(kw_only=True)
 class TopicLabels(DocumentBatches):
-  """A document has one hidden topic, which has labels and features of its own.
+  """Documents with one hidden topic each, which has its own labels and features.
 
-  The topic has Zipf's distribution. Each label of the topic is a label of the document
-  with probability `label_share`; if none is, one at random. The document has 1 + NB
-  draws of features, NB a negative binomial of shape 2: with probability `noise` any
-  feature, with Zipf's distribution of exponent 1, and otherwise uniformly one of the
-  topic's own. Repeated features are merged; the value of a feature is the number of its
-  draws. Validation and test have `held_out_share` as many documents each.
+  The topic is drawn from Zipf's distribution. Each label of the topic is a label of the
+  document with probability `label_share`; if none is, one is chosen at random. The
+  document has 1 + NB draws of features, where NB is negative binomial of shape 2. With
+  probability `noise`, a draw is any feature, from Zipf's distribution of exponent 1.
+  Otherwise it is uniform over the topic's own features. Repeated features are merged,
+  and the value of a feature is the number of its draws. Validation and test each have
+  `held_out_share` times as many documents as training.
 
-  The labels of topics are cut from permutations of all labels, so that all labels are
-  in equally many topics, up to one. The features of topics are drawn uniformly.
+  The labels of topics are cut from permutations of all labels. The numbers of topics
+  that two labels belong to therefore differ by at most one. The features of topics are
+  drawn uniformly.
 
-  Unlike that of `ZipfLabels`, where each set of labels is a cause of features, the
-  posterior can be summed: see `largevocab.data.synthetic.topic_law.BayesClassifier`.
+  The posterior can be summed; see
+  `largevocab.data.synthetic.topic_law.BayesClassifier`. This is not possible for
+  `ZipfLabels`, where each set of labels is a cause of features.
 
   Attributes:
     num_classes: V.
     num_features: D.
-    num_examples: training documents.
+    num_examples: number of training documents.
     num_topics: T.
     labels_per_topic: L, at most V.
-    label_share: of the topic's labels that a document has.
+    label_share: expected share of the topic's labels that a document has.
     features_per_topic: K.
     features_per_example: mean number of draws of features.
-    exponent: of topics; 0: all equally likely.
+    exponent: exponent of the distribution of topics; 0: all are equally likely.
     noise: share of draws that do not depend on the topic.
-    held_out_share: validation documents, and test documents, for a training document.
+    held_out_share: number of validation documents, and of test documents, per training
+      document.
 
   Cost: O(num_examples (features_per_example + L) + T (K + L) + V) time and memory.
 
   Raises:
-    UserError: a topic has more labels than there are.
+    UserError: a topic has more labels than there are classes.
   """
 
   num_classes: NumClasses = 1000
@@ -79,7 +83,7 @@ class TopicLabels(DocumentBatches):
     return TopicLabels()
 
   def load(self) -> TopicDocuments:
-    """Samples the law and the documents.
+    """Samples the distribution and the documents.
 
     >>> data = TopicLabels(num_classes=9, num_topics=4, num_examples=50).load()
     >>> data.true_law("test").top_k(np.arange(2), 3).shape
@@ -110,13 +114,13 @@ class TopicLabels(DocumentBatches):
     num, own, V = self.num_topics, self.labels_per_topic, self.num_classes
     if own > V:
       raise UserError(
-        f"data.labels_per_topic is {own}, with {V} labels in all: raise "
-        "data.num_classes, or lower it"
+        f"data.labels_per_topic is {own}, but there are only {V} labels: lower it, or "
+        "raise data.num_classes"
       )
     turns = [rng.permutation(V) for _ in range(-(-num * own // V))]
     labels_TL = np.concatenate(turns)[: num * own].reshape(num, own)
     ordered_TL = np.sort(labels_TL, axis=1)
-    # Only rows across two permutations.
+    # Only rows that cross two permutations can have duplicates.
     for row in np.flatnonzero((np.diff(ordered_TL, axis=1) == 0).any(axis=1)):
       labels_TL[row] = rng.choice(V, own, replace=False)
     return labels_TL

@@ -1,6 +1,7 @@
-"""Documents of hidden topics: their law, and its Bayes classifier.
+"""The distribution of documents with hidden topics, and its Bayes classifier.
 
-Here T is the number of topics, K of features and L of labels of each topic.
+Here T is the number of topics, K the number of features of each topic, and L the number
+of labels of each topic.
 """
 
 from collections.abc import Iterator
@@ -19,15 +20,15 @@ _CHUNK = 64  # documents at a time
 class TopicLaw:
   """p(topic), p(feature | topic) and p(label | topic).
 
-  p(f | t) = noise q_f + (1 - noise) K_tf / K, K_tf being how often f is among the
-  features of t. The labels of a document are a part of those of its topic, in whose law
-  all L labels are alike.
+  p(f | t) = noise q_f + (1 - noise) K_tf / K, where K_tf is the number of times that f
+  is among the features of t. The labels of a document are some of the labels of its
+  topic. The distribution treats all L labels of a topic alike.
 
   Attributes:
     prior_T: f64[T], p(t), which sums to 1.
-    own_TK: i[T, K], features of each topic, some maybe twice.
+    own_TK: i[T, K], features of each topic, possibly with repetitions.
     labels_TL: i[T, L], labels of each topic, distinct.
-    noise: above 0.
+    noise: the share of noise, above 0.
     noise_D: f64[D], q.
     num_classes: V.
   """
@@ -71,26 +72,27 @@ class BayesClassifier:
   """q(c | x) = sum over t of p(t | x) [c is a label of t] / L, exactly.
 
   Since all labels of a topic are alike, p(c is a label of the document | x) is
-  proportional to q, so that no classifier has a higher expected P@k than the k largest
-  q; and q is the softmax of the lowest expected loss, that of the documents' labels at
-  equal weight.
+  proportional to q. No classifier therefore has a higher expected P@k than the k
+  largest q. Moreover, q is the softmax with the lowest expected loss, where the loss is
+  over the documents' labels at equal weight.
 
-  p(t | x) is proportional to p(t) exp(s_t), s_t being the sum of the evidence of the
-  document's features. s_t is 0 but for topics that have one of them.
+  p(t | x) is proportional to p(t) exp(s_t), where s_t is the sum of the evidence of the
+  document's features. s_t is 0 except for topics that have one of these features.
 
   Args:
-    law: the documents' law.
-    documents: values are numbers of draws; `context_N` are numbers of documents.
+    law: the distribution of the documents.
+    documents: the documents, whose values are numbers of draws. `context_N` holds
+      numbers of documents.
 
-  Cost: for each document O(F K T / D) topics for its F features, and L labels of each:
-    nothing of size N V.
+  Cost: for each document, O(F K T / D) topics for its F features, and the L labels of
+    each; nothing of size N V.
   """
 
   law: TopicLaw
   documents: Documents
 
   def log_p(self, context_N: np.ndarray, ids_NP: np.ndarray) -> np.ndarray:
-    """f64[N, P], in nats; -inf for labels of no topic."""
+    """log q(c | x), f64[N, P], in nats; -inf for labels of no topic."""
     found = [np.zeros((0, ids_NP.shape[1]))]
     for at, base_N, own_NV in self._laws(context_N):
       ids = ids_NP[at]
@@ -109,11 +111,11 @@ class BayesClassifier:
       for base, begin, end in zip(
         base_N, own_NV.indptr[:-1], own_NV.indptr[1:], strict=True
       ):
-        # All others have no evidence, and a lower marginal.
+        # All other labels have no evidence, and a lower marginal.
         ids = np.append(own_NV.indices[begin:end], likely)
         own = np.append(own_NV.data[begin:end], np.zeros(k))
         score = own + base * marginal_V[ids]
-        # The k largest, of which the likely ones may be there twice.
+        # Takes the k largest scores. The likely labels may occur twice.
         least = np.partition(score, -2 * k)[-2 * k] if len(score) > 2 * k else -np.inf
         kept = np.flatnonzero(score >= least)
         order = kept[np.lexsort((ids[kept], -score[kept]))]
@@ -124,7 +126,7 @@ class BayesClassifier:
   def _laws(
     self, context_N: np.ndarray
   ) -> Iterator[tuple[slice, np.ndarray, sparse.csr_array]]:
-    """In chunks: q of each document as f64[N] times the marginal, plus f64[N, V]."""
+    """q of each document, in chunks, as f64[N] times the marginal, plus f64[N, V]."""
     law = self.law
     for start in range(0, len(context_N), _CHUNK):
       at = slice(start, start + _CHUNK)
@@ -137,7 +139,7 @@ class BayesClassifier:
       top_N = np.zeros(part.number)
       row = np.repeat(np.arange(part.number), sizes)
       np.maximum.at(top_N, row, s_NT.data)
-      # p(t | x) Z exp(-top), less that of topics without evidence.
+      # p(t | x) Z exp(-top), minus the same quantity for a topic without evidence.
       lift = np.exp(s_NT.data - top_N[row]) - np.exp(-top_N[row])
       lift *= law.prior_T[s_NT.indices]
       total_N = np.exp(-top_N) + np.bincount(row, lift, minlength=part.number)

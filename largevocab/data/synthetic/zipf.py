@@ -9,7 +9,7 @@ from largevocab.data.text.corpus import Corpus
 from largevocab.data.text.vocabulary import EOS, UNK, Vocabulary
 from largevocab.fields import Between, Seed, settings
 
-# Limited since synthetic data is held in memory.
+# Limited, since synthetic data is held in memory.
 NumClasses = Annotated[int, Between(2, 2**24)]
 NumExamples = Annotated[int, Between(1, 2**28)]
 Exponent = Annotated[float, Between(0, 100)]
@@ -37,12 +37,12 @@ class Language:
     return logits_NV - np.log(np.exp(logits_NV).sum(axis=1, keepdims=True))
 
   def relabel(self, order_V: np.ndarray) -> "Language":
-    """The same language with class order_V[i] renamed i."""
+    """The same language in which class order_V[i] is renamed to i."""
     parts = (self.log_base_V[order_V], self.u_VE[order_V], self.v_VE[order_V])
     return Language(*parts, self.coupling)
 
   def successors(self, rng: np.random.Generator, context_N: np.ndarray) -> np.ndarray:
-    """One draw from p(. | context) for each context, i64[N], by rejection."""
+    """Draws once from p(. | context) for each context, i64[N], by rejection."""
     cumulative_V = np.cumsum(np.exp(self.log_base_V))
     drawn_N = np.empty(len(context_N), np.int64)
     waiting = np.arange(len(context_N))
@@ -58,8 +58,8 @@ class Language:
   def sample(self, rng: np.random.Generator, num_tokens: int, eos: int) -> np.ndarray:
     """The first tokens, i32[num_tokens], of the chain that starts after `eos`.
 
-    Text between two `eos` is independent of the rest, so many such sentences are
-    sampled in parallel and concatenated: exactly the chain.
+    The text between two `eos` is independent of the rest. Many such sentences are
+    therefore sampled in parallel and concatenated, which gives exactly the chain.
     """
     texts = []
     missing = num_tokens
@@ -101,18 +101,19 @@ class ZipfCorpus(Corpus):
 class Zipf:
   """Words with Zipf's distribution, modulated by the previous word.
 
-  p(c | previous) is proportional to rank_c ** -exponent * exp(u_previous . v_c), u and
-  v uniform on spheres. Class ids are in order of decreasing count, as in all corpora.
-  `<eos>` is the word of rank 1, `<unk>` that of rank 2; otherwise they are ordinary.
+  p(c | previous) is proportional to rank_c ** -exponent * exp(u_previous . v_c), with u
+  and v uniform on spheres. Class ids are in order of decreasing count, as in all
+  corpora. `<eos>` is the word of rank 1 and `<unk>` the word of rank 2; otherwise they
+  are ordinary words.
 
   Attributes:
     num_classes: V.
-    num_tokens: of the training text; validation and test have a tenth each.
-    exponent: 0: all ranks equally likely.
-    coupling: the largest u . v; 0: words do not depend on the previous one. Sampling
+    num_tokens: length of the training text; validation and test have a tenth each.
+    exponent: exponent of Zipf's law; 0: all ranks are equally likely.
+    coupling: the largest u . v; 0: words do not depend on the previous word. Sampling
       takes time proportional to exp(coupling).
     rank: width of u and v.
-    seed: of the language and of the text.
+    seed: seed of the language and of the text.
   """
 
   num_classes: NumClasses = 1000
@@ -155,7 +156,7 @@ class Zipf:
     return line.split()
 
   def added(self, words: list[str], word: str) -> str:
-    """How to show a next word: itself."""
+    """How to show a next word: as the word itself."""
     return word
 
   def _spheres(self, rng: np.random.Generator) -> np.ndarray:

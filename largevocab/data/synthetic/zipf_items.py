@@ -1,6 +1,6 @@
-"""Synthetic item histories: the synthetic language read as items.
+"""Synthetic item histories, made by reading the synthetic language as items.
 
-Here I is the number of items of all histories.
+Here I is the number of items in all histories.
 """
 
 import numpy as np
@@ -15,10 +15,10 @@ class ZipfItems:
   """One long history per split, a text of `Zipf`: each item depends on the last.
 
   Attributes:
-    num_classes: of the language; only those that occur are items.
-    num_items: of the training history; validation and test have a tenth each.
+    num_classes: number of classes of the language; only classes that occur are items.
+    num_items: length of the training history; validation and test have a tenth each.
     history: K, number of previous items in the input.
-    seed: of the language, the histories and the order of training examples.
+    seed: seed of the language, the histories and the order of training examples.
   """
 
   num_classes: NumClasses = 1000

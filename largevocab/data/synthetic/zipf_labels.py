@@ -1,4 +1,4 @@
-"""Synthetic documents with labels, in the form of extreme classification."""
+"""Synthetic documents with labels, as in extreme classification."""
 
 from typing import Annotated
 
@@ -14,14 +14,15 @@ from largevocab.fields import Between, Share, settings
 
 @settings(kw_only=True)
 class ZipfLabels(DocumentBatches):
-  """Labels with Zipf's distribution; features from the labels of a document, and noise.
+  """Labels with Zipf's distribution; features from a document's labels, and noise.
 
   Each label has `features_per_label` features of its own, drawn uniformly. A document
-  has 1 + Poisson labels, with probability proportional to rank ** -exponent. It has
-  1 + NB draws of features, NB a negative binomial of shape 2: with probability `noise`
-  any feature, with Zipf's distribution, and otherwise uniformly one of its labels' own.
-  Repeated labels and features are merged; the value of a feature is the number of its
-  draws. Validation and test have a tenth as many documents each.
+  has 1 + Poisson labels, drawn with probability proportional to rank ** -exponent. It
+  has 1 + NB draws of features, where NB is negative binomial of shape 2. With
+  probability `noise`, a draw is any feature, from Zipf's distribution. Otherwise it is
+  uniform over the own features of the document's labels. Repeated labels and features
+  are merged, and the value of a feature is the number of its draws. Validation and test
+  each have a tenth as many documents as training.
 
   Documents of Amazon-670K's shape, with 76 distinct features and 5.5 labels, come from
   num_classes=670_091, num_features=135_909, num_examples=490_449, exponent=0.5,
@@ -30,11 +31,12 @@ class ZipfLabels(DocumentBatches):
   Attributes:
     num_classes: V.
     num_features: D.
-    num_examples: training documents.
+    num_examples: number of training documents.
     features_per_example: mean number of draws of features.
     labels_per_example: mean number of draws of labels.
     features_per_label: number of each label's own features.
-    exponent: of labels; 0: all equally likely. Features of the noise have exponent 1.
+    exponent: exponent of the distribution of labels; 0: all are equally likely. Noise
+      features have exponent 1.
     noise: share of draws that do not depend on the labels.
 
   Cost: O(num_examples (features_per_example + labels_per_example)) time and memory.

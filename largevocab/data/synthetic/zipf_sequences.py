@@ -1,4 +1,4 @@
-"""Synthetic sequences of items: the synthetic language cut into users."""
+"""Synthetic sequences of items, made by cutting the synthetic language into users."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -10,7 +10,7 @@ from largevocab.data.items.sequences import ItemSequences, number_sequences
 from largevocab.data.synthetic.zipf import NumClasses, Zipf
 from largevocab.fields import Between, Seed, settings
 
-_LENGTHS = (3, 20)  # items of a user, uniformly
+_LENGTHS = (3, 20)  # number of items of a user, drawn uniformly
 
 
 @settings(kw_only=True)
@@ -18,10 +18,10 @@ class ZipfSequences:
   """Users of 3 to 20 items from a text of `Zipf`: each item depends on the last.
 
   Attributes:
-    num_classes: of the language; only those that occur are items.
-    num_users: H.
+    num_classes: number of classes of the language; only classes that occur are items.
+    num_users: H, number of users.
     one_label, packed: see `largevocab.data.items.interactions.Interactions`.
-    seed: of the language, the users and the order of training examples.
+    seed: seed of the language, the users and the order of training examples.
   """
 
   num_classes: NumClasses = 1000
@@ -43,7 +43,7 @@ class ZipfSequences:
     least, most = _LENGTHS
     lengths_H = rng.integers(least, most + 1, self.num_users)
     num = int(lengths_H.sum())
-    # Twice as long as is needed: another length would be another text.
+    # Twice as long as is needed. Keep this length: another one would give another text.
     text = Zipf(num_classes=self.num_classes, num_tokens=2 * num, seed=self.seed).load()
     classes, item_I = np.unique(np.asarray(text.train)[:num], return_inverse=True)
     users = [f"u{number}" for number in range(self.num_users)]

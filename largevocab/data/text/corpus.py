@@ -1,4 +1,4 @@
-"""A text as class ids: one memory-mapped array per split, and the vocabulary."""
+"""A text as class ids, with one memory-mapped array per split and the vocabulary."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from largevocab.data.encoded import damaged, open_encoded
 from largevocab.data.text.vocabulary import Vocabulary
 from largevocab.labels import Counts
 
-_SIZES = "sizes.json"  # next to the arrays, if tokens are subwords
+_SIZES = "sizes.json"  # stored next to the arrays if tokens are subwords
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Corpus:
   """An encoded text.
 
   Attributes:
-    vocabulary: its words, with counts of the training split.
+    vocabulary: the words of the text, with counts of the training split.
     train, valid, test: i32[tokens], class ids in document order.
-    sizes: of splits whose tokens are subwords.
+    sizes: sizes of the splits, if tokens are subwords.
   """
 
   inputs_are_classes = True
@@ -40,7 +40,7 @@ class Corpus:
 
   @property
   def num_inputs(self) -> int:
-    """One row per word."""
+    """Number of input rows, one per word."""
     return len(self.vocabulary)
 
   @property
@@ -62,10 +62,10 @@ class Corpus:
 
 
 def open_corpus(directory: Path) -> Corpus:
-  """The corpus encoded in a directory, memory-mapped; ids are read for validation.
+  """Opens the corpus encoded in a directory, memory-mapped; all ids are validated.
 
   Raises:
-    UserError: a file is missing, cut short or of another kind.
+    UserError: a file is missing, truncated or of another kind.
   """
   vocabulary, splits = open_encoded(directory, Vocabulary)
   try:
@@ -79,7 +79,7 @@ def open_corpus(directory: Path) -> Corpus:
 
 
 def write_sizes(directory: Path, size_of: Callable[[list[str]], TextSize]) -> None:
-  """Writes the sizes of the held-out texts of an encoded corpus, from their words."""
+  """Writes the sizes of an encoded corpus's held-out texts, measured on their words."""
   corpus = open_corpus(directory)
   decode = corpus.vocabulary.decode
   sizes = {s: size_of(decode(getattr(corpus, s)))._asdict() for s in ("valid", "test")}

@@ -1,7 +1,7 @@
 """Encodes text as class ids on disk, in one pass over the text and bounded memory.
 
-Words are first numbered in order of appearance and written out. After the pass, when
-their counts are known, the numbers on disk are replaced by class ids.
+Words are first numbered in order of appearance, and the numbers are written to disk.
+After the pass, when the counts of words are known, class ids replace these numbers.
 """
 
 from array import array
@@ -34,11 +34,12 @@ def encode(
       number for valid and test is the share to cut off the end of the training text, at
       the end of a line if it has lines.
     min_count, max_vocab: see `build_vocabulary`. Only training words count.
-    names: all classes, if they are known before; then these two are not read.
+    names: all classes, if they are known in advance; `min_count` and `max_vocab` are
+      then not used.
 
   Raises:
-    UserError: a split has no tokens, or the vocabulary fewer than two words, or one
-      that is empty or has blanks.
+    UserError: a split has no tokens, or the vocabulary has fewer than two words, or a
+      word that is empty or has blanks.
   """
   numbers: defaultdict[str, int] = defaultdict()
   numbers.default_factory = numbers.__len__
@@ -78,7 +79,7 @@ def encode(
 def _write_numbers(
   text: Iterable[list[str]], numbers: defaultdict[str, int], path: Path
 ) -> np.ndarray:
-  """Writes the words' numbers, and memory-maps them."""
+  """Writes the numbers of words to a file, and memory-maps it."""
   block = array("i")
   with (
     path.open("wb") as file,
@@ -99,10 +100,10 @@ def _write_numbers(
 def _cut(
   train: np.ndarray, shares: Mapping[str, float], eos: int | None
 ) -> dict[str, np.ndarray]:
-  """Cuts shares off the end of train: returns the rest of it, and each share."""
+  """Cuts shares off the end of `train`; returns the rest and each share."""
   if sum(shares.values()) >= 1 or any(share <= 0 for share in shares.values()):
     raise UserError(
-      f"shares of the training text for {', '.join(shares)} are "
+      f"the shares of the training text for {', '.join(shares)} are "
       f"{list(shares.values())}: each must be above 0, and their sum below 1"
     )
   parts = {}
@@ -116,7 +117,7 @@ def _cut(
 
 
 def _next_line(tokens: np.ndarray, start: int, eos: int | None) -> int:
-  """The first position from `start` on where a line begins."""
+  """The first position, from `start` on, at which a line begins."""
   if eos is None:
     return start
   for block_start in range(max(start - 1, 0), len(tokens), _BLOCK):

@@ -1,4 +1,4 @@
-"""The One Billion Word benchmark, from its shards."""
+"""Reads the One Billion Word benchmark from its shards."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from largevocab.paths import user_path
 
 @dataclass(frozen=True)
 class NoBlanks:
-  """A word, or the empty string."""
+  """A rule for strings: a single word, or the empty string."""
 
   def problem(self, value: str) -> str:
     return "" if not value or value.split() == [value] else "must have no blanks"
@@ -29,17 +29,17 @@ class NoBlanks:
 class Lm1b(TextCorpus):
   """A directory of shards of tokenised sentences; one `<eos>` per sentence.
 
-  Training sentences are in random order: shards, and lines within a shard (one shard is
-  held in memory). The published vocabulary, 793,471 words, has the words with at least
-  3 occurrences, and sentence marks.
+  Training sentences are in random order: the shards are shuffled, and so are the lines
+  within a shard (one shard is held in memory). The published vocabulary of 793,471
+  words has the words with at least 3 occurrences, and sentence marks.
 
   Attributes:
     path: the directory, as unpacked.
-    train, valid, test: glob patterns of shards in it.
-    seed: of the order.
-    begin: a word to insert before each sentence, such as `<S>`; empty: none, since the
-      `<eos>` of the previous sentence marks the beginning. A word that always follows
-      `<eos>` costs nothing to predict and lowers the perplexity per token.
+    train, valid, test: glob patterns of shards in this directory.
+    seed: seed of the order of training sentences.
+    begin: a word to insert before each sentence, such as `<S>`; empty: no word, since
+      the `<eos>` of the previous sentence marks the beginning. A word that always
+      follows `<eos>` costs nothing to predict and lowers the perplexity per token.
   """
 
   min_count: CountOrNone = 3
@@ -88,4 +88,4 @@ def _lines(shard: Path) -> Iterator[str]:
     is_blank = is_blank and not line.strip()
     yield line
   if is_blank:
-    raise UserError(f"{shard}: it holds no sentence; unpack the benchmark anew")
+    raise UserError(f"{shard} has no sentences; unpack the benchmark again")

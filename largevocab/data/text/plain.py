@@ -1,4 +1,4 @@
-"""Your own text files; text8; Europarl."""
+"""Corpora from plain text files: your own files, text8 and Europarl."""
 
 import abc
 import re
@@ -16,13 +16,17 @@ from largevocab.data.text.text_corpus import Text, TextCorpus
 from largevocab.data.text.vocabulary import EOS, UNK
 from largevocab.fields import CountOrNone, ProperShare, settings
 
-_TOKENS = "/marks"  # version of `_tokens`; changing it rebuilds tokenised corpora
+_TOKENS = "/marks"  # the version of `_tokens`; changing it rebuilds tokenised corpora
 
 
 @cache
 def _tokens() -> re.Pattern[str]:
-  """`<unk>`; words with inner apostrophes, hyphens, points, commas (U.S, 1,000); one
-  mark of punctuation. Combining marks, which `\\w` lacks, belong to their words."""
+  """A pattern for tokens.
+
+  A token is `<unk>`, a word with inner apostrophes, hyphens, points or commas (U.S,
+  1,000), or one mark of punctuation. Combining marks, which `\\w` does not match,
+  belong to their words.
+  """
   codes = [
     code
     for code in (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0))
@@ -33,8 +37,8 @@ def _tokens() -> re.Pattern[str]:
     for _, run in groupby(enumerate(codes), lambda pair: pair[1] - pair[0])
   ]
   marks = "".join(f"{chr(run[0])}-{chr(run[-1])}" for run in runs)
-  # For speed, characters below all marks, and U+2000 to U+20CF, which has dashes and
-  # quotes and no marks, are told first.
+  # For speed, this first excludes characters below all marks, and U+2000 to U+20CF,
+  # where there are dashes and quotes but no marks.
   perhaps = r"(?=[\u0300-\u1fff\u20d0-\U000e01ef])"
   word = rf"\w+(?:{perhaps}[{marks}]+\w*)*"
   return re.compile(rf"{UNK}|{word}(?:[.,'\u2019-]{word})*|[^\w\s]")
@@ -44,8 +48,8 @@ class Source(NamedTuple):
   """The text of one split, as it is read.
 
   Attributes:
-    lines: of its files, or pieces that end between words.
-    files: that it is read from.
+    lines: the lines of its files, or pieces of them that end between words.
+    files: the files that it is read from.
     version: anything else that its content depends on.
   """
 
@@ -55,15 +59,16 @@ class Source(NamedTuple):
 
 
 def of_files(pattern: str, split: str, in_lines: bool = True) -> Source:
-  """Files in UTF-8, plain, .gz or .xz, in order of their names.
+  """Reads UTF-8 files, plain, .gz or .xz, in order of their names.
 
   Args:
     pattern: a file, or a glob pattern.
-    split: that they are of.
-    in_lines: read in lines, else in pieces, however long the lines are.
+    split: the split that the files belong to.
+    in_lines: whether to read lines; otherwise the files are read in pieces, regardless
+      of the length of lines.
 
   Raises:
-    UserError: there are none; names the key of the config.
+    UserError: there are no files; the message names the key of the config.
   """
   files = find_files(pattern, f"data.{split}")
   read = read_lines if in_lines else read_chunks
@@ -75,15 +80,16 @@ class PlainText(TextCorpus):
   """Base of corpora of any text: words between spaces, one `<eos>` per line.
 
   Attributes:
-    train: the training text: a file in UTF-8, plain, .gz or .xz, or a glob pattern for
-      files read in order of their names.
-    valid, test: likewise; empty: cut off the end of the training text, in order.
-    valid_share, test_share: shares to cut off for validation and test, if these are
-      not given.
+    train: the training text: a UTF-8 file, plain, .gz or .xz, or a glob pattern for
+      such files, which are read in order of their names.
+    valid, test: the validation and the test text, likewise; empty: they are cut off the
+      end of the training text, in this order.
+    valid_share, test_share: shares of the training text to cut off for validation and
+      test, if these texts are not given.
     lower_case: whether to lower-case the text.
     tokenize: whether to split punctuation from words, in Unicode's normal form NFC;
-      otherwise only at spaces.
-    line_ends: whether each line, also an empty one, gets an `<eos>`.
+      otherwise text is split only at spaces.
+    line_ends: whether each line, including an empty one, gets an `<eos>`.
   """
 
   train: str = ""
@@ -97,7 +103,7 @@ class PlainText(TextCorpus):
 
   @abc.abstractmethod
   def source(self, split: str, place: str) -> Source:
-    """The text of a split, at the place that was given for it."""
+    """The text of a split, at the path that was given for it."""
 
   def texts(self):
     texts: dict[str, Text | float] = {
@@ -134,9 +140,9 @@ class PlainText(TextCorpus):
 
 @settings(kw_only=True)
 class TextFiles(PlainText):
-  """Any text files, with or without splits.
+  """Any text files, with or without separate files for the splits.
 
-  With `line_ends=False` a file is read in pieces, however long its lines.
+  With `line_ends=False`, a file is read in pieces, regardless of the length of lines.
   """
 
   def source(self, split: str, place: str) -> Source:
@@ -147,9 +153,9 @@ class TextFiles(PlainText):
 class Text8(PlainText):
   """text8, or text files of the same form: one stream of words without line ends.
 
-  Split 90/5/5 by token unless valid and test are given. The vocabulary has the words
-  with at least 5 occurrences in the training text, as is usual, and `<eos>` with count
-  0.
+  The text is split 90/5/5 by token unless valid and test are given. As is usual, the
+  vocabulary has the words with at least 5 occurrences in the training text. It also has
+  `<eos>`, with count 0.
   """
 
   min_count: CountOrNone = 5
@@ -161,10 +167,10 @@ class Text8(PlainText):
 
 @settings(kw_only=True)
 class Europarl(PlainText):
-  """Europarl, any language: text files, without mark-up and empty lines.
+  """Europarl in any language: text files, read without mark-up and empty lines.
 
-  By default lower-cased, with punctuation split from words. Split 98/1/1 by line unless
-  valid and test are given.
+  By default, the text is lower-cased and punctuation is split from words. The text is
+  split 98/1/1 by line unless valid and test are given.
   """
 
   valid_share: ProperShare = 0.01

@@ -1,4 +1,4 @@
-"""Text prepared by tensorflow-datasets."""
+"""Reads text that tensorflow-datasets has prepared."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from largevocab.data.tfds_records import files_of, open_builder, records
 from largevocab.errors import UserError
 from largevocab.fields import settings
 
-_VERSION = 1  # of `_lines_of`; changing it rebuilds these corpora
+_VERSION = 1  # version of `_lines_of`; changing it rebuilds these corpora
 
 
 @settings(kw_only=True)
@@ -17,10 +17,10 @@ class Tfds(PlainText):
   `largevocab.data.text.tfds_text` has builders for Penn Treebank and for text files.
 
   Attributes:
-    dataset: its name, for example `lm1b` or `para_crawl/enfr`.
-    data_dir: where it was prepared; empty: ~/tensorflow_datasets.
-    feature: the text feature; within a translation for example `translation/fr`.
-    train, valid, test: its splits, such as `train[:10%]`.
+    dataset: name of the data set, for example `lm1b` or `para_crawl/enfr`.
+    data_dir: where the data set was prepared; empty: ~/tensorflow_datasets.
+    feature: the text feature; within a translation, for example, `translation/fr`.
+    train, valid, test: splits of the data set, such as `train[:10%]`.
   """
 
   dataset: str = ""
@@ -39,8 +39,8 @@ class Tfds(PlainText):
       yield from self._lines_of(record)
 
   def _lines_of(self, record) -> list[str]:
-    # Not splitlines, which also splits at other characters than line ends. One at the
-    # end of a record ends a line, as in a file.
+    # Not splitlines, which also splits at characters other than line ends. As in a
+    # file, a line end at the end of a record ends a line.
     return self._text(record).removesuffix("\n").split("\n")
 
   def _text(self, record) -> str:

@@ -12,9 +12,9 @@ from largevocab.fields import settings
 class Ptb(TextCorpus):
   """A directory with ptb.{train,valid,test}.txt, each plain, .gz or .xz.
 
-  A line is a sentence and gets one `<eos>`; rare words are already `<unk>` in the
-  files. The usual files have 929,589 / 73,760 / 82,430 tokens and 10,000 classes, both
-  including `<eos>` and `<unk>`.
+  A line is a sentence and gets one `<eos>`. Rare words are already `<unk>` in the
+  files. The usual files have 929,589 / 73,760 / 82,430 tokens and 10,000 classes; both
+  numbers include `<eos>` and `<unk>`.
 
   Attributes:
     path: the directory.

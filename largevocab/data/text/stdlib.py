@@ -1,4 +1,4 @@
-"""The source of Python's own standard library: a corpus that needs no download."""
+"""The source of Python's standard library, a corpus that needs no download."""
 
 import hashlib
 import os
@@ -24,12 +24,12 @@ _TESTS = {"test", "tests", "idle_test"}
 class Stdlib(TextCorpus):
   """Source text of the running Python's standard library, without its tests.
 
-  Identifiers, runs of digits and single marks of punctuation are the words; each line
-  ends with `<eos>`. On CPython 3.11 it has 2.9 M tokens of 52,000 distinct words, of
-  which 33,000 occur at least twice in the training split (hence V; the others become
-  `<unk>`, 6 % of the words in held-out files). Other versions differ: compare results
-  within one only. Of every 20 files, by a hash of their paths, about one is for
-  validation and one for test.
+  Identifiers, runs of digits and single marks of punctuation are the words. Each line
+  ends with `<eos>`. On CPython 3.11, the corpus has 2.9 M tokens of 52,000 distinct
+  words. V is 33,000, the number of words that occur at least twice in the training
+  split. The other words become `<unk>`, which is 6 % of the words in held-out files.
+  Other versions of Python differ, so compare results within one version only. Of every
+  20 files, by a hash of their paths, about one is for validation and one for test.
   """
 
   min_count: CountOrNone = 2
@@ -56,7 +56,7 @@ class Stdlib(TextCorpus):
 
 
 def source_files(directory: Path) -> Iterator[Path]:
-  """All readable Python files of a directory, except tests."""
+  """All readable Python files in a directory, except tests."""
   for path, directories, names in os.walk(directory):
     directories[:] = sorted(set(directories) - _NOT_LIBRARY - _TESTS)
     files = (Path(path, name) for name in names if name.endswith(".py"))
@@ -64,7 +64,7 @@ def source_files(directory: Path) -> Iterator[Path]:
 
 
 def split_of(name: str) -> str:
-  """The split of a file by its name: of 20 about one for validation, one for test.
+  """The split of a file, by its name: of 20, about one for validation, one for test.
 
   >>> split_of("ast.py"), split_of("glob.py")
   ('train', 'train')
@@ -78,4 +78,4 @@ def source_of(path: Path) -> str:
   try:
     return path.read_text(encoding="utf-8")
   except (OSError, UnicodeDecodeError):
-    return ""  # users cannot fix the installation
+    return ""  # a user cannot fix the installation

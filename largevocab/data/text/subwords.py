@@ -12,7 +12,7 @@ from largevocab.errors import UserError, remedy
 
 
 def _name(token: str) -> str:
-  r"""The name of a token, without blanks, as a file of classes needs it.
+  r"""The name of a token without blanks, as a file of classes requires.
 
   >>> print(_name("Ġthe"), _name("a b"))
   Ġthe a\u0020b
@@ -22,17 +22,17 @@ def _name(token: str) -> str:
 
 @dataclass(frozen=True)
 class Subwords:
-  """A tokenizer that was trained before, as words of text data.
+  """A trained tokenizer, whose tokens serve as the words of text data.
 
-  Special tokens that the tokenizer would add, such as marks of the beginning, are not
-  added. Blanks within the name of a token are written as in `\\u0020`.
+  Special tokens that the tokenizer would add, such as marks of the beginning, are left
+  out. Blanks within the name of a token are written as in `\\u0020`.
 
   Attributes:
-    path: the file.
+    path: the file `tokenizer.json`.
 
   Raises:
-    UserError: the package `tokenizers` or the file is missing, or the file is no
-      tokenizer, or one of subwords without a decoder.
+    UserError: the package `tokenizers` or the file is missing, or the file is not a
+      tokenizer, or it is a tokenizer of subwords without a decoder.
   """
 
   path: Path
@@ -57,25 +57,26 @@ class Subwords:
       ) from error
     try:
       tokenizer = tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # of its Rust code, which has no type of its own
+    except Exception as error:  # errors of the Rust code have no type of their own
       reason = " ".join(str(error).split())[:200]
       raise UserError(
-        f"data.tokenizer: {self.path} is no tokenizer.json ({reason}): save one with "
-        "the library tokenizers, Tokenizer.save"
+        f"data.tokenizer: {self.path} is not a tokenizer.json ({reason}): save one "
+        "with Tokenizer.save of the library tokenizers"
       ) from error
     if tokenizer.decoder is None and not isinstance(
       tokenizer.model, tokenizers.models.WordLevel
-    ):  # its tokens would be put together with blanks, and each would count as a word
+    ):  # tokens would be joined with blanks, so that each would count as a word
       raise UserError(
-        f"data.tokenizer: {self.path} has no decoder, so that word_ppl would be wrong: "
-        "set Tokenizer.decoder, as to tokenizers.decoders.ByteLevel(), and save it"
+        f"data.tokenizer: {self.path} has no decoder, so word_ppl would be wrong: set "
+        "Tokenizer.decoder, for instance to tokenizers.decoders.ByteLevel(), and save "
+        "it again"
       )
-    tokenizer.no_truncation()  # a file may say that long lines are cut
+    tokenizer.no_truncation()  # the file may ask for long lines to be cut
     tokenizer.no_padding()
     return tokenizer
 
   def checked(self) -> Path:
-    """The file, once it was read."""
+    """The path of the file, after it was read and checked."""
     _ = self._tokenizer
     return self.path
 
@@ -96,7 +97,7 @@ class Subwords:
     text = line.rstrip("\r\n")
     try:
       encoding = self._tokenizer.encode(text, add_special_tokens=False)
-    except Exception as error:  # as where its unknown token is not in its vocabulary
+    except Exception as error:  # e.g. its unknown token is not in its vocabulary
       reason = " ".join(str(error).split())[:200]
       raise UserError(
         f"data.tokenizer: {self.path} cannot encode {text[:40]!r} ({reason}): save one "
@@ -105,12 +106,14 @@ class Subwords:
     return [_name(token) for token in encoding.tokens]
 
   def text(self, names: Iterable[str]) -> str:
-    """The text of some tokens, at the end of a line a line feed."""
+    """The text of some tokens, with a line feed at the end of each line."""
     return "".join(self._lines(names))
 
   def added(self, names: Sequence[str], name: str) -> str:
-    """What one more token adds to the text of others, for people; its name, if it is no
-    text or changes that before."""
+    """What one more token adds to the text of other tokens, to be shown to people.
+
+    This is the token's name if it is not text, or if it changes the text before it.
+    """
     if name not in self._id_of:
       return name
     before, after = self.text(names), self.text([*names, name])
@@ -125,7 +128,7 @@ class Subwords:
     return TextSize(num_words, num_bytes)
 
   def _lines(self, names: Iterable[str]) -> Iterator[str]:
-    """Decoded lines, each with a line feed, and what is after the last."""
+    """Decoded lines, each with a line feed, and the text after the last line."""
     line: list[str] = []
     for name in names:
       if name == EOS:

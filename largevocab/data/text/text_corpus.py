@@ -1,4 +1,4 @@
-"""Base of corpora read from text: encoded once, cached, memory-mapped."""
+"""Base of corpora read from text, which are encoded once, cached and memory-mapped."""
 
 import abc
 import logging
@@ -23,7 +23,7 @@ from largevocab.fields import CountOrNone, settings
 from largevocab.paths import user_path
 
 _LOG = logging.getLogger("largevocab")
-_FORMAT = 1  # of the encoded files; changing it rebuilds all corpora
+_FORMAT = 1  # version of the encoded files; changing it rebuilds all corpora
 LOCATIONS = {"path", "train", "valid", "test", "data_dir", "cache_dir", "tokenizer"}
 
 
@@ -31,7 +31,8 @@ class Text(NamedTuple):
   """The text of one split.
 
   Attributes:
-    words: its words in lists of any length, in order; `<eos>` ends a line. Read once.
+    words: its words, in order, in lists of any length; `<eos>` ends a line. They can be
+      read only once.
     files: its source files.
     version: anything else that its content depends on.
   """
@@ -47,12 +48,13 @@ class TextCorpus(abc.ABC):
 
   Attributes:
     min_count: words with fewer occurrences in the training text become `<unk>`.
-    max_vocab: most classes, including `<unk>` and `<eos>`; 0: no limit.
-    tokenizer: a tokenizer.json of Hugging Face's `tokenizers`: classes are all of its
-      tokens, with `<unk>` and `<eos>`, which ends a line as before. It reads lines as
-      they are in the files; settings of words, such as `min_count`, `max_vocab` and
-      `lower_case`, have no effect. Evaluation adds metrics per word and per byte, see
-      `largevocab.data.batches.TextSize`. Empty: words.
+    max_vocab: maximum number of classes, including `<unk>` and `<eos>`; 0: no limit.
+    tokenizer: a tokenizer.json of Hugging Face's `tokenizers`. The classes are then all
+      of its tokens, with `<unk>` and `<eos>`, which ends a line as for words. The
+      tokenizer reads lines as they are in the files. Settings for words, such as
+      `min_count`, `max_vocab` and `lower_case`, have no effect. Evaluation adds metrics
+      per word and per byte; see `largevocab.data.batches.TextSize`. Empty: the classes
+      are words.
     cache_dir: directory of encoded corpora; empty: $LARGEVOCAB_CACHE, or else
       ~/.cache/largevocab.
   """
@@ -72,7 +74,7 @@ class TextCorpus(abc.ABC):
 
   @property
   def opening(self) -> Sequence[str]:
-    """Words with which each line of all splits begins, besides its own."""
+    """Words that are inserted at the beginning of each line of all splits."""
     return ()
 
   def words(self, line: str) -> list[str]:
@@ -80,7 +82,7 @@ class TextCorpus(abc.ABC):
     return self.subwords.split(line) if self.subwords else self.split(line)
 
   def added(self, words: Sequence[str], word: str) -> str:
-    """How to show a next word: of subwords, what it adds to the text."""
+    """How to show a next word; a subword is shown by what it adds to the text."""
     return self.subwords.added(words, word) if self.subwords else word
 
   @cached_property
@@ -126,14 +128,16 @@ class TextCorpus(abc.ABC):
 
 
 def _warn_of_unknown_words(corpus: Corpus) -> None:
-  """Logs a warning if most held-out words, of the first million, are `<unk>`: the text
-  is probably of another language or another tokenizer."""
+  """Logs a warning if most of the first million held-out words are `<unk>`.
+
+  The text then probably has another language or comes from another tokenizer.
+  """
   for split in ("valid", "test"):
     ids = getattr(corpus, split)[:1_000_000]
     share = np.mean(ids == corpus.vocabulary.unk)
     if share > 0.5:
       _LOG.warning(
-        "%.0f %% of the %s text are <unk>, words that the training text does not have",
+        "%.0f %% of the %s text is <unk>, words that the training text does not have",
         *(100 * share, split),
       )
 

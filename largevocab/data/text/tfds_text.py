@@ -1,6 +1,6 @@
-"""Builders of text for tensorflow-datasets. TensorFlow is never imported.
+"""Builders of text for tensorflow-datasets, which never import TensorFlow.
 
-Prepared with `file_format="array_record"` they keep the order of the document:
+Data prepared with `file_format="array_record"` keeps the order of the document:
 
   builder = PennTreebank(data_dir=..., file_format="array_record")
   builder.download_and_prepare(
@@ -22,7 +22,7 @@ class TextLines(tfds.core.GeneratorBasedBuilder):
   VERSION = tfds.core.Version("1.0.0")
   MANUAL_DOWNLOAD_INSTRUCTIONS = "Put {train,valid,test}.txt[.gz|.xz] in manual_dir."
   PREFIX = ""
-  # Otherwise found through importlib_resources, which TFDS 4.9 does not install.
+  # Otherwise TFDS 4.9 finds it through importlib_resources, which it does not install.
   code_path = epath.Path(__file__)
 
   def _info(self):

@@ -15,10 +15,10 @@ EOS = "<eos>"
 
 @dataclass(frozen=True)
 class Vocabulary(Classes):
-  """Words by decreasing count, ties by word: a word's index is its class id.
+  """Words by decreasing count, ties by word; the index of a word is its class id.
 
-  `<unk>`, which replaces all words left out, and `<eos>`, the end of a line, are always
-  present, if necessary with count 0.
+  `<unk>`, which replaces all words that are left out, and `<eos>`, the end of a line,
+  are always present, if necessary with count 0.
   """
 
   @cached_property
@@ -35,7 +35,7 @@ class Vocabulary(Classes):
     return self.words.index(EOS)
 
   def encode(self, words: Iterable[str]) -> list[int]:
-    """Ids of words; that of `<unk>` for a word not in the vocabulary."""
+    """Ids of words; the id of `<unk>` for a word that is not in the vocabulary."""
     return [self.index.get(word, self.unk) for word in words]
 
   @classmethod
@@ -46,14 +46,14 @@ class Vocabulary(Classes):
 def build_vocabulary(
   counts: Mapping[str, int], min_count: int = 1, max_vocab: int = 0
 ) -> Vocabulary:
-  """The vocabulary of words with these counts.
+  """Builds the vocabulary of words with these counts.
 
   Args:
     counts: occurrences of each word, including `<unk>` and `<eos>` if the text has
       them.
     min_count: words with fewer occurrences are left out (they become `<unk>`).
-    max_vocab: limit on the size of the vocabulary, with `<unk>` and `<eos>`: the most
-      frequent words are kept; 0: no limit.
+    max_vocab: limit on the size of the vocabulary, including `<unk>` and `<eos>`; the
+      most frequent words are kept. 0: no limit.
 
   Raises:
     UserError: fewer than two words besides `<unk>` and `<eos>` remain.
@@ -73,7 +73,7 @@ def build_vocabulary(
   if len(kept) < 2:
     raise UserError(
       f"min_count = {min_count} and max_vocab = {max_vocab} leave {len(kept)} of "
-      f"{len(counts)} words, and a vocabulary needs 2: lower min_count, raise max_vocab"
+      f"{len(counts)} words, but a vocabulary needs 2: lower min_count, raise max_vocab"
       " (0: no limit) or give more text"
     )
   eos = counts.get(EOS, 0)
@@ -82,7 +82,7 @@ def build_vocabulary(
 
 
 def in_order(counts: Mapping[str, int]) -> Vocabulary:
-  """The vocabulary of all of these words, also those with count 0.
+  """The vocabulary of all of these words, including words with count 0.
 
   >>> in_order({"a": 0, "b": 2}).words
   ['b', '<eos>', '<unk>', 'a']

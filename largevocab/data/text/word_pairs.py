@@ -1,4 +1,4 @@
-"""Files of word pairs with human similarity scores."""
+"""Reads files of word pairs with human similarity scores."""
 
 import math
 from pathlib import Path
@@ -20,14 +20,14 @@ class WordPair(NamedTuple):
 
 
 def read_word_pairs(path: Path) -> list[WordPair]:
-  """Pairs of words from a file like that of SimLex-999 or of WordSim-353.
+  """Reads pairs of words from a file like that of SimLex-999 or of WordSim-353.
 
-  The first line names the columns. The words are in the first two, the score in
-  'SimLex999' or 'Human (mean)', or else in the third. Columns are separated by tabs, or
-  by commas if the first line has no tab.
+  The first line names the columns. The words are in the first two columns. The score is
+  in the column 'SimLex999' or 'Human (mean)', or else in the third column. Columns are
+  separated by tabs, or by commas if the first line has no tab.
 
   Raises:
-    UserError: the message has file and line.
+    UserError: the file is invalid; the message has file and line.
 
   >>> import tempfile
   >>> path = Path(tempfile.mkdtemp(), "pairs.csv")
@@ -41,8 +41,8 @@ def read_word_pairs(path: Path) -> list[WordPair]:
   columns = [name.strip() for name in header.split(mark)]
   if len(columns) < 3 or _number(columns[2]) is not None:
     raise UserError(
-      f"{path}, line 1: it must name the columns, two of words and one of scores, "
-      "parted by tabs or commas"
+      f"{path}, line 1: the header must name the columns, two of words and one of "
+      "scores, separated by tabs or commas"
     )
   column = next((columns.index(name) for name in _SCORES if name in columns), 2)
   pairs = []
@@ -54,7 +54,7 @@ def read_word_pairs(path: Path) -> list[WordPair]:
     if score is None or not all(fields[:2]):
       raise UserError(
         f"{path}, line {number}: give two words and, in column {column + 1}, a number, "
-        f"parted by {marks}"
+        f"separated by {marks}"
       )
     pairs.append(WordPair(fields[0], fields[1], score))
   return pairs

@@ -6,18 +6,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-_ALIGN = 8  # examples
+_ALIGN = 8  # capacities are multiples of this number of examples
 
 
 class Clusters(NamedTuple):
   """Classes by decreasing count, cut into a short-list (head cluster) and tails.
 
-  Plain numbers, since shapes and capacities depend on them.
+  These are plain numbers, since shapes and capacities depend on them.
 
   Attributes:
     sizes: number of classes of each cluster, the short-list first.
-    widths: of their rows; the first is D, the width of the activations.
-    masses: share of the training examples whose class is in each; they sum to 1.
+    widths: width of the rows of each cluster; the first is D, the width of the
+      activations.
+    masses: share of the training examples whose class is in each cluster; they sum to
+      1.
     labels: mean number of true classes of a training example.
   """
 
@@ -44,8 +46,10 @@ def widths(dim: int, num: int, factor: int, align: int = 1) -> tuple[int, ...]:
 
 
 def capacity_of(mean: ArrayLike, num: int) -> np.ndarray:
-  """Capacity of a tail for the true classes of a batch: the mean plus four standard
-  deviations, as a multiple of 8, and at most their number.
+  """Capacity of a tail for the true classes of a batch.
+
+  It is the mean plus four standard deviations, as a multiple of 8, and at most the
+  number of true classes.
 
   Args:
     mean: expected number of true classes in the tail.
@@ -72,12 +76,12 @@ def head_mass(counts_V: np.ndarray, size: int) -> float:
 def cut(
   counts_V: np.ndarray, cutoffs: tuple[int, ...], widths: tuple[int, ...]
 ) -> Clusters:
-  """The clusters with the given cutoffs, and a last one up to V.
+  """The clusters with the given cutoffs, and a last cluster up to V.
 
   Args:
     counts_V: int[V], in any order.
     cutoffs: ends of all clusters but the last, ascending, below V.
-    widths: of all clusters, one more than cutoffs.
+    widths: widths of all clusters, one more than cutoffs.
 
   Raises:
     ValueError: cutoffs do not ascend or are not in 1 ... V - 1.

@@ -1,7 +1,7 @@
 """Cost models: fitted formulas for the time of a step on a set of classes.
 
-`largevocab-fit-cost-model` measures a device and writes a file; those of this package
-are in `cost_models` next to this module. These files are never changed, since resumed
+`largevocab-fit-cost-model` measures a device and writes a file. The files of this
+package are in `cost_models` next to this module. They are never changed, since resumed
 runs must get the same clusters: a new fit is a new file.
 """
 
@@ -29,7 +29,7 @@ class Fit:
   Attributes:
     points: number of measurements.
     rms_error: root mean square of log(predicted / measured).
-    worst_error: the largest absolute value of that.
+    worst_error: the largest absolute value of log(predicted / measured).
   """
 
   points: CountOrNone
@@ -45,7 +45,7 @@ class ProductTime(Fit):
     dim: the width, D.
     constant: c, seconds.
     rate: seconds per logit.
-    least: k0 B0: fewer logits take no less time.
+    least: k0 B0; fewer logits take no less time.
 
   Source: Grave et al. 2017, equation 7.
 
@@ -73,15 +73,16 @@ class StepTime(Fit):
 
   Attributes:
     constant: c, seconds.
-    logit: per logit, independent of the width: exponentials and the like.
-    product: per logit and number of a row.
-    row: per number of a row, independent of B: read it, write its gradient, update it.
+    logit: seconds per logit, independent of the width: exponentials and the like.
+    product: seconds per logit and number of a row.
+    row: seconds per number of a row, independent of B: read it, write its gradient,
+      update it.
     far: additional time per number of a row that does not fit in the cache.
-    near: how many numbers fit.
+    near: how many numbers fit in the cache.
 
   Source: Grave et al. 2017, equation 7, extended by other widths and by the time for
-    the rows, which dominates where few examples reach a cluster. Terms are added: on a
-    CPU their maximum, as in the paper, predicts no better.
+    the rows, which dominates if few examples reach a cluster. Terms are added: on a CPU
+    their maximum, as in the paper, predicts no better.
 
   >>> t = StepTime(9, 0.0, 0.0, constant=1.0, logit=2.0, product=1.0, row=0.5, far=1.0,
   ...              near=100.0)
@@ -110,9 +111,9 @@ class CostModel:
   Attributes:
     platform: 'cpu', 'gpu' or 'tpu'.
     device: name of the device.
-    dtype: of rows and activations.
-    date: of the fit, ISO 8601.
-    jax: its version.
+    dtype: type of rows and activations.
+    date: date of the fit, ISO 8601.
+    jax: version of JAX.
     product: time of one matrix product.
     step: time of a training step.
   """
@@ -143,8 +144,8 @@ def load(name: str) -> CostModel:
   """A fitted cost model.
 
   Args:
-    name: of a model in this package, such as 'cpu-float32-2026-11'; or the path of a
-      file that ends in .json.
+    name: name of a model in this package, such as 'cpu-float32-2026-11'; or the path of
+      a file that ends in .json.
 
   Raises:
     UserError: there is no such model, or the file is damaged.
@@ -157,23 +158,23 @@ def load(name: str) -> CostModel:
   if path.suffix != ".json":
     if name not in names() and path.is_file():
       raise UserError(
-        f"cost model {name} is a file without .json at the end of its name: rename it"
+        f"cost model {name} is a file whose name does not end in .json: rename it"
       )
     if name not in names():
       raise UserError(
-        f"there is no cost model {name!r}; use one of {', '.join(names())}, or run "
-        f"{_SCRIPT} on the device and give the path of the .json that it writes"
+        f"there is no cost model {name!r}: use one of {', '.join(names())}, or run "
+        f"{_SCRIPT} on the device and use the path of the .json file that it writes"
       )
     path = FITTED / f"{name}.json"
   try:
     content = json.loads(path.read_text())
   except OSError as error:
     raise UserError(
-      f"cost model {path} cannot be read ({error.strerror}); {_SCRIPT} writes one"
+      f"cost model {path} cannot be read ({error.strerror}): {_SCRIPT} writes one"
     ) from None
   except (ValueError, RecursionError) as error:
     raise UserError(
-      f"cost model {path} is not JSON ({error}); write it anew with {_SCRIPT}"
+      f"cost model {path} is not JSON ({error}): write it again with {_SCRIPT}"
     ) from None
   return _build(CostModel, content, str(path))
 
@@ -184,8 +185,8 @@ def _build(cls: Any, content: Any, where: str) -> Any:
   expected = declared(cls)
   if not isinstance(content, dict) or content.keys() != fields.keys():
     raise UserError(
-      f"cost model {where} must have the keys {', '.join(fields)} and no others; "
-      f"write it anew with {_SCRIPT}"
+      f"cost model {where} must have the keys {', '.join(fields)} and no others: "
+      f"write it again with {_SCRIPT}"
     )
   values = {}
   for key, kind in fields.items():

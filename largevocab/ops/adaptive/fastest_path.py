@@ -1,6 +1,7 @@
 """The fastest path through stages within a limit of memory, by dynamic programming.
 
-Here G is the number of places, K of stages, and F of Pareto-optimal paths.
+Here G is the number of places, K the number of stages, and F the number of
+Pareto-optimal paths.
 """
 
 from collections.abc import Iterator
@@ -10,12 +11,12 @@ import numpy as np
 
 
 class _Front(NamedTuple):
-  """Partial paths: for each place those that are Pareto-optimal in time and memory.
+  """Partial paths: for each place, those that are Pareto-optimal in time and memory.
 
   Attributes:
     at_F: last place of the path, ascending.
-    seconds_F, bytes_F: of the path so far.
-    before_F: index of the path of the previous stage that it continues.
+    seconds_F, bytes_F: time and memory of the path so far.
+    before_F: index of the path of the previous stage that this path continues.
   """
 
   at_F: np.ndarray
@@ -43,7 +44,7 @@ def fastest_path(
   Args:
     seconds_KGG: time of stage k from one place to a later one; the path starts at
       place 0. Infinite where there is no such step.
-    bytes_KGG: likewise memory; 0 where it does not matter.
+    bytes_KGG: memory, likewise; 0 where it does not matter.
     max_bytes: limit for all stages together.
 
   Returns:
@@ -69,7 +70,7 @@ def fastest_path(
     columns = zip(*steps, strict=True)
     fronts.append(_Front(*(np.concatenate(column) for column in columns)))
   if not len(fronts[-1].at_F):
-    raise ValueError(f"no way of {max_bytes} bytes: {rest[0, 0]} are the least")
+    raise ValueError(f"no path fits in {max_bytes} bytes: {rest[0, 0]} are the least")
   way = int(np.argmin(fronts[-1].seconds_F))
   path = []
   for front in reversed(fronts[1:]):

@@ -1,9 +1,10 @@
 """Exact loss and gradients of the adaptive softmax of `largevocab.ops.adaptive.model`.
 
-Each tail processes only the examples with a true class in it. Of several devices each
-processes the same examples with its own rows, so that all take the same branches.
+Each tail processes only the examples with a true class in it. On several devices, each
+device processes the same examples with its own rows, so that all devices take the same
+branches.
 
-Here K is the capacity of a tail and J the number of tails.
+Here K is the capacity of a tail, and J the number of tails.
 """
 
 import functools
@@ -29,8 +30,8 @@ class ClusterGradients(NamedTuple):
   """Gradients of `adaptive_loss`.
 
   Attributes:
-    h_ND: of the activations.
-    model: of the parameters, in the same layout.
+    h_ND: gradient of the activations.
+    model: gradient of the parameters, in the same layout.
     reached_J: i32[J], number of true classes in each tail; if 0, its gradient is 0.
   """
 
@@ -43,9 +44,10 @@ def capacities(clusters: Clusters, num: int, most: int = 1) -> tuple[int, ...]:
   """Capacity of each tail for the true classes of a batch: see `clusters.capacity_of`.
 
   Args:
-    clusters: with the expected share of true classes in each, and labels per example.
+    clusters: clusters with the expected share of true classes in each, and the mean
+      number of labels per example.
     num: N, number of examples.
-    most: P, most true classes of an example.
+    most: P, maximum number of true classes of an example.
 
   >>> capacities(Clusters((1, 3, 9), (8, 4, 2), (0.7, 0.2, 0.1)), 1000)
   (264, 144)
@@ -68,17 +70,17 @@ def adaptive_nll(
   Args:
     h_ND: float[N, D], activations.
     model: all parameters.
-    place_NP: i32[N, P], places of true classes, padded with V; of all devices.
+    place_NP: i32[N, P], places of true classes, on all devices, padded with V.
     w_NP: f32[N, P], their weights, 0 on padding.
-    capacities: true classes that a tail processes per round, see `capacities`; more of
-      them take more rounds.
-    dtype: of the operands of the products; sums are at least float32.
+    capacities: number of true classes that a tail processes per round, see
+      `capacities`; more of them take more rounds.
+    dtype: type of the operands of the products; sums are at least float32.
 
   Returns:
     f32[N], nats.
 
   Cost: a product of N with the short-list and, for each tail, one of its capacity with
-    its rows; never holds [N, V].
+    its rows. Never holds [N, V].
 
   >>> from largevocab.ops.adaptive.model import Tail
   >>> tail = Tail(jnp.zeros((1, 2)), jnp.zeros((2, 1)))
@@ -134,15 +136,15 @@ def adaptive_loss(
     The others: see `adaptive_nll`.
 
   Returns:
-    f32[], nats, and gradients: of several devices that of h by the rows of this one,
-    of these rows, and of whole projections.
+    f32[], nats, and gradients. On several devices, these are the gradient of h by the
+    rows of this device, that of these rows, and that of whole projections.
 
   Source: Grave et al. 2017, sections 4.2 and 4.3: a short-list in the root of a tree of
     two levels, and tails of lower capacity. The static capacity and the rounds are not
     in the paper: they keep shapes static.
 
-  Cost: three products where `adaptive_nll` has one (four where logits do not fit into
-    the budget); writes a gradient of the size of the model.
+  Cost: three products where `adaptive_nll` has one (four if logits do not fit into the
+    budget); writes a gradient of the size of the model.
 
   >>> from largevocab.ops.adaptive.model import Tail
   >>> tail = Tail(jnp.zeros((1, 2)), jnp.zeros((2, 1)))
@@ -199,8 +201,11 @@ def _check(h_ND, model, place_NP, w_NP, capacities):
 
 
 def _routed(model: Model, place_NP, w_NP, capacities):
-  """For each tail: itself, the number of its classes, the `Route` of the M = N P true
-  classes in it, and the row of each in the tail."""
+  """For each tail: itself, the number of its classes, a `Route`, and rows.
+
+  The `Route` is that of the M = N P true classes in the tail. Rows are those of each
+  true class in the tail.
+  """
   ends = tuple(itertools.accumulate(model.sizes))
   place_M, w_M = place_NP.ravel(), w_NP.ravel()
   spans = itertools.pairwise(ends)
@@ -212,8 +217,11 @@ def _routed(model: Model, place_NP, w_NP, capacities):
 
 
 def _read(at_K, h_ND, tail, local_M, w_NP):
-  """Activations [K, D], rows [K, 1], weights [K, 1] and indices [K] of the examples of
-  a round; free places have out-of-range rows and indices, and weight 0."""
+  """The examples of a round.
+
+  Returns activations [K, D], rows [K, 1], weights [K, 1] and indices [K]. Free places
+  have out-of-range rows and indices, and weight 0.
+  """
   take = lambda x_M, fill: x_M.at[at_K].get(mode="fill", fill_value=fill)[:, None]
   example_K = at_K // w_NP.shape[1]
   h_KD = h_ND.at[example_K].get(mode="clip")

@@ -3,11 +3,12 @@
   p(c | h) = p(c | short-list and clusters, h)                   c on the short-list
   p(c | h) = p(cluster of c | ..., h) p(c | its cluster, h)      else
 
-Both are softmaxes of linear logits: the first over the rows of the short-list and one
-row for each tail, the others over the rows of a tail, which are narrower and multiply a
-projection of h. A class is identified by its place: short-list first, tail by tail.
+Both are softmaxes of linear logits. The first is over the rows of the short-list and
+one row for each tail. The others are over the rows of a tail, which are narrower and
+multiply a projection of h. A class is identified by its place: short-list first, then
+tail by tail.
 
-Here J is the number of clusters, the short-list among them.
+Here J is the number of clusters, including the short-list.
 """
 
 import itertools
@@ -37,7 +38,7 @@ class Tail(NamedTuple):
   def features(self, h_ND: jax.Array, dtype=None) -> jax.Array:
     """Projection of h, with a constant feature if the rows have a bias.
 
-    dtype: of the operands of the projection.
+    dtype: type of the operands of the projection.
     """
     dtype = compute_dtype(h_ND, self.down_ED, dtype)
     x_NE = product("nd,ed->ne", h_ND, self.down_ED, dtype)
@@ -48,12 +49,12 @@ class Tail(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Model:
-  """All parameters. Of several devices each has some rows of every table.
+  """All parameters. On several devices, each device holds some rows of every table.
 
   Attributes:
     head_VD: a row for each class of the short-list, then one for each tail; as wide as
       h or, with a bias, as returned by `largevocab.ops.softmax.bias.extend`.
-    tails: by decreasing frequency of the classes.
+    tails: the tails, by decreasing frequency of their classes.
     given_sizes: number of classes of the short-list and of each tail; empty: those of
       the tables. Static.
   """
@@ -86,9 +87,10 @@ class Model:
 
 
 def class_rows(model: Model, place_R: jax.Array) -> jax.Array:
-  """Rows such that <row, h> is log p(c | h) up to log-partition functions: for the
-  short-list the row of the class; for a tail the row of the tail plus the projected row
-  of the class.
+  """Rows such that <row, h> is log p(c | h) up to log-partition functions.
+
+  For the short-list, it is the row of the class; for a tail, the row of the tail plus
+  the projected row of the class.
 
   Args:
     model: all parameters.

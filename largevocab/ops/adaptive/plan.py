@@ -1,6 +1,7 @@
 """Chooses the cutoffs of an adaptive softmax with the fastest training step.
 
-Here G is the number of places for a cutoff, K of clusters, and J of tails.
+Here G is the number of places for a cutoff, K the number of clusters, and J the number
+of tails.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from largevocab.ops.adaptive.fastest_path import fastest_path, least_bytes
 from largevocab.ops.softmax.bias import extended_width
 
 # Seconds of a step on k classes with rows of width d for B examples; k and B may be
-# arrays. `largevocab.ops.adaptive.cost_model` has fitted ones.
+# arrays. `largevocab.ops.adaptive.cost_model` has fitted functions of this kind.
 Seconds = Callable[..., np.ndarray]
 MOST_CLUSTERS = 5  # by default: more are hardly faster, and a worse model
 _BOUNDARIES = 128  # at most 11 % apart for a million classes
@@ -28,9 +29,9 @@ class ClusterPlan(NamedTuple):
 
   Attributes:
     clusters: sizes, widths and masses.
-    seconds: of a step, for the short-list and each tail.
-    full_seconds: of the softmax over all classes.
-    num_bytes: of all parameters.
+    seconds: time of a step, for the short-list and each tail.
+    full_seconds: time of a step of the softmax over all classes.
+    num_bytes: memory of all parameters.
   """
 
   clusters: Clusters
@@ -78,10 +79,10 @@ class Costs:
   Attributes:
     dim: D, width of activations.
     seconds: t(k, B, d), for arrays k and B, increasing in each.
-    batch: B, true classes in a batch.
+    batch: B, number of true classes in a batch.
     bias: rows of the short-list have a bias, see `softmax.bias.extended_width`.
     tail_bias: rows of tails have a bias.
-    tied: tails share the projection of the first.
+    tied: tails share the projection of the first tail.
     labels: mean number of true classes of an example.
   """
 
@@ -121,17 +122,20 @@ def plan_clusters(
   min_head_mass: float = 0.8,
   max_bytes: int = 0,
 ) -> ClusterPlan:
-  """The clusters with the least predicted time: the sum of
+  """The clusters with the least predicted time.
+
+  The time is the sum of
 
     t(k + J, B, D)                                 k classes, J tails of a short-list
     P(reached) (t(d, B', D) + t(k, B', d))         projection and k classes of a tail
 
-  with rows of width d for the capacity B' of the tail, see `clusters.capacity_of`.
+  where a tail has rows of width d and the capacity B', see `clusters.capacity_of`.
 
   Args:
     counts_V: int[V], in any order.
     costs: t, D and B, and which optional parameters there are.
-    num_clusters: including the short-list; 0: 2 to 5, whichever is fastest.
+    num_clusters: number of clusters, including the short-list; 0: 2 to 5, whichever is
+      fastest.
     factor, align: see `clusters.widths`.
     min_head_mass: least share of the examples whose class is on the short-list. By time
       alone it would have some tens of classes, which makes a poor model. If tails of
@@ -139,9 +143,10 @@ def plan_clusters(
     max_bytes: limit for all parameters, of 4 bytes each; 0: no limit.
 
   Returns:
-    The best clusters with cutoffs on a grid, which has all numbers below about 30 and,
-    above that, steps of about a tenth; with up to 128 classes all. A short-list of
-    1,024 or more rows, and the tails after it but the last, have a multiple of 64 rows.
+    The best clusters with cutoffs on a grid. The grid has all numbers below about 30,
+    and steps of about a tenth above that; with up to 128 classes it has all numbers. A
+    short-list of 1,024 or more rows, and the tails after it but the last, have a
+    multiple of 64 rows.
 
   Raises:
     ValueError: no class occurs, there are fewer classes than clusters, or max_bytes
@@ -189,7 +194,7 @@ def plan_clusters(
     found.append(plan)
   if not found:
     raise ValueError(
-      f"{max_bytes / _MIB:.3g} MiB are too few for the parameters; the least is "
+      f"{max_bytes / _MIB:.3g} MiB are too few for the parameters, which take at least "
       f"{min(least) / _MIB:.3g} MiB"
     )
   return min(found, key=lambda plan: sum(plan.seconds))
@@ -237,7 +242,7 @@ def _boundaries(sorted_V, num, min_head_mass):
 
 
 def _stages(costs, ends_G, mass_G, all_widths, min_head_mass):
-  """Seconds and bytes, [K, G, G], of each cluster between each two cutoffs."""
+  """Seconds and bytes, [K, G, G], of each cluster between any two cutoffs."""
   K, G = len(all_widths), len(ends_G)
   seconds_KGG, bytes_KGG = np.zeros((2, K, G, G))
   seconds_G, bytes_G = costs.short_list(ends_G, K - 1)

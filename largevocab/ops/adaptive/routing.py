@@ -1,7 +1,7 @@
 """Variable-size subsets of a batch, processed in fixed-size rounds.
 
-Shapes stay static: each round has a capacity of K, of which unused places are padded.
-Here T is the largest possible number of rounds.
+Shapes stay static: each round has a capacity of K, and unused places are padding. Here
+T is the largest possible number of rounds.
 """
 
 from collections.abc import Callable
@@ -56,12 +56,12 @@ def over_turns(body: Callable[[Any, jax.Array], Any], init: Any, route: Route) -
 def sum_of_turns(body: Callable[[jax.Array], Any], zeros: Any, route: Route) -> Any:
   """body(at_K), summed over the rounds needed.
 
-  Avoids additions if there is no round or one, the usual cases, which saves time if the
-  result is large.
+  If there are no rounds or one, the usual cases, no addition is made. This saves time
+  if the result is large.
 
   Args:
-    body: its result has the shapes and types of zeros.
-    zeros: the result without a round.
+    body: a function whose result has the shapes and types of zeros.
+    zeros: the result if there are no rounds.
     route: the rounds.
 
   >>> r = route(jnp.array([True, False, True, True]), 2)

@@ -25,15 +25,15 @@ def adaptive_top_k(
 
   Exact: no class of a tail is more probable than the tail itself, so an example
   evaluates a tail only if the tail is as probable as its k-th best class so far. Ties
-  are by smaller class id.
+  are broken by smaller class id.
 
   Args:
     h_ND: float[N, D], activations.
     model: all parameters.
-    class_V: i32[V], the class at each place, ascending within each cluster; of several
-      devices each has some entries.
+    class_V: i32[V], the class at each place, ascending within each cluster; on several
+      devices, each device has some entries.
     k: number of classes.
-    dtype: of the operands of the products.
+    dtype: type of the operands of the products.
 
   Returns:
     ids i32[N, k] and their log-probabilities f32[N, k].

@@ -1,10 +1,10 @@
 """Blocks of consecutive classes: their ids and their logits.
 
-V classes in blocks of `size`; the last may be shorter. It is read from the last start
-where a whole block fits into the table, so that all slices have the same shape without
-copying the table; classes of the neighbouring block are masked.
+V classes are in blocks of `size`; the last block may be shorter. It is read from the
+last start where a whole block fits into the table. All slices then have the same shape
+without copying the table; classes of the neighbouring block are masked.
 
-Here K is the number of blocks per example and E of classes in a block.
+Here K is the number of blocks per example, and E the number of classes in a block.
 """
 
 from functools import partial
@@ -16,7 +16,7 @@ from jax import lax
 from largevocab.placement import LANES
 
 _AT_A_TIME = 1 << 24  # numbers gathered at once, counting those that fill lanes
-_UNROLLED = 32  # groups of examples
+_UNROLLED = 32  # maximum number of groups of examples
 
 
 def block_ids(
@@ -47,10 +47,10 @@ def block_logits(
 ) -> jax.Array:
   """o_nke = <x_n, w_c> for the classes c = ids_nke of `block_ids`: f32[N, K, E].
 
-  Cost: O(N K E D), bound by memory bandwidth. On CPU a loop over the pairs, which reads
-  every block in place; elsewhere a gather of [K, E, D] for some examples at once.
-  Of a narrow table up to 32 such groups are unrolled: a loop would be compiled, for
-  TPU, to copy the table.
+  Cost: O(N K E D), bound by memory bandwidth. On a CPU this is a loop over the pairs,
+  which reads every block in place; elsewhere a gather of [K, E, D] for some examples at
+  once. For a narrow table, up to 32 such groups are unrolled: for TPU, a loop would be
+  compiled to copy the table.
 
   >>> w_VD = jnp.array([[1.0], [2.0], [3.0]])
   >>> block_logits(jnp.ones((1, 1)), w_VD, jnp.array([[1]]), 2).tolist()

@@ -3,11 +3,11 @@
 A kernel that is an inner product, K(h, w) = <phi(h), psi(w)>, has the sum <phi(h), z>
 over a set of classes, with z = sum_c weight_c psi(w_c) computed beforehand (Blanc &
 Rendle 2018, section 3.1). A node of the tree has z and, last, the sum of the weights.
-Stale sums change the proposal distribution; the reported one is still that of the
-draws.
+Stale sums change the proposal distribution, but the reported distribution is still
+that of the draws.
 
 Here F is the number of features and weights summed per tree node, C the number of top
-nodes, B of blocks, and E of classes in a block.
+nodes, B the number of blocks, and E the number of classes in a block.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ from largevocab.ops.draws.sumtree import SumTree
 from largevocab.ops.softmax.chunks import fold_rows
 from largevocab.placement import in_rows
 
-# Numbers read from nodes at once: on CPU few, since they are copied before they are
-# multiplied, and few stay in the cache.
+# Numbers read from nodes at once: few on a CPU, where they are copied before they are
+# multiplied, and where few stay in the cache.
 _PAIR_NUMBERS = {"cpu": 1 << 20}
 _PAIR_NUMBERS_ELSEWHERE = 1 << 22
 _BLOCK_NUMBERS = 1 << 18  # products held at once, so that they fit in a cache
@@ -38,9 +38,9 @@ class Features(NamedTuple):
   Attributes:
     of_rows: psi, from rows [R, D] to f32[R, F - 1].
     weight_V: f32[V], class weights; None: all are 1.
-    total: from rows [E, D] and their weights f32[E] to the weighted sum of their
-      features, f32[F - 1]; None: by `of_rows`.
-    held: numbers that `total` holds at once, about; 0: F for each row.
+    total: function from rows [E, D] and their weights f32[E] to the weighted sum of
+      their features, f32[F - 1]; None: computed by `of_rows`.
+    held: approximate number of numbers that `total` holds at once; 0: F for each row.
   """
 
   of_rows: Callable[[jax.Array], jax.Array]
@@ -76,9 +76,9 @@ class Nodes(NamedTuple):
   Attributes:
     tree: sums of features and, last, of class weights.
     query_NF: f32[N, F], phi(h), and 0 for the weight.
-    mass: from <phi(h), z> of nodes, which rounding may have made negative, and their
-      class weights to their weights in a draw: at least 0, positive where the class
-      weights are.
+    mass: function from <phi(h), z> of nodes, which rounding may have made negative, and
+      from their class weights, to their weights in a draw: at least 0, and positive
+      where the class weights are.
   """
 
   tree: SumTree
@@ -98,8 +98,11 @@ class Nodes(NamedTuple):
 
 
 def draw(nodes: Nodes, key: jax.Array, m: int) -> tuple[jax.Array, jax.Array]:
-  """Blocks i32[N, M], and their log-probabilities in nats. Cost: one product with the
-  top nodes for the batch, and 2 F numbers read a draw and a level below them."""
+  """Blocks i32[N, M], and their log-probabilities in nats.
+
+  Cost: one product with the top nodes for the batch, and 2 F numbers read a draw and a
+  level below them.
+  """
   k_top, k_way = jax.random.split(key)
   depth = sumtree.depth(nodes.tree)
   node_NM, log_top_NM = inverse_cdf.draw(k_top, nodes.top_NC, m)
@@ -123,8 +126,10 @@ def log_law(nodes: Nodes, block_NM: jax.Array) -> jax.Array:
 
 
 def _by_example(function, nodes: Nodes, *args):
-  """Maps `function` over examples, given the masses of nodes and `args` [..., M], in
-  chunks of examples, or of draws, that read about _PAIR_NUMBERS numbers."""
+  """Maps `function` over examples, given the masses of nodes and `args` [..., M].
+
+  Examples, or draws, are processed in chunks that read about _PAIR_NUMBERS numbers.
+  """
   most = _PAIR_NUMBERS.get(jax.default_backend(), _PAIR_NUMBERS_ELSEWHERE)
   width, num_draws = nodes.query_NF.shape[1], args[0].shape[-1]
   draws = max(min(most // (2 * width), num_draws), 1)
@@ -145,7 +150,7 @@ def _by_example(function, nodes: Nodes, *args):
 
 
 def rebuilt(tree: SumTree, features: Features, w_VD: jax.Array) -> SumTree:
-  """All sums anew, some blocks at a time. Cost: O(V D F)."""
+  """Recomputes all sums, some blocks at a time. Cost: O(V D F)."""
   (V, D), width = w_VD.shape, tree.top_CF.shape[1]
   size = -(-V // sumtree.num_blocks(tree))
   held = max(features.held or width * size, size * D)
@@ -178,15 +183,16 @@ def updated(
   old_RD: jax.Array,
   new_RD: jax.Array,
 ) -> SumTree:
-  """The sums after rows changed: corrected, or rebuilt where that is faster; none for a
-  single block, whose sums are of no use.
+  """The sums after rows changed: corrected, or rebuilt where that is faster.
+
+  Sums of a single block are not updated, since they are not used.
 
   Args:
     tree: sums of the table before the change.
-    features: of both tables.
-    w_VD: the table after it.
-    ids_R: the classes that changed, without duplicates; others are padding.
-    old_RD, new_RD: their rows before and after.
+    features: features of both tables.
+    w_VD: the table after the change.
+    ids_R: the classes that changed, without duplicates; other ids are padding.
+    old_RD, new_RD: their rows before and after the change.
   """
   V = len(w_VD)
   if sumtree.num_blocks(tree) == 1:
@@ -204,8 +210,10 @@ def corrected(
   old_RD: jax.Array,
   new_RD: jax.Array,
 ) -> SumTree:
-  """Adds weight (psi(new) - psi(old)) to all nodes above the changed rows, in chunks of
-  rows; see `updated`. Cost: O(R F) a level."""
+  """Adds weight (psi(new) - psi(old)) to all nodes above the changed rows.
+
+  Rows are processed in chunks; see `updated`. Cost: O(R F) a level.
+  """
   V, blocks = num_classes, sumtree.num_blocks(tree)
 
   def add(tree, rows):
@@ -226,7 +234,7 @@ def corrected(
 
 
 def _rows_from(w_VD: jax.Array, first: jax.Array, num: int) -> jax.Array:
-  """Rows first ... first + num - 1, f32[num, D]; some others for those beyond the last.
+  """Rows first ... first + num - 1, f32[num, D]; arbitrary ones beyond the last row.
 
   >>> _rows_from(jnp.arange(5.0)[:, None], 3, 2).ravel().tolist()
   [3.0, 4.0]

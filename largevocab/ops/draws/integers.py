@@ -9,9 +9,9 @@ _LOW = 0xFFFF
 def below(key: jax.Array, bound: jax.Array) -> jax.Array:
   """Independent integers i32, each uniform on 0 ... bound - 1, of the shape of `bound`.
 
-  The integer part of bound times a random fraction of 64 bits: probabilities are off by
-  at most bound / 2^64 of themselves. (`jax.random.randint` is off by bound / 2^32, as
-  32 bits are all that it uses of a bound above 2^16.)
+  The result is the integer part of bound times a random fraction of 64 bits.
+  Probabilities are off by at most bound / 2^64 of themselves. (`jax.random.randint` is
+  off by bound / 2^32, since it uses only 32 bits for a bound above 2^16.)
 
   Args:
     key: PRNG key.

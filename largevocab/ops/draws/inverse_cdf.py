@@ -9,7 +9,8 @@ At each level the weights of a group are rounded to integers that sum to 2^31, a
 of integers are exact in any order, so the probabilities of the draw are known exactly,
 entries of weight zero are never picked, and every other entry can be.
 
-Here L is the number of levels, K of groups of a level, and G the size of a group.
+Here L is the number of levels, K the number of groups of a level, and G the size of a
+group.
 """
 
 import jax
@@ -21,7 +22,7 @@ from largevocab.ops.shapes import check_shapes
 
 GROUP = 128
 UNIT = np.uint32(1 << 31)  # sum of the integer weights of a group
-AT_A_TIME = 1 << 17  # weights, so that all temporaries fit in a cache
+AT_A_TIME = 1 << 17  # weights in a chunk, so that all temporaries fit in a cache
 
 
 def draw(key: jax.Array, weight_NV: jax.Array, m: int) -> tuple[jax.Array, jax.Array]:
@@ -36,13 +37,13 @@ def draw(key: jax.Array, weight_NV: jax.Array, m: int) -> tuple[jax.Array, jax.A
   Returns:
     ids_NM: i32[N, M].
     log_q_NM: f32[N, M], log-probability of each draw in nats, exact up to the rounding
-      of logarithms. It equals weight / sum up to the rounding to integers, which
-      changes each entry by up to 2^-31 of the weight of its group, and the heaviest of
-      the group by the sum of these changes.
+      of logarithms. The probability equals weight / sum up to the rounding to integers.
+      This rounding changes each entry by up to 2^-31 of the weight of its group, and
+      the heaviest entry of the group by the sum of these changes.
 
   Cost: O(V + min(128 M, V) + M log V) a row. Besides the results and a random integer
-    per draw and level it holds a few arrays of the rows of a chunk, of 2^17 weights or
-    one row.
+    per draw and level, it holds a few arrays of the rows of a chunk, which has 2^17
+    weights or one row.
 
   >>> ids_NM, log_q_NM = draw(jax.random.key(0), jnp.array([[0.0, 3.0, 0.0]]), 4)
   >>> ids_NM, log_q_NM.tolist()
@@ -87,7 +88,7 @@ def _draw_row(weight_V: jax.Array, u_LM: jax.Array) -> tuple[jax.Array, jax.Arra
 def log_law(weight_NV: jax.Array, ids_NM: jax.Array) -> jax.Array:
   """Log-probability f32[N, M], in nats, with which `draw` draws each of ids_NM.
 
-  It is -inf exactly for classes that are never drawn, and ids outside 0 ... V - 1.
+  It is -inf exactly for classes that are never drawn and for ids outside 0 ... V - 1.
 
   Cost: O(V + min(128 M, V) + M log V) a row in time and memory.
 
@@ -125,7 +126,8 @@ def _random_units(key: jax.Array, shape: tuple[int, ...], m: int) -> jax.Array:
 def _levels(weight_V: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
   """Groups of weights [K, G], and above them groups of their sums, top level first.
 
-  G is 128, or the least power of 2 that holds all classes if less; padded with 0.
+  G is 128, or the least power of 2 that holds all classes if that is smaller. Groups
+  are padded with 0.
   """
   levels, size = [], len(weight_V)
   while True:
@@ -146,7 +148,7 @@ def _lengths(total_K: jax.Array, weight_KG: jax.Array) -> jax.Array:
   share_KG = weight_KG / jnp.where(total_K > 0, total_K, 1.0)[:, None]
   length_KG = jnp.rint(share_KG * float(UNIT)).astype(jnp.uint32)
   length_KG = jnp.maximum(length_KG, (weight_KG > 0).astype(jnp.uint32))
-  # Modulo 2^32, as is its sum with a length.
+  # Modulo 2^32, like its sum with a length.
   left_K = UNIT - length_KG.sum(-1, dtype=jnp.uint32)
   # Index of the first maximum; `argmax` is slow on CPU.
   at_1G = jnp.arange(size)[None, :]

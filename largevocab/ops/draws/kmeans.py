@@ -1,7 +1,7 @@
 """k-means over the rows of a class table, in chunks of classes.
 
 Points may be functions of the rows, (classes i32[C], their rows [C, D]) -> [C, E], such
-as some of the columns or residuals: no second table is made of them. Their centroids
+as some of the columns, or residuals. No second table of them is made. Their centroids
 are [K, E].
 """
 
@@ -21,13 +21,13 @@ from largevocab.ops.softmax.chunks import (
 )
 
 _SCORE_BYTES = 8 * 2**20
-_ADDED = 1 << 14  # rows whose sum is added at a time
+_ADDED = 1 << 14  # number of rows whose sum is added at a time
 
 Points = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def whole_rows(ids_C: jax.Array, w_CD: jax.Array) -> jax.Array:
-  """The points that are the rows."""
+  """The points that are the rows themselves."""
   return w_CD
 
 
@@ -58,8 +58,8 @@ def nearest(
   Args:
     w_VD: float[V, D], class table.
     centroids_KE: float[K, E].
-    points: of the rows.
-    size: approximate classes per chunk; by default 8 MiB of points or scores.
+    points: points as a function of the rows.
+    size: approximate number of classes per chunk; by default 8 MiB of points or scores.
 
   Cost: one product of V K E; holds [size, K].
 
@@ -105,8 +105,8 @@ def lloyd_step(
     at_C = jnp.where(chunk.is_new_C, chunk.rows(cluster_V), K)
     x_CE = wide(points(chunk.ids_C, chunk.rows(w_VD)))
     sum_KE, num_K = sums
-    # Chunks are summed by themselves: to the sum of millions a row adds a rounded part.
-    # Without the barrier the compiler adds each row to that sum after all.
+    # Chunks are summed on their own, since a row added to a sum of millions is rounded.
+    # Without the barrier the compiler would add each row to that sum after all.
     part_KE = jnp.zeros_like(sum_KE).at[at_C].add(x_CE, mode="drop")
     sum_KE += lax.optimization_barrier(part_KE)
     return sum_KE, num_K.at[at_C].add(1, mode="drop")

@@ -1,12 +1,13 @@
 """Random sets of classes: each class at most once, with a known inclusion probability.
 
-There are three methods. In the first two classes are included independently of each
-other; the third has the same inclusion probabilities, but the size hardly varies. All
+There are three methods. In the first two, classes are included independently of each
+other. The third has the same inclusion probabilities, but the size hardly varies. All
 use integers, so that the realised probabilities are known exactly. Sets have a static
 capacity and a mask. Sets of several blocks of classes can have statistics of equal
 shapes: those of the largest.
 
-Here C is the capacity of a set, U the number of candidate classes, and K of strata.
+Here C is the capacity of a set, U the number of candidate classes, and K the number of
+strata.
 """
 
 import math
@@ -24,13 +25,13 @@ from largevocab.ops.draws.strata import IID_STRATA, UNIT, Strata
 class Poissonised(NamedTuple):
   """Independent inclusion, in time and memory proportional to the size of the set.
 
-  With lam(c) = -log(1 - b(c)) and N a Poisson variable of mean L = sum of lam, N draws
-  in proportion to lam include c Poisson(lam(c)) times, independently of the other
-  classes, and hence at least once with probability b(c). Repetitions are merged.
+  Let lam(c) = -log(1 - b(c)), and N be a Poisson variable of mean L = sum of lam. Then
+  N draws in proportion to lam include c Poisson(lam(c)) times, independently of the
+  other classes, and hence at least once with probability b(c). Repetitions are merged.
 
   N is drawn from a table that is truncated at the capacity C = L + 7 sqrt(L) + 10, so
   no set exceeds it. The truncated probability P(N > C) is below 1e-11, and the table
-  rounds probabilities to 2^-42; inclusion probabilities change by less than 1e-9
+  rounds probabilities to 2^-42. Inclusion probabilities change by less than 1e-9
   relative, far below the rounding of float32.
 
   Attributes:
@@ -56,8 +57,9 @@ class Poissonised(NamedTuple):
 
 
 class Compared(NamedTuple):
-  """Independent inclusion with one random word per class, for sets so large that
-  `Poissonised` would save nothing.
+  """Independent inclusion with one random word per class.
+
+  For sets that are so large that `Poissonised` would save nothing.
 
   Attributes:
     ids_U: i32[U], the classes.
@@ -78,9 +80,10 @@ class Compared(NamedTuple):
 
 
 class Systematic(NamedTuple):
-  """One draw from every stratum, all at the same fraction: the size of the set varies
-  by one at most. If the probabilities do not sum to the number of strata, empty space
-  after the last class fills the rest.
+  """One draw from every stratum, all at the same fraction.
+
+  The size of the set varies by one at most. If the probabilities do not sum to the
+  number of strata, empty space after the last class fills the rest.
 
   Attributes:
     strata: the classes, and the empty space.
@@ -113,12 +116,12 @@ RandomSets = Poissonised | Compared | Systematic
 
 
 class Extent(NamedTuple):
-  """What decides the shapes of a set's statistics.
+  """The numbers that determine the shapes of a set's statistics.
 
   Attributes:
-    num: classes of positive probability.
-    capacity: that of `Poissonised`.
-    strata: of `Systematic`, the expected size rounded up.
+    num: number of classes of positive probability.
+    capacity: capacity of `Poissonised`.
+    strata: number of strata of `Systematic`, the expected size rounded up.
   """
 
   num: int
@@ -129,8 +132,8 @@ class Extent(NamedTuple):
 class Realised(NamedTuple):
   """A sampler of sets, and its realised inclusion probabilities f64[V].
 
-  These differ from the requested ones by rounding to integers; positive ones stay
-  positive.
+  These differ from the requested probabilities by rounding to integers. Positive ones
+  stay positive.
   """
 
   sets: RandomSets
@@ -172,7 +175,7 @@ def extent(b_V: np.ndarray) -> Extent:
 
 
 def largest(extents: Iterable[Extent]) -> Extent:
-  """The extent that holds all of these.
+  """The smallest extent that holds all of these.
 
   >>> largest([Extent(3, 10, 1), Extent(2, 12, 1)])
   Extent(num=3, capacity=12, strata=1)
@@ -188,8 +191,8 @@ def build_independent(b_V: np.ndarray, room: Extent | None = None) -> Realised:
 
   Args:
     b_V: f64[V], inclusion probabilities in [0, 1), not all 0 (numpy, on the host).
-    room: the extent whose shapes the statistics are to have, by default that of b_V,
-      which may be all 0 in a larger one.
+    room: the extent whose shapes the statistics are to have; by default that of b_V,
+      which may be all 0 if a larger extent is given.
 
   Cost: O(V) time, 8 bytes of state a class.
 
@@ -203,7 +206,7 @@ def build_independent(b_V: np.ndarray, room: Extent | None = None) -> Realised:
     return _compared(b_V, room.num)
   lam_V = -np.log1p(-b_V)
   mean = float(lam_V.sum())
-  # If there is no class, sets are empty, whatever the strata are of.
+  # If there is no class, sets are empty, whatever the strata are.
   length_V = strata.apportion(lam_V if mean else lam_V + 1, IID_STRATA * UNIT)
   classes = strata.from_lengths(length_V, IID_STRATA)
   length_N = poisson_lengths(mean)
@@ -214,7 +217,7 @@ def build_independent(b_V: np.ndarray, room: Extent | None = None) -> Realised:
 
 
 def _compared(b_V: np.ndarray, num: int) -> Realised:
-  """`Compared` for `num` classes; those that are too many are never drawn."""
+  """`Compared` for `num` classes; any excess classes are never drawn."""
   ids_U = np.flatnonzero(b_V)
   threshold_U = np.clip(np.rint(b_V[ids_U] * UNIT), 1, UNIT - 1)
   realised_V = np.zeros(len(b_V))
@@ -231,10 +234,10 @@ def build_systematic(b_V: np.ndarray, room: Extent | None = None) -> Realised:
 
   Args:
     b_V: f64[V], inclusion probabilities in [0, 1), not all 0 (numpy, on the host).
-    room: as for `build_independent`.
+    room: as in `build_independent`.
 
   Raises:
-    ValueError: they sum to more than 2^20.
+    ValueError: the probabilities sum to more than 2^20.
 
   Cost: O(V) time, 8 bytes of state a class.
 

@@ -2,10 +2,10 @@
 
 The classes are laid along [0, K), each over an interval as long as its expected count,
 and the line is cut into K strata of length 1. All lengths are integers in units of
-2^-32, so probabilities are known exactly and every class with a positive weight can be
-drawn, even where a float32 cumulative distribution would lose most of them (two thirds
-of a Zipf distribution over ten million classes). A position is a stratum and a 32-bit
-fraction of it.
+2^-32. Probabilities are therefore known exactly, and every class with a positive weight
+can be drawn, even where a float32 cumulative distribution would lose most of them (two
+thirds of a Zipf distribution over ten million classes). A position is a stratum and a
+32-bit fraction of it.
 """
 
 from typing import NamedTuple
@@ -35,10 +35,10 @@ class Strata(NamedTuple):
 
 
 def apportion(weight_V: np.ndarray, total: int) -> np.ndarray:
-  """Integer lengths i64[V] proportional to weights, which sum to exactly `total`.
+  """Integer lengths i64[V] proportional to weights that sum to exactly `total`.
 
-  Every positive weight gets a length of at least 1; the rest is divided by rounding the
-  cumulative weights, so no length is off by more than 2 units plus its share of those
+  Every positive weight gets a length of at least 1. The rest is divided by rounding the
+  cumulative weights, so no length is off by more than 2 units plus its share of these
   minimum lengths.
 
   Args:
@@ -100,7 +100,7 @@ def build(pi_V: np.ndarray, num_strata: int) -> Strata:
   """Strata for classes with expected counts pi_V.
 
   The realised expected counts differ from pi_V by the rounding of `apportion` (below
-  V / 2^32 relative, plus 2^-31); `log_expected_V` holds the realised ones. Counts of
+  V / 2^32 relative, plus 2^-31); `log_expected_V` holds the realised counts. Counts of
   exactly 1 stay exactly 1, and counts up to 1 stay at most 1.
 
   Args:
@@ -171,7 +171,7 @@ def lookup(strata: Strata, stratum_M: jax.Array, u_M: jax.Array) -> jax.Array:
     u_M: u32, same shape.
 
   Returns:
-    i32, same shape: class ids; never of a class of length 0.
+    i32, same shape: class ids; never that of a class of length 0.
 
   Cost: O(log V) gathers for each position.
 

@@ -4,7 +4,8 @@ Each of C top nodes is the root of a perfect binary tree of depth k, so C 2^k bl
 have a balanced forest in which every level is an array. Nodes of a level are numbered
 from left to right: node i has the children 2 i and 2 i + 1.
 
-Here F is the number of sums per node, B of blocks, and K = k of levels.
+Here F is the number of sums per node, B the number of blocks, and K = k the number of
+levels.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import numpy as np
 
 from largevocab.ops.softmax.chunks import fold_rows
 
-_NUMBERS = 1 << 20  # sums computed at once by `rebuilt`
+_NUMBERS = 1 << 20  # number of sums computed at once by `rebuilt`
 UNIT = 1 << 24  # a random integer below it is exact in f32
 
 # From a node's sums [..., F] to its non-negative weight [...].
@@ -77,14 +78,14 @@ def build(block_BF: jax.Array, num_top: int) -> SumTree:
 
 
 def rebuilt(tree: SumTree, sums: Callable[[jax.Array], jax.Array]) -> SumTree:
-  """The tree with other sums of all blocks, and those of the nodes above them.
+  """The tree with new sums for all blocks and for the nodes above them.
 
   Args:
-    tree: of any sums; donate it to avoid a copy.
-    sums: from blocks i32[A] to their sums f32[A, F].
+    tree: tree with any sums; donate it to avoid a copy.
+    sums: function from blocks i32[A] to their sums f32[A, F].
 
-  Cost: O(B F); holds some MiB of sums, and those of at least one block and of the roots
-    of subtrees.
+  Cost: O(B F); holds some MiB of sums, and the sums of at least one block and of the
+    roots of subtrees.
 
   >>> powers = lambda block_A: 2.0 ** block_A[:, None]
   >>> tree = rebuilt(build(jnp.zeros((4, 1)), 1), powers)
@@ -122,7 +123,7 @@ def add(tree: SumTree, block_R: jax.Array, delta_RF: jax.Array) -> SumTree:
 
   Args:
     tree: C 2^k blocks; donate it to avoid a copy.
-    block_R: i32[R], blocks, may repeat; those >= C 2^k are padding.
+    block_R: i32[R], blocks; may repeat. Blocks >= C 2^k are padding.
     delta_RF: f32[R, F].
 
   Cost: O(R F k), independent of the number of blocks.
@@ -148,14 +149,14 @@ def descend(
   """Descends from top nodes to blocks, choosing children in proportion to their mass.
 
   Args:
-    tree: its `top_CF` is not read.
-    mass: from sums [M, 2, F] to weights f32[M, 2].
+    tree: the tree; its `top_CF` is not read.
+    mass: function from sums [M, 2, F] to weights f32[M, 2].
     node_M: i32[M], top nodes.
     u_KM: i32[K, M], random integers in 0..UNIT-1 for each of the k levels.
 
   Returns:
-    i32[M], blocks, and f32[M], log-probability of the path from the top in nats, which
-    is exact: weights are compared as integers of sum UNIT, as in `inverse_cdf`.
+    i32[M], blocks, and f32[M], log-probability of the path from the top in nats. It is
+    exact: weights are compared as integers of sum UNIT, as in `inverse_cdf`.
 
   Cost: O(M F k): two nodes are read for each draw and level.
   """

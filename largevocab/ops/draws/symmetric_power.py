@@ -3,7 +3,7 @@
 <u, v>^p is a sum over products of p coordinates. Each product is kept once, in one
 order of its factors: C(D + p - 1, p) features instead of D^p.
 
-Here F is the number of features and E of vectors in a group.
+Here F is the number of features, and E the number of vectors in a group.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """Keeps the factors of W = V U + 1 omega^T well conditioned, without changing W.
 
-Steps shrink U in some directions more than in others, and V grows in these, until the
-product is lost to rounding. Both methods keep every singular value of U near 1.
+Steps shrink U in some directions more than in others. V grows in these directions until
+the product is lost to rounding. Both methods keep every singular value of U near 1.
 
 Source: Vincent et al. 2015, section 5.
 """
@@ -25,11 +25,11 @@ _DIGITS = 2 / 3  # share of the digits of the inverse that must be correct
 
 
 def spread(f: Factored) -> jax.Array:
-  """Distance of the singular values of U from 1: the larger of the root mean squares of
-  the values and of their inverses, at least 1; f32[].
+  """Distance of the singular values of U from 1; f32[].
 
-  If all values lie in [1 / x, x] it is at most x; if it is at most x, they lie in
-  [1 / (x sqrt(D)), x sqrt(D)].
+  It is the larger of the root mean squares of the values and of their inverses, and at
+  least 1. If all values lie in [1 / x, x], it is at most x. If it is at most x, they
+  lie in [1 / (x sqrt(D)), x sqrt(D)].
 
   Cost: O(D^2).
 
@@ -57,16 +57,16 @@ def reinvert(f: Factored) -> Factored:
 def guard(f: Factored, limit: float) -> Factored:
   """Stabilises U after a step, if needed, without changing W.
 
-  Recomputes the inverse of U when less than two thirds of its digits are correct; its
+  Recomputes the inverse of U if less than two thirds of its digits are correct: its
   errors grow as fast as steps shrink a direction. Then sets singular values of U to 1,
-  the furthest first, while `spread` exceeds limit: one step can almost annihilate a
+  the furthest first, while `spread` exceeds limit. One step can almost annihilate a
   direction, and later updates in it would be lost to rounding.
 
   Args:
     f: the table. Donate it to avoid a copy of V.
     limit: above 1.
 
-  Source: Vincent et al. 2015, sections 5.2 and 5.3, there periodically.
+  Source: Vincent et al. 2015, sections 5.2 and 5.3, where it is done periodically.
 
   Cost: O(D^2); with an inversion O(D^3); for each singular value that is set, 200
     products of a vector with U, and 2 V D.
@@ -94,17 +94,18 @@ def guard(f: Factored, limit: float) -> Factored:
     f, turns = carry
     return fix_singular_value(f, *_furthest(f, start_D)), turns + 1
 
-  # Loops, since a `lax.cond` would copy V even if it does nothing.
+  # Loops, since a `lax.cond` would copy V even if it changes nothing.
   return lax.while_loop(is_outside, fix, (f, jnp.int32(0)))[0]
 
 
 def absorb(f: Factored, key: jax.Array, limit: float) -> Factored:
-  """V <- V U + 1 omega^T, U <- 1, omega <- 0, and recomputes Q, if `spread` exceeds
-  limit.
+  """V <- V U + 1 omega^T, U <- 1 and omega <- 0, if `spread` exceeds limit.
 
-  Source: Vincent et al. 2015, section 5.1, there periodically.
+  Also recomputes Q in this case.
 
-  Cost: O(D^3), and if needed 2 products of V D^2 and a second V meanwhile.
+  Source: Vincent et al. 2015, section 5.1, where it is done periodically.
+
+  Cost: O(D^3). If needed, 2 products of V D^2, and memory for a second V meanwhile.
 
   >>> from largevocab.ops.factored.table import factor
   >>> f = factor(jnp.ones((4, 2)))._replace(u_DD=8 * jnp.eye(2))
@@ -113,7 +114,7 @@ def absorb(f: Factored, key: jax.Array, limit: float) -> Factored:
   ([8.0, 8.0], [[1.0, 0.0], [0.0, 1.0]])
   """
   f = reinvert(f)
-  is_far = shards.pmax(spread(f)) > limit  # devices sum up Q together or not at all
+  is_far = shards.pmax(spread(f)) > limit  # all devices sum up Q, or none
   anew = lambda f: factor(implied(f), f.activations)
   absorbed = lambda carry: (anew(carry[0]), jnp.bool(False))
   return lax.while_loop(lambda carry: carry[1], absorbed, (f, is_far))[0]
@@ -122,9 +123,10 @@ def absorb(f: Factored, key: jax.Array, limit: float) -> Factored:
 def fix_singular_values(f: Factored, key: jax.Array, limit: float) -> Factored:
   """Sets singular values of U outside [1 / limit, limit] to 1, one after the other.
 
-  The largest and the smallest are found by the power method on U and on its inverse;
-  the one further from 1 is set, until both are inside. Q and the sum of W's rows are
-  not recomputed: their rounding errors stay.
+  The largest and the smallest are found by the power method on U and on its inverse.
+  The one further from 1 is set, until both are inside. Q and the sum of W's rows are
+  not
+  recomputed: their rounding errors stay.
 
   Args:
     f: the table. Donate it to avoid a copy of V.
@@ -156,11 +158,11 @@ def fix_singular_values(f: Factored, key: jax.Array, limit: float) -> Factored:
 
 
 def fix_singular_value(f: Factored, p_D: jax.Array, value: jax.Array) -> Factored:
-  """Divides U by `value` along p and multiplies V by it: U <- (1 + (1 / value - 1) p
-  p^T) U.
+  """Divides U by `value` along p and multiplies V by it.
 
-  V U is unchanged for every unit vector p. If p is a left singular vector of U and
-  `value` its singular value, that becomes 1 and the others stay.
+  That is, U <- (1 + (1 / value - 1) p p^T) U. V U is unchanged for every unit vector p.
+  If p is a left singular vector of U and `value` its singular value, this singular
+  value becomes 1 and the others stay.
 
   Source: Vincent et al. 2015, section 5.2, procedure fix-singular-value.
 
@@ -181,8 +183,11 @@ def fix_singular_value(f: Factored, p_D: jax.Array, value: jax.Array) -> Factore
 
 
 def _by_chunks(change: Callable[[jax.Array], jax.Array], v_VD: jax.Array) -> jax.Array:
-  """Applies `change` to all rows, in place and in chunks: with a temporary per row the
-  compiled program is slower for more classes even if it changes nothing."""
+  """Applies `change` to all rows, in place and in chunks.
+
+  With a temporary per row, the compiled program is slower for more classes even if it
+  changes nothing.
+  """
 
   def turn(v_VD, chunk):
     rows_CD = chunk.rows(v_VD)

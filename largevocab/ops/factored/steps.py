@@ -2,9 +2,9 @@
 
 A loss of the spherical family is a function l(o_P, t_P, q, s) of the outputs o_P of an
 example's true classes and their targets t_P, of q = |o|^2 and of s = sum of o. Given
-Q = W^T W and the sum of W's rows, loss and gradients take O(D^2) an example, and the
-step W <- W - rate dL/dW, which changes every row of W, is an update of U, of omega and
-of the true classes' rows of V.
+Q = W^T W and the sum of W's rows, loss and gradients take O(D^2) an example. The step
+W <- W - rate dL/dW, which changes every row of W, is an update of U, of omega and of
+the true classes' rows of V.
 
 Source: Vincent et al. 2015, section 4 and algorithm 4; the equations are derived here,
   with rows where the paper has columns.
@@ -36,8 +36,8 @@ class SphericalGrads(NamedTuple):
     dq_N: f32[N], dL/dq.
     ds_N: f32[N], dL/ds.
     do_NP: f32[N, P], dL/do of the true classes.
-    ids_NP: i32[N, P], the true classes, padding >= V. On one of several devices those
-      of its rows; everything else is of all true classes.
+    ids_NP: i32[N, P], the true classes, padding >= V. On one of several devices, only
+      those of its rows; all other fields cover all true classes.
     gram_ND: f32[N, D], H Q.
     pull_ND: f32[N, D], sum over p of do_np w_p.
     tag: i32[], see `largevocab.ops.tag`. `a + b` is the gradient of the sum.
@@ -92,8 +92,11 @@ def joined_grads(
 
 
 def _equal(f: Factored, g: SphericalGrads) -> jax.Array:
-  """f32[N, D], the sum over p of do_np T_p with T_c that of do_np h_n of class c. So
-  T^T T = equal^T H. Each device sums over its own classes."""
+  """f32[N, D], the sum over p of do_np T_p.
+
+  T_c is the sum of do_np h_n for class c, so T^T T = equal^T H. Each device sums over
+  its own classes.
+  """
   rows_NPD = g.do_NP[:, :, None] * g.h_ND[:, None, :]
   flat_RD = rows_NPD.reshape(-1, rows_NPD.shape[-1])
   equal_RD = sums_of_equals(g.ids_NP.ravel(), flat_RD, len(f.v_VD))
@@ -113,7 +116,7 @@ def distinct(
     num_classes: V.
 
   Returns:
-    ids i32[N, P] and values f32[N, P]: repetitions of an earlier id, and padding, get
+    ids i32[N, P] and values f32[N, P]. Repetitions of an earlier id, and padding, get
     the id V and the value 0.
 
   Cost: O(N P^2).
@@ -144,11 +147,12 @@ def value_and_grads(
 
   Args:
     f: the table.
-    loss: of one example, differentiated by JAX. Targets of value 0 must not change it.
+    loss: loss of one example, differentiated by JAX. Targets of value 0 must not change
+      it.
     h_ND: f32[N, D], activations.
     ids_NP: i32[N, P], classes with targets other than 0, distinct within each example;
-      padding >= V. Examples may share classes. On one of several devices classes of
-      the others are padding too, whose targets stay.
+      padding >= V. Examples may share classes. On one of several devices, classes of
+      the others are padding too, but keep their targets.
     t_NP: f32[N, P], the targets; 0 on padding.
     weight_N: f32[N].
 
@@ -175,8 +179,8 @@ def value_and_grads(
   weigh = lambda x, w: jnp.where(w == 0, 0, w * x)
   dq_N, ds_N = weigh(dq_N, weight_N), weigh(ds_N, weight_N)
   do_NP = jnp.where(t_NP == 0, 0, weigh(do_NP, weight_N[:, None]))
-  # What is added to rows waits for what is read of them. Otherwise, where a derivative
-  # takes no outputs (squared error), these are read after it, from a copy of the table.
+  # Rows are changed only after they have been read. Otherwise, if a derivative takes no
+  # outputs (squared error), they are read after the change, from a copy of the table.
   loss_N, do_NP, pull_ND = together((loss_N, do_NP, pull(do_NP)))
   dh_ND = 2 * dq_N[:, None] * gram_ND + ds_N[:, None] * f.sum_D[None, :] + pull_ND
   grads = SphericalGrads(h_ND, dq_N, ds_N, do_NP, ids_NP, gram_ND, pull_ND)
@@ -186,7 +190,7 @@ def value_and_grads(
 def sq_norm(f: Factored, g: SphericalGrads) -> jax.Array:
   """|dL/dW|^2, the squared Frobenius norm, from the factors.
 
-  Cost: O(N D^2), or O(N^2 D) where N < D.
+  Cost: O(N D^2), or O(N^2 D) if N < D.
 
   >>> from largevocab.ops.factored.table import factor
   >>> f = factor(jnp.array([[1.0], [2.0]]))
@@ -211,13 +215,15 @@ def sq_norm(f: Factored, g: SphericalGrads) -> jax.Array:
 def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
   """W <- W - rate dL/dW, exactly, with Q, the sum of rows and the inverse updated.
 
-  With A = 2 rate H^T diag(dq) H and R = 1 (ds H) + T, W <- W (1 - A) - rate R:
-  U <- U (1 - A), omega likewise minus its part of R, and the true classes' rows of V
-  minus rate T U^-1 with the new U. The inverse is updated by Woodbury's identity where
-  N < D (Sherman and Morrison's at N = 1), else by solving one D x D system.
+  With A = 2 rate H^T diag(dq) H and R = 1 (ds H) + T, the step is
+  W <- W (1 - A) - rate R: U <- U (1 - A), omega likewise minus its part of R, and the
+  true classes' rows of V minus rate T U^-1 with the new U. The inverse is updated by
+  Woodbury's identity if N < D (Sherman and Morrison's if N = 1), else by solving one
+  D x D system.
 
-  Where 1 - A is singular U has no inverse, and W becomes NaN; near it rows are rounded.
-  With one example that is at 2 rate dq |h|^2 = 1, the rate that takes |W h| to 0.
+  Where 1 - A is singular, U has no inverse, and W becomes NaN; near this point, rows
+  are rounded. With one example it is at 2 rate dq |h|^2 = 1, the rate that takes |W h|
+  to 0.
 
   Args:
     f: the table. Donate it to avoid a copy of V.
@@ -227,7 +233,7 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
   Raises:
     UserError: ids were changed, see `tag`; if they are traced, W is NaN instead.
 
-  Cost: 5 products of N D^2 and 6 of N^2 D where N < D, independent of V; O(D^3) else.
+  Cost: 5 products of N D^2 and 6 of N^2 D if N < D, independent of V; O(D^3) else.
 
   >>> from largevocab.ops.factored.table import factor
   >>> f = factor(jnp.array([[1.0], [2.0]]))
@@ -269,7 +275,7 @@ def step(f: Factored, g: SphericalGrads, rate: jax.Array) -> Factored:
 def dense(w_VD: jax.Array, g: SphericalGrads) -> jax.Array:
   """dL/dW, f32[V, D]: for optimisers other than gradient descent.
 
-  Cost: O(V D^2), or O(N V D) where N < D.
+  Cost: O(V D^2), or O(N V D) if N < D.
 
   >>> from largevocab.ops.factored.table import factor
   >>> w_VD, loss = jnp.array([[1.0], [2.0]]), lambda o_P, t_P, q, s: q
@@ -302,10 +308,10 @@ def next_inverse(
     h_ND: f32[N, D].
     g_N: f32[N].
 
-  Source: Woodbury's identity where N < D (Vincent et al. 2015, section 3.6), else one
+  Source: Woodbury's identity if N < D (Vincent et al. 2015, section 3.6), else one
     system of D x D.
 
-  Cost: O(N D^2 + N^3) where N < D; O(N D^2 + D^3) else.
+  Cost: O(N D^2 + N^3) if N < D; O(N D^2 + D^3) else.
 
   >>> u_inv, back = next_inverse(jnp.eye(2), jnp.array([[1.0, 0.0]]), jnp.array([0.5]))
   >>> u_inv.tolist(), back.tolist()

@@ -1,7 +1,7 @@
 """A factored table W = V U + 1 omega^T: W is never held.
 
-On several devices each has rows of V, and all have the same U, omega, Q and sum of W's
-rows: what these are computed from is the same everywhere, to the last bit.
+On several devices, each device has rows of V, and all have the same U, omega, Q and sum
+of W's rows: what these are computed from is the same everywhere, to the last bit.
 
 Source: Vincent et al. 2015, section 4.4, with rows where the paper has columns.
 """
@@ -30,7 +30,8 @@ class Factored(NamedTuple):
     gram_DD: f32[D, D], Q = W^T W.
     sum_D: f32[D], W^T 1.
     u_inv_DD: f32[D, D], the inverse of U.
-    activations: that W is for, without the constant feature; None: not known. Static.
+    activations: the activations that W is for, without the constant feature; None: not
+      known. Static.
   """
 
   v_VD: jax.Array
@@ -43,7 +44,7 @@ class Factored(NamedTuple):
 
 
 def factor(w_VD: jax.Array, given: Activations | None = None) -> Factored:
-  """Factors W, which is for given activations, with U = 1 and omega = 0.
+  """Factors W, the table for the given activations, with U = 1 and omega = 0.
 
   Cost: O(V D^2).
 
@@ -95,7 +96,7 @@ def sums(f: Factored, h_ND: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def outputs(f: Factored, h_ND: jax.Array, ids_NP: jax.Array) -> jax.Array:
-  """o_NP = <w_c, h_n> for the classes ids_NP, of their devices; 0 for ids >= V.
+  """o_NP = <w_c, h_n> for classes ids_NP, from their devices; 0 for ids >= V.
 
   >>> f = factor(jnp.array([[1.0], [2.0]]))
   >>> outputs(f, jnp.array([[3.0]]), jnp.array([[1, 0, 2]])).tolist()

@@ -1,9 +1,9 @@
 """Locality-sensitive hashing: the bucket of a vector in each of L tables.
 
 Similar vectors share a bucket more often than others: with C codes a table, each of
-collision probability p, in p^C of the tables. The families differ in the similarity:
-'dwta', which coordinates are largest; 'simhash', the angle; 'mips', the inner product
-of a query and a row.
+collision probability p, they share one in p^C of the tables. The families differ in
+what counts as similar: 'dwta', which coordinates are largest; 'simhash', the angle;
+'mips', the inner product of a query and a row.
 
 Here K is the number of buckets of a table.
 """
@@ -69,10 +69,11 @@ def new_mips(key: jax.Array, w_VD: jax.Array, codes: int, tables: int) -> MIPS:
 def sign_digits(functions: SimHash | MIPS, x_ND: jax.Array) -> jax.Array:
   """Sign codes, 1 where a projection is not negative: u32[L, C, N].
 
-  Two vectors agree in a code of SimHash with probability 1 - angle / pi. The codes of
-  MIPS are those of queries, to match `mips_row_digits` of rows: query q is mapped to
-  (q / |q|, 0), row w to (w / U, sqrt(1 - |w|^2 / U^2)). Both have norm 1, and their
-  inner product is that of q and w, divided by U |q|. Signs do not depend on |q|.
+  Two vectors agree in a code of SimHash with probability 1 - angle / pi. For MIPS, the
+  result has the codes of queries, to match those of rows from `mips_row_digits`: query
+  q is mapped to (q / |q|, 0), row w to (w / U, sqrt(1 - |w|^2 / U^2)). Both have norm
+  1, and their inner product is that of q and w, divided by U |q|. Signs do not depend
+  on |q|.
 
   Source: Charikar 2002; Neyshabur and Srebro 2015 (simple-LSH), after Shrivastava and
     Li 2014.
@@ -146,8 +147,10 @@ def radix(family: str, dim: int) -> int:
 
 
 def num_buckets(radix: int, codes: int, at_least: int) -> int:
-  """Number of buckets: the least power of 2 that is >= at_least, or the number of
-  combinations of codes if that is smaller.
+  """Number of buckets: a power of 2, or the number of combinations of codes.
+
+  It is the least power of 2 that is >= at_least, or the number of combinations of codes
+  if that is smaller.
 
   >>> num_buckets(8, 2, 1000), num_buckets(8, 6, 1000)
   (64, 1024)
@@ -161,11 +164,11 @@ def row_buckets(
   """The bucket i32[L, R] of each row in each table.
 
   Args:
-    functions: of `new_functions`.
+    functions: hash functions from `new_functions`.
     w_RD: float[R, D].
     codes: C.
-    buckets: from `num_buckets`. With more combinations of codes, several of them share
-      a bucket.
+    buckets: from `num_buckets`. If there are more combinations of codes, several of
+      them share a bucket.
 
   Cost: that of the family's digits.
 
@@ -200,8 +203,9 @@ def _bucket(digit_LCN: jax.Array, radix: int, buckets: int) -> jax.Array:
 
 
 def combine(digit_LCN: jax.Array, radix: int) -> jax.Array:
-  """Digits u32[L, C, N] as numbers in that radix, u32[L, N]; as a hash of all digits
-  if the numbers would need more than 32 bits.
+  """Digits u32[L, C, N] as numbers in that radix, u32[L, N].
+
+  If the numbers would need more than 32 bits, the result is a hash of all digits.
 
   >>> combine(jnp.array([[[1], [7]]], jnp.uint32), 8).tolist()
   [[15]]

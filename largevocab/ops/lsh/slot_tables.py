@@ -1,9 +1,10 @@
 """Hash tables with a fixed number of slots per bucket, read in one gather.
 
 A table has K buckets of E slots. In a bucket a class can occupy only one slot, given by
-a hash of its id. Each slot holds one class; colliding classes are dropped, different
-ones in each table, since each table has its own hash of ids. So a table is built by one
-scatter, and membership in a bucket is tested by reading one slot.
+a hash of its id. Each slot holds one class; colliding classes are dropped. Different
+classes are dropped in each table, since each table has its own hash of ids. A table can
+therefore be built by one scatter, and membership in a bucket is tested by reading one
+slot.
 """
 
 from typing import NamedTuple
@@ -63,7 +64,7 @@ def build(
 ) -> SlotTables:
   """Tables of all classes.
 
-  Of classes that collide in a slot the last is kept, in a cyclic order of ids that
+  If classes collide in a slot, the last one is kept, in a cyclic order of ids that
   starts at factor mod V, so that no class is last in every table. The result is the
   same on all devices.
 
@@ -71,9 +72,9 @@ def build(
     factor_L: u32, from `new_factors`.
     bucket_LV: i32, the bucket of each class in each table.
     buckets: K.
-    slots: E, up to 2^16, as `slot` multiplies it by 16 bits in 32.
+    slots: E, up to 2^16, since `slot` multiplies it by 16 bits in 32.
 
-  Cost: one scatter of L V, a table at a time.
+  Cost: one scatter of L V, one table at a time.
 
   >>> bucket_LV, factor_L = jnp.array([[0, 1, 1]] * 2), jnp.array([3, 5], jnp.uint32)
   >>> build(factor_L, bucket_LV, 2, 1).ids_LKE.tolist()
@@ -99,13 +100,14 @@ def insert(
 ) -> SlotTables:
   """Inserts classes into these buckets, replacing the classes in their slots.
 
-  If several of `ids_R` collide in a slot, the last is kept on CPU; on other devices any
-  of them, not always the same: a deterministic choice would cost a second scatter.
+  If several of `ids_R` collide in a slot, the last is kept on CPU. On other devices any
+  of them is kept, not always the same one: a deterministic choice would cost a second
+  scatter.
 
   Args:
     tables: L tables.
     ids_R: i32, distinct; ids >= num_classes are padding.
-    bucket_LR: i32, the bucket of each in each table.
+    bucket_LR: i32, the bucket of each class in each table.
     num_classes: V.
 
   Cost: one scatter of L R.
@@ -221,7 +223,7 @@ def law(
 
   Args:
     tables: L tables.
-    bucket_NL: i32, those of the queries; K: no bucket.
+    bucket_NL: i32, the buckets of the queries; K: no bucket.
     size_NL: i32, from `sizes`.
     ids_NM: i32, classes, below V.
 
@@ -255,16 +257,21 @@ def shares(size_NL: jax.Array) -> jax.Array:
 
 
 def _prefix_sums(is_in: jax.Array) -> jax.Array:
-  """Inclusive prefix sums of booleans along the last axis: i32; by a matrix product,
-  which is fast and exact for ones."""
+  """Inclusive prefix sums of booleans along the last axis: i32.
+
+  Computed by a matrix product, which is fast and exact for ones.
+  """
   size = is_in.shape[-1]
   upper = jnp.triu(jnp.ones((size, size), jnp.float32))
   return jnp.matmul(is_in.astype(jnp.float32), upper).astype(jnp.int32)
 
 
 def _split(u: jax.Array, num: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """Splits the 32-bit words into `num` equal parts: the part of each word, i32, and its
-  offset in it, rescaled to 32 bits. num < 2^16."""
+  """Splits the 32-bit words into `num` equal parts.
+
+  Returns the part of each word, i32, and its offset in the part, rescaled to 32 bits.
+  num < 2^16.
+  """
   num = num.astype(jnp.uint32)
   which = ((u >> 16) * num + ((u & 0xFFFF) * num >> 16)) >> 16
   return which.astype(jnp.int32), u * num

@@ -28,7 +28,7 @@ def most_common(ids_NM: jax.Array, num_classes: int, size: int) -> jax.Array:
   ids_NM = jnp.minimum(ids_NM, num_classes)
   first_NM = jax.vmap(first_occurrence)(ids_NM)
   row_N1 = jnp.arange(N, dtype=jnp.int32)[:, None]
-  # float32, as top_k on CPU is ten times as fast as with integers.
+  # float32, since top_k on CPU is ten times as fast as with integers.
   one_NM = (ids_NM < num_classes).astype(jnp.float32)
   votes_NM = jnp.zeros((N, M)).at[row_N1, first_NM].add(one_NM)
   votes_NS, at_NS = lax.top_k(votes_NM, min(size, M))

@@ -1,6 +1,6 @@
 """Densified winner-take-all (DWTA) hashing: codes are the argmax of coordinate bins.
 
-Here K is the number of bins of a table and E of coordinates of a bin.
+Here K is the number of bins of a table, and E the number of coordinates of a bin.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from jax import lax
 from largevocab.ops.shapes import check_shapes
 
 WIDTH = 8  # coordinates in a bin
-_AT_A_TIME = 512  # vectors, so that their coordinates fit in a cache
+_AT_A_TIME = 512  # vectors in a chunk, so that their coordinates fit in a cache
 
 
 class WinnerTakeAll(NamedTuple):
@@ -38,13 +38,13 @@ def new_functions(key: jax.Array, dim: int, codes: int, tables: int) -> WinnerTa
   """Random permutations of the coordinates, cut into bins of eight.
 
   A table has as many permutations as its codes need: one, if codes <= D / 8. The rest
-  of a permutation makes one shorter bin, after all others. Vectors of less than eight
-  coordinates have bins of all of them.
+  of a permutation makes one shorter bin, after all others. For vectors of fewer than
+  eight coordinates, a bin has all of them.
 
   Args:
     key: PRNG key.
     dim: D.
-    codes: most codes per table.
+    codes: maximum number of codes per table.
     tables: L.
 
   >>> new_functions(jax.random.key(0), 20, 2, 3).coord_LKE.shape
@@ -67,10 +67,10 @@ def new_functions(key: jax.Array, dim: int, codes: int, tables: int) -> WinnerTa
 def digits(functions: WinnerTakeAll, x_ND: jax.Array, codes: int) -> jax.Array:
   """The first `codes` codes of every table: u32[L, C, N].
 
-  Code k is the index in bin k of the largest coordinate that is not zero; the first of
-  equal ones. An empty bin, one of zeros only, takes the code of the nearest non-empty
-  bin in cyclic order, of two equally near the one after it. The codes of the zero
-  vector are 0.
+  Code k is the index in bin k of the largest coordinate that is not zero, or of the
+  first one if several are equal. A bin that has only zeros is empty. It takes the code
+  of the nearest non-empty bin in cyclic order; of two equally near bins, that of the
+  one after it. The codes of the zero vector are 0.
 
   Two vectors a and b agree in the code of a bin of W coordinates that is empty for
   neither with probability
@@ -86,8 +86,8 @@ def digits(functions: WinnerTakeAll, x_ND: jax.Array, codes: int) -> jax.Array:
     codes: C, at most the number that the functions were made for.
 
   Source: Chen and Shrivastava 2018 as in Daghaghi et al. 2021, appendix A. Deviation:
-    there the bin to borrow from is found by hashing. In both cases, if a bin is empty
-    for only one of two vectors, they agree in its code by chance alone.
+    in the paper, the bin to borrow from is found by hashing. In both cases, if a bin is
+    empty for only one of two vectors, they agree in its code by chance alone.
   Cost: 8 L C comparisons a vector, as many again and twice for each step to the nearest
     bin; only steps that some vector of a chunk of 512 needs are taken.
 
@@ -119,7 +119,7 @@ def _digits(coord_LKE: jax.Array, x_ND: jax.Array, codes: int) -> jax.Array:
 
 
 def _borrowed(coord_LKE, x_DN, best_LCN, digit_LCN):
-  """The digits, of empty bins those of the nearest bins that are not."""
+  """The digits, with those of empty bins borrowed from the nearest non-empty bins."""
   bins, codes = coord_LKE.shape[1], best_LCN.shape[1]
   is_zero_N = jnp.max(x_DN, axis=0) == -jnp.inf
 

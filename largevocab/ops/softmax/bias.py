@@ -1,4 +1,4 @@
-"""A bias per class as the weight of a constant feature, kept in the class table."""
+"""A bias per class, as the weight of a constant feature, kept in the class table."""
 
 import jax
 import jax.numpy as jnp
@@ -7,8 +7,9 @@ from largevocab.ops.shapes import check_shapes
 
 
 def extended_width(dim: int) -> int:
-  """Width of class rows for activations of width dim and a bias: the next multiple of 8
-  above dim, which is faster to read.
+  """Width of class rows for activations of width dim and a bias.
+
+  It is the next multiple of 8 above dim, which is faster to read.
 
   >>> extended_width(64), extended_width(71), extended_width(7)
   (72, 72, 8)

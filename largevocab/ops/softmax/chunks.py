@@ -18,10 +18,10 @@ class Chunks(NamedTuple):
 
 
 def even_chunks(total: int, at_most: int) -> Chunks:
-  """Chunks of at most `at_most`, of even size, so that the last wastes little.
+  """Chunks of at most `at_most`, of even size, so that the last one wastes little.
 
-  With several chunks the size is a multiple of 8, unless that exceeds `at_most`, and if
-  possible not of 1024: rows 4 KiB apart map to the same cache lines.
+  With several chunks, the size is a multiple of 8, unless that exceeds `at_most`. If
+  possible it is not a multiple of 1024: rows 4 KiB apart map to the same cache lines.
 
   >>> even_chunks(10_000, 8192)
   Chunks(num=2, size=5000)
@@ -46,7 +46,7 @@ class ClassChunk(NamedTuple):
     start: i32[], the class of its first row.
     w_VD: its rows (here V is the size of the chunk).
     is_new_V: bool, False on rows that are in the previous chunk too.
-    is_class_V: bool, False on these and on unused rows.
+    is_class_V: bool, False on those rows and on unused rows.
   """
 
   start: jax.Array
@@ -56,8 +56,10 @@ class ClassChunk(NamedTuple):
 
 
 def class_chunk(w_VD: jax.Array, i: jax.Array, size: int) -> ClassChunk:
-  """Chunk i of the table. The last one starts earlier, so that it is full without
-  padding the table; repeated rows are marked.
+  """Chunk i of the table.
+
+  The last one starts earlier, so that it is full without padding the table; repeated
+  rows are marked.
 
   >>> class_chunk(jnp.arange(5.)[:, None], jnp.int32(1), 3).is_new_V
   Array([False,  True,  True], dtype=bool)
@@ -70,7 +72,7 @@ def class_chunk(w_VD: jax.Array, i: jax.Array, size: int) -> ClassChunk:
 
 
 class RowChunk(NamedTuple):
-  """One chunk of the rows of several arrays, all of the same number of rows.
+  """One chunk of the rows of several arrays that all have the same number of rows.
 
   Attributes:
     start: i32[], its first row.
@@ -87,7 +89,7 @@ class RowChunk(NamedTuple):
     return lax.dynamic_slice_in_dim(x, self.start, len(self.ids_C))
 
   def put(self, x: jax.Array, new: jax.Array) -> jax.Array:
-    """An array [V, ...] with these rows [C, ...] in place of the chunk's."""
+    """The array [V, ...] with rows `new` [C, ...] in place of the chunk's."""
     return lax.dynamic_update_slice_in_dim(x, new, self.start, axis=0)
 
 
@@ -144,7 +146,7 @@ def scan_classes(
 
 
 def ids_in_chunk(ids: jax.Array, start: jax.Array, is_new_V: jax.Array) -> jax.Array:
-  """Class ids relative to a chunk; `size` (out of range) for those not new in it.
+  """Class ids relative to a chunk; `size` (out of range) for ids not new in it.
 
   >>> ids_in_chunk(jnp.array([1, 2, 3, 5]), 2, jnp.array([False, True, True]))
   Array([3, 3, 1, 3], dtype=int32)
@@ -166,7 +168,7 @@ def sum_dtype(dtype) -> jnp.dtype:
 
 
 def wide(x: jax.Array) -> jax.Array:
-  """x in at least float32, for sums, differences and gradients of it.
+  """x in at least float32, for sums, differences and gradients of x.
 
   >>> wide(jnp.zeros(1, jnp.bfloat16)).dtype, wide(jnp.zeros(1)).dtype
   (dtype('float32'), dtype('float32'))

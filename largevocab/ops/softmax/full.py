@@ -27,17 +27,18 @@ def softmax_loss(
     w_VD: float[V, D], class table.
     ids_NP: i32[N, P], true classes, padded with V.
     w_NP: f32[N, P], their weights, 0 on padding. Divide them by their sum for a mean.
-    how: the method and its chunks, by `plan`.
+    how: the method and its chunks, from `plan`.
     score: function of the logits that is exponentiated.
-    dtype: of the operands of the products, by default that of the arguments; logits,
-      sums and gradients are at least float32.
+    dtype: type of the operands of the products, by default that of the arguments;
+      logits, sums and gradients are at least float32.
 
   Returns:
     f32[], nats. An example whose weights are all 0 adds 0.
 
   Source: Blanc & Rendle 2018, equation 11 (absolute softmax).
 
-  Cost: 3 or 4 products of N V D, by the method; memory of one chunk of logits.
+  Cost: 3 or 4 products of N V D, depending on the method; memory of one chunk of
+    logits.
 
   >>> import jax.numpy as jnp
   >>> from largevocab.ops.softmax.plan import plan

@@ -21,7 +21,7 @@ from largevocab.ops.softmax.chunks import (
 from largevocab.ops.softmax.plan import MAX_STEPS, plan
 
 _BUDGET = 256 * 2**20
-_LOGIT_BYTES = 8  # and of its exponential
+_LOGIT_BYTES = 8  # of a logit and its exponential
 
 
 @runtime_checkable
@@ -49,8 +49,8 @@ Change = Callable[[jax.Array, jax.Array], jax.Array]
 class Normalized(NamedTuple):
   """Summary of an example's logits that determines its loss.
 
-  The maximum is kept apart: in log_z = max + log(sum) the sum would be lost to rounding
-  for large logits.
+  The maximum is kept separately: in log_z = max + log(sum) the sum would be lost to
+  rounding for large logits.
 
   Attributes:
     max_N: the largest score.
@@ -69,8 +69,10 @@ def logit(o: jax.Array) -> jax.Array:
 
 
 def absolute_logit(o: jax.Array) -> jax.Array:
-  """The score of an absolute softmax, |o|; its gradient at 0 is 1, so that training can
-  move away from 0."""
+  """The score of an absolute softmax, |o|.
+
+  Its gradient at 0 is 1, so that training can move away from 0.
+  """
   return jnp.where(o >= 0, o, -o)
 
 
@@ -82,7 +84,7 @@ def score_of(absolute: bool) -> Score:
 def scores_of(
   score: ChunkScore, o_NV: jax.Array, w_VD: jax.Array, at_NP: jax.Array
 ) -> jax.Array:
-  """Scores of classes with these logits and rows; the others: see `RowScore`."""
+  """Scores of classes with these logits and rows. For at_NP, see `RowScore`."""
   if isinstance(score, RowScore):
     return score.of_rows(o_NV, wide(w_VD), at_NP)
   return score(o_NV)
@@ -142,7 +144,7 @@ def of_all_devices(normalized: Normalized) -> Normalized:
 
 
 def _add_scores(max_N, sum_N, s_NV):
-  """The updated maximum and sum of exp(score - maximum), with more scores."""
+  """The maximum and the sum of exp(score - maximum), updated with more scores."""
   new_max_N = jnp.maximum(max_N, s_NV.max(axis=1))
   sum_N = sum_N * jnp.exp(max_N - new_max_N)
   return new_max_N, sum_N + jnp.exp(s_NV - new_max_N[:, None]).sum(axis=1)
@@ -159,8 +161,10 @@ def normalize_by_classes(
   change: Change | None = None,
   keep: bool = False,
 ) -> tuple[Normalized, jax.Array | None]:
-  """Summary of the logits in chunks of `classes`, with a running maximum; with `keep`
-  also the logits of all chunks, stacked."""
+  """Summary of the logits in chunks of `classes`, with a running maximum.
+
+  With `keep`, also returns the logits of all chunks, stacked.
+  """
 
   def add_chunk(so_far, chunk, _):
     max_N, sum_N, s_NP = so_far
@@ -244,14 +248,14 @@ def log_normalizer(
     h_ND: float[N, D], activations.
     w_VD: float[V, D], class table.
     score: function of the logits that is exponentiated.
-    dtype: of the operands of the products; sums are at least float32.
+    dtype: type of the operands of the products; sums are at least float32.
     change: transformation of the scores before they are summed.
 
   Returns:
     f32[N], nats.
 
-  Cost: one matrix product; memory of one chunk of logits. Differentiable, but JAX then
-  keeps the logits: for training use `largevocab.ops.softmax.full`.
+  Cost: one matrix product; memory of one chunk of logits. The result is differentiable,
+  but JAX then keeps the logits: for training use `largevocab.ops.softmax.full`.
 
   >>> h_ND, w_VD = jnp.zeros((3, 2)), jnp.zeros((5, 2))
   >>> [f"{x:.3f}" for x in jnp.exp(log_normalizer(h_ND, w_VD))]
@@ -276,8 +280,8 @@ def softmax_nll(
 ) -> jax.Array:
   """nll_N = sum_p w_NP (log_z_N - o[ids_NP]) / sum_p w_NP, exact; 0 where all w are 0.
 
-  The mean over an example's true classes: multiply by its weight `w_NP.sum(1)` to sum
-  over examples.
+  The result is the mean over an example's true classes: multiply it by the weight
+  `w_NP.sum(1)` to sum over examples.
 
   Args:
     h_ND: float[N, D], activations.
@@ -285,7 +289,7 @@ def softmax_nll(
     ids_NP: i32[N, P], true classes, padded with V.
     w_NP: f32[N, P], their weights, 0 on padding.
     score: function of the logits that is exponentiated.
-    dtype: of the operands of the products; sums are at least float32.
+    dtype: type of the operands of the products; sums are at least float32.
     change: transformation of the scores before they are normalised.
 
   Returns:
@@ -335,8 +339,10 @@ def normalize_for_reading(
   dtype,
   change: Change | None = None,
 ) -> Normalized:
-  """Summary of the logits in chunks of a few classes, and of fewer examples if logits
-  of all with so few classes exceed the budget."""
+  """Summary of the logits in chunks of a few classes.
+
+  If even then the logits of all examples exceed the budget, also in chunks of examples.
+  """
   dtype = compute_dtype(h_ND, w_VD, dtype)
   N, (V, D) = h_ND.shape[0], w_VD.shape
   most = _BUDGET // (_LOGIT_BYTES * -(-V // MAX_STEPS))

@@ -1,4 +1,4 @@
-"""One softmax over classes in several tables, exact loss and gradient, in chunks.
+"""One softmax over classes in several tables: exact loss and gradient, in chunks.
 
   p(c | h) = exp(o_c) / sum over the classes of all parts of exp(o)
 
@@ -78,12 +78,12 @@ def parts_loss_naive(
   """loss = sum_np w_NP * (log_z_N - o[ids_NP]), with o the logits of all parts.
 
   Args:
-    parts: at least one.
+    parts: at least one part.
     ids_NP: i32[N, P], places of true classes; V, the number of all classes, is padding.
     w_NP: f32[N, P], their weights, 0 on padding. Divide them by their sum for a mean.
     score: function of the logits that is exponentiated.
-    dtype: of the operands of the products, by default that of the arguments; logits,
-      sums and gradients are at least float32.
+    dtype: type of the operands of the products, by default that of the arguments;
+      logits, sums and gradients are at least float32.
 
   Returns:
     f32[], nats. An example whose weights are all 0 adds 0.
@@ -117,8 +117,9 @@ def parts_loss(
   score: ChunkScore = logit,
   dtype=None,
 ) -> jax.Array:
-  """`parts_loss_naive` with the method and chunks of the plan; never holds [N, V],
-  except for the method 'reference'.
+  """`parts_loss_naive` with the method and chunks of the plan.
+
+  Never holds [N, V], except for the method 'reference'.
 
   Args:
     how: plan for the number of all classes and the sum of all widths.
@@ -158,12 +159,12 @@ def parts_loss_by_examples(
   logits are in memory.
 
   Args:
-    examples: per chunk.
-    classes: most logits to process at a time; few stay in the cache. None: those of a
-      part.
+    examples: number of examples per chunk.
+    classes: maximum number of logits to process at a time; few stay in the cache. None:
+      those of a part.
     The others: see `parts_loss_naive`.
 
-  Cost: as `parts_loss_naive`. Holds [examples, V] and [examples, classes].
+  Cost: as for `parts_loss_naive`. Holds [examples, V] and [examples, classes].
 
   >>> parts = Part(jnp.eye(3), jnp.eye(3)), Part(jnp.ones((3, 1)), jnp.ones((2, 1)))
   >>> ids_NP, w_NP = jnp.array([[0], [4], [2]]), jnp.ones((3, 1))
@@ -192,7 +193,7 @@ def parts_loss_by_classes(
   chunk, without a second array of its size.
 
   Args:
-    classes: most per chunk.
+    classes: maximum number of classes per chunk.
     The others: see `parts_loss_naive`.
 
   Cost: 4 products where `parts_loss_naive` has 3; holds [N, classes] twice.
@@ -247,8 +248,10 @@ def _check(parts, ids_NP, w_NP, dtype):
 
 
 def own_places(parts: Parts, place_NP: jax.Array) -> jax.Array:
-  """Places among the classes of all devices, as ids of the functions here: places among
-  the rows of this device, and their number for classes of others and padding.
+  """Places among the classes of all devices, as ids for the functions here.
+
+  These ids are places among the rows of this device, and the number of these rows for
+  classes of other devices and for padding.
 
   >>> parts = Part(jnp.ones((1, 3)), jnp.zeros((3, 3))), Part(*2 * [jnp.zeros((1, 1))])
   >>> own_places(parts, jnp.array([[2, 3, 4]])).tolist()
@@ -271,8 +274,10 @@ def own_places(parts: Parts, place_NP: jax.Array) -> jax.Array:
 def _of_each(
   body: Callable[..., Any], parts: Parts, ids_NP: jax.Array, *others: Any
 ) -> list[Any]:
-  """body(part, ids_NP, *others) of each part, with ids relative to its first row, out
-  of range if not in it."""
+  """body(part, ids_NP, *others) for each part.
+
+  Ids are relative to the part's first row, and out of range if not in the part.
+  """
   results, start = [], 0
   for part, *its_own in zip(parts, *others, strict=True):
     with shards.table(part.size):
@@ -291,8 +296,11 @@ def _loss(normalized, w_NP):
 
 
 def _dlogits(o_NV, chunk, normalized, at_NP, w_NP, score):
-  """d loss / d o_NV of a chunk, and d loss / d w_VD by the score; None if it does not
-  depend on the rows. Ids >= V are not among these classes."""
+  """d loss / d o_NV of a chunk, and d loss / d w_VD through the score.
+
+  The latter is None if the score does not depend on the rows. Ids >= V are not among
+  these classes.
+  """
 
   def scores(o_NV, w_VD):
     return scores_of(score, o_NV, w_VD, at_NP)
@@ -304,7 +312,7 @@ def _dlogits(o_NV, chunk, normalized, at_NP, w_NP, score):
   w_NP = w_NP.astype(o_NV.dtype)
   scale_N = w_NP.sum(axis=1) / normalized.sum_N
   ds_NV = jnp.exp(s_NV - normalized.max_N[:, None]) * scale_N[:, None]
-  # Subtracted before the products, after which 1 - p would be lost to rounding.
+  # Subtracted before the products: after them, 1 - p would be lost to rounding.
   ds_NV = ds_NV.at[jnp.arange(len(w_NP))[:, None], at_NP].add(-w_NP, mode="drop")
   do_NV, *dw = pull_back(jnp.where(chunk.is_class_V[None], ds_NV, 0))
   return do_NV, dw[0] if dw else None

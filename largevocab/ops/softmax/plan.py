@@ -8,7 +8,7 @@ from largevocab.ops.softmax.chunks import even_chunks
 
 METHODS = ("auto", "reference", "tiles", "examples", "classes")
 _MIB = 2**20
-# Default budget. Each chunk has its launches to wait for on a GPU or TPU.
+# Default budget. On a GPU or TPU, each chunk costs the latency of its kernel launches.
 _BUDGET_MIB = {"cpu": 64}
 _BUDGET_MIB_ELSEWHERE = 1024
 # For the logits of a chunk and the gradient of its rows, which are read several times.
@@ -16,10 +16,10 @@ _CACHE_BYTES = 8 * _MIB
 # On a GPU a chunk costs some 80 us besides its products, probably for launches: a fit
 # to four rows of experiments/gpu_speed. So the budget is the only bound there.
 _FILLS_BUDGET = ("gpu",)
-# Each step of a loop has launch overheads: most steps of a loop over classes, or over
-# chunks of few examples.
+# Each step of a loop has launch overheads. This is the maximum number of steps of a
+# loop over classes, or over chunks of few examples.
 MAX_STEPS = 128
-# Each chunk of examples reads the table twice, and reads and writes its gradient: with
+# Each chunk of examples reads the table twice, and reads and writes its gradient. With
 # fewer examples this takes longer than recomputing the logits.
 _MIN_EXAMPLES = {"cpu": 64}
 _MIN_EXAMPLES_ELSEWHERE = 1024
@@ -29,10 +29,10 @@ class Plan(NamedTuple):
   """Method and chunks of an exact softmax.
 
   Attributes:
-    method: 'reference' (all logits at once), 'examples' or 'classes' (chunks of), or
-      'tiles' (chunks of examples, each in chunks of classes).
-    examples: per chunk.
-    classes: per chunk.
+    method: 'reference' (all logits at once), 'examples' or 'classes' (chunks of them),
+      or 'tiles' (chunks of examples, each in chunks of classes).
+    examples: number of examples per chunk.
+    classes: number of classes per chunk.
     num_chunks: number of chunks.
     temp_bytes: estimated temporary memory of loss and gradient, in bytes.
   """
@@ -58,7 +58,7 @@ class Plan(NamedTuple):
 
 
 def budget_bytes(mib: float) -> int:
-  """Bytes of a budget in MiB; of 0, the default: 64 MiB on a CPU, 1 GiB elsewhere.
+  """Bytes of a budget in MiB; 0 is the default: 64 MiB on a CPU, 1 GiB elsewhere.
 
   >>> budget_bytes(2)
   2097152
@@ -86,9 +86,9 @@ def plan(
     N: number of examples.
     V: number of classes.
     D: width of a class row.
-    budget_bytes: temporary memory for loss and gradient. Exceeded (see `temp_bytes`) if
-      it would need more than 128 chunks of classes, or more than 128 chunks of too few
-      examples.
+    budget_bytes: temporary memory for loss and gradient. It is exceeded (see
+      `temp_bytes`) if it would require more than 128 chunks of classes, or more than
+      128 chunks of too few examples.
     method: one of METHODS; 'auto' is 'tiles' if the budget allows enough examples per
       chunk, else 'classes'.
     compute_bytes: bytes of an operand of the products, if not those of a logit, 4.

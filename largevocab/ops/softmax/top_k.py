@@ -25,9 +25,9 @@ from largevocab.ops.softmax.parts import Parts, parts_nll
 from largevocab.placement import in_rows
 
 _LOGIT_BYTES = 8 * 2**20
-_SMALLEST_BLOCK = 4  # classes in a block: smaller ones save nothing
-_FEW = 128  # classes for each that is selected: with fewer, blocks save nothing
-_ALIGNED = 64  # classes: chunks are multiples of it, so that blocks divide them
+_SMALLEST_BLOCK = 4  # classes in a block: smaller blocks save nothing
+_FEW = 128  # classes for each one selected: with fewer, blocks save nothing
+_ALIGNED = 64  # classes: chunks are multiples of this, so that blocks divide them
 
 Score = Callable[[jax.Array], jax.Array]
 
@@ -45,18 +45,18 @@ def top_k(
 ) -> tuple[jax.Array, jax.Array]:
   """The k classes of the largest scores of o_NV = h_ND @ w_VD.T, best first.
 
-  Exact. Ties are by smaller class id, but on a device with several blocks of classes by
-  row. NaN scores come first, so that they are not overlooked.
+  Exact. Ties are broken by smaller class id, but on a device with several blocks of
+  classes by row. NaN scores come first, so that they are not overlooked.
 
   Args:
     h_ND: float[N, D], activations.
     w_VD: float[V, D], class table.
     k: number of classes.
-    size: approximate classes per chunk; by default 8 MiB of logits.
+    size: approximate number of classes per chunk; by default 8 MiB of logits.
     score: ranking score as a function of a chunk of logits, [N, any].
-    dtype: of the operands of the products.
+    dtype: type of the operands of the products.
     change: transformation of the scores of given classes.
-    row_major: whether the table is kept so (`largevocab.placement`).
+    row_major: whether the table is stored row-major (`largevocab.placement`).
 
   Returns:
     ids i32[N, k] and their scores f32[N, k].
@@ -86,8 +86,8 @@ def top_k(
     o_NC = jnp.where(is_class_C[None], o_NC, -jnp.inf)
     return merge_best(best, chunk.ids_C, o_NC.astype(best[1].dtype))
 
-  # The first classes are a chunk of their own. In a last chunk that repeats classes
-  # they would be masked, which is another pass over all logits.
+  # The first classes are a chunk of their own. In a last chunk that repeats classes,
+  # they would be masked, which takes another pass over all logits.
   best = none_best(num, k, V, sum_dtype(dtype))
   if first:
     ids_C = jnp.arange(first, dtype=jnp.int32)
@@ -101,8 +101,10 @@ def top_k(
 
 
 def _aligned(size: int, num_classes: int) -> int:
-  """A multiple of _ALIGNED below the size, if that is several times as large and less
-  than all classes, but not of 1024: see `even_chunks`."""
+  """A multiple of _ALIGNED below the size, but not of 1024: see `even_chunks`.
+
+  Only if the size is several times as large, and less than all classes.
+  """
   if not 2 * _ALIGNED <= size < num_classes:
     return size
   size -= size % _ALIGNED
@@ -118,8 +120,9 @@ def softmax_top_k(
   dtype=None,
   change: Change | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-  """The k most probable classes of a softmax of the scores, as `top_k` finds them, and
-  their log-probabilities f32[N, k].
+  """The k most probable classes of a softmax of the scores, as in `top_k`.
+
+  Also returns their log-probabilities f32[N, k].
 
   Cost: two products of N V D.
 
@@ -158,12 +161,12 @@ def merge_best(
 def two_stage_top_k(o_NV: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
   """`lax.top_k(o_NV, k)` from the k blocks of largest maxima; any NaN comes first.
 
-  Exact, with ties by place: where a score is not in these blocks, k scores are larger,
-  or equal and before it.
+  Exact, with ties broken by place: if a score is not in these blocks, k scores are
+  larger, or equal and before it.
 
-  Cost: a pass over the scores, then selects among V / B maxima and k B scores, for
-    blocks of B classes. B is about sqrt(V / k) and a power of two that divides V; if
-    there is none, selects among all scores.
+  Cost: a pass over the scores, then selection among V / B maxima and k B scores, for
+    blocks of B classes. B is about sqrt(V / k) and a power of two that divides V. If
+    there is none, selection is among all scores.
 
   >>> o_NV = jnp.array([[2.0, 9.0, 1.0, 9.0] + 508 * [0.0]])
   >>> [x.tolist() for x in two_stage_top_k(o_NV, 3)]
@@ -189,7 +192,7 @@ def _nan_first(o: jax.Array) -> jax.Array:
 def best_of_both(
   best: tuple[jax.Array, jax.Array], more: tuple[jax.Array, jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
-  """The best k of the best k so far and of others, for each example.
+  """The best k of the best k so far and of other classes, for each example.
 
   >>> best = jnp.array([[1, 2]]), jnp.array([[5.0, 3.0]])
   >>> ids_NK, o_NK = best_of_both(best, (jnp.array([[0]]), jnp.array([[3.0]])))
@@ -200,7 +203,7 @@ def best_of_both(
   ids_NK, o_NK = (
     jnp.concatenate(both, axis=1) for both in zip(best, more, strict=True)
   )
-  # By score, ties by id. A NaN must rank above the initial entries.
+  # By score, with ties broken by id. A NaN must rank above the initial entries.
   worse_NK = jnp.where(jnp.isnan(o_NK), -jnp.inf, -o_NK)
   _, ids_NK, o_NK = lax.sort((worse_NK, ids_NK, o_NK), num_keys=2)
   return ids_NK[:, :k], o_NK[:, :k]
@@ -211,9 +214,9 @@ def _scores(h_ND, w_VD, score, dtype):
 
 
 def check_k(k: int, num_classes: int) -> None:
-  """Raises UserError if k is no whole number, ValueError if it is not in 1 ... V."""
+  """Raises UserError if k is not a whole number, ValueError if it is not in 1 ... V."""
   if not isinstance(k, int | np.integer):
-    raise UserError(f"k is of type {type(k).__name__}: give a whole number")
+    raise UserError(f"k is of type {type(k).__name__}: pass a whole number")
   if not 1 <= k <= num_classes:
     raise ValueError(f"k must be in 1 ... V = {num_classes}, got {k}")
 
@@ -236,14 +239,14 @@ def parts_top_k(
 ) -> tuple[jax.Array, jax.Array]:
   """The k most probable classes, best first.
 
-  Exact. Ties are as of `top_k`.
+  Exact. Ties are broken as in `top_k`.
 
   Args:
-    parts: at least one.
-    class_V: i32[V], the class at each place, ascending within each part; of several
-      devices each has some entries.
+    parts: at least one part.
+    class_V: i32[V], the class at each place, ascending within each part; on several
+      devices, each device has some entries.
     k: number of classes.
-    dtype: of the operands of the products.
+    dtype: type of the operands of the products.
 
   Returns:
     ids i32[N, k] and their log-probabilities f32[N, k].

@@ -1,6 +1,6 @@
-"""Gradients of blocks of rows, kept as factors of which blocks are made when needed.
+"""Gradients of blocks of rows, kept as factors; blocks are made when needed.
 
-Here K is the number of blocks and S of rows of a block.
+Here K is the number of blocks, and S the number of rows of a block.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,11 +17,11 @@ from largevocab.ops.softmax.chunks import product
 from largevocab.ops.tag import TAG, joined, valid
 from largevocab.ops.tree.tiles import TILE, Tiles, blocks_at_once, over_tiles, tiles
 
-_LONG = 2**14  # numbers of a row
+_LONG = 2**14  # numbers of a row that counts as long
 
 
 class BlockGrads(NamedTuple):
-  """Gradient of blocks: of block k the sum of d_m x_m^T over all m with ids_m = k.
+  """Gradient of blocks: for block k, the sum of d_m x_m^T over all m with ids_m = k.
 
   The factors are M (S + D) numbers, and the blocks min(M, K) S D.
 
@@ -42,10 +42,10 @@ class BlockGrads(NamedTuple):
 
 
 def rows_at(x_KE: jax.Array, ids_R: jax.Array) -> jax.Array:
-  """Rows of a table, or numbers of a vector; of ids >= K the last.
+  """Rows of a table, or numbers of a vector; the last one for ids >= K.
 
-  On a TPU long rows are read one after the other: its compiler gathers those whose
-  width is no multiple of 128 from copies of parts of the whole table.
+  On a TPU, long rows are read one after the other: for rows whose width is no multiple
+  of 128, its compiler gathers from copies of parts of the whole table.
 
   >>> rows_at(jnp.eye(2), jnp.array([1, 2])).tolist()
   [[0.0, 1.0], [0.0, 1.0]]
@@ -75,7 +75,7 @@ def rows_within(
   >>> rows_within(x_KE, jnp.array([0, 1]), jnp.array([1, 0]), 2).tolist()
   [[3.0, 4.0], [0.0, 0.0]]
   """
-  # No view [K, S, D] of the blocks: on a TPU it is a copy.
+  # No view [K, S, D] of the blocks, since on a TPU it would be a copy.
   row = lambda k, slot: lax.dynamic_slice(x_KE, (k, slot * dim), (1, dim))[0]
   return jnp.where((ids_R < len(x_KE))[:, None], jax.vmap(row)(ids_R, slot_R), 0)
 
@@ -108,13 +108,13 @@ def fold_blocks(
 ) -> Any:
   """body(carry, ids_C, blocks_CE) over the blocks with terms, some MiB at a time.
 
-  `ids_C` are distinct; those >= K are padding, with blocks of zeros. Blocks are
+  `ids_C` are distinct; ids >= K are padding, with blocks of zeros. Blocks are
   concatenated rows, E = S D.
 
   Raises:
     UserError: ids were changed, see `tag`; if they are traced, blocks are NaN instead.
 
-  Cost: a product of M S D, and up to 8 times as much where few terms share a block.
+  Cost: a product of M S D, and up to 8 times as much if few terms share a block.
 
   >>> ids_M = jnp.array([2, 0, 2])
   >>> g = BlockGrads(ids_M, jnp.array([[1.0], [2.0], [3.0]]), jnp.ones((3, 2)))

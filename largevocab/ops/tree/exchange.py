@@ -1,7 +1,7 @@
 """Brown clusters of words by the exchange algorithm, on the host.
 
-Here P is the number of distinct bigrams, K of clusters, and J of those adjacent to a
-word.
+Here P is the number of distinct bigrams, K the number of clusters, and J the number of
+clusters adjacent to a word.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ class Sweep(NamedTuple):
   Attributes:
     cluster_V: i32[V], the cluster of each word.
     moved: number of words moved.
-    log_likelihood: of the text in nats, updated with every move.
+    log_likelihood: log-likelihood of the text in nats, updated with every move.
   """
 
   cluster_V: np.ndarray
@@ -62,18 +62,18 @@ def exchange(
 ) -> Iterator[Sweep]:
   """Moves words one by one to the cluster of the largest likelihood; an endless stream.
 
-  A pass visits words by decreasing count. Each move is exact, and the best one for its
-  word with all others fixed, so `log_likelihood` never decreases. A word without
+  A pass visits words by decreasing count. Each move is exact, and is the best one for
+  its word with all others fixed, so `log_likelihood` never decreases. A word without
   neighbours is not moved.
 
   Args:
     codes_P: i64[P], distinct bigrams as a * V + b.
     counts_P: i64[P], their counts.
     cluster_V: i32[V], the initial clusters, numbered from 0.
-    most: most words in a cluster. Words are never moved into a larger one.
+    most: maximum number of words in a cluster. Words are never moved into a larger one.
 
   Yields:
-    a `Sweep` for each pass; once `moved` is 0 nothing changes.
+    a `Sweep` for each pass. Once `moved` is 0, nothing changes.
 
   Source: Kneser and Ney 1993; Martin, Liermann and Ney 1998, section 2: an exchange
     algorithm for the likelihood that Brown et al. 1992 maximise by merging clusters.
@@ -148,8 +148,10 @@ def _neighbours(a_P, b_P, count_P, V) -> _Neighbours:
 
 
 class _Tables:
-  """Bigram counts of clusters, n_KK, and n log n of them; with transposes, so that all
-  reads are of rows. Counts are integers in float64, so their sums are exact.
+  """Bigram counts of clusters, n_KK, and n log n of them, with transposes.
+
+  Transposes make all reads reads of rows. Counts are integers in float64, so their sums
+  are exact.
 
   first_K and second_K: counts of each cluster as first and as second of a bigram. While
   a word is in no cluster, they exceed the sums of n_KK.

@@ -1,7 +1,7 @@
 """Huffman trees over classes: frequent classes are near the root.
 
-Classes in blocks (`largevocab.ops.shards`) have a tree for each block, and one whose
-leaves are the blocks, so that a device needs only links of its own classes:
+Classes in blocks (`largevocab.ops.shards`) have one tree for each block, and one whose
+leaves are the blocks, so that a device needs links of its own classes only:
 
   log p(c | h) = log p(block of c | h) + log p(c | its block, h)
 
@@ -26,19 +26,18 @@ from largevocab.ops.softmax.chunks import compute_dtype, product, sum_dtype, wid
 class Tree(NamedTuple):
   """A binary tree whose leaves are the V classes; V - 1 inner nodes, the root is 0.
 
-  The link above a class or node is `2 * parent + side`, side 0 or 1; -1 above the root.
-  Parents of nodes ascend, so that nodes are numbered by depth and the nodes below
-  consecutive ones are consecutive.
-  Arrays of inner nodes have V entries, the last unused, so that they shard like those
-  of classes.
+  The link above a class or node is `2 * parent + side`, where side is 0 or 1; it is -1
+  above the root. Parents of nodes ascend, so that nodes are numbered by depth and the
+  nodes below consecutive nodes are consecutive. Arrays of inner nodes have V entries,
+  the last unused, so that they shard like those of classes.
 
   Attributes:
     above_class_V: i32[V], links above classes.
     above_node_V: i32[V], links above inner nodes.
     num_L: i32[L], number of classes at depths 1 ... L; L is the largest depth.
     top: the tree over blocks, whose inner node i has the last row of block i; None: a
-      single tree. The other fields are then of trees side by side: links in a block
-      count its own nodes, and depths begin at its root.
+      single tree. If there is such a tree, the other fields belong to trees side by
+      side: links in a block count its own nodes, and depths begin at its root.
   """
 
   above_class_V: jax.Array
@@ -50,9 +49,9 @@ class Tree(NamedTuple):
 def huffman(count_V: np.ndarray) -> Tree:
   """The tree with the smallest mean depth of a class, weighted by counts.
 
-  Of equally good trees, one of least depth: with positive counts that sum to T it has
-  at most about 1.44 log2 T levels, and Z classes of count 0 add at most 1 + log2 Z to
-  these, rounded up.
+  If several trees are equally good, the result is one of least depth. With positive
+  counts that sum to T it has at most about 1.44 log2 T levels, and Z classes of count 0
+  add at most 1 + log2 Z to these, rounded up.
 
   Args:
     count_V: int[V] on the host, not negative.
@@ -84,8 +83,8 @@ def huffman(count_V: np.ndarray) -> Tree:
 def huffman_blocks(count_V: np.ndarray, blocks: Blocks) -> list[Tree]:
   """The trees of all blocks, each with the one above them, on the host.
 
-  Source: as `huffman`. Deviation: classes are divided into blocks first, which makes
-    the mean path longer, by less than two levels.
+  Source: as for `huffman`. Deviation: classes are divided into blocks first, which
+    makes the mean path longer, by less than two levels.
 
   >>> tree, other = huffman_blocks(np.array([5, 2, 1, 1, 1]), Blocks(5, 2))
   >>> tree.above_class_V.tolist(), other.above_class_V.tolist()  # 0 2 4, and 1 3
@@ -110,7 +109,7 @@ def _merges(counts: list[int]) -> list[int]:
   """The two nodes of each merge, concatenated; merge n makes node V + n.
 
   Counts ascend, and so do those of merged nodes, so the least two are at the heads of
-  two queues. Of equal counts a class comes first, which keeps the tree flat.
+  two queues. If counts are equal a class comes first, which keeps the tree flat.
   """
   V, sums, taken = len(counts), [], []
   leaf = inner = 0
@@ -132,9 +131,9 @@ def _merges(counts: list[int]) -> list[int]:
 def ways(tree: Tree, ids_M: jax.Array) -> jax.Array:
   """Path from each class to the root as links 2 * node + side, i32[L, M].
 
-  -1 after the root, and for ids >= V. Nodes are rows of the table; of blocks on several
-  devices paths have the nodes on this one, also those of classes on others, and L is
-  the depth of both trees.
+  The link is -1 after the root, and for ids >= V. Nodes are rows of the table. With
+  blocks on several devices, paths have the nodes on this device, also for classes on
+  other devices, and L is the depth of both trees.
 
   >>> import numpy as np
   >>> from largevocab.ops.tree.huffman import huffman
@@ -156,7 +155,7 @@ def ways(tree: Tree, ids_M: jax.Array) -> jax.Array:
 
 
 def links(tree: Tree, above_M: jax.Array, rows_M: jax.Array) -> jax.Array:
-  """Links within the blocks of these rows, as links to rows of the table."""
+  """Links within the blocks of these rows, converted to links to rows of the table."""
   if tree.top is None:
     return above_M
   size = len(tree.above_node_V) // len(shards.blocks_here())
@@ -164,11 +163,11 @@ def links(tree: Tree, above_M: jax.Array, rows_M: jax.Array) -> jax.Array:
 
 
 def _ways_of_blocks(top: Tree, ids_M: jax.Array, num_rows: int) -> jax.Array:
-  """The part of the paths above blocks: of nodes with rows on this device."""
+  """The part of the paths above blocks, limited to nodes with rows on this device."""
   here_B = shards.blocks_here()
   size = num_rows // len(here_B)
   block_M = here_B.at[ids_M // size].get(mode="fill", fill_value=-1)
-  block_M = shards.pmax(block_M)  # that of the owner
+  block_M = shards.pmax(block_M)  # from the owner
   above_LM = ways(top, jnp.where(block_M < 0, len(top.above_class_V), block_M))
   row_LM = shards.rows_here(above_LM // 2 * size + size - 1, num_rows)
   is_here_LM = (above_LM >= 0) & (row_LM < num_rows)
@@ -190,15 +189,15 @@ def tree_nll(
     w_VD: float[V, D], a row per inner node; the last is unused.
     tree: the Huffman tree.
     ids_NP: i32[N, P], padded with V.
-    dtype: of the operands of the products, by default that of the arguments; logits,
-      sums and gradients are at least float32.
+    dtype: type of the operands of the products, by default that of the arguments;
+      logits, sums and gradients are at least float32.
 
   Returns:
     f32[N, P], nats.
 
   Source: Morin and Bengio 2005; Mikolov et al. 2013, section 2.1, for Huffman's tree.
 
-  Cost: L products of N P D, L the depth of the tree; holds [N P, D].
+  Cost: L products of N P D, where L is the depth of the tree; holds [N P, D].
 
   >>> import numpy as np
   >>> from largevocab.ops.tree.huffman import huffman
@@ -237,8 +236,8 @@ def tree_loss(
     The others: see `tree_nll`.
 
   Returns:
-    f32[], nats; its gradient with respect to x_ND, of several devices by the rows of
-    this one; and that of w_VD as distinct ids i32[R], padded with ids >= V, and rows
+    f32[], nats; its gradient with respect to x_ND, on several devices by the rows of
+    this device; and that of w_VD as distinct ids i32[R], padded with ids >= V, and rows
     f32[R, D], zeros on padding; R = min(L N P, V).
 
   Cost: three times that of `tree_nll`, and a sort of L N P ids; holds [R, D],
@@ -268,12 +267,12 @@ def tree_loss(
 
 
 class Steps(NamedTuple):
-  """The ways from some classes to the root, level by level.
+  """The paths from some classes to the root, level by level.
 
   Attributes:
     above_LM: i32[L, M], links, see `ways`; none from classes of weight 0.
-    node_LM: i32[L, M], their nodes, V where there is none.
-    row_LM: i32[L, M], where those are in `ids_R`.
+    node_LM: i32[L, M], the nodes of these links, V where there is none.
+    row_LM: i32[L, M], where these nodes are in `ids_R`.
     ids_R: i32[R], the distinct nodes, and other ids >= V.
   """
 
@@ -284,7 +283,7 @@ class Steps(NamedTuple):
 
 
 def level_steps(tree: Tree, ids_M: jax.Array, w_M: jax.Array) -> Steps:
-  """The ways of classes with these weights."""
+  """The paths of classes with these weights."""
   V = len(tree.above_class_V)
   above_LM = ways(tree, jnp.where(w_M != 0, ids_M, V))
   node_LM = _nodes(above_LM, V)

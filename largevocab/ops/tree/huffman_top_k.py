@@ -1,7 +1,8 @@
 """Exact top k classes of a Huffman tree.
 
-Here n is the number of examples at a time, C of nodes at a time and A = 2 C of their
-links, S of rows of a block of classes, and L of levels of the tree, and one more.
+Here n is the number of examples at a time, C the number of nodes at a time and A = 2 C
+that of their links, S the number of rows of a block of classes, and L the number of
+levels of the tree plus one.
 """
 
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from largevocab.ops.tree.huffman import Tree, check_tree, side_log_p, ways
 _EXAMPLES = 256
 _NODES = 256
 
-Best = tuple[jax.Array, jax.Array]  # ids and log p, as of `none_best`
+Best = tuple[jax.Array, jax.Array]  # ids and log p, as in `none_best`
 
 
 def tree_top_k(
@@ -34,22 +35,24 @@ def tree_top_k(
 ) -> tuple[jax.Array, jax.Array]:
   """The k most probable classes, best first.
 
-  Exact. Ties are by smaller class id, but on a device with several blocks by row.
+  Exact. Ties are broken by smaller class id, but on a device with several blocks by
+  row.
 
-  Goes down the tree, from some nodes to all those below them and then to the next. As
-  nodes are numbered by depth, the nodes below consecutive ones are consecutive. No
-  class is more probable than a node above it: where none of the nodes is as probable
-  as the k best classes so far, for none of the examples, those below are left out.
+  The search goes down the tree, from some nodes to all those below them and then to the
+  next nodes. As nodes are numbered by depth, the nodes below consecutive nodes are
+  consecutive. No class is more probable than a node above it. If, for none of the
+  examples, any of the nodes is as probable as the k best classes so far, those below
+  are left out.
 
   Args:
     x_ND: float[N, D], features.
     w_VD: float[V, D], a row per inner node; the last is unused.
     tree: the Huffman tree.
     k: number of classes.
-    size: examples at a time.
-    nodes: nodes of a level at a time.
-    dtype: of the operands of the products, by default that of the arguments; logits
-      are at least float32.
+    size: number of examples at a time.
+    nodes: number of nodes of a level at a time.
+    dtype: type of the operands of the products, by default that of the arguments;
+      logits are at least float32.
 
   Returns:
     ids i32[N, k] and their log-probabilities f32[N, k].
@@ -57,7 +60,7 @@ def tree_top_k(
   Raises:
     ValueError: k is not in 1 ... V.
 
-  Cost: at most a product of N V D and N V sums, and less where classes differ much in
+  Cost: at most a product of N V D and N V sums, and less if classes differ much in
     probability; reads the table at most N / size times. Holds [2 nodes, size] for each
     level of the tree, and 12 bytes a class.
 
@@ -112,7 +115,7 @@ class _Block(NamedTuple):
     first: i32[], the row of its root.
     above_S: i32[S], links above its nodes; -1 above the root and for unused rows.
     class_A: i32[2 S], the rows of the classes at links; V where there is none.
-    is_class: bool[], whether the root is a class: the block has no other.
+    is_class: bool[], whether the root is a class, which is then the only one.
   """
 
   first: jax.Array
@@ -140,10 +143,10 @@ class _Frontier(NamedTuple):
   """Nodes to visit: at each level consecutive ones, below C nodes of the level above.
 
   Attributes:
-    next_L: i32[L], the first.
+    next_L: i32[L], the first node.
     end_L: i32[L], the node after the last.
     above_L: i32[L], the first of the C nodes above.
-    log_p_LAn: [L, A, n], log p below each link of these.
+    log_p_LAn: [L, A, n], log p below each link of these C nodes.
   """
 
   next_L: jax.Array
@@ -162,21 +165,21 @@ def _with_block(
   nodes: int,
   dtype,
 ) -> Best:
-  """The best so far and of the classes of a block with these log p."""
+  """The best classes so far, merged with those of a block with these log p."""
   n, S, V, L = len(x_nD), len(block.above_S), len(w_VD), levels + 1
   C = min(nodes, S)
-  # The root is below no node, and neither are the unused rows behind all others.
+  # The root is below no node, and neither are the unused rows after all others.
   parent_S = jnp.where(block.above_S < 0, S, block.above_S // 2).at[0].set(-1)
 
   def go_below(best, start, is_here_C, log_p_Cn):
-    """The best so far and of the classes below C nodes, and log p below all links."""
+    """The best so far merged with the classes below C nodes, and log p below links."""
     rows_CD = lax.dynamic_slice_in_dim(w_VD, block.first + start, C)
     o_Cn = logits(rows_CD, x_nD, dtype)
     log_p_C2n = log_p_Cn[:, None] + log_sigmoid(jnp.stack([-o_Cn, o_Cn], axis=1))
     log_p_An = log_p_C2n.reshape(2 * C, n)
     class_A = lax.dynamic_slice_in_dim(block.class_A, 2 * start, 2 * C)
     class_A = jnp.where(jnp.repeat(is_here_C, 2), class_A, V)
-    order_A = jnp.argsort(class_A)  # ties are by class
+    order_A = jnp.argsort(class_A)  # ties are broken by class
     class_A = class_A[order_A]
     of_class_An = jnp.where((class_A < V)[:, None], log_p_An[order_A], -jnp.inf)
     return merge_best(best, class_A, of_class_An.T), log_p_An
@@ -194,7 +197,7 @@ def _with_block(
     link_C = lax.dynamic_slice_in_dim(block.above_S, start, C)
     at_C = jnp.clip(link_C - 2 * above_L[level], 0, 2 * C - 1)
     log_p_Cn = log_p_LAn[level, at_C]
-    # Not false for NaN, so that it is not overlooked.
+    # True for NaN, so that NaN is not overlooked.
     may_be_better_Cn = ~(log_p_Cn < best[1][None, :, -1])
     goes = jnp.any(may_be_better_Cn & is_here_C[:, None])
     best, log_p_An = lax.cond(goes, go_below, stay, best, start, is_here_C, log_p_Cn)

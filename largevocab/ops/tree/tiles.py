@@ -1,4 +1,4 @@
-"""Examples sorted into tiles, each of one group, that read what the group shares."""
+"""Sorts examples into tiles of one group each, which read what the group shares."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ class Tiles(NamedTuple):
   Attributes:
     group_A: i32[A], the group of each tile; `num_groups` on padding, which comes last.
     row_A: i32[A], index of the group in `ids_R`; R on padding.
-    at_AT: i32[A, T], indices of the examples in it; out of range in free places.
+    at_AT: i32[A, T], indices of the examples in each tile; out of range in free places.
     ids_R: i32[R], the groups that have examples, R = min(N, num_groups); padding is
       >= num_groups, and all are distinct.
     num: i32[], number of tiles without padding.
@@ -58,7 +58,7 @@ def tiles(group_N: jax.Array, num_groups: int, size: int) -> Tiles:
   at_A = jnp.arange(min(N, N // size + K), dtype=jnp.int32)
   group_A = jnp.searchsorted(end_K, at_A, side="right").astype(jnp.int32)
 
-  # Examples sorted by group: those of tile A start at first_A.
+  # Examples are sorted by group: those of tile A start at first_A.
   order_N = jnp.argsort(group_N).astype(jnp.int32)
   stop_K = jnp.cumsum(count_K)
   of_tile = lambda x_K: x_K.at[group_A].get(mode="fill", fill_value=0)

@@ -1,4 +1,4 @@
-"""Two-level softmax: over clusters, then over the classes of each.
+"""Two-level softmax: over clusters, then over the classes of each cluster.
 
   log p(c | h) = log p(cluster of c | h) + log p(c | its cluster, h)
 
@@ -6,9 +6,10 @@ Both are softmaxes of linear logits: over the rows of a table of clusters, and o
 rows of the cluster's block, which has a slot for each of its classes. All blocks have
 as many slots as the largest cluster; free slots have no probability.
 
-On several devices each has whole clusters, and tells the others where its classes are.
+On several devices, each device has whole clusters, and tells the others where its
+classes are.
 
-Here K is the number of clusters and S of slots of a cluster.
+Here K is the number of clusters, and S the number of slots of a cluster.
 """
 
 from typing import NamedTuple
@@ -39,9 +40,10 @@ class ClusterLayout(NamedTuple):
   Attributes:
     members_KS: i32[K, S], the classes of each cluster; free slots have V.
     cluster_V: i32[V], the cluster of each class.
-    slot_V: i32[V], its slot there.
-    blocks: of the clusters, if they are sharded over devices; static. Then the device
-      has rows of `members_KS` by cluster, and entries of the others by class.
+    slot_V: i32[V], the slot of each class in its cluster.
+    blocks: blocks of the clusters, if they are sharded over devices. Static. The device
+      then has the rows of `members_KS` by cluster, and entries of the other arrays by
+      class.
   """
 
   members_KS: jax.Array
@@ -57,10 +59,10 @@ class TwoLevelGradients(NamedTuple):
   cluster k.
 
   Attributes:
-    x_ND: of the features.
-    clusters_KD: of the cluster rows.
+    x_ND: gradient of the features.
+    clusters_KD: gradient of the cluster rows.
     cluster_M: i32[M], the cluster of each true class; K on padding and without weight.
-    d_MS: of the logits in its block.
+    d_MS: gradient of the logits in its block.
     x_MD: the features of its example, of the type of the products' operands.
   """
 
@@ -126,8 +128,8 @@ def two_level_nll(
     leaves_KSD: float[K, S, D], the block of each cluster, a row per slot.
     layout: clusters and slots of classes.
     ids_NP: i32[N, P], padded with V.
-    dtype: of the operands of the products, by default that of the arguments; logits,
-      sums and gradients are at least float32.
+    dtype: type of the operands of the products, by default that of the arguments;
+      logits, sums and gradients are at least float32.
 
   Returns:
     f32[N, P], nats.
@@ -136,8 +138,8 @@ def two_level_nll(
     place of a binary one; Goodman 2001, classes for maximum entropy.
 
   Cost: products of N K D and, on tiles of 8 examples that share a cluster, N P S D;
-    holds [N, K] and 1 MiB of blocks. Blocks of clusters without any of the ids are not
-    read.
+    holds [N, K] and 1 MiB of blocks. Blocks of clusters that have none of the ids are
+    not read.
 
   >>> clusters_KD, leaves_KSD = jnp.zeros((2, 3)), jnp.zeros((2, 2, 3))
   >>> where, ids_NP = layout(np.array([0, 0, 1])), jnp.array([[1, 2, 3]])
@@ -230,7 +232,7 @@ def two_level_loss(
 
 
 def places(layout: ClusterLayout, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """The cluster of each class, K on padding and if another device has it, and its slot.
+  """The cluster and slot of each class; K on padding and for other devices' classes.
 
   >>> [x.tolist() for x in places(layout(np.array([7, 0, 7])), jnp.array([2, 1, 3]))]
   [[1, 0, 2], [1, 0, 0]]
@@ -245,7 +247,7 @@ def places(layout: ClusterLayout, ids: jax.Array) -> tuple[jax.Array, jax.Array]
 def log_p_of_clusters(
   x_ND: jax.Array, clusters_KD: jax.Array, layout: ClusterLayout, dtype
 ) -> jax.Array:
-  """Log-probabilities of clusters, of several devices those of this one: f32[N, K]."""
+  """Log-probabilities of clusters, f32[N, K]; on several devices, those of this one."""
   o_NK, K = logits(x_ND, clusters_KD, dtype), len(clusters_KD)
   with shards.over(layout.blocks):
     is_cluster_K = shards.used(jnp.arange(K), K, jnp.bool(True))
@@ -253,10 +255,14 @@ def log_p_of_clusters(
 
 
 def _read(part: Tiles, x_ND, leaves_KSD, layout, slot_NP):
-  """Features [A, T, D], blocks [A, S, D], which of their slots are occupied, and the
-  slots [A, T] of the true classes; in free places slot 0, which counts as occupied."""
+  """Features, blocks, occupied slots, and slots of the true classes.
+
+  They are features [A, T, D], blocks [A, S, D], which of their slots are occupied, and
+  the slots [A, T] of the true classes. Free places have slot 0, which counts as
+  occupied.
+  """
   V, (K, *shape) = shards.num_classes(len(layout.cluster_V)), leaves_KSD.shape
-  # As they are stored: compilers for TPU would pad all blocks to look some up.
+  # As they are stored: otherwise compilers for TPU pad all blocks to look some up.
   blocks_AE = rows_at(leaves_KSD.reshape(K, -1), part.group_A)
   members_AS = layout.members_KS.at[part.group_A].get(mode="clip")
   return (

@@ -33,7 +33,8 @@ def two_level_top_k(
 ) -> tuple[jax.Array, jax.Array]:
   """The k most probable classes, best first.
 
-  Exact. Ties are by smaller class id, but on a device with several blocks by row.
+  Exact. Ties are broken by smaller class id, but on a device with several blocks by
+  row.
 
   Args:
     x_ND: float[N, D], features.
@@ -41,9 +42,9 @@ def two_level_top_k(
     leaves_KSD: float[K, S, D], the block of each cluster, a row per slot.
     layout: clusters and slots of classes.
     k: number of classes.
-    size: approximate clusters per chunk; by default 8 MiB of logits.
-    dtype: of the operands of the products, by default that of the arguments; logits
-      are at least float32.
+    size: approximate number of clusters per chunk; by default 8 MiB of logits.
+    dtype: type of the operands of the products, by default that of the arguments;
+      logits are at least float32.
 
   Returns:
     ids i32[N, k] and their log-probabilities f32[N, k].
@@ -68,7 +69,7 @@ def two_level_top_k(
   dtype = compute_dtype(x_ND, leaves_KSD, dtype)
   log_p_NK = log_p_of_clusters(x_ND, clusters_KD, layout, dtype)
   size = size or max(_LOGIT_BYTES // (4 * N * S), 1)
-  # As they are stored: compilers for TPU would lay out all blocks anew to slice some.
+  # As they are stored: otherwise compilers for TPU copy all blocks to slice a few.
   leaves_KE = leaves_KSD.reshape(K, -1)
 
   def merge(best, chunk):
@@ -80,7 +81,7 @@ def two_level_top_k(
     o_NKS = logits(x_ND, rows_RD, dtype).reshape(N, -1, S)
     log_q_NKS = jax.nn.log_softmax(jnp.where(is_class_KS[None], o_NKS, -jnp.inf))
     log_q_NKS += log_p_NK[:, ids_K, None]
-    counts_KS = is_class_KS & is_new_K[:, None]  # also where all is NaN
+    counts_KS = is_class_KS & is_new_K[:, None]  # also if everything is NaN
     log_q_NKS = jnp.where(counts_KS[None], log_q_NKS, -jnp.inf)
     ids_V, order_V = lax.sort_key_val(
       members_KS.ravel(), jnp.arange(members_KS.size, dtype=jnp.int32)

@@ -1,4 +1,4 @@
-"""Members of tar and zip archives, unpacked into one directory and nowhere else."""
+"""Unpacks members of tar and zip archives into one directory and nowhere else."""
 
 import gzip
 import hashlib
@@ -33,7 +33,7 @@ _UNSOUND = (
 
 @dataclass(frozen=True)
 class Member:
-  """A member of an archive; `kind` is '' for other than files and directories."""
+  """A member of an archive; `kind` is '' unless it is a file or a directory."""
 
   name: str
   size: int
@@ -44,22 +44,23 @@ class Member:
 def unpack(archive: Path, wanted: Mapping[str, str], directory: Path) -> dict[str, str]:
   """Unpacks members of an archive, each atomically.
 
-  All members are looked at before the first is written. So a .tar.gz is decompressed
+  All members are checked before the first is written, so that a .tar.gz is decompressed
   twice.
 
   Args:
-    archive: a zip file, or a tar file under any compression.
-    wanted: patterns of members' names, and the name in the directory of the one member
-      that matches; an empty name: all that match, named as in the archive.
-    directory: where they go.
+    archive: a zip file, or a tar file with any compression.
+    wanted: patterns of members' names, each with the name that the single matching
+      member gets in the directory. If this name is empty, all members that match are
+      unpacked, named as in the archive.
+    directory: where the files go.
 
   Returns:
     The checksum of each file, by its name in the directory.
 
   Raises:
-    UserError: it is no sound archive, a member is a link or lies outside of the
-      directory, a pattern matches no member or too many, or the disk has too little
-      room.
+    UserError: the archive is not valid, a member is a link or lies outside of the
+      directory, a pattern matches no member or too many members, or the disk has too
+      little room.
     OSError: a file cannot be written.
   """
   with _opened(archive) as members:
@@ -76,7 +77,7 @@ def _check(archive: Path, member: Member) -> None:
   if path.is_absolute() or ".." in path.parts:
     fault = "lies outside of the directory"
   elif not member.name.isprintable():
-    fault = "has a name of unprintable characters"
+    fault = "has a name with unprintable characters"
   elif not member.kind:
     fault = "is a link or a device"
   if fault:
@@ -116,7 +117,7 @@ def _copy(member: Member, path: Path) -> str:
 
 @contextmanager
 def _opened(archive: Path) -> Iterator[list[Member]]:
-  """The members of an archive, which can be opened within the block."""
+  """Opens an archive, and yields its members, which can be opened within the block."""
   try:
     if zipfile.is_zipfile(archive):
       with zipfile.ZipFile(archive) as of_zip:
@@ -128,12 +129,12 @@ def _opened(archive: Path) -> Iterator[list[Member]]:
       with archive.open("rb") as file:
         start = file.read(15)
       raise UserError(
-        f"{archive} is neither tar nor zip, and starts with {start!r}: delete it, and "
+        f"{archive} is neither tar nor zip; it starts with {start!r}: delete it, and "
         "get it again"
       )
   except _UNSOUND as error:
     raise UserError(
-      f"{archive} is no sound archive ({error}): delete it, and get it again"
+      f"{archive} is not a valid archive ({error}): delete it, and get it again"
     ) from error
 
 
@@ -146,7 +147,7 @@ def _of_zip(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Member:
 def _of_tar(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Member:
   def open_it() -> IO[bytes]:
     file = archive.extractfile(info)
-    assert file is not None  # as it is for links and directories alone
+    assert file is not None  # only links and directories have None
     return file
 
   kind = "directory" if info.isdir() else "file" if info.isreg() else ""

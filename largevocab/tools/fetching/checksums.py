@@ -18,10 +18,10 @@ def sha256(path: Path) -> str:
 
 
 def read_record(path: Path) -> dict[str, str]:
-  """The checksum of each file that a record names; none if there is no record.
+  """The checksum of each file that a record names; empty if there is no record.
 
   Raises:
-    UserError: the file is no record.
+    UserError: the file is not a record.
   """
   try:
     lines = path.read_text(encoding="utf-8").splitlines()

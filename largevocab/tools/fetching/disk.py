@@ -1,4 +1,4 @@
-"""Room on the disk."""
+"""Checks the room on the disk."""
 
 import shutil
 from pathlib import Path
@@ -7,16 +7,16 @@ from largevocab.errors import UserError
 
 
 def require_room(directory: Path, needed: int) -> None:
-  """Checks that a directory has room for so many more bytes.
+  """Checks that a directory has room for `needed` more bytes.
 
   Raises:
-    UserError: it has not.
+    UserError: there is too little room.
 
   >>> require_room(Path("/"), 0)
   """
   free = shutil.disk_usage(directory).free
   if needed > free:
     raise UserError(
-      f"{directory} has {free:,} bytes free, and {needed:,} are needed: make room, or "
+      f"{directory} has {free:,} bytes free, but {needed:,} are needed: make room, or "
       "give another directory"
     )

@@ -1,4 +1,4 @@
-"""Downloads over HTTP that go on where they stopped."""
+"""Downloads files over HTTP, and resumes interrupted downloads."""
 
 import fcntl
 import http.client
@@ -18,9 +18,9 @@ from largevocab.tools.fetching.disk import require_room
 
 _CHUNK = 1 << 18
 _TIMEOUT = 60.0  # seconds without a byte
-_TRIES = 4  # in a row without a new byte
+_TRIES = 4  # number of tries in a row without a new byte
 _BUSY = 429  # the status "too many requests"
-# What another try may mend. Other errors of the system are of the disk.
+# Errors that another try may fix. Other system errors come from the disk.
 _OF_THE_NETWORK = (
   ConnectionError,
   TimeoutError,
@@ -31,22 +31,22 @@ _OF_THE_NETWORK = (
 
 
 def download(url: str, part: Path, size: int = 0, pause: float = 1.0) -> None:
-  """Completes the file `part` with what an address has; redirects are followed.
+  """Completes the file `part` from an address; redirects are followed.
 
-  What `part` has already is not sent again if the server can send ranges; otherwise the
-  file begins anew. A broken connection is opened again until several tries in a row
-  bring nothing new. What has arrived stays in `part` for the next call.
+  If the server can send ranges, it sends only what `part` does not have yet. Otherwise
+  the download starts again. A broken connection is reopened until several tries in a
+  row bring nothing new. Everything received stays in `part` for the next call.
 
   Args:
     url: the address.
-    part: the file, which may be there in part.
-    size: bytes that the whole file has; 0: as the server says.
-    pause: seconds to wait after the first try that brought nothing; then twice, and so
-      on.
+    part: the file, which may exist in part.
+    size: size of the whole file in bytes; 0: as the server says.
+    pause: seconds to wait after the first try that brought nothing; the time doubles
+      after each further one.
 
   Raises:
-    UserError: the address has no such file, or one of another size; the connection
-      breaks too often; the disk has too little room; another process writes `part`.
+    UserError: the address has no such file, or a file of another size; the connection
+      breaks too often; the disk has too little room; another process is writing `part`.
     OSError: the file cannot be written.
   """
   with part.open("ab") as file:
@@ -54,7 +54,7 @@ def download(url: str, part: Path, size: int = 0, pause: float = 1.0) -> None:
       lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
       raise UserError(
-        f"another process is writing {part}: wait until it has ended"
+        f"another process is writing {part}: wait until it ends"
       ) from error
     try:
       _complete(url, file, size, part.parent, pause)
@@ -67,7 +67,7 @@ def download(url: str, part: Path, size: int = 0, pause: float = 1.0) -> None:
 def _complete(
   url: str, file: IO[bytes], size: int, directory: Path, pause: float
 ) -> None:
-  """Receives a file in as many tries as it takes; for the arguments see `download`."""
+  """Receives a file in as many tries as needed; see `download` for the arguments."""
   most, failures = _length(file), 0
   while True:
     try:
@@ -81,18 +81,18 @@ def _complete(
         reason = getattr(error, "reason", None) or error or type(error).__name__
         raise UserError(
           f"{url}: the connection failed after {length:,} bytes ({reason}): check the "
-          "network, and give the same command again, which goes on from there"
+          "network, and run the same command again, which resumes from there"
         ) from error
       time.sleep(pause * failures)
 
 
 def _receive(url: str, file: IO[bytes], size: int, directory: Path) -> None:
-  """Appends what is missing; raises one of `_OF_THE_NETWORK` if that was not all."""
+  """Appends what is missing; raises one of `_OF_THE_NETWORK` if more is missing."""
   start = _length(file)
   if size and start >= size:
     if start == size:
       return
-    start = file.truncate(0)  # of another version of the file
+    start = file.truncate(0)  # it belongs to another version of the file
   if size:
     require_room(directory, size - start)
   headers = {"User-Agent": "largevocab", "Accept-Encoding": "identity"}
@@ -122,8 +122,8 @@ def _receive(url: str, file: IO[bytes], size: int, directory: Path) -> None:
     if size and total and total != size:
       file.truncate(0)
       raise UserError(
-        f"{url} has {total:,} bytes, and {size:,} are expected: the address has "
-        "another file now; get the data elsewhere"
+        f"{url} has {total:,} bytes, but {size:,} are expected: the address now "
+        "has another file; get the data elsewhere"
       )
     require_room(directory, total - start)
     with tqdm(
@@ -140,17 +140,17 @@ def _receive(url: str, file: IO[bytes], size: int, directory: Path) -> None:
 
 
 def _raise_if_final(url: str, error: Exception) -> None:
-  """Raises a UserError for an answer that another try would bring again."""
+  """Raises a UserError for an answer that another try would not change."""
   is_answer = isinstance(error, urllib.error.HTTPError)
   if is_answer and error.code < 500 and error.code != _BUSY:
     reason = " ".join(str(error.reason).split())
     raise UserError(
-      f"{url}: {error.code} {reason}: the address is not valid any more; get the "
+      f"{url}: {error.code} {reason}: the address is no longer valid; get the "
       "file elsewhere and put it into the directory, where it is verified"
     ) from error
 
 
 def _length(file: IO[bytes]) -> int:
-  """Bytes in a file that is open to append."""
+  """Number of bytes in a file that is open for appending."""
   file.flush()
   return file.seek(0, 2)

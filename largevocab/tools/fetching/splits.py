@@ -1,4 +1,4 @@
-"""Splits that the Extreme Classification Repository publishes as numbers of lines."""
+"""Writes splits that the Extreme Classification Repository gives as line numbers."""
 
 from pathlib import Path
 
@@ -8,16 +8,16 @@ from largevocab.errors import UserError
 
 
 def write_split(data: Path, numbers: Path, path: Path) -> None:
-  """Writes the documents of one split, under a header of their own.
+  """Writes the documents of one split, under their own header.
 
   Args:
     data: all documents, below a header `documents features labels`.
-    numbers: the documents of the split, counted from 1: in the first column, those of
-      the first of several splits.
+    numbers: the numbers of the documents in the split, counted from 1. If there are
+      several splits, the first column is used, which is the first split.
     path: the file to write.
 
   Raises:
-    UserError: the header or a number is not valid, or there is none.
+    UserError: the header or a number is not valid, or there are no numbers.
     OSError: the file cannot be written.
   """
   header, *documents = [*read_lines(data)] or [""]
@@ -34,8 +34,8 @@ def write_split(data: Path, numbers: Path, path: Path) -> None:
     first = line.partition(" ")[0].strip()
     if not first.isdecimal() or not 1 <= int(first) <= len(documents):
       raise UserError(
-        f"{numbers}, line {line_number}: {first!r} is no number from 1 to "
-        f"{len(documents)}: delete it, and get the archive again"
+        f"{numbers}, line {line_number}: {first!r} is not a number from 1 to "
+        f"{len(documents)}: delete the file, and get the archive again"
       )
     chosen.append(documents[int(first) - 1].rstrip("\r\n"))
   if not chosen:

@@ -12,13 +12,15 @@ Band = tuple[tuple[float, float, float], ...]  # (x, low, high)
 
 
 def finite(members: list[Record], figure: Figure) -> list[Record]:
-  """The runs that have neither diverged nor a value of x or y that is not finite; all,
-  if none is left."""
+  """The runs that did not diverge and whose x and y are all finite.
+
+  If there are none, this returns all runs.
+  """
   return [row for row in members if not is_lost(row, figure)] or members
 
 
 def is_lost(row: Record, figure: Figure) -> bool:
-  """Whether a run has diverged, or what a figure shows of it is not finite."""
+  """Whether a run has diverged, or has a value in the figure that is not finite."""
   if "diverged" in row:
     return True
   if figure.is_curve:
@@ -29,14 +31,14 @@ def is_lost(row: Record, figure: Figure) -> bool:
 
 
 def curve(members: list[Record], figure: Figure) -> list[tuple[float, float]]:
-  """Mean curve of runs that differ only in the seed, at steps common to all."""
+  """The mean curve of runs that differ only in the seed, at steps common to all."""
   return [mean_point(pairs) for pairs in at_steps(members, figure)]
 
 
 def band(members: list[Record], figure: Figure) -> Band:
-  """Mean of y minus and plus its standard deviation over seeds, at the same steps.
+  """The mean of y minus and plus its standard deviation over seeds, at common steps.
 
-  It is empty for one run, and if the figure has no bands.
+  The band is empty for a single run, and if the figure has no bands.
   """
   if not figure.band or len(members) < 2:
     return ()
@@ -44,8 +46,10 @@ def band(members: list[Record], figure: Figure) -> Band:
 
 
 def at_steps(members: list[Record], figure: Figure) -> list[list[tuple[float, float]]]:
-  """The (x, y) of each run, at each step that all have with a finite value; none over
-  "idle_time" unless all have `idle_seconds`."""
+  """The (x, y) of each run, at each step where all runs have a finite value.
+
+  If x is "idle_time" and a run lacks `idle_seconds`, the result is empty.
+  """
   by_step: dict[int, list[tuple[float, float]]] = {}
   for row in members:
     if figure.x == "idle_time" and IDLE_SECONDS not in row:
@@ -59,12 +63,12 @@ def at_steps(members: list[Record], figure: Figure) -> list[list[tuple[float, fl
 
 
 def _key(figure: Figure) -> str:
-  """The key of the curve that a figure shows."""
+  """The key of the curve that the figure shows."""
   return figure.y if figure.y not in CURVE_Y else "curve"
 
 
 def x_of(row: Record, step: int, seconds: float, figure: Figure) -> float:
-  """Where a step of a run is on the axis of x.
+  """The position of a run's step on the x axis.
 
   >>> figure = Figure("over_time", x="idle_time", y="valid_ppl")
   >>> x_of({"steps": 200, "idle_seconds": 8.0}, 50, 31.0, figure)
@@ -87,7 +91,7 @@ def mean_point(pairs: list[tuple[Any, Any]]) -> tuple[float, float]:
 
 
 def deviation(pairs: list[tuple[Any, Any]]) -> tuple[float, float, float]:
-  """The mean of x, and that of y minus and plus its standard deviation.
+  """The mean of x, and the mean of y minus and plus its standard deviation.
 
   >>> deviation([(1, 2), (3, 4), (5, 3)])
   (3.0, 2.0, 4.0)

@@ -9,13 +9,13 @@ from largevocab.errors import UserError
 if TYPE_CHECKING:
   from matplotlib.figure import Figure
 
-# Makes SVG files reproducible: their ids are hashed with this salt, not random.
+# Makes SVG files reproducible: their ids are hashed with this salt instead of random.
 SALT = {"svg.hashsalt": "largevocab"}
 DPI = 150
 
 
 def new_figure(width: float, height: float) -> "Figure":
-  """An empty figure with this size in inches.
+  """Makes an empty figure of this size in inches.
 
   Raises:
     UserError: matplotlib is missing.
@@ -30,7 +30,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def save(figure: "Figure", directory: pathlib.Path, name: str) -> list[pathlib.Path]:
-  """Writes NAME.png and NAME.svg, with the same bytes for the same figure."""
+  """Writes NAME.png and NAME.svg; the same figure gives the same bytes."""
   from matplotlib import rc_context
 
   directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The classes that a head draws for given examples."""
+"""Finds the classes that a head draws for given examples."""
 
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ class Drawn(NamedTuple):
 def drawn_classes(
   head: Sampled, state: Any, h_ND: jax.Array, y: Targets, key: jax.Array
 ) -> Drawn:
-  """One draw, with these examples as a batch."""
+  """Makes one draw, with these examples as a batch."""
   w_VD = state.table.w_VD
   got = head.candidates(state, head.features(h_ND), y, key)
   ids = jnp.where(got.mask, got.ids, len(w_VD))

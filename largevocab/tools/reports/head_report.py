@@ -1,4 +1,4 @@
-"""Reports on sampled heads with the model of a run: one record per head."""
+"""Reports on sampled heads with the model of a run, with one record per head."""
 
 import argparse
 import pathlib
@@ -35,11 +35,12 @@ def parse(
   """Parses the arguments of a report.
 
   Args:
-    name: of the report.
-    description: of the report.
-    argv: what the user gives.
-    heads: what each of the heads looks like.
-    numbers: of its own arguments that are at least 1, the default and the help.
+    name: name of the report.
+    description: description of the report.
+    argv: the arguments that the user gives.
+    heads: the form of an argument that describes a head.
+    numbers: the report's own numeric arguments, which are at least 1, each with its
+      default and its help.
   """
   parser = entry.Parser(description)
   add = parser.add_argument
@@ -57,7 +58,7 @@ def parse(
 
 
 def examples(model: Trained, args: argparse.Namespace) -> Model:
-  """What a report on args.positions examples reads."""
+  """Reads the data for a report on args.positions examples."""
   return model.data.counts, model.w_VD, model.positions(args.positions)
 
 
@@ -68,14 +69,16 @@ def report(
   figures: Callable[[Any, Any], Record],
   columns: list[str],
 ) -> list[Record]:
-  """A record for each of args.heads, which is printed as soon as it is made. Reports on
-  runs that differ in their seed are seeds of one method.
+  """A record for each of args.heads, printed as soon as it is made.
+
+  Reports on runs that differ in the seed count as seeds of one method.
 
   Args:
     args: see `parse`.
-    head_of: makes the head that an argument describes, like that of the run.
-    read: reads once what figures need.
-    figures: measures a head on that.
+    head_of: function that makes the head that an argument describes, with settings of
+      the run's head.
+    read: function that reads, once, the data that `figures` needs.
+    figures: function that measures a head on these data.
     columns: the figures to print.
 
   Raises:
@@ -102,7 +105,9 @@ def report(
 
 
 def write(args: argparse.Namespace, rows: list[Record], columns: list[str]) -> None:
-  """Prints the table, and writes the records to args.output, where they replace
-  records of the same names and seeds."""
+  """Prints the table, and writes the records to args.output.
+
+  They replace records of the same names and seeds.
+  """
   print(results_table.table(rows, columns))
   records.merge(args.output, rows)

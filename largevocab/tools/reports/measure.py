@@ -1,4 +1,4 @@
-"""Times of functions, and memory of compiled ones."""
+"""Measures the time of functions, and the memory of compiled functions."""
 
 import math
 import os
@@ -15,7 +15,7 @@ from largevocab.heads import Head
 from largevocab.tools.sweeps.records import measured_here
 
 TURN_SECONDS = 0.2
-LEAST_SECONDS, LEAST_CALLS = 0.4, 4  # of `least_time`
+LEAST_SECONDS, LEAST_CALLS = 0.4, 4  # minima of `least_time`
 _MOST_SECONDS = ContextVar("most_seconds", default=math.inf)
 LR = 0.1
 
@@ -30,19 +30,19 @@ def compare(
   """Times two functions in turns.
 
   In its turn, a function is called once without timing, and then repeatedly for
-  TURN_SECONDS, as in a loop of its own. The untimed call absorbs effects of the other
+  TURN_SECONDS, as in its own loop. The untimed call absorbs effects of the other
   function: the state of caches, and memory that is still being released.
 
   Args:
-    above, below: compiled functions that were called once already. An object whose
+    above, below: compiled functions that were already called once. An object whose
       function runs in another process has a method `turn`, like the function here.
-    seconds: least total time; see also `shortened`.
-    min_turns: least number of turns.
+    seconds: minimum total time; see also `shortened`.
+    min_turns: minimum number of turns.
 
   Returns:
     `ratio`, the median over turns of above's time over below's; `cpu_ratio`, the same
-    for the processor time of all threads, which other programs disturb less; the median
-    times in ms; the number of turns.
+    ratio for the processor time of all threads, which other programs disturb less; the
+    median times in ms; and the number of turns.
   """
   functions = {"above": above, "below": below}
   walls: dict[str, list[float]] = {name: [] for name in functions}
@@ -69,7 +69,7 @@ def compare(
 
 
 def turn(function: Callable[[], Any], seconds: float) -> tuple[float, float]:
-  """Mean wall and processor seconds of a call, over calls for `seconds`."""
+  """Mean wall and processor seconds per call, over calls for `seconds`."""
   jax.block_until_ready(function())
   wall, cpu, calls = time.perf_counter(), time.process_time(), 0
   while not calls or time.perf_counter() < wall + seconds:
@@ -81,7 +81,7 @@ def turn(function: Callable[[], Any], seconds: float) -> tuple[float, float]:
 def temp_bytes(compiled: jax.stages.Compiled) -> int:
   """Temporary memory of a compiled function in bytes, without arguments and results."""
   analysis = compiled.memory_analysis()
-  assert analysis is not None, "this device does not tell the memory of a program"
+  assert analysis is not None, "this device does not report the memory of a program"
   return analysis.temp_size_in_bytes
 
 
@@ -89,7 +89,8 @@ class Stepper:
   """A step with donated state, which can be called repeatedly without arguments.
 
   `step(state, *args)` returns (state, output). Both are computed, and the attributes
-  `state` and `output` are those of the last call. `compiler_options` are of `jax.jit`.
+  `state` and `output` hold the results of the last call. `compiler_options` is passed
+  to `jax.jit`.
   """
 
   def __init__(
@@ -119,7 +120,7 @@ def row_step(head: Head, lr: float = LR) -> Callable[..., Any]:
 
 @contextmanager
 def shortened(seconds: float) -> Iterator[None]:
-  """Comparisons within it end after these seconds, if they have their turns by then."""
+  """Ends comparisons within the block after `seconds`, if they have had their turns."""
   token = _MOST_SECONDS.set(seconds)
   try:
     yield
@@ -139,7 +140,7 @@ def milliseconds(function: Callable[[], Any]) -> float:
 
 
 def least_time(call: Callable[[], Any]) -> float:
-  """Seconds per call: the minimum of many calls."""
+  """Seconds per call, as the minimum of many calls."""
   jax.block_until_ready(call())
   jax.block_until_ready(call())
   times: list[float] = []
@@ -152,7 +153,7 @@ def least_time(call: Callable[[], Any]) -> float:
 
 
 def about_this_run() -> dict[str, object]:
-  """Device, versions, settings and revision, on which times depend."""
+  """The device, versions, settings and revision, on which times depend."""
   tunables = os.environ.get("GLIBC_TUNABLES", "")
   page_faults = "glibc.malloc" not in tunables or "hugetlb=0" in tunables
   return measured_here() | {"page_faults": page_faults}

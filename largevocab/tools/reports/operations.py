@@ -11,10 +11,10 @@ from jax.extend import core
 def operations(function: Callable[..., Any], *args: Any) -> float:
   """Additions and multiplications in all array products of a function.
 
-  Elementwise operations, look-ups and sorts are not counted: they are the smaller part
-  of a training step. Loops count as often as they run with these arguments, and only
-  the branch that is taken counts. The count does not depend on the device. The function
-  is evaluated only if a number of products depends on values.
+  Elementwise operations, look-ups and sorts are not counted, since they are the smaller
+  part of a training step. A loop counts as often as it runs with these arguments, and
+  only the branch that is taken counts. The count does not depend on the device. The
+  function is evaluated only if the number of products depends on values.
 
   Raises:
     ValueError: a loop of fixed length contains products whose number depends on values,
@@ -56,7 +56,9 @@ def _of(equation: core.JaxprEqn, args: list[Any]) -> tuple[float, list[Any]]:
     branch = params["branches"][int(args[0])]
     return _evaluated(branch.jaxpr, branch.consts, args[1:])
   if name == "scan":
-    raise ValueError("a loop of fixed length holds one whose length depends on values")
+    raise ValueError(
+      "a loop of fixed length contains one whose length depends on values"
+    )
   (inner,) = _inner(params)
   return _evaluated(inner.jaxpr, inner.consts, args)
 
@@ -98,7 +100,7 @@ def _has_products(jaxpr: core.Jaxpr) -> bool:
 
 
 def _fixed(equation: core.JaxprEqn) -> float:
-  """Operations of an equation whose number does not depend on values."""
+  """Operations of an equation in which their number does not depend on values."""
   if equation.primitive.name == "dot_general":
     left: Any = equation.invars[0].aval
     result: Any = equation.outvars[0].aval

@@ -19,7 +19,7 @@ class Positions(NamedTuple):
 
   Attributes:
     x_ND: f32[N, D], activations.
-    y: their true classes.
+    y: the true classes of the activations.
   """
 
   x_ND: jax.Array
@@ -36,7 +36,7 @@ def positions_of(
 ) -> Positions:
   """`num` examples spread evenly over held-out data, or all if there are fewer.
 
-  The network reads all of the data, as in evaluation. Examples with fewer true classes
+  The network reads all the data, as in evaluation. Examples with fewer true classes
   than others are padded with `num_classes`.
   """
   total = sum(int((batch.y.w_NP.sum(axis=1) > 0).sum()) for batch in batches)

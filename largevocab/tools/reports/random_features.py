@@ -7,7 +7,7 @@ import numpy as np
 
 from largevocab.labels import Targets
 
-CLASSES = 8192  # per chunk
+CLASSES = 8192  # number of classes per chunk
 
 
 def random_feature_law(
@@ -19,10 +19,11 @@ def random_feature_law(
 ) -> Callable[[jax.Array, Targets], np.ndarray]:
   """q(c | x) proportional to <phi(x), phi(w_c)>: positive random features.
 
-  phi(x) = exp(R x - |x|^2 / 2) / sqrt(F), where the rows of R are orthogonal with the
-  norms of Gaussian ones, so that E <phi(x), phi(w)> = exp(<x, w>). x is multiplied by
-  `scale` and w divided by it, which changes only the variance: it grows exponentially
-  with either squared norm. For absolute logits, phi(x) is replaced by phi(x) + phi(-x).
+  phi(x) = exp(R x - |x|^2 / 2) / sqrt(F), where the rows of R are orthogonal and have
+  the norms of Gaussian rows, so that E <phi(x), phi(w)> = exp(<x, w>). x is multiplied
+  by `scale` and w is divided by it. This changes only the variance, which grows
+  exponentially with either squared norm. For absolute logits, phi(x) is replaced by
+  phi(x) + phi(-x).
 
   Source: Choromanski et al. 2021 (FAVOR+), lemma 1 and section 2.4; Rawat et al. 2019
     for sampling from such distributions. Here all classes are enumerated, at O(V F D)

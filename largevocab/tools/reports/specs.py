@@ -12,7 +12,8 @@ def with_field(text: str, part: Any, key: str, value: str) -> Any:
   """The part with one field replaced by a value, cast to the type of the field.
 
   Raises:
-    UserError: unknown field or ill-typed value; names the argument `text`.
+    UserError: the field is unknown or the value is ill-typed; the message names the
+      argument `text`.
 
   >>> from largevocab.samplers import PPS
   >>> with_field("pps:power=0.5", PPS(), "power", "0.5").power
@@ -21,24 +22,24 @@ def with_field(text: str, part: Any, key: str, value: str) -> Any:
   kind = type(getattr(part, key, None))
   if kind not in (int, float, str, bool):
     known = [field.name for field in dataclasses.fields(part)]
-    raise UserError(f"{text}: {key!r} is no field{nearest(key, known)}")
+    raise UserError(f"{text}: {key!r} is not a field{nearest(key, known)}")
   try:
     cast = {"true": True, "false": False}[value] if kind is bool else kind(value)
   except (KeyError, ValueError):
     raise UserError(
-      f"{text}: {key} is {value!r}; it must be of type {kind.__name__}"
+      f"{text}: {key} is {value!r}, but must be of type {kind.__name__}"
     ) from None
   return dataclasses.replace(part, **{key: cast})
 
 
 def sampled_head(text: str, like: Full | Sampled) -> Sampled:
-  """The head described by SAMPLER:FIELD=VALUE:... or LOSS/SAMPLER:..., with fields of
-  the sampler or of the head.
+  """The head described by SAMPLER:FIELD=VALUE:... or LOSS/SAMPLER:....
 
-  `bias`, `absolute` and `dtype` are those of the head `like`.
+  Fields may belong to the sampler or to the head. `bias`, `absolute` and `dtype` are
+  those of the head `like`.
 
   Raises:
-    UserError: unknown loss, sampler or field, or ill-typed value.
+    UserError: a loss, sampler or field is unknown, or a value is ill-typed.
 
   >>> head = sampled_head("pps:power=0.5:num_samples=64", Sampled())
   >>> head.sampler.power, head.num_samples
@@ -61,7 +62,7 @@ def sampled_head(text: str, like: Full | Sampled) -> Sampled:
   for setting in settings:
     key, _, value = setting.partition("=")
     if key not in known:
-      raise UserError(f"{text}: {key!r} is no field{nearest(key, known)}")
+      raise UserError(f"{text}: {key!r} is not a field{nearest(key, known)}")
     if hasattr(sampler, key):
       sampler = with_field(text, sampler, key, value)
       head = dataclasses.replace(head, sampler=sampler)

@@ -1,4 +1,4 @@
-"""A trained model with one row for each class, for reports on it."""
+"""Loads a trained model with one row for each class, for reports on it."""
 
 import dataclasses
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _REFRESHES = 5
 
 
 class Trained(NamedTuple):
-  """The experiment of a run and its head, its data, and the state that is evaluated."""
+  """The experiment of a run, its head, its data, and the state to evaluate."""
 
   exp: Experiment
   head: Full | Sampled
@@ -47,8 +47,10 @@ class Trained(NamedTuple):
 
 
 def fresh_state(head: Sampled, counts: Counts, w_VD: jax.Array) -> SampledState:
-  """State of a head for a table of class rows, as after several refreshes. The table
-  has no state of the optimiser."""
+  """The state of a head for a table of class rows, as after several refreshes.
+
+  The table has no optimiser state.
+  """
   head = dataclasses.replace(head, optimizer=SGD())
   state = head.init_state(Table(w_VD, {}, jnp.int32(0)), counts)
   if not head.refreshes(1):
@@ -57,7 +59,7 @@ def fresh_state(head: Sampled, counts: Counts, w_VD: jax.Array) -> SampledState:
 
 
 def refreshed(refresh: Callable[[Any, jax.Array], Any], state: Any) -> Any:
-  """A state, or statistics, after several refreshes, each of which refines an index."""
+  """A state, or statistics, after several refreshes, since each refines an index."""
   for key in jax.random.split(jax.random.key(0), _REFRESHES):
     state = refresh(state, key)
   return state
@@ -67,8 +69,8 @@ def experiment(workdir: str, instead: str = "") -> tuple[Experiment, Full | Samp
   """The experiment of a run, and its head.
 
   Args:
-    workdir: of the run.
-    instead: what else the user can do, to end an error.
+    workdir: the workdir of the run.
+    instead: what else the user can do, for the end of an error message.
 
   Raises:
     UserError: the head does not have one row for each class, or has cosines as logits.
@@ -82,17 +84,17 @@ def experiment(workdir: str, instead: str = "") -> tuple[Experiment, Full | Samp
     )
   if not isinstance(head.logits, Linear):
     raise UserError(
-      f"{workdir} has cosines as logits, and heads here have products: choose another "
+      f"{workdir} has cosines as logits, but heads here have products: choose another "
       f"run{instead}"
     )
   return exp, head
 
 
 def trained(workdir: str, checkpoint: str, instead: str = "") -> Trained:
-  """The model in the workdir of a run, of a checkpoint: 'latest' or 'best'.
+  """The model of a run's checkpoint, 'latest' or 'best'.
 
   Raises:
-    UserError: there is no checkpoint; or as `experiment`.
+    UserError: there is no checkpoint; or as in `experiment`.
   """
   exp, head = experiment(workdir, instead)
   data, state = restore(exp, workdir, checkpoint)

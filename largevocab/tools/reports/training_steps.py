@@ -15,7 +15,7 @@ from largevocab.training.step import compiled_steps, train_step
 
 
 class TrainingSteps:
-  """A model in training: each call makes one step, always on the same batch.
+  """A model in training, where each call makes one step, always on the same batch.
 
   Attributes:
     loss: loss of the first step, which the constructor makes.
@@ -47,25 +47,28 @@ class TrainingSteps:
     return [batch] * num if num > 1 else batch
 
   def on(self, number: int) -> Callable[[], State]:
-    """A function that makes a step on this batch, and was already called once."""
+    """A function that makes a step on this batch, after it was called once."""
     make_step = self._on(number)
     jax.block_until_ready(make_step())
     return make_step
 
   def operations(self, number: int) -> float:
     """Operations of a step on this batch; see `operations`."""
-    # Not compiled: a compiled step would donate the state.
+    # Not compiled, since a compiled step would donate the state.
     step = functools.partial(train_step, exp=self._exp)
     return operations(step, self._state, self._batch(number), self._lr)
 
   def check_finite(self, name: str) -> None:
-    """Raises a UserError, with the name of the method, if a step so far had a loss or a
-    gradient that is not finite: its time may be another than that of a good one."""
+    """Raises a UserError if a loss or gradient so far was not finite.
+
+    The time of such a step may differ from that of a normal step. The message has the
+    name of the method.
+    """
     step = int(self._state.bad_step)
     if step >= 0:
       raise UserError(
-        f"{name}: at train.lr={self._lr:g} step {step} of those that were timed is not "
-        "finite; choose a lower rate"
+        f"{name}: at train.lr={self._lr:g}, timed step {step} is not finite; "
+        "choose a lower rate"
       )
 
   def refresh(self) -> State:

@@ -1,4 +1,4 @@
-"""A sweep in progress: the runs that can start, and the results so far."""
+"""A sweep in progress, with the runs that can start and the results so far."""
 
 import pathlib
 import tomllib
@@ -19,13 +19,14 @@ class Campaign:
   """A sweep, with a launcher for its runs.
 
   Attributes:
-    path: of the sweep file; results.jsonl, and search.jsonl with the trials of the
+    path: path of the sweep file; results.jsonl, and search.jsonl with the trials of the
       search, are beside it.
     sweep: content of the file.
-    launcher: of its runs.
-    names: only runs with these names are executed; empty: all.
-    ids: only runs with these ids are executed; empty: all.
-    rows_count: a run with a row in results.jsonl is done, wherever it was executed.
+    launcher: launcher of the runs.
+    names: only runs with these names are executed; empty: all runs.
+    ids: only runs with these ids are executed; empty: all runs.
+    rows_count: whether a run with a row in results.jsonl is done, wherever it was
+      executed.
   """
 
   path: pathlib.Path
@@ -39,7 +40,7 @@ class Campaign:
 
   def __post_init__(self):
     if unknown := self.names - {run.name for run in self.sweep.runs}:
-      raise UserError(f"{self.path} has no run of the name {min(unknown)!r}")
+      raise UserError(f"{self.path} has no run named {min(unknown)!r}")
     if self._search_path.exists():
       rows = records.load(self._search_path, ["run"])
       self._known = {row["run"]: row for row in rows}
@@ -66,17 +67,19 @@ class Campaign:
     return list({trial.id: trial for trials in every for trial in trials}.values())
 
   def ready(self) -> list[Run]:
-    """Runs that have ended or can start, in order: the trials of the search, then the
-    runs whose rates have been chosen."""
+    """Runs that have ended or can start, in order.
+
+    The trials of the search come first, then the runs whose rates have been chosen.
+    """
     return [*self.trials(), *filter(None, map(self.chosen, self.runs))]
 
   def ended(self, run: Run) -> bool:
-    """Whether a run is done: by its workdir, or by its row of search or results."""
+    """Whether a run is done, according to its workdir or to its row in a file."""
     is_known = run.id in self._known or run.id in self._rows
     return is_known or self.launcher.ended(run)
 
   def chosen(self, run: Run) -> Run | None:
-    """A run with the rates chosen by the search; None if they are not known yet."""
+    """A run with the rates that the search chose; None if they are not known yet."""
     search = self.sweep.search
     return search.chosen(run, self._record_of) if search else run
 
@@ -107,8 +110,10 @@ class Campaign:
       hparams_page.write(root, known)
 
   def count_baselines(self) -> None:
-    """Adds baselines to the results, for the data and seeds of data of selected runs
-    that have none; nothing if there are no results."""
+    """Adds missing baselines for the data, and seeds of data, of the selected runs.
+
+    Does nothing if there are no results.
+    """
     rows = records.load(self._results_path) if self._results_path.exists() else []
     data = lambda name, overrides: (data_of(name), overrides.get("data.seed", 0))
     have = {data(row["name"], row["overrides"]) for row in rows if row.get("baseline")}
@@ -143,8 +148,8 @@ def of_sweep(
   """The campaign of a sweep file; `more` are fields of `Campaign`.
 
   Raises:
-    UserError: the file cannot be read, adds no runs, or is of another checkout than
-      this package, whose code its runs would execute.
+    UserError: the file cannot be read, adds no runs, or belongs to another checkout
+      than this package, whose code its runs would execute.
   """
   is_checkout = lambda place: (place / "largevocab" / "__init__.py").exists()
   checkout = next(filter(is_checkout, path.resolve().parents), REPOSITORY)
@@ -156,7 +161,7 @@ def of_sweep(
     )
   sweep = sweepfile.load(path)
   if not sweep.runs:
-    raise UserError(f"{path} adds no runs; its README.md tells what makes results")
+    raise UserError(f"{path} adds no runs; its README.md says what makes its results")
   return Campaign(path, sweep, Launcher(root.resolve(), settings), **more)
 
 
@@ -172,29 +177,29 @@ def of_queue(
   Runs with a row in the results.jsonl beside their sweep file are done.
 
   Args:
-    path: of the list.
-    root: directory; runs of experiments/NAME/sweep.py go to its subdirectory NAME.
-    settings: for all sweeps.
+    path: path of the list.
+    root: root directory; runs of experiments/NAME/sweep.py go to its subdirectory NAME.
+    settings: paths of data for all sweeps.
 
   Raises:
-    UserError: names the line, key or file that is wrong.
+    UserError: a line, key or file is wrong; the message names it.
   """
   try:
     content = tomllib.loads(records.read_text(path))
   except (tomllib.TOMLDecodeError, RecursionError) as error:
-    raise UserError(f"{path}: {error}; mend it") from None
+    raise UserError(f"{path}: {error}; correct the file") from None
   entries = content.get("sweep", [])
   is_list = isinstance(entries, list) and all(isinstance(e, dict) for e in entries)
   if set(content) != {"sweep"} or not is_list or not entries:
-    raise UserError(f"{path}: want [[sweep]] tables with `file`, and nothing else")
+    raise UserError(f"{path}: must have [[sweep]] tables with `file`, and nothing else")
   campaigns = []
   for number, each in enumerate(entries, 1):
     place = f"{path}: [[sweep]] number {number}"
     names = each.get("names", [])
     if not isinstance(each.get("file"), str) or set(each) - {"file", "names"}:
-      raise UserError(f"{place}: want `file` and, if need be, `names`")
+      raise UserError(f"{place}: must have `file` and, optionally, `names`")
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-      raise UserError(f"{place}: names is {names!r:.80}, not a list of names of runs")
+      raise UserError(f"{place}: names is {names!r:.80}, not a list of run names")
     file = path.parent / each["file"]
     place = root / file.resolve().parent.name
     more = {"names": frozenset(names), "rows_count": True}

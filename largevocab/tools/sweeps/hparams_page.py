@@ -1,8 +1,9 @@
-"""The layout of TensorBoard's HPARAMS page for a sweep.
+"""Writes the layout of TensorBoard's HPARAMS page for a sweep.
 
-The page orders hyper-parameters by `differs`, then by name, and shows the first of them
-and of the metrics. It uses the first description that it finds. To have exactly one,
-the sweep writes it into its own directory, and runs write none.
+The page orders hyper-parameters by `differs`, then by name. It shows the first
+hyper-parameters and the first metrics. It uses the first description that it finds. To
+have exactly one description, the sweep writes it into its own directory, and runs write
+none.
 """
 
 import math
@@ -61,7 +62,7 @@ def write(root: pathlib.Path, runs: list[Run]) -> None:
 
 
 def _domain(values: list[Any]) -> Any:
-  """The domain of values of one type; else None, which TensorBoard accepts."""
+  """The domain of values of one type, or else None, which TensorBoard accepts."""
   from tensorboard.plugins.hparams import summary_v2
 
   kinds = {type(value) for value in values}

@@ -1,4 +1,4 @@
-"""Runs of a sweep as processes: commands, directories and locks."""
+"""Runs of a sweep as processes, with their commands, directories and locks."""
 
 import contextlib
 import fcntl
@@ -22,7 +22,7 @@ from largevocab.tools.sweeps.sweep_run import Run
 from largevocab.training.lock import is_held
 from largevocab.training.workdir import has_ended
 
-# On a CPU, large arrays in huge pages: a step takes fewer page faults.
+# On a CPU, large arrays are in huge pages, so that a step takes fewer page faults.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 PLACES = {*(f"data.{key}" for key in LOCATIONS), "eval.word_pairs"}
@@ -33,8 +33,8 @@ LOWEST = 19  # priority (niceness)
 class PathSetting:
   """The path of data on this machine, for a key of a config.
 
-  Only paths may be set outside the sweep file: the place of the data does not change a
-  result, and is not part of a run's name.
+  Only paths may be set outside the sweep file, since the location of the data does not
+  change a result and is not part of a run's name.
 
   Attributes:
     key: dotted key of the config.
@@ -54,21 +54,21 @@ class PathSetting:
     PathSetting(key='data.path', path=PosixPath('/'), config='ptb')
 
     Raises:
-      UserError: the text has another form, the key is not of data, or the path does not
-        exist.
+      UserError: the text has another form, the key is not for data, or the path does
+        not exist.
     """
     left, _, path = text.partition("=")
     config, _, key = left.rpartition(":")
     if key not in PLACES:
       raise UserError(
-        f"--set {text}: {key!r} has no place of data, as {listed(PLACES)} have; other "
-        "settings belong in the sweep file"
+        f"--set {text}: {key!r} is not a location of data, as {listed(PLACES)} are; "
+        "other settings belong in the sweep file"
       )
     path = path and str(user_path(path, f"--set {key}"))
     if not path or not (pathlib.Path(path).exists() or glob.glob(path)):
       raise UserError(
-        f"--set {text}: want KEY=PATH or CONFIG:KEY=PATH of a file or directory that "
-        "exists, or a pattern; other settings belong in the sweep file"
+        f"--set {text}: must be KEY=PATH or CONFIG:KEY=PATH of an existing file or "
+        "directory, or a pattern; other settings belong in the sweep file"
       )
     return cls(key, pathlib.Path(path).resolve(), config)
 
@@ -109,7 +109,7 @@ class Launcher:
     return has_ended(str(self.workdir(run)))
 
   def command(self, run: Run) -> list[str]:
-    """Words of the command that executes a run."""
+    """The words of the command that executes a run."""
     program = [sys.executable, "-m", "largevocab.main"]
     flags = flags_of(run, self.settings)
     return [*program, *flags, f"--workdir={self.workdir(run)}"]
@@ -139,7 +139,7 @@ class Launcher:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         **HUGE_PAGES,
       }
-      # This package comes first, also where the current directory has another.
+      # This package comes first, even if the current directory has another one.
       places = [str(REPOSITORY), os.getcwd(), os.environ.get("PYTHONPATH", "")]
       path = os.pathsep.join(filter(None, places))
       package = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
@@ -149,7 +149,7 @@ class Launcher:
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
-        start_new_session=True,  # Ctrl-C reaches only this process.
+        start_new_session=True,  # so that Ctrl-C reaches only this process
       )
 
 
@@ -170,7 +170,7 @@ def settings_of(run: Run, settings: Iterable[PathSetting]) -> ConfigDict:
 def locked(log: IO[bytes]) -> bool:
   """Locks a log file; returns False if another process holds the lock.
 
-  Where the file system has no locks, nothing shows whether one does.
+  If the file system has no locks, this cannot be detected.
   """
   try:
     lock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -180,15 +180,15 @@ def locked(log: IO[bytes]) -> bool:
 
 
 def log_path(workdir: pathlib.Path) -> pathlib.Path:
-  """The file with what a run prints."""
+  """The file with the output of a run."""
   return workdir / "log.txt"
 
 
 def give_core(process: subprocess.Popen, slot: int) -> None:
   """Gives a run the lowest priority and, if the system supports that, one core.
 
-  On one core, a run gets the same results at the same speed whatever else is running.
-  Other processes on this core take precedence.
+  On one core, a run gets the same results at the same speed regardless of what else is
+  running. Other processes on this core take precedence.
   """
   os.setpriority(os.PRIO_PROCESS, process.pid, LOWEST)
   # Linux schedules sessions before their processes, and each run has a session.
@@ -199,7 +199,7 @@ def give_core(process: subprocess.Popen, slot: int) -> None:
 
 
 def cores() -> list[int]:
-  """The cores that this process may use; none if the system does not let it choose."""
+  """The cores that this process may use; empty if the system does not let it choose."""
   if not hasattr(os, "sched_getaffinity"):
     return []
   return sorted(os.sched_getaffinity(0))
@@ -236,10 +236,11 @@ def stop(processes: list[subprocess.Popen]) -> None:
 
 
 def check_configs(path: pathlib.Path, runs: Iterable[Run]) -> None:
-  """Checks the configs of runs of a sweep file, before one is started.
+  """Checks the configs of a sweep file's runs, before any is started.
 
   Raises:
-    UserError: a key that there is not, or a value out of bounds; names the run.
+    UserError: a key does not exist, or a value is out of bounds; the message names the
+      run.
   """
   for run in runs:
     try:

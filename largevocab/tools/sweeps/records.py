@@ -1,17 +1,20 @@
 """Records of runs that have ended, read from workdirs and stored in results.jsonl.
 
 A record is a JSON object with `run` (the id), `name`, `config`, `overrides` (an
-object), all of the run's result.json, and the device, versions and source revision of
-its meta.json. Curves on validation data are [[step, value, seconds], ...], with the
-seconds of training: `curve` has the exact nll in nats, `curve_p@1` the precision,
-`curve_PAIRS_input` and `curve_PAIRS_output` the rank correlations with a file of word
-pairs. Curves that a run does not measure are missing. `every_epochs` is the distance of
-evaluations, from config.json.
+object), everything in the run's result.json, and the device, versions and source
+revision from its meta.json. Curves on validation data are [[step, value, seconds],
+...], where seconds are those of training. `curve` has the exact nll in nats,
+`curve_p@1` the precision, and `curve_PAIRS_input` and `curve_PAIRS_output` the rank
+correlations with a file of word pairs. Curves that a run does not measure are missing.
+`every_epochs` is the number of epochs between evaluations, from config.json.
 
-Optional fields are `baseline`: true for a count-based model (`tools/baselines.py`), and
-`bound`: true for the Bayes classifier among them; `trials`, the number of learning
-rates tried; `diverged`, the step at which the loss was not finite, in place of all
-metrics; and `page_faults`, of a time, whether large arrays were outside huge pages.
+Optional fields are:
+
+- `baseline`: true for a count-based model (`tools/baselines.py`)
+- `bound`: true for the Bayes classifier, which is one of the baselines
+- `trials`: the number of learning rates that were tried
+- `diverged`: the step at which the loss was not finite, in place of all metrics
+- `page_faults`: for a time, whether large arrays were outside huge pages
 """
 
 import json
@@ -34,7 +37,7 @@ CURVES = {"curve": "nll", "curve_p@1": "p@1"}
 OF_PAIRS = re.compile(
   r"valid_(.+_(?:input|output))"
 )  # see largevocab.evaluation.similarity
-_LOSSES = {"ppl", "nll", "loss", "byte"}  # of bits per byte
+_LOSSES = {"ppl", "nll", "loss", "byte"}  # "byte" is for bits per byte
 CURVE_DIGITS = 5  # significant digits
 # Types of a record's own fields; metrics may have any type.
 FIELDS: dict[str, type] = {
@@ -53,12 +56,12 @@ KINDS = {str: "a text", dict: "an object", bool: "true or false", int: "a whole 
 
 
 def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
-  """Record of a run, or None if it has not ended."""
+  """The record of a run, or None if the run has not ended."""
   if (workdir / "result.json").exists():
     result = _file(workdir / "result.json")
     if not result:
       raise UserError(
-        f"{workdir / 'result.json'} is empty; delete its directory, to run it again"
+        f"{workdir / 'result.json'} is empty; delete its directory to repeat the run"
       )
   elif (workdir / "diverged.json").exists():
     result = {"diverged": _file(workdir / "diverged.json").get("step")}
@@ -68,7 +71,7 @@ def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
   for key in ("device", "num_devices", "python", "versions", "git", "git_dirty"):
     if key not in meta or (key == "versions" and not isinstance(meta[key], dict)):
       raise UserError(
-        f"{workdir / 'meta.json'} lacks {key!r}; delete its directory, to run it again"
+        f"{workdir / 'meta.json'} lacks {key!r}; delete its directory to repeat the run"
       )
   pairs = [found[1] for key in result if (found := OF_PAIRS.fullmatch(key))]
   metrics = CURVES | {f"curve_{metric}": metric for metric in pairs}
@@ -89,7 +92,7 @@ def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
 
 
 def _evaluated(path: pathlib.Path) -> Record:
-  """How many epochs there are between evaluations, if a config says so."""
+  """The number of epochs between evaluations, if a config has it."""
   settings = _file(path) if path.exists() else {}
   between = settings.get("eval", {}).get("every_epochs")
   return {"every_epochs": between} if between else {}
@@ -105,8 +108,10 @@ def measured_with(meta: Record) -> Record:
 
 
 def measured_here() -> Record:
-  """These fields of this process. To be read before what is measured: the source on
-  disk may change meanwhile."""
+  """The fields of `measured_with` for this process.
+
+  Read them before the measurement, since the source on disk may change during it.
+  """
   return measured_with(describe_machine())
 
 
@@ -136,14 +141,17 @@ def validation_curve(path: pathlib.Path, metric: str) -> list[list[float]]:
     if line.get("split") == "valid" and metric in line:
       point: list[Any] = [line.get(key) for key in ("step", metric, "seconds")]
       if not all(map(is_number, point)):
-        raise UserError(f"{path}:{number}: step, {metric} or seconds is no number")
+        raise UserError(f"{path}:{number}: step, {metric} or seconds is not a number")
       points.append([point[0], *map(rounded, point[1:])])
   return points
 
 
 def of_directories(roots: Sequence[pathlib.Path]) -> list[Record]:
-  """Records of all runs that have ended in or below directories, named by their paths,
-  within the directory if there is one. Others are counted on standard error."""
+  """Records of all runs that have ended in or below directories.
+
+  Runs are named by their paths, which are relative if there is only one directory. Runs
+  that have not ended are counted on standard error.
+  """
   above = lambda *names: {
     path.parent for root in roots for name in names for path in root.rglob(name)
   }
@@ -161,20 +169,20 @@ def of_directories(roots: Sequence[pathlib.Path]) -> list[Record]:
 
 
 def load(path: pathlib.Path, needs: Iterable[str] = FIELDS) -> list[Record]:
-  """The records in results.jsonl, or in another JSON Lines file.
+  """Reads the records in results.jsonl, or in another JSON Lines file.
 
   Args:
-    path: of the file.
+    path: path of the file.
     needs: fields that every record must have.
 
   Raises:
-    UserError: the file is missing, a line is not a valid record, or two are of the same
-      run.
+    UserError: the file is missing, a line is not a valid record, or two lines are for
+      the same run.
   """
   records, line_of = [], {}
   for number, record in numbered(path):
     if found := problem(record, needs):
-      raise UserError(f"{path}:{number}: {found}; mend the line, or remove it")
+      raise UserError(f"{path}:{number}: {found}; correct the line, or remove it")
     if "run" in record:
       first = line_of.setdefault(record["run"], number)
       if first != number:
@@ -213,9 +221,9 @@ def numbered(path: pathlib.Path) -> list[tuple[int, Record]]:
       content = json.loads(line)
     except (ValueError, RecursionError) as error:
       what = error.msg if isinstance(error, json.JSONDecodeError) else error
-      raise UserError(f"{path}:{number}: not JSON ({what}); mend it") from None
+      raise UserError(f"{path}:{number}: not JSON ({what}); correct it") from None
     if not isinstance(content, dict):
-      raise UserError(f"{path}:{number}: holds no object, as {{...}}; mend it")
+      raise UserError(f"{path}:{number}: holds no object {{...}}; correct it")
     objects.append((number, content))
   return objects
 
@@ -223,17 +231,17 @@ def numbered(path: pathlib.Path) -> list[tuple[int, Record]]:
 def read_text(path: pathlib.Path) -> str:
   """Reads a file; raises a UserError if it is missing or not UTF-8."""
   if not path.is_file():
-    what = "it is no file" if path.exists() else "no such file"
-    raise UserError(f"{path}: {what}; give one that exists")
+    what = "not a file" if path.exists() else "no such file"
+    raise UserError(f"{path}: {what}; name an existing file")
   try:
     return path.read_text(encoding="utf-8")
   except UnicodeDecodeError as error:
     line = path.read_bytes()[: error.start].count(b"\n") + 1
-    raise UserError(f"{path}:{line}: not UTF-8; mend it") from None
+    raise UserError(f"{path}:{line}: not UTF-8; correct it") from None
 
 
 def is_number(value: Any, *, finite: bool = False) -> bool:
-  """Whether a value is a number that a float can hold, and a finite one if asked.
+  """Whether a value is a number that fits in a float and, with `finite`, is finite.
 
   >>> [is_number(value) for value in (1, 0.5, True, "1", 10**400)]
   [True, True, False, False, False]
@@ -248,7 +256,7 @@ def is_number(value: Any, *, finite: bool = False) -> bool:
 
 
 def problem(record: Record, needs: Iterable[str] = ()) -> str:
-  """Why an object is not a valid record, with all `needs`; '' if it is one.
+  """Why an object is not a valid record with all `needs`; '' if it is valid.
 
   >>> problem({"bound": 3}), problem({"bound": True}), problem({}, ["run"])
   ("'bound' is 3, not true or false", '', "it has no 'run'")
@@ -268,7 +276,7 @@ def problem(record: Record, needs: Iterable[str] = ()) -> str:
 
 
 def is_of(value: Any, kind: type) -> bool:
-  """Whether a value is of a type: a float is any finite number, a bool is none.
+  """Whether a value has a type: any finite number is a float, but a bool is not.
 
   >>> is_of(True, int), is_of(3, float), is_of(math.nan, float)
   (False, True, False)
@@ -279,7 +287,9 @@ def is_of(value: Any, kind: type) -> bool:
 
 
 def is_point(point: Any, *, finite: bool = False) -> bool:
-  """Whether this is [step, value, seconds] with a finite step; with `finite`, all are.
+  """Whether this is [step, value, seconds] with a finite step.
+
+  With `finite`, all three must be finite.
 
   >>> point = [5, math.nan, 1.0]
   >>> is_point(point), is_point(point, finite=True), is_point(point[:2])
@@ -301,10 +311,11 @@ def update(
 ) -> None:
   """Rewrites results.jsonl: one line for each run that has ended, in the sweep's order.
 
-  A run that has not ended in `root` keeps its line, for example from another machine.
-  Baselines are kept, and so are lines of runs that are not in the sweep of which `keep`
-  is true. All other lines that were there go to results.removed.jsonl; if none would be
-  left, all stay until a run has ended. `more` returns additional fields of a new line.
+  A run that has not ended in `root` keeps its line, for example one from another
+  machine. Baselines are kept, and so are lines for which `keep` is true and whose runs
+  are not in the sweep. All other old lines go to results.removed.jsonl. If no line
+  would be left, all stay until a run has ended. `more` returns additional fields of a
+  new line.
   """
   with atomic.locked(path.parent):
     kept = _by_run(path)
@@ -321,14 +332,16 @@ def update(
 
 
 def merge(path: pathlib.Path, rows: list[Record]) -> None:
-  """Adds records to a file, where they replace those of the same runs."""
+  """Adds records to a file, where they replace records of the same runs."""
   with changed(path) as by_run:
     by_run.update({record["run"]: record for record in rows})
 
 
 def replace(path: pathlib.Path, rows: list[Record]) -> None:
-  """Writes a file of records in place of those that it had, which go to
-  FILE.removed.jsonl as in `update`."""
+  """Replaces the records of a file.
+
+  The old ones go to FILE.removed.jsonl, as in `update`.
+  """
   path.parent.mkdir(parents=True, exist_ok=True)
   with atomic.locked(path.parent):
     old = [record for _, record in numbered(path)] if path.exists() else []
@@ -340,8 +353,11 @@ def replace(path: pathlib.Path, rows: list[Record]) -> None:
 def changed(
   path: pathlib.Path, keys: Iterable[str] = ("run",)
 ) -> Iterator[dict[str, Record]]:
-  """The records of a file by their run, to be changed while others wait. At the end the
-  file is written, unless nothing was changed or the block raises."""
+  """Yields the records of a file by their run, to be changed while others wait.
+
+  At the end of the block, the file is written, unless nothing was changed or the block
+  raises.
+  """
   path.parent.mkdir(parents=True, exist_ok=True)
   with atomic.locked(path.parent):
     old = _by_run(path, keys)
@@ -360,7 +376,7 @@ def only(rows: list[Record], pattern: str, setting: str) -> list[Record]:
     setting: where it was given, for error messages.
 
   Raises:
-    UserError: it is none, or is found in no name.
+    UserError: the pattern is not a regular expression, or is found in no name.
 
   >>> only([{"name": "pps, 512"}, {"name": "full"}], "^pps", "rows")
   [{'name': 'pps, 512'}]
@@ -368,9 +384,11 @@ def only(rows: list[Record], pattern: str, setting: str) -> list[Record]:
   try:
     found = [row for row in rows if re.search(pattern, row["name"])]
   except re.error as error:
-    raise UserError(f"{setting}={pattern} is no regular expression: {error}") from None
+    raise UserError(
+      f"{setting}={pattern} is not a regular expression: {error}"
+    ) from None
   if not found:
-    raise UserError(f"{setting}={pattern} is found in no name of a row; correct it")
+    raise UserError(f"{setting}={pattern} matches no row name; correct it")
   return found
 
 
@@ -384,12 +402,12 @@ def is_loss(metric: str) -> bool:
 
 
 def _file(path: pathlib.Path) -> Record:
-  """A file of a run that has ended, of which nothing else makes another."""
+  """Reads a file of a run that has ended; only running it again would restore it."""
   try:
     return read_json(str(path))
   except UserError as error:
     what, _, _ = str(error).partition(";")
-    raise UserError(f"{what}; delete its directory, to run it again") from error
+    raise UserError(f"{what}; delete its directory to repeat the run") from error
 
 
 def _by_run(path: pathlib.Path, keys: Iterable[str] = ("run",)) -> dict[str, Record]:
@@ -398,7 +416,7 @@ def _by_run(path: pathlib.Path, keys: Iterable[str] = ("run",)) -> dict[str, Rec
 
 
 def _set_aside(path: pathlib.Path, old: list[Record], new: list[Record]) -> None:
-  """Adds old lines that are not among the new ones to a file beside, and says so."""
+  """Adds old lines that are not among the new ones to a separate file, and says so."""
   stay = set(map(json.dumps, new))
   lost = [line for line in map(json.dumps, old) if line not in stay]
   if not lost:

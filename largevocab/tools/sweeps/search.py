@@ -1,8 +1,8 @@
-"""Grid search for learning rates, the same for every method of a sweep.
+"""A grid search for learning rates that is the same for every method of a sweep.
 
 A method is a set of runs that differ only in the seed. Before these runs, the method is
 trained for a few steps with every combination of a grid. The best combination on
-validation data is used for its runs; their records have the number of trials.
+validation data is used for its runs. Their records have the number of trials.
 """
 
 import itertools
@@ -21,13 +21,13 @@ class Search:
   """A grid search.
 
   Attributes:
-    steps: length of a trial, at least.
+    steps: minimum length of a trial.
     grid: {key of the config: values}; all combinations are tried.
     metric: validation metric of result.json by which to choose.
     seed: seed of all trials; should not be a seed of the sweep.
-    share: of the run's own `train.max_steps`, which it must set; a trial has as many
-      steps, if that is more than `steps`. Rates that are best for a short trial are too
-      large for a run that is much longer.
+    share: share of the run's own `train.max_steps`, which the run must set. A trial has
+      this number of steps if it is larger than `steps`. Rates that are best for a short
+      trial are too large for a run that is much longer.
   """
 
   steps: int
@@ -38,17 +38,17 @@ class Search:
 
   def __post_init__(self):
     if not (isinstance(self.steps, int) and self.steps > 0):
-      raise UserError(f"search: steps is {self.steps!r:.80}; give how many a trial has")
+      raise UserError(f"search: steps is {self.steps!r:.80}; give the steps of a trial")
     is_grid = isinstance(self.grid, dict) and self.grid
     if not is_grid or not all(isinstance(v, list) and v for v in self.grid.values()):
       raise UserError(f"search: grid is {self.grid!r:.80}, not {{key: [values]}}")
     if not (isinstance(self.metric, str) and self.metric.startswith("valid_")):
       raise UserError(
-        f"search: metric is {self.metric!r:.80}; choose by one of validation data, "
+        f"search: metric is {self.metric!r:.80}, but must be one of validation data, "
         "such as 'valid_nll'"
       )
     if not (isinstance(self.share, int | float) and 0 <= self.share <= 1):
-      raise UserError(f"search: share is {self.share!r:.80}; it is from 0 to 1")
+      raise UserError(f"search: share is {self.share!r:.80}, but must be from 0 to 1")
 
   def points(self) -> list[dict[str, Any]]:
     """All combinations of the grid.
@@ -64,17 +64,17 @@ class Search:
   def trials(self, run: Run) -> list[Run]:
     """The trials that choose the rates of a run, in the order of `points`.
 
-    None of a run whose own overrides have all keys of the grid.
+    There are none if the run's own overrides have all keys of the grid.
 
     Raises:
-      UserError: they have some of the keys and not all, or no `train.max_steps` of
-        which to take a share.
+      UserError: the overrides have some of the keys but not all, or lack
+        `train.max_steps`, of which a share is needed.
     """
     if self._has_rates(run):
       return []
     steps = self._trial_steps(run)
     length: dict[str, Any] = {"train.max_steps": steps, "eval.every_epochs": 0.0}
-    if "train.patience" in run.overrides:  # it counts evaluations; of overrides alone
+    if "train.patience" in run.overrides:  # counts evaluations; only in overrides
       length["train.patience"] = 0
     same = run.without_seed().with_overrides({**length, "train.seed": self.seed})
     return [same.with_overrides(point) for point in self.points()]
@@ -99,10 +99,10 @@ class Search:
     return run.with_overrides(self.points()[best])
 
   def record_fields(self, run: Run) -> Record:
-    """Fields on the search, for the record of a run with chosen rates.
+    """Fields about the search, for the record of a run with chosen rates.
 
     `trials` is the number of trials. `at_edge` lists the keys whose chosen value is the
-    smallest or largest of at least three: a wider grid might have a better one.
+    smallest or largest of at least three, so that a wider grid might have a better one.
     """
     edges = [
       key
@@ -117,7 +117,7 @@ class Search:
       return self.steps
     if not run.overrides.get("train.max_steps"):
       raise UserError(
-        f"{run.name!r} sets no train.max_steps, of which search()'s trials have a share"
+        f"{run.name!r} sets no train.max_steps, which `share` of search() needs"
       )
     return max(self.steps, round(self.share * run.overrides["train.max_steps"]))
 
@@ -126,7 +126,7 @@ class Search:
     if own and len(own) < len(self.grid):
       missing = [key for key in self.grid if key not in own]
       raise UserError(
-        f"{run.name!r} sets {', '.join(own)} of search()'s grid and not "
+        f"{run.name!r} sets {', '.join(own)} of search()'s grid but not "
         f"{', '.join(missing)}: set all of them, or none, to be searched"
       )
     return bool(own)
@@ -151,12 +151,12 @@ def search(description: dict[str, Any]) -> Search:
   100
 
   Raises:
-    UserError: a missing or unknown key, or an invalid value.
+    UserError: a key is missing or unknown, or a value is invalid.
   """
   try:
     return Search(**description)
   except TypeError:
     raise UserError(
-      f"search() returns {description!r:.80}; its keys are 'steps', 'grid', and if "
-      "need be 'metric', 'seed' and 'share'"
+      f"search() returns {description!r:.80}; its keys are 'steps', 'grid' and, "
+      "optionally, 'metric', 'seed' and 'share'"
     ) from None

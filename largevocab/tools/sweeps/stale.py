@@ -1,4 +1,4 @@
-"""Whether runs that have ended are still those that a sweep asks for."""
+"""Checks whether runs that have ended are still those that a sweep asks for."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from largevocab.training.config_changes import check_ended
 from largevocab.training.data_of_run import check_digests
 from largevocab.training.workdir import config_path, has_ended
 
-_WHAT_TO_DO = "undo that, delete the workdir to run it again, or give another --root"
+_WHAT_TO_DO = "undo that, delete the workdir to repeat the run, or give another --root"
 _MAIN_PLACES = ("path", "data_dir", "train")
 
 
@@ -26,20 +26,22 @@ def check_finished(
   launcher: Launcher,
   known: dict[str, dict[str, str]] | None,
 ) -> None:
-  """Checks that runs that have ended had the config and the data that they would have
-  now, so that no table has rows of both.
+  """Checks that runs that have ended had the config and the data of today.
+
+  Otherwise a table would mix rows of both.
 
   Args:
-    path: of the sweep file, for messages.
-    runs: of the sweep, at the rates of its search. Those that have not ended are left
-      to `largevocab.main`, which compares them when they go on.
-    launcher: of the runs.
-    known: digests of data by their settings, to which those of further data are added,
-      which are read; None: only configs are compared. So are they where data cannot be
-      read: nothing can be trained on those.
+    path: path of the sweep file, for messages.
+    runs: runs of the sweep, at the rates of its search. Runs that have not ended are
+      left to `largevocab.main`, which compares them when they continue.
+    launcher: the launcher of the runs.
+    known: digests of data by their settings. Further data are read, and their digests
+      are added. None: only configs are compared. If data cannot be read, only configs
+      are compared, too, since nothing can be trained on such data.
 
   Raises:
-    UserError: a config or the data of a run have changed; names the run and the key.
+    UserError: the config or the data of a run has changed; the message names the run
+      and the key.
   """
   for run in runs:
     workdir = str(launcher.workdir(run))
@@ -59,8 +61,10 @@ def check_finished(
 
 
 def _fill_places(block: ConfigDict, was: ConfigDict) -> None:
-  """Takes the places of data from another config, if one names none, as where results
-  are only collected."""
+  """Takes the places of data from the config `was`, if `block` names none.
+
+  This is the case if results are only collected.
+  """
   data, before = block.get("data"), was.get("data")
   if not (isinstance(data, ConfigDict) and isinstance(before, ConfigDict)):
     return

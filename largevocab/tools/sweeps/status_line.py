@@ -1,11 +1,11 @@
-"""A status line at the bottom of a terminal."""
+"""Shows a status line at the bottom of a terminal."""
 
 import shutil
 import sys
 import time
 from typing import TextIO
 
-# Between status lines where they cannot be overwritten, such as in a log file.
+# Seconds between status lines that cannot be overwritten, as in a log file.
 SECONDS_BETWEEN_LINES = 60.0
 
 

@@ -1,4 +1,4 @@
-"""One run of a sweep."""
+"""Defines one run of a sweep."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ def is_seed(key: str) -> bool:
 
 
 def data_of(name: str) -> str:
-  """The data that a name begins with, see `Run.name`; '' if it names none.
+  """The data that a name begins with, see `Run.name`; '' if it names no data.
 
   >>> data_of("ptb: unigram, m=80"), data_of("unigram")
   ('ptb', '')
@@ -34,12 +34,13 @@ class Run:
   """One run of a sweep: a config with overrides.
 
   Attributes:
-    config: as for --config of largevocab.main, from `folder`.
+    config: as for --config of largevocab.main, relative to `folder`.
     overrides: values by key, such as {"head.num_samples": 160}.
     name: label in tables; runs with the same name are averaged over seeds. In
-      "ptb: unigram, m=80" the method is "unigram", and the data "ptb". The latter is
+      "ptb: unigram, m=80" the method is "unigram", and the data is "ptb". The data is
       needed only in a sweep on several data sets.
-    folder: of the config; "": the current directory. It is no part of what the run is.
+    folder: directory of the config; "": the current directory. It is not part of the
+      run's identity.
   """
 
   config: str
@@ -49,7 +50,7 @@ class Run:
 
   @property
   def source(self) -> str:
-    """The config from the current directory, which has it, or by its whole path.
+    """The config, relative to the current directory or as a whole path.
 
     >>> Run("mine.py:full", folder="/project").source
     '/project/mine.py:full'
@@ -61,7 +62,7 @@ class Run:
 
   @property
   def id(self) -> str:
-    """Directory name: readable, and unique by a hash of config and overrides.
+    """The directory name, readable, and unique by a hash of config and overrides.
 
     >>> Run("configs/ptb.py:sampled/pps", {"train.seed": 1}).id
     'ptb-sampled-pps-seed=1-e8c956fa'
@@ -92,7 +93,7 @@ class Run:
     return replace(self, overrides={**self.overrides, **more})
 
   def without_seed(self) -> "Run":
-    """The run without its seeds, which is equal for runs that differ only in them.
+    """The run without its seeds, which is equal for runs that differ only in the seed.
 
     >>> Run("configs/ptb.py", {"train.seed": 1}).without_seed()
     Run(config='configs/ptb.py', overrides={}, name='')

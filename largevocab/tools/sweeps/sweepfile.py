@@ -1,6 +1,6 @@
-"""Sweep files: runs, metrics of the table, published numbers, and figures.
+"""Sweep files, which define runs, metrics of the table, published numbers and figures.
 
-A sweep file is a Python file with a function `metrics`. It has a function `sweep`,
+A sweep file is a Python file with a function `metrics`. It also has a function `sweep`,
 unless another program writes results.jsonl. All other functions are optional:
 
   def sweep(add):
@@ -30,9 +30,9 @@ unless another program writes results.jsonl. All other functions are optional:
     full = next(r for r in records if r["name"] == "full softmax")
     return {"slower": record["test_ppl"] / full["test_ppl"]}
 
-A config is the name of one of the package, as in "quickstart:full", or the path of a
-file, relative to the directory above experiments/NAME/sweep.py or, if that lacks the
-file, to the current one.
+A config is the name of a config of the package, as in "quickstart:full", or the path of
+a file. The path is relative to the project directory that contains experiments/NAME or,
+if the file is not there, to the current directory.
 
 The records passed to `derived` include baselines (`record.get("baseline")`), which have
 no steps and no seconds. They do not include diverged runs.
@@ -64,27 +64,28 @@ class Figure:
   """One figure: a point for each run, or a curve for each run.
 
   A key is "method" or "data" (see `Run.name`), an override such as "head.num_samples",
-  or a field of a record, such as "test_ppl", or "idle_seconds" and "operations" if they
-  were measured (`tools/tables/axes.py`). The method of a baseline is its whole name.
-  Runs that differ only in the seed are averaged.
+  or a field of a record, such as "test_ppl". "idle_seconds" and "operations" can be
+  used if they were measured (`tools/tables/axes.py`). The method of a baseline is its
+  whole name. Runs that differ only in the seed are averaged.
 
   Attributes:
     file: file name in experiments/NAME/figures, without suffix.
-    x: for curves over training "step", "epoch", "seconds" of the run, or "idle_time",
-      of which a step takes its share of the run's "idle_seconds"; a key for points.
-    y: for curves "valid_ppl", "valid_nll" or the name of another curve of the records,
-      such as "curve_p@1"; a key for points.
-    line: key; runs with the same value form a line of points, or a colour of curves.
+    x: for curves over training, "step", "epoch", "seconds" of the run, or "idle_time",
+      where each step takes its share of the run's "idle_seconds"; for points, a key.
+    y: for curves, "valid_ppl", "valid_nll" or the name of another curve of the records,
+      such as "curve_p@1"; for points, a key.
+    line: key; runs with the same value form a line of points, or have the same colour
+      of curve.
     panel: key; runs with the same value share a panel. "": a single panel.
     where: {key: value or list of values}; only matching runs are drawn.
     reference: methods drawn dashed in every panel: their curves, or the y of their
       points as a level. `where` does not apply to them.
     log: logarithmic axes: "", "x", "y" or "xy".
-    steps_per_epoch: for x = "epoch".
+    steps_per_epoch: number of steps per epoch, for x = "epoch".
     y_max: upper limit of the y axis, if larger values would flatten the rest; 0: none.
-    y_min: lower limit, likewise; 0: none.
-    band: shows the standard deviation over seeds on both sides: shaded along curves, as
-      bars at points.
+    y_min: lower limit of the y axis, likewise; 0: none.
+    band: whether to show the standard deviation over seeds on both sides, shaded along
+      curves and as bars at points.
     front: "least" or "most", whichever is better for y: joins the points of the Pareto
       front, with small x and good y, and labels all points. "": no front.
   """
@@ -107,11 +108,11 @@ class Figure:
     if self.is_curve and not (self.y in CURVE_Y or self.y.startswith("curve_")):
       raise UserError(
         f"figure {self.file}: over {self.x}, y must be one of {CURVE_Y}, or a curve "
-        "that records hold, such as 'curve_p@1'"
+        "in the records, such as 'curve_p@1'"
       )
     if self.front and self.is_curve:
       raise UserError(
-        f"figure {self.file}: a front is of points, so x is a key of them"
+        f"figure {self.file}: a front joins points, so x cannot be {self.x!r}"
       )
     if self.front not in ("", "least", "most"):
       raise UserError(
@@ -128,11 +129,11 @@ class Figure:
     for key, limit in (("y_min", self.y_min), ("y_max", self.y_max)):
       if not (is_number(limit) and math.isfinite(limit)):
         raise UserError(
-          f"figure {self.file}: {key} is {limit!r:.80}, and must be finite"
+          f"figure {self.file}: {key} is {limit!r:.80}, but must be finite"
         )
     if self.y_min and self.y_max and not self.y_min < self.y_max:
       raise UserError(
-        f"figure {self.file}: y_max is {self.y_max}, and must be above y_min"
+        f"figure {self.file}: y_max is {self.y_max}, but must be above y_min"
       )
 
   @property
@@ -144,10 +145,10 @@ class Figure:
 # Fields of figures that are not strings.
 _KINDS: dict[str, Any] = {
   "where": (dict, "{key: value}"),
-  "reference": (list, "list of names"),
-  "steps_per_epoch": (int, "whole number"),
-  "y_max": (int | float, "number"),
-  "y_min": (int | float, "number"),
+  "reference": (list, "a list of names"),
+  "steps_per_epoch": (int, "a whole number"),
+  "y_max": (int | float, "a number"),
+  "y_min": (int | float, "a number"),
   "band": (bool, "True or False"),
 }
 
@@ -170,22 +171,22 @@ def figure(description: dict[str, Any]) -> Figure:
     what = f"lacks {missing}" if missing else f"has unknown {unknown}"
     raise UserError(f"figure {description} {what}; known: {', '.join(known)}")
   for each in fields(Figure):
-    kind, what = _KINDS.get(each.name, (str, "text"))
+    kind, what = _KINDS.get(each.name, (str, "a string"))
     if each.name in description and not isinstance(description[each.name], kind):
       raise UserError(
-        f"figure {description}: {each.name} is {description[each.name]!r}, no {what}"
+        f"figure {description}: {each.name} is {description[each.name]!r}, not {what}"
       )
   return Figure(**description)
 
 
 @dataclass(frozen=True)
 class Comparison:
-  """The reference of the rows of a table, see `tools/tables/significance.py`.
+  """The reference of the rows of a table; see `tools/tables/significance.py`.
 
   Attributes:
     to: name of the reference runs, without the data: "full softmax" compares runs
       "ptb: unigram" with runs "ptb: full softmax".
-    metrics: a row is compared by the first of these that it has.
+    metrics: metrics, of which a row is compared by the first that it has.
   """
 
   to: str
@@ -198,7 +199,7 @@ def comparison(
   """A `Comparison` from the dict that `comparison()` returns; None if it is empty.
 
   Raises:
-    UserError: a missing or unknown key, or an unknown run or metric.
+    UserError: a key is missing or unknown, or a run or metric is unknown.
   """
   if not description:
     return None
@@ -212,16 +213,16 @@ def comparison(
     )
   if unknown := [name for name in names if name not in metrics]:
     raise UserError(
-      f"comparison() compares {unknown}, and metrics() has no such; it has {metrics}"
+      f"comparison() compares {unknown}, which metrics() lacks; it has {metrics}"
     )
   if not any(run.name == to or run.name.endswith(f": {to}") for run in runs):
-    raise UserError(f"comparison() is to {to!r}, and no run has this name")
+    raise UserError(f"comparison() is to {to!r}, but no run has this name")
   return Comparison(str(to), tuple(names))
 
 
 @dataclass(frozen=True)
 class Sweep:
-  """Content of a sweep file; a field is what the function of its name returns."""
+  """Content of a sweep file; a field is the result of the function of this name."""
 
   runs: list[Run]
   metrics: list[str]
@@ -232,7 +233,7 @@ class Sweep:
   comparison: Comparison | None = None
 
   def complete(self, records: list[dict]) -> list[dict]:
-    """Records with derived metrics; diverged runs have none."""
+    """Records with derived metrics; diverged runs have no derived metrics."""
     ended = [record for record in records if "diverged" not in record]
     return [
       record if "diverged" in record else record | self.derived(record, ended)
@@ -252,11 +253,11 @@ def collect(sweep: Callable[[Callable[..., None]], None]) -> list[Run]:
     is_text = isinstance(config, str) and isinstance(name, str)
     if not is_text or not isinstance(overrides or {}, dict):
       raise UserError(
-        f"add({config!r}, {overrides!r}, name={name!r}): config and name are texts, "
-        "overrides {'key': value}"
+        f"add({config!r}, {overrides!r}, name={name!r}): config and name must be "
+        "strings, overrides {'key': value}"
       )
     run = Run(config, dict(overrides or {}), name)
-    # Equal ones can have other ids: 1 and 1.0.
+    # Equal runs can have different ids, as with 1 and 1.0.
     same = [old for old in runs.values() if old.config == config]
     if run.id in runs or any(old.overrides == run.overrides for old in same):
       raise UserError(f"the sweep adds {' '.join(run.flags())} twice; remove one")
@@ -267,7 +268,7 @@ def collect(sweep: Callable[[Callable[..., None]], None]) -> list[Run]:
 
 
 def _placed(run: Run, project: pathlib.Path) -> Run:
-  """The run, with the config of the project if that has the file."""
+  """The run, with the config of the project if the project has the file."""
   name = run.config.partition(":")[0]
   is_there = not command_line.is_name(name) and (project / name).is_file()
   return replace(run, folder=str(project)) if is_there else run
@@ -293,7 +294,7 @@ def _called(names: dict[str, Any], key: str, kind: type) -> Any:
   """The result of function `key`; an empty `kind` if there is no such function."""
   value = names[key]() if key in names else kind()
   if not isinstance(value, kind):
-    raise UserError(f"{key}() returns {value!r:.80}, no {kind.__name__}")
+    raise UserError(f"{key}() returns {value!r:.80}, not a {kind.__name__}")
   return value
 
 
@@ -308,7 +309,7 @@ def load(path: pathlib.Path) -> Sweep:
   with _running(path):
     names = runpy.run_path(str(path))
     if "metrics" not in names:
-      raise UserError(f"define metrics, see {__file__}")
+      raise UserError(f"must define metrics(); see {__file__}")
     metrics = _called(names, "metrics", list)
     if not all(isinstance(metric, str) for metric in metrics):
       raise UserError(f"metrics() returns {metrics!r:.80}, not names")
@@ -317,7 +318,7 @@ def load(path: pathlib.Path) -> Sweep:
       raise UserError("paper() returns other than {name: {metric: number}}")
     figures = [figure(each) for each in _called(names, "figures", list)]
     if len({each.file for each in figures}) < len(figures):
-      raise UserError("two figures go to the same `file`; rename one")
+      raise UserError("two figures have the same `file`; rename one")
     searched = search(_called(names, "search", dict)) if "search" in names else None
     project = path.resolve().parent.parent.parent
     found = collect(names.get("sweep", lambda add: None))

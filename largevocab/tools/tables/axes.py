@@ -1,16 +1,19 @@
-"""Costs of runs: seconds on an idle core, and operations.
+"""The costs of runs: seconds on an idle core, and operations.
 
-Runs of a sweep may share their machine, so their own seconds are not comparable. The
-time of a step is measured separately, on an idle machine, and multiplied by the number
-of steps: experiments/NAME/times.jsonl has {"name": ..., "config": ..., "overrides":
-..., "ms_per_step": ..., "full_ms": ..., "operations_per_step": ..., "device": ...} for
-each method; it is for runs of that name with the same settings of a step. An idle
-machine is not always as fast either: `full_ms` is the time that a step of the first
-method on the same data took meanwhile, in turns with this one, and times are scaled as
-if that had been its median for all methods on these data and this device.
+Runs of a sweep may share their machine, so that their own seconds are not comparable.
+The time of a step is therefore measured separately, on an idle machine, and multiplied
+by the number of steps. For each method, experiments/NAME/times.jsonl has a line
+{"name": ..., "config": ..., "overrides": ..., "ms_per_step": ..., "full_ms": ...,
+"operations_per_step": ..., "device": ...}, which holds for runs of that name with the
+same settings of a step.
 
-A step takes longer without huge pages, as `page_faults` says. Times on one device are
-all with them or all without, whichever most methods have.
+An idle machine does not always have the same speed. `full_ms` is the time that a step
+of the first method on the same data took in turns with the timed method. Times are
+scaled as if `full_ms` had been its median for all methods on these data and this
+device.
+
+A step takes longer without huge pages, which `page_faults` records. Times on one device
+are all with huge pages or all without, whichever most methods have.
 """
 
 import json
@@ -29,7 +32,7 @@ from largevocab.tools.sweeps.sweep_run import data_of, is_seed
 from largevocab.tools.tables.markdown import number
 
 SECONDS, OPERATIONS = "idle_seconds", "operations"
-# Settings that the time of a step does not depend on.
+# Settings on which the time of a step does not depend.
 _NOT_OF_STEPS = re.compile(
   r"(eval|log|checkpoint)\.|"
   r"train\.(?!(batch_size|unroll|accumulate|tied|clip_norm)$)"
@@ -40,12 +43,13 @@ def joined(rows: Sequence[Record], path: pathlib.Path) -> list[Record]:
   """Records with `idle_seconds` and `operations`, if their method was measured.
 
   If any method was measured on several devices, there is one 'idle_seconds, DEVICE' for
-  each; `idle_seconds` is that of the first. Of several lines of a step on one device
-  and with the same `page_faults` the last counts.
+  each device, and `idle_seconds` is that of the first. If there are several lines for a
+  step on one device with the same `page_faults`, the last one counts.
 
   Args:
-    rows: records; those without `steps` are not changed.
-    path: of times.jsonl, which may be missing. Lines without `ms_per_step` are ignored.
+    rows: records; records without `steps` are not changed.
+    path: path of times.jsonl, which may be missing. Lines without `ms_per_step` are
+      ignored.
   """
   if not path.exists():
     return list(rows)
@@ -64,7 +68,7 @@ def joined(rows: Sequence[Record], path: pathlib.Path) -> list[Record]:
 
 
 def _fits(line: Record, row: Record) -> bool:
-  """Whether a time is of a row's steps; one without settings is, by its name."""
+  """Whether a time belongs to a row's steps; without settings, its name decides."""
   return "config" not in line or _step(line) == _step(row)
 
 
@@ -79,13 +83,16 @@ def _step(record: Record) -> str:
 
 
 def _method(line: Record) -> tuple[str, str, str]:
-  """What was timed, and on which device."""
+  """The step that was timed, and on which device."""
   return line["name"], line.get("device", ""), _step(line)
 
 
 def _of_one_kind(lines: list[Record], path: pathlib.Path) -> list[Record]:
-  """Lines without `ms_per_step` where `page_faults` is not as most have it, on the same
-  device. Methods whose times this leaves out are told on standard error."""
+  """Drops `ms_per_step` from lines whose `page_faults` is not the usual one.
+
+  The usual value is that of most lines on the same device. Methods whose times this
+  leaves out are reported on standard error.
+  """
   counts: dict[str, Counter[Any]] = {}
   for line in lines:
     counts.setdefault(line.get("device", ""), Counter())[line.get("page_faults")] += 1
@@ -94,8 +101,8 @@ def _of_one_kind(lines: list[Record], path: pathlib.Path) -> list[Record]:
     of_device = (line for line in lines if line.get("device", "") == device)
     return {_method(line) for line in of_device if line.get("page_faults") in kinds}
 
-  # Those with huge pages, as runs have them, if there is one of each method, or of
-  # equally many.
+  # Lines with huge pages, which runs have, are the usual ones if there is one for each
+  # method, or for as many methods as without huge pages.
   usual = {
     device: False
     if methods(device, False) == methods(device, *num)
@@ -106,8 +113,8 @@ def _of_one_kind(lines: list[Record], path: pathlib.Path) -> list[Record]:
   have_time = {_method(line) for line in lines if is_usual(line)}
   if lost := {line["name"] for line in lines if _method(line) not in have_time}:
     print(
-      f"{path}: left out, as `page_faults` is another than of most: "
-      f"{listed(map(repr, lost))}; time all anew, with "
+      f"{path}: left out, as `page_faults` differs from most: "
+      f"{listed(map(repr, lost))}; time all of them again, with "
       "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
       file=sys.stderr,
     )
@@ -116,7 +123,7 @@ def _of_one_kind(lines: list[Record], path: pathlib.Path) -> list[Record]:
 
 
 def _at_one_pace(lines: list[Record]) -> list[Record]:
-  """Lines whose `ms_per_step` is scaled by the median `full_ms` over their own."""
+  """Scales `ms_per_step` of each line by the median `full_ms` over its own."""
   place = lambda line: (line.get("device", ""), data_of(line["name"]))
   paces: dict[tuple[str, str | None], list[float]] = {}
   is_timed = lambda line: line.keys() >= {"ms_per_step", "full_ms"}
@@ -149,7 +156,7 @@ def _costs(row: Record, times: list[Record], several: bool) -> dict[str, float]:
 
 
 def seconds_of(rows: Sequence[Record]) -> list[str]:
-  """The keys of idle seconds in records: those per device, if there are several.
+  """The keys of idle seconds in records: one per device, if there are several devices.
 
   >>> seconds_of([{"idle_seconds": 1.0}, {"steps": 3}])
   ['idle_seconds']

@@ -1,14 +1,14 @@
 """Rank correlations under a paired bootstrap, over word pairs and over seeds.
 
-A resample has as many pairs as there are, drawn with replacement. Its pairs are the
-same for all methods, so that what they have in common cancels in a difference; ranks
-are taken anew within it. Where a method has several runs, as many of them are drawn
-with replacement, for each method by itself, and their correlations are averaged. The
-2.5 % and 97.5 % quantiles over all resamples are the percentile interval.
+A resample has the same number of pairs as the data, drawn with replacement. It has the
+same pairs for all methods, so that common effects cancel in a difference. Ranks are
+computed anew within a resample. If a method has n runs, n of them are also drawn with
+replacement, separately for each method, and their correlations are averaged. The 2.5 %
+and 97.5 % quantiles over all resamples are the percentile interval.
 
-With few runs of a method the interval is too narrow, since the variance between n runs
-is taken to be (n - 1) / n of its unbiased estimate. With one it is of this run: it says
-nothing of other seeds.
+With few runs of a method, the interval is too narrow, since the variance between n runs
+is taken to be (n - 1) / n of its unbiased estimate. With one run, the interval is for
+this run, and says nothing about other seeds.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 LEVEL = 0.05
-CHUNK = 64  # resamples that are ranked at once
+CHUNK = 64  # number of resamples that are ranked at once
 
 
 class Interval(NamedTuple):
@@ -32,8 +32,8 @@ class Bootstrap(NamedTuple):
   """Mean rank correlations of M methods.
 
   Attributes:
-    rho_M: f64[M], over all pairs and all runs.
-    rho_BM: f64[B, M], in each of B resamples.
+    rho_M: f64[M], mean correlations over all pairs and all runs.
+    rho_BM: f64[B, M], mean correlations in each of B resamples.
   """
 
   rho_M: np.ndarray
@@ -44,7 +44,7 @@ class Bootstrap(NamedTuple):
     return interval(self.rho_M[method], self.rho_BM[:, method])
 
   def difference(self, method: int, other: int) -> Interval:
-    """The correlation of a method minus that of another."""
+    """The correlation of a method minus that of another method."""
     rho_M, rho_BM = self
     return interval(rho_M[method] - rho_M[other], rho_BM[:, method] - rho_BM[:, other])
 
@@ -62,13 +62,13 @@ def interval(value: float, resampled_B: np.ndarray) -> Interval:
 def paired(
   cosines: Sequence[np.ndarray], score_R: np.ndarray, resamples: int, seed: int = 0
 ) -> Bootstrap:
-  """Resamples the pairs for all methods alike, and the runs of each method.
+  """Resamples the pairs for all methods together, and the runs of each method.
 
   Args:
-    cosines: of each method f64[S, R], the cosines of R pairs in S runs.
+    cosines: for each method, f64[S, R], the cosines of R pairs in S runs.
     score_R: f64[R], human similarity scores.
     resamples: B.
-    seed: of the draws.
+    seed: seed of the draws.
 
   Source: Efron 1979.
 
@@ -97,11 +97,11 @@ def rank_correlations(
 ) -> np.ndarray:
   """Spearman's rank correlations f64[S, B] of runs with scores, within resamples.
 
-  Ties have their mean rank. Where all cosines or all scores are equal, it is 0.
+  Ties have their mean rank. If all cosines or all scores are equal, the result is 0.
 
   Args:
     x_SR: f64[S, R], cosines.
-    score_R: f64[R].
+    score_R: f64[R], scores.
     at_BR: int[B, R], the pairs of each resample.
   """
   x_SBR, y_BR = _centred_ranks(x_SR[:, at_BR]), _centred_ranks(score_R[at_BR])
@@ -112,6 +112,6 @@ def rank_correlations(
 
 def _centred_ranks(x: np.ndarray) -> np.ndarray:
   """Ranks along the last axis, minus their mean."""
-  from scipy import stats  # Imported here: this takes a second.
+  from scipy import stats  # Imported here, since the import takes a second.
 
   return stats.rankdata(x, axis=-1) - (x.shape[-1] + 1) / 2

@@ -1,4 +1,4 @@
-"""Whether a run had converged when it ended."""
+"""Estimates whether a run had converged when it ended."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ from largevocab.tools.sweeps.records import Record
 from largevocab.tools.tables.markdown import NOTHING, number
 
 LAST = 0.1  # share of training that is examined
-WIDEST = 0.2  # the same where evaluations are rare
+WIDEST = 0.2  # the share that is examined if evaluations are rare
 
 
 def change_at_end(
@@ -17,12 +17,13 @@ def change_at_end(
 ) -> float | None:
   """Change of a validation curve over the last tenth of training.
 
-  The slope is that of a least-squares line through the points there, or of the last two
-  where it has fewer, if both are in the last fifth; of points `at_one_place`.
+  It is computed from the slope of a least-squares line through the points in this tenth
+  that are `at_one_place`. If there are fewer than two such points, the line goes
+  through the last two points, provided that both are in the last fifth.
 
   Args:
     curve: [[step, value, seconds], ...].
-    steps: of the whole run.
+    steps: number of steps of the whole run.
     every: epochs between evaluations; 0: not known.
 
   Returns:
@@ -45,10 +46,11 @@ def change_at_end(
 
 
 def at_one_place(steps: list[float], every: float) -> list[float]:
-  """Of the steps of evaluations, in order, those at the place of the last in an epoch.
+  """The steps of evaluations that are at the same place in an epoch as the last one.
 
-  A network fits best what it read last, so that the value depends on the place in the
-  text. All of them in part of an epoch, which has no two such places.
+  A network fits best what it has read last, so that the value depends on the place in
+  the text. If the steps span less than an epoch, which has no two such places, all of
+  them are returned.
 
   >>> at_one_place([50, 100, 150, 200, 250, 300], every=0.5)
   [100, 200, 300]
@@ -69,7 +71,7 @@ def at_one_place(steps: list[float], every: float) -> list[float]:
 
 
 def epochs_between(row: Record) -> float:
-  """Between evaluations of a run, by its settings; 0 if they do not say.
+  """Epochs between evaluations of a run, from its settings; 0 if they do not say.
 
   >>> epochs_between({"overrides": {"eval.every_epochs": 0.5}})
   0.5
@@ -79,8 +81,10 @@ def epochs_between(row: Record) -> float:
 
 
 def cell(members: Sequence[Record]) -> str:
-  """Mean change over runs that differ only in the seed: of perplexity in per cent or,
-  for labels, of precision in percentage points.
+  """Mean change over runs that differ only in the seed.
+
+  The change is that of the perplexity, in per cent, or, for labels, that of the
+  precision, in percentage points.
 
   >>> curve = [[step, 5 - step / 1000, 0.0] for step in range(0, 1001, 50)]
   >>> cell([{"steps": 1000, "curve": curve}])

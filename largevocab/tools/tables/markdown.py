@@ -1,4 +1,4 @@
-"""Markdown tables, and the format of numbers in their cells."""
+"""Formats Markdown tables, and the numbers in their cells."""
 
 import math
 import statistics
@@ -16,7 +16,7 @@ def number(row: Record, metric: str) -> float:
   if not records.is_number(row[metric]):
     raise UserError(
       f"run {row.get('run')!r}: {metric} is {row[metric]!r:.80}, not a number; choose "
-      "other metrics, or mend its line"
+      "other metrics, or correct its line"
     )
   return row[metric]
 
@@ -27,7 +27,7 @@ def numbers(rows: list[Record], metric: str) -> list[float]:
 
 
 def markdown(lines: list[list[str]]) -> str:
-  """Lines of cells as Markdown, where a bar or the end of a line ends no cell.
+  """Lines of cells as Markdown; bars and line ends within cells are escaped.
 
   >>> print(markdown([["a", "b"], ["1|2", "3\\n4"]]))
   | a | b |
@@ -75,7 +75,7 @@ def summary(values: list[float]) -> str:
 
 
 def short(values: list[float]) -> str:
-  """The mean, as an integer from 100 to a million, else to two significant digits.
+  """The mean, as an integer from 100 to a million, or else to two significant digits.
 
   >>> short([0.0312, 0.0314]), short([1.26]), short([126.1]), short([1.26e12])
   ('0.031', '1.3', '126', '1.3e+12')

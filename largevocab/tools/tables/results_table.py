@@ -31,11 +31,11 @@ AT_EDGE = " ‡"
 ONE_SEED = (
   "**One seed a row**: nothing here tells a difference of a few per cent from chance."
 )
-_OF_RUNS = re.compile("(train|valid|test)_")  # others may be of a row, as p-values are
+_OF_RUNS = re.compile("(train|valid|test)_")  # other metrics may belong to a row
 
 
 class Row(NamedTuple):
-  """A row: runs that differ only in the seed, or a baseline."""
+  """A row of the table: runs that differ only in the seed, or a baseline."""
 
   label: str
   members: list[Record]
@@ -58,13 +58,15 @@ class Row(NamedTuple):
 
   @property
   def ended(self) -> list[Record]:
-    """The runs that did not diverge, and have metrics."""
+    """The runs that did not diverge and therefore have metrics."""
     return [member for member in self.members if "diverged" not in member]
 
   @property
   def has_seed(self) -> bool:
-    """Whether this is a row of training runs, or of reports on those of several seeds;
-    other measurements have no seed."""
+    """Whether this is a row of training runs, or of reports on several seeds of them.
+
+    Other measurements have no seed.
+    """
     if self.is_baseline:
       return False
     if "steps" in self.members[0] or "diverged" in self.members[0]:
@@ -86,7 +88,7 @@ def report(
   comparison: Comparison | None = None,
   names: Collection[str] | None = None,
 ) -> str:
-  """The table, its explanation, and the device and versions; see `table`."""
+  """The table with its explanation, the device and the versions; see `table`."""
   body = table(rows, metrics, paper, comparison, names)
   header = body.partition("\n")[0].strip("| ").split(" | ")
   shown = [row for row in rows if names is None or row["name"] in names]
@@ -104,10 +106,10 @@ def table(
   comparison: Comparison | None = None,
   names: Collection[str] | None = None,
 ) -> str:
-  """A Markdown table: a row for each group of runs, a column for each metric, and
-  columns on their uncertainty. Empty columns are left out.
+  """A Markdown table with a row for each group of runs and a column for each metric.
 
-  With `names` only these methods are shown, compared with all others as ever.
+  Further columns show the uncertainty. Empty columns are left out. With `names`, only
+  these methods are shown, but they are compared with all others as usual.
 
   >>> rows = [
   ...   {"name": "full", "config": "", "overrides": {"seed": seed}, "ppl": 100.0 + seed}
@@ -161,8 +163,10 @@ def rows_of(rows: Sequence[Record]) -> list[Row]:
 def _value(
   line: Row, metric: str, lines: Sequence[Row], compared: Sequence[str]
 ) -> str:
-  """Mean ± standard deviation, followed by how many runs have the metric if some lack
-  it; marked if it is no better than a counted baseline."""
+  """Mean ± standard deviation, marked if it is no better than a counted baseline.
+
+  If some runs lack the metric, the number of runs that have it follows.
+  """
   values = numbers(line.ended, metric)
   shown = summary(values)
   if _OF_RUNS.match(metric) and 0 < len(values) < len(line.ended):
@@ -190,7 +194,7 @@ def _difference(line: Row, lines: Sequence[Row], comparison: Comparison) -> str:
     first, second = (repr(other.label) for other in references[:2])
     raise UserError(
       f"rows are compared with {comparison.to!r}, which may be {first} or {second}; "
-      "give these runs names of their own"
+      "give these runs different names"
     )
   if not metric or not references or references[0] is line:
     return NOTHING
@@ -199,7 +203,7 @@ def _difference(line: Row, lines: Sequence[Row], comparison: Comparison) -> str:
 
 
 def _error(line: Row, metrics: Sequence[str]) -> str:
-  """The standard error over examples, of the first metric that has one."""
+  """The standard error over examples, for the first metric that has one."""
   for metric in metrics:
     key = f"{metric.replace('ppl', 'nll')}_se"
     errors = [

@@ -9,8 +9,9 @@ from largevocab.tools.sweeps.sweep_run import is_seed
 
 
 def seed_of(row: Record, of: str = "") -> str:
-  """The seeds of a run, by which runs are paired; the default seed 0 is left out. With
-  `of` only those whose keys begin with it, as "data." does.
+  """The seeds of a run, by which runs are paired; the default seed 0 is left out.
+
+  With `of`, these are only the seeds whose keys begin with it, such as "data.".
 
   >>> seed_of({"overrides": {"train.seed": 2, "train.lr": 1}})
   'train.seed=2'

@@ -28,8 +28,8 @@ class Difference(NamedTuple):
   """Mean difference of two methods over their common seeds.
 
   Attributes:
-    mean: mean of the differences; for perplexities in nats.
-    half: half the width of the confidence interval; None with only one seed.
+    mean: mean of the differences; in nats for perplexities.
+    half: half the width of the confidence interval; None if there is only one seed.
   """
 
   mean: float
@@ -37,12 +37,12 @@ class Difference(NamedTuple):
 
   @property
   def is_significant(self) -> bool:
-    """Whether the interval does not contain 0; one seed has none."""
+    """Whether the interval does not contain 0; with one seed there is no interval."""
     return self.half is not None and abs(self.mean) > self.half
 
 
 def of_pairs(differences: Sequence[float]) -> Difference:
-  """Mean and interval of the differences of pairs.
+  """Mean and confidence interval of the differences of pairs.
 
   >>> of_pairs([1.0]), of_pairs([1.0, 1.0]).is_significant
   (Difference(mean=1.0, half=None), True)
@@ -61,8 +61,8 @@ def compared(
 ) -> Difference | None:
   """Mean difference of a method from another; None if they have no common seed.
 
-  A baseline has the same value for every seed of runs, or for every one on the same
-  data if it was counted for several seeds of the data.
+  A baseline has the same value for every seed of the runs. If it was counted for
+  several seeds of the data, it has the same value for every run on the same data.
   """
   mine, theirs = _by_seed(own, metric), _by_seed(other, metric)
   if own and own[0].get("baseline"):
@@ -75,7 +75,7 @@ def compared(
 
 
 def cell(difference: Difference | None, metric: str) -> str:
-  """The difference with its interval; for perplexities in per cent.
+  """The difference with its interval; in per cent for perplexities.
 
   >>> cell(Difference(0.01, 0.02), "test_ppl"), cell(Difference(0.01, None), "test_ppl")
   ('+1.0 % (-1.0 to +3.0), n.s.', '+1.0 %')

@@ -30,7 +30,7 @@ def gowalla(tmp_path):
 
 
 def decoded(data, split):
-  """Features and labels of each document, as in the files."""
+  """Features and labels of each document, with the ids of the files."""
   documents = getattr(data, split)
   words = np.array(data.vocabulary.words).astype(int)
   items = np.sort(words)
@@ -47,12 +47,16 @@ def test_training_examples_are_halves_of_a_users_items(gowalla):
   train, valid = decoded(data, "train"), decoded(data, "valid")
   assert (len(train), len(valid)) == (2, 1)
   whole = sorted(sorted(x + y) for x, y in train + valid)
-  assert whole == [[10, 11, 12, 13, 14], [30, 31], [40, 41, 42, 43]]  # not of user 3
+  assert whole == [
+    [10, 11, 12, 13, 14],
+    [30, 31],
+    [40, 41, 42, 43],
+  ]  # user 3 is missing
   for x, y in train + valid:
     assert len(y) <= len(x) <= len(y) + 1
 
 
-def test_test_examples_are_all_training_items_and_the_test_items(gowalla):
+def test_test_examples_have_all_training_items_as_features(gowalla):
   assert decoded(gowalla(), "test") == [
     ([10, 11, 12, 13, 14], [20, 99]), ([20], [10])  # user 8 has no training items
   ]  # fmt: skip
@@ -68,7 +72,7 @@ def test_all_items_are_features_and_classes(gowalla):
   assert data.counts.examples == 2
 
 
-def test_halves_are_random_and_always_the_same(gowalla, tmp_path):
+def test_halves_are_random_but_reproducible(gowalla, tmp_path):
   write(tmp_path / "gowalla_train.txt", {u: range(40) for u in range(200)})
   first, again = gowalla(), gowalla(cache_dir=str(tmp_path / "other"), seed=4)
   assert decoded(first, "train") == decoded(again, "train")
@@ -79,16 +83,17 @@ def test_halves_are_random_and_always_the_same(gowalla, tmp_path):
 
 @pytest.mark.parametrize(
   ("text", "message"),
-  [("3 x4", r"gowalla_train\.txt, line 2: 'x4' is no item id"),
-   ("3 -4", "line 2: '-4' is no item id"), ("a 4", "line 2: 'a' is no item id")],
+  [("3 x4", r"gowalla_train\.txt, line 2: 'x4' is not an item id"),
+   ("3 -4", "line 2: '-4' is not an item id"),
+   ("a 4", "line 2: 'a' is not an item id")],
 )  # fmt: skip
-def test_line_that_has_no_items(gowalla, tmp_path, text, message):
+def test_line_with_an_invalid_item_id_is_named(gowalla, tmp_path, text, message):
   (tmp_path / "gowalla_train.txt").write_text(f"1 2 3\n{text}\n")
   with pytest.raises(UserError, match=message):
     gowalla()
 
 
-def test_mistakes(gowalla, tmp_path):
+def test_invalid_settings_are_refused(gowalla, tmp_path):
   with pytest.raises(UserError, match=r"^Gowalla.valid_share is 1.0; it must be below"):
     gowalla(valid_share=1.0)
   with pytest.raises(UserError, match="no document of the valid split has labels"):

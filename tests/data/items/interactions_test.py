@@ -1,4 +1,4 @@
-"""Interactions in their formats, and the sequences made of them."""
+"""Formats of interactions, and the sequences made from them."""
 
 import gzip
 import lzma
@@ -13,7 +13,7 @@ from largevocab.data.items.interaction_lines import ByUser, core
 from largevocab.data.items.sequences import number_sequences, open_sequences
 from largevocab.errors import UserError
 
-# Users with their items in order of time; of c the last two come at the same time.
+# Users with their items in temporal order; the last two of c have the same time.
 HISTORIES = {"ann": "p q p r", "b": "q", "c": "q r s q", "d": "s p"}
 USERS = {user: items.split() for user, items in HISTORIES.items()}
 TIMED = "c q 1e3\nann p 5\nd s 1\nc r 2000\nann r 8.5\nb q 3\nann q 6\nann p 7\n"
@@ -39,8 +39,8 @@ def histories(data):
   }
 
 
-def test_a_file_in_a_directory_with_the_name_of_a_pattern(tmp_path):
-  """`[2]` is read as it stands; a directory that is none is named."""
+def test_directory_name_with_brackets_is_not_a_pattern(tmp_path):
+  """`[2]` is taken literally, and a missing directory is named."""
   for name, text in (("a[2]", ORDERED), ("a2", ORDERED.replace("ann", "eve"))):
     (tmp_path / name).mkdir()
     (tmp_path / name / "x.txt").write_text(text)
@@ -50,7 +50,7 @@ def test_a_file_in_a_directory_with_the_name_of_a_pattern(tmp_path):
   assert histories(make(tmp_path / "a[2]").load()) == USERS
   assert "eve" in histories(make(tmp_path / "a2").load())
   for path in ("", tmp_path / "a3"):
-    with pytest.raises(UserError, match=r"data\.path is '.*set data\.path to the dir"):
+    with pytest.raises(UserError, match=r"data\.path is '.*: set it to the dir"):
       make(path).load()
 
 
@@ -75,16 +75,17 @@ def test_a_file_in_a_directory_with_the_name_of_a_pattern(tmp_path):
     ("".join(f"{u} {items}\n" for u, items in HISTORIES.items()), "a", "histories"),
   ],
 )  # fmt: skip
-def test_every_format_is_read_in_order_of_time(tmp_path, text, name, lines):
+def test_every_format_is_read_in_temporal_order(tmp_path, text, name, lines):
   data = load(tmp_path, text, name, lines=lines)
   assert histories(data) == USERS
   assert data.summary == "4 users, 4 items, 11 interactions"
 
 
-def test_a_header_without_a_known_time_is_warned_of(tmp_path, caplog):
+def test_header_without_a_known_time_gives_a_warning(tmp_path, caplog):
   text = "userId,itemId,when\n" + TIMED.replace(" ", ",")
   load(tmp_path, text, "a.csv")
-  assert "no column timestamp or time among userId, itemId, when" in caplog.text
+  message = "no column is called timestamp or time among userId, itemId, when"
+  assert message in caplog.text
   caplog.clear()
   load(tmp_path, text.replace("when", "ts"), "b.csv")
   assert not caplog.text
@@ -100,12 +101,12 @@ def test_several_files_are_one_data_set(tmp_path):
 @pytest.mark.parametrize(
   ("text", "name", "lines", "words"),
   [
-    ("u a 3\n\nu b x\n", "a.txt", "interactions", "a.txt, line 3: 'x' is no time"),
-    ("u a nan\n", "a.txt", "interactions", "line 1: 'nan' is no time"),
-    ("u a 3\nu b\n", "a.txt", "interactions", "line 2: 2 columns, and the first line"),
+    ("u a 3\n\nu b x\n", "a.txt", "interactions", "a.txt, line 3: 'x' is not a time"),
+    ("u a nan\n", "a.txt", "interactions", "line 1: 'nan' is not a time"),
+    ("u a 3\nu b\n", "a.txt", "interactions", "line 2: 2 columns, but the first line"),
     ("u a b c\n", "a.txt", "interactions", "set data.lines='histories'"),
-    ("u,my item\n", "a.txt", "interactions", "line 1: 'my item' is no id"),
-    ("u,\n", "a.txt", "interactions", "line 1: '' is no id"),
+    ("u,my item\n", "a.txt", "interactions", "line 1: 'my item' is not an id"),
+    ("u,\n", "a.txt", "interactions", "line 1: '' is not an id"),
     ("user_id,item_id\nu,a\nuser_id,item_id\n", "a", "interactions", "line 3: the he"),
     ("u:token\titem_id:token\n", "a.inter", "interactions", "a header with user_id"),
     ("customer product\n17 204\n", "a.txt", "interactions", "'customer product' seem"),
@@ -121,7 +122,7 @@ def test_several_files_are_one_data_set(tmp_path):
     ("u a a a a\n", "a.txt", "histories", "1 different items"),
   ],
 )
-def test_what_is_wrong_is_one_line(tmp_path, text, name, lines, words):
+def test_invalid_files_are_reported_in_one_line(tmp_path, text, name, lines, words):
   if "\xff" in text:
     text, words = text.encode("latin1"), "line 1: bytes that are not UTF-8"
   with pytest.raises(UserError) as error:
@@ -131,13 +132,13 @@ def test_what_is_wrong_is_one_line(tmp_path, text, name, lines, words):
   assert "\n" not in str(error.value)
 
 
-def test_no_file_is_one_line(tmp_path):
+def test_empty_path_is_reported_in_one_line(tmp_path):
   with pytest.raises(UserError, match=r"^data\.path is empty"):
     DATASETS["interactions"](cache_dir=str(tmp_path)).load()
 
 
 @pytest.mark.parametrize("names", [("1.csv", "2.csv"), ("2.csv", "1.csv")])
-def test_a_header_in_one_file_of_several_is_one_line(tmp_path, names):
+def test_header_in_only_one_of_several_files_is_refused(tmp_path, names):
   with_header, without = (tmp_path / name for name in names)
   with_header.write_text("item,user\np,ann\nq,ann\n")
   without.write_text("r,ann\ns,ann\n")
@@ -146,11 +147,11 @@ def test_a_header_in_one_file_of_several_is_one_line(tmp_path, names):
     DATASETS["interactions"](**files).load()
   assert f"{tmp_path}/2.csv, line 1: " in str(error.value)
   assert f"{tmp_path}/1.csv has " in str(error.value)
-  assert "give all files the header, or none" in str(error.value)
+  assert "give all files a header, or none of them" in str(error.value)
 
 
-def test_ids_without_digits_are_no_header(tmp_path):
-  """Neither where a later one has digits."""
+def test_ids_without_digits_are_not_taken_for_a_header(tmp_path):
+  """Even if later ids have digits."""
   text = "ann p\nb q7\nann q8\nann r\nann s9\n"
   assert load(tmp_path, text).summary == "2 users, 5 items, 5 interactions"
 
@@ -165,7 +166,7 @@ def naive_core(pairs, of_user, of_item):
 
 
 @pytest.mark.parametrize(("of_user", "of_item"), [(1, 1), (4, 1), (1, 5), (5, 5)])
-def test_core_is_that_of_a_loop(of_user, of_item):
+def test_core_equals_that_of_a_loop(of_user, of_item):
   draw = random.Random(0)
   pairs = sorted(
     (min(draw.randrange(50), draw.randrange(50)), draw.randrange(40) // 2)
@@ -184,7 +185,7 @@ def test_core_is_that_of_a_loop(of_user, of_item):
   assert len(set(found.item_I)) == len(found.items)
 
 
-def test_minimal_counts_are_settings(tmp_path):
+def test_minimal_counts_can_be_set(tmp_path):
   data = load(tmp_path, TIMED, min_of_user=3, min_of_item=2)
   assert histories(data) == {"ann": [*"pqpr"], "c": [*"qrq"]}
 
@@ -194,14 +195,14 @@ LONG = {"u": [*"abcdefg"], "v": [*"ba"], "w": [*"bcba"], "x": [*"abc"], "y": [*"
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory):
-  """Loads `LONG`, with a field if one is given."""
+  """Loads `LONG`, with any fields given."""
   text = "".join(f"{user} {' '.join(items)}\n" for user, items in LONG.items())
   directory = tmp_path_factory.mktemp("long")
   return lambda **more: load(directory, text, lines="histories", **more)
 
 
 def examples(data, split, steps):
-  """(inputs, labels, seen) by name, of the examples with weight."""
+  """(inputs, labels, seen) as names, for the examples with weight."""
   names = [*data.vocabulary.words, "-"]
   named = lambda row: "".join(names[id] for id in row)
   found = []
@@ -219,7 +220,7 @@ def examples(data, split, steps):
   return sorted(found)
 
 
-def test_the_last_items_are_left_out(long):
+def test_last_items_are_held_out(long):
   data, pad = long(), lambda seen: seen + "-" * (8 - len(seen))
   assert examples(data, "train", 3) == [("b--", "a", ""), ("b--", "c", ""),
                                         ("bcd", "cde", "")]  # fmt: skip
@@ -231,7 +232,7 @@ def test_the_last_items_are_left_out(long):
   ]  # fmt: skip
 
 
-def test_one_label_a_history(long):
+def test_one_label_gives_examples_with_a_single_label(long):
   data = long(one_label=True)
   assert examples(data, "train", 2) == [
     ("a-", "b", ""), ("ab", "c", ""), ("b-", "a", ""), ("b-", "c", ""),
@@ -241,7 +242,7 @@ def test_one_label_a_history(long):
 
 
 def test_packed_rows_have_the_same_examples(long):
-  """Each once, apart from each other, also if a row has room for one alone."""
+  """Each appears once and separately, also if a row has room for only one."""
   for steps in (3, 4, 6, 20):
     data = long(packed=True)
     batches = data.training_batches(1, steps)
@@ -263,7 +264,7 @@ def test_packed_rows_have_the_same_examples(long):
   assert batches.steps_per_epoch == 1
 
 
-def test_weights_of_rows_are_those_of_their_labels(long):
+def test_row_weights_apply_to_their_labels(long):
   data = long(packed=True)
   rows = data.training_batches(2, 4).examples
   batch = rows.batch(np.array([1, 0, 1]), np.array([1.0, 0.0, 1.0]))
@@ -273,12 +274,12 @@ def test_weights_of_rows_are_those_of_their_labels(long):
   np.testing.assert_array_equal(batch.x[0], batch.x[2])
 
 
-def test_histories_of_one_label_are_not_packed(long):
+def test_packing_examples_of_one_label_is_refused(long):
   with pytest.raises(UserError, match=r"data\.packed .* set data\.one_label=False"):
     long(packed=True, one_label=True).training_batches(1, 4)
 
 
-def test_counts_are_those_of_training_labels(long):
+def test_counts_are_over_training_labels(long):
   data = long()
   counts = dict(zip(data.vocabulary.words, data.counts.unigram_V, strict=True))
   assert counts == {"c": 2, "a": 1, "b": 1, "d": 1, "e": 1, "f": 0, "g": 0}
@@ -287,7 +288,7 @@ def test_counts_are_those_of_training_labels(long):
   assert labels == {item: count for item, count in counts.items() if count}
 
 
-def test_labels_at_every_step_and_their_contexts(long):
+def test_every_input_has_a_label_with_its_context(long):
   data = long()
   batch = data.training_batches(3, 4).batch(0)
   assert (batch.at, batch.seen) == (None, None)
@@ -300,7 +301,7 @@ def test_labels_at_every_step_and_their_contexts(long):
     assert batch.y.context_N[n] == (x if w else 0)
 
 
-def test_long_histories_are_in_batches_of_their_own():
+def test_long_histories_are_in_separate_batches():
   lengths_H = 3 + np.arange(300) ** 6 // 300**5
   item_I = np.random.default_rng(0).integers(0, 50, lengths_H.sum())
   user_I = np.repeat(np.arange(300), lengths_H)
@@ -317,7 +318,7 @@ def test_long_histories_are_in_batches_of_their_own():
     np.testing.assert_array_equal(batch.at, np.minimum(num_NS, 5) - 1)
 
 
-def test_damaged_cache_is_one_line(long, tmp_path):
+def test_damaged_cache_is_reported(long, tmp_path):
   data = long()
   directory = data.items.filename.parent
   for name in ("items.npy", "users.txt", "sequences.json"):

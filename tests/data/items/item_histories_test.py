@@ -33,7 +33,7 @@ def games(tmp_path):
 
 
 def decoded(data, split):
-  """Examples by the items' own names; '-' where there is none."""
+  """Examples as item names; '-' is padding."""
   words = [*data.vocabulary.words, "-"]
   return [" ".join(words[id] for id in row) for row in getattr(data, split)]
 
@@ -46,28 +46,28 @@ def test_every_item_after_the_first_of_a_session_is_an_example(diginetica):
   assert decoded(data, "test") == ["- - 40 7", "- 40 7 5", "- - 9 12"]
 
 
-def test_classes_are_in_order_of_how_often_they_are_the_next_item(diginetica):
+def test_classes_are_ordered_by_their_counts_as_next_item(diginetica):
   vocabulary = diginetica.load().vocabulary
   assert list(vocabulary.words) == ["5", "7", "9", "12", "40"]
   assert vocabulary.counts_V.tolist() == [2, 1, 1, 1, 0]
 
 
-def test_last_item_of_a_user_is_test_and_the_one_before_validation(games):
+def test_last_two_items_of_a_user_are_validation_and_test(games):
   data = games.load()
   assert decoded(data, "train") == ["- - 6 8", "- - 6 8"]
   assert decoded(data, "valid") == ["- - 8 4", "- 6 8 6"]
   assert decoded(data, "test") == ["- 8 4 6", "6 8 6 4"]
-  assert len(data.vocabulary) == 4  # 9, of a user with one item, among them
+  assert len(data.vocabulary) == 4  # including 9, of a user with one item
 
 
-def test_number_of_items_shown(games, tmp_path):
+def test_history_sets_the_number_of_items_shown(games, tmp_path):
   data = DATASETS["video_games"](
     path=games.path, cache_dir=games.cache_dir, history=1
   ).load()
   assert decoded(data, "test") == ["4 6", "6 4"]
 
 
-def test_heads_are_told_counts_and_no_token_stream(diginetica):
+def test_counts_have_no_token_stream(diginetica):
   data = diginetica.load()
   assert data.counts.tokens is None
   next_items = np.bincount(data.train[:, -1], minlength=5)
@@ -75,14 +75,14 @@ def test_heads_are_told_counts_and_no_token_stream(diginetica):
   assert data.summary == "5 training examples, 5 items"
 
 
-def test_context_is_the_last_item_and_an_item_always(diginetica):
+def test_context_is_always_the_last_item(diginetica):
   batches = diginetica.load().evaluation_batches("test", 2, 1)
   for batch in batches:
     np.testing.assert_array_equal(batch.y.context_N, batch.x[:, -1])
     assert (batch.y.context_N < 5).all()
 
 
-def test_second_load_is_from_the_cache(diginetica, monkeypatch):
+def test_second_load_uses_the_cache(diginetica, monkeypatch):
   first = diginetica.load()
   monkeypatch.setattr(
     "largevocab.data.items.item_histories.encode_histories", pytest.fail
@@ -93,21 +93,21 @@ def test_second_load_is_from_the_cache(diginetica, monkeypatch):
 
 
 @pytest.mark.parametrize("change", [{"valid_share": 0.8}, {"history": 2}])
-def test_changed_option_is_encoded_anew(diginetica, change):
+def test_changed_option_is_encoded_again(diginetica, change):
   settings = {"path": diginetica.path, "cache_dir": diginetica.cache_dir}
   settings["valid_share"] = 0.3
   changed = DATASETS["diginetica"](**settings | change).load()
   assert changed.train.shape != diginetica.load().train.shape
 
 
-def test_damaged_examples_name_the_remedy_and_are_made_anew(diginetica, tmp_path):
+def test_damaged_examples_are_reported_and_rebuilt(diginetica, tmp_path):
   diginetica.load()
   (path,) = tmp_path.glob("cache/*/valid.npy")
   whole = path.read_bytes()
   np.save(path, np.load(path)[:-1])
   with pytest.raises(UserError, match=r"is damaged .*: delete that directory"):
     open_next_item(path.parent, seed=0)
-  np.save(path, np.full((2, 4), 6, np.int32))  # 5 is padding, 6 is nothing
+  np.save(path, np.full((2, 4), 6, np.int32))  # 5 is padding, 6 is invalid
   with pytest.raises(UserError, match=r"is damaged .*: delete that directory"):
     open_next_item(path.parent, seed=0)
   diginetica.load()
@@ -117,13 +117,13 @@ def test_damaged_examples_name_the_remedy_and_are_made_anew(diginetica, tmp_path
 @pytest.mark.parametrize(
   ("line", "message"),
   [
-    ("3 x4", "line 3: 'x4' is no item id; ids are whole numbers"),
-    ("3 -4", "line 3: '-4' is no item id"),
-    ("3 4.0", "line 3: '4.0' is no item id"),
-    ("3 " + "9" * 30, "line 3: '9+' is no item id"),
+    ("3 x4", "line 3: 'x4' is not an item id; ids are whole numbers"),
+    ("3 -4", "line 3: '-4' is not an item id"),
+    ("3 4.0", "line 3: '4.0' is not an item id"),
+    ("3 " + "9" * 30, "line 3: '9+' is not an item id"),
   ],
 )
-def test_line_that_is_no_session(diginetica, tmp_path, line, message):
+def test_invalid_session_line_is_named(diginetica, tmp_path, line, message):
   (tmp_path / "train.txt").write_text(f"1 2\n2 1\n{line}\n")
   settings = {"path": diginetica.path, "cache_dir": diginetica.cache_dir}
   with pytest.raises(UserError, match=rf"train\.txt, {message}"):
@@ -133,9 +133,9 @@ def test_line_that_is_no_session(diginetica, tmp_path, line, message):
 @pytest.mark.parametrize(
   ("line", "message"),
   [("3", "line 2: 1 words; give a user and an item"), ("3 4 5", "line 2: 3 words"),
-   ("u3 4", "line 2: 'u3' is no item id")],
+   ("u3 4", "line 2: 'u3' is not an item id")],
 )  # fmt: skip
-def test_line_that_is_no_review(games, line, message):
+def test_invalid_review_line_is_named(games, line, message):
   with open(f"{games.path}/sasrec_Video.txt", "w") as file:
     file.write(f"1 6\n{line}\n")
   with pytest.raises(UserError, match=rf"sasrec_Video\.txt, {message}"):
@@ -147,7 +147,7 @@ def test_line_that_is_no_review(games, line, message):
   [("", "0 different items"), ("4\n4 4\n", "1 different items: give at least 2"),
    ("1\n2\n", "the train split has no examples: give more or longer histories")],
 )  # fmt: skip
-def test_file_without_examples(diginetica, tmp_path, text, message):
+def test_file_without_examples_is_refused(diginetica, tmp_path, text, message):
   for name in ("train.txt", "test.txt"):
     (tmp_path / name).write_text(text)
   files = {"train": "train.txt", "test": "test.txt"}
@@ -161,7 +161,7 @@ def test_file_without_examples(diginetica, tmp_path, text, message):
   [("diginetica", "diginetica_srgnn_train_sessions.txt"),
    ("video_games", "sasrec_Video.txt")],
 )  # fmt: skip
-def test_missing_file_names_the_remedy(name, file, tmp_path):
+def test_missing_file_is_reported_with_the_remedy(name, file, tmp_path):
   with pytest.raises(UserError, match=rf"data.path is empty: set it .* holds {file}"):
     DATASETS[name]().load()
   with pytest.raises(UserError, match=rf"data.path: no {file} \(or .gz, .xz\)"):
@@ -169,7 +169,7 @@ def test_missing_file_names_the_remedy(name, file, tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1])
-def test_share_must_leave_something(diginetica, share):
+def test_validation_share_must_leave_examples(diginetica, share):
   settings = {"path": diginetica.path, "cache_dir": diginetica.cache_dir}
   with pytest.raises(UserError, match=r"^Diginetica\.valid_share is .*; it must be"):
     DATASETS["diginetica"](**settings, valid_share=share).load()
@@ -177,12 +177,12 @@ def test_share_must_leave_something(diginetica, share):
 
 @pytest.mark.parametrize("settings", [{"history": 0}, {"seed": -1}])
 @pytest.mark.parametrize("name", ["diginetica", "zipf_items"])
-def test_setting_without_a_meaning_is_named(name, settings):
+def test_invalid_setting_is_named(name, settings):
   with pytest.raises(UserError, match=r"\.(history is 0|seed is -1); it must be at"):
     DATASETS[name](**settings)
 
 
-def test_only_single_examples(diginetica):
+def test_unroll_above_one_is_refused(diginetica):
   data = diginetica.load()
   with pytest.raises(UserError, match=r"unroll is 20, .*: set train.unroll"):
     data.training_batches(2, 20)
@@ -190,7 +190,7 @@ def test_only_single_examples(diginetica):
     data.evaluation_batches("valid", 2, 20)
 
 
-def test_synthetic_histories_are_the_synthetic_text():
+def test_synthetic_histories_equal_the_synthetic_text():
   data = DATASETS["zipf_items"](num_classes=30, num_items=400, seed=3).load()
   text = DATASETS["zipf"](num_classes=30, num_tokens=400, seed=3).load()
   words = np.array([*map(int, data.vocabulary.words), -1])

@@ -1,4 +1,4 @@
-"""Batches by length: every example, nothing cut short, and few shapes."""
+"""Batches by length: all examples, no truncation, and few shapes."""
 
 import numpy as np
 import pytest
@@ -34,12 +34,12 @@ def examples(number, seed=0, max_labels=40, unit_norm=False):
 
 
 def made_of(source, batch_size, shares):
-  """What batches are made of."""
+  """The arguments of batches."""
   return source, batch_size, capacities(source.lengths, shares)
 
 
 def check_whole(batch, source):
-  """That each example of a batch has all of its features and labels, and padding."""
+  """Checks that each example of a batch has all features and labels, and padding."""
   documents = source.documents
   for row, at in enumerate(batch.y.context_N):
     of = slice(documents.feature_ptr[at], documents.feature_ptr[at + 1])
@@ -66,7 +66,7 @@ def shape(batch):
 @pytest.mark.parametrize("number", [20, 203, 1000])
 @pytest.mark.parametrize("batch_size", [1, 7, 20])
 @pytest.mark.parametrize("shares", [(), (0.5, 0.9)])
-def test_an_epoch_has_every_example_at_most_once(number, batch_size, shares):
+def test_epoch_has_every_example_at_most_once(number, batch_size, shares):
   source = examples(number)
   batches = BucketedExamples(*made_of(source, batch_size, shares), seed=3)
   steps = batches.steps_per_epoch
@@ -79,11 +79,11 @@ def test_an_epoch_has_every_example_at_most_once(number, batch_size, shares):
     for batch in read[:20]:
       check_whole(batch, source)
     shapes.append(sorted(map(shape, read)))
-  assert shapes[0] == shapes[1]  # as many of each, every epoch
+  assert shapes[0] == shapes[1]  # the same number of each in every epoch
   assert len(set(shapes[0])) <= len(shares) + 1
 
 
-def test_examples_not_read_differ_and_none_is_missed_for_its_length():
+def test_omitted_examples_vary_and_do_not_depend_on_length():
   source = examples(203)
   batches = BucketedExamples(*made_of(source, 20, (0.5, 0.9)), seed=1)
   missed = [
@@ -93,7 +93,7 @@ def test_examples_not_read_differ_and_none_is_missed_for_its_length():
   assert {len(part) for part in missed} == {3}
   of_N = buckets_of(source.lengths, batches.capacities)
   ever = set().union(*missed)
-  # Short ones, too, move up and are left over.
+  # Short examples, too, can move to longer buckets and be left over.
   assert {*of_N[list(ever)].tolist()} == {0, 1, 2}
   longest = set(np.argsort(source.lengths.sum(axis=1))[-10:].tolist())
   assert all(len(longest - part) >= 7 for part in missed)
@@ -109,7 +109,7 @@ def test_order_depends_on_seed_and_epoch_and_mixes_the_buckets():
   assert not np.array_equal(flat(0, 4), flat(1, 4))
   buckets = plan(0, 0).bucket_S
   assert set(buckets) == {0, 1, 2}
-  assert (np.diff(buckets) < 0).sum() > 5  # not one bucket after another
+  assert (np.diff(buckets) < 0).sum() > 5  # buckets are interleaved
 
 
 def test_batches_are_a_function_of_the_step():
@@ -123,7 +123,7 @@ def test_batches_are_a_function_of_the_step():
 
 @pytest.mark.parametrize("number", [1, 6, 20, 203])
 @pytest.mark.parametrize("batch_size", [1, 7, 20])
-def test_held_out_examples_have_their_weight_once(number, batch_size):
+def test_held_out_examples_are_read_once(number, batch_size):
   source = examples(number)
   batches = HeldOutBuckets(*made_of(source, batch_size, (0.5, 0.9)))
   read = list(batches)
@@ -139,7 +139,7 @@ def test_held_out_examples_have_their_weight_once(number, batch_size):
   np.testing.assert_array_equal(again, [batch.y.context_N for batch in read])
 
 
-def test_capacities_are_rounded_nested_and_hold_all():
+def test_capacities_are_rounded_nested_and_sufficient():
   lengths = examples(500).lengths
   limits = capacities(lengths, (0.5, 0.9))
   assert (limits % np.array([8, 4]) == 0).all()
@@ -150,7 +150,9 @@ def test_capacities_are_rounded_nested_and_hold_all():
   of_N = buckets_of(lengths, limits)
   assert (lengths <= limits[of_N]).all()
   below = of_N > 0
-  assert (lengths[below] > limits[of_N[below] - 1]).any(axis=1).all()  # the smallest
+  assert (
+    (lengths[below] > limits[of_N[below] - 1]).any(axis=1).all()
+  )  # the smallest that fits
 
 
 @pytest.mark.parametrize(
@@ -162,24 +164,25 @@ def test_capacities_are_rounded_nested_and_hold_all():
     ([[0, 0]], [[8, 1]]),
   ],
 )
-def test_few_capacities_where_lengths_are_alike(lengths, expected):
+def test_similar_lengths_give_few_capacities(lengths, expected):
   assert capacities(np.array(lengths), (0.5,)).tolist() == expected
 
 
-def test_unit_norm():
+def test_values_can_have_unit_norm():
   batch = next(iter(HeldOutBuckets(*made_of(examples(50, unit_norm=True), 50, ()))))
   np.testing.assert_allclose(np.linalg.norm(batch.x.values_BF, axis=1), 1, rtol=1e-6)
 
 
-def test_mistakes():
-  with pytest.raises(UserError, match=r"3 training examples, a batch takes 4: reduce"):
+def test_invalid_batch_sizes_are_refused():
+  message = "3 training examples, but a batch takes 4: reduce"
+  with pytest.raises(UserError, match=message):
     BucketedExamples(*made_of(examples(3), 4, ()))
   with pytest.raises(UserError, match=r"^HeldOutBuckets\.batch_size is 0; it must be"):
     HeldOutBuckets(*made_of(examples(3), 0, ()))
 
 
 def test_all_splits_have_the_same_shapes():
-  """Also where a held-out document is the longest of all."""
+  """Even if a held-out document is the longest of all."""
   splits = [examples(200, seed, max_labels=20 + seed).documents for seed in range(3)]
   counts_V = np.ones(NUM_CLASSES, int)
   classes = Classes([str(i) for i in range(NUM_CLASSES)], counts_V)

@@ -1,4 +1,4 @@
-"""Rare labels and occurrences of frequent ones left out: a near-uniform law."""
+"""Removal of rare labels and of occurrences of frequent ones: a near-uniform law."""
 
 import numpy as np
 import pytest
@@ -40,14 +40,14 @@ def counts(labels, split):
 
 
 @pytest.mark.parametrize(("least", "most"), [(10, 0), (0, 20), (12, 15), (30, 10)])
-def test_labels_and_occurrences_that_are_kept(labels, least, most):
+def test_rare_labels_and_frequent_occurrences_are_removed(labels, least, most):
   thinned = thin_labels(labels, least, most)
   before = counts(labels, "train")
   kept = [n for n in labels.names if before.get(n, 0) >= least]
   assert thinned.names == kept
   for split in ("train", "valid", "test"):
     documents = thinned.splits[split]
-    assert np.diff(documents.label_ptr).min() > 0  # none is left without labels
+    assert np.diff(documents.label_ptr).min() > 0  # no document is without labels
     assert occurrences(thinned, split) <= occurrences(labels, split)
     was, now = counts(labels, split), counts(thinned, split)
     for name in kept:
@@ -57,11 +57,11 @@ def test_labels_and_occurrences_that_are_kept(labels, least, most):
     assert max(counts(thinned, "train").values()) == most
 
 
-def test_nothing_is_left_out_unless_asked_for(labels):
+def test_nothing_is_removed_by_default(labels):
   assert thin_labels(labels, 0, 0) is labels
 
 
-def test_which_occurrences_stay_is_random_and_always_the_same(labels):
+def test_kept_occurrences_are_random_but_reproducible(labels):
   first, again = (occurrences(thin_labels(labels, 0, 20), "train") for _ in range(2))
   assert first == again
   of_most_frequent = [i for i, name in first if name == "l0"]

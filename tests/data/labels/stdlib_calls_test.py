@@ -1,4 +1,4 @@
-"""Functions as documents, the names that they call as labels."""
+"""Functions as documents, with the names that they call as labels."""
 
 import math
 
@@ -26,7 +26,7 @@ x = call()
 '''
 
 
-def test_functions_their_words_and_their_calls():
+def test_functions_have_their_words_and_calls():
   fetch, close_all, method = functions_of(SOURCE)
   assert fetch.calls == {"range", "get", "log", "map", "close_all"}
   assert fetch.words == {
@@ -38,7 +38,7 @@ def test_functions_their_words_and_their_calls():
 
 
 @pytest.mark.parametrize("source", ["def f(:", "\0", "(" * 500, ""])
-def test_what_is_no_python_has_no_functions(source):
+def test_invalid_python_has_no_functions(source):
   assert list(functions_of(source)) == []
 
 
@@ -48,12 +48,12 @@ def test_what_is_no_python_has_no_functions(source):
    ("_x", "x"), ("__len__", "len"), ("utf8_mode", "utf mode"), ("größe", "gr öß e"),
    ("_", "")],
 )  # fmt: skip
-def test_words_of_identifiers(identifier, words):
+def test_identifiers_are_split_into_words(identifier, words):
   assert words_of(identifier) == words.split()
 
 
 def write(root, sources):
-  """A file of each split; gives the dataset."""
+  """Writes a file for each split; returns a function that loads the data set."""
   for split, source in sources.items():
     names = (f"m{i}.py" for i in range(1000))
     name = next(name for name in names if split_of(name) == split)
@@ -71,7 +71,7 @@ def none(): return common
 """
 
 
-def test_words_and_labels_that_training_documents_have_twice(tmp_path):
+def test_words_and_labels_must_occur_in_two_training_documents(tmp_path):
   held_out = "def f(): walk(common, other_word); once(); never()\ndef g(): once()"
   data = write(
     tmp_path, {"train": TRAIN, "valid": "def v(): run()", "test": held_out}
@@ -86,7 +86,7 @@ def test_words_and_labels_that_training_documents_have_twice(tmp_path):
   assert data.test.label_ids.tolist() == [1]
 
 
-def test_changed_source_is_encoded_anew_and_tests_are_passed_over(tmp_path):
+def test_changed_source_is_encoded_again_and_tests_are_skipped(tmp_path):
   sources = {"train": TRAIN, "valid": "def v(): run()", "test": "def f(): walk()"}
   load = write(tmp_path, sources)
   (tmp_path / "test").mkdir()
@@ -96,10 +96,10 @@ def test_changed_source_is_encoded_anew_and_tests_are_passed_over(tmp_path):
   assert load().train.number == 4
 
 
-def test_mistakes(tmp_path):
+def test_unusable_sources_are_refused(tmp_path):
   with pytest.raises(UserError, match=r"data.sources: no \.py file in .*: set it to"):
     write(tmp_path, {})()
   with pytest.raises(UserError, match="no document of the valid split has labels"):
     write(tmp_path, {"train": TRAIN})()
-  with pytest.raises(UserError, match=r"data\.sources is /, all that this"):
+  with pytest.raises(UserError, match=r"data\.sources is /, the root of the"):
     DATASETS["stdlib_calls"](sources="/").load()

@@ -1,4 +1,4 @@
-"""Sets of the Extreme Classification Repository by tensorflow-datasets."""
+"""Sets of the Extreme Classification Repository from tensorflow-datasets."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ BUILDERS = ("Amazon670k", "Wiki325k", "Odp105k", "Delicious200k", "Eurlex4k")
 
 
 def write(directory, number):
-  """Files that differ from set to set."""
+  """Writes files, with other content for each number."""
   rng = np.random.default_rng(number)
   for split, size in (("train", 40), ("test", 10)):
     lines = []
@@ -73,7 +73,7 @@ def test_prepared_set_equals_its_files(data_dir, tmp_path, name):
   assert "tensorflow" not in sys.modules
 
 
-def test_slices_of_splits_and_the_near_uniform_recipe(data_dir, tmp_path):
+def test_split_slices_and_count_limits_apply_to_prepared_sets(data_dir, tmp_path):
   half = load(
     data_dir, tmp_path, dataset="eurlex4k", train="train[:50%]", valid_share=0.2
   )
@@ -85,8 +85,8 @@ def test_slices_of_splits_and_the_near_uniform_recipe(data_dir, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "field"), [("labels", 1), ("indices", 0)])
-def test_ids_beyond_the_metadata_are_named(tmp_path, name, field):
-  """Of a set whose metadata and records are not of one make."""
+def test_ids_out_of_the_range_in_the_metadata_are_named(tmp_path, name, field):
+  """The metadata and the records of the set do not match."""
   (tmp_path / "manual").mkdir()
   write(tmp_path / "manual", 0)
   prepare(tfds_xmlc.Eurlex4k, tmp_path, tmp_path / "manual")
@@ -100,14 +100,14 @@ def test_ids_beyond_the_metadata_are_named(tmp_path, name, field):
 @pytest.mark.parametrize(
   ("record", "message"),
   [
-    ({"values": [1.0, np.nan]}, "the value of index 5 is no finite number"),
-    ({"values": [1.0, 1e39]}, "the value of index 5 is no finite number"),
-    ({"values": [1.0]}, "2 indices and 1 values"),
-    ({"labels": [4, 4]}, "4 comes twice in labels"),
-    ({"indices": [5, 5]}, "5 comes twice in indices"),
+    ({"values": [1.0, np.nan]}, "the value of index 5 is not a finite number"),
+    ({"values": [1.0, 1e39]}, "the value of index 5 is not a finite number"),
+    ({"values": [1.0]}, "2 indices, but 1 values"),
+    ({"labels": [4, 4]}, "4 is repeated in labels"),
+    ({"indices": [5, 5]}, "5 is repeated in indices"),
   ],
 )
-def test_a_faulty_record_is_named(data_dir, tmp_path, monkeypatch, record, message):
+def test_invalid_record_is_named(data_dir, tmp_path, monkeypatch, record, message):
   good = {"indices": [3, 5], "values": [1.0, 2.0], "labels": [4]}
   records = lambda *_: [good, good | record]
   monkeypatch.setattr(xmlc_prepared, "records", records)
@@ -115,7 +115,7 @@ def test_a_faulty_record_is_named(data_dir, tmp_path, monkeypatch, record, messa
     load(data_dir, tmp_path, dataset="eurlex4k")
 
 
-def test_bad_file_is_named_when_prepared(tmp_path):
+def test_invalid_file_is_named_during_preparation(tmp_path):
   write(tmp_path, 0)
   (tmp_path / "test.txt").write_text("1 9 6\n6 1:1\n")
   with pytest.raises(UserError, match=r"test\.txt, line 2: label 6 is not below 6"):
@@ -137,13 +137,15 @@ def test_bad_file_is_named_when_prepared(tmp_path):
     ({"valid_share": 1.0}, "^XmlcTfds.valid_share is 1.0; it must"),
   ],
 )
-def test_mistakes(data_dir, tmp_path, settings, message):
+def test_invalid_settings_are_reported_in_one_line(
+  data_dir, tmp_path, settings, message
+):
   with pytest.raises(UserError, match=message) as error:
     load(data_dir, tmp_path, **{"dataset": "eurlex4k", **settings})
   assert "\n" not in str(error.value)
 
 
-def test_prepared_text_is_none_of_this_kind(tmp_path):
+def test_prepared_text_is_refused_as_labelled_documents(tmp_path):
   for split in ("train", "valid", "test"):
     (tmp_path / f"{split}.txt").write_text("a b\n")
   prepare(TextLines, tmp_path, tmp_path)

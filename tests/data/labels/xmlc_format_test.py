@@ -1,4 +1,4 @@
-"""The text format of the Extreme Classification Repository: sound and faulty files."""
+"""The text format of the Extreme Classification Repository: valid and invalid files."""
 
 import gzip
 import lzma
@@ -34,7 +34,7 @@ def path(tmp_path):
     SOUND.replace("2\n3", "2 \n3").replace(" 3:", "\t 3:").replace("4 9 5", " 4  9 5"),
   ],
 )
-def test_documents_are_those_of_the_file(path, text, block, monkeypatch):
+def test_documents_equal_those_of_the_file(path, text, block, monkeypatch):
   monkeypatch.setattr(xmlc_format, "_BLOCK", block)
   path.write_bytes(text.encode())
   documents, num_features, num_labels = read_xmlc(path)
@@ -49,20 +49,20 @@ def test_documents_are_those_of_the_file(path, text, block, monkeypatch):
 @pytest.mark.parametrize(
   ("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress)]
 )
-def test_compressed_files(tmp_path, suffix, compress):
+def test_compressed_files_are_read(tmp_path, suffix, compress):
   path = tmp_path / f"train.txt{suffix}"
   path.write_bytes(compress(SOUND.encode()))
   assert read_xmlc(path).documents.number == 4
 
 
-NO_HEADER = "is no header; give three whole numbers, those of documents, features and "
-NO_HEADER += "labels"
+NO_HEADER = "is not a header; give three whole numbers: those of documents, features "
+NO_HEADER += "and labels"
 NO_FEATURE = (
-  "is no feature; give id:value, a whole number from 0 on and a finite number"
+  "is not a feature; give id:value, a whole number from 0 and a finite number"
 )
-NO_LABELS = "are no labels; give whole numbers from 0 on, with commas and no blanks "
-NO_LABELS += "between them"
-IN_HEADER = "in line 1: mend the id or the header; ids count from 0"
+NO_LABELS = "are not labels; give whole numbers from 0, separated by commas without "
+NO_LABELS += "blanks"
+IN_HEADER = "in line 1: correct the id or the header; ids count from 0"
 AGAIN = "copy or download it again"
 
 
@@ -77,14 +77,14 @@ AGAIN = "copy or download it again"
     ("0,1 4:1 5:1\n", f", line 1: '0,1 4:1 5:1' {NO_HEADER}"),
     ("2 9 0\n0 1:1\n", ", line 1: '2 9 0' has a number below 1 or above 2147483647; "
      "give the numbers of documents, features and labels"),
-    ("1 9 2000000000\n0 1:1\n", ", line 1: '1 9 2000000000' says 2000000000 labels; at "
-     "most 16777216 can be classes: mend the header, or number the labels anew"),
-    ("3 9 5\n0 1:1\n1 1:1\n", ", line 3: the file ends after 2 documents, and the "
+    ("1 9 2000000000\n0 1:1\n", ", line 1: '1 9 2000000000' says 2000000000 labels, "
+     "but at most 16777216 can be classes: correct the header, or renumber the labels"),
+    ("3 9 5\n0 1:1\n1 1:1\n", ", line 3: the file ends after 2 documents, but the "
      f"header in line 1 says 3: {AGAIN}"),
-    ("3 9 5\n", ", line 1: the file ends after 0 documents, and the header in line 1 "
+    ("3 9 5\n", ", line 1: the file ends after 0 documents, but the header in line 1 "
      f"says 3: {AGAIN}"),
-    ("1 9 5\n0 1:1\n\n1 1:1\n", ", line 4: the header in line 1 says 1 documents, and "
-     "here is one more: mend the header, or copy or download the file again"),
+    ("1 9 5\n0 1:1\n\n1 1:1\n", ", line 4: the header in line 1 says 1 documents, but "
+     "this is one more: correct the header, or copy or download the file again"),
     ("2 9 5\n0 1:1\n5 1:1\n", f", line 3: label 5 is not below 5, the number of labels "
      f"{IN_HEADER}"),
     ("2 9 5\n0 1:1\n1 1:1 9:1\n", f", line 3: feature 9 is not below 9, the number of "
@@ -95,8 +95,8 @@ AGAIN = "copy or download it again"
     ("1 9 5\n1,,2 1:1\n", f", line 2: '1,,2' {NO_LABELS}"),
     ("1 9 5\n1, 2 1:1\n", f", line 2: '1,' {NO_LABELS}"),
     ("1 9 5\ncat 1:1\n", f", line 2: 'cat' {NO_LABELS}"),
-    ("1 9 5\n1:1 2:1\n", ", line 2: '1:1' stands where labels do; begin the line of a "
-     "document without labels with a blank"),
+    ("1 9 5\n1:1 2:1\n", ", line 2: '1:1' is in the place of the labels; begin the "
+     "line of a document without labels with a blank"),
     ("2 9 5\n0 1:1\n0 1:x\n", f", line 3: '1:x' {NO_FEATURE}"),
     ("1 9 5\n0 1:1 -1:1\n", f", line 2: '-1:1' {NO_FEATURE}"),
     ("1 9 5\n0 1.0:1\n", f", line 2: '1.0:1' {NO_FEATURE}"),
@@ -110,33 +110,34 @@ AGAIN = "copy or download it again"
      "numbers"),
     ("2 9 5\n0 1:1\n0 4:1e39\n", ", line 3: the value of feature 4 is too large: give "
      "finite numbers"),
-    ("1 9 5\n3,1,3 1:1\n", ", line 2: label 3 comes twice: give it once"),
-    ("2 9 5\n3 1:1\n3 1:1 2:2 1:1\n", ", line 3: feature 1 comes twice: give it once"),
-    ("2 9 5\n1,2\n3\n", ", lines 2 to 3: no document has features: give the file of "
-     "which the lines have labels and features"),
-    ("2 9 5\n 1:1\n 2:1\n", ", lines 2 to 3: no document has labels: give the file of "
-     "which the lines have labels and features"),
+    ("1 9 5\n3,1,3 1:1\n", ", line 2: label 3 is repeated: give it once"),
+    ("2 9 5\n3 1:1\n3 1:1 2:2 1:1\n", ", line 3: feature 1 is repeated: give it once"),
+    ("2 9 5\n1,2\n3\n", ", lines 2 to 3: no document has features: give the file "
+     "whose lines have labels and features"),
+    ("2 9 5\n 1:1\n 2:1\n", ", lines 2 to 3: no document has labels: give the file "
+     "whose lines have labels and features"),
   ],
 )  # fmt: skip
-def test_fault_is_one_line_that_names_file_and_line(path, text, message):
+def test_invalid_line_is_reported_with_file_and_line(path, text, message):
   path.write_text(text)
   with pytest.raises(UserError, match=rf"^{re.escape(f'{path}{message}')}$"):
     read_xmlc(path)
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 2000])
-def test_faults_in_any_block_name_their_line(path, block, monkeypatch):
+def test_invalid_line_in_any_block_is_named(path, block, monkeypatch):
   monkeypatch.setattr(xmlc_format, "_BLOCK", block)
   lines = ["5 9 5", *["0 1:1"] * 5]
   for number in range(2, 7):
-    for fault, message in (("7 1:1", "label 7"), ("1 1:1 1:1", "feature 1 comes twice"),
-                           ("1 9:1", "feature 9"), ("1 x", "'x' is no")):  # fmt: skip
+    for fault, message in (("7 1:1", "label 7"), ("1 1:1 1:1", "feature 1 is repeated"),
+                           ("1 9:1", "feature 9"),
+                           ("1 x", "'x' is not a")):  # fmt: skip
       path.write_text("\n".join([*lines[: number - 1], fault, *lines[number:]]))
       with pytest.raises(UserError, match=f"line {number}: {message}"):
         read_xmlc(path)
 
 
-def test_missing_and_truncated_files(path, tmp_path):
+def test_missing_and_truncated_files_are_reported(path, tmp_path):
   with pytest.raises(UserError, match=r"train\.txt cannot be read"):
     read_xmlc(path)
   cut = tmp_path / "train.txt.gz"

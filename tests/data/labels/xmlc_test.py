@@ -35,7 +35,7 @@ def xmlc(tmp_path):
 
 
 def decoded(data, split):
-  """Labels by their names in the file, and features, of each document."""
+  """The labels, by their names in the file, and the features of each document."""
   (batch,) = data.evaluation_batches(split, getattr(data, split).number, 1)
   words = np.array([*data.vocabulary.words, "-"])
   labels = [" ".join(words[row[row < len(data.vocabulary)]]) for row in batch.y.ids_NP]
@@ -50,7 +50,7 @@ def decoded(data, split):
   ]
 
 
-def test_documents_by_split(xmlc):
+def test_documents_are_split(xmlc):
   data = xmlc(normalize="none")
   assert decoded(data, "train") == [
     (0, "1 3", {0: 1, 2: 2}), (1, "3", {1: 3, 2: 4}), (2, "", {5: 1}),
@@ -62,7 +62,7 @@ def test_documents_by_split(xmlc):
   ]  # fmt: skip
 
 
-def test_all_labels_are_classes_in_order_of_training_count(xmlc):
+def test_all_labels_are_classes_ordered_by_training_count(xmlc):
   data = xmlc()
   assert data.vocabulary.words == ["3", "1", "5", "6", "0", "2", "4"]
   assert data.counts.unigram_V.tolist() == [3, 2, 1, 1, 0, 0, 0]
@@ -70,7 +70,7 @@ def test_all_labels_are_classes_in_order_of_training_count(xmlc):
   assert data.counts.tokens is None
   assert data.num_inputs == 6
   assert data.summary == (
-    "6 training documents of 1.3 of 6 features and 1.2 of 7 labels"
+    "6 training documents with 1.3 of 6 features and 1.2 of 7 labels on average"
   )
 
 
@@ -82,7 +82,7 @@ def test_documents_without_labels_have_no_weight(xmlc):
   assert batch.y.context_N.dtype == np.int32
 
 
-def test_a_split_without_any_label_is_refused(xmlc):
+def test_split_without_labels_is_refused(xmlc):
   data = xmlc()
   bare = data.test._replace(
     label_ptr=np.zeros_like(data.test.label_ptr), label_ids=data.test.label_ids[:0]
@@ -99,7 +99,7 @@ def test_values_have_unit_norm_by_default(xmlc):
   assert features[3] == {4: -1}
 
 
-def test_near_uniform_recipe(xmlc):
+def test_near_uniform_recipe_limits_label_counts(xmlc):
   data = xmlc(min_count=2, max_count=2, normalize="none")
   assert data.vocabulary.words == ["1", "3"]
   assert data.vocabulary.counts_V.tolist() == [2, 2]
@@ -107,7 +107,7 @@ def test_near_uniform_recipe(xmlc):
   assert [labels for _, labels, _ in decoded(data, "test")] == ["3", "1"]
 
 
-def test_second_load_is_from_the_cache_whatever_the_order(xmlc, monkeypatch):
+def test_loads_in_any_order_use_the_cache(xmlc, monkeypatch):
   first = xmlc()
   monkeypatch.setattr("largevocab.data.labels.xmlc.read_train_and_test", pytest.fail)
   second = xmlc(seed=1, normalize="none", buckets=(0.2,))
@@ -119,7 +119,7 @@ def test_second_load_is_from_the_cache_whatever_the_order(xmlc, monkeypatch):
 @pytest.mark.parametrize(
   "change", [{"valid_share": 0.5}, {"min_count": 1}, {"max_count": 1}]
 )
-def test_changed_option_is_encoded_anew(xmlc, change):
+def test_changed_option_is_encoded_again(xmlc, change):
   changed = xmlc(**change)
   assert changed.counts.unigram_V.tolist() != xmlc().counts.unigram_V.tolist()
 
@@ -136,9 +136,7 @@ def test_changed_option_is_encoded_anew(xmlc, change):
     ("test.label_ptr", np.array([0, 2, 2])),
   ],
 )
-def test_damaged_documents_name_the_remedy_and_are_made_anew(
-  xmlc, tmp_path, name, value
-):
+def test_damaged_documents_are_reported_and_rebuilt(xmlc, tmp_path, name, value):
   xmlc()
   (path,) = tmp_path.glob(f"cache/*/{name}.npy")
   whole = path.read_bytes()
@@ -152,11 +150,11 @@ def test_damaged_documents_name_the_remedy_and_are_made_anew(
   assert path.read_bytes() == whole
 
 
-def test_files_of_different_sets(xmlc, tmp_path):
+def test_files_of_different_sets_are_refused(xmlc, tmp_path):
   (tmp_path / "test.txt").write_text("1 6 8\n7 1:1\n")
   with pytest.raises(
     UserError,
-    match=r"test\.txt, line 1: 6 features and 8 labels, and in .*train\.txt\.gz there "
+    match=r"test\.txt, line 1: 6 features and 8 labels, but in .*train\.txt\.gz there "
     r"are 6 and 7: give two files of the same data set$",
   ):
     xmlc()
@@ -178,12 +176,12 @@ def test_files_of_different_sets(xmlc, tmp_path):
     ({"buckets": ("a",)}, "^Xmlc.buckets is .*; each must be of type float"),
   ],
 )
-def test_setting_without_a_meaning_is_named(xmlc, settings, message):
+def test_invalid_setting_is_named(xmlc, settings, message):
   with pytest.raises(UserError, match=message):
     xmlc(**settings)
 
 
-def test_only_single_examples(xmlc):
+def test_unroll_above_one_is_refused(xmlc):
   with pytest.raises(UserError, match=r"unroll is 20, .*: set train.unroll"):
     xmlc().training_batches(2, 20)
   with pytest.raises(UserError, match=r"unroll is 20, .* eval.unroll to 1"):

@@ -1,4 +1,4 @@
-"""The synthetic set of softmax regression: its labels follow the law that it states."""
+"""Synthetic softmax regression: the labels follow the stated law."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from largevocab.data import DATASETS
 from largevocab.errors import UserError
 
 SoftmaxRegression = DATASETS["softmax_regression"]
-# Flat enough that most classes come with any x.
+# Flat enough that most classes occur for any x.
 SMALL = {"num_classes": 7, "num_examples": 20_000, "dim": 3, "scale": 0.7}
 
 
@@ -40,8 +40,7 @@ def test_labels_follow_the_true_law(data, split):
   log_prob_NV = data.true_log_prob(part.x_ND)
   limit = stats.norm.isf(1e-4 / 7 / 2)
   assert np.abs(z_scores(log_prob_NV, part.ids_N)).max() < limit
-  # Of another model, of a wrong scale, and of labels that belong to other examples:
-  # rejected.
+  # Another model, a wrong scale, and labels of other examples are rejected.
   other = SoftmaxRegression(**SMALL, seed=1).load()
   wrong = [
     (other.true_log_prob(part.x_ND), part.ids_N),
@@ -53,21 +52,21 @@ def test_labels_follow_the_true_law(data, split):
     assert np.abs(z_scores(law_NV, ids_N)).max() > limit
 
 
-def test_features_and_rows_have_their_stated_laws():
+def test_features_and_rows_follow_their_stated_laws():
   data = SoftmaxRegression(num_classes=500, num_examples=3000, dim=40, scale=0.5).load()
   for values, scale in ((data.train.x_ND, 1), (data.test.x_ND, 1), (data.true_VD, 0.5)):
     assert stats.kstest(values.ravel() / scale, "norm").pvalue > 1e-4
   assert not np.array_equal(data.train.x_ND, data.test.x_ND)
 
 
-def test_classes_are_in_order_of_their_counts(data):
+def test_classes_are_ordered_by_count(data):
   counts_V = np.bincount(data.train.ids_N, minlength=7)
   np.testing.assert_array_equal(data.counts.unigram_V, counts_V)
   assert (np.diff(counts_V) <= 0).all()
   assert len(set(data.vocabulary.words)) == 7
 
 
-def test_batches_say_which_example_each_is(data):
+def test_batches_hold_the_numbers_of_their_examples(data):
   batches = data.training_batches(50, 1)
   read = [batches.batch(step) for step in range(batches.steps_per_epoch)]
   at_N = np.concatenate([batch.y.context_N for batch in read])
@@ -81,7 +80,7 @@ def test_batches_say_which_example_each_is(data):
     assert batch.y.ids_NP.dtype == batch.y.context_N.dtype == np.int32
 
 
-def test_validation_is_the_training_set_and_test_is_not(data):
+def test_validation_data_is_the_training_data(data):
   for split, part in (
     ("train", data.train),
     ("valid", data.train),
@@ -93,7 +92,7 @@ def test_validation_is_the_training_set_and_test_is_not(data):
     data.training_batches(10, 3)
 
 
-def test_the_same_seed_gives_the_same_set_and_another_one_another():
+def test_seed_determines_the_data():
   one, again, other = (
     SoftmaxRegression(num_examples=20, seed=seed).load() for seed in (0, 0, 1)
   )
@@ -115,6 +114,6 @@ def test_labels_do_not_depend_on_chunks(monkeypatch):
 @pytest.mark.parametrize(
   ("key", "value"), [("num_classes", 1), ("dim", 0), ("scale", float("nan"))]
 )
-def test_impossible_sizes_are_named(key, value):
+def test_invalid_sizes_are_named(key, value):
   with pytest.raises(UserError, match=rf"Regression\.{key} is {value}; it must"):
     SoftmaxRegression(**{key: value})

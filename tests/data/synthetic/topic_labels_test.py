@@ -19,7 +19,7 @@ def data():
 
 
 def posterior(law, features, values):
-  """p(t | x) of one document, from the probabilities of its draws."""
+  """p(t | x) of a document, from the probabilities of its draws."""
   p_T = []
   for prior, own in zip(law.prior_T, law.own_TK, strict=True):
     p = prior
@@ -41,7 +41,7 @@ def naive(data, number):
   return q_V
 
 
-def test_the_classifier_is_the_enumerated_posterior(data):
+def test_classifier_equals_the_enumerated_posterior(data):
   number_N = np.arange(100)[::-1]  # more than a chunk
   q_NV = np.stack([naive(data, number) for number in number_N])
   model = data.true_law("test")
@@ -55,8 +55,8 @@ def test_the_classifier_is_the_enumerated_posterior(data):
     assert all(len(set(best)) == k for best in best_NK.tolist())
 
 
-def test_labels_are_as_likely_as_the_classifier_says(data):
-  """Over all training documents, by deciles of q; and wrong for another law."""
+def test_classifier_is_calibrated(data):
+  """For all training documents, by deciles of q. Another law is rejected."""
   model, part = data.true_law("train"), data.train
   number_N = np.arange(part.number)
   (best_N,) = model.top_k(number_N, 1).T
@@ -70,11 +70,11 @@ def test_labels_are_as_likely_as_the_classifier_says(data):
     error = np.sqrt(np.mean(p_N[rows] * (1 - p_N[rows])) / len(rows))
     assert abs(hit_N[rows].mean() - p_N[rows].mean()) < 4 * error
   assert p_N.min() < 0.5 < p_N.max()
-  # By the first decile alone one can tell q from p.
+  # The first decile alone distinguishes q from p.
   assert abs(hit_N.mean() - q_N.mean()) > 0.2
 
 
-def test_sizes(data):
+def test_documents_have_the_requested_sizes(data):
   lengths = data.train.lengths
   expected = 4 * 0.6 + 0.4**4
   assert lengths[:, 1].min() == 1
@@ -94,12 +94,14 @@ def test_long_documents_do_not_overflow():
   assert p.sum(axis=1) == pytest.approx(1)
 
 
-def test_more_labels_than_there_are():
-  with pytest.raises(UserError, match="labels_per_topic is 5, with 4 labels"):
+def test_more_labels_per_topic_than_classes_are_refused():
+  with pytest.raises(
+    UserError, match="labels_per_topic is 5, but there are only 4 labels"
+  ):
     TopicLabels(num_classes=4).load()
 
 
-def test_held_out_documents_do_not_change_those_of_training():
+def test_held_out_documents_do_not_change_training_documents():
   few, many = (
     TopicLabels(num_examples=50, held_out_share=share).load() for share in (0.05, 0.5)
   )

@@ -1,4 +1,4 @@
-"""Synthetic documents: of the sizes asked for, and of the law stated."""
+"""Synthetic documents: they have the requested sizes and follow the stated law."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from largevocab.data import DATASETS
 from largevocab.errors import UserError
 
 ZipfLabels = DATASETS["zipf_labels"]
-# So few repeats that draws can be told from documents.
+# Repeats are so rare that draws can be inferred from documents.
 SMALL = {"num_classes": 50, "num_features": 4000, "num_examples": 4000}
 
 
@@ -21,7 +21,7 @@ def label_names(data):
   return np.array([int(word[1:]) for word in data.vocabulary.words])
 
 
-def test_sizes(data):
+def test_documents_have_the_requested_sizes(data):
   assert [part.number for part in (data.train, data.valid, data.test)] == [
     4000, 400, 400
   ]  # fmt: skip
@@ -45,7 +45,7 @@ def test_labels_follow_zipf():
   )
 
 
-def test_features_are_those_of_the_labels_or_noise():
+def test_features_come_from_the_labels_or_noise():
   for noise, labels in ((0.0, 1.0), (0.0, 3.0), (0.4, 3.0)):
     data = ZipfLabels(**SMALL, noise=noise, labels_per_example=labels).load()
     rng = np.random.default_rng(0)
@@ -63,7 +63,7 @@ def test_features_are_those_of_the_labels_or_noise():
     assert abs(of_labels / total - (1 - noise)) < 5 * (0.25 / total) ** 0.5 + 0.01
 
 
-def test_rows_are_distinct_and_classes_in_order_of_count(data):
+def test_ids_are_distinct_and_classes_ordered_by_count(data):
   documents = data.train
   for ptr, ids in ((documents.feature_ptr, documents.feature_ids),
                    (documents.label_ptr, documents.label_ids)):  # fmt: skip
@@ -87,7 +87,7 @@ def test_several_chunks_are_joined(monkeypatch):
   assert len({*map(tuple, firsts)}) > 1  # not the same draws again
 
 
-def test_seed():
+def test_seed_determines_the_data():
   one, again, other = (ZipfLabels(num_examples=50, seed=s).load() for s in (1, 1, 2))
   np.testing.assert_array_equal(one.train.feature_ids, again.train.feature_ids)
   assert one.train.feature_ids.tolist() != other.train.feature_ids.tolist()
@@ -99,6 +99,6 @@ def test_seed():
    ("exponent", float("inf")), ("labels_per_example", float("nan")), ("seed", -1),
    ("normalize", "l3")],
 )  # fmt: skip
-def test_impossible_settings_are_named(key, value):
+def test_invalid_settings_are_named(key, value):
   with pytest.raises(UserError, match=rf"^ZipfLabels\.{key} is .*; it must"):
     ZipfLabels(**{key: value})

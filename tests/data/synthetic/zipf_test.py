@@ -15,7 +15,7 @@ def corpus():
 
 @pytest.fixture(scope="module")
 def follows(chi_square):
-  """Whether what comes after each of 12 tokens follows the law of this token."""
+  """Whether the successors of each of 12 tokens follow the law of this token."""
 
   def all_follow(tokens, prob_VV):
     after = [tokens[1:][tokens[:-1] == token] for token in range(12)]
@@ -36,8 +36,8 @@ def test_another_law_is_rejected(corpus, follows):
   assert not follows(corpus.train, prob_VV)
 
 
-def test_second_order_is_as_the_chain_says(corpus, follows):
-  """The joints of sentences, where the sampler joins, are part of the chain too."""
+def test_second_order_statistics_follow_the_chain(corpus, follows):
+  """Boundaries of sentences, which the sampler joins, are part of the chain, too."""
   prob_VV = np.exp(corpus.true_log_prob(np.arange(12)))
   eos = corpus.vocabulary.eos
   after_eos = corpus.train[1:][corpus.train[:-1] == eos]
@@ -45,7 +45,7 @@ def test_second_order_is_as_the_chain_says(corpus, follows):
   assert follows(after_eos, np.tile(prob_VV[eos], (12, 1)))
 
 
-def test_true_log_prob_is_the_formula_under_class_ids(corpus):
+def test_true_log_prob_equals_the_formula(corpus):
   language = corpus.language
   log_prob_NV = corpus.true_log_prob(np.array([3, 0]))
   assert log_prob_NV.dtype == np.float64
@@ -57,26 +57,26 @@ def test_true_log_prob_is_the_formula_under_class_ids(corpus):
   np.testing.assert_allclose(language.log_base_V, -np.log(rank_V))
 
 
-def test_classes_are_in_order_of_training_counts(corpus):
+def test_classes_are_ordered_by_training_count(corpus):
   counts_V = np.bincount(corpus.train, minlength=12)
   np.testing.assert_array_equal(counts_V, corpus.counts.unigram_V)
   assert (np.diff(counts_V) <= 0).all()
 
 
-def test_same_seed_same_text(corpus):
+def test_same_seed_gives_the_same_text(corpus):
   again = Zipf(**SMALL).load()
   np.testing.assert_array_equal(corpus.train, again.train)
   np.testing.assert_array_equal(corpus.test, again.test)
 
 
-def test_sizes_and_types():
+def test_splits_have_the_right_sizes_and_types():
   corpus = Zipf(num_classes=30, num_tokens=17).load()
   assert [len(s) for s in (corpus.train, corpus.valid, corpus.test)] == [17, 1, 1]
   assert corpus.train.dtype == corpus.valid.dtype == np.int32
   assert len(corpus.vocabulary) == 30
 
 
-def test_no_coupling_no_exponent_is_uniform():
+def test_zero_coupling_and_exponent_give_a_uniform_law():
   corpus = Zipf(num_classes=4, num_tokens=10, exponent=0.0, coupling=0.0).load()
   np.testing.assert_allclose(corpus.true_log_prob(np.arange(4)), -np.log(4))
 
@@ -84,7 +84,7 @@ def test_no_coupling_no_exponent_is_uniform():
 @pytest.mark.parametrize(
   "wrong", [{"num_classes": 1}, {"num_tokens": 0}, {"coupling": -1.0}, {"seed": -1}]
 )
-def test_impossible_settings(wrong):
+def test_invalid_settings_are_named(wrong):
   (name,) = wrong
   with pytest.raises(UserError, match=f"^Zipf.{name} is .*must be at least"):
     Zipf(**wrong)

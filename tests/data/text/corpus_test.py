@@ -56,7 +56,7 @@ def remove(path):
     ("vocabulary.txt", truncate),
   ],
 )
-def test_damage_names_the_directory_and_the_remedy(directory, name, damage):
+def test_damaged_corpus_is_reported_with_directory_and_remedy(directory, name, damage):
   damage(directory / name)
   with pytest.raises(UserError, match=r"is damaged \(.*\): delete that") as error:
     open_corpus(directory)

@@ -20,7 +20,7 @@ def encoded(tmp_path, texts, **settings):
   return open_corpus(tmp_path)
 
 
-def test_decoding_gives_the_text_back(tmp_path):
+def test_decoding_restores_the_text(tmp_path):
   valid = ["w0", "new", "w1"]
   texts = {"train": lines(WORDS, 7), "valid": [valid], "test": [["w4"], ["w9"]]}
   corpus = encoded(tmp_path, texts)
@@ -30,7 +30,7 @@ def test_decoding_gives_the_text_back(tmp_path):
   assert decode(corpus.test) == ["w4", "w9"]
 
 
-def test_counts_are_those_of_the_training_split(tmp_path):
+def test_counts_are_over_the_training_split(tmp_path):
   texts = {"train": lines(WORDS, 7), "valid": [WORDS], "test": [["other"] * 50]}
   corpus = encoded(tmp_path, texts, min_count=13)
   counts_V = corpus.counts.unigram_V
@@ -42,7 +42,7 @@ def test_counts_are_those_of_the_training_split(tmp_path):
   assert "other" not in corpus.vocabulary.words
 
 
-def test_shares_are_cut_off_the_end_at_line_ends(tmp_path):
+def test_shares_are_cut_from_the_end_at_line_ends(tmp_path):
   texts = {"train": lines(WORDS, 7), "valid": 0.1, "test": 0.2}
   corpus = encoded(tmp_path, texts)
   parts = [corpus.train, corpus.valid, corpus.test]
@@ -53,18 +53,18 @@ def test_shares_are_cut_off_the_end_at_line_ends(tmp_path):
     assert abs(len(part) - share * len(whole)) <= 8
 
 
-def test_without_line_ends_shares_are_exact(tmp_path):
+def test_shares_of_text_without_line_ends_are_exact(tmp_path):
   corpus = encoded(tmp_path, {"train": [WORDS], "valid": 0.05, "test": 0.05})
   assert [len(s) for s in (corpus.train, corpus.valid, corpus.test)] == [180, 10, 10]
   assert corpus.vocabulary.counts_V[corpus.vocabulary.eos] == 0
 
 
-def test_a_given_split_is_not_cut(tmp_path):
+def test_given_split_is_not_cut_from_training_text(tmp_path):
   corpus = encoded(tmp_path, {"train": [WORDS], "valid": [["w1"]], "test": 0.1})
   assert [len(s) for s in (corpus.train, corpus.valid, corpus.test)] == [180, 1, 20]
 
 
-def test_blocks_change_nothing(tmp_path, monkeypatch):
+def test_result_does_not_depend_on_block_size(tmp_path, monkeypatch):
   texts = lambda: {"train": lines(WORDS, 7), "valid": 0.1, "test": [WORDS]}
   (tmp_path / "one").mkdir()
   (tmp_path / "many").mkdir()
@@ -75,7 +75,7 @@ def test_blocks_change_nothing(tmp_path, monkeypatch):
     np.testing.assert_array_equal(getattr(one, split), getattr(many, split))
 
 
-def test_nothing_else_is_left_behind(tmp_path):
+def test_no_other_files_are_left(tmp_path):
   encode(tmp_path, {"train": [WORDS], "valid": 0.1, "test": [WORDS]})
   assert sorted(path.name for path in tmp_path.iterdir()) == [
     "corpus.json", "test.npy", "train.npy", "valid.npy", "vocabulary.txt",
@@ -83,24 +83,25 @@ def test_nothing_else_is_left_behind(tmp_path):
 
 
 @pytest.mark.parametrize("empty", ["train", "valid"])
-def test_an_empty_split(tmp_path, empty):
+def test_empty_split_is_refused(tmp_path, empty):
   texts = {"train": [WORDS], "valid": [WORDS], "test": [WORDS], empty: []}
   with pytest.raises(UserError, match=f"the {empty} text has no words"):
     encode(tmp_path, texts)
 
 
-def test_a_share_too_small_for_a_token(tmp_path):
+def test_share_too_small_for_a_token_is_refused(tmp_path):
   with pytest.raises(UserError, match="the test text has no words"):
     encode(tmp_path, {"train": [WORDS], "valid": 0.1, "test": 1e-6})
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.0, 0.1), (-0.1, 0.1)])
-def test_impossible_shares(tmp_path, shares):
+def test_invalid_shares_are_refused(tmp_path, shares):
   with pytest.raises(UserError, match="each must be above 0, and their sum below 1"):
     encode(tmp_path, {"train": [WORDS], "valid": shares[0], "test": shares[1]})
 
 
 @pytest.mark.parametrize("word", ["New York", "", "a\u2028"])
-def test_a_word_that_is_none(tmp_path, word):
-  with pytest.raises(UserError, match=r"cannot be a class: give names without blanks"):
+def test_invalid_word_is_refused(tmp_path, word):
+  message = "cannot be a class: give names that are not empty and have no blanks"
+  with pytest.raises(UserError, match=message):
     encode(tmp_path, {"train": [[word, *WORDS]], "valid": 0.1, "test": 0.1})

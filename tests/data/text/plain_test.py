@@ -23,7 +23,7 @@ def ptb(tmp_path):
   return DATASETS["ptb"](path=str(tmp_path), cache_dir=str(tmp_path / "cache"))
 
 
-def test_ptb(ptb):
+def test_ptb_is_read_with_line_ends_and_unk(ptb):
   corpus = ptb.load()
   assert decoded(corpus, "train") == ["a", "b", "<unk>", EOS, "b", "N", EOS]
   assert decoded(corpus, "valid") == ["b", "a", EOS]
@@ -31,14 +31,14 @@ def test_ptb(ptb):
   assert sorted(corpus.vocabulary.words) == ["<eos>", "<unk>", "N", "a", "b"]
 
 
-def test_second_load_is_from_the_cache(ptb, tmp_path, monkeypatch):
+def test_second_load_uses_the_cache(ptb, tmp_path, monkeypatch):
   first = ptb.load()
   monkeypatch.setattr("largevocab.data.text.text_corpus.encode", pytest.fail)
   second = ptb.load()
   np.testing.assert_array_equal(first.train, second.train)
 
 
-def test_changed_file_or_option_is_encoded_anew(ptb, tmp_path):
+def test_changed_file_or_option_is_encoded_again(ptb, tmp_path):
   ptb.load()
   (tmp_path / "ptb.train.txt").write_text("c d\n")
   assert decoded(ptb.load(), "train") == ["c", "d", EOS]
@@ -46,7 +46,7 @@ def test_changed_file_or_option_is_encoded_anew(ptb, tmp_path):
   assert len(smaller.load().vocabulary) == 4
 
 
-def test_ptb_without_its_files(tmp_path):
+def test_ptb_without_its_files_is_refused(tmp_path):
   with pytest.raises(UserError, match=r"data.path is empty: set it to the directory"):
     DATASETS["ptb"]().load()
   with pytest.raises(UserError, match=r"data.path: no ptb.train.txt \(or .gz, .xz\)"):
@@ -63,7 +63,7 @@ def write(path, content):
   return str(path)
 
 
-def test_text_in_three_files(tmp_path):
+def test_text_is_read_from_three_files(tmp_path):
   corpus = text(
     "text",
     tmp_path,
@@ -76,14 +76,14 @@ def test_text_in_three_files(tmp_path):
   assert decoded(corpus, "test") == ["IS", EOS]
 
 
-def test_held_out_text_of_other_words_is_warned_of(tmp_path, caplog):
+def test_held_out_text_of_unknown_words_gives_a_warning(tmp_path, caplog):
   files = {"train": "a b c d\n", "valid": "a b c x\n", "test": "u v w d\n"}
   for split, content in files.items():
     write(tmp_path / split, content)
   places = {split: str(tmp_path / split) for split in files}
   text("text", tmp_path, **places).load()
   assert caplog.messages == [
-    "60 % of the test text are <unk>, words that the training text does not have"
+    "60 % of the test text is <unk>, words that the training text does not have"
   ]
 
 
@@ -104,7 +104,7 @@ def test_text_of_several_files_is_read_in_order_of_names(tmp_path):
   assert decoded(corpus, "train") == ["a", EOS, "b", EOS]
 
 
-def test_lower_case_and_tokenize(tmp_path):
+def test_text_can_be_lower_cased_and_tokenised(tmp_path):
   file = write(tmp_path / "t", "L'État, c'est <unk> (1,5%)!\n" * 9)
   corpus = text(
     "text", tmp_path, train=file, lower_case=True, tokenize=True, valid=file, test=file
@@ -128,8 +128,8 @@ def test_combining_marks_belong_to_words(line, words):
   assert DATASETS["europarl"]().split(line) == words.split(" ")
 
 
-def test_tokenised_text_alone_has_a_version_of_its_words(tmp_path):
-  """Changing those of others makes all users encode their text again."""
+def test_only_tokenised_text_has_a_version_in_its_key(tmp_path):
+  """A version for other text would make all users encode their text again."""
   file = write(tmp_path / "t", "a")
   version = lambda **more: DATASETS["text"](train=file, **more).texts()["train"].version
   assert version() == version(tokenize=True, tokenizer="tokenizer.json") == ""
@@ -137,20 +137,20 @@ def test_tokenised_text_alone_has_a_version_of_its_words(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", " \t\n\n"])
-def test_a_file_without_words(tmp_path, content):
+def test_file_without_words_is_refused(tmp_path, content):
   good, blank = write(tmp_path / "g", "a b"), write(tmp_path / "blank", content)
   with pytest.raises(UserError, match=r"the valid text has no words: .*blank"):
     text("text", tmp_path, train=good, valid=blank, test=good).load()
 
 
-def test_no_file(tmp_path):
+def test_missing_file_is_refused(tmp_path):
   with pytest.raises(UserError, match=r"data.train is empty: set it"):
     text("text", tmp_path).load()
   with pytest.raises(UserError, match=r"data.train: no file /no/where: give"):
     text("text", tmp_path, train="/no/where").load()
 
 
-def test_text8_is_one_stream(tmp_path):
+def test_text8_is_a_single_stream(tmp_path):
   words = [f"w{n % 6}" for n in range(1000)] + ["once"]
   file = write(tmp_path / "text8", " " + " ".join(words))
   corpus = text("text8", tmp_path, train=file).load()
@@ -203,8 +203,8 @@ def test_lm1b_is_shuffled_by_shard_and_line(lm1b):
   assert train == sentences(lm1b(seed=0, max_vocab=30).load(), "train")
 
 
-def test_lm1b_in_a_directory_with_the_name_of_a_pattern(lm1b, tmp_path):
-  """`[2]` is read as it stands, not as a pattern of another directory."""
+def test_lm1b_directory_name_with_brackets_is_not_a_pattern(lm1b, tmp_path):
+  """`[2]` is taken literally, not as a pattern that matches another directory."""
   want = sentences(lm1b().load(), "train")
   inner, other = tmp_path / "lm[2]", tmp_path / "lm2"
   inner.mkdir(), other.mkdir()
@@ -216,13 +216,13 @@ def test_lm1b_in_a_directory_with_the_name_of_a_pattern(lm1b, tmp_path):
     of(other)
 
 
-def test_lm1b_held_out_shards(lm1b):
+def test_lm1b_reads_the_held_out_shards(lm1b):
   corpus = lm1b().load()
   assert sentences(corpus, "valid") == ["shard1"] * 3
   assert sentences(corpus, "test") == ["<unk>"] * 3  # shard0 is not in training
 
 
-def test_lm1b_begin_token(lm1b):
+def test_lm1b_can_insert_a_begin_token(lm1b):
   corpus = lm1b(begin="<S>").load()
   assert decoded(corpus, "valid") == ["<S>", "shard1", EOS] * 3
   counts_V = corpus.vocabulary.counts_V
@@ -231,16 +231,16 @@ def test_lm1b_begin_token(lm1b):
 
 @pytest.mark.parametrize("name", ["news.en-00002", "news.en.heldout-00001"])
 def test_lm1b_names_a_shard_of_blank_lines(lm1b, tmp_path, name):
-  """Among others that hold sentences."""
+  """The other shards have sentences."""
   (shard,) = tmp_path.glob(f"*/{name}*")
   write(shard, " \n\n\t\n")
-  with pytest.raises(UserError, match=rf"{shard}: it holds no sentence"):
+  with pytest.raises(UserError, match=rf"{shard} has no sentences"):
     lm1b().load()
   write(shard, "\n a sentence\n")
   lm1b().load()
 
 
-def test_lm1b_mistakes(lm1b):
+def test_lm1b_refuses_invalid_settings(lm1b):
   with pytest.raises(UserError, match=r"data.path is empty"):
     DATASETS["lm1b"]().load()
   with pytest.raises(UserError, match=r"data.valid: no file .*/nothing"):

@@ -13,7 +13,7 @@ def library(tmp_path, monkeypatch, files):
   return DATASETS["stdlib"](cache_dir=str(tmp_path / "cache"), min_count=1)
 
 
-def test_source_becomes_words(tmp_path, monkeypatch):
+def test_source_is_split_into_words(tmp_path, monkeypatch):
   source = "def naïve_x1(a):\n  return a**2.5\n".encode()
   files = {f"m{n}.py": source for n in range(60)}
   corpus = library(tmp_path, monkeypatch, files).load()
@@ -23,7 +23,7 @@ def test_source_becomes_words(tmp_path, monkeypatch):
   )
 
 
-def test_files_left_out(tmp_path, monkeypatch):
+def test_tests_and_other_files_are_left_out(tmp_path, monkeypatch):
   files = {f"pkg/m{n}.py": b"good good2\n" for n in range(60)}
   for name in ("test/t.py", "pkg/tests/t.py", "site-packages/p.py", "__pycache__/c.py"):
     files[name] = b"bad\n"
@@ -36,7 +36,7 @@ def test_files_left_out(tmp_path, monkeypatch):
   assert sum(map(len, (corpus.train, corpus.valid, corpus.test))) == 60 * 3
 
 
-def test_a_file_is_in_one_split_decided_by_its_path(tmp_path, monkeypatch):
+def test_path_of_a_file_decides_its_split(tmp_path, monkeypatch):
   files = {f"m{n}.py": b"name%d\n" % n for n in range(200)}
   texts = library(tmp_path, monkeypatch, files).texts()
   names = {split: {p.name for p in text.files} for split, text in texts.items()}
@@ -50,7 +50,7 @@ def test_a_file_is_in_one_split_decided_by_its_path(tmp_path, monkeypatch):
     assert list(text.files) == sorted(text.files)
 
 
-def test_the_running_library_is_large():
+def test_installed_library_is_large():
   texts = DATASETS["stdlib"]().texts()
   assert all(len(text.files) >= 10 for text in texts.values())
   assert sum(len(text.files) for text in texts.values()) > 300

@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
   (folder / "text.txt").write_text(TEXT)
   tokenizer = tokenizers.ByteLevelBPETokenizer()
   tokenizer.train([str(folder / "text.txt")], vocab_size=280, min_frequency=2)
-  tokenizer.enable_truncation(3)  # as some files have it; here nothing may be cut
+  tokenizer.enable_truncation(3)  # as in some files; here no text may be truncated
   tokenizer.save(str(folder / "tokenizer.json"))
   return folder
 
@@ -58,7 +58,7 @@ def test_all_tokens_are_classes_and_decode_to_the_text(folder):
   assert again.sizes == corpus.sizes
 
 
-def test_another_tokenizer_is_another_corpus(folder):
+def test_other_tokenizer_gives_another_corpus(folder):
   words = corpus_of(folder, tokenizer="", min_count=1).load()
   assert "cat" in words.vocabulary.words
   assert not words.sizes
@@ -66,12 +66,12 @@ def test_another_tokenizer_is_another_corpus(folder):
   assert len(words.vocabulary) < 20 < len(corpus_of(folder).load().vocabulary)
 
 
-def test_sizes_are_those_of_the_text(folder):
+def test_sizes_equal_those_of_the_text(folder):
   data = corpus_of(folder)
   corpus = data.load()
   text = data.subwords.text(corpus.vocabulary.decode(corpus.valid))
   size = corpus.evaluation_batches("valid", 2, 3).size
-  assert size.bytes == len(text.encode()) > len(text)  # an ï has two
+  assert size.bytes == len(text.encode()) > len(text)  # an ï has two bytes
   assert size.words == len(text.split()) + text.count("\n")
   metrics = size.per_unit(nll=100.0)
   assert metrics["bits_per_byte"] * size.bytes * math.log(2) == pytest.approx(100.0)
@@ -79,7 +79,7 @@ def test_sizes_are_those_of_the_text(folder):
 
 
 def test_subwords_without_a_decoder_are_refused(folder):
-  """Put together with blanks, each would count as a word."""
+  """Joined by blanks, each subword would count as a word."""
   tokenizers = pytest.importorskip(LIBRARY)
   tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="?"))
   tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -89,8 +89,8 @@ def test_subwords_without_a_decoder_are_refused(folder):
     corpus_of(folder, tokenizer=str(folder / "no_decoder.json")).load()
 
 
-def test_a_text_that_the_tokenizer_cannot_encode_is_named(folder):
-  """Its unknown token is none of its own."""
+def test_text_that_the_tokenizer_cannot_encode_is_named(folder):
+  """The tokenizer does not contain its unknown token."""
   tokenizers = pytest.importorskip(LIBRARY)
   model = tokenizers.models.WordLevel({"the": 0, "cat": 1}, unk_token="?")
   tokenizer = tokenizers.Tokenizer(model)
@@ -110,8 +110,8 @@ def test_next_subwords_are_shown_as_text(folder):
   assert data.added([*words, part], rest) == rest  # changes what was shown before
 
 
-def test_a_run_reports_metrics_per_word_and_per_byte(folder, tmp_path, capsys):
-  """And answers queries, by a tokenizer with blanks in its names."""
+def test_run_reports_metrics_per_word_and_per_byte(folder, tmp_path, capsys):
+  """It also answers queries; its tokenizer has names with blanks."""
   tokenizers = pytest.importorskip(LIBRARY)
   vocabulary = {" ": 0, "the": 1, "cat": 2, "dog": 3, "saw": 4, "?": 5, "s": 6}
   model = tokenizers.models.WordLevel(vocabulary, unk_token="?")
@@ -155,11 +155,11 @@ def test_a_run_reports_metrics_per_word_and_per_byte(folder, tmp_path, capsys):
   ("content", "message"),
   [
     (None, r"^data\.tokenizer: cannot read .* \(No such file or directory\); "),
-    (b"{}", r"^data\.tokenizer: .* is no tokenizer\.json \(.*\): save one with"),
+    (b"{}", r"^data\.tokenizer: .* is not a tokenizer\.json \(.*\): save one with"),
     (b"\xff", r"^data\.tokenizer: cannot read .* \(it is not UTF-8\); give a"),
   ],
 )
-def test_a_bad_file_is_named(content, message, tmp_path):
+def test_invalid_file_is_named(content, message, tmp_path):
   pytest.importorskip(LIBRARY)
   path = tmp_path / "tokenizer.json"
   if content is not None:
@@ -168,13 +168,13 @@ def test_a_bad_file_is_named(content, message, tmp_path):
     Subwords(path).checked()
 
 
-def test_a_directory_in_place_of_a_file_is_named(tmp_path):
+def test_directory_in_place_of_a_file_is_named(tmp_path):
   pytest.importorskip(LIBRARY)
   with pytest.raises(UserError, match=r"cannot read .*; give a tokenizer\.json$"):
     Subwords(tmp_path).checked()
 
 
-def test_a_missing_library_is_named():
+def test_missing_library_is_named():
   program = (
     "import sys, pathlib; sys.modules['tokenizers'] = None\n"
     "from largevocab.data.text.subwords import Subwords\n"

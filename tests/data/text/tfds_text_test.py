@@ -50,15 +50,15 @@ def test_prepared_treebank_equals_its_files(data_dir, tmp_path):
   assert "tensorflow" not in sys.modules
 
 
-def test_a_record_is_read_as_a_file_is():
-  """A line end at its end ends its line, and begins no other."""
+def test_records_are_read_like_files():
+  """A final line end ends the last line and does not begin another."""
   lines_of = lambda text: DATASETS["tfds"]()._lines_of({"text": text.encode()})
   assert lines_of("a b\n") == lines_of("a b") == ["a b"]
   assert lines_of("a\n\nb\n\n") == ["a", "", "b", ""]
   assert lines_of("a\u2028b") == ["a\u2028b"]
 
 
-def test_slices_and_shares_of_splits(data_dir, tmp_path):
+def test_splits_can_be_slices_and_shares(data_dir, tmp_path):
   corpus = dataset(
     data_dir, tmp_path, dataset="text_lines", train="train[:50%]", test="test"
   ).load()
@@ -67,7 +67,7 @@ def test_slices_and_shares_of_splits(data_dir, tmp_path):
   assert corpus.vocabulary.decode(corpus.train[:4]) == ["a0", "b0", "train", "<eos>"]
 
 
-def test_prepared_in_a_format_that_needs_tensorflow(data_dir, tmp_path):
+def test_format_that_needs_tensorflow_is_refused(data_dir, tmp_path):
   copy = tmp_path / "copy"
   shutil.copytree(data_dir[0] / "text_lines", copy / "text_lines")
   info = next(copy.rglob("dataset_info.json"))
@@ -88,7 +88,9 @@ def test_prepared_in_a_format_that_needs_tensorflow(data_dir, tmp_path):
     ({"feature": "words"}, "has no words, only text"),
   ],
 )
-def test_mistakes(data_dir, tmp_path, settings, message):
+def test_invalid_settings_are_reported_in_one_line(
+  data_dir, tmp_path, settings, message
+):
   with pytest.raises(UserError, match=message) as error:
     dataset(data_dir, tmp_path, **{"dataset": "text_lines", **settings}).load()
   assert "\n" not in str(error.value)

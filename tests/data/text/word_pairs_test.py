@@ -27,16 +27,16 @@ def test_columns_are_found(tmp_path, text, expected):
 @pytest.mark.parametrize(
   ("text", "message"),
   [
-    ("", "line 1: it must name the columns"),
-    ("word1 word2 score\n", "line 1: it must name the columns"),
-    ("old\tnew\t1.58\n", "line 1: it must name the columns"),
-    (SIMLEX + "hard\teasy\tA\n", "line 3: .* in column 4, a number, parted by tabs"),
+    ("", "line 1: the header must name the columns"),
+    ("word1 word2 score\n", "line 1: the header must name the columns"),
+    ("old\tnew\t1.58\n", "line 1: the header must name the columns"),
+    (SIMLEX + "hard\teasy\tA\n", "line 3: .* in column 4, a number, separated by tabs"),
     (WORDSIM + "bed,cup,much\n", "line 5: .* in column 3, a number, .* commas"),
     (WORDSIM + "bed,,1\n", "line 5: give two words"),
     (WORDSIM + "bed,cup,nan\n", "line 5: give two words"),
   ],
 )
-def test_faults_are_named_by_file_and_line(tmp_path, text, message):
+def test_invalid_lines_are_named_with_file_and_line(tmp_path, text, message):
   path = tmp_path / "pairs.txt"
   path.write_text(text, newline="")
   with pytest.raises(UserError, match=rf"pairs\.txt, {message}"):

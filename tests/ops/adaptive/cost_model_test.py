@@ -11,7 +11,7 @@ from largevocab.errors import UserError
 from largevocab.ops.adaptive import cost_model
 
 
-def test_round_trip(tmp_path):
+def test_cost_model_is_the_same_after_saving_and_loading(tmp_path):
   model = cost_model.load("cpu-float32-2026-11")
   path = tmp_path / "mine.json"
   model.save(path)
@@ -29,7 +29,7 @@ def test_committed_models_never_change():
 
 
 @pytest.mark.parametrize("name", cost_model.names())
-def test_committed_models_ascend(name):
+def test_times_of_committed_models_ascend(name):
   model = cost_model.load(name)
   sizes = 2.0 ** np.arange(20)
   assert (np.diff(model.product(sizes, 8)) >= 0).all()
@@ -55,7 +55,7 @@ def test_committed_models_ascend(name):
     ),
   ],
 )
-def test_damaged_files(tmp_path, change, message):
+def test_damaged_files_are_named(tmp_path, change, message):
   content = dataclasses.asdict(cost_model.load("cpu-float32-2026-11"))
   for key, value in change.items():
     is_part = isinstance(value, dict) and value
@@ -66,11 +66,11 @@ def test_damaged_files(tmp_path, change, message):
     cost_model.load(str(path))
 
 
-def test_what_there_is_not(tmp_path):
+def test_missing_and_unreadable_models_are_named(tmp_path):
   with pytest.raises(UserError, match=r"no cost model 'abacus'.*cpu-float32.*fit_cost"):
     cost_model.load("abacus")
   (tmp_path / "mine").write_text("{}")
-  with pytest.raises(UserError, match=r"/mine is a file without \.json at the end"):
+  with pytest.raises(UserError, match=r"/mine is a file .* does not end in \.json"):
     cost_model.load(str(tmp_path / "mine"))
   with pytest.raises(UserError, match=r"cannot be read.*fit_cost_model\.py writes one"):
     cost_model.load(str(tmp_path / "none.json"))

@@ -76,7 +76,7 @@ def masked_loss(h_ND, model, place_NP, w_NP):
 
 
 @pytest.mark.parametrize("bias", others_long([True, False], [True]))
-def test_sums_to_one(bias):
+def test_probabilities_sum_to_one(bias):
   with jax.enable_x64(True):
     m = jax.tree.map(lambda x: x.astype(jnp.float64), model(bias))
     h_ND = normal(9, N, D).astype(jnp.float64)
@@ -102,8 +102,8 @@ masked_gradients = jax.jit(jax.value_and_grad(masked_loss, (0, 1)))
     [*((where, 3) for where in WHERE), ("everywhere", 1)],
   ),
 )
-def test_loss_and_gradients_are_those_of_masks(where, capacity):
-  """However many true classes a tail has, and however few fit."""
+def test_loss_and_gradients_equal_those_with_masks(where, capacity):
+  """For any number of true classes in a tail, and any capacity."""
   with jax.enable_x64(True):
     m = jax.tree.map(lambda x: x.astype(jnp.float64), model())
     h_ND = normal(9, N, D).astype(jnp.float64)
@@ -131,8 +131,8 @@ def test_nll_is_the_mean_over_true_classes():
   assert nll_N[-1] == 0
 
 
-def test_what_overflows_is_not_dropped():
-  """A capacity of one place: the loss of every example still counts."""
+def test_examples_beyond_the_capacity_are_not_dropped():
+  """With capacity one, the loss of every example still counts."""
   place_NP = jnp.full((N, 1), V - 1, jnp.int32)
   h_ND = normal(9, N, D)
   zero = jax.tree.map(jnp.zeros_like, model())
@@ -146,7 +146,7 @@ def test_what_overflows_is_not_dropped():
   ("scale", "k"),
   others_long(itertools.product([0.3, 3.0], [1, 4, 6, V]), [(0.3, 1), (3.0, 6)]),
 )
-def test_top_k_is_that_of_all_classes(k, scale):
+def test_top_k_equals_that_of_all_classes(k, scale):
   rng = np.random.default_rng(2)
   class_V = np.concatenate([np.sort(p) for p in np.split(rng.permutation(V), [5, 12])])
   m, h_ND = jax.tree.map(lambda x: scale * x, model()), normal(4, 150, D)
@@ -159,15 +159,15 @@ def test_top_k_is_that_of_all_classes(k, scale):
   )
 
 
-def test_equally_likely_classes_come_by_id():
+def test_equally_likely_classes_are_ordered_by_id():
   zero = jax.tree.map(jnp.zeros_like, model())
   class_V = np.concatenate([[0, 3, 4, 8, 9], [1, 2, 5, 6, 7, 10, 11], range(12, V)])
   ids_NK, _ = top_k(jnp.ones((2, D)), zero, jnp.asarray(class_V, jnp.int32), 9)
   assert ids_NK.tolist() == [[0, 3, 4, 8, 9, 1, 2, 5, 6]] * 2
 
 
-def test_tails_that_cannot_have_one_are_not_read():
-  """NaN rows of a tail with next to no probability do no harm."""
+def test_tails_that_cannot_hold_a_top_class_are_not_read():
+  """NaN rows of a tail with almost no probability have no effect."""
   m = model()
   far = m.head_VD.at[-1, :].set(0).at[-1, D].set(-100.0)
   broken = m.tails[1]._replace(rows_VE=jnp.full_like(m.tails[1].rows_VE, jnp.nan))
@@ -202,20 +202,20 @@ def test_biases_of_tails_only_widen_class_rows():
   assert rows_VD[5:, D].all()
 
 
-def test_narrow_tails():
-  """Torch has no width left for a fourth tail of rows of 200 / 4^4."""
+def test_widths_of_narrow_tails_are_positive():
+  """In PyTorch, a fourth tail with rows of 200 / 4^4 has width 0."""
   assert widths(200, 5, 4)[-1] == 1
   assert min(widths(200, 5, 4, align=8)) == 8
 
 
-def test_wrong_number_of_capacities():
+def test_wrong_number_of_capacities_is_refused():
   place_NP, w_NP = batch(WHERE["everywhere"])
   with pytest.raises(ValueError, match="1 capacities for 2 tails"):
     adaptive.adaptive_loss(normal(1, N, D), model(), place_NP, w_NP, (1,))
 
 
 def test_logits_of_a_tail_are_held_for_its_capacity_only():
-  """No array of [N, V]; by how XLA lays out the program."""
+  """The compiled program has no array of [N, V]."""
   num, sizes, dim = 512, (500, 40_000), 16
   clusters = Clusters(sizes, (dim, 8), (0.9, 0.1))
   spec = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)

@@ -1,4 +1,4 @@
-"""Where classes are cut, against all ways to cut them."""
+"""Compares the chosen cutoffs with all possible ones."""
 
 import dataclasses
 import itertools
@@ -41,7 +41,7 @@ def naive(counts_V, ends, seconds, factor):
 
 
 def enumerated(counts_V, num, seconds, factor, min_head_mass):
-  """(seconds, bytes, ends) of all ways that leave the short list enough."""
+  """(seconds, bytes, ends) of all cuts whose short list has enough mass."""
   sorted_V = np.sort(counts_V)[::-1]
   mass_V = sorted_V.cumsum() / sorted_V.sum()
   least = min(min_head_mass, mass_V[V - num]) - 1e-9
@@ -54,7 +54,7 @@ def enumerated(counts_V, num, seconds, factor, min_head_mass):
 @pytest.mark.parametrize("min_head_mass", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("num", [1, 2, 3, 5])
 @pytest.mark.parametrize("seed", range(3))
-def test_best_of_all(seed, num, min_head_mass):
+def test_plan_is_the_best_of_all_within_the_budget(seed, num, min_head_mass):
   counts_V = np.random.default_rng(seed).geometric(0.02, V)
   seconds, factor = random_seconds(seed), 1 + seed
   ways = list(enumerated(counts_V, num, seconds, factor, min_head_mass))
@@ -73,12 +73,12 @@ def test_best_of_all(seed, num, min_head_mass):
     assert got.num_bytes <= budget
     fitting = [way for way in ways if way[1] <= budget]
     assert sum(got.seconds) == pytest.approx(min(fitting)[0])
-  with pytest.raises(ValueError, match="the least is"):
+  with pytest.raises(ValueError, match="which take at least"):
     make(max_bytes=least - 1)
 
 
 def test_budgets_of_these_tests_matter():
-  """Else those above would prove nothing: the fastest way is not the smallest."""
+  """The tests above need this: the fastest plan is not the smallest."""
   binding = 0
   for seed in range(3):
     counts_V = np.random.default_rng(seed).geometric(0.02, V)
@@ -87,7 +87,7 @@ def test_budgets_of_these_tests_matter():
   assert binding >= 2
 
 
-def test_number_of_clusters():
+def test_number_of_clusters_is_the_fastest():
   counts_V = np.random.default_rng(0).geometric(0.02, V)
   costs = Costs(DIM, random_seconds(0), BATCH)
   free = plan_clusters(counts_V, costs)
@@ -96,7 +96,7 @@ def test_number_of_clusters():
 
 
 @pytest.mark.parametrize("num_classes", [1, 2, 3])
-def test_few_classes(num_classes):
+def test_few_classes_are_all_in_clusters(num_classes):
   costs = Costs(4, lambda k, B, d: 1.0 + k * B * d, batch=9)
   got = plan_clusters(np.ones(num_classes), costs)
   assert len(got.clusters.sizes) == min(num_classes, 2) or num_classes == 3
@@ -105,7 +105,7 @@ def test_few_classes(num_classes):
 
 
 def test_grid_of_boundaries_is_fine_enough():
-  """With many classes not all boundaries are tried: little is lost."""
+  """With many classes only some boundaries are tried; little is lost."""
   t = lambda k, B, d: 3e-5 + (3e-9 + 6e-11 * d) * k * B + 1e-9 * k * d
   costs = Costs(256, t, batch=2560)
   got = plan_clusters(ZIPF_V, costs, num_clusters=2)
@@ -164,7 +164,7 @@ def test_long_short_lists_divide_over_devices():
     assert {size % 64 for size in (short + num - 1, *tails)} == {0}
 
 
-def test_several_labels_share_the_short_list():
+def test_short_list_is_shared_by_several_labels():
   costs = Costs(64, lambda k, B, d: 1.0 * k * B * d, batch=1000)
   clusters = cut(ZIPF_V, (1000,), (64, 8))
   one = price(clusters, costs)
@@ -174,7 +174,7 @@ def test_several_labels_share_the_short_list():
   assert two.full_seconds == one.full_seconds / 2
 
 
-def test_errors():
+def test_impossible_plans_are_refused():
   costs = Costs(4, lambda k, B, d: 1.0 * k * B * d, batch=9)
   with pytest.raises(ValueError, match="no class occurs"):
     plan_clusters(np.zeros(9), costs)

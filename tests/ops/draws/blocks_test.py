@@ -26,7 +26,7 @@ def problem(num_classes, size, num=N, width=D):
 
 
 @pytest.mark.parametrize(("num_classes", "size"), SIZES)
-def test_ids_are_those_of_the_slice(num_classes, size):
+def test_ids_equal_those_of_the_slice(num_classes, size):
   _, _, block_NK = problem(num_classes, size)
   ids_NKE, mask_NKE = blocks.block_ids(block_NK, size, num_classes)
   assert ids_NKE.shape == mask_NKE.shape == (*block_NK.shape, size)
@@ -58,7 +58,7 @@ def test_every_class_is_in_one_block(num_classes):
     [(way, *of) for way in WAYS for of in SIZES[::3]],
   ),
 )
-def test_logits_are_those_of_the_ids(way, num_classes, size):
+def test_logits_equal_those_of_the_ids(way, num_classes, size):
   x_ND, w_VD, block_NK = problem(num_classes, size)
   o_NKE = jax.jit(way, static_argnums=3)(x_ND, w_VD, block_NK, size)
   assert o_NKE.shape == (*block_NK.shape, size)
@@ -76,7 +76,7 @@ def test_logits_are_those_of_the_ids(way, num_classes, size):
     [(1, 32, D), (1, 33, D), (2, 67, D), (10**6, 67, D), (2, 3, 130)],
   ),
 )
-def test_some_examples_at_a_time_are_all_of_them(at_once, num, width, monkeypatch):
+def test_chunks_of_examples_give_the_same_logits(at_once, num, width, monkeypatch):
   lanes = -(-width // 128) * 128
   monkeypatch.setattr(blocks, "_AT_A_TIME", at_once * 5 * 6 * lanes)
   x_ND, w_VD, block_NK = problem(20, 6, num, width)
@@ -91,7 +91,7 @@ def test_some_examples_at_a_time_are_all_of_them(at_once, num, width, monkeypatc
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_no_blocks(way):
+def test_zero_blocks_per_example_are_accepted(way):
   x_ND, w_VD, block_NK = problem(20, 6)
   assert way(x_ND, w_VD, block_NK[:, :0], 6).shape == (N, 0, 6)
 

@@ -7,7 +7,7 @@ from largevocab.ops.draws.integers import below
 KEY = jax.random.key(0)
 
 
-def test_integers_below_a_bound():
+def test_integers_are_below_the_bound():
   bound = np.array([1, 2, 3, 2**16 - 1, 2**16 + 1, 3 * 2**29, 2**31 - 1])
   many = np.broadcast_to(bound[:, None], (len(bound), 20_000))
   got = np.asarray(below(KEY, jnp.asarray(many, jnp.int32)))

@@ -45,7 +45,7 @@ def all_ids(weight_NV):
     [(5, 20), (700, 1), (128 * 128 + 1, 20)],
   ),
 )
-def test_fast_is_naive(num_classes, m, monkeypatch):
+def test_fast_draws_equal_naive_ones(num_classes, m, monkeypatch):
   # Small integers: the sums of groups are exact in any order.
   weight_NV = np.random.default_rng(0).integers(0, 9, (9, num_classes)).astype("f")
   weight_NV[:, 0] = 1
@@ -58,7 +58,7 @@ def test_fast_is_naive(num_classes, m, monkeypatch):
 
 
 @pytest.mark.parametrize("num_classes", [1, 64, 200, 20_000])
-def test_law_is_the_definition_and_is_what_draws_report(num_classes):
+def test_law_equals_the_definition_and_what_draws_report(num_classes):
   rng = np.random.default_rng(1)
   weight_NV = np.exp(2 * rng.normal(size=(2, num_classes))).astype("f")
   log_q_NV = log_law(jnp.asarray(weight_NV), all_ids(weight_NV))
@@ -72,7 +72,7 @@ def test_law_is_the_definition_and_is_what_draws_report(num_classes):
   )
 
 
-def test_a_random_integer_for_every_unit_of_length():
+def test_every_unit_of_length_has_one_random_integer():
   """Enumerates the random integers around every boundary of a group."""
   weight_V = jnp.asarray([0.0, 1e-30, 2.0, 0.0, 5.0, 1.0, 0.0])
   ((total_K, weight_KG),) = inverse_cdf._levels(weight_V)
@@ -118,7 +118,7 @@ def test_draws_follow_the_law(chi_square):
   assert chi_square(ids_NM, wrong_V) < 1e-4
 
 
-def test_memory_is_that_of_the_weights_at_any_number_of_draws():
+def test_memory_does_not_grow_with_the_number_of_draws():
   n, num_classes = 40, 10_000
   weight_NV = jax.ShapeDtypeStruct((n, num_classes), jnp.float32)
   few, many = (

@@ -26,7 +26,7 @@ def error(w_VD, centroids_KD, cluster_V):
 
 @pytest.mark.parametrize("size", [1, 7, 50, None])
 @pytest.mark.parametrize("num_classes", [1, 33, 64, 96])
-def test_nearest_is_the_smallest_distance_in_any_chunks(num_classes, size):
+def test_nearest_has_the_smallest_distance_in_chunks_of_any_size(num_classes, size):
   rng = np.random.default_rng(0)
   w_VD, centroids_KD = rng.normal(size=(num_classes, 3)), rng.normal(size=(9, 3))
   square_VK = ((w_VD[:, None] - centroids_KD[None]) ** 2).sum(-1)
@@ -47,13 +47,13 @@ def test_lloyd_moves_to_the_means():
 
 
 def test_means_of_many_rows_do_not_drift():
-  """A running sum in float32 would soon round each row by a part of it."""
+  """A running sum in float32 would soon round each row."""
   w_VD = jnp.full((300_000, 1), 0.1)
   (mean_K1,) = lloyd_step(w_VD, jnp.zeros((1, 1)), KEY)
   np.testing.assert_allclose(mean_K1, np.float32(0.1), rtol=1e-3)
 
 
-def test_it_finds_what_is_there_and_lowers_the_error():
+def test_kmeans_finds_planted_clusters_and_lowers_the_error():
   w_VD, blob_V = blobs(6, 50)
   centroids_KD = kmeans.random_rows(KEY, w_VD, 12)
   errors = []
@@ -69,7 +69,7 @@ def test_it_finds_what_is_there_and_lowers_the_error():
   assert all(len(set(blob_V[np.asarray(cluster_V) == k])) <= 1 for k in range(12))
 
 
-def test_clusters_without_rows_begin_anew_at_some_row():
+def test_empty_clusters_restart_at_some_row():
   w_VD, _ = blobs(3, 10)
   far_KD = jnp.concatenate([w_VD[:2], jnp.full((2, 4), 1e3)])
   new_KD = lloyd_step(w_VD, far_KD, KEY)
@@ -77,7 +77,7 @@ def test_clusters_without_rows_begin_anew_at_some_row():
   assert set(map(tuple, np.asarray(new_KD[2:]).tolist())) <= rows
 
 
-def test_random_rows_are_of_different_classes():
+def test_random_rows_belong_to_different_classes():
   w_VD = jnp.arange(30.0)[:, None]
   rows = kmeans.random_rows(KEY, w_VD, 30)[:, 0]
   assert sorted(rows.tolist()) == w_VD[:, 0].tolist()
@@ -96,7 +96,7 @@ first_members = jax.jit(kmeans.first_members, static_argnums=2)
   ),
   st.permutations(range(5)),
 )
-def test_members(clusters, order):
+def test_members_are_listed_by_cluster(clusters, order):
   found = members(jnp.asarray(clusters, jnp.int32), 5)
   assert found.class_V.dtype == found.first_K.dtype == jnp.int32
   want = [[c for c, k in enumerate(clusters) if k == cluster] for cluster in range(5)]
@@ -109,7 +109,7 @@ def test_members(clusters, order):
   assert first.tolist() == [c for k in order for c in want[k]][:num]
 
 
-def test_nothing_of_rows_by_clusters_is_held():
+def test_no_array_of_rows_by_clusters_is_held():
   w_VD, centroids_KD = jnp.zeros((40_000, 8)), jnp.zeros((500, 8))
   step = lloyd_step.lower(w_VD, centroids_KD, KEY).compile()
   assert step.memory_analysis().temp_size_in_bytes < 4 * 40_000 * 500 / 5

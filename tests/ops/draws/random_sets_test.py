@@ -29,7 +29,9 @@ def test_capacity_is_hardly_ever_too_small(mean):
 @pytest.mark.parametrize(
   ("num_classes", "total"), [(1_000, 0.5), (1_000, 20), (100_000, 1_000)]
 )
-def test_the_cut_and_rounded_poisson_law_realises_the_probabilities(num_classes, total):
+def test_truncated_and_rounded_poisson_law_realises_the_probabilities(
+  num_classes, total
+):
   """P(c) = 1 - sum over n of P(N = n) (1 - q_c)^n, in the integers of the strata."""
   b_V = zipf(num_classes, total)
   sets, realised_V = random_sets.build_independent(b_V)
@@ -118,7 +120,7 @@ def test_systematic_probabilities_are_the_lengths_over_all_fractions(b_V):
     (np.zeros(40), zipf(40, 9), Compared),
   ],
 )
-def test_sets_alike_have_equal_shapes_and_laws_of_their_own(b_V, larger_V, way):
+def test_sets_of_one_extent_have_equal_shapes_and_their_own_laws(b_V, larger_V, way):
   times = 20_000
   for build, kind in (
     (random_sets.build_independent, way),
@@ -145,12 +147,12 @@ def test_sets_alike_have_equal_shapes_and_laws_of_their_own(b_V, larger_V, way):
 
 
 @pytest.mark.parametrize("b_V", [[0.5, 1.0], [-0.1, 0.5], [0.0, 0.0], [np.nan, 0.1]])
-def test_other_probabilities_are_refused(b_V):
+def test_invalid_probabilities_are_refused(b_V):
   for build in (random_sets.build_independent, random_sets.build_systematic):
     with pytest.raises(ValueError, match="inclusion probabilities must be in"):
       build(np.array(b_V))
 
 
-def test_systematic_sets_are_of_so_many_classes_at_most():
+def test_systematic_sets_of_too_many_classes_are_refused():
   with pytest.raises(ValueError, match="sum to 1048577, more than 1048576"):
     random_sets.build_systematic(np.full(2**21 + 1, 0.5))

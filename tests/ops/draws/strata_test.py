@@ -49,12 +49,12 @@ def test_apportion_is_exact_and_fair(weight_V, total):
     ([np.inf], 4, "weights must be finite and non-negative"),
   ],
 )
-def test_apportion_refuses(weight_V, total, message):
+def test_apportion_refuses_invalid_weights(weight_V, total, message):
   with pytest.raises(ValueError, match=message):
     strata.apportion(np.array(weight_V), total)
 
 
-def test_lengths_of_another_sum_are_refused():
+def test_lengths_with_the_wrong_sum_are_refused():
   with pytest.raises(ValueError, match=r"lengths sum to 5, not to 1 \* 2\^32"):
     strata.from_lengths(np.array([2, 3]), 1)
 
@@ -113,7 +113,7 @@ def test_expected_counts_of_one_stay_exactly_one():
     ([], 0, "the number of strata must be in 1..1048576: 0"),
   ],
 )
-def test_build_refuses_counts_of_another_sum(pi_V, k, message):
+def test_build_refuses_counts_with_the_wrong_sum(pi_V, k, message):
   with pytest.raises(ValueError, match=message):
     strata.build(np.array(pi_V), k)
 

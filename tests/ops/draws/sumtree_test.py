@@ -16,7 +16,7 @@ descend = jax.jit(sumtree.descend, static_argnums=1)
 
 
 def block_sums(num_top, levels, seed=0):
-  """Small integers: exact in whatever order they are summed."""
+  """Small integers, whose sums are exact in any order."""
   shape = num_top << levels, F
   return np.random.default_rng(seed).integers(0, 9, shape).astype("f")
 
@@ -39,7 +39,7 @@ def assert_is(tree, block_BF, levels):
 
 
 @every_shape
-def test_build(num_top, levels):
+def test_built_tree_has_all_sums(num_top, levels):
   block_BF = block_sums(num_top, levels)
   tree = sumtree.build(jnp.asarray(block_BF), num_top)
   assert_is(tree, block_BF, levels)
@@ -48,14 +48,14 @@ def test_build(num_top, levels):
 
 
 @pytest.mark.parametrize(("num_blocks", "num_top"), [(6, 2), (3, 6), (5, 4)])
-def test_another_number_of_blocks_is_refused(num_blocks, num_top):
+def test_wrong_number_of_blocks_is_refused(num_blocks, num_top):
   message = f"{num_blocks} blocks are not {num_top} times a power of two"
   with pytest.raises(ValueError, match=message):
     sumtree.build(jnp.zeros((num_blocks, F)), num_top)
 
 
 @every_shape
-def test_many_adds_are_a_tree_of_the_sums(num_top, levels):
+def test_many_adds_give_the_tree_of_the_sums(num_top, levels):
   rng = np.random.default_rng(1)
   block_BF = block_sums(num_top, levels)
   num_blocks = len(block_BF)
@@ -72,7 +72,7 @@ def test_many_adds_are_a_tree_of_the_sums(num_top, levels):
 
 
 @every_shape
-def test_nothing_to_add(num_top, levels):
+def test_adding_no_blocks_changes_nothing(num_top, levels):
   block_BF = block_sums(num_top, levels)
   tree = sumtree.build(jnp.asarray(block_BF), num_top)
   tree = add(tree, jnp.zeros(0, jnp.int32), jnp.zeros((0, F)))
@@ -81,7 +81,7 @@ def test_nothing_to_add(num_top, levels):
 
 
 def weights(num_top, levels):
-  """Sums of which the first is a weight; every third of them is 0."""
+  """Sums whose first column is a weight; every third weight is 0."""
   block_BF = block_sums(num_top, levels)
   block_BF[:, 0] = np.random.default_rng(2).exponential(size=len(block_BF))
   block_BF[1::3, 0] = 0
@@ -129,7 +129,7 @@ def test_draws_follow_the_law_and_the_test_would_notice(num_top, levels, chi_squ
     assert chi_square(block_M, tilted_B) < 1e-4
 
 
-def test_a_random_integer_for_every_unit_of_length():
+def test_every_unit_of_length_has_one_random_integer():
   """Around the boundary between two children, and at both ends."""
   tree = sumtree.build(jnp.array([[3.0], [5.0]]), 1)
   boundary = sumtree.UNIT * 3 // 8
@@ -140,7 +140,7 @@ def test_a_random_integer_for_every_unit_of_length():
 
 
 @pytest.mark.parametrize("weights", [(0.0, 1.0), (1.0, 0.0), (0.0, 1e-38), (1e30, 0.0)])
-def test_a_child_of_weight_zero_is_never_entered(weights):
+def test_child_of_weight_zero_is_never_entered(weights):
   tree = sumtree.build(jnp.array(weights)[:, None], 1)
   ends_1M = jnp.array([[0, 1, sumtree.UNIT - 2, sumtree.UNIT - 1]])
   block_M, log_q_M = descend(tree, first, jnp.zeros(4, jnp.int32), ends_1M)
@@ -149,7 +149,7 @@ def test_a_child_of_weight_zero_is_never_entered(weights):
 
 
 @pytest.mark.parametrize("ratio", [1e-9, 1e-30])
-def test_a_child_of_any_weight_can_be_entered(ratio):
+def test_child_of_any_positive_weight_can_be_entered(ratio):
   ends_1M = jnp.array([[0, sumtree.UNIT - 1]])
   for weights in ([ratio, 1.0], [1.0, ratio]):
     tree = sumtree.build(jnp.array(weights)[:, None], 1)
@@ -158,7 +158,7 @@ def test_a_child_of_any_weight_can_be_entered(ratio):
     np.testing.assert_allclose(jnp.exp(log_q_M).sum(), 1, rtol=1e-6)
 
 
-def test_the_mass_is_any_function_of_the_sums():
+def test_mass_may_be_any_function_of_the_sums():
   block_BF = block_sums(1, 3) + 1
   mass = lambda sums: sums[..., 1] * sums[..., 1] / sums[..., 2]
   mass_levels = [mass(node_BF) for node_BF in naive_levels(block_BF, 3)]
@@ -173,7 +173,7 @@ def test_the_mass_is_any_function_of_the_sums():
   np.testing.assert_allclose(jnp.exp(log_q_B), want_B, rtol=1e-5)
 
 
-def test_a_million_blocks():
+def test_tree_holds_millions_of_blocks():
   levels, num_top = 20, 2
   num_blocks = num_top << levels
   build = jax.jit(sumtree.build, static_argnums=1)
@@ -195,7 +195,7 @@ def test_a_million_blocks():
 
 
 def test_add_touches_nodes_in_place():
-  """Guards speed without timing: the tree is aliased, nothing of its size is made."""
+  """Guards speed without timing: no second array of the tree's size is made."""
   num_blocks, width = 1 << 20, 16
   abstract = lambda shape, dtype: jax.ShapeDtypeStruct(shape, dtype)
   block_BF = abstract((num_blocks, width), jnp.float32)
@@ -216,7 +216,7 @@ def test_add_touches_nodes_in_place():
 
 @pytest.mark.parametrize("numbers", [1, 12, 10**9])
 @pytest.mark.parametrize(("blocks", "top"), [(24, 3), (5, 5), (16, 1)])
-def test_a_rebuilt_tree_is_one_that_is_built(monkeypatch, numbers, blocks, top):
+def test_rebuilt_tree_equals_a_new_one(monkeypatch, numbers, blocks, top):
   monkeypatch.setattr(sumtree, "_NUMBERS", numbers)
   block_BF = np.random.default_rng(0).integers(0, 99, (blocks, 3)).astype("f")
   old = sumtree.build(jnp.full((blocks, 3), jnp.nan), top)
@@ -224,7 +224,7 @@ def test_a_rebuilt_tree_is_one_that_is_built(monkeypatch, numbers, blocks, top):
   jax.tree.map(np.testing.assert_array_equal, got, sumtree.build(block_BF, top))
 
 
-def test_a_tree_is_rebuilt_in_place():
+def test_tree_is_rebuilt_in_place():
   num_blocks, width = 1 << 18, 64
   block_BF = jax.ShapeDtypeStruct((num_blocks, width), jnp.float32)
   tree = jax.eval_shape(lambda block_BF: sumtree.build(block_BF, 4), block_BF)
@@ -235,7 +235,7 @@ def test_a_tree_is_rebuilt_in_place():
   assert memory.temp_size_in_bytes < num_blocks * width * 4 / 4
 
 
-def test_a_descent_reads_nodes_in_place():
+def test_descent_reads_nodes_in_place():
   num_blocks, width, m = 1 << 20, 16, 64
   block_BF = jax.ShapeDtypeStruct((num_blocks, width), jnp.float32)
   tree = jax.eval_shape(lambda block_BF: sumtree.build(block_BF, 4), block_BF)

@@ -22,7 +22,7 @@ def vectors(*shape, seed=0):
 
 
 @every_space
-def test_every_product_stands_once(dim, degree):
+def test_every_product_occurs_once(dim, degree):
   got = [tuple(f) for f in power.factors(dim, degree).tolist()]
   assert len(got) == power.num_features(dim, degree)
   orders = {}
@@ -87,12 +87,12 @@ def test_a_query_of_moments_is_a_weighted_sum_of_powers(dim, degree):
     np.testing.assert_allclose(got_NK, want_NK, rtol=1e-11)
 
 
-def test_nothing_to_sum():
+def test_empty_sums_are_zero():
   assert power.features(jnp.zeros((0, 3)), 2).shape == (0, 6)
   moments_KF = power.moments(jnp.zeros((2, 0, 3)), jnp.zeros((2, 0)), 4)
   np.testing.assert_array_equal(moments_KF, np.zeros((2, 15)))
 
 
-def test_shapes_that_disagree_are_named():
+def test_mismatched_shapes_are_named():
   with pytest.raises(ValueError, match=r"weight_KE has shape \(2, 4\), but E = 5"):
     power.moments(jnp.zeros((2, 5, 3)), jnp.zeros((2, 4)), 2)

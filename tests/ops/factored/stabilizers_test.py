@@ -45,7 +45,7 @@ CASES = [(values, np.float64) for values in SPREADS] + [("just outside", np.floa
     [(name, *case) for name in stabilizers.STABILIZERS for case in CASES[::3]],
   ),
 )
-def test_table_stays_and_singular_values_come_inside(values, dtype, name):
+def test_table_is_kept_and_singular_values_come_into_range(values, dtype, name):
   with jax.enable_x64(dtype == np.float64):
     f = factored(SPREADS[values], dtype)
     fixed = jax.jit(stabilizers.STABILIZERS[name], static_argnums=2)(f, KEY, 2.0)
@@ -61,7 +61,7 @@ def test_table_stays_and_singular_values_come_inside(values, dtype, name):
     assert stabilizers.spread(fixed) <= 2
 
 
-def test_what_is_well_conditioned_is_left_alone():
+def test_well_conditioned_factors_are_left_alone():
   f = factored(SPREADS["inside"])
   for fix in stabilizers.STABILIZERS.values():
     fixed = jax.jit(fix, static_argnums=2)(f, KEY, 2.0)
@@ -81,7 +81,7 @@ def test_one_value_is_fixed_and_the_others_stay():
     np.testing.assert_allclose(implied(fixed), implied(f), atol=1e-9)
 
 
-def test_any_direction_leaves_the_table_as_it_is():
+def test_fixing_any_direction_does_not_change_the_table():
   with jax.enable_x64(True):
     f = factored(SPREADS["inside"], np.float64)
     p_D = jax.random.normal(KEY, (D,), jnp.float64)
@@ -99,15 +99,15 @@ def test_spread_bounds_the_singular_values():
 
 
 @pytest.mark.parametrize("name", stabilizers.STABILIZERS)
-def test_a_table_that_is_not_finite_ends(name):
+def test_stabilizers_end_on_a_table_that_is_not_finite(name):
   f = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), factor(jnp.ones((4, 3))))
   fixed = jax.jit(stabilizers.STABILIZERS[name], static_argnums=2)(f, KEY, 2.0)
   assert jnp.isnan(fixed.v_VD).all()
 
 
 @pytest.mark.parametrize("name", stabilizers.STABILIZERS)
-def test_no_second_table_unless_there_is_need(name):
-  """Donated, V is changed in place; only `absorb` needs room for its product."""
+def test_no_second_table_is_held_unless_needed(name):
+  """A donated V is changed in place; only `absorb` needs room for its product."""
   big = 100_000
   f = jax.eval_shape(lambda: factor(jnp.zeros((big, D))))
   fix = jax.jit(stabilizers.STABILIZERS[name], static_argnums=2, donate_argnums=0)

@@ -1,4 +1,4 @@
-"""Factored steps against those of the table itself, step after step."""
+"""Compares factored steps with steps of the table itself, one by one."""
 
 import functools
 
@@ -92,7 +92,7 @@ def errors(loss, rate, N, num_steps, upkeep=None, dtype=jnp.float32, D=D):
     [("squared", 1), ("taylor", 16)],
   ),
 )
-def test_1000_steps_are_those_of_the_table_in_float64(name, N):
+def test_1000_steps_equal_those_of_the_table_in_float64(name, N):
   with jax.enable_x64(True):
     error_TK = np.asarray(errors(*LOSSES[name], N, 1000, None, jnp.float64)[0])
   worst = dict(zip(WHAT, error_TK.max(axis=0), strict=True))
@@ -113,7 +113,7 @@ def test_1000_steps_are_those_of_the_table_in_float64(name, N):
     [("taylor", "singular_values", 8, 12), ("spherical", "absorb", 16, 12)],
   ),
 )
-def test_1000_steps_with_upkeep_in_float32(name, upkeep, N, D):
+def test_1000_steps_with_upkeep_stay_accurate_in_float32(name, upkeep, N, D):
   loss, rate = LOSSES[name]
   rate = rate * 12 / D * min(N, 8) / 8
   num_steps = 1000 if D == 12 else 200
@@ -123,7 +123,7 @@ def test_1000_steps_with_upkeep_in_float32(name, upkeep, N, D):
   assert far <= 4
 
 
-def test_without_upkeep_the_error_grows_and_spread_tells():
+def test_error_grows_without_upkeep_and_spread_shows_it():
   loss, rate = LOSSES["squared"]
   error_TK, far = errors(loss, 3 * rate, 8, 1000)
   w_T = np.asarray(error_TK[:, WHAT.index("w")])
@@ -163,13 +163,13 @@ def errors_of_inverse(name, anew_every):
 
 
 @pytest.mark.parametrize("name", others_long(["squared", "spherical"], ["squared"]))
-def test_the_inverse_has_to_be_computed_anew_though_values_are_in_range(name):
+def test_inverse_must_be_recomputed_even_if_values_are_in_range(name):
   drifting_T, anew_T = (np.asarray(errors_of_inverse(name, n)) for n in (0, 100))
   assert not drifting_T[-1] < 0.1
   assert np.max(anew_T) < 1e-5
 
 
-def test_any_loss_of_that_form_will_do():
+def test_any_spherical_loss_can_be_used():
   cubic = lambda o_P, t_P, q, s: jnp.sin(q) * s + jnp.sum(t_P * o_P**3)
   with jax.enable_x64(True):
     args = batch(jax.random.key(2), 8, D, jnp.float64)
@@ -185,14 +185,14 @@ def test_any_loss_of_that_form_will_do():
     np.testing.assert_allclose(got_VD, want_VD, atol=1e-12)
 
 
-def test_repeated_targets_are_one():
+def test_repeated_targets_are_merged():
   ids_NP, t_NP = np.array([[4, 7, 4, 9], [9, 8, 2, 2]]), np.full((2, 4), 0.25, "f")
   ids_NP, t_NP = steps.distinct(jnp.asarray(ids_NP, jnp.int32), t_NP, 9)
   assert ids_NP.tolist() == [[4, 7, 9, 9], [9, 8, 2, 9]]
   assert t_NP.tolist() == [[0.5, 0.25, 0, 0], [0, 0.25, 0.5, 0]]
 
 
-def test_shapes_that_disagree_are_named():
+def test_mismatched_shapes_are_named():
   f = factor(jnp.ones((V, D)))
   args = jnp.ones((3, D + 1)), jnp.zeros((3, 1), jnp.int32), jnp.ones((3, 1))
   with pytest.raises(ValueError, match=r"h_ND has shape \(3, 13\), but D = 12 in"):

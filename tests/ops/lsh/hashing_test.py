@@ -1,4 +1,4 @@
-"""Hashes agree as often as theory says, and are what their definition says."""
+"""Hashes agree as often as theory says, and equal their definitions."""
 
 import itertools
 
@@ -38,7 +38,7 @@ def check_share(agree, p, others=()):
 
 @pytest.mark.parametrize("zeros", [0, 1, 3])
 @pytest.mark.parametrize("width", [1, 2, 3])
-def test_collision_probability_is_that_of_all_bins(width, zeros):
+def test_collision_probability_equals_that_over_all_bins(width, zeros):
   a_D, b_D = pair(6, zeros)
   agree, neither = 0, 0
   for coords in itertools.combinations(range(6), width):
@@ -122,7 +122,7 @@ SIZES = [(64, 4), (24, 3), (20, 2), (20, 3), (9, 4), (8, 2), (5, 3), (1, 2)]
 
 
 @pytest.mark.parametrize(("dim", "codes"), others_long(SIZES, SIZES[1::3]))
-def test_digits_are_their_definition_also_of_sparse_vectors(dim, codes):
+def test_digits_equal_their_definition_also_for_sparse_vectors(dim, codes):
   rng = np.random.default_rng(1)
   functions = winner_take_all.new_functions(KEY, dim, codes, 5)
   coord_LKE = np.asarray(functions.coord_LKE)
@@ -141,7 +141,7 @@ def test_digits_are_their_definition_also_of_sparse_vectors(dim, codes):
   assert not digit_LCN[:, :, 0].any()
 
 
-def test_vectors_are_hashed_in_parts_as_they_are_alone():
+def test_vectors_hash_the_same_in_chunks_and_alone():
   functions = winner_take_all.new_functions(KEY, 24, 3, 4)
   x_ND = jax.random.normal(KEY, (1100, 24)).at[700:, 3:].set(0)
   all_LCN = wta_digits(functions, x_ND, 3)
@@ -160,7 +160,7 @@ def test_both_ways_to_find_winners_agree():
     np.testing.assert_array_equal(a, b)
 
 
-def test_other_digits_are_another_number():
+def test_different_digits_give_different_numbers():
   digit_CN = np.array(list(itertools.product(range(5), repeat=4)), np.uint32).T
   code_N = np.asarray(hashing.combine(jnp.asarray(digit_CN)[None], 5))[0]
   assert sorted(code_N.tolist()) == list(range(5**4))

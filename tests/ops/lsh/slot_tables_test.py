@@ -1,4 +1,4 @@
-"""Tables hold what was put where it belongs, and draws from them have a known law."""
+"""Tables hold each id in its bucket and slot, and draws from them have a known law."""
 
 from collections import Counter
 
@@ -38,7 +38,7 @@ def naive_tables(tables, bucket_LV, slots):
 
 
 @pytest.mark.parametrize("slots", others_long([1, 3, 8, 16], [1, 8]))
-def test_tables_through_many_changes(slots):
+def test_tables_equal_naive_ones_after_many_changes(slots):
   tables, bucket_LV = random_tables(slots)
   want_LKE = naive_tables(tables, bucket_LV, slots)
   np.testing.assert_array_equal(tables.ids_LKE, want_LKE)
@@ -65,8 +65,8 @@ def test_tables_through_many_changes(slots):
     np.testing.assert_array_equal(tables.ids_LKE, want_LKE)
 
 
-def test_what_one_table_forgets_others_keep():
-  """Two classes in the same bucket of all tables, by pairs."""
+def test_ids_lost_in_one_table_are_kept_in_others():
+  """Pairs of classes share a bucket in all tables."""
   num, slots = 4000, 8
   factor_L = slot_tables.new_factors(KEY, num)
   slot_LV = np.asarray(slot_tables.slots_of(factor_L, jnp.arange(40), slots))
@@ -83,7 +83,7 @@ def test_what_one_table_forgets_others_keep():
 
 
 @pytest.mark.parametrize("slots", [1, 3, 16])
-def test_the_law_is_its_definition(slots):
+def test_law_equals_its_definition(slots):
   tables, _ = random_tables(slots)
   tables = tables._replace(ids_LKE=tables.ids_LKE.at[::2, :3].set(V))
   rng = np.random.default_rng(2)
@@ -138,7 +138,7 @@ def test_every_member_has_its_share_of_the_random_words():
     np.testing.assert_array_equal(rest_N, u_N * jnp.uint32(num))
 
 
-def test_the_most_common_come_first_and_once():
+def test_most_common_ids_come_first_and_once():
   rng = np.random.default_rng(0)
   ids_NM = rng.integers(0, 30, (20, 45)).astype(np.int32)
   ids_NM[rng.random(ids_NM.shape) < 0.5] = 30
@@ -152,8 +152,8 @@ def test_the_most_common_come_first_and_once():
       assert got_S.tolist() == want_S
 
 
-def test_the_first_distinct_are_those_of_a_loop():
-  """Also where nothing is left, and with room for more than there are."""
+def test_first_distinct_ids_equal_those_of_a_loop():
+  """Includes rows without any id, and more room than ids."""
   rng = np.random.default_rng(0)
   ids_NM = rng.integers(0, 30, (20, 45)).astype(np.int32)
   ids_NM[rng.random(ids_NM.shape) < 0.3] = 30

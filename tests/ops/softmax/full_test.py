@@ -127,7 +127,7 @@ def test_chunked_equals_naive_in_float64(loss, absolute):
 
 
 @pytest.mark.parametrize("args", PROBLEMS.values(), ids=PROBLEMS)
-def test_naive_is_the_definition(args):
+def test_naive_loss_equals_the_definition(args):
   h_ND, w_VD, ids_NP, w_NP = (np.asarray(x, np.float64) for x in args)
   ids_NP = ids_NP.astype(int)
   loss = 0.0
@@ -139,7 +139,7 @@ def test_naive_is_the_definition(args):
 
 
 @pytest.mark.parametrize("name", ["naive", "tiles", "classes"])
-def test_gradient_is_that_of_the_loss(name):
+def test_gradient_equals_that_of_the_loss(name):
   loss = CHUNKED.get(name, softmax_loss_naive)
   with jax.enable_x64(True):
     h_ND, w_VD, ids_NP, w_NP = problem(N=3, V=6, D=2, P=2, dtype=np.float64)
@@ -190,8 +190,8 @@ def test_bfloat16_tables_are_accepted(loss):
 
 
 @chunked
-def test_nan_shows(loss):
-  """A diverged model must not look healthy."""
+def test_nan_in_the_table_makes_the_loss_nan(loss):
+  """A diverged model must be visible in the loss."""
   h_ND, w_VD, ids_NP, w_NP = problem()
   w_VD[3] = np.nan
   assert np.isnan(value_and_gradients(loss, (h_ND, w_VD, ids_NP, w_NP))[0])

@@ -17,7 +17,7 @@ def problem(N=5, V=11, D=4, dtype=np.float32):
 
 @pytest.fixture(params=[None, 1500, 1], ids="budget={}".format)
 def _chunks(request, monkeypatch):
-  """All at once, and chunks of few classes, also of few examples."""
+  """All at once, in chunks of few classes, and in chunks of few examples too."""
   if request.param:
     monkeypatch.setattr(log_partition, "_BUDGET", request.param)
     monkeypatch.setattr(log_partition, "MAX_STEPS", 4)
@@ -40,7 +40,7 @@ def test_chunks_give_logsumexp(N, V, absolute):
 
 
 @pytest.mark.usefixtures("_chunks")
-def test_large_logits():
+def test_large_logits_stay_finite():
   h_ND, w_VD = problem()
   o_NV = 1e4 * h_ND.astype(np.float64) @ w_VD.T.astype(np.float64)
   want_N = scipy.special.logsumexp(o_NV, axis=1)
@@ -74,7 +74,7 @@ def test_nll_is_the_mean_over_true_classes():
 
 
 @pytest.mark.usefixtures("_chunks")
-def test_a_change_gets_the_classes_of_its_scores():
+def test_change_receives_the_classes_of_its_scores():
   h_ND, w_VD = problem()
   b_V = 3 * np.random.default_rng(1).standard_normal(11).astype(np.float32)
   change = lambda s_NC, ids_C: s_NC + jnp.asarray(b_V)[ids_C][None]

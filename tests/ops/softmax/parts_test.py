@@ -51,7 +51,7 @@ def value_and_gradients(how, parts, ids_NP, w_NP, **options):
 
 
 @pytest.mark.parametrize("how", HOW.values(), ids=HOW)
-def test_loss_is_the_definition(how):
+def test_loss_equals_the_definition(how):
   loss = jax.jit(lambda *args: parts_loss(*args, how))
   for size in (1, 300):
     args = problem(size=np.float32(size))
@@ -72,7 +72,7 @@ def test_chunked_equals_naive_in_float64(how, absolute):
       np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
-def test_nll_is_the_mean_of_the_definition():
+def test_nll_equals_the_mean_of_the_definition():
   parts, ids_NP, w_NP = problem()
   nll_N, log_z_N = parts_nll(parts, ids_NP, w_NP)
   weight_N = w_NP.sum(axis=1)

@@ -27,7 +27,9 @@ def test_budget_is_kept(N, V, D, compute_bytes):
     (2560, 793_471, 2056, 210),
   ],
 )
-def test_a_budget_too_small_is_exceeded_rather_than_cut_to_slivers(N, V, D, temp_mib):
+def test_budget_that_is_too_small_is_exceeded_instead_of_using_tiny_chunks(
+  N, V, D, temp_mib
+):
   how = plan(N, V, D, 64 * MIB)
   assert how.num_chunks <= 128
   assert how.temp_bytes // MIB == temp_mib
@@ -37,7 +39,7 @@ def test_a_budget_too_small_is_exceeded_rather_than_cut_to_slivers(N, V, D, temp
 
 
 @pytest.mark.parametrize("method", ["tiles", "examples"])
-def test_a_budget_of_nothing_still_gives_whole_chunks(method):
+def test_budget_of_zero_still_gives_whole_chunks(method):
   how = plan(8192, 1_000_000, 1032, 1, method=method)
   assert how.examples == 64
   assert how.classes >= 1_000_000 / 128
@@ -50,7 +52,7 @@ def test_auto_keeps_the_logits_of_enough_examples_or_none(budget, method):
   assert plan(1024, 800_000, 64, budget * MIB).method == method
 
 
-def test_one_chunk_if_all_fits():
+def test_single_chunk_is_used_if_all_fits():
   how = plan(128, 1000, 64, 64 * MIB)
   assert (how.method, how.num_chunks) == ("tiles", 1)
   assert str(how).startswith(
@@ -66,7 +68,7 @@ def test_larger_budgets_give_fewer_chunks(method):
 
 
 @pytest.mark.parametrize("method", ["tiles", "classes"])
-def test_on_a_gpu_chunks_fill_the_budget(monkeypatch, method):
+def test_chunks_fill_the_budget_on_a_gpu(monkeypatch, method):
   def chunks(budget):
     return plan(1024, 100_000, 128, budget * MIB, method=method)
 
@@ -82,7 +84,7 @@ def test_on_a_gpu_chunks_fill_the_budget(monkeypatch, method):
 @pytest.mark.parametrize(
   ("backend", "mib"), [("cpu", 64), ("gpu", 1024), ("tpu", 1024)]
 )
-def test_the_default_budget_is_larger_off_the_cpu(monkeypatch, backend, mib):
+def test_default_budget_is_larger_off_the_cpu(monkeypatch, backend, mib):
   monkeypatch.setattr(jax, "default_backend", lambda: backend)
   assert budget_bytes(0) == mib * MIB
   assert budget_bytes(0.5) == MIB // 2

@@ -9,7 +9,7 @@ from tests.long import others_long
 
 
 def top_k_naive(h_ND, w_VD, k, score=jnp.positive):
-  """From all logits at once."""
+  """Computes all logits at once."""
   best_NK, ids_NK = jax.lax.top_k(score(h_ND @ w_VD.T), k)
   return ids_NK, best_NK
 
@@ -48,7 +48,7 @@ def test_streamed_equals_naive(N, V, k, size, score):
 
 
 @pytest.mark.parametrize("size", [4, None])
-def test_a_change_gets_the_classes_of_its_scores(size):
+def test_change_receives_the_classes_of_its_scores(size):
   rng = np.random.default_rng(2)
   h_ND, w_VD = (rng.standard_normal((n, 3)).astype(np.float32) for n in (4, 11))
   b_V = 3 * rng.standard_normal(11).astype(np.float32)
@@ -60,7 +60,7 @@ def test_a_change_gets_the_classes_of_its_scores(size):
   np.testing.assert_allclose(s_NK, np.take_along_axis(s_NV, want_NK, 1), rtol=1e-5)
 
 
-def test_naive_is_stable_sorting():
+def test_naive_top_k_equals_stable_sorting():
   rng = np.random.default_rng(1)
   h_ND = rng.integers(-1, 2, (4, 3)).astype(np.float32)
   w_VD = rng.integers(-2, 3, (30, 3)).astype(np.float32)
@@ -69,21 +69,21 @@ def test_naive_is_stable_sorting():
   np.testing.assert_array_equal(top_k_naive(h_ND, w_VD, 7)[0], ids_NV[:, :7])
 
 
-def test_logits_of_1e4_and_all_equal():
+def test_large_and_equal_logits_are_sorted():
   h_ND, w_VD = np.full((2, 1), 100.0, np.float32), np.full((9, 1), -100, np.float32)
   ids_NK, o_NK = top_k(h_ND, w_VD, 4, size=4)
   assert ids_NK.tolist() == [[0, 1, 2, 3]] * 2
   np.testing.assert_array_equal(o_NK, -1e4)
 
 
-def test_a_nan_comes_first_whatever_its_sign():
+def test_nan_of_either_sign_comes_first():
   w_V = np.array([1, -np.nan, 2, np.nan, -1], np.float32)
   ids_NK, o_NK = top_k(np.ones((1, 1), np.float32), w_V[:, None], 2)
   assert ids_NK.tolist() == [[1, 3]]
   assert np.isnan(o_NK).all()
 
 
-def test_a_nan_comes_first_in_blocks_of_classes_too():
+def test_nan_comes_first_in_blocks_of_classes_too():
   w_V = np.zeros(1024, np.float32)
   w_V[[700, 900]] = -np.nan, np.nan
   ids_NK, _ = top_k(np.ones((1, 1), np.float32), w_V[:, None], 3)
@@ -114,6 +114,6 @@ def test_k_outside_the_classes_is_refused(k):
 
 
 @pytest.mark.parametrize("k", [3.0, "3", None])
-def test_k_that_is_no_number_is_refused(k):
-  with pytest.raises(UserError, match=r"k is of type .*give a whole number"):
+def test_k_that_is_not_a_number_is_refused(k):
+  with pytest.raises(UserError, match=r"k is of type .*pass a whole number"):
     top_k(jnp.zeros((2, 3)), jnp.zeros((11, 3)), k)

@@ -35,7 +35,7 @@ def blocks_at_a_time(request, monkeypatch):
   monkeypatch.setattr(tiles, "_BLOCK_BYTES", request.param * 4 * S * D)
 
 
-def test_every_block_with_terms_comes_once():
+def test_every_block_with_terms_occurs_once():
   def put(carry, ids_C, blocks_CE):
     w_KE, seen_K = carry
     w_KE = w_KE.at[ids_C].set(blocks_CE, mode="drop", unique_indices=True)
@@ -55,14 +55,14 @@ def test_rows_of_ids_beyond_the_table_are_the_last(way):
   np.testing.assert_array_equal(got_RE, x_KE[[2, 0, 0, 1, 2, 2]])
 
 
-def test_the_norm_is_of_sums_over_terms():
+def test_norm_is_that_of_sums_over_terms():
   want = np.sum(dense(factors()) ** 2)
   np.testing.assert_allclose(
     jax.jit(sq_norm, static_argnums=1)(factors(), K), want, 1e-5
   )
 
 
-def test_sums_of_gradients():
+def test_gradients_of_blocks_can_be_summed():
   a, b = factors(0), factors(1, num=9)
   np.testing.assert_allclose(dense(a + b), dense(a) + dense(b), rtol=1e-5, atol=1e-6)
   want_KE = 0.25 * dense(a) + 2 * dense(b)

@@ -1,4 +1,4 @@
-"""The exchange algorithm, against the definition of the likelihood."""
+"""Compares the exchange algorithm with the definition of the likelihood."""
 
 import itertools
 
@@ -24,7 +24,7 @@ def text(seed=0, length=10_000, flat=0.0):
 
 
 def by_definition(tokens, cluster_V):
-  """Token by token."""
+  """The log-likelihood, token by token."""
   a_T, b_T = cluster_V[tokens[:-1]], cluster_V[tokens[1:]]
   total = 0.0
   for token, a, b in zip(tokens[1:], a_T, b_T, strict=True):
@@ -39,18 +39,18 @@ def passes(tokens, cluster_V, most=V, num=4):
 
 
 def same(a_V, b_V):
-  """Whether clusters are the same but for their numbers."""
+  """Whether clusters are the same up to their numbers."""
   return len(set(zip(a_V, b_V, strict=True))) == len(set(a_V)) == len(set(b_V))
 
 
-def test_likelihood_is_the_definition():
+def test_likelihood_equals_the_definition():
   tokens = text(length=300)
   for cluster_V in (PLANTED_V, np.arange(V) // 7, np.zeros(V, int), np.arange(V)):
     got = log_likelihood(*count_pairs(tokens, V), cluster_V)
     np.testing.assert_allclose(got, by_definition(tokens, cluster_V), rtol=1e-12)
 
 
-def test_likelihood_is_brought_up_to_date_and_never_falls():
+def test_likelihood_is_kept_up_to_date_and_never_falls():
   tokens = np.repeat(text(seed=1, length=1000, flat=1.0), 2)  # words follow themselves
   start_V = np.random.default_rng(1).integers(0, K, V)
   pairs = count_pairs(tokens, V)
@@ -62,7 +62,7 @@ def test_likelihood_is_brought_up_to_date_and_never_falls():
     last = want
 
 
-def test_at_the_end_no_single_move_is_better():
+def test_no_single_move_is_better_at_the_end():
   tokens = text(seed=2, length=500, flat=1.0)
   pairs = count_pairs(tokens, V)
   *_, (cluster_V, moved, best) = passes(tokens, np.arange(V) % 3, num=20)
@@ -73,7 +73,7 @@ def test_at_the_end_no_single_move_is_better():
 
 
 def test_planted_clusters_are_found():
-  """From where some start, exchange ends in a local optimum; from most it does not."""
+  """From some starts, exchange ends in a local optimum; from most it does not."""
   tokens = text(flat=0.7)
   found = [
     same(passes(tokens, start_V, num=10)[-1].cluster_V, PLANTED_V)
@@ -92,7 +92,7 @@ def test_clusters_stay_within_their_size(most):
   assert (cluster_V != start_V).any()
 
 
-def test_words_without_neighbours_stay():
+def test_words_without_neighbours_are_not_moved():
   tokens = text(length=2000)
   start_V = np.append(np.arange(V) // 6, [1, 3])
   cluster_V = passes(tokens, start_V)[-1].cluster_V

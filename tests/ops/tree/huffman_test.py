@@ -74,11 +74,11 @@ def test_no_tree_needs_fewer_steps(count_V):
   np.testing.assert_array_equal(np.bincount(depth_V, minlength=2)[1:], num_L)
 
 
-def test_classes_that_never_occur_make_a_flat_tree():
+def test_classes_that_never_occur_form_a_flat_tree():
   assert set(depths(np.zeros(11, int))) == {3, 4}
 
 
-def test_every_side_of_every_node_has_one():
+def test_every_side_of_every_node_has_a_child():
   tree = huffman(COUNT_V)
   above = np.concatenate([tree.above_class_V, tree.above_node_V[1 : V - 1]])
   assert sorted(above.tolist()) == list(range(2 * V - 2))
@@ -93,7 +93,7 @@ def test_parents_of_nodes_ascend(count_V):
   assert (np.diff(parent_V) >= 0).all()
 
 
-def test_nll_is_the_definition_and_sums_to_one():
+def test_nll_equals_the_definition_and_sums_to_one():
   with jax.enable_x64(True):
     x_ND, w_VD, tree = model()
     ids_NV = jnp.broadcast_to(jnp.append(jnp.arange(V, dtype=jnp.int32), V), (N, V + 1))
@@ -103,7 +103,7 @@ def test_nll_is_the_definition_and_sums_to_one():
   np.testing.assert_allclose(np.exp(-nll_NV[:, :V]).sum(axis=1), 1, rtol=1e-12)
 
 
-def test_gradients_are_those_of_the_definition():
+def test_gradients_equal_those_of_the_definition():
   ids_NP = np.array([[9, 4], [4, 4], [V, 1], [0, 5]], np.int32)
   w_NP = np.array([[0.5, 1.0], [2.0, 0.1], [0.0, 0.3], [0.0, 0.0]])
   with jax.enable_x64(True):
@@ -124,8 +124,8 @@ def test_gradients_are_those_of_the_definition():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_rows_read_once_give_what_the_table_gives(dtype):
-  """As a TPU reads them; some classes have no weight, some are padding."""
+def test_rows_read_once_give_the_same_as_the_table(dtype):
+  """As on a TPU; some classes have no weight, some are padding."""
   _, w_VD, tree = model(np.float32)
   ids_M, w_M = jnp.array([9, 4, 4, V, 0, 6]), jnp.array([0.5, 1, 0.2, 0, 0, 2])
   x_MD = np.random.default_rng(1).standard_normal((6, D)).astype(np.float32)
@@ -168,7 +168,7 @@ def test_bfloat16_rounds_the_operands_and_sums_in_float32():
 
 
 @pytest.mark.parametrize(("size", "nodes"), [(1, 1), (3, 2), (3, 100)])
-def test_top_k_is_sorting(size, nodes):
+def test_top_k_equals_sorting(size, nodes):
   x_ND, w_VD, tree = model(np.float32)
   want_NV = by_definition(x_ND, w_VD, tree)
   ids_NK, log_p_NK = tree_top_k(x_ND, w_VD, tree, 5, size=size, nodes=nodes)
@@ -200,7 +200,7 @@ def test_no_product_holds_all_classes_of_all_examples():
   assert memory.temp_size_in_bytes < 4 * many * classes / 2
 
 
-def test_shapes_that_disagree_are_named():
+def test_mismatched_shapes_are_named():
   x_ND, w_VD, tree = model(np.float32)
   for call in itertools.product((x_ND[:, :2], x_ND), (w_VD, w_VD[:-1])):
     if call[0] is not x_ND or call[1] is not w_VD:

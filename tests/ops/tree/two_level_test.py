@@ -19,7 +19,7 @@ V = len(CLUSTER_V)
 
 
 def model(seed=0, cluster_V=CLUSTER_V):
-  """Features, clusters, leaves and layout; free slots are the likeliest by far."""
+  """Features, clusters, leaves and layout; free slots have by far the top logits."""
   rng = np.random.default_rng(seed)
   where = layout(cluster_V)
   K, S = where.members_KS.shape
@@ -49,7 +49,7 @@ def by_definition(x_D, clusters_KD, leaves_KSD, where):
 dense = jax.jit(log_p_naive)
 
 
-def test_layout_finds_every_class_where_it_is():
+def test_layout_finds_every_class():
   where = layout(CLUSTER_V)
   assert where.members_KS.shape == (3, 6)
   found_V = where.members_KS[where.cluster_V, where.slot_V]
@@ -57,7 +57,7 @@ def test_layout_finds_every_class_where_it_is():
   assert (where.members_KS == V).sum() == 3 * 6 - V
 
 
-def test_naive_is_the_definition_and_sums_to_one():
+def test_naive_equals_the_definition_and_sums_to_one():
   args = model()
   p_NV = jnp.exp(dense(*args))
   for p_V, x_D in zip(p_NV, args[0], strict=True):
@@ -67,11 +67,11 @@ def test_naive_is_the_definition_and_sums_to_one():
 
 @pytest.fixture(autouse=True)
 def two_blocks_at_a_time(monkeypatch):
-  """By default all of these small ones would be read at once."""
+  """By default, all of these small blocks would be read at once."""
   monkeypatch.setattr(tiles_of, "_BLOCK_BYTES", 2 * 4 * 6 * D)
 
 
-def test_nll_of_every_class():
+def test_nll_equals_naive_for_every_class():
   args = model()
   ids_NP = jnp.tile(jnp.arange(V + 1), (N, 1))
   nll_NP = jax.jit(two_level_nll)(*args, ids_NP)
@@ -79,7 +79,7 @@ def test_nll_of_every_class():
   assert not nll_NP[:, V].any()
 
 
-def test_gradients_are_those_of_the_naive_loss():
+def test_gradients_equal_those_of_the_naive_loss():
   x_ND, clusters_KD, leaves_KSD, where = model()
   rng = np.random.default_rng(1)
   # A class twice, one without weight in a cluster of its own, padding.
@@ -148,7 +148,7 @@ def test_tiles_hold_every_example_once_with_its_group():
 
 
 @pytest.mark.parametrize("at_once", [2, 100])
-def test_over_tiles_goes_through_all_of_them(at_once):
+def test_over_tiles_visits_all_tiles(at_once):
   cut = cut_tiles(np.array([2, 0, 2, 2, 9, 1, 1, 1]), 3, 2)
   assert cut.num == 5
 
@@ -163,7 +163,7 @@ def test_over_tiles_goes_through_all_of_them(at_once):
 
 
 @pytest.mark.parametrize(("k", "size"), [(4, 2), (V, 1)])
-def test_top_k_is_dense_sorting(k, size):
+def test_top_k_equals_dense_sorting(k, size):
   args = model()
   ids_NK, log_p_NK = two_level_top_k(*args, k, size=size)
   want_NK, want_ids_NK = jax.lax.top_k(dense(*args), k)
@@ -171,7 +171,7 @@ def test_top_k_is_dense_sorting(k, size):
   np.testing.assert_allclose(log_p_NK, want_NK, rtol=1e-5, atol=1e-5)
 
 
-def test_of_equally_likely_classes_the_smaller_id_comes_first():
+def test_smaller_id_comes_first_among_equally_likely_classes():
   x_ND, clusters_KD, leaves_KSD, where = model(cluster_V=np.array([2, 0, 1, 0, 2, 1]))
   same = jnp.zeros_like(clusters_KD), jnp.zeros_like(leaves_KSD)
   ids_NK, log_p_NK = two_level_top_k(x_ND, *same, where, 5, size=1)
@@ -194,7 +194,7 @@ def test_top_k_never_holds_all_logits():
   assert compiled.memory_analysis().temp_size_in_bytes < 4 * num * S * S
 
 
-def test_shapes_that_disagree_are_named():
+def test_mismatched_shapes_are_named():
   x_ND, clusters_KD, leaves_KSD, where = model()
   ids_NP = jnp.zeros((len(x_ND), 1), jnp.int32)
   with pytest.raises(ValueError, match="leaves_KSD"):

@@ -1,4 +1,4 @@
-"""Archives: sound, damaged and hostile."""
+"""Valid, damaged and hostile archives."""
 
 import tarfile
 
@@ -10,7 +10,7 @@ from tests.tools.fetching.running import CONTENT, ends, names, run
 
 
 @pytest.mark.parametrize("packed_as", ["tar", "zip"])
-def test_an_archive_is_unpacked_and_then_not_needed(packed_as, site, tmp_path):
+def test_archive_is_not_needed_once_unpacked(packed_as, site, tmp_path):
   contents = {"x/a_train.txt": b"train", "x/more/b.txt": CONTENT, "x/c": b"c"}
   packed = tar_of(**contents) if packed_as == "tar" else zip_of(contents)
   wanted = {"*train.txt": "train.txt", "x/more/*": ""}
@@ -42,7 +42,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, "root"])
-def test_of_an_archive_that_reaches_out_nothing_is_unpacked(name, site, tmp_path):
+def test_hostile_archive_is_not_unpacked(name, site, tmp_path):
   directory = tmp_path / "place" / "data"
   root = tar_with(GOOD, (tarfile.TarInfo(f"{tmp_path}/root"), b"bad"))
   content = root if name == "root" else HOSTILE[name]
@@ -51,13 +51,13 @@ def test_of_an_archive_that_reaches_out_nothing_is_unpacked(name, site, tmp_path
   assert names(tmp_path) == ["place/data/packed"]
 
 
-def test_archives_that_are_none(site, tmp_path):
+def test_invalid_archives_are_refused(site, tmp_path):
   wanted = {"a": "a"}
   whole = tar_of(a=CONTENT)
   for content, says in {
-    b"<html>you have to log in": "neither tar nor zip, and starts with b'<html>",
-    whole[: len(whole) // 2]: "no sound archive",
-    zip_of({"a": CONTENT})[:-9]: "neither tar nor zip|no sound archive",
+    b"<html>you have to log in": "neither tar nor zip; it starts with b'<html>",
+    whole[: len(whole) // 2]: "not a valid archive",
+    zip_of({"a": CONTENT})[:-9]: "neither tar nor zip|not a valid archive",
     tar_of(b=b""): "0 members match a; it has b: it is another archive",
     zip_of({}): "it has no files",
   }.items():
@@ -70,16 +70,16 @@ def test_archives_that_are_none(site, tmp_path):
   ends(tmp_path, file, says=r"2 members match \*/a; it has x/a, y/a")
 
 
-def test_a_damaged_member_is_found_out(site, tmp_path):
+def test_damaged_member_is_detected(site, tmp_path):
   """A zip file's own checksum of a member is verified."""
   packed = bytearray(zip_of({"a": CONTENT}))
   packed[1000] ^= 1
   file = File("packed", site.put("p", bytes(packed)), members={"a": "a"})
-  ends(tmp_path, file, says="no sound archive .*CRC")
+  ends(tmp_path, file, says="not a valid archive .*CRC")
   assert names(tmp_path) == ["packed"]
 
 
-def test_what_only_a_person_can_get(tmp_path, capsys):
+def test_file_that_only_a_person_can_get_is_named(tmp_path, capsys):
   file = File("by_hand.zip", members={"*train.txt": "train.txt"})
   ends(tmp_path, file, says="ask Ann; put it into .*same command", by_hand="ask Ann")
   (tmp_path / "by_hand.zip").write_bytes(zip_of({"E/e_train.txt": b"1"}))

@@ -1,4 +1,4 @@
-"""Downloads that break, and go on."""
+"""Downloads that break and resume."""
 
 import fcntl
 import http.server
@@ -12,19 +12,19 @@ from tests.tools.fetching.running import CONTENT, digest, ends, names, run
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_broken_connection_is_opened_again(ranges, site, tmp_path):
+def test_broken_connection_is_reopened(ranges, site, tmp_path):
   site.breaks, site.ranges = 2, ranges
   part = tmp_path / "part"
   download(site.put("a", CONTENT), part, len(CONTENT), pause=0)
   assert part.read_bytes() == CONTENT
   half, rest = len(CONTENT) // 2, 3 * len(CONTENT) // 4
-  second = half if not ranges else rest  # from the start again, it breaks there again
+  second = half if not ranges else rest  # a restarted download breaks there again
   assert [asked for _, asked in site.seen] == [
     *("", f"bytes={half}-", f"bytes={second}-")
   ]
 
 
-def test_a_connection_that_keeps_breaking_is_given_up_and_resumed_later(site, tmp_path):
+def test_repeatedly_broken_download_can_be_resumed_later(site, tmp_path):
   url = site.put("a", CONTENT)
   file = File("a", url, len(CONTENT), digest(CONTENT))
   part = tmp_path / "a.part"
@@ -38,8 +38,8 @@ def test_a_connection_that_keeps_breaking_is_given_up_and_resumed_later(site, tm
   assert (tmp_path / "a").read_bytes() == CONTENT
 
 
-def test_a_download_that_was_whole_is_not_sent_again(site, tmp_path):
-  """Nor one of unknown size, of which the server says that there is no more."""
+def test_complete_download_is_not_sent_again(site, tmp_path):
+  """Nor is one of unknown size, if the server says that there are no more bytes."""
   url = site.put("a", CONTENT)
   (tmp_path / "a.part").write_bytes(CONTENT)
   run(tmp_path, File("a", url, len(CONTENT), digest(CONTENT)))
@@ -50,7 +50,7 @@ def test_a_download_that_was_whole_is_not_sent_again(site, tmp_path):
   assert (tmp_path / "b.part").read_bytes() == CONTENT
 
 
-def test_a_part_of_a_longer_file_begins_anew(site, tmp_path):
+def test_part_of_a_longer_file_is_downloaded_again(site, tmp_path):
   url = site.put("a", b"short")
   for size in (0, 5):
     (tmp_path / "part").write_bytes(CONTENT)
@@ -58,7 +58,7 @@ def test_a_part_of_a_longer_file_begins_anew(site, tmp_path):
     assert (tmp_path / "part").read_bytes() == b"short"
 
 
-def test_another_part_than_asked_for_begins_anew(site, tmp_path):
+def test_wrong_range_restarts_the_download(site, tmp_path):
   url, part = site.put("a", CONTENT), tmp_path / "part"
   part.write_bytes(CONTENT[:100])
   site.others = 1
@@ -67,7 +67,7 @@ def test_another_part_than_asked_for_begins_anew(site, tmp_path):
   assert [asked for _, asked in site.seen] == ["bytes=100-", ""]
 
 
-def test_no_one_there(tmp_path):
+def test_refused_connection_is_reported(tmp_path):
   with http.server.HTTPServer(
     ("127.0.0.1", 0), http.server.BaseHTTPRequestHandler
   ) as s:
@@ -76,10 +76,10 @@ def test_no_one_there(tmp_path):
     download(address, tmp_path / "part", pause=0)
 
 
-def test_a_part_of_another_file_is_found_out(site, tmp_path):
+def test_part_of_another_file_is_detected(site, tmp_path):
   (tmp_path / "a.part").write_bytes(bytes(1000))
   file = File("a", site.put("a", CONTENT), len(CONTENT), digest(CONTENT))
-  ends(tmp_path, file, says="what came is deleted")
+  ends(tmp_path, file, says="the download is deleted")
   run(tmp_path, file)
   assert (tmp_path / "a").read_bytes() == CONTENT
 
@@ -92,16 +92,16 @@ def test_redirects_are_followed_with_the_range(site, tmp_path):
   assert site.seen == [("/old", "bytes=100-"), ("/new", "bytes=100-")]
 
 
-def test_an_address_that_is_gone_is_asked_once(site, tmp_path):
+def test_missing_address_is_requested_once(site, tmp_path):
   gone = f"{site.address}/gone"
   ends(tmp_path, File("a", gone), says=f"{gone}: 404 .*put it into the directory")
   assert len(site.seen) == 1
   site.redirects["/gone"] = "/gone"
-  ends(tmp_path, File("a", gone), says="302 .*not valid any more")
+  ends(tmp_path, File("a", gone), says="302 .*no longer valid")
   assert names(tmp_path) == []
 
 
-def test_two_at_once_are_refused(site, tmp_path):
+def test_simultaneous_download_is_refused(site, tmp_path):
   part = tmp_path / "part"
   url = site.put("a", CONTENT)
   with part.open("ab") as file:

@@ -1,4 +1,4 @@
-"""Archives in memory, also such as nobody should send."""
+"""Makes archives in memory, including hostile ones."""
 
 import io
 import tarfile

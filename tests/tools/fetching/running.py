@@ -1,4 +1,4 @@
-"""The command that fetches data, run on a table of one data set."""
+"""Runs the command that fetches data on a table with one data set."""
 
 import hashlib
 import pathlib
@@ -29,7 +29,7 @@ def run(directory: pathlib.Path, *files: File, **more: str) -> int:
 
 
 def ends(directory, *files, says, **more):
-  """The command ends on this one line."""
+  """Checks that the command ends with this one-line error."""
   with pytest.raises(UserError, match=says) as error:
     run(directory, *files, **more)
   assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""Splits that are published as numbers of lines."""
+"""Splits that are published as line numbers."""
 
 import pathlib
 
@@ -17,7 +17,7 @@ SPLIT = {
 }
 
 
-def test_splits_by_numbers_of_lines_are_what_the_loader_reads(tmp_path):
+def test_loader_reads_splits_by_line_numbers(tmp_path):
   assert with_splits(zip_of(SPLIT), tmp_path) == 0
   assert (tmp_path / "d_train.txt").read_text() == "2 5 2\n0,1 4:1\n0 1:1\n"
   assert (tmp_path / "d_test.txt").read_text() == "1 5 2\n1 2:1 3:1\n"
@@ -31,14 +31,14 @@ def test_splits_by_numbers_of_lines_are_what_the_loader_reads(tmp_path):
 @pytest.mark.parametrize(
   ("name", "content", "says"),
   [
-    ("D/d_trSplit.txt", b"1 1\n4 1\n", r"trSplit.txt, line 2: '4' is no .* to 3"),
-    ("D/d_tstSplit.txt", b"x", r"line 1: 'x' is no number"),
+    ("D/d_trSplit.txt", b"1 1\n4 1\n", r"trSplit.txt, line 2: '4' is not a .* to 3"),
+    ("D/d_tstSplit.txt", b"x", r"line 1: 'x' is not a number"),
     ("D/d_tstSplit.txt", b"", "tstSplit.txt is empty"),
     ("D/D_data.txt", b"", "0 lines below the header ''"),
     ("D/D_data.txt", b"9 5 2\n0 1:1\n", "1 lines below the header '9 5 2'"),
   ],
 )
-def test_splits_that_are_none(name, content, says, tmp_path):
+def test_invalid_splits_are_refused(name, content, says, tmp_path):
   with pytest.raises(UserError, match=says):
     with_splits(zip_of(SPLIT | {name: content}), tmp_path)
   assert not (tmp_path / "d.sha256").exists()

@@ -6,7 +6,7 @@ import pytest
 from largevocab.tools.reports import measure
 
 
-def test_a_shortened_comparison_still_has_its_turns(monkeypatch):
+def test_shortened_comparison_keeps_its_minimum_of_turns(monkeypatch):
   monkeypatch.setattr(measure, "TURN_SECONDS", 0.0)
   add = lambda: math.fsum(range(10))
   with measure.shortened(0.0):
@@ -21,7 +21,7 @@ def test_a_shortened_comparison_still_has_its_turns(monkeypatch):
   ("given", "has_many"),
   [("", True), ("glibc.malloc.hugetlb=1", False), ("glibc.malloc.hugetlb=0", True)],
 )
-def test_whether_a_step_takes_page_faults_is_what_was_asked_for(
+def test_page_faults_are_recorded_as_the_environment_sets_them(
   monkeypatch, given, has_many
 ):
   monkeypatch.setenv("GLIBC_TUNABLES", given)

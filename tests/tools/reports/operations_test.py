@@ -46,21 +46,21 @@ def until_small(x_NN):
     (lambda x_NN: jnp.einsum("ij,jk,kl->il", x_NN, x_NN, x_NN), 2),
   ],
 )
-def test_known_products(function, products):
+def test_operations_of_known_products(function, products):
   assert operations(function, X_NN) == products * ONE
 
 
-def test_what_counts_is_the_shape():
+def test_operations_follow_from_the_shapes():
   product = lambda x_NK, w_KM: jnp.einsum("nk,km->nm", x_NK, w_KM)
   assert operations(product, jnp.ones((5, 3)), jnp.ones((3, 2))) == 2 * 5 * 3 * 2
 
 
-def test_what_is_not_counted_is_refused():
+def test_uncountable_loop_is_refused():
   with pytest.raises(ValueError, match="length depends on values"):
     operations(looped(3, until_small), X_NN)
 
 
-def test_what_needs_no_values_is_not_evaluated():
+def test_operations_that_need_no_values_are_not_evaluated():
   def fails(x_NN):
     raise RuntimeError("evaluated")
 

@@ -1,4 +1,4 @@
-"""States of heads for the rows of a trained model."""
+"""Head states made from the rows of a trained model."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,8 +13,8 @@ from largevocab.tools.reports.trained import experiment, fresh_state
 from largevocab.training.json_files import write_json
 
 
-def test_statistics_are_of_the_rows_whatever_the_optimizer():
-  """Also of one that settles rows before statistics are rebuilt."""
+def test_statistics_are_built_from_the_rows_for_any_optimizer():
+  """Including an optimiser that settles rows before statistics are rebuilt."""
   w_VD = jnp.asarray(np.random.default_rng(0).standard_normal((30, 8)), jnp.float32)
   heads = [
     Sampled(sampler=Block(leaf_size=5), num_samples=4, optimizer=optimizer)

@@ -1,4 +1,4 @@
-"""The HPARAMS page of a sweep, by TensorBoard's own code."""
+"""The HPARAMS page of a sweep, read by TensorBoard's own code."""
 
 import json
 
@@ -15,7 +15,7 @@ FULL = {"name": "full", "absolute": False, "bias": True}
 
 
 def page(root, limit=None):
-  """What the page is made from: the description that TensorBoard finds."""
+  """The description that TensorBoard finds and makes the page from."""
   multiplexer = plugin_event_multiplexer.EventMultiplexer()
   multiplexer.AddRunsFromDirectory(str(root)).Reload()
   provider = data_provider.MultiplexerDataProvider(multiplexer, str(root))
@@ -31,7 +31,7 @@ def page(root, limit=None):
   )
 
 
-def test_head_and_sampler_then_what_the_sweep_sets(tmp_path):
+def test_columns_are_head_and_sampler_then_sweep_settings(tmp_path):
   sampled = {"name": "sampled", "absolute": True, "sampler": {"name": "quartic"}}
   runs = []
   for m in (8, 64):
@@ -55,7 +55,7 @@ def test_head_and_sampler_then_what_the_sweep_sets(tmp_path):
     *("monitor/chi2", "monitor/relvar")
   ]
   hparams_page.write(tmp_path, [*runs, never_begun])
-  hparams_page.write(tmp_path, [*runs, never_begun])  # in place of the first
+  hparams_page.write(tmp_path, [*runs, never_begun])  # replaces the first
   shown = page(tmp_path)
   names = [info.name for info in shown.hparam_infos]
   assert names[:3] == ["head.name", "head.num_samples", "head.sampler.name"]
@@ -70,6 +70,6 @@ def test_head_and_sampler_then_what_the_sweep_sets(tmp_path):
   assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_nothing_has_begun(tmp_path):
+def test_no_page_is_written_before_any_run_begins(tmp_path):
   hparams_page.write(tmp_path, [Run("configs/a.py", {})])
   assert not list(tmp_path.iterdir())

@@ -10,7 +10,7 @@ from largevocab.tools import entry
 from largevocab.tools.sweeps import records
 
 
-def test_writers_at_once_lose_no_record(tmp_path):
+def test_concurrent_writers_lose_no_record(tmp_path):
   path, runs = tmp_path / "rows" / "results.jsonl", [str(run) for run in range(60)]
   add = lambda run: records.merge(path, [{"run": run, "kept": True}])
   with ThreadPoolExecutor(6) as pool:
@@ -20,7 +20,7 @@ def test_writers_at_once_lose_no_record(tmp_path):
   assert [file.name for file in path.parent.iterdir()] == ["results.jsonl"]
 
 
-def test_a_later_record_replaces_that_of_the_same_run_in_its_place(tmp_path):
+def test_later_record_replaces_that_of_the_same_run_in_place(tmp_path):
   path = tmp_path / "results.jsonl"
   records.merge(path, [{"run": "a", "seed": 0}, {"run": "b", "seed": 1}])
   records.merge(path, [{"run": "a", "seed": 2}])
@@ -28,7 +28,7 @@ def test_a_later_record_replaces_that_of_the_same_run_in_its_place(tmp_path):
   assert rows == [{"run": "a", "seed": 2}, {"run": "b", "seed": 1}]
 
 
-def test_what_a_file_held_is_kept_beside_it(tmp_path, capsys):
+def test_replaced_records_are_kept_in_a_file_beside(tmp_path, capsys):
   path, old = tmp_path / "new" / "out.jsonl", [{"run": "a", "ms": 1}, {"run": "b"}]
   records.replace(path, old)
   records.replace(path, [{"run": "a", "ms": 2}, {"run": "b"}])
@@ -38,7 +38,7 @@ def test_what_a_file_held_is_kept_beside_it(tmp_path, capsys):
   assert "out.removed.jsonl has them" in capsys.readouterr().out
 
 
-def test_a_file_of_something_else_is_left_as_it_is(tmp_path):
+def test_file_that_holds_no_records_is_left_unchanged(tmp_path):
   page = tmp_path / "README.md"
   page.write_text("# Results\n")
   for act in (entry.check_output, lambda path: records.replace(path, [{"run": "a"}])):

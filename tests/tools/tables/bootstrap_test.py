@@ -1,4 +1,4 @@
-"""The paired bootstrap of rank correlations, against all resamples that there are."""
+"""The paired bootstrap of rank correlations, against all possible resamples."""
 
 import itertools
 
@@ -18,7 +18,7 @@ METHODS = [
 
 
 def naive(x_R, y_R):
-  """Pearson's correlation of mean ranks; 0 where there is none."""
+  """Pearson's correlation of mean ranks; 0 if it is undefined."""
   rank = lambda x: [sum(a < b for a in x) + sum(a == b for a in x) / 2 for b in x]
   if len(set(x_R)) == 1 or len(set(y_R)) == 1:
     return 0.0
@@ -36,7 +36,7 @@ def every_resample():
   return np.array(found)
 
 
-def test_resamples_follow_the_law_of_all_of_them():
+def test_resamples_follow_the_law_of_all_resamples():
   resampled = bootstrap.paired(METHODS, SCORES, resamples=20_000)
   law = every_resample()
   by_hand = lambda rho_BM: np.column_stack([rho_BM, rho_BM[:, 0] - rho_BM[:, 1]])
@@ -46,7 +46,7 @@ def test_resamples_follow_the_law_of_all_of_them():
     np.testing.assert_array_less(
       np.abs((drawn**power).mean(axis=0) - (exact**power).mean(axis=0)), 4 * error
     )
-  # Independent pairs for each method would have another variance of the difference.
+  # With independent pairs for each method, the difference would have another variance.
   independent = law[:, 0].var() + law[:, 1].var()
   assert abs(exact[:, 2].var() / independent - 1) > 0.1
   assert resampled.rho_M == pytest.approx(
@@ -54,7 +54,7 @@ def test_resamples_follow_the_law_of_all_of_them():
   )
 
 
-def test_correlations_within_resamples_are_those_of_scipy():
+def test_correlations_within_resamples_match_scipy():
   x_SR, score_R = RNG.normal(size=(2, 30)), RNG.integers(6, size=30) * 1.0
   at_BR = RNG.integers(30, size=(5, 30))
   rho_SB = bootstrap.rank_correlations(x_SR, score_R, at_BR)
@@ -64,7 +64,7 @@ def test_correlations_within_resamples_are_those_of_scipy():
   np.testing.assert_allclose(rho_SB, expected, atol=1e-12)
 
 
-def test_a_difference_is_known_better_than_its_parts():
+def test_interval_of_a_difference_is_narrower_than_of_its_parts():
   score_R = RNG.normal(size=200)
   x_R = score_R + RNG.normal(size=200)
   near_R = x_R + 0.1 * RNG.normal(size=200)

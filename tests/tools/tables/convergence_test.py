@@ -1,4 +1,4 @@
-"""Slopes at the end of curves whose slope is known."""
+"""Slopes at the end of curves with known slopes."""
 
 import math
 
@@ -11,13 +11,13 @@ def curve(nll, steps=1000, every=20):
   return [[s, nll(s), float(s)] for s in range(every, steps + 1, every)]
 
 
-def test_a_line_changes_by_a_tenth_of_its_slope():
+def test_straight_line_changes_by_a_tenth_of_its_slope():
   falling = curve(lambda step: 6 - 0.001 * step)
   assert change_at_end(falling, 1000) == pytest.approx(-0.1)
   assert cell([{"steps": 1000, "curve": falling}]) == "-9.5 %"
 
 
-def test_what_has_come_to_its_end_changes_no_more():
+def test_converged_curve_does_not_change():
   ended = curve(lambda step: 5 + 3 * math.exp(-step / 50))
   assert cell([{"steps": 1000, "curve": ended}]) == "-0.0 %"
   rising = curve(lambda step: 5 + max(0, step - 900) / 1000)
@@ -51,31 +51,31 @@ def test_points_at_the_same_place_of_an_epoch_are_compared():
     (0.25, [25, 50, 75, 125, 150, 175, 200], [200]),  # one was not finite
   ],
 )
-def test_places_are_those_of_steps(every, steps, there):
+def test_evaluations_at_one_place_of_an_epoch(every, steps, there):
   assert at_one_place(steps, every) == there
 
 
-def test_part_of_an_epoch_has_no_place_to_compare():
+def test_steps_within_one_epoch_have_no_common_place():
   row = {"steps": 1000, "overrides": {"eval.every_epochs": 0.01}}
   assert cell([row | {"curve": curve(lambda step: 6 - 0.001 * step)}]) == "-9.5 %"
 
 
-def test_where_evaluations_are_rare_the_last_two_count():
+def test_last_two_count_if_evaluations_are_rare():
   assert change_at_end([[820, 5.0, 1.0], [1000, 4.1, 2.0]], 1000) == pytest.approx(-0.5)
 
 
-def test_two_points_are_needed_there():
+def test_rare_evaluations_need_two_points_at_the_end():
   sparse = curve(lambda step: 1 / step, every=250)
   assert change_at_end(sparse, 1000) is None
   assert cell([{"steps": 1000, "curve": sparse}]) == "-"
   assert change_at_end([], 1000) is None
 
 
-def test_a_point_that_was_measured_twice_is_one():
+def test_point_measured_twice_counts_once():
   assert change_at_end([[1000, 5.0, 1.0], [1000, 4.0, 1.0]], 1000) is None
 
 
-def test_seeds_are_averaged_and_labels_told_in_points():
+def test_seeds_are_averaged_and_precision_is_in_points():
   rows = [
     {"steps": 1000, "curve_p@1": curve(lambda s, slope=slope: slope * s)}
     for slope in (1e-4, 3e-4)

@@ -1,4 +1,4 @@
-"""What a table says of how much its rows are worth."""
+"""What a table says about the certainty of its rows."""
 
 import json
 
@@ -41,15 +41,15 @@ def cells(text):
   return {line[0]: dict(zip(header, line, strict=True)) for line in body}
 
 
-def test_reports_on_runs_of_several_seeds_say_how_many():
-  """Of the seed 0 the record has no seed."""
+def test_reports_on_several_seeds_show_their_number():
+  """A record of seed 0 has no seed."""
   reports = seeds("importance: uniform", 1.0, 2.0, 3.0)
   rows = [{k: v for k, v in each.items() if k != "steps"} for each in reports]
   assert cells(table(rows, ["test_ppl"]))["importance: uniform"]["seeds"] == "3"
   assert "seeds" not in table(rows[:1], ["test_ppl"]).splitlines()[0]
 
 
-def test_baselines_come_first_and_mark_what_is_no_better():
+def test_baselines_come_first_and_mark_rows_that_are_no_better():
   rows = [
     *seeds("full", 100.0),
     *seeds("bad", 300.0),
@@ -68,7 +68,7 @@ def test_baselines_come_first_and_mark_what_is_no_better():
   assert "†" not in report(rows[:1], ["test_ppl"])
 
 
-def test_of_precision_more_is_better():
+def test_higher_precision_is_better():
   rows = [
     row("full", **{"test_p@1": 0.5}),
     row("bad", **{"test_p@1": 0.05}),
@@ -79,7 +79,7 @@ def test_of_precision_more_is_better():
   assert found["bad"]["test_p@1"] == "0.05000 †"
 
 
-def test_data_are_not_mixed():
+def test_data_sets_are_not_mixed():
   rows = [
     *seeds("a: full", 100.0),
     *seeds("b: full", 300.0),
@@ -93,7 +93,7 @@ def test_data_are_not_mixed():
   assert cells(text)["b: full"]["to full"] == "-"
 
 
-def test_differences_are_told_with_their_interval_and_marked():
+def test_differences_have_an_interval_and_a_mark():
   rows = [
     *seeds("full", 100.0, 110.0, 90.0),
     *seeds("worse", 103.0, 113.5, 92.6),
@@ -111,7 +111,7 @@ def test_differences_are_told_with_their_interval_and_marked():
   assert ONE_SEED not in text
 
 
-def test_one_seed_is_said_and_no_test_claimed():
+def test_one_seed_is_noted_and_no_test_claimed():
   rows = [*seeds("full", 100.0), *seeds("worse", 103.0)]
   text = report(rows, ["test_ppl"], comparison=TO_FULL)
   assert text.startswith(ONE_SEED)
@@ -126,7 +126,7 @@ def test_measurements_have_no_seeds():
   assert report(rows, ["ratio"]).startswith("| method | ratio |\n")
 
 
-def test_seeds_that_lack_a_metric_are_told():
+def test_seeds_without_a_metric_are_counted():
   rows = [*seeds("full", 100.0, 102.0, 104.0), *seeds("pps", 101.0)]
   rows[2]["test_nll"] = rows[2].pop("test_ppl")
   found = cells(table(rows, ["test_ppl", "test_nll"]))
@@ -138,7 +138,7 @@ def test_seeds_that_lack_a_metric_are_told():
   assert "(1 of 3)" not in report(rows[:2], ["test_ppl"])
 
 
-def test_runs_that_diverged_stay():
+def test_diverged_runs_stay_in_the_table():
   gone = [row("gone", diverged=120)]
   del gone[0]["steps"]
   half = [*seeds("half", 100.0, 102.0), row("half", 2, diverged=1700)]
@@ -150,7 +150,7 @@ def test_runs_that_diverged_stay():
   assert found["half (diverged at step 1,700)"]["test_ppl"] == "101.0 ± 1.4"
 
 
-def test_standard_error_is_of_the_metric_on_its_data():
+def test_standard_error_belongs_to_the_first_metric():
   rows = [
     row("new", test_ppl=100.0, test_nll_se=0.02),
     row("old", test_ppl=110.0),
@@ -162,7 +162,7 @@ def test_standard_error_is_of_the_metric_on_its_data():
   assert cells(table(labels, ["test_p@1"]))["new"]["standard error"] == "0.012"
 
 
-def test_columns_that_hold_nothing_are_left_out():
+def test_empty_columns_are_left_out():
   header = table(seeds("full", 100.0), ["test_ppl", "test_mrr@10"]).splitlines()[0]
   assert header == "| method | seeds | test_ppl |"
   tried = [row("full", test_ppl=100.0, trials=4), row("other", test_ppl=100.0)]
@@ -170,7 +170,7 @@ def test_columns_that_hold_nothing_are_left_out():
   assert cells(table(tried, ["test_ppl"]))["other"]["trials"] == "-"
 
 
-def test_a_rate_at_the_edge_of_the_search_is_marked_and_explained():
+def test_rate_at_the_edge_of_the_search_is_marked_and_explained():
   edge = row("full", test_ppl=100.0, trials=4, at_edge=["train.lr"])
   rows = [edge, row("other", test_ppl=100.0, trials=4)]
   found = cells(table(rows, ["test_ppl"]))
@@ -179,7 +179,7 @@ def test_a_rate_at_the_edge_of_the_search_is_marked_and_explained():
   assert "‡" not in report(rows[1:], ["test_ppl"])
 
 
-def test_seconds_are_steps_times_a_step_of_an_idle_machine(tmp_path):
+def test_idle_seconds_are_steps_times_the_step_time(tmp_path):
   path = tmp_path / "times.jsonl"
   path.write_text(
     '{"name": "full", "ms_per_step": 50, "operations_per_step": 3e9, "device": "d"}\n'
@@ -201,10 +201,10 @@ def test_seconds_are_scaled_to_one_pace_of_the_machine(tmp_path):
   path.write_text(text + line.format("pps", 30, 100) + line.format("a: pps", 30, 100))
   runs = [*seeds("full", 100.0), *seeds("pps", 102.0), *seeds("a: pps", 102.0)]
   seconds = [row[axes.SECONDS] for row in axes.joined(runs, path)]
-  assert seconds == [5.0, 1.5, 3.0]  # the last is of other data
+  assert seconds == [5.0, 1.5, 3.0]  # the last row has other data
 
 
-def test_each_device_has_its_seconds(tmp_path):
+def test_each_device_has_its_own_idle_seconds(tmp_path):
   path = tmp_path / "times.jsonl"
   path.write_text(
     '{"name": "full", "ms_per_step": 50, "device": "slow"}\n'
@@ -220,8 +220,8 @@ def test_each_device_has_its_seconds(tmp_path):
   assert found["pps"]["idle seconds, fast"] == "-"
 
 
-def test_a_time_is_of_the_steps_that_were_timed(tmp_path):
-  """Not of others of the same name, as after a change of a sweep."""
+def test_step_time_applies_only_to_runs_with_its_settings(tmp_path):
+  """Not to other runs of this name, such as after a change of the sweep."""
   path = tmp_path / "times.jsonl"
   settings = [
     ("configs/a.py", {"train.seed": 1, "train.lr": 0.5}),
@@ -239,7 +239,7 @@ def test_a_time_is_of_the_steps_that_were_timed(tmp_path):
   assert [each.get(axes.SECONDS) for each in found] == [1.0, 2.0, None]
 
 
-def test_times_that_are_no_numbers(tmp_path):
+def test_times_that_are_not_numbers_are_refused(tmp_path):
   path = tmp_path / "times.jsonl"
   path.write_text('{"name": "full", "ms_per_step": "fast"}\n')
   with pytest.raises(UserError, match="ms_per_step"):
@@ -247,7 +247,7 @@ def test_times_that_are_no_numbers(tmp_path):
 
 
 def test_times_with_and_without_huge_pages_are_not_mixed(tmp_path, capsys):
-  """Those of most methods count; a line that does not say is of a third kind."""
+  """The most common kind counts; a line that does not say is a third kind."""
   path = tmp_path / "times.jsonl"
   rows = [*seeds("full", 100.0), *seeds("pps", 101.0), *seeds("nce", 102.0)]
   kinds = [("full", 50, True), ("full", 20, False), ("pps", 4, False), ("nce", 9, True)]
@@ -259,24 +259,24 @@ def test_times_with_and_without_huge_pages_are_not_mixed(tmp_path, capsys):
   lines[-1].pop("page_faults")
   path.write_text("".join(json.dumps(line) + "\n" for line in lines))
   full, pps, nce = axes.joined(rows, path)
-  # Two with and two without: those with huge pages, at the pace that is their median.
+  # Two with and two without: the lines with huge pages count, at their median pace.
   assert (full[axes.SECONDS], pps[axes.SECONDS]) == (1.2, 1.2)
   assert axes.SECONDS not in nce
-  assert nce[axes.OPERATIONS] == 700  # which no page changes
+  assert nce[axes.OPERATIONS] == 700  # these do not depend on pages
   told = capsys.readouterr().err
-  assert "`page_faults` is another than of most: 'nce'; time all anew" in told
+  assert "`page_faults` differs from most: 'nce'; time all of them again" in told
   found = cells(table([full, pps, nce], ["test_ppl"]))
   assert found["nce"]["idle seconds"] == "-"
 
 
-def test_a_reference_that_may_be_two_rows_is_refused():
+def test_ambiguous_reference_row_is_refused():
   rows = [row("full", test_ppl=100.0), row("pps", test_ppl=101.0)]
   other = row("full", test_ppl=90.0) | {"run": "other", "overrides": {"train.lr": 2}}
   with pytest.raises(UserError, match=r"may be 'full configs/a.py' or 'full .*lr=2'"):
     table([*rows, other], ["test_ppl"], comparison=TO_FULL)
 
 
-def test_a_baseline_of_several_seeds_of_data_is_their_mean():
+def test_baseline_with_several_data_seeds_is_their_mean():
   bigram = [
     counted("bigram, counted", test_ppl=ppl)
     | {"run": f"bigram {seed}", "overrides": {"data.seed": seed}}

@@ -1,4 +1,4 @@
-"""Marks of significance on data whose truth is known."""
+"""Marks of significance on data with a known truth."""
 
 import math
 
@@ -17,7 +17,7 @@ def runs(values, metric="test_ppl", first=0, **fields):
   ]
 
 
-def test_interval_is_that_of_the_paired_t_test():
+def test_interval_matches_the_paired_t_test():
   rng = np.random.default_rng(0)
   own, other = rng.normal(100, 5, 7), rng.normal(97, 5, 7)
   found = compared(runs(own), runs(other), "test_ppl")
@@ -30,7 +30,7 @@ def test_interval_is_that_of_the_paired_t_test():
   assert found.is_significant == (known.pvalue < 0.05)
 
 
-def test_a_small_difference_is_seen_through_what_seeds_do_to_both():
+def test_pairing_reveals_a_small_difference_beside_large_seed_effects():
   rng = np.random.default_rng(1)
   of_seed = rng.normal(0, 0.05, 5)
   own = np.exp(4.62 + of_seed + rng.normal(0, 0.001, 5))
@@ -39,11 +39,11 @@ def test_a_small_difference_is_seen_through_what_seeds_do_to_both():
   assert found.is_significant
   assert found.mean == pytest.approx(0.02, abs=0.003)
   shuffled = compared(runs(own), runs(np.roll(other, 1)), "test_ppl")
-  assert not shuffled.is_significant  # without the pairs nothing is seen
+  assert not shuffled.is_significant  # without pairing, nothing is significant
 
 
 @pytest.mark.parametrize("num", others_long([2, 3, 5, 10], [3, 10]))
-def test_noise_is_marked_as_often_as_it_should_be(num):
+def test_noise_is_significant_at_the_nominal_rate(num):
   rng = np.random.default_rng(num)
   trials = 4000
   false = sum(
@@ -59,18 +59,18 @@ def test_only_common_seeds_are_compared():
   assert compared(own, runs([50]), "test_ppl") is None
 
 
-def test_one_seed_claims_no_interval():
+def test_one_seed_gives_no_interval():
   found = compared(runs([120]), runs([100]), "test_ppl")
   assert found.half is None
   assert not found.is_significant
 
 
-def test_precision_is_compared_as_it_is():
+def test_precision_is_compared_without_logs():
   found = compared(runs([0.5, 0.6], "p@1"), runs([0.4, 0.5], "p@1"), "p@1")
   assert found.mean == pytest.approx(0.1)
 
 
-def test_a_baseline_has_one_value_for_all_seeds():
+def test_baseline_has_one_value_for_all_seeds():
   counted = runs([195], baseline=True)
   found = compared(counted, runs([115, 116, 117]), "test_ppl")
   assert found.is_significant
@@ -79,18 +79,18 @@ def test_a_baseline_has_one_value_for_all_seeds():
   assert other_way == (-found.mean, found.half)
 
 
-def test_seeds_that_agree_are_no_difference():
+def test_equal_seeds_show_no_difference():
   found = compared(runs([100, 101]), runs([100, 101]), "test_ppl")
   assert found == (0.0, 0.0)
   assert not found.is_significant
 
 
-def test_what_is_infinite_is_no_pair():
+def test_infinite_values_are_left_out_of_pairs():
   found = compared(runs([math.inf, 100]), runs([100, 100]), "test_ppl")
   assert found == (0.0, None)
 
 
-def test_a_baseline_of_several_seeds_of_data_is_paired_by_them():
+def test_baseline_with_several_data_seeds_is_paired_by_them():
   row = lambda ppl, **seeds: {"test_ppl": ppl, "overrides": seeds}
   counted = [
     row(200.0, **{"data.seed": seed}) | {"baseline": True, "test_ppl": ppl}
@@ -99,7 +99,7 @@ def test_a_baseline_of_several_seeds_of_data_is_paired_by_them():
   own = [
     row(100.0, **{"data.seed": 0, "train.seed": 0}),
     row(200.0, **{"data.seed": 1, "train.seed": 1}),
-    row(999.0, **{"data.seed": 2}),  # for which none was counted
+    row(999.0, **{"data.seed": 2}),  # no baseline was counted for this seed
   ]
   found = compared(own, counted, "test_ppl")
   assert found == pytest.approx((-math.log(2), 0))
