@@ -162,8 +162,8 @@ class Cosine:
     loss: Any = getattr(head, "loss", None)
     if self._has_margin and loss and (not loss.likelihood or loss.keeps_hits):
       raise UserError(
-        "head.logits has a margin, which only the loss 'softmax' can have: set its "
-        "angular and additive to 0, or choose the loss 'softmax'"
+        "head.logits has a margin, which this loss does not support: set its angular "
+        "and additive to 0, or choose the loss 'softmax' or 'upper_bound'"
       )
 
   def features(self, h_ND):

@@ -21,8 +21,8 @@ def check_settings(head: Any) -> None:
     what, which = ("o", "|o|") if head.absolute else ("|o|", "o")
     raise UserError(
       f"head.absolute is {head.absolute}, but head.sampler.absolute is not: a sampler "
-      f"that follows {what} draws mostly the least likely classes of a model with "
-      f"{which} as logits; set head.absolute to the sampler's value, or "
+      f"that follows {what} misses likely classes or draws unlikely ones if the model "
+      f"has {which} as logits; set head.absolute to the sampler's value, or "
       "head.sampler.absolute to the head's value to do so anyway"
     )
   if head.loss.weighs and not getattr(head.sampler, "weighable", True):

@@ -33,8 +33,7 @@ def pair_logits(
   `pull_back(d, live)` maps the gradient of a loss with respect to the logits to the
   gradients of x_ND and of distinct rows of the table. Rows without a live pair are
   padding: they are not updated. With `pull_back(d, live, constant)`, where `constant`
-    is
-  a mask like `live`, rows get no gradient from pairs in `constant`, but x_ND does.
+  is a mask like `live`, rows get no gradient from pairs in `constant`, but x_ND does.
 
     dx_n = sum over live s of d_ns w_c,  dw_c = sum over live n, s with ids_ns = c of
     d_ns x_n, and likewise for the shared classes

@@ -14,10 +14,9 @@ in one go. A step that changes the row is the case s = t - 1. For rows that few 
 touch, the average is therefore exact, up to rounding, and not a lazy approximation.
 
 Rows count as they are stored, which is what readers of the rows see: rounded if they
-  are
-bfloat16, and with decoupled decay as they were left until they are touched. Deviation
-from dense decay: the average over the steps in between is of the row before the decay
-of these steps.
+are bfloat16, and with decoupled decay as they were left until they are touched.
+Deviation from dense decay: the average over the steps in between is of the row before
+the decay of these steps.
 
 Cost: as many floats as the table, of at least float32, and an integer a row. A step
 reads and writes the averages of the rows that it touches. `settled` passes over the

@@ -20,8 +20,7 @@ class Buckets(abc.ABC):
 
   The buckets are found by random projections, which are new after each `update`. Given
   the projections, nothing is left to chance: `log_expected` is 0 for the candidates,
-    and
-  -inf for all other classes. No proposal distribution of the candidates is known. A
+  and -inf for all other classes. No proposal distribution of the candidates is known. A
   loss that treats them as a sample, as `SampledSoftmax` does with weights of 1,
   therefore has a log-partition function that is too small. `Head.monitor` measures by
   how much.

@@ -65,7 +65,7 @@ class CBNS:
   Source: Wang et al. 2021, and Yi et al. 2019 for p(c). Deviations: in the paper, the
     memory has the encodings of items as of their batch. Here rows of classes are in a
     table, so their ids suffice, the present rows are used, and nothing needs to warm
-    up. Repeated classes count once; the estimate of p(c).
+    up. Repeated classes count once, and p(c) is estimated differently.
   Cost: a draw O(m log m + N P log(N P)), `update` O(R log R); independent of V. 8 bytes
     of state for each class, and 4 m.
   """

@@ -94,8 +94,7 @@ class LSH(abc.ABC):
       more, or one bucket for every combination of codes, if these are fewer. A class
       has one slot of a bucket, by a hash of its id. Of the classes that collide, one is
       kept, so that a table lacks some classes even if slots are free: of ten in a
-        bucket
-      of 16 a quarter, on average.
+      bucket of 16 a quarter, on average.
     unigram_share: u. With 0, an estimate leaves out classes that share no bucket with
       the query, and is biased: this is the paper's choice. 'fill' requires 0.
     exact: if not 0, up to this many classes from the query's buckets (at most L E), by

@@ -67,8 +67,7 @@ class MIDX:
   quantises half of the columns. Both codebooks are learned by k-means over the rows at
   each refresh, starting from the previous codebooks. Between refreshes words and cells
   do not change, even if rows do: the proposal distribution lags behind the model, but
-    is
-  known exactly.
+  is known exactly.
 
   Attributes:
     codewords: K, the number of words of a codebook.

@@ -29,8 +29,7 @@ class SCE(Buckets):
   An example in several buckets takes the one with the largest loss, which is the one
   with the largest sum of exp(<w_c, h_n>) over the classes that are not true. An example
   in no bucket has no candidates: its loss is 0, and it is not learned from in this
-    step.
-  With biases, the constant feature is a coordinate like any other.
+  step. With biases, the constant feature is a coordinate like any other.
 
   Attributes (besides those of `Buckets`):
     buckets: B; 0: 2 sqrt(N), as in the authors' experiments.

@@ -109,8 +109,8 @@ class Training:
     if steps > MOST_STEPS:
       raise UserError(
         f"train.epochs is {self.epochs}: with {steps_per_epoch} steps per epoch, the "
-        f"run has {steps} steps, but at most {MOST_STEPS} are allowed; lower it, or "
-        "set train.max_steps"
+        f"run has {steps} steps, but at most {MOST_STEPS} are allowed; lower "
+        "train.epochs, or set train.max_steps"
       )
     return steps
 
