@@ -1,4 +1,7 @@
-"""Packaging metadata. Lower bounds are believed to work; tests run on the newest."""
+"""Packaging metadata.
+
+The lower bounds of dependencies are believed to work; tests run with the newest ones.
+"""
 
 import pathlib
 import re
@@ -10,7 +13,7 @@ init = root / "largevocab" / "__init__.py"
 version = re.search(r'^__version__ = "(.+)"$', init.read_text(), re.MULTILINE)
 assert version is not None, f"no __version__ in {init}"
 
-# Commands, each in a module of its own, which has the help.
+# Commands; each has its own module, whose docstring is the help.
 TOOLS = [
   "add_classes",
   "advise",
@@ -62,7 +65,7 @@ setup(
     "Topic :: Scientific/Engineering :: Artificial Intelligence",
     "Typing :: Typed",
   ],
-  # The configs are beside the package, and within it once it is installed.
+  # The configs are beside the package in the repository, and inside it once installed.
   packages=[
     *find_packages(include=["largevocab", "largevocab.*"]),
     "largevocab.configs",
@@ -80,7 +83,7 @@ setup(
   package_data={"largevocab": ["py.typed", "ops/adaptive/cost_models/*.json"]},
   python_requires=">=3.11",
   install_requires=[
-    # All that heads and samplers need (tests/imports_test.py).
+    # Heads and samplers need only these (tests/imports_test.py).
     "flax>=0.12",
     "jax>=0.10",
     "numpy>=2",
@@ -92,7 +95,7 @@ setup(
     "scipy>=1.15",
     "tensorboard>=2.20",
     "tqdm>=4.67",
-    # Data sets. TensorFlow itself is never needed: files are array_record's.
+    # Data sets. TensorFlow itself is never needed, as files are read by array_record.
     "array_record>=0.8",
     "tensorflow-datasets>=4.9.9",
   ],
@@ -100,15 +103,15 @@ setup(
     "cuda": ["jax[cuda13]"],
     "cuda12": ["jax[cuda12]"],
     "tpu": ["jax[tpu]"],
-    # The compiler for TPU, for benchmarks/compile_report.py on a machine without one.
+    # The TPU compiler, for benchmarks/compile_report.py on a machine without a TPU.
     "compile": ["jax[tpu]"],
     "plot": ["matplotlib>=3.9"],
-    # For text in subwords, data.tokenizer.
+    # For text in subwords (data.tokenizer).
     "tokenizers": ["tokenizers>=0.23"],
     "profile": ["xprof"],
-    # The site of the documentation, which scripts/docs builds.
+    # The documentation site, which scripts/docs builds.
     "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=1.0"],
-    # What benchmarks/bench.py measures us against, where it is there.
+    # Libraries that benchmarks/bench.py compares with, if they are installed.
     "peers": ["tensorflow>=2.20", "torch>=2.5"],
     "test": [
       "hypothesis>=6.150",
@@ -117,7 +120,7 @@ setup(
       "pytest-xdist>=3.8",
       "setuptools>=77",
       "tokenizers>=0.23",
-      # A new minor version of these finds new faults in old code.
+      # Pinned, because a new minor version of these finds new faults in old code.
       "pyrefly==1.4.*",
       "ruff==0.17.*",
     ],

@@ -1,9 +1,9 @@
-"""Face recognition in small: ArcFace over a sample of the identities, as in PartialFC.
+"""Small face recognition: ArcFace over a sample of the identities, as in PartialFC.
 
-Each image belongs to one of 2,000 identities, of which training has a few noisy images
-each. The loss compares an image with its own identity and with 512 uniformly drawn
-ones, by cosines, and its own by a margin (Deng et al. 2019; An et al. 2021, 2022). The
-network is trained by Optax, the rows of the identities by the head.
+Each image belongs to one of 2,000 identities. Training has a few noisy images of each.
+The loss compares an image with its own identity and with 512 uniformly drawn ones. It
+uses cosines, with a margin for the image's own identity (Deng et al. 2019; An et al.
+2021, 2022). Optax trains the network, and the head trains the rows of the identities.
 
   python examples/face_margin.py --steps=300
 """
@@ -20,7 +20,7 @@ from largevocab.heads import Cosine, Sampled
 from largevocab.samplers import Uniform
 
 IDENTITIES, PIXELS, HIDDEN, WIDTH, BATCH = 2_000, 32, 128, 64, 256
-RATE = 0.5  # of rows, which only those of a batch get
+RATE = 0.5  # learning rate of the rows; a step updates only those of its batch
 
 
 def images(key, labels):
@@ -43,7 +43,7 @@ def initial(key):
 
 def main(steps):
   head = Sampled(
-    logits=Cosine(scale=16.0, angular=0.2),  # faces: 64 and 0.5
+    logits=Cosine(scale=16.0, angular=0.2),  # for real faces: 64 and 0.5
     sampler=Uniform(),
     num_samples=512,
     bias=False,

@@ -2,9 +2,9 @@
 
 python examples/sasrec.py --steps=300
 
-optax trains the network and its input rows. The class rows are those of a largevocab
-head: a step reads and writes those of the true items and of the negatives. Sequences
-end in padding, of which no label counts.
+optax trains the network and its input rows. A largevocab head trains the class rows:
+a step reads and writes only the rows of the true items and of the negatives. Sequences
+end in padding, and labels that are padding do not count.
 
 Source: Kang and McAuley 2018 (SASRec); Petrov and Macdonald 2023 (gBCE).
 """
@@ -25,11 +25,11 @@ from largevocab.rows import Adam
 from largevocab.samplers import Uniform
 
 NUM_ITEMS, LENGTH, WIDTH, BATCH = 200, 20, 32, 64
-PADDING = NUM_ITEMS  # looks up a row of zeros, which the transformer leaves out
+PADDING = NUM_ITEMS  # its input row is zero, and the transformer ignores it
 
 
 def sequences(rng: np.random.Generator, num: int) -> np.ndarray:
-  """Items of `num` users, [num, LENGTH + 1]: mostly the item after the last one."""
+  """Items of `num` users, [num, LENGTH + 1]; an item's successor mostly follows it."""
   jump = rng.integers(NUM_ITEMS, size=(num, LENGTH + 1))
   is_jump = (rng.random(jump.shape) < 0.1) | (np.arange(LENGTH + 1) == 0)
   items = np.cumsum(np.where(is_jump, jump, 1), axis=1) % NUM_ITEMS

@@ -1,5 +1,8 @@
-"""A decoder-only transformer in flax.nnx, trained by optax.adamw on the source of
-Python's library. One table looks up the inputs and is that of the head."""
+"""A decoder-only transformer in flax.nnx, trained by optax.adamw.
+
+The text is the source of Python's library. A single table holds the input embeddings
+and the head's class rows.
+"""
 
 import argparse
 import collections
@@ -18,7 +21,7 @@ T, B, D, V = 32, 16, 64, 5000
 
 
 def text() -> np.ndarray:
-  """Ids of words, the most frequent first; the last one is for all others."""
+  """The text as word ids, in order of frequency; the last id is for all other words."""
   paths = sorted(pathlib.Path(argparse.__file__).parent.glob("*.py"))
   words = re.findall(r"\w+|[^\w\s]", " ".join(p.read_text("utf8") for p in paths))
   known = [word for word, _ in collections.Counter(words).most_common(V - 1)]

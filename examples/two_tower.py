@@ -1,9 +1,10 @@
 """A two-tower recommender: in-batch negatives with a streaming logQ correction.
 
-A tower turns features of a user, another those of an item, into vectors of length one;
-their product is the logit. There is no table of item rows: the items of a batch are
-negatives of all its users. `InBatch` estimates from the stream how often an item is in
-a batch; its logarithm corrects the logits, also of true items, as in Yi et al. 2019.
+One tower maps the features of a user to a vector of length one, and another tower does
+so for items. The product of the two vectors, over a temperature, is the logit. There is
+no table of item rows: the items of a batch are negatives for all its users. `InBatch`
+estimates from the stream how often an item is in a batch. The logarithm of the estimate
+corrects the logits, including those of true items, as in Yi et al. 2019.
 """
 
 import argparse
@@ -26,7 +27,7 @@ log_popularity_V = -np.log1p(np.arange(NUM_ITEMS))
 
 
 def interactions(num):
-  """Features of users, and the item that each chose, by taste and popularity."""
+  """Features of users, and the item that each user chose by taste and popularity."""
   user_NF = rng.normal(size=(num, FEATURES)).astype(np.float32)
   gumbel_NV = rng.gumbel(size=(num, NUM_ITEMS))
   return user_NF, np.argmax(user_NF @ item_VF.T + log_popularity_V + gumbel_NV, axis=1)
@@ -40,7 +41,7 @@ class Tower(nn.Module):
 
 
 sampler, tower, tx = InBatch(rate=0.05), Tower(), optax.adam(2e-3)
-no_rows_V0 = jnp.zeros((NUM_ITEMS, 0))  # where samplers expect a table
+no_rows_V0 = jnp.zeros((NUM_ITEMS, 0))  # stands in for the table that samplers expect
 
 
 @jax.jit

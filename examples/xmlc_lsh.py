@@ -1,7 +1,7 @@
 """Extreme multi-label classification with negatives from hash tables, in your own loop.
 
-The network is trained by optax with a schedule; the rows of the labels, of which a step
-touches few, by another optax transformation through `OptaxRows`.
+optax trains the network with a schedule. A step touches few of the label rows; another
+optax transformation trains them through `OptaxRows`.
 
   python examples/xmlc_lsh.py --steps=300
 """
@@ -26,7 +26,7 @@ FREQUENCY_V /= FREQUENCY_V.sum()
 
 
 def documents(step):
-  """Features and labels of a batch: a document is the sum of its labels' words."""
+  """Features and labels of a batch; a document is the sum of its labels' words."""
   rng = np.random.default_rng(step)
   draw = functools.partial(rng.choice, LABELS, PER_DOCUMENT, replace=False)
   ids_NP = np.array([draw(p=FREQUENCY_V) for _ in range(BATCH)])
@@ -64,7 +64,7 @@ def main(num_steps):
       params, opt_state, head_state, *documents(step), step
     )
     losses.append(loss)
-    if head.refreshes(step + 1):  # new hash functions, and rows decayed up to now
+    if head.refreshes(step + 1):  # draws new hash functions, decays rows up to now
       head_state = refresh(head_state, jax.random.key(num_steps + step))
   print(f"first loss {losses[0]:.3f}")
   print(f"last loss {losses[-1]:.3f}")

@@ -1,8 +1,10 @@
-"""Adaptive softmax against its rivals on Wikipedia: table 1 of Grave et al. 2017, cut
-to what a CPU does in some hours: an LSTM of half the width, 32 streams, few steps.
+"""Adaptive softmax against its rivals on Wikipedia: table 1 of Grave et al. 2017.
+
+The experiment is reduced to what a CPU does in some hours: an LSTM of half the width,
+32 streams and few steps.
 """
 
-TOKENS = 32 * 20  # a step; the paper: 128 * 20
+TOKENS = 32 * 20  # in a step; the paper has 128 * 20
 SMALL = {
   **{"model.hidden": 256, "train.batch_size": 32, "eval.batch_size": 32},
   "log.monitor_every_steps": 0,
@@ -12,7 +14,12 @@ FULL, ADAPTIVE = "full softmax", "adaptive softmax"
 
 
 def rivals(fifth):
-  """Heads of the paper's tables in their order, and overrides; `fifth` of the words."""
+  """Heads and overrides, in the order of the paper's tables.
+
+  Args:
+    fifth: a fifth of the number of words, which is the number of negatives of
+      "sampling".
+  """
   return {
     FULL: ("full", {}),
     "sampling": ("sampled/unigram", {"head.num_samples": fifth}),
@@ -29,7 +36,7 @@ def sweep(add):
   rest = {"data.valid_share": 1e-3, "data.test_share": 1e-3}
   less = PLAN | {"head.min_head_mass": 0.7}
   heads = rivals(13_570) | {"adaptive softmax (70 %)": ("adaptive", less)}
-  # From 1e-8, as the others, it diverges.
+  # With an initial accumulator of 1e-8, as for the others, sampling diverges.
   tamed = {"head.num_samples": 13_570, "optimizer.initial_accumulator": 1e-5}
   heads["sampling"] = "sampled/pps", tamed
   for name, (head, overrides) in heads.items():
@@ -46,7 +53,7 @@ def comparison():
 
 
 def paper():
-  """Text8, 5 epochs, hidden width 512; its times are minutes on a GPU."""
+  """Text8, 5 epochs, hidden width 512; the times were given in minutes, on a GPU."""
   figures = {
     FULL: (144, 83),
     "sampling": (166, 41),

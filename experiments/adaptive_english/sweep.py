@@ -1,5 +1,7 @@
-"""Adaptive softmax against its rivals on Europarl, English: table 3 of Grave et al.
-2017 for one more language, as small as the runs on Wikipedia, see experiments/adaptive.
+"""Adaptive softmax against its rivals on Europarl, English.
+
+This is table 3 of Grave et al. 2017 for one more language. The runs are as small as
+those on Wikipedia in experiments/adaptive.
 """
 
 import pathlib

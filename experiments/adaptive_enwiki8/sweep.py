@@ -1,5 +1,7 @@
-"""Table 1 of Grave et al. 2017 at its own size, on Wikipedia made by text8's recipe: an
-LSTM of 512, 128 streams of 20 words, five epochs, weight decay. For a GPU.
+"""Table 1 of Grave et al. 2017 at its own size, for a GPU.
+
+The text is Wikipedia, prepared by text8's recipe. The model is an LSTM of 512, trained
+with 128 streams of 20 words for five epochs, with weight decay.
 """
 
 import pathlib
@@ -8,14 +10,14 @@ import runpy
 shared = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "adaptive/sweep.py"))
 paper, figures = shared["paper"], shared["figures"]
 
-FIFTH = 13_570  # of the words: negatives of "sampling" in the paper
+FIFTH = 13_570  # a fifth of the words: the negatives of "sampling" in the paper
 PLAN = {"head.batch_examples": 128 * 20, "head.min_head_mass": 0.8}
-# Bins as unequal as the rule makes them, as in the paper.
+# Bins stay as unequal as the rule makes them, as in the paper.
 UNCUT = {"head.slack": 4.0}
 FULL, FULL_SGD, ADAPTIVE = "full softmax", "full softmax (SGD)", "adaptive softmax"
-# Heads in the order of the paper's table. Under its Adagrad from near 0 rows that are
-# drawn diverge (see ../adaptive), and so these learn by SGD, beside a full softmax that
-# does so, too.
+# Heads in the order of the paper's table. The paper's Adagrad starts near 0, with which
+# sampled rows diverge (see ../adaptive). Heads with sampled rows therefore use SGD, and
+# are compared with a full softmax that also uses SGD.
 RIVALS = {
   "HSM (sim)": ("hierarchical", UNCUT | {"head.binning": "brown"}),
   "HSM (freq)": ("hierarchical", UNCUT | {"head.binning": "sqrt"}),
@@ -39,7 +41,7 @@ def metrics():
 
 
 def derived(record, records):
-  """Perplexity over that of the full softmax under the same optimiser."""
+  """The perplexity divided by that of the full softmax with the same optimiser."""
   by_name = {r["name"]: r for r in records}
   full = by_name.get(FULL_SGD if "optimizer=sgd" in record["config"] else FULL)
   return {"to_full": record["test_ppl"] / full["test_ppl"]} if full else {}

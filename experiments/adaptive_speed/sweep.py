@@ -1,5 +1,4 @@
-"""No training runs: `benchmarks.bench` writes results;
-this says what to show."""
+"""Columns of the results of `benchmarks.bench`, and the paper's; no training runs."""
 
 
 def metrics():

@@ -1,8 +1,8 @@
-"""Every head and every sampler on the same three problems, at equal numbers of steps
-and at equal time: the comparison that none of the papers has.
+"""Every head and every sampler on the same three problems, by steps and by time.
 
-Each method is set as its page in docs/ advises; none was tuned for the problem, but for
-the rates of the factored heads, which are their own.
+The methods are compared after equal numbers of steps and after equal time, a comparison
+that none of the papers has. Each method is set as its page in docs/ advises. None was
+tuned for the problem, except that the factored heads have learning rates of their own.
 """
 
 import bisect
@@ -15,21 +15,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 FULL = "full softmax"
-EVALUATIONS = 5  # of a run of one round; longer runs have one a round
+EVALUATIONS = 5  # in a run of one round; longer runs have one evaluation a round
 
 
 @dataclass(frozen=True)
 class Problem:
-  """What the methods are compared on.
+  """A problem on which the methods are compared.
 
   Attributes:
-    config: of largevocab.main; {} stands for the head.
-    steps: of the comparison at equal numbers of them.
-    steps_per_epoch: of its training data.
-    examples: of a step.
-    num_samples: how many negatives SHARED and HASHED stand for.
-    overrides: of all runs.
-    own: overrides of single methods.
+    config: The config for largevocab.main, where {} stands for the head.
+    steps: Number of steps of the comparison at equal numbers of steps.
+    steps_per_epoch: Number of steps in an epoch of the training data.
+    examples: Number of examples in a step.
+    num_samples: The numbers of negatives that SHARED and HASHED stand for.
+    overrides: Overrides of all runs.
+    own: Overrides of single methods, by name.
   """
 
   config: str
@@ -41,14 +41,14 @@ class Problem:
   own: dict[str, dict[str, Any]] = field(default_factory=dict)
 
   def length(self, rounds: int) -> dict[str, Any]:
-    """Overrides that say how long a run is, and when it is evaluated."""
+    """Overrides that set the length of a run and the times of its evaluations."""
     between = self.steps if rounds > 1 else self.steps / EVALUATIONS
     every = {"eval.every_epochs": round(between / self.steps_per_epoch, 6)}
     return every | {"train.max_steps": rounds * self.steps}
 
 
-SHARED, HASHED = "shared", "hashed"  # by a batch; by an example, from hash tables
-SLOWER = {"train.lr": 5.0}  # at a softmax's rate these diverge on text
+SHARED, HASHED = "shared", "hashed"  # by the batch; for each example, from hash tables
+SLOWER = {"train.lr": 5.0}  # these diverge on text at the rate of a softmax
 FACTORED = {"train.head_lr_factor": 1000.0}  # the best of 1, 10, 100 and 1000
 OF_TEXT = {
   "negative sampling": SLOWER,
@@ -79,16 +79,17 @@ PROBLEMS = {
     "configs/xmlc.py:{},data=citeulike_t",
     **{"steps": 231, "steps_per_epoch": 77, "examples": 256},
     num_samples={SHARED: 2647, HASHED: 265},
-    overrides={"train.epochs": 100.0},  # as long as is needed
+    overrides={"train.epochs": 100.0},  # no limit: max_steps ends the runs
     own={"spherical": FACTORED, "Taylor": FACTORED},
   ),
 }
 
 OWN = {"head.sampler.per_example": True}
 REBUILT = {"head.refresh_every": 50, "head.refresh_growth": 1.2}
-# Name: head, negatives, overrides; and on each problem the length of the run in
-# multiples of its steps, so that what is faster than the full softmax has at least its
-# time, too. 0: the method is not for this problem.
+# By name: the head, the number of negatives, overrides, and the length of the run on
+# each problem as a multiple of the problem's steps. Methods that are faster than the
+# full softmax have runs long enough to use at least its time. 0 means that the method
+# is not for this problem.
 METHODS = {
   FULL: ("full", 0, {}, (1, 1, 1)),
   "uniform": ("sampled/uniform", SHARED, {}, (4, 20, 3)),
@@ -143,8 +144,15 @@ def sweep(add):
 
 
 def at_the_end(add, data, more, length, seeds):
-  """Adds runs of this length, of every seed, of all methods of a problem and of `more`:
-  {name: (head, overrides)}."""
+  """Adds runs of all methods of a problem, with this length and each of the seeds.
+
+  Args:
+    add: The function that adds a run.
+    data: The name of the problem.
+    more: Further methods, {name: (head, overrides)}.
+    length: Overrides that set the length of the runs.
+    seeds: The seeds.
+  """
   config = PROBLEMS[data].config
   added = {name: (config.format(head), own) for name, (head, own) in more.items()}
   for seed in seeds:
@@ -153,8 +161,10 @@ def at_the_end(add, data, more, length, seeds):
 
 
 def settings(data):
-  """{method: (config, overrides)} of a problem, without the number of steps and rates,
-  which are searched."""
+  """{method: (config, overrides)} of a problem, without numbers of steps and rates.
+
+  Learning rates are left out because they are searched.
+  """
   found = {}
 
   def add(config, overrides, name):
@@ -181,10 +191,13 @@ SCORES = {"ppl": "curve", "p@1": "curve_p@1"}
 
 
 def derived(record, records):
-  """Validation scores after the steps of the comparison, and after as many as are made
-  in the time that the full softmax takes for them, by times.jsonl; of a run that ends
-  before, at its end, and which share of that time it had. What was counted has its
-  scores whenever that is."""
+  """Validation scores after the steps of the comparison, and at equal time.
+
+  The scores at equal time are those after as many steps as fit into the time that the
+  full softmax takes for the steps of the comparison, by times.jsonl. A run that ends
+  earlier is scored at its end; `time_share` is the share of that time that it had.
+  Counted baselines have the same scores at any time.
+  """
   if record.get("baseline"):
     score = "p@1" if "valid_p@1" in record else "ppl"
     times = ("by_steps", "by_time")
@@ -212,12 +225,12 @@ def derived(record, records):
 
 @dataclass(frozen=True)
 class Pace:
-  """How fast a method is.
+  """The speed of a method.
 
   Attributes:
-    step_ms: a step.
-    refresh_ms: a rebuild of the head's statistics.
-    refresh_steps: after which there is one.
+    step_ms: Time of a step, in ms.
+    refresh_ms: Time of a rebuild of the head's statistics, in ms.
+    refresh_steps: Numbers of steps after which there is a rebuild.
   """
 
   step_ms: float
@@ -225,7 +238,8 @@ class Pace:
   refresh_steps: list[int]
 
   def seconds(self, steps):
-    """
+    """The time of these steps with their rebuilds.
+
     >>> Pace(10, 100, [1, 2, 4]).seconds(3)
     0.23
     """
@@ -233,7 +247,7 @@ class Pace:
     return (steps * self.step_ms + rebuilds * self.refresh_ms) / 1e3
 
   def steps(self, seconds):
-    """How many there are in that time.
+    """The number of steps that fit into this time, with their rebuilds.
 
     >>> Pace(10, 100, [1, 2, 4]).steps(0.23)
     3.0
@@ -242,12 +256,12 @@ class Pace:
     for rebuilds, (place, after) in enumerate(itertools.pairwise(places)):
       steps = (1e3 * seconds - rebuilds * self.refresh_ms) / self.step_ms
       if steps < after:
-        return max(steps, float(place))  # or it is rebuilding
+        return max(steps, float(place))  # `place` if a rebuild is under way
     raise AssertionError("no number is above infinity")
 
 
 def pace(name):
-  """Of a run; None: it was not measured."""
+  """The `Pace` of a run, or None if the run was not timed."""
   if name not in TIMES:
     return None
   row, data = TIMES[name], name.partition(": ")[0]
@@ -257,7 +271,7 @@ def pace(name):
 
 
 def read_times():
-  """Those of the first device that was measured, the last line of each name."""
+  """The last line of each name in times.jsonl, for the first device in the file."""
   path = pathlib.Path(__file__).with_name("times.jsonl")
   lines = path.read_text().splitlines() if path.exists() else []
   rows = [*map(json.loads, lines)]
@@ -268,8 +282,9 @@ TIMES = read_times()
 
 
 def at(curve, step):
-  """The value of a curve [[step, value, seconds], ...], between points on a line; None
-  outside of it.
+  """The value of a curve [[step, value, seconds], ...] at a step.
+
+  Values between two points are interpolated linearly. Outside the curve it is None.
 
   >>> at([[0, 2.0, 0], [10, 1.0, 30]], 5)
   1.5

@@ -1,4 +1,4 @@
-"""PTB: rows of bfloat16, rounded at random, against rows of float32, three seeds.
+"""PTB: bfloat16 rows with stochastic rounding against float32 rows, three seeds.
 
 Runs of a seed are paired: they begin with the same rows and network, read the same text
 in the same order, and draw the same negatives.

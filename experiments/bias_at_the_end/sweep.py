@@ -1,4 +1,4 @@
-"""PTB: the bias of the sampled softmax, which is where training ends.
+"""PTB: the bias of the sampled softmax, which shows in where training ends.
 
 After Blanc and Rendle 2018, figure 2, with the small model of Zaremba et al. 2014.
 """
@@ -9,24 +9,25 @@ import runpy
 EXPERIMENTS = pathlib.Path(__file__).parents[1]
 KERNEL = runpy.run_path(str(EXPERIMENTS / "kernel_bias" / "sweep.py"))
 STEPS_PER_EPOCH = 2323  # 929,589 tokens, 20 * 20 a step
-# Half the schedule of Zaremba et al., which ends at a like share of its first rate.
+# Half the schedule of Zaremba et al.; it ends at a similar share of its first rate.
 LENGTH = {
   **{"train.epochs": 7, "train.hold_epochs": 3.0, "train.decay": 0.25},
   "eval.every_epochs": 0.5,
 }
 SEEDS = (0, 1, 2)
-# After 700 steps a search prefers a rate of 40, which ends higher: ptb_at_the_end has
-# both. The rate of the absolute softmax is not searched either.
+# After 700 steps a search prefers a rate of 40, which ends at a higher perplexity;
+# ptb_at_the_end has both. The rate of the absolute softmax is not searched either.
 FULL, ABSOLUTE = "full softmax, lr=20", "full absolute softmax"
 IN_FIGURES = "full softmax"
 EXACT = {"train.lr": 20.0, "log.monitor_every_steps": 0}
-# m, of samplers with three seeds and with the first; each word has draws of its own.
+# Numbers of negatives m of the samplers with three seeds, and of those with only the
+# first seed. Each word has its own draws.
 SEVERAL_SEEDS = {"softmax": (10,), "quadratic": (10, 40), "uniform": (100,)}
 ONE_SEED = {
   **{"uniform": (10,), "unigram": (10, 100), "bigram": (10,), "quartic": (10,)},
   **{"quadratic_prior": (10,), "block": (10,)},
 }
-SHARED = {"uniform": (100, 1000)}  # by the batch; with the first seed
+SHARED = {"uniform": (100, 1000)}  # draws shared by the batch; only the first seed
 SAMPLERS = [*SEVERAL_SEEDS, *(name for name in ONE_SEED if name not in SEVERAL_SEEDS)]
 
 

@@ -1,13 +1,12 @@
-"""Tags: the bias of the sampled softmax over the number of negatives, at the end of
-training.
+"""Tags: the bias of the sampled softmax by number of negatives when training ends.
 
 After Blanc and Rendle 2018, figure 2, on other data.
 """
 
 CONFIG = "configs/xmlc.py:{},data=citeulike_t"
 SEEDS = (0, 1, 2)
-# Negatives of each paper's own. Of the proposal distributions that follow the model,
-# with few; by counts, with many, too.
+# Numbers of negatives; each example has its own. Proposal distributions that follow the
+# model are run with few negatives, and fixed distributions also with many.
 FEW, MANY = (2, 8, 32, 128), (8, 32, 128, 512, 2048)
 NUM_SAMPLES = {
   **{"softmax": FEW, "quartic": FEW, "quadratic": FEW},
@@ -30,8 +29,8 @@ def sweep(add):
 
 
 def search():
-  # Trials of the whole length. A rate of 0.05 is behind in all searches of
-  # tags_at_the_end by this loss.
+  # Trials have the whole length. A rate of 0.05 is not tried, as it is behind in all
+  # searches of tags_at_the_end by this loss.
   grid = {"train.lr": [0.1, 0.2, 0.4]}
   return {"steps": 385, "grid": grid, "metric": "valid_nll"}
 
@@ -45,8 +44,10 @@ def metrics():
 
 
 def derived(record, _):
-  """By how much the loss on validation data falls after the first epoch: the less, the
-  nearer to its own end the method is by then."""
+  """How much the loss on validation data falls after the first epoch.
+
+  The smaller the fall, the nearer the method is to its own end after that epoch.
+  """
   nll = [value for _, value, _ in record.get("curve", [])]
   return {"left_after_1_epoch": nll[0] - nll[-1]} if nll else {}
 

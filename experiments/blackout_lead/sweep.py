@@ -1,6 +1,7 @@
 """Why does BlackOut lead with 20 negatives? Rates and clipping, over the first epoch.
 
-Both losses of experiments/likelihood_ptb, each with 20 negatives of each token's own.
+The two losses are from experiments/likelihood_ptb. Each token has 20 negatives of its
+own.
 """
 
 RATES = (2.5, 5.0, 10.0, 20.0)

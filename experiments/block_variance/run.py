@@ -1,12 +1,13 @@
-"""Does a draw in blocks of classes estimate partition functions worse than one draw?
+"""Do draws in blocks of classes estimate partition functions worse than one draw?
 
   python experiments/block_variance/run.py
 
-`relvar` is Var(Z~) / Z^2 of a sampled softmax, as `monitor` reports it, with equally
-many negatives from 1, 8 and 64 blocks, of the same model: logits are normal with a
-standard deviation of 2 around the logarithms of counts that follow Zipf's law. Each
-repetition has rows, activations, hash functions and draws of its own; the intervals of
-ratios to one block are those of a bootstrap over repetitions, paired.
+`relvar` is Var(Z~) / Z^2 of a sampled softmax, as `monitor` reports it. It is measured
+with the same number of negatives from 1, 8 and 64 blocks of the same model. The logits
+of the model are normal with a standard deviation of 2 around the logarithms of counts
+that follow Zipf's law. Each repetition has its own rows, activations, hash functions
+and draws. The intervals of ratios to one block come from a paired bootstrap over
+repetitions.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from largevocab.tools.sweeps import records
 
 HERE = pathlib.Path(__file__).resolve().parent
 V, D, N = 5000, 32, 32  # 64 blocks do not divide V
-SCALE = 2.0  # of the logits
+SCALE = 2.0  # standard deviation of the logits
 BLOCKS = (1, 8, 64)
 SAMPLERS = {"pps": 512, "quadratic": 128, "lsh_embedding": 128}
 RESAMPLES = 10_000
@@ -46,7 +47,7 @@ def model(seed):
 
 
 def relvars(name, num_blocks, repetitions, keys):
-  """Of each repetition the mean over 32 examples and `keys` times 32 draws."""
+  """`relvar` of each repetition, the mean over 32 examples and 32 * `keys` draws."""
   inner = config.head(f"sampled/{name}", num_samples=SAMPLERS[name])
   head = ShardedHead(inner, class_mesh(jax.devices()[:1]), num_blocks)
   refresh = jax.jit(head.refresh)
@@ -76,8 +77,11 @@ def with_rows(state, rows_VE):
 
 
 def ratios(one_R, other_R):
-  """The ratio of the means of `other_R` and `one_R`, and the geometric mean of their
-  ratios, each with 95 % of its values if repetitions are resampled in pairs."""
+  """Two ratios of `other_R` to `one_R`, each with a 95 % bootstrap interval.
+
+  They are the ratio of the means and the geometric mean of the ratios. The bootstrap
+  resamples repetitions in pairs.
+  """
   one_R, other_R = np.asarray(one_R), np.asarray(other_R)
   at = np.random.default_rng(0).integers(0, len(one_R), (RESAMPLES, len(one_R)))
   found = {}

@@ -1,4 +1,4 @@
-"""No training runs: `run.py` writes results; this says what to show."""
+"""Columns of the results that `run.py` writes; no training runs."""
 
 
 def metrics():

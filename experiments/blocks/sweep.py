@@ -1,8 +1,8 @@
-"""PTB: negatives drawn in 64 blocks of classes against one block, one epoch, three
-seeds.
+"""PTB: negatives drawn in 64 blocks of classes against one block.
 
-Runs of a seed read the same text in the same order; rows and draws have other random
-numbers with other blocks.
+Each run has one epoch, and there are three seeds. Runs with the same seed read the same
+text in the same order. Their initial rows and their draws differ, because the random
+numbers depend on the number of blocks.
 """
 
 SAME = {"head.num_samples": 512, "train.epochs": 1, "eval.every_epochs": 0.5}

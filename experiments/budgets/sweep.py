@@ -1,6 +1,7 @@
 """How many negatives do sets of 983 to 52,946 labels need?
 
-After Daghaghi et al. 2021, appendix C and table 4; their loss, with draws.
+After Daghaghi et al. 2021, appendix C and table 4, with the loss of that paper, but
+with negatives that are drawn.
 """
 
 import pathlib
@@ -15,7 +16,7 @@ CLASSES = {
   "citeulike_t": 52946,
 }
 PERCENT = (0.5, 1, 2, 5, 10, 20)
-OWN_MOST = 5  # per cent of a large set, for negatives of each example's own
+OWN_MOST = 5  # per cent of a large set: the limit if each example has its own negatives
 METHODS = {
   "LSH label": (LNS["LSH"]["label"], LNS["ACTIVE"]),
   "log-uniform": ("sampled/log_uniform", {}),
@@ -23,7 +24,7 @@ METHODS = {
 
 
 def budget(data, percent):
-  """Negatives; those of xmlc_lns where it has the same share."""
+  """The number of negatives, which is that of xmlc_lns where it has the same share."""
   few, many = SETS[data][1]
   given = {5: many, 1 if data == "delicious" else 0.5: few}
   return given.get(percent, round(CLASSES[data] * percent / 100))
@@ -54,8 +55,10 @@ def comparison():
 
 
 def derived(record, records):
-  """The budget in per cent of the classes; P@1 as a part of the full softmax's of the
-  same seed."""
+  """The budget in per cent of the classes, and P@1 relative to the full softmax.
+
+  P@1 is divided by that of the full softmax with the same seed.
+  """
   data = record["name"].partition(":")[0]
   if record.get("baseline"):
     return {}

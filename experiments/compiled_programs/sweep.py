@@ -1,5 +1,4 @@
-"""No training runs: `benchmarks.compile_report` writes results;
-this says what to show."""
+"""Columns of the results of `benchmarks.compile_report`; no training runs."""
 
 
 def metrics():

@@ -1,7 +1,7 @@
-"""Tags: the number of clusters and the widths of the adaptive softmax, and the bins of
-the two-level softmax, at the end of training, three seeds.
+"""Tags: clusters and widths of the adaptive softmax, and bins of two-level softmaxes.
 
-After Grave et al. 2017, sections 4.2, 4.3 and 5, on other data.
+Methods are compared at the end of training, with three seeds. After Grave et al. 2017,
+sections 4.2, 4.3 and 5, on other data.
 """
 
 CONFIG = "configs/xmlc.py:{},data=citeulike_t"
@@ -12,7 +12,8 @@ LENGTH = {
   **{"eval.every_epochs": 1.0, "log.monitor_every_steps": 0},
 }
 PLANNED = {"head.batch_examples": 256}
-# The largest bin: without a bound all tags that occur never or once would be in few.
+# A bound on the largest bin: otherwise a few bins would hold all tags that occur never
+# or once.
 LARGEST = {"head.slack": 4.0}
 ROWS = {
   "full softmax": ("full", {}),

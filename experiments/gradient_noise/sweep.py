@@ -1,5 +1,4 @@
-"""No training runs: `largevocab.tools.gradient_report` writes results;
-this says what to show."""
+"""Columns of the results of `largevocab.tools.gradient_report`; no training runs."""
 
 
 def metrics():

@@ -1,15 +1,16 @@
-"""Next items of Diginetica: does a sampled softmax reach the exact one in the time that
-it saves?
+"""Diginetica: does a sampled softmax reach the exact one in the time that it saves?
+
+The task is to predict the next item.
 """
 
 CONFIG = "configs/next_item.py:{},data=diginetica"
 SEEDS = (0, 1, 2)
 EPOCHS, STEPS = 4.0, 10_684  # of the full softmax, as in the benchmark
-# One rate for all, as there.
+# One learning rate for all methods, as in the benchmark.
 SAME = {"train.lr": 0.1, "train.schedule": "cosine", "log.monitor_every_steps": 0}
 CORRECTED = {"head.loss.correct_positive": True}
 FULL = "full softmax"
-# Method: its head, times the epochs of the full softmax, and other settings.
+# By method: the head, the multiple of the full softmax's epochs, and other settings.
 ROWS = {
   FULL: ("full", 1, {}),
   "adaptive": ("adaptive", 1, {}),

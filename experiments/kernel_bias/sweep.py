@@ -1,11 +1,11 @@
-"""PTB: how the law of the negatives and their number m bias the sampled softmax.
+"""PTB: how proposal distribution and number m of negatives bias a sampled softmax.
 
 After Blanc and Rendle 2018, figures 2 to 4.
 """
 
 STEPS = 600
 FRACTION = 0.065  # of an epoch, between evaluations
-STEPS_PER_EPOCH = 2323  # 929,589 tokens, 20 * 20 a step
+STEPS_PER_EPOCH = 2323  # 929,589 tokens, 20 * 20 in a step
 
 SAMPLERS = [
   *("uniform", "unigram", "bigram", "quadratic", "quartic", "softmax"),
@@ -33,7 +33,7 @@ def sweep(add):
 
 
 def own_draws(sampler):
-  """What gives each example draws of its own: these share theirs unless told."""
+  """Overrides that give each example its own draws if the sampler shares by default."""
   shares = sampler in ("uniform", "unigram")
   return {"head.sampler.per_example": True} if shares else {}
 

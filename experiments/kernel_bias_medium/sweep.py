@@ -1,12 +1,12 @@
-"""PTB: the bias of laws of negatives where training ends, by the paper's own protocol.
+"""PTB: the bias of proposal distributions at the end, by the paper's own protocol.
 
-Blanc and Rendle 2018, figures 2 to 4: the medium network of Zaremba et al. 2014, with
-200 units, dropout, 39 epochs.
+After Blanc and Rendle 2018, figures 2 to 4. The model is the medium network of Zaremba
+et al. 2014 with 200 units and dropout, trained for 39 epochs.
 """
 
 LAWS = ["uniform", "unigram", "bigram", "quadratic", "quartic", "softmax"]
 NUM_SAMPLES = [10 * 2**number for number in range(10)]
-STEPS_PER_EPOCH = 1327  # 929,589 tokens, 20 * 35 a step
+STEPS_PER_EPOCH = 1327  # 929,589 tokens, 20 * 35 in a step
 FULL = ["full softmax", "full absolute softmax"]
 
 

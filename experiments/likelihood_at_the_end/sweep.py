@@ -1,8 +1,8 @@
-"""PTB: estimates of the likelihood beside NCE and BlackOut, trained to the end at
-searched rates, three seeds.
+"""PTB: estimates of the likelihood beside NCE and BlackOut, trained to the end.
 
-The losses of Barber and Botev 2016 that text can judge by perplexity; each token has K
-negatives of its own. The schedule is that of bias_at_the_end.
+Learning rates are searched, and there are three seeds. The losses are those of Barber
+and Botev 2016 that can be judged on text by perplexity. Each token has its own K
+negatives. The schedule is that of bias_at_the_end.
 """
 
 import pathlib
@@ -13,16 +13,16 @@ BIAS = runpy.run_path(
 )
 SEEDS, LENGTH, FULL = BIAS["SEEDS"], BIAS["LENGTH"], BIAS["FULL"]
 OWN = {"head.sampler.per_example": True}
-# Name: head and sampler, overrides, numbers of negatives.
+# By name: head and sampler, overrides, numbers of negatives.
 METHODS = {
   "importance": ("sampled/unigram", {}, (20, 100)),
   "importance, f^0.5": ("sampled/unigram", {"head.sampler.power": 0.5}, (20,)),
   "BlackOut": ("blackout/unigram", {"head.sampler.power": 0.5}, (20, 100)),
   "NCE, z = 1": ("nce/unigram", {}, (20,)),
   "Bernoulli, capped": ("sampled/bernoulli", {}, (20,)),
-  # At the rate that was found for importance sampling.
+  # The rate that the search found for importance sampling.
   "Bernoulli, capped, lr=10": ("sampled/bernoulli", {"train.lr": 10.0}, (20,)),
-  # At half the rates that short trials found, and at a quarter.
+  # Half the rates that short trials found, and a quarter.
   "importance, lr=20": ("sampled/unigram", {"train.lr": 20.0}, (100,)),
   "importance, lr=5": ("sampled/unigram", {"train.lr": 5.0}, (20,)),
   "importance, lr=2.5": ("sampled/unigram", {"train.lr": 2.5}, (20,)),

@@ -1,15 +1,16 @@
-"""PTB: likelihood, discrimination or ranking, at K negatives for each token.
+"""PTB: likelihood, discrimination or ranking, with K negatives for each token.
 
-The heads of Barber and Botev 2016, by the protocol of experiments/kernel_bias.
+The losses are those of Barber and Botev 2016; the protocol is that of
+experiments/kernel_bias.
 """
 
 STEPS = 600
 NUM_SAMPLES = (100, 20, 500)
 LENGTH = {"train.max_steps": STEPS, "eval.every_epochs": 0.0, "eval.ranking_k": 10}
-# In place of 20, the config's, at which these got nowhere in 200 steps with K = 100.
+# Replaces the config's 20, at which these made no progress in 200 steps with K = 100.
 SLOWER = {"train.lr": 5.0}
 
-# Name: head and sampler, overrides. Each token has negatives of its own.
+# By name: head and sampler, overrides. Each token has its own negatives.
 OWN = {"head.sampler.per_example": True}
 METHODS = {
   "importance, unigram": ("sampled/unigram", {}),
@@ -20,23 +21,23 @@ METHODS = {
   "negative sampling": ("negative_sampling/unigram", SLOWER),
   "ranking, log(V-1)": ("ranking/uniform", SLOWER),
 }
-# Variants, at one K.
+# Variants, run with one K.
 VARIANTS = {
   "bernoulli, f^alpha": ("sampled/bernoulli", {"head.sampler.inclusion": "power"}),
   "nce, z = 1, rate 5": ("nce/unigram", SLOWER),
   "nce, z of each word before": ("nce/unigram", {"head.loss.normalizer": "context"}),
-  # Its row above was measured by bare scores, before there were others.
+  # The row above was measured by raw scores, before there were others.
   "negative sampling, + log q": (
     "negative_sampling/unigram",
     {"head.loss.add_log_q": True, **SLOWER},
   ),
   "ranking, alpha = 1": ("ranking/uniform", {"head.loss.alpha": "1", **SLOWER}),
 }
-# Is it BlackOut, or its law of negatives, that serves where they are few?
+# With few negatives, does BlackOut itself help, or its proposal distribution?
 FEWEST = {"importance, f^0.5": ("sampled/unigram", {"head.sampler.power": 0.5})}
-# Without an exact true class.
+# The true class is not treated exactly.
 PLAIN = {"plain importance, unigram": ("importance/unigram", {})}
-# One draw for the batch.
+# One draw serves the batch.
 SHARED = {
   "pps, shared": ("sampled/pps", {}),
   "bernoulli, capped, shared": ("sampled/bernoulli", {}),

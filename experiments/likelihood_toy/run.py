@@ -1,20 +1,22 @@
-"""Figures 1 and 2 of Barber & Botev 2016: how well do losses that read few classes
-stand in for the likelihood?
+"""Figures 1 and 2 of Barber & Botev 2016: losses in place of the likelihood.
+
+How well do losses that read few classes stand in for the likelihood?
 
   python experiments/likelihood_toy/run.py --figure 1
   python experiments/likelihood_toy/run.py --figure 2
   python experiments/likelihood_toy/run.py --search     # where RATES come from
 
-Softmax regression on synthetic data, every method from the same initial rows and on the
-same minibatches. At points along the way, over all training inputs:
+The problem is softmax regression on synthetic data. All methods start from the same
+initial rows and read the same minibatches. At points along the way these are measured
+over all training inputs:
 
-  log_likelihood  exact, mean per example, nats
-  bias_exact      log mean |p - p'|, natural, over inputs and classes, with p' of the
-                  model trained with the exact gradient, at the same iteration
-  bias_true       the same with p' of the model that the labels were drawn from
+  log_likelihood  exact log likelihood, mean per example, nats
+  bias_exact      natural logarithm of mean |p - p'| over inputs and classes; p' is of
+                  the model trained with the exact gradient, at the same iteration
+  bias_true       as bias_exact; p' is of the model that the labels were drawn from
 
-A figure's results replace those of the same methods in results.jsonl; its plots go to
-figures. Both figures hold `exact` and `ranking, alpha=log(C-1)`.
+A figure's results replace those of the same methods in results.jsonl. The plots go to
+the directory `figures`. Both figures hold `exact` and `ranking, alpha=log(C-1)`.
 """
 
 import argparse
@@ -68,11 +70,11 @@ MEAN_SAMPLING = "negative sampling, mean of the negatives"
 BOUND = "bound, Bernoulli, b=(f+1)^a"
 PLAIN = "plain importance, q=f+1"
 ALPHAS = ("0", "1", "3", "5", "log(C-1)", "8", "10")
-NEGATIVES = 20  # K, of each example
+NEGATIVES = 20  # K, for each example
 
-# The learning rate by which each of these ends at the highest exact likelihood, on data
-# of its own: of --search, whose table is in README.md. The others share one of these.
-# That of the bound is below the grid, on which it diverges.
+# The learning rates at which these methods end at the highest exact likelihood on
+# separate data. They come from --search, whose table is in README.md. The other methods
+# share one of these rates. The bound has a rate below the grid, on which it diverges.
 RATES = {
   IMPORTANCE: 0.03,
   RANKING: 0.03,
@@ -93,22 +95,22 @@ AXES = {
   "bias_exact": "log mean |p - p of exact training|",
   "bias_true": "log mean |p - p of the true model|",
 }
-# What each figure shows beside the likelihood.
+# The metric that each figure shows beside the likelihood.
 BIAS = {1: "bias_true", 2: "bias_exact"}
 CURVE_DIGITS = 4
 
 
 @dataclass(frozen=True)
 class Setting:
-  """Sizes, those of the caption of figure 2; what it does not give is ours.
+  """The setting of the caption of figure 2; we chose what the caption does not give.
 
   Attributes:
     num_classes, num_examples, dim: C, N and D.
-    batch_size: examples of a step.
-    momentum: of all methods.
-    init_scale: rows start uniform in [-init_scale, init_scale].
-    iterations: steps.
-    points: how often is measured, evenly.
+    batch_size: Number of examples in a step.
+    momentum: Momentum of all methods.
+    init_scale: Rows start uniform in [-init_scale, init_scale].
+    iterations: Number of steps.
+    points: Number of evenly spaced measurements.
   """
 
   num_classes: int = 1000
@@ -123,20 +125,20 @@ class Setting:
   def __post_init__(self):
     if self.points < 1 or self.iterations % self.points:
       raise UserError(
-        f"--iterations is {self.iterations} and --points {self.points}: the one must "
-        "be a multiple of the other"
+        f"--iterations is {self.iterations} and --points {self.points}: "
+        "--iterations must be a multiple of --points"
       )
 
 
 class Method(NamedTuple):
-  """A head, and its learning rate."""
+  """A head and its learning rate."""
 
   head: Full | Sampled
   lr: float
 
 
 def methods(setting: Setting) -> dict[str, Method]:
-  """All that is compared, by name."""
+  """All methods that are compared, by name."""
   common = {
     "bias": False,  # the paper's score is <w_c, x>
     "init_scale": setting.init_scale,
@@ -144,7 +146,7 @@ def methods(setting: Setting) -> dict[str, Method]:
   }
   drawn = {**common, "num_samples": NEGATIVES}
   uniform, frequency = Uniform(per_example=True), Unigram(per_example=True)
-  # With f, as in the paper, a class without training examples is never drawn.
+  # With f, as in the paper, classes without training examples are never drawn.
   paper = {"smoothing": 0.0, "per_example": True}
   samplers = {
     "complement, importance, q=f": Unigram(**paper),
@@ -199,12 +201,12 @@ def of_figure(names: list[str], figure: int) -> list[str]:
 
 
 class Problem(NamedTuple):
-  """Training examples, and the true law.
+  """Training examples and the true distribution of their labels.
 
   Attributes:
-    x_ND: f32[N, D].
-    ids_N: i32[N].
-    p_NC: f32[N, C], the law of the labels.
+    x_ND: Inputs, f32[N, D].
+    ids_N: Labels, i32[N].
+    p_NC: True probabilities of the labels, f32[N, C].
   """
 
   x_ND: jax.Array
@@ -227,7 +229,7 @@ def advance(
   key: jax.Array,
   lr: float,
 ) -> Any:
-  """The state after one step for each row of at_SB, i32[S, B], examples by number."""
+  """The state after a step for each row of at_SB, i32[S, B], numbers of examples."""
 
   def step(state, now):
     number, at_B = now
@@ -241,7 +243,7 @@ def advance(
 
 @jax.jit
 def predict(w_CD: jax.Array, problem: Problem) -> tuple[jax.Array, jax.Array]:
-  """The exact log likelihood, and the probabilities f32[N, C]."""
+  """The exact log likelihood and the probabilities, f32[N, C]."""
   log_p_NC = jax.nn.log_softmax(problem.x_ND @ w_CD.T)
   of_labels_N = jnp.take_along_axis(log_p_NC, problem.ids_N[:, None], axis=1)
   return jnp.mean(of_labels_N), jnp.exp(log_p_NC)
@@ -253,18 +255,18 @@ def log_difference(p_NC: jax.Array, other_NC: jax.Array) -> jax.Array:
   return jnp.log(jnp.mean(jnp.abs(p_NC - other_NC)))
 
 
-Curve = dict[str, list[float]]  # a number for each point, by metric
+Curve = dict[str, list[float]]  # by metric, a number for each point
 
 
 def compare(
   setting: Setting, compared: dict[str, Method], seed: int
 ) -> dict[str, Curve]:
-  """The curves of methods; the first is what the others are to be like.
+  """The curves of methods; the first method is the reference of `bias_exact`.
 
   Args:
-    setting: sizes.
-    compared: by name.
-    seed: of data, initial rows, order and negatives.
+    setting: Sizes and schedule.
+    compared: The methods, by name.
+    seed: Seed of the data, the initial rows, the order and the negatives.
   """
   data = SoftmaxRegression(
     num_classes=setting.num_classes,
@@ -298,7 +300,7 @@ def compare(
 
 
 def search(setting: Setting) -> None:
-  """Prints where the methods of RATES end, log_likelihood, over GRID."""
+  """Prints the final log_likelihood of the methods of RATES at each rate of GRID."""
   setting = replace(setting, points=1)
   every = methods(setting)
   print("| method |", *(f"{lr} |" for lr in GRID))
@@ -345,7 +347,7 @@ def run(setting: Setting, figure: int, num_seeds: int) -> list[Record]:
 
 
 def short(value: float) -> float:
-  """Few digits, for the file's sake.
+  """The value rounded to few digits, which keeps the file small.
 
   >>> short(-3.14159265)
   -3.142
@@ -354,9 +356,10 @@ def short(value: float) -> float:
 
 
 def merged(old: list[Record], new: list[Record], names: list[str]) -> list[Record]:
-  """Records with those of the new ones' methods replaced, in the order of names.
+  """The old and new records, in the order of names.
 
-  Those of methods that are no longer compared go.
+  New records replace all old ones of the same method. Old records of methods that are
+  no longer compared are dropped.
 
   >>> one, two, anew = ({"name": n, "x": x} for n, x in (("a", 1), ("b", 1), ("b", 2)))
   >>> merged([two, one], [anew], ["a", "b"])
@@ -368,7 +371,7 @@ def merged(old: list[Record], new: list[Record], names: list[str]) -> list[Recor
 
 
 def draw(rows: list[Record], names: list[str], figure: int):
-  """A figure: likelihood and bias over iterations, means and ranges over seeds."""
+  """Draws likelihood and bias over iterations, with means and ranges over seeds."""
   canvas = drawing.new_figure(11.5, 4.2)
   likelihood_ax, bias_ax = canvas.subplots(1, 2)
   groups = seeds.groups(row for row in rows if row["name"] in names)
@@ -393,7 +396,7 @@ def draw(rows: list[Record], names: list[str], figure: int):
     ax.set_xlabel("iterations")
     ax.set_ylabel(AXES[metric])
   likelihood_ax.set_yscale("log")
-  likelihood_ax.invert_yaxis()  # better is above, as in the paper
+  likelihood_ax.invert_yaxis()  # better values are at the top, as in the paper
   canvas.legend(loc="outside right upper")
   return canvas
 
@@ -421,7 +424,7 @@ def main(argv: list[str] | None = None) -> int:
   if args.search:
     search(setting)
     return 0
-  drawing.new_figure(1, 1)  # so that it does not fail at the end
+  drawing.new_figure(1, 1)  # fails now, not at the end, if plots cannot be drawn
   args.output.mkdir(parents=True, exist_ok=True)
   names = list(methods(setting))
   path = args.output / "results.jsonl"

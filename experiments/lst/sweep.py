@@ -1,21 +1,23 @@
-"""Losses of the spherical family as language models: perplexity, and words' meaning.
+"""Losses of the spherical family as language models: perplexity and word similarity.
 
-Penn Treebank with the LSTM of Zaremba et al. 2014, its loss replaced; and 5-gram models
-of Wikipedia, whose rows of words are measured by SimLex-999 while they train, as in
-figure 3 (right) of Vincent et al. 2015. Rates are the best of the few that were tried.
+There are two problems. On Penn Treebank, the LSTM of Zaremba et al. 2014 has its loss
+replaced. On Wikipedia, 5-gram models have their word rows evaluated on SimLex-999 while
+they train, as in figure 3 (right) of Vincent et al. 2015. Learning rates are the best
+of the few that were tried.
 """
 
 STEPS = 20_000
-# Of 16 streams of 8 words: 128 examples, as in the paper. Little is kept for
-# validation, of which the softmax takes all outputs.
+# A batch is 16 streams of 8 words: 128 examples, as in the paper. The validation set is
+# small, because the softmax takes all outputs of its examples.
 NGRAM = {
   "model.combine": "average",
   **{"train.batch_size": 16, "train.unroll": 8},
   **{"eval.batch_size": 16, "eval.unroll": 8, "eval.every_epochs": 0.01},
   **{"data.min_count": 5, "data.valid_share": 5e-4, "data.test_share": 5e-4},
 }
-# Head, its rate over that of the network and other overrides. The factored ones learn
-# by plain gradient descent, the others by Adagrad as the network.
+# By name: the head and overrides, such as the head's learning rate relative to the
+# network's. Factored heads learn by plain gradient descent, the others by Adagrad, as
+# the network does.
 MODELS = {
   "taylor": ("spherical/taylor", {"train.head_lr_factor": 100.0}),
   "sampled softmax": ("sampled/pps", {}),

@@ -1,10 +1,10 @@
 """Losses of the spherical family on Wikipedia for two epochs, beside the full softmax.
 
-Section 6 of Vincent et al. 2015; the models of ../lst/sweep.py at length. Rates of the
-factored heads over that of the network are the best by validation perplexity after
-20,000 steps: for Taylor of 6, 25, 100, 400 and 1,600, for spherical of 5, 20, 80 and
-320. That of the network is the better of 1 and 0.1, tried with the sampled and with the
-Taylor softmax. The full softmax is for a GPU.
+After section 6 of Vincent et al. 2015, with the models of ../lst/sweep.py trained for
+longer. `train.head_lr_factor` of the factored heads is the best by validation
+perplexity after 20,000 steps: of 6, 25, 100, 400 and 1,600 for Taylor, and of 5, 20, 80
+and 320 for spherical. The learning rate of the network is the better of 1 and 0.1,
+tried with the sampled and with the Taylor softmax. The full softmax needs a GPU.
 """
 
 MODEL = {
@@ -14,7 +14,7 @@ MODEL = {
   **{"data.min_count": 5, "data.valid_share": 5e-4, "data.test_share": 5e-4},
 }
 SEEDS = (0, 1, 2)
-ON_GPU = "full softmax"  # with the first seed
+ON_GPU = "full softmax"  # only with the first seed
 MODELS = {
   ON_GPU: ("full", {}),
   "taylor": ("spherical/taylor", {"train.head_lr_factor": 25.0}),
@@ -24,7 +24,7 @@ MODELS = {
   ),
   "sampled softmax": ("sampled/pps", {}),
 }
-# Files of word pairs, by the names of their figures.
+# Files of word pairs, by the prefix of their figures' names.
 FILES = {"simlex": "SimLex-999", "wordsim": "wordsim353_combined"}
 ROWS = ("input", "output")
 

@@ -1,5 +1,4 @@
-"""No training runs: `benchmarks.bench` writes results;
-this says what to show."""
+"""Columns and figures of the results of `benchmarks.bench`; no training runs."""
 
 OUTPUT_LAYER = "output layer, naive / "
 
@@ -9,8 +8,8 @@ def metrics():
 
 
 def paper():
-  # Vincent et al. 2015, table 1: on a CPU factored, and on a GPU hierarchical, over
-  # unfactorised on the CPU.
+  # Vincent et al. 2015, table 1: speedups over the unfactorised model on a CPU, of the
+  # factored model on a CPU and the hierarchical one on a GPU.
   return {
     "output layer, naive / factored, V=793,471": {"ratio": 763.3},
     "whole model, naive / factored, V=793,471": {"ratio": 501},
@@ -18,13 +17,13 @@ def paper():
 
 
 def derived(record, _):
-  """Which step a row compares with the naive step, of the output layer alone."""
+  """The step that a row compares with the naive step, for the output layer alone."""
   _, is_output_layer, rest = record["name"].partition(OUTPUT_LAYER)
   return {"step": rest.partition(",")[0]} if is_output_layer else {}
 
 
 def figures():
-  """Figure 3, left, of Vincent et al. 2015: speedup over V, and as predicted."""
+  """Figure 3, left, of Vincent et al. 2015: measured and predicted speedup over V."""
   over_V = {"x": "V", "line": "step", "log": "xy"}
   return [
     {"file": "speedup", "y": "ratio", **over_V},

@@ -1,15 +1,16 @@
-"""A newcomer's path, timed: from `git clone` to a sampler of one's own and its tests.
+"""Times a newcomer's path, from `git clone` to a new sampler and its tests.
 
   python experiments/newcomer/run.py                       # some 10 minutes
   python experiments/newcomer/run.py --text FILE --keep DIR
 
-Gives the commands that README.md and docs/adding.md name, one after the other, in a
-fresh clone, with the Python of its .venv and with empty caches, pip's and ours. The
-first that fails ends it, and no results are written. A stage's record has
+Runs the commands of README.md and docs/adding.md one after the other in a fresh clone,
+with the Python of its .venv. The caches of pip and of largevocab start empty. The first
+command that fails ends the path, and then no results are written. The record of a stage
+has
 
-  seconds        how long it took
+  seconds        duration of the stage
   total_seconds  from the start of the clone to the end of the stage
-  test_ppl       exact, of the model that was trained
+  test_ppl       exact test perplexity of the model that was trained
 """
 
 import argparse
@@ -32,7 +33,7 @@ from largevocab.tools.sweeps import records
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
-# Of README.md, but for workdirs and data.
+# The commands of README.md, except for workdirs and data.
 MAIN = ("python", "-m", "largevocab.main")
 EVALUATE = (*MAIN, "--mode=evaluate", "--checkpoint=best")
 PREDICT = (*MAIN, "--mode=predict")
@@ -42,7 +43,7 @@ OWN_TEXT = "--workdir=runs/own_text"
 OWN_SAMPLER = "runs/row_norm_trained"
 
 IMPORT = "from largevocab.samplers.row_norm import RowNorm\n"
-# docs/adding.md asks for a case with the naive law; this is the newcomer's.
+# docs/adding.md asks for a test case with the naive proposal distribution: this one.
 LAW = """\
 def row_norm_law(sampler, counts, w_VD, h_ND, y):
   weight_V = np.square(np.float64(w_VD)).sum(1) + sampler.floor
@@ -54,12 +55,12 @@ def row_norm_law(sampler, counts, w_VD, h_ND, y):
 
 @dataclass(frozen=True)
 class Newcomer:
-  """One who has git, Python, and a directory.
+  """A newcomer, who has git, Python and a directory.
 
   Attributes:
-    home: the directory, absolute; the clone and all caches are in it.
-    repo: what is cloned.
-    text: a file to train on.
+    home: The directory, an absolute path. It holds the clone and all caches.
+    repo: The repository to clone.
+    text: The file to train on.
   """
 
   home: pathlib.Path
@@ -75,10 +76,10 @@ class Newcomer:
     return str(self.clone / ".venv" / "bin" / "python")
 
   def run(self, *command: str) -> str:
-    """What a command says, stderr too; in the clone once there is one.
+    """Runs a command, in the clone once there is one; returns stdout and stderr.
 
     Raises:
-      UserError: it failed; the last line that it said.
+      UserError: The command failed. The message has the last line of its output.
     """
     print(f"  {shlex.join(command)[:200]}", flush=True)
     done = subprocess.run(
@@ -93,13 +94,13 @@ class Newcomer:
     )
     if done.returncode:
       print(done.stdout, file=sys.stderr)
-      last = (done.stdout.strip().splitlines() or ["it says nothing"])[-1]
+      last = (done.stdout.strip().splitlines() or ["it printed nothing"])[-1]
       what = f"{shlex.join(command)[:200]} ended with status {done.returncode}"
       raise UserError(f"{what}: {last}")
     return done.stdout
 
   def environment(self) -> dict[str, str]:
-    """Nothing is warm, and nothing of the checkout that this runs from is found."""
+    """An environment with empty caches, in which this checkout cannot be imported."""
     warm = ("JAX_COMPILATION_CACHE_DIR", "PYTHONPATH", "PYTHONHOME")
     return {
       **{key: value for key, value in os.environ.items() if key not in warm},
@@ -108,13 +109,13 @@ class Newcomer:
     }
 
   def ppl(self, workdir: str) -> dict[str, float]:
-    """What a run ended with."""
+    """The test perplexity at the end of a run."""
     result = json.loads((self.clone / workdir / "result.json").read_text())
     return {"test_ppl": result["test_ppl"]}
 
 
 class Page(NamedTuple):
-  """What docs/adding.md says of samplers: three programs and a command."""
+  """The part of docs/adding.md on samplers: three programs and a command."""
 
   sampler: str
   check: str
@@ -123,24 +124,24 @@ class Page(NamedTuple):
 
 
 def read_page(path: pathlib.Path) -> Page:
-  """The blocks of the page's first part.
+  """Reads the code blocks in the first part of the page.
 
   Raises:
-    UserError: there are others than when this was written.
+    UserError: The blocks are not those that this function was written for.
   """
   part = path.read_text().partition("\n## A head")[0]
   blocks = re.findall(r"```(python|sh)\n(.*?)```", part, re.DOTALL)
   if [language for language, _ in blocks] != [*["python"] * 3, "sh", "python"]:
-    raise UserError(f"{path}: the blocks on samplers are others; mend read_page")
+    raise UserError(f"{path}: the blocks on samplers have changed; update read_page")
   sampler, _, check, command, training = (block for _, block in blocks)
   return Page(sampler, check, training, shlex.split(command.replace("\\\n", "")))
 
 
 def insert(path: pathlib.Path, text: str, before: str) -> None:
-  """Puts text into a file, before what it holds once.
+  """Inserts text into a file before a string that occurs there once.
 
   Raises:
-    UserError: it does not hold that, or more than once.
+    UserError: The string does not occur, or occurs more than once.
   """
   old = path.read_text()
   if old.count(before) != 1:
@@ -162,7 +163,7 @@ def quickstart(newcomer: Newcomer) -> dict[str, float]:
 
 
 def own_text(newcomer: Newcomer) -> dict[str, float]:
-  """Trains, and then evaluates by a command of its own: what that prints counts."""
+  """Trains, then evaluates with a separate command, whose printed result counts."""
   data = f"--config.data.train={newcomer.text}"
   length = f"--config.train.max_steps={STEPS}"
   newcomer.run(*MAIN, "--config=configs/text.py", OWN_TEXT, data, length)
@@ -177,10 +178,11 @@ def next_words(newcomer: Newcomer) -> None:
 
 
 def own_sampler(newcomer: Newcomer) -> dict[str, float]:
-  """The file, the row, the page's checks; its five steps, and then some hundred."""
+  """Adds the sampler, runs the page's checks and its five steps, then trains longer."""
   page = read_page(newcomer.clone / "docs" / "adding.md")
   write_sampler(newcomer.clone / "largevocab" / "samplers", page)
-  program = newcomer.clone / "runs" / "check_row_norm.py"  # beside no `largevocab`
+  # In a directory without `largevocab`, so that the installed package is imported.
+  program = newcomer.clone / "runs" / "check_row_norm.py"
   names = "from largevocab.samplers.row_norm import *\n"
   program.write_text(names + page.check + page.training)
   newcomer.run("python", str(program))
@@ -191,7 +193,7 @@ def own_sampler(newcomer: Newcomer) -> dict[str, float]:
 
 
 def write_sampler(samplers: pathlib.Path, page: Page) -> None:
-  """Puts the file into the package, and the row into its registry."""
+  """Writes the sampler's file into the package and its row into the registry."""
   (samplers / "row_norm.py").write_text(page.sampler)
   registry = samplers / "__init__.py"
   insert(registry, IMPORT, before="from largevocab.samplers.softmax import")
@@ -199,14 +201,14 @@ def write_sampler(samplers: pathlib.Path, page: Page) -> None:
 
 
 def its_tests(newcomer: Newcomer) -> None:
-  """A case for the tests of all samplers; then all checks of it."""
+  """Adds a case to the tests of all samplers, then runs all checks of the sampler."""
   write_case(newcomer.clone / "tests" / "samplers" / "contract_test.py")
   newcomer.run("scripts/install", "test")
   newcomer.run("scripts/check", "-k", "row_norm or RowNorm")
 
 
 def write_case(tests: pathlib.Path) -> None:
-  """Puts the case into contract_test.py."""
+  """Inserts the test case into contract_test.py."""
   insert(tests, IMPORT, before="from largevocab.samplers.static import StaticLaw")
   insert(tests, LAW, before="CASES = {\n")
   insert(tests, '  "row_norm": (RowNorm(), row_norm_law),\n', before='  "softmax": (')
@@ -224,7 +226,7 @@ STAGES = (
 
 
 def walk(newcomer: Newcomer) -> list[records.Record]:
-  """All stages; a record for each."""
+  """Runs all stages and returns a record for each."""
   began = time.monotonic()
   rows = []
   for stage in STAGES:
@@ -238,7 +240,7 @@ def walk(newcomer: Newcomer) -> list[records.Record]:
     print(f"  {times['seconds']} s, {times['total_seconds']} s in all", flush=True)
     common = {"run": name, "name": name, "config": "", "overrides": {}}
     rows.append({**common, **times, **figures})
-  # As the fresh installation saw it, before the clone was changed.
+  # The machine as the fresh installation recorded it, before the clone was changed.
   meta = newcomer.clone / "runs" / "quickstart" / "sampled" / "meta.json"
   machine = records.measured_with(json.loads(meta.read_text()))
   return [{**row, **machine} for row in rows]

@@ -1,4 +1,4 @@
-"""No sweep: `run.py` writes results.jsonl; this says what to show."""
+"""Columns of the results that `run.py` writes; this is no sweep."""
 
 
 def metrics():

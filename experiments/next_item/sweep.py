@@ -1,4 +1,4 @@
-"""Next item: the same comparison of laws on two sets of purchases and clicks."""
+"""Next item: proposal distributions compared on two sets of purchases and clicks."""
 
 import pathlib
 import runpy

@@ -1,7 +1,7 @@
-"""Next item, Amazon Video Games: the bias of the sampled softmax over the number of
-negatives, at the end of training.
+"""Next item: the bias of the sampled softmax by number of negatives, at the end.
 
-After Blanc and Rendle 2018, figure 2, on other data.
+The data are Amazon Video Games, and models are compared at the end of training. After
+Blanc and Rendle 2018, figure 2, on other data.
 """
 
 import pathlib
@@ -11,10 +11,10 @@ EXPERIMENTS = pathlib.Path(__file__).parents[1]
 KERNEL = runpy.run_path(str(EXPERIMENTS / "kernel_bias" / "sweep.py"))
 CONFIG = "configs/next_item.py:{},data=video_games"
 SEEDS = (0, 1, 2)
-STEPS_PER_EPOCH = 759  # 194,292 examples, 256 a step
-# The loss of the full softmax on validation data rises in the third epoch.
+STEPS_PER_EPOCH = 759  # 194,292 examples, 256 in a step
+# In the third epoch the loss of the full softmax on validation data rises.
 EPOCHS = 2
-# Each example has negatives of its own.
+# Numbers of negatives; each example has its own.
 NUM_SAMPLES = {
   **{"softmax": (10, 40, 160), "quadratic": (10, 40, 160)},
   **{"unigram": (10, 40, 160), "uniform": (10, 40, 160)},

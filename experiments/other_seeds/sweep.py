@@ -1,5 +1,6 @@
-"""Three sweeps again with seeds that they do not have, to see whether their tables are
-found again: text, tags and sequences of items.
+"""Three sweeps, repeated with other seeds: do their tables come out again?
+
+The sweeps are on text, on tags and on sequences of items.
 """
 
 import json
@@ -8,7 +9,7 @@ import statistics
 
 from scipy import stats
 
-# The metric by which the rows of a sweep are compared, and the row to which.
+# By sweep: the metric by which rows are compared, and the reference row.
 SWEEPS = {
   "blocks": ("test_ppl", "PTB, 1 block"),
   "factored_choices": ("test_nll", "full softmax"),
@@ -20,7 +21,7 @@ SHIFT = 3  # the sweeps have the seeds 0, 1 and 2
 def rows_of(sweep):
   path = pathlib.Path(__file__).parents[1] / sweep / "results.jsonl"
   rows = [json.loads(line) for line in path.read_text().splitlines()]
-  later = " 3 x steps"  # trained after this experiment
+  later = " 3 x steps"  # these rows were added after this experiment
   return [r for r in rows if not r.get("baseline") and not r["name"].endswith(later)]
 
 
@@ -32,7 +33,7 @@ def seed_of(record):
 
 
 def sweep(add):
-  """The runs of the sweeps, at the rates that their searches chose."""
+  """Adds the runs of the sweeps, at the learning rates that their searches chose."""
   for sweep, rows in ROWS.items():
     for row in rows:
       overrides = row["overrides"] | {"train.seed": seed_of(row) + SHIFT}
@@ -45,9 +46,11 @@ def metrics():
 
 
 def derived(record, records):
-  """The score of the sweep's comparison and its difference from that of the reference,
-  here and in the sweep itself; and how probable means that are as far apart, or
-  further, are by chance."""
+  """The score and its difference from the reference, here and in the sweep itself.
+
+  The score is the metric of the sweep's comparison. The p-values say how probable it is
+  by chance that the means here and in the sweep are at least as far apart.
+  """
   sweep = record["name"].partition(": ")[0]
   parts = [(row, row["name"].partition(": ")) for row in records]
   again = [row | {"name": name} for row, (prefix, _, name) in parts if prefix == sweep]
@@ -62,7 +65,7 @@ def derived(record, records):
 
 
 def values(rows, record, sweep):
-  """By seed: the score of a row, and its difference from that of the reference."""
+  """The score of a row and its difference from the reference, each by seed."""
   metric, reference = SWEEPS[sweep]
   data, _, name = record["name"].partition(": ")[2].rpartition(": ")
   own, other = (
@@ -78,7 +81,7 @@ def values(rows, record, sweep):
 
 
 def p_value(some, others):
-  """Of Welch's t-test; None: fewer than two values on a side.
+  """The p-value of Welch's t-test, or None with fewer than two values on a side.
 
   >>> p_value([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
   1.0

@@ -1,5 +1,4 @@
-"""No training runs: `largevocab.tools.product_report` writes results;
-this says what to show."""
+"""Columns and figures of `largevocab.tools.product_report`; no training runs."""
 
 
 def metrics():
@@ -7,7 +6,7 @@ def metrics():
 
 
 def figures():
-  """Figure 1 of Grave et al. 2017: flat at first, then in proportion to k."""
+  """Figure 1 of Grave et al. 2017: time is flat at first, then proportional to k."""
   over_k = {"x": "k", "line": "B", "panel": "device", "log": "xy"}
   return [
     {"file": "measured", "y": "ms", **over_k},

@@ -1,7 +1,7 @@
-"""Penn Treebank: every head and every sampler at searched rates, until the full softmax
-has converged, three seeds.
+"""Penn Treebank: every head and every sampler, until the full softmax has converged.
 
-Settings are those of experiments/all_methods; the schedule is that of bias_at_the_end.
+Learning rates are searched, and there are three seeds. Settings are those of
+experiments/all_methods; the schedule is that of bias_at_the_end.
 """
 
 import pathlib
@@ -15,12 +15,14 @@ DATA = "ptb"
 SEEDS = (0, 1, 2)
 LENGTH = {**BIAS["LENGTH"], "log.monitor_every_steps": 0}
 SHARED = {"head.num_samples": 512}
-# After the 700 steps of the search its two best rates are less than a per cent apart.
-# The one that is not chosen ends lower on validation text; others are compared with it.
+# The two best rates of the full softmax are less than a per cent apart after the 700
+# steps of the search. The rate that is not chosen ends lower on validation text, so the
+# other methods are compared with the full softmax at that rate.
 REFERENCE = "full softmax, lr=20"
-# Of these the search chose 40 too, by a few per cent; with it `log-uniform` diverges.
+# For these the search also chose 40, by a few per cent; `log-uniform` diverges with it.
 AT_20 = {"train.lr": 20.0}
-# Two-level softmaxes of Grave et al. 2017, with clusters as the rules make them.
+# Two-level softmaxes of Grave et al. 2017, with clusters as the rules make
+# them.
 UNCUT = {"head.slack": 4.0}
 MORE = {
   REFERENCE: ("full", AT_20),
@@ -32,7 +34,7 @@ MORE = {
   "HSM (freq)": ("hierarchical", UNCUT | {"head.binning": "sqrt"}),
   "HSM (sim)": ("hierarchical", UNCUT | {"head.binning": "brown"}),
 }
-# Also at half the rate that the search chose for them: short trials favour high rates.
+# Methods run also at half their chosen rate, because short trials favour high rates.
 AT_10 = (
   *("full softmax", "pps", "unigram", "adaptive", "D-softmax [*]", "pps, 2,048"),
   *("NCE, shared", "BlackOut, shared", "HSM (sim)"),

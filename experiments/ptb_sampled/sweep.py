@@ -1,7 +1,7 @@
-"""PTB, small LSTM, trained to the end: the exact softmax against samples, three seeds.
+"""PTB, small LSTM, trained to the end: exact and sampled softmax, three seeds.
 
-Runs of a seed are paired: they begin with the same rows and network, and read the same
-text in the same order.
+Runs with the same seed are paired: they begin with the same rows and network, and read
+the same text in the same order.
 """
 
 import math
@@ -9,7 +9,7 @@ import math
 LENGTH = {"eval.every_epochs": 0.5}
 SEEDS = (0, 1, 2)
 FULL = "full softmax"
-# Shared by the batch.
+# Samplers whose draws the batch shares.
 SHARED = {
   "pps, 2,048": {"head.num_samples": 2048},
   "pps, 512": {"head.num_samples": 512},
@@ -46,8 +46,10 @@ def metrics():
 
 
 def derived(record, records):
-  """The lowest perplexity on validation text of all evaluations: where it is well below
-  that of the end, the method overfits."""
+  """The lowest perplexity on validation text among all evaluations.
+
+  The method overfits where this is well below the final perplexity.
+  """
   nll = [value for _, value, _ in record.get("curve", [])]
   return {"lowest_valid_ppl": math.exp(min(nll))} if nll else {}
 
@@ -57,7 +59,7 @@ def comparison():
 
 
 def paper():
-  # Zaremba et al. 2014, table 1: the non-regularized LSTM, which is this network.
+  # Zaremba et al. 2014, table 1: the non-regularized LSTM, which is the network here.
   return {FULL: {"valid_ppl": 120.7, "test_ppl": 114.5}}
 
 

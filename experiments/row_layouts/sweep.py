@@ -1,5 +1,4 @@
-"""No training runs: `benchmarks.row_layouts` writes results;
-this says what to show."""
+"""Columns of the results of `benchmarks.row_layouts`; no training runs."""
 
 
 def metrics():

@@ -1,8 +1,8 @@
-"""Item sequences: losses with one transformer of SASRec's shape, on two sets of Amazon
-reviews, trained with one schedule, three seeds.
+"""Item sequences: losses with one transformer of SASRec's shape, three seeds.
 
-All metrics are of full rankings without the user's seen items. Files are those of
-S3-Rec (Zhou et al. 2020) and SASRec (Kang and McAuley 2018), in one directory.
+The data are two sets of Amazon reviews. All losses train with one schedule. All metrics
+are computed from full rankings without the items that the user has seen. The files are
+those of S3-Rec (Zhou et al. 2020) and SASRec (Kang and McAuley 2018), in one directory.
 """
 
 SEEDS = (0, 1, 2)
@@ -14,7 +14,7 @@ SETS = {
   },
   "Video Games": {
     "data.file": "sasrec_Video.txt*",
-    "train.epochs": 12.0,  # about as many labels as 20 epochs of Beauty
+    "train.epochs": 12.0,  # about as many labels as in 20 epochs of Beauty
     "eval.every_epochs": 4.0,
   },
 }
@@ -59,14 +59,14 @@ def sweep(add):
 
 
 def search():
-  # Adam moves a row by the rate whenever it has a gradient, which with sampled classes
-  # is seldom.
+  # Adam moves a row by the learning rate in each step in which the row has a gradient.
+  # With sampled classes such steps are rare.
   grid = {"train.head_lr_factor": [16.0, 64.0, 256.0]}
   return {"steps": 2060, "grid": grid, "metric": "valid_ndcg@10"}
 
 
 def paper():
-  # Rajput et al. 2023, table 1, of this file and split, trained as in SASRec.
+  # Rajput et al. 2023, table 1, for this file and split, trained as in SASRec.
   figures = {"test_hr@5": 0.0387, "test_hr@10": 0.0605, "test_ndcg@10": 0.0318}
   return {"Beauty: BCE, 1 own": figures}
 

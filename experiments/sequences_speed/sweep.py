@@ -1,7 +1,8 @@
-"""Item sequences: time of a step and memory with each loss, on an idle core.
+"""Item sequences: step time and memory with each loss, on an idle core.
 
-The settings are those of experiments/sequences; 300 steps each, without an evaluation
-before the end. Run it with --jobs 1 and nothing else, pinned to one core.
+The settings are those of experiments/sequences. Each run has 300 steps and no
+evaluation before the end. Run this sweep with --jobs 1, pinned to one core, with
+nothing else running.
 """
 
 import pathlib

@@ -1,6 +1,7 @@
 """Tags: do losses of the spherical family reach the softmax in the time that they save?
 
-After Vincent et al. 2015, section 6; beside rows of tags_at_the_end, which end earlier.
+After Vincent et al. 2015, section 6. Compare these rows with those of tags_at_the_end,
+which end earlier.
 """
 
 import pathlib
@@ -13,7 +14,7 @@ CONFIG = "configs/xmlc.py:{},data=citeulike_t"
 SEEDS = (0, 1, 2)
 FACTORED = {"train.head_lr_factor": 1000.0}
 LONG = {**TAGS["LENGTH"], "train.epochs": 40.0, "eval.every_epochs": 2.0}
-# Twice as long as there, at the rate that was chosen there: it is not searched again.
+# Twice as long as in tags_at_the_end, at the rate chosen there, without a new search.
 TWICE = {**TAGS["LENGTH"], "train.epochs": 10.0, "train.lr": 0.1}
 ROWS = {
   "full softmax": ("full", TWICE),
@@ -23,7 +24,7 @@ ROWS = {
     FACTORED | LONG | {"head.init_scale": 0.0},
   ),
   "Taylor": ("spherical/taylor", FACTORED | LONG),
-  # At the rate that the search chose for Taylor.
+  # The rate that the search chose for Taylor.
   "Taylor, V starts at zero": (
     "spherical/taylor",
     FACTORED | LONG | {"head.init_scale": 0.0, "train.lr": 0.4},
@@ -38,7 +39,7 @@ def sweep(add):
 
 
 def search():
-  # Trials of 10 epochs.
+  # Trials have 10 epochs.
   grid = {"train.lr": [0.05, 0.1, 0.2, 0.4, 0.8]}
   return {"steps": 770, "grid": grid, "metric": "valid_p@1"}
 

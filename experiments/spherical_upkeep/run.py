@@ -3,18 +3,17 @@
   python experiments/spherical_upkeep/run.py --set ptb:data.path=DIR \\
     --set xmlc:data.path=DIR
 
-Trains the runs named `spherical` of two sweeps, for their first steps. Every so many of
-these the singular values of U are computed, in float64; then those outside [1 / 2, 2]
-are set to 1, as the paper does. Nothing else stabilises U.
+Trains the runs named `spherical` of two sweeps, for their first steps. At regular
+checks the singular values of U are computed in float64, and those outside [1 / 2, 2]
+are set to 1, as in the paper. Nothing else stabilises U.
 
-  checks         how often they were computed
+  checks         number of checks
   none           share of the checks at which all values are inside
-  one, several   share of the checks at which so many are outside
-  most           the largest number outside at one check
-  small          of all values outside, the share below 1 / 2
-  inverse_error  the largest |U U^-1 - 1| of a component at a check, of the inverse that
-                 steps update. A step after which fewer than two thirds of its digits
-                 are right computes it anew
+  one, several   share of the checks at which one value, or several, are outside
+  most           largest number of values outside at one check
+  small          share of the values below 1 / 2 among all values outside
+  inverse_error  largest component of |U U^-1 - 1| at a check. Steps update the inverse,
+                 and compute it anew if fewer than two thirds of its digits are right
 
 Results replace those of the same data and seed in results.jsonl.
 """
@@ -44,15 +43,15 @@ from largevocab.training.state import init_state
 from largevocab.training.step import compiled_steps
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Data: the sweep, and the rate that its search chose.
+# By data: the sweep, and the learning rate that its search chose.
 SWEEPS = {"Penn Treebank": ("ptb_at_the_end", 20.0), "tags": ("spherical_longer", 0.2)}
 METHOD = "spherical"
 LIMIT = 2.0
-WIDE = 1e6  # no step corrects a singular value
+WIDE = 1e6  # so wide that no step corrects a singular value
 
 
 def run_of(sweep: str, lr: float, seed: int) -> Run:
-  """The sweep's run of METHOD at this rate."""
+  """The sweep's run of METHOD with this learning rate and seed."""
   runs = sweepfile.load(HERE.parent / sweep / "sweep.py").runs
   run = next(r for r in runs if r.name == METHOD)
   return dataclasses.replace(
@@ -63,10 +62,10 @@ def run_of(sweep: str, lr: float, seed: int) -> Run:
 def checks_of(
   exp: Experiment, steps: int, every: int
 ) -> Iterator[tuple[np.ndarray, float]]:
-  """At each check the singular values of U, f64[D], and the error of its inverse.
+  """Yields at each check the singular values of U, f64[D], and the inverse's error.
 
   Raises:
-    UserError: training diverged.
+    UserError: Training diverged.
   """
   spherical: Any = exp.head
   head = dataclasses.replace(spherical, limit=WIDE, stabilize_every=0)
@@ -95,7 +94,7 @@ def measured(f: Factored) -> tuple[np.ndarray, float]:
 
 
 def summary(values_CD: np.ndarray) -> Record:
-  """Of the singular values at C checks.
+  """The metrics of a record from the singular values at C checks.
 
   >>> summary(np.array([[1.0, 0.4], [1.0, 1.0], [2.5, 0.1], [1.0, 0.3]]))["one"]
   0.5

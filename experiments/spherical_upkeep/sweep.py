@@ -1,5 +1,4 @@
-"""No training runs: `run.py` beside this file writes results.jsonl; this says what to
-show."""
+"""Columns of the results that `run.py` writes; no training runs."""
 
 
 def metrics():

@@ -1,7 +1,7 @@
-"""Tags: every head and every sampler at searched rates, until the full softmax has
-converged, three seeds.
+"""Tags: every head and every sampler, until the full softmax has converged.
 
-Settings are those of experiments/all_methods, without the exceptions for text.
+Learning rates are searched, and there are three seeds. Settings are those of
+experiments/all_methods, without the exceptions for text.
 """
 
 import pathlib
@@ -27,7 +27,7 @@ def sweep(add):
 
 
 def search():
-  # Trials of the whole length: after three of the epochs greater rates are ahead.
+  # Trials have the whole length, because after three epochs greater rates are ahead.
   grid = {"train.lr": [0.05, 0.1, 0.2, 0.4]}
   return {"steps": 385, "grid": grid, "metric": "valid_p@1"}
 

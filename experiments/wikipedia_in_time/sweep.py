@@ -1,8 +1,8 @@
-"""Wikipedia, 67,890 words: as many steps of each method as an idle core makes in ten
-minutes, at searched rates, three seeds.
+"""Wikipedia, 67,890 words: each method trains for ten minutes of an idle core.
 
-Settings are those of experiments/all_methods, but for the schedule of the rate and the
-share of text that is held out.
+A run has as many steps as an idle core makes in that time. Learning rates are searched,
+and there are three seeds. Settings are those of experiments/all_methods, except for the
+learning rate schedule and the share of text that is held out.
 """
 
 import pathlib
@@ -14,7 +14,7 @@ ALL = runpy.run_path(
 FULL, DATA = ALL["FULL"], "enwiki8"
 SEEDS = (0, 1, 2)
 STEPS_PER_EPOCH = ALL["PROBLEMS"][DATA].steps_per_epoch
-# By ../all_methods/times.jsonl, with rebuilding of statistics; NCE as `pps`.
+# From ../all_methods/times.jsonl, including rebuilds of statistics; NCE as `pps`.
 STEPS = {
   FULL: 1_800,
   "log-uniform": 35_000,
@@ -34,7 +34,7 @@ STEPS = {
 }
 MORE = {
   "NCE, shared": ("nce/unigram", {"head.num_samples": 2048}),
-  # The best rate of its grid after 1,000 steps.
+  # The best rate of the grid after 1,000 steps.
   "unigram, lr=80": ("sampled/unigram", {"head.num_samples": 2048, "train.lr": 80.0}),
 }
 HELD_OUT = {"data.valid_share": 1e-3, "data.test_share": 3e-3}

@@ -1,5 +1,4 @@
-"""No training runs: `largevocab.tools.similarity_report` writes results; this says what
-to show."""
+"""Columns of the results of `largevocab.tools.similarity_report`; no training runs."""
 
 
 def metrics():

@@ -1,7 +1,7 @@
-"""670,091 labels: documents of Amazon-670K's shape whose Bayes classifier is known."""
+"""670,091 labels: data of Amazon-670K's shape whose Bayes classifier is known."""
 
 SEEDS = (0, 1, 2)
-# 76 distinct features and 5.5 labels a document, four documents a label.
+# A document has 76 distinct features and 5.5 labels; a label has four documents.
 SHAPE = {
   "data.num_classes": 670_091,
   "data.num_features": 135_909,
@@ -12,7 +12,7 @@ SHAPE = {
   "data.features_per_topic": 60,
   "data.features_per_example": 130.0,
   "data.exponent": 0.5,
-  "data.held_out_share": 0.01,  # an evaluation takes all logits of its documents
+  "data.held_out_share": 0.01,  # small, as an evaluation computes all logits
 }
 LENGTH = {
   "train.batch_size": 1024,
@@ -33,7 +33,7 @@ LSH = {
 REFERENCE = "pps, m=4096"
 METHODS = {
   REFERENCE: ("sampled/pps", {"head.num_samples": 4096}),
-  # As long as LSH takes for 10 epochs, at the rate that was found for 10.
+  # As long as LSH takes for 10 epochs, at the rate that was found for 10 epochs.
   "pps, m=4096, 24 epochs": (
     "sampled/pps",
     {

@@ -1,7 +1,10 @@
-"""Tables 2, 3 and 4 of Daghaghi et al. 2021 (methods and budgets), 5 to 7 (hash
-tables), and figures 4 and 5."""
+"""Negatives from hash tables, after Daghaghi et al. 2021.
 
-# Epochs; budgets of half a per cent and of five per cent of the classes; bits of MIPS.
+The sweep repeats tables 2, 3 and 4 of the paper (methods and budgets), tables 5 to 7
+(hash tables), and figures 4 and 5.
+"""
+
+# By data: epochs; budgets, half and five per cent of the classes; bits of MIPS.
 SETS = {
   "citeulike_t": (5, (265, 2647), 9),
   "citeulike_t_uniform": (8, (33, 330), 7),
@@ -9,8 +12,8 @@ SETS = {
   "delicious": (6, (10, 49), 4),
   "gowalla": (5, (205, 2049), 9),
 }
-TIMED = ("citeulike_t", "citeulike_t_uniform")  # on an idle core
-# Five per cent for each example take long: only the paper's loss has them.
+TIMED = ("citeulike_t", "citeulike_t_uniform")  # timed on an idle core
+# Five per cent for each example takes long here: only the paper's loss is run with it.
 LARGE = ("citeulike_t", "gowalla")
 SHARED = {
   "sampled/pps": "pps",
@@ -18,21 +21,21 @@ SHARED = {
   "sampled/log_uniform": "log-uniform",
   "nce/log_uniform": "NCE",
 }
-# The paper's: the softmax over what the tables give, built anew every 50 steps.
+# The paper's loss: the softmax over the active set. Tables are rebuilt every 50 steps.
 ACTIVE = {
   "head.loss.corrected": False,
   "head.sampler.rehash": False,
   "head.sampler.unigram_share": 0.0,
 }
 FILLED = ACTIVE | {"head.sampler.draw": "fill"}
-# So that buckets have five per cent of the large sets: with K = 4 they have one.
+# Makes buckets hold five per cent of the large sets; with K = 4 they hold one.
 ROOM = {"head.sampler.codes": 3, "head.sampler.slots": 128}
 WITH_ADAM = " with Adam"
 ADAM_EPOCHS = {"train.epochs": 25}
 HALF = {"head.loss.corrected": False, "head.sampler.unigram_share": 0.5}
 WEIGHTED = {"head.loss.corrected": True, "head.sampler.unigram_share": 0.5}
 OLD_TABLES = WEIGHTED | {"head.sampler.rehash": False}
-# L and K beside those of the config, by data.
+# By data: values of L and K other than the config's.
 HASH_TABLES = {
   data: {f"L={num}": {"head.sampler.tables": num} for num in (10, 25, 100)}
   | {f"K={num}": {"head.sampler.codes": num} for num in codes}
@@ -46,7 +49,7 @@ MAIN = tuple(f"LSH {query}{form}" for query in LSH for form in FORMS)
 
 
 def runs():
-  """Data, head, name and overrides of all runs with the seed 0."""
+  """Yields data, head, name and overrides of all runs with the seed 0."""
   for number, share in enumerate(("half a per cent", "five per cent")):
     for data, (_, budgets, bits) in SETS.items():
       m = budgets[number]
@@ -78,8 +81,11 @@ def runs():
 
 
 def hash_tables():
-  """Numbers of tables and codes, and tables that do not follow the rows between two
-  rebuilds, as `runs`."""
+  """Yields runs with other hash tables, in the form of `runs`.
+
+  They have other numbers of tables and codes, or tables that do not follow the rows
+  between two rebuilds.
+  """
   for data, tables in HASH_TABLES.items():
     few, many = SETS[data][1]
     for name, fields in tables.items():
@@ -97,8 +103,11 @@ def hash_tables():
 
 
 def papers_own():
-  """What the paper did, as `runs`: buckets until the budget is full; its loss with five
-  per cent also of the large sets; its Adam."""
+  """Yields runs of the paper's own procedures, in the form of `runs`.
+
+  They take the classes of buckets until the budget is full, use the paper's loss with
+  five per cent also on the large sets, or use the paper's Adam.
+  """
   for number in (0, 1):
     for data, (_, budgets, _) in SETS.items():
       m, is_large = budgets[number], number == 1 and data in LARGE
@@ -134,8 +143,12 @@ def sweep(add):
 
 
 def has_seeds(data, name):
-  """Whether there are runs with all SEEDS: of the large sets, those that take a minute,
-  and the paper's methods with the first budget; not with Adam, which takes longer."""
+  """Whether there are runs with all SEEDS.
+
+  On the large sets, these are the runs that take a minute, and the paper's methods with
+  the first budget. On the others they are all runs, except for those with Adam, which
+  take longer.
+  """
   if data not in LARGE:
     return WITH_ADAM not in name
   few, many = SETS[data][1]
@@ -157,9 +170,12 @@ def comparison():
 
 
 def derived(record, records):
-  """When precision on validation data reached half, and nine tenths, of what the full
-  softmax of the same seed and optimiser ended at (inf: never), and how many times as
-  fast as that an epoch is on an idle core, where both were timed."""
+  """Epochs to 50 % and to 90 % of the full softmax's final precision, and the speed.
+
+  Precision is on validation data; the full softmax has the same seed and optimiser. The
+  epochs are inf if the precision is never reached. `speed` is the step time of the full
+  softmax divided by that of the method, on an idle core, where both were timed.
+  """
   data = record["name"].partition(":")[0]
   if record.get("baseline"):
     return {}
@@ -186,7 +202,7 @@ def derived(record, records):
 
 
 def figures():
-  """Figure 4 of the paper, and of near-uniform labels figure 5."""
+  """Figure 4 of the paper, and figure 5 for near-uniform labels."""
   baselines = ("frequency", "log-uniform", "NCE", "top-k")
   over = {"steps": "step", "time": "idle_time"}
   return [
@@ -197,7 +213,7 @@ def figures():
         "data": data,
         "method": [REFERENCE, *MAIN, *baselines],
         "head.num_samples": [None, budgets[0]],
-        # Others than the config's are in a table.
+        # Values other than the config's are in a table only.
         **{"head.sampler.tables": None, "head.sampler.codes": None},
       },
     }

@@ -44,7 +44,7 @@ def test_page_on_samplers_is_read(path, tmp_path):
   assert tuple(page.command[:3]) == path.MAIN
   other = tmp_path / "other.md"
   other.write_text("# Page\n\n```python\nx = 1\n```\n")
-  with pytest.raises(UserError, match="mend read_page"):
+  with pytest.raises(UserError, match="update read_page"):
     path.read_page(other)
 
 
