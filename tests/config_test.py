@@ -164,7 +164,8 @@ def test_head_and_sampler_must_agree_on_absolute(sampler, key):
   flags = ["--config.head.absolute=false", "--config.head.sampler.absolute=false"]
   settings = tiny(head=c.head(f"sampled/{sampler}"))
   command_line.override(settings, ["main", f"--config.{key}=false"], known=[])
-  with pytest.raises(UserError, match=r"head\.absolute is .* least likely classes"):
+  message = r"head\.absolute is .* misses likely classes or draws unlikely ones"
+  with pytest.raises(UserError, match=message):
     c.build(settings)
   command_line.override(settings, ["main", *flags], known=[])
   assert not c.build(settings).head.absolute

@@ -254,9 +254,8 @@ def test_text_file_error_is_reported_in_one_line(fails, tmp_path, name, content,
 def test_damaged_cache_is_rebuilt(fails, tmp_path, file, damage):
   path = write_text(tmp_path / "a.txt", LINES.encode())
   flags = [TEXT, f"--config.data.train={path}", f"--workdir={tmp_path}/run"]
-  flags += [
-    "--config.train.batch_size=1000"
-  ]  # too large to train, but the text is encoded
+  # The batch is too large to train, but the text is encoded.
+  flags += ["--config.train.batch_size=1000"]
   fails(flags, "tokens")
   (encoded,) = (tmp_path / "cache").glob("*/" + file)
   whole = encoded.read_bytes()

@@ -403,7 +403,8 @@ def test_missing_parameters_and_those_of_another_head_are_named():
   params, rest, _ = started("full")
   with pytest.raises(UserError, match="'table' is missing"):
     merge_state({}, rest)
-  with pytest.raises(UserError, match="'tabel' is not a parameter of a FullS"):
+  message = "'tabel' is not a parameter of a FullState"
+  with pytest.raises(UserError, match=message):
     merge_state({"tabel": params["table"]}, merge_state(params, rest))
   for wrong in (jnp.zeros((V, 8), int), np.zeros((V, 8), complex), jnp.zeros(V)):
     with pytest.raises(UserError, match=r"the parameter 'table' is \w+\[.*pass float"):

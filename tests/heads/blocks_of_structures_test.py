@@ -164,7 +164,8 @@ def test_clusters_are_the_same_in_more_blocks(binning):
 
 def test_more_blocks_than_clusters_are_refused():
   over = ShardedHead(Hierarchical(num_clusters=3), ONE, 4)
-  with pytest.raises(UserError, match=r"mesh\.blocks is 4, .* only 3 clusters"):
+  message = r"mesh\.blocks is 4, but there are only 3 clusters"
+  with pytest.raises(UserError, match=message):
     over.init(jax.random.key(0), np.ones(13, int), 4)
 
 

@@ -450,7 +450,7 @@ class HierarchicalView(ByScores):
 
 
 class AdaptiveView(ByScores):
-  """Heads with a short list, tails and projections."""
+  """Heads with a short-list, tails and projections."""
 
   def parameters(self, state):
     return [t.w_VD for t in (state.head, *state.tails, *state.downs)]

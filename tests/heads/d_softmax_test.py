@@ -97,7 +97,8 @@ def test_smaller_ids_come_first_among_equal_classes():
 
 
 def test_fewer_columns_than_parts_are_refused():
-  with pytest.raises(UserError, match=r"head\.cutoffs: 5 parts cannot share the 4"):
+  message = r"head\.cutoffs: 5 parts cannot share the 4 columns"
+  with pytest.raises(UserError, match=message):
     DSoftmax(cutoffs=CUTOFFS).init(KEY, COUNTS, 4)
   DSoftmax(cutoffs=CUTOFFS, projected=True).init(KEY, COUNTS, 4)
 

@@ -253,7 +253,8 @@ def test_frequent_classes_are_those_with_the_largest_counts():
 
 
 def test_nonexistent_exact_classes_are_named():
-  with pytest.raises(UserError, match=f"head.exact_ids contains {V}, .* are 30"):
+  message = f"head.exact_ids contains {V}, but there are 30"
+  with pytest.raises(UserError, match=message):
     Sampled(exact_ids=(0, V)).init(KEY, COUNTS, D)
   with pytest.raises(UserError, match=r"exact_ids is \(1, 1\); they must differ"):
     Sampled(exact_ids=(1, 1))

@@ -1,5 +1,6 @@
 """The tree of kernel sums: exact laws through many updates, and with stale sums."""
 
+import re
 from functools import partial
 
 import jax
@@ -268,7 +269,8 @@ def test_whole_leaves_need_a_sample_of_at_least_one_leaf():
 
 
 def test_even_kernel_is_refused_for_an_ordinary_softmax():
-  with pytest.raises(UserError, match="least likely classes"):
+  message = "a sampler that follows |o| misses likely classes or draws unlikely ones"
+  with pytest.raises(UserError, match=re.escape(message)):
     Sampled(sampler=Quadratic())
   Sampled(sampler=Quadratic(), absolute=True)
   Sampled(sampler=Quadratic(absolute=False))  # asked for

@@ -346,9 +346,8 @@ def test_run_is_not_continued_on_other_data(run, tmp_path):
   flags += ["--config.eval.batch_size=1", "--config.train.max_steps=2"]
   assert run(*flags, f"--workdir={workdir}")[0] == 0
   names = (workdir / "vocabulary.txt").read_bytes()
-  text.write_text(
-    text.read_text().replace("w0", "x0")
-  )  # the same number of words and counts
+  # The same number of words and counts.
+  text.write_text(text.read_text().replace("w0", "x0"))
   modes = [["--mode=evaluate"], ["--mode=predict", "--text=w1"]]
   for more in ([*flags[:-1], "--config.train.max_steps=3"], *modes):
     status, _, lines = run(*more, f"--workdir={workdir}")

@@ -150,9 +150,8 @@ def test_capacities_are_rounded_nested_and_sufficient():
   of_N = buckets_of(lengths, limits)
   assert (lengths <= limits[of_N]).all()
   below = of_N > 0
-  assert (
-    (lengths[below] > limits[of_N[below] - 1]).any(axis=1).all()
-  )  # the smallest that fits
+  # Each example has the smallest limit that fits.
+  assert (lengths[below] > limits[of_N[below] - 1]).any(axis=1).all()
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,8 @@ def test_missing_and_unreadable_models_are_named(tmp_path):
   with pytest.raises(UserError, match=r"no cost model 'abacus'.*cpu-float32.*fit_cost"):
     cost_model.load("abacus")
   (tmp_path / "mine").write_text("{}")
-  with pytest.raises(UserError, match=r"/mine is a file .* does not end in \.json"):
+  message = r"/mine is a file whose name does not end in \.json"
+  with pytest.raises(UserError, match=message):
     cost_model.load(str(tmp_path / "mine"))
   with pytest.raises(UserError, match=r"cannot be read.*fit_cost_model\.py writes one"):
     cost_model.load(str(tmp_path / "none.json"))
