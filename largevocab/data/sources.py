@@ -141,7 +141,9 @@ SOURCES = {
         sha256="dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
       ),
     ),
-    flags="--config=ptb:sampled/pps --config.data.path={dir}",
+    flags=(
+      "--config=ptb:sampled/pps --config.data.path={dir} --config.head.num_samples=2048"
+    ),
     stated_by="the git objects of that revision; torchtext has the same files' MD5",
   ),
   "text8": Source(
