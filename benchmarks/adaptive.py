@@ -10,8 +10,8 @@ import numpy as np
 
 from benchmarks.case import Case, check_close
 from benchmarks.peer_process import Missing, PeerProcess
-from benchmarks.zipf import zipf_counts, zipf_ids
-from largevocab import config, single_targets
+from benchmarks.zipf import zipf_batch, zipf_counts
+from largevocab import config
 from largevocab.heads import Adaptive
 from largevocab.heads.adaptive import AdaptiveState
 from largevocab.labels import Counts
@@ -30,15 +30,10 @@ COMMON = (20_000, 60_000)  # from examples of fairseq and Transformer-XL
 PLAIN: dict[str, Any] = {"bias": False, "tail_bias": False, "align": 1}
 
 
-def batch(num_classes: int, dim: int = D, num: int = N):
-  h_ND = jax.random.normal(jax.random.key(1), (num, dim))
-  return h_ND, single_targets(zipf_ids(num, num_classes)), jax.random.key(2)
-
-
 def stepper(head: Adaptive, num_classes: int) -> Stepper:
   """A step of the output layer alone: backward and update."""
   state = head.init(jax.random.key(0), zipf_counts(num_classes), D)
-  return Stepper(row_step(head), state, *batch(num_classes))
+  return Stepper(row_step(head), state, *zipf_batch(N, num_classes, D))
 
 
 def torch_stepper(
@@ -49,7 +44,7 @@ def torch_stepper(
   Raises:
     Missing: PyTorch is not installed.
   """
-  h_ND, y, _ = batch(num_classes)
+  h_ND, y, _ = zipf_batch(N, num_classes, D)
   given = {"h_ND": h_ND, "ids_N": y.ids_NP[:, 0], "head": state.head.w_VD}
   for i, (down, tail) in enumerate(zip(state.downs, state.tails, strict=True)):
     given |= {f"down_{i}": down.w_VD, f"tail_{i}": tail.w_VD}
@@ -104,8 +99,6 @@ def _steps(
     best = stepper(planned, V)
     for name, common in (("adaptive", ours), ("torch", theirs)):
       if common:
-        jax.block_until_ready(best())
-        common()
         yield Case(
           f"{name}, cutoffs {cutoffs} / adaptive, {how}, V={V:,}",
           {**sizes, **cut},
@@ -136,12 +129,10 @@ def adaptive_search(V: int = 100_000, points: int = 50) -> Iterator[Case]:
   counts = zipf_counts(V)
   planned = Adaptive(batch_examples=N)
   plan, chosen = planned.cluster_plan(counts, D), stepper(planned, V)
-  jax.block_until_ready(chosen())
 
   def beside(cutoffs: tuple[int, ...], seconds: float) -> dict[str, Any]:
     """The chosen cutoffs / others, in turns, so that a change of pace affects both."""
     other = stepper(Adaptive(batch_examples=N, cutoffs=cutoffs), V)
-    jax.block_until_ready(other())
     return compare(chosen, other, seconds=seconds)
 
   found = {

@@ -77,13 +77,8 @@ def main() -> int:
   with measure.shortened(args.seconds):
     for name in args.only:
       for case in BENCHMARKS[name]():
-        record = {
-          **{"run": f"{name}: {case.name}", "name": case.name},
-          **{"config": "", "overrides": {}},
-          **case.sizes,
-          **case.figures,
-          **about,
-        }
+        run = {"run": f"{name}: {case.name}"}
+        record = records.report_row(case.name, run, case.sizes, case.figures, about)
         print(json.dumps(record), flush=True)
         if args.output:
           records.merge(args.output, [record])

@@ -276,13 +276,11 @@ def main(argv: list[str] | None = None) -> int:
       num_rows = state.blocks.num_rows // C if args.mesh else num_classes
       todo = programs(head, state, batch, args.layout)
       for name in args.programs:
-        row: Record = {
-          "run": setting(args, path, name, num_classes, True),
-          "name": setting(args, path, name, num_classes, False),
-          "config": "",
-          "overrides": {},
-        }
-        row |= compiled(todo[name], num_rows, C)
+        row = records.report_row(
+          setting(args, path, name, num_classes, False),
+          {"run": setting(args, path, name, num_classes, True)},
+          compiled(todo[name], num_rows, C),
+        )
         if name == "step" and hasattr(head, "optimizer"):
           row["floor_mb"] = round(floor(head, state, batch) / _MB, 3)
         if C > 1 and (sent := formula(name, args.examples, 1, args.dim, C)):

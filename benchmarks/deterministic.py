@@ -6,8 +6,7 @@ import jax
 import numpy as np
 
 from benchmarks.case import Case
-from benchmarks.zipf import zipf_counts, zipf_ids
-from largevocab import single_targets
+from benchmarks.zipf import zipf_batch, zipf_counts
 from largevocab.heads import Full, Head, Sampled
 from largevocab.rows import Adagrad
 from largevocab.tools.reports.measure import Stepper, compare, row_step
@@ -25,8 +24,7 @@ def deterministic_step(
   is compiled for equal bits must give the same rows.
   """
   counts = zipf_counts(V)
-  h_ND = jax.random.normal(jax.random.key(1), (N, D))
-  batch = h_ND, single_targets(zipf_ids(N, V)), jax.random.key(2)
+  batch = zipf_batch(N, V, D)
   heads: dict[str, Head] = {
     "full": Full(optimizer=Adagrad()),
     "sampled": Sampled(num_samples=M, optimizer=Adagrad()),

@@ -21,7 +21,6 @@ from largevocab.tools.sweeps import records
 from largevocab.tools.tables import markdown as tables
 
 GPU = "gpu_speed"  # some of its goals are open, because only part of it has been run
-SECTION = re.compile(r"(?<=<!-- goals -->\n).*(?=<!-- /goals -->)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -312,15 +311,7 @@ def _place(record: records.Record) -> str:
 def table(experiments: pathlib.Path) -> str:
   """All goals, as Markdown."""
   header = ["", "what", "goal", "measured", "met", "on"]
-  lines = [header, ["---"] * len(header)]
-  return tables.markdown(lines + [row(goal, experiments) for goal in GOALS])
-
-
-def rewrite(text: str, experiments: pathlib.Path) -> str:
-  """Regenerates the table between the markers of a text."""
-  if not SECTION.search(text):
-    raise UserError("there are no lines <!-- goals --> and <!-- /goals -->")
-  return SECTION.sub(lambda _: f"\n{table(experiments)}\n\n", text)
+  return tables.markdown(header, [row(goal, experiments) for goal in GOALS])
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -334,11 +325,10 @@ def main(argv: list[str] | None = None) -> int:
   if not path:
     print(table(args.experiments))
     return 0
-  old = records.read_text(path)
-  new = rewrite(old, args.experiments)
+  page = tables.with_section(path, "goals", table(args.experiments))
   if args.update:
-    atomic.write_text(path, new)
-  elif new != old:
+    atomic.write_text(path, page)
+  elif page != records.read_text(path):
     print(f"{path}: stale table; run benchmarks/goals.py --update {path}")
     return 1
   return 0

@@ -7,8 +7,7 @@ import jax
 
 from benchmarks.case import Case, check_close
 from benchmarks.rows import dense_step
-from benchmarks.zipf import zipf_counts, zipf_ids
-from largevocab import single_targets
+from benchmarks.zipf import zipf_batch, zipf_counts, zipf_ids
 from largevocab.heads import Sampled
 from largevocab.losses import NCE, BlackOut, NegativeSampling, Ranking
 from largevocab.samplers import Bernoulli, Unigram
@@ -38,10 +37,8 @@ def head_step() -> Iterator[Case]:
   for size in SIZES:
     V, D, N, M, own = size
     counts = zipf_counts(V)
-    h_ND = jax.random.normal(jax.random.key(1), (N, D))
-    y = single_targets(zipf_ids(N, V))
-    y = y._replace(context_N=zipf_ids(N, V, seed=1))
-    batch = h_ND, y, jax.random.key(2)
+    h_ND, y, key = zipf_batch(N, V, D)
+    batch = h_ND, y._replace(context_N=zipf_ids(N, V, seed=1)), key
     drawn: dict[str, Any] = {"num_samples": M, "sampler": Unigram(per_example=own)}
     heads = {
       "nce": Sampled(loss=NCE(), **drawn),
@@ -54,7 +51,6 @@ def head_step() -> Iterator[Case]:
     start = lambda head: head.init(jax.random.key(0), counts, D)  # noqa: B023
     yardstick = Sampled(**drawn)
     below = Stepper(row_step(yardstick), start(yardstick), *batch)
-    jax.block_until_ready(below())
     whose = "own" if own else "shared"
     for name, head in heads.items():
       above = Stepper(row_step(head), start(head), *batch)

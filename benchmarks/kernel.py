@@ -63,7 +63,6 @@ def kernel_draw(
       sizes: dict[str, Any] = {"N": N, "M": M}
       sizes |= {"blocks": blocks, "scanned_levels": depth}
       sizes |= {"error": _error(tree(), V, D, N, M)}
-      exact()
       goal = {"at_least": 20} if (D, V) == (64, 1_000_000) else {}
       figures = {**compare(exact, tree, seconds=10), **goal}
       figures["memory_ratio"] = _memory(stats, V, D)
@@ -89,7 +88,6 @@ def kernel_break_even(N: int = 64, M: int = 32) -> Iterator[Case]:
     for V in (2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000):
       tree, _ = _drawing(Quadratic(leaf_size=D // 2), V, D, N, M)
       exact, _ = _drawing(Softmax(), V, D, N, M)
-      jax.block_until_ready((tree(), exact()))
       ratio = compare(exact, tree, seconds=3, min_turns=5)["ratio"]
       if ratio > 1:
         found = float(V)
@@ -143,7 +141,6 @@ def _updates(sampler: Quadratic, V: int, D: int, R: int):
   )
   added = Stepper(add, stats.tree, w_VD)
   rebuilt = Stepper(rebuild, sampler.init(counts, w_VD, 32).tree, w_VD)
-  added(), rebuilt()
   return added, rebuilt, error
 
 

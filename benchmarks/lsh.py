@@ -158,7 +158,6 @@ def lsh_update(D: int = 136, R: int = 2048) -> Iterator[Case]:
     sampler.init(counts, w_VD, 1),
     w_VD,
   )
-  built()
   yield Case(
     f"hash tables, built anew / {R:,} rows rehashed and back, V={V:,}",
     {**sizes, "back": back},

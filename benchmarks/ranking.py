@@ -34,7 +34,6 @@ def best_classes() -> Iterator[Case]:
       ("adaptive", Adaptive(batch_examples=N)),
     ):
       own = ranker(head, V)
-      jax.block_until_ready((own(), full()))
       yield Case(
         f"best {K} of V={V:,}, {name} / full",
         {"V": V, "D": D, "N": N},

@@ -105,9 +105,7 @@ def on_cpu(way, optimizer, args, dim) -> Record:
     body = functools.partial(step, optimizer, args.dtype)
     return Stepper(body, state, *arguments(dim, args.classes))
 
-  other, column = stepper(way), stepper("column")
-  other(), column()
-  return compare(other, column, seconds=4)
+  return compare(stepper(way), stepper("column"), seconds=4)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -130,12 +128,12 @@ def main(argv: list[str] | None = None) -> int:
       for way in args.ways:
         optimizer = OPTIMIZERS[name]()
         run = f"{args.device}: {way}, D={dim}, {name}, {args.dtype}"
-        row: Record = {"run": run, "name": run, "config": "", "overrides": {}}
         if args.device == "cpu":
-          row |= on_cpu(way, optimizer, args, dim)
+          found = on_cpu(way, optimizer, args, dim)
         else:
-          row |= on_accelerator(way, optimizer, args, dim, here)
-        row |= {"way": way, "dim": dim, "optimizer": name, "dtype": args.dtype, **about}
+          found = on_accelerator(way, optimizer, args, dim, here)
+        which = {"way": way, "dim": dim, "optimizer": name, "dtype": args.dtype}
+        row = records.report_row(run, found, which, about)
         print(json.dumps(row), flush=True)
         if args.output:
           records.merge(args.output, [row])

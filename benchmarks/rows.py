@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.case import Case, check_close
-from benchmarks.zipf import zipf_counts, zipf_ids
-from largevocab import single_targets
+from benchmarks.zipf import zipf_batch, zipf_counts, zipf_ids
 from largevocab.heads import Sampled
 from largevocab.rows import SGD, Adagrad, Adam, RowOptimizer, Table, row_grads
 from largevocab.tools.reports.measure import LR, Stepper, compare, row_step
@@ -34,11 +33,6 @@ def dense_step(head: Sampled, lr: float = LR) -> Callable[..., Any]:
   return step
 
 
-def _batch(num: int, num_classes: int, dim: int):
-  h_ND = jax.random.normal(jax.random.key(1), (num, dim))
-  return h_ND, single_targets(zipf_ids(num, num_classes)), jax.random.key(2)
-
-
 def sampled_step(D: int = 64, N: int = 256, M: int = 1024) -> Iterator[Case]:
   """A `pps` step with row-sparse Adagrad: dense / row-sparse, and V = 1 M / 10 k.
 
@@ -51,10 +45,10 @@ def sampled_step(D: int = 64, N: int = 256, M: int = 1024) -> Iterator[Case]:
   for V in (10_000, 1_000_000):
     counts = zipf_counts(V)
     state = head.init(jax.random.key(0), counts, D)
-    rows = steppers[V] = Stepper(row_step(head), state, *_batch(N, V, D))
+    rows = steppers[V] = Stepper(row_step(head), state, *zipf_batch(N, V, D))
     state = head.init(jax.random.key(0), counts, D)
     opt = head.optimizer.transformation().init(state.table.w_VD)
-    dense = Stepper(dense_step(head), (state, opt), *_batch(N, V, D))
+    dense = Stepper(dense_step(head), (state, opt), *zipf_batch(N, V, D))
     errors = [
       check_close(rows().table.w_VD, dense()[0].table.w_VD, 1e-4) for _ in range(3)
     ]

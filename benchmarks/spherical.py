@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.case import Case, check_close
-from benchmarks.rows import zipf_ids
+from benchmarks.zipf import zipf_batch
 from largevocab import HeadStep, config, single_targets
 from largevocab.heads import Hierarchical, Spherical
 from largevocab.heads.base import total_weight
@@ -59,9 +59,7 @@ def operations(V: int, D: int) -> dict[str, float]:
 def stepper(head: Any, V: int, D: int) -> Stepper:
   """A step of the output layer alone: backward and update."""
   state = head.init(jax.random.key(0), jnp.ones(V, jnp.int32), D)
-  h_ND = jax.random.normal(jax.random.key(1), (N, D))
-  y = single_targets(zipf_ids(N, V))
-  return Stepper(row_step(head), state, h_ND, y, jax.random.key(2))
+  return Stepper(row_step(head), state, *zipf_batch(N, V, D))
 
 
 def output_layer() -> Iterator[Case]:
@@ -74,7 +72,6 @@ def output_layer() -> Iterator[Case]:
   factored = Spherical(loss=LOSS, bias=False)
   for D, V in ((64, 10_000_000), (300, 1_000_000)):
     small, large = stepper(factored, 10_000, D), stepper(factored, V, D)
-    jax.block_until_ready((small(), large()))
     yield Case(
       f"factored step, V={V:,} / V=10,000, D={D}",
       {"D": D, "N": N},
@@ -97,7 +94,6 @@ def output_layer() -> Iterator[Case]:
       {**figures, **predicted, **({"at_least": 1000} if V == LM1B else {})},
     )
     below = stepper(Hierarchical(bias=False), V, D)
-    jax.block_until_ready(below())
     figures = compare(above, below, seconds=10)
     yield Case(f"output layer, naive / hierarchical, V={V:,}", sizes, figures)
 

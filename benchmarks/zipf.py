@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from largevocab.labels import Counts
+from largevocab.labels import Counts, Targets, single_targets
 
 
 def zipf_ids(num: int, num_classes: int, seed: int = 0) -> jax.Array:
@@ -12,6 +12,14 @@ def zipf_ids(num: int, num_classes: int, seed: int = 0) -> jax.Array:
   u = np.random.default_rng(seed).random(num)
   ids = np.exp(u * np.log(num_classes + 1)).astype(np.int64) - 1
   return jnp.asarray(ids.clip(max=num_classes - 1), jnp.int32)
+
+
+def zipf_batch(
+  num: int, num_classes: int, dim: int
+) -> tuple[jax.Array, Targets, jax.Array]:
+  """Random activations f32[num, dim], labels as in `zipf_ids`, and a key for draws."""
+  h_ND = jax.random.normal(jax.random.key(1), (num, dim))
+  return h_ND, single_targets(zipf_ids(num, num_classes)), jax.random.key(2)
 
 
 def zipf_counts(num_classes: int) -> Counts:

@@ -18,39 +18,33 @@ this model there, which has not been trained to the end.
 from largevocab import config as c
 
 UNROLL = 20
-OPTIMIZERS = {
-  # In Torch and the paper, this starts at 0. A small value makes the first steps
-  # smaller.
-  "adagrad": {"initial_accumulator": 1e-8, "eps": 1e-9},
-  "rowwise_adagrad": {"initial_accumulator": 1e-8, "eps": 1e-9},
-  "sgd": {},
+# In Torch and the paper, this starts at 0. A small value makes the first steps smaller.
+ADAGRAD = {"initial_accumulator": 1e-8, "eps": 1e-9}
+OPTIMIZERS = {  # fields, learning rate, clip
+  "adagrad": (ADAGRAD, 0.1, 1.0),
+  "rowwise_adagrad": (ADAGRAD, 0.1, 1.0),
+  "sgd": ({}, 1.0 * UNROLL, 5.0 / UNROLL),
 }
 # Lambda in section 5, which does not say what decays. In the code that the authors
 # released, biases decay, and the rows of input words do not. Here both decay.
 WEIGHT_DECAY = 1e-6
-RATES = {
-  "adagrad": (0.1, 1.0),
-  "rowwise_adagrad": (0.1, 1.0),
-  "sgd": (1.0 * UNROLL, 5.0 / UNROLL),
-}
 
 
 def get_config(arg: str = ""):
   a = c.parse_arg(arg, head="full", optimizer="adagrad", weight_decay=False)
   if a.optimizer not in OPTIMIZERS:
     raise c.UserError(
-      f"no settings for the optimizer {a.optimizer!r}{c.nearest(a.optimizer, RATES)}"
+      f"no settings for the optimizer {a.optimizer!r}"
+      f"{c.nearest(a.optimizer, OPTIMIZERS)}"
     )
-  lr, clip_norm = RATES[a.optimizer]
+  fields, lr, clip_norm = OPTIMIZERS[a.optimizer]
   decay = WEIGHT_DECAY if a.weight_decay else 0.0
   return c.experiment(
     runlocal=a.runlocal,
     data=c.part("data", "text8", min_count=5),
     model=c.part("model", "lstm", embed=256, hidden=512, layers=1),
     head=c.head(a.head, num_samples=4096, init_scale=0.1),
-    optimizer=c.part(
-      "optimizer", a.optimizer, weight_decay=decay, **OPTIMIZERS[a.optimizer]
-    ),
+    optimizer=c.part("optimizer", a.optimizer, weight_decay=decay, **fields),
     train=c.Training(
       epochs=5, batch_size=128, unroll=UNROLL, lr=lr, clip_norm=clip_norm
     ),

@@ -70,6 +70,18 @@ def lock(file: int | IO[bytes], how: int) -> bool:
   return True
 
 
+def try_lock(file: int | IO[bytes], how: int = fcntl.LOCK_EX) -> bool:
+  """Locks an open file without waiting; False if another process has the lock.
+
+  See `lock`. If the file system has no locks, other processes cannot be noticed.
+  """
+  try:
+    lock(file, how | fcntl.LOCK_NB)
+  except BlockingIOError:
+    return False
+  return True
+
+
 @contextmanager
 def locked(directory: str | os.PathLike[str]) -> Iterator[None]:
   """Holds the lock of a directory, waiting until no one else holds it.

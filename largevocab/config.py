@@ -7,11 +7,10 @@ misspelt or ill-typed key raises an error that names it.
 """
 
 import dataclasses
-import json
 import os
 import types
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 import jax
@@ -26,7 +25,7 @@ from largevocab.models import MODELS
 from largevocab.rows import OPTIMIZERS
 from largevocab.samplers import SAMPLERS
 from largevocab.training.config_changes import check_model
-from largevocab.training.json_files import read_json, write_json
+from largevocab.training.json_files import as_json, read_json, write_json
 from largevocab.training.lock import held
 from largevocab.training.processes import check_devices
 from largevocab.training.settings import (
@@ -54,33 +53,6 @@ REGISTRIES: dict[str, Registry] = {
 }
 # Kinds of parts that a path names after the slash, as in 'sampled/pps'.
 _INNER = ("sampler", "loss")
-
-
-class _Live(Mapping[str, Any]):
-  """A mapping that is rebuilt at each look-up and so includes later registrations."""
-
-  def __init__(self, make: Callable[[], dict[str, Any]]):
-    self._make = make
-
-  def __getitem__(self, name: str) -> Any:
-    return self._make()[name]
-
-  def __iter__(self) -> Iterator[str]:
-    return iter(self._make())
-
-  def __len__(self) -> int:
-    return len(self._make())
-
-
-# The word before the slash is a head or, as in 'nce/unigram', a loss of the sampled
-# head.
-SAMPLED_HEADS = _Live(
-  lambda: {
-    "sampled" if loss is SampledSoftmax else name: loss
-    for name, loss in SAMPLED_LOSSES.items()
-  }
-)
-HEAD_NAMES = _Live(lambda: dict.fromkeys(SAMPLED_HEADS, Sampled) | HEADS)
 SETTINGS: dict[str, Any] = {
   "train": Training,
   "eval": Evaluating,
@@ -94,6 +66,23 @@ _TEXT_RATES = {
   "sgd": {"taylor": 500.0, "spherical": 100.0, "squared": 0.003},
   "adagrad": {"taylor": 100.0, "spherical": 20.0, "squared": 0.003},
 }
+
+
+def sampled_heads() -> dict[str, Any]:
+  """The losses of the sampled head, by the word that chooses them in a path.
+
+  >>> [sampled_heads()[word].__name__ for word in ("sampled", "nce")]
+  ['SampledSoftmax', 'NCE']
+  """
+  return {
+    "sampled" if loss is SampledSoftmax else name: loss
+    for name, loss in SAMPLED_LOSSES.items()
+  }
+
+
+def head_names() -> dict[str, Any]:
+  """The classes of heads, by the first word of a path, as in 'nce/unigram'."""
+  return dict.fromkeys(sampled_heads(), Sampled) | HEADS
 
 
 def part(kind: str, name: str, **fields: Any) -> Any:
@@ -137,15 +126,16 @@ def head(path: str, **fields: Any) -> Any:
   chooses = bool(slash) and last in LOGITS
   name, slash, inner = (whole if chooses else path).partition("/")
   given = {kind: fields.pop(kind, {}) for kind in (*_INNER, "logits")}
-  if name not in HEAD_NAMES:
-    raise UserError(f"head is {name!r:.99}; it must be one of {listed(HEAD_NAMES)}")
-  cls = HEAD_NAMES[name]
+  names = head_names()
+  if name not in names:
+    raise UserError(f"head is {name!r:.99}; it must be one of {listed(names)}")
+  cls = names[name]
   if chooses:
     if "logits" not in declared(cls):
       raise UserError(f"head {name!r} has its own logits; drop {'/' + last!r}")
     fields["logits"] = LOGITS[last](**_own("logits", LOGITS[last], given["logits"]))
     fields.setdefault("bias", LOGITS[last] is Linear)
-  if loss := SAMPLED_HEADS.get(name):
+  if loss := sampled_heads().get(name):
     fields["loss"] = loss(**_own("loss", loss, given["loss"]))
   if slash:
     kind = _inner_kind(cls)
@@ -182,7 +172,7 @@ def head_paths() -> list[str]:
   True
   """
   paths = []
-  for name, cls in HEAD_NAMES.items():
+  for name, cls in head_names().items():
     kind = _inner_kind(cls)
     paths += [f"{name}/{inner}" for inner in choices(cls, kind)] if kind else [name]
   return paths
@@ -332,7 +322,7 @@ def bring_up_to_date(workdir: str) -> None:
   if not os.path.exists(path):
     return
   completed = of_workdir(workdir).to_dict()
-  if json.loads(json.dumps(completed)) != read_json(path):
+  if as_json(completed) != read_json(path):
     with held(workdir):
       write_json(path, completed)
 

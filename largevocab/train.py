@@ -21,7 +21,7 @@ from largevocab.provenance import device_name
 from largevocab.training import agreement, processes
 from largevocab.training.averages import averaged
 from largevocab.training.checkpoint import Checkpoints, shapes_of
-from largevocab.training.data_of_run import check_data, save_data
+from largevocab.training.data_of_run import check_data_of_run, save_data
 from largevocab.training.input_rows import num_own
 from largevocab.training.json_files import read_numbers, write_json
 from largevocab.training.lock import held
@@ -85,7 +85,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
     if changes and processes.is_first():
       if any(change.moves_data for change in changes):
         data = exp.data.load()
-        check_data(workdir, exp.data, data, digests(data))
+        check_data_of_run(workdir, exp.data, data, digests(data))
       claim_workdir(workdir, config, int(result.get("steps", 0)))
     _tell(result, workdir)
     return result
@@ -112,7 +112,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
           f"train.epochs ask for {loop.num_steps}; raise them, or choose another "
           "--workdir"
         )
-      check_data(workdir, exp.data, data, found)
+      check_data_of_run(workdir, exp.data, data, found)
       shapes = shapes_of(state)
       del state  # makes room for the state that is read
       state, clock = saved.restore(shapes, set_aside=True)
@@ -201,10 +201,10 @@ class _Loop:
     exp, step = self._exp, int(state.step)
     self._log, seconds = log, clock["seconds"]
     # The number of steps whose losses are in state.loss_sum.
-    self._num_summed = int(clock.get("summed", step % exp.log.every_steps))
+    self._num_summed = int(clock.get("summed", 0))
     self._describe(state)
     # Averages are settled at the same steps, no matter how often the run was stopped.
-    state = self._settled(state) if self._is_eval(step) else state
+    state = self._settled(state) if self._is_due(step, self._eval_steps) else state
     self._unpaced = np.array([step, seconds])
     with self._signals as signals, self._profiler as profiler:
       self._make_up(state, step, seconds)
@@ -224,7 +224,8 @@ class _Loop:
         if step % exp.log.every_steps == 0:
           state = self._log_training(state, step, lr, progress)
         is_over = step == self.num_steps
-        is_eval, is_monitored = self._is_eval(step), self._is_monitored(step)
+        is_eval = self._is_due(step, self._eval_steps)
+        is_monitored = self._is_due(step, exp.log.monitor_every_steps)
         is_stopped = bool(signals.look())  # only once: later signals are handled later
         is_save = step % exp.checkpoint.every_steps == 0 or is_stopped
         if not (is_eval or is_save or is_monitored) or is_over:
@@ -254,10 +255,11 @@ class _Loop:
   def _make_up(self, state: State, step: int, seconds: float) -> None:
     """Does the work of this step that a stop prevented, in the order of the loop."""
     has_watched = processes.of_first(self._log.has(step, "monitor"))
-    if self._is_monitored(step) and not has_watched:
+    is_monitored = self._is_due(step, self._exp.log.monitor_every_steps)
+    if is_monitored and not has_watched:
       self._watch(state, step)
     has_measured = processes.of_first(self._log.has(step, "valid"))
-    if self._is_eval(step) and not has_measured:
+    if self._is_due(step, self._eval_steps) and not has_measured:
       self._measure(state, step, "valid", seconds)
 
   def _take(self, state: State, step: int, lr: float) -> tuple[State, bool]:
@@ -297,9 +299,9 @@ class _Loop:
     batch = self._batches.batch(number, self._rows)
     return assembled(self._exp, batch, self._exp.train.batch_size)
 
-  def _is_eval(self, step: int) -> bool:
-    between = 0 < step < self.num_steps  # the last step evaluates both splits anyway
-    return between and bool(self._eval_steps) and step % self._eval_steps == 0
+  def _is_due(self, step: int, every: int) -> bool:
+    """Whether periodic work is due at a step; the last step does it anyway."""
+    return bool(every) and 0 < step < self.num_steps and step % every == 0
 
   def is_over(self, step: int) -> bool:
     """Whether training is over at this step.
@@ -311,11 +313,6 @@ class _Loop:
     if step >= self.num_steps or not patience:
       return step >= self.num_steps
     return processes.of_first(self._saved.since_best(step) >= patience)
-
-  def _is_monitored(self, step: int) -> bool:
-    every = self._exp.log.monitor_every_steps
-    is_between = 0 < step < self.num_steps  # the last step is monitored anyway
-    return bool(every) and is_between and step % every == 0
 
   def _watch(self, state: State, step: int) -> None:
     seen = self._monitor(state, self._batch(step * self._exp.train.accumulate))

@@ -214,6 +214,7 @@ bring_home() {
 share "$jobs"
 run_sweep adaptive_enwiki8 --jobs "$jobs" --set "data.train=$text"
 run_sweep kernel_bias_medium --jobs "$jobs" --set "data.path=$ptb"
+share 1 # each of these runs has the GPU to itself
 run_sweep xmlc_670k --jobs 1
 run_sweep lst_epochs --index 0 --set "data.train=$text" --set "eval.word_pairs=$pairs"
 measure_speeds

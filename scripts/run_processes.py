@@ -94,10 +94,12 @@ def _free_port() -> int:
 
 
 def _show(source: IO[bytes], sink: int, number: int) -> None:
+  """Copies lines; reads on if nobody reads the copy, so that the process can go on."""
   prefix = b"[%d] " % number if number else b""
   for line in source:
     if not line.startswith(_NOISE):
-      os.write(sink, prefix + line)
+      with contextlib.suppress(BrokenPipeError):
+        os.write(sink, prefix + line)
 
 
 def _wait(processes: list[subprocess.Popen[bytes]]) -> int:

@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from largevocab.atomic import lock, locked, replacing, write_text
-from largevocab.tools.sweeps import launch
+from largevocab.atomic import lock, locked, replacing, try_lock, write_text
 
 
 def names(directory):
@@ -62,13 +61,23 @@ def test_file_is_synced_to_disk_before_it_is_renamed(tmp_path, monkeypatch):
   assert calls == ["fsync", "replace", "fsync"]
 
 
+def test_lock_of_another_is_noticed_without_waiting(tmp_path):
+  path = tmp_path / "a"
+  with path.open("ab") as one, path.open("ab") as two:
+    assert try_lock(one, fcntl.LOCK_SH)
+    assert try_lock(two, fcntl.LOCK_SH)
+    assert not try_lock(two)
+  with path.open("ab") as file:
+    assert try_lock(file)
+
+
 def test_locking_is_skipped_on_file_systems_without_locks(tmp_path, monkeypatch):
   """Some network file systems have none. Any other error is raised."""
   for number in (errno.ENOLCK, errno.ENOTSUP, errno.EBADF):
     _failing_locks(monkeypatch, number)
     with locked(tmp_path), (tmp_path / "a").open("ab") as file:
       assert not lock(file, fcntl.LOCK_EX)
-      assert launch.locked(file)
+      assert try_lock(file)
   _failing_locks(monkeypatch, errno.EIO)
   with pytest.raises(OSError, match="Input/output"), locked(tmp_path):
     pass

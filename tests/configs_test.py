@@ -37,9 +37,9 @@ def test_every_config_builds_with_every_head(path, head):
   for arg in (head, f"{head},runlocal"):
     exp = config.build(command_line.load(f"{path}:{arg}"))
     name, _, inner = head.partition("/")
-    assert config.HEAD_NAMES[name] is type(exp.head)
-    if name in config.SAMPLED_HEADS:
-      assert config.SAMPLED_HEADS[name] is type(exp.head.loss)
+    assert config.head_names()[name] is type(exp.head)
+    if name in config.sampled_heads():
+      assert config.sampled_heads()[name] is type(exp.head.loss)
     if inner:
       kind = "loss" if name == "spherical" else "sampler"
       assert config.REGISTRIES[kind][inner] is type(getattr(exp.head, kind))

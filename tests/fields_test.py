@@ -78,7 +78,7 @@ def experiment(key: str, name: str) -> ConfigDict:
   elif key == "sampler":
     parts["head"] = c.head(f"sampled/{name}")
   elif key == "loss":
-    words = {loss: word for word, loss in c.SAMPLED_HEADS.items()}
+    words = {loss: word for word, loss in c.sampled_heads().items()}
     word = words.get(c.REGISTRIES["loss"][name])
     parts["head"] = c.head(f"{word}/pps" if word else f"spherical/{name}")
   elif key in c.REGISTRIES:

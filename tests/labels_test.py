@@ -7,7 +7,7 @@ import pytest
 
 from largevocab import check_targets, multi_targets, single_targets
 from largevocab.errors import UserError
-from largevocab.labels import Counts, Targets, as_counts
+from largevocab.labels import Counts, Targets, as_counts, batch_classes
 from largevocab.losses import softmax_cross_entropy
 
 
@@ -184,3 +184,16 @@ def test_targets_are_checked_where_they_have_weight():
   heavy = y._replace(w_NP=np.ones((2, 2)))
   with pytest.raises(UserError, match=r"label 4294967296 at ids_NP\[1, 0\]"):
     check_targets(heavy, 4)
+
+
+@pytest.mark.parametrize("shape", [(0, 1), (1, 1), (5, 3)])
+def test_batch_classes_are_the_distinct_classes_of_examples_with_weight(shape):
+  rng = np.random.default_rng(0)
+  for _ in range(5):
+    ids_NP = rng.integers(-2, 9, shape).astype(np.int32)  # 7 classes
+    w_NP = rng.choice([0.0, 0.5], shape)
+    got_T = jax.jit(batch_classes, static_argnums=1)(Targets(ids_NP, w_NP, 0), 7)
+    some_NP = ids_NP[w_NP.any(axis=1)]
+    want = np.unique(some_NP[(some_NP >= 0) & (some_NP < 7)])
+    assert got_T.dtype == jnp.int32
+    assert got_T.tolist() == [*want, *(ids_NP.size - len(want)) * [7]]

@@ -177,6 +177,24 @@ def test_paths_of_data_can_differ_between_processes_and_resumptions(text, tmp_pa
   assert status == 0, lines
 
 
+def test_names_of_files_can_differ_between_processes(tmp_path):
+  lines = [f"u{i % 20} i{i % 33} {i}\n" for i in range(200)]
+  for name in ("one", "two"):
+    (tmp_path / name).write_text("".join(lines))
+  keys = {"data.path": tmp_path, "data.cache_dir": tmp_path / "cache"}
+  keys |= {"model.embed": 8, "model.hidden": 8, "head.num_samples": 8}
+  keys |= {"train.batch_size": 4, "train.max_steps": 1, "mesh.blocks": 2}
+  of = lambda name: [
+    f"--config={on_processes.REPOSITORY}/configs/sequences.py:sampled/pps,model=gru",
+    f"--workdir={tmp_path / 'run'}",
+    *(f"--config.{key}={value}" for key, value in keys.items()),
+    f"--config.data.file={name}",
+  ]
+  with on_processes.started(2, 1, of("one"), of("two")) as processes:
+    written = [lines_of(process) for process in processes]
+  assert [process.returncode for process in processes] == [0, 0], written
+
+
 def test_documented_example_of_several_hosts_runs(tmp_path):
   """It runs with three processes of two devices; one process has another loss."""
   page = (on_processes.REPOSITORY / "docs" / "devices.md").read_text()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from largevocab import main, single_targets
-from largevocab.config import HEAD_NAMES
+from largevocab.config import head_names
 from largevocab.samplers import SAMPLERS
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -162,4 +162,18 @@ def test_links_lead_somewhere():
 
 def test_every_method_has_a_row():
   rows = re.findall(r"^\| \[`(\w+)`\]\(docs/methods/\S+\.md\)", README, re.MULTILINE)
-  assert sorted(rows) == sorted([*HEAD_NAMES, *SAMPLERS])
+  assert sorted(rows) == sorted([*head_names(), *SAMPLERS])
+
+
+def test_example_of_an_adaptive_softmax_on_several_devices_trains(on_four_devices):
+  page = (ROOT / "docs" / "devices.md").read_text()
+  (program,) = re.findall(
+    r"<!-- adaptive example -->\n```python\n(.*?)```", page, re.DOTALL
+  )
+  shares = """
+rows = params["rows"]["parts.head"], opt_state[0].mu["rows"]["parts.head"]
+print(*(len(x.addressable_shards[0].data) / len(x) for x in rows))
+"""
+  loss, whole = on_four_devices(program + shares).splitlines()
+  assert float(loss) < 0.5 * np.log(1000)
+  assert whole == "0.25 0.25"  # of the rows and of Adam's mean gradients

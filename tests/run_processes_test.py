@@ -70,6 +70,15 @@ def test_single_process_gets_processes_1(start):
   assert out == "--processes=1 None\n"
 
 
+def test_processes_go_on_if_their_output_is_not_read(start):
+  more_than_a_pipe_holds = "[print(64 * '-', flush=True) for _ in range(4000)]"
+  process = start("2", task=f"{more_than_a_pipe_holds}; sys.exit(7)")
+  process.stdout.close()
+  _, err = process.communicate(timeout=60)
+  assert process.returncode == 7
+  assert "Traceback" not in err
+
+
 def test_failed_process_ends_all_with_its_status(start):
   process = start("3", task="number == '1' and sys.exit(7); time.sleep(600)")
   _, err = process.communicate(timeout=60)

@@ -106,23 +106,22 @@ def main(argv=None):
   parser.add_argument("--keys", type=int, default=20, help="of 32 draws each")
   parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=[*SAMPLERS])
   args: argparse.Namespace = parser.parse_args(argv)
-  rows = []
+  about, rows = about_this_run(), []
   for name in args.samplers:
     of_one = None
     for blocks in BLOCKS:
       relvar_R = relvars(name, blocks, args.repetitions, args.keys)
       of_one = of_one or relvar_R
       label = f"{name}, {SAMPLERS[name]} from {blocks} block{'s' * (blocks > 1)}"
-      rows.append(
-        {
-          **{"run": label, "name": label, "config": "", "overrides": {}},
-          **{"blocks": blocks, "relvar": float(np.mean(relvar_R))},
-          **ratios(of_one, relvar_R),
-          **{"repetitions": args.repetitions, "draws": 32 * args.keys},
-          **about_this_run(),
-        }
+      row = records.report_row(
+        label,
+        {"blocks": blocks, "relvar": float(np.mean(relvar_R))},
+        ratios(of_one, relvar_R),
+        {"repetitions": args.repetitions, "draws": 32 * args.keys},
+        about,
       )
-      print(json.dumps(rows[-1]), flush=True)
+      rows.append(row)
+      print(json.dumps(row), flush=True)
   records.merge(HERE / "results.jsonl", rows)
   return 0
 

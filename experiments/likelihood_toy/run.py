@@ -21,7 +21,6 @@ the directory `figures`. Both figures hold `exact` and `ranking, alpha=log(C-1)`
 
 import argparse
 import functools
-import json
 import math
 import pathlib
 import sys
@@ -49,9 +48,9 @@ from largevocab.losses import (
   SampledSoftmax,
   UpperBound,
 )
-from largevocab.provenance import describe_machine
 from largevocab.rows import Momentum
 from largevocab.samplers import Bernoulli, Sampler, Uniform, Unigram
+from largevocab.tools import entry
 from largevocab.tools.plots import drawing
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
@@ -321,7 +320,7 @@ def run(setting: Setting, figure: int, num_seeds: int) -> list[Record]:
   every = methods(setting)
   names = of_figure(list(every), figure)
   compared = {name: every[name] for name in names}
-  machine = records.measured_with(describe_machine())
+  machine = records.measured_here()
   rows = []
   for seed in range(num_seeds):
     for name, curve in compare(setting, compared, seed).items():
@@ -330,18 +329,15 @@ def run(setting: Setting, figure: int, num_seeds: int) -> list[Record]:
         raise UserError(f"{name} diverges with a rate of {lr}; see --search")
       if name == EXACT:
         del curve["bias_exact"]  # log 0
-      rows.append(
-        {
-          "run": f"{name}, seed={seed}",
-          "name": name,
-          "config": "",
-          "overrides": {"lr": lr, "seed": seed},
-          **{metric: values[-1] for metric, values in curve.items()},
-          **{key: getattr(setting, key) for key in ("iterations", "num_classes")},
-          **machine,
-          "curves": {m: [short(value) for value in v] for m, v in curve.items()},
-        }
+      row = records.report_row(
+        name,
+        {"run": f"{name}, seed={seed}", "overrides": {"lr": lr, "seed": seed}},
+        {metric: values[-1] for metric, values in curve.items()},
+        {key: getattr(setting, key) for key in ("iterations", "num_classes")},
+        machine,
+        {"curves": {m: [short(value) for value in v] for m, v in curve.items()}},
       )
+      rows.append(row)
     print(f"figure {figure}: seed {seed} is done", file=sys.stderr, flush=True)
   return rows
 
@@ -402,9 +398,7 @@ def draw(rows: list[Record], names: list[str], figure: int):
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = entry.Parser(__doc__)
   what = parser.add_mutually_exclusive_group(required=True)
   what.add_argument("--figure", type=int, choices=[1, 2])
   what.add_argument("--search", action="store_true", help="print a table of rates")
@@ -424,20 +418,21 @@ def main(argv: list[str] | None = None) -> int:
   if args.search:
     search(setting)
     return 0
-  drawing.new_figure(1, 1)  # fails now, not at the end, if plots cannot be drawn
-  args.output.mkdir(parents=True, exist_ok=True)
-  names = list(methods(setting))
   path = args.output / "results.jsonl"
-  old = records.load(path) if path.exists() else []
-  rows = merged(old, run(setting, args.figure, args.seeds), names)
-  path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  # These fail now, not at the end.
+  drawing.new_figure(1, 1)
+  if path.exists():
+    records.load(path)
+  names = list(methods(setting))
+  new = run(setting, args.figure, args.seeds)
+  with records.changed(path, records.FIELDS) as by_run:
+    rows = merged([*by_run.values()], new, names)
+    by_run.clear()
+    by_run.update({row["run"]: row for row in rows})
   canvas = draw(rows, of_figure(names, args.figure), args.figure)
   drawing.save(canvas, args.output / "figures", f"figure{args.figure}")
   return 0
 
 
 if __name__ == "__main__":
-  try:
-    sys.exit(main())
-  except UserError as error:
-    sys.exit(f"likelihood_toy: {error}")
+  sys.exit(entry.run("likelihood_toy", main))

@@ -13,7 +13,6 @@ has
   test_ppl       exact test perplexity of the model that was trained
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -28,6 +27,7 @@ from pydoc_data.topics import topics
 from typing import NamedTuple
 
 from largevocab.errors import UserError
+from largevocab.tools import entry
 from largevocab.tools.sweeps import records
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -238,8 +238,7 @@ def walk(newcomer: Newcomer) -> list[records.Record]:
     times = {"seconds": now - stage_began, "total_seconds": now - began}
     times = {key: round(value, 1) for key, value in times.items()}
     print(f"  {times['seconds']} s, {times['total_seconds']} s in all", flush=True)
-    common = {"run": name, "name": name, "config": "", "overrides": {}}
-    rows.append({**common, **times, **figures})
+    rows.append(records.report_row(name, times, figures))
   # The machine as the fresh installation recorded it, before the clone was changed.
   meta = newcomer.clone / "runs" / "quickstart" / "sampled" / "meta.json"
   machine = records.measured_with(json.loads(meta.read_text()))
@@ -247,9 +246,7 @@ def walk(newcomer: Newcomer) -> list[records.Record]:
 
 
 def main(argv: list[str] | None = None) -> int:
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = entry.Parser(__doc__)
   parser.add_argument("--repo", default=str(ROOT), help="a URL, or an absolute path")
   parser.add_argument("--text", type=pathlib.Path, help="else Python's own manual")
   parser.add_argument("--keep", type=pathlib.Path, help="a new directory, to be kept")
@@ -269,7 +266,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  try:
-    sys.exit(main())
-  except UserError as error:
-    sys.exit(f"newcomer: {error}")
+  sys.exit(entry.run("newcomer", main))

@@ -18,7 +18,6 @@ import functools
 import json
 import os
 import pathlib
-import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -36,11 +35,10 @@ from largevocab.provenance import device_name, has_changes, revision
 from largevocab.tools import entry
 from largevocab.tools.sweeps import records
 from largevocab.tools.sweeps.records import Record
+from largevocab.tools.tables.markdown import with_section
 from largevocab.training.workdir import workdir_path
 
 RESULTS = pathlib.Path("bench/results.jsonl")
-# The part of a page that holds the tables.
-SECTION = re.compile(r"(?<=^<!-- bench -->\n).*?(?=^<!-- /bench -->$)", re.M | re.S)
 # Environment variables that change the speed of a program. No version or setting shows
 # them.
 ENVIRONMENT = (
@@ -127,22 +125,10 @@ def main(argv: list[str] | None = None, tasks: Tasks = TASKS) -> int:
       )
     shown = tables(lines.published(args.results, tasks), tasks) or "No entries yet."
     if args.update:
-      page = with_tables(args.update, shown)
-      atomic.write_text(args.update, page)
+      atomic.write_text(args.update, with_section(args.update, "bench", shown))
     else:
       print(shown)
   return 0
-
-
-def with_tables(path: pathlib.Path, shown: str) -> str:
-  """A page with tables put between its lines <!-- bench --> and <!-- /bench -->."""
-  page = records.read_text(path)
-  if not SECTION.search(page):
-    raise UserError(
-      f"{path} has no lines <!-- bench --> and <!-- /bench -->: add them where the "
-      "tables should be"
-    )
-  return SECTION.sub(lambda _: f"\n{shown}\n\n", page)
 
 
 def run(args: argparse.Namespace, task: Task) -> int:
@@ -184,7 +170,8 @@ def _trained(args: argparse.Namespace, task: Task, before: Record) -> Record:
     about["code_url"] = args.code
   if found := {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}:
     about["environment"] = found
-  _compare_seeds(args, about | before | {"device": device_name()})
+  device = {"device": device_name()} if args.method else {}
+  _compare_seeds(args, about | before | device)
   load = lambda: _load(args.shared)
   if args.method:
     of_run = task, args.method, seed, args.data, args.set
@@ -208,8 +195,10 @@ def _compare_seeds(args: argparse.Namespace, about: Record) -> None:
   """Warns, before training, if other seeds of the method differ from this one."""
   rows = records.load(args.out, lines.KEYS) if args.out.exists() else []
   of_method = lambda row: (row["task"], row["name"]) == (args.task, about["name"])
+  # An adapter tells its device only when it is made.
+  known = [key for key in lines.KNOWN_BEFORE if key in about or key != "device"]
   for row in filter(of_method, rows):
-    differ = [key for key in lines.KNOWN_BEFORE if row.get(key) != about.get(key)]
+    differ = [key for key in known if row.get(key) != about.get(key)]
     if differ and row.get("seed") not in (None, about["seed"]):
       print(
         f"bench: `{differ[0]}` of seed {row['seed']} in {args.out} is "

@@ -20,7 +20,7 @@ from largevocab.training.json_files import read_json, write_json
 from largevocab.training.lock import held
 from largevocab.training.runlog import peak_mib
 from largevocab.training.settings import Experiment
-from largevocab.training.workdir import changes_of, has_finished
+from largevocab.training.workdir import changes_of, config_path, has_finished
 
 
 def loaded(exp: Experiment, task: Task) -> tuple[Data, str]:
@@ -134,17 +134,17 @@ def _noting(
     before, load: as in `run`.
 
   Raises:
-    UserError: the run has another config, another process is training it, or it has
-      finished and another command trained it.
+    UserError: the run has another config, another process is training it, or another
+      command began it.
   """
   path = os.path.join(workdir, "bench.json")
   kept = read_json(path) if os.path.exists(path) else {}
+  if not kept and os.path.exists(config_path(workdir)):
+    raise UserError(
+      f"{workdir} holds a run of another command, so it is not known whether the "
+      "machine was idle; choose another --workdir"
+    )
   if has_finished(workdir):
-    if not kept:
-      raise UserError(
-        f"{workdir} holds a finished run, but it is not known whether the "
-        "machine was idle; choose another --workdir"
-      )
     yield kept
     return
   state = {"code": f"largevocab {__version__}", **before, **load()}

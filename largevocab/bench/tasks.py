@@ -77,7 +77,7 @@ class Task:
     if not is_method(method):
       raise UserError(
         f"--method={method}: must be a path such as sampled/pps, of one of the heads "
-        f"{listed(config.HEAD_NAMES)}; set the rest by --set KEY=VALUE"
+        f"{listed(config.head_names())}; set the rest by --set KEY=VALUE"
       )
     for word in chosen:
       key, equals, _ = word.partition("=")
@@ -199,7 +199,7 @@ def is_method(text: str) -> bool:
   >>> is_method("sampled/pps"), is_method("adam"), is_method("full,adam")
   (True, False, False)
   """
-  return text.partition("/")[0] in config.HEAD_NAMES and not set(text) & set(",=")
+  return text.partition("/")[0] in config.head_names() and not set(text) & set(",=")
 
 
 def find(name: str, tasks: Mapping[str, Task] = TASKS) -> Task:

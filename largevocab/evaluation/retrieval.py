@@ -36,15 +36,13 @@ def at_k(ids_NK: jax.Array, y: Targets) -> dict[str, jax.Array]:
   {'recall@2': [1.0, 0.0], 'mrr@2': [0.5, 0.0]}
   """
   k = check_shapes(ids_NK=ids_NK, ids_NP=y.ids_NP, w_NP=y.w_NP)["K"]
-  is_true_NPK = (y.ids_NP[:, :, None] == ids_NK[:, None]) & (y.w_NP > 0)[:, :, None]
-  found_NP = jnp.any(is_true_NPK, axis=2)
+  found_NP, hit_NK = is_member(y.ids_NP, ids_NK), _hit(ids_NK, y)
   w_NP = jnp.where(_distinct_true(y), y.w_NP, 0)
   weight_N, found_N = jnp.sum(w_NP, axis=1), jnp.sum(w_NP * found_NP, axis=1)
-  is_true_NK = jnp.any(is_true_NPK, axis=1)
-  rank_N = 1 + jnp.argmax(is_true_NK, axis=1)
+  rank_N = 1 + jnp.argmax(hit_NK, axis=1)
   return {
     f"recall@{k}": found_N / jnp.where(weight_N > 0, weight_N, 1),
-    f"mrr@{k}": jnp.where(jnp.any(is_true_NK, axis=1), 1 / rank_N, 0),
+    f"mrr@{k}": jnp.where(jnp.any(hit_NK, axis=1), 1 / rank_N, 0),
   }
 
 
@@ -155,8 +153,7 @@ def without(ids_NK: jax.Array, hidden_NS: jax.Array, num_classes: int) -> jax.Ar
 
 def _hit(ids_NK: jax.Array, y: Targets) -> jax.Array:
   """Which of the best classes are true, bool[N, K]."""
-  is_same_NPK = y.ids_NP[:, :, None] == ids_NK[:, None]
-  return jnp.any(is_same_NPK & (y.w_NP > 0)[:, :, None], axis=1)
+  return is_member(ids_NK, jnp.where(y.w_NP > 0, y.ids_NP, -1))
 
 
 def _ndcg(hit_NK: jax.Array, is_true_NP: jax.Array) -> jax.Array:

@@ -37,6 +37,8 @@ from largevocab.ops.softmax.plan import Plan, budget_bytes, plan
 from largevocab.ops.softmax.top_k import parts_top_k
 from largevocab.rows import Table, added, sq_norm
 
+_LOG = logging.getLogger("largevocab")
+
 
 def slice_widths(dim: int, widths: tuple[int, ...]) -> tuple[int, ...]:
   """Widths proportional to the given ones, each at least 1, that sum to `dim`.
@@ -49,22 +51,22 @@ def slice_widths(dim: int, widths: tuple[int, ...]) -> tuple[int, ...]:
     widths: widths of the parts; only their proportions matter.
 
   Raises:
-    ValueError: there are more parts than columns.
+    UserError: there are more parts than columns.
 
   >>> slice_widths(256, (256, 64, 16)), slice_widths(5, (8, 8, 8))
   ((195, 49, 12), (2, 2, 1))
   """
   if len(widths) > dim:
-    raise ValueError(f"{len(widths)} parts cannot share {dim} columns")
+    raise UserError(
+      f"head.cutoffs: {len(widths)} parts cannot share the {dim} columns of h: use "
+      "fewer cutoffs, or set head.projected"
+    )
   total = sum(widths)
   slices = [1] * len(widths)
   for _ in range(dim - len(widths)):
     missing = [dim * w / total - s for w, s in zip(widths, slices, strict=True)]
     slices[missing.index(max(missing))] += 1
   return tuple(slices)
-
-
-_LOG = logging.getLogger("largevocab")
 
 
 class Weights(NamedTuple):
@@ -156,7 +158,7 @@ class DSoftmax(Partitioned, LinearHead):
     return {"bias": self.bias, "tail_bias": self.bias}
 
   def new_state(self, clusters, dim, keys, place_V, class_V) -> DSoftmaxState:
-    widths = clusters.widths if self.projected else _slices(dim, clusters.widths)
+    widths = clusters.widths if self.projected else slice_widths(dim, clusters.widths)
     (for_rows, _), (_, for_downs) = map(jax.random.split, keys)
     sizes = map(shards.block_size, clusters.sizes)
     rows = [
@@ -274,13 +276,3 @@ class DSoftmax(Partitioned, LinearHead):
       return wide_RD
     bias_R = sum(rows_RE[:, width] for rows_RE, width in of_widths)
     return self.features(wide_RD).at[:, dim].set(bias_R)
-
-
-def _slices(dim: int, widths: tuple[int, ...]) -> tuple[int, ...]:
-  try:
-    return slice_widths(dim, widths)
-  except ValueError:
-    raise UserError(
-      f"head.cutoffs: {len(widths)} parts cannot share the {dim} columns of h: use "
-      "fewer cutoffs, or set head.projected"
-    ) from None

@@ -48,15 +48,16 @@ def quality(
   sampler whose distribution depends on all logits computes them again for every 16,384
   classes.
   """
-  w_VD = state.table.w_VD
   N = shards.num_examples(len(h_ND))
   at_N = np.linspace(0, N - 1, min(N, _MONITORED)).astype(int)
-  log_ratio_RN = log_normalizer_ratios(head, state, h_ND, y, key, at_N, _MONITORED)
-  h_ND, y = read_batch(h_ND, y, len(w_VD), state.activations)
-  x_ND, y = jax.tree.map(lambda a: a[at_N], (head.features(h_ND), y))
+  h_ND, y = read_batch(h_ND, y, len(state.table.w_VD), state.activations)
+  x_ND = head.features(h_ND)
+  log_p_NV = _log_p(head, state, x_ND[at_N])
+  log_ratio_RN = _log_ratios(head, state, x_ND, y, key, at_N, log_p_NV, _MONITORED)
+  x_ND, y = jax.tree.map(lambda a: a[at_N], (x_ND, y))
   # In turn: devices of one CPU may mix up sums that a loop and others ask for at once.
-  x_ND, y, log_ratio_RN = together((x_ND, y, log_ratio_RN))
-  chi2_N = _chi2(head, state, x_ND, y)
+  x_ND, y, log_p_NV, log_ratio_RN = together((x_ND, y, log_p_NV, log_ratio_RN))
+  chi2_N = _chi2(head, state, x_ND, y, log_p_NV)
   weight_N = jnp.abs(jnp.sum(y.w_NP, axis=1))
   total = jnp.maximum(jnp.sum(weight_N), 1e-30)
   mean = lambda v_N: jnp.sum(jnp.where(weight_N > 0, weight_N * v_N, 0)) / total
@@ -68,13 +69,17 @@ def quality(
 
 
 def _chi2(
-  head: "Sampled", state: "SampledState", x_ND: jax.Array, y: Targets
+  head: "Sampled",
+  state: "SampledState",
+  x_ND: jax.Array,
+  y: Targets,
+  log_p_NV: jax.Array,
 ) -> jax.Array:
   """sum (p - q)^2 / q = sum p^2 / q - 1 over all classes, f32[N].
 
   q is computed for a chunk of classes at a time, as samplers may look up much for each.
   """
-  w_VD, log_p_NV = state.table.w_VD, _log_p(head, state, x_ND)
+  w_VD = state.table.w_VD
   V = len(w_VD)
 
   def add(so_far, chunk):
@@ -112,11 +117,24 @@ def log_normalizer_ratios(
 
   Cost: all logits of these examples, and `draws` times the draws of a step.
   """
-  num_classes = len(state.table.w_VD)
-  h_ND, y = read_batch(h_ND, y, num_classes, state.activations)
+  h_ND, y = read_batch(h_ND, y, len(state.table.w_VD), state.activations)
   x_ND = head.features(h_ND)
   log_p_NV = _log_p(head, state, x_ND[at_N])
-  true_NP = true_mask(y, num_classes)
+  return _log_ratios(head, state, x_ND, y, key, at_N, log_p_NV, draws)
+
+
+def _log_ratios(
+  head: "Sampled",
+  state: "SampledState",
+  x_ND: jax.Array,
+  y: Targets,
+  key: jax.Array,
+  at_N: np.ndarray,
+  log_p_NV: jax.Array,
+  draws: int,
+) -> jax.Array:
+  """log(Z~ / Z), from the log-probabilities of all classes of examples `at_N`."""
+  true_NP = true_mask(y, len(state.table.w_VD))
 
   def ratio(key):
     others = head.candidates(state, x_ND, y, key)

@@ -230,8 +230,7 @@ class Hierarchical(LinearHead):
     mean_w_NP = y.w_NP / total_weight(y)
     x_ND = self.features(wide_ND)
     loss, d = two_level_loss(x_ND, *state.model, y.ids_NP, mean_w_NP, dtype=self.dtype)
-    leaves = BlockGrads(d.cluster_M, d.d_MS, d.x_MD)
-    grads = HierarchicalGrads(d.clusters_KD, leaves)
+    grads = HierarchicalGrads(d.clusters_KD, d.leaves)
     return head_step(loss, d.x_ND, h_ND, grads, self.sq_norm(state, grads))
 
   def sq_norm(self, state: HierarchicalState, grads: HierarchicalGrads) -> jax.Array:

@@ -97,8 +97,12 @@ def _with_rows(table: Table, was: ArrayLike, new_KD: jax.Array, dim: int) -> Tab
 
 
 def _log_z(later: SampledState, state: Any, was: ArrayLike) -> Table | None:
-  """Learned log-partition functions, carried over by class if contexts are classes."""
-  if later.log_z is None or state.log_z is None:
-    return later.log_z
-  by_class = len(state.log_z.w_VD) == len(state.table.w_VD)
-  return carry_rows(later.log_z, state.log_z, was) if by_class else state.log_z
+  """Learned log-partition functions: by class, or kept if no context is renumbered."""
+  new, old = later.log_z, state.log_z
+  if new is None or old is None:
+    return new
+  is_by_class = lambda state: len(state.log_z.w_VD) == len(state.table.w_VD)
+  if is_by_class(state) and is_by_class(later):
+    return carry_rows(new, old, was)
+  own = len(old.w_VD) - 1  # all further contexts share the last one
+  return old if np.array_equal(np.asarray(was)[:own], np.arange(own)) else new

@@ -8,6 +8,7 @@ from largevocab.losses.base import SampledLoss
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_broadcast, check_shapes
+from largevocab.ops.softmax.chunks import wide
 
 
 def blackout_loss(
@@ -59,6 +60,8 @@ def blackout_loss(
     o_NP=o_NP, w_NP=w_NP, log_expected_NP=log_expected_NP, o_NM=o_NM, mask_NM=mask_NM
   )
   check_broadcast(sizes, log_expected_NM=log_expected_NM)
+  o_NP, log_expected_NP = wide(o_NP), wide(log_expected_NP)
+  o_NM, log_expected_NM = wide(o_NM), wide(log_expected_NM)
   own_NP = o_NP - jnp.where(jnp.isfinite(log_expected_NP), log_expected_NP, 0)
   own_NP = jnp.where(w_NP == 0, 0, own_NP)
   drawn_NM = jnp.where(mask_NM, o_NM - log_expected_NM, LOG_ZERO)

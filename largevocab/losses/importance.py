@@ -8,6 +8,7 @@ from largevocab.losses.base import SampledLoss
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_broadcast, check_shapes
+from largevocab.ops.softmax.chunks import wide
 
 
 def importance_loss(
@@ -59,6 +60,7 @@ def importance_loss(
   """
   sizes = check_shapes(o_NP=o_NP, w_NP=w_NP, o_NM=o_NM, mask_NM=mask_NM)
   check_broadcast(sizes, log_expected_NM=log_expected_NM)
+  o_NP, o_NM, log_expected_NM = map(wide, (o_NP, o_NM, log_expected_NM))
   o_NP = jnp.where(w_NP == 0, 0, o_NP)
   drawn_NM = jnp.where(mask_NM, o_NM - log_expected_NM, LOG_ZERO)
   log_z_N = shards.logsumexp(drawn_NM, axis=1)

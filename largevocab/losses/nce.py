@@ -11,6 +11,7 @@ from largevocab.losses.base import SampledLoss
 from largevocab.losses.negative_sampling import negative_sampling_loss
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_broadcast, check_shapes
+from largevocab.ops.softmax.chunks import wide
 
 NORMALIZERS = ("one", "global", "context")
 
@@ -66,6 +67,8 @@ def nce_loss(
     o_NP=o_NP, w_NP=w_NP, log_expected_NP=log_expected_NP, o_NM=o_NM, mask_NM=mask_NM
   )
   check_broadcast(sizes, log_expected_NM=log_expected_NM)
+  o_NP, log_expected_NP = wide(o_NP), wide(log_expected_NP)
+  o_NM, log_expected_NM = wide(o_NM), wide(log_expected_NM)
   s_NP = jnp.where(w_NP == 0, 0, o_NP - jnp.maximum(log_expected_NP, LOG_ZERO))
   s_NM = o_NM - log_expected_NM
   return negative_sampling_loss(s_NP, w_NP, s_NM, mask_NM)

@@ -9,6 +9,7 @@ from largevocab.losses.base import SampledLoss
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_broadcast, check_shapes
+from largevocab.ops.softmax.chunks import wide
 
 
 def sampled_softmax_loss(
@@ -68,6 +69,8 @@ def sampled_softmax_loss(
   if log_exact_NP is None:
     log_exact_NP = jnp.zeros((1, 1))
   check_broadcast(sizes, log_expected_NM=log_expected_NM, log_exact_NP=log_exact_NP)
+  o_NP, log_exact_NP = wide(o_NP), wide(log_exact_NP)
+  o_NM, log_expected_NM = wide(o_NM), wide(log_expected_NM)
   # Set to 0 before the loss: 0 times NaN is NaN, in the gradient as well.
   o_NP = jnp.where(true_NP | (w_NP != 0), o_NP, 0)
   exact_NP = jnp.where(true_NP, o_NP + log_exact_NP, LOG_ZERO)

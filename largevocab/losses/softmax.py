@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from largevocab.labels import Targets, known_targets
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import compute_dtype
 from largevocab.ops.softmax.full import softmax_loss
 from largevocab.ops.softmax.log_partition import Score, logit
 from largevocab.ops.softmax.plan import budget_bytes, plan
@@ -64,6 +65,8 @@ def softmax_cross_entropy(
   num_classes, dim = w_VD.shape
   if not len(h_ND):
     return jnp.zeros(())
-  how = plan(len(h_ND), num_classes, dim, budget_bytes(budget_mib))
+  size = compute_dtype(h_ND, w_VD, dtype).itemsize
+  budget = budget_bytes(budget_mib)
+  how = plan(len(h_ND), num_classes, dim, budget, compute_bytes=size)
   y = known_targets(Targets(ids_NP, w_NP, jnp.zeros(len(h_ND))), num_classes)
   return softmax_loss(h_ND, w_VD, y.ids_NP, y.w_NP, how, score=score, dtype=dtype)

@@ -8,6 +8,7 @@ from largevocab.losses.base import SampledLoss
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
 from largevocab.ops.shapes import check_broadcast, check_shapes
+from largevocab.ops.softmax.chunks import wide
 
 
 def upper_bound_loss(
@@ -68,6 +69,7 @@ def upper_bound_loss(
     o_NP=o_NP, w_NP=w_NP, true_NP=true_NP, o_NM=o_NM, mask_NM=mask_NM
   )
   check_broadcast(sizes, log_expected_NM=log_expected_NM)
+  o_NP, o_NM, log_expected_NM = map(wide, (o_NP, o_NM, log_expected_NM))
   o_NP = jnp.where(true_NP | (w_NP != 0), o_NP, 0)
   log_expected_NM = jnp.where(mask_NM, log_expected_NM, 0)
   drawn_NM = jnp.where(mask_NM, o_NM, 0) * jnp.exp(-log_expected_NM)

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from largevocab.ops import shards
 
@@ -53,11 +54,43 @@ def over_live(
   >>> float(over_live(lambda total, at_K: total + at(at_K).sum(), 0.0, live_A, 2))
   5.0
   """
+  num, at = _passes(live_A, at_once)
+  return lax.fori_loop(0, num, lambda i, carry: body(carry, at(i)), init)
+
+
+def sum_over_live(
+  body: Callable[[jax.Array], Any], zeros: Any, live_A: jax.Array, at_once: int
+) -> Any:
+  """body(at_K), summed over the passes of `over_live`.
+
+  If there are no passes or one, the usual cases, no addition is made. This saves time
+  if the result is large.
+
+  Args:
+    body: function whose result has the shapes and types of zeros.
+    zeros: the result if there are no passes.
+    live_A, at_once: see `over_live`.
+
+  >>> live_A = jnp.array([True, False, True, True])
+  >>> int(sum_over_live(lambda at_K: jnp.sum(at_K < 4), jnp.int32(0), live_A, 2))
+  3
+  """
+  num, at = _passes(live_A, at_once)
+  one = lambda: body(at(0))
+
+  def several():
+    add = lambda i, total: jax.tree.map(jnp.add, total, body(at(i)))
+    return lax.fori_loop(1, num, add, one())
+
+  return lax.switch(num, (lambda: zeros, one, several))
+
+
+def _passes(
+  live_A: jax.Array, at_once: int
+) -> tuple[jax.Array, Callable[[ArrayLike], jax.Array]]:
+  """The number of passes, and the indices of the entries of a pass by its number."""
   rank_A = jnp.cumsum(live_A, dtype=jnp.int32)
   nth_K = jnp.arange(1, at_once + 1, dtype=jnp.int32)
-
-  def take(i, carry):
-    return body(carry, jnp.searchsorted(rank_A, i * at_once + nth_K))
-
   num = jnp.max(rank_A, initial=0)
-  return lax.fori_loop(0, (num + at_once - 1) // at_once, take, init)
+  at = lambda i: jnp.searchsorted(rank_A, i * at_once + nth_K)
+  return (num + at_once - 1) // at_once, at

@@ -254,15 +254,6 @@ def all_examples(tree: PyTree) -> PyTree:
   return jax.tree.map(gathered, tree)
 
 
-def each_device(tree: PyTree) -> list[PyTree]:
-  """The results of all devices, in order."""
-  if _now.get() is None:
-    return [tree]
-  leaves, structure = jax.tree.flatten(tree)
-  gathered = [lax.all_gather(x, AXIS) for x in leaves]
-  return [structure.unflatten(each) for each in zip(*gathered, strict=True)]
-
-
 def sum_for_own_examples(x_ND: jax.Array) -> jax.Array:
   """The sum over the devices, for this device's examples: [n, ...] from [N, ...]."""
   if _now.get() is None:

@@ -9,7 +9,14 @@ import jax.numpy as jnp
 from largevocab.fields import settings
 from largevocab.labels import Counts, Targets, have_weight
 from largevocab.ops.shapes import check_shapes
-from largevocab.samplers.base import Draw, PyTree, Size, log_certain_at, own_ids
+from largevocab.samplers.base import (
+  Draw,
+  NoUpkeep,
+  PyTree,
+  Size,
+  log_certain_at,
+  own_ids,
+)
 
 _SEED = 0x2B5C9E41  # for the projections; unlikely as the seed of a training run
 
@@ -92,8 +99,7 @@ class Buckets(abc.ABC):
     updates, size = stats
     return updates + 1, size
 
-  def refresh(self, stats: PyTree, w_VD: jax.Array, key: jax.Array) -> PyTree:
-    return stats
+  refresh = NoUpkeep.refresh
 
   def _chosen(
     self, stats: PyTree, w_VD: jax.Array, h_ND: jax.Array, y: Targets

@@ -10,7 +10,7 @@ from largevocab.fields import Between, settings
 from largevocab.labels import Counts, Targets, batch_classes, is_class
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.together import together
-from largevocab.samplers.base import Draw, Size
+from largevocab.samplers.base import Draw, NoUpkeep, Size
 from largevocab.samplers.static import check_counts
 
 
@@ -147,7 +147,4 @@ class InBatch:
       gap_V=stats.gap_V.at[ids_R].set(gap_R, mode="drop"),
     )
 
-  def refresh(
-    self, stats: InBatchStats, w_VD: jax.Array, key: jax.Array
-  ) -> InBatchStats:
-    return stats
+  refresh = NoUpkeep.refresh

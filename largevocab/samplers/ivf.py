@@ -17,7 +17,7 @@ from largevocab.ops.draws import kmeans
 from largevocab.ops.draws.kmeans import Members
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.log_partition import score_of
-from largevocab.samplers.base import Draw
+from largevocab.samplers.base import Draw, NoUpkeep
 from largevocab.samplers.pps import PPS, PPSStats
 from largevocab.samplers.static import Power, Smoothing
 
@@ -130,15 +130,7 @@ class IVF:
   ) -> jax.Array:
     return self.tail.log_expected(stats.tail, w_VD, h_ND, y, ids)
 
-  def update(
-    self,
-    stats: IVFStats,
-    w_VD: jax.Array,
-    ids_R: jax.Array,
-    old_RD: jax.Array,
-    new_RD: jax.Array,
-  ) -> IVFStats:
-    return stats
+  update = NoUpkeep.update
 
   def refresh(self, stats: IVFStats, w_VD: jax.Array, key: jax.Array) -> IVFStats:
     index = _index(w_VD, stats.centroids_KD, key, self.iterations)

@@ -160,7 +160,7 @@ class KernelTree(abc.ABC):
 
     def total(rows_ED, weight_E):
       v_ED = self._coordinates(stats, rows_ED)
-      return symmetric_power.moments(v_ED[None], weight_E[None], degree)[0]
+      return symmetric_power.moments(v_ED, weight_E, degree)
 
     return Features(
       lambda rows_RD: symmetric_power.features(

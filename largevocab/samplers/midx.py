@@ -20,7 +20,7 @@ from largevocab.ops.draws.strata import apportion
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import wide
 from largevocab.ops.softmax.log_partition import score_of
-from largevocab.samplers.base import Draw, Size, own_ids
+from largevocab.samplers.base import Draw, NoUpkeep, Size, own_ids
 from largevocab.samplers.static import Power, Smoothing, check_counts, count_weights
 
 _LEAST = -40.0  # least value of <h, w~>, relative to the largest
@@ -149,15 +149,7 @@ class MIDX:
     is_drawn_NM = is_class_NM & (length_NM > 0)
     return jnp.where(is_drawn_NM, log_q_NM + math.log(stats.size.m), -jnp.inf)
 
-  def update(
-    self,
-    stats: MIDXStats,
-    w_VD: jax.Array,
-    ids_R: jax.Array,
-    old_RD: jax.Array,
-    new_RD: jax.Array,
-  ) -> MIDXStats:
-    return stats
+  update = NoUpkeep.update
 
   def refresh(self, stats: MIDXStats, w_VD: jax.Array, key: jax.Array) -> MIDXStats:
     books = stats.first_KA, stats.second_KB

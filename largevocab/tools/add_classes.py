@@ -32,7 +32,7 @@ from largevocab.training.checkpoint import Checkpoints, shapes_of
 from largevocab.training.data_of_run import classes_path, save_data
 from largevocab.training.lock import held
 from largevocab.training.settings import Experiment
-from largevocab.training.state import State, as_saved, init_state
+from largevocab.training.state import State, init_state, with_saved_batch_size
 from largevocab.training.workdir import claim_workdir, workdir_path
 
 
@@ -71,7 +71,7 @@ def add_classes(workdir: str, into: str, overrides: list[str], which: str) -> st
   if not isinstance(data, ItemSequences | NextItem):
     raise UserError(f"{workdir} was not trained on items of users: train a new run")
   trained_on: Any = _Former(Counts(former.counts_V), len(former))
-  shapes = shapes_of(init_state(as_saved(exp, workdir), trained_on))
+  shapes = shapes_of(init_state(with_saved_batch_size(exp, workdir), trained_on))
   with Checkpoints(str(pathlib.Path(workdir, "checkpoints"))) as saved:
     old, _ = saved.restore(shapes, which)
   index = {name: id for id, name in enumerate(former.words)}

@@ -113,7 +113,7 @@ def default_heads() -> list[str]:
   True
   """
   samplers = [path for path in config.head_paths() if path.startswith("sampled/")]
-  return [*(name for name in config.HEAD_NAMES if name != "sampled"), *samplers]
+  return [*(name for name in config.head_names() if name != "sampled"), *samplers]
 
 
 def heads(
@@ -303,7 +303,7 @@ def table(rows: list[Record]) -> str:
     for row in sorted(rows, key=lambda row: row["ms"])
   ]
   header = ["", "head", "kind", "ms", "mib", "relvar"]
-  return tables.markdown([header, ["---"] * len(header), *cells])
+  return tables.markdown(header, cells)
 
 
 def main(argv: list[str] | None = None) -> int:

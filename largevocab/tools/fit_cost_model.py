@@ -192,7 +192,7 @@ def comparison_table(
     for size, p, t in sorted(zip(sizes, predicted_P, t_P, strict=True))
   ]
   header = ["k", "B", "d", "ms", "predicted ms", "ratio"]
-  table = tables.markdown([header, ["---"] * len(header), *rows])
+  table = tables.markdown(header, rows)
   return f"{name}\n\n{table}\n\n{model}\n"
 
 

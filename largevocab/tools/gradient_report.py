@@ -40,7 +40,6 @@ from largevocab.tools.reports.head_report import (
   LOSSES_TOO,
   parse,
   report,
-  write,
 )
 from largevocab.tools.reports.specs import sampled_head
 from largevocab.tools.reports.trained import Trained, fresh_state
@@ -180,8 +179,7 @@ def main(argv: list[str] | None = None) -> int:
   args = parse("gradient_report", __doc__, argv, LOSSES_TOO, **numbers)
   entry.check_counts(args, *numbers, least=2)  # one has no variance
   measured = lambda head, given: figures(head, given, args.draws)
-  rows = report(args, sampled_head, read, measured, COLUMNS)
-  write(args, rows, COLUMNS)
+  report(args, sampled_head, read, measured, COLUMNS)
   return 0
 
 

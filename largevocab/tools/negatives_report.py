@@ -23,6 +23,7 @@ import sys
 
 import jax
 import numpy as np
+from scipy.special import softmax
 
 from largevocab.heads.sampled import Sampled
 from largevocab.labels import Counts
@@ -38,7 +39,6 @@ from largevocab.tools.reports.head_report import (
   examples,
   parse,
   report,
-  write,
 )
 from largevocab.tools.reports.positions import Positions
 from largevocab.tools.reports.specs import sampled_head
@@ -61,8 +61,7 @@ def figures(
   is_true_NV[np.arange(len(o_NV))[:, None], np.asarray(y.ids_NP)] = True
   o_NV[is_true_NV[:, :-1]] = -np.inf
   rank_NV = 1 + np.argsort(np.argsort(-o_NV, axis=1), axis=1)
-  p_NV = np.exp(o_NV - o_NV.max(axis=1, keepdims=True))
-  p_NV /= p_NV.sum(axis=1, keepdims=True)
+  p_NV = softmax(o_NV, axis=1)
 
   draw = jax.jit(lambda state, key: drawn_classes(head, state, h_ND, y, key)[0])
   seen = []
@@ -91,8 +90,7 @@ def main(argv: list[str] | None = None) -> int:
   def measured(head: Sampled, model: Model) -> Record:
     return figures(head, *model, args.draws)
 
-  rows = report(args, sampled_head, examples, measured, COLUMNS)
-  write(args, rows, COLUMNS)
+  report(args, sampled_head, examples, measured, COLUMNS)
   return 0
 
 

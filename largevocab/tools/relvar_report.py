@@ -39,7 +39,6 @@ from largevocab.tools.reports.head_report import (
   examples,
   parse,
   report,
-  write,
 )
 from largevocab.tools.reports.positions import Positions
 from largevocab.tools.reports.specs import sampled_head
@@ -122,8 +121,7 @@ def figures_of(draws: int, head: tuple[Sampled, bool], model: Model) -> Record:
 def main(argv: list[str] | None = None) -> int:
   args = parse("relvar_report", __doc__, argv, positions=POSITIONS, draws=(200, DRAWS))
   measured = functools.partial(figures_of, args.draws)
-  rows = report(args, head_of, examples, measured, COLUMNS)
-  write(args, rows, COLUMNS)
+  report(args, head_of, examples, measured, COLUMNS)
   return 0
 
 

@@ -8,12 +8,13 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict
 from jax.experimental import multihost_utils
 
 from largevocab import __version__
@@ -23,9 +24,9 @@ from largevocab.errors import UserError
 from largevocab.training.config_changes import PLACES
 from largevocab.training.processes import are_several
 
-# Keys with paths of files. The first kind of file is compared when it is read, the
-# second kind here.
-_READ_LATER = re.compile(rf"config\.({PLACES})")
+# Keys with paths of files. Files of the first kind are compared when they are read,
+# those of the second kind here.
+_READ_LATER = {f"config.{key}" for key in PLACES}
 _FILES = re.compile(r"config\.head\.(clusters|cost_model)")
 
 
@@ -42,8 +43,8 @@ def check_settings(config: dict[str, Any], flags: Mapping[str, Any]) -> None:
     return
   versions = {"largevocab": __version__, "jax": jax.__version__}
   _check_same(versions, "install the same version for all of them")
-  settings = {**flags, **dict(_leaves("config", config))}
-  now = [key for key in settings if not _READ_LATER.fullmatch(key)]
+  settings = {**flags, **flatten_dict({"config": config}, sep=".")}
+  now = [key for key in settings if key not in _READ_LATER]
   remedy = "start all of them with the same settings"
   _check_same({key: _text(key, settings[key]) for key in now}, remedy)
 
@@ -113,15 +114,3 @@ def _text(key: str, value: Any) -> str:
   if _FILES.fullmatch(key) and isinstance(value, str) and os.path.isfile(value):
     return hashlib.blake2b(Path(value).read_bytes(), digest_size=16).hexdigest()
   return json.dumps(value, default=repr)
-
-
-def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-  """
-  >>> list(_leaves("config", {"train": {"lr": 0.1}, "mesh": {"blocks": 2}}))
-  [('config.train.lr', 0.1), ('config.mesh.blocks', 2)]
-  """
-  if not isinstance(value, dict):
-    yield key, value
-    return
-  for name in value:
-    yield from _leaves(f"{key}.{name}", value[name])

@@ -175,8 +175,7 @@ class Checkpoints:
     """Restores state and clock of the 'latest' or the 'best' checkpoint.
 
     If this checkpoint is damaged, the next older or next best one is taken, and this is
-    logged. Checkpoints of older versions have no checksums, so not all damage is
-    detected.
+    logged.
 
     Args:
       like: a state of the same structure and shapes, or its `shapes_of`.
@@ -240,7 +239,7 @@ class Checkpoints:
       note = self._manager.restore(step, args=args)["clock"]
       clock, arrays = read_note(note, step)
     abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
-    self._check_fits(step, arrays or self._old_arrays(step), abstract)
+    self._check_fits(step, arrays, abstract)
     with self._reading(step):
       wanted = ocp.args.StandardRestore(as_saved(abstract, arrays))
       args = ocp.args.Composite(state=wanted)
@@ -274,21 +273,8 @@ class Checkpoints:
       self._manager.reload()
     return path
 
-  def _old_arrays(self, step: int) -> dict[str, SavedArray]:
-    """Arrays of a checkpoint without checksums; empty if they cannot be read."""
-    try:
-      saved = named_leaves(self._manager.item_metadata(step)["state"])
-      return {
-        name: SavedArray(str(leaf.dtype), list(leaf.shape), [])
-        for name, leaf in saved.items()
-      }
-    except Exception:  # as above; restoring will report the error
-      return {}
-
   def _check_fits(self, step: int, saved: dict[str, SavedArray], like: PyTree) -> None:
     """Raises UserError if the saved arrays differ from those of `like`."""
-    if not saved:
-      return
     was_of = {name: tuple(array.shape) for name, array in saved.items()}
     wanted = {name: tuple(leaf.shape) for name, leaf in named_leaves(like).items()}
     for name in sorted(was_of.keys() | wanted.keys()):

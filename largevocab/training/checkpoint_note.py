@@ -143,8 +143,6 @@ def read_note(
 ) -> tuple[Clock, dict[str, SavedArray]]:
   """Reads the clock and the array descriptions of a note.
 
-  Notes before version 2 have no array descriptions.
-
   Raises:
     Damaged: this is not the note of this step.
 
@@ -156,8 +154,6 @@ def read_note(
   largevocab.training.checkpoint_note.Damaged: its clock or checksums are not as they
   were saved
   """
-  if note.keys() == {"seconds"}:
-    return dict(note), {}
   content = {key: value for key, value in note.items() if key != "digest"}
   if note.get("digest") != _digest(content) or content["step"] != step:
     raise Damaged("its clock or checksums are not as they were saved")
@@ -168,17 +164,14 @@ def read_note(
 def as_saved(abstract: PyTree, arrays: Mapping[str, SavedArray]) -> PyTree:
   """Structs with the shapes and shardings of `abstract`, and the saved dtypes."""
   structs, structure = jax.tree.flatten(abstract)
-  dtypes = [arrays[name].dtype if arrays else None for name in named_leaves(abstract)]
+  dtypes = [arrays[name].dtype for name in named_leaves(abstract)]
   return structure.unflatten(
-    struct.update(dtype=dtype or struct.dtype)
-    for struct, dtype in zip(structs, dtypes, strict=True)
+    struct.update(dtype=dtype) for struct, dtype in zip(structs, dtypes, strict=True)
   )
 
 
 def check_arrays(state: PyTree, arrays: Mapping[str, SavedArray]) -> None:
-  """Raises Damaged if a state differs from the note; skips arrays without checksums."""
-  if not arrays:
-    return
+  """Raises Damaged if a state differs from the note."""
   for name, array in arrays_of(state).items():
     if array != arrays[name]:
       raise Damaged(f"array {name} is not as it was saved")

@@ -14,21 +14,23 @@ _FREE = re.compile(
   r"config\.((eval(?!\.(best|unroll)$)|log|checkpoint)\..*|mesh\.num|"
   r"data\.(cache_dir|data_dir|path)|train\.(max_steps|epochs|patience))"
 )
-# Keys that give the location of data.
-PLACES = (
-  r"eval\.word_pairs|"
-  r"data\.(cache_dir|data_dir|path|train|valid|test|tokenizer|sources|interactions)"
+# Fields of data sets that give the location of data, and the keys for all locations.
+LOCATIONS = (
+  *("path", "file", "train", "valid", "test", "tokenizer", "sources", "interactions"),
+  *("data_dir", "cache_dir"),
 )
+PLACES = {*(f"data.{name}" for name in LOCATIONS), "eval.word_pairs"}
 # Keys that do not change the result of a run that has ended, such as the location of
 # its data.
 _FREE_AT_END = re.compile(
-  rf"config\.((log|checkpoint)\..*|mesh\.num|head\.budget_mib|{PLACES})"
+  r"config\.((log|checkpoint)\..*|mesh\.num|head\.budget_mib|eval\.word_pairs|"
+  rf"data\.({'|'.join(LOCATIONS)}))"
 )
 # Where a trained model is only used, keys of training and names of files may change,
 # too.
 _FREE_IN_USE = re.compile(
   r"config\.(eval\..*|train\.(?!tied$).*|head\.budget_mib|"
-  r"data\.(train|valid|test|file|tokenizer|sources|interactions))"
+  rf"data\.({'|'.join(LOCATIONS)}))"
 )
 # If a metric selects the best state (eval.best), these keys change that metric.
 _OF_BEST = {"config.eval.hide_seen", "config.eval.unlabelled"}

@@ -22,7 +22,9 @@ def save_data(workdir: str, data: Data, found: dict[str, str]) -> None:
   write_json(_digests_path(workdir), found)
 
 
-def check_data(workdir: str, given: DataSet, data: Data, found: dict[str, str]) -> None:
+def check_data_of_run(
+  workdir: str, given: DataSet, data: Data, found: dict[str, str]
+) -> None:
   """Checks that data are those of a workdir's run, regardless of their location.
 
   A validation or test text that the user gives in place of the run's text is not

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from flax.traverse_util import flatten_dict
 
 from largevocab.atomic import replacing
 from largevocab.training.json_files import writing
@@ -164,20 +165,16 @@ def _keep(path: str, wanted: Callable[[int, str], bool]) -> set[tuple[int, str]]
   return set(kept)
 
 
-def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(config: dict[str, Any]) -> dict[str, Any]:
   """A config with dotted keys, whose values other than numbers become strings.
 
   >>> flat({"train": {"lr": 1.0, "all": [1]}})
   {'train.lr': 1.0, 'train.all': '[1]'}
   """
-  flattened: dict[str, Any] = {}
-  for key, value in config.items():
-    if isinstance(value, dict):
-      flattened |= flat(value, f"{prefix}{key}.")
-    else:
-      is_plain = isinstance(value, int | float)
-      flattened[prefix + key] = value if is_plain else str(value)
-  return flattened
+  return {
+    key: value if isinstance(value, int | float) else str(value)
+    for key, value in flatten_dict(config, sep=".").items()
+  }
 
 
 class Progress:

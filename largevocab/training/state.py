@@ -14,7 +14,7 @@ from largevocab.errors import UserError
 from largevocab.training import agreement
 from largevocab.training.averages import init_network
 from largevocab.training.checkpoint import Checkpoints, shapes_of
-from largevocab.training.data_of_run import check_data
+from largevocab.training.data_of_run import check_data_of_run
 from largevocab.training.input_rows import num_own
 from largevocab.training.json_files import read_json
 from largevocab.training.settings import Experiment
@@ -83,7 +83,7 @@ def init_state(exp: Experiment, data: Data) -> State:
   return on_devices(exp, state)
 
 
-def as_saved(exp: Experiment, workdir: str) -> Experiment:
+def with_saved_batch_size(exp: Experiment, workdir: str) -> Experiment:
   """The experiment with the run's batch size, to match the saved `carry`."""
   if not os.path.exists(path := config_path(workdir)):
     return exp
@@ -104,8 +104,8 @@ def restore(exp: Experiment, workdir: str, which: str) -> tuple[Data, State]:
   data = exp.data.load()
   found = digests(data)
   agreement.check_data(data, found)
-  check_data(workdir, exp.data, data, found)
-  like = shapes_of(init_state(as_saved(exp, workdir), data))
+  check_data_of_run(workdir, exp.data, data, found)
+  like = shapes_of(init_state(with_saved_batch_size(exp, workdir), data))
   with Checkpoints(directory) as saved:
     agreement.check_save(saved.latest_step)
     state, _ = saved.restore(like, which)

@@ -12,6 +12,8 @@ import pytest
 from largevocab import config
 from largevocab.bench import command, lines
 from largevocab.errors import UserError
+from largevocab.tools.tables.markdown import with_section
+from largevocab.train import train
 from largevocab.training.lock import held
 from tests.bench.counting import CODE, METHOD, TINY
 from tests.long import others_long
@@ -302,6 +304,21 @@ def test_differing_seeds_are_warned_about_before_training(tmp_path, machine, cap
   assert f"{'b' * 40} here: `submit` will" in found
 
 
+def test_adapter_is_not_warned_about_its_accelerator(tmp_path, capsys):
+  """Its device is known only when it is made; our heads' device is known before."""
+  for kind, says in ((ADAPTER, ""), (OURS, "`device` of seed 0 in ")):
+    path = tmp_path / kind
+    words = ("run", "tiny", kind, *[CODE] * (kind == ADAPTER), "--trials=1")
+    assert bench(*words, "--out", path) == 0
+    (first,) = read(path)
+    write(path, [first | {"device": "GPU"}])
+    capsys.readouterr()
+    assert bench(*words, "--seed=1", "--out", path) == 0
+    told = capsys.readouterr().err
+    assert told.count("\n") == bool(says)
+    assert says in told
+
+
 def test_run_does_not_print_the_test_metric(tmp_path, capsys):
   assert bench(*TRAIN, "--out", tmp_path / "out") == 0
   (row,) = read(tmp_path / "out")
@@ -347,6 +364,18 @@ def test_finished_run_gives_the_same_line_again(tmp_path, machine):
     bench(*words)
 
 
+def test_run_that_another_command_began_is_refused(tmp_path):
+  """Its load and its revision are not known."""
+  settings = TINY.settings()
+  settings.train.max_steps = 5
+  workdir = tmp_path / "run"
+  train(config.build(settings), settings.to_dict(), str(workdir))
+  (workdir / "result.json").unlink()
+  with pytest.raises(UserError, match=r"another command, .* choose another --workdir"):
+    bench(*TRAIN, "--workdir", workdir, "--out", tmp_path / "out")
+  assert not (workdir / "bench.json").exists()
+
+
 @pytest.mark.long
 def test_retried_run_that_diverged_is_measured_again(tmp_path, machine):
   words = (*TRAIN, "--workdir", tmp_path / "run", "--out", tmp_path / "out")
@@ -363,12 +392,12 @@ def test_retried_run_that_diverged_is_measured_again(tmp_path, machine):
 def test_page_has_the_table_of_the_submitted_results(tmp_path):
   root = pathlib.Path(__file__).parents[2]
   assert not lines.faults(root / "bench" / "results.jsonl")
-  page = (root / "docs" / "bench.md").read_text()
+  page = root / "docs" / "bench.md"
   copy = tmp_path / "page.md"
-  copy.write_text(command.SECTION.sub("old\n", page))
+  copy.write_text(with_section(page, "bench", "old"))
   results = root / "bench" / "results.jsonl"
   assert command.main(["table", f"--results={results}", f"--update={copy}"]) == 0
-  assert copy.read_text() == page
+  assert copy.read_text() == page.read_text()
   copy.write_text("no table")
   with pytest.raises(UserError, match=r"page\.md has no lines <!-- bench -->"):
     command.main(["table", f"--results={results}", f"--update={copy}"])

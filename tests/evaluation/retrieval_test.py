@@ -92,6 +92,31 @@ def test_metrics_of_labels_equal_a_loop():
       assert expected_N.any()
 
 
+@pytest.mark.parametrize("num_true", [0, 3, 50])
+@pytest.mark.parametrize("k", [1, 6, 40])
+def test_hits_equal_a_loop_for_any_number_of_classes(num_true, k):
+  """Padding of the true classes is not a hit of padding of the best classes."""
+  rng = np.random.default_rng(2)
+  many = 60
+  best_NK = np.stack([rng.permutation(many + 1)[:k] for _ in range(20)])
+  ids_NP = rng.integers(0, many + 1, (20, num_true)).astype(np.int32)
+  ids_NP[:9, :1] = best_NK[:9, :1]
+  w_NP = np.where(ids_NP < many, rng.integers(0, 2, ids_NP.shape), 0)
+  y = Targets(jnp.asarray(ids_NP), jnp.asarray(w_NP, jnp.float32), jnp.zeros(20, int))
+  metrics = retrieval.hits(jnp.asarray(best_NK, jnp.int32), y, [k])
+  metrics |= retrieval.at_k(jnp.asarray(best_NK, jnp.int32), y)
+  true = [set(i[w > 0].tolist()) for i, w in zip(ids_NP, w_NP, strict=True)]
+  rows = list(zip(best_NK.tolist(), true, strict=True))
+  hit = [any(id in those for id in best) for best, those in rows]
+  np.testing.assert_array_equal(metrics[f"hr@{k}"], hit)
+  recall = [len(those & {*best}) / max(len(those), 1) for best, those in rows]
+  np.testing.assert_allclose(metrics[f"recall@{k}"], recall, rtol=1e-6)
+  firsts = [[rank for rank, id in enumerate(b, 1) if id in t] for b, t in rows]
+  mrr = [1 / min(ranks) if ranks else 0 for ranks in firsts]
+  np.testing.assert_allclose(metrics[f"mrr@{k}"], mrr, rtol=1e-6)
+  assert any(hit) == bool(num_true)
+
+
 def test_class_listed_twice_counts_once():
   worth_V = jnp.arange(1.0, V + 1)
   once = Targets(jnp.array([[3, 1, V]]), jnp.array([[1.0, 1, 0]]) / 2, jnp.zeros(1))

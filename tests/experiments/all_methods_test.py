@@ -5,7 +5,7 @@ import runpy
 
 import pytest
 
-from largevocab.config import HEAD_NAMES
+from largevocab.config import head_names
 from largevocab.samplers import SAMPLERS
 from largevocab.tools.sweeps import records, sweepfile
 
@@ -22,7 +22,7 @@ ROWS = {
 
 def test_methods_are_in_the_registries():
   paths = [path for path, *_ in METHODS.values()]
-  assert {path.partition("/")[0] for path in paths} <= set(HEAD_NAMES)
+  assert {path.partition("/")[0] for path in paths} <= set(head_names())
   sampled = {path.partition("/")[2] for path in paths if path.startswith("sampled/")}
   assert sampled <= set(SAMPLERS)
 

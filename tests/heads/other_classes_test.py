@@ -55,6 +55,21 @@ def test_former_classes_keep_what_they_learned(path):
   head.update(later, step.grads, lr=0.1, scale=1.0)
 
 
+@pytest.mark.parametrize("num_contexts", [4, V])
+@pytest.mark.parametrize("is_renumbered", [False, True])
+def test_log_z_of_fewer_contexts_is_kept_unless_they_are_renumbered(
+  num_contexts, is_renumbered
+):
+  loss = {"normalizer": "context", "num_contexts": num_contexts}
+  head, state, _ = trained("nce/unigram", loss=loss)
+  was = WAS if is_renumbered else np.r_[np.arange(V), -1]
+  learned = np.arange(1.0, 1 + num_contexts)[:, None]
+  state = state._replace(log_z=state.log_z._replace(w_VD=jnp.asarray(learned)))
+  later = carry_classes(head, state, np.arange(len(was), 0, -1), D, was, KEY)
+  expected = np.full_like(learned, np.log(len(was))) if is_renumbered else learned
+  np.testing.assert_allclose(later.log_z.w_VD, expected, rtol=1e-6)
+
+
 def test_scores_of_former_classes_do_not_change():
   head, state, h_ND = trained("sampled/pps")
   later = carry_classes(head, state, NEW, D, WAS, KEY)

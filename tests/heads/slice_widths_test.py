@@ -18,5 +18,5 @@ def test_slices_share_the_columns(widths):
 
 
 def test_too_few_columns_are_refused():
-  with pytest.raises(ValueError, match="3 parts cannot share 2 columns"):
+  with pytest.raises(ValueError, match="3 parts cannot share the 2 columns"):
     slice_widths(2, (4, 2, 1))

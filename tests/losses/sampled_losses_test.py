@@ -78,6 +78,18 @@ def test_sums_over_bfloat16_scores_are_in_float32(loss):
 
 
 @pytest.mark.parametrize("loss", WITH_LAWS.values(), ids=WITH_LAWS)
+def test_sums_over_bfloat16_scores_and_counts_are_in_float32(loss):
+  rng = np.random.default_rng(1)
+  sizes = (1, 1, 3000, 3000)
+  args = [jnp.asarray(rng.normal(size=(2, n)), "bfloat16") for n in sizes]
+  w_NP, mask_NM = jnp.ones((2, 1)), jnp.ones((2, 3000), bool)
+  of = lambda o_NP, e_NP, o_NM, e_NM: loss(o_NP, w_NP, e_NP, o_NM, e_NM, mask_NM)
+  got, want = of(*args), of(*(x.astype("float32") for x in args))
+  assert got.dtype == jnp.float32
+  np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("loss", WITH_LAWS.values(), ids=WITH_LAWS)
 def test_log_expected_counts_of_examples_are_not_mistaken_for_those_of_classes(loss):
   num = 4  # examples, and drawn classes
   o_NP, o_NM, w_NP = jnp.zeros((num, 1)), jnp.zeros((num, num)), jnp.ones((num, 1))

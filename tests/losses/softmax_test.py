@@ -69,6 +69,15 @@ def test_operands_of_products_have_the_given_dtype():
   assert abs(got - naive(H_ND, W_VD)) > 1e-4
 
 
+def test_bfloat16_copies_are_within_the_budget():
+  h_ND, w_VD = jnp.zeros((1024, 512)), jnp.zeros((2000, 512))
+  ids_NP, w_NP = jnp.zeros((1024, 1), int), jnp.full((1024, 1), 1 / 1024)
+  how = {"budget_mib": 8, "dtype": "bfloat16"}
+  loss = lambda h, w: softmax_cross_entropy(h, w, ids_NP, w_NP, **how)
+  program = jax.jit(jax.value_and_grad(loss, (0, 1))).lower(h_ND, w_VD).compile()
+  assert program.memory_analysis().temp_size_in_bytes <= 8 * 2**20
+
+
 @pytest.mark.parametrize("label", [-1, -100, V])
 def test_invalid_label_with_weight_makes_the_loss_nan(label):
   ids_NP, w_NP = IDS_N[:, None].at[2].set(label), jnp.full((N, 1), 1 / N)

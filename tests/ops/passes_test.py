@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from largevocab.ops.passes import capacity, over_live
+from largevocab.ops.passes import capacity, over_live, sum_over_live
 
 A = 7
 PROGRAM = """
@@ -88,6 +88,20 @@ def test_passes_go_through_the_live_entries_in_order(at_once):
   for live_A in (np.zeros(A, bool), np.ones(A, bool), *(rng.random((4, A)) < 0.5)):
     at_Q, num = visited(live_A)
     assert at_Q[:num].tolist() == np.flatnonzero(live_A).tolist()
+
+
+@pytest.mark.parametrize("at_once", [1, 3, A, 2 * A])
+def test_sums_over_passes_count_every_live_entry_once(at_once):
+  rng = np.random.default_rng(1)
+  x_A = jnp.asarray(rng.integers(0, 9, A))
+
+  @jax.jit
+  def sums(live_A):
+    take = lambda at_K: {"all": jnp.sum(x_A.at[at_K].get(mode="fill", fill_value=0))}
+    return sum_over_live(take, {"all": jnp.zeros((), x_A.dtype)}, live_A, at_once)
+
+  for live_A in (np.zeros(A, bool), np.ones(A, bool), *(rng.random((4, A)) < 0.5)):
+    assert sums(live_A)["all"] == x_A[live_A].sum()
 
 
 def test_one_device_takes_all_at_once():

@@ -99,6 +99,27 @@ echo "$*" >> {tmp_path}/given
   assert len((tmp_path / "given").read_text().splitlines()) == len(given) + 1
 
 
+def test_only_runs_that_share_the_gpu_share_its_memory(flags, tmp_path):
+  python = tmp_path / "python"
+  python.write_text(
+    f"""#!/usr/bin/env bash
+echo "$XLA_PYTHON_CLIENT_MEM_FRACTION $*" >> {tmp_path}/given
+"""
+  )
+  python.chmod(0o755)
+  assert called(*flags, "--jobs", 3, "--python", python, cwd=tmp_path).returncode == 0
+  lines = (tmp_path / "given").read_text().splitlines()
+  given = {}
+  for line in lines:
+    share, *words = line.split()
+    if "--collect" not in words:
+      given.setdefault(share, []).append(words)
+  sweeps = lambda share: [pathlib.Path(w[1]).parent.name for w in given[share]]
+  assert sweeps("0.30") == ["adaptive_enwiki8", "kernel_bias_medium"]
+  assert sweeps("0.90") == ["xmlc_670k", "lst_epochs"]
+  assert {words[0] for words in given["0.45"]} == {"-m"}  # measurements and tests
+
+
 def test_parts_without_time_are_left_even_after_failures(flags, tmp_path):
   python = tmp_path / "python"
   python.write_text("#!/usr/bin/env bash\n[[ $* == *--collect* ]] || ! sleep 6\n")

@@ -10,14 +10,19 @@ import time
 
 import pytest
 
-from largevocab import main
+from largevocab import config, main
+from largevocab.data.digests import digests
 from largevocab.errors import UserError
 from largevocab.tools import run_sweep
 from largevocab.tools.sweeps import campaign, launch, records, stale, sweepfile
 from largevocab.tools.sweeps.campaign import Campaign
 from largevocab.tools.sweeps.search import Search
 from largevocab.tools.sweeps.sweep_run import Run
+from largevocab.training import config_changes
+from largevocab.training.data_of_run import save_data
+from largevocab.training.json_files import as_json, write_json
 from largevocab.training.lock import held
+from largevocab.training.workdir import config_path
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 META = {
@@ -194,6 +199,31 @@ def test_other_data_are_not_mixed_with_old_rows(tmp_path, monkeypatch):
   assert sweep.with_name("results.jsonl").read_text() == before
 
 
+def test_other_sources_are_not_mixed_with_old_rows(tmp_path):
+  run = Run("configs/xmlc.py:full,data=stdlib_calls", name="full")
+  cache = launch.PathSetting("data.cache_dir", tmp_path)
+  places = {"old": "x", "moved": "x", "other": "x, y"}
+  for place, words in places.items():
+    (tmp_path / place).mkdir()
+    for number in range(60):  # some for validation, and some for the test
+      functions = f"def f(): walk({words})\ndef g(): run(x)\n"
+      (tmp_path / place / f"m{number}.py").write_text(functions)
+  setting_of = lambda place: launch.PathSetting("data.sources", tmp_path / place)
+  finish(tmp_path, run, test_nll=1.0)
+  workdir = str(tmp_path / run.id)
+  block = launch.settings_of(run, [cache, setting_of("old")])
+  write_json(config_path(workdir), as_json(block.to_dict()))
+  data = config.build(block).data.load()
+  save_data(workdir, data, digests(data))
+  check = lambda *settings: stale.check_finished(
+    tmp_path / "sweep.py", [run], launch.Launcher(tmp_path, [cache, *settings]), {}
+  )
+  check(setting_of("moved"))
+  check()  # as if they were only collected: the data are those of the run
+  with pytest.raises(UserError, match=r"run 'full': .* digest of 'test' .*--root$"):
+    check(setting_of("other"))
+
+
 def test_runs_at_searched_rates_are_checked_too(tmp_path):
   """They differ from the runs of the sweep file, which have no rates."""
   run = Run("quickstart:full,runlocal", {"train.max_steps": 2}, "full")
@@ -361,6 +391,15 @@ def test_only_paths_can_be_set_on_the_command_line(tmp_path, monkeypatch):
   for setting in (*wrong, "train.steps=5", "data.path", f"data.path={tmp_path}/none"):
     with pytest.raises(UserError, match="belong in the sweep file"):
       launch.PathSetting.parse(setting)
+
+
+def test_every_location_of_data_can_be_set(tmp_path):
+  (tmp_path / "a").write_text("")
+  for name in config_changes.LOCATIONS:
+    setting = launch.PathSetting.parse(f"data.{name}={tmp_path}/a")
+    assert setting.flag == f"--config.data.{name}={tmp_path}/a"
+  sources = launch.PathSetting("data.sources", tmp_path)
+  assert sources.is_for(Run("configs/xmlc.py:data=stdlib_calls"))
 
 
 def test_paths_go_to_the_runs_that_have_the_key(tmp_path):

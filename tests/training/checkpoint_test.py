@@ -1,6 +1,5 @@
 """Damaged checkpoints are detected, skipped, and never trained on."""
 
-import json
 import os
 import re
 import resource
@@ -250,18 +249,6 @@ def test_all_damaged_checkpoints_are_reported_in_one_line_and_kept(directory):
     assert "delete that directory to train from the start" in str(error.value)
     assert "\n" not in str(error.value)
   assert contents(directory.parent) == before
-
-
-def test_checkpoints_of_older_versions_can_be_restored(directory, restore):
-  """Their note has only the clock."""
-  for step, clock in CLOCKS.items():
-    (directory / str(step) / "clock" / "metadata").write_text(json.dumps(clock))
-  assert restore(directory) == (3, [])
-  with (
-    Checkpoints(str(directory)) as saved,
-    pytest.raises(UserError, match=r"array table is \(300, 20\), not \(300, 21\)"),
-  ):
-    saved.restore(state_of(0)._replace(table=jnp.zeros((300, 21))))
 
 
 def test_checkpoint_of_another_model_is_not_damaged(directory):

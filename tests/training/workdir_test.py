@@ -13,7 +13,12 @@ import pytest
 
 from largevocab import config, main, train
 from largevocab.errors import UserError
-from largevocab.training.config_changes import Change
+from largevocab.training.config_changes import (
+  LOCATIONS,
+  Change,
+  check_ended,
+  check_model,
+)
 from largevocab.training.json_files import write_json
 from largevocab.training.lock import is_held
 from largevocab.training.state import restore
@@ -216,6 +221,19 @@ def test_changes_of_a_config_are_listed_or_refused(tmp_path):
   longer = there | {"eval": {"batch_size": 5, "unroll": 9}}
   with pytest.raises(UserError, match=r"config\.eval\.unroll = 3, not 9"):
     changes_of(str(tmp_path), longer)
+
+
+@pytest.mark.parametrize("name", LOCATIONS)
+def test_locations_of_data_do_not_change_a_run_that_has_ended(name):
+  was, moved, other = (
+    {"data": {name: path, "seed": seed}, "eval": {"word_pairs": [path]}}
+    for path, seed in (("old", 0), ("new", 0), ("old", 1))
+  )
+  check_ended("run", was, moved, "")
+  check_model("run", was, moved)
+  for check, more in ((check_ended, [""]), (check_model, [])):
+    with pytest.raises(UserError, match=r"config\.data\.seed = 0, not 1"):
+      check("run", was, other, *more)
 
 
 @pytest.mark.long

@@ -1,6 +1,5 @@
 """Corpora from plain text files: your own files, text8 and Europarl."""
 
-import abc
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -101,9 +100,9 @@ class PlainText(TextCorpus):
   tokenize: bool = False
   line_ends: bool = True
 
-  @abc.abstractmethod
   def source(self, split: str, place: str) -> Source:
     """The text of a split, at the path that was given for it."""
+    return of_files(place, split, self.line_ends)
 
   def texts(self):
     texts: dict[str, Text | float] = {
@@ -145,9 +144,6 @@ class TextFiles(PlainText):
   With `line_ends=False`, a file is read in pieces, regardless of the length of lines.
   """
 
-  def source(self, split: str, place: str) -> Source:
-    return of_files(place, split, self.line_ends)
-
 
 @settings(kw_only=True)
 class Text8(PlainText):
@@ -160,9 +156,6 @@ class Text8(PlainText):
 
   min_count: CountOrNone = 5
   line_ends: bool = False
-
-  def source(self, split: str, place: str) -> Source:
-    return of_files(place, split, self.line_ends)
 
 
 @settings(kw_only=True)

@@ -24,7 +24,8 @@ from largevocab.paths import user_path
 
 _LOG = logging.getLogger("largevocab")
 _FORMAT = 1  # version of the encoded files; changing it rebuilds all corpora
-LOCATIONS = {"path", "train", "valid", "test", "data_dir", "cache_dir", "tokenizer"}
+# Fields that are not part of the key of a cache: locations of data, whose content is.
+_NOT_IN_KEY = {"path", "train", "valid", "test", "data_dir", "cache_dir", "tokenizer"}
 
 
 class Text(NamedTuple):
@@ -100,7 +101,7 @@ class TextCorpus(abc.ABC):
     root = cache_root(self.cache_dir)
     texts = self.texts()
     given = [(s, text) for s in SPLITS if isinstance(text := texts[s], Text)]
-    options = {k: v for k, v in asdict(self).items() if k not in LOCATIONS}
+    options = {k: v for k, v in asdict(self).items() if k not in _NOT_IN_KEY}
     contents = [(split, len(text.files), text.version) for split, text in given]
     files = [path for _, text in given for path in text.files]
     sources = files

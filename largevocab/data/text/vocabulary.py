@@ -40,7 +40,7 @@ class Vocabulary(Classes):
 
   @classmethod
   def is_sound(cls, words: Sequence[str]) -> bool:
-    return {UNK, EOS} <= set(words)
+    return super().is_sound(words) and {UNK, EOS} <= set(words)
 
 
 def build_vocabulary(

@@ -18,7 +18,7 @@ import numpy as np
 from largevocab.ops import shards
 from largevocab.ops.adaptive.clusters import Clusters, capacity_of
 from largevocab.ops.adaptive.model import Model
-from largevocab.ops.adaptive.routing import over_turns, route, sum_of_turns
+from largevocab.ops.passes import over_live, sum_over_live
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import compute_dtype, wide
 from largevocab.ops.softmax.full import softmax_loss
@@ -96,7 +96,8 @@ def adaptive_nll(
     nll_N = softmax_nll(x_ND, model.head_VD, head_NP, w_NP, dtype=dtype)
   scale_N = w_NP.sum(axis=1)
   scale_N = jnp.where(scale_N == 0, 0, 1 / jnp.where(scale_N == 0, 1, scale_N))
-  for tail, size, way, local_M in _routed(model, place_NP, w_NP, capacities):
+  routed = _routed(model, place_NP, w_NP, capacities)
+  for tail, size, capacity, is_here_M, local_M in routed:
 
     def add(nll_N, at_K, tail=tail, local_M=local_M):
       h_KD, local_K1, w_K1, example_K = _read(at_K, h_ND, tail, local_M, w_NP)
@@ -107,7 +108,7 @@ def adaptive_nll(
       return nll_N.at[example_K].add(part_K, mode="drop")
 
     with shards.table(size):
-      nll_N = over_turns(add, nll_N, way)
+      nll_N = over_live(add, nll_N, is_here_M, capacity)
   return nll_N
 
 
@@ -182,14 +183,15 @@ def adaptive_loss(
       h_ND, wide(model.head_VD)
     )
   dtails, reached = [], []
-  for tail, size, way, local_M in _routed(model, place_NP, w_NP, capacities):
+  routed = _routed(model, place_NP, w_NP, capacities)
+  for tail, size, capacity, is_here_M, local_M in routed:
     zeros = jax.tree.map(jnp.zeros_like, (loss, h_ND, jax.tree.map(wide, tail)))
     body = functools.partial(tail_gradients, tail=tail, local_M=local_M)
     with shards.table(size):
-      more, dh_of_tail_ND, dtail = sum_of_turns(body, zeros, way)
+      more, dh_of_tail_ND, dtail = sum_over_live(body, zeros, is_here_M, capacity)
     loss, dh_ND = loss + more, dh_ND + dh_of_tail_ND
     dtails.append(dtail._replace(down_ED=shards.psum(dtail.down_ED)))
-    reached.append(way.count)
+    reached.append(jnp.sum(is_here_M, dtype=jnp.int32))
   reached_J = jnp.array(reached, jnp.int32)
   return loss, ClusterGradients(dh_ND, Model(dhead_VD, tuple(dtails)), reached_J)
 
@@ -201,10 +203,10 @@ def _check(h_ND, model, place_NP, w_NP, capacities):
 
 
 def _routed(model: Model, place_NP, w_NP, capacities):
-  """For each tail: itself, the number of its classes, a `Route`, and rows.
+  """For each tail: itself, the number of its classes, its capacity, and two arrays.
 
-  The `Route` is that of the M = N P true classes in the tail. Rows are those of each
-  true class in the tail.
+  They are which of the M = N P true classes are in the tail and have weight, bool[M],
+  and the row of each in the tail, i32[M].
   """
   ends = tuple(itertools.accumulate(model.sizes))
   place_M, w_M = place_NP.ravel(), w_NP.ravel()
@@ -213,7 +215,7 @@ def _routed(model: Model, place_NP, w_NP, capacities):
     is_here_M = (place_M >= start) & (place_M < end) & (w_M != 0)
     with shards.table(end - start):
       local_M = shards.own_rows(place_M - start, len(tail.rows_VE))
-    yield tail, end - start, route(is_here_M, capacity), local_M
+    yield tail, end - start, capacity, is_here_M, local_M
 
 
 def _read(at_K, h_ND, tail, local_M, w_NP):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from largevocab.ops import shards
 from largevocab.ops.adaptive.model import Model
-from largevocab.ops.adaptive.routing import over_turns, route
+from largevocab.ops.passes import over_live
 from largevocab.ops.shapes import check_shapes
 from largevocab.ops.softmax.chunks import compute_dtype, logits
 from largevocab.ops.softmax.log_partition import log_normalizer
@@ -87,8 +87,7 @@ def adaptive_top_k(
       return jax.tree.map(put, best, merged)
 
     may_have_N = ~(log_p_N + _SLACK < best[1][:, -1])  # True for NaN
-    turn = min(_TURN, len(h_ND))
-    best = over_turns(look, best, route(may_have_N, turn))
+    best = over_live(look, best, may_have_N, min(_TURN, len(h_ND)))
     start += size
   return best
 

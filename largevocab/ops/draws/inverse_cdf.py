@@ -19,6 +19,7 @@ import numpy as np
 
 from largevocab.labels import is_class
 from largevocab.ops.shapes import check_shapes
+from largevocab.ops.softmax.chunks import RowChunk, fold_rows
 
 GROUP = 128
 UNIT = np.uint32(1 << 31)  # sum of the integer weights of a group
@@ -51,17 +52,13 @@ def draw(key: jax.Array, weight_NV: jax.Array, m: int) -> tuple[jax.Array, jax.A
   """
   sizes = check_shapes(weight_NV=weight_NV)
   u_NLM = jnp.moveaxis(_random_units(key, weight_NV.shape, m), 0, 1)
-  rows = max(1, min(sizes["N"], AT_A_TIME // max(sizes["V"], m)))
 
-  def draw_some(i, drawn):
-    # The last chunk starts earlier, so that all are full without padding or copies.
-    start = jnp.minimum(i * rows, sizes["N"] - rows)
-    some = lambda x: jax.lax.dynamic_slice_in_dim(x, start, rows)
-    put = lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, start, 0)
-    return jax.tree.map(put, drawn, jax.vmap(_draw_row)(some(weight_NV), some(u_NLM)))
+  def draw_some(drawn, chunk: RowChunk):
+    some = jax.vmap(_draw_row)(chunk.rows(weight_NV), chunk.rows(u_NLM))
+    return jax.tree.map(chunk.put, drawn, some)
 
   none = jnp.zeros((sizes["N"], m), jnp.int32), jnp.zeros((sizes["N"], m))
-  return jax.lax.fori_loop(0, -(-sizes["N"] // rows), draw_some, none)
+  return fold_rows(draw_some, none, sizes["N"], AT_A_TIME // max(sizes["V"], m))
 
 
 def _draw_row(weight_V: jax.Array, u_LM: jax.Array) -> tuple[jax.Array, jax.Array]:

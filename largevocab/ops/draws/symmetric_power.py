@@ -3,7 +3,7 @@
 <u, v>^p is a sum over products of p coordinates. Each product is kept once, in one
 order of its factors: C(D + p - 1, p) features instead of D^p.
 
-Here F is the number of features, and E the number of vectors in a group.
+Here F is the number of features, and E the number of vectors that are summed.
 """
 
 import functools
@@ -77,31 +77,30 @@ def query(u_ND: jax.Array, degree: int) -> jax.Array:
   return features(u_ND, degree) * multiplicity(dim, degree).astype(u_ND.dtype)[None]
 
 
-def moments(v_KED: jax.Array, weight_KE: jax.Array, degree: int) -> jax.Array:
-  """Sums of features over groups: out_k = sum over e of weight_ke psi(v_ke), f32[K, F].
+def moments(v_ED: jax.Array, weight_E: jax.Array, degree: int) -> jax.Array:
+  """The weighted sum of features: sum over e of weight_e psi(v_e), f32[F].
 
   Args:
-    v_KED: f32[K, E, D], E vectors in each of K groups.
-    weight_KE: f32[K, E].
+    v_ED: f32[E, D].
+    weight_E: f32[E].
     degree: even, so that features of half the degree can be multiplied as matrices.
 
-  Cost: O(K E G^2) in matrix products, with G features of half the degree.
+  Cost: O(E G^2) in a matrix product, with G features of half the degree.
 
-  >>> moments(jnp.ones((1, 3, 2)), jnp.ones((1, 3)), 2)
-  Array([[3., 3., 3.]], dtype=float32)
+  >>> moments(jnp.ones((3, 2)), jnp.ones(3), 2)
+  Array([3., 3., 3.], dtype=float32)
   """
-  K, E, D = check_shapes(v_KED=v_KED, weight_KE=weight_KE).values()
+  dim = check_shapes(v_ED=v_ED, weight_E=weight_E)["D"]
   half = degree // 2
-  half_KEG = features(v_KED.reshape(K * E, D), half)
-  half_KEG = half_KEG.reshape(K, E, num_features(D, half))
-  product_KGG = jnp.einsum(
-    "keg,kef->kgf",
-    half_KEG * weight_KE[:, :, None],
-    half_KEG,
+  half_EG = features(v_ED, half)
+  product_GG = jnp.einsum(
+    "eg,ef->gf",
+    half_EG * weight_E[:, None],
+    half_EG,
     precision=jax.lax.Precision.HIGHEST,
   )
   # A feature's ascending factors are a left and a right half, each a smaller feature.
-  number = {tuple(f): i for i, f in enumerate(factors(D, half).tolist())}
-  halves = np.split(factors(D, degree), 2, axis=1)
+  number = {tuple(f): i for i, f in enumerate(factors(dim, half).tolist())}
+  halves = np.split(factors(dim, degree), 2, axis=1)
   left_F, right_F = ([number[tuple(f)] for f in side.tolist()] for side in halves)
-  return product_KGG[:, np.array(left_F), np.array(right_F)]
+  return product_GG[np.array(left_F), np.array(right_F)]

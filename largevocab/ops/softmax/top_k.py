@@ -1,8 +1,6 @@
 """Exact top k classes, in chunks of the table."""
 
-import functools
 import math
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +18,7 @@ from largevocab.ops.softmax.chunks import (
   logits,
   sum_dtype,
 )
-from largevocab.ops.softmax.log_partition import Change, log_normalizer
+from largevocab.ops.softmax.log_partition import Change, Score, log_normalizer, logit
 from largevocab.ops.softmax.parts import Parts, parts_nll
 from largevocab.placement import in_rows
 
@@ -29,8 +27,6 @@ _SMALLEST_BLOCK = 4  # classes in a block: smaller blocks save nothing
 _FEW = 128  # classes for each one selected: with fewer, blocks save nothing
 _ALIGNED = 64  # classes: chunks are multiples of this, so that blocks divide them
 
-Score = Callable[[jax.Array], jax.Array]
-
 
 def top_k(
   h_ND: jax.Array,
@@ -38,7 +34,7 @@ def top_k(
   k: int,
   *,
   size: int | None = None,
-  score: Score = jnp.positive,
+  score: Score = logit,
   dtype=None,
   change: Change | None = None,
   row_major: bool = False,
@@ -79,7 +75,8 @@ def top_k(
 
   def merge(best, chunk):
     rows_CD = chunk.rows(w_VD)
-    o_NC = _scores(h_ND, in_rows(rows_CD) if row_major else rows_CD, score, dtype)
+    rows_CD = in_rows(rows_CD) if row_major else rows_CD
+    o_NC = score(logits(h_ND, rows_CD, dtype))
     if change is not None:
       o_NC = change(o_NC, chunk.ids_C)
     is_class_C = shards.used(chunk.ids_C, V, jnp.ones(len(chunk.ids_C), bool))
@@ -116,7 +113,7 @@ def softmax_top_k(
   w_VD: jax.Array,
   k: int,
   *,
-  score: Score = jnp.positive,
+  score: Score = logit,
   dtype=None,
   change: Change | None = None,
 ) -> tuple[jax.Array, jax.Array]:
@@ -203,14 +200,15 @@ def best_of_both(
   ids_NK, o_NK = (
     jnp.concatenate(both, axis=1) for both in zip(best, more, strict=True)
   )
-  # By score, with ties broken by id. A NaN must rank above the initial entries.
+  return _best(ids_NK, o_NK, k)
+
+
+def _best(ids_NK: jax.Array, o_NK: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+  """The best k by score, with ties broken by id."""
+  # A NaN must rank above the initial entries.
   worse_NK = jnp.where(jnp.isnan(o_NK), -jnp.inf, -o_NK)
   _, ids_NK, o_NK = lax.sort((worse_NK, ids_NK, o_NK), num_keys=2)
   return ids_NK[:, :k], o_NK[:, :k]
-
-
-def _scores(h_ND, w_VD, score, dtype):
-  return score(logits(h_ND, w_VD, compute_dtype(h_ND, w_VD, dtype)))
 
 
 def check_k(k: int, num_classes: int) -> None:
@@ -231,7 +229,10 @@ def of_all_devices(
 
 def best_of_devices(best: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
   """The best k of all devices, from each one's best classes."""
-  return functools.reduce(best_of_both, shards.each_device(best))
+  if not shards.is_sharded():
+    return best
+  ids_NK, o_NK = (lax.all_gather(x, shards.AXIS, axis=1, tiled=True) for x in best)
+  return _best(ids_NK, o_NK, best[0].shape[1])
 
 
 def parts_top_k(

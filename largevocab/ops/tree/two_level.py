@@ -30,7 +30,7 @@ from largevocab.ops.softmax.chunks import (
 )
 from largevocab.ops.softmax.log_partition import at_ids
 from largevocab.ops.softmax.parts import Part, parts_loss_by_examples
-from largevocab.ops.tree.blocks import rows_at
+from largevocab.ops.tree.blocks import BlockGrads, rows_at
 from largevocab.ops.tree.tiles import TILE, Tiles, blocks_at_once, over_tiles, tiles
 
 
@@ -53,24 +53,18 @@ class ClusterLayout(NamedTuple):
 
 
 class TwoLevelGradients(NamedTuple):
-  """Gradients of `two_level_loss`, those of the leaves as factors.
-
-  The gradient of block k is the sum of d_m x_m^T over the M = N P true classes in
-  cluster k.
+  """Gradients of `two_level_loss`.
 
   Attributes:
     x_ND: gradient of the features.
     clusters_KD: gradient of the cluster rows.
-    cluster_M: i32[M], the cluster of each true class; K on padding and without weight.
-    d_MS: gradient of the logits in its block.
-    x_MD: the features of its example, of the type of the products' operands.
+    leaves: gradient of the blocks, with a term for each of the M = N P true classes;
+      those without weight are padding.
   """
 
   x_ND: jax.Array
   clusters_KD: jax.Array
-  cluster_M: jax.Array
-  d_MS: jax.Array
-  x_MD: jax.Array
+  leaves: BlockGrads
 
 
 def layout(cluster_V: np.ndarray) -> ClusterLayout:
@@ -190,7 +184,8 @@ def two_level_loss(
   >>> where, ids_NP = layout(np.array([0, 0, 1])), jnp.array([[1, 3]])
   >>> loss, grads = two_level_loss(jnp.ones((1, 3)), clusters_KD, leaves_KSD, where,
   ...                              ids_NP, jnp.array([[1.0, 0.0]]))
-  >>> f"{loss:.4f}", grads.cluster_M.tolist(), grads.d_MS.tolist()  # log 4
+  >>> leaves = grads.leaves
+  >>> f"{loss:.4f}", leaves.ids_M.tolist(), leaves.d_MS.tolist()  # log 4
   ('1.3863', [0, 2], [[0.5, -0.5], [0.0, 0.0]])
   """
   check_two_level(x_ND, clusters_KD, leaves_KSD, layout, ids_NP=ids_NP, w_NP=w_NP)
@@ -228,7 +223,8 @@ def two_level_loss(
   )
   x_MD = jnp.repeat(x_ND.astype(dtype), P, axis=0)
   loss = shards.psum(loss)
-  return loss, TwoLevelGradients(dx_ND, dclusters_KD, cluster_M, d_MS, x_MD)
+  leaves = BlockGrads(cluster_M, d_MS, x_MD)
+  return loss, TwoLevelGradients(dx_ND, dclusters_KD, leaves)
 
 
 def places(layout: ClusterLayout, ids: jax.Array) -> tuple[jax.Array, jax.Array]:

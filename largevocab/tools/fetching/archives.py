@@ -26,8 +26,7 @@ _UNSOUND = (
   lzma.LZMAError,
   zlib.error,
   EOFError,
-  NotImplementedError,  # a compression that Python lacks
-  RuntimeError,  # a password is needed
+  RuntimeError,  # Python lacks the compression, or a password is needed
 )
 
 

@@ -1,6 +1,5 @@
 """Downloads files over HTTP, and resumes interrupted downloads."""
 
-import fcntl
 import http.client
 import re
 import ssl
@@ -12,7 +11,7 @@ from typing import IO
 
 from tqdm import tqdm
 
-from largevocab.atomic import lock
+from largevocab.atomic import try_lock
 from largevocab.errors import UserError
 from largevocab.tools.fetching.disk import require_room
 
@@ -41,8 +40,8 @@ def download(url: str, part: Path, size: int = 0, pause: float = 1.0) -> None:
     url: the address.
     part: the file, which may exist in part.
     size: size of the whole file in bytes; 0: as the server says.
-    pause: seconds to wait after the first try that brought nothing; the time doubles
-      after each further one.
+    pause: seconds to wait after the first try that brought nothing; the wait becomes
+      longer by as many after each further one.
 
   Raises:
     UserError: the address has no such file, or a file of another size; the connection
@@ -50,12 +49,8 @@ def download(url: str, part: Path, size: int = 0, pause: float = 1.0) -> None:
     OSError: the file cannot be written.
   """
   with part.open("ab") as file:
-    try:
-      lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-      raise UserError(
-        f"another process is writing {part}: wait until it ends"
-      ) from error
+    if not try_lock(file):
+      raise UserError(f"another process is writing {part}: wait until it ends")
     try:
       _complete(url, file, size, part.parent, pause)
     except BaseException:

@@ -68,10 +68,11 @@ def report(
   read: Callable[[Trained, argparse.Namespace], Any],
   figures: Callable[[Any, Any], Record],
   columns: list[str],
-) -> list[Record]:
-  """A record for each of args.heads, printed as soon as it is made.
+) -> None:
+  """Prints a record for each of args.heads as soon as it is made, then their table.
 
-  Reports on runs that differ in the seed count as seeds of one method.
+  Writes the records to args.output, where they replace those of the same names and
+  seeds. Reports on runs that differ in the seed count as seeds of one method.
 
   Args:
     args: see `parse`.
@@ -101,13 +102,5 @@ def report(
     rows.append(row)
     shown = (f"{key} {row[key]:.4g}" for key in columns if key in row)
     print(name, *shown, sep="  ", flush=True)
-  return rows
-
-
-def write(args: argparse.Namespace, rows: list[Record], columns: list[str]) -> None:
-  """Prints the table, and writes the records to args.output.
-
-  They replace records of the same names and seeds.
-  """
   print(results_table.table(rows, columns))
   records.merge(args.output, rows)

@@ -34,9 +34,10 @@ def compare(
   function: the state of caches, and memory that is still being released.
 
   Args:
-    above, below: compiled functions that were already called once. An object whose
-      function runs in another process has a method `turn`, like the function here.
-    seconds: minimum total time; see also `shortened`.
+    above, below: functions. An object whose function runs in another process has a
+      method `turn`, like the function here.
+    seconds: minimum total time, without that of the first calls, which may compile; see
+      also `shortened`.
     min_turns: minimum number of turns.
 
   Returns:
@@ -45,6 +46,8 @@ def compare(
     median times in ms; and the number of turns.
   """
   functions = {"above": above, "below": below}
+  for function in functions.values():
+    jax.block_until_ready(function())
   walls: dict[str, list[float]] = {name: [] for name in functions}
   cpus: dict[str, list[float]] = {name: [] for name in functions}
   end = time.perf_counter() + min(seconds, _MOST_SECONDS.get())

@@ -27,13 +27,14 @@ class TrainingSteps:
     self._state: State
     self._state, self._step, self._refresh = compiled_steps(exp, init_state(exp, data))
     self._lr = exp.train.lr
-    self._first = self._on(0)
+    self._first = self.on(0)
     self.loss = float(self().loss_sum)
 
   def __call__(self) -> State:
     return self._first()
 
-  def _on(self, number: int) -> Callable[[], State]:
+  def on(self, number: int) -> Callable[[], State]:
+    """A function that makes a step on this batch."""
     batch = jax.tree.map(jnp.asarray, self._batch(number))
 
     def make_step() -> State:
@@ -45,12 +46,6 @@ class TrainingSteps:
   def _batch(self, number: int) -> Any:
     batch, num = self._batches.batch(number), self._exp.train.accumulate
     return [batch] * num if num > 1 else batch
-
-  def on(self, number: int) -> Callable[[], State]:
-    """A function that makes a step on this batch, after it was called once."""
-    make_step = self._on(number)
-    jax.block_until_ready(make_step())
-    return make_step
 
   def operations(self, number: int) -> float:
     """Operations of a step on this batch; see `operations`."""

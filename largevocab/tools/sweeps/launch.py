@@ -1,7 +1,6 @@
 """Runs of a sweep as processes, with their commands, directories and locks."""
 
 import contextlib
-import fcntl
 import glob
 import os
 import pathlib
@@ -9,23 +8,22 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from largevocab import command_line, config
-from largevocab.atomic import lock
-from largevocab.data.text.text_corpus import LOCATIONS
+from largevocab.atomic import try_lock
 from largevocab.errors import UserError, listed
 from largevocab.paths import user_path
 from largevocab.tools.sweeps.sweep_run import Run
+from largevocab.training.config_changes import PLACES
 from largevocab.training.lock import is_held
 from largevocab.training.workdir import has_ended
 
 # On a CPU, large arrays are in huge pages, so that a step takes fewer page faults.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
-PLACES = {*(f"data.{key}" for key in LOCATIONS), "eval.word_pairs"}
 LOWEST = 19  # priority (niceness)
 
 
@@ -122,7 +120,7 @@ class Launcher:
     if not path.exists():
       return False
     with path.open("ab") as log:
-      return not locked(log)
+      return not try_lock(log)
 
   def start(self, run: Run) -> subprocess.Popen | None:
     """Starts a run; None if it is running already."""
@@ -131,7 +129,7 @@ class Launcher:
     self.workdir(run).mkdir(parents=True, exist_ok=True)
     with log_path(self.workdir(run)).open("ab") as log:
       # The run inherits the lock, and keeps it if this process is killed.
-      if not locked(log):
+      if not try_lock(log):
         return None
       defaults = {
         # Runs of one sweep differ little, and share compiled programs.
@@ -165,18 +163,6 @@ def settings_of(run: Run, settings: Iterable[PathSetting]) -> ConfigDict:
   block = command_line.load(run.source)
   command_line.override(block, ["settings_of", *flags], known=[])
   return block
-
-
-def locked(log: IO[bytes]) -> bool:
-  """Locks a log file; returns False if another process holds the lock.
-
-  If the file system has no locks, this cannot be detected.
-  """
-  try:
-    lock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-  except BlockingIOError:
-    return False
-  return True
 
 
 def log_path(workdir: pathlib.Path) -> pathlib.Path:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from largevocab.errors import UserError
-from largevocab.tools.sweeps.records import Record, is_loss
+from largevocab.tools.sweeps.records import Record, is_loss, is_number
 from largevocab.tools.sweeps.sweep_run import Run
 
 
@@ -137,11 +137,10 @@ class Search:
         f"search: the trial {record['run']} has no {self.metric!r}; choose another "
         "`metric` in search()"
       )
-    value = record.get(self.metric)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-      value = math.inf
-    sign = 1 if is_loss(self.metric) else -1
-    return sign * value if math.isfinite(value) else math.inf
+    value: Any = record.get(self.metric)
+    if not is_number(value, finite=True):
+      return math.inf
+    return value if is_loss(self.metric) else -value
 
 
 def search(description: dict[str, Any]) -> Search:

@@ -10,14 +10,14 @@ from ml_collections import ConfigDict
 from largevocab import config
 from largevocab.data.digests import digests
 from largevocab.errors import UserError
-from largevocab.tools.sweeps.launch import PLACES, Launcher, settings_of
+from largevocab.tools.sweeps.launch import Launcher, settings_of
 from largevocab.tools.sweeps.sweep_run import Run
-from largevocab.training.config_changes import check_ended
+from largevocab.training.config_changes import LOCATIONS, check_ended
 from largevocab.training.data_of_run import check_digests
 from largevocab.training.workdir import config_path, has_ended
 
 _WHAT_TO_DO = "undo that, delete the workdir to repeat the run, or give another --root"
-_MAIN_PLACES = ("path", "data_dir", "train")
+_MAIN_PLACES = ("path", "data_dir", "train", "sources")
 
 
 def check_finished(
@@ -70,8 +70,7 @@ def _fill_places(block: ConfigDict, was: ConfigDict) -> None:
     return
   if any(data.get(key) for key in _MAIN_PLACES):
     return
-  for key in PLACES:
-    _, _, name = key.partition("data.")
+  for name in LOCATIONS:
     if name in data and name in before:
       data[name] = before[name]
 

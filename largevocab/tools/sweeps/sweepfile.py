@@ -38,7 +38,6 @@ The records passed to `derived` include baselines (`record.get("baseline")`), wh
 no steps and no seconds. They do not include diverged runs.
 """
 
-import math
 import pathlib
 import re
 import runpy
@@ -127,7 +126,7 @@ class Figure:
         f"figure {self.file}: `log` must be '', 'x', 'y' or 'xy', not {self.log!r}"
       )
     for key, limit in (("y_min", self.y_min), ("y_max", self.y_max)):
-      if not (is_number(limit) and math.isfinite(limit)):
+      if not is_number(limit, finite=True):
         raise UserError(
           f"figure {self.file}: {key} is {limit!r:.80}, but must be finite"
         )

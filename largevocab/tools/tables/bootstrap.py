@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 LEVEL = 0.05
 CHUNK = 64  # number of resamples that are ranked at once
@@ -112,6 +113,4 @@ def rank_correlations(
 
 def _centred_ranks(x: np.ndarray) -> np.ndarray:
   """Ranks along the last axis, minus their mean."""
-  from scipy import stats  # Imported here, since the import takes a second.
-
   return stats.rankdata(x, axis=-1) - (x.shape[-1] + 1) / 2

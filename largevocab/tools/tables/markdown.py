@@ -1,6 +1,8 @@
-"""Formats Markdown tables, and the numbers in their cells."""
+"""Formats Markdown tables and the numbers in their cells, and renews parts of pages."""
 
 import math
+import pathlib
+import re
 import statistics
 
 from largevocab.errors import UserError
@@ -26,15 +28,33 @@ def numbers(rows: list[Record], metric: str) -> list[float]:
   return [number(row, metric) for row in rows if metric in row]
 
 
-def markdown(lines: list[list[str]]) -> str:
-  """Lines of cells as Markdown; bars and line ends within cells are escaped.
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+  """A Markdown table; bars and line ends within cells are escaped.
 
-  >>> print(markdown([["a", "b"], ["1|2", "3\\n4"]]))
+  >>> print(markdown(["a", "b"], [["1|2", "3\\n4"]]))
   | a | b |
+  | --- | --- |
   | 1\\|2 | 3 4 |
   """
   cell = lambda text: " ".join(text.splitlines()).replace("|", r"\|")
+  lines = [header, ["---"] * len(header), *rows]
   return "\n".join(f"| {' | '.join(map(cell, cells))} |" for cells in lines)
+
+
+def with_section(path: pathlib.Path, name: str, content: str) -> str:
+  """The text of a page, with new content between <!-- name --> and <!-- /name -->.
+
+  Raises:
+    UserError: the page cannot be read, or lacks these lines.
+  """
+  page = records.read_text(path)
+  first, last = f"<!-- {name} -->", f"<!-- /{name} -->"
+  section = re.compile(rf"(?<=^{first}\n).*?(?=^{last}$)", re.M | re.S)
+  if not section.search(page):
+    raise UserError(
+      f"{path} has no lines {first} and {last}: add them where the table should be"
+    )
+  return section.sub(lambda _: f"\n{content}\n\n", page)
 
 
 def of_columns(columns: dict[str, list[str]]) -> str:
@@ -48,7 +68,7 @@ def of_columns(columns: dict[str, list[str]]) -> str:
   """
   kept = {header: cells for header, cells in columns.items() if set(cells) - {NOTHING}}
   body = [list(cells) for cells in zip(*kept.values(), strict=True)]
-  return markdown([list(kept), ["---"] * len(kept), *body])
+  return markdown(list(kept), body)
 
 
 def summary(values: list[float]) -> str:

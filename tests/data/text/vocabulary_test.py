@@ -59,7 +59,13 @@ def test_vocabulary_is_saved_as_text_and_read_back(tmp_path):
   np.testing.assert_array_equal(read.counts_V, vocabulary.counts_V)
 
 
-@pytest.mark.parametrize("text", ["", "a\t1\n", "a\tb\n<unk>\t1\n<eos>\t1\n", "a\n"])
+@pytest.mark.parametrize(
+  "text",
+  [
+    *("", "a\t1\n", "a\tb\n<unk>\t1\n<eos>\t1\n", "a\n"),
+    "a\t2\na\t1\n<unk>\t1\n<eos>\t1\n",  # the same word twice
+  ],
+)
 def test_file_that_is_not_a_vocabulary_is_refused(tmp_path, text):
   (tmp_path / "v.txt").write_text(text)
   with pytest.raises(UserError, match=r"v.txt is not a vocabulary"):

@@ -17,6 +17,18 @@ def test_shortened_comparison_keeps_its_minimum_of_turns(monkeypatch):
   assert time.perf_counter() - begin >= 0.2
 
 
+def test_first_calls_take_no_time_from_a_comparison(monkeypatch):
+  monkeypatch.setattr(measure, "TURN_SECONDS", 0.0)
+  calls = []
+
+  def slow_at_first():
+    time.sleep(0 if calls else 0.3)
+    calls.append(None)
+
+  figures = measure.compare(slow_at_first, lambda: None, seconds=0.1, min_turns=1)
+  assert figures["turns"] > 1
+
+
 @pytest.mark.parametrize(
   ("given", "has_many"),
   [("", True), ("glibc.malloc.hugetlb=1", False), ("glibc.malloc.hugetlb=0", True)],
