@@ -51,6 +51,8 @@ from largevocab.training.runlog import peak_mib
 from largevocab.training.settings import Experiment, Training
 
 _LEAST = -0.01  # smallest -log p, which may be rounded in half precision
+_FEW = 1_000  # number of classes up to which it is checked that probabilities sum to 1
+_NEAR_ONE = 0.02  # deviation of a sum from 1, in half precision
 
 
 class Step(NamedTuple):
@@ -81,7 +83,7 @@ class Given:
     train: settings of training: `lr` and others, which determine the rates of the
       steps, and `clip_norm`, the bound on the norm of gradients (0: none). The adapter
       must clip the gradients itself.
-    seed: seed of initial values and negatives.
+    seed: seed of initial values and negatives; the adapter must use it.
   """
 
   data: Data
@@ -325,10 +327,15 @@ def _device(model: Adapter) -> Device | None:
   if device is None:
     return None
   is_named = isinstance(device, Device) and isinstance(device.name, str)
-  if not (is_named and is_plain(device.name) and is_number(device.peak_mib)):
+  if not (
+    is_named
+    and device.name
+    and is_plain(device.name)
+    and is_number(device.peak_mib, finite=True)
+  ):
     raise UserError(
       f"the adapter's `device` gave {device!r:.80}, but must give None or "
-      "Device(name, peak_mib), a string and a number"
+      "Device(name, peak_mib), a string and a finite number"
     )
   return device
 
@@ -340,7 +347,7 @@ def _versions(packages: Sequence[str]) -> dict[str, str]:
       "their `__version__` goes into the line"
     )
   found = {}
-  for name in packages:
+  for name in [packages] if isinstance(packages, str) else packages:
     version = getattr(sys.modules.get(name), "__version__", None)
     if not isinstance(version, str):
       raise UserError(
@@ -410,9 +417,28 @@ class Measure:
     return finished(self._exp, seen, batches)
 
   def try_out(self, model: Adapter, batches: HeldOutBatches) -> None:
-    """Evaluates the first batch, so that errors of `__call__` appear early."""
+    """Evaluates the first batch, so that errors of `__call__` appear early.
+
+    If there are few classes, each of them is the label in turn, and the probabilities
+    must sum to 1.
+    """
     first = self._first(batches)
-    list(self._outputs(model, [first], first))
+    outputs = [output for output, _ in self._outputs(model, [first], first)]
+    if outputs[0].ndim == 2 or self._num_classes > _FEW:
+      return
+    ids_V = np.arange(self._num_classes, dtype=np.int32)
+    ids_VNP: Any = np.tile(ids_V[:, None, None], first.y.ids_NP.shape)
+    labelled = [
+      first._replace(y=first.y._replace(ids_NP=ids_NP), start=np.True_)
+      for ids_NP in ids_VNP
+    ]
+    nll_VN = np.stack([output for output, _ in self._outputs(model, labelled, first)])
+    p_N = np.exp(-nll_VN[:, np.sum(first.y.w_NP, axis=1) > 0]).sum(axis=0)
+    if np.isfinite(nll_VN).all() and (off := np.abs(p_N - 1)).max() > _NEAR_ONE:
+      raise UserError(
+        "the adapter's `evaluate` gave probabilities that sum to "
+        f"{p_N[off.argmax()]:.4g} over all classes: normalise them, for any loss"
+      )
 
   def _first(self, batches: HeldOutBatches) -> Batch:
     return next(iter(batches.one_of_each_shape()))
@@ -422,7 +448,8 @@ class Measure:
   ) -> Iterator[tuple[np.ndarray, Batch]]:
     k = num_ranked(self._exp, first, self._num_classes)
     given, kept = itertools.tee(batches)
-    for output, batch in itertools.zip_longest(model.evaluate(given, k), kept):
+    own = map(_copy, given)  # the adapter may change its arrays
+    for output, batch in itertools.zip_longest(model.evaluate(own, k), kept):
       if output is None or batch is None:
         raise UserError("the adapter's `evaluate` must give one array for each batch")
       yield _checked(output, batch, k, self._num_classes), batch
@@ -433,6 +460,11 @@ class Measure:
     if is_ranking:
       found = retrieved(self._exp, output, batch, self._num_classes, self._weight_V)
     return moments.sums(found, jnp.sum(batch.y.w_NP, axis=1))
+
+
+def _copy(batch: Batch) -> Batch:
+  is_array = lambda leaf: isinstance(leaf, np.ndarray)
+  return jax.tree.map(lambda leaf: leaf.copy() if is_array(leaf) else leaf, batch)
 
 
 def _checked(output: np.ndarray, batch: Batch, k: int, num_classes: int) -> np.ndarray:

@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import functools
 import json
+import math
 import os
 import pathlib
 import sys
@@ -42,9 +43,14 @@ RESULTS = pathlib.Path("bench/results.jsonl")
 # Environment variables that change the speed of a program. No version or setting shows
 # them.
 ENVIRONMENT = (
-  *("GLIBC_TUNABLES", "JAX_DEFAULT_MATMUL_PRECISION", "XLA_FLAGS"),
-  *("OMP_NUM_THREADS", "MKL_NUM_THREADS"),
+  *("GLIBC_TUNABLES", "LD_PRELOAD", "NVIDIA_TF32_OVERRIDE"),
+  *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+  *("JAX_DEFAULT_MATMUL_PRECISION", "XLA_FLAGS", "XLA_PYTHON_CLIENT_ALLOCATOR"),
+  *("XLA_PYTHON_CLIENT_PREALLOCATE", "TF_ENABLE_ONEDNN_OPTS"),
+  *("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"),
 )
+# Environment variables that turn off the caches of compiled programs of other packages.
+NO_CACHE = ("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "CUDA_CACHE_DISABLE")
 Tasks = Mapping[str, Task]
 
 
@@ -159,6 +165,9 @@ def run(args: argparse.Namespace, task: Task) -> int:
   for row in rows:
     shown = f"diverged at step {row['diverged']}" if "diverged" in row else row["valid"]
     print(f"{row['run']}: valid {task.metric} {shown}")
+    if task.is_entered:
+      for fault in lines.faults_of_run(row, task):
+        print(f"bench: `submit` will refuse the line: {fault}", file=sys.stderr)
   return 0
 
 
@@ -169,9 +178,10 @@ def _trained(args: argparse.Namespace, task: Task, before: Record) -> Record:
   if args.code:
     about["code_url"] = args.code
   if found := {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}:
-    about["environment"] = found
+    before |= {"environment": found}
+  chosen = {"method": args.method or args.adapter, "settings": args.set}
   device = {"device": device_name()} if args.method else {}
-  _compare_seeds(args, about | before | device)
+  _compare_seeds(args, about | before | chosen | device)
   load = lambda: _load(args.shared)
   if args.method:
     of_run = task, args.method, seed, args.data, args.set
@@ -197,8 +207,9 @@ def _compare_seeds(args: argparse.Namespace, about: Record) -> None:
   of_method = lambda row: (row["task"], row["name"]) == (args.task, about["name"])
   # An adapter tells its device only when it is made.
   known = [key for key in lines.KNOWN_BEFORE if key in about or key != "device"]
+  value = lines.shared_by_seeds
   for row in filter(of_method, rows):
-    differ = [key for key in known if row.get(key) != about.get(key)]
+    differ = [key for key in known if value(row, key) != value(about, key)]
     if differ and row.get("seed") not in (None, about["seed"]):
       print(
         f"bench: `{differ[0]}` of seed {row['seed']} in {args.out} is "
@@ -261,7 +272,7 @@ def _check_training(args: argparse.Namespace) -> None:
     )
   entry.check_counts(args, "trials")
   entry.check_counts(args, "seed", least=0)
-  if args.adapter and not args.adapter.startswith(lines.OURS) and not args.code:
+  if args.adapter and lines.needs_url(args.adapter) and not args.code:
     raise UserError(
       "--code is missing: give the web address of the adapter's code, at a fixed "
       "revision"
@@ -271,7 +282,7 @@ def _check_training(args: argparse.Namespace) -> None:
       f"--code={args.code}: must be https://..., without spaces or brackets"
     )
   name = _name(args)
-  if not lines.is_plain(name) or not name.strip():
+  if not name or not lines.is_plain(name):
     raise UserError(
       f"the name {name!r:.80} cannot go into a table: give another --name, without "
       "markup or line breaks"
@@ -294,27 +305,37 @@ def submit(
       f"there is no directory {results.parent}: submit at the root of a checkout, or "
       "give --results"
     )
+  numbered = records.numbered(path)
+  if not numbered:
+    raise UserError(f"{path} has no lines: make some with largevocab-bench run --out")
   with records.changed(results, lines.KEYS) as by_run:
-    found = lines.faults(path, list(by_run.values()), tasks)
-    numbered = records.numbered(path)
+    found = lines.faults(numbered, list(by_run.values()), tasks)
     if not found and not replace:
       found = [
-        f"{path}:{number}: run: {results} has another line of this run"
-        f"{_instead(row, other)}"
+        f"{number}: run: {results} has another line of this run{_instead(row, other)}"
         for number, row in numbered
-        if (other := by_run.get(row["run"], row)) != row
+        if not _agree(row, other := by_run.get(row["run"], row))
       ]
     if found:
-      print(*found, sep="\n", file=sys.stderr)
+      print(*(f"{path}:{fault}" for fault in found), sep="\n", file=sys.stderr)
       return 1
-    by_run.update({row["run"]: row for _, row in numbered})
+    new = {row["run"]: row for _, row in numbered}
+    by_run.update(new if replace else new | by_run)
   print(f"{len(numbered)} lines are in {results}")
   return 0
 
 
+def _agree(row: Record, other: Record) -> bool:
+  """Whether lines of one run are the same; for baselines, on whatever device."""
+  if not row.get("baseline"):
+    return row == other
+  near = functools.partial(math.isclose, rel_tol=lines.ROUNDED)
+  return all(near(row[key], other[key]) for key in lines.METRICS)
+
+
 def _instead(row: Record, other: Record) -> str:
   """What to do with a line if there is another line of the same run."""
-  if row["device"] != other["device"]:
+  if row["device"] != other["device"] and not row.get("baseline"):
     return f", on {other['device']}; run it with another --name"
   return "; --replace replaces it"
 
@@ -331,4 +352,5 @@ def _workdir(given: str | None) -> Iterator[str]:
 def cli() -> int:
   # Seconds include compilation, even of programs that an earlier run compiled.
   jax.config.update("jax_enable_compilation_cache", False)
+  os.environ.update(dict.fromkeys(NO_CACHE, "1"))
   return entry.run("bench", main)

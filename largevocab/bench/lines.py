@@ -41,23 +41,18 @@ KEYS: dict[str, type] = {
 }
 # Further keys of runs with a seed.
 TRAINED: dict[str, type] = {
-  **{
-    "method": str,
-    "code": str,
-    "settings": list,
-    "seed": int,
-    "trials": int,
-    "peak_mib": float,
-  },
+  **{"method": str, "code": str, "git": str, "settings": list},
+  **{"seed": int, "trials": int, "peak_mib": float},
 }
 # Further keys of runs that did not diverge; a baseline has only the keys of `METRICS`.
 METRICS: dict[str, type] = {"valid": float, "test": float}
 MEASURED: dict[str, type] = {**METRICS, "steps": int, "seconds": float, "curve": list}
 DIVERGED: dict[str, type] = {"diverged": int}
-# Keys of some lines: the revision of the checkout and whether it had changes; the
-# number of cores that other programs kept busy before or during the run, whichever is
-# larger, and whether the machine was shared; where the code of an adapter is;
-# environment variables that change the speed; and whether nothing was trained.
+# Keys of some lines: the revision of the checkout (`git`, which is in all lines of runs
+# with a seed) and whether it had changes; the number of cores that other programs kept
+# busy before or during the run, whichever is larger, and whether the machine was
+# shared; where the code of an adapter is; environment variables that change the speed;
+# and whether nothing was trained.
 OPTIONAL: dict[str, type] = {
   **{"git": str, "git_dirty": bool, "load": float, "shared": bool},
   **{"code_url": str, "environment": dict, "baseline": bool},
@@ -67,12 +62,15 @@ OURS = "largevocab.bench.adapters."  # modules of adapters of this package
 MACHINE = ("device", "versions", "python")  # keys of `describe_machine`
 _SHOWN = ("name", "code", "git", "device")  # texts in cells of a table
 # Keys with the same value for all seeds of a method. Some are known before a run.
-KNOWN_BEFORE = ("trials", "device", "git", "environment")
+_METHOD = ("method", "settings")
+KNOWN_BEFORE = (*_METHOD, "code_url", "trials", "device", "git", "environment")
 _SAME = (*KNOWN_BEFORE, "code", "versions")
-_MARKUP = re.compile(r"[|<>`*\\]|\]\(")  # Markdown, since texts are put into tables
+# Markdown, since texts are put into tables.
+_MARKUP = re.compile(r"[|<>`*~&\\]|\]\(|://|(?<!\w)_|_(?!\w)")
 _URL = re.compile(r"https?://[^\s|()<>\[\]]+")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_ROUNDED = 1e-4  # relative tolerance; numbers of a curve may have five digits
+_REVISION = re.compile(r"[0-9a-f]{40}")
+ROUNDED = 1e-4  # relative tolerance; numbers of a curve may have five digits
 _KINDS = {**KINDS, float: "a finite number", list: "a list"}
 
 
@@ -101,25 +99,24 @@ def line(task: str, metric: str, digest: str, **fields: Any) -> Record:
 
 
 def faults(
-  path: pathlib.Path,
+  numbered: Sequence[tuple[int, Record]],
   known: Sequence[Record] = (),
   tasks: Mapping[str, Task] = TASKS,
 ) -> list[str]:
   """The faults in the lines of a file: one text each, with line number and key.
 
   Args:
-    path: path of the file.
+    numbered: the lines, with their numbers.
     known: lines of the results so far, with which the new lines must agree.
     tasks: the tasks by name.
-
-  Raises:
-    UserError: the file cannot be read, or a line is not a JSON object.
   """
-  numbered = records.numbered(path)
-  if not numbered:
-    raise UserError(f"{path} has no lines: make some with largevocab-bench run --out")
   of_now = [row for row in known if not _is_old(row)]
-  return [f"{path}:{fault}" for fault in _faults_of_lines(numbered, tasks, of_now)]
+  return _faults_of_lines(numbered, tasks, of_now)
+
+
+def faults_of_run(row: Record, task: Task) -> list[str]:
+  """The faults of one line, which are known before the other seeds have run."""
+  return list(_faults(row, {row["task"]: task}, {}))
 
 
 def published(path: pathlib.Path, tasks: Mapping[str, Task] = TASKS) -> list[Record]:
@@ -145,6 +142,12 @@ def method_of(row: Record) -> str:
   return json.dumps([*_of_method(row), row.get("baseline")])
 
 
+def shared_by_seeds(row: Mapping[str, Any], key: str) -> Any:
+  """A value that is the same for all seeds; the order of settings does not matter."""
+  value = row.get(key)
+  return sorted(value) if key == "settings" and value is not None else value
+
+
 def is_plain(text: str) -> bool:
   """Whether a text can be put into a cell of a table as it is.
 
@@ -152,16 +155,19 @@ def is_plain(text: str) -> bool:
   (True, False, False)
   >>> is_plain("cutoffs=[5, 9]"), is_plain("[a](http://b)"), is_plain("<b>")
   (True, False, False)
+  >>> is_plain("log_uniform"), is_plain("_a_"), is_plain("a "), is_plain("&amp;")
+  (True, False, False, False)
   """
-  return text.isprintable() and not _MARKUP.search(text)
+  is_trimmed = text == text.strip()
+  return is_trimmed and text.isprintable() and not _MARKUP.search(text)
 
 
-def _needs_url(method: str) -> bool:
+def needs_url(method: str) -> bool:
   """Whether a method needs the address of its code, which is not in this package.
 
-  >>> _needs_url("my_code:MyMethod"), _needs_url("sampled/pps")
+  >>> needs_url("my_code:MyMethod"), needs_url("sampled/pps")
   (True, False)
-  >>> _needs_url("largevocab.bench.adapters.torch_adaptive:TorchAdaptive")
+  >>> needs_url("largevocab.bench.adapters.torch_adaptive:TorchAdaptive")
   False
   """
   return ":" in method and not method.startswith(OURS)
@@ -177,11 +183,9 @@ def is_url(text: str) -> bool:
 
 
 def _of_method(row: Mapping[str, Any]) -> list[Any]:
-  """The values that define a method; the order of settings does not matter."""
-  words = row.get("settings")
-  settings = words if words is None else sorted(words)
-  own = [row.get("task"), row.get("name"), row.get("method"), settings]
-  return [*own, row["code_url"]] if "code_url" in row else own
+  """The values that define a method; the address of its code may be corrected."""
+  own = [shared_by_seeds(row, key) for key in _METHOD]
+  return [row.get("task"), row.get("name"), *own]
 
 
 def _faults_of_lines(
@@ -217,10 +221,7 @@ def _common(row: Record) -> dict[str, Any]:
 def _faults(
   row: Record, tasks: Mapping[str, Task], firsts: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[str]:
-  found = list(_faults_of_keys(row))
-  if not found and (problem := records.problem(row)):
-    found = [problem]
-  if found:
+  if found := list(_faults_of_keys(row)):
     yield from found
     return
   name = row["task"]
@@ -242,7 +243,7 @@ def _faults(
   for key in _SHOWN:
     if not is_plain(row.get(key, "")):
       yield f"{key}: is {row[key]!r:.80}, which cannot go into a table"
-  for key in ("name", "code"):
+  for key in ("name", "code", "device"):
     if not row.get(key, "-").strip():
       yield f"{key}: is {row[key]!r:.80}, but must not be empty"
   if row.get("git_dirty"):
@@ -293,6 +294,11 @@ def _faults_of_training(
 ) -> Iterator[str]:
   if row["seed"] not in SEEDS:
     yield f"seed: is {row['seed']}, not one of {SEEDS}"
+  if not _REVISION.fullmatch(row["git"]):
+    yield (
+      f"git: is {row['git']!r:.80}, not a revision of 40 digits; run it in a checkout "
+      "of the repository"
+    )
   if row.get("shared", True) is not True:
     yield f"shared: is {row['shared']!r:.80}, but must be true or absent"
   if row.get("load", 0.0) < 0:
@@ -301,9 +307,9 @@ def _faults_of_training(
     yield f"load: other programs kept {row['load']} cores busy; set `shared`"
   if ":" not in row["method"] and not is_method(row["method"]):
     yield f"method: is {row['method']!r:.80}, not a path of a head such as sampled/pps"
-  if _needs_url(row["method"]) and "code_url" not in row:
+  if needs_url(row["method"]) and "code_url" not in row:
     yield "code_url: is missing; give the web address of the adapter's code"
-  elif "code_url" in row and not _needs_url(row["method"]):
+  elif "code_url" in row and not needs_url(row["method"]):
     yield f"code_url: leave it out; {row['method']!r:.80} is part of this package"
   elif "code_url" in row and not is_url(row["code_url"]):
     yield f"code_url: is {row['code_url']!r:.80}, not https://..."
@@ -329,6 +335,8 @@ def _faults_of_settings(row: Record) -> Iterator[str]:
     key, equals, _ = word.partition("=")
     if not equals or not free.fullmatch(key):
       yield f"settings: {word!r:.80} is not KEY=VALUE of a key that you may choose"
+    elif "`" in word or not word.isprintable():
+      yield f"settings: {word!r:.80} cannot go into a table"
     elif key in keys:
       yield f"settings: {key} is given twice"
     keys.append(key)
@@ -351,38 +359,38 @@ def _faults_of_curve(
   if not all(_is_possible(value, task.metric) for _, value, _ in points):
     yield f"curve: has values that {task.metric} cannot have"
   for key, last in (("valid", points[-1][1]), ("seconds", points[-1][2])):
-    if not math.isclose(last, row[key], rel_tol=_ROUNDED):
+    if not math.isclose(last, row[key], rel_tol=ROUNDED):
       yield f"curve: ends with {last}, but {key} is {row[key]}"
 
 
 def _faults_of_methods(
   rows: Sequence[tuple[int, Record]], known: Sequence[Record]
 ) -> Iterator[str]:
-  of_method: dict[str, list[tuple[int, Record]]] = {}
+  of_name: dict[tuple[str, str], list[tuple[int, Record]]] = {}
   for number, row in rows:
-    of_method.setdefault(method_of(row), []).append((number, row))
+    of_name.setdefault((row["task"], row["name"]), []).append((number, row))
   named = {(row["task"], row["name"]): method_of(row) for row in known}
-  for method, members in of_method.items():
+  for key_of_name, members in of_name.items():
     number, first = members[0]
-    name = first["name"]
-    if named.setdefault((first["task"], name), method) != method:
+    name, method = first["name"], method_of(first)
+    if named.get(key_of_name, method) != method:
       yield f"{number}: name: {name!r:.80} names another method; give another --name"
     if first.get("baseline"):
       if len(members) > 1:
         yield f"{members[1][0]}: name: repeats the baseline of line {number}"
       continue
     seeds = [row["seed"] for _, row in members]
-    curves = [row.get("curve", []) for _, row in members]
+    values = [[value for _, value, _ in row.get("curve", ())] for _, row in members]
     if missing := [seed for seed in SEEDS if seed not in seeds]:
       yield f"{number}: seed: {name!r:.80} has no line for seed {missing[0]}"
     for place, (number_of, row) in enumerate(members):
       if row["seed"] in seeds[:place]:
         yield f"{number_of}: seed: {row['seed']} occurs twice"
-      elif curves[place] and curves[place] in curves[:place]:
-        yield f"{number_of}: curve: is the same as for another seed of this method"
+      elif values[place] and values[place] in values[:place]:
+        yield f"{number_of}: curve: has the values of another seed; is the seed used?"
       for key in _SAME:
-        if row.get(key) != first.get(key):
-          yield f"{number_of}: {key}: differs from line {number}, of the same method"
+        if shared_by_seeds(row, key) != shared_by_seeds(first, key):
+          yield f"{number_of}: {key}: differs from line {number}, of the same name"
 
 
 def _is_possible(value: float, metric: str) -> bool:

@@ -14,13 +14,25 @@ from largevocab.bench.tasks import Task
 from largevocab.data.base import Data
 from largevocab.errors import Diverged, UserError
 from largevocab.evaluation.evaluate import held_out
+from largevocab.provenance import describe_machine
 from largevocab.tools.sweeps.records import Record, validation_curve
 from largevocab.train import train
 from largevocab.training.json_files import read_json, write_json
 from largevocab.training.lock import held
 from largevocab.training.runlog import peak_mib
 from largevocab.training.settings import Experiment
-from largevocab.training.workdir import changes_of, config_path, has_finished
+from largevocab.training.workdir import (
+  config_path,
+  diverged_path,
+  has_ended,
+  has_finished,
+  result_path,
+)
+
+# Keys of a line in which all commands in one workdir have to agree, and those which
+# train there.
+_OF_RUN = ("method", "settings", "seed")
+_OF_TRAINING = ("git", "code", "environment", *MACHINE)
 
 
 def loaded(exp: Experiment, task: Task) -> tuple[Data, str]:
@@ -84,8 +96,8 @@ def run(
     place: the location of the data.
     chosen: 'KEY=VALUE' for other keys.
     workdir: the workdir of the run. A run that was stopped continues there, and the
-      result of a run that has ended is used.
-    before: the part of a line about the checkout before this command.
+      result of a run that has ended, or has diverged, is used.
+    before: the part of a line about the checkout and the environment.
     load: function that measures what else runs on the machine; it is not called if
       nothing is trained.
 
@@ -94,23 +106,22 @@ def run(
   """
   exp, settings = prepared(task, method, seed, place, chosen)
   _, found = loaded(exp, task)
-  with _noting(workdir, settings, before, load) as state:
-    ended = _train(exp, settings, workdir, task.metric)
-  line = {"digest": found, "method": method, "settings": sorted(chosen)}
-  return {**line, **ended, **state}
+  of_run = {"method": method, "settings": sorted(chosen), "seed": seed}
+  with _noting(workdir, of_run | before, load) as state:
+    if not os.path.exists(diverged_path(workdir)):
+      try:
+        train(exp, settings, workdir)
+      except Diverged:
+        state["peak_mib"] = peak_mib()
+  return {"digest": found, **_ended(workdir, task.metric), **state}
 
 
-def _train(
-  exp: Experiment, settings: dict[str, Any], workdir: str, metric: str
-) -> Record:
-  try:
-    result = train(exp, settings, workdir)
-  except Diverged as error:
-    return {"diverged": error.step, "peak_mib": peak_mib()}
-  # A run that had already ended may have been made on another device.
-  meta = read_json(os.path.join(workdir, "meta.json"))
+def _ended(workdir: str, metric: str) -> Record:
+  """The part of a line about the end of a run that has finished or diverged."""
+  if not has_finished(workdir):
+    return {"diverged": read_json(diverged_path(workdir))["step"]}
+  result = read_json(result_path(workdir))
   return {
-    **{key: meta[key] for key in MACHINE},
     **{split: result[f"{split}_{metric}"] for split in ("valid", "test")},
     **{"steps": result["steps"], "seconds": result["train_seconds"]},
     "curve": validation_curve(pathlib.Path(workdir, "metrics.jsonl"), metric),
@@ -120,22 +131,22 @@ def _train(
 
 @contextlib.contextmanager
 def _noting(
-  workdir: str, settings: dict[str, Any], before: Record, load: Callable[[], Record]
+  workdir: str, before: Record, load: Callable[[], Record]
 ) -> Iterator[Record]:
-  """The part of a line about the state of checkout and machine.
+  """The part of a line about the method, and the state of checkout and machine.
 
-  It is the worst state over all commands that trained in this workdir, with the version
-  of the first command, and is kept in the workdir. The load of the machine during the
-  run is added at the end of the block.
+  It is the worst state over all commands that trained in this workdir, and is kept
+  there. The load of the machine is added at the end of the block. If a command was
+  killed, the load during it is not known, so that the line has none.
 
   Args:
-    workdir: the workdir of the run, which may continue or have finished.
-    settings: the config of the run.
-    before, load: as in `run`.
+    workdir: the workdir of the run, which may continue or have ended.
+    before: the part of a line about the method, the checkout and the environment.
+    load: as in `run`.
 
   Raises:
-    UserError: the run has another config, another process is training it, or another
-      command began it.
+    UserError: another process is training the run, another command began it, or it
+      began with another method, with another revision or on another machine.
   """
   path = os.path.join(workdir, "bench.json")
   kept = read_json(path) if os.path.exists(path) else {}
@@ -144,21 +155,33 @@ def _noting(
       f"{workdir} holds a run of another command, so it is not known whether the "
       "machine was idle; choose another --workdir"
     )
-  if has_finished(workdir):
+  machine = describe_machine()
+  state: Record = {"code": f"largevocab {__version__}"}
+  state |= before | {key: machine[key] for key in MACHINE}
+  is_over = has_ended(workdir)
+  for key in _OF_RUN if is_over else (*_OF_RUN, *_OF_TRAINING):
+    if kept and kept.get(key) != state.get(key):
+      raise UserError(
+        f"{workdir}: the run began with {key} {kept.get(key, '-')}, but it is "
+        f"{state.get(key, '-')} now; resume it as it began, or choose another --workdir"
+      )
+  if is_over:
     yield kept
     return
-  state = {"code": f"largevocab {__version__}", **before, **load()}
-  for key, value in kept.items():
-    is_first = key in ("code", "git")
-    state[key] = value if is_first else max(value, state.get(key, value))
+  state |= load()
+  for key in ("git_dirty", "shared", "load"):
+    if key in kept:
+      state[key] = max(kept[key], state.get(key, kept[key]))
+  was_killed = bool(kept) and "load" not in kept
   with held(workdir):
-    changes_of(workdir, settings)
-    write_json(path, state)
+    write_json(path, {key: value for key, value in state.items() if key != "load"})
   others = Others()
   try:
     yield state
   finally:
     others.note(state)
+    if was_killed:
+      state.pop("load", None)
     write_json(path, state)
 
 

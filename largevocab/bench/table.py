@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from largevocab.bench.lines import method_of
 from largevocab.bench.tasks import TASKS, Task
-from largevocab.tools.sweeps.records import Record
+from largevocab.tools.sweeps.records import Record, is_loss
 from largevocab.tools.tables.markdown import NOTHING, of_columns, short, summary
 from largevocab.tools.tables.results_table import Row
 from largevocab.tools.tables.significance import is_better, is_perplexity, of_pairs
@@ -40,7 +40,7 @@ def table(rows: Sequence[Record], metric: str) -> str:
     of_method.setdefault(method_of(row), []).append(row)
   methods = list(of_method.values())
   goal = level(methods, metric)
-  best_first = 1 if is_better(0.0, 1.0, metric) else -1
+  best_first = 1 if is_loss(metric) else -1
 
   def rank(members: list[Record]) -> float:
     return best_first * _quality(members, "test", metric)
@@ -68,6 +68,7 @@ def table(rows: Sequence[Record], metric: str) -> str:
       "peak MiB": [_median(members, "peak_mib") for members in methods],
       "trials": [str(members[0].get("trials", NOTHING)) for members in methods],
       "device": [members[0]["device"] for members in methods],
+      "settings": [_settings(members[0]) for members in methods],
     }
   )
 
@@ -89,9 +90,9 @@ def level(methods: Sequence[Sequence[Record]], metric: str) -> float | None:
   medians = [median for median in found if math.isfinite(median)]
   if not medians:
     return None
-  is_least = is_better(0.0, 1.0, metric)
-  best = min(medians) if is_least else max(medians)
-  return best * (1 + WITHIN if is_least else 1 - WITHIN)
+  if is_loss(metric):
+    return min(medians) * (1 + WITHIN)
+  return max(medians) * (1 - WITHIN)
 
 
 def seconds_to(row: Record, goal: float, metric: str) -> float:
@@ -127,7 +128,8 @@ def interval(values: Sequence[float], metric: str) -> str:
     return NOTHING
   is_log = is_perplexity(metric)
   mean, half = of_pairs([math.log(value) for value in values] if is_log else values)
-  ends = [mean - (half or 0.0), mean + (half or 0.0)]
+  assert half is not None  # there are two values or more
+  ends = [mean - half, mean + half]
   return " to ".join(summary([math.exp(end) if is_log else end]) for end in ends)
 
 
@@ -144,6 +146,17 @@ def _is_timed(members: Sequence[Record]) -> bool:
 
 def _is_full(members: Sequence[Record]) -> bool:
   return members[0].get("method") == FULL
+
+
+def _settings(first: Record) -> str:
+  """What an entrant chose, and the environment variables that change the speed.
+
+  >>> _settings({"settings": ["train.lr=1"], "environment": {"OMP_NUM_THREADS": "2"}})
+  '`train.lr=1` `OMP_NUM_THREADS=2`'
+  """
+  words = sorted(first.get("settings", ()))
+  words += [f"{name}={value}" for name, value in first.get("environment", {}).items()]
+  return " ".join(f"`{word}`" for word in words).replace("|", r"\|") or NOTHING
 
 
 def _code(first: Record) -> str:
@@ -165,7 +178,7 @@ def _code(first: Record) -> str:
 
 def _quality(members: Sequence[Record], key: str, metric: str) -> float:
   """The median of a metric, where a run that diverged has the worst value."""
-  worst = math.inf if is_better(0.0, 1.0, metric) else -math.inf
+  worst = math.inf if is_loss(metric) else -math.inf
   return statistics.median(row.get(key, worst) for row in members)
 
 

@@ -123,6 +123,12 @@ def _wikipedia(**fields: Any) -> Task:
   )
 
 
+def _tiny(**fields: Any) -> Task:
+  """A task without files that trains in a moment."""
+  fixed = {"eval.every_epochs": 0.1, "checkpoint.every_steps": 1000}
+  return Task(steps=20, fixed=fixed, is_entered=False, **fields)
+
+
 TASKS = {
   "ptb": Task(
     title="Penn Treebank, 10,000 words",
@@ -181,14 +187,23 @@ TASKS = {
     data="python -m largevocab.tools.fetch lm1b DIR, then --data DIR/1-billion-...",
     fixed={"eval.every_epochs": 0.02},
   ),
-  "tiny": Task(
-    title="made in a moment, to try out an adapter",
+  "tiny": _tiny(
+    title="text made in a moment, to try out an adapter",
     config="ptb:{},runlocal",
-    steps=20,
     metric="ppl",
     digest="sha256:3d7b706581f913bcbef50c0f9886c277589e24839f3d79b931666370ea32abc7",
-    fixed={"eval.every_epochs": 0.1, "checkpoint.every_steps": 1000},
-    is_entered=False,
+  ),
+  "tiny_items": _tiny(
+    title="items made in a moment, to try out an adapter",
+    config="next_item:{},runlocal,data=diginetica",
+    metric="recall@20",
+    digest="sha256:cadad18a3dc08d12f7cc43eebeb744b3df0c14e0a6d52aeebeec28ed524147ad",
+  ),
+  "tiny_labels": _tiny(
+    title="documents made in a moment, to try out an adapter",
+    config="xmlc:{},runlocal,data=synthetic",
+    metric="p@1",
+    digest="sha256:8607ad68c14db19e46cc8402230594c96b14ffc739b8c8a9309f497284a47657",
   ),
 }
 

@@ -44,11 +44,21 @@ SMALL = dataclasses.replace(
     ("HasNoPackages", "`packages` is empty; name the modules that it imports"),
     ("ForgetsTheMinus", "is the minus missing"),
     ("HasAPairForADevice", r"`device` gave \('GPU', 7.0\), but must give None or"),
+    ("HasAnInfinityForMemory", r"`device` gave Device\(.*inf\), .* a finite number"),
+    ("HasNoNameForADevice", r"`device` gave Device\(name='', peak_mib=7.0\)"),
+    ("HasAStringForPackages", "`packages` has 'numpy2', which is not an imported mod"),
+    ("ForgetsToNormalise", r"probabilities that sum to \d+.* over all classes: norm"),
   ],
 )
 def test_faults_of_an_adapter_are_reported(name, says):
   with pytest.raises(UserError, match=says):
     adapter.run(TINY, METHOD.replace("Counting", name), 0, "", [])
+
+
+def test_adapter_cannot_change_what_the_metric_reads():
+  own, changing = METHOD, METHOD.replace("Counting", "ChangesWeights")
+  expected, found = (adapter.run(TINY, name, 0, "", []) for name in (own, changing))
+  assert (found["valid"], found["test"]) == (expected["valid"], expected["test"])
 
 
 def test_adapter_error_names_the_adapter_and_the_line(capsys):

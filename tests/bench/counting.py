@@ -77,6 +77,10 @@ class ForgetsTheMinus(Refused):
     return (-nll_N for nll_N in super(Refused, self).evaluate(batches, k))
 
 
+class HasAStringForPackages(Refused):
+  packages = "numpy2"
+
+
 class HasNoPackages(Refused):
   packages = ()
 
@@ -84,6 +88,31 @@ class HasNoPackages(Refused):
 class HasAPairForADevice(Refused):
   def device(self):
     return "GPU", 7.0
+
+
+class HasAnInfinityForMemory(Refused):
+  def device(self):
+    return Device("GPU", np.inf)
+
+
+class HasNoNameForADevice(Refused):
+  def device(self):
+    return Device("", 7.0)
+
+
+class ForgetsToNormalise(Refused):
+  def evaluate(self, batches, k):
+    return (0.5 * nll_N for nll_N in super(Refused, self).evaluate(batches, k))
+
+
+class ChangesWeights(Counting):
+  """Drops the examples whose class it has seen least, from the metric, too."""
+
+  def evaluate(self, batches, k):
+    for batch in batches:
+      (nll_N,) = super().evaluate([batch], k)
+      batch.y.w_NP[nll_N > np.median(nll_N)] = 0.0
+      yield nll_N
 
 
 class HasAnError(Counting):

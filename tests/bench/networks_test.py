@@ -125,6 +125,17 @@ def test_hidden_activations_equal_those_of_the_package(task, kind):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+def test_gates_of_the_network_in_pytorch_learn_one_bias():
+  torch = pytest.importorskip("torch")
+  exp = config.build(TINY.settings())
+  given = Given(exp.data.load(), exp.model, exp.train, 0)
+  parts = torch_networks.network(torch, given, "cpu").parts
+  learnt = [name for name, p in parts.named_parameters() if p.requires_grad]
+  biases = [name for name in learnt if "bias" in name]
+  assert len(biases) == exp.model.layers
+  assert not any("bias_hh" in name for name in biases)
+
+
 def test_unknown_network_is_named():
   for known in (torch_networks.NETWORKS, tensorflow_networks.NETWORKS):
     with pytest.raises(UserError, match=r"network is 'GRU'.*Bag, LSTM, MLP"):

@@ -49,9 +49,10 @@ class _Network:
 
 
 class LSTM(_Network):
-  """`torch.nn.LSTM`, whose two biases are added.
+  """`torch.nn.LSTM`, whose second bias is 0 and is not trained.
 
-  Each of them has half of the forget gate's bias.
+  The network of a task has one bias for each gate. If both were trained, their sum
+  would learn at twice the rate.
   """
 
   def _layers(self, model: Any) -> Any:
@@ -68,7 +69,8 @@ class LSTM(_Network):
           weight.uniform_(-model.init_scale, model.init_scale)
         else:
           weight.zero_()
-          weight[forget] = model.forget_bias / 2
+          weight.requires_grad_(name.startswith("bias_ih"))
+          weight[forget] = model.forget_bias if weight.requires_grad else 0.0
     return self._lstm
 
   def __call__(self, batch: Batch, state: Any) -> tuple[Any, Any]:
