@@ -1,4 +1,5 @@
-"""docs: examples run, commands and links are valid, and no method is missing."""
+"""docs and README: examples run, commands and links are valid, and no method is
+missing. `readme_test.py` runs the example of README."""
 
 import functools
 import importlib
@@ -22,7 +23,7 @@ from largevocab.tools import keys, run_sweep
 from largevocab.tools.sweeps import records, sweepfile
 
 ROOT = pathlib.Path(__file__).parents[1]
-DOCS = ROOT / "docs"
+DOCS, README = ROOT / "docs", ROOT / "README.md"
 INDEX, ADDING, TRAINING = DOCS / "README.md", DOCS / "adding.md", DOCS / "training.md"
 METHODS = sorted(DOCS.glob("methods/*.md"))
 API = sorted(DOCS.glob("api/*.md"))
@@ -32,7 +33,9 @@ SITE = (ROOT / "mkdocs.yml").read_text()
 SPHERICAL = {f"spherical/{loss}" for loss in SPHERICAL_LOSSES}
 NAMES = {*config.head_names(), *SAMPLERS, *SPHERICAL}
 name_of = lambda path: str(path.relative_to(DOCS))
-every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+every_page = pytest.mark.parametrize(
+  "page", [README, *PAGES], ids=lambda page: str(page.relative_to(ROOT))
+)
 
 
 def blocks(page: pathlib.Path, language: str) -> list[str]:
@@ -209,19 +212,25 @@ def test_what_it_names_exists(page):
   to_add |= {"largevocab/data/text/one_file.py"}
   to_add |= {"experiments/heads/sweep.py", "experiments/heads/results.jsonl"}
   to_add |= {"experiments/own/sweep.py"}
-  places = r"\b(?:configs|scripts|tests|experiments|largevocab)/[\w/.-]+\w"
-  for path in set(re.findall(places, page.read_text())) - to_add:
+  places = r"\b(?:configs|scripts|tests|experiments|docs|largevocab)/[\w/.-]+\w"
+  paths = set(re.findall(places, page.read_text()))
+  assert paths or page != README
+  for path in paths - to_add:
     assert exists(path), path
 
 
-def test_every_method_has_a_heading_and_an_index_row():
+def test_every_method_has_a_heading():
   text = "\n".join(page.read_text() for page in METHODS)
   headings = re.findall(r"^##? `([\w/]+)`", text, re.MULTILINE)
   assert sorted(headings) == sorted(NAMES)
-  rows = re.findall(r"^\| \[`(\w+)`\]\((\S+)\)", INDEX.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("index", [INDEX, README], ids=["docs", "README"])
+def test_every_method_has_an_index_row(index):
+  rows = re.findall(r"^\| \[`(\w+)`\]\((\S+)\)", index.read_text(), re.MULTILINE)
   assert sorted(name for name, _ in rows) == sorted([*config.head_names(), *SAMPLERS])
   for name, path in rows:
-    page = (DOCS / path).read_text()
+    page = (index.parent / path).read_text()
     assert re.search(rf"^##? `{name}`", page, re.MULTILINE), name
 
 

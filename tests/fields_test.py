@@ -1,6 +1,7 @@
 """Bounds of fields are declared once, and every settings class enforces its own."""
 
 import dataclasses
+import functools
 import math
 from typing import Annotated
 
@@ -65,8 +66,9 @@ def ends(kind: type, rule: Between) -> tuple[list, list]:
   return inside, outside
 
 
+@functools.cache
 def experiment(key: str, name: str) -> ConfigDict:
-  """A config that contains this part with its defaults."""
+  """A config that contains this part with its defaults; shared by all its tests."""
   parts = {
     "data": c.part("data", "zipf"),
     "model": c.part("model", "linear"),
@@ -92,6 +94,13 @@ def block_of(config: ConfigDict, key: str) -> tuple[str, ConfigDict]:
   return f"config.{key}", config[key]
 
 
+def put(block: ConfigDict, field: str, value) -> None:
+  """Sets a field to a value of any type."""
+  with block.unlocked():
+    del block[field]
+    block[field] = value
+
+
 def message(make) -> str:
   try:
     make()
@@ -105,13 +114,14 @@ def messages(key: str, name: str, field: str, value) -> tuple[tuple[str, str], .
   cls = NAMED[key][name]
   config = experiment(key, name)
   path, block = block_of(config, key)
-  with config.unlocked():
-    del block[field]
-    block[field] = value
-  return (
-    (f"{path}.{field}", message(lambda: c.build(config))),
-    (f"{cls.__name__}.{field}", message(lambda: cls(**{field: value}))),
-  )
+  default = block[field]
+  put(block, field, value)
+  try:
+    in_config = message(lambda: c.build(config))
+  finally:
+    put(block, field, default)
+  in_code = message(lambda: cls(**{field: value}))
+  return (f"{path}.{field}", in_config), (f"{cls.__name__}.{field}", in_code)
 
 
 @pytest.mark.parametrize(("key", "name", "field"), CASES)

@@ -18,6 +18,8 @@ class Blocker:
 
 sys.meta_path.insert(0, Blocker())
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,21 +37,21 @@ h_ND = jax.random.normal(key, (N, D))
 w_VD = jax.random.normal(key, (V, D))
 y = labels.single_targets(jnp.arange(N))
 
-for name, Sampler in SAMPLERS.items():
-  sampler = Sampler()
+def drawn(sampler, w_VD):
   stats = sampler.init(counts, w_VD, M)
-  jax.eval_shape(lambda: sampler.sample(stats, w_VD, key, h_ND, y))
+  return sampler.sample(stats, w_VD, key, h_ND, y)
 
-for name, Head in HEADS.items():
-  head = Head()
+def used(head, key):
   state = head.init(key, counts, D)
+  step = head.backward(state, h_ND, y, key)
+  state = head.update(state, step.grads, 0.1, 1.0)
+  return head.refresh(state, key), head.evaluate(state, h_ND, y)
 
-  def used(state):
-    step = head.backward(state, h_ND, y, key)
-    state = head.update(state, step.grads, 0.1, 1.0)
-    return head.refresh(state, key), head.evaluate(state, h_ND, y)
-
-  jax.eval_shape(used, state)  # traces all of it, and compiles nothing
+# Traces all of it, and compiles nothing.
+for Sampler in SAMPLERS.values():
+  jax.eval_shape(functools.partial(drawn, Sampler()), w_VD)
+for Head in HEADS.values():
+  jax.eval_shape(functools.partial(used, Head()), key)
 
 print(len(SAMPLERS), len(HEADS))
 """

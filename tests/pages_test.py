@@ -90,4 +90,4 @@ def test_prose_excludes_tables_code_and_links():
   table = "<!-- results:a -->\n| 1.5 |\n<!-- /results:a -->\n"
   some = table.replace("results:a -->", "results:a rows=1|2 -->", 1)
   page = f"Of 7.5.\n{table}Then 1.2, `3.4`,\n```\n5.6\n```\n[9](a7.8.md).\n{some}"
-  assert below_tables(page) == "Then 1.2, , ["[:-1] + "[9 ."
+  assert below_tables(page) == "Then 1.2, , [9 ."

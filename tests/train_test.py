@@ -46,6 +46,14 @@ def experiment(
   return c.build(settings)
 
 
+CONFIG = {part: {"name": part} for part in ("data", "model", "head")}
+
+
+def run(exp, workdir):
+  """Trains with a config of names only: nothing else of it is read."""
+  return train(exp, CONFIG, str(workdir))
+
+
 def start(exp):
   """The first state, batches, and the compiled step."""
   corpus = exp.data.load()
@@ -239,18 +247,21 @@ def test_sampled_step_updates_tables_and_statistics_in_place(sampler, optimizer,
   """Guards speed without timing: no array of a table's size is copied or made."""
   exp = experiment(f"sampled/{sampler}", optimizer, width=64, tied=tied)
   num_classes, width = 100_000, 64
+  data = exp.data.load()
+  batch = data.training_batches(B, T).batch(0)
   vocabulary = Classes(range(num_classes), np.arange(num_classes, 0, -1))
-  data = dataclasses.replace(exp.data.load(), vocabulary=vocabulary)
-  state = init_state(exp, data)
-  _, batches, step = start(dataclasses.replace(exp))
-  memory = step.lower(state, batches.batch(0), LR).compile().memory_analysis()
+  data = dataclasses.replace(data, vocabulary=vocabulary)
+  state = jax.eval_shape(lambda: init_state(exp, data))
+  step = functools.partial(train_step, exp=exp)
+  donated = jax.jit(step, donate_argnums=0).lower(state, batch, LR)
+  memory = donated.compile().memory_analysis()
   num_tables = (1 if tied else 2) * (2 if optimizer == "adagrad" else 1)
   tables = num_tables * num_classes * width * 4
   assert memory.alias_size_in_bytes >= tables
   assert memory.temp_size_in_bytes < 4 * num_classes  # not even a vector over classes
 
-  undonated = jax.jit(functools.partial(train_step, exp=exp))
-  memory = undonated.lower(state, batches.batch(0), LR).compile().memory_analysis()
+  undonated = jax.jit(step).lower(state, batch, LR)
+  memory = undonated.compile().memory_analysis()
   assert memory.alias_size_in_bytes == 0
 
 
@@ -263,7 +274,7 @@ def test_statistics_are_refreshed_in_training(every, refreshed, tmp_path):
   exp = experiment("sampled/quadratic_prior", max_steps=4)
   head = dataclasses.replace(exp.head, refresh_every=every)
   exp = dataclasses.replace(exp, head=head)
-  train(exp, {p: {"name": p} for p in ("data", "model", "head")}, str(tmp_path))
+  run(exp, tmp_path)
   _, state = restore(exp, str(tmp_path), "latest")
   anew = jax.jit(head.refresh)(state.head, jax.random.key(0))
   is_anew = jnp.array_equal(anew.stats.centre_D, state.head.stats.centre_D)
@@ -291,14 +302,13 @@ def test_impossible_evaluation_fails_before_training(tmp_path):
 def test_too_large_evaluation_fails_before_training(head, sizes, tmp_path):
   """The error names the keys, and the corrected run can use the same workdir."""
   exp = experiment(head, max_steps=2)
-  config = {p: {"name": p} for p in ("data", "model", "head")}
   batch_size, unroll = sizes
   too_large = c.Evaluating(batch_size=batch_size, unroll=unroll)
   with pytest.raises(UserError, match=rf"eval\.batch_size = {batch_size}.* memory"):
-    train(dataclasses.replace(exp, eval=too_large), config, str(tmp_path))
+    run(dataclasses.replace(exp, eval=too_large), tmp_path)
   assert not list((tmp_path / "checkpoints").iterdir())
   assert not (tmp_path / "config.json").exists()
-  assert train(exp, config, str(tmp_path))["steps"] == 2
+  assert run(exp, tmp_path)["steps"] == 2
 
 
 class OutOfMemory(Linear):
@@ -315,7 +325,7 @@ class OutOfMemory(Linear):
 def test_evaluation_without_memory_fails_before_training(tmp_path):
   exp = dataclasses.replace(experiment(max_steps=2), model=OutOfMemory(embed=6))
   with pytest.raises(UserError, match=r"eval\.batch_size = 20 and eval\.unroll = 20"):
-    train(exp, {p: {"name": p} for p in ("data", "model", "head")}, str(tmp_path))
+    run(exp, tmp_path)
   assert not list((tmp_path / "checkpoints").iterdir())
 
 
@@ -375,7 +385,7 @@ def test_signal_stops_training_within_a_few_steps(tmp_path, monkeypatch):
   monkeypatch.setattr(TokenBatches, "batch", batch_and_signal)
   monkeypatch.setattr(RunAhead, "bound", bound_and_count)
   with pytest.raises(SystemExit):
-    train(exp, {p: {"name": p} for p in ("data", "model", "head")}, str(tmp_path))
+    run(exp, tmp_path)
   assert len(unfinished) == 10
   assert 1 <= max(unfinished) <= 4
 
@@ -402,7 +412,7 @@ def test_non_finite_loss_is_reported_with_its_cause(change, words, tmp_path):
   data = dataclasses.replace(exp.data, num_tokens=45)  # three steps per epoch
   exp = dataclasses.replace(exp, data=data)
   with pytest.raises(Diverged, match=words) as error:
-    train(exp, {p: {"name": p} for p in ("data", "model", "head")}, str(tmp_path))
+    run(exp, tmp_path)
   assert ("train.lr" in str(error.value)) == ("train" in words)
   noted = json.loads((tmp_path / "diverged.json").read_text())
   assert noted == {"step": error.value.step}
@@ -413,34 +423,28 @@ def test_run_whose_last_step_leaves_nan_has_no_result(tmp_path):
   exp = experiment(epochs=60, lr=1e6, decay=10.0, hold_epochs=1.0)
   data = dataclasses.replace(exp.data, num_tokens=45)
   exp = dataclasses.replace(exp, data=data)
-  config = {p: {"name": p} for p in ("data", "model", "head")}
   with pytest.raises(Diverged) as error:
-    train(exp, config, str(tmp_path / "whole"))
+    run(exp, tmp_path / "whole")
   step = error.value.step
   ended = dataclasses.replace(exp, train=dataclasses.replace(exp.train, max_steps=step))
   with pytest.raises(Diverged, match=rf"valid data is NaN after step {step - 1};"):
-    train(ended, config, str(tmp_path / "ended"))
+    run(ended, tmp_path / "ended")
   assert not (tmp_path / "ended" / "result.json").exists()
 
 
 def test_finished_run_removes_the_record_of_a_divergence(tmp_path):
   """The workdir is that of a run that diverged."""
   (tmp_path / "diverged.json").write_text('{"step": 3}')
-  train(
-    experiment(max_steps=5),
-    {p: {"name": p} for p in ("data", "model", "head")},
-    str(tmp_path),
-  )
+  run(experiment(max_steps=5), tmp_path)
   assert not (tmp_path / "diverged.json").exists()
 
 
 def test_refused_start_keeps_the_record_of_a_divergence(tmp_path):
-  config = {p: {"name": p} for p in ("data", "model", "head")}
-  train(experiment(max_steps=5), config, str(tmp_path))
+  run(experiment(max_steps=5), tmp_path)
   (tmp_path / "result.json").unlink()
   (tmp_path / "diverged.json").write_text('{"step": 7}')
   with pytest.raises(UserError, match=r"config\.data\.name = 'data', not 'o'"):
-    train(experiment(max_steps=5), config | {"data": {"name": "o"}}, str(tmp_path))
+    train(experiment(max_steps=5), CONFIG | {"data": {"name": "o"}}, str(tmp_path))
   assert (tmp_path / "diverged.json").exists()
 
 
@@ -458,7 +462,7 @@ def test_labels_that_are_not_classes_are_named(tmp_path, monkeypatch):
   monkeypatch.setattr(TokenBatches, "batch", batch_with_wrong_ids)
   message = f"labels include the id {V}, but there are {V} classes"
   with pytest.raises(UserError, match=message):
-    train(exp, {p: {"name": p} for p in ("data", "model", "head")}, str(tmp_path))
+    run(exp, tmp_path)
 
 
 def test_monitoring_is_logged_and_does_not_change_training(tmp_path):
@@ -468,7 +472,7 @@ def test_monitoring_is_logged_and_does_not_change_training(tmp_path):
     logging = dataclasses.replace(exp.log, monitor_every_steps=every)
     exp = dataclasses.replace(exp, log=logging)
     workdir = tmp_path / str(every)
-    train(exp, {p: {"name": p} for p in ("data", "model", "head")}, str(workdir))
+    run(exp, workdir)
     lines = (workdir / "metrics.jsonl").read_text().splitlines()
     lines = [line for line in map(json.loads, lines) if line["split"] == "monitor"]
     assert [line["step"] for line in lines] == ([2, 4, 5] if every else [])

@@ -43,6 +43,7 @@ assert got == {"all-reduce": 5 * 2 * size * 3 / 4}, got
 """
 
 
+@pytest.mark.long
 def test_bytes_of_compiled_programs(on_four_devices):
   on_four_devices(PROGRAM)
 

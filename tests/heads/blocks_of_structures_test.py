@@ -24,6 +24,7 @@ from largevocab.labels import Targets, single_targets
 from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.factored.table import factor, implied
 from tests.heads.on_devices import stepper
+from tests.heads.same_steps import assert_same_steps
 
 ONE = class_mesh(jax.devices()[:1])
 long = functools.partial(pytest.param, marks=pytest.mark.long)
@@ -40,15 +41,7 @@ def test_factored_table_is_the_same_in_more_blocks():
   state = over.init(jax.random.key(0), np.ones(V, int), 4)
   one = factor(state.parts.v_VD[blocks.row(jnp.arange(V))])
   np.testing.assert_allclose(state.parts.gram_DD, one.gram_DD, rtol=1e-5, atol=1e-6)
-  on_blocks, on_one = stepper(over), stepper(head)
-  for step in range(3):
-    state, got = on_blocks(state, h_ND, y, jax.random.key(step))
-    one, want = on_one(one, h_ND, y, jax.random.key(step))
-    np.testing.assert_allclose(got.loss, want.loss, rtol=1e-5)
-    np.testing.assert_allclose(got.dh_ND, want.dh_ND, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(got.sq_norm, want.sq_norm, rtol=1e-4)
-    state = jax.jit(over.refresh)(state, jax.random.key(step))
-    one = jax.jit(head.refresh)(one, jax.random.key(step))
+  state, one = assert_same_steps(over, state, head, one, (h_ND, y), 3, refresh=True)
   rows_RD = jax.jit(over.class_rows)(state, jnp.arange(V))
   np.testing.assert_allclose(rows_RD, implied(one), rtol=1e-4, atol=1e-5)
   np.testing.assert_allclose(state.parts.gram_DD, one.gram_DD, rtol=1e-4, atol=1e-4)
@@ -142,13 +135,7 @@ def test_clusters_are_the_same_in_more_blocks(binning):
     clusters=head.optimizer.init(parts.clusters.w_VD[at_K]),
     leaves=head.optimizer.init(parts.leaves.w_VD[at_K]),
   )
-  on_blocks, on_one = stepper(over), stepper(head)
-  for step in range(3):
-    state, got = on_blocks(state, h_ND, y, jax.random.key(step))
-    one, want = on_one(one, h_ND, y, jax.random.key(step))
-    np.testing.assert_allclose(got.loss, want.loss, rtol=1e-5)
-    np.testing.assert_allclose(got.dh_ND, want.dh_ND, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(got.sq_norm, want.sq_norm, rtol=1e-4)
+  state, one = assert_same_steps(over, state, head, one, (h_ND, y), 3)
   got, want = (jax.jit(x.evaluate)(s, h_ND, y) for x, s in ((over, state), (head, one)))
   np.testing.assert_allclose(got["nll"], want["nll"], rtol=1e-5)
   got, want = (
@@ -221,13 +208,7 @@ def test_clusters_by_count_are_the_same_in_more_blocks(head):
   np.testing.assert_array_equal(alone.place_V, fresh.place_V)
   np.testing.assert_array_equal(alone.class_V, fresh.class_V)
   assert jax.tree.map(jnp.shape, alone) == jax.tree.map(jnp.shape, fresh)
-  on_blocks, on_one = stepper(over), stepper(head)
-  for step in range(2):
-    state, got = on_blocks(state, h_ND, y, jax.random.key(step))
-    alone, want = on_one(alone, h_ND, y, jax.random.key(step))
-    np.testing.assert_allclose(got.loss, want.loss, rtol=1e-5)
-    np.testing.assert_allclose(got.dh_ND, want.dh_ND, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(got.sq_norm, want.sq_norm, rtol=1e-4)
+  state, alone = assert_same_steps(over, state, head, alone, (h_ND, y), 2)
   close = {"rtol": 1e-4, "atol": 1e-5}
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, **close),

@@ -23,6 +23,7 @@ from largevocab.labels import Targets, single_targets
 from largevocab.ops.class_blocks import Blocks
 from largevocab.samplers import PPS, Softmax, Unigram
 from tests.heads.on_devices import stepper
+from tests.heads.same_steps import assert_same_steps
 from tests.long import others_long
 
 ONE = class_mesh(jax.devices()[:1])
@@ -51,13 +52,7 @@ def test_exact_softmax_is_the_same_in_more_blocks():
   alone = head.init(jax.random.key(0), counts, 4)
   w_VD = state.parts.table.w_VD[place_V]
   alone = alone._replace(table=head.optimizer.init(w_VD))
-  on_blocks, on_one = stepper(over), stepper(head)
-  for step in range(2):
-    state, got = on_blocks(state, h_ND, y, jax.random.key(step))
-    alone, want = on_one(alone, h_ND, y, jax.random.key(step))
-    np.testing.assert_allclose(got.loss, want.loss, rtol=1e-6)
-    np.testing.assert_allclose(got.dh_ND, want.dh_ND, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(got.sq_norm, want.sq_norm, rtol=1e-5)
+  state, alone = assert_same_steps(over, state, head, alone, (h_ND, y), 2, rtol=1e-5)
   got = jax.jit(over.evaluate)(state, h_ND, y)["nll"]
   want = jax.jit(head.evaluate)(alone, h_ND, y)["nll"]
   np.testing.assert_allclose(got, want, rtol=1e-5)
@@ -129,13 +124,7 @@ def test_every_loss_equals_that_of_one_device(loss, fields):
   w_VD = state.parts.table.w_VD[blocks.row(jnp.arange(V))]
   one = alone.init(jax.random.key(0), counts, 4)
   one = one._replace(table=alone.optimizer.init(w_VD))
-  on_blocks, on_one = stepper(over), stepper(alone)
-  for step in range(2):
-    state, got = on_blocks(state, h_ND, y, jax.random.key(step))
-    one, want = on_one(one, h_ND, y, jax.random.key(step))
-    np.testing.assert_allclose(got.loss, want.loss, rtol=1e-5)
-    np.testing.assert_allclose(got.dh_ND, want.dh_ND, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(got.sq_norm, want.sq_norm, rtol=1e-4)
+  state, one = assert_same_steps(over, state, alone, one, (h_ND, y), 2)
   found = jax.jit(over.evaluate)(state, h_ND, y)
   for name, want_N in jax.jit(alone.evaluate)(one, h_ND, y).items():
     np.testing.assert_allclose(found[name], want_N, rtol=1e-4, atol=1e-5, err_msg=name)

@@ -12,6 +12,7 @@ from largevocab.heads import Full, Sampled, diagnostics
 from largevocab.labels import single_targets
 from largevocab.losses import NCE, SampledSoftmax
 from largevocab.samplers import PPS, Bernoulli, Softmax, Uniform, Unigram
+from tests.heads.compiled import monitor
 from tests.long import others_long
 
 N, V, D, M = 40, 50, 6, 20
@@ -151,7 +152,7 @@ def test_examples_count_by_the_absolute_value_of_their_weight():
   state, h_ND, y = problem(head)
   sign_N1 = jnp.where(jnp.arange(N) % 3, 1.0, -2.0)[:, None]
   signed, plain = (
-    head.monitor(state, h_ND, y._replace(w_NP=w_NP), jax.random.key(0))
+    monitor(head, state, h_ND, y._replace(w_NP=w_NP), jax.random.key(0))
     for w_NP in (sign_N1, jnp.abs(sign_N1))
   )
   for key, value in plain.items():
@@ -162,5 +163,5 @@ def test_batch_without_weight_has_no_measurement():
   head = Sampled(num_samples=M)
   state, h_ND, y = problem(head)
   y = y._replace(w_NP=jnp.zeros_like(y.w_NP))
-  got = head.monitor(state, h_ND, y, jax.random.key(0))
+  got = monitor(head, state, h_ND, y, jax.random.key(0))
   assert all(np.isfinite(value) for value in got.values())

@@ -28,13 +28,12 @@ from largevocab.samplers import (
   Uniform,
   Unigram,
 )
+from tests.heads.compiled import backward
 from tests.long import others_long
 
 N, V, D = 7, 30, 5
 KEY = jax.random.key(0)
 COUNTS = np.arange(V, 0, -1)
-
-backward = jax.jit(lambda head, *args: head.backward(*args), static_argnums=0)
 
 
 def batch(seed=0):
@@ -262,17 +261,30 @@ def test_nonexistent_exact_classes_are_named():
     Sampled(exact_frequent=V + 1).init(KEY, COUNTS, D)
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_number_of_draws_other_than_at_init_is_named(name):
-  """For any sampler, weights and draws would differ in number."""
+def of_three_draws(name):
+  """A head with this sampler, and the shapes of its state."""
   sampler = SAMPLERS[name]()
   absolute = getattr(sampler, "absolute", False)
   head = Sampled(sampler=sampler, num_samples=3, absolute=absolute)
   tokens = np.arange(2 * V, dtype=np.int32) % V
-  state = jax.eval_shape(lambda: head.init(KEY, Counts(np.full(V, 2), tokens), D))
+  return head, jax.eval_shape(lambda: head.init(KEY, Counts(np.full(V, 2), tokens), D))
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_number_of_draws_other_than_at_init_is_named(name):
+  """For any sampler, weights and draws would differ in number."""
+  head, state = of_three_draws(name)
   more = dataclasses.replace(head, num_samples=4)
   with pytest.raises(UserError, match=r"made for 3 draws, but head\.num_samples is 4"):
     jax.eval_shape(more.backward, state, *batch(), KEY)
+
+
+@pytest.mark.parametrize(
+  "name", others_long(SAMPLERS, ["pps", "bernoulli", "ivf", "quadratic", "mixture"])
+)
+def test_number_of_draws_as_at_init_is_accepted(name):
+  """By default of samplers whose statistics are of different kinds."""
+  head, state = of_three_draws(name)
   jax.eval_shape(head.backward, state, *batch(), KEY)
 
 

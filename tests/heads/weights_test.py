@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from largevocab import config, single_targets
+from tests.heads.compiled import backward, class_rows, evaluate, init
 from tests.long import others_long
 
 V, D, N = 40, 8, 6
@@ -22,8 +23,8 @@ FEW = {"cutoffs": (4,), "factor": 2, "align": 1}  # so that there is a tail
 @pytest.mark.parametrize("name", others_long(HEADS, ["full", "adaptive", "huffman"]))
 def test_ids_that_are_not_classes_have_no_row(name):
   head = config.head(name, **(FEW if name in ("adaptive", "d_softmax") else {}))
-  state = head.init(jax.random.key(0), COUNTS, D)
-  rows_RD = head.class_rows(state, jnp.array([0, V - 1, V, -1, V + 7]))
+  state = init(head, jax.random.key(0), COUNTS, D)
+  rows_RD = class_rows(head, state, jnp.array([0, V - 1, V, -1, V + 7]))
   assert np.any(rows_RD[:2], axis=1).all()
   assert not np.any(rows_RD[2:])
 
@@ -50,14 +51,14 @@ NAMES = (*HEADS, "spherical/taylor")
 )
 def test_negative_weight_counts_with_its_sign(name, weights):
   head = config.head(name, **(FEW if name in ("adaptive", "d_softmax") else {}))
-  state = head.init(jax.random.key(0), COUNTS, D)
+  state = init(head, jax.random.key(0), COUNTS, D)
   h_ND = jax.random.normal(jax.random.key(1), (N, D))
   ids_N = np.arange(0, V, V // N)[:N]
   weight_N, total = WEIGHTS[weights]
   weight_N = jnp.array(weight_N)
-  nll_N = head.evaluate(state, h_ND, single_targets(ids_N))["nll"]
+  nll_N = evaluate(head, state, h_ND, single_targets(ids_N))["nll"]
   y = single_targets(ids_N, weight_N)
-  step = head.backward(state, h_ND, y, jax.random.key(2))
+  step = backward(head, state, h_ND, y, jax.random.key(2))
   want = jnp.sum(weight_N * nll_N) / total
   np.testing.assert_allclose(step.loss, want, rtol=1e-4)
 
@@ -67,5 +68,5 @@ def test_negative_weight_counts_with_its_sign(name, weights):
 
   dh_ND = jax.jit(jax.jacfwd(loss))(h_ND)
   np.testing.assert_allclose(step.dh_ND, dh_ND, rtol=1e-4, atol=1e-6)
-  alone = head.evaluate(state, h_ND, y)["nll"]
+  alone = evaluate(head, state, h_ND, y)["nll"]
   np.testing.assert_allclose(alone, jnp.where(weight_N == 0, 0, nll_N), rtol=1e-4)

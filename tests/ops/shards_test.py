@@ -48,6 +48,7 @@ for c in range(C):
 """
 
 
+@pytest.mark.long
 def test_columns_and_rows_combine_like_all_devices_at_once(on_four_devices):
   on_four_devices(PROGRAM)
 

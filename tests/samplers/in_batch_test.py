@@ -17,6 +17,7 @@ from largevocab.samplers import InBatch, Mixture
 from tests.heads.on_devices import stepper
 from tests.long import others_long
 from tests.samplers.changes import rows_of_batch
+from tests.samplers.compiled import log_expected, sample, update
 
 V, N, D = 20, 6, 3
 COUNT_V = np.append(60 // np.arange(1, V), 0)
@@ -36,12 +37,12 @@ def q_of(count_V, smoothing=1.0):
 
 def law(sampler, stats, y, num_classes=V):
   w_VD = jnp.zeros((num_classes, D))
-  log = sampler.log_expected(stats, w_VD, H_ND, y, jnp.arange(num_classes))
+  log = log_expected(sampler, stats, w_VD, H_ND, y, jnp.arange(num_classes))
   return np.exp(np.float64(log))
 
 
 def drawn(sampler, stats, y, key=KEY):
-  draw = sampler.sample(stats, W_VD, key, H_ND, y)
+  draw = sample(sampler, stats, W_VD, key, H_ND, y)
   return draw, sorted(np.asarray(draw.ids)[np.asarray(draw.mask)].tolist())
 
 
@@ -240,9 +241,8 @@ def test_head_counts_the_classes_of_its_batches(blocks, fields):
 def test_rare_class_has_a_finite_law_once_it_was_seen():
   sampler, rows = InBatch(rate=1.0), jnp.zeros((1, D))
   stats = sampler.init(Counts([10**15, 10**15, 0, 0]), W_VD[:4], 4)
-  stats = sampler.update(stats, W_VD[:4], jnp.array([2]), rows, rows)
-  y, ids = single_targets([3, 1]), jnp.arange(4)
-  assert np.isfinite(sampler.log_expected(stats, W_VD[:4], H_ND, y, ids)).all()
+  stats = update(sampler, stats, W_VD[:4], jnp.array([2]), rows, rows)
+  assert np.isfinite(np.log(law(sampler, stats, single_targets([3, 1]), 4))).all()
 
 
 def test_padding_has_no_law_and_changes_nothing():
@@ -250,11 +250,11 @@ def test_padding_has_no_law_and_changes_nothing():
   stats = sampler.init(Counts(COUNT_V), W_VD, N)
   y = single_targets([3, 1])
   ids = jnp.array([V, 3, -1, 3, 2**31 - 1])
-  log = np.asarray(sampler.log_expected(stats, W_VD, H_ND, y, ids))
+  log = np.asarray(log_expected(sampler, stats, W_VD, H_ND, y, ids))
   assert np.isfinite(log).tolist() == [False, True, False, True, False]
   assert (log[[0, 2, 4]] == -np.inf).all()
   rows = jnp.zeros((2, D))
-  new = sampler.update(stats, W_VD, jnp.array([V, V + 5]), rows, rows)
+  new = update(sampler, stats, W_VD, jnp.array([V, V + 5]), rows, rows)
   np.testing.assert_array_equal(new.gap_V, stats.gap_V)
   np.testing.assert_array_equal(new.seen_V, stats.seen_V)
   nothing = single_targets([3, 1], weight_N=[0, 0])
@@ -269,7 +269,7 @@ def test_few_classes_are_all_drawn(num_classes):
   w_VD = jnp.zeros((num_classes, D))
   stats = sampler.init(Counts(np.ones(num_classes, int)), w_VD, 5)
   y = single_targets([0, num_classes - 1])
-  draw = sampler.sample(stats, w_VD, KEY, H_ND, y)
+  draw = sample(sampler, stats, w_VD, KEY, H_ND, y)
   assert int(draw.mask.sum()) == num_classes
   law_V = law(sampler, stats, y, num_classes)
   np.testing.assert_allclose(

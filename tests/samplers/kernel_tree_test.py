@@ -15,6 +15,7 @@ from largevocab.ops.draws import feature_tree, sumtree
 from largevocab.samplers import Block, Quadratic, QuadraticPrior, Quartic
 from tests.long import others_long
 from tests.samplers.changes import change_rows
+from tests.samplers.compiled import init, sample
 
 N, D, M = 4, 8, 10_000
 KEY = jax.random.key(0)
@@ -37,14 +38,6 @@ def kernel_law(sampler, counts, w_VD, h_ND, centre_D):
   if sampler.power:
     weight_V = (counts.unigram_V + sampler.smoothing) ** sampler.power
   return weight_V * k_NV / (weight_V * k_NV).sum(-1, keepdims=True)
-
-
-def init(sampler, counts, w_VD, m=M):
-  """Compiled at once: its small operations one by one take several times as long."""
-  return jax.jit(lambda w_VD: sampler.init(counts, w_VD, m))(w_VD)
-
-
-sample = jax.jit(lambda sampler, *args: sampler.sample(*args), static_argnums=0)
 
 
 @partial(jax.jit, static_argnames="sampler")
@@ -82,7 +75,7 @@ def test_law_equals_that_of_the_kernel_before_and_after_1000_updates(
 ):
   sampler = make(**LAYOUTS[layout])
   counts, w_VD, h_ND, y = problem(num_classes)
-  stats = init(sampler, counts, w_VD)
+  stats = init(sampler, counts, w_VD, M)
   blocks, depth = sumtree.num_blocks(stats.tree), sumtree.depth(stats.tree)
   assert blocks == 1 or num_classes % blocks or num_classes == 64
   before = enumerated(sampler, stats, w_VD, h_ND, y)
@@ -144,7 +137,7 @@ STALE = {
 def test_law_is_known_if_sums_are_50_steps_old(make, name, chi_square):
   sampler = make(**STALE[name])
   counts, w_VD, h_ND, y = problem(100)
-  stats = init(sampler, counts, w_VD)
+  stats = init(sampler, counts, w_VD, M)
   _, new_VD, _ = change_rows(sampler, stats, w_VD, steps=50, rows=20, size=0.5)
   law_NV = enumerated(sampler, stats, new_VD, h_ND, y)
   np.testing.assert_allclose(law_NV.sum(-1), 1, rtol=2e-6)
@@ -162,7 +155,7 @@ def test_law_is_known_if_sums_are_50_steps_old(make, name, chi_square):
 def test_sums_may_be_left_to_refresh():
   sampler = Quadratic(leaf_size=20, dense_levels=0, incremental=False)
   counts, w_VD, _, _ = problem(1000)
-  stats = init(sampler, counts, w_VD)
+  stats = init(sampler, counts, w_VD, M)
   for rows in (3, 50):
     changed, new_VD, _ = change_rows(sampler, stats, w_VD, 2, rows, size=0.5)
     jax.tree.map(np.testing.assert_array_equal, changed, stats)
@@ -219,7 +212,7 @@ def test_padding_does_not_change_rows():
   """Ids beyond the table are gathered as its last row, which must not count."""
   sampler = Quadratic(leaf_size=7, dense_levels=2, rank=2)
   counts, w_VD, _, _ = problem(100)
-  stats = init(sampler, counts, w_VD)
+  stats = init(sampler, counts, w_VD, M)
   ids_R = jnp.array([99, *range(100, 150)])
   new_VD = w_VD.at[99].add(1)
   rows = (w_VD.at[ids_R].get(mode="clip"), new_VD.at[ids_R].get(mode="clip"))
@@ -284,7 +277,7 @@ def test_plain_quadratic_draws_the_least_likely_under_an_ordinary_softmax():
   p_NV = jax.nn.softmax(h_ND @ w_VD.T)
   shares = {}
   for sampler in (Quadratic(absolute=False), QuadraticPrior(power=0.0)):
-    q_NV = enumerated(sampler, init(sampler, counts, w_VD), w_VD, h_ND, y)
+    q_NV = enumerated(sampler, init(sampler, counts, w_VD, M), w_VD, h_ND, y)
     shares[type(sampler)] = (np.square(p_NV) / q_NV).sum(-1).mean()
   assert shares[Quadratic] > 3 * shares[QuadraticPrior]
 

@@ -15,6 +15,7 @@ from largevocab.losses import NegativeSampling
 from largevocab.samplers import SAMPLERS, LSHEmbedding, Mixture, Unigram
 from largevocab.samplers.base import has_fixed_law, keeps_up
 from tests.long import others_long
+from tests.samplers.compiled import log_expected, sample
 
 V, N, D, M = 30, 2, 4, 9
 RNG = np.random.default_rng(0)
@@ -47,7 +48,7 @@ def test_mean_over_all_draws_equals_the_sum():
     m = sum(sizes)
     assert sampler.sizes(m) == sizes
     stats = sampler.init(Counts(count_V), w_VD, m)
-    law = sampler.log_expected(stats, w_VD, H_ND, Y, jnp.arange(3))
+    law = log_expected(sampler, stats, w_VD, H_ND, Y, jnp.arange(3))
     weight_V = np.exp(-np.float64(law))
     of_own_part = [1 / (sizes[0] * q_V), np.full(3, 1 / (sizes[1] * u))]
     mean = wrong = total = 0.0
@@ -85,7 +86,7 @@ def test_sums_over_classes_are_unbiased_for_any_two_parts(first, second):
   error = z_T.std() / np.sqrt(times) + 1e-4
   assert abs(z_T.mean() - z_V.sum()) < 4.5 * error
   assert abs(z_T.mean() - z_V[:-3].sum()) > 4.5 * error  # of fewer classes
-  law = jax.jit(sampler.log_expected)(stats, *args, jnp.arange(V))
+  law = log_expected(sampler, stats, *args, jnp.arange(V))
   law_V = np.exp(np.float64(law if law.ndim == 1 else law[0]))
   error_V = np.maximum(count_TV.std(axis=0), 0.01) / np.sqrt(times)
   assert (np.abs(count_TV.mean(axis=0) - law_V) < 5 * error_V).all()
@@ -93,7 +94,7 @@ def test_sums_over_classes_are_unbiased_for_any_two_parts(first, second):
     SAMPLERS[name]().init(COUNTS, W_VD, m) for name, m in ((first, M), (second, M))
   ]
   for name, of_part in zip((first, second), parts, strict=True):
-    alone = jax.jit(SAMPLERS[name]().log_expected)(of_part, *args, jnp.arange(V))
+    alone = log_expected(SAMPLERS[name](), of_part, *args, jnp.arange(V))
     alone_V = np.exp(np.float64(alone if alone.ndim == 1 else alone[0]))
     assert (np.abs(count_TV.mean(axis=0) - alone_V) > 5 * error_V).any()
 
@@ -101,7 +102,7 @@ def test_sums_over_classes_are_unbiased_for_any_two_parts(first, second):
 def test_each_part_draws_its_share():
   sampler = Mixture("top_k", "uniform", share=0.6)
   stats = sampler.init(COUNTS, W_VD, M)
-  ids_NM = sampler.sample(stats, W_VD, jax.random.key(0), H_ND, Y).ids
+  ids_NM = sample(sampler, stats, W_VD, jax.random.key(0), H_ND, Y).ids
   best_NV = np.argsort(-np.float64(H_ND @ W_VD.T), axis=1)
   assert sampler.sizes(M) == (5, 4)
   np.testing.assert_array_equal(ids_NM[:, :5], best_NV[:, :5])
@@ -116,7 +117,7 @@ def test_statistics_follow_the_rows_like_those_of_a_part():
   updated, want = sampler.update(stats, *change), alone.update(start, *change)
   assert not jax.tree.all(jax.tree.map(np.array_equal, start, want))
   jax.tree.map(np.testing.assert_array_equal, updated.parts[0], want)
-  law = lambda s, x: np.exp(s.log_expected(x, new_VD, H_ND, Y, jnp.arange(V)))
+  law = lambda s, x: np.exp(log_expected(s, x, new_VD, H_ND, Y, jnp.arange(V)))
   np.testing.assert_allclose(law(sampler, updated), law(alone, want) + 4 / V, rtol=1e-5)
   key = jax.random.key(0)
   refreshed = sampler.refresh(updated, new_VD, key)

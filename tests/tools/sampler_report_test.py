@@ -121,8 +121,9 @@ def test_positions_are_spread_over_the_validation_data(workdir):
 WITH_EXACT_SETS = {"ivf"}
 
 
-# Each part draws a fixed number, so the variance is below that of independent draws.
-STRATIFIED = {"mixture"}
+# One random number places all draws, so that they are spread over the classes: the
+# variance is below the formula's, which is that of independent draws (here by 13 %).
+SYSTEMATIC = {"pps"}
 
 
 # `top_k`, `sce` and `rece` always leave out the same classes, so no number of draws is
@@ -195,8 +196,8 @@ def test_variance_matches_actual_draws(name):
 
   drawn_RN = estimate(jax.random.split(jax.random.key(1), repeats))
   found = np.var(drawn_RN, axis=0).mean()
-  if at_most_once or name in STRATIFIED:
-    assert found <= 1.05 * told
+  if name in SYSTEMATIC:
+    assert 0.8 * told < found <= 1.05 * told
   else:
     assert found == pytest.approx(told, rel=0.1)
 

@@ -180,20 +180,15 @@ FILES = [
     [(FILES[i % len(FILES)], content) for i, content in enumerate(ODD)],
   ),
 )
-def test_unexpected_file_content_is_reported_in_one_line(run, trained, name, content):
+def test_unexpected_file_content_is_reported_in_one_line(run, workdir, name, content):
   """Unless it is not read, or is valid. There is never a traceback."""
-  path = trained / name
-  before = path.read_bytes()
-  path.write_text(content)
-  try:
-    for flags in (["--mode=evaluate", "--checkpoint=best"], [TINY]):
-      status, _, lines = run(*flags, f"--workdir={trained}")
-      errors = [line for line in lines if line.startswith("error: ")]
-      assert errors == lines[-1:] * status
-      assert all(len(line) < 600 for line in errors)
-  finally:
-    path.write_bytes(before)
-    (trained / "config.json").write_bytes((trained / "config.json").read_bytes())
+  assert (workdir / name).exists()
+  (workdir / name).write_text(content)
+  for flags in (["--mode=evaluate", "--checkpoint=best"], [TINY]):
+    status, _, lines = run(*flags, f"--workdir={workdir}")
+    errors = [line for line in lines if line.startswith("error: ")]
+    assert errors == lines[-1:] * status
+    assert all(len(line) < 600 for line in errors)
 
 
 def test_changes_of_a_config_are_listed_or_refused(tmp_path):
