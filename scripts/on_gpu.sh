@@ -9,10 +9,10 @@
 # (experiments/adaptive_enwiki8), figures 2 to 4 of Blanc & Rendle 2018
 # (kernel_bias_medium), 670,091 labels (xmlc_670k), the full softmax of Vincent et al.
 # 2015, section 6 (lst_epochs), and speeds (gpu_speed, product_time, a cost model). The
-# contract tests of all heads and of all samplers come last, because they are long: if a
-# call has too little time for all of one file, the next call starts this file again. A
-# part that fails is not tried again in later calls until failed/PART in --work is
-# removed.
+# contract tests of heads and of samplers, without those marked `long`, come last,
+# because they take long, too: if a call has too little time for all of one file, the
+# next call starts this file again. A part that fails is not tried again in later calls
+# until failed/PART in --work is removed.
 #
 #   --seconds N   time limit of a call; runs are asked to save a minute before its end
 #   --work DIR    workdirs, caches and packages; keep it between calls

@@ -12,15 +12,11 @@ from largevocab.errors import UserError
 from largevocab.heads import Adaptive
 from largevocab.ops.softmax.plan import plan
 from largevocab.rows import SGD, Adagrad, Adam, lazy_average
+from tests.heads.compiled import backward, evaluate, update
 from tests.long import others_long
 
 N, V, D = 40, 203, 200  # no multiple of anything
 KEY = jax.random.key(0)
-
-
-backward = jax.jit(lambda head, *args: head.backward(*args), static_argnums=0)
-update = jax.jit(lambda head, *args: head.update(*args), static_argnums=0)
-nll = jax.jit(lambda head, *args: head.evaluate(*args)["nll"], static_argnums=0)
 
 
 def counts(seed=0):
@@ -43,7 +39,7 @@ def test_five_clusters_of_narrow_rows():
   out = backward(head, state, batch()[0], single_targets(rarest_N), KEY)
   assert out.grads.reached_J.tolist() == [0, 0, 0, N]
   assert jnp.any(out.grads.downs[3] != 0)
-  nll_N = nll(head, state, batch()[0], single_targets(rarest_N))
+  nll_N = evaluate(head, state, batch()[0], single_targets(rarest_N))["nll"]
   np.testing.assert_allclose(out.loss, nll_N.mean(), rtol=1e-5)
 
 
@@ -68,8 +64,8 @@ def test_the_order_of_ids_does_not_matter():
   ]
   head_table = states[1].head._replace(w_VD=first)
   same = dataclasses.replace(states[1], head=head_table, tails=tuple(tails))
-  a = nll(head, states[0], h_ND, y)
-  b = nll(head, same, h_ND, theirs)
+  a = evaluate(head, states[0], h_ND, y)["nll"]
+  b = evaluate(head, same, h_ND, theirs)["nll"]
   np.testing.assert_allclose(a, b, rtol=2e-5)
 
 
@@ -197,7 +193,7 @@ def test_log_probabilities_equal_those_of_torch():
   h = torch.tensor(np.asarray(h_ND), requires_grad=True)
   wanted = theirs(h, torch.tensor(np.asarray(y.ids_NP[:, 0]), dtype=torch.long))
   wanted.loss.backward()
-  nll_N = nll(head, state, h_ND, y)
+  nll_N = evaluate(head, state, h_ND, y)["nll"]
   np.testing.assert_allclose(-nll_N, wanted.output.detach(), atol=1e-5)
   out = backward(head, state, h_ND, y, KEY)
   np.testing.assert_allclose(out.loss, wanted.loss.item(), atol=1e-5)

@@ -11,6 +11,7 @@ from largevocab.errors import UserError
 from largevocab.heads import Hierarchical
 from largevocab.labels import as_counts, single_targets
 from largevocab.rows import SGD, Adam
+from tests.heads.compiled import backward, update
 from tests.long import others_long
 from tests.ops.tree.naive import log_p_naive
 
@@ -18,10 +19,6 @@ N, V, D = 6, 12, 3
 KEY = jax.random.key(0)
 COUNTS = np.arange(V, 0, -1)
 UNEVEN_V = np.array([0, 1, 1, 1, 4, 4, 1, 1, 4, 0, 1, 4], np.int32)
-
-
-backward = jax.jit(lambda head, *args: head.backward(*args), static_argnums=0)
-update = jax.jit(lambda head, *args: head.update(*args), static_argnums=0)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -27,6 +27,7 @@ from largevocab.samplers import (
   RFSoftmax,
   Uniform,
 )
+from tests.heads.compiled import backward, evaluate, top_k, update
 from tests.long import others_long
 
 N, V, D, M = 6, 13, 5, 7
@@ -49,10 +50,6 @@ def batch(seed=0, dtype=np.float32):
 
 
 # Compiled once for each head and shape, whatever the test.
-backward = jax.jit(lambda head, *args: head.backward(*args), static_argnums=0)
-update = jax.jit(lambda head, *args: head.update(*args), static_argnums=0)
-evaluate = jax.jit(lambda head, *args: head.evaluate(*args), static_argnums=0)
-top_k = jax.jit(lambda head, *args: head.top_k(*args, V), static_argnums=0)
 
 
 def naive_loss(logits, h_ND, w_VD, y, log_weight_NV):
@@ -169,7 +166,7 @@ def test_evaluation_ignores_the_margin_and_lengths():
     table = state.table._replace(w_VD=lengths_V1 * state.table.w_VD)
     others = others._replace(table=table)
     nll_N = evaluate(head, others, 7 * h_ND, y)["nll"]
-    ids_NK, log_p_NK = top_k(head, others, 0.1 * h_ND)
+    ids_NK, log_p_NK = top_k(head, others, 0.1 * h_ND, V)
     rows_RD = head.class_rows(others, jnp.arange(V))
     got.append([nll_N, ids_NK, log_p_NK, rows_RD])
   weight = y._replace(w_NP=y.w_NP / y.w_NP.sum())

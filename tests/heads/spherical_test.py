@@ -22,15 +22,13 @@ from largevocab.ops.factored import steps
 from largevocab.ops.factored.stabilizers import STABILIZERS
 from largevocab.ops.factored.table import implied
 from largevocab.rows import accumulate
+from tests.heads.compiled import backward, monitor, update
 from tests.long import others_long
 
 V, D, N = 11, 4, 3
 KEY = jax.random.key(0)
 
 # Compiled once for each head and shape, whatever the test.
-backward = jax.jit(lambda head, *args: head.backward(*args), static_argnums=0)
-update = jax.jit(lambda head, *args: head.update(*args), static_argnums=0)
-monitor = jax.jit(lambda head, *args: head.monitor(*args), static_argnums=0)
 
 
 def outputs(seed=0):

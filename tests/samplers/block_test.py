@@ -12,15 +12,14 @@ from largevocab.labels import Counts, single_targets
 from largevocab.samplers import Block
 from tests.long import others_long
 from tests.samplers.changes import change_rows
+from tests.samplers.compiled import log_expected, sample
 
 N, D, M = 4, 8, 50
 KEY = jax.random.key(0)
 Y = single_targets(jnp.zeros(N, int))
 
 
-log_expected = jax.jit(lambda s, *args: s.log_expected(*args), static_argnums=0)
 log_blocks = jax.jit(lambda s, *args: s.log_blocks(*args), static_argnums=0)
-sample = jax.jit(lambda s, *args: s.sample(*args), static_argnums=0)
 
 
 def normal_blocks(num_blocks, size, seed=0):

@@ -13,6 +13,7 @@ from largevocab.samplers import RECE, SCE
 from largevocab.samplers.buckets import _SEED
 from tests.long import others_long
 from tests.samplers import naive_buckets
+from tests.samplers.compiled import sample
 
 V, N, D, M = 37, 11, 4, 12
 KEY = jax.random.key(0)
@@ -33,7 +34,6 @@ SAMPLERS = [
   RECE(rounds=2, neighbours=2),
   RECE(buckets=1, rounds=3),
 ]
-sample = jax.jit(lambda sampler, *args: sampler.sample(*args), static_argnums=0)
 
 
 def stats_of(sampler, m=M, updates=0):

@@ -16,6 +16,7 @@ from largevocab.labels import Counts, single_targets
 from largevocab.samplers import CBNS, InBatch, Mixture
 from tests.long import others_long
 from tests.samplers.changes import rows_of_batch
+from tests.samplers.compiled import sample, update
 
 V, N, D = 20, 4, 3
 COUNT_V = np.append(60 // np.arange(1, V), 0)
@@ -29,8 +30,6 @@ def q_of(count_V):
 
 
 # Compiled once for each sampler and shape, whatever the test.
-update = jax.jit(lambda sampler, *args: sampler.update(*args), static_argnums=0)
-sample = jax.jit(lambda sampler, *args: sampler.sample(*args), static_argnums=0)
 log_expected = jax.jit(
   lambda sampler, *args: sampler.log_expected(*args), static_argnums=0
 )

@@ -12,6 +12,7 @@ from largevocab.heads import Sampled
 from largevocab.heads.sampled_state import SampledState
 from largevocab.labels import Counts, single_targets
 from largevocab.samplers import IVF, PPS
+from tests.samplers.compiled import sample
 
 KEY = jax.random.key(0)
 D = 16
@@ -30,9 +31,6 @@ def clustered(num_blobs, size, n, seed=0, scale=8.0):
   h_ND = scale * unit(w_VD[true_N] + 0.08 * rng.normal(size=(n, D)))
   as_f32 = lambda x: jnp.asarray(x, jnp.float32)
   return Counts(np.full(V, 5)), as_f32(w_VD), as_f32(h_ND), single_targets(true_N)
-
-
-sample = jax.jit(lambda sampler, *args: sampler.sample(*args), static_argnums=0)
 
 
 @functools.partial(jax.jit, static_argnames="sampler")
