@@ -53,7 +53,7 @@ import numpy as np
 
 from largevocab import config
 from largevocab.errors import UserError
-from largevocab.heads import Full, Sampled
+from largevocab.heads import Cosine, Full, Sampled
 from largevocab.heads.sampled_state import SampledState
 from largevocab.labels import Counts, Targets, batch_classes, single_targets
 from largevocab.rows import Adagrad, RowOptimizer
@@ -122,10 +122,12 @@ def heads(
   """Heads by the flags that configure them."""
   shared = {"optimizer": problem.optimizer}
   if problem.like is not None:
-    shared |= {"bias": problem.like.bias, "dtype": problem.like.dtype}
+    shared |= {"dtype": problem.like.dtype}
   made = {}
   for path in paths:
     head = config.head(path, **shared)
+    if problem.like is not None and hasattr(head, "bias") and not _is_cosine(head):
+      head = dataclasses.replace(head, bias=problem.like.bias)
     if not isinstance(head, Sampled):
       made[path] = head
       continue
@@ -151,11 +153,20 @@ def kind_of(head: Any) -> str:
 
   >>> [kind_of(config.head(name)) for name in ("full", "sampled", "nce")]
   ['softmax', 'sample', 'other']
+  >>> kind_of(config.head("full/cosine"))
+  'other'
   """
+  if _is_cosine(head):
+    return "other"
   if isinstance(head, Full):
     return "softmax"
   is_sample = isinstance(head, Sampled) and head.loss.estimates_log_z
   return "sample" if is_sample else "other"
+
+
+def _is_cosine(head: Any) -> bool:
+  """Whether logits are cosines, so that the rows of another model do not suit."""
+  return isinstance(getattr(head, "logits", None), Cosine)
 
 
 def measured(head: Any, problem: Problem) -> Record:
@@ -163,7 +174,8 @@ def measured(head: Any, problem: Problem) -> Record:
   counts, h_ND, y, _, w_VD, like = problem
   state = head.init(KEY, counts, h_ND.shape[1])
   row: Record = {"kind": kind_of(head)}
-  can_be_judged = row["kind"] != "other" and like is not None and w_VD is not None
+  is_of_products = like is not None and not _is_cosine(like)
+  can_be_judged = row["kind"] != "other" and is_of_products and w_VD is not None
   if can_be_judged and head.absolute == like.absolute:
     if isinstance(head, Sampled):
       state = fresh_state(head, counts, w_VD)
@@ -238,8 +250,8 @@ def unbeaten(rows: list[Record]) -> list[Record]:
 def choice(rows: list[Record], budget_ms: float, budget_mib: float) -> Record | None:
   """The row within the budgets with the smallest relvar, then the shortest time.
 
-  Without a trained model, samples have no relvar, so that the result is the exact
-  softmax or None.
+  If no row has a relvar, as without a trained model, the result is the exact softmax or
+  None.
 
   Args:
     rows: results of `measured`.
@@ -251,11 +263,11 @@ def choice(rows: list[Record], budget_ms: float, budget_mib: float) -> Record | 
   >>> choice(rows, 0, 0)["ms"], choice(rows, 5, 0)["ms"]
   (9.0, 2.0)
   """
+  judged = [row for row in rows if "relvar" in row]
   fits = [
     row
-    for row in rows
-    if ("relvar" in row or row["kind"] == "softmax")
-    and (not budget_ms or row["ms"] <= budget_ms)
+    for row in judged or [row for row in rows if row["kind"] == "softmax"]
+    if (not budget_ms or row["ms"] <= budget_ms)
     and (not budget_mib or row["mib"] <= budget_mib)
   ]
   fits = [row for row in fits if not math.isnan(row.get("relvar", 0))]
@@ -284,8 +296,9 @@ def advice(best: Record | None, budgets: str, is_trained: bool) -> str:
     )
   if best is None:
     return f"no head is {budgets}: raise --budget_ms or --budget_mib"
-  least = "the smallest relvar" if is_trained else "the exact softmax"
-  found = f"relvar {best['relvar']:.3g}, " if is_trained else ""
+  is_judged = "relvar" in best
+  least = "the smallest relvar" if is_judged else "the exact softmax"
+  found = f"relvar {best['relvar']:.3g}, " if is_judged else ""
   figures = f"{found}{best['ms']:.3g} ms and {best['mib']:.3g} MiB a step"
   return f"{least} {budgets}: {figures}\n{TRAINED}\n--config=FILE:{best['run']}"
 

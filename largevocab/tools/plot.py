@@ -20,13 +20,14 @@ from largevocab.errors import UserError, nearest
 from largevocab.tools import entry
 from largevocab.tools.plots import drawing
 from largevocab.tools.plots.curves import (
+  NAMED,
   Band,
   band,
   curve,
   deviation,
-  finite,
   is_lost,
   mean_point,
+  shown,
 )
 from largevocab.tools.sweeps import records, sweepfile
 from largevocab.tools.sweeps.records import Record
@@ -104,7 +105,7 @@ def value(row: Record, key: str) -> Any:
   ('unigram', 'ptb', 80)
   >>> value(row, "test_ppl")
   """
-  if key in ("method", "data"):
+  if key in NAMED:
     data = data_of(row["name"])
     rest = row["name"].removeprefix(f"{data}: ")
     method = rest if row.get("baseline") else rest.partition(",")[0]
@@ -161,8 +162,11 @@ def panels_of(rows: list[Record], figure: Figure) -> dict[Any, list[Line]]:
   bands: dict[tuple[Any, Any], Band] = {}
   notes: dict[tuple[Any, Any], tuple[str, ...]] = {}
   for name, every in seeds.groups(r for r in rows if chosen(r, figure.where)).items():
-    first, members = every[0], finite(every, figure)
+    first, members = every[0], shown(every, figure)
     if value(first, "method") in figure.reference:
+      continue
+    if not members:
+      tell_lost(name, every, figure)
       continue
     panel = named(value(first, figure.panel)) if figure.panel else ""
     label = named(value(first, figure.line))
@@ -251,7 +255,10 @@ def references(rows: list[Record], figure: Figure) -> list[Line]:
   lines = []
   wanted = (r for r in rows if value(r, "method") in figure.reference)
   for label, every in seeds.groups(wanted).items():
-    members = finite(every, figure)
+    members = shown(every, figure)
+    if not members:
+      tell_lost(label, every, figure)
+      continue
     if figure.is_curve:
       points = curve(members, figure)
     else:

@@ -43,6 +43,7 @@ SECTION = re.compile(
 # Fields of a record that are not metrics.
 NOT_METRICS = {*records.FIELDS, *records.SOME_HAVE, "num_devices", "every_epochs"}
 OF_RESULT = re.compile("(train|valid|test)_|steps$|peak_mib$")  # keys of result.json
+OF_EVALUATION = re.compile("(valid|test)_.*(?<!_se)")  # without standard errors
 NOT_RUN = "Not run yet."
 
 
@@ -159,9 +160,10 @@ def print_table(
     raise UserError(f"{path}: no finished run here")
   _asked(asked or [], rows, path)
   with records.naming(path):
-    metrics = metrics or scalars(rows)
-    comparison = _comparison(rows, comparison, to, metrics, bool(asked))
-    print(results_table.report(rows, metrics, paper, comparison), end="")
+    found = metrics or scalars(rows)
+    by = metrics or [*filter(OF_EVALUATION.fullmatch, found)] or found
+    comparison = _comparison(rows, comparison, to, by, bool(asked))
+    print(results_table.report(rows, found, paper, comparison), end="")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -172,8 +174,9 @@ def main(argv: list[str] | None = None) -> int:
     "--to",
     default="",
     metavar="NAME",
-    help="row to compare with, by the first metric; with several data sets, the row "
-    "of the same set, without the name of the set",
+    help="row to compare with, by the first metric, or without --metrics by that of "
+    "the sweep, or the first of an evaluation; with several data sets, the row of the "
+    "same set, without the name of the set",
   )
   mode = parser.add_mutually_exclusive_group()
   mode.add_argument(

@@ -41,6 +41,16 @@ def test_advice_from_counts(counts, tmp_path, capsys):
   assert printed.endswith("--config=FILE:full\n")
 
 
+def test_head_without_relvar_is_not_chosen_where_others_have_one():
+  """Such as an exact softmax of other scores than the run's."""
+  full = {"run": "full", "kind": "softmax", "ms": 1.0, "mib": 1.0}
+  pps = {"run": "sampled/pps", "kind": "sample", "ms": 2.0, "mib": 1.0, "relvar": 0.5}
+  assert advise.choice([full, pps], 0, 0) == pps
+  assert advise.choice([full, pps], 1.5, 0) is None
+  assert advise.choice([full], 0, 0) == full
+  assert advise.advice(full, "within 5 ms", True).startswith("the exact softmax within")
+
+
 @pytest.mark.long
 def test_advice_from_a_run(tmp_path, capsys):
   workdir, out = tmp_path / "run", tmp_path / "advice.jsonl"

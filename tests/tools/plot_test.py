@@ -289,3 +289,19 @@ def test_diverged_seed_is_left_out_and_noted(capsys):
   assert lines["unigram, m=20"].points == [(5, 6.5)]
   assert lines["unigram, m=20"].notes == ("2 of 3 seeds",)
   assert lines["unigram, m=10"].notes == ()
+  capsys.readouterr()
+  curves = figure(x="step", y="valid_nll", reference=["lost"], where={"method": "full"})
+  assert [line.label for line in plot.panels_of(rows, curves)[""]] == ["full"]
+  assert capsys.readouterr().err == told
+
+
+def test_seed_without_a_value_is_left_out_and_noted():
+  rows = [record("pps", 9, seed, test_ppl=7.0 + seed) for seed in (0, 1)]
+  rows += [record("pps", 9, seed=2), record("none", 9)]
+  rows[0] |= {"peak_mib": 5.0, "curve": CURVES[0]}
+  (points,) = plot.panels_of(rows, figure())[""]
+  assert points == Line("pps", [(9, 7.5)], notes=("2 of 3 seeds",))
+  (points,) = plot.panels_of(rows, figure(x="peak_mib"))[""]
+  assert points == Line("pps", [(5.0, 7.0)], notes=("1 of 3 seeds",))
+  (line,) = plot.panels_of(rows, figure(x="step", y="valid_nll"))[""]
+  assert line == Line("pps", [(5, 6.0), (10, 5.0)], notes=("1 of 3 seeds",))

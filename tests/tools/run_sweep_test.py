@@ -194,7 +194,9 @@ def test_other_data_are_not_mixed_with_old_rows(tmp_path, monkeypatch):
   before = sweep.with_name("results.jsonl").read_text()
   (tmp_path / "first" / "ptb.test.txt").write_text(400 * lines["other"])
   for place in ("other", "first"):
-    with pytest.raises(UserError, match=r"run 'full': .* digest of 'test' .*--root$"):
+    with pytest.raises(
+      UserError, match=r"run 'full': .* digest of 'test' .*repeat it$"
+    ):
       run_sweep.main(flags(place))
   assert sweep.with_name("results.jsonl").read_text() == before
 
@@ -220,7 +222,7 @@ def test_other_sources_are_not_mixed_with_old_rows(tmp_path):
   )
   check(setting_of("moved"))
   check()  # as if they were only collected: the data are those of the run
-  with pytest.raises(UserError, match=r"run 'full': .* digest of 'test' .*--root$"):
+  with pytest.raises(UserError, match=r"run 'full': .* digest of 'test' .*repeat it$"):
     check(setting_of("other"))
 
 

@@ -293,6 +293,12 @@ def test_directories_of_runs_are_tabulated(tmp_path, capsys):
     lines[5].replace("sampled", given[1]),
     *several[6:],
   ]
+  # Compared by the perplexity, not by the steps, and only with runs of the same seed.
+  assert tabulate.main([*given, "--to", given[0]]) == 0
+  assert "| +20.0 % |" in capsys.readouterr().out
+  (tmp_path / "sampled" / "config.json").write_text('{"train": {"seed": 1}}')
+  assert tabulate.main([*given, "--to", given[0]]) == 0
+  assert "20.0 %" not in capsys.readouterr().out
 
 
 def test_markers_in_prose_are_left_alone(experiments):

@@ -8,15 +8,25 @@ from largevocab.tools.sweeps.records import Record
 from largevocab.tools.sweeps.sweepfile import CURVE_Y, Figure
 from largevocab.tools.tables.axes import SECONDS as IDLE_SECONDS
 
+NAMED = ("method", "data")  # keys whose values are parts of a run's name
 Band = tuple[tuple[float, float, float], ...]  # (x, low, high)
 
 
-def finite(members: list[Record], figure: Figure) -> list[Record]:
-  """The runs that did not diverge and whose x and y are all finite.
+def shown(members: list[Record], figure: Figure) -> list[Record]:
+  """The runs that did not diverge, that have x and y, and whose values are finite.
 
-  If there are none, this returns all runs.
+  If none of those that did not diverge has x and y, this returns them all.
   """
-  return [row for row in members if not is_lost(row, figure)] or members
+  kept = [row for row in members if not is_lost(row, figure)]
+  return [row for row in kept if _has_values(row, figure)] or kept
+
+
+def _has_values(row: Record, figure: Figure) -> bool:
+  """Whether a run has the curve, or the x and y of a point."""
+  if figure.is_curve:
+    return bool(row.get(_key(figure)))
+  has = lambda key: key in (*NAMED, *row["overrides"], *row)
+  return has(figure.x) and has(figure.y)
 
 
 def is_lost(row: Record, figure: Figure) -> bool:

@@ -37,6 +37,7 @@ CURVES = {"curve": "nll", "curve_p@1": "p@1"}
 OF_PAIRS = re.compile(
   r"valid_(.+_(?:input|output))"
 )  # see largevocab.evaluation.similarity
+_SEEDED = ("train", "data")  # parts of a config that have a seed
 _LOSSES = {"ppl", "nll", "loss", "byte"}  # "byte" is for bits per byte
 CURVE_DIGITS = 5  # significant digits
 # Types of a record's own fields; metrics may have any type.
@@ -96,6 +97,13 @@ def _evaluated(path: pathlib.Path) -> Record:
   settings = _file(path) if path.exists() else {}
   between = settings.get("eval", {}).get("every_epochs")
   return {"every_epochs": between} if between else {}
+
+
+def _seeds(path: pathlib.Path) -> dict[str, int]:
+  """The seeds in a config, as overrides; {} if there is no file."""
+  settings = _file(path) if path.exists() else {}
+  found = {f"{part}.seed": settings.get(part, {}).get("seed") for part in _SEEDED}
+  return {key: seed for key, seed in found.items() if seed}
 
 
 def measured_with(meta: Record) -> Record:
@@ -163,7 +171,7 @@ def of_directories(roots: Sequence[pathlib.Path]) -> list[Record]:
   for workdir in sorted(ended):
     is_within = len(roots) == 1 and workdir != roots[0]
     name = str(workdir.relative_to(roots[0]) if is_within else workdir)
-    record = of_run(Run(config="", name=name), workdir)
+    record = of_run(Run("", _seeds(workdir / "config.json"), name), workdir)
     found += [record | {"run": name}] if record is not None else []
   return found
 

@@ -16,7 +16,10 @@ from largevocab.training.config_changes import LOCATIONS, check_ended
 from largevocab.training.data_of_run import check_digests
 from largevocab.training.workdir import config_path, has_ended
 
-_WHAT_TO_DO = "undo that, delete the workdir to repeat the run, or give another --root"
+_WHAT_TO_DO = (
+  "undo that, or delete the workdir and the run's line in results.jsonl or "
+  "search.jsonl to repeat it"
+)
 _MAIN_PLACES = ("path", "data_dir", "train", "sources")
 
 

@@ -42,9 +42,10 @@ _NOT_OF_STEPS = re.compile(
 def joined(rows: Sequence[Record], path: pathlib.Path) -> list[Record]:
   """Records with `idle_seconds` and `operations`, if their method was measured.
 
-  If any method was measured on several devices, there is one 'idle_seconds, DEVICE' for
-  each device, and `idle_seconds` is that of the first. If there are several lines for a
-  step on one device with the same `page_faults`, the last one counts.
+  If methods were measured on several devices, there is one 'idle_seconds, DEVICE' for
+  each device, and `idle_seconds` is that of the first device of the file; methods that
+  were not measured there have none. If there are several lines for a step on one device
+  with the same `page_faults`, the last one counts.
 
   Args:
     rows: records; records without `steps` are not changed.
@@ -59,12 +60,9 @@ def joined(rows: Sequence[Record], path: pathlib.Path) -> list[Record]:
   times: dict[str, list[Record]] = {}
   for line in _at_one_pace(_of_one_kind(lines, path)):
     times.setdefault(line["name"], []).append(line)
-  devices = lambda of_method: {line.get("device", "") for line in of_method}
-  several = any(len(devices(of_method)) > 1 for of_method in times.values())
-  return [
-    row | _costs(row, [t for t in times.get(row["name"], []) if _fits(t, row)], several)
-    for row in rows
-  ]
+  devices = list(dict.fromkeys(line.get("device", "") for line in lines))
+  fitting = lambda row: [t for t in times.get(row["name"], []) if _fits(t, row)]
+  return [row | _costs(row, fitting(row), devices) for row in rows]
 
 
 def _fits(line: Record, row: Record) -> bool:
@@ -138,7 +136,10 @@ def _at_one_pace(lines: list[Record]) -> list[Record]:
   ]
 
 
-def _costs(row: Record, times: list[Record], several: bool) -> dict[str, float]:
+def _costs(
+  row: Record, times: list[Record], devices: Sequence[str]
+) -> dict[str, float]:
+  """The costs of a row, given the times of its step and the devices of all times."""
   if "steps" not in row or not times:
     return {}
   steps = number(row, "steps")
@@ -147,8 +148,8 @@ def _costs(row: Record, times: list[Record], several: bool) -> dict[str, float]:
     for line in times
     if "ms_per_step" in line
   }
-  costs = {SECONDS: next(iter(seconds.values()))} if seconds else {}
-  if several:
+  costs = {SECONDS: seconds[devices[0]]} if devices[0] in seconds else {}
+  if len(devices) > 1:
     costs |= {f"{SECONDS}, {device}": value for device, value in seconds.items()}
   if "operations_per_step" in times[0]:
     costs[OPERATIONS] = float(number(times[0], "operations_per_step") * steps)

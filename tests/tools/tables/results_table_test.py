@@ -220,6 +220,18 @@ def test_each_device_has_its_own_idle_seconds(tmp_path):
   assert found["pps"]["idle seconds, fast"] == "-"
 
 
+def test_methods_of_different_devices_share_no_column(tmp_path):
+  path = tmp_path / "times.jsonl"
+  path.write_text(
+    '{"name": "full", "ms_per_step": 50, "device": "slow"}\n'
+    '{"name": "pps", "ms_per_step": 20, "device": "fast"}\n'
+  )
+  full, pps = axes.joined([row("full"), row("pps")], path)
+  assert full[axes.SECONDS] == full["idle_seconds, slow"] == 5.0
+  assert axes.SECONDS not in pps
+  assert pps["idle_seconds, fast"] == 2.0
+
+
 def test_step_time_applies_only_to_runs_with_its_settings(tmp_path):
   """Not to other runs of this name, such as after a change of the sweep."""
   path = tmp_path / "times.jsonl"
