@@ -19,7 +19,7 @@ from largevocab import config as c
 from largevocab.data.batches import TokenBatches
 from largevocab.data.classes import Classes
 from largevocab.errors import Diverged, UserError
-from largevocab.evaluation.evaluate import Evaluate, held_out
+from largevocab.evaluation.evaluate import Evaluate, evaluate_workdir, held_out
 from largevocab.models.linear import Linear
 from largevocab.rows import sq_norm
 from largevocab.train import train
@@ -430,6 +430,8 @@ def test_run_whose_last_step_leaves_nan_has_no_result(tmp_path):
   with pytest.raises(Diverged, match=rf"valid data is NaN after step {step - 1};"):
     run(ended, tmp_path / "ended")
   assert not (tmp_path / "ended" / "result.json").exists()
+  with pytest.raises(UserError, match=rf"valid loss after step {step} is not finite"):
+    evaluate_workdir(ended, str(tmp_path / "ended"), "latest")
 
 
 def test_finished_run_removes_the_record_of_a_divergence(tmp_path):

@@ -247,6 +247,11 @@ def evaluate_workdir(exp: Experiment, workdir: str, which: str) -> dict[str, Any
   metrics: dict[str, Any] = {"step": int(state.step)}
   for split, batches in held_out(exp, data).items():
     values = evaluate(state, batches)
+    if not all(math.isfinite(values.get(key, 0.0)) for key in ("nll", "loss")):
+      raise UserError(
+        f"the {split} loss after step {int(state.step)} is not finite, so the run has "
+        "diverged: use --checkpoint=best, if the run has one, or train again"
+      )
     values |= similarity(state) if split == "valid" else {}
     metrics.update({f"{split}_{key}": value for key, value in values.items()})
   return metrics

@@ -15,6 +15,7 @@ from largevocab.data.labels.documents import from_rows
 from largevocab.data.labels.multi_label import LabelledDocuments
 from largevocab.data.labels.xmlc_format import features_of
 from largevocab.errors import UserError
+from largevocab.paths import user_path
 
 _CHUNK = 1 << 20
 _LONGEST = 1 << 24  # maximum length of a line in bytes
@@ -88,6 +89,7 @@ def of_file(path: str) -> Source:
   """
   if not path:
     raise UserError("--input is empty; give a file, or leave it out to read stdin")
+  path = str(user_path(path, "--input"))
   if os.path.isdir(path):
     raise UserError(f"--input={path} is a directory; give a file in it")
   return Source(path, _read(path))

@@ -132,6 +132,10 @@ def make_pair_cosines(
   Raises:
     UserError: the data has no words, or has fewer than two pairs of a file.
   """
+  if patterns and getattr(exp.data, "tokenizer", ""):
+    raise UserError(
+      f"{setting}: the classes are subwords, not words: leave this setting empty"
+    )
   known: dict[str, KnownPairs] = {}
   for pattern in patterns:
     for path in find_files(pattern, setting):

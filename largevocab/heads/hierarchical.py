@@ -4,6 +4,7 @@ The letters K and S stand for the number of clusters and of slots of a cluster.
 """
 
 import math
+import os
 import tokenize
 import zipfile
 from collections.abc import Callable
@@ -285,7 +286,7 @@ class Hierarchical(LinearHead):
 def _read_clusters(path: str, V: int) -> np.ndarray:
   """The cluster of each of V classes from a file."""
   try:
-    cluster_V = np.load(path)
+    cluster_V = np.load(os.path.expanduser(path))
   except FileNotFoundError:
     raise UserError(
       f"head.clusters: {path} is missing: name a .npy file with the cluster of each "

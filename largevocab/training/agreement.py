@@ -111,6 +111,8 @@ def _check_same(values: Mapping[str, str], remedy: str) -> None:
 
 
 def _text(key: str, value: Any) -> str:
-  if _FILES.fullmatch(key) and isinstance(value, str) and os.path.isfile(value):
-    return hashlib.blake2b(Path(value).read_bytes(), digest_size=16).hexdigest()
+  if _FILES.fullmatch(key) and isinstance(value, str):
+    path = os.path.expanduser(value)
+    if os.path.isfile(path):
+      return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
   return json.dumps(value, default=repr)

@@ -357,6 +357,7 @@ def test_bad_lines_end_the_program_with_an_error(items, tmp_path, capsys):
     (["--text=\udcff"], "--text has bytes that are not UTF-8"),
     (["--text=3", "--input=x"], "--text and --input are both given"),
     (["--input=/no/such"], "/no/such: No such file"),
+    (["--input=~nosuch/a"], "'~nosuch' has no home directory: write out the whole"),
     (["--input="], "--input is empty; give a file, or leave it out"),
     (["--input=."], "--input=. is a directory; give a file in it"),
     (["--top_k=41"], "--top_k is 41, but the model has only 40 classes"),

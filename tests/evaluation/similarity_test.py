@@ -51,6 +51,13 @@ def with_files(exp, *paths):
   return dataclasses.replace(exp, eval=dataclasses.replace(exp.eval, word_pairs=pairs))
 
 
+def test_pairs_of_words_are_refused_for_subwords(start, tmp_path):
+  exp, data, _ = start
+  text = c.part("data", "text", train="t", tokenizer="tokenizer.json")
+  with pytest.raises(UserError, match=r"^eval.word_pairs: the classes are subwords"):
+    make_similarity(with_files(dataclasses.replace(exp, data=text), "pairs"), data)
+
+
 @pytest.fixture
 def simlex(tmp_path):
   path = tmp_path / "SimLex-999.txt"

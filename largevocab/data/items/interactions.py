@@ -18,7 +18,7 @@ from largevocab.errors import UserError
 from largevocab.fields import Count, OneOf, Seed, settings
 from largevocab.paths import user_path
 
-_FORMAT = 3  # version of the encoded files; changing it rebuilds all of them
+_FORMAT = 4  # version of the encoded files; changing it rebuilds all of them
 
 
 @settings(kw_only=True)

@@ -94,7 +94,7 @@ def _below(ids: np.ndarray, limit: int) -> bool:
   return not len(ids) or bool(ids.min() >= 0 and ids.max() < limit)
 
 
-_FORMAT = 1  # version of the encoded files; changing it rebuilds all of them
+_FORMAT = 2  # version of the encoded files; changing it rebuilds all of them
 
 
 @settings(kw_only=True)

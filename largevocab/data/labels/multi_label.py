@@ -62,6 +62,9 @@ class LabelledDocuments:
     ids_BF = places.padded(documents.feature_ids, self.num_features)
     values_BF = places.padded(documents.values, 0)
     if self.unit_norm:
+      # Scaled by powers of two, so that no square overflows or vanishes.
+      exponent_B = np.frexp(np.abs(values_BF).max(axis=1, initial=0))[1]
+      values_BF = np.ldexp(values_BF, -exponent_B[:, None])
       norm_B = np.linalg.norm(values_BF, axis=1)
       values_BF /= np.where(norm_B > 0, norm_B, 1)[:, None]
     places = _Places(documents.label_ptr, at_B, num_labels)

@@ -54,8 +54,11 @@ def encode(
   parts |= _cut(parts["train"], shares, numbers.get(EOS))
   for split, part in parts.items():
     if not len(part):
+      is_cut_short = split in shares and EOS in numbers
+      more = ", or set data.line_ends=False if its last line is long"
       raise UserError(
         f"the {split} text has no words: give more text or raise its share"
+        f"{more if is_cut_short else ''}"
       )
 
   counts = np.zeros(len(numbers), np.int64)

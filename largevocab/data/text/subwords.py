@@ -73,6 +73,11 @@ class Subwords:
       )
     tokenizer.no_truncation()  # the file may ask for long lines to be cut
     tokenizer.no_padding()
+    # Some models draw the tokens of a word at random, for training; here a text has one
+    # encoding.
+    for of_sampling in ("dropout", "alpha", "nbest_size"):
+      if getattr(tokenizer.model, of_sampling, None) is not None:
+        setattr(tokenizer.model, of_sampling, None)
     return tokenizer
 
   def checked(self) -> Path:

@@ -106,7 +106,7 @@ class TextCorpus(abc.ABC):
     files = [path for _, text in given for path in text.files]
     sources = files
     if self.subwords:
-      contents.append(("tokenizer", 1, ""))
+      contents.append(("tokenizer", 1, "2"))  # the version of `Subwords.split`
       sources = [*files, self.subwords.checked()]
     what = [_FORMAT, class_key(type(self)), options, contents]
     key = content_key(root, sources, what)
@@ -122,10 +122,27 @@ class TextCorpus(abc.ABC):
       if self.subwords:
         write_sizes(directory, self.subwords.size)
 
+    _warn_of_shared_files(texts)
     name = f"{type(self).__name__.lower()}-{key}"
     corpus = open_corpus(cached(root, name, build))
     _warn_of_unknown_words(corpus)
     return corpus
+
+
+def _warn_of_shared_files(texts: Mapping[str, Text | float]) -> None:
+  """Logs a warning if a held-out file is a training file, as by a glob pattern.
+
+  Slices of one file, which have different versions, share no text.
+  """
+  train = texts["train"]
+  assert isinstance(train, Text)
+  of_train = {path.resolve() for path in train.files}
+  for split in ("valid", "test"):
+    text = texts[split]
+    if not isinstance(text, Text) or text.version != train.version:
+      continue
+    if shared := [path for path in text.files if path.resolve() in of_train]:
+      _LOG.warning("the %s text is part of the training text: %s", split, shared[0])
 
 
 def _warn_of_unknown_words(corpus: Corpus) -> None:

@@ -7,6 +7,7 @@ runs must get the same clusters: a new fit is a new file.
 
 import dataclasses
 import json
+import os
 import pathlib
 from typing import Annotated, Any
 
@@ -154,7 +155,7 @@ def load(name: str) -> CostModel:
   >>> bool(t(k=100, B=8, d=64) < t(k=900, B=8, d=64))
   True
   """
-  path = pathlib.Path(name)
+  path = pathlib.Path(os.path.expanduser(name))
   if path.suffix != ".json":
     if name not in names() and path.is_file():
       raise UserError(

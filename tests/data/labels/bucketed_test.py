@@ -1,5 +1,7 @@
 """Batches by length: all examples, no truncation, and few shapes."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -165,6 +167,17 @@ def test_capacities_are_rounded_nested_and_sufficient():
 )
 def test_similar_lengths_give_few_capacities(lengths, expected):
   assert capacities(np.array(lengths), (0.5,)).tolist() == expected
+
+
+@pytest.mark.parametrize("size", [1e25, 1e-25])
+def test_large_and_small_values_have_unit_norm(size):
+  """Their squares are not numbers of float32."""
+  plain, unit = examples(9), examples(9, unit_norm=True)
+  scaled = plain.documents._replace(values=np.float32(size) * plain.documents.values)
+  at_B, weight_B = np.arange(9), np.ones(9)
+  batch = dataclasses.replace(unit, documents=scaled).batch(at_B, weight_B, 99, 9)
+  want = unit.batch(at_B, weight_B, 99, 9)
+  np.testing.assert_allclose(batch.x.values_BF, want.x.values_BF, rtol=1e-6)
 
 
 def test_values_can_have_unit_norm():

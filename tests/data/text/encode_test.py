@@ -90,8 +90,16 @@ def test_empty_split_is_refused(tmp_path, empty):
 
 
 def test_share_too_small_for_a_token_is_refused(tmp_path):
-  with pytest.raises(UserError, match="the test text has no words"):
+  with pytest.raises(UserError, match=r"the test text has no words.*raise its share$"):
     encode(tmp_path, {"train": [WORDS], "valid": 0.1, "test": 1e-6})
+
+
+def test_share_within_the_last_line_is_refused_with_its_remedy(tmp_path):
+  text = [["a"], ["<eos>"], ["b", "c"] * 50, ["<eos>"]]
+  with pytest.raises(
+    UserError, match=r"the test text has no words.*line_ends=False if"
+  ):
+    encode(tmp_path, {"train": text, "valid": 0.1, "test": 0.1})
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.0, 0.1), (-0.1, 0.1)])

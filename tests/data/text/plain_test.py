@@ -87,6 +87,17 @@ def test_held_out_text_of_unknown_words_gives_a_warning(tmp_path, caplog):
   ]
 
 
+def test_held_out_file_among_the_training_files_gives_a_warning(tmp_path, caplog):
+  for name in ("a", "b", "valid"):
+    write(tmp_path / f"{name}.txt", "a b c d\n")
+  places = {"train": str(tmp_path / "*.txt"), "valid": str(tmp_path / "valid.txt")}
+  text("text", tmp_path, **places, test=str(tmp_path / "valid.txt")).load()
+  assert caplog.messages == [
+    f"the {split} text is part of the training text: {tmp_path / 'valid.txt'}"
+    for split in ("valid", "test")
+  ]
+
+
 def test_text_in_one_file_is_cut_in_order(tmp_path):
   lines = "".join(f"w{n % 9} w{n % 7}\n" for n in range(100))
   file = write(tmp_path / "all", lines)

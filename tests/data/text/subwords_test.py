@@ -58,6 +58,16 @@ def test_all_tokens_are_classes_and_decode_to_the_text(folder):
   assert again.sizes == corpus.sizes
 
 
+def test_tokens_are_not_drawn_at_random(folder, tmp_path):
+  """Although the file asks for it, as in training with subword regularisation."""
+  saved = json.loads((folder / "tokenizer.json").read_text())
+  saved["model"]["dropout"] = 0.5
+  (tmp_path / "tokenizer.json").write_text(json.dumps(saved))
+  drawn = corpus_of(folder, tokenizer=str(tmp_path / "tokenizer.json"))
+  line = "the cat saw the dog" * 20
+  assert drawn.words(line) == drawn.words(line) == corpus_of(folder).words(line)
+
+
 def test_other_tokenizer_gives_another_corpus(folder):
   words = corpus_of(folder, tokenizer="", min_count=1).load()
   assert "cat" in words.vocabulary.words
