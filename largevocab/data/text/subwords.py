@@ -97,10 +97,27 @@ class Subwords:
     """All tokens."""
     return [*self._id_of]
 
+  @cached_property
+  def _characters(self) -> set[str] | None:
+    """The characters of all tokens, if others would be dropped without an error.
+
+    BPE drops them if it has neither an unknown token nor tokens of all bytes.
+    """
+    import tokenizers  # pyrefly: ignore
+
+    model: Any = self._tokenizer.model
+    is_bpe = isinstance(model, tokenizers.models.BPE)
+    if not is_bpe or model.unk_token is not None or model.byte_fallback:
+      return None
+    found = {*"".join(self._tokenizer.get_vocab(with_added_tokens=True))}
+    has_bytes = found.issuperset(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    return None if has_bytes else found
+
   def split(self, line: str) -> list[str]:
     """The tokens of a line, without its end."""
     text = line.rstrip("\r\n")
     try:
+      self._check_characters(text)
       encoding = self._tokenizer.encode(text, add_special_tokens=False)
     except Exception as error:  # e.g. its unknown token is not in its vocabulary
       reason = " ".join(str(error).split())[:200]
@@ -109,6 +126,18 @@ class Subwords:
         "that can, with an unknown token or with bytes as its alphabet"
       ) from error
     return [_name(token) for token in encoding.tokens]
+
+  def _check_characters(self, text: str) -> None:
+    """Raises a ValueError if the text has a character that would be dropped."""
+    if self._characters is None:
+      return
+    own = self._tokenizer
+    text = own.normalizer.normalize_str(text) if own.normalizer else text
+    pieces = (
+      own.pre_tokenizer.pre_tokenize_str(text) if own.pre_tokenizer else [(text,)]
+    )
+    if lost := {*"".join(piece for piece, *_ in pieces)} - self._characters:
+      raise ValueError(f"no token has {min(lost)!r}")
 
   def text(self, names: Iterable[str]) -> str:
     """The text of some tokens, with a line feed at the end of each line."""

@@ -68,6 +68,21 @@ def test_tokens_are_not_drawn_at_random(folder, tmp_path):
   assert drawn.words(line) == drawn.words(line) == corpus_of(folder).words(line)
 
 
+def test_character_that_no_token_has_is_refused(folder, tmp_path):
+  """The tokenizer itself would drop it from the text, without an error."""
+  tokenizers = pytest.importorskip(LIBRARY)
+  tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+  tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+  tokenizer.decoder = tokenizers.decoders.BPEDecoder()
+  tokenizer.train_from_iterator(["the cat saw"], tokenizers.trainers.BpeTrainer())
+  tokenizer.save(str(tmp_path / "tokenizer.json"))
+  assert tokenizer.encode("cät").tokens == ["c", "t"]
+  data = corpus_of(folder, tokenizer=str(tmp_path / "tokenizer.json"))
+  assert data.words("saw  the cat") == ["saw", "the", "cat"]
+  with pytest.raises(UserError, match=r"cannot encode 'a cät' \(no token has 'ä'\)"):
+    data.words("a cät")
+
+
 def test_other_tokenizer_gives_another_corpus(folder):
   words = corpus_of(folder, tokenizer="", min_count=1).load()
   assert "cat" in words.vocabulary.words
