@@ -15,7 +15,12 @@ from largevocab.data.base import Data, TrainingBatches
 from largevocab.data.batches import Batch
 from largevocab.data.digests import digests
 from largevocab.errors import Diverged, UserError
-from largevocab.evaluation.evaluate import Evaluate, Stopped, held_out
+from largevocab.evaluation.evaluate import (
+  Evaluate,
+  Stopped,
+  has_nan_loss,
+  held_out,
+)
 from largevocab.evaluation.similarity import make_similarity
 from largevocab.provenance import device_name
 from largevocab.training import agreement, processes
@@ -362,7 +367,7 @@ class _Loop:
       metrics = self._evaluate(state, self._held_out[split], self._signals.look)
     except Stopped:
       self._leave(step)
-    if any(math.isnan(metrics.get(loss, 0.0)) for loss in ("nll", "loss")):
+    if has_nan_loss(metrics):
       raise self._diverged(f"the loss on {split} data is NaN after", step - 1, split)
     if split == "valid":
       metrics |= self._similarity(state)

@@ -430,7 +430,7 @@ def test_run_whose_last_step_leaves_nan_has_no_result(tmp_path):
   with pytest.raises(Diverged, match=rf"valid data is NaN after step {step - 1};"):
     run(ended, tmp_path / "ended")
   assert not (tmp_path / "ended" / "result.json").exists()
-  with pytest.raises(UserError, match=rf"valid loss after step {step} is not finite"):
+  with pytest.raises(UserError, match=rf"valid data is NaN after step {step}, so"):
     evaluate_workdir(ended, str(tmp_path / "ended"), "latest")
 
 

@@ -147,6 +147,12 @@ def run(args: argparse.Namespace, task: Task) -> int:
       "`submit` will refuse the line",
       file=sys.stderr,
     )
+  if not before["git"]:
+    print(
+      "bench: this package is not in a checkout of its repository: `submit` will "
+      "refuse the line",
+      file=sys.stderr,
+    )
   if args.baselines:
     found = [before | row for row in ours.count_baselines(task, args.data)]
   else:

@@ -162,6 +162,11 @@ def is_plain(text: str) -> bool:
   return is_trimmed and text.isprintable() and not _MARKUP.search(text)
 
 
+def _is_cell_of_code(text: str) -> bool:
+  """Whether a text can be put into a cell of a table between backticks."""
+  return text.isprintable() and "`" not in text
+
+
 def needs_url(method: str) -> bool:
   """Whether a method needs the address of its code, which is not in this package.
 
@@ -243,6 +248,9 @@ def _faults(
   for key in _SHOWN:
     if not is_plain(row.get(key, "")):
       yield f"{key}: is {row[key]!r:.80}, which cannot go into a table"
+  for name, value in row.get("environment", {}).items():
+    if not (isinstance(value, str) and _is_cell_of_code(f"{name}={value}")):
+      yield f"environment: {name!r:.80} is {value!r:.80}, which cannot go into a table"
   for key in ("name", "code", "device"):
     if not row.get(key, "-").strip():
       yield f"{key}: is {row[key]!r:.80}, but must not be empty"
@@ -335,7 +343,7 @@ def _faults_of_settings(row: Record) -> Iterator[str]:
     key, equals, _ = word.partition("=")
     if not equals or not free.fullmatch(key):
       yield f"settings: {word!r:.80} is not KEY=VALUE of a key that you may choose"
-    elif "`" in word or not word.isprintable():
+    elif not _is_cell_of_code(word):
       yield f"settings: {word!r:.80} cannot go into a table"
     elif key in keys:
       yield f"settings: {key} is given twice"

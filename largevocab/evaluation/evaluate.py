@@ -238,6 +238,15 @@ def _too_large(exp: Experiment, why: str) -> UserError:
   )
 
 
+def has_nan_loss(metrics: dict[str, Any]) -> bool:
+  """Whether a loss is NaN, so that the run has diverged; it may be infinite.
+
+  >>> [has_nan_loss({"nll": nll}) for nll in (math.nan, math.inf, 2.0)]
+  [True, False, False]
+  """
+  return any(math.isnan(metrics.get(key, 0.0)) for key in ("nll", "loss"))
+
+
 def evaluate_workdir(exp: Experiment, workdir: str, which: str) -> dict[str, Any]:
   """Metrics of a run's 'latest' or 'best' checkpoint on validation and test data."""
   data, state = restore(exp, workdir, which)
@@ -247,9 +256,9 @@ def evaluate_workdir(exp: Experiment, workdir: str, which: str) -> dict[str, Any
   metrics: dict[str, Any] = {"step": int(state.step)}
   for split, batches in held_out(exp, data).items():
     values = evaluate(state, batches)
-    if not all(math.isfinite(values.get(key, 0.0)) for key in ("nll", "loss")):
+    if has_nan_loss(values):
       raise UserError(
-        f"the {split} loss after step {int(state.step)} is not finite, so the run has "
+        f"the loss on {split} data is NaN after step {int(state.step)}, so the run has "
         "diverged: use --checkpoint=best, if the run has one, or train again"
       )
     values |= similarity(state) if split == "valid" else {}

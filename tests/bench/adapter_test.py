@@ -13,6 +13,7 @@ import pytest
 from largevocab import baselines, config
 from largevocab.bench import adapter
 from largevocab.bench.adapter import Given
+from largevocab.bench.measure import Measure
 from largevocab.errors import Diverged, UserError
 from largevocab.evaluation.evaluate import held_out
 from tests.bench.counting import METHOD, TINY, Counting
@@ -128,7 +129,7 @@ def test_examples_without_weight_do_not_count():
     model = Padded(Given(data, exp.model, exp.train, 0))
     batches = data.evaluation_batches("valid", 7, 5)
     assert any(not batch.y.w_NP.all() for batch in batches)
-    measure[padding] = adapter.Measure(exp, data)(model, batches)["ppl"]
+    measure[padding] = Measure(exp, data)(model, batches)["ppl"]
   assert len(set(measure.values())) == 1
 
 
@@ -199,7 +200,7 @@ def test_rankings_are_measured_like_those_of_baselines():
   popular = baselines.counted(exp, data)["popularity"]
   for batches in held_out(exp, data).values():
     expected = baselines.measure(popular, exp, data.counts, batches)
-    found = adapter.Measure(exp, data)(counting, batches)
+    found = Measure(exp, data)(counting, batches)
     assert found["recall@20"] == pytest.approx(expected["recall@20"], rel=1e-6)
     assert found["recall@20"] > 0
 
@@ -218,7 +219,7 @@ def peer(request):
   for start in range(0, 600, 200):
     steps = (adapter.Step(batches.batch(i), 2.0) for i in range(start, start + 200))
     model.train(steps)
-    losses.append(adapter.Measure(exp, data)(model, valid)["nll"])
+    losses.append(Measure(exp, data)(model, valid)["nll"])
   return model, losses, data
 
 
@@ -280,7 +281,7 @@ def test_peer_ranks_labels_better_than_by_counts(trained):
   counted = baselines.counted(exp, data)["label frequency"]
   batches = held_out(exp, data)["valid"]
   least = baselines.measure(counted, exp, data.counts, batches)["p@1"]
-  assert adapter.Measure(exp, data)(model, batches)["p@1"] > 1.3 * least > 0
+  assert Measure(exp, data)(model, batches)["p@1"] > 1.3 * least > 0
 
 
 def test_peer_best_classes_are_the_most_probable(trained, monkeypatch):
@@ -324,7 +325,7 @@ def test_independent_negatives_can_outnumber_the_classes():
   model = make(given, num_samples=2 * V, unique=False)
   batches = data.training_batches(B, T)
   model.train(adapter.Step(batches.batch(i), 2.0) for i in range(200))
-  nll = adapter.Measure(exp, data)(model, held_out(exp, data)["valid"])["nll"]
+  nll = Measure(exp, data)(model, held_out(exp, data)["valid"])["nll"]
   assert 0 < nll < np.log(V)
 
 

@@ -336,6 +336,10 @@ def test_uncommitted_changes_are_recorded_and_warned_about(tmp_path, machine, ca
     assert bench("run", "tiny", "--baselines", "--out", tmp_path / "out") == 0
   assert "`submit` will refuse the line" in capsys.readouterr().err
   assert read(tmp_path / "out")[0]["git_dirty"] is True
+  with machine.context() as patch:
+    patch.setattr(command, "revision", lambda: "")
+    assert bench("run", "tiny", "--baselines", "--out", tmp_path / "out") == 0
+  assert "not in a checkout of its repository: `submit` will" in capsys.readouterr().err
 
 
 def test_differing_seeds_are_warned_about_before_training(tmp_path, machine, capsys):
@@ -547,6 +551,8 @@ FAULTS = [
     changed(1, method="full", code_url=None, settings=["data.num_classes=4"]),
     "2: settings: 'data.num_classes=4' is not KEY=VALUE of a key that you",
   ),
+  (changed(0, environment={"A": "`b"}), "1: environment: 'A' is '`b', which cannot go"),
+  (changed(0, environment={"A": 1}), "1: environment: 'A' is 1, which cannot go into"),
   (changed(1, settings=["a=`b"]), "2: settings: 'a=`b' cannot go into a table"),
   (changed(1, name=""), "2: name: is '', but must not be empty"),
   (changed(1, settings=["prior=3"]), "2: settings: differs from line 1"),
